@@ -1,0 +1,199 @@
+/* hakmem.h - the public interface of the hakmem memory allocator.
+ *
+ * Every function here is thread-safe and may be called before main and after
+ * thread destructors have run.  None is async-signal-safe unless it says so.
+ * Sizes and alignments are in bytes.  All blocks are aligned to 16 bytes at
+ * least.  Functions that allocate return NULL with errno ENOMEM when memory is
+ * out or the request exceeds PTRDIFF_MAX; old blocks are untouched then.
+ * On success no function changes errno; hak_free never changes it.
+ *
+ * A pointer that was not obtained from hakmem, was already freed, or does not
+ * point to the start of a block ends the process with one line on standard
+ * error that names the pointer, the fault and the size class.
+ */
+#ifndef HAKMEM_H
+#define HAKMEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define HAK_VERSION_MAJOR 0
+#define HAK_VERSION_MINOR 1
+#define HAK_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define HAK_API __attribute__((visibility("default")))
+#define HAK_MALLOC __attribute__((malloc))
+#define HAK_ALLOC_SIZE(...) __attribute__((alloc_size(__VA_ARGS__)))
+#define HAK_MUST_USE __attribute__((warn_unused_result))
+#else
+#define HAK_API
+#define HAK_MALLOC
+#define HAK_ALLOC_SIZE(...)
+#define HAK_MUST_USE
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version in use as "major.minor.patch"; a static string. Since 0.1. */
+HAK_API const char *hak_version(void);
+
+/* ---- The C allocation functions, under a name that never collides ---- since 0.1 */
+
+/* malloc(0) returns a unique block that must be freed. */
+HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(1) void *hak_malloc(size_t size);
+HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(1, 2) void *hak_calloc(size_t count, size_t size);
+/* realloc(NULL, n) is malloc(n); realloc(p, 0) frees p and returns NULL with errno unchanged. */
+HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(2) void *hak_realloc(void *block, size_t size);
+/* As realloc of count * size; an overflowing product is ENOMEM. */
+HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(2, 3) void *hak_reallocarray(void *block, size_t count, size_t size);
+/* BSD: as reallocarray, new bytes are zero and released ones are cleared first.
+ * old_count * size beyond the block's usable size is EINVAL. */
+HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(3, 4) void *hak_recallocarray(void *block, size_t old_count, size_t count, size_t size);
+/* BSD: as realloc, but frees the old block when it fails. */
+HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(2) void *hak_reallocf(void *block, size_t size);
+HAK_API void hak_free(void *block);
+HAK_API void hak_cfree(void *block);
+
+/* The alignment must be a power of two, else NULL with EINVAL. Any size. */
+HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(2) void *hak_aligned_alloc(size_t alignment, size_t size);
+HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(2) void *hak_memalign(size_t alignment, size_t size);
+/* Returns 0, EINVAL (not a power of two, or below sizeof(void *)) or ENOMEM;
+ * *result and errno are untouched on failure. */
+HAK_API HAK_MUST_USE int hak_posix_memalign(void **result, size_t alignment, size_t size);
+HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(1) void *hak_valloc(size_t size);
+HAK_API HAK_MUST_USE HAK_MALLOC void *hak_pvalloc(size_t size);
+
+/* C23. `size` is what was asked for when the block was allocated; a size that
+ * does not lie in the block's class ends the process. NULL is no action. */
+HAK_API void hak_free_sized(void *block, size_t size);
+HAK_API void hak_free_aligned_sized(void *block, size_t alignment, size_t size);
+
+/* The bytes that may be used in a live block, at least those asked for; 0 for NULL. */
+HAK_API size_t hak_malloc_usable_size(const void *block);
+/* The usable size that malloc(size) would give; 0 where it cannot succeed. */
+HAK_API size_t hak_malloc_good_size(size_t size);
+
+/* Flags for hak_nallocx and hak_sdallocx: the alignment as its logarithm, as in jemalloc. */
+#define HAK_LG_ALIGN(la) ((int)(la))
+#define HAK_ALIGN(a) ((int)__builtin_ctzl(a))
+#define HAK_ZERO 0x40
+/* The usable size that an allocation of `size` with these flags would give, or 0. */
+HAK_API size_t hak_nallocx(size_t size, int flags);
+HAK_API void hak_sdallocx(void *block, size_t size, int flags);
+
+/* ---- Beyond the C library ---- since 0.1 */
+
+typedef struct hak_sized {
+  void *ptr;   /* NULL with size 0 on failure */
+  size_t size; /* bytes usable, at least those asked for */
+} hak_sized_t;
+
+/* Allocates at least `size` bytes and says how many there are. */
+HAK_API HAK_MUST_USE hak_sized_t hak_alloc_at_least(size_t size);
+
+/* Grows or shrinks a block in place so that `size` bytes are usable.
+ * Returns true on success; false (errno untouched, block unchanged) when it would have to move. */
+HAK_API HAK_MUST_USE bool hak_expand(void *block, size_t size);
+
+/* Fills blocks[0..count) with blocks of `size` bytes; returns how many it got
+ * (fewer than `count` only when memory is out, errno ENOMEM then). */
+HAK_API HAK_MUST_USE size_t hak_malloc_batch(size_t size, size_t count, void **blocks);
+/* Frees blocks[0..count); NULL entries are skipped. */
+HAK_API void hak_free_batch(void **blocks, size_t count);
+
+/* Gives memory back: the calling thread's cached blocks, pending remote frees,
+ * every free page. With force false, only what has been free for the decay time.
+ * Returns the bytes returned to the operating system. */
+HAK_API size_t hak_collect(bool force);
+
+/* ---- The libc statistics names ---- since 0.1 */
+
+/* As malloc_trim(3): gives back what it can; 1 if any memory was returned. `pad` is ignored. */
+HAK_API int hak_malloc_trim(size_t pad);
+/* Accepts glibc's parameters; 1 where the request is honoured or harmless, 0 for an unknown one. */
+HAK_API int hak_mallopt(int parameter, int value);
+/* Human-readable statistics on standard error. */
+HAK_API void hak_malloc_stats(void);
+/* glibc's malloc_info: XML on `stream`; `options` must be 0, else EINVAL is returned. */
+HAK_API int hak_malloc_info(int options, FILE *stream);
+
+/* ---- Statistics ---- since 0.1 */
+
+/* All in bytes unless the name says otherwise.  Read without stopping other
+ * threads: each figure is exact for its source, the set may be skewed by
+ * operations under way.  Sources: [census] walks slab records and bins,
+ * [counter] is an atomic counter kept on slow paths, [os] asks the kernel. */
+typedef struct hak_stats {
+  uint32_t struct_size;     /* set by the caller to sizeof(hak_stats_t) */
+  uint32_t classes;         /* number of size classes */
+  uint64_t requested;       /* estimate: live bytes less an estimate of rounding [census] */
+  uint64_t live;            /* in blocks held by the program [census] */
+  uint64_t cached;          /* in blocks in thread bins, ready for reuse [census] */
+  uint64_t remote;          /* in blocks freed by other threads, not yet collected [census] */
+  uint64_t slab_free;       /* free blocks inside slabs in use, and their tails [census] */
+  uint64_t span_free;       /* free units of committed superslabs [census] */
+  uint64_t purge_pending;   /* the part of span_free that has been touched and not yet given back [census] */
+  uint64_t metadata;        /* records, maps, bitmaps and heaps, touched or not [counter] */
+  uint64_t committed;       /* readable and writable block memory: live + cached + remote + slab_free + span_free */
+  uint64_t reserved;        /* address space held [counter] */
+  uint64_t resident;        /* resident set of the whole process [os] */
+  uint64_t superslabs;      /* superslabs with any committed unit, a count [counter] */
+  uint64_t slabs;           /* slabs in use, a count [census] */
+  uint64_t spans;           /* large blocks live, a count [census] */
+  uint64_t vmas;            /* mappings of the whole process, a count [os] */
+  uint64_t heaps;           /* per-thread heaps, used and orphaned, a count [counter] */
+  uint64_t heaps_orphaned;  /* heaps whose thread has exited, a count [counter] */
+  uint64_t refills;         /* bins refilled from slabs, a count [counter] */
+  uint64_t refill_blocks;   /* blocks those brought, a count [counter] */
+  uint64_t flushes;         /* bins that gave blocks back, a count [counter] */
+  uint64_t flush_blocks;    /* blocks those gave, a count [counter] */
+  uint64_t bin_hits;        /* estimate: allocations served from bins without a refill, a count */
+  uint64_t remote_frees;    /* blocks freed by a thread that does not own them, a count [counter] */
+  uint64_t large_allocs;    /* large blocks allocated so far, a count [counter] */
+  uint64_t large_frees;     /* large blocks freed so far, a count [counter] */
+  uint64_t sys_mmap;        /* system calls so far, counts [counter] */
+  uint64_t sys_munmap;
+  uint64_t sys_mprotect;
+  uint64_t sys_madvise;
+  uint64_t sys_mremap;
+  uint64_t sys_other;
+} hak_stats_t;
+
+typedef struct hak_class_stats {
+  uint64_t block_size;  /* bytes a block */
+  uint64_t slab_size;   /* bytes a slab */
+  uint64_t slabs;       /* slabs in use, a count */
+  uint64_t live_blocks; /* counts */
+  uint64_t cached_blocks;
+  uint64_t free_blocks;
+  uint64_t remote_blocks;
+  uint64_t refills;
+  uint64_t flushes;
+} hak_class_stats_t;
+
+/* Fill *stats; false (EINVAL) if struct_size is not one this version knows. */
+HAK_API bool hak_stats_get(hak_stats_t *stats);
+/* Fills *stats for one size class; false (EINVAL) for a class that does not exist. */
+HAK_API bool hak_stats_class(uint32_t size_class, hak_class_stats_t *stats);
+/* Write a report to a file descriptor, without allocating. Return false when writing fails. */
+HAK_API bool hak_stats_text(int fd);
+HAK_API bool hak_stats_json(int fd);
+
+/* ---- Options ---- since 0.1; the list is in docs/options.md */
+
+/* The value in force of the option `name` (without the HAKMEM_ prefix, any case);
+ * false (EINVAL) for an unknown name. */
+HAK_API bool hak_option_get(const char *name, int64_t *value);
+/* Sets an option at run time; false with EINVAL for an unknown name, a value out
+ * of range, or an option that is read at start only. */
+HAK_API bool hak_option_set(const char *name, int64_t value);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
