@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STATUS_PASSED = 0, STATUS_FAILED = 1, STATUS_SKIPPED = 77, SHOWN_FAILURES = 10 };
+enum { STATUS_PASSED = 0, STATUS_FAILED = 1, STATUS_SKIPPED = 77, SHOWN_FAILURES = 5 };
 
 static check_t *first_check;
 static check_t **last_link = &first_check;

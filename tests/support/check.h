@@ -38,7 +38,7 @@ void check_setup(const char *variant);
  * allocates meanwhile) or "worker" (the check runs in a second thread). */
 const char *check_context(void);
 
-/* Reports one failure; at most ten a check are printed. */
+/* Reports one failure; at most five a check are printed. */
 void check_fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The failures so far, for programs that use CHECK without check_main. */
 int check_failures(void);
