@@ -7,13 +7,12 @@
 #include <pthread.h>
 
 struct api api;
+struct hak hak;
 family_t api_family;
 
 void *api_symbol(const char *name) { return dlsym(RTLD_DEFAULT, name); }
 
 #ifdef HAK_LINKED
-
-#include <hakmem/hakmem.h>
 
 void *recallocarray(void *, size_t, size_t, size_t);
 void *reallocf(void *, size_t);
@@ -62,7 +61,14 @@ static void use_internal(void) {
 }
 #endif
 
+static const struct hak hak_more = {
+#define X(name, result, arguments) .name = hak_##name,
+    HAK_FUNCTIONS(X)
+#undef X
+};
+
 static void find(family_t family) {
+  hak = hak_more;
   api = family == FAMILY_HAK ? hak_functions : libc_functions;
   if (family == FAMILY_INTERNAL) use_internal();
 }
@@ -83,6 +89,9 @@ static void find(family_t family) {
   const char *prefix = family == FAMILY_HAK ? "hak_" : "";
 #define X(name, result, arguments) bind(&api.name, prefix, #name);
   API_FUNCTIONS(X)
+#undef X
+#define X(name, result, arguments) bind(&hak.name, "hak_", #name);
+  HAK_FUNCTIONS(X)
 #undef X
   if (family != FAMILY_INTERNAL) return;
   bind(&api.malloc, "__libc_", "malloc");

@@ -23,6 +23,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <hakmem/hakmem.h>
+
 #include "check.h"
 
 /* X(name, result, arguments) */
@@ -57,6 +59,28 @@ struct api {
 #undef X
 };
 extern struct api api;
+
+/* What exists under hak_ only; for checks of FAMILY_HAK. */
+#define HAK_FUNCTIONS(X)                                 \
+  X(version, const char *, (void))                       \
+  X(expand, bool, (void *, size_t))                      \
+  X(alloc_at_least, hak_sized_t, (size_t))               \
+  X(malloc_batch, size_t, (size_t, size_t, void **))     \
+  X(free_batch, void, (void **, size_t))                 \
+  X(collect, size_t, (bool))                             \
+  X(stats_get, bool, (hak_stats_t *))                    \
+  X(stats_class, bool, (uint32_t, hak_class_stats_t *))  \
+  X(stats_text, bool, (int))                             \
+  X(stats_json, bool, (int))                             \
+  X(option_get, bool, (const char *, int64_t *))         \
+  X(option_set, bool, (const char *, int64_t))
+
+struct hak {
+#define X(name, result, arguments) result(*name) arguments;
+  HAK_FUNCTIONS(X)
+#undef X
+};
+extern struct hak hak;
 
 typedef enum family { FAMILY_LIBC, FAMILY_INTERNAL, FAMILY_HAK } family_t;
 extern family_t api_family;
