@@ -33,7 +33,7 @@
 #include "harness.h"
 #include "letter.h"
 
-enum { SHELVES = 512, THREADS_MAX = 256, FORKERS = 3, CHILD_BLOCKS = 64, LINE_LENGTH = 600, TIMER_NS = 300000, STACK_SIZE = 64 * 1024 };
+enum { SHELVES = 512, THREADS_MAX = 256, FORKERS = 8, CHILD_BLOCKS = 64, LINE_LENGTH = 600, TIMER_NS = 300000, STACK_SIZE = 64 * 1024 };
 
 static _Atomic(letter_t *) shelves[SHELVES];
 static atomic_bool stopping;
