@@ -68,8 +68,8 @@ HAK_API HAK_MUST_USE int hak_posix_memalign(void **result, size_t alignment, siz
 HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(1) void *hak_valloc(size_t size);
 HAK_API HAK_MUST_USE HAK_MALLOC void *hak_pvalloc(size_t size);
 
-/* C23. `size` is what was asked for when the block was allocated; a size that
- * does not lie in the block's class ends the process. NULL is no action. */
+/* C23. `size` is what was asked for when the block was allocated; a size larger
+ * than the block ends the process. NULL is no action. */
 HAK_API void hak_free_sized(void *block, size_t size);
 HAK_API void hak_free_aligned_sized(void *block, size_t alignment, size_t size);
 
@@ -121,6 +121,21 @@ HAK_API int hak_mallopt(int parameter, int value);
 HAK_API void hak_malloc_stats(void);
 /* glibc's malloc_info: XML on `stream`; `options` must be 0, else EINVAL is returned. */
 HAK_API int hak_malloc_info(int options, FILE *stream);
+
+/* glibc's mallinfo2, field by field; bytes but for the counts. */
+typedef struct hak_mallinfo {
+  size_t arena;    /* block memory in all */
+  size_t ordblks;  /* slabs in use, a count */
+  size_t smblks;   /* 0 */
+  size_t hblks;    /* large blocks live, a count */
+  size_t hblkhd;   /* 0: large blocks are part of arena */
+  size_t usmblks;  /* 0 */
+  size_t fsmblks;  /* cached in bins */
+  size_t uordblks; /* live blocks */
+  size_t fordblks; /* arena less uordblks */
+  size_t keepcost; /* what malloc_trim could give back at once */
+} hak_mallinfo_t;
+HAK_API hak_mallinfo_t hak_mallinfo2(void);
 
 /* ---- Statistics ---- since 0.1 */
 

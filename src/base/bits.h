@@ -1,0 +1,38 @@
+/* bits.h - compiler and bit-twiddling helpers without state. */
+#ifndef BASE_BITS_H
+#define BASE_BITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HAK_LIKELY(x) __builtin_expect(!!(x), 1)
+#define HAK_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define HAK_NOINLINE __attribute__((noinline))
+#define HAK_COLD __attribute__((noinline, cold))
+#define HAK_INLINE static inline __attribute__((always_inline))
+#define HAK_CHECKED __attribute__((warn_unused_result))
+#define HAK_ALIGNED(n) __attribute__((aligned(n)))
+#if defined(__clang__)
+#define HAK_ALIAS(target) __attribute__((alias(#target), visibility("default"), used))
+#else
+#define HAK_ALIAS(target) __attribute__((alias(#target), copy(target), visibility("default"), used))
+#endif
+
+HAK_INLINE unsigned bits_lowest32(uint32_t x) { return (unsigned)__builtin_ctz(x); }
+HAK_INLINE unsigned bits_lowest64(uint64_t x) { return (unsigned)__builtin_ctzll(x); }
+HAK_INLINE unsigned bits_highest64(uint64_t x) { return 63u - (unsigned)__builtin_clzll(x); }
+HAK_INLINE unsigned bits_count32(uint32_t x) { return (unsigned)__builtin_popcount(x); }
+HAK_INLINE unsigned bits_count64(uint64_t x) { return (unsigned)__builtin_popcountll(x); }
+
+/* n ones from bit `start` upward; n in 1..32, start + n <= 32. */
+HAK_INLINE uint32_t bits_mask32(unsigned start, unsigned n) { return (uint32_t)((((uint64_t)1 << n) - 1) << start); }
+
+HAK_INLINE bool bits_is_pow2(size_t x) { return x != 0 && (x & (x - 1)) == 0; }
+HAK_INLINE size_t bits_round_up(size_t x, size_t pow2) { return (x + pow2 - 1) & ~(pow2 - 1); }
+HAK_INLINE size_t bits_round_down(size_t x, size_t pow2) { return x & ~(pow2 - 1); }
+
+/* Rotates right, so that low bits that must be zero make the result huge. */
+HAK_INLINE uintptr_t bits_rotr(uintptr_t x, unsigned n) { return (x >> n) | (x << (sizeof x * 8 - n)); }
+
+#endif

@@ -1,0 +1,58 @@
+/* config.h - the geometry of the heap and the words used for it.
+ *
+ * Glossary, one meaning each:
+ *   block       what malloc hands out
+ *   granule     16 bytes, the unit of alignment; one bit in the live map
+ *   unit        64 KiB of block memory, the unit that spans are counted in
+ *   span        a run of units in one use: a slab or a large block
+ *   slab        a span cut into blocks of one size class, owned by one heap
+ *   superslab   2 MiB of block memory, one huge page: 32 units
+ *   region      the one range of addresses that all block memory comes from
+ *   zone        an array of metadata beside the region, indexed like it
+ *   bin         a heap's bounded stack of free blocks of one size class
+ *   heap        the bins and slabs of one thread; outlives the thread
+ *   owner       the heap a slab belongs to, and the thread it is attached to
+ *   orphan      a heap whose thread has exited
+ */
+#ifndef BASE_CONFIG_H
+#define BASE_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* 1: a free is checked against the live map before the block is taken back. */
+#ifndef HAK_CHECKS
+#define HAK_CHECKS 1
+#endif
+/* 1: internal invariants are asserted. */
+#ifndef HAK_DEBUG
+#define HAK_DEBUG 0
+#endif
+/* 1: the libc and C++ names are exported beside hak_*. */
+#ifndef HAK_OVERRIDE
+#define HAK_OVERRIDE 1
+#endif
+
+#define HAK_GRANULE_SHIFT 4
+#define HAK_GRANULE ((size_t)1 << HAK_GRANULE_SHIFT)
+#define HAK_UNIT_SHIFT 16
+#define HAK_UNIT ((size_t)1 << HAK_UNIT_SHIFT)
+#define HAK_SUPERSLAB_SHIFT 21
+#define HAK_SUPERSLAB ((size_t)1 << HAK_SUPERSLAB_SHIFT)
+#define HAK_UNITS_PER_SUPERSLAB 32u
+#define HAK_UNIT_GRANULES_SHIFT (HAK_UNIT_SHIFT - HAK_GRANULE_SHIFT)
+
+/* The region's size: four times physical memory, within these bounds. */
+#define HAK_REGION_MIN ((uint64_t)64 << 30)
+#define HAK_REGION_MAX ((uint64_t)4 << 40)
+
+/* Blocks up to here come from slabs, larger ones are spans of their own. */
+#define HAK_SMALL_MAX ((size_t)32 << 10)
+/* Sizes up to here find their class by table, larger ones by bit scan. */
+#define HAK_TABLE_MAX ((size_t)1024)
+
+#define HAK_CACHE_LINE 64
+
+_Static_assert(HAK_SUPERSLAB / HAK_UNIT == HAK_UNITS_PER_SUPERSLAB, "a superslab's units fit one 32-bit word");
+
+#endif

@@ -1,0 +1,22 @@
+/* format.h - text into a fixed buffer, without stdio and without allocation.
+ * Text that does not fit is cut; the buffer always ends in a NUL. One thread a buffer. */
+#ifndef BASE_FORMAT_H
+#define BASE_FORMAT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct format {
+  char *text;
+  size_t size; /* of the buffer, in bytes, at least 1 */
+  size_t used;
+} format_t;
+
+void format_init(format_t *f, char *text, size_t size);
+void format_char(format_t *f, char c);
+void format_text(format_t *f, const char *text);
+void format_unsigned(format_t *f, uint64_t value);
+void format_signed(format_t *f, int64_t value);
+void format_hex(format_t *f, uint64_t value); /* with 0x */
+
+#endif

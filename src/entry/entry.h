@@ -1,0 +1,14 @@
+/* entry.h - what the files of this layer share. */
+#ifndef ENTRY_ENTRY_H
+#define ENTRY_ENTRY_H
+
+#include "base/config.h"
+#include "hakmem/hakmem.h"
+#include "kit/options.h"
+
+/* The options as a JSON list, for tools. */
+HAK_API bool hak_options_json(int fd);
+/* What HAKMEM_STATS asks for at exit. */
+void report_at_exit(void);
+
+#endif

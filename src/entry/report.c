@@ -1,0 +1,389 @@
+/* report.c - statistics and options as text, JSON and the structures of libc. */
+#include "entry/entry.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+#if HAK_OVERRIDE && defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
+#include "base/format.h"
+#include "front/census.h"
+#include "os/os.h"
+#include "slab/class.h"
+
+/* --- a buffered writer ------------------------------------------------------------------- */
+
+typedef struct writer {
+  int fd;
+  bool good;
+  format_t out;
+  char text[2048];
+} writer_t;
+
+#define WRITER_ROOM 512 /* no single piece is longer */
+
+static void writer_open(writer_t *w, int fd) {
+  w->fd = fd;
+  w->good = true;
+  format_init(&w->out, w->text, sizeof w->text);
+}
+
+static bool writer_flush(writer_t *w) {
+  w->good = w->good && os_write(w->fd, w->out.text, w->out.used);
+  format_init(&w->out, w->text, sizeof w->text);
+  return w->good;
+}
+
+static format_t *writer(writer_t *w) {
+  if (w->out.used + WRITER_ROOM > sizeof w->text) (void)writer_flush(w);
+  return &w->out;
+}
+
+static void write_json_number(writer_t *w, const char *name, uint64_t value, bool last) {
+  format_t *f = writer(w);
+  format_text(f, "\"");
+  format_text(f, name);
+  format_text(f, "\": ");
+  format_unsigned(f, value);
+  format_text(f, last ? "" : ", ");
+}
+
+/* --- figures ----------------------------------------------------------------------------- */
+
+/* From /proc: the resident pages, the lines of the map. */
+static void stats_add_os(hak_stats_t *stats) {
+  char text[256];
+  if (os_read_file("/proc/self/statm", text, sizeof text) > 0) {
+    const char *at = strchr(text, ' ');
+    for (at = at != NULL ? at + 1 : ""; *at >= '0' && *at <= '9'; at++) stats->resident = stats->resident * 10 + (uint64_t)(*at - '0');
+    stats->resident *= os_page_size();
+  }
+  int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  char block[1024];
+  for (ssize_t n; (n = read(fd, block, sizeof block)) > 0;) {
+    for (ssize_t i = 0; i < n; i++) stats->vmas += block[i] == '\n';
+  }
+  close(fd);
+}
+
+static void stats_fill(hak_stats_t *stats, hak_class_stats_t *of_class) {
+  int saved = errno;
+  census_take(stats, of_class);
+  stats_add_os(stats);
+  errno = saved;
+}
+
+bool hak_stats_get(hak_stats_t *stats) {
+  if (stats->struct_size != sizeof *stats) {
+    errno = EINVAL;
+    return false;
+  }
+  stats_fill(stats, NULL);
+  return true;
+}
+
+bool hak_stats_class(uint32_t size_class, hak_class_stats_t *stats) {
+  if (size_class >= CLASS_COUNT) {
+    errno = EINVAL;
+    return false;
+  }
+  hak_stats_t all;
+  hak_class_stats_t of_class[CLASS_COUNT];
+  census_take(&all, of_class);
+  *stats = of_class[size_class];
+  return true;
+}
+
+/* Every figure of hak_stats_t, for both reports. */
+static const struct {
+  const char *name;
+  uint16_t offset;
+  bool bytes;
+  const char *text;
+} figures[] = {
+#define FIGURE(field, bytes, text) {#field, offsetof(hak_stats_t, field), bytes, text}
+    FIGURE(requested, true, "requested (estimate)"),
+    FIGURE(live, true, "live blocks"),
+    FIGURE(cached, true, "cached in bins"),
+    FIGURE(remote, true, "freed by others, not collected"),
+    FIGURE(slab_free, true, "free in slabs"),
+    FIGURE(span_free, true, "free spans"),
+    FIGURE(committed, true, "= block memory in all"),
+    FIGURE(purge_pending, true, "of it to be purged"),
+    FIGURE(metadata, true, "metadata"),
+    FIGURE(reserved, true, "addresses reserved"),
+    FIGURE(resident, true, "resident set of the process"),
+    FIGURE(superslabs, false, "superslabs"),
+    FIGURE(slabs, false, "slabs"),
+    FIGURE(spans, false, "large blocks"),
+    FIGURE(vmas, false, "mappings of the process"),
+    FIGURE(heaps, false, "heaps"),
+    FIGURE(heaps_orphaned, false, "of them orphans"),
+    FIGURE(bin_hits, false, "bin hits"),
+    FIGURE(refills, false, "refills"),
+    FIGURE(refill_blocks, false, "blocks brought"),
+    FIGURE(flushes, false, "flushes"),
+    FIGURE(flush_blocks, false, "blocks given back"),
+    FIGURE(remote_frees, false, "remote frees collected"),
+    FIGURE(large_allocs, false, "large allocations"),
+    FIGURE(large_frees, false, "large frees"),
+    FIGURE(sys_mmap, false, "mmap calls"),
+    FIGURE(sys_munmap, false, "munmap calls"),
+    FIGURE(sys_mprotect, false, "mprotect calls"),
+    FIGURE(sys_madvise, false, "madvise calls"),
+    FIGURE(sys_mremap, false, "mremap calls"),
+    FIGURE(sys_other, false, "other calls"),
+#undef FIGURE
+};
+#define FIGURE_COUNT (sizeof figures / sizeof figures[0])
+
+static uint64_t figure_of(const hak_stats_t *stats, size_t i) {
+  uint64_t value;
+  memcpy(&value, (const char *)stats + figures[i].offset, sizeof value);
+  return value;
+}
+
+/* --- text and JSON ----------------------------------------------------------------------- */
+
+static void format_padded(format_t *f, uint64_t value, unsigned width) {
+  unsigned digits = 1;
+  for (uint64_t rest = value; rest >= 10; rest /= 10) digits++;
+  for (; digits < width; digits++) format_char(f, ' ');
+  format_unsigned(f, value);
+}
+
+static void text_classes(writer_t *w, const hak_class_stats_t *of_class) {
+  format_text(writer(w), "   class      slabs       live     cached       free     remote    refills    flushes\n");
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    const hak_class_stats_t *s = &of_class[c];
+    if (s->slabs == 0 && s->refills == 0) continue;
+    format_t *f = writer(w);
+    format_padded(f, s->block_size, 8);
+    const uint64_t columns[] = {s->slabs, s->live_blocks, s->cached_blocks, s->free_blocks, s->remote_blocks, s->refills, s->flushes};
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) format_padded(f, columns[i], 11);
+    format_char(f, '\n');
+  }
+}
+
+bool hak_stats_text(int fd) {
+  hak_stats_t stats;
+  hak_class_stats_t of_class[CLASS_COUNT];
+  stats_fill(&stats, of_class);
+  writer_t w;
+  writer_open(&w, fd);
+  format_text(writer(&w), "hakmem statistics (bytes in KiB)\n");
+  for (size_t i = 0; i < FIGURE_COUNT; i++) {
+    format_t *f = writer(&w);
+    uint64_t value = figure_of(&stats, i);
+    format_padded(f, figures[i].bytes ? (value + 1023) / 1024 : value, 12);
+    format_text(f, figures[i].bytes ? " KiB  " : "      ");
+    format_text(f, figures[i].text);
+    format_char(f, '\n');
+  }
+  text_classes(&w, of_class);
+  return writer_flush(&w);
+}
+
+static void json_classes(writer_t *w, const hak_class_stats_t *of_class) {
+  format_text(writer(w), "\"class_stats\": [");
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    const hak_class_stats_t *s = &of_class[c];
+    format_text(writer(w), c == 0 ? "\n  {" : ",\n  {");
+    write_json_number(w, "block_size", s->block_size, false);
+    write_json_number(w, "slab_size", s->slab_size, false);
+    write_json_number(w, "slabs", s->slabs, false);
+    write_json_number(w, "live_blocks", s->live_blocks, false);
+    write_json_number(w, "cached_blocks", s->cached_blocks, false);
+    write_json_number(w, "free_blocks", s->free_blocks, false);
+    write_json_number(w, "remote_blocks", s->remote_blocks, false);
+    write_json_number(w, "refills", s->refills, false);
+    write_json_number(w, "flushes", s->flushes, true);
+    format_text(writer(w), "}");
+  }
+  format_text(writer(w), "]");
+}
+
+bool hak_stats_json(int fd) {
+  hak_stats_t stats;
+  hak_class_stats_t of_class[CLASS_COUNT];
+  stats_fill(&stats, of_class);
+  writer_t w;
+  writer_open(&w, fd);
+  format_text(writer(&w), "{\"version\": \"");
+  format_text(writer(&w), hak_version());
+  format_text(writer(&w), "\", ");
+  write_json_number(&w, "pid", (uint64_t)getpid(), false);
+  write_json_number(&w, "classes", CLASS_COUNT, false);
+  for (size_t i = 0; i < FIGURE_COUNT; i++) write_json_number(&w, figures[i].name, figure_of(&stats, i), false);
+  json_classes(&w, of_class);
+  format_text(writer(&w), "}\n");
+  return writer_flush(&w);
+}
+
+static void json_option(writer_t *w, const option_info_t *info, bool path, bool first) {
+  format_t *f = writer(w);
+  format_text(f, first ? "[\n {\"name\": \"" : ",\n {\"name\": \"");
+  format_text(f, info->name);
+  format_text(f, path ? "\", \"type\": \"path\"" : info->min == 0 && info->max == 1 ? "\", \"type\": \"switch\"" : "\", \"type\": \"number\"");
+  if (!path) {
+    format_text(f, ", \"default\": ");
+    format_signed(f, info->fallback);
+    format_text(f, ", \"min\": ");
+    format_signed(f, info->min);
+    format_text(f, ", \"max\": ");
+    format_signed(f, info->max);
+  } else {
+    format_text(f, ", \"default\": \"\", \"min\": null, \"max\": null");
+  }
+  format_text(f, info->at_run_time ? ", \"runtime\": true, \"help\": \"" : ", \"runtime\": false, \"help\": \"");
+  format_text(writer(w), info->help);
+  format_text(writer(w), "\"}");
+}
+
+bool hak_options_json(int fd) {
+  writer_t w;
+  writer_open(&w, fd);
+  for (unsigned i = 0; i < OPTION_COUNT; i++) json_option(&w, &option_info[i], false, i == 0);
+  for (unsigned i = 0; i < PATH_COUNT; i++) json_option(&w, &option_path_info[i], true, false);
+  format_text(writer(&w), "]\n");
+  return writer_flush(&w);
+}
+
+/* --- at exit ----------------------------------------------------------------------------- */
+
+static int open_stats_file(const char *pattern) {
+  char path[320];
+  format_t f;
+  format_init(&f, path, sizeof path);
+  for (; *pattern != '\0'; pattern++) {
+    if (pattern[0] == '%' && pattern[1] == 'p') {
+      format_unsigned(&f, (uint64_t)getpid());
+      pattern++;
+    } else {
+      format_char(&f, *pattern);
+    }
+  }
+  return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+}
+
+void report_at_exit(void) {
+  if (option_get(OPTION_stats) == 0) return;
+  const char *path = option_path(PATH_stats_file);
+  int fd = path[0] != '\0' ? open_stats_file(path) : 2;
+  bool json = option_get(OPTION_stats_json) != 0 || path[0] != '\0';
+  if (fd < 0) {
+    static const char text[] = "hakmem: cannot write the file that HAKMEM_STATS_FILE names\n";
+    (void)os_write(2, text, sizeof text - 1);
+    return;
+  }
+  (void)(json ? hak_stats_json(fd) : hak_stats_text(fd));
+  if (fd != 2) close(fd);
+}
+
+/* --- libc's names ------------------------------------------------------------------------ */
+
+int hak_malloc_trim(size_t pad) {
+  (void)pad;
+  return hak_collect(true) > 0;
+}
+
+void hak_malloc_stats(void) { (void)hak_stats_text(2); }
+
+int hak_mallopt(int parameter, int value) {
+  (void)value;
+  /* glibc's run from M_ARENA_MAX, -8, to M_TRIM_THRESHOLD, -1, and M_MXFAST, 1: all are hints. */
+  return (parameter >= -8 && parameter <= -1) || parameter == 1;
+}
+
+static void xml_number(format_t *f, const char *before, uint64_t value, const char *after) {
+  format_text(f, before);
+  format_unsigned(f, value);
+  format_text(f, after);
+}
+
+int hak_malloc_info(int options, FILE *stream) {
+  if (options != 0) {
+    errno = EINVAL;
+    return EINVAL;
+  }
+  hak_stats_t stats;
+  hak_class_stats_t of_class[CLASS_COUNT];
+  stats_fill(&stats, of_class);
+  char line[WRITER_ROOM];
+  format_t f;
+  fputs("<malloc version=\"1\">\n<heap nr=\"0\">\n<sizes>\n", stream);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    uint64_t count = of_class[c].free_blocks + of_class[c].cached_blocks + of_class[c].remote_blocks;
+    if (count == 0) continue;
+    format_init(&f, line, sizeof line);
+    xml_number(&f, "<size from=\"", c == 0 ? 1 : of_class[c - 1].block_size + 1, "\"");
+    xml_number(&f, " to=\"", of_class[c].block_size, "\"");
+    xml_number(&f, " total=\"", count * of_class[c].block_size, "\"");
+    xml_number(&f, " count=\"", count, "\"/>\n");
+    fputs(line, stream);
+  }
+  format_init(&f, line, sizeof line);
+  format_text(&f, "</sizes>\n");
+  xml_number(&f, "<total type=\"fast\" count=\"0\" size=\"", stats.cached, "\"/>\n");
+  xml_number(&f, "<total type=\"rest\" count=\"0\" size=\"", stats.slab_free + stats.remote + stats.span_free, "\"/>\n");
+  xml_number(&f, "<total type=\"mmap\" count=\"", stats.spans, "\" size=\"0\"/>\n");
+  xml_number(&f, "<system type=\"current\" size=\"", stats.committed, "\"/>\n");
+  format_text(&f, "</heap>\n");
+  xml_number(&f, "<system type=\"current\" size=\"", stats.committed, "\"/>\n</malloc>\n");
+  return fputs(line, stream) < 0 ? -1 : 0;
+}
+
+hak_mallinfo_t hak_mallinfo2(void) {
+  hak_stats_t stats;
+  census_take(&stats, NULL);
+  return (hak_mallinfo_t){
+      .arena = stats.committed,
+      .ordblks = stats.slabs,
+      .hblks = stats.spans,
+      .usmblks = 0,
+      .fsmblks = stats.cached,
+      .uordblks = stats.live,
+      .fordblks = stats.committed - stats.live,
+      .keepcost = stats.purge_pending,
+  };
+}
+
+#if HAK_OVERRIDE
+
+int malloc_trim(size_t pad) HAK_ALIAS(hak_malloc_trim);
+int malloc_info(int options, FILE *stream) HAK_ALIAS(hak_malloc_info);
+void malloc_stats(void) HAK_ALIAS(hak_malloc_stats);
+int mallopt(int parameter, int value) HAK_ALIAS(hak_mallopt);
+
+#if defined(__GLIBC__)
+
+static int to_int(size_t value) { return value > INT32_MAX ? INT32_MAX : (int)value; }
+
+HAK_API struct mallinfo mallinfo(void) {
+  hak_mallinfo_t info = hak_mallinfo2();
+  return (struct mallinfo){
+      .arena = to_int(info.arena),
+      .ordblks = to_int(info.ordblks),
+      .hblks = to_int(info.hblks),
+      .fsmblks = to_int(info.fsmblks),
+      .uordblks = to_int(info.uordblks),
+      .fordblks = to_int(info.fordblks),
+      .keepcost = to_int(info.keepcost),
+  };
+}
+
+#if __GLIBC_PREREQ(2, 33)
+_Static_assert(sizeof(struct mallinfo2) == sizeof(hak_mallinfo_t), "hak_mallinfo_t is laid out as mallinfo2");
+HAK_API struct mallinfo2 mallinfo2(void) {
+  hak_mallinfo_t info = hak_mallinfo2();
+  struct mallinfo2 result;
+  memcpy(&result, &info, sizeof result);
+  return result;
+}
+#endif
+#endif
+#endif

@@ -1,0 +1,233 @@
+#include "front/block.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "front/boot.h"
+#include "kit/fault.h"
+#include "os/os.h"
+#include "slab/large.h"
+#include "slab/remote.h"
+
+static void *out_of_memory(void) {
+  errno = ENOMEM;
+  return NULL;
+}
+
+/* --- allocation -------------------------------------------------------------------------- */
+
+static size_t bin_index(size_t size) {
+  return size <= HAK_TABLE_MAX ? (size + HAK_GRANULE - 1) >> HAK_GRANULE_SHIFT : block_mid_index(size);
+}
+
+static void heap_count_alloc(heap_t *heap, size_t size) {
+  if (thread_heap == heap) return;
+  atomic_count_own(&heap->counted_allocs, 1);
+  atomic_count_own(&heap->counted_bytes, size);
+}
+
+/* One block of the class at `index` of the heap's table; NULL when out of memory. */
+static void *alloc_small(heap_t *heap, size_t index) {
+  void *block = bin_pop(heap, index);
+  if (block != NULL) return block;
+  bin_t *bin = (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]);
+  block = heap_refill(heap, bin);
+  if (block != NULL && HAK_CHECKS) {
+    _Atomic uint64_t *word = region_live_word(block);
+    atomic_set(word, atomic_seen(word) | region_live_bit(block));
+  }
+  return block;
+}
+
+/* `zero` may be NULL; else it tells whether the block is known to be zero. */
+static void *alloc_large(size_t size, size_t align, bool *zero) {
+  bool ignored;
+  if (size > PTRDIFF_MAX || !boot()) return out_of_memory();
+  void *block = large_alloc(size, align, zero != NULL ? zero : &ignored);
+  if (block != NULL) return block;
+  /* What this thread and threads that are gone have cached may make the room. */
+  if (thread_own_heap != NULL) heap_trim(thread_own_heap);
+  heap_trim_others();
+  block = large_alloc(size, align, zero != NULL ? zero : &ignored);
+  return block != NULL ? block : out_of_memory();
+}
+
+HAK_NOINLINE void *alloc_miss(size_t size) {
+  if (size > HAK_SMALL_MAX) return alloc_large(size, 1, NULL);
+  heap_t *heap = thread_attach();
+  if (heap == NULL) return out_of_memory();
+  heap_count_alloc(heap, size);
+  void *block = alloc_small(heap, bin_index(size));
+  if (HAK_UNLIKELY(block == NULL)) {
+    heap_trim(heap);
+    heap_trim_others();
+    block = alloc_small(heap, bin_index(size));
+  }
+  return block != NULL ? block : out_of_memory();
+}
+
+void *block_alloc_zeroed(size_t size) {
+  if (size > HAK_SMALL_MAX) {
+    bool zero = false;
+    void *block = alloc_large(size, 1, &zero);
+    if (block != NULL && !zero) memset(block, 0, size);
+    return block;
+  }
+  void *block = block_alloc(size);
+  if (HAK_LIKELY(block != NULL)) memset(block, 0, size);
+  return block;
+}
+
+void *block_alloc_aligned(size_t align, size_t size) {
+  if (align <= HAK_GRANULE) return block_alloc(size);
+  if (size > PTRDIFF_MAX) return out_of_memory();
+  if (size <= HAK_SMALL_MAX && align <= HAK_SMALL_MAX) {
+    unsigned c = class_of_aligned(size < align ? align : size, align);
+    if (c != CLASS_NONE) return block_alloc(class_info[c].size);
+  }
+  return alloc_large(size > HAK_SMALL_MAX ? size : HAK_SMALL_MAX + 1, align, NULL);
+}
+
+size_t block_alloc_batch(size_t size, size_t count, void **blocks) {
+  size_t done = 0;
+  while (done < count && (blocks[done] = block_alloc(size)) != NULL) done++;
+  return done;
+}
+
+/* --- what a pointer is ------------------------------------------------------------------- */
+
+typedef enum block_state {
+  BLOCK_LIVE,
+  BLOCK_FREED,      /* the start of a block that is not live, or memory in no span */
+  BLOCK_INTERIOR,   /* inside a block, or in a slab's tail */
+  BLOCK_MISALIGNED, /* in the region, not on a granule */
+  BLOCK_FOREIGN     /* not in the region, or in no part of it that was ever used */
+} block_state_t;
+
+typedef struct block_info {
+  block_state_t state;
+  slab_t *slab; /* of the span, NULL if there is none */
+  size_t size;  /* usable bytes */
+} block_info_t;
+
+static bool is_live(const void *block) { return !HAK_CHECKS || (atomic_seen(region_live_word(block)) & region_live_bit(block)) != 0; }
+
+/* Where in its span the pointer is; the span is in use. */
+static block_state_t block_place(const slab_t *slab, const void *p) {
+  size_t offset = (size_t)((const char *)p - (const char *)region_address(slab_unit(slab)));
+  if (atomic_seen(&slab->kind) == SLAB_LARGE) return offset != 0 ? BLOCK_INTERIOR : is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
+  unsigned c = atomic_seen(&slab->size_class);
+  uint32_t block = class_block_at(c, offset);
+  if ((size_t)block * class_info[c].size != offset || block >= class_info[c].blocks) return BLOCK_INTERIOR;
+  return is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
+}
+
+static block_info_t block_inspect(const void *p) {
+  block_info_t info = {BLOCK_FOREIGN, NULL, 0};
+  size_t unit = region_unit(p);
+  if (unit >= atomic_take(&region.units)) return info;
+  superslab_t *superslab = &region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB];
+  if ((atomic_take(&superslab->mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) == 0) return info;
+  bool misaligned = ((uintptr_t)p & (HAK_GRANULE - 1)) != 0;
+  slab_t *slab = slab_head((uint32_t)unit);
+  uint8_t kind = atomic_take(&slab->kind);
+  bool in_span = (kind == SLAB_BLOCKS || kind == SLAB_LARGE) && unit - slab_unit(slab) < slab->units;
+  if (!in_span) {
+    info.state = misaligned ? BLOCK_MISALIGNED : BLOCK_FREED;
+    return info;
+  }
+  info.slab = slab;
+  info.size = kind == SLAB_LARGE ? slab->bytes : slab_class(slab)->size;
+  info.state = misaligned ? BLOCK_MISALIGNED : block_place(slab, p);
+  return info;
+}
+
+static _Noreturn void free_fault(const block_info_t *info, const void *p, const char *function) {
+  static const struct {
+    const char *fault, *detail;
+  } texts[] = {
+      [BLOCK_LIVE] = {"bug", "block is live"},
+      [BLOCK_FREED] = {"double free", "block is already free"},
+      [BLOCK_INTERIOR] = {"interior pointer", "not the start of a block"},
+      [BLOCK_MISALIGNED] = {"misaligned pointer", "no block starts at this address"},
+      [BLOCK_FOREIGN] = {"foreign pointer", "not from this allocator"},
+  };
+  const char *detail = info->slab == NULL && info->state == BLOCK_FREED ? "no block there" : texts[info->state].detail;
+  size_t size_class = info->slab == NULL ? 0 : atomic_seen(&info->slab->kind) == SLAB_LARGE ? FAULT_LARGE : info->size;
+  fault_abort(texts[info->state].fault, function, p, detail, size_class);
+}
+
+/* --- freeing ----------------------------------------------------------------------------- */
+
+static void free_large(const block_info_t *info, void *block, const char *function) {
+  if (HAK_CHECKS) {
+    uint64_t bit = region_live_bit(block);
+    uint64_t before = atomic_fetch_and_explicit(region_live_word(block), ~bit, memory_order_relaxed);
+    if ((before & bit) == 0) {
+      block_info_t freed = *info;
+      freed.state = BLOCK_FREED;
+      free_fault(&freed, block, function);
+    }
+  }
+  large_free(info->slab);
+}
+
+HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
+  if (block == NULL) return;
+  block_info_t info = block_inspect(block);
+  if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) free_fault(&info, block, function);
+  if (HAK_UNLIKELY(size > info.size)) {
+    bool large = atomic_seen(&info.slab->kind) == SLAB_LARGE;
+    fault_abort("size mismatch", function, block, "block is smaller", large ? FAULT_LARGE : info.size);
+  }
+  if (atomic_seen(&info.slab->kind) == SLAB_LARGE) free_large(&info, block, function);
+  else remote_free(info.slab, block);
+}
+
+HAK_NOINLINE void free_overflow(bin_t *bin) {
+  heap_t *heap = thread_attach(); /* the bin's heap, if need be by heap_find_own */
+  if (heap != NULL) heap_flush(heap, bin);
+}
+
+/* --- size and realloc -------------------------------------------------------------------- */
+
+size_t block_usable_size(const void *block) {
+  block_info_t info = block_inspect(block);
+  return info.state == BLOCK_LIVE ? info.size : 0;
+}
+
+size_t block_good_size(size_t size, size_t align) {
+  if (size > PTRDIFF_MAX || align > PTRDIFF_MAX) return 0;
+  if (size <= HAK_SMALL_MAX && align <= HAK_SMALL_MAX) {
+    size_t least = size < align ? align : size;
+    unsigned c = class_of_aligned(least == 0 ? 1 : least, align);
+    if (c != CLASS_NONE) return class_info[c].size;
+  }
+  return large_good_size(size > HAK_SMALL_MAX ? size : HAK_SMALL_MAX + 1);
+}
+
+static bool resize_in_place(const block_info_t *info, size_t size) {
+  if (atomic_seen(&info->slab->kind) == SLAB_LARGE) {
+    bool zero;
+    return size > HAK_SMALL_MAX && large_resize(info->slab, size, &zero);
+  }
+  return size <= HAK_SMALL_MAX && block_good_size(size, 1) == info->size;
+}
+
+bool block_expand(void *block, size_t size) {
+  block_info_t info = block_inspect(block);
+  if (info.state != BLOCK_LIVE) free_fault(&info, block, "hak_expand");
+  return size <= info.size ? true : resize_in_place(&info, size);
+}
+
+void *block_realloc(void *block, size_t size) {
+  block_info_t info = block_inspect(block);
+  if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) free_fault(&info, block, "realloc");
+  if (size > PTRDIFF_MAX) return out_of_memory();
+  if (resize_in_place(&info, size)) return block;
+  void *moved = block_alloc(size);
+  if (moved == NULL) return NULL;
+  memcpy(moved, block, size < info.size ? size : info.size);
+  block_free(block, 0, "realloc");
+  return moved;
+}

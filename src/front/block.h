@@ -1,0 +1,103 @@
+/* block.h - allocation and freeing, told once for every name that programs use.
+ *
+ *   block_alloc           pop from the bin of the size's class
+ *     alloc_miss          no heap, an empty bin, or a large size
+ *       thread_attach       the thread's first: adopt an orphan heap or make one
+ *       heap_refill         a batch of blocks from a slab
+ *         slab_take           a partly free slab, else a new one
+ *           span_alloc          free units, else the region grows
+ *       large_alloc         a span of its own
+ *
+ *   block_free            push into the bin of the block's class
+ *     free_miss           not the thread's own slab, or nothing live there
+ *       remote_free         another heap's: a bit in the slab's remote bits
+ *       large_free          a span of its own
+ *       free_fault          a wrong call: one line, abort
+ *     heap_flush          the bin is full: half of it back to the slabs
+ *       slab_give           a wholly free slab goes back to the space
+ *         span_free           later purged by span_decay
+ */
+#ifndef FRONT_BLOCK_H
+#define FRONT_BLOCK_H
+
+#include "base/thread.h"
+#include "front/thread.h"
+
+/* NULL with errno ENOMEM when out of memory. */
+HAK_CHECKED void *alloc_miss(size_t size);
+/* Frees what the fast path cannot, or ends the process. */
+void free_miss(void *block, size_t size, const char *function);
+void free_overflow(bin_t *bin);
+/* The same as block_alloc, zeroed. */
+HAK_CHECKED void *block_alloc_zeroed(size_t size);
+/* `align` is a power of two; NULL with errno ENOMEM. */
+HAK_CHECKED void *block_alloc_aligned(size_t align, size_t size);
+HAK_CHECKED void *block_realloc(void *block, size_t size);
+/* In place; false if the block would have to move. */
+HAK_CHECKED bool block_expand(void *block, size_t size);
+/* 0 for anything that is not a live block. */
+HAK_CHECKED size_t block_usable_size(const void *block);
+/* The usable size that `size` with `align` (a power of two) would get, or 0. */
+HAK_CHECKED size_t block_good_size(size_t size, size_t align);
+HAK_CHECKED size_t block_alloc_batch(size_t size, size_t count, void **blocks);
+
+/* The entry of heap->bin_at for a size above HAK_TABLE_MAX. */
+HAK_INLINE size_t block_mid_index(size_t size) {
+  unsigned shift = bits_highest64(size - 1) - 3;
+  return HEAP_TABLE_SMALL + (size_t)(shift - 7) * 8 + ((size - 1) >> shift) - 8;
+}
+
+HAK_INLINE void *bin_pop(heap_t *heap, size_t index) {
+  bin_t *bin = (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]);
+  int32_t top = atomic_seen(&bin->top);
+  char *block = atomic_seen(&bin_entries(bin)[top - 1]);
+  if (HAK_UNLIKELY(block == NULL)) return NULL;
+  atomic_set(&bin->top, top - 1);
+  if (HAK_CHECKS) {
+    _Atomic uint64_t *word = region_live_word(block);
+    atomic_set(word, atomic_seen(word) | region_live_bit(block));
+  }
+  return block;
+}
+
+HAK_INLINE void *block_alloc(size_t size) {
+  size_t index;
+  if (HAK_LIKELY(size <= HAK_TABLE_MAX)) {
+    index = (size + HAK_GRANULE - 1) >> HAK_GRANULE_SHIFT;
+  } else {
+    if (HAK_UNLIKELY(size > HAK_SMALL_MAX)) return alloc_miss(size);
+    index = block_mid_index(size);
+  }
+  void *block = bin_pop(thread_heap, index);
+  if (HAK_UNLIKELY(block == NULL)) return alloc_miss(size);
+  return block;
+}
+
+/* `size`: what the caller believes, 0 if it does not say; a block that is smaller ends the process. */
+HAK_INLINE void block_free(void *block, size_t size, const char *function) {
+  const uintptr_t base = region.base;
+  /* Rotated, a misaligned pointer lies beyond any limit, as a foreign one does. */
+  uintptr_t granule = bits_rotr((uintptr_t)block - base, HAK_GRANULE_SHIFT);
+  if (HAK_UNLIKELY(granule >= atomic_seen(&region.limit))) goto miss;
+  size_t unit = granule >> HAK_UNIT_GRANULES_SHIFT;
+  if (HAK_UNLIKELY(atomic_seen(region_owner(base, unit)) != thread_self())) goto miss;
+  bin_t *bin = atomic_seen(region_bin(base, unit));
+  if (HAK_UNLIKELY(size > bin->block_size)) goto miss;
+  if (HAK_CHECKS) {
+    _Atomic uint64_t *word = &region.live[granule >> 6];
+    uint64_t live = atomic_seen(word);
+    uint64_t bit = (uint64_t)1 << (granule & 63);
+    if (HAK_UNLIKELY((live & bit) == 0)) goto miss;
+    atomic_set(word, live & ~bit);
+  }
+  int32_t top = atomic_seen(&bin->top);
+  atomic_set(&bin_entries(bin)[top], block);
+  top++;
+  atomic_set(&bin->top, top);
+  if (HAK_UNLIKELY(top == 0)) free_overflow(bin);
+  return;
+miss:
+  free_miss(block, size, function);
+}
+
+#endif

@@ -1,0 +1,38 @@
+#include "front/boot.h"
+
+#include <unistd.h>
+
+#include "front/thread.h"
+#include "kit/options.h"
+#include "os/os.h"
+#include "space/region.h"
+
+typedef enum boot_state { BOOT_NONE, BOOT_UNDER_WAY, BOOT_DONE } boot_state_t;
+static _Atomic uint32_t state;
+static _Atomic bool options_read;
+
+static void boot_options(void) {
+  if (environ == NULL || atomic_exchange(&options_read, true)) return;
+  options_load(environ);
+}
+
+static bool boot_first(void) {
+  uint32_t none = BOOT_NONE;
+  if (atomic_compare_exchange_strong(&state, &none, (uint32_t)BOOT_UNDER_WAY)) {
+    boot_options();
+    bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);
+    atomic_publish(&state, (uint32_t)(done ? BOOT_DONE : BOOT_NONE));
+    return done;
+  }
+  while (atomic_take(&state) == BOOT_UNDER_WAY) os_yield();
+  return atomic_take(&state) == BOOT_DONE;
+}
+
+bool boot(void) { return HAK_LIKELY(atomic_take(&state) == BOOT_DONE) || boot_first(); }
+
+void boot_finish(void) {
+  boot_options();
+  if (!boot()) return; /* tried again by the first allocation */
+  if (option_get(OPTION_stats) != 0) thread_count_all();
+  thread_watch_exits();
+}

@@ -1,0 +1,114 @@
+#include "front/census.h"
+
+#include "front/thread.h"
+#include "kit/meta.h"
+#include "os/os.h"
+#include "slab/large.h"
+#include "slab/remote.h"
+#include "space/span.h"
+
+/* An allocation wastes about half the step between its class and the one below. */
+static uint64_t class_rounding(unsigned c) {
+  uint32_t below = c == 0 ? 0 : class_info[c - 1].size;
+  return (class_info[c].size - below) / 2;
+}
+
+static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const slab_t *slab) {
+  unsigned c = atomic_seen(&slab->size_class);
+  uint64_t size = class_info[c].size;
+  uint64_t free = atomic_seen(&slab->free);
+  uint64_t waiting = remote_waiting(slab);
+  stats->slabs++;
+  stats->remote += waiting * size;
+  stats->slab_free += class_info[c].units * HAK_UNIT - (class_info[c].blocks - free) * size;
+  of_class[c].slabs++;
+  of_class[c].free_blocks += free;
+  of_class[c].remote_blocks += waiting;
+  of_class[c].live_blocks += class_info[c].blocks - free - waiting; /* less what bins hold: census_heaps */
+}
+
+static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uint32_t unit) {
+  slab_t *slab = slab_of(unit);
+  uint8_t kind = atomic_take(&slab->kind);
+  uint32_t units = slab->units;
+  if (kind == SLAB_BLOCKS) {
+    census_slab(stats, of_class, slab);
+  } else if (kind == SLAB_LARGE) {
+    uint64_t bytes = slab->bytes;
+    stats->spans++;
+    stats->live += bytes;
+    stats->requested += bytes - os_page_size() / 2;
+    stats->slab_free += units * HAK_UNIT - bytes;
+  } else {
+    return 1;
+  }
+  return units > 0 ? units : 1;
+}
+
+static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
+  uint64_t counted = 0;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    stats->heaps++;
+    stats->heaps_orphaned += atomic_seen(&heap->owner.thread) == 0;
+    stats->remote_frees += atomic_seen(&heap->owner.remote_frees);
+    counted += atomic_seen(&heap->counted_allocs);
+    for (unsigned c = 0; c < CLASS_COUNT; c++) {
+      bin_t *bin = heap_bin(heap, c);
+      int32_t cached = atomic_seen(&bin->top) + bin->capacity;
+      of_class[c].cached_blocks += (uint64_t)cached;
+      of_class[c].refills += atomic_seen(&bin->refills);
+      of_class[c].flushes += atomic_seen(&bin->flushes);
+      stats->refill_blocks += atomic_seen(&bin->refill_blocks);
+      stats->flush_blocks += atomic_seen(&bin->flush_blocks);
+    }
+  }
+  stats->bin_hits = counted;
+}
+
+static void census_classes(hak_stats_t *stats, hak_class_stats_t *of_class) {
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    hak_class_stats_t *s = &of_class[c];
+    s->block_size = class_info[c].size;
+    s->slab_size = class_info[c].units * HAK_UNIT;
+    s->live_blocks -= s->cached_blocks < s->live_blocks ? s->cached_blocks : s->live_blocks;
+    stats->live += s->live_blocks * s->block_size;
+    stats->requested += s->live_blocks * (s->block_size - class_rounding(c));
+    stats->cached += s->cached_blocks * s->block_size;
+    stats->refills += s->refills;
+    stats->flushes += s->flushes;
+  }
+  /* Counted in full when every allocation is; else at least what refills brought and bins did not give back. */
+  uint64_t refilled = stats->refill_blocks - stats->flush_blocks;
+  stats->bin_hits = stats->bin_hits > 0 ? stats->bin_hits - stats->refills : refilled > stats->refills ? refilled - stats->refills : 0;
+}
+
+static void census_counters(hak_stats_t *stats) {
+  region_census_t region_figures = region_census();
+  span_census_t span = span_census();
+  stats->span_free = span.free_units << HAK_UNIT_SHIFT;
+  stats->purge_pending = span.dirty_free_units << HAK_UNIT_SHIFT;
+  stats->metadata = region_figures.metadata + meta_bytes();
+  stats->reserved = region_figures.reserved + meta_bytes();
+  stats->superslabs = region_figures.superslabs;
+  stats->committed = stats->live + stats->cached + stats->remote + stats->slab_free + stats->span_free;
+  stats->large_allocs = atomic_seen(&large_alloc_count);
+  stats->large_frees = atomic_seen(&large_free_count);
+  stats->sys_mmap = atomic_seen(&os_counts.mmap);
+  stats->sys_munmap = atomic_seen(&os_counts.munmap);
+  stats->sys_mprotect = atomic_seen(&os_counts.mprotect);
+  stats->sys_madvise = atomic_seen(&os_counts.madvise);
+  stats->sys_mremap = atomic_seen(&os_counts.mremap);
+  stats->sys_other = atomic_seen(&os_counts.other);
+}
+
+void census_take(hak_stats_t *stats, hak_class_stats_t *of_class) {
+  hak_class_stats_t classes[CLASS_COUNT] = {{0}};
+  *stats = (hak_stats_t){.struct_size = sizeof *stats, .classes = CLASS_COUNT};
+  uint32_t units = atomic_take(&region.units);
+  for (uint32_t unit = 0; unit < units;) unit += census_unit(stats, classes, unit);
+  census_heaps(stats, classes);
+  census_classes(stats, classes);
+  census_counters(stats);
+  if (of_class == NULL) return;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) of_class[c] = classes[c];
+}

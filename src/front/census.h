@@ -1,0 +1,11 @@
+/* census.h - what the heap holds, by a walk over slab records and bins.
+ * Takes no lock: under way, each figure is right for some moment of the walk. */
+#ifndef FRONT_CENSUS_H
+#define FRONT_CENSUS_H
+
+#include "hakmem/hakmem.h"
+
+/* Fills all but the [os] figures and struct_size; `of_class`, if not NULL, has hak_stats_t.classes entries. */
+void census_take(hak_stats_t *stats, hak_class_stats_t *of_class);
+
+#endif

@@ -1,0 +1,85 @@
+/* heap.h - what a thread allocates from.
+ *
+ * A heap has a bin for each size class: a stack of pointers to free blocks,
+ * bounded, apart from the blocks.  malloc pops, free pushes; neither touches
+ * the block.  An empty stack shows a NULL below its first entry, so that pop
+ * needs no bound; push needs none either: it checks for a full stack after it
+ * has pushed.
+ *
+ * The bin's entries lie just below the bin itself and `top` counts up to 0:
+ *
+ *     NULL | entry ... entry | (room) | bin
+ *            -capacity    top - 1       0
+ *
+ * Only the heap's thread touches the bins.  The slabs below them are guarded
+ * by owner.lock, which the thread takes on its slow path. */
+#ifndef FRONT_HEAP_H
+#define FRONT_HEAP_H
+
+#include "base/atomics.h"
+#include "base/bits.h"
+#include "slab/slab.h"
+
+typedef struct bin {
+  _Atomic int32_t top;      /* -capacity when empty, 0 when full */
+  int32_t capacity;
+  uint32_t block_size;      /* bytes; 0 in heap_t.none */
+  uint32_t size_class;
+  uint32_t batch;           /* blocks to bring with the next refill */
+  _Atomic uint32_t refills; /* statistics, as are the next three */
+  _Atomic uint32_t flushes;
+  _Atomic uint64_t refill_blocks;
+  _Atomic uint64_t flush_blocks;
+} bin_t;
+
+#define HEAP_TABLE_SMALL (HAK_TABLE_MAX / HAK_GRANULE + 1)
+/* Above, eight entries for each doubling. */
+#define HEAP_TABLE_MID (8 * 5)
+_Static_assert(HAK_SMALL_MAX >> 5 == HAK_TABLE_MAX, "five doublings from the table's end to the last class");
+
+typedef enum heap_state { HEAP_ATTACHED, HEAP_ORPHAN } heap_state_t;
+
+typedef struct heap {
+  /* The bin of a heap without bins: `top` leads to the NULL behind it. */
+  bin_t none;
+  void *none_entry;
+  /* Offset of the bin, in 8-byte words from the heap: by size in granules, then by eighths of a doubling. */
+  uint16_t bin_at[HEAP_TABLE_SMALL + HEAP_TABLE_MID];
+  uint16_t bin_at_class[CLASS_COUNT];
+  struct heap *_Atomic next; /* in the list of all heaps; never removed */
+  _Atomic uint32_t state;
+  slab_owner_t owner;
+  _Atomic uint64_t counted_allocs, counted_bytes; /* see thread_count */
+} heap_t;
+_Static_assert(offsetof(heap_t, none) == 0, "an offset of 0 leads to the empty bin");
+
+/* A heap whose every bin is empty: what a thread has before its first miss. */
+extern heap_t heap_none;
+
+HAK_INLINE bin_t *heap_bin(heap_t *heap, unsigned size_class) {
+  return (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at_class[size_class]);
+}
+HAK_INLINE void *_Atomic *bin_entries(bin_t *bin) { return (void *_Atomic *)(void *)bin; }
+
+/* All heaps ever made, newest first. */
+heap_t *heap_first(void);
+/* An orphan, or a new heap, attached to the calling thread. NULL when out of memory. */
+HAK_CHECKED heap_t *heap_attach(void);
+/* Gives the bins' blocks back to the slabs and lets another thread have the heap. */
+void heap_detach(heap_t *heap);
+/* Gives the bins' blocks, collected remote frees and wholly free slabs back. */
+void heap_trim(heap_t *heap);
+/* Collects for all heaps, as far as that can be done from outside: remote frees
+ * and wholly free slabs, not what live threads have in their bins. */
+void heap_trim_others(void);
+/* Brings blocks into an empty bin and pops one; NULL when out of memory. */
+HAK_CHECKED void *heap_refill(heap_t *heap, bin_t *bin);
+/* Gives half of a full bin of the heap back. */
+void heap_flush(heap_t *heap, bin_t *bin);
+/* In a fork's child: repairs all, adopts the heaps of threads that are gone. */
+void heap_after_fork(heap_t *mine);
+
+uint64_t heap_count(bool orphans_only);
+size_t heap_bytes(void); /* a heap's own size */
+
+#endif

@@ -1,0 +1,28 @@
+/* hakmem.c - the release build: every source in one translation unit, lowest layer first. */
+#include "base/format.c"
+
+#include "os/lock.c"
+#include "os/os_linux.c"
+
+#include "kit/fault.c"
+#include "kit/meta.c"
+#include "kit/options.c"
+
+#include "space/region.c"
+#include "space/span.c"
+
+#include "slab/class.c"
+#include "slab/large.c"
+#include "slab/remote.c"
+#include "slab/slab.c"
+
+#include "front/block.c"
+#include "front/boot.c"
+#include "front/census.c"
+#include "front/heap.c"
+#include "front/thread.c"
+
+#include "entry/api.c"
+#include "entry/cxx.c"
+#include "entry/process.c"
+#include "entry/report.c"

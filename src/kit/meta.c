@@ -1,0 +1,16 @@
+#include "kit/meta.h"
+
+#include "base/config.h"
+#include "os/os.h"
+
+/* A mapping for each request: its users are heaps, each of several pages. */
+static _Atomic size_t meta_total;
+
+void *meta_alloc(size_t bytes) {
+  bytes = bits_round_up(bytes, os_page_size());
+  void *start = os_map(bytes);
+  if (start != NULL) atomic_count(&meta_total, bytes);
+  return start;
+}
+
+size_t meta_bytes(void) { return atomic_seen(&meta_total); }

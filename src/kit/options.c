@@ -1,0 +1,208 @@
+#include "kit/options.h"
+
+#include "base/format.h"
+#include "os/os.h"
+
+#define OPTION(name, fallback, min, max, at_run_time, help) {#name, help, fallback, min, max, at_run_time},
+#define OPTION_PATH(name, help)
+const option_info_t option_info[OPTION_COUNT] = {
+#include "kit/options.def"
+};
+#undef OPTION
+#undef OPTION_PATH
+
+#define OPTION(name, fallback, min, max, at_run_time, help) fallback,
+#define OPTION_PATH(name, help)
+_Atomic int64_t option_values[OPTION_COUNT] = {
+#include "kit/options.def"
+};
+#undef OPTION
+#undef OPTION_PATH
+
+#define OPTION(name, fallback, min, max, at_run_time, help)
+#define OPTION_PATH(name, help) {#name, help, 0, 0, 0, false},
+const option_info_t option_path_info[PATH_COUNT] = {
+#include "kit/options.def"
+};
+#undef OPTION
+#undef OPTION_PATH
+
+static char path_values[PATH_COUNT][256];
+
+const char *option_path(option_path_t path) { return path_values[path]; }
+
+static char to_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
+
+static bool text_equal(const char *name, const char *text, size_t length) {
+  for (size_t i = 0; i < length; i++) {
+    if (name[i] == '\0' || name[i] != to_lower(text[i])) return false;
+  }
+  return name[length] == '\0';
+}
+
+static size_t text_length(const char *text) {
+  size_t n = 0;
+  while (text[n] != '\0') n++;
+  return n;
+}
+
+option_t option_find(const char *name, size_t length) {
+  for (unsigned i = 0; i < OPTION_COUNT; i++) {
+    if (text_equal(option_info[i].name, name, length)) return (option_t)i;
+  }
+  return OPTION_COUNT;
+}
+
+bool option_set(option_t option, int64_t value) {
+  if (value < option_info[option].min || value > option_info[option].max) return false;
+  atomic_set(&option_values[option], value);
+  return true;
+}
+
+/* One line: hakmem: <what> "<text>": <why> */
+static void option_complain(const char *what, const char *text, size_t length, const option_info_t *info) {
+  char line[256];
+  format_t f;
+  format_init(&f, line, sizeof line - 1);
+  format_text(&f, "hakmem: ");
+  format_text(&f, what);
+  format_text(&f, " \"");
+  for (size_t i = 0; i < length && i < 80; i++) {
+    bool printable = text[i] >= ' ' && text[i] <= '~';
+    format_char(&f, printable ? text[i] : '?');
+  }
+  format_text(&f, "\"");
+  if (info != NULL) {
+    format_text(&f, " for ");
+    format_text(&f, info->name);
+    format_text(&f, ", wants ");
+    format_signed(&f, info->min);
+    format_text(&f, " to ");
+    format_signed(&f, info->max);
+    format_text(&f, "; using ");
+    format_signed(&f, info->fallback);
+  } else {
+    format_text(&f, ", ignored");
+  }
+  line[f.used++] = '\n';
+  (void)os_write(2, line, f.used);
+}
+
+/* A decimal number with an optional sign, or on/off, true/false, yes/no. */
+static bool parse_value(const char *text, size_t length, int64_t *value) {
+  static const struct {
+    const char *word;
+    int64_t value;
+  } words[] = {{"on", 1}, {"off", 0}, {"true", 1}, {"false", 0}, {"yes", 1}, {"no", 0}};
+  for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+    if (text_equal(words[i].word, text, length)) {
+      *value = words[i].value;
+      return true;
+    }
+  }
+  bool negative = length > 0 && text[0] == '-';
+  size_t i = negative ? 1 : 0;
+  if (i == length || length - i > 18) return false;
+  int64_t number = 0;
+  for (; i < length; i++) {
+    if (text[i] < '0' || text[i] > '9') return false;
+    number = number * 10 + (text[i] - '0');
+  }
+  *value = negative ? -number : number;
+  return true;
+}
+
+static bool path_read(const char *name, size_t name_length, const char *text, size_t length) {
+  for (unsigned i = 0; i < PATH_COUNT; i++) {
+    if (!text_equal(option_path_info[i].name, name, name_length)) continue;
+    if (length >= sizeof path_values[i]) {
+      option_complain("too long a path", text, length, NULL);
+      return true;
+    }
+    for (size_t n = 0; n < length; n++) path_values[i][n] = text[n];
+    path_values[i][length] = '\0';
+    return true;
+  }
+  return false;
+}
+
+static void option_read(const char *name, size_t name_length, const char *text, size_t length) {
+  if (path_read(name, name_length, text, length)) return;
+  option_t option = option_find(name, name_length);
+  if (option == OPTION_COUNT) {
+    option_complain("unknown option", name, name_length, NULL);
+    return;
+  }
+  int64_t value;
+  if (!parse_value(text, length, &value) || !option_set(option, value)) {
+    option_complain("bad value", text, length, &option_info[option]);
+    atomic_set(&option_values[option], option_info[option].fallback);
+  }
+}
+
+static size_t trim(const char **text, size_t length) {
+  while (length > 0 && (**text == ' ' || **text == '\t')) {
+    (*text)++;
+    length--;
+  }
+  while (length > 0 && ((*text)[length - 1] == ' ' || (*text)[length - 1] == '\t' || (*text)[length - 1] == '\r')) length--;
+  return length;
+}
+
+/* Lines of name=value; an optional hakmem_ prefix; # starts a comment. */
+static void options_read_line(const char *line, size_t length) {
+  length = trim(&line, length);
+  if (length == 0 || line[0] == '#') return;
+  size_t equals = 0;
+  while (equals < length && line[equals] != '=') equals++;
+  if (equals == length) {
+    option_complain("line without \"=\"", line, length, NULL);
+    return;
+  }
+  const char *name = line;
+  const char *value = line + equals + 1;
+  size_t name_length = trim(&name, equals);
+  size_t value_length = trim(&value, length - equals - 1);
+  if (name_length > 7 && text_equal("hakmem_", name, 7)) {
+    name += 7;
+    name_length -= 7;
+  }
+  option_read(name, name_length, value, value_length);
+}
+
+static void options_read_file(const char *path) {
+  char text[8192];
+  long length = os_read_file(path, text, sizeof text);
+  if (length < 0) {
+    option_complain("cannot read HAKMEM_CONF", path, text_length(path), NULL);
+    return;
+  }
+  for (const char *line = text; *line != '\0';) {
+    size_t n = 0;
+    while (line[n] != '\0' && line[n] != '\n') n++;
+    options_read_line(line, n);
+    line += n + (line[n] == '\n');
+  }
+}
+
+void options_load(char *const *environment) {
+  static const char prefix[] = "HAKMEM_";
+  const size_t prefix_length = sizeof prefix - 1;
+  if (environment == NULL || os_is_secure()) return;
+  for (int pass = 0; pass < 2; pass++) { /* the file first, so that the environment wins */
+    for (char *const *entry = environment; *entry != NULL; entry++) {
+      const char *name = *entry;
+      size_t matched = 0;
+      while (matched < prefix_length && name[matched] == prefix[matched]) matched++;
+      if (matched < prefix_length) continue;
+      name += prefix_length;
+      size_t equals = 0;
+      while (name[equals] != '\0' && name[equals] != '=') equals++;
+      if (name[equals] == '\0') continue;
+      const char *value = name + equals + 1;
+      bool is_file = text_equal("conf", name, equals);
+      if (is_file && pass == 0) options_read_file(value);
+      if (!is_file && pass == 1) option_read(name, equals, value, text_length(value));
+    }
+  }
+}

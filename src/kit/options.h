@@ -1,0 +1,54 @@
+/* options.h - the settings, one table.
+ *
+ * Values are read once at start, from the file that HAKMEM_CONF names and then
+ * from HAKMEM_* in the environment; neither is read when the process runs with
+ * privileges its caller lacks.  A bad value is one line on standard error, and
+ * the default.  Reading a value is a relaxed load; any thread may. */
+#ifndef KIT_OPTIONS_H
+#define KIT_OPTIONS_H
+
+#include "base/atomics.h"
+#include "base/bits.h"
+
+typedef enum option {
+#define OPTION(name, fallback, min, max, at_run_time, help) OPTION_##name,
+#define OPTION_PATH(name, help)
+#include "kit/options.def"
+#undef OPTION
+#undef OPTION_PATH
+  OPTION_COUNT
+} option_t;
+
+typedef enum option_path {
+#define OPTION(name, fallback, min, max, at_run_time, help)
+#define OPTION_PATH(name, help) PATH_##name,
+#include "kit/options.def"
+#undef OPTION
+#undef OPTION_PATH
+  PATH_COUNT
+} option_path_t;
+
+typedef struct option_info {
+  const char *name;
+  const char *help;
+  int64_t fallback, min, max;
+  bool at_run_time; /* may be changed after start */
+} option_info_t;
+
+extern const option_info_t option_info[OPTION_COUNT];
+extern const option_info_t option_path_info[PATH_COUNT]; /* name and help alone */
+extern _Atomic int64_t option_values[OPTION_COUNT];
+
+HAK_INLINE int64_t option_get(option_t option) { return atomic_seen(&option_values[option]); }
+
+/* Empty when not set. Constant after start. */
+const char *option_path(option_path_t path);
+
+/* Reads file and environment. `environment` may be NULL before libc has it. */
+void options_load(char *const *environment);
+/* The option called `name` in any case, or OPTION_COUNT. */
+option_t option_find(const char *name, size_t length);
+/* False when out of range. */
+HAK_CHECKED bool option_set(option_t option, int64_t value);
+
+#endif

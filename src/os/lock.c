@@ -1,0 +1,26 @@
+#include "os/lock.h"
+
+#include "base/thread.h"
+
+bool lock_try(lock_t *lock) {
+  uintptr_t none = 0;
+  return atomic_compare_exchange_strong_explicit(&lock->holder, &none, thread_self(), memory_order_acquire,
+                                                 memory_order_relaxed);
+}
+
+static void lock_wait(lock_t *lock) {
+  for (unsigned tries = 0; !lock_try(lock); tries++) {
+    if (tries < 64) os_yield();
+    else os_sleep_us(100);
+  }
+}
+
+void lock_acquire(lock_t *lock) {
+  if (HAK_UNLIKELY(!lock_try(lock))) lock_wait(lock);
+}
+
+void lock_release(lock_t *lock) { atomic_publish(&lock->holder, (uintptr_t)0); }
+
+void lock_abandon(lock_t *lock) {
+  if (atomic_seen(&lock->holder) != thread_self()) lock_release(lock);
+}

@@ -1,0 +1,21 @@
+/* lock.h - a lock for rare, short work.
+ *
+ * It is never held across fork by design of its users: a child releases what
+ * threads that are gone have held (lock_abandon), and whatever the lock protects
+ * changes in an order that only ever leaks when its holder vanishes. */
+#ifndef OS_LOCK_H
+#define OS_LOCK_H
+
+#include "os/os.h"
+
+typedef struct lock {
+  _Atomic uintptr_t holder; /* thread_self() of the holder, 0 when free */
+} lock_t;
+
+HAK_CHECKED bool lock_try(lock_t *lock);
+void lock_acquire(lock_t *lock);
+void lock_release(lock_t *lock);
+/* In a fork's child: releases the lock unless the calling thread itself holds it. */
+void lock_abandon(lock_t *lock);
+
+#endif

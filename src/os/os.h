@@ -1,0 +1,58 @@
+/* os.h - the kernel, as the allocator sees it.
+ *
+ * Every function keeps errno.  A failure that the caller can meet (no memory,
+ * address taken) is a return value; any other errno is a broken promise of
+ * ours and ends the process.  All are thread-safe.  tests/support/fake_os.c
+ * implements the same contract with failures on demand. */
+#ifndef OS_OS_H
+#define OS_OS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomics.h"
+#include "base/bits.h"
+
+/* System calls made so far, by kind. Source of the sys_* statistics. */
+typedef struct os_counts {
+  _Atomic uint64_t mmap, munmap, mprotect, madvise, mremap, other;
+} os_counts_t;
+extern os_counts_t os_counts;
+
+typedef enum os_map {
+  OS_MAPPED,
+  OS_TAKEN, /* something else lives at that address */
+  OS_NOMEM  /* memory, address space or mappings are exhausted */
+} os_map_t;
+
+size_t os_page_size(void);           /* bytes; constant for a process */
+uint64_t os_physical_memory(void);   /* bytes */
+uint64_t os_address_limit(void);     /* RLIMIT_AS in bytes, UINT64_MAX when unlimited */
+bool os_is_secure(void);             /* running with privileges its caller lacks */
+uint64_t os_random_seed(void);       /* differs for each process */
+uint64_t os_now_ms(void);            /* monotonic, coarse */
+
+/* Reserves addresses without memory; NULL when there are not enough. */
+HAK_CHECKED void *os_reserve(size_t bytes);
+/* Makes reserved pages readable and writable, all zero. False: out of memory.
+ * Pages that are so already keep their content. */
+HAK_CHECKED bool os_commit(void *start, size_t bytes);
+/* Maps zero pages at just this address, replacing nothing. */
+HAK_CHECKED os_map_t os_map_at(void *start, size_t bytes);
+/* Maps zero pages anywhere; NULL when out of memory. */
+HAK_CHECKED void *os_map(size_t bytes);
+/* False only when the kernel is out of mappings to split. */
+bool os_unmap(void *start, size_t bytes);
+/* Gives the pages back; they read as zero afterwards. False: they keep their content. */
+bool os_purge(void *start, size_t bytes);
+
+void os_yield(void);
+void os_sleep_us(unsigned microseconds);
+/* Writes all of it, to standard error with fd 2; false on error. */
+bool os_write(int fd, const char *text, size_t bytes);
+/* Reads a whole small file into buffer, NUL-terminated; the length, or -1. */
+long os_read_file(const char *path, char *buffer, size_t size);
+_Noreturn void os_abort(void);
+
+#endif

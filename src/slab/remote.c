@@ -1,0 +1,100 @@
+#include "slab/remote.h"
+
+#include "base/check.h"
+#include "kit/fault.h"
+
+enum { REMOTE_CLOSED, REMOTE_OPEN, REMOTE_QUEUED };
+
+/* An owner that has not looked while this many slabs were queued is idle. */
+#define REMOTE_HELP_AT 64
+
+static remote_t *remote_of(uint32_t unit) { return (remote_t *)(void *)region.remotes + unit; }
+
+void remote_open(uint32_t unit) { atomic_store(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN); }
+
+bool remote_close(uint32_t unit) {
+  uint32_t open = REMOTE_OPEN;
+  return atomic_compare_exchange_strong(&remote_of(unit)->state, &open, (uint32_t)REMOTE_CLOSED);
+}
+
+static void remote_push(slab_owner_t *owner, uint32_t unit) {
+  uint32_t first = atomic_seen(&owner->pending);
+  do {
+    atomic_set(&remote_of(unit)->next, first);
+  } while (!atomic_compare_exchange_weak_explicit(&owner->pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
+}
+
+/* Collects for an owner that will not: it is gone, or it has been idle for long. */
+static void remote_help(slab_owner_t *owner) {
+  bool orphan = atomic_seen(&owner->thread) == 0;
+  uint32_t count = atomic_fetch_add_explicit(&owner->pending_count, 1, memory_order_relaxed) + 1;
+  if (!orphan && count < REMOTE_HELP_AT) return;
+  do {
+    /* Whoever holds the lock sees what we pushed, here or when it looks again. */
+    if (!lock_try(&owner->lock)) return;
+    remote_collect(owner);
+    orphan = atomic_seen(&owner->thread) == 0;
+    if (orphan) slab_release_empty(owner);
+    lock_release(&owner->lock);
+  } while (orphan && atomic_load(&owner->pending) != 0);
+}
+
+void remote_free(slab_t *slab, void *block) {
+  uint32_t unit = slab_unit(slab);
+  const class_info_t *info = slab_class(slab);
+  uint32_t index = class_block_at(atomic_seen(&slab->size_class), (size_t)((char *)block - (char *)region_address(unit)));
+  uint64_t bit = (uint64_t)1 << index % 64;
+  if (HAK_CHECKS) atomic_fetch_and_explicit(region_live_word(block), ~region_live_bit(block), memory_order_relaxed);
+  uint64_t before = atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
+  if (HAK_UNLIKELY((before & bit) != 0)) fault_abort("double free", "free", block, "block is already free", info->size);
+  remote_t *remote = remote_of(unit);
+  uint32_t open = REMOTE_OPEN;
+  if (atomic_load(&remote->state) != REMOTE_OPEN || !atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED)) return;
+  slab_owner_t *owner = atomic_seen(&slab->owner);
+  remote_push(owner, unit);
+  remote_help(owner);
+}
+
+/* Takes all remote bits of the slab; the last word may destroy it. */
+static void remote_take(slab_owner_t *owner, slab_t *slab) {
+  uint32_t unit = slab_unit(slab);
+  const class_info_t *info = slab_class(slab);
+  char *start = region_address(unit);
+  for (uint32_t word = 0; word * 64 < info->blocks; word++) {
+    _Atomic uint64_t *remote_bits = region_bits(region.remote_bits, unit, word);
+    if (atomic_load(remote_bits) == 0) continue;
+    uint64_t bits = atomic_exchange(remote_bits, 0);
+    /* Cleared again: the owner's plain move may have raced with the freer's. */
+    for (uint64_t left = HAK_CHECKS ? bits : 0; left != 0; left &= left - 1) {
+      char *block = start + (size_t)(word * 64 + bits_lowest64(left)) * info->size;
+      atomic_fetch_and_explicit(region_live_word(block), ~region_live_bit(block), memory_order_relaxed);
+    }
+    atomic_count_own(&owner->remote_frees, bits_count64(bits));
+    if (!slab_give_bits(owner, slab, word, bits)) return;
+  }
+}
+
+void remote_collect(slab_owner_t *owner) {
+  atomic_set(&owner->pending_count, 0);
+  uint32_t next = atomic_exchange_explicit(&owner->pending, 0, memory_order_acquire);
+  while (next != 0) {
+    uint32_t unit = next - 1;
+    next = atomic_seen(&remote_of(unit)->next);
+    atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
+    remote_take(owner, slab_of(unit));
+  }
+}
+
+void remote_recover(slab_owner_t *owner, slab_t *slab) {
+  remote_open(slab_unit(slab));
+  remote_take(owner, slab);
+}
+
+uint32_t remote_waiting(const slab_t *slab) {
+  uint32_t waiting = 0;
+  uint32_t words = (slab_class(slab)->blocks + 63) / 64;
+  for (uint32_t word = 0; word < words; word++) {
+    waiting += bits_count64(atomic_seen(region_bits(region.remote_bits, slab_unit(slab), word)));
+  }
+  return waiting;
+}

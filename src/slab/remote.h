@@ -1,0 +1,40 @@
+/* remote.h - blocks freed by threads that do not own them.
+ *
+ * The freer sets the block's bit in the slab's remote bits, a zone that the
+ * owner's lines do not share, and the first to do so since the owner last
+ * looked puts the slab on the owner's pending stack.  The owner collects when
+ * it next misses; for an orphan, or an owner that is idle, the freer does it.
+ *
+ *   freer: set bit; if state is OPEN, swap it to QUEUED; who succeeds pushes the slab
+ *   owner: pop all; for each: state to OPEN; take the bits
+ *
+ * Both sides' steps are sequentially consistent: if the freer sees QUEUED, the
+ * owner's taking of the bits comes after the freer's setting of its bit.  A
+ * QUEUED slab is never destroyed, so the freer may follow slab->owner.  After
+ * its bit is set the freer may find the slab destroyed and its units reused:
+ * the worst is that a slab without remote frees is queued. */
+#ifndef SLAB_REMOTE_H
+#define SLAB_REMOTE_H
+
+#include "slab/slab.h"
+
+typedef struct remote {
+  _Atomic uint32_t state;
+  _Atomic uint32_t next; /* in the pending stack: unit + 1 */
+  uint64_t spare;
+} remote_t;
+
+/* Frees a live block of another owner's slab. Any thread, with or without a heap. */
+void remote_free(slab_t *slab, void *block);
+/* Brings in what others have freed. The owner, or whoever holds its lock. */
+void remote_collect(slab_owner_t *owner);
+
+/* For slab.c: the slab begins to accept remote frees; stops, unless it is queued. */
+void remote_open(uint32_t unit);
+HAK_CHECKED bool remote_close(uint32_t unit);
+/* In a fork's child: the slab's remote bits, which nobody announces any more. */
+void remote_recover(slab_owner_t *owner, slab_t *slab);
+/* Blocks waiting in the slab's remote bits. */
+uint32_t remote_waiting(const slab_t *slab);
+
+#endif

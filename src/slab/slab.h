@@ -1,0 +1,90 @@
+/* slab.h - slabs: spans of one size class, and the free blocks in them.
+ *
+ * A slab's free blocks are bits outside of it: no link lies in a block, so
+ * nothing a program writes into freed memory is ever followed, and giving a
+ * block back does not touch it.  A set bit means that the block is in the slab;
+ * a clear one that it is out: held by the program, in a bin, or freed by
+ * another thread and not yet collected.
+ *
+ * A slab belongs to one owner.  All functions here are for the owner's thread,
+ * or for whoever holds owner->lock; see slab/remote.h for the others. */
+#ifndef SLAB_SLAB_H
+#define SLAB_SLAB_H
+
+#include "os/lock.h"
+#include "slab/class.h"
+#include "space/region.h"
+
+typedef enum slab_kind {
+  SLAB_FREE,    /* the unit starts no span */
+  SLAB_BLOCKS,  /* first unit of a slab */
+  SLAB_INSIDE,  /* a further unit; `head` leads back */
+  SLAB_LARGE    /* first unit of a large block; its further units are SLAB_INSIDE too */
+} slab_kind_t;
+
+struct slab_owner;
+
+/* One for each unit, in its own zone. */
+typedef struct slab {
+  struct slab_owner *_Atomic owner; /* of a SLAB_BLOCKS; set before its first block is out */
+  _Atomic uint8_t kind;
+  _Atomic uint8_t size_class;
+  uint16_t first_word; /* no free bit lies below this word */
+  _Atomic uint16_t free; /* set bits */
+  bool listed_full;
+  uint32_t head;       /* SLAB_INSIDE: the span's first unit */
+  uint32_t units;      /* of the span, valid in its first unit */
+  uint32_t next, prev; /* units, in the owner's list; SLAB_END ends */
+  uint64_t bytes;      /* SLAB_LARGE: usable bytes */
+  uint64_t spare[3];
+} slab_t;
+_Static_assert(sizeof(slab_t) == HAK_CACHE_LINE, "a slab's record is one cache line");
+
+#define SLAB_END UINT32_MAX
+
+typedef struct slab_list {
+  uint32_t first;
+} slab_list_t;
+
+/* What a heap is to this layer. */
+typedef struct slab_owner {
+  lock_t lock;                 /* guards all below but `pending` */
+  _Atomic uintptr_t thread;    /* whose frees take the fast path, 0 for an orphan */
+  _Atomic uint32_t pending;    /* stack of units with remote frees: unit + 1, 0 for none; any thread pushes */
+  _Atomic uint32_t pending_count; /* pushed since the owner last collected */
+  _Atomic uint64_t remote_frees;
+  slab_list_t partial[CLASS_COUNT]; /* slabs with a free block; some may be wholly free */
+  slab_list_t full[CLASS_COUNT];
+  _Atomic uint32_t slab_count[CLASS_COUNT];
+} slab_owner_t;
+
+void owner_init(slab_owner_t *owner);
+
+HAK_INLINE slab_t *slab_of(uint32_t unit) { return (slab_t *)(void *)region.slabs + unit; }
+HAK_INLINE uint32_t slab_unit(const slab_t *slab) { return (uint32_t)(slab - (slab_t *)(void *)region.slabs); }
+HAK_INLINE const class_info_t *slab_class(const slab_t *slab) { return &class_info[atomic_seen(&slab->size_class)]; }
+/* The record of the span that the unit is part of; its kind may be SLAB_FREE. */
+HAK_INLINE slab_t *slab_head(uint32_t unit) {
+  slab_t *slab = slab_of(unit);
+  return atomic_seen(&slab->kind) == SLAB_INSIDE ? slab_of(slab->head) : slab;
+}
+
+/* Takes up to `count` blocks of the class, lowest addresses first, into
+ * blocks[0..). 0 only when memory is out. `bin` is what free finds for the class. */
+HAK_CHECKED uint32_t slab_take(slab_owner_t *owner, unsigned size_class, void *bin, void *_Atomic *blocks, uint32_t count);
+/* Gives blocks of the owner back. Ends the process if one is there already. */
+void slab_give(slab_owner_t *owner, void *_Atomic *blocks, uint32_t count);
+/* Sets free the blocks in `bits` (word `word`) of the owner's slab; false if that was the end of the slab. */
+bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits);
+/* Gives wholly free slabs back to the space. */
+void slab_release_empty(slab_owner_t *owner);
+/* Makes `thread` the one whose frees of the owner's blocks take the fast path. */
+void owner_set_thread(slab_owner_t *owner, uintptr_t thread);
+/* In a fork's child: enters slab into the owner's lists again, from its bits alone. */
+void slab_relist(slab_owner_t *owner, slab_t *slab);
+
+/* Marks units as one span, before its owner publishes a block of it / after the last is back. */
+void span_enter(uint32_t start, uint32_t units, slab_kind_t kind, unsigned size_class);
+void span_leave(uint32_t start, uint32_t units);
+
+#endif

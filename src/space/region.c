@@ -1,0 +1,255 @@
+#include "space/region.h"
+
+#include "base/thread.h"
+#include "os/lock.h"
+#include "os/os.h"
+
+region_t region HAK_ALIGNED(HAK_CACHE_LINE);
+
+/* The zones, in bytes for each superslab; the last two have fixed places. */
+typedef enum zone { ZONE_FREE_BITS, ZONE_REMOTE_BITS, ZONE_LIVE, ZONE_SLABS, ZONE_REMOTES, ZONE_SUPERSLABS, ZONE_OWNER, ZONE_BIN, ZONE_COUNT } zone_t;
+static const size_t zone_bytes[ZONE_COUNT] = {16384, 16384, 16384, 2048, 512, sizeof(superslab_t), 256, 256};
+
+/* How much the blocks grow at a time: a share of what there is, within bounds. */
+#define GROW_SHARE 4
+#define GROW_MAX_UNITS (((uint32_t)256 << 20) >> HAK_UNIT_SHIFT)
+#define GROW_MIN_UNITS HAK_UNITS_PER_SUPERSLAB
+#define GROW_MIN_UNITS_LIMITED 4u /* when address space is scarce */
+#define FOREIGN_STEPS_MAX 4096
+
+/* Written under `grow_lock`, but for `reserved`, which census reads. */
+static struct {
+  uintptr_t zone[ZONE_COUNT];        /* where each starts */
+  uintptr_t zone_end[ZONE_COUNT];    /* how far each is readable and writable */
+  uint32_t capacity;                 /* superslabs that have a place */
+  uint32_t zones_ready;              /* superslabs whose zones are usable */
+  uintptr_t start, end;              /* all of it */
+  _Atomic bool reserved;             /* addresses are held as PROT_NONE */
+  uintptr_t undo_start, undo_end;    /* mapped but not yet entered anywhere: a fork's child unmaps it */
+} layout;
+static lock_t grow_lock;
+
+/* Makes [start, end) usable, which is reserved or nobody's. */
+static os_map_t region_back(uintptr_t start, uintptr_t end) {
+  if (start >= end) return OS_MAPPED;
+  if (atomic_seen(&layout.reserved)) return os_commit((void *)start, end - start) ? OS_MAPPED : OS_NOMEM;
+  layout.undo_start = start;
+  layout.undo_end = end;
+  return os_map_at((void *)start, end - start);
+}
+
+/* Extends every zone to cover `superslabs` superslabs. */
+static bool zones_extend(uint32_t superslabs) {
+  const size_t page = os_page_size();
+  if (superslabs <= layout.zones_ready) return true;
+  for (unsigned z = 0; z < ZONE_COUNT; z++) {
+    uintptr_t end = bits_round_up(layout.zone[z] + superslabs * zone_bytes[z], page);
+    if (region_back(layout.zone_end[z], end) != OS_MAPPED) return false;
+    if (end > layout.zone_end[z]) layout.zone_end[z] = end;
+    layout.undo_end = 0;
+  }
+  layout.zones_ready = superslabs;
+  atomic_publish(&region.limit, (uintptr_t)superslabs * HAK_UNITS_PER_SUPERSLAB << HAK_UNIT_GRANULES_SHIFT);
+  return true;
+}
+
+/* Covers the superslabs up to `needed`, and more at once while addresses are plenty. */
+static bool zones_cover(uint32_t needed) {
+  if (needed <= layout.zones_ready) return true;
+  if (atomic_seen(&layout.reserved)) {
+    uint32_t ahead = layout.zones_ready + layout.zones_ready / 2 + 16;
+    if (ahead > layout.capacity) ahead = layout.capacity;
+    if (ahead > needed && zones_extend(ahead)) return true;
+  }
+  return zones_extend(needed);
+}
+
+/* Enters the units as usable and free. */
+static void units_publish(uint32_t start, uint32_t end) {
+  while (start < end) {
+    superslab_t *superslab = &region.superslabs[start / HAK_UNITS_PER_SUPERSLAB];
+    uint32_t first = start % HAK_UNITS_PER_SUPERSLAB;
+    uint32_t n = HAK_UNITS_PER_SUPERSLAB - first;
+    if (n > end - start) n = end - start;
+    uint32_t mask = bits_mask32(first, n);
+    atomic_fetch_or_explicit(&superslab->mapped, mask, memory_order_relaxed);
+    atomic_fetch_or_explicit(&superslab->free, mask, memory_order_release);
+    start += n;
+  }
+}
+
+/* Maps units [start, start + n). OS_TAKEN: something else lies there. */
+static os_map_t units_map(uint32_t start, uint32_t n) {
+  uint32_t end = start + n;
+  uint32_t superslabs = (end + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB;
+  if (!zones_cover(superslabs)) return OS_NOMEM;
+  os_map_t result = region_back((uintptr_t)region_address(start), (uintptr_t)region_address(end));
+  if (result == OS_MAPPED) {
+    atomic_publish(&region.units, end);
+    units_publish(start, end);
+  }
+  layout.undo_end = 0;
+  return result;
+}
+
+/* The free units just below the frontier, which a span that needs more can use. */
+static uint32_t units_free_at_end(uint32_t frontier, uint32_t most) {
+  uint32_t n = 0;
+  while (n < most && n < frontier) {
+    uint32_t unit = frontier - 1 - n;
+    uint32_t word = atomic_seen(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].free);
+    if ((word >> unit % HAK_UNITS_PER_SUPERSLAB & 1) == 0) break;
+    n++;
+  }
+  return n;
+}
+
+static uint32_t grow_step(uint32_t frontier) {
+  uint32_t step = frontier / GROW_SHARE;
+  uint32_t least = atomic_seen(&layout.reserved) ? GROW_MIN_UNITS : GROW_MIN_UNITS_LIMITED;
+  if (step < least) step = least;
+  return step < GROW_MAX_UNITS ? step : GROW_MAX_UNITS;
+}
+
+/* Steps over a foreign mapping at the frontier. */
+static bool frontier_skip(uint32_t frontier) {
+  uint32_t next = frontier + 1;
+  if (next > layout.capacity * HAK_UNITS_PER_SUPERSLAB) return false;
+  if (!zones_cover(next / HAK_UNITS_PER_SUPERSLAB + 1)) return false;
+  atomic_publish(&region.units, next);
+  return true;
+}
+
+static bool grow_locked(uint32_t units) {
+  for (unsigned skipped = 0; skipped < FOREIGN_STEPS_MAX; skipped++) {
+    uint32_t frontier = atomic_seen(&region.units);
+    uint32_t room = layout.capacity * HAK_UNITS_PER_SUPERSLAB - frontier;
+    uint32_t at_end = units_free_at_end(frontier, units);
+    uint32_t need = units > at_end ? units - at_end : 1;
+    uint32_t step = grow_step(frontier);
+    if (need > room) return false;
+    if (step > room) step = room;
+    os_map_t result = OS_NOMEM;
+    if (step > need) result = units_map(frontier, step);
+    if (result != OS_MAPPED) result = units_map(frontier, need);
+    if (result == OS_MAPPED) return true;
+    if (result == OS_NOMEM || !frontier_skip(frontier)) return false;
+  }
+  return false;
+}
+
+bool region_grow(uint32_t units) {
+  lock_acquire(&grow_lock);
+  bool grown = grow_locked(units);
+  lock_release(&grow_lock);
+  return grown;
+}
+
+/* Lays the zones and the blocks out from `start`; returns the bytes in all. */
+static uint64_t layout_plan(uintptr_t start, uint32_t capacity) {
+  uintptr_t at = start;
+  layout.capacity = capacity;
+  for (unsigned z = 0; z < ZONE_OWNER; z++) {
+    layout.zone[z] = at;
+    at += bits_round_up(capacity * zone_bytes[z], HAK_SUPERSLAB);
+  }
+  region.base = at + (uintptr_t)REGION_OWNER_OFFSET;
+  layout.zone[ZONE_OWNER] = region.base - (uintptr_t)REGION_OWNER_OFFSET;
+  layout.zone[ZONE_BIN] = region.base - (uintptr_t)REGION_BIN_OFFSET;
+  for (unsigned z = 0; z < ZONE_COUNT; z++) layout.zone_end[z] = layout.zone[z];
+  layout.start = start;
+  layout.end = region.base + ((uintptr_t)capacity << HAK_SUPERSLAB_SHIFT);
+  region.live = (_Atomic uint64_t *)layout.zone[ZONE_LIVE];
+  region.live_bias = layout.zone[ZONE_LIVE] - ((region.base >> 10) << 3);
+  region.slabs = (char *)layout.zone[ZONE_SLABS];
+  region.free_bits = (char *)layout.zone[ZONE_FREE_BITS];
+  region.remote_bits = (char *)layout.zone[ZONE_REMOTE_BITS];
+  region.remotes = (char *)layout.zone[ZONE_REMOTES];
+  region.superslabs = (superslab_t *)layout.zone[ZONE_SUPERSLABS];
+  return layout.end - start;
+}
+
+static bool reserve_all(uint64_t bytes) {
+  for (; bytes >= HAK_REGION_MIN >> 6; bytes /= 2) {
+    uint32_t capacity = (uint32_t)(bytes >> HAK_SUPERSLAB_SHIFT);
+    uint64_t whole = layout_plan(HAK_SUPERSLAB, capacity) + HAK_SUPERSLAB;
+    void *start = os_reserve(whole);
+    if (start == NULL) continue;
+    (void)layout_plan(bits_round_up((uintptr_t)start, HAK_SUPERSLAB), capacity);
+    layout.start = (uintptr_t)start;
+    layout.end = (uintptr_t)start + whole;
+    atomic_set(&layout.reserved, true);
+    return true;
+  }
+  return false;
+}
+
+/* Places far from where programs, libraries and stacks are put; the second
+ * fits kernels that give a process 39 bits of addresses. */
+static bool place_unreserved(void) {
+  static const uintptr_t places[] = {(uintptr_t)1 << 44, (uintptr_t)1 << 36};
+  uint32_t capacity = (uint32_t)(HAK_REGION_MIN >> HAK_SUPERSLAB_SHIFT);
+  uintptr_t random = (uintptr_t)(os_random_seed() & 0x3fff) << HAK_SUPERSLAB_SHIFT;
+  for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+    (void)layout_plan(places[i] + random, capacity);
+    if (grow_locked(1)) return true;
+    for (unsigned z = 0; z < ZONE_COUNT; z++) {
+      if (layout.zone_end[z] > layout.zone[z]) (void)os_unmap((void *)layout.zone[z], layout.zone_end[z] - layout.zone[z]);
+    }
+    layout.zones_ready = 0;
+    atomic_set(&region.limit, 0);
+    atomic_set(&region.units, 0);
+  }
+  region.base = 0;
+  return false;
+}
+
+bool region_init(uint64_t reserve_bytes) {
+  uint64_t bytes = reserve_bytes;
+  if (bytes == 0) {
+    bytes = os_physical_memory() * 4;
+    if (bytes < HAK_REGION_MIN) bytes = HAK_REGION_MIN;
+  }
+  if (bytes > HAK_REGION_MAX) bytes = HAK_REGION_MAX;
+  bytes = bits_round_up(bytes, HAK_SUPERSLAB);
+  if (os_address_limit() != UINT64_MAX || !reserve_all(bytes)) return place_unreserved();
+  return grow_locked(2 * HAK_UNITS_PER_SUPERSLAB);
+}
+
+static void release_range(uintptr_t start, uintptr_t end) {
+  start = bits_round_up(start, os_page_size());
+  if (start < end) (void)os_unmap((void *)start, end - start);
+}
+
+void region_release_reserve(void) {
+  lock_acquire(&grow_lock);
+  if (atomic_seen(&layout.reserved)) {
+    uintptr_t from = layout.start;
+    for (unsigned z = 0; z < ZONE_COUNT; z++) {
+      release_range(from, layout.zone[z]);
+      from = layout.zone_end[z];
+    }
+    release_range(from, region.base);
+    release_range((uintptr_t)region_address(atomic_seen(&region.units)), layout.end);
+    atomic_set(&layout.reserved, false);
+  }
+  lock_release(&grow_lock);
+}
+
+void region_after_fork(void) {
+  if (atomic_seen(&grow_lock.holder) == thread_self()) return; /* forked by a signal handler inside region_grow */
+  if (layout.undo_end > layout.undo_start) (void)os_unmap((void *)layout.undo_start, layout.undo_end - layout.undo_start);
+  layout.undo_end = 0;
+  lock_abandon(&grow_lock);
+}
+
+region_census_t region_census(void) {
+  region_census_t census = {0};
+  for (unsigned z = 0; z < ZONE_COUNT; z++) census.metadata += layout.zone_end[z] - layout.zone[z];
+  uint32_t count = (atomic_seen(&region.units) + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB;
+  for (uint32_t s = 0; s < count; s++) census.superslabs += atomic_seen(&region.superslabs[s].mapped) != 0;
+  census.reserved = atomic_seen(&layout.reserved)
+                        ? layout.end - layout.start
+                        : census.metadata + ((uint64_t)atomic_seen(&region.units) << HAK_UNIT_SHIFT);
+  return census;
+}

@@ -1,0 +1,97 @@
+/* region.h - the one range of addresses that all blocks come from.
+ *
+ * Block memory is [base, base + units * 64 KiB); it is made usable from the
+ * bottom up.  Beside it lie the zones: arrays indexed by unit or granule, kept
+ * apart from the blocks so that a stray write does not meet them and so that
+ * they do not share cache sets.  Every zone grows along with the blocks.
+ *
+ * Without RLIMIT_AS everything is reserved at start.  With it, or once the
+ * reserve was given back, the same addresses are mapped as they are needed and
+ * whatever else is found there is stepped over.
+ *
+ * Who writes what: `owner` and `bin` of a unit, its slab record and free bits
+ * belong to the owner of the span that the unit is part of; remote records and
+ * remote bits are atomic and open to all; live words are written by the owner
+ * with plain moves and by others with locked ones (see slab/remote.h). */
+#ifndef SPACE_REGION_H
+#define SPACE_REGION_H
+
+#include "base/atomics.h"
+#include "base/bits.h"
+#include "base/config.h"
+
+/* The units of one superslab, a bit each. */
+typedef struct superslab {
+  _Atomic uint32_t free;   /* usable and in no span */
+  _Atomic uint32_t mapped; /* usable at all: in a span, free, or being purged */
+  _Atomic uint32_t dirty;  /* written since they were last known to be zero */
+  _Atomic uint32_t stamp;  /* when one was last freed, in milliseconds */
+} superslab_t;
+
+typedef struct region {
+  uintptr_t base;                /* address of unit 0; 0 before region_init */
+  _Atomic uintptr_t limit;       /* granules whose zones are readable; grows only */
+  _Atomic uint64_t *live;        /* a bit for each granule: a live block starts there */
+  uintptr_t live_bias;           /* the word for an address is at live_bias + (address >> 10) * 8 */
+  char *slabs;                   /* 64 bytes a unit: slab/slab.h */
+  char *free_bits;               /* 512 bytes a unit, see region_bits */
+  char *remote_bits;
+  char *remotes;                 /* 16 bytes a unit: slab/remote.h */
+  superslab_t *superslabs;
+  _Atomic uint32_t units;        /* units below which block memory may be mapped; grows only */
+} region_t;
+extern region_t region;
+
+/* The owner and bin zones lie at fixed distances below the blocks, so that the
+ * fast path of free needs no further base. */
+#define REGION_OWNER_OFFSET ((ptrdiff_t)1 << 30)
+#define REGION_BIN_OFFSET ((ptrdiff_t)1 << 29)
+_Static_assert((HAK_REGION_MAX >> HAK_UNIT_SHIFT) * 8 <= (uint64_t)REGION_BIN_OFFSET, "the bin zone ends below the blocks");
+
+/* The thread that owns the unit's blocks, 0 for none; on the path of every free. */
+HAK_INLINE _Atomic uintptr_t *region_owner(uintptr_t base, size_t unit) {
+  return (_Atomic uintptr_t *)(base - (uintptr_t)REGION_OWNER_OFFSET) + unit;
+}
+/* The owner's bin for the unit's size class. */
+HAK_INLINE void *_Atomic *region_bin(uintptr_t base, size_t unit) {
+  return (void *_Atomic *)(base - (uintptr_t)REGION_BIN_OFFSET) + unit;
+}
+
+HAK_INLINE void *region_address(uint32_t unit) { return (void *)(region.base + ((uintptr_t)unit << HAK_UNIT_SHIFT)); }
+
+/* The unit that holds the address, or a number >= region.units for a foreign one. */
+HAK_INLINE size_t region_unit(const void *p) {
+  return region.base == 0 ? SIZE_MAX : ((uintptr_t)p - region.base) >> HAK_UNIT_SHIFT;
+}
+
+/* Word `word` (of 64) of a unit's bitmap with a bit for each block.  Eight
+ * words of all units of a superslab lie together, so that slabs of few blocks
+ * touch one page of bits for each superslab. */
+HAK_INLINE _Atomic uint64_t *region_bits(char *zone, uint32_t unit, uint32_t word) {
+  size_t superslab = unit / HAK_UNITS_PER_SUPERSLAB;
+  size_t in_superslab = unit % HAK_UNITS_PER_SUPERSLAB;
+  return (_Atomic uint64_t *)(void *)(zone + superslab * 16384 + (size_t)(word / 8) * 2048 + in_superslab * 64) + word % 8;
+}
+
+HAK_INLINE _Atomic uint64_t *region_live_word(const void *p) { 
+  return (_Atomic uint64_t *)(region.live_bias + (((uintptr_t)p >> 10) << 3));
+}
+HAK_INLINE uint64_t region_live_bit(const void *p) { return (uint64_t)1 << (((uintptr_t)p >> HAK_GRANULE_SHIFT) & 63); }
+
+/* Chooses the place and maps the first superslab. Called once, by one thread. */
+HAK_CHECKED bool region_init(uint64_t reserve_bytes);
+/* Makes `units` contiguous units more usable, counting free ones at the end of
+ * what is mapped. False: out of memory or addresses. */
+HAK_CHECKED bool region_grow(uint32_t units);
+/* Unmaps what is reserved but not in use; growth goes on without a reserve. */
+void region_release_reserve(void);
+/* In a fork's child: undoes what a thread that is gone had begun. */
+void region_after_fork(void);
+
+typedef struct region_census {
+  uint64_t reserved, metadata; /* bytes */
+  uint64_t superslabs;         /* with any usable unit, a count */
+} region_census_t;
+region_census_t region_census(void);
+
+#endif
