@@ -128,7 +128,7 @@ static const struct {
     FIGURE(refill_blocks, false, "blocks brought"),
     FIGURE(flushes, false, "flushes"),
     FIGURE(flush_blocks, false, "blocks given back"),
-    FIGURE(remote_frees, false, "remote frees collected"),
+    FIGURE(remote_frees, false, "remote frees"),
     FIGURE(large_allocs, false, "large allocations"),
     FIGURE(large_frees, false, "large frees"),
     FIGURE(sys_mmap, false, "mmap calls"),

@@ -197,8 +197,6 @@ void *heap_refill(heap_t *heap, bin_t *bin) {
 
 /* --- fork -------------------------------------------------------------------------------- */
 
-static heap_t *child_heap; /* the heap that takes the slabs of threads that are gone */
-
 static uint32_t span_used(uint32_t unit) {
   slab_t *slab = slab_of(unit);
   uint8_t kind = atomic_seen(&slab->kind);
@@ -226,11 +224,10 @@ void heap_after_fork(heap_t *mine) {
   region_after_fork();
   if (region.base == 0) return;
   /* A handler that forked inside our own slow path: what we hold must stay as it is. */
-  bool inside = mine != &heap_none && atomic_seen(&mine->owner.lock.holder) == thread_self();
+  bool inside = mine != NULL && atomic_seen(&mine->owner.lock.holder) == thread_self();
   if (inside) return;
-  child_heap = mine;
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) heap_reset(heap);
-  if (mine != &heap_none) atomic_set(&mine->owner.thread, thread_self());
+  if (mine != NULL) atomic_set(&mine->owner.thread, thread_self());
   span_recover(span_used);
   uint32_t units = atomic_seen(&region.units);
   for (uint32_t unit = 0; unit < units;) {

@@ -314,7 +314,7 @@ TEST(stats_count_remote_frees) {
   in_thread(free_all, NULL);
   hak_stats_t after = read_stats();
   CHECK(after.remote_frees - before.remote_frees >= 5000);
-  CHECK(after.live <= before.live + (quiet() ? 0 : 4 << 20));
+  CHECK(after.live <= before.live + (quiet() ? 8192 : 4 << 20)); /* libc keeps a little for the thread */
 }
 
 TEST(stats_resident_is_the_kernel_s) {
