@@ -85,6 +85,7 @@ def test_exit_code_under_hakmem_alone_is_told(compare):
     assert "3 of 3 runs under hakmem: exit 9" in result.stderr
     assert "why" in result.stderr
     assert "under system" not in result.stderr
+    assert "No ratios" in result.stdout  # a run that fails early is no gain
 
 
 def test_death_by_signal_ends_the_comparison(compare):
