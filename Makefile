@@ -21,7 +21,7 @@ run: ## set everything up, then show the demo; CMD="..." compares that command i
 	$(VENV)/bin/hakmem $(if $(CMD),run --compare -- $(CMD),demo)
 
 test: setup-tests ## set everything up, build, and run every test
-	@$(MAKE) --no-print-directory check check-sanitizers check-cli
+	@$(MAKE) --no-print-directory --keep-going check check-sanitizers check-cli
 
 soak: setup-tests ## the long tests: hours
 	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON
