@@ -198,7 +198,9 @@ def _count_table(title: str, keys: tuple[str, ...], stats: dict[str, Any]) -> Ta
 
 
 def _class_table(classes: list[dict[str, int]]) -> Table:
-    table = Table(title="size classes in use, in blocks", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    table = Table(
+        title="size classes in use, in blocks", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1)
+    )
     for _, heading in _CLASS_COLUMNS:
         table.add_column(heading, justify="right")
     for entry in classes:
