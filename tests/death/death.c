@@ -451,7 +451,7 @@ static void expected_line(const misuse_t *misuse, const char *announced, char *p
     snprintf(class, sizeof class, ".*[^a-z]class large");
   else
     snprintf(class, sizeof class, ".*[^a-z]class %zu([^0-9].*)?", usable);
-  const char *detail = misuse->class == CLASS_OF_SIZE ? class : "[^\n]+";
+  const char *detail = misuse->class == CLASS_OF_SIZE ? class : ".+";
   /* overwritten_link may be found at any block, in any function */
   bool any = strcmp(misuse->name, "overwritten_link") == 0;
   snprintf(pattern, room, "^hakmem: (%s): (hak_)?%s\\(%s\\): %s\n$", misuse->faults, any ? "[a-z_]+" : misuse->function,
@@ -486,7 +486,8 @@ static bool run(const misuse_t *misuse, size_t size) {
     printf("FAIL %s %zu: %s", misuse->name, size, strsignal(WTERMSIG(status)));
   else
     printf("FAIL %s %zu: exit status %d", misuse->name, size, WEXITSTATUS(status));
-  printf("\n  said:     %s%s  expected: %s", errors, *errors ? "" : "nothing\n", pattern);
+  pattern[strcspn(pattern, "\n$")] = 0;
+  printf("\n  said:     %s%s  expected: %s\n", errors, *errors ? "" : "nothing\n", pattern);
   return false;
 }
 
