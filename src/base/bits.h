@@ -7,6 +7,9 @@
 #include <stdint.h>
 
 #define HAK_LIKELY(x) __builtin_expect(!!(x), 1)
+/* Makes the compiler forget how it got x, so that it does not keep a common
+ * subexpression in a register where an addressing mode costs nothing. */
+#define HAK_FORGET(x) __asm__("" : "+r"(x))
 #define HAK_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define HAK_NOINLINE __attribute__((noinline))
 #define HAK_COLD __attribute__((noinline, cold))
@@ -34,5 +37,19 @@ HAK_INLINE size_t bits_round_down(size_t x, size_t pow2) { return x & ~(pow2 - 1
 
 /* Rotates right, so that low bits that must be zero make the result huge. */
 HAK_INLINE uintptr_t bits_rotr(uintptr_t x, unsigned n) { return (x >> n) | (x << (sizeof x * 8 - n)); }
+
+/* Clears bit n % 64 of *word and tells whether it was set. */
+HAK_INLINE bool bits_test_and_clear64(uint64_t *word, uint64_t n) {
+#if defined(__x86_64__)
+  bool was; /* one instruction, which compilers do not find */
+  __asm__("btrq %2, %0" : "+r"(*word), "=@ccc"(was) : "r"(n));
+  return was;
+#else
+  uint64_t bit = (uint64_t)1 << (n & 63);
+  bool was = (*word & bit) != 0;
+  *word &= ~bit;
+  return was;
+#endif
+}
 
 #endif

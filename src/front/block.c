@@ -32,10 +32,7 @@ static void *alloc_small(heap_t *heap, size_t index) {
   if (block != NULL) return block;
   bin_t *bin = (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]);
   block = heap_refill(heap, bin);
-  if (block != NULL && HAK_CHECKS) {
-    _Atomic uint64_t *word = region_live_word(block);
-    atomic_set(word, atomic_seen(word) | region_live_bit(block));
-  }
+  if (block != NULL && HAK_CHECKS) region_set_live(block);
   return block;
 }
 
@@ -110,7 +107,7 @@ typedef struct block_info {
   size_t size;  /* usable bytes */
 } block_info_t;
 
-static bool is_live(const void *block) { return !HAK_CHECKS || (atomic_seen(region_live_word(block)) & region_live_bit(block)) != 0; }
+static bool is_live(const void *block) { return !HAK_CHECKS || region_is_live(block); }
 
 /* Where in its span the pointer is; the span is in use. */
 static block_state_t block_place(const slab_t *slab, const void *p) {
@@ -160,14 +157,10 @@ static _Noreturn void free_fault(const block_info_t *info, const void *p, const 
 /* --- freeing ----------------------------------------------------------------------------- */
 
 static void free_large(const block_info_t *info, void *block, const char *function) {
-  if (HAK_CHECKS) {
-    uint64_t bit = region_live_bit(block);
-    uint64_t before = atomic_fetch_and_explicit(region_live_word(block), ~bit, memory_order_relaxed);
-    if ((before & bit) == 0) {
-      block_info_t freed = *info;
-      freed.state = BLOCK_FREED;
-      free_fault(&freed, block, function);
-    }
+  if (HAK_CHECKS && !region_clear_live(block)) {
+    block_info_t freed = *info;
+    freed.state = BLOCK_FREED;
+    free_fault(&freed, block, function);
   }
   large_free(info->slab);
 }

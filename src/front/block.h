@@ -49,13 +49,13 @@ HAK_INLINE size_t block_mid_index(size_t size) {
 
 HAK_INLINE void *bin_pop(heap_t *heap, size_t index) {
   bin_t *bin = (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]);
-  int32_t top = atomic_seen(&bin->top);
-  char *block = atomic_seen(&bin_entries(bin)[top - 1]);
+  intptr_t top = hot_load(&bin->top);
+  char *block = hot_load(&bin_entries(bin)[top - 1]);
   if (HAK_UNLIKELY(block == NULL)) return NULL;
-  atomic_set(&bin->top, top - 1);
+  hot_store(&bin->top, top - 1);
   if (HAK_CHECKS) {
-    _Atomic uint64_t *word = region_live_word(block);
-    atomic_set(word, atomic_seen(word) | region_live_bit(block));
+    uint64_t *word = region_live_word(block);
+    hot_store(word, hot_load(word) | region_live_bit(block));
   }
   return block;
 }
@@ -75,25 +75,27 @@ HAK_INLINE void *block_alloc(size_t size) {
 
 /* `size`: what the caller believes, 0 if it does not say; a block that is smaller ends the process. */
 HAK_INLINE void block_free(void *block, size_t size, const char *function) {
-  const uintptr_t base = region.base;
+  uintptr_t offset = region.minus_base + (uintptr_t)block;
   /* Rotated, a misaligned pointer lies beyond any limit, as a foreign one does. */
-  uintptr_t granule = bits_rotr((uintptr_t)block - base, HAK_GRANULE_SHIFT);
-  if (HAK_UNLIKELY(granule >= atomic_seen(&region.limit))) goto miss;
-  size_t unit = granule >> HAK_UNIT_GRANULES_SHIFT;
-  if (HAK_UNLIKELY(atomic_seen(region_owner(base, unit)) != thread_self())) goto miss;
-  bin_t *bin = atomic_seen(region_bin(base, unit));
+  uintptr_t place = HAK_CHECKS ? bits_rotr(offset, HAK_GRANULE_SHIFT) : offset >> HAK_UNIT_SHIFT;
+  if (HAK_UNLIKELY(place >= hot_load(&region.limit))) goto miss;
+  uint64_t *live = region.live;
+  size_t unit = HAK_CHECKS ? place >> HAK_UNIT_GRANULES_SHIFT : place;
+  if (HAK_UNLIKELY(hot_load(region_owner(live, unit)) != thread_self())) goto miss;
+  HAK_FORGET(unit);
+  bin_t *bin = hot_load(region_bin(live, unit));
   if (HAK_UNLIKELY(size > bin->block_size)) goto miss;
   if (HAK_CHECKS) {
-    _Atomic uint64_t *word = &region.live[granule >> 6];
-    uint64_t live = atomic_seen(word);
-    uint64_t bit = (uint64_t)1 << (granule & 63);
-    if (HAK_UNLIKELY((live & bit) == 0)) goto miss;
-    atomic_set(word, live & ~bit);
+    size_t index = place >> 6;
+    uint64_t word = hot_load(&live[index]);
+    HAK_FORGET(index);
+    if (HAK_UNLIKELY(!bits_test_and_clear64(&word, place))) goto miss;
+    hot_store(&live[index], word);
   }
-  int32_t top = atomic_seen(&bin->top);
-  atomic_set(&bin_entries(bin)[top], block);
+  intptr_t top = hot_load(&bin->top);
+  hot_store(&bin_entries(bin)[top], block);
   top++;
-  atomic_set(&bin->top, top);
+  hot_store(&bin->top, top);
   if (HAK_UNLIKELY(top == 0)) free_overflow(bin);
   return;
 miss:

@@ -54,7 +54,7 @@ static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
     counted += atomic_seen(&heap->counted_allocs);
     for (unsigned c = 0; c < CLASS_COUNT; c++) {
       bin_t *bin = heap_bin(heap, c);
-      int32_t cached = atomic_seen(&bin->top) + bin->capacity;
+      intptr_t cached = hot_peek(&bin->top) + bin->capacity;
       of_class[c].cached_blocks += (uint64_t)cached;
       of_class[c].refills += atomic_seen(&bin->refills);
       of_class[c].flushes += atomic_seen(&bin->flushes);

@@ -10,17 +10,17 @@
 #define BIN_CAPACITY_MIN 8
 #define BIN_BATCH_FIRST 4
 
-heap_t heap_none = {.none = {.top = (int32_t)(offsetof(heap_t, none_entry) / sizeof(void *)) + 1}};
+heap_t heap_none = {.none = {.top = offsetof(heap_t, none_entry) / sizeof(void *) + 1}};
 
 static heap_t *_Atomic heaps;
 
 /* --- layout ------------------------------------------------------------------------------ */
 
-static int32_t bin_capacity(unsigned c) {
+static intptr_t bin_capacity(unsigned c) {
   size_t n = (size_t)option_get(OPTION_bin_kb) * 1024 / class_info[c].size;
   if (n > BIN_CAPACITY_MAX) n = BIN_CAPACITY_MAX;
   if (n < BIN_CAPACITY_MIN) n = BIN_CAPACITY_MIN;
-  return (int32_t)n;
+  return (intptr_t)n;
 }
 
 /* Words that the bins take behind the heap: for each a NULL, its entries, itself. */
@@ -32,7 +32,7 @@ static size_t bins_place(heap_t *heap) {
       heap->bin_at_class[c] = (uint16_t)at;
       bin_t *bin = heap_bin(heap, c);
       bin->capacity = bin_capacity(c);
-      atomic_set(&bin->top, -bin->capacity);
+      hot_store(&bin->top, -bin->capacity);
       bin->size_class = c;
       bin->block_size = class_info[c].size;
       bin->batch = BIN_BATCH_FIRST;
@@ -114,22 +114,22 @@ heap_t *heap_attach(void) {
 /* The oldest entries leave first, so that the blocks used last stay.  The bin
  * is empty while they are on their way: a fork in between leaks, it does not
  * leave a block in two places. */
-static void bin_flush(heap_t *heap, bin_t *bin, int32_t count) {
-  void *_Atomic *entries = bin_entries(bin);
-  int32_t bottom = -bin->capacity;
-  int32_t top = atomic_seen(&bin->top);
-  atomic_set(&bin->top, bottom);
+static void bin_flush(heap_t *heap, bin_t *bin, intptr_t count) {
+  void **entries = bin_entries(bin);
+  intptr_t bottom = -bin->capacity;
+  intptr_t top = hot_load(&bin->top);
+  hot_store(&bin->top, bottom);
   atomic_signal_fence(memory_order_seq_cst);
   slab_give(&heap->owner, &entries[bottom], (uint32_t)count);
-  for (int32_t i = bottom + count; i < top; i++) atomic_set(&entries[i - count], atomic_seen(&entries[i]));
+  for (intptr_t i = bottom + count; i < top; i++) hot_store(&entries[i - count], hot_load(&entries[i]));
   atomic_signal_fence(memory_order_seq_cst);
-  atomic_set(&bin->top, top - count);
+  hot_store(&bin->top, top - count);
   atomic_count_own(&bin->flushes, 1);
   atomic_count_own(&bin->flush_blocks, (uint64_t)count);
 }
 
 void heap_flush(heap_t *heap, bin_t *bin) {
-  int32_t count = (bin->capacity + 1) / 2;
+  intptr_t count = (bin->capacity + 1) / 2;
   lock_acquire(&heap->owner.lock);
   bin_flush(heap, bin, count);
   lock_release(&heap->owner.lock);
@@ -138,7 +138,7 @@ void heap_flush(heap_t *heap, bin_t *bin) {
 static void bins_empty(heap_t *heap) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     bin_t *bin = heap_bin(heap, c);
-    int32_t count = atomic_seen(&bin->top) + bin->capacity;
+    intptr_t count = hot_load(&bin->top) + bin->capacity;
     if (count > 0) bin_flush(heap, bin, count);
     bin->batch = BIN_BATCH_FIRST;
   }
@@ -174,7 +174,7 @@ void heap_trim_others(void) {
 /* --- misses ------------------------------------------------------------------------------ */
 
 void *heap_refill(heap_t *heap, bin_t *bin) {
-  void *_Atomic *entries = bin_entries(bin) - bin->capacity;
+  void **entries = bin_entries(bin) - bin->capacity;
   uint32_t count = bin->batch;
   lock_acquire(&heap->owner.lock);
   uint32_t taken = slab_take(&heap->owner, bin->size_class, bin, entries, count);
@@ -182,17 +182,17 @@ void *heap_refill(heap_t *heap, bin_t *bin) {
   if (taken == 0) return NULL;
   /* The lowest address on top: the program then walks upward. */
   for (uint32_t low = 0, high = taken - 1; low < high; low++, high--) {
-    void *block = atomic_seen(&entries[low]);
-    atomic_set(&entries[low], atomic_seen(&entries[high]));
-    atomic_set(&entries[high], block);
+    void *block = hot_load(&entries[low]);
+    hot_store(&entries[low], hot_load(&entries[high]));
+    hot_store(&entries[high], block);
   }
   atomic_signal_fence(memory_order_seq_cst);
-  atomic_set(&bin->top, (int32_t)taken - 1 - bin->capacity);
+  hot_store(&bin->top, (intptr_t)taken - 1 - bin->capacity);
   atomic_count_own(&bin->refills, 1);
   atomic_count_own(&bin->refill_blocks, taken);
   uint32_t most = (uint32_t)bin->capacity / 2;
   bin->batch = count * 2 < most ? count * 2 : most;
-  return atomic_seen(&entries[taken - 1]);
+  return hot_load(&entries[taken - 1]);
 }
 
 /* --- fork -------------------------------------------------------------------------------- */

@@ -21,8 +21,8 @@
 #include "slab/slab.h"
 
 typedef struct bin {
-  _Atomic int32_t top;      /* -capacity when empty, 0 when full */
-  int32_t capacity;
+  intptr_t top;             /* -capacity when empty, 0 when full; hot */
+  intptr_t capacity;
   uint32_t block_size;      /* bytes; 0 in heap_t.none */
   uint32_t size_class;
   uint32_t batch;           /* blocks to bring with the next refill */
@@ -59,7 +59,8 @@ extern heap_t heap_none;
 HAK_INLINE bin_t *heap_bin(heap_t *heap, unsigned size_class) {
   return (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at_class[size_class]);
 }
-HAK_INLINE void *_Atomic *bin_entries(bin_t *bin) { return (void *_Atomic *)(void *)bin; }
+/* Hot, as `top` is. */
+HAK_INLINE void **bin_entries(bin_t *bin) { return (void **)(void *)bin; }
 
 /* All heaps ever made, newest first. */
 heap_t *heap_first(void);

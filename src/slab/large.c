@@ -23,7 +23,7 @@ void *large_alloc(size_t size, size_t align, bool *zero) {
   slab->bytes = bytes;
   span_enter(unit, units, SLAB_LARGE, CLASS_NONE);
   void *block = region_address(unit);
-  if (HAK_CHECKS) atomic_fetch_or_explicit(region_live_word(block), region_live_bit(block), memory_order_relaxed);
+  if (HAK_CHECKS) region_set_live(block);
   atomic_count(&large_alloc_count, 1);
   return block;
 }

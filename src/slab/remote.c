@@ -44,7 +44,7 @@ void remote_free(slab_t *slab, void *block) {
   const class_info_t *info = slab_class(slab);
   uint32_t index = class_block_at(atomic_seen(&slab->size_class), (size_t)((char *)block - (char *)region_address(unit)));
   uint64_t bit = (uint64_t)1 << index % 64;
-  if (HAK_CHECKS) atomic_fetch_and_explicit(region_live_word(block), ~region_live_bit(block), memory_order_relaxed);
+  if (HAK_CHECKS) (void)region_clear_live(block);
   uint64_t before = atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
   if (HAK_UNLIKELY((before & bit) != 0)) fault_abort("double free", "free", block, "block is already free", info->size);
   remote_t *remote = remote_of(unit);
@@ -67,7 +67,7 @@ static void remote_take(slab_owner_t *owner, slab_t *slab) {
     /* Cleared again: the owner's plain move may have raced with the freer's. */
     for (uint64_t left = HAK_CHECKS ? bits : 0; left != 0; left &= left - 1) {
       char *block = start + (size_t)(word * 64 + bits_lowest64(left)) * info->size;
-      atomic_fetch_and_explicit(region_live_word(block), ~region_live_bit(block), memory_order_relaxed);
+      (void)region_clear_live(block);
     }
     atomic_count_own(&owner->remote_frees, bits_count64(bits));
     if (!slab_give_bits(owner, slab, word, bits)) return;

@@ -57,7 +57,7 @@ void span_leave(uint32_t start, uint32_t units) {
 
 static void slab_set_thread(slab_t *slab, uintptr_t thread) {
   uint32_t unit = slab_unit(slab);
-  for (uint32_t i = 0; i < slab->units; i++) atomic_set(region_owner(region.base, unit + i), thread);
+  for (uint32_t i = 0; i < slab->units; i++) hot_poke(region_owner(region.live, unit + i), thread);
 }
 
 /* --- slabs ------------------------------------------------------------------------------ */
@@ -79,7 +79,7 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, void *bin) 
   slab->listed_full = false;
   atomic_set(&slab->owner, owner);
   span_enter(unit, info->units, SLAB_BLOCKS, size_class);
-  for (uint32_t i = 0; i < info->units; i++) atomic_set(region_bin(region.base, unit + i), bin);
+  for (uint32_t i = 0; i < info->units; i++) hot_poke(region_bin(region.live, unit + i), bin);
   slab_set_thread(slab, atomic_seen(&owner->thread));
   remote_open(unit);
   list_push(&owner->partial[size_class], slab);
@@ -102,7 +102,7 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
 }
 
 /* Takes up to `count` of the slab's free blocks, lowest first. */
-static uint32_t slab_take_from(slab_t *slab, void *_Atomic *blocks, uint32_t count) {
+static uint32_t slab_take_from(slab_t *slab, void **blocks, uint32_t count) {
   uint32_t unit = slab_unit(slab);
   const class_info_t *info = slab_class(slab);
   char *start = region_address(unit);
@@ -114,7 +114,7 @@ static uint32_t slab_take_from(slab_t *slab, void *_Atomic *blocks, uint32_t cou
     uint64_t left = atomic_seen(bits);
     uint64_t before = left;
     for (; left != 0 && taken < count; left &= left - 1) {
-      atomic_set(&blocks[taken++], start + (size_t)(word * 64 + bits_lowest64(left)) * info->size);
+      hot_store(&blocks[taken++], (void *)(start + (size_t)(word * 64 + bits_lowest64(left)) * info->size));
     }
     if (left != before) atomic_set(bits, left);
     if (left != 0) break;
@@ -124,7 +124,7 @@ static uint32_t slab_take_from(slab_t *slab, void *_Atomic *blocks, uint32_t cou
   return taken;
 }
 
-uint32_t slab_take(slab_owner_t *owner, unsigned size_class, void *bin, void *_Atomic *blocks, uint32_t count) {
+uint32_t slab_take(slab_owner_t *owner, unsigned size_class, void *bin, void **blocks, uint32_t count) {
   if (atomic_seen(&owner->pending) != 0) remote_collect(owner);
   uint32_t taken = 0;
   while (taken < count) {
@@ -163,12 +163,12 @@ bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t b
   return slab_settle(owner, slab);
 }
 
-void slab_give(slab_owner_t *owner, void *_Atomic *blocks, uint32_t count) {
+void slab_give(slab_owner_t *owner, void **blocks, uint32_t count) {
   slab_t *slab = NULL;
   uint32_t word = 0;
   uint64_t bits = 0;
   for (uint32_t i = 0; i < count; i++) {
-    char *address = atomic_seen(&blocks[i]);
+    char *address = hot_load(&blocks[i]);
     slab_t *head = slab_head((uint32_t)region_unit(address));
     size_t offset = (size_t)(address - (char *)region_address(slab_unit(head)));
     uint32_t block = class_block_at(atomic_seen(&head->size_class), offset);

@@ -71,9 +71,9 @@ HAK_INLINE slab_t *slab_head(uint32_t unit) {
 
 /* Takes up to `count` blocks of the class, lowest addresses first, into
  * blocks[0..). 0 only when memory is out. `bin` is what free finds for the class. */
-HAK_CHECKED uint32_t slab_take(slab_owner_t *owner, unsigned size_class, void *bin, void *_Atomic *blocks, uint32_t count);
+HAK_CHECKED uint32_t slab_take(slab_owner_t *owner, unsigned size_class, void *bin, void **blocks, uint32_t count);
 /* Gives blocks of the owner back. Ends the process if one is there already. */
-void slab_give(slab_owner_t *owner, void *_Atomic *blocks, uint32_t count);
+void slab_give(slab_owner_t *owner, void **blocks, uint32_t count);
 /* Sets free the blocks in `bits` (word `word`) of the owner's slab; false if that was the end of the slab. */
 bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits);
 /* Gives wholly free slabs back to the space. */

@@ -6,9 +6,9 @@
 
 region_t region HAK_ALIGNED(HAK_CACHE_LINE);
 
-/* The zones, in bytes for each superslab; the last two have fixed places. */
-typedef enum zone { ZONE_FREE_BITS, ZONE_REMOTE_BITS, ZONE_LIVE, ZONE_SLABS, ZONE_REMOTES, ZONE_SUPERSLABS, ZONE_OWNER, ZONE_BIN, ZONE_COUNT } zone_t;
-static const size_t zone_bytes[ZONE_COUNT] = {16384, 16384, 16384, 2048, 512, sizeof(superslab_t), 256, 256};
+/* The zones, in bytes for each superslab; the first two have fixed places below the third. */
+typedef enum zone { ZONE_OWNER, ZONE_BIN, ZONE_LIVE, ZONE_FREE_BITS, ZONE_REMOTE_BITS, ZONE_SLABS, ZONE_REMOTES, ZONE_SUPERSLABS, ZONE_COUNT } zone_t;
+static const size_t zone_bytes[ZONE_COUNT] = {256, 256, 16384, 16384, 16384, 2048, 512, sizeof(superslab_t)};
 
 /* How much the blocks grow at a time: a share of what there is, within bounds. */
 #define GROW_SHARE 4
@@ -49,7 +49,7 @@ static bool zones_extend(uint32_t superslabs) {
     layout.undo_end = 0;
   }
   layout.zones_ready = superslabs;
-  atomic_publish(&region.limit, (uintptr_t)superslabs * HAK_UNITS_PER_SUPERSLAB << HAK_UNIT_GRANULES_SHIFT);
+  __atomic_store_n(&region.limit, (uintptr_t)superslabs << (HAK_SUPERSLAB_SHIFT - REGION_LIMIT_SHIFT), __ATOMIC_RELEASE);
   return true;
 }
 
@@ -147,20 +147,22 @@ bool region_grow(uint32_t units) {
 
 /* Lays the zones and the blocks out from `start`; returns the bytes in all. */
 static uint64_t layout_plan(uintptr_t start, uint32_t capacity) {
-  uintptr_t at = start;
+  uintptr_t live = start + (uintptr_t)REGION_OWNER_OFFSET;
   layout.capacity = capacity;
-  for (unsigned z = 0; z < ZONE_OWNER; z++) {
+  layout.zone[ZONE_OWNER] = live - (uintptr_t)REGION_OWNER_OFFSET;
+  layout.zone[ZONE_BIN] = live - (uintptr_t)REGION_BIN_OFFSET;
+  uintptr_t at = live;
+  for (unsigned z = ZONE_LIVE; z < ZONE_COUNT; z++) {
     layout.zone[z] = at;
     at += bits_round_up(capacity * zone_bytes[z], HAK_SUPERSLAB);
   }
-  region.base = at + (uintptr_t)REGION_OWNER_OFFSET;
-  layout.zone[ZONE_OWNER] = region.base - (uintptr_t)REGION_OWNER_OFFSET;
-  layout.zone[ZONE_BIN] = region.base - (uintptr_t)REGION_BIN_OFFSET;
   for (unsigned z = 0; z < ZONE_COUNT; z++) layout.zone_end[z] = layout.zone[z];
   layout.start = start;
-  layout.end = region.base + ((uintptr_t)capacity << HAK_SUPERSLAB_SHIFT);
-  region.live = (_Atomic uint64_t *)layout.zone[ZONE_LIVE];
-  region.live_bias = layout.zone[ZONE_LIVE] - ((region.base >> 10) << 3);
+  layout.end = at + ((uintptr_t)capacity << HAK_SUPERSLAB_SHIFT);
+  region.base = at;
+  region.minus_base = 0 - at;
+  region.live = (uint64_t *)live;
+  region.live_bias = live - ((at >> 10) << 3);
   region.slabs = (char *)layout.zone[ZONE_SLABS];
   region.free_bits = (char *)layout.zone[ZONE_FREE_BITS];
   region.remote_bits = (char *)layout.zone[ZONE_REMOTE_BITS];
@@ -197,7 +199,7 @@ static bool place_unreserved(void) {
       if (layout.zone_end[z] > layout.zone[z]) (void)os_unmap((void *)layout.zone[z], layout.zone_end[z] - layout.zone[z]);
     }
     layout.zones_ready = 0;
-    atomic_set(&region.limit, 0);
+    hot_poke(&region.limit, 0);
     atomic_set(&region.units, 0);
   }
   region.base = 0;

@@ -29,10 +29,11 @@ typedef struct superslab {
 } superslab_t;
 
 typedef struct region {
+  uintptr_t minus_base;          /* 0 - base: added to an address it gives the offset */
+  uintptr_t limit;               /* offset >> REGION_LIMIT_SHIFT below which zones are readable; grows only; hot */
+  uint64_t *live;                /* a bit for each granule: a live block starts there; hot */
+  uintptr_t live_bias;           /* the live word for an address is at live_bias + (address >> 10) * 8 */
   uintptr_t base;                /* address of unit 0; 0 before region_init */
-  _Atomic uintptr_t limit;       /* granules whose zones are readable; grows only */
-  _Atomic uint64_t *live;        /* a bit for each granule: a live block starts there */
-  uintptr_t live_bias;           /* the word for an address is at live_bias + (address >> 10) * 8 */
   char *slabs;                   /* 64 bytes a unit: slab/slab.h */
   char *free_bits;               /* 512 bytes a unit, see region_bits */
   char *remote_bits;
@@ -42,19 +43,22 @@ typedef struct region {
 } region_t;
 extern region_t region;
 
-/* The owner and bin zones lie at fixed distances below the blocks, so that the
- * fast path of free needs no further base. */
+/* With checks a free is told from others by granule, without by unit: one shift less. */
+#define REGION_LIMIT_SHIFT (HAK_CHECKS ? HAK_GRANULE_SHIFT : HAK_UNIT_SHIFT)
+
+/* The owner and bin zones lie at fixed distances below the live zone, so that
+ * the fast path of free needs one base for the three. */
 #define REGION_OWNER_OFFSET ((ptrdiff_t)1 << 30)
 #define REGION_BIN_OFFSET ((ptrdiff_t)1 << 29)
-_Static_assert((HAK_REGION_MAX >> HAK_UNIT_SHIFT) * 8 <= (uint64_t)REGION_BIN_OFFSET, "the bin zone ends below the blocks");
+_Static_assert((HAK_REGION_MAX >> HAK_UNIT_SHIFT) * 8 <= (uint64_t)REGION_BIN_OFFSET, "the bin zone ends below the live zone");
 
-/* The thread that owns the unit's blocks, 0 for none; on the path of every free. */
-HAK_INLINE _Atomic uintptr_t *region_owner(uintptr_t base, size_t unit) {
-  return (_Atomic uintptr_t *)(base - (uintptr_t)REGION_OWNER_OFFSET) + unit;
+/* The thread that owns the unit's blocks, 0 for none; hot. */
+HAK_INLINE uintptr_t *region_owner(uint64_t *live, size_t unit) {
+  return (uintptr_t *)(void *)((char *)live - REGION_OWNER_OFFSET) + unit;
 }
-/* The owner's bin for the unit's size class. */
-HAK_INLINE void *_Atomic *region_bin(uintptr_t base, size_t unit) {
-  return (void *_Atomic *)(base - (uintptr_t)REGION_BIN_OFFSET) + unit;
+/* The owner's bin for the unit's size class; hot. */
+HAK_INLINE void **region_bin(uint64_t *live, size_t unit) {
+  return (void **)(void *)((char *)live - REGION_BIN_OFFSET) + unit;
 }
 
 HAK_INLINE void *region_address(uint32_t unit) { return (void *)(region.base + ((uintptr_t)unit << HAK_UNIT_SHIFT)); }
@@ -73,10 +77,16 @@ HAK_INLINE _Atomic uint64_t *region_bits(char *zone, uint32_t unit, uint32_t wor
   return (_Atomic uint64_t *)(void *)(zone + superslab * 16384 + (size_t)(word / 8) * 2048 + in_superslab * 64) + word % 8;
 }
 
-HAK_INLINE _Atomic uint64_t *region_live_word(const void *p) { 
-  return (_Atomic uint64_t *)(region.live_bias + (((uintptr_t)p >> 10) << 3));
-}
+/* The live map: the owner's thread changes its words by plain moves, others by
+ * locked instructions, which such a move can undo: see slab/remote.c. */
+HAK_INLINE uint64_t *region_live_word(const void *p) { return (uint64_t *)region.live_bias + ((uintptr_t)p >> 10); }
 HAK_INLINE uint64_t region_live_bit(const void *p) { return (uint64_t)1 << (((uintptr_t)p >> HAK_GRANULE_SHIFT) & 63); }
+HAK_INLINE bool region_is_live(const void *p) { return (hot_peek(region_live_word(p)) & region_live_bit(p)) != 0; }
+HAK_INLINE void region_set_live(const void *p) { __atomic_fetch_or(region_live_word(p), region_live_bit(p), __ATOMIC_RELAXED); }
+/* False if it was not. */
+HAK_INLINE bool region_clear_live(const void *p) {
+  return (__atomic_fetch_and(region_live_word(p), ~region_live_bit(p), __ATOMIC_RELAXED) & region_live_bit(p)) != 0;
+}
 
 /* Chooses the place and maps the first superslab. Called once, by one thread. */
 HAK_CHECKED bool region_init(uint64_t reserve_bytes);

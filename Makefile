@@ -1,0 +1,55 @@
+# The commands of this project; `make help` lists them.
+
+BUILD ?= build
+VENV ?= .venv
+PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
+JOBS ?= $(shell nproc)
+
+.DEFAULT_GOAL := help
+.PHONY: help lib run test check check-sanitizers check-cli clean
+
+help: ## list the commands
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
+
+lib: ## build build/libhakmem.so and build/libhakmem.a alone; needs cmake and a C compiler
+	@test -f $(BUILD)/CMakeCache.txt || cmake -S . -B $(BUILD) -DHAKMEM_TESTS=OFF
+	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static
+
+run: ## set everything up, then show the demo; CMD="..." compares that command instead
+	@tools/setup build python
+	@$(MAKE) --no-print-directory lib $(VENV)/.installed
+	$(VENV)/bin/hakmem $(if $(CMD),run --compare -- $(CMD),demo)
+
+test: ## set everything up, build, and run every test
+	@tools/setup build python test
+	@$(MAKE) --no-print-directory check check-sanitizers check-cli
+
+check: # the C tests, with what `test` has set up
+	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON
+	cmake --build $(BUILD) -j $(JOBS)
+	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+# The tests labelled `sanitize` again, with the library and the tests instrumented.
+check-sanitizers:
+	set -e; for preset in asan tsan; do \
+	  cmake --preset $$preset; \
+	  cmake --build --preset $$preset -j $(JOBS); \
+	  ctest --preset $$preset -L sanitize -j $(JOBS); \
+	done
+
+check-cli: $(VENV)/.installed # the tests of the command line
+	$(VENV)/bin/python -m pytest -q cli/tests
+
+# The command line and its own copy of the library, installed as a user would.
+python_sources := $(shell find cli src include packaging -type f -not -name '*.pyc') \
+                  pyproject.toml CMakeLists.txt README.md LICENSE
+
+$(VENV)/.installed: $(python_sources)
+	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check ".[test]" || { \
+	  echo "hakmem: pip could not install the command line; it needs a package index or a directory of wheels (pip config) for the build requirements in pyproject.toml" >&2; \
+	  exit 1; }
+	@touch $@
+
+clean: ## remove everything that was built
+	rm -rf build build-* $(BUILD) $(VENV)

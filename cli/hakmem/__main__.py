@@ -1,0 +1,3 @@
+from hakmem.app import main
+
+main()

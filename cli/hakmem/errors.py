@@ -1,0 +1,19 @@
+"""Failures that end the command line with one clear line."""
+
+from click import ClickException
+
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+
+
+class Failure(ClickException):
+    """A message for standard error, and the exit code."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+    def show(self, file=None) -> None:
+        import sys
+
+        print(f"hakmem: {self.message}", file=file or sys.stderr)

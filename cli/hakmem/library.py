@@ -1,0 +1,30 @@
+"""Asks the library itself, loaded beside this process's own malloc."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from hakmem.errors import Failure
+
+
+def options(path: Path) -> list[dict[str, Any]]:
+    """The options the library at `path` knows, as it lists them."""
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise Failure(f"the library {path} can't be loaded: {error}") from None
+    try:
+        write = library.hak_options_json
+    except AttributeError:
+        raise Failure(f"the library {path} does not list its options") from None
+    write.argtypes = [ctypes.c_int]
+    write.restype = ctypes.c_bool
+    with open(os.memfd_create("hakmem-options"), "rb") as file:
+        if not write(file.fileno()):
+            raise Failure(f"the library {path} could not write its options")
+        file.seek(0)
+        return json.load(file)

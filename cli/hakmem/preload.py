@@ -1,0 +1,101 @@
+"""Puts the library in front of a program: where it is, the environment, and the program itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import struct
+import sys
+from pathlib import Path
+
+from hakmem.errors import NOT_EXECUTABLE, NOT_FOUND, Failure
+
+PACKAGE = Path(__file__).resolve().parent
+
+_PT_INTERP = 3
+
+
+def library(path: str | None = None) -> Path:
+    """The shared library at `path`, or else the one this package carries."""
+    found = Path(path).resolve() if path else PACKAGE / "libhakmem.so"
+    if not found.is_file():
+        raise Failure(f"the library {found} does not exist")
+    if any(separator in str(found) for separator in " :"):
+        raise Failure(f"the library lies at {str(found)!r}: LD_PRELOAD can't carry a path with a space or colon")
+    return found
+
+
+def program(name: str) -> Path:
+    """The file that `name` runs, found as a shell finds it."""
+    found = shutil.which(name)
+    if found:
+        return Path(found)
+    if "/" not in name:
+        raise Failure(f"{name}: command not found", NOT_FOUND)
+    if not os.path.exists(name):
+        raise Failure(f"{name}: no such file", NOT_FOUND)
+    raise Failure(f"{name}: not executable", NOT_EXECUTABLE)
+
+
+def caller_environment() -> dict[str, str]:
+    """The environment this process was given; Python adds LC_CTYPE to its own in the C locale."""
+    environment = dict(os.environ)
+    try:
+        given = Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return environment
+    if not any(entry.startswith(b"LC_CTYPE=") for entry in given.split(b"\0")):
+        environment.pop("LC_CTYPE", None)
+    return environment
+
+
+def _preloads(environment: dict[str, str]) -> list[str]:
+    return environment.get("LD_PRELOAD", "").replace(":", " ").split()
+
+
+def preload_value(environment: dict[str, str], path: Path) -> str:
+    """LD_PRELOAD with the library after whatever is there already."""
+    return ":".join([*_preloads(environment), str(path)])
+
+
+def without_preload(environment: dict[str, str]) -> str:
+    """LD_PRELOAD with no copy of hakmem in it."""
+    return ":".join(entry for entry in _preloads(environment) if not Path(entry).name.startswith("libhakmem.so"))
+
+
+def why_unreachable(path: Path) -> str | None:
+    """The reason why LD_PRELOAD has no effect on the program at `path`, where it can be seen from outside."""
+    try:
+        if path.stat().st_mode & 0o6000 and os.geteuid() != 0:
+            return "it runs with another user's rights (setuid or setgid)"
+        with path.open("rb") as file:
+            header = file.read(64)
+            if header[:5] != b"\x7fELF\x02":
+                return None
+            offset, size, count = (
+                *struct.unpack_from("<Q", header, 32),
+                *struct.unpack_from("<HH", header, 54),
+            )
+            file.seek(offset)
+            segments = file.read(size * count)
+    except (OSError, struct.error):
+        return None
+    kinds = [struct.unpack_from("<I", segments, i * size)[0] for i in range(len(segments) // size)] if size else []
+    return None if _PT_INTERP in kinds else "it is statically linked"
+
+
+def warn_if_unreachable(path: Path) -> None:
+    reason = why_unreachable(path)
+    if reason:
+        print(f"hakmem: warning: {path} runs without hakmem: {reason}", file=sys.stderr)
+
+
+def become(path: Path, command: list[str], environment: dict[str, str]) -> None:
+    """Replace this process by the program; returns never."""
+    for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored_by_python, signal.SIG_DFL)
+    try:
+        os.execve(path, command, environment)
+    except OSError as error:
+        raise Failure(f"{command[0]}: {error.strerror}", NOT_EXECUTABLE) from None

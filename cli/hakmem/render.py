@@ -1,0 +1,218 @@
+"""Turns results into tables."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hakmem.compare import HAKMEM, MEASURES, SYSTEM, Comparison, Measure, Run, Spread
+
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def byte_text(count: float) -> str:
+    for unit in _BYTE_UNITS:
+        if abs(count) < 1024 or unit == _BYTE_UNITS[-1]:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def _scaled(median: float, unit: str) -> tuple[float, str, str]:
+    """The factor, format and unit in which values about as large as `median` read well."""
+    if unit == "s":
+        return (1, ".3f", " s") if median >= 1 else (1000, ".1f", " ms")
+    if unit == "KiB":
+        return (1 / 1024, ".1f", " MiB")
+    return (1, ",.0f", "")
+
+
+def _spread_text(spread: Spread, unit: str) -> str:
+    factor, form, suffix = _scaled(spread.median, unit)
+    text = f"{spread.median * factor:{form}}{suffix}"
+    if not spread.median:
+        return text
+    return f"{text} ±{50 * (spread.most - spread.least) / spread.median:3.0f} %"
+
+
+def _ratio_text(comparison: Comparison, measure: Measure) -> Text:
+    ratio = comparison.ratio(measure)
+    if ratio is None:
+        return Text("")
+    if comparison.spread(SYSTEM, measure).overlaps(comparison.spread(HAKMEM, measure)):
+        return Text(f"~{ratio:.2f}")
+    return Text(f"{ratio:.2f}", style="green" if ratio < 0.995 else "red" if ratio > 1.005 else "")
+
+
+def comparison_table(comparison: Comparison, title: str | None = None) -> Table:
+    table = Table(
+        title=title or shlex.join(comparison.command),
+        title_justify="left",
+        caption=f"Medians of {len(comparison.runs[SYSTEM])} and {len(comparison.runs[HAKMEM])} interleaved runs, "
+        "± half of what lies between the least and the most. Ratio: hakmem / system, less is better; "
+        "~ where the ranges overlap.",
+        caption_justify="left",
+    )
+    table.add_column("")
+    table.add_column("system malloc", justify="right")
+    table.add_column("hakmem", justify="right")
+    table.add_column("ratio", justify="right")
+    for measure in MEASURES:
+        spreads = [comparison.spread(allocator, measure) for allocator in (SYSTEM, HAKMEM)]
+        table.add_row(
+            measure.title,
+            *(_spread_text(spread, measure.unit) for spread in spreads),
+            _ratio_text(comparison, measure),
+        )
+    return table
+
+
+def outcome_lines(comparison: Comparison) -> list[str]:
+    """What has to be said about runs that did not end with exit 0; empty when all did."""
+    lines = []
+    for allocator, runs in comparison.runs.items():
+        outcomes = [run.outcome for run in runs]
+        for outcome in sorted(set(outcomes) - {"exit 0"}):
+            lines.append(f"{outcomes.count(outcome)} of {len(runs)} runs under {allocator}: {outcome}")
+    failed: list[Run] = [run for runs in comparison.runs.values() for run in runs if run.outcome != "exit 0"]
+    if failed and failed[-1].errors:
+        lines.append(f"the last one's standard error ended with:\n{failed[-1].errors}")
+    return lines
+
+
+# ---- Options ----
+
+
+def _option_value(option: dict[str, Any], key: str) -> str:
+    value = option.get(key)
+    if value is None:
+        return ""
+    if option.get("type") == "bool":
+        return "1" if value else "0"
+    if option.get("type") in ("size", "bytes") and isinstance(value, int) and value >= 1024:
+        return byte_text(value)
+    return str(value)
+
+
+def _option_range(option: dict[str, Any]) -> str:
+    least, most = _option_value(option, "min"), _option_value(option, "max")
+    return f"{least} to {most}" if least and most and option.get("type") != "bool" else ""
+
+
+def options_table(options: list[dict[str, Any]]) -> Table:
+    table = Table(caption="(s): read at the start of a program only", caption_justify="left")
+    for column in ("variable", "type", "default", "range", "what it does"):
+        table.add_column(column, overflow="fold", no_wrap=column == "variable")
+    for option in options:
+        name = option["name"].upper().removeprefix("HAKMEM_")
+        table.add_row(
+            f"HAKMEM_{name}",
+            f"{option.get('type', '')}{'' if option.get('runtime') else ' (s)'}",
+            _option_value(option, "default"),
+            _option_range(option),
+            option.get("help", ""),
+        )
+    return table
+
+
+# ---- Statistics ----
+
+# (key, title, depth); a deeper row is a part of the row above it.
+_MEMORY_ROWS = (
+    ("resident", "resident set of the process", 0),
+    ("committed", "committed for blocks", 0),
+    ("live", "live: held by the program", 1),
+    ("requested", "of that asked for (estimate)", 2),
+    ("cached", "cached in thread bins", 1),
+    ("remote", "freed by other threads, not yet collected", 1),
+    ("slab_free", "free in slabs in use", 1),
+    ("span_free", "free spans", 1),
+    ("purge_pending", "of that touched, to be given back", 2),
+    ("metadata", "metadata", 0),
+    ("reserved", "address space reserved", 0),
+)
+
+_COUNT_GROUPS = (
+    ("structure", ("superslabs", "slabs", "spans", "heaps", "heaps_orphaned", "vmas")),
+    (
+        "traffic",
+        (
+            "bin_hits",
+            "refills",
+            "refill_blocks",
+            "flushes",
+            "flush_blocks",
+            "remote_frees",
+            "large_allocs",
+            "large_frees",
+        ),
+    ),
+    ("system calls", ("sys_mmap", "sys_munmap", "sys_mprotect", "sys_madvise", "sys_mremap", "sys_other")),
+)
+
+_CLASS_COLUMNS = (
+    "block_size",
+    "slab_size",
+    "slabs",
+    "live_blocks",
+    "cached_blocks",
+    "free_blocks",
+    "remote_blocks",
+    "refills",
+    "flushes",
+)
+
+
+def _memory_table(stats: dict[str, Any]) -> Table:
+    table = Table(title="memory", title_justify="left")
+    table.add_column("")
+    table.add_column("size", justify="right")
+    table.add_column("of committed", justify="right")
+    committed = stats.get("committed", 0)
+    for key, title, depth in _MEMORY_ROWS:
+        if key not in stats:
+            continue
+        share = f"{100 * stats[key] / committed:.1f} %" if depth and committed else ""
+        table.add_row("  " * depth + title, byte_text(stats[key]), share)
+    return table
+
+
+def _count_table(title: str, keys: tuple[str, ...], stats: dict[str, Any]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for key in keys:
+        if key in stats:
+            table.add_row(key.removeprefix("sys_").replace("_", " "), f"{stats[key]:,}")
+    return table
+
+
+def _class_table(classes: list[dict[str, int]]) -> Table:
+    table = Table(title="size classes in use", title_justify="left")
+    for column in _CLASS_COLUMNS:
+        table.add_column(column.replace("_blocks", "").replace("_", " "), justify="right")
+    for entry in classes:
+        if any(entry.get(column, 0) for column in _CLASS_COLUMNS[2:]):
+            table.add_row(*(f"{entry.get(column, 0):,}" for column in _CLASS_COLUMNS))
+    return table
+
+
+def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
+    heading = f"hakmem {stats.get('version', '?')}, process {stats.get('pid', '?')}"
+    tables: list[RenderableType] = [Text(heading, style="bold"), _memory_table(stats)]
+    for title, keys in _COUNT_GROUPS:
+        if any(key in stats for key in keys):
+            tables.append(_count_table(title, keys, stats))
+    if stats.get("class_stats"):
+        tables.append(_class_table(stats["class_stats"]))
+    return tables
+
+
+def print_all(renderables: list[RenderableType]) -> None:
+    console = Console()
+    for renderable in renderables:
+        console.print(renderable)

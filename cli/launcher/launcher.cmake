@@ -1,0 +1,18 @@
+# What the Python package carries: the library and the launcher, beside the modules.
+
+include(CheckSourceCompiles)
+
+# Static where there is a libc.a: its resident set is the least that a run can be said to have.
+set(CMAKE_REQUIRED_LINK_OPTIONS -static)
+check_source_compiles(C "int main(void) { return 0; }" HAKMEM_HAS_STATIC_LIBC)
+unset(CMAKE_REQUIRED_LINK_OPTIONS)
+
+add_executable(hakmem_launch cli/launcher/launch.c)
+target_compile_options(hakmem_launch PRIVATE ${HAKMEM_WARNINGS})
+if(HAKMEM_HAS_STATIC_LIBC)
+  target_link_options(hakmem_launch PRIVATE -static)
+endif()
+
+# Symbolic links don't survive in a wheel, so the library goes in under its plain name.
+install(FILES $<TARGET_FILE:hakmem> DESTINATION hakmem RENAME libhakmem.so COMPONENT python)
+install(PROGRAMS $<TARGET_FILE:hakmem_launch> DESTINATION hakmem COMPONENT python)

@@ -1,0 +1,63 @@
+"""The tests run the installed command as a user does: in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HAKMEM = str(Path(sys.executable).parent / "hakmem")
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """This process's environment without what changes the outcome."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name != "LD_PRELOAD" and not name.startswith("HAKMEM_") and name not in ("COLUMNS", "FORCE_COLOR")
+    }
+
+
+@pytest.fixture
+def hakmem(environment):
+    """Runs `hakmem ARGUMENTS` to its end."""
+
+    def run(*arguments: str, input: str | None = None, **variables: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [HAKMEM, *arguments],
+            env=environment | variables,
+            input=input,
+            stdin=subprocess.DEVNULL if input is None else None,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    return run
+
+
+@pytest.fixture
+def start(environment):
+    """Starts `hakmem ARGUMENTS` and leaves it running, its output in a pipe; ended after the test."""
+    started: list[subprocess.Popen] = []
+
+    def popen(*arguments: str) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [HAKMEM, *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield popen
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,89 @@
+"""hakmem options and hakmem stats: what the library tells, as tables."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+REPORT = {
+    "version": "0.1.0",
+    "pid": 4242,
+    "resident": 8 << 20,
+    "committed": 4 << 20,
+    "live": 3 << 20,
+    "cached": 512 << 10,
+    "slab_free": 512 << 10,
+    "bin_hits": 1234567,
+    "sys_mmap": 3,
+    "class_stats": [
+        {"block_size": 16, "slab_size": 65536, "slabs": 2, "live_blocks": 1000, "refills": 17},
+        {"block_size": 98765, "slab_size": 65536, "slabs": 0, "live_blocks": 0},
+    ],
+}
+
+
+def words(text: str) -> str:
+    return re.sub(r"[\s│┃]+", " ", text)
+
+
+def test_stats_file_is_shown(hakmem, tmp_path):
+    file = tmp_path / "stats.json"
+    file.write_text(json.dumps(REPORT))
+    result = hakmem("stats", str(file))
+    assert (result.returncode, result.stderr) == (0, "")
+    text = words(result.stdout)
+    assert "hakmem 0.1.0, process 4242" in text
+    assert "resident set of the process 8.0 MiB" in text
+    assert "live: held by the program 3.0 MiB 75.0 %" in text
+    assert "bin hits 1,234,567" in text
+    assert "mmap 3" in text
+    assert "98,765" not in text  # a class never used
+
+
+def test_stats_of_several_processes_are_shown_in_turn(hakmem):
+    result = hakmem("stats", "-", input=json.dumps(REPORT) + "\n" + json.dumps(REPORT | {"pid": 4243}, indent=1))
+    assert "process 4242" in result.stdout
+    assert "process 4243" in result.stdout
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "nonsense"])
+def test_file_that_is_no_report_is_one_line(hakmem, text):
+    result = hakmem("stats", "-", input=text)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("hakmem: <stdin>: not a report of hakmem")
+    assert result.stderr.count("\n") == 1
+
+
+def test_missing_file_is_refused(hakmem):
+    result = hakmem("stats", "no/such/file")
+    assert result.returncode == 2
+    assert "no/such/file" in result.stderr
+
+
+def test_options_are_those_of_the_library(hakmem):
+    result = hakmem("options")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "HAKMEM_STATS" in result.stdout
+
+
+def test_options_in_full(hakmem):
+    from hakmem import library, preload
+
+    listed = library.options(preload.library())
+    output = hakmem("options", COLUMNS="400").stdout
+    assert listed
+    for option in listed:
+        assert f"HAKMEM_{option['name'].upper().removeprefix('HAKMEM_')} " in output
+        assert option["help"] in output
+
+
+def test_what_a_program_writes_can_be_shown(hakmem, tmp_path):
+    file = tmp_path / "stats.json"
+    program = ("python3", "-c", "x = [str(i) for i in range(100000)]")
+    written = hakmem("run", "--stats", "--", *program, HAKMEM_STATS_FILE=str(file))
+    assert (written.returncode, written.stderr) == (0, "")
+    shown = hakmem("stats", str(file))
+    assert shown.returncode == 0
+    assert "size classes in use" in shown.stdout

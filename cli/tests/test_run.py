@@ -1,0 +1,125 @@
+"""hakmem run: the program is what the user would have got, with the library in front."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 255])
+def test_exit_code_is_the_commands(hakmem, code):
+    assert hakmem("run", "--", "sh", "-c", f"exit {code}").returncode == code
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL", "SIGSEGV", "SIGABRT"])
+def test_death_by_signal_is_the_commands(hakmem, name):
+    result = hakmem("run", "--", "sh", "-c", f"kill -{name[3:]} $$")
+    assert result.returncode == -getattr(signal, name)
+
+
+def test_command_takes_the_place_of_the_process(start):
+    process = start("run", "--", "sh", "-c", "echo $$; exec sleep 60")
+    assert int(process.stdout.readline()) == process.pid
+    process.terminate()
+    assert process.wait(timeout=10) == -signal.SIGTERM
+
+
+def test_sigpipe_kills_as_usual(hakmem):
+    result = hakmem("run", "--", "sh", "-c", "grep SigIgn /proc/self/status")
+    ignored = int(result.stdout.split()[1], 16)
+    assert not ignored & 1 << (signal.SIGPIPE - 1)
+
+
+def test_streams_are_the_commands(hakmem):
+    result = hakmem("run", "--", "sh", "-c", "cat; echo err >&2", input="text")
+    assert (result.stdout, result.stderr) == ("text", "err\n")
+
+
+def test_arguments_of_the_command_are_left_alone(hakmem):
+    assert hakmem("run", "echo", "--stats", "--help", "-x").stdout == "--stats --help -x\n"
+
+
+def test_library_is_loaded(hakmem):
+    assert "libhakmem.so" in hakmem("run", "--", "cat", "/proc/self/maps").stdout
+
+
+def test_library_comes_after_what_is_preloaded_already(hakmem):
+    result = hakmem("run", "--", "sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD="libm.so.6")
+    first, second = result.stdout.strip().split(":")
+    assert first == "libm.so.6"
+    assert second.endswith("/libhakmem.so")
+
+
+def test_environment_is_not_changed_otherwise(hakmem, environment):
+    for name in ("LANG", "LC_ALL", "LC_CTYPE"):
+        environment.pop(name, None)
+    seen = dict(line.split("=", 1) for line in hakmem("run", "--", "env", "-0").stdout.split("\0") if line)
+    assert "LC_CTYPE" not in seen
+    assert set(seen) - set(environment) == {"LD_PRELOAD"}
+
+
+def test_stats_are_asked_for(hakmem):
+    result = hakmem("run", "--stats", "--", "sh", "-c", "echo $HAKMEM_STATS")
+    assert result.stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ("no-such-program", 127, "hakmem: no-such-program: command not found\n"),
+        ("./no/such/program", 127, "hakmem: ./no/such/program: no such file\n"),
+        ("/etc/passwd", 126, "hakmem: /etc/passwd: not executable\n"),
+    ],
+)
+@pytest.mark.parametrize("mode", [(), ("--compare",)])
+def test_missing_program_is_one_line(hakmem, mode, command, code, message):
+    result = hakmem("run", *mode, "--", command)
+    assert (result.returncode, result.stdout, result.stderr) == (code, "", message)
+
+
+def test_file_that_is_no_program_is_one_line(hakmem, tmp_path):
+    file = tmp_path / "text"
+    file.write_text("no program\n")
+    file.chmod(0o755)
+    result = hakmem("run", "--", str(file))
+    assert (result.returncode, result.stderr) == (126, f"hakmem: {file}: Exec format error\n")
+
+
+def test_missing_library_is_one_line(hakmem, tmp_path):
+    library = tmp_path / "libhakmem.so"
+    for command in (["run", "--library", str(library), "true"], ["options", "--library", str(library)]):
+        result = hakmem(*command)
+        assert (result.returncode, result.stdout) == (1, "")
+        assert result.stderr == f"hakmem: the library {library} does not exist\n"
+
+
+def test_library_path_that_cannot_be_preloaded_is_one_line(hakmem, tmp_path):
+    library = tmp_path / "a b.so"
+    library.touch()
+    result = hakmem("run", "--library", str(library), "true")
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "LD_PRELOAD can't carry" in result.stderr
+
+
+def test_static_program_runs_with_a_warning(hakmem, tmp_path):
+    compiler = shutil.which("cc")
+    if not compiler:
+        pytest.skip("no C compiler")
+    source, program = tmp_path / "answer.c", tmp_path / "answer"
+    source.write_text("int main(void) { return 42; }\n")
+    subprocess.run([compiler, "-static", "-o", program, source], check=True)
+    result = hakmem("run", "--", str(program))
+    assert result.returncode == 42
+    assert result.stderr == f"hakmem: warning: {program} runs without hakmem: it is statically linked\n"
+
+
+def test_wrong_usage_is_refused(hakmem):
+    for arguments in ([], ["--stats", "--compare", "true"], ["--json", os.devnull, "true"]):
+        result = hakmem("run", *arguments)
+        assert result.returncode == 2
+        assert "Usage:" in result.stderr

@@ -1,0 +1,172 @@
+/* api.c - finds the functions under test: at run time when the library is
+ * preloaded, by the linker when it is linked (HAK_LINKED). */
+#include "api.h"
+
+#include <dlfcn.h>
+#include <malloc.h>
+#include <pthread.h>
+
+struct api api;
+struct hak hak;
+family_t api_family;
+
+void *api_symbol(const char *name) { return dlsym(RTLD_DEFAULT, name); }
+
+#ifdef HAK_LINKED
+
+void *recallocarray(void *, size_t, size_t, size_t);
+void *reallocf(void *, size_t);
+void cfree(void *);
+void free_sized(void *, size_t);
+void free_aligned_sized(void *, size_t, size_t);
+size_t malloc_good_size(size_t);
+size_t nallocx(size_t, int);
+void sdallocx(void *, size_t, int);
+void *__libc_malloc(size_t);
+void *__libc_calloc(size_t, size_t);
+void *__libc_realloc(void *, size_t);
+void __libc_free(void *);
+void *__libc_memalign(size_t, size_t);
+void *__libc_valloc(size_t);
+void *__libc_pvalloc(size_t);
+
+/* The libc prototype takes a plain pointer. */
+static size_t usable_size(void *block) { return hak_malloc_usable_size(block); }
+#define hak_malloc_usable_size usable_size
+
+static const struct api hak_functions = {
+#define X(name, result, arguments) .name = hak_##name,
+    API_FUNCTIONS(X)
+#undef X
+};
+
+#ifdef HAK_ONLY /* a build that leaves the libc names alone */
+#define libc_functions hak_functions
+static void use_internal(void) {}
+#else
+static const struct api libc_functions = {
+#define X(name, result, arguments) .name = name,
+    API_FUNCTIONS(X)
+#undef X
+};
+
+static void use_internal(void) {
+  api.malloc = __libc_malloc;
+  api.calloc = __libc_calloc;
+  api.realloc = __libc_realloc;
+  api.free = __libc_free;
+  api.memalign = __libc_memalign;
+  api.valloc = __libc_valloc;
+  api.pvalloc = __libc_pvalloc;
+}
+#endif
+
+static const struct hak hak_more = {
+#define X(name, result, arguments) .name = hak_##name,
+    HAK_FUNCTIONS(X)
+#undef X
+};
+
+static void find(family_t family) {
+  hak = hak_more;
+  api = family == FAMILY_HAK ? hak_functions : libc_functions;
+  if (family == FAMILY_INTERNAL) use_internal();
+}
+
+bool api_is_hakmem(void) { return true; }
+
+#else
+
+/* A data pointer from dlsym becomes a function pointer by its bytes. */
+static void bind(void *function, const char *prefix, const char *name) {
+  char whole[64];
+  snprintf(whole, sizeof whole, "%s%s", prefix, name);
+  void *found = api_symbol(whole);
+  memcpy(function, &found, sizeof found);
+}
+
+static void find(family_t family) {
+  const char *prefix = family == FAMILY_HAK ? "hak_" : "";
+#define X(name, result, arguments) bind(&api.name, prefix, #name);
+  API_FUNCTIONS(X)
+#undef X
+#define X(name, result, arguments) bind(&hak.name, "hak_", #name);
+  HAK_FUNCTIONS(X)
+#undef X
+  if (family != FAMILY_INTERNAL) return;
+  bind(&api.malloc, "__libc_", "malloc");
+  bind(&api.calloc, "__libc_", "calloc");
+  bind(&api.realloc, "__libc_", "realloc");
+  bind(&api.free, "__libc_", "free");
+  bind(&api.memalign, "__libc_", "memalign");
+  bind(&api.valloc, "__libc_", "valloc");
+  bind(&api.pvalloc, "__libc_", "pvalloc");
+}
+
+bool api_is_hakmem(void) { return api_symbol("hak_version") != NULL; }
+
+#endif
+
+void check_setup(const char *variant) {
+  api_family = strcmp(variant, "hak") == 0 ? FAMILY_HAK : strcmp(variant, "internal") == 0 ? FAMILY_INTERNAL : FAMILY_LIBC;
+  find(api_family);
+  if (!api.malloc || !api.free) check_skip("no such family");
+}
+
+int main(int argc, char **argv) { return check_main(argc, argv); }
+
+const size_t sizes[] = {
+    1,      2,      3,      7,      8,      9,      15,     16,      17,      24,      31,      32,      33,      47,
+    48,     49,     63,     64,     65,     80,     96,     100,     112,     127,     128,     129,     144,     160,
+    192,    193,    200,    255,    256,    257,    320,    400,     511,     512,     513,     640,     777,     1000,
+    1023,   1024,   1025,   1280,   1500,   2000,   2047,   2048,    2049,    3000,    4095,    4096,    4097,    5000,
+    8000,   8191,   8192,   8193,   10000,  16383,  16384,  16385,   20000,   30000,   32767,   32768,   32769,   40000,
+    65535,  65536,  65537,  100000, 131072, 131073, 200000, 262143,  262144,  262145,  500000,  1000000, 1048575, 1048576,
+    1048577, 2097151, 2097152, 2097153, 3000000, 4194304, 4194305,
+};
+const size_t size_count = sizeof sizes / sizeof sizes[0];
+
+const size_t impossible[] = {
+    SIZE_MAX,          SIZE_MAX - 1,      SIZE_MAX - 15,         SIZE_MAX - 16,         SIZE_MAX - 4095,
+    SIZE_MAX - 4096,   SIZE_MAX - 65535,  SIZE_MAX - (2u << 20), (size_t)PTRDIFF_MAX + 1, (size_t)PTRDIFF_MAX + 2,
+    (size_t)PTRDIFF_MAX + 4097, SIZE_MAX / 2 + SIZE_MAX / 4,
+};
+const size_t impossible_count = sizeof impossible / sizeof impossible[0];
+
+void *fill(void *block, size_t size, unsigned seed) {
+  unsigned char *bytes = block;
+  for (size_t i = 0; i < size; i++) bytes[i] = (unsigned char)(seed + i + (i >> 8));
+  return block;
+}
+
+bool filled(const void *block, size_t size, unsigned seed) {
+  const unsigned char *bytes = block;
+  for (size_t i = 0; i < size; i++)
+    if (bytes[i] != (unsigned char)(seed + i + (i >> 8))) return false;
+  return true;
+}
+
+bool all_bytes(const void *block, size_t size, unsigned char byte) {
+  const unsigned char *bytes = block;
+  for (size_t i = 0; i < size; i++)
+    if (bytes[i] != byte) return false;
+  return true;
+}
+
+bool aligned(const void *block, size_t alignment) { return ((uintptr_t)block & (alignment - 1)) == 0; }
+
+void dirty(size_t size) {
+  void *blocks[8];
+  size_t count = size > 100000 ? 2 : 8;
+  for (size_t i = 0; i < count; i++)
+    if ((blocks[i] = api.malloc(size)) != NULL) memset(blocks[i], 0xa5, size);
+  for (size_t i = 0; i < count; i++) api.free(blocks[i]);
+}
+
+void in_thread(void *(*body)(void *), void *argument) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, body, argument) == 0)
+    pthread_join(thread, NULL);
+  else
+    check_fail(__FILE__, __LINE__, "pthread_create");
+}

@@ -1,0 +1,469 @@
+/* life.c - threads that begin and end, fork and spawn, and limits of the
+ * address space set by the program itself. */
+#include "api.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+extern char **environ;
+
+/* ---- A thread's first call ---- */
+
+static void *first_malloc(void *unused) {
+  errno = MARK;
+  void *block = api.malloc(100);
+  CHECK_EQ(errno, MARK);
+  CHECK(block && filled(fill(block, 100, 1), 100, 1));
+  api.free(block);
+  return unused;
+}
+
+static void *first_calloc(void *unused) {
+  void *block = api.calloc(100, 10);
+  CHECK(block && all_bytes(block, 1000, 0));
+  api.free(block);
+  return unused;
+}
+
+static void *first_aligned(void *unused) {
+  void *block = api.aligned_alloc(4096, 100);
+  CHECK(block && aligned(block, 4096));
+  api.free(block);
+  return unused;
+}
+
+static void *first_realloc(void *block) {
+  errno = MARK;
+  char *moved = api.realloc(block, 5000);
+  CHECK_EQ(errno, MARK);
+  CHECK(moved && (!block || filled(moved, 100, 1)));
+  if (moved) memset(moved, 1, 5000);
+  api.free(moved);
+  return NULL;
+}
+
+static void *first_realloc_to_0(void *block) {
+  CHECK(!api.realloc(block, 0));
+  return NULL;
+}
+
+static void *first_free(void *block) {
+  errno = MARK;
+  api.free(block);
+  CHECK_EQ(errno, MARK);
+  return NULL;
+}
+
+static void *first_free_sized(void *block) {
+  errno = MARK;
+  api.free_sized(block, block ? 100 : 0);
+  CHECK_EQ(errno, MARK);
+  return NULL;
+}
+
+static void *first_free_aligned_sized(void *block) {
+  api.free_aligned_sized(block, block ? 64 : 0, block ? 100 : 0);
+  return NULL;
+}
+
+static void *first_usable_size(void *block) {
+  CHECK(api.malloc_usable_size(block) >= (block ? 100u : 0u));
+  return NULL;
+}
+
+static void *first_large(void *unused) {
+  char *block = api.malloc((size_t)3 << 20);
+  CHECK(block);
+  if (block) block[0] = 1, block[(3 << 20) - 1] = 1;
+  api.free(block);
+  return unused;
+}
+
+static void *first_failure(void *unused) {
+  errno = 0;
+  CHECK(!api.malloc(SIZE_MAX));
+  CHECK_EQ(errno, ENOMEM);
+  return unused;
+}
+
+static void *first_batch_free(void *block) {
+  hak.free_batch(&block, 1);
+  return NULL;
+}
+
+TEST(thread_begins_with_malloc) { in_thread(first_malloc, NULL); }
+TEST(thread_begins_with_calloc) { in_thread(first_calloc, NULL); }
+TEST(thread_begins_with_aligned_alloc) { in_thread(first_aligned, NULL); }
+TEST(thread_begins_with_a_large_block) { in_thread(first_large, NULL); }
+TEST(thread_begins_with_a_failure) { in_thread(first_failure, NULL); }
+TEST(thread_begins_with_realloc_of_null) { in_thread(first_realloc, NULL); }
+TEST(thread_begins_with_realloc) { in_thread(first_realloc, fill(api.malloc(100), 100, 1)); }
+TEST(thread_begins_with_realloc_to_0) { in_thread(first_realloc_to_0, api.malloc(100)); }
+TEST(thread_begins_with_free_of_null) { in_thread(first_free, NULL); }
+TEST(thread_begins_with_free) {
+  for EACH_SIZE(size) in_thread(first_free, api.malloc(size));
+}
+TEST(thread_begins_with_usable_size) {
+  void *block = api.malloc(100);
+  in_thread(first_usable_size, block);
+  in_thread(first_usable_size, NULL);
+  api.free(block);
+}
+TEST(thread_begins_with_free_sized) {
+  NEED(api.free_sized);
+  in_thread(first_free_sized, NULL);
+  in_thread(first_free_sized, api.malloc(100));
+}
+TEST(thread_begins_with_free_aligned_sized) {
+  NEED(api.free_aligned_sized);
+  in_thread(first_free_aligned_sized, NULL);
+  in_thread(first_free_aligned_sized, api.aligned_alloc(64, 100));
+}
+TEST(thread_begins_with_free_batch) {
+  ONLY(FAMILY_HAK);
+  in_thread(first_batch_free, api.malloc(100));
+}
+
+/* ---- A thread's end ---- */
+
+static pthread_key_t key;
+static atomic_int rounds;
+
+static void use_heap(void) {
+  void *blocks[40];
+  for (unsigned i = 0; i < 40; i++) blocks[i] = fill(api.malloc(sizes[i * 2]), sizes[i * 2], i);
+  for (unsigned i = 0; i < 40; i++) {
+    CHECK(filled(blocks[i], sizes[i * 2], i));
+    if (i % 2) blocks[i] = api.realloc(blocks[i], 700);
+    api.free(blocks[i]);
+  }
+}
+
+/* The block of each round is freed in the next; the key is set again each time. */
+static void end_of_thread(void *block) {
+  CHECK(filled(block, 100, 77));
+  api.free(block);
+  use_heap();
+  if (atomic_fetch_add(&rounds, 1) + 1 < PTHREAD_DESTRUCTOR_ITERATIONS)
+    pthread_setspecific(key, fill(api.malloc(100), 100, 77));
+}
+
+static void *set_key(void *unused) {
+  use_heap();
+  pthread_setspecific(key, fill(api.malloc(100), 100, 77));
+  return unused;
+}
+
+TEST(thread_ends_with_4_rounds_of_key_destructors) {
+  REQUIRE(pthread_key_create(&key, end_of_thread) == 0);
+  for (int i = 0; i < 50; i++) {
+    atomic_store(&rounds, 0);
+    in_thread(set_key, NULL);
+    CHECK_EQ(atomic_load(&rounds), PTHREAD_DESTRUCTOR_ITERATIONS);
+  }
+}
+
+static void *set_key_only(void *block) {
+  pthread_setspecific(key, block);
+  return NULL;
+}
+
+TEST(thread_ends_with_its_first_calls) {
+  REQUIRE(pthread_key_create(&key, end_of_thread) == 0);
+  for (int i = 0; i < 20; i++) {
+    atomic_store(&rounds, 0);
+    in_thread(set_key_only, fill(api.malloc(100), 100, 77));
+    CHECK_EQ(atomic_load(&rounds), PTHREAD_DESTRUCTOR_ITERATIONS);
+  }
+}
+
+static void *small_life(void *unused) {
+  use_heap();
+  return unused;
+}
+
+TEST(thread_keys_may_all_be_taken) {
+  pthread_key_t unused;
+  int taken = 0;
+  while (pthread_key_create(&unused, NULL) == 0) taken++;
+  CHECK(taken > 100);
+  for (int i = 0; i < 100; i++) in_thread(small_life, NULL);
+  size_t before = check_resident();
+  for (int i = 0; i < 1000; i++) in_thread(small_life, NULL);
+  CHECK(check_resident() < before + ((size_t)8 << 20));
+}
+
+TEST(thread_lives_leave_nothing_behind) {
+  for (int i = 0; i < 100; i++) in_thread(small_life, NULL);
+  size_t before = check_resident();
+  for (int i = 0; i < 3000; i++) in_thread(small_life, NULL);
+  CHECK(check_resident() < before + ((size_t)4 << 20));
+}
+
+static void *orphans[20000];
+
+static void *make_orphans(void *unused) {
+  for (unsigned i = 0; i < 20000; i++) orphans[i] = fill(api.malloc(100), 100, i);
+  return unused;
+}
+
+static void *free_orphans(void *unused) {
+  for (unsigned i = 0; i < 20000; i++) {
+    CHECK(filled(orphans[i], 100, i));
+    api.free(orphans[i]);
+  }
+  return unused;
+}
+
+TEST(thread_leaves_blocks_that_others_free) {
+  in_thread(make_orphans, NULL);
+  in_thread(free_orphans, NULL);
+  size_t before = check_resident();
+  for (int i = 0; i < 30; i++) in_thread(make_orphans, NULL), in_thread(free_orphans, NULL);
+  CHECK(check_resident() < before + ((size_t)12 << 20)); /* 60 MB passed */
+}
+
+static void *wait_to_be_cancelled(void *unused) {
+  for (;;) {
+    void *block = api.malloc(1000);
+    pthread_testcancel();
+    api.free(block);
+  }
+  return unused;
+}
+
+TEST(thread_may_be_cancelled) {
+  for (int i = 0; i < 50; i++) {
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, wait_to_be_cancelled, NULL) == 0);
+    if (i % 2) usleep(200);
+    pthread_cancel(thread);
+    pthread_join(thread, NULL);
+    use_heap();
+  }
+}
+
+static void *deep_use(void *unused) {
+  use_heap();
+  void *block = api.malloc((size_t)3 << 20);
+  CHECK(block);
+  block = api.realloc(block, (size_t)8 << 20);
+  CHECK(block);
+  api.free(block);
+  block = api.aligned_alloc((size_t)1 << 21, 100);
+  CHECK(block);
+  api.free(block);
+  for (unsigned i = 0; i < 5000; i++) orphans[i] = api.malloc(sizes[i % 60]);
+  for (unsigned i = 0; i < 5000; i++) api.free(orphans[i]);
+  api.malloc_trim(0);
+  return unused;
+}
+
+TEST(thread_stacks_may_be_16_kib) {
+  pthread_attr_t attributes;
+  pthread_t thread;
+  pthread_attr_init(&attributes);
+  REQUIRE(pthread_attr_setstacksize(&attributes, (size_t)PTHREAD_STACK_MIN) == 0);
+  for (int i = 0; i < 20; i++) {
+    REQUIRE(pthread_create(&thread, &attributes, deep_use, NULL) == 0);
+    pthread_join(thread, NULL);
+  }
+}
+
+/* ---- fork, vfork, spawn ---- */
+
+static int status_of(pid_t child) {
+  int status = -1;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  return status;
+}
+
+TEST(fork_child_allocates_and_frees_what_it_inherits) {
+  for (int round = 0; round < 30; round++) {
+    for (unsigned i = 0; i < 2000; i++) orphans[i] = fill(api.malloc(sizes[i % 60]), sizes[i % 60], i);
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      for (unsigned i = 0; i < 2000; i++) {
+        CHECK(filled(orphans[i], sizes[i % 60], i));
+        api.free(orphans[i]);
+      }
+      use_heap();
+      in_thread(small_life, NULL);
+      _exit(check_failures() != 0);
+    }
+    CHECK_EQ(status_of(child), 0);
+    for (unsigned i = 0; i < 2000; i++) {
+      CHECK(filled(orphans[i], sizes[i % 60], i));
+      api.free(orphans[i]);
+    }
+  }
+}
+
+static atomic_bool stop;
+
+static void *allocate_until_stopped(void *unused) {
+  while (!atomic_load(&stop)) use_heap();
+  return unused;
+}
+
+TEST(fork_while_threads_allocate) {
+  pthread_t threads[4];
+  for (int i = 0; i < 4; i++) REQUIRE(pthread_create(&threads[i], NULL, allocate_until_stopped, NULL) == 0);
+  for (int round = 0; round < 100; round++) {
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      for (int i = 0; i < 5; i++) use_heap();
+      in_thread(small_life, NULL);
+      _exit(check_failures() != 0);
+    }
+    CHECK_EQ(status_of(child), 0);
+    use_heap();
+  }
+  atomic_store(&stop, true);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+}
+
+TEST(fork_of_a_forked_child) {
+  pid_t child = fork();
+  if (child == 0) {
+    use_heap();
+    pid_t grandchild = fork();
+    if (grandchild == 0) {
+      use_heap();
+      in_thread(small_life, NULL);
+      _exit(check_failures() != 0);
+    }
+    CHECK_EQ(status_of(grandchild), 0);
+    use_heap();
+    _exit(check_failures() != 0);
+  }
+  CHECK_EQ(status_of(child), 0);
+}
+
+TEST(vfork_and_exec) {
+  for (int i = 0; i < 20; i++) {
+    pid_t child = vfork();
+    if (child == 0) {
+      execl("/bin/true", "true", (char *)NULL);
+      _exit(1);
+    }
+    CHECK_EQ(status_of(child), 0);
+    use_heap();
+  }
+}
+
+TEST(spawn_works) {
+  char *const argv[] = {(char *)(uintptr_t)"true", NULL};
+  for (int i = 0; i < 20; i++) {
+    pid_t child;
+    REQUIRE(posix_spawn(&child, "/bin/true", NULL, NULL, argv, environ) == 0);
+    CHECK_EQ(status_of(child), 0);
+    use_heap();
+  }
+}
+
+/* ---- Limits that the program sets ---- */
+
+enum { MIB = 1 << 20 };
+
+static bool limit_address_space(size_t bytes) {
+  struct rlimit limit = {bytes, bytes};
+  getrlimit(RLIMIT_AS, &limit);
+  limit.rlim_cur = bytes;
+  return setrlimit(RLIMIT_AS, &limit) == 0;
+}
+
+TEST(limit_then_memory_within_it) {
+  use_heap();
+  REQUIRE(limit_address_space((size_t)512 * MIB));
+  char *block = api.malloc((size_t)64 * MIB);
+  CHECK(block);
+  if (block) memset(block, 1, (size_t)64 * MIB);
+  for (int i = 0; i < 20000; i++) CHECK((orphans[i] = api.malloc(1000)) != NULL);
+  for (int i = 0; i < 20000; i++) api.free(orphans[i]);
+  api.free(block);
+  in_thread(small_life, NULL);
+}
+
+TEST(limit_then_enomem_and_recovery) {
+  REQUIRE(limit_address_space((size_t)512 * MIB));
+  for (int round = 0; round < 5; round++) {
+    errno = 0;
+    CHECK(!api.malloc((size_t)1 << 30));
+    CHECK_EQ(errno, ENOMEM);
+    void *blocks[600];
+    int count = 0;
+    errno = 0;
+    while (count < 600 && (blocks[count] = api.malloc(MIB)) != NULL) fill(blocks[count], 4096, (unsigned)count), count++;
+    CHECK(count > 100 && count < 600);
+    CHECK_EQ(errno, ENOMEM);
+    errno = 0;
+    CHECK(!api.realloc(blocks[0], (size_t)600 * MIB));
+    CHECK_EQ(errno, ENOMEM);
+    CHECK(!api.calloc(600, MIB));
+    CHECK(!api.aligned_alloc(4096, (size_t)600 * MIB));
+    for (int i = 0; i < count; i++) {
+      CHECK(filled(blocks[i], 4096, (unsigned)i));
+      api.free(blocks[i]);
+    }
+    use_heap();
+  }
+}
+
+TEST(limit_then_small_blocks_until_enomem) {
+  REQUIRE(limit_address_space((size_t)400 * MIB));
+  struct link {
+    struct link *next;
+    char content[1000];
+  } *first = NULL;
+  size_t count[3] = {0};
+  for (int round = 0; round < 3; round++) {
+    errno = 0;
+    for (struct link *link; (link = api.malloc(sizeof *link)) != NULL; first = link) link->next = first, count[round]++;
+    CHECK_EQ(errno, ENOMEM);
+    CHECK(!api.calloc(1, sizeof *first));
+    while (first) {
+      struct link *next = first->next;
+      api.free(first);
+      first = next;
+    }
+  }
+  CHECK(count[0] > 100000);
+  CHECK(count[1] * 100 >= count[0] * 95 && count[2] * 100 >= count[0] * 95);
+}
+
+TEST(limit_lifted_again) {
+  struct rlimit before;
+  getrlimit(RLIMIT_AS, &before);
+  REQUIRE(limit_address_space((size_t)256 * MIB));
+  CHECK(!api.malloc((size_t)1 << 30));
+  REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
+  char *block = api.malloc((size_t)1 << 30);
+  CHECK(block);
+  api.free(block);
+}
+
+TEST(limit_by_prlimit) {
+  struct rlimit limit = {(size_t)512 * MIB, RLIM_INFINITY};
+  use_heap();
+  REQUIRE(prlimit(0, RLIMIT_AS, &limit, NULL) == 0);
+  char *block = api.malloc((size_t)64 * MIB);
+  CHECK(block);
+  api.free(block);
+  in_thread(small_life, NULL);
+}
+
+TEST(limit_in_threads) {
+  pthread_t threads[4];
+  REQUIRE(limit_address_space((size_t)600 * MIB));
+  for (int i = 0; i < 4; i++) REQUIRE(pthread_create(&threads[i], NULL, small_life, NULL) == 0);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+}

@@ -1,0 +1,102 @@
+/* options.c - the environment and the configuration file, seen from outside:
+ * each check starts this program again and reads what it says. */
+#include "api.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+extern char **environ;
+
+static char errors[65536], output[65536];
+
+/* Runs check `name` of this program with settings added to the environment. */
+static int run_with(const char *name, const char *first, const char *second) {
+  static char *variables[1024];
+  int count = 0;
+  ONLY(FAMILY_HAK);
+  NEED(hak.version);
+  for (char **each = environ; *each && count < 1000; each++) variables[count++] = *each;
+  if (first) variables[count++] = (char *)(uintptr_t)first;
+  if (second) variables[count++] = (char *)(uintptr_t)second;
+  variables[count] = NULL;
+  char *const argv[] = {(char *)(uintptr_t)check_self(), (char *)(uintptr_t)"-v", (char *)(uintptr_t)"hak",
+                        (char *)(uintptr_t)"-x", (char *)(uintptr_t)name, NULL};
+  int status = check_spawn(argv, variables, 20, errors, output, sizeof errors);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  return status;
+}
+
+static int lines(const char *text) {
+  int count = 0;
+  for (; *text; text++) count += *text == '\n';
+  return count;
+}
+
+TEST(environment_without_settings_is_silent) {
+  run_with("malloc_of_0_is_unique", NULL, NULL);
+  CHECK(strcmp(errors, "") == 0);
+}
+
+TEST(environment_unknown_name_is_one_line) {
+  run_with("malloc_of_0_is_unique", "HAKMEM_NO_SUCH_OPTION=1", NULL);
+  CHECK_EQ(lines(errors), 1);
+  CHECK(strncmp(errors, "hakmem: ", 8) == 0 && strstr(errors, "NO_SUCH_OPTION"));
+}
+
+TEST(environment_bad_value_is_one_line) {
+  static const char *const settings[] = {"HAKMEM_STATS=nonsense", "HAKMEM_STATS=1x", "HAKMEM_STATS=99999999999999999999999",
+                                         "HAKMEM_STATS=-5", "HAKMEM_STATS= 1 1"};
+  for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+    run_with("malloc_of_0_is_unique", settings[i], NULL);
+    CHECK_EQ(lines(errors), 1);
+    CHECK(strncmp(errors, "hakmem: ", 8) == 0 && strstr(errors, "STATS"));
+  }
+}
+
+TEST(environment_stats_are_printed_at_exit) {
+  run_with("malloc_of_0_is_unique", "HAKMEM_STATS=1", NULL);
+  CHECK(lines(errors) > 5 && strstr(errors, "live"));
+}
+
+TEST(environment_long_values_do_no_harm) {
+  static char setting[20000] = "HAKMEM_STATS=";
+  memset(setting + 13, '1', sizeof setting - 14);
+  run_with("malloc_of_0_is_unique", setting, NULL);
+  CHECK_EQ(lines(errors), 1);
+  static char name[20000] = "HAKMEM_";
+  memset(name + 7, 'A', sizeof name - 10);
+  name[sizeof name - 10] = '=';
+  run_with("malloc_of_0_is_unique", name, NULL);
+  CHECK_EQ(lines(errors), 1);
+}
+
+/* A configuration file that lives as long as this process. */
+static const char *write_file(const char *content) {
+  static char setting[64];
+  int fd = memfd_create("conf", 0);
+  CHECK(write(fd, content, strlen(content)) == (ssize_t)strlen(content));
+  snprintf(setting, sizeof setting, "HAKMEM_CONF=/proc/%d/fd/%d", (int)getpid(), fd);
+  return setting;
+}
+
+TEST(file_sets_options) {
+  run_with("malloc_of_0_is_unique", write_file("STATS=1\n"), NULL);
+  CHECK(lines(errors) > 5 && strstr(errors, "live"));
+}
+
+TEST(file_is_overruled_by_the_environment) {
+  run_with("malloc_of_0_is_unique", write_file("STATS=1\n"), "HAKMEM_STATS=0");
+  CHECK(strcmp(errors, "") == 0);
+}
+
+TEST(file_with_bad_lines_is_a_line_each) {
+  run_with("malloc_of_0_is_unique", write_file("# a comment\n\nNO_SUCH=1\nSTATS=maybe\n"), NULL);
+  CHECK_EQ(lines(errors), 2);
+  CHECK(strstr(errors, "NO_SUCH") && strstr(errors, "STATS"));
+}
+
+TEST(file_that_is_missing_is_one_line) {
+  run_with("malloc_of_0_is_unique", "HAKMEM_CONF=/nonexistent/hakmem.conf", NULL);
+  CHECK_EQ(lines(errors), 1);
+  CHECK(strstr(errors, "/nonexistent/hakmem.conf"));
+}

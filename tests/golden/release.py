@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Checks what the release library shows to the outside: nothing but its interface.
+
+  imports   each undefined symbol is in imports.txt: no printf family, no locale, no C++ library
+  exports   each defined symbol is in exports.txt, and each name there is defined
+  needed    no library but libc and the loader
+  tls       static TLS of at most 64 bytes, so that dlopen works in any process
+  silence   programs print the same with the library as without it, and nothing on standard error
+"""
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+NEEDED = re.compile(r"^(libc\.so\.6|libc\.musl-.*\.so\.1|libc\.so|ld-.*\.so\..*)$")
+TLS_LIMIT = 64
+NOISY = re.compile(r"printf|^puts$|^perror$|^syslog$|^_IO_")
+
+# Each exercises the library differently: a short process, threads, a fork, a failing allocation.
+PROGRAMS = {
+    "true": ["/bin/true"],
+    "shell with children": ["/bin/sh", "-c", "for i in 1 2 3; do echo $i | cat; done"],
+    "python with threads": [sys.executable, "-c",
+                            "import threading\n"
+                            "made = []\n"
+                            "threads = [threading.Thread(target=lambda: made.append(len([b'x' * n for n in range(3000)]))) for _ in range(4)]\n"
+                            "[t.start() for t in threads]; [t.join() for t in threads]\n"
+                            "print(made)"],
+    "python out of memory": [sys.executable, "-c",
+                             "try:\n    bytearray(1 << 62)\nexcept MemoryError:\n    print('refused')"],
+}
+
+
+def tool(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def names_in(path):
+    """The names of an allow-list: one a line, # starts a comment."""
+    return {line.split("#")[0].strip() for line in path.read_text().splitlines()} - {""}
+
+
+def symbols(library, which):
+    listing = tool("nm", "-D", "-P", which, library)
+    return {line.split()[0].split("@")[0] for line in listing.splitlines()}
+
+
+def check_imports(library):
+    for name in sorted(symbols(library, "--undefined-only") - names_in(HERE / "imports.txt")):
+        why = "output is compiled in" if NOISY.search(name) else "not in imports.txt"
+        yield f"imports: {name}: {why}"
+
+
+def check_exports(library):
+    found, listed = symbols(library, "--defined-only"), names_in(HERE / "exports.txt")
+    for name in sorted(found - listed):
+        yield f"exports: {name}: not in exports.txt"
+    for name in sorted(listed - found):
+        yield f"exports: {name}: in exports.txt, but the library does not define it"
+
+
+def check_needed(library):
+    for name in re.findall(r"\(NEEDED\).*\[(.*)\]", tool("readelf", "-dW", library)):
+        if not NEEDED.match(name):
+            yield f"needed: {name}"
+
+
+def check_tls(library):
+    for row in re.findall(r"^\s*TLS\s+(.*)$", tool("readelf", "-lW", library), re.M):
+        size = int(row.split()[4], 16)
+        if size > TLS_LIMIT:
+            yield f"tls: {size} bytes, the limit is {TLS_LIMIT}"
+
+
+def check_silence(library):
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("HAKMEM_", "LD_"))}
+    for title, command in PROGRAMS.items():
+        want = subprocess.run(command, capture_output=True, env=plain, timeout=60)
+        got = subprocess.run(command, capture_output=True, env={**plain, "LD_PRELOAD": os.path.abspath(library)}, timeout=60)
+        if (got.returncode, got.stdout, got.stderr) != (want.returncode, want.stdout, want.stderr):
+            yield f"silence: {title}: exit {got.returncode}, standard output {got.stdout!r}, standard error {got.stderr!r}"
+
+
+CHECKS = {"imports": check_imports, "exports": check_exports, "needed": check_needed, "tls": check_tls, "silence": check_silence}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lib", required=True)
+    parser.add_argument("checks", nargs="*", choices=[*CHECKS, []], help="all by default")
+    options = parser.parse_args()
+    found = [line for name in options.checks or CHECKS for line in CHECKS[name](options.lib)]
+    for line in found:
+        print(line)
+    print(f"release: {len(found)} violations")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,279 @@
+#!/usr/bin/env python3
+"""Shows that each checker finds what it is for: a small tree or library is broken on purpose, and the report is read."""
+import json
+import pathlib
+import platform
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOOLS = HERE.parent.parent / "tools"
+sys.path.insert(0, str(HERE))
+import fastpath  # noqa: E402
+import release  # noqa: E402
+
+CLEAN_TREE = {
+    "src/hakmem.c": '#include "base/bits.c"\n#include "kit/counters.c"\n',
+    "src/base/bits.h": "#ifndef BITS_H\n#define BITS_H\nint bits_low(int x);\n#endif\n",
+    "src/base/bits.c": '#include "base/bits.h"\n#if 1\nint bits_low(int x) {\n  return x & -x;\n}\n#endif\n',
+    "src/kit/counters.h": "/* Counts. */\n#ifndef COUNTERS_H\n#define COUNTERS_H\nint counter_add(int x);\n#endif\n",
+    "src/kit/counters.c": '#include "base/bits.h"\n#include "kit/counters.h"\nint counter_add(int x) {\n  return bits_low(x);\n}\n',
+    "include/hakmem/hakmem.h": "int hak_version(void);\n",
+}
+
+
+class Checker(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        for name, text in CLEAN_TREE.items():
+            self.write(name, text)
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def run_tool(self, *command):
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    def expect(self, code, part, *command):
+        got, text = self.run_tool(*command)
+        self.assertIn(part, text)
+        self.assertEqual(got, code, text)
+
+
+class Layers(Checker):
+    def check(self, code, part):
+        self.expect(code, part, TOOLS / "check_layers", "--root", self.root)
+
+    def add(self, name, text):
+        self.write(name, CLEAN_TREE[name] + text)
+
+    def test_clean(self):
+        self.check(0, "2 sources, 0 violations")
+
+    def test_nothing_to_check(self):
+        self.expect(2, "no source", TOOLS / "check_layers", "--root", self.root / "include")
+
+    def test_include_of_a_higher_layer(self):
+        self.add("src/base/bits.c", '#include "kit/counters.h"\n')
+        self.check(1, "looks up from base to kit")
+
+    def test_include_without_a_layer(self):
+        self.add("src/kit/counters.c", '#include "counters.h"\n')
+        self.check(1, "does not name a file by its layer")
+
+    def test_include_in_a_comment(self):
+        self.add("src/base/bits.c", '/* as in\n#include "kit/counters.h"\n*/\n')
+        self.check(0, "0 violations")
+
+    def test_call_of_a_higher_layer(self):
+        self.add("src/base/bits.c", "int counter_add(int x);\nint bits_up(int x);\nint bits_up(int x) {\n  return counter_add(x);\n}\n")
+        self.check(1, "calls counter_add of")
+
+    def test_source_that_leans_on_its_neighbours(self):
+        self.add("src/kit/counters.c", "int counter_all(void) {\n  return not_declared;\n}\n")
+        self.check(1, "does not compile alone")
+
+    def test_condition_outside_its_layers(self):
+        self.add("src/kit/counters.c", "#ifdef FAST\n#endif\n")
+        self.check(1, "counters.c:6: #ifdef in kit")
+
+    def test_condition_beside_the_guard(self):
+        self.add("src/kit/counters.h", "#if 0\n#endif\n")
+        self.check(1, "counters.h:6: #if in kit")
+
+    def test_unity_without_a_source(self):
+        self.write("src/hakmem.c", '#include "base/bits.c"\n')
+        self.check(1, "includes kit/counters.c 0 times")
+
+    def test_unity_out_of_order(self):
+        self.write("src/hakmem.c", '#include "kit/counters.c"\n#include "base/bits.c"\n')
+        self.check(1, "not in the order of the layers")
+
+    def test_unknown_layer(self):
+        self.write("src/extra/x.c", "")
+        self.check(1, "no such layer")
+
+
+class Limits(Checker):
+    def check(self, code, part):
+        self.expect(code, part, TOOLS / "check_limits", self.root / "src", self.root / "include")
+
+    def function(self, lines):
+        return "static int\nlong_one(int x) {\n" + "  x++; // }\n" * (lines - 3) + "}\n"
+
+    def test_clean(self):
+        self.check(0, "0 violations")
+
+    def test_long_function(self):
+        self.write("src/base/long.c", self.function(39))
+        self.check(0, "0 violations")
+        self.write("src/base/long.c", "\n" + self.function(40))
+        self.check(1, "long.c:2: long_one has 40 lines")
+
+    def test_long_function_with_attributes(self):
+        self.write("src/base/long.c", "__attribute__((noinline, aligned(16)))\n" + self.function(39))
+        self.check(1, "long_one has 40 lines")
+
+    def test_long_function_in_a_linkage_block(self):
+        self.write("include/hakmem/x.hpp", 'extern "C" {\n' + self.function(40) + "}\n")
+        self.check(1, "long_one has 40 lines")
+
+    def test_long_table_is_no_function(self):
+        rows = "  {1, '{'},\n" * 60
+        self.write("src/base/table.c", "struct row {\n" + "int x;\n" * 60 + "};\nstatic const struct row rows[] = {\n" + rows + "};\n")
+        self.check(0, "0 violations")
+
+    def test_long_files(self):
+        self.write("src/base/long.c", "\n" * 500)
+        self.check(1, "500 lines; the guide is under 500")
+        self.write("src/base/long.c", "\n" * 499)
+        self.write("src/base/long.h", "\n" * 250)
+        self.check(1, "250 lines; the guide is under 250")
+
+    def test_long_line(self):
+        self.write("src/base/wide.c", "int x;" + " " * 140 + "\n")
+        self.check(1, "wide.c:1: 146 characters")
+
+
+class Library(Checker):
+    """Checkers that look at a built library; each test builds one of its own."""
+
+    def build(self, text, *flags):
+        self.write("fake.c", text)
+        library = self.root / "fake.so"
+        subprocess.run(["cc", "-O2", "-fPIC", "-shared", "-o", library, self.root / "fake.c", *flags], check=True)
+        return library
+
+
+class Docs(Library):
+    TABLE = '[{"name": "stats", "type": "bool", "default": false, "help": "Print a report | at exit."},' \
+            ' {"name": "decay_ms", "type": "integer", "default": 500, "min": 0, "max": 9000, "runtime": true, "help": "Wait."}]'
+
+    def setUp(self):
+        super().setUp()
+        text = json.dumps(self.TABLE)
+        self.library = self.build("#include <stdbool.h>\n#include <string.h>\n#include <unistd.h>\nbool hak_options_json(int fd) {\n"
+                                  f"  static const char text[] = {text};\n  return write(fd, text, strlen(text)) > 0;\n}}\n")
+        self.page = self.root / "options.md"
+
+    def docs(self, code, part, *more):
+        self.expect(code, part, TOOLS / "gen_docs", "--lib", self.library, "--out", self.page, *more)
+
+    def test_page(self):
+        self.docs(1, "is stale", "--check")
+        self.assertFalse(self.page.exists())
+        self.docs(0, "")
+        self.assertIn("| `HAKMEM_STATS` | bool | 0 | 0, 1 |  | Print a report \\| at exit. |", self.page.read_text())
+        self.assertIn("| `HAKMEM_DECAY_MS` | integer | 500 | 0 to 9000 | yes | Wait. |", self.page.read_text())
+        self.docs(0, "", "--check")
+
+    def test_stale_page(self):
+        self.docs(0, "")
+        self.page.write_text(self.page.read_text().replace("9000", "8000"))
+        self.docs(1, "is stale", "--check")
+
+    def test_library_without_a_table(self):
+        self.library = self.build("int x;\n")
+        self.docs(2, "hak_options_json")
+
+
+class Release(Library):
+    def found(self, check, text, *flags):
+        return "\n".join(release.CHECKS[check](str(self.build(text, *flags))))
+
+    def test_import_of_output(self):
+        self.assertIn("fprintf: output is compiled in",
+                      self.found("imports", '#include <stdio.h>\nvoid f(int x) { fprintf(stderr, "free %d", x); }\n'))
+
+    def test_import_that_is_not_listed(self):
+        self.assertIn("setlocale: not in imports.txt",
+                      self.found("imports", "#include <locale.h>\nvoid f(void) { setlocale(0, 0); }\n"))
+
+    def test_exports(self):
+        found = self.found("exports", "void stray(void) {}\n")
+        self.assertIn("stray: not in exports.txt", found)
+        self.assertIn("malloc: in exports.txt, but", found)
+
+    def test_needed(self):
+        self.assertIn("needed: libm.so.6", self.found("needed", "#include <math.h>\ndouble f(double x) { return cos(x); }\n", "-lm"))
+
+    def test_tls(self):
+        self.assertIn("tls: 80 bytes", self.found("tls", "static _Thread_local char x[80];\nchar *f(void) { return x; }\n"))
+        self.assertEqual("", self.found("tls", "static _Thread_local char x[64];\nchar *f(void) { return x; }\n"))
+
+    def test_noise(self):
+        noisy = "#include <unistd.h>\n__attribute__((constructor)) static void f(void) { (void)!write(2, \"hello\", 5); }\n"
+        self.assertIn("hello", self.found("silence", noisy))
+        self.assertEqual("", self.found("silence", "int x;\n"))
+
+
+BUMP = """
+#include <stddef.h>
+static char room[1 << 20] __attribute__((aligned(16)));
+static size_t used, freed;
+__attribute__((visibility("default"))) void *malloc(size_t size) {
+  size_t at = TAKE;
+  if (at + size > sizeof room) return NULL;
+  return room + at;
+}
+__attribute__((visibility("default"))) void free(void *block) { freed += block != NULL; }
+void *calloc(size_t n, size_t size) { return malloc(n * size); }
+void *realloc(void *p, size_t size) { (void)p; return malloc(size); }
+"""
+
+
+@unittest.skipUnless(platform.machine() == "x86_64", "the stepper knows x86-64 only")
+class FastPath(Library):
+    def measure(self, take):
+        library = str(self.build(BUMP, "-fvisibility=hidden", f"-DTAKE={take}"))
+        return fastpath.measure(library, fastpath.make_stepper("cc", self.root), [64])
+
+    def test_counts(self):
+        paths = self.measure("used; used += 64")
+        counts, texts = paths["malloc 64"]
+        self.assertEqual((counts["loads"], counts["stores"], counts["atomics"]), (1, 1, 0), texts)
+        self.assertEqual(counts["instructions"], len(texts))
+        self.assertTrue(texts[-1].startswith("ret"))
+        pinned = {path: dict(row) for path, (row, _) in paths.items()}
+        self.assertEqual([], list(fastpath.compare("default", paths, pinned)))
+        pinned["free 64"]["loads"] -= 1
+        self.assertEqual([(True, "default: free 64: 1 loads, pinned 0")], list(fastpath.compare("default", paths, pinned)))
+
+    def test_atomic(self):
+        found = list(fastpath.compare("default", self.measure("__atomic_fetch_add(&used, 64, __ATOMIC_RELAXED)"), None))
+        self.assertIn((True, "default: malloc 64: 1 atomic read-modify-writes, the budget is 0"), found)
+
+    def test_budget(self):
+        volatile = "({ for (volatile int i = 0; i < 5; i++) ; used; }); used += 64"
+        found = list(fastpath.compare("default", self.measure(volatile), None))
+        self.assertTrue(any(bad and "the budget is 24" in line for bad, line in found), found)
+
+    def test_library_that_is_not_used(self):
+        with self.assertRaisesRegex(RuntimeError, "did not run in it"):
+            fastpath.measure(str(self.build("int x;\n")), fastpath.make_stepper("cc", self.root), [64])
+
+    def test_classify(self):
+        table = {  # loads, stores, branches, atomics
+            "mov    0x8(%rdi),%rax": (1, 0, 0, 0), "mov    %rax,(%rdi)": (0, 1, 0, 0), "mov    %fs:0x0,%rdx": (1, 0, 0, 0),
+            "movups %xmm0,(%rdi,%rcx,8)": (0, 1, 0, 0), "lea    0x10(%rax),%rcx": (0, 0, 0, 0), "cmp    %rax,(%rdx)": (1, 0, 0, 0),
+            "addl   $0x1,0x4(%rdx)": (1, 1, 0, 0), "sub    0x30(%rip),%rax        # 4000 <x>": (1, 0, 0, 0),
+            "lock cmpxchg %rcx,(%rdx)": (1, 1, 0, 1), "xchg   %eax,(%rdx)": (1, 1, 0, 1), "xchg   %ax,%ax": (0, 0, 0, 0),
+            "jne    1234 <malloc+0x10>": (0, 0, 1, 0), "jmp    *0x8(%rax)": (1, 0, 0, 0), "bnd jmp 1234 <free>": (0, 0, 0, 0),
+            "push   %rbx": (0, 1, 0, 0), "pop    %rbx": (1, 0, 0, 0), "nopw   0x0(%rax,%rax,1)": (0, 0, 0, 0), "ret": (0, 0, 0, 0),
+            "cmove  0x8(%rdi),%rax": (1, 0, 0, 0), "sete   0x3(%rdi)": (0, 1, 0, 0), "testb  $0x1,(%rax)": (1, 0, 0, 0),
+            "bt     %rcx,(%rdx)": (1, 0, 0, 0), "btr    %rcx,(%rdx)": (1, 1, 0, 0), "imul   $0x18,(%rax),%rcx": (1, 0, 0, 0),
+        }
+        for text, want in table.items():
+            counts = fastpath.classify(text)
+            self.assertEqual(tuple(counts[key] for key in ("loads", "stores", "branches", "atomics")), want, text)
+
+
+if __name__ == "__main__":
+    unittest.main()

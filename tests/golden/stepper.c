@@ -1,0 +1,179 @@
+/* stepper.c - records each instruction that one malloc and one free execute inside a preloaded library.
+ *
+ *   stepper LIBRARY SIZE...
+ *
+ * The program runs itself again as a child with LIBRARY preloaded.  For each size the child warms the allocator up until a
+ * request is served by a cached block, then brackets one malloc and one free of it with breakpoints.  The parent single-steps
+ * between the breakpoints and prints, for each of the two calls, one line: "malloc SIZE ADDRESS..." or "free SIZE ADDRESS...",
+ * in the order of execution, addresses as they stand in the library's file.  Instructions outside the library (the call, the
+ * procedure linkage table) are not printed.
+ *
+ * x86-64 Linux only: breakpoints are int3, the instruction pointer is rip.
+ */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/personality.h>
+#include <sys/ptrace.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WARM_ROUNDS = 200, STEP_LIMIT = 100000 };
+
+static const char CHILD_MARK[] = "STEPPER_CHILD";
+
+/* Volatile pointers: the compiler may neither drop nor reorder the calls. */
+static void *(*volatile call_malloc)(size_t) = malloc;
+static void (*volatile call_free)(void *) = free;
+
+static void die(const char *what) {
+  perror(what);
+  exit(2);
+}
+
+static void breakpoint(void) {
+  __asm__ volatile("int3" ::: "memory");
+}
+
+/* ---- the child ---- */
+
+static void child_run(int count, char **sizes) {
+  for (int i = 0; i < count; i++) {
+    size_t size = strtoul(sizes[i], NULL, 10);
+    for (int round = 0; round < WARM_ROUNDS; round++) {
+      call_free(call_malloc(size));
+    }
+    breakpoint();
+    void *block = call_malloc(size);
+    breakpoint();
+    call_free(block);
+    breakpoint();
+  }
+}
+
+/* ---- the parent ---- */
+
+typedef struct text_range {
+  uint64_t base; /* where the file's first byte is mapped */
+  uint64_t low;  /* the executable mapping */
+  uint64_t high;
+} text_range_t;
+
+static text_range_t library_find(pid_t pid, const char *library) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+  FILE *maps = fopen(path, "r");
+  if (maps == NULL) {
+    die(path);
+  }
+  text_range_t range = {0, 0, 0};
+  char line[PATH_MAX + 128];
+  while (fgets(line, sizeof line, maps) != NULL) {
+    unsigned long low, high, offset;
+    char access[8], name[PATH_MAX];
+    if (sscanf(line, "%lx-%lx %7s %lx %*s %*s %4095s", &low, &high, access, &offset, name) != 5 || strcmp(name, library) != 0) {
+      continue;
+    }
+    if (offset == 0) {
+      range.base = low;
+    }
+    if (access[2] == 'x') {
+      range.low = low;
+      range.high = high;
+    }
+  }
+  fclose(maps);
+  return range;
+}
+
+/* Continues the child by one request; true while it stops with SIGTRAP. */
+static bool child_continue(pid_t pid, int request) {
+  int status;
+  if (ptrace(request, pid, NULL, NULL) != 0 || waitpid(pid, &status, 0) != pid) {
+    die("ptrace");
+  }
+  if (WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP) {
+    return true;
+  }
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    fprintf(stderr, "stepper: the child ended with wait status %#x\n", (unsigned)status);
+    exit(2);
+  }
+  return false;
+}
+
+static uint64_t child_rip(pid_t pid) {
+  struct user_regs_struct registers;
+  if (ptrace(PTRACE_GETREGS, pid, NULL, &registers) != 0) {
+    die("PTRACE_GETREGS");
+  }
+  return registers.rip;
+}
+
+/* Steps from one breakpoint to the next. */
+static void call_record(pid_t pid, const char *name, const char *size, text_range_t range) {
+  printf("%s %s", name, size);
+  for (int step = 0; step < STEP_LIMIT; step++) {
+    uint64_t rip = child_rip(pid);
+    if (rip >= range.low && rip < range.high) {
+      printf(" %#lx", (unsigned long)(rip - range.base));
+    }
+    long word = ptrace(PTRACE_PEEKTEXT, pid, (void *)rip, NULL);
+    if (!child_continue(pid, PTRACE_SINGLESTEP)) {
+      break;
+    }
+    if ((word & 0xff) == 0xcc) {
+      printf("\n");
+      return;
+    }
+  }
+  fprintf(stderr, "stepper: no breakpoint after %s %s\n", name, size);
+  exit(2);
+}
+
+static void parent_run(pid_t pid, const char *library, int count, char **sizes) {
+  int status;
+  if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status)) {
+    die("the child did not start");
+  }
+  for (int i = 0; i < count; i++) {
+    if (!child_continue(pid, PTRACE_CONT)) {
+      die("the child ended early");
+    }
+    text_range_t range = library_find(pid, library);
+    call_record(pid, "malloc", sizes[i], range);
+    call_record(pid, "free", sizes[i], range);
+  }
+  while (child_continue(pid, PTRACE_CONT)) {
+  }
+}
+
+int main(int argc, char **argv) {
+  if (getenv(CHILD_MARK) != NULL) {
+    child_run(argc - 2, argv + 2);
+    return 0;
+  }
+  char library[PATH_MAX];
+  if (argc < 3 || realpath(argv[1], library) == NULL) {
+    fprintf(stderr, "usage: stepper LIBRARY SIZE...\n");
+    return 2;
+  }
+  pid_t pid = fork();
+  if (pid == 0) {
+    personality(ADDR_NO_RANDOMIZE);
+    setenv(CHILD_MARK, "1", 1);
+    setenv("LD_PRELOAD", library, 1);
+    setenv("LD_BIND_NOW", "1", 1);
+    ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+    execv("/proc/self/exe", argv);
+    die("execv");
+  }
+  parent_run(pid, library, argc - 2, argv + 2);
+  return 0;
+}

@@ -1,0 +1,226 @@
+/* check.c - runs each check in a process of its own and counts the outcomes. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STATUS_PASSED = 0, STATUS_FAILED = 1, STATUS_SKIPPED = 77, SHOWN_FAILURES = 5 };
+
+static check_t *first_check;
+static check_t **last_link = &first_check;
+static atomic_int failures;
+static const char *context = "alone";
+static const char *variant = "";
+static const char *running = "";
+static unsigned seconds = 60;
+
+void check_add(check_t *check) {
+  *last_link = check;
+  last_link = &check->next;
+}
+
+__attribute__((weak)) void check_setup(const char *name) { (void)name; }
+
+const char *check_context(void) { return context; }
+int check_failures(void) { return atomic_load(&failures); }
+
+/* One write a line, so that lines of several threads do not mix; no stdio
+ * stream, which would allocate. */
+__attribute__((format(printf, 2, 0))) static void say(int fd, const char *format, va_list values) {
+  char line[1024];
+  int length = vsnprintf(line, sizeof line - 1, format, values);
+  if (length < 0) return;
+  size_t size = (size_t)length < sizeof line - 2 ? (size_t)length : sizeof line - 2;
+  line[size++] = '\n';
+  if (write(fd, line, size) < 0) return;
+}
+
+__attribute__((format(printf, 1, 2))) static void tell(const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  say(STDOUT_FILENO, format, values);
+  va_end(values);
+}
+
+void check_fail(const char *file, int line, const char *format, ...) {
+  int saved_errno = errno;
+  if (atomic_fetch_add(&failures, 1) < SHOWN_FAILURES) {
+    char detail[768];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(detail, sizeof detail, format, values);
+    va_end(values);
+    const char *slash = strrchr(file, '/');
+    tell("  %s: %s:%d: %s (errno %d)", running, slash ? slash + 1 : file, line, detail, saved_errno);
+  }
+  errno = saved_errno;
+}
+
+void check_skip(const char *reason) {
+  (void)reason;
+  _exit(check_failures() ? STATUS_FAILED : STATUS_SKIPPED);
+}
+
+size_t check_resident(void) {
+  char text[128];
+  int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  ssize_t length = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (length <= 0) return 0;
+  text[length] = 0;
+  unsigned long total = 0, resident = 0;
+  if (sscanf(text, "%lu %lu", &total, &resident) != 2) return 0;
+  return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+const char *check_self(void) {
+  static char path[4096];
+  if (!path[0]) {
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[length > 0 ? length : 0] = 0;
+  }
+  return path;
+}
+
+static void read_back(int fd, char *text, size_t room) {
+  ssize_t length = pread(fd, text, room - 1, 0);
+  text[length > 0 ? length : 0] = 0;
+  close(fd);
+}
+
+int check_spawn(char *const argv[], char *const envp[], unsigned limit, char *errors, char *output, size_t room) {
+  int error_fd = memfd_create("stderr", MFD_CLOEXEC);
+  int output_fd = output ? memfd_create("stdout", MFD_CLOEXEC) : -1;
+  if (error_fd < 0 || (output && output_fd < 0)) return -1;
+  pid_t child = fork();
+  if (child == 0) {
+    dup2(error_fd, STDERR_FILENO);
+    if (output) dup2(output_fd, STDOUT_FILENO);
+    alarm(limit);
+    execve(argv[0], argv, envp);
+    _exit(127);
+  }
+  int status = -1;
+  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  read_back(error_fd, errors, room);
+  if (output) read_back(output_fd, output, room);
+  return child > 0 ? status : -1;
+}
+
+/* ---- In the check's own process ---- */
+
+static atomic_bool noise_stops;
+
+/* The neighbour of context "beside": keeps up to 128 blocks of up to 8 KiB,
+ * now and then a large one, and allocates as fast as it can. */
+static void *make_noise(void *unused) {
+  (void)unused;
+  void *slots[128] = {0};
+  unsigned random = 2463534242u;
+  while (!atomic_load_explicit(&noise_stops, memory_order_relaxed)) {
+    random ^= random << 13, random ^= random >> 17, random ^= random << 5;
+    unsigned slot = random % 128;
+    free(slots[slot]);
+    slots[slot] = malloc(random % 1000 == 0 ? 300000 : (random >> 8) % 8192);
+    if (slots[slot]) *(volatile char *)slots[slot] = 1;
+  }
+  for (int i = 0; i < 128; i++) free(slots[i]);
+  return NULL;
+}
+
+static void *run_check(void *check) {
+  ((check_t *)check)->run();
+  return NULL;
+}
+
+static int run_here(check_t *check) {
+  pthread_t thread;
+  running = check->name;
+  alarm(seconds);
+  check_setup(variant);
+  if (strcmp(context, "worker") == 0) {
+    if (pthread_create(&thread, NULL, run_check, check) != 0) return STATUS_FAILED;
+    pthread_join(thread, NULL);
+  } else if (strcmp(context, "beside") == 0) {
+    if (pthread_create(&thread, NULL, make_noise, NULL) != 0) return STATUS_FAILED;
+    run_check(check);
+    atomic_store(&noise_stops, true);
+    pthread_join(thread, NULL);
+  } else {
+    run_check(check);
+  }
+  return check_failures() ? STATUS_FAILED : STATUS_PASSED;
+}
+
+/* ---- In the parent ---- */
+
+static int run_apart(check_t *check) {
+  char limit[16];
+  snprintf(limit, sizeof limit, "%u", seconds);
+  char *const argv[] = {(char *)(size_t)check_self(), (char *)(size_t)"-c", (char *)(size_t)context,
+                        (char *)(size_t)"-v", (char *)(size_t)variant, (char *)(size_t)"-t", limit,
+                        (char *)(size_t)"-x", (char *)(size_t)check->name, NULL};
+  pid_t child = fork();
+  if (child == 0) {
+    execv(argv[0], argv);
+    _exit(127);
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) < 0) return STATUS_FAILED;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == STATUS_SKIPPED) return STATUS_SKIPPED;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return STATUS_PASSED;
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+    tell("FAIL %s: no end after %u s", check->name, seconds);
+  else if (WIFSIGNALED(status))
+    tell("FAIL %s: %s", check->name, strsignal(WTERMSIG(status)));
+  else
+    tell("FAIL %s", check->name);
+  return STATUS_FAILED;
+}
+
+int check_main(int argc, char **argv) {
+  const char *exact = NULL;
+  bool list = false;
+  for (int option; (option = getopt(argc, argv, "c:v:t:x:l")) != -1;) switch (option) {
+      case 'c': context = optarg; break;
+      case 'v': variant = optarg; break;
+      case 't': seconds = (unsigned)strtoul(optarg, NULL, 10); break;
+      case 'x': exact = optarg; break;
+      case 'l': list = true; break;
+      default: tell("usage: %s [-c alone|beside|worker] [-v variant] [-t seconds] [-l] [-x name] [filter]", argv[0]); return 2;
+    }
+  if (exact) {
+    for (check_t *check = first_check; check; check = check->next)
+      if (strcmp(check->name, exact) == 0) return run_here(check);
+    tell("%s: no such check", exact);
+    return 2;
+  }
+  const char *filter = optind < argc ? argv[optind] : "";
+  int passed = 0, failed = 0, skipped = 0;
+  for (check_t *check = first_check; check; check = check->next) {
+    if (!strstr(check->name, filter)) continue;
+    if (list) {
+      tell("%s", check->name);
+      continue;
+    }
+    int status = run_apart(check);
+    passed += status == STATUS_PASSED, failed += status == STATUS_FAILED, skipped += status == STATUS_SKIPPED;
+  }
+  if (list) return 0;
+  tell("%s%s%s: %d passed, %d failed, %d skipped", context, *variant ? " " : "", variant, passed, failed, skipped);
+  return failed || !passed;
+}

@@ -1,0 +1,88 @@
+/* check.h - a small test harness: named checks, each in a fresh process.
+ *
+ * A test program is a list of TEST bodies and a main that calls check_main.
+ * The parent runs every check in a new process of the same program, so a
+ * crash, a hang or an abort fails that check only, and each check starts with
+ * an allocator that nothing has used.  Failures are written without
+ * allocating, because the allocator is what is under test.
+ *
+ *   prog [-c context] [-v variant] [-t seconds] [-l] [filter]   run what contains `filter`
+ *   prog -x name [-c context] [-v variant]                      run one here, for a debugger
+ */
+#ifndef TESTS_SUPPORT_CHECK_H
+#define TESTS_SUPPORT_CHECK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct check {
+  const char *name;
+  void (*run)(void);
+  struct check *next;
+} check_t;
+
+void check_add(check_t *check);
+
+/* The status of the process: 0 when all passed and at least one ran. */
+int check_main(int argc, char **argv);
+
+/* Called in each check's process before the check, in the main thread; by
+ * default it does nothing.  `variant` is the argument of -v, or "". */
+void check_setup(const char *variant);
+
+/* The context of the running check: "alone", "beside" (another thread
+ * allocates meanwhile) or "worker" (the check runs in a second thread). */
+const char *check_context(void);
+
+/* Reports one failure; at most five a check are printed. */
+void check_fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The failures so far, for programs that use CHECK without check_main. */
+int check_failures(void);
+/* Ends the check's process as skipped. */
+void check_skip(const char *reason) __attribute__((noreturn));
+
+/* Resident bytes of this process, read without allocating. */
+size_t check_resident(void);
+
+/* Runs `argv` with stderr into `errors` (text, terminated, at most `room`
+ * bytes), and with stdout too where `output` is given.  Returns wait's status,
+ * or -1.  The program gets SIGALRM after `seconds`. */
+int check_spawn(char *const argv[], char *const envp[], unsigned seconds, char *errors, char *output, size_t room);
+/* The path of this program, for check_spawn. */
+const char *check_self(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#define TEST(id)                                                                  \
+  static void id(void);                                                           \
+  static check_t check_of_##id = {#id, id, NULL};                                 \
+  __attribute__((constructor)) static void add_##id(void) { check_add(&check_of_##id); } \
+  static void id(void)
+
+#define CHECK(condition) \
+  ((condition) ? (void)0 : check_fail(__FILE__, __LINE__, "%s", #condition))
+
+/* Compares integers, or pointers cast to integers, and shows both. */
+#define CHECK_EQ(got, want)                                                             \
+  do {                                                                                  \
+    long long got_ = (long long)(got), want_ = (long long)(want);                       \
+    if (got_ != want_)                                                                  \
+      check_fail(__FILE__, __LINE__, "%s is %lld, not %s = %lld", #got, got_, #want, want_); \
+  } while (0)
+
+/* As CHECK, but leaves the check, for what the rest depends on. */
+#define REQUIRE(condition)                                 \
+  do {                                                     \
+    if (!(condition)) {                                    \
+      check_fail(__FILE__, __LINE__, "%s", #condition);    \
+      return;                                              \
+    }                                                      \
+  } while (0)
+
+#endif
