@@ -169,7 +169,7 @@ def gcc(side):
     out = []
     for flags in (["-O2", "-g"], ["-O3", "-march=x86-64-v3" if os.uname().machine == "x86_64" else "-O3", "-fno-inline"], ["-O0", "-g3"]):
         made = side.folder / "hakmem.o"
-        side.call(GCC, "-std=gnu11", *flags, "-fPIC", "-ftls-model=initial-exec", f"-fdebug-prefix-map={side.folder}=.",
+        side.call(GCC, "-std=gnu11", "-D_GNU_SOURCE", *flags, "-fPIC", "-ftls-model=initial-exec", f"-fdebug-prefix-map={side.folder}=.",
                   "-I", ROOT / "src", "-I", ROOT / "include", "-c", source, "-o", made)
         out.append(f"{' '.join(flags)} {hashlib.sha256(made.read_bytes()).hexdigest()}")
     return "\n".join(out)
