@@ -53,7 +53,7 @@ def python_outcomes(side, report):
 def python_tests(side, modules, env):
     side.require_bound(PYTHON, "-c", "pass")
     report = side.folder / "report.xml"
-    side.call(PYTHON, "-m", "test", "-j2", "--timeout=60", f"--junit-xml={report}", *modules, env=env)
+    side.call(PYTHON, "-m", "test", "-j2", "--timeout=300", f"--junit-xml={report}", *modules, env=env)
     return "\n".join(python_outcomes(side, report))
 
 
