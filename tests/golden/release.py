@@ -26,7 +26,8 @@ PROGRAMS = {
     "python with threads": [sys.executable, "-c",
                             "import threading\n"
                             "made = []\n"
-                            "threads = [threading.Thread(target=lambda: made.append(len([b'x' * n for n in range(3000)]))) for _ in range(4)]\n"
+                            "work = lambda: made.append(len([b'x' * n for n in range(3000)]))\n"
+                            "threads = [threading.Thread(target=work) for _ in range(4)]\n"
                             "[t.start() for t in threads]; [t.join() for t in threads]\n"
                             "print(made)"],
     "python out of memory": [sys.executable, "-c",

@@ -72,7 +72,8 @@ def sqlite(side):
     script_text = (INPUTS / "orders.sql").read_text()
     out = ""
     for rows, database in ((200000, ":memory:"), (30000, side.folder / "orders.db")):
-        out += side.call("/usr/bin/sqlite3", "-bail", "-cmd", ".parameter init", "-cmd", f".parameter set @rows {rows}", database, stdin=script_text)
+        out += side.call("/usr/bin/sqlite3", "-bail", "-cmd", ".parameter init", "-cmd", f".parameter set @rows {rows}", database,
+                         stdin=script_text)
     return out
 
 
@@ -101,7 +102,8 @@ def redis(side):
     side.require_bound("/usr/bin/redis-benchmark", "--version")
     socket = side.folder / "redis.sock"
     cli = ("/usr/bin/redis-cli", "-s", socket)
-    options = {"port": 0, "unixsocket": socket, "dir": side.folder, "appendonly": "no", "enable-debug-command": "yes", "lazyfree-lazy-user-del": "yes"}
+    options = {"port": 0, "unixsocket": socket, "dir": side.folder, "appendonly": "no", "enable-debug-command": "yes",
+               "lazyfree-lazy-user-del": "yes"}
     command = ["/usr/bin/redis-server", *(word for key, value in options.items() for word in ("--" + key, value)), "--save", ""]
     out = []
     with side.server(*command, ready=socket.exists):
