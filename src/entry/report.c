@@ -228,7 +228,10 @@ static void json_option(writer_t *w, const option_info_t *info, bool path, bool 
   format_t *f = writer(w);
   format_text(f, first ? "[\n {\"name\": \"" : ",\n {\"name\": \"");
   format_text(f, info->name);
-  format_text(f, path ? "\", \"type\": \"path\"" : info->min == 0 && info->max == 1 ? "\", \"type\": \"switch\"" : "\", \"type\": \"number\"");
+  const char *type = path ? "path" : info->min == 0 && info->max == 1 ? "switch" : "number";
+  format_text(f, "\", \"type\": \"");
+  format_text(f, type);
+  format_text(f, "\"");
   if (!path) {
     format_text(f, ", \"default\": ");
     format_signed(f, info->fallback);

@@ -71,7 +71,8 @@ heap_t *heap_first(void) { return atomic_take(&heaps); }
 
 static bool heap_adopt(heap_t *heap) {
   uint32_t orphan = HEAP_ORPHAN;
-  return atomic_compare_exchange_strong_explicit(&heap->state, &orphan, (uint32_t)HEAP_ATTACHED, memory_order_acquire, memory_order_relaxed);
+  return atomic_compare_exchange_strong_explicit(&heap->state, &orphan, (uint32_t)HEAP_ATTACHED, memory_order_acquire,
+                                                 memory_order_relaxed);
 }
 
 /* Both are walks: there are as many heaps as there ever were threads at once. */
