@@ -17,7 +17,7 @@ static void *out_of_memory(void) {
 /* --- allocation -------------------------------------------------------------------------- */
 
 static size_t bin_index(size_t size) {
-  return size <= HAK_TABLE_MAX ? (size + HAK_GRANULE - 1) >> HAK_GRANULE_SHIFT : block_mid_index(size);
+  return size <= HAK_TABLE_MAX ? block_small_index(size) : block_mid_index(size);
 }
 
 static void heap_count_alloc(heap_t *heap, size_t size) {

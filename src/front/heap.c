@@ -48,10 +48,8 @@ size_t heap_bytes(void) { return bins_place(NULL) * 8; }
 static void table_fill(heap_t *heap) {
   heap->bin_at[0] = heap->bin_at_class[0];
   for (size_t i = 1; i < HEAP_TABLE_SMALL; i++) heap->bin_at[i] = heap->bin_at_class[class_of(i * HAK_GRANULE)];
-  for (size_t i = 0; i < HEAP_TABLE_MID; i++) {
-    size_t eighth = (HAK_TABLE_MAX << (i / 8)) / 8;
-    size_t last = eighth * (9 + i % 8); /* the largest size of this entry */
-    heap->bin_at[HEAP_TABLE_SMALL + i] = heap->bin_at_class[class_of(last)];
+  for (size_t i = 1; i < HEAP_TABLE_MID; i++) {
+    heap->bin_at[HEAP_TABLE_SMALL + i] = heap->bin_at_class[class_of(i * HEAP_TABLE_STEP)];
   }
 }
 
