@@ -91,6 +91,7 @@ HAK_INLINE void block_free(void *block, size_t size, const char *function) {
   }
   intptr_t top = hot_load(&bin->top);
   hot_store(&bin_entries(bin)[top], block);
+  atomic_signal_fence(memory_order_release); /* a fork's child must not find a top without its entry */
   top++;
   hot_store(&bin->top, top);
   if (HAK_UNLIKELY(top == 0)) free_overflow(bin);
