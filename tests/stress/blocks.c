@@ -6,6 +6,7 @@
 
 #include "harness.h"
 #include "ranges.h"
+#include "names.h"
 
 enum {
   SMALLEST_ALIGNMENT = 16,

@@ -13,7 +13,7 @@
  * a cached stack and the count of live bytes can be exact.
  *
  * Arguments: --lifetimes=1M, --creators=2 (threads that start threads, each
- * --flock=4 at a time), --seed.
+ * --flock=4 at a time), --growth=4M, --seed.
  */
 #include <malloc.h>
 #include <pthread.h>
@@ -24,9 +24,7 @@
 #include "harness.h"
 #include "letter.h"
 
-enum { MAILBOXES = 512, CREATORS_MAX = 64, FLOCK_MAX = 64, BLOCKS = 24, STACK_SIZE = 128 * 1024, WARM_SHARE = 50, HANG_SECONDS = 600 };
-
-static const size_t growth_allowed = 4 * MIB;
+enum { MAILBOXES = 512, CREATORS_MAX = 64, FLOCK_MAX = 64, BLOCKS = 24, STACK_SIZE = 2048 * 1024, WARM_SHARE = 50, HANG_SECONDS = 600 };
 
 typedef struct creator {
   pthread_t handle;
@@ -36,7 +34,7 @@ typedef struct creator {
 
 static _Atomic(letter_t *) mailboxes[MAILBOXES];
 static atomic_uint_fast64_t lifetimes_begun;
-static size_t resident_start, resident_peak;
+static size_t resident_start, resident_peak, growth_allowed;
 static unsigned flock;
 
 static size_t size_pick(rng_t *rng) {
@@ -141,6 +139,7 @@ int main(int argc, char **argv) {
   uint64_t lifetimes = stress_option("lifetimes", 1000000);
   unsigned creators = (unsigned)stress_option("creators", 2);
   flock = (unsigned)stress_option("flock", 4);
+  growth_allowed = stress_option("growth", 4 * MIB);
   if (creators > CREATORS_MAX || flock > FLOCK_MAX)
     stress_fail("at most %d creators and a flock of %d", CREATORS_MAX, FLOCK_MAX);
   uint64_t begin = clock_ns();

@@ -116,6 +116,8 @@ static void scene_mixed(void) {
   }
   int status;
   waitpid(child, &status, 0);
+  if (WIFSIGNALED(status))
+    stress_fail("mixed: the child of a fork died of signal %d at once", WTERMSIG(status));
   if (WIFEXITED(status)) {
     stress_say("mixed: skipped, ptrace is not permitted here");
     return;

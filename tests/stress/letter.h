@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "harness.h"
+#include "names.h" /* for all who write letters */
 
 typedef struct letter {
   size_t size; /* of the block, this header included */

@@ -64,7 +64,7 @@ plain=$(core_size '' 2>/dev/null)
 loaded=$(core_size "$library" 2>/dev/null)
 if test -z "$plain" || test -z "$loaded"; then
   echo "limits.sh: core dumps: skipped, none can be written here"
-elif test "$loaded" -le $((plain + 2048)); then
+elif test "$loaded" -le $((plain + 8192)); then
   echo "limits.sh: core dump of $loaded KiB, on the system malloc $plain KiB"
 else
   echo "limits.sh: FAILED: core dump of $loaded KiB, on the system malloc $plain KiB" >&2

@@ -26,6 +26,7 @@
 
 #include "blocks.h"
 #include "harness.h"
+#include "names.h"
 
 enum { EXCHANGES = 1024, THREADS_MAX = 256, GENERATIONS = 4, BATCH_MAX = 32, HANG_SECONDS = 300, ERRNO_MARK = 4242 };
 
@@ -428,8 +429,10 @@ static void apis_find(void) {
   on_hakmem = stress_on_hakmem();
   if (!on_hakmem)
     return;
+#ifndef STRESS_HAK_NAMES
   LOOK(recallocarray, "recallocarray"), LOOK(reallocf, "reallocf"), LOOK(cfree, "cfree");
   LOOK(free_sized, "free_sized"), LOOK(free_aligned_sized, "free_aligned_sized"), LOOK(sdallocx, "sdallocx");
+#endif
   api = &apis[api_count++];
   LOOK(malloc, "hak_malloc"), LOOK(calloc, "hak_calloc"), LOOK(realloc, "hak_realloc");
   LOOK(reallocarray, "hak_reallocarray"), LOOK(recallocarray, "hak_recallocarray"), LOOK(reallocf, "hak_reallocf");
