@@ -7,6 +7,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -97,6 +98,7 @@ __attribute__((destructor(101))) static void destruct(void) {
 int main(void) {
   pthread_t thread;
   stages |= MAIN;
+  CHECK(!getenv("TEST_EXPECTS_HAKMEM") || dlsym(RTLD_DEFAULT, "hak_version"));
   hold(3);
   atexit(at_exit);
   if (pthread_create(&thread, NULL, hold_in_thread, NULL) == 0) pthread_join(thread, NULL), stages |= THREADS;

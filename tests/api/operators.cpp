@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include <dlfcn.h>
+
 #include "check.h"
 
 int main(int argc, char **argv) { return check_main(argc, argv); }
@@ -90,6 +92,16 @@ void calls_the_handler(New make, bool throws) {
 constexpr std::align_val_t align(std::size_t n) { return std::align_val_t(n); }
 
 } // namespace
+
+/* ---- Where they come from ---- */
+
+TEST(operators_come_from_hakmem) {
+  void *version = dlsym(RTLD_DEFAULT, "hak_version"), *operator_new = dlsym(RTLD_DEFAULT, "_Znwm");
+  if (!version && !std::getenv("TEST_EXPECTS_HAKMEM")) check_skip("the system's malloc runs");
+  Dl_info ours{}, theirs{};
+  CHECK(version && operator_new && dladdr(version, &ours) && dladdr(operator_new, &theirs));
+  CHECK(ours.dli_fbase == theirs.dli_fbase);
+}
 
 /* ---- Each form with the delete that belongs to it ---- */
 
