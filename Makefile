@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run test check check-sanitizers check-cli clean
+.PHONY: help lib run test soak setup-tests check check-sanitizers check-cli clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -20,21 +20,29 @@ run: ## set everything up, then show the demo; CMD="..." compares that command i
 	@$(MAKE) --no-print-directory lib $(VENV)/.installed
 	$(VENV)/bin/hakmem $(if $(CMD),run --compare -- $(CMD),demo)
 
-test: ## set everything up, build, and run every test
-	@tools/setup build python test
-	@$(MAKE) --no-print-directory check check-sanitizers check-cli
+test: setup-tests ## set everything up, build, and run every test
+	@$(MAKE) --no-print-directory --keep-going check check-sanitizers check-cli
 
-check: # the C tests, with what `test` has set up
+soak: setup-tests ## the long tests: hours
 	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON
 	cmake --build $(BUILD) -j $(JOBS)
-	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
 
-# The tests labelled `sanitize` again, with the library and the tests instrumented.
+setup-tests:
+	@tools/setup build python test programs
+
+check: # the C tests
+	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON
+	cmake --build $(BUILD) -j $(JOBS)
+	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+
+# The tests that need no preloading again, with the library and the tests instrumented.
+SANITIZED := unit|api|sanitize
 check-sanitizers:
 	set -e; for preset in asan tsan; do \
 	  cmake --preset $$preset; \
 	  cmake --build --preset $$preset -j $(JOBS); \
-	  ctest --preset $$preset -L sanitize -j $(JOBS); \
+	  ctest --preset $$preset --no-tests=error -L '$(SANITIZED)' -j $(JOBS); \
 	done
 
 check-cli: $(VENV)/.installed # the tests of the command line

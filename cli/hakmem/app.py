@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -87,10 +88,11 @@ def _compare_with_progress(
     )
     names = {SYSTEM: "system malloc", HAKMEM: "hakmem"}
     with progress:
-        task = progress.add_task(title, total=2 * repetitions + 1)
+        task = progress.add_task(title, total=2 * repetitions)
+        runs_before = itertools.count()
 
         def before_run(allocator: str) -> None:
-            progress.update(task, advance=1, description=f"{title}: {names[allocator]}")
+            progress.update(task, completed=next(runs_before), description=f"{title}: {names[allocator]}")
 
         return compare(command, repetitions, path, show_output=show_output, before_run=before_run, **options)
 
@@ -98,9 +100,7 @@ def _compare_with_progress(
 def _run_compared(
     command: list[str], repetitions: int, path: Path, show_output: bool, json_file: TextIO | None
 ) -> None:
-    comparison = _compare_with_progress(
-        command, repetitions, path, title="comparing", show_output=show_output
-    )
+    comparison = _compare_with_progress(command, repetitions, path, title="comparing", show_output=show_output)
     if comparison.measured:
         render.print_all([render.comparison_table(comparison)])
     if json_file:

@@ -98,6 +98,11 @@ class Comparison:
         return self.spread(HAKMEM, measure).median / system if system else None
 
     @property
+    def same_outcome(self) -> bool:
+        """True where every run ended in the same way."""
+        return len({run.outcome for runs in self.runs.values() for run in runs}) == 1
+
+    @property
     def complete(self) -> bool:
         return all(len(runs) == self.repetitions for runs in self.runs.values())
 
@@ -124,7 +129,9 @@ class Comparison:
                 for name in ALLOCATORS
                 if self.runs[name]
             },
-            "ratio": {measure.key: self.ratio(measure) for measure in MEASURES} if self.measured else {},
+            "ratio": {measure.key: self.ratio(measure) for measure in MEASURES}
+            if self.measured and self.same_outcome
+            else {},
         }
 
 

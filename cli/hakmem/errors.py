@@ -1,5 +1,7 @@
 """Failures that end the command line with one clear line."""
 
+import sys
+
 from click import ClickException
 
 NOT_EXECUTABLE = 126
@@ -14,6 +16,4 @@ class Failure(ClickException):
         self.exit_code = exit_code
 
     def show(self, file=None) -> None:
-        import sys
-
         print(f"hakmem: {self.message}", file=file or sys.stderr)

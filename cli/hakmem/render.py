@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -22,7 +23,7 @@ def byte_text(count: float) -> str:
     raise AssertionError
 
 
-def _scaled(median: float, unit: str) -> tuple[float, str, str]:
+def _scale(median: float, unit: str) -> tuple[float, str, str]:
     """The factor, format and unit in which values about as large as `median` read well."""
     if unit == "s":
         return (1, ".3f", " s") if median >= 1 else (1000, ".1f", " ms")
@@ -31,8 +32,8 @@ def _scaled(median: float, unit: str) -> tuple[float, str, str]:
     return (1, ",.0f", "")
 
 
-def _spread_text(spread: Spread, unit: str) -> str:
-    factor, form, suffix = _scaled(spread.median, unit)
+def _spread_text(spread: Spread, scale: tuple[float, str, str]) -> str:
+    factor, form, suffix = scale
     text = f"{spread.median * factor:{form}}{suffix}"
     if not spread.median:
         return text
@@ -49,13 +50,15 @@ def _ratio_text(comparison: Comparison, measure: Measure) -> Text:
 
 
 def comparison_table(comparison: Comparison, title: str | None = None) -> Table:
+    """The measures side by side; no ratios where the runs ended differently, and so did different work."""
+    counts = " and ".join(str(len(comparison.runs[allocator])) for allocator in (SYSTEM, HAKMEM))
+    caption = f"Medians of {counts} interleaved runs, ± half of what lies between the least and the most. "
+    if comparison.same_outcome:
+        caption += "Ratio: hakmem / system, less is better; ~ where the ranges overlap."
+    else:
+        caption += "No ratios: the runs did not end alike."
     table = Table(
-        title=title or shlex.join(comparison.command),
-        title_justify="left",
-        caption=f"Medians of {len(comparison.runs[SYSTEM])} and {len(comparison.runs[HAKMEM])} interleaved runs, "
-        "± half of what lies between the least and the most. Ratio: hakmem / system, less is better; "
-        "~ where the ranges overlap.",
-        caption_justify="left",
+        title=title or shlex.join(comparison.command), title_justify="left", caption=caption, caption_justify="left"
     )
     table.add_column("")
     table.add_column("system malloc", justify="right")
@@ -63,10 +66,11 @@ def comparison_table(comparison: Comparison, title: str | None = None) -> Table:
     table.add_column("ratio", justify="right")
     for measure in MEASURES:
         spreads = [comparison.spread(allocator, measure) for allocator in (SYSTEM, HAKMEM)]
+        scale = _scale(spreads[0].median, measure.unit)
         table.add_row(
             measure.title,
-            *(_spread_text(spread, measure.unit) for spread in spreads),
-            _ratio_text(comparison, measure),
+            *(_spread_text(spread, scale) for spread in spreads),
+            _ratio_text(comparison, measure) if comparison.same_outcome else "",
         )
     return table
 
@@ -89,29 +93,30 @@ def outcome_lines(comparison: Comparison) -> list[str]:
 
 def _option_value(option: dict[str, Any], key: str) -> str:
     value = option.get(key)
-    if value is None:
-        return ""
-    if option.get("type") == "bool":
-        return "1" if value else "0"
-    if option.get("type") in ("size", "bytes") and isinstance(value, int) and value >= 1024:
-        return byte_text(value)
-    return str(value)
+    return "" if value is None else str(value)
 
 
 def _option_range(option: dict[str, Any]) -> str:
+    if option.get("type") == "switch":
+        return "0 or 1"
     least, most = _option_value(option, "min"), _option_value(option, "max")
-    return f"{least} to {most}" if least and most and option.get("type") != "bool" else ""
+    return f"{least} to {most}" if least and most else option.get("type", "")
 
 
 def options_table(options: list[dict[str, Any]]) -> Table:
-    table = Table(caption="(s): read at the start of a program only", caption_justify="left")
-    for column in ("variable", "type", "default", "range", "what it does"):
-        table.add_column(column, overflow="fold", no_wrap=column == "variable")
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        caption="* hak_option_set can change it while the program runs; the others are read at its start only.",
+        caption_justify="left",
+    )
+    table.add_column("variable", no_wrap=True)
+    table.add_column("default", justify="right")
+    table.add_column("range", no_wrap=True)
+    table.add_column("what it does", overflow="fold")
     for option in options:
         name = option["name"].upper().removeprefix("HAKMEM_")
         table.add_row(
-            f"HAKMEM_{name}",
-            f"{option.get('type', '')}{'' if option.get('runtime') else ' (s)'}",
+            f"HAKMEM_{name}{'*' if option.get('runtime') else ''}",
             _option_value(option, "default"),
             _option_range(option),
             option.get("help", ""),
@@ -154,21 +159,22 @@ _COUNT_GROUPS = (
     ("system calls", ("sys_mmap", "sys_munmap", "sys_mprotect", "sys_madvise", "sys_mremap", "sys_other")),
 )
 
+# (key, heading)
 _CLASS_COLUMNS = (
-    "block_size",
-    "slab_size",
-    "slabs",
-    "live_blocks",
-    "cached_blocks",
-    "free_blocks",
-    "remote_blocks",
-    "refills",
-    "flushes",
+    ("block_size", "block size"),
+    ("slab_size", "slab size"),
+    ("slabs", "slabs"),
+    ("live_blocks", "live"),
+    ("cached_blocks", "cached"),
+    ("free_blocks", "free"),
+    ("remote_blocks", "remote"),
+    ("refills", "refills"),
+    ("flushes", "flushes"),
 )
 
 
 def _memory_table(stats: dict[str, Any]) -> Table:
-    table = Table(title="memory", title_justify="left")
+    table = Table(title="memory", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("")
     table.add_column("size", justify="right")
     table.add_column("of committed", justify="right")
@@ -182,7 +188,7 @@ def _memory_table(stats: dict[str, Any]) -> Table:
 
 
 def _count_table(title: str, keys: tuple[str, ...], stats: dict[str, Any]) -> Table:
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table(title=title, title_justify="left", show_header=False, box=box.SIMPLE_HEAD)
     table.add_column()
     table.add_column(justify="right")
     for key in keys:
@@ -192,12 +198,14 @@ def _count_table(title: str, keys: tuple[str, ...], stats: dict[str, Any]) -> Ta
 
 
 def _class_table(classes: list[dict[str, int]]) -> Table:
-    table = Table(title="size classes in use", title_justify="left")
-    for column in _CLASS_COLUMNS:
-        table.add_column(column.replace("_blocks", "").replace("_", " "), justify="right")
+    table = Table(
+        title="size classes in use, in blocks", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1)
+    )
+    for _, heading in _CLASS_COLUMNS:
+        table.add_column(heading, justify="right")
     for entry in classes:
-        if any(entry.get(column, 0) for column in _CLASS_COLUMNS[2:]):
-            table.add_row(*(f"{entry.get(column, 0):,}" for column in _CLASS_COLUMNS))
+        if any(entry.get(key, 0) for key, _ in _CLASS_COLUMNS[2:]):
+            table.add_row(*(f"{entry.get(key, 0):,}" for key, _ in _CLASS_COLUMNS))
     return table
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 
 import pytest
+from conftest import HAKMEM as COMMAND
 
 from hakmem.compare import HAKMEM, MEASURES, SYSTEM, Comparison, Run, order
 from hakmem.render import outcome_lines
@@ -85,6 +87,7 @@ def test_exit_code_under_hakmem_alone_is_told(compare):
     assert "3 of 3 runs under hakmem: exit 9" in result.stderr
     assert "why" in result.stderr
     assert "under system" not in result.stderr
+    assert "No ratios" in result.stdout  # a run that fails early is no gain
 
 
 def test_death_by_signal_ends_the_comparison(compare):
@@ -95,9 +98,8 @@ def test_death_by_signal_ends_the_comparison(compare):
 
 
 def test_signal_sent_to_it_reaches_the_command(start):
-    process = start(
-        "run", "--compare", "--show-output", "--", "sh", "-c", 'trap "echo got; exit 5" TERM; echo up; while :; do sleep 0.05; done'
-    )
+    waits = 'trap "echo got; exit 5" TERM; echo up; while :; do sleep 0.05; done'
+    process = start("run", "--compare", "--show-output", "--", "sh", "-c", waits)
     assert process.stdout.readline() == "up\n"
     process.terminate()
     output, _ = process.communicate(timeout=20)
@@ -111,16 +113,12 @@ def test_output_is_shown_only_when_asked_for(compare):
 
 
 def test_file_on_standard_input_is_read_by_every_run(environment, tmp_path):
-    import subprocess
-
-    from conftest import HAKMEM as command
-
     file = tmp_path / "input"
     file.write_text("skipped\nkept\n")
     with file.open() as input:
         input.buffer.raw.seek(8)
         result = subprocess.run(
-            [command, "run", "--compare", "--repetitions", "3", "--show-output", "--", "cat"],
+            [COMMAND, "run", "--compare", "--repetitions", "3", "--show-output", "--", "cat"],
             stdin=input,
             capture_output=True,
             text=True,

@@ -75,7 +75,7 @@ def test_options_in_full(hakmem):
     output = hakmem("options", COLUMNS="400").stdout
     assert listed
     for option in listed:
-        assert f"HAKMEM_{option['name'].upper().removeprefix('HAKMEM_')} " in output
+        assert f"HAKMEM_{option['name'].upper().removeprefix('HAKMEM_')}" in output
         assert option["help"] in output
 
 

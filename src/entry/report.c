@@ -128,7 +128,7 @@ static const struct {
     FIGURE(refill_blocks, false, "blocks brought"),
     FIGURE(flushes, false, "flushes"),
     FIGURE(flush_blocks, false, "blocks given back"),
-    FIGURE(remote_frees, false, "remote frees collected"),
+    FIGURE(remote_frees, false, "remote frees"),
     FIGURE(large_allocs, false, "large allocations"),
     FIGURE(large_frees, false, "large frees"),
     FIGURE(sys_mmap, false, "mmap calls"),
@@ -228,7 +228,10 @@ static void json_option(writer_t *w, const option_info_t *info, bool path, bool 
   format_t *f = writer(w);
   format_text(f, first ? "[\n {\"name\": \"" : ",\n {\"name\": \"");
   format_text(f, info->name);
-  format_text(f, path ? "\", \"type\": \"path\"" : info->min == 0 && info->max == 1 ? "\", \"type\": \"switch\"" : "\", \"type\": \"number\"");
+  const char *type = path ? "path" : info->min == 0 && info->max == 1 ? "switch" : "number";
+  format_text(f, "\", \"type\": \"");
+  format_text(f, type);
+  format_text(f, "\"");
   if (!path) {
     format_text(f, ", \"default\": ");
     format_signed(f, info->fallback);

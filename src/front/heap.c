@@ -71,7 +71,8 @@ heap_t *heap_first(void) { return atomic_take(&heaps); }
 
 static bool heap_adopt(heap_t *heap) {
   uint32_t orphan = HEAP_ORPHAN;
-  return atomic_compare_exchange_strong_explicit(&heap->state, &orphan, (uint32_t)HEAP_ATTACHED, memory_order_acquire, memory_order_relaxed);
+  return atomic_compare_exchange_strong_explicit(&heap->state, &orphan, (uint32_t)HEAP_ATTACHED, memory_order_acquire,
+                                                 memory_order_relaxed);
 }
 
 /* Both are walks: there are as many heaps as there ever were threads at once. */
@@ -197,8 +198,6 @@ void *heap_refill(heap_t *heap, bin_t *bin) {
 
 /* --- fork -------------------------------------------------------------------------------- */
 
-static heap_t *child_heap; /* the heap that takes the slabs of threads that are gone */
-
 static uint32_t span_used(uint32_t unit) {
   slab_t *slab = slab_of(unit);
   uint8_t kind = atomic_seen(&slab->kind);
@@ -226,11 +225,10 @@ void heap_after_fork(heap_t *mine) {
   region_after_fork();
   if (region.base == 0) return;
   /* A handler that forked inside our own slow path: what we hold must stay as it is. */
-  bool inside = mine != &heap_none && atomic_seen(&mine->owner.lock.holder) == thread_self();
+  bool inside = mine != NULL && atomic_seen(&mine->owner.lock.holder) == thread_self();
   if (inside) return;
-  child_heap = mine;
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) heap_reset(heap);
-  if (mine != &heap_none) atomic_set(&mine->owner.thread, thread_self());
+  if (mine != NULL) atomic_set(&mine->owner.thread, thread_self());
   span_recover(span_used);
   uint32_t units = atomic_seen(&region.units);
   for (uint32_t unit = 0; unit < units;) {

@@ -77,7 +77,8 @@ void heap_trim_others(void);
 HAK_CHECKED void *heap_refill(heap_t *heap, bin_t *bin);
 /* Gives half of a full bin of the heap back. */
 void heap_flush(heap_t *heap, bin_t *bin);
-/* In a fork's child: repairs all, adopts the heaps of threads that are gone. */
+/* In a fork's child: repairs all, orphans the heaps of threads that are gone.
+ * `mine` is the calling thread's heap, or NULL. */
 void heap_after_fork(heap_t *mine);
 
 uint64_t heap_count(bool orphans_only);

@@ -33,6 +33,8 @@ const char *option_path(option_path_t path) { return path_values[path]; }
 
 static char to_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 
+static char to_upper(char c) { return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c; }
+
 static bool text_equal(const char *name, const char *text, size_t length) {
   for (size_t i = 0; i < length; i++) {
     if (name[i] == '\0' || name[i] != to_lower(text[i])) return false;
@@ -73,8 +75,8 @@ static void option_complain(const char *what, const char *text, size_t length, c
   }
   format_text(&f, "\"");
   if (info != NULL) {
-    format_text(&f, " for ");
-    format_text(&f, info->name);
+    format_text(&f, " for HAKMEM_");
+    for (const char *c = info->name; *c != '\0'; c++) format_char(&f, to_upper(*c));
     format_text(&f, ", wants ");
     format_signed(&f, info->min);
     format_text(&f, " to ");

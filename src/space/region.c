@@ -7,7 +7,17 @@
 region_t region HAK_ALIGNED(HAK_CACHE_LINE);
 
 /* The zones, in bytes for each superslab; the first two have fixed places below the third. */
-typedef enum zone { ZONE_OWNER, ZONE_BIN, ZONE_LIVE, ZONE_FREE_BITS, ZONE_REMOTE_BITS, ZONE_SLABS, ZONE_REMOTES, ZONE_SUPERSLABS, ZONE_COUNT } zone_t;
+typedef enum zone {
+  ZONE_OWNER,
+  ZONE_BIN,
+  ZONE_LIVE,
+  ZONE_FREE_BITS,
+  ZONE_REMOTE_BITS,
+  ZONE_SLABS,
+  ZONE_REMOTES,
+  ZONE_SUPERSLABS,
+  ZONE_COUNT
+} zone_t;
 static const size_t zone_bytes[ZONE_COUNT] = {256, 256, 16384, 16384, 16384, 2048, 512, sizeof(superslab_t)};
 
 /* How much the blocks grow at a time: a share of what there is, within bounds. */

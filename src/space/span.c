@@ -168,13 +168,19 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, bool *zero) {
   HAK_ASSERT(units > 0 && bits_is_pow2(align_units));
   if (align_units > HAK_REGION_MAX >> HAK_UNIT_SHIFT) return SPAN_NONE;
   span_decay();
-  for (unsigned tries = 0; tries < GROW_TRIES; tries++) {
+  bool looked_everywhere = false;
+  for (unsigned tries = 0; tries < GROW_TRIES;) {
     uint32_t start = find_and_claim(units, align_units);
     if (start != SPAN_NONE) {
       *zero = units_soil(start, units);
       return start;
     }
-    if (atomic_exchange_explicit(&span_lowest, 0, memory_order_relaxed) != 0) continue;
+    if (!looked_everywhere) {
+      atomic_set(&span_lowest, 0);
+      looked_everywhere = true;
+      continue;
+    }
+    tries++;
     /* Room for the run wherever alignment lets it start. */
     uint64_t want = (uint64_t)units + align_units - 1;
     if (want > HAK_REGION_MAX >> HAK_UNIT_SHIFT || !region_grow((uint32_t)want)) return SPAN_NONE;

@@ -107,7 +107,47 @@ bool api_is_hakmem(void) { return api_symbol("hak_version") != NULL; }
 
 #endif
 
+static void need_memory(const void *block, size_t size) {
+  if (block) return;
+  check_fail(__FILE__, __LINE__, "no block of %zu bytes", size);
+  check_skip("the check cannot go on"); /* a failure, because one was reported */
+}
+
+void *new_bytes(size_t size, int byte) {
+  void *block = api.malloc(size);
+  need_memory(block, size);
+  return memset(block, byte, size);
+}
+
+/* The pattern is a ramp of 256 bytes that starts one higher in each next 256. */
+static unsigned char ramp[512];
+
+static void make_ramp(void) {
+  for (size_t i = 0; i < sizeof ramp; i++) ramp[i] = (unsigned char)i;
+}
+
+static const unsigned char *ramp_at(size_t offset, unsigned seed) { return ramp + (unsigned char)(seed + offset / 256); }
+
+void *fill(void *block, size_t size, unsigned seed) {
+  need_memory(block, size);
+  for (size_t at = 0; at < size; at += 256) memcpy((char *)block + at, ramp_at(at, seed), size - at < 256 ? size - at : 256);
+  return block;
+}
+
+bool filled(const void *block, size_t size, unsigned seed) {
+  need_memory(block, size);
+  for (size_t at = 0; at < size; at += 256)
+    if (memcmp((const char *)block + at, ramp_at(at, seed), size - at < 256 ? size - at : 256) != 0) return false;
+  return true;
+}
+
+bool all_bytes(const void *block, size_t size, unsigned char byte) {
+  const unsigned char *bytes = block;
+  return size == 0 || (bytes[0] == byte && memcmp(bytes, bytes + 1, size - 1) == 0);
+}
+
 void check_setup(const char *variant) {
+  make_ramp();
   api_family = strcmp(variant, "hak") == 0 ? FAMILY_HAK : strcmp(variant, "internal") == 0 ? FAMILY_INTERNAL : FAMILY_LIBC;
   find(api_family);
   if (!api.malloc || !api.free) check_skip("no such family");
@@ -132,26 +172,6 @@ const size_t impossible[] = {
     (size_t)PTRDIFF_MAX + 4097, SIZE_MAX / 2 + SIZE_MAX / 4,
 };
 const size_t impossible_count = sizeof impossible / sizeof impossible[0];
-
-void *fill(void *block, size_t size, unsigned seed) {
-  unsigned char *bytes = block;
-  for (size_t i = 0; i < size; i++) bytes[i] = (unsigned char)(seed + i + (i >> 8));
-  return block;
-}
-
-bool filled(const void *block, size_t size, unsigned seed) {
-  const unsigned char *bytes = block;
-  for (size_t i = 0; i < size; i++)
-    if (bytes[i] != (unsigned char)(seed + i + (i >> 8))) return false;
-  return true;
-}
-
-bool all_bytes(const void *block, size_t size, unsigned char byte) {
-  const unsigned char *bytes = block;
-  for (size_t i = 0; i < size; i++)
-    if (bytes[i] != byte) return false;
-  return true;
-}
 
 bool aligned(const void *block, size_t alignment) { return ((uintptr_t)block & (alignment - 1)) == 0; }
 

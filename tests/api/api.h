@@ -121,7 +121,11 @@ extern const size_t impossible_count;
 
 enum { MARK = 8191 }; /* an errno that no call sets */
 
-/* Writes a pattern that depends on seed and position; fill returns block. */
+/* malloc, every byte set; ends the check when there is no memory. */
+void *new_bytes(size_t size, int byte);
+
+/* Writes a pattern that depends on seed and position; fill returns block, and
+ * ends the check when that is NULL. */
 void *fill(void *block, size_t size, unsigned seed);
 bool filled(const void *block, size_t size, unsigned seed);
 bool all_bytes(const void *block, size_t size, unsigned char byte);

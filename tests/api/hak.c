@@ -215,7 +215,7 @@ TEST(batch_freed_in_another_thread) {
 /* ---- hak_collect ---- */
 
 static void use_and_free_20_mb(void) {
-  for (int i = 0; i < 10000; i++) many[i] = memset(api.malloc(2000), 1, 2000);
+  for (int i = 0; i < 10000; i++) many[i] = new_bytes(2000, 1);
   for (int i = 0; i < 10000; i++) api.free(many[i]);
 }
 
@@ -312,9 +312,10 @@ TEST(stats_count_remote_frees) {
   hak_stats_t before = read_stats();
   for (int i = 0; i < 5000; i++) many[i] = api.malloc(64);
   in_thread(free_all, NULL);
+  hak.collect(true); /* they are counted when their owner takes them back */
   hak_stats_t after = read_stats();
   CHECK(after.remote_frees - before.remote_frees >= 5000);
-  CHECK(after.live <= before.live + (quiet() ? 0 : 4 << 20));
+  CHECK(after.live <= before.live + (quiet() ? 1 << 16 : 4 << 20)); /* libc keeps the thread's stack and its tables */
 }
 
 TEST(stats_resident_is_the_kernel_s) {

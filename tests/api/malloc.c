@@ -196,7 +196,7 @@ TEST(calloc_zeroes_reused_memory) {
 TEST(calloc_zeroes_many_blocks_of_a_dirty_slab) {
   static void *blocks[5000];
   for (size_t size = 16; size <= 1024; size *= 4) {
-    for (int i = 0; i < 5000; i++) blocks[i] = memset(api.malloc(size), 0xff, size);
+    for (int i = 0; i < 5000; i++) blocks[i] = new_bytes(size, 0xff);
     for (int i = 0; i < 5000; i++) api.free(blocks[i]);
     for (int i = 0; i < 5000; i++) CHECK((blocks[i] = api.calloc(1, size)) && all_bytes(blocks[i], size, 0));
     for (int i = 0; i < 5000; i++) api.free(blocks[i]);
@@ -205,7 +205,7 @@ TEST(calloc_zeroes_many_blocks_of_a_dirty_slab) {
 
 TEST(calloc_zeroes_what_shrinking_left) {
   void *blocks[8];
-  for (int i = 0; i < 8; i++) blocks[i] = api.realloc(memset(api.malloc(3000000), 0xff, 3000000), 100000);
+  for (int i = 0; i < 8; i++) blocks[i] = api.realloc(new_bytes(3000000, 0xff), 100000);
   for (int i = 0; i < 8; i++) {
     void *block = api.calloc(2, 700000);
     CHECK(block && all_bytes(block, 1400000, 0));
@@ -409,7 +409,7 @@ TEST(free_makes_room_for_the_next) {
   size_t before = check_resident();
   for (int round = 0; round < 50; round++) {
     static void *blocks[1000];
-    for (int i = 0; i < 1000; i++) blocks[i] = memset(api.malloc(20000), 1, 20000);
+    for (int i = 0; i < 1000; i++) blocks[i] = new_bytes(20000, 1);
     for (int i = 0; i < 1000; i++) api.free(blocks[i]);
   }
   CHECK(check_resident() < before + ((size_t)48 << 20)); /* 1 GB passed, 20 MB at once */
@@ -418,7 +418,7 @@ TEST(free_makes_room_for_the_next) {
 TEST(cfree_frees) {
   NEED(api.cfree);
   size_t before = check_resident();
-  for (int i = 0; i < 3000; i++) api.cfree(memset(api.malloc(100000), 1, 100000));
+  for (int i = 0; i < 3000; i++) api.cfree(new_bytes(100000, 1));
   CHECK(check_resident() < before + ((size_t)32 << 20));
 }
 

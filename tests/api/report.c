@@ -84,7 +84,7 @@ TEST(version_is_the_header_s) {
 enum { HELD = 32 << 20, SLACK = 8 << 20 };
 
 static void hold(void **blocks, size_t size) {
-  for (size_t i = 0; i < HELD / size; i++) blocks[i] = memset(api.malloc(size), 1, size);
+  for (size_t i = 0; i < HELD / size; i++) blocks[i] = new_bytes(size, 1);
 }
 
 static void release(void **blocks, size_t size) {

@@ -198,7 +198,7 @@ TEST(sdallocx_takes_what_nallocx_says) {
 TEST(sdallocx_does_not_leak) {
   NEED(api.sdallocx);
   size_t before = check_resident();
-  for (int i = 0; i < 2000; i++) api.sdallocx(memset(api.malloc(100000), 1, 100000), 100000, 0);
+  for (int i = 0; i < 2000; i++) api.sdallocx(new_bytes(100000, 1), 100000, 0);
   CHECK(check_resident() < before + ((size_t)32 << 20));
 }
 
@@ -246,8 +246,8 @@ TEST(free_sized_keeps_errno) {
 TEST(free_sized_does_not_leak) {
   NEED(api.free_sized);
   size_t before = check_resident();
-  for (int i = 0; i < 200000; i++) api.free_sized(memset(api.malloc(1000), 1, 1000), 1000);
-  for (int i = 0; i < 2000; i++) api.free_sized(memset(api.malloc(100000), 1, 100000), 100000);
+  for (int i = 0; i < 200000; i++) api.free_sized(new_bytes(1000, 1), 1000);
+  for (int i = 0; i < 2000; i++) api.free_sized(new_bytes(100000, 1), 100000);
   CHECK(check_resident() < before + ((size_t)32 << 20));
 }
 

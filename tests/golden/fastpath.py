@@ -159,10 +159,12 @@ def update(key, measured):
     golden[key] = {variant: {path: counts for path, (counts, _) in paths.items()} for variant, paths in measured.items()}
     rows = []
     for compiler, variants in sorted(golden.items()):
-        parts = [f'    "{variant}": {{\n' + ",\n".join(f'      "{path}": {json.dumps(counts)}' for path, counts in paths.items()) + "\n    }"
-                 for variant, paths in variants.items()]
+        parts = []
+        for variant, paths in variants.items():
+            lines = ",\n".join(f'      "{path}": {json.dumps(counts)}' for path, counts in paths.items())
+            parts.append(f'    "{variant}": {{\n{lines}\n    }}')
         rows.append(f'  "{compiler}": {{\n' + ",\n".join(parts) + "\n  }")
-    GOLDEN.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    GOLDEN.write_text("{\n" + ",\n".join(rows) + "\n}\n")  # one path a line, so that a diff shows what changed
 
 
 def arguments():

@@ -196,6 +196,11 @@ class Release(Library):
         self.assertIn("setlocale: not in imports.txt",
                       self.found("imports", "#include <locale.h>\nvoid f(void) { setlocale(0, 0); }\n"))
 
+    def test_import_that_must_be_weak(self):
+        text = "void __cxa_throw(void *, void *, void *) WEAK;\nvoid f(void) { __cxa_throw(0, 0, 0); }\n"
+        self.assertIn("__cxa_throw: must be weak", self.found("imports", text, "-DWEAK="))
+        self.assertEqual("", self.found("imports", text, "-DWEAK=__attribute__((weak))"))
+
     def test_exports(self):
         found = self.found("exports", "void stray(void) {}\n")
         self.assertIn("stray: not in exports.txt", found)

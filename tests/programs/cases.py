@@ -53,7 +53,7 @@ def python_outcomes(side, report):
 def python_tests(side, modules, env):
     side.require_bound(PYTHON, "-c", "pass")
     report = side.folder / "report.xml"
-    side.call(PYTHON, "-m", "test", "-j2", "--timeout=60", f"--junit-xml={report}", *modules, env=env)
+    side.call(PYTHON, "-m", "test", "-j2", "--timeout=300", f"--junit-xml={report}", *modules, env=env)
     return "\n".join(python_outcomes(side, report))
 
 
@@ -72,7 +72,8 @@ def sqlite(side):
     script_text = (INPUTS / "orders.sql").read_text()
     out = ""
     for rows, database in ((200000, ":memory:"), (30000, side.folder / "orders.db")):
-        out += side.call("/usr/bin/sqlite3", "-bail", "-cmd", ".parameter init", "-cmd", f".parameter set @rows {rows}", database, stdin=script_text)
+        out += side.call("/usr/bin/sqlite3", "-bail", "-cmd", ".parameter init", "-cmd", f".parameter set @rows {rows}", database,
+                         stdin=script_text)
     return out
 
 
@@ -101,7 +102,8 @@ def redis(side):
     side.require_bound("/usr/bin/redis-benchmark", "--version")
     socket = side.folder / "redis.sock"
     cli = ("/usr/bin/redis-cli", "-s", socket)
-    options = {"port": 0, "unixsocket": socket, "dir": side.folder, "appendonly": "no", "enable-debug-command": "yes", "lazyfree-lazy-user-del": "yes"}
+    options = {"port": 0, "unixsocket": socket, "dir": side.folder, "appendonly": "no", "enable-debug-command": "yes",
+               "lazyfree-lazy-user-del": "yes"}
     command = ["/usr/bin/redis-server", *(word for key, value in options.items() for word in ("--" + key, value)), "--save", ""]
     out = []
     with side.server(*command, ready=socket.exists):
@@ -169,7 +171,7 @@ def gcc(side):
     out = []
     for flags in (["-O2", "-g"], ["-O3", "-march=x86-64-v3" if os.uname().machine == "x86_64" else "-O3", "-fno-inline"], ["-O0", "-g3"]):
         made = side.folder / "hakmem.o"
-        side.call(GCC, "-std=gnu11", *flags, "-fPIC", "-ftls-model=initial-exec", f"-fdebug-prefix-map={side.folder}=.",
+        side.call(GCC, "-std=gnu11", "-D_GNU_SOURCE", *flags, "-fPIC", "-ftls-model=initial-exec", f"-fdebug-prefix-map={side.folder}=.",
                   "-I", ROOT / "src", "-I", ROOT / "include", "-c", source, "-o", made)
         out.append(f"{' '.join(flags)} {hashlib.sha256(made.read_bytes()).hexdigest()}")
     return "\n".join(out)

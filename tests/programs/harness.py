@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 
-CALL_SECONDS = 150
+CALL_SECONDS = 400  # only a hang takes this long, even on a busy machine
 COMPLAINTS = re.compile(r"^(ERROR: ld\.so: .*|hakmem.*)$", re.M)
 BINDING = re.compile(r"binding file (\S+) \[\d+\] to (\S+) \[\d+\]: normal symbol `malloc'")
 
@@ -46,14 +46,14 @@ class Side:
         return subprocess.Popen([str(word) for word in command], cwd=self.folder, env=self.env | (env or {}),
                                 text=True, errors="replace", start_new_session=True, **user, **more)
 
-    def call(self, *command, stdin=None, env=None):
+    def call(self, *command, stdin=None, env=None, seconds=CALL_SECONDS):
         """Runs to the end; returns standard output. A failing exit or a word from the loader or hakmem is a Failure."""
         process = self.start(command, env, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE)
         try:
-            out, err = process.communicate(stdin, timeout=CALL_SECONDS)
+            out, err = process.communicate(stdin, timeout=seconds)
         except subprocess.TimeoutExpired:
-            kill_group(process)
-            raise Failure(f"{self.name}: {title(command)}: no end after {CALL_SECONDS} s") from None
+            kill_tree(process)
+            raise Failure(f"{self.name}: {title(command)}: no end after {seconds} s") from None
         if process.returncode != 0:
             raise Failure(f"{self.name}: {title(command)}: {ending(process.returncode)}\n{tail(out)}{tail(err)}")
         if complaint := COMPLAINTS.search(err):
@@ -71,17 +71,17 @@ class Side:
             self.require_mapped(process)
             yield process
             process.send_signal(stop)
-            if (code := process.wait(60)) != 0:
+            if (code := process.wait(120)) != 0:
                 raise Failure(f"{self.name}: {title(command)}: {ending(code)}\n{tail(log.read_text())}")
         except subprocess.TimeoutExpired:
             raise Failure(f"{self.name}: {title(command)}: does not stop\n{tail(log.read_text())}") from None
         finally:
-            kill_group(process)
+            kill_tree(process)
         if complaint := COMPLAINTS.search(log.read_text()):
             raise Failure(f"{self.name}: {title(command)}: {complaint[1]}")
 
     def wait_ready(self, process, command, ready, log):
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while not ready():
             if process.poll() is not None or time.monotonic() > end:
                 raise Failure(f"{self.name}: {title(command)}: did not start\n{tail(log.read_text())}")
@@ -108,10 +108,29 @@ class Side:
             raise Failure(f"{self.name}: {command[0]}: malloc comes from {', '.join(sorted(homes)) or 'no shared library'}")
 
 
-def kill_group(process):
+def descendants(pid):
+    """All processes below this one, in whatever session they put themselves."""
+    children = {}
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found, left = [], [pid]
+    while left:
+        below = children.get(left.pop(), [])
+        found += below
+        left += below
+    return found
+
+
+def kill_tree(process):
     """Ends the process and all it started."""
+    below = descendants(process.pid)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    for pid in below:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait()
 
 

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -20,6 +21,19 @@ void *__libc_malloc(size_t size);
 EXTRA
 void *malloc(size_t size) { return __libc_malloc(size BIGGER); }
 """
+
+
+def alive(pid, patience=5):
+    """True for a process that still runs, not yet reaped ones aside."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        try:
+            if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return False
+        except FileNotFoundError:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def load_runner():
@@ -81,6 +95,15 @@ class Runner(unittest.TestCase):
     def test_exit_status(self):
         self.assertIn("exit status 3", self.outcome(self.good(), lambda side: side.call("/bin/sh", "-c", "exit 3")))
 
+    def test_hang(self):
+        def run(side):
+            return side.call("/bin/sh", "-c", "setsid sleep 4711 & echo $! >pid; wait", seconds=1)
+        with harness.two_sides(self.good()) as (side, _):
+            with self.assertRaisesRegex(harness.Failure, "no end after 1 s"):
+                run(side)
+            pid = int((side.folder / "pid").read_text())
+        self.assertFalse(alive(pid))
+
     def test_silence_is_no_proof(self):
         self.assertIn("nothing to compare", self.outcome(self.good(), lambda side: side.call("/bin/true")))
 
@@ -111,8 +134,9 @@ class Runner(unittest.TestCase):
 
 class Lists(unittest.TestCase):
     def test_packages(self):
-        listed = (HERE / "packages.txt").read_text().split()
-        self.assertEqual(sorted({package for case in CASES.values() for package in case.needs.values()}), listed)
+        rows = [line.split(maxsplit=2) for line in (HERE / "packages.txt").read_text().splitlines() if line and line[0] != "#"]
+        needs = {(package, path) for case in CASES.values() for path, package in case.needs.items()}
+        self.assertEqual(sorted(["test", package, f"ls {path}"] for package, path in needs), sorted(rows))
 
     def test_registered(self):
         text = (HERE / "CMakeLists.txt").read_text()

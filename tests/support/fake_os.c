@@ -1,0 +1,283 @@
+#include "fake_os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+#define SPOILT_ERRNO EXDEV /* none of the calls below gives it */
+
+os_counts_t os_counts;
+
+static struct {
+  _Atomic uint64_t calls[FAKE_CALLS];
+  _Atomic uint64_t counted, first, count, injected;
+  _Atomic unsigned kinds;
+  _Atomic uint64_t now_ms;
+  os_map_t map_at_failure;
+  uint64_t address_limit, physical_memory, random_seed;
+  size_t page_size;
+  bool secure;
+  const char *file_path, *file_text;
+  bool captures;
+  size_t captured_size;
+  char captured[16384];
+  jmp_buf *abort_place;
+} fake = {
+    .now_ms = 1000000,
+    .map_at_failure = OS_NOMEM,
+    .address_limit = UINT64_MAX,
+    .physical_memory = (uint64_t)8 << 30,
+    .random_seed = 0x2000, /* leads away from where sanitizers keep their shadow */
+};
+
+/* --- settings ------------------------------------------------------------------------------ */
+
+void fake_os_fail(unsigned kinds, uint64_t first, uint64_t count) {
+  atomic_set(&fake.kinds, 0);
+  atomic_set(&fake.counted, 0);
+  atomic_set(&fake.first, first);
+  atomic_set(&fake.count, count);
+  atomic_publish(&fake.kinds, kinds);
+}
+
+void fake_os_fail_none(void) { fake_os_fail(0, 0, 0); }
+void fake_os_fail_map_at_as(os_map_t result) { fake.map_at_failure = result; }
+uint64_t fake_os_injected(void) { return atomic_seen(&fake.injected); }
+
+uint64_t fake_os_calls(unsigned kinds) {
+  uint64_t calls = 0;
+  for (unsigned kind = 0; kind < FAKE_CALLS; kind++) {
+    if ((kinds >> kind & 1) != 0) calls += atomic_seen(&fake.calls[kind]);
+  }
+  return calls;
+}
+
+void fake_os_set_time(uint64_t ms) { atomic_set(&fake.now_ms, ms); }
+void fake_os_pass_time(uint64_t ms) { atomic_count(&fake.now_ms, ms); }
+void fake_os_set_address_limit(uint64_t bytes) { fake.address_limit = bytes; }
+void fake_os_set_physical_memory(uint64_t bytes) { fake.physical_memory = bytes; }
+void fake_os_set_page_size(size_t bytes) { fake.page_size = bytes; }
+void fake_os_set_random_seed(uint64_t seed) { fake.random_seed = seed; }
+void fake_os_set_secure(bool secure) { fake.secure = secure; }
+
+void fake_os_set_file(const char *path, const char *text) {
+  fake.file_path = path;
+  fake.file_text = text;
+}
+
+void fake_os_capture(void) {
+  fake.captures = true;
+  fake.captured_size = 0;
+  fake.captured[0] = '\0';
+}
+
+const char *fake_os_captured(void) { return fake.captured; }
+void fake_os_catch_abort(jmp_buf *place) { fake.abort_place = place; }
+
+/* --- inside a call ------------------------------------------------------------------------- */
+
+static _Noreturn void fake_misused(const char *text) {
+  static const char before[] = "fake_os: wrong call: ";
+  if (write(2, before, sizeof before - 1) < 0 || write(2, text, strlen(text)) < 0 || write(2, "\n", 1) < 0) _exit(3);
+  abort();
+}
+
+static void fake_check_range(const void *start, size_t bytes, const char *call) {
+  size_t page = os_page_size();
+  if ((uintptr_t)start % page != 0 || bytes % page != 0 || bytes == 0) fake_misused(call);
+}
+
+static int fake_enter(void) {
+  int saved = errno;
+  errno = SPOILT_ERRNO;
+  return saved;
+}
+
+static bool fake_fails(fake_call_t kind) {
+  atomic_count(&fake.calls[kind], 1);
+  if ((atomic_take(&fake.kinds) >> kind & 1) == 0) return false;
+  uint64_t n = atomic_fetch_add(&fake.counted, 1) + 1;
+  uint64_t first = atomic_seen(&fake.first);
+  if (n < first || n - first >= atomic_seen(&fake.count)) return false;
+  atomic_count(&fake.injected, 1);
+  return true;
+}
+
+/* Mapped anywhere, at a multiple of the page size that the test has chosen. */
+static void *fake_map(size_t bytes, int protection, int flags) {
+  size_t page = os_page_size();
+  size_t spare = page - (size_t)sysconf(_SC_PAGESIZE);
+  char *start = mmap(NULL, bytes + spare, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  if (start == MAP_FAILED) return NULL;
+  char *aligned = start + (bits_round_up((uintptr_t)start, page) - (uintptr_t)start);
+  size_t before = (size_t)(aligned - start);
+  if (before > 0) (void)munmap(start, before);
+  if (spare > before) (void)munmap(aligned + bytes, spare - before);
+  return aligned;
+}
+
+/* --- os.h: facts --------------------------------------------------------------------------- */
+
+size_t os_page_size(void) { return fake.page_size != 0 ? fake.page_size : (size_t)sysconf(_SC_PAGESIZE); }
+uint64_t os_physical_memory(void) { return fake.physical_memory; }
+bool os_is_secure(void) { return fake.secure; }
+uint64_t os_random_seed(void) { return fake.random_seed; }
+uint64_t os_now_ms(void) { return atomic_seen(&fake.now_ms); }
+
+uint64_t os_address_limit(void) {
+  atomic_count(&os_counts.other, 1);
+  return fake.address_limit;
+}
+
+/* --- os.h: memory -------------------------------------------------------------------------- */
+
+void *os_reserve(size_t bytes) {
+  int saved = fake_enter();
+  fake_check_range(NULL, bytes, "os_reserve");
+  atomic_count(&os_counts.mmap, 1);
+  void *start = fake_fails(FAKE_RESERVE) ? NULL : fake_map(bytes, PROT_NONE, MAP_NORESERVE);
+  errno = saved;
+  return start;
+}
+
+bool os_commit(void *start, size_t bytes) {
+  int saved = fake_enter();
+  fake_check_range(start, bytes, "os_commit");
+  atomic_count(&os_counts.mprotect, 1);
+  bool done = !fake_fails(FAKE_COMMIT) && mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0;
+  errno = saved;
+  return done;
+}
+
+os_map_t os_map_at(void *start, size_t bytes) {
+  int saved = fake_enter();
+  fake_check_range(start, bytes, "os_map_at");
+  atomic_count(&os_counts.mmap, 1);
+  os_map_t result = OS_MAPPED;
+  if (fake_fails(FAKE_MAP_AT)) {
+    result = fake.map_at_failure;
+  } else {
+    void *got = mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got == MAP_FAILED) {
+      result = errno == EEXIST ? OS_TAKEN : OS_NOMEM;
+    } else if (got != start) {
+      (void)munmap(got, bytes);
+      result = OS_TAKEN;
+    }
+  }
+  errno = saved;
+  return result;
+}
+
+void *os_map(size_t bytes) {
+  int saved = fake_enter();
+  fake_check_range(NULL, bytes, "os_map");
+  atomic_count(&os_counts.mmap, 1);
+  void *start = fake_fails(FAKE_MAP) ? NULL : fake_map(bytes, PROT_READ | PROT_WRITE, 0);
+  errno = saved;
+  return start;
+}
+
+bool os_unmap(void *start, size_t bytes) {
+  int saved = fake_enter();
+  fake_check_range(start, bytes, "os_unmap");
+  atomic_count(&os_counts.munmap, 1);
+  bool done = !fake_fails(FAKE_UNMAP) && munmap(start, bytes) == 0;
+  errno = saved;
+  return done;
+}
+
+bool os_purge(void *start, size_t bytes) {
+  int saved = fake_enter();
+  fake_check_range(start, bytes, "os_purge");
+  atomic_count(&os_counts.madvise, 1);
+  bool done = !fake_fails(FAKE_PURGE) && madvise(start, bytes, MADV_DONTNEED) == 0;
+  errno = saved;
+  return done;
+}
+
+/* --- os.h: the rest ------------------------------------------------------------------------ */
+
+void os_yield(void) {
+  int saved = fake_enter();
+  sched_yield();
+  errno = saved;
+}
+
+void os_sleep_us(unsigned microseconds) {
+  int saved = fake_enter();
+  struct timespec pause = {.tv_sec = 0, .tv_nsec = (long)microseconds * 1000};
+  (void)nanosleep(&pause, NULL);
+  errno = saved;
+}
+
+static void fake_keep(const char *text, size_t bytes) {
+  size_t room = sizeof fake.captured - 1 - fake.captured_size;
+  if (bytes > room) bytes = room;
+  memcpy(fake.captured + fake.captured_size, text, bytes);
+  fake.captured_size += bytes;
+  fake.captured[fake.captured_size] = '\0';
+}
+
+bool os_write(int fd, const char *text, size_t bytes) {
+  int saved = fake_enter();
+  if (fd == 2 && fake.captures) {
+    fake_keep(text, bytes);
+    bytes = 0;
+  }
+  while (bytes > 0) {
+    ssize_t n = write(fd, text, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    text += n;
+    bytes -= (size_t)n;
+  }
+  errno = saved;
+  return bytes == 0;
+}
+
+static long fake_read(int fd, char *buffer, size_t size) {
+  size_t used = 0;
+  ssize_t n = 1;
+  while (used + 1 < size && n != 0) {
+    n = read(fd, buffer + used, size - 1 - used);
+    if (n < 0 && errno != EINTR) return -1;
+    if (n > 0) used += (size_t)n;
+  }
+  buffer[used] = '\0';
+  return (long)used;
+}
+
+long os_read_file(const char *path, char *buffer, size_t size) {
+  int saved = fake_enter();
+  long length = -1;
+  if (fake.file_path != NULL && strcmp(path, fake.file_path) == 0) {
+    size_t n = strlen(fake.file_text);
+    if (n > size - 1) n = size - 1;
+    memcpy(buffer, fake.file_text, n);
+    buffer[n] = '\0';
+    length = (long)n;
+  } else {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+      length = fake_read(fd, buffer, size);
+      close(fd);
+    }
+  }
+  errno = saved;
+  return length;
+}
+
+void os_abort(void) {
+  if (fake.abort_place != NULL) longjmp(*fake.abort_place, 1);
+  abort();
+}

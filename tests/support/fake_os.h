@@ -1,0 +1,66 @@
+/* fake_os.h - os.h on demand: failures, limits, time, files and output as a test wants them.
+ *
+ * fake_os.c implements the contract of src/os/os.h on real mappings and is
+ * linked in place of os_linux.c.  It checks its callers: addresses and sizes
+ * must be whole pages.  Inside every call errno is spoilt and put back, as a
+ * real call would do.  Settings are for one thread before others start; the
+ * counters may be read at any time. */
+#ifndef TESTS_SUPPORT_FAKE_OS_H
+#define TESTS_SUPPORT_FAKE_OS_H
+
+#include <setjmp.h>
+
+#include "os/os.h"
+
+/* The calls that can fail. */
+typedef enum fake_call {
+  FAKE_RESERVE,
+  FAKE_COMMIT,
+  FAKE_MAP_AT,
+  FAKE_MAP,
+  FAKE_UNMAP,
+  FAKE_PURGE,
+  FAKE_CALLS
+} fake_call_t;
+
+#define FAKE_ONLY(call) (1u << (call))
+#define FAKE_ANY ((1u << FAKE_CALLS) - 1)
+/* What takes memory from the kernel; a free may make none of these. */
+#define FAKE_TAKING (FAKE_ONLY(FAKE_RESERVE) | FAKE_ONLY(FAKE_COMMIT) | FAKE_ONLY(FAKE_MAP_AT) | FAKE_ONLY(FAKE_MAP))
+
+/* ---- Failures ---- */
+
+/* Of the calls in the set `kinds` made from now on, counted from 1, `count`
+ * fail from the `first` on.  Replaces what was set before. */
+void fake_os_fail(unsigned kinds, uint64_t first, uint64_t count);
+void fake_os_fail_none(void);
+/* What a failing os_map_at returns: OS_NOMEM at first, or OS_TAKEN. */
+void fake_os_fail_map_at_as(os_map_t result);
+/* Failures made so far. */
+uint64_t fake_os_injected(void);
+/* Calls of the kinds made so far, failed ones included. */
+uint64_t fake_os_calls(unsigned kinds);
+
+/* ---- The machine ---- */
+
+void fake_os_set_time(uint64_t ms);
+void fake_os_pass_time(uint64_t ms);
+void fake_os_set_address_limit(uint64_t bytes);
+void fake_os_set_physical_memory(uint64_t bytes);
+/* A power of two, at least the real size. Before the first mapping. */
+void fake_os_set_page_size(size_t bytes);
+void fake_os_set_random_seed(uint64_t seed);
+void fake_os_set_secure(bool secure);
+
+/* ---- Files and output ---- */
+
+/* The one file there is beside the real ones; NULL takes it away. */
+void fake_os_set_file(const char *path, const char *text);
+/* Keeps what os_write sends to standard error instead of writing it. */
+void fake_os_capture(void);
+/* What was kept, NUL-terminated. */
+const char *fake_os_captured(void);
+/* os_abort jumps here, with value 1, instead of ending the process. */
+void fake_os_catch_abort(jmp_buf *place);
+
+#endif

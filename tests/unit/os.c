@@ -1,0 +1,190 @@
+/* os.c - the contract of os/os.h, and the lock.
+ *
+ * Built twice: on os_linux.c and on tests/support/fake_os.c, so that what the
+ * other unit tests stand on is what the allocator gets from Linux. */
+#include "os/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+#include "os/lock.h"
+#include "unit.h"
+
+#define MARK 4242
+#define KEEPS_ERRNO(...)     \
+  do {                       \
+    errno = MARK;            \
+    __VA_ARGS__;             \
+    CHECK_EQ(errno, MARK);   \
+  } while (0)
+
+static const size_t some = 16; /* pages */
+
+/* ---- facts ---- */
+
+TEST(facts_are_plausible_and_keep_errno) {
+  size_t page = 0;
+  KEEPS_ERRNO(page = os_page_size());
+  CHECK_EQ(page, sysconf(_SC_PAGESIZE));
+  KEEPS_ERRNO(CHECK(os_physical_memory() > (uint64_t)16 << 20));
+  KEEPS_ERRNO(CHECK(os_address_limit() > 0));
+  KEEPS_ERRNO(CHECK(!os_is_secure()));
+  KEEPS_ERRNO(CHECK(os_random_seed() == os_random_seed()));
+}
+
+TEST(time_does_not_run_backwards) {
+  uint64_t before = 0, after = 0;
+  KEEPS_ERRNO(before = os_now_ms());
+  KEEPS_ERRNO(os_sleep_us(1000));
+  KEEPS_ERRNO(os_yield());
+  after = os_now_ms();
+  CHECK(after >= before && before > 0);
+}
+
+/* ---- memory ---- */
+
+TEST(reserved_pages_can_be_committed_and_are_zero) {
+  size_t page = os_page_size();
+  char *start = NULL;
+  KEEPS_ERRNO(start = os_reserve(some * page));
+  REQUIRE(start != NULL);
+  KEEPS_ERRNO(CHECK(os_commit(start + page, 2 * page)));
+  CHECK(unit_is_zero(start + page, 2 * page));
+  memset(start + page, 7, 2 * page);
+  KEEPS_ERRNO(CHECK(os_commit(start, some * page)));
+  CHECK(start[page] == 7 && start[3 * page - 1] == 7);
+  CHECK(unit_is_zero(start, page) && unit_is_zero(start + 3 * page, (some - 3) * page));
+  KEEPS_ERRNO(CHECK(os_unmap(start, some * page)));
+}
+
+TEST(commit_where_nothing_is_fails) {
+  size_t page = os_page_size();
+  char *start = os_map(some * page);
+  REQUIRE(start != NULL && os_unmap(start, some * page));
+  KEEPS_ERRNO(CHECK(!os_commit(start, some * page)));
+}
+
+TEST(absurd_sizes_are_refused) {
+  size_t absurd = (size_t)1 << 60;
+  KEEPS_ERRNO(CHECK(os_reserve(absurd) == NULL));
+  KEEPS_ERRNO(CHECK(os_map(absurd) == NULL));
+  KEEPS_ERRNO(CHECK(os_map_at((void *)((uintptr_t)1 << 44), absurd) != OS_MAPPED));
+}
+
+TEST(map_at_replaces_nothing) {
+  size_t page = os_page_size();
+  char *start = os_map(some * page);
+  REQUIRE(start != NULL);
+  memset(start, 5, some * page);
+  KEEPS_ERRNO(CHECK_EQ(os_map_at(start, some * page), OS_TAKEN));
+  CHECK(start[0] == 5);
+  REQUIRE(os_unmap(start, some * page / 2));
+  /* One page in the way is enough. */
+  KEEPS_ERRNO(CHECK_EQ(os_map_at(start, (some / 2 + 1) * page), OS_TAKEN));
+  CHECK(start[some * page / 2] == 5);
+  KEEPS_ERRNO(CHECK_EQ(os_map_at(start, some / 2 * page), OS_MAPPED));
+  CHECK(unit_is_zero(start, some / 2 * page));
+  start[0] = 1;
+  CHECK(os_unmap(start, some * page));
+}
+
+TEST(purged_pages_read_as_zero) {
+  size_t page = os_page_size();
+  char *start = os_map(some * page);
+  REQUIRE(start != NULL && unit_is_zero(start, some * page));
+  memset(start, 9, some * page);
+  KEEPS_ERRNO(CHECK(os_purge(start + page, page)));
+  CHECK(start[page - 1] == 9 && start[2 * page] == 9);
+  CHECK(unit_is_zero(start + page, page));
+  start[page] = 1;
+  CHECK(os_unmap(start, some * page));
+}
+
+TEST(calls_are_counted_by_kind) {
+  size_t page = os_page_size();
+  uint64_t mmaps = os_counts.mmap, munmaps = os_counts.munmap, mprotects = os_counts.mprotect, madvises = os_counts.madvise;
+  char *start = os_reserve(some * page);
+  char *other = os_map(page);
+  REQUIRE(start != NULL && other != NULL && os_commit(start, page) && os_purge(start, page));
+  CHECK(os_map_at(start, page) == OS_TAKEN);
+  CHECK(os_unmap(start, some * page) && os_unmap(other, page));
+  CHECK_EQ(os_counts.mmap - mmaps, 3);
+  CHECK_EQ(os_counts.mprotect - mprotects, 1);
+  CHECK_EQ(os_counts.madvise - madvises, 1);
+  CHECK(os_counts.munmap - munmaps >= 2);
+}
+
+/* ---- files ---- */
+
+TEST(writing_and_reading_whole_files) {
+  char path[] = "/tmp/hak-unit-XXXXXX";
+  int fd = mkstemp(path);
+  REQUIRE(fd >= 0);
+  KEEPS_ERRNO(CHECK(os_write(fd, "0123456789", 10)));
+  close(fd);
+  char buffer[32];
+  long length = 0;
+  KEEPS_ERRNO(length = os_read_file(path, buffer, sizeof buffer));
+  CHECK_EQ(length, 10);
+  CHECK(strcmp(buffer, "0123456789") == 0);
+  memset(buffer, '#', sizeof buffer);
+  KEEPS_ERRNO(length = os_read_file(path, buffer, 6));
+  CHECK_EQ(length, 5);
+  CHECK(memcmp(buffer, "01234\0#", 7) == 0);
+  unlink(path);
+  KEEPS_ERRNO(CHECK_EQ(os_read_file(path, buffer, sizeof buffer), -1));
+  KEEPS_ERRNO(CHECK(os_read_file("/", buffer, sizeof buffer) == -1));
+}
+
+TEST(writing_to_nowhere_fails) { KEEPS_ERRNO(CHECK(!os_write(-1, "text", 4))); }
+
+/* ---- the lock ---- */
+
+static lock_t lock;
+
+TEST(a_lock_has_one_holder) {
+  CHECK(lock_try(&lock));
+  CHECK_EQ(atomic_seen(&lock.holder), thread_self());
+  CHECK(!lock_try(&lock));
+  lock_release(&lock);
+  CHECK(lock_try(&lock));
+  lock_release(&lock);
+}
+
+static long guarded;
+
+static void *add_guarded(void *unused) {
+  for (int i = 0; i < 20000; i++) {
+    lock_acquire(&lock);
+    guarded++;
+    lock_release(&lock);
+  }
+  return unused;
+}
+
+TEST(a_lock_excludes) {
+  pthread_t threads[4];
+  for (int i = 0; i < 4; i++) REQUIRE(pthread_create(&threads[i], NULL, add_guarded, NULL) == 0);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  CHECK_EQ(guarded, 4 * 20000);
+}
+
+static void *take_and_vanish(void *unused) {
+  lock_acquire(&lock);
+  return unused;
+}
+
+TEST(abandon_frees_what_others_held_and_keeps_what_is_ours) {
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, take_and_vanish, NULL) == 0);
+  pthread_join(thread, NULL);
+  CHECK(!lock_try(&lock));
+  lock_abandon(&lock);
+  CHECK(lock_try(&lock));
+  lock_abandon(&lock);
+  CHECK(!lock_try(&lock));
+  lock_release(&lock);
+}

@@ -1,0 +1,359 @@
+/* slab.c - slabs of one owner against a model: which blocks are out. */
+#include "slab/slab.h"
+
+#include "base/format.h"
+#include "fake_os.h"
+#include "kit/options.h"
+#include "slab/large.h"
+#include "slab/remote.h"
+#include "space.h"
+#include "space/span.h"
+#include "unit.h"
+
+enum { OUT_MAX = 20000, BATCH_MAX = 300 };
+
+static slab_owner_t owner;
+static void *bins[CLASS_COUNT]; /* addresses alone matter */
+static uint64_t seed;
+
+typedef struct out {
+  void *blocks[OUT_MAX];
+  uint32_t count;
+} out_t;
+static out_t out[CLASS_COUNT];
+
+static void start_slabs(uint64_t address_limit) {
+  seed = unit_seed();
+  CHECK(option_set(OPTION_decay_ms, -1));
+  fake_os_set_address_limit(address_limit);
+  REQUIRE(region_init(SMALL_REGION));
+  owner_init(&owner);
+  atomic_set(&owner.thread, (uintptr_t)0x1230);
+}
+
+/* ---- invariants ---- */
+
+static uint32_t bits_free(const slab_t *slab) {
+  uint32_t free = 0;
+  for (uint32_t word = 0; word < 64; word++) {
+    uint64_t bits = atomic_seen(region_bits(region.free_bits, slab_unit(slab), word));
+    uint32_t blocks = slab_class(slab)->blocks;
+    if (word * 64 >= blocks) continue;
+    if (blocks - word * 64 < 64) CHECK(bits >> (blocks - word * 64) == 0);
+    if (word < slab->first_word) CHECK_EQ(bits, 0);
+    free += bits_count64(bits);
+  }
+  return free;
+}
+
+static uint32_t check_slab(const slab_t *slab, unsigned c, bool full) {
+  uint32_t unit = slab_unit(slab);
+  CHECK_EQ(atomic_seen(&slab->kind), SLAB_BLOCKS);
+  CHECK_EQ(atomic_seen(&slab->size_class), c);
+  CHECK_EQ(slab->units, class_info[c].units);
+  CHECK(atomic_seen(&slab->owner) == &owner);
+  CHECK_EQ(slab->listed_full, full);
+  CHECK_EQ(atomic_seen(&slab->free), bits_free(slab));
+  CHECK_EQ(atomic_seen(&slab->free) == 0, full);
+  for (uint32_t i = 0; i < slab->units; i++) {
+    CHECK(slab_head(unit + i) == slab);
+    CHECK(!unit_is_free(unit + i));
+    CHECK_EQ(*region_owner(region.live, unit + i), atomic_seen(&owner.thread));
+    CHECK(*region_bin(region.live, unit + i) == &bins[c]);
+  }
+  return atomic_seen(&slab->free);
+}
+
+/* The lists, the counts and the bits of a class; what is free in it. */
+static uint32_t check_class(unsigned c) {
+  uint32_t slabs = 0, free = 0;
+  for (int full = 0; full < 2; full++) {
+    uint32_t before = SLAB_END;
+    const slab_list_t *list = full != 0 ? &owner.full[c] : &owner.partial[c];
+    for (uint32_t unit = list->first; unit != SLAB_END; unit = slab_of(unit)->next) {
+      CHECK_EQ(slab_of(unit)->prev, before);
+      free += check_slab(slab_of(unit), c, full != 0);
+      before = unit;
+      slabs++;
+    }
+  }
+  CHECK_EQ(atomic_seen(&owner.slab_count[c]), slabs);
+  CHECK_EQ((uint64_t)slabs * class_info[c].blocks, (uint64_t)free + out[c].count);
+  return slabs;
+}
+
+static void check_slabs(void) {
+  uint64_t units = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) units += (uint64_t)check_class(c) * class_info[c].units;
+  CHECK_EQ(units + span_census().free_units, units_mapped());
+}
+
+/* ---- operations on slabs and model ---- */
+
+/* A block is its slab's if its place is; the pattern in it tells a second owner. */
+static void check_new_block(unsigned c, void *block) {
+  const slab_t *slab = slab_head((uint32_t)region_unit(block));
+  size_t offset = (size_t)((char *)block - (char *)region_address(slab_unit(slab)));
+  uint32_t index = class_block_at(c, offset);
+  CHECK_EQ(atomic_seen(&slab->size_class), c);
+  CHECK(index * (size_t)class_info[c].size == offset && index < class_info[c].blocks);
+  CHECK((uintptr_t)block % (class_info[c].size & -class_info[c].size) == 0);
+  CHECK(!region_is_live(block));
+  region_set_live(block);
+  memset(block, (int)(c + 1), class_info[c].size);
+}
+
+static void take(unsigned c, uint32_t count) {
+  void *batch[BATCH_MAX];
+  if (out[c].count + count > OUT_MAX) return;
+  uint32_t taken = slab_take(&owner, c, &bins[c], batch, count);
+  CHECK(taken > 0 && taken <= count);
+  for (uint32_t i = 0; i < taken; i++) {
+    check_new_block(c, batch[i]);
+    out[c].blocks[out[c].count++] = batch[i];
+  }
+}
+
+static void *take_out(unsigned c) {
+  uint32_t n = unit_below(&seed, out[c].count);
+  char *block = out[c].blocks[n];
+  out[c].blocks[n] = out[c].blocks[--out[c].count];
+  CHECK(block[0] == (char)(c + 1) && block[class_info[c].size - 1] == (char)(c + 1));
+  CHECK(region_clear_live(block));
+  return block;
+}
+
+static void give(unsigned c, uint32_t count) {
+  void *batch[BATCH_MAX];
+  if (count > out[c].count) count = out[c].count;
+  for (uint32_t i = 0; i < count; i++) batch[i] = take_out(c);
+  slab_give(&owner, batch, count);
+}
+
+static void give_all(void) {
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    while (out[c].count > 0) give(c, BATCH_MAX);
+  }
+}
+
+/* ---- randomized ---- */
+
+static void random_run(int steps) {
+  for (int step = 0; step < steps && check_failures() == 0; step++) {
+    unsigned c = unit_below(&seed, CLASS_COUNT);
+    uint32_t count = 1 + unit_below(&seed, unit_below(&seed, 4) == 0 ? BATCH_MAX : 12);
+    bool shrinks = step / 500 % 2 != 0;
+    if (unit_below(&seed, 100) < (shrinks ? 35u : 60u)) take(c, count);
+    else give(c, count);
+    if (unit_below(&seed, 400) == 0) slab_release_empty(&owner);
+    if (step % 100 == 0) check_slabs();
+  }
+  give_all();
+  check_slabs();
+  for (unsigned c = 0; c < CLASS_COUNT; c++) CHECK(atomic_seen(&owner.slab_count[c]) <= 1);
+  slab_release_empty(&owner);
+  check_slabs();
+  CHECK_EQ(span_census().free_units, units_mapped());
+}
+
+TEST(random_batches_match_the_model) {
+  start_slabs(UINT64_MAX);
+  random_run(8000);
+}
+
+TEST(random_batches_match_the_model_unreserved) {
+  start_slabs((uint64_t)1 << 40);
+  random_run(8000);
+}
+
+/* ---- one property each ---- */
+
+TEST(each_class_gives_every_block_of_its_slab_lowest_first) {
+  start_slabs(UINT64_MAX);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    uint32_t blocks = class_info[c].blocks;
+    void *batch[4096];
+    REQUIRE(slab_take(&owner, c, &bins[c], batch, blocks) == blocks);
+    CHECK_EQ(atomic_seen(&owner.slab_count[c]), 1);
+    for (uint32_t i = 0; i < blocks; i++) CHECK((char *)batch[i] == (char *)batch[0] + (size_t)i * class_info[c].size);
+    CHECK((uintptr_t)batch[0] % HAK_UNIT == 0);
+    slab_give(&owner, batch, blocks);
+  }
+}
+
+TEST(a_batch_ends_with_the_slabs_there_are) {
+  start_slabs(UINT64_MAX);
+  unsigned c = class_of(16384);
+  void *batch[64];
+  CHECK_EQ(slab_take(&owner, c, &bins[c], batch, 64), class_info[c].blocks);
+  CHECK_EQ(atomic_seen(&owner.slab_count[c]), 1);
+}
+
+TEST(one_empty_slab_of_a_class_is_kept_and_no_more) {
+  start_slabs(UINT64_MAX);
+  unsigned c = class_of(1024);
+  uint32_t blocks = class_info[c].blocks;
+  void *first[64], *second[64];
+  REQUIRE(slab_take(&owner, c, &bins[c], first, blocks) == blocks && slab_take(&owner, c, &bins[c], second, blocks) == blocks);
+  CHECK_EQ(atomic_seen(&owner.slab_count[c]), 2);
+  slab_give(&owner, first, blocks);
+  CHECK_EQ(atomic_seen(&owner.slab_count[c]), 1 + 1); /* the other is full: this one is all there is to take from */
+  slab_give(&owner, second, blocks);
+  CHECK_EQ(atomic_seen(&owner.slab_count[c]), 1);
+  uint64_t free = span_census().free_units;
+  slab_release_empty(&owner);
+  CHECK_EQ(atomic_seen(&owner.slab_count[c]), 0);
+  CHECK_EQ(span_census().free_units, free + 1);
+}
+
+TEST(a_block_that_comes_and_goes_costs_no_slab) {
+  start_slabs(UINT64_MAX);
+  void *block;
+  for (int i = 0; i < 100; i++) {
+    CHECK_EQ(slab_take(&owner, 5, &bins[5], &block, 1), 1);
+    slab_give(&owner, &block, 1);
+    CHECK_EQ(atomic_seen(&owner.slab_count[5]), 1);
+  }
+  CHECK_EQ(span_census().free_units, units_mapped() - 1);
+}
+
+TEST(out_of_memory_takes_what_there_is_and_then_nothing) {
+  start_slabs(UINT64_MAX);
+  fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
+  unsigned c = class_of(4096);
+  void *batch[16];
+  uint32_t taken, total = 0;
+  while ((taken = slab_take(&owner, c, &bins[c], batch, 16)) != 0) total += taken;
+  CHECK_EQ(total, units_mapped() * 16);
+  fake_os_fail_none();
+  CHECK(slab_take(&owner, c, &bins[c], batch, 16) > 0);
+}
+
+TEST(a_new_thread_becomes_the_one_whose_frees_are_fast) {
+  start_slabs(UINT64_MAX);
+  for (unsigned c = 0; c < CLASS_COUNT; c += 3) take(c, BATCH_MAX);
+  owner_set_thread(&owner, (uintptr_t)0x7770);
+  check_slabs(); /* compares region_owner of each unit */
+  owner_set_thread(&owner, 0);
+  check_slabs();
+}
+
+TEST(slabs_are_listed_again_from_their_bits_alone) {
+  start_slabs(UINT64_MAX);
+  for (int i = 0; i < 300; i++) take(unit_below(&seed, CLASS_COUNT), 20);
+  for (int i = 0; i < 200; i++) give(unit_below(&seed, CLASS_COUNT), 7);
+  owner_init(&owner);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner.slab_count[c], 0);
+  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
+    if (atomic_seen(&slab_of(unit)->kind) == SLAB_BLOCKS) slab_relist(&owner, slab_of(unit));
+  }
+  check_slabs();
+  give_all();
+  check_slabs();
+}
+
+/* ---- double frees ---- */
+
+/* True if the call ended with the line of a double free of `block`. */
+static bool dies_as_double_free(void **batch, uint32_t count, const void *block, unsigned c) {
+  jmp_buf place;
+  fake_os_capture();
+  fake_os_catch_abort(&place);
+  if (setjmp(place) == 0) {
+    slab_give(&owner, batch, count);
+    return false;
+  }
+  format_t f;
+  char want[200];
+  format_init(&f, want, sizeof want);
+  format_text(&f, "hakmem: double free: free(");
+  format_hex(&f, (uintptr_t)block);
+  format_text(&f, "): block is already free, class ");
+  format_unsigned(&f, class_info[c].size);
+  format_text(&f, "\n");
+  return strcmp(fake_os_captured(), want) == 0;
+}
+
+TEST(a_block_given_twice_ends_the_process) {
+  start_slabs(UINT64_MAX);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    void *batch[4];
+    REQUIRE(slab_take(&owner, c, &bins[c], batch, 4) == 4);
+    slab_give(&owner, &batch[1], 1);
+    CHECK(dies_as_double_free(&batch[1], 1, batch[1], c));
+    void *mixed[3] = {batch[0], batch[1], batch[2]};
+    CHECK(dies_as_double_free(mixed, 3, batch[1], c));
+  }
+}
+
+TEST(a_block_twice_in_one_batch_ends_the_process) {
+  start_slabs(UINT64_MAX);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    void *batch[4];
+    REQUIRE(slab_take(&owner, c, &bins[c], batch, 4) == 4);
+    void *twice[3] = {batch[0], batch[2], batch[2]};
+    CHECK(dies_as_double_free(twice, 3, batch[2], c));
+  }
+}
+
+/* ---- large blocks ---- */
+
+static void check_large(void *block, size_t size, size_t align, bool zero) {
+  const slab_t *slab = slab_head((uint32_t)region_unit(block));
+  CHECK_EQ(atomic_seen(&slab->kind), SLAB_LARGE);
+  CHECK(region_address(slab_unit(slab)) == block && (uintptr_t)block % align == 0);
+  CHECK(slab->bytes >= size && slab->bytes - size < os_page_size() && slab->bytes <= slab->units * HAK_UNIT);
+  CHECK(region_is_live(block));
+  for (uint32_t i = 0; i < slab->units; i++) CHECK(slab_head(slab_unit(slab) + i) == slab);
+  if (zero) CHECK(unit_is_zero(block, slab->bytes));
+  memset(block, 0x77, slab->bytes);
+}
+
+TEST(large_blocks_keep_size_alignment_and_the_promise_of_zero) {
+  start_slabs(UINT64_MAX);
+  void *blocks[32] = {NULL};
+  for (int step = 0; step < 400; step++) {
+    unsigned n = unit_below(&seed, 32);
+    if (blocks[n] != NULL) {
+      CHECK(region_clear_live(blocks[n]));
+      large_free(slab_head((uint32_t)region_unit(blocks[n])));
+      blocks[n] = NULL;
+    } else {
+      bool zero = false;
+      size_t size = HAK_SMALL_MAX + 1 + unit_below(&seed, unit_below(&seed, 4) == 0 ? 5000000 : 300000);
+      size_t align = (size_t)1 << unit_below(&seed, 23);
+      REQUIRE((blocks[n] = large_alloc(size, align, &zero)) != NULL);
+      check_large(blocks[n], size, align, zero);
+    }
+    if (step % 50 == 0) (void)span_purge(0);
+  }
+  CHECK(large_alloc_count > large_free_count);
+}
+
+TEST(large_blocks_grow_and_shrink_where_they_are) {
+  start_slabs(UINT64_MAX);
+  bool zero = false;
+  char *block = large_alloc(3 * HAK_UNIT, 1, &zero);
+  REQUIRE(block != NULL);
+  slab_t *slab = slab_head((uint32_t)region_unit(block));
+  memset(block, 1, 3 * HAK_UNIT);
+  uint64_t free = span_census().free_units;
+  CHECK(large_resize(slab, 9 * HAK_UNIT - 100, &zero));
+  CHECK(zero && unit_is_zero(block + 3 * HAK_UNIT, 6 * HAK_UNIT));
+  CHECK_EQ(span_census().free_units, free - 6);
+  for (uint32_t i = 0; i < 9; i++) CHECK(slab_head(slab_unit(slab) + i) == slab);
+  memset(block + 3 * HAK_UNIT, 2, 6 * HAK_UNIT);
+  CHECK(large_resize(slab, 2 * HAK_UNIT, &zero));
+  CHECK_EQ(span_census().free_units, free + 1);
+  CHECK(block[2 * HAK_UNIT - 1] == 1);
+  CHECK(large_resize(slab, 4 * HAK_UNIT, &zero));
+  CHECK(!zero); /* units written before and not purged */
+  void *wall = large_alloc(HAK_UNIT, 1, &zero);
+  CHECK(wall == block + 4 * HAK_UNIT);
+  CHECK(!large_resize(slab, 5 * HAK_UNIT, &zero));
+  CHECK_EQ(slab->bytes, 4 * HAK_UNIT);
+  CHECK(!large_resize(slab, HAK_SMALL_MAX, &zero));
+  CHECK(!large_resize(slab, PTRDIFF_MAX, &zero));
+  CHECK(large_alloc(PTRDIFF_MAX, 1, &zero) == NULL && large_alloc(HAK_REGION_MAX + 1, 1, &zero) == NULL);
+  CHECK(large_alloc(HAK_UNIT, (size_t)1 << 62, &zero) == NULL);
+}

@@ -1,0 +1,26 @@
+/* space.h - what the tests of the space and of the layers above it look at. */
+#ifndef TESTS_UNIT_SPACE_H
+#define TESTS_UNIT_SPACE_H
+
+#include "fake_os.h"
+#include "space/region.h"
+
+/* Enough for any test, and soon exhausted. */
+#define SMALL_REGION ((uint64_t)1 << 30)
+
+static inline bool unit_is_mapped(uint32_t unit) {
+  return (atomic_seen(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
+}
+
+static inline bool unit_is_free(uint32_t unit) {
+  return (atomic_seen(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].free) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
+}
+
+/* Usable units, a count. */
+static inline uint32_t units_mapped(void) {
+  uint32_t units = 0;
+  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) units += unit_is_mapped(unit);
+  return units;
+}
+
+#endif

@@ -1,0 +1,479 @@
+/* span.c - spans against a model: an array that says of each unit whose it is.
+ *
+ * The model knows what the bitmaps must show, which place best fit must choose,
+ * and which units are zero; the clock is the fake's. */
+#include "space/span.h"
+
+#include <pthread.h>
+
+#include "base/config.h"
+#include "fake_os.h"
+#include "kit/options.h"
+#include "space.h"
+#include "unit.h"
+
+enum { MODEL_UNITS = 16384, SPANS = 512, WORD = HAK_UNITS_PER_SUPERSLAB };
+
+typedef struct model {
+  uint16_t owner[MODEL_UNITS]; /* 0: free or not mapped, else the span's number + 1 */
+  bool dirty[MODEL_UNITS];     /* written since it was mapped or purged */
+  uint32_t stamp[MODEL_UNITS / WORD];
+  struct {
+    uint32_t start, units;
+  } spans[SPANS];
+} model_t;
+
+static model_t model;
+static uint64_t seed;
+
+static bool model_free(uint32_t unit) { return unit_is_mapped(unit) && model.owner[unit] == 0; }
+
+/* ---- the model's own view ---- */
+
+/* The whole of the state, model against bitmaps. */
+static void check_all(void) {
+  uint64_t free = 0, dirty_free = 0;
+  uint32_t units = atomic_seen(&region.units);
+  REQUIRE(units <= MODEL_UNITS);
+  for (uint32_t unit = 0; unit < units; unit++) {
+    if (!unit_is_mapped(unit)) continue;
+    bool is_free = model.owner[unit] == 0;
+    if (unit_is_free(unit) != is_free) check_fail(__FILE__, __LINE__, "unit %u is %s", unit, is_free ? "lost" : "free while in use");
+    free += is_free;
+    dirty_free += is_free && model.dirty[unit];
+  }
+  span_census_t census = span_census();
+  CHECK_EQ(census.free_units, free);
+  CHECK_EQ(census.dirty_free_units, dirty_free);
+}
+
+/* The length of the free run that the unit is part of, as it was before `start` was taken; within its superslab if asked. */
+static uint32_t run_around(uint32_t unit, bool within) {
+  uint32_t first = unit, last = unit;
+  uint32_t low = within ? unit / WORD * WORD : 0;
+  uint32_t high = within ? low + WORD : atomic_seen(&region.units);
+  while (first > low && model_free(first - 1)) first--;
+  while (last + 1 < high && model_free(last + 1)) last++;
+  return last - first + 1;
+}
+
+/* True if [start, start + units) lies in a free run; sets its length. */
+static bool fits_at(uint32_t start, uint32_t units, bool within, uint32_t *length) {
+  if (within && start % WORD + units > WORD) return false;
+  if (start + units > atomic_seen(&region.units)) return false;
+  for (uint32_t i = 0; i < units; i++) {
+    if (!model_free(start + i)) return false;
+  }
+  *length = run_around(start, within);
+  return true;
+}
+
+/* What best fit should give: in the lowest superslab with room for spans of up
+ * to half of one, else anywhere, the tightest run. Its length; 0 for none. */
+static uint32_t tightest(uint32_t units, uint64_t align, bool within, uint32_t *superslab) {
+  uint32_t best = 0;
+  for (uint32_t start = 0; start < atomic_seen(&region.units); start++) {
+    if (within && best != 0 && start % WORD == 0) break;
+    if (((region.base >> HAK_UNIT_SHIFT) + start) % align != 0) continue;
+    uint32_t length = 0;
+    if (!fits_at(start, units, within, &length)) continue;
+    if (best == 0 || length < best) best = length;
+    *superslab = start / WORD;
+  }
+  return best;
+}
+
+/* ---- operations on both ---- */
+
+static void soil(uint32_t unit) {
+  uint64_t *words = region_address(unit);
+  words[0] = words[HAK_UNIT / 16] = words[HAK_UNIT / 8 - 1] = ~(uint64_t)unit;
+  model.dirty[unit] = true;
+}
+
+static void check_zero(uint32_t start, uint32_t units, bool zero) {
+  bool clean = true;
+  for (uint32_t i = 0; i < units; i++) clean = clean && !model.dirty[start + i];
+  CHECK_EQ(zero, clean);
+  for (uint32_t i = 0; zero && i < units; i++) {
+    const uint64_t *words = region_address(start + i);
+    CHECK(words[0] == 0 && words[HAK_UNIT / 16] == 0 && words[HAK_UNIT / 8 - 1] == 0);
+  }
+}
+
+static void model_take(unsigned span, uint32_t start, uint32_t units, bool zero) {
+  check_zero(start, units, zero);
+  for (uint32_t i = 0; i < units; i++) {
+    if (model.owner[start + i] != 0) check_fail(__FILE__, __LINE__, "unit %u is handed out twice", start + i);
+    model.owner[start + i] = (uint16_t)(span + 1);
+    soil(start + i);
+  }
+}
+
+static void take(unsigned span, uint32_t units, uint64_t align) {
+  bool within = units <= WORD / 2 && align <= WORD;
+  uint32_t superslab = 0;
+  uint32_t grown_from = atomic_seen(&region.units);
+  uint32_t length = tightest(units, align, within, &superslab);
+  bool zero = false;
+  uint32_t start = span_alloc(units, align, &zero);
+  REQUIRE(start != SPAN_NONE);
+  CHECK(((uintptr_t)region_address(start) >> HAK_UNIT_SHIFT) % align == 0);
+  if (length != 0) {
+    CHECK_EQ(atomic_seen(&region.units), grown_from);
+    uint32_t got = run_around(start, within);
+    if (got != length) check_fail(__FILE__, __LINE__, "%u units from a run of %u, the tightest has %u", units, got, length);
+    if (within) CHECK_EQ(start / WORD, superslab);
+  }
+  model_take(span, start, units, zero);
+  model.spans[span].start = start;
+  model.spans[span].units = units;
+}
+
+static void give(unsigned span) {
+  uint32_t start = model.spans[span].start, units = model.spans[span].units;
+  for (uint32_t i = 0; i < units; i++) {
+    CHECK_EQ(*(uint64_t *)region_address(start + i), ~(uint64_t)(start + i));
+    model.owner[start + i] = 0;
+    model.stamp[(start + i) / WORD] = (uint32_t)os_now_ms();
+  }
+  model.spans[span].units = 0;
+  span_free(start, units);
+}
+
+/* Grows a span in place if what follows is free. */
+static void claim(unsigned span, uint32_t more) {
+  uint32_t end = model.spans[span].start + model.spans[span].units;
+  bool can = end + more <= atomic_seen(&region.units);
+  for (uint32_t i = 0; can && i < more; i++) can = model_free(end + i);
+  bool zero = false;
+  CHECK_EQ(span_claim(end, more, &zero), can);
+  if (!can) return;
+  model_take(span, end, more, zero);
+  model.spans[span].units += more;
+}
+
+static void purge(uint64_t age) {
+  uint64_t want = 0;
+  uint32_t now = (uint32_t)os_now_ms();
+  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
+    if (!model_free(unit) || !model.dirty[unit] || now - model.stamp[unit / WORD] < age) continue;
+    model.dirty[unit] = false;
+    want++;
+  }
+  CHECK_EQ(span_purge(age) >> HAK_UNIT_SHIFT, want);
+}
+
+static void start_space(uint64_t address_limit) {
+  seed = unit_seed();
+  CHECK(option_set(OPTION_decay_ms, -1)); /* purges are made by the tests */
+  fake_os_set_address_limit(address_limit);
+  REQUIRE(region_init(SMALL_REGION));
+}
+
+/* ---- randomized ---- */
+
+static uint32_t random_units(void) {
+  uint32_t kind = unit_below(&seed, 16);
+  if (kind < 10) return 1 + unit_below(&seed, 4);
+  if (kind < 15) return 1 + unit_below(&seed, 40);
+  return 1 + unit_below(&seed, 200);
+}
+
+static void random_step(void) {
+  unsigned span = unit_below(&seed, SPANS);
+  bool live = model.spans[span].units != 0;
+  uint32_t what = unit_below(&seed, 100);
+  if (live && what < 60) give(span);
+  else if (live && what < 80) claim(span, 1 + unit_below(&seed, 6));
+  else if (!live && what < 90) take(span, random_units(), unit_below(&seed, 4) != 0 ? 1 : (uint64_t)1 << unit_below(&seed, 8));
+  else if (what == 99) purge(unit_below(&seed, 3) * 50);
+  fake_os_pass_time(unit_below(&seed, 10));
+}
+
+static void random_run(int steps) {
+  for (int step = 0; step < steps && check_failures() == 0; step++) {
+    random_step();
+    if (step % 64 == 0) check_all();
+  }
+  for (unsigned span = 0; span < SPANS; span++) {
+    if (model.spans[span].units != 0) give(span);
+  }
+  check_all();
+  purge(0);
+  check_all();
+  CHECK_EQ(span_census().free_units, units_mapped());
+}
+
+TEST(random_spans_match_the_model_reserved) {
+  start_space(UINT64_MAX);
+  random_run(6000);
+}
+
+TEST(random_spans_match_the_model_unreserved) {
+  start_space((uint64_t)1 << 40);
+  random_run(6000);
+}
+
+TEST(random_spans_match_the_model_among_foreign_mappings) {
+  start_space((uint64_t)1 << 40);
+  uint32_t end = atomic_seen(&region.units);
+  for (uint32_t unit = end + 7; unit < end + 2000; unit += 1 + unit_below(&seed, 300)) {
+    CHECK(os_map_at(region_address(unit), os_page_size()) == OS_MAPPED);
+  }
+  random_run(6000);
+  CHECK(units_mapped() < atomic_seen(&region.units));
+}
+
+TEST(random_spans_match_the_model_after_the_reserve_is_gone) {
+  start_space(UINT64_MAX);
+  region_release_reserve();
+  random_run(6000);
+}
+
+/* ---- one property each ---- */
+
+TEST(neighbours_coalesce_in_any_order_of_frees) {
+  start_space(UINT64_MAX);
+  for (int round = 0; round < 50; round++) {
+    for (unsigned i = 0; i < 64; i++) take(i, 1, 1);
+    unsigned order[64];
+    for (unsigned i = 0; i < 64; i++) order[i] = i;
+    for (unsigned i = 63; i > 0; i--) {
+      unsigned j = unit_below(&seed, i + 1), swap = order[i];
+      order[i] = order[j];
+      order[j] = swap;
+    }
+    for (unsigned i = 0; i < 64; i++) give(order[i]);
+    uint32_t before = atomic_seen(&region.units);
+    take(0, 64, 1);
+    CHECK_EQ(atomic_seen(&region.units), before);
+    give(0);
+  }
+  check_all();
+}
+
+TEST(every_alignment_up_to_a_gib_is_kept) {
+  start_space((uint64_t)1 << 46); /* unreserved: places for 64 GiB */
+  for (uint64_t align = 1; align <= (uint64_t)1 << 12; align *= 2) {
+    for (uint32_t units = 1; units < 70; units += 17) {
+      bool zero = false;
+      uint32_t start = span_alloc(units, align, &zero);
+      REQUIRE(start != SPAN_NONE);
+      CHECK(zero);
+      CHECK(((uintptr_t)region_address(start) >> HAK_UNIT_SHIFT) % align == 0);
+      span_free(start, units);
+      (void)span_purge(0);
+    }
+  }
+}
+
+TEST(absurd_requests_are_out_of_memory) {
+  start_space(UINT64_MAX);
+  bool zero = false;
+  uint32_t before = atomic_seen(&region.units);
+  CHECK(span_alloc((uint32_t)(HAK_REGION_MAX >> HAK_UNIT_SHIFT), 1, &zero) == SPAN_NONE);
+  CHECK(span_alloc(UINT32_MAX, 1, &zero) == SPAN_NONE);
+  CHECK(span_alloc(1, (uint64_t)1 << 40, &zero) == SPAN_NONE);
+  CHECK(span_alloc(1, HAK_REGION_MAX >> HAK_UNIT_SHIFT, &zero) == SPAN_NONE);
+  CHECK(!span_claim(atomic_seen(&region.units), 1, &zero));
+  CHECK(!span_claim(0, UINT32_MAX, &zero));
+  CHECK_EQ(atomic_seen(&region.units), before);
+  check_all();
+}
+
+TEST(a_full_region_serves_again_after_frees) {
+  start_space(UINT64_MAX);
+  bool zero = false;
+  uint32_t count = 0, starts[MODEL_UNITS];
+  while (count < MODEL_UNITS && (starts[count] = span_alloc(1, 1, &zero)) != SPAN_NONE) count++;
+  CHECK_EQ(count, SMALL_REGION >> HAK_UNIT_SHIFT);
+  CHECK_EQ(span_census().free_units, 0);
+  for (uint32_t i = 0; i < count; i += 2) span_free(starts[i], 1);
+  CHECK(span_alloc(2, 1, &zero) == SPAN_NONE);
+  for (uint32_t i = 0; i < count; i += 2) CHECK(span_alloc(1, 1, &zero) != SPAN_NONE);
+  CHECK(span_alloc(1, 1, &zero) == SPAN_NONE);
+}
+
+TEST(a_purge_that_fails_leaves_the_units_dirty) {
+  start_space(UINT64_MAX);
+  take(0, 20, 1);
+  take(1, 3, 1);
+  give(0);
+  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
+  CHECK_EQ(span_purge(0), 0);
+  check_all();
+  take(2, 20, 1); /* check_zero: not zero */
+  give(2);
+  fake_os_fail_none();
+  purge(0);
+  take(2, 20, 1);
+  check_all();
+}
+
+/* ---- decay, by the fake clock ---- */
+
+static uint64_t dirty_free(void) { return span_census().dirty_free_units; }
+
+TEST(free_units_are_purged_when_their_time_has_passed) {
+  start_space(UINT64_MAX);
+  CHECK(option_set(OPTION_decay_ms, 1000));
+  bool zero = false;
+  uint32_t start = span_alloc(10, 1, &zero);
+  REQUIRE(start != SPAN_NONE);
+  span_free(start, 10);
+  CHECK_EQ(dirty_free(), 10);
+  for (int ms = 0; ms < 999; ms += 37) {
+    fake_os_set_time(1000000 + (uint64_t)ms);
+    span_decay();
+    CHECK_EQ(dirty_free(), 10);
+  }
+  /* A scan is due every quarter of the time: at the latest then. */
+  fake_os_set_time(1000000 + 1000 + 250);
+  span_decay();
+  CHECK_EQ(dirty_free(), 0);
+  uint64_t calls = fake_os_calls(FAKE_ONLY(FAKE_PURGE));
+  fake_os_pass_time(10000);
+  span_decay();
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), calls);
+}
+
+TEST(traffic_drives_decay_without_a_timer) {
+  start_space(UINT64_MAX);
+  CHECK(option_set(OPTION_decay_ms, 100));
+  bool zero = false;
+  uint32_t far = span_alloc(40, 32, &zero);
+  uint32_t busy = span_alloc(1, 1, &zero);
+  REQUIRE(far != SPAN_NONE && busy != SPAN_NONE);
+  span_free(far, 40);
+  for (int i = 0; i < 30; i++) {
+    fake_os_pass_time(10);
+    span_free(busy, 1);
+    busy = span_alloc(1, 1, &zero);
+    REQUIRE(busy != SPAN_NONE);
+  }
+  CHECK(dirty_free() <= HAK_UNITS_PER_SUPERSLAB); /* at most what shares a superslab with the traffic */
+}
+
+TEST(a_decay_of_zero_purges_at_once_and_of_minus_one_never) {
+  start_space(UINT64_MAX);
+  bool zero = false;
+  uint32_t start = span_alloc(5, 1, &zero);
+  span_free(start, 5);
+  fake_os_pass_time((uint64_t)1 << 40);
+  span_decay();
+  CHECK_EQ(dirty_free(), 5);
+  CHECK(option_set(OPTION_decay_ms, 0));
+  span_decay();
+  CHECK_EQ(dirty_free(), 0);
+  start = span_alloc(5, 1, &zero);
+  CHECK(zero);
+  span_free(start, 5);
+  CHECK_EQ(dirty_free(), 0);
+}
+
+TEST(a_purge_that_failed_is_tried_again) {
+  start_space(UINT64_MAX);
+  CHECK(option_set(OPTION_decay_ms, 100));
+  bool zero = false;
+  uint32_t start = span_alloc(5, 1, &zero);
+  span_free(start, 5);
+  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, 1);
+  fake_os_pass_time(200);
+  span_decay();
+  CHECK_EQ(dirty_free(), 5);
+  fake_os_pass_time(200);
+  span_decay();
+  CHECK_EQ(dirty_free(), 0);
+}
+
+TEST(the_clock_may_wrap_in_32_bits) {
+  start_space(UINT64_MAX);
+  CHECK(option_set(OPTION_decay_ms, 1000));
+  fake_os_set_time(UINT32_MAX - 100);
+  bool zero = false;
+  uint32_t start = span_alloc(5, 1, &zero);
+  span_free(start, 5);
+  fake_os_pass_time(300);
+  span_decay();
+  CHECK_EQ(dirty_free(), 5);
+  fake_os_pass_time(1000);
+  span_decay();
+  CHECK_EQ(dirty_free(), 0);
+}
+
+/* ---- recovery ---- */
+
+static uint32_t used_in_model(uint32_t unit) {
+  uint16_t owner = model.owner[unit];
+  return owner != 0 && model.spans[owner - 1].start == unit ? model.spans[owner - 1].units : 0;
+}
+
+TEST(recovery_frees_just_what_no_span_covers) {
+  start_space((uint64_t)1 << 40);
+  CHECK(os_map_at(region_address(atomic_seen(&region.units) + 5), os_page_size()) == OS_MAPPED);
+  for (unsigned i = 0; i < 100; i++) take(i, random_units(), 1);
+  for (unsigned i = 0; i < 100; i += 3) give(i);
+  check_all();
+  /* What threads that are gone had claimed and entered nowhere. */
+  bool zero = false;
+  for (int i = 0; i < 20; i++) {
+    uint32_t start = span_alloc(1 + unit_below(&seed, 40), 1, &zero);
+    REQUIRE(start != SPAN_NONE);
+    for (uint32_t n = 0; n < 40; n++) model.dirty[start + n] = model.dirty[start + n] || (!unit_is_free(start + n) && model.owner[start + n] == 0);
+  }
+  span_recover(used_in_model);
+  check_all();
+  for (unsigned i = 0; i < 100; i += 3) take(i, random_units(), 1);
+  check_all();
+}
+
+/* ---- threads ---- */
+
+static _Atomic uint8_t taken_by[MODEL_UNITS];
+
+static void *take_and_give(void *number) {
+  uint64_t state = unit_seed() + (uintptr_t)number;
+  uint8_t me = (uint8_t)(uintptr_t)number;
+  struct {
+    uint32_t start, units;
+  } mine[32] = {{0, 0}};
+  for (int i = 0; i < 20000; i++) {
+    unsigned n = unit_below(&state, 32);
+    if (mine[n].units != 0) {
+      for (uint32_t u = 0; u < mine[n].units; u++) CHECK_EQ(atomic_exchange(&taken_by[mine[n].start + u], 0), me);
+      span_free(mine[n].start, mine[n].units);
+      mine[n].units = 0;
+      continue;
+    }
+    bool zero = false;
+    uint32_t units = 1 + unit_below(&state, 24);
+    uint32_t start = span_alloc(units, 1, &zero);
+    if (start == SPAN_NONE) continue;
+    for (uint32_t u = 0; u < units; u++) {
+      CHECK_EQ(atomic_exchange(&taken_by[start + u], me), 0);
+      uint64_t *words = region_address(start + u);
+      if (zero) CHECK_EQ(words[0], 0);
+      words[0] = me;
+    }
+    mine[n].start = start;
+    mine[n].units = units;
+    if (i % 64 == 0) fake_os_pass_time(1);
+  }
+  for (unsigned n = 0; n < 32; n++) {
+    for (uint32_t u = 0; u < mine[n].units; u++) atomic_store(&taken_by[mine[n].start + u], 0);
+    if (mine[n].units != 0) span_free(mine[n].start, mine[n].units);
+  }
+  return NULL;
+}
+
+TEST(threads_never_share_a_unit) {
+  start_space(UINT64_MAX);
+  CHECK(option_set(OPTION_decay_ms, 4));
+  pthread_t threads[4];
+  for (uintptr_t i = 0; i < 4; i++) REQUIRE(pthread_create(&threads[i], NULL, take_and_give, (void *)(i + 1)) == 0);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  CHECK_EQ(span_census().free_units, units_mapped());
+  (void)span_purge(0);
+  CHECK_EQ(span_census().dirty_free_units, 0);
+}
