@@ -280,6 +280,13 @@ long os_read_file(const char *path, char *buffer, size_t size) {
   return length;
 }
 
+/* A fork is what a test says it is. */
+static _Atomic bool fake_forked;
+void os_fork_watch(void) {}
+bool os_forked(void) { return atomic_seen(&fake_forked); }
+void os_fork_note(void) { atomic_set(&fake_forked, true); }
+void os_fork_seen(void) { atomic_set(&fake_forked, false); }
+
 void os_abort(void) {
   if (fake.abort_place != NULL) longjmp(*fake.abort_place, 1);
   abort();
