@@ -37,7 +37,7 @@ check: # the C tests
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 
 # The tests that need no preloading again, with the library and the tests instrumented.
-SANITIZED := unit|api|sanitize
+SANITIZED := unit|sanitize
 check-asan check-tsan: check-%:
 	cmake --preset $*
 	cmake --build --preset $* -j $(JOBS)
