@@ -16,7 +16,8 @@
  * A child that does not end within --hang=60 seconds is a hang: it aborts with
  * its process id, or with --keep=1 waits for a debugger.  The parent is watched too.
  *
- * Arguments: --scene=all, --forks=10000 (load; 85, 13 and 2 % of them at 4, 16 and 64 threads), --stdio=2000, --handler=1000, --noise=3 (threads
+ * Arguments: --scene=all, --forks=10000 (load; 85, 13 and 2 % of them at 4, 16
+ * and 64 threads), --stdio=2000, --handler=1000, --noise=3 (threads
  * beside it), --spawn=1000, --threads=0 (4, 16, 64; or one number), --hang=60, --keep, --seed.
  */
 #include <errno.h>
@@ -35,7 +36,17 @@
 #include "harness.h"
 #include "letter.h"
 
-enum { SHELVES = 512, THREADS_MAX = 256, FORKERS = 8, CHILD_BLOCKS = 64, LINE_LENGTH = 600, TIMER_NS = 300000, LOADER_NICE = 10, HANDLER_STEPS = 200, STACK_SIZE = 64 * 1024 };
+enum {
+  SHELVES = 512,
+  THREADS_MAX = 256,
+  FORKERS = 8,
+  CHILD_BLOCKS = 64,
+  LINE_LENGTH = 600,
+  TIMER_NS = 300000,
+  LOADER_NICE = 10,
+  HANDLER_STEPS = 200,
+  STACK_SIZE = 64 * 1024,
+};
 
 static _Atomic(letter_t *) shelves[SHELVES];
 static atomic_bool stopping;
