@@ -9,14 +9,15 @@
  *   An allocator that takes its locks before fork takes stdio's hangs here
  * - handler: a timer's handler forks wherever it finds the program, mostly
  *   inside malloc; the child returns into the interrupted call, goes on
- *   allocating and ends.  With one thread, and on hakmem with several (glibc's
+ *   allocating, starts threads and ends.  With one thread, and on hakmem with several (glibc's
  *   fork would wait for the lock that the interrupted malloc holds)
  * - spawn: vfork, posix_spawn, and clone(CLONE_VM | CLONE_VFORK) whose child allocates
  *
  * A child that does not end within --hang=60 seconds is a hang: it aborts with
  * its process id, or with --keep=1 waits for a debugger.  The parent is watched too.
  *
- * Arguments: --scene=all, --forks=10000 (load; 85, 13 and 2 % of them at 4, 16 and 64 threads), --stdio=2000, --handler=2000, --noise=3 (threads
+ * Arguments: --scene=all, --forks=10000 (load; 85, 13 and 2 % of them at 4, 16
+ * and 64 threads), --stdio=2000, --handler=1000, --noise=3 (threads
  * beside it), --spawn=1000, --threads=0 (4, 16, 64; or one number), --hang=60, --keep, --seed.
  */
 #include <errno.h>
@@ -35,7 +36,17 @@
 #include "harness.h"
 #include "letter.h"
 
-enum { SHELVES = 512, THREADS_MAX = 256, FORKERS = 8, CHILD_BLOCKS = 64, LINE_LENGTH = 600, TIMER_NS = 300000, LOADER_NICE = 10, STACK_SIZE = 64 * 1024 };
+enum {
+  SHELVES = 512,
+  THREADS_MAX = 256,
+  FORKERS = 8,
+  CHILD_BLOCKS = 64,
+  LINE_LENGTH = 600,
+  TIMER_NS = 300000,
+  LOADER_NICE = 10,
+  HANDLER_STEPS = 200,
+  STACK_SIZE = 64 * 1024,
+};
 
 static _Atomic(letter_t *) shelves[SHELVES];
 static atomic_bool stopping;
@@ -293,13 +304,22 @@ static void handler_fork(int signal_number) {
   errno = error;
 }
 
+/* The new threads stand where those of the parent stood, on the same stacks. */
+static _Noreturn void handler_child_end(void) {
+  pthread_t threads[4];
+  may_fork = 0;
+  threads_start(threads, 4, child_thread, 1);
+  threads_join(threads, 4);
+  _exit(0);
+}
+
 static void *handler_run(void *argument) {
   rng_t rng = rng_make((uint64_t)(uintptr_t)argument);
   may_fork = 1;
   while (atomic_load(&forks_left) > 0 || forked_here) {
     load_step(&rng);
-    if (forked_here && ++forked_here > 200)
-      _exit(0);
+    if (forked_here && ++forked_here > HANDLER_STEPS)
+      handler_child_end();
   }
   may_fork = 0;
   return NULL;
@@ -307,6 +327,7 @@ static void *handler_run(void *argument) {
 
 static void *handler_noise(void *argument) {
   rng_t rng = rng_make((uint64_t)(uintptr_t)argument);
+  setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LOADER_NICE);
   while (atomic_load(&forks_left) > 0)
     load_step(&rng);
   return NULL;
@@ -400,10 +421,10 @@ int main(int argc, char **argv) {
   if (threads > THREADS_MAX)
     stress_fail("at most %d threads", THREADS_MAX);
   if (scene_chosen("handler"))
-    scene_handler(0, stress_option("handler", 2000));
+    scene_handler(0, stress_option("handler", 1000));
   unsigned noise = (unsigned)stress_option("noise", stress_on_hakmem() ? 3 : 0);
   if (scene_chosen("handler") && noise != 0)
-    scene_handler(noise < THREADS_MAX ? noise : THREADS_MAX, stress_option("handler", 2000));
+    scene_handler(noise < THREADS_MAX ? noise : THREADS_MAX, stress_option("handler", 1000));
   if (scene_chosen("spawn"))
     scene_run("spawn", load_run, threads != 0 ? threads : 4, spawn_forker_run, stress_option("spawn", 1000));
   if (scene_chosen("stdio"))

@@ -6,7 +6,7 @@
 # library that does not fit, so a run counts only if nothing is on standard error.
 set -u
 library=$1
-program=$2
+program=$(realpath "$2") || exit 1
 failures=0
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT

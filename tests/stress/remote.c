@@ -275,7 +275,8 @@ static void scene_sleepers(void) {
     owner_run(&owner); /* the main thread owns every block */
     done += owner.share;
     for (unsigned i = 0; i < CROWD; i++) {
-      sleepers[round][i] = (sleeper_t){.from = owner.count * i / CROWD, .to = owner.count * (i + 1) / CROWD, .freed = &freed, .leave = &leave};
+      size_t from = owner.count * i / CROWD, to = owner.count * (i + 1) / CROWD;
+      sleepers[round][i] = (sleeper_t){.from = from, .to = to, .freed = &freed, .leave = &leave};
       thread_start(&sleepers[round][i].handle, sleeper_run, &sleepers[round][i]);
     }
     pthread_barrier_wait(&freed);
