@@ -477,12 +477,22 @@ static void *take_and_give(void *number) {
   return NULL;
 }
 
+static _Atomic bool purger_stops;
+
+static void *purge_all_the_time(void *unused) {
+  while (!atomic_seen(&purger_stops)) (void)span_purge(0);
+  return unused;
+}
+
 TEST(threads_never_share_a_unit) {
   start_space(UINT64_MAX);
   CHECK(option_set(OPTION_decay_ms, 4));
-  pthread_t threads[4];
+  pthread_t threads[4], purger;
+  REQUIRE(pthread_create(&purger, NULL, purge_all_the_time, NULL) == 0);
   for (uintptr_t i = 0; i < 4; i++) REQUIRE(pthread_create(&threads[i], NULL, take_and_give, (void *)(i + 1)) == 0);
   for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  atomic_set(&purger_stops, true);
+  pthread_join(purger, NULL);
   CHECK_EQ(span_census().free_units, units_mapped());
   (void)span_purge(0);
   CHECK_EQ(span_census().dirty_free_units, 0);
