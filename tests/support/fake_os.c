@@ -158,6 +158,15 @@ bool os_commit(void *start, size_t bytes) {
   return done;
 }
 
+/* ThreadSanitizer has shadow for low and high addresses alone, and ends a process that maps others. */
+static bool fake_may_map(const void *start) {
+#if defined(HOT_ATOMIC)
+  return (uintptr_t)start < (uintptr_t)1 << 39 || (uintptr_t)start > (uintptr_t)0x7e8 << 36;
+#else
+  return start != NULL;
+#endif
+}
+
 os_map_t os_map_at(void *start, size_t bytes) {
   int saved = fake_enter();
   fake_check_range(start, bytes, "os_map_at");
@@ -165,6 +174,8 @@ os_map_t os_map_at(void *start, size_t bytes) {
   os_map_t result = OS_MAPPED;
   if (fake_fails(FAKE_MAP_AT)) {
     result = fake.map_at_failure;
+  } else if (!fake_may_map(start)) {
+    result = OS_TAKEN;
   } else {
     void *got = mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (got == MAP_FAILED) {

@@ -15,6 +15,7 @@
  * so that each run boots by itself and nothing repairs the heap after fork. */
 #include "oom.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -85,9 +86,8 @@ static int run_apart(const scenario_t *scenario, const pattern_t *pattern, uint6
   int status = 0;
   if (child < 0 || waitpid(child, &status, 0) != child) return RUN_FAILED;
   if (WIFEXITED(status) && WEXITSTATUS(status) != RUN_FAILED) return WEXITSTATUS(status);
-  printf("FAIL %s on %s: ", scenario->name, machine->name);
-  printf(WIFSIGNALED(status) ? "signal %d" : "checks", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
-  printf("; again: -m %s -p %s -k %llu %s\n", machine->name, pattern->name, (unsigned long long)k, scenario->name);
+  printf("\nFAIL, %s; again: -m %s -p %s -k %llu %s\n", WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "see above", machine->name,
+         pattern->name, (unsigned long long)k, scenario->name);
   return RUN_FAILED;
 }
 

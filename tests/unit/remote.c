@@ -109,6 +109,25 @@ TEST(a_queued_slab_outlives_its_last_block) {
   CHECK_EQ(atomic_seen(&owner.slab_count[2]), 1);
 }
 
+/* The owner may take a freer's bit before the freer announces it: then the slab
+ * is wholly free and still queued. */
+TEST(a_wholly_free_slab_stays_while_it_is_queued) {
+  start_remote();
+  void *first[4096], *second[4096];
+  uint32_t count = take_slab(2, first);
+  REQUIRE(count > 0 && take_slab(2, second) == count);
+  slab_give(&owner, second, 1);
+  slab_t *slab = slab_holding(first[0]);
+  remote_free(slab, first[0]);
+  atomic_store(region_bits(region.remote_bits, slab_unit(slab), 0), 0);
+  slab_give(&owner, first, count);
+  slab_release_empty(&owner);
+  CHECK_EQ(atomic_seen(&slab->kind), SLAB_BLOCKS);
+  remote_collect(&owner);
+  slab_release_empty(&owner);
+  CHECK_EQ(atomic_seen(&slab->kind), SLAB_FREE);
+}
+
 TEST(a_collection_that_empties_many_slabs_gives_them_back) {
   start_remote();
   static void *blocks[20][4096];
