@@ -250,7 +250,7 @@ void *block_realloc(void *block, size_t size) {
   if (size > PTRDIFF_MAX) return out_of_memory();
   if (resize_in_place(&info, size)) return block;
   void *moved = block_alloc(size);
-  if (moved == NULL) return NULL;
+  if (moved == NULL) return size <= info.size ? block : NULL; /* shrinking cannot fail */
   memcpy(moved, block, size < info.size ? size : info.size);
   block_free(block, 0, "realloc");
   return moved;

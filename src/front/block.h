@@ -72,11 +72,11 @@ HAK_INLINE void *block_alloc(size_t size) {
 
 /* `size`: what the caller believes, 0 if it does not say; a block that is smaller ends the process. */
 HAK_INLINE void block_free(void *block, size_t size, const char *function) {
-  uintptr_t offset = region.minus_base + (uintptr_t)block;
+  uintptr_t offset = hot_load(&region.minus_base) + (uintptr_t)block;
   /* Rotated, a misaligned pointer lies beyond any limit, as a foreign one does. */
   uintptr_t place = HAK_CHECKS ? bits_rotr(offset, HAK_GRANULE_SHIFT) : offset >> HAK_UNIT_SHIFT;
   if (HAK_UNLIKELY(place >= hot_load(&region.limit))) goto miss;
-  uint64_t *live = region.live;
+  uint64_t *live = hot_load(&region.live);
   size_t unit = HAK_CHECKS ? place >> HAK_UNIT_GRANULES_SHIFT : place;
   if (HAK_UNLIKELY(hot_load(region_owner(live, unit)) != thread_self())) goto miss;
   HAK_FORGET(unit);

@@ -37,7 +37,7 @@ bool boot(void) { return HAK_LIKELY(atomic_take(&state) == BOOT_DONE) || boot_fi
 
 void boot_finish(void) {
   boot_options();
-  if (!boot()) return; /* tried again by the first allocation */
   if (option_get(OPTION_stats) != 0) thread_count_all();
   thread_watch_exits();
+  if (!boot()) return; /* without memory; tried again by the first allocation */
 }

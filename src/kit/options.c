@@ -175,8 +175,8 @@ static void options_read_line(const char *line, size_t length) {
 static void options_read_file(const char *path) {
   char text[8192];
   long length = os_read_file(path, text, sizeof text);
-  if (length < 0) {
-    option_complain("cannot read HAKMEM_CONF", path, text_length(path), NULL);
+  if (length < 0 || (size_t)length + 1 == sizeof text) {
+    option_complain(length < 0 ? "cannot read HAKMEM_CONF" : "too long a HAKMEM_CONF", path, text_length(path), NULL);
     return;
   }
   for (const char *line = text; *line != '\0';) {

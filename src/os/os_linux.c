@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -61,8 +62,10 @@ uint64_t os_address_limit(void) {
 bool os_is_secure(void) { return getauxval(AT_SECURE) != 0; }
 
 uint64_t os_random_seed(void) {
-  const uint64_t *random = (const uint64_t *)getauxval(AT_RANDOM);
-  return random != NULL ? random[0] ^ (random[1] << 1) : (uint64_t)(uintptr_t)&os_counts ^ os_now_ms();
+  const void *random = (const void *)getauxval(AT_RANDOM); /* 16 bytes, anywhere */
+  uint64_t seed = (uint64_t)(uintptr_t)&os_counts ^ os_now_ms();
+  if (random != NULL) memcpy(&seed, random, sizeof seed);
+  return seed;
 }
 
 uint64_t os_now_ms(void) {

@@ -34,14 +34,16 @@ static struct {
   uintptr_t start, end;              /* all of it */
   _Atomic bool reserved;             /* addresses are held as PROT_NONE */
   _Atomic bool releasing;            /* region_release_reserve is under way */
+  uint32_t kept;                     /* bit z: the kernel would not release what follows zone z; ZONE_COUNT: the blocks */
   uintptr_t undo_start, undo_end;    /* mapped without a reserve, and not yet entered */
 } layout;
 static lock_t grow_lock;
 
-/* Makes [start, end) usable, which is reserved or nobody's. */
-static os_map_t region_back(uintptr_t start, uintptr_t end) {
+/* Makes [start, end) usable, which is reserved or nobody's; `range` is the zone, or ZONE_COUNT for blocks. */
+static os_map_t region_back(unsigned range, uintptr_t start, uintptr_t end) {
   if (start >= end) return OS_MAPPED;
-  if (atomic_seen(&layout.reserved)) return os_commit((void *)start, end - start) ? OS_MAPPED : OS_NOMEM;
+  bool reserved = atomic_seen(&layout.reserved) || (layout.kept >> range & 1) != 0;
+  if (reserved) return os_commit((void *)start, end - start) ? OS_MAPPED : OS_NOMEM;
   os_map_t result = os_map_at((void *)start, end - start);
   if (result == OS_MAPPED) {
     layout.undo_start = start;
@@ -65,7 +67,7 @@ static bool zones_extend(uint32_t superslabs) {
   for (unsigned z = 0; z < ZONE_COUNT; z++) {
     uintptr_t end = bits_round_up(layout.zone[z] + superslabs * zone_bytes[z], page);
     uintptr_t from = atomic_seen(&layout.zone_end[z]);
-    if (region_back(from, end) != OS_MAPPED) return false;
+    if (region_back(z, from, end) != OS_MAPPED) return false;
     if (end > from) atomic_set(&layout.zone_end[z], end);
     region_backed();
   }
@@ -104,7 +106,7 @@ static os_map_t units_map(uint32_t start, uint32_t n) {
   uint32_t end = start + n;
   uint32_t superslabs = (end + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB;
   if (!zones_cover(superslabs)) return OS_NOMEM;
-  os_map_t result = region_back((uintptr_t)region_address(start), (uintptr_t)region_address(end));
+  os_map_t result = region_back(ZONE_COUNT, (uintptr_t)region_address(start), (uintptr_t)region_address(end));
   if (result == OS_MAPPED) {
     atomic_publish(&region.units, end);
     region_backed();
@@ -135,7 +137,7 @@ static uint32_t grow_step(uint32_t frontier) {
 /* Steps over a foreign mapping at the frontier, further each time. */
 static bool frontier_skip(uint32_t frontier, uint32_t units) {
   uint32_t next = frontier + units;
-  if (next > layout.capacity * HAK_UNITS_PER_SUPERSLAB || next < frontier) return false;
+  if (next >= layout.capacity * HAK_UNITS_PER_SUPERSLAB || next < frontier) return false;
   if (!zones_cover(next / HAK_UNITS_PER_SUPERSLAB + 1)) return false;
   atomic_publish(&region.units, next);
   return true;
@@ -180,8 +182,8 @@ static uint64_t layout_plan(uintptr_t start, uint32_t capacity) {
   layout.start = start;
   layout.end = at + ((uintptr_t)capacity << HAK_SUPERSLAB_SHIFT);
   region.base = at;
-  region.minus_base = 0 - at;
-  region.live = (uint64_t *)live;
+  hot_poke(&region.minus_base, 0 - at);
+  hot_poke(&region.live, (uint64_t *)live);
   region.live_bias = live - ((at >> 10) << 3);
   region.slabs = (char *)layout.zone[ZONE_SLABS];
   region.free_bits = (char *)layout.zone[ZONE_FREE_BITS];
@@ -228,6 +230,7 @@ static bool place_unreserved(void) {
 }
 
 bool region_init(uint64_t reserve_bytes) {
+  if (atomic_seen(&layout.reserved)) return grow_locked(2 * HAK_UNITS_PER_SUPERSLAB); /* there was no memory for it before */
   uint64_t bytes = reserve_bytes;
   if (bytes == 0) {
     bytes = os_physical_memory() * 4;
@@ -239,20 +242,19 @@ bool region_init(uint64_t reserve_bytes) {
   return grow_locked(2 * HAK_UNITS_PER_SUPERSLAB);
 }
 
-static void release_range(uintptr_t start, uintptr_t end) {
+static void release_range(unsigned range, uintptr_t start, uintptr_t end) {
   start = bits_round_up(start, os_page_size());
-  if (start < end) (void)os_unmap((void *)start, end - start);
+  if (start < end && !os_unmap((void *)start, end - start)) layout.kept |= (uint32_t)1 << range;
 }
 
 static void release_all(void) {
   atomic_set(&layout.releasing, true);
-  uintptr_t from = layout.start;
+  if (layout.start < layout.zone[0]) (void)os_unmap((void *)layout.start, layout.zone[0] - layout.start);
   for (unsigned z = 0; z < ZONE_COUNT; z++) {
-    release_range(from, layout.zone[z]);
-    from = atomic_seen(&layout.zone_end[z]);
+    uintptr_t next = z + 1 < ZONE_COUNT ? layout.zone[z + 1] : region.base;
+    release_range(z, atomic_seen(&layout.zone_end[z]), next);
   }
-  release_range(from, region.base);
-  release_range((uintptr_t)region_address(atomic_seen(&region.units)), layout.end);
+  release_range(ZONE_COUNT, (uintptr_t)region_address(atomic_seen(&region.units)), layout.end);
   atomic_set(&layout.reserved, false);
   atomic_set(&layout.releasing, false);
 }

@@ -88,7 +88,7 @@ HAK_INLINE bool region_clear_live(const void *p) {
   return (__atomic_fetch_and(region_live_word(p), ~region_live_bit(p), __ATOMIC_RELAXED) & region_live_bit(p)) != 0;
 }
 
-/* Chooses the place and maps the first superslab. Called once, by one thread. */
+/* Chooses the place and maps the first superslab. By one thread; again after false. */
 HAK_CHECKED bool region_init(uint64_t reserve_bytes);
 /* Makes `units` contiguous units more usable, counting free ones at the end of
  * what is mapped. False: out of memory or addresses. */
