@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run test soak setup-tests check check-sanitizers check-cli clean
+.PHONY: help lib run test soak setup-tests check check-asan check-tsan check-cli clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -21,7 +21,7 @@ run: ## set everything up, then show the demo; CMD="..." compares that command i
 	$(VENV)/bin/hakmem $(if $(CMD),run --compare -- $(CMD),demo)
 
 test: setup-tests ## set everything up, build, and run every test
-	@$(MAKE) --no-print-directory --keep-going check check-sanitizers check-cli
+	@$(MAKE) --no-print-directory --keep-going check check-asan check-tsan check-cli
 
 soak: setup-tests ## the long tests: hours
 	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON
@@ -38,12 +38,10 @@ check: # the C tests
 
 # The tests that need no preloading again, with the library and the tests instrumented.
 SANITIZED := unit|api|sanitize
-check-sanitizers:
-	set -e; for preset in asan tsan; do \
-	  cmake --preset $$preset; \
-	  cmake --build --preset $$preset -j $(JOBS); \
-	  ctest --preset $$preset --no-tests=error -L '$(SANITIZED)' -j $(JOBS); \
-	done
+check-asan check-tsan: check-%:
+	cmake --preset $*
+	cmake --build --preset $* -j $(JOBS)
+	ctest --preset $* --no-tests=error -L '$(SANITIZED)' -j $(JOBS)
 
 check-cli: $(VENV)/.installed # the tests of the command line
 	$(VENV)/bin/python -m pytest -q cli/tests

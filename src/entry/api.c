@@ -139,10 +139,12 @@ void hak_free_batch(void **blocks, size_t count) {
 
 size_t hak_collect(bool force) {
   if (region.base == 0) return 0;
+  thread_enter();
   if (thread_own_heap != NULL) heap_trim(thread_own_heap);
   heap_trim_others();
-  int64_t decay = option_get(OPTION_decay_ms);
-  return span_purge(force || decay < 0 ? 0 : (uint64_t)decay);
+  size_t purged = force ? span_purge() : span_decay();
+  thread_leave();
+  return purged;
 }
 
 bool hak_option_get(const char *name, int64_t *value) {

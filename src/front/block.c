@@ -8,6 +8,7 @@
 #include "os/os.h"
 #include "slab/large.h"
 #include "slab/remote.h"
+#include "space/span.h"
 
 static void *out_of_memory(void) {
   errno = ENOMEM;
@@ -17,7 +18,7 @@ static void *out_of_memory(void) {
 /* --- allocation -------------------------------------------------------------------------- */
 
 static size_t bin_index(size_t size) {
-  return size <= HAK_TABLE_MAX ? (size + HAK_GRANULE - 1) >> HAK_GRANULE_SHIFT : block_mid_index(size);
+  return size <= HAK_TABLE_MAX ? block_small_index(size) : block_mid_index(size);
 }
 
 static void heap_count_alloc(heap_t *heap, size_t size) {
@@ -36,30 +37,46 @@ static void *alloc_small(heap_t *heap, size_t index) {
   return block;
 }
 
-/* `zero` may be NULL; else it tells whether the block is known to be zero. */
-static void *alloc_large(size_t size, size_t align, bool *zero) {
-  bool ignored;
-  if (size > PTRDIFF_MAX || !boot()) return out_of_memory();
-  void *block = large_alloc(size, align, zero != NULL ? zero : &ignored);
-  if (block != NULL) return block;
-  /* What this thread and threads that are gone have cached may make the room. */
+/* What is cached anywhere may make the room. */
+static void trim_all(void) {
   if (thread_own_heap != NULL) heap_trim(thread_own_heap);
   heap_trim_others();
-  block = large_alloc(size, align, zero != NULL ? zero : &ignored);
+}
+
+/* *zero tells whether the block is known to be zero. */
+static void *alloc_large(size_t size, size_t align, bool *zero) {
+  void *block = NULL;
+  if (size > PTRDIFF_MAX || !boot()) return out_of_memory();
+  thread_enter();
+  block = large_alloc(size, align, zero);
+  if (HAK_UNLIKELY(block == NULL)) {
+    trim_all();
+    block = large_alloc(size, align, zero);
+  }
+  (void)span_decay();
+  thread_leave();
   return block != NULL ? block : out_of_memory();
 }
 
-HAK_NOINLINE void *alloc_miss(size_t size) {
-  if (size > HAK_SMALL_MAX) return alloc_large(size, 1, NULL);
+static void *alloc_refill(size_t size) {
   heap_t *heap = thread_attach();
-  if (heap == NULL) return out_of_memory();
+  if (heap == NULL) return NULL;
   heap_count_alloc(heap, size);
   void *block = alloc_small(heap, bin_index(size));
   if (HAK_UNLIKELY(block == NULL)) {
-    heap_trim(heap);
-    heap_trim_others();
+    trim_all();
     block = alloc_small(heap, bin_index(size));
   }
+  return block;
+}
+
+HAK_NOINLINE void *alloc_miss(size_t size) {
+  bool zero;
+  if (size > HAK_SMALL_MAX) return alloc_large(size, 1, &zero);
+  thread_enter();
+  void *block = alloc_refill(size);
+  (void)span_decay();
+  thread_leave();
   return block != NULL ? block : out_of_memory();
 }
 
@@ -82,7 +99,8 @@ void *block_alloc_aligned(size_t align, size_t size) {
     unsigned c = class_of_aligned(size < align ? align : size, align);
     if (c != CLASS_NONE) return block_alloc(class_info[c].size);
   }
-  return alloc_large(size > HAK_SMALL_MAX ? size : HAK_SMALL_MAX + 1, align, NULL);
+  bool zero;
+  return alloc_large(size > HAK_SMALL_MAX ? size : HAK_SMALL_MAX + 1, align, &zero);
 }
 
 size_t block_alloc_batch(size_t size, size_t count, void **blocks) {
@@ -128,13 +146,13 @@ static block_info_t block_inspect(const void *p) {
   bool misaligned = ((uintptr_t)p & (HAK_GRANULE - 1)) != 0;
   slab_t *slab = slab_head((uint32_t)unit);
   uint8_t kind = atomic_take(&slab->kind);
-  bool in_span = (kind == SLAB_BLOCKS || kind == SLAB_LARGE) && unit - slab_unit(slab) < slab->units;
+  bool in_span = (kind == SLAB_BLOCKS || kind == SLAB_LARGE) && unit - slab_unit(slab) < atomic_seen(&slab->units);
   if (!in_span) {
     info.state = misaligned ? BLOCK_MISALIGNED : BLOCK_FREED;
     return info;
   }
   info.slab = slab;
-  info.size = kind == SLAB_LARGE ? slab->bytes : slab_class(slab)->size;
+  info.size = kind == SLAB_LARGE ? atomic_seen(&slab->bytes) : slab_class(slab)->size;
   info.state = misaligned ? BLOCK_MISALIGNED : block_place(slab, p);
   return info;
 }
@@ -165,8 +183,7 @@ static void free_large(const block_info_t *info, void *block, const char *functi
   large_free(info->slab);
 }
 
-HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
-  if (block == NULL) return;
+static void free_inspected(void *block, size_t size, const char *function) {
   block_info_t info = block_inspect(block);
   if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) free_fault(&info, block, function);
   if (HAK_UNLIKELY(size > info.size)) {
@@ -177,9 +194,20 @@ HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
   else remote_free(info.slab, block);
 }
 
+HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
+  if (block == NULL) return;
+  thread_enter();
+  free_inspected(block, size, function);
+  (void)span_decay();
+  thread_leave();
+}
+
 HAK_NOINLINE void free_overflow(bin_t *bin) {
+  thread_enter();
   heap_t *heap = thread_attach(); /* the bin's heap, if need be by heap_find_own */
   if (heap != NULL) heap_flush(heap, bin);
+  (void)span_decay();
+  thread_leave();
 }
 
 /* --- size and realloc -------------------------------------------------------------------- */
@@ -202,7 +230,10 @@ size_t block_good_size(size_t size, size_t align) {
 static bool resize_in_place(const block_info_t *info, size_t size) {
   if (atomic_seen(&info->slab->kind) == SLAB_LARGE) {
     bool zero;
-    return size > HAK_SMALL_MAX && large_resize(info->slab, size, &zero);
+    thread_enter();
+    bool resized = size > HAK_SMALL_MAX && large_resize(info->slab, size, &zero);
+    thread_leave();
+    return resized;
   }
   return size <= HAK_SMALL_MAX && block_good_size(size, 1) == info->size;
 }

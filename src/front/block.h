@@ -41,11 +41,9 @@ HAK_CHECKED size_t block_usable_size(const void *block);
 HAK_CHECKED size_t block_good_size(size_t size, size_t align);
 HAK_CHECKED size_t block_alloc_batch(size_t size, size_t count, void **blocks);
 
-/* The entry of heap->bin_at for a size above HAK_TABLE_MAX. */
-HAK_INLINE size_t block_mid_index(size_t size) {
-  unsigned shift = bits_highest64(size - 1) - 3;
-  return HEAP_TABLE_SMALL + (size_t)(shift - 7) * 8 + ((size - 1) >> shift) - 8;
-}
+/* The entry of heap->bin_at for a size up to HAK_TABLE_MAX, and for one above. */
+HAK_INLINE size_t block_small_index(size_t size) { return (size + HAK_GRANULE - 1) >> HAK_GRANULE_SHIFT; }
+HAK_INLINE size_t block_mid_index(size_t size) { return HEAP_TABLE_SMALL + (size + HEAP_TABLE_STEP - 1) / HEAP_TABLE_STEP; }
 
 HAK_INLINE void *bin_pop(heap_t *heap, size_t index) {
   bin_t *bin = (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]);
@@ -61,14 +59,13 @@ HAK_INLINE void *bin_pop(heap_t *heap, size_t index) {
 }
 
 HAK_INLINE void *block_alloc(size_t size) {
-  size_t index;
+  void *block;
   if (HAK_LIKELY(size <= HAK_TABLE_MAX)) {
-    index = (size + HAK_GRANULE - 1) >> HAK_GRANULE_SHIFT;
+    block = bin_pop(thread_heap, block_small_index(size));
   } else {
     if (HAK_UNLIKELY(size > HAK_SMALL_MAX)) return alloc_miss(size);
-    index = block_mid_index(size);
+    block = bin_pop(thread_heap, block_mid_index(size));
   }
-  void *block = bin_pop(thread_heap, index);
   if (HAK_UNLIKELY(block == NULL)) return alloc_miss(size);
   return block;
 }
@@ -94,6 +91,7 @@ HAK_INLINE void block_free(void *block, size_t size, const char *function) {
   }
   intptr_t top = hot_load(&bin->top);
   hot_store(&bin_entries(bin)[top], block);
+  atomic_signal_fence(memory_order_release); /* a fork's child must not find a top without its entry */
   top++;
   hot_store(&bin->top, top);
   if (HAK_UNLIKELY(top == 0)) free_overflow(bin);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "front/thread.h"
 #include "kit/options.h"
 #include "os/os.h"
@@ -10,6 +11,7 @@
 typedef enum boot_state { BOOT_NONE, BOOT_UNDER_WAY, BOOT_DONE } boot_state_t;
 static _Atomic uint32_t state;
 static _Atomic bool options_read;
+static _Atomic uintptr_t booting; /* the thread that does it */
 
 static void boot_options(void) {
   if (environ == NULL || atomic_exchange(&options_read, true)) return;
@@ -19,11 +21,14 @@ static void boot_options(void) {
 static bool boot_first(void) {
   uint32_t none = BOOT_NONE;
   if (atomic_compare_exchange_strong(&state, &none, (uint32_t)BOOT_UNDER_WAY)) {
+    atomic_set(&booting, thread_self());
     boot_options();
+    os_fork_watch();
     bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);
     atomic_publish(&state, (uint32_t)(done ? BOOT_DONE : BOOT_NONE));
     return done;
   }
+  if (atomic_seen(&booting) == thread_self()) return false; /* a preloaded mmap or open that allocates */
   while (atomic_take(&state) == BOOT_UNDER_WAY) os_yield();
   return atomic_take(&state) == BOOT_DONE;
 }

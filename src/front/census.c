@@ -15,9 +15,12 @@ static uint64_t class_rounding(unsigned c) {
 
 static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const slab_t *slab) {
   unsigned c = atomic_seen(&slab->size_class);
+  if (c >= CLASS_COUNT) return; /* became another span meanwhile */
   uint64_t size = class_info[c].size;
   uint64_t free = atomic_seen(&slab->free);
   uint64_t waiting = remote_waiting(slab);
+  if (free > class_info[c].blocks) free = class_info[c].blocks;
+  if (waiting > class_info[c].blocks - free) waiting = class_info[c].blocks - free;
   stats->slabs++;
   stats->remote += waiting * size;
   stats->remote_frees += waiting;
@@ -31,11 +34,11 @@ static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const s
 static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uint32_t unit) {
   slab_t *slab = slab_of(unit);
   uint8_t kind = atomic_take(&slab->kind);
-  uint32_t units = slab->units;
+  uint32_t units = atomic_seen(&slab->units);
   if (kind == SLAB_BLOCKS) {
     census_slab(stats, of_class, slab);
   } else if (kind == SLAB_LARGE) {
-    uint64_t bytes = slab->bytes;
+    uint64_t bytes = atomic_seen(&slab->bytes);
     stats->spans++;
     stats->live += bytes;
     stats->requested += bytes - os_page_size() / 2;

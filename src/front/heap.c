@@ -3,6 +3,7 @@
 #include "base/thread.h"
 #include "kit/meta.h"
 #include "kit/options.h"
+#include "os/os.h"
 #include "slab/remote.h"
 #include "space/span.h"
 
@@ -48,10 +49,8 @@ size_t heap_bytes(void) { return bins_place(NULL) * 8; }
 static void table_fill(heap_t *heap) {
   heap->bin_at[0] = heap->bin_at_class[0];
   for (size_t i = 1; i < HEAP_TABLE_SMALL; i++) heap->bin_at[i] = heap->bin_at_class[class_of(i * HAK_GRANULE)];
-  for (size_t i = 0; i < HEAP_TABLE_MID; i++) {
-    size_t eighth = (HAK_TABLE_MAX << (i / 8)) / 8;
-    size_t last = eighth * (9 + i % 8); /* the largest size of this entry */
-    heap->bin_at[HEAP_TABLE_SMALL + i] = heap->bin_at_class[class_of(last)];
+  for (size_t i = 1; i < HEAP_TABLE_MID; i++) {
+    heap->bin_at[HEAP_TABLE_SMALL + i] = heap->bin_at_class[class_of(i * HEAP_TABLE_STEP)];
   }
 }
 
@@ -63,6 +62,15 @@ static heap_t *heap_create(void) {
   table_fill(heap);
   owner_init(&heap->owner);
   return heap;
+}
+
+/* Waits only where the thread is inside nothing else, so that a child's repair may run there. */
+static void heap_lock(heap_t *heap) {
+  for (unsigned tries = 0; HAK_UNLIKELY(!lock_try(&heap->owner.lock)); tries++) {
+    if (os_forked()) heap_after_fork(heap);
+    else if (tries < 64) os_yield();
+    else os_sleep_us(100);
+  }
 }
 
 /* --- attach and detach ------------------------------------------------------------------- */
@@ -105,7 +113,7 @@ heap_t *heap_attach(void) {
   bool is_new = heap == NULL;
   if (is_new) heap = heap_create();
   if (heap == NULL) return NULL;
-  lock_acquire(&heap->owner.lock);
+  heap_lock(heap);
   owner_set_thread(&heap->owner, thread_self());
   lock_release(&heap->owner.lock);
   if (is_new) heap_enlist(heap);
@@ -131,7 +139,7 @@ static void bin_flush(heap_t *heap, bin_t *bin, intptr_t count) {
 
 void heap_flush(heap_t *heap, bin_t *bin) {
   intptr_t count = (bin->capacity + 1) / 2;
-  lock_acquire(&heap->owner.lock);
+  heap_lock(heap);
   bin_flush(heap, bin, count);
   lock_release(&heap->owner.lock);
 }
@@ -146,7 +154,7 @@ static void bins_empty(heap_t *heap) {
 }
 
 void heap_trim(heap_t *heap) {
-  lock_acquire(&heap->owner.lock);
+  heap_lock(heap);
   bins_empty(heap);
   remote_collect(&heap->owner);
   slab_release_empty(&heap->owner);
@@ -154,12 +162,12 @@ void heap_trim(heap_t *heap) {
 }
 
 void heap_detach(heap_t *heap) {
-  lock_acquire(&heap->owner.lock);
+  heap_lock(heap);
   bins_empty(heap);
   owner_set_thread(&heap->owner, 0);
   remote_collect(&heap->owner);
   slab_release_empty(&heap->owner);
-  lock_release(&heap->owner.lock);
+  owner_unlock(&heap->owner);
   atomic_publish(&heap->state, (uint32_t)HEAP_ORPHAN);
 }
 
@@ -168,7 +176,7 @@ void heap_trim_others(void) {
     if (!lock_try(&heap->owner.lock)) continue;
     remote_collect(&heap->owner);
     slab_release_empty(&heap->owner);
-    lock_release(&heap->owner.lock);
+    owner_unlock(&heap->owner);
   }
 }
 
@@ -177,7 +185,7 @@ void heap_trim_others(void) {
 void *heap_refill(heap_t *heap, bin_t *bin) {
   void **entries = bin_entries(bin) - bin->capacity;
   uint32_t count = bin->batch;
-  lock_acquire(&heap->owner.lock);
+  heap_lock(heap);
   uint32_t taken = slab_take(&heap->owner, bin->size_class, bin, entries, count);
   lock_release(&heap->owner.lock);
   if (taken == 0) return NULL;
@@ -201,7 +209,7 @@ void *heap_refill(heap_t *heap, bin_t *bin) {
 static uint32_t span_used(uint32_t unit) {
   slab_t *slab = slab_of(unit);
   uint8_t kind = atomic_seen(&slab->kind);
-  return kind == SLAB_BLOCKS || kind == SLAB_LARGE ? slab->units : 0;
+  return kind == SLAB_BLOCKS || kind == SLAB_LARGE ? atomic_seen(&slab->units) : 0;
 }
 
 /* Lists, locks and pending stacks of other threads' heaps may be half-changed;
@@ -222,11 +230,10 @@ static void heap_bury(heap_t *heap) {
 }
 
 void heap_after_fork(heap_t *mine) {
-  region_after_fork();
+  if (!os_forked()) return;
+  os_fork_seen();
   if (region.base == 0) return;
-  /* A handler that forked inside our own slow path: what we hold must stay as it is. */
-  bool inside = mine != NULL && atomic_seen(&mine->owner.lock.holder) == thread_self();
-  if (inside) return;
+  region_after_fork();
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) heap_reset(heap);
   if (mine != NULL) atomic_set(&mine->owner.thread, thread_self());
   span_recover(span_used);

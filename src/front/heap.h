@@ -33,9 +33,9 @@ typedef struct bin {
 } bin_t;
 
 #define HEAP_TABLE_SMALL (HAK_TABLE_MAX / HAK_GRANULE + 1)
-/* Above, eight entries for each doubling. */
-#define HEAP_TABLE_MID (8 * 5)
-_Static_assert(HAK_SMALL_MAX >> 5 == HAK_TABLE_MAX, "five doublings from the table's end to the last class");
+/* Above, classes lie at multiples of 256 bytes. */
+#define HEAP_TABLE_STEP 256
+#define HEAP_TABLE_MID (HAK_SMALL_MAX / HEAP_TABLE_STEP + 1)
 
 typedef enum heap_state { HEAP_ATTACHED, HEAP_ORPHAN } heap_state_t;
 
@@ -43,7 +43,7 @@ typedef struct heap {
   /* The bin of a heap without bins: `top` leads to the NULL behind it. */
   bin_t none;
   void *none_entry;
-  /* Offset of the bin, in 8-byte words from the heap: by size in granules, then by eighths of a doubling. */
+  /* Offset of the bin, in 8-byte words from the heap: by size in granules, and by size in steps. */
   uint16_t bin_at[HEAP_TABLE_SMALL + HEAP_TABLE_MID];
   uint16_t bin_at_class[CLASS_COUNT];
   struct heap *_Atomic next; /* in the list of all heaps; never removed */
@@ -77,8 +77,9 @@ void heap_trim_others(void);
 HAK_CHECKED void *heap_refill(heap_t *heap, bin_t *bin);
 /* Gives half of a full bin of the heap back. */
 void heap_flush(heap_t *heap, bin_t *bin);
-/* In a fork's child: repairs all, orphans the heaps of threads that are gone.
- * `mine` is the calling thread's heap, or NULL. */
+/* In a fork's child, once, while its one thread is inside nothing of ours: repairs
+ * all, orphans the heaps of threads that are gone. `mine` is the calling thread's
+ * heap, or NULL.  Does nothing elsewhere. */
 void heap_after_fork(heap_t *mine);
 
 uint64_t heap_count(bool orphans_only);

@@ -3,6 +3,7 @@
 #define FRONT_THREAD_H
 
 #include "front/heap.h"
+#include "os/os.h"
 
 /* The heap that the fast path of malloc pops from: heap_none before the first
  * miss, after the thread's end, and while every allocation is to be counted. */
@@ -10,11 +11,30 @@ extern __thread heap_t *thread_heap __attribute__((tls_model("initial-exec")));
 /* The thread's heap in any case, NULL before the first miss and after the thread's end. */
 extern __thread heap_t *thread_own_heap __attribute__((tls_model("initial-exec")));
 
+/* Every slow path runs between these two.  They are where a fork's child is
+ * repaired: a signal handler may fork while the thread is inside, and the child
+ * then first ends what was begun. */
+extern __thread uint32_t thread_inside __attribute__((tls_model("initial-exec")));
+
+HAK_INLINE void thread_enter(void) {
+  if (thread_inside == 0 && HAK_UNLIKELY(os_forked())) heap_after_fork(thread_own_heap);
+  thread_inside++;
+  atomic_signal_fence(memory_order_seq_cst);
+}
+HAK_INLINE void thread_leave(void) {
+  atomic_signal_fence(memory_order_seq_cst);
+  if (--thread_inside == 0 && HAK_UNLIKELY(os_forked())) heap_after_fork(thread_own_heap);
+}
+/* From the fork handler. */
+void thread_after_fork(void);
+
 /* The thread's heap, attached if need be; NULL when out of memory. */
 HAK_CHECKED heap_t *thread_attach(void);
 /* Counts every allocation of heaps attached from now on: malloc then always misses. */
 void thread_count_all(void);
 /* Makes threads give their heaps back when they end. Once, at start. */
 void thread_watch_exits(void);
+/* At the library's end, whose code the threads that end later may not find any more. */
+void thread_unwatch_exits(void);
 
 #endif

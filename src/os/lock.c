@@ -8,8 +8,12 @@ bool lock_try(lock_t *lock) {
                                                  memory_order_relaxed);
 }
 
+bool lock_is_mine(const lock_t *lock) { return atomic_seen(&lock->holder) == thread_self(); }
+
 static void lock_wait(lock_t *lock) {
   for (unsigned tries = 0; !lock_try(lock); tries++) {
+    /* The holder was left behind in the parent. */
+    if (os_forked()) lock_abandon(lock);
     if (tries < 64) os_yield();
     else os_sleep_us(100);
   }
@@ -22,5 +26,5 @@ void lock_acquire(lock_t *lock) {
 void lock_release(lock_t *lock) { atomic_publish(&lock->holder, (uintptr_t)0); }
 
 void lock_abandon(lock_t *lock) {
-  if (atomic_seen(&lock->holder) != thread_self()) lock_release(lock);
+  if (!lock_is_mine(lock)) lock_release(lock);
 }

@@ -15,6 +15,8 @@ typedef struct lock {
 HAK_CHECKED bool lock_try(lock_t *lock);
 void lock_acquire(lock_t *lock);
 void lock_release(lock_t *lock);
+/* Whether the calling thread holds it. */
+bool lock_is_mine(const lock_t *lock);
 /* In a fork's child: releases the lock unless the calling thread itself holds it. */
 void lock_abandon(lock_t *lock);
 

@@ -44,11 +44,22 @@ HAK_CHECKED os_map_t os_map_at(void *start, size_t bytes);
 HAK_CHECKED void *os_map(size_t bytes);
 /* False only when the kernel is out of mappings to split. */
 bool os_unmap(void *start, size_t bytes);
-/* Gives the pages back; they read as zero afterwards. False: they keep their content. */
+/* Gives the pages back; they read as zero afterwards. False: they may keep their content,
+ * as where the program has locked its memory. */
 bool os_purge(void *start, size_t bytes);
 
+/* None of these is a cancellation point. */
 void os_yield(void);
 void os_sleep_us(unsigned microseconds);
+
+/* Whether this process was forked since os_fork_watch or os_fork_seen: told by a page
+ * that the kernel wipes in a child, however it was made.  Where the kernel cannot,
+ * os_fork_note, called by a fork handler, says so. */
+void os_fork_watch(void);
+bool os_forked(void);
+void os_fork_note(void);
+void os_fork_seen(void);
+
 /* Writes all of it, to standard error with fd 2; false on error. */
 bool os_write(int fd, const char *text, size_t bytes);
 /* Reads a whole small file into buffer, NUL-terminated; the length, or -1. */

@@ -8,11 +8,15 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000 /* older kernels take it for a hint, which os_map_at checks */
+#endif
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
 #endif
 #ifndef MAP_NORESERVE
 #define MAP_NORESERVE 0
@@ -120,9 +124,7 @@ bool os_unmap(void *start, size_t bytes) {
 bool os_purge(void *start, size_t bytes) {
   int saved = errno;
   atomic_count(&os_counts.madvise, 1);
-  /* EINVAL: the program has locked its memory (mlockall); the pages then stay. */
   bool done = madvise(start, bytes, MADV_DONTNEED) == 0;
-  if (!done && errno != EINVAL && errno != ENOMEM && errno != EAGAIN) os_broken("madvise");
   errno = saved;
   return done;
 }
@@ -136,14 +138,14 @@ void os_yield(void) {
 void os_sleep_us(unsigned microseconds) {
   int saved = errno;
   struct timespec pause = {.tv_sec = 0, .tv_nsec = (long)microseconds * 1000};
-  nanosleep(&pause, NULL);
+  syscall(SYS_nanosleep, &pause, NULL); /* nanosleep(3) is a cancellation point */
   errno = saved;
 }
 
 bool os_write(int fd, const char *text, size_t bytes) {
   int saved = errno;
   while (bytes > 0) {
-    ssize_t n = write(fd, text, bytes);
+    ssize_t n = syscall(SYS_write, fd, text, bytes);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     text += n;
@@ -156,21 +158,41 @@ bool os_write(int fd, const char *text, size_t bytes) {
 long os_read_file(const char *path, char *buffer, size_t size) {
   int saved = errno;
   long length = -1;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
   if (fd >= 0) {
     size_t used = 0;
     ssize_t n = 1;
     while (used + 1 < size && n != 0) {
-      n = read(fd, buffer + used, size - 1 - used);
+      n = syscall(SYS_read, fd, buffer + used, size - 1 - used);
       if (n < 0 && errno != EINTR) break;
       if (n > 0) used += (size_t)n;
     }
     buffer[used] = '\0';
     if (n >= 0) length = (long)used;
-    close(fd);
+    syscall(SYS_close, fd);
   }
   errno = saved;
   return length;
 }
+
+/* 1 in the process that set it up, 0 in one forked from it since. */
+static _Atomic uint32_t fork_unwatched = 1;
+static _Atomic uint32_t *_Atomic fork_page = &fork_unwatched;
+
+void os_fork_watch(void) {
+  int saved = errno;
+  _Atomic uint32_t *page = os_map(os_page_size());
+  if (page != NULL && madvise(page, os_page_size(), MADV_WIPEONFORK) == 0) {
+    atomic_set(page, 1);
+    atomic_publish(&fork_page, page);
+  } else if (page != NULL) {
+    (void)os_unmap(page, os_page_size());
+  }
+  errno = saved;
+}
+
+bool os_forked(void) { return atomic_seen(atomic_take(&fork_page)) == 0; }
+void os_fork_note(void) { atomic_set(atomic_take(&fork_page), 0); }
+void os_fork_seen(void) { atomic_set(atomic_take(&fork_page), 1); }
 
 void os_abort(void) { abort(); }

@@ -20,7 +20,7 @@ void *large_alloc(size_t size, size_t align, bool *zero) {
   if (unit == SPAN_NONE) unit = span_alloc(units, align_units, zero);
   if (unit == SPAN_NONE) return NULL;
   slab_t *slab = slab_of(unit);
-  slab->bytes = bytes;
+  atomic_set(&slab->bytes, bytes);
   span_enter(unit, units, SLAB_LARGE, CLASS_NONE);
   void *block = region_address(unit);
   if (HAK_CHECKS) region_set_live(block);
@@ -30,7 +30,7 @@ void *large_alloc(size_t size, size_t align, bool *zero) {
 
 void large_free(slab_t *slab) {
   uint32_t unit = slab_unit(slab);
-  uint32_t units = slab->units;
+  uint32_t units = atomic_seen(&slab->units);
   span_leave(unit, units);
   span_free(unit, units);
   atomic_count(&large_free_count, 1);
@@ -45,26 +45,26 @@ static void span_extend(slab_t *slab, uint32_t from, uint32_t to) {
     atomic_set(&inside->size_class, (uint8_t)CLASS_NONE);
     atomic_publish(&inside->kind, (uint8_t)SLAB_INSIDE);
   }
-  slab->units = to;
+  atomic_set(&slab->units, to);
 }
 
 bool large_resize(slab_t *slab, size_t size, bool *zero) {
   size_t bytes = large_good_size(size);
   if (size <= HAK_SMALL_MAX || bytes == 0 || bytes > HAK_REGION_MAX) return false;
   uint32_t start = slab_unit(slab);
-  uint32_t have = slab->units;
+  uint32_t have = atomic_seen(&slab->units);
   uint32_t want = units_of(bytes);
   *zero = false;
   if (want > have) {
     if (!span_claim(start + have, want - have, zero)) return false;
     /* Whatever lay between the old usable size and its last unit's end was never handed out zeroed. */
-    if (slab->bytes % HAK_UNIT != 0) *zero = false;
+    if (atomic_seen(&slab->bytes) % HAK_UNIT != 0) *zero = false;
     span_extend(slab, have, want);
   } else if (want < have) {
-    slab->units = want;
+    atomic_set(&slab->units, want);
     span_leave(start + want, have - want);
     span_free(start + want, have - want);
   }
-  slab->bytes = bytes;
+  atomic_set(&slab->bytes, bytes);
   return true;
 }

@@ -24,19 +24,27 @@ static void remote_push(slab_owner_t *owner, uint32_t unit) {
   } while (!atomic_compare_exchange_weak_explicit(&owner->pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
 }
 
+void owner_unlock(slab_owner_t *owner) {
+  for (;;) {
+    lock_release(&owner->lock);
+    if (HAK_LIKELY(atomic_seen(&owner->thread) != 0)) return; /* it will look itself */
+    /* Either we see what was pushed before the lock was free, or who pushed sees it free. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_seen(&owner->pending) == 0 || !lock_try(&owner->lock)) return;
+    remote_collect(owner);
+    slab_release_empty(owner);
+  }
+}
+
 /* Collects for an owner that will not: it is gone, or it has been idle for long. */
 static void remote_help(slab_owner_t *owner) {
-  bool orphan = atomic_seen(&owner->thread) == 0;
   uint32_t count = atomic_fetch_add_explicit(&owner->pending_count, 1, memory_order_relaxed) + 1;
-  if (!orphan && count < REMOTE_HELP_AT) return;
-  do {
-    /* Whoever holds the lock sees what we pushed, here or when it looks again. */
-    if (!lock_try(&owner->lock)) return;
-    remote_collect(owner);
-    orphan = atomic_seen(&owner->thread) == 0;
-    if (orphan) slab_release_empty(owner);
-    lock_release(&owner->lock);
-  } while (orphan && atomic_load(&owner->pending) != 0);
+  atomic_thread_fence(memory_order_seq_cst); /* after the push: see owner_unlock */
+  if (atomic_seen(&owner->thread) != 0 && count < REMOTE_HELP_AT) return;
+  if (!lock_try(&owner->lock)) return;
+  remote_collect(owner);
+  if (atomic_seen(&owner->thread) == 0) slab_release_empty(owner);
+  owner_unlock(owner);
 }
 
 void remote_free(slab_t *slab, void *block) {
@@ -64,7 +72,7 @@ static void remote_take(slab_owner_t *owner, slab_t *slab) {
     _Atomic uint64_t *remote_bits = region_bits(region.remote_bits, unit, word);
     if (atomic_load(remote_bits) == 0) continue;
     uint64_t bits = atomic_exchange(remote_bits, 0);
-    /* Cleared again: the owner's plain move may have raced with the freer's. */
+    /* Cleared again: a plain move of the owner's may have undone the freer's. */
     for (uint64_t left = HAK_CHECKS ? bits : 0; left != 0; left &= left - 1) {
       char *block = start + (size_t)(word * 64 + bits_lowest64(left)) * info->size;
       (void)region_clear_live(block);
@@ -92,8 +100,9 @@ void remote_recover(slab_owner_t *owner, slab_t *slab) {
 
 uint32_t remote_waiting(const slab_t *slab) {
   uint32_t waiting = 0;
-  uint32_t words = (slab_class(slab)->blocks + 63) / 64;
-  for (uint32_t word = 0; word < words; word++) {
+  unsigned c = atomic_seen(&slab->size_class);
+  if (c >= CLASS_COUNT) return 0; /* no longer a slab */
+  for (uint32_t word = 0; word * 64 < class_info[c].blocks; word++) {
     waiting += bits_count64(atomic_seen(region_bits(region.remote_bits, slab_unit(slab), word)));
   }
   return waiting;

@@ -34,7 +34,7 @@ void remote_open(uint32_t unit);
 HAK_CHECKED bool remote_close(uint32_t unit);
 /* In a fork's child: the slab's remote bits, which nobody announces any more. */
 void remote_recover(slab_owner_t *owner, slab_t *slab);
-/* Blocks waiting in the slab's remote bits. */
+/* Blocks waiting in the slab's remote bits; any thread. */
 uint32_t remote_waiting(const slab_t *slab);
 
 #endif

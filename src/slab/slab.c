@@ -46,7 +46,7 @@ void span_enter(uint32_t start, uint32_t units, slab_kind_t kind, unsigned size_
     slab_t *slab = slab_of(start + i);
     slab->head = start;
     atomic_set(&slab->size_class, (uint8_t)size_class);
-    slab->units = units;
+    atomic_set(&slab->units, units);
     atomic_publish(&slab->kind, (uint8_t)(i == 0 ? kind : SLAB_INSIDE));
   }
 }
@@ -57,10 +57,16 @@ void span_leave(uint32_t start, uint32_t units) {
 
 static void slab_set_thread(slab_t *slab, uintptr_t thread) {
   uint32_t unit = slab_unit(slab);
-  for (uint32_t i = 0; i < slab->units; i++) hot_poke(region_owner(region.live, unit + i), thread);
+  for (uint32_t i = 0; i < atomic_seen(&slab->units); i++) hot_poke(region_owner(region.live, unit + i), thread);
 }
 
 /* --- slabs ------------------------------------------------------------------------------ */
+
+/* The map may still name blocks that a plain move has brought back: see remote.c. */
+static void units_clear_live(uint32_t unit, uint32_t units) {
+  uint64_t *words = region_live_word(region_address(unit));
+  for (size_t i = 0; i < units * (HAK_UNIT / 1024); i++) hot_poke(&words[i], 0);
+}
 
 static uint32_t slab_words(const slab_t *slab) { return (slab_class(slab)->blocks + 63) / 64; }
 
@@ -75,11 +81,12 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, void *bin) 
     atomic_set(region_bits(region.free_bits, unit, word), rest >= 64 ? UINT64_MAX : ((uint64_t)1 << rest) - 1);
   }
   atomic_set(&slab->free, (uint16_t)info->blocks);
+  if (HAK_CHECKS) units_clear_live(unit, info->units);
   slab->first_word = 0;
   slab->listed_full = false;
   atomic_set(&slab->owner, owner);
-  span_enter(unit, info->units, SLAB_BLOCKS, size_class);
   for (uint32_t i = 0; i < info->units; i++) hot_poke(region_bin(region.live, unit + i), bin);
+  span_enter(unit, info->units, SLAB_BLOCKS, size_class);
   slab_set_thread(slab, atomic_seen(&owner->thread));
   remote_open(unit);
   list_push(&owner->partial[size_class], slab);
@@ -95,7 +102,7 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   list_remove(slab_list(owner, slab), slab);
   atomic_count_own(&owner->slab_count[c], (uint32_t)-1);
   slab_set_thread(slab, 0);
-  uint32_t units = slab->units;
+  uint32_t units = atomic_seen(&slab->units);
   span_leave(unit, units);
   span_free(unit, units);
   return true;

@@ -33,9 +33,9 @@ typedef struct slab {
   _Atomic uint16_t free; /* set bits */
   bool listed_full;
   uint32_t head;       /* SLAB_INSIDE: the span's first unit */
-  uint32_t units;      /* of the span, valid in its first unit */
+  _Atomic uint32_t units; /* of the span, valid in its first unit */
   uint32_t next, prev; /* units, in the owner's list; SLAB_END ends */
-  uint64_t bytes;      /* SLAB_LARGE: usable bytes */
+  _Atomic uint64_t bytes; /* SLAB_LARGE: usable bytes */
   uint64_t spare[3];
 } slab_t;
 _Static_assert(sizeof(slab_t) == HAK_CACHE_LINE, "a slab's record is one cache line");
@@ -59,6 +59,9 @@ typedef struct slab_owner {
 } slab_owner_t;
 
 void owner_init(slab_owner_t *owner);
+/* Releases owner->lock.  Every release of a lock on an owner that may be an orphan:
+ * what was freed to it meanwhile, by threads that found the lock taken, is collected. */
+void owner_unlock(slab_owner_t *owner);
 
 HAK_INLINE slab_t *slab_of(uint32_t unit) { return (slab_t *)(void *)region.slabs + unit; }
 HAK_INLINE uint32_t slab_unit(const slab_t *slab) { return (uint32_t)(slab - (slab_t *)(void *)region.slabs); }

@@ -1,6 +1,5 @@
 #include "space/region.h"
 
-#include "base/thread.h"
 #include "os/lock.h"
 #include "os/os.h"
 
@@ -25,17 +24,17 @@ static const size_t zone_bytes[ZONE_COUNT] = {256, 256, 16384, 16384, 16384, 204
 #define GROW_MAX_UNITS (((uint32_t)256 << 20) >> HAK_UNIT_SHIFT)
 #define GROW_MIN_UNITS HAK_UNITS_PER_SUPERSLAB
 #define GROW_MIN_UNITS_LIMITED 4u /* when address space is scarce */
-#define FOREIGN_STEPS_MAX 4096
 
 /* Written under `grow_lock`, but for `reserved`, which census reads. */
 static struct {
   uintptr_t zone[ZONE_COUNT];        /* where each starts */
-  uintptr_t zone_end[ZONE_COUNT];    /* how far each is readable and writable */
+  _Atomic uintptr_t zone_end[ZONE_COUNT]; /* how far each is readable and writable */
   uint32_t capacity;                 /* superslabs that have a place */
   uint32_t zones_ready;              /* superslabs whose zones are usable */
   uintptr_t start, end;              /* all of it */
   _Atomic bool reserved;             /* addresses are held as PROT_NONE */
-  uintptr_t undo_start, undo_end;    /* mapped but not yet entered anywhere: a fork's child unmaps it */
+  _Atomic bool releasing;            /* region_release_reserve is under way */
+  uintptr_t undo_start, undo_end;    /* mapped without a reserve, and not yet entered */
 } layout;
 static lock_t grow_lock;
 
@@ -43,9 +42,20 @@ static lock_t grow_lock;
 static os_map_t region_back(uintptr_t start, uintptr_t end) {
   if (start >= end) return OS_MAPPED;
   if (atomic_seen(&layout.reserved)) return os_commit((void *)start, end - start) ? OS_MAPPED : OS_NOMEM;
-  layout.undo_start = start;
-  layout.undo_end = end;
-  return os_map_at((void *)start, end - start);
+  os_map_t result = os_map_at((void *)start, end - start);
+  if (result == OS_MAPPED) {
+    layout.undo_start = start;
+    atomic_signal_fence(memory_order_seq_cst);
+    layout.undo_end = end;
+  }
+  return result;
+}
+
+/* What region_back has mapped is entered now. */
+static void region_backed(void) {
+  atomic_signal_fence(memory_order_seq_cst);
+  layout.undo_end = 0;
+  atomic_signal_fence(memory_order_seq_cst);
 }
 
 /* Extends every zone to cover `superslabs` superslabs. */
@@ -54,9 +64,10 @@ static bool zones_extend(uint32_t superslabs) {
   if (superslabs <= layout.zones_ready) return true;
   for (unsigned z = 0; z < ZONE_COUNT; z++) {
     uintptr_t end = bits_round_up(layout.zone[z] + superslabs * zone_bytes[z], page);
-    if (region_back(layout.zone_end[z], end) != OS_MAPPED) return false;
-    if (end > layout.zone_end[z]) layout.zone_end[z] = end;
-    layout.undo_end = 0;
+    uintptr_t from = atomic_seen(&layout.zone_end[z]);
+    if (region_back(from, end) != OS_MAPPED) return false;
+    if (end > from) atomic_set(&layout.zone_end[z], end);
+    region_backed();
   }
   layout.zones_ready = superslabs;
   __atomic_store_n(&region.limit, (uintptr_t)superslabs << (HAK_SUPERSLAB_SHIFT - REGION_LIMIT_SHIFT), __ATOMIC_RELEASE);
@@ -96,9 +107,9 @@ static os_map_t units_map(uint32_t start, uint32_t n) {
   os_map_t result = region_back((uintptr_t)region_address(start), (uintptr_t)region_address(end));
   if (result == OS_MAPPED) {
     atomic_publish(&region.units, end);
+    region_backed();
     units_publish(start, end);
   }
-  layout.undo_end = 0;
   return result;
 }
 
@@ -121,17 +132,17 @@ static uint32_t grow_step(uint32_t frontier) {
   return step < GROW_MAX_UNITS ? step : GROW_MAX_UNITS;
 }
 
-/* Steps over a foreign mapping at the frontier. */
-static bool frontier_skip(uint32_t frontier) {
-  uint32_t next = frontier + 1;
-  if (next > layout.capacity * HAK_UNITS_PER_SUPERSLAB) return false;
+/* Steps over a foreign mapping at the frontier, further each time. */
+static bool frontier_skip(uint32_t frontier, uint32_t units) {
+  uint32_t next = frontier + units;
+  if (next > layout.capacity * HAK_UNITS_PER_SUPERSLAB || next < frontier) return false;
   if (!zones_cover(next / HAK_UNITS_PER_SUPERSLAB + 1)) return false;
   atomic_publish(&region.units, next);
   return true;
 }
 
 static bool grow_locked(uint32_t units) {
-  for (unsigned skipped = 0; skipped < FOREIGN_STEPS_MAX; skipped++) {
+  for (uint32_t skip = 1;; skip += skip / 2 + 1) {
     uint32_t frontier = atomic_seen(&region.units);
     uint32_t room = layout.capacity * HAK_UNITS_PER_SUPERSLAB - frontier;
     uint32_t at_end = units_free_at_end(frontier, units);
@@ -143,9 +154,8 @@ static bool grow_locked(uint32_t units) {
     if (step > need) result = units_map(frontier, step);
     if (result != OS_MAPPED) result = units_map(frontier, need);
     if (result == OS_MAPPED) return true;
-    if (result == OS_NOMEM || !frontier_skip(frontier)) return false;
+    if (result == OS_NOMEM || !frontier_skip(frontier, skip)) return false;
   }
-  return false;
 }
 
 bool region_grow(uint32_t units) {
@@ -166,7 +176,7 @@ static uint64_t layout_plan(uintptr_t start, uint32_t capacity) {
     layout.zone[z] = at;
     at += bits_round_up(capacity * zone_bytes[z], HAK_SUPERSLAB);
   }
-  for (unsigned z = 0; z < ZONE_COUNT; z++) layout.zone_end[z] = layout.zone[z];
+  for (unsigned z = 0; z < ZONE_COUNT; z++) atomic_set(&layout.zone_end[z], layout.zone[z]);
   layout.start = start;
   layout.end = at + ((uintptr_t)capacity << HAK_SUPERSLAB_SHIFT);
   region.base = at;
@@ -206,7 +216,8 @@ static bool place_unreserved(void) {
     (void)layout_plan(places[i] + random, capacity);
     if (grow_locked(1)) return true;
     for (unsigned z = 0; z < ZONE_COUNT; z++) {
-      if (layout.zone_end[z] > layout.zone[z]) (void)os_unmap((void *)layout.zone[z], layout.zone_end[z] - layout.zone[z]);
+      uintptr_t end = atomic_seen(&layout.zone_end[z]);
+      if (end > layout.zone[z]) (void)os_unmap((void *)layout.zone[z], end - layout.zone[z]);
     }
     layout.zones_ready = 0;
     hot_poke(&region.limit, 0);
@@ -233,31 +244,38 @@ static void release_range(uintptr_t start, uintptr_t end) {
   if (start < end) (void)os_unmap((void *)start, end - start);
 }
 
+static void release_all(void) {
+  atomic_set(&layout.releasing, true);
+  uintptr_t from = layout.start;
+  for (unsigned z = 0; z < ZONE_COUNT; z++) {
+    release_range(from, layout.zone[z]);
+    from = atomic_seen(&layout.zone_end[z]);
+  }
+  release_range(from, region.base);
+  release_range((uintptr_t)region_address(atomic_seen(&region.units)), layout.end);
+  atomic_set(&layout.reserved, false);
+  atomic_set(&layout.releasing, false);
+}
+
 void region_release_reserve(void) {
   lock_acquire(&grow_lock);
-  if (atomic_seen(&layout.reserved)) {
-    uintptr_t from = layout.start;
-    for (unsigned z = 0; z < ZONE_COUNT; z++) {
-      release_range(from, layout.zone[z]);
-      from = layout.zone_end[z];
-    }
-    release_range(from, region.base);
-    release_range((uintptr_t)region_address(atomic_seen(&region.units)), layout.end);
-    atomic_set(&layout.reserved, false);
-  }
+  if (atomic_seen(&layout.reserved)) release_all();
   lock_release(&grow_lock);
 }
 
 void region_after_fork(void) {
-  if (atomic_seen(&grow_lock.holder) == thread_self()) return; /* forked by a signal handler inside region_grow */
-  if (layout.undo_end > layout.undo_start) (void)os_unmap((void *)layout.undo_start, layout.undo_end - layout.undo_start);
+  uintptr_t start = layout.undo_start, end = layout.undo_end;
+  bool entered = start >= region.base && end <= (uintptr_t)region_address(atomic_seen(&region.units));
+  for (unsigned z = 0; z < ZONE_COUNT; z++) entered |= start >= layout.zone[z] && end <= atomic_seen(&layout.zone_end[z]);
+  if (end > start && !entered) (void)os_unmap((void *)start, end - start);
   layout.undo_end = 0;
+  if (atomic_seen(&layout.releasing)) release_all();
   lock_abandon(&grow_lock);
 }
 
 region_census_t region_census(void) {
   region_census_t census = {0};
-  for (unsigned z = 0; z < ZONE_COUNT; z++) census.metadata += layout.zone_end[z] - layout.zone[z];
+  for (unsigned z = 0; z < ZONE_COUNT; z++) census.metadata += atomic_seen(&layout.zone_end[z]) - layout.zone[z];
   uint32_t count = (atomic_seen(&region.units) + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB;
   for (uint32_t s = 0; s < count; s++) census.superslabs += atomic_seen(&region.superslabs[s].mapped) != 0;
   census.reserved = atomic_seen(&layout.reserved)

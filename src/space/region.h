@@ -25,7 +25,7 @@ typedef struct superslab {
   _Atomic uint32_t free;   /* usable and in no span */
   _Atomic uint32_t mapped; /* usable at all: in a span, free, or being purged */
   _Atomic uint32_t dirty;  /* written since they were last known to be zero */
-  _Atomic uint32_t stamp;  /* when one was last freed, in milliseconds */
+  _Atomic uint32_t cold;   /* were free and dirty at the last step of the decay */
 } superslab_t;
 
 typedef struct region {
@@ -95,7 +95,7 @@ HAK_CHECKED bool region_init(uint64_t reserve_bytes);
 HAK_CHECKED bool region_grow(uint32_t units);
 /* Unmaps what is reserved but not in use; growth goes on without a reserve. */
 void region_release_reserve(void);
-/* In a fork's child: undoes what a thread that is gone had begun. */
+/* In a fork's child, while no thread is inside: undoes or ends what one that is gone had begun. */
 void region_after_fork(void);
 
 typedef struct region_census {

@@ -5,13 +5,13 @@
 #include "os/os.h"
 
 #define WORD_UNITS HAK_UNITS_PER_SUPERSLAB
-#define GROW_TRIES 8
 
 /* No superslab below this one is likely to have a free unit. */
 static _Atomic uint32_t span_lowest;
 /* Free units that may not be zero: what a purge could give back. Approximate. */
 static _Atomic int64_t pending_units;
-static _Atomic uint64_t last_purge_ms;
+static _Atomic uint64_t last_step_ms;
+static _Atomic uint32_t purges_under_way;
 
 static uint32_t superslab_count(void) { return (atomic_take(&region.units) + WORD_UNITS - 1) / WORD_UNITS; }
 
@@ -67,6 +67,7 @@ static bool units_soil(uint32_t start, uint32_t units) {
   int64_t were_dirty = 0;
   while (word_next(&walk, &superslab, &mask)) {
     uint32_t before = atomic_fetch_or_explicit(&region.superslabs[superslab].dirty, mask, memory_order_relaxed);
+    atomic_fetch_and_explicit(&region.superslabs[superslab].cold, ~mask, memory_order_relaxed);
     were_dirty += bits_count32(before & mask);
   }
   if (were_dirty != 0) atomic_count(&pending_units, -were_dirty);
@@ -166,26 +167,24 @@ static uint32_t find_and_claim(uint32_t units, uint64_t align) {
 
 uint32_t span_alloc(uint32_t units, uint64_t align_units, bool *zero) {
   HAK_ASSERT(units > 0 && bits_is_pow2(align_units));
-  if (align_units > HAK_REGION_MAX >> HAK_UNIT_SHIFT) return SPAN_NONE;
-  span_decay();
-  bool looked_everywhere = false;
-  for (unsigned tries = 0; tries < GROW_TRIES;) {
+  /* Room for the run wherever alignment lets it start. */
+  uint64_t want = (uint64_t)units + align_units - 1;
+  if (want > HAK_REGION_MAX >> HAK_UNIT_SHIFT) return SPAN_NONE;
+  for (;;) {
     uint32_t start = find_and_claim(units, align_units);
+    if (start == SPAN_NONE) {
+      atomic_set(&span_lowest, 0); /* the hint may have passed a unit by */
+      start = find_and_claim(units, align_units);
+    }
     if (start != SPAN_NONE) {
       *zero = units_soil(start, units);
       return start;
     }
-    if (!looked_everywhere) {
-      atomic_set(&span_lowest, 0);
-      looked_everywhere = true;
-      continue;
-    }
-    tries++;
-    /* Room for the run wherever alignment lets it start. */
-    uint64_t want = (uint64_t)units + align_units - 1;
-    if (want > HAK_REGION_MAX >> HAK_UNIT_SHIFT || !region_grow((uint32_t)want)) return SPAN_NONE;
+    if (region_grow((uint32_t)want)) continue;
+    /* Memory may be out of sight only while it is purged. */
+    if (atomic_seen(&purges_under_way) == 0) return SPAN_NONE;
+    os_yield();
   }
-  return SPAN_NONE;
 }
 
 bool span_claim(uint32_t start, uint32_t units, bool *zero) {
@@ -195,13 +194,8 @@ bool span_claim(uint32_t start, uint32_t units, bool *zero) {
 }
 
 void span_free(uint32_t start, uint32_t units) {
-  uint32_t now = (uint32_t)os_now_ms();
-  word_walk_t walk = {start, start + units};
-  uint32_t superslab, mask;
-  while (word_next(&walk, &superslab, &mask)) atomic_set(&region.superslabs[superslab].stamp, now);
   atomic_count(&pending_units, units);
   units_release(start, units);
-  span_decay();
 }
 
 /* Purges the runs of `mask`, which the caller has claimed; what could be purged. */
@@ -218,34 +212,46 @@ static uint32_t word_purge(uint32_t superslab, uint32_t mask) {
   return done;
 }
 
-size_t span_purge(uint64_t min_age_ms) {
-  uint32_t now = (uint32_t)os_now_ms();
+/* Purges the superslab's units that are free, dirty and in `mask`; the units purged. */
+static uint32_t superslab_purge(uint32_t s, uint32_t mask) {
+  superslab_t *superslab = &region.superslabs[s];
+  mask &= atomic_seen(&superslab->free) & atomic_seen(&superslab->dirty);
+  if (mask == 0) return 0;
+  /* Claimed while the kernel works, so that nobody is handed pages that vanish. */
+  uint32_t claimed = mask & atomic_fetch_and_explicit(&superslab->free, ~mask, memory_order_acquire);
+  uint32_t done = word_purge(s, claimed & atomic_seen(&superslab->dirty));
+  atomic_fetch_and_explicit(&superslab->dirty, ~done, memory_order_relaxed);
+  if (claimed != 0) word_release(s, claimed);
+  atomic_count(&pending_units, -(int64_t)bits_count32(done));
+  return bits_count32(done);
+}
+
+/* With `all` false, only what has been free since the last such call. */
+static size_t purge(bool all) {
   uint32_t count = superslab_count();
   size_t purged = 0;
+  atomic_count(&purges_under_way, 1);
   for (uint32_t s = 0; s < count; s++) {
     superslab_t *superslab = &region.superslabs[s];
-    uint32_t mask = atomic_seen(&superslab->free) & atomic_seen(&superslab->dirty);
-    if (mask == 0 || now - atomic_seen(&superslab->stamp) < min_age_ms) continue;
-    /* Claimed while the kernel works, so that nobody is handed pages that vanish. */
-    mask &= atomic_fetch_and_explicit(&superslab->free, ~mask, memory_order_acquire);
-    uint32_t done = word_purge(s, mask);
-    atomic_fetch_and_explicit(&superslab->dirty, ~done, memory_order_relaxed);
-    atomic_count(&pending_units, -(int64_t)bits_count32(done));
-    purged += bits_count32(done);
-    if (mask != 0) word_release(s, mask);
+    purged += superslab_purge(s, all ? UINT32_MAX : atomic_seen(&superslab->cold));
+    atomic_set(&superslab->cold, atomic_seen(&superslab->free) & atomic_seen(&superslab->dirty));
   }
+  atomic_count(&purges_under_way, (uint32_t)-1);
   return purged << HAK_UNIT_SHIFT;
 }
 
-void span_decay(void) {
-  if (atomic_seen(&pending_units) <= 0) return;
+size_t span_purge(void) { return purge(true); }
+
+size_t span_decay(void) {
+  if (atomic_seen(&pending_units) <= 0) return 0;
   int64_t decay = option_get(OPTION_decay_ms);
-  if (decay < 0) return;
+  if (decay < 0) return 0;
+  /* What a step finds free is purged by the next one if nobody has used it since. */
   uint64_t now = os_now_ms();
-  uint64_t last = atomic_seen(&last_purge_ms);
-  if (now - last < (uint64_t)decay / 4) return;
-  if (!atomic_compare_exchange_strong_explicit(&last_purge_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) return;
-  (void)span_purge((uint64_t)decay);
+  uint64_t last = atomic_seen(&last_step_ms);
+  if (now - last < (uint64_t)decay / 2) return 0;
+  if (!atomic_compare_exchange_strong_explicit(&last_step_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) return 0;
+  return purge(decay == 0);
 }
 
 void span_recover(uint32_t (*used)(uint32_t unit)) {
@@ -262,6 +268,8 @@ void span_recover(uint32_t (*used)(uint32_t unit)) {
     unit++;
   }
   atomic_set(&span_lowest, 0);
+  atomic_set(&purges_under_way, 0);
+  atomic_set(&pending_units, (int64_t)span_census().dirty_free_units);
 }
 
 span_census_t span_census(void) {

@@ -19,12 +19,13 @@ HAK_CHECKED uint32_t span_alloc(uint32_t units, uint64_t align_units, bool *zero
 HAK_CHECKED bool span_claim(uint32_t start, uint32_t units, bool *zero);
 void span_free(uint32_t start, uint32_t units);
 
-/* Gives free pages back that have been free for `min_age_ms`; the bytes given back. */
-size_t span_purge(uint64_t min_age_ms);
-/* The same, in proportion to the time passed; cheap when nothing is due. */
-void span_decay(void);
+/* Gives every free page back that may not be zero; the bytes given back. */
+size_t span_purge(void);
+/* The same for what has been free for the decay time; cheap when nothing is due.
+ * Calls the kernel: to be called without a lock held. */
+size_t span_decay(void);
 /* Sets free what is mapped, in no span and not free; `used` tells the length of
- * the span that starts at a unit, 0 for none.  For a fork's child, alone. */
+ * the span that starts at a unit, 0 for none.  For a fork's child, while no thread is inside. */
 void span_recover(uint32_t (*used)(uint32_t unit));
 
 typedef struct span_census {

@@ -28,14 +28,14 @@ enum { SHELVES = 512, THREADS_MAX = 64, ALTERNATE_STACK = 64 * 1024, HANDLER_STA
 static _Atomic(letter_t *) shelves[SHELVES];
 static atomic_uint_fast64_t handled;
 static uint64_t signals_wanted, hertz;
-static volatile unsigned char sink;
+static atomic_uchar sink;
 
 static void handler(int signal_number) {
   int error = errno;
   volatile unsigned char stack[HANDLER_STACK];
   for (size_t i = 0; i < sizeof stack; i += 64)
     stack[i] = (unsigned char)(signal_number + (int)i);
-  sink = stack[HANDLER_STACK / 2];
+  atomic_store_explicit(&sink, stack[HANDLER_STACK / 2], memory_order_relaxed);
   errno = EDOM;
   atomic_fetch_add_explicit(&handled, 1, memory_order_relaxed);
   errno = error;

@@ -230,11 +230,12 @@ static void fake_keep(const char *text, size_t bytes) {
 
 bool os_write(int fd, const char *text, size_t bytes) {
   int saved = fake_enter();
-  if (fd == 2 && fake.captures) {
+  bool fails = fake_fails(FAKE_WRITE);
+  if (fd == 2 && fake.captures && !fails) {
     fake_keep(text, bytes);
     bytes = 0;
   }
-  while (bytes > 0) {
+  while (bytes > 0 && !fails) {
     ssize_t n = write(fd, text, bytes);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
@@ -242,7 +243,7 @@ bool os_write(int fd, const char *text, size_t bytes) {
     bytes -= (size_t)n;
   }
   errno = saved;
-  return bytes == 0;
+  return !fails && bytes == 0;
 }
 
 static long fake_read(int fd, char *buffer, size_t size) {
@@ -260,7 +261,9 @@ static long fake_read(int fd, char *buffer, size_t size) {
 long os_read_file(const char *path, char *buffer, size_t size) {
   int saved = fake_enter();
   long length = -1;
-  if (fake.file_path != NULL && strcmp(path, fake.file_path) == 0) {
+  if (fake_fails(FAKE_READ)) {
+    buffer[0] = '\0';
+  } else if (fake.file_path != NULL && strcmp(path, fake.file_path) == 0) {
     size_t n = strlen(fake.file_text);
     if (n > size - 1) n = size - 1;
     memcpy(buffer, fake.file_text, n);
@@ -276,6 +279,13 @@ long os_read_file(const char *path, char *buffer, size_t size) {
   errno = saved;
   return length;
 }
+
+/* A fork is what a test says it is. */
+static _Atomic bool fake_forked;
+void os_fork_watch(void) {}
+bool os_forked(void) { return atomic_seen(&fake_forked); }
+void os_fork_note(void) { atomic_set(&fake_forked, true); }
+void os_fork_seen(void) { atomic_set(&fake_forked, false); }
 
 void os_abort(void) {
   if (fake.abort_place != NULL) longjmp(*fake.abort_place, 1);

@@ -20,6 +20,8 @@ typedef enum fake_call {
   FAKE_MAP,
   FAKE_UNMAP,
   FAKE_PURGE,
+  FAKE_WRITE,
+  FAKE_READ,
   FAKE_CALLS
 } fake_call_t;
 

@@ -60,10 +60,18 @@ TEST(good_values_are_taken_in_silence) {
     option_t option;
     int64_t value;
   } cases[] = {
-      {"HAKMEM_DECAY_MS=250", OPTION_decay_ms, 250}, {"HAKMEM_decay_ms=-1", OPTION_decay_ms, -1}, {"HAKMEM_DECAY_MS=0", OPTION_decay_ms, 0},
-      {"HAKMEM_DECAY_MS=000000000000000007", OPTION_decay_ms, 7}, {"HAKMEM_STATS=on", OPTION_stats, 1}, {"HAKMEM_STATS=OFF", OPTION_stats, 0},
-      {"HAKMEM_STATS=yes", OPTION_stats, 1}, {"HAKMEM_STATS=No", OPTION_stats, 0}, {"HAKMEM_STATS=TRUE", OPTION_stats, 1},
-      {"HAKMEM_STATS=false", OPTION_stats, 0}, {"HAKMEM_BIN_KB=1024", OPTION_bin_kb, 1024}, {"HAKMEM_BIN_KB=1", OPTION_bin_kb, 1},
+      {"HAKMEM_DECAY_MS=250", OPTION_decay_ms, 250},
+      {"HAKMEM_decay_ms=-1", OPTION_decay_ms, -1},
+      {"HAKMEM_DECAY_MS=0", OPTION_decay_ms, 0},
+      {"HAKMEM_DECAY_MS=000000000000000007", OPTION_decay_ms, 7},
+      {"HAKMEM_STATS=on", OPTION_stats, 1},
+      {"HAKMEM_STATS=OFF", OPTION_stats, 0},
+      {"HAKMEM_STATS=yes", OPTION_stats, 1},
+      {"HAKMEM_STATS=No", OPTION_stats, 0},
+      {"HAKMEM_STATS=TRUE", OPTION_stats, 1},
+      {"HAKMEM_STATS=false", OPTION_stats, 0},
+      {"HAKMEM_BIN_KB=1024", OPTION_bin_kb, 1024},
+      {"HAKMEM_BIN_KB=1", OPTION_bin_kb, 1},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     const char *said = load(cases[i].entry);
@@ -154,8 +162,8 @@ TEST(each_bad_line_of_a_file_is_one_line) {
 
 TEST(the_environment_wins_over_the_file_wherever_it_stands) {
   fake_os_set_file("f", "decay_ms=1\nbin_kb=2\n");
-  char *const environment[] = {(char *)(uintptr_t)"HAKMEM_DECAY_MS=10", (char *)(uintptr_t)"HAKMEM_CONF=f", (char *)(uintptr_t)"HAKMEM_STATS=1",
-                               NULL};
+  char before[] = "HAKMEM_DECAY_MS=10", file[] = "HAKMEM_CONF=f", after[] = "HAKMEM_STATS=1";
+  char *const environment[] = {before, file, after, NULL};
   options_load(environment);
   CHECK_EQ(option_get(OPTION_decay_ms), 10);
   CHECK_EQ(option_get(OPTION_bin_kb), 2);

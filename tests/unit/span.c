@@ -420,7 +420,9 @@ TEST(recovery_frees_just_what_no_span_covers) {
   for (int i = 0; i < 20; i++) {
     uint32_t start = span_alloc(1 + unit_below(&seed, 40), 1, &zero);
     REQUIRE(start != SPAN_NONE);
-    for (uint32_t n = 0; n < 40; n++) model.dirty[start + n] = model.dirty[start + n] || (!unit_is_free(start + n) && model.owner[start + n] == 0);
+    for (uint32_t unit = start; unit < start + 40; unit++) {
+      if (!unit_is_free(unit) && model.owner[unit] == 0) model.dirty[unit] = true;
+    }
   }
   span_recover(used_in_model);
   check_all();

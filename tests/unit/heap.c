@@ -1,0 +1,343 @@
+/* heap.c - heaps and bins over the whole of what lies below, and the census. */
+#include "front/heap.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "fake_os.h"
+#include "front/block.h"
+#include "front/boot.h"
+#include "front/census.h"
+#include "front/thread.h"
+#include "kit/options.h"
+#include "slab/remote.h"
+#include "space.h"
+#include "space/span.h"
+#include "unit.h"
+
+static uint64_t seed;
+
+/* ---- what must hold whenever no thread is at work ---- */
+
+static void check_bin(const heap_t *heap, bin_t *bin, unsigned c) {
+  CHECK(bin->size_class == c && bin->block_size == class_info[c].size);
+  CHECK(bin->top >= -bin->capacity && bin->top < 0);
+  CHECK(bin_entries(bin)[-bin->capacity - 1] == NULL); /* below the first entry: the end of a pop */
+  for (intptr_t i = -bin->capacity; i < bin->top; i++) {
+    void *block = bin_entries(bin)[i];
+    slab_t *slab = slab_head((uint32_t)region_unit(block));
+    CHECK(slab_class(slab) == &class_info[c] && atomic_seen(&slab->owner) == &heap->owner);
+    CHECK(!region_is_live(block));
+  }
+}
+
+static void check_heaps(void) {
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    for (unsigned c = 0; c < CLASS_COUNT; c++) check_bin(heap, heap_bin(heap, c), c);
+  }
+}
+
+/* The figures add up, and the parts are what is mapped. */
+static hak_stats_t check_census(void) {
+  hak_stats_t stats;
+  hak_class_stats_t classes[CLASS_COUNT];
+  census_take(&stats, classes);
+  CHECK_EQ(stats.live + stats.cached + stats.remote + stats.slab_free + stats.span_free, stats.committed);
+  CHECK_EQ(stats.committed, (uint64_t)units_mapped() * HAK_UNIT);
+  uint64_t slabs = 0, cached = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    const hak_class_stats_t *s = &classes[c];
+    CHECK_EQ(s->live_blocks + s->cached_blocks + s->free_blocks + s->remote_blocks, s->slabs * class_info[c].blocks);
+    slabs += s->slabs;
+    cached += s->cached_blocks * s->block_size;
+  }
+  CHECK_EQ(slabs, stats.slabs);
+  CHECK_EQ(cached, stats.cached);
+  CHECK(stats.requested <= stats.live);
+  return stats;
+}
+
+static void start_heap(void) {
+  seed = unit_seed();
+  CHECK(option_set(OPTION_decay_ms, -1) && option_set(OPTION_region_mb, 1024));
+  boot_finish();
+}
+
+static void run_thread(void *(*run)(void *), void *argument) {
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, run, argument) == 0);
+  pthread_join(thread, NULL);
+}
+
+/* ---- the table of sizes ---- */
+
+TEST(every_size_finds_the_bin_of_its_class) {
+  start_heap();
+  heap_t *heap = thread_attach();
+  REQUIRE(heap != NULL);
+  for (size_t size = 0; size <= HAK_SMALL_MAX; size++) {
+    size_t index = size <= HAK_TABLE_MAX ? (size + HAK_GRANULE - 1) / HAK_GRANULE : block_mid_index(size);
+    CHECK(index < sizeof heap->bin_at / sizeof heap->bin_at[0]);
+    const bin_t *bin = (const bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]);
+    CHECK_EQ(bin->size_class, class_of(size == 0 ? 1 : size));
+  }
+}
+
+TEST(bins_do_not_overlap_and_lie_within_the_heap) {
+  start_heap();
+  heap_t *heap = thread_attach();
+  REQUIRE(heap != NULL);
+  char *at = (char *)heap + sizeof *heap;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    bin_t *bin = heap_bin(heap, c);
+    CHECK((char *)&bin_entries(bin)[-bin->capacity - 1] >= at);
+    at = (char *)(bin + 1);
+  }
+  CHECK((size_t)(at - (char *)heap) <= heap_bytes());
+  check_heaps();
+}
+
+TEST(the_bound_of_a_bin_follows_its_option) {
+  CHECK(option_set(OPTION_bin_kb, 8));
+  start_heap();
+  heap_t *heap = thread_attach();
+  REQUIRE(heap != NULL);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    intptr_t capacity = heap_bin(heap, c)->capacity;
+    CHECK(capacity >= 2);
+    CHECK(capacity <= 8 || (size_t)capacity * class_info[c].size <= 8 << 10);
+  }
+}
+
+/* ---- refill and flush ---- */
+
+TEST(a_miss_brings_a_batch_that_doubles) {
+  start_heap();
+  REQUIRE(block_alloc(64) != NULL);
+  bin_t *bin = heap_bin(thread_own_heap, class_of(64));
+  uint64_t before = 0, batch = 0;
+  for (unsigned i = 1; i <= 8; i++) {
+    CHECK_EQ(bin->refills, i);
+    batch = bin->refill_blocks - before;
+    before = bin->refill_blocks;
+    CHECK((int64_t)batch <= bin->capacity / 2 && (batch >= (4u << (i - 1)) || (int64_t)batch == bin->capacity / 2));
+    while (bin->refills == i) REQUIRE(block_alloc(64) != NULL);
+    check_heaps();
+  }
+}
+
+TEST(a_full_bin_gives_half_of_itself_back) {
+  start_heap();
+  static void *blocks[2000];
+  for (int i = 0; i < 2000; i++) REQUIRE((blocks[i] = block_alloc(100)) != NULL);
+  bin_t *bin = heap_bin(thread_own_heap, class_of(100));
+  for (int i = 0; i < 2000; i++) {
+    uint32_t flushes = bin->flushes;
+    block_free(blocks[i], 0, "free");
+    CHECK(bin->top < 0);
+    if (bin->flushes != flushes) CHECK_EQ(bin->top + bin->capacity, bin->capacity / 2);
+  }
+  CHECK(bin->flushes >= 5);
+  check_heaps();
+  CHECK_EQ(check_census().live, 0);
+}
+
+TEST(the_block_freed_last_is_handed_out_first) {
+  start_heap();
+  void *first = block_alloc(500), *second = block_alloc(500);
+  REQUIRE(first != NULL && second != NULL);
+  block_free(second, 0, "free");
+  block_free(first, 0, "free");
+  CHECK(block_alloc(500) == first);
+  CHECK(block_alloc(500) == second);
+}
+
+TEST(a_heap_that_trims_keeps_nothing) {
+  start_heap();
+  static void *blocks[CLASS_COUNT * 50];
+  for (int i = 0; i < CLASS_COUNT * 50; i++) REQUIRE((blocks[i] = block_alloc(class_info[i % CLASS_COUNT].size)) != NULL);
+  for (int i = 0; i < CLASS_COUNT * 50; i++) block_free(blocks[i], 0, "free");
+  CHECK(check_census().cached > 0);
+  heap_trim(thread_own_heap);
+  hak_stats_t stats = check_census();
+  CHECK(stats.cached == 0 && stats.slabs == 0 && stats.live == 0 && stats.remote == 0);
+  CHECK_EQ(stats.span_free, stats.committed);
+}
+
+/* ---- the census against a count of our own ---- */
+
+static uint64_t usable_of(void *const *blocks, int count) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < count; i++) bytes += blocks[i] != NULL ? block_usable_size(blocks[i]) : 0;
+  return bytes;
+}
+
+static void *free_every_third(void *argument) {
+  void **blocks = argument;
+  for (int i = 0; i < 3000; i += 3) {
+    if (blocks[i] != NULL) block_free(blocks[i], 0, "free");
+    blocks[i] = NULL;
+  }
+  return NULL;
+}
+
+TEST(the_census_counts_what_is_live_to_the_byte) {
+  start_heap();
+  static void *blocks[3000];
+  for (int round = 0; round < 6; round++) {
+    for (int i = 0; i < 3000; i++) {
+      if (unit_below(&seed, 3) == 0) continue;
+      if (blocks[i] != NULL) block_free(blocks[i], 0, "free");
+      blocks[i] = NULL;
+      if (unit_below(&seed, 3) == 0) continue;
+      uint32_t most = unit_below(&seed, 50) == 0 ? 300000 : 3000;
+      REQUIRE((blocks[i] = block_alloc(unit_below(&seed, most))) != NULL);
+    }
+    if (round % 2 != 0) run_thread(free_every_third, blocks);
+    hak_stats_t stats = check_census();
+    CHECK_EQ(stats.live, usable_of(blocks, 3000));
+    CHECK_EQ(stats.remote > 0, round % 2 != 0);
+    check_heaps();
+  }
+}
+
+/* ---- threads and heaps ---- */
+
+static void *attach_and_note(void *note) {
+  *(heap_t **)note = thread_attach();
+  return NULL;
+}
+
+TEST(a_thread_that_ends_leaves_its_heap_to_the_next) {
+  start_heap();
+  heap_t *first = NULL, *second = NULL;
+  run_thread(attach_and_note, &first);
+  REQUIRE(first != NULL);
+  CHECK_EQ(atomic_seen(&first->state), HEAP_ORPHAN);
+  CHECK_EQ(atomic_seen(&first->owner.thread), 0);
+  run_thread(attach_and_note, &second);
+  CHECK(second == first);
+  CHECK_EQ(heap_count(false), 1);
+  CHECK_EQ(heap_count(true), 1);
+}
+
+static pthread_barrier_t all_attached;
+
+static void *attach_together(void *note) {
+  *(heap_t **)note = thread_attach();
+  pthread_barrier_wait(&all_attached);
+  return NULL;
+}
+
+TEST(threads_that_live_at_once_have_heaps_of_their_own) {
+  enum { THREADS = 8 };
+  start_heap();
+  pthread_t threads[THREADS];
+  heap_t *heaps[THREADS];
+  pthread_barrier_init(&all_attached, NULL, THREADS);
+  for (int round = 0; round < 3; round++) {
+    for (int i = 0; i < THREADS; i++) REQUIRE(pthread_create(&threads[i], NULL, attach_together, &heaps[i]) == 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++) {
+      for (int j = 0; j < i; j++) CHECK(heaps[i] != heaps[j] && heaps[i] != NULL);
+    }
+    CHECK_EQ(heap_count(false), THREADS);
+    CHECK_EQ(heap_count(true), THREADS);
+  }
+}
+
+static void *allocate_and_leave(void *blocks) {
+  for (int i = 0; i < 1000; i++) ((void **)blocks)[i] = block_alloc((size_t)i * 7 % 5000);
+  return NULL;
+}
+
+TEST(blocks_outlive_their_thread_and_come_back_to_the_space) {
+  start_heap();
+  static void *blocks[1000];
+  run_thread(allocate_and_leave, blocks);
+  hak_stats_t stats = check_census();
+  CHECK_EQ(stats.live, usable_of(blocks, 1000));
+  CHECK_EQ(stats.cached, 0);
+  for (int i = 0; i < 1000; i++) {
+    REQUIRE(blocks[i] != NULL);
+    memset(blocks[i], 1, block_usable_size(blocks[i]));
+    block_free(blocks[i], 0, "free");
+  }
+  stats = check_census();
+  CHECK(stats.live == 0 && stats.remote == 0 && stats.slabs == 0);
+  CHECK_EQ(stats.span_free, stats.committed);
+}
+
+TEST(an_adopted_heap_takes_frees_of_old_blocks_as_its_own) {
+  start_heap();
+  static void *blocks[1000];
+  run_thread(allocate_and_leave, blocks);
+  REQUIRE(thread_attach() != NULL);
+  CHECK_EQ(heap_count(false), 1);
+  for (int i = 0; i < 1000; i++) block_free(blocks[i], 0, "free");
+  hak_stats_t stats = check_census();
+  CHECK_EQ(stats.live, 0);
+  CHECK(stats.cached > 0);
+  CHECK_EQ(stats.remote_frees, 0);
+  heap_trim(thread_own_heap);
+  CHECK_EQ(check_census().slabs, 0);
+}
+
+/* A thread that ends without its destructor (no key was to be had) leaves a
+ * heap with its name on it; the next thread there gets it by that name. */
+static void *allocate_unseen(void *blocks) {
+  (void)allocate_and_leave(blocks);
+  thread_heap = &heap_none;
+  thread_own_heap = NULL; /* what the destructor looks at */
+  return (void *)thread_self();
+}
+
+static void *free_all_and_allocate(void *blocks) {
+  for (int i = 0; i < 1000; i++) block_free(((void **)blocks)[i], 0, "free");
+  void *block = block_alloc(1);
+  CHECK(block != NULL);
+  block_free(block, 0, "free");
+  return (void *)thread_self();
+}
+
+TEST(a_heap_left_unseen_is_found_again_by_its_threads_name) {
+  start_heap();
+  static void *blocks[1000];
+  pthread_t thread;
+  void *left_by = NULL, *found_by = NULL;
+  REQUIRE(pthread_create(&thread, NULL, allocate_unseen, blocks) == 0);
+  pthread_join(thread, &left_by);
+  REQUIRE(pthread_create(&thread, NULL, free_all_and_allocate, blocks) == 0);
+  pthread_join(thread, &found_by);
+  if (left_by != found_by) check_skip("the thread library did not use the stack again");
+  CHECK_EQ(heap_count(false), 1);
+  CHECK_EQ(check_census().live, 0);
+  check_heaps();
+}
+
+TEST(without_memory_for_a_heap_allocation_fails_and_then_works) {
+  start_heap();
+  fake_os_fail(FAKE_ONLY(FAKE_MAP), 1, UINT64_MAX);
+  errno = 0;
+  CHECK(block_alloc(10) == NULL);
+  CHECK_EQ(errno, ENOMEM);
+  CHECK(thread_own_heap == NULL);
+  void *large = block_alloc(100000); /* needs no heap */
+  CHECK(large != NULL);
+  block_free(large, 0, "free");
+  fake_os_fail_none();
+  CHECK(block_alloc(10) != NULL);
+}
+
+TEST(counting_every_allocation_counts_every_allocation) {
+  CHECK(option_set(OPTION_stats, 1));
+  start_heap();
+  for (int i = 0; i < 1234; i++) {
+    void *block = block_alloc((size_t)i);
+    REQUIRE(block != NULL);
+    block_free(block, 0, "free");
+  }
+  CHECK_EQ(atomic_seen(&thread_own_heap->counted_allocs), 1234);
+  CHECK_EQ(atomic_seen(&thread_own_heap->counted_bytes), 1234 * 1233 / 2);
+  CHECK_EQ(check_census().live, 0);
+}

@@ -1,0 +1,315 @@
+/* remote.c - frees by threads that do not own the slab, first step by step in
+ * one thread that plays both parts, then with real threads. */
+#include "slab/remote.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "base/thread.h"
+#include "fake_os.h"
+#include "kit/options.h"
+#include "space.h"
+#include "space/span.h"
+#include "unit.h"
+
+enum { HELP_AT_MOST = 200 }; /* slabs queued before a freer must have helped */
+
+static slab_owner_t owner;
+static void *bins[CLASS_COUNT];
+static uint64_t seed;
+
+static void start_remote(void) {
+  seed = unit_seed();
+  CHECK(option_set(OPTION_decay_ms, -1));
+  REQUIRE(region_init(SMALL_REGION));
+  owner_init(&owner);
+  atomic_set(&owner.thread, (uintptr_t)0x1230); /* not this thread: it plays the freer */
+}
+
+static slab_t *slab_holding(const void *block) { return slab_head((uint32_t)region_unit(block)); }
+
+/* Every block of one slab of the class, live. */
+static uint32_t take_slab(unsigned c, void **blocks) {
+  uint32_t count = class_info[c].blocks;
+  if (slab_take(&owner, c, &bins[c], blocks, count) != count) return 0;
+  for (uint32_t i = 0; i < count; i++) region_set_live(blocks[i]);
+  return count;
+}
+
+static uint32_t free_in(const slab_t *slab) { return atomic_seen(&slab->free); }
+
+/* ---- one freer ---- */
+
+TEST(a_remote_free_waits_until_the_owner_collects) {
+  start_remote();
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    void *blocks[4096];
+    uint32_t count = take_slab(c, blocks);
+    REQUIRE(count > 0);
+    slab_t *slab = slab_holding(blocks[0]);
+    uint64_t before = atomic_seen(&owner.remote_frees);
+    for (uint32_t i = 0; i < count; i += 2) {
+      remote_free(slab, blocks[i]);
+      CHECK(!region_is_live(blocks[i]));
+    }
+    CHECK_EQ(free_in(slab), 0);
+    CHECK_EQ(remote_waiting(slab), (count + 1) / 2);
+    CHECK_EQ(atomic_seen(&owner.pending), slab_unit(slab) + 1);
+    remote_collect(&owner);
+    CHECK_EQ(free_in(slab), (count + 1) / 2);
+    CHECK_EQ(remote_waiting(slab), 0);
+    CHECK_EQ(atomic_seen(&owner.pending), 0);
+    CHECK_EQ(atomic_seen(&owner.remote_frees) - before, (count + 1) / 2);
+  }
+}
+
+TEST(the_next_miss_of_the_owner_collects) {
+  start_remote();
+  void *blocks[4096], *again[4096];
+  uint32_t count = take_slab(3, blocks);
+  for (uint32_t i = 0; i < count; i++) remote_free(slab_holding(blocks[i]), blocks[i]);
+  CHECK_EQ(slab_take(&owner, 3, &bins[3], again, count), count);
+  CHECK_EQ(atomic_seen(&owner.slab_count[3]), 1);
+  for (uint32_t i = 0; i < count; i++) CHECK(again[i] == blocks[i]);
+}
+
+TEST(a_slab_is_queued_once_for_many_frees_and_again_after_a_collection) {
+  start_remote();
+  void *blocks[4096], *other[4096];
+  uint32_t count = take_slab(0, blocks);
+  REQUIRE(count > 3 && take_slab(1, other) > 0);
+  slab_t *slab = slab_holding(blocks[0]);
+  for (uint32_t i = 0; i < 3; i++) remote_free(slab, blocks[i]);
+  CHECK_EQ(atomic_seen(&owner.pending_count), 1);
+  remote_free(slab_holding(other[0]), other[0]);
+  CHECK_EQ(atomic_seen(&owner.pending_count), 2);
+  remote_collect(&owner);
+  CHECK_EQ(atomic_seen(&owner.pending_count), 0);
+  remote_free(slab, blocks[3]);
+  CHECK_EQ(atomic_seen(&owner.pending_count), 1);
+  CHECK_EQ(remote_waiting(slab), 1);
+}
+
+TEST(a_queued_slab_outlives_its_last_block) {
+  start_remote();
+  void *first[4096], *second[4096];
+  uint32_t count = take_slab(2, first);
+  REQUIRE(count > 0 && take_slab(2, second) == count);
+  slab_t *slab = slab_holding(first[0]);
+  /* A second slab with room, so that nothing but the queue keeps the first. */
+  slab_give(&owner, second, 1);
+  remote_free(slab, first[0]);
+  slab_give(&owner, &first[1], count - 1);
+  CHECK_EQ(atomic_seen(&slab->kind), SLAB_BLOCKS);
+  slab_release_empty(&owner);
+  CHECK_EQ(atomic_seen(&slab->kind), SLAB_BLOCKS);
+  remote_collect(&owner);
+  CHECK_EQ(atomic_seen(&slab->kind), SLAB_FREE);
+  CHECK(unit_is_free(slab_unit(slab)));
+  CHECK_EQ(atomic_seen(&owner.slab_count[2]), 1);
+}
+
+TEST(a_collection_that_empties_many_slabs_gives_them_back) {
+  start_remote();
+  static void *blocks[20][4096];
+  uint32_t count = 0;
+  for (int i = 0; i < 20; i++) count = take_slab(8, blocks[i]);
+  for (int i = 0; i < 20; i++) {
+    for (uint32_t n = 0; n < count; n++) remote_free(slab_holding(blocks[i][n]), blocks[i][n]);
+  }
+  remote_collect(&owner);
+  CHECK_EQ(atomic_seen(&owner.slab_count[8]), 1);
+  slab_release_empty(&owner);
+  CHECK_EQ(span_census().free_units, units_mapped());
+}
+
+TEST(recovery_brings_in_what_nobody_announces) {
+  start_remote();
+  void *blocks[4096];
+  uint32_t count = take_slab(4, blocks);
+  slab_t *slab = slab_holding(blocks[0]);
+  for (uint32_t i = 0; i < count / 2; i++) remote_free(slab, blocks[i]);
+  atomic_set(&owner.pending, 0); /* lost, as in a fork */
+  owner_init(&owner);
+  atomic_set(&owner.slab_count[4], 0);
+  slab_relist(&owner, slab);
+  remote_recover(&owner, slab);
+  CHECK_EQ(free_in(slab), count / 2);
+  remote_free(slab, blocks[count - 1]); /* the slab can be queued again */
+  CHECK(atomic_seen(&owner.pending) != 0);
+}
+
+/* ---- owners that do not look ---- */
+
+TEST(an_orphans_slabs_go_back_with_their_last_block) {
+  start_remote();
+  void *blocks[4096];
+  uint32_t count = take_slab(6, blocks);
+  owner_set_thread(&owner, 0);
+  for (uint32_t i = 0; i < count; i++) {
+    CHECK_EQ(atomic_seen(&owner.slab_count[6]), 1);
+    remote_free(slab_holding(blocks[i]), blocks[i]);
+    CHECK_EQ(atomic_seen(&owner.pending), 0);
+  }
+  CHECK_EQ(atomic_seen(&owner.slab_count[6]), 0);
+  CHECK_EQ(span_census().free_units, units_mapped());
+}
+
+TEST(an_idle_owner_is_helped_before_long) {
+  start_remote();
+  unsigned c = class_of(32768);
+  static void *blocks[HELP_AT_MOST][8];
+  for (int i = 0; i < HELP_AT_MOST; i++) REQUIRE(take_slab(c, blocks[i]) > 0);
+  for (int i = 0; i < HELP_AT_MOST; i++) {
+    for (uint32_t n = 0; n < class_info[c].blocks; n++) remote_free(slab_holding(blocks[i][n]), blocks[i][n]);
+  }
+  CHECK(atomic_seen(&owner.slab_count[c]) < HELP_AT_MOST / 2);
+}
+
+TEST(an_owner_at_work_is_left_alone) {
+  start_remote();
+  void *blocks[4096];
+  uint32_t count = take_slab(6, blocks);
+  owner_set_thread(&owner, 0);
+  lock_acquire(&owner.lock); /* somebody is in there */
+  for (uint32_t i = 0; i < count; i++) remote_free(slab_holding(blocks[i]), blocks[i]);
+  CHECK_EQ(remote_waiting(slab_holding(blocks[0])), count);
+  remote_collect(&owner); /* what the holder does before it lets go */
+  lock_release(&owner.lock);
+  CHECK_EQ(atomic_seen(&owner.pending), 0);
+}
+
+/* ---- double frees ---- */
+
+static bool dies_by(void (*call)(void *), void *block) {
+  jmp_buf place;
+  fake_os_capture();
+  fake_os_catch_abort(&place);
+  if (setjmp(place) == 0) {
+    call(block);
+    return false;
+  }
+  return strncmp(fake_os_captured(), "hakmem: double free: free(0x", 28) == 0;
+}
+
+static void free_remotely(void *block) { remote_free(slab_holding(block), block); }
+static void collect(void *unused) {
+  (void)unused;
+  remote_collect(&owner);
+}
+
+TEST(a_second_remote_free_ends_the_process) {
+  start_remote();
+  void *blocks[4096];
+  REQUIRE(take_slab(7, blocks) > 0);
+  free_remotely(blocks[5]);
+  CHECK(dies_by(free_remotely, blocks[5]));
+  CHECK(!dies_by(free_remotely, blocks[6]));
+}
+
+TEST(a_block_freed_by_owner_and_other_ends_the_process_at_the_collection) {
+  start_remote();
+  void *blocks[4096];
+  REQUIRE(take_slab(7, blocks) > 0);
+  free_remotely(blocks[5]);
+  slab_give(&owner, &blocks[5], 1);
+  CHECK(dies_by(collect, NULL));
+}
+
+/* ---- threads ---- */
+
+enum { FREERS = 3, RING = 1024, ROUNDS = 60000 };
+
+/* Blocks on their way from the owner to a freer, one writer and one reader each. */
+typedef struct ring {
+  void *_Atomic slots[RING];
+} ring_t;
+static ring_t rings[FREERS];
+static _Atomic bool ended;
+
+static void *free_from_ring(void *number) {
+  ring_t *ring = &rings[(uintptr_t)number];
+  for (uint32_t at = 0;; at++) {
+    void *block;
+    while ((block = atomic_take(&ring->slots[at % RING])) == NULL) {
+      if (atomic_load(&ended)) return NULL;
+      sched_yield();
+    }
+    size_t size = slab_class(slab_holding(block))->size;
+    CHECK_EQ(*(size_t *)block, size);
+    CHECK_EQ(((unsigned char *)block)[size - 1], (unsigned char)size);
+    memset(block, 0xee, size < 64 ? size : 64);
+    remote_free(slab_holding(block), block);
+    atomic_publish(&ring->slots[at % RING], (void *)NULL);
+  }
+}
+
+static void hand_over(uint32_t *at, void *block) {
+  uint32_t to = unit_below(&seed, FREERS);
+  _Atomic(void *) *slot = &rings[to].slots[at[to]++ % RING];
+  while (atomic_take(slot) != NULL) sched_yield();
+  atomic_publish(slot, block);
+}
+
+static void mark(void *block, size_t size) {
+  CHECK(!region_is_live(block));
+  region_set_live(block);
+  ((unsigned char *)block)[size - 1] = (unsigned char)size;
+  *(size_t *)block = size;
+}
+
+/* The owner takes, keeps some for its own frees, gives most to the others. */
+static void produce(uint32_t *at) {
+  for (int round = 0; round < ROUNDS && check_failures() == 0; round++) {
+    unsigned c = unit_below(&seed, 3) * 12 + 3;
+    void *batch[16];
+    lock_acquire(&owner.lock);
+    uint32_t taken = slab_take(&owner, c, &bins[c], batch, 1 + unit_below(&seed, 16));
+    lock_release(&owner.lock);
+    CHECK(taken > 0);
+    for (uint32_t i = 0; i < taken; i++) mark(batch[i], class_info[c].size);
+    uint32_t own = unit_below(&seed, taken + 1);
+    for (uint32_t i = own; i < taken; i++) hand_over(at, batch[i]);
+    for (uint32_t i = 0; i < own; i++) CHECK(region_clear_live(batch[i]));
+    lock_acquire(&owner.lock);
+    slab_give(&owner, batch, own);
+    lock_release(&owner.lock);
+  }
+}
+
+static void wait_for_freers(pthread_t *threads) {
+  for (int i = 0; i < FREERS; i++) {
+    for (uint32_t n = 0; n < RING; n++) {
+      while (atomic_take(&rings[i].slots[n]) != NULL) sched_yield();
+    }
+  }
+  atomic_store(&ended, true);
+  for (int i = 0; i < FREERS; i++) pthread_join(threads[i], NULL);
+}
+
+static void run_threads(bool dies) {
+  start_remote();
+  owner_set_thread(&owner, thread_self());
+  pthread_t threads[FREERS];
+  uint32_t at[FREERS] = {0};
+  for (uintptr_t i = 0; i < FREERS; i++) REQUIRE(pthread_create(&threads[i], NULL, free_from_ring, (void *)i) == 0);
+  produce(at);
+  if (dies) { /* the thread ends with its blocks still on their way: an orphan */
+    lock_acquire(&owner.lock);
+    owner_set_thread(&owner, 0);
+    remote_collect(&owner);
+    slab_release_empty(&owner);
+    lock_release(&owner.lock);
+  }
+  wait_for_freers(threads);
+  if (!dies) {
+    remote_collect(&owner);
+    slab_release_empty(&owner);
+  }
+  for (unsigned c = 0; c < CLASS_COUNT; c++) CHECK_EQ(atomic_seen(&owner.slab_count[c]), 0);
+  CHECK_EQ(span_census().free_units, units_mapped());
+  CHECK(atomic_seen(&owner.remote_frees) > ROUNDS);
+}
+
+TEST(blocks_freed_by_three_threads_all_come_back) { run_threads(false); }
+TEST(blocks_of_an_orphan_freed_by_three_threads_all_come_back) { run_threads(true); }
