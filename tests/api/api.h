@@ -106,6 +106,20 @@ void *api_symbol(const char *name);
     if (api_family != (family)) check_skip("not in " #family); \
   } while (0)
 
+/* A sanitizer's runtime keeps freed memory and needs a vast address space, so
+ * bounds on either say nothing. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED true
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED false
+#endif
+#define UNSANITIZED() (SANITIZED ? check_skip("under a sanitizer") : (void)0)
+
 /* ---- Sizes and alignments that the checks walk through ---- */
 
 extern const size_t sizes[];

@@ -156,7 +156,7 @@ TEST(malloc_reuses_what_was_freed) {
       memset(block, 1, size < 8192 ? size : 8192);
       api.free(block);
     }
-    CHECK(check_resident() < before + ((size_t)24 << 20));
+    CHECK(SANITIZED || check_resident() < before + ((size_t)24 << 20));
   }
 }
 
@@ -412,14 +412,14 @@ TEST(free_makes_room_for_the_next) {
     for (int i = 0; i < 1000; i++) blocks[i] = new_bytes(20000, 1);
     for (int i = 0; i < 1000; i++) api.free(blocks[i]);
   }
-  CHECK(check_resident() < before + ((size_t)48 << 20)); /* 1 GB passed, 20 MB at once */
+  CHECK(SANITIZED || check_resident() < before + ((size_t)48 << 20)); /* 1 GB passed, 20 MB at once */
 }
 
 TEST(cfree_frees) {
   NEED(api.cfree);
   size_t before = check_resident();
   for (int i = 0; i < 3000; i++) api.cfree(new_bytes(100000, 1));
-  CHECK(check_resident() < before + ((size_t)32 << 20));
+  CHECK(SANITIZED || check_resident() < before + ((size_t)32 << 20));
 }
 
 TEST(cfree_of_null_keeps_errno) {
