@@ -311,7 +311,6 @@ static void free_of_a_block_never_allocated(size_t size) {
 }
 
 static void free_sized_of_twice_the_size(size_t size) { hak_free_sized(new_block(size), size * 2 + 1); }
-static void free_sized_of_a_quarter(size_t size) { hak_free_sized(new_block(size), size / 4); }
 static void free_sized_of_a_huge_size(size_t size) { hak_free_sized(new_block(size), SIZE_MAX); }
 static void free_sized_of_one_more(size_t size) {
   char *block = new_block(size);
@@ -422,7 +421,6 @@ static const misuse_t table[] = {
     {"free_of_a_block_never_allocated", free_of_a_block_never_allocated, "double free|foreign pointer|interior pointer", "free", CLASS_MAYBE, DIES, SLAB},
 
     {"free_sized_of_twice_the_size", free_sized_of_twice_the_size, "size mismatch", "free_sized", CLASS_OF_SIZE, DIES, EVERY},
-    {"free_sized_of_a_quarter", free_sized_of_a_quarter, "size mismatch", "free_sized", CLASS_OF_SIZE, DIES, 200, SIZE_MAX},
     {"free_sized_of_a_huge_size", free_sized_of_a_huge_size, "size mismatch", "free_sized", CLASS_OF_SIZE, DIES, EVERY},
     {"free_sized_of_one_more", free_sized_of_one_more, "size mismatch", "free_sized", CLASS_OF_SIZE, DIES, EVERY},
     {"sdallocx_of_twice_the_size", sdallocx_of_twice_the_size, "size mismatch", "sdallocx", CLASS_OF_SIZE, DIES, EVERY},
