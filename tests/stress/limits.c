@@ -91,7 +91,7 @@ static void scene_start(uintptr_t unused) {
 
 /* ---- lowered ---- */
 
-static void limit_set(int resource, size_t bytes) {
+static void limit_set(__typeof__(RLIMIT_AS) resource, size_t bytes) {
   struct rlimit limit;
   getrlimit(resource, &limit);
   limit.rlim_cur = bytes;
