@@ -21,10 +21,11 @@ static uint64_t seed;
 
 static void check_bin(const heap_t *heap, bin_t *bin, unsigned c) {
   CHECK(bin->size_class == c && bin->block_size == class_info[c].size);
-  CHECK(bin->top >= -bin->capacity && bin->top < 0);
+  intptr_t top = hot_peek(&bin->top);
+  CHECK(top >= -bin->capacity && top < 0);
   CHECK(bin_entries(bin)[-bin->capacity - 1] == NULL); /* below the first entry: the end of a pop */
-  for (intptr_t i = -bin->capacity; i < bin->top; i++) {
-    void *block = bin_entries(bin)[i];
+  for (intptr_t i = -bin->capacity; i < top; i++) {
+    void *block = hot_peek(&bin_entries(bin)[i]);
     slab_t *slab = slab_head((uint32_t)region_unit(block));
     CHECK(slab_class(slab) == &class_info[c] && atomic_seen(&slab->owner) == &heap->owner);
     CHECK(!region_is_live(block));
@@ -339,5 +340,246 @@ TEST(counting_every_allocation_counts_every_allocation) {
   }
   CHECK_EQ(atomic_seen(&thread_own_heap->counted_allocs), 1234);
   CHECK_EQ(atomic_seen(&thread_own_heap->counted_bytes), 1234 * 1233 / 2);
+  CHECK_EQ(check_census().live, 0);
+}
+
+/* ---- the slow paths drive the decay ---- */
+
+static void *large_used_and_freed(void) {
+  char *block = block_alloc(40 * HAK_UNIT);
+  if (block != NULL) block_free(block, 0, "free");
+  return block;
+}
+
+TEST(slow_paths_of_small_blocks_drive_the_decay) {
+  start_heap();
+  CHECK(option_set(OPTION_decay_ms, 100));
+  REQUIRE(large_used_and_freed() != NULL);
+  uint64_t pending = span_census().dirty_free_units;
+  CHECK(pending >= 40);
+  bin_t *bin = NULL;
+  static void *blocks[2000];
+  for (int i = 0; i < 2000; i++) {
+    REQUIRE((blocks[i] = block_alloc(64)) != NULL);
+    bin = heap_bin(thread_own_heap, class_of(64));
+    if (atomic_seen(&bin->refills) % 2 == 0) fake_os_pass_time(1);
+  }
+  CHECK(span_census().dirty_free_units + 30 < pending);
+}
+
+TEST(a_decay_of_zero_gives_a_large_block_back_when_it_is_freed) {
+  start_heap();
+  CHECK(option_set(OPTION_decay_ms, 0));
+  for (int i = 0; i < 3; i++) {
+    REQUIRE(large_used_and_freed() != NULL);
+    CHECK_EQ(span_census().dirty_free_units, 0);
+  }
+}
+
+/* ---- a child of fork: a thread that left unseen stands for one that stayed in the parent ---- */
+
+static heap_t *lost_heap(void **blocks) {
+  run_thread(allocate_unseen, blocks);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    if (heap != thread_own_heap && atomic_seen(&heap->state) == HEAP_ATTACHED) return heap;
+  }
+  return NULL;
+}
+
+static void *lock_and_vanish(void *lock) {
+  lock_acquire(lock);
+  return NULL;
+}
+
+static void *forked_blocks[1000];
+
+/* A thread with a heap, and one of another that is lost, its lock held, with blocks in its bins. */
+static heap_t *start_forked(void) {
+  start_heap();
+  void *own = block_alloc(100);
+  CHECK(own != NULL);
+  block_free(own, 0, "free");
+  heap_t *lost = lost_heap(forked_blocks);
+  if (lost != NULL) run_thread(lock_and_vanish, &lost->owner.lock);
+  return lost;
+}
+
+static bool is_repaired(heap_t *lost) {
+  return !os_forked() && atomic_seen(&lost->state) == HEAP_ORPHAN && atomic_seen(&lost->owner.lock.holder) == 0;
+}
+
+/* All is well after a repair: what is live is just what was, and all of it can be freed. */
+static void check_repaired(heap_t *lost) {
+  CHECK(is_repaired(lost));
+  CHECK_EQ(atomic_seen(&lost->owner.thread), 0);
+  CHECK_EQ(atomic_seen(&thread_own_heap->owner.thread), thread_self());
+  CHECK_EQ(atomic_seen(&thread_own_heap->state), HEAP_ATTACHED);
+  check_heaps();
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    bin_t *bin = heap_bin(lost, c);
+    CHECK_EQ(hot_peek(&bin->top), -bin->capacity);
+  }
+  CHECK_EQ(check_census().live, usable_of(forked_blocks, 1000));
+  for (int i = 0; i < 1000; i++) block_free(forked_blocks[i], 0, "free");
+  heap_trim(thread_own_heap);
+  hak_stats_t stats = check_census();
+  CHECK(stats.live == 0 && stats.cached == 0 && stats.remote == 0 && stats.slabs == 0);
+  CHECK_EQ(stats.span_free, stats.committed);
+}
+
+TEST(a_child_is_repaired_by_its_fork_handler) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  thread_after_fork();
+  check_repaired(lost);
+}
+
+TEST(a_child_without_a_handler_is_repaired_when_it_next_enters) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  os_fork_note();
+  thread_enter();
+  CHECK(is_repaired(lost));
+  thread_leave();
+  check_repaired(lost);
+}
+
+TEST(a_fork_inside_a_slow_path_is_repaired_when_it_leaves) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  thread_enter();
+  thread_after_fork(); /* as from a signal handler */
+  CHECK(os_forked());
+  CHECK_EQ(atomic_seen(&lost->state), HEAP_ATTACHED);
+  thread_leave();
+  CHECK_EQ(thread_inside, 0);
+  check_repaired(lost);
+}
+
+TEST(only_the_outermost_leave_repairs) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  thread_enter();
+  os_fork_note();
+  thread_enter();
+  CHECK(os_forked() && atomic_seen(&lost->state) == HEAP_ATTACHED);
+  thread_leave();
+  CHECK(os_forked() && atomic_seen(&lost->state) == HEAP_ATTACHED);
+  thread_leave();
+  check_repaired(lost);
+}
+
+TEST(what_was_begun_before_a_fork_is_ended_under_its_own_lock) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  thread_enter();
+  REQUIRE(lock_try(&thread_own_heap->owner.lock));
+  thread_after_fork();
+  CHECK(os_forked() && lock_is_mine(&thread_own_heap->owner.lock));
+  lock_release(&thread_own_heap->owner.lock);
+  thread_leave();
+  check_repaired(lost);
+}
+
+/* Some other thread was collecting for this heap when the process forked. */
+TEST(a_child_does_not_wait_for_who_held_its_lock) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  run_thread(lock_and_vanish, &thread_own_heap->owner.lock);
+  thread_enter();
+  os_fork_note();
+  heap_trim(thread_own_heap);
+  thread_leave();
+  check_repaired(lost);
+}
+
+TEST(a_child_without_a_heap_is_repaired_too) {
+  start_heap();
+  heap_t *lost = lost_heap(forked_blocks);
+  REQUIRE(lost != NULL && thread_own_heap == NULL);
+  thread_after_fork();
+  CHECK(is_repaired(lost));
+  CHECK_EQ(check_census().live, usable_of(forked_blocks, 1000));
+  REQUIRE(thread_attach() != NULL);
+  CHECK(thread_own_heap == lost);
+  for (int i = 0; i < 1000; i++) block_free(forked_blocks[i], 0, "free");
+  heap_trim(thread_own_heap);
+  CHECK_EQ(check_census().slabs, 0);
+  check_heaps();
+}
+
+TEST(nothing_is_repaired_where_nothing_forked) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  heap_after_fork(thread_own_heap);
+  thread_enter();
+  thread_leave();
+  CHECK(!is_repaired(lost));
+  CHECK_EQ(atomic_seen(&lost->state), HEAP_ATTACHED);
+}
+
+TEST(a_second_fork_is_repaired_again) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  thread_after_fork();
+  CHECK(is_repaired(lost));
+  run_thread(lock_and_vanish, &lost->owner.lock);
+  thread_after_fork();
+  check_repaired(lost);
+}
+
+/* ---- the census beside threads at work ---- */
+
+static _Atomic bool work_ends;
+
+static void *work_until_the_end(void *number) {
+  static __thread void *blocks[200];
+  uint64_t state = unit_seed() + 2 * (uintptr_t)number;
+  while (!atomic_seen(&work_ends)) {
+    unsigned n = unit_below(&state, 200);
+    if (blocks[n] != NULL) block_free(blocks[n], 0, "free");
+    blocks[n] = block_alloc(unit_below(&state, unit_below(&state, 20) == 0 ? 400000 : 20000));
+    if (unit_below(&state, 500) == 0) {
+      thread_enter();
+      if (thread_own_heap != NULL) heap_trim(thread_own_heap);
+      thread_leave();
+    }
+  }
+  for (unsigned n = 0; n < 200; n++) {
+    if (blocks[n] != NULL) block_free(blocks[n], 0, "free");
+  }
+  return NULL;
+}
+
+/* Figures taken meanwhile may be of different moments, but never of another world:
+ * no more than the region can hold, nothing that has wrapped below zero. */
+static void check_plausible(const hak_stats_t *stats, const hak_class_stats_t *classes) {
+  const uint64_t most = (uint64_t)atomic_seen(&region.units) * HAK_UNIT * 2;
+  CHECK(stats->live <= most && stats->cached <= most && stats->remote <= most);
+  CHECK(stats->slab_free <= most && stats->span_free <= most && stats->purge_pending <= most);
+  CHECK(stats->requested <= most);
+  CHECK(stats->slabs <= region.limit && stats->spans <= atomic_seen(&region.units));
+  CHECK_EQ(stats->live + stats->cached + stats->remote + stats->slab_free + stats->span_free, stats->committed);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    CHECK(classes[c].live_blocks <= classes[c].slabs * class_info[c].blocks);
+    CHECK(classes[c].free_blocks <= classes[c].slabs * class_info[c].blocks);
+    CHECK(classes[c].cached_blocks <= (uint64_t)heap_count(false) * 256);
+  }
+}
+
+TEST(a_census_beside_threads_at_work_is_plausible) {
+  enum { WORKERS = 3, CENSUSES = 400 };
+  start_heap();
+  CHECK(option_set(OPTION_decay_ms, 0));
+  pthread_t threads[WORKERS];
+  for (uintptr_t i = 0; i < WORKERS; i++) REQUIRE(pthread_create(&threads[i], NULL, work_until_the_end, (void *)(i + 1)) == 0);
+  for (int i = 0; i < CENSUSES && check_failures() == 0; i++) {
+    hak_stats_t stats;
+    hak_class_stats_t classes[CLASS_COUNT];
+    census_take(&stats, classes);
+    check_plausible(&stats, classes);
+  }
+  atomic_set(&work_ends, true);
+  for (int i = 0; i < WORKERS; i++) pthread_join(threads[i], NULL);
   CHECK_EQ(check_census().live, 0);
 }

@@ -3,6 +3,7 @@
 #include "kit/meta.h"
 #include "kit/options.h"
 
+#include <ctype.h>
 #include <stdio.h>
 
 #include "base/config.h"
@@ -87,7 +88,7 @@ TEST(bad_values_are_one_line_and_the_default) {
   for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
     char entry[128], want[256];
     snprintf(entry, sizeof entry, "HAKMEM_DECAY_MS=%s", values[i]);
-    snprintf(want, sizeof want, "hakmem: bad value \"%s\" for decay_ms, wants -1 to 86400000; using 1000\n", values[i]);
+    snprintf(want, sizeof want, "hakmem: bad value \"%s\" for HAKMEM_DECAY_MS, wants -1 to 86400000; using 1000\n", values[i]);
     CHECK(option_set(OPTION_decay_ms, 5));
     const char *said = load(entry);
     if (strcmp(said, want) != 0) check_fail(__FILE__, __LINE__, "%s said \"%s\"", entry, said);
@@ -99,9 +100,11 @@ TEST(a_bad_value_of_any_option_names_its_range) {
   for (unsigned i = 0; i < OPTION_COUNT; i++) {
     const option_info_t *info = &option_info[i];
     char entry[128], want[256];
-    snprintf(entry, sizeof entry, "HAKMEM_%s=many", info->name);
-    snprintf(want, sizeof want, "hakmem: bad value \"many\" for %s, wants %lld to %lld; using %lld\n", info->name, (long long)info->min,
+    snprintf(entry, sizeof entry, "HAKMEM_%s", info->name);
+    for (char *at = entry; *at != '\0'; at++) *at = (char)toupper((unsigned char)*at);
+    snprintf(want, sizeof want, "hakmem: bad value \"many\" for %s, wants %lld to %lld; using %lld\n", entry, (long long)info->min,
              (long long)info->max, (long long)info->fallback);
+    strcat(entry, "=many");
     CHECK(strcmp(load(entry), want) == 0);
   }
 }
@@ -155,7 +158,7 @@ TEST(each_bad_line_of_a_file_is_one_line) {
   const char *said = load("HAKMEM_CONF=f");
   CHECK(strcmp(said, "hakmem: line without \"=\" \"decay_ms\", ignored\n"
                      "hakmem: unknown option \"nothing\", ignored\n"
-                     "hakmem: bad value \"0\" for bin_kb, wants 1 to 1024; using 64\n"
+                     "hakmem: bad value \"0\" for HAKMEM_BIN_KB, wants 1 to 1024; using 64\n"
                      "hakmem: unknown option \"\", ignored\n") == 0);
   CHECK_EQ(option_get(OPTION_stats), 1);
 }
@@ -174,18 +177,26 @@ TEST(a_missing_file_is_one_line) {
   CHECK(strcmp(load("HAKMEM_CONF=/does/not/exist"), "hakmem: cannot read HAKMEM_CONF \"/does/not/exist\", ignored\n") == 0);
 }
 
-/* A file too long for the buffer must not turn decay_ms=12345 into decay_ms=12. */
-TEST(a_file_that_is_too_long_does_not_end_in_half_a_value) {
+/* Cut to the buffer it could end in half a value, or without the line that matters: nothing of it counts. */
+TEST(a_file_that_is_too_long_is_one_line_and_not_read) {
   static char text[16384];
   static const char line[] = "decay_ms=12345\n";
   size_t used = 0;
-  while (used + sizeof line < 8191) used += (size_t)snprintf(text + used, sizeof text - used, "%s", line);
-  while (used < 8191 - 11) text[used++] = '\n';
+  while (used < 8191 - 11) used += (size_t)snprintf(text + used, sizeof text - used, "%s", line);
   snprintf(text + used, sizeof text - used, "%s%s", line, "bin_kb=3\n");
   fake_os_set_file("f", text);
-  const char *said = load("HAKMEM_CONF=f");
+  CHECK(strcmp(load("HAKMEM_CONF=f"), "hakmem: too long a HAKMEM_CONF \"f\", ignored\n") == 0);
+  for (unsigned i = 0; i < OPTION_COUNT; i++) CHECK_EQ(option_get((option_t)i), option_info[i].fallback);
+}
+
+TEST(a_file_that_just_fits_is_read_to_its_end) {
+  static char text[8191];
+  static const char last[] = "decay_ms=12345";
+  memset(text, '\n', sizeof text);
+  memcpy(text + sizeof text - sizeof last, last, sizeof last);
+  fake_os_set_file("f", text);
+  CHECK_EQ(load("HAKMEM_CONF=f")[0], '\0');
   CHECK_EQ(option_get(OPTION_decay_ms), 12345);
-  CHECK(option_get(OPTION_bin_kb) == 3 || said[0] != '\0');
 }
 
 TEST(privileged_processes_read_nothing) {

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/thread.h"
@@ -148,8 +149,10 @@ static lock_t lock;
 TEST(a_lock_has_one_holder) {
   CHECK(lock_try(&lock));
   CHECK_EQ(atomic_seen(&lock.holder), thread_self());
+  CHECK(lock_is_mine(&lock));
   CHECK(!lock_try(&lock));
   lock_release(&lock);
+  CHECK(!lock_is_mine(&lock));
   CHECK(lock_try(&lock));
   lock_release(&lock);
 }
@@ -181,10 +184,46 @@ TEST(abandon_frees_what_others_held_and_keeps_what_is_ours) {
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, take_and_vanish, NULL) == 0);
   pthread_join(thread, NULL);
-  CHECK(!lock_try(&lock));
+  CHECK(!lock_try(&lock) && !lock_is_mine(&lock));
   lock_abandon(&lock);
   CHECK(lock_try(&lock));
   lock_abandon(&lock);
   CHECK(!lock_try(&lock));
   lock_release(&lock);
+}
+
+/* The first fork after a lock's holder is left behind: whoever waits for it goes on. */
+TEST(a_child_takes_a_lock_that_was_left_behind) {
+  pthread_t thread;
+  os_fork_watch();
+  REQUIRE(pthread_create(&thread, NULL, take_and_vanish, NULL) == 0);
+  pthread_join(thread, NULL);
+  os_fork_note();
+  lock_acquire(&lock);
+  CHECK(lock_is_mine(&lock));
+}
+
+/* ---- fork ---- */
+
+static int fork_once_more(int depth) {
+  pid_t child = fork();
+  if (child == 0) {
+    os_fork_note(); /* what a fork handler does */
+    CHECK(os_forked());
+    os_fork_seen();
+    CHECK(!os_forked());
+    if (depth > 0) CHECK_EQ(fork_once_more(depth - 1), 0);
+    _exit(check_failures() != 0);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(!os_forked()); /* the parent does not notice */
+  return status;
+}
+
+TEST(each_child_is_told_that_it_was_forked) {
+  CHECK(!os_forked());
+  os_fork_watch();
+  CHECK(!os_forked());
+  CHECK_EQ(fork_once_more(2), 0);
 }

@@ -193,9 +193,12 @@ TEST(an_owner_at_work_is_left_alone) {
   lock_acquire(&owner.lock); /* somebody is in there */
   for (uint32_t i = 0; i < count; i++) remote_free(slab_holding(blocks[i]), blocks[i]);
   CHECK_EQ(remote_waiting(slab_holding(blocks[0])), count);
-  remote_collect(&owner); /* what the holder does before it lets go */
-  lock_release(&owner.lock);
+  CHECK_EQ(atomic_seen(&owner.slab_count[6]), 1);
+  owner_unlock(&owner); /* nobody else will look */
+  CHECK_EQ(atomic_seen(&owner.lock.holder), 0);
   CHECK_EQ(atomic_seen(&owner.pending), 0);
+  CHECK_EQ(atomic_seen(&owner.slab_count[6]), 0);
+  CHECK_EQ(span_census().free_units, units_mapped());
 }
 
 /* ---- double frees ---- */
@@ -318,7 +321,7 @@ static void run_threads(bool dies) {
     owner_set_thread(&owner, 0);
     remote_collect(&owner);
     slab_release_empty(&owner);
-    lock_release(&owner.lock);
+    owner_unlock(&owner);
   }
   wait_for_freers(threads);
   if (!dies) {

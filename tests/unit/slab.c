@@ -325,7 +325,7 @@ TEST(large_blocks_keep_size_alignment_and_the_promise_of_zero) {
       REQUIRE((blocks[n] = large_alloc(size, align, &zero)) != NULL);
       check_large(blocks[n], size, align, zero);
     }
-    if (step % 50 == 0) (void)span_purge(0);
+    if (step % 50 == 0) (void)span_purge();
   }
   CHECK(large_alloc_count > large_free_count);
 }

@@ -22,7 +22,8 @@ enum { MODEL_UNITS = 16384, SPANS = 512, WORD = HAK_UNITS_PER_SUPERSLAB };
 typedef struct model {
   uint16_t owner[MODEL_UNITS]; /* 0: free or not mapped, else the span's number + 1 */
   bool dirty[MODEL_UNITS];     /* written since it was mapped or purged */
-  uint32_t stamp[MODEL_UNITS / WORD];
+  bool cold[MODEL_UNITS];      /* was free and dirty at the last step, and not used since */
+  uint64_t step_ms;            /* when that was */
   struct {
     uint32_t start, units;
   } spans[SPANS];
@@ -94,6 +95,7 @@ static void soil(uint32_t unit) {
   uint64_t *words = region_address(unit);
   words[0] = words[HAK_UNIT / 16] = words[HAK_UNIT / 8 - 1] = ~(uint64_t)unit;
   model.dirty[unit] = true;
+  model.cold[unit] = false;
 }
 
 static void check_zero(uint32_t start, uint32_t units, bool zero) {
@@ -140,7 +142,6 @@ static void give(unsigned span) {
   for (uint32_t i = 0; i < units; i++) {
     CHECK_EQ(*(uint64_t *)region_address(start + i), ~(uint64_t)(start + i));
     model.owner[start + i] = 0;
-    model.stamp[(start + i) / WORD] = (uint32_t)os_now_ms();
   }
   model.spans[span].units = 0;
   span_free(start, units);
@@ -158,20 +159,38 @@ static void claim(unsigned span, uint32_t more) {
   model.spans[span].units += more;
 }
 
-static void purge(uint64_t age) {
-  uint64_t want = 0;
-  uint32_t now = (uint32_t)os_now_ms();
+/* Purges what is free, dirty and, unless all is meant, cold; the units that were. */
+static uint64_t model_purge(bool all) {
+  uint64_t purged = 0;
   for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
-    if (!model_free(unit) || !model.dirty[unit] || now - model.stamp[unit / WORD] < age) continue;
-    model.dirty[unit] = false;
-    want++;
+    bool pending = model_free(unit) && model.dirty[unit];
+    bool due = pending && (all || model.cold[unit]);
+    if (due) model.dirty[unit] = false;
+    model.cold[unit] = pending && !due;
+    purged += due;
   }
-  CHECK_EQ(span_purge(age) >> HAK_UNIT_SHIFT, want);
+  return purged;
+}
+
+static void purge(void) {
+  uint64_t want = model_purge(true);
+  CHECK_EQ(span_purge(), want * HAK_UNIT);
+}
+
+static void decay(void) {
+  int64_t decay_ms = option_get(OPTION_decay_ms);
+  uint64_t want = 0;
+  bool due = decay_ms >= 0 && os_now_ms() - model.step_ms >= (uint64_t)decay_ms / 2;
+  if (due && span_census().dirty_free_units > 0) {
+    want = model_purge(decay_ms == 0);
+    model.step_ms = os_now_ms();
+  }
+  CHECK_EQ(span_decay(), want * HAK_UNIT);
 }
 
 static void start_space(uint64_t address_limit) {
   seed = unit_seed();
-  CHECK(option_set(OPTION_decay_ms, -1)); /* purges are made by the tests */
+  CHECK(option_set(OPTION_decay_ms, 100)); /* span_decay is called by the tests alone */
   fake_os_set_address_limit(address_limit);
   REQUIRE(region_init(SMALL_REGION));
 }
@@ -192,12 +211,15 @@ static void random_step(void) {
   if (live && what < 60) give(span);
   else if (live && what < 80) claim(span, 1 + unit_below(&seed, 6));
   else if (!live && what < 90) take(span, random_units(), unit_below(&seed, 4) != 0 ? 1 : (uint64_t)1 << unit_below(&seed, 8));
-  else if (what == 99) purge(unit_below(&seed, 3) * 50);
+  else if (what == 99) purge();
+  if (unit_below(&seed, 8) == 0) decay();
   fake_os_pass_time(unit_below(&seed, 10));
 }
 
 static void random_run(int steps) {
+  static const int64_t decays[] = {100, 0, 400, -1};
   for (int step = 0; step < steps && check_failures() == 0; step++) {
+    if (step % 250 == 0) CHECK(option_set(OPTION_decay_ms, decays[step / 250 % 4]));
     random_step();
     if (step % 64 == 0) check_all();
   }
@@ -205,7 +227,7 @@ static void random_run(int steps) {
     if (model.spans[span].units != 0) give(span);
   }
   check_all();
-  purge(0);
+  purge();
   check_all();
   CHECK_EQ(span_census().free_units, units_mapped());
 }
@@ -268,7 +290,7 @@ TEST(every_alignment_up_to_a_gib_is_kept) {
       CHECK(zero);
       CHECK(((uintptr_t)region_address(start) >> HAK_UNIT_SHIFT) % align == 0);
       span_free(start, units);
-      (void)span_purge(0);
+      (void)span_purge();
     }
   }
 }
@@ -306,12 +328,12 @@ TEST(a_purge_that_fails_leaves_the_units_dirty) {
   take(1, 3, 1);
   give(0);
   fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
-  CHECK_EQ(span_purge(0), 0);
+  CHECK_EQ(span_purge(), 0);
   check_all();
   take(2, 20, 1); /* check_zero: not zero */
   give(2);
   fake_os_fail_none();
-  purge(0);
+  purge();
   take(2, 20, 1);
   check_all();
 }
@@ -320,91 +342,175 @@ TEST(a_purge_that_fails_leaves_the_units_dirty) {
 
 static uint64_t dirty_free(void) { return span_census().dirty_free_units; }
 
-TEST(free_units_are_purged_when_their_time_has_passed) {
-  start_space(UINT64_MAX);
-  CHECK(option_set(OPTION_decay_ms, 1000));
+static uint32_t used_and_freed(uint32_t units) {
   bool zero = false;
-  uint32_t start = span_alloc(10, 1, &zero);
-  REQUIRE(start != SPAN_NONE);
-  span_free(start, 10);
+  uint32_t start = span_alloc(units, 1, &zero);
+  CHECK(start != SPAN_NONE);
+  if (start != SPAN_NONE) span_free(start, units);
+  return start;
+}
+
+/* Makes a step while one is due, so that the next is due after a known time. */
+static void first_step(int64_t decay_ms) {
+  CHECK(option_set(OPTION_decay_ms, decay_ms));
+  fake_os_pass_time((uint64_t)decay_ms);
+  CHECK_EQ(span_decay(), 0);
+}
+
+TEST(free_units_are_purged_by_the_second_step_and_not_before) {
+  start_space(UINT64_MAX);
+  (void)used_and_freed(10);
+  first_step(1000);
   CHECK_EQ(dirty_free(), 10);
-  for (int ms = 0; ms < 999; ms += 37) {
-    fake_os_set_time(1000000 + (uint64_t)ms);
-    span_decay();
-    CHECK_EQ(dirty_free(), 10);
+  for (int ms = 0; ms < 499; ms++) {
+    fake_os_pass_time(1);
+    CHECK_EQ(span_decay(), 0);
   }
-  /* A scan is due every quarter of the time: at the latest then. */
-  fake_os_set_time(1000000 + 1000 + 250);
-  span_decay();
+  CHECK_EQ(dirty_free(), 10);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), 0);
+  fake_os_pass_time(1);
+  CHECK_EQ(span_decay(), 10 * HAK_UNIT);
   CHECK_EQ(dirty_free(), 0);
   uint64_t calls = fake_os_calls(FAKE_ONLY(FAKE_PURGE));
   fake_os_pass_time(10000);
-  span_decay();
+  CHECK_EQ(span_decay(), 0);
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), calls);
 }
 
-TEST(traffic_drives_decay_without_a_timer) {
+/* However long nobody looked, a step purges only what another has seen free. */
+TEST(the_first_step_purges_nothing) {
   start_space(UINT64_MAX);
-  CHECK(option_set(OPTION_decay_ms, 100));
-  bool zero = false;
-  uint32_t far = span_alloc(40, 32, &zero);
-  uint32_t busy = span_alloc(1, 1, &zero);
-  REQUIRE(far != SPAN_NONE && busy != SPAN_NONE);
-  span_free(far, 40);
-  for (int i = 0; i < 30; i++) {
-    fake_os_pass_time(10);
-    span_free(busy, 1);
-    busy = span_alloc(1, 1, &zero);
-    REQUIRE(busy != SPAN_NONE);
-  }
-  CHECK(dirty_free() <= HAK_UNITS_PER_SUPERSLAB); /* at most what shares a superslab with the traffic */
+  (void)used_and_freed(10);
+  fake_os_pass_time((uint64_t)1 << 40);
+  CHECK_EQ(span_decay(), 0);
+  CHECK_EQ(dirty_free(), 10);
+  CHECK_EQ(span_decay(), 0); /* no second step at once */
+  CHECK_EQ(dirty_free(), 10);
 }
 
-TEST(a_decay_of_zero_purges_at_once_and_of_minus_one_never) {
+TEST(what_is_freed_between_steps_waits_for_two_of_them) {
+  start_space(UINT64_MAX);
+  uint32_t first = used_and_freed(4);
+  first_step(100);
+  bool zero = false;
+  CHECK_EQ(span_alloc(4, 1, &zero), first); /* used since, so not purged by the second step */
+  uint32_t second = span_alloc(3, 1, &zero);
+  REQUIRE(second != SPAN_NONE);
+  span_free(first, 4);
+  span_free(second, 3);
+  fake_os_pass_time(50);
+  CHECK_EQ(span_decay(), 0);
+  CHECK_EQ(dirty_free(), 7);
+  fake_os_pass_time(50);
+  CHECK_EQ(span_decay(), 7 * HAK_UNIT);
+  CHECK_EQ(dirty_free(), 0);
+}
+
+TEST(a_unit_that_is_used_again_and_again_is_not_purged) {
   start_space(UINT64_MAX);
   bool zero = false;
-  uint32_t start = span_alloc(5, 1, &zero);
-  span_free(start, 5);
-  fake_os_pass_time((uint64_t)1 << 40);
-  span_decay();
-  CHECK_EQ(dirty_free(), 5);
+  uint32_t idle = span_alloc(10, 1, &zero), busy = span_alloc(1, 1, &zero);
+  REQUIRE(idle != SPAN_NONE && busy != SPAN_NONE);
+  span_free(idle, 10);
+  span_free(busy, 1);
+  first_step(100);
+  for (int step = 0; step < 20; step++) {
+    CHECK(span_claim(busy, 1, &zero) && !zero);
+    span_free(busy, 1);
+    fake_os_pass_time(50);
+    CHECK_EQ(span_decay(), step == 0 ? 10 * HAK_UNIT : 0); /* the idle neighbours, once */
+    CHECK_EQ(dirty_free(), 1);
+  }
+  fake_os_pass_time(50);
+  CHECK_EQ(span_decay(), HAK_UNIT);
+}
+
+TEST(a_unit_that_is_in_use_is_not_purged) {
+  start_space(UINT64_MAX);
+  uint32_t start = used_and_freed(4);
+  first_step(100);
+  bool zero = false;
+  CHECK(span_claim(start + 1, 2, &zero));
+  memset(region_address(start + 1), 0x5a, 2 * HAK_UNIT);
+  fake_os_pass_time(50);
+  CHECK_EQ(span_decay(), 2 * HAK_UNIT);
+  for (size_t i = 0; i < 2 * HAK_UNIT; i += 512) CHECK(((char *)region_address(start + 1))[i] == 0x5a);
+  CHECK(span_claim(start, 1, &zero) && zero);
+}
+
+TEST(alloc_and_free_do_not_purge_by_themselves) {
+  start_space(UINT64_MAX);
+  for (int64_t decay_ms = 0; decay_ms <= 100; decay_ms += 50) {
+    CHECK(option_set(OPTION_decay_ms, decay_ms));
+    for (int i = 0; i < 30; i++) {
+      fake_os_pass_time(100);
+      (void)used_and_freed(40);
+    }
+  }
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), 0);
+}
+
+TEST(a_decay_of_zero_purges_at_each_call) {
+  start_space(UINT64_MAX);
   CHECK(option_set(OPTION_decay_ms, 0));
-  span_decay();
-  CHECK_EQ(dirty_free(), 0);
-  start = span_alloc(5, 1, &zero);
-  CHECK(zero);
-  span_free(start, 5);
-  CHECK_EQ(dirty_free(), 0);
+  bool zero = false;
+  for (int i = 0; i < 5; i++) { /* the clock stands */
+    uint32_t start = used_and_freed(5);
+    CHECK_EQ(dirty_free(), 5);
+    CHECK_EQ(span_decay(), 5 * HAK_UNIT);
+    CHECK_EQ(dirty_free(), 0);
+    CHECK(span_claim(start, 5, &zero) && zero);
+    span_free(start, 5);
+    CHECK_EQ(span_decay(), 5 * HAK_UNIT);
+  }
+}
+
+TEST(a_decay_of_minus_one_never_purges) {
+  start_space(UINT64_MAX);
+  CHECK(option_set(OPTION_decay_ms, -1));
+  (void)used_and_freed(5);
+  for (int i = 0; i < 20; i++) {
+    fake_os_pass_time((uint64_t)1 << 40);
+    CHECK_EQ(span_decay(), 0);
+  }
+  CHECK_EQ(dirty_free(), 5);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), 0);
+  CHECK_EQ(span_purge(), 5 * HAK_UNIT);
+}
+
+TEST(a_decay_set_anew_holds_from_the_next_step) {
+  start_space(UINT64_MAX);
+  (void)used_and_freed(5);
+  first_step(100000);
+  fake_os_pass_time(100);
+  CHECK_EQ(span_decay(), 0);
+  CHECK(option_set(OPTION_decay_ms, 200));
+  CHECK_EQ(span_decay(), 5 * HAK_UNIT);
 }
 
 TEST(a_purge_that_failed_is_tried_again) {
   start_space(UINT64_MAX);
-  CHECK(option_set(OPTION_decay_ms, 100));
-  bool zero = false;
-  uint32_t start = span_alloc(5, 1, &zero);
-  span_free(start, 5);
+  (void)used_and_freed(5);
+  first_step(100);
   fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, 1);
-  fake_os_pass_time(200);
-  span_decay();
+  fake_os_pass_time(50);
+  CHECK_EQ(span_decay(), 0);
+  CHECK_EQ(fake_os_injected(), 1);
   CHECK_EQ(dirty_free(), 5);
-  fake_os_pass_time(200);
-  span_decay();
+  fake_os_pass_time(50);
+  CHECK_EQ(span_decay(), 5 * HAK_UNIT);
   CHECK_EQ(dirty_free(), 0);
 }
 
-TEST(the_clock_may_wrap_in_32_bits) {
+TEST(the_clock_may_pass_32_bits) {
   start_space(UINT64_MAX);
-  CHECK(option_set(OPTION_decay_ms, 1000));
-  fake_os_set_time(UINT32_MAX - 100);
-  bool zero = false;
-  uint32_t start = span_alloc(5, 1, &zero);
-  span_free(start, 5);
-  fake_os_pass_time(300);
-  span_decay();
-  CHECK_EQ(dirty_free(), 5);
-  fake_os_pass_time(1000);
-  span_decay();
-  CHECK_EQ(dirty_free(), 0);
+  fake_os_set_time(UINT32_MAX - 1300);
+  (void)used_and_freed(5);
+  first_step(1000);
+  fake_os_pass_time(499);
+  CHECK_EQ(span_decay(), 0);
+  fake_os_pass_time(1);
+  CHECK_EQ(span_decay(), 5 * HAK_UNIT);
 }
 
 /* ---- recovery ---- */
@@ -480,7 +586,10 @@ static void *take_and_give(void *number) {
 static _Atomic bool purger_stops;
 
 static void *purge_all_the_time(void *unused) {
-  while (!atomic_seen(&purger_stops)) (void)span_purge(0);
+  while (!atomic_seen(&purger_stops)) {
+    (void)span_purge();
+    for (int i = 0; i < 8; i++) (void)span_decay();
+  }
   return unused;
 }
 
@@ -494,6 +603,6 @@ TEST(threads_never_share_a_unit) {
   atomic_set(&purger_stops, true);
   pthread_join(purger, NULL);
   CHECK_EQ(span_census().free_units, units_mapped());
-  (void)span_purge(0);
+  (void)span_purge();
   CHECK_EQ(span_census().dirty_free_units, 0);
 }
