@@ -249,8 +249,13 @@ void *block_realloc(void *block, size_t size) {
   if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) free_fault(&info, block, "realloc");
   if (size > PTRDIFF_MAX) return out_of_memory();
   if (resize_in_place(&info, size)) return block;
+  int saved = errno;
   void *moved = block_alloc(size);
-  if (moved == NULL) return size <= info.size ? block : NULL; /* shrinking cannot fail */
+  if (moved == NULL) {
+    if (size > info.size) return NULL;
+    errno = saved; /* shrinking cannot fail */
+    return block;
+  }
   memcpy(moved, block, size < info.size ? size : info.size);
   block_free(block, 0, "realloc");
   return moved;

@@ -4,8 +4,7 @@
 
 bool lock_try(lock_t *lock) {
   uintptr_t none = 0;
-  return atomic_compare_exchange_strong_explicit(&lock->holder, &none, thread_self(), memory_order_acquire,
-                                                 memory_order_relaxed);
+  return atomic_compare_exchange_strong(&lock->holder, &none, thread_self());
 }
 
 bool lock_is_mine(const lock_t *lock) { return atomic_seen(&lock->holder) == thread_self(); }
@@ -24,6 +23,7 @@ void lock_acquire(lock_t *lock) {
 }
 
 void lock_release(lock_t *lock) { atomic_publish(&lock->holder, (uintptr_t)0); }
+void lock_release_fully(lock_t *lock) { (void)atomic_exchange(&lock->holder, (uintptr_t)0); }
 
 void lock_abandon(lock_t *lock) {
   if (!lock_is_mine(lock)) lock_release(lock);

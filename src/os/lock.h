@@ -12,9 +12,13 @@ typedef struct lock {
   _Atomic uintptr_t holder; /* thread_self() of the holder, 0 when free */
 } lock_t;
 
+/* Sequentially consistent, whether it succeeds or not. */
 HAK_CHECKED bool lock_try(lock_t *lock);
 void lock_acquire(lock_t *lock);
 void lock_release(lock_t *lock);
+/* The same, sequentially consistent: who fails to take the lock has done what it
+ * did before in time to be seen after this. */
+void lock_release_fully(lock_t *lock);
 /* Whether the calling thread holds it. */
 bool lock_is_mine(const lock_t *lock);
 /* In a fork's child: releases the lock unless the calling thread itself holds it. */

@@ -21,16 +21,18 @@ static void remote_push(slab_owner_t *owner, uint32_t unit) {
   uint32_t first = atomic_seen(&owner->pending);
   do {
     atomic_set(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak_explicit(&owner->pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
+  } while (!atomic_compare_exchange_weak(&owner->pending, &first, unit + 1)); /* then remote_help looks at the lock */
 }
 
 void owner_unlock(slab_owner_t *owner) {
   for (;;) {
-    lock_release(&owner->lock);
-    if (HAK_LIKELY(atomic_seen(&owner->thread) != 0)) return; /* it will look itself */
+    if (HAK_LIKELY(atomic_seen(&owner->thread) != 0)) { /* it will look itself */
+      lock_release(&owner->lock);
+      return;
+    }
     /* Either we see what was pushed before the lock was free, or who pushed sees it free. */
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_seen(&owner->pending) == 0 || !lock_try(&owner->lock)) return;
+    lock_release_fully(&owner->lock);
+    if (atomic_load(&owner->pending) == 0 || !lock_try(&owner->lock)) return;
     remote_collect(owner);
     slab_release_empty(owner);
   }
@@ -39,8 +41,7 @@ void owner_unlock(slab_owner_t *owner) {
 /* Collects for an owner that will not: it is gone, or it has been idle for long. */
 static void remote_help(slab_owner_t *owner) {
   uint32_t count = atomic_fetch_add_explicit(&owner->pending_count, 1, memory_order_relaxed) + 1;
-  atomic_thread_fence(memory_order_seq_cst); /* after the push: see owner_unlock */
-  if (atomic_seen(&owner->thread) != 0 && count < REMOTE_HELP_AT) return;
+  if (atomic_load(&owner->thread) != 0 && count < REMOTE_HELP_AT) return;
   if (!lock_try(&owner->lock)) return;
   remote_collect(owner);
   if (atomic_seen(&owner->thread) == 0) slab_release_empty(owner);

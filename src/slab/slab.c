@@ -202,7 +202,7 @@ void slab_release_empty(slab_owner_t *owner) {
 }
 
 void owner_set_thread(slab_owner_t *owner, uintptr_t thread) {
-  atomic_set(&owner->thread, thread);
+  atomic_store(&owner->thread, thread); /* before the lock is released: see remote_help */
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     for (uint32_t unit = owner->partial[c].first; unit != SLAB_END; unit = slab_of(unit)->next) slab_set_thread(slab_of(unit), thread);
     for (uint32_t unit = owner->full[c].first; unit != SLAB_END; unit = slab_of(unit)->next) slab_set_thread(slab_of(unit), thread);
