@@ -197,16 +197,29 @@ def _count_table(title: str, keys: tuple[str, ...], stats: dict[str, Any]) -> Ta
     return table
 
 
-def _class_table(classes: list[dict[str, int]]) -> Table:
-    table = Table(
-        title="size classes in use, in blocks", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1)
-    )
-    for _, heading in _CLASS_COLUMNS:
+_HEAP_COLUMNS = (
+    ("orphaned", "orphan"),
+    ("slabs", "slabs"),
+    ("slab_bytes", "in slabs"),
+    ("cached", "in bins"),
+    ("remote_frees", "remote"),
+    ("refills", "refills"),
+    ("flushes", "flushes"),
+)
+
+
+def _row_table(title: str, columns: tuple[tuple[str, str], ...], rows: list[dict[str, int]]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    for _, heading in columns:
         table.add_column(heading, justify="right")
-    for entry in classes:
-        if any(entry.get(key, 0) for key, _ in _CLASS_COLUMNS[2:]):
-            table.add_row(*(f"{entry.get(key, 0):,}" for key, _ in _CLASS_COLUMNS))
+    for row in rows:
+        table.add_row(*(f"{row.get(key, 0):,}" for key, _ in columns))
     return table
+
+
+def _class_table(classes: list[dict[str, int]]) -> Table:
+    used = [entry for entry in classes if any(entry.get(key, 0) for key, _ in _CLASS_COLUMNS[2:])]
+    return _row_table("size classes in use, in blocks", _CLASS_COLUMNS, used)
 
 
 def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
@@ -217,6 +230,8 @@ def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
             tables.append(_count_table(title, keys, stats))
     if stats.get("class_stats"):
         tables.append(_class_table(stats["class_stats"]))
+    if stats.get("heap_stats"):
+        tables.append(_row_table("heaps, newest first, in bytes and counts", _HEAP_COLUMNS, stats["heap_stats"]))
     return tables
 
 

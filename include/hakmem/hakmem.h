@@ -191,10 +191,24 @@ typedef struct hak_class_stats {
   uint64_t flushes;
 } hak_class_stats_t;
 
+typedef struct hak_heap_stats {
+  uint64_t orphaned;      /* 1 if its thread has exited */
+  uint64_t slabs;         /* slabs it owns, a count */
+  uint64_t slab_bytes;    /* the memory of those */
+  uint64_t cached;        /* bytes in its bins */
+  uint64_t refills;       /* counts */
+  uint64_t refill_blocks;
+  uint64_t flushes;
+  uint64_t flush_blocks;
+  uint64_t remote_frees;  /* its blocks freed by other threads and collected */
+} hak_heap_stats_t;
+
 /* Fill *stats; false (EINVAL) if struct_size is not one this version knows. */
 HAK_API bool hak_stats_get(hak_stats_t *stats);
 /* Fills *stats for one size class; false (EINVAL) for a class that does not exist. */
 HAK_API bool hak_stats_class(uint32_t size_class, hak_class_stats_t *stats);
+/* Fills *stats for heap `heap`, counted from 0, newest first; false (EINVAL) if there are not so many. */
+HAK_API bool hak_stats_heap(uint32_t heap, hak_heap_stats_t *stats);
 /* Write a report to a file descriptor, without allocating. Return false when writing fails. */
 HAK_API bool hak_stats_text(int fd);
 HAK_API bool hak_stats_json(int fd);

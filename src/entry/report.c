@@ -98,6 +98,12 @@ bool hak_stats_class(uint32_t size_class, hak_class_stats_t *stats) {
   return true;
 }
 
+bool hak_stats_heap(uint32_t heap, hak_heap_stats_t *stats) {
+  if (census_heap(heap, stats)) return true;
+  errno = EINVAL;
+  return false;
+}
+
 /* Every figure of hak_stats_t, for both reports. */
 static const struct {
   const char *name;
@@ -156,16 +162,28 @@ static void format_padded(format_t *f, uint64_t value, unsigned width) {
   format_unsigned(f, value);
 }
 
+static void format_row(format_t *f, const uint64_t *columns, size_t count) {
+  for (size_t i = 0; i < count; i++) format_padded(f, columns[i], i == 0 ? 8 : 11);
+  format_char(f, '\n');
+}
+
 static void text_classes(writer_t *w, const hak_class_stats_t *of_class) {
   format_text(writer(w), "   class      slabs       live     cached       free     remote    refills    flushes\n");
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     const hak_class_stats_t *s = &of_class[c];
     if (s->slabs == 0 && s->refills == 0) continue;
-    format_t *f = writer(w);
-    format_padded(f, s->block_size, 8);
-    const uint64_t columns[] = {s->slabs, s->live_blocks, s->cached_blocks, s->free_blocks, s->remote_blocks, s->refills, s->flushes};
-    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) format_padded(f, columns[i], 11);
-    format_char(f, '\n');
+    const uint64_t columns[] = {s->block_size,  s->slabs,         s->live_blocks, s->cached_blocks,
+                                s->free_blocks, s->remote_blocks, s->refills,     s->flushes};
+    format_row(writer(w), columns, sizeof columns / sizeof columns[0]);
+  }
+}
+
+static void text_heaps(writer_t *w) {
+  hak_heap_stats_t h;
+  format_text(writer(w), "    heap     orphan      slabs   slab KiB cached KiB     remote    refills    flushes\n");
+  for (uint32_t i = 0; census_heap(i, &h); i++) {
+    const uint64_t columns[] = {i, h.orphaned, h.slabs, h.slab_bytes / 1024, h.cached / 1024, h.remote_frees, h.refills, h.flushes};
+    format_row(writer(w), columns, sizeof columns / sizeof columns[0]);
   }
 }
 
@@ -185,6 +203,7 @@ bool hak_stats_text(int fd) {
     format_char(f, '\n');
   }
   text_classes(&w, of_class);
+  text_heaps(&w);
   return writer_flush(&w);
 }
 
@@ -207,6 +226,25 @@ static void json_classes(writer_t *w, const hak_class_stats_t *of_class) {
   format_text(writer(w), "]");
 }
 
+static void json_heaps(writer_t *w) {
+  hak_heap_stats_t h;
+  format_text(writer(w), ",\n\"heap_stats\": [");
+  for (uint32_t i = 0; census_heap(i, &h); i++) {
+    format_text(writer(w), i == 0 ? "\n  {" : ",\n  {");
+    write_json_number(w, "orphaned", h.orphaned, false);
+    write_json_number(w, "slabs", h.slabs, false);
+    write_json_number(w, "slab_bytes", h.slab_bytes, false);
+    write_json_number(w, "cached", h.cached, false);
+    write_json_number(w, "refills", h.refills, false);
+    write_json_number(w, "refill_blocks", h.refill_blocks, false);
+    write_json_number(w, "flushes", h.flushes, false);
+    write_json_number(w, "flush_blocks", h.flush_blocks, false);
+    write_json_number(w, "remote_frees", h.remote_frees, true);
+    format_text(writer(w), "}");
+  }
+  format_text(writer(w), "]");
+}
+
 bool hak_stats_json(int fd) {
   hak_stats_t stats;
   hak_class_stats_t of_class[CLASS_COUNT];
@@ -220,6 +258,7 @@ bool hak_stats_json(int fd) {
   write_json_number(&w, "classes", CLASS_COUNT, false);
   for (size_t i = 0; i < FIGURE_COUNT; i++) write_json_number(&w, figures[i].name, figure_of(&stats, i), false);
   json_classes(&w, of_class);
+  json_heaps(&w);
   format_text(writer(&w), "}\n");
   return writer_flush(&w);
 }

@@ -116,3 +116,25 @@ void census_take(hak_stats_t *stats, hak_class_stats_t *of_class) {
   if (of_class == NULL) return;
   for (unsigned c = 0; c < CLASS_COUNT; c++) of_class[c] = classes[c];
 }
+
+bool census_heap(uint32_t number, hak_heap_stats_t *stats) {
+  heap_t *heap = heap_first();
+  while (heap != NULL && number-- > 0) heap = atomic_seen(&heap->next);
+  if (heap == NULL) return false;
+  *stats = (hak_heap_stats_t){
+      .orphaned = atomic_seen(&heap->owner.thread) == 0,
+      .remote_frees = atomic_seen(&heap->owner.remote_frees),
+  };
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    bin_t *bin = heap_bin(heap, c);
+    uint64_t slabs = atomic_seen(&heap->owner.slab_count[c]);
+    stats->slabs += slabs;
+    stats->slab_bytes += slabs * class_info[c].units * HAK_UNIT;
+    stats->cached += (uint64_t)(hot_peek(&bin->top) + bin->capacity) * class_info[c].size;
+    stats->refills += atomic_seen(&bin->refills);
+    stats->flushes += atomic_seen(&bin->flushes);
+    stats->refill_blocks += atomic_seen(&bin->refill_blocks);
+    stats->flush_blocks += atomic_seen(&bin->flush_blocks);
+  }
+  return true;
+}

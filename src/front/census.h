@@ -7,5 +7,7 @@
 
 /* Fills all but the [os] figures and struct_size; `of_class`, if not NULL, has hak_stats_t.classes entries. */
 void census_take(hak_stats_t *stats, hak_class_stats_t *of_class);
+/* One heap, by its number from 0, newest first; false if there are not so many. */
+bool census_heap(uint32_t number, hak_heap_stats_t *stats);
 
 #endif

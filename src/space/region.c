@@ -23,6 +23,7 @@ static const size_t zone_bytes[ZONE_COUNT] = {256, 256, 16384, 16384, 16384, 204
 #define GROW_SHARE 4
 #define GROW_MAX_UNITS (((uint32_t)256 << 20) >> HAK_UNIT_SHIFT)
 #define GROW_MIN_UNITS HAK_UNITS_PER_SUPERSLAB
+#define ZONES_AHEAD 8 /* superslabs */
 #define GROW_MIN_UNITS_LIMITED 4u /* when address space is scarce */
 
 /* Written under `grow_lock`, but for `reserved`, which census reads. */
@@ -80,7 +81,7 @@ static bool zones_extend(uint32_t superslabs) {
 static bool zones_cover(uint32_t needed) {
   if (needed <= layout.zones_ready) return true;
   if (atomic_seen(&layout.reserved)) {
-    uint32_t ahead = layout.zones_ready + layout.zones_ready / 2 + 16;
+    uint32_t ahead = layout.zones_ready + layout.zones_ready / 2 + ZONES_AHEAD;
     if (ahead > layout.capacity) ahead = layout.capacity;
     if (ahead > needed && zones_extend(ahead)) return true;
   }
@@ -230,7 +231,7 @@ static bool place_unreserved(void) {
 }
 
 bool region_init(uint64_t reserve_bytes) {
-  if (atomic_seen(&layout.reserved)) return grow_locked(2 * HAK_UNITS_PER_SUPERSLAB); /* there was no memory for it before */
+  if (atomic_seen(&layout.reserved)) return grow_locked(HAK_UNITS_PER_SUPERSLAB); /* there was no memory for it before */
   uint64_t bytes = reserve_bytes;
   if (bytes == 0) {
     bytes = os_physical_memory() * 4;
@@ -239,7 +240,7 @@ bool region_init(uint64_t reserve_bytes) {
   if (bytes > HAK_REGION_MAX) bytes = HAK_REGION_MAX;
   bytes = bits_round_up(bytes, HAK_SUPERSLAB);
   if (os_address_limit() != UINT64_MAX || !reserve_all(bytes)) return place_unreserved();
-  return grow_locked(2 * HAK_UNITS_PER_SUPERSLAB);
+  return grow_locked(HAK_UNITS_PER_SUPERSLAB);
 }
 
 static void release_range(unsigned range, uintptr_t start, uintptr_t end) {

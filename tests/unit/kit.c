@@ -144,12 +144,12 @@ TEST(paths_are_kept_as_they_are) {
 
 TEST(a_file_is_read_line_by_line) {
   fake_os_set_file("/etc/hak.conf",
-                   "# comment\n\n  decay_ms = 42 \r\nHAKMEM_BIN_KB=128\n\tstats=on\n#stats=off\nstats_file= /x y \nverbose=1");
+                   "# comment\n\n  decay_ms = 42 \r\nHAKMEM_BIN_KB=128\n\tstats=on\n#stats=off\nstats_file= /x y \nstats_json=1");
   CHECK_EQ(load("HAKMEM_CONF=/etc/hak.conf")[0], '\0');
   CHECK_EQ(option_get(OPTION_decay_ms), 42);
   CHECK_EQ(option_get(OPTION_bin_kb), 128);
   CHECK_EQ(option_get(OPTION_stats), 1);
-  CHECK_EQ(option_get(OPTION_verbose), 1);
+  CHECK_EQ(option_get(OPTION_stats_json), 1);
   CHECK(strcmp(option_path(PATH_stats_file), "/x y") == 0);
 }
 

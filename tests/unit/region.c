@@ -50,11 +50,11 @@ static void check_usable(void) {
 
 /* ---- the start ---- */
 
-TEST(a_reserved_region_starts_with_two_superslabs) {
+TEST(a_reserved_region_starts_with_one_superslab) {
   REQUIRE(region_init(SMALL_REGION));
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_RESERVE)), 1);
-  CHECK_EQ(atomic_seen(&region.units), 2 * HAK_UNITS_PER_SUPERSLAB);
-  CHECK_EQ(units_mapped(), 2 * HAK_UNITS_PER_SUPERSLAB);
+  CHECK_EQ(atomic_seen(&region.units), HAK_UNITS_PER_SUPERSLAB);
+  CHECK_EQ(units_mapped(), HAK_UNITS_PER_SUPERSLAB);
   CHECK(region_census().reserved > SMALL_REGION);
   check_usable();
 }
@@ -220,7 +220,8 @@ TEST(a_failed_growth_changes_nothing_and_can_be_repeated) {
 
 TEST(a_growth_that_cannot_have_its_whole_step_takes_what_it_needs) {
   REQUIRE(region_init(SMALL_REGION));
-  REQUIRE(region_grow(1024)); /* zones are ahead now, so that the next call is the blocks' */
+  REQUIRE(region_grow(1024));
+  REQUIRE(region_grow(1025)); /* zones are ahead now, so that the next call is the blocks' */
   uint32_t before = atomic_seen(&region.units);
   for (uint32_t s = 0; s * HAK_UNITS_PER_SUPERSLAB < before; s++) atomic_set(&region.superslabs[s].free, 0);
   fake_os_fail(FAKE_ONLY(FAKE_COMMIT), 1, 1);
