@@ -7,12 +7,12 @@
  * untouched by success and ENOMEM for sizes that cannot be; no block is lost.
  * How much of a big block is checked is said in blocks.h.
  *
- * Sizes: one in 24 is log-uniform over 0..64 MiB, the others over 0..32 KiB; for
+ * Sizes: one in --wide is log-uniform over 0..64 MiB, the others over 0..32 KiB; for
  * above 1 MiB calloc and the moving calls are 8 times rarer, since an honest one costs
  * milliseconds.  When --live bytes are live, sizes fall back to 0..1 KiB.
  *
  * Arguments: --ops=20M in all, --threads=0 (1, 2 and 8 in turn; or one number),
- * --live=1G, --slots=4096 for each thread, --seed.
+ * --live=1G, --wide=24, --slots=4096 for each thread, --seed.
  *
  * Threads give blocks to each other through a table of exchange slots, and end
  * four times in a run; the next thread takes over their blocks.
@@ -69,6 +69,7 @@ static size_t (*collect)(bool);
 static _Atomic(block_t *) exchanges[EXCHANGES];
 static atomic_size_t live;
 static size_t live_limit;
+static uint32_t wide_share;
 static size_t slot_count;
 static bool alone;
 static bool on_hakmem;
@@ -78,7 +79,7 @@ static bool on_hakmem;
 static const api_t *api_pick(worker_t *worker) { return &apis[api_count > 1 ? rng_below(&worker->rng, api_count) : 0]; }
 
 static size_t size_pick(worker_t *worker) {
-  size_t size = rng_size(&worker->rng, rng_one_in(&worker->rng, 24) ? 26 : 15);
+  size_t size = rng_size(&worker->rng, rng_one_in(&worker->rng, wide_share) ? 26 : 15);
   if (atomic_load_explicit(&live, memory_order_relaxed) + size > live_limit)
     size = rng_size(&worker->rng, 10);
   return size;
@@ -453,6 +454,7 @@ int main(int argc, char **argv) {
   unsigned threads = (unsigned)stress_option("threads", 0);
   live_limit = stress_option("live", 1024 * MIB);
   slot_count = stress_option("slots", 4096);
+  wide_share = (uint32_t)stress_option("wide", 24);
   if (threads > THREADS_MAX)
     stress_fail("at most %d threads", THREADS_MAX);
   apis_find();
