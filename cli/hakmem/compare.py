@@ -164,6 +164,7 @@ class _Forwarding:
     def __init__(self) -> None:
         self.received = False
         self.process: subprocess.Popen | None = None
+        self._early: list[int] = []  # came while a command was being started
         self._old: dict[int, object] = {}
 
     def __enter__(self) -> _Forwarding:
@@ -176,10 +177,19 @@ class _Forwarding:
         for number, handler in self._old.items():
             signal.signal(number, handler)
 
+    def started(self, process: subprocess.Popen) -> None:
+        self.process = process
+        while self._early:
+            process.send_signal(self._early.pop(0))
+
     def _handle(self, number: int, _frame: object) -> None:
         self.received = True
-        if self.process and not (number in self.FROM_TERMINAL and _in_foreground()):
+        if number in self.FROM_TERMINAL and _in_foreground():
+            return
+        if self.process:
             self.process.send_signal(number)
+        else:
+            self._early.append(number)
 
 
 class _Streams:
@@ -226,7 +236,7 @@ def _launch(
 ) -> Run:
     with tempfile.TemporaryFile() as report:
         streams.rewind()
-        forwarding.process = subprocess.Popen(
+        process = subprocess.Popen(
             [str(preload.PACKAGE / "hakmem_launch"), str(report.fileno()), *variables, "--", *command],
             stdin=streams.input,
             stdout=streams.output,
@@ -234,7 +244,8 @@ def _launch(
             pass_fds=[report.fileno()],
             env=environment,
         )
-        forwarding.process.wait()
+        forwarding.started(process)
+        process.wait()
         forwarding.process = None
         report.seek(0)
         line = report.read()
