@@ -21,10 +21,9 @@ static size_t bin_index(size_t size) {
   return size <= HAK_TABLE_MAX ? block_small_index(size) : block_mid_index(size);
 }
 
-static void heap_count_alloc(heap_t *heap, size_t size) {
-  if (thread_heap == heap) return;
-  atomic_count_own(&heap->counted_allocs, 1);
-  atomic_count_own(&heap->counted_bytes, size);
+/* While every allocation is counted, the fast path finds no heap: all come here. */
+static void heap_count_alloc(heap_t *heap) {
+  if (thread_heap != heap) atomic_count_own(&heap->counted_allocs, 1);
 }
 
 /* One block of the class at `index` of the heap's table; NULL when out of memory. */
@@ -61,7 +60,7 @@ static void *alloc_large(size_t size, size_t align, bool *zero) {
 static void *alloc_refill(size_t size) {
   heap_t *heap = thread_attach();
   if (heap == NULL) return NULL;
-  heap_count_alloc(heap, size);
+  heap_count_alloc(heap);
   void *block = alloc_small(heap, bin_index(size));
   if (HAK_UNLIKELY(block == NULL)) {
     trim_all();

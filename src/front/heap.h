@@ -49,7 +49,7 @@ typedef struct heap {
   struct heap *_Atomic next; /* in the list of all heaps; never removed */
   _Atomic uint32_t state;
   slab_owner_t owner;
-  _Atomic uint64_t counted_allocs, counted_bytes; /* see thread_count */
+  _Atomic uint64_t counted_allocs; /* see thread_count_all */
 } heap_t;
 _Static_assert(offsetof(heap_t, none) == 0, "an offset of 0 leads to the empty bin");
 

@@ -192,6 +192,12 @@ static void realloc_of_a_freed_block(size_t size) {
   touch(hak_realloc(hide(block), size + size / 2));
 }
 
+static void recallocarray_of_a_freed_block(size_t size) {
+  void *block = new_block(size);
+  hak_free(block);
+  touch(hak_recallocarray(hide(block), size, size + size / 2, 1));
+}
+
 static void realloc_of_a_freed_block_in_place(size_t size) {
   void *block = new_block(size);
   hak_free(block);
@@ -387,6 +393,7 @@ static const misuse_t table[] = {
     {"double_free_of_an_aligned_block", double_free_of_an_aligned_block, FREED_SPAN, "free", CLASS_MAYBE, DIES, EVERY},
 
     {"realloc_of_a_freed_block", realloc_of_a_freed_block, FREED, "realloc", CLASS_OF_SIZE, DIES, SLAB},
+    {"recallocarray_of_a_freed_block", recallocarray_of_a_freed_block, FREED, "recallocarray", CLASS_OF_SIZE, DIES, SLAB},
     {"realloc_of_a_freed_span", realloc_of_a_freed_block, FREED_SPAN, "realloc", CLASS_MAYBE, DIES, SPAN},
     {"realloc_of_a_freed_block_in_place", realloc_of_a_freed_block_in_place, FREED, "realloc", CLASS_OF_SIZE, DIES, SLAB},
     {"realloc_of_a_freed_span_in_place", realloc_of_a_freed_block_in_place, FREED_SPAN, "realloc", CLASS_MAYBE, DIES, SPAN},

@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -220,6 +222,20 @@ static int fork_once_more(int depth) {
   CHECK(!os_forked()); /* the parent does not notice */
   return status;
 }
+
+#if !defined(FAKE_OS)
+/* Of a fork that runs no handlers the kernel alone tells. */
+TEST(a_raw_fork_is_noticed_without_a_handler) {
+  os_fork_watch();
+  CHECK(!os_forked());
+  pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  if (child == 0) _exit(os_forked() ? 0 : 1);
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK_EQ(status, 0);
+  CHECK(!os_forked());
+}
+#endif
 
 TEST(each_child_is_told_that_it_was_forked) {
   CHECK(!os_forked());
