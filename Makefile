@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run test soak setup-tests check check-asan check-tsan check-cli clean
+.PHONY: help lib run test soak peers setup-tests check check-asan check-tsan check-cli clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -27,6 +27,10 @@ soak: setup-tests ## the long tests: hours
 	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON
 	cmake --build $(BUILD) -j $(JOBS)
 	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
+
+peers: ## fetch and build the other allocators, for the benchmark: build/peers/manifest.json
+	@tools/setup build python peers
+	bench/peers/make_peers.py --directory $(BUILD)/peers --jobs $(JOBS)
 
 setup-tests:
 	@tools/setup build python test programs

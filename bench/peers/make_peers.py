@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Brings the other allocators here, as libraries to preload, and writes their list: DIRECTORY/manifest.json.
+
+peers.toml says where each comes from.  What a peer is built from and in is below DIRECTORY and stays there; a peer whose entry in
+peers.toml has not changed is not built again.  Each library is tried (probe.c) before it is listed.  A peer that cannot be had is
+left out, with the reason; exit status 1 says that there is none at all.
+"""
+import argparse
+import glob
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tomllib
+
+HERE = pathlib.Path(__file__).resolve().parent
+FIELDS = ("name", "title", "version", "source", "library")
+TAIL = 15  # lines of a failed command's output that are shown
+
+
+class Absent(Exception):
+    """A peer that cannot be had here, and why."""
+
+
+def run(command, where, log, **variables):
+    """Runs a command with its output in the file `log`."""
+    with open(log, "ab") as out:
+        try:
+            done = subprocess.run(command, cwd=where, env=os.environ | variables, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        except OSError as error:
+            raise Absent(f"{command[0]}: {error.strerror}") from None
+    if done.returncode != 0:
+        last = pathlib.Path(log).read_text(errors="replace").splitlines()[-TAIL:]
+        raise Absent(f"{command[0]} failed; {log} ends:\n    " + "\n    ".join(last))
+
+
+def answer(*command):
+    """What a command prints, or None when it fails."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def fetch(crate, directory):
+    """The directory of the crate's sources; cargo checks what it fetches against the registry's checksum."""
+    name, version = crate.split("@")
+    project = directory / "crates" / f"{name}-{version}"
+    sources = project / "vendor" / name
+    if not sources.is_dir():
+        shutil.rmtree(project, ignore_errors=True)
+        (project / "src").mkdir(parents=True)
+        (project / "src" / "lib.rs").touch()
+        (project / "Cargo.toml").write_text(f'[package]\nname = "peer"\nversion = "0.0.0"\nedition = "2021"\n\n'
+                                            f'[dependencies]\n{name} = "={version}"\n')
+        run(["cargo", "vendor", "fetched"], project, project / "log")
+        (project / "fetched").rename(project / "vendor")  # only what arrived whole has this name
+    return sources
+
+
+def recipe_of(peer):
+    """All that a built peer depends on: its crate, how it is built, and the files here that this names."""
+    files = [path.read_text() for path in sorted(HERE.iterdir()) if f"$here/{path.name}" in peer["how"]]
+    return "\n".join([peer["crate"], peer["how"], *files])
+
+
+def from_crate(peer, directory, jobs):
+    home = directory / peer["name"]
+    library = home / "build" / peer["library"]
+    recipe, stamp = recipe_of(peer), home / "recipe"
+    if not (library.exists() and stamp.exists() and stamp.read_text() == recipe):
+        crate = fetch(peer["crate"], directory)
+        shutil.rmtree(home, ignore_errors=True)
+        (home / "build").mkdir(parents=True)
+        run(["sh", "-eu", "-c", peer["how"]], home / "build", home / "log", crate=str(crate), here=str(HERE), jobs=str(jobs))
+        if not library.exists():
+            raise Absent(f"{peer['how'].split()[0]} left no {library}")
+        stamp.write_text(recipe)
+    return {"version": peer["version"], "source": "crates.io " + peer["crate"].replace("@", " "), "library": str(library)}
+
+
+def from_debian(peer):
+    version = answer("dpkg-query", "--show", "--showformat", "${Version}", peer["package"])
+    if not version:
+        raise Absent(f"the Debian package {peer['package']} is not installed")
+    multiarch = answer("cc", "-print-multiarch") or "*"
+    found = glob.glob(peer["library"].format(multiarch=multiarch))
+    if not found:
+        raise Absent(f"{peer['package']} has no {peer['library']}")
+    return {"version": version.split(":")[-1].split("-")[0], "source": f"Debian {peer['package']} {version}", "library": found[0]}
+
+
+def try_out(entry, directory):
+    """Two programs under the library: one that knows nothing of it, and the probe."""
+    for program in (["/bin/true"], [str(directory / "probe"), entry["library"]]):
+        environment = os.environ | entry.get("env", {}) | {"LD_PRELOAD": entry["library"]}
+        done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60)
+        if done.returncode != 0 or done.stderr:
+            raise Absent(f"{program[0]} under {entry['library']}: exit status {done.returncode}: {done.stderr.strip()}")
+
+
+def make(peer, directory, jobs):
+    """The peer's entry in the manifest."""
+    made = from_debian(peer) if "package" in peer else from_crate(peer, directory, jobs)
+    entry = {field: (peer | made)[field] for field in FIELDS}
+    if "env" in peer:
+        entry["env"] = peer["env"]
+    try_out(entry, directory)
+    return entry
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--directory", type=pathlib.Path, default=HERE.parent.parent / "build" / "peers")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    directory = options.directory.resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    probe = ["cc", "-O1", "-o", directory / "probe", HERE / "probe.c", "-pthread", "-ldl"]
+    subprocess.run(probe, check=True)
+    peers = tomllib.loads((HERE / "peers.toml").read_text())["peer"]
+    manifest = []
+    for peer in peers:
+        try:
+            manifest.append(make(peer, directory, options.jobs))
+        except (Absent, subprocess.TimeoutExpired) as reason:
+            print(f"{peer['name']:16} absent: {reason}", flush=True)
+            continue
+        entry = manifest[-1]
+        print(f"{entry['name']:16} {entry['version']:14} {entry['source']}", flush=True)
+    (directory / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    return int(not manifest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
