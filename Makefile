@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run test soak peers setup-tests check check-asan check-tsan check-cli clean
+.PHONY: help lib run test soak peers bench-counts setup-tests check check-asan check-tsan check-cli clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -31,6 +31,11 @@ soak: setup-tests ## the long tests: hours
 peers: ## fetch and build the other allocators, for the benchmark: build/peers/manifest.json
 	@tools/setup build python peers
 	bench/peers/make_peers.py --directory $(BUILD)/peers --jobs $(JOBS)
+
+bench-counts: ## count instructions and cache misses for each operation; ARGS=--update pins hakmem's
+	@tools/setup build test
+	@$(MAKE) --no-print-directory lib
+	bench/counts/counts.py --build $(BUILD) $(ARGS)
 
 setup-tests:
 	@tools/setup build python test programs
