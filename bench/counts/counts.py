@@ -109,7 +109,7 @@ def run(allocator, workload, steps, folder):
                "--callgrind-out-file=profile", "./" + name, *(word.format(steps=f"{steps:9}") for word in arguments.split())]
     done = subprocess.run(command, cwd=folder, env=environment_of(allocator), capture_output=True, text=True, timeout=600)
     if done.returncode != 0 or not os.path.exists(out):
-        raise RuntimeError(f"exit status {done.returncode}: {done.stderr.strip()[-300:]}")
+        raise RuntimeError(f"exit status {done.returncode}: {done.stderr.strip().rpartition(chr(10))[2]}")
     text = pathlib.Path(out).read_text()
     os.unlink(out)
     return totals(text, os.path.join(folder, name), "library" not in allocator)

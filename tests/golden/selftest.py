@@ -13,6 +13,8 @@ TOOLS = HERE.parent.parent / "tools"
 sys.path.insert(0, str(HERE))
 import fastpath  # noqa: E402
 import release  # noqa: E402
+sys.path.insert(0, str(HERE.parent.parent / "bench" / "counts"))
+import counts  # noqa: E402
 
 CLEAN_TREE = {
     "src/hakmem.c": '#include "base/bits.c"\n#include "kit/counters.c"\n',
@@ -278,6 +280,52 @@ class FastPath(Library):
         for text, want in table.items():
             counts = fastpath.classify(text)
             self.assertEqual(tuple(counts[key] for key in ("loads", "stores", "branches", "atomics")), want, text)
+
+
+class Counts(unittest.TestCase):
+    # The program calls malloc, which calls memset: 5 instructions of its own, 7 and 11; a call's inclusive cost is not counted again.
+    PROFILE = """events: Ir Dr Dw I1mr D1mr D1mw
+ob=(1) /tmp/x/patterns
+fn=(1) main
+3 5 1 1 0 1 2
+cob=(2) /usr/lib/libother.so
+cfn=(2) malloc
+calls=1 9
++1 18 9 9 9 9 9
+
+ob=(2)
+fn=(2)
+9 4 1 1 0 3
+-2 3
+cob=(3) /usr/lib/x86_64-linux-gnu/libc.so.6
+cfn=(3) memset
+calls=1 4
+* 11 9 9 9 9 9
+
+ob=(3)
+fn=(3)
+4 11 1 1 0 0 4
+"""
+    PINS = {"pair": {"instructions": 20.0, "misses": 0.001, "all_misses": 2.0}}
+
+    def totals(self, system):
+        return tuple(counts.totals(self.PROFILE, "/tmp/x/patterns", system).values())
+
+    def test_profile(self):
+        self.assertEqual(self.totals(False), (7, 3, 23, 10))
+
+    def test_system(self):
+        self.assertEqual(self.totals(True), (0, 0, 23, 10))  # memset is not libc's allocator
+        self.assertTrue(counts.allocates("/lib/libc.so.6", "_int_malloc", "/tmp/x/patterns", True))
+
+    def different(self, **changed):
+        return [line.split()[2] for line in counts.differences({"pair": self.PINS["pair"] | changed}, self.PINS)]
+
+    def test_pins(self):
+        self.assertEqual(self.different(instructions=20.3, misses=0.01, all_misses=2.03), [])
+        self.assertEqual(self.different(instructions=20.5), ["instructions"])
+        self.assertEqual(self.different(instructions=19.5), ["instructions"])
+        self.assertEqual(self.different(misses=0.02, all_misses=2.1), ["misses", "all_misses"])
 
 
 if __name__ == "__main__":
