@@ -6,9 +6,9 @@ one operation, without start-up.  valgrind's tool is callgrind: its cache model 
 instruction is from.  So each figure is there twice: in all, and in the allocator, which is everything outside the program, libc
 and the loader (for the system's allocator, libc without memcpy and its kin).
 
-What could differ from run to run is fixed: no address randomisation, an environment of nothing but what is named here, paths and
-arguments of one length (the loader keeps them, and so moves what follows), libc's baseline string functions, and no decay by the
-clock, which runs fast under valgrind.
+What could differ from run to run is fixed. valgrind itself decides on the addresses; the environment is nothing but what is named
+here; paths and arguments have one length (the loader keeps them, and so moves what follows); libc's string functions are the baseline's;
+and hakmem does not decay by the clock, which runs fast under valgrind.
 """
 import argparse
 import json
@@ -105,7 +105,7 @@ def run(allocator, workload, steps, folder):
     """The sums of one run under valgrind."""
     name, arguments, _, _ = WORKLOADS[workload]
     out = os.path.join(folder, "profile")
-    command = [shutil.which("setarch"), "-R", shutil.which("valgrind"), "-q", "--tool=callgrind", "--cache-sim=yes", *CACHES,
+    command = [shutil.which("valgrind"), "-q", "--tool=callgrind", "--cache-sim=yes", *CACHES,
                "--callgrind-out-file=profile", "./" + name, *(word.format(steps=f"{steps:9}") for word in arguments.split())]
     done = subprocess.run(command, cwd=folder, env=environment_of(allocator), capture_output=True, text=True, timeout=600)
     if done.returncode != 0 or not os.path.exists(out):
@@ -210,7 +210,7 @@ def arguments():
 def main():
     options = arguments()
     alone = options.check or options.update
-    for tool in ("setarch", "valgrind", "cc"):
+    for tool in ("valgrind", "cc"):
         if shutil.which(tool) is None:
             sys.exit(f"counts: {tool} is missing; tools/setup test brings it")
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
