@@ -3,7 +3,6 @@
  * A pair shares a ring of `depth` blocks.  It is told the other's progress after
  * each batch, and looks for it only when its own view of the ring is full or empty.
  */
-#include <sched.h>
 #include <stdatomic.h>
 
 #include "workload.h"
@@ -23,17 +22,18 @@ typedef struct side {
 static uint64_t block_count, batch, depth;
 static uint32_t smallest, largest;
 
-enum { PAUSE = 200, LOOKS = 16 };
+enum { PAUSE = 200, LOOKS = 16, NAP_NANOSECONDS = 20000 };
 
-/* Waits until the other side has come to `least`; returns how far it is.  It looks seldom, since each look takes the
- * line from the writer, and yields more seldom still: a system call, needed where both share a core. */
+/* Waits until the other side has come to `least`; returns how far it is.  It looks seldom, since each look takes the line
+ * from the writer.  Then it sleeps, for less time than the other side needs for the ring; yielding would not do where
+ * threads outnumber the cores, since the kernel may well choose the waiting one again. */
 static uint64_t progress_await(_Atomic uint64_t *progress, uint64_t least) {
   uint64_t now;
   for (uint32_t look = 1; (now = atomic_load_explicit(progress, memory_order_acquire)) < least; look++) {
     for (volatile uint32_t i = 0; i < PAUSE; i++)
       continue;
-    if (look % LOOKS == 0)
-      sched_yield();
+    if (look > LOOKS)
+      nanosleep(&(struct timespec){.tv_nsec = NAP_NANOSECONDS}, NULL);
   }
   return now;
 }
