@@ -1,6 +1,6 @@
 /* larson.c - a server's load: each thread replaces random victims among its
- * blocks, and after a round a new thread takes over all of them, so that most
- * blocks are freed by a thread that did not allocate them.
+ * blocks, and after a round a new thread takes over all of them, so that each
+ * thread first frees blocks that another has allocated.
  *
  * Built twice: with malloc and free, and, with LARSON_SIZED, with C++'s
  * operator new and the sized operator delete.
@@ -77,8 +77,8 @@ int main(int argc, char **argv) {
   static chain_t chains[WORKLOAD_THREADS];
   enum { SMALLEST, LARGEST, BLOCKS, STEPS, THREADS, ROUNDS, SEED, ARGUMENTS };
   workload_argument_t arguments[] = {
-    WORKLOAD_SIZE("smallest", 8), WORKLOAD_SIZE("largest", 128), WORKLOAD_COUNT("blocks", 1024), WORKLOAD_STEPS(1000000),
-    WORKLOAD_THREAD_COUNT(1),     WORKLOAD_COUNT("rounds", 20),  WORKLOAD_SEED};
+    WORKLOAD_SIZE("smallest", 8), WORKLOAD_SIZE("largest", 128), WORKLOAD_COUNT("blocks", 1024), WORKLOAD_STEPS(50000),
+    WORKLOAD_THREAD_COUNT(1),     WORKLOAD_COUNT("rounds", 400),  WORKLOAD_SEED};
   workload_arguments(argc, argv, arguments, ARGUMENTS);
   if (arguments[LARGEST].value < arguments[SMALLEST].value)
     workload_usage(argv[0], arguments, ARGUMENTS);
