@@ -2,5 +2,5 @@
 #include "random_mixed.h"
 
 int main(int argc, char **argv) {
-  return mixed_main(argc, argv, "pool", (mixed_t){.steps = 10000000, .slots = 256, .smallest = 8 * 1024, .largest = 32 * 1024});
+  return mixed_main(argc, argv, "pool", &(mixed_t){.steps = 10000000, .slots = 256, .smallest = 8 * 1024, .largest = 32 * 1024});
 }

@@ -2,5 +2,5 @@
 #include "random_mixed.h"
 
 int main(int argc, char **argv) {
-  return mixed_main(argc, argv, "random_mixed", (mixed_t){.steps = 20000000, .slots = 4096, .smallest = 16, .largest = 1040});
+  return mixed_main(argc, argv, "random_mixed", &(mixed_t){.steps = 20000000, .slots = 4096, .smallest = 16, .largest = 1040});
 }

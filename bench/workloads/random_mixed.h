@@ -6,8 +6,7 @@
 #include "workload.h"
 
 typedef struct mixed {
-  pthread_t handle;
-  uint64_t state;
+  _Alignas(WORKLOAD_APART) uint64_t state;
   uint64_t steps;
   uint32_t slots;
   uint32_t smallest, largest;
@@ -15,43 +14,44 @@ typedef struct mixed {
 
 static void *mixed_run(void *argument) {
   mixed_t *mixed = argument;
-  void **blocks = calloc(mixed->slots, sizeof *blocks);
-  if (blocks == NULL)
-    exit(1);
+  void **blocks = workload_table(mixed->slots, sizeof *blocks);
   for (uint64_t i = 0; i < mixed->steps; i++) {
-    void **slot = &blocks[workload_below(&mixed->state, mixed->slots)];
-    free(*slot);
-    *slot = workload_block(mixed->smallest + workload_below(&mixed->state, mixed->largest - mixed->smallest + 1));
+    uint32_t slot = workload_below(&mixed->state, mixed->slots);
+    free(blocks[slot]);
+    blocks[slot] = workload_block(workload_between(&mixed->state, mixed->smallest, mixed->largest), slot);
   }
-  for (uint32_t i = 0; i < mixed->slots; i++)
-    free(blocks[i]);
+  /* Checked here alone: a look at each block before its free would bring cold lines into the cache for the allocator. */
+  for (uint32_t slot = 0; slot < mixed->slots; slot++)
+    if (blocks[slot] != NULL) {
+      workload_check(blocks[slot], slot);
+      free(blocks[slot]);
+    }
   free(blocks);
   return NULL;
 }
 
-/* Arguments: steps, slots, threads, smallest and largest size, seed. */
-static int mixed_main(int argc, char **argv, const char *name, mixed_t usual) {
-  enum { THREADS_MAX = 256 };
-  static mixed_t all[THREADS_MAX];
-  uint64_t threads = workload_number(argc, argv, 3, 1);
-  mixed_t mixed = {.steps = workload_number(argc, argv, 1, usual.steps),
-                   .slots = (uint32_t)workload_number(argc, argv, 2, usual.slots),
-                   .smallest = (uint32_t)workload_number(argc, argv, 4, usual.smallest),
-                   .largest = (uint32_t)workload_number(argc, argv, 5, usual.largest)};
-  uint64_t seed = workload_number(argc, argv, 6, 1);
-  if (threads == 0 || threads > THREADS_MAX || mixed.slots == 0 || mixed.smallest == 0 || mixed.largest < mixed.smallest) {
-    fprintf(stderr, "usage: %s [steps] [slots] [threads] [smallest] [largest] [seed]\n", argv[0]);
-    return 2;
-  }
-  double begin = workload_seconds();
-  for (uint64_t i = 0; i < threads; i++) {
-    all[i] = mixed;
-    all[i].state = (seed + i) * UINT64_C(0x9e3779b97f4a7c15) | 1;
-    workload_thread(&all[i].handle, mixed_run, &all[i]);
-  }
+static int mixed_main(int argc, char **argv, const char *name, const mixed_t *usual) {
+  static mixed_t all[WORKLOAD_THREADS];
+  enum { STEPS, SLOTS, THREADS, SMALLEST, LARGEST, SEED, ARGUMENTS };
+  workload_argument_t arguments[] = {WORKLOAD_STEPS(usual->steps),
+                                     WORKLOAD_COUNT("slots", usual->slots),
+                                     WORKLOAD_THREAD_COUNT(1),
+                                     WORKLOAD_SIZE("smallest", usual->smallest),
+                                     WORKLOAD_SIZE("largest", usual->largest),
+                                     WORKLOAD_SEED};
+  workload_arguments(argc, argv, arguments, ARGUMENTS);
+  if (arguments[LARGEST].value < arguments[SMALLEST].value)
+    workload_usage(argv[0], arguments, ARGUMENTS);
+  uint64_t threads = arguments[THREADS].value;
   for (uint64_t i = 0; i < threads; i++)
-    pthread_join(all[i].handle, NULL);
-  workload_report(name, 2 * mixed.steps * threads, workload_seconds() - begin);
+    all[i] = (mixed_t){.state = workload_seed(arguments[SEED].value, i),
+                       .steps = arguments[STEPS].value,
+                       .slots = (uint32_t)arguments[SLOTS].value,
+                       .smallest = (uint32_t)arguments[SMALLEST].value,
+                       .largest = (uint32_t)arguments[LARGEST].value};
+  double begin = workload_seconds();
+  workload_threads(mixed_run, all, sizeof *all, threads, 1);
+  workload_report(name, 2 * arguments[STEPS].value * threads, workload_seconds() - begin);
   return 0;
 }
 
