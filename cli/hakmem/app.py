@@ -17,7 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hakmem import __version__, demo, preload, render, stats
 from hakmem import library as library_queries
-from hakmem.compare import HAKMEM, SYSTEM, Comparison, compare
+from hakmem.compare import Comparison, compare
+from hakmem.runs import HAKMEM, SYSTEM
 
 library_option = click.option(
     "--library", metavar="FILE", help="Use this libhakmem.so instead of the one installed with the command line."
