@@ -174,9 +174,7 @@ def _launch(
     command: list[str], environment: dict[str, str], added: list[str], streams: _Streams, forwarding: _Forwarding
 ) -> Run:
     streams.rewind()
-    launch = Launch(
-        command, environment, added, stdin=streams.input, stdout=streams.output, stderr=streams.errors
-    )
+    launch = Launch(command, environment, added, stdin=streams.input, stdout=streams.output, stderr=streams.errors)
     forwarding.started(launch.process)
     run = launch.wait()
     forwarding.process = None

@@ -49,7 +49,9 @@ class _Numbers(_Words):
 
 def _places(root: str | None, build: str | None, output: str | None, resume: bool) -> Places:
     start = Path(root).resolve() if root else Path.cwd()
-    found = next((place for place in [start, *([] if root else start.parents)] if (place / workloads.FILE).is_file()), None)
+    found = next(
+        (place for place in [start, *([] if root else start.parents)] if (place / workloads.FILE).is_file()), None
+    )
     if not found:
         where = start if root else f"{start} or above"
         raise Failure(f"no {workloads.FILE} in {where}: the benchmark runs in hakmem's source tree; name it by --root")
@@ -149,9 +151,7 @@ def _run_all(plan: Plan, journal: Journal) -> None:
                 continue
             entry = _perform(runner, step, prepared(step))
             journal.add(entry)
-            if entry["failure"]:
-                progress.say(f"{title}: {_outcome(entry)}")
-            progress.end(f"{title}: {_outcome(entry)}")
+            progress.end(f"{title}: {_outcome(entry)}", keep=bool(entry["failure"]))
 
 
 def _run_until_stopped(plan: Plan, journal: Journal) -> None:
@@ -188,12 +188,16 @@ def _need_report_packages() -> None:
 
 
 @click.command()
-@click.option("--workloads", type=_Words(), default="", metavar="NAMES", help="Names, families, groups, or patterns of them.")
+@click.option(
+    "--workloads", type=_Words(), default="", metavar="NAMES", help="Names, families, groups, or patterns of them."
+)
 @click.option("--allocators", type=_Words(), default="", metavar="NAMES", help="These allocators alone.")
 @click.option("--threads", type=_Numbers(), default="", metavar="N,...", help="Workloads with so many threads alone.")
 @click.option("--repetitions", type=click.IntRange(min=1), help="Runs of each pair.  [default: 5; 1 with --brief]")
 @click.option("--brief", is_flag=True, help="Small sizes: shows that everything runs, and measures nothing.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=120, show_default=True, help="Seconds for a run.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=120, show_default=True, help="Seconds for a run."
+)
 @click.option("--seed", type=int, help="Of the order of allocators.  [default: a random one, recorded]")
 @click.option("--library", metavar="FILE", help="The hakmem to measure.  [default: libhakmem.so in --build]")
 @click.option("--baseline", metavar="FILE", help="Compare hakmem with this other build of it, and with nothing else.")

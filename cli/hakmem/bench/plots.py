@@ -57,7 +57,7 @@ def scatter(results: Results) -> str | None:
         weight = "bold" if name == HAKMEM else "normal"
         axes.annotate(name, (x, y), xytext=(6, 4), textcoords="offset points", fontweight=weight)
     axes.set_xlabel(f"time, geometric mean of ratios to {results.reference}")
-    axes.set_ylabel(f"peak resident set, the same")
+    axes.set_ylabel("peak resident set, the same")
     axes.margins(0.15)
     axes.grid(alpha=0.3)
     return _svg(figure, "scatter")
@@ -102,7 +102,8 @@ def scaling(results: Results) -> str | None:
         for allocator in results.allocators:
             points = [(entry.threads, results.spread(entry.name, allocator, TIME)) for entry in line]
             points = [(threads, spread.median) for threads, spread in points if spread]
-            axes.plot(*zip(*points, strict=True), label=allocator, **_style(results, allocator)) if points else None
+            if points:
+                axes.plot(*zip(*points, strict=True), label=allocator, **_style(results, allocator))
         axes.set_title(_scaling_title(line), fontsize=9)
         axes.set_xticks([entry.threads for entry in line])
         axes.set_xlabel("threads")

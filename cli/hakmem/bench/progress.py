@@ -41,16 +41,12 @@ class Steps:
         if self._bar:
             self._bar.update(self._task, description=text)
 
-    def end(self, text: str) -> None:
+    def end(self, text: str, keep: bool = False) -> None:
+        """One step is done; on a terminal its line goes away unless it is to be kept."""
         self._done += 1
-        if self._bar:
-            self._bar.update(self._task, completed=self._done)
-        else:
+        if not self._bar:
             print(f"[{self._done}/{self._total}] {text}", file=sys.stderr, flush=True)
-
-    def say(self, text: str) -> None:
-        """A line that stays."""
-        if self._bar:
+            return
+        self._bar.update(self._task, completed=self._done)
+        if keep:
             self._bar.console.print(text, markup=False, highlight=False)
-        else:
-            print(text, file=sys.stderr, flush=True)

@@ -94,7 +94,7 @@ def html(results: Results) -> str:
 
 
 def markdown(results: Results) -> str:
-    head = [f"# hakmem's benchmark\n", *(f"- {name}: {value}" for name, value in _settings(results).items())]
+    head = ["# hakmem's benchmark\n", *(f"- {name}: {value}" for name, value in _settings(results).items())]
     head += [f"- {name}: {value}" for name, value in results.stored["machine"].items()]
     body = [*_headline_tables(results), tables.ratios(results, TIME, "time"), tables.peaks(results)]
     return "\n".join(head) + "\n\n" + tables.markdown(body)

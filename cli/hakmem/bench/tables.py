@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hakmem.bench.allocators import BASELINE
 from hakmem.bench.analysis import FIGURES, MEMORY, NOTABLE, TIME, Results
-from hakmem.render import spread_text, scale_of
+from hakmem.render import scale_of, spread_text
 from hakmem.runs import HAKMEM, Spread
 
 NONE = "–"
@@ -35,7 +35,7 @@ def ratio_text(ratio: float | None) -> str:
 def _marked_best(values: list[float | None], texts: list[str]) -> list[Cell]:
     there = [value for value in values if value is not None]
     return [
-        Cell(text, "best" if len(there) > 1 and value is not None and value == min(there) else "")
+        Cell(text, "best" if len(set(there)) > 1 and value == min(there) else "")
         for value, text in zip(values, texts, strict=True)
     ]
 
@@ -45,7 +45,8 @@ def _marked_best(values: list[float | None], texts: list[str]) -> list[Cell]:
 
 def _mean_columns(results: Results) -> list[tuple[str, str | None, str]]:
     """(measure, group or None for all, heading)"""
-    groups: list[str | None] = [None, *(["program"] if results.groups() != ["program"] and "program" in results.groups() else [])]
+    several = len(results.groups()) > 1 and "program" in results.groups()
+    groups: list[str | None] = [None, "program"] if several else [None]
     return [
         (key, group, f"{title}, {'all' if group is None else 'programs'} ({len(results.common(group))})")
         for group in groups
@@ -145,6 +146,13 @@ def _against_best(results: Results, workload: str, key: str) -> list[Cell]:
     return [Cell(ratio_text(ratio), mark), Cell(peer or NONE)]
 
 
+def _spread_text(spread: Spread, scale: tuple[float, str, str]) -> str:
+    if spread.least == spread.most:
+        factor, form, suffix = scale
+        return f"{spread.median * factor:{form}}{suffix}"
+    return spread_text(spread, scale)
+
+
 def measure(results: Results, key: str, title: str, unit: str) -> Table:
     """Medians and spreads as they are."""
     table = Table(
@@ -157,8 +165,8 @@ def measure(results: Results, key: str, title: str, unit: str) -> Table:
     def cells(workload: str) -> list[Cell]:
         spreads = [results.spread(workload, allocator, key) for allocator in results.allocators]
         there = [spread.median for spread in spreads if spread]
-        scale = scale_of(min(there), unit) if there else (1, "", "")
-        texts = [spread_text(spread, scale) if spread else NONE for spread in spreads]
+        scale = scale_of(min(there, default=0), unit)
+        texts = [_spread_text(spread, scale) if spread else NONE for spread in spreads]
         values = [spread and spread.median for spread in spreads]
         return _with_failures(results, workload, _marked_best(values, texts))
 

@@ -127,5 +127,3 @@ def lines_of_scaling(workloads: list[Workload]) -> list[list[Workload]]:
             line.append(workload)
     lines = [sorted(line, key=lambda workload: workload.threads) for line in lines]
     return [line for line in lines if len({workload.threads for workload in line}) > 1]
-
-
