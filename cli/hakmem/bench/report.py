@@ -15,17 +15,17 @@ from hakmem.runs import HAKMEM
 _TEMPLATE = "report.html.j2"
 
 METHOD = (
-    "Workloads run one after the other, each under every allocator in an order shuffled anew, and all of that once for each "
-    "repetition, so that drift of the machine hits all allocators alike.",
-    "Time is the wall clock's, from the start of the process to its end. CPU, peak resident set and page faults are what the "
-    "kernel counts for the command and for the children it waited for, taken through a small launcher whose own pages are not "
-    "in them. The peak is that of the largest single process, not the sum.",
-    "With a server, time is the client's, and everything else is the server's, from its start to its end. For a server that "
-    "forks, such as PostgreSQL, the peak is again that of its largest process.",
+    "Workloads run one after the other, each under every allocator in an order shuffled anew, and all of that once "
+    "for each repetition, so that drift of the machine hits all allocators alike.",
+    "Time is the wall clock's, from the start of the process to its end. CPU, peak resident set and page faults are "
+    "what the kernel counts for the command and for the children it waited for, taken through a small launcher "
+    "whose own pages are not in them. The peak is that of the largest single process, not the sum.",
+    "With a server, time is the client's, and everything else is the server's, from its start to its end. For a "
+    "server that forks, such as PostgreSQL, the peak is again that of its largest process.",
     "System calls are those of one more run under strace, which is not timed; – where strace could not run.",
-    "A run that ends with anything but exit code 0, or takes longer than the limit, has failed, and with it the allocator on "
-    "that workload. Such a workload is left out of the geometric means of all allocators, so that all means are over the same "
-    "work; its other figures stay.",
+    "A run that ends with anything but exit code 0, or takes longer than the limit, has failed, and with it the "
+    "allocator on that workload. Such a workload is left out of the geometric means of all allocators, so that all "
+    "means are over the same work; its other figures stay.",
 )
 
 

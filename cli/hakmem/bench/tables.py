@@ -62,7 +62,9 @@ def summary(results: Results) -> Table:
         "workloads. "
     )
     if left_out:
-        note += f"{left_out} of {len(results.workloads)} workloads are left out of every mean because an allocator failed there. "
+        note += (
+            f"{left_out} of {len(results.workloads)} workloads are left out of every mean: an allocator failed there. "
+        )
     table = Table("summary", "Summary", note, ["allocator", "version", *(heading for _, _, heading in columns)])
     means = {name: [results.mean(name, key, group) for key, group, _ in columns] for name in results.allocators}
     by_column = [
@@ -204,8 +206,8 @@ def paired(results: Results) -> Table:
     table = Table(
         "paired",
         f"hakmem / {BASELINE}, paired",
-        "The ratio within each repetition: its median, and in brackets the least and the most; less is better. Marked where "
-        "all repetitions agree. The first row is the geometric mean within each repetition.",
+        "The ratio within each repetition: its median, and in brackets the least and the most; less is better. Marked "
+        "where all repetitions agree. The first row is the geometric mean within each repetition.",
         ["workload", "time", "peak RSS"],
     )
     means = [_paired_cell(results.paired_mean(key)) for key in (TIME, MEMORY)]
