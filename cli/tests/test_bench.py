@@ -261,6 +261,7 @@ def test_every_pair_is_run_and_reported(bench, tree):
         counts = [run["system_calls"] for run in stored["runs"] if run["kind"] == "calls"]
         assert len(counts) == 6 and min(counts) > 10
     markdown = (tree.output / "report.md").read_text()
+    assert "BRIEF SIZES" in markdown
     assert "## Where hakmem is not first: time" in markdown and "| lost |" in markdown.split("not first: time")[1]
 
 

@@ -61,6 +61,8 @@ def summary(results: Results) -> Table:
         f"Geometric means of the ratios to {results.reference}, of medians; less is better. In brackets: over how many "
         "workloads. "
     )
+    if results.stored["size"] == "brief":
+        note = "BRIEF SIZES: these figures show that everything runs, and measure nothing. " + note
     if left_out:
         note += (
             f"{left_out} of {len(results.workloads)} workloads are left out of every mean: an allocator failed there. "
