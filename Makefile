@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run test soak peers bench-counts setup-tests check check-asan check-tsan check-cli clean
+.PHONY: help lib run bench workloads peers bench-counts test soak setup-tests check check-asan check-tsan check-cli check-bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -20,8 +20,17 @@ run: ## set everything up, then show the demo; CMD="..." compares that command i
 	@$(MAKE) --no-print-directory lib $(VENV)/.installed
 	$(VENV)/bin/hakmem $(if $(CMD),run --compare -- $(CMD),demo)
 
+bench: ## set everything up, then run every workload under every allocator and report; ARGS="--brief" passes arguments
+	@tools/setup build python bench
+	@$(MAKE) --no-print-directory peers workloads $(VENV)/.installed-bench
+	$(VENV)/bin/hakmem bench --build $(BUILD) $(ARGS)
+
+workloads: lib # the benchmark's own programs
+	cmake -S . -B $(BUILD) -DHAKMEM_BENCH=ON
+	cmake --build $(BUILD) -j $(JOBS) --target bench_workloads
+
 test: setup-tests ## set everything up, build, and run every test
-	@$(MAKE) --no-print-directory --keep-going check check-asan check-tsan check-cli
+	@$(MAKE) --no-print-directory --keep-going check check-asan check-tsan check-cli check-bench
 
 soak: setup-tests ## the long tests: hours
 	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON
@@ -39,7 +48,7 @@ bench-counts: ## count instructions and cache misses for each operation; ARGS=--
 	bench/counts/counts.py --build $(BUILD) $(ARGS)
 
 setup-tests:
-	@tools/setup build python test programs
+	@tools/setup build python test bench
 
 check: # the C tests
 	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON
@@ -53,17 +62,23 @@ check-asan check-tsan: check-%:
 	cmake --build --preset $* -j $(JOBS)
 	ctest --preset $* --no-tests=error -L '$(SANITIZED)' -j $(JOBS)
 
-check-cli: $(VENV)/.installed # the tests of the command line
+check-cli: $(VENV)/.installed-bench # the tests of the command line
 	$(VENV)/bin/python -m pytest -q cli/tests
+
+check-bench: workloads $(VENV)/.installed-bench # every workload in its brief size
+	rm -rf $(BUILD)/bench/check
+	$(VENV)/bin/hakmem bench --build $(BUILD) --output $(BUILD)/bench/check --brief --allocators system,hakmem --check-failures
 
 # The command line and its own copy of the library, installed as a user would.
 python_sources := $(shell find cli src include packaging -type f -not -name '*.pyc') \
                   pyproject.toml CMakeLists.txt README.md LICENSE
 
-$(VENV)/.installed: $(python_sources)
+$(VENV)/.installed: EXTRAS := test
+$(VENV)/.installed-bench: EXTRAS := test,bench
+$(VENV)/.installed $(VENV)/.installed-bench: $(python_sources)
 	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check ".[test]" || { \
-	  echo "hakmem: pip could not install the command line; it needs a package index or a directory of wheels (pip config) for the build requirements in pyproject.toml" >&2; \
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check ".[$(EXTRAS)]" || { \
+	  echo "hakmem: pip could not install the command line; it needs a package index or a directory of wheels (pip config) for the requirements in pyproject.toml" >&2; \
 	  exit 1; }
 	@touch $@
 

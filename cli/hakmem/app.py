@@ -17,7 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hakmem import __version__, demo, preload, render, stats
 from hakmem import library as library_queries
-from hakmem.compare import HAKMEM, SYSTEM, Comparison, compare
+from hakmem.bench.command import bench
+from hakmem.compare import Comparison, compare
+from hakmem.runs import HAKMEM, SYSTEM
 
 library_option = click.option(
     "--library", metavar="FILE", help="Use this libhakmem.so instead of the one installed with the command line."
@@ -162,3 +164,6 @@ def stats_command(file: TextIO) -> None:
     """Show the statistics in FILE, written with HAKMEM_STATS=1 HAKMEM_STATS_FILE=FILE."""
     for report in stats.read(file):
         render.print_all(render.stats_tables(report))
+
+
+main.add_command(bench)

@@ -3,80 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
-import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hakmem import preload
-from hakmem.errors import NOT_EXECUTABLE, NOT_FOUND, Failure
+from hakmem.runs import HAKMEM, MEASURES, SYSTEM, Launch, Measure, Run, Spread
 
-SYSTEM = "system"
-HAKMEM = "hakmem"
 ALLOCATORS = (SYSTEM, HAKMEM)
 
 _TAIL_BYTES = 4000
-
-
-@dataclass(frozen=True)
-class Run:
-    """What one run cost, as the kernel counts it for the command and the children it waited for."""
-
-    seconds: float
-    user_seconds: float
-    system_seconds: float
-    peak_rss_kib: int
-    minor_faults: int
-    major_faults: int
-    exit_code: int | None
-    signal: int | None
-    errors: str = ""
-
-    @property
-    def cpu_seconds(self) -> float:
-        return self.user_seconds + self.system_seconds
-
-    @property
-    def outcome(self) -> str:
-        if self.signal is not None:
-            return f"died of {signal.Signals(self.signal).name}"
-        return f"exit {self.exit_code}"
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A figure of a run that is worth comparing."""
-
-    key: str
-    title: str
-    unit: str  # "s", "KiB" or "" for a count
-    of: Callable[[Run], float]
-
-
-MEASURES = (
-    Measure("seconds", "time", "s", lambda run: run.seconds),
-    Measure("cpu_seconds", "CPU, user + system", "s", lambda run: run.cpu_seconds),
-    Measure("peak_rss_kib", "peak resident set", "KiB", lambda run: run.peak_rss_kib),
-    Measure("minor_faults", "minor page faults", "", lambda run: run.minor_faults),
-    Measure("major_faults", "major page faults", "", lambda run: run.major_faults),
-)
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The middle and the ends of one measure over the repetitions."""
-
-    median: float
-    least: float
-    most: float
-
-    def overlaps(self, other: Spread) -> bool:
-        return self.least <= other.most and other.least <= self.most
 
 
 @dataclass
@@ -89,8 +29,7 @@ class Comparison:
     interrupted: bool = False
 
     def spread(self, allocator: str, measure: Measure) -> Spread:
-        values = [measure.of(run) for run in self.runs[allocator]]
-        return Spread(statistics.median(values), min(values), max(values))
+        return Spread.over(measure.of(run) for run in self.runs[allocator])
 
     def ratio(self, measure: Measure) -> float | None:
         """hakmem's median over the system's; None where the system's is zero."""
@@ -232,40 +171,14 @@ def _environments(environment: dict[str, str], library: Path) -> dict[str, str]:
 
 
 def _launch(
-    command: list[str], environment: dict[str, str], variables: list[str], streams: _Streams, forwarding: _Forwarding
+    command: list[str], environment: dict[str, str], added: list[str], streams: _Streams, forwarding: _Forwarding
 ) -> Run:
-    with tempfile.TemporaryFile() as report:
-        streams.rewind()
-        process = subprocess.Popen(
-            [str(preload.PACKAGE / "hakmem_launch"), str(report.fileno()), *variables, "--", *command],
-            stdin=streams.input,
-            stdout=streams.output,
-            stderr=streams.errors,
-            pass_fds=[report.fileno()],
-            env=environment,
-        )
-        forwarding.started(process)
-        process.wait()
-        forwarding.process = None
-        report.seek(0)
-        line = report.read()
-    if not line:
-        raise Failure(f"{command[0]}: the launcher ended without a report")
-    cost = json.loads(line)
-    if "error" in cost:
-        missing = cost["error"] == 2
-        raise Failure(f"{command[0]}: {os.strerror(cost['error'])}", NOT_FOUND if missing else NOT_EXECUTABLE)
-    return Run(
-        seconds=cost["wall_ns"] / 1e9,
-        user_seconds=cost["user_us"] / 1e6,
-        system_seconds=cost["system_us"] / 1e6,
-        peak_rss_kib=cost["peak_rss_kib"],
-        minor_faults=cost["minor_faults"],
-        major_faults=cost["major_faults"],
-        exit_code=cost.get("exit"),
-        signal=cost.get("signal"),
-        errors=streams.error_tail(),
-    )
+    streams.rewind()
+    launch = Launch(command, environment, added, stdin=streams.input, stdout=streams.output, stderr=streams.errors)
+    forwarding.started(launch.process)
+    run = launch.wait()
+    forwarding.process = None
+    return replace(run, errors=streams.error_tail())
 
 
 def compare(

@@ -28,3 +28,13 @@ def options(path: Path) -> list[dict[str, Any]]:
             raise Failure(f"the library {path} could not write its options")
         file.seek(0)
         return json.load(file)
+
+
+def version(path: Path) -> str:
+    """The version the library at `path` says it has; empty where it says none."""
+    try:
+        say = ctypes.CDLL(str(path)).hak_version
+    except (OSError, AttributeError):
+        return ""
+    say.restype = ctypes.c_char_p
+    return say().decode()

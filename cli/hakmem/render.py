@@ -10,7 +10,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hakmem.compare import HAKMEM, MEASURES, SYSTEM, Comparison, Measure, Run, Spread
+from hakmem.compare import Comparison
+from hakmem.runs import HAKMEM, MEASURES, SYSTEM, Measure, Run, Spread
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -23,7 +24,7 @@ def byte_text(count: float) -> str:
     raise AssertionError
 
 
-def _scale(median: float, unit: str) -> tuple[float, str, str]:
+def scale_of(median: float, unit: str) -> tuple[float, str, str]:
     """The factor, format and unit in which values about as large as `median` read well."""
     if unit == "s":
         return (1, ".3f", " s") if median >= 1 else (1000, ".1f", " ms")
@@ -32,7 +33,7 @@ def _scale(median: float, unit: str) -> tuple[float, str, str]:
     return (1, ",.0f", "")
 
 
-def _spread_text(spread: Spread, scale: tuple[float, str, str]) -> str:
+def spread_text(spread: Spread, scale: tuple[float, str, str]) -> str:
     factor, form, suffix = scale
     text = f"{spread.median * factor:{form}}{suffix}"
     if not spread.median:
@@ -66,10 +67,10 @@ def comparison_table(comparison: Comparison, title: str | None = None) -> Table:
     table.add_column("ratio", justify="right")
     for measure in MEASURES:
         spreads = [comparison.spread(allocator, measure) for allocator in (SYSTEM, HAKMEM)]
-        scale = _scale(spreads[0].median, measure.unit)
+        scale = scale_of(spreads[0].median, measure.unit)
         table.add_row(
             measure.title,
-            *(_spread_text(spread, scale) for spread in spreads),
+            *(spread_text(spread, scale) for spread in spreads),
             _ratio_text(comparison, measure) if comparison.same_outcome else "",
         )
     return table

@@ -10,8 +10,9 @@ import sys
 import pytest
 from conftest import HAKMEM as COMMAND
 
-from hakmem.compare import HAKMEM, MEASURES, SYSTEM, Comparison, Run, order
+from hakmem.compare import Comparison, order
 from hakmem.render import outcome_lines
+from hakmem.runs import HAKMEM, MEASURES, SYSTEM, Run
 
 
 def a_run(seconds: float = 1.0, exit_code: int = 0, **others) -> Run:

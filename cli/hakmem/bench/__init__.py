@@ -1,0 +1,12 @@
+"""hakmem bench: every workload under every allocator, interleaved, and a report of it.
+
+workloads   reads bench/workloads.toml
+allocators  the system's malloc, hakmem and its peers
+facts       the machine, the commit
+plan        who runs what, when: settled before the first run, so that a stopped benchmark can go on
+journal     keeps each finished run at once
+runner      does one run
+analysis    medians, ratios, geometric means, losses
+plots, report   what a reader sees
+command     the command line, which ties these together
+"""

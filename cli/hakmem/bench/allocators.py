@@ -1,0 +1,88 @@
+"""The allocators: the system's malloc, hakmem, and the peers that `make peers` left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hakmem import library as library_queries
+from hakmem import preload
+from hakmem.bench import facts
+from hakmem.errors import Failure
+from hakmem.runs import HAKMEM, SYSTEM
+
+BASELINE = "baseline"
+MANIFEST = Path("peers/manifest.json")  # below the directory of the build
+
+
+@dataclass(frozen=True)
+class Allocator:
+    name: str
+    title: str
+    version: str
+    source: str
+    library: str | None  # what is preloaded; none for the system's own
+    digest: str | None = None  # of the library's bytes, so that a benchmark does not go on with another build
+
+    @property
+    def added(self) -> list[str]:
+        """The variables of a command that runs under it."""
+        return [f"LD_PRELOAD={self.library}"] if self.library else []
+
+
+def _allocator(name: str, title: str, version: str, source: str, library: str | Path) -> Allocator:
+    path = preload.library(str(library))
+    _check_preload(path)
+    return Allocator(name, title, version, source, str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def _check_preload(path: Path) -> None:
+    """The dynamic loader goes on without a library it can't load, and would measure the system's malloc."""
+    environment = os.environ | {"LD_PRELOAD": str(path)}
+    done = subprocess.run(["true"], env=environment, capture_output=True, text=True)
+    if done.returncode or "LD_PRELOAD" in done.stderr:
+        raise Failure(f"{path} can't be preloaded: {done.stderr.strip() or f'exit {done.returncode}'}")
+
+
+def _hakmem(name: str, library: Path, source: str) -> Allocator:
+    return _allocator(name, name, library_queries.version(library), source, library)
+
+
+def _system() -> Allocator:
+    return Allocator(SYSTEM, "system malloc", os.confstr("CS_GNU_LIBC_VERSION") or "", facts.distribution(), None)
+
+
+def peers(manifest: Path) -> list[Allocator]:
+    if not manifest.exists():
+        return []
+    try:
+        entries = json.loads(manifest.read_text())
+        return [
+            _allocator(
+                entry["name"], entry["title"], entry["version"], entry["source"], manifest.parent / entry["library"]
+            )
+            for entry in entries
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Failure(f"{manifest}: {error!r}") from None
+
+
+def known(build: Path, library: Path) -> list[Allocator]:
+    return [_system(), _hakmem(HAKMEM, library, "this tree"), *peers(build / MANIFEST)]
+
+
+def two_builds(library: Path, baseline: Path) -> list[Allocator]:
+    return [_hakmem(BASELINE, baseline, str(baseline)), _hakmem(HAKMEM, library, str(library))]
+
+
+def choose(allocators: list[Allocator], names: Iterable[str]) -> list[Allocator]:
+    names = list(names)
+    for name in names:
+        if name not in [allocator.name for allocator in allocators]:
+            raise Failure(f"no allocator {name!r}; there are {', '.join(entry.name for entry in allocators)}")
+    return [allocator for allocator in allocators if not names or allocator.name in names]

@@ -1,0 +1,161 @@
+"""Medians, ratios, geometric means and losses, from what results.json holds.
+
+A workload on which any of the allocators failed is left out of every geometric mean, so that all
+means are over the same work; the report names those workloads. Every other figure stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hakmem.bench.allocators import BASELINE
+from hakmem.bench.workloads import Server, Workload
+from hakmem.runs import HAKMEM, MEASURES, Spread
+
+TIME = "seconds"
+MEMORY = "peak_rss_kib"
+CALLS = "system_calls"
+
+# (key, title, unit)
+FIGURES = (*((measure.key, measure.title, measure.unit) for measure in MEASURES), (CALLS, "system calls", ""))
+
+# Less is noise on most machines.
+NOTABLE = 1.03
+
+
+def geometric_mean(values: Iterable[float | None]) -> float | None:
+    """None where there is nothing to take it of, or a value is missing or zero."""
+    values = list(values)
+    if not values or not all(values):
+        return None
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A workload on which another allocator is better than hakmem."""
+
+    workload: str
+    peer: str
+    ratio: float
+    overlaps: bool
+
+
+class Results:
+    def __init__(self, stored: dict) -> None:
+        self.stored = stored
+        self.reference: str = stored["reference"]
+        self.allocators: list[str] = [entry["name"] for entry in stored["allocators"]]
+        self.workloads = [
+            Workload(**entry | {"server": Server(**entry["server"]) if entry["server"] else None})
+            for entry in stored["workloads"]
+        ]
+        self._values: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
+        self._reasons: dict[tuple[str, str], Counter] = defaultdict(Counter)
+        for entry in stored["runs"]:
+            self._take(entry)
+
+    def _take(self, entry: dict) -> None:
+        pair = (entry["workload"], entry["allocator"])
+        if entry["failure"]:
+            if entry["kind"] == "run":
+                self._reasons[pair][entry["failure"]] += 1
+            return
+        for key, _, _ in FIGURES:
+            if key in entry:
+                self._values[(*pair, key)][entry["repetition"]] = entry[key]
+
+    @property
+    def compares_builds(self) -> bool:
+        return BASELINE in self.allocators
+
+    # ---- One workload under one allocator ----
+
+    def failure(self, workload: str, allocator: str) -> str | None:
+        """Why the allocator has no figures for the workload; one failed run is enough."""
+        reasons = self._reasons.get((workload, allocator))
+        if reasons:
+            return " / ".join(reasons)
+        return None if self._values.get((workload, allocator, TIME)) else "not run"
+
+    def spread(self, workload: str, allocator: str, key: str) -> Spread | None:
+        values = self._values.get((workload, allocator, key))
+        return Spread.over(values.values()) if values and not self.failure(workload, allocator) else None
+
+    def ratio(self, workload: str, allocator: str, key: str, to: str | None = None) -> float | None:
+        """The quotient of the medians; None where one is missing or zero."""
+        mine, other = self.spread(workload, allocator, key), self.spread(workload, to or self.reference, key)
+        return mine.median / other.median if mine and other and other.median else None
+
+    def best(self, workload: str, key: str, among: Iterable[str]) -> str | None:
+        """Whose median is least."""
+        medians = {name: spread.median for name in among if (spread := self.spread(workload, name, key))}
+        return min(medians, key=medians.__getitem__) if medians else None
+
+    def best_peer(self, workload: str, key: str) -> str | None:
+        return self.best(workload, key, (name for name in self.allocators if name != HAKMEM))
+
+    # ---- Over workloads ----
+
+    def groups(self) -> list[str]:
+        return sorted({workload.group for workload in self.workloads})
+
+    def common(self, group: str | None = None) -> list[str]:
+        """The workloads that every allocator finished."""
+        return [
+            workload.name
+            for workload in self.workloads
+            if group in (None, workload.group)
+            and not any(self.failure(workload.name, allocator) for allocator in self.allocators)
+        ]
+
+    def mean(self, allocator: str, key: str, group: str | None = None) -> float | None:
+        """The geometric mean of the ratios to the reference."""
+        return geometric_mean(self.ratio(name, allocator, key) for name in self.common(group))
+
+    def mean_of_best_peers(self, key: str, group: str | None = None) -> float | None:
+        """The same for an imaginary allocator that is as good as the best peer on each workload."""
+        return geometric_mean(self.ratio(name, self.best_peer(name, key), key) for name in self.common(group))
+
+    def failures(self) -> list[tuple[str, str, str]]:
+        return [
+            (workload.name, allocator, reason)
+            for workload in self.workloads
+            for allocator in self.allocators
+            if (reason := self.failure(workload.name, allocator))
+        ]
+
+    def losses(self, key: str) -> list[Loss]:
+        """Where hakmem is notably behind the best peer, the worst first."""
+        found = []
+        for workload in self.workloads:
+            name = workload.name
+            peer = self.best_peer(name, key)
+            ratio = peer and self.ratio(name, HAKMEM, key, to=peer)
+            if ratio and ratio > NOTABLE:
+                overlaps = self.spread(name, HAKMEM, key).overlaps(self.spread(name, peer, key))
+                found.append(Loss(name, peer, ratio, overlaps))
+        return sorted(found, key=lambda loss: -loss.ratio)
+
+    # ---- Two builds: ratios within each repetition, which drift of the machine hits alike ----
+
+    def paired_ratios(self, workload: str, key: str) -> dict[int, float]:
+        if self.failure(workload, HAKMEM) or self.failure(workload, BASELINE):
+            return {}
+        mine, other = (self._values.get((workload, name, key), {}) for name in (HAKMEM, BASELINE))
+        return {number: mine[number] / other[number] for number in sorted(mine.keys() & other.keys()) if other[number]}
+
+    def paired(self, workload: str, key: str) -> Spread | None:
+        ratios = self.paired_ratios(workload, key)
+        return Spread.over(ratios.values()) if ratios else None
+
+    def paired_mean(self, key: str, group: str | None = None) -> Spread | None:
+        """The spread, over the repetitions, of the geometric mean within each."""
+        ratios = [self.paired_ratios(name, key) for name in self.common(group)]
+        if not ratios or not all(ratios):
+            return None
+        repetitions = set.intersection(*(set(entry) for entry in ratios))
+        return Spread.over(geometric_mean(entry[number] for entry in ratios) for number in repetitions)

@@ -1,0 +1,233 @@
+"""The command `hakmem bench`."""
+
+from __future__ import annotations
+
+import importlib.util
+import secrets
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import click
+from rich import box
+from rich.table import Table
+
+from hakmem import render
+from hakmem.bench import plan as plans
+from hakmem.bench import workloads
+from hakmem.bench.allocators import BASELINE, MANIFEST
+from hakmem.bench.journal import Journal, stored_plan
+from hakmem.bench.plan import Choices, Places, Plan, Step
+from hakmem.bench.progress import Steps
+from hakmem.bench.runner import Runner, RunFailed, strace_problem
+from hakmem.errors import Failure
+from hakmem.runs import HAKMEM, SYSTEM
+
+_INTERRUPTED = 130
+
+
+class _Words(click.ParamType):
+    """Words with commas between."""
+
+    name = "words"
+
+    def convert(self, value, param, context) -> list[str]:
+        return value if isinstance(value, list) else [word for word in value.replace(",", " ").split() if word]
+
+
+class _Numbers(_Words):
+    name = "numbers"
+
+    def convert(self, value, param, context) -> list[int]:
+        try:
+            return [int(word) for word in super().convert(value, param, context)]
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers", param, context)
+
+
+def _places(root: str | None, build: str | None, output: str | None, resume: bool) -> Places:
+    start = Path(root).resolve() if root else Path.cwd()
+    found = next(
+        (place for place in [start, *([] if root else start.parents)] if (place / workloads.FILE).is_file()), None
+    )
+    if not found:
+        where = start if root else f"{start} or above"
+        raise Failure(f"no {workloads.FILE} in {where}: the benchmark runs in hakmem's source tree; name it by --root")
+    build_path = Path(build).resolve() if build else found / "build"
+    if output:
+        return Places(found, build_path, Path(output).resolve())
+    results = build_path / "bench" / "results"
+    if not resume:
+        return Places(found, build_path, results / time.strftime("%Y%m%d-%H%M%S"))
+    there = sorted(results.iterdir()) if results.is_dir() else []
+    if not there:
+        raise Failure(f"{results} holds no benchmark to go on with")
+    return Places(found, build_path, there[-1])
+
+
+def _choices(context: click.Context, places: Places, resume: bool, given: dict) -> Choices:
+    if resume:
+        for name in given:
+            if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--resume goes on with the choices made before; --{name} can't be another")
+        return Choices(**stored_plan(places.output)["choices"])
+    library = Path(given["library"] or places.build / "libhakmem.so").resolve()
+    if not library.is_file():
+        raise Failure(f"the library {library} does not exist; build it by `make lib`, or name one by --library")
+    repetitions = given["repetitions"] or (1 if given["brief"] else 5)
+    baseline = str(Path(given["baseline"]).resolve()) if given["baseline"] else None
+    seed = secrets.randbelow(10**6) if given["seed"] is None else given["seed"]
+    settled = {"library": str(library), "repetitions": repetitions, "baseline": baseline, "seed": seed}
+    return Choices(**given | settled)
+
+
+def _listing(plan: Plan) -> list[Table]:
+    listed = Table(box=box.SIMPLE_HEAD)
+    for heading in ("workload", "group", "family", "threads", "what it does"):
+        listed.add_column(heading, overflow="fold")
+    for entry in plan.workloads:
+        listed.add_row(entry.name, entry.group, entry.family, str(entry.threads or ""), entry.about)
+    names = Table(box=box.SIMPLE_HEAD)
+    for heading in ("allocator", "version", "source"):
+        names.add_column(heading, overflow="fold")
+    for entry in plan.allocators:
+        names.add_row(entry.name, entry.version, entry.source)
+    return [listed, names]
+
+
+# ---- Running ----
+
+
+def _perform(runner: Runner, step: Step, problem: str | None) -> dict:
+    """The line of the journal for the step."""
+    entry = {
+        "kind": step.kind,
+        "workload": step.workload.name,
+        "allocator": step.allocator.name,
+        "repetition": step.repetition,
+        "failure": problem,
+    }
+    if problem:
+        return entry
+    act = runner.measure if step.kind == "run" else runner.count_calls
+    try:
+        return entry | act(step.workload, step.allocator)
+    except RunFailed as failed:
+        return entry | {"failure": str(failed)}
+
+
+def _outcome(entry: dict) -> str:
+    if entry["failure"]:
+        return f"failed: {entry['failure']}"
+    if entry["kind"] == "calls":
+        return f"{entry['system_calls']} system calls"
+    return f"{entry['seconds']:.3f} s, {entry['peak_rss_kib'] / 1024:.1f} MiB"
+
+
+def _run_all(plan: Plan, journal: Journal) -> None:
+    runner = Runner(plan)
+    problems: dict[str, str | None] = {}  # why a workload can't run at all, once it is known
+
+    def prepared(step: Step) -> str | None:
+        name = step.workload.name
+        if name not in problems:
+            problems[name] = None
+            try:
+                runner.prepare(step.workload)
+            except RunFailed as failed:
+                problems[name] = str(failed)
+        return problems[name]
+
+    steps = list(plan.steps(with_calls=not journal.plan["strace_problem"]))
+    left = [step for step in steps if step.key not in journal.entries]
+    with Steps(len(steps), len(steps) - len(left)) as progress:
+        for step in left:
+            title = f"{step.workload.name} {step.allocator.name}" + (" (system calls)" if step.kind == "calls" else "")
+            progress.begin(title)
+            if journal.failed(step.workload.name, step.allocator.name):
+                progress.end(f"{title}: left out, as it has failed")
+                continue
+            entry = _perform(runner, step, prepared(step))
+            journal.add(entry)
+            progress.end(f"{title}: {_outcome(entry)}", keep=bool(entry["failure"]))
+
+
+def _run_until_stopped(plan: Plan, journal: Journal) -> None:
+    """SIGTERM ends it as ctrl-C does: no process is left, and every finished run is kept."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _run_all(plan, journal)
+    except KeyboardInterrupt:
+        print(f"hakmem: stopped; hakmem bench --resume --output {plan.places.output} goes on", file=sys.stderr)
+        sys.exit(_INTERRUPTED)
+    finally:
+        shutil.rmtree(plan.places.output / "scratch", ignore_errors=True)
+
+
+def _summarise(results, output: Path) -> None:
+    from hakmem.bench import tables
+
+    for source in [tables.summary(results), *([tables.paired(results)] if results.compares_builds else [])]:
+        shown = Table(title=source.title, title_justify="left", caption=source.note, caption_justify="left")
+        for number, heading in enumerate(source.headings):
+            shown.add_column(heading, justify="right" if number > 1 else "left")
+        for row in source.rows:
+            shown.add_row(*(cell.text for cell in row))
+        render.print_all([shown])
+    for workload, allocator, reason in results.failures():
+        print(f"hakmem: {workload} failed under {allocator}: {reason}", file=sys.stderr)
+    click.echo(f"{output / 'report.html'}\n{output / 'report.md'}\n{output / 'results.json'}")
+
+
+def _need_report_packages() -> None:
+    missing = [name for name in ("jinja2", "matplotlib") if not importlib.util.find_spec(name)]
+    if missing:
+        raise Failure(f"the report needs {' and '.join(missing)}: pip install 'hakmem[bench]'")
+
+
+@click.command()
+@click.option(
+    "--workloads", type=_Words(), default="", metavar="NAMES", help="Names, families, groups, or patterns of them."
+)
+@click.option("--allocators", type=_Words(), default="", metavar="NAMES", help="These allocators alone.")
+@click.option("--threads", type=_Numbers(), default="", metavar="N,...", help="Workloads with so many threads alone.")
+@click.option("--repetitions", type=click.IntRange(min=1), help="Runs of each pair.  [default: 5; 1 with --brief]")
+@click.option("--brief", is_flag=True, help="Small sizes: shows that everything runs, and measures nothing.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=120, show_default=True, help="Seconds for a run."
+)
+@click.option("--seed", type=int, help="Of the order of allocators.  [default: a random one, recorded]")
+@click.option("--library", metavar="FILE", help="The hakmem to measure.  [default: libhakmem.so in --build]")
+@click.option("--baseline", metavar="FILE", help="Compare hakmem with this other build of it, and with nothing else.")
+@click.option("--resume", is_flag=True, help="Go on with the benchmark in --output.  [default: the newest]")
+@click.option("--output", metavar="DIR", help="Where the results go.  [default: below BUILD/bench/results]")
+@click.option("--root", metavar="DIR", help="hakmem's source tree.  [default: the one around this directory]")
+@click.option("--build", metavar="DIR", help="The directory of its build.  [default: ROOT/build]")
+@click.option("--check-failures", is_flag=True, help="Exit with 1 if a workload failed with hakmem or the reference.")
+@click.option("--list", "list_only", is_flag=True, help="Show workloads and allocators; run nothing.")
+@click.pass_context
+def bench(context, resume, output, root, build, check_failures, list_only, **given) -> None:
+    """Run every workload of bench/workloads.toml under every allocator, and report.
+
+    Words in a list are separated by commas. Ctrl-C stops it; --resume goes on.
+    """
+    places = _places(root, build, output, resume)
+    plan = plans.make(_choices(context, places, resume, given), places)
+    if list_only:
+        render.print_all(_listing(plan))
+        return
+    _need_report_packages()
+    if not (places.build / MANIFEST).exists() and not plan.choices.allocators and not plan.choices.baseline:
+        print(f"hakmem: no peers, as there is no {places.build / MANIFEST}; `make peers` brings them", file=sys.stderr)
+    begun = {"begun": time.strftime("%Y-%m-%d %H:%M %Z"), "strace_problem": strace_problem()}
+    journal = Journal(places.output, plan.as_json() | begun, resume)
+    _run_until_stopped(plan, journal)
+
+    from hakmem.bench import report  # here, since it takes a second to load
+
+    results = report.write(journal.as_json(), places.output)
+    _summarise(results, places.output)
+    if check_failures and any(name in (SYSTEM, HAKMEM, BASELINE) for _, name, _ in results.failures()):
+        sys.exit(1)

@@ -1,0 +1,71 @@
+"""Keeps each finished run at once, a line of JSON each, so that a stopped benchmark can go on.
+
+The first line is the plan; a last line that was cut off while it was written is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hakmem.errors import Failure
+
+FILE = "runs.jsonl"
+
+# What must not have changed since the runs that are already there.
+_KEPT = ("format", "choices", "machine", "allocators", "workloads")
+
+
+def stored_plan(output: Path) -> dict:
+    try:
+        with (output / FILE).open() as file:
+            return json.loads(file.readline())
+    except (OSError, ValueError):
+        raise Failure(f"{output} holds no benchmark to go on with") from None
+
+
+class Journal:
+    def __init__(self, output: Path, plan: dict, resume: bool) -> None:
+        self.plan = plan
+        self.entries: dict[tuple, dict] = {}
+        self._path = output / FILE
+        if resume:
+            self._read(stored_plan(output))
+        elif self._path.exists():
+            raise Failure(f"{output} holds a benchmark already: go on with it by --resume, or choose another --output")
+        else:
+            output.mkdir(parents=True, exist_ok=True)
+            self._write(plan)
+
+    def _read(self, stored: dict) -> None:
+        changed = [key for key in _KEPT if stored.get(key) != self.plan[key]]
+        if changed:
+            raise Failure(f"{self._path.parent} can't go on: changed since it began: {', '.join(changed)}")
+        self.plan = stored
+        whole = self._path.read_bytes()
+        whole = whole[: whole.rfind(b"\n") + 1]
+        with self._path.open("r+b") as file:
+            file.truncate(len(whole))
+        for line in whole.splitlines()[1:]:
+            self._keep(json.loads(line))
+
+    def _keep(self, entry: dict) -> None:
+        self.entries[(entry["kind"], entry["workload"], entry["allocator"], entry["repetition"])] = entry
+
+    def _write(self, value: dict) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps(value) + "\n")
+
+    def add(self, entry: dict) -> None:
+        self._write(entry)
+        self._keep(entry)
+
+    def failed(self, workload: str, allocator: str) -> bool:
+        return any(
+            entry["failure"] and entry["kind"] == "run"
+            for (_, *pair, _), entry in self.entries.items()
+            if pair == [workload, allocator]
+        )
+
+    def as_json(self) -> dict:
+        return self.plan | {"runs": list(self.entries.values())}

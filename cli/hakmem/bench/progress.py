@@ -1,0 +1,52 @@
+"""How far the benchmark is: a bar with what is left on a terminal, a line a run elsewhere."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+_SPEED_SECONDS = 3600  # runs differ much, so the estimate looks far back
+
+
+class Steps:
+    def __init__(self, total: int, done: int) -> None:
+        self._done, self._total = done, total
+        self._bar = None
+        if sys.stderr.isatty():
+            self._bar = Progress(
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("left:"),
+                TimeRemainingColumn(),
+                TextColumn("{task.description}"),
+                console=Console(stderr=True),
+                transient=True,
+                speed_estimate_period=_SPEED_SECONDS,
+            )
+            self._task = self._bar.add_task("", total=total, completed=done)
+
+    def __enter__(self) -> Steps:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def begin(self, text: str) -> None:
+        if self._bar:
+            self._bar.update(self._task, description=text)
+
+    def end(self, text: str, keep: bool = False) -> None:
+        """One step is done; on a terminal its line goes away unless it is to be kept."""
+        self._done += 1
+        if not self._bar:
+            print(f"[{self._done}/{self._total}] {text}", file=sys.stderr, flush=True)
+            return
+        self._bar.update(self._task, completed=self._done)
+        if keep:
+            self._bar.console.print(text, markup=False, highlight=False)

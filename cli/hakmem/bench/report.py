@@ -1,0 +1,109 @@
+"""The report: one HTML page that needs nothing from elsewhere, and the main tables as Markdown."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import jinja2
+
+from hakmem.bench import plots, tables
+from hakmem.bench.analysis import MEMORY, TIME, Results
+from hakmem.runs import HAKMEM
+
+_TEMPLATE = "report.html.j2"
+
+METHOD = (
+    "Workloads run one after the other, each under every allocator in an order shuffled anew, and all of that once "
+    "for each repetition, so that drift of the machine hits all allocators alike.",
+    "Time is the wall clock's, from the start of the process to its end. CPU, peak resident set and page faults are "
+    "what the kernel counts for the command and for the children it waited for, taken through a small launcher "
+    "whose own pages are not in them. The peak is that of the largest single process, not the sum.",
+    "With a server, time is the client's, and everything else is the server's, from its start to its end. For a "
+    "server that forks, such as PostgreSQL, the peak is again that of its largest process.",
+    "System calls are those of one more run under strace, which is not timed; – where strace could not run.",
+    "A run that ends with anything but exit code 0, or takes longer than the limit, has failed, and with it the "
+    "allocator on that workload. Such a workload is left out of the geometric means of all allocators, so that all "
+    "means are over the same work; its other figures stay.",
+)
+
+
+def _headline_tables(results: Results) -> list[tables.Table]:
+    """What a reader wants to know first."""
+    found = [tables.summary(results)]
+    if results.compares_builds:
+        found.append(tables.paired(results))
+    if results.failures():
+        found.append(tables.left_out(results))
+    if HAKMEM in results.allocators and len(results.allocators) > 1:
+        found += [tables.losses(results, TIME, "time"), tables.losses(results, MEMORY, "peak resident set")]
+    return found
+
+
+def _settings(results: Results) -> dict[str, str]:
+    stored = results.stored
+    choices = stored["choices"]
+    return {
+        "hakmem": f"{stored['hakmem']['version']}, commit {stored['hakmem']['commit'] or 'unknown'}",
+        "begun": stored["begun"],
+        "sizes": stored["size"],
+        "repetitions": str(choices["repetitions"]),
+        "limit for a run": f"{choices['timeout']:g} s",
+        "seed of the order": str(choices["seed"]),
+        "system calls": stored["strace_problem"] or "counted by strace",
+    }
+
+
+def _commands(results: Results) -> list[dict]:
+    size = results.stored["size"]
+    return [
+        {
+            "workload": workload,
+            "command": shlex.join(workload.command),
+            "server": shlex.join(workload.server.command) if workload.server else "",
+            "sizes": " ".join(f"{name}={value}" for name, value in workload.sizes(size).items()),
+        }
+        for workload in results.workloads
+    ]
+
+
+def html(results: Results) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(_TEMPLATE).render(
+        results=results,
+        headline=_headline_tables(results),
+        scatter=plots.scatter(results),
+        heat_maps=[
+            ("Time", plots.heat_map(results, TIME, "heat-time")),
+            ("Peak resident set", plots.heat_map(results, MEMORY, "heat-memory")),
+        ],
+        scaling=plots.scaling(results),
+        ratios=[tables.ratios(results, TIME, "time"), tables.ratios(results, MEMORY, "peak resident set")],
+        measures=tables.measures(results),
+        method=METHOD,
+        settings=_settings(results),
+        commands=_commands(results),
+    )
+
+
+def markdown(results: Results) -> str:
+    head = ["# hakmem's benchmark\n", *(f"- {name}: {value}" for name, value in _settings(results).items())]
+    head += [f"- {name}: {value}" for name, value in results.stored["machine"].items()]
+    body = [*_headline_tables(results), tables.ratios(results, TIME, "time"), tables.peaks(results)]
+    return "\n".join(head) + "\n\n" + tables.markdown(body)
+
+
+def write(stored: dict, output: Path) -> Results:
+    """Leaves results.json, report.html and report.md in `output`."""
+    results = Results(stored)
+    (output / "results.json").write_text(json.dumps(stored, indent=1) + "\n")
+    (output / "report.html").write_text(html(results))
+    (output / "report.md").write_text(markdown(results))
+    return results

@@ -1,0 +1,193 @@
+"""Does one run of a workload under an allocator, and says what it cost or why it failed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hakmem import preload
+from hakmem.bench.allocators import Allocator
+from hakmem.bench.plan import Plan
+from hakmem.bench.workloads import Workload, expand
+from hakmem.errors import Failure
+from hakmem.runs import Launch, Run
+
+_PREPARE_TIMEOUT = 1800  # it may compile or generate what all runs read
+_STRACE_FACTOR = 5  # how much longer a traced run may take
+_READY_INTERVAL = 0.02
+_TAIL_BYTES = 2000
+
+
+class RunFailed(Exception):
+    """Why a run counts for nothing: its exit code, signal or timeout."""
+
+
+@dataclass(frozen=True)
+class _Started:
+    """A command under way in a session of its own."""
+
+    launch: Launch
+    errors: object
+    name: str
+
+    def wait(self, timeout: float) -> Run:
+        try:
+            run = self.launch.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise RunFailed(f"{self.name}timeout after {timeout:g} s") from None
+        except Failure as failure:
+            raise RunFailed(failure.message) from None
+        return replace(run, errors=self._tail())
+
+    def _tail(self) -> str:
+        size = self.errors.seek(0, os.SEEK_END)
+        self.errors.seek(max(0, size - _TAIL_BYTES))
+        return self.errors.read().decode(errors="replace").strip()
+
+    def check(self, run: Run, accepted: tuple[str, ...] = ("exit 0",)) -> Run:
+        if run.outcome not in accepted:
+            raise RunFailed(f"{self.name}{run.outcome}" + (f": {run.errors}" if run.errors else ""))
+        return run
+
+
+def strace_problem() -> str:
+    """Why system calls can't be counted here; empty where they can."""
+    if not shutil.which("strace"):
+        return "there is no strace"
+    done = subprocess.run(["strace", "-f", "-c", "-o", "/dev/null", "true"], capture_output=True, text=True)
+    return "" if done.returncode == 0 else f"strace can't trace: {done.stderr.strip()}"
+
+
+def _free_port() -> str:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
+
+
+class Runner:
+    def __init__(self, plan: Plan) -> None:
+        self._size = plan.choices.size
+        self._timeout = plan.choices.timeout
+        self._values = plan.places.values(self._size)
+        self._environment = {
+            name: value for name, value in preload.caller_environment().items() if name != "LD_PRELOAD"
+        }
+
+    # ---- What all runs share ----
+
+    @contextlib.contextmanager
+    def _started(
+        self, command: list[str], workload: Workload, values: dict[str, str], added: list[str], name: str = ""
+    ) -> Iterator[_Started]:
+        """The command, which is ended with all its session if it has not ended itself."""
+        variables = dict(zip(workload.env, expand(workload.env.values(), values), strict=True))
+        with tempfile.TemporaryFile() as errors:
+            launch = Launch(
+                expand(command, values),
+                self._environment | variables,
+                added,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd=self._values["scratch"],
+                start_new_session=True,
+            )
+            try:
+                yield _Started(launch, errors, name)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(launch.process.pid, signal.SIGKILL)
+                launch.process.wait()
+
+    def _fresh_values(self, workload: Workload) -> dict[str, str]:
+        """What stands for the names in the commands of the next run, its scratch directory emptied."""
+        scratch = Path(self._values["scratch"])
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        Path(self._values["data"]).mkdir(parents=True, exist_ok=True)
+        return self._values | workload.sizes(self._size) | {"port": _free_port()}
+
+    def _wait_ready(self, server: _Started, workload: Workload, values: dict[str, str], timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        ready = expand(workload.server.ready, values)
+        while server.launch.process.poll() is None:
+            if time.monotonic() > deadline:
+                raise RunFailed(f"server: not ready after {timeout:g} s")
+            with contextlib.suppress(subprocess.TimeoutExpired, OSError):
+                done = subprocess.run(
+                    ready, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, env=self._environment
+                )
+                if done.returncode == 0:
+                    return
+            time.sleep(_READY_INTERVAL)
+        run = server.wait(timeout)
+        raise RunFailed(f"server: {run.outcome} before it was ready: {run.errors}")
+
+    def _serve(
+        self, workload: Workload, values: dict[str, str], prefix: list[str], added: list[str], timeout: float
+    ) -> Run:
+        """The client's time, with all else the server's."""
+        with self._started([*prefix, *workload.server.command], workload, values, added, "server: ") as server:
+            self._wait_ready(server, workload, values, timeout)
+            with self._started(workload.command, workload, values, [], "client: ") as client:
+                seconds = client.check(client.wait(timeout)).seconds
+            if prefix:  # a tracer does not pass signals on
+                os.killpg(server.launch.process.pid, signal.SIGTERM)
+            else:
+                server.launch.process.terminate()
+            run = server.check(server.wait(timeout), ("exit 0", "died of SIGTERM"))
+            return replace(run, seconds=seconds)
+
+    def _run(self, workload: Workload, prefix: list[str], added: list[str], timeout: float) -> Run:
+        values = self._fresh_values(workload)
+        if workload.server:
+            return self._serve(workload, values, prefix, added, timeout)
+        with self._started([*prefix, *workload.command], workload, values, added) as command:
+            return command.check(command.wait(timeout))
+
+    # ---- The three kinds of runs ----
+
+    def prepare(self, workload: Workload) -> None:
+        """Makes what the workload reads; raises RunFailed where it can't run here at all."""
+        values = self._fresh_values(workload)
+        command = workload.server.command if workload.server else workload.command
+        program = shutil.which(expand(command, values)[0])
+        if not program:
+            raise RunFailed(f"{expand(command, values)[0]}: not found")
+        reason = preload.why_unreachable(Path(program))
+        if reason:
+            raise RunFailed(f"{program}: no allocator reaches it: {reason}")
+        if workload.prepare:
+            with self._started(workload.prepare, workload, values, [], "prepare: ") as command:
+                command.check(command.wait(_PREPARE_TIMEOUT))
+
+    def measure(self, workload: Workload, allocator: Allocator) -> dict:
+        run = self._run(workload, [], allocator.added, self._timeout)
+        if "ld.so: object" in run.errors:
+            raise RunFailed(run.errors)
+        return {
+            "seconds": run.seconds,
+            "cpu_seconds": run.cpu_seconds,
+            "user_seconds": run.user_seconds,
+            "system_seconds": run.system_seconds,
+            "peak_rss_kib": run.peak_rss_kib,
+            "minor_faults": run.minor_faults,
+            "major_faults": run.major_faults,
+        }
+
+    def count_calls(self, workload: Workload, allocator: Allocator) -> dict:
+        with tempfile.NamedTemporaryFile("r") as report:
+            added = [word for variable in allocator.added for word in ("-E", variable)]
+            prefix = ["strace", "-f", "-c", "-U", "calls,name", "-o", report.name, *added]
+            self._run(workload, prefix, [], self._timeout * _STRACE_FACTOR)
+            rows = [line.split() for line in report]
+        return {"system_calls": sum(int(row[0]) for row in rows if row and row[0].isdigit() and row[-1] != "total")}

@@ -1,0 +1,129 @@
+"""Reads bench/workloads.toml; bench/README.md describes it."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hakmem.errors import Failure
+
+FILE = Path("bench/workloads.toml")
+
+
+@dataclass(frozen=True)
+class Server:
+    """What runs under the allocator, and what succeeds once it answers."""
+
+    command: list[str]
+    ready: list[str]
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    group: str
+    family: str
+    about: str
+    command: list[str]
+    full: dict[str, str]
+    brief: dict[str, str]
+    threads: int | None = None
+    prepare: list[str] | None = None
+    version: list[str] | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    server: Server | None = None
+
+    def sizes(self, size: str) -> dict[str, str]:
+        return self.full if size == "full" else self.brief
+
+
+def expand(words: Iterable[str], values: dict[str, str]) -> list[str]:
+    """The words with each {name} that `values` knows replaced; other braces are the command's own."""
+    pattern = re.compile("|".join(re.escape("{" + name + "}") for name in values))
+    return [pattern.sub(lambda match: values[match[0][1:-1]], word) for word in words]
+
+
+def _parse(entry: dict, place: str) -> Workload:
+    def build(kind: type, values: dict):
+        try:
+            return kind(**values)
+        except TypeError as error:
+            raise Failure(f"{place}: {str(error).split(') ', 1)[-1].removeprefix(kind.__name__)}") from None
+
+    values = {"full": {}, "brief": {}} | entry
+    for size in ("full", "brief"):
+        values[size] = {name: str(value) for name, value in values[size].items()}
+    if values["full"].keys() != values["brief"].keys():
+        raise Failure(f"{place}: `full` and `brief` name different sizes")
+    if "server" in values:
+        values["server"] = build(Server, values["server"])
+    workload = build(Workload, values)
+    lists = [workload.command, workload.prepare, workload.version]
+    lists += [workload.server.command, workload.server.ready] if workload.server else []
+    for words in lists:
+        if words is not None and (not isinstance(words, list) or not words):
+            raise Failure(f"{place}: a command is a list of words")
+    return workload
+
+
+def load(file: Path) -> list[Workload]:
+    try:
+        entries = tomllib.loads(file.read_text()).get("workload", [])
+    except (OSError, ValueError) as error:
+        raise Failure(f"{file}: {error}") from None
+    found = [_parse(entry, f"{file}: {entry.get('name', f'workload {i}')}") for i, entry in enumerate(entries, 1)]
+    names = [workload.name for workload in found]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        raise Failure(f"{file}: {name} stands there twice")
+    return found
+
+
+def choose(workloads: list[Workload], patterns: Iterable[str], threads: Iterable[int]) -> list[Workload]:
+    """Those whose name, family or group matches a pattern, and whose threads are asked for; all without either."""
+    patterns, threads = list(patterns), set(threads)
+
+    def matches(workload: Workload, pattern: str) -> bool:
+        return any(fnmatch.fnmatchcase(text, pattern) for text in (workload.name, workload.family, workload.group))
+
+    for pattern in patterns:
+        if not any(matches(workload, pattern) for workload in workloads):
+            raise Failure(f"no workload, family or group matches {pattern!r}; hakmem bench --list shows them")
+    chosen = [
+        workload
+        for workload in workloads
+        if (not patterns or any(matches(workload, pattern) for pattern in patterns))
+        and (not threads or workload.threads in threads)
+    ]
+    if not chosen:
+        raise Failure("no workload is left by this choice; hakmem bench --list shows all")
+    return chosen
+
+
+def lines_of_scaling(workloads: list[Workload]) -> list[list[Workload]]:
+    """The workloads that differ in the number of threads alone, together, fewest threads first."""
+
+    def alike(one: Workload, other: Workload) -> bool:
+        return (
+            (one.family, len(one.command)) == (other.family, len(other.command))
+            and one.env == other.env
+            and all(
+                a == b or (a, b) == (str(one.threads), str(other.threads))
+                for a, b in zip(one.command, other.command, strict=True)
+            )
+        )
+
+    lines: list[list[Workload]] = []
+    for workload in workloads:
+        if workload.threads is None:
+            continue
+        line = next((line for line in lines if alike(line[0], workload)), None)
+        if line is None:
+            lines.append([workload])
+        else:
+            line.append(workload)
+    lines = [sorted(line, key=lambda workload: workload.threads) for line in lines]
+    return [line for line in lines if len({workload.threads for workload in line}) > 1]

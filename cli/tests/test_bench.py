@@ -1,0 +1,419 @@
+"""hakmem bench: what it runs, what it keeps, and what it makes of that."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hakmem import preload
+from hakmem.bench.allocators import Allocator
+from hakmem.bench.analysis import MEMORY, TIME, Results, geometric_mean
+from hakmem.bench.journal import Journal
+from hakmem.bench.plan import Choices, Places, Plan
+from hakmem.bench.workloads import Workload, choose, expand, lines_of_scaling
+from hakmem.errors import Failure
+
+LIBRARY = preload.PACKAGE / "libhakmem.so"
+
+# ---- The statistics ----
+
+
+def a_workload(name: str, group: str = "synthetic", **others) -> Workload:
+    values = {"family": name, "about": "", "command": ["true"], "full": {}, "brief": {}} | others
+    return Workload(name=name, group=group, **values)
+
+
+def a_run(workload: str, allocator: str, repetition: int, seconds: float, kib: int = 1024, failure: str | None = None):
+    entry = {"kind": "run", "workload": workload, "allocator": allocator, "repetition": repetition, "failure": failure}
+    return entry if failure else entry | {TIME: seconds, MEMORY: kib}
+
+
+def results_of(runs: list[dict], workloads: list[Workload], reference: str = "system") -> Results:
+    names = dict.fromkeys(run["allocator"] for run in runs)
+    return Results(
+        {
+            "reference": reference,
+            "allocators": [{"name": name, "version": "1"} for name in names],
+            "workloads": [vars(workload) for workload in workloads],
+            "runs": runs,
+        }
+    )
+
+
+@pytest.fixture
+def results() -> Results:
+    """hakmem wins on a, loses on b, and a peer fails on c."""
+    seconds = {
+        "a": {"system": (1.0, 3.0, 2.0), "hakmem": (1.0, 1.0, 1.0), "peer": (4.0, 4.0, 4.0)},
+        "b": {"system": (1.0, 1.0, 1.0), "hakmem": (2.0, 2.0, 2.0), "peer": (0.25, 0.25, 0.25)},
+        "c": {"system": (1.0, 1.0, 1.0), "hakmem": (9.0, 9.0, 9.0)},
+    }
+    runs = [
+        a_run(workload, allocator, number, value)
+        for workload, by_allocator in seconds.items()
+        for allocator, values in by_allocator.items()
+        for number, value in enumerate(values)
+    ]
+    runs.append(a_run("c", "peer", 0, 1.0))
+    runs.append(a_run("c", "peer", 1, 0, failure="died of SIGSEGV"))
+    return results_of(runs, [a_workload("a"), a_workload("b", "program"), a_workload("c")])
+
+
+def test_ratios_are_of_medians(results):
+    assert results.spread("a", "system", TIME).median == 2.0
+    assert results.ratio("a", "hakmem", TIME) == 0.5
+    assert results.ratio("b", "hakmem", TIME, to="peer") == 8.0
+    assert results.ratio("b", "hakmem", "system_calls") is None
+
+
+def test_one_failed_run_fails_the_pair(results):
+    assert results.failure("c", "peer") == "died of SIGSEGV"
+    assert results.spread("c", "peer", TIME) is None
+    assert results.failures() == [("c", "peer", "died of SIGSEGV")]
+
+
+def test_means_are_over_what_every_allocator_finished(results):
+    assert results.common() == ["a", "b"]
+    assert results.mean("hakmem", TIME) == pytest.approx(1.0)  # of 0.5 and 2
+    assert results.mean("peer", TIME) == pytest.approx((2 * 0.25) ** 0.5)
+    assert results.mean("hakmem", TIME, "program") == pytest.approx(2.0)
+    assert results.mean_of_best_peers(TIME) == pytest.approx((1.0 * 0.25) ** 0.5)
+    assert results.mean("hakmem", TIME, "none such") is None
+
+
+def test_geometric_mean_needs_every_value():
+    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
+    assert geometric_mean([2.0, None]) is geometric_mean([]) is geometric_mean([0.0, 1.0]) is None
+
+
+def test_losses_are_to_the_best_peer_and_the_worst_comes_first(results):
+    assert [(loss.workload, loss.peer, loss.ratio) for loss in results.losses(TIME)] == [
+        ("c", "system", 9.0),
+        ("b", "peer", 8.0),
+    ]
+    assert results.losses(MEMORY) == []
+
+
+def test_a_loss_within_three_percent_is_none_and_a_doubtful_one_is_marked():
+    runs = [a_run(name, "system", i, 1.0 + 0.1 * i) for name in ("near", "far") for i in range(3)]
+    runs += [a_run("near", "hakmem", i, 1.1 * 1.02) for i in range(3)]
+    runs += [a_run("far", "hakmem", i, 1.1 * 1.05) for i in range(3)]
+    losses = results_of(runs, [a_workload("near"), a_workload("far")]).losses(TIME)
+    assert [(loss.workload, loss.overlaps) for loss in losses] == [("far", True)]
+
+
+def test_two_builds_are_paired_within_each_repetition():
+    runs = [a_run("a", "baseline", i, 1.0 + i) for i in range(3)] + [
+        a_run("a", "hakmem", i, (1.0 + i) * factor) for i, factor in enumerate((0.5, 0.6, 0.4))
+    ]
+    results = results_of(runs, [a_workload("a")], reference="baseline")
+    paired = results.paired("a", TIME)
+    assert (paired.median, paired.least, paired.most) == pytest.approx((0.5, 0.4, 0.6))
+    assert results.paired_mean(TIME).most == pytest.approx(0.6)
+
+
+# ---- What workloads.toml says ----
+
+
+def test_only_known_names_are_replaced():
+    assert expand(["{steps}x", "{ print }", "{other}"], {"steps": "5"}) == ["5x", "{ print }", "{other}"]
+
+
+def test_workloads_are_chosen_by_name_family_group_and_threads():
+    every = [
+        a_workload("one-1", family="one", threads=1),
+        a_workload("one-2", family="one", threads=2),
+        a_workload("two", group="program"),
+    ]
+    names = lambda *choice: [workload.name for workload in choose(every, *choice)]  # noqa: E731
+    assert names([], []) == ["one-1", "one-2", "two"]
+    assert names(["program", "one-1"], []) == ["one-1", "two"]
+    assert names(["one"], [2]) == ["one-2"]
+    assert names(["*-2"], []) == ["one-2"]
+    for patterns, threads in ((["three"], []), (["two"], [1])):
+        with pytest.raises(Failure):
+            choose(every, patterns, threads)
+
+
+def test_scaling_joins_what_differs_in_threads_alone():
+    def made(slots: str, threads: int) -> Workload:
+        return a_workload(f"{slots}-{threads}", family="f", threads=threads, command=["p", slots, str(threads)])
+
+    every = [made("64", 2), made("64", 1), made("8", 1), made("8", 4), made("1", 1)]
+    assert [[entry.name for entry in line] for line in lines_of_scaling(every)] == [["64-1", "64-2"], ["8-1", "8-4"]]
+
+
+# ---- Who runs when ----
+
+
+def test_each_repetition_has_its_own_order_and_the_seed_decides_it():
+    def orders(seed: int) -> list[tuple[str, ...]]:
+        choices = Choices([], [], [], 8, True, 1, seed, "", None)
+        there = [Allocator(name, name, "", "", None) for name in "abc"]
+        plan = Plan(choices, Places(Path(), Path(), Path()), [a_workload("x"), a_workload("y")], there)
+        steps = list(plan.steps(with_calls=False))
+        assert [step.workload.name for step in steps] == ["x", "x", "x", "y", "y", "y"] * 8
+        return [tuple(step.allocator.name for step in steps[i : i + 3]) for i in range(0, len(steps), 3)]
+
+    found = orders(1)
+    assert all(sorted(order) == ["a", "b", "c"] for order in found)
+    assert {order[0] for order in found} == {"a", "b", "c"}
+    assert found == orders(1) != orders(2)
+
+
+# ---- The journal ----
+
+A_PLAN = {"format": 1, "choices": {}, "machine": {}, "allocators": [], "workloads": []}
+
+
+def test_a_cut_line_is_dropped_and_the_rest_kept(tmp_path):
+    journal = Journal(tmp_path, A_PLAN, resume=False)
+    journal.add(a_run("a", "system", 0, 1.0))
+    file = tmp_path / "runs.jsonl"
+    file.write_text(file.read_text() + '{"kind": "run", "work')
+    again = Journal(tmp_path, A_PLAN, resume=True)
+    again.add(a_run("a", "system", 1, 2.0))
+    assert len(Journal(tmp_path, A_PLAN, resume=True).entries) == 2
+
+
+def test_it_goes_on_with_the_same_allocators_alone(tmp_path):
+    Journal(tmp_path, A_PLAN, resume=False)
+    with pytest.raises(Failure, match="allocators"):
+        Journal(tmp_path, A_PLAN | {"allocators": [{"digest": "another"}]}, resume=True)
+    with pytest.raises(Failure, match="--resume"):
+        Journal(tmp_path, A_PLAN, resume=False)
+
+
+# ---- The command, end to end ----
+
+
+class Tree:
+    """A source tree with workloads of a test's own, hakmem, and a peer, which is hakmem too."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.output = root / "out"
+        for folder in ("bench", "build/peers"):
+            (root / folder).mkdir(parents=True)
+        shutil.copy(LIBRARY, root / "build/libhakmem.so")
+        shutil.copy(LIBRARY, root / "build/peers/libpeer.so")
+        entry = {"name": "peer", "title": "A peer", "version": "7.1", "source": "nowhere", "library": "libpeer.so"}
+        (root / "build/peers/manifest.json").write_text(json.dumps([entry]))
+        (root / "bench/workloads.toml").touch()
+
+    def add(self, name: str, command: list[str], *lines: str, family: str | None = None) -> None:
+        head = {"name": name, "group": "synthetic", "family": family or name, "about": "Something.", "command": command}
+        text = "\n".join(f"{key} = {json.dumps(value)}" for key, value in head.items())
+        with (self.root / "bench/workloads.toml").open("a") as file:
+            file.write(f"\n[[workload]]\n{text}\n" + "\n".join(lines) + "\n")
+
+    def entries(self) -> list[dict]:
+        return [json.loads(line) for line in (self.output / "runs.jsonl").read_text().splitlines()[1:]]
+
+    def results(self) -> dict:
+        return json.loads((self.output / "results.json").read_text())
+
+
+@pytest.fixture
+def tree(tmp_path) -> Tree:
+    return Tree(tmp_path)
+
+
+@pytest.fixture
+def bench(hakmem, tree):
+    def run(*arguments: str, expected: int = 0, **variables) -> subprocess.CompletedProcess:
+        result = hakmem("bench", "--root", str(tree.root), "--output", str(tree.output), *arguments, **variables)
+        assert result.returncode == expected, result.stderr
+        return result
+
+    return run
+
+
+SLOWER_UNDER_HAKMEM = ["sh", "-c", 'case "$LD_PRELOAD" in *libhakmem*) sleep 0.3;; *) sleep 0.01;; esac']
+DIES_UNDER_PEER = [
+    "sh",
+    "-c",
+    'case "$LD_PRELOAD" in *libpeer*) echo broken >&2; kill -SEGV $$;; *libhakmem*) ;; *) sleep 0.3;; esac',
+]
+
+
+def strace_works() -> bool:
+    return subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True).returncode == 0
+
+
+def test_every_pair_is_run_and_reported(bench, tree):
+    tree.add("lost", SLOWER_UNDER_HAKMEM)
+    tree.add("sized", ["sh", "-c", 'test "$0" = 7', "{n}"], "full = { n = 6 }", "brief = { n = 7 }")
+    bench("--brief", "--repetitions", "2", "--seed", "3")
+    stored = tree.results()
+    runs = [run for run in stored["runs"] if run["kind"] == "run"]
+    assert len(runs) == 2 * 2 * 3 and not any(run["failure"] for run in runs)
+    assert stored["choices"]["seed"] == 3 and stored["machine"]["kernel"] and stored["hakmem"]["version"]
+    assert [entry["version"] for entry in stored["allocators"]][1:] == [stored["hakmem"]["version"], "7.1"]
+    first = [(run["repetition"], run["workload"]) for run in runs]
+    assert first == sorted(first)  # every allocator on one workload, then the next, and all that again
+    for run in runs:
+        assert run["seconds"] > 0 and run["peak_rss_kib"] < 64 << 10 and run["minor_faults"] > 0
+    if strace_works():
+        counts = [run["system_calls"] for run in stored["runs"] if run["kind"] == "calls"]
+        assert len(counts) == 6 and min(counts) > 10
+    markdown = (tree.output / "report.md").read_text()
+    assert "BRIEF SIZES" in markdown
+    assert "## Where hakmem is not first: time" in markdown and "| lost |" in markdown.split("not first: time")[1]
+
+
+def test_a_failed_allocator_is_shown_as_failed(bench, tree):
+    tree.add("dies", DIES_UNDER_PEER)
+    tree.add("fine", ["true"])
+    result = bench("--brief", "--check-failures")  # a peer's failure is the peer's own
+    assert "dies failed under peer: died of SIGSEGV: broken" in result.stderr
+    markdown = (tree.output / "report.md").read_text()
+    assert "| dies | peer | **died of SIGSEGV: broken** |" in markdown
+    assert "time, all (1)" in markdown
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (["sh", "-c", "exit 3"], "exit 3"),
+        (["no-such-program"], "no-such-program: not found"),
+        (["sleep", "60"], "timeout after 0.5 s"),
+    ],
+)
+def test_a_failed_workload_fails_the_check(bench, tree, command, reason):
+    tree.add("bad", command)
+    tree.add("fine", ["true"])
+    result = bench("--brief", "--allocators", "system,hakmem", "--timeout", "0.5", "--check-failures", expected=1)
+    assert f"bad failed under hakmem: {reason}" in result.stderr
+    assert "| fine |" in (tree.output / "report.md").read_text()
+
+
+def test_a_failed_pair_is_not_run_again(bench, tree):
+    tree.add("dies", DIES_UNDER_PEER)
+    bench("--brief", "--repetitions", "3")
+    assert len([run for run in tree.entries() if run["allocator"] == "peer"]) == 1
+
+
+def test_prepare_runs_once_without_the_allocator(bench, tree):
+    script = 'echo "$LD_PRELOAD" >>{data}/made'
+    tree.add("reads", ["test", "-s", "{data}/made"], f"prepare = ['sh', '-c', {json.dumps(script)}]")
+    bench("--brief", "--repetitions", "2")
+    assert (tree.root / "build/bench/data/brief/made").read_text() == "\n"
+    assert not any(run["failure"] for run in tree.entries())
+
+
+def test_two_builds_are_compared_alone(bench, tree):
+    tree.add("lost", SLOWER_UNDER_HAKMEM)
+    older = tree.root / "older.so"
+    shutil.copy(LIBRARY, older)
+    result = bench("--brief", "--repetitions", "3", "--baseline", str(older))
+    assert [entry["name"] for entry in tree.results()["allocators"]] == ["baseline", "hakmem"]
+    assert "hakmem / baseline, paired" in result.stdout
+    row = next(line for line in (tree.output / "report.md").read_text().splitlines() if line.startswith("| lost |"))
+    assert float(row.split("|")[2].strip(" *").split()[0]) > 2
+
+
+def test_a_library_that_cannot_be_preloaded_is_refused(bench, tree):
+    (tree.root / "build/peers/libpeer.so").write_text("no library")
+    tree.add("fine", ["true"])
+    assert "can't be preloaded" in bench("--brief", expected=1).stderr
+
+
+def test_outside_a_source_tree_it_says_so(hakmem, tmp_path):
+    result = hakmem("bench", "--root", str(tmp_path))
+    assert result.returncode == 1 and "no bench/workloads.toml" in result.stderr
+
+
+def test_a_stopped_benchmark_goes_on(bench, tree, start):
+    tree.add("quick", ["true"])
+    marker = tree.root / "running"
+    tree.add("slow", ["sh", "-c", f"touch {marker}; sleep 0.2"])
+    process = start("bench", "--root", str(tree.root), "--output", str(tree.output), "--brief", "--repetitions", "2")
+    deadline = time.monotonic() + 60
+    while not marker.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "--resume" in errors
+    before = tree.entries()
+    assert 3 <= len(before) < 12
+    assert "can't be another" in bench("--resume", "--repetitions", "9", expected=2).stderr
+    bench("--resume")
+    after = tree.entries()
+    assert after[: len(before)] == before
+    assert len([run for run in after if run["kind"] == "run"]) == 12
+    assert len({(run["kind"], run["workload"], run["allocator"], run["repetition"]) for run in after}) == len(after)
+
+
+# ---- Servers ----
+
+SERVER = """
+import socket, sys, time
+time.sleep(2)
+one = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+memory = bytearray(48 << 20)
+while True:
+    one.accept()[0].sendall(b"preloaded" if "libhakmem" in open("/proc/self/maps").read() else b"plain")
+"""
+CLIENT = """
+import os, socket, sys, time
+said = socket.create_connection(("127.0.0.1", int(sys.argv[1]))).recv(99)
+assert "LD_PRELOAD" not in os.environ
+with open(sys.argv[2], "ab") as log: log.write(said + b"\\n")
+time.sleep(0.2)
+"""
+
+
+def add_server(tree: Tree, server: str = SERVER, client: str = CLIENT) -> Path:
+    log = tree.root / "log"
+    tree.add(
+        "served",
+        [sys.executable, "-c", client, "{port}", str(log)],
+        "[workload.server]",
+        f"command = {json.dumps([sys.executable, '-c', server, '{port}'])}",
+        f"ready = {json.dumps(['bash', '-c', ': </dev/tcp/127.0.0.1/$0', '{port}'])}",
+    )
+    return log
+
+
+def test_the_server_runs_under_the_allocator_and_the_client_does_not(bench, tree):
+    log = add_server(tree)
+    bench("--brief", "--allocators", "system,hakmem")
+    runs = {run["allocator"]: run for run in tree.entries() if run["kind"] == "run"}
+    assert sorted(log.read_text().split()[:2]) == ["plain", "preloaded"]
+    for run in runs.values():
+        assert run["failure"] is None
+        assert 0.2 < run["seconds"] < 2  # the client's
+        assert run["peak_rss_kib"] > 48 << 10  # the server's
+    if strace_works():
+        assert all(run["system_calls"] > 50 for run in tree.entries() if run["kind"] == "calls")
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "reason"),
+    [
+        ("raise SystemExit(4)", CLIENT, "server: exit 4 before it was ready"),
+        (SERVER, "raise SystemExit(5)", "client: exit 5"),
+        ("import signal; signal.signal(15, signal.SIG_IGN)" + SERVER, CLIENT, "server: timeout after 4 s"),
+    ],
+)
+def test_a_failure_of_server_or_client_is_told(bench, tree, server, client, reason):
+    add_server(tree, server, client)
+    bench("--brief", "--allocators", "hakmem", "--timeout", "4", "--check-failures", expected=1)
+    assert tree.entries()[0]["failure"].startswith(reason)
+
+
+def test_no_process_is_left(bench, tree):
+    pids = tree.root / "pids"
+    tree.add("leaves", ["sh", "-c", f"sleep 600 & echo $! >>{pids}"])
+    bench("--brief", "--allocators", "hakmem", "--timeout", "1")
+    for pid in pids.read_text().split():
+        left = Path(f"/proc/{pid}/stat")
+        assert not left.exists() or left.read_text().split()[2] == "Z"
