@@ -9,7 +9,8 @@ def check(what, got, expected)
 end
 
 def record(id)
-  Record.new(id, "record number #{id} with a name that does not fit inside an object", { id: id, tags: Array.new(5) { |n| "tag #{id % (n + 2)}" } })
+  tags = Array.new(5) { |n| "tag #{id % (n + 2)}" }
+  Record.new(id, "record number #{id} with a name that does not fit inside an object", { id: id, tags: tags })
 end
 
 records, rounds = ARGV.map(&:to_i)

@@ -29,14 +29,23 @@ unsigned work_{n}(record_{n} *r, unsigned x, unsigned count) {{
   return r->scale > {b} ? mix_{n}(r, sum) : sum;
 }}
 """
-ARMS = ("sum += mix_{n}(r, i) * {c}u;", "sum = sum << {s} | sum >> (32 - {s}); break;", "if (sum & {c}u) {{ sum /= {s}u; }} else {{ sum -= i; }}",
-        "for (unsigned k = 0; k < {s}; k++) sum ^= r->key[k % {size}] * k; break;", "sum = sum % {c}u + mix_{n}(r, sum); break;")
+ARMS = (
+    "sum += mix_{n}(r, i) * {c}u;",
+    "sum = sum << {s} | sum >> (32 - {s}); break;",
+    "if (sum & {c}u) {{ sum /= {s}u; }} else {{ sum -= i; }}",
+    "for (unsigned k = 0; k < {s}; k++) sum ^= r->key[k % {size}] * k; break;",
+    "sum = sum % {c}u + mix_{n}(r, sum); break;",
+)
+
+
+def arm(n, size, dice):
+    return dice.choice(ARMS).format(n=n, size=size, c=dice.randint(3, 9999), s=dice.randint(2, 30))
 
 
 def function(n, dice):
     size, cases = dice.randint(4, 24), dice.randint(4, 9)
-    arms = [f"    case {case}: " + dice.choice(ARMS).format(n=n, c=dice.randint(3, 9999), s=dice.randint(2, 30), size=size) for case in range(cases - 1)]
-    return FUNCTION.format(n=n, size=size, cases=cases, arms="\n".join(arms), a=dice.randint(3, 16), b=dice.randint(100, 99999))
+    arms = "\n".join(f"    case {case}: " + arm(n, size, dice) for case in range(cases - 1))
+    return FUNCTION.format(n=n, size=size, cases=cases, arms=arms, a=dice.randint(3, 16), b=dice.randint(100, 99999))
 
 
 dice = random.Random(1)

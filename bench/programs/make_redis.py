@@ -1,4 +1,4 @@
-"""Writes commands for `redis-cli --pipe`: values of 200 bytes are set, read, deleted, and put into hashes; what is left is checked at the end.
+"""Writes commands for `redis-cli --pipe`: values of 200 bytes are set, read, deleted, and put into hashes; the end checks what is left.
 
     make_redis.py REQUESTS
 """

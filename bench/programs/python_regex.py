@@ -5,7 +5,8 @@
 import re
 import sys
 
-ENTRY = re.compile(r'(?P<host>\d+\.\d+\.\d+\.\d+) - (?P<user>\w+) \[(?P<when>[^]]+)\] "(?P<verb>[A-Z]+) (?P<path>\S+)" (?P<code>\d{3}) (?P<size>\d+)')
+ENTRY = re.compile(r'(?P<host>\d+\.\d+\.\d+\.\d+) - (?P<user>\w+) \[(?P<when>[^]]+)\] '
+                   r'"(?P<verb>[A-Z]+) (?P<path>\S+)" (?P<code>\d{3}) (?P<size>\d+)')
 PARAMETER = re.compile(r"[?&](\w+)=(\w*)")
 WORD = re.compile(r"\W+")
 
