@@ -48,7 +48,7 @@ bench-counts: ## count instructions and cache misses for each operation; ARGS=--
 	bench/counts/counts.py --build $(BUILD) $(ARGS)
 
 setup-tests:
-	@tools/setup build python test bench
+	@tools/setup build python test programs bench
 
 check: # the C tests
 	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON

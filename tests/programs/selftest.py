@@ -136,7 +136,7 @@ class Lists(unittest.TestCase):
     def test_packages(self):
         rows = [line.split(maxsplit=2) for line in (HERE / "packages.txt").read_text().splitlines() if line and line[0] != "#"]
         needs = {(package, path) for case in CASES.values() for path, package in case.needs.items()}
-        self.assertEqual(sorted(["test", package, f"ls {path}"] for package, path in needs), sorted(rows))
+        self.assertEqual(sorted(["programs", package, f"ls {path}"] for package, path in needs), sorted(rows))
 
     def test_registered(self):
         text = (HERE / "CMakeLists.txt").read_text()
