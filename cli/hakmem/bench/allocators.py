@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hakmem import library as library_queries
@@ -28,17 +28,21 @@ class Allocator:
     source: str
     library: str | None  # what is preloaded; none for the system's own
     digest: str | None = None  # of the library's bytes, so that a benchmark does not go on with another build
+    env: dict[str, str] = field(default_factory=dict)  # what its own manual asks for
 
     @property
     def added(self) -> list[str]:
         """The variables of a command that runs under it."""
-        return [f"LD_PRELOAD={self.library}"] if self.library else []
+        preloaded = {"LD_PRELOAD": self.library} if self.library else {}
+        return [f"{name}={value}" for name, value in (preloaded | self.env).items()]
 
 
-def _allocator(name: str, title: str, version: str, source: str, library: str | Path) -> Allocator:
+def _allocator(
+    name: str, title: str, version: str, source: str, library: str | Path, env: dict[str, str] | None = None
+) -> Allocator:
     path = preload.library(str(library))
     _check_preload(path)
-    return Allocator(name, title, version, source, str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+    return Allocator(name, title, version, source, str(path), hashlib.sha256(path.read_bytes()).hexdigest(), env or {})
 
 
 def _check_preload(path: Path) -> None:
@@ -64,7 +68,12 @@ def peers(manifest: Path) -> list[Allocator]:
         entries = json.loads(manifest.read_text())
         return [
             _allocator(
-                entry["name"], entry["title"], entry["version"], entry["source"], manifest.parent / entry["library"]
+                entry["name"],
+                entry["title"],
+                entry["version"],
+                entry["source"],
+                manifest.parent / entry["library"],
+                entry.get("env"),
             )
             for entry in entries
         ]
