@@ -1,6 +1,6 @@
 /* os.h - the kernel, as the allocator sees it.
  *
- * Every function keeps errno.  A failure that the caller can meet (no memory,
+ * No function touches errno.  A failure that the caller can meet (no memory,
  * address taken) is a return value; any other errno is a broken promise of
  * ours and ends the process.  All are thread-safe.  tests/support/fake_os.c
  * implements the same contract with failures on demand. */
@@ -47,10 +47,34 @@ bool os_unmap(void *start, size_t bytes);
 /* Gives the pages back; they read as zero afterwards. False: they may keep their content,
  * as where the program has locked its memory. */
 bool os_purge(void *start, size_t bytes);
+/* Brings in every page, as if written to; false if some are missing. */
+bool os_populate(void *start, size_t bytes);
+/* Lets the kernel back the range with huge pages, or keeps it from that, as everything is at first. */
+void os_huge(void *start, size_t bytes, bool huge);
+/* Moves the pages themselves; `from` reads as zero afterwards, what was at `to` is gone. Both
+ * are mapped; `from` is nothing that was moved in pieces. False: nothing has changed. */
+HAK_CHECKED bool os_move(void *from, void *to, size_t bytes);
+/* The same as os_purge for what os_move has filled: makes one mapping with its neighbours of it again. */
+bool os_renew(void *start, size_t bytes);
+/* How many of the first pages are resident; looks at 256 at most. */
+size_t os_resident(void *start, size_t pages);
 
 /* None of these is a cancellation point. */
 void os_yield(void);
 void os_sleep_us(unsigned microseconds);
+void os_sleep_ms(uint64_t milliseconds);
+
+/* A thread that libc does not know: it has no thread-local variables, and no
+ * signal is delivered to it.  All zero at first. */
+typedef struct os_thread {
+  _Atomic uint32_t id; /* not 0 while it uses its stack; the kernel clears it */
+  void *stack;
+} os_thread_t;
+/* Runs `run` in a new thread; false if there is one already, or cannot be. */
+HAK_CHECKED bool os_thread_start(os_thread_t *thread, void (*run)(void));
+HAK_INLINE bool os_thread_exists(os_thread_t *thread) { return atomic_seen(&thread->id) != 0; }
+/* In a fork's child, where no such thread runs. */
+void os_thread_forget(os_thread_t *thread);
 
 /* Whether this process was forked since os_fork_watch or os_fork_seen: told by a page
  * that the kernel wipes in a child, however it was made.  Where the kernel cannot,

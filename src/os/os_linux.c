@@ -4,23 +4,34 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "os/syscall.h"
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000 /* older kernels take it for a hint, which os_map_at checks */
 #endif
+/* A sanitizer's runtime must know every thread. */
+#if defined(__SANITIZE_ADDRESS__) || defined(HOT_ATOMIC)
+#define OS_SANITIZED true
+#else
+#define OS_SANITIZED false
+#endif
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
-#ifndef MAP_NORESERVE
-#define MAP_NORESERVE 0
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
 #endif
 
 os_counts_t os_counts;
@@ -46,7 +57,7 @@ size_t os_page_size(void) {
 }
 
 uint64_t os_physical_memory(void) {
-  int saved = errno;
+  int saved = errno; /* sysconf reads a file */
   long pages = sysconf(_SC_PHYS_PAGES);
   errno = saved;
   return pages > 0 ? (uint64_t)pages * os_page_size() : 0;
@@ -74,108 +85,161 @@ uint64_t os_now_ms(void) {
   return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-void *os_reserve(size_t bytes) {
-  int saved = errno;
+#define PLAIN_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
+
+static long os_mmap(void *start, size_t bytes, int protection, int flags) {
   atomic_count(&os_counts.mmap, 1);
-  void *start = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  errno = saved;
-  return start == MAP_FAILED ? NULL : start;
+  return syscall_6(SYS_mmap, (long)start, (long)bytes, protection, flags, -1, 0);
+}
+
+static bool os_madvise(void *start, size_t bytes, int advice) {
+  atomic_count(&os_counts.madvise, 1);
+  return syscall_3(SYS_madvise, (long)start, (long)bytes, advice) == 0;
+}
+
+void *os_reserve(size_t bytes) {
+  long start = os_mmap(NULL, bytes, PROT_NONE, PLAIN_FLAGS);
+  if (syscall_failed(start)) return NULL;
+  os_huge((void *)start, bytes, false);
+  return (void *)start;
 }
 
 bool os_commit(void *start, size_t bytes) {
-  int saved = errno;
   atomic_count(&os_counts.mprotect, 1);
-  bool done = mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0;
-  if (!done && errno != ENOMEM && errno != EAGAIN) os_broken("mprotect");
-  errno = saved;
-  return done;
+  long result = syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_READ | PROT_WRITE);
+  if (result != 0 && result != -ENOMEM && result != -EAGAIN) os_broken("mprotect");
+  return result == 0;
 }
 
 os_map_t os_map_at(void *start, size_t bytes) {
-  int saved = errno;
-  atomic_count(&os_counts.mmap, 1);
-  void *got =
-      mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-  os_map_t result = OS_MAPPED;
-  if (got == MAP_FAILED) {
-    result = errno == EEXIST ? OS_TAKEN : OS_NOMEM;
-  } else if (got != start) {
-    result = OS_TAKEN;
-    if (munmap(got, bytes) != 0) os_broken("munmap");
+  long got = os_mmap(start, bytes, PROT_READ | PROT_WRITE, PLAIN_FLAGS | MAP_FIXED_NOREPLACE);
+  if (syscall_failed(got)) return got == -EEXIST ? OS_TAKEN : OS_NOMEM;
+  if (got != (long)start) {
+    (void)os_unmap((void *)got, bytes);
+    return OS_TAKEN;
   }
-  errno = saved;
-  return result;
+  os_huge(start, bytes, false);
+  return OS_MAPPED;
 }
 
 void *os_map(size_t bytes) {
-  int saved = errno;
-  atomic_count(&os_counts.mmap, 1);
-  void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  errno = saved;
-  return start == MAP_FAILED ? NULL : start;
+  long start = os_mmap(NULL, bytes, PROT_READ | PROT_WRITE, PLAIN_FLAGS);
+  return syscall_failed(start) ? NULL : (void *)start;
 }
 
 bool os_unmap(void *start, size_t bytes) {
-  int saved = errno;
   atomic_count(&os_counts.munmap, 1);
-  bool done = munmap(start, bytes) == 0;
-  if (!done && errno != ENOMEM) os_broken("munmap");
-  errno = saved;
-  return done;
+  long result = syscall_3(SYS_munmap, (long)start, (long)bytes, 0);
+  if (result != 0 && result != -ENOMEM) os_broken("munmap");
+  return result == 0;
 }
 
-bool os_purge(void *start, size_t bytes) {
-  int saved = errno;
-  atomic_count(&os_counts.madvise, 1);
-  bool done = madvise(start, bytes, MADV_DONTNEED) == 0;
-  errno = saved;
-  return done;
+bool os_purge(void *start, size_t bytes) { return os_madvise(start, bytes, MADV_DONTNEED); }
+
+bool os_populate(void *start, size_t bytes) { return os_madvise(start, bytes, MADV_POPULATE_WRITE); }
+
+/* EINVAL: a kernel without huge pages. */
+void os_huge(void *start, size_t bytes, bool huge) { (void)os_madvise(start, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); }
+
+bool os_move(void *from, void *to, size_t bytes) {
+  static _Atomic bool unable;
+  if (atomic_seen(&unable)) return false;
+  atomic_count(&os_counts.mremap, 1);
+  long flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+  if (syscall_6(SYS_mremap, (long)from, (long)bytes, (long)bytes, flags, (long)to, 0) == (long)to) return true;
+  atomic_set(&unable, true);
+  /* The kernel may have unmapped the target before it found that it could not go on. */
+  if (os_map_at(to, bytes) == OS_NOMEM) os_broken("mremap");
+  return false;
 }
 
-void os_yield(void) {
-  int saved = errno;
-  sched_yield();
-  errno = saved;
+bool os_renew(void *start, size_t bytes) {
+  long got = os_mmap(start, bytes, PROT_READ | PROT_WRITE, PLAIN_FLAGS | MAP_FIXED);
+  if (syscall_failed(got)) return false;
+  os_huge(start, bytes, false);
+  return true;
 }
+
+size_t os_resident(void *start, size_t pages) {
+  unsigned char vector[256];
+  if (pages > sizeof vector) pages = sizeof vector;
+  atomic_count(&os_counts.other, 1);
+  if (syscall_3(SYS_mincore, (long)start, (long)(pages * os_page_size()), (long)vector) != 0) return 0;
+  size_t resident = 0;
+  for (size_t i = 0; i < pages; i++) resident += vector[i] & 1;
+  return resident;
+}
+
+void os_yield(void) { (void)syscall_3(SYS_sched_yield, 0, 0, 0); }
 
 void os_sleep_us(unsigned microseconds) {
-  int saved = errno;
-  struct timespec pause = {.tv_sec = 0, .tv_nsec = (long)microseconds * 1000};
-  syscall(SYS_nanosleep, &pause, NULL); /* nanosleep(3) is a cancellation point */
-  errno = saved;
+  struct timespec pause = {.tv_sec = (time_t)(microseconds / 1000000), .tv_nsec = (long)(microseconds % 1000000) * 1000};
+  (void)syscall_3(SYS_nanosleep, (long)&pause, 0, 0);
 }
 
+void os_sleep_ms(uint64_t milliseconds) {
+  struct timespec pause = {.tv_sec = (time_t)(milliseconds / 1000), .tv_nsec = (long)(milliseconds % 1000) * 1000000};
+  (void)syscall_3(SYS_nanosleep, (long)&pause, 0, 0);
+}
+
+/* The low half of the first page is the thread's own local storage: the word that tells
+ * it from others, and room for libc's should a call go there after all. */
+#define THREAD_STACK ((size_t)64 << 10)
+#define THREAD_LOCAL 2048
+
+static int thread_main(void *run) {
+  ((void (*)(void))run)();
+  return 0;
+}
+
+bool os_thread_start(os_thread_t *thread, void (*run)(void)) {
+  uint32_t none = 0;
+  if (OS_SANITIZED || !atomic_compare_exchange_strong(&thread->id, &none, 1)) return false;
+  if (thread->stack == NULL) thread->stack = os_map(THREAD_STACK);
+  int result = -1;
+  if (thread->stack != NULL) {
+    int saved = errno;
+    uint64_t all = UINT64_MAX, before;
+    const int flags =
+        CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS | CLONE_CHILD_CLEARTID;
+    void **local = (void **)(void *)((char *)thread->stack + THREAD_LOCAL);
+    *local = local; /* what thread_self reads */
+    (void)syscall_6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, sizeof all, 0, 0); /* the new thread inherits it */
+    result = clone(thread_main, (char *)thread->stack + THREAD_STACK, flags, (void *)run, NULL, local, &thread->id);
+    (void)syscall_6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof before, 0, 0);
+    atomic_count(&os_counts.other, 3);
+    errno = saved;
+  }
+  if (result < 0) atomic_set(&thread->id, 0);
+  return result >= 0;
+}
+
+void os_thread_forget(os_thread_t *thread) { atomic_set(&thread->id, 0); }
+
 bool os_write(int fd, const char *text, size_t bytes) {
-  int saved = errno;
   while (bytes > 0) {
-    ssize_t n = syscall(SYS_write, fd, text, bytes);
-    if (n < 0 && errno == EINTR) continue;
+    long n = syscall_3(SYS_write, fd, (long)text, (long)bytes);
+    if (n == -EINTR) continue;
     if (n <= 0) break;
     text += n;
     bytes -= (size_t)n;
   }
-  errno = saved;
   return bytes == 0;
 }
 
 long os_read_file(const char *path, char *buffer, size_t size) {
-  int saved = errno;
-  long length = -1;
-  int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-  if (fd >= 0) {
-    size_t used = 0;
-    ssize_t n = 1;
-    while (used + 1 < size && n != 0) {
-      n = syscall(SYS_read, fd, buffer + used, size - 1 - used);
-      if (n < 0 && errno != EINTR) break;
-      if (n > 0) used += (size_t)n;
-    }
-    buffer[used] = '\0';
-    if (n >= 0) length = (long)used;
-    syscall(SYS_close, fd);
+  long fd = syscall_6(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+  if (syscall_failed(fd)) return -1;
+  size_t used = 0;
+  long n = 1;
+  while (used + 1 < size && n != 0) {
+    n = syscall_3(SYS_read, fd, (long)(buffer + used), (long)(size - 1 - used));
+    if (n < 0 && n != -EINTR) break;
+    if (n > 0) used += (size_t)n;
   }
-  errno = saved;
-  return length;
+  buffer[used] = '\0';
+  (void)syscall_3(SYS_close, fd, 0, 0);
+  return n < 0 && n != -EINTR ? -1 : (long)used;
 }
 
 /* 1 in the process that set it up, 0 in one forked from it since. */
@@ -183,15 +247,13 @@ static _Atomic uint32_t fork_unwatched = 1;
 static _Atomic uint32_t *_Atomic fork_page = &fork_unwatched;
 
 void os_fork_watch(void) {
-  int saved = errno;
   _Atomic uint32_t *page = os_map(os_page_size());
-  if (page != NULL && madvise(page, os_page_size(), MADV_WIPEONFORK) == 0) {
+  if (page != NULL && os_madvise(page, os_page_size(), MADV_WIPEONFORK)) {
     atomic_set(page, 1);
     atomic_publish(&fork_page, page);
   } else if (page != NULL) {
     (void)os_unmap(page, os_page_size());
   }
-  errno = saved;
 }
 
 bool os_forked(void) { return atomic_seen(atomic_take(&fork_page)) == 0; }

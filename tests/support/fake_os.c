@@ -26,6 +26,10 @@ static struct {
   uint64_t address_limit, physical_memory, random_seed;
   size_t page_size;
   bool secure;
+  size_t resident;
+  fake_call_t during;
+  void (*_Atomic run_during)(void *start);
+  _Atomic uint64_t made_huge, made_small;
   const char *file_path, *file_text;
   bool captures;
   size_t captured_size;
@@ -61,6 +65,11 @@ uint64_t fake_os_calls(unsigned kinds) {
   return calls;
 }
 
+void fake_os_during(fake_call_t call, void (*run)(void *start)) {
+  fake.during = call;
+  atomic_publish(&fake.run_during, run);
+}
+
 void fake_os_set_time(uint64_t ms) { atomic_set(&fake.now_ms, ms); }
 void fake_os_pass_time(uint64_t ms) { atomic_count(&fake.now_ms, ms); }
 void fake_os_set_address_limit(uint64_t bytes) { fake.address_limit = bytes; }
@@ -68,6 +77,8 @@ void fake_os_set_physical_memory(uint64_t bytes) { fake.physical_memory = bytes;
 void fake_os_set_page_size(size_t bytes) { fake.page_size = bytes; }
 void fake_os_set_random_seed(uint64_t seed) { fake.random_seed = seed; }
 void fake_os_set_secure(bool secure) { fake.secure = secure; }
+void fake_os_set_resident(size_t pages) { fake.resident = pages; }
+uint64_t fake_os_made(bool huge) { return atomic_seen(huge ? &fake.made_huge : &fake.made_small); }
 
 void fake_os_set_file(const char *path, const char *text) {
   fake.file_path = path;
@@ -110,6 +121,11 @@ static bool fake_fails(fake_call_t kind) {
   if (n < first || n - first >= atomic_seen(&fake.count)) return false;
   atomic_count(&fake.injected, 1);
   return true;
+}
+
+static void fake_run_during(fake_call_t kind, void *start) {
+  void (*run)(void *) = atomic_take(&fake.run_during);
+  if (run != NULL && fake.during == kind) run(start);
 }
 
 /* Mapped anywhere, at a multiple of the page size that the test has chosen. */
@@ -211,9 +227,69 @@ bool os_purge(void *start, size_t bytes) {
   int saved = fake_enter();
   fake_check_range(start, bytes, "os_purge");
   atomic_count(&os_counts.madvise, 1);
+  fake_run_during(FAKE_PURGE, start);
   bool done = !fake_fails(FAKE_PURGE) && madvise(start, bytes, MADV_DONTNEED) == 0;
   errno = saved;
   return done;
+}
+
+/* What a program can see of it is nothing. */
+bool os_populate(void *start, size_t bytes) {
+  int saved = fake_enter();
+  fake_check_range(start, bytes, "os_populate");
+  atomic_count(&os_counts.madvise, 1);
+  bool done = !fake_fails(FAKE_POPULATE);
+  errno = saved;
+  return done;
+}
+
+void os_huge(void *start, size_t bytes, bool huge) {
+  int saved = fake_enter();
+  fake_check_range(start, bytes, "os_huge");
+  atomic_count(&os_counts.madvise, 1);
+  atomic_count(huge ? &fake.made_huge : &fake.made_small, bytes);
+  errno = saved;
+}
+
+/* Copies what is not zero, and leaves the rest out of memory. */
+static bool fake_move(char *from, char *to, size_t bytes) {
+  size_t page = os_page_size();
+  if (madvise(to, bytes, MADV_DONTNEED) != 0) return false;
+  for (size_t at = 0; at < bytes; at += page) {
+    if (from[at] != 0 || memcmp(from + at, from + at + 1, page - 1) != 0) memcpy(to + at, from + at, page);
+  }
+  return madvise(from, bytes, MADV_DONTNEED) == 0;
+}
+
+/* By copying: what a program can see is the same. */
+bool os_move(void *from, void *to, size_t bytes) {
+  int saved = fake_enter();
+  fake_check_range(from, bytes, "os_move from");
+  fake_check_range(to, bytes, "os_move to");
+  if ((char *)from < (char *)to + bytes && (char *)to < (char *)from + bytes) fake_misused("os_move onto itself");
+  atomic_count(&os_counts.mremap, 1);
+  fake_run_during(FAKE_MOVE, from);
+  bool done = !fake_fails(FAKE_MOVE) && fake_move(from, to, bytes);
+  errno = saved;
+  return done;
+}
+
+bool os_renew(void *start, size_t bytes) {
+  int saved = fake_enter();
+  fake_check_range(start, bytes, "os_renew");
+  atomic_count(&os_counts.mmap, 1);
+  bool done = !fake_fails(FAKE_RENEW) && madvise(start, bytes, MADV_DONTNEED) == 0;
+  errno = saved;
+  return done;
+}
+
+size_t os_resident(void *start, size_t pages) {
+  int saved = fake_enter();
+  fake_check_range(start, pages * os_page_size(), "os_resident");
+  atomic_count(&os_counts.other, 1);
+  if (pages > 256) pages = 256;
+  errno = saved;
+  return fake.resident < pages ? fake.resident : pages;
 }
 
 /* --- os.h: the rest ------------------------------------------------------------------------ */
@@ -230,6 +306,19 @@ void os_sleep_us(unsigned microseconds) {
   (void)nanosleep(&pause, NULL);
   errno = saved;
 }
+
+void os_sleep_ms(uint64_t milliseconds) { atomic_count(&fake.now_ms, milliseconds); }
+
+/* Runs it at once, to its end. */
+bool os_thread_start(os_thread_t *thread, void (*run)(void)) {
+  uint32_t none = 0;
+  if (fake_fails(FAKE_THREAD) || !atomic_compare_exchange_strong(&thread->id, &none, 1)) return false;
+  run();
+  atomic_set(&thread->id, 0);
+  return true;
+}
+
+void os_thread_forget(os_thread_t *thread) { atomic_set(&thread->id, 0); }
 
 static void fake_keep(const char *text, size_t bytes) {
   size_t room = sizeof fake.captured - 1 - fake.captured_size;

@@ -20,6 +20,10 @@ typedef enum fake_call {
   FAKE_MAP,
   FAKE_UNMAP,
   FAKE_PURGE,
+  FAKE_POPULATE,
+  FAKE_MOVE,
+  FAKE_RENEW,
+  FAKE_THREAD,
   FAKE_WRITE,
   FAKE_READ,
   FAKE_CALLS
@@ -43,6 +47,9 @@ uint64_t fake_os_injected(void);
 /* Calls of the kinds made so far, failed ones included. */
 uint64_t fake_os_calls(unsigned kinds);
 
+/* Has `run` called inside each call of the kind, before its work, with its first argument; NULL ends it. */
+void fake_os_during(fake_call_t call, void (*run)(void *start));
+
 /* ---- The machine ---- */
 
 void fake_os_set_time(uint64_t ms);
@@ -53,6 +60,10 @@ void fake_os_set_physical_memory(uint64_t bytes);
 void fake_os_set_page_size(size_t bytes);
 void fake_os_set_random_seed(uint64_t seed);
 void fake_os_set_secure(bool secure);
+/* The pages that os_resident finds, if asked for as many; none at first. */
+void fake_os_set_resident(size_t pages);
+/* Bytes that os_huge was called for so far, the one way or the other. */
+uint64_t fake_os_made(bool huge);
 
 /* ---- Files and output ---- */
 

@@ -106,11 +106,88 @@ TEST(purged_pages_read_as_zero) {
   CHECK(os_unmap(start, some * page));
 }
 
+TEST(populating_and_huge_pages_change_no_content) {
+  size_t page = os_page_size();
+  char *start = os_map(some * page);
+  REQUIRE(start != NULL);
+  start[page] = 7;
+  KEEPS_ERRNO(CHECK(os_populate(start, some * page)));
+  KEEPS_ERRNO(os_huge(start, some * page, true));
+  KEEPS_ERRNO(os_huge(start, some * page, false));
+  CHECK(start[page] == 7);
+  start[page] = 0;
+  CHECK(unit_is_zero(start, some * page));
+  CHECK(os_unmap(start, some * page));
+}
+
+/* Both ranges lie in one mapping, as in the region. */
+TEST(moved_pages_take_their_content_along) {
+  size_t page = os_page_size();
+  char *start = os_map(3 * some * page);
+  REQUIRE(start != NULL);
+  char *from = start, *to = start + 2 * some * page;
+  memset(start, 1, 3 * some * page);
+  memset(from, 8, some * page);
+  bool moved = false;
+  KEEPS_ERRNO(moved = os_move(from, to, some * page));
+  if (!moved) check_skip("the kernel moves no pages");
+  CHECK(to[0] == 8 && memcmp(to, to + 1, some * page - 1) == 0);
+  CHECK(unit_is_zero(from, some * page));
+  CHECK(to[-1] == 1 && from[some * page] == 1);
+  from[3] = 2; /* both are mapped, and go the other way */
+  CHECK(os_move(to, from, some * page));
+  CHECK(from[3] == 8 && unit_is_zero(to, some * page));
+  CHECK(os_unmap(start, 3 * some * page));
+}
+
+TEST(renewed_pages_read_as_zero) {
+  size_t page = os_page_size();
+  char *start = os_map(some * page);
+  REQUIRE(start != NULL);
+  memset(start, 9, some * page);
+  KEEPS_ERRNO(CHECK(os_renew(start + page, 2 * page)));
+  CHECK(start[page - 1] == 9 && start[3 * page] == 9);
+  CHECK(unit_is_zero(start + page, 2 * page));
+  start[page] = 1;
+  CHECK(os_unmap(start, some * page));
+}
+
+#if !defined(FAKE_OS)
+TEST(resident_pages_are_those_that_were_written_or_populated) {
+  size_t page = os_page_size(), pages = 300;
+  char *start = os_map(pages * page);
+  REQUIRE(start != NULL);
+  os_huge(start, pages * page, false);
+  size_t resident = 99;
+  KEEPS_ERRNO(resident = os_resident(start, pages));
+  CHECK_EQ(resident, 0);
+  start[0] = start[page] = start[7 * page] = 1;
+  CHECK_EQ(os_resident(start, some), 3);
+  CHECK_EQ(os_resident(start, 7), 2);
+  CHECK(os_populate(start, pages * page));
+  CHECK_EQ(os_resident(start, some), some);
+  CHECK_EQ(os_resident(start, pages), 256);
+  CHECK(os_purge(start, pages * page));
+  CHECK_EQ(os_resident(start, pages), 0);
+  CHECK(os_unmap(start, pages * page));
+  CHECK_EQ(os_resident(start, some), 0);
+}
+
+TEST(where_nothing_is_nothing_can_be_populated) {
+  size_t page = os_page_size();
+  char *start = os_map(some * page);
+  REQUIRE(start != NULL && os_unmap(start, some * page));
+  KEEPS_ERRNO(CHECK(!os_populate(start, some * page)));
+  KEEPS_ERRNO(CHECK(!os_purge(start, some * page)));
+}
+#endif
+
 TEST(calls_are_counted_by_kind) {
   size_t page = os_page_size();
-  uint64_t mmaps = os_counts.mmap, munmaps = os_counts.munmap, mprotects = os_counts.mprotect, madvises = os_counts.madvise;
+  uint64_t mmaps = os_counts.mmap, munmaps = os_counts.munmap, mprotects = os_counts.mprotect;
   char *start = os_reserve(some * page);
   char *other = os_map(page);
+  uint64_t madvises = os_counts.madvise;
   REQUIRE(start != NULL && other != NULL && os_commit(start, page) && os_purge(start, page));
   CHECK(os_map_at(start, page) == OS_TAKEN);
   CHECK(os_unmap(start, some * page) && os_unmap(other, page));
@@ -118,6 +195,52 @@ TEST(calls_are_counted_by_kind) {
   CHECK_EQ(os_counts.mprotect - mprotects, 1);
   CHECK_EQ(os_counts.madvise - madvises, 1);
   CHECK(os_counts.munmap - munmaps >= 2);
+}
+
+/* ---- threads of our own ---- */
+
+TEST(sleeping_passes_time) {
+  uint64_t before = os_now_ms();
+  KEEPS_ERRNO(os_sleep_ms(30));
+  CHECK(os_now_ms() - before >= 25); /* the clock is coarse */
+}
+
+static os_thread_t helper;
+static _Atomic int helper_runs;
+static _Atomic bool helper_existed;
+
+static void help(void) {
+  atomic_set(&helper_existed, os_thread_exists(&helper));
+  CHECK(!os_thread_start(&helper, help)); /* there is one already */
+  os_sleep_ms(1);
+  atomic_count(&helper_runs, 1);
+}
+
+static void wait_for_end(void) {
+  for (int i = 0; i < 5000 && os_thread_exists(&helper); i++) os_sleep_us(1000);
+}
+
+TEST(a_thread_runs_ends_and_can_be_started_again) {
+  for (int i = 1; i <= 3; i++) {
+    bool started = false;
+    KEEPS_ERRNO(started = os_thread_start(&helper, help));
+    if (!started && i == 1) check_skip("no such threads under a sanitizer");
+    CHECK(started);
+    wait_for_end();
+    CHECK(!os_thread_exists(&helper));
+    CHECK_EQ(atomic_seen(&helper_runs), i);
+    CHECK(atomic_seen(&helper_existed));
+  }
+}
+
+TEST(a_thread_that_is_forgotten_can_be_started_anew) {
+  atomic_set(&helper.id, 4711); /* as a fork's child finds it */
+  CHECK(os_thread_exists(&helper) && !os_thread_start(&helper, help));
+  os_thread_forget(&helper);
+  CHECK(!os_thread_exists(&helper));
+  if (!os_thread_start(&helper, help)) check_skip("no such threads under a sanitizer");
+  wait_for_end();
+  CHECK_EQ(atomic_seen(&helper_runs), 1);
 }
 
 /* ---- files ---- */
