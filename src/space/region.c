@@ -4,10 +4,10 @@
 #include "os/os.h"
 
 region_t region HAK_ALIGNED(HAK_CACHE_LINE);
+region_bin_t region_no_bin;
 
-/* The zones, in bytes for each superslab; the first two have fixed places below the third. */
+/* The zones, in bytes for each superslab; the first has a fixed place below the second. */
 typedef enum zone {
-  ZONE_OWNER,
   ZONE_BIN,
   ZONE_LIVE,
   ZONE_FREE_BITS,
@@ -17,7 +17,7 @@ typedef enum zone {
   ZONE_SUPERSLABS,
   ZONE_COUNT
 } zone_t;
-static const size_t zone_bytes[ZONE_COUNT] = {256, 256, 16384, 16384, 16384, 2048, 512, sizeof(superslab_t)};
+static const size_t zone_bytes[ZONE_COUNT] = {256, 16384, 16384, 16384, 2048, 512, sizeof(superslab_t)};
 
 /* How much the blocks grow at a time: a share of what there is, within bounds. */
 #define GROW_SHARE 4
@@ -71,6 +71,9 @@ static bool zones_extend(uint32_t superslabs) {
     if (region_back(z, from, end) != OS_MAPPED) return false;
     if (end > from) atomic_set(&layout.zone_end[z], end);
     region_backed();
+  }
+  for (size_t unit = (size_t)layout.zones_ready * HAK_UNITS_PER_SUPERSLAB; unit < (size_t)superslabs * HAK_UNITS_PER_SUPERSLAB; unit++) {
+    hot_poke(region_bin(region.live, unit), &region_no_bin);
   }
   layout.zones_ready = superslabs;
   __atomic_store_n(&region.limit, (uintptr_t)superslabs << (HAK_SUPERSLAB_SHIFT - REGION_LIMIT_SHIFT), __ATOMIC_RELEASE);
@@ -170,10 +173,9 @@ bool region_grow(uint32_t units) {
 
 /* Lays the zones and the blocks out from `start`; returns the bytes in all. */
 static uint64_t layout_plan(uintptr_t start, uint32_t capacity) {
-  uintptr_t live = start + (uintptr_t)REGION_OWNER_OFFSET;
+  uintptr_t live = start + (uintptr_t)REGION_BIN_OFFSET;
   layout.capacity = capacity;
-  layout.zone[ZONE_OWNER] = live - (uintptr_t)REGION_OWNER_OFFSET;
-  layout.zone[ZONE_BIN] = live - (uintptr_t)REGION_BIN_OFFSET;
+  layout.zone[ZONE_BIN] = start;
   uintptr_t at = live;
   for (unsigned z = ZONE_LIVE; z < ZONE_COUNT; z++) {
     layout.zone[z] = at;

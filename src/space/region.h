@@ -9,7 +9,7 @@
  * reserve was given back, the same addresses are mapped as they are needed and
  * whatever else is found there is stepped over.
  *
- * Who writes what: `owner` and `bin` of a unit, its slab record and free bits
+ * Who writes what: the bin of a unit, its slab record and free bits
  * belong to the owner of the span that the unit is part of; remote records and
  * remote bits are atomic and open to all; live words are written by the owner
  * with plain moves and by others with locked ones (see slab/remote.h). */
@@ -26,6 +26,8 @@ typedef struct superslab {
   _Atomic uint32_t mapped; /* usable at all: in a span, free, or being purged */
   _Atomic uint32_t dirty;  /* written since they were last known to be zero */
   _Atomic uint32_t cold;   /* were free and dirty at the last step of the decay */
+  _Atomic uint32_t huge;   /* 1: the kernel may back it with a huge page: huge.h */
+  _Atomic uint32_t moved;  /* 1: a mapping of its own: move.h */
 } superslab_t;
 
 typedef struct region {
@@ -46,19 +48,23 @@ extern region_t region;
 /* With checks a free is told from others by granule, without by unit: one shift less. */
 #define REGION_LIMIT_SHIFT (HAK_CHECKS ? HAK_GRANULE_SHIFT : HAK_UNIT_SHIFT)
 
-/* The owner and bin zones lie at fixed distances below the live zone, so that
- * the fast path of free needs one base for the three. */
-#define REGION_OWNER_OFFSET ((ptrdiff_t)1 << 30)
+/* The bin zone lies at a fixed distance below the live zone, so that the fast
+ * path of free needs one base for the two. */
 #define REGION_BIN_OFFSET ((ptrdiff_t)1 << 29)
 _Static_assert((HAK_REGION_MAX >> HAK_UNIT_SHIFT) * 8 <= (uint64_t)REGION_BIN_OFFSET, "the bin zone ends below the live zone");
 
-/* The thread that owns the unit's blocks, 0 for none; hot. */
-HAK_INLINE uintptr_t *region_owner(uint64_t *live, size_t unit) {
-  return (uintptr_t *)(void *)((char *)live - REGION_OWNER_OFFSET) + unit;
-}
-/* The owner's bin for the unit's size class; hot. */
-HAK_INLINE void **region_bin(uint64_t *live, size_t unit) {
-  return (void **)(void *)((char *)live - REGION_BIN_OFFSET) + unit;
+/* What others than its owner know of a bin. */
+typedef struct region_bin {
+  uintptr_t thread;    /* whose frees may push into it; 0: nobody's */
+  uint32_t block_size; /* bytes; 0: no bin */
+  uint32_t size_class;
+} region_bin_t;
+/* Where blocks of no slab lead. */
+extern region_bin_t region_no_bin;
+
+/* The bin that takes the unit's blocks; hot. */
+HAK_INLINE region_bin_t **region_bin(uint64_t *live, size_t unit) {
+  return (region_bin_t **)(void *)((char *)live - REGION_BIN_OFFSET) + unit;
 }
 
 HAK_INLINE void *region_address(uint32_t unit) { return (void *)(region.base + ((uintptr_t)unit << HAK_UNIT_SHIFT)); }
@@ -86,6 +92,10 @@ HAK_INLINE void region_set_live(const void *p) { __atomic_fetch_or(region_live_w
 /* False if it was not. */
 HAK_INLINE bool region_clear_live(const void *p) {
   return (__atomic_fetch_and(region_live_word(p), ~region_live_bit(p), __ATOMIC_RELAXED) & region_live_bit(p)) != 0;
+}
+
+HAK_INLINE uint32_t region_superslabs(void) {
+  return (atomic_take(&region.units) + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB;
 }
 
 /* Chooses the place and maps the first superslab. By one thread; again after false. */

@@ -9,13 +9,14 @@
 #include "space.h"
 #include "unit.h"
 
+static region_bin_t some_bin;
+
 /* A write to the first and the last byte of each record of the unit: a fault, if a zone is short. */
 static void touch_unit(uint32_t unit) {
   char *block = region_address(unit);
   block[0] = 1;
   block[HAK_UNIT - 1] = 1;
-  *region_owner(region.live, unit) = 1;
-  *region_bin(region.live, unit) = NULL;
+  hot_poke(region_bin(region.live, unit), &some_bin);
   for (size_t at = 0; at < HAK_UNIT; at += HAK_UNIT - HAK_GRANULE) region_set_live(block + at);
   for (uint32_t word = 0; word < 64; word++) {
     atomic_set(region_bits(region.free_bits, unit, word), 1);
@@ -64,6 +65,7 @@ TEST(new_units_are_free_and_zero) {
   for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
     CHECK(unit_is_free(unit));
     CHECK(unit_is_zero(region_address(unit), HAK_UNIT));
+    CHECK(hot_peek(region_bin(region.live, unit)) == &region_no_bin);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "fake_os.h"
 #include "kit/options.h"
+#include "space/purge.h"
 #include "space.h"
 #include "unit.h"
 
@@ -51,6 +52,8 @@ static void check_all(void) {
   span_census_t census = span_census();
   CHECK_EQ(census.free_units, free);
   CHECK_EQ(census.dirty_free_units, dirty_free);
+  CHECK_EQ(purge_used_units(), census.used_units);
+  CHECK_EQ(purge_idle_units(), dirty_free);
 }
 
 /* The length of the free run that the unit is part of, as it was before `start` was taken; within its superslab if asked. */
@@ -98,18 +101,42 @@ static void soil(uint32_t unit) {
   model.cold[unit] = false;
 }
 
+static bool superslab_is(uint32_t s, bool free, bool dirty) {
+  for (uint32_t unit = s * WORD; unit < (s + 1) * WORD; unit++) {
+    if (free && !model_free(unit)) return false;
+    if (model.dirty[unit] != dirty) return false;
+  }
+  return true;
+}
+
+/* A superslab of clean units that a large block takes whole gets the pages of the
+ * highest idle one, which is clean then. */
+static void model_furnish(uint32_t start, uint32_t units) {
+  for (uint32_t s = (start + WORD - 1) / WORD; (s + 1) * WORD <= start + units; s++) {
+    if (!superslab_is(s, false, false)) continue;
+    uint32_t source = atomic_seen(&region.units) / WORD;
+    while (source-- > 0) {
+      bool own = source * WORD < start + units && (source + 1) * WORD > start;
+      if (own || !superslab_is(source, true, true)) continue;
+      memset(&model.dirty[source * WORD], false, WORD);
+      memset(&model.dirty[s * WORD], true, WORD);
+      break;
+    }
+  }
+}
+
 static void check_zero(uint32_t start, uint32_t units, bool zero) {
   bool clean = true;
   for (uint32_t i = 0; i < units; i++) clean = clean && !model.dirty[start + i];
   CHECK_EQ(zero, clean);
-  for (uint32_t i = 0; zero && i < units; i++) {
+  for (uint32_t i = 0; i < units; i++) {
+    if (model.dirty[start + i]) continue;
     const uint64_t *words = region_address(start + i);
     CHECK(words[0] == 0 && words[HAK_UNIT / 16] == 0 && words[HAK_UNIT / 8 - 1] == 0);
   }
 }
 
-static void model_take(unsigned span, uint32_t start, uint32_t units, bool zero) {
-  check_zero(start, units, zero);
+static void model_take(unsigned span, uint32_t start, uint32_t units) {
   for (uint32_t i = 0; i < units; i++) {
     if (model.owner[start + i] != 0) check_fail(__FILE__, __LINE__, "unit %u is handed out twice", start + i);
     model.owner[start + i] = (uint16_t)(span + 1);
@@ -117,13 +144,13 @@ static void model_take(unsigned span, uint32_t start, uint32_t units, bool zero)
   }
 }
 
-static void take(unsigned span, uint32_t units, uint64_t align) {
+static void take_for(unsigned span, uint32_t units, uint64_t align, span_use_t use) {
   bool within = units <= WORD / 2 && align <= WORD;
   uint32_t superslab = 0;
   uint32_t grown_from = atomic_seen(&region.units);
   uint32_t length = tightest(units, align, within, &superslab);
   bool zero = false;
-  uint32_t start = span_alloc(units, align, &zero);
+  uint32_t start = span_alloc(units, align, use, &zero);
   REQUIRE(start != SPAN_NONE);
   CHECK(((uintptr_t)region_address(start) >> HAK_UNIT_SHIFT) % align == 0);
   if (length != 0) {
@@ -132,10 +159,14 @@ static void take(unsigned span, uint32_t units, uint64_t align) {
     if (got != length) check_fail(__FILE__, __LINE__, "%u units from a run of %u, the tightest has %u", units, got, length);
     if (within) CHECK_EQ(start / WORD, superslab);
   }
-  model_take(span, start, units, zero);
+  if (use == SPAN_PLAIN) model_furnish(start, units);
+  check_zero(start, units, zero);
+  model_take(span, start, units);
   model.spans[span].start = start;
   model.spans[span].units = units;
 }
+
+static void take(unsigned span, uint32_t units, uint64_t align) { take_for(span, units, align, SPAN_SLAB); }
 
 static void give(unsigned span) {
   uint32_t start = model.spans[span].start, units = model.spans[span].units;
@@ -147,15 +178,18 @@ static void give(unsigned span) {
   span_free(start, units);
 }
 
-/* Grows a span in place if what follows is free. */
+/* Grows a span in place if what follows is free, or can be mapped. */
 static void claim(unsigned span, uint32_t more) {
   uint32_t end = model.spans[span].start + model.spans[span].units;
-  bool can = end + more <= atomic_seen(&region.units);
-  for (uint32_t i = 0; can && i < more; i++) can = model_free(end + i);
-  bool zero = false;
-  CHECK_EQ(span_claim(end, more, &zero), can);
-  if (!can) return;
-  model_take(span, end, more, zero);
+  uint32_t frontier = atomic_seen(&region.units);
+  bool can = true;
+  for (uint32_t unit = end; can && unit < end + more && unit < frontier; unit++) can = model_free(unit);
+  bool claimed = span_claim(end, more);
+  if (end + more <= frontier || !can) CHECK_EQ(claimed, can); /* beyond, something may be in the way */
+  if (!claimed) return;
+  model_furnish(end, more);
+  for (uint32_t unit = end; unit < end + more; unit++) CHECK(unit_is_mapped(unit) && !unit_is_free(unit));
+  model_take(span, end, more);
   model.spans[span].units += more;
 }
 
@@ -174,7 +208,7 @@ static uint64_t model_purge(bool all) {
 
 static void purge(void) {
   uint64_t want = model_purge(true);
-  CHECK_EQ(span_purge(), want * HAK_UNIT);
+  CHECK_EQ(purge_all(), want * HAK_UNIT);
 }
 
 static void decay(void) {
@@ -185,12 +219,13 @@ static void decay(void) {
     want = model_purge(decay_ms == 0);
     model.step_ms = os_now_ms();
   }
-  CHECK_EQ(span_decay(), want * HAK_UNIT);
+  CHECK_EQ(purge_due(), want * HAK_UNIT);
 }
 
 static void start_space(uint64_t address_limit) {
   seed = unit_seed();
-  CHECK(option_set(OPTION_decay_ms, 100)); /* span_decay is called by the tests alone */
+  CHECK(option_set(OPTION_decay_ms, 100)); /* purge_due is called by the tests alone */
+  CHECK(option_set(OPTION_idle_percent, 1000000));
   fake_os_set_address_limit(address_limit);
   REQUIRE(region_init(SMALL_REGION));
 }
@@ -204,13 +239,15 @@ static uint32_t random_units(void) {
   return 1 + unit_below(&seed, 200);
 }
 
+static uint64_t random_align(void) { return unit_below(&seed, 4) != 0 ? 1 : (uint64_t)1 << unit_below(&seed, 8); }
+
 static void random_step(void) {
   unsigned span = unit_below(&seed, SPANS);
   bool live = model.spans[span].units != 0;
   uint32_t what = unit_below(&seed, 100);
   if (live && what < 60) give(span);
   else if (live && what < 80) claim(span, 1 + unit_below(&seed, 6));
-  else if (!live && what < 90) take(span, random_units(), unit_below(&seed, 4) != 0 ? 1 : (uint64_t)1 << unit_below(&seed, 8));
+  else if (!live && what < 90) take_for(span, random_units(), random_align(), (span_use_t)unit_below(&seed, 3));
   else if (what == 99) purge();
   if (unit_below(&seed, 8) == 0) decay();
   fake_os_pass_time(unit_below(&seed, 10));
@@ -285,12 +322,12 @@ TEST(every_alignment_up_to_a_gib_is_kept) {
   for (uint64_t align = 1; align <= (uint64_t)1 << 12; align *= 2) {
     for (uint32_t units = 1; units < 70; units += 17) {
       bool zero = false;
-      uint32_t start = span_alloc(units, align, &zero);
+      uint32_t start = span_alloc(units, align, SPAN_ZEROED, &zero);
       REQUIRE(start != SPAN_NONE);
       CHECK(zero);
       CHECK(((uintptr_t)region_address(start) >> HAK_UNIT_SHIFT) % align == 0);
       span_free(start, units);
-      (void)span_purge();
+      (void)purge_all();
     }
   }
 }
@@ -299,12 +336,13 @@ TEST(absurd_requests_are_out_of_memory) {
   start_space(UINT64_MAX);
   bool zero = false;
   uint32_t before = atomic_seen(&region.units);
-  CHECK(span_alloc((uint32_t)(HAK_REGION_MAX >> HAK_UNIT_SHIFT), 1, &zero) == SPAN_NONE);
-  CHECK(span_alloc(UINT32_MAX, 1, &zero) == SPAN_NONE);
-  CHECK(span_alloc(1, (uint64_t)1 << 40, &zero) == SPAN_NONE);
-  CHECK(span_alloc(1, HAK_REGION_MAX >> HAK_UNIT_SHIFT, &zero) == SPAN_NONE);
-  CHECK(!span_claim(atomic_seen(&region.units), 1, &zero));
-  CHECK(!span_claim(0, UINT32_MAX, &zero));
+  CHECK(span_alloc((uint32_t)(HAK_REGION_MAX >> HAK_UNIT_SHIFT), 1, SPAN_ZEROED, &zero) == SPAN_NONE);
+  CHECK(span_alloc(UINT32_MAX, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
+  CHECK(span_alloc(1, (uint64_t)1 << 40, SPAN_ZEROED, &zero) == SPAN_NONE);
+  CHECK(span_alloc(1, HAK_REGION_MAX >> HAK_UNIT_SHIFT, SPAN_ZEROED, &zero) == SPAN_NONE);
+  CHECK(!span_claim(atomic_seen(&region.units) + 1, 1));
+  CHECK(!span_claim(0, UINT32_MAX));
+  CHECK(!span_claim(atomic_seen(&region.units), (uint32_t)(HAK_REGION_MAX >> HAK_UNIT_SHIFT)));
   CHECK_EQ(atomic_seen(&region.units), before);
   check_all();
 }
@@ -313,13 +351,33 @@ TEST(a_full_region_serves_again_after_frees) {
   start_space(UINT64_MAX);
   bool zero = false;
   uint32_t count = 0, starts[MODEL_UNITS];
-  while (count < MODEL_UNITS && (starts[count] = span_alloc(1, 1, &zero)) != SPAN_NONE) count++;
+  while (count < MODEL_UNITS && (starts[count] = span_alloc(1, 1, SPAN_ZEROED, &zero)) != SPAN_NONE) count++;
   CHECK_EQ(count, SMALL_REGION >> HAK_UNIT_SHIFT);
   CHECK_EQ(span_census().free_units, 0);
   for (uint32_t i = 0; i < count; i += 2) span_free(starts[i], 1);
-  CHECK(span_alloc(2, 1, &zero) == SPAN_NONE);
-  for (uint32_t i = 0; i < count; i += 2) CHECK(span_alloc(1, 1, &zero) != SPAN_NONE);
-  CHECK(span_alloc(1, 1, &zero) == SPAN_NONE);
+  CHECK(span_alloc(2, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
+  for (uint32_t i = 0; i < count; i += 2) CHECK(span_alloc(1, 1, SPAN_ZEROED, &zero) != SPAN_NONE);
+  CHECK(span_alloc(1, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
+}
+
+TEST(a_span_grows_past_the_frontier_unless_something_is_in_the_way) {
+  start_space((uint64_t)1 << 40);
+  take(0, 1, 1);
+  uint32_t frontier = atomic_seen(&region.units);
+  claim(0, frontier + 10); /* free up to the frontier */
+  CHECK_EQ(model.spans[0].units, frontier + 11);
+  check_all();
+  take(1, 1, 1);
+  claim(0, (uint32_t)(SMALL_REGION >> HAK_UNIT_SHIFT)); /* the other span is in the way */
+  CHECK_EQ(model.spans[0].units, frontier + 11);
+  uint32_t after = model.spans[1].start + 1;
+  frontier = atomic_seen(&region.units);
+  REQUIRE(os_map_at(region_address(frontier), os_page_size()) == OS_MAPPED);
+  *(char *)region_address(frontier) = 0x5a;
+  claim(1, frontier - after + 1);
+  CHECK_EQ(model.spans[1].units, 1);
+  CHECK_EQ(*(char *)region_address(frontier), 0x5a);
+  check_all();
 }
 
 TEST(a_purge_that_fails_leaves_the_units_dirty) {
@@ -328,7 +386,7 @@ TEST(a_purge_that_fails_leaves_the_units_dirty) {
   take(1, 3, 1);
   give(0);
   fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
-  CHECK_EQ(span_purge(), 0);
+  CHECK_EQ(purge_all(), 0);
   check_all();
   take(2, 20, 1); /* check_zero: not zero */
   give(2);
@@ -342,9 +400,16 @@ TEST(a_purge_that_fails_leaves_the_units_dirty) {
 
 static uint64_t dirty_free(void) { return span_census().dirty_free_units; }
 
+static bool is_clean(uint32_t start, uint32_t units) {
+  for (uint32_t unit = start; unit < start + units; unit++) {
+    if ((atomic_seen(&region.superslabs[unit / WORD].dirty) >> unit % WORD & 1) != 0) return false;
+  }
+  return unit_is_zero(region_address(start), units * HAK_UNIT);
+}
+
 static uint32_t used_and_freed(uint32_t units) {
   bool zero = false;
-  uint32_t start = span_alloc(units, 1, &zero);
+  uint32_t start = span_alloc(units, 1, SPAN_ZEROED, &zero);
   CHECK(start != SPAN_NONE);
   if (start != SPAN_NONE) span_free(start, units);
   return start;
@@ -354,7 +419,7 @@ static uint32_t used_and_freed(uint32_t units) {
 static void first_step(int64_t decay_ms) {
   CHECK(option_set(OPTION_decay_ms, decay_ms));
   fake_os_pass_time((uint64_t)decay_ms);
-  CHECK_EQ(span_decay(), 0);
+  CHECK_EQ(purge_due(), 0);
 }
 
 TEST(free_units_are_purged_by_the_second_step_and_not_before) {
@@ -364,16 +429,16 @@ TEST(free_units_are_purged_by_the_second_step_and_not_before) {
   CHECK_EQ(dirty_free(), 10);
   for (int ms = 0; ms < 499; ms++) {
     fake_os_pass_time(1);
-    CHECK_EQ(span_decay(), 0);
+    CHECK_EQ(purge_due(), 0);
   }
   CHECK_EQ(dirty_free(), 10);
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), 0);
   fake_os_pass_time(1);
-  CHECK_EQ(span_decay(), 10 * HAK_UNIT);
+  CHECK_EQ(purge_due(), 10 * HAK_UNIT);
   CHECK_EQ(dirty_free(), 0);
   uint64_t calls = fake_os_calls(FAKE_ONLY(FAKE_PURGE));
   fake_os_pass_time(10000);
-  CHECK_EQ(span_decay(), 0);
+  CHECK_EQ(purge_due(), 0);
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), calls);
 }
 
@@ -382,9 +447,9 @@ TEST(the_first_step_purges_nothing) {
   start_space(UINT64_MAX);
   (void)used_and_freed(10);
   fake_os_pass_time((uint64_t)1 << 40);
-  CHECK_EQ(span_decay(), 0);
+  CHECK_EQ(purge_due(), 0);
   CHECK_EQ(dirty_free(), 10);
-  CHECK_EQ(span_decay(), 0); /* no second step at once */
+  CHECK_EQ(purge_due(), 0); /* no second step at once */
   CHECK_EQ(dirty_free(), 10);
 }
 
@@ -393,49 +458,48 @@ TEST(what_is_freed_between_steps_waits_for_two_of_them) {
   uint32_t first = used_and_freed(4);
   first_step(100);
   bool zero = false;
-  CHECK_EQ(span_alloc(4, 1, &zero), first); /* used since, so not purged by the second step */
-  uint32_t second = span_alloc(3, 1, &zero);
+  CHECK_EQ(span_alloc(4, 1, SPAN_ZEROED, &zero), first); /* used since, so not purged by the second step */
+  uint32_t second = span_alloc(3, 1, SPAN_ZEROED, &zero);
   REQUIRE(second != SPAN_NONE);
   span_free(first, 4);
   span_free(second, 3);
   fake_os_pass_time(50);
-  CHECK_EQ(span_decay(), 0);
+  CHECK_EQ(purge_due(), 0);
   CHECK_EQ(dirty_free(), 7);
   fake_os_pass_time(50);
-  CHECK_EQ(span_decay(), 7 * HAK_UNIT);
+  CHECK_EQ(purge_due(), 7 * HAK_UNIT);
   CHECK_EQ(dirty_free(), 0);
 }
 
 TEST(a_unit_that_is_used_again_and_again_is_not_purged) {
   start_space(UINT64_MAX);
   bool zero = false;
-  uint32_t idle = span_alloc(10, 1, &zero), busy = span_alloc(1, 1, &zero);
+  uint32_t idle = span_alloc(10, 1, SPAN_ZEROED, &zero), busy = span_alloc(1, 1, SPAN_ZEROED, &zero);
   REQUIRE(idle != SPAN_NONE && busy != SPAN_NONE);
   span_free(idle, 10);
   span_free(busy, 1);
   first_step(100);
   for (int step = 0; step < 20; step++) {
-    CHECK(span_claim(busy, 1, &zero) && !zero);
+    CHECK(span_claim(busy, 1));
     span_free(busy, 1);
     fake_os_pass_time(50);
-    CHECK_EQ(span_decay(), step == 0 ? 10 * HAK_UNIT : 0); /* the idle neighbours, once */
+    CHECK_EQ(purge_due(), step == 0 ? 10 * HAK_UNIT : 0); /* the idle neighbours, once */
     CHECK_EQ(dirty_free(), 1);
   }
   fake_os_pass_time(50);
-  CHECK_EQ(span_decay(), HAK_UNIT);
+  CHECK_EQ(purge_due(), HAK_UNIT);
 }
 
 TEST(a_unit_that_is_in_use_is_not_purged) {
   start_space(UINT64_MAX);
   uint32_t start = used_and_freed(4);
   first_step(100);
-  bool zero = false;
-  CHECK(span_claim(start + 1, 2, &zero));
+  CHECK(span_claim(start + 1, 2));
   memset(region_address(start + 1), 0x5a, 2 * HAK_UNIT);
   fake_os_pass_time(50);
-  CHECK_EQ(span_decay(), 2 * HAK_UNIT);
+  CHECK_EQ(purge_due(), 2 * HAK_UNIT);
   for (size_t i = 0; i < 2 * HAK_UNIT; i += 512) CHECK(((char *)region_address(start + 1))[i] == 0x5a);
-  CHECK(span_claim(start, 1, &zero) && zero);
+  CHECK(is_clean(start, 1) && span_claim(start, 1));
 }
 
 TEST(alloc_and_free_do_not_purge_by_themselves) {
@@ -453,15 +517,14 @@ TEST(alloc_and_free_do_not_purge_by_themselves) {
 TEST(a_decay_of_zero_purges_at_each_call) {
   start_space(UINT64_MAX);
   CHECK(option_set(OPTION_decay_ms, 0));
-  bool zero = false;
   for (int i = 0; i < 5; i++) { /* the clock stands */
     uint32_t start = used_and_freed(5);
     CHECK_EQ(dirty_free(), 5);
-    CHECK_EQ(span_decay(), 5 * HAK_UNIT);
+    CHECK_EQ(purge_due(), 5 * HAK_UNIT);
     CHECK_EQ(dirty_free(), 0);
-    CHECK(span_claim(start, 5, &zero) && zero);
+    CHECK(is_clean(start, 5) && span_claim(start, 5));
     span_free(start, 5);
-    CHECK_EQ(span_decay(), 5 * HAK_UNIT);
+    CHECK_EQ(purge_due(), 5 * HAK_UNIT);
   }
 }
 
@@ -471,11 +534,11 @@ TEST(a_decay_of_minus_one_never_purges) {
   (void)used_and_freed(5);
   for (int i = 0; i < 20; i++) {
     fake_os_pass_time((uint64_t)1 << 40);
-    CHECK_EQ(span_decay(), 0);
+    CHECK_EQ(purge_due(), 0);
   }
   CHECK_EQ(dirty_free(), 5);
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), 0);
-  CHECK_EQ(span_purge(), 5 * HAK_UNIT);
+  CHECK_EQ(purge_all(), 5 * HAK_UNIT);
 }
 
 TEST(a_decay_set_anew_holds_from_the_next_step) {
@@ -483,9 +546,9 @@ TEST(a_decay_set_anew_holds_from_the_next_step) {
   (void)used_and_freed(5);
   first_step(100000);
   fake_os_pass_time(100);
-  CHECK_EQ(span_decay(), 0);
+  CHECK_EQ(purge_due(), 0);
   CHECK(option_set(OPTION_decay_ms, 200));
-  CHECK_EQ(span_decay(), 5 * HAK_UNIT);
+  CHECK_EQ(purge_due(), 5 * HAK_UNIT);
 }
 
 TEST(a_purge_that_failed_is_tried_again) {
@@ -494,11 +557,11 @@ TEST(a_purge_that_failed_is_tried_again) {
   first_step(100);
   fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, 1);
   fake_os_pass_time(50);
-  CHECK_EQ(span_decay(), 0);
+  CHECK_EQ(purge_due(), 0);
   CHECK_EQ(fake_os_injected(), 1);
   CHECK_EQ(dirty_free(), 5);
   fake_os_pass_time(50);
-  CHECK_EQ(span_decay(), 5 * HAK_UNIT);
+  CHECK_EQ(purge_due(), 5 * HAK_UNIT);
   CHECK_EQ(dirty_free(), 0);
 }
 
@@ -508,9 +571,9 @@ TEST(the_clock_may_pass_32_bits) {
   (void)used_and_freed(5);
   first_step(1000);
   fake_os_pass_time(499);
-  CHECK_EQ(span_decay(), 0);
+  CHECK_EQ(purge_due(), 0);
   fake_os_pass_time(1);
-  CHECK_EQ(span_decay(), 5 * HAK_UNIT);
+  CHECK_EQ(purge_due(), 5 * HAK_UNIT);
 }
 
 /* ---- recovery ---- */
@@ -529,7 +592,7 @@ TEST(recovery_frees_just_what_no_span_covers) {
   /* What threads that are gone had claimed and entered nowhere. */
   bool zero = false;
   for (int i = 0; i < 20; i++) {
-    uint32_t start = span_alloc(1 + unit_below(&seed, 40), 1, &zero);
+    uint32_t start = span_alloc(1 + unit_below(&seed, 40), 1, SPAN_ZEROED, &zero);
     REQUIRE(start != SPAN_NONE);
     for (uint32_t unit = start; unit < start + 40; unit++) {
       if (!unit_is_free(unit) && model.owner[unit] == 0) model.dirty[unit] = true;
@@ -564,7 +627,7 @@ static void *take_and_give(void *number) {
     }
     bool zero = false;
     uint32_t units = 1 + unit_below(&state, 24);
-    uint32_t start = span_alloc(units, 1, &zero);
+    uint32_t start = span_alloc(units, 1, SPAN_ZEROED, &zero);
     if (start == SPAN_NONE) continue;
     for (uint32_t u = 0; u < units; u++) {
       CHECK_EQ(atomic_exchange(&taken_by[start + u], me), 0);
@@ -587,8 +650,8 @@ static _Atomic bool purger_stops;
 
 static void *purge_all_the_time(void *unused) {
   while (!atomic_seen(&purger_stops)) {
-    (void)span_purge();
-    for (int i = 0; i < 8; i++) (void)span_decay();
+    (void)purge_all();
+    for (int i = 0; i < 8; i++) (void)purge_due();
   }
   return unused;
 }
@@ -603,6 +666,6 @@ TEST(threads_never_share_a_unit) {
   atomic_set(&purger_stops, true);
   pthread_join(purger, NULL);
   CHECK_EQ(span_census().free_units, units_mapped());
-  (void)span_purge();
+  (void)purge_all();
   CHECK_EQ(span_census().dirty_free_units, 0);
 }

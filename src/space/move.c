@@ -1,0 +1,67 @@
+#include "space/move.h"
+
+#include "kit/options.h"
+#include "os/os.h"
+#include "space/huge.h"
+#include "space/purge.h"
+#include "space/span.h"
+
+#define WORD_UNITS HAK_UNITS_PER_SUPERSLAB
+/* A process may have 65530 mappings; each moved superslab splits one in three. */
+#define MOVED_MOST 8192
+
+static _Atomic uint32_t moved_now;
+static _Atomic uint64_t moved_ever;
+
+static bool superslab_move(uint32_t from, uint32_t to) {
+  superslab_t *source = &region.superslabs[from], *target = &region.superslabs[to];
+  if (option_get(OPTION_move) == 0 || atomic_seen(&moved_now) >= MOVED_MOST) return false;
+  uint32_t before = atomic_exchange_explicit(&target->dirty, UINT32_MAX, memory_order_relaxed); /* first: for a fork's child */
+  if (!os_move(region_address(from * WORD_UNITS), region_address(to * WORD_UNITS), HAK_SUPERSLAB)) {
+    atomic_set(&target->dirty, before);
+    return false;
+  }
+  if (atomic_exchange_explicit(&target->moved, 1, memory_order_relaxed) == 0) atomic_count(&moved_now, 1);
+  atomic_set(&target->huge, atomic_seen(&source->huge)); /* so is the mapping */
+  atomic_set(&source->dirty, 0);
+  atomic_count(&moved_ever, 1);
+  return true;
+}
+
+void move_forget(uint32_t superslab) {
+  if (atomic_exchange_explicit(&region.superslabs[superslab].moved, 0, memory_order_relaxed) != 0) atomic_count(&moved_now, (uint32_t)-1);
+}
+
+uint64_t move_count(void) { return atomic_seen(&moved_ever); }
+
+/* Claims an idle superslab as a whole, the highest: spans are taken from the bottom. */
+static uint32_t idle_claim(void) {
+  for (uint32_t s = region_superslabs(); s-- > 0;) {
+    superslab_t *superslab = &region.superslabs[s];
+    uint32_t all = UINT32_MAX;
+    if (atomic_seen(&superslab->free) != all || atomic_seen(&superslab->dirty) != all) continue;
+    if (atomic_compare_exchange_strong_explicit(&superslab->free, &all, 0, memory_order_acquire, memory_order_relaxed)) return s;
+  }
+  return SPAN_NONE;
+}
+
+bool move_idle_to(uint32_t superslab) {
+  if (purge_idle_units() < WORD_UNITS || option_get(OPTION_move) == 0) return false;
+  purge_note_way(true);
+  uint32_t source = idle_claim();
+  bool moved = false;
+  if (source != SPAN_NONE) {
+    moved = atomic_seen(&region.superslabs[source].dirty) == UINT32_MAX && superslab_move(source, superslab);
+    if (moved) huge_end(source, source + 1); /* what comes next may use little of it */
+    span_release_in(source, UINT32_MAX);
+  }
+  purge_note_way(false);
+  return moved;
+}
+
+uint32_t move_pages(uint32_t from, uint32_t to, uint32_t units) {
+  if (from % WORD_UNITS != 0 || to % WORD_UNITS != 0) return 0;
+  uint32_t moved = 0;
+  while (moved + WORD_UNITS <= units && superslab_move((from + moved) / WORD_UNITS, (to + moved) / WORD_UNITS)) moved += WORD_UNITS;
+  return moved;
+}

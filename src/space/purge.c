@@ -1,0 +1,200 @@
+#include "space/purge.h"
+
+#include "kit/options.h"
+#include "os/os.h"
+#include "space/huge.h"
+#include "space/move.h"
+#include "space/span.h"
+
+#define WORD_UNITS HAK_UNITS_PER_SUPERSLAB
+/* Growth is settled in pieces of this many units, so that there is a call for each 2 MiB at most. */
+#define GROWTH_STEP ((int64_t)WORD_UNITS)
+
+/* All in units, and approximate: concurrent changes are counted one after the other. */
+static _Atomic int64_t used_units;
+static _Atomic int64_t idle_units;  /* free and not known to be zero */
+static _Atomic int64_t fresh_units; /* taken while they were zero, since growth was last settled */
+static _Atomic uint64_t most_units; /* in use or idle so far, when growth was settled */
+static _Atomic uint32_t peaks;
+static _Atomic uint64_t purged_units;
+static _Atomic uint64_t last_step_ms;
+static _Atomic uint32_t under_way, ends;
+
+void purge_note_use(uint32_t units, uint32_t dirty, uint32_t fresh) {
+  atomic_count(&used_units, units);
+  if (dirty != 0) atomic_count(&idle_units, -(int64_t)dirty);
+  if (fresh != 0) atomic_count(&fresh_units, fresh);
+}
+
+void purge_note_free(uint32_t units, uint32_t dirty) {
+  atomic_count(&used_units, -(int64_t)units);
+  if (dirty != 0) atomic_count(&idle_units, dirty);
+}
+
+void purge_note_way(bool begins) {
+  if (!begins) (void)atomic_fetch_add_explicit(&ends, 1, memory_order_release);
+  (void)atomic_fetch_add_explicit(&under_way, begins ? 1 : (uint32_t)-1, memory_order_release);
+}
+
+bool purge_is_under_way(void) { return atomic_take(&under_way) != 0; }
+uint32_t purge_ends(void) { return atomic_take(&ends); }
+static uint64_t at_least_0(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
+uint64_t purge_used_units(void) { return at_least_0(atomic_seen(&used_units)); }
+uint64_t purge_idle_units(void) { return at_least_0(atomic_seen(&idle_units)); }
+uint64_t purge_bytes(void) { return atomic_seen(&purged_units) << HAK_UNIT_SHIFT; }
+
+void purge_recover(uint64_t used, uint64_t idle) {
+  atomic_set(&used_units, (int64_t)used);
+  atomic_set(&idle_units, (int64_t)idle);
+  atomic_set(&under_way, 0);
+}
+
+/* A superslab that was moved is mapped anew if it is purged as a whole. */
+static void superslab_renew(uint32_t s) {
+  if (os_renew(region_address(s * WORD_UNITS), HAK_SUPERSLAB)) move_forget(s);
+}
+
+bool purge_span(uint32_t start, uint32_t units) {
+  uint32_t first = start / WORD_UNITS, end = (start + units - 1) / WORD_UNITS + 1;
+  bool done = os_purge(region_address(start), (size_t)units << HAK_UNIT_SHIFT);
+  for (uint32_t s = first; done && s < end; s++) {
+    bool whole = s * WORD_UNITS >= start && (s + 1) * WORD_UNITS <= start + units;
+    if (whole && atomic_seen(&region.superslabs[s].moved) != 0) superslab_renew(s);
+  }
+  huge_end(first, end);
+  if (done) atomic_count(&purged_units, units);
+  return done;
+}
+
+/* --- one purge ---------------------------------------------------------------------------- */
+
+/* A run of claimed units, which goes to the kernel in one call though it may span superslabs. */
+typedef struct run {
+  uint32_t start, end;
+  uint32_t purged; /* in all */
+} run_t;
+
+/* Gives the run back and sets it free again. */
+static void run_end(run_t *run) {
+  uint32_t units = run->end - run->start;
+  if (units == 0) return;
+  bool done = purge_span(run->start, units);
+  if (done) run->purged += units;
+  while (run->start < run->end) {
+    uint32_t first = run->start % WORD_UNITS;
+    uint32_t n = run->end - run->start < WORD_UNITS - first ? run->end - run->start : WORD_UNITS - first;
+    uint32_t mask = bits_mask32(first, n);
+    uint32_t superslab = run->start / WORD_UNITS;
+    if (done) atomic_fetch_and_explicit(&region.superslabs[superslab].dirty, ~mask, memory_order_relaxed);
+    else atomic_fetch_or_explicit(&region.superslabs[superslab].cold, mask, memory_order_relaxed); /* nothing new to purge_step */
+    span_release_in(superslab, mask);
+    run->start += n;
+  }
+}
+
+/* Claims the superslab's units that are free, dirty and in `mask`, and enters them into the run. */
+static void run_add(run_t *run, uint32_t s, uint32_t mask) {
+  superslab_t *superslab = &region.superslabs[s];
+  mask &= atomic_seen(&superslab->free) & atomic_seen(&superslab->dirty);
+  if (mask == 0) return;
+  /* Claimed while the kernel works, so that nobody is handed pages that vanish. */
+  uint32_t claimed = mask & atomic_fetch_and_explicit(&superslab->free, ~mask, memory_order_acquire);
+  uint32_t dirty = claimed & atomic_seen(&superslab->dirty);
+  if (claimed != dirty) span_release_in(s, claimed & ~dirty);
+  while (dirty != 0) {
+    unsigned at = bits_lowest32(dirty);
+    uint32_t above = ~(dirty >> at);
+    unsigned n = above == 0 ? WORD_UNITS : bits_lowest32(above);
+    uint32_t start = s * WORD_UNITS + at;
+    if (start != run->end) {
+      run_end(run);
+      run->start = start;
+    }
+    run->end = start + n;
+    dirty &= ~bits_mask32(at, n);
+  }
+}
+
+static size_t purge_end(run_t *run) {
+  run_end(run);
+  atomic_count(&idle_units, -(int64_t)run->purged);
+  purge_note_way(false);
+  return (size_t)run->purged << HAK_UNIT_SHIFT;
+}
+
+/* With `all` false, only what has been free since the last such call. */
+static size_t purge_by_time(bool all) {
+  uint32_t count = region_superslabs();
+  run_t run = {0};
+  purge_note_way(true);
+  for (uint32_t s = 0; s < count; s++) {
+    superslab_t *superslab = &region.superslabs[s];
+    run_add(&run, s, all ? UINT32_MAX : atomic_seen(&superslab->cold));
+    atomic_set(&superslab->cold, atomic_seen(&superslab->free) & atomic_seen(&superslab->dirty));
+  }
+  return purge_end(&run);
+}
+
+static uint32_t cold_units(void) {
+  uint32_t cold = 0;
+  for (uint32_t s = region_superslabs(); s-- > 0;) cold += bits_count32(atomic_seen(&region.superslabs[s].cold));
+  return cold;
+}
+
+size_t purge_all(void) { return purge_by_time(true); }
+
+/* --- what is due -------------------------------------------------------------------------- */
+
+/* From the top: spans are taken from the bottom. */
+static size_t purge_by_growth(uint32_t units) {
+  run_t run = {0};
+  purge_note_way(true);
+  for (uint32_t s = region_superslabs(); s-- > 0 && run.purged + (run.end - run.start) < units;) {
+    run_add(&run, s, UINT32_MAX);
+    run_end(&run);
+  }
+  return purge_end(&run);
+}
+
+uint32_t purge_peaks(void) { return atomic_seen(&peaks); }
+
+static size_t purge_growth_due(void) {
+  int64_t fresh = atomic_seen(&fresh_units);
+  if (HAK_LIKELY(fresh < GROWTH_STEP)) return 0;
+  if (!atomic_compare_exchange_strong_explicit(&fresh_units, &fresh, 0, memory_order_relaxed, memory_order_relaxed)) return 0;
+  uint64_t used = purge_used_units(), idle = purge_idle_units();
+  uint64_t most = atomic_seen(&most_units);
+  if (used + idle <= most) return 0;
+  uint64_t allowed = used * (uint64_t)option_get(OPTION_idle_percent) / 100;
+  uint64_t surplus = idle > allowed ? idle - allowed : 0;
+  if (surplus > used + idle - most) surplus = used + idle - most;
+  atomic_set(&most_units, used + idle - surplus);
+  atomic_count(&peaks, 1);
+  return surplus == 0 ? 0 : purge_by_growth((uint32_t)surplus);
+}
+
+static size_t purge_time_due(void) {
+  int64_t decay = option_get(OPTION_decay_ms);
+  if (decay < 0) return 0;
+  /* What a step finds free is purged by the next one if nobody has used it since. */
+  uint64_t now = os_now_ms();
+  uint64_t last = atomic_seen(&last_step_ms);
+  if (now - last < (uint64_t)decay / 2) return 0;
+  if (!atomic_compare_exchange_strong_explicit(&last_step_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) return 0;
+  return purge_by_time(decay == 0);
+}
+
+size_t purge_due(void) {
+  size_t purged = purge_growth_due();
+  if (atomic_seen(&idle_units) > 0) purged += purge_time_due();
+  return purged;
+}
+
+uint64_t purge_last_step(void) { return atomic_seen(&last_step_ms); }
+
+/* Needs no clock: last_step_ms alone may make a call into libc. */
+bool purge_step(uint64_t last) {
+  if (purge_last_step() != last) return true;
+  uint32_t before = cold_units(); /* what of it the kernel refuses stays so for good */
+  return purge_by_time(false) > 0 || cold_units() > before;
+}

@@ -1,0 +1,42 @@
+/* purge.h - giving free memory back to the kernel.
+ *
+ * A free unit that was written to stays resident for a while, since it is
+ * likely to be used again.  It goes back
+ *   by time    once it has been free for decay_ms, and
+ *   by growth  when the heap is about to be larger than it ever was, while more
+ *              than idle_percent of what is in use lies idle.
+ * Both are done where no lock is held, with the units claimed meanwhile. */
+#ifndef SPACE_PURGE_H
+#define SPACE_PURGE_H
+
+#include "space/region.h"
+
+/* Gives every free page back that may not be zero; the bytes given back. */
+size_t purge_all(void);
+/* What is due by time and by growth; cheap when nothing is. Calls the kernel:
+ * to be called without a lock held. The bytes given back. */
+size_t purge_due(void);
+/* Times that the heap was about to exceed its highest so far. */
+uint32_t purge_peaks(void);
+/* When the last step by time was, in any unit. */
+uint64_t purge_last_step(void);
+/* Makes a step by time if there was none since `last`; false if it gave nothing back and found nothing new to. */
+HAK_CHECKED bool purge_step(uint64_t last);
+/* Gives the pages of a span in use back, which then reads as zero; false: it may not. */
+HAK_CHECKED bool purge_span(uint32_t start, uint32_t units);
+uint64_t purge_bytes(void); /* given back so far */
+
+/* For span.c: units are used, of which `dirty` were not known to be zero and `fresh` will become resident; or free. */
+void purge_note_use(uint32_t units, uint32_t dirty, uint32_t fresh);
+void purge_note_free(uint32_t units, uint32_t dirty);
+/* While true, memory may be out of sight only for the moment; how often that has ended. */
+bool purge_is_under_way(void);
+uint32_t purge_ends(void);
+/* For move.c, which has idle memory out of sight too: it begins, or ends. */
+void purge_note_way(bool begins);
+uint64_t purge_used_units(void);
+uint64_t purge_idle_units(void);
+/* In a fork's child. */
+void purge_recover(uint64_t used, uint64_t idle);
+
+#endif

@@ -1,0 +1,199 @@
+/* huge.c - which superslabs may be huge pages, and when they end to be. */
+#include "space/huge.h"
+
+#include "fake_os.h"
+#include "kit/options.h"
+#include "space.h"
+#include "space/move.h"
+#include "space/purge.h"
+#include "space/span.h"
+#include "unit.h"
+
+enum { WORD = HAK_UNITS_PER_SUPERSLAB, DENSE = 64, PROBES = 16, HEAP_UNITS = 32 * WORD };
+
+static void start_huge(int64_t huge) {
+  CHECK(option_set(OPTION_decay_ms, -1));
+  CHECK(option_set(OPTION_idle_percent, 1000000));
+  CHECK(option_set(OPTION_huge, huge));
+  CHECK(option_set(OPTION_move, 0));
+  REQUIRE(region_init(SMALL_REGION));
+}
+
+static uint32_t take(uint32_t units, uint64_t align, span_use_t use) {
+  bool zero;
+  uint32_t start = span_alloc(units, align, use, &zero);
+  CHECK(start != SPAN_NONE);
+  if (start == SPAN_NONE) exit(1);
+  return start;
+}
+
+static uint32_t take_large(uint32_t superslabs) { return take(superslabs * WORD, WORD, SPAN_PLAIN); }
+static bool is_huge(uint32_t unit) { return atomic_seen(&region.superslabs[unit / WORD].huge) != 0; }
+
+/* What the count must be. */
+static uint32_t huge_now(void) {
+  uint32_t n = 0;
+  for (uint32_t s = 0; s < region_superslabs(); s++) n += atomic_seen(&region.superslabs[s].huge);
+  return n;
+}
+
+/* Frees large blocks that were found to have so many pages, so often. */
+static void learn(size_t resident, int times) {
+  fake_os_set_resident(resident);
+  for (int i = 0; i < times; i++) {
+    uint32_t start = take_large(1);
+    huge_learn(start, WORD);
+    span_free(start, WORD);
+    CHECK(purge_all() > 0); /* what is huge begins with a clean superslab */
+  }
+}
+
+/* ---- large blocks ---- */
+
+TEST(large_blocks_are_huge_once_two_were_dense) {
+  start_huge(1);
+  (void)take_large(20);
+  CHECK_EQ(huge_now(), 0);
+  learn(DENSE, 1);
+  (void)take_large(20);
+  CHECK_EQ(huge_now(), 0);
+  learn(DENSE, 1);
+  uint32_t start = take_large(PROBES);
+  CHECK_EQ(huge_count(), PROBES - 1); /* one to learn from */
+  CHECK_EQ(huge_now(), PROBES - 1);
+  CHECK_EQ(fake_os_made(true), (PROBES - 1) * HAK_SUPERSLAB);
+  CHECK(!is_huge(start) && is_huge(start + WORD));
+  (void)take_large(PROBES);
+  CHECK_EQ(huge_count(), 2 * (PROBES - 1));
+}
+
+TEST(blocks_that_are_not_dense_are_not_huge) {
+  start_huge(1);
+  learn(DENSE, 2);
+  learn(59, 1); /* of 64: one such is enough, and it is the one to learn from */
+  (void)take_large(PROBES);
+  CHECK_EQ(huge_now(), 0);
+  learn(60, 2);
+  (void)take_large(PROBES);
+  CHECK(huge_now() > 0);
+}
+
+TEST(nothing_is_learnt_from_what_is_huge_moved_or_small) {
+  start_huge(1);
+  learn(DENSE, 2);
+  uint32_t start = take_large(2), moved = take_large(1);
+  REQUIRE(is_huge(start + WORD));
+  CHECK(option_set(OPTION_move, 1));
+  uint64_t counted = os_counts.other;
+  fake_os_set_resident(0);
+  huge_learn(start + WORD, WORD);
+  huge_learn(start, WORD - 1); /* no whole superslab */
+  huge_learn(start + 1, WORD);
+  atomic_set(&region.superslabs[moved / WORD].huge, 0);
+  atomic_set(&region.superslabs[moved / WORD].moved, 1);
+  huge_learn(moved, WORD);
+  CHECK_EQ(os_counts.other, counted); /* nobody looked */
+  huge_learn(start, 2 * WORD);
+  CHECK_EQ(os_counts.other, counted + 1);
+}
+
+TEST(zeroed_blocks_and_parts_of_a_superslab_are_not_huge) {
+  start_huge(1);
+  learn(DENSE, 2);
+  (void)take_large(1); /* the probe */
+  (void)take(4 * WORD, WORD, SPAN_ZEROED);
+  (void)take(WORD - 1, WORD, SPAN_PLAIN);
+  CHECK_EQ(huge_now(), 0);
+}
+
+/* ---- slabs ---- */
+
+TEST(slabs_are_huge_once_the_heap_is_large_and_in_use) {
+  start_huge(1);
+  for (uint32_t i = 0; i < HEAP_UNITS; i++) (void)take(1, 1, SPAN_SLAB);
+  CHECK_EQ(huge_now(), 0);
+  uint32_t first = take(1, 1, SPAN_SLAB);
+  CHECK(is_huge(first));
+  for (uint32_t i = 1; i < WORD; i++) (void)take(1, 1, SPAN_SLAB);
+  CHECK_EQ(huge_count(), 1);
+  CHECK_EQ(fake_os_made(true), HAK_SUPERSLAB);
+}
+
+TEST(slabs_of_a_heap_that_is_partly_idle_are_not_huge) {
+  start_huge(1);
+  uint32_t start = take(HEAP_UNITS + 5 * WORD, 1, SPAN_SLAB), idle = HEAP_UNITS / 16 + 8;
+  REQUIRE(start == 0);
+  for (uint32_t i = 0; i < idle; i++) span_free(2 * i, 1);
+  (void)take(WORD / 2, WORD, SPAN_SLAB);
+  CHECK_EQ(huge_now(), 0);
+  CHECK(purge_all() > 0);
+  (void)take(2 * WORD, WORD, SPAN_SLAB);
+  CHECK(huge_now() > 0);
+}
+
+TEST(a_superslab_that_is_partly_mapped_is_not_huge) {
+  fake_os_set_address_limit((uint64_t)1 << 40);
+  start_huge(1);
+  uint32_t fill = take(HEAP_UNITS, 1, SPAN_SLAB);
+  CHECK_EQ(fill, 0);
+  uint32_t frontier = atomic_seen(&region.units);
+  if (frontier > HEAP_UNITS) (void)take(frontier - HEAP_UNITS, 1, SPAN_ZEROED);
+  uint64_t before = huge_now();
+  uint32_t beyond = (frontier + WORD - 1) / WORD * WORD;
+  REQUIRE(os_map_at(region_address(beyond + 9), os_page_size()) == OS_MAPPED);
+  (void)take(1, WORD, SPAN_SLAB);
+  for (uint32_t i = 0; i < 4; i++) (void)take(1, 1, SPAN_SLAB);
+  CHECK(!is_huge(beyond));
+  CHECK(huge_now() >= before);
+}
+
+/* ---- whether at all ---- */
+
+static void check_system(int64_t option, const char *text, bool expected) {
+  fake_os_set_file("/sys/kernel/mm/transparent_hugepage/enabled", text);
+  start_huge(option);
+  learn(DENSE, 2);
+  (void)take_large(PROBES);
+  CHECK_EQ(huge_now() != 0, expected);
+}
+
+TEST(the_option_0_makes_nothing_huge) { check_system(0, "[always] madvise never\n", false); }
+TEST(the_option_1_asks_nobody) { check_system(1, "always madvise [never]\n", true); }
+TEST(the_option_2_follows_a_system_that_says_always) { check_system(2, "[always] madvise never\n", true); }
+TEST(the_option_2_follows_a_system_that_says_madvise) { check_system(2, "always [madvise] never\n", false); }
+TEST(the_option_2_follows_a_system_that_says_nothing) { check_system(2, "", false); }
+
+/* ---- the end ---- */
+
+TEST(a_purge_ends_the_huge_superslabs_that_it_meets) {
+  start_huge(1);
+  learn(DENSE, 2);
+  uint32_t start = take_large(PROBES);
+  REQUIRE(huge_count() == PROBES - 1);
+  CHECK(purge_span(start + 3 * WORD + 4, 2 * WORD)); /* in three of them */
+  for (uint32_t s = 1; s < PROBES; s++) CHECK_EQ(is_huge(start + s * WORD), s < 3 || s > 5);
+  CHECK_EQ(huge_count(), PROBES - 4);
+  CHECK_EQ(fake_os_made(false), 3 * HAK_SUPERSLAB);
+  CHECK(purge_span(start, 1)); /* meets none */
+  CHECK_EQ(fake_os_made(false), 3 * HAK_SUPERSLAB);
+  span_free(start, PROBES * WORD);
+  CHECK(purge_all() > 0);
+  CHECK_EQ(huge_count(), 0);
+  CHECK_EQ(huge_now(), 0);
+}
+
+TEST(the_count_follows_pages_that_move) {
+  start_huge(1);
+  CHECK(option_set(OPTION_move, 1));
+  learn(DENSE, 2);
+  uint32_t from = take_large(4), to = take(4 * WORD, WORD, SPAN_ZEROED);
+  REQUIRE(is_huge(from + WORD) && !is_huge(to));
+  uint32_t before = huge_now();
+  CHECK_EQ(huge_count(), before);
+  CHECK_EQ(move_pages(from, to, 4 * WORD), 4 * WORD);
+  CHECK(is_huge(to + WORD));
+  CHECK_EQ(huge_count(), huge_now());
+  CHECK(purge_span(from, 4 * WORD) && purge_span(to, 4 * WORD));
+  CHECK_EQ(huge_now(), 0);
+  CHECK_EQ(huge_count(), 0);
+}

@@ -1,0 +1,254 @@
+/* purge.c - when free units go back, which, and what is counted; by time in span.c too. */
+#include "space/purge.h"
+
+#include "fake_os.h"
+#include "kit/options.h"
+#include "space.h"
+#include "space/huge.h"
+#include "space/move.h"
+#include "space/span.h"
+#include "unit.h"
+
+enum { WORD = HAK_UNITS_PER_SUPERSLAB, SINGLES = 10 * WORD };
+
+static void start_purge(int64_t idle_percent) {
+  CHECK(option_set(OPTION_decay_ms, -1));
+  CHECK(option_set(OPTION_idle_percent, idle_percent));
+  CHECK(option_set(OPTION_huge, 1));
+  REQUIRE(region_init(SMALL_REGION));
+}
+
+static uint32_t take(uint32_t units, uint64_t align, span_use_t use) {
+  bool zero;
+  uint32_t start = span_alloc(units, align, use, &zero);
+  CHECK(start != SPAN_NONE);
+  if (start == SPAN_NONE) exit(1);
+  memset(region_address(start), 0x5a, units * HAK_UNIT);
+  return start;
+}
+
+static void check_counts(void) {
+  span_census_t census = span_census();
+  CHECK_EQ(purge_used_units(), census.used_units);
+  CHECK_EQ(purge_idle_units(), census.dirty_free_units);
+}
+
+static uint32_t dirty_free(uint32_t superslab) {
+  superslab_t *s = &region.superslabs[superslab];
+  return bits_count32(atomic_seen(&s->free) & atomic_seen(&s->dirty));
+}
+
+/* ---- by growth ---- */
+
+/* 320 units in use, then 64 of them idle: every other one of the lowest four superslabs. */
+static void make_idle(void) {
+  for (uint32_t i = 0; i < SINGLES; i++) CHECK_EQ(take(1, 1, SPAN_SLAB), i);
+  CHECK_EQ(purge_due(), 0);
+  for (uint32_t i = 0; i < 4 * WORD; i += 2) span_free(i, 1);
+  check_counts();
+}
+
+TEST(growth_gives_back_what_is_idle_beyond_the_share) {
+  start_purge(10);
+  make_idle();
+  CHECK_EQ(purge_due(), 0); /* no growth since */
+  (void)take(64, 1, SPAN_PLAIN);
+  /* 320 in use and 64 idle, of which 32 may be. */
+  CHECK_EQ(purge_due(), 32 * HAK_UNIT);
+  CHECK_EQ(purge_bytes(), 32 * HAK_UNIT);
+  check_counts();
+  /* From the top. */
+  for (uint32_t s = 0; s < 4; s++) CHECK_EQ(dirty_free(s), s < 2 ? 16 : 0);
+  for (uint32_t i = 2 * WORD; i < 4 * WORD; i++) CHECK(i % 2 == 0 ? unit_is_zero(region_address(i), HAK_UNIT) : *(char *)region_address(i) == 0x5a);
+  CHECK_EQ(purge_due(), 0); /* once for each growth */
+}
+
+TEST(growth_gives_back_no_more_than_it_takes) {
+  start_purge(0);
+  make_idle();
+  (void)take(40, 1, SPAN_PLAIN);
+  CHECK_EQ(purge_due(), 48 * HAK_UNIT); /* 40, in whole superslabs */
+  check_counts();
+}
+
+TEST(a_share_that_is_not_exceeded_is_kept) {
+  start_purge(25);
+  make_idle();
+  (void)take(64, 1, SPAN_PLAIN);
+  CHECK_EQ(purge_due(), 0);
+  CHECK_EQ(purge_idle_units(), 64);
+}
+
+TEST(growth_below_the_highest_so_far_purges_nothing) {
+  start_purge(0);
+  make_idle();
+  for (uint32_t i = 4 * WORD; i < SINGLES; i++) span_free(i, 1);
+  CHECK_EQ(purge_all(), (64 + SINGLES - 4 * WORD) * HAK_UNIT);
+  (void)take(1, 1, SPAN_SLAB);
+  span_free(0, 1);
+  (void)take(100, 1, SPAN_PLAIN); /* fresh, but the heap was larger */
+  CHECK_EQ(purge_due(), 0);
+  CHECK_EQ(purge_idle_units(), 1);
+}
+
+TEST(growth_of_less_than_a_superslab_is_not_settled_yet) {
+  start_purge(0);
+  make_idle();
+  (void)take(WORD - 1, 1, SPAN_PLAIN);
+  CHECK_EQ(purge_due(), 0);
+  (void)take(2, 1, SPAN_PLAIN);
+  CHECK(purge_due() > 0);
+}
+
+TEST(reuse_and_zeroed_blocks_are_no_growth) {
+  start_purge(0);
+  make_idle();
+  uint32_t large = take(64, 1, SPAN_ZEROED);
+  CHECK_EQ(purge_due(), 0);
+  span_free(large, 64);
+  CHECK_EQ(take(64, 1, SPAN_PLAIN), large);
+  CHECK_EQ(purge_due(), 0);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), 0);
+}
+
+TEST(a_purge_by_growth_that_fails_leaves_all_as_it_was) {
+  start_purge(0);
+  make_idle();
+  (void)take(64, 1, SPAN_PLAIN);
+  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
+  CHECK_EQ(purge_due(), 0);
+  CHECK(fake_os_injected() > 0);
+  CHECK_EQ(purge_bytes(), 0);
+  CHECK(!purge_is_under_way());
+  check_counts();
+}
+
+/* ---- by time, without a clock ---- */
+
+TEST(a_step_is_made_only_if_nobody_else_made_one) {
+  start_purge(1000000);
+  (void)take(1, 1, SPAN_SLAB);
+  span_free(take(8, 1, SPAN_SLAB), 8);
+  CHECK(purge_step(purge_last_step() + 1));
+  CHECK(purge_step(purge_last_step() + 1));
+  CHECK_EQ(purge_idle_units(), 8);
+  CHECK(purge_step(purge_last_step())); /* finds them */
+  CHECK_EQ(purge_idle_units(), 8);
+  CHECK(purge_step(purge_last_step()));
+  CHECK_EQ(purge_idle_units(), 0);
+  CHECK(!purge_step(purge_last_step())); /* nothing is left to do */
+  CHECK_EQ(purge_bytes(), 8 * HAK_UNIT);
+  check_counts();
+}
+
+/* Or who makes the steps would never end, where the program has locked its memory. */
+TEST(steps_end_where_nothing_can_be_given_back) {
+  start_purge(1000000);
+  uint32_t start = take(20, 1, SPAN_SLAB);
+  for (uint32_t i = 0; i < 20; i += 2) span_free(start + i, 1);
+  CHECK(purge_step(purge_last_step()));
+  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
+  for (int i = 0; i < 3; i++) CHECK(!purge_step(purge_last_step()));
+  fake_os_fail_none();
+  CHECK_EQ(purge_idle_units(), 10);
+  check_counts();
+}
+
+TEST(a_step_leaves_what_was_used_since_the_last) {
+  start_purge(1000000);
+  uint32_t used = take(8, 1, SPAN_SLAB), idle = take(8, 1, SPAN_SLAB);
+  span_free(used, 8);
+  span_free(idle, 8);
+  CHECK(purge_step(purge_last_step()));
+  REQUIRE(span_claim(used, 8));
+  span_free(used, 8);
+  CHECK(purge_step(purge_last_step()));
+  CHECK_EQ(purge_idle_units(), 8);
+  CHECK(unit_is_zero(region_address(idle), 8 * HAK_UNIT));
+  CHECK(*(char *)region_address(used) == 0x5a);
+}
+
+/* ---- a span in use ---- */
+
+TEST(a_purged_span_reads_as_zero_and_stays_in_use) {
+  start_purge(1000000);
+  uint32_t before = take(3, 1, SPAN_PLAIN), span = take(70, 1, SPAN_PLAIN), after = take(3, 1, SPAN_PLAIN);
+  CHECK(purge_span(span, 70));
+  CHECK(unit_is_zero(region_address(span), 70 * HAK_UNIT));
+  CHECK(*((char *)region_address(before + 3) - 1) == 0x5a && *(char *)region_address(after) == 0x5a);
+  CHECK(!unit_is_free(span) && !unit_is_free(span + 69));
+  CHECK_EQ(purge_bytes(), 70 * HAK_UNIT);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), 1);
+  check_counts();
+}
+
+TEST(a_span_that_cannot_be_purged_keeps_its_content) {
+  start_purge(1000000);
+  uint32_t span = take(5, 1, SPAN_PLAIN);
+  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, 1);
+  CHECK(!purge_span(span, 5));
+  CHECK(*(char *)region_address(span) == 0x5a);
+  CHECK_EQ(purge_bytes(), 0);
+}
+
+/* ---- what the kernel was told about superslabs ---- */
+
+/* A superslab in use whose pages came from elsewhere. */
+static uint32_t moved_superslab(void) {
+  uint32_t from = take(2 * WORD, WORD, SPAN_SLAB), to = take(2 * WORD, WORD, SPAN_SLAB);
+  CHECK_EQ(move_pages(from, to, WORD), WORD);
+  CHECK_EQ(atomic_seen(&region.superslabs[to / WORD].moved), 1);
+  return to;
+}
+
+TEST(a_moved_superslab_that_is_purged_whole_is_mapped_anew) {
+  start_purge(1000000);
+  uint32_t start = moved_superslab();
+  CHECK(purge_span(start, WORD - 1)); /* not the whole of it */
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_RENEW)), 0);
+  CHECK(purge_span(start + 1, 2 * WORD - 1));
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_RENEW)), 0);
+  span_free(start, 2 * WORD);
+  CHECK_EQ(purge_all(), 2 * WORD * HAK_UNIT);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_RENEW)), 1);
+  CHECK_EQ(atomic_seen(&region.superslabs[start / WORD].moved), 0);
+  CHECK(unit_is_zero(region_address(start), 2 * WORD * HAK_UNIT));
+  check_counts();
+}
+
+TEST(a_superslab_that_cannot_be_mapped_anew_is_so_the_next_time) {
+  start_purge(1000000);
+  uint32_t start = moved_superslab();
+  fake_os_fail(FAKE_ONLY(FAKE_RENEW), 1, 1);
+  CHECK(purge_span(start, 2 * WORD));
+  CHECK_EQ(atomic_seen(&region.superslabs[start / WORD].moved), 1);
+  CHECK(unit_is_zero(region_address(start), WORD * HAK_UNIT));
+  CHECK(purge_span(start, 2 * WORD));
+  CHECK_EQ(atomic_seen(&region.superslabs[start / WORD].moved), 0);
+}
+
+static bool claimed_meanwhile;
+static void claim_it(void *start) {
+  CHECK(purge_is_under_way());
+  claimed_meanwhile |= span_claim((uint32_t)region_unit(start), 1);
+}
+
+TEST(nobody_gets_a_unit_while_it_is_purged) {
+  start_purge(1000000);
+  span_free(take(40, 1, SPAN_SLAB), 40);
+  fake_os_during(FAKE_PURGE, claim_it);
+  CHECK_EQ(purge_all(), 40 * HAK_UNIT);
+  CHECK(!claimed_meanwhile);
+  CHECK(!purge_is_under_way());
+}
+
+TEST(recovery_counts_anew) {
+  start_purge(1000000);
+  uint32_t kept = take(20, 1, SPAN_SLAB);
+  span_free(take(7, 1, SPAN_SLAB), 7);
+  purge_note_use(1000, 500, 500); /* by a thread that is gone */
+  purge_recover(20, 7);
+  check_counts();
+  CHECK_EQ(purge_all(), 7 * HAK_UNIT);
+  CHECK(!unit_is_free(kept));
+}
