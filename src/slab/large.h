@@ -4,17 +4,19 @@
 #define SLAB_LARGE_H
 
 #include "slab/slab.h"
+#include "space/span.h"
 
 /* Sources of large_allocs and large_frees. */
 extern _Atomic uint64_t large_alloc_count, large_free_count;
 
 /* The usable size that a request gets; 0 if it exceeds what can be had. */
 size_t large_good_size(size_t size);
-/* NULL when out of memory. *zero: the block is known to be zero. `align` is a power of two. */
-HAK_CHECKED void *large_alloc(size_t size, size_t align, bool *zero);
+/* NULL when out of memory; zero if `use` says so. `align` is a power of two. */
+HAK_CHECKED void *large_alloc(size_t size, size_t align, span_use_t use);
 void large_free(slab_t *slab);
-/* Makes `size` bytes usable in place; false if that cannot be. New bytes are not zeroed;
- * *zero tells whether those beyond the old usable size are. */
-HAK_CHECKED bool large_resize(slab_t *slab, size_t size, bool *zero);
+/* Makes `size` bytes usable in place; false if that cannot be. New bytes are not zeroed. */
+HAK_CHECKED bool large_resize(slab_t *slab, size_t size);
+/* Brings the content of a live block into another, `to`, that is not smaller; what `from` holds then is lost. */
+void large_move(slab_t *from, void *to);
 
 #endif

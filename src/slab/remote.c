@@ -1,6 +1,7 @@
 #include "slab/remote.h"
 
 #include "base/check.h"
+#include "base/thread.h"
 #include "kit/fault.h"
 
 enum { REMOTE_CLOSED, REMOTE_OPEN, REMOTE_QUEUED };
@@ -48,20 +49,44 @@ static void remote_help(slab_owner_t *owner) {
   owner_unlock(owner);
 }
 
-void remote_free(slab_t *slab, void *block) {
-  uint32_t unit = slab_unit(slab);
-  const class_info_t *info = slab_class(slab);
-  uint32_t index = class_block_at(atomic_seen(&slab->size_class), (size_t)((char *)block - (char *)region_address(unit)));
+/* The owner writes to the slab's record and to its bins all the time; not to what this reads,
+ * but for the head of a slab of several units. */
+bool remote_free(const region_bin_t *bin, uint32_t unit, void *block, bool *queued) {
+  const class_info_t *info = &class_info[bin->size_class];
+  if (info->units > 1) unit = slab_unit(slab_head(unit));
+  uint32_t offset = (uint32_t)((char *)block - (char *)region_address(unit));
+  uint32_t index = class_block_at(bin->size_class, offset);
+  if (HAK_CHECKS && !region_clear_live(block)) return false;
   uint64_t bit = (uint64_t)1 << index % 64;
-  if (HAK_CHECKS) (void)region_clear_live(block);
-  uint64_t before = atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
-  if (HAK_UNLIKELY((before & bit) != 0)) fault_abort("double free", "free", block, "block is already free", info->size);
+  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
   remote_t *remote = remote_of(unit);
   uint32_t open = REMOTE_OPEN;
-  if (atomic_load(&remote->state) != REMOTE_OPEN || !atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED)) return;
+  *queued = atomic_load(&remote->state) == REMOTE_OPEN && atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
+  return true;
+}
+
+void remote_tell(uint32_t unit) {
+  slab_t *slab = slab_head(unit);
   slab_owner_t *owner = atomic_seen(&slab->owner);
-  remote_push(owner, unit);
+  remote_push(owner, slab_unit(slab));
   remote_help(owner);
+}
+
+/* Clears again what freers have cleared, since a plain move of the owner's may have undone
+ * that.  The owner's thread does it by plain moves too, which is as good: see remote.h. */
+static void blocks_clear_live(char *first, uint32_t size, uint64_t bits, bool own) {
+  while (bits != 0) {
+    char *block = first + (size_t)bits_lowest64(bits) * size;
+    uint64_t *word = region_live_word(block);
+    uint64_t mask = 0;
+    do {
+      mask |= region_live_bit(block);
+      bits &= bits - 1;
+      block = first + (size_t)bits_lowest64(bits | UINT64_C(1) << 63) * size;
+    } while (bits != 0 && region_live_word(block) == word);
+    if (own) hot_store(word, hot_load(word) & ~mask);
+    else __atomic_fetch_and(word, ~mask, __ATOMIC_RELAXED);
+  }
 }
 
 /* Takes all remote bits of the slab; the last word may destroy it. */
@@ -69,15 +94,12 @@ static void remote_take(slab_owner_t *owner, slab_t *slab) {
   uint32_t unit = slab_unit(slab);
   const class_info_t *info = slab_class(slab);
   char *start = region_address(unit);
+  bool own = atomic_seen(&owner->thread) == thread_self();
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
     _Atomic uint64_t *remote_bits = region_bits(region.remote_bits, unit, word);
     if (atomic_load(remote_bits) == 0) continue;
     uint64_t bits = atomic_exchange(remote_bits, 0);
-    /* Cleared again: a plain move of the owner's may have undone the freer's. */
-    for (uint64_t left = HAK_CHECKS ? bits : 0; left != 0; left &= left - 1) {
-      char *block = start + (size_t)(word * 64 + bits_lowest64(left)) * info->size;
-      (void)region_clear_live(block);
-    }
+    if (HAK_CHECKS) blocks_clear_live(start + (size_t)word * 64 * info->size, info->size, bits, own);
     atomic_count_own(&owner->remote_frees, bits_count64(bits));
     if (!slab_give_bits(owner, slab, word, bits)) return;
   }

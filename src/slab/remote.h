@@ -24,8 +24,10 @@ typedef struct remote {
   uint64_t spare;
 } remote_t;
 
-/* Frees a live block of another owner's slab. Any thread, with or without a heap. */
-void remote_free(slab_t *slab, void *block);
+/* Frees a block of another owner's slab. Any thread, with or without a heap. False: it is
+ * not live. *queued: the slab's owner has to be told, by remote_tell. */
+HAK_CHECKED bool remote_free(const region_bin_t *bin, uint32_t unit, void *block, bool *queued);
+void remote_tell(uint32_t unit);
 /* Brings in what others have freed. The owner, or whoever holds its lock. */
 void remote_collect(slab_owner_t *owner);
 

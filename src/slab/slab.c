@@ -2,6 +2,8 @@
 
 #include "base/check.h"
 #include "kit/fault.h"
+#include "kit/options.h"
+#include "os/os.h"
 #include "slab/remote.h"
 #include "space/span.h"
 
@@ -55,9 +57,10 @@ void span_leave(uint32_t start, uint32_t units) {
   for (uint32_t i = 0; i < units; i++) atomic_publish(&slab_of(start + i)->kind, (uint8_t)SLAB_FREE);
 }
 
-static void slab_set_thread(slab_t *slab, uintptr_t thread) {
+/* Makes `bin` the one that takes the slab's blocks. */
+static void slab_set_bin(const slab_t *slab, region_bin_t *bin) {
   uint32_t unit = slab_unit(slab);
-  for (uint32_t i = 0; i < atomic_seen(&slab->units); i++) hot_poke(region_owner(region.live, unit + i), thread);
+  for (uint32_t i = 0; i < atomic_seen(&slab->units); i++) hot_poke(region_bin(region.live, unit + i), bin);
 }
 
 /* --- slabs ------------------------------------------------------------------------------ */
@@ -70,24 +73,44 @@ static void units_clear_live(uint32_t unit, uint32_t units) {
 
 static uint32_t slab_words(const slab_t *slab) { return (slab_class(slab)->blocks + 63) / 64; }
 
-static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, void *bin) {
+void slab_count_free(slab_owner_t *owner, slab_t *slab, int32_t blocks) {
+  atomic_set(&slab->free, (uint16_t)(atomic_seen(&slab->free) + blocks));
+  atomic_count_own(&owner->free_bytes, (int64_t)blocks * slab_class(slab)->size);
+  slab->calm = 0;
+}
+
+/* A class that has grown this far gets the pages of a new slab in one call and not by a fault each. */
+#define POPULATE_FROM 16
+static _Atomic uint64_t bytes_populated;
+
+uint64_t slab_populated_bytes(void) { return atomic_seen(&bytes_populated); }
+
+static void slab_populate(const slab_owner_t *owner, unsigned size_class, uint32_t unit) {
+  if (option_get(OPTION_populate) == 0 || atomic_seen(&owner->slab_count[size_class]) < POPULATE_FROM) return;
+  size_t bytes = class_info[size_class].units * HAK_UNIT;
+  if (os_populate(region_address(unit), bytes)) atomic_count(&bytes_populated, bytes);
+}
+
+static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
   const class_info_t *info = &class_info[size_class];
   bool zero;
-  uint32_t unit = span_alloc(info->units, 1, &zero);
+  uint32_t unit = span_alloc(info->units, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return NULL;
+  if (zero) slab_populate(owner, size_class, unit);
   slab_t *slab = slab_of(unit);
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
     uint32_t rest = info->blocks - word * 64;
     atomic_set(region_bits(region.free_bits, unit, word), rest >= 64 ? UINT64_MAX : ((uint64_t)1 << rest) - 1);
   }
-  atomic_set(&slab->free, (uint16_t)info->blocks);
   if (HAK_CHECKS) units_clear_live(unit, info->units);
   slab->first_word = 0;
   slab->listed_full = false;
+  slab->holes = 0;
   atomic_set(&slab->owner, owner);
-  for (uint32_t i = 0; i < info->units; i++) hot_poke(region_bin(region.live, unit + i), bin);
   span_enter(unit, info->units, SLAB_BLOCKS, size_class);
-  slab_set_thread(slab, atomic_seen(&owner->thread));
+  atomic_set(&slab->free, 0);
+  slab_count_free(owner, slab, (int32_t)info->blocks);
+  slab_set_bin(slab, bin);
   remote_open(unit);
   list_push(&owner->partial[size_class], slab);
   atomic_count_own(&owner->slab_count[size_class], 1);
@@ -101,15 +124,24 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   unsigned c = atomic_seen(&slab->size_class);
   list_remove(slab_list(owner, slab), slab);
   atomic_count_own(&owner->slab_count[c], (uint32_t)-1);
-  slab_set_thread(slab, 0);
+  slab_count_free(owner, slab, -(int32_t)class_info[c].blocks);
+  slab_set_bin(slab, &region_no_bin);
   uint32_t units = atomic_seen(&slab->units);
   span_leave(unit, units);
   span_free(unit, units);
   return true;
 }
 
+/* The pages from `first` to `last` will be written. */
+static void holes_end(slab_t *slab, const void *first, const void *last) {
+  uintptr_t start = (uintptr_t)region_address(slab_unit(slab));
+  size_t page = os_page_size();
+  uint64_t from = ((uintptr_t)first - start) / page, to = ((uintptr_t)last - start) / page;
+  slab->holes &= ~((UINT64_MAX << from) & (UINT64_MAX >> (63 - to)));
+}
+
 /* Takes up to `count` of the slab's free blocks, lowest first. */
-static uint32_t slab_take_from(slab_t *slab, void **blocks, uint32_t count) {
+static uint32_t slab_take_from(slab_owner_t *owner, slab_t *slab, void **blocks, uint32_t count) {
   uint32_t unit = slab_unit(slab);
   const class_info_t *info = slab_class(slab);
   char *start = region_address(unit);
@@ -127,22 +159,29 @@ static uint32_t slab_take_from(slab_t *slab, void **blocks, uint32_t count) {
     if (left != 0) break;
   }
   slab->first_word = (uint16_t)word;
-  atomic_set(&slab->free, (uint16_t)(atomic_seen(&slab->free) - taken));
+  slab_count_free(owner, slab, -(int32_t)taken);
+  if (slab->holes != 0 && taken > 0) holes_end(slab, blocks[0], (char *)blocks[taken - 1] + info->size - 1);
   return taken;
 }
 
-uint32_t slab_take(slab_owner_t *owner, unsigned size_class, void *bin, void **blocks, uint32_t count) {
-  if (atomic_seen(&owner->pending) != 0) remote_collect(owner);
+/* The slab to take blocks of the class from.  What others have freed is brought in
+ * only when nothing else is left: collected in the midst of their frees, the same
+ * cache lines would go to and fro. */
+static slab_t *slab_with_free(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
+  slab_list_t *partial = &owner->partial[size_class];
+  if (partial->first == SLAB_END && atomic_seen(&owner->pending) != 0) remote_collect(owner);
+  return partial->first != SLAB_END ? slab_of(partial->first) : slab_create(owner, size_class, bin);
+}
+
+uint32_t slab_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, void **blocks, uint32_t count) {
   uint32_t taken = 0;
-  while (taken < count) {
-    uint32_t first = owner->partial[size_class].first;
-    /* Better a short batch than a further slab. */
-    if (first == SLAB_END && taken > 0) break;
-    slab_t *slab = first != SLAB_END ? slab_of(first) : slab_create(owner, size_class, bin);
+  do {
+    slab_t *slab = slab_with_free(owner, size_class, bin);
     if (slab == NULL) break;
-    taken += slab_take_from(slab, blocks + taken, count - taken);
+    taken += slab_take_from(owner, slab, blocks + taken, count - taken);
     if (atomic_seen(&slab->free) == 0) slab_move(owner, slab, true);
-  }
+    /* Better a short batch than a further slab; but hole.c may have had all that was free. */
+  } while (taken == 0 || (taken < count && owner->partial[size_class].first != SLAB_END));
   return taken;
 }
 
@@ -166,7 +205,7 @@ bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t b
   }
   atomic_set(free_bits, before | bits);
   if (word < slab->first_word) slab->first_word = (uint16_t)word;
-  atomic_set(&slab->free, (uint16_t)(atomic_seen(&slab->free) + bits_count64(bits)));
+  slab_count_free(owner, slab, (int32_t)bits_count64(bits));
   return slab_settle(owner, slab);
 }
 
@@ -201,23 +240,15 @@ void slab_release_empty(slab_owner_t *owner) {
   }
 }
 
-void owner_set_thread(slab_owner_t *owner, uintptr_t thread) {
-  atomic_store(&owner->thread, thread); /* before the lock is released: see remote_help */
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    for (uint32_t unit = owner->partial[c].first; unit != SLAB_END; unit = slab_of(unit)->next) slab_set_thread(slab_of(unit), thread);
-    for (uint32_t unit = owner->full[c].first; unit != SLAB_END; unit = slab_of(unit)->next) slab_set_thread(slab_of(unit), thread);
-  }
-}
-
 void slab_relist(slab_owner_t *owner, slab_t *slab) {
   uint32_t unit = slab_unit(slab);
   uint32_t free = 0;
   for (uint32_t word = 0; word < slab_words(slab); word++) free += bits_count64(atomic_seen(region_bits(region.free_bits, unit, word)));
   unsigned c = atomic_seen(&slab->size_class);
-  atomic_set(&slab->free, (uint16_t)free);
+  atomic_set(&slab->free, 0);
+  slab_count_free(owner, slab, (int32_t)free);
   slab->first_word = 0;
   slab->listed_full = free == 0;
   list_push(slab_list(owner, slab), slab);
   atomic_count_own(&owner->slab_count[c], 1);
-  slab_set_thread(slab, atomic_seen(&owner->thread));
 }

@@ -32,11 +32,13 @@ typedef struct slab {
   uint16_t first_word; /* no free bit lies below this word */
   _Atomic uint16_t free; /* set bits */
   bool listed_full;
+  uint8_t calm;        /* hole.c */
   uint32_t head;       /* SLAB_INSIDE: the span's first unit */
   _Atomic uint32_t units; /* of the span, valid in its first unit */
   uint32_t next, prev; /* units, in the owner's list; SLAB_END ends */
   _Atomic uint64_t bytes; /* SLAB_LARGE: usable bytes */
-  uint64_t spare[3];
+  uint64_t holes;      /* a bit a page: purged, and no block of it taken since */
+  uint64_t spare[2];
 } slab_t;
 _Static_assert(sizeof(slab_t) == HAK_CACHE_LINE, "a slab's record is one cache line");
 
@@ -49,10 +51,12 @@ typedef struct slab_list {
 /* What a heap is to this layer. */
 typedef struct slab_owner {
   lock_t lock;                 /* guards all below but `pending` */
-  _Atomic uintptr_t thread;    /* whose frees take the fast path, 0 for an orphan */
+  _Atomic uintptr_t thread;    /* that has it, 0 for an orphan */
   _Atomic uint32_t pending;    /* stack of units with remote frees: unit + 1, 0 for none; any thread pushes */
   _Atomic uint32_t pending_count; /* pushed since the owner last collected */
   _Atomic uint64_t remote_frees;
+  _Atomic int64_t free_bytes;  /* of free blocks in slabs */
+  _Atomic int64_t free_settled; /* the same when holes were last looked for */
   slab_list_t partial[CLASS_COUNT]; /* slabs with a free block; some may be wholly free */
   slab_list_t full[CLASS_COUNT];
   _Atomic uint32_t slab_count[CLASS_COUNT];
@@ -74,15 +78,16 @@ HAK_INLINE slab_t *slab_head(uint32_t unit) {
 
 /* Takes up to `count` blocks of the class, lowest addresses first, into
  * blocks[0..). 0 only when memory is out. `bin` is what free finds for the class. */
-HAK_CHECKED uint32_t slab_take(slab_owner_t *owner, unsigned size_class, void *bin, void **blocks, uint32_t count);
+HAK_CHECKED uint32_t slab_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, void **blocks, uint32_t count);
 /* Gives blocks of the owner back. Ends the process if one is there already. */
 void slab_give(slab_owner_t *owner, void **blocks, uint32_t count);
 /* Sets free the blocks in `bits` (word `word`) of the owner's slab; false if that was the end of the slab. */
 bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits);
+/* `blocks` more, or fewer, are free in the slab. */
+void slab_count_free(slab_owner_t *owner, slab_t *slab, int32_t blocks);
+uint64_t slab_populated_bytes(void); /* so far */
 /* Gives wholly free slabs back to the space. */
 void slab_release_empty(slab_owner_t *owner);
-/* Makes `thread` the one whose frees of the owner's blocks take the fast path. */
-void owner_set_thread(slab_owner_t *owner, uintptr_t thread);
 /* In a fork's child: enters slab into the owner's lists again, from its bits alone. */
 void slab_relist(slab_owner_t *owner, slab_t *slab);
 

@@ -6,6 +6,7 @@
 #include "kit/options.h"
 #include "slab/large.h"
 #include "slab/remote.h"
+#include "space/purge.h"
 #include "space.h"
 #include "space/span.h"
 #include "unit.h"
@@ -13,7 +14,7 @@
 enum { OUT_MAX = 20000, BATCH_MAX = 300 };
 
 static slab_owner_t owner;
-static void *bins[CLASS_COUNT]; /* addresses alone matter */
+static region_bin_t bins[CLASS_COUNT]; /* addresses alone matter */
 static uint64_t seed;
 
 typedef struct out {
@@ -58,8 +59,7 @@ static uint32_t check_slab(const slab_t *slab, unsigned c, bool full) {
   for (uint32_t i = 0; i < slab->units; i++) {
     CHECK(slab_head(unit + i) == slab);
     CHECK(!unit_is_free(unit + i));
-    CHECK_EQ(*region_owner(region.live, unit + i), atomic_seen(&owner.thread));
-    CHECK(*region_bin(region.live, unit + i) == &bins[c]);
+    CHECK(hot_peek(region_bin(region.live, unit + i)) == &bins[c]);
   }
   return atomic_seen(&slab->free);
 }
@@ -84,7 +84,16 @@ static uint32_t check_class(unsigned c) {
 
 static void check_slabs(void) {
   uint64_t units = 0;
-  for (unsigned c = 0; c < CLASS_COUNT; c++) units += (uint64_t)check_class(c) * class_info[c].units;
+  int64_t free_bytes = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    uint64_t slabs = check_class(c);
+    units += slabs * class_info[c].units;
+    free_bytes += (int64_t)(slabs * class_info[c].blocks - out[c].count) * class_info[c].size;
+  }
+  CHECK_EQ(atomic_seen(&owner.free_bytes), free_bytes);
+  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
+    if (unit_is_free(unit)) CHECK(hot_peek(region_bin(region.live, unit)) == &region_no_bin);
+  }
   CHECK_EQ(units + span_census().free_units, units_mapped());
 }
 
@@ -229,13 +238,35 @@ TEST(out_of_memory_takes_what_there_is_and_then_nothing) {
   CHECK(slab_take(&owner, c, &bins[c], batch, 16) > 0);
 }
 
-TEST(a_new_thread_becomes_the_one_whose_frees_are_fast) {
+/* A class has 16 slabs before the pages of the next are brought in by one call. */
+TEST(the_slabs_of_a_class_that_has_grown_are_populated) {
   start_slabs(UINT64_MAX);
-  for (unsigned c = 0; c < CLASS_COUNT; c += 3) take(c, BATCH_MAX);
-  owner_set_thread(&owner, (uintptr_t)0x7770);
-  check_slabs(); /* compares region_owner of each unit */
-  owner_set_thread(&owner, 0);
+  unsigned c = class_of(8192);
+  uint64_t before = fake_os_calls(FAKE_ONLY(FAKE_POPULATE));
+  for (int i = 0; i < 16; i++) take(c, class_info[c].blocks);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), before);
+  take(c, 1);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), before + 1);
+  CHECK_EQ(slab_populated_bytes(), class_info[c].units * HAK_UNIT);
+  take(c, class_info[c].blocks);
+  fake_os_fail(FAKE_ONLY(FAKE_POPULATE), 1, UINT64_MAX);
+  take(c, 1);
+  CHECK_EQ(fake_os_injected(), 1);
+  CHECK_EQ(slab_populated_bytes(), class_info[c].units * HAK_UNIT);
   check_slabs();
+}
+
+TEST(only_slabs_of_fresh_pages_are_populated_and_only_if_wanted) {
+  start_slabs(UINT64_MAX);
+  unsigned c = class_of(8192);
+  CHECK(option_set(OPTION_populate, 0));
+  for (int i = 0; i < 20; i++) take(c, class_info[c].blocks);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), 0);
+  CHECK(option_set(OPTION_populate, 1));
+  give(c, out[c].count);
+  slab_release_empty(&owner); /* their pages are still there */
+  for (int i = 0; i < 20; i++) take(c, class_info[c].blocks);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), 0);
 }
 
 TEST(slabs_are_listed_again_from_their_bits_alone) {
@@ -243,6 +274,7 @@ TEST(slabs_are_listed_again_from_their_bits_alone) {
   for (int i = 0; i < 300; i++) take(unit_below(&seed, CLASS_COUNT), 20);
   for (int i = 0; i < 200; i++) give(unit_below(&seed, CLASS_COUNT), 7);
   owner_init(&owner);
+  atomic_set(&owner.free_bytes, 0);
   for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner.slab_count[c], 0);
   for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
     if (atomic_seen(&slab_of(unit)->kind) == SLAB_BLOCKS) slab_relist(&owner, slab_of(unit));
@@ -319,41 +351,38 @@ TEST(large_blocks_keep_size_alignment_and_the_promise_of_zero) {
       large_free(slab_head((uint32_t)region_unit(blocks[n])));
       blocks[n] = NULL;
     } else {
-      bool zero = false;
+      bool zero = unit_below(&seed, 2) == 0;
       size_t size = HAK_SMALL_MAX + 1 + unit_below(&seed, unit_below(&seed, 4) == 0 ? 5000000 : 300000);
       size_t align = (size_t)1 << unit_below(&seed, 23);
-      REQUIRE((blocks[n] = large_alloc(size, align, &zero)) != NULL);
+      REQUIRE((blocks[n] = large_alloc(size, align, zero ? SPAN_ZEROED : SPAN_PLAIN)) != NULL);
       check_large(blocks[n], size, align, zero);
     }
-    if (step % 50 == 0) (void)span_purge();
+    if (step % 50 == 0) (void)purge_all();
   }
   CHECK(large_alloc_count > large_free_count);
 }
 
 TEST(large_blocks_grow_and_shrink_where_they_are) {
   start_slabs(UINT64_MAX);
-  bool zero = false;
-  char *block = large_alloc(3 * HAK_UNIT, 1, &zero);
+  char *block = large_alloc(3 * HAK_UNIT, 1, SPAN_PLAIN);
   REQUIRE(block != NULL);
   slab_t *slab = slab_head((uint32_t)region_unit(block));
   memset(block, 1, 3 * HAK_UNIT);
   uint64_t free = span_census().free_units;
-  CHECK(large_resize(slab, 9 * HAK_UNIT - 100, &zero));
-  CHECK(zero && unit_is_zero(block + 3 * HAK_UNIT, 6 * HAK_UNIT));
+  CHECK(large_resize(slab, 9 * HAK_UNIT - 100));
   CHECK_EQ(span_census().free_units, free - 6);
   for (uint32_t i = 0; i < 9; i++) CHECK(slab_head(slab_unit(slab) + i) == slab);
   memset(block + 3 * HAK_UNIT, 2, 6 * HAK_UNIT);
-  CHECK(large_resize(slab, 2 * HAK_UNIT, &zero));
+  CHECK(large_resize(slab, 2 * HAK_UNIT));
   CHECK_EQ(span_census().free_units, free + 1);
   CHECK(block[2 * HAK_UNIT - 1] == 1);
-  CHECK(large_resize(slab, 4 * HAK_UNIT, &zero));
-  CHECK(!zero); /* units written before and not purged */
-  void *wall = large_alloc(HAK_UNIT, 1, &zero);
+  CHECK(large_resize(slab, 4 * HAK_UNIT));
+  void *wall = large_alloc(HAK_UNIT, 1, SPAN_PLAIN);
   CHECK(wall == block + 4 * HAK_UNIT);
-  CHECK(!large_resize(slab, 5 * HAK_UNIT, &zero));
+  CHECK(!large_resize(slab, 5 * HAK_UNIT));
   CHECK_EQ(slab->bytes, 4 * HAK_UNIT);
-  CHECK(!large_resize(slab, HAK_SMALL_MAX, &zero));
-  CHECK(!large_resize(slab, PTRDIFF_MAX, &zero));
-  CHECK(large_alloc(PTRDIFF_MAX, 1, &zero) == NULL && large_alloc(HAK_REGION_MAX + 1, 1, &zero) == NULL);
-  CHECK(large_alloc(HAK_UNIT, (size_t)1 << 62, &zero) == NULL);
+  CHECK(!large_resize(slab, HAK_SMALL_MAX));
+  CHECK(!large_resize(slab, PTRDIFF_MAX));
+  CHECK(large_alloc(PTRDIFF_MAX, 1, SPAN_PLAIN) == NULL && large_alloc(HAK_REGION_MAX + 1, 1, SPAN_PLAIN) == NULL);
+  CHECK(large_alloc(HAK_UNIT, (size_t)1 << 62, SPAN_PLAIN) == NULL);
 }

@@ -1,0 +1,134 @@
+#include "slab/hole.h"
+
+#include "os/os.h"
+#include "space/huge.h"
+
+static _Atomic uint64_t bytes_purged;
+
+uint64_t hole_bytes(void) { return atomic_seen(&bytes_purged); }
+
+/* slab_t.calm */
+enum { CALM_CHANGED, CALM_ONCE, CALM_DONE };
+
+static uint64_t word_mask(uint32_t word, uint32_t first, uint32_t last) {
+  uint64_t mask = UINT64_MAX;
+  if (word == first / 64) mask &= UINT64_MAX << first % 64;
+  if (word == last / 64) mask &= UINT64_MAX >> (63 - last % 64);
+  return mask;
+}
+
+/* Whether blocks [first, last] are all free. */
+static bool blocks_free(uint32_t unit, uint32_t first, uint32_t last) {
+  for (uint32_t word = first / 64; word <= last / 64; word++) {
+    uint64_t mask = word_mask(word, first, last);
+    if ((atomic_seen(region_bits(region.free_bits, unit, word)) & mask) != mask) return false;
+  }
+  return true;
+}
+
+/* Takes blocks [first, last], all free, out of the slab. */
+static void blocks_hold(slab_owner_t *owner, slab_t *slab, uint32_t first, uint32_t last) {
+  uint32_t unit = slab_unit(slab);
+  for (uint32_t word = first / 64; word <= last / 64; word++) {
+    uint64_t mask = word_mask(word, first, last);
+    _Atomic uint64_t *bits = region_bits(region.free_bits, unit, word);
+    atomic_set(bits, atomic_seen(bits) & ~mask);
+    slab_count_free(owner, slab, -(int32_t)bits_count64(mask));
+  }
+}
+
+/* Puts them back; false if that was the end of the slab, which the last of them alone can be. */
+static bool blocks_return(slab_owner_t *owner, slab_t *slab, uint32_t first, uint32_t last) {
+  bool there = true;
+  for (uint32_t word = first / 64; word <= last / 64; word++) there = slab_give_bits(owner, slab, word, word_mask(word, first, last));
+  return there;
+}
+
+typedef struct hole {
+  uint32_t first, last; /* blocks */
+  uint32_t page, pages;
+} hole_t;
+
+/* The blocks that a page has bytes of; false if there are none. */
+static bool page_blocks(const slab_t *slab, uint32_t page, uint32_t *first, uint32_t *last) {
+  unsigned c = atomic_seen(&slab->size_class);
+  size_t bytes = os_page_size();
+  *first = class_block_at(c, page * bytes);
+  *last = class_block_at(c, (page + 1) * bytes - 1);
+  if (*last >= class_info[c].blocks) *last = class_info[c].blocks - 1;
+  return *first <= *last;
+}
+
+/* The next run of pages from `page` on that is free and resident for all that is known. */
+static bool hole_find(const slab_t *slab, uint32_t page, hole_t *hole) {
+  uint32_t unit = slab_unit(slab);
+  uint32_t pages = (uint32_t)(slab_class(slab)->units * HAK_UNIT / os_page_size());
+  hole->pages = 0;
+  for (; page < pages; page++) {
+    uint32_t first, last;
+    bool is_hole = (slab->holes >> page & 1) == 0 && page_blocks(slab, page, &first, &last) && blocks_free(unit, first, last);
+    if (!is_hole && hole->pages > 0) break;
+    if (!is_hole) continue;
+    if (hole->pages++ == 0) {
+      hole->page = page;
+      hole->first = first;
+    }
+    hole->last = last;
+  }
+  return hole->pages > 0;
+}
+
+static void lock_again(slab_owner_t *owner) {
+  while (!lock_try(&owner->lock)) os_sleep_us(50);
+}
+
+/* With the owner's lock, which it lets go meanwhile. The bytes given back; *there: the slab still is. */
+static size_t slab_purge_holes(slab_owner_t *owner, slab_t *slab, bool *there) {
+  size_t page_bytes = os_page_size();
+  size_t purged = 0;
+  hole_t hole = {.page = 0};
+  *there = true;
+  while (*there && hole_find(slab, hole.page + hole.pages, &hole)) {
+    blocks_hold(owner, slab, hole.first, hole.last);
+    owner_unlock(owner);
+    bool done = os_purge((char *)region_address(slab_unit(slab)) + hole.page * page_bytes, hole.pages * page_bytes);
+    lock_again(owner);
+    huge_end(slab_unit(slab) / HAK_UNITS_PER_SUPERSLAB, slab_unit(slab) / HAK_UNITS_PER_SUPERSLAB + 1);
+    if (done) {
+      slab->holes |= (UINT64_MAX >> (64 - hole.pages)) << hole.page;
+      purged += hole.pages * page_bytes;
+    }
+    *there = blocks_return(owner, slab, hole.first, hole.last);
+    if (!done) break;
+  }
+  atomic_count(&bytes_purged, purged);
+  return purged;
+}
+
+/* One slab, if its owner's lock is free. */
+static size_t slab_step(slab_t *slab, bool now, uint32_t *calming) {
+  slab_owner_t *owner = atomic_seen(&slab->owner);
+  if (!lock_try(&owner->lock)) return 0;
+  size_t purged = 0;
+  bool there = atomic_take(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner && atomic_seen(&slab->free) != 0;
+  if (there && (now || slab->calm == CALM_ONCE)) {
+    purged = slab_purge_holes(owner, slab, &there);
+    if (there) slab->calm = CALM_DONE;
+  } else if (there && slab->calm == CALM_CHANGED) {
+    slab->calm = CALM_ONCE;
+    ++*calming;
+  }
+  atomic_set(&owner->free_settled, atomic_seen(&owner->free_bytes));
+  owner_unlock(owner);
+  return purged;
+}
+
+size_t hole_step(bool now, uint32_t *calming) {
+  size_t purged = 0;
+  uint32_t units = atomic_take(&region.units);
+  for (uint32_t unit = 0; unit < units; unit++) {
+    slab_t *slab = slab_of(unit);
+    if (atomic_take(&slab->kind) == SLAB_BLOCKS) purged += slab_step(slab, now, calming);
+  }
+  return purged;
+}

@@ -1,0 +1,24 @@
+/* hole.h - whole free pages inside slabs that are partly used.
+ *
+ * They go back to the kernel once their slab was left alone for a while: a few
+ * blocks that live long then pin their own pages, and not all of the slab's.
+ * While the kernel works the blocks in the pages are out of the slab, as if a
+ * program held them, so no lock is needed meanwhile. */
+#ifndef SLAB_HOLE_H
+#define SLAB_HOLE_H
+
+#include "slab/slab.h"
+
+/* More than this in free blocks than when holes were last looked for makes looking worthwhile. */
+#define HOLE_WORTH ((int64_t)4 << 20)
+HAK_INLINE int64_t hole_unsettled(const slab_owner_t *owner) {
+  return atomic_seen(&owner->free_bytes) - atomic_seen(&owner->free_settled);
+}
+/* Purges the holes of every slab that nothing happened to between the last two steps,
+ * with `now` of all. Any thread that holds no lock. *calming: slabs that will be looked at
+ * by the next step. The bytes given back. */
+size_t hole_step(bool now, uint32_t *calming);
+
+uint64_t hole_bytes(void); /* given back so far */
+
+#endif

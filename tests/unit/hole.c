@@ -1,0 +1,369 @@
+/* hole.c - whole free pages inside slabs: when they are found, that nothing live is
+ * among them, and what happens to the slab while the kernel works. */
+#include "slab/hole.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "base/thread.h"
+#include "fake_os.h"
+#include "kit/options.h"
+#include "slab/remote.h"
+#include "space.h"
+#include "space/span.h"
+#include "unit.h"
+
+enum { BLOCKS_MOST = 4096, FILL = 0x5a };
+
+static slab_owner_t owner;
+static region_bin_t bins[CLASS_COUNT];
+static uint64_t seed;
+static void *blocks[BLOCKS_MOST];
+
+static void start_holes(size_t page) {
+  seed = unit_seed();
+  fake_os_set_page_size(page);
+  REQUIRE(region_init(SMALL_REGION));
+  owner_init(&owner);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) bins[c] = (region_bin_t){.block_size = class_info[c].size, .size_class = c};
+  atomic_set(&owner.thread, thread_self());
+}
+
+/* All blocks of a new slab of the class into blocks[0..), filled. */
+static slab_t *full_slab(unsigned c) {
+  uint32_t count = class_info[c].blocks;
+  if (slab_take(&owner, c, &bins[c], blocks, count) != count) return NULL;
+  for (uint32_t i = 0; i < count; i++) memset(blocks[i], FILL, class_info[c].size);
+  return slab_head((uint32_t)region_unit(blocks[0]));
+}
+
+static bool is_filled(const char *block, size_t bytes) {
+  return block[0] == FILL && memcmp(block, block + 1, bytes - 1) == 0;
+}
+
+static uint64_t purges(void) { return fake_os_calls(FAKE_ONLY(FAKE_PURGE)); }
+
+static size_t step(uint32_t calming) {
+  uint32_t seen = 0;
+  size_t purged = hole_step(false, &seen);
+  CHECK_EQ(seen, calming);
+  return purged;
+}
+
+static size_t step_now(void) {
+  uint32_t unused = 0;
+  return hole_step(true, &unused);
+}
+
+/* ---- when ---- */
+
+TEST(a_slab_is_left_alone_until_nothing_happened_to_it_between_two_steps) {
+  start_holes(4096);
+  unsigned c = class_of(512);
+  slab_t *slab = full_slab(c);
+  REQUIRE(slab != NULL);
+  CHECK_EQ(step(0), 0); /* full: nothing to find */
+  slab_give(&owner, &blocks[8], 16);
+  CHECK_EQ(step(1), 0);
+  slab_give(&owner, &blocks[24], 8); /* not calm any more */
+  CHECK_EQ(step(1), 0);
+  void *block = NULL;
+  CHECK_EQ(slab_take(&owner, c, &bins[c], &block, 1), 1);
+  CHECK_EQ(step(1), 0);
+  CHECK_EQ(purges(), 0);
+  CHECK_EQ(step(0), 2 * 4096); /* the first of three pages has a block out */
+  CHECK_EQ(purges(), 1);
+  CHECK_EQ(hole_bytes(), 2 * 4096);
+  CHECK(is_filled(block, 512));
+}
+
+TEST(what_was_purged_is_not_purged_again) {
+  start_holes(4096);
+  REQUIRE(full_slab(class_of(512)) != NULL);
+  slab_give(&owner, &blocks[8], 16);
+  CHECK_EQ(step(1), 0);
+  CHECK_EQ(step(0), 2 * 4096);
+  for (int i = 0; i < 4; i++) (void)hole_step(false, &(uint32_t){0});
+  CHECK_EQ(step_now(), 0);
+  CHECK_EQ(purges(), 1);
+}
+
+TEST(a_page_counts_again_after_a_block_of_it_was_out) {
+  start_holes(4096);
+  unsigned c = class_of(512);
+  REQUIRE(full_slab(c) != NULL);
+  slab_give(&owner, &blocks[8], 24); /* pages 1 to 3 */
+  CHECK_EQ(step_now(), 3 * 4096);
+  void *taken[9];
+  CHECK_EQ(slab_take(&owner, c, &bins[c], taken, 9), 9); /* page 1 and a block of page 2 */
+  for (int i = 0; i < 9; i++) memset(taken[i], FILL, 512);
+  slab_give(&owner, taken, 9);
+  CHECK_EQ(step_now(), 2 * 4096);
+  CHECK_EQ(step_now(), 0);
+}
+
+TEST(much_that_is_free_makes_looking_worthwhile) {
+  start_holes(4096);
+  unsigned c = class_of(32768);
+  CHECK(!(hole_unsettled(&owner) > HOLE_WORTH));
+  static void *held[200];
+  uint32_t count = 0;
+  while (count < 200) count += slab_take(&owner, c, &bins[c], &held[count], 1);
+  CHECK(!(hole_unsettled(&owner) > HOLE_WORTH));
+  for (uint32_t i = 0; i < 200; i += 2) slab_give(&owner, &held[i], 1); /* 3.1 MiB */
+  CHECK(!(hole_unsettled(&owner) > HOLE_WORTH));
+  for (uint32_t i = 1; i < 100; i += 8) slab_give(&owner, &held[i], 1);
+  CHECK_EQ((hole_unsettled(&owner) > HOLE_WORTH), atomic_seen(&owner.free_bytes) > HOLE_WORTH);
+  for (uint32_t i = 3; i < 200; i += 8) slab_give(&owner, &held[i], 1);
+  CHECK((hole_unsettled(&owner) > HOLE_WORTH));
+  (void)step_now();
+  CHECK(!(hole_unsettled(&owner) > HOLE_WORTH));
+}
+
+TEST(a_slab_whose_owner_is_at_work_waits) {
+  start_holes(4096);
+  REQUIRE(full_slab(class_of(512)) != NULL);
+  slab_give(&owner, &blocks[8], 16);
+  lock_acquire(&owner.lock);
+  CHECK_EQ(step_now(), 0);
+  CHECK_EQ(step(0), 0);
+  lock_release(&owner.lock);
+  CHECK_EQ(step_now(), 2 * 4096);
+  CHECK(!lock_is_mine(&owner.lock));
+}
+
+/* ---- what ---- */
+
+static size_t page_now;
+static uint8_t state[BLOCKS_MOST]; /* 1: out, and filled */
+
+/* The whole pages that no block of which is out. */
+static uint32_t free_pages(const slab_t *slab) {
+  const class_info_t *info = slab_class(slab);
+  size_t used = (size_t)info->blocks * info->size;
+  uint32_t pages = 0;
+  for (size_t at = 0; at < used; at += page_now) {
+    bool is_free = true;
+    for (uint32_t i = 0; i < info->blocks; i++) {
+      size_t start = (size_t)i * info->size;
+      is_free &= !(state[i] != 0 && start < at + page_now && start + info->size > at);
+    }
+    pages += is_free;
+  }
+  return pages;
+}
+
+/* Gives some blocks of a full slab back; then the holes go, what is out stays, and all bits return. */
+static void check_class(unsigned c, uint32_t one_in) {
+  const class_info_t *info = &class_info[c];
+  slab_t *slab = full_slab(c);
+  REQUIRE(slab != NULL);
+  memset(state, 1, sizeof state);
+  uint32_t freed = 0;
+  for (uint32_t i = 0; i < info->blocks; i++) {
+    if (unit_below(&seed, one_in) == 0 && i != info->blocks / 2) continue;
+    if (i == info->blocks / 2) continue; /* one holds the slab */
+    state[i] = 0;
+    slab_give(&owner, &blocks[i], 1);
+    freed++;
+  }
+  if (freed == 0) return;
+  CHECK_EQ(step_now(), free_pages(slab) * page_now);
+  CHECK_EQ(atomic_seen(&slab->free), freed);
+  for (uint32_t i = 0; i < info->blocks; i++) {
+    if (state[i] != 0) CHECK(is_filled(blocks[i], info->size));
+  }
+  uint32_t taken = 0;
+  static void *again[BLOCKS_MOST];
+  while (taken < freed) taken += slab_take(&owner, c, &bins[c], &again[taken], freed - taken);
+  for (uint32_t i = 0; i < freed; i++) {
+    uint32_t index = class_block_at(c, (size_t)((char *)again[i] - (char *)blocks[0]));
+    CHECK(index < info->blocks && again[i] == blocks[index] && state[index]++ == 0);
+  }
+  CHECK_EQ(slab->holes, 0);
+}
+
+static void check_every_class(size_t page) {
+  start_holes(page);
+  page_now = page;
+  for (unsigned c = 0; c < CLASS_COUNT && check_failures() == 0; c++) {
+    check_class(c, 8);
+    check_class(c, 100);
+    check_class(c, BLOCKS_MOST);
+  }
+}
+
+TEST(the_whole_free_pages_of_any_class_go_and_nothing_else) { check_every_class(4096); }
+TEST(the_same_with_pages_of_16_kib) { check_every_class(16384); }
+TEST(the_same_with_pages_of_64_kib) { check_every_class(65536); }
+
+TEST(purged_pages_read_as_zero_in_the_last_unit_too) {
+  start_holes(4096);
+  unsigned c = class_of(32768);
+  CHECK_EQ(class_info[c].units, 4);
+  slab_t *slab = full_slab(c);
+  REQUIRE(slab != NULL);
+  slab_give(&owner, &blocks[3], 5);
+  CHECK_EQ(step_now(), 5 * 32768);
+  CHECK(slab->holes == UINT64_MAX << 24);
+  CHECK(unit_is_zero(blocks[3], 5 * 32768));
+  for (int i = 0; i < 3; i++) CHECK(is_filled(blocks[i], 32768));
+  CHECK_EQ(purges(), 1);
+}
+
+TEST(a_purge_that_fails_changes_nothing) {
+  start_holes(4096);
+  slab_t *slab = full_slab(class_of(512));
+  REQUIRE(slab != NULL);
+  slab_give(&owner, &blocks[8], 8);
+  slab_give(&owner, &blocks[24], 8);
+  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
+  CHECK_EQ(step_now(), 0);
+  CHECK_EQ(purges(), 1); /* the next would fail too */
+  CHECK_EQ(slab->holes, 0);
+  CHECK_EQ(hole_bytes(), 0);
+  CHECK_EQ(atomic_seen(&slab->free), 16);
+  CHECK(is_filled(blocks[8], 8 * 512));
+  fake_os_fail_none();
+  CHECK_EQ(step_now(), 2 * 4096);
+}
+
+/* ---- meanwhile ---- */
+
+static void *taken_meanwhile;
+static unsigned class_meanwhile;
+
+static void take_one(void *start) {
+  (void)start;
+  fake_os_during(FAKE_PURGE, NULL);
+  CHECK(lock_try(&owner.lock)); /* nobody waits for the kernel */
+  CHECK_EQ(slab_take(&owner, class_meanwhile, &bins[class_meanwhile], &taken_meanwhile, 1), 1);
+  lock_release(&owner.lock);
+}
+
+/* Every block of the class's only slab is out of it for the moment, and that is not an end of memory. */
+TEST(a_slab_that_is_all_holes_is_not_out_of_memory) {
+  start_holes(4096);
+  class_meanwhile = class_of(512);
+  slab_t *slab = full_slab(class_meanwhile);
+  REQUIRE(slab != NULL);
+  slab_give(&owner, blocks, class_info[class_meanwhile].blocks);
+  fake_os_during(FAKE_PURGE, take_one);
+  CHECK_EQ(step_now(), HAK_UNIT + HAK_UNIT - 4096); /* and the new slab's own */
+  REQUIRE(taken_meanwhile != NULL);
+  CHECK(region_unit(taken_meanwhile) != slab_unit(slab));
+  slab_give(&owner, &taken_meanwhile, 1);
+  slab_release_empty(&owner);
+  CHECK_EQ(span_census().free_units, units_mapped());
+}
+
+TEST(blocks_outside_of_the_holes_can_be_taken_meanwhile) {
+  start_holes(4096);
+  class_meanwhile = class_of(512);
+  slab_t *slab = full_slab(class_meanwhile);
+  REQUIRE(slab != NULL);
+  slab_give(&owner, &blocks[0], 1);
+  slab_give(&owner, &blocks[8], 16);
+  fake_os_during(FAKE_PURGE, take_one);
+  CHECK_EQ(step_now(), 2 * 4096);
+  CHECK(taken_meanwhile == blocks[0] && is_filled(blocks[0], 512));
+  CHECK_EQ(atomic_seen(&slab->free), 16);
+}
+
+static uint32_t left_to_give;
+static void give_the_rest(void *start) {
+  (void)start;
+  fake_os_during(FAKE_PURGE, NULL);
+  REQUIRE(lock_try(&owner.lock));
+  slab_give(&owner, blocks, left_to_give);
+  lock_release(&owner.lock);
+}
+
+TEST(a_slab_whose_last_block_comes_back_meanwhile_ends) {
+  start_holes(4096);
+  unsigned c = class_of(512);
+  slab_t *slab = full_slab(c);
+  void *other;
+  REQUIRE(slab != NULL && slab_take(&owner, c, &bins[c], &other, 1) == 1);
+  left_to_give = 8;
+  slab_give(&owner, &blocks[8], class_info[c].blocks - 8);
+  fake_os_during(FAKE_PURGE, give_the_rest);
+  uint32_t unused = 0;
+  CHECK_EQ(hole_step(true, &unused) % 4096, 0);
+  CHECK_EQ(atomic_seen(&slab->kind), SLAB_FREE);
+  CHECK(unit_is_free(slab_unit(slab)));
+  CHECK_EQ(atomic_seen(&owner.slab_count[c]), 1);
+}
+
+/* ---- threads ---- */
+
+#if defined(HOT_ATOMIC) /* ThreadSanitizer */
+enum { ROUNDS = 10000 };
+#else
+enum { ROUNDS = 40000 };
+#endif
+enum { WORKERS = 3, HELD = 12, CLASSES = 2 }; /* few blocks of few classes, so that slabs come and go */
+static slab_owner_t owners[WORKERS];
+static _Atomic bool ended;
+
+static void *take_and_give(void *number) {
+  slab_owner_t *mine = &owners[(uintptr_t)number];
+  uint64_t state_of_random = unit_seed() + (uintptr_t)number;
+  static _Thread_local char *held[HELD];
+  static _Thread_local unsigned class_of_held[HELD];
+  char mark = (char)((uintptr_t)number + 1);
+  atomic_set(&mine->thread, thread_self());
+  for (int round = 0; round < ROUNDS && check_failures() == 0; round++) {
+    uint32_t n = unit_below(&state_of_random, HELD);
+    lock_acquire(&mine->lock);
+    if (held[n] == NULL) {
+      class_of_held[n] = CLASS_COUNT - 1 - unit_below(&state_of_random, CLASSES);
+      CHECK_EQ(slab_take(mine, class_of_held[n], &bins[class_of_held[n]], (void **)&held[n], 1), 1);
+      lock_release(&mine->lock);
+      memset(held[n], mark, class_info[class_of_held[n]].size);
+      continue;
+    }
+    lock_release(&mine->lock);
+    CHECK(held[n][0] == mark && memcmp(held[n], held[n] + 1, class_info[class_of_held[n]].size - 1) == 0);
+    lock_acquire(&mine->lock);
+    slab_give(mine, (void **)&held[n], 1);
+    lock_release(&mine->lock);
+    held[n] = NULL;
+  }
+  for (uint32_t n = 0; n < HELD; n++) {
+    lock_acquire(&mine->lock);
+    if (held[n] != NULL) slab_give(mine, (void **)&held[n], 1);
+    lock_release(&mine->lock);
+  }
+  return NULL;
+}
+
+static void *look_for_holes(void *unused) {
+  uint32_t calming = 0;
+  for (bool now = false; !atomic_seen(&ended); now = !now) (void)hole_step(now, &calming);
+  return unused;
+}
+
+/* Long enough for the workers to get about. */
+static void nap(void *start) {
+  (void)start;
+  os_sleep_us(20);
+}
+
+TEST(blocks_survive_while_holes_are_purged_around_them) {
+  start_holes(4096);
+  for (int i = 0; i < WORKERS; i++) owner_init(&owners[i]);
+  pthread_t workers[WORKERS], looker;
+  fake_os_during(FAKE_PURGE, nap);
+  REQUIRE(pthread_create(&looker, NULL, look_for_holes, NULL) == 0);
+  for (uintptr_t i = 0; i < WORKERS; i++) REQUIRE(pthread_create(&workers[i], NULL, take_and_give, (void *)i) == 0);
+  for (int i = 0; i < WORKERS; i++) pthread_join(workers[i], NULL);
+  atomic_set(&ended, true);
+  pthread_join(looker, NULL);
+  CHECK(hole_bytes() > 0);
+  for (int i = 0; i < WORKERS; i++) {
+    slab_release_empty(&owners[i]);
+    CHECK_EQ(atomic_seen(&owners[i].free_bytes), 0);
+  }
+  CHECK_EQ(span_census().free_units, units_mapped());
+}
