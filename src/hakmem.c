@@ -10,16 +10,22 @@
 
 #include "space/region.c"
 #include "space/span.c"
+#include "space/huge.c"
+#include "space/move.c"
+#include "space/purge.c"
 
 #include "slab/class.c"
+#include "slab/hole.c"
 #include "slab/large.c"
 #include "slab/remote.c"
 #include "slab/slab.c"
 
+#include "front/bin.c"
 #include "front/block.c"
 #include "front/boot.c"
 #include "front/census.c"
 #include "front/heap.c"
+#include "front/keeper.c"
 #include "front/thread.c"
 
 #include "entry/api.c"

@@ -8,7 +8,8 @@
 #include "kit/fault.h"
 #include "os/os.h"
 #include "slab/large.h"
-#include "space/span.h"
+#include "slab/hole.h"
+#include "space/purge.h"
 
 static void *fail(int error) {
   errno = error;
@@ -144,7 +145,8 @@ size_t hak_collect(bool force) {
   thread_enter();
   if (thread_own_heap != NULL) heap_trim(thread_own_heap);
   heap_trim_others();
-  size_t purged = force ? span_purge() : span_decay();
+  uint32_t calming = 0;
+  size_t purged = force ? purge_all() + hole_step(true, &calming) : purge_due();
   thread_leave();
   return purged;
 }

@@ -17,21 +17,16 @@ static void *out_of_memory(void) {
 
 /* --- allocation -------------------------------------------------------------------------- */
 
-static size_t bin_index(size_t size) {
-  return size <= HAK_TABLE_MAX ? block_small_index(size) : block_mid_index(size);
-}
-
 /* While every allocation is counted, the fast path finds no heap: all come here. */
 static void heap_count_alloc(heap_t *heap) {
   if (thread_heap != heap) atomic_count_own(&heap->counted_allocs, 1);
 }
 
-/* One block of the class at `index` of the heap's table; NULL when out of memory. */
-static void *alloc_small(heap_t *heap, size_t index) {
-  void *block = bin_pop(heap, index);
+/* One block of the class; NULL when out of memory. */
+static void *alloc_small(heap_t *heap, unsigned size_class) {
+  void *block = heap->has_bin[size_class] ? bin_pop(heap_bin(heap, size_class)) : NULL;
   if (block != NULL) return block;
-  bin_t *bin = (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]);
-  block = heap_refill(heap, bin);
+  block = heap_refill(heap, size_class);
   if (block != NULL && HAK_CHECKS) region_set_live(block);
   return block;
 }
@@ -42,18 +37,15 @@ static void trim_all(void) {
   heap_trim_others();
 }
 
-/* *zero tells whether the block is known to be zero. */
-static void *alloc_large(size_t size, size_t align, bool *zero) {
-  void *block = NULL;
+static void *alloc_large(size_t size, size_t align, span_use_t use) {
   if (size > PTRDIFF_MAX || !boot()) return out_of_memory();
   thread_enter();
-  block = large_alloc(size, align, zero);
+  void *block = large_alloc(size, align, use);
   if (HAK_UNLIKELY(block == NULL)) {
     trim_all();
-    block = large_alloc(size, align, zero);
+    block = large_alloc(size, align, use);
   }
-  (void)span_decay();
-  thread_leave();
+  thread_settle();
   return block != NULL ? block : out_of_memory();
 }
 
@@ -61,31 +53,25 @@ static void *alloc_refill(size_t size) {
   heap_t *heap = thread_attach();
   if (heap == NULL) return NULL;
   heap_count_alloc(heap);
-  void *block = alloc_small(heap, bin_index(size));
+  unsigned c = class_of(size == 0 ? 1 : size);
+  void *block = alloc_small(heap, c);
   if (HAK_UNLIKELY(block == NULL)) {
     trim_all();
-    block = alloc_small(heap, bin_index(size));
+    block = alloc_small(heap, c);
   }
   return block;
 }
 
 HAK_NOINLINE void *alloc_miss(size_t size) {
-  bool zero;
-  if (size > HAK_SMALL_MAX) return alloc_large(size, 1, &zero);
+  if (size > HAK_SMALL_MAX) return alloc_large(size, 1, SPAN_PLAIN);
   thread_enter();
   void *block = alloc_refill(size);
-  (void)span_decay();
-  thread_leave();
+  thread_settle();
   return block != NULL ? block : out_of_memory();
 }
 
 void *block_alloc_zeroed(size_t size) {
-  if (size > HAK_SMALL_MAX) {
-    bool zero = false;
-    void *block = alloc_large(size, 1, &zero);
-    if (block != NULL && !zero) memset(block, 0, size);
-    return block;
-  }
+  if (size > HAK_SMALL_MAX) return alloc_large(size, 1, SPAN_ZEROED);
   void *block = block_alloc(size);
   if (HAK_LIKELY(block != NULL)) memset(block, 0, size);
   return block;
@@ -98,8 +84,7 @@ void *block_alloc_aligned(size_t align, size_t size) {
     unsigned c = class_of_aligned(size < align ? align : size, align);
     if (c != CLASS_NONE) return block_alloc(class_info[c].size);
   }
-  bool zero;
-  return alloc_large(size > HAK_SMALL_MAX ? size : HAK_SMALL_MAX + 1, align, &zero);
+  return alloc_large(size > HAK_SMALL_MAX ? size : HAK_SMALL_MAX + 1, align, SPAN_PLAIN);
 }
 
 size_t block_alloc_batch(size_t size, size_t count, void **blocks) {
@@ -182,31 +167,43 @@ static void free_large(const block_info_t *info, void *block, const char *functi
   large_free(info->slab);
 }
 
+/* What neither the fast path nor free_remote has taken. */
 static void free_inspected(void *block, size_t size, const char *function) {
   block_info_t info = block_inspect(block);
   if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) free_fault(&info, block, function);
-  if (HAK_UNLIKELY(size > info.size)) {
-    bool large = atomic_seen(&info.slab->kind) == SLAB_LARGE;
-    fault_abort("size mismatch", function, block, "block is smaller", large ? FAULT_LARGE : info.size);
-  }
-  if (atomic_seen(&info.slab->kind) == SLAB_LARGE) free_large(&info, block, function);
-  else remote_free(info.slab, block);
+  bool large = atomic_seen(&info.slab->kind) == SLAB_LARGE;
+  if (HAK_UNLIKELY(size > info.size)) fault_abort("size mismatch", function, block, "block is smaller", large ? FAULT_LARGE : info.size);
+  if (!large) free_fault(&info, block, function); /* free_remote would have taken it */
+  free_large(&info, block, function);
+}
+
+/* Another heap's block: two atomic operations, and no more unless the owner has to be told. */
+static bool free_remote(void *block, size_t size) {
+  size_t unit = region_unit(block);
+  if ((uintptr_t)block % HAK_GRANULE != 0 || unit >= atomic_take(&region.units)) return false;
+  const region_bin_t *bin = hot_peek(region_bin(region.live, unit));
+  if (bin->block_size == 0 || size > bin->block_size) return false;
+  bool queued;
+  if (!remote_free(bin, (uint32_t)unit, block, &queued)) return false;
+  if (!queued) return true;
+  thread_enter();
+  remote_tell((uint32_t)unit);
+  thread_settle();
+  return true;
 }
 
 HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
-  if (block == NULL) return;
+  if (block == NULL || free_remote(block, size)) return;
   thread_enter();
   free_inspected(block, size, function);
-  (void)span_decay();
-  thread_leave();
+  thread_settle();
 }
 
 HAK_NOINLINE void free_overflow(bin_t *bin) {
   thread_enter();
   heap_t *heap = thread_attach(); /* the bin's heap, if need be by heap_find_own */
   if (heap != NULL) heap_flush(heap, bin);
-  (void)span_decay();
-  thread_leave();
+  thread_settle();
 }
 
 /* --- size and realloc -------------------------------------------------------------------- */
@@ -228,10 +225,9 @@ size_t block_good_size(size_t size, size_t align) {
 
 static bool resize_in_place(const block_info_t *info, size_t size) {
   if (atomic_seen(&info->slab->kind) == SLAB_LARGE) {
-    bool zero;
     thread_enter();
-    bool resized = size > HAK_SMALL_MAX && large_resize(info->slab, size, &zero);
-    thread_leave();
+    bool resized = size > HAK_SMALL_MAX && large_resize(info->slab, size);
+    thread_settle();
     return resized;
   }
   return size <= HAK_SMALL_MAX && block_good_size(size, 1) == info->size;
@@ -241,6 +237,16 @@ bool block_expand(void *block, size_t size) {
   block_info_t info = block_inspect(block);
   if (info.state != BLOCK_LIVE) free_fault(&info, block, "hak_expand");
   return size <= info.size ? true : resize_in_place(&info, size);
+}
+
+static void block_move(const block_info_t *info, void *from, void *to, size_t bytes) {
+  if (atomic_seen(&info->slab->kind) != SLAB_LARGE || bytes < info->size) {
+    memcpy(to, from, bytes);
+    return;
+  }
+  thread_enter();
+  large_move(info->slab, to);
+  thread_leave();
 }
 
 void *block_realloc(void *block, size_t size) {
@@ -255,7 +261,7 @@ void *block_realloc(void *block, size_t size) {
     errno = saved; /* shrinking cannot fail */
     return block;
   }
-  memcpy(moved, block, size < info.size ? size : info.size);
+  block_move(&info, block, moved, size < info.size ? size : info.size);
   block_free(block, 0, "realloc");
   return moved;
 }

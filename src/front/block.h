@@ -3,7 +3,7 @@
  *   block_alloc           pop from the bin of the size's class
  *     alloc_miss          no heap, an empty bin, or a large size
  *       thread_attach       the thread's first: adopt an orphan heap or make one
- *       heap_refill         a batch of blocks from a slab
+ *       bin_refill          a batch of blocks from a slab
  *         slab_take           a partly free slab, else a new one
  *           span_alloc          free units, else the region grows
  *       large_alloc         a span of its own
@@ -13,9 +13,9 @@
  *       remote_free         another heap's: a bit in the slab's remote bits
  *       large_free          a span of its own
  *       free_fault          a wrong call: one line, abort
- *     heap_flush          the bin is full: half of it back to the slabs
+ *     bin_flush           the bin is full: half of it back to the slabs
  *       slab_give           a wholly free slab goes back to the space
- *         span_free           later purged by span_decay
+ *         span_free           later purged by purge_due
  */
 #ifndef FRONT_BLOCK_H
 #define FRONT_BLOCK_H
@@ -45,8 +45,11 @@ HAK_CHECKED size_t block_alloc_batch(size_t size, size_t count, void **blocks);
 HAK_INLINE size_t block_small_index(size_t size) { return (size + HAK_GRANULE - 1) >> HAK_GRANULE_SHIFT; }
 HAK_INLINE size_t block_mid_index(size_t size) { return HEAP_TABLE_SMALL + (size + HEAP_TABLE_STEP - 1) / HEAP_TABLE_STEP; }
 
-HAK_INLINE void *bin_pop(heap_t *heap, size_t index) {
-  bin_t *bin = (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]);
+HAK_INLINE bin_t *bin_of_index(heap_t *heap, size_t index) {
+  return (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]);
+}
+
+HAK_INLINE void *bin_pop(bin_t *bin) {
   intptr_t top = hot_load(&bin->top);
   char *block = hot_load(&bin_entries(bin)[top - 1]);
   if (HAK_UNLIKELY(block == NULL)) return NULL;
@@ -61,10 +64,10 @@ HAK_INLINE void *bin_pop(heap_t *heap, size_t index) {
 HAK_INLINE void *block_alloc(size_t size) {
   void *block;
   if (HAK_LIKELY(size <= HAK_TABLE_MAX)) {
-    block = bin_pop(thread_heap, block_small_index(size));
+    block = bin_pop(bin_of_index(thread_heap, block_small_index(size)));
   } else {
     if (HAK_UNLIKELY(size > HAK_SMALL_MAX)) return alloc_miss(size);
-    block = bin_pop(thread_heap, block_mid_index(size));
+    block = bin_pop(bin_of_index(thread_heap, block_mid_index(size)));
   }
   if (HAK_UNLIKELY(block == NULL)) return alloc_miss(size);
   return block;
@@ -78,10 +81,9 @@ HAK_INLINE void block_free(void *block, size_t size, const char *function) {
   if (HAK_UNLIKELY(place >= hot_load(&region.limit))) goto miss;
   uint64_t *live = hot_load(&region.live);
   size_t unit = HAK_CHECKS ? place >> HAK_UNIT_GRANULES_SHIFT : place;
-  if (HAK_UNLIKELY(hot_load(region_owner(live, unit)) != thread_self())) goto miss;
-  HAK_FORGET(unit);
-  bin_t *bin = hot_load(region_bin(live, unit));
-  if (HAK_UNLIKELY(size > bin->block_size)) goto miss;
+  bin_t *bin = (bin_t *)(void *)hot_load(region_bin(live, unit));
+  if (HAK_UNLIKELY(hot_load(&bin->shared.thread) != thread_self())) goto miss;
+  if (HAK_UNLIKELY(size > bin->shared.block_size)) goto miss;
   if (HAK_CHECKS) {
     size_t index = place >> 6;
     uint64_t word = hot_load(&live[index]);

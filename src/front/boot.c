@@ -16,6 +16,7 @@ static _Atomic uintptr_t booting; /* the thread that does it */
 static void boot_options(void) {
   if (environ == NULL || atomic_exchange(&options_read, true)) return;
   options_load(environ);
+  if (option_get(OPTION_stats) != 0) thread_count_all(); /* before the first thread gets its heap, if libc has the variables by then */
 }
 
 static bool boot_first(void) {
@@ -37,7 +38,6 @@ bool boot(void) { return HAK_LIKELY(atomic_take(&state) == BOOT_DONE) || boot_fi
 
 void boot_finish(void) {
   boot_options();
-  if (option_get(OPTION_stats) != 0) thread_count_all();
   thread_watch_exits();
   if (!boot()) return; /* without memory; tried again by the first allocation */
 }

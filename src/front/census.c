@@ -1,10 +1,15 @@
 #include "front/census.h"
 
+#include "front/keeper.h"
 #include "front/thread.h"
 #include "kit/meta.h"
 #include "os/os.h"
+#include "slab/hole.h"
 #include "slab/large.h"
 #include "slab/remote.h"
+#include "space/huge.h"
+#include "space/move.h"
+#include "space/purge.h"
 #include "space/span.h"
 
 /* An allocation wastes about half the step between its class and the one below. */
@@ -55,10 +60,12 @@ static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
     stats->heaps++;
     stats->heaps_orphaned += atomic_seen(&heap->owner.thread) == 0;
     stats->remote_frees += atomic_seen(&heap->owner.remote_frees);
+    stats->bins_grown += atomic_seen(&heap->budget.grown);
+    stats->bins_shrunk += atomic_seen(&heap->budget.shrunk);
     counted += atomic_seen(&heap->counted_allocs);
     for (unsigned c = 0; c < CLASS_COUNT; c++) {
       bin_t *bin = heap_bin(heap, c);
-      intptr_t cached = hot_peek(&bin->top) + bin->capacity;
+      uint32_t cached = bin_count(bin);
       of_class[c].cached_blocks += (uint64_t)cached;
       of_class[c].refills += atomic_seen(&bin->refills);
       of_class[c].flushes += atomic_seen(&bin->flushes);
@@ -97,6 +104,12 @@ static void census_counters(hak_stats_t *stats) {
   stats->committed = stats->live + stats->cached + stats->remote + stats->slab_free + stats->span_free;
   stats->large_allocs = atomic_seen(&large_alloc_count);
   stats->large_frees = atomic_seen(&large_free_count);
+  stats->purged = purge_bytes();
+  stats->holes_purged = hole_bytes();
+  stats->populated = slab_populated_bytes();
+  stats->superslabs_moved = move_count();
+  stats->superslabs_huge = huge_count();
+  stats->keeper_starts = keeper_starts();
   stats->sys_mmap = atomic_seen(&os_counts.mmap);
   stats->sys_munmap = atomic_seen(&os_counts.munmap);
   stats->sys_mprotect = atomic_seen(&os_counts.mprotect);
@@ -130,7 +143,7 @@ bool census_heap(uint32_t number, hak_heap_stats_t *stats) {
     uint64_t slabs = atomic_seen(&heap->owner.slab_count[c]);
     stats->slabs += slabs;
     stats->slab_bytes += slabs * class_info[c].units * HAK_UNIT;
-    stats->cached += (uint64_t)(hot_peek(&bin->top) + bin->capacity) * class_info[c].size;
+    stats->cached += (uint64_t)bin_count(bin) * class_info[c].size;
     stats->refills += atomic_seen(&bin->refills);
     stats->flushes += atomic_seen(&bin->flushes);
     stats->refill_blocks += atomic_seen(&bin->refill_blocks);

@@ -5,52 +5,42 @@
 #include "kit/options.h"
 #include "os/os.h"
 #include "slab/remote.h"
+#include "front/keeper.h"
 #include "space/span.h"
 
-#define BIN_CAPACITY_MAX 256
-#define BIN_CAPACITY_MIN 8
-#define BIN_BATCH_FIRST 4
-
 heap_t heap_none = {.none = {.top = offsetof(heap_t, none_entry) / sizeof(void *) + 1}};
+
+#define TICK_MS 1000
+#define TICK_EVERY 64 /* slow paths: reading the clock costs as much as a short one */
 
 static heap_t *_Atomic heaps;
 
 /* --- layout ------------------------------------------------------------------------------ */
 
-static intptr_t bin_capacity(unsigned c) {
-  size_t n = (size_t)option_get(OPTION_bin_kb) * 1024 / class_info[c].size;
-  if (n > BIN_CAPACITY_MAX) n = BIN_CAPACITY_MAX;
-  if (n < BIN_CAPACITY_MIN) n = BIN_CAPACITY_MIN;
-  return (intptr_t)n;
-}
-
 /* Words that the bins take behind the heap: for each a NULL, its entries, itself. */
 static size_t bins_place(heap_t *heap) {
-  size_t at = (sizeof(heap_t) + 7) / 8;
+  const size_t line = HAK_CACHE_LINE / 8;
+  size_t at = sizeof(heap_t) / 8;
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    at += 1 + (size_t)bin_capacity(c);
-    if (heap != NULL) {
-      heap->bin_at_class[c] = (uint16_t)at;
-      bin_t *bin = heap_bin(heap, c);
-      bin->capacity = bin_capacity(c);
-      hot_store(&bin->top, -bin->capacity);
-      bin->size_class = c;
-      bin->block_size = class_info[c].size;
-      bin->batch = BIN_BATCH_FIRST;
-    }
-    at += (sizeof(bin_t) + 7) / 8;
+    at = bits_round_up(at + 1 + (size_t)bin_reserve(c), line);
+    if (heap != NULL) heap->bin_at_class[c] = (uint16_t)at;
+    at += sizeof(bin_t) / 8;
   }
   return at;
 }
-_Static_assert((BIN_CAPACITY_MAX + 1 + sizeof(bin_t) / 8) * CLASS_COUNT + sizeof(heap_t) / 8 < UINT16_MAX, "bin_at reaches every bin");
 
 size_t heap_bytes(void) { return bins_place(NULL) * 8; }
 
-static void table_fill(heap_t *heap) {
-  heap->bin_at[0] = heap->bin_at_class[0];
-  for (size_t i = 1; i < HEAP_TABLE_SMALL; i++) heap->bin_at[i] = heap->bin_at_class[class_of(i * HAK_GRANULE)];
-  for (size_t i = 1; i < HEAP_TABLE_MID; i++) {
-    heap->bin_at[HEAP_TABLE_SMALL + i] = heap->bin_at_class[class_of(i * HEAP_TABLE_STEP)];
+/* The class's first use: malloc finds its bin from now on. */
+static void heap_add_bin(heap_t *heap, unsigned c) {
+  bin_init(heap_bin(heap, c), c, atomic_seen(&heap->owner.thread));
+  heap->has_bin[c] = true;
+  size_t above = c == 0 ? 0 : class_info[c - 1].size;
+  for (size_t i = above / HAK_GRANULE + (c != 0); i < HEAP_TABLE_SMALL && i * HAK_GRANULE <= class_info[c].size; i++) {
+    heap->bin_at[i] = heap->bin_at_class[c];
+  }
+  for (size_t i = above / HEAP_TABLE_STEP + 1; i < HEAP_TABLE_MID && i * HEAP_TABLE_STEP <= class_info[c].size; i++) {
+    heap->bin_at[HEAP_TABLE_SMALL + i] = heap->bin_at_class[c];
   }
 }
 
@@ -59,9 +49,14 @@ static heap_t *heap_create(void) {
   if (heap == NULL) return NULL;
   heap->none = heap_none.none;
   (void)bins_place(heap);
-  table_fill(heap);
   owner_init(&heap->owner);
   return heap;
+}
+
+/* The next class from c on that has a bin, or CLASS_COUNT. */
+static unsigned next_bin(const heap_t *heap, unsigned c) {
+  while (c < CLASS_COUNT && !heap->has_bin[c]) c++;
+  return c;
 }
 
 /* Waits only where the thread is inside nothing else, so that a child's repair may run there. */
@@ -105,6 +100,12 @@ static void heap_enlist(heap_t *heap) {
   } while (!atomic_compare_exchange_weak_explicit(&heaps, &first, heap, memory_order_release, memory_order_relaxed));
 }
 
+/* Makes `thread` the one whose frees of the heap's blocks take the fast path. */
+static void heap_set_thread(heap_t *heap, uintptr_t thread) {
+  atomic_store(&heap->owner.thread, thread); /* before the lock is released: see remote_help */
+  for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) hot_poke(&heap_bin(heap, c)->shared.thread, thread);
+}
+
 heap_t *heap_attach(void) {
   /* A heap that names us as its thread was left by one that ended unseen, whose
    * place in memory we have: our frees go there already. */
@@ -114,43 +115,30 @@ heap_t *heap_attach(void) {
   if (is_new) heap = heap_create();
   if (heap == NULL) return NULL;
   heap_lock(heap);
-  owner_set_thread(&heap->owner, thread_self());
+  heap_set_thread(heap, thread_self());
   lock_release(&heap->owner.lock);
   if (is_new) heap_enlist(heap);
   return heap;
 }
 
-/* The oldest entries leave first, so that the blocks used last stay.  The bin
- * is empty while they are on their way: a fork in between leaks, it does not
- * leave a block in two places. */
-static void bin_flush(heap_t *heap, bin_t *bin, intptr_t count) {
-  void **entries = bin_entries(bin);
-  intptr_t bottom = -bin->capacity;
-  intptr_t top = hot_load(&bin->top);
-  hot_store(&bin->top, bottom);
-  atomic_signal_fence(memory_order_seq_cst);
-  slab_give(&heap->owner, &entries[bottom], (uint32_t)count);
-  for (intptr_t i = bottom + count; i < top; i++) hot_store(&entries[i - count], hot_load(&entries[i]));
-  atomic_signal_fence(memory_order_seq_cst);
-  hot_store(&bin->top, top - count);
-  atomic_count_own(&bin->flushes, 1);
-  atomic_count_own(&bin->flush_blocks, (uint64_t)count);
-}
-
 void heap_flush(heap_t *heap, bin_t *bin) {
-  intptr_t count = (bin->capacity + 1) / 2;
   heap_lock(heap);
-  bin_flush(heap, bin, count);
+  bin_flush(bin, &heap->owner, &heap->budget);
   lock_release(&heap->owner.lock);
 }
 
 static void bins_empty(heap_t *heap) {
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    bin_t *bin = heap_bin(heap, c);
-    intptr_t count = hot_load(&bin->top) + bin->capacity;
-    if (count > 0) bin_flush(heap, bin, count);
-    bin->batch = BIN_BATCH_FIRST;
-  }
+  for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) bin_empty(heap_bin(heap, c), &heap->owner);
+}
+
+void heap_tick(heap_t *heap) {
+  if (heap->slow_paths++ % TICK_EVERY != 0) return;
+  uint64_t now = os_now_ms();
+  if (now - heap->last_tick_ms < TICK_MS) return;
+  heap->last_tick_ms = now;
+  heap_lock(heap);
+  for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) bin_tick(heap_bin(heap, c), &heap->owner, &heap->budget);
+  lock_release(&heap->owner.lock);
 }
 
 void heap_trim(heap_t *heap) {
@@ -164,7 +152,7 @@ void heap_trim(heap_t *heap) {
 void heap_detach(heap_t *heap) {
   heap_lock(heap);
   bins_empty(heap);
-  owner_set_thread(&heap->owner, 0);
+  heap_set_thread(heap, 0);
   remote_collect(&heap->owner);
   slab_release_empty(&heap->owner);
   owner_unlock(&heap->owner);
@@ -182,26 +170,12 @@ void heap_trim_others(void) {
 
 /* --- misses ------------------------------------------------------------------------------ */
 
-void *heap_refill(heap_t *heap, bin_t *bin) {
-  void **entries = bin_entries(bin) - bin->capacity;
-  uint32_t count = bin->batch;
+void *heap_refill(heap_t *heap, unsigned size_class) {
+  if (!heap->has_bin[size_class]) heap_add_bin(heap, size_class);
   heap_lock(heap);
-  uint32_t taken = slab_take(&heap->owner, bin->size_class, bin, entries, count);
+  void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
   lock_release(&heap->owner.lock);
-  if (taken == 0) return NULL;
-  /* The lowest address on top: the program then walks upward. */
-  for (uint32_t low = 0, high = taken - 1; low < high; low++, high--) {
-    void *block = hot_load(&entries[low]);
-    hot_store(&entries[low], hot_load(&entries[high]));
-    hot_store(&entries[high], block);
-  }
-  atomic_signal_fence(memory_order_seq_cst);
-  hot_store(&bin->top, (intptr_t)taken - 1 - bin->capacity);
-  atomic_count_own(&bin->refills, 1);
-  atomic_count_own(&bin->refill_blocks, taken);
-  uint32_t most = (uint32_t)bin->capacity / 2;
-  bin->batch = count * 2 < most ? count * 2 : most;
-  return hot_load(&entries[taken - 1]);
+  return block;
 }
 
 /* --- fork -------------------------------------------------------------------------------- */
@@ -218,7 +192,8 @@ static void heap_reset(heap_t *heap) {
   lock_abandon(&heap->owner.lock);
   owner_init(&heap->owner);
   atomic_set(&heap->owner.pending, 0);
-  atomic_set(&heap->owner.thread, 0);
+  atomic_set(&heap->owner.free_bytes, 0);
+  heap_set_thread(heap, 0);
   for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&heap->owner.slab_count[c], 0);
 }
 
@@ -234,8 +209,9 @@ void heap_after_fork(heap_t *mine) {
   os_fork_seen();
   if (region.base == 0) return;
   region_after_fork();
+  keeper_after_fork();
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) heap_reset(heap);
-  if (mine != NULL) atomic_set(&mine->owner.thread, thread_self());
+  if (mine != NULL) heap_set_thread(mine, thread_self());
   span_recover(span_used);
   uint32_t units = atomic_seen(&region.units);
   for (uint32_t unit = 0; unit < units;) {

@@ -1,36 +1,11 @@
-/* heap.h - what a thread allocates from.
- *
- * A heap has a bin for each size class: a stack of pointers to free blocks,
- * bounded, apart from the blocks.  malloc pops, free pushes; neither touches
- * the block.  An empty stack shows a NULL below its first entry, so that pop
- * needs no bound; push needs none either: it checks for a full stack after it
- * has pushed.
- *
- * The bin's entries lie just below the bin itself and `top` counts up to 0:
- *
- *     NULL | entry ... entry | (room) | bin
- *            -capacity    top - 1       0
+/* heap.h - what a thread allocates from: a bin for each size class it has used, and slabs.
  *
  * Only the heap's thread touches the bins.  The slabs below them are guarded
  * by owner.lock, which the thread takes on its slow path. */
 #ifndef FRONT_HEAP_H
 #define FRONT_HEAP_H
 
-#include "base/atomics.h"
-#include "base/bits.h"
-#include "slab/slab.h"
-
-typedef struct bin {
-  intptr_t top;             /* -capacity when empty, 0 when full; hot */
-  intptr_t capacity;
-  uint32_t block_size;      /* bytes; 0 in heap_t.none */
-  uint32_t size_class;
-  uint32_t batch;           /* blocks to bring with the next refill */
-  _Atomic uint32_t refills; /* statistics, as are the next three */
-  _Atomic uint32_t flushes;
-  _Atomic uint64_t refill_blocks;
-  _Atomic uint64_t flush_blocks;
-} bin_t;
+#include "front/bin.h"
 
 #define HEAP_TABLE_SMALL (HAK_TABLE_MAX / HAK_GRANULE + 1)
 /* Above, classes lie at multiples of 256 bytes. */
@@ -43,9 +18,14 @@ typedef struct heap {
   /* The bin of a heap without bins: `top` leads to the NULL behind it. */
   bin_t none;
   void *none_entry;
-  /* Offset of the bin, in 8-byte words from the heap: by size in granules, and by size in steps. */
+  /* Offset of the bin, in 8-byte words from the heap: by size in granules, and by size in steps.
+   * A class's bin is there from its first use on, so that the others cost no memory. */
   uint16_t bin_at[HEAP_TABLE_SMALL + HEAP_TABLE_MID];
-  uint16_t bin_at_class[CLASS_COUNT];
+  uint16_t bin_at_class[CLASS_COUNT]; /* of every class */
+  bool has_bin[CLASS_COUNT];          /* bin_at leads there; else to `none` */
+  bin_budget_t budget;
+  uint64_t last_tick_ms;
+  uint32_t slow_paths;
   struct heap *_Atomic next; /* in the list of all heaps; never removed */
   _Atomic uint32_t state;
   slab_owner_t owner;
@@ -59,9 +39,6 @@ extern heap_t heap_none;
 HAK_INLINE bin_t *heap_bin(heap_t *heap, unsigned size_class) {
   return (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at_class[size_class]);
 }
-/* Hot, as `top` is. */
-HAK_INLINE void **bin_entries(bin_t *bin) { return (void **)(void *)bin; }
-
 /* All heaps ever made, newest first. */
 heap_t *heap_first(void);
 /* An orphan, or a new heap, attached to the calling thread. NULL when out of memory. */
@@ -73,8 +50,10 @@ void heap_trim(heap_t *heap);
 /* Collects for all heaps, as far as that can be done from outside: remote frees
  * and wholly free slabs, not what live threads have in their bins. */
 void heap_trim_others(void);
-/* Brings blocks into an empty bin and pops one; NULL when out of memory. */
-HAK_CHECKED void *heap_refill(heap_t *heap, bin_t *bin);
+/* Brings blocks of the class into its empty bin and pops one; NULL when out of memory. */
+HAK_CHECKED void *heap_refill(heap_t *heap, unsigned size_class);
+/* Makes unused bins smaller if it is time to. */
+void heap_tick(heap_t *heap);
 /* Gives half of a full bin of the heap back. */
 void heap_flush(heap_t *heap, bin_t *bin);
 /* In a fork's child, once, while its one thread is inside nothing of ours: repairs

@@ -3,7 +3,10 @@
 #include <pthread.h>
 
 #include "front/boot.h"
-#include "space/span.h"
+#include "front/keeper.h"
+#include "kit/options.h"
+#include "slab/hole.h"
+#include "space/purge.h"
 
 __thread heap_t *thread_heap = &heap_none;
 __thread heap_t *thread_own_heap;
@@ -13,6 +16,29 @@ static pthread_key_t exit_key;
 static _Atomic bool exits_watched;
 static _Atomic bool counting;
 
+/* When the heap grows, what is free inside slabs goes back too if it has become much. */
+static void settle_holes(void) {
+  static _Atomic uint32_t peaks_seen;
+  uint32_t peaks = purge_peaks();
+  if (HAK_LIKELY(atomic_seen(&peaks_seen) == peaks)) return;
+  atomic_set(&peaks_seen, peaks);
+  int64_t unsettled = 0, used = (int64_t)(purge_used_units() << HAK_UNIT_SHIFT);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    unsettled += hole_unsettled(&heap->owner);
+    used -= atomic_seen(&heap->owner.free_bytes);
+  }
+  uint32_t calming;
+  if (unsettled > HOLE_WORTH && unsettled > used / 100 * option_get(OPTION_idle_percent)) (void)hole_step(true, &calming);
+}
+
+void thread_settle(void) {
+  (void)purge_due();
+  settle_holes();
+  if (thread_own_heap != NULL) heap_tick(thread_own_heap);
+  keeper_call(thread_own_heap);
+  thread_leave();
+}
+
 /* Runs when the thread ends, again if other destructors have allocated since. */
 static void thread_exit(void *own) {
   heap_t *heap = own;
@@ -21,8 +47,7 @@ static void thread_exit(void *own) {
   heap_detach(heap);
   thread_heap = &heap_none;
   thread_own_heap = NULL;
-  (void)span_decay();
-  thread_leave();
+  thread_settle();
 }
 
 void thread_watch_exits(void) {

@@ -25,6 +25,8 @@ HAK_INLINE void thread_leave(void) {
   atomic_signal_fence(memory_order_seq_cst);
   if (--thread_inside == 0 && HAK_UNLIKELY(os_forked())) heap_after_fork(thread_own_heap);
 }
+/* thread_leave, after giving back what is due. */
+void thread_settle(void);
 /* From the fork handler. */
 void thread_after_fork(void);
 

@@ -20,7 +20,9 @@ static uint64_t seed;
 /* ---- what must hold whenever no thread is at work ---- */
 
 static void check_bin(const heap_t *heap, bin_t *bin, unsigned c) {
-  CHECK(bin->size_class == c && bin->block_size == class_info[c].size);
+  CHECK(bin->shared.size_class == c && bin->shared.block_size == class_info[c].size);
+  CHECK_EQ(bin->shared.thread, atomic_seen(&heap->owner.thread));
+  CHECK(bin->capacity <= bin_reserve(c));
   intptr_t top = hot_peek(&bin->top);
   CHECK(top >= -bin->capacity && top < 0);
   CHECK(bin_entries(bin)[-bin->capacity - 1] == NULL); /* below the first entry: the end of a pop */
@@ -28,13 +30,17 @@ static void check_bin(const heap_t *heap, bin_t *bin, unsigned c) {
     void *block = hot_peek(&bin_entries(bin)[i]);
     slab_t *slab = slab_head((uint32_t)region_unit(block));
     CHECK(slab_class(slab) == &class_info[c] && atomic_seen(&slab->owner) == &heap->owner);
+    CHECK(*region_bin(region.live, region_unit(block)) == &bin->shared);
     CHECK(!region_is_live(block));
   }
 }
 
 static void check_heaps(void) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    for (unsigned c = 0; c < CLASS_COUNT; c++) check_bin(heap, heap_bin(heap, c), c);
+    for (unsigned c = 0; c < CLASS_COUNT; c++) {
+      if (heap->has_bin[c]) check_bin(heap, heap_bin(heap, c), c);
+      else CHECK_EQ(atomic_seen(&heap->owner.slab_count[c]), 0);
+    }
   }
 }
 
@@ -72,15 +78,44 @@ static void run_thread(void *(*run)(void *), void *argument) {
 
 /* ---- the table of sizes ---- */
 
-TEST(every_size_finds_the_bin_of_its_class) {
+static const bin_t *bin_found(heap_t *heap, size_t size) {
+  size_t index = size <= HAK_TABLE_MAX ? block_small_index(size) : block_mid_index(size);
+  CHECK(index < sizeof heap->bin_at / sizeof heap->bin_at[0]);
+  return bin_of_index(heap, index);
+}
+
+/* Allocates one block of the class and gives it back. */
+static void use_class(unsigned c) {
+  void *block = block_alloc(class_info[c].size);
+  CHECK(block != NULL);
+  block_free(block, 0, "free");
+}
+
+TEST(a_class_has_a_bin_from_its_first_use_on) {
   start_heap();
   heap_t *heap = thread_attach();
   REQUIRE(heap != NULL);
+  for (unsigned round = 0; round < CLASS_COUNT; round++) {
+    unsigned used = round * 7 % CLASS_COUNT; /* in no order, each once */
+    use_class(used);
+    for (unsigned c = 0; c < CLASS_COUNT; c++) {
+      bool has = false;
+      for (unsigned i = 0; i <= round; i++) has |= i * 7 % CLASS_COUNT == c;
+      size_t least = c != 0 ? class_info[c - 1].size + 1 : 0;
+      const bin_t *bin = has ? heap_bin(heap, c) : &heap->none;
+      CHECK_EQ(heap->has_bin[c], has);
+      CHECK(bin_found(heap, least) == bin && bin_found(heap, class_info[c].size) == bin);
+    }
+  }
+  check_heaps();
+}
+
+TEST(every_size_finds_the_bin_of_its_class) {
+  start_heap();
+  for (unsigned c = 0; c < CLASS_COUNT; c++) use_class(c);
+  REQUIRE(thread_own_heap != NULL);
   for (size_t size = 0; size <= HAK_SMALL_MAX; size++) {
-    size_t index = size <= HAK_TABLE_MAX ? (size + HAK_GRANULE - 1) / HAK_GRANULE : block_mid_index(size);
-    CHECK(index < sizeof heap->bin_at / sizeof heap->bin_at[0]);
-    const bin_t *bin = (const bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]);
-    CHECK_EQ(bin->size_class, class_of(size == 0 ? 1 : size));
+    CHECK(bin_found(thread_own_heap, size) == heap_bin(thread_own_heap, class_of(size == 0 ? 1 : size)));
   }
 }
 
@@ -91,23 +126,23 @@ TEST(bins_do_not_overlap_and_lie_within_the_heap) {
   char *at = (char *)heap + sizeof *heap;
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     bin_t *bin = heap_bin(heap, c);
-    CHECK((char *)&bin_entries(bin)[-bin->capacity - 1] >= at);
+    CHECK((uintptr_t)bin % HAK_CACHE_LINE == 0);
+    CHECK((char *)&bin_entries(bin)[-bin_reserve(c) - 1] >= at);
     at = (char *)(bin + 1);
   }
   CHECK((size_t)(at - (char *)heap) <= heap_bytes());
-  check_heaps();
 }
 
-TEST(the_bound_of_a_bin_follows_its_option) {
-  CHECK(option_set(OPTION_bin_kb, 8));
+/* A heap that uses few classes has its pages for these alone. */
+TEST(bins_that_are_not_there_cost_no_memory) {
   start_heap();
-  heap_t *heap = thread_attach();
+  use_class(3);
+  const char *heap = (const char *)thread_own_heap;
   REQUIRE(heap != NULL);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    intptr_t capacity = heap_bin(heap, c)->capacity;
-    CHECK(capacity >= 2);
-    CHECK(capacity <= 8 || (size_t)capacity * class_info[c].size <= 8 << 10);
-  }
+  size_t page = os_page_size();
+  size_t written = 0;
+  for (size_t at = bits_round_up(sizeof(heap_t), page); at + page <= heap_bytes(); at += page) written += !unit_is_zero(heap + at, page);
+  CHECK(written <= 2);
 }
 
 /* ---- refill and flush ---- */
@@ -134,12 +169,36 @@ TEST(a_full_bin_gives_half_of_itself_back) {
   bin_t *bin = heap_bin(thread_own_heap, class_of(100));
   for (int i = 0; i < 2000; i++) {
     uint32_t flushes = bin->flushes;
+    intptr_t capacity = bin->capacity;
     block_free(blocks[i], 0, "free");
     CHECK(bin->top < 0);
-    if (bin->flushes != flushes) CHECK_EQ(bin->top + bin->capacity, bin->capacity / 2);
+    if (bin->flushes != flushes) CHECK_EQ(bin->top + bin->capacity, capacity / 2);
   }
   CHECK(bin->flushes >= 5);
   check_heaps();
+  CHECK_EQ(check_census().live, 0);
+}
+
+static void use_many(size_t size) {
+  static void *blocks[1000];
+  for (int i = 0; i < 1000; i++) REQUIRE((blocks[i] = block_alloc(size)) != NULL);
+  for (int i = 0; i < 1000; i++) block_free(blocks[i], 0, "free");
+}
+
+TEST(slow_paths_make_bins_that_nobody_uses_smaller) {
+  start_heap();
+  use_many(64);
+  bin_t *bin = heap_bin(thread_own_heap, class_of(64));
+  intptr_t grown = bin->capacity;
+  for (int round = 0; round < 40; round++) use_many(1000); /* no time passes */
+  CHECK(grown > 100 && bin->capacity == grown);
+  for (int round = 0; round < 80; round++) {
+    fake_os_pass_time(200);
+    use_many(1000);
+    check_heaps();
+  }
+  CHECK(bin->capacity < 20);
+  CHECK(heap_bin(thread_own_heap, class_of(1000))->capacity > 20);
   CHECK_EQ(check_census().live, 0);
 }
 
@@ -557,7 +616,7 @@ static void check_plausible(const hak_stats_t *stats, const hak_class_stats_t *c
   CHECK(stats->live <= most && stats->cached <= most && stats->remote <= most);
   CHECK(stats->slab_free <= most && stats->span_free <= most && stats->purge_pending <= most);
   CHECK(stats->requested <= most);
-  CHECK(stats->slabs <= region.limit && stats->spans <= atomic_seen(&region.units));
+  CHECK(stats->slabs <= hot_peek(&region.limit) && stats->spans <= atomic_seen(&region.units));
   CHECK_EQ(stats->live + stats->cached + stats->remote + stats->slab_free + stats->span_free, stats->committed);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     CHECK(classes[c].live_blocks <= classes[c].slabs * class_info[c].blocks);

@@ -71,7 +71,7 @@ TEST(good_values_are_taken_in_silence) {
       {"HAKMEM_STATS=No", OPTION_stats, 0},
       {"HAKMEM_STATS=TRUE", OPTION_stats, 1},
       {"HAKMEM_STATS=false", OPTION_stats, 0},
-      {"HAKMEM_BIN_KB=1024", OPTION_bin_kb, 1024},
+      {"HAKMEM_BIN_KB=512", OPTION_bin_kb, 512},
       {"HAKMEM_BIN_KB=1", OPTION_bin_kb, 1},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -158,7 +158,7 @@ TEST(each_bad_line_of_a_file_is_one_line) {
   const char *said = load("HAKMEM_CONF=f");
   CHECK(strcmp(said, "hakmem: line without \"=\" \"decay_ms\", ignored\n"
                      "hakmem: unknown option \"nothing\", ignored\n"
-                     "hakmem: bad value \"0\" for HAKMEM_BIN_KB, wants 1 to 1024; using 64\n"
+                     "hakmem: bad value \"0\" for HAKMEM_BIN_KB, wants 1 to 512; using 64\n"
                      "hakmem: unknown option \"\", ignored\n") == 0);
   CHECK_EQ(option_get(OPTION_stats), 1);
 }

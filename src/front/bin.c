@@ -1,0 +1,142 @@
+#include "front/bin.h"
+
+#include "kit/options.h"
+
+#define CAPACITY_FIRST 16
+#define CAPACITY_LEAST 8
+#define CAPACITY_MOST 256
+#define RESERVE_BYTES ((size_t)512 << 10)
+#define BATCH_FIRST 4
+
+typedef enum bin_event { BIN_NEW, BIN_REFILLED, BIN_FLUSHED } bin_event_t;
+
+static intptr_t entries_for(size_t bytes, unsigned c) {
+  size_t n = bytes / class_info[c].size;
+  return (intptr_t)(n < CAPACITY_LEAST ? CAPACITY_LEAST : n > CAPACITY_MOST ? CAPACITY_MOST : n);
+}
+
+static intptr_t usual_capacity(unsigned c) {
+  intptr_t usual = entries_for((size_t)option_get(OPTION_bin_kb) << 10, c);
+  return usual < bin_reserve(c) ? usual : bin_reserve(c);
+}
+
+static bool adapts(void) { return option_get(OPTION_bin_adapt) != 0; }
+
+intptr_t bin_reserve(unsigned size_class) { return entries_for(RESERVE_BYTES, size_class); }
+
+void bin_init(bin_t *bin, unsigned size_class, uintptr_t thread) {
+  intptr_t usual = usual_capacity(size_class);
+  intptr_t capacity = adapts() && usual > CAPACITY_FIRST ? CAPACITY_FIRST : usual;
+  bin->shared.size_class = size_class;
+  bin->shared.block_size = class_info[size_class].size;
+  bin->batch = BATCH_FIRST;
+  hot_poke(&bin->capacity, capacity); /* a census may look */
+  hot_store(&bin->top, -capacity);
+  hot_poke(&bin->shared.thread, thread);
+}
+
+/* --- capacity ---------------------------------------------------------------------------- */
+
+/* Moves the entries, of which there are at most `capacity`, to where the new capacity has them. */
+static void bin_resize(bin_t *bin, intptr_t capacity) {
+  void **entries = bin_entries(bin);
+  intptr_t from = -bin->capacity, to = -capacity;
+  intptr_t count = hot_load(&bin->top) - from;
+  hot_store(&bin->top, from < to ? from : to); /* empty, with either capacity */
+  atomic_signal_fence(memory_order_seq_cst);
+  hot_poke(&bin->capacity, capacity);
+  if (to < from) {
+    for (intptr_t i = 0; i < count; i++) hot_store(&entries[to + i], hot_load(&entries[from + i]));
+  } else {
+    for (intptr_t i = count; i-- > 0;) hot_store(&entries[to + i], hot_load(&entries[from + i]));
+  }
+  hot_store(&entries[to - 1], NULL);
+  atomic_signal_fence(memory_order_seq_cst);
+  hot_store(&bin->top, to + count);
+}
+
+static size_t extra_bytes(const bin_t *bin, intptr_t capacity) {
+  intptr_t usual = usual_capacity(bin->shared.size_class);
+  return capacity > usual ? (size_t)(capacity - usual) * bin->shared.block_size : 0;
+}
+
+static bool bin_change(bin_t *bin, bin_budget_t *budget, intptr_t capacity) {
+  size_t extra = budget->extra_bytes - extra_bytes(bin, bin->capacity) + extra_bytes(bin, capacity);
+  if (capacity > bin->capacity && extra > budget->extra_bytes && extra > (size_t)option_get(OPTION_bins_kb) << 10) return false;
+  budget->extra_bytes = extra;
+  atomic_count_own(capacity > bin->capacity ? &budget->grown : &budget->shrunk, 1);
+  bin_resize(bin, capacity);
+  return true;
+}
+
+static void bin_adapt(bin_t *bin, bin_budget_t *budget, bin_event_t event) {
+  bool in_turn = bin->last != BIN_NEW && bin->last != event;
+  bin->last = (uint8_t)event;
+  bin->used = true;
+  if (!adapts()) return;
+  intptr_t most = in_turn ? bin_reserve(bin->shared.size_class) : usual_capacity(bin->shared.size_class);
+  intptr_t capacity = bin->capacity * 2 < most ? bin->capacity * 2 : most;
+  if (capacity > bin->capacity) (void)bin_change(bin, budget, capacity);
+}
+
+/* --- blocks ------------------------------------------------------------------------------ */
+
+/* The oldest entries leave first, so that the blocks used last stay.  The bin
+ * is empty while they are on their way: a fork in between leaks, it does not
+ * leave a block in two places. */
+static void bin_give(bin_t *bin, slab_owner_t *owner, intptr_t count) {
+  void **entries = bin_entries(bin);
+  intptr_t bottom = -bin->capacity;
+  intptr_t top = hot_load(&bin->top);
+  hot_store(&bin->top, bottom);
+  atomic_signal_fence(memory_order_seq_cst);
+  slab_give(owner, &entries[bottom], (uint32_t)count);
+  for (intptr_t i = bottom + count; i < top; i++) hot_store(&entries[i - count], hot_load(&entries[i]));
+  atomic_signal_fence(memory_order_seq_cst);
+  hot_store(&bin->top, top - count);
+  atomic_count_own(&bin->flushes, 1);
+  atomic_count_own(&bin->flush_blocks, (uint64_t)count);
+}
+
+void bin_flush(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
+  bin_give(bin, owner, (bin->capacity + 1) / 2);
+  bin_adapt(bin, budget, BIN_FLUSHED);
+}
+
+void bin_empty(bin_t *bin, slab_owner_t *owner) {
+  uint32_t count = bin_count(bin);
+  if (count > 0) bin_give(bin, owner, (intptr_t)count);
+  bin->batch = BATCH_FIRST;
+}
+
+void *bin_refill(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
+  bin_adapt(bin, budget, BIN_REFILLED);
+  void **entries = bin_entries(bin) - bin->capacity;
+  uint32_t count = bin->batch;
+  uint32_t taken = slab_take(owner, bin->shared.size_class, &bin->shared, entries, count);
+  if (taken == 0) return NULL;
+  /* The lowest address on top: the program then walks upward. */
+  for (uint32_t low = 0, high = taken - 1; low < high; low++, high--) {
+    void *block = hot_load(&entries[low]);
+    hot_store(&entries[low], hot_load(&entries[high]));
+    hot_store(&entries[high], block);
+  }
+  atomic_signal_fence(memory_order_seq_cst);
+  hot_store(&bin->top, (intptr_t)taken - 1 - bin->capacity);
+  atomic_count_own(&bin->refills, 1);
+  atomic_count_own(&bin->refill_blocks, taken);
+  uint32_t most = (uint32_t)bin->capacity / 2;
+  bin->batch = count * 2 < most ? count * 2 : most;
+  return hot_load(&entries[taken - 1]);
+}
+
+void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
+  if (!bin->used && adapts() && bin->capacity > CAPACITY_LEAST) {
+    intptr_t capacity = bin->capacity / 2 > CAPACITY_LEAST ? bin->capacity / 2 : CAPACITY_LEAST;
+    intptr_t surplus = (intptr_t)bin_count(bin) - capacity + 1; /* full only between a push and its flush */
+    if (surplus > 0) bin_give(bin, owner, surplus);
+    (void)bin_change(bin, budget, capacity);
+    bin->batch = BATCH_FIRST;
+  }
+  bin->used = false;
+}

@@ -1,0 +1,65 @@
+/* bin.h - a heap's bounded stack of free blocks of one size class.
+ *
+ * malloc pops, free pushes; neither touches the block.  An empty stack shows a
+ * NULL below its first entry, so that pop needs no bound; push needs none
+ * either: it checks for a full stack after it has pushed.  The entries lie just
+ * below the bin itself and `top` counts up to 0:
+ *
+ *     (reserve) | NULL | entry ... entry | (room) | bin
+ *                     -capacity    top - 1       0
+ *
+ * The capacity begins small.  It doubles with refills and flushes up to
+ * bin_kb, and where the two come in turn, which a larger bin would have
+ * spared, beyond that as far as the reserve and the heap's budget go.  It
+ * halves when the bin was neither refilled nor flushed between two ticks.
+ *
+ * Only the heap's thread touches a bin, and whoever repairs it in a fork's
+ * child: whenever top and capacity change together, the bin looks empty meanwhile. */
+#ifndef FRONT_BIN_H
+#define FRONT_BIN_H
+
+#include "base/atomics.h"
+#include "base/bits.h"
+#include "slab/slab.h"
+
+typedef struct bin {
+  region_bin_t shared; /* read for each block that another thread frees: a line of its own */
+  HAK_ALIGNED(HAK_CACHE_LINE) intptr_t top; /* -capacity when empty, 0 when full; hot */
+  intptr_t capacity;   /* entries */
+  uint8_t last;        /* bin_event_t */
+  bool used;           /* refilled or flushed since the last tick */
+  uint32_t batch;      /* blocks to bring with the next refill */
+  _Atomic uint32_t refills; /* statistics, as are the next three */
+  _Atomic uint32_t flushes;
+  _Atomic uint64_t refill_blocks;
+  _Atomic uint64_t flush_blocks;
+} bin_t;
+_Static_assert(sizeof(bin_t) == 2 * HAK_CACHE_LINE, "what the owner writes is one line");
+
+/* What the bins of a heap share. */
+typedef struct bin_budget {
+  size_t extra_bytes; /* that capacities beyond bin_kb stand for */
+  _Atomic uint32_t grown, shrunk;
+} bin_budget_t;
+
+/* Hot, as `top` is. */
+HAK_INLINE void **bin_entries(bin_t *bin) { return (void **)(void *)bin; }
+/* Blocks in it; of another thread's bin a guess. */
+HAK_INLINE uint32_t bin_count(const bin_t *bin) {
+  intptr_t count = hot_peek(&bin->top) + hot_peek(&bin->capacity);
+  return count > 0 ? (uint32_t)count : 0;
+}
+
+/* Entries that a bin of the class may ever have. */
+intptr_t bin_reserve(unsigned size_class);
+void bin_init(bin_t *bin, unsigned size_class, uintptr_t thread);
+/* With owner->lock: brings a batch into an empty bin and pops one; NULL when out of memory. */
+HAK_CHECKED void *bin_refill(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget);
+/* With owner->lock: gives half of a full bin back. */
+void bin_flush(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget);
+/* With owner->lock: gives all back. */
+void bin_empty(bin_t *bin, slab_owner_t *owner);
+/* With owner->lock, now and then: makes an unused bin smaller. */
+void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget);
+
+#endif

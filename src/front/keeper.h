@@ -1,0 +1,18 @@
+/* keeper.h - the thread that gives memory back in a process that has gone idle.
+ *
+ * It is started when much lies idle, acts only while the program itself comes by
+ * no slow path, and ends when nothing is left: a process at rest has no thread
+ * of ours.  libc does not know it: a process that it sees as single-threaded
+ * keeps its cheap locks, and nothing of libc's is locked or allocated to start it. */
+#ifndef FRONT_KEEPER_H
+#define FRONT_KEEPER_H
+
+#include "front/heap.h"
+
+/* Starts it if it is wanted and not there. Call where no lock is held; `heap` is the thread's, or NULL. */
+void keeper_call(const heap_t *heap);
+uint32_t keeper_starts(void); /* so far */
+/* In a fork's child, which has no such thread. */
+void keeper_after_fork(void);
+
+#endif

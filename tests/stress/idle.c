@@ -1,0 +1,221 @@
+/* idle.c - memory that goes back to the system, and memory that is not taken twice.
+ *
+ * - free: 200 MiB of small, middle and large blocks are freed, and the program then
+ *   only sleeps: without a further call its resident set falls to within 16 MiB of what
+ *   it was, and some seconds later it has one thread, as it had
+ * - child: the same in the child of a fork that happens while memory is being given
+ *   back, and in its parent
+ * - holes: of 64 MiB of 512-byte blocks one of each 64 stays; malloc_trim(0) gives back
+ *   more than half, and what stays keeps its content
+ * - grow: realloc takes a block of 64 MiB, which cannot grow where it is, to 192 MiB; the
+ *   content stays, and never are more than 1.3 times its size resident
+ *
+ * Each scene is a process of its own.  On another malloc the figures are printed and
+ * only content is judged.
+ *
+ * Arguments: --scene=free, --seed.
+ */
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "harness.h"
+
+enum { BLOCKS_MOST = 400000, HANG_SECONDS = 300, SETTLE_MS = 15000, POLL_MS = 100, HOLE_SIZE = 512, HOLE_KEPT = 64 };
+
+static const size_t volume = 200 * MIB;
+static const size_t left_allowed = 16 * MIB;
+
+static void sleep_ms(unsigned ms) {
+  struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+  nanosleep(&pause, NULL);
+}
+
+/* Of this process, as the kernel counts them; opendir would allocate. */
+static unsigned threads_now(void) {
+  struct stat status;
+  if (stat("/proc/self/task", &status) != 0)
+    stress_fail("no /proc/self/task");
+  return (unsigned)status.st_nlink - 2;
+}
+
+/* ---- free and child ---- */
+
+static void **blocks;
+
+/* A third of the volume in each kind; returns the number of blocks. */
+static size_t volume_take(rng_t *rng) {
+  static const size_t least[] = {16, KIB, 40 * KIB}, most[] = {KIB, 32 * KIB, 4 * MIB};
+  size_t count = 0;
+  for (unsigned kind = 0; kind < 3; kind++)
+    for (size_t taken = 0; taken < volume / 3 && count < BLOCKS_MOST; count++) {
+      size_t size = least[kind] + rng_below(rng, (uint32_t)(most[kind] - least[kind]));
+      blocks[count] = malloc(size);
+      if (blocks[count] == NULL)
+        stress_fail("no block of %zu bytes", size);
+      memset(blocks[count], (int)count, size);
+      taken += size;
+    }
+  return count;
+}
+
+/* In no order. */
+static void volume_free(rng_t *rng, size_t count) {
+  for (; count > 0; count--) {
+    uint32_t at = rng_below(rng, (uint32_t)count);
+    free(blocks[at]);
+    blocks[at] = blocks[count - 1];
+  }
+}
+
+/* Sleeps until little is resident and one thread is left, or for long enough. */
+static void settle(const char *name, size_t start) {
+  unsigned ms = 0;
+  for (; ms < SETTLE_MS && (process_resident() > start + left_allowed || threads_now() > 1); ms += POLL_MS)
+    sleep_ms(POLL_MS);
+  size_t resident = process_resident();
+  size_t left = resident > start ? resident - start : 0;
+  stress_say("%s: %zu KiB above the start and %u threads after %u ms of sleep", name, left / KIB, threads_now(), ms);
+  if (!stress_on_hakmem())
+    return;
+  stress_expect(left <= left_allowed, "%s: %zu MiB stay resident", name, left / MIB);
+  stress_expect(threads_now() == 1, "%s: %u threads stay", name, threads_now());
+}
+
+/* The table of blocks is resident before the start. */
+static size_t start_free(void) {
+  blocks = pages_take(BLOCKS_MOST * sizeof *blocks);
+  memset(blocks, 1, BLOCKS_MOST * sizeof *blocks);
+  free(malloc(1));
+  stress_expect(threads_now() == 1, "idle: %u threads at the start", threads_now());
+  return process_resident();
+}
+
+static void scene_free(void) {
+  rng_t rng = rng_make(1);
+  size_t start = start_free();
+  for (int round = 0; round < 2; round++) { /* once more: what stayed does not add up */
+    size_t count = volume_take(&rng);
+    size_t peak = process_resident();
+    volume_free(&rng, count);
+    stress_say("free: %zu blocks, %zu MiB resident at most", count, peak / MIB);
+    stress_expect(peak >= start + volume, "free: only %zu MiB were resident", peak / MIB);
+    settle("free", start);
+    start = process_resident();
+  }
+}
+
+static void scene_child(void) {
+  rng_t rng = rng_make(2);
+  int status = 1;
+  size_t start = start_free();
+  volume_free(&rng, volume_take(&rng));
+  if (stress_on_hakmem())
+    stress_expect(threads_now() == 2, "child: %u threads when it forks, which then proves nothing", threads_now());
+  pid_t pid = fork();
+  if (pid == 0) {
+    stress_watch(HANG_SECONDS, "idle, child");
+    free(malloc(100 * MIB)); /* the first call in the child */
+    settle("child", start);
+    exit(stress_finish());
+  }
+  settle("parent", start);
+  waitpid(pid, &status, 0);
+  stress_expect(status == 0, "child: ended with status 0x%x", (unsigned)status);
+}
+
+/* ---- holes ---- */
+
+static void scene_holes(void) {
+  const size_t count = 64 * MIB / HOLE_SIZE;
+  unsigned char **kept = pages_take(count * sizeof *kept);
+  memset(kept, 1, count * sizeof *kept);
+  size_t start = process_resident();
+  for (size_t i = 0; i < count; i++) {
+    kept[i] = malloc(HOLE_SIZE);
+    if (kept[i] == NULL)
+      stress_fail("holes: no block");
+    memset(kept[i], (int)(i / HOLE_KEPT), HOLE_SIZE);
+  }
+  for (size_t i = 0; i < count; i++)
+    if (i % HOLE_KEPT != 0)
+      free(kept[i]);
+  size_t before = process_resident() - start;
+  int given = malloc_trim(0);
+  size_t after = process_resident() - start;
+  stress_say("holes: %zu KiB resident, %zu KiB after malloc_trim", before / KIB, after / KIB);
+  for (size_t i = 0; i < count; i += HOLE_KEPT)
+    for (size_t at = 0; at < HOLE_SIZE; at++)
+      if (kept[i][at] != (unsigned char)(i / HOLE_KEPT))
+        stress_fail("holes: block %zu changed at %zu", i, at);
+  if (!stress_on_hakmem())
+    return;
+  stress_expect(before >= 60 * MIB, "holes: only %zu MiB were resident", before / MIB);
+  stress_expect(given == 1 && after < before / 2, "holes: malloc_trim gave %d, %zu MiB stay", given, after / MIB);
+}
+
+/* ---- grow ---- */
+
+static void words_fill(uint64_t *words, size_t from, size_t to) {
+  for (size_t i = from; i < to; i++)
+    words[i] = rng_mix(i);
+}
+
+static void words_check(const uint64_t *words, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (words[i] != rng_mix(i))
+      stress_fail("grow: word %zu of %zu changed", i, count);
+}
+
+static void scene_grow(void) {
+  void *walls[4];
+  size_t size = 64 * MIB, moves = 0;
+  free(malloc(1));
+  size_t start = process_resident();
+  uint64_t *words = malloc(size);
+  if (words == NULL)
+    stress_fail("grow: no block");
+  words_fill(words, 0, size / sizeof *words);
+  for (unsigned step = 0; step < 4; step++) {
+    walls[step] = malloc(8 * MIB); /* what it would grow into */
+    size_t larger = size + 32 * MIB;
+    uint64_t *grown = realloc(words, larger);
+    if (grown == NULL)
+      stress_fail("grow: no %zu MiB", larger / MIB);
+    moves += grown != words;
+    words = grown;
+    words_check(words, size / sizeof *words);
+    words_fill(words, size / sizeof *words, larger / sizeof *words);
+    size = larger;
+    size_t peak = process_status("VmHWM") - start;
+    stress_say("grow: %zu MiB, at most %zu MiB resident so far", size / MIB, peak / MIB);
+    if (stress_on_hakmem())
+      stress_expect(peak < size + size * 3 / 10, "grow: %zu MiB resident for a block of %zu MiB", peak / MIB, size / MIB);
+  }
+  words_check(words, size / sizeof *words);
+  free(words);
+  for (unsigned step = 0; step < 4; step++)
+    free(walls[step]);
+  if (stress_on_hakmem())
+    stress_expect(moves > 0, "grow: it grew in place, which proves nothing");
+}
+
+int main(int argc, char **argv) {
+  stress_init(argc, argv);
+  stress_watch(HANG_SECONDS, "idle");
+  static const struct {
+    const char *name;
+    void (*run)(void);
+  } scenes[] = {{"free", scene_free}, {"child", scene_child}, {"holes", scene_holes}, {"grow", scene_grow}};
+  const char *scene = stress_word("scene", "free");
+  for (unsigned i = 0; i < sizeof scenes / sizeof scenes[0]; i++)
+    if (strcmp(scene, scenes[i].name) == 0) {
+      scenes[i].run();
+      return stress_finish();
+    }
+  stress_fail("no scene %s", scene);
+}

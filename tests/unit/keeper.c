@@ -1,0 +1,246 @@
+/* keeper.c - the keeper over everything below: when it starts, what it gives back, when it ends.
+ *
+ * The fake runs a new thread at once and to its end, and sleeping moves its clock.
+ * os_sleep_ms is wrapped: what the program does meanwhile is done there. */
+#include "front/keeper.h"
+
+#include "fake_os.h"
+#include "front/block.h"
+#include "front/boot.h"
+#include "kit/options.h"
+#include "space/purge.h"
+#include "space/span.h"
+#include "unit.h"
+
+enum { DECAY_MS = 1000, PERIOD_MS = DECAY_MS / 2, SMALL_BLOCKS = 32768, SMALL_SIZE = 512, SMALL_KEPT = 64 };
+
+static uint64_t slept_ms;
+static uint32_t naps;
+static void (*meanwhile)(void);
+
+void __real_os_sleep_ms(uint64_t milliseconds);
+void __wrap_os_sleep_ms(uint64_t milliseconds);
+void __wrap_os_sleep_ms(uint64_t milliseconds) {
+  __real_os_sleep_ms(milliseconds);
+  slept_ms += milliseconds;
+  naps++;
+  if (meanwhile != NULL) meanwhile();
+}
+
+static void start(void) {
+  CHECK(option_set(OPTION_decay_ms, DECAY_MS) && option_set(OPTION_region_mb, 1024));
+  boot_finish();
+}
+
+/* Leaves the bytes idle: the free is the last slow path. */
+static void leave_idle(size_t bytes) {
+  char *block = block_alloc(bytes);
+  REQUIRE(block != NULL);
+  memset(block, 1, bytes);
+  block_free(block, 0, "free");
+}
+
+static uint64_t idle_bytes(void) { return span_census().dirty_free_units << HAK_UNIT_SHIFT; }
+
+/* ---- idle spans ---- */
+
+TEST(idle_memory_is_given_back_without_a_further_call) {
+  start();
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 1);
+  CHECK_EQ(idle_bytes(), 0);
+  CHECK(purge_bytes() >= (uint64_t)50 << 20);
+}
+
+TEST(it_sleeps_and_ends_when_nothing_is_left) {
+  start();
+  leave_idle((size_t)50 << 20);
+  CHECK(slept_ms >= DECAY_MS && slept_ms <= 3 * DECAY_MS);
+  CHECK_EQ(slept_ms, naps * PERIOD_MS);
+  for (int i = 0; i < 100; i++) leave_idle((size_t)1 << 20);
+  CHECK_EQ(keeper_starts(), 1);
+}
+
+TEST(it_starts_anew_as_often_as_there_is_something) {
+  start();
+  for (uint32_t i = 1; i <= 5; i++) {
+    leave_idle((size_t)50 << 20);
+    CHECK_EQ(keeper_starts(), i);
+    CHECK_EQ(idle_bytes(), 0);
+  }
+}
+
+TEST(little_memory_does_not_start_it) {
+  start();
+  leave_idle(((size_t)4 << 20) - HAK_UNIT);
+  CHECK_EQ(keeper_starts(), 0);
+  CHECK(idle_bytes() > 0 && slept_ms == 0);
+  leave_idle((size_t)4 << 20);
+  CHECK_EQ(keeper_starts(), 1);
+}
+
+TEST(options_keep_it_from_starting) {
+  CHECK(option_set(OPTION_keeper, 0));
+  start();
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 0);
+  CHECK(option_set(OPTION_keeper, 1) && option_set(OPTION_decay_ms, -1));
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 0);
+  CHECK(idle_bytes() >= (uint64_t)50 << 20);
+  CHECK(option_set(OPTION_decay_ms, DECAY_MS));
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 1);
+}
+
+TEST(a_short_decay_does_not_make_it_busy) {
+  start();
+  CHECK(option_set(OPTION_decay_ms, 2));
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 1);
+  CHECK_EQ(slept_ms, naps * 10);
+}
+
+TEST(a_thread_that_cannot_be_had_is_tried_again) {
+  start();
+  fake_os_fail(FAKE_ONLY(FAKE_THREAD), 1, 3);
+  leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() == 0 && idle_bytes() >= (uint64_t)50 << 20);
+  for (int i = 0; i < 3; i++) leave_idle((size_t)1 << 20);
+  CHECK(keeper_starts() == 1 && idle_bytes() <= (uint64_t)1 << 20);
+}
+
+/* As where the program has locked its memory. */
+TEST(it_ends_though_nothing_can_be_given_back) {
+  start();
+  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
+  leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() == 1 && idle_bytes() >= (uint64_t)50 << 20);
+  CHECK(slept_ms <= 3 * DECAY_MS);
+}
+
+/* ---- the program meanwhile ---- */
+
+/* Uses a little of what is idle, now and then, for a while. */
+static void work_a_little(void) {
+  static void *block;
+  if (naps > 20) return;
+  if (block != NULL) block_free(block, 0, "free");
+  block = block_alloc((size_t)10 << 20);
+}
+
+TEST(it_leaves_a_program_alone_that_comes_by_itself) {
+  start();
+  meanwhile = work_a_little;
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 1); /* no second one beside the first */
+  CHECK(naps > 20);
+}
+
+static uint64_t purges_asleep;
+static void steal_the_step(void) {
+  if (naps > 1 && naps <= 5) CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), purges_asleep);
+  if (naps > 4) return;
+  leave_idle(HAK_UNIT); /* makes the step that is due */
+  purges_asleep = fake_os_calls(FAKE_ONLY(FAKE_PURGE));
+}
+
+TEST(a_step_that_the_program_made_is_not_made_again) {
+  start();
+  meanwhile = steal_the_step;
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 1);
+  CHECK(naps > 4 && purges_asleep > 0);
+  CHECK_EQ(idle_bytes(), 0);
+}
+
+static void keep_for_good(void) { CHECK(option_set(OPTION_decay_ms, -1)); }
+
+TEST(it_ends_when_memory_is_to_be_kept) {
+  start();
+  meanwhile = keep_for_good;
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 1);
+  CHECK(naps <= 2);
+}
+
+/* ---- a fork while it sleeps ---- */
+
+/* The fake runs the keeper inside of a slow path; who forks is outside of them. */
+static void fork_once(void) {
+  uint32_t inside = thread_inside;
+  meanwhile = NULL;
+  thread_inside = 0;
+  thread_after_fork(); /* in the child, where the keeper is not */
+  leave_idle((size_t)50 << 20);
+  thread_inside = inside;
+  CHECK_EQ(keeper_starts(), 1); /* counted by whom it was started: the first not yet */
+  CHECK_EQ(idle_bytes(), 0);
+}
+
+TEST(a_child_gets_its_own) {
+  start();
+  REQUIRE(thread_attach() != NULL);
+  meanwhile = fork_once;
+  leave_idle((size_t)50 << 20);
+  CHECK(meanwhile == NULL);
+  CHECK_EQ(keeper_starts(), 2);
+}
+
+/* ---- holes ---- */
+
+static char *small[SMALL_BLOCKS];
+
+/* 16 MiB, of which one block of each 32 KiB stays. */
+static void leave_holes(void) {
+  for (int i = 0; i < SMALL_BLOCKS; i++) {
+    REQUIRE((small[i] = block_alloc(SMALL_SIZE)) != NULL);
+    memset(small[i], i % 251, SMALL_SIZE);
+  }
+  for (int i = 0; i < SMALL_BLOCKS; i++) {
+    if (i % SMALL_KEPT != 0) block_free(small[i], 0, "free");
+  }
+}
+
+static void check_kept(void) {
+  for (int i = 0; i < SMALL_BLOCKS; i += SMALL_KEPT) {
+    CHECK(block_usable_size(small[i]) == SMALL_SIZE && small[i][0] == (char)(i % 251));
+    CHECK(memcmp(small[i], small[i] + 1, SMALL_SIZE - 1) == 0);
+  }
+}
+
+TEST(holes_are_given_back_as_well) {
+  start();
+  size_t before = check_resident();
+  leave_holes();
+  uint64_t purged = fake_os_calls(FAKE_ONLY(FAKE_PURGE));
+  CHECK(keeper_starts() > 0 && purged > 200);
+  CHECK(check_resident() < before + ((size_t)10 << 20));
+  check_kept();
+  for (int i = 0; i < SMALL_BLOCKS; i++) {
+    if (i % SMALL_KEPT != 0) REQUIRE((small[i] = block_alloc(SMALL_SIZE)) != NULL);
+    memset(small[i], i % 251, SMALL_SIZE);
+  }
+  check_kept();
+  for (int i = 0; i < SMALL_BLOCKS; i++) block_free(small[i], 0, "free");
+}
+
+TEST(holes_stay_where_memory_is_to_be_kept) {
+  start();
+  CHECK(option_set(OPTION_decay_ms, -1));
+  leave_holes();
+  CHECK(keeper_starts() == 0 && fake_os_calls(FAKE_ONLY(FAKE_PURGE)) == 0);
+  check_kept();
+}
+
+/* What was looked at and stays does not start it over and over. */
+TEST(free_blocks_without_holes_start_it_once) {
+  start();
+  for (int i = 0; i < SMALL_BLOCKS; i++) REQUIRE((small[i] = block_alloc(SMALL_SIZE)) != NULL);
+  for (int i = 0; i < SMALL_BLOCKS; i += 2) block_free(small[i], 0, "free");
+  uint32_t starts = keeper_starts();
+  CHECK(starts >= 1);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), 0);
+  for (int i = 0; i < 1000; i++) leave_idle(HAK_UNIT);
+  CHECK_EQ(keeper_starts(), starts);
+}
