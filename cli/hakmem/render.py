@@ -157,6 +157,19 @@ _COUNT_GROUPS = (
             "large_frees",
         ),
     ),
+    (
+        "policies at work",
+        (
+            "bins_grown",
+            "bins_shrunk",
+            "purged",
+            "holes_purged",
+            "populated",
+            "superslabs_moved",
+            "superslabs_huge",
+            "keeper_starts",
+        ),
+    ),
     ("system calls", ("sys_mmap", "sys_munmap", "sys_mprotect", "sys_madvise", "sys_mremap", "sys_other")),
 )
 
