@@ -106,7 +106,7 @@ def run(allocator, workload, steps, folder):
     name, arguments, _, _ = WORKLOADS[workload]
     out = os.path.join(folder, "profile")
     command = [shutil.which("valgrind"), "-q", "--tool=callgrind", "--cache-sim=yes", *CACHES,
-               "--callgrind-out-file=profile", "./" + name, *(word.format(steps=f"{steps:9}") for word in arguments.split())]
+               "--callgrind-out-file=profile", "./" + name, *(word.format(steps=f"{steps:09}") for word in arguments.split())]
     done = subprocess.run(command, cwd=folder, env=environment_of(allocator), capture_output=True, text=True, timeout=600)
     if done.returncode != 0 or not os.path.exists(out):
         raise RuntimeError(f"exit status {done.returncode}: {done.stderr.strip().rpartition(chr(10))[2]}")
