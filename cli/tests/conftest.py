@@ -56,6 +56,8 @@ def start(environment):
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # A background job of a shell is born with it ignored, and so would be what it starts.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         started.append(process)
         return process
