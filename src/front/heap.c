@@ -1,11 +1,11 @@
 #include "front/heap.h"
 
+#include "base/check.h"
 #include "base/thread.h"
+#include "front/keeper.h"
 #include "kit/meta.h"
-#include "kit/options.h"
 #include "os/os.h"
 #include "slab/remote.h"
-#include "front/keeper.h"
 #include "space/span.h"
 
 heap_t heap_none = {.none = {.top = offsetof(heap_t, none_entry) / sizeof(void *) + 1}};
@@ -24,6 +24,7 @@ static size_t bins_place(heap_t *heap) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     at = bits_round_up(at + 1 + (size_t)bin_reserve(c), line);
     if (heap != NULL) heap->bin_at_class[c] = (uint16_t)at;
+    HAK_ASSERT(at <= UINT16_MAX); /* bin_at reaches every bin */
     at += sizeof(bin_t) / 8;
   }
   return at;

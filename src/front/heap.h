@@ -39,6 +39,7 @@ extern heap_t heap_none;
 HAK_INLINE bin_t *heap_bin(heap_t *heap, unsigned size_class) {
   return (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at_class[size_class]);
 }
+
 /* All heaps ever made, newest first. */
 heap_t *heap_first(void);
 /* An orphan, or a new heap, attached to the calling thread. NULL when out of memory. */

@@ -73,7 +73,8 @@ void remote_tell(uint32_t unit) {
 }
 
 /* Clears again what freers have cleared, since a plain move of the owner's may have undone
- * that.  The owner's thread does it by plain moves too, which is as good: see remote.h. */
+ * that.  The owner's thread does it by plain moves too: what those undo of another freer's
+ * is cleared again when that one's bits are taken. */
 static void blocks_clear_live(char *first, uint32_t size, uint64_t bits, bool own) {
   while (bits != 0) {
     char *block = first + (size_t)bits_lowest64(bits) * size;

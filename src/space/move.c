@@ -24,6 +24,7 @@ static bool superslab_move(uint32_t from, uint32_t to) {
   if (atomic_exchange_explicit(&target->moved, 1, memory_order_relaxed) == 0) atomic_count(&moved_now, 1);
   atomic_set(&target->huge, atomic_seen(&source->huge)); /* so is the mapping */
   atomic_set(&source->dirty, 0);
+  huge_end(from, from + 1); /* what comes next may use little of it */
   atomic_count(&moved_ever, 1);
   return true;
 }
@@ -52,7 +53,6 @@ bool move_idle_to(uint32_t superslab) {
   bool moved = false;
   if (source != SPAN_NONE) {
     moved = atomic_seen(&region.superslabs[source].dirty) == UINT32_MAX && superslab_move(source, superslab);
-    if (moved) huge_end(source, source + 1); /* what comes next may use little of it */
     span_release_in(source, UINT32_MAX);
   }
   purge_note_way(false);

@@ -164,7 +164,7 @@ static size_t purge_growth_due(void) {
   if (!atomic_compare_exchange_strong_explicit(&fresh_units, &fresh, 0, memory_order_relaxed, memory_order_relaxed)) return 0;
   uint64_t used = purge_used_units(), idle = purge_idle_units();
   uint64_t most = atomic_seen(&most_units);
-  if (used + idle <= most) return 0;
+  if (used + idle <= most || option_get(OPTION_decay_ms) < 0) return 0;
   uint64_t allowed = used * (uint64_t)option_get(OPTION_idle_percent) / 100;
   uint64_t surplus = idle > allowed ? idle - allowed : 0;
   if (surplus > used + idle - most) surplus = used + idle - most;

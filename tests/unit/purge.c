@@ -12,7 +12,7 @@
 enum { WORD = HAK_UNITS_PER_SUPERSLAB, SINGLES = 10 * WORD };
 
 static void start_purge(int64_t idle_percent) {
-  CHECK(option_set(OPTION_decay_ms, -1));
+  CHECK(option_set(OPTION_decay_ms, 86400000));
   CHECK(option_set(OPTION_idle_percent, idle_percent));
   CHECK(option_set(OPTION_huge, 1));
   REQUIRE(region_init(SMALL_REGION));
@@ -61,6 +61,15 @@ TEST(growth_gives_back_what_is_idle_beyond_the_share) {
   for (uint32_t s = 0; s < 4; s++) CHECK_EQ(dirty_free(s), s < 2 ? 16 : 0);
   for (uint32_t i = 2 * WORD; i < 4 * WORD; i++) CHECK(i % 2 == 0 ? unit_is_zero(region_address(i), HAK_UNIT) : *(char *)region_address(i) == 0x5a);
   CHECK_EQ(purge_due(), 0); /* once for each growth */
+}
+
+TEST(growth_gives_back_nothing_where_all_is_to_be_kept) {
+  start_purge(10);
+  CHECK(option_set(OPTION_decay_ms, -1));
+  make_idle();
+  (void)take(64, 1, SPAN_PLAIN);
+  CHECK_EQ(purge_due(), 0);
+  check_counts();
 }
 
 TEST(growth_gives_back_no_more_than_it_takes) {
