@@ -149,8 +149,9 @@ def ending(code):
 
 @contextlib.contextmanager
 def two_sides(library, keep=False):
-    """Yields the glibc side and the hakmem side."""
-    root = pathlib.Path(tempfile.mkdtemp(prefix="hakmem-programs-"))
+    """Yields the glibc side and the hakmem side, in folders whose names are short and of one length: below them lie sockets,
+    whose paths end at 107 bytes."""
+    root = pathlib.Path(tempfile.mkdtemp(prefix="hakmem-"))
     try:
         root.chmod(0o755)
         copy = root / "libpreload.so"
@@ -158,7 +159,7 @@ def two_sides(library, keep=False):
         copy.chmod(0o755)
         sides = []
         for name, preload in (("glibc", None), ("hakmem", copy)):
-            folder = root / name / "work"
+            folder = root / name[0] / "work"
             folder.mkdir(parents=True)
             sides.append(Side(name, folder, preload))
         yield sides
