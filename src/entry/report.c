@@ -42,7 +42,7 @@ static format_t *writer(writer_t *w) {
   return &w->out;
 }
 
-static void write_json_number(writer_t *w, const char *name, uint64_t value, bool last) {
+static HAK_COLD void write_json_number(writer_t *w, const char *name, uint64_t value, bool last) {
   format_t *f = writer(w);
   format_text(f, "\"");
   format_text(f, name);
@@ -70,7 +70,7 @@ static void stats_add_os(hak_stats_t *stats) {
   close(fd);
 }
 
-static void stats_fill(hak_stats_t *stats, hak_class_stats_t *of_class) {
+static HAK_COLD void stats_fill(hak_stats_t *stats, hak_class_stats_t *of_class) {
   int saved = errno;
   census_take(stats, of_class);
   stats_add_os(stats);
@@ -86,7 +86,7 @@ bool hak_stats_get(hak_stats_t *stats) {
   return true;
 }
 
-bool hak_stats_class(uint32_t size_class, hak_class_stats_t *stats) {
+HAK_COLD bool hak_stats_class(uint32_t size_class, hak_class_stats_t *stats) {
   if (size_class >= CLASS_COUNT) {
     errno = EINVAL;
     return false;
@@ -175,7 +175,7 @@ static void format_row(format_t *f, const uint64_t *columns, size_t count) {
   format_char(f, '\n');
 }
 
-static void text_classes(writer_t *w, const hak_class_stats_t *of_class) {
+static HAK_COLD void text_classes(writer_t *w, const hak_class_stats_t *of_class) {
   format_text(writer(w), "   class      slabs       live     cached       free     remote    refills    flushes\n");
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     const hak_class_stats_t *s = &of_class[c];
@@ -186,7 +186,7 @@ static void text_classes(writer_t *w, const hak_class_stats_t *of_class) {
   }
 }
 
-static void text_heaps(writer_t *w) {
+static HAK_COLD void text_heaps(writer_t *w) {
   hak_heap_stats_t h;
   format_text(writer(w), "    heap     orphan      slabs   slab KiB cached KiB     remote    refills    flushes\n");
   for (uint32_t i = 0; census_heap(i, &h); i++) {
@@ -195,7 +195,7 @@ static void text_heaps(writer_t *w) {
   }
 }
 
-bool hak_stats_text(int fd) {
+HAK_COLD bool hak_stats_text(int fd) {
   hak_stats_t stats;
   hak_class_stats_t of_class[CLASS_COUNT];
   stats_fill(&stats, of_class);
@@ -215,7 +215,7 @@ bool hak_stats_text(int fd) {
   return writer_flush(&w);
 }
 
-static void json_classes(writer_t *w, const hak_class_stats_t *of_class) {
+static HAK_COLD void json_classes(writer_t *w, const hak_class_stats_t *of_class) {
   format_text(writer(w), "\"class_stats\": [");
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     const hak_class_stats_t *s = &of_class[c];
@@ -234,7 +234,7 @@ static void json_classes(writer_t *w, const hak_class_stats_t *of_class) {
   format_text(writer(w), "]");
 }
 
-static void json_heaps(writer_t *w) {
+static HAK_COLD void json_heaps(writer_t *w) {
   hak_heap_stats_t h;
   format_text(writer(w), ",\n\"heap_stats\": [");
   for (uint32_t i = 0; census_heap(i, &h); i++) {
@@ -253,7 +253,7 @@ static void json_heaps(writer_t *w) {
   format_text(writer(w), "]");
 }
 
-bool hak_stats_json(int fd) {
+HAK_COLD bool hak_stats_json(int fd) {
   hak_stats_t stats;
   hak_class_stats_t of_class[CLASS_COUNT];
   stats_fill(&stats, of_class);
@@ -271,7 +271,7 @@ bool hak_stats_json(int fd) {
   return writer_flush(&w);
 }
 
-static void json_option(writer_t *w, const option_info_t *info, bool path, bool first) {
+static HAK_COLD void json_option(writer_t *w, const option_info_t *info, bool path, bool first) {
   format_t *f = writer(w);
   format_text(f, first ? "[\n {\"name\": \"" : ",\n {\"name\": \"");
   format_text(f, info->name);
@@ -294,7 +294,7 @@ static void json_option(writer_t *w, const option_info_t *info, bool path, bool 
   format_text(writer(w), "\"}");
 }
 
-bool hak_options_json(int fd) {
+HAK_COLD bool hak_options_json(int fd) {
   writer_t w;
   writer_open(&w, fd);
   for (unsigned i = 0; i < OPTION_COUNT; i++) json_option(&w, &option_info[i], false, i == 0);
@@ -320,7 +320,7 @@ static int open_stats_file(const char *pattern) {
   return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 }
 
-void report_at_exit(void) {
+HAK_COLD void report_at_exit(void) {
   if (option_get(OPTION_stats) == 0) return;
   const char *path = option_path(PATH_stats_file);
   int fd = path[0] != '\0' ? open_stats_file(path) : 2;
@@ -355,7 +355,7 @@ static void xml_number(format_t *f, const char *before, uint64_t value, const ch
   format_text(f, after);
 }
 
-int hak_malloc_info(int options, FILE *stream) {
+HAK_COLD int hak_malloc_info(int options, FILE *stream) {
   if (options != 0) {
     errno = EINVAL;
     return EINVAL;
@@ -387,7 +387,7 @@ int hak_malloc_info(int options, FILE *stream) {
   return fputs(line, stream) < 0 ? -1 : 0;
 }
 
-hak_mallinfo_t hak_mallinfo2(void) {
+HAK_COLD hak_mallinfo_t hak_mallinfo2(void) {
   hak_stats_t stats;
   census_take(&stats, NULL);
   return (hak_mallinfo_t){

@@ -208,7 +208,17 @@ HAK_NOINLINE void free_overflow(bin_t *bin) {
 
 /* --- size and realloc -------------------------------------------------------------------- */
 
+/* The size of a live block of a slab; 0 for anything else, which block_inspect then tells apart.
+ * Only where a live block starts is a bit in the live map set. */
+static size_t small_size(const void *block) {
+  uintptr_t place = region_place(block);
+  if (HAK_UNLIKELY(place >= hot_load(&region.limit) || !is_live(block))) return 0;
+  return hot_peek(region_bin(hot_load(&region.live), region_place_unit(place)))->block_size;
+}
+
 size_t block_usable_size(const void *block) {
+  size_t small = small_size(block);
+  if (HAK_LIKELY(small != 0)) return small;
   block_info_t info = block_inspect(block);
   return info.state == BLOCK_LIVE ? info.size : 0;
 }
@@ -223,45 +233,53 @@ size_t block_good_size(size_t size, size_t align) {
   return large_good_size(size > HAK_SMALL_MAX ? size : HAK_SMALL_MAX + 1);
 }
 
-static bool resize_in_place(const block_info_t *info, size_t size) {
-  if (atomic_seen(&info->slab->kind) == SLAB_LARGE) {
-    thread_enter();
-    bool resized = size > HAK_SMALL_MAX && large_resize(info->slab, size);
-    thread_settle();
-    return resized;
-  }
-  return size <= HAK_SMALL_MAX && block_good_size(size, 1) == info->size;
+static bool resize_small(size_t old, size_t size) { return size <= HAK_SMALL_MAX && class_info[class_of(size)].size == old; }
+
+static bool resize_large(slab_t *slab, size_t size) {
+  thread_enter();
+  bool resized = size > HAK_SMALL_MAX && large_resize(slab, size);
+  thread_settle();
+  return resized;
 }
 
 bool block_expand(void *block, size_t size) {
   block_info_t info = block_inspect(block);
   if (info.state != BLOCK_LIVE) free_fault(&info, block, "hak_expand");
-  return size <= info.size ? true : resize_in_place(&info, size);
+  if (size <= info.size) return true;
+  return atomic_seen(&info.slab->kind) == SLAB_LARGE && resize_large(info.slab, size);
 }
 
-static void block_move(const block_info_t *info, void *from, void *to, size_t bytes) {
-  if (atomic_seen(&info->slab->kind) != SLAB_LARGE || bytes < info->size) {
+static void large_copy(slab_t *slab, void *from, void *to, size_t bytes) {
+  if (bytes < atomic_seen(&slab->bytes)) {
     memcpy(to, from, bytes);
     return;
   }
   thread_enter();
-  large_move(info->slab, to);
+  large_move(slab, to);
   thread_leave();
 }
 
 void *block_realloc(void *block, size_t size) {
-  block_info_t info = block_inspect(block);
-  if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) free_fault(&info, block, "realloc");
+  size_t old = small_size(block);
+  slab_t *large = NULL;
+  if (HAK_UNLIKELY(old == 0)) {
+    block_info_t info = block_inspect(block);
+    if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) free_fault(&info, block, "realloc");
+    old = info.size;
+    large = info.slab;
+  }
   if (size > PTRDIFF_MAX) return out_of_memory();
-  if (resize_in_place(&info, size)) return block;
+  if (large == NULL ? resize_small(old, size) : resize_large(large, size)) return block;
   int saved = errno;
   void *moved = block_alloc(size);
-  if (moved == NULL) {
-    if (size > info.size) return NULL;
+  if (HAK_UNLIKELY(moved == NULL)) {
+    if (size > old) return NULL;
     errno = saved; /* shrinking cannot fail */
     return block;
   }
-  block_move(&info, block, moved, size < info.size ? size : info.size);
+  size_t bytes = size < old ? size : old;
+  if (large == NULL) memcpy(moved, block, bytes);
+  else large_copy(large, block, moved, bytes);
   block_free(block, 0, "realloc");
   return moved;
 }

@@ -75,13 +75,10 @@ HAK_INLINE void *block_alloc(size_t size) {
 
 /* `size`: what the caller believes, 0 if it does not say; a block that is smaller ends the process. */
 HAK_INLINE void block_free(void *block, size_t size, const char *function) {
-  uintptr_t offset = hot_load(&region.minus_base) + (uintptr_t)block;
-  /* Rotated, a misaligned pointer lies beyond any limit, as a foreign one does. */
-  uintptr_t place = HAK_CHECKS ? bits_rotr(offset, HAK_GRANULE_SHIFT) : offset >> HAK_UNIT_SHIFT;
+  uintptr_t place = region_place(block);
   if (HAK_UNLIKELY(place >= hot_load(&region.limit))) goto miss;
   uint64_t *live = hot_load(&region.live);
-  size_t unit = HAK_CHECKS ? place >> HAK_UNIT_GRANULES_SHIFT : place;
-  bin_t *bin = (bin_t *)(void *)hot_load(region_bin(live, unit));
+  bin_t *bin = (bin_t *)(void *)hot_load(region_bin(live, region_place_unit(place)));
   if (HAK_UNLIKELY(hot_load(&bin->shared.thread) != thread_self())) goto miss;
   if (HAK_UNLIKELY(size > bin->shared.block_size)) goto miss;
   if (HAK_CHECKS) {

@@ -118,7 +118,7 @@ static void census_counters(hak_stats_t *stats) {
   stats->sys_other = atomic_seen(&os_counts.other);
 }
 
-void census_take(hak_stats_t *stats, hak_class_stats_t *of_class) {
+HAK_COLD void census_take(hak_stats_t *stats, hak_class_stats_t *of_class) {
   hak_class_stats_t classes[CLASS_COUNT] = {{0}};
   *stats = (hak_stats_t){.struct_size = sizeof *stats, .classes = CLASS_COUNT};
   uint32_t units = atomic_take(&region.units);
@@ -130,7 +130,7 @@ void census_take(hak_stats_t *stats, hak_class_stats_t *of_class) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) of_class[c] = classes[c];
 }
 
-bool census_heap(uint32_t number, hak_heap_stats_t *stats) {
+HAK_COLD bool census_heap(uint32_t number, hak_heap_stats_t *stats) {
   heap_t *heap = heap_first();
   while (heap != NULL && number-- > 0) heap = atomic_seen(&heap->next);
   if (heap == NULL) return false;

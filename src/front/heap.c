@@ -205,7 +205,7 @@ static void heap_bury(heap_t *heap) {
   atomic_set(&heap->state, (uint32_t)HEAP_ORPHAN);
 }
 
-void heap_after_fork(heap_t *mine) {
+HAK_COLD void heap_after_fork(heap_t *mine) {
   if (!os_forked()) return;
   os_fork_seen();
   if (region.base == 0) return;

@@ -62,7 +62,7 @@ bool option_set(option_t option, int64_t value) {
 }
 
 /* One line: hakmem: <what> "<text>": <why> */
-static void option_complain(const char *what, const char *text, size_t length, const option_info_t *info) {
+static HAK_COLD void option_complain(const char *what, const char *text, size_t length, const option_info_t *info) {
   char line[256];
   format_t f;
   format_init(&f, line, sizeof line - 1);
@@ -91,7 +91,7 @@ static void option_complain(const char *what, const char *text, size_t length, c
 }
 
 /* A decimal number with an optional sign, or on/off, true/false, yes/no. */
-static bool parse_value(const char *text, size_t length, int64_t *value) {
+static HAK_COLD bool parse_value(const char *text, size_t length, int64_t *value) {
   static const struct {
     const char *word;
     int64_t value;
@@ -128,7 +128,7 @@ static bool path_read(const char *name, size_t name_length, const char *text, si
   return false;
 }
 
-static void option_read(const char *name, size_t name_length, const char *text, size_t length) {
+static HAK_COLD void option_read(const char *name, size_t name_length, const char *text, size_t length) {
   if (path_read(name, name_length, text, length)) return;
   option_t option = option_find(name, name_length);
   if (option == OPTION_COUNT) {
@@ -152,7 +152,7 @@ static size_t trim(const char **text, size_t length) {
 }
 
 /* Lines of name=value; an optional hakmem_ prefix; # starts a comment. */
-static void options_read_line(const char *line, size_t length) {
+static HAK_COLD void options_read_line(const char *line, size_t length) {
   length = trim(&line, length);
   if (length == 0 || line[0] == '#') return;
   size_t equals = 0;
@@ -172,7 +172,7 @@ static void options_read_line(const char *line, size_t length) {
   option_read(name, name_length, value, value_length);
 }
 
-static void options_read_file(const char *path) {
+static HAK_COLD void options_read_file(const char *path) {
   char text[8192];
   long length = os_read_file(path, text, sizeof text);
   if (length < 0 || (size_t)length + 1 == sizeof text) {
@@ -187,7 +187,7 @@ static void options_read_file(const char *path) {
   }
 }
 
-void options_load(char *const *environment) {
+HAK_COLD void options_load(char *const *environment) {
   static const char prefix[] = "HAKMEM_";
   const size_t prefix_length = sizeof prefix - 1;
   if (environment == NULL || os_is_secure()) return;

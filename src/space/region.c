@@ -232,7 +232,7 @@ static bool place_unreserved(void) {
   return false;
 }
 
-bool region_init(uint64_t reserve_bytes) {
+HAK_COLD bool region_init(uint64_t reserve_bytes) {
   if (atomic_seen(&layout.reserved)) return grow_locked(HAK_UNITS_PER_SUPERSLAB); /* there was no memory for it before */
   uint64_t bytes = reserve_bytes;
   if (bytes == 0) {

@@ -48,6 +48,14 @@ extern region_t region;
 /* With checks a free is told from others by granule, without by unit: one shift less. */
 #define REGION_LIMIT_SHIFT (HAK_CHECKS ? HAK_GRANULE_SHIFT : HAK_UNIT_SHIFT)
 
+/* What to compare with region.limit; rotated, a misaligned pointer lies beyond any limit, as a foreign one does. */
+HAK_INLINE uintptr_t region_place(const void *p) {
+  uintptr_t offset = hot_load(&region.minus_base) + (uintptr_t)p;
+  return HAK_CHECKS ? bits_rotr(offset, HAK_GRANULE_SHIFT) : offset >> HAK_UNIT_SHIFT;
+}
+/* Of a place below the limit. */
+HAK_INLINE size_t region_place_unit(uintptr_t place) { return HAK_CHECKS ? place >> HAK_UNIT_GRANULES_SHIFT : place; }
+
 /* The bin zone lies at a fixed distance below the live zone, so that the fast
  * path of free needs one base for the two. */
 #define REGION_BIN_OFFSET ((ptrdiff_t)1 << 29)
