@@ -13,7 +13,7 @@ help: ## list the commands
 
 lib: ## build build/libhakmem.so and build/libhakmem.a alone; needs cmake and a C compiler
 	@test -f $(BUILD)/CMakeCache.txt || cmake -S . -B $(BUILD) -DHAKMEM_TESTS=OFF
-	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static
+	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure
 
 run: ## set everything up, then show the demo; CMD="..." compares that command instead
 	@tools/setup build python

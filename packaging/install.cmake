@@ -1,8 +1,8 @@
-# What `cmake --install` puts in place: headers, both libraries, pkg-config and CMake package files.
+# What `cmake --install` puts in place: headers, the libraries, pkg-config and CMake package files.
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/hakmem)
 
-install(TARGETS hakmem hakmem_static EXPORT hakmemTargets)
+install(TARGETS ${libraries} EXPORT hakmemTargets)
 install(DIRECTORY include/hakmem DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT hakmemTargets NAMESPACE hakmem:: DESTINATION ${package_dir})
 

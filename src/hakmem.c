@@ -3,6 +3,7 @@
 
 #include "os/lock.c"
 #include "os/os_linux.c"
+#include "os/trace.c"
 
 #include "kit/fault.c"
 #include "kit/meta.c"
@@ -15,6 +16,7 @@
 #include "space/purge.c"
 
 #include "slab/class.c"
+#include "slab/guarded.c"
 #include "slab/hole.c"
 #include "slab/large.c"
 #include "slab/remote.c"
@@ -25,10 +27,13 @@
 #include "front/boot.c"
 #include "front/census.c"
 #include "front/heap.c"
+#include "front/inspect.c"
 #include "front/keeper.c"
+#include "front/secure.c"
 #include "front/thread.c"
 
 #include "entry/api.c"
+#include "entry/crash.c"
 #include "entry/cxx.c"
 #include "entry/process.c"
 #include "entry/report.c"

@@ -24,6 +24,10 @@
 #ifndef HAK_CHECKS
 #define HAK_CHECKS 1
 #endif
+/* 1: the secure library, slower: canaries, quarantine, guard pages; docs/security.md tells what it adds. */
+#ifndef HAK_SECURE
+#define HAK_SECURE 0
+#endif
 /* 1: internal invariants are asserted. */
 #ifndef HAK_DEBUG
 #define HAK_DEBUG 0
@@ -53,6 +57,16 @@
 
 #define HAK_CACHE_LINE 64
 
+/* For what the secure library keeps unwritable: whole pages, of any size that the processor knows. */
+#if !HAK_SECURE
+#define HAK_SEALED
+#elif defined(__x86_64__)
+#define HAK_SEALED __attribute__((aligned(4096)))
+#else
+#define HAK_SEALED __attribute__((aligned(65536)))
+#endif
+
+_Static_assert(HAK_CHECKS || !HAK_SECURE, "the secure library needs the live map");
 _Static_assert(HAK_SUPERSLAB / HAK_UNIT == HAK_UNITS_PER_SUPERSLAB, "a superslab's units fit one 32-bit word");
 
 #endif

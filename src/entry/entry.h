@@ -8,6 +8,8 @@
 
 /* The options as a JSON list, for tools. */
 HAK_API bool hak_options_json(int fd);
+/* Installs the handlers that crash_report and guard ask for. Once, at start. */
+void crash_watch(void);
 /* What HAKMEM_STATS asks for at exit. */
 void report_at_exit(void);
 

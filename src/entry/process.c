@@ -16,6 +16,7 @@
 
 static __attribute__((constructor)) void start(void) {
   boot_finish();
+  crash_watch();
   (void)pthread_atfork(NULL, NULL, thread_after_fork);
 }
 

@@ -4,8 +4,11 @@
 #include <string.h>
 
 #include "front/boot.h"
+#include "front/inspect.h"
 #include "kit/fault.h"
+#include "kit/options.h"
 #include "os/os.h"
+#include "slab/guarded.h"
 #include "slab/large.h"
 #include "slab/remote.h"
 #include "space/span.h"
@@ -15,15 +18,27 @@ static void *out_of_memory(void) {
   return NULL;
 }
 
-/* --- allocation -------------------------------------------------------------------------- */
+/* The largest size that a slab's block holds. */
+#define SMALL_MAX (HAK_SMALL_MAX - SECURE_CANARY)
 
-/* While every allocation is counted, the fast path finds no heap: all come here. */
-static void heap_count_alloc(heap_t *heap) {
-  if (thread_heap != heap) atomic_count_own(&heap->counted_allocs, 1);
+static unsigned class_for(size_t size) {
+  if (size == 0 && HAK_SECURE) return CLASS_NOTHING;
+  return class_of(size == 0 ? 1 : size + SECURE_CANARY);
 }
+
+/* CLASS_NONE where only a large block will do. */
+static unsigned class_for_aligned(size_t size, size_t align) {
+  if (size > SMALL_MAX || align > HAK_SMALL_MAX) return CLASS_NONE;
+  if (align <= HAK_GRANULE) return class_for(size);
+  size_t least = size + SECURE_CANARY;
+  return class_of_aligned(least < align ? align : least, align);
+}
+
+/* --- allocation -------------------------------------------------------------------------- */
 
 /* One block of the class; NULL when out of memory. */
 static void *alloc_small(heap_t *heap, unsigned size_class) {
+  if (HAK_SECURE) return secure_alloc(heap, size_class);
   void *block = heap->has_bin[size_class] ? bin_pop(heap_bin(heap, size_class)) : NULL;
   if (block != NULL) return block;
   block = heap_refill(heap, size_class);
@@ -50,10 +65,11 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
 }
 
 static void *alloc_refill(size_t size) {
+  bool first = thread_own_heap == NULL;
   heap_t *heap = thread_attach();
   if (heap == NULL) return NULL;
-  heap_count_alloc(heap);
-  unsigned c = class_of(size == 0 ? 1 : size);
+  if (first && thread_heap != heap) atomic_count_own(&heap->counted_allocs, 1); /* the others: alloc_watched */
+  unsigned c = class_for(size);
   void *block = alloc_small(heap, c);
   if (HAK_UNLIKELY(block == NULL)) {
     trim_all();
@@ -62,8 +78,35 @@ static void *alloc_refill(size_t size) {
   return block;
 }
 
+static void *alloc_guarded(heap_t *heap, size_t size) {
+  heap->until_guarded = heap_guard_interval(heap);
+  if (option_get(OPTION_guard) == 0) return NULL;
+  thread_enter();
+  void *block = guarded_alloc(size);
+  thread_settle();
+  return block;
+}
+
+/* While allocations are watched, all come here: each is counted, and one now and then gets a guard slot. */
+static void *alloc_watched(heap_t *heap, size_t size) {
+  atomic_count_own(&heap->counted_allocs, 1);
+  if (HAK_UNLIKELY(heap->until_guarded == 0)) {
+    void *block = alloc_guarded(heap, size);
+    if (block != NULL) return block;
+  } else {
+    heap->until_guarded--;
+  }
+  unsigned c = class_for(size);
+  return heap->has_bin[c] ? bin_pop(heap_bin(heap, c)) : NULL;
+}
+
 HAK_NOINLINE void *alloc_miss(size_t size) {
-  if (size > HAK_SMALL_MAX) return alloc_large(size, 1, SPAN_PLAIN);
+  if (size > SMALL_MAX) return alloc_large(size, 1, SPAN_PLAIN);
+  heap_t *heap = thread_own_heap;
+  if (!HAK_SECURE && heap != NULL && thread_heap != heap) {
+    void *block = alloc_watched(heap, size);
+    if (block != NULL) return block;
+  }
   thread_enter();
   void *block = alloc_refill(size);
   thread_settle();
@@ -71,20 +114,18 @@ HAK_NOINLINE void *alloc_miss(size_t size) {
 }
 
 void *block_alloc_zeroed(size_t size) {
-  if (size > HAK_SMALL_MAX) return alloc_large(size, 1, SPAN_ZEROED);
+  if (size > SMALL_MAX) return alloc_large(size, 1, SPAN_ZEROED);
   void *block = block_alloc(size);
-  if (HAK_LIKELY(block != NULL)) memset(block, 0, size);
+  if (!HAK_SECURE && HAK_LIKELY(block != NULL)) memset(block, 0, size);
   return block;
 }
 
 void *block_alloc_aligned(size_t align, size_t size) {
   if (align <= HAK_GRANULE) return block_alloc(size);
   if (size > PTRDIFF_MAX) return out_of_memory();
-  if (size <= HAK_SMALL_MAX && align <= HAK_SMALL_MAX) {
-    unsigned c = class_of_aligned(size < align ? align : size, align);
-    if (c != CLASS_NONE) return block_alloc(class_info[c].size);
-  }
-  return alloc_large(size > HAK_SMALL_MAX ? size : HAK_SMALL_MAX + 1, align, SPAN_PLAIN);
+  unsigned c = class_for_aligned(size, align);
+  if (c != CLASS_NONE) return block_alloc(class_usable(c));
+  return alloc_large(size > SMALL_MAX ? size : SMALL_MAX + 1, align, SPAN_PLAIN);
 }
 
 size_t block_alloc_batch(size_t size, size_t count, void **blocks) {
@@ -93,88 +134,57 @@ size_t block_alloc_batch(size_t size, size_t count, void **blocks) {
   return done;
 }
 
-/* --- what a pointer is ------------------------------------------------------------------- */
-
-typedef enum block_state {
-  BLOCK_LIVE,
-  BLOCK_FREED,      /* the start of a block that is not live, or memory in no span */
-  BLOCK_INTERIOR,   /* inside a block, or in a slab's tail */
-  BLOCK_MISALIGNED, /* in the region, not on a granule */
-  BLOCK_FOREIGN     /* not in the region, or in no part of it that was ever used */
-} block_state_t;
-
-typedef struct block_info {
-  block_state_t state;
-  slab_t *slab; /* of the span, NULL if there is none */
-  size_t size;  /* usable bytes */
-} block_info_t;
-
-static bool is_live(const void *block) { return !HAK_CHECKS || region_is_live(block); }
-
-/* Where in its span the pointer is; the span is in use. */
-static block_state_t block_place(const slab_t *slab, const void *p) {
-  size_t offset = (size_t)((const char *)p - (const char *)region_address(slab_unit(slab)));
-  if (atomic_seen(&slab->kind) == SLAB_LARGE) return offset != 0 ? BLOCK_INTERIOR : is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
-  unsigned c = atomic_seen(&slab->size_class);
-  uint32_t block = class_block_at(c, offset);
-  if ((size_t)block * class_info[c].size != offset || block >= class_info[c].blocks) return BLOCK_INTERIOR;
-  return is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
-}
-
-static block_info_t block_inspect(const void *p) {
-  block_info_t info = {BLOCK_FOREIGN, NULL, 0};
-  size_t unit = region_unit(p);
-  if (unit >= atomic_take(&region.units)) return info;
-  superslab_t *superslab = &region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB];
-  if ((atomic_take(&superslab->mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) == 0) return info;
-  bool misaligned = ((uintptr_t)p & (HAK_GRANULE - 1)) != 0;
-  slab_t *slab = slab_head((uint32_t)unit);
-  uint8_t kind = atomic_take(&slab->kind);
-  bool in_span = (kind == SLAB_BLOCKS || kind == SLAB_LARGE) && unit - slab_unit(slab) < atomic_seen(&slab->units);
-  if (!in_span) {
-    info.state = misaligned ? BLOCK_MISALIGNED : BLOCK_FREED;
-    return info;
-  }
-  info.slab = slab;
-  info.size = kind == SLAB_LARGE ? atomic_seen(&slab->bytes) : slab_class(slab)->size;
-  info.state = misaligned ? BLOCK_MISALIGNED : block_place(slab, p);
-  return info;
-}
-
-static _Noreturn void free_fault(const block_info_t *info, const void *p, const char *function) {
-  static const struct {
-    const char *fault, *detail;
-  } texts[] = {
-      [BLOCK_LIVE] = {"bug", "block is live"},
-      [BLOCK_FREED] = {"double free", "block is already free"},
-      [BLOCK_INTERIOR] = {"interior pointer", "not the start of a block"},
-      [BLOCK_MISALIGNED] = {"misaligned pointer", "no block starts at this address"},
-      [BLOCK_FOREIGN] = {"foreign pointer", "not from this allocator"},
-  };
-  const char *detail = info->slab == NULL && info->state == BLOCK_FREED ? "no block there" : texts[info->state].detail;
-  size_t size_class = info->slab == NULL ? 0 : atomic_seen(&info->slab->kind) == SLAB_LARGE ? FAULT_LARGE : info->size;
-  fault_abort(texts[info->state].fault, function, p, detail, size_class);
-}
-
 /* --- freeing ----------------------------------------------------------------------------- */
 
+/* Claims the live block for its one free: another thread may have been faster. */
+static void free_claim(const block_info_t *info, const void *block, const char *function) {
+  if (!HAK_CHECKS || region_clear_live(block)) return;
+  block_info_t freed = *info;
+  freed.state = BLOCK_FREED;
+  block_fault(&freed, block, function);
+}
+
 static void free_large(const block_info_t *info, void *block, const char *function) {
-  if (HAK_CHECKS && !region_clear_live(block)) {
-    block_info_t freed = *info;
-    freed.state = BLOCK_FREED;
-    free_fault(&freed, block, function);
-  }
+  free_claim(info, block, function);
   large_free(info->slab);
+}
+
+static void free_guarded(const block_info_t *info, void *block, const char *function) {
+  free_claim(info, block, function);
+  guarded_free(block, function);
+}
+
+/* Whether an allocation of `size`, with some alignment, leads to such a block. */
+static bool may_have_size(const block_info_t *info, size_t size) {
+  if (atomic_seen(&info->slab->kind) == SLAB_LARGE) return large_good_size(size > SMALL_MAX ? size : SMALL_MAX + 1) == info->size;
+  for (size_t align = HAK_GRANULE; align <= HAK_SMALL_MAX; align *= 2) {
+    if (class_for_aligned(size, align) == atomic_seen(&info->slab->size_class)) return true;
+  }
+  return false;
+}
+
+static void free_secure(const block_info_t *info, void *block, const char *function) {
+  free_claim(info, block, function);
+  unsigned c = atomic_seen(&info->slab->size_class);
+  secure_clear(block, c, function);
+  heap_t *heap = thread_attach();
+  if (heap != NULL) block = secure_wait(heap, block, c);
+  if (block != NULL) heap_take_back(heap, block);
 }
 
 /* What neither the fast path nor free_remote has taken. */
 static void free_inspected(void *block, size_t size, const char *function) {
   block_info_t info = block_inspect(block);
-  if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) free_fault(&info, block, function);
-  bool large = atomic_seen(&info.slab->kind) == SLAB_LARGE;
-  if (HAK_UNLIKELY(size > info.size)) fault_abort("size mismatch", function, block, "block is smaller", large ? FAULT_LARGE : info.size);
-  if (!large) free_fault(&info, block, function); /* free_remote would have taken it */
-  free_large(&info, block, function);
+  if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) block_fault(&info, block, function);
+  if (HAK_UNLIKELY(size > info.size)) fault_abort("size mismatch", function, block, "block is smaller", block_fault_class(&info));
+  if (HAK_UNLIKELY(HAK_SECURE && size != 0 && !may_have_size(&info, size))) {
+    fault_abort("size mismatch", function, block, "block is of another class", block_fault_class(&info));
+  }
+  uint8_t kind = atomic_seen(&info.slab->kind);
+  if (kind == SLAB_LARGE) free_large(&info, block, function);
+  else if (kind == SLAB_SLOTS) free_guarded(&info, block, function);
+  else if (HAK_SECURE) free_secure(&info, block, function);
+  else block_fault(&info, block, function); /* free_remote would have taken it */
 }
 
 /* Another heap's block: two atomic operations, and no more unless the owner has to be told. */
@@ -193,7 +203,7 @@ static bool free_remote(void *block, size_t size) {
 }
 
 HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
-  if (block == NULL || free_remote(block, size)) return;
+  if (block == NULL || (!HAK_SECURE && free_remote(block, size))) return;
   thread_enter();
   free_inspected(block, size, function);
   thread_settle();
@@ -213,7 +223,8 @@ HAK_NOINLINE void free_overflow(bin_t *bin) {
 static size_t small_size(const void *block) {
   uintptr_t place = region_place(block);
   if (HAK_UNLIKELY(place >= hot_load(&region.limit) || !is_live(block))) return 0;
-  return hot_peek(region_bin(hot_load(&region.live), region_place_unit(place)))->block_size;
+  size_t size = hot_peek(region_bin(hot_load(&region.live), region_place_unit(place)))->block_size;
+  return HAK_SECURE && size != 0 ? size - SECURE_CANARY : size;
 }
 
 size_t block_usable_size(const void *block) {
@@ -225,26 +236,22 @@ size_t block_usable_size(const void *block) {
 
 size_t block_good_size(size_t size, size_t align) {
   if (size > PTRDIFF_MAX || align > PTRDIFF_MAX) return 0;
-  if (size <= HAK_SMALL_MAX && align <= HAK_SMALL_MAX) {
-    size_t least = size < align ? align : size;
-    unsigned c = class_of_aligned(least == 0 ? 1 : least, align);
-    if (c != CLASS_NONE) return class_info[c].size;
-  }
-  return large_good_size(size > HAK_SMALL_MAX ? size : HAK_SMALL_MAX + 1);
+  unsigned c = class_for_aligned(size, align);
+  return c != CLASS_NONE ? class_usable(c) : large_good_size(size > SMALL_MAX ? size : SMALL_MAX + 1);
 }
 
-static bool resize_small(size_t old, size_t size) { return size <= HAK_SMALL_MAX && class_info[class_of(size)].size == old; }
+static bool resize_small(size_t old, size_t size) { return size <= SMALL_MAX && class_usable(class_for(size)) == old; }
 
 static bool resize_large(slab_t *slab, size_t size) {
   thread_enter();
-  bool resized = size > HAK_SMALL_MAX && large_resize(slab, size);
+  bool resized = size > SMALL_MAX && large_resize(slab, size);
   thread_settle();
   return resized;
 }
 
 bool block_expand(void *block, size_t size) {
   block_info_t info = block_inspect(block);
-  if (info.state != BLOCK_LIVE) free_fault(&info, block, "hak_expand");
+  if (info.state != BLOCK_LIVE) block_fault(&info, block, "hak_expand");
   if (size <= info.size) return true;
   return atomic_seen(&info.slab->kind) == SLAB_LARGE && resize_large(info.slab, size);
 }
@@ -264,7 +271,7 @@ void *block_realloc(void *block, size_t size) {
   slab_t *large = NULL;
   if (HAK_UNLIKELY(old == 0)) {
     block_info_t info = block_inspect(block);
-    if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) free_fault(&info, block, "realloc");
+    if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) block_fault(&info, block, "realloc");
     old = info.size;
     large = info.slab;
   }

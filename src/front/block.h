@@ -63,6 +63,7 @@ HAK_INLINE void *bin_pop(bin_t *bin) {
 
 HAK_INLINE void *block_alloc(size_t size) {
   void *block;
+  if (HAK_SECURE) return alloc_miss(size);
   if (HAK_LIKELY(size <= HAK_TABLE_MAX)) {
     block = bin_pop(bin_of_index(thread_heap, block_small_index(size)));
   } else {
@@ -75,6 +76,7 @@ HAK_INLINE void *block_alloc(size_t size) {
 
 /* `size`: what the caller believes, 0 if it does not say; a block that is smaller ends the process. */
 HAK_INLINE void block_free(void *block, size_t size, const char *function) {
+  if (HAK_SECURE) goto miss;
   uintptr_t place = region_place(block);
   if (HAK_UNLIKELY(place >= hot_load(&region.limit))) goto miss;
   uint64_t *live = hot_load(&region.live);

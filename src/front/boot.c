@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/thread.h"
+#include "front/secure.h"
 #include "front/thread.h"
 #include "kit/options.h"
 #include "os/os.h"
@@ -16,7 +17,7 @@ static _Atomic uintptr_t booting; /* the thread that does it */
 static void boot_options(void) {
   if (environ == NULL || atomic_exchange(&options_read, true)) return;
   options_load(environ);
-  if (option_get(OPTION_stats) != 0) thread_count_all(); /* before the first thread gets its heap, if libc has the variables by then */
+  if (option_get(OPTION_stats) != 0 || option_get(OPTION_guard) != 0) thread_watch_all(); /* before the first thread gets its heap, if libc has the variables by then */
 }
 
 static bool boot_first(void) {
@@ -25,6 +26,7 @@ static bool boot_first(void) {
     atomic_set(&booting, thread_self());
     boot_options();
     os_fork_watch();
+    secure_start();
     bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);
     atomic_publish(&state, (uint32_t)(done ? BOOT_DONE : BOOT_NONE));
     return done;
@@ -39,5 +41,6 @@ bool boot(void) { return HAK_LIKELY(atomic_take(&state) == BOOT_DONE) || boot_fi
 void boot_finish(void) {
   boot_options();
   thread_watch_exits();
+  options_seal();
   if (!boot()) return; /* without memory; tried again by the first allocation */
 }

@@ -3,7 +3,10 @@
 #include "base/check.h"
 #include "base/thread.h"
 #include "front/keeper.h"
+#include "front/secure.h"
 #include "kit/meta.h"
+#include "kit/options.h"
+#include "kit/random.h"
 #include "os/os.h"
 #include "slab/remote.h"
 #include "space/span.h"
@@ -45,13 +48,20 @@ static void heap_add_bin(heap_t *heap, unsigned c) {
   }
 }
 
+uint32_t heap_guard_interval(heap_t *heap) {
+  if (option_get(OPTION_guard) == 0) return UINT32_MAX;
+  return random_below(&heap->random, (uint32_t)option_get(OPTION_guard_every) * 2 - 1);
+}
+
 static heap_t *heap_create(void) {
   heap_t *heap = meta_alloc(heap_bytes());
   if (heap == NULL) return NULL;
   heap->none = heap_none.none;
   (void)bins_place(heap);
   owner_init(&heap->owner);
-  return heap;
+  heap->random = os_random_seed() ^ (uintptr_t)heap;
+  heap->until_guarded = heap_guard_interval(heap);
+  return secure_heap_init(heap) ? heap : NULL;
 }
 
 /* The next class from c on that has a bin, or CLASS_COUNT. */
@@ -128,7 +138,30 @@ void heap_flush(heap_t *heap, bin_t *bin) {
   lock_release(&heap->owner.lock);
 }
 
+/* A block goes back to its slab, past the bins; with the heap's lock. */
+static void give_back(heap_t *heap, void *block) {
+  uint32_t unit = (uint32_t)region_unit(block);
+  if (atomic_seen(&slab_head(unit)->owner) == &heap->owner) slab_give(&heap->owner, &block, 1);
+  else if (remote_put(hot_peek(region_bin(region.live, unit)), unit, block)) remote_tell(unit);
+}
+
+void heap_take_back(heap_t *heap, void *block) {
+  uint32_t unit = (uint32_t)region_unit(block);
+  slab_t *slab = slab_head(unit);
+  if (heap == NULL || atomic_seen(&slab->owner) != &heap->owner) {
+    if (remote_put(hot_peek(region_bin(region.live, unit)), unit, block)) remote_tell(unit);
+    return;
+  }
+  bin_t *bin = heap_bin(heap, atomic_seen(&slab->size_class));
+  intptr_t top = hot_load(&bin->top);
+  hot_store(&bin_entries(bin)[top], block);
+  atomic_signal_fence(memory_order_release);
+  hot_store(&bin->top, top + 1);
+  if (top + 1 == 0) heap_flush(heap, bin);
+}
+
 static void bins_empty(heap_t *heap) {
+  for (void *block = secure_next(heap); block != NULL; block = secure_next(heap)) give_back(heap, block);
   for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) bin_empty(heap_bin(heap, c), &heap->owner);
 }
 
@@ -184,7 +217,7 @@ void *heap_refill(heap_t *heap, unsigned size_class) {
 static uint32_t span_used(uint32_t unit) {
   slab_t *slab = slab_of(unit);
   uint8_t kind = atomic_seen(&slab->kind);
-  return kind == SLAB_BLOCKS || kind == SLAB_LARGE ? atomic_seen(&slab->units) : 0;
+  return kind != SLAB_FREE && kind != SLAB_INSIDE ? atomic_seen(&slab->units) : 0;
 }
 
 /* Lists, locks and pending stacks of other threads' heaps may be half-changed;

@@ -29,7 +29,10 @@ typedef struct heap {
   struct heap *_Atomic next; /* in the list of all heaps; never removed */
   _Atomic uint32_t state;
   slab_owner_t owner;
-  _Atomic uint64_t counted_allocs; /* see thread_count_all */
+  _Atomic uint64_t counted_allocs; /* see thread_watch_all, as for the next two */
+  uint32_t until_guarded;          /* small allocations */
+  uint64_t random;
+  struct quarantine *quarantine;   /* secure.c */
 } heap_t;
 _Static_assert(offsetof(heap_t, none) == 0, "an offset of 0 leads to the empty bin");
 
@@ -57,10 +60,15 @@ HAK_CHECKED void *heap_refill(heap_t *heap, unsigned size_class);
 void heap_tick(heap_t *heap);
 /* Gives half of a full bin of the heap back. */
 void heap_flush(heap_t *heap, bin_t *bin);
+/* Takes a free block that is in no bin: into a bin if it is from this heap's slabs, else its owner is told. `heap` may be NULL. */
+void heap_take_back(heap_t *heap, void *block);
 /* In a fork's child, once, while its one thread is inside nothing of ours: repairs
  * all, orphans the heaps of threads that are gone. `mine` is the calling thread's
  * heap, or NULL.  Does nothing elsewhere. */
 void heap_after_fork(heap_t *mine);
+
+/* How many allocations the heap lets pass before the next one for a guard slot: at random, guard_every on average. */
+uint32_t heap_guard_interval(heap_t *heap);
 
 uint64_t heap_count(bool orphans_only);
 size_t heap_bytes(void); /* a heap's own size */

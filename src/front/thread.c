@@ -14,7 +14,7 @@ __thread uint32_t thread_inside;
 
 static pthread_key_t exit_key;
 static _Atomic bool exits_watched;
-static _Atomic bool counting;
+static _Atomic bool watching;
 
 /* When the heap grows, what is free inside slabs goes back too if it has become much. */
 static void settle_holes(void) {
@@ -64,7 +64,7 @@ void thread_after_fork(void) {
   if (thread_inside == 0) heap_after_fork(thread_own_heap);
 }
 
-void thread_count_all(void) { atomic_set(&counting, true); }
+void thread_watch_all(void) { atomic_set(&watching, true); }
 
 heap_t *thread_attach(void) {
   heap_t *heap = thread_own_heap;
@@ -74,7 +74,7 @@ heap_t *thread_attach(void) {
     if (heap == NULL) return NULL;
     /* Before pthread_setspecific, which may allocate. */
     thread_own_heap = heap;
-    if (!atomic_seen(&counting)) thread_heap = heap;
+    if (!atomic_seen(&watching)) thread_heap = heap;
     if (atomic_take(&exits_watched)) (void)pthread_setspecific(exit_key, heap);
   }
   return heap;

@@ -6,7 +6,7 @@
 #include "os/os.h"
 
 /* The heap that the fast path of malloc pops from: heap_none before the first
- * miss, after the thread's end, and while every allocation is to be counted. */
+ * miss, after the thread's end, and while allocations are watched. */
 extern __thread heap_t *thread_heap __attribute__((tls_model("initial-exec")));
 /* The thread's heap in any case, NULL before the first miss and after the thread's end. */
 extern __thread heap_t *thread_own_heap __attribute__((tls_model("initial-exec")));
@@ -32,8 +32,8 @@ void thread_after_fork(void);
 
 /* The thread's heap, attached if need be; NULL when out of memory. */
 HAK_CHECKED heap_t *thread_attach(void);
-/* Counts every allocation of heaps attached from now on: malloc then always misses. */
-void thread_count_all(void);
+/* Small allocations of heaps attached from now on all miss, to be counted and sampled. */
+void thread_watch_all(void);
 /* Makes threads give their heaps back when they end. Once, at start. */
 void thread_watch_exits(void);
 /* At the library's end, whose code the threads that end later may not find any more. */

@@ -3,8 +3,7 @@
 #include "base/format.h"
 #include "os/os.h"
 
-_Noreturn void fault_abort(const char *fault, const char *function, const void *pointer, const char *detail,
-                           size_t size_class) {
+void fault_line(const char *fault, const char *function, const void *pointer, const char *detail, size_t size_class) {
   char line[256];
   format_t f;
   format_init(&f, line, sizeof line - 1);
@@ -18,11 +17,18 @@ _Noreturn void fault_abort(const char *fault, const char *function, const void *
   format_text(&f, detail);
   if (size_class == FAULT_LARGE) {
     format_text(&f, ", class large");
+  } else if (size_class == FAULT_GUARDED) {
+    format_text(&f, ", in a guard slot");
   } else if (size_class != 0) {
     format_text(&f, ", class ");
     format_unsigned(&f, size_class);
   }
   line[f.used++] = '\n';
   (void)os_write(2, line, f.used);
+}
+
+_Noreturn void fault_abort(const char *fault, const char *function, const void *pointer, const char *detail,
+                           size_t size_class) {
+  fault_line(fault, function, pointer, detail, size_class);
   os_abort();
 }

@@ -7,8 +7,11 @@
 
 #include <stddef.h>
 
-/* `size_class` is the block size of the class, 0 where there is none, FAULT_LARGE for a span. */
+/* `size_class` is the block size of the class, 0 where there is none, FAULT_LARGE for a span, FAULT_GUARDED for a guard slot. */
 #define FAULT_LARGE ((size_t)-1)
+#define FAULT_GUARDED ((size_t)-2)
+void fault_line(const char *fault, const char *function, const void *pointer, const char *detail, size_t size_class);
+/* The line, and the end. */
 _Noreturn void fault_abort(const char *fault, const char *function, const void *pointer, const char *detail,
                            size_t size_class);
 

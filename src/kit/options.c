@@ -13,9 +13,9 @@ const option_info_t option_info[OPTION_COUNT] = {
 
 #define OPTION(name, fallback, min, max, at_run_time, help) fallback,
 #define OPTION_PATH(name, help)
-_Atomic int64_t option_values[OPTION_COUNT] = {
+option_values_t option_values = {.number = {
 #include "kit/options.def"
-};
+}};
 #undef OPTION
 #undef OPTION_PATH
 
@@ -27,9 +27,7 @@ const option_info_t option_path_info[PATH_COUNT] = {
 #undef OPTION
 #undef OPTION_PATH
 
-static char path_values[PATH_COUNT][256];
-
-const char *option_path(option_path_t path) { return path_values[path]; }
+const char *option_path(option_path_t path) { return option_values.path[path]; }
 
 static char to_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 
@@ -56,9 +54,15 @@ option_t option_find(const char *name, size_t length) {
 }
 
 bool option_set(option_t option, int64_t value) {
-  if (value < option_info[option].min || value > option_info[option].max) return false;
-  atomic_set(&option_values[option], value);
+  if (option_values.sealed || value < option_info[option].min || value > option_info[option].max) return false;
+  atomic_set(&option_values.number[option], value);
   return true;
+}
+
+void options_seal(void) {
+  if (!HAK_SECURE || option_values.sealed) return;
+  option_values.sealed = true;
+  os_seal(&option_values, sizeof option_values, true);
 }
 
 /* One line: hakmem: <what> "<text>": <why> */
@@ -117,12 +121,12 @@ static HAK_COLD bool parse_value(const char *text, size_t length, int64_t *value
 static bool path_read(const char *name, size_t name_length, const char *text, size_t length) {
   for (unsigned i = 0; i < PATH_COUNT; i++) {
     if (!text_equal(option_path_info[i].name, name, name_length)) continue;
-    if (length >= sizeof path_values[i]) {
+    if (length >= sizeof option_values.path[i]) {
       option_complain("too long a path", text, length, NULL);
       return true;
     }
-    for (size_t n = 0; n < length; n++) path_values[i][n] = text[n];
-    path_values[i][length] = '\0';
+    for (size_t n = 0; n < length; n++) option_values.path[i][n] = text[n];
+    option_values.path[i][length] = '\0';
     return true;
   }
   return false;
@@ -138,7 +142,7 @@ static HAK_COLD void option_read(const char *name, size_t name_length, const cha
   int64_t value;
   if (!parse_value(text, length, &value) || !option_set(option, value)) {
     option_complain("bad value", text, length, &option_info[option]);
-    atomic_set(&option_values[option], option_info[option].fallback);
+    atomic_set(&option_values.number[option], option_info[option].fallback);
   }
 }
 

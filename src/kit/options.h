@@ -37,9 +37,15 @@ typedef struct option_info {
 
 extern const option_info_t option_info[OPTION_COUNT];
 extern const option_info_t option_path_info[PATH_COUNT]; /* name and help alone */
-extern _Atomic int64_t option_values[OPTION_COUNT];
 
-HAK_INLINE int64_t option_get(option_t option) { return atomic_seen(&option_values[option]); }
+typedef struct option_values {
+  _Atomic int64_t number[OPTION_COUNT];
+  char path[PATH_COUNT][256];
+  bool sealed;
+} HAK_SEALED option_values_t;
+extern option_values_t option_values;
+
+HAK_INLINE int64_t option_get(option_t option) { return atomic_seen(&option_values.number[option]); }
 
 /* Empty when not set. Constant after start. */
 const char *option_path(option_path_t path);
@@ -48,7 +54,9 @@ const char *option_path(option_path_t path);
 void options_load(char *const *environment);
 /* The option called `name` in any case, or OPTION_COUNT. */
 option_t option_find(const char *name, size_t length);
-/* False when out of range. */
+/* The secure library's options stay as they are from here on. */
+void options_seal(void);
+/* False when out of range, or sealed. */
 HAK_CHECKED bool option_set(option_t option, int64_t value);
 
 #endif

@@ -31,6 +31,7 @@ uint64_t os_physical_memory(void);   /* bytes */
 uint64_t os_address_limit(void);     /* RLIMIT_AS in bytes, UINT64_MAX when unlimited */
 bool os_is_secure(void);             /* running with privileges its caller lacks */
 uint64_t os_random_seed(void);       /* differs for each process */
+uint64_t os_random(void);            /* unpredictable */
 uint64_t os_now_ms(void);            /* monotonic, coarse */
 
 /* Reserves addresses without memory; NULL when there are not enough. */
@@ -56,6 +57,12 @@ void os_huge(void *start, size_t bytes, bool huge);
 HAK_CHECKED bool os_move(void *from, void *to, size_t bytes);
 /* The same as os_purge for what os_move has filled: makes one mapping with its neighbours of it again. */
 bool os_renew(void *start, size_t bytes);
+/* Makes the pages inaccessible and gives their memory back, or makes just such a range accessible again, then zero. All are
+ * mapped.  False: the kernel is out of mappings to split, and nothing is promised but that the pages are zero. */
+bool os_guard(void *start, size_t bytes);
+bool os_unguard(void *start, size_t bytes);
+/* Makes whole pages of ours unwritable, or writable again. */
+void os_seal(const void *start, size_t bytes, bool sealed);
 /* How many of the first pages are resident; looks at 256 at most. */
 size_t os_resident(void *start, size_t pages);
 

@@ -30,6 +30,10 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef MADV_GUARD_INSTALL /* Linux 6.13: guard pages that split no mapping */
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE 103
+#endif
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
 #endif
@@ -77,6 +81,13 @@ uint64_t os_random_seed(void) {
   uint64_t seed = (uint64_t)(uintptr_t)&os_counts ^ os_now_ms();
   if (random != NULL) memcpy(&seed, random, sizeof seed);
   return seed;
+}
+
+uint64_t os_random(void) {
+  uint64_t value;
+  if (syscall_3(SYS_getrandom, (long)&value, sizeof value, 1 /* GRND_NONBLOCK */) == (long)sizeof value) return value;
+  static _Atomic uint64_t calls; /* before the kernel has gathered enough */
+  return os_random_seed() + atomic_fetch_add(&calls, UINT64_C(0x9e3779b97f4a7c15));
 }
 
 uint64_t os_now_ms(void) {
@@ -158,6 +169,33 @@ bool os_renew(void *start, size_t bytes) {
   if (syscall_failed(got)) return false;
   os_huge(start, bytes, false);
   return true;
+}
+
+/* Once an older kernel has refused the light kind, every guard is made of protection. */
+static _Atomic bool guards_protect;
+
+/* The light kind takes a page table entry for each page: not for large ranges. */
+#define GUARD_LIGHT ((size_t)2 << 20)
+
+bool os_guard(void *start, size_t bytes) {
+  if (bytes <= GUARD_LIGHT && !atomic_seen(&guards_protect)) {
+    if (os_madvise(start, bytes, MADV_GUARD_INSTALL)) return true;
+    atomic_set(&guards_protect, true);
+  }
+  (void)os_purge(start, bytes);
+  atomic_count(&os_counts.mprotect, 1);
+  return syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_NONE) == 0;
+}
+
+bool os_unguard(void *start, size_t bytes) {
+  if (bytes <= GUARD_LIGHT && os_madvise(start, bytes, MADV_GUARD_REMOVE) && !atomic_seen(&guards_protect)) return true;
+  return os_commit(start, bytes);
+}
+
+void os_seal(const void *start, size_t bytes, bool sealed) {
+  atomic_count(&os_counts.mprotect, 1);
+  long result = syscall_3(SYS_mprotect, (long)start, (long)bytes, sealed ? PROT_READ : PROT_READ | PROT_WRITE);
+  if (result != 0 && !sealed) os_broken("mprotect");
 }
 
 size_t os_resident(void *start, size_t pages) {

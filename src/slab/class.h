@@ -9,7 +9,9 @@
 #include "base/bits.h"
 #include "base/config.h"
 
-#define CLASS_COUNT 40
+/* The secure library has one more, for blocks of no bytes: no size leads to it. */
+#define CLASS_NOTHING 40
+#define CLASS_COUNT (CLASS_NOTHING + HAK_SECURE)
 #define CLASS_NONE CLASS_COUNT
 
 typedef struct class_info {

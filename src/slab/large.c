@@ -15,6 +15,7 @@ size_t large_good_size(size_t size) { return size > PTRDIFF_MAX ? 0 : bits_round
 
 static uint32_t units_of(size_t bytes) { return (uint32_t)((bytes + HAK_UNIT - 1) >> HAK_UNIT_SHIFT); }
 
+#if !HAK_SECURE
 static uint32_t large_span(size_t bytes, size_t align, span_use_t use, bool *zero) {
   uint32_t units = units_of(bytes);
   uint64_t align_units = align > HAK_UNIT ? align >> HAK_UNIT_SHIFT : 1;
@@ -25,12 +26,72 @@ static uint32_t large_span(size_t bytes, size_t align, span_use_t use, bool *zer
   }
   return span_alloc(units, align_units, use, zero);
 }
+#endif
 
 static void large_clear(uint32_t unit, size_t bytes) {
   int64_t kb = option_get(OPTION_zero_kb);
   if (kb != 0 && bytes >> 10 >= (size_t)kb && purge_span(unit, units_of(bytes))) return;
   memset(region_address(unit), 0, bytes);
 }
+
+static void *large_enter(uint32_t unit, size_t bytes) {
+  atomic_set(&slab_of(unit)->bytes, bytes);
+  span_enter(unit, units_of(bytes), SLAB_LARGE, CLASS_NONE);
+  void *block = region_address(unit);
+  if (HAK_CHECKS) region_set_live(block);
+  atomic_count(&large_alloc_count, 1);
+  return block;
+}
+
+#if HAK_SECURE
+
+/* Inaccessible are a unit, or as many as the alignment leaves, before a block, what its last unit has beyond its bytes, a unit
+ * behind it, and the block itself, once freed, until as many others have been freed after it. */
+#define FREED_MOST 64
+static _Atomic uint32_t freed[FREED_MOST]; /* first units, 0 for none: unit 0 is before a block */
+static _Atomic uint32_t freed_count;
+
+void *large_alloc(size_t size, size_t align, span_use_t use) {
+  size_t bytes = large_good_size(size);
+  if (bytes == 0 || bytes > HAK_REGION_MAX || align > HAK_REGION_MAX) return NULL;
+  bool zero;
+  uint32_t units = units_of(bytes), before = align > HAK_UNIT ? (uint32_t)(align >> HAK_UNIT_SHIFT) : 1;
+  uint32_t start = span_alloc(before + units + 1, before, use, &zero);
+  if (start == SPAN_NONE) return NULL;
+  uint32_t unit = start + before;
+  if (use == SPAN_ZEROED && !zero) large_clear(unit, bytes);
+  span_guard(start, before);
+  span_guard(unit + units, 1);
+  size_t rest = units * HAK_UNIT - bytes;
+  if (rest > 0) (void)os_guard((char *)region_address(unit) + bytes, rest);
+  return large_enter(unit, bytes);
+}
+
+static void large_release(uint32_t unit) {
+  uint32_t units = atomic_seen(&slab_of(unit)->units);
+  uint32_t start = slab_unit(slab_head(unit - 1));
+  span_unguard(unit, units);
+  span_unguard(unit + units, 1);
+  span_unguard(start, unit - start);
+  span_free(start, unit - start + units + 1);
+}
+
+void large_free(slab_t *slab) {
+  uint32_t unit = slab_unit(slab);
+  uint32_t units = atomic_seen(&slab->units);
+  span_leave(unit, units);
+  span_guard(unit, units);
+  atomic_count(&large_free_count, 1);
+  uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
+  uint32_t oldest = atomic_exchange(&freed[place], unit);
+  if (oldest != 0) large_release(oldest);
+}
+
+bool large_resize(slab_t *slab, size_t size) { return large_good_size(size) == atomic_seen(&slab->bytes); }
+
+void large_move(slab_t *from, void *to) { memcpy(to, region_address(slab_unit(from)), atomic_seen(&from->bytes)); }
+
+#else
 
 void *large_alloc(size_t size, size_t align, span_use_t use) {
   size_t bytes = large_good_size(size);
@@ -39,13 +100,7 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
   uint32_t unit = large_span(bytes, align, use, &zero);
   if (unit == SPAN_NONE) return NULL;
   if (use == SPAN_ZEROED && !zero) large_clear(unit, bytes);
-  slab_t *slab = slab_of(unit);
-  atomic_set(&slab->bytes, bytes);
-  span_enter(unit, units_of(bytes), SLAB_LARGE, CLASS_NONE);
-  void *block = region_address(unit);
-  if (HAK_CHECKS) region_set_live(block);
-  atomic_count(&large_alloc_count, 1);
-  return block;
+  return large_enter(unit, bytes);
 }
 
 void large_free(slab_t *slab) {
@@ -94,3 +149,5 @@ bool large_resize(slab_t *slab, size_t size) {
   atomic_set(&slab->bytes, bytes);
   return true;
 }
+
+#endif

@@ -51,17 +51,21 @@ static void remote_help(slab_owner_t *owner) {
 
 /* The owner writes to the slab's record and to its bins all the time; not to what this reads,
  * but for the head of a slab of several units. */
-bool remote_free(const region_bin_t *bin, uint32_t unit, void *block, bool *queued) {
+bool remote_put(const region_bin_t *bin, uint32_t unit, const void *block) {
   const class_info_t *info = &class_info[bin->size_class];
   if (info->units > 1) unit = slab_unit(slab_head(unit));
-  uint32_t offset = (uint32_t)((char *)block - (char *)region_address(unit));
+  uint32_t offset = (uint32_t)((const char *)block - (const char *)region_address(unit));
   uint32_t index = class_block_at(bin->size_class, offset);
-  if (HAK_CHECKS && !region_clear_live(block)) return false;
   uint64_t bit = (uint64_t)1 << index % 64;
   (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
   remote_t *remote = remote_of(unit);
   uint32_t open = REMOTE_OPEN;
-  *queued = atomic_load(&remote->state) == REMOTE_OPEN && atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
+  return atomic_load(&remote->state) == REMOTE_OPEN && atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
+}
+
+bool remote_free(const region_bin_t *bin, uint32_t unit, void *block, bool *queued) {
+  if (HAK_CHECKS && !region_clear_live(block)) return false;
+  *queued = remote_put(bin, unit, block);
   return true;
 }
 

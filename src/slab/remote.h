@@ -27,6 +27,8 @@ typedef struct remote {
 /* Frees a block of another owner's slab. Any thread, with or without a heap. False: it is
  * not live. *queued: the slab's owner has to be told, by remote_tell. */
 HAK_CHECKED bool remote_free(const region_bin_t *bin, uint32_t unit, void *block, bool *queued);
+/* The same of a block that is known to be free. */
+HAK_CHECKED bool remote_put(const region_bin_t *bin, uint32_t unit, const void *block);
 void remote_tell(uint32_t unit);
 /* Brings in what others have freed. The owner, or whoever holds its lock. */
 void remote_collect(slab_owner_t *owner);

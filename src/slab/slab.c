@@ -57,6 +57,16 @@ void span_leave(uint32_t start, uint32_t units) {
   for (uint32_t i = 0; i < units; i++) atomic_publish(&slab_of(start + i)->kind, (uint8_t)SLAB_FREE);
 }
 
+void span_guard(uint32_t start, uint32_t units) {
+  (void)os_guard(region_address(start), units * HAK_UNIT);
+  span_enter(start, units, SLAB_GUARD, CLASS_NONE);
+}
+
+void span_unguard(uint32_t start, uint32_t units) {
+  (void)os_unguard(region_address(start), units * HAK_UNIT);
+  span_leave(start, units);
+}
+
 /* Makes `bin` the one that takes the slab's blocks. */
 static void slab_set_bin(const slab_t *slab, region_bin_t *bin) {
   uint32_t unit = slab_unit(slab);
@@ -91,11 +101,25 @@ static void slab_populate(const slab_owner_t *owner, unsigned size_class, uint32
   if (os_populate(region_address(unit), bytes)) atomic_count(&bytes_populated, bytes);
 }
 
+/* The secure library has an inaccessible unit behind each slab. */
+#define SLAB_GUARDS ((uint32_t)HAK_SECURE)
+
+static void slab_guard(uint32_t unit, unsigned size_class) {
+  span_guard(unit + class_info[size_class].units, SLAB_GUARDS);
+  if (size_class == CLASS_NOTHING) (void)os_guard(region_address(unit), HAK_UNIT);
+}
+
+static void slab_unguard(uint32_t unit, unsigned size_class) {
+  span_unguard(unit + class_info[size_class].units, SLAB_GUARDS);
+  if (size_class == CLASS_NOTHING) (void)os_unguard(region_address(unit), HAK_UNIT);
+}
+
 static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
   const class_info_t *info = &class_info[size_class];
   bool zero;
-  uint32_t unit = span_alloc(info->units, 1, SPAN_SLAB, &zero);
+  uint32_t unit = span_alloc(info->units + SLAB_GUARDS, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return NULL;
+  if (HAK_SECURE) slab_guard(unit, size_class);
   if (zero) slab_populate(owner, size_class, unit);
   slab_t *slab = slab_of(unit);
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
@@ -106,6 +130,7 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   slab->first_word = 0;
   slab->listed_full = false;
   slab->holes = 0;
+  slab->touched = zero ? 0 : (uint16_t)info->blocks;
   atomic_set(&slab->owner, owner);
   span_enter(unit, info->units, SLAB_BLOCKS, size_class);
   atomic_set(&slab->free, 0);
@@ -128,7 +153,8 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   slab_set_bin(slab, &region_no_bin);
   uint32_t units = atomic_seen(&slab->units);
   span_leave(unit, units);
-  span_free(unit, units);
+  if (HAK_SECURE) slab_unguard(unit, c);
+  span_free(unit, units + SLAB_GUARDS);
   return true;
 }
 

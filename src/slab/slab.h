@@ -19,7 +19,9 @@ typedef enum slab_kind {
   SLAB_FREE,    /* the unit starts no span */
   SLAB_BLOCKS,  /* first unit of a slab */
   SLAB_INSIDE,  /* a further unit; `head` leads back */
-  SLAB_LARGE    /* first unit of a large block; its further units are SLAB_INSIDE too */
+  SLAB_LARGE,   /* first unit of a large block; its further units are SLAB_INSIDE too */
+  SLAB_SLOTS,   /* the guard slots: guarded.h */
+  SLAB_GUARD    /* first unit of inaccessible ones, in the secure library */
 } slab_kind_t;
 
 struct slab_owner;
@@ -38,7 +40,8 @@ typedef struct slab {
   uint32_t next, prev; /* units, in the owner's list; SLAB_END ends */
   _Atomic uint64_t bytes; /* SLAB_LARGE: usable bytes */
   uint64_t holes;      /* a bit a page: purged, and no block of it taken since */
-  uint64_t spare[2];
+  uint16_t touched;    /* secure.c: the blocks that were live once lie below this one */
+  uint16_t spare[7];
 } slab_t;
 _Static_assert(sizeof(slab_t) == HAK_CACHE_LINE, "a slab's record is one cache line");
 
@@ -94,5 +97,8 @@ void slab_relist(slab_owner_t *owner, slab_t *slab);
 /* Marks units as one span, before its owner publishes a block of it / after the last is back. */
 void span_enter(uint32_t start, uint32_t units, slab_kind_t kind, unsigned size_class);
 void span_leave(uint32_t start, uint32_t units);
+/* The same for units that become inaccessible, or are so no more. */
+void span_guard(uint32_t start, uint32_t units);
+void span_unguard(uint32_t start, uint32_t units);
 
 #endif

@@ -164,9 +164,16 @@ static bool grow_locked(uint32_t units) {
   }
 }
 
+/* Nothing but growth, with the lock, writes to `region` after the start. */
+static void region_seal(bool sealed) {
+  if (HAK_SECURE) os_seal(&region, sizeof region, sealed);
+}
+
 bool region_grow(uint32_t units) {
   lock_acquire(&grow_lock);
+  region_seal(false);
   bool grown = grow_locked(units);
+  region_seal(true);
   lock_release(&grow_lock);
   return grown;
 }
@@ -232,7 +239,7 @@ static bool place_unreserved(void) {
   return false;
 }
 
-HAK_COLD bool region_init(uint64_t reserve_bytes) {
+static bool region_make(uint64_t reserve_bytes) {
   if (atomic_seen(&layout.reserved)) return grow_locked(HAK_UNITS_PER_SUPERSLAB); /* there was no memory for it before */
   uint64_t bytes = reserve_bytes;
   if (bytes == 0) {
@@ -243,6 +250,13 @@ HAK_COLD bool region_init(uint64_t reserve_bytes) {
   bytes = bits_round_up(bytes, HAK_SUPERSLAB);
   if (os_address_limit() != UINT64_MAX || !reserve_all(bytes)) return place_unreserved();
   return grow_locked(HAK_UNITS_PER_SUPERSLAB);
+}
+
+HAK_COLD bool region_init(uint64_t reserve_bytes) {
+  region_seal(false);
+  bool made = region_make(reserve_bytes);
+  region_seal(true);
+  return made;
 }
 
 static void release_range(unsigned range, uintptr_t start, uintptr_t end) {

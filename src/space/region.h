@@ -42,7 +42,7 @@ typedef struct region {
   char *remotes;                 /* 16 bytes a unit: slab/remote.h */
   superslab_t *superslabs;
   _Atomic uint32_t units;        /* units below which block memory may be mapped; grows only */
-} region_t;
+} HAK_SEALED region_t;
 extern region_t region;
 
 /* With checks a free is told from others by granule, without by unit: one shift less. */

@@ -147,6 +147,7 @@ size_t os_page_size(void) { return fake.page_size != 0 ? fake.page_size : (size_
 uint64_t os_physical_memory(void) { return fake.physical_memory; }
 bool os_is_secure(void) { return fake.secure; }
 uint64_t os_random_seed(void) { return fake.random_seed; }
+uint64_t os_random(void) { return fake.random_seed; }
 uint64_t os_now_ms(void) { return atomic_seen(&fake.now_ms); }
 
 uint64_t os_address_limit(void) {
@@ -282,6 +283,22 @@ bool os_renew(void *start, size_t bytes) {
   errno = saved;
   return done;
 }
+
+static bool fake_protect(void *start, size_t bytes, int protection, const char *call) {
+  int saved = fake_enter();
+  fake_check_range(start, bytes, call);
+  atomic_count(&os_counts.mprotect, 1);
+  if (protection == PROT_NONE && madvise(start, bytes, MADV_DONTNEED) != 0) fake_misused(call);
+  bool done = !fake_fails(FAKE_GUARD) && mprotect(start, bytes, protection) == 0;
+  errno = saved;
+  return done;
+}
+
+bool os_guard(void *start, size_t bytes) { return fake_protect(start, bytes, PROT_NONE, "os_guard"); }
+bool os_unguard(void *start, size_t bytes) { return fake_protect(start, bytes, PROT_READ | PROT_WRITE, "os_unguard"); }
+
+/* What lies in the program's own pages stays writable: they need not be whole. */
+void os_seal(const void *start, size_t bytes, bool sealed) { (void)start, (void)bytes, (void)sealed; }
 
 size_t os_resident(void *start, size_t pages) {
   int saved = fake_enter();

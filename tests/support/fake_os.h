@@ -23,6 +23,7 @@ typedef enum fake_call {
   FAKE_POPULATE,
   FAKE_MOVE,
   FAKE_RENEW,
+  FAKE_GUARD,
   FAKE_THREAD,
   FAKE_WRITE,
   FAKE_READ,

@@ -1,0 +1,87 @@
+/* crash.c - by option, what a faulting address is to the allocator, said before the process ends as it would have. */
+#include "entry/entry.h"
+
+#include <signal.h>
+#include <stddef.h>
+
+#include "base/format.h"
+#include "front/inspect.h"
+#include "kit/options.h"
+#include "os/os.h"
+#include "os/trace.h"
+#include "slab/guarded.h"
+
+typedef struct watched {
+  int number;
+  const char *name;
+  struct sigaction before; /* what was to happen without us */
+} watched_t;
+enum { WATCHED = 3 };
+static struct {
+  watched_t of[WATCHED];
+} HAK_SEALED watched = {
+    .of = {{.number = SIGSEGV, .name = "SIGSEGV"}, {.number = SIGBUS, .name = "SIGBUS"}, {.number = SIGABRT, .name = "SIGABRT"}},
+};
+
+static const watched_t *watched_of(int number) {
+  const watched_t *w = watched.of;
+  while (w->number != number) w++;
+  return w;
+}
+
+static void say(const watched_t *w, const siginfo_t *info) {
+  char line[256];
+  format_t f;
+  format_init(&f, line, sizeof line - 1);
+  format_text(&f, "hakmem: ");
+  format_text(&f, w->name);
+  bool sent = info->si_code <= 0; /* by kill, raise or abort: no address has to do with it */
+  if (sent) {
+    format_text(&f, ": sent by process ");
+    format_signed(&f, info->si_pid);
+  } else {
+    format_text(&f, " at ");
+    format_hex(&f, (uint64_t)(uintptr_t)info->si_addr);
+    format_text(&f, ": ");
+    block_describe(&f, info->si_addr);
+  }
+  line[f.used++] = '\n';
+  (void)os_write(2, line, f.used);
+  if (!sent && guarded_holds(info->si_addr)) guarded_print(info->si_addr);
+}
+
+/* Hands the signal to whoever had it. What the default would have done is left to the instruction, which faults again, to
+ * abort, which raises it again, or for a signal that was sent, to sending it again. */
+static void pass_on(const watched_t *w, int number, siginfo_t *info, void *context) {
+  const struct sigaction *before = &w->before;
+  if ((before->sa_flags & SA_SIGINFO) != 0) {
+    before->sa_sigaction(number, info, context);
+  } else if (before->sa_handler == SIG_IGN && info->si_code <= 0) {
+    return;
+  } else if (before->sa_handler == SIG_DFL || before->sa_handler == SIG_IGN) {
+    struct sigaction standard = {.sa_handler = SIG_DFL};
+    (void)sigaction(number, &standard, NULL);
+    if (info->si_code <= 0) (void)raise(number);
+  } else {
+    before->sa_handler(number);
+  }
+}
+
+static void crashed(int number, siginfo_t *info, void *context) {
+  const watched_t *w = watched_of(number);
+  /* Guard slots alone do not make us speak of others' faults. */
+  if (option_get(OPTION_crash_report) != 0 || (info->si_code > 0 && guarded_holds(info->si_addr))) say(w, info);
+  pass_on(w, number, info, context);
+}
+
+void crash_watch(void) {
+  bool guard = option_get(OPTION_guard) != 0, report = option_get(OPTION_crash_report) != 0;
+  if (guard) trace_prepare();
+  for (int i = 0; i < WATCHED; i++) {
+    if (!report && !(guard && watched.of[i].number == SIGSEGV)) continue;
+    struct sigaction action = {.sa_sigaction = crashed, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    (void)sigemptyset(&action.sa_mask);
+    (void)sigaction(watched.of[i].number, &action, &watched.of[i].before);
+  }
+  if (HAK_SECURE) os_seal(&watched, sizeof watched, true);
+}

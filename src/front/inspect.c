@@ -1,0 +1,124 @@
+#include "front/inspect.h"
+
+#include "kit/fault.h"
+#include "os/os.h"
+#include "slab/guarded.h"
+
+static uint8_t kind_of(const slab_t *slab) { return atomic_seen(&slab->kind); }
+
+/* Where in its span the pointer is; the span is in use. */
+static block_state_t block_place(const slab_t *slab, const void *p) {
+  if (kind_of(slab) == SLAB_SLOTS) return guarded_start(p) != p ? BLOCK_INTERIOR : is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
+  size_t offset = (size_t)((const char *)p - (const char *)region_address(slab_unit(slab)));
+  if (kind_of(slab) == SLAB_LARGE) return offset != 0 ? BLOCK_INTERIOR : is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
+  unsigned c = atomic_seen(&slab->size_class);
+  uint32_t block = class_block_at(c, offset);
+  if ((size_t)block * class_info[c].size != offset || block >= class_info[c].blocks) return BLOCK_INTERIOR;
+  return is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
+}
+
+static size_t usable(const slab_t *slab, const void *p) {
+  switch (kind_of(slab)) {
+    case SLAB_LARGE: return atomic_seen(&slab->bytes);
+    case SLAB_SLOTS: return guarded_usable(p);
+    default: return class_usable(atomic_seen(&slab->size_class));
+  }
+}
+
+/* NULL where nothing is mapped or was ever used. */
+static slab_t *span_at(const void *p) {
+  size_t unit = region_unit(p);
+  if (unit >= atomic_take(&region.units)) return NULL;
+  superslab_t *superslab = &region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB];
+  if ((atomic_take(&superslab->mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) == 0) return NULL;
+  return slab_head((uint32_t)unit);
+}
+
+block_info_t block_inspect(const void *p) {
+  block_info_t info = {BLOCK_FOREIGN, NULL, 0};
+  slab_t *slab = span_at(p);
+  if (slab == NULL) return info;
+  bool misaligned = (uintptr_t)p % HAK_GRANULE != 0;
+  uint8_t kind = atomic_take(&slab->kind);
+  bool holds_blocks = kind == SLAB_BLOCKS || kind == SLAB_LARGE || kind == SLAB_SLOTS;
+  if (!holds_blocks || region_unit(p) - slab_unit(slab) >= atomic_seen(&slab->units)) {
+    info.state = misaligned ? BLOCK_MISALIGNED : BLOCK_FREED;
+    return info;
+  }
+  info.slab = slab;
+  info.size = usable(slab, p);
+  info.state = misaligned ? BLOCK_MISALIGNED : block_place(slab, p);
+  return info;
+}
+
+/* --- faults ------------------------------------------------------------------------------ */
+
+size_t block_fault_class(const block_info_t *info) {
+  if (info->slab == NULL) return 0;
+  switch (kind_of(info->slab)) {
+    case SLAB_LARGE: return FAULT_LARGE;
+    case SLAB_SLOTS: return FAULT_GUARDED;
+    default: return slab_class(info->slab)->size;
+  }
+}
+
+_Noreturn void block_fault(const block_info_t *info, const void *p, const char *function) {
+  static const struct {
+    const char *fault, *detail;
+  } texts[] = {
+      [BLOCK_LIVE] = {"bug", "block is live"},
+      [BLOCK_FREED] = {"double free", "block is already free"},
+      [BLOCK_INTERIOR] = {"interior pointer", "not the start of a block"},
+      [BLOCK_MISALIGNED] = {"misaligned pointer", "no block starts at this address"},
+      [BLOCK_FOREIGN] = {"foreign pointer", "not from this allocator"},
+  };
+  const char *detail = info->slab == NULL && info->state == BLOCK_FREED ? "no block there" : texts[info->state].detail;
+  fault_line(texts[info->state].fault, function, p, detail, block_fault_class(info));
+  if (info->slab != NULL && kind_of(info->slab) == SLAB_SLOTS) guarded_print(p);
+  os_abort();
+}
+
+/* --- descriptions ------------------------------------------------------------------------ */
+
+static void describe_block(format_t *f, const char *start, size_t size, bool live, const char *p) {
+  format_text(f, live ? "live block " : "freed block ");
+  format_hex(f, (uint64_t)(uintptr_t)start);
+  format_text(f, " of ");
+  format_unsigned(f, size);
+  format_text(f, " bytes, at byte ");
+  format_unsigned(f, (uint64_t)(p - start));
+}
+
+static void describe_slab(format_t *f, const slab_t *slab, const char *p) {
+  const class_info_t *info = slab_class(slab);
+  char *start = region_address(slab_unit(slab));
+  uint32_t block = class_block_at(atomic_seen(&slab->size_class), (size_t)(p - start));
+  if (block >= info->blocks) {
+    format_text(f, "the unused end of a slab");
+  } else {
+    start += (size_t)block * info->size;
+    describe_block(f, start, info->size, is_live(start), p);
+  }
+  format_text(f, ", class ");
+  format_unsigned(f, info->size);
+}
+
+void block_describe(format_t *f, const void *p) {
+  slab_t *slab = span_at(p);
+  uint8_t kind = slab == NULL ? SLAB_FREE : atomic_take(&slab->kind);
+  if (slab == NULL) {
+    format_text(f, (uintptr_t)p < 65536 ? "near NULL, not hakmem's" : "foreign, not hakmem's");
+  } else if (kind == SLAB_BLOCKS) {
+    describe_slab(f, slab, p);
+  } else if (kind == SLAB_LARGE) {
+    const char *start = region_address(slab_unit(slab));
+    describe_block(f, start, atomic_seen(&slab->bytes), is_live(start), p);
+    format_text(f, ", class large");
+  } else if (kind == SLAB_SLOTS) {
+    guarded_describe(f, p);
+  } else if (kind == SLAB_GUARD) {
+    format_text(f, "guard or quarantined memory");
+  } else {
+    format_text(f, "freed memory in no block");
+  }
+}

@@ -1,0 +1,38 @@
+/* inspect.h - what a pointer is: exact for any address, without a system call and without touching what it points to. */
+#ifndef FRONT_INSPECT_H
+#define FRONT_INSPECT_H
+
+#include "base/format.h"
+#include "front/secure.h"
+#include "slab/slab.h"
+
+typedef enum block_state {
+  BLOCK_LIVE,
+  BLOCK_FREED,      /* the start of a block that is not live, or memory in no span */
+  BLOCK_INTERIOR,   /* inside a block, or in a slab's tail */
+  BLOCK_MISALIGNED, /* in the region, not on a granule */
+  BLOCK_FOREIGN     /* not in the region, or in no part of it that was ever used */
+} block_state_t;
+
+typedef struct block_info {
+  block_state_t state;
+  slab_t *slab; /* of the span, NULL if there is none */
+  size_t size;  /* usable bytes */
+} block_info_t;
+
+/* The bytes of a class's block that the program may use. */
+HAK_INLINE size_t class_usable(unsigned c) {
+  return HAK_SECURE && c == CLASS_NOTHING ? 0 : class_info[c].size - SECURE_CANARY;
+}
+
+HAK_INLINE bool is_live(const void *block) { return !HAK_CHECKS || region_is_live(block); }
+
+block_info_t block_inspect(const void *p);
+/* For fault_abort. */
+size_t block_fault_class(const block_info_t *info);
+/* Ends the process for a call of `function` with p, which is what `info` says. */
+_Noreturn void block_fault(const block_info_t *info, const void *p, const char *function);
+/* What lies at an address, in words. Async-signal-safe. */
+void block_describe(format_t *f, const void *p);
+
+#endif

@@ -1,0 +1,40 @@
+/* secure.h - what the secure library does with the blocks of slabs.
+ *
+ * A live block ends in a canary.  A block that is not live is all zero; freed,
+ * it waits in its freer's quarantine until as many others of its class have
+ * come after it, and then lies in a bin, which gives blocks out at random.
+ * Blocks of no bytes (CLASS_NOTHING) lie in inaccessible memory, and have
+ * neither canary nor zeroes.
+ *
+ * For the heap's own thread, as bins are. */
+#ifndef FRONT_SECURE_H
+#define FRONT_SECURE_H
+
+#include "front/heap.h"
+
+/* Bytes of a slab's block that the program may not use. */
+#define SECURE_CANARY ((size_t)(HAK_SECURE ? 8 : 0))
+
+#if HAK_SECURE
+/* Before the first block: chooses what canaries are made of. */
+void secure_start(void);
+/* False when out of memory. */
+HAK_CHECKED bool secure_heap_init(heap_t *heap);
+/* One block of the class, live; NULL when out of memory. Ends the process if it was written to meanwhile. */
+HAK_CHECKED void *secure_alloc(heap_t *heap, unsigned size_class);
+/* Checks and clears a block that was live. */
+void secure_clear(void *block, unsigned size_class, const char *function);
+/* Puts a cleared block into quarantine; returns the one whose time is over, or NULL. */
+HAK_CHECKED void *secure_wait(heap_t *heap, void *block, unsigned size_class);
+/* The same until none is left: returns NULL then. */
+HAK_CHECKED void *secure_next(heap_t *heap);
+#else
+HAK_INLINE void secure_start(void) {}
+HAK_INLINE bool secure_heap_init(heap_t *heap) { return heap != NULL; }
+HAK_INLINE void *secure_alloc(heap_t *heap, unsigned size_class) { return (void)heap, (void)size_class, NULL; }
+HAK_INLINE void secure_clear(void *block, unsigned size_class, const char *function) { (void)block, (void)size_class, (void)function; }
+HAK_INLINE void *secure_wait(heap_t *heap, void *block, unsigned size_class) { return (void)heap, (void)size_class, block; }
+HAK_INLINE void *secure_next(heap_t *heap) { return (void)heap, NULL; }
+#endif
+
+#endif

@@ -1,0 +1,18 @@
+/* random.h - a generator of one word (splitmix64): fast, and no secret by itself.  One thread a state. */
+#ifndef KIT_RANDOM_H
+#define KIT_RANDOM_H
+
+#include "base/bits.h"
+
+HAK_INLINE uint64_t random_mix(uint64_t x) {
+  x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+  return x ^ x >> 31;
+}
+
+HAK_INLINE uint64_t random_next(uint64_t *state) { return random_mix(*state += UINT64_C(0x9e3779b97f4a7c15)); }
+
+/* Below `bound`, which is small: the bias is bound / 2^32. */
+HAK_INLINE uint32_t random_below(uint64_t *state, uint32_t bound) { return (uint32_t)((random_next(state) >> 32) * bound >> 32); }
+
+#endif

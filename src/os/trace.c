@@ -1,0 +1,137 @@
+#include "os/trace.h"
+
+#include <errno.h>
+#if defined(__GLIBC__)
+#include <execinfo.h>
+#endif
+#include <fcntl.h>
+
+#include "base/atomics.h"
+#include "base/format.h"
+#include "os/os.h"
+#include "os/syscall.h"
+
+#if defined(__GLIBC__)
+
+/* glibc unwinds by the tables that every program has; it loads its unwinder with the first trace. */
+static uint32_t trace_walk(void **frames, uint32_t most) {
+  int depth = backtrace(frames, (int)most);
+  return depth > 0 ? (uint32_t)depth : 0;
+}
+
+#else
+
+/* Frame pointers, where the program keeps them; read by the kernel, since what looks like one may be anything. */
+static uint32_t trace_walk(void **frames, uint32_t most) {
+  struct {
+    void *base;
+    size_t length;
+  } to, from;
+  uintptr_t at = (uintptr_t)__builtin_frame_address(0);
+  uint32_t depth = 0;
+  while (depth < most) {
+    uintptr_t pair[2];
+    to.base = pair;
+    from.base = (void *)at;
+    to.length = from.length = sizeof pair;
+    long self = syscall_3(SYS_getpid, 0, 0, 0);
+    if (syscall_6(SYS_process_vm_readv, self, (long)&to, 1, (long)&from, 1, 0) != (long)sizeof pair) break;
+    if (pair[1] < 4096) break;
+    frames[depth++] = (void *)pair[1];
+    if (pair[0] <= at || pair[0] % sizeof(void *) != 0) break;
+    at = pair[0];
+  }
+  return depth;
+}
+
+#endif
+
+static _Atomic bool ready;
+
+/* The walk allocates this once: no block of that is traced. */
+void trace_prepare(void) {
+  void *frame;
+  (void)trace_walk(&frame, 1);
+  atomic_publish(&ready, true);
+}
+
+bool trace_ready(void) { return atomic_take(&ready); }
+
+void trace_take(trace_t *trace) {
+  int saved = errno;
+  trace->thread = (uint32_t)syscall_3(SYS_gettid, 0, 0, 0);
+  uint32_t depth = trace_walk(trace->frame, TRACE_FRAMES);
+  trace->depth = depth > 0 ? depth : 1;
+  if (depth == 0) trace->frame[0] = NULL;
+  errno = saved;
+}
+
+/* --- printing ---------------------------------------------------------------------------- */
+
+typedef struct reader {
+  long fd;
+  size_t at, end;
+  char text[512];
+} reader_t;
+
+static int reader_next(reader_t *r) {
+  if (r->at == r->end) {
+    long n = syscall_3(SYS_read, r->fd, (long)r->text, sizeof r->text);
+    if (n <= 0) return -1;
+    r->at = 0;
+    r->end = (size_t)n;
+  }
+  return (unsigned char)r->text[r->at++];
+}
+
+static uintptr_t read_hex(reader_t *r, int *last) {
+  uintptr_t value = 0;
+  int c = reader_next(r);
+  for (; (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); c = reader_next(r)) value = value * 16 + (uintptr_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+  *last = c;
+  return value;
+}
+
+/* Finds the mapping of the address in /proc/self/maps: "start-end flags offset device inode path". */
+static void format_place(format_t *f, uintptr_t address) {
+  reader_t r = {.fd = syscall_6(SYS_openat, AT_FDCWD, (long)"/proc/self/maps", O_RDONLY | O_CLOEXEC, 0, 0, 0)};
+  if (syscall_failed(r.fd)) return;
+  for (int c = 0; c >= 0;) {
+    uintptr_t start = read_hex(&r, &c), end = read_hex(&r, &c);
+    while (c >= 0 && reader_next(&r) != ' ') continue; /* flags */
+    uintptr_t offset = read_hex(&r, &c);
+    bool here = address >= start && address < end;
+    while (c >= 0 && c != '\n' && c != '/' && c != '[') c = reader_next(&r);
+    if (here && (c == '/' || c == '[')) {
+      format_char(f, ' ');
+      for (; c >= 0 && c != '\n'; c = reader_next(&r)) format_char(f, (char)c);
+      format_char(f, '+');
+      format_hex(f, address - start + offset);
+    }
+    while (c >= 0 && c != '\n') c = reader_next(&r);
+    if (here || (start == 0 && end == 0)) break;
+  }
+  (void)syscall_3(SYS_close, r.fd, 0, 0);
+}
+
+void trace_print(const char *what, const trace_t *trace) {
+  char line[400];
+  format_t f;
+  format_init(&f, line, sizeof line - 1);
+  format_text(&f, "hakmem: ");
+  format_text(&f, what);
+  format_text(&f, " by thread ");
+  format_unsigned(&f, trace->thread);
+  format_text(&f, ":\n");
+  (void)os_write(2, line, f.used);
+  for (uint32_t i = 0; i < trace->depth; i++) {
+    format_init(&f, line, sizeof line - 1);
+    format_text(&f, "hakmem:   #");
+    format_unsigned(&f, i);
+    format_char(&f, ' ');
+    format_hex(&f, (uint64_t)(uintptr_t)trace->frame[i]);
+    format_place(&f, (uintptr_t)trace->frame[i]);
+    line[f.used++] = '\n';
+    (void)os_write(2, line, f.used);
+  }
+}

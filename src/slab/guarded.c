@@ -1,0 +1,186 @@
+#include "slab/guarded.h"
+
+#include <string.h>
+
+#include "kit/fault.h"
+#include "kit/meta.h"
+#include "kit/options.h"
+#include "kit/random.h"
+#include "os/os.h"
+#include "os/trace.h"
+#include "space/span.h"
+
+#define FILL 0xa5 /* of a page's bytes that are not the block's */
+
+typedef enum slot_state { SLOT_UNUSED, SLOT_CHANGING, SLOT_LIVE, SLOT_FREED } slot_state_t;
+
+typedef struct slot {
+  _Atomic uint32_t state;
+  uint32_t size;
+  char *block; /* NULL before the first */
+  trace_t allocated, freed;
+} slot_t;
+
+/* Made with the first slot; never given back. Page 2i + 1 is slot i's, the others are always inaccessible. */
+static struct {
+  slot_t *_Atomic slots; /* published last */
+  uint32_t count;
+  char *start;
+  size_t page;
+  _Atomic uint32_t making;
+  _Atomic uint32_t next;
+  _Atomic uint64_t random;
+  _Atomic uint64_t allocated;
+} pool;
+
+static bool pool_make(void) {
+  uint32_t free = 0;
+  if (atomic_take(&pool.slots) != NULL) return true;
+  if (!atomic_compare_exchange_strong(&pool.making, &free, 1)) return false;
+  uint32_t count = (uint32_t)option_get(OPTION_guard_slots);
+  size_t bytes = (2 * (size_t)count + 1) * os_page_size();
+  uint32_t units = (uint32_t)((bytes + HAK_UNIT - 1) >> HAK_UNIT_SHIFT);
+  slot_t *slots = meta_alloc(count * sizeof *slots);
+  bool zero;
+  /* Whatever is missing, one try is enough: the program runs as well without. */
+  uint32_t unit = slots == NULL ? SPAN_NONE : span_alloc(units, 1, SPAN_SLAB, &zero);
+  if (unit == SPAN_NONE) return false;
+  if (!os_guard(region_address(unit), units * HAK_UNIT)) {
+    span_free(unit, units);
+    return false;
+  }
+  pool.count = count;
+  pool.start = region_address(unit);
+  pool.page = os_page_size();
+  atomic_set(&pool.random, os_random());
+  span_enter(unit, units, SLAB_SLOTS, CLASS_NONE);
+  atomic_publish(&pool.slots, slots);
+  return true;
+}
+
+static char *slot_page(uint32_t i) { return pool.start + (2 * (size_t)i + 1) * pool.page; }
+
+/* The slot whose page p is on, or the nearer one where p is between two. */
+static uint32_t slot_index(const void *p) {
+  size_t offset = (size_t)((const char *)p - pool.start);
+  size_t half = (offset + pool.page / 2) / pool.page; /* pages, rounded to the nearer border */
+  uint32_t i = half == 0 ? 0 : (uint32_t)((half - 1) / 2);
+  return i < pool.count ? i : pool.count - 1;
+}
+
+static slot_t *slot_at(const void *p) { return &atomic_take(&pool.slots)[slot_index(p)]; }
+
+/* The one that has waited longest, nearly. */
+static slot_t *slot_claim(uint32_t *index) {
+  slot_t *slots = atomic_take(&pool.slots);
+  for (uint32_t tries = 0; tries < pool.count; tries++) {
+    *index = atomic_fetch_add_explicit(&pool.next, 1, memory_order_relaxed) % pool.count;
+    slot_t *slot = &slots[*index];
+    uint32_t state = atomic_seen(&slot->state);
+    if (state != SLOT_UNUSED && state != SLOT_FREED) continue;
+    if (atomic_compare_exchange_strong(&slot->state, &state, (uint32_t)SLOT_CHANGING)) return slot;
+  }
+  return NULL;
+}
+
+static bool at_page_end(void) {
+  uint64_t state = atomic_fetch_add_explicit(&pool.random, UINT64_C(0x9e3779b97f4a7c15), memory_order_relaxed);
+  return random_mix(state) % 4 != 0;
+}
+
+/* Blocks of any alignment that a size's class promises start at a multiple of its largest power of two. */
+static size_t start_from_end(size_t size, size_t page) {
+  size_t align = size & (0 - size);
+  if (align < HAK_GRANULE) align = HAK_GRANULE;
+  return (page - size) & ~(align - 1);
+}
+
+void *guarded_alloc(size_t size) {
+  uint32_t index;
+  if (size > os_page_size() || !trace_ready() || !pool_make()) return NULL;
+  slot_t *slot = slot_claim(&index);
+  if (slot == NULL) return NULL;
+  char *page = slot_page(index);
+  if (!os_unguard(page, pool.page)) {
+    atomic_publish(&slot->state, (uint32_t)SLOT_FREED);
+    return NULL;
+  }
+  size_t place = at_page_end() ? start_from_end(size, pool.page) : 0;
+  memset(page, FILL, place);
+  memset(page + place, 0, size);
+  memset(page + place + size, FILL, pool.page - place - size);
+  slot->size = (uint32_t)size;
+  slot->block = page + place;
+  slot->freed.depth = 0;
+  trace_take(&slot->allocated);
+  region_set_live(slot->block);
+  atomic_publish(&slot->state, (uint32_t)SLOT_LIVE);
+  atomic_count(&pool.allocated, 1);
+  return slot->block;
+}
+
+static bool is_filled(const char *from, const char *to) {
+  while (from < to && *from == (char)FILL) from++;
+  return from == to;
+}
+
+void guarded_free(void *block, const char *function) {
+  slot_t *slot = slot_at(block);
+  char *page = slot_page(slot_index(block));
+  atomic_set(&slot->state, (uint32_t)SLOT_CHANGING);
+  trace_take(&slot->freed);
+  bool before = is_filled(page, slot->block), behind = is_filled(slot->block + slot->size, page + pool.page);
+  if (!before || !behind) {
+    fault_line(before ? "overflow" : "underflow", function, block, "bytes beside the block were overwritten", FAULT_GUARDED);
+    guarded_print(block);
+    os_abort();
+  }
+  (void)os_guard(page, pool.page);
+  atomic_publish(&slot->state, (uint32_t)SLOT_FREED);
+}
+
+bool guarded_holds(const void *p) {
+  return atomic_take(&pool.slots) != NULL && (const char *)p >= pool.start &&
+         (size_t)((const char *)p - pool.start) < (2 * (size_t)pool.count + 1) * pool.page;
+}
+
+void *guarded_start(const void *p) { return slot_at(p)->block; }
+
+size_t guarded_usable(const void *p) { return slot_at(p)->size; }
+
+uint64_t guarded_count(void) { return atomic_seen(&pool.allocated); }
+
+/* --- words ------------------------------------------------------------------------------- */
+
+void guarded_describe(format_t *f, const void *p) {
+  const slot_t *slot = slot_at(p);
+  if (slot->block == NULL) {
+    format_text(f, "a guard slot that was never used");
+    return;
+  }
+  const char *end = slot->block + slot->size;
+  if ((const char *)p < slot->block) {
+    format_unsigned(f, (uint64_t)(slot->block - (const char *)p));
+    format_text(f, " bytes before ");
+  } else if ((const char *)p >= end) {
+    format_unsigned(f, (uint64_t)((const char *)p - end) + 1);
+    format_text(f, " bytes past the end of ");
+  } else {
+    format_text(f, "byte ");
+    format_unsigned(f, (uint64_t)((const char *)p - slot->block));
+    format_text(f, " of ");
+  }
+  bool freed = slot->freed.depth > 0 || atomic_seen(&slot->state) == SLOT_FREED;
+  format_text(f, freed ? "freed block " : "live block ");
+  format_hex(f, (uint64_t)(uintptr_t)slot->block);
+  format_text(f, " of ");
+  format_unsigned(f, slot->size);
+  format_text(f, " bytes, in a guard slot");
+}
+
+void guarded_print(const void *p) {
+  const slot_t *slot = slot_at(p);
+  if (slot->block == NULL) return;
+  trace_print("allocated", &slot->allocated);
+  if (slot->freed.depth > 0) trace_print("freed", &slot->freed);
+}

@@ -1,0 +1,32 @@
+/* guarded.h - guard slots: a sampled block on a page of its own between inaccessible ones.
+ *
+ * A block lies at one end of its page, the end mostly.  Freed, its page becomes
+ * inaccessible until all other slots have been used, so that an access behind
+ * the block or to a freed one is a fault at that instruction; the slot keeps
+ * where the block was allocated and where it was freed.  What lies between the
+ * block's bytes and the end of its page is checked when it is freed.
+ *
+ * Thread-safe without a lock: a slot changes hands by single steps of its state. */
+#ifndef SLAB_GUARDED_H
+#define SLAB_GUARDED_H
+
+#include "base/format.h"
+#include "slab/slab.h"
+
+/* A block of up to a page, live, aligned to its size's largest power of two up to a page; NULL if no slot is free. */
+HAK_CHECKED void *guarded_alloc(size_t size);
+/* Takes back a block whose live bit the caller has cleared. `function` is named if bytes around it were overwritten. */
+void guarded_free(void *block, const char *function);
+/* The block of the slot that p lies in or beside; NULL if it never had one. */
+void *guarded_start(const void *p);
+/* Its bytes, as requested. */
+size_t guarded_usable(const void *p);
+/* What p is to the slot nearest to it; where that slot's block was allocated and freed. Async-signal-safe. */
+void guarded_describe(format_t *f, const void *p);
+void guarded_print(const void *p);
+/* Whether p lies among the slots. */
+bool guarded_holds(const void *p);
+/* Blocks that got a slot so far. */
+uint64_t guarded_count(void);
+
+#endif
