@@ -222,7 +222,7 @@ HAK_NOINLINE void free_overflow(bin_t *bin) {
  * Only where a live block starts is a bit in the live map set. */
 static size_t small_size(const void *block) {
   uintptr_t place = region_place(block);
-  if (HAK_UNLIKELY(place >= hot_load(&region.limit) || !is_live(block))) return 0;
+  if (HAK_UNLIKELY(place >= hot_load(&region.limit) || !block_is_live(block))) return 0;
   size_t size = hot_peek(region_bin(hot_load(&region.live), region_place_unit(place)))->block_size;
   return HAK_SECURE && size != 0 ? size - SECURE_CANARY : size;
 }

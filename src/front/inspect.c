@@ -8,13 +8,13 @@ static uint8_t kind_of(const slab_t *slab) { return atomic_seen(&slab->kind); }
 
 /* Where in its span the pointer is; the span is in use. */
 static block_state_t block_place(const slab_t *slab, const void *p) {
-  if (kind_of(slab) == SLAB_SLOTS) return guarded_start(p) != p ? BLOCK_INTERIOR : is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
+  if (kind_of(slab) == SLAB_SLOTS) return guarded_start(p) != p ? BLOCK_INTERIOR : block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
   size_t offset = (size_t)((const char *)p - (const char *)region_address(slab_unit(slab)));
-  if (kind_of(slab) == SLAB_LARGE) return offset != 0 ? BLOCK_INTERIOR : is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
+  if (kind_of(slab) == SLAB_LARGE) return offset != 0 ? BLOCK_INTERIOR : block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
   unsigned c = atomic_seen(&slab->size_class);
   uint32_t block = class_block_at(c, offset);
   if ((size_t)block * class_info[c].size != offset || block >= class_info[c].blocks) return BLOCK_INTERIOR;
-  return is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
+  return block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
 }
 
 static size_t usable(const slab_t *slab, const void *p) {
@@ -97,7 +97,7 @@ static void describe_slab(format_t *f, const slab_t *slab, const char *p) {
     format_text(f, "the unused end of a slab");
   } else {
     start += (size_t)block * info->size;
-    describe_block(f, start, info->size, is_live(start), p);
+    describe_block(f, start, info->size, block_is_live(start), p);
   }
   format_text(f, ", class ");
   format_unsigned(f, info->size);
@@ -112,7 +112,7 @@ void block_describe(format_t *f, const void *p) {
     describe_slab(f, slab, p);
   } else if (kind == SLAB_LARGE) {
     const char *start = region_address(slab_unit(slab));
-    describe_block(f, start, atomic_seen(&slab->bytes), is_live(start), p);
+    describe_block(f, start, atomic_seen(&slab->bytes), block_is_live(start), p);
     format_text(f, ", class large");
   } else if (kind == SLAB_SLOTS) {
     guarded_describe(f, p);

@@ -25,7 +25,7 @@ HAK_INLINE size_t class_usable(unsigned c) {
   return HAK_SECURE && c == CLASS_NOTHING ? 0 : class_info[c].size - SECURE_CANARY;
 }
 
-HAK_INLINE bool is_live(const void *block) { return !HAK_CHECKS || region_is_live(block); }
+HAK_INLINE bool block_is_live(const void *block) { return !HAK_CHECKS || region_is_live(block); }
 
 block_info_t block_inspect(const void *p);
 /* For fault_abort. */

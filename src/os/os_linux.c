@@ -187,8 +187,10 @@ bool os_guard(void *start, size_t bytes) {
   return syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_NONE) == 0;
 }
 
+/* Guards of the light kind may lie within a range that was then protected: both ways, but where that cannot be. */
 bool os_unguard(void *start, size_t bytes) {
-  if (bytes <= GUARD_LIGHT && os_madvise(start, bytes, MADV_GUARD_REMOVE) && !atomic_seen(&guards_protect)) return true;
+  bool removed = os_madvise(start, bytes, MADV_GUARD_REMOVE);
+  if (removed && bytes <= GUARD_LIGHT && !atomic_seen(&guards_protect)) return true;
   return os_commit(start, bytes);
 }
 

@@ -15,19 +15,6 @@ size_t large_good_size(size_t size) { return size > PTRDIFF_MAX ? 0 : bits_round
 
 static uint32_t units_of(size_t bytes) { return (uint32_t)((bytes + HAK_UNIT - 1) >> HAK_UNIT_SHIFT); }
 
-#if !HAK_SECURE
-static uint32_t large_span(size_t bytes, size_t align, span_use_t use, bool *zero) {
-  uint32_t units = units_of(bytes);
-  uint64_t align_units = align > HAK_UNIT ? align >> HAK_UNIT_SHIFT : 1;
-  /* Large blocks start at a huge page if that costs nothing. */
-  if (bytes >= HAK_SUPERSLAB && align_units < HAK_UNITS_PER_SUPERSLAB) {
-    uint32_t unit = span_alloc(units, HAK_UNITS_PER_SUPERSLAB, use, zero);
-    if (unit != SPAN_NONE) return unit;
-  }
-  return span_alloc(units, align_units, use, zero);
-}
-#endif
-
 static void large_clear(uint32_t unit, size_t bytes) {
   int64_t kb = option_get(OPTION_zero_kb);
   if (kb != 0 && bytes >> 10 >= (size_t)kb && purge_span(unit, units_of(bytes))) return;
@@ -43,7 +30,7 @@ static void *large_enter(uint32_t unit, size_t bytes) {
   return block;
 }
 
-#if HAK_SECURE
+#if HAK_SECURE /* --- between guards -------------------------------------------------- */
 
 /* Inaccessible are a unit, or as many as the alignment leaves, before a block, what its last unit has beyond its bytes, a unit
  * behind it, and the block itself, once freed, until as many others have been freed after it. */
@@ -91,7 +78,18 @@ bool large_resize(slab_t *slab, size_t size) { return large_good_size(size) == a
 
 void large_move(slab_t *from, void *to) { memcpy(to, region_address(slab_unit(from)), atomic_seen(&from->bytes)); }
 
-#else
+#else /* --- side by side --------------------------------------------------------------- */
+
+static uint32_t large_span(size_t bytes, size_t align, span_use_t use, bool *zero) {
+  uint32_t units = units_of(bytes);
+  uint64_t align_units = align > HAK_UNIT ? align >> HAK_UNIT_SHIFT : 1;
+  /* Large blocks start at a huge page if that costs nothing. */
+  if (bytes >= HAK_SUPERSLAB && align_units < HAK_UNITS_PER_SUPERSLAB) {
+    uint32_t unit = span_alloc(units, HAK_UNITS_PER_SUPERSLAB, use, zero);
+    if (unit != SPAN_NONE) return unit;
+  }
+  return span_alloc(units, align_units, use, zero);
+}
 
 void *large_alloc(size_t size, size_t align, span_use_t use) {
   size_t bytes = large_good_size(size);
