@@ -12,7 +12,7 @@
  *     free_miss           not the thread's own slab, or nothing live there
  *       remote_free         another heap's: a bit in the slab's remote bits
  *       large_free          a span of its own
- *       free_fault          a wrong call: one line, abort
+ *       block_fault         a wrong call: one line, abort
  *     bin_flush           the bin is full: half of it back to the slabs
  *       slab_give           a wholly free slab goes back to the space
  *         span_free           later purged by purge_due
