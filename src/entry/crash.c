@@ -80,7 +80,6 @@ void crash_watch(void) {
   for (int i = 0; i < WATCHED; i++) {
     if (!report && !(guard && watched.of[i].number == SIGSEGV)) continue;
     struct sigaction action = {.sa_sigaction = crashed, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    (void)sigemptyset(&action.sa_mask);
     (void)sigaction(watched.of[i].number, &action, &watched.of[i].before);
   }
   if (HAK_SECURE) os_seal(&watched, sizeof watched, true);

@@ -50,6 +50,7 @@ static void *alloc_small(heap_t *heap, unsigned size_class) {
 static void trim_all(void) {
   if (thread_own_heap != NULL) heap_trim(thread_own_heap);
   heap_trim_others();
+  large_trim();
 }
 
 static void *alloc_large(size_t size, size_t align, span_use_t use) {
@@ -223,8 +224,8 @@ HAK_NOINLINE void free_overflow(bin_t *bin) {
 static size_t small_size(const void *block) {
   uintptr_t place = region_place(block);
   if (HAK_UNLIKELY(place >= hot_load(&region.limit) || !block_is_live(block))) return 0;
-  size_t size = hot_peek(region_bin(hot_load(&region.live), region_place_unit(place)))->block_size;
-  return HAK_SECURE && size != 0 ? size - SECURE_CANARY : size;
+  const region_bin_t *bin = hot_peek(region_bin(hot_load(&region.live), region_place_unit(place)));
+  return HAK_SECURE && bin->block_size != 0 ? class_usable(bin->size_class) : bin->block_size;
 }
 
 size_t block_usable_size(const void *block) {
@@ -273,7 +274,7 @@ void *block_realloc(void *block, size_t size) {
     block_info_t info = block_inspect(block);
     if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) block_fault(&info, block, "realloc");
     old = info.size;
-    large = info.slab;
+    if (atomic_seen(&info.slab->kind) == SLAB_LARGE) large = info.slab;
   }
   if (size > PTRDIFF_MAX) return out_of_memory();
   if (large == NULL ? resize_small(old, size) : resize_large(large, size)) return block;

@@ -17,7 +17,8 @@ static _Atomic uintptr_t booting; /* the thread that does it */
 static void boot_options(void) {
   if (environ == NULL || atomic_exchange(&options_read, true)) return;
   options_load(environ);
-  if (option_get(OPTION_stats) != 0 || option_get(OPTION_guard) != 0) thread_watch_all(); /* before the first thread gets its heap, if libc has the variables by then */
+  /* Before the first thread gets its heap, if libc has the variables by then. */
+  if (option_get(OPTION_stats) != 0 || option_get(OPTION_guard) != 0) thread_watch_all();
 }
 
 static bool boot_first(void) {
@@ -26,7 +27,7 @@ static bool boot_first(void) {
     atomic_set(&booting, thread_self());
     boot_options();
     os_fork_watch();
-    secure_start();
+    if (HAK_SECURE) secure_start();
     bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);
     atomic_publish(&state, (uint32_t)(done ? BOOT_DONE : BOOT_NONE));
     return done;

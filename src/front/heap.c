@@ -1,5 +1,7 @@
 #include "front/heap.h"
 
+#include <string.h>
+
 #include "base/check.h"
 #include "base/thread.h"
 #include "front/keeper.h"
@@ -53,15 +55,27 @@ uint32_t heap_guard_interval(heap_t *heap) {
   return random_below(&heap->random, (uint32_t)option_get(OPTION_guard_every) * 2 - 1);
 }
 
+void *heap_memory(size_t bytes) {
+  void *memory = meta_alloc(bytes);
+  if (memory != NULL) return memory;
+  bool zero;
+  uint32_t units = (uint32_t)((bytes + HAK_UNIT - 1) >> HAK_UNIT_SHIFT);
+  uint32_t unit = span_alloc(units, 1, SPAN_SLAB, &zero);
+  if (unit == SPAN_NONE) return NULL;
+  span_enter(unit, units, SLAB_META, CLASS_NONE);
+  memory = region_address(unit);
+  return zero ? memory : memset(memory, 0, bytes);
+}
+
 static heap_t *heap_create(void) {
-  heap_t *heap = meta_alloc(heap_bytes());
+  heap_t *heap = heap_memory(heap_bytes());
   if (heap == NULL) return NULL;
   heap->none = heap_none.none;
   (void)bins_place(heap);
   owner_init(&heap->owner);
   heap->random = os_random_seed() ^ (uintptr_t)heap;
   heap->until_guarded = heap_guard_interval(heap);
-  return secure_heap_init(heap) ? heap : NULL;
+  return HAK_SECURE && !secure_heap_init(heap) ? NULL : heap;
 }
 
 /* The next class from c on that has a bin, or CLASS_COUNT. */
@@ -160,8 +174,12 @@ void heap_take_back(heap_t *heap, void *block) {
   if (top + 1 == 0) heap_flush(heap, bin);
 }
 
-static void bins_empty(heap_t *heap) {
+static void quarantine_empty(heap_t *heap) {
   for (void *block = secure_next(heap); block != NULL; block = secure_next(heap)) give_back(heap, block);
+}
+
+static void bins_empty(heap_t *heap) {
+  if (HAK_SECURE) quarantine_empty(heap);
   for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) bin_empty(heap_bin(heap, c), &heap->owner);
 }
 
@@ -171,6 +189,7 @@ void heap_tick(heap_t *heap) {
   if (now - heap->last_tick_ms < TICK_MS) return;
   heap->last_tick_ms = now;
   heap_lock(heap);
+  remote_collect(&heap->owner);
   for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) bin_tick(heap_bin(heap, c), &heap->owner, &heap->budget);
   lock_release(&heap->owner.lock);
 }
@@ -225,10 +244,12 @@ static uint32_t span_used(uint32_t unit) {
 static void heap_reset(heap_t *heap) {
   lock_abandon(&heap->owner.lock);
   owner_init(&heap->owner);
-  atomic_set(&heap->owner.pending, 0);
   atomic_set(&heap->owner.free_bytes, 0);
   heap_set_thread(heap, 0);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&heap->owner.slab_count[c], 0);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    atomic_set(&heap->owner.pending[c], 0);
+    atomic_set(&heap->owner.slab_count[c], 0);
+  }
 }
 
 /* The blocks in the bins of a heap whose thread is gone go back to its slabs. */

@@ -116,6 +116,8 @@ void block_describe(format_t *f, const void *p) {
     format_text(f, ", class large");
   } else if (kind == SLAB_SLOTS) {
     guarded_describe(f, p);
+  } else if (kind == SLAB_META) {
+    format_text(f, "hakmem's own memory");
   } else if (kind == SLAB_GUARD) {
     format_text(f, "guard or quarantined memory");
   } else {

@@ -1,11 +1,8 @@
 #include "front/secure.h"
 
-#if HAK_SECURE
-
 #include <string.h>
 
 #include "kit/fault.h"
-#include "kit/meta.h"
 #include "kit/random.h"
 #include "os/os.h"
 
@@ -33,7 +30,7 @@ void secure_start(void) {
 }
 
 bool secure_heap_init(heap_t *heap) {
-  heap->quarantine = meta_alloc(sizeof *heap->quarantine);
+  heap->quarantine = heap_memory(sizeof *heap->quarantine);
   if (heap->quarantine == NULL) return false;
   heap->quarantine->random = os_random();
   return true;
@@ -141,5 +138,3 @@ void *secure_next(heap_t *heap) {
   }
   return NULL;
 }
-
-#endif

@@ -15,7 +15,6 @@
 /* Bytes of a slab's block that the program may not use. */
 #define SECURE_CANARY ((size_t)(HAK_SECURE ? 8 : 0))
 
-#if HAK_SECURE
 /* Before the first block: chooses what canaries are made of. */
 void secure_start(void);
 /* False when out of memory. */
@@ -28,13 +27,5 @@ void secure_clear(void *block, unsigned size_class, const char *function);
 HAK_CHECKED void *secure_wait(heap_t *heap, void *block, unsigned size_class);
 /* The same until none is left: returns NULL then. */
 HAK_CHECKED void *secure_next(heap_t *heap);
-#else
-HAK_INLINE void secure_start(void) {}
-HAK_INLINE bool secure_heap_init(heap_t *heap) { return heap != NULL; }
-HAK_INLINE void *secure_alloc(heap_t *heap, unsigned size_class) { return (void)heap, (void)size_class, NULL; }
-HAK_INLINE void secure_clear(void *block, unsigned size_class, const char *function) { (void)block, (void)size_class, (void)function; }
-HAK_INLINE void *secure_wait(heap_t *heap, void *block, unsigned size_class) { return (void)heap, (void)size_class, block; }
-HAK_INLINE void *secure_next(heap_t *heap) { return (void)heap, NULL; }
-#endif
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/atomics.h"
 #include "base/bits.h"
+#include "base/config.h"
 
 typedef enum option {
 #define OPTION(name, fallback, min, max, at_run_time, help) OPTION_##name,

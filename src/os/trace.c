@@ -87,7 +87,9 @@ static int reader_next(reader_t *r) {
 static uintptr_t read_hex(reader_t *r, int *last) {
   uintptr_t value = 0;
   int c = reader_next(r);
-  for (; (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); c = reader_next(r)) value = value * 16 + (uintptr_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+  for (; (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); c = reader_next(r)) {
+    value = value * 16 + (uintptr_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+  }
   *last = c;
   return value;
 }

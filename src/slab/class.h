@@ -21,7 +21,7 @@ typedef struct class_info {
   uint64_t inverse; /* ceil(2^40 / size) */
 } class_info_t;
 
-extern const class_info_t class_info[CLASS_COUNT];
+extern const class_info_t class_info[CLASS_NOTHING + 1];
 
 /* The class of a size in 1..HAK_SMALL_MAX. */
 HAK_INLINE unsigned class_of(size_t size) {

@@ -21,16 +21,7 @@ static void large_clear(uint32_t unit, size_t bytes) {
   memset(region_address(unit), 0, bytes);
 }
 
-static void *large_enter(uint32_t unit, size_t bytes) {
-  atomic_set(&slab_of(unit)->bytes, bytes);
-  span_enter(unit, units_of(bytes), SLAB_LARGE, CLASS_NONE);
-  void *block = region_address(unit);
-  if (HAK_CHECKS) region_set_live(block);
-  atomic_count(&large_alloc_count, 1);
-  return block;
-}
-
-#if HAK_SECURE /* --- between guards -------------------------------------------------- */
+/* --- between guards: the secure library -------------------------------------------------- */
 
 /* Inaccessible are a unit, or as many as the alignment leaves, before a block, what its last unit has beyond its bytes, a unit
  * behind it, and the block itself, once freed, until as many others have been freed after it. */
@@ -38,23 +29,21 @@ static void *large_enter(uint32_t unit, size_t bytes) {
 static _Atomic uint32_t freed[FREED_MOST]; /* first units, 0 for none: unit 0 is before a block */
 static _Atomic uint32_t freed_count;
 
-void *large_alloc(size_t size, size_t align, span_use_t use) {
-  size_t bytes = large_good_size(size);
-  if (bytes == 0 || bytes > HAK_REGION_MAX || align > HAK_REGION_MAX) return NULL;
-  bool zero;
+static uint32_t guarded_span(size_t bytes, size_t align, span_use_t use, bool *zero) {
+  if (align > HAK_REGION_MAX) return SPAN_NONE;
   uint32_t units = units_of(bytes), before = align > HAK_UNIT ? (uint32_t)(align >> HAK_UNIT_SHIFT) : 1;
-  uint32_t start = span_alloc(before + units + 1, before, use, &zero);
-  if (start == SPAN_NONE) return NULL;
+  uint32_t start = span_alloc(before + units + 1, before, use, zero);
+  if (start == SPAN_NONE) return SPAN_NONE;
   uint32_t unit = start + before;
-  if (use == SPAN_ZEROED && !zero) large_clear(unit, bytes);
   span_guard(start, before);
   span_guard(unit + units, 1);
+  span_enter(unit, units, SLAB_GUARD, CLASS_NONE); /* until it is one of a block: see span_guard */
   size_t rest = units * HAK_UNIT - bytes;
   if (rest > 0) (void)os_guard((char *)region_address(unit) + bytes, rest);
-  return large_enter(unit, bytes);
+  return unit;
 }
 
-static void large_release(uint32_t unit) {
+static void guarded_release(uint32_t unit) {
   uint32_t units = atomic_seen(&slab_of(unit)->units);
   uint32_t start = slab_unit(slab_head(unit - 1));
   span_unguard(unit, units);
@@ -63,22 +52,21 @@ static void large_release(uint32_t unit) {
   span_free(start, unit - start + units + 1);
 }
 
-void large_free(slab_t *slab) {
-  uint32_t unit = slab_unit(slab);
-  uint32_t units = atomic_seen(&slab->units);
-  span_leave(unit, units);
+static void guarded_wait(uint32_t unit, uint32_t units) {
   span_guard(unit, units);
-  atomic_count(&large_free_count, 1);
   uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
   uint32_t oldest = atomic_exchange(&freed[place], unit);
-  if (oldest != 0) large_release(oldest);
+  if (oldest != 0) guarded_release(oldest);
 }
 
-bool large_resize(slab_t *slab, size_t size) { return large_good_size(size) == atomic_seen(&slab->bytes); }
+void large_trim(void) {
+  for (uint32_t i = 0; HAK_SECURE && i < FREED_MOST; i++) {
+    uint32_t unit = atomic_exchange(&freed[i], 0);
+    if (unit != 0) guarded_release(unit);
+  }
+}
 
-void large_move(slab_t *from, void *to) { memcpy(to, region_address(slab_unit(from)), atomic_seen(&from->bytes)); }
-
-#else /* --- side by side --------------------------------------------------------------- */
+/* --- side by side ------------------------------------------------------------------------ */
 
 static uint32_t large_span(size_t bytes, size_t align, span_use_t use, bool *zero) {
   uint32_t units = units_of(bytes);
@@ -91,23 +79,34 @@ static uint32_t large_span(size_t bytes, size_t align, span_use_t use, bool *zer
   return span_alloc(units, align_units, use, zero);
 }
 
+/* --- blocks ------------------------------------------------------------------------------ */
+
 void *large_alloc(size_t size, size_t align, span_use_t use) {
   size_t bytes = large_good_size(size);
   if (bytes == 0 || bytes > HAK_REGION_MAX) return NULL;
   bool zero;
-  uint32_t unit = large_span(bytes, align, use, &zero);
+  uint32_t unit = HAK_SECURE ? guarded_span(bytes, align, use, &zero) : large_span(bytes, align, use, &zero);
   if (unit == SPAN_NONE) return NULL;
   if (use == SPAN_ZEROED && !zero) large_clear(unit, bytes);
-  return large_enter(unit, bytes);
+  atomic_set(&slab_of(unit)->bytes, bytes);
+  span_enter(unit, units_of(bytes), SLAB_LARGE, CLASS_NONE);
+  void *block = region_address(unit);
+  if (HAK_CHECKS) region_set_live(block);
+  atomic_count(&large_alloc_count, 1);
+  return block;
 }
 
 void large_free(slab_t *slab) {
   uint32_t unit = slab_unit(slab);
   uint32_t units = atomic_seen(&slab->units);
+  atomic_count(&large_free_count, 1);
+  if (HAK_SECURE) {
+    guarded_wait(unit, units);
+    return;
+  }
   huge_learn(unit, units);
   span_leave(unit, units);
   span_free(unit, units);
-  atomic_count(&large_free_count, 1);
 }
 
 /* Enters units [from, to) as further units of the span. */
@@ -125,13 +124,14 @@ static void span_extend(slab_t *slab, uint32_t from, uint32_t to) {
 void large_move(slab_t *from, void *to) {
   size_t bytes = atomic_seen(&from->bytes);
   uint32_t start = slab_unit(from);
-  uint32_t moved = move_pages(start, (uint32_t)region_unit(to), (uint32_t)(bytes >> HAK_UNIT_SHIFT));
+  uint32_t moved = HAK_SECURE ? 0 : move_pages(start, (uint32_t)region_unit(to), (uint32_t)(bytes >> HAK_UNIT_SHIFT));
   size_t done = (size_t)moved << HAK_UNIT_SHIFT;
   memcpy((char *)to + done, (char *)region_address(start) + done, bytes - done);
 }
 
 bool large_resize(slab_t *slab, size_t size) {
   size_t bytes = large_good_size(size);
+  if (HAK_SECURE) return bytes == atomic_seen(&slab->bytes); /* its guards begin where it ends */
   if (size <= HAK_SMALL_MAX || bytes == 0 || bytes > HAK_REGION_MAX) return false;
   uint32_t start = slab_unit(slab);
   uint32_t have = atomic_seen(&slab->units);
@@ -147,5 +147,3 @@ bool large_resize(slab_t *slab, size_t size) {
   atomic_set(&slab->bytes, bytes);
   return true;
 }
-
-#endif

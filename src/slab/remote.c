@@ -18,11 +18,20 @@ bool remote_close(uint32_t unit) {
   return atomic_compare_exchange_strong(&remote_of(unit)->state, &open, (uint32_t)REMOTE_CLOSED);
 }
 
-static void remote_push(slab_owner_t *owner, uint32_t unit) {
-  uint32_t first = atomic_seen(&owner->pending);
+static void remote_push(slab_owner_t *owner, const slab_t *slab) {
+  uint32_t unit = slab_unit(slab);
+  _Atomic uint32_t *pending = &owner->pending[atomic_seen(&slab->size_class)];
+  uint32_t first = atomic_seen(pending);
   do {
     atomic_set(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak(&owner->pending, &first, unit + 1)); /* then remote_help looks at the lock */
+  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1)); /* then remote_help looks at the lock */
+}
+
+static bool any_pending(slab_owner_t *owner) {
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    if (atomic_load(&owner->pending[c]) != 0) return true;
+  }
+  return false;
 }
 
 void owner_unlock(slab_owner_t *owner) {
@@ -33,7 +42,7 @@ void owner_unlock(slab_owner_t *owner) {
     }
     /* Either we see what was pushed before the lock was free, or who pushed sees it free. */
     lock_release_fully(&owner->lock);
-    if (atomic_load(&owner->pending) == 0 || !lock_try(&owner->lock)) return;
+    if (!any_pending(owner) || !lock_try(&owner->lock)) return;
     remote_collect(owner);
     slab_release_empty(owner);
   }
@@ -51,7 +60,7 @@ static void remote_help(slab_owner_t *owner) {
 
 /* The owner writes to the slab's record and to its bins all the time; not to what this reads,
  * but for the head of a slab of several units. */
-bool remote_put(const region_bin_t *bin, uint32_t unit, const void *block) {
+HAK_INLINE bool put(const region_bin_t *bin, uint32_t unit, const void *block) {
   const class_info_t *info = &class_info[bin->size_class];
   if (info->units > 1) unit = slab_unit(slab_head(unit));
   uint32_t offset = (uint32_t)((const char *)block - (const char *)region_address(unit));
@@ -63,16 +72,18 @@ bool remote_put(const region_bin_t *bin, uint32_t unit, const void *block) {
   return atomic_load(&remote->state) == REMOTE_OPEN && atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
 }
 
+bool remote_put(const region_bin_t *bin, uint32_t unit, const void *block) { return put(bin, unit, block); }
+
 bool remote_free(const region_bin_t *bin, uint32_t unit, void *block, bool *queued) {
   if (HAK_CHECKS && !region_clear_live(block)) return false;
-  *queued = remote_put(bin, unit, block);
+  *queued = put(bin, unit, block);
   return true;
 }
 
 void remote_tell(uint32_t unit) {
   slab_t *slab = slab_head(unit);
   slab_owner_t *owner = atomic_seen(&slab->owner);
-  remote_push(owner, slab_unit(slab));
+  remote_push(owner, slab);
   remote_help(owner);
 }
 
@@ -110,15 +121,20 @@ static void remote_take(slab_owner_t *owner, slab_t *slab) {
   }
 }
 
-void remote_collect(slab_owner_t *owner) {
+void remote_collect_class(slab_owner_t *owner, unsigned size_class) {
+  if (atomic_seen(&owner->pending[size_class]) == 0) return;
   atomic_set(&owner->pending_count, 0);
-  uint32_t next = atomic_exchange_explicit(&owner->pending, 0, memory_order_acquire);
+  uint32_t next = atomic_exchange_explicit(&owner->pending[size_class], 0, memory_order_acquire);
   while (next != 0) {
     uint32_t unit = next - 1;
     next = atomic_seen(&remote_of(unit)->next);
     atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
     remote_take(owner, slab_of(unit));
   }
+}
+
+void remote_collect(slab_owner_t *owner) {
+  for (unsigned c = 0; c < CLASS_COUNT; c++) remote_collect_class(owner, c);
 }
 
 void remote_recover(slab_owner_t *owner, slab_t *slab) {

@@ -2,8 +2,8 @@
  *
  * The freer sets the block's bit in the slab's remote bits, a zone that the
  * owner's lines do not share, and the first to do so since the owner last
- * looked puts the slab on the owner's pending stack.  The owner collects when
- * it next misses; for an orphan, or an owner that is idle, the freer does it.
+ * looked puts the slab on the owner's pending stack of its class.  The owner collects
+ * that when the class runs out; for an orphan, or an owner that is idle, the freer does it.
  *
  *   freer: set bit; if state is OPEN, swap it to QUEUED; who succeeds pushes the slab
  *   owner: pop all; for each: state to OPEN; take the bits
@@ -30,7 +30,8 @@ HAK_CHECKED bool remote_free(const region_bin_t *bin, uint32_t unit, void *block
 /* The same of a block that is known to be free. */
 HAK_CHECKED bool remote_put(const region_bin_t *bin, uint32_t unit, const void *block);
 void remote_tell(uint32_t unit);
-/* Brings in what others have freed. The owner, or whoever holds its lock. */
+/* Brings in what others have freed, of one class or of all. The owner, or whoever holds its lock. */
+void remote_collect_class(slab_owner_t *owner, unsigned size_class);
 void remote_collect(slab_owner_t *owner);
 
 /* For slab.c: the slab begins to accept remote frees; stops, unless it is queued. */

@@ -58,8 +58,8 @@ void span_leave(uint32_t start, uint32_t units) {
 }
 
 void span_guard(uint32_t start, uint32_t units) {
+  span_enter(start, units, SLAB_GUARD, CLASS_NONE); /* first: a fork's child takes what is in no span for usable */
   (void)os_guard(region_address(start), units * HAK_UNIT);
-  span_enter(start, units, SLAB_GUARD, CLASS_NONE);
 }
 
 void span_unguard(uint32_t start, uint32_t units) {
@@ -106,12 +106,12 @@ static void slab_populate(const slab_owner_t *owner, unsigned size_class, uint32
 
 static void slab_guard(uint32_t unit, unsigned size_class) {
   span_guard(unit + class_info[size_class].units, SLAB_GUARDS);
-  if (size_class == CLASS_NOTHING) (void)os_guard(region_address(unit), HAK_UNIT);
+  if (size_class == CLASS_NOTHING) span_guard(unit, class_info[size_class].units);
 }
 
 static void slab_unguard(uint32_t unit, unsigned size_class) {
   span_unguard(unit + class_info[size_class].units, SLAB_GUARDS);
-  if (size_class == CLASS_NOTHING) (void)os_unguard(region_address(unit), HAK_UNIT);
+  if (size_class == CLASS_NOTHING) span_unguard(unit, class_info[size_class].units);
 }
 
 static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
@@ -152,8 +152,8 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   slab_count_free(owner, slab, -(int32_t)class_info[c].blocks);
   slab_set_bin(slab, &region_no_bin);
   uint32_t units = atomic_seen(&slab->units);
-  span_leave(unit, units);
   if (HAK_SECURE) slab_unguard(unit, c);
+  span_leave(unit, units);
   span_free(unit, units + SLAB_GUARDS);
   return true;
 }
@@ -191,11 +191,13 @@ static uint32_t slab_take_from(slab_owner_t *owner, slab_t *slab, void **blocks,
 }
 
 /* The slab to take blocks of the class from.  What others have freed is brought in
- * only when nothing else is left: collected in the midst of their frees, the same
- * cache lines would go to and fro. */
+ * only when nothing else of the class is left: collected in the midst of their frees,
+ * the same cache lines would go to and fro.  Other classes' only before the heap
+ * would take more memory. */
 static slab_t *slab_with_free(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
   slab_list_t *partial = &owner->partial[size_class];
-  if (partial->first == SLAB_END && atomic_seen(&owner->pending) != 0) remote_collect(owner);
+  if (partial->first == SLAB_END) remote_collect_class(owner, size_class);
+  if (partial->first == SLAB_END) remote_collect(owner);
   return partial->first != SLAB_END ? slab_of(partial->first) : slab_create(owner, size_class, bin);
 }
 

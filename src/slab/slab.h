@@ -21,6 +21,7 @@ typedef enum slab_kind {
   SLAB_INSIDE,  /* a further unit; `head` leads back */
   SLAB_LARGE,   /* first unit of a large block; its further units are SLAB_INSIDE too */
   SLAB_SLOTS,   /* the guard slots: guarded.h */
+  SLAB_META,    /* first unit of memory of ours: heap_memory */
   SLAB_GUARD    /* first unit of inaccessible ones, in the secure library */
 } slab_kind_t;
 
@@ -55,7 +56,7 @@ typedef struct slab_list {
 typedef struct slab_owner {
   lock_t lock;                 /* guards all below but `pending` */
   _Atomic uintptr_t thread;    /* that has it, 0 for an orphan */
-  _Atomic uint32_t pending;    /* stack of units with remote frees: unit + 1, 0 for none; any thread pushes */
+  _Atomic uint32_t pending[CLASS_COUNT]; /* stacks of units with remote frees: unit + 1, 0 for none; any thread pushes */
   _Atomic uint32_t pending_count; /* pushed since the owner last collected */
   _Atomic uint64_t remote_frees;
   _Atomic int64_t free_bytes;  /* of free blocks in slabs */

@@ -254,7 +254,8 @@ static void trim_after(size_t size) {
   hold(held_blocks, size);
   size_t full = check_resident();
   release(held_blocks, size);
-  CHECK_EQ(api.malloc_trim(0), 1);
+  bool given = api.malloc_trim(0) == 1;
+  CHECK(given || getenv("TEST_SECURE") != NULL); /* the secure library gives large blocks back when they are freed */
   CHECK(check_resident() + HELD * 3 / 4 < full);
 }
 

@@ -218,7 +218,7 @@ TEST(no_environment_is_no_setting) {
 
 /* ---- the fault line ---- */
 
-static const char *fault_line(const char *fault, const char *detail, size_t size_class) {
+static const char *printed_line(const char *fault, const char *detail, size_t size_class) {
   jmp_buf place;
   fake_os_capture();
   fake_os_catch_abort(&place);
@@ -228,11 +228,11 @@ static const char *fault_line(const char *fault, const char *detail, size_t size
 }
 
 TEST(a_fault_is_one_line_and_the_end) {
-  CHECK(strcmp(fault_line("double free", "block is already free", 48),
+  CHECK(strcmp(printed_line("double free", "block is already free", 48),
                "hakmem: double free: free(0x7f00dead0010): block is already free, class 48\n") == 0);
-  CHECK(strcmp(fault_line("foreign pointer", "not from this allocator", 0),
+  CHECK(strcmp(printed_line("foreign pointer", "not from this allocator", 0),
                "hakmem: foreign pointer: free(0x7f00dead0010): not from this allocator\n") == 0);
-  CHECK(strcmp(fault_line("interior pointer", "not the start", FAULT_LARGE),
+  CHECK(strcmp(printed_line("interior pointer", "not the start", FAULT_LARGE),
                "hakmem: interior pointer: free(0x7f00dead0010): not the start, class large\n") == 0);
 }
 
@@ -240,7 +240,7 @@ TEST(a_fault_that_is_too_long_is_cut_but_ends_its_line) {
   char detail[600];
   memset(detail, 'd', sizeof detail - 1);
   detail[sizeof detail - 1] = '\0';
-  const char *line = fault_line("double free", detail, 16);
+  const char *line = printed_line("double free", detail, 16);
   size_t length = strlen(line);
   CHECK(length <= 256 && line[length - 1] == '\n' && strchr(line, '\n') == line + length - 1);
 }

@@ -66,11 +66,11 @@ TEST(a_remote_free_waits_until_the_owner_collects) {
     }
     CHECK_EQ(free_in(slab), 0);
     CHECK_EQ(remote_waiting(slab), (count + 1) / 2);
-    CHECK_EQ(atomic_seen(&owner.pending), slab_unit(slab) + 1);
+    CHECK_EQ(atomic_seen(&owner.pending[c]), slab_unit(slab) + 1);
     remote_collect(&owner);
     CHECK_EQ(free_in(slab), (count + 1) / 2);
     CHECK_EQ(remote_waiting(slab), 0);
-    CHECK_EQ(atomic_seen(&owner.pending), 0);
+    CHECK_EQ(atomic_seen(&owner.pending[c]), 0);
     CHECK_EQ(atomic_seen(&owner.remote_frees) - before, (count + 1) / 2);
   }
 }
@@ -83,6 +83,20 @@ TEST(the_next_miss_of_the_owner_collects) {
   CHECK_EQ(slab_take(&owner, 3, &bins[3], again, count), count);
   CHECK_EQ(atomic_seen(&owner.slab_count[3]), 1);
   for (uint32_t i = 0; i < count; i++) CHECK(again[i] == blocks[i]);
+}
+
+TEST(a_miss_of_one_class_leaves_the_others_until_memory_would_grow) {
+  start_remote();
+  void *blocks[4096], *other[4096], *again[4096];
+  uint32_t count = take_slab(3, blocks), others = take_slab(5, other);
+  REQUIRE(count > 0 && others > 0);
+  free_remotely(blocks[0]);
+  for (uint32_t i = 0; i < others; i++) free_remotely(other[i]);
+  CHECK_EQ(slab_take(&owner, 3, &bins[3], again, 1), 1);
+  CHECK_EQ(remote_waiting(slab_holding(other[0])), others);
+  CHECK_EQ(slab_take(&owner, 3, &bins[3], again, 1), 1); /* a new slab, but first all that is waiting */
+  CHECK_EQ(remote_waiting(slab_holding(other[0])), 0);
+  CHECK_EQ(free_in(slab_holding(other[0])), others);
 }
 
 TEST(a_slab_is_queued_once_for_many_frees_and_again_after_a_collection) {
@@ -160,14 +174,14 @@ TEST(recovery_brings_in_what_nobody_announces) {
   uint32_t count = take_slab(4, blocks);
   slab_t *slab = slab_holding(blocks[0]);
   for (uint32_t i = 0; i < count / 2; i++) free_remotely(blocks[i]);
-  atomic_set(&owner.pending, 0); /* lost, as in a fork */
+  atomic_set(&owner.pending[4], 0); /* lost, as in a fork */
   owner_init(&owner);
   atomic_set(&owner.slab_count[4], 0);
   slab_relist(&owner, slab);
   remote_recover(&owner, slab);
   CHECK_EQ(free_in(slab), count / 2);
   free_remotely(blocks[count - 1]); /* the slab can be queued again */
-  CHECK(atomic_seen(&owner.pending) != 0);
+  CHECK(atomic_seen(&owner.pending[4]) != 0);
 }
 
 /* ---- owners that do not look ---- */
@@ -180,7 +194,7 @@ TEST(an_orphans_slabs_go_back_with_their_last_block) {
   for (uint32_t i = 0; i < count; i++) {
     CHECK_EQ(atomic_seen(&owner.slab_count[6]), 1);
     free_remotely(blocks[i]);
-    CHECK_EQ(atomic_seen(&owner.pending), 0);
+    CHECK_EQ(atomic_seen(&owner.pending[6]), 0);
   }
   CHECK_EQ(atomic_seen(&owner.slab_count[6]), 0);
   CHECK_EQ(span_census().free_units, units_mapped());
@@ -208,7 +222,7 @@ TEST(an_owner_at_work_is_left_alone) {
   CHECK_EQ(atomic_seen(&owner.slab_count[6]), 1);
   owner_unlock(&owner); /* nobody else will look */
   CHECK_EQ(atomic_seen(&owner.lock.holder), 0);
-  CHECK_EQ(atomic_seen(&owner.pending), 0);
+  CHECK_EQ(atomic_seen(&owner.pending[6]), 0);
   CHECK_EQ(atomic_seen(&owner.slab_count[6]), 0);
   CHECK_EQ(span_census().free_units, units_mapped());
 }
