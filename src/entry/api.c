@@ -59,8 +59,7 @@ void *hak_recallocarray(void *block, size_t old_count, size_t count, size_t size
   size_t bytes, old_bytes;
   if (block == NULL) return hak_calloc(count, size);
   if (__builtin_mul_overflow(count, size, &bytes)) return fail(ENOMEM);
-  size_t usable = block_usable_size(block);
-  if (usable == 0) free_miss(block, 0, "recallocarray"); /* not a live block: ends here */
+  size_t usable = block_require(block, "recallocarray");
   if (__builtin_mul_overflow(old_count, size, &old_bytes) || old_bytes > usable) return fail(EINVAL);
   if (bytes == 0) {
     clear(block, old_bytes);

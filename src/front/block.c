@@ -235,6 +235,12 @@ size_t block_usable_size(const void *block) {
   return info.state == BLOCK_LIVE ? info.size : 0;
 }
 
+size_t block_require(const void *block, const char *function) {
+  block_info_t info = block_inspect(block);
+  if (info.state != BLOCK_LIVE) block_fault(&info, block, function);
+  return info.size;
+}
+
 size_t block_good_size(size_t size, size_t align) {
   if (size > PTRDIFF_MAX || align > PTRDIFF_MAX) return 0;
   unsigned c = class_for_aligned(size, align);

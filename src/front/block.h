@@ -37,6 +37,8 @@ HAK_CHECKED void *block_realloc(void *block, size_t size);
 HAK_CHECKED bool block_expand(void *block, size_t size);
 /* 0 for anything that is not a live block. */
 HAK_CHECKED size_t block_usable_size(const void *block);
+/* The same; anything else ends the process. */
+HAK_CHECKED size_t block_require(const void *block, const char *function);
 /* The usable size that `size` with `align` (a power of two) would get, or 0. */
 HAK_CHECKED size_t block_good_size(size_t size, size_t align);
 HAK_CHECKED size_t block_alloc_batch(size_t size, size_t count, void **blocks);

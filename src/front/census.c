@@ -1,6 +1,7 @@
 #include "front/census.h"
 
 #include "front/keeper.h"
+#include "front/secure.h"
 #include "front/thread.h"
 #include "kit/meta.h"
 #include "os/os.h"
@@ -65,7 +66,7 @@ static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
     counted += atomic_seen(&heap->counted_allocs);
     for (unsigned c = 0; c < CLASS_COUNT; c++) {
       bin_t *bin = heap_bin(heap, c);
-      uint32_t cached = bin_count(bin);
+      uint32_t cached = bin_count(bin) + (HAK_SECURE ? secure_waiting(heap, c) : 0);
       of_class[c].cached_blocks += (uint64_t)cached;
       of_class[c].refills += atomic_seen(&bin->refills);
       of_class[c].flushes += atomic_seen(&bin->flushes);

@@ -122,17 +122,23 @@ static uint32_t ring_length(unsigned c) {
 void *secure_wait(heap_t *heap, void *block, unsigned size_class) {
   uint8_t *at = &heap->quarantine->at[size_class];
   void **place = &heap->quarantine->blocks[size_class][*at];
-  void *old = *place;
-  *place = block;
+  void *old = hot_load(place);
+  hot_store(place, block);
   *at = (uint8_t)((*at + 1u) % ring_length(size_class));
   return old;
+}
+
+uint32_t secure_waiting(const heap_t *heap, unsigned size_class) {
+  uint32_t waiting = 0;
+  for (uint32_t i = 0; i < ring_length(size_class); i++) waiting += hot_peek(&heap->quarantine->blocks[size_class][i]) != NULL;
+  return waiting;
 }
 
 void *secure_next(heap_t *heap) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     for (uint32_t i = 0; i < ring_length(c); i++) {
-      void *block = heap->quarantine->blocks[c][i];
-      heap->quarantine->blocks[c][i] = NULL;
+      void *block = hot_load(&heap->quarantine->blocks[c][i]);
+      hot_store(&heap->quarantine->blocks[c][i], NULL);
       if (block != NULL) return block;
     }
   }

@@ -27,5 +27,7 @@ void secure_clear(void *block, unsigned size_class, const char *function);
 HAK_CHECKED void *secure_wait(heap_t *heap, void *block, unsigned size_class);
 /* The same until none is left: returns NULL then. */
 HAK_CHECKED void *secure_next(heap_t *heap);
+/* Blocks in quarantine; of another thread's heap a guess. */
+uint32_t secure_waiting(const heap_t *heap, unsigned size_class);
 
 #endif

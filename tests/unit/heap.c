@@ -375,13 +375,31 @@ TEST(a_heap_left_unseen_is_found_again_by_its_threads_name) {
   check_heaps();
 }
 
-TEST(without_memory_for_a_heap_allocation_fails_and_then_works) {
+TEST(without_addresses_for_a_heap_free_units_hold_it) {
   start_heap();
   fake_os_fail(FAKE_ONLY(FAKE_MAP), 1, UINT64_MAX);
+  void *large = block_alloc(100000); /* needs no heap, and leaves its units dirty */
+  REQUIRE(large != NULL);
+  memset(large, 0x5a, 100000);
+  block_free(large, 0, "free");
+  void *block = block_alloc(10);
+  REQUIRE(block != NULL && thread_own_heap != NULL);
+  CHECK_EQ(atomic_seen(&slab_head((uint32_t)region_unit(thread_own_heap))->kind), SLAB_META);
+  block_free(block, 0, "free");
+}
+
+TEST(without_memory_for_a_heap_allocation_fails_and_then_works) {
+  start_heap();
+  bool zero;
+  uint32_t unit = span_alloc(1, 1, SPAN_SLAB, &zero);
+  uint32_t taken = 0;
+  fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
+  for (; span_alloc(1, 1, SPAN_SLAB, &zero) != SPAN_NONE; taken++) continue;
   errno = 0;
   CHECK(block_alloc(10) == NULL);
   CHECK_EQ(errno, ENOMEM);
   CHECK(thread_own_heap == NULL);
+  span_free(unit, 1 + taken); /* one after the other, lowest first */
   void *large = block_alloc(100000); /* needs no heap */
   CHECK(large != NULL);
   block_free(large, 0, "free");
