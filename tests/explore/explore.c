@@ -45,9 +45,9 @@ typedef struct actor {
   bool outdated;                       /* another one has written one of these since */
 } actor_t;
 
-/* What is known of a word from all executions so far. */
 typedef struct word {
   const volatile void *at;
+  uint64_t execution;       /* that the next two are from */
   uint8_t readers, writers; /* a bit an actor */
   bool shared;              /* actors are switched before accesses to it */
   bool found;               /* it will be, from the next search on */
@@ -70,6 +70,7 @@ typedef struct explorer {
   jmp_buf judge_end;
   outcome_t outcome;
   unsigned asleep; /* a bit an actor: what it would do now, another path does */
+  uint64_t execution;
   uint32_t steps, length; /* accesses so far, and by the actors */
   char reason[512];
   uint32_t at, depth;
@@ -100,6 +101,10 @@ void explore_ignore(const volatile void *word) { word_find(word)->ignored = true
 
 static void word_note(word_t *word, explore_access_t access) {
   uint8_t me = (uint8_t)(1u << x->current);
+  if (word->execution != x->execution) {
+    word->execution = x->execution;
+    word->readers = word->writers = 0;
+  }
   if (access == EXPLORE_READ) word->readers |= me;
   else word->writers |= me;
   unsigned all = word->readers | word->writers;
@@ -335,6 +340,7 @@ static void run_once(void) {
   x->at = 0;
   x->preemptions = 0;
   x->asleep = 0;
+  x->execution++;
   x->steps = 0;
   x->outcome = RUNNING;
   x->reason[0] = '\0';

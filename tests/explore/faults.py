@@ -119,13 +119,6 @@ FAULTS = [
   atomic_set(&heap->state, (uint32_t)HEAP_ATTACHED);
   return true;
 """, "two_adopters"),
-    ("adopted_without_lock", "front/heap.c",
-     """  heap_lock(heap);
-  heap_set_thread(heap, thread_self());
-  lock_release(&heap->owner.lock);
-""",
-     """  heap_set_thread(heap, thread_self());
-""", "adoption"),
     ("refilled_without_lock", "front/heap.c",
      """  heap_lock(heap);
   void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);

@@ -2,12 +2,6 @@
 #ifndef TESTS_EXPLORE_JUDGE_H
 #define TESTS_EXPLORE_JUDGE_H
 
-#include "target.h"
-
-/* malloc and free as an actor does them; what the program holds is kept account of. */
-void *take(size_t size);
-void give(void *block);
-
 /* Every block is in one place, every count is right, nothing waits unannounced, no lock is held. */
 void judge_state(void);
 /* Every unit is free. */

@@ -3,9 +3,11 @@
 
 #include "front/boot.h"
 #include "judge.h"
+#include "program.h"
 #include "slab/hole.h"
 #include "space/purge.h"
 #include "space/span.h"
+#include "target.h"
 
 #define BIG ((size_t)8192)
 #define BIG_BLOCKS 8
@@ -102,7 +104,7 @@ static void an_orphan(void) {
 static void take_and_give_first(void) { give(take(64)); }
 
 static void judge_first_use(void) {
-  if (memory_reserved() != 1) explore_fail("the region was made %u times", memory_reserved());
+  if (memory_reserved() != 1 || atomic_seen(&region.units) != HAK_UNITS_PER_SUPERSLAB) explore_fail("the region was made more than once");
   judge_end();
 }
 
@@ -177,7 +179,8 @@ const scenario_t scenarios[] = {
     {"owner_exits_trimmed", two_blocks_left, {target_end_thread, heap_trim_others, give_0}, judge_end, NULL, 2, 4},
     {"adoption", an_orphan, {take_and_give, give_0, give_1}, judge_end, NULL, 2, 3},
     {"two_adopters", an_orphan, {take_one, take_one, give_0}, judge_end, NULL, 2, 3},
-    {"first_use", start, {take_and_give_first, take_and_give_first, take_and_give_first}, judge_first_use, NULL, 2, 3},
+    {"first_use", start, {take_and_give_first, take_and_give_first}, judge_first_use, NULL, 2, 3},
+    {"first_use_by_three", start, {take_and_give_first, take_and_give_first, take_and_give_first}, judge_first_use, NULL, 1, 2},
     {"idle_owner", nearly_idle, {take_and_give, give_0, give_other_slabs}, judge_end, NULL, 2, 3},
     {"live_map", some_tiny, {tiny_pop_and_push, give_0, give_1}, judge_end_live, NULL, 2, 4},
     {"holes", with_holes, {take_and_give, give_0, purge_holes}, judge_end, NULL, 2, 3},

@@ -2,6 +2,7 @@
 #ifndef TESTS_EXPLORE_TARGET_H
 #define TESTS_EXPLORE_TARGET_H
 
+#include "explore.h"
 #include "front/block.h"
 #include "slab/remote.h"
 
