@@ -37,7 +37,7 @@ FAULTS = [
 """,
      """  remote_t *remote = remote_of(unit);
   uint32_t open = REMOTE_OPEN;
-  bool queued = atomic_load(&remote->state) == REMOTE_OPEN && atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
+  bool queued = atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
   (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
   return queued;
 """, "two_freers"),

@@ -13,6 +13,8 @@
 #define BIG_BLOCKS 8
 /* Blocks of so many that one word of the live map covers them. */
 #define TINY ((size_t)16)
+/* Eight fill a slab of four units. */
+#define WIDE ((size_t)32768)
 
 static void *a[2 * BIG_BLOCKS];
 
@@ -38,8 +40,10 @@ static void give_1(void) { give(a[1]); }
 static void give_0_and_1(void) { give_0(), give_1(); }
 static void give_2_and_other_slabs(void) { give(a[2]), give(a[BIG_BLOCKS]); }
 static void give_other_slabs(void) { give(a[BIG_BLOCKS]); }
+static void give_last(void) { give(a[BIG_BLOCKS - 1]); }
 static void take_one(void) { (void)take(BIG); }
 static void take_two(void) { take_one(), take_one(); }
+static void take_other_class(void) { (void)take(64); }
 static void take_and_give(void) { give(take(BIG)); }
 
 /* --- the owner is there ---------------------------------------------------------------------- */
@@ -73,6 +77,12 @@ static void two_blocks_left(void) {
   given_back(2, BIG_BLOCKS);
 }
 
+/* In the first and the last unit of a slab of several. */
+static void two_wide_blocks_left(void) {
+  taken_by(0, BIG_BLOCKS, WIDE);
+  given_back(1, BIG_BLOCKS - 1);
+}
+
 /* One of each of two slabs. */
 static void two_slabs_left(void) {
   two_full_slabs();
@@ -89,6 +99,12 @@ static void judge_all_gone(void) {
   judge_state();
   judge_nothing_used();
   judge_end();
+}
+
+/* The thread has ended without the allocator's knowledge; the first actor is at its place in memory. */
+static void ended_unseen(void) {
+  two_blocks_left();
+  target_forget_thread();
 }
 
 /* The thread of no actor. */
@@ -111,7 +127,6 @@ static void judge_first_use(void) {
 /* --- double frees ---------------------------------------------------------------------------- */
 
 static void full_slab_of_third(void) { taken_by(2, BIG_BLOCKS, BIG); }
-static void take_other_class(void) { (void)take(64); }
 
 /* --- spans ----------------------------------------------------------------------------------- */
 
@@ -171,20 +186,23 @@ static void judge_spans(void) {
 /* --- the table ------------------------------------------------------------------------------- */
 
 const scenario_t scenarios[] = {
-    {"two_freers", two_full_slabs, {take_two, give_0_and_1, give_2_and_other_slabs}, judge_end, NULL, 2, 3},
+    {"two_freers", two_full_slabs, {take_two, give_0_and_1, give_2_and_other_slabs}, judge_end, NULL, 3, 4},
     {"owner_exits", two_blocks_left, {target_end_thread, give_0, give_1}, judge_all_gone, NULL, 2, 4},
-    {"owner_exits_two_slabs", two_slabs_left, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 4},
-    {"owner_exits_taker", two_blocks_left, {target_end_thread, take_and_give, give_0}, judge_end, NULL, 2, 3},
-    {"owner_exits_helped", two_slabs_left_idle, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 4},
-    {"owner_exits_trimmed", two_blocks_left, {target_end_thread, heap_trim_others, give_0}, judge_end, NULL, 2, 4},
+    {"owner_exits_two_slabs", two_slabs_left, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 3},
+    {"owner_exits_wide", two_wide_blocks_left, {target_end_thread, give_0, give_last}, judge_all_gone, NULL, 2, 3},
+    {"owner_exits_taker", two_blocks_left, {target_end_thread, take_and_give, give_0}, judge_end, NULL, 2, 4},
+    {"owner_exits_helped", two_slabs_left_idle, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 3},
+    {"owner_exits_trimmed", two_blocks_left, {target_end_thread, heap_trim_others, give_0}, judge_end, NULL, 3, 4},
+    {"units_reused", two_blocks_left, {target_end_thread, give_0, give_1, take_other_class}, judge_end, NULL, 1, 3},
+    {"ended_unseen", ended_unseen, {take_and_give, give_0, take_one}, judge_end, NULL, 2, 3},
     {"adoption", an_orphan, {take_and_give, give_0, give_1}, judge_end, NULL, 2, 3},
-    {"two_adopters", an_orphan, {take_one, take_one, give_0}, judge_end, NULL, 2, 3},
-    {"first_use", start, {take_and_give_first, take_and_give_first}, judge_first_use, NULL, 2, 3},
-    {"first_use_by_three", start, {take_and_give_first, take_and_give_first, take_and_give_first}, judge_first_use, NULL, 1, 2},
-    {"idle_owner", nearly_idle, {take_and_give, give_0, give_other_slabs}, judge_end, NULL, 2, 3},
-    {"live_map", some_tiny, {tiny_pop_and_push, give_0, give_1}, judge_end_live, NULL, 2, 4},
+    {"two_adopters", an_orphan, {take_one, take_one, give_0}, judge_end, NULL, 2, 4},
+    {"first_use", start, {take_and_give_first, take_and_give_first}, judge_first_use, NULL, 3, 4},
+    {"first_use_by_three", start, {take_and_give_first, take_and_give_first, take_and_give_first}, judge_first_use, NULL, 1, 3},
+    {"idle_owner", nearly_idle, {take_and_give, give_0, give_other_slabs}, judge_end, NULL, 2, 4},
+    {"live_map", some_tiny, {tiny_pop_and_push, give_0, give_1}, judge_end_live, NULL, 4, 5},
     {"holes", with_holes, {take_and_give, give_0, purge_holes}, judge_end, NULL, 2, 3},
-    {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 2, 3},
-    {"double_free", full_slab_of_third, {give_0, give_0, take_other_class}, judge_end, "hakmem: double free: free(", 2, 4},
+    {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, 5},
+    {"double_free", full_slab_of_third, {give_0, give_0, take_other_class}, judge_end, "hakmem: double free: free(", 4, 6},
 };
 const size_t scenario_count = sizeof scenarios / sizeof scenarios[0];

@@ -73,6 +73,12 @@ void target_end_thread(void) {
   if (thread_own_heap != NULL) thread_exit(thread_own_heap);
 }
 
+void target_forget_thread(void) {
+  thread_heap = &heap_none;
+  thread_own_heap = NULL;
+  thread_inside = 0;
+}
+
 /* --- what files keep to themselves ------------------------------------------------------- */
 
 uint32_t target_remote_state(uint32_t unit) { return atomic_seen(&remote_of(unit)->state); }

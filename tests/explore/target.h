@@ -10,7 +10,9 @@ enum { TARGET_IDENTITIES = EXPLORE_ACTORS + 1, OUTSIDER = EXPLORE_ACTORS };
 
 /* What runs when the calling thread ends. */
 void target_end_thread(void);
-/* The heap of a thread that does not run, or NULL. */
+/* The running thread's variables are those of a new one. */
+void target_forget_thread(void);
+/* A thread's heap, or NULL. */
 heap_t *target_heap_of(unsigned identity);
 uintptr_t target_self_of(unsigned identity);
 
