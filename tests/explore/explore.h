@@ -12,6 +12,8 @@
 #include <stdint.h>
 
 enum { EXPLORE_ACTORS = 4 }; /* at most; further identities are for judges */
+/* In place of a number of preemptions: no bound. */
+enum { EXPLORE_EVERY = 1 << 30 };
 
 typedef enum explore_access { EXPLORE_READ, EXPLORE_WRITE, EXPLORE_CHANGE /* writes if it succeeds */ } explore_access_t;
 
@@ -21,7 +23,7 @@ typedef struct scenario {
   void (*actors[EXPLORE_ACTORS])(void);
   void (*judge)(void); /* after all actors have ended */
   const char *dies;    /* how the line begins that every execution must end with; NULL: none may end */
-  int quick, soak;     /* preemptions */
+  int quick, soak;     /* preemptions, or EXPLORE_EVERY */
 } scenario_t;
 extern const scenario_t scenarios[];
 extern const size_t scenario_count;

@@ -185,24 +185,26 @@ static void judge_spans(void) {
 
 /* --- the table ------------------------------------------------------------------------------- */
 
+enum { EVERY = EXPLORE_EVERY };
+
 const scenario_t scenarios[] = {
-    {"two_freers", two_full_slabs, {take_two, give_0_and_1, give_2_and_other_slabs}, judge_end, NULL, 3, 4},
-    {"owner_exits", two_blocks_left, {target_end_thread, give_0, give_1}, judge_all_gone, NULL, 2, 4},
+    {"two_freers", two_full_slabs, {take_two, give_0_and_1, give_2_and_other_slabs}, judge_end, NULL, EVERY, EVERY},
+    {"owner_exits", two_blocks_left, {target_end_thread, give_0, give_1}, judge_all_gone, NULL, 2, EVERY},
     {"owner_exits_two_slabs", two_slabs_left, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 3},
     {"owner_exits_wide", two_wide_blocks_left, {target_end_thread, give_0, give_last}, judge_all_gone, NULL, 2, 3},
-    {"owner_exits_taker", two_blocks_left, {target_end_thread, take_and_give, give_0}, judge_end, NULL, 2, 4},
+    {"owner_exits_taker", two_blocks_left, {target_end_thread, take_and_give, give_0}, judge_end, NULL, EVERY, EVERY},
     {"owner_exits_helped", two_slabs_left_idle, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 3},
-    {"owner_exits_trimmed", two_blocks_left, {target_end_thread, heap_trim_others, give_0}, judge_end, NULL, 3, 4},
+    {"owner_exits_trimmed", two_blocks_left, {target_end_thread, heap_trim_others, give_0}, judge_end, NULL, EVERY, EVERY},
     {"units_reused", two_blocks_left, {target_end_thread, give_0, give_1, take_other_class}, judge_end, NULL, 1, 3},
-    {"ended_unseen", ended_unseen, {take_and_give, give_0, take_one}, judge_end, NULL, 2, 3},
+    {"ended_unseen", ended_unseen, {take_and_give, give_0, take_one}, judge_end, NULL, EVERY, EVERY},
     {"adoption", an_orphan, {take_and_give, give_0, give_1}, judge_end, NULL, 2, 3},
-    {"two_adopters", an_orphan, {take_one, take_one, give_0}, judge_end, NULL, 2, 4},
-    {"first_use", start, {take_and_give_first, take_and_give_first}, judge_first_use, NULL, 3, 4},
+    {"two_adopters", an_orphan, {take_one, take_one, give_0}, judge_end, NULL, EVERY, EVERY},
+    {"first_use", start, {take_and_give_first, take_and_give_first}, judge_first_use, NULL, 3, EVERY},
     {"first_use_by_three", start, {take_and_give_first, take_and_give_first, take_and_give_first}, judge_first_use, NULL, 1, 3},
-    {"idle_owner", nearly_idle, {take_and_give, give_0, give_other_slabs}, judge_end, NULL, 2, 4},
-    {"live_map", some_tiny, {tiny_pop_and_push, give_0, give_1}, judge_end_live, NULL, 4, 5},
-    {"holes", with_holes, {take_and_give, give_0, purge_holes}, judge_end, NULL, 2, 3},
-    {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, 5},
-    {"double_free", full_slab_of_third, {give_0, give_0, take_other_class}, judge_end, "hakmem: double free: free(", 4, 6},
+    {"idle_owner", nearly_idle, {take_and_give, give_0, give_other_slabs}, judge_end, NULL, EVERY, EVERY},
+    {"live_map", some_tiny, {tiny_pop_and_push, give_0, give_1}, judge_end_live, NULL, EVERY, EVERY},
+    {"holes", with_holes, {take_and_give, give_0, purge_holes}, judge_end, NULL, EVERY, EVERY},
+    {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, EVERY},
+    {"double_free", full_slab_of_third, {give_0, give_0, take_other_class}, judge_end, "hakmem: double free: free(", EVERY, EVERY},
 };
 const size_t scenario_count = sizeof scenarios / sizeof scenarios[0];
