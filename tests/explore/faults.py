@@ -119,6 +119,12 @@ FAULTS = [
   atomic_set(&heap->state, (uint32_t)HEAP_ATTACHED);
   return true;
 """, "two_adopters"),
+    ("lock_not_released", "front/heap.c",
+     """  heap_set_thread(heap, thread_self());
+  lock_release(&heap->owner.lock);
+""",
+     """  heap_set_thread(heap, thread_self());
+""", "first_use"),
     ("refilled_without_lock", "front/heap.c",
      """  heap_lock(heap);
   void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
@@ -168,7 +174,7 @@ def build(fault, settings):
     (work / file).parent.mkdir(parents=True, exist_ok=True)
     (work / file).write_text(source.replace(text, instead))
     compiler, *flags = settings.command
-    subprocess.run([compiler, f"-I{work}", *flags, "-w", "-O1", "-c", HERE / "target.c", "-o", work / "target.o"], check=True)
+    subprocess.run([compiler, f"-I{work}", *flags, "-w", "-O0", "-c", HERE / "target.c", "-o", work / "target.o"], check=True)
     wraps = [flag for flag in flags if flag.startswith("-Wl,")]
     subprocess.run([compiler, "-pthread", work / "target.o", *settings.objects, *wraps, "-o", work / "explore"], check=True)
     return work / "explore"
