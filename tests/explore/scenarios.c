@@ -189,7 +189,7 @@ enum { EVERY = EXPLORE_EVERY };
 
 const scenario_t scenarios[] = {
     {"two_freers", two_full_slabs, {take_two, give_0_and_1, give_2_and_other_slabs}, judge_end, NULL, EVERY, EVERY},
-    {"owner_exits", two_blocks_left, {target_end_thread, give_0, give_1}, judge_all_gone, NULL, 2, EVERY},
+    {"owner_exits", two_blocks_left, {target_end_thread, give_0, give_1}, judge_all_gone, NULL, 2, 4},
     {"owner_exits_two_slabs", two_slabs_left, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 3},
     {"owner_exits_wide", two_wide_blocks_left, {target_end_thread, give_0, give_last}, judge_all_gone, NULL, 2, 3},
     {"owner_exits_taker", two_blocks_left, {target_end_thread, take_and_give, give_0}, judge_end, NULL, EVERY, EVERY},
