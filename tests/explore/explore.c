@@ -1,0 +1,474 @@
+/* explore.c - the search: which actor moves next, again and again until every choice was made.
+ *
+ * One choice is due before each access to a shared word, and whenever the
+ * running actor waits or ends.  The choices of an execution are a path of
+ * nodes; the next execution repeats the path up to the deepest node that has
+ * another option, takes that one, and goes on with first options.
+ *
+ * All state is in one mapping that memory.c does not put back. */
+#include "explore.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "fake_os.h"
+
+enum {
+  STACK_BYTES = 1 << 18,
+  WORDS = 1 << 15,       /* of the table; a power of two */
+  NODES = 1 << 16,       /* in a path */
+  STEPS_MOST = 1 << 20,  /* accesses of one execution, else it has no end */
+  LOOKED = 16,           /* words of one round of a waiting loop; with more, any write ends the wait */
+  NOBODY = -1,
+  JUDGE = EXPLORE_ACTORS /* the identity in which nothing is explored */
+};
+
+typedef enum actor_state { ACTOR_READY, ACTOR_WAITING, ACTOR_ENDED } actor_state_t;
+
+typedef struct actor {
+  ucontext_t context;
+  char *stack;
+  actor_state_t state;
+  const volatile void *word; /* of the access that it is about to make; NULL: none */
+  explore_access_t access;
+  const volatile void *looked[LOOKED]; /* what it has read since it last waited */
+  unsigned looked_count;               /* LOOKED + 1: more */
+  bool outdated;                       /* another one has written one of these since */
+} actor_t;
+
+typedef struct word {
+  const volatile void *at;
+  uint64_t execution;       /* that the next two are from */
+  uint8_t readers, writers; /* a bit an actor */
+  bool shared;              /* actors are switched before accesses to it */
+  bool found;               /* it will be, from the next search on */
+  bool ignored;
+} word_t;
+
+typedef struct node {
+  uint8_t count, chosen, option[EXPLORE_ACTORS];
+} node_t;
+
+typedef enum outcome { RUNNING, COMPLETE, PRUNED, DIED, FAILED } outcome_t;
+
+typedef struct explorer {
+  const scenario_t *scenario;
+  int bound, preemptions, current;
+  unsigned actors_count;
+  actor_t actors[EXPLORE_ACTORS];
+  ucontext_t main;
+  bool starting, judging, verbose;
+  jmp_buf judge_end;
+  outcome_t outcome;
+  unsigned asleep; /* a bit an actor: what it would do now, another path does */
+  uint64_t execution;
+  uint32_t steps, length; /* accesses so far, and by the actors */
+  char reason[512];
+  uint32_t at, depth;
+  node_t nodes[NODES];
+  unsigned word_count;
+  bool grown; /* a shared word was found */
+  word_t words[WORDS];
+} explorer_t;
+
+static explorer_t *x;
+
+/* --- words ------------------------------------------------------------------------------- */
+
+static word_t *word_find(const volatile void *at) {
+  size_t i = (size_t)(((uint64_t)(uintptr_t)at * 0x9e3779b97f4a7c15u) >> 40) % WORDS;
+  while (x->words[i].at != at) {
+    if (x->words[i].at == NULL) {
+      if (++x->word_count > WORDS / 4 * 3) abort();
+      x->words[i].at = at;
+      break;
+    }
+    i = (i + 1) % WORDS;
+  }
+  return &x->words[i];
+}
+
+void explore_ignore(const volatile void *word) { word_find(word)->ignored = true; }
+
+static void word_note(word_t *word, explore_access_t access) {
+  uint8_t me = (uint8_t)(1u << x->current);
+  if (word->execution != x->execution) {
+    word->execution = x->execution;
+    word->readers = word->writers = 0;
+  }
+  if (access == EXPLORE_READ) word->readers |= me;
+  else word->writers |= me;
+  unsigned all = word->readers | word->writers;
+  if (word->found || word->ignored || word->writers == 0 || (all & (all - 1)) == 0) return;
+  word->found = true;
+  x->grown = true;
+}
+
+static void words_enter_found(void) {
+  for (size_t i = 0; i < WORDS; i++) x->words[i].shared = x->words[i].found;
+  x->grown = false;
+}
+
+/* --- choices ----------------------------------------------------------------------------- */
+
+static bool can_run(const actor_t *actor) {
+  return actor->state == ACTOR_READY || (actor->state == ACTOR_WAITING && actor->outdated);
+}
+
+static bool independent(const actor_t *a, const actor_t *b) {
+  if (a->word == NULL || b->word == NULL) return false;
+  return a->word != b->word || (a->access == EXPLORE_READ && b->access == EXPLORE_READ);
+}
+
+/* Without a bound, what is put off by the chosen actor's step alone need not be tried below it. */
+static void sleep_update(const uint8_t *option, unsigned pick) {
+  unsigned before = x->asleep;
+  for (unsigned i = 0; i < pick; i++) before |= 1u << option[i];
+  x->asleep = 0;
+  for (unsigned q = 0; q < x->actors_count; q++) {
+    if ((before >> q & 1) != 0 && q != option[pick] && independent(&x->actors[q], &x->actors[option[pick]])) x->asleep |= 1u << q;
+  }
+}
+
+/* Nobody can be chosen. */
+static int choice_none(void) {
+  bool all_ended = true, some_can = false;
+  for (unsigned q = 0; q < x->actors_count; q++) {
+    all_ended &= x->actors[q].state == ACTOR_ENDED;
+    some_can |= can_run(&x->actors[q]);
+  }
+  if (all_ended) x->outcome = COMPLETE;
+  else if (some_can) x->outcome = PRUNED;
+  else {
+    x->outcome = FAILED;
+    snprintf(x->reason, sizeof x->reason, "every actor waits");
+  }
+  return NOBODY;
+}
+
+static unsigned node_pick(const uint8_t *option, unsigned count) {
+  if (count == 1) return 0;
+  if (x->at == x->depth) {
+    if (x->depth == NODES) abort();
+    node_t *fresh = &x->nodes[x->depth++];
+    fresh->count = (uint8_t)count;
+    fresh->chosen = 0;
+    memcpy(fresh->option, option, count);
+  }
+  const node_t *node = &x->nodes[x->at++];
+  if (node->count != count || memcmp(node->option, option, count) != 0) {
+    (void)!write(2, "explore: executions are not deterministic\n", 42);
+    _exit(3);
+  }
+  return node->chosen;
+}
+
+/* The actor that moves next, NOBODY where the execution ends; `me` is the one that runs, or NOBODY. */
+static int choose(int me) {
+  bool can_stay = me != NOBODY && x->actors[me].state == ACTOR_READY;
+  bool may_switch = !can_stay || x->preemptions < x->bound;
+  uint8_t option[EXPLORE_ACTORS];
+  unsigned count = 0;
+  if (can_stay && (x->asleep >> me & 1) == 0) option[count++] = (uint8_t)me;
+  for (unsigned q = 0; may_switch && q < x->actors_count; q++) {
+    if ((int)q != me && can_run(&x->actors[q]) && (x->asleep >> q & 1) == 0) option[count++] = (uint8_t)q;
+  }
+  if (count == 0) return choice_none();
+  unsigned pick = node_pick(option, count);
+  if (can_stay && option[pick] != me) x->preemptions++;
+  if (x->bound == EXPLORE_EVERY) sleep_update(option, pick);
+  return option[pick];
+}
+
+static bool path_next(void) {
+  while (x->depth > 0) {
+    node_t *node = &x->nodes[x->depth - 1];
+    if (++node->chosen < node->count) return true;
+    x->depth--;
+  }
+  return false;
+}
+
+/* --- actors ------------------------------------------------------------------------------ */
+
+/* Leaves the running actor for another one, or for the search. */
+static ucontext_t *turn_to(int next) {
+  x->current = next;
+  if (next == NOBODY) return &x->main;
+  target_run_as((unsigned)next);
+  return &x->actors[next].context;
+}
+
+static void decide(void) {
+  int me = x->current;
+  int next = x->starting ? NOBODY : choose(me);
+  if (next != me) swapcontext(&x->actors[me].context, turn_to(next));
+}
+
+static void actor_run(void) {
+  int me = x->current;
+  x->scenario->actors[me]();
+  x->actors[me].state = ACTOR_ENDED;
+  setcontext(turn_to(x->starting ? NOBODY : choose(me)));
+}
+
+static const char *const access_text[] = {"reads", "writes", "changes"};
+
+static bool has_looked(const actor_t *actor, const volatile void *at) {
+  if (actor->looked_count > LOOKED) return true;
+  for (unsigned i = 0; i < actor->looked_count; i++) {
+    if (actor->looked[i] == at) return true;
+  }
+  return false;
+}
+
+static void note_look(actor_t *actor, const volatile void *at) {
+  if (has_looked(actor, at)) return;
+  if (actor->looked_count < LOOKED) actor->looked[actor->looked_count] = at;
+  actor->looked_count++;
+}
+
+void explore_changed(const volatile void *at) {
+  for (int q = 0; x->current != NOBODY && q < (int)x->actors_count; q++) {
+    if (q != x->current && has_looked(&x->actors[q], at)) x->actors[q].outdated = true;
+  }
+}
+
+void explore_point(const volatile void *at, explore_access_t access, const char *function, int line) {
+  if (++x->steps > STEPS_MOST) explore_fail("no end after %d accesses", STEPS_MOST);
+  if (x->current == NOBODY) return;
+  actor_t *actor = &x->actors[x->current];
+  word_t *word = word_find(at);
+  word_note(word, access);
+  if (word->shared) {
+    actor->word = at;
+    actor->access = access;
+    decide();
+    actor->word = NULL;
+    if (x->verbose) printf("    %c %s %p in %s, line %d\n", 'A' + x->current, access_text[access], (void *)(uintptr_t)at, function, line);
+  }
+  if (access == EXPLORE_WRITE) explore_changed(at);
+  else note_look(actor, at);
+}
+
+/* Once round the loop again if what it has looked at has changed since; else when it does. */
+void explore_wait(void) {
+  if (x->current == NOBODY) explore_fail("the judge waits for an actor, and all have ended");
+  actor_t *actor = &x->actors[x->current];
+  if (!actor->outdated) {
+    actor->state = ACTOR_WAITING;
+    if (x->verbose) printf("    %c waits\n", 'A' + x->current);
+    decide();
+    actor->state = ACTOR_READY;
+  }
+  actor->outdated = false;
+  actor->looked_count = 0;
+}
+
+/* --- one execution ----------------------------------------------------------------------- */
+
+static _Noreturn void leave(outcome_t outcome) {
+  x->outcome = outcome;
+  setcontext(turn_to(NOBODY));
+  abort();
+}
+
+void explore_fail(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(x->reason, sizeof x->reason, format, arguments);
+  va_end(arguments);
+  if (x->current != NOBODY) leave(FAILED);
+  x->outcome = FAILED;
+  if (x->judging) longjmp(x->judge_end, 1);
+  printf("  not prepared: %s\n", x->reason);
+  exit(1);
+}
+
+void explore_died(void) {
+  if (x->current != NOBODY) leave(DIED);
+  explore_fail("the process ended: %.300s", fake_os_captured());
+}
+
+void explore_crashed(int signal, const void *address) { explore_fail("signal %d at %p", signal, address); }
+
+static void actor_make(unsigned i) {
+  actor_t *actor = &x->actors[i];
+  getcontext(&actor->context);
+  actor->context.uc_stack.ss_sp = actor->stack;
+  actor->context.uc_stack.ss_size = STACK_BYTES;
+  actor->context.uc_link = NULL;
+  makecontext(&actor->context, actor_run, 0);
+  actor->state = ACTOR_READY;
+  actor->word = NULL;
+  actor->looked_count = 0;
+  actor->outdated = false;
+}
+
+static void run_actors(void) {
+  x->starting = true; /* up to the first access that is a choice: none matters to others */
+  for (unsigned i = 0; i < x->actors_count && x->outcome == RUNNING; i++) swapcontext(&x->main, turn_to((int)i));
+  x->starting = false;
+  x->current = NOBODY;
+  if (x->outcome != RUNNING) return;
+  int first = choose(NOBODY);
+  if (first != NOBODY) swapcontext(&x->main, turn_to(first));
+}
+
+static void judge(void) {
+  const char *dies = x->scenario->dies;
+  if (x->outcome == DIED && (dies == NULL || strncmp(fake_os_captured(), dies, strlen(dies)) != 0)) {
+    explore_fail("the process ended: %.300s", fake_os_captured());
+  }
+  if (x->outcome != COMPLETE) return;
+  if (dies != NULL) explore_fail("nobody noticed: no \"%s\"", dies);
+  x->scenario->judge();
+}
+
+static void run_once(void) {
+  memory_restore();
+  target_run_again();
+  x->at = 0;
+  x->preemptions = 0;
+  x->asleep = 0;
+  x->execution++;
+  x->steps = 0;
+  x->outcome = RUNNING;
+  x->reason[0] = '\0';
+  for (unsigned i = 0; i < x->actors_count; i++) actor_make(i);
+  run_actors();
+  x->length = x->steps;
+  x->steps = 0;
+  target_run_as(JUDGE);
+  x->judging = true;
+  if (setjmp(x->judge_end) == 0) judge();
+  x->judging = false;
+}
+
+/* Runs the failed execution again and shows the order of accesses to shared words. */
+static void report(void) {
+  printf("  FAILED: %s\n  %d preemptions:\n", x->reason, x->preemptions);
+  x->verbose = true;
+  run_once();
+  printf("  FAILED: %s\n", x->reason);
+}
+
+/* --- the search -------------------------------------------------------------------------- */
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* False when an execution failed. Begins anew whenever a shared word was found. */
+static bool search(int bound, double end) {
+  double start = seconds();
+  uint64_t executions, pruned, longest, in_all = 0;
+  bool over = false;
+  do {
+    words_enter_found();
+    x->bound = bound;
+    x->depth = 0;
+    executions = pruned = longest = 0;
+    do {
+      run_once();
+      if (x->outcome == FAILED) {
+        report();
+        return false;
+      }
+      executions++;
+      pruned += x->outcome == PRUNED;
+      if (x->length > longest) longest = x->length;
+      over = (executions % 64 == 0) && seconds() > end;
+    } while (!x->grown && !over && path_next());
+    in_all += executions;
+  } while (x->grown && !over);
+  char text[32];
+  snprintf(text, sizeof text, bound == EXPLORE_EVERY ? "every order" : "%d preemptions", bound);
+  printf("  %-13s %10llu executions", text, (unsigned long long)executions);
+  if (pruned != 0) printf(", %llu of them cut short", (unsigned long long)pruned);
+  printf("; %llu accesses at most, %.1f s, %llu run in all%s\n", (unsigned long long)longest, seconds() - start, (unsigned long long)in_all,
+         over ? "; NOT FINISHED" : "");
+  fflush(stdout);
+  return true;
+}
+
+static void start(const scenario_t *scenario) {
+  x = mmap(NULL, sizeof *x, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (x == MAP_FAILED) abort();
+  x->scenario = scenario;
+  x->current = NOBODY;
+  while (x->actors_count < EXPLORE_ACTORS && scenario->actors[x->actors_count] != NULL) {
+    char *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack == MAP_FAILED) abort();
+    x->actors[x->actors_count++].stack = stack;
+  }
+  memory_start();
+  fake_os_capture();
+  target_run_as(JUDGE);
+  scenario->prepare();
+  target_run_as(JUDGE);
+  memory_keep();
+}
+
+typedef struct settings {
+  int bound; /* NOBODY: the scenario's own */
+  bool soak;
+  double limit;
+} settings_t;
+
+static int explore(const scenario_t *scenario, const settings_t *settings) {
+  printf("%s\n", scenario->name);
+  start(scenario);
+  double end = seconds() + settings->limit;
+  int last = settings->soak ? scenario->soak : scenario->quick;
+  if (settings->bound != NOBODY) last = settings->bound;
+  /* A few preemptions first: they make a failure that is easy to read. */
+  for (int bound = 0; bound <= (last == EXPLORE_EVERY ? 1 : last) && seconds() < end; bound++) {
+    if (!search(bound, end)) return 1;
+  }
+  return last != EXPLORE_EVERY || search(EXPLORE_EVERY, end) ? 0 : 1;
+}
+
+/* In a process of its own, so that nothing is left of the one before. */
+static bool explored(const scenario_t *scenario, const settings_t *settings) {
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) exit(explore(scenario, settings));
+  int status = -1;
+  if (child < 0 || waitpid(child, &status, 0) != child) return false;
+  if (WIFSIGNALED(status)) printf("  FAILED: signal %d\n", WTERMSIG(status));
+  return status == 0;
+}
+
+int main(int argc, char **argv) {
+  settings_t settings = {.bound = NOBODY, .limit = 1e9};
+  int option;
+  while ((option = getopt(argc, argv, "b:ast:l")) != -1) {
+    if (option == 'b') settings.bound = atoi(optarg);
+    else if (option == 'a') settings.bound = EXPLORE_EVERY;
+    else if (option == 's') settings.soak = true;
+    else if (option == 't') settings.limit = atof(optarg);
+    else if (option != 'l') return 2;
+    for (size_t i = 0; option == 'l' && i < scenario_count; i++) puts(scenarios[i].name);
+    if (option == 'l') return 0;
+  }
+  bool passed = true, any = false;
+  for (size_t i = 0; i < scenario_count; i++) {
+    bool wanted = optind == argc;
+    for (int a = optind; a < argc; a++) wanted |= strcmp(argv[a], scenarios[i].name) == 0;
+    if (!wanted) continue;
+    any = true;
+    passed &= explored(&scenarios[i], &settings);
+  }
+  return passed && any ? 0 : 1;
+}

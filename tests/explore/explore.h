@@ -1,0 +1,65 @@
+/* explore.h - enumerates the interleavings of actors on the allocator's shared words.
+ *
+ * An actor is a coroutine that is a thread to the allocator.  A scenario
+ * prepares a state, starts its actors, and judges what they leave.  It runs
+ * again and again, each time with another choice of who moves next, from the
+ * same state: memory is put back, see memory.c.  README.md tells the rest. */
+#ifndef TESTS_EXPLORE_H
+#define TESTS_EXPLORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { EXPLORE_ACTORS = 4 }; /* at most; further identities are for judges */
+/* In place of a number of preemptions: no bound. */
+enum { EXPLORE_EVERY = 1 << 30 };
+
+typedef enum explore_access { EXPLORE_READ, EXPLORE_WRITE, EXPLORE_CHANGE /* writes if it succeeds */ } explore_access_t;
+
+typedef struct scenario {
+  const char *name;
+  void (*prepare)(void);
+  void (*actors[EXPLORE_ACTORS])(void);
+  void (*judge)(void); /* after all actors have ended */
+  const char *dies;    /* how the line begins that every execution must end with; NULL: none may end */
+  int quick, soak;     /* preemptions, or EXPLORE_EVERY */
+} scenario_t;
+extern const scenario_t scenarios[];
+extern const size_t scenario_count;
+
+/* --- for the hooks ------------------------------------------------------------------------- */
+
+/* The allocator's name of the thread that runs. */
+extern uintptr_t explore_self;
+/* Before an access to a shared word. */
+void explore_point(const volatile void *word, explore_access_t access, const char *function, int line);
+/* After an EXPLORE_CHANGE that has succeeded. */
+void explore_changed(const volatile void *word);
+
+/* --- for scenarios ------------------------------------------------------------------------- */
+
+/* The execution is wrong, and ends. */
+_Noreturn void explore_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Accesses to the word are no reason to switch: what is chosen by it does not matter. */
+void explore_ignore(const volatile void *word);
+
+/* --- between the parts of the explorer ----------------------------------------------------- */
+
+/* explore.c: the running actor cannot go on until another one has written; has ended the process; has crashed. */
+void explore_wait(void);
+_Noreturn void explore_died(void);
+_Noreturn void explore_crashed(int signal, const void *address);
+
+/* memory.c: keeps the program's variables and the allocator's pages as they are, and brings them back. */
+void memory_start(void);
+void memory_keep(void);
+void memory_restore(void);
+/* Ranges of addresses reserved so far. */
+unsigned memory_reserved(void);
+
+/* target.c: the allocator.  Lets the thread with this number run; puts back who ran when memory was kept. */
+void target_run_as(unsigned identity);
+void target_run_again(void);
+
+#endif

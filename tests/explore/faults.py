@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""Seeds one fault at a time into the sources and expects the explorer to find each.
+
+  faults.py --source SRC --work DIR --objects A.o,B.o... [--jobs N] [--only NAME] [-v] -- COMPILER FLAGS...
+
+A fault replaces a text that occurs once in a file; only the explorer's target.c is compiled again, with the changed file before
+the others.  Exit status 0 when every fault is found, and the table still fits the sources.
+"""
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+
+# (name, file, text, instead, scenario that must fail)
+FAULTS = [
+    ("take_before_open", "slab/remote.c",
+     """    atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
+    remote_take(owner, slab_of(unit));
+""",
+     """    remote_take(owner, slab_of(unit));
+    atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
+""", "two_freers"),
+    ("take_in_two_steps", "slab/remote.c",
+     "uint64_t bits = atomic_exchange(remote_bits, 0);",
+     "uint64_t bits = atomic_load(remote_bits); atomic_store(remote_bits, 0);", "two_freers"),
+    ("queue_in_two_steps", "slab/remote.c",
+     "atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);",
+     "(atomic_store(&remote->state, (uint32_t)REMOTE_QUEUED), true);",
+     "two_freers"),
+    ("announce_before_bit", "slab/remote.c",
+     """  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
+  remote_t *remote = remote_of(unit);
+  uint32_t open = REMOTE_OPEN;
+  return atomic_load(&remote->state) == REMOTE_OPEN && atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
+""",
+     """  remote_t *remote = remote_of(unit);
+  uint32_t open = REMOTE_OPEN;
+  bool queued = atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
+  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
+  return queued;
+""", "two_freers"),
+    ("link_after_push", "slab/remote.c",
+     """  do {
+    atomic_set(&remote_of(unit)->next, first);
+  } while (!atomic_compare_exchange_weak(&owner->pending, &first, unit + 1)); /* then remote_help looks at the lock */
+""",
+     """  while (!atomic_compare_exchange_weak(&owner->pending, &first, unit + 1)) {}
+  atomic_set(&remote_of(unit)->next, first);
+""", "two_freers"),
+    ("pop_in_two_steps", "slab/remote.c",
+     "uint32_t next = atomic_exchange_explicit(&owner->pending, 0, memory_order_acquire);",
+     "uint32_t next = atomic_seen(&owner->pending); atomic_set(&owner->pending, 0);", "two_freers"),
+    ("close_though_queued", "slab/remote.c",
+     """  uint32_t open = REMOTE_OPEN;
+  return atomic_compare_exchange_strong(&remote_of(unit)->state, &open, (uint32_t)REMOTE_CLOSED);
+""",
+     """  atomic_store(&remote_of(unit)->state, (uint32_t)REMOTE_CLOSED);
+  return true;
+""", "owner_exits"),
+    ("no_second_look", "slab/remote.c",
+     "if (atomic_load(&owner->pending) == 0 || !lock_try(&owner->lock)) return;",
+     "return;", "owner_exits"),
+    ("second_look_before_release", "slab/remote.c",
+     """    lock_release_fully(&owner->lock);
+    if (atomic_load(&owner->pending) == 0 || !lock_try(&owner->lock)) return;
+""",
+     """    bool none = atomic_load(&owner->pending) == 0;
+    lock_release_fully(&owner->lock);
+    if (none || !lock_try(&owner->lock)) return;
+""", "owner_exits"),
+    ("help_before_push", "slab/remote.c",
+     """  remote_push(owner, slab_unit(slab));
+  remote_help(owner);
+""",
+     """  remote_help(owner);
+  remote_push(owner, slab_unit(slab));
+""", "owner_exits"),
+    ("help_without_lock", "slab/remote.c",
+     """  if (!lock_try(&owner->lock)) return;
+  remote_collect(owner);
+  if (""",
+     """  (void)lock_try(&owner->lock);
+  remote_collect(owner);
+  if (""", "idle_owner"),
+    ("live_not_cleared_again", "slab/remote.c",
+     "if (HAK_CHECKS) blocks_clear_live(start + (size_t)word * 64 * info->size, info->size, bits, own);",
+     "(void)blocks_clear_live; (void)start; (void)own;", "live_map"),
+    ("live_cleared_in_two_steps", "space/region.h",
+     "  return (__atomic_fetch_and(region_live_word(p), ~region_live_bit(p), __ATOMIC_RELAXED) & region_live_bit(p)) != 0;",
+     "  uint64_t was = hot_peek(region_live_word(p)); hot_poke(region_live_word(p), was & ~region_live_bit(p));"
+     " return (was & region_live_bit(p)) != 0;",
+     "double_free"),
+    ("gone_after_unlock", "front/heap.c",
+     """  heap_set_thread(heap, 0);
+  remote_collect(&heap->owner);
+  slab_release_empty(&heap->owner);
+  owner_unlock(&heap->owner);
+""",
+     """  remote_collect(&heap->owner);
+  slab_release_empty(&heap->owner);
+  owner_unlock(&heap->owner);
+  heap_set_thread(heap, 0);
+""", "owner_exits"),
+    ("orphan_too_soon", "front/heap.c",
+     """void heap_detach(heap_t *heap) {
+  heap_lock(heap);
+""",
+     """void heap_detach(heap_t *heap) {
+  atomic_publish(&heap->state, (uint32_t)HEAP_ORPHAN);
+  heap_lock(heap);
+""", "owner_exits_taker"),
+    ("adopted_in_two_steps", "front/heap.c",
+     """  return atomic_compare_exchange_strong_explicit(&heap->state, &orphan, (uint32_t)HEAP_ATTACHED, memory_order_acquire,
+                                                 memory_order_relaxed);
+""",
+     """  if (atomic_seen(&heap->state) != orphan) return false;
+  atomic_set(&heap->state, (uint32_t)HEAP_ATTACHED);
+  return true;
+""", "two_adopters"),
+    ("lock_not_released", "front/heap.c",
+     """  heap_set_thread(heap, thread_self());
+  lock_release(&heap->owner.lock);
+""",
+     """  heap_set_thread(heap, thread_self());
+""", "first_use"),
+    ("refilled_without_lock", "front/heap.c",
+     """  heap_lock(heap);
+  void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
+  lock_release(&heap->owner.lock);
+""",
+     """  void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
+""", "idle_owner"),
+    ("enlisted_in_two_steps", "front/heap.c",
+     """  } while (!atomic_compare_exchange_weak_explicit(&heaps, &first, heap, memory_order_release, memory_order_relaxed));
+""",
+     """  } while (false);
+  atomic_publish(&heaps, heap);
+""", "first_use"),
+    ("lock_in_two_steps", "os/lock.c",
+     "  return atomic_compare_exchange_strong(&lock->holder, &none, thread_self());",
+     "  if (atomic_load(&lock->holder) != none) return false; atomic_store(&lock->holder, thread_self()); return true;", "idle_owner"),
+    ("boot_in_two_steps", "front/boot.c",
+     "  if (atomic_compare_exchange_strong(&state, &none, (uint32_t)BOOT_UNDER_WAY)) {",
+     "  if (atomic_load(&state) == none) {\n    atomic_store(&state, (uint32_t)BOOT_UNDER_WAY);", "first_use"),
+    ("boot_not_waited_for", "front/boot.c",
+     "  while (atomic_take(&state) == BOOT_UNDER_WAY) os_yield();\n",
+     "", "first_use"),
+    ("units_claimed_in_two_steps", "space/span.c",
+     "if (atomic_compare_exchange_weak_explicit(free, &seen, seen & ~mask, memory_order_acquire, memory_order_relaxed)) return true;",
+     "atomic_set(free, seen & ~mask); return true;", "spans"),
+    ("claim_not_given_back", "space/span.c",
+     "    if (claimed > 0) units_release(start, claimed);\n",
+     "    (void)claimed;\n", "spans"),
+    ("units_published_in_two_steps", "space/span.c",
+     "  atomic_fetch_or_explicit(&region.superslabs[superslab].free, mask, memory_order_release);\n",
+     "  atomic_set(&region.superslabs[superslab].free, atomic_seen(&region.superslabs[superslab].free) | mask);\n", "spans"),
+    ("hole_without_look", "slab/hole.c",
+     "    blocks_hold(owner, slab, hole.first, hole.last);\n    owner_unlock(owner);\n",
+     "    owner_unlock(owner);\n    blocks_hold(owner, slab, hole.first, hole.last);\n", "holes"),
+]
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def build(fault, settings):
+    """The explorer with the fault in it."""
+    name, file, text, instead, _ = fault
+    source = (settings.source / file).read_text()
+    if source.count(text) != 1:
+        raise ValueError(f"its text occurs {source.count(text)} times in {file}: the table is out of date")
+    work = settings.work / name
+    (work / file).parent.mkdir(parents=True, exist_ok=True)
+    (work / file).write_text(source.replace(text, instead))
+    compiler, *flags = settings.command
+    subprocess.run([compiler, f"-I{work}", *flags, "-w", "-O0", "-c", HERE / "target.c", "-o", work / "target.o"], check=True)
+    wraps = [flag for flag in flags if flag.startswith("-Wl,")]
+    subprocess.run([compiler, "-pthread", work / "target.o", *settings.objects, *wraps, "-o", work / "explore"], check=True)
+    return work / "explore"
+
+
+def attempt(fault, settings):
+    """What came of the fault: whether it was found, and text."""
+    try:
+        program = build(fault, settings)
+        run = subprocess.run([program, "-t", "60", fault[4]], capture_output=True, text=True, timeout=120)
+    except (ValueError, OSError, subprocess.SubprocessError) as error:
+        return False, str(error)
+    failed = [line.strip() for line in run.stdout.splitlines() if "FAILED" in line]
+    found = run.returncode == 1 and bool(failed)
+    return found, run.stdout if settings.v or not found else failed[0]
+
+
+def main():
+    arguments = sys.argv[1:]
+    end = arguments.index("--")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", type=pathlib.Path, required=True)
+    parser.add_argument("--work", type=pathlib.Path, required=True)
+    parser.add_argument("--objects", type=lambda text: text.split(","), required=True)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--only")
+    parser.add_argument("-v", action="store_true")
+    settings = parser.parse_args(arguments[:end])
+    settings.command = arguments[end + 1:]
+    faults = [fault for fault in FAULTS if settings.only in (None, fault[0])]
+    found = 0
+    with concurrent.futures.ThreadPoolExecutor(settings.jobs) as pool:
+        for fault, (good, text) in zip(faults, pool.map(lambda fault: attempt(fault, settings), faults)):
+            found += good
+            print(f"{'found' if good else 'NOT FOUND':9} {fault[0]} in {fault[4]}: {text}", flush=True)
+    print(f"{found} of {len(faults)} faults found")
+    return 0 if faults and found == len(faults) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+/* judge.c - compiled without explore_atomics.h: it runs alone, and looks at much. */
+#include "judge.h"
+
+#include <string.h>
+
+#include "program.h"
+#include "space/purge.h"
+#include "space/span.h"
+#include "target.h"
+
+enum { UNITS_MOST = 256, BLOCKS_MOST = 4096 };
+
+static uint8_t queued[UNITS_MOST]; /* times in a pending stack */
+static uint8_t places[BLOCKS_MOST]; /* that a slab's block is in */
+
+/* --- slabs --------------------------------------------------------------------------------- */
+
+static uint32_t place_bits(const slab_t *slab, char *zone) {
+  uint32_t count = 0, blocks = slab_class(slab)->blocks;
+  for (uint32_t word = 0; word * 64 < blocks; word++) {
+    uint64_t bits = atomic_seen(region_bits(zone, slab_unit(slab), word));
+    count += bits_count64(bits);
+    for (; bits != 0; bits &= bits - 1) places[(word * 64 + bits_lowest64(bits)) % BLOCKS_MOST]++;
+  }
+  return count;
+}
+
+static void place_block(const slab_t *slab, const void *block) {
+  if (slab_head((uint32_t)region_unit(block)) != slab) return;
+  size_t offset = (size_t)((const char *)block - (const char *)region_address(slab_unit(slab)));
+  places[class_block_at(atomic_seen(&slab->size_class), offset) % BLOCKS_MOST]++;
+}
+
+static void place_bins(const slab_t *slab) {
+  unsigned c = atomic_seen(&slab->size_class);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    if (!heap->has_bin[c]) continue;
+    bin_t *bin = heap_bin(heap, c);
+    for (intptr_t i = -bin->capacity; i < hot_peek(&bin->top); i++) place_block(slab, hot_peek(&bin_entries(bin)[i]));
+  }
+}
+
+static void judge_slab(const slab_t *slab) {
+  uint32_t unit = slab_unit(slab), blocks = slab_class(slab)->blocks;
+  memset(places, 0, blocks);
+  uint32_t free = place_bits(slab, region.free_bits), waiting = place_bits(slab, region.remote_bits);
+  place_bins(slab);
+  for (unsigned i = 0; i < HELD_MOST; i++) {
+    if (held[i] != NULL) place_block(slab, held[i]);
+  }
+  for (uint32_t i = 0; i < blocks; i++) {
+    if (places[i] != 1) explore_fail("block %u of the slab at unit %u is in %u places", i, unit, places[i]);
+  }
+  if (atomic_seen(&slab->free) != free) explore_fail("the slab at unit %u counts %u free of %u", unit, atomic_seen(&slab->free), free);
+  uint32_t state = target_remote_state(unit);
+  if (state == STATE_CLOSED) explore_fail("the slab at unit %u takes no remote frees", unit);
+  bool is_queued = state == STATE_QUEUED;
+  if (is_queued != (queued[unit] != 0)) explore_fail("the slab at unit %u is in state %u, queued %u times", unit, state, queued[unit]);
+  if (waiting != 0 && !is_queued) explore_fail("%u remote frees to unit %u that nobody announces", waiting, unit);
+}
+
+static void judge_other_unit(uint32_t unit) {
+  if (target_remote_state(unit) != STATE_CLOSED) explore_fail("unit %u starts no slab and takes remote frees", unit);
+  uint64_t bits = 0;
+  for (uint32_t word = 0; word < 64; word++) bits |= atomic_seen(region_bits(region.remote_bits, unit, word));
+  if (bits != 0) explore_fail("unit %u starts no slab and has remote frees", unit);
+}
+
+static void judge_units(void) {
+  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
+    const superslab_t *superslab = &region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB];
+    bool mapped = (atomic_seen(&superslab->mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
+    bool free = (atomic_seen(&superslab->free) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
+    slab_kind_t kind = (slab_kind_t)atomic_seen(&slab_of(unit)->kind);
+    if (mapped && free != (kind == SLAB_FREE)) explore_fail("unit %u is of kind %d and %s", unit, (int)kind, free ? "free" : "taken");
+    if (kind == SLAB_BLOCKS) judge_slab(slab_of(unit));
+    else judge_other_unit(unit);
+  }
+}
+
+/* --- heaps --------------------------------------------------------------------------------- */
+
+static void judge_pending(const slab_owner_t *owner) {
+  for (uint32_t next = atomic_seen(&owner->pending); next != 0; next = target_remote_next(next - 1)) {
+    uint32_t unit = next - 1;
+    if (unit >= atomic_seen(&region.units) || ++queued[unit] > 1) explore_fail("unit %u is queued twice, or is none", unit);
+    const slab_t *slab = slab_of(unit);
+    bool is_owners = atomic_seen(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner;
+    if (!is_owners) explore_fail("unit %u is queued where it does not belong", unit);
+  }
+}
+
+static void judge_lists(const heap_t *heap) {
+  const slab_owner_t *owner = &heap->owner;
+  int64_t free_bytes = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    uint32_t slabs = 0;
+    for (unsigned full = 0; full < 2; full++) {
+      uint32_t unit = full != 0 ? owner->full[c].first : owner->partial[c].first;
+      for (; unit != SLAB_END; unit = slab_of(unit)->next) {
+        uint32_t free = atomic_seen(&slab_of(unit)->free);
+        if (++slabs > UNITS_MOST || (free == 0) != (full != 0)) explore_fail("unit %u with %u free is in the wrong list", unit, free);
+        free_bytes += (int64_t)free * class_info[c].size;
+        if (atomic_seen(&owner->thread) == 0 && free == class_info[c].blocks) explore_fail("an orphan keeps unit %u", unit);
+      }
+    }
+    uint32_t counted = atomic_seen(&owner->slab_count[c]);
+    if (counted != slabs) explore_fail("%u slabs of class %u, counted as %u", slabs, c, counted);
+  }
+  if (atomic_seen(&owner->free_bytes) != free_bytes) explore_fail("%lld bytes are free, counted wrong", (long long)free_bytes);
+}
+
+static void judge_heap(const heap_t *heap) {
+  uintptr_t thread = atomic_seen(&heap->owner.thread);
+  if (atomic_seen(&heap->owner.lock.holder) != 0) explore_fail("a heap's lock is held");
+  if ((thread == 0) != (atomic_seen(&heap->state) == HEAP_ORPHAN)) explore_fail("a heap is an orphan and is not");
+  if (thread == 0 && atomic_seen(&heap->owner.pending) != 0) explore_fail("an orphan has remote frees that nobody will look at");
+  judge_pending(&heap->owner);
+  judge_lists(heap);
+}
+
+static bool heap_is_listed(const heap_t *wanted) {
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    if (heap == wanted) return true;
+  }
+  return false;
+}
+
+static void judge_threads(void) {
+  for (unsigned i = 0; i < TARGET_IDENTITIES; i++) {
+    const heap_t *heap = target_heap_of(i);
+    if (heap == NULL) continue;
+    if (atomic_seen(&heap->owner.thread) != target_self_of(i)) explore_fail("thread %u's heap is another one's", i);
+    if (!heap_is_listed(heap)) explore_fail("thread %u's heap is in no list", i);
+  }
+}
+
+/* --- all ----------------------------------------------------------------------------------- */
+
+void judge_state(void) {
+  memset(queued, 0, sizeof queued);
+  if (target_grow_locked()) explore_fail("the region is locked");
+  if (atomic_seen(&region.units) > UNITS_MOST) explore_fail("the region has grown beyond what is judged");
+  judge_threads();
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) judge_heap(heap);
+  judge_units();
+  if (purge_used_units() != span_census().used_units) explore_fail("units in use are counted wrong");
+}
+
+void judge_nothing_used(void) {
+  uint64_t used = span_census().used_units;
+  if (used != 0) explore_fail("%llu units are lost", (unsigned long long)used);
+}
+
+static void judge_live(void) {
+  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
+    if (atomic_seen(&slab_of(unit)->kind) != SLAB_BLOCKS) continue;
+    const class_info_t *info = slab_class(slab_of(unit));
+    for (uint32_t i = 0; i < info->blocks; i++) {
+      const char *block = (const char *)region_address(unit) + (size_t)i * info->size;
+      bool is_held = false;
+      for (unsigned n = 0; n < HELD_MOST; n++) is_held |= held[n] == block;
+      if (region_is_live(block) == is_held) continue;
+      explore_fail("block %u of unit %u is %s", i, unit, is_held ? "held and not live" : "live and not held");
+    }
+  }
+}
+
+static void threads_collect(void) {
+  for (unsigned i = 0; i < TARGET_IDENTITIES; i++) {
+    target_run_as(i);
+    if (thread_own_heap != NULL) heap_trim(thread_own_heap);
+  }
+  target_run_as(OUTSIDER);
+}
+
+static void end(bool live) {
+  judge_state();
+  threads_collect();
+  judge_state();
+  if (live) judge_live();
+  for (unsigned i = 0; i < HELD_MOST; i++) {
+    if (held[i] != NULL) give(held[i]);
+  }
+  judge_state();
+  for (unsigned i = 0; i < TARGET_IDENTITIES; i++) {
+    target_run_as(i);
+    target_end_thread();
+  }
+  target_run_as(OUTSIDER);
+  judge_state();
+  judge_nothing_used();
+}
+
+void judge_end(void) { end(false); }
+void judge_end_live(void) { end(true); }

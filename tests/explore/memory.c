@@ -1,0 +1,131 @@
+/* memory.c - the state that each execution starts from, and the kernel's part in it.
+ *
+ * What an execution can change lies in the program's own variables, copied as
+ * a whole, and in one arena that stands for the kernel's mappings.  The arena
+ * is read-only at first: the first write to a page is a fault, which keeps
+ * the page's content and makes it writable.  Restoring is then a copy of the
+ * few pages that any execution has ever written to.  The explorer's own state
+ * lies in mappings outside of both. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "explore.h"
+#include "os/os.h"
+
+#define ARENA_BYTES ((size_t)3 << 30)
+#define ARENA_ALIGN ((size_t)2 << 20)
+#define PAGE ((size_t)4096)
+#define PAGES_MOST 16384
+
+typedef struct memory {
+  char *arena;
+  bool kept;
+  size_t data_bytes;
+  char *data;
+  unsigned pages;
+  char *page[PAGES_MOST];
+  char *content; /* PAGES_MOST pages */
+} memory_t;
+
+/* The linker's names for what the program's variables lie between. */
+extern char __data_start[], _end[];
+
+static memory_t *m;
+static size_t arena_used;
+static unsigned reserved;
+
+static void *map(size_t bytes, int protection) {
+  void *start = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) abort();
+  return start;
+}
+
+/* --- pages ------------------------------------------------------------------------------- */
+
+static void page_keep(unsigned i) { memcpy(m->content + i * PAGE, m->page[i], PAGE); }
+
+static bool page_track(char *address) {
+  char *page = address - (uintptr_t)address % PAGE;
+  if (page < m->arena || page >= m->arena + ARENA_BYTES || m->pages == PAGES_MOST) return false;
+  if (mprotect(page, PAGE, PROT_READ | PROT_WRITE) != 0) return false;
+  m->page[m->pages] = page;
+  if (m->kept) page_keep(m->pages);
+  m->pages++;
+  return true;
+}
+
+static void on_fault(int signal, siginfo_t *info, void *context) {
+  (void)context;
+  if (signal == SIGSEGV && page_track(info->si_addr)) return;
+  explore_crashed(signal, info->si_addr);
+}
+
+void memory_start(void) {
+  memory_t *made = map(sizeof *made, PROT_READ | PROT_WRITE);
+  made->arena = map(ARENA_BYTES, PROT_READ);
+  made->content = map(PAGES_MOST * PAGE, PROT_READ | PROT_WRITE);
+  made->data_bytes = (size_t)(_end - __data_start);
+  made->data = map(made->data_bytes, PROT_READ | PROT_WRITE);
+  m = made;
+  static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT};
+  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
+  for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) (void)sigaction(signals[i], &action, NULL);
+}
+
+void memory_keep(void) {
+  m->kept = true;
+  for (unsigned i = 0; i < m->pages; i++) page_keep(i);
+  memcpy(m->data, __data_start, m->data_bytes);
+}
+
+void memory_restore(void) {
+  for (unsigned i = 0; i < m->pages; i++) memcpy(m->page[i], m->content + i * PAGE, PAGE);
+  memcpy(__data_start, m->data, m->data_bytes);
+}
+
+unsigned memory_reserved(void) { return reserved; }
+
+/* --- in place of what fake_os.c does ----------------------------------------------------- */
+
+static void *arena_take(size_t bytes) {
+  size_t start = bits_round_up(arena_used, ARENA_ALIGN);
+  if (bytes > ARENA_BYTES - start) return NULL;
+  arena_used = start + bytes;
+  return m->arena + start;
+}
+
+void *__wrap_os_reserve(size_t bytes);
+void *__wrap_os_reserve(size_t bytes) {
+  reserved++;
+  return arena_take(bytes);
+}
+
+void *__wrap_os_map(size_t bytes);
+void *__wrap_os_map(size_t bytes) { return arena_take(bytes); }
+
+bool __wrap_os_commit(void *start, size_t bytes);
+bool __wrap_os_commit(void *start, size_t bytes) { return (void)start, (void)bytes, true; }
+
+os_map_t __wrap_os_map_at(void *start, size_t bytes);
+os_map_t __wrap_os_map_at(void *start, size_t bytes) { return (void)start, (void)bytes, OS_NOMEM; }
+
+bool __wrap_os_unmap(void *start, size_t bytes);
+bool __wrap_os_unmap(void *start, size_t bytes) { return (void)start, (void)bytes, true; }
+
+/* What blocks hold is of no interest here. */
+bool __wrap_os_purge(void *start, size_t bytes);
+bool __wrap_os_purge(void *start, size_t bytes) { return (void)start, (void)bytes, true; }
+
+void __wrap_os_yield(void);
+void __wrap_os_yield(void) { explore_wait(); }
+
+void __wrap_os_sleep_us(unsigned microseconds);
+void __wrap_os_sleep_us(unsigned microseconds) {
+  (void)microseconds;
+  explore_wait();
+}
+
+_Noreturn void __wrap_os_abort(void);
+_Noreturn void __wrap_os_abort(void) { explore_died(); }

@@ -1,0 +1,26 @@
+#include "program.h"
+
+#include "target.h"
+
+void *held[HELD_MOST];
+
+void *take(size_t size) {
+  void *block = block_alloc(size);
+  if (block == NULL) explore_fail("no memory for %zu bytes", size);
+  unsigned room = HELD_MOST;
+  for (unsigned i = 0; i < HELD_MOST; i++) {
+    if (held[i] == block) explore_fail("%p is given out twice", block);
+    if (held[i] == NULL) room = i;
+  }
+  if (room == HELD_MOST) explore_fail("the program holds too much");
+  if ((*region_live_word(block) & region_live_bit(block)) == 0) explore_fail("%p is given out and not live", block);
+  held[room] = block;
+  return block;
+}
+
+void give(void *block) {
+  for (unsigned i = 0; i < HELD_MOST; i++) {
+    if (held[i] == block) held[i] = NULL;
+  }
+  block_free(block, 0, "free");
+}

@@ -1,0 +1,14 @@
+/* program.h - malloc and free as an actor does them, with account of what the program holds. */
+#ifndef TESTS_EXPLORE_PROGRAM_H
+#define TESTS_EXPLORE_PROGRAM_H
+
+#include <stddef.h>
+
+enum { HELD_MOST = 64 };
+extern void *held[HELD_MOST]; /* NULL: none */
+
+/* Fails if there is no memory, or the block is held already. */
+void *take(size_t size);
+void give(void *block);
+
+#endif

@@ -1,0 +1,210 @@
+/* scenarios.c - what the actors do.  Blocks of 8192 bytes, mostly: eight fill a slab of one unit. */
+#include <unistd.h>
+
+#include "front/boot.h"
+#include "judge.h"
+#include "program.h"
+#include "slab/hole.h"
+#include "space/purge.h"
+#include "space/span.h"
+#include "target.h"
+
+#define BIG ((size_t)8192)
+#define BIG_BLOCKS 8
+/* Blocks of so many that one word of the live map covers them. */
+#define TINY ((size_t)16)
+/* Eight fill a slab of four units. */
+#define WIDE ((size_t)32768)
+
+static void *a[2 * BIG_BLOCKS];
+
+static void start(void) {
+  static char *settings[] = {"HAKMEM_DECAY_MS=-1", "HAKMEM_REGION_MB=1024", "HAKMEM_KEEPER=0", NULL};
+  environ = settings;
+  target_ignore_figures();
+}
+
+/* The thread has taken the blocks a[0..count). */
+static void taken_by(unsigned identity, unsigned count, size_t size) {
+  start();
+  target_run_as(identity);
+  for (unsigned i = 0; i < count; i++) a[i] = take(size);
+}
+
+static void given_back(unsigned from, unsigned end) {
+  for (unsigned i = from; i < end; i++) give(a[i]);
+}
+
+static void give_0(void) { give(a[0]); }
+static void give_1(void) { give(a[1]); }
+static void give_0_and_1(void) { give_0(), give_1(); }
+static void give_2_and_other_slabs(void) { give(a[2]), give(a[BIG_BLOCKS]); }
+static void give_other_slabs(void) { give(a[BIG_BLOCKS]); }
+static void give_last(void) { give(a[BIG_BLOCKS - 1]); }
+static void take_one(void) { (void)take(BIG); }
+static void take_two(void) { take_one(), take_one(); }
+static void take_other_class(void) { (void)take(64); }
+static void take_and_give(void) { give(take(BIG)); }
+
+/* --- the owner is there ---------------------------------------------------------------------- */
+
+/* Two slabs wholly held; what comes back is all that the owner can have without a third. */
+static void two_full_slabs(void) { taken_by(0, 2 * BIG_BLOCKS, BIG); }
+
+static void nearly_idle(void) {
+  two_full_slabs();
+  target_nearly_idle(&thread_own_heap->owner, 1);
+}
+
+static void some_tiny(void) { taken_by(0, 4, TINY); }
+static void tiny_pop_and_push(void) { give(a[3]), (void)take(TINY); }
+
+static void with_holes(void) {
+  taken_by(0, BIG_BLOCKS, BIG);
+  given_back(2, BIG_BLOCKS);
+  heap_trim(thread_own_heap);
+}
+
+static void purge_holes(void) {
+  uint32_t calming = 0;
+  (void)hole_step(true, &calming);
+}
+
+/* --- the owner goes -------------------------------------------------------------------------- */
+
+static void two_blocks_left(void) {
+  taken_by(0, BIG_BLOCKS, BIG);
+  given_back(2, BIG_BLOCKS);
+}
+
+/* In the first and the last unit of a slab of several. */
+static void two_wide_blocks_left(void) {
+  taken_by(0, BIG_BLOCKS, WIDE);
+  given_back(1, BIG_BLOCKS - 1);
+}
+
+/* One of each of two slabs. */
+static void two_slabs_left(void) {
+  two_full_slabs();
+  given_back(1, BIG_BLOCKS);
+  given_back(BIG_BLOCKS + 1, 2 * BIG_BLOCKS);
+}
+
+static void two_slabs_left_idle(void) {
+  two_slabs_left();
+  target_nearly_idle(&thread_own_heap->owner, 1);
+}
+
+static void judge_all_gone(void) {
+  judge_state();
+  judge_nothing_used();
+  judge_end();
+}
+
+/* The thread has ended without the allocator's knowledge; the first actor is at its place in memory. */
+static void ended_unseen(void) {
+  two_blocks_left();
+  target_forget_thread();
+}
+
+/* The thread of no actor. */
+static void an_orphan(void) {
+  taken_by(EXPLORE_ACTORS - 1, 2 * BIG_BLOCKS, BIG);
+  given_back(2, BIG_BLOCKS);
+  given_back(BIG_BLOCKS + 1, 2 * BIG_BLOCKS);
+  target_end_thread();
+}
+
+/* --- the start ------------------------------------------------------------------------------- */
+
+static void take_and_give_first(void) { give(take(64)); }
+
+static void judge_first_use(void) {
+  if (memory_reserved() != 1 || atomic_seen(&region.units) != HAK_UNITS_PER_SUPERSLAB) explore_fail("the region was made more than once");
+  judge_end();
+}
+
+/* --- double frees ---------------------------------------------------------------------------- */
+
+static void full_slab_of_third(void) { taken_by(2, BIG_BLOCKS, BIG); }
+
+/* --- spans ----------------------------------------------------------------------------------- */
+
+/* Units taken: [0, 20) for good, [20, 24) until one actor frees them, [48, 64) for good. The free
+ * ones between lie across the end of the first superslab. */
+enum { GOOD = 20, LATER = 4, ACROSS = 24, REST = 16, UNITS_MOST = 256 };
+
+static uint32_t spans[5];
+static bool unit_taken[UNITS_MOST];
+
+static uint32_t take_span(uint32_t units) {
+  bool zero;
+  uint32_t at = span_alloc(units, 1, SPAN_SLAB, &zero);
+  if (at > UNITS_MOST - units) explore_fail("no span of %u units, but %u", units, at);
+  for (uint32_t i = at; i < at + units; i++) {
+    if (unit_taken[i]) explore_fail("unit %u is in two spans", i);
+    unit_taken[i] = true;
+  }
+  return at;
+}
+
+static void give_span(uint32_t at, uint32_t units) {
+  for (uint32_t i = at; i < at + units; i++) unit_taken[i] = false;
+  span_free(at, units);
+}
+
+static void two_superslabs(void) {
+  start();
+  if (!boot()) explore_fail("no region");
+  spans[0] = take_span(GOOD);
+  spans[1] = take_span(LATER);
+  uint32_t across = take_span(ACROSS);
+  spans[2] = take_span(REST);
+  give_span(across, ACROSS);
+  if (spans[1] != GOOD || across != GOOD + LATER || spans[2] != across + ACROSS) explore_fail("spans lie elsewhere");
+}
+
+static void span_across(void) { spans[3] = take_span(GOOD); }
+
+static void spans_within(void) {
+  uint32_t at = take_span(2);
+  spans[4] = take_span(2);
+  give_span(at, 2);
+}
+
+static void span_given(void) { give_span(spans[1], LATER); }
+
+static void judge_spans(void) {
+  give_span(spans[0], GOOD);
+  give_span(spans[2], REST);
+  give_span(spans[3], GOOD);
+  give_span(spans[4], 2);
+  judge_nothing_used();
+  if (purge_used_units() != 0 || target_grow_locked()) explore_fail("figures or locks are left");
+}
+
+/* --- the table ------------------------------------------------------------------------------- */
+
+enum { EVERY = EXPLORE_EVERY };
+
+const scenario_t scenarios[] = {
+    {"two_freers", two_full_slabs, {take_two, give_0_and_1, give_2_and_other_slabs}, judge_end, NULL, EVERY, EVERY},
+    {"owner_exits", two_blocks_left, {target_end_thread, give_0, give_1}, judge_all_gone, NULL, 2, 4},
+    {"owner_exits_two_slabs", two_slabs_left, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 3},
+    {"owner_exits_wide", two_wide_blocks_left, {target_end_thread, give_0, give_last}, judge_all_gone, NULL, 2, 3},
+    {"owner_exits_taker", two_blocks_left, {target_end_thread, take_and_give, give_0}, judge_end, NULL, EVERY, EVERY},
+    {"owner_exits_helped", two_slabs_left_idle, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 3},
+    {"owner_exits_trimmed", two_blocks_left, {target_end_thread, heap_trim_others, give_0}, judge_end, NULL, EVERY, EVERY},
+    {"units_reused", two_blocks_left, {target_end_thread, give_0, give_1, take_other_class}, judge_end, NULL, 1, 3},
+    {"ended_unseen", ended_unseen, {take_and_give, give_0, take_one}, judge_end, NULL, EVERY, EVERY},
+    {"adoption", an_orphan, {take_and_give, give_0, give_1}, judge_end, NULL, 2, 3},
+    {"two_adopters", an_orphan, {take_one, take_one, give_0}, judge_end, NULL, EVERY, EVERY},
+    {"first_use", start, {take_and_give_first, take_and_give_first}, judge_first_use, NULL, 3, EVERY},
+    {"first_use_by_three", start, {take_and_give_first, take_and_give_first, take_and_give_first}, judge_first_use, NULL, 1, 3},
+    {"idle_owner", nearly_idle, {take_and_give, give_0, give_other_slabs}, judge_end, NULL, EVERY, EVERY},
+    {"live_map", some_tiny, {tiny_pop_and_push, give_0, give_1}, judge_end_live, NULL, EVERY, EVERY},
+    {"holes", with_holes, {take_and_give, give_0, purge_holes}, judge_end, NULL, EVERY, EVERY},
+    {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, EVERY},
+    {"double_free", full_slab_of_third, {give_0, give_0, take_other_class}, judge_end, "hakmem: double free: free(", EVERY, EVERY},
+};
+const size_t scenario_count = sizeof scenarios / sizeof scenarios[0];

@@ -1,0 +1,93 @@
+/* target.c - the allocator in one translation unit, compiled with explore_atomics.h before it.
+ *
+ * All that src/hakmem.c has, but the kernel, which is fake_os.c, and the names that programs call. */
+#include "base/format.c"
+
+#include "os/lock.c"
+#include "os/trace.c"
+
+#include "kit/fault.c"
+#include "kit/meta.c"
+#include "kit/options.c"
+
+#include "space/region.c"
+#include "space/span.c"
+#include "space/huge.c"
+#include "space/move.c"
+#include "space/purge.c"
+
+#include "slab/class.c"
+#include "slab/guarded.c"
+#include "slab/hole.c"
+#include "slab/large.c"
+#include "slab/remote.c"
+#include "slab/slab.c"
+
+#include "front/bin.c"
+#include "front/block.c"
+#include "front/boot.c"
+#include "front/census.c"
+#include "front/heap.c"
+#include "front/inspect.c"
+#include "front/keeper.c"
+#include "front/secure.c"
+#include "front/thread.c"
+
+#include "target.h"
+
+/* --- threads ----------------------------------------------------------------------------- */
+
+typedef struct thread_vars {
+  heap_t *heap, *own_heap;
+  uint32_t inside;
+} thread_vars_t;
+
+static thread_vars_t vars[TARGET_IDENTITIES];
+static bool vars_ready;
+static unsigned running;
+uintptr_t explore_self;
+
+uintptr_t target_self_of(unsigned identity) { return ((uintptr_t)identity + 1) * 0x1000; }
+
+void target_run_again(void) {
+  thread_heap = vars[running].heap;
+  thread_own_heap = vars[running].own_heap;
+  thread_inside = vars[running].inside;
+  explore_self = target_self_of(running);
+}
+
+void target_run_as(unsigned identity) {
+  if (!vars_ready) {
+    for (unsigned i = 0; i < TARGET_IDENTITIES; i++) vars[i].heap = &heap_none;
+    vars_ready = true;
+  } else {
+    vars[running] = (thread_vars_t){thread_heap, thread_own_heap, thread_inside};
+  }
+  running = identity;
+  target_run_again();
+}
+
+heap_t *target_heap_of(unsigned identity) { return identity == running ? thread_own_heap : vars[identity].own_heap; }
+
+void target_end_thread(void) {
+  if (thread_own_heap != NULL) thread_exit(thread_own_heap);
+}
+
+void target_forget_thread(void) {
+  thread_heap = &heap_none;
+  thread_own_heap = NULL;
+  thread_inside = 0;
+}
+
+/* --- what files keep to themselves ------------------------------------------------------- */
+
+uint32_t target_remote_state(uint32_t unit) { return atomic_seen(&remote_of(unit)->state); }
+uint32_t target_remote_next(uint32_t unit) { return atomic_seen(&remote_of(unit)->next); }
+void target_nearly_idle(slab_owner_t *owner, uint32_t more) { atomic_set(&owner->pending_count, REMOTE_HELP_AT - more); }
+bool target_grow_locked(void) { return atomic_seen(&grow_lock.holder) != 0; }
+
+void target_ignore_figures(void) {
+  explore_ignore(&used_units);
+  explore_ignore(&idle_units);
+  explore_ignore(&fresh_units);
+}

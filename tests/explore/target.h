@@ -1,0 +1,29 @@
+/* target.h - the allocator as scenarios and their judges see it, with what its files keep to themselves. */
+#ifndef TESTS_EXPLORE_TARGET_H
+#define TESTS_EXPLORE_TARGET_H
+
+#include "explore.h"
+#include "front/block.h"
+#include "slab/remote.h"
+
+enum { TARGET_IDENTITIES = EXPLORE_ACTORS + 1, OUTSIDER = EXPLORE_ACTORS };
+
+/* What runs when the calling thread ends. */
+void target_end_thread(void);
+/* The running thread's variables are those of a new one. */
+void target_forget_thread(void);
+/* A thread's heap, or NULL. */
+heap_t *target_heap_of(unsigned identity);
+uintptr_t target_self_of(unsigned identity);
+
+typedef enum remote_state { STATE_CLOSED, STATE_OPEN, STATE_QUEUED } remote_state_t;
+uint32_t target_remote_state(uint32_t unit);
+/* The next in a pending stack: unit + 1, or 0. */
+uint32_t target_remote_next(uint32_t unit);
+/* As if so many slabs had been queued that `more` further ones make others help. */
+void target_nearly_idle(slab_owner_t *owner, uint32_t more);
+bool target_grow_locked(void);
+/* Figures that only decide when pages go back, which is off here. */
+void target_ignore_figures(void);
+
+#endif
