@@ -44,14 +44,14 @@ FAULTS = [
     ("link_after_push", "slab/remote.c",
      """  do {
     atomic_set(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak(&owner->pending, &first, unit + 1)); /* then remote_help looks at the lock */
+  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1)); /* then remote_help looks at the lock */
 """,
-     """  while (!atomic_compare_exchange_weak(&owner->pending, &first, unit + 1)) {}
+     """  while (!atomic_compare_exchange_weak(pending, &first, unit + 1)) {}
   atomic_set(&remote_of(unit)->next, first);
 """, "two_freers"),
     ("pop_in_two_steps", "slab/remote.c",
-     "uint32_t next = atomic_exchange_explicit(&owner->pending, 0, memory_order_acquire);",
-     "uint32_t next = atomic_seen(&owner->pending); atomic_set(&owner->pending, 0);", "two_freers"),
+     "uint32_t next = atomic_exchange_explicit(&owner->pending[size_class], 0, memory_order_acquire);",
+     "uint32_t next = atomic_seen(&owner->pending[size_class]); atomic_set(&owner->pending[size_class], 0);", "two_freers"),
     ("close_though_queued", "slab/remote.c",
      """  uint32_t open = REMOTE_OPEN;
   return atomic_compare_exchange_strong(&remote_of(unit)->state, &open, (uint32_t)REMOTE_CLOSED);
@@ -60,22 +60,22 @@ FAULTS = [
   return true;
 """, "owner_exits"),
     ("no_second_look", "slab/remote.c",
-     "if (atomic_load(&owner->pending) == 0 || !lock_try(&owner->lock)) return;",
+     "if (!any_pending(owner) || !lock_try(&owner->lock)) return;",
      "return;", "owner_exits"),
     ("second_look_before_release", "slab/remote.c",
      """    lock_release_fully(&owner->lock);
-    if (atomic_load(&owner->pending) == 0 || !lock_try(&owner->lock)) return;
+    if (!any_pending(owner) || !lock_try(&owner->lock)) return;
 """,
-     """    bool none = atomic_load(&owner->pending) == 0;
+     """    bool none = !any_pending(owner);
     lock_release_fully(&owner->lock);
     if (none || !lock_try(&owner->lock)) return;
 """, "owner_exits"),
     ("help_before_push", "slab/remote.c",
-     """  remote_push(owner, slab_unit(slab));
+     """  remote_push(owner, slab);
   remote_help(owner);
 """,
      """  remote_help(owner);
-  remote_push(owner, slab_unit(slab));
+  remote_push(owner, slab);
 """, "owner_exits"),
     ("help_without_lock", "slab/remote.c",
      """  if (!lock_try(&owner->lock)) return;

@@ -80,12 +80,12 @@ static void judge_units(void) {
 
 /* --- heaps --------------------------------------------------------------------------------- */
 
-static void judge_pending(const slab_owner_t *owner) {
-  for (uint32_t next = atomic_seen(&owner->pending); next != 0; next = target_remote_next(next - 1)) {
+static void judge_pending(const slab_owner_t *owner, unsigned c) {
+  for (uint32_t next = atomic_seen(&owner->pending[c]); next != 0; next = target_remote_next(next - 1)) {
     uint32_t unit = next - 1;
     if (unit >= atomic_seen(&region.units) || ++queued[unit] > 1) explore_fail("unit %u is queued twice, or is none", unit);
     const slab_t *slab = slab_of(unit);
-    bool is_owners = atomic_seen(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner;
+    bool is_owners = atomic_seen(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner && atomic_seen(&slab->size_class) == c;
     if (!is_owners) explore_fail("unit %u is queued where it does not belong", unit);
   }
 }
@@ -114,8 +114,10 @@ static void judge_heap(const heap_t *heap) {
   uintptr_t thread = atomic_seen(&heap->owner.thread);
   if (atomic_seen(&heap->owner.lock.holder) != 0) explore_fail("a heap's lock is held");
   if ((thread == 0) != (atomic_seen(&heap->state) == HEAP_ORPHAN)) explore_fail("a heap is an orphan and is not");
-  if (thread == 0 && atomic_seen(&heap->owner.pending) != 0) explore_fail("an orphan has remote frees that nobody will look at");
-  judge_pending(&heap->owner);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    if (thread == 0 && atomic_seen(&heap->owner.pending[c]) != 0) explore_fail("an orphan has remote frees that nobody will look at");
+    judge_pending(&heap->owner, c);
+  }
   judge_lists(heap);
 }
 
