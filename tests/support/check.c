@@ -135,7 +135,7 @@ static void *make_noise(void *unused) {
     random ^= random << 13, random ^= random >> 17, random ^= random << 5;
     unsigned slot = random % 128;
     free(slots[slot]);
-    slots[slot] = malloc(random % 1000 == 0 ? 300000 : (random >> 8) % 8192);
+    slots[slot] = malloc(random % 1000 == 0 ? 300000 : 1 + (random >> 8) % 8192);
     if (slots[slot]) *(volatile char *)slots[slot] = 1;
   }
   for (int i = 0; i < 128; i++) free(slots[i]);
