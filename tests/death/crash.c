@@ -67,6 +67,9 @@ static char *forbid(char *at) {
 }
 
 static void near_null(void) { touch(announce((void *)(uintptr_t)8, NULL)); }
+#ifdef __x86_64__
+static void at_a_non_canonical_address(void) { touch(announce((void *)((uintptr_t)0x5a5a << 48 | 0x1230), NULL)); }
+#endif
 static void in_a_mapping(void) { touch(announce(mapped(PROT_NONE) + 5, NULL)); }
 
 static void in_a_live_large_block(void) {
@@ -140,6 +143,8 @@ static void with_a_later_handler(void) {
   near_null();
 }
 
+#ifdef __GLIBC__ /* musl runs nothing before the constructors of libraries */
+
 /* What these cases have installed before is in `early`. */
 static void after_a_full_handler(void) { near_null(); }
 static void after_a_plain_handler(void) { near_null(); }
@@ -154,7 +159,9 @@ static void early(int argc, char **argv, char **environment) {
   if (strcmp(name, "after_a_plain_handler") == 0) handle((struct sigaction){.sa_handler = plain_handler});
   if (strstr(name, "while_ignored")) handle((struct sigaction){.sa_handler = SIG_IGN});
 }
-__attribute__((section(".preinit_array"), used)) static void (*early_entry)(int, char **, char **) = early;
+__attribute__((section(".preinit_array"), used)) static void (*const early_entry)(int, char **, char **) = early;
+
+#endif
 
 /* ---- The secure library's inaccessible memory, and what is not ---- */
 
@@ -348,6 +355,10 @@ static const crash_t crashes[] = {
     {"near_null", near_null, REPORT, SIGSEGV, SEGV_AT "near NULL, not hakmem's\n", NO_STACK},
     {"near_null", near_null, SILENT, SIGSEGV, "", NO_STACK},
     {"near_null", near_null, GUARD, SIGSEGV, "", NO_STACK},
+#ifdef __x86_64__
+    {"at_a_non_canonical_address", at_a_non_canonical_address, REPORT, SIGSEGV,
+     "hakmem: SIGSEGV at an address that the processor does not tell, such as one that is not canonical\n", NO_STACK},
+#endif
     {"in_a_mapping", in_a_mapping, REPORT, SIGSEGV, SEGV_AT "foreign, not hakmem's\n", NO_STACK},
     {"in_a_live_large_block", in_a_live_large_block, REPORT, SIGSEGV,
      SEGV_AT "live block % of 1048576 bytes, at byte 65541, class large\n", NO_STACK},
@@ -363,10 +374,12 @@ static const crash_t crashes[] = {
     {"by_abort", by_abort, SILENT, SIGABRT, "", NO_STACK},
     {"by_kill", by_kill, REPORT, SIGSEGV, "hakmem: SIGSEGV: sent by process #\n", NO_STACK},
     {"with_a_later_handler", with_a_later_handler, REPORT, 0, "plain handler\n", NO_STACK},
+#ifdef __GLIBC__
     {"after_a_full_handler", after_a_full_handler, REPORT, 0, SEGV_AT "near NULL, not hakmem's\nhandler of 11 at @\n", NO_STACK},
     {"after_a_plain_handler", after_a_plain_handler, REPORT, 0, SEGV_AT "near NULL, not hakmem's\nplain handler\n", NO_STACK},
     {"while_ignored", while_ignored, REPORT, SIGSEGV, SEGV_AT "near NULL, not hakmem's\n", NO_STACK},
     {"by_kill_while_ignored", by_kill_while_ignored, REPORT, 0, "hakmem: SIGSEGV: sent by process #\n", NO_STACK},
+#endif
 #ifdef EXPECT_SECURE
     {"past_a_large_block", past_a_large_block, REPORT, SIGSEGV, SEGV_AT "guard or quarantined memory\n", NO_STACK},
     {"past_a_large_block", past_a_large_block, SILENT, SIGSEGV, "", NO_STACK},
@@ -434,8 +447,15 @@ static bool matches(const char *text, const char *pattern) {
   return found;
 }
 
+/* Without glibc stacks are as deep as the program keeps frame pointers. */
+#ifdef __GLIBC__
+enum { FRAMES = 2, FRAMES_HERE = 1 };
+#else
+enum { FRAMES = 1, FRAMES_HERE = 0 };
+#endif
+
 typedef struct stacks {
-  int found;       /* ALLOCATED, FREED: of at least two frames, of which one is in this program */
+  int found;       /* ALLOCATED, FREED: of FRAMES at least, of which one is in this program */
   long threads[4]; /* by the same */
 } stacks_t;
 
@@ -451,7 +471,7 @@ static stacks_t take_stacks(char *text) {
     long thread = 0;
     if (which && is_frame(line)) {
       frames++, frames_here += strstr(line, here) != NULL;
-      if (frames >= 2 && frames_here) stacks.found |= which;
+      if (frames >= FRAMES && frames_here >= FRAMES_HERE) stacks.found |= which;
       continue;
     }
     which = sscanf(line, "hakmem: allocated by thread %ld:", &thread) == 1 ? ALLOCATED
