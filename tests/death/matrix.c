@@ -107,11 +107,10 @@ static void sort_held(void) {
 }
 
 static void look_at(const held_t *block, const char *before_ends) {
-  size_t usable = hak_malloc_usable_size(block->start);
-  if (usable < block->size || block->start < before_ends) _exit(EXIT_OVERLAP);
-  if (block->marked && !has_mark(block)) _exit(EXIT_OVERLAP);
   for (size_t i = 0; i < sizeof named / sizeof named[0]; i++)
-    if (block->start < named[i].start + named[i].size && named[i].start < block->start + usable) _exit(EXIT_ATTACKER);
+    if (block->start < named[i].start + named[i].size && named[i].start < block->start + block->size) _exit(EXIT_ATTACKER);
+  if (hak_malloc_usable_size(block->start) < block->size || block->start < before_ends) _exit(EXIT_OVERLAP);
+  if (block->marked && !has_mark(block)) _exit(EXIT_OVERLAP);
 }
 
 static void look(void) {
@@ -248,9 +247,10 @@ static void free_twice_after_others_reused(size_t size) {
   free_again(block);
 }
 
+/* Whatever is free is handed out: in the secure library what waits is not. */
 static void free_twice_after_reuse(size_t size) {
   char *block = freed_block(size);
-  hold_some(size, 4);
+  hold_some(size, many_of(size));
   free_again(block);
 }
 
@@ -325,7 +325,17 @@ static void fill_with_links(char *from, size_t size) {
 
 static void write_word_after_free(size_t size) { memset(freed_block(size), 'A', 8); }
 static void write_all_after_free(size_t size) { memset(freed_block(size), 'A', size); }
-static void write_links_after_free(size_t size) { fill_with_links(freed_block(size), size); }
+
+/* Into several, so that more than the next allocation would follow one. */
+static void write_links_after_free(size_t size) {
+  char *block = freed_block(size);
+  for (int i = 0; i < 8 && held_count > 0; i++) {
+    char *other = held[held_count - 1].start;
+    free_held(held_count - 1);
+    fill_with_links(hide(other), size);
+  }
+  fill_with_links(block, size);
+}
 
 /* Past what the program may use, and then it frees them all. */
 static void overflow(size_t size, size_t bytes) {
