@@ -39,6 +39,8 @@ static void say(const watched_t *w, const siginfo_t *info) {
   if (sent) {
     format_text(&f, ": sent by process ");
     format_signed(&f, info->si_pid);
+  } else if (info->si_code == SI_KERNEL) { /* si_addr is 0 then, whatever was touched */
+    format_text(&f, " at an address that the processor does not tell, such as one that is not canonical");
   } else {
     format_text(&f, " at ");
     format_hex(&f, (uint64_t)(uintptr_t)info->si_addr);

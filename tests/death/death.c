@@ -33,6 +33,13 @@ extern char **environ;
 
 enum { LARGEST_SLAB_BLOCK = 32768, NEIGHBOURS = 64, MANY = 4000 };
 
+/* What a class's blocks have beyond the usable size. */
+#ifdef EXPECT_SECURE
+enum { CANARY = 8 };
+#else
+enum { CANARY = 0 };
+#endif
+
 /* Where the block of a case is when it is misused decides which class its line must name. */
 typedef enum block_class {
   CLASS_OF_SIZE, /* "class N", or "class large" */
@@ -362,6 +369,45 @@ static void overwritten_link(size_t size) {
   }
 }
 
+#ifdef EXPECT_SECURE
+
+/* The byte behind the usable size; what is found names the call that ends the block. */
+static char *overflown_block(size_t size) {
+  char *block = new_block(size);
+  ((char *)hide(block))[hak_malloc_usable_size(block)] = 1;
+  return block;
+}
+
+static void overflow_found_by_free(size_t size) { hak_free(overflown_block(size)); }
+static void overflow_found_by_realloc(size_t size) { touch(hak_realloc(overflown_block(size), size * 3)); }
+
+static void overflow_found_by_another_thread(size_t size) {
+  helper_t helper;
+  start_helper(&helper);
+  free_by_helper(&helper, overflown_block(size));
+}
+
+/* Frees so many others that none has to wait, and takes all that is free. */
+static void reuse_all(size_t size) {
+  size_t count = size <= 200 ? MANY : 300;
+  for (size_t i = 0; i < NEIGHBOURS; i++) hak_free(neighbours[i]);
+  for (size_t i = 0; i < count; i++) many[i] = hak_malloc(size);
+}
+
+static void write_after_free(size_t size, size_t at) {
+  char *block = new_block(size);
+  hak_free(block);
+  ((char *)hide(block))[at] = 1;
+  reuse_all(size);
+}
+
+static void write_to_the_first_byte_after_free(size_t size) { write_after_free(size, 0); }
+static void write_to_the_last_byte_after_free(size_t size) { write_after_free(size, size - 1); }
+static void free_sized_of_another_class(size_t size) { hak_free_sized(new_block(size), size / 2); }
+static void sdallocx_of_another_class(size_t size) { hak_sdallocx(new_block(size), size / 2, 0); }
+
+#endif
+
 /* ---- The table ---- */
 
 #define FREED "double free"
@@ -440,7 +486,19 @@ static const misuse_t table[] = {
     {"usable_size_of_a_non_canonical_address", usable_size_of_a_non_canonical_address, "[a-z ]+", "malloc_usable_size", CLASS_NONE, DIES_OR_RETURNS, ONCE},
     {"usable_size_of_a_kernel_address", usable_size_of_a_kernel_address, "[a-z ]+", "malloc_usable_size", CLASS_NONE, DIES_OR_RETURNS, ONCE},
 
+#ifdef EXPECT_SECURE /* a freed large block cannot be written to: crash.c */
+    {"overwritten_link", overwritten_link, "use after free", "malloc", CLASS_MAYBE, DIES_OR_RETURNS, SLAB},
+
+    {"overflow_found_by_free", overflow_found_by_free, "overflow", "free", CLASS_OF_SIZE, DIES, SLAB},
+    {"overflow_found_by_realloc", overflow_found_by_realloc, "overflow", "realloc", CLASS_OF_SIZE, DIES, SLAB},
+    {"overflow_found_by_another_thread", overflow_found_by_another_thread, "overflow", "free", CLASS_OF_SIZE, DIES, SLAB},
+    {"write_to_the_first_byte_after_free", write_to_the_first_byte_after_free, "use after free", "malloc", CLASS_OF_SIZE, DIES, SLAB},
+    {"write_to_the_last_byte_after_free", write_to_the_last_byte_after_free, "use after free", "malloc", CLASS_OF_SIZE, DIES, SLAB},
+    {"free_sized_of_another_class", free_sized_of_another_class, "size mismatch", "free_sized", CLASS_OF_SIZE, DIES, 200, SIZE_MAX},
+    {"sdallocx_of_another_class", sdallocx_of_another_class, "size mismatch", "sdallocx", CLASS_OF_SIZE, DIES, 200, SIZE_MAX},
+#else
     {"overwritten_link", overwritten_link, "[a-z ]+", "malloc", CLASS_MAYBE, DIES_OR_RETURNS, EVERY},
+#endif
 };
 
 static const size_t block_sizes[] = {16, 200, 4096, 20000, 256 << 10, 4 << 20};
@@ -455,7 +513,7 @@ static void expected_line(const misuse_t *misuse, const char *announced, char *p
   if (usable > LARGEST_SLAB_BLOCK)
     snprintf(class, sizeof class, ".*[^a-z]class large");
   else
-    snprintf(class, sizeof class, ".*[^a-z]class %zu([^0-9].*)?", usable);
+    snprintf(class, sizeof class, ".*[^a-z]class %zu([^0-9].*)?", usable + CANARY);
   const char *detail = misuse->class == CLASS_OF_SIZE ? class : ".+";
   /* overwritten_link may be found at any block, in any function */
   bool any = strcmp(misuse->name, "overwritten_link") == 0;
