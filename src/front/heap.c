@@ -275,6 +275,8 @@ HAK_COLD void heap_after_fork(heap_t *mine) {
     if (length > 0 && atomic_seen(&slab->kind) == SLAB_BLOCKS) {
       slab_owner_t *owner = atomic_seen(&slab->owner);
       slab_relist(owner, slab);
+      /* The kernel copies page after page while other threads run: a block may be filled that its bin, copied before, has free. */
+      slab->soiled = mine == NULL || owner != &mine->owner;
       remote_recover(owner, slab);
     }
     unit += length > 0 ? length : 1;

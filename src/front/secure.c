@@ -52,14 +52,19 @@ static bool is_zero(const void *block, uint32_t size) {
   return any == 0;
 }
 
-/* Whether the block was ever live; from now on it was. Fresh ones are not read, which would fault pages in twice. */
-static bool touch(const void *block, unsigned c) {
+/* A block that was never live is not read, which would fault its pages in twice. */
+static void require_zero(void *block, unsigned c) {
+  uint32_t size = class_info[c].size;
   slab_t *slab = slab_head((uint32_t)region_unit(block));
   size_t offset = (size_t)((const char *)block - (const char *)region_address(slab_unit(slab)));
   uint32_t index = class_block_at(c, offset);
-  if (index < slab->touched) return true;
-  slab->touched = (uint16_t)(index + 1);
-  return false;
+  if (HAK_UNLIKELY(slab->soiled)) {
+    memset(block, 0, size);
+  } else if (index >= slab->touched) {
+    slab->touched = (uint16_t)(index + 1);
+  } else if (HAK_UNLIKELY(!is_zero(block, size))) {
+    fault_abort("use after free", "malloc", block, "a free block was written to", size);
+  }
 }
 
 void secure_clear(void *block, unsigned size_class, const char *function) {
@@ -104,10 +109,8 @@ void *secure_alloc(heap_t *heap, unsigned size_class) {
   if (block == NULL) return NULL;
   region_set_live(block);
   if (size_class == CLASS_NOTHING) return block;
+  require_zero(block, size_class);
   uint32_t size = class_info[size_class].size;
-  if (touch(block, size_class) && HAK_UNLIKELY(!is_zero(block, size))) {
-    fault_abort("use after free", "malloc", block, "a free block was written to", size);
-  }
   *canary_place(block, size) = canary_of(block);
   return block;
 }

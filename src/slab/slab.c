@@ -131,6 +131,7 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   slab->listed_full = false;
   slab->holes = 0;
   slab->touched = zero ? 0 : (uint16_t)info->blocks;
+  slab->soiled = false;
   atomic_set(&slab->owner, owner);
   span_enter(unit, info->units, SLAB_BLOCKS, size_class);
   atomic_set(&slab->free, 0);

@@ -42,7 +42,8 @@ typedef struct slab {
   _Atomic uint64_t bytes; /* SLAB_LARGE: usable bytes */
   uint64_t holes;      /* a bit a page: purged, and no block of it taken since */
   uint16_t touched;    /* secure.c: the blocks that were live once lie below this one */
-  uint16_t spare[7];
+  bool soiled;         /* secure.c: its free blocks may not be zero */
+  uint8_t spare[13];
 } slab_t;
 _Static_assert(sizeof(slab_t) == HAK_CACHE_LINE, "a slab's record is one cache line");
 
