@@ -49,6 +49,8 @@ static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uin
     stats->live += bytes;
     stats->requested += bytes - os_page_size() / 2;
     stats->slab_free += units * HAK_UNIT - bytes;
+  } else if (kind == SLAB_META) {
+    stats->metadata += units * HAK_UNIT;
   } else {
     return 1;
   }

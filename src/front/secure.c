@@ -79,12 +79,13 @@ void secure_clear(void *block, unsigned size_class, const char *function) {
 
 /* --- allocation -------------------------------------------------------------------------- */
 
-/* Takes entry `i` of a bin that has `count`. */
+/* Takes entry `i` of a bin that has `count`.  A fork in between leaks the last: it does not leave it in two places. */
 static void *bin_take(bin_t *bin, uint32_t i, uint32_t count) {
   void **entries = bin_entries(bin) - bin->capacity;
-  void *block = hot_load(&entries[i]);
-  hot_store(&entries[i], hot_load(&entries[count - 1]));
+  void *block = hot_load(&entries[i]), *last = hot_load(&entries[count - 1]);
   hot_store(&bin->top, hot_load(&bin->top) - 1);
+  atomic_signal_fence(memory_order_seq_cst);
+  hot_store(&entries[i], last);
   return block;
 }
 
@@ -128,6 +129,7 @@ void *secure_wait(heap_t *heap, void *block, unsigned size_class) {
   void *old = hot_load(place);
   hot_store(place, block);
   *at = (uint8_t)((*at + 1u) % ring_length(size_class));
+  atomic_signal_fence(memory_order_seq_cst); /* out of here before it is anywhere else: see bin_take */
   return old;
 }
 
@@ -142,6 +144,7 @@ void *secure_next(heap_t *heap) {
     for (uint32_t i = 0; i < ring_length(c); i++) {
       void *block = hot_load(&heap->quarantine->blocks[c][i]);
       hot_store(&heap->quarantine->blocks[c][i], NULL);
+      atomic_signal_fence(memory_order_seq_cst);
       if (block != NULL) return block;
     }
   }

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "front/census.h"
+#include "slab/slab.h"
 #include "space.h"
 
 #define ERRNO_MARK 4242
@@ -225,6 +226,15 @@ void check_all_works(void) {
   table_drop(&table);
 }
 
+/* Heaps that were made while addresses were out lie there, and stay. */
+static uint64_t units_of_heaps(void) {
+  uint64_t units = 0;
+  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
+    if (atomic_seen(&slab_of(unit)->kind) == SLAB_META) units += atomic_seen(&slab_of(unit)->units);
+  }
+  return units;
+}
+
 void check_nothing_is_lost(void) {
   (void)hak_collect(true);
   hak_stats_t stats;
@@ -235,6 +245,7 @@ void check_nothing_is_lost(void) {
   CHECK_EQ(stats.slabs, 0);
   CHECK_EQ(stats.spans, 0);
   CHECK_EQ(stats.purge_pending, 0);
-  CHECK_EQ(stats.span_free, (uint64_t)units_mapped() * HAK_UNIT);
+  uint64_t of_heaps = units_of_heaps() * HAK_UNIT;
+  CHECK_EQ(stats.span_free + of_heaps, (uint64_t)units_mapped() * HAK_UNIT);
   CHECK_EQ(stats.committed, stats.span_free);
 }
