@@ -35,7 +35,7 @@ static size_t bins_place(heap_t *heap) {
   return at;
 }
 
-size_t heap_bytes(void) { return bins_place(NULL) * 8; }
+size_t heap_bytes(void) { return bins_place(NULL) * 8 + (HAK_SECURE ? secure_heap_bytes() : 0); }
 
 /* The class's first use: malloc finds its bin from now on. */
 static void heap_add_bin(heap_t *heap, unsigned c) {
@@ -55,7 +55,8 @@ uint32_t heap_guard_interval(heap_t *heap) {
   return random_below(&heap->random, (uint32_t)option_get(OPTION_guard_every) * 2 - 1);
 }
 
-void *heap_memory(size_t bytes) {
+/* The kernel's, or where addresses have run out, free units. */
+static void *heap_memory(size_t bytes) {
   void *memory = meta_alloc(bytes);
   if (memory != NULL) return memory;
   bool zero;
@@ -71,11 +72,12 @@ static heap_t *heap_create(void) {
   heap_t *heap = heap_memory(heap_bytes());
   if (heap == NULL) return NULL;
   heap->none = heap_none.none;
-  (void)bins_place(heap);
+  size_t words = bins_place(heap);
   owner_init(&heap->owner);
   heap->random = os_random_seed() ^ (uintptr_t)heap;
   heap->until_guarded = heap_guard_interval(heap);
-  return HAK_SECURE && !secure_heap_init(heap) ? NULL : heap;
+  if (HAK_SECURE) secure_heap_init(heap, (uint64_t *)(void *)heap + words);
+  return heap;
 }
 
 /* The next class from c on that has a bin, or CLASS_COUNT. */

@@ -72,7 +72,5 @@ uint32_t heap_guard_interval(heap_t *heap);
 
 uint64_t heap_count(bool orphans_only);
 size_t heap_bytes(void); /* a heap's own size */
-/* Zeroed memory for what belongs to a heap: the kernel's, or where addresses have run out, free units. NULL: neither. */
-HAK_CHECKED void *heap_memory(size_t bytes);
 
 #endif

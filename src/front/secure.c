@@ -29,11 +29,11 @@ void secure_start(void) {
   os_seal(&secret, sizeof secret, true);
 }
 
-bool secure_heap_init(heap_t *heap) {
-  heap->quarantine = heap_memory(sizeof *heap->quarantine);
-  if (heap->quarantine == NULL) return false;
+size_t secure_heap_bytes(void) { return sizeof(struct quarantine); }
+
+void secure_heap_init(heap_t *heap, void *memory) {
+  heap->quarantine = memory;
   heap->quarantine->random = os_random();
-  return true;
 }
 
 /* --- canary and zeroes ------------------------------------------------------------------- */

@@ -17,8 +17,9 @@
 
 /* Before the first block: chooses what canaries are made of. */
 void secure_start(void);
-/* False when out of memory. */
-HAK_CHECKED bool secure_heap_init(heap_t *heap);
+/* Bytes that a heap needs more, cleared, and what makes them its quarantine. */
+size_t secure_heap_bytes(void);
+void secure_heap_init(heap_t *heap, void *memory);
 /* One block of the class, live; NULL when out of memory. Ends the process if it was written to meanwhile. */
 HAK_CHECKED void *secure_alloc(heap_t *heap, unsigned size_class);
 /* Checks and clears a block that was live. */

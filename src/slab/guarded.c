@@ -30,7 +30,6 @@ static struct {
   _Atomic uint32_t making;
   _Atomic uint32_t next;
   _Atomic uint64_t random;
-  _Atomic uint64_t allocated;
 } pool;
 
 static bool pool_make(void) {
@@ -45,16 +44,17 @@ static bool pool_make(void) {
   /* Whatever is missing, one try is enough: the program runs as well without. */
   uint32_t unit = slots == NULL ? SPAN_NONE : span_alloc(units, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return false;
+  span_enter(unit, units, SLAB_GUARD, CLASS_NONE); /* first: see span_guard */
   if (!os_guard(region_address(unit), units * HAK_UNIT)) {
-    span_free(unit, units);
+    span_unguard(unit, units);
     return false;
   }
   pool.count = count;
   pool.start = region_address(unit);
   pool.page = os_page_size();
   atomic_set(&pool.random, os_random());
-  span_enter(unit, units, SLAB_SLOTS, CLASS_NONE);
   atomic_publish(&pool.slots, slots);
+  span_enter(unit, units, SLAB_SLOTS, CLASS_NONE);
   return true;
 }
 
@@ -115,7 +115,6 @@ void *guarded_alloc(size_t size) {
   trace_take(&slot->allocated);
   region_set_live(slot->block);
   atomic_publish(&slot->state, (uint32_t)SLOT_LIVE);
-  atomic_count(&pool.allocated, 1);
   return slot->block;
 }
 
@@ -147,8 +146,6 @@ bool guarded_holds(const void *p) {
 void *guarded_start(const void *p) { return slot_at(p)->block; }
 
 size_t guarded_usable(const void *p) { return slot_at(p)->size; }
-
-uint64_t guarded_count(void) { return atomic_seen(&pool.allocated); }
 
 /* --- words ------------------------------------------------------------------------------- */
 

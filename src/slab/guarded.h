@@ -26,7 +26,5 @@ void guarded_describe(format_t *f, const void *p);
 void guarded_print(const void *p);
 /* Whether p lies among the slots. */
 bool guarded_holds(const void *p);
-/* Blocks that got a slot so far. */
-uint64_t guarded_count(void);
 
 #endif

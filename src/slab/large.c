@@ -49,7 +49,6 @@ static void guarded_release(uint32_t unit) {
   span_unguard(unit, units);
   span_unguard(unit + units, 1);
   span_unguard(start, unit - start);
-  span_free(start, unit - start + units + 1);
 }
 
 static void guarded_wait(uint32_t unit, uint32_t units) {

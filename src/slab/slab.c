@@ -63,8 +63,9 @@ void span_guard(uint32_t start, uint32_t units) {
 }
 
 void span_unguard(uint32_t start, uint32_t units) {
-  (void)os_unguard(region_address(start), units * HAK_UNIT);
+  if (!os_unguard(region_address(start), units * HAK_UNIT)) return;
   span_leave(start, units);
+  span_free(start, units);
 }
 
 /* Makes `bin` the one that takes the slab's blocks. */
@@ -109,11 +110,6 @@ static void slab_guard(uint32_t unit, unsigned size_class) {
   if (size_class == CLASS_NOTHING) span_guard(unit, class_info[size_class].units);
 }
 
-static void slab_unguard(uint32_t unit, unsigned size_class) {
-  span_unguard(unit + class_info[size_class].units, SLAB_GUARDS);
-  if (size_class == CLASS_NOTHING) span_unguard(unit, class_info[size_class].units);
-}
-
 static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
   const class_info_t *info = &class_info[size_class];
   bool zero;
@@ -153,9 +149,14 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   slab_count_free(owner, slab, -(int32_t)class_info[c].blocks);
   slab_set_bin(slab, &region_no_bin);
   uint32_t units = atomic_seen(&slab->units);
-  if (HAK_SECURE) slab_unguard(unit, c);
+  if (HAK_SECURE) span_unguard(unit + units, SLAB_GUARDS);
+  if (HAK_SECURE && c == CLASS_NOTHING) {
+    span_enter(unit, units, SLAB_GUARD, CLASS_NONE);
+    span_unguard(unit, units);
+    return true;
+  }
   span_leave(unit, units);
-  span_free(unit, units + SLAB_GUARDS);
+  span_free(unit, units);
   return true;
 }
 

@@ -21,7 +21,7 @@ typedef enum slab_kind {
   SLAB_INSIDE,  /* a further unit; `head` leads back */
   SLAB_LARGE,   /* first unit of a large block; its further units are SLAB_INSIDE too */
   SLAB_SLOTS,   /* the guard slots: guarded.h */
-  SLAB_META,    /* first unit of memory of ours: heap_memory */
+  SLAB_META,    /* first unit of memory of ours: front/heap.c */
   SLAB_GUARD    /* first unit of inaccessible ones, in the secure library */
 } slab_kind_t;
 
@@ -99,8 +99,9 @@ void slab_relist(slab_owner_t *owner, slab_t *slab);
 /* Marks units as one span, before its owner publishes a block of it / after the last is back. */
 void span_enter(uint32_t start, uint32_t units, slab_kind_t kind, unsigned size_class);
 void span_leave(uint32_t start, uint32_t units);
-/* The same for units that become inaccessible, or are so no more. */
+/* Makes units of an allocated span inaccessible. */
 void span_guard(uint32_t start, uint32_t units);
+/* Frees such units. Those that the kernel does not make accessible again stay as they are. */
 void span_unguard(uint32_t start, uint32_t units);
 
 #endif
