@@ -37,17 +37,21 @@ static size_t bins_place(heap_t *heap) {
 
 size_t heap_bytes(void) { return bins_place(NULL) * 8 + (HAK_SECURE ? secure_heap_bytes() : 0); }
 
+/* What malloc finds for the sizes of the class: its bin, if it has one. */
+static void table_set(heap_t *heap, unsigned c) {
+  uint16_t at = heap->has_bin[c] ? heap->bin_at_class[c] : 0;
+  size_t above = c == 0 ? 0 : class_info[c - 1].size;
+  for (size_t i = above / HAK_GRANULE + (c != 0); i < HEAP_TABLE_SMALL && i * HAK_GRANULE <= class_info[c].size; i++) heap->bin_at[i] = at;
+  for (size_t i = above / HEAP_TABLE_STEP + 1; i < HEAP_TABLE_MID && i * HEAP_TABLE_STEP <= class_info[c].size; i++) {
+    heap->bin_at[HEAP_TABLE_SMALL + i] = at;
+  }
+}
+
 /* The class's first use: malloc finds its bin from now on. */
 static void heap_add_bin(heap_t *heap, unsigned c) {
   bin_init(heap_bin(heap, c), c, atomic_seen(&heap->owner.thread));
   heap->has_bin[c] = true;
-  size_t above = c == 0 ? 0 : class_info[c - 1].size;
-  for (size_t i = above / HAK_GRANULE + (c != 0); i < HEAP_TABLE_SMALL && i * HAK_GRANULE <= class_info[c].size; i++) {
-    heap->bin_at[i] = heap->bin_at_class[c];
-  }
-  for (size_t i = above / HEAP_TABLE_STEP + 1; i < HEAP_TABLE_MID && i * HEAP_TABLE_STEP <= class_info[c].size; i++) {
-    heap->bin_at[HEAP_TABLE_SMALL + i] = heap->bin_at_class[c];
-  }
+  table_set(heap, c);
 }
 
 uint32_t heap_guard_interval(heap_t *heap) {
@@ -249,9 +253,18 @@ static void heap_reset(heap_t *heap) {
   atomic_set(&heap->owner.free_bytes, 0);
   heap_set_thread(heap, 0);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    table_set(heap, c);
     atomic_set(&heap->owner.pending[c], 0);
     atomic_set(&heap->owner.slab_count[c], 0);
   }
+}
+
+/* The bin of a slab: the copy of the slab may be younger than that of its heap, and the class's first use lie between. */
+static region_bin_t *slab_bin(const slab_t *slab) {
+  heap_t *heap = (heap_t *)(void *)((char *)atomic_seen(&slab->owner) - offsetof(heap_t, owner));
+  unsigned c = atomic_seen(&slab->size_class);
+  if (!heap->has_bin[c]) heap_add_bin(heap, c);
+  return &heap_bin(heap, c)->shared;
 }
 
 /* The blocks in the bins of a heap whose thread is gone go back to its slabs. */
@@ -276,7 +289,7 @@ HAK_COLD void heap_after_fork(heap_t *mine) {
     slab_t *slab = slab_of(unit);
     if (length > 0 && atomic_seen(&slab->kind) == SLAB_BLOCKS) {
       slab_owner_t *owner = atomic_seen(&slab->owner);
-      slab_relist(owner, slab);
+      slab_relist(owner, slab, slab_bin(slab));
       /* The kernel copies page after page while other threads run: a block may be filled that its bin, copied before, has free. */
       slab->soiled = mine == NULL || owner != &mine->owner;
       remote_recover(owner, slab);

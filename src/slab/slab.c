@@ -270,7 +270,8 @@ void slab_release_empty(slab_owner_t *owner) {
   }
 }
 
-void slab_relist(slab_owner_t *owner, slab_t *slab) {
+void slab_relist(slab_owner_t *owner, slab_t *slab, region_bin_t *bin) {
+  slab_set_bin(slab, bin);
   uint32_t unit = slab_unit(slab);
   uint32_t free = 0;
   for (uint32_t word = 0; word < slab_words(slab); word++) free += bits_count64(atomic_seen(region_bits(region.free_bits, unit, word)));

@@ -93,8 +93,8 @@ void slab_count_free(slab_owner_t *owner, slab_t *slab, int32_t blocks);
 uint64_t slab_populated_bytes(void); /* so far */
 /* Gives wholly free slabs back to the space. */
 void slab_release_empty(slab_owner_t *owner);
-/* In a fork's child: enters slab into the owner's lists again, from its bits alone. */
-void slab_relist(slab_owner_t *owner, slab_t *slab);
+/* In a fork's child: enters slab into the owner's lists again, from its bits alone; `bin` is its class's. */
+void slab_relist(slab_owner_t *owner, slab_t *slab, region_bin_t *bin);
 
 /* Marks units as one span, before its owner publishes a block of it / after the last is back. */
 void span_enter(uint32_t start, uint32_t units, slab_kind_t kind, unsigned size_class);

@@ -503,6 +503,35 @@ static void check_repaired(heap_t *lost) {
   CHECK_EQ(stats.span_free, stats.committed);
 }
 
+/* The kernel copied the heap before the class's first use, and the slab after it. */
+TEST(a_child_adds_the_bin_that_a_slab_needs) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  unsigned c = class_of(100);
+  bin_t *bin = heap_bin(lost, c);
+  REQUIRE(lost->has_bin[c] && bin->shared.thread != 0);
+  hot_poke(&bin->top, -bin->capacity);
+  lost->has_bin[c] = false; /* the table still leads there */
+  thread_after_fork();
+  CHECK(lost->has_bin[c] && bin_found(lost, 100) == bin);
+  CHECK_EQ(bin->shared.thread, 0); /* else a thread with the lost one's name would push into it */
+  check_heaps();
+}
+
+/* The copy fell into the midst of a first use. */
+TEST(a_child_finds_no_bin_that_its_heap_has_not) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  unsigned c = class_of(30000);
+  REQUIRE(!lost->has_bin[c]);
+  lost->bin_at[block_mid_index(30000)] = lost->bin_at_class[c];
+  lost->bin_at[block_small_index(100)] = 0;
+  thread_after_fork();
+  CHECK(bin_found(lost, 30000) == &lost->none);
+  check_repaired(lost);
+  CHECK(bin_found(lost, 100) == heap_bin(lost, class_of(100)));
+}
+
 TEST(a_child_is_repaired_by_its_fork_handler) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);

@@ -177,7 +177,7 @@ TEST(recovery_brings_in_what_nobody_announces) {
   atomic_set(&owner.pending[4], 0); /* lost, as in a fork */
   owner_init(&owner);
   atomic_set(&owner.slab_count[4], 0);
-  slab_relist(&owner, slab);
+  slab_relist(&owner, slab, hot_peek(region_bin(region.live, slab_unit(slab))));
   remote_recover(&owner, slab);
   CHECK_EQ(free_in(slab), count / 2);
   free_remotely(blocks[count - 1]); /* the slab can be queued again */

@@ -277,7 +277,7 @@ TEST(slabs_are_listed_again_from_their_bits_alone) {
   atomic_set(&owner.free_bytes, 0);
   for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner.slab_count[c], 0);
   for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
-    if (atomic_seen(&slab_of(unit)->kind) == SLAB_BLOCKS) slab_relist(&owner, slab_of(unit));
+    if (atomic_seen(&slab_of(unit)->kind) == SLAB_BLOCKS) slab_relist(&owner, slab_of(unit), hot_peek(region_bin(region.live, unit)));
   }
   check_slabs();
   give_all();
