@@ -173,7 +173,7 @@ static void free_secure(const block_info_t *info, void *block, const char *funct
   if (block != NULL) heap_take_back(heap, block);
 }
 
-/* What neither the fast path nor free_remote has taken. */
+/* What neither the fast path nor free_miss has taken. */
 static void free_inspected(void *block, size_t size, const char *function) {
   block_info_t info = block_inspect(block);
   if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) block_fault(&info, block, function);
@@ -185,29 +185,35 @@ static void free_inspected(void *block, size_t size, const char *function) {
   if (kind == SLAB_LARGE) free_large(&info, block, function);
   else if (kind == SLAB_SLOTS) free_guarded(&info, block, function);
   else if (HAK_SECURE) free_secure(&info, block, function);
-  else block_fault(&info, block, function); /* free_remote would have taken it */
+  else block_fault(&info, block, function); /* free_miss would have taken it */
 }
 
-/* Another heap's block: two atomic operations, and no more unless the owner has to be told. */
-static bool free_remote(void *block, size_t size) {
-  size_t unit = region_unit(block);
-  if ((uintptr_t)block % HAK_GRANULE != 0 || unit >= atomic_take(&region.units)) return false;
-  const region_bin_t *bin = hot_peek(region_bin(region.live, unit));
-  if (bin->block_size == 0 || size > bin->block_size) return false;
-  bool queued;
-  if (!remote_free(bin, (uint32_t)unit, block, &queued)) return false;
-  if (!queued) return true;
+static HAK_NOINLINE void free_tell(uint32_t unit) {
   thread_enter();
-  remote_tell((uint32_t)unit);
+  remote_tell(unit);
   thread_settle();
-  return true;
 }
 
-HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
-  if (block == NULL || (!HAK_SECURE && free_remote(block, size))) return;
+static HAK_NOINLINE void free_rest(void *block, size_t size, const char *function) {
+  if (block == NULL) return;
   thread_enter();
   free_inspected(block, size, function);
   thread_settle();
+}
+
+/* Another heap's block: two atomic operations, and no more unless the owner has to be told. What
+ * does is called last, so that the usual case keeps nothing for it. */
+HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
+  uintptr_t place = region_place(block);
+  if (HAK_SECURE || HAK_UNLIKELY(place >= hot_load(&region.limit))) goto rest;
+  uint32_t unit = (uint32_t)region_place_unit(place);
+  const region_bin_t *bin = hot_peek(region_bin(hot_load(&region.live), unit));
+  if (HAK_UNLIKELY(bin->block_size == 0 || size > bin->block_size)) goto rest;
+  if (HAK_CHECKS && HAK_UNLIKELY(!region_clear_live(block))) goto rest;
+  if (HAK_UNLIKELY(remote_put(bin, unit, block))) free_tell(unit);
+  return;
+rest:
+  free_rest(block, size, function);
 }
 
 HAK_NOINLINE void free_overflow(bin_t *bin) {

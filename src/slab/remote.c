@@ -4,12 +4,8 @@
 #include "base/thread.h"
 #include "kit/fault.h"
 
-enum { REMOTE_CLOSED, REMOTE_OPEN, REMOTE_QUEUED };
-
 /* An owner that has not looked while this many slabs were queued is idle. */
 #define REMOTE_HELP_AT 64
-
-static remote_t *remote_of(uint32_t unit) { return (remote_t *)(void *)region.remotes + unit; }
 
 void remote_open(uint32_t unit) { atomic_store(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN); }
 
@@ -56,28 +52,6 @@ static void remote_help(slab_owner_t *owner) {
   remote_collect(owner);
   if (atomic_seen(&owner->thread) == 0) slab_release_empty(owner);
   owner_unlock(owner);
-}
-
-/* The owner writes to the slab's record and to its bins all the time; not to what this reads,
- * but for the head of a slab of several units. */
-HAK_INLINE bool put(const region_bin_t *bin, uint32_t unit, const void *block) {
-  const class_info_t *info = &class_info[bin->size_class];
-  if (info->units > 1) unit = slab_unit(slab_head(unit));
-  uint32_t offset = (uint32_t)((const char *)block - (const char *)region_address(unit));
-  uint32_t index = class_block_at(bin->size_class, offset);
-  uint64_t bit = (uint64_t)1 << index % 64;
-  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
-  remote_t *remote = remote_of(unit);
-  uint32_t open = REMOTE_OPEN;
-  return atomic_load(&remote->state) == REMOTE_OPEN && atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
-}
-
-bool remote_put(const region_bin_t *bin, uint32_t unit, const void *block) { return put(bin, unit, block); }
-
-bool remote_free(const region_bin_t *bin, uint32_t unit, void *block, bool *queued) {
-  if (HAK_CHECKS && !region_clear_live(block)) return false;
-  *queued = put(bin, unit, block);
-  return true;
 }
 
 void remote_tell(uint32_t unit) {

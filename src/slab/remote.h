@@ -18,17 +18,30 @@
 
 #include "slab/slab.h"
 
+enum { REMOTE_CLOSED, REMOTE_OPEN, REMOTE_QUEUED };
+
 typedef struct remote {
   _Atomic uint32_t state;
   _Atomic uint32_t next; /* in the pending stack: unit + 1 */
   uint64_t spare;
 } remote_t;
 
-/* Frees a block of another owner's slab. Any thread, with or without a heap. False: it is
- * not live. *queued: the slab's owner has to be told, by remote_tell. */
-HAK_CHECKED bool remote_free(const region_bin_t *bin, uint32_t unit, void *block, bool *queued);
-/* The same of a block that is known to be free. */
-HAK_CHECKED bool remote_put(const region_bin_t *bin, uint32_t unit, const void *block);
+HAK_INLINE remote_t *remote_of(uint32_t unit) { return (remote_t *)(void *)region.remotes + unit; }
+
+/* Frees a block, known not to be live any more, of another owner's slab. Any thread, with or
+ * without a heap. True: the slab's owner has to be told, by remote_tell. */
+HAK_CHECKED HAK_INLINE bool remote_put(const region_bin_t *bin, uint32_t unit, const void *block) {
+  /* The owner writes to the slab's record and to its bins all the time; not to what this reads,
+   * but for the head of a slab of several units. */
+  const class_info_t *info = &class_info[bin->size_class];
+  if (info->units > 1) unit = slab_unit(slab_head(unit));
+  uint32_t offset = (uint32_t)((const char *)block - (const char *)region_address(unit));
+  uint32_t index = class_block_at(bin->size_class, offset);
+  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
+  remote_t *remote = remote_of(unit);
+  uint32_t open = REMOTE_OPEN;
+  return atomic_load(&remote->state) == REMOTE_OPEN && atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
+}
 void remote_tell(uint32_t unit);
 /* Brings in what others have freed, of one class or of all. The owner, or whoever holds its lock. */
 void remote_collect_class(slab_owner_t *owner, unsigned size_class);

@@ -25,12 +25,12 @@ FAULTS = [
     ("take_in_two_steps", "slab/remote.c",
      "uint64_t bits = atomic_exchange(remote_bits, 0);",
      "uint64_t bits = atomic_load(remote_bits); atomic_store(remote_bits, 0);", "two_freers"),
-    ("queue_in_two_steps", "slab/remote.c",
+    ("queue_in_two_steps", "slab/remote.h",
      "atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);",
      "(atomic_store(&remote->state, (uint32_t)REMOTE_QUEUED), true);",
      "two_freers"),
-    ("announce_before_bit", "slab/remote.c",
-     """  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
+    ("announce_before_bit", "slab/remote.h",
+     """  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
   remote_t *remote = remote_of(unit);
   uint32_t open = REMOTE_OPEN;
   return atomic_load(&remote->state) == REMOTE_OPEN && atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
@@ -38,7 +38,7 @@ FAULTS = [
      """  remote_t *remote = remote_of(unit);
   uint32_t open = REMOTE_OPEN;
   bool queued = atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
-  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
+  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
   return queued;
 """, "two_freers"),
     ("link_after_push", "slab/remote.c",

@@ -32,9 +32,8 @@ static slab_t *slab_holding(const void *block) { return slab_head((uint32_t)regi
 /* As a thread does that does not own the block; false: it is not live. */
 static bool remotely_freed(void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
-  bool queued;
-  if (!remote_free(hot_peek(region_bin(region.live, unit)), unit, block, &queued)) return false;
-  if (queued) remote_tell(unit);
+  if (!region_clear_live(block)) return false;
+  if (remote_put(hot_peek(region_bin(region.live, unit)), unit, block)) remote_tell(unit);
   return true;
 }
 
