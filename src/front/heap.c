@@ -251,6 +251,7 @@ static void heap_reset(heap_t *heap) {
   lock_abandon(&heap->owner.lock);
   owner_init(&heap->owner);
   atomic_set(&heap->owner.free_bytes, 0);
+  atomic_set(&heap->owner.pending_classes, 0);
   heap_set_thread(heap, 0);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     table_set(heap, c);

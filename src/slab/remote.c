@@ -16,18 +16,13 @@ bool remote_close(uint32_t unit) {
 
 static void remote_push(slab_owner_t *owner, const slab_t *slab) {
   uint32_t unit = slab_unit(slab);
-  _Atomic uint32_t *pending = &owner->pending[atomic_seen(&slab->size_class)];
+  unsigned c = atomic_seen(&slab->size_class);
+  _Atomic uint32_t *pending = &owner->pending[c];
   uint32_t first = atomic_seen(pending);
   do {
     atomic_set(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1)); /* then remote_help looks at the lock */
-}
-
-static bool any_pending(slab_owner_t *owner) {
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    if (atomic_load(&owner->pending[c]) != 0) return true;
-  }
-  return false;
+  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1));
+  (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c); /* then remote_help looks at the lock */
 }
 
 void owner_unlock(slab_owner_t *owner) {
@@ -38,9 +33,8 @@ void owner_unlock(slab_owner_t *owner) {
     }
     /* Either we see what was pushed before the lock was free, or who pushed sees it free. */
     lock_release_fully(&owner->lock);
-    if (!any_pending(owner) || !lock_try(&owner->lock)) return;
+    if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;
     remote_collect(owner);
-    slab_release_empty(owner);
   }
 }
 
@@ -50,7 +44,6 @@ static void remote_help(slab_owner_t *owner) {
   if (atomic_load(&owner->thread) != 0 && count < REMOTE_HELP_AT) return;
   if (!lock_try(&owner->lock)) return;
   remote_collect(owner);
-  if (atomic_seen(&owner->thread) == 0) slab_release_empty(owner);
   owner_unlock(owner);
 }
 
@@ -108,7 +101,13 @@ void remote_collect_class(slab_owner_t *owner, unsigned size_class) {
 }
 
 void remote_collect(slab_owner_t *owner) {
-  for (unsigned c = 0; c < CLASS_COUNT; c++) remote_collect_class(owner, c);
+  if (atomic_seen(&owner->pending_classes) == 0) return;
+  uint64_t classes = atomic_exchange(&owner->pending_classes, 0);
+  for (; classes != 0; classes &= classes - 1) {
+    unsigned c = bits_lowest64(classes);
+    remote_collect_class(owner, c);
+    if (atomic_seen(&owner->thread) == 0) slab_release_empty_class(owner, c); /* nobody else will */
+  }
 }
 
 void remote_recover(slab_owner_t *owner, slab_t *slab) {

@@ -260,14 +260,16 @@ void slab_give(slab_owner_t *owner, void **blocks, uint32_t count) {
   if (bits != 0) (void)slab_give_bits(owner, slab, word, bits);
 }
 
-void slab_release_empty(slab_owner_t *owner) {
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    for (uint32_t unit = owner->partial[c].first; unit != SLAB_END;) {
-      slab_t *slab = slab_of(unit);
-      unit = slab->next;
-      if (atomic_seen(&slab->free) == class_info[c].blocks) (void)slab_destroy(owner, slab);
-    }
+void slab_release_empty_class(slab_owner_t *owner, unsigned size_class) {
+  for (uint32_t unit = owner->partial[size_class].first; unit != SLAB_END;) {
+    slab_t *slab = slab_of(unit);
+    unit = slab->next;
+    if (atomic_seen(&slab->free) == class_info[size_class].blocks) (void)slab_destroy(owner, slab);
   }
+}
+
+void slab_release_empty(slab_owner_t *owner) {
+  for (unsigned c = 0; c < CLASS_COUNT; c++) slab_release_empty_class(owner, c);
 }
 
 void slab_relist(slab_owner_t *owner, slab_t *slab, region_bin_t *bin) {

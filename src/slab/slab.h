@@ -58,6 +58,7 @@ typedef struct slab_owner {
   lock_t lock;                 /* guards all below but `pending` */
   _Atomic uintptr_t thread;    /* that has it, 0 for an orphan */
   _Atomic uint32_t pending[CLASS_COUNT]; /* stacks of units with remote frees: unit + 1, 0 for none; any thread pushes */
+  _Atomic uint64_t pending_classes; /* a bit for each whose stack may not be empty, set after the push */
   _Atomic uint32_t pending_count; /* pushed since the owner last collected */
   _Atomic uint64_t remote_frees;
   _Atomic int64_t free_bytes;  /* of free blocks in slabs */
@@ -66,6 +67,7 @@ typedef struct slab_owner {
   slab_list_t full[CLASS_COUNT];
   _Atomic uint32_t slab_count[CLASS_COUNT];
 } slab_owner_t;
+_Static_assert(CLASS_COUNT <= 64, "pending_classes has a bit for each");
 
 void owner_init(slab_owner_t *owner);
 /* Releases owner->lock.  Every release of a lock on an owner that may be an orphan:
@@ -93,6 +95,7 @@ void slab_count_free(slab_owner_t *owner, slab_t *slab, int32_t blocks);
 uint64_t slab_populated_bytes(void); /* so far */
 /* Gives wholly free slabs back to the space. */
 void slab_release_empty(slab_owner_t *owner);
+void slab_release_empty_class(slab_owner_t *owner, unsigned size_class);
 /* In a fork's child: enters slab into the owner's lists again, from its bits alone; `bin` is its class's. */
 void slab_relist(slab_owner_t *owner, slab_t *slab, region_bin_t *bin);
 

@@ -44,7 +44,7 @@ FAULTS = [
     ("link_after_push", "slab/remote.c",
      """  do {
     atomic_set(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1)); /* then remote_help looks at the lock */
+  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1));
 """,
      """  while (!atomic_compare_exchange_weak(pending, &first, unit + 1)) {}
   atomic_set(&remote_of(unit)->next, first);
@@ -60,15 +60,26 @@ FAULTS = [
   return true;
 """, "owner_exits"),
     ("no_second_look", "slab/remote.c",
-     "if (!any_pending(owner) || !lock_try(&owner->lock)) return;",
+     "if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;",
      "return;", "owner_exits"),
     ("second_look_before_release", "slab/remote.c",
      """    lock_release_fully(&owner->lock);
-    if (!any_pending(owner) || !lock_try(&owner->lock)) return;
+    if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;
 """,
-     """    bool none = !any_pending(owner);
+     """    bool none = atomic_load(&owner->pending_classes) == 0;
     lock_release_fully(&owner->lock);
     if (none || !lock_try(&owner->lock)) return;
+""", "owner_exits"),
+    ("class_before_push", "slab/remote.c",
+     """  do {
+    atomic_set(&remote_of(unit)->next, first);
+  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1));
+  (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c); /* then remote_help looks at the lock */
+""",
+     """  (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c);
+  do {
+    atomic_set(&remote_of(unit)->next, first);
+  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1));
 """, "owner_exits"),
     ("help_before_push", "slab/remote.c",
      """  remote_push(owner, slab);
@@ -80,10 +91,12 @@ FAULTS = [
     ("help_without_lock", "slab/remote.c",
      """  if (!lock_try(&owner->lock)) return;
   remote_collect(owner);
-  if (""",
+  owner_unlock(owner);
+""",
      """  (void)lock_try(&owner->lock);
   remote_collect(owner);
-  if (""", "idle_owner"),
+  owner_unlock(owner);
+""", "idle_owner"),
     ("live_not_cleared_again", "slab/remote.c",
      "if (HAK_CHECKS) blocks_clear_live(start + (size_t)word * 64 * info->size, info->size, bits, own);",
      "(void)blocks_clear_live; (void)start; (void)own;", "live_map"),
