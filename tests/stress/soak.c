@@ -50,14 +50,17 @@ typedef struct worker {
   atomic_bool ended;
   size_t share;         /* of --live, in bytes */
   size_t count, bytes;
+  atomic_bool settled;  /* has reached the phase's target */
   block_t *blocks;      /* `capacity` of them, `count` used */
   atomic_uint_fast64_t calls;
+  uint64_t calls_before; /* the phase */
 } worker_t;
 
-/* Until which percent of a sample, towards which percent of --live, with sizes below which power of two. */
+/* Until which percent of a sample, towards which percent of --live, with sizes below which power of two. It lasts longer
+ * where a busy machine keeps a worker from its target, or from so many calls: samples must have the same past. */
 static const struct phase {
-  unsigned until, target, bits;
-} phases[] = {{20, 150, 10}, {30, 25, 10}, {50, 120, 20}, {60, 25, 15}, {100, 100, 15}};
+  unsigned until, target, bits, calls;
+} phases[] = {{20, 150, 10, 100000}, {30, 25, 10, 10000}, {50, 120, 20, 2000}, {60, 25, 15, 10000}, {83, 100, 15, 200000}, {100, 100, 15, 0}};
 
 static worker_t workers[WORKERS_MAX + 1];
 static unsigned worker_count, duty;
@@ -177,6 +180,9 @@ static void worker_slice(worker_t *worker, unsigned steps) {
   pthread_mutex_lock(&worker->lock);
   for (unsigned i = 0; i < steps; i++)
     worker_step(worker);
+  size_t target = worker->share / 100 * phases[atomic_load(&phase)].target;
+  size_t off = worker->bytes > target ? worker->bytes - target : target - worker->bytes;
+  atomic_store(&worker->settled, off <= target / 16 || worker->count >= capacity - steps);
   pthread_mutex_unlock(&worker->lock);
 }
 
@@ -306,10 +312,25 @@ static void totals_take(sample_t *sample) {
   pthread_mutex_unlock(&exchange_lock);
 }
 
+static bool phase_done(void) {
+  for (unsigned i = 0; i < worker_count; i++)
+    if (!atomic_load(&workers[i].settled) ||
+        atomic_load(&workers[i].calls) - workers[i].calls_before < phases[atomic_load(&phase)].calls)
+      return false;
+  return true;
+}
+
+/* The phase of the tick that begins. */
 static void phase_set(unsigned tick) {
   unsigned now = 0;
   while (tick * 100 / TICKS >= phases[now].until)
     now++;
+  if (now == atomic_load(&phase))
+    return;
+  for (; !phase_done(); workers_renew())
+    sleep_ns(sample_ns / TICKS);
+  for (unsigned i = 0; i < worker_count; i++)
+    workers[i].calls_before = atomic_load(&workers[i].calls);
   atomic_store(&phase, now);
 }
 
@@ -322,14 +343,20 @@ static void reading_take(sample_t *sample, unsigned tick, size_t start) {
     sample->resident += resident / (TICKS / 6);
 }
 
-static sample_t sample_run(uint64_t begin, unsigned fork_count, size_t start) {
+/* Until a tick after the last one was due, or after now where that has passed. */
+static void tick_wait(void) {
+  static uint64_t due;
+  uint64_t now = clock_ns(), length = sample_ns / TICKS;
+  due = due + length > now ? due + length : now + length;
+  stress_watch(HANG_SECONDS + (unsigned)(sample_ns / 1000000000u), "soak");
+  sleep_ns(due - now);
+}
+
+static sample_t sample_run(unsigned fork_count, size_t start) {
   sample_t sample = {0};
   for (unsigned tick = 0; tick < TICKS; tick++) {
-    uint64_t due = begin + sample_ns / TICKS * (tick + 1), now = clock_ns();
     phase_set(tick);
-    stress_watch(HANG_SECONDS + (unsigned)(sample_ns / 1000000000u), "soak");
-    if (due > now)
-      sleep_ns(due - now);
+    tick_wait();
     workers_renew();
     worker_slice(&workers[worker_count], OWN_STEPS);
     reading_take(&sample, tick, start);
@@ -345,15 +372,14 @@ static uint64_t live_stats(void) {
   return stress_stats(&stats) ? stats.live : 0;
 }
 
-static void soak_run(uint64_t seconds, size_t start) {
+static void soak_run(double seconds, size_t start) {
   unsigned fork_count = (unsigned)stress_option("forks", 2);
-  uint64_t begin = clock_ns(), count = seconds * 1000000000u / sample_ns;
+  uint64_t begin = clock_ns();
   for (unsigned i = 0; i < worker_count; i++)
     worker_start(&workers[i]);
-  for (uint64_t i = 0; i < count; i++) {
-    sample_t sample = sample_run(begin + i * sample_ns, fork_count, start);
+  for (sample_t sample = {0}; sample.seconds < seconds; series_add(&sample)) {
+    sample = sample_run(fork_count, start);
     sample.seconds = (double)(clock_ns() - begin) / 1e9;
-    series_add(&sample);
   }
 }
 
@@ -368,7 +394,7 @@ int main(int argc, char **argv) {
   series_open(stress_word("log", NULL));
   free(malloc(1));
   uint64_t live_start = live_stats();
-  soak_run(stress_option("seconds", 3600), process_resident());
+  soak_run((double)stress_option("seconds", 3600), process_resident());
   workers_end();
   series_judge(strtod(stress_word("growth", "0.5"), NULL), stress_option("mappings", 5000));
   uint64_t live_end = live_stats();
