@@ -59,7 +59,7 @@ check: # the C tests
 SANITIZED := unit|sanitize
 check-asan check-tsan: check-%:
 	cmake --preset $*
-	cmake --build --preset $* -j $(JOBS)
+	cmake --build --preset $* -j $(JOBS) --target sanitized
 	ctest --preset $* --no-tests=error -L '$(SANITIZED)' -j $(JOBS)
 
 check-cli: $(VENV)/.installed-bench # the tests of the command line
