@@ -53,10 +53,11 @@ setup-compilers:
 setup-tests: setup-compilers # one after the other, as apt wants
 	@tools/setup build python test programs bench
 
-# Within `make test`, what is missing is installed while what can be built is.
+# Within `make test`, what is missing is installed while what can be built is. What runs beside check leaves it half the processors.
 ifdef SETUP
 built check-asan check-tsan $(VENV)/.installed-bench: | setup-compilers
 check check-cli check-bench: | setup-tests
+check-asan check-tsan: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
 endif
 
 # What a recipe starts has a number of jobs of its own.
