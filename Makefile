@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run bench workloads peers bench-counts test soak setup-tests check check-asan check-tsan check-cli check-bench clean
+.PHONY: help lib run bench workloads peers bench-counts test soak setup-compilers setup-tests built check check-asan check-tsan check-cli check-bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -29,12 +29,12 @@ workloads: lib # the benchmark's own programs
 	cmake -S . -B $(BUILD) -DHAKMEM_BENCH=ON
 	cmake --build $(BUILD) -j $(JOBS) --target bench_workloads
 
-test: setup-tests ## set everything up, build, and run every test
-	@$(MAKE) --no-print-directory --keep-going check check-asan check-tsan check-cli check-bench
+# Two parts at a time: most wait now and then, for a package or an idle process, or keep one processor busy.
+test: ## set everything up, build, and run every test
+	@$(MAKE) --no-print-directory --keep-going -j 2 --output-sync=target SETUP=yes \
+	  check check-asan check-tsan check-cli check-bench
 
-soak: setup-tests ## the long tests: hours
-	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON
-	cmake --build $(BUILD) -j $(JOBS)
+soak: setup-tests built ## the long tests: hours
 	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
 
 peers: ## fetch and build the other allocators, for the benchmark: build/peers/manifest.json
@@ -47,27 +47,42 @@ bench-counts: ## count instructions and cache misses for each operation; ARGS=--
 	@$(MAKE) --no-print-directory lib
 	bench/counts/counts.py --build $(BUILD) $(ARGS)
 
-setup-tests:
+setup-compilers:
+	@tools/setup build python cxx
+
+setup-tests: setup-compilers # one after the other, as apt wants
 	@tools/setup build python test programs bench
 
-check: # the C tests
-	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON
-	cmake --build $(BUILD) -j $(JOBS)
-	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+# Within `make test`, what is missing is installed while what can be built is. What runs beside check leaves it half the processors.
+ifdef SETUP
+built check-asan check-tsan $(VENV)/.installed-bench: | setup-compilers
+check check-cli check-bench: | setup-tests
+check-asan check-tsan: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
+endif
+
+# What a recipe starts has a number of jobs of its own.
+alone := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL
+
+built: # the library, the tests and the benchmark's workloads
+	$(alone) cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON -DHAKMEM_BENCH=ON
+	$(alone) cmake --build $(BUILD) -j $(JOBS)
+
+check: built # the C tests
+	$(alone) ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 
 # The tests that need no preloading again, with the library and the tests instrumented.
 SANITIZED := unit|sanitize
 check-asan check-tsan: check-%:
-	cmake --preset $*
-	cmake --build --preset $* -j $(JOBS)
-	ctest --preset $* --no-tests=error -L '$(SANITIZED)' -j $(JOBS)
+	$(alone) cmake --preset $*
+	$(alone) cmake --build --preset $* -j $(JOBS) --target sanitized
+	$(alone) ctest --preset $* --no-tests=error -L '$(SANITIZED)' -j $(JOBS)
 
 check-cli: $(VENV)/.installed-bench # the tests of the command line
-	$(VENV)/bin/python -m pytest -q cli/tests
+	$(alone) $(VENV)/bin/python -m pytest -q cli/tests
 
-check-bench: workloads $(VENV)/.installed-bench # every workload in its brief size
+check-bench: built $(VENV)/.installed-bench # every workload in its brief size
 	rm -rf $(BUILD)/bench/check
-	$(VENV)/bin/hakmem bench --build $(BUILD) --output $(BUILD)/bench/check --brief --allocators system,hakmem --check-failures
+	$(alone) $(VENV)/bin/hakmem bench --build $(BUILD) --output $(BUILD)/bench/check --brief --allocators system,hakmem --check-failures
 
 # The command line and its own copy of the library, installed as a user would.
 python_sources := $(shell find cli src include packaging -type f -not -name '*.pyc') \
@@ -77,7 +92,7 @@ $(VENV)/.installed: EXTRAS := test
 $(VENV)/.installed-bench: EXTRAS := test,bench
 $(VENV)/.installed $(VENV)/.installed-bench: $(python_sources)
 	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check ".[$(EXTRAS)]" || { \
+	@$(alone) $(VENV)/bin/pip install --quiet --disable-pip-version-check ".[$(EXTRAS)]" || { \
 	  echo "hakmem: pip could not install the command line; it needs a package index or a directory of wheels (pip config) for the requirements in pyproject.toml" >&2; \
 	  exit 1; }
 	@touch $@

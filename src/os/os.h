@@ -57,8 +57,9 @@ void os_huge(void *start, size_t bytes, bool huge);
 HAK_CHECKED bool os_move(void *from, void *to, size_t bytes);
 /* The same as os_purge for what os_move has filled: makes one mapping with its neighbours of it again. */
 bool os_renew(void *start, size_t bytes);
-/* Makes the pages inaccessible and gives their memory back, or makes just such a range accessible again, then zero. All are
- * mapped.  False: the kernel is out of mappings to split, and nothing is promised but that the pages are zero. */
+/* Makes the pages inaccessible and gives their memory back, or makes just such a range, or some pages of one of up to a unit,
+ * accessible again, then zero. All are mapped.  False: the kernel is out of mappings to split, and nothing is promised but
+ * that the pages are zero. */
 bool os_guard(void *start, size_t bytes);
 bool os_unguard(void *start, size_t bytes);
 /* Makes whole pages of ours unwritable, or writable again. */

@@ -32,6 +32,14 @@ static struct {
   _Atomic uint64_t random;
 } pool;
 
+/* Unit by unit: of larger ranges no single page can be made accessible. */
+static bool pool_guard(uint32_t unit, uint32_t units) {
+  for (uint32_t i = 0; i < units; i++) {
+    if (!os_guard(region_address(unit + i), HAK_UNIT)) return false;
+  }
+  return true;
+}
+
 static bool pool_make(void) {
   uint32_t free = 0;
   if (atomic_take(&pool.slots) != NULL) return true;
@@ -45,7 +53,7 @@ static bool pool_make(void) {
   uint32_t unit = slots == NULL ? SPAN_NONE : span_alloc(units, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return false;
   span_enter(unit, units, SLAB_GUARD, CLASS_NONE); /* first: see span_guard */
-  if (!os_guard(region_address(unit), units * HAK_UNIT)) {
+  if (!pool_guard(unit, units)) {
     span_unguard(unit, units);
     return false;
   }

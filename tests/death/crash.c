@@ -395,6 +395,8 @@ static const crash_t crashes[] = {
 #else
     {"past_a_guarded_block", past_a_guarded_block, GUARD, SIGSEGV,
      SEGV_AT "1 bytes past the end of live block % of 64 bytes" SLOT, ALLOCATED},
+    {"past_a_guarded_block", past_a_guarded_block, GUARD " HAKMEM_GUARD_SLOTS=4096", SIGSEGV,
+     SEGV_AT "1 bytes past the end of live block % of 64 bytes" SLOT, ALLOCATED},
     {"before_a_guarded_block", before_a_guarded_block, GUARD, SIGSEGV, SEGV_AT "1 bytes before live block % of 64 bytes" SLOT, ALLOCATED},
     {"in_a_freed_guarded_block", in_a_freed_guarded_block, GUARD, SIGSEGV,
      SEGV_AT "byte 3 of freed block % of 64 bytes" SLOT, ALLOCATED | FREED},

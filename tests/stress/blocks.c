@@ -4,94 +4,90 @@
 #include <malloc.h>
 #include <string.h>
 
+#include "content.h"
 #include "harness.h"
 #include "ranges.h"
 #include "names.h"
 
 enum {
   SMALLEST_ALIGNMENT = 16,
-  EDGE = 64,
-  SAMPLES = 8,
   WORD = sizeof(uint64_t),
-  THOROUGH_SHARE = 16,
-  ZERO_STRIDE = 4096,
+  PAGE = 4096, /* of the smallest kind: those of a larger one are among its boundaries */
+  EDGE = 64,
+  BOUNDARIES = 8,
+  SAMPLES = 4,
+  PARTS = 2 + BOUNDARIES + SAMPLES,
+  WHOLE_SHARE = 16,
+  WHOLE_SHARE_ANY = 64,
 };
 
-static const size_t always_whole = 4 * KIB, sometimes_whole = MIB;
+static const size_t always_whole = 32 * KIB, often_whole = MIB;
 
-static uint64_t content_at(uint64_t id, size_t offset) {
-  return (id + offset) * UINT64_C(0x9e3779b97f4a7c15);
-}
-
-static bool content_is_whole(const block_t *block) {
-  return block->usable <= always_whole || (block->id % THOROUGH_SHARE == 0 && block->usable <= sometimes_whole);
-}
-
-/* The i-th sampled offset of a block that is not written whole; a multiple of a word. */
-static size_t content_sample(const block_t *block, unsigned i) {
-  return (size_t)(rng_mix(block->id + i) % ((block->usable - WORD) / WORD)) * WORD;
-}
-
-static void content_write(const block_t *block, size_t from, size_t to) {
-  size_t offset = from;
-  for (; offset + WORD <= to; offset += WORD) {
-    uint64_t word = content_at(block->id, offset);
-    memcpy(block->start + offset, &word, WORD);
-  }
-  uint64_t word = content_at(block->id, offset);
-  memcpy(block->start + offset, &word, to - offset);
-}
-
-static _Noreturn void content_fail(const block_t *block, const unsigned char *start, size_t offset, const char *when) {
-  uint64_t found = 0;
-  memcpy(&found, start + offset, block->usable - offset < WORD ? block->usable - offset : WORD);
-  stress_fail("%s: block %p (asked %zu, usable %zu, alignment %zu, was at %p) changed at offset %zu: %016llx, not %016llx",
-              when, (const void *)start, block->size, block->usable, block->alignment, (void *)block->start, offset,
-              (unsigned long long)found, (unsigned long long)content_at(block->id, offset));
-}
-
-/* Bytes from `from`, a multiple of a word, up to `to`. */
-static void content_compare(const block_t *block, const unsigned char *start, size_t from, size_t to, const char *when) {
-  size_t offset = from;
-  for (; offset + WORD <= to; offset += WORD) {
-    uint64_t word;
-    memcpy(&word, start + offset, WORD);
-    if (word != content_at(block->id, offset))
-      content_fail(block, start, offset, when);
-  }
-  uint64_t word = content_at(block->id, offset);
-  if (offset < to && memcmp(start + offset, &word, to - offset) != 0)
-    content_fail(block, start, offset, when);
-}
-
-static void content_fill(const block_t *block) {
-  if (content_is_whole(block)) {
-    content_write(block, 0, block->usable);
-    return;
-  }
-  content_write(block, 0, EDGE);
-  content_write(block, (block->usable - EDGE) & ~(size_t)(WORD - 1), block->usable);
-  for (unsigned i = 0; i < SAMPLES; i++) {
-    size_t offset = content_sample(block, i);
-    content_write(block, offset, offset + WORD);
-  }
-}
+/* Of a block's content: the offsets [from, to), `from` a multiple of a word. */
+typedef struct part {
+  size_t from, to;
+} part_t;
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-void block_check(const block_t *block, const unsigned char *start, size_t length, const char *when) {
-  if (content_is_whole(block)) {
-    content_compare(block, start, 0, least(length, block->usable), when);
-    return;
+static bool block_is_whole(const block_t *block) {
+  return block->usable <= always_whole || (block->usable <= often_whole && block->id % WHOLE_SHARE == 0) ||
+         block->id % WHOLE_SHARE_ANY == 0;
+}
+
+/* The words before and behind a boundary between pages: the first, the last, or one that follows from the id. */
+static part_t boundary_part(const block_t *block, unsigned i) {
+  size_t first = PAGE - (uintptr_t)block->start % PAGE;
+  size_t last = (block->usable - WORD - first) / PAGE;
+  size_t number = i == 0 ? 0 : i == 1 ? last : rng_mix(block->id + i) % (last + 1);
+  size_t offset = first + number * PAGE;
+  return (part_t){offset - WORD, offset + WORD};
+}
+
+static part_t sample_part(const block_t *block, unsigned i) {
+  size_t offset = (size_t)(rng_mix(block->id - i) % (block->usable / WORD)) * WORD;
+  return (part_t){offset, offset + WORD};
+}
+
+/* What is written and checked of the block; returns the number of parts. */
+static unsigned block_parts(const block_t *block, part_t *parts) {
+  unsigned count = 0;
+  if (block_is_whole(block)) {
+    parts[count++] = (part_t){0, block->usable};
+    return count;
   }
-  content_compare(block, start, 0, least(length, EDGE), when);
-  size_t edge = (block->usable - EDGE) & ~(size_t)(WORD - 1);
-  if (length > edge)
-    content_compare(block, start, edge, least(length, block->usable), when);
-  for (unsigned i = 0; i < SAMPLES; i++) {
-    size_t offset = content_sample(block, i);
-    if (offset + WORD <= length)
-      content_compare(block, start, offset, offset + WORD, when);
+  parts[count++] = (part_t){0, EDGE};
+  for (unsigned i = 0; i < BOUNDARIES; i++)
+    parts[count++] = boundary_part(block, i);
+  for (unsigned i = 0; i < SAMPLES; i++)
+    parts[count++] = sample_part(block, i);
+  parts[count++] = (part_t){(block->usable - EDGE) & ~(size_t)(WORD - 1), block->usable};
+  return count;
+}
+
+static void block_fill(const block_t *block) {
+  part_t parts[PARTS];
+  unsigned count = block_parts(block, parts);
+  for (unsigned i = 0; i < count; i++)
+    content_write(block->start, parts[i].from, parts[i].to, block->id);
+}
+
+static _Noreturn void block_fail(const block_t *block, const unsigned char *start, size_t offset, const char *when) {
+  uint64_t found = 0;
+  memcpy(&found, start + offset, least(block->usable - offset, WORD));
+  stress_fail("%s: block %p (asked %zu, usable %zu, alignment %zu, was at %p) changed at offset %zu: %016llx, not %016llx",
+              when, (const void *)start, block->size, block->usable, block->alignment, (void *)block->start, offset,
+              (unsigned long long)found, (unsigned long long)content_word(block->id, offset));
+}
+
+void block_check(const block_t *block, const unsigned char *start, size_t length, const char *when) {
+  part_t parts[PARTS];
+  unsigned count = block_parts(block, parts);
+  for (unsigned i = 0; i < count; i++) {
+    size_t to = least(parts[i].to, length);
+    size_t offset = parts[i].from < to ? content_differs(start, parts[i].from, to, block->id) : CONTENT_SAME;
+    if (offset != CONTENT_SAME)
+      block_fail(block, start, offset, when);
   }
 }
 
@@ -109,7 +105,7 @@ void block_enter(block_t *block, void *start, size_t size, size_t alignment, uin
   if (block->usable < size)
     stress_fail("block %p of %zu bytes has a usable size of %zu", start, size, block->usable);
   block_return(block);
-  content_fill(block);
+  block_fill(block);
 }
 
 void block_leave(const block_t *block) {
@@ -123,24 +119,13 @@ void block_leave(const block_t *block) {
                 block->usable);
 }
 
-static void zero_fail(const unsigned char *start, size_t offset, size_t size, const char *call) {
-  stress_fail("%s gave block %p of %zu bytes with byte %02x at offset %zu", call, (const void *)start, size,
-              start[offset], offset);
-}
-
-void bytes_check_zero(const unsigned char *start, size_t from, size_t to, uint64_t id, const char *call) {
-  static const unsigned char zeros[4096];
-  for (size_t offset = from; offset < to;) {
-    bool whole = to - from <= sometimes_whole || offset < from + ZERO_STRIDE || to - offset <= 2 * ZERO_STRIDE;
-    size_t step = least(to - offset, ZERO_STRIDE);
-    size_t skip = whole ? 0 : (size_t)(rng_mix(id) % (step - WORD));
-    size_t length = whole ? step : WORD;
-    if (memcmp(start + offset + skip, zeros, length) != 0) {
-      size_t at = offset + skip;
-      while (start[at] == 0)
-        at++;
-      zero_fail(start, at, to, call);
-    }
-    offset += step;
+void bytes_check_zero(const unsigned char *start, size_t from, size_t to, const char *call) {
+  static const unsigned char zeros[PAGE];
+  for (; from < to; from += least(to - from, PAGE)) {
+    if (memcmp(start + from, zeros, least(to - from, PAGE)) == 0)
+      continue;
+    while (start[from] == 0)
+      from++;
+    stress_fail("%s gave block %p of %zu bytes with byte %02x at offset %zu", call, (const void *)start, to, start[from], from);
   }
 }

@@ -1,13 +1,12 @@
 /* blocks.h - a live block as the shadow model knows it: its range, its alignment, its content.
  *
- * The whole usable size is written, not only what was asked for.  Content is a
- * function of the block's id and the offset, so that a stray write, a block
- * handed out twice or a copy from the wrong place all show.
+ * The whole usable size is written, not only what was asked for: content.h.
  *
  * How much is written and checked:
- * - blocks up to 4 KiB, and 1 in 16 of those up to 1 MiB: every byte;
- * - others: 64 bytes at each edge and 8 words between, at places that follow from the id;
- * - zeroed blocks up to 1 MiB: every byte asked for; above, a word a page and the edges.
+ * - blocks up to 32 KiB, 1 in 16 of those up to 1 MiB and 1 in 64 of all: every byte;
+ * - others: 64 bytes at each edge, the words beside the first, the last and 6 other page boundaries, and 4 words
+ *   elsewhere, at places that follow from the id;
+ * - zeroed blocks: every byte asked for.
  */
 #ifndef STRESS_BLOCKS_H
 #define STRESS_BLOCKS_H
@@ -34,6 +33,6 @@ void block_return(const block_t *block);
 /* Checks the content up to `length`, at `start`, which may be the block's new place. */
 void block_check(const block_t *block, const unsigned char *start, size_t length, const char *when);
 /* Checks that [from, to) of the bytes at `start` are zero. */
-void bytes_check_zero(const unsigned char *start, size_t from, size_t to, uint64_t id, const char *call);
+void bytes_check_zero(const unsigned char *start, size_t from, size_t to, const char *call);
 
 #endif

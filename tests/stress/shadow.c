@@ -7,12 +7,14 @@
  * untouched by success and ENOMEM for sizes that cannot be; no block is lost.
  * How much of a big block is checked is said in blocks.h.
  *
- * Sizes: one in --wide is log-uniform over 0..64 MiB, the others over 0..32 KiB; for
- * above 1 MiB calloc and the moving calls are 8 times rarer, since an honest one costs
- * milliseconds.  When --live bytes are live, sizes fall back to 0..1 KiB.
+ * Sizes are log-uniform: one in --wide over 0..64 MiB, 32 times as many over 0..1 MiB, a quarter over 0..32 KiB, the others
+ * over 0..1 KiB. Above 1 MiB calloc and the moving calls are 8 times rarer, since an honest one costs
+ * milliseconds. When --live bytes are live, sizes fall back to 0..1 KiB.
  *
- * Arguments: --ops=20M in all, --threads=0 (1, 2 and 8 in turn; or one number),
- * --live=1G, --wide=24, --slots=4096 for each thread, --seed.
+ * An operation is one call that allocates, frees, resizes or trims; what only moves a block within the model is none.
+ *
+ * Arguments: --ops=20M in all, --threads=0 (2, 8 and 64 in turn; or one number),
+ * --live=1G, --wide=1K, --slots=4096 for each thread, --seed.
  *
  * Threads give blocks to each other through a table of exchange slots, and end
  * four times in a run; the next thread takes over their blocks.
@@ -26,62 +28,45 @@
 
 #include "blocks.h"
 #include "harness.h"
-#include "names.h"
+#include "entries.h"
 
-enum { EXCHANGES = 1024, THREADS_MAX = 256, GENERATIONS = 4, BATCH_MAX = 32, HANG_SECONDS = 300, ERRNO_MARK = 4242 };
-
-/* The entry points under one set of names: the C library's, or hak_*.  NULL where there is none. */
-typedef struct api {
-  void *(*malloc)(size_t);
-  void *(*calloc)(size_t, size_t);
-  void *(*realloc)(void *, size_t);
-  void *(*reallocarray)(void *, size_t, size_t);
-  void *(*recallocarray)(void *, size_t, size_t, size_t);
-  void *(*reallocf)(void *, size_t);
-  void *(*aligned_alloc)(size_t, size_t);
-  void *(*memalign)(size_t, size_t);
-  int (*posix_memalign)(void **, size_t, size_t);
-  void *(*valloc)(size_t);
-  void *(*pvalloc)(size_t);
-  void (*free)(void *);
-  void (*cfree)(void *);
-  void (*free_sized)(void *, size_t);
-  void (*free_aligned_sized)(void *, size_t, size_t);
-  void (*sdallocx)(void *, size_t, int);
-  int (*trim)(size_t);
-} api_t;
+enum { TIERS = 4, EXCHANGES = 1024, THREADS_MAX = 256, GENERATIONS = 4, BATCH_MAX = 32, HANG_SECONDS = 300, ERRNO_MARK = 4242 };
 
 typedef struct worker {
   unsigned number;
   rng_t rng;
-  uint64_t ops;
+  uint64_t ops, done; /* operations of a generation: wanted, and done so far */
+  uint64_t tiers[TIERS]; /* blocks so far, by size */
   block_t **blocks; /* one record for each slot; exchanges swap records */
 } worker_t;
 
-static api_t apis[2];
-static unsigned api_count = 1;
-static hak_sized_t (*alloc_at_least)(size_t);
-static bool (*expand)(void *, size_t);
-static size_t (*malloc_batch)(size_t, size_t, void **);
-static void (*free_batch)(void **, size_t);
-static size_t (*collect)(bool);
-
+static entries_t entries;
 static _Atomic(block_t *) exchanges[EXCHANGES];
 static atomic_size_t live;
 static size_t live_limit;
 static uint32_t wide_share;
 static size_t slot_count;
 static bool alone;
-static bool on_hakmem;
+
+/* The sizes below which the tiers lie, as powers of two. */
+static const unsigned tier_bits[TIERS] = {10, 15, 20, 26};
 
 /* ---- Choosing ---- */
 
-static const api_t *api_pick(worker_t *worker) { return &apis[api_count > 1 ? rng_below(&worker->rng, api_count) : 0]; }
+static const api_t *api_pick(worker_t *worker) { return &entries.apis[rng_below(&worker->rng, entries.count)]; }
+
+static unsigned tier_pick(worker_t *worker) {
+  if (rng_one_in(&worker->rng, wide_share))
+    return 3;
+  if (rng_one_in(&worker->rng, wide_share / 32))
+    return 2;
+  return rng_one_in(&worker->rng, 4) ? 1 : 0;
+}
 
 static size_t size_pick(worker_t *worker) {
-  size_t size = rng_size(&worker->rng, rng_one_in(&worker->rng, wide_share) ? 26 : 15);
+  size_t size = rng_size(&worker->rng, tier_bits[tier_pick(worker)]);
   if (atomic_load_explicit(&live, memory_order_relaxed) + size > live_limit)
-    size = rng_size(&worker->rng, 10);
+    size = rng_size(&worker->rng, tier_bits[0]);
   return size;
 }
 
@@ -98,9 +83,16 @@ static bool is_dear(worker_t *worker, size_t size) { return size > MIB && !rng_o
 
 /* hakmem promises it; other mallocs may leave the errno of an attempt that they made up for. */
 static void errno_check(const char *call) {
-  if (errno != ERRNO_MARK && on_hakmem)
+  if (errno != ERRNO_MARK && entries.on_hakmem)
     stress_fail("%s succeeded and set errno to %d", call, errno);
   errno = ERRNO_MARK;
+}
+
+static void tier_count(worker_t *worker, size_t size) {
+  unsigned tier = 0;
+  while (tier < TIERS - 1 && size >> tier_bits[tier] != 0)
+    tier++;
+  worker->tiers[tier]++;
 }
 
 static void slot_fill(worker_t *worker, block_t *block, void *start, size_t size, size_t alignment, const char *call) {
@@ -109,6 +101,7 @@ static void slot_fill(worker_t *worker, block_t *block, void *start, size_t size
                 (size_t)atomic_load(&live));
   errno_check(call);
   block_enter(block, start, size, alignment, id_pick(worker));
+  tier_count(worker, size);
   atomic_fetch_add_explicit(&live, block->usable, memory_order_relaxed);
 }
 
@@ -124,7 +117,7 @@ static void allocate_zeroed(worker_t *worker, block_t *block, const api_t *api, 
   size_t element = size % 8 == 0 && rng_one_in(&worker->rng, 2) ? 8 : 1;
   unsigned char *start = rng_one_in(&worker->rng, 2) ? api->calloc(size / element, element) : api->calloc(element, size / element);
   if (start != NULL)
-    bytes_check_zero(start, 0, size, id_pick(worker), "calloc");
+    bytes_check_zero(start, 0, size, "calloc");
   slot_fill(worker, block, start, size, 16, "calloc");
 }
 
@@ -157,7 +150,7 @@ static void allocate_aligned(worker_t *worker, block_t *block, const api_t *api,
 }
 
 static void allocate_more(worker_t *worker, block_t *block, const api_t *api, size_t size) {
-  switch (rng_below(&worker->rng, alloc_at_least != NULL ? 4 : 2)) {
+  switch (rng_below(&worker->rng, entries.alloc_at_least != NULL ? 4 : 2)) {
   case 0:
     slot_fill(worker, block, api->realloc(NULL, size), size, 16, "realloc(NULL)");
     return;
@@ -165,7 +158,7 @@ static void allocate_more(worker_t *worker, block_t *block, const api_t *api, si
     slot_fill(worker, block, api->reallocarray(NULL, 1, size), size, 16, "reallocarray(NULL)");
     return;
   default: {
-    hak_sized_t sized = alloc_at_least(size);
+    hak_sized_t sized = entries.alloc_at_least(size);
     slot_fill(worker, block, sized.ptr, size, 16, "hak_alloc_at_least");
     if (sized.size != block->usable)
       stress_fail("hak_alloc_at_least(%zu) says %zu bytes, malloc_usable_size %zu", size, sized.size, block->usable);
@@ -236,10 +229,10 @@ static void *realloc_call(worker_t *worker, const api_t *api, block_t *block, si
 }
 
 /* recallocarray also promises zeros behind the old size. */
-static void *recalloc_call(worker_t *worker, const api_t *api, block_t *block, size_t size) {
+static void *recalloc_call(const api_t *api, const block_t *block, size_t size) {
   unsigned char *start = api->recallocarray(block->start, block->size, size, 1);
   if (start != NULL && size > block->size)
-    bytes_check_zero(start, block->size, size, id_pick(worker), "recallocarray");
+    bytes_check_zero(start, block->size, size, "recallocarray");
   return start;
 }
 
@@ -252,7 +245,7 @@ static void op_realloc(worker_t *worker, block_t *block) {
   slot_empty(block);
   errno = ERRNO_MARK;
   bool zeroing = api->recallocarray != NULL && !old.resized && rng_one_in(&worker->rng, 8);
-  unsigned char *start = zeroing ? recalloc_call(worker, api, block, size) : realloc_call(worker, api, block, size);
+  unsigned char *start = zeroing ? recalloc_call(api, block, size) : realloc_call(worker, api, block, size);
   size_t kept = zeroing ? old.size : old.usable; /* recallocarray may clear what was not asked for */
   if (start != NULL)
     block_check(&old, start, size < kept ? size : kept, zeroing ? "after recallocarray" : "after realloc");
@@ -264,7 +257,7 @@ static void op_expand(worker_t *worker, block_t *block) {
   block_t old = *block;
   slot_empty(block);
   errno = ERRNO_MARK;
-  if (!expand(old.start, size)) {
+  if (!entries.expand(old.start, size)) {
     errno_check("hak_expand");
     block_return(&old);
     block_check(&old, old.start, old.usable, "after a refused hak_expand");
@@ -283,7 +276,7 @@ static void op_batch(worker_t *worker) {
   size_t count = 1 + rng_below(&worker->rng, BATCH_MAX);
   size_t size = rng_size(&worker->rng, rng_one_in(&worker->rng, 64) ? 17 : 12);
   errno = ERRNO_MARK;
-  if (malloc_batch(size, count, starts) != count)
+  if (entries.malloc_batch(size, count, starts) != count)
     stress_fail("hak_malloc_batch of %zu x %zu bytes fell short, errno %d", count, size, errno);
   size_t slot = rng_below(&worker->rng, (uint32_t)slot_count);
   for (size_t i = 0; i < count; i++, slot = (slot + 1) % slot_count) {
@@ -296,7 +289,7 @@ static void op_batch(worker_t *worker) {
       slot_empty(&before);
     starts[i] = before.start;
   }
-  free_batch(starts, count);
+  entries.free_batch(starts, count);
   errno_check("hak_free_batch");
 }
 
@@ -311,7 +304,8 @@ static void must_fail(const void *start, const char *call) {
   errno = ERRNO_MARK;
 }
 
-static void op_impossible(worker_t *worker, const block_t *block) {
+/* Returns how many calls it was. */
+static unsigned op_impossible(worker_t *worker, const block_t *block) {
   const api_t *api = api_pick(worker);
   volatile size_t huge = SIZE_MAX - rng_below(&worker->rng, 8192);
   errno = ERRNO_MARK;
@@ -323,47 +317,67 @@ static void op_impossible(worker_t *worker, const block_t *block) {
   must_fail(api->calloc(huge / 2, 3), "calloc");
   must_fail(api->memalign(64, huge), "memalign");
   if (block->start == NULL)
-    return;
+    return 4;
   must_fail(api->realloc(block->start, huge), "realloc");
   must_fail(api->reallocarray(block->start, huge / 4, 5), "reallocarray");
   block_check(block, block->start, block->usable, "after a failed realloc");
+  return 6;
 }
 
 static void op_give_back(worker_t *worker) {
-  if (collect != NULL && rng_one_in(&worker->rng, 2))
-    (void)collect(rng_one_in(&worker->rng, 2));
+  if (entries.collect != NULL && rng_one_in(&worker->rng, 2))
+    (void)entries.collect(rng_one_in(&worker->rng, 2));
   else
     (void)api_pick(worker)->trim(0);
 }
 
-static void op_one(worker_t *worker) {
-  size_t slot = rng_below(&worker->rng, (uint32_t)slot_count);
-  block_t *block = worker->blocks[slot];
-  uint32_t kind = rng_below(&worker->rng, 32);
+static unsigned op_rare(worker_t *worker, uint32_t kind, const block_t *block) {
   if (kind == 0 && rng_one_in(&worker->rng, 64))
-    op_impossible(worker, block);
-  else if (kind == 1 && rng_one_in(&worker->rng, 4096))
+    return op_impossible(worker, block);
+  if (kind == 1 && rng_one_in(&worker->rng, 4096)) {
     op_give_back(worker);
-  else if (kind == 2 && malloc_batch != NULL && rng_one_in(&worker->rng, 8))
+    return 1;
+  }
+  if (kind == 2 && entries.malloc_batch != NULL && rng_one_in(&worker->rng, 8)) {
     op_batch(worker);
-  else if (kind < 8 && !alone)
-    op_exchange(worker, slot);
-  else if (block->start == NULL)
+    return 2;
+  }
+  return 0;
+}
+
+static void op_on_block(worker_t *worker, uint32_t kind, block_t *block) {
+  if (block->start == NULL)
     op_allocate(worker, block);
   else if (kind < 16)
     op_realloc(worker, block);
-  else if (kind < 18 && expand != NULL)
+  else if (kind < 18 && entries.expand != NULL)
     op_expand(worker, block);
   else
     op_free(worker, block);
+}
+
+/* Returns how many operations it was: a batch is two calls, an exchange none. */
+static unsigned op_one(worker_t *worker) {
+  size_t slot = rng_below(&worker->rng, (uint32_t)slot_count);
+  block_t *block = worker->blocks[slot];
+  uint32_t kind = rng_below(&worker->rng, 32);
+  unsigned rare = kind < 3 ? op_rare(worker, kind, block) : 0;
+  if (rare != 0)
+    return rare;
+  if (kind < 8 && !alone) {
+    op_exchange(worker, slot);
+    return 0;
+  }
+  op_on_block(worker, kind, block);
+  return 1;
 }
 
 /* ---- Threads ---- */
 
 static void *worker_run(void *argument) {
   worker_t *worker = argument;
-  for (uint64_t i = 0; i < worker->ops; i++)
-    op_one(worker);
+  for (uint64_t begin = worker->done; worker->done - begin < worker->ops;)
+    worker->done += op_one(worker);
   return NULL;
 }
 
@@ -371,6 +385,8 @@ static void worker_prepare(worker_t *worker, unsigned number, uint64_t ops) {
   block_t *records = pages_take(slot_count * sizeof *records);
   worker->number = number;
   worker->ops = ops;
+  worker->done = 0;
+  memset(worker->tiers, 0, sizeof worker->tiers);
   worker->blocks = pages_take(slot_count * sizeof *worker->blocks);
   for (size_t i = 0; i < slot_count; i++)
     worker->blocks[i] = &records[i];
@@ -395,6 +411,17 @@ static void blocks_free_all(worker_t *workers, unsigned threads) {
     stress_fail("the model itself lost %zu bytes", (size_t)atomic_load(&live));
 }
 
+static void phase_say(const worker_t *workers, unsigned threads, double seconds) {
+  unsigned long long done = 0, tiers[TIERS] = {0};
+  for (unsigned i = 0; i < threads; i++) {
+    done += workers[i].done;
+    for (unsigned tier = 0; tier < TIERS; tier++)
+      tiers[tier] += workers[i].tiers[tier];
+  }
+  stress_say("%u threads: %llu operations in %.1f s, resident %zu MiB; blocks below 1 KiB %llu, 32 KiB %llu, 1 MiB %llu, 64 MiB %llu",
+             threads, done, seconds, process_resident() / MIB, tiers[0], tiers[1], tiers[2], tiers[3]);
+}
+
 static void phase_run(unsigned threads, uint64_t ops) {
   static worker_t workers[THREADS_MAX];
   static block_t spares[EXCHANGES];
@@ -403,7 +430,7 @@ static void phase_run(unsigned threads, uint64_t ops) {
   for (size_t i = 0; i < EXCHANGES; i++)
     atomic_store(&exchanges[i], &spares[i]);
   for (unsigned i = 0; i < threads; i++)
-    worker_prepare(&workers[i], i, ops / threads / GENERATIONS);
+    worker_prepare(&workers[i], i, ops / threads / GENERATIONS + 1);
   for (unsigned generation = 0; generation < GENERATIONS; generation++) {
     pthread_t handles[THREADS_MAX];
     stress_watch((unsigned)(HANG_SECONDS + ops / 10000), "shadow");
@@ -416,36 +443,7 @@ static void phase_run(unsigned threads, uint64_t ops) {
       pthread_join(handles[i], NULL);
   }
   blocks_free_all(workers, threads);
-  stress_say("%u threads: %llu operations in %.1f s, resident %zu MiB", threads, (unsigned long long)ops,
-             (double)(clock_ns() - begin) / 1e9, process_resident() / MIB);
-}
-
-#define LOOK(member, name) api->member = (__typeof__(api->member))stress_symbol(name)
-
-static void apis_find(void) {
-  api_t *api = &apis[0];
-  *api = (api_t){.malloc = malloc, .calloc = calloc, .realloc = realloc, .reallocarray = reallocarray,
-                 .aligned_alloc = aligned_alloc, .memalign = memalign, .posix_memalign = posix_memalign,
-                 .valloc = valloc, .pvalloc = pvalloc, .free = free, .trim = malloc_trim};
-  on_hakmem = stress_on_hakmem();
-  if (!on_hakmem)
-    return;
-#ifndef STRESS_HAK_NAMES
-  LOOK(recallocarray, "recallocarray"), LOOK(reallocf, "reallocf"), LOOK(cfree, "cfree");
-  LOOK(free_sized, "free_sized"), LOOK(free_aligned_sized, "free_aligned_sized"), LOOK(sdallocx, "sdallocx");
-#endif
-  api = &apis[api_count++];
-  LOOK(malloc, "hak_malloc"), LOOK(calloc, "hak_calloc"), LOOK(realloc, "hak_realloc");
-  LOOK(reallocarray, "hak_reallocarray"), LOOK(recallocarray, "hak_recallocarray"), LOOK(reallocf, "hak_reallocf");
-  LOOK(aligned_alloc, "hak_aligned_alloc"), LOOK(memalign, "hak_memalign");
-  LOOK(posix_memalign, "hak_posix_memalign"), LOOK(valloc, "hak_valloc"), LOOK(pvalloc, "hak_pvalloc");
-  LOOK(free, "hak_free"), LOOK(cfree, "hak_cfree"), LOOK(free_sized, "hak_free_sized");
-  LOOK(free_aligned_sized, "hak_free_aligned_sized"), LOOK(sdallocx, "hak_sdallocx"), LOOK(trim, "hak_malloc_trim");
-  alloc_at_least = (hak_sized_t(*)(size_t))stress_symbol("hak_alloc_at_least");
-  expand = (bool (*)(void *, size_t))stress_symbol("hak_expand");
-  malloc_batch = (size_t(*)(size_t, size_t, void **))stress_symbol("hak_malloc_batch");
-  free_batch = (void (*)(void **, size_t))stress_symbol("hak_free_batch");
-  collect = (size_t(*)(bool))stress_symbol("hak_collect");
+  phase_say(workers, threads, (double)(clock_ns() - begin) / 1e9);
 }
 
 int main(int argc, char **argv) {
@@ -454,16 +452,16 @@ int main(int argc, char **argv) {
   unsigned threads = (unsigned)stress_option("threads", 0);
   live_limit = stress_option("live", 1024 * MIB);
   slot_count = stress_option("slots", 4096);
-  wide_share = (uint32_t)stress_option("wide", 24);
+  wide_share = (uint32_t)stress_option("wide", KIB);
   if (threads > THREADS_MAX)
     stress_fail("at most %d threads", THREADS_MAX);
-  apis_find();
+  entries_find(&entries);
   if (threads != 0) {
     phase_run(threads, ops);
     return stress_finish();
   }
-  phase_run(1, ops / 3);
-  phase_run(2, ops / 3);
-  phase_run(8, ops - 2 * (ops / 3));
+  static const unsigned crowds[] = {2, 8, 64};
+  for (unsigned i = 0; i < sizeof crowds / sizeof crowds[0]; i++)
+    phase_run(crowds[i], ops / (sizeof crowds / sizeof crowds[0]));
   return stress_finish();
 }

@@ -1,0 +1,404 @@
+/* soak.c - mixed load for an hour: what is resident at its end is what was resident early on.
+ *
+ * Workers allocate, resize and free blocks of their own and of each other; every byte is written, and checked before
+ * it goes. The volume and the sizes follow the same phases in each sample, so that samples can be compared: up by
+ * half with small blocks, down to a quarter, up with large ones, down, and back to --live with all sizes, which is
+ * then held. A worker's thread ends after a random time, and its successor takes over its blocks. --forks times in a
+ * sample the process forks: in turn with all workers at rest, and the child checks every block, and in the midst of
+ * their calls, and it checks the main thread's; either child frees and allocates, while the parent goes on.
+ *
+ * Each sample gives a line of a table, on --log or standard output. Resident is the mean over the last sixth of the
+ * sample, highest the most seen in it, both beyond what the program itself held at the start; live is what
+ * the model holds. Judged: a straight line through the resident sizes of the last three quarters rises by at most
+ * --growth=0.5 percent an hour; there were never --mappings=5000 mappings; no child failed; and on hakmem no block is
+ * live after the end that was not before.
+ *
+ * Arguments: --seconds=3600, --sample=60 (seconds), --live=256M, --threads=4, --duty=100 (percent of the time that each
+ * thread works), --forks=2, --growth, --mappings, --log=PATH, --seed.
+ */
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "content.h"
+#include "harness.h"
+#include "series.h"
+
+enum { WORKERS_MAX = 64, EXCHANGES = 1024, TICKS = 60, SLICE_STEPS = 16, SLICE_NS = 5000000, HANG_SECONDS = 300,
+       SMALL_MEAN = 128, OWN_STEPS = 1000, OWN_SHARE = 64, CHILD_BLOCKS = 2000, CHILD_SHARE = 8,
+       LIVE_SLACK = 64 * 1024 /* the C library keeps some blocks for cached stacks */ };
+
+typedef struct block {
+  unsigned char *start; /* NULL: no block */
+  size_t usable;
+  uint64_t id;
+} block_t;
+
+/* A worker's blocks outlive its threads. The last one's are the main thread's, which alone has no thread. */
+typedef struct worker {
+  pthread_mutex_t lock; /* held while it works: who holds all of them has the program at rest */
+  rng_t rng;
+  pthread_t handle;
+  uint64_t ends;        /* when its thread is to end */
+  atomic_bool ended;
+  size_t share;         /* of --live, in bytes */
+  size_t count, bytes;
+  atomic_bool settled;  /* has reached the phase's target */
+  block_t *blocks;      /* `capacity` of them, `count` used */
+  atomic_uint_fast64_t calls;
+  uint64_t calls_before; /* the phase */
+} worker_t;
+
+/* Until which percent of a sample, towards which percent of --live, with sizes below which power of two. It lasts longer
+ * where a busy machine keeps a worker from its target, or from so many calls: samples must have the same past. */
+static const struct phase {
+  unsigned until, target, bits, calls;
+} phases[] = {{20, 150, 10, 100000}, {30, 25, 10, 10000}, {50, 120, 20, 2000}, {60, 25, 15, 10000}, {83, 100, 15, 200000}, {100, 100, 15, 0}};
+
+static worker_t workers[WORKERS_MAX + 1];
+static unsigned worker_count, duty;
+static size_t capacity; /* in blocks */
+static atomic_uint phase;
+static atomic_bool resting, stopping;
+static uint64_t sample_ns, threads_started, forks;
+
+static pthread_mutex_t exchange_lock = PTHREAD_MUTEX_INITIALIZER;
+static block_t exchanges[EXCHANGES];
+
+/* ---- Blocks ---- */
+
+static void block_check(const block_t *block, const unsigned char *start, size_t length, const char *when) {
+  size_t offset = content_differs(start, 0, length, block->id);
+  if (offset != CONTENT_SAME)
+    stress_fail("%s: block %p of %zu bytes, was at %p, changed at offset %zu", when, (const void *)start, block->usable,
+                (void *)block->start, offset);
+}
+
+static block_t block_make(rng_t *rng, void *start, size_t size) {
+  if (start == NULL)
+    stress_fail("no block of %zu bytes", size);
+  block_t block = {.start = start, .usable = malloc_usable_size(start), .id = rng_next(rng)};
+  content_write(block.start, 0, block.usable, block.id);
+  return block;
+}
+
+static void *zeroed_take(size_t size) {
+  unsigned char *start = calloc(1, size);
+  for (size_t i = 0; start != NULL && i < size; i++)
+    if (start[i] != 0)
+      stress_fail("calloc gave block %p of %zu bytes with byte %02x at offset %zu", (void *)start, size, start[i], i);
+  return start;
+}
+
+static block_t block_take(rng_t *rng, unsigned bits) {
+  size_t size = rng_size(rng, bits);
+  switch (rng_below(rng, 8)) {
+  case 0:
+    return block_make(rng, zeroed_take(size), size);
+  case 1:
+    return block_make(rng, memalign((size_t)16 << rng_below(rng, 9), size), size);
+  default:
+    return block_make(rng, malloc(size), size);
+  }
+}
+
+static void block_drop(const block_t *block) {
+  block_check(block, block->start, block->usable, "before free");
+  free(block->start);
+}
+
+static block_t block_resize(rng_t *rng, const block_t *block, size_t size) {
+  unsigned char *start = realloc(block->start, size);
+  if (start != NULL)
+    block_check(block, start, size < block->usable ? size : block->usable, "after realloc");
+  return block_make(rng, start, size);
+}
+
+/* ---- Workers ---- */
+
+static void worker_put(worker_t *worker, block_t block) {
+  worker->blocks[worker->count++] = block;
+  worker->bytes += block.usable;
+}
+
+static block_t worker_pick(worker_t *worker) {
+  block_t *block = &worker->blocks[rng_below(&worker->rng, (uint32_t)worker->count)], picked = *block;
+  *block = worker->blocks[--worker->count];
+  worker->bytes -= picked.usable;
+  return picked;
+}
+
+static void worker_exchange(worker_t *worker) {
+  block_t *exchange = &exchanges[rng_below(&worker->rng, EXCHANGES)], block = worker_pick(worker);
+  pthread_mutex_lock(&exchange_lock);
+  block_t other = *exchange;
+  *exchange = block;
+  pthread_mutex_unlock(&exchange_lock);
+  if (other.start != NULL)
+    worker_put(worker, other);
+}
+
+static void worker_step(worker_t *worker) {
+  const struct phase *now = &phases[atomic_load_explicit(&phase, memory_order_relaxed)];
+  size_t target = worker->share / 100 * now->target;
+  uint32_t kind = rng_below(&worker->rng, 16);
+  if (worker->count != 0 && kind == 0) {
+    worker_exchange(worker);
+    return;
+  }
+  atomic_fetch_add_explicit(&worker->calls, 1, memory_order_relaxed);
+  if (worker->count == 0 || (worker->bytes < target && kind > 2 && worker->count < capacity)) {
+    worker_put(worker, block_take(&worker->rng, now->bits));
+    return;
+  }
+  block_t block = worker_pick(worker);
+  if (worker->bytes < target && kind <= 2)
+    worker_put(worker, block_resize(&worker->rng, &block, 1 + rng_size(&worker->rng, now->bits)));
+  else
+    block_drop(&block);
+}
+
+static uint64_t cpu_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void sleep_ns(uint64_t ns) {
+  struct timespec pause = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+  nanosleep(&pause, NULL);
+}
+
+static void worker_slice(worker_t *worker, unsigned steps) {
+  pthread_mutex_lock(&worker->lock);
+  for (unsigned i = 0; i < steps; i++)
+    worker_step(worker);
+  size_t target = worker->share / 100 * phases[atomic_load(&phase)].target;
+  size_t off = worker->bytes > target ? worker->bytes - target : target - worker->bytes;
+  atomic_store(&worker->settled, off <= target / 16 || worker->count >= capacity - steps);
+  pthread_mutex_unlock(&worker->lock);
+}
+
+static void *worker_run(void *argument) {
+  worker_t *worker = argument;
+  uint64_t begin = cpu_ns();
+  while (clock_ns() < worker->ends && !atomic_load(&stopping)) {
+    while (atomic_load(&resting))
+      sleep_ns(SLICE_NS / 10);
+    worker_slice(worker, SLICE_STEPS);
+    uint64_t worked = cpu_ns() - begin;
+    if (duty < 100 && worked > SLICE_NS) {
+      sleep_ns(worked * (100 - duty) / duty);
+      begin = cpu_ns();
+    }
+  }
+  atomic_store(&worker->ended, true);
+  return NULL;
+}
+
+static void worker_start(worker_t *worker) {
+  atomic_store(&worker->ended, false);
+  worker->ends = clock_ns() + sample_ns / 1024 * rng_below(&worker->rng, 1024);
+  if (pthread_create(&worker->handle, NULL, worker_run, worker) != 0)
+    stress_fail("no thread");
+  threads_started++;
+}
+
+static void workers_renew(void) {
+  for (unsigned i = 0; i < worker_count; i++)
+    if (atomic_load(&workers[i].ended)) {
+      pthread_join(workers[i].handle, NULL);
+      worker_start(&workers[i]);
+    }
+}
+
+/* Tables are resident before the start, so that they do not count. */
+static void workers_prepare(size_t live) {
+  capacity = live / worker_count / SMALL_MEAN + 1;
+  for (unsigned i = 0; i <= worker_count; i++) {
+    workers[i].rng = rng_make(i);
+    workers[i].share = live / worker_count / (i < worker_count ? 1 : OWN_SHARE);
+    workers[i].blocks = pages_take(capacity * sizeof(block_t));
+    memset(workers[i].blocks, 1, capacity * sizeof(block_t));
+    pthread_mutex_init(&workers[i].lock, NULL);
+  }
+}
+
+static void workers_end(void) {
+  atomic_store(&stopping, true);
+  for (unsigned i = 0; i <= worker_count; i++) {
+    if (i < worker_count)
+      pthread_join(workers[i].handle, NULL);
+    while (workers[i].count != 0) {
+      block_t block = worker_pick(&workers[i]);
+      block_drop(&block);
+    }
+  }
+  for (unsigned i = 0; i < EXCHANGES; i++)
+    if (exchanges[i].start != NULL)
+      block_drop(&exchanges[i]);
+}
+
+/* ---- Forks ---- */
+
+static void worker_check(worker_t *worker) {
+  for (size_t i = 0; i < worker->count; i++)
+    block_check(&worker->blocks[i], worker->blocks[i].start, worker->blocks[i].usable, "in a child");
+}
+
+static _Noreturn void child_run(bool at_rest) {
+  worker_t *own = &workers[worker_count];
+  stress_watch(HANG_SECONDS, "a child of soak");
+  for (unsigned i = at_rest ? 0 : worker_count; i <= worker_count; i++) {
+    worker_check(&workers[i]);
+    for (size_t drops = workers[i].count / CHILD_SHARE; drops > 0; drops--) {
+      block_t block = worker_pick(&workers[i]);
+      block_drop(&block);
+    }
+  }
+  for (unsigned i = 0; i < CHILD_BLOCKS && own->count < capacity; i++)
+    worker_put(own, block_take(&own->rng, phases[0].bits));
+  worker_check(own);
+  _exit(0);
+}
+
+static void fork_once(void) {
+  bool at_rest = forks++ % 2 == 0;
+  int status = 1;
+  atomic_store(&resting, at_rest);
+  for (unsigned i = 0; at_rest && i < worker_count; i++)
+    pthread_mutex_lock(&workers[i].lock);
+  pid_t pid = fork();
+  if (pid == 0)
+    child_run(at_rest);
+  for (unsigned i = 0; at_rest && i < worker_count; i++)
+    pthread_mutex_unlock(&workers[i].lock);
+  atomic_store(&resting, false);
+  if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
+    stress_fail("fork %llu: child %d ended with status 0x%x", (unsigned long long)forks, (int)pid, (unsigned)status);
+}
+
+/* ---- Samples ---- */
+
+static size_t mappings_now(void) {
+  static char text[65536];
+  size_t lines = 0;
+  int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  for (ssize_t length; (length = read(fd, text, sizeof text)) > 0;)
+    for (ssize_t i = 0; i < length; i++)
+      lines += text[i] == '\n';
+  close(fd);
+  return lines;
+}
+
+static void totals_take(sample_t *sample) {
+  sample->threads = threads_started, sample->forks = forks;
+  for (unsigned i = 0; i <= worker_count; i++) {
+    pthread_mutex_lock(&workers[i].lock);
+    sample->calls += atomic_load(&workers[i].calls);
+    sample->live += workers[i].bytes;
+    pthread_mutex_unlock(&workers[i].lock);
+  }
+  pthread_mutex_lock(&exchange_lock);
+  for (unsigned i = 0; i < EXCHANGES; i++)
+    sample->live += exchanges[i].usable;
+  pthread_mutex_unlock(&exchange_lock);
+}
+
+static bool phase_done(void) {
+  for (unsigned i = 0; i < worker_count; i++)
+    if (!atomic_load(&workers[i].settled) ||
+        atomic_load(&workers[i].calls) - workers[i].calls_before < phases[atomic_load(&phase)].calls)
+      return false;
+  return true;
+}
+
+/* The phase of the tick that begins. */
+static void phase_set(unsigned tick) {
+  unsigned now = 0;
+  while (tick * 100 / TICKS >= phases[now].until)
+    now++;
+  if (now == atomic_load(&phase))
+    return;
+  for (; !phase_done(); workers_renew())
+    sleep_ns(sample_ns / TICKS);
+  for (unsigned i = 0; i < worker_count; i++)
+    workers[i].calls_before = atomic_load(&workers[i].calls);
+  atomic_store(&phase, now);
+}
+
+/* One reading of the figures; the last sixth of a sample makes its resident size. */
+static void reading_take(sample_t *sample, unsigned tick, size_t start) {
+  size_t now = process_resident(), resident = now > start ? now - start : 0, mappings = mappings_now();
+  sample->highest = resident > sample->highest ? resident : sample->highest;
+  sample->mappings = mappings > sample->mappings ? mappings : sample->mappings;
+  if (tick >= TICKS - TICKS / 6)
+    sample->resident += resident / (TICKS / 6);
+}
+
+/* Until a tick after the last one was due, or after now where that has passed. */
+static void tick_wait(void) {
+  static uint64_t due;
+  uint64_t now = clock_ns(), length = sample_ns / TICKS;
+  due = due + length > now ? due + length : now + length;
+  stress_watch(HANG_SECONDS + (unsigned)(sample_ns / 1000000000u), "soak");
+  sleep_ns(due - now);
+}
+
+static sample_t sample_run(unsigned fork_count, size_t start) {
+  sample_t sample = {0};
+  for (unsigned tick = 0; tick < TICKS; tick++) {
+    phase_set(tick);
+    tick_wait();
+    workers_renew();
+    worker_slice(&workers[worker_count], OWN_STEPS);
+    reading_take(&sample, tick, start);
+    if ((tick + 1) * fork_count / TICKS != tick * fork_count / TICKS)
+      fork_once();
+  }
+  totals_take(&sample);
+  return sample;
+}
+
+static uint64_t live_stats(void) {
+  hak_stats_t stats;
+  return stress_stats(&stats) ? stats.live : 0;
+}
+
+static void soak_run(double seconds, size_t start) {
+  unsigned fork_count = (unsigned)stress_option("forks", 2);
+  uint64_t begin = clock_ns();
+  for (unsigned i = 0; i < worker_count; i++)
+    worker_start(&workers[i]);
+  for (sample_t sample = {0}; sample.seconds < seconds; series_add(&sample)) {
+    sample = sample_run(fork_count, start);
+    sample.seconds = (double)(clock_ns() - begin) / 1e9;
+  }
+}
+
+int main(int argc, char **argv) {
+  stress_init(argc, argv);
+  worker_count = (unsigned)stress_option("threads", 4);
+  duty = (unsigned)stress_option("duty", 100);
+  sample_ns = stress_option("sample", 60) * 1000000000u;
+  if (worker_count == 0 || worker_count > WORKERS_MAX || duty == 0 || duty > 100 || sample_ns == 0)
+    stress_fail("1 to %d threads, a duty of 1 to 100 percent, samples of a second or more", WORKERS_MAX);
+  workers_prepare(stress_option("live", 256 * MIB));
+  series_open(stress_word("log", NULL));
+  free(malloc(1));
+  uint64_t live_start = live_stats();
+  soak_run((double)stress_option("seconds", 3600), process_resident());
+  workers_end();
+  series_judge(strtod(stress_word("growth", "0.5"), NULL), stress_option("mappings", 5000));
+  uint64_t live_end = live_stats();
+  stress_expect(live_end <= live_start + LIVE_SLACK, "%llu bytes live after the end, %llu before", (unsigned long long)live_end,
+                (unsigned long long)live_start);
+  return stress_finish();
+}
