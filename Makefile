@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run bench workloads peers bench-counts test soak setup-tests check check-asan check-tsan check-cli check-bench clean
+.PHONY: help lib run bench workloads peers bench-counts test soak fuzz coverage setup-tests check check-asan check-tsan check-cli check-bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -37,6 +37,20 @@ soak: setup-tests ## the long tests: hours
 	cmake --build $(BUILD) -j $(JOBS)
 	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
 
+fuzz: ## run every fuzz target with libFuzzer for SECONDS=60
+	@tools/setup build fuzz
+	cmake --preset fuzz
+	cmake --build --preset fuzz -j $(JOBS)
+	JOBS=$(JOBS) tests/fuzz/run -t $(or $(SECONDS),60)
+
+coverage: ## count the lines of the library that the tests run; under 95 % of them is a failure
+	@tools/setup build python test
+	cmake --preset coverage
+	cmake --build --preset coverage -j $(JOBS)
+	find build-coverage -name '*.gcda' -delete
+	ctest --preset coverage --no-tests=error -L '$(COVERED)' -E '$(NOT_COVERED)' -j $(JOBS)
+	tools/coverage --build build-coverage --least 95
+
 peers: ## fetch and build the other allocators, for the benchmark: build/peers/manifest.json
 	@tools/setup build python
 	-@tools/setup peers # without one package the others' peers still come
@@ -54,6 +68,10 @@ check: # the C tests
 	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON
 	cmake --build $(BUILD) -j $(JOBS)
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+
+# What is counted: one context of the API tests shows what all do, and the files of the counters make every process slow.
+COVERED := ^unit$$|^api$$|^death$$|^fuzz$$
+NOT_COVERED := \.beside$$|\.worker$$|^unit\.oom
 
 # The tests that need no preloading again, with the library and the tests instrumented.
 SANITIZED := unit|sanitize
