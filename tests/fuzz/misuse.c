@@ -11,6 +11,7 @@
 #include "front/inspect.h"
 #include "fuzz.h"
 #include "hakmem/hakmem.h"
+#include "kit/fault.h"
 #include "kit/options.h"
 #include "library.h"
 #include "shadow.h"

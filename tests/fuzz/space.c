@@ -149,9 +149,10 @@ static void op_claim(void) {
 
 static void op_purge(void) {
   unsigned how = input_below(4);
+  uint64_t before = purge_bytes();
   if (how == 0) (void)purge_all();
-  else if (how == 1) (void)purge_step(purge_last_step());
-  else (void)purge_due();
+  else if (how != 1) (void)purge_due();
+  else if (!purge_step(purge_last_step())) FUZZ_EQ(purge_bytes(), before);
 }
 
 static void op_purge_span(void) {
