@@ -52,8 +52,10 @@ void thread_run_as(unsigned number) {
 }
 
 void thread_end_running(thread_end_t how) {
+  /* A heap that was left unseen waits for a thread in its place. */
+  bool elsewhere = how == END_ELSEWHERE && thread_own_heap != NULL;
   if (how != END_UNSEEN && thread_own_heap != NULL) thread_exit(thread_own_heap);
-  thread_make(running, how == END_ELSEWHERE ? place_new() : self);
+  thread_make(running, elsewhere ? place_new() : self);
   thread_load();
 }
 
