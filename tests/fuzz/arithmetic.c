@@ -77,13 +77,13 @@ static unsigned class_searched(size_t size, size_t align) {
 }
 
 static void check_class(void) {
-  size_t size = 1 + input_word() % HAK_SMALL_MAX, align = (size_t)1 << input_below(16);
+  size_t size = 1 + (input_word() >> input_below(12)) % HAK_SMALL_MAX, align = (size_t)1 << input_below(16);
   FUZZ_EQ(class_of(size), class_searched(size, 1));
   unsigned c = class_of_aligned(size, align), want = class_searched(size, align);
   FUZZ_EQ(c, want);
   if (c == CLASS_NOTHING) return;
   const class_info_t *info = &class_info[c];
-  size_t offset = ((size_t)input_word() * 2 + input_byte()) % (info->units * HAK_UNIT);
+  size_t offset = (size_t)(input_word() % info->blocks) * info->size + (input_below(2) == 0 ? 0 : info->size - 1);
   FUZZ_EQ(class_block_at(c, offset), offset / info->size);
   FUZZ_EQ(info->blocks, info->units * HAK_UNIT / info->size);
 }

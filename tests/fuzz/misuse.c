@@ -100,7 +100,9 @@ static char *input_pointer(void) {
     case 6: return here + input_below(64);
     case 7: return region.base == 0 ? here : moved(region_address(input_word() % (atomic_seen(&region.units) + 64u)), input_word());
     case 8: return moved((char *)region.live, (size_t)input_word() * 8);
-    case 9: return moved(region.slabs, input_word());
+    case 9: /* near the end of a slab */
+      block = live_block();
+      return moved((char *)bits_round_up((uintptr_t)block, HAK_UNIT), 0 - (size_t)input_byte() * HAK_GRANULE);
     case 10: block = live_block(); return moved(block, ((size_t)input_byte() - 128) * HAK_UNIT);
     default: return (char *)(uintptr_t)input_number();
   }

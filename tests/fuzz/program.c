@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "entry/entry.h"
 #include "fake_os.h"
 #include "front/secure.h"
 #include "fuzz.h"
@@ -123,7 +124,7 @@ static void op_calloc(void) {
   enter(i, block, all, 1);
 }
 
-static void op_overflow(void) {
+static void wrong_arguments(void) {
   call_begins();
   FUZZ_CHECK(hak_calloc(SIZE_MAX / 2, 3) == NULL && errno == ENOMEM);
   errno = 0;
@@ -132,6 +133,30 @@ static void op_overflow(void) {
   FUZZ_CHECK(hak_memalign(48, 16) == NULL && errno == EINVAL);
   void *untouched = &untouched;
   FUZZ_CHECK(hak_posix_memalign(&untouched, 4, 16) == EINVAL && untouched == &untouched);
+}
+
+/* Both reports to the end, and figures that must agree. */
+static void reports(void) {
+  hak_stats_t stats = {.struct_size = sizeof stats};
+  hak_heap_stats_t heap;
+  uint64_t slabs = 0, heaps = 0;
+  fake_os_capture();
+  (void)hak_stats_text(2), (void)hak_stats_json(2), (void)hak_options_json(2);
+  FUZZ_CHECK(hak_stats_get(&stats));
+  for (uint32_t i = 0; hak_stats_heap(i, &heap); i++) {
+    slabs += heap.slabs;
+    heaps++;
+  }
+  FUZZ_EQ(slabs, stats.slabs);
+  FUZZ_EQ(heaps, stats.heaps);
+  FUZZ_EQ(hak_mallinfo2().uordblks, stats.live);
+  FUZZ_EQ(stats.committed, stats.live + stats.cached + stats.remote + stats.slab_free + stats.span_free);
+  fake_os_capture();
+}
+
+static void op_odd(void) {
+  if (input_below(3) == 0) reports();
+  else wrong_arguments();
 }
 
 static void op_aligned(void) {
@@ -274,6 +299,12 @@ static void op_census(void) {
 
 static void op_time(void) { fake_os_pass_time((uint64_t[]){1, 40, 600, 5000}[input_below(4)]); }
 
+/* So many that the heap looks at the clock. */
+static void op_slow_paths(void) {
+  fake_os_pass_time(1000);
+  for (unsigned n = 0; n < 64; n++) hak_free(hak_malloc(HAK_SMALL_MAX + 1));
+}
+
 static void op_failures(void) {
   unsigned which = input_below(FAKE_CALLS + 3);
   unsigned kinds = which < FAKE_CALLS ? FAKE_ONLY(which) : which == FAKE_CALLS ? FAKE_TAKING : FAKE_ANY;
@@ -303,7 +334,7 @@ static void (*const ops[])(void) = {
     op_malloc, op_malloc,     op_malloc,   op_calloc,  op_aligned, op_pages,    op_at_least, op_batch,
     op_resize, op_resize,     op_resize,   op_expand,  op_free,    op_free,     op_free,     op_free_many,
     op_run_as, op_run_as,     op_run_as,   op_run_as,  op_collect, op_end_thread, op_fork,   op_census,
-    op_time,   op_failures,   op_option,   op_resident, op_overflow, op_batch,  op_free_many, op_malloc,
+    op_time,   op_failures,   op_option,   op_resident, op_odd, op_batch,  op_free_many, op_slow_paths,
 };
 enum { OPS = sizeof ops / sizeof ops[0] };
 

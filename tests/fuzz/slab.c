@@ -82,6 +82,8 @@ static void check_owner(unsigned o, const uint32_t *out_of_class) {
     FUZZ_EQ(slabs * class_info[c].blocks, in + out_of_class[c]);
   }
   FUZZ_EQ(atomic_seen(&owners[o].free_bytes), free_bytes);
+  bool helped = atomic_seen(&owners[o].thread) == 0 && !locked[o]; /* nobody but the freers looks at an orphan */
+  for (unsigned c = 0; c < CLASS_COUNT; c++) FUZZ_CHECK(!helped || atomic_seen(&owners[o].pending[c]) == 0);
 }
 
 static void check_all(void) {
