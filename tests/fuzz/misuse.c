@@ -203,6 +203,11 @@ static void op_wrong(void) {
   check_line(&v, call->name, p);
 }
 
+/* The secure library tells a smaller size from the block's too, where no alignment leads from it to the block's class. */
+static bool one_byte_is_wrong(const shadow_t *s) {
+  return HAK_SECURE && (is_small(s) ? !bits_is_pow2(class_info[class_held(s)].size) : s->usable > HAK_SMALL_MAX + HAK_UNIT);
+}
+
 /* A size that the block does not have. */
 static void op_wrong_size(void) {
   unsigned i = shadow_next(input_below(SHADOWS));
@@ -210,7 +215,7 @@ static void op_wrong_size(void) {
   size_t more = 1 + input_word();
   if (i == SHADOWS) return;
   const shadow_t *s = &shadows[i];
-  call_size = s->usable + more;
+  call_size = more % 2 == 0 && one_byte_is_wrong(s) ? 1 : s->usable + more;
   verdict_t v = {true, BLOCK_LIVE, i, is_small(s) ? class_info[class_held(s)].size : FAULT_LARGE};
   FUZZ_CHECK(attempt(call, s->block));
   check_line(&v, call->name, (char *)s->block);
@@ -260,10 +265,23 @@ static void op_describe(void) {
 
 static bool over; /* the block that a fault has named is lost */
 
+/* A guard slot's page is looked at as a whole. */
+static void write_beside(const shadow_t *s, unsigned at, unsigned char change) {
+  size_t page = os_page_size(), offset = (uintptr_t)s->block % page;
+  size_t place = at * 8191 % page;
+  if (place >= offset && place < offset + s->size) return;
+  s->block[(ptrdiff_t)place - (ptrdiff_t)offset] ^= change;
+  FUZZ_CHECK(attempt(&calls[0], s->block));
+  FUZZ_CHECK(strncmp(fake_os_captured(), place < offset ? "hakmem: underflow: free(" : "hakmem: overflow: free(", 23) == 0);
+  over = true;
+}
+
 static void op_write_behind(void) {
-  unsigned i = shadow_next(input_below(SHADOWS)), at = input_below(8);
+  unsigned i = shadow_next(input_below(SHADOWS)), at = input_byte();
   unsigned char change = (unsigned char)(1 + input_below(255));
-  if (!HAK_SECURE || i == SHADOWS || !is_small(&shadows[i]) || shadows[i].usable == 0) return;
+  if (i < SHADOWS && guarded_holds(shadows[i].block)) write_beside(&shadows[i], at, change);
+  at %= 8;
+  if (over || !HAK_SECURE || i == SHADOWS || !is_small(&shadows[i]) || shadows[i].usable == 0) return;
   shadow_t s = shadows[i];
   s.block[s.usable + at] ^= change;
   shadow_forget(i);
