@@ -77,7 +77,7 @@ static unsigned class_searched(size_t size, size_t align) {
 }
 
 static void check_class(void) {
-  size_t size = 1 + (input_word() >> input_below(12)) % HAK_SMALL_MAX, align = (size_t)1 << input_below(16);
+  size_t size = 1 + ((size_t)input_word() >> input_below(12)) % HAK_SMALL_MAX, align = (size_t)1 << input_below(16);
   FUZZ_EQ(class_of(size), class_searched(size, 1));
   unsigned c = class_of_aligned(size, align), want = class_searched(size, align);
   FUZZ_EQ(c, want);

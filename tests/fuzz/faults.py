@@ -8,6 +8,7 @@ import argparse
 import concurrent.futures
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -27,6 +28,8 @@ FAULTS = [
      "uint64_t align_units = align > HAK_UNIT ? align >> HAK_UNIT_SHIFT : 1;", "uint64_t align_units = 1 + 0 * align;"),
     ("program", "a thread's bins are not given back", "front/heap.c",
      "void heap_detach(heap_t *heap) {\n  heap_lock(heap);\n  bins_empty(heap);", "void heap_detach(heap_t *heap) {\n  heap_lock(heap);"),
+    ("program", "an orphan's bins still name its thread", "front/heap.c",
+     "hot_poke(&heap_bin(heap, c)->shared.thread, thread);", "if (thread != 0) hot_poke(&heap_bin(heap, c)->shared.thread, thread);"),
     ("program", "a bin keeps what it has given back", "front/bin.c",
      "  for (intptr_t i = bottom + count; i < top; i++) hot_store(&entries[i - count], hot_load(&entries[i]));\n", ""),
     ("program", "a fork's child forgets remote frees", "front/heap.c", "      remote_recover(owner, slab);\n", ""),
@@ -92,6 +95,7 @@ def build(number, fault, settings):
     if source.count(text) != 1:
         raise ValueError(f"its text occurs {source.count(text)} times in {file}: the table is out of date")
     work = settings.work / str(number)
+    shutil.rmtree(work, ignore_errors=True)
     (work / file).parent.mkdir(parents=True, exist_ok=True)
     (work / file).write_text(source.replace(text, instead))
     plain = target.removesuffix("_secure")

@@ -120,7 +120,20 @@ static void check_live_map(uint64_t held) {
   FUZZ_EQ(live, held);
 }
 
+/* A bin is full only between a push and its flush, and takes the frees of its heap's thread alone. */
+static void check_bins(void) {
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    for (unsigned c = 0; c < CLASS_COUNT; c++) {
+      if (!heap->has_bin[c]) continue;
+      const bin_t *bin = heap_bin(heap, c);
+      FUZZ_CHECK(bin->top < 0 && bin->top >= -bin->capacity && bin->capacity <= bin_reserve(c));
+      FUZZ_EQ(bin->shared.thread, atomic_seen(&heap->owner.thread));
+    }
+  }
+}
+
 void shadow_census(void) {
+  check_bins();
   hak_stats_t stats;
   hak_class_stats_t of_class[CLASS_COUNT];
   uint64_t held[CLASS_COUNT] = {0}, held_in_all = 0, spans = 0, bytes = 0;
