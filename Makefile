@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run bench workloads peers bench-counts test soak setup-compilers setup-tests built check check-asan check-tsan check-cli check-bench clean
+.PHONY: help lib run bench workloads peers bench-counts test soak fuzz coverage setup-compilers setup-tests built check check-asan check-tsan check-cli check-bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,6 +36,20 @@ test: ## set everything up, build, and run every test
 
 soak: setup-tests built ## the long tests: hours
 	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
+
+fuzz: ## run every fuzz target with libFuzzer for SECONDS=60
+	@tools/setup build fuzz
+	cmake --preset fuzz
+	cmake --build --preset fuzz -j $(JOBS)
+	JOBS=$(JOBS) tests/fuzz/run -t $(or $(SECONDS),60)
+
+coverage: ## count the lines of the library that the tests run; under 95 % of them is a failure
+	@tools/setup build python test
+	cmake --preset coverage
+	cmake --build --preset coverage -j $(JOBS)
+	find build-coverage -name '*.gcda' -delete
+	ctest --preset coverage --no-tests=error -L '$(COVERED)' -E '$(NOT_COVERED)' -j $(JOBS)
+	tools/coverage --build build-coverage --least 95
 
 peers: ## fetch and build the other allocators, for the benchmark: build/peers/manifest.json
 	@tools/setup build python
@@ -69,6 +83,10 @@ built: # the library, the tests and the benchmark's workloads
 
 check: built # the C tests
 	$(alone) ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+
+# What is counted. Of the API tests one context shows what all do: counters in files make every process slow.
+COVERED := ^unit$$|^api$$|^death$$|^fuzz$$
+NOT_COVERED := \.beside$$|\.worker$$|^unit\.oom|^api\.(preloaded|static|secure)\.|\.internal\.
 
 # The tests that need no preloading again, with the library and the tests instrumented.
 SANITIZED := unit|sanitize

@@ -4,7 +4,8 @@
 #include "os/os.h"
 
 region_t region HAK_ALIGNED(HAK_CACHE_LINE);
-region_bin_t region_no_bin;
+/* The fast paths look at it as the beginning of a bin. */
+region_bin_t region_no_bin HAK_ALIGNED(HAK_CACHE_LINE);
 
 /* The zones, in bytes for each superslab; the first has a fixed place below the second. */
 typedef enum zone {

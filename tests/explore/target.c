@@ -1,38 +1,5 @@
-/* target.c - the allocator in one translation unit, compiled with explore_atomics.h before it.
- *
- * All that src/hakmem.c has, but the kernel, which is fake_os.c, and the names that programs call. */
-#include "base/format.c"
-
-#include "os/lock.c"
-#include "os/trace.c"
-
-#include "kit/fault.c"
-#include "kit/meta.c"
-#include "kit/options.c"
-
-#include "space/region.c"
-#include "space/span.c"
-#include "space/huge.c"
-#include "space/move.c"
-#include "space/purge.c"
-
-#include "slab/class.c"
-#include "slab/guarded.c"
-#include "slab/hole.c"
-#include "slab/large.c"
-#include "slab/remote.c"
-#include "slab/slab.c"
-
-#include "front/bin.c"
-#include "front/block.c"
-#include "front/boot.c"
-#include "front/census.c"
-#include "front/heap.c"
-#include "front/inspect.c"
-#include "front/keeper.c"
-#include "front/secure.c"
-#include "front/thread.c"
-
+/* target.c - the allocator in one translation unit, compiled with explore_atomics.h before it. */
+#include "allocator.c"
 #include "target.h"
 
 /* --- threads ----------------------------------------------------------------------------- */

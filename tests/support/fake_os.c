@@ -35,6 +35,8 @@ static struct {
   size_t captured_size;
   char captured[16384];
   jmp_buf *abort_place;
+  uintptr_t arena, arena_end; /* 0: the kernel chooses */
+  uintptr_t placed, placed_end; /* where os_map_at has mapped */
 } fake = {
     .now_ms = 1000000,
     .map_at_failure = OS_NOMEM,
@@ -93,6 +95,12 @@ void fake_os_capture(void) {
 
 const char *fake_os_captured(void) { return fake.captured; }
 void fake_os_catch_abort(jmp_buf *place) { fake.abort_place = place; }
+void fake_os_set_arena(uintptr_t start) { fake.arena = fake.arena_end = start; }
+
+void fake_os_drop_arena(void) {
+  if (fake.arena_end > fake.arena) (void)munmap((void *)fake.arena, fake.arena_end - fake.arena);
+  if (fake.placed_end > fake.placed) (void)munmap((void *)fake.placed, fake.placed_end - fake.placed);
+}
 
 /* --- inside a call ------------------------------------------------------------------------- */
 
@@ -128,8 +136,18 @@ static void fake_run_during(fake_call_t kind, void *start) {
   if (run != NULL && fake.during == kind) run(start);
 }
 
+/* The next place in the arena; a page stays free between two. */
+static void *fake_map_in_arena(size_t bytes, int protection, int flags) {
+  void *place = (void *)bits_round_up(fake.arena_end, os_page_size());
+  flags |= MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+  if (mmap(place, bytes, protection, flags, -1, 0) != place) return NULL;
+  fake.arena_end = (uintptr_t)place + bytes + os_page_size();
+  return place;
+}
+
 /* Mapped anywhere, at a multiple of the page size that the test has chosen. */
 static void *fake_map(size_t bytes, int protection, int flags) {
+  if (fake.arena != 0) return fake_map_in_arena(bytes, protection, flags);
   size_t page = os_page_size();
   size_t spare = page - (size_t)sysconf(_SC_PAGESIZE);
   char *start = mmap(NULL, bytes + spare, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
@@ -200,6 +218,9 @@ os_map_t os_map_at(void *start, size_t bytes) {
     } else if (got != start) {
       (void)munmap(got, bytes);
       result = OS_TAKEN;
+    } else if (fake.arena != 0) {
+      if (fake.placed_end == 0 || (uintptr_t)start < fake.placed) fake.placed = (uintptr_t)start;
+      if ((uintptr_t)start + bytes > fake.placed_end) fake.placed_end = (uintptr_t)start + bytes;
     }
   }
   errno = saved;
@@ -406,5 +427,6 @@ void os_fork_seen(void) { atomic_set(&fake_forked, false); }
 
 void os_abort(void) {
   if (fake.abort_place != NULL) longjmp(*fake.abort_place, 1);
+  if (fake.captured_size > 0 && write(2, fake.captured, fake.captured_size) < 0) _exit(3);
   abort();
 }

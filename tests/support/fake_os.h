@@ -66,6 +66,14 @@ void fake_os_set_resident(size_t pages);
 /* Bytes that os_huge was called for so far, the one way or the other. */
 uint64_t fake_os_made(bool huge);
 
+/* ---- Addresses ---- */
+
+/* From now on what is mapped anywhere is mapped in a row from here on, a multiple of any page size far from all else: a run then
+ * has the same addresses each time. For one thread. */
+void fake_os_set_arena(uintptr_t start);
+/* Unmaps all that was mapped since. */
+void fake_os_drop_arena(void);
+
 /* ---- Files and output ---- */
 
 /* The one file there is beside the real ones; NULL takes it away. */

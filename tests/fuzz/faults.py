@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Breaks the allocator in ways that each target must find with its kept corpus alone.
+
+A fault is a text of one source and another in its place.  A text that is no longer there, or not once, fails the run: the table is
+out of date then.  Exit status 0 when every fault was found.
+"""
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+# target, name, source, text, in its place
+FAULTS = [
+    ("program", "overlapping blocks", "slab/slab.c", "if (left != before) atomic_set(bits, left);", ""),
+    ("program", "a block is not entered as live", "front/block.h", "hot_store(word, hot_load(word) | region_live_bit(block));",
+     "(void)word;"),
+    ("program", "a freed block stays live", "front/block.h", "hot_store(&live[index], word);", "(void)word;"),
+    ("program", "calloc of reused memory is not cleared", "slab/large.c",
+     "if (use == SPAN_ZEROED && !zero) large_clear(unit, bytes);", ""),
+    ("program", "realloc copies a byte less", "front/block.c", "size_t bytes = size < old ? size : old;",
+     "size_t bytes = (size < old ? size : old) - 1;"),
+    ("program", "pages move and the rest is not copied", "slab/large.c",
+     "memcpy((char *)to + done, (char *)region_address(start) + done, bytes - done);", "if (done == 0) memcpy(to, region_address(start), bytes);"),
+    ("program", "an alignment above a unit is forgotten", "slab/large.c",
+     "uint64_t align_units = align > HAK_UNIT ? align >> HAK_UNIT_SHIFT : 1;", "uint64_t align_units = 1 + 0 * align;"),
+    ("program", "a thread's bins are not given back", "front/heap.c",
+     "void heap_detach(heap_t *heap) {\n  heap_lock(heap);\n  bins_empty(heap);", "void heap_detach(heap_t *heap) {\n  heap_lock(heap);"),
+    ("program", "an orphan's bins still name its thread", "front/heap.c",
+     "hot_poke(&heap_bin(heap, c)->shared.thread, thread);", "if (thread != 0) hot_poke(&heap_bin(heap, c)->shared.thread, thread);"),
+    ("program", "a bin keeps what it has given back", "front/bin.c",
+     "  for (intptr_t i = bottom + count; i < top; i++) hot_store(&entries[i - count], hot_load(&entries[i]));\n", ""),
+    ("program", "a fork's child forgets remote frees", "front/heap.c", "      remote_recover(owner, slab);\n", ""),
+    ("program", "a guard slot holds two blocks", "slab/guarded.c",
+     "if (state != SLOT_UNUSED && state != SLOT_FREED) continue;", "if (state == SLOT_CHANGING) continue;"),
+    ("program", "a bin that shrinks loses blocks", "front/bin.c",
+     "    if (surplus > 0) bin_give(bin, owner, surplus);\n", "    if (surplus > 0) bin_give(bin, owner, surplus - 1);\n"),
+    ("program", "out of memory without errno", "front/block.c", "  errno = ENOMEM;\n  return NULL;", "  return NULL;"),
+    ("program_secure", "a freed block is not cleared", "front/secure.c",
+     "  memset(block, 0, size);\n  __asm__", "  __asm__"),
+    ("program_secure", "a canary lies inside the block", "front/inspect.h", "class_info[c].size - SECURE_CANARY;",
+     "class_info[c].size - SECURE_CANARY / 2;"),
+    ("program_secure", "a block waits in quarantine and in a bin", "front/secure.c",
+     "  hot_store(&bin->top, hot_load(&bin->top) - 1);\n", ""),
+    ("program_secure", "the guard behind a large block stays for good", "slab/large.c", "  span_unguard(unit + units, 1);\n", ""),
+    ("misuse", "a double free passes", "front/inspect.c",
+     "  return block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;\n}\n\nstatic size_t usable", "  return BLOCK_LIVE;\n}\n\nstatic size_t usable"),
+    ("misuse", "the end of a slab is a block", "front/inspect.c", " || block >= class_info[c].blocks) return", ") return"),
+    ("misuse", "a larger size passes", "front/block.h", "if (HAK_UNLIKELY(size > bin->shared.block_size)) goto miss;", ""),
+    ("misuse", "a misaligned pointer is called interior", "front/inspect.c",
+     "info.state = misaligned ? BLOCK_MISALIGNED : block_place(slab, p);", "info.state = misaligned ? BLOCK_INTERIOR : block_place(slab, p);"),
+    ("misuse_secure", "a canary is not looked at", "front/secure.c",
+     "if (HAK_UNLIKELY(*canary_place(block, size) != canary_of(block))) {", "if (false) {"),
+    ("misuse_secure", "a write after free is not looked for", "front/secure.c",
+     "} else if (HAK_UNLIKELY(!is_zero(block, size))) {", "} else if (false) {"),
+    ("space", "a unit is lost", "space/span.c", "  purge_note_free(units, dirty);\n  units_release(start, units);",
+     "  purge_note_free(units, dirty);\n  units_release(start, units - (units > 40));"),
+    ("space", "memory that the kernel kept counts as zero", "space/purge.c",
+     "if (done) atomic_fetch_and_explicit(&region.superslabs[superslab].dirty", "if (true) atomic_fetch_and_explicit(&region.superslabs[superslab].dirty"),
+    ("space", "moved pages count as zero", "space/move.c",
+     "uint32_t before = atomic_exchange_explicit(&target->dirty, UINT32_MAX, memory_order_relaxed);", "uint32_t before = 0;"),
+    ("space", "a unit is lost when the region grows", "space/region.c", "    atomic_fetch_or_explicit(&superslab->free, mask, memory_order_release);\n",
+     "    atomic_fetch_or_explicit(&superslab->free, n == HAK_UNITS_PER_SUPERSLAB ? mask : mask & (mask - 1), memory_order_release);\n"),
+    ("slab", "remote frees are taken twice", "slab/remote.c", "uint64_t bits = atomic_exchange(remote_bits, 0);",
+     "uint64_t bits = atomic_load(remote_bits);"),
+    ("slab", "a free block lies below the first word that is looked at", "slab/slab.c",
+     "if (word < slab->first_word) slab->first_word = (uint16_t)word;", ""),
+    ("slab", "the blocks of a hole do not come back", "slab/hole.c", "*there = blocks_return(owner, slab, hole.first, hole.last);",
+     "if (hole.pages != 3) *there = blocks_return(owner, slab, hole.first, hole.last);"),
+    ("slab", "an orphan's remote frees wait for good", "slab/remote.c", "if (!any_pending(owner) || !lock_try(&owner->lock)) return;", "return;"),
+    ("slab", "a large block that shrinks keeps its units", "slab/large.c", "    span_free(start + want, have - want);\n", ""),
+    ("options", "a number of 19 digits is read", "kit/options.c", "length - i > 18) return false;", "length - i > 19) return false;"),
+    ("options", "a bad value keeps the one before", "kit/options.c",
+     "    atomic_set(&option_values.number[option], option_info[option].fallback);\n", ""),
+    ("options", "a path has no end", "kit/options.c", "    option_values.path[i][length] = '\\0';\n", ""),
+    ("options", "unprintable text is printed", "kit/options.c", "bool printable = text[i] >= ' ' && text[i] <= '~';",
+     "bool printable = text[i] != 'x';"),
+    ("arithmetic", "text is cut a byte late", "base/format.c", "if (f->used + 1 >= f->size) return;", "if (f->used >= f->size) return;"),
+    ("arithmetic", "a size is given the class below", "slab/class.h", "if (size <= 128) return (unsigned)((size + 15) >> 4) - 1;",
+     "if (size <= 128) return (unsigned)((size + 14) >> 4) - (size > 1);"),
+    ("arithmetic", "a block's number is rounded wrong", "slab/class.c", "(((uint64_t)1 << 40) + (size) - 1) / (size) }",
+     "((uint64_t)1 << 40) / (size) }"),
+]
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCES = {"program": ["program.c", "shadow.c"], "misuse": ["misuse.c", "shadow.c"]}
+
+
+def build(number, fault, settings):
+    """The target's replay with the fault in it."""
+    target, _, file, text, instead = fault
+    source = (settings.source / file).read_text()
+    if source.count(text) != 1:
+        raise ValueError(f"its text occurs {source.count(text)} times in {file}: the table is out of date")
+    work = settings.work / str(number)
+    shutil.rmtree(work, ignore_errors=True)
+    (work / file).parent.mkdir(parents=True, exist_ok=True)
+    (work / file).write_text(source.replace(text, instead))
+    plain = target.removesuffix("_secure")
+    sources = ["library.c", "fuzz.c", "replay.c", *SOURCES.get(plain, [f"{plain}.c"])]
+    compiler, *flags = settings.command
+    subprocess.run([compiler, f"-I{work}", *flags, f"-DHAK_SECURE={int(target != plain)}", "-w", "-O1", *(HERE / name for name in sources),
+                    *settings.objects, "-o", work / "replay"], check=True)
+    return work / "replay"
+
+
+def attempt(number, fault, settings):
+    """What came of the fault: whether it was found, and text."""
+    try:
+        program = build(number, fault, settings)
+        run = subprocess.run([program, HERE / "corpus" / fault[0]], capture_output=True, text=True, timeout=300)
+    except (ValueError, OSError, subprocess.SubprocessError) as error:
+        return False, str(error)
+    failed = [line for line in run.stdout.splitlines() if line.startswith("FAIL")]
+    said = [line for line in run.stderr.splitlines() if line]
+    return run.returncode != 0 and bool(failed), f"{len(failed)} inputs; {said[0] if said else ''}"
+
+
+def main():
+    arguments = sys.argv[1:]
+    end = arguments.index("--")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", type=pathlib.Path, required=True)
+    parser.add_argument("--work", type=pathlib.Path, required=True)
+    parser.add_argument("--objects", type=lambda text: text.split(","), required=True)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--only", help="a target, or part of a fault's name")
+    settings = parser.parse_args(arguments[:end])
+    settings.command = arguments[end + 1:]
+    faults = [fault for fault in FAULTS if settings.only in (None, fault[0]) or settings.only in fault[1]]
+    found = 0
+    with concurrent.futures.ThreadPoolExecutor(settings.jobs) as pool:
+        results = pool.map(lambda numbered: attempt(*numbered, settings), enumerate(faults))
+        for fault, (good, text) in zip(faults, results):
+            found += good
+            print(f"{'found' if good else 'NOT FOUND':9} {fault[0]}: {fault[1]}: {text}", flush=True)
+    print(f"{found} of {len(faults)} faults found")
+    return 0 if faults and found == len(faults) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

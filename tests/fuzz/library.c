@@ -1,0 +1,69 @@
+/* library.c - the allocator in one translation unit; threads are numbers. */
+#include <stdint.h>
+
+/* In place of base/thread.h. */
+#define BASE_THREAD_H
+static uintptr_t self = 0x1000; /* never 0, which is nobody */
+static inline uintptr_t thread_self(void) { return self; }
+
+#include "allocator.c"
+#include "entry/api.c"
+#include "entry/report.c"
+#include "library.h"
+
+typedef struct thread_vars {
+  heap_t *heap, *own_heap;
+  uint32_t inside;
+  uintptr_t self;
+} thread_vars_t;
+
+static thread_vars_t threads[THREADS];
+static unsigned running;
+static uintptr_t places; /* that threads have had so far */
+
+static void thread_make(unsigned number, uintptr_t place) { threads[number] = (thread_vars_t){&heap_none, NULL, 0, place}; }
+static uintptr_t place_new(void) { return ++places * 0x1000; }
+
+static void thread_load(void) {
+  thread_heap = threads[running].heap;
+  thread_own_heap = threads[running].own_heap;
+  thread_inside = threads[running].inside;
+  self = threads[running].self;
+}
+
+void library_start(void) {
+  atomic_set(&options_read, true);
+  for (unsigned i = 0; i < THREADS; i++) thread_make(i, place_new());
+  running = 0;
+  thread_load();
+}
+
+void library_watch(void) {
+  trace_prepare();
+  thread_watch_all();
+}
+
+unsigned thread_running(void) { return running; }
+
+void thread_run_as(unsigned number) {
+  threads[running] = (thread_vars_t){thread_heap, thread_own_heap, thread_inside, self};
+  running = number;
+  thread_load();
+}
+
+void thread_end_running(thread_end_t how) {
+  /* A heap that was left unseen waits for a thread in its place. */
+  bool elsewhere = how == END_ELSEWHERE && thread_own_heap != NULL;
+  if (how != END_UNSEEN && thread_own_heap != NULL) thread_exit(thread_own_heap);
+  thread_make(running, elsewhere ? place_new() : self);
+  thread_load();
+}
+
+void thread_fork(void) {
+  for (unsigned i = 0; i < THREADS; i++) {
+    if (i != running) thread_make(i, place_new());
+  }
+  thread_after_fork();
+}
+
+void thread_escape(void) { thread_inside = 0; }

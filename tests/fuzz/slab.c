@@ -1,0 +1,400 @@
+/* slab.c - slabs of three owners, frees by others, and large blocks, against a model.
+ *
+ * The model knows which blocks are out, whose they are, and what lies in them.  After each operation: each block of a slab is out,
+ * free, or freed by another thread and not collected, and counted so; lists and counts are right.  A freer may be held up between
+ * its free and its telling the owner; owners lose their threads and get others; locks are held meanwhile; the kernel fails. */
+#include <string.h>
+
+#include "base/thread.h"
+#include "fake_os.h"
+#include "fuzz.h"
+#include "kit/options.h"
+#include "slab/hole.h"
+#include "slab/large.h"
+#include "slab/remote.h"
+#include "slab/slab.h"
+#include "space/purge.h"
+#include "space/span.h"
+
+enum { OWNERS = 3, OUT_MOST = 2048, LARGES = 12, UNTOLD_MOST = 8, TAKE_MOST = 96 };
+
+typedef struct out {
+  char *block;
+  uint8_t class, owner;
+} out_t;
+
+typedef struct large {
+  char *block; /* NULL: none */
+  size_t size;
+  uint8_t mark;
+} large_t;
+
+static slab_owner_t owners[OWNERS];
+static region_bin_t bins[OWNERS][CLASS_COUNT];
+static out_t out[OUT_MOST];
+static unsigned out_count;
+static large_t larges[LARGES];
+static uint32_t untold[UNTOLD_MOST]; /* units of slabs whose owner the freer has still to tell */
+static unsigned untold_count;
+static bool locked[OWNERS];
+
+/* --- judgement --------------------------------------------------------------------------- */
+
+static uint32_t check_bits(const slab_t *slab) {
+  uint32_t free = 0, blocks = slab_class(slab)->blocks;
+  for (uint32_t word = 0; word * 64 < blocks; word++) {
+    uint64_t bits = atomic_seen(region_bits(region.free_bits, slab_unit(slab), word));
+    if (blocks - word * 64 < 64) FUZZ_EQ(bits >> (blocks - word * 64), 0);
+    if (word < slab->first_word) FUZZ_EQ(bits, 0);
+    FUZZ_EQ(bits & atomic_seen(region_bits(region.remote_bits, slab_unit(slab), word)), 0);
+    free += bits_count64(bits);
+  }
+  return free;
+}
+
+/* Blocks of the slab that are not out. */
+static uint32_t check_slab(unsigned o, unsigned c, const slab_t *slab, bool full) {
+  FUZZ_EQ(atomic_seen(&slab->kind), SLAB_BLOCKS);
+  FUZZ_EQ(atomic_seen(&slab->size_class), c);
+  FUZZ_CHECK(atomic_seen(&slab->owner) == &owners[o] && slab->listed_full == full);
+  uint32_t free = check_bits(slab);
+  FUZZ_EQ(atomic_seen(&slab->free), free);
+  FUZZ_EQ(free == 0, full);
+  for (uint32_t i = 0; i < class_info[c].units; i++) {
+    FUZZ_CHECK(slab_head(slab_unit(slab) + i) == slab && hot_peek(region_bin(region.live, slab_unit(slab) + i)) == &bins[o][c]);
+  }
+  return free + remote_waiting(slab);
+}
+
+static void check_owner(unsigned o, const uint32_t *out_of_class) {
+  int64_t free_bytes = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    uint32_t slabs = 0, in = 0;
+    for (int full = 0; full < 2; full++) {
+      uint32_t before = SLAB_END, unit = full != 0 ? owners[o].full[c].first : owners[o].partial[c].first;
+      for (; unit != SLAB_END; before = unit, unit = slab_of(unit)->next, slabs++) {
+        FUZZ_EQ(slab_of(unit)->prev, before);
+        in += check_slab(o, c, slab_of(unit), full != 0);
+        free_bytes += (int64_t)atomic_seen(&slab_of(unit)->free) * class_info[c].size;
+      }
+    }
+    FUZZ_EQ(atomic_seen(&owners[o].slab_count[c]), slabs);
+    FUZZ_EQ(slabs * class_info[c].blocks, in + out_of_class[c]);
+  }
+  FUZZ_EQ(atomic_seen(&owners[o].free_bytes), free_bytes);
+  bool helped = atomic_seen(&owners[o].thread) == 0 && !locked[o]; /* nobody but the freers looks at an orphan */
+  for (unsigned c = 0; c < CLASS_COUNT; c++) FUZZ_CHECK(!helped || atomic_seen(&owners[o].pending[c]) == 0);
+}
+
+static void check_all(void) {
+  static uint32_t out_of[OWNERS][CLASS_COUNT];
+  memset(out_of, 0, sizeof out_of);
+  for (unsigned i = 0; i < out_count; i++) out_of[out[i].owner][out[i].class]++;
+  uint64_t units = 0;
+  for (unsigned o = 0; o < OWNERS; o++) {
+    check_owner(o, out_of[o]);
+    for (unsigned c = 0; c < CLASS_COUNT; c++) units += atomic_seen(&owners[o].slab_count[c]) * class_info[c].units;
+  }
+  for (unsigned i = 0; i < LARGES; i++) units += larges[i].block != NULL ? bits_round_up(larges[i].size, HAK_UNIT) / HAK_UNIT : 0;
+  FUZZ_EQ(span_census().used_units, units);
+  FUZZ_EQ(purge_used_units(), units);
+}
+
+/* --- blocks ------------------------------------------------------------------------------ */
+
+/* The first and the last bytes tell whose it is. */
+static void block_mark(const out_t *b) {
+  memset(b->block, b->class + 1, 8);
+  memset(b->block + class_info[b->class].size - 8, b->class + 1, 8);
+}
+
+static void block_check(const out_t *b) {
+  const char *end = b->block + class_info[b->class].size - 8;
+  for (unsigned i = 0; i < 8; i++) FUZZ_CHECK(b->block[i] == b->class + 1 && end[i] == b->class + 1);
+}
+
+static void block_enter(unsigned o, unsigned c, char *block) {
+  const slab_t *slab = slab_head((uint32_t)region_unit(block));
+  size_t offset = (size_t)(block - (char *)region_address(slab_unit(slab)));
+  FUZZ_CHECK(offset % class_info[c].size == 0 && offset / class_info[c].size < class_info[c].blocks);
+  FUZZ_CHECK(!region_is_live(block));
+  region_set_live(block);
+  out[out_count] = (out_t){block, (uint8_t)c, (uint8_t)o};
+  block_mark(&out[out_count++]);
+}
+
+static out_t block_leave(unsigned i) {
+  out_t b = out[i];
+  block_check(&b);
+  out[i] = out[--out_count];
+  return b;
+}
+
+static bool can_take(unsigned o) { return !locked[o] && atomic_seen(&owners[o].thread) != 0; }
+
+static void op_take(void) {
+  void *blocks[TAKE_MOST];
+  unsigned o = input_below(OWNERS), c = input_below(CLASS_NOTHING), count = 1 + input_below(TAKE_MOST);
+  if (!can_take(o) || out_count + count > OUT_MOST) return;
+  uint64_t injected = fake_os_injected();
+  uint32_t taken = slab_take(&owners[o], c, &bins[o][c], blocks, count);
+  FUZZ_CHECK(taken <= count && (taken > 0 || fake_os_injected() != injected));
+  for (uint32_t i = 0; i < taken; i++) block_enter(o, c, blocks[i]);
+}
+
+/* Some of the owner's blocks, in the order in which they are out, or leaving some between. */
+static void op_give(void) {
+  void *blocks[TAKE_MOST];
+  unsigned o = input_below(OWNERS), count = 1 + input_below(TAKE_MOST), given = 0;
+  unsigned at = out_count == 0 ? 0 : input_word() % out_count, stride = input_below(3);
+  if (!can_take(o)) return;
+  while (given < count && at < out_count) {
+    if (out[at].owner != o) {
+      at++;
+      continue;
+    }
+    blocks[given] = block_leave(at).block;
+    FUZZ_CHECK(region_clear_live(blocks[given++]));
+    at += stride;
+  }
+  if (given > 0) slab_give(&owners[o], blocks, given);
+}
+
+/* --- others' frees ----------------------------------------------------------------------- */
+
+static void tell(void) {
+  if (untold_count > 0) remote_tell(untold[--untold_count]);
+}
+
+static void free_remote(unsigned i) {
+  bool queued = false;
+  out_t b = block_leave(i);
+  uint32_t unit = (uint32_t)region_unit(b.block);
+  const region_bin_t *bin = hot_peek(region_bin(region.live, unit));
+  FUZZ_CHECK(bin == &bins[b.owner][b.class]);
+  FUZZ_CHECK(remote_free(bin, unit, b.block, &queued));
+  if (queued) untold[untold_count++] = unit;
+}
+
+static void op_remote(void) {
+  unsigned count = 1 + input_below(64), at = input_word(), told = input_below(4);
+  for (unsigned n = 0; n < count && out_count > 0 && untold_count < UNTOLD_MOST; n++) {
+    free_remote((at + n) % out_count);
+    if (told != 0) tell();
+  }
+}
+
+static void op_tell(void) { tell(); }
+
+static void op_collect(void) {
+  unsigned o = input_below(OWNERS), c = input_below(CLASS_COUNT + 8);
+  if (!can_take(o)) return;
+  if (c < CLASS_COUNT) remote_collect_class(&owners[o], c);
+  else remote_collect(&owners[o]);
+}
+
+static void op_release_empty(void) {
+  unsigned o = input_below(OWNERS);
+  if (!locked[o]) slab_release_empty(&owners[o]);
+}
+
+/* --- owners ------------------------------------------------------------------------------ */
+
+static void set_thread(unsigned o, uintptr_t thread) {
+  atomic_store(&owners[o].thread, thread);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) hot_poke(&bins[o][c].thread, thread);
+}
+
+static void op_orphan(void) {
+  unsigned o = input_below(OWNERS);
+  if (!can_take(o)) return;
+  FUZZ_CHECK(lock_try(&owners[o].lock));
+  set_thread(o, 0);
+  remote_collect(&owners[o]);
+  slab_release_empty(&owners[o]);
+  owner_unlock(&owners[o]);
+}
+
+static void op_adopt(void) {
+  unsigned o = input_below(OWNERS);
+  if (locked[o] || atomic_seen(&owners[o].thread) != 0) return;
+  FUZZ_CHECK(lock_try(&owners[o].lock));
+  set_thread(o, (o + 1) * 0x1230);
+  lock_release(&owners[o].lock);
+}
+
+/* Somebody, such as the keeper, is at work on the owner for a while. */
+static void op_lock(void) {
+  unsigned o = input_below(OWNERS);
+  if (!locked[o]) FUZZ_CHECK(lock_try(&owners[o].lock));
+  else owner_unlock(&owners[o]);
+  locked[o] = !locked[o];
+}
+
+static uint32_t used(uint32_t unit) {
+  uint8_t kind = atomic_seen(&slab_of(unit)->kind);
+  return kind != SLAB_FREE && kind != SLAB_INSIDE ? atomic_seen(&slab_of(unit)->units) : 0;
+}
+
+/* As heap_after_fork does: all is made anew from kinds, owners and bits; who was about to tell is gone. */
+static void op_recover(void) {
+  untold_count = 0;
+  for (unsigned o = 0; o < OWNERS; o++) {
+    slab_owner_t *owner = &owners[o];
+    if (locked[o]) lock_release(&owner->lock);
+    locked[o] = false;
+    owner_init(owner);
+    atomic_set(&owner->free_bytes, 0);
+    for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner->pending[c], 0), atomic_set(&owner->slab_count[c], 0);
+  }
+  span_recover(used);
+  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
+    slab_t *slab = slab_of(unit);
+    if (atomic_seen(&slab->kind) != SLAB_BLOCKS) continue;
+    slab_relist(atomic_seen(&slab->owner), slab);
+    remote_recover(atomic_seen(&slab->owner), slab);
+  }
+}
+
+/* --- large blocks ------------------------------------------------------------------------ */
+
+static void large_fill(large_t *l, size_t from) {
+  for (size_t at = from / 4096 * 4096; at < l->size; at += 4096) l->block[at] = (char)l->mark;
+  l->block[l->size - 1] = (char)l->mark;
+}
+
+static void large_check(const char *block, size_t bytes, uint8_t mark) {
+  for (size_t at = 0; at < bytes; at += 4096) FUZZ_CHECK(block[at] == (char)mark);
+}
+
+static size_t input_large(void) { return HAK_SMALL_MAX + 1 + (size_t)input_byte() * (input_below(8) == 0 ? 16000 : 3000); }
+
+static void large_enter(large_t *l, char *block, size_t size) {
+  static uint8_t marks;
+  *l = (large_t){block, bits_round_up(size, os_page_size()), ++marks};
+  FUZZ_EQ(atomic_seen(&slab_head((uint32_t)region_unit(block))->bytes), l->size);
+  large_fill(l, 0);
+}
+
+static void large_leave(large_t *l) {
+  large_check(l->block, l->size, l->mark);
+  FUZZ_CHECK(region_clear_live(l->block));
+  large_free(slab_of((uint32_t)region_unit(l->block)));
+  l->block = NULL;
+}
+
+static void op_large(void) {
+  large_t *l = &larges[input_below(LARGES)];
+  size_t size = input_large(), align = (size_t)1 << input_below(24);
+  span_use_t use = input_below(2) == 0 ? SPAN_PLAIN : SPAN_ZEROED;
+  if (l->block != NULL) large_leave(l);
+  uint64_t injected = fake_os_injected();
+  char *block = large_alloc(size, align, use);
+  FUZZ_CHECK(block != NULL || fake_os_injected() != injected);
+  if (block == NULL) return;
+  FUZZ_CHECK((uintptr_t)block % align == 0 && region_is_live(block));
+  if (use == SPAN_ZEROED) {
+    large_check(block, size, 0);
+    FUZZ_EQ(block[size - 1], 0);
+  }
+  large_enter(l, block, size);
+}
+
+static void op_resize(void) {
+  large_t *l = &larges[input_below(LARGES)];
+  size_t size = input_large();
+  if (l->block == NULL) return;
+  size_t before = l->size;
+  if (!large_resize(slab_of((uint32_t)region_unit(l->block)), size)) return;
+  l->size = bits_round_up(size, os_page_size());
+  large_check(l->block, before < l->size ? before : l->size, l->mark);
+  large_fill(l, 0);
+}
+
+static void op_move(void) {
+  large_t *from = &larges[input_below(LARGES)], *to = &larges[input_below(LARGES)];
+  if (from->block == NULL || to->block == NULL || from == to || to->size < from->size) return;
+  large_move(slab_of((uint32_t)region_unit(from->block)), to->block);
+  large_check(to->block, from->size, from->mark);
+  large_fill(to, 0);
+  FUZZ_CHECK(region_clear_live(from->block)); /* what it holds is lost, and it is freed */
+  large_free(slab_of((uint32_t)region_unit(from->block)));
+  from->block = NULL;
+}
+
+/* --- the rest ---------------------------------------------------------------------------- */
+
+static void op_hole_step(void) {
+  uint32_t calming = 0;
+  (void)hole_step(input_below(2) == 0, &calming);
+}
+
+static void op_purge(void) {
+  fake_os_pass_time(input_byte() * 10u);
+  if (input_below(2) == 0) (void)purge_all();
+  else (void)purge_due();
+}
+
+static void op_failures(void) {
+  static const unsigned kinds[] = {FAKE_ANY, FAKE_TAKING, FAKE_ONLY(FAKE_PURGE)};
+  unsigned which = input_below(4), first = 1 + input_below(8), count = input_below(8);
+  if (which == 3) fake_os_fail_none();
+  else fake_os_fail(kinds[which], first, count == 7 ? UINT64_MAX : count);
+}
+
+static void op_option(void) {
+  static const int64_t zero_kb[] = {0, 1, 64, 16384};
+  FUZZ_CHECK(option_set(OPTION_zero_kb, zero_kb[input_below(4)]) && option_set(OPTION_move, input_below(2)));
+}
+
+/* --- a run ------------------------------------------------------------------------------- */
+
+static void (*const ops[])(void) = {
+    op_take, op_take, op_take,  op_give,   op_give,      op_remote, op_remote,  op_tell,
+    op_tell, op_collect, op_orphan, op_adopt, op_adopt,  op_lock,   op_recover, op_release_empty,
+    op_large, op_large, op_resize, op_move, op_hole_step, op_purge, op_failures, op_option,
+};
+enum { OPS = sizeof ops / sizeof ops[0] };
+
+static void start(void) {
+  unsigned byte = input_byte();
+  if ((byte & 1) != 0) fake_os_set_address_limit((uint64_t)1 << 40);
+  if ((byte & 6) == 6) fake_os_set_page_size(65536);
+  FUZZ_CHECK(region_init((uint64_t)4 << 30));
+  for (unsigned o = 0; o < OWNERS; o++) {
+    owner_init(&owners[o]);
+    for (unsigned c = 0; c < CLASS_COUNT; c++) bins[o][c] = (region_bin_t){0, class_info[c].size, c};
+    set_thread(o, (o + 1) * 0x1230);
+  }
+}
+
+static void finish(void) {
+  fake_os_fail_none();
+  for (unsigned o = 0; o < OWNERS; o++) {
+    if (locked[o]) owner_unlock(&owners[o]);
+    locked[o] = false;
+  }
+  for (unsigned i = 0; i < LARGES; i++) {
+    if (larges[i].block != NULL) large_leave(&larges[i]);
+  }
+  while (untold_count > 0) tell();
+  while (out_count > 0) {
+    free_remote(out_count - 1);
+    tell();
+  }
+  for (unsigned o = 0; o < OWNERS; o++) {
+    remote_collect(&owners[o]);
+    slab_release_empty(&owners[o]);
+  }
+  check_all();
+  FUZZ_EQ(span_census().used_units, 0);
+}
+
+void fuzz_target(void) {
+  start();
+  while (!input_ends()) {
+    ops[input_byte() % OPS]();
+    check_all();
+  }
+  finish();
+}
