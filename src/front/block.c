@@ -265,6 +265,7 @@ size_t block_usable_size(const void *block) {
   size_t small = small_size(block);
   if (HAK_LIKELY(small != 0)) return small;
   block_info_t info = block_inspect(block);
+  if (HAK_SECURE && info.state != BLOCK_LIVE) block_fault(&info, block, "malloc_usable_size");
   return info.state == BLOCK_LIVE ? live_size(&info, block) : 0;
 }
 
