@@ -165,11 +165,11 @@ void guarded_describe(format_t *f, const void *p) {
     return;
   }
   if (at < start) {
-    format_unsigned(f, (uint64_t)(start - at));
-    format_text(f, " bytes before ");
+    format_bytes(f, (uint64_t)(start - at));
+    format_text(f, " before ");
   } else if (at >= start + slot->size) {
-    format_unsigned(f, (uint64_t)(at - start) - slot->size + 1);
-    format_text(f, " bytes past the end of ");
+    format_bytes(f, (uint64_t)(at - start) - slot->size + 1);
+    format_text(f, " past the end of ");
   } else {
     format_text(f, "byte ");
     format_unsigned(f, (uint64_t)(at - start));
@@ -179,8 +179,8 @@ void guarded_describe(format_t *f, const void *p) {
   format_text(f, freed ? "freed block " : "live block ");
   format_hex(f, (uint64_t)(uintptr_t)start);
   format_text(f, " of ");
-  format_unsigned(f, slot->size);
-  format_text(f, " bytes, in a guard slot");
+  format_bytes(f, slot->size);
+  format_text(f, ", in a guard slot");
 }
 
 void guarded_print(const void *p) {
