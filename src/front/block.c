@@ -5,7 +5,6 @@
 
 #include "front/boot.h"
 #include "front/inspect.h"
-#include "kit/fault.h"
 #include "kit/options.h"
 #include "os/memcheck.h"
 #include "os/os.h"
@@ -203,9 +202,9 @@ static void free_secure(const block_info_t *info, void *block, const char *funct
 static void free_inspected(void *block, size_t size, const char *function) {
   block_info_t info = block_inspect(block);
   if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) block_fault(&info, block, function);
-  if (HAK_UNLIKELY(size > info.size)) fault_abort("size mismatch", function, block, "block is smaller", block_fault_class(&info));
+  if (HAK_UNLIKELY(size > info.size)) block_fault_size(&info, block, function, "block is smaller");
   if (HAK_UNLIKELY(HAK_SECURE && size != 0 && !may_have_size(&info, size))) {
-    fault_abort("size mismatch", function, block, "block is of another class", block_fault_class(&info));
+    block_fault_size(&info, block, function, "block is of another class");
   }
   uint8_t kind = atomic_seen(&info.slab->kind);
   if (kind == SLAB_LARGE) free_large(&info, block, function);

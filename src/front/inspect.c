@@ -78,6 +78,12 @@ _Noreturn void block_fault(const block_info_t *info, const void *p, const char *
   os_abort();
 }
 
+_Noreturn void block_fault_size(const block_info_t *info, const void *p, const char *function, const char *detail) {
+  fault_line("size mismatch", function, p, detail, block_fault_class(info));
+  if (kind_of(info->slab) == SLAB_SLOTS) guarded_abort(p);
+  os_abort();
+}
+
 /* --- descriptions ------------------------------------------------------------------------ */
 
 static void describe_block(format_t *f, const char *start, size_t size, bool live, const char *p) {

@@ -141,8 +141,7 @@ void guarded_free(void *block, const char *function) {
   memcheck_hide(page, pool.page);
   if (!before || !behind) {
     fault_line(before ? "overflow" : "underflow", function, block, "bytes beside the block were overwritten", FAULT_GUARDED);
-    guarded_print(block);
-    os_abort();
+    guarded_abort(block);
   }
   (void)os_guard(page, pool.page);
   atomic_publish(&slot->state, (uint32_t)SLOT_FREED);
@@ -188,4 +187,10 @@ void guarded_print(const void *p) {
   if (slot->allocated.depth == 0) return;
   trace_print("allocated", &slot->allocated);
   if (slot->freed.depth > 0) trace_print("freed", &slot->freed);
+}
+
+_Noreturn void guarded_abort(const void *block) {
+  trace_take(&slot_at(block)->freed);
+  guarded_print(block);
+  os_abort();
 }

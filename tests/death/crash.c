@@ -410,7 +410,7 @@ static const crash_t crashes[] = {
      "hakmem: overflow: free\\(%\\): bytes beside the block were overwritten" SLOT, ALLOCATED | FREED},
     {"free_after_a_write_before", free_after_a_write_before, GUARD, SIGABRT,
      "hakmem: underflow: free\\(%\\): bytes beside the block were overwritten" SLOT, ALLOCATED | FREED},
-    {"free_sized_larger", free_sized_larger, GUARD, SIGABRT, "hakmem: size mismatch: free_sized\\(%\\): block is smaller" SLOT, NO_STACK},
+    {"free_sized_larger", free_sized_larger, GUARD, SIGABRT, "hakmem: size mismatch: free_sized\\(%\\): block is smaller" SLOT, ALLOCATED | FREED},
     {"guarded_blocks_change_size", guarded_blocks_change_size, GUARD, 0, "", NO_STACK},
 #endif
 };
