@@ -61,6 +61,7 @@ SURVIVED = {
     "write_past_grown": beside("write_past_grown", "InvalidWrite", "0 bytes after", 44),
     "write_past_moved": beside("write_past_moved", "InvalidWrite", "0 bytes after", "4,000", "resize"),
     "write_past_usable": beside("write_past_usable", "InvalidWrite", "0 bytes after", 41),
+    "write_far_past_end": "InvalidWrite at write_far_past_end | Address is in a rw- anonymous segment",
     "leak": lost(56, "take < leak"),
     "leak_zeroed": lost("1,000", "take_zeroed < leak_zeroed"),
     "leak_aligned": lost("5,000", "take_aligned < leak_aligned"),

@@ -205,6 +205,13 @@ static void write_past_moved(void) {
   drop(block);
 }
 
+/* Into the next block, which never was one. */
+static void write_far_past_end(void) {
+  char *block = take(7000);
+  block[9000] = 1;
+  drop(block);
+}
+
 static void write_past_usable(void) {
   char *block = take(41);
   block[malloc_usable_size(block)] = 1;
@@ -270,7 +277,8 @@ static const fault_t faults[] = {
     FAULT(branch_on_new_aligned), FAULT(branch_on_reused),      FAULT(branch_on_reused_large),    FAULT(branch_on_grown),
     FAULT(write_past_end),       FAULT(write_past_whole_class), FAULT(read_past_zeroed),          FAULT(read_before_start),
     FAULT(write_past_large),     FAULT(write_past_pages),       FAULT(write_past_aligned),        FAULT(write_past_shrunk),
-    FAULT(write_past_grown),     FAULT(write_past_moved),       FAULT(write_past_usable),         FAULT(leak),
+    FAULT(write_past_grown),     FAULT(write_past_moved),       FAULT(write_past_usable),         FAULT(write_far_past_end),
+    FAULT(leak),
     FAULT(leak_zeroed),          FAULT(leak_aligned),           FAULT(leak_large),                FAULT(leak_moved),
     FAULT(leak_grown),           FAULT(leak_in_thread),         FAULT(free_twice),                FAULT(free_large_twice),
     FAULT(free_inside),          FAULT(free_local),             FAULT(realloc_freed),
