@@ -35,7 +35,6 @@ static bool boot_first(void) {
   if (atomic_compare_exchange_strong(&state, &none, (uint32_t)BOOT_UNDER_WAY)) {
     atomic_set(&booting, thread_self());
     boot_options();
-    if (memcheck_on()) thread_watch_all();
     os_fork_watch();
     if (HAK_SECURE) secure_start();
     bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);

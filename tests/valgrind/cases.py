@@ -35,8 +35,9 @@ def lost(size, stack):
     return f"Leak_DefinitelyLost {size} bytes in 1 blocks at {stack}"
 
 
-# In the order in which they run. A use after free comes before other blocks have been where its block is: memcheck may name those.
+# In the order in which they run: memcheck may name a block that was in the same place before.
 SURVIVED = {
+    "write_far_past_end": "InvalidWrite at write_far_past_end | Address is in a rw- anonymous segment",
     "read_after_free": freed("read_after_free", "InvalidRead", 8, 40, "drop < read_after_free"),
     "read_after_free_elsewhere": freed("read_after_free_elsewhere", "InvalidRead", 8, 88, "drop < drop_there"),
     "read_after_move": freed("read_after_move", "InvalidRead", 0, 120, "resize < read_after_move"),
@@ -61,7 +62,6 @@ SURVIVED = {
     "write_past_grown": beside("write_past_grown", "InvalidWrite", "0 bytes after", 44),
     "write_past_moved": beside("write_past_moved", "InvalidWrite", "0 bytes after", "4,000", "resize"),
     "write_past_usable": beside("write_past_usable", "InvalidWrite", "0 bytes after", 41),
-    "write_far_past_end": "InvalidWrite at write_far_past_end | Address is in a rw- anonymous segment",
     "leak": lost(56, "take < leak"),
     "leak_zeroed": lost("1,000", "take_zeroed < leak_zeroed"),
     "leak_aligned": lost("5,000", "take_aligned < leak_aligned"),
@@ -96,6 +96,7 @@ MORE = [
     refused("realloc_freed", "double free: realloc(",
             "InvalidFree at resize < realloc_freed | Address is 0 bytes inside a block of size 40 free'd at drop < realloc_freed | "
             "Block was alloc'd at take < realloc_freed"),
+    Case("leak", SURVIVED["leak"]),  # of the very first block
     Case("write_past_end", SURVIVED["write_past_end"], options=GUARD),
     Case("leak", SURVIVED["leak"], options=GUARD),
     Case("read_after_free", SURVIVED["read_after_free"], "SIGSEGV", "SIGSEGV at ", GUARD),
