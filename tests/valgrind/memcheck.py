@@ -116,7 +116,7 @@ def check_clean(options):
         blocks, size = sum(report.blocks for report in own), sum(report.bytes for report in own)
         if run.code or run.processes != 2:
             failed += run.fail(f"ends with {run.ending() or 'no error'}, {run.processes} processes")
-        elif others:
+        elif others or run.broken:
             failed += run.fail("\n  ".join(["", *others]))
         elif run.out.split() != [str(blocks), str(size)]:
             failed += run.fail(f"memcheck finds {blocks} blocks with {size} bytes")
@@ -130,14 +130,15 @@ def check_api(options):
     listed = subprocess.run([options.program, "-l"], capture_output=True, text=True, check=True).stdout.split()
     chosen = [name for name in listed if name.startswith(cases.API) and name not in cases.API_LEFT_OUT]
     stale = [name for name in cases.API_LEFT_OUT if name not in listed]
-    run = Run(options.program, ["-t", "0", "-i", *chosen], options.preload, [("TEST_EXPECTS_HAKMEM", "1")], ["--leak-check=no"])
+    run = Run(options.program, ["-t", "0", "-i", *chosen], options.preload, [("TEST_EXPECTS_HAKMEM", "1")])
     run.title = f"{options.program.name} -i"
     if stale:
         return run.fail(f"left out, but there is no such check: {' '.join(stale)}")
     if run.code or f" {len(chosen)} passed, 0 failed, 0 skipped" not in run.out:
         return run.fail(f"ends with {run.ending() or 'no error'}, of {len(chosen)} checks")
-    if run.reports:
-        return run.fail("\n  ".join(["", *(report.parts for report in run.reports)]))
+    errors = [report.parts for report in run.reports if not report.kind.startswith("Leak_")]  # some checks lose blocks
+    if errors or run.broken:
+        return run.fail("\n  ".join(["", *errors]))
     print(f"{run.title}: {run.out.strip()}")
     return 0
 
