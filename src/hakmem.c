@@ -2,6 +2,7 @@
 #include "base/format.c"
 
 #include "os/lock.c"
+#include "os/memcheck.c"
 #include "os/os_linux.c"
 #include "os/trace.c"
 

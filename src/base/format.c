@@ -29,6 +29,11 @@ static void format_digits(format_t *f, uint64_t value, unsigned radix) {
 
 void format_unsigned(format_t *f, uint64_t value) { format_digits(f, value, 10); }
 
+void format_bytes(format_t *f, uint64_t count) {
+  format_unsigned(f, count);
+  format_text(f, count == 1 ? " byte" : " bytes");
+}
+
 void format_signed(format_t *f, int64_t value) {
   if (value < 0) format_char(f, '-');
   format_digits(f, value < 0 ? 0 - (uint64_t)value : (uint64_t)value, 10);

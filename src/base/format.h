@@ -16,6 +16,7 @@ void format_init(format_t *f, char *text, size_t size);
 void format_char(format_t *f, char c);
 void format_text(format_t *f, const char *text);
 void format_unsigned(format_t *f, uint64_t value);
+void format_bytes(format_t *f, uint64_t count); /* "1 byte", "2 bytes" */
 void format_signed(format_t *f, int64_t value);
 void format_hex(format_t *f, uint64_t value); /* with 0x */
 

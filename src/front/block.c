@@ -5,8 +5,8 @@
 
 #include "front/boot.h"
 #include "front/inspect.h"
-#include "kit/fault.h"
 #include "kit/options.h"
+#include "os/memcheck.h"
 #include "os/os.h"
 #include "slab/guarded.h"
 #include "slab/large.h"
@@ -41,7 +41,7 @@ static void *alloc_small(heap_t *heap, unsigned size_class) {
   if (HAK_SECURE) return secure_alloc(heap, size_class);
   void *block = heap->has_bin[size_class] ? bin_pop(heap_bin(heap, size_class)) : NULL;
   if (block != NULL) return block;
-  block = heap_refill(heap, size_class);
+  block = memcheck_on() ? heap_take_one(heap, size_class) : heap_refill(heap, size_class);
   if (block != NULL && HAK_CHECKS) region_set_live(block);
   return block;
 }
@@ -101,8 +101,7 @@ static void *alloc_watched(heap_t *heap, size_t size) {
   return heap->has_bin[c] ? bin_pop(heap_bin(heap, c)) : NULL;
 }
 
-HAK_NOINLINE void *alloc_miss(size_t size) {
-  if (size > SMALL_MAX) return alloc_large(size, 1, SPAN_PLAIN);
+static void *alloc_small_miss(size_t size) {
   heap_t *heap = thread_own_heap;
   if (!HAK_SECURE && heap != NULL && thread_heap != heap) {
     void *block = alloc_watched(heap, size);
@@ -114,8 +113,33 @@ HAK_NOINLINE void *alloc_miss(size_t size) {
   return block != NULL ? block : out_of_memory();
 }
 
+/* The usable size, tail included, of a block that memcheck is told of; 0 for a size that cannot be. */
+static size_t told_room(size_t align, size_t size) {
+  if (size > PTRDIFF_MAX - MEMCHECK_TAIL) return 0;
+  size += MEMCHECK_TAIL;
+  unsigned c = class_for_aligned(size, align);
+  return c != CLASS_NONE ? class_usable(c) : large_good_size(size > SMALL_MAX ? size : SMALL_MAX + 1);
+}
+
+/* Every allocation that memcheck is told of. `use` counts above SMALL_MAX. */
+static HAK_COLD void *alloc_told(size_t align, size_t size, span_use_t use) {
+  size_t room = told_room(align, size);
+  if (room == 0) return out_of_memory();
+  void *block = room <= SMALL_MAX ? alloc_small_miss(room) : alloc_large(room, align, use);
+  if (block != NULL) memcheck_alloc(block, size, room, use == SPAN_ZEROED);
+  return block;
+}
+
+/* Above SMALL_MAX. */
+static void *alloc_above(size_t size, span_use_t use) { return memcheck_on() ? alloc_told(1, size, use) : alloc_large(size, 1, use); }
+
+HAK_NOINLINE void *alloc_miss(size_t size) {
+  if (size > SMALL_MAX) return alloc_above(size, SPAN_PLAIN);
+  return memcheck_on() ? alloc_told(1, size, SPAN_PLAIN) : alloc_small_miss(size);
+}
+
 void *block_alloc_zeroed(size_t size) {
-  if (size > SMALL_MAX) return alloc_large(size, 1, SPAN_ZEROED);
+  if (size > SMALL_MAX) return alloc_above(size, SPAN_ZEROED);
   void *block = block_alloc(size);
   if (!HAK_SECURE && HAK_LIKELY(block != NULL)) memset(block, 0, size);
   return block;
@@ -123,6 +147,7 @@ void *block_alloc_zeroed(size_t size) {
 
 void *block_alloc_aligned(size_t align, size_t size) {
   if (align <= HAK_GRANULE) return block_alloc(size);
+  if (memcheck_on()) return alloc_told(align, size, SPAN_PLAIN);
   if (size > PTRDIFF_MAX) return out_of_memory();
   unsigned c = class_for_aligned(size, align);
   if (c != CLASS_NONE) return block_alloc(class_usable(c));
@@ -177,9 +202,9 @@ static void free_secure(const block_info_t *info, void *block, const char *funct
 static void free_inspected(void *block, size_t size, const char *function) {
   block_info_t info = block_inspect(block);
   if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) block_fault(&info, block, function);
-  if (HAK_UNLIKELY(size > info.size)) fault_abort("size mismatch", function, block, "block is smaller", block_fault_class(&info));
+  if (HAK_UNLIKELY(size > info.size)) block_fault_size(&info, block, function, "block is smaller");
   if (HAK_UNLIKELY(HAK_SECURE && size != 0 && !may_have_size(&info, size))) {
-    fault_abort("size mismatch", function, block, "block is of another class", block_fault_class(&info));
+    block_fault_size(&info, block, function, "block is of another class");
   }
   uint8_t kind = atomic_seen(&info.slab->kind);
   if (kind == SLAB_LARGE) free_large(&info, block, function);
@@ -203,7 +228,7 @@ static HAK_NOINLINE void free_rest(void *block, size_t size, const char *functio
 
 /* Another heap's block: two atomic operations, and no more unless the owner has to be told. What
  * does is called last, so that the usual case keeps nothing for it. */
-HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
+HAK_INLINE void free_elsewhere(void *block, size_t size, const char *function) {
   uintptr_t place = region_place(block);
   if (HAK_SECURE || HAK_UNLIKELY(place >= hot_load(&region.limit))) goto rest;
   uint32_t unit = (uint32_t)region_place_unit(place);
@@ -214,6 +239,17 @@ HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
   return;
 rest:
   free_rest(block, size, function);
+}
+
+static HAK_COLD HAK_NOINLINE void free_told(void *block, size_t size, const char *function) {
+  if (block == NULL) return;
+  memcheck_free(block); /* first: it says more of a wrong free than our line */
+  free_elsewhere(block, size, function);
+}
+
+HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
+  if (memcheck_on()) free_told(block, size, function);
+  else free_elsewhere(block, size, function);
 }
 
 HAK_NOINLINE void free_overflow(bin_t *bin) {
@@ -234,21 +270,28 @@ static size_t small_size(const void *block) {
   return HAK_SECURE && bin->block_size != 0 ? class_usable(bin->size_class) : bin->block_size;
 }
 
+/* What the program may use of a live block. */
+static size_t live_size(const block_info_t *info, const void *block) {
+  return memcheck_on() ? memcheck_size(block, info->size) : info->size;
+}
+
 size_t block_usable_size(const void *block) {
   size_t small = small_size(block);
   if (HAK_LIKELY(small != 0)) return small;
   block_info_t info = block_inspect(block);
-  return info.state == BLOCK_LIVE ? info.size : 0;
+  if (HAK_SECURE && info.state != BLOCK_LIVE) block_fault(&info, block, "malloc_usable_size");
+  return info.state == BLOCK_LIVE ? live_size(&info, block) : 0;
 }
 
 size_t block_require(const void *block, const char *function) {
   block_info_t info = block_inspect(block);
   if (info.state != BLOCK_LIVE) block_fault(&info, block, function);
-  return info.size;
+  return live_size(&info, block);
 }
 
 size_t block_good_size(size_t size, size_t align) {
   if (size > PTRDIFF_MAX || align > PTRDIFF_MAX) return 0;
+  if (memcheck_on()) return size;
   unsigned c = class_for_aligned(size, align);
   return c != CLASS_NONE ? class_usable(c) : large_good_size(size > SMALL_MAX ? size : SMALL_MAX + 1);
 }
@@ -262,10 +305,22 @@ static bool resize_large(slab_t *slab, size_t size) {
   return resized;
 }
 
+/* A block that memcheck is told of gives nothing back in place: another one could have it before memcheck knows. */
+static HAK_COLD bool resize_told(const block_info_t *info, void *block, size_t size) {
+  size_t old = memcheck_size(block, info->size);
+  size_t room = told_room(1, size);
+  if (room == 0 || (size < old && room != info->size)) return false;
+  if (room < info->size) room = info->size;
+  if (room > info->size && !(atomic_seen(&info->slab->kind) == SLAB_LARGE && resize_large(info->slab, room))) return false;
+  memcheck_resize(block, old, size, room);
+  return true;
+}
+
 bool block_expand(void *block, size_t size) {
   block_info_t info = block_inspect(block);
   if (info.state != BLOCK_LIVE) block_fault(&info, block, "hak_expand");
-  if (size <= info.size) return true;
+  if (size <= live_size(&info, block)) return true;
+  if (memcheck_on()) return resize_told(&info, block, size);
   return atomic_seen(&info.slab->kind) == SLAB_LARGE && resize_large(info.slab, size);
 }
 
@@ -279,17 +334,8 @@ static void large_copy(slab_t *slab, void *from, void *to, size_t bytes) {
   thread_leave();
 }
 
-void *block_realloc(void *block, size_t size) {
-  size_t old = small_size(block);
-  slab_t *large = NULL;
-  if (HAK_UNLIKELY(old == 0)) {
-    block_info_t info = block_inspect(block);
-    if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) block_fault(&info, block, "realloc");
-    old = info.size;
-    if (atomic_seen(&info.slab->kind) == SLAB_LARGE) large = info.slab;
-  }
-  if (size > PTRDIFF_MAX) return out_of_memory();
-  if (large == NULL ? resize_small(old, size) : resize_large(large, size)) return block;
+/* `old`: what the program may use of it; `large`: its slab if it is a large one whose pages may move. */
+HAK_INLINE void *realloc_elsewhere(void *block, slab_t *large, size_t old, size_t size) {
   int saved = errno;
   void *moved = block_alloc(size);
   if (HAK_UNLIKELY(moved == NULL)) {
@@ -302,4 +348,27 @@ void *block_realloc(void *block, size_t size) {
   else large_copy(large, block, moved, bytes);
   block_free(block, 0, "realloc");
   return moved;
+}
+
+static HAK_COLD void *realloc_told(const block_info_t *info, void *block, size_t size) {
+  if (resize_told(info, block, size)) return block;
+  return realloc_elsewhere(block, NULL, live_size(info, block), size);
+}
+
+void *block_realloc(void *block, size_t size) {
+  size_t old = small_size(block);
+  slab_t *large = NULL;
+  if (HAK_UNLIKELY(old == 0)) {
+    block_info_t info = block_inspect(block);
+    if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) {
+      if (memcheck_on()) memcheck_free(block);
+      block_fault(&info, block, "realloc");
+    }
+    if (memcheck_on()) return realloc_told(&info, block, size);
+    old = info.size;
+    if (atomic_seen(&info.slab->kind) == SLAB_LARGE) large = info.slab;
+  }
+  if (size > PTRDIFF_MAX) return out_of_memory();
+  if (large == NULL ? resize_small(old, size) : resize_large(large, size)) return block;
+  return realloc_elsewhere(block, large, old, size);
 }

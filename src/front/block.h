@@ -35,7 +35,7 @@ HAK_CHECKED void *block_alloc_aligned(size_t align, size_t size);
 HAK_CHECKED void *block_realloc(void *block, size_t size);
 /* In place; false if the block would have to move. */
 HAK_CHECKED bool block_expand(void *block, size_t size);
-/* 0 for anything that is not a live block. */
+/* For anything that is not a live block 0; in the secure library that ends the process. */
 HAK_CHECKED size_t block_usable_size(const void *block);
 /* The same; anything else ends the process. */
 HAK_CHECKED size_t block_require(const void *block, const char *function);

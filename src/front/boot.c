@@ -6,8 +6,10 @@
 #include "front/secure.h"
 #include "front/thread.h"
 #include "kit/options.h"
+#include "os/memcheck.h"
 #include "os/os.h"
-#include "space/region.h"
+#include "slab/slab.h"
+#include "space/span.h"
 
 typedef enum boot_state { BOOT_NONE, BOOT_UNDER_WAY, BOOT_DONE } boot_state_t;
 static _Atomic uint32_t state;
@@ -21,6 +23,13 @@ static void boot_options(void) {
   if (option_get(OPTION_stats) != 0 || option_get(OPTION_guard) != 0) thread_watch_all();
 }
 
+/* The first unit is nobody's: a block there would never be lost, since region.base leads to it. */
+static void hide_base(void) {
+  bool zero;
+  uint32_t unit = span_alloc(1, 1, SPAN_SLAB, &zero);
+  if (unit != SPAN_NONE) span_enter(unit, 1, SLAB_META, CLASS_NONE);
+}
+
 static bool boot_first(void) {
   uint32_t none = BOOT_NONE;
   if (atomic_compare_exchange_strong(&state, &none, (uint32_t)BOOT_UNDER_WAY)) {
@@ -29,6 +38,7 @@ static bool boot_first(void) {
     os_fork_watch();
     if (HAK_SECURE) secure_start();
     bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);
+    if (done && memcheck_on()) hide_base();
     atomic_publish(&state, (uint32_t)(done ? BOOT_DONE : BOOT_NONE));
     return done;
   }

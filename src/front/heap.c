@@ -237,6 +237,15 @@ void *heap_refill(heap_t *heap, unsigned size_class) {
   return block;
 }
 
+void *heap_take_one(heap_t *heap, unsigned size_class) {
+  void *block;
+  if (!heap->has_bin[size_class]) heap_add_bin(heap, size_class);
+  heap_lock(heap);
+  bool taken = slab_take(&heap->owner, size_class, &heap_bin(heap, size_class)->shared, &block, 1) == 1;
+  lock_release(&heap->owner.lock);
+  return taken ? block : NULL;
+}
+
 /* --- fork -------------------------------------------------------------------------------- */
 
 static uint32_t span_used(uint32_t unit) {

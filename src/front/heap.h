@@ -56,6 +56,8 @@ void heap_trim(heap_t *heap);
 void heap_trim_others(void);
 /* Brings blocks of the class into its empty bin and pops one; NULL when out of memory. */
 HAK_CHECKED void *heap_refill(heap_t *heap, unsigned size_class);
+/* One block past the bins: memcheck would take their entries for pointers of the program's. */
+HAK_CHECKED void *heap_take_one(heap_t *heap, unsigned size_class);
 /* Makes unused bins smaller if it is time to. */
 void heap_tick(heap_t *heap);
 /* Gives half of a full bin of the heap back. */

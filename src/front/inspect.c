@@ -78,26 +78,38 @@ _Noreturn void block_fault(const block_info_t *info, const void *p, const char *
   os_abort();
 }
 
+_Noreturn void block_fault_size(const block_info_t *info, const void *p, const char *function, const char *detail) {
+  fault_line("size mismatch", function, p, detail, block_fault_class(info));
+  if (kind_of(info->slab) == SLAB_SLOTS) guarded_abort(p);
+  os_abort();
+}
+
 /* --- descriptions ------------------------------------------------------------------------ */
 
 static void describe_block(format_t *f, const char *start, size_t size, bool live, const char *p) {
   format_text(f, live ? "live block " : "freed block ");
   format_hex(f, (uint64_t)(uintptr_t)start);
   format_text(f, " of ");
-  format_unsigned(f, size);
-  format_text(f, " bytes, at byte ");
+  format_bytes(f, size);
+  format_text(f, ", at byte ");
   format_unsigned(f, (uint64_t)(p - start));
 }
 
 static void describe_slab(format_t *f, const slab_t *slab, const char *p) {
-  const class_info_t *info = slab_class(slab);
+  unsigned c = atomic_seen(&slab->size_class);
+  const class_info_t *info = &class_info[c];
+  bool nothing = HAK_SECURE && c == CLASS_NOTHING;
   char *start = region_address(slab_unit(slab));
-  uint32_t block = class_block_at(atomic_seen(&slab->size_class), (size_t)(p - start));
+  uint32_t block = class_block_at(c, (size_t)(p - start));
   if (block >= info->blocks) {
     format_text(f, "the unused end of a slab");
   } else {
     start += (size_t)block * info->size;
-    describe_block(f, start, info->size, block_is_live(start), p);
+    describe_block(f, start, nothing ? 0 : info->size, block_is_live(start), p);
+  }
+  if (nothing) {
+    format_text(f, ", from malloc(0)");
+    return;
   }
   format_text(f, ", class ");
   format_unsigned(f, info->size);

@@ -32,6 +32,8 @@ block_info_t block_inspect(const void *p);
 size_t block_fault_class(const block_info_t *info);
 /* Ends the process for a call of `function` with p, which is what `info` says. */
 _Noreturn void block_fault(const block_info_t *info, const void *p, const char *function);
+/* The same for a free of a live block with a size that it has not. */
+_Noreturn void block_fault_size(const block_info_t *info, const void *p, const char *function, const char *detail);
 /* What lies at an address, in words. Async-signal-safe. */
 void block_describe(format_t *f, const void *p);
 

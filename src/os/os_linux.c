@@ -13,12 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "os/memcheck.h"
 #include "os/syscall.h"
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000 /* older kernels take it for a hint, which os_map_at checks */
 #endif
-/* A sanitizer's runtime must know every thread. */
+/* A sanitizer's runtime must know every thread; so must Valgrind, which at the end frees what libc has, and then is alone. */
 #if defined(__SANITIZE_ADDRESS__) || defined(HOT_ATOMIC)
 #define OS_SANITIZED true
 #else
@@ -234,7 +235,7 @@ static int thread_main(void *run) {
 
 bool os_thread_start(os_thread_t *thread, void (*run)(void)) {
   uint32_t none = 0;
-  if (OS_SANITIZED || !atomic_compare_exchange_strong(&thread->id, &none, 1)) return false;
+  if (OS_SANITIZED || valgrind_on() || !atomic_compare_exchange_strong(&thread->id, &none, 1)) return false;
   if (thread->stack == NULL) thread->stack = os_map(THREAD_STACK);
   int result = -1;
   if (thread->stack != NULL) {

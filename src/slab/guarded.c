@@ -6,6 +6,7 @@
 #include "kit/meta.h"
 #include "kit/options.h"
 #include "kit/random.h"
+#include "os/memcheck.h"
 #include "os/os.h"
 #include "os/trace.h"
 #include "space/span.h"
@@ -17,8 +18,8 @@ typedef enum slot_state { SLOT_UNUSED, SLOT_CHANGING, SLOT_LIVE, SLOT_FREED } sl
 typedef struct slot {
   _Atomic uint32_t state;
   uint32_t size;
-  char *block; /* NULL before the first */
-  trace_t allocated, freed;
+  uint32_t place; /* of the block on its page: whoever looks for leaks must not find pointers of ours */
+  trace_t allocated, freed; /* the first has no depth before the first block */
 } slot_t;
 
 /* Made with the first slot; never given back. Page 2i + 1 is slot i's, the others are always inaccessible. */
@@ -78,6 +79,11 @@ static uint32_t slot_index(const void *p) {
 
 static slot_t *slot_at(const void *p) { return &atomic_take(&pool.slots)[slot_index(p)]; }
 
+void *guarded_start(const void *p) {
+  const slot_t *slot = slot_at(p);
+  return slot->allocated.depth == 0 ? NULL : slot_page(slot_index(p)) + slot->place;
+}
+
 /* The one that has waited longest, nearly. */
 static slot_t *slot_claim(uint32_t *index) {
   slot_t *slots = atomic_take(&pool.slots);
@@ -114,16 +120,18 @@ void *guarded_alloc(size_t size) {
     return NULL;
   }
   size_t place = at_page_end() ? start_from_end(size, pool.page) : 0;
+  memcheck_open(page, pool.page);
   memset(page, FILL, place);
   memset(page + place, 0, size);
   memset(page + place + size, FILL, pool.page - place - size);
+  memcheck_hide(page, pool.page);
   slot->size = (uint32_t)size;
-  slot->block = page + place;
+  slot->place = (uint32_t)place;
   slot->freed.depth = 0;
   trace_take(&slot->allocated);
-  region_set_live(slot->block);
+  region_set_live(page + place);
   atomic_publish(&slot->state, (uint32_t)SLOT_LIVE);
-  return slot->block;
+  return page + place;
 }
 
 static bool is_filled(const char *from, const char *to) {
@@ -133,14 +141,15 @@ static bool is_filled(const char *from, const char *to) {
 
 void guarded_free(void *block, const char *function) {
   slot_t *slot = slot_at(block);
-  char *page = slot_page(slot_index(block));
+  char *page = slot_page(slot_index(block)), *start = block;
   atomic_set(&slot->state, (uint32_t)SLOT_CHANGING);
   trace_take(&slot->freed);
-  bool before = is_filled(page, slot->block), behind = is_filled(slot->block + slot->size, page + pool.page);
+  memcheck_open(page, pool.page);
+  bool before = is_filled(page, start), behind = is_filled(start + slot->size, page + pool.page);
+  memcheck_hide(page, pool.page);
   if (!before || !behind) {
     fault_line(before ? "overflow" : "underflow", function, block, "bytes beside the block were overwritten", FAULT_GUARDED);
-    guarded_print(block);
-    os_abort();
+    guarded_abort(block);
   }
   (void)os_guard(page, pool.page);
   atomic_publish(&slot->state, (uint32_t)SLOT_FREED);
@@ -151,41 +160,45 @@ bool guarded_holds(const void *p) {
          (size_t)((const char *)p - pool.start) < (2 * (size_t)pool.count + 1) * pool.page;
 }
 
-void *guarded_start(const void *p) { return slot_at(p)->block; }
-
 size_t guarded_usable(const void *p) { return slot_at(p)->size; }
 
 /* --- words ------------------------------------------------------------------------------- */
 
 void guarded_describe(format_t *f, const void *p) {
   const slot_t *slot = slot_at(p);
-  if (slot->block == NULL) {
+  const char *start = guarded_start(p), *at = p;
+  if (start == NULL) {
     format_text(f, "a guard slot that was never used");
     return;
   }
-  const char *end = slot->block + slot->size;
-  if ((const char *)p < slot->block) {
-    format_unsigned(f, (uint64_t)(slot->block - (const char *)p));
-    format_text(f, " bytes before ");
-  } else if ((const char *)p >= end) {
-    format_unsigned(f, (uint64_t)((const char *)p - end) + 1);
-    format_text(f, " bytes past the end of ");
+  if (at < start) {
+    format_bytes(f, (uint64_t)(start - at));
+    format_text(f, " before ");
+  } else if (at >= start + slot->size) {
+    format_bytes(f, (uint64_t)(at - start) - slot->size + 1);
+    format_text(f, " past the end of ");
   } else {
     format_text(f, "byte ");
-    format_unsigned(f, (uint64_t)((const char *)p - slot->block));
+    format_unsigned(f, (uint64_t)(at - start));
     format_text(f, " of ");
   }
   bool freed = slot->freed.depth > 0 || atomic_seen(&slot->state) == SLOT_FREED;
   format_text(f, freed ? "freed block " : "live block ");
-  format_hex(f, (uint64_t)(uintptr_t)slot->block);
+  format_hex(f, (uint64_t)(uintptr_t)start);
   format_text(f, " of ");
-  format_unsigned(f, slot->size);
-  format_text(f, " bytes, in a guard slot");
+  format_bytes(f, slot->size);
+  format_text(f, ", in a guard slot");
 }
 
 void guarded_print(const void *p) {
   const slot_t *slot = slot_at(p);
-  if (slot->block == NULL) return;
+  if (slot->allocated.depth == 0) return;
   trace_print("allocated", &slot->allocated);
   if (slot->freed.depth > 0) trace_print("freed", &slot->freed);
+}
+
+_Noreturn void guarded_abort(const void *block) {
+  trace_take(&slot_at(block)->freed);
+  guarded_print(block);
+  os_abort();
 }

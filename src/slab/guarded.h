@@ -24,6 +24,8 @@ size_t guarded_usable(const void *p);
 /* What p is to the slot nearest to it; where that slot's block was allocated and freed. Async-signal-safe. */
 void guarded_describe(format_t *f, const void *p);
 void guarded_print(const void *p);
+/* The end, after a free of a live block that was wrong: with where it was allocated, and where that free is. */
+_Noreturn void guarded_abort(const void *block);
 /* Whether p lies among the slots. */
 bool guarded_holds(const void *p);
 

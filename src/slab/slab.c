@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "kit/fault.h"
 #include "kit/options.h"
+#include "os/memcheck.h"
 #include "os/os.h"
 #include "slab/remote.h"
 #include "space/span.h"
@@ -117,6 +118,7 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   if (unit == SPAN_NONE) return NULL;
   if (HAK_SECURE) slab_guard(unit, size_class);
   if (zero) slab_populate(owner, size_class, unit);
+  memcheck_hide(region_address(unit), info->units * HAK_UNIT);
   slab_t *slab = slab_of(unit);
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
     uint32_t rest = info->blocks - word * 64;

@@ -1,6 +1,7 @@
 #include "space/region.h"
 
 #include "os/lock.h"
+#include "os/memcheck.h"
 #include "os/os.h"
 
 region_t region HAK_ALIGNED(HAK_CACHE_LINE);
@@ -60,6 +61,7 @@ static void region_backed(void) {
   atomic_signal_fence(memory_order_seq_cst);
   layout.undo_end = 0;
   atomic_signal_fence(memory_order_seq_cst);
+  layout.undo_start = 0; /* nothing else leads into blocks: see hide_base in front/boot.c */
 }
 
 /* Extends every zone to cover `superslabs` superslabs. */
@@ -77,6 +79,7 @@ static bool zones_extend(uint32_t superslabs) {
     hot_poke(region_bin(region.live, unit), &region_no_bin);
   }
   layout.zones_ready = superslabs;
+  if (memcheck_on()) return true; /* without a limit no free takes the fast path */
   __atomic_store_n(&region.limit, (uintptr_t)superslabs << (HAK_SUPERSLAB_SHIFT - REGION_LIMIT_SHIFT), __ATOMIC_RELEASE);
   return true;
 }
@@ -219,14 +222,20 @@ static bool reserve_all(uint64_t bytes) {
   return false;
 }
 
-/* Places far from where programs, libraries and stacks are put; the second
- * fits kernels that give a process 39 bits of addresses. */
+/* Places far from where programs, libraries and stacks are put; the last
+ * fits kernels that give a process 39 bits of addresses.  The first is for memcheck
+ * alone: its tables are quick below what Valgrind keeps for itself. */
 static bool place_unreserved(void) {
-  static const uintptr_t places[] = {(uintptr_t)1 << 44, (uintptr_t)1 << 36};
-  uint32_t capacity = (uint32_t)(HAK_REGION_MIN >> HAK_SUPERSLAB_SHIFT);
-  uintptr_t random = (uintptr_t)(os_random_seed() & 0x3fff) << HAK_SUPERSLAB_SHIFT;
-  for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-    (void)layout_plan(places[i] + random, capacity);
+  static const struct {
+    uintptr_t start;
+    uint64_t bytes;
+    uintptr_t random; /* superslabs */
+  } places[] = {{(uintptr_t)1 << 33, HAK_REGION_MIN / 2, 0},
+                {(uintptr_t)1 << 44, HAK_REGION_MIN, 0x3fff},
+                {(uintptr_t)1 << 36, HAK_REGION_MIN, 0x3fff}};
+  for (size_t i = memcheck_on() ? 0 : 1; i < sizeof places / sizeof places[0]; i++) {
+    uintptr_t random = ((uintptr_t)os_random_seed() & places[i].random) << HAK_SUPERSLAB_SHIFT;
+    (void)layout_plan(places[i].start + random, (uint32_t)(places[i].bytes >> HAK_SUPERSLAB_SHIFT));
     if (grow_locked(1)) return true;
     for (unsigned z = 0; z < ZONE_COUNT; z++) {
       uintptr_t end = atomic_seen(&layout.zone_end[z]);
@@ -243,6 +252,7 @@ static bool place_unreserved(void) {
 static bool region_make(uint64_t reserve_bytes) {
   if (atomic_seen(&layout.reserved)) return grow_locked(HAK_UNITS_PER_SUPERSLAB); /* there was no memory for it before */
   uint64_t bytes = reserve_bytes;
+  if (bytes == 0 && memcheck_on()) return place_unreserved(); /* memcheck goes through every byte of a reserve */
   if (bytes == 0) {
     bytes = os_physical_memory() * 4;
     if (bytes < HAK_REGION_MIN) bytes = HAK_REGION_MIN;

@@ -1,6 +1,7 @@
 #include "space/span.h"
 
 #include "base/check.h"
+#include "os/memcheck.h"
 #include "os/os.h"
 #include "space/huge.h"
 #include "space/move.h"
@@ -178,6 +179,7 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
       start = find_and_claim(units, align_units);
     }
     if (start != SPAN_NONE) {
+      memcheck_open(region_address(start), units * HAK_UNIT);
       *zero = units_soil(start, units, use);
       return start;
     }

@@ -336,7 +336,7 @@ static void free_aligned_sized_of_twice_the_size(size_t size) {
   hak_free_aligned_sized(block, 64, size * 2 + 64);
 }
 
-/* malloc_usable_size answers 0 or dies, and never touches the address. */
+/* malloc_usable_size answers 0, or dies in the secure library, and never touches the address. */
 static void want_0(void *pointer) {
   if (hak_malloc_usable_size(announce(pointer, 0)) != 0) _exit(3);
 }
@@ -416,6 +416,11 @@ static void sdallocx_of_another_class(size_t size) { hak_sdallocx(new_block(size
 #define SPAN LARGEST_SLAB_BLOCK + 1, SIZE_MAX
 #define ONCE 200, 200
 #define EVERY 16, SIZE_MAX
+#ifdef EXPECT_SECURE
+#define DIES_IF_SECURE DIES
+#else
+#define DIES_IF_SECURE DIES_OR_RETURNS
+#endif
 
 static const misuse_t table[] = {
     {"double_free_at_once", double_free_at_once, FREED, "free", CLASS_OF_SIZE, DIES, SLAB},
@@ -479,12 +484,12 @@ static const misuse_t table[] = {
     {"sdallocx_of_twice_the_size", sdallocx_of_twice_the_size, "size mismatch", "sdallocx", CLASS_OF_SIZE, DIES, EVERY},
     {"free_aligned_sized_of_twice_the_size", free_aligned_sized_of_twice_the_size, "size mismatch", "free_aligned_sized", CLASS_OF_SIZE, DIES, EVERY},
 
-    {"usable_size_of_a_freed_block", usable_size_of_a_freed_block, "[a-z ]+", "malloc_usable_size", CLASS_MAYBE, DIES_OR_RETURNS, EVERY},
-    {"usable_size_of_an_interior_pointer", usable_size_of_an_interior_pointer, "[a-z ]+", "malloc_usable_size", CLASS_MAYBE, DIES_OR_RETURNS, EVERY},
-    {"usable_size_of_the_stack", usable_size_of_the_stack, "[a-z ]+", "malloc_usable_size", CLASS_NONE, DIES_OR_RETURNS, ONCE},
-    {"usable_size_of_a_low_address", usable_size_of_a_low_address, "[a-z ]+", "malloc_usable_size", CLASS_NONE, DIES_OR_RETURNS, ONCE},
-    {"usable_size_of_a_non_canonical_address", usable_size_of_a_non_canonical_address, "[a-z ]+", "malloc_usable_size", CLASS_NONE, DIES_OR_RETURNS, ONCE},
-    {"usable_size_of_a_kernel_address", usable_size_of_a_kernel_address, "[a-z ]+", "malloc_usable_size", CLASS_NONE, DIES_OR_RETURNS, ONCE},
+    {"usable_size_of_a_freed_block", usable_size_of_a_freed_block, FREED_SPAN, "malloc_usable_size", CLASS_MAYBE, DIES_IF_SECURE, EVERY},
+    {"usable_size_of_an_interior_pointer", usable_size_of_an_interior_pointer, "misaligned pointer", "malloc_usable_size", CLASS_MAYBE, DIES_IF_SECURE, EVERY},
+    {"usable_size_of_the_stack", usable_size_of_the_stack, "foreign pointer", "malloc_usable_size", CLASS_NONE, DIES_IF_SECURE, ONCE},
+    {"usable_size_of_a_low_address", usable_size_of_a_low_address, "foreign pointer", "malloc_usable_size", CLASS_NONE, DIES_IF_SECURE, ONCE},
+    {"usable_size_of_a_non_canonical_address", usable_size_of_a_non_canonical_address, "foreign pointer", "malloc_usable_size", CLASS_NONE, DIES_IF_SECURE, ONCE},
+    {"usable_size_of_a_kernel_address", usable_size_of_a_kernel_address, "foreign pointer", "malloc_usable_size", CLASS_NONE, DIES_IF_SECURE, ONCE},
 
 #ifdef EXPECT_SECURE /* a freed large block cannot be written to: crash.c */
     {"overwritten_link", overwritten_link, "use after free", "malloc", CLASS_MAYBE, DIES_OR_RETURNS, SLAB},

@@ -11,6 +11,9 @@
 
 #include "explore.h"
 
+/* memcheck is told of nothing. */
+#define HAK_VALGRIND 0
+
 /* The hot words too: base/atomics.h then has them accessed by the primitives. */
 #define HOT_ATOMIC 1
 

@@ -192,22 +192,44 @@ static int run_apart(check_t *check) {
   return STATUS_FAILED;
 }
 
+static check_t *check_named(const char *name) {
+  for (check_t *check = first_check; check; check = check->next)
+    if (strcmp(check->name, name) == 0) return check;
+  tell("%s: no such check", name);
+  return NULL;
+}
+
+/* One after another in this process, for tools that take long to start. A check that is skipped ends it. */
+static int run_in_turn(char **names) {
+  int passed = 0, failed = 0;
+  for (; *names; names++) {
+    check_t *check = check_named(*names);
+    int before = check_failures();
+    if (!check) return 2;
+    (void)run_here(check);
+    if (check_failures() > before) failed++, tell("FAIL %s", check->name);
+    else passed++;
+  }
+  tell("%s%s%s: %d passed, %d failed, 0 skipped", context, *variant ? " " : "", variant, passed, failed);
+  return failed || !passed;
+}
+
 int check_main(int argc, char **argv) {
   const char *exact = NULL;
-  bool list = false;
-  for (int option; (option = getopt(argc, argv, "c:v:t:x:l")) != -1;) switch (option) {
+  bool list = false, in_turn = false;
+  for (int option; (option = getopt(argc, argv, "c:v:t:x:il")) != -1;) switch (option) {
       case 'c': context = optarg; break;
       case 'v': variant = optarg; break;
       case 't': seconds = (unsigned)strtoul(optarg, NULL, 10); break;
       case 'x': exact = optarg; break;
+      case 'i': in_turn = true; break;
       case 'l': list = true; break;
-      default: tell("usage: %s [-c alone|beside|worker] [-v variant] [-t seconds] [-l] [-x name] [filter]", argv[0]); return 2;
+      default: tell("usage: %s [-c alone|beside|worker] [-v variant] [-t seconds] [-l] [-x name | -i name... | filter]", argv[0]); return 2;
     }
+  if (in_turn) return run_in_turn(argv + optind);
   if (exact) {
-    for (check_t *check = first_check; check; check = check->next)
-      if (strcmp(check->name, exact) == 0) return run_here(check);
-    tell("%s: no such check", exact);
-    return 2;
+    check_t *check = check_named(exact);
+    return check ? run_here(check) : 2;
   }
   const char *filter = optind < argc ? argv[optind] : "";
   int passed = 0, failed = 0, skipped = 0;

@@ -8,6 +8,7 @@
  *
  *   prog [-c context] [-v variant] [-t seconds] [-l] [filter]   run what contains `filter`
  *   prog -x name [-c context] [-v variant]                      run one here, for a debugger
+ *   prog -i [-c context] [-v variant] name...                   run these here, one after another
  */
 #ifndef TESTS_SUPPORT_CHECK_H
 #define TESTS_SUPPORT_CHECK_H
