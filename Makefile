@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run bench workloads peers bench-counts test soak setup-tests check check-asan check-tsan check-cli check-bench clean
+.PHONY: help lib run bench workloads peers bench-counts test soak mutation setup-tests check check-asan check-tsan check-cli check-bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,6 +36,10 @@ soak: setup-tests ## the long tests: hours
 	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON
 	cmake --build $(BUILD) -j $(JOBS)
 	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
+
+mutation: ## seed faults into the sources, one after the other, and see the tests fail: an hour; ARGS="--only NAME" for one
+	@tools/setup build python test
+	tests/mutation/run --work $(abspath $(BUILD))/mutation --jobs $(JOBS) $(ARGS)
 
 peers: ## fetch and build the other allocators, for the benchmark: build/peers/manifest.json
 	@tools/setup build python
