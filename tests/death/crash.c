@@ -292,6 +292,37 @@ static void blocks_come_in_no_order(void) {
   if (in_order > 300) _exit(EXIT_BROKEN);
 }
 
+static char *_Atomic left_behind;
+
+static void *free_and_sleep(void *unused) {
+  char *block = new_block(200);
+  hak_free(block);
+  left_behind = block;
+  for (;;) pause();
+  return unused;
+}
+
+static void *use_many(void *unused) {
+  for (int i = 0; i < 5000; i++) {
+    char *block = new_block(200);
+    for (int at = 0; at < 200; at++)
+      if (block[at] != 0) _exit(EXIT_BROKEN);
+  }
+  return unused;
+}
+
+/* While a process forks its other threads run: a block may come filled whose heap, copied before, has it free. */
+static void fork_takes_a_free_block_that_is_filled(void) {
+  pthread_t thread;
+  int status = 0;
+  if (pthread_create(&thread, NULL, free_and_sleep, NULL) != 0) _exit(EXIT_BROKEN);
+  while (!left_behind) usleep(1000);
+  memset(hide(left_behind), 'x', 200);
+  pid_t child = fork();
+  if (child == 0) _exit(pthread_create(&thread, NULL, use_many, NULL) != 0 || pthread_join(thread, NULL) != 0);
+  if (waitpid(child, &status, 0) != child || status != 0) _exit(EXIT_BROKEN);
+}
+
 /* A string that fills its block ends there. */
 static void canaries_begin_with_0(void) {
   for (int i = 0; i < 1000; i++) {
@@ -484,6 +515,7 @@ static const crash_t crashes[] = {
     {"large_blocks_wait_until_a_trim", large_blocks_wait_until_a_trim, SILENT, 0, "", NO_STACK},
     {"freed_blocks_wait_for_others", freed_blocks_wait_for_others, SILENT, 0, "", NO_STACK},
     {"blocks_come_in_no_order", blocks_come_in_no_order, SILENT, 0, "", NO_STACK},
+    {"fork_takes_a_free_block_that_is_filled", fork_takes_a_free_block_that_is_filled, SILENT, 0, "", NO_STACK},
     {"canaries_begin_with_0", canaries_begin_with_0, SILENT, 0, "", NO_STACK},
 #else
     {"past_a_guarded_block", past_a_guarded_block, GUARD, SIGSEGV,

@@ -425,6 +425,38 @@ TEST(a_heap_left_unseen_is_found_again_by_its_threads_name) {
   check_heaps();
 }
 
+static pthread_key_t later_key;
+static heap_t *adopted;
+
+static void *adopt_and_stay(void *unused) {
+  adopted = thread_attach();
+  CHECK(block_alloc(64) != NULL); /* and more in its bin */
+  thread_heap = &heap_none;
+  thread_own_heap = NULL; /* it goes on: see allocate_unseen */
+  return unused;
+}
+
+static void allocate_at_the_end(void *first) {
+  run_thread(adopt_and_stay, NULL);
+  CHECK(adopted == first); /* left to others by now */
+  CHECK(block_alloc(64) != NULL);
+  CHECK(thread_own_heap != NULL && thread_own_heap != adopted);
+}
+
+static void *end_with_a_destructor(void *unused) {
+  CHECK(pthread_setspecific(later_key, thread_attach()) == 0);
+  return unused;
+}
+
+TEST(a_destructor_after_the_heap_was_left_gets_another_one) {
+  start_heap();
+  REQUIRE(pthread_key_create(&later_key, allocate_at_the_end) == 0); /* runs after the library's, which was made before */
+  run_thread(end_with_a_destructor, NULL);
+  CHECK(adopted != NULL);
+  CHECK_EQ(heap_count(false), 2);
+  check_heaps();
+}
+
 TEST(without_addresses_for_a_heap_free_units_hold_it) {
   start_heap();
   fake_os_fail(FAKE_ONLY(FAKE_MAP), 1, UINT64_MAX);
