@@ -292,14 +292,16 @@ static void blocks_come_in_no_order(void) {
   if (in_order > 300) _exit(EXIT_BROKEN);
 }
 
-static char *_Atomic left_behind;
+static char *_Atomic left_behind, *kept;
 
-static void *free_and_sleep(void *unused) {
+/* Another block keeps the slab, if one is wanted. */
+static void *free_and_sleep(void *keeps) {
   char *block = new_block(200);
+  if (keeps) kept = new_block(200);
   hak_free(block);
   left_behind = block;
   for (;;) pause();
-  return unused;
+  return keeps;
 }
 
 static void *use_many(void *unused) {
@@ -311,17 +313,38 @@ static void *use_many(void *unused) {
   return unused;
 }
 
-/* While a process forks its other threads run: a block may come filled whose heap, copied before, has it free. */
-static void fork_takes_a_free_block_that_is_filled(void) {
+/* While a process forks its other threads run: a block may come filled whose heap, copied before, has it free. The child uses it
+ * in the slab that it is in, or in one that is made of the same memory after that has ended, at once or later. */
+static void fork_with_a_filled_block(bool keeps, bool ends_later) {
   pthread_t thread;
   int status = 0;
-  if (pthread_create(&thread, NULL, free_and_sleep, NULL) != 0) _exit(EXIT_BROKEN);
+  if (pthread_create(&thread, NULL, free_and_sleep, keeps ? &thread : NULL) != 0) _exit(EXIT_BROKEN);
   while (!left_behind) usleep(1000);
   memset(hide(left_behind), 'x', 200);
   pid_t child = fork();
-  if (child == 0) _exit(pthread_create(&thread, NULL, use_many, NULL) != 0 || pthread_join(thread, NULL) != 0);
+  if (child == 0) {
+    if (ends_later) hak_free(kept), hak_collect(false);
+    _exit(pthread_create(&thread, NULL, use_many, NULL) != 0 || pthread_join(thread, NULL) != 0);
+  }
   if (waitpid(child, &status, 0) != child || status != 0) _exit(EXIT_BROKEN);
 }
+
+/* The same of memory that is in no slab. */
+static void fork_with_a_filled_unit(void) {
+  static char *blocks[5000];
+  int status = 0;
+  for (int i = 0; i < 5000; i++) blocks[i] = new_block(200);
+  for (int i = 0; i < 5000; i++) hak_free(blocks[i]);
+  hak_collect(false);
+  memset(hide(blocks[2500]), 'x', 200);
+  pid_t child = fork();
+  if (child == 0) _exit(use_many(NULL) != NULL);
+  if (waitpid(child, &status, 0) != child || status != 0) _exit(EXIT_BROKEN);
+}
+
+static void fork_with_a_slab_that_stays(void) { fork_with_a_filled_block(true, false); }
+static void fork_with_a_slab_that_ends(void) { fork_with_a_filled_block(false, false); }
+static void fork_with_a_slab_that_ends_later(void) { fork_with_a_filled_block(true, true); }
 
 /* A string that fills its block ends there. */
 static void canaries_begin_with_0(void) {
@@ -515,7 +538,10 @@ static const crash_t crashes[] = {
     {"large_blocks_wait_until_a_trim", large_blocks_wait_until_a_trim, SILENT, 0, "", NO_STACK},
     {"freed_blocks_wait_for_others", freed_blocks_wait_for_others, SILENT, 0, "", NO_STACK},
     {"blocks_come_in_no_order", blocks_come_in_no_order, SILENT, 0, "", NO_STACK},
-    {"fork_takes_a_free_block_that_is_filled", fork_takes_a_free_block_that_is_filled, SILENT, 0, "", NO_STACK},
+    {"fork_with_a_slab_that_stays", fork_with_a_slab_that_stays, SILENT, 0, "", NO_STACK},
+    {"fork_with_a_slab_that_ends", fork_with_a_slab_that_ends, SILENT, 0, "", NO_STACK},
+    {"fork_with_a_slab_that_ends_later", fork_with_a_slab_that_ends_later, SILENT, 0, "", NO_STACK},
+    {"fork_with_a_filled_unit", fork_with_a_filled_unit, "HAKMEM_DECAY_MS=-1", 0, "", NO_STACK},
     {"canaries_begin_with_0", canaries_begin_with_0, SILENT, 0, "", NO_STACK},
 #else
     {"past_a_guarded_block", past_a_guarded_block, GUARD, SIGSEGV,
