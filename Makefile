@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run bench workloads peers bench-counts test soak fuzz coverage setup-compilers setup-tests built check check-asan check-tsan check-cli check-bench clean
+.PHONY: help lib run bench workloads peers bench-counts test soak fuzz coverage mutation setup-compilers setup-tests built check check-asan check-tsan check-cli check-bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -50,6 +50,10 @@ coverage: ## count the lines of the library that the tests run; under 95 % of th
 	find build-coverage -name '*.gcda' -delete
 	ctest --preset coverage --no-tests=error -L '$(COVERED)' -E '$(NOT_COVERED)' -j $(JOBS)
 	tools/coverage --build build-coverage --least 95
+
+mutation: ## seed faults into the sources, one after the other, and see the tests fail: an hour; ARGS="--only NAME" for one
+	@tools/setup build python test
+	tests/mutation/run --work $(abspath $(BUILD))/mutation --jobs $(JOBS) $(ARGS)
 
 peers: ## fetch and build the other allocators, for the benchmark: build/peers/manifest.json
 	@tools/setup build python

@@ -11,6 +11,7 @@
 #include "kit/random.h"
 #include "os/os.h"
 #include "slab/remote.h"
+#include "space/purge.h"
 #include "space/span.h"
 
 heap_t heap_none = {.none = {.top = offsetof(heap_t, none_entry) / sizeof(void *) + 1}};
@@ -309,6 +310,7 @@ HAK_COLD void heap_after_fork(heap_t *mine) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
     if (heap != mine) heap_bury(heap);
   }
+  if (HAK_SECURE) (void)purge_all(); /* for the same reason; what is purged is zero */
 }
 
 uint64_t heap_count(bool orphans_only) {

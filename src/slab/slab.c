@@ -1,11 +1,14 @@
 #include "slab/slab.h"
 
+#include <string.h>
+
 #include "base/check.h"
 #include "kit/fault.h"
 #include "kit/options.h"
 #include "os/memcheck.h"
 #include "os/os.h"
 #include "slab/remote.h"
+#include "space/purge.h"
 #include "space/span.h"
 
 /* --- lists, linked by unit number ------------------------------------------------------ */
@@ -141,6 +144,11 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   return slab;
 }
 
+/* Whoever makes a slab of the units next takes what is free for zero. */
+static void units_clear(uint32_t unit, uint32_t units) {
+  if (!purge_span(unit, units)) memset(region_address(unit), 0, units * HAK_UNIT);
+}
+
 /* False while a remote free announces itself: the slab is looked at again when that is collected. */
 static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   uint32_t unit = slab_unit(slab);
@@ -151,6 +159,7 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   slab_count_free(owner, slab, -(int32_t)class_info[c].blocks);
   slab_set_bin(slab, &region_no_bin);
   uint32_t units = atomic_seen(&slab->units);
+  if (HAK_SECURE && slab->soiled) units_clear(unit, units);
   if (HAK_SECURE) span_unguard(unit + units, SLAB_GUARDS);
   if (HAK_SECURE && c == CLASS_NOTHING) {
     span_enter(unit, units, SLAB_GUARD, CLASS_NONE);

@@ -491,3 +491,17 @@ TEST(options_are_set_or_left_alone) {
   CHECK(hak.option_get("stats", &after));
   CHECK_EQ(after, set ? 0 : before);
 }
+
+TEST(options_of_the_start_cannot_be_set_later) {
+  ONLY(FAMILY_HAK);
+  static const char *const names[] = {"region_mb", "bin_kb", "guard", "stats"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    int64_t value = 0;
+    REQUIRE(hak.option_get(names[i], &value));
+    errno = 0;
+    CHECK(!hak.option_set(names[i], value));
+    CHECK_EQ(errno, EINVAL);
+  }
+  int64_t decay = 0;
+  CHECK(hak.option_get("decay_ms", &decay) && hak.option_set("decay_ms", decay));
+}

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -476,3 +477,28 @@ TEST(limit_in_threads) {
   for (int i = 0; i < 4; i++) REQUIRE(pthread_create(&threads[i], NULL, small_life, NULL) == 0);
   for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
 }
+
+/* ---- Locked memory ---- */
+
+#ifndef HAK_ONLY
+
+static size_t locked_bytes(void) {
+  char line[256];
+  size_t kib = SIZE_MAX >> 10;
+  FILE *status = fopen("/proc/self/status", "r");
+  while (status && fgets(line, sizeof line, status))
+    if (sscanf(line, "VmLck: %zu", &kib) == 1) break;
+  if (status) fclose(status);
+  return kib << 10;
+}
+
+TEST(mlockall_locks_what_is_used_alone) {
+  use_heap();
+  if (mlockall(MCL_CURRENT) != 0) check_skip("not allowed");
+  CHECK(locked_bytes() < (size_t)1 << 30);
+  use_heap();
+  CHECK(munlockall() == 0);
+  use_heap();
+}
+
+#endif

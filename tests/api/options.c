@@ -58,6 +58,23 @@ TEST(environment_stats_are_printed_at_exit) {
   CHECK(lines(errors) > 5 && strstr(errors, "live"));
 }
 
+TEST(environment_stats_file_is_replaced) {
+  ONLY(FAMILY_HAK);
+  char path[] = "/tmp/hak-api-XXXXXX", setting[64];
+  static char report[1 << 20];
+  int file = mkstemp(path);
+  REQUIRE(file >= 0);
+  memset(report, 'x', sizeof report);
+  CHECK(write(file, report, sizeof report) == sizeof report); /* more than any report */
+  snprintf(setting, sizeof setting, "HAKMEM_STATS_FILE=%s", path);
+  run_with("malloc_of_0_is_unique", "HAKMEM_STATS=1", setting);
+  CHECK(strcmp(errors, "") == 0);
+  ssize_t length = pread(file, report, sizeof report, 0);
+  CHECK(length > 200 && length < (ssize_t)sizeof report && report[0] == '{' && memcmp(report + length - 2, "}\n", 2) == 0);
+  close(file);
+  unlink(path);
+}
+
 TEST(environment_long_values_do_no_harm) {
   static char setting[20000] = "HAKMEM_STATS=";
   memset(setting + 13, '1', sizeof setting - 14);

@@ -215,6 +215,22 @@ static void *grow_elsewhere(void *argument) {
   return NULL;
 }
 
+/* Large blocks are copied in another way than small ones. */
+TEST(realloc_of_a_large_block_to_a_small_one_leaves_the_neighbours_alone) {
+  enum { COUNT = 64, SMALL = 30000, LARGE = 40000 };
+  char *blocks[COUNT];
+  for (unsigned i = 0; i < COUNT; i++) blocks[i] = fill(api.malloc(SMALL), SMALL, i);
+  for (unsigned i = 1; i < COUNT; i += 2) {
+    char *large = fill(api.malloc(LARGE), LARGE, 1000 + i);
+    api.free(blocks[i]);
+    blocks[i] = api.realloc(large, SMALL);
+    REQUIRE(blocks[i]);
+    CHECK(filled(blocks[i], SMALL, 1000 + i));
+  }
+  for (unsigned i = 0; i < COUNT; i += 2) CHECK(filled(blocks[i], SMALL, i));
+  for (unsigned i = 0; i < COUNT; i++) api.free(blocks[i]);
+}
+
 TEST(realloc_in_another_thread) {
   for EACH_SIZE(size) {
     void *block = new_block(size, 4);
@@ -411,6 +427,7 @@ TEST(recallocarray_shrinks) {
 
 TEST(recallocarray_clears_what_it_releases) {
   NEED(api.recallocarray);
+  unsigned seen = 0;
   for EACH_SIZE(size) {
     size_t kept = size - size / 10;
     char *old = new_block(size, 4);
@@ -418,8 +435,12 @@ TEST(recallocarray_clears_what_it_releases) {
     REQUIRE(block);
     CHECK(filled(block, kept, 4));
     if (block == old && api.malloc_usable_size(block) >= size) CHECK(all_bytes(block + kept, size - kept, 0));
+    char *next = api.malloc(size);
+    if (next == old && block != old) CHECK(all_bytes(next, size, 0)), seen++;
+    api.free(next);
     api.free(block);
   }
+  CHECK(seen > 0 || getenv("TEST_SECURE")); /* there what is freed waits */
 }
 
 TEST(recallocarray_overflow_is_enomem_and_keeps_the_block) {

@@ -133,6 +133,16 @@ TEST(mallinfo_agrees_with_mallinfo2) {
   CHECK(narrow.uordblks > HELD / 2);
 }
 
+TEST(mallinfo_stops_at_the_largest_int) {
+  ONLY(FAMILY_LIBC);
+  NEED(api.malloc_good_size); /* glibc's figures wrap */
+  void *block = api.malloc((size_t)3 << 30);
+  REQUIRE(block);
+  CHECK_EQ(mallinfo().uordblks, INT32_MAX);
+  CHECK(mallinfo2().uordblks >= (size_t)3 << 30);
+  api.free(block);
+}
+
 TEST(mallinfo_keeps_errno) {
   ONLY(FAMILY_LIBC);
   errno = MARK;

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +29,11 @@
 
 extern char **environ;
 
+#ifdef EXPECT_SECURE
+enum { IS_SECURE = 1 };
+#else
+enum { IS_SECURE = 0 };
+#endif
 enum { LARGE = 1 << 20, PART = 1 << 16, LIMIT_SECONDS = 20, TEXT = 32768, EXIT_BROKEN = 2 };
 
 /* ---- In the crashing process ---- */
@@ -115,6 +121,29 @@ static void by_abort(void) {
 static void by_kill(void) {
   announce(NULL, NULL);
   kill(getpid(), SIGSEGV);
+}
+
+/* What the secure library is told to do is settled at the start. */
+static void set_an_option(void) {
+  int64_t decay = 0;
+  bool set = hak_option_set("decay_ms", 4711), got = hak_option_get("decay_ms", &decay);
+  if (!got || set != (decay == 4711) || set == IS_SECURE) _exit(EXIT_BROKEN);
+}
+
+static char fill_the_stack(unsigned frames) {
+  volatile char room[4096];
+  room[0] = (char)frames;
+  return frames == 0 ? room[0] : (char)(fill_the_stack(frames - 1) + room[0]);
+}
+
+/* What is said of it needs the stack that the program has made for its own handlers. */
+static void overflow_the_stack(void) {
+  static char room[PART];
+  const stack_t other = {.ss_sp = room, .ss_size = sizeof room};
+  const struct rlimit small = {1 << 20, 1 << 20};
+  if (sigaltstack(&other, NULL) != 0 || setrlimit(RLIMIT_STACK, &small) != 0) _exit(EXIT_BROKEN);
+  announce(NULL, NULL);
+  if (fill_the_stack(1 << 20) == 1) _exit(EXIT_BROKEN);
 }
 
 /* ---- Other handlers ---- */
@@ -221,6 +250,110 @@ static void large_blocks_come_again(void) {
   }
 }
 
+static void in_a_large_block_freed_before_others(void) {
+  char *block = new_block(4 * PART);
+  hak_free(block);
+  for (int i = 0; i < 60; i++) hak_free(new_block(4 * PART));
+  touch(announce(block, block));
+}
+
+/* In no figure while they wait; a trim ends that. */
+static void large_blocks_wait_until_a_trim(void) {
+  enum { COUNT = 60 };
+  char *blocks[COUNT];
+  hak_stats_t before = {.struct_size = sizeof before}, after = before;
+  for (int i = 0; i < COUNT; i++) blocks[i] = new_block(LARGE);
+  for (int i = 0; i < COUNT; i++) hak_free(blocks[i]);
+  if (!hak_stats_get(&before)) _exit(EXIT_BROKEN);
+  hak_collect(true);
+  if (!hak_stats_get(&after) || after.span_free < before.span_free + (size_t)COUNT * LARGE) _exit(EXIT_BROKEN);
+}
+
+static void freed_blocks_wait_for_others(void) {
+  char *block = new_block(200);
+  hak_free(block);
+  for (int i = 0; i < 60; i++) {
+    char *other = new_block(200);
+    if (other == block) _exit(EXIT_BROKEN);
+    hak_free(other);
+  }
+}
+
+/* Side by side come few of them. */
+static void blocks_come_in_no_order(void) {
+  int in_order = 0;
+  char *last = new_block(60);
+  size_t step = hak_malloc_usable_size(last) + 8;
+  for (int i = 0; i < 1000; i++) {
+    char *block = new_block(60);
+    in_order += block == last + step || last == block + step;
+    last = block;
+  }
+  if (in_order > 300) _exit(EXIT_BROKEN);
+}
+
+static char *_Atomic left_behind, *kept;
+
+/* Another block keeps the slab, if one is wanted. */
+static void *free_and_sleep(void *keeps) {
+  char *block = new_block(200);
+  if (keeps) kept = new_block(200);
+  hak_free(block);
+  left_behind = block;
+  for (;;) pause();
+  return keeps;
+}
+
+static void *use_many(void *unused) {
+  for (int i = 0; i < 5000; i++) {
+    char *block = new_block(200);
+    for (int at = 0; at < 200; at++)
+      if (block[at] != 0) _exit(EXIT_BROKEN);
+  }
+  return unused;
+}
+
+/* While a process forks its other threads run: a block may come filled whose heap, copied before, has it free. The child uses it
+ * in the slab that it is in, or in one that is made of the same memory after that has ended, at once or later. */
+static void fork_with_a_filled_block(bool keeps, bool ends_later) {
+  pthread_t thread;
+  int status = 0;
+  if (pthread_create(&thread, NULL, free_and_sleep, keeps ? &thread : NULL) != 0) _exit(EXIT_BROKEN);
+  while (!left_behind) usleep(1000);
+  memset(hide(left_behind), 'x', 200);
+  pid_t child = fork();
+  if (child == 0) {
+    if (ends_later) hak_free(kept), hak_collect(false);
+    _exit(pthread_create(&thread, NULL, use_many, NULL) != 0 || pthread_join(thread, NULL) != 0);
+  }
+  if (waitpid(child, &status, 0) != child || status != 0) _exit(EXIT_BROKEN);
+}
+
+/* The same of memory that is in no slab. */
+static void fork_with_a_filled_unit(void) {
+  static char *blocks[5000];
+  int status = 0;
+  for (int i = 0; i < 5000; i++) blocks[i] = new_block(200);
+  for (int i = 0; i < 5000; i++) hak_free(blocks[i]);
+  hak_collect(false);
+  memset(hide(blocks[2500]), 'x', 200);
+  pid_t child = fork();
+  if (child == 0) _exit(use_many(NULL) != NULL);
+  if (waitpid(child, &status, 0) != child || status != 0) _exit(EXIT_BROKEN);
+}
+
+static void fork_with_a_slab_that_stays(void) { fork_with_a_filled_block(true, false); }
+static void fork_with_a_slab_that_ends(void) { fork_with_a_filled_block(false, false); }
+static void fork_with_a_slab_that_ends_later(void) { fork_with_a_filled_block(true, true); }
+
+/* A string that fills its block ends there. */
+static void canaries_begin_with_0(void) {
+  for (int i = 0; i < 1000; i++) {
+    char *block = hide(new_block(100));
+    if (block[hak_malloc_usable_size(block)] != 0) _exit(EXIT_BROKEN);
+  }
+}
+
 #else
 
 /* ---- Guard slots ---- */
@@ -238,6 +371,12 @@ static char *new_guarded(size_t size, bool at_end) {
 static void past_a_guarded_block(void) {
   char *block = new_guarded(64, true);
   touch(announce(block + 64, block));
+}
+
+/* Each slot has served several times, and starts afresh. */
+static void past_a_guarded_block_of_a_used_slot(void) {
+  for (int i = 0; i < 300; i++) hak_free(new_block(64));
+  past_a_guarded_block();
 }
 
 static void before_a_guarded_block(void) {
@@ -373,6 +512,8 @@ static const crash_t crashes[] = {
     {"by_abort", by_abort, REPORT, SIGABRT, "hakmem: SIGABRT: sent by process #\n", NO_STACK},
     {"by_abort", by_abort, SILENT, SIGABRT, "", NO_STACK},
     {"by_kill", by_kill, REPORT, SIGSEGV, "hakmem: SIGSEGV: sent by process #\n", NO_STACK},
+    {"overflow_the_stack", overflow_the_stack, REPORT, SIGSEGV, "hakmem: SIGSEGV at 0x[0-9a-f]+: foreign, not hakmem's\n", NO_STACK},
+    {"set_an_option", set_an_option, SILENT, 0, "", NO_STACK},
     {"with_a_later_handler", with_a_later_handler, REPORT, 0, "plain handler\n", NO_STACK},
 #ifdef __GLIBC__
     {"after_a_full_handler", after_a_full_handler, REPORT, 0, SEGV_AT "near NULL, not hakmem's\nhandler of 11 at @\n", NO_STACK},
@@ -392,10 +533,22 @@ static const crash_t crashes[] = {
     {"in_nothing", in_nothing, SILENT, SIGSEGV, "", NO_STACK},
     {"nothing_grows", nothing_grows, SILENT, 0, "", NO_STACK},
     {"large_blocks_come_again", large_blocks_come_again, SILENT, 0, "", NO_STACK},
+    {"in_a_large_block_freed_before_others", in_a_large_block_freed_before_others, REPORT, SIGSEGV,
+     SEGV_AT "guard or quarantined memory\n", NO_STACK},
+    {"large_blocks_wait_until_a_trim", large_blocks_wait_until_a_trim, SILENT, 0, "", NO_STACK},
+    {"freed_blocks_wait_for_others", freed_blocks_wait_for_others, SILENT, 0, "", NO_STACK},
+    {"blocks_come_in_no_order", blocks_come_in_no_order, SILENT, 0, "", NO_STACK},
+    {"fork_with_a_slab_that_stays", fork_with_a_slab_that_stays, SILENT, 0, "", NO_STACK},
+    {"fork_with_a_slab_that_ends", fork_with_a_slab_that_ends, SILENT, 0, "", NO_STACK},
+    {"fork_with_a_slab_that_ends_later", fork_with_a_slab_that_ends_later, SILENT, 0, "", NO_STACK},
+    {"fork_with_a_filled_unit", fork_with_a_filled_unit, "HAKMEM_DECAY_MS=-1", 0, "", NO_STACK},
+    {"canaries_begin_with_0", canaries_begin_with_0, SILENT, 0, "", NO_STACK},
 #else
     {"past_a_guarded_block", past_a_guarded_block, GUARD, SIGSEGV,
      SEGV_AT "1 byte past the end of live block % of 64 bytes" SLOT, ALLOCATED},
     {"past_a_guarded_block", past_a_guarded_block, GUARD " HAKMEM_GUARD_SLOTS=4096", SIGSEGV,
+     SEGV_AT "1 byte past the end of live block % of 64 bytes" SLOT, ALLOCATED},
+    {"past_a_guarded_block_of_a_used_slot", past_a_guarded_block_of_a_used_slot, GUARD, SIGSEGV,
      SEGV_AT "1 byte past the end of live block % of 64 bytes" SLOT, ALLOCATED},
     {"before_a_guarded_block", before_a_guarded_block, GUARD, SIGSEGV, SEGV_AT "1 byte before live block % of 64 bytes" SLOT, ALLOCATED},
     {"in_a_freed_guarded_block", in_a_freed_guarded_block, GUARD, SIGSEGV,

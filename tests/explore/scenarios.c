@@ -183,6 +183,49 @@ static void judge_spans(void) {
   if (purge_used_units() != 0 || target_grow_locked()) explore_fail("figures or locks are left");
 }
 
+/* Two superslabs of which the first is full, and the second but for its last unit. */
+static void one_unit_left(void) {
+  start();
+  if (!boot()) explore_fail("no region");
+  spans[0] = take_span(31);
+  spans[1] = take_span(1);
+  spans[2] = take_span(31);
+  if (spans[1] != 31 || spans[2] != 32) explore_fail("spans lie elsewhere");
+}
+
+static void lower_unit_given(void) { give_span(spans[1], 1); }
+static void unit_taken_meanwhile(void) { spans[3] = take_span(1); }
+
+/* One unit is free, wherever it is and whatever was thought of it. */
+static void judge_one_unit_left(void) {
+  uint32_t units = atomic_seen(&region.units);
+  spans[4] = take_span(1);
+  if (atomic_seen(&region.units) != units) explore_fail("the region has grown though a unit was free");
+  give_span(spans[0], 31);
+  give_span(spans[2], 31);
+  give_span(spans[3], 1);
+  give_span(spans[4], 1);
+  judge_nothing_used();
+}
+
+static void some_idle(void) {
+  start();
+  if (!boot()) explore_fail("no region");
+  spans[0] = take_span(LATER);
+  spans[1] = take_span(LATER);
+  give_span(spans[0], LATER);
+}
+
+static void purge_everything(void) { (void)purge_all(); }
+static void span_taken(void) { spans[2] = take_span(LATER); }
+
+static void judge_purged(void) {
+  give_span(spans[1], LATER);
+  give_span(spans[2], LATER);
+  judge_nothing_used();
+  if (purge_used_units() != 0 || purge_is_under_way()) explore_fail("figures are left");
+}
+
 /* --- the table ------------------------------------------------------------------------------- */
 
 enum { EVERY = EXPLORE_EVERY };
@@ -205,6 +248,8 @@ const scenario_t scenarios[] = {
     {"live_map", some_tiny, {tiny_pop_and_push, give_0, give_1}, judge_end_live, NULL, EVERY, EVERY},
     {"holes", with_holes, {take_and_give, give_0, purge_holes}, judge_end, NULL, EVERY, EVERY},
     {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, EVERY},
+    {"unit_given_below", one_unit_left, {unit_taken_meanwhile, lower_unit_given}, judge_one_unit_left, NULL, EVERY, EVERY},
+    {"two_purges", some_idle, {purge_everything, purge_everything, span_taken}, judge_purged, NULL, 2, EVERY},
     {"double_free", full_slab_of_third, {give_0, give_0, take_other_class}, judge_end, "hakmem: double free: free(", EVERY, EVERY},
 };
 const size_t scenario_count = sizeof scenarios / sizeof scenarios[0];

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -326,6 +327,38 @@ fn=(3)
         self.assertEqual(self.different(instructions=20.5), ["instructions"])
         self.assertEqual(self.different(instructions=19.5), ["instructions"])
         self.assertEqual(self.different(misses=0.02, all_misses=2.1), ["misses", "all_misses"])
+
+
+class Mutations(Checker):
+    """The seeded faults: each text must occur once in its source."""
+    RUN = HERE.parent / "mutation" / "run"
+
+    def setUp(self):
+        super().setUp()
+        shutil.copytree(TOOLS.parent / "src", self.root / "src", dirs_exist_ok=True)
+
+    def check(self, code, part):
+        self.expect(code, part, self.RUN, "--check", "--root", self.root)
+
+    def edit(self, name, text, instead):
+        path = self.root / "src" / name
+        self.assertIn(text, path.read_text())
+        path.write_text(path.read_text().replace(text, instead))
+
+    def test_as_it_is(self):
+        self.check(0, " 0 that do not fit")
+
+    def test_a_text_that_is_gone(self):
+        self.edit("slab/large.c", "FREED_MOST 64", "FREED_MOST 32")
+        self.check(1, "one_large_block_waits: its text occurs 0 times in src/slab/large.c")
+
+    def test_a_text_that_is_there_twice(self):
+        self.edit("slab/large.c", "#define FREED_MOST 64", "#define FREED_MOST 64\n#define FREED_MOST 64")
+        self.check(1, "one_large_block_waits: its text occurs 2 times in src/slab/large.c")
+
+    def test_a_source_that_is_gone(self):
+        (self.root / "src/slab/hole.c").unlink()
+        self.check(1, "in src/slab/hole.c, not once")
 
 
 if __name__ == "__main__":

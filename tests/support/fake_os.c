@@ -188,6 +188,7 @@ bool os_commit(void *start, size_t bytes) {
   int saved = fake_enter();
   fake_check_range(start, bytes, "os_commit");
   atomic_count(&os_counts.mprotect, 1);
+  fake_run_during(FAKE_COMMIT, start);
   bool done = !fake_fails(FAKE_COMMIT) && mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0;
   errno = saved;
   return done;
@@ -240,6 +241,7 @@ bool os_unmap(void *start, size_t bytes) {
   int saved = fake_enter();
   fake_check_range(start, bytes, "os_unmap");
   atomic_count(&os_counts.munmap, 1);
+  fake_run_during(FAKE_UNMAP, start);
   bool done = !fake_fails(FAKE_UNMAP) && munmap(start, bytes) == 0;
   errno = saved;
   return done;

@@ -315,6 +315,25 @@ TEST(resizing_keeps_the_order) {
   CHECK(bin_pop(bin) == NULL);
 }
 
+/* Where a flush ends in its midst, by a fault or in a fork's child, no block of the bin is in a slab too: the bin is empty. */
+TEST(a_bin_is_empty_while_its_blocks_are_on_their_way) {
+  bin_t *bin = start_bins(class_of(1024), 0);
+  REQUIRE(bin != NULL);
+  take_many(0, 20);
+  bin_empty(bin, &owner);
+  void *block = held[0][0];
+  CHECK(region_clear_live(block));
+  slab_give(&owner, &block, 1);
+  for (int i = 1; i < 4; i++) give(0, i);
+  bin_entries(bin)[bin->top++] = block; /* for the second time */
+  jmp_buf place;
+  fake_os_capture();
+  fake_os_catch_abort(&place);
+  if (setjmp(place) == 0) bin_empty(bin, &owner);
+  CHECK(strncmp(fake_os_captured(), "hakmem: double free", 19) == 0);
+  CHECK_EQ(bin_count(bin), 0);
+}
+
 /* ---- all at once ---- */
 
 TEST(random_use_neither_loses_nor_doubles_a_block) {

@@ -8,8 +8,10 @@
 #include "front/block.h"
 #include "front/boot.h"
 #include "front/census.h"
+#include "front/inspect.h"
 #include "front/thread.h"
 #include "kit/options.h"
+#include "slab/hole.h"
 #include "slab/remote.h"
 #include "space.h"
 #include "space/span.h"
@@ -224,6 +226,43 @@ TEST(a_heap_that_trims_keeps_nothing) {
   CHECK_EQ(stats.span_free, stats.committed);
 }
 
+/* The one slab's unit is what is missing: the bins give it back. */
+TEST(a_large_block_may_take_what_bins_have_kept) {
+  start_heap();
+  void *block = block_alloc(100);
+  REQUIRE(block != NULL);
+  block_free(block, 0, "free");
+  fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
+  CHECK_EQ(span_census().free_units, units_mapped() - 1);
+  void *large = block_alloc(units_mapped() * HAK_UNIT);
+  CHECK(large != NULL);
+  block_free(large, 0, "free");
+}
+
+/* ---- what a pointer is ---- */
+
+TEST(the_tail_of_a_slab_is_no_block) {
+  start_heap();
+  char *block = block_alloc(200);
+  REQUIRE(block != NULL);
+  const class_info_t *info = &class_info[class_of(200)];
+  char *tail = (char *)bits_round_down((uintptr_t)block, HAK_UNIT) + (size_t)info->blocks * info->size;
+  REQUIRE((size_t)info->blocks * info->size < HAK_UNIT && class_info[class_of(200)].units == 1);
+  CHECK_EQ(block_inspect(tail - info->size).state, BLOCK_FREED);
+  CHECK_EQ(block_inspect(tail).state, BLOCK_INTERIOR);
+}
+
+TEST(what_others_have_mapped_between_units_is_foreign) {
+  fake_os_set_address_limit((uint64_t)1 << 40);
+  start_heap();
+  uint32_t unit = atomic_seen(&region.units) + 3;
+  REQUIRE(os_map_at(region_address(unit), os_page_size()) == OS_MAPPED);
+  REQUIRE(region_grow(100));
+  CHECK(!unit_is_mapped(unit) && atomic_seen(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].mapped) != 0);
+  CHECK_EQ(block_inspect(region_address(unit)).state, BLOCK_FOREIGN);
+  CHECK_EQ(block_usable_size(region_address(unit)), 0);
+}
+
 /* ---- the census against a count of our own ---- */
 
 static uint64_t usable_of(void *const *blocks, int count) {
@@ -261,6 +300,16 @@ TEST(the_census_counts_what_is_live_to_the_byte) {
   }
 }
 
+TEST(each_kind_of_system_call_has_its_figure) {
+  start_heap();
+  uint64_t n = 1000;
+  _Atomic uint64_t *const counts[] = {&os_counts.mmap, &os_counts.munmap, &os_counts.mprotect, &os_counts.madvise, &os_counts.mremap, &os_counts.other};
+  for (size_t i = 0; i < 6; i++) atomic_set(counts[i], n + i);
+  hak_stats_t stats = check_census();
+  CHECK(stats.sys_mmap == n && stats.sys_munmap == n + 1 && stats.sys_mprotect == n + 2);
+  CHECK(stats.sys_madvise == n + 3 && stats.sys_mremap == n + 4 && stats.sys_other == n + 5);
+}
+
 /* ---- threads and heaps ---- */
 
 static void *attach_and_note(void *note) {
@@ -275,6 +324,7 @@ TEST(a_thread_that_ends_leaves_its_heap_to_the_next) {
   REQUIRE(first != NULL);
   CHECK_EQ(atomic_seen(&first->state), HEAP_ORPHAN);
   CHECK_EQ(atomic_seen(&first->owner.thread), 0);
+  CHECK_EQ(check_census().heaps_orphaned, 1);
   run_thread(attach_and_note, &second);
   CHECK(second == first);
   CHECK_EQ(heap_count(false), 1);
@@ -375,6 +425,38 @@ TEST(a_heap_left_unseen_is_found_again_by_its_threads_name) {
   check_heaps();
 }
 
+static pthread_key_t later_key;
+static heap_t *adopted;
+
+static void *adopt_and_stay(void *unused) {
+  adopted = thread_attach();
+  CHECK(block_alloc(64) != NULL); /* and more in its bin */
+  thread_heap = &heap_none;
+  thread_own_heap = NULL; /* it goes on: see allocate_unseen */
+  return unused;
+}
+
+static void allocate_at_the_end(void *first) {
+  run_thread(adopt_and_stay, NULL);
+  CHECK(adopted == first); /* left to others by now */
+  CHECK(block_alloc(64) != NULL);
+  CHECK(thread_own_heap != NULL && thread_own_heap != adopted);
+}
+
+static void *end_with_a_destructor(void *unused) {
+  CHECK(pthread_setspecific(later_key, thread_attach()) == 0);
+  return unused;
+}
+
+TEST(a_destructor_after_the_heap_was_left_gets_another_one) {
+  start_heap();
+  REQUIRE(pthread_key_create(&later_key, allocate_at_the_end) == 0); /* runs after the library's, which was made before */
+  run_thread(end_with_a_destructor, NULL);
+  CHECK(adopted != NULL);
+  CHECK_EQ(heap_count(false), 2);
+  check_heaps();
+}
+
 TEST(without_addresses_for_a_heap_free_units_hold_it) {
   start_heap();
   fake_os_fail(FAKE_ONLY(FAKE_MAP), 1, UINT64_MAX);
@@ -382,9 +464,12 @@ TEST(without_addresses_for_a_heap_free_units_hold_it) {
   REQUIRE(large != NULL);
   memset(large, 0x5a, 100000);
   block_free(large, 0, "free");
+  hak_stats_t before = check_census(), after;
   void *block = block_alloc(10);
   REQUIRE(block != NULL && thread_own_heap != NULL);
   CHECK_EQ(atomic_seen(&slab_head((uint32_t)region_unit(thread_own_heap))->kind), SLAB_META);
+  census_take(&after, NULL);
+  CHECK_EQ(after.metadata - before.metadata, bits_round_up(heap_bytes(), HAK_UNIT));
   block_free(block, 0, "free");
 }
 
@@ -452,6 +537,58 @@ TEST(a_decay_of_zero_gives_a_large_block_back_when_it_is_freed) {
   }
 }
 
+/* ---- what is given back on the way ---- */
+
+/* Of a class that its thread uses no more nothing else would bring them in. */
+TEST(slow_paths_bring_in_what_others_have_freed) {
+  start_heap();
+  static void *blocks[3000];
+  for (int i = 0; i < 3000; i++) REQUIRE((blocks[i] = block_alloc(300)) != NULL);
+  run_thread(free_every_third, blocks);
+  CHECK(check_census().remote > 0);
+  for (int i = 0; i < 200; i++) {
+    fake_os_pass_time(200);
+    void *large = block_alloc(100000);
+    REQUIRE(large != NULL);
+    block_free(large, 0, "free");
+  }
+  CHECK_EQ(check_census().remote, 0);
+}
+
+static void *allocate_trim_and_leave(void *blocks) {
+  (void)allocate_and_leave(blocks);
+  heap_trim(thread_own_heap);
+  thread_heap = &heap_none;
+  thread_own_heap = NULL; /* it goes on, asleep: see allocate_unseen */
+  return NULL;
+}
+
+TEST(a_trim_gives_back_the_empty_slabs_of_other_threads) {
+  start_heap();
+  static void *blocks[1000];
+  run_thread(allocate_trim_and_leave, blocks);
+  for (int i = 0; i < 1000; i++) block_free(blocks[i], 0, "free");
+  heap_trim_others();
+  hak_stats_t stats = check_census();
+  CHECK(stats.remote == 0 && stats.slabs == 0);
+}
+
+/* Without a keeper: 16 MiB of small blocks, of which one in 64 stays, and then 8 MiB more. */
+TEST(a_heap_that_grows_gives_its_holes_back) {
+  enum { BLOCKS = 32768 };
+  static void *blocks[BLOCKS];
+  CHECK(option_set(OPTION_keeper, 0));
+  start_heap();
+  CHECK(option_set(OPTION_decay_ms, 86400000));
+  for (int i = 0; i < BLOCKS; i++) REQUIRE((blocks[i] = block_alloc(512)) != NULL);
+  for (int i = 0; i < BLOCKS; i++) {
+    if (i % 64 != 0) block_free(blocks[i], 0, "free");
+  }
+  CHECK_EQ(hole_bytes(), 0);
+  void *large = block_alloc((size_t)8 << 20);
+  CHECK(large != NULL && hole_bytes() > (uint64_t)8 << 20);
+}
+
 /* ---- a child of fork: a thread that left unseen stands for one that stayed in the parent ---- */
 
 static heap_t *lost_heap(void **blocks) {
@@ -476,6 +613,10 @@ static heap_t *start_forked(void) {
   CHECK(own != NULL);
   block_free(own, 0, "free");
   heap_t *lost = lost_heap(forked_blocks);
+  for (int i = 0; i < 1000; i += 3) {
+    block_free(forked_blocks[i], 0, "free"); /* remotely, and not collected */
+    forked_blocks[i] = NULL;
+  }
   if (lost != NULL) run_thread(lock_and_vanish, &lost->owner.lock);
   return lost;
 }
@@ -494,11 +635,14 @@ static void check_repaired(heap_t *lost) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     bin_t *bin = heap_bin(lost, c);
     CHECK_EQ(hot_peek(&bin->top), -bin->capacity);
+    CHECK_EQ(atomic_seen(&lost->owner.pending[c]), 0);
   }
-  CHECK_EQ(check_census().live, usable_of(forked_blocks, 1000));
+  hak_stats_t stats = check_census();
+  CHECK(stats.live == usable_of(forked_blocks, 1000) && stats.remote == 0);
   for (int i = 0; i < 1000; i++) block_free(forked_blocks[i], 0, "free");
   heap_trim(thread_own_heap);
-  hak_stats_t stats = check_census();
+  stats = check_census();
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) CHECK_EQ(atomic_seen(&heap->owner.free_bytes), 0);
   CHECK(stats.live == 0 && stats.cached == 0 && stats.remote == 0 && stats.slabs == 0);
   CHECK_EQ(stats.span_free, stats.committed);
 }

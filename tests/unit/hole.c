@@ -211,6 +211,33 @@ TEST(purged_pages_read_as_zero_in_the_last_unit_too) {
   CHECK_EQ(purges(), 1);
 }
 
+TEST(a_new_slab_has_no_holes_of_an_old_one) {
+  start_holes(4096);
+  unsigned c = class_of(512);
+  slab_t *slab = full_slab(c);
+  REQUIRE(slab != NULL);
+  slab_give(&owner, blocks, class_info[c].blocks);
+  CHECK_EQ(step_now(), HAK_UNIT);
+  slab_release_empty(&owner);
+  CHECK_EQ(atomic_seen(&slab->kind), SLAB_FREE);
+  void *block = NULL;
+  CHECK_EQ(slab_take(&owner, c, &bins[c], &block, 1), 1);
+  CHECK(block == blocks[0] && slab->holes == 0);
+  CHECK_EQ(step_now(), HAK_UNIT - 4096);
+}
+
+TEST(a_superslab_with_holes_is_not_huge) {
+  start_holes(4096);
+  slab_t *slab = full_slab(class_of(512));
+  REQUIRE(slab != NULL);
+  _Atomic uint32_t *huge = &region.superslabs[slab_unit(slab) / HAK_UNITS_PER_SUPERSLAB].huge;
+  atomic_set(huge, 1);
+  slab_give(&owner, &blocks[8], 8);
+  CHECK_EQ(step_now(), 4096);
+  CHECK_EQ(atomic_seen(huge), 0);
+  CHECK_EQ(fake_os_made(false), HAK_SUPERSLAB);
+}
+
 TEST(a_purge_that_fails_changes_nothing) {
   start_holes(4096);
   slab_t *slab = full_slab(class_of(512));

@@ -191,7 +191,7 @@ TEST(the_count_follows_pages_that_move) {
   uint32_t before = huge_now();
   CHECK_EQ(huge_count(), before);
   CHECK_EQ(move_pages(from, to, 4 * WORD), 4 * WORD);
-  CHECK(is_huge(to + WORD));
+  CHECK(is_huge(to + WORD) && !is_huge(from + WORD));
   CHECK_EQ(huge_count(), huge_now());
   CHECK(purge_span(from, 4 * WORD) && purge_span(to, 4 * WORD));
   CHECK_EQ(huge_now(), 0);

@@ -84,7 +84,8 @@ TEST(good_values_are_taken_in_silence) {
 
 TEST(bad_values_are_one_line_and_the_default) {
   static const char *const values[] = {"", "-", "abc", "12x", "x12", "1e3", "0x10", "1.5", " 12", "--1", "+5", "on!", "86400001", "-2",
-                                       "9223372036854775807", "9223372036854775808", "-9223372036854775808", "99999999999999999999999999"};
+                                       "9223372036854775807", "9223372036854775808", "-9223372036854775808",
+                                       "18446744073709551621", "99999999999999999999999999"};
   for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
     char entry[128], want[256];
     snprintf(entry, sizeof entry, "HAKMEM_DECAY_MS=%s", values[i]);

@@ -166,6 +166,23 @@ TEST(nobody_gets_a_unit_while_its_pages_move) {
   CHECK(!claimed_meanwhile);
 }
 
+static uint32_t dirty_meanwhile[64];
+static void note_dirty(void *start) {
+  (void)start;
+  for (uint32_t s = 0; s < region_superslabs() && s < 64; s++) dirty_meanwhile[s] = atomic_seen(&region.superslabs[s].dirty);
+}
+
+/* A child of a fork between the two would take what has come for zero. */
+TEST(the_target_is_dirty_before_pages_come) {
+  start_move();
+  (void)one_idle();
+  fake_os_during(FAKE_MOVE, note_dirty);
+  bool zero;
+  uint32_t start = take(2, SPAN_PLAIN, &zero);
+  CHECK_EQ(move_count(), 1);
+  CHECK_EQ(dirty_meanwhile[start / WORD], UINT32_MAX);
+}
+
 /* ---- blocks ---- */
 
 TEST(the_pages_of_whole_superslabs_move_and_the_rest_stays) {

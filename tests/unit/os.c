@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -152,6 +153,68 @@ TEST(renewed_pages_read_as_zero) {
   CHECK(os_unmap(start, some * page));
 }
 
+static bool dies_at(char *at) {
+  pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);
+    *(volatile char *)at = 1;
+    _exit(0);
+  }
+  int status = 0;
+  return waitpid(child, &status, 0) == child && status != 0;
+}
+
+/* Small ranges are guarded in another way than large ones, and may lie within them. */
+TEST(guarded_pages_are_inaccessible_and_then_zero) {
+  size_t page = os_page_size();
+  const size_t sizes[] = {some * page, (size_t)4 << 20};
+  for (int i = 0; i < 2; i++) {
+    size_t bytes = sizes[i];
+    char *start = os_map(bytes);
+    REQUIRE(start != NULL);
+    memset(start, 9, bytes);
+    KEEPS_ERRNO(CHECK(os_guard(start + bytes / 2, page)));
+    KEEPS_ERRNO(CHECK(os_guard(start + page, bytes - 2 * page)));
+    CHECK(dies_at(start + page) && dies_at(start + bytes / 2) && dies_at(start + bytes - page - 1));
+    CHECK(start[page - 1] == 9 && start[bytes - page] == 9);
+    KEEPS_ERRNO(CHECK(os_unguard(start + page, bytes - 2 * page)));
+    CHECK(!dies_at(start + bytes / 2));
+    CHECK(unit_is_zero(start + page, bytes - 2 * page));
+    CHECK(os_unmap(start, bytes));
+  }
+}
+
+#if !defined(FAKE_OS)
+/* Whether the mapping of the address has such a flag in /proc/self/smaps. */
+static bool has_flag(const void *address, const char *flag) {
+  FILE *file = fopen("/proc/self/smaps", "r");
+  char line[512];
+  bool here = false, has = false;
+  while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+    unsigned long start, end;
+    if (sscanf(line, "%lx-%lx ", &start, &end) == 2) here = (uintptr_t)address >= start && (uintptr_t)address < end;
+    if (here && strncmp(line, "VmFlags:", 8) == 0) has = strstr(line, flag) != NULL;
+  }
+  if (file != NULL) fclose(file);
+  return has;
+}
+
+TEST(what_is_mapped_is_kept_from_huge_pages) {
+  if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0) check_skip("the kernel has no huge pages");
+  size_t bytes = (size_t)4 << 20, page = os_page_size();
+  char *start = os_reserve(bytes);
+  REQUIRE(start != NULL && os_commit(start, bytes));
+  CHECK(has_flag(start, " nh"));
+  os_huge(start, bytes, true);
+  CHECK(has_flag(start, " hg"));
+  CHECK(os_renew(start + page, page));
+  CHECK(has_flag(start + page, " nh"));
+  CHECK(os_unmap(start + page, page) && os_map_at(start + page, page) == OS_MAPPED);
+  CHECK(has_flag(start + page, " nh"));
+  CHECK(os_unmap(start, bytes));
+}
+#endif
+
 #if !defined(FAKE_OS)
 TEST(resident_pages_are_those_that_were_written_or_populated) {
   size_t page = os_page_size(), pages = 300;
@@ -266,6 +329,39 @@ TEST(writing_and_reading_whole_files) {
 }
 
 TEST(writing_to_nowhere_fails) { KEEPS_ERRNO(CHECK(!os_write(-1, "text", 4))); }
+
+enum { LONG_TEXT = 1 << 18, SIGNALS = 20 };
+static char long_text[LONG_TEXT];
+static pthread_t writer;
+
+static void do_nothing(int number) { (void)number; }
+
+/* Lets the pipe fill up, disturbs whoever waits there, and then reads all of it. */
+static void *disturb_and_read(void *pipe_end) {
+  static char text[LONG_TEXT + 1];
+  size_t used = 0;
+  for (int i = 0; i < SIGNALS; i++) {
+    os_sleep_us(1000);
+    pthread_kill(writer, SIGUSR1);
+  }
+  for (ssize_t n; (n = read(*(int *)pipe_end, text + used, sizeof text - used)) > 0;) used += (size_t)n;
+  CHECK_EQ(used, LONG_TEXT);
+  CHECK(memcmp(text, long_text, LONG_TEXT) == 0);
+  return NULL;
+}
+
+TEST(writing_goes_on_after_a_signal) {
+  struct sigaction action = {.sa_handler = do_nothing}; /* system calls do not go on by themselves */
+  pthread_t reader;
+  int ends[2];
+  for (size_t i = 0; i < LONG_TEXT; i++) long_text[i] = (char)(i % 251);
+  writer = pthread_self();
+  REQUIRE(sigaction(SIGUSR1, &action, NULL) == 0 && pipe(ends) == 0);
+  REQUIRE(pthread_create(&reader, NULL, disturb_and_read, &ends[0]) == 0);
+  KEEPS_ERRNO(CHECK(os_write(ends[1], long_text, LONG_TEXT)));
+  close(ends[1]);
+  pthread_join(reader, NULL);
+}
 
 /* ---- the lock ---- */
 

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,6 +100,21 @@ TEST(it_can_be_started_as_often_as_it_has_ended) {
     if (i == 1) maps = atomic_seen(&os_counts.mmap);
   }
   CHECK_EQ(atomic_seen(&os_counts.mmap), maps); /* on one stack */
+}
+
+TEST(what_could_not_be_started_can_be_later) {
+  require_threads();
+  struct rlimit before, none;
+  REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+  none = before;
+  none.rlim_cur = 1; /* no memory for its stack */
+  REQUIRE(setrlimit(RLIMIT_AS, &none) == 0);
+  bool started = os_thread_start(&thread, count_run);
+  REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
+  CHECK(!started && !os_thread_exists(&thread));
+  CHECK(os_thread_start(&thread, count_run));
+  wait_for_end();
+  CHECK_EQ(atomic_seen(&runs), 1);
 }
 
 /* ---- signals ---- */

@@ -80,6 +80,19 @@ TEST(growth_gives_back_no_more_than_it_takes) {
   check_counts();
 }
 
+/* What was given back is not part of the highest so far: the next growth is one again. */
+TEST(growth_after_a_purge_is_measured_from_what_stayed) {
+  start_purge(10);
+  make_idle();
+  (void)take(64, 1, SPAN_PLAIN);
+  CHECK_EQ(purge_due(), 32 * HAK_UNIT);
+  CHECK(option_set(OPTION_idle_percent, 0));
+  (void)take(32, 1, SPAN_PLAIN); /* as many as went back */
+  CHECK_EQ(purge_due(), 32 * HAK_UNIT);
+  CHECK_EQ(purge_idle_units(), 0);
+  check_counts();
+}
+
 TEST(a_share_that_is_not_exceeded_is_kept) {
   start_purge(25);
   make_idle();

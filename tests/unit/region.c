@@ -1,6 +1,7 @@
 /* region.c - the region: reserved or not, its zones, growth, what lies in the way. */
 #include "space/region.h"
 
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -206,6 +207,14 @@ TEST(growth_ends_at_the_capacity_and_uses_all_of_it) {
   touch_unit(atomic_seen(&region.units) - 1);
 }
 
+TEST(a_growth_may_take_just_what_is_left) {
+  REQUIRE(region_init(SMALL_REGION));
+  uint32_t before = atomic_seen(&region.units);
+  atomic_set(&region.superslabs[0].free, 0);
+  CHECK(region_grow((uint32_t)(SMALL_REGION >> HAK_UNIT_SHIFT) - before));
+  CHECK_EQ(atomic_seen(&region.units), SMALL_REGION >> HAK_UNIT_SHIFT);
+}
+
 TEST(a_failed_growth_changes_nothing_and_can_be_repeated) {
   REQUIRE(region_init(SMALL_REGION));
   uint32_t before = atomic_seen(&region.units);
@@ -338,6 +347,51 @@ TEST(a_reserve_that_cannot_be_given_back_is_still_of_use) {
   fake_os_fail(FAKE_ONLY(FAKE_UNMAP), 1, UINT64_MAX);
   region_release_reserve();
   fake_os_fail_none();
+  CHECK(region_grow(3000)); /* zones as well */
+  check_usable();
+}
+
+/* ---- a child of fork, where another thread was at work: here that thread is stuck inside its call ---- */
+
+static _Atomic bool is_stuck;
+
+static void get_stuck(void *start) {
+  (void)start;
+  fake_os_during(FAKE_COMMIT, NULL);
+  atomic_publish(&is_stuck, true);
+  for (;;) os_sleep_us(100000);
+}
+
+static void *grow_region(void *unused) {
+  CHECK(!region_grow(1000)); /* it never returns */
+  return unused;
+}
+
+static void *release_reserve(void *unused) {
+  region_release_reserve();
+  return unused;
+}
+
+static void start_stuck(fake_call_t call, void *(*run)(void *)) {
+  pthread_t thread;
+  fake_os_during(call, get_stuck);
+  REQUIRE(pthread_create(&thread, NULL, run, NULL) == 0 && pthread_detach(thread) == 0);
+  while (!atomic_take(&is_stuck)) os_sleep_us(100);
+}
+
+TEST(a_child_can_grow_though_another_thread_was_growing) {
+  REQUIRE(region_init(SMALL_REGION));
+  start_stuck(FAKE_COMMIT, grow_region);
+  region_after_fork();
+  CHECK(region_grow(1000));
+  check_usable();
+}
+
+TEST(a_child_ends_what_another_thread_was_giving_back) {
+  REQUIRE(region_init(SMALL_REGION));
+  start_stuck(FAKE_UNMAP, release_reserve);
+  region_after_fork();
+  CHECK(region_census().reserved < (uint64_t)16 << 20);
   CHECK(region_grow(200));
   check_usable();
 }

@@ -6,6 +6,7 @@
 #include "kit/options.h"
 #include "slab/large.h"
 #include "slab/remote.h"
+#include "space/huge.h"
 #include "space/purge.h"
 #include "space.h"
 #include "space/span.h"
@@ -269,6 +270,20 @@ TEST(only_slabs_of_fresh_pages_are_populated_and_only_if_wanted) {
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), 0);
 }
 
+/* Bits of the live map that a plain move of an owner's has brought back after its slab ended. */
+TEST(a_new_slab_has_no_live_block_of_an_old_one) {
+  start_slabs(UINT64_MAX);
+  unsigned c = class_of(1024);
+  uint32_t blocks = class_info[c].blocks;
+  take(c, blocks);
+  char *first = out[c].blocks[0];
+  give(c, blocks);
+  slab_release_empty(&owner);
+  for (uint32_t i = 0; i < blocks; i++) region_set_live(first + (size_t)i * 1024);
+  take(c, blocks); /* check_new_block: not live */
+  CHECK(out[c].blocks[0] == first);
+}
+
 TEST(slabs_are_listed_again_from_their_bits_alone) {
   start_slabs(UINT64_MAX);
   for (int i = 0; i < 300; i++) take(unit_below(&seed, CLASS_COUNT), 20);
@@ -277,7 +292,9 @@ TEST(slabs_are_listed_again_from_their_bits_alone) {
   atomic_set(&owner.free_bytes, 0);
   for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner.slab_count[c], 0);
   for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
-    if (atomic_seen(&slab_of(unit)->kind) == SLAB_BLOCKS) slab_relist(&owner, slab_of(unit), hot_peek(region_bin(region.live, unit)));
+    if (atomic_seen(&slab_of(unit)->kind) != SLAB_BLOCKS) continue;
+    slab_of(unit)->first_word = 63; /* as a fork may leave it */
+    slab_relist(&owner, slab_of(unit), hot_peek(region_bin(region.live, unit)));
   }
   check_slabs();
   give_all();
@@ -385,4 +402,34 @@ TEST(large_blocks_grow_and_shrink_where_they_are) {
   CHECK(!large_resize(slab, PTRDIFF_MAX));
   CHECK(large_alloc(PTRDIFF_MAX, 1, SPAN_PLAIN) == NULL && large_alloc(HAK_REGION_MAX + 1, 1, SPAN_PLAIN) == NULL);
   CHECK(large_alloc(HAK_UNIT, (size_t)1 << 62, SPAN_PLAIN) == NULL);
+}
+
+TEST(a_large_block_is_zero_though_the_kernel_takes_nothing_back) {
+  start_slabs(UINT64_MAX);
+  const size_t size = (size_t)32 << 20;
+  for (int round = 0; round < 3; round++) {
+    if (round == 1) fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
+    if (round == 2) fake_os_fail_none();
+    char *block = large_alloc(size, 1, SPAN_ZEROED);
+    REQUIRE(block != NULL);
+    CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), round);
+    check_large(block, size, 1, true);
+    CHECK(region_clear_live(block));
+    large_free(slab_head((uint32_t)region_unit(block)));
+  }
+}
+
+TEST(large_blocks_that_were_written_all_over_are_huge_the_next_time) {
+  start_slabs(UINT64_MAX);
+  CHECK(option_set(OPTION_huge, 1) && option_set(OPTION_move, 0));
+  fake_os_set_resident(SIZE_MAX);
+  for (int i = 0; i < 2; i++) {
+    void *block = large_alloc(2 * HAK_SUPERSLAB, 1, SPAN_PLAIN);
+    REQUIRE(block != NULL);
+    large_free(slab_head((uint32_t)region_unit(block)));
+    CHECK(purge_all() > 0);
+  }
+  CHECK_EQ(huge_count(), 0);
+  CHECK(large_alloc(8 * HAK_SUPERSLAB, 1, SPAN_PLAIN) != NULL);
+  CHECK_EQ(huge_count(), 7); /* one to learn from */
 }

@@ -368,8 +368,10 @@ TEST(a_span_grows_past_the_frontier_unless_something_is_in_the_way) {
   CHECK_EQ(model.spans[0].units, frontier + 11);
   check_all();
   take(1, 1, 1);
+  uint32_t end = atomic_seen(&region.units);
   claim(0, (uint32_t)(SMALL_REGION >> HAK_UNIT_SHIFT)); /* the other span is in the way */
   CHECK_EQ(model.spans[0].units, frontier + 11);
+  CHECK_EQ(atomic_seen(&region.units), end); /* nothing was mapped for it */
   uint32_t after = model.spans[1].start + 1;
   frontier = atomic_seen(&region.units);
   REQUIRE(os_map_at(region_address(frontier), os_page_size()) == OS_MAPPED);
