@@ -48,7 +48,6 @@ typedef struct api {
   void (*free_sized)(void *, size_t);
   void (*free_aligned_sized)(void *, size_t, size_t);
   void (*sdallocx)(void *, size_t, int);
-  int (*trim)(size_t);
 } api_t;
 
 typedef struct worker {
@@ -140,7 +139,7 @@ static void allocate_aligned(worker_t *worker, block_t *block, const api_t *api,
     return;
   case 2: {
     size_t page = pages_round(1);
-    bool whole = rng_one_in(&worker->rng, 4);
+    bool whole = rng_one_in(&worker->rng, 4) && api->pvalloc != NULL;
     start = whole ? api->pvalloc(size) : api->valloc(size);
     slot_fill(worker, block, start, whole ? pages_round(size) : size, page, whole ? "pvalloc" : "valloc");
     block->resized = whole; /* free_sized would need to know that pvalloc rounds */
@@ -333,7 +332,7 @@ static void op_give_back(worker_t *worker) {
   if (collect != NULL && rng_one_in(&worker->rng, 2))
     (void)collect(rng_one_in(&worker->rng, 2));
   else
-    (void)api_pick(worker)->trim(0);
+    (void)stress_trim();
 }
 
 static void op_one(worker_t *worker) {
@@ -420,13 +419,16 @@ static void phase_run(unsigned threads, uint64_t ops) {
              (double)(clock_ns() - begin) / 1e9, process_resident() / MIB);
 }
 
+#define TEXT_OF(name) #name
+#define NAME_OF(name) TEXT_OF(name) /* as names.h has it */
 #define LOOK(member, name) api->member = (__typeof__(api->member))stress_symbol(name)
 
 static void apis_find(void) {
   api_t *api = &apis[0];
   *api = (api_t){.malloc = malloc, .calloc = calloc, .realloc = realloc, .reallocarray = reallocarray,
                  .aligned_alloc = aligned_alloc, .memalign = memalign, .posix_memalign = posix_memalign,
-                 .valloc = valloc, .pvalloc = pvalloc, .free = free, .trim = malloc_trim};
+                 .valloc = valloc, .free = free};
+  LOOK(pvalloc, NAME_OF(pvalloc)); /* no name of musl's */
   on_hakmem = stress_on_hakmem();
   if (!on_hakmem)
     return;
@@ -440,7 +442,7 @@ static void apis_find(void) {
   LOOK(aligned_alloc, "hak_aligned_alloc"), LOOK(memalign, "hak_memalign");
   LOOK(posix_memalign, "hak_posix_memalign"), LOOK(valloc, "hak_valloc"), LOOK(pvalloc, "hak_pvalloc");
   LOOK(free, "hak_free"), LOOK(cfree, "hak_cfree"), LOOK(free_sized, "hak_free_sized");
-  LOOK(free_aligned_sized, "hak_free_aligned_sized"), LOOK(sdallocx, "hak_sdallocx"), LOOK(trim, "hak_malloc_trim");
+  LOOK(free_aligned_sized, "hak_free_aligned_sized"), LOOK(sdallocx, "hak_sdallocx");
   alloc_at_least = (hak_sized_t(*)(size_t))stress_symbol("hak_alloc_at_least");
   expand = (bool (*)(void *, size_t))stress_symbol("hak_expand");
   malloc_batch = (size_t(*)(size_t, size_t, void **))stress_symbol("hak_malloc_batch");
@@ -450,7 +452,7 @@ static void apis_find(void) {
 
 int main(int argc, char **argv) {
   stress_init(argc, argv);
-  uint64_t ops = stress_option("ops", 20000000);
+  uint64_t ops = stress_count("ops", 20000000);
   unsigned threads = (unsigned)stress_option("threads", 0);
   live_limit = stress_option("live", 1024 * MIB);
   slot_count = stress_option("slots", 4096);
