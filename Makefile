@@ -6,7 +6,8 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run bench workloads peers bench-counts test soak setup-tests check check-asan check-tsan check-cli check-bench clean
+.PHONY: help lib run bench workloads peers bench-counts test soak setup-tests \
+        check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -30,7 +31,7 @@ workloads: lib # the benchmark's own programs
 	cmake --build $(BUILD) -j $(JOBS) --target bench_workloads
 
 test: setup-tests ## set everything up, build, and run every test
-	@$(MAKE) --no-print-directory --keep-going check check-asan check-tsan check-cli check-bench
+	@$(MAKE) --no-print-directory --keep-going check check-asan check-tsan check-aarch64 check-musl check-cli check-bench
 
 soak: setup-tests ## the long tests: hours
 	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON
@@ -48,7 +49,7 @@ bench-counts: ## count instructions and cache misses for each operation; ARGS=--
 	bench/counts/counts.py --build $(BUILD) $(ARGS)
 
 setup-tests:
-	@tools/setup build python test programs bench
+	@tools/setup build python test ports programs bench
 
 check: # the C tests
 	cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON
@@ -61,6 +62,15 @@ check-asan check-tsan: check-%:
 	cmake --preset $*
 	cmake --build --preset $* -j $(JOBS)
 	ctest --preset $* --no-tests=error -L '$(SANITIZED)' -j $(JOBS)
+
+# The other platforms, as far as they can be had on this one: tests/ports/README.md.
+check-aarch64-cross check-musl: check-%:
+	cmake --preset $*
+	cmake --build --preset $* -j $(JOBS)
+	ctest --preset $* --no-tests=error -j $(JOBS)
+
+check-aarch64: check-aarch64-cross # and the unit tests with pages of 64 KiB
+	QEMU_PAGESIZE=65536 ctest --preset aarch64-cross --no-tests=error -L unit -j $(JOBS)
 
 check-cli: $(VENV)/.installed-bench # the tests of the command line
 	$(VENV)/bin/python -m pytest -q cli/tests
