@@ -6,7 +6,8 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run bench workloads peers bench-counts test soak fuzz coverage mutation setup-compilers setup-tests built check check-asan check-tsan check-cli check-bench clean
+.PHONY: help lib run bench workloads peers bench-counts test soak fuzz coverage mutation setup-compilers setup-tests built \
+        check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -32,7 +33,7 @@ workloads: lib # the benchmark's own programs
 # Two parts at a time: most wait now and then, for a package or an idle process, or keep one processor busy.
 test: ## set everything up, build, and run every test
 	@$(MAKE) --no-print-directory --keep-going -j 2 --output-sync=target SETUP=yes \
-	  check check-asan check-tsan check-cli check-bench
+	  check check-asan check-tsan check-aarch64 check-musl check-cli check-bench
 
 soak: setup-tests built ## the long tests: hours
 	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
@@ -69,13 +70,13 @@ setup-compilers:
 	@tools/setup build python cxx
 
 setup-tests: setup-compilers # one after the other, as apt wants
-	@tools/setup build python test programs bench
+	@tools/setup build python test ports programs bench
 
 # Within `make test`, what is missing is installed while what can be built is. What runs beside check leaves it half the processors.
 ifdef SETUP
 built check-asan check-tsan $(VENV)/.installed-bench: | setup-compilers
-check check-cli check-bench: | setup-tests
-check-asan check-tsan: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
+check check-aarch64-cross check-musl check-cli check-bench: | setup-tests
+check-asan check-tsan check-aarch64 check-aarch64-cross check-musl: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
 endif
 
 # What a recipe starts has a number of jobs of its own.
@@ -98,6 +99,15 @@ check-asan check-tsan: check-%:
 	$(alone) cmake --preset $*
 	$(alone) cmake --build --preset $* -j $(JOBS) --target sanitized
 	$(alone) ctest --preset $* --no-tests=error -L '$(SANITIZED)' -j $(JOBS)
+
+# The other platforms, as far as they can be had on this one: tests/ports/README.md.
+check-aarch64-cross check-musl: check-%:
+	$(alone) cmake --preset $*
+	$(alone) cmake --build --preset $* -j $(JOBS)
+	$(alone) ctest --preset $* --no-tests=error -j $(JOBS)
+
+check-aarch64: check-aarch64-cross # and the unit tests with pages of 64 KiB
+	$(alone) QEMU_PAGESIZE=65536 ctest --preset aarch64-cross --no-tests=error -L unit -j $(JOBS)
 
 check-cli: $(VENV)/.installed-bench # the tests of the command line
 	$(alone) $(VENV)/bin/python -m pytest -q cli/tests

@@ -109,6 +109,24 @@ static bool os_madvise(void *start, size_t bytes, int advice) {
   return syscall_3(SYS_madvise, (long)start, (long)bytes, advice) == 0;
 }
 
+/* An emulator of another processor may accept a call and not do it, and pages that are taken for zero would not be.
+ * What this is known of is tried once, before its first use, on pages of its own. */
+typedef enum verdict { UNTRIED, WORKS, FAILS } verdict_t;
+
+static bool os_tried(_Atomic uint32_t *verdict, bool (*works)(char *page, size_t bytes)) {
+  uint32_t known = atomic_seen(verdict);
+  if (HAK_UNLIKELY(known == UNTRIED)) {
+    size_t bytes = os_page_size();
+    char *pages = os_map(2 * bytes);
+    if (pages == NULL) return true; /* undecided: a kernel that is out of memory must not lose a way to give some back */
+    pages[0] = 1;
+    known = works(pages, bytes) ? WORKS : FAILS;
+    (void)os_unmap(pages, 2 * bytes);
+    atomic_set(verdict, known);
+  }
+  return known == WORKS;
+}
+
 void *os_reserve(size_t bytes) {
   long start = os_mmap(NULL, bytes, PROT_NONE, PLAIN_FLAGS);
   if (syscall_failed(start)) return NULL;
@@ -146,19 +164,37 @@ bool os_unmap(void *start, size_t bytes) {
   return result == 0;
 }
 
-bool os_purge(void *start, size_t bytes) { return os_madvise(start, bytes, MADV_DONTNEED); }
+/* To be refused, as for locked memory, is no lie. */
+static bool purge_works(char *page, size_t bytes) { return !os_madvise(page, bytes, MADV_DONTNEED) || page[0] == 0; }
+
+bool os_purge(void *start, size_t bytes) {
+  static _Atomic uint32_t verdict;
+  return os_tried(&verdict, purge_works) ? os_madvise(start, bytes, MADV_DONTNEED) : os_renew(start, bytes);
+}
 
 bool os_populate(void *start, size_t bytes) { return os_madvise(start, bytes, MADV_POPULATE_WRITE); }
 
 /* EINVAL: a kernel without huge pages. */
 void os_huge(void *start, size_t bytes, bool huge) { (void)os_madvise(start, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); }
 
-bool os_move(void *from, void *to, size_t bytes) {
-  static _Atomic bool unable;
-  if (atomic_seen(&unable)) return false;
+static bool os_mremap(void *from, void *to, size_t bytes) {
   atomic_count(&os_counts.mremap, 1);
   long flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
-  if (syscall_6(SYS_mremap, (long)from, (long)bytes, (long)bytes, flags, (long)to, 0) == (long)to) return true;
+  return syscall_6(SYS_mremap, (long)from, (long)bytes, (long)bytes, flags, (long)to, 0) == (long)to;
+}
+
+/* What is left at `from` must be memory like any other. */
+static bool move_works(char *page, size_t bytes) {
+  if (!os_mremap(page, page + bytes, bytes)) return false;
+  page[0] = 1;
+  return purge_works(page, bytes);
+}
+
+bool os_move(void *from, void *to, size_t bytes) {
+  static _Atomic bool unable;
+  static _Atomic uint32_t verdict;
+  if (atomic_seen(&unable) || !os_tried(&verdict, move_works)) return false;
+  if (os_mremap(from, to, bytes)) return true;
   atomic_set(&unable, true);
   /* The kernel may have unmapped the target before it found that it could not go on. */
   if (os_map_at(to, bytes) == OS_NOMEM) os_broken("mremap");
@@ -172,15 +208,21 @@ bool os_renew(void *start, size_t bytes) {
   return true;
 }
 
-/* Once an older kernel has refused the light kind, every guard is made of protection. */
+/* Once the kernel has refused the light kind or not done it, every guard is made of protection. */
 static _Atomic bool guards_protect;
 
 /* The light kind takes a page table entry for each page: not for large ranges. */
 #define GUARD_LIGHT ((size_t)2 << 20)
 
+/* The light kind drops what the pages hold. */
+static bool guard_works(char *page, size_t bytes) {
+  return os_madvise(page, bytes, MADV_GUARD_INSTALL) && os_madvise(page, bytes, MADV_GUARD_REMOVE) && page[0] == 0;
+}
+
 bool os_guard(void *start, size_t bytes) {
+  static _Atomic uint32_t verdict;
   if (bytes <= GUARD_LIGHT && !atomic_seen(&guards_protect)) {
-    if (os_madvise(start, bytes, MADV_GUARD_INSTALL)) return true;
+    if (os_tried(&verdict, guard_works) && os_madvise(start, bytes, MADV_GUARD_INSTALL)) return true;
     atomic_set(&guards_protect, true);
   }
   (void)os_purge(start, bytes);

@@ -14,6 +14,12 @@ void *api_symbol(const char *name) { return dlsym(RTLD_DEFAULT, name); }
 
 #ifdef HAK_LINKED
 
+/* What some libc's headers do not declare. */
+void *pvalloc(size_t);
+int malloc_trim(size_t);
+int mallopt(int, int);
+int malloc_info(int, FILE *);
+void malloc_stats(void);
 void *recallocarray(void *, size_t, size_t, size_t);
 void *reallocf(void *, size_t);
 void cfree(void *);

@@ -9,6 +9,7 @@
 #endif
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -49,10 +50,8 @@ static void *hold_in_thread(void *unused) {
   return unused;
 }
 
-/* Runs before the constructors of every library, hakmem's too. */
-static void preinit(int argc, char **argv, char **environment) {
-  (void)environment;
-  const char *first = argc > 1 ? argv[1] : "malloc";
+/* The first calls of the process; `first` says which is the very first. */
+static void call_first(const char *first) {
   errno = 0;
   if (strcmp(first, "free") == 0) free(NULL);
   if (strcmp(first, "realloc") == 0) free(realloc(NULL, 100));
@@ -64,7 +63,28 @@ static void preinit(int argc, char **argv, char **environment) {
   hold(0);
   stages |= PREINIT;
 }
+
+#ifdef __GLIBC__
+
+/* Runs before the constructors of every library, hakmem's too. */
+static void preinit(int argc, char **argv, char **environment) {
+  (void)environment;
+  call_first(argc > 1 ? argv[1] : "malloc");
+}
 __attribute__((section(".preinit_array"), used)) static void (*const at_preinit)(int, char **, char **) = preinit;
+
+#else /* musl runs nothing before constructors, and gives them no arguments */
+
+__attribute__((constructor(101))) static void construct_very_first(void) {
+  char line[512] = "";
+  int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  CHECK(read(fd, line, sizeof line - 2) > 0);
+  close(fd);
+  const char *first = line + strlen(line) + 1;
+  call_first(*first ? first : "malloc");
+}
+
+#endif
 
 __attribute__((constructor(101))) static void construct_first(void) {
   hold(1);

@@ -157,14 +157,6 @@ static void plain_handler(int number) {
   _exit(0);
 }
 
-static void full_handler(int number, siginfo_t *info, void *context) {
-  char line[64];
-  (void)context;
-  snprintf(line, sizeof line, "handler of %d at %p\n", number, info->si_addr);
-  say(line);
-  _exit(0);
-}
-
 static void handle(struct sigaction action) { sigaction(SIGSEGV, &action, NULL); }
 
 static void with_a_later_handler(void) {
@@ -173,6 +165,14 @@ static void with_a_later_handler(void) {
 }
 
 #ifdef __GLIBC__ /* musl runs nothing before the constructors of libraries */
+
+static void full_handler(int number, siginfo_t *info, void *context) {
+  char line[64];
+  (void)context;
+  snprintf(line, sizeof line, "handler of %d at %p\n", number, info->si_addr);
+  say(line);
+  _exit(0);
+}
 
 /* What these cases have installed before is in `early`. */
 static void after_a_full_handler(void) { near_null(); }
@@ -472,7 +472,7 @@ typedef struct crash {
   const char *options; /* HAKMEM_... variables, with a space between */
   int signal;          /* 0: it ends well */
   /* An extended regular expression for all that is said but the stacks.  In it @ stands
-   * for the address that is touched, % for the block, # for the process. */
+   * for the address that is touched, % for the block, & for the bytes between, # for the process. */
   const char *said;
   int stacks;
 } crash_t;
@@ -525,7 +525,7 @@ static const crash_t crashes[] = {
     {"past_a_large_block", past_a_large_block, REPORT, SIGSEGV, SEGV_AT "guard or quarantined memory\n", NO_STACK},
     {"past_a_large_block", past_a_large_block, SILENT, SIGSEGV, "", NO_STACK},
     {"past_a_large_blocks_last_page", past_a_large_blocks_last_page, REPORT, SIGSEGV,
-     SEGV_AT "live block % of ([0-9]+) bytes, at byte \\1, class large\n", NO_STACK},
+     SEGV_AT "live block % of & bytes, at byte &, class large\n", NO_STACK},
     {"past_an_aligned_large_block", past_an_aligned_large_block, REPORT, SIGSEGV, SEGV_AT "guard or quarantined memory\n", NO_STACK},
     {"before_a_large_block", before_a_large_block, REPORT, SIGSEGV, SEGV_AT "guard or quarantined memory\n", NO_STACK},
     {"past_a_slab", past_a_slab, REPORT, SIGSEGV, "hakmem: SIGSEGV at 0x[0-9a-f]+0000: guard or quarantined memory\n", NO_STACK},
@@ -582,13 +582,14 @@ static void build_environment(const char *options, char **all, size_t room, char
   all[count] = NULL;
 }
 
-/* The expression with what was announced in place of @, % and #. */
+/* The expression with what was announced in place of @, % and #, and the distance of @ from % in place of &. */
 static void expand(const char *said, const char *announced, char *pattern, size_t room) {
-  char at[32] = "", block[32] = "", process[32] = "";
+  char at[32] = "", block[32] = "", process[32] = "", distance[32];
   sscanf(announced, "%31s %31s %31s", at, block, process);
+  snprintf(distance, sizeof distance, "%lu", strtoul(at, NULL, 0) - strtoul(block, NULL, 0));
   size_t length = (size_t)snprintf(pattern, room, "^");
   for (; *said; said++) {
-    const char *word = *said == '@' ? at : *said == '%' ? block : *said == '#' ? process : NULL;
+    const char *word = *said == '@' ? at : *said == '%' ? block : *said == '#' ? process : *said == '&' ? distance : NULL;
     char plain[] = {*said, 0};
     length += (size_t)snprintf(pattern + length, room - length, "%s", word ? word : plain);
   }

@@ -16,7 +16,6 @@
  * Arguments: --lifetimes=1M, --creators=2 (threads that start threads, each
  * --flock=4 at a time), --growth=4M, --seed.
  */
-#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -137,7 +136,7 @@ static void resident_note(const char *when, size_t before) {
 
 int main(int argc, char **argv) {
   stress_init(argc, argv);
-  uint64_t lifetimes = stress_option("lifetimes", 1000000);
+  uint64_t lifetimes = stress_count("lifetimes", 1000000);
   unsigned creators = (unsigned)stress_option("creators", 2);
   flock = (unsigned)stress_option("flock", 4);
   growth_allowed = stress_option("growth", 4 * MIB);
@@ -161,7 +160,7 @@ int main(int argc, char **argv) {
       resident_note(when, resident_settled);
   }
   mailboxes_empty();
-  malloc_trim(0); /* what decays with time goes now */
+  (void)stress_trim(); /* what decays with time goes now */
   resident_note("all freed", resident_start);
   stress_say("%llu lifetimes in %.1f s, resident: start %zu, peak %zu, end %zu KiB",
              (unsigned long long)atomic_load(&lifetimes_begun), (double)(clock_ns() - begin) / 1e9,

@@ -5,6 +5,8 @@
 #include "harness.h"
 #include "entries.h"
 
+#define TEXT_OF(name) #name
+#define NAME_OF(name) TEXT_OF(name) /* as names.h has it */
 #define LOOK(member, name) member = (__typeof__(member))stress_symbol(name)
 
 static void libc_extras_find(api_t *api) {
@@ -24,14 +26,14 @@ static void hak_find(api_t *api) {
   LOOK(api->valloc, "hak_valloc"), LOOK(api->pvalloc, "hak_pvalloc"), LOOK(api->free, "hak_free");
   LOOK(api->cfree, "hak_cfree"), LOOK(api->free_sized, "hak_free_sized");
   LOOK(api->free_aligned_sized, "hak_free_aligned_sized"), LOOK(api->sdallocx, "hak_sdallocx");
-  LOOK(api->trim, "hak_malloc_trim");
 }
 
 void entries_find(entries_t *entries) {
   *entries = (entries_t){.count = 1, .on_hakmem = stress_on_hakmem()};
   entries->apis[0] = (api_t){.malloc = malloc, .calloc = calloc, .realloc = realloc, .reallocarray = reallocarray,
                              .aligned_alloc = aligned_alloc, .memalign = memalign, .posix_memalign = posix_memalign,
-                             .valloc = valloc, .pvalloc = pvalloc, .free = free, .trim = malloc_trim};
+                             .valloc = valloc, .free = free};
+  LOOK(entries->apis[0].pvalloc, NAME_OF(pvalloc)); /* no name of musl's */
   if (!entries->on_hakmem)
     return;
   libc_extras_find(&entries->apis[0]);

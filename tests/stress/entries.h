@@ -29,7 +29,6 @@ typedef struct api {
   void (*free_sized)(void *, size_t);
   void (*free_aligned_sized)(void *, size_t, size_t);
   void (*sdallocx)(void *, size_t, int);
-  int (*trim)(size_t);
 } api_t;
 
 typedef struct entries {

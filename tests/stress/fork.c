@@ -364,7 +364,8 @@ static void scene_handler(unsigned noise, uint64_t forks) {
 
 /* ---- spawn ---- */
 
-extern char **environ;
+/* Empty: the program may be of another libc or processor than what would be preloaded. */
+static char *const no_environment[] = {NULL};
 
 static char true_path[] = "/bin/true";
 static char *const true_arguments[] = {true_path, NULL};
@@ -380,13 +381,13 @@ static pid_t child_spawn(rng_t *rng, unsigned kind, char *stack) {
   pid_t pid = -1;
   switch (kind) {
   case 0:
-    if (posix_spawn(&pid, true_path, NULL, NULL, true_arguments, environ) != 0)
+    if (posix_spawn(&pid, true_path, NULL, NULL, true_arguments, no_environment) != 0)
       stress_fail("posix_spawn failed");
     return pid;
   case 1:
     pid = vfork();
     if (pid == 0) {
-      execv(true_path, true_arguments);
+      execve(true_path, true_arguments, no_environment);
       _exit(1);
     }
     return pid;
@@ -421,16 +422,16 @@ int main(int argc, char **argv) {
   if (threads > THREADS_MAX)
     stress_fail("at most %d threads", THREADS_MAX);
   if (scene_chosen("handler"))
-    scene_handler(0, stress_option("handler", 1000));
+    scene_handler(0, stress_count("handler", 1000));
   unsigned noise = (unsigned)stress_option("noise", stress_on_hakmem() ? 3 : 0);
   if (scene_chosen("handler") && noise != 0)
-    scene_handler(noise < THREADS_MAX ? noise : THREADS_MAX, stress_option("handler", 1000));
+    scene_handler(noise < THREADS_MAX ? noise : THREADS_MAX, stress_count("handler", 1000));
   if (scene_chosen("spawn"))
-    scene_run("spawn", load_run, threads != 0 ? threads : 4, spawn_forker_run, stress_option("spawn", 1000));
+    scene_run("spawn", load_run, threads != 0 ? threads : 4, spawn_forker_run, stress_count("spawn", 1000));
   if (scene_chosen("stdio"))
-    scene_run("stdio", stdio_run, threads != 0 ? threads : 6, stdio_forker_run, stress_option("stdio", 2000));
+    scene_run("stdio", stdio_run, threads != 0 ? threads : 6, stdio_forker_run, stress_count("stdio", 2000));
   atexit(at_exit);
   if (scene_chosen("load"))
-    scene_load(threads, stress_option("forks", 10000));
+    scene_load(threads, stress_count("forks", 10000));
   return stress_finish();
 }

@@ -64,6 +64,13 @@ uint64_t stress_option(const char *name, uint64_t otherwise) {
   return value;
 }
 
+uint64_t stress_count(const char *name, uint64_t otherwise) {
+  uint64_t count = stress_option(name, otherwise), share = stress_option("share", 1);
+  if (share == 0)
+    stress_fail("--share=0 is no share");
+  return (count + share - 1) / share;
+}
+
 uint64_t stress_seed(void) { return seed; }
 
 rng_t rng_make(uint64_t stream) {
@@ -245,4 +252,11 @@ bool stress_stats(hak_stats_t *stats) {
   if (!get(stats))
     stress_fail("hak_stats_get refuses its own structure");
   return true;
+}
+
+int stress_trim(void) {
+  int (*trim)(size_t) = (int (*)(size_t))stress_symbol("hak_malloc_trim");
+  if (trim == NULL)
+    trim = (int (*)(size_t))stress_symbol("malloc_trim");
+  return trim != NULL ? trim(0) : -1;
 }

@@ -26,6 +26,8 @@
 void stress_init(int argc, char **argv);
 /* The value of --name=value, else of STRESS_<NAME>, else `otherwise`. Takes K, M and G suffixes. */
 uint64_t stress_option(const char *name, uint64_t otherwise);
+/* The same for how much is to be done, of which --share=N does the Nth part. */
+uint64_t stress_count(const char *name, uint64_t otherwise);
 /* The same for words; the result lives as long as the process. */
 const char *stress_word(const char *name, const char *otherwise);
 uint64_t stress_seed(void);
@@ -100,5 +102,7 @@ stress_function_t stress_symbol(const char *name);
 bool stress_on_hakmem(void);
 /* hakmem's statistics; false on another malloc. */
 bool stress_stats(hak_stats_t *stats);
+/* malloc_trim(0), or -1 where the malloc in use has none, as musl's. */
+int stress_trim(void);
 
 #endif

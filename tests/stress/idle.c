@@ -15,7 +15,6 @@
  *
  * Arguments: --scene=free, --seed.
  */
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -145,7 +144,7 @@ static void scene_holes(void) {
     if (i % HOLE_KEPT != 0)
       free(kept[i]);
   size_t before = process_resident() - start;
-  int given = malloc_trim(0);
+  int given = stress_trim();
   size_t after = process_resident() - start;
   stress_say("holes: %zu KiB resident, %zu KiB after malloc_trim", before / KIB, after / KIB);
   for (size_t i = 0; i < count; i += HOLE_KEPT)

@@ -8,7 +8,7 @@
  * - sweep: for RLIMIT_AS, and RLIMIT_DATA, at 8 to 512 MiB above the present use:
  *   fill the memory with blocks of one size until NULL with ENOMEM; check content
  *   and a failing realloc; free all; seven sizes up and seven down in one process.
- *   Each pass serves 95 % of the budget (90 % below 64 MiB; sizes up to 1/32 of it)
+ *   Each pass serves 95 % of the budget (90 % below 64 MiB; sizes up to 1/64 of it)
  *   and as much on the way down as on the way up: nothing is lost
  * - threads: the same with four threads that fill at once, one of which calls
  *   malloc for the first time when nothing is left, and free each other's blocks
@@ -256,7 +256,7 @@ static size_t pass_run(size_t size, size_t budget) {
   return served;
 }
 
-static bool is_judged(size_t size, size_t extra) { return stress_on_hakmem() && size <= extra / 32; }
+static bool is_judged(size_t size, size_t extra) { return stress_on_hakmem() && size <= extra / 64; }
 
 static double share_wanted(size_t extra) { return extra >= 64 * MIB ? 0.95 : 0.90; }
 

@@ -18,7 +18,6 @@
 #define pvalloc hak_pvalloc
 #define free hak_free
 #define malloc_usable_size hak_malloc_usable_size
-#define malloc_trim hak_malloc_trim
 #endif
 
 #endif

@@ -347,7 +347,7 @@ static bool scene_chosen(const char *name) {
 int main(int argc, char **argv) {
   stress_init(argc, argv);
   live_limit = stress_option("live", 370 * MIB);
-  volume = stress_option("volume", 8 * KIB * MIB);
+  volume = stress_count("volume", 8 * KIB * MIB);
   resident_limit = live_limit / 370 * 450;
   queue = pages_take(QUEUE_SIZE * sizeof *queue);
   memset(queue, 0, QUEUE_SIZE * sizeof *queue);

@@ -133,7 +133,7 @@ static void allocate_aligned(worker_t *worker, block_t *block, const api_t *api,
     return;
   case 2: {
     size_t page = pages_round(1);
-    bool whole = rng_one_in(&worker->rng, 4);
+    bool whole = rng_one_in(&worker->rng, 4) && api->pvalloc != NULL;
     start = whole ? api->pvalloc(size) : api->valloc(size);
     slot_fill(worker, block, start, whole ? pages_round(size) : size, page, whole ? "pvalloc" : "valloc");
     block->resized = whole; /* free_sized would need to know that pvalloc rounds */
@@ -328,7 +328,7 @@ static void op_give_back(worker_t *worker) {
   if (entries.collect != NULL && rng_one_in(&worker->rng, 2))
     (void)entries.collect(rng_one_in(&worker->rng, 2));
   else
-    (void)api_pick(worker)->trim(0);
+    (void)stress_trim();
 }
 
 static unsigned op_rare(worker_t *worker, uint32_t kind, const block_t *block) {
@@ -448,7 +448,7 @@ static void phase_run(unsigned threads, uint64_t ops) {
 
 int main(int argc, char **argv) {
   stress_init(argc, argv);
-  uint64_t ops = stress_option("ops", 20000000);
+  uint64_t ops = stress_count("ops", 20000000);
   unsigned threads = (unsigned)stress_option("threads", 0);
   live_limit = stress_option("live", 1024 * MIB);
   slot_count = stress_option("slots", 4096);

@@ -83,7 +83,7 @@ static void *run(void *argument) {
 int main(int argc, char **argv) {
   stress_init(argc, argv);
   unsigned threads = (unsigned)stress_option("threads", 4);
-  signals_wanted = stress_option("signals", 60000);
+  signals_wanted = stress_count("signals", 60000);
   hertz = stress_option("hertz", 5000);
   if (threads > THREADS_MAX || hertz < 2)
     stress_fail("at most %d threads, 2 Hz at least", THREADS_MAX);

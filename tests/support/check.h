@@ -56,6 +56,9 @@ int check_spawn(char *const argv[], char *const envp[], unsigned seconds, char *
 /* The path of this program, for check_spawn. */
 const char *check_self(void);
 
+/* Why the port that this was built for leaves the check out (tests/ports), or NULL. */
+const char *check_left_out(const char *name);
+
 #ifdef __cplusplus
 }
 #endif
