@@ -229,13 +229,12 @@ static HAK_NOINLINE void free_rest(void *block, size_t size, const char *functio
 /* Another heap's block: two atomic operations, and no more unless the owner has to be told. What
  * does is called last, so that the usual case keeps nothing for it. */
 HAK_INLINE void free_elsewhere(void *block, size_t size, const char *function) {
-  uintptr_t place = region_place(block);
-  if (HAK_SECURE || HAK_UNLIKELY(place >= hot_load(&region.limit))) goto rest;
-  uint32_t unit = (uint32_t)region_place_unit(place);
-  const region_bin_t *bin = hot_peek(region_bin(hot_load(&region.live), unit));
+  size_t unit = region_place_unit(region_place(block));
+  if (HAK_SECURE || HAK_UNLIKELY(unit >= atomic_take(&region.units))) goto rest;
+  const region_bin_t *bin = hot_peek(region_bin(region.live, unit));
   if (HAK_UNLIKELY(bin->block_size == 0 || size > bin->block_size)) goto rest;
   if (HAK_CHECKS && HAK_UNLIKELY(!region_clear_live(block))) goto rest;
-  if (HAK_UNLIKELY(remote_put(bin, unit, block))) free_tell(unit);
+  if (HAK_UNLIKELY(remote_put(bin, (uint32_t)unit, block))) free_tell((uint32_t)unit);
   return;
 rest:
   free_rest(block, size, function);

@@ -110,7 +110,7 @@ static char *input_pointer(void) {
 
 /* --- wrong calls ------------------------------------------------------------------------- */
 
-/* Of realloc with NULL, and of usable_size, nothing is wrong. */
+/* Of NULL, realloc and malloc_usable_size take it. */
 typedef struct call {
   const char *name; /* as in the line */
   void (*run)(void *p);
@@ -126,6 +126,11 @@ static void call_sdallocx(void *p) { hak_sdallocx(p, call_size, 4); }
 static void call_realloc(void *p) { FUZZ_CHECK(hak_realloc(p, call_size) == NULL); }
 static void call_reallocf(void *p) { FUZZ_CHECK(hak_reallocf(p, call_size) == NULL); }
 static void call_recallocarray(void *p) { FUZZ_CHECK(hak_recallocarray(p, 1, call_size, 1) == NULL); }
+#if HAK_SECURE
+static void call_usable_size(void *p) { (void)hak_malloc_usable_size(p); }
+#else
+#define call_usable_size NULL
+#endif
 static void call_expand(void *p) { FUZZ_CHECK(!hak_expand(p, call_size)); }
 
 static const call_t calls[] = {
@@ -198,7 +203,13 @@ static void op_wrong(void) {
   if (p == NULL) return;
   verdict_t v = judge(p);
   if (v.state == BLOCK_LIVE && v.known) return;
-  FUZZ_EQ(hak_malloc_usable_size(p), 0);
+  if (HAK_SECURE) {
+    static const call_t ask = {"malloc_usable_size", call_usable_size};
+    FUZZ_CHECK(attempt(&ask, p));
+    check_line(&v, ask.name, p);
+  } else {
+    FUZZ_EQ(hak_malloc_usable_size(p), 0);
+  }
   FUZZ_CHECK(attempt(call, p));
   check_line(&v, call->name, p);
 }

@@ -167,13 +167,12 @@ static void tell(void) {
 }
 
 static void free_remote(unsigned i) {
-  bool queued = false;
   out_t b = block_leave(i);
   uint32_t unit = (uint32_t)region_unit(b.block);
   const region_bin_t *bin = hot_peek(region_bin(region.live, unit));
   FUZZ_CHECK(bin == &bins[b.owner][b.class]);
-  FUZZ_CHECK(remote_free(bin, unit, b.block, &queued));
-  if (queued) untold[untold_count++] = unit;
+  FUZZ_CHECK(region_clear_live(b.block));
+  if (remote_put(bin, unit, b.block)) untold[untold_count++] = unit;
 }
 
 static void op_remote(void) {
@@ -245,13 +244,14 @@ static void op_recover(void) {
     locked[o] = false;
     owner_init(owner);
     atomic_set(&owner->free_bytes, 0);
+    atomic_set(&owner->pending_classes, 0);
     for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner->pending[c], 0), atomic_set(&owner->slab_count[c], 0);
   }
   span_recover(used);
   for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
     slab_t *slab = slab_of(unit);
     if (atomic_seen(&slab->kind) != SLAB_BLOCKS) continue;
-    slab_relist(atomic_seen(&slab->owner), slab);
+    slab_relist(atomic_seen(&slab->owner), slab, hot_peek(region_bin(region.live, unit)));
     remote_recover(atomic_seen(&slab->owner), slab);
   }
 }

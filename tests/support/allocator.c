@@ -2,6 +2,7 @@
 #include "base/format.c"
 
 #include "os/lock.c"
+#include "os/memcheck.c"
 #include "os/trace.c"
 
 #include "kit/fault.c"
