@@ -9,6 +9,7 @@
 #include "os/memcheck.h"
 #include "os/os.h"
 #include "slab/slab.h"
+#include "space/region.h"
 #include "space/span.h"
 
 typedef enum boot_state { BOOT_NONE, BOOT_UNDER_WAY, BOOT_DONE } boot_state_t;

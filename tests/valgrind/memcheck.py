@@ -86,7 +86,8 @@ class Run:
 def compare(run, case):
     """The faults that were not reported, reports that nobody expected, another end."""
     found, wanted = (collections.Counter(lines) for lines in ([report.parts for report in run.reports], case.reports.splitlines()))
-    wrong = [f"not reported: {line}" for line in (wanted - found).elements()] + [f"reported: {line}" for line in (found - wanted).elements()]
+    wrong = [f"not reported: {line}" for line in (wanted - found).elements()]
+    wrong += [f"reported: {line}" for line in (found - wanted).elements()]
     if run.broken:
         wrong.append("Valgrind itself failed")
     if run.ending() != case.signal:
