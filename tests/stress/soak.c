@@ -33,7 +33,7 @@
 
 enum { WORKERS_MAX = 64, EXCHANGES = 1024, TICKS = 60, SLICE_STEPS = 16, SLICE_NS = 5000000, HANG_SECONDS = 300,
        SMALL_MEAN = 128, OWN_STEPS = 1000, OWN_SHARE = 64, CHILD_BLOCKS = 2000, CHILD_SHARE = 8,
-       LIVE_SLACK = 64 * 1024 /* the C library keeps some blocks for cached stacks */ };
+       SAMPLES_LEAST = 4, LIVE_SLACK = 64 * 1024 /* the C library keeps some blocks for cached stacks */ };
 
 typedef struct block {
   unsigned char *start; /* NULL: no block */
@@ -377,9 +377,11 @@ static void soak_run(double seconds, size_t start) {
   uint64_t begin = clock_ns();
   for (unsigned i = 0; i < worker_count; i++)
     worker_start(&workers[i]);
-  for (sample_t sample = {0}; sample.seconds < seconds; series_add(&sample)) {
-    sample = sample_run(fork_count, start);
-    sample.seconds = (double)(clock_ns() - begin) / 1e9;
+  double passed = 0;
+  for (unsigned i = 0; i < SAMPLES_LEAST || passed < seconds; i++) {
+    sample_t sample = sample_run(fork_count, start);
+    passed = sample.seconds = (double)(clock_ns() - begin) / 1e9;
+    series_add(&sample);
   }
 }
 
