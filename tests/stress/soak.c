@@ -1,20 +1,20 @@
 /* soak.c - mixed load for an hour: what is resident at its end is what was resident early on.
  *
  * Workers allocate, resize and free blocks of their own and of each other; every byte is written, and checked before
- * it goes. The volume and the sizes follow the same phases in each sample, so that samples can be compared: up by
+ * it goes. The volume and the sizes follow the same phases in each of a sample's four cycles, so that samples can be compared: up by
  * half with small blocks, down to a quarter, up with large ones, down, and back to --live with all sizes, which is
  * then held. A worker's thread ends after a random time, and its successor takes over its blocks. --forks times in a
  * sample the process forks: in turn with all workers at rest, and the child checks every block, and in the midst of
  * their calls, and it checks the main thread's; either child frees and allocates, while the parent goes on.
  *
- * Each sample gives a line of a table, on --log or standard output. Resident is the mean over the last sixth of the
- * sample, highest the most seen in it, both beyond what the program itself held at the start; live is what
+ * Each sample gives a line of a table, on --log or standard output. Resident is the mean over the last sixth of its
+ * cycles, highest the most seen in it, both beyond what the program itself held at the start; live is what
  * the model holds. Judged: a straight line through the resident sizes of the last three quarters rises by at most
  * --growth=0.5 percent an hour; there were never --mappings=5000 mappings; no child failed; and on hakmem no block is
  * live after the end that was not before.
  *
  * Arguments: --seconds=3600, --sample=60 (seconds), --live=256M, --threads=4, --duty=100 (percent of the time that each
- * thread works), --forks=2, --growth, --mappings, --log=PATH, --seed.
+ * thread works), --forks=3, --growth, --mappings, --log=PATH, --seed.
  */
 #include <fcntl.h>
 #include <malloc.h>
@@ -31,7 +31,7 @@
 #include "harness.h"
 #include "series.h"
 
-enum { WORKERS_MAX = 64, EXCHANGES = 1024, TICKS = 60, SLICE_STEPS = 16, SLICE_NS = 5000000, HANG_SECONDS = 300,
+enum { WORKERS_MAX = 64, EXCHANGES = 1024, CYCLES = 4, TICKS = 60, READINGS = TICKS / 6, SLICE_STEPS = 16, SLICE_NS = 5000000, HANG_SECONDS = 300,
        SMALL_MEAN = 128, OWN_STEPS = 1000, OWN_SHARE = 64, CHILD_BLOCKS = 2000, CHILD_SHARE = 8,
        SAMPLES_LEAST = 4, LIVE_SLACK = 64 * 1024 /* the C library keeps some blocks for cached stacks */ };
 
@@ -56,7 +56,7 @@ typedef struct worker {
   uint64_t calls_before; /* the phase */
 } worker_t;
 
-/* Until which percent of a sample, towards which percent of --live, with sizes below which power of two. It lasts longer
+/* Until which percent of a cycle, towards which percent of --live, with sizes below which power of two. It lasts longer
  * where a busy machine keeps a worker from its target, or from so many calls: samples must have the same past. */
 static const struct phase {
   unsigned until, target, bits, calls;
@@ -328,25 +328,25 @@ static void phase_set(unsigned tick) {
   if (now == atomic_load(&phase))
     return;
   for (; !phase_done(); workers_renew())
-    sleep_ns(sample_ns / TICKS);
+    sleep_ns(sample_ns / TICKS / CYCLES);
   for (unsigned i = 0; i < worker_count; i++)
     workers[i].calls_before = atomic_load(&workers[i].calls);
   atomic_store(&phase, now);
 }
 
-/* One reading of the figures; the last sixth of a sample makes its resident size. */
+/* One reading of the figures; those of a cycle's last sixth make the resident size. */
 static void reading_take(sample_t *sample, unsigned tick, size_t start) {
   size_t now = process_resident(), resident = now > start ? now - start : 0, mappings = mappings_now();
   sample->highest = resident > sample->highest ? resident : sample->highest;
   sample->mappings = mappings > sample->mappings ? mappings : sample->mappings;
-  if (tick >= TICKS - TICKS / 6)
-    sample->resident += resident / (TICKS / 6);
+  if (tick >= TICKS - READINGS)
+    sample->resident += resident / READINGS / CYCLES;
 }
 
 /* Until a tick after the last one was due, or after now where that has passed. */
 static void tick_wait(void) {
   static uint64_t due;
-  uint64_t now = clock_ns(), length = sample_ns / TICKS;
+  uint64_t now = clock_ns(), length = sample_ns / TICKS / CYCLES;
   due = due + length > now ? due + length : now + length;
   stress_watch(HANG_SECONDS + (unsigned)(sample_ns / 1000000000u), "soak");
   sleep_ns(due - now);
@@ -354,13 +354,13 @@ static void tick_wait(void) {
 
 static sample_t sample_run(unsigned fork_count, size_t start) {
   sample_t sample = {0};
-  for (unsigned tick = 0; tick < TICKS; tick++) {
-    phase_set(tick);
+  for (unsigned tick = 0; tick < TICKS * CYCLES; tick++) {
+    phase_set(tick % TICKS);
     tick_wait();
     workers_renew();
     worker_slice(&workers[worker_count], OWN_STEPS);
-    reading_take(&sample, tick, start);
-    if ((tick + 1) * fork_count / TICKS != tick * fork_count / TICKS)
+    reading_take(&sample, tick % TICKS, start);
+    if ((tick + 1) * fork_count / TICKS / CYCLES != tick * fork_count / TICKS / CYCLES)
       fork_once();
   }
   totals_take(&sample);
@@ -373,7 +373,7 @@ static uint64_t live_stats(void) {
 }
 
 static void soak_run(double seconds, size_t start) {
-  unsigned fork_count = (unsigned)stress_option("forks", 2);
+  unsigned fork_count = (unsigned)stress_option("forks", 3);
   uint64_t begin = clock_ns();
   for (unsigned i = 0; i < worker_count; i++)
     worker_start(&workers[i]);
