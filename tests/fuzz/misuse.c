@@ -269,7 +269,7 @@ static bool over; /* the block that a fault has named is lost */
 static void write_beside(const shadow_t *s, unsigned at, unsigned char change) {
   size_t page = os_page_size(), offset = (uintptr_t)s->block % page;
   size_t place = at * 8191 % page;
-  if (place >= offset && place < offset + s->size) return;
+  if (s->size == 0 || (place >= offset && place < offset + s->size)) return; /* of no bytes it is no part */
   s->block[(ptrdiff_t)place - (ptrdiff_t)offset] ^= change;
   FUZZ_CHECK(attempt(&calls[0], s->block));
   FUZZ_CHECK(strncmp(fake_os_captured(), place < offset ? "hakmem: underflow: free(" : "hakmem: overflow: free(", 23) == 0);
