@@ -287,7 +287,7 @@ void *block_realloc(void *block, size_t size) {
   int saved = errno;
   void *moved = block_alloc(size);
   if (HAK_UNLIKELY(moved == NULL)) {
-    if (size > old) return NULL;
+    if (size > old || HAK_SECURE) return NULL; /* a sized free tells classes apart there: the block must have the size */
     errno = saved; /* shrinking cannot fail */
     return block;
   }
