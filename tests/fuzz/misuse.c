@@ -180,7 +180,8 @@ static void check_line(const verdict_t *v, const char *function, const char *p) 
   block_state_t state = v->state;
   if (!v->known) {
     block_info_t info = block_inspect(p); /* at least of the right kind */
-    FUZZ_CHECK(info.state != BLOCK_LIVE && (info.state == BLOCK_MISALIGNED || (uintptr_t)p % HAK_GRANULE == 0 || info.state == BLOCK_FOREIGN));
+    FUZZ_CHECK(info.state != BLOCK_LIVE);
+    FUZZ_CHECK(info.state == BLOCK_FOREIGN || (info.state == BLOCK_MISALIGNED) == ((uintptr_t)p % HAK_GRANULE != 0));
     state = info.state;
   }
   snprintf(start, sizeof start, "hakmem: %s: %s(%#zx): ", fault_name(state), function, (size_t)p);
