@@ -338,7 +338,7 @@ HAK_INLINE void *realloc_elsewhere(void *block, slab_t *large, size_t old, size_
   int saved = errno;
   void *moved = block_alloc(size);
   if (HAK_UNLIKELY(moved == NULL)) {
-    if (size > old) return NULL;
+    if (size > old || HAK_SECURE) return NULL; /* a sized free tells classes apart there: the block must have the size */
     errno = saved; /* shrinking cannot fail */
     return block;
   }

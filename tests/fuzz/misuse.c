@@ -185,7 +185,8 @@ static void check_line(const verdict_t *v, const char *function, const char *p) 
   block_state_t state = v->state;
   if (!v->known) {
     block_info_t info = block_inspect(p); /* at least of the right kind */
-    FUZZ_CHECK(info.state != BLOCK_LIVE && (info.state == BLOCK_MISALIGNED || (uintptr_t)p % HAK_GRANULE == 0 || info.state == BLOCK_FOREIGN));
+    FUZZ_CHECK(info.state != BLOCK_LIVE);
+    FUZZ_CHECK(info.state == BLOCK_FOREIGN || (info.state == BLOCK_MISALIGNED) == ((uintptr_t)p % HAK_GRANULE != 0));
     state = info.state;
   }
   snprintf(start, sizeof start, "hakmem: %s: %s(%#zx): ", fault_name(state), function, (size_t)p);
@@ -280,7 +281,7 @@ static bool over; /* the block that a fault has named is lost */
 static void write_beside(const shadow_t *s, unsigned at, unsigned char change) {
   size_t page = os_page_size(), offset = (uintptr_t)s->block % page;
   size_t place = at * 8191 % page;
-  if (place >= offset && place < offset + s->size) return;
+  if (s->size == 0 || (place >= offset && place < offset + s->size)) return; /* of no bytes it is no part */
   s->block[(ptrdiff_t)place - (ptrdiff_t)offset] ^= change;
   FUZZ_CHECK(attempt(&calls[0], s->block));
   FUZZ_CHECK(strncmp(fake_os_captured(), place < offset ? "hakmem: underflow: free(" : "hakmem: overflow: free(", 23) == 0);

@@ -34,7 +34,8 @@ static uint64_t *word_at(uint32_t unit) { return region_address(unit); }
 static void check_unit(uint32_t unit) {
   bool used = owner[unit] != 0;
   if (is_mapped(unit) ? is_free(unit) == used : used || is_free(unit)) {
-    fuzz_fail(__FILE__, __LINE__, "unit %u is %s", unit, used ? "free, or not mapped, while in use" : is_mapped(unit) ? "lost" : "free and not mapped");
+    fuzz_fail(__FILE__, __LINE__, "unit %u is %s", unit,
+              used ? "free, or not mapped, while in use" : is_mapped(unit) ? "lost" : "free and not mapped");
   }
   if (used) FUZZ_EQ(*word_at(unit), mark[unit]);
 }
