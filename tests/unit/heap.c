@@ -46,6 +46,26 @@ static void check_heaps(void) {
   }
 }
 
+/* What the bins of all heaps have counted. */
+static void check_bin_figures(const hak_stats_t *stats, const hak_class_stats_t *classes) {
+  uint64_t refills = 0, flushes = 0, refill_blocks = 0, flush_blocks = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    uint64_t of_class[2] = {0, 0};
+    for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+      const bin_t *bin = heap_bin(heap, c);
+      of_class[0] += bin->refills;
+      of_class[1] += bin->flushes;
+      refill_blocks += bin->refill_blocks;
+      flush_blocks += bin->flush_blocks;
+    }
+    CHECK(classes[c].refills == of_class[0] && classes[c].flushes == of_class[1]);
+    refills += of_class[0];
+    flushes += of_class[1];
+  }
+  CHECK(stats->refills == refills && stats->flushes == flushes);
+  CHECK(stats->refill_blocks == refill_blocks && stats->flush_blocks == flush_blocks);
+}
+
 /* The figures add up, and the parts are what is mapped. */
 static hak_stats_t check_census(void) {
   hak_stats_t stats;
@@ -63,6 +83,7 @@ static hak_stats_t check_census(void) {
   CHECK_EQ(slabs, stats.slabs);
   CHECK_EQ(cached, stats.cached);
   CHECK(stats.requested <= stats.live);
+  check_bin_figures(&stats, classes);
   return stats;
 }
 

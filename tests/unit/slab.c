@@ -293,7 +293,8 @@ TEST(slabs_are_listed_again_from_their_bits_alone) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner.slab_count[c], 0);
   for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
     if (atomic_seen(&slab_of(unit)->kind) != SLAB_BLOCKS) continue;
-    slab_of(unit)->first_word = 63; /* as a fork may leave it */
+    slab_of(unit)->first_word = 63; /* as a fork may leave these */
+    slab_of(unit)->listed_full = !slab_of(unit)->listed_full;
     slab_relist(&owner, slab_of(unit), hot_peek(region_bin(region.live, unit)));
   }
   check_slabs();
