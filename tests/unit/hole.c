@@ -1,11 +1,10 @@
 /* hole.c - whole free pages inside slabs: when they are found, that nothing live is
  * among them, and what happens to the slab while the kernel works. */
-#include <unistd.h>
-
 #include "slab/hole.h"
 
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include "base/thread.h"
 #include "fake_os.h"
