@@ -210,6 +210,7 @@ static void check_kept(void) {
 }
 
 TEST(holes_are_given_back_as_well) {
+  if (os_page_size() > (size_t)32 << 10) check_skip("there is a block that stays on every page");
   start();
   size_t before = check_resident();
   leave_holes();

@@ -290,7 +290,7 @@ TEST(a_foreign_mapping_beside_a_zone_survives_growth_and_fork) {
   REQUIRE(region_init(0));
   size_t page = os_page_size();
   /* The first page behind what the live zone uses. */
-  char *end = (char *)region.live + ((uintptr_t)((atomic_seen(&region.units) + 31) / 32) << 14);
+  char *end = (char *)region.live + bits_round_up((uintptr_t)((atomic_seen(&region.units) + 31) / 32) << 14, page);
   REQUIRE(os_map_at(end, page) == OS_MAPPED);
   end[0] = 0x5a;
   bool grown = region_grow(256); /* it may fail: zones lie at fixed places */
