@@ -50,6 +50,16 @@ HAK_INLINE uint32_t bin_count(const bin_t *bin) {
   return count > 0 ? (uint32_t)count : 0;
 }
 
+/* True: the bin is full, and has to be flushed before the next. */
+HAK_CHECKED HAK_INLINE bool bin_push(bin_t *bin, void *block) {
+  intptr_t top = hot_load(&bin->top);
+  hot_store(&bin_entries(bin)[top], block);
+  atomic_signal_fence(memory_order_release); /* a fork's child must not find a top without its entry */
+  top++;
+  hot_store(&bin->top, top);
+  return top == 0;
+}
+
 /* Entries that a bin of the class may ever have. */
 intptr_t bin_reserve(unsigned size_class);
 void bin_init(bin_t *bin, unsigned size_class, uintptr_t thread);

@@ -91,6 +91,7 @@ static void *alloc_guarded(heap_t *heap, size_t size) {
 /* While allocations are watched, all come here: each is counted, and one now and then gets a guard slot. */
 static void *alloc_watched(heap_t *heap, size_t size) {
   atomic_count_own(&heap->counted_allocs, 1);
+  if (HAK_SECURE) return size > 0 ? secure_pop(heap, size) : NULL;
   if (HAK_UNLIKELY(heap->until_guarded == 0)) {
     void *block = alloc_guarded(heap, size);
     if (block != NULL) return block;
@@ -103,7 +104,7 @@ static void *alloc_watched(heap_t *heap, size_t size) {
 
 static void *alloc_small_miss(size_t size) {
   heap_t *heap = thread_own_heap;
-  if (!HAK_SECURE && heap != NULL && thread_heap != heap) {
+  if (heap != NULL && thread_heap != heap) {
     void *block = alloc_watched(heap, size);
     if (block != NULL) return block;
   }
@@ -189,7 +190,7 @@ static bool may_have_size(const block_info_t *info, size_t size) {
   return false;
 }
 
-static void free_secure(const block_info_t *info, void *block, const char *function) {
+static void free_quarantined(const block_info_t *info, void *block, const char *function) {
   free_claim(info, block, function);
   unsigned c = atomic_seen(&info->slab->size_class);
   secure_clear(block, c, function);
@@ -209,7 +210,7 @@ static void free_inspected(void *block, size_t size, const char *function) {
   uint8_t kind = atomic_seen(&info.slab->kind);
   if (kind == SLAB_LARGE) free_large(&info, block, function);
   else if (kind == SLAB_SLOTS) free_guarded(&info, block, function);
-  else if (HAK_SECURE) free_secure(&info, block, function);
+  else if (HAK_SECURE) free_quarantined(&info, block, function);
   else block_fault(&info, block, function); /* free_miss would have taken it */
 }
 
@@ -256,6 +257,44 @@ HAK_NOINLINE void free_overflow(bin_t *bin) {
   heap_t *heap = thread_attach(); /* the bin's heap, if need be by heap_find_own */
   if (heap != NULL) heap_flush(heap, bin);
   thread_settle();
+}
+
+/* --- the secure library's usual paths ----------------------------------------------------- */
+
+void *alloc_secure(size_t size) {
+  void *block = size - 1 < SMALL_MAX ? secure_pop(thread_heap, size) : NULL;
+  return HAK_LIKELY(block != NULL) ? block : alloc_miss(size);
+}
+
+static HAK_NOINLINE void free_waited(void *block) {
+  thread_enter();
+  heap_take_back(thread_own_heap, block);
+  thread_settle();
+}
+
+/* Puts a block that has waited into its bin, if that is the thread's own. */
+static void free_to_bin(void *block) {
+  bin_t *bin = (bin_t *)(void *)hot_load(region_bin(hot_load(&region.live), region_unit(block)));
+  if (HAK_UNLIKELY(hot_load(&bin->shared.thread) != thread_self())) free_waited(block);
+  else if (HAK_UNLIKELY(bin_push(bin, block))) free_overflow(bin);
+}
+
+/* Another heap's blocks too: the quarantine is the freer's. */
+void free_secure(void *block, size_t size, const char *function) {
+  uintptr_t place = region_place(block);
+  heap_t *heap = thread_heap;
+  if (HAK_UNLIKELY(place >= hot_load(&region.limit) || heap->quarantine == NULL)) goto miss;
+  const region_bin_t *bin = hot_peek(region_bin(hot_load(&region.live), region_place_unit(place)));
+  if (HAK_UNLIKELY(bin->block_size == 0)) goto miss;
+  if (size != 0 && HAK_UNLIKELY(size > SMALL_MAX || class_for(size) != bin->size_class)) goto miss;
+  unsigned c = bin->size_class;
+  if (HAK_UNLIKELY(!secure_claim(block))) goto miss;
+  secure_clear(block, c, function);
+  block = secure_wait(heap, block, c);
+  if (block != NULL) free_to_bin(block);
+  return;
+miss:
+  free_miss(block, size, function);
 }
 
 /* --- size and realloc -------------------------------------------------------------------- */

@@ -28,6 +28,9 @@ HAK_CHECKED void *alloc_miss(size_t size);
 /* Frees what the fast path cannot, or ends the process. */
 void free_miss(void *block, size_t size, const char *function);
 void free_overflow(bin_t *bin);
+/* What the two below are in the secure library. */
+HAK_CHECKED void *alloc_secure(size_t size);
+void free_secure(void *block, size_t size, const char *function);
 /* The same as block_alloc, zeroed. */
 HAK_CHECKED void *block_alloc_zeroed(size_t size);
 /* `align` is a power of two; NULL with errno ENOMEM. */
@@ -43,14 +46,6 @@ HAK_CHECKED size_t block_require(const void *block, const char *function);
 HAK_CHECKED size_t block_good_size(size_t size, size_t align);
 HAK_CHECKED size_t block_alloc_batch(size_t size, size_t count, void **blocks);
 
-/* The entry of heap->bin_at for a size up to HAK_TABLE_MAX, and for one above. */
-HAK_INLINE size_t block_small_index(size_t size) { return (size + HAK_GRANULE - 1) >> HAK_GRANULE_SHIFT; }
-HAK_INLINE size_t block_mid_index(size_t size) { return HEAP_TABLE_SMALL + (size + HEAP_TABLE_STEP - 1) / HEAP_TABLE_STEP; }
-
-HAK_INLINE bin_t *bin_of_index(heap_t *heap, size_t index) {
-  return (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]);
-}
-
 HAK_INLINE void *bin_pop(bin_t *bin) {
   intptr_t top = hot_load(&bin->top);
   char *block = hot_load(&bin_entries(bin)[top - 1]);
@@ -65,12 +60,12 @@ HAK_INLINE void *bin_pop(bin_t *bin) {
 
 HAK_INLINE void *block_alloc(size_t size) {
   void *block;
-  if (HAK_SECURE) return alloc_miss(size);
+  if (HAK_SECURE) return alloc_secure(size);
   if (HAK_LIKELY(size <= HAK_TABLE_MAX)) {
-    block = bin_pop(bin_of_index(thread_heap, block_small_index(size)));
+    block = bin_pop(heap_bin_at(thread_heap, heap_small_index(size)));
   } else {
     if (HAK_UNLIKELY(size > HAK_SMALL_MAX)) return alloc_miss(size);
-    block = bin_pop(bin_of_index(thread_heap, block_mid_index(size)));
+    block = bin_pop(heap_bin_at(thread_heap, heap_mid_index(size)));
   }
   if (HAK_UNLIKELY(block == NULL)) return alloc_miss(size);
   return block;
@@ -78,7 +73,10 @@ HAK_INLINE void *block_alloc(size_t size) {
 
 /* `size`: what the caller believes, 0 if it does not say; a block that is smaller ends the process. */
 HAK_INLINE void block_free(void *block, size_t size, const char *function) {
-  if (HAK_SECURE) goto miss;
+  if (HAK_SECURE) {
+    free_secure(block, size, function);
+    return;
+  }
   uintptr_t place = region_place(block);
   if (HAK_UNLIKELY(place >= hot_load(&region.limit))) goto miss;
   uint64_t *live = hot_load(&region.live);
@@ -92,12 +90,7 @@ HAK_INLINE void block_free(void *block, size_t size, const char *function) {
     if (HAK_UNLIKELY(!bits_test_and_clear64(&word, place))) goto miss;
     hot_store(&live[index], word);
   }
-  intptr_t top = hot_load(&bin->top);
-  hot_store(&bin_entries(bin)[top], block);
-  atomic_signal_fence(memory_order_release); /* a fork's child must not find a top without its entry */
-  top++;
-  hot_store(&bin->top, top);
-  if (HAK_UNLIKELY(top == 0)) free_overflow(bin);
+  if (HAK_UNLIKELY(bin_push(bin, block))) free_overflow(bin);
   return;
 miss:
   free_miss(block, size, function);

@@ -14,7 +14,8 @@
 #include "space/purge.h"
 #include "space/span.h"
 
-heap_t heap_none = {.none = {.top = offsetof(heap_t, none_entry) / sizeof(void *) + 1}};
+#define NONE_TOP ((intptr_t)(offsetof(heap_t, none_entry) / sizeof(void *) + 1))
+heap_t heap_none = {.none = {.top = NONE_TOP, .capacity = -NONE_TOP}};
 
 #define TICK_MS 1000
 #define TICK_EVERY 64 /* slow paths: reading the clock costs as much as a short one */
@@ -174,11 +175,7 @@ void heap_take_back(heap_t *heap, void *block) {
     return;
   }
   bin_t *bin = heap_bin(heap, atomic_seen(&slab->size_class));
-  intptr_t top = hot_load(&bin->top);
-  hot_store(&bin_entries(bin)[top], block);
-  atomic_signal_fence(memory_order_release);
-  hot_store(&bin->top, top + 1);
-  if (top + 1 == 0) heap_flush(heap, bin);
+  if (bin_push(bin, block)) heap_flush(heap, bin);
 }
 
 static void quarantine_empty(heap_t *heap) {

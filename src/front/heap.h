@@ -43,6 +43,12 @@ HAK_INLINE bin_t *heap_bin(heap_t *heap, unsigned size_class) {
   return (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at_class[size_class]);
 }
 
+/* The entry of bin_at for a size up to HAK_TABLE_MAX, and for one above. */
+HAK_INLINE size_t heap_small_index(size_t size) { return (size + HAK_GRANULE - 1) >> HAK_GRANULE_SHIFT; }
+HAK_INLINE size_t heap_mid_index(size_t size) { return HEAP_TABLE_SMALL + (size + HEAP_TABLE_STEP - 1) / HEAP_TABLE_STEP; }
+
+HAK_INLINE bin_t *heap_bin_at(heap_t *heap, size_t index) { return (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]); }
+
 /* All heaps ever made, newest first. */
 heap_t *heap_first(void);
 /* An orphan, or a new heap, attached to the calling thread. NULL when out of memory. */

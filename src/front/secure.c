@@ -2,18 +2,24 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "kit/fault.h"
-#include "kit/random.h"
 #include "os/os.h"
 
 #define QUARANTINE_BYTES ((size_t)32 << 10) /* of a class */
 #define QUARANTINE_LEAST 4
 #define QUARANTINE_MOST 64
+#define FRESH_FROM 4096 /* bytes */
+/* Entries of a bin from which one is chosen.  Each generation of blocks is scattered further; programs pay for that in
+ * locality: docs/decisions has the figures. */
+#define CHOICES 4
 
 /* A ring for each class. */
 struct quarantine {
   uint64_t random;
-  uint8_t at[CLASS_COUNT];
+  struct {
+    uint8_t at, length;
+  } rings[CLASS_COUNT];
   void *blocks[CLASS_COUNT][QUARANTINE_MOST];
 };
 
@@ -25,50 +31,85 @@ void secure_start(void) {
   if (secret.first != 0) return; /* the first try to boot found no memory */
   os_seal(&secret, sizeof secret, false);
   secret.first = os_random() | 1;
-  secret.second = os_random();
+  secret.second = os_random() | 1;
   os_seal(&secret, sizeof secret, true);
 }
 
 size_t secure_heap_bytes(void) { return sizeof(struct quarantine); }
 
+static uint8_t ring_length(unsigned c) {
+  size_t n = QUARANTINE_BYTES / class_info[c].size;
+  return (uint8_t)(n < QUARANTINE_LEAST ? QUARANTINE_LEAST : n > QUARANTINE_MOST ? QUARANTINE_MOST : n);
+}
+
 void secure_heap_init(heap_t *heap, void *memory) {
-  heap->quarantine = memory;
-  heap->quarantine->random = os_random();
+  struct quarantine *quarantine = memory;
+  quarantine->random = os_random();
+  for (unsigned c = 0; c < CLASS_COUNT; c++) quarantine->rings[c].length = ring_length(c);
+  heap->quarantine = quarantine;
 }
 
 /* --- canary and zeroes ------------------------------------------------------------------- */
 
-/* Its first byte is 0: a string that runs up to it ends there, and none that is copied can restore it. */
+/* Its first byte is 0: a string that runs up to it ends there, and none that is copied can restore it.
+ * Both halves of a product of two secret factors, one of them the block's. */
 static uint64_t canary_of(const void *block) {
-  return random_mix(random_mix((uintptr_t)block ^ secret.first) ^ secret.second) & ~(uint64_t)0xff;
+  unsigned __int128 product = (unsigned __int128)((uintptr_t)block ^ secret.first) * secret.second;
+  return ((uint64_t)product ^ (uint64_t)(product >> 64)) & ~(uint64_t)0xff;
 }
 
 static uint64_t *canary_place(void *block, uint32_t size) { return (uint64_t *)(void *)((char *)block + size - SECURE_CANARY); }
 
+/* But for the canary. */
 static bool is_zero(const void *block, uint32_t size) {
-  const uint64_t *words = block;
-  uint64_t any = 0;
-  for (uint32_t i = 0; i < size / 8; i += 2) any |= words[i] | words[i + 1];
-  return any == 0;
+  typedef uint64_t pair_t __attribute__((vector_size(16)));
+  const pair_t *pairs = block;
+  pair_t any = {*(const uint64_t *)(const void *)((const char *)block + size - 16), 0};
+  for (uint32_t i = 0; i + 1 < size / 16; i++) any |= pairs[i];
+  return (any[0] | any[1]) == 0;
 }
 
-/* A block that was never live is not read, which would fault its pages in twice. */
-static void require_zero(void *block, unsigned c) {
-  uint32_t size = class_info[c].size;
+static HAK_NOINLINE void written_to(void *block, uint32_t size) {
+  if (!slab_head((uint32_t)region_unit(block))->soiled) fault_abort("use after free", "malloc", block, "a free block was written to", size);
+  memset(block, 0, size - SECURE_CANARY);
+}
+
+/* A block of several pages that was never live is not read, which would fault its pages in twice. */
+static bool is_fresh(const void *block, const bin_t *bin) {
   slab_t *slab = slab_head((uint32_t)region_unit(block));
   size_t offset = (size_t)((const char *)block - (const char *)region_address(slab_unit(slab)));
-  uint32_t index = class_block_at(c, offset);
-  if (HAK_UNLIKELY(slab->soiled)) {
-    memset(block, 0, size);
-  } else if (index >= slab->touched) {
-    slab->touched = (uint16_t)(index + 1);
-  } else if (HAK_UNLIKELY(!is_zero(block, size))) {
-    fault_abort("use after free", "malloc", block, "a free block was written to", size);
-  }
+  uint32_t index = class_block_at(bin->shared.size_class, offset);
+  if (index < slab->touched || slab->soiled) return false;
+  slab->touched = (uint16_t)(index + 1);
+  return true;
+}
+
+/* Words of the live map that others may change too are changed by locked instructions only. */
+static void set_live(const void *block) {
+  uint64_t *word = region_live_word(block);
+  if (os_single_threaded()) hot_store(word, hot_load(word) | region_live_bit(block));
+  else region_set_live(block);
+}
+
+bool secure_claim(const void *block) {
+  if (!os_single_threaded()) return region_clear_live(block);
+  uint64_t *word = region_live_word(block), before = hot_load(word), bit = region_live_bit(block);
+  hot_store(word, before & ~bit);
+  return (before & bit) != 0;
+}
+
+static void *make_live(void *block, const bin_t *bin) {
+  set_live(block);
+  if (HAK_UNLIKELY(bin->shared.size_class == CLASS_NOTHING)) return block;
+  uint32_t size = bin->shared.block_size;
+  bool fresh = size > FRESH_FROM && is_fresh(block, bin);
+  *canary_place(block, size) = canary_of(block); /* before the block is read: its page is faulted in once */
+  if (!fresh && HAK_UNLIKELY(!is_zero(block, size))) written_to(block, size);
+  return block;
 }
 
 void secure_clear(void *block, unsigned size_class, const char *function) {
-  if (size_class == CLASS_NOTHING) return;
+  if (HAK_UNLIKELY(size_class == CLASS_NOTHING)) return;
   uint32_t size = class_info[size_class].size;
   if (HAK_UNLIKELY(*canary_place(block, size) != canary_of(block))) {
     fault_abort("overflow", function, block, "bytes behind the block were overwritten", size);
@@ -79,56 +120,52 @@ void secure_clear(void *block, unsigned size_class, const char *function) {
 
 /* --- allocation -------------------------------------------------------------------------- */
 
-/* Takes entry `i` of a bin that has `count`.  A fork in between leaks the last: it does not leave it in two places. */
-static void *bin_take(bin_t *bin, uint32_t i, uint32_t count) {
-  void **entries = bin_entries(bin) - bin->capacity;
-  void *block = hot_load(&entries[i]), *last = hot_load(&entries[count - 1]);
-  hot_store(&bin->top, hot_load(&bin->top) - 1);
+/* Below CHOICES and `count`, which is not 0. The upper half of a congruential generator's state: the lower bits repeat soon. */
+static uint32_t choose(struct quarantine *quarantine, uint32_t count) {
+  if (count > CHOICES) count = CHOICES;
+  quarantine->random = quarantine->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return (uint32_t)((quarantine->random >> 32) * count >> 32);
+}
+
+/* One of the uppermost of the `count` entries of a bin.  A fork in between leaks the last: it does not leave it in two places. */
+static void *bin_take(heap_t *heap, bin_t *bin, uint32_t count) {
+  intptr_t top = hot_load(&bin->top);
+  void **entry = &bin_entries(bin)[top - 1 - (intptr_t)choose(heap->quarantine, count)];
+  void *block = hot_load(entry), *last = hot_load(&bin_entries(bin)[top - 1]);
+  hot_store(&bin->top, top - 1);
   atomic_signal_fence(memory_order_seq_cst);
-  hot_store(&entries[i], last);
+  hot_store(entry, last);
   return block;
 }
 
-static void *take(heap_t *heap, unsigned c) {
-  uint64_t *random = &heap->quarantine->random;
-  bin_t *bin = heap_bin(heap, c);
-  uint32_t count = heap->has_bin[c] ? bin_count(bin) : 0;
-  if (count > 0) return bin_take(bin, random_below(random, count), count);
-  void *block = heap_refill(heap, c);
-  if (block == NULL) return NULL;
-  count = bin_count(bin);
-  uint32_t i = random_below(random, count + 1);
-  if (i == count) return block;
-  void **entries = bin_entries(bin) - bin->capacity;
-  void *other = hot_load(&entries[i]);
-  hot_store(&entries[i], block);
-  return other;
+void *secure_pop(heap_t *heap, size_t size) {
+  size += SECURE_CANARY;
+  bin_t *bin = heap_bin_at(heap, size <= HAK_TABLE_MAX ? heap_small_index(size) : heap_mid_index(size));
+  uint32_t count = bin_count(bin);
+  if (HAK_UNLIKELY(count == 0)) return NULL;
+  return make_live(bin_take(heap, bin, count), bin);
 }
 
 void *secure_alloc(heap_t *heap, unsigned size_class) {
-  void *block = take(heap, size_class);
-  if (block == NULL) return NULL;
-  region_set_live(block);
-  if (size_class == CLASS_NOTHING) return block;
-  require_zero(block, size_class);
-  uint32_t size = class_info[size_class].size;
-  *canary_place(block, size) = canary_of(block);
-  return block;
+  bin_t *bin = heap_bin(heap, size_class);
+  if (!heap->has_bin[size_class] || bin_count(bin) == 0) {
+    void *block = heap_refill(heap, size_class);
+    if (block == NULL) return NULL;
+    bool full = bin_push(bin, block); /* from where it comes: there is room */
+    HAK_ASSERT(!full);
+  }
+  return make_live(bin_take(heap, bin, bin_count(bin)), bin);
 }
 
 /* --- quarantine -------------------------------------------------------------------------- */
 
-static uint32_t ring_length(unsigned c) {
-  size_t n = QUARANTINE_BYTES / class_info[c].size;
-  return n < QUARANTINE_LEAST ? QUARANTINE_LEAST : n > QUARANTINE_MOST ? QUARANTINE_MOST : (uint32_t)n;
-}
-
 void *secure_wait(heap_t *heap, void *block, unsigned size_class) {
-  uint8_t *at = &heap->quarantine->at[size_class];
-  void **place = &heap->quarantine->blocks[size_class][*at];
+  struct quarantine *quarantine = heap->quarantine;
+  unsigned at = quarantine->rings[size_class].at, next = at + 1;
+  void **place = &quarantine->blocks[size_class][at];
   void *old = hot_load(place);
   hot_store(place, block);
-  *at = (uint8_t)((*at + 1u) % ring_length(size_class));
+  quarantine->rings[size_class].at = (uint8_t)(next == quarantine->rings[size_class].length ? 0 : next);
   atomic_signal_fence(memory_order_seq_cst); /* out of here before it is anywhere else: see bin_take */
   return old;
 }

@@ -2,7 +2,7 @@
  *
  * A live block ends in a canary.  A block that is not live is all zero; freed,
  * it waits in its freer's quarantine until as many others of its class have
- * come after it, and then lies in a bin, which gives blocks out at random.
+ * come after it, and then lies in a bin, which gives one of its uppermost at random.
  * Blocks of no bytes (CLASS_NOTHING) lie in inaccessible memory, and have
  * neither canary nor zeroes.
  *
@@ -22,6 +22,10 @@ size_t secure_heap_bytes(void);
 void secure_heap_init(heap_t *heap, void *memory);
 /* One block of the class, live; NULL when out of memory. Ends the process if it was written to meanwhile. */
 HAK_CHECKED void *secure_alloc(heap_t *heap, unsigned size_class);
+/* The same for a size, not 0, from its bin alone: NULL if that is empty. */
+HAK_CHECKED void *secure_pop(heap_t *heap, size_t size);
+/* Ends the block's life; false if it had none. */
+HAK_CHECKED bool secure_claim(const void *block);
 /* Checks and clears a block that was live. */
 void secure_clear(void *block, unsigned size_class, const char *function);
 /* Puts a cleared block into quarantine; returns the one whose time is over, or NULL. */

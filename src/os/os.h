@@ -84,6 +84,13 @@ HAK_INLINE bool os_thread_exists(os_thread_t *thread) { return atomic_seen(&thre
 /* In a fork's child, where no such thread runs. */
 void os_thread_forget(os_thread_t *thread);
 
+/* Whether the process has no thread but this one, as libc knows: it may say no where it has none, and threads of ours
+ * do not count.  What a thread that came first does after this cannot meet what a later one does. */
+HAK_INLINE bool os_single_threaded(void) {
+  extern char __libc_single_threaded __attribute__((weak)); /* glibc from 2.32 on */
+  return &__libc_single_threaded != NULL && __libc_single_threaded != 0;
+}
+
 /* Whether this process was forked since os_fork_watch or os_fork_seen: told by a page
  * that the kernel wipes in a child, however it was made.  Where the kernel cannot,
  * os_fork_note, called by a fork handler, says so. */

@@ -21,21 +21,50 @@ static void large_clear(uint32_t unit, size_t bytes) {
   memset(region_address(unit), 0, bytes);
 }
 
+/* --- spans ------------------------------------------------------------------------------- */
+
+/* Enters units [from, to) as further units of the span. */
+static void span_extend(slab_t *slab, uint32_t from, uint32_t to) {
+  uint32_t start = slab_unit(slab);
+  for (uint32_t i = from; i < to; i++) {
+    slab_t *inside = slab_of(start + i);
+    inside->head = start;
+    atomic_set(&inside->size_class, (uint8_t)CLASS_NONE);
+    atomic_publish(&inside->kind, (uint8_t)SLAB_INSIDE);
+  }
+  atomic_set(&slab->units, to);
+}
+
 /* --- between guards: the secure library -------------------------------------------------- */
 
-/* Inaccessible are a unit, or as many as the alignment leaves, before a block, what its last unit has beyond its bytes, a unit
- * behind it, and the block itself, once freed, until as many others have been freed after it. */
+/* Inaccessible are a unit before a block, what its last unit has beyond its bytes, a unit behind it, and the
+ * block itself, once freed, until as many others have been freed after it. */
 #define FREED_MOST 64
 static _Atomic uint32_t freed[FREED_MOST]; /* first units, 0 for none: unit 0 is before a block */
 static _Atomic uint32_t freed_count;
 
-static uint32_t guarded_span(size_t bytes, size_t align, span_use_t use, bool *zero) {
+/* `units` at a multiple of the alignment, between two more. */
+static uint32_t guarded_place(uint32_t units, size_t align, span_use_t use, bool *zero) {
   if (align > HAK_REGION_MAX) return SPAN_NONE;
-  uint32_t units = units_of(bytes), before = align > HAK_UNIT ? (uint32_t)(align >> HAK_UNIT_SHIFT) : 1;
-  uint32_t start = span_alloc(before + units + 1, before, use, zero);
-  if (start == SPAN_NONE) return SPAN_NONE;
-  uint32_t unit = start + before;
-  span_guard(start, before);
+  uint32_t unit;
+  if (align > HAK_UNIT) {
+    unit = span_alloc(units + 1, align >> HAK_UNIT_SHIFT, use, zero);
+    if (unit == SPAN_NONE || (unit > 0 && span_claim(unit - 1, 1))) return unit;
+    span_free(unit, units + 1);
+  }
+  /* What is between one multiple and the next is free with what holds both. */
+  uint32_t step = align > HAK_UNIT ? (uint32_t)(align >> HAK_UNIT_SHIFT) : 1;
+  unit = span_alloc(step + units + 1, step, use, zero);
+  if (unit == SPAN_NONE) return SPAN_NONE;
+  if (step > 1) span_free(unit, step - 1);
+  return unit + step;
+}
+
+static uint32_t guarded_span(size_t bytes, size_t align, span_use_t use, bool *zero) {
+  uint32_t units = units_of(bytes);
+  uint32_t unit = guarded_place(units, align, use, zero);
+  if (unit == SPAN_NONE) return SPAN_NONE;
+  span_guard(unit - 1, 1);
   span_guard(unit + units, 1);
   span_enter(unit, units, SLAB_GUARD, CLASS_NONE); /* until it is one of a block: see span_guard */
   size_t rest = units * HAK_UNIT - bytes;
@@ -45,10 +74,9 @@ static uint32_t guarded_span(size_t bytes, size_t align, span_use_t use, bool *z
 
 static void guarded_release(uint32_t unit) {
   uint32_t units = atomic_seen(&slab_of(unit)->units);
-  uint32_t start = slab_unit(slab_head(unit - 1));
   span_unguard(unit, units);
   span_unguard(unit + units, 1);
-  span_unguard(start, unit - start);
+  span_unguard(unit - 1, 1);
 }
 
 static void guarded_wait(uint32_t unit, uint32_t units) {
@@ -56,6 +84,32 @@ static void guarded_wait(uint32_t unit, uint32_t units) {
   uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
   uint32_t oldest = atomic_exchange(&freed[place], unit);
   if (oldest != 0) guarded_release(oldest);
+}
+
+/* Grows in place: what was inaccessible behind the block becomes zero bytes of it.  Smaller it only becomes elsewhere. */
+static bool guarded_resize(slab_t *slab, size_t bytes) {
+  size_t old = atomic_seen(&slab->bytes);
+  uint32_t unit = slab_unit(slab), have = atomic_seen(&slab->units), want = units_of(bytes);
+  if (bytes <= old) return bytes == old;
+  if (want > have) {
+    if (!span_claim(unit + have + 1, want - have)) return false;
+    span_guard(unit + want, 1);
+  }
+  /* First up to the guard: where the kernel fails, nothing was done but to the new guard. */
+  char *block = region_address(unit);
+  size_t open = want > have ? (have + 1) * HAK_UNIT : bytes;
+  if (!os_unguard(block + old, open - old)) {
+    if (want > have) {
+      span_unguard(unit + want, 1);
+      if (want - have > 1) span_free(unit + have + 1, want - have - 1);
+    }
+    return false;
+  }
+  if (want > have) {
+    if (want * HAK_UNIT > bytes) (void)os_guard(block + bytes, want * HAK_UNIT - bytes);
+    span_extend(slab, have, want);
+  }
+  return true;
 }
 
 void large_trim(void) {
@@ -108,18 +162,6 @@ void large_free(slab_t *slab) {
   span_free(unit, units);
 }
 
-/* Enters units [from, to) as further units of the span. */
-static void span_extend(slab_t *slab, uint32_t from, uint32_t to) {
-  uint32_t start = slab_unit(slab);
-  for (uint32_t i = from; i < to; i++) {
-    slab_t *inside = slab_of(start + i);
-    inside->head = start;
-    atomic_set(&inside->size_class, (uint8_t)CLASS_NONE);
-    atomic_publish(&inside->kind, (uint8_t)SLAB_INSIDE);
-  }
-  atomic_set(&slab->units, to);
-}
-
 void large_move(slab_t *from, void *to) {
   size_t bytes = atomic_seen(&from->bytes);
   uint32_t start = slab_unit(from);
@@ -130,8 +172,12 @@ void large_move(slab_t *from, void *to) {
 
 bool large_resize(slab_t *slab, size_t size) {
   size_t bytes = large_good_size(size);
-  if (HAK_SECURE) return bytes == atomic_seen(&slab->bytes); /* its guards begin where it ends */
   if (size <= HAK_SMALL_MAX || bytes == 0 || bytes > HAK_REGION_MAX) return false;
+  if (HAK_SECURE) {
+    if (!guarded_resize(slab, bytes)) return false;
+    atomic_set(&slab->bytes, bytes);
+    return true;
+  }
   uint32_t start = slab_unit(slab);
   uint32_t have = atomic_seen(&slab->units);
   uint32_t want = units_of(bytes);

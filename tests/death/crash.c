@@ -250,6 +250,80 @@ static void large_blocks_come_again(void) {
   }
 }
 
+/* `*moves`: how often the block was made anew. */
+static char *grown_block(size_t from, size_t to, size_t step, int *moves) {
+  char *block = new_block(from);
+  memset(block, 'a', from);
+  for (size_t size = from + step; size <= to; size += step) {
+    char *grown = hak_realloc(block, size);
+    if (!grown || grown[0] != 'a' || grown[size - step - 1] != 'a') _exit(EXIT_BROKEN);
+    memset(grown + size - step, 'a', step);
+    *moves += grown != block;
+    block = grown;
+  }
+  return block;
+}
+
+/* In place where nothing is behind it; the one in the way is neither lost nor written to. */
+static void large_blocks_grow(void) {
+  int moves = 0;
+  char *alone = grown_block(LARGE, 8 * LARGE, 5000, &moves);
+  if (moves > 10) _exit(EXIT_BROKEN);
+  char *block = new_block(LARGE), *neighbour = new_block(LARGE);
+  memset(neighbour, 'b', LARGE);
+  moves = 0;
+  hak_free(grown_block(LARGE, 4 * LARGE, 70000, &moves));
+  block = hak_realloc(block, 4 * LARGE);
+  if (!block || moves > 10) _exit(EXIT_BROKEN);
+  memset(block, 'c', 4 * LARGE);
+  for (size_t i = 0; i < 8 * LARGE - LARGE; i++) {
+    if (alone[i] != 'a' || (i < LARGE && neighbour[i] != 'b')) _exit(EXIT_BROKEN);
+  }
+  hak_free(alone), hak_free(block), hak_free(neighbour);
+  for (int i = 0; i < 70; i++) hak_free(new_block(LARGE)); /* until none of them waits */
+  large_blocks_come_again();
+}
+
+static void past_a_grown_block(void) {
+  int moves = 0;
+  char *block = grown_block(LARGE, 2 * LARGE, 4096, &moves);
+  touch(announce(block + 2 * LARGE, block));
+}
+
+static void past_a_grown_blocks_last_page(void) {
+  int moves = 0;
+  char *block = grown_block(LARGE, LARGE + 6 * PART, 3 * PART / 2 + 4096, &moves);
+  touch(announce(block + hak_malloc_usable_size(block), block));
+}
+
+static void before_an_aligned_large_block(void) {
+  char *block = hak_aligned_alloc(4 << 20, 4 * PART);
+  touch(announce(block - 1, block));
+}
+
+/* Its guards are its own: they stay when the blocks beside it go. */
+static void before_an_aligned_large_block_left_alone(void) {
+  char *blocks[16];
+  for (size_t i = 0; i < 16; i++) blocks[i] = hak_aligned_alloc(2 * PART, PART);
+  for (size_t i = 0; i < 16; i++) {
+    if (i != 7) hak_free(blocks[i]);
+  }
+  for (int i = 0; i < 70; i++) hak_free(new_block(LARGE));
+  touch(announce(blocks[7] - 1, blocks[7]));
+}
+
+/* What lies before the first multiple of a wide alignment is left as it is. */
+static void wide_alignments_cost_addresses(void) {
+  hak_stats_t before = {.struct_size = sizeof before}, after = before;
+  hak_free(new_block(LARGE));
+  if (!hak_stats_get(&before)) _exit(EXIT_BROKEN);
+  char *block = hak_aligned_alloc((size_t)8 << 30, LARGE);
+  if (!block || (uintptr_t)block % ((size_t)8 << 30) != 0) _exit(EXIT_BROKEN);
+  block[0] = block[LARGE - 1] = 1;
+  if (!hak_stats_get(&after) || after.resident > before.resident + 2 * LARGE) _exit(EXIT_BROKEN);
+  hak_free(block);
+}
+
 static void in_a_large_block_freed_before_others(void) {
   char *block = new_block(4 * PART);
   hak_free(block);
@@ -533,6 +607,14 @@ static const crash_t crashes[] = {
     {"in_nothing", in_nothing, SILENT, SIGSEGV, "", NO_STACK},
     {"nothing_grows", nothing_grows, SILENT, 0, "", NO_STACK},
     {"large_blocks_come_again", large_blocks_come_again, SILENT, 0, "", NO_STACK},
+    {"large_blocks_grow", large_blocks_grow, SILENT, 0, "", NO_STACK},
+    {"past_a_grown_block", past_a_grown_block, REPORT, SIGSEGV, SEGV_AT "guard or quarantined memory\n", NO_STACK},
+    {"past_a_grown_blocks_last_page", past_a_grown_blocks_last_page, REPORT, SIGSEGV,
+     SEGV_AT "live block % of & bytes, at byte &, class large\n", NO_STACK},
+    {"before_an_aligned_large_block", before_an_aligned_large_block, REPORT, SIGSEGV, SEGV_AT "guard or quarantined memory\n", NO_STACK},
+    {"before_an_aligned_large_block_left_alone", before_an_aligned_large_block_left_alone, REPORT, SIGSEGV,
+     SEGV_AT "guard or quarantined memory\n", NO_STACK},
+    {"wide_alignments_cost_addresses", wide_alignments_cost_addresses, SILENT, 0, "", NO_STACK},
     {"in_a_large_block_freed_before_others", in_a_large_block_freed_before_others, REPORT, SIGSEGV,
      SEGV_AT "guard or quarantined memory\n", NO_STACK},
     {"large_blocks_wait_until_a_trim", large_blocks_wait_until_a_trim, SILENT, 0, "", NO_STACK},

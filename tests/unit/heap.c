@@ -102,9 +102,9 @@ static void run_thread(void *(*run)(void *), void *argument) {
 /* ---- the table of sizes ---- */
 
 static const bin_t *bin_found(heap_t *heap, size_t size) {
-  size_t index = size <= HAK_TABLE_MAX ? block_small_index(size) : block_mid_index(size);
+  size_t index = size <= HAK_TABLE_MAX ? heap_small_index(size) : heap_mid_index(size);
   CHECK(index < sizeof heap->bin_at / sizeof heap->bin_at[0]);
-  return bin_of_index(heap, index);
+  return heap_bin_at(heap, index);
 }
 
 /* Allocates one block of the class and gives it back. */
@@ -690,8 +690,8 @@ TEST(a_child_finds_no_bin_that_its_heap_has_not) {
   REQUIRE(lost != NULL);
   unsigned c = class_of(30000);
   REQUIRE(!lost->has_bin[c]);
-  lost->bin_at[block_mid_index(30000)] = lost->bin_at_class[c];
-  lost->bin_at[block_small_index(100)] = 0;
+  lost->bin_at[heap_mid_index(30000)] = lost->bin_at_class[c];
+  lost->bin_at[heap_small_index(100)] = 0;
   thread_after_fork();
   CHECK(bin_found(lost, 30000) == &lost->none);
   check_repaired(lost);
