@@ -165,6 +165,7 @@ _COUNT_GROUPS = (
             "purged",
             "holes_purged",
             "populated",
+            "slabs_ahead",
             "superslabs_moved",
             "superslabs_huge",
             "keeper_starts",

@@ -177,6 +177,7 @@ typedef struct hak_stats {
   uint64_t purged;          /* bytes of free spans given back to the kernel so far [counter] */
   uint64_t holes_purged;    /* bytes of free pages in partly used slabs given back so far [counter] */
   uint64_t populated;       /* bytes of slabs brought in by one call instead of a fault a page, so far [counter] */
+  uint64_t slabs_ahead;     /* slabs taken before remote frees were waited for, a count [counter] */
   uint64_t superslabs_moved; /* superslabs whose pages changed their address instead of being copied or faulted in, a count [counter] */
   uint64_t superslabs_huge; /* superslabs that may be huge pages now, a count [counter] */
   uint64_t keeper_starts;   /* times that the thread which gives memory back was started, a count [counter] */

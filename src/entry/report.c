@@ -142,6 +142,7 @@ static const struct {
     FIGURE(purged, true, "free spans given back"),
     FIGURE(holes_purged, true, "free pages in slabs given back"),
     FIGURE(populated, true, "slabs brought in by one call"),
+    FIGURE(slabs_ahead, false, "slabs taken ahead"),
     FIGURE(superslabs_moved, false, "superslabs moved"),
     FIGURE(superslabs_huge, false, "superslabs that may be huge"),
     FIGURE(keeper_starts, false, "starts of the keeper"),

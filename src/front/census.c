@@ -93,7 +93,8 @@ static void census_classes(hak_stats_t *stats, hak_class_stats_t *of_class) {
   }
   /* Counted in full when every allocation is; else at least what refills brought and bins did not give back. */
   uint64_t refilled = stats->refill_blocks - stats->flush_blocks;
-  stats->bin_hits = stats->bin_hits > 0 ? stats->bin_hits - stats->refills : refilled > stats->refills ? refilled - stats->refills : 0;
+  uint64_t allocs = stats->bin_hits > 0 ? stats->bin_hits : refilled;
+  stats->bin_hits = allocs > stats->refills ? allocs - stats->refills : 0;
 }
 
 static void census_counters(hak_stats_t *stats) {
@@ -110,6 +111,7 @@ static void census_counters(hak_stats_t *stats) {
   stats->purged = purge_bytes();
   stats->holes_purged = hole_bytes();
   stats->populated = slab_populated_bytes();
+  stats->slabs_ahead = slab_ahead_count();
   stats->superslabs_moved = move_count();
   stats->superslabs_huge = huge_count();
   stats->keeper_starts = keeper_starts();

@@ -93,6 +93,7 @@ bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t b
 /* `blocks` more, or fewer, are free in the slab. */
 void slab_count_free(slab_owner_t *owner, slab_t *slab, int32_t blocks);
 uint64_t slab_populated_bytes(void); /* so far */
+uint64_t slab_ahead_count(void);     /* slabs taken for `lead`, so far */
 /* Gives wholly free slabs back to the space. */
 void slab_release_empty(slab_owner_t *owner);
 void slab_release_empty_class(slab_owner_t *owner, unsigned size_class);

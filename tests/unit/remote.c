@@ -89,13 +89,50 @@ TEST(a_miss_of_one_class_leaves_the_others_until_memory_would_grow) {
   void *blocks[4096], *other[4096], *again[4096];
   uint32_t count = take_slab(3, blocks), others = take_slab(5, other);
   REQUIRE(count > 0 && others > 0);
-  free_remotely(blocks[0]);
+  for (uint32_t i = 0; i < count / 2; i++) free_remotely(blocks[i]);
   for (uint32_t i = 0; i < others; i++) free_remotely(other[i]);
-  CHECK_EQ(slab_take(&owner, 3, &bins[3], again, 1), 1);
+  CHECK_EQ(slab_take(&owner, 3, &bins[3], again, count / 2), count / 2);
   CHECK_EQ(remote_waiting(slab_holding(other[0])), others);
   CHECK_EQ(slab_take(&owner, 3, &bins[3], again, 1), 1); /* a new slab, but first all that is waiting */
   CHECK_EQ(remote_waiting(slab_holding(other[0])), 0);
   CHECK_EQ(free_in(slab_holding(other[0])), others);
+}
+
+/* Few blocks come back: the owner does not wait for each of them, and then takes what has come meanwhile at once. */
+TEST(who_frees_gets_ahead) {
+  enum { FEW = 5 };
+  start_remote();
+  void *blocks[4096], *more[4096], *other[4096];
+  uint32_t count = take_slab(3, blocks), others = take_slab(5, other);
+  REQUIRE(count > 8 * FEW && others > 0);
+  for (uint32_t i = 0; i < FEW; i++) free_remotely(blocks[i]);
+  for (uint32_t i = 0; i < others; i++) free_remotely(other[i]);
+  uint64_t before = slab_ahead_count();
+  CHECK_EQ(slab_take(&owner, 3, &bins[3], more, 1), 1);
+  CHECK_EQ(slab_ahead_count(), before + 1);
+  CHECK_EQ(atomic_seen(&owner.slab_count[3]), 2);
+  CHECK_EQ(free_in(slab_holding(other[0])), others); /* all that was waiting came first */
+  for (uint32_t i = FEW; i < count; i++) free_remotely(blocks[i]);
+  CHECK_EQ(slab_take(&owner, 3, &bins[3], more, count + FEW - 1), count + FEW - 1);
+  CHECK_EQ(remote_waiting(slab_holding(blocks[0])), count - FEW);
+  CHECK_EQ(slab_take(&owner, 3, &bins[3], more, count - FEW), count - FEW);
+  CHECK_EQ(slab_ahead_count(), before + 1);
+  CHECK_EQ(atomic_seen(&owner.slab_count[3]), 2);
+}
+
+TEST(nobody_gets_ahead_of_enough_or_unless_wanted) {
+  start_remote();
+  void *blocks[4096], *more[4096];
+  uint32_t count = take_slab(3, blocks);
+  REQUIRE(count > 8);
+  for (uint32_t i = 0; i < count / 4; i++) free_remotely(blocks[i]);
+  CHECK_EQ(slab_take(&owner, 3, &bins[3], more, count / 4), count / 4);
+  CHECK_EQ(atomic_seen(&owner.slab_count[3]), 1);
+  CHECK(option_set(OPTION_lead, 0));
+  free_remotely(blocks[count - 1]);
+  CHECK_EQ(slab_take(&owner, 3, &bins[3], more, 1), 1);
+  CHECK_EQ(atomic_seen(&owner.slab_count[3]), 1);
+  CHECK_EQ(slab_ahead_count(), 0);
 }
 
 TEST(a_slab_is_queued_once_for_many_frees_and_again_after_a_collection) {
