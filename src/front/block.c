@@ -79,39 +79,41 @@ static void *alloc_refill(size_t size) {
   return block;
 }
 
-static void *alloc_guarded(heap_t *heap, size_t size) {
-  heap->until_guarded = heap_guard_interval(heap);
-  if (option_get(OPTION_guard) == 0) return NULL;
-  thread_enter();
-  void *block = guarded_alloc(size);
-  thread_settle();
-  return block;
-}
-
-/* While allocations are watched, all come here: each is counted, and one now and then gets a guard slot. */
-static void *alloc_watched(heap_t *heap, size_t size) {
-  atomic_count_own(&heap->counted_allocs, 1);
-  if (HAK_SECURE) return size > 0 ? secure_pop(heap, size) : NULL;
-  if (HAK_UNLIKELY(heap->until_guarded == 0)) {
-    void *block = alloc_guarded(heap, size);
-    if (block != NULL) return block;
-  } else {
-    heap->until_guarded--;
-  }
-  unsigned c = class_for(size);
-  return heap->has_bin[c] ? bin_pop(heap_bin(heap, c)) : NULL;
-}
-
-static void *alloc_small_miss(size_t size) {
-  heap_t *heap = thread_own_heap;
-  if (heap != NULL && thread_heap != heap) {
-    void *block = alloc_watched(heap, size);
-    if (block != NULL) return block;
-  }
+/* The heap has nothing ready for the size. */
+static HAK_NOINLINE void *alloc_more(size_t size) {
   thread_enter();
   void *block = alloc_refill(size);
   thread_settle();
   return block != NULL ? block : out_of_memory();
+}
+
+/* From a bin of the heap, as malloc's fast path does it; NULL if there is nothing. */
+HAK_INLINE void *alloc_hit(heap_t *heap, size_t size) {
+  if (HAK_SECURE) return size > 0 ? secure_pop(heap, size) : NULL;
+  return bin_pop(heap_bin_at(heap, size <= HAK_TABLE_MAX ? heap_small_index(size) : heap_mid_index(size)));
+}
+
+/* It is time for one in a guard slot. */
+static HAK_NOINLINE void *alloc_sampled(heap_t *heap, size_t size) {
+  heap->until_guarded = heap_guard_interval(heap);
+  void *block = NULL;
+  if (!HAK_SECURE && option_get(OPTION_guard) != 0) {
+    thread_enter();
+    block = guarded_alloc(size);
+    thread_settle();
+  }
+  if (block == NULL) block = alloc_hit(heap, size);
+  return block != NULL ? block : alloc_more(size);
+}
+
+/* While allocations are watched, all of them come here: each is counted, and one now and then gets a guard slot. */
+static void *alloc_small_miss(size_t size) {
+  heap_t *heap = thread_own_heap;
+  if (heap == NULL || thread_heap == heap) return alloc_more(size);
+  atomic_count_own(&heap->counted_allocs, 1);
+  if (HAK_UNLIKELY(heap->until_guarded-- == 0)) return alloc_sampled(heap, size);
+  void *block = alloc_hit(heap, size);
+  return HAK_LIKELY(block != NULL) ? block : alloc_more(size);
 }
 
 /* The usable size, tail included, of a block that memcheck is told of; 0 for a size that cannot be. */

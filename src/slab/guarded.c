@@ -135,8 +135,7 @@ void *guarded_alloc(size_t size) {
 }
 
 static bool is_filled(const char *from, const char *to) {
-  while (from < to && *from == (char)FILL) from++;
-  return from == to;
+  return from == to || (*from == (char)FILL && memcmp(from, from + 1, (size_t)(to - from) - 1) == 0);
 }
 
 void guarded_free(void *block, const char *function) {
