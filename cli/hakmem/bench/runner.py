@@ -22,7 +22,7 @@ from hakmem.errors import Failure
 from hakmem.runs import Launch, Run
 
 _PREPARE_TIMEOUT = 1800  # it may compile or generate what all runs read
-_STRACE_FACTOR = 5  # how much longer a traced run may take
+_STRACE_TIMEOUT = 60  # without a count rather than minutes for an allocator that makes a call an operation
 _READY_INTERVAL = 0.02
 _TAIL_BYTES = 2000
 
@@ -188,6 +188,6 @@ class Runner:
         with tempfile.NamedTemporaryFile("r") as report:
             added = [word for variable in allocator.added for word in ("-E", variable)]
             prefix = ["strace", "-f", "-c", "-U", "calls,name", "-o", report.name, *added]
-            self._run(workload, prefix, [], self._timeout * _STRACE_FACTOR)
+            self._run(workload, prefix, [], min(self._timeout, _STRACE_TIMEOUT))
             rows = [line.split() for line in report]
         return {"system_calls": sum(int(row[0]) for row in rows if row and row[0].isdigit() and row[-1] != "total")}
