@@ -69,7 +69,7 @@ static void *alloc_refill(size_t size) {
   bool first = thread_own_heap == NULL;
   heap_t *heap = thread_attach();
   if (heap == NULL) return NULL;
-  if (first && thread_heap != heap) atomic_count_own(&heap->counted_allocs, 1); /* the others: alloc_watched */
+  if (first && thread_heap != heap) atomic_count_own(&heap->counted_allocs, 1); /* the others: alloc_small_miss */
   unsigned c = class_for(size);
   void *block = alloc_small(heap, c);
   if (HAK_UNLIKELY(block == NULL)) {
