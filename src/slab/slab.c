@@ -159,7 +159,7 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   slab_count_free(owner, slab, -(int32_t)class_info[c].blocks);
   slab_set_bin(slab, &region_no_bin);
   uint32_t units = atomic_seen(&slab->units);
-  if (HAK_SECURE && slab->soiled) units_clear(unit, units);
+  if (HAK_SECURE && slab->soiled && c != CLASS_NOTHING) units_clear(unit, units);
   if (HAK_SECURE) span_unguard(unit + units, SLAB_GUARDS);
   if (HAK_SECURE && c == CLASS_NOTHING) {
     span_enter(unit, units, SLAB_GUARD, CLASS_NONE);
