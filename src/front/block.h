@@ -28,7 +28,7 @@ HAK_CHECKED void *alloc_miss(size_t size);
 /* Frees what the fast path cannot, or ends the process. */
 void free_miss(void *block, size_t size, const char *function);
 void free_overflow(bin_t *bin);
-/* What the two below are in the secure library. */
+/* What block_alloc and block_free are in the secure library. */
 HAK_CHECKED void *alloc_secure(size_t size);
 void free_secure(void *block, size_t size, const char *function);
 /* The same as block_alloc, zeroed. */

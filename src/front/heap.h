@@ -15,7 +15,7 @@
 typedef enum heap_state { HEAP_ATTACHED, HEAP_ORPHAN } heap_state_t;
 
 typedef struct heap {
-  /* The bin of a heap without bins: `top` leads to the NULL behind it. */
+  /* The bin of a heap without bins: `top` leads to the NULL behind it, and the capacity makes its count 0. */
   bin_t none;
   void *none_entry;
   /* Offset of the bin, in 8-byte words from the heap: by size in granules, and by size in steps.
