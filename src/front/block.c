@@ -216,9 +216,9 @@ static void free_inspected(void *block, size_t size, const char *function) {
   else block_fault(&info, block, function); /* free_miss would have taken it */
 }
 
-static HAK_NOINLINE void free_tell(uint32_t unit) {
+static HAK_NOINLINE void free_tell(slab_t *slab) {
   thread_enter();
-  remote_tell(unit);
+  remote_tell(slab);
   thread_settle();
 }
 
@@ -237,7 +237,8 @@ HAK_INLINE void free_elsewhere(void *block, size_t size, const char *function) {
   const region_bin_t *bin = hot_peek(region_bin(region.live, unit));
   if (HAK_UNLIKELY(bin->block_size == 0 || size > bin->block_size)) goto rest;
   if (HAK_CHECKS && HAK_UNLIKELY(!region_clear_live(block))) goto rest;
-  if (HAK_UNLIKELY(remote_put(bin, (uint32_t)unit, block))) free_tell((uint32_t)unit);
+  slab_t *untold = remote_put(bin, (uint32_t)unit, block);
+  if (HAK_UNLIKELY(untold != NULL)) free_tell(untold);
   return;
 rest:
   free_rest(block, size, function);

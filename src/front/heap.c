@@ -160,18 +160,23 @@ void heap_flush(heap_t *heap, bin_t *bin) {
   lock_release(&heap->owner.lock);
 }
 
+static void free_remotely(uint32_t unit, void *block) {
+  slab_t *slab = remote_put(hot_peek(region_bin(region.live, unit)), unit, block);
+  if (slab != NULL) remote_tell(slab);
+}
+
 /* A block goes back to its slab, past the bins; with the heap's lock. */
 static void give_back(heap_t *heap, void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
   if (atomic_seen(&slab_head(unit)->owner) == &heap->owner) slab_give(&heap->owner, &block, 1);
-  else if (remote_put(hot_peek(region_bin(region.live, unit)), unit, block)) remote_tell(unit);
+  else free_remotely(unit, block);
 }
 
 void heap_take_back(heap_t *heap, void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
   slab_t *slab = slab_head(unit);
   if (heap == NULL || atomic_seen(&slab->owner) != &heap->owner) {
-    if (remote_put(hot_peek(region_bin(region.live, unit)), unit, block)) remote_tell(unit);
+    free_remotely(unit, block);
     return;
   }
   bin_t *bin = heap_bin(heap, atomic_seen(&slab->size_class));

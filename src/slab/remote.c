@@ -47,8 +47,7 @@ static void remote_help(slab_owner_t *owner) {
   owner_unlock(owner);
 }
 
-void remote_tell(uint32_t unit) {
-  slab_t *slab = slab_head(unit);
+void remote_tell(slab_t *slab) {
   slab_owner_t *owner = atomic_seen(&slab->owner);
   remote_push(owner, slab);
   remote_help(owner);

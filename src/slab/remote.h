@@ -12,7 +12,8 @@
  * owner's taking of the bits comes after the freer's setting of its bit.  A
  * QUEUED slab is never destroyed, so the freer may follow slab->owner.  After
  * its bit is set the freer may find the slab destroyed and its units reused:
- * the worst is that a slab without remote frees is queued. */
+ * the worst is that another slab, which begins at the same unit and has no
+ * remote frees, is queued; it is that one's owner who is told then. */
 #ifndef SLAB_REMOTE_H
 #define SLAB_REMOTE_H
 
@@ -29,8 +30,10 @@ typedef struct remote {
 HAK_INLINE remote_t *remote_of(uint32_t unit) { return (remote_t *)(void *)region.remotes + unit; }
 
 /* Frees a block, known not to be live any more, of another owner's slab. Any thread, with or
- * without a heap. True: the slab's owner has to be told, by remote_tell. */
-HAK_CHECKED HAK_INLINE bool remote_put(const region_bin_t *bin, uint32_t unit, const void *block) {
+ * without a heap. Returns the slab whose owner has to be told, by remote_tell, or NULL. That is
+ * the one that begins at the block's first unit by now, and while it is queued it stays: the unit
+ * must not be looked up again, since from the set bit on the block's own slab may be gone. */
+HAK_CHECKED HAK_INLINE slab_t *remote_put(const region_bin_t *bin, uint32_t unit, const void *block) {
   /* The owner writes to the slab's record and to its bins all the time; not to what this reads,
    * but for the head of a slab of several units. */
   const class_info_t *info = &class_info[bin->size_class];
@@ -40,9 +43,10 @@ HAK_CHECKED HAK_INLINE bool remote_put(const region_bin_t *bin, uint32_t unit, c
   (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
   remote_t *remote = remote_of(unit);
   uint32_t open = REMOTE_OPEN;
-  return atomic_load(&remote->state) == REMOTE_OPEN && atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
+  if (atomic_load(&remote->state) != REMOTE_OPEN) return NULL;
+  return atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED) ? slab_of(unit) : NULL;
 }
-void remote_tell(uint32_t unit);
+void remote_tell(slab_t *slab);
 /* Brings in what others have freed, of one class or of all. The owner, or whoever holds its lock. */
 void remote_collect_class(slab_owner_t *owner, unsigned size_class);
 void remote_collect(slab_owner_t *owner);

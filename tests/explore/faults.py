@@ -26,21 +26,25 @@ FAULTS = [
      "uint64_t bits = atomic_exchange(remote_bits, 0);",
      "uint64_t bits = atomic_load(remote_bits); atomic_store(remote_bits, 0);", "two_freers"),
     ("queue_in_two_steps", "slab/remote.h",
-     "atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);",
-     "(atomic_store(&remote->state, (uint32_t)REMOTE_QUEUED), true);",
+     "atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED) ?",
+     "(atomic_store(&remote->state, (uint32_t)REMOTE_QUEUED), (void)open, true) ?",
      "two_freers"),
     ("announce_before_bit", "slab/remote.h",
      """  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
   remote_t *remote = remote_of(unit);
   uint32_t open = REMOTE_OPEN;
-  return atomic_load(&remote->state) == REMOTE_OPEN && atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
+  if (atomic_load(&remote->state) != REMOTE_OPEN) return NULL;
+  return atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED) ? slab_of(unit) : NULL;
 """,
      """  remote_t *remote = remote_of(unit);
   uint32_t open = REMOTE_OPEN;
   bool queued = atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
   (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
-  return queued;
+  return queued ? slab_of(unit) : NULL;
 """, "two_freers"),
+    ("told_by_the_block", "slab/remote.h",
+     """? slab_of(unit) : NULL;""",
+     """? slab_head((uint32_t)region_unit(block)) : NULL;""", "wide_units_reused"),
     ("link_after_push", "slab/remote.c",
      """  do {
     atomic_set(&remote_of(unit)->next, first);

@@ -239,6 +239,7 @@ const scenario_t scenarios[] = {
     {"owner_exits_helped", two_slabs_left_idle, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 3},
     {"owner_exits_trimmed", two_blocks_left, {target_end_thread, heap_trim_others, give_0}, judge_end, NULL, EVERY, EVERY},
     {"units_reused", two_blocks_left, {target_end_thread, give_0, give_1, take_other_class}, judge_end, NULL, 1, 3},
+    {"wide_units_reused", two_wide_blocks_left, {target_end_thread, give_0, give_last, take_other_class}, judge_end, NULL, 1, 2},
     {"ended_unseen", ended_unseen, {take_and_give, give_0, take_one}, judge_end, NULL, EVERY, EVERY},
     {"adoption", an_orphan, {take_and_give, give_0, give_1}, judge_end, NULL, 2, 3},
     {"two_adopters", an_orphan, {take_one, take_one, give_0}, judge_end, NULL, EVERY, EVERY},

@@ -34,7 +34,7 @@ static region_bin_t bins[OWNERS][CLASS_COUNT];
 static out_t out[OUT_MOST];
 static unsigned out_count;
 static large_t larges[LARGES];
-static uint32_t untold[UNTOLD_MOST]; /* units of slabs whose owner the freer has still to tell */
+static slab_t *untold[UNTOLD_MOST]; /* slabs whose owner the freer has still to tell */
 static unsigned untold_count;
 static bool locked[OWNERS];
 
@@ -172,7 +172,8 @@ static void free_remote(unsigned i) {
   const region_bin_t *bin = hot_peek(region_bin(region.live, unit));
   FUZZ_CHECK(bin == &bins[b.owner][b.class]);
   FUZZ_CHECK(region_clear_live(b.block));
-  if (remote_put(bin, unit, b.block)) untold[untold_count++] = unit;
+  slab_t *slab = remote_put(bin, unit, b.block);
+  if (slab != NULL) untold[untold_count++] = slab;
 }
 
 static void op_remote(void) {

@@ -33,7 +33,8 @@ static slab_t *slab_holding(const void *block) { return slab_head((uint32_t)regi
 static bool remotely_freed(void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
   if (!region_clear_live(block)) return false;
-  if (remote_put(hot_peek(region_bin(region.live, unit)), unit, block)) remote_tell(unit);
+  slab_t *untold = remote_put(hot_peek(region_bin(region.live, unit)), unit, block);
+  if (untold != NULL) remote_tell(untold);
   return true;
 }
 
