@@ -48,6 +48,8 @@ static void remote_help(slab_owner_t *owner) {
 }
 
 void remote_tell(slab_t *slab) {
+  uint32_t open = REMOTE_OPEN;
+  if (!atomic_compare_exchange_strong(&remote_of(slab_unit(slab))->state, &open, (uint32_t)REMOTE_QUEUED)) return;
   slab_owner_t *owner = atomic_seen(&slab->owner);
   remote_push(owner, slab);
   remote_help(owner);

@@ -5,7 +5,7 @@
  * looked puts the slab on the owner's pending stack of its class.  The owner collects
  * that when the class runs out; for an orphan, or an owner that is idle, the freer does it.
  *
- *   freer: set bit; if state is OPEN, swap it to QUEUED; who succeeds pushes the slab
+ *   freer: set bit; if state is OPEN: swap it to QUEUED; who succeeds pushes the slab
  *   owner: pop all; for each: state to OPEN; take the bits
  *
  * Both sides' steps are sequentially consistent: if the freer sees QUEUED, the
@@ -30,9 +30,9 @@ typedef struct remote {
 HAK_INLINE remote_t *remote_of(uint32_t unit) { return (remote_t *)(void *)region.remotes + unit; }
 
 /* Frees a block, known not to be live any more, of another owner's slab. Any thread, with or
- * without a heap. Returns the slab whose owner has to be told, by remote_tell, or NULL. That is
- * the one that begins at the block's first unit by now, and while it is queued it stays: the unit
- * must not be looked up again, since from the set bit on the block's own slab may be gone. */
+ * without a heap. Returns the slab to announce, by remote_tell, or NULL if that is done. The slab
+ * is the one that begins at the block's first unit by now: from the set bit on the block's own may
+ * be gone, so nothing may be looked up by the block again. */
 HAK_CHECKED HAK_INLINE slab_t *remote_put(const region_bin_t *bin, uint32_t unit, const void *block) {
   /* The owner writes to the slab's record and to its bins all the time; not to what this reads,
    * but for the head of a slab of several units. */
@@ -41,11 +41,9 @@ HAK_CHECKED HAK_INLINE slab_t *remote_put(const region_bin_t *bin, uint32_t unit
   uint32_t offset = (uint32_t)((const char *)block - (const char *)region_address(unit));
   uint32_t index = class_block_at(bin->size_class, offset);
   (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
-  remote_t *remote = remote_of(unit);
-  uint32_t open = REMOTE_OPEN;
-  if (atomic_load(&remote->state) != REMOTE_OPEN) return NULL;
-  return atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED) ? slab_of(unit) : NULL;
+  return atomic_load(&remote_of(unit)->state) == REMOTE_OPEN ? slab_of(unit) : NULL;
 }
+/* Announces the slab's remote frees, unless another freer does. Of the calls that a fork's child repairs. */
 void remote_tell(slab_t *slab);
 /* Brings in what others have freed, of one class or of all. The owner, or whoever holds its lock. */
 void remote_collect_class(slab_owner_t *owner, unsigned size_class);

@@ -25,26 +25,17 @@ FAULTS = [
     ("take_in_two_steps", "slab/remote.c",
      "uint64_t bits = atomic_exchange(remote_bits, 0);",
      "uint64_t bits = atomic_load(remote_bits); atomic_store(remote_bits, 0);", "two_freers"),
-    ("queue_in_two_steps", "slab/remote.h",
-     "atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED) ?",
-     "(atomic_store(&remote->state, (uint32_t)REMOTE_QUEUED), (void)open, true) ?",
-     "two_freers"),
+    ("queue_in_two_steps", "slab/remote.c",
+     "  if (!atomic_compare_exchange_strong(&remote_of(slab_unit(slab))->state, &open, (uint32_t)REMOTE_QUEUED)) return;\n",
+     "  (void)open; atomic_store(&remote_of(slab_unit(slab))->state, (uint32_t)REMOTE_QUEUED);\n", "two_freers"),
     ("announce_before_bit", "slab/remote.h",
      """  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
-  remote_t *remote = remote_of(unit);
-  uint32_t open = REMOTE_OPEN;
-  if (atomic_load(&remote->state) != REMOTE_OPEN) return NULL;
-  return atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED) ? slab_of(unit) : NULL;
+  return atomic_load(&remote_of(unit)->state) == REMOTE_OPEN ? slab_of(unit) : NULL;
 """,
-     """  remote_t *remote = remote_of(unit);
-  uint32_t open = REMOTE_OPEN;
-  bool queued = atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
+     """  bool open = atomic_load(&remote_of(unit)->state) == REMOTE_OPEN;
   (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
-  return queued ? slab_of(unit) : NULL;
+  return open ? slab_of(unit) : NULL;
 """, "two_freers"),
-    ("told_by_the_block", "slab/remote.h",
-     """? slab_of(unit) : NULL;""",
-     """? slab_head((uint32_t)region_unit(block)) : NULL;""", "wide_units_reused"),
     ("link_after_push", "slab/remote.c",
      """  do {
     atomic_set(&remote_of(unit)->next, first);
