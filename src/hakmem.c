@@ -28,6 +28,7 @@
 #include "front/boot.c"
 #include "front/census.c"
 #include "front/heap.c"
+#include "front/heaps.c"
 #include "front/inspect.c"
 #include "front/keeper.c"
 #include "front/secure.c"

@@ -67,11 +67,16 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
 
 static void *alloc_refill(size_t size) {
   bool first = thread_own_heap == NULL;
+  unsigned c = class_for(size);
+  void *block = thread_take_shared(c);
+  if (block != NULL) {
+    if (HAK_CHECKS) region_set_live(block);
+    return block;
+  }
   heap_t *heap = thread_attach();
   if (heap == NULL) return NULL;
   if (first && thread_heap != heap) atomic_count_own(&heap->counted_allocs, 1); /* the others: alloc_small_miss */
-  unsigned c = class_for(size);
-  void *block = alloc_small(heap, c);
+  block = alloc_small(heap, c);
   if (HAK_UNLIKELY(block == NULL)) {
     trim_all();
     block = alloc_small(heap, c);

@@ -60,21 +60,29 @@ static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uin
 static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
   uint64_t counted = 0;
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    stats->heaps++;
-    stats->heaps_orphaned += atomic_seen(&heap->owner.thread) == 0;
+    bool bare = atomic_seen(&heap->state) == HEAP_BARE;
+    stats->heaps += !bare;
+    stats->heaps_orphaned += !bare && atomic_seen(&heap->owner.thread) == 0;
     stats->remote_frees += atomic_seen(&heap->owner.remote_frees);
     stats->bins_grown += atomic_seen(&heap->budget.grown);
     stats->bins_shrunk += atomic_seen(&heap->budget.shrunk);
     counted += atomic_seen(&heap->counted_allocs);
     for (unsigned c = 0; c < CLASS_COUNT; c++) {
+      if (HAK_SECURE) of_class[c].cached_blocks += secure_waiting(heap, c);
+      if (!heap->has_bin[c]) continue;
       bin_t *bin = heap_bin(heap, c);
-      uint32_t cached = bin_count(bin) + (HAK_SECURE ? secure_waiting(heap, c) : 0);
-      of_class[c].cached_blocks += (uint64_t)cached;
+      of_class[c].cached_blocks += bin_count(bin);
       of_class[c].refills += atomic_seen(&bin->refills);
       of_class[c].flushes += atomic_seen(&bin->flushes);
       stats->refill_blocks += atomic_seen(&bin->refill_blocks);
       stats->flush_blocks += atomic_seen(&bin->flush_blocks);
     }
+  }
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    of_class[c].refills += atomic_seen(&bins_retired[c].refills);
+    of_class[c].flushes += atomic_seen(&bins_retired[c].flushes);
+    stats->refill_blocks += atomic_seen(&bins_retired[c].refill_blocks);
+    stats->flush_blocks += atomic_seen(&bins_retired[c].flush_blocks);
   }
   stats->bin_hits = counted;
 }
@@ -137,7 +145,7 @@ HAK_COLD void census_take(hak_stats_t *stats, hak_class_stats_t *of_class) {
 
 HAK_COLD bool census_heap(uint32_t number, hak_heap_stats_t *stats) {
   heap_t *heap = heap_first();
-  while (heap != NULL && number-- > 0) heap = atomic_seen(&heap->next);
+  while (heap != NULL && (atomic_seen(&heap->state) == HEAP_BARE || number-- > 0)) heap = atomic_seen(&heap->next);
   if (heap == NULL) return false;
   *stats = (hak_heap_stats_t){
       .orphaned = atomic_seen(&heap->owner.thread) == 0,

@@ -4,12 +4,14 @@
 
 #include "base/check.h"
 #include "base/thread.h"
+#include "front/heaps.h"
 #include "front/keeper.h"
 #include "front/secure.h"
 #include "kit/meta.h"
 #include "kit/options.h"
 #include "kit/random.h"
 #include "os/os.h"
+#include "slab/hole.h"
 #include "slab/remote.h"
 #include "space/purge.h"
 #include "space/span.h"
@@ -20,24 +22,33 @@ heap_t heap_none = {.none = {.top = NONE_TOP, .capacity = -NONE_TOP}};
 #define TICK_MS 1000
 #define TICK_EVERY 64 /* slow paths: reading the clock costs as much as a short one */
 
-static heap_t *_Atomic heaps;
+/* So many orphans' heaps stay as they are, for the next threads; more only if they have slabs. */
+#define ORPHANS_KEPT 16
+
+_Atomic uint32_t heapless_inside;
+bins_retired_t bins_retired[CLASS_COUNT];
 
 /* --- layout ------------------------------------------------------------------------------ */
 
-/* Words that the bins take behind the heap: for each a NULL, its entries, itself. */
-static size_t bins_place(heap_t *heap) {
-  const size_t line = HAK_CACHE_LINE / 8;
-  size_t at = sizeof(heap_t) / 8;
+/* A chunk of heaps is one mapping: the heaps side by side, since a thread may use little more, then the bins of each on
+ * pages of their own, then what the secure library needs for each.  All bins are within reach of their heap's 16-bit
+ * offsets of words. */
+#define CHUNK_HEAPS 4
+
+/* Puts the class's bins one behind the other from word `at` on: for each a NULL, its entries, itself. Returns the words. */
+static size_t bins_place(heap_t *heap, size_t at) {
+  const size_t line = HAK_CACHE_LINE / 8, start = at;
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     at = bits_round_up(at + 1 + (size_t)bin_reserve(c), line);
+    HAK_ASSERT(at <= UINT16_MAX);
     if (heap != NULL) heap->bin_at_class[c] = (uint16_t)at;
-    HAK_ASSERT(at <= UINT16_MAX); /* bin_at reaches every bin */
     at += sizeof(bin_t) / 8;
   }
-  return at;
+  return at - start;
 }
 
-size_t heap_bytes(void) { return bins_place(NULL) * 8 + (HAK_SECURE ? secure_heap_bytes() : 0); }
+size_t heap_bins_bytes(void) { return bits_round_up(bins_place(NULL, 0) * 8, os_page_size()); }
+static size_t heads_bytes(uint32_t count) { return bits_round_up(count * sizeof(heap_t), os_page_size()); }
 
 /* What malloc finds for the sizes of the class: its bin, if it has one. */
 static void table_set(heap_t *heap, unsigned c) {
@@ -74,16 +85,36 @@ static void *heap_memory(size_t bytes) {
   return zero ? memory : memset(memory, 0, bytes);
 }
 
-static heap_t *heap_create(void) {
-  heap_t *heap = heap_memory(heap_bytes());
-  if (heap == NULL) return NULL;
+static void heap_init(heap_t *heap, char *bins, void *quarantine) {
   heap->none = heap_none.none;
-  size_t words = bins_place(heap);
+  heap->bins = bins;
+  (void)bins_place(heap, (size_t)(bins - (char *)heap) / 8);
   owner_init(&heap->owner);
   heap->random = os_random_seed() ^ (uintptr_t)heap;
   heap->until_guarded = heap_guard_interval(heap);
-  if (HAK_SECURE) secure_heap_init(heap, (uint64_t *)(void *)heap + words);
+  if (HAK_SECURE) secure_heap_init(heap, quarantine);
+}
+
+/* Makes `count` heaps, one of them for the thread. */
+static heap_t *chunk_make(uint32_t count, uintptr_t thread) {
+  size_t heads = heads_bytes(count), bins = heap_bins_bytes(), extra = HAK_SECURE ? secure_heap_bytes() : 0;
+  char *memory = heap_memory(heads + count * (bins + extra));
+  if (memory == NULL) return NULL;
+  heap_t *heap = NULL;
+  for (uint32_t i = count; i-- > 0;) {
+    heap = (heap_t *)(void *)memory + i;
+    heap_init(heap, memory + heads + i * bins, memory + heads + count * bins + i * extra);
+    heaps_add(heap, i == 0 ? HEAP_ATTACHED : HEAP_BARE, i == 0 ? thread : 0);
+  }
   return heap;
+}
+
+/* The first alone: most processes have one thread. */
+static heap_t *heap_create(uintptr_t thread) {
+  heap_t *heap = NULL;
+  bool reached = (heads_bytes(CHUNK_HEAPS) + CHUNK_HEAPS * heap_bins_bytes()) / 8 <= UINT16_MAX;
+  if (heap_first() != NULL && reached) heap = chunk_make(CHUNK_HEAPS, thread);
+  return heap != NULL ? heap : chunk_make(1, thread);
 }
 
 /* The next class from c on that has a bin, or CLASS_COUNT. */
@@ -94,44 +125,16 @@ static unsigned next_bin(const heap_t *heap, unsigned c) {
 
 /* Waits only where the thread is inside nothing else, so that a child's repair may run there. */
 static void heap_lock(heap_t *heap) {
-  for (unsigned tries = 0; HAK_UNLIKELY(!lock_try(&heap->owner.lock)); tries++) {
+  lock_t *lock = &heap->owner.lock;
+  for (unsigned tries = 0; HAK_UNLIKELY(!lock_try(lock)); tries++) {
     if (os_forked()) heap_after_fork(heap);
-    else if (tries < 64) os_yield();
-    else os_sleep_us(100);
+    else lock_pause(lock, tries);
   }
 }
+
+static void heap_unlock(heap_t *heap) { lock_release(&heap->owner.lock); }
 
 /* --- attach and detach ------------------------------------------------------------------- */
-
-heap_t *heap_first(void) { return atomic_take(&heaps); }
-
-static bool heap_adopt(heap_t *heap) {
-  uint32_t orphan = HEAP_ORPHAN;
-  return atomic_compare_exchange_strong_explicit(&heap->state, &orphan, (uint32_t)HEAP_ATTACHED, memory_order_acquire,
-                                                 memory_order_relaxed);
-}
-
-/* Both are walks: there are as many heaps as there ever were threads at once. */
-static heap_t *heap_find_own(void) {
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    if (atomic_seen(&heap->owner.thread) == thread_self()) return heap;
-  }
-  return NULL;
-}
-
-static heap_t *heap_find_orphan(void) {
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    if (atomic_seen(&heap->state) == HEAP_ORPHAN && heap_adopt(heap)) return heap;
-  }
-  return NULL;
-}
-
-static void heap_enlist(heap_t *heap) {
-  heap_t *first = atomic_seen(&heaps);
-  do {
-    atomic_set(&heap->next, first);
-  } while (!atomic_compare_exchange_weak_explicit(&heaps, &first, heap, memory_order_release, memory_order_relaxed));
-}
 
 /* Makes `thread` the one whose frees of the heap's blocks take the fast path. */
 static void heap_set_thread(heap_t *heap, uintptr_t thread) {
@@ -139,25 +142,27 @@ static void heap_set_thread(heap_t *heap, uintptr_t thread) {
   for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) hot_poke(&heap_bin(heap, c)->shared.thread, thread);
 }
 
+/* A thread that ended unseen may have left a heap behind whose thread we are by our place in memory: our frees go
+ * there already. */
+static heap_t *heap_for(uintptr_t thread) {
+  heap_t *heap = heaps_take(thread);
+  return heap != NULL ? heap : heap_create(thread);
+}
+
 heap_t *heap_attach(void) {
-  /* A heap that names us as its thread was left by one that ended unseen, whose
-   * place in memory we have: our frees go there already. */
-  heap_t *heap = heap_find_own();
-  if (heap == NULL) heap = heap_find_orphan();
-  bool is_new = heap == NULL;
-  if (is_new) heap = heap_create();
+  heap_t *heap = heap_for(thread_self());
   if (heap == NULL) return NULL;
   heap_lock(heap);
   heap_set_thread(heap, thread_self());
-  lock_release(&heap->owner.lock);
-  if (is_new) heap_enlist(heap);
+  heap_unlock(heap);
+  memset(heap->shared_blocks, 0, sizeof heap->shared_blocks);
   return heap;
 }
 
 void heap_flush(heap_t *heap, bin_t *bin) {
   heap_lock(heap);
   bin_flush(bin, &heap->owner, &heap->budget);
-  lock_release(&heap->owner.lock);
+  heap_unlock(heap);
 }
 
 static void free_remotely(uint32_t unit, void *block) {
@@ -199,16 +204,39 @@ void heap_tick(heap_t *heap) {
   heap->last_tick_ms = now;
   heap_lock(heap);
   remote_collect(&heap->owner);
-  for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) bin_tick(heap_bin(heap, c), &heap->owner, &heap->budget);
-  lock_release(&heap->owner.lock);
+  for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) {
+    bin_tick(heap_bin(heap, c), &heap->owner, &heap->budget);
+  }
+  heap_unlock(heap);
+}
+
+/* Everything that the heap keeps goes back; with its lock. */
+static void heap_empty(heap_t *heap) {
+  bins_empty(heap);
+  remote_collect(&heap->owner);
+  slab_release_empty(&heap->owner);
 }
 
 void heap_trim(heap_t *heap) {
   heap_lock(heap);
-  bins_empty(heap);
-  remote_collect(&heap->owner);
-  slab_release_empty(&heap->owner);
-  lock_release(&heap->owner.lock);
+  heap_empty(heap);
+  heap_unlock(heap);
+}
+
+/* Gives the memory of the bins of a heap without slabs back; what they have counted stays. */
+static void bins_retire(heap_t *heap) {
+  for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) {
+    const bin_t *bin = heap_bin(heap, c);
+    atomic_count(&bins_retired[c].refills, atomic_seen(&bin->refills));
+    atomic_count(&bins_retired[c].flushes, atomic_seen(&bin->flushes));
+    atomic_count(&bins_retired[c].refill_blocks, atomic_seen(&bin->refill_blocks));
+    atomic_count(&bins_retired[c].flush_blocks, atomic_seen(&bin->flush_blocks));
+    heap->has_bin[c] = false;
+    table_set(heap, c);
+  }
+  heap->budget.extra_bytes = 0;
+  atomic_signal_fence(memory_order_seq_cst); /* a fork's child takes no zero for a bin */
+  (void)os_purge(heap->bins, heap_bins_bytes());
 }
 
 void heap_detach(heap_t *heap) {
@@ -217,26 +245,84 @@ void heap_detach(heap_t *heap) {
   heap_set_thread(heap, 0);
   remote_collect(&heap->owner);
   slab_release_empty(&heap->owner);
+  bool worn = owner_has_slabs(&heap->owner) || heaps_orphaned() < ORPHANS_KEPT;
   owner_unlock(&heap->owner);
-  atomic_publish(&heap->state, (uint32_t)HEAP_ORPHAN);
+  if (!worn) bins_retire(heap);
+  heaps_give(heap, worn ? HEAP_ORPHAN : HEAP_BARE);
 }
 
 void heap_trim_others(void) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
     if (!lock_try(&heap->owner.lock)) continue;
+    if (atomic_seen(&heap->owner.thread) == 0) bins_empty(heap);
     remote_collect(&heap->owner);
     slab_release_empty(&heap->owner);
     owner_unlock(&heap->owner);
   }
 }
 
+/* --- shared slabs ------------------------------------------------------------------------ */
+
+/* So many heaps of shared slabs, from so many heaps of threads at once on. */
+#define SHARED_HEAPS 8
+#define SHARED_FROM 16
+/* So many blocks to a thread: as long as it has no heap, and of each class as long as its heap has no bin for that. */
+#define SHARED_BLOCKS_FIRST 64
+#define SHARED_BLOCKS 16
+
+static heap_t *_Atomic shared[SHARED_HEAPS];
+
+/* Its lock is what gives it to a thread, for one block at a time; to the frees it is an orphan. */
+static heap_t *shared_make(heap_t *_Atomic *entry) {
+  heap_t *none = NULL;
+  heap_t *heap = heap_for((uintptr_t)&none); /* the number of no thread, and of no other call */
+  if (heap == NULL) return NULL;
+  bool first = atomic_compare_exchange_strong(entry, &none, heap);
+  heaps_give(heap, first ? HEAP_SHARED : HEAP_ORPHAN);
+  return first ? heap : none;
+}
+
+static void *shared_take_from(heap_t *heap, unsigned c) {
+  void *block;
+  if (!lock_try(&heap->owner.lock)) return NULL;
+  if (!heap->has_bin[c]) heap_add_bin(heap, c);
+  bin_t *bin = heap_bin(heap, c);
+  bool taken = slab_take(&heap->owner, c, &bin->shared, &block, 1) == 1;
+  if (taken) {
+    atomic_count_own(&bin->refills, 1);
+    atomic_count_own(&bin->refill_blocks, 1);
+  }
+  owner_unlock(&heap->owner);
+  return taken ? block : NULL;
+}
+
+void *heap_take_shared(unsigned size_class, uint8_t *taken, bool has_heap) {
+  if (HAK_SECURE || heaps_attached() < SHARED_FROM) return NULL;
+  if (*taken >= (has_heap ? SHARED_BLOCKS : SHARED_BLOCKS_FIRST)) return NULL;
+  uint32_t start = (uint32_t)(random_mix((uintptr_t)taken) >> 32);
+  for (uint32_t i = 0; i < SHARED_HEAPS; i++) {
+    heap_t *_Atomic *entry = &shared[(start + i) % SHARED_HEAPS];
+    heap_t *from = atomic_take(entry);
+    if (from == NULL) from = shared_make(entry);
+    void *block = from == NULL ? NULL : shared_take_from(from, size_class);
+    if (block == NULL) continue;
+    ++*taken;
+    return block;
+  }
+  return NULL;
+}
+
 /* --- misses ------------------------------------------------------------------------------ */
 
 void *heap_refill(heap_t *heap, unsigned size_class) {
-  if (!heap->has_bin[size_class]) heap_add_bin(heap, size_class);
+  if (!heap->has_bin[size_class]) {
+    void *block = heap_take_shared(size_class, &heap->shared_blocks[size_class], true);
+    if (block != NULL) return block;
+    heap_add_bin(heap, size_class);
+  }
   heap_lock(heap);
   void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
-  lock_release(&heap->owner.lock);
+  heap_unlock(heap);
   return block;
 }
 
@@ -245,11 +331,17 @@ void *heap_take_one(heap_t *heap, unsigned size_class) {
   if (!heap->has_bin[size_class]) heap_add_bin(heap, size_class);
   heap_lock(heap);
   bool taken = slab_take(&heap->owner, size_class, &heap_bin(heap, size_class)->shared, &block, 1) == 1;
-  lock_release(&heap->owner.lock);
+  heap_unlock(heap);
   return taken ? block : NULL;
 }
 
 /* --- fork -------------------------------------------------------------------------------- */
+
+/* What the child finds of another thread is what that had written up to one instruction of its own: docs/design.md
+ * tells why.  So where no other thread was on a slow path, all is as it must be but for the heaps' owners.
+ *
+ * Where one was, units may be claimed and in no span, and lists, counts and pending stacks may be half-changed: those
+ * of owners whose lock was held.  Kinds, owners and bits of slabs never are: what was begun is made anew from them. */
 
 static uint32_t span_used(uint32_t unit) {
   slab_t *slab = slab_of(unit);
@@ -257,22 +349,33 @@ static uint32_t span_used(uint32_t unit) {
   return kind != SLAB_FREE && kind != SLAB_INSIDE ? atomic_seen(&slab->units) : 0;
 }
 
-/* Lists, locks and pending stacks of other threads' heaps may be half-changed;
- * kinds, owners and bits are not: they are what all is made anew from. */
-static void heap_reset(heap_t *heap) {
-  lock_abandon(&heap->owner.lock);
-  owner_init(&heap->owner);
-  atomic_set(&heap->owner.free_bytes, 0);
-  atomic_set(&heap->owner.pending_classes, 0);
-  heap_set_thread(heap, 0);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    table_set(heap, c);
-    atomic_set(&heap->owner.pending[c], 0);
-    atomic_set(&heap->owner.slab_count[c], 0);
+/* Takes the heaps from the threads that are gone; true if one of these was on a slow path. */
+static bool heaps_orphan(const heap_t *mine) {
+  bool begun = atomic_exchange(&heapless_inside, 0) != 0;
+  heaps_after_fork(mine);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    begun |= heap->owner.held.units != 0;
+    if (heap == mine) continue;
+    begun |= atomic_seen(&heap->inside) != 0;
+    atomic_set(&heap->inside, 0);
+    if (atomic_seen(&heap->owner.thread) != 0) heap_set_thread(heap, 0);
+  }
+  return begun;
+}
+
+/* The table and the lists of the owners whose lock a thread that is gone has held. */
+static void owners_reset(void) {
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    slab_owner_t *owner = &heap->owner;
+    bool half = (atomic_seen(&owner->lock.holder) != 0 && !lock_is_mine(&owner->lock)) || owner->held.units != 0;
+    lock_abandon(&owner->lock);
+    hole_recover(owner);
+    owner_forget(owner, half);
+    for (unsigned c = 0; half && c < CLASS_COUNT; c++) table_set(heap, c);
   }
 }
 
-/* The bin of a slab: the copy of the slab may be younger than that of its heap, and the class's first use lie between. */
+/* The class's first use may lie between what the slab's record and the heap's table tell. */
 static region_bin_t *slab_bin(const slab_t *slab) {
   heap_t *heap = (heap_t *)(void *)((char *)atomic_seen(&slab->owner) - offsetof(heap_t, owner));
   unsigned c = atomic_seen(&slab->size_class);
@@ -280,11 +383,18 @@ static region_bin_t *slab_bin(const slab_t *slab) {
   return &heap_bin(heap, c)->shared;
 }
 
-/* The blocks in the bins of a heap whose thread is gone go back to its slabs. */
-static void heap_bury(heap_t *heap) {
-  bins_empty(heap);
-  slab_release_empty(&heap->owner);
-  atomic_set(&heap->state, (uint32_t)HEAP_ORPHAN);
+static void slabs_recover(void) {
+  uint32_t units = atomic_seen(&region.units);
+  for (uint32_t unit = 0; unit < units;) {
+    uint32_t length = span_used(unit);
+    slab_t *slab = slab_of(unit);
+    if (length > 0 && atomic_seen(&slab->kind) == SLAB_BLOCKS) {
+      slab_owner_t *owner = atomic_seen(&slab->owner);
+      if (owner->relist) slab_relist(owner, slab, slab_bin(slab));
+      remote_recover(owner, slab);
+    }
+    unit += length > 0 ? length : 1;
+  }
 }
 
 HAK_COLD void heap_after_fork(heap_t *mine) {
@@ -292,33 +402,10 @@ HAK_COLD void heap_after_fork(heap_t *mine) {
   os_fork_seen();
   if (region.base == 0) return;
   region_after_fork();
-  keeper_after_fork();
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) heap_reset(heap);
-  if (mine != NULL) heap_set_thread(mine, thread_self());
+  if (heap_first() != NULL && atomic_seen(&heap_first()->next) != NULL) slab_epoch++;
+  bool begun = keeper_after_fork();
+  if (!heaps_orphan(mine) && !begun) return;
+  owners_reset();
   span_recover(span_used);
-  uint32_t units = atomic_seen(&region.units);
-  for (uint32_t unit = 0; unit < units;) {
-    uint32_t length = span_used(unit);
-    slab_t *slab = slab_of(unit);
-    if (length > 0 && atomic_seen(&slab->kind) == SLAB_BLOCKS) {
-      slab_owner_t *owner = atomic_seen(&slab->owner);
-      slab_relist(owner, slab, slab_bin(slab));
-      /* The kernel copies page after page while other threads run: a block may be filled that its bin, copied before, has free. */
-      slab->soiled = mine == NULL || owner != &mine->owner;
-      remote_recover(owner, slab);
-    }
-    unit += length > 0 ? length : 1;
-  }
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    if (heap != mine) heap_bury(heap);
-  }
-  if (HAK_SECURE) (void)purge_all(); /* for the same reason; what is purged is zero */
-}
-
-uint64_t heap_count(bool orphans_only) {
-  uint64_t count = 0;
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    count += !orphans_only || atomic_seen(&heap->state) == HEAP_ORPHAN;
-  }
-  return count;
+  slabs_recover();
 }

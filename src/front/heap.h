@@ -1,7 +1,11 @@
 /* heap.h - what a thread allocates from: a bin for each size class it has used, and slabs.
  *
  * Only the heap's thread touches the bins.  The slabs below them are guarded
- * by owner.lock, which the thread takes on its slow path. */
+ * by owner.lock, which the thread takes on its slow path.
+ *
+ * Where there are many threads, each gets its first blocks of a class from
+ * slabs that all share: a thread that takes little then has neither slabs nor
+ * bins, and what many of them take lies side by side. */
 #ifndef FRONT_HEAP_H
 #define FRONT_HEAP_H
 
@@ -12,7 +16,12 @@
 #define HEAP_TABLE_STEP 256
 #define HEAP_TABLE_MID (HAK_SMALL_MAX / HEAP_TABLE_STEP + 1)
 
-typedef enum heap_state { HEAP_ATTACHED, HEAP_ORPHAN } heap_state_t;
+typedef enum heap_state {
+  HEAP_BARE,     /* no thread's, without slabs and without bins */
+  HEAP_ATTACHED, /* a thread's */
+  HEAP_ORPHAN,   /* of a thread that has ended */
+  HEAP_SHARED    /* of all threads that take little */
+} heap_state_t;
 
 typedef struct heap {
   /* The bin of a heap without bins: `top` leads to the NULL behind it, and the capacity makes its count 0. */
@@ -26,9 +35,14 @@ typedef struct heap {
   bin_budget_t budget;
   uint64_t last_tick_ms;
   uint32_t slow_paths;
-  struct heap *_Atomic next; /* in the list of all heaps; never removed */
+  struct heap *_Atomic next; /* of all heaps; never removed */
+  struct heap *link;         /* heaps.c, as the next two */
   _Atomic uint32_t state;
+  uintptr_t thread;
   slab_owner_t owner;
+  char *bins;               /* what the bins lie in */
+  _Atomic uint32_t inside;  /* 1 while its thread is on a slow path: for a fork's child */
+  uint8_t shared_blocks[CLASS_COUNT]; /* got from shared slabs so far */
   _Atomic uint64_t counted_allocs; /* see thread_watch_all, as for the next two */
   uint32_t until_guarded;          /* small allocations */
   uint64_t random;
@@ -49,19 +63,31 @@ HAK_INLINE size_t heap_mid_index(size_t size) { return HEAP_TABLE_SMALL + (size 
 
 HAK_INLINE bin_t *heap_bin_at(heap_t *heap, size_t index) { return (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]); }
 
-/* All heaps ever made, newest first. */
+/* Threads inside that have no heap, as heap->inside is for those that have one. */
+extern _Atomic uint32_t heapless_inside;
+
+/* What bins have counted whose memory was given back. */
+typedef struct bins_retired {
+  _Atomic uint64_t refills, flushes, refill_blocks, flush_blocks;
+} bins_retired_t;
+extern bins_retired_t bins_retired[CLASS_COUNT];
+
+/* All heaps ever made, newest first; follow `next`. Any thread. */
 heap_t *heap_first(void);
 /* An orphan, or a new heap, attached to the calling thread. NULL when out of memory. */
 HAK_CHECKED heap_t *heap_attach(void);
-/* Gives the bins' blocks back to the slabs and lets another thread have the heap. */
+/* Gives the bins' blocks back to the slabs and lets another thread have the heap, which may be gone then. */
 void heap_detach(heap_t *heap);
 /* Gives the bins' blocks, collected remote frees and wholly free slabs back. */
 void heap_trim(heap_t *heap);
-/* Collects for all heaps, as far as that can be done from outside: remote frees
- * and wholly free slabs, not what live threads have in their bins. */
+/* Collects for all heaps, as far as that can be done from outside: remote frees, wholly
+ * free slabs, and the bins of orphans, not what live threads have in theirs. */
 void heap_trim_others(void);
 /* Brings blocks of the class into its empty bin and pops one; NULL when out of memory. */
 HAK_CHECKED void *heap_refill(heap_t *heap, unsigned size_class);
+/* One block of slabs that all threads share. NULL: there are few threads, the thread has had enough (*taken counts), or
+ * it would have to wait. */
+HAK_CHECKED void *heap_take_shared(unsigned size_class, uint8_t *taken, bool has_heap);
 /* One block past the bins: memcheck would take their entries for pointers of the program's. */
 HAK_CHECKED void *heap_take_one(heap_t *heap, unsigned size_class);
 /* Makes unused bins smaller if it is time to. */
@@ -70,15 +96,14 @@ void heap_tick(heap_t *heap);
 void heap_flush(heap_t *heap, bin_t *bin);
 /* Takes a free block that is in no bin: into a bin if it is from this heap's slabs, else its owner is told. `heap` may be NULL. */
 void heap_take_back(heap_t *heap, void *block);
-/* In a fork's child, once, while its one thread is inside nothing of ours: repairs
- * all, orphans the heaps of threads that are gone. `mine` is the calling thread's
- * heap, or NULL.  Does nothing elsewhere. */
+/* In a fork's child, once, while its one thread is inside nothing of ours: orphans the heaps
+ * of threads that are gone, and repairs what one of them had begun. `mine` is the calling
+ * thread's heap, or NULL.  Does nothing elsewhere. */
 void heap_after_fork(heap_t *mine);
 
 /* How many allocations the heap lets pass before the next one for a guard slot: at random, guard_every on average. */
 uint32_t heap_guard_interval(heap_t *heap);
 
-uint64_t heap_count(bool orphans_only);
-size_t heap_bytes(void); /* a heap's own size */
+size_t heap_bins_bytes(void); /* what the bins of a heap lie in */
 
 #endif

@@ -11,6 +11,7 @@
 
 static os_thread_t keeper;
 static _Atomic uint32_t starts;
+static _Atomic uint32_t working; /* 1 while it may hold locks or units: for a fork's child */
 
 /* Nothing here may use errno or any other thread-local variable. */
 static void keeper_run(void) {
@@ -20,9 +21,11 @@ static void keeper_run(void) {
     if (decay < 0) break;
     int64_t period = decay / 2 < PERIOD_MIN_MS ? PERIOD_MIN_MS : decay / 2;
     os_sleep_ms((uint64_t)period);
+    atomic_set(&working, 1);
     bool purged = purge_step(step);
     uint32_t calming = 0;
     bool holes = hole_step(false, &calming) > 0;
+    atomic_set(&working, 0);
     in_vain = purged || holes || calming > 0 ? 0 : in_vain + 1;
   }
 }
@@ -40,4 +43,9 @@ void keeper_call(const heap_t *heap) {
 
 uint32_t keeper_starts(void) { return atomic_seen(&starts); }
 
-void keeper_after_fork(void) { os_thread_forget(&keeper); }
+bool keeper_after_fork(void) {
+  os_thread_forget(&keeper);
+  bool worked = atomic_seen(&working) != 0;
+  if (worked) atomic_set(&working, 0);
+  return worked;
+}

@@ -12,7 +12,7 @@
 /* Starts it if it is wanted and not there. Call where no lock is held; `heap` is the thread's, or NULL. */
 void keeper_call(const heap_t *heap);
 uint32_t keeper_starts(void); /* so far */
-/* In a fork's child, which has no such thread. */
-void keeper_after_fork(void);
+/* In a fork's child, which has no such thread; true if it was at work. */
+bool keeper_after_fork(void);
 
 #endif

@@ -70,7 +70,7 @@ static bool is_zero(const void *block, uint32_t size) {
 }
 
 static HAK_NOINLINE void written_to(void *block, uint32_t size) {
-  if (!slab_head((uint32_t)region_unit(block))->soiled) fault_abort("use after free", "malloc", block, "a free block was written to", size);
+  if (!slab_is_soiled(slab_head((uint32_t)region_unit(block)))) fault_abort("use after free", "malloc", block, "a free block was written to", size);
   memset(block, 0, size - SECURE_CANARY);
 }
 
@@ -79,7 +79,7 @@ static bool is_fresh(const void *block, const bin_t *bin) {
   slab_t *slab = slab_head((uint32_t)region_unit(block));
   size_t offset = (size_t)((const char *)block - (const char *)region_address(slab_unit(slab)));
   uint32_t index = class_block_at(bin->shared.size_class, offset);
-  if (index < slab->touched || slab->soiled) return false;
+  if (index < slab->touched || slab_is_soiled(slab)) return false;
   slab->touched = (uint16_t)(index + 1);
   return true;
 }

@@ -5,12 +5,14 @@
 #include "front/boot.h"
 #include "front/keeper.h"
 #include "kit/options.h"
+#include "os/memcheck.h"
 #include "slab/hole.h"
 #include "space/purge.h"
 
 __thread heap_t *thread_heap = &heap_none;
 __thread heap_t *thread_own_heap;
 __thread uint32_t thread_inside;
+__thread uint8_t thread_shared_blocks;
 
 static pthread_key_t exit_key;
 static _Atomic bool exits_watched;
@@ -39,14 +41,22 @@ void thread_settle(void) {
   thread_leave();
 }
 
+/* From a slow path, which counts as one with a heap or without. */
+static void thread_own_set(heap_t *heap) {
+  thread_show_inside(heap, true);
+  heap_t *before = thread_own_heap;
+  thread_own_heap = heap;
+  thread_show_inside(before, false);
+}
+
 /* Runs when the thread ends, again if other destructors have allocated since. */
 static void thread_exit(void *own) {
   heap_t *heap = own;
   if (heap != thread_own_heap) return;
   thread_enter();
-  heap_detach(heap);
   thread_heap = &heap_none;
-  thread_own_heap = NULL;
+  thread_own_set(NULL);
+  heap_detach(heap);
   thread_settle();
 }
 
@@ -59,12 +69,15 @@ void thread_unwatch_exits(void) {
   if (atomic_exchange(&exits_watched, false)) (void)pthread_key_delete(exit_key);
 }
 
-void thread_after_fork(void) {
-  os_fork_note();
-  if (thread_inside == 0) heap_after_fork(thread_own_heap);
-}
+/* The repair waits for the child's first slow path: most children have none. */
+void thread_after_fork(void) { os_fork_note(); }
 
 void thread_watch_all(void) { atomic_set(&watching, true); }
+
+void *thread_take_shared(unsigned size_class) {
+  if (thread_own_heap != NULL || atomic_seen(&watching) || memcheck_on() || !boot()) return NULL;
+  return heap_take_shared(size_class, &thread_shared_blocks, false);
+}
 
 heap_t *thread_attach(void) {
   heap_t *heap = thread_own_heap;
@@ -73,7 +86,7 @@ heap_t *thread_attach(void) {
     heap = heap_attach();
     if (heap == NULL) return NULL;
     /* Before pthread_setspecific, which may allocate. */
-    thread_own_heap = heap;
+    thread_own_set(heap);
     if (!atomic_seen(&watching)) thread_heap = heap;
     if (atomic_take(&exits_watched)) (void)pthread_setspecific(exit_key, heap);
   }

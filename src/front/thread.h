@@ -11,25 +11,40 @@ extern __thread heap_t *thread_heap __attribute__((tls_model("initial-exec")));
 /* The thread's heap in any case, NULL before the first miss and after the thread's end. */
 extern __thread heap_t *thread_own_heap __attribute__((tls_model("initial-exec")));
 
+/* Blocks of shared slabs that the thread has had without a heap. */
+extern __thread uint8_t thread_shared_blocks __attribute__((tls_model("initial-exec")));
+
 /* Every slow path runs between these two.  They are where a fork's child is
  * repaired: a signal handler may fork while the thread is inside, and the child
  * then first ends what was begun. */
 extern __thread uint32_t thread_inside __attribute__((tls_model("initial-exec")));
 
+/* What a fork's child of another thread finds: whether this one was inside. */
+HAK_INLINE void thread_show_inside(heap_t *heap, bool inside) {
+  if (HAK_LIKELY(heap != NULL)) atomic_set(&heap->inside, inside);
+  else atomic_count(&heapless_inside, inside ? 1 : (uint32_t)-1);
+}
 HAK_INLINE void thread_enter(void) {
-  if (thread_inside == 0 && HAK_UNLIKELY(os_forked())) heap_after_fork(thread_own_heap);
+  if (thread_inside == 0) {
+    if (HAK_UNLIKELY(os_forked())) heap_after_fork(thread_own_heap);
+    thread_show_inside(thread_own_heap, true);
+  }
   thread_inside++;
   atomic_signal_fence(memory_order_seq_cst);
 }
 HAK_INLINE void thread_leave(void) {
   atomic_signal_fence(memory_order_seq_cst);
-  if (--thread_inside == 0 && HAK_UNLIKELY(os_forked())) heap_after_fork(thread_own_heap);
+  if (--thread_inside != 0) return;
+  thread_show_inside(thread_own_heap, false);
+  if (HAK_UNLIKELY(os_forked())) heap_after_fork(thread_own_heap);
 }
 /* thread_leave, after giving back what is due. */
 void thread_settle(void);
 /* From the fork handler. */
 void thread_after_fork(void);
 
+/* A block for a thread that has no heap yet, and may go on so; NULL if it needs one. */
+HAK_CHECKED void *thread_take_shared(unsigned size_class);
 /* The thread's heap, attached if need be; NULL when out of memory. */
 HAK_CHECKED heap_t *thread_attach(void);
 /* Small allocations of heaps attached from now on all miss, to be counted and sampled. */

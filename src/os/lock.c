@@ -9,12 +9,24 @@ bool lock_try(lock_t *lock) {
 
 bool lock_is_mine(const lock_t *lock) { return atomic_seen(&lock->holder) == thread_self(); }
 
+/* Only a signal handler that has interrupted the allocator, and calls it, waits for its own thread: that has no end. */
+static HAK_COLD _Noreturn void lock_reentered(void) {
+  static const char line[] = "hakmem: a signal handler called the allocator, which its thread was inside of\n";
+  (void)os_write(2, line, sizeof line - 1);
+  os_end();
+}
+
+void lock_pause(const lock_t *lock, unsigned tries) {
+  if (HAK_UNLIKELY(lock_is_mine(lock))) lock_reentered();
+  if (tries < 64) os_yield();
+  else os_sleep_us(100);
+}
+
 static void lock_wait(lock_t *lock) {
   for (unsigned tries = 0; !lock_try(lock); tries++) {
     /* The holder was left behind in the parent. */
     if (os_forked()) lock_abandon(lock);
-    if (tries < 64) os_yield();
-    else os_sleep_us(100);
+    lock_pause(lock, tries);
   }
 }
 

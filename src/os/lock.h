@@ -15,6 +15,8 @@ typedef struct lock {
 /* Sequentially consistent, whether it succeeds or not. */
 HAK_CHECKED bool lock_try(lock_t *lock);
 void lock_acquire(lock_t *lock);
+/* Between two tries. Ends the process if the calling thread itself holds the lock. */
+void lock_pause(const lock_t *lock, unsigned tries);
 void lock_release(lock_t *lock);
 /* The same, sequentially consistent: who fails to take the lock has done what it
  * did before in time to be seen after this. */

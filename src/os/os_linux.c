@@ -344,3 +344,9 @@ void os_fork_note(void) { atomic_set(atomic_take(&fork_page), 0); }
 void os_fork_seen(void) { atomic_set(atomic_take(&fork_page), 1); }
 
 void os_abort(void) { abort(); }
+
+void os_end(void) {
+  struct sigaction standard = {.sa_handler = SIG_DFL};
+  (void)sigaction(SIGABRT, &standard, NULL);
+  abort();
+}

@@ -29,6 +29,12 @@ static bool blocks_free(uint32_t unit, uint32_t first, uint32_t last) {
 /* Takes blocks [first, last], all free, out of the slab. */
 static void blocks_hold(slab_owner_t *owner, slab_t *slab, uint32_t first, uint32_t last) {
   uint32_t unit = slab_unit(slab);
+  owner->held.unit = unit;
+  owner->held.first = first;
+  owner->held.last = last;
+  atomic_signal_fence(memory_order_seq_cst);
+  owner->held.units = slab_class(slab)->units;
+  atomic_signal_fence(memory_order_seq_cst);
   for (uint32_t word = first / 64; word <= last / 64; word++) {
     uint64_t mask = word_mask(word, first, last);
     _Atomic uint64_t *bits = region_bits(region.free_bits, unit, word);
@@ -41,7 +47,19 @@ static void blocks_hold(slab_owner_t *owner, slab_t *slab, uint32_t first, uint3
 static bool blocks_return(slab_owner_t *owner, slab_t *slab, uint32_t first, uint32_t last) {
   bool there = true;
   for (uint32_t word = first / 64; word <= last / 64; word++) there = slab_give_bits(owner, slab, word, word_mask(word, first, last));
+  atomic_signal_fence(memory_order_seq_cst);
+  owner->held.units = 0;
   return there;
+}
+
+void hole_recover(slab_owner_t *owner) {
+  const slab_held_t *held = &owner->held;
+  if (held->units == 0) return;
+  for (uint32_t word = held->first / 64; word <= held->last / 64; word++) {
+    _Atomic uint64_t *bits = region_bits(region.free_bits, held->unit, word);
+    atomic_set(bits, atomic_seen(bits) | word_mask(word, held->first, held->last));
+  }
+  owner->held.units = 0;
 }
 
 typedef struct hole {
@@ -78,31 +96,35 @@ static bool hole_find(const slab_t *slab, uint32_t page, hole_t *hole) {
   return hole->pages > 0;
 }
 
-static void lock_again(slab_owner_t *owner) {
-  while (!lock_try(&owner->lock)) os_sleep_us(50);
+/* False in a child that a signal handler has forked meanwhile: who holds the lock may be gone. The repair sees to the rest. */
+static bool lock_again(slab_owner_t *owner) {
+  for (unsigned tries = 0; !lock_try(&owner->lock); tries++) {
+    if (os_forked()) return false;
+    lock_pause(&owner->lock, tries);
+  }
+  return true;
 }
 
-/* With the owner's lock, which it lets go meanwhile. The bytes given back; *there: the slab still is. */
-static size_t slab_purge_holes(slab_owner_t *owner, slab_t *slab, bool *there) {
+/* With the owner's lock, which it lets go meanwhile; false: it could not take it again. *purged: bytes given back;
+ * *there: the slab still is. */
+static bool slab_purge_holes(slab_owner_t *owner, slab_t *slab, size_t *purged, bool *there) {
   size_t page_bytes = os_page_size();
-  size_t purged = 0;
   hole_t hole = {.page = 0};
   *there = true;
   while (*there && hole_find(slab, hole.page + hole.pages, &hole)) {
     blocks_hold(owner, slab, hole.first, hole.last);
     owner_unlock(owner);
     bool done = os_purge((char *)region_address(slab_unit(slab)) + hole.page * page_bytes, hole.pages * page_bytes);
-    lock_again(owner);
+    if (!lock_again(owner)) return false;
     huge_end(slab_unit(slab) / HAK_UNITS_PER_SUPERSLAB, slab_unit(slab) / HAK_UNITS_PER_SUPERSLAB + 1);
     if (done) {
       slab->holes |= (UINT64_MAX >> (64 - hole.pages)) << hole.page;
-      purged += hole.pages * page_bytes;
+      *purged += hole.pages * page_bytes;
     }
     *there = blocks_return(owner, slab, hole.first, hole.last);
     if (!done) break;
   }
-  atomic_count(&bytes_purged, purged);
-  return purged;
+  return true;
 }
 
 /* One slab, if its owner's lock is free. */
@@ -112,7 +134,9 @@ static size_t slab_step(slab_t *slab, bool now, uint32_t *calming) {
   size_t purged = 0;
   bool there = atomic_take(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner && atomic_seen(&slab->free) != 0;
   if (there && (now || slab->calm == CALM_ONCE)) {
-    purged = slab_purge_holes(owner, slab, &there);
+    bool locked = slab_purge_holes(owner, slab, &purged, &there);
+    atomic_count(&bytes_purged, purged);
+    if (!locked) return purged;
     if (there) slab->calm = CALM_DONE;
   } else if (there && slab->calm == CALM_CHANGED) {
     slab->calm = CALM_ONCE;

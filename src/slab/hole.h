@@ -19,6 +19,9 @@ HAK_INLINE int64_t hole_unsettled(const slab_owner_t *owner) {
  * by the next step. The bytes given back. */
 size_t hole_step(bool now, uint32_t *calming);
 
+/* In a fork's child: blocks that a thread that is gone has held go back, as bits alone. */
+void hole_recover(slab_owner_t *owner);
+
 uint64_t hole_bytes(void); /* given back so far */
 
 #endif

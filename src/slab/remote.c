@@ -112,6 +112,7 @@ void remote_collect(slab_owner_t *owner) {
 }
 
 void remote_recover(slab_owner_t *owner, slab_t *slab) {
+  if (!owner->relist && atomic_seen(&remote_of(slab_unit(slab))->state) == REMOTE_OPEN) return;
   remote_open(slab_unit(slab));
   remote_take(owner, slab);
 }

@@ -52,7 +52,7 @@ void remote_collect(slab_owner_t *owner);
 /* For slab.c: the slab begins to accept remote frees; stops, unless it is queued. */
 void remote_open(uint32_t unit);
 HAK_CHECKED bool remote_close(uint32_t unit);
-/* In a fork's child: the slab's remote bits, which nobody announces any more. */
+/* In a fork's child: the slab accepts remote frees again; those that nobody announces any more are brought in. */
 void remote_recover(slab_owner_t *owner, slab_t *slab);
 /* Blocks waiting in the slab's remote bits; any thread. */
 uint32_t remote_waiting(const slab_t *slab);

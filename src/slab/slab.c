@@ -33,6 +33,22 @@ void owner_init(slab_owner_t *owner) {
   }
 }
 
+bool owner_has_slabs(const slab_owner_t *owner) {
+  uint32_t slabs = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) slabs |= atomic_seen(&owner->slab_count[c]);
+  return slabs != 0;
+}
+
+void owner_forget(slab_owner_t *owner, bool lists) {
+  atomic_set(&owner->pending_classes, 0);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner->pending[c], 0);
+  owner->relist = lists;
+  if (!lists) return;
+  owner_init(owner);
+  atomic_set(&owner->free_bytes, 0);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner->slab_count[c], 0);
+}
+
 static slab_list_t *slab_list(slab_owner_t *owner, const slab_t *slab) {
   unsigned c = atomic_seen(&slab->size_class);
   return slab->listed_full ? &owner->full[c] : &owner->partial[c];
@@ -77,6 +93,8 @@ static void slab_set_bin(const slab_t *slab, region_bin_t *bin) {
   uint32_t unit = slab_unit(slab);
   for (uint32_t i = 0; i < atomic_seen(&slab->units); i++) hot_poke(region_bin(region.live, unit + i), bin);
 }
+
+uint8_t slab_epoch;
 
 /* --- slabs ------------------------------------------------------------------------------ */
 
@@ -132,7 +150,8 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   slab->listed_full = false;
   slab->holes = 0;
   slab->touched = zero ? 0 : (uint16_t)info->blocks;
-  slab->soiled = false;
+  slab->epoch = slab_epoch;
+  slab->soiled = !zero && slab_epoch != 0;
   atomic_set(&slab->owner, owner);
   span_enter(unit, info->units, SLAB_BLOCKS, size_class);
   atomic_set(&slab->free, 0);
@@ -159,7 +178,7 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   slab_count_free(owner, slab, -(int32_t)class_info[c].blocks);
   slab_set_bin(slab, &region_no_bin);
   uint32_t units = atomic_seen(&slab->units);
-  if (HAK_SECURE && slab->soiled && c != CLASS_NOTHING) units_clear(unit, units);
+  if (HAK_SECURE && slab_is_soiled(slab) && c != CLASS_NOTHING) units_clear(unit, units);
   if (HAK_SECURE) span_unguard(unit + units, SLAB_GUARDS);
   if (HAK_SECURE && c == CLASS_NOTHING) {
     span_enter(unit, units, SLAB_GUARD, CLASS_NONE);

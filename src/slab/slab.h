@@ -43,7 +43,8 @@ typedef struct slab {
   uint64_t holes;      /* a bit a page: purged, and no block of it taken since */
   uint16_t touched;    /* secure.c: the blocks that were live once lie below this one */
   bool soiled;         /* secure.c: its free blocks may not be zero */
-  uint8_t spare[13];
+  uint8_t epoch;       /* slab_epoch when it was made */
+  uint8_t spare[12];
 } slab_t;
 _Static_assert(sizeof(slab_t) == HAK_CACHE_LINE, "a slab's record is one cache line");
 
@@ -52,6 +53,12 @@ _Static_assert(sizeof(slab_t) == HAK_CACHE_LINE, "a slab's record is one cache l
 typedef struct slab_list {
   uint32_t first;
 } slab_list_t;
+
+/* Blocks that are out of their slab while the kernel takes their pages. */
+typedef struct slab_held {
+  uint32_t unit, first, last;
+  uint32_t units; /* 0: none; written last, cleared last */
+} slab_held_t;
 
 /* What a heap is to this layer. */
 typedef struct slab_owner {
@@ -66,16 +73,26 @@ typedef struct slab_owner {
   slab_list_t partial[CLASS_COUNT]; /* slabs with a free block; some may be wholly free */
   slab_list_t full[CLASS_COUNT];
   _Atomic uint32_t slab_count[CLASS_COUNT];
+  slab_held_t held;
+  bool relist; /* for the repair in a fork's child alone */
 } slab_owner_t;
 _Static_assert(CLASS_COUNT <= 64, "pending_classes has a bit for each");
 
 void owner_init(slab_owner_t *owner);
+bool owner_has_slabs(const slab_owner_t *owner);
+/* In a fork's child: the pending stacks are forgotten, whose slabs are known by their state; with `lists`, the lists and counts too. */
+void owner_forget(slab_owner_t *owner, bool lists);
 /* Releases owner->lock.  Every release of a lock on an owner that may be an orphan:
  * what was freed to it meanwhile, by threads that found the lock taken, is collected. */
 void owner_unlock(slab_owner_t *owner);
 
 HAK_INLINE slab_t *slab_of(uint32_t unit) { return (slab_t *)(void *)region.slabs + unit; }
 HAK_INLINE uint32_t slab_unit(const slab_t *slab) { return (uint32_t)(slab - (slab_t *)(void *)region.slabs); }
+/* How many forks from processes with several threads lie behind this process. The kernel copies pages that a device
+ * writes to earlier than others: a block of before may be filled that its bin has free. */
+extern uint8_t slab_epoch;
+/* Whether the slab's free blocks may not be zero, for all that the secure library does for it. */
+HAK_INLINE bool slab_is_soiled(const slab_t *slab) { return slab->soiled || slab->epoch != slab_epoch; }
 HAK_INLINE const class_info_t *slab_class(const slab_t *slab) { return &class_info[atomic_seen(&slab->size_class)]; }
 /* The record of the span that the unit is part of; its kind may be SLAB_FREE. */
 HAK_INLINE slab_t *slab_head(uint32_t unit) {

@@ -104,10 +104,12 @@ FAULTS = [
      """  heap_set_thread(heap, 0);
   remote_collect(&heap->owner);
   slab_release_empty(&heap->owner);
+  bool worn = owner_has_slabs(&heap->owner) || heaps_orphaned() < ORPHANS_KEPT;
   owner_unlock(&heap->owner);
 """,
      """  remote_collect(&heap->owner);
   slab_release_empty(&heap->owner);
+  bool worn = owner_has_slabs(&heap->owner) || heaps_orphaned() < ORPHANS_KEPT;
   owner_unlock(&heap->owner);
   heap_set_thread(heap, 0);
 """, "owner_exits"),
@@ -116,36 +118,28 @@ FAULTS = [
   heap_lock(heap);
 """,
      """void heap_detach(heap_t *heap) {
-  atomic_publish(&heap->state, (uint32_t)HEAP_ORPHAN);
+  heaps_give(heap, HEAP_ORPHAN);
   heap_lock(heap);
 """, "owner_exits_taker"),
-    ("adopted_in_two_steps", "front/heap.c",
-     """  return atomic_compare_exchange_strong_explicit(&heap->state, &orphan, (uint32_t)HEAP_ATTACHED, memory_order_acquire,
-                                                 memory_order_relaxed);
-""",
-     """  if (atomic_seen(&heap->state) != orphan) return false;
-  atomic_set(&heap->state, (uint32_t)HEAP_ATTACHED);
-  return true;
-""", "two_adopters"),
+    ("adopted_and_left", "front/heaps.c",
+     "  if (heap != NULL) *list = heap->link;\n  return heap;",
+     "  return heap;", "two_adopters"),
     ("lock_not_released", "front/heap.c",
      """  heap_set_thread(heap, thread_self());
-  lock_release(&heap->owner.lock);
+  heap_unlock(heap);
 """,
      """  heap_set_thread(heap, thread_self());
 """, "first_use"),
     ("refilled_without_lock", "front/heap.c",
      """  heap_lock(heap);
   void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
-  lock_release(&heap->owner.lock);
+  heap_unlock(heap);
 """,
      """  void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
 """, "idle_owner"),
-    ("enlisted_in_two_steps", "front/heap.c",
-     """  } while (!atomic_compare_exchange_weak_explicit(&heaps, &first, heap, memory_order_release, memory_order_relaxed));
-""",
-     """  } while (false);
-  atomic_publish(&heaps, heap);
-""", "first_use"),
+    ("enlisted_without_lock", "front/heaps.c",
+     "state, uintptr_t thread) {\n  lock_acquire(&lists_lock);\n",
+     "state, uintptr_t thread) {\n  (void)lock_try(&lists_lock);\n", "first_use"),
     ("lock_in_two_steps", "os/lock.c",
      "  return atomic_compare_exchange_strong(&lock->holder, &none, thread_self());",
      "  if (atomic_load(&lock->holder) != none) return false; atomic_store(&lock->holder, thread_self()); return true;", "idle_owner"),

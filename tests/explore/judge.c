@@ -113,7 +113,7 @@ static void judge_lists(const heap_t *heap) {
 static void judge_heap(const heap_t *heap) {
   uintptr_t thread = atomic_seen(&heap->owner.thread);
   if (atomic_seen(&heap->owner.lock.holder) != 0) explore_fail("a heap's lock is held");
-  if ((thread == 0) != (atomic_seen(&heap->state) == HEAP_ORPHAN)) explore_fail("a heap is an orphan and is not");
+  if ((thread == 0) != (atomic_seen(&heap->state) != HEAP_ATTACHED)) explore_fail("a heap is an orphan and is not");
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     if (thread == 0 && atomic_seen(&heap->owner.pending[c]) != 0) explore_fail("an orphan has remote frees that nobody will look at");
     judge_pending(&heap->owner, c);

@@ -231,16 +231,16 @@ static void judge_purged(void) {
 enum { EVERY = EXPLORE_EVERY };
 
 const scenario_t scenarios[] = {
-    {"two_freers", two_full_slabs, {take_two, give_0_and_1, give_2_and_other_slabs}, judge_end, NULL, EVERY, EVERY},
+    {"two_freers", two_full_slabs, {take_two, give_0_and_1, give_2_and_other_slabs}, judge_end, NULL, 2, EVERY},
     {"owner_exits", two_blocks_left, {target_end_thread, give_0, give_1}, judge_all_gone, NULL, 2, 4},
     {"owner_exits_two_slabs", two_slabs_left, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 3},
     {"owner_exits_wide", two_wide_blocks_left, {target_end_thread, give_0, give_last}, judge_all_gone, NULL, 2, 3},
-    {"owner_exits_taker", two_blocks_left, {target_end_thread, take_and_give, give_0}, judge_end, NULL, EVERY, EVERY},
+    {"owner_exits_taker", two_blocks_left, {target_end_thread, take_and_give, give_0}, judge_end, NULL, 2, EVERY},
     {"owner_exits_helped", two_slabs_left_idle, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 3},
     {"owner_exits_trimmed", two_blocks_left, {target_end_thread, heap_trim_others, give_0}, judge_end, NULL, EVERY, EVERY},
     {"units_reused", two_blocks_left, {target_end_thread, give_0, give_1, take_other_class}, judge_end, NULL, 1, 3},
     {"wide_units_reused", two_wide_blocks_left, {target_end_thread, give_0, give_last, take_other_class}, judge_end, NULL, 1, 2},
-    {"ended_unseen", ended_unseen, {take_and_give, give_0, take_one}, judge_end, NULL, EVERY, EVERY},
+    {"ended_unseen", ended_unseen, {take_and_give, give_0, take_one}, judge_end, NULL, 2, EVERY},
     {"adoption", an_orphan, {take_and_give, give_0, give_1}, judge_end, NULL, 2, 3},
     {"two_adopters", an_orphan, {take_one, take_one, give_0}, judge_end, NULL, EVERY, EVERY},
     {"first_use", start, {take_and_give_first, take_and_give_first}, judge_first_use, NULL, 3, EVERY},

@@ -57,4 +57,7 @@ void target_ignore_figures(void) {
   explore_ignore(&used_units);
   explore_ignore(&idle_units);
   explore_ignore(&fresh_units);
+  explore_ignore(&heapless_inside);
+  explore_ignore(&attached_count);
+  explore_ignore(&orphan_count);
 }

@@ -243,10 +243,7 @@ static void op_recover(void) {
     slab_owner_t *owner = &owners[o];
     if (locked[o]) lock_release(&owner->lock);
     locked[o] = false;
-    owner_init(owner);
-    atomic_set(&owner->free_bytes, 0);
-    atomic_set(&owner->pending_classes, 0);
-    for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner->pending[c], 0), atomic_set(&owner->slab_count[c], 0);
+    owner_forget(owner, true);
   }
   span_recover(used);
   for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {

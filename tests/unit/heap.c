@@ -37,6 +37,15 @@ static void check_bin(const heap_t *heap, bin_t *bin, unsigned c) {
   }
 }
 
+static uint64_t count_heaps(bool orphans_only) {
+  uint64_t count = 0;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    uint32_t state = atomic_seen(&heap->state);
+    count += state == HEAP_ORPHAN || (!orphans_only && state != HEAP_BARE);
+  }
+  return count;
+}
+
 static void check_heaps(void) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
     for (unsigned c = 0; c < CLASS_COUNT; c++) {
@@ -146,25 +155,24 @@ TEST(bins_do_not_overlap_and_lie_within_the_heap) {
   start_heap();
   heap_t *heap = thread_attach();
   REQUIRE(heap != NULL);
-  char *at = (char *)heap + sizeof *heap;
+  char *at = heap->bins;
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     bin_t *bin = heap_bin(heap, c);
     CHECK((uintptr_t)bin % HAK_CACHE_LINE == 0);
     CHECK((char *)&bin_entries(bin)[-bin_reserve(c) - 1] >= at);
     at = (char *)(bin + 1);
   }
-  CHECK((size_t)(at - (char *)heap) <= heap_bytes());
+  CHECK((size_t)(at - heap->bins) <= heap_bins_bytes());
 }
 
 /* A heap that uses few classes has its pages for these alone. */
 TEST(bins_that_are_not_there_cost_no_memory) {
   start_heap();
   use_class(3);
-  const char *heap = (const char *)thread_own_heap;
-  REQUIRE(heap != NULL);
+  REQUIRE(thread_own_heap != NULL);
   size_t page = os_page_size();
   size_t written = 0;
-  for (size_t at = bits_round_up(sizeof(heap_t), page); at + page <= heap_bytes(); at += page) written += !unit_is_zero(heap + at, page);
+  for (size_t at = 0; at < heap_bins_bytes(); at += page) written += !unit_is_zero(thread_own_heap->bins + at, page);
   CHECK(written <= 2);
 }
 
@@ -348,8 +356,8 @@ TEST(a_thread_that_ends_leaves_its_heap_to_the_next) {
   CHECK_EQ(check_census().heaps_orphaned, 1);
   run_thread(attach_and_note, &second);
   CHECK(second == first);
-  CHECK_EQ(heap_count(false), 1);
-  CHECK_EQ(heap_count(true), 1);
+  CHECK_EQ(count_heaps(false), 1);
+  CHECK_EQ(count_heaps(true), 1);
 }
 
 static pthread_barrier_t all_attached;
@@ -372,8 +380,8 @@ TEST(threads_that_live_at_once_have_heaps_of_their_own) {
     for (int i = 0; i < THREADS; i++) {
       for (int j = 0; j < i; j++) CHECK(heaps[i] != heaps[j] && heaps[i] != NULL);
     }
-    CHECK_EQ(heap_count(false), THREADS);
-    CHECK_EQ(heap_count(true), THREADS);
+    CHECK_EQ(count_heaps(false), THREADS);
+    CHECK_EQ(count_heaps(true), THREADS);
   }
 }
 
@@ -404,7 +412,7 @@ TEST(an_adopted_heap_takes_frees_of_old_blocks_as_its_own) {
   static void *blocks[1000];
   run_thread(allocate_and_leave, blocks);
   REQUIRE(thread_attach() != NULL);
-  CHECK_EQ(heap_count(false), 1);
+  CHECK_EQ(count_heaps(false), 1);
   for (int i = 0; i < 1000; i++) block_free(blocks[i], 0, "free");
   hak_stats_t stats = check_census();
   CHECK_EQ(stats.live, 0);
@@ -441,7 +449,7 @@ TEST(a_heap_left_unseen_is_found_again_by_its_threads_name) {
   REQUIRE(pthread_create(&thread, NULL, free_all_and_allocate, blocks) == 0);
   pthread_join(thread, &found_by);
   if (left_by != found_by) check_skip("the thread library did not use the stack again");
-  CHECK_EQ(heap_count(false), 1);
+  CHECK_EQ(count_heaps(false), 1);
   CHECK_EQ(check_census().live, 0);
   check_heaps();
 }
@@ -474,7 +482,7 @@ TEST(a_destructor_after_the_heap_was_left_gets_another_one) {
   REQUIRE(pthread_key_create(&later_key, allocate_at_the_end) == 0); /* runs after the library's, which was made before */
   run_thread(end_with_a_destructor, NULL);
   CHECK(adopted != NULL);
-  CHECK_EQ(heap_count(false), 2);
+  CHECK_EQ(count_heaps(false), 2);
   check_heaps();
 }
 
@@ -490,7 +498,8 @@ TEST(without_addresses_for_a_heap_free_units_hold_it) {
   REQUIRE(block != NULL && thread_own_heap != NULL);
   CHECK_EQ(atomic_seen(&slab_head((uint32_t)region_unit(thread_own_heap))->kind), SLAB_META);
   census_take(&after, NULL);
-  CHECK_EQ(after.metadata - before.metadata, bits_round_up(heap_bytes(), HAK_UNIT));
+  size_t bytes = bits_round_up(sizeof(heap_t), os_page_size()) + heap_bins_bytes();
+  CHECK_EQ(after.metadata - before.metadata, bits_round_up(bytes, HAK_UNIT));
   block_free(block, 0, "free");
 }
 
@@ -639,8 +648,16 @@ static heap_t *start_forked(void) {
     block_free(forked_blocks[i], 0, "free"); /* remotely, and not collected */
     forked_blocks[i] = NULL;
   }
-  if (lost != NULL) run_thread(lock_and_vanish, &lost->owner.lock);
+  if (lost == NULL) return NULL;
+  run_thread(lock_and_vanish, &lost->owner.lock);
+  atomic_set(&lost->inside, 1);
   return lost;
+}
+
+/* The child comes by a slow path. */
+static void enter_once(void) {
+  thread_enter();
+  thread_leave();
 }
 
 static bool is_repaired(heap_t *lost) {
@@ -654,6 +671,7 @@ static void check_repaired(heap_t *lost) {
   CHECK_EQ(atomic_seen(&thread_own_heap->owner.thread), thread_self());
   CHECK_EQ(atomic_seen(&thread_own_heap->state), HEAP_ATTACHED);
   check_heaps();
+  heap_trim_others(); /* what is in the bins of a thread that is gone waits for who takes its heap, or for this */
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     bin_t *bin = heap_bin(lost, c);
     CHECK_EQ(hot_peek(&bin->top), -bin->capacity);
@@ -679,6 +697,7 @@ TEST(a_child_adds_the_bin_that_a_slab_needs) {
   hot_poke(&bin->top, -bin->capacity);
   lost->has_bin[c] = false; /* the table still leads there */
   thread_after_fork();
+  enter_once();
   CHECK(lost->has_bin[c] && bin_found(lost, 100) == bin);
   CHECK_EQ(bin->shared.thread, 0); /* else a thread with the lost one's name would push into it */
   check_heaps();
@@ -693,15 +712,18 @@ TEST(a_child_finds_no_bin_that_its_heap_has_not) {
   lost->bin_at[heap_mid_index(30000)] = lost->bin_at_class[c];
   lost->bin_at[heap_small_index(100)] = 0;
   thread_after_fork();
+  enter_once();
   CHECK(bin_found(lost, 30000) == &lost->none);
   check_repaired(lost);
   CHECK(bin_found(lost, 100) == heap_bin(lost, class_of(100)));
 }
 
-TEST(a_child_is_repaired_by_its_fork_handler) {
+TEST(a_child_with_a_handler_is_repaired_when_it_next_enters) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
   thread_after_fork();
+  CHECK(!is_repaired(lost));
+  enter_once();
   check_repaired(lost);
 }
 
@@ -769,6 +791,7 @@ TEST(a_child_without_a_heap_is_repaired_too) {
   heap_t *lost = lost_heap(forked_blocks);
   REQUIRE(lost != NULL && thread_own_heap == NULL);
   thread_after_fork();
+  enter_once();
   CHECK(is_repaired(lost));
   CHECK_EQ(check_census().live, usable_of(forked_blocks, 1000));
   REQUIRE(thread_attach() != NULL);
@@ -777,6 +800,64 @@ TEST(a_child_without_a_heap_is_repaired_too) {
   heap_trim(thread_own_heap);
   CHECK_EQ(check_census().slabs, 0);
   check_heaps();
+}
+
+/* A slab's record that is wrong on purpose shows whether the repair has looked at it. */
+static bool slab_is_counted_again(const heap_t *lost) {
+  slab_t *slab = slab_head((uint32_t)region_unit(forked_blocks[1]));
+  uint16_t free = atomic_seen(&slab->free);
+  CHECK(atomic_seen(&slab->owner) == &lost->owner);
+  const uint16_t wrong = 60000;
+  atomic_set(&slab->free, wrong);
+  thread_after_fork();
+  enter_once();
+  bool again = atomic_seen(&slab->free) != wrong;
+  atomic_set(&slab->free, free);
+  return again;
+}
+
+TEST(where_no_thread_was_at_work_a_child_orphans_heaps_and_looks_at_no_slab) {
+  start_heap();
+  REQUIRE(thread_attach() != NULL);
+  heap_t *lost = lost_heap(forked_blocks);
+  REQUIRE(lost != NULL);
+  CHECK(!slab_is_counted_again(lost));
+  check_repaired(lost);
+}
+
+TEST(where_another_thread_was_at_work_a_child_makes_the_lists_of_its_lock_anew) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  CHECK(slab_is_counted_again(lost));
+}
+
+TEST(where_a_thread_without_a_heap_was_at_work_its_units_are_free_in_a_child) {
+  start_heap();
+  REQUIRE(thread_attach() != NULL);
+  heap_t *lost = lost_heap(forked_blocks);
+  REQUIRE(lost != NULL);
+  bool zero;
+  CHECK(span_alloc(5, 1, SPAN_PLAIN, &zero) != SPAN_NONE); /* by who is gone */
+  atomic_set(&heapless_inside, 1);
+  thread_after_fork();
+  enter_once();
+  CHECK_EQ(atomic_seen(&heapless_inside), 0);
+  check_repaired(lost);
+}
+
+/* While a thread that is gone gave a hole back. */
+TEST(blocks_that_were_held_for_the_kernel_are_free_again_in_a_child) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  slab_t *slab = slab_head((uint32_t)region_unit(forked_blocks[1]));
+  uint32_t unit = slab_unit(slab), blocks = slab_class(slab)->blocks;
+  _Atomic uint64_t *bits = region_bits(region.free_bits, unit, (blocks - 1) / 64);
+  REQUIRE((atomic_seen(bits) >> (blocks - 1) % 64 & 1) != 0);
+  lost->owner.held = (slab_held_t){.unit = unit, .first = blocks - 1, .last = blocks - 1, .units = slab_class(slab)->units};
+  atomic_set(bits, atomic_seen(bits) & ~((uint64_t)1 << (blocks - 1) % 64));
+  thread_after_fork();
+  enter_once();
+  check_repaired(lost);
 }
 
 TEST(nothing_is_repaired_where_nothing_forked) {
@@ -793,9 +874,12 @@ TEST(a_second_fork_is_repaired_again) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
   thread_after_fork();
+  enter_once();
   CHECK(is_repaired(lost));
   run_thread(lock_and_vanish, &lost->owner.lock);
+  atomic_set(&lost->inside, 1);
   thread_after_fork();
+  enter_once();
   check_repaired(lost);
 }
 
@@ -834,7 +918,7 @@ static void check_plausible(const hak_stats_t *stats, const hak_class_stats_t *c
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     CHECK(classes[c].live_blocks <= classes[c].slabs * class_info[c].blocks);
     CHECK(classes[c].free_blocks <= classes[c].slabs * class_info[c].blocks);
-    CHECK(classes[c].cached_blocks <= (uint64_t)heap_count(false) * 256);
+    CHECK(classes[c].cached_blocks <= (uint64_t)count_heaps(false) * 256);
   }
 }
 

@@ -211,9 +211,7 @@ TEST(recovery_brings_in_what_nobody_announces) {
   uint32_t count = take_slab(4, blocks);
   slab_t *slab = slab_holding(blocks[0]);
   for (uint32_t i = 0; i < count / 2; i++) free_remotely(blocks[i]);
-  atomic_set(&owner.pending[4], 0); /* lost, as in a fork */
-  owner_init(&owner);
-  atomic_set(&owner.slab_count[4], 0);
+  owner_forget(&owner, true); /* as in a fork */
   slab_relist(&owner, slab, hot_peek(region_bin(region.live, slab_unit(slab))));
   remote_recover(&owner, slab);
   CHECK_EQ(free_in(slab), count / 2);

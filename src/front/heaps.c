@@ -1,0 +1,113 @@
+#include "front/heaps.h"
+
+#include "os/lock.h"
+
+#define BUCKETS 256
+
+static heap_t *_Atomic heaps;
+static _Atomic uint32_t attached_count, orphan_count;
+
+/* Under `lists_lock`, but for the counts, which others read. */
+static lock_t lists_lock;
+static heap_t *attached[BUCKETS]; /* by thread */
+static heap_t *orphans, *bare;
+
+heap_t *heap_first(void) { return atomic_take(&heaps); }
+uint32_t heaps_attached(void) { return atomic_seen(&attached_count); }
+uint32_t heaps_orphaned(void) { return atomic_seen(&orphan_count); }
+
+/* --- lists: one store makes each change -------------------------------------------------- */
+
+static heap_t **bucket_of(uintptr_t thread) {
+  return &attached[(uint64_t)thread * UINT64_C(0x9e3779b97f4a7c15) >> 56];
+}
+
+static void chain_push(heap_t **list, heap_t *heap) {
+  heap->link = *list;
+  atomic_signal_fence(memory_order_seq_cst);
+  *list = heap;
+}
+
+static heap_t *chain_pop(heap_t **list) {
+  heap_t *heap = *list;
+  if (heap != NULL) *list = heap->link;
+  return heap;
+}
+
+static void chain_remove(heap_t **list, const heap_t *heap) {
+  while (*list != NULL && *list != heap) list = &(*list)->link;
+  if (*list != NULL) *list = heap->link;
+}
+
+static heap_t *chain_find(heap_t *list, uintptr_t thread) {
+  while (list != NULL && list->thread != thread) list = list->link;
+  return list;
+}
+
+static void heap_enter(heap_t *heap) {
+  switch ((heap_state_t)atomic_seen(&heap->state)) {
+    case HEAP_ATTACHED:
+      chain_push(bucket_of(heap->thread), heap);
+      atomic_count_own(&attached_count, 1);
+      break;
+    case HEAP_ORPHAN:
+      chain_push(&orphans, heap);
+      atomic_count_own(&orphan_count, 1);
+      break;
+    case HEAP_BARE: chain_push(&bare, heap); break;
+    case HEAP_SHARED: break;
+  }
+}
+
+static void heap_hand_to(heap_t *heap, uintptr_t thread) {
+  heap->thread = thread;
+  atomic_set(&heap->state, (uint32_t)HEAP_ATTACHED);
+  heap_enter(heap);
+}
+
+/* --- taking and giving ------------------------------------------------------------------- */
+
+heap_t *heaps_take(uintptr_t thread) {
+  lock_acquire(&lists_lock);
+  heap_t *heap = chain_find(*bucket_of(thread), thread);
+  if (heap == NULL) {
+    heap = chain_pop(&orphans);
+    if (heap != NULL) atomic_count_own(&orphan_count, (uint32_t)-1);
+    else heap = chain_pop(&bare);
+    if (heap != NULL) heap_hand_to(heap, thread);
+  }
+  lock_release(&lists_lock);
+  return heap;
+}
+
+void heaps_add(heap_t *heap, heap_state_t state, uintptr_t thread) {
+  lock_acquire(&lists_lock);
+  heap->thread = thread;
+  atomic_set(&heap->state, (uint32_t)state);
+  heap_enter(heap);
+  atomic_set(&heap->next, atomic_seen(&heaps));
+  atomic_publish(&heaps, heap);
+  lock_release(&lists_lock);
+}
+
+void heaps_give(heap_t *heap, heap_state_t state) {
+  lock_acquire(&lists_lock);
+  chain_remove(bucket_of(heap->thread), heap);
+  atomic_count_own(&attached_count, (uint32_t)-1);
+  heap->thread = 0;
+  atomic_set(&heap->state, (uint32_t)state);
+  heap_enter(heap);
+  lock_release(&lists_lock);
+}
+
+void heaps_after_fork(const heap_t *mine) {
+  lock_abandon(&lists_lock);
+  for (unsigned i = 0; i < BUCKETS; i++) attached[i] = NULL;
+  orphans = bare = NULL;
+  atomic_set(&attached_count, 0);
+  atomic_set(&orphan_count, 0);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    if (atomic_seen(&heap->state) == HEAP_ATTACHED && heap != mine) atomic_set(&heap->state, (uint32_t)HEAP_ORPHAN);
+    heap_enter(heap);
+  }
+}

@@ -1,0 +1,26 @@
+/* heaps.h - all heaps, and whose each is.
+ *
+ * A heap stays for good, since others than its thread may reach it when nobody
+ * has it any more; the memory of its bins may be given back, and is zero then.
+ * Orphans are handed on last in, first out; no walk finds them, or a thread's own.
+ *
+ * A fork's child may find any step half done: each list changes by one store. */
+#ifndef FRONT_HEAPS_H
+#define FRONT_HEAPS_H
+
+#include "front/heap.h"
+
+/* Gives the thread a heap: the one that an earlier thread with its number has left behind unseen, else an orphan,
+ * else one without bins. NULL if there is none. */
+HAK_CHECKED heap_t *heaps_take(uintptr_t thread);
+/* Enters a new heap, as `state` says; `thread` has it if that is HEAP_ATTACHED. */
+void heaps_add(heap_t *heap, heap_state_t state, uintptr_t thread);
+/* An attached heap is its thread's no more: an orphan, one without bins, or shared. */
+void heaps_give(heap_t *heap, heap_state_t state);
+/* How many heaps threads have / are orphans. */
+uint32_t heaps_attached(void);
+uint32_t heaps_orphaned(void);
+/* In a fork's child: lists and counts anew; heaps of gone threads become orphans. `mine` may be NULL. */
+void heaps_after_fork(const heap_t *mine);
+
+#endif
