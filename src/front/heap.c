@@ -213,7 +213,7 @@ void heap_tick(heap_t *heap) {
 /* Everything that the heap keeps goes back; with its lock. */
 static void heap_empty(heap_t *heap) {
   bins_empty(heap);
-  remote_collect(&heap->owner);
+  remote_collect_all(&heap->owner);
   slab_release_empty(&heap->owner);
 }
 
@@ -255,7 +255,7 @@ void heap_trim_others(void) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
     if (!lock_try(&heap->owner.lock)) continue;
     if (atomic_seen(&heap->owner.thread) == 0) bins_empty(heap);
-    remote_collect(&heap->owner);
+    remote_collect_all(&heap->owner);
     slab_release_empty(&heap->owner);
     owner_unlock(&heap->owner);
   }

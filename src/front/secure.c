@@ -70,7 +70,8 @@ static bool is_zero(const void *block, uint32_t size) {
 }
 
 static HAK_NOINLINE void written_to(void *block, uint32_t size) {
-  if (!slab_is_soiled(slab_head((uint32_t)region_unit(block)))) fault_abort("use after free", "malloc", block, "a free block was written to", size);
+  bool soiled = slab_is_soiled(slab_head((uint32_t)region_unit(block)));
+  if (!soiled) fault_abort("use after free", "malloc", block, "a free block was written to", size);
   memset(block, 0, size - SECURE_CANARY);
 }
 

@@ -18,19 +18,36 @@ static pthread_key_t exit_key;
 static _Atomic bool exits_watched;
 static _Atomic bool watching;
 
+/* Heaps that are looked at for a peak. */
+#define SETTLE_HEAPS 64
+
+/* Whether much is free inside slabs that was not when holes were last looked for: found out a few heaps at a time. */
+static bool holes_are_worth_it(void) {
+  static heap_t *_Atomic at;
+  static _Atomic int64_t unsettled, free_bytes;
+  static _Atomic bool worth;
+  heap_t *heap = atomic_seen(&at);
+  if (heap == NULL) heap = heap_first();
+  for (unsigned i = 0; i < SETTLE_HEAPS && heap != NULL; i++, heap = atomic_seen(&heap->next)) {
+    atomic_count(&unsettled, hole_unsettled(&heap->owner));
+    atomic_count(&free_bytes, atomic_seen(&heap->owner.free_bytes));
+  }
+  atomic_set(&at, heap);
+  if (heap == NULL) {
+    int64_t fresh = atomic_exchange(&unsettled, 0);
+    int64_t used = (int64_t)(purge_used_units() << HAK_UNIT_SHIFT) - atomic_exchange(&free_bytes, 0);
+    atomic_set(&worth, fresh > HOLE_WORTH && fresh > used / 100 * option_get(OPTION_idle_percent));
+  }
+  return atomic_seen(&worth);
+}
+
 /* When the heap grows, what is free inside slabs goes back too if it has become much. */
 static void settle_holes(void) {
-  static _Atomic uint32_t peaks_seen;
-  uint32_t peaks = purge_peaks();
-  if (HAK_LIKELY(atomic_seen(&peaks_seen) == peaks)) return;
-  atomic_set(&peaks_seen, peaks);
-  int64_t unsettled = 0, used = (int64_t)(purge_used_units() << HAK_UNIT_SHIFT);
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    unsettled += hole_unsettled(&heap->owner);
-    used -= atomic_seen(&heap->owner.free_bytes);
-  }
-  uint32_t calming;
-  if (unsettled > HOLE_WORTH && unsettled > used / 100 * option_get(OPTION_idle_percent)) (void)hole_step(true, &calming);
+  static _Atomic uint64_t settled;
+  uint64_t units = purge_peak_units(), before = atomic_seen(&settled);
+  if (HAK_LIKELY(before == units)) return;
+  atomic_set(&settled, units);
+  if (holes_are_worth_it()) (void)hole_step_part((uint32_t)(units - before));
 }
 
 void thread_settle(void) {

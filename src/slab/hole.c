@@ -147,12 +147,30 @@ static size_t slab_step(slab_t *slab, bool now, uint32_t *calming) {
   return purged;
 }
 
-size_t hole_step(bool now, uint32_t *calming) {
+/* From *unit on, up to `units` of them, and `slabs` that gave something back. */
+static size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, bool now, uint32_t *calming) {
   size_t purged = 0;
-  uint32_t units = atomic_take(&region.units);
-  for (uint32_t unit = 0; unit < units; unit++) {
-    slab_t *slab = slab_of(unit);
-    if (atomic_take(&slab->kind) == SLAB_BLOCKS) purged += slab_step(slab, now, calming);
+  uint32_t end = atomic_take(&region.units);
+  for (; *unit < end && units > 0 && slabs > 0; ++*unit, units--) {
+    slab_t *slab = slab_of(*unit);
+    if (atomic_take(&slab->kind) != SLAB_BLOCKS) continue;
+    size_t bytes = slab_step(slab, now, calming);
+    purged += bytes;
+    slabs -= bytes != 0;
   }
+  return purged;
+}
+
+size_t hole_step(bool now, uint32_t *calming) {
+  uint32_t unit = 0;
+  return hole_steps(&unit, UINT32_MAX, UINT32_MAX, now, calming);
+}
+
+size_t hole_step_part(uint32_t grown) {
+  static _Atomic uint32_t at;
+  uint32_t unit = atomic_seen(&at), calming;
+  if (unit >= atomic_take(&region.units)) unit = 0;
+  size_t purged = hole_steps(&unit, HOLE_PART_UNITS + 8 * grown, 2 * grown, true, &calming);
+  atomic_set(&at, unit);
   return purged;
 }

@@ -18,6 +18,10 @@ HAK_INLINE int64_t hole_unsettled(const slab_owner_t *owner) {
  * with `now` of all. Any thread that holds no lock. *calming: slabs that will be looked at
  * by the next step. The bytes given back. */
 size_t hole_step(bool now, uint32_t *calming);
+/* A part of a step with `now`, from where the last one ended, for a heap that has grown by so many units: of
+ * HOLE_PART_UNITS and eight times as many units, and of twice as many slabs. */
+#define HOLE_PART_UNITS 1024
+size_t hole_step_part(uint32_t grown);
 
 /* In a fork's child: blocks that a thread that is gone has held go back, as bits alone. */
 void hole_recover(slab_owner_t *owner);

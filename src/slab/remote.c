@@ -89,27 +89,42 @@ static void remote_take(slab_owner_t *owner, slab_t *slab) {
   }
 }
 
-void remote_collect_class(slab_owner_t *owner, unsigned size_class) {
-  if (atomic_seen(&owner->pending[size_class]) == 0) return;
-  atomic_set(&owner->pending_count, 0);
-  uint32_t next = atomic_exchange_explicit(&owner->pending[size_class], 0, memory_order_acquire);
-  while (next != 0) {
-    uint32_t unit = next - 1;
-    next = atomic_seen(&remote_of(unit)->next);
+/* True if all was brought in. The rest stays queued, so that its slabs are neither announced again nor destroyed. */
+static bool class_collect(slab_owner_t *owner, unsigned c, uint32_t *most) {
+  for (; *most > 0; --*most) {
+    if (owner->rest[c] == 0) {
+      if (atomic_seen(&owner->pending[c]) == 0) return true;
+      atomic_set(&owner->pending_count, 0);
+      owner->rest[c] = atomic_exchange_explicit(&owner->pending[c], 0, memory_order_acquire);
+    }
+    uint32_t unit = owner->rest[c] - 1;
+    owner->rest[c] = atomic_seen(&remote_of(unit)->next);
     atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
     remote_take(owner, slab_of(unit));
   }
+  return false;
 }
 
-void remote_collect(slab_owner_t *owner) {
+static uint32_t collect_most(const slab_owner_t *owner) { return atomic_seen(&owner->thread) == 0 ? UINT32_MAX : REMOTE_COLLECT_MOST; }
+
+void remote_collect_class(slab_owner_t *owner, unsigned size_class) {
+  uint32_t most = collect_most(owner);
+  (void)class_collect(owner, size_class, &most);
+}
+
+static void classes_collect(slab_owner_t *owner, uint32_t most) {
   if (atomic_seen(&owner->pending_classes) == 0) return;
-  uint64_t classes = atomic_exchange(&owner->pending_classes, 0);
+  uint64_t classes = atomic_exchange(&owner->pending_classes, 0), left = 0;
   for (; classes != 0; classes &= classes - 1) {
     unsigned c = bits_lowest64(classes);
-    remote_collect_class(owner, c);
+    if (!class_collect(owner, c, &most)) left |= (uint64_t)1 << c;
     if (atomic_seen(&owner->thread) == 0) slab_release_empty_class(owner, c); /* nobody else will */
   }
+  if (left != 0) (void)atomic_fetch_or(&owner->pending_classes, left);
 }
+
+void remote_collect(slab_owner_t *owner) { classes_collect(owner, collect_most(owner)); }
+void remote_collect_all(slab_owner_t *owner) { classes_collect(owner, UINT32_MAX); }
 
 void remote_recover(slab_owner_t *owner, slab_t *slab) {
   if (!owner->relist && atomic_seen(&remote_of(slab_unit(slab))->state) == REMOTE_OPEN) return;

@@ -41,7 +41,7 @@ bool owner_has_slabs(const slab_owner_t *owner) {
 
 void owner_forget(slab_owner_t *owner, bool lists) {
   atomic_set(&owner->pending_classes, 0);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner->pending[c], 0);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner->pending[c], 0), owner->rest[c] = 0;
   owner->relist = lists;
   if (!lists) return;
   owner_init(owner);

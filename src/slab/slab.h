@@ -66,6 +66,7 @@ typedef struct slab_owner {
   _Atomic uintptr_t thread;    /* that has it, 0 for an orphan */
   _Atomic uint32_t pending[CLASS_COUNT]; /* stacks of units with remote frees: unit + 1, 0 for none; any thread pushes */
   _Atomic uint64_t pending_classes; /* a bit for each whose stack may not be empty, set after the push */
+  uint32_t rest[CLASS_COUNT];  /* taken off those stacks, and left for the next collection */
   _Atomic uint32_t pending_count; /* pushed since the owner last collected */
   _Atomic uint64_t remote_frees;
   _Atomic int64_t free_bytes;  /* of free blocks in slabs */

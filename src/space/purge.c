@@ -15,7 +15,7 @@ static _Atomic int64_t used_units;
 static _Atomic int64_t idle_units;  /* free and not known to be zero */
 static _Atomic int64_t fresh_units; /* taken while they were zero, since growth was last settled */
 static _Atomic uint64_t most_units; /* in use or idle so far, when growth was settled */
-static _Atomic uint32_t peaks;
+static _Atomic uint64_t peak_units;  /* by which the heap has exceeded its highest so far, in all */
 static _Atomic uint64_t purged_units;
 static _Atomic uint64_t last_step_ms;
 static _Atomic uint32_t under_way, ends;
@@ -122,17 +122,31 @@ static size_t purge_end(run_t *run) {
   return (size_t)run->purged << HAK_UNIT_SHIFT;
 }
 
-/* With `all` false, only what has been free since the last such call. */
-static size_t purge_by_time(bool all) {
+/* A step goes over all superslabs; what was cold goes back, and what is idle becomes cold.  A program's own calls do a
+ * little of it each, the keeper the rest. `sweep` is where it is, at the last superslab or beyond between two steps. */
+static _Atomic uint32_t sweep = UINT32_MAX / 2;
+#define SWEEP_WORDS 64          /* of a call */
+#define SWEEP_UNITS WORD_UNITS  /* of a call: it ends after the superslab with which it has given back so many */
+
+static bool sweep_is_under_way(void) { return atomic_seen(&sweep) < region_superslabs(); }
+
+static size_t sweep_some(uint32_t words, uint32_t units, bool all) {
   uint32_t count = region_superslabs();
   run_t run = {0};
   purge_note_way(true);
-  for (uint32_t s = 0; s < count; s++) {
+  while (words-- > 0 && run.purged + (run.end - run.start) < units && atomic_seen(&sweep) < count) {
+    uint32_t s = atomic_fetch_add_explicit(&sweep, 1, memory_order_relaxed);
+    if (s >= count) break;
     superslab_t *superslab = &region.superslabs[s];
     run_add(&run, s, all ? UINT32_MAX : atomic_seen(&superslab->cold));
     atomic_set(&superslab->cold, atomic_seen(&superslab->free) & atomic_seen(&superslab->dirty));
   }
   return purge_end(&run);
+}
+
+static size_t sweep_all(bool all) {
+  atomic_set(&sweep, 0);
+  return sweep_some(UINT32_MAX, UINT32_MAX, all);
 }
 
 static uint32_t cold_units(void) {
@@ -141,22 +155,26 @@ static uint32_t cold_units(void) {
   return cold;
 }
 
-size_t purge_all(void) { return purge_by_time(true); }
+size_t purge_all(void) { return sweep_all(true); }
 
 /* --- what is due -------------------------------------------------------------------------- */
 
-/* From the top: spans are taken from the bottom. */
+/* From the top down, since spans are taken from the bottom; from where the last call was, if that has found too little. */
 static size_t purge_by_growth(uint32_t units) {
+  static _Atomic uint32_t above;
+  uint32_t count = region_superslabs(), s = atomic_seen(&above);
+  if (s == 0 || s > count) s = count;
   run_t run = {0};
   purge_note_way(true);
-  for (uint32_t s = region_superslabs(); s-- > 0 && run.purged + (run.end - run.start) < units;) {
-    run_add(&run, s, UINT32_MAX);
+  for (uint32_t words = SWEEP_WORDS + units / WORD_UNITS; words > 0 && s > 0 && run.purged + (run.end - run.start) < units; words--) {
+    run_add(&run, --s, UINT32_MAX);
     run_end(&run);
   }
+  atomic_set(&above, run.purged < units ? s : 0);
   return purge_end(&run);
 }
 
-uint32_t purge_peaks(void) { return atomic_seen(&peaks); }
+uint64_t purge_peak_units(void) { return atomic_seen(&peak_units); }
 
 static size_t purge_growth_due(void) {
   int64_t fresh = atomic_seen(&fresh_units);
@@ -169,19 +187,27 @@ static size_t purge_growth_due(void) {
   uint64_t surplus = idle > allowed ? idle - allowed : 0;
   if (surplus > used + idle - most) surplus = used + idle - most;
   atomic_set(&most_units, used + idle - surplus);
-  atomic_count(&peaks, 1);
+  atomic_count(&peak_units, (uint64_t)fresh);
   return surplus == 0 ? 0 : purge_by_growth((uint32_t)surplus);
 }
 
+/* A part of a step for each tick of the clock. */
 static size_t purge_time_due(void) {
+  static _Atomic uint64_t last_part_ms;
   int64_t decay = option_get(OPTION_decay_ms);
   if (decay < 0) return 0;
   /* What a step finds free is purged by the next one if nobody has used it since. */
   uint64_t now = os_now_ms();
   uint64_t last = atomic_seen(&last_step_ms);
-  if (now - last < (uint64_t)decay / 2) return 0;
-  if (!atomic_compare_exchange_strong_explicit(&last_step_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) return 0;
-  return purge_by_time(decay == 0);
+  if (decay == 0) return sweep_all(true);
+  if (!sweep_is_under_way()) {
+    if (now - last < (uint64_t)decay / 2) return 0;
+    if (!atomic_compare_exchange_strong_explicit(&last_step_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) return 0;
+    atomic_set(&sweep, 0);
+  } else if (atomic_exchange_explicit(&last_part_ms, now, memory_order_relaxed) == now) {
+    return 0;
+  }
+  return sweep_some(SWEEP_WORDS, SWEEP_UNITS, false);
 }
 
 size_t purge_due(void) {
@@ -194,7 +220,8 @@ uint64_t purge_last_step(void) { return atomic_seen(&last_step_ms); }
 
 /* Needs no clock: last_step_ms alone may make a call into libc. */
 bool purge_step(uint64_t last) {
-  if (purge_last_step() != last) return true;
   uint32_t before = cold_units(); /* what of it the kernel refuses stays so for good */
-  return purge_by_time(false) > 0 || cold_units() > before;
+  if (sweep_is_under_way()) (void)sweep_some(UINT32_MAX, UINT32_MAX, false);
+  if (purge_last_step() != last) return true;
+  return sweep_all(false) > 0 || cold_units() > before;
 }

@@ -406,6 +406,9 @@ static void fork_with_a_filled_block(bool keeps, bool ends_later) {
 static void fork_with_a_filled_unit(void) {
   static char *blocks[5000];
   int status = 0;
+  pthread_t thread; /* that such a memory can come from */
+  if (pthread_create(&thread, NULL, free_and_sleep, NULL) != 0) _exit(EXIT_BROKEN);
+  while (!left_behind) usleep(1000);
   for (int i = 0; i < 5000; i++) blocks[i] = new_block(200);
   for (int i = 0; i < 5000; i++) hak_free(blocks[i]);
   hak_collect(false);

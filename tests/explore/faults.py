@@ -45,8 +45,8 @@ FAULTS = [
   atomic_set(&remote_of(unit)->next, first);
 """, "two_freers"),
     ("pop_in_two_steps", "slab/remote.c",
-     "uint32_t next = atomic_exchange_explicit(&owner->pending[size_class], 0, memory_order_acquire);",
-     "uint32_t next = atomic_seen(&owner->pending[size_class]); atomic_set(&owner->pending[size_class], 0);", "two_freers"),
+     "owner->rest[c] = atomic_exchange_explicit(&owner->pending[c], 0, memory_order_acquire);",
+     "owner->rest[c] = atomic_seen(&owner->pending[c]); atomic_set(&owner->pending[c], 0);", "two_freers"),
     ("close_though_queued", "slab/remote.c",
      """  uint32_t open = REMOTE_OPEN;
   return atomic_compare_exchange_strong(&remote_of(unit)->state, &open, (uint32_t)REMOTE_CLOSED);

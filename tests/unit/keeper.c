@@ -141,7 +141,11 @@ static uint64_t purges_asleep;
 static void steal_the_step(void) {
   if (naps > 1 && naps <= 5) CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), purges_asleep);
   if (naps > 4) return;
-  leave_idle(HAK_UNIT); /* makes the step that is due */
+  /* Makes the step that is due, a part for each tick of the clock. */
+  for (int part = 0; part < 40; part++) {
+    leave_idle(HAK_UNIT);
+    fake_os_pass_time(1);
+  }
   purges_asleep = fake_os_calls(FAKE_ONLY(FAKE_PURGE));
 }
 
