@@ -153,6 +153,7 @@ heap_t *heap_attach(void) {
   heap_t *heap = heap_for(thread_self());
   if (heap == NULL) return NULL;
   heap_lock(heap);
+  heap->owner.orphan = false;
   heap_set_thread(heap, thread_self());
   heap_unlock(heap);
   memset(heap->shared_blocks, 0, sizeof heap->shared_blocks);
@@ -242,6 +243,7 @@ static void bins_retire(heap_t *heap) {
 void heap_detach(heap_t *heap) {
   heap_lock(heap);
   bins_empty(heap);
+  heap->owner.orphan = true;
   heap_set_thread(heap, 0);
   remote_collect(&heap->owner);
   slab_release_empty(&heap->owner);
@@ -278,6 +280,9 @@ static heap_t *shared_make(heap_t *_Atomic *entry) {
   heap_t *heap = heap_for((uintptr_t)&none); /* the number of no thread, and of no other call */
   if (heap == NULL) return NULL;
   bool first = atomic_compare_exchange_strong(entry, &none, heap);
+  heap_lock(heap);
+  heap->owner.orphan = !first;
+  heap_unlock(heap);
   heaps_give(heap, first ? HEAP_SHARED : HEAP_ORPHAN);
   return first ? heap : none;
 }
@@ -358,7 +363,9 @@ static bool heaps_orphan(const heap_t *mine) {
     if (heap == mine) continue;
     begun |= atomic_seen(&heap->inside) != 0;
     atomic_set(&heap->inside, 0);
-    if (atomic_seen(&heap->owner.thread) != 0) heap_set_thread(heap, 0);
+    if (atomic_seen(&heap->owner.thread) == 0) continue;
+    heap->owner.orphan = true;
+    heap_set_thread(heap, 0);
   }
   return begun;
 }

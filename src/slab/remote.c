@@ -73,7 +73,7 @@ static void blocks_clear_live(char *first, uint32_t size, uint64_t bits, bool ow
   }
 }
 
-/* Takes all remote bits of the slab; the last word may destroy it. */
+/* Takes all remote bits of the slab; the last word may destroy it. So may this without any, if it could not end while it was queued. */
 static void remote_take(slab_owner_t *owner, slab_t *slab) {
   uint32_t unit = slab_unit(slab);
   const class_info_t *info = slab_class(slab);
@@ -87,6 +87,7 @@ static void remote_take(slab_owner_t *owner, slab_t *slab) {
     atomic_count_own(&owner->remote_frees, bits_count64(bits));
     if (!slab_give_bits(owner, slab, word, bits)) return;
   }
+  if (owner->orphan) (void)slab_settle(owner, slab);
 }
 
 /* True if all was brought in. The rest stays queued, so that its slabs are neither announced again nor destroyed. */
@@ -118,7 +119,6 @@ static void classes_collect(slab_owner_t *owner, uint32_t most) {
   for (; classes != 0; classes &= classes - 1) {
     unsigned c = bits_lowest64(classes);
     if (!class_collect(owner, c, &most)) left |= (uint64_t)1 << c;
-    if (atomic_seen(&owner->thread) == 0) slab_release_empty_class(owner, c); /* nobody else will */
   }
   if (left != 0) (void)atomic_fetch_or(&owner->pending_classes, left);
 }

@@ -264,12 +264,12 @@ uint32_t slab_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, 
 }
 
 /* A class keeps one wholly free slab, unless another one has room: then a block
- * that comes and goes does not map and unmap. False: the slab is gone. */
-static bool slab_settle(slab_owner_t *owner, slab_t *slab) {
+ * that comes and goes does not map and unmap. */
+bool slab_settle(slab_owner_t *owner, slab_t *slab) {
   slab_move(owner, slab, false);
   if (atomic_seen(&slab->free) != slab_class(slab)->blocks) return true;
-  bool alone = slab->prev == SLAB_END && slab->next == SLAB_END;
-  return alone || !slab_destroy(owner, slab);
+  bool kept = !owner->orphan && slab->prev == SLAB_END && slab->next == SLAB_END;
+  return kept || !slab_destroy(owner, slab);
 }
 
 bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits) {
@@ -308,7 +308,7 @@ void slab_give(slab_owner_t *owner, void **blocks, uint32_t count) {
   if (bits != 0) (void)slab_give_bits(owner, slab, word, bits);
 }
 
-void slab_release_empty_class(slab_owner_t *owner, unsigned size_class) {
+static void slab_release_empty_class(slab_owner_t *owner, unsigned size_class) {
   for (uint32_t unit = owner->partial[size_class].first; unit != SLAB_END;) {
     slab_t *slab = slab_of(unit);
     unit = slab->next;

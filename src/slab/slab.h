@@ -75,6 +75,7 @@ typedef struct slab_owner {
   slab_list_t full[CLASS_COUNT];
   _Atomic uint32_t slab_count[CLASS_COUNT];
   slab_held_t held;
+  bool orphan; /* nobody takes from it: it keeps no wholly free slab */
   bool relist; /* for the repair in a fork's child alone */
 } slab_owner_t;
 _Static_assert(CLASS_COUNT <= 64, "pending_classes has a bit for each");
@@ -108,13 +109,14 @@ HAK_CHECKED uint32_t slab_take(slab_owner_t *owner, unsigned size_class, region_
 void slab_give(slab_owner_t *owner, void **blocks, uint32_t count);
 /* Sets free the blocks in `bits` (word `word`) of the owner's slab; false if that was the end of the slab. */
 bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits);
+/* Ends the slab if it is wholly free and not to be kept; false if that was so. */
+bool slab_settle(slab_owner_t *owner, slab_t *slab);
 /* `blocks` more, or fewer, are free in the slab. */
 void slab_count_free(slab_owner_t *owner, slab_t *slab, int32_t blocks);
 uint64_t slab_populated_bytes(void); /* so far */
 uint64_t slab_ahead_count(void);     /* slabs taken for `lead`, so far */
 /* Gives wholly free slabs back to the space. */
 void slab_release_empty(slab_owner_t *owner);
-void slab_release_empty_class(slab_owner_t *owner, unsigned size_class);
 /* In a fork's child: enters slab into the owner's lists again, from its bits alone; `bin` is its class's. */
 void slab_relist(slab_owner_t *owner, slab_t *slab, region_bin_t *bin);
 

@@ -225,6 +225,7 @@ TEST(an_orphans_slabs_go_back_with_their_last_block) {
   start_remote();
   void *blocks[4096];
   uint32_t count = take_slab(6, blocks);
+  owner.orphan = true;
   atomic_set(&owner.thread, 0);
   for (uint32_t i = 0; i < count; i++) {
     CHECK_EQ(atomic_seen(&owner.slab_count[6]), 1);
@@ -250,6 +251,7 @@ TEST(an_owner_at_work_is_left_alone) {
   start_remote();
   void *blocks[4096];
   uint32_t count = take_slab(6, blocks);
+  owner.orphan = true;
   atomic_set(&owner.thread, 0);
   lock_acquire(&owner.lock); /* somebody is in there */
   for (uint32_t i = 0; i < count; i++) free_remotely(blocks[i]);
@@ -383,6 +385,7 @@ static void run_threads(bool dies) {
   produce(at);
   if (dies) { /* the thread ends with its blocks still on their way: an orphan */
     lock_acquire(&owner.lock);
+    owner.orphan = true;
     atomic_set(&owner.thread, 0);
     remote_collect(&owner);
     slab_release_empty(&owner);
