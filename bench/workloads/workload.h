@@ -121,7 +121,8 @@ static inline uint32_t workload_falling(uint64_t *state, uint32_t smallest, uint
   return one < other ? one : other;
 }
 
-/* The sizes of a program's heap: of 1000 blocks 950 are small, 49 up to 32 KiB, one up to 1 MiB; each sort takes about a third of the memory. */
+/* The sizes of a program's heap: of 1000 blocks 950 are small, 49 up to 32 KiB, one up to 1 MiB; each sort takes a share of the
+ * memory that counts. */
 static inline uint32_t workload_mixed(uint64_t *state) {
   uint32_t sort = workload_below(state, 1000);
   if (sort >= 50)
