@@ -103,7 +103,7 @@ static inline void ticks_merge(ticks_histogram_t *into, const ticks_histogram_t 
     into->buckets[i] += from->buckets[i];
 }
 
-/* The least value that at least `share` of all do not exceed. */
+/* The least value that more than `share` of all do not exceed. */
 static inline double ticks_percentile(const ticks_histogram_t *histogram, double share) {
   uint64_t wanted = (uint64_t)(share * (double)histogram->count), seen = 0;
   for (uint32_t i = 0; i < TICKS_BUCKETS; i++) {
