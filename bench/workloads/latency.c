@@ -3,7 +3,8 @@
  * Slots hold blocks of mixed sizes. Threads take turns: two are awake at a time, the others sleep, and a turn begins at a fixed
  * time after the last one, so that the rate of calls is the program's and the same for every allocator. In a turn a thread replaces
  * the blocks of a thousand random slots, most of them its own. Twice a tenth of all blocks is freed, the rest goes on being
- * replaced, and seconds later the tenth is allocated anew: so there is memory to give back, and time to do it in.
+ * replaced, and seconds later the tenth is allocated anew: so there is memory to give back, and time to do it in. At the end, when
+ * all threads but the main one are gone, that one frees every block.
  *
  * Only the calls are timed. That a block is written is not, nor is waiting for a turn.
  */
@@ -24,9 +25,10 @@ enum {
   SLOW_NANOSECONDS = 100000
 };
 
-typedef enum call { CALL_MALLOC, CALL_FREE, CALLS } call_t;
+/* CALL_END is the main thread's free of a block whose thread is gone. */
+typedef enum call { CALL_MALLOC, CALL_FREE, CALL_END, CALLS } call_t;
 
-static const char *const call_names[CALLS] = {"malloc", "free"};
+static const char *const call_names[CALLS] = {"malloc", "free", "free at the end"};
 
 /* What those share that are awake one after the other; handed over with the turn. */
 typedef struct team {
@@ -67,19 +69,19 @@ static block_t *block_new(member_t *member, ticks_histogram_t *times, uint32_t s
   return block;
 }
 
-static void block_free(member_t *member, block_t *block, uint32_t slot) {
+static void block_free(ticks_histogram_t *times, block_t *block, uint32_t slot) {
   if (block == NULL)
     return;
   if (slot % CHECKED_EVERY == 0)
     workload_check(block, slot);
   uint64_t begin = ticks_begin();
   free(block);
-  ticks_add(&member->team->calls[CALL_FREE], begin, ticks_end());
+  ticks_add(times, begin, ticks_end());
 }
 
 static void slot_set(member_t *member, uint32_t slot, bool full) {
   block_t *block = full ? block_new(member, &member->team->calls[CALL_MALLOC], slot) : NULL;
-  block_free(member, atomic_exchange_explicit(&slots[slot], block, memory_order_acq_rel), slot);
+  block_free(&member->team->calls[CALL_FREE], atomic_exchange_explicit(&slots[slot], block, memory_order_acq_rel), slot);
 }
 
 /* ---- A turn ---- */
@@ -169,17 +171,21 @@ static double members_run(member_t *members, uint32_t count) {
   return seconds;
 }
 
-/* Frees every block, and returns how many bytes there were. */
-static uint64_t slots_end(void) {
+/* Looks at every block, and returns how many bytes there are. */
+static uint64_t slots_live(void) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < slot_count; i++) {
-    block_t *block = atomic_load_explicit(&slots[i], memory_order_relaxed);
+    const block_t *block = atomic_load_explicit(&slots[i], memory_order_relaxed);
     workload_check(block, i);
     bytes += block->size;
-    free(block);
   }
-  free(slots);
   return bytes;
+}
+
+static void slots_end(ticks_histogram_t *times) {
+  for (uint32_t i = 0; i < slot_count; i++)
+    block_free(times, atomic_load_explicit(&slots[i], memory_order_relaxed), i);
+  free(slots);
 }
 
 static void call_report(const char *call, const ticks_histogram_t *times, double tick) {
@@ -199,16 +205,18 @@ static void call_report(const char *call, const ticks_histogram_t *times, double
   }
 }
 
-static void report(const ticks_histogram_t *calls, double tick, double seconds) {
+/* Ends what is left, too: nothing is printed before, since stdio allocates. */
+static void report(ticks_histogram_t *calls, double tick, double seconds) {
   struct rusage usage;
   getrusage(RUSAGE_SELF, &usage);
-  uint64_t resident = workload_resident_kib(), live = slots_end();
+  uint64_t resident = workload_resident_kib(), live = slots_live();
+  slots_end(&calls[CALL_END]);
   double overhead = ticks_overhead();
   workload_report("latency", calls[CALL_MALLOC].count + calls[CALL_FREE].count, seconds);
   for (int call = 0; call < CALLS; call++)
     call_report(call_names[call], &calls[call], tick);
-  workload_figure("resident at the end", (double)resident, "KiB");
-  workload_fact("live at the end", (double)(live >> 10), "KiB");
+  workload_figure("resident before the end", (double)resident, "KiB");
+  workload_fact("live before the end", (double)(live >> 10), "KiB");
   workload_fact("the clock itself", overhead * tick, "ns");
   workload_fact("calls of malloc", (double)calls[CALL_MALLOC].count, "");
   workload_fact("involuntary switches", (double)usage.ru_nivcsw, "");
