@@ -134,7 +134,8 @@ def test_figures_are_found_among_other_lines():
 
 
 @pytest.mark.parametrize(
-    "line", ["figure: a", "figure: a: x ns", "figure: a: -1 ns", "figure: a: 1 miles", "fact: : 1", "figure: there: 2 ns"]
+    "line",
+    ["figure: a", "figure: a: x ns", "figure: a: -1 ns", "figure: a: 1 miles", "fact: : 1", "figure: there: 2 ns"],
 )
 def test_a_line_that_is_no_figure_is_refused(line):
     with pytest.raises(ValueError, match="not a figure"):
@@ -155,7 +156,11 @@ def measured() -> Results:
 
 
 def test_figures_have_medians_and_ratios(measured):
-    assert [(figure.name, figure.unit) for figure in measured.figures("own")] == [("won", "ns"), ("lost", "KiB"), ("fact", "")]
+    assert [(figure.name, figure.unit) for figure in measured.figures("own")] == [
+        ("won", "ns"),
+        ("lost", "KiB"),
+        ("fact", ""),
+    ]
     assert measured.figures("plain") == []
     assert measured.spread("own", "hakmem", own_key("won")).median == 51
     assert measured.ratio("own", "hakmem", own_key("lost")) == 2
@@ -175,10 +180,16 @@ def test_the_table_of_a_workload_judges_figures_and_not_facts(measured):
     rows = {row[0].text: row[1:] for row in table.rows}
     assert list(rows) == ["time", "peak resident set", "won", "lost", "fact"]
     assert [(cell.text, cell.mark) for cell in rows["won"][3:]] == [("0.505", "win"), ("1.244", "loss"), ("peer", "")]
-    assert [(cell.text, cell.mark) for cell in rows["lost"][3:]] == [("2.000", "loss"), ("2.000", "loss"), ("system", "")]
+    assert [(cell.text, cell.mark) for cell in rows["lost"][3:]] == [
+        ("2.000", "loss"),
+        ("2.000", "loss"),
+        ("system", ""),
+    ]
     assert [cell.mark for cell in rows["won"][:3]] == ["", "", "best"]
     for name in ("fact", "time"):  # who sleeps has a time that says nothing
-        assert {cell.mark for cell in rows[name]} == {""} and [cell.text for cell in rows[name][3:]] == [tables.NONE] * 3
+        assert {cell.mark for cell in rows[name]} == {""} and [cell.text for cell in rows[name][3:]] == [
+            tables.NONE
+        ] * 3
     assert tables.one_workload(measured, measured.workloads[1]).rows[0][4].text == "1.000"
 
 
@@ -436,7 +447,8 @@ def test_figures_alone_make_a_report(bench, tree):
 
 
 @pytest.mark.parametrize(
-    ("prints", "reason"), [("nothing", "it printed no figures"), ("figure: a: 1 mile", "not a figure: figure: a: 1 mile")]
+    ("prints", "reason"),
+    [("nothing", "it printed no figures"), ("figure: a: 1 mile", "not a figure: figure: a: 1 mile")],
 )
 def test_a_workload_without_the_figures_it_promised_has_failed(bench, tree, prints, reason):
     tree.add("itself", ["echo", prints], "figures = true", group="figures")

@@ -20,7 +20,7 @@ class Figure:
 
 
 def parse(lines: Iterable[str]) -> list[Figure]:
-    """The figures among the lines, in their order; others are left. Raises ValueError for one that is none, or comes twice."""
+    """Those among the lines, in their order. Raises ValueError for a line that only begins like one, or comes twice."""
     found: dict[str, Figure] = {}
     for line in lines:
         if not line.startswith(("figure:", "fact:")):

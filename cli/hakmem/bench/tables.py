@@ -66,9 +66,7 @@ def summary(results: Results) -> Table:
     if results.stored["size"] == "brief":
         note = BRIEF + note
     if left_out:
-        note += (
-            f"{left_out} of {len(results.plain)} workloads are left out of every mean: an allocator failed there. "
-        )
+        note += f"{left_out} of {len(results.plain)} workloads are left out of every mean: an allocator failed there. "
     table = Table("summary", "Summary", note, ["allocator", "version", *(heading for _, _, heading in columns)])
     means = {name: [results.mean(name, key, group) for key, group, _ in columns] for name in results.allocators}
     by_column = [
