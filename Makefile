@@ -21,7 +21,7 @@ run: ## set everything up, then show the demo; CMD="..." compares that command i
 	@$(MAKE) --no-print-directory lib $(VENV)/.installed
 	$(VENV)/bin/hakmem $(if $(CMD),run --compare -- $(CMD),demo)
 
-bench: ## set everything up, then run every workload under every allocator and report; ARGS="--brief" passes arguments
+bench: ## set everything up, then run the workloads under every allocator and report; ARGS="--brief" passes arguments
 	@tools/setup build python bench
 	@$(MAKE) --no-print-directory peers workloads $(VENV)/.installed-bench
 	$(VENV)/bin/hakmem bench --build $(BUILD) $(ARGS)
@@ -114,7 +114,8 @@ check-cli: $(VENV)/.installed-bench # the tests of the command line
 
 check-bench: built $(VENV)/.installed-bench # every workload in its brief size
 	rm -rf $(BUILD)/bench/check
-	$(alone) $(VENV)/bin/hakmem bench --build $(BUILD) --output $(BUILD)/bench/check --brief --allocators system,hakmem --check-failures
+	$(alone) $(VENV)/bin/hakmem bench --build $(BUILD) --output $(BUILD)/bench/check --brief --workloads "*" \
+	  --allocators system,hakmem --check-failures
 
 # The command line and its own copy of the library, installed as a user would.
 python_sources := $(shell find cli src include packaging -type f -not -name '*.pyc') \

@@ -18,7 +18,8 @@ enum {
   WORKLOAD_THREADS = 256, /* at most */
   WORKLOAD_SMALLEST = 8,  /* a block has room for its tag or a pointer */
   WORKLOAD_APART = 128,   /* what different threads write lies this far apart */
-  WORKLOAD_PAGE = 4096
+  WORKLOAD_PAGE = 4096,
+  WORKLOAD_MIXED_MEAN = 1274 /* of workload_mixed */
 };
 
 _Noreturn static inline void workload_fail(const char *what) {
@@ -118,6 +119,15 @@ static inline uint32_t workload_between(uint64_t *state, uint32_t smallest, uint
 static inline uint32_t workload_falling(uint64_t *state, uint32_t smallest, uint32_t largest) {
   uint32_t one = workload_between(state, smallest, largest), other = workload_between(state, smallest, largest);
   return one < other ? one : other;
+}
+
+/* The sizes of a program's heap: of 1000 blocks 950 are small, 49 up to 32 KiB, one up to 1 MiB; each sort takes a share of the
+ * memory that counts. */
+static inline uint32_t workload_mixed(uint64_t *state) {
+  uint32_t sort = workload_below(state, 1000);
+  if (sort >= 50)
+    return workload_falling(state, 16, 1 << 10);
+  return sort > 0 ? workload_falling(state, 1 << 10, 32 << 10) : workload_falling(state, 32 << 10, 1 << 20);
 }
 
 /* ---- Blocks ---- */

@@ -13,6 +13,7 @@ from rich.text import Text
 from hakmem.compare import Comparison
 from hakmem.runs import HAKMEM, MEASURES, SYSTEM, Measure, Run, Spread
 
+_WIDEST = 1000  # columns
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -28,6 +29,8 @@ def scale_of(median: float, unit: str) -> tuple[float, str, str]:
     """The factor, format and unit in which values about as large as `median` read well."""
     if unit == "s":
         return (1, ".3f", " s") if median >= 1 else (1000, ".1f", " ms")
+    if unit == "ns":
+        return (1, ",.0f", " ns") if median < 1e4 else (1e-3, ",.1f", " us") if median < 1e7 else (1e-6, ",.1f", " ms")
     if unit == "KiB":
         return (1 / 1024, ".1f", " MiB")
     return (1, ",.0f", "")
@@ -248,6 +251,15 @@ def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
     if stats.get("heap_stats"):
         tables.append(_row_table("heaps, newest first, in bytes and counts", _HEAP_COLUMNS, stats["heap_stats"]))
     return tables
+
+
+def print_wide(table: Table) -> None:
+    """Folds it where a terminal is too narrow; elsewhere it is as wide as it wants to be."""
+    console = Console()
+    if not console.is_terminal:
+        wanted = Console(width=_WIDEST).measure(table).maximum
+        console = Console(width=max(console.width, wanted))
+    console.print(table)
 
 
 def print_all(renderables: list[RenderableType]) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from hakmem import preload
+from hakmem.bench import figures, tables
 from hakmem.bench.allocators import Allocator
-from hakmem.bench.analysis import MEMORY, TIME, Results, geometric_mean
+from hakmem.bench.analysis import MEMORY, TIME, Results, geometric_mean, own_key
 from hakmem.bench.journal import Journal
 from hakmem.bench.plan import Choices, Places, Plan
 from hakmem.bench.workloads import Workload, choose, expand, lines_of_scaling
@@ -40,6 +41,7 @@ def results_of(runs: list[dict], workloads: list[Workload], reference: str = "sy
     return Results(
         {
             "reference": reference,
+            "size": "full",
             "allocators": [{"name": name, "version": "1"} for name in names],
             "workloads": [vars(workload) for workload in workloads],
             "runs": runs,
@@ -119,6 +121,78 @@ def test_two_builds_are_paired_within_each_repetition():
     assert results.paired_mean(TIME).most == pytest.approx(0.6)
 
 
+# ---- What workloads measure themselves ----
+
+
+def test_figures_are_found_among_other_lines():
+    lines = ["work: 5 operations", "figure: malloc p99.99: 12.5 ns", "fact: threads, idle: 3 ", "figure: left: 7 KiB"]
+    assert figures.parse(lines) == [
+        figures.Figure("malloc p99.99", 12.5, "ns", True),
+        figures.Figure("threads, idle", 3, "", False),
+        figures.Figure("left", 7, "KiB", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["figure: a", "figure: a: x ns", "figure: a: -1 ns", "figure: a: 1 miles", "fact: : 1", "figure: there: 2 ns"],
+)
+def test_a_line_that_is_no_figure_is_refused(line):
+    with pytest.raises(ValueError, match="not a figure"):
+        figures.parse(["figure: there: 1 ns", line])
+
+
+@pytest.fixture
+def measured() -> Results:
+    """hakmem wins on one figure and loses on another; a plain workload stands beside."""
+    values = {"system": (100, 10, 7), "hakmem": (50, 20, 9), "peer": (40, 30, 8)}
+    runs = [a_run("plain", name, number, 1.0) for name in values for number in range(3)]
+    for name, (won, lost, fact) in values.items():
+        for number in range(3):
+            own = [("won", won + number, "ns", True), ("lost", lost, "KiB", True), ("fact", fact, "", False)]
+            stored = [vars(figures.Figure(*figure)) for figure in own]
+            runs.append(a_run("own", name, number, {"system": 1.0}.get(name, 5.0)) | {"figures": stored})
+    return results_of(runs, [a_workload("own", "figures", figures=True), a_workload("plain")])
+
+
+def test_figures_have_medians_and_ratios(measured):
+    assert [(figure.name, figure.unit) for figure in measured.figures("own")] == [
+        ("won", "ns"),
+        ("lost", "KiB"),
+        ("fact", ""),
+    ]
+    assert measured.figures("plain") == []
+    assert measured.spread("own", "hakmem", own_key("won")).median == 51
+    assert measured.ratio("own", "hakmem", own_key("lost")) == 2
+    assert measured.best_peer("own", own_key("won")) == "peer"
+
+
+def test_a_workload_with_figures_is_in_no_mean_and_no_list_of_losses(measured):
+    assert measured.common() == ["plain"] and measured.groups() == ["synthetic"]
+    assert measured.mean("hakmem", TIME) == 1 and measured.losses(TIME) == []
+    for table in (tables.summary(measured), tables.ratios(measured, TIME, "time"), *tables.measures(measured)):
+        assert "own" not in [row[0].text for row in table.rows]
+
+
+def test_the_table_of_a_workload_judges_figures_and_not_facts(measured):
+    table = tables.one_workload(measured, measured.workloads[0])
+    assert table.headings[1:] == ["system", "hakmem", "peer", "hakmem / system", "hakmem / best peer", "best peer"]
+    rows = {row[0].text: row[1:] for row in table.rows}
+    assert list(rows) == ["time", "peak resident set", "won", "lost", "fact"]
+    assert [(cell.text, cell.mark) for cell in rows["won"][3:]] == [("0.505", "win"), ("1.244", "loss"), ("peer", "")]
+    assert [(cell.text, cell.mark) for cell in rows["lost"][3:]] == [
+        ("2.000", "loss"),
+        ("2.000", "loss"),
+        ("system", ""),
+    ]
+    assert [cell.mark for cell in rows["won"][:3]] == ["", "", "best"]
+    for name in ("fact", "time"):  # who sleeps has a time that says nothing
+        assert {cell.mark for cell in rows[name]} == {""} and [cell.text for cell in rows[name][3:]] == [
+            tables.NONE
+        ] * 3
+    assert tables.one_workload(measured, measured.workloads[1]).rows[0][4].text == "1.000"
+
+
 # ---- What workloads.toml says ----
 
 
@@ -140,6 +214,9 @@ def test_workloads_are_chosen_by_name_family_group_and_threads():
     for patterns, threads in ((["three"], []), (["two"], [1])):
         with pytest.raises(Failure):
             choose(every, patterns, threads)
+    every.append(a_workload("apart", group="figures", threads=1))
+    assert names([], []) == ["one-1", "one-2", "two"] and names([], [1]) == ["one-1"]
+    assert names(["figures"], []) == names(["apart"], [1]) == ["apart"] and names(["*"], [1]) == ["one-1", "apart"]
 
 
 def test_scaling_joins_what_differs_in_threads_alone():
@@ -208,8 +285,10 @@ class Tree:
         (root / "build/peers/manifest.json").write_text(json.dumps([entry]))
         (root / "bench/workloads.toml").touch()
 
-    def add(self, name: str, command: list[str], *lines: str, family: str | None = None) -> None:
-        head = {"name": name, "group": "synthetic", "family": family or name, "about": "Something.", "command": command}
+    def add(
+        self, name: str, command: list[str], *lines: str, family: str | None = None, group: str = "synthetic"
+    ) -> None:
+        head = {"name": name, "group": group, "family": family or name, "about": "Something.", "command": command}
         text = "\n".join(f"{key} = {json.dumps(value)}" for key, value in head.items())
         with (self.root / "bench/workloads.toml").open("a") as file:
             file.write(f"\n[[workload]]\n{text}\n" + "\n".join(lines) + "\n")
@@ -324,6 +403,58 @@ def test_a_library_that_cannot_be_preloaded_is_refused(bench, tree):
     (tree.root / "build/peers/libpeer.so").write_text("no library")
     tree.add("fine", ["true"])
     assert "can't be preloaded" in bench("--brief", expected=1).stderr
+
+
+# ---- Workloads that measure something themselves ----
+
+MEASURES_ITSELF = [
+    "sh",
+    "-c",
+    'case "$LD_PRELOAD" in *libhakmem*) n=20;; *) n=50;; esac; '
+    'echo "it: 5 operations"; echo "figure: wait p99: $n.0 ns"; echo "fact: clock: 7.0 ns"',
+]
+
+
+def test_figures_are_collected_and_reported(bench, tree):
+    tree.add("plain", ["true"])
+    tree.add("itself", MEASURES_ITSELF, "figures = true", group="figures")
+    result = bench("--brief", "--repetitions", "2", "--workloads", "*")
+    runs = [run for run in tree.entries() if run["workload"] == "itself"]
+    assert [run["kind"] for run in runs] == ["run"] * 6  # none under strace
+    for run in runs:
+        assert [figure["name"] for figure in run["figures"]] == ["wait p99", "clock"]
+        assert run["figures"][0]["value"] == (20 if run["allocator"] == "hakmem" else 50)
+    assert all("figures" not in run for run in tree.entries() if run["workload"] == "plain")
+    shown = next(line for line in result.stdout.splitlines() if "wait p99" in line)
+    assert "20 ns" in shown and "50 ns" in shown and "0.400" in shown
+    markdown = (tree.output / "report.md").read_text()
+    assert "## itself" in markdown and "| wait p99 | 50 ns | **20 ns** | 50 ns | 0.400 | 0.400 | system |" in markdown
+    assert "time, all (1)" in markdown
+
+
+def test_workloads_of_the_group_figures_run_only_where_they_are_named(bench, tree):
+    tree.add("plain", ["true"])
+    tree.add("itself", MEASURES_ITSELF, "figures = true", group="figures")
+    bench("--brief")
+    assert {run["workload"] for run in tree.entries()} == {"plain"}
+
+
+def test_figures_alone_make_a_report(bench, tree):
+    tree.add("itself", MEASURES_ITSELF, "figures = true", group="figures")
+    bench("--brief", "--workloads", "itself", "--baseline", str(tree.root / "build/peers/libpeer.so"))
+    markdown = (tree.output / "report.md").read_text()
+    assert "| wait p99 | 50 ns | **20 ns** | 0.400 |" in markdown and "## Summary" not in markdown
+
+
+@pytest.mark.parametrize(
+    ("prints", "reason"),
+    [("nothing", "it printed no figures"), ("figure: a: 1 mile", "not a figure: figure: a: 1 mile")],
+)
+def test_a_workload_without_the_figures_it_promised_has_failed(bench, tree, prints, reason):
+    tree.add("itself", ["echo", prints], "figures = true", group="figures")
+    bench("--brief", "--workloads", "itself", "--check-failures", expected=1)
+    assert {run["failure"] for run in tree.entries()} == {reason}
+    assert "| itself | hakmem | **" + reason in (tree.output / "report.md").read_text()
 
 
 def test_outside_a_source_tree_it_says_so(hakmem, tmp_path):

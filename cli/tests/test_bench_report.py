@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_bench import DIES_UNDER_PEER, SLOWER_UNDER_HAKMEM, bench, tree  # noqa: F401, the fixtures
+from test_bench import DIES_UNDER_PEER, MEASURES_ITSELF, SLOWER_UNDER_HAKMEM, bench, tree  # noqa: F401, the fixtures
 
 # Anything from elsewhere is refused by the policy, and the refusal is a line of the console.
 POLICY = (
@@ -30,6 +30,7 @@ PROBE = """
     failed: all("td.failed").map((node) => node.textContent),
     resources: performance.getEntriesByType("resource").map((entry) => entry.name),
     links: all("nav a").map((node) => document.querySelector(node.getAttribute("href")) !== null),
+    own: all("#one-itself td").map((node) => [node.textContent, node.className]),
     wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
   };
   const place = document.createElement("pre");
@@ -61,7 +62,8 @@ def page(bench, tree) -> str:  # noqa: F811
     for threads in ("1", "2"):
         tree.add(f"lost-{threads}", [*SLOWER_UNDER_HAKMEM, threads], f"threads = {threads}", family="lost")
     tree.add("dies", DIES_UNDER_PEER)
-    bench("--brief")
+    tree.add("itself", MEASURES_ITSELF, "figures = true", group="figures")
+    bench("--brief", "--workloads", "*")
     return (tree.output / "report.html").read_text()
 
 
@@ -83,6 +85,23 @@ def test_losses_and_failures_are_marked(page, tmp_path):
     assert sorted(shown["losses"]) == ["lost-1", "lost-2"]
     assert shown["loss"] == ["rgb(255, 220, 214)"] * 2
     assert "died of SIGSEGV: broken" in shown["failed"] and "failed" in shown["failed"]
+
+
+def test_what_a_workload_measures_itself_has_a_table(page, tmp_path):
+    shown, _ = visit(page, tmp_path)
+    assert "Figures of their own" in shown["headings"] and "itself" in shown["headings"]
+    cells = shown["own"]
+    at = cells.index(["wait p99", "name"])
+    assert cells[at + 1 : at + 5] == [["50 ns", ""], ["20 ns", "best"], ["50 ns", ""], ["0.400", "win"]]
+    assert ["clock", "name"] in cells and "itself" not in shown["texts"]  # no plot shows it
+
+
+def test_a_report_of_such_workloads_alone_opens(bench, tree, tmp_path):  # noqa: F811
+    tree.add("itself", MEASURES_ITSELF, "figures = true", group="figures")
+    bench("--brief", "--workloads", "itself")
+    shown, console = visit((tree.output / "report.html").read_text(), tmp_path)
+    assert console == [] and all(shown["links"]) and shown["plots"] == {}
+    assert "Figures of their own" in shown["headings"] and "Summary" not in shown["headings"]
 
 
 def test_the_probe_sees_what_must_not_be(tmp_path):

@@ -6,6 +6,7 @@ facts       the machine, the commit
 plan        who runs what, when: settled before the first run, so that a stopped benchmark can go on
 journal     keeps each finished run at once
 runner      does one run
+figures     what a workload measures itself
 analysis    medians, ratios, geometric means, losses
 plots, report   what a reader sees
 command     the command line, which ties these together

@@ -2,6 +2,8 @@
 
 A workload on which any of the allocators failed is left out of every geometric mean, so that all
 means are over the same work; the report names those workloads. Every other figure stays.
+
+A workload that prints figures is judged by these: it is in no mean and among no losses.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hakmem.bench.allocators import BASELINE
+from hakmem.bench.figures import Figure
 from hakmem.bench.workloads import Server, Workload
 from hakmem.runs import HAKMEM, MEASURES, Spread
 
@@ -44,6 +47,11 @@ class Loss:
     overlaps: bool
 
 
+def own_key(figure: str) -> str:
+    """The key of a figure that a workload printed itself."""
+    return f"own {figure}"
+
+
 class Results:
     def __init__(self, stored: dict) -> None:
         self.stored = stored
@@ -53,6 +61,8 @@ class Results:
             Workload(**entry | {"server": Server(**entry["server"]) if entry["server"] else None})
             for entry in stored["workloads"]
         ]
+        self.plain = [workload for workload in self.workloads if not workload.figures]
+        self._figures: dict[str, dict[str, Figure]] = defaultdict(dict)
         self._values: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
         self._reasons: dict[tuple[str, str], Counter] = defaultdict(Counter)
         for entry in stored["runs"]:
@@ -67,6 +77,9 @@ class Results:
         for key, _, _ in FIGURES:
             if key in entry:
                 self._values[(*pair, key)][entry["repetition"]] = entry[key]
+        for figure in (Figure(**stored) for stored in entry.get("figures", ())):
+            self._figures[entry["workload"]].setdefault(figure.name, figure)
+            self._values[(*pair, own_key(figure.name))][entry["repetition"]] = figure.value
 
     @property
     def compares_builds(self) -> bool:
@@ -90,6 +103,10 @@ class Results:
         mine, other = self.spread(workload, allocator, key), self.spread(workload, to or self.reference, key)
         return mine.median / other.median if mine and other and other.median else None
 
+    def figures(self, workload: str) -> list[Figure]:
+        """Those that the workload printed; the values are one run's."""
+        return list(self._figures[workload].values())
+
     def best(self, workload: str, key: str, among: Iterable[str]) -> str | None:
         """Whose median is least."""
         medians = {name: spread.median for name in among if (spread := self.spread(workload, name, key))}
@@ -101,13 +118,13 @@ class Results:
     # ---- Over workloads ----
 
     def groups(self) -> list[str]:
-        return sorted({workload.group for workload in self.workloads})
+        return sorted({workload.group for workload in self.plain})
 
     def common(self, group: str | None = None) -> list[str]:
-        """The workloads that every allocator finished."""
+        """The plain workloads that every allocator finished."""
         return [
             workload.name
-            for workload in self.workloads
+            for workload in self.plain
             if group in (None, workload.group)
             and not any(self.failure(workload.name, allocator) for allocator in self.allocators)
         ]
@@ -131,7 +148,7 @@ class Results:
     def losses(self, key: str) -> list[Loss]:
         """Where hakmem is notably behind the best peer, the worst first."""
         found = []
-        for workload in self.workloads:
+        for workload in self.plain:
             name = workload.name
             peer = self.best_peer(name, key)
             ratio = peer and self.ratio(name, HAKMEM, key, to=peer)

@@ -26,6 +26,7 @@ from hakmem.errors import Failure
 from hakmem.runs import HAKMEM, SYSTEM
 
 _INTERRUPTED = 130
+_FEW = 3  # so many workloads are shown one by one, when all is done
 
 
 class _Words(click.ParamType):
@@ -169,13 +170,17 @@ def _run_until_stopped(plan: Plan, journal: Journal) -> None:
 def _summarise(results, output: Path) -> None:
     from hakmem.bench import tables
 
-    for source in [tables.summary(results), *([tables.paired(results)] if results.compares_builds else [])]:
+    sources = [tables.summary(results)] if results.plain else []
+    sources += [tables.paired(results)] if results.compares_builds and results.plain else []
+    alone = len(results.workloads) <= _FEW
+    sources += [tables.one_workload(results, entry) for entry in results.workloads if entry.figures or alone]
+    for source in sources:
         shown = Table(title=source.title, title_justify="left", caption=source.note, caption_justify="left")
         for number, heading in enumerate(source.headings):
-            shown.add_column(heading, justify="right" if number > 1 else "left")
+            shown.add_column(heading, justify="right" if number > 0 else "left")
         for row in source.rows:
             shown.add_row(*(cell.text for cell in row))
-        render.print_all([shown])
+        render.print_wide(shown)
     for workload, allocator, reason in results.failures():
         print(f"hakmem: {workload} failed under {allocator}: {reason}", file=sys.stderr)
     click.echo(f"{output / 'report.html'}\n{output / 'report.md'}\n{output / 'results.json'}")
@@ -189,7 +194,11 @@ def _need_report_packages() -> None:
 
 @click.command()
 @click.option(
-    "--workloads", type=_Words(), default="", metavar="NAMES", help="Names, families, groups, or patterns of them."
+    "--workloads",
+    type=_Words(),
+    default="",
+    metavar="NAMES",
+    help="Names, families, groups, or patterns of them.  [default: all but the group figures]",
 )
 @click.option("--allocators", type=_Words(), default="", metavar="NAMES", help="These allocators alone.")
 @click.option("--threads", type=_Numbers(), default="", metavar="N,...", help="Workloads with so many threads alone.")
@@ -209,7 +218,7 @@ def _need_report_packages() -> None:
 @click.option("--list", "list_only", is_flag=True, help="Show workloads and allocators; run nothing.")
 @click.pass_context
 def bench(context, resume, output, root, build, check_failures, list_only, **given) -> None:
-    """Run every workload of bench/workloads.toml under every allocator, and report.
+    """Run the workloads of bench/workloads.toml under every allocator, and report.
 
     Words in a list are separated by commas. Ctrl-C stops it; --resume goes on.
     """

@@ -82,7 +82,7 @@ class Plan:
                     yield Step("run", workload, allocator, repetition)
         if with_calls:
             for workload in self.workloads:
-                for allocator in self.allocators:
+                for allocator in self.allocators if not workload.figures else ():
                     yield Step("calls", workload, allocator, 0)
 
     def as_json(self) -> dict:

@@ -65,7 +65,7 @@ def scatter(results: Results) -> str | None:
 
 def heat_map(results: Results, key: str, name: str) -> str:
     """Workloads by allocators; blue is better than the reference, red is worse, grey has failed."""
-    rows, columns = results.workloads, results.allocators
+    rows, columns = results.plain, results.allocators
     figure = Figure(figsize=(1.5 + 0.95 * len(columns), 0.8 + _ROW_INCHES * len(rows)))
     axes = figure.add_subplot()
     ratios = [[results.ratio(row.name, column, key) for column in columns] for row in rows]
@@ -91,7 +91,7 @@ def _scaling_title(line: list[Workload]) -> str:
 
 def scaling(results: Results) -> str | None:
     """Time against threads, a small plot for each set of workloads that differ in threads alone."""
-    lines = lines_of_scaling(results.workloads)
+    lines = lines_of_scaling(results.plain)
     if not lines:
         return None
     across = min(3, len(lines))

@@ -22,6 +22,8 @@ METHOD = (
     "whose own pages are not in them. The peak is that of the largest single process, not the sum.",
     "With a server, time is the client's, and everything else is the server's, from its start to its end. For a "
     "server that forks, such as PostgreSQL, the peak is again that of its largest process.",
+    "A workload that measures something itself, such as single calls, is judged by its own figures, and is in no mean "
+    "and no list of losses.",
     "System calls are those of one more run under strace, which is not timed; – where strace could not run.",
     "A run that ends with anything but exit code 0, or takes longer than the limit, has failed, and with it the "
     "allocator on that workload. Such a workload is left out of the geometric means of all allocators, so that all "
@@ -31,14 +33,41 @@ METHOD = (
 
 def _headline_tables(results: Results) -> list[tables.Table]:
     """What a reader wants to know first."""
-    found = [tables.summary(results)]
-    if results.compares_builds:
+    found = [tables.summary(results)] if results.plain else []
+    if results.compares_builds and results.plain:
         found.append(tables.paired(results))
     if results.failures():
         found.append(tables.left_out(results))
-    if HAKMEM in results.allocators and len(results.allocators) > 1:
+    if results.plain and HAKMEM in results.allocators and len(results.allocators) > 1:
         found += [tables.losses(results, TIME, "time"), tables.losses(results, MEMORY, "peak resident set")]
     return found
+
+
+def _own_tables(results: Results) -> list[tables.Table]:
+    return [tables.one_workload(results, workload) for workload in results.workloads if workload.figures]
+
+
+def _plots(results: Results) -> dict:
+    """Of the plain workloads; nothing where there are none."""
+    if not results.plain:
+        return {"scatter": None, "heat_maps": [], "scaling": None}
+    return {
+        "scatter": plots.scatter(results),
+        "heat_maps": [
+            ("Time", plots.heat_map(results, TIME, "heat-time")),
+            ("Peak resident set", plots.heat_map(results, MEMORY, "heat-memory")),
+        ],
+        "scaling": plots.scaling(results),
+    }
+
+
+def _plain_tables(results: Results) -> dict[str, list[tables.Table]]:
+    if not results.plain:
+        return {"ratios": [], "measures": []}
+    return {
+        "ratios": [tables.ratios(results, TIME, "time"), tables.ratios(results, MEMORY, "peak resident set")],
+        "measures": tables.measures(results),
+    }
 
 
 def _settings(results: Results) -> dict[str, str]:
@@ -79,14 +108,9 @@ def html(results: Results) -> str:
     return environment.get_template(_TEMPLATE).render(
         results=results,
         headline=_headline_tables(results),
-        scatter=plots.scatter(results),
-        heat_maps=[
-            ("Time", plots.heat_map(results, TIME, "heat-time")),
-            ("Peak resident set", plots.heat_map(results, MEMORY, "heat-memory")),
-        ],
-        scaling=plots.scaling(results),
-        ratios=[tables.ratios(results, TIME, "time"), tables.ratios(results, MEMORY, "peak resident set")],
-        measures=tables.measures(results),
+        own=_own_tables(results),
+        **_plots(results),
+        **_plain_tables(results),
         method=METHOD,
         settings=_settings(results),
         commands=_commands(results),
@@ -96,7 +120,9 @@ def html(results: Results) -> str:
 def markdown(results: Results) -> str:
     head = ["# hakmem's benchmark\n", *(f"- {name}: {value}" for name, value in _settings(results).items())]
     head += [f"- {name}: {value}" for name, value in results.stored["machine"].items()]
-    body = [*_headline_tables(results), tables.ratios(results, TIME, "time"), tables.peaks(results)]
+    body = _headline_tables(results) + _own_tables(results)
+    if results.plain:
+        body += [tables.ratios(results, TIME, "time"), tables.peaks(results)]
     return "\n".join(head) + "\n\n" + tables.markdown(body)
 
 

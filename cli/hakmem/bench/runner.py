@@ -11,10 +11,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from hakmem import preload
+from hakmem.bench import figures
 from hakmem.bench.allocators import Allocator
 from hakmem.bench.plan import Plan
 from hakmem.bench.workloads import Workload, expand
@@ -36,7 +38,8 @@ class _Started:
     """A command under way in a session of its own."""
 
     launch: Launch
-    errors: object
+    errors: BinaryIO
+    output: BinaryIO
     name: str
 
     def wait(self, timeout: float) -> Run:
@@ -52,6 +55,17 @@ class _Started:
         size = self.errors.seek(0, os.SEEK_END)
         self.errors.seek(max(0, size - _TAIL_BYTES))
         return self.errors.read().decode(errors="replace").strip()
+
+    def figures(self) -> list[dict]:
+        """What the command has printed of itself; raises RunFailed where that is nothing, or is no figure."""
+        self.output.seek(0)
+        try:
+            found = figures.parse(self.output.read().decode(errors="replace").splitlines())
+        except ValueError as error:
+            raise RunFailed(str(error)) from None
+        if not found:
+            raise RunFailed("it printed no figures")
+        return [asdict(figure) for figure in found]
 
     def check(self, run: Run, accepted: tuple[str, ...] = ("exit 0",)) -> Run:
         if run.outcome not in accepted:
@@ -84,25 +98,30 @@ class Runner:
 
     # ---- What all runs share ----
 
+    @staticmethod
+    def _output(workload: Workload) -> BinaryIO:
+        """Kept only where figures are read from it: other programs may print much."""
+        return tempfile.TemporaryFile() if workload.figures else open(os.devnull, "w+b")
+
     @contextlib.contextmanager
     def _started(
         self, command: list[str], workload: Workload, values: dict[str, str], added: list[str], name: str = ""
     ) -> Iterator[_Started]:
         """The command, which is ended with all its session if it has not ended itself."""
         variables = dict(zip(workload.env, expand(workload.env.values(), values), strict=True))
-        with tempfile.TemporaryFile() as errors:
+        with tempfile.TemporaryFile() as errors, self._output(workload) as output:
             launch = Launch(
                 expand(command, values),
                 self._environment | variables,
                 added,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                stdout=output,
                 stderr=errors,
                 cwd=self._values["scratch"],
                 start_new_session=True,
             )
             try:
-                yield _Started(launch, errors, name)
+                yield _Started(launch, errors, output, name)
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(launch.process.pid, signal.SIGKILL)
@@ -147,12 +166,14 @@ class Runner:
             run = server.check(server.wait(timeout), ("exit 0", "died of SIGTERM"))
             return replace(run, seconds=seconds)
 
-    def _run(self, workload: Workload, prefix: list[str], added: list[str], timeout: float) -> Run:
+    def _run(self, workload: Workload, prefix: list[str], added: list[str], timeout: float) -> tuple[Run, list[dict]]:
+        """What the run cost, and the figures that the workload took itself."""
         values = self._fresh_values(workload)
         if workload.server:
-            return self._serve(workload, values, prefix, added, timeout)
+            return self._serve(workload, values, prefix, added, timeout), []
         with self._started([*prefix, *workload.command], workload, values, added) as command:
-            return command.check(command.wait(timeout))
+            run = command.check(command.wait(timeout))
+            return run, command.figures() if workload.figures else []
 
     # ---- The three kinds of runs ----
 
@@ -171,7 +192,7 @@ class Runner:
                 command.check(command.wait(_PREPARE_TIMEOUT))
 
     def measure(self, workload: Workload, allocator: Allocator) -> dict:
-        run = self._run(workload, [], allocator.added, self._timeout)
+        run, own = self._run(workload, [], allocator.added, self._timeout)
         if "ld.so: object" in run.errors:
             raise RunFailed(run.errors)
         return {
@@ -182,7 +203,7 @@ class Runner:
             "peak_rss_kib": run.peak_rss_kib,
             "minor_faults": run.minor_faults,
             "major_faults": run.major_faults,
-        }
+        } | ({"figures": own} if own else {})
 
     def count_calls(self, workload: Workload, allocator: Allocator) -> dict:
         with tempfile.NamedTemporaryFile("r") as report:

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hakmem.bench.allocators import BASELINE
-from hakmem.bench.analysis import FIGURES, MEMORY, NOTABLE, TIME, Results
+from hakmem.bench.analysis import FIGURES, MEMORY, NOTABLE, TIME, Results, own_key
+from hakmem.bench.workloads import Workload
 from hakmem.render import scale_of, spread_text
 from hakmem.runs import HAKMEM, Spread
 
 NONE = "–"
+BRIEF = "BRIEF SIZES: these figures show that everything runs, and measure nothing. "
 
 
 @dataclass(frozen=True)
@@ -56,17 +58,15 @@ def _mean_columns(results: Results) -> list[tuple[str, str | None, str]]:
 
 def summary(results: Results) -> Table:
     columns = _mean_columns(results)
-    left_out = len(results.workloads) - len(results.common())
+    left_out = len(results.plain) - len(results.common())
     note = (
         f"Geometric means of the ratios to {results.reference}, of medians; less is better. In brackets: over how many "
         "workloads. "
     )
     if results.stored["size"] == "brief":
-        note = "BRIEF SIZES: these figures show that everything runs, and measure nothing. " + note
+        note = BRIEF + note
     if left_out:
-        note += (
-            f"{left_out} of {len(results.workloads)} workloads are left out of every mean: an allocator failed there. "
-        )
+        note += f"{left_out} of {len(results.plain)} workloads are left out of every mean: an allocator failed there. "
     table = Table("summary", "Summary", note, ["allocator", "version", *(heading for _, _, heading in columns)])
     means = {name: [results.mean(name, key, group) for key, group, _ in columns] for name in results.allocators}
     by_column = [
@@ -86,7 +86,7 @@ def summary(results: Results) -> Table:
 def left_out(results: Results) -> Table:
     table = Table(
         "left-out",
-        "Left out of the geometric means",
+        "Failed",
         "An allocator failed on these workloads, so no mean counts them, for any allocator.",
         ["workload", "allocator", "reason"],
     )
@@ -113,7 +113,7 @@ def losses(results: Results, key: str, title: str) -> Table:
 
 
 def _by_workload(results: Results, table: Table, cells) -> Table:
-    for workload in results.workloads:
+    for workload in results.plain:
         table.rows.append([Cell(workload.name, "name"), *cells(workload.name)])
     return table
 
@@ -143,11 +143,16 @@ def ratios(results: Results, key: str, title: str) -> Table:
     return _by_workload(results, table, cells)
 
 
+def _against(results: Results, workload: str, key: str, other: str | None) -> Cell:
+    """hakmem's ratio to another."""
+    ratio = results.ratio(workload, HAKMEM, key, to=other) if other else None
+    mark = "" if ratio is None else "loss" if ratio > NOTABLE else "win" if ratio < 1 / NOTABLE else ""
+    return Cell(ratio_text(ratio), mark)
+
+
 def _against_best(results: Results, workload: str, key: str) -> list[Cell]:
     peer = results.best_peer(workload, key)
-    ratio = results.ratio(workload, HAKMEM, key, to=peer) if peer else None
-    mark = "" if ratio is None else "loss" if ratio > NOTABLE else "win" if ratio < 1 / NOTABLE else ""
-    return [Cell(ratio_text(ratio), mark), Cell(peer or NONE)]
+    return [_against(results, workload, key, peer), Cell(peer or NONE)]
 
 
 def _spread_text(spread: Spread, scale: tuple[float, str, str]) -> str:
@@ -155,6 +160,15 @@ def _spread_text(spread: Spread, scale: tuple[float, str, str]) -> str:
         factor, form, suffix = scale
         return f"{spread.median * factor:{form}}{suffix}"
     return spread_text(spread, scale)
+
+
+def _spread_cells(results: Results, workload: str, key: str, unit: str, judged: bool = True) -> list[Cell]:
+    """Each allocator's median and spread; the best is marked where less is better."""
+    spreads = [results.spread(workload, allocator, key) for allocator in results.allocators]
+    scale = scale_of(min((spread.median for spread in spreads if spread), default=0), unit)
+    texts = [_spread_text(spread, scale) if spread else NONE for spread in spreads]
+    values = [spread and spread.median if judged else None for spread in spreads]
+    return _with_failures(results, workload, _marked_best(values, texts))
 
 
 def measure(results: Results, key: str, title: str, unit: str) -> Table:
@@ -166,15 +180,7 @@ def measure(results: Results, key: str, title: str, unit: str) -> Table:
         ["workload", *results.allocators],
     )
 
-    def cells(workload: str) -> list[Cell]:
-        spreads = [results.spread(workload, allocator, key) for allocator in results.allocators]
-        there = [spread.median for spread in spreads if spread]
-        scale = scale_of(min(there, default=0), unit)
-        texts = [_spread_text(spread, scale) if spread else NONE for spread in spreads]
-        values = [spread and spread.median for spread in spreads]
-        return _with_failures(results, workload, _marked_best(values, texts))
-
-    return _by_workload(results, table, cells)
+    return _by_workload(results, table, lambda name: _spread_cells(results, name, key, unit))
 
 
 def measures(results: Results) -> list[Table]:
@@ -192,6 +198,40 @@ def peaks(results: Results) -> Table:
         return _with_failures(results, workload, _marked_best(values, texts))
 
     return _by_workload(results, table, cells)
+
+
+# ---- One workload ----
+
+
+def one_workload(results: Results, workload: Workload) -> Table:
+    """What its runs cost and what it measured itself, a line each; hakmem beside the reference and the best other."""
+    name = workload.name
+    others = HAKMEM in results.allocators and results.reference != HAKMEM
+    with_peers = others and len(results.allocators) > 2
+    table = Table(
+        f"one-{name}",
+        name,
+        (BRIEF if results.stored["size"] == "brief" else "")
+        + f"{workload.about} Medians; ± half of what lies between the least and the most.",
+        ["", *results.allocators]
+        + ([f"hakmem / {results.reference}"] if others else [])
+        + (["hakmem / best peer", "best peer"] if with_peers else []),
+    )
+    # Who measures something itself may sleep, so that its time says nothing.
+    lines = [
+        (key, title, unit, key != TIME or not workload.figures)
+        for key, title, unit in FIGURES
+        if any((spread := results.spread(name, allocator, key)) and spread.most for allocator in results.allocators)
+    ]
+    lines += [(own_key(own.name), own.name, own.unit, own.judged) for own in results.figures(name)]
+    for key, title, unit, judged in lines:
+        row = [Cell(title, "name"), *_spread_cells(results, name, key, unit, judged)]
+        if others:
+            row.append(_against(results, name, key, results.reference if judged else None))
+        if with_peers:
+            row += _against_best(results, name, key) if judged else [Cell(NONE), Cell(NONE)]
+        table.rows.append(row)
+    return table
 
 
 # ---- Two builds ----

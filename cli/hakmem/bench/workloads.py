@@ -12,6 +12,7 @@ from pathlib import Path
 from hakmem.errors import Failure
 
 FILE = Path("bench/workloads.toml")
+APART = "figures"  # the group that runs only where it is named
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Workload:
     version: list[str] | None = None
     env: dict[str, str] = field(default_factory=dict)
     server: Server | None = None
+    figures: bool = False  # it prints what it measures itself
 
     def sizes(self, size: str) -> dict[str, str]:
         return self.full if size == "full" else self.brief
@@ -62,6 +64,8 @@ def _parse(entry: dict, place: str) -> Workload:
     if "server" in values:
         values["server"] = build(Server, values["server"])
     workload = build(Workload, values)
+    if not isinstance(workload.figures, bool) or (workload.figures and workload.server):
+        raise Failure(f"{place}: `figures` is true or false, and not for a server")
     lists = [workload.command, workload.prepare, workload.version]
     lists += [workload.server.command, workload.server.ready] if workload.server else []
     for words in lists:
@@ -83,7 +87,10 @@ def load(file: Path) -> list[Workload]:
 
 
 def choose(workloads: list[Workload], patterns: Iterable[str], threads: Iterable[int]) -> list[Workload]:
-    """Those whose name, family or group matches a pattern, and whose threads are asked for; all without either."""
+    """Those whose name, family or group matches a pattern, and whose threads are asked for.
+
+    Without a pattern all but the group that is apart.
+    """
     patterns, threads = list(patterns), set(threads)
 
     def matches(workload: Workload, pattern: str) -> bool:
@@ -95,7 +102,7 @@ def choose(workloads: list[Workload], patterns: Iterable[str], threads: Iterable
     chosen = [
         workload
         for workload in workloads
-        if (not patterns or any(matches(workload, pattern) for pattern in patterns))
+        if (any(matches(workload, pattern) for pattern in patterns) if patterns else workload.group != APART)
         and (not threads or workload.threads in threads)
     ]
     if not chosen:

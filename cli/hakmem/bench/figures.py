@@ -1,0 +1,33 @@
+"""What a workload measures itself, read from its output; bench/workloads/figures.h writes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+UNITS = ("ns", "KiB", "")
+
+_LINE = re.compile(r"(figure|fact): ([^:]+): (\d+(?:\.\d+)?) ?(\w*)")
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    value: float
+    unit: str
+    judged: bool  # less is better; a fact is a condition of the run alone
+
+
+def parse(lines: Iterable[str]) -> list[Figure]:
+    """Those among the lines, in their order. Raises ValueError for a line that only begins like one, or comes twice."""
+    found: dict[str, Figure] = {}
+    for line in lines:
+        if not line.startswith(("figure:", "fact:")):
+            continue
+        match = _LINE.fullmatch(line.strip())
+        if not match or match[4] not in UNITS or match[2] in found:
+            raise ValueError(f"not a figure: {line.strip()}")
+        kind, name, value, unit = match.groups()
+        found[name] = Figure(name, float(value), unit, kind == "figure")
+    return list(found.values())
