@@ -265,12 +265,13 @@ void heap_trim_others(void) {
 
 /* --- shared slabs ------------------------------------------------------------------------ */
 
-/* So many heaps of shared slabs, from so many heaps of threads at once on. */
+/* So many heaps of shared slabs, from so many heaps of threads at once on; how often a thread tries them all. */
 #define SHARED_HEAPS 8
+#define SHARED_ROUNDS 8
 #define SHARED_FROM 16
 /* So many blocks to a thread: as long as it has no heap, and of each class as long as its heap has no bin for that. */
-#define SHARED_BLOCKS_FIRST 64
-#define SHARED_BLOCKS 16
+#define SHARED_BLOCKS_FIRST 128
+#define SHARED_BLOCKS 32
 
 static heap_t *_Atomic shared[SHARED_HEAPS];
 
@@ -305,7 +306,8 @@ void *heap_take_shared(unsigned size_class, uint8_t *taken, bool has_heap) {
   if (HAK_SECURE || heaps_attached() < SHARED_FROM) return NULL;
   if (*taken >= (has_heap ? SHARED_BLOCKS : SHARED_BLOCKS_FIRST)) return NULL;
   uint32_t start = (uint32_t)(random_mix((uintptr_t)taken) >> 32);
-  for (uint32_t i = 0; i < SHARED_HEAPS; i++) {
+  for (uint32_t i = 0; i < SHARED_ROUNDS * SHARED_HEAPS; i++) {
+    if (i % SHARED_HEAPS == SHARED_HEAPS - 1) os_yield(); /* whoever has them all may have lost its processor */
     heap_t *_Atomic *entry = &shared[(start + i) % SHARED_HEAPS];
     heap_t *from = atomic_take(entry);
     if (from == NULL) from = shared_make(entry);

@@ -120,6 +120,7 @@ uint64_t slab_populated_bytes(void) { return atomic_seen(&bytes_populated); }
 
 static void slab_populate(const slab_owner_t *owner, unsigned size_class, uint32_t unit) {
   if (option_get(OPTION_populate) == 0 || atomic_seen(&owner->slab_count[size_class]) < POPULATE_FROM) return;
+  if (atomic_seen(&owner->thread) == 0) return; /* shared by threads of which each takes little */
   size_t bytes = class_info[size_class].units * HAK_UNIT;
   if (os_populate(region_address(unit), bytes)) atomic_count(&bytes_populated, bytes);
 }

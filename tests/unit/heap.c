@@ -385,6 +385,85 @@ TEST(threads_that_live_at_once_have_heaps_of_their_own) {
   }
 }
 
+/* ---- many threads ---- */
+
+enum { MANY = 20, SOME = 24 };
+static pthread_barrier_t many_end;
+
+static void *attach_and_wait(void *unused) {
+  CHECK(thread_attach() != NULL);
+  use_class(3);
+  pthread_barrier_wait(&all_attached);
+  pthread_barrier_wait(&many_end);
+  return unused;
+}
+
+static void *some_blocks[2 * SOME];
+
+/* Blocks of sizes that are few of each class. */
+static void *take_some(void *blocks) {
+  for (int i = 0; i < SOME; i++) ((void **)blocks)[i] = block_alloc((size_t)i * 100 + 1);
+  CHECK(thread_own_heap == NULL && thread_inside == 0);
+  return NULL;
+}
+
+static void *take_many_and_free(void *unused) {
+  static void *blocks[1000];
+  for (int i = 0; i < 1000; i++) CHECK((blocks[i] = block_alloc(64)) != NULL);
+  CHECK(thread_own_heap != NULL && heap_bin(thread_own_heap, class_of(64))->refills > 0);
+  for (int i = 0; i < 1000; i++) block_free(blocks[i], 0, "free");
+  return unused;
+}
+
+TEST(among_many_threads_one_that_takes_little_has_no_heap) {
+  start_heap();
+  pthread_t threads[MANY];
+  pthread_barrier_init(&all_attached, NULL, MANY + 1);
+  pthread_barrier_init(&many_end, NULL, MANY + 1);
+  for (int i = 0; i < MANY; i++) REQUIRE(pthread_create(&threads[i], NULL, attach_and_wait, NULL) == 0);
+  pthread_barrier_wait(&all_attached);
+  uint64_t heaps = count_heaps(false);
+  run_thread(take_some, some_blocks);
+  run_thread(take_some, some_blocks + SOME);
+  for (int i = 0; i < 2 * SOME; i++) {
+    REQUIRE(some_blocks[i] != NULL);
+    const slab_t *slab = slab_head((uint32_t)region_unit(some_blocks[i]));
+    CHECK_EQ(atomic_seen(&atomic_seen(&slab->owner)->thread), 0);
+  }
+  CHECK(count_heaps(false) <= heaps + 8);
+  CHECK_EQ(check_census().live, usable_of(some_blocks, 2 * SOME));
+  run_thread(take_many_and_free, NULL);
+  for (int i = 0; i < 2 * SOME; i++) block_free(some_blocks[i], 0, "free");
+  pthread_barrier_wait(&many_end);
+  for (int i = 0; i < MANY; i++) pthread_join(threads[i], NULL);
+  heap_trim_others();
+  hak_stats_t stats = check_census();
+  CHECK(stats.live == 0 && stats.cached == 0 && stats.slabs == 0);
+}
+
+/* Of so many that have waited together a few stay for the next threads; the others' bins are gone. */
+TEST(heaps_of_many_threads_that_are_gone_give_their_bins_back) {
+  start_heap();
+  pthread_t threads[MANY * 3];
+  pthread_barrier_init(&all_attached, NULL, MANY * 3 + 1);
+  pthread_barrier_init(&many_end, NULL, MANY * 3 + 1);
+  for (int i = 0; i < MANY * 3; i++) REQUIRE(pthread_create(&threads[i], NULL, attach_and_wait, NULL) == 0);
+  pthread_barrier_wait(&all_attached);
+  pthread_barrier_wait(&many_end);
+  for (int i = 0; i < MANY * 3; i++) pthread_join(threads[i], NULL);
+  CHECK(count_heaps(true) <= 16 && count_heaps(true) > 0);
+  size_t bare = 0;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    if (atomic_seen(&heap->state) != HEAP_BARE) continue;
+    bare++;
+    CHECK(unit_is_zero(heap->bins, heap_bins_bytes()));
+    for (unsigned c = 0; c < CLASS_COUNT; c++) CHECK(bin_found(heap, class_info[c].size) == &heap->none);
+  }
+  CHECK(bare >= MANY * 3 - 16);
+  run_thread(take_many_and_free, NULL);
+  check_heaps();
+}
+
 static void *allocate_and_leave(void *blocks) {
   for (int i = 0; i < 1000; i++) ((void **)blocks)[i] = block_alloc((size_t)i * 7 % 5000);
   return NULL;
