@@ -59,7 +59,9 @@ static void check_heaps(void) {
 static void check_bin_figures(const hak_stats_t *stats, const hak_class_stats_t *classes) {
   uint64_t refills = 0, flushes = 0, refill_blocks = 0, flush_blocks = 0;
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    uint64_t of_class[2] = {0, 0};
+    uint64_t of_class[2] = {bins_retired[c].refills, bins_retired[c].flushes};
+    refill_blocks += bins_retired[c].refill_blocks;
+    flush_blocks += bins_retired[c].flush_blocks;
     for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
       const bin_t *bin = heap_bin(heap, c);
       of_class[0] += bin->refills;
