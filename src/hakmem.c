@@ -38,5 +38,6 @@
 #if !HAK_ARCHIVE
 #include "entry/cxx.c" /* a member of its own there */
 #endif
+#include "entry/deepbind.c"
 #include "entry/process.c"
 #include "entry/report.c"
