@@ -58,7 +58,7 @@ static _Noreturn void throw_bad_alloc(void) {
 typedef void *(*new_t)(size_t size, size_t align);
 
 /* What make(size, align) returns, or NULL if it throws.  C has no catch: this is a frame with a personality of its own, which
- * stops every exception there, but not the end of a thread. */
+ * stops every exception there; the end of a thread unwinds without a search for handlers, and passes. */
 #pragma GCC visibility push(hidden)
 void *cxx_catch(size_t size, size_t align, new_t make);
 extern char cxx_landing[];
@@ -70,7 +70,6 @@ void cxx_drop(void *thrown) __attribute__((used));
 _Unwind_Reason_Code cxx_personality(int version, _Unwind_Action actions, uint64_t kind, struct _Unwind_Exception *thrown,
                                     struct _Unwind_Context *context) {
   (void)version, (void)kind;
-  if ((actions & _UA_FORCE_UNWIND) != 0) return _URC_CONTINUE_UNWIND;
   if ((actions & _UA_SEARCH_PHASE) != 0) return _URC_HANDLER_FOUND;
   if ((actions & _UA_HANDLER_FRAME) == 0) return _URC_CONTINUE_UNWIND;
   _Unwind_SetGR(context, 0, (uintptr_t)thrown); /* the register of a first argument or a result */
