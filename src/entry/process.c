@@ -22,13 +22,13 @@ static __attribute__((used)) void (*start_early(void))(void) {
   thread_start_early();
   return started_early;
 }
-static void early(void) __attribute__((ifunc("start_early")));
+void hak_early(void) __attribute__((ifunc("start_early"), visibility("hidden"))); /* clang exports a static one */
 #else
-static void early(void) {}
+static void hak_early(void) {}
 #endif
 
 static __attribute__((constructor)) void start(void) {
-  early(); /* the symbol is used */
+  hak_early(); /* the symbol is used */
   boot_finish();
   crash_watch();
   (void)pthread_atfork(NULL, NULL, thread_after_fork);

@@ -1,5 +1,6 @@
 /* deep.c - a library for deepbind.c to open; a second one, for `WAY` 1, opens a third that only its own RUNPATH leads to. */
 #include <dlfcn.h>
+#include <malloc.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,9 +29,14 @@ void *deep_make(int how, size_t size) {
     case 4: return posix_memalign(&block, 64, size) == 0 ? block : NULL;
     case 5: return strdup("a text that libc makes a block for");
     case 6: return reallocarray(NULL, size, 1);
+    case 7: return memalign(64, size);
+    case 8: return valloc(size);
+    case 9: return pvalloc(size);
     default: return NULL;
   }
 }
+size_t deep_usable(void *block);
+size_t deep_usable(void *block) { return malloc_usable_size(block); }
 void deep_drop(void *block);
 void deep_drop(void *block) { free(block); }
 void *deep_move(void *block, size_t size);

@@ -8,6 +8,7 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
@@ -53,12 +54,13 @@ static void blocks_pass(void *deep) {
   void *(*make)(int, size_t) = (void *(*)(int, size_t))function(deep, "deep_make");
   void *(*move)(void *, size_t) = (void *(*)(void *, size_t))function(deep, "deep_move");
   void (*drop)(void *) = (void (*)(void *))function(deep, "deep_drop");
+  size_t (*usable)(void *) = (size_t (*)(void *))function(deep, "deep_usable");
   char *(*first)(void) = (char *(*)(void))function(deep, "deep_first");
   free(first()); /* from its constructor */
-  for (int how = 0; how <= 6; how++) {
+  for (int how = 0; how <= 9; how++) {
     for (size_t size = 40; size < 1000000; size *= 10) {
       char *block = make(how, size);
-      CHECK(block != NULL);
+      CHECK(block != NULL && usable(block) == malloc_usable_size(block));
       block = realloc(block, size + 100);
       CHECK(block != NULL);
       free(block);

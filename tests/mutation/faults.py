@@ -324,7 +324,7 @@ FAULTS = [
           "return mode & ~RTLD_DEEPBIND;",
           "return mode;"),
     Fault("one_name_left_behind", "entry/deepbind.c", "one function of malloc's family remains libc's", "api.preloaded.deepbind",
-          "    NAME(\"reallocarray\", hak_reallocarray),\n",
+          "    NAME(\"aligned_alloc\", hak_aligned_alloc),\n",
           ""),
     Fault("resolvers_may_not_allocate", "entry/process.c", "malloc in an IFUNC resolver of the executable crashes",
           "api.preloaded.ifunc.pie-now",
