@@ -10,6 +10,7 @@ import argparse
 import itertools
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -83,7 +84,8 @@ class Bench:
     def results(self):
         """(title, forms, text) for each set and way in."""
         way, library = self.options.way, self.options.library
-        for number, forms in enumerate(linked_sets() if way == "archive" else all_sets()):
+        sets = linked_sets() if way == "archive" else all_sets()
+        for number, forms in enumerate(itertools.islice(sets, 0, None, self.options.every)):
             if way == "preloaded":
                 yield way, forms, self.run(self.options.plain, [*self.own(forms, ".so"), library])
             elif way == "linked":
@@ -111,8 +113,9 @@ def main():
     parser.add_argument("--library", type=pathlib.Path, help="what to preload")
     parser.add_argument("--archive", type=pathlib.Path)
     parser.add_argument("--compiler", nargs="*", default=["c++"])
-    parser.add_argument("--emulator", nargs="*", default=[])
+    parser.add_argument("--emulator", type=shlex.split, default=[], help="the words before a program")
     parser.add_argument("--forms", nargs="*", default=[], help="replaced_N.so, and replaced_N.o=path")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="try only each Nth set, where programs are slow to run")
     options = parser.parse_args()
     count = failures = reached = 0
     with tempfile.TemporaryDirectory() as folder:
