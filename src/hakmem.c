@@ -36,6 +36,9 @@
 
 #include "entry/api.c"
 #include "entry/crash.c"
-#include "entry/cxx.c"
+#if !HAK_ARCHIVE
+#include "entry/cxx.c" /* a member of its own there */
+#endif
+#include "entry/deepbind.c"
 #include "entry/process.c"
 #include "entry/report.c"

@@ -36,6 +36,10 @@
 #ifndef HAK_OVERRIDE
 #define HAK_OVERRIDE 1
 #endif
+/* 1: for the archive, whose members are linked into programs. */
+#ifndef HAK_ARCHIVE
+#define HAK_ARCHIVE 0
+#endif
 
 #define HAK_GRANULE_SHIFT 4
 #define HAK_GRANULE ((size_t)1 << HAK_GRANULE_SHIFT)

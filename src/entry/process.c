@@ -14,7 +14,21 @@
 /* No lock is taken before a fork: a handler that did would wait for threads
  * that hold stdio's locks inside an allocation.  The child repairs instead. */
 
+/* A resolver of the executable's IFUNC symbols may allocate, before any constructor and before the main thread's variables have
+ * values.  Resolvers of ours run before it, with the relocations of this library. */
+#if HAK_OVERRIDE && !HAK_ARCHIVE && defined(__GLIBC__)
+static void started_early(void) {}
+static __attribute__((used)) void (*start_early(void))(void) {
+  thread_start_early();
+  return started_early;
+}
+void hak_early(void) __attribute__((ifunc("start_early"), visibility("hidden"))); /* clang exports a static one */
+#else
+static void hak_early(void) {}
+#endif
+
 static __attribute__((constructor)) void start(void) {
+  hak_early(); /* the symbol is used */
   boot_finish();
   crash_watch();
   (void)pthread_atfork(NULL, NULL, thread_after_fork);

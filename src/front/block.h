@@ -71,14 +71,17 @@ HAK_INLINE void *block_alloc(size_t size) {
   return block;
 }
 
-/* `size`: what the caller believes, 0 if it does not say; a block that is smaller ends the process. */
-HAK_INLINE void block_free(void *block, size_t size, const char *function) {
+/* What block_free does.  With a gate `limit` is region.gated_limit, and what lies beyond it is left to the caller: false, with
+ * nothing done. */
+HAK_INLINE bool block_free_below(uintptr_t limit, bool gate, void *block, size_t size, const char *function) {
+  uintptr_t place = region_place(block);
+  if (gate && HAK_UNLIKELY(place >= limit)) return false;
+  if (gate && !__builtin_constant_p(size)) HAK_FORGET(size); /* it stays in its register: gcc moved it away for the caller's sake */
   if (HAK_SECURE) {
     free_secure(block, size, function);
-    return;
+    return true;
   }
-  uintptr_t place = region_place(block);
-  if (HAK_UNLIKELY(place >= hot_load(&region.limit))) goto miss;
+  if (HAK_UNLIKELY(place >= limit)) goto miss;
   uint64_t *live = hot_load(&region.live);
   bin_t *bin = (bin_t *)(void *)hot_load(region_bin(live, region_place_unit(place)));
   if (HAK_UNLIKELY(hot_load(&bin->shared.thread) != thread_self())) goto miss;
@@ -91,9 +94,15 @@ HAK_INLINE void block_free(void *block, size_t size, const char *function) {
     hot_store(&live[index], word);
   }
   if (HAK_UNLIKELY(bin_push(bin, block))) free_overflow(bin);
-  return;
+  return true;
 miss:
   free_miss(block, size, function);
+  return true;
+}
+
+/* `size`: what the caller believes, 0 if it does not say; a block that is smaller ends the process. */
+HAK_INLINE void block_free(void *block, size_t size, const char *function) {
+  (void)block_free_below(hot_load(&region.limit), false, block, size, function);
 }
 
 #endif

@@ -73,6 +73,7 @@ _Noreturn void block_fault(const block_info_t *info, const void *p, const char *
       [BLOCK_FOREIGN] = {"foreign pointer", "not from this allocator"},
   };
   const char *detail = info->slab == NULL && info->state == BLOCK_FREED ? "no block there" : texts[info->state].detail;
+  if (info->state == BLOCK_FOREIGN && atomic_seen(&fault_foreign) != NULL) detail = atomic_seen(&fault_foreign);
   fault_line(texts[info->state].fault, function, p, detail, block_fault_class(info));
   if (info->slab != NULL && kind_of(info->slab) == SLAB_SLOTS) guarded_print(p);
   os_abort();

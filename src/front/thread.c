@@ -66,6 +66,11 @@ static void thread_own_set(heap_t *heap) {
   thread_show_inside(before, false);
 }
 
+/* The values come later, and the thread finds its heap again: heap_attach. */
+void thread_start_early(void) {
+  if (thread_heap == NULL) thread_heap = &heap_none;
+}
+
 /* Runs when the thread ends, again if other destructors have allocated since. */
 static void thread_exit(void *own) {
   heap_t *heap = own;

@@ -49,6 +49,8 @@ HAK_CHECKED void *thread_take_shared(unsigned size_class);
 HAK_CHECKED heap_t *thread_attach(void);
 /* Small allocations of heaps attached from now on all miss, to be counted and sampled. */
 void thread_watch_all(void);
+/* Before the loader has given the main thread's variables their values: what malloc needs.  Calls nothing of libc's. */
+void thread_start_early(void);
 /* Makes threads give their heaps back when they end. Once, at start. */
 void thread_watch_exits(void);
 /* At the library's end, whose code the threads that end later may not find any more. */

@@ -3,6 +3,8 @@
 #include "base/format.h"
 #include "os/os.h"
 
+const char *_Atomic fault_foreign;
+
 void fault_line(const char *fault, const char *function, const void *pointer, const char *detail, size_t size_class) {
   char line[256];
   format_t f;

@@ -38,6 +38,7 @@ static struct {
   _Atomic bool reserved;             /* addresses are held as PROT_NONE */
   _Atomic bool releasing;            /* region_release_reserve is under way */
   uint32_t kept;                     /* bit z: the kernel would not release what follows zone z; ZONE_COUNT: the blocks */
+  bool gate_open;                    /* region_open_gate */
   uintptr_t undo_start, undo_end;    /* mapped without a reserve, and not yet entered */
 } layout;
 static lock_t grow_lock;
@@ -64,6 +65,11 @@ static void region_backed(void) {
   layout.undo_start = 0; /* nothing else leads into blocks: see hide_base in front/boot.c */
 }
 
+static void limit_set(uintptr_t limit) {
+  __atomic_store_n(&region.limit, limit, __ATOMIC_RELEASE);
+  if (layout.gate_open) __atomic_store_n(&region.gated_limit, limit, __ATOMIC_RELEASE);
+}
+
 /* Extends every zone to cover `superslabs` superslabs. */
 static bool zones_extend(uint32_t superslabs) {
   const size_t page = os_page_size();
@@ -80,7 +86,7 @@ static bool zones_extend(uint32_t superslabs) {
   }
   layout.zones_ready = superslabs;
   if (memcheck_on()) return true; /* without a limit no free takes the fast path */
-  __atomic_store_n(&region.limit, (uintptr_t)superslabs << (HAK_SUPERSLAB_SHIFT - REGION_LIMIT_SHIFT), __ATOMIC_RELEASE);
+  limit_set((uintptr_t)superslabs << (HAK_SUPERSLAB_SHIFT - REGION_LIMIT_SHIFT));
   return true;
 }
 
@@ -242,11 +248,20 @@ static bool place_unreserved(void) {
       if (end > layout.zone[z]) (void)os_unmap((void *)layout.zone[z], end - layout.zone[z]);
     }
     layout.zones_ready = 0;
-    hot_poke(&region.limit, 0);
+    limit_set(0);
     atomic_set(&region.units, 0);
   }
   region.base = 0;
   return false;
+}
+
+void region_open_gate(void) {
+  lock_acquire(&grow_lock);
+  region_seal(false);
+  layout.gate_open = true;
+  limit_set(hot_peek(&region.limit));
+  region_seal(true);
+  lock_release(&grow_lock);
 }
 
 static bool region_make(uint64_t reserve_bytes) {

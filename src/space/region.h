@@ -35,6 +35,7 @@ typedef struct region {
   uintptr_t limit;               /* offset >> REGION_LIMIT_SHIFT below which zones are readable; grows only; hot */
   uint64_t *live;                /* a bit for each granule: a live block starts there; hot */
   uintptr_t live_bias;           /* the live word for an address is at live_bias + (address >> 10) * 8 */
+  uintptr_t gated_limit;         /* the same as limit once the gate is open, 0 before; hot */
   uintptr_t base;                /* address of unit 0; 0 before region_init */
   char *slabs;                   /* 64 bytes a unit: slab/slab.h */
   char *free_bits;               /* 512 bytes a unit, see region_bits */
@@ -111,6 +112,9 @@ HAK_CHECKED bool region_init(uint64_t reserve_bytes);
 /* Makes `units` contiguous units more usable, counting free ones at the end of
  * what is mapped. False: out of memory or addresses. */
 HAK_CHECKED bool region_grow(uint32_t units);
+/* For frees that have to ask something first: they take gated_limit for the limit, at no cost, and what they ask is found to be
+ * so for good. */
+void region_open_gate(void);
 /* Unmaps what is reserved but not in use; growth goes on without a reserve. */
 void region_release_reserve(void);
 /* In a fork's child, while no thread is inside: undoes or ends what one that is gone had begun. */

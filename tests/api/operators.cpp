@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include "check.h"
 
@@ -259,6 +260,37 @@ TEST(handler_may_throw_through_new) {
     thrown = true;
   }
   CHECK(thrown);
+}
+TEST(handler_may_throw_in_nothrow_new) {
+  std::set_new_handler(throw_something);
+  const volatile std::size_t size = SIZE_MAX / 2;
+  CHECK(::operator new(size, std::nothrow) == nullptr);
+  CHECK(::operator new[](size, std::nothrow) == nullptr);
+  CHECK(::operator new(size, align(64), std::nothrow) == nullptr);
+  CHECK(::operator new[](size, align(64), std::nothrow) == nullptr);
+  CHECK(!std::uncaught_exceptions() && !std::current_exception());
+}
+
+namespace {
+
+void leave_thread() { pthread_exit(&handler_calls); }
+
+void *allocate_quietly(void *unused) {
+  const volatile std::size_t size = SIZE_MAX / 2;
+  return ::operator new(size, std::nothrow) ? nullptr : unused;
+}
+
+} // namespace
+
+/* The C++ library ends the process here. */
+TEST(a_thread_may_end_in_nothrow_new) {
+  if (!dlsym(RTLD_DEFAULT, "hak_version")) check_skip("the system's malloc runs");
+  std::set_new_handler(leave_thread);
+  pthread_t thread;
+  void *result = nullptr;
+  CHECK(pthread_create(&thread, nullptr, allocate_quietly, nullptr) == 0);
+  CHECK(pthread_join(thread, &result) == 0);
+  CHECK(result == &handler_calls);
 }
 TEST(malloc_does_not_call_the_handler) {
   handler_calls = 0;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Pins the cost of the fast paths: what one malloc that hits and one local free execute, instruction by instruction.
+"""Pins the cost of the fast paths: what one malloc that hits and one local free execute, instruction by instruction, and two C++
+operators that a program may have replaced in part: operator new[] and sized operator delete.
 
 stepper.c single-steps the calls in the built library; objdump says what each instruction is.  Three requirements:
   - no count is above the one pinned in fastpath.json for this compiler (the first run with a new compiler: --update);
@@ -26,6 +27,8 @@ BUDGET = {"default": 24, "unchecked": 16}
 # malloc beyond the first table: one more comparison, and the jumps to and fro.
 TABLE_MAX = 1024
 BUDGET_BEYOND = 3
+# new[] asks whether the program has its own forms, by one comparison; delete looks at the size, and asks at no cost.
+BUDGET_OPERATOR = {"malloc": 0, "free": 0, "new[]": 2, "delete": 3}
 UNCHECKED = ["-UHAK_CHECKS", "-DHAK_CHECKS=0", "-Wno-error"]
 COUNTS = ("instructions", "loads", "stores", "branches", "atomics")
 
@@ -82,10 +85,11 @@ def disassemble(library):
     return {int(row[1], 16): row[2] for row in rows if row}
 
 
-def measure(library, stepper, sizes=SIZES):
+def measure(library, stepper, sizes=SIZES, operators=False):
     """{"malloc 64": (counts, texts), ...} for every path."""
+    words = ["operators"] if operators else []
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HAKMEM_", "LD_"))}
-    done = subprocess.run([stepper, library, *map(str, sizes)], capture_output=True, text=True, env=environment, timeout=60)
+    done = subprocess.run([stepper, library, *words, *map(str, sizes)], capture_output=True, text=True, env=environment, timeout=60)
     if done.returncode != 0:
         raise RuntimeError(f"stepper failed on {library}: {done.stderr.strip()}")
     code, paths = disassemble(library), {}
@@ -104,7 +108,8 @@ def compare(variant, paths, pinned):
     for path, (counts, _) in paths.items():
         where = f"{variant}: {path}"
         call, size = path.split()
-        budget = BUDGET[variant] + (BUDGET_BEYOND if call == "malloc" and int(size) > TABLE_MAX else 0)
+        budget = BUDGET[variant] + BUDGET_OPERATOR[call]
+        budget += BUDGET_BEYOND if call in ("malloc", "new[]") and int(size) > TABLE_MAX else 0
         if counts["instructions"] > budget:
             yield True, f"{where}: {counts['instructions']} instructions, the budget is {budget}"
         if counts["atomics"]:
@@ -185,7 +190,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         stepper = make_stepper(release_command(options.build)[0][0], folder)
         libraries = {"default": str(options.build / "libhakmem.so"), "unchecked": make_unchecked(options.build, folder)}
-        measured = {variant: measure(library, stepper) for variant, library in libraries.items()}
+        measured = {variant: measure(library, stepper, operators=True) for variant, library in libraries.items()}
     key = compiler_of(options.build / "libhakmem.so")
     if options.update:
         update(key, measured)

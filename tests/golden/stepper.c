@@ -1,16 +1,18 @@
 /* stepper.c - records each instruction that one malloc and one free execute inside a preloaded library.
  *
- *   stepper LIBRARY SIZE...
+ *   stepper LIBRARY [operators] SIZE...
  *
  * The program runs itself again as a child with LIBRARY preloaded.  For each size the child warms the allocator up until a
  * request is served by a cached block, then brackets one malloc and one free of it with breakpoints.  The parent single-steps
  * between the breakpoints and prints, for each of the two calls, one line: "malloc SIZE ADDRESS..." or "free SIZE ADDRESS...",
- * in the order of execution, addresses as they stand in the library's file.  Instructions outside the library (the call, the
+ * in the order of execution, addresses as they stand in the library's file.  With "operators" the same follows for operator new[]
+ * and sized operator delete, as "new[]" and "delete".  Instructions outside the library (the call, the
  * procedure linkage table) are not printed.
  *
  * x86-64 Linux only: breakpoints are int3, the instruction pointer is rip.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -43,7 +45,21 @@ static void breakpoint(void) {
 
 /* ---- the child ---- */
 
-static void child_run(int count, char **sizes) {
+/* Forms that stand for others: operator new[](size_t) and operator delete(void *, size_t). */
+static void child_run_operators(size_t size) {
+  void *(*volatile call_new)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "_Znam");
+  void (*volatile call_delete)(void *, size_t) = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "_ZdlPvm");
+  for (int round = 0; round < WARM_ROUNDS; round++) {
+    call_delete(call_new(size), size);
+  }
+  breakpoint();
+  void *block = call_new(size);
+  breakpoint();
+  call_delete(block, size);
+  breakpoint();
+}
+
+static void child_run(int count, char **sizes, bool operators) {
   for (int i = 0; i < count; i++) {
     size_t size = strtoul(sizes[i], NULL, 10);
     for (int round = 0; round < WARM_ROUNDS; round++) {
@@ -54,6 +70,9 @@ static void child_run(int count, char **sizes) {
     breakpoint();
     call_free(block);
     breakpoint();
+    if (operators) {
+      child_run_operators(size);
+    }
   }
 }
 
@@ -137,31 +156,40 @@ static void call_record(pid_t pid, const char *name, const char *size, text_rang
   exit(2);
 }
 
-static void parent_run(pid_t pid, const char *library, int count, char **sizes) {
+static void pair_record(pid_t pid, const char *make, const char *drop, const char *size, const char *library) {
+  if (!child_continue(pid, PTRACE_CONT)) {
+    die("the child ended early");
+  }
+  text_range_t range = library_find(pid, library);
+  call_record(pid, make, size, range);
+  call_record(pid, drop, size, range);
+}
+
+static void parent_run(pid_t pid, const char *library, int count, char **sizes, bool operators) {
   int status;
   if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status)) {
     die("the child did not start");
   }
   for (int i = 0; i < count; i++) {
-    if (!child_continue(pid, PTRACE_CONT)) {
-      die("the child ended early");
+    pair_record(pid, "malloc", "free", sizes[i], library);
+    if (operators) {
+      pair_record(pid, "new[]", "delete", sizes[i], library);
     }
-    text_range_t range = library_find(pid, library);
-    call_record(pid, "malloc", sizes[i], range);
-    call_record(pid, "free", sizes[i], range);
   }
   while (child_continue(pid, PTRACE_CONT)) {
   }
 }
 
 int main(int argc, char **argv) {
+  bool operators = argc > 2 && strcmp(argv[2], "operators") == 0;
+  int first = operators ? 3 : 2;
   if (getenv(CHILD_MARK) != NULL) {
-    child_run(argc - 2, argv + 2);
+    child_run(argc - first, argv + first, operators);
     return 0;
   }
   char library[PATH_MAX];
-  if (argc < 3 || realpath(argv[1], library) == NULL) {
-    fprintf(stderr, "usage: stepper LIBRARY SIZE...\n");
+  if (argc <= first || realpath(argv[1], library) == NULL) {
+    fprintf(stderr, "usage: stepper LIBRARY [operators] SIZE...\n");
     return 2;
   }
   pid_t pid = fork();
@@ -174,6 +202,6 @@ int main(int argc, char **argv) {
     execv("/proc/self/exe", argv);
     die("execv");
   }
-  parent_run(pid, library, argc - 2, argv + 2);
+  parent_run(pid, library, argc - first, argv + first, operators);
   return 0;
 }

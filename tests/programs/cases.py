@@ -118,6 +118,21 @@ def redis(side):
     return "\n".join(out)
 
 
+# ---- PHP ----
+
+PHP = "/usr/bin/php8.2"
+PHP_PACKAGES = """amqp apcu ast bcmath bz2 curl dba ds enchant gd gmp gnupg http igbinary imagick imap interbase intl ldap mailparse
+    maxminddb mbstring mcrypt memcached mongodb msgpack mysql oauth odbc opcache pgsql pspell raphf readline redis rrd snmp soap sqlite3 ssh2 stomp
+    sybase tidy uuid xml yaml zip zmq""".split()
+PHP_MODULES = {"interbase": "pdo_firebird", "mysql": "mysqli", "sybase": "pdo_dblib"}  # where it has not the package's name
+
+
+def php(side):
+    """Every extension that is installed, each opened with RTLD_DEEPBIND, and a script that uses them."""
+    side.require_bound(PHP, "-n", "-r", "1;")
+    return side.call(PHP, "-m") + side.call(PHP, INPUTS / "words.php")
+
+
 # ---- Git ----
 
 def git_stream():
@@ -216,6 +231,7 @@ CASES = {
     "sqlite": Case(sqlite, {"/usr/bin/sqlite3": "sqlite3"}),
     "redis": Case(redis, {"/usr/bin/redis-server": "redis-server", "/usr/bin/redis-benchmark": "redis-tools"}),
     "perl": Case(script("/usr/bin/perl", "words.pl", ["-e", "1"]), {"/usr/bin/perl": "perl"}),
+    "php": Case(php, {PHP: "php8.2-cli"} | {f"/usr/lib/php/*/{PHP_MODULES.get(name, name)}.so": f"php8.2-{name}" for name in PHP_PACKAGES}),
     "ruby": Case(script("/usr/bin/ruby", "words.rb", ["-e", "1"]), {"/usr/bin/ruby": "ruby"}),
     "lua": Case(script("/usr/bin/lua5.4", "words.lua", ["-e", "x = 1"]), {"/usr/bin/lua5.4": "lua5.4"}),
     "node": Case(script("/usr/bin/node", "words.js", ["-e", "1"]), {"/usr/bin/node": "nodejs"}),

@@ -1,0 +1,232 @@
+/* deepbind.c - libraries that are opened with RTLD_DEEPBIND get this malloc too.
+ *
+ * The loader looks for the names that such a library uses first in the library and in what it needs, so in libc, and finds libc's
+ * malloc there, whoever else has defined one.  Blocks would pass between the two.  So before the first such library is opened,
+ * libc's table of symbols is made to lead from the names of malloc's family to ours, in this process's copy of it.  Every other
+ * name is bound as the flag says, on which programs rely to keep two versions of a library apart.  Where the table cannot be
+ * written, the flag is cleared.
+ *
+ * libc's dlopen looks at its return address: the caller's RUNPATH says where to search.  So what stands here under its name is no
+ * function that calls it, but a few instructions that jump to it and leave the caller's address where it was. */
+#include "entry/entry.h"
+
+#if HAK_OVERRIDE && !HAK_ARCHIVE && defined(__GLIBC__)
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <gnu/libc-version.h>
+#include <link.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/bits.h"
+#include "kit/fault.h"
+#include "kit/options.h"
+#include "os/lock.h"
+#include "os/os.h"
+#include "os/syscall.h"
+
+/* --- libc's table of symbols ------------------------------------------------------------- */
+
+static const struct {
+  const char *name;
+  void (*ours)(void);
+} redirected[] = {
+#define NAME(name, ours) {name, (void (*)(void))ours}
+    NAME("malloc", hak_malloc),
+    NAME("free", hak_free),
+    NAME("calloc", hak_calloc),
+    NAME("realloc", hak_realloc),
+    NAME("reallocarray", hak_reallocarray),
+    NAME("memalign", hak_memalign),
+    NAME("aligned_alloc", hak_aligned_alloc),
+    NAME("posix_memalign", hak_posix_memalign),
+    NAME("valloc", hak_valloc),
+    NAME("pvalloc", hak_pvalloc),
+    NAME("malloc_usable_size", hak_malloc_usable_size),
+    NAME("cfree", hak_cfree),
+    NAME("__libc_malloc", hak_malloc),
+    NAME("__libc_free", hak_free),
+    NAME("__libc_calloc", hak_calloc),
+    NAME("__libc_realloc", hak_realloc),
+    NAME("__libc_memalign", hak_memalign),
+    NAME("__libc_valloc", hak_valloc),
+    NAME("__libc_pvalloc", hak_pvalloc),
+    NAME("__libc_reallocarray", hak_reallocarray),
+    NAME("__posix_memalign", hak_posix_memalign),
+#undef NAME
+};
+#define REDIRECTED (sizeof redirected / sizeof redirected[0])
+
+/* What the dynamic section of a loaded object leads to. */
+typedef struct symbols {
+  uintptr_t base;
+  ElfW(Sym) *table;
+  const char *names;
+  const uint32_t *hash; /* DT_GNU_HASH */
+} symbols_t;
+
+static bool symbols_of(const struct link_map *object, symbols_t *symbols) {
+  *symbols = (symbols_t){.base = object->l_addr};
+  for (const ElfW(Dyn) *entry = object->l_ld; entry->d_tag != DT_NULL; entry++) {
+    uintptr_t address = entry->d_un.d_ptr;
+    if (address < symbols->base) address += symbols->base; /* where the loader leaves the section as it is */
+    if (entry->d_tag == DT_SYMTAB) symbols->table = (ElfW(Sym) *)address;
+    if (entry->d_tag == DT_STRTAB) symbols->names = (const char *)address;
+    if (entry->d_tag == DT_GNU_HASH) symbols->hash = (const uint32_t *)address;
+  }
+  return symbols->table != NULL && symbols->names != NULL && symbols->hash != NULL;
+}
+
+/* Does `act` to each definition of the name: there may be one a version. */
+static void symbols_each(const symbols_t *symbols, size_t which, void (*act)(const symbols_t *, ElfW(Sym) *, size_t which, void *),
+                         void *context) {
+  const uint32_t *hash = symbols->hash, buckets = hash[0], first = hash[1], bloom_words = hash[2];
+  const uint32_t *bucket = hash + 4 + bloom_words * (sizeof(ElfW(Addr)) / sizeof *hash), *chain = bucket + buckets;
+  uint32_t wanted = 5381;
+  for (const char *c = redirected[which].name; *c != '\0'; c++) wanted = wanted * 33 + (unsigned char)*c;
+  uint32_t i = bucket[wanted % buckets];
+  if (i < first) return;
+  for (bool last = false; !last; i++) {
+    ElfW(Sym) *symbol = &symbols->table[i];
+    if (((chain[i - first] ^ wanted) >> 1) == 0 && symbol->st_shndx != SHN_UNDEF &&
+        strcmp(symbols->names + symbol->st_name, redirected[which].name) == 0) {
+      act(symbols, symbol, which, context);
+    }
+    last = (chain[i - first] & 1) != 0;
+  }
+}
+
+typedef struct range {
+  uintptr_t start, end;
+} range_t;
+
+static void range_extend(const symbols_t *symbols, ElfW(Sym) *symbol, size_t which, void *context) {
+  range_t *range = context;
+  uintptr_t start = (uintptr_t)symbol;
+  (void)symbols, (void)which;
+  if (range->end == 0 || start < range->start) range->start = start;
+  if (start + sizeof *symbol > range->end) range->end = start + sizeof *symbol;
+}
+
+/* One word, so that who looks at the same moment finds the one or the other. */
+static void symbol_lead(const symbols_t *symbols, ElfW(Sym) *symbol, size_t which, void *context) {
+  (void)context;
+  __atomic_store_n(&symbol->st_value, (uintptr_t)redirected[which].ours - symbols->base, __ATOMIC_RELAXED);
+}
+
+static bool protect(const range_t *pages, int protection) {
+  return syscall_3(SYS_mprotect, (long)pages->start, (long)(pages->end - pages->start), protection) == 0;
+}
+
+static bool redirect(void) {
+  Dl_info info;
+  struct link_map *libc;
+  symbols_t symbols;
+  void *inside = dlsym(RTLD_NEXT, "gnu_get_libc_version");
+  if (inside == NULL || dladdr1(inside, &info, (void **)&libc, RTLD_DL_LINKMAP) == 0 || !symbols_of(libc, &symbols)) return false;
+  range_t pages = {0, 0};
+  for (size_t i = 0; i < REDIRECTED; i++) symbols_each(&symbols, i, range_extend, &pages);
+  pages.start = bits_round_down(pages.start, os_page_size());
+  pages.end = bits_round_up(pages.end, os_page_size());
+  if (pages.end == 0 || !protect(&pages, PROT_READ | PROT_WRITE)) return false;
+  for (size_t i = 0; i < REDIRECTED; i++) symbols_each(&symbols, i, symbol_lead, NULL);
+  (void)protect(&pages, PROT_READ);
+  return true;
+}
+
+/* Once. */
+static bool redirected_all(void) {
+  static lock_t lock;
+  static bool tried, done;
+  lock_acquire(&lock);
+  if (!tried) done = redirect();
+  tried = true;
+  bool result = done;
+  lock_release(&lock);
+  return result;
+}
+
+/* --- dlopen and dlmopen ------------------------------------------------------------------ */
+
+typedef struct jump {
+  void *target;
+  long mode;
+} jump_t;
+
+static void *none(void) { return NULL; }
+
+static jump_t jump_to(const char *name, int mode) {
+  void *target = dlsym(RTLD_NEXT, name);
+  return (jump_t){target != NULL ? target : (void *)none, mode};
+}
+
+static void suspect(const char *text) { atomic_set(&fault_foreign, text); }
+
+static int mode_for(int mode) {
+  if ((mode & RTLD_DEEPBIND) == 0) return mode;
+  if (option_get(OPTION_deepbind) != 0) suspect("not from this allocator, but a library was opened with RTLD_DEEPBIND");
+  else if (!redirected_all()) return mode & ~RTLD_DEEPBIND;
+  return mode;
+}
+
+#pragma GCC visibility push(hidden)
+jump_t deepbind_dlopen(int mode) __attribute__((used));
+jump_t deepbind_dlmopen(long space, const char *file, int mode) __attribute__((used));
+#pragma GCC visibility pop
+
+jump_t deepbind_dlopen(int mode) { return jump_to("dlopen", mode_for(mode)); }
+
+/* Another space has a libc of its own, with its malloc: what comes from there belongs there. */
+jump_t deepbind_dlmopen(long space, const char *file, int mode) {
+  (void)file;
+  if (space == LM_ID_BASE) return jump_to("dlmopen", mode_for(mode));
+  suspect("not from this allocator, but a library was opened by dlmopen");
+  return jump_to("dlmopen", mode);
+}
+
+#define FUNCTION(name, code)                                                          \
+  __asm__(".pushsection .text." name ", \"ax\", %progbits\n"                          \
+          ".globl " name "\n.type " name ", %function\n.balign 16\n" name ":\n"       \
+          ".cfi_startproc\n" code ".cfi_endproc\n.size " name ", . - " name "\n.popsection\n")
+#if defined(__x86_64__)
+FUNCTION("dlopen",
+         "  endbr64\n"
+         "  pushq %rdi\n.cfi_adjust_cfa_offset 8\n"
+         "  movl %esi, %edi\n"
+         "  call deepbind_dlopen\n"
+         "  movl %edx, %esi\n"
+         "  popq %rdi\n.cfi_adjust_cfa_offset -8\n"
+         "  jmp *%rax\n");
+FUNCTION("dlmopen",
+         "  endbr64\n"
+         "  pushq %rdi\n.cfi_adjust_cfa_offset 8\n"
+         "  pushq %rsi\n.cfi_adjust_cfa_offset 8\n"
+         "  subq $8, %rsp\n.cfi_adjust_cfa_offset 8\n"
+         "  call deepbind_dlmopen\n"
+         "  addq $8, %rsp\n.cfi_adjust_cfa_offset -8\n"
+         "  popq %rsi\n.cfi_adjust_cfa_offset -8\n"
+         "  popq %rdi\n.cfi_adjust_cfa_offset -8\n"
+         "  jmp *%rax\n");
+#elif defined(__aarch64__)
+FUNCTION("dlopen",
+         "  hint #34\n" /* bti c */
+         "  stp x0, x30, [sp, #-16]!\n.cfi_def_cfa_offset 16\n.cfi_offset x30, -8\n"
+         "  mov w0, w1\n"
+         "  bl deepbind_dlopen\n"
+         "  mov x16, x0\n"
+         "  ldp x0, x30, [sp], #16\n.cfi_def_cfa_offset 0\n.cfi_restore x30\n"
+         "  br x16\n");
+FUNCTION("dlmopen",
+         "  hint #34\n"
+         "  stp x0, x1, [sp, #-32]!\n.cfi_def_cfa_offset 32\n"
+         "  str x30, [sp, #16]\n.cfi_offset x30, -16\n"
+         "  bl deepbind_dlmopen\n"
+         "  mov x16, x0\n"
+         "  mov x2, x1\n"
+         "  ldr x30, [sp, #16]\n.cfi_restore x30\n"
+         "  ldp x0, x1, [sp], #32\n.cfi_def_cfa_offset 0\n"
+         "  br x16\n");
+#endif
+
+#endif

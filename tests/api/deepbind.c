@@ -1,0 +1,220 @@
+/* deepbind.c - libraries that are opened with RTLD_DEEPBIND, and what dlopen looks at its caller for. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+int main(int argc, char **argv) { return check_main(argc, argv); }
+
+int deep_who(void);
+int deep_who(void) { return 1; }
+
+static void *library(const char *name, int mode) {
+  char path[512];
+  const char *self = check_self(), *end = strrchr(self, '/');
+  CHECK(end != NULL && (size_t)(end - self) + strlen(name) + 2 < sizeof path);
+  memcpy(path, self, (size_t)(end - self) + 1);
+  strcpy(path + (end - self) + 1, name);
+  void *opened = dlopen(path, mode);
+  if (opened == NULL) check_fail(__FILE__, __LINE__, "%s", dlerror());
+  return opened;
+}
+
+static void *function(void *from, const char *name) {
+  void *found = dlsym(from, name);
+  CHECK(found != NULL);
+  if (found == NULL) _exit(1);
+  return found;
+}
+
+static int ask(void *deep) { return ((int (*)(void))function(deep, "deep_ask"))(); }
+
+static bool under_hakmem(void) { return dlsym(RTLD_DEFAULT, "hak_version") != NULL; }
+
+/* Blocks of every kind, each made on one side and ended on the other. */
+static void blocks_pass(void *deep) {
+  void *(*make)(int, size_t) = (void *(*)(int, size_t))function(deep, "deep_make");
+  void *(*move)(void *, size_t) = (void *(*)(void *, size_t))function(deep, "deep_move");
+  void (*drop)(void *) = (void (*)(void *))function(deep, "deep_drop");
+  size_t (*usable)(void *) = (size_t (*)(void *))function(deep, "deep_usable");
+  char *(*first)(void) = (char *(*)(void))function(deep, "deep_first");
+  free(first()); /* from its constructor */
+  for (int how = 0; how <= 9; how++) {
+    for (size_t size = 40; size < 1000000; size *= 10) {
+      char *block = make(how, size);
+      CHECK(block != NULL && usable(block) == malloc_usable_size(block));
+      block = realloc(block, size + 100);
+      CHECK(block != NULL);
+      free(block);
+      drop(malloc(size));
+      drop(move(malloc(size), 2 * size));
+      free(move(make(how, size), 3 * size));
+    }
+  }
+}
+
+TEST(a_deep_library_has_the_programs_malloc) {
+  blocks_pass(library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND));
+}
+TEST(a_deep_library_that_binds_late_has_it_too) {
+  blocks_pass(library("libdeep.so", RTLD_LAZY | RTLD_DEEPBIND | RTLD_GLOBAL));
+}
+TEST(all_other_names_bind_as_the_flag_says) {
+  CHECK_EQ(ask(library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND)), 2);
+}
+TEST(without_the_flag_they_bind_as_ever) {
+  CHECK_EQ(ask(library("libdeep.so", RTLD_NOW)), 1);
+}
+TEST(libc_itself_leads_to_the_programs_malloc_then) {
+  void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+  void *before = function(libc, "malloc");
+  (void)library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND);
+  void *after = function(libc, "malloc");
+  if (under_hakmem()) CHECK(after == (void *)malloc && before != after);
+  else CHECK(after == before);
+  CHECK(function(libc, "getpid") != after);
+}
+
+static void *open_again(void *unused) {
+  blocks_pass(library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND));
+  return unused;
+}
+
+static void *open_often(void *unused) {
+  for (int i = 0; i < 200; i++) {
+    void *deep = library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND);
+    void *(*make)(int, size_t) = (void *(*)(int, size_t))function(deep, "deep_make");
+    free(make(0, 100));
+    dlclose(deep);
+  }
+  return unused;
+}
+
+TEST(threads_open_at_once) {
+  pthread_t threads[4];
+  for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, open_often, NULL) == 0);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  open_again(NULL);
+}
+
+/* ---- The caller's place ---- */
+
+static void hidden_opens(int mode) {
+  void *(*near_open)(int) = (void *(*)(int))function(library("libnear.so", RTLD_NOW), "near_open");
+  void *hidden = near_open(mode);
+  CHECK(hidden != NULL);
+  if (hidden != NULL) CHECK_EQ(((int (*)(void))function(hidden, "hidden"))(), 3);
+}
+
+TEST(the_programs_own_runpath_does_not_lead_there) {
+  CHECK(dlopen("libhidden.so", RTLD_NOW) == NULL);
+}
+TEST(the_callers_runpath_leads) {
+  hidden_opens(RTLD_NOW);
+}
+TEST(the_callers_runpath_leads_with_the_flag) {
+  hidden_opens(RTLD_NOW | RTLD_DEEPBIND);
+}
+TEST(the_callers_runpath_leads_in_dlmopen) {
+  void *(*near_open_in)(long, int) = (void *(*)(long, int))function(library("libnear.so", RTLD_NOW), "near_open_in");
+  CHECK(near_open_in(LM_ID_BASE, RTLD_NOW | RTLD_DEEPBIND) != NULL);
+}
+TEST(errors_are_the_loaders_own) {
+  CHECK(dlopen("/nowhere/libnothing.so", RTLD_NOW | RTLD_DEEPBIND) == NULL);
+  const char *text = dlerror();
+  CHECK(text != NULL && strstr(text, "/nowhere/libnothing.so") != NULL);
+  CHECK(dlopen("libc.so.6", 0) == NULL && dlerror() != NULL);
+  CHECK(dlopen(NULL, RTLD_LAZY) != NULL);
+}
+
+/* ---- Where libc's table cannot be written ---- */
+
+static int find_libc(struct dl_phdr_info *info, size_t size, void *found) {
+  (void)size;
+  if (strstr(info->dlpi_name, "/libc.so") != NULL) *(uintptr_t *)found = info->dlpi_addr;
+  return 0;
+}
+
+/* Refuses mprotect in the 64 KiB-aligned MiB from `start` on. */
+static void refuse_mprotect(uintptr_t start) {
+  uint32_t high = (uint32_t)(start >> 32), low = (uint32_t)start;
+  struct sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 6),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0]) + 4),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, high, 0, 4),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, low, 0, 2),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, low + (1 << 20), 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof code / sizeof code[0], code};
+  CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+TEST(the_flag_goes_where_the_table_stays) {
+  if (!under_hakmem()) check_skip("the system's malloc runs");
+  uintptr_t libc = 0;
+  dl_iterate_phdr(find_libc, &libc);
+  CHECK(libc != 0);
+  refuse_mprotect(libc);
+  void *deep = library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND);
+  CHECK_EQ(ask(deep), 1);
+  blocks_pass(deep);
+}
+
+/* ---- What is said where such a library keeps libc's malloc ---- */
+
+static void foreign_line(const char *option, const char *name, const char *expected) {
+  char errors[2000];
+  const char *program = check_self();
+  char *const argv[] = {(char *)(uintptr_t)program, (char *)(uintptr_t)"-x", (char *)(uintptr_t)name, NULL};
+  if (option != NULL) putenv((char *)(uintptr_t)option);
+  setenv("DEEPBIND_CHILD", "1", 1);
+  int status = check_spawn(argv, environ, 60, errors, NULL, sizeof errors);
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+  if (strstr(errors, expected) == NULL) check_fail(__FILE__, __LINE__, "%s", errors);
+}
+
+static void free_from(void *deep) {
+  free(((void *(*)(int, size_t))function(deep, "deep_make"))(0, 100));
+}
+
+TEST(with_the_option_the_line_names_the_flag) {
+  if (!under_hakmem()) check_skip("the system's malloc runs");
+  if (getenv("DEEPBIND_CHILD") != NULL) free_from(library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND));
+  else foreign_line("HAKMEM_DEEPBIND=1", "with_the_option_the_line_names_the_flag",
+                    "): not from this allocator, but a library was opened with RTLD_DEEPBIND\n");
+}
+
+TEST(the_line_names_dlmopen) {
+  if (!under_hakmem()) check_skip("the system's malloc runs");
+  if (getenv("DEEPBIND_CHILD") == NULL) {
+    foreign_line(NULL, "the_line_names_dlmopen", "): not from this allocator, but a library was opened by dlmopen\n");
+    return;
+  }
+  Dl_info info;
+  void *deep = library("libdeep.so", RTLD_NOW);
+  CHECK(dladdr(function(deep, "deep_make"), &info) != 0);
+  free_from(dlmopen(LM_ID_NEWLM, info.dli_fname, RTLD_NOW));
+}
