@@ -91,7 +91,7 @@ static bool read_register(walk_t *w, uint64_t reg, uint64_t *value) {
   return known;
 }
 
-/* The caller's frame: all of it at once, so that nothing is half changed. */
+/* The caller's frame. */
 static step_t enter(walk_t *w, uint64_t pc, uint64_t sp) {
   bool up = sp > w->reg[CFI_SP] || (w->exact && LEAF_KEEPS_RA && sp == w->reg[CFI_SP]);
   w->pc = stripped(pc);
@@ -192,6 +192,7 @@ static bool recover(walk_t *w, const cfi_row_t *row, unsigned reg, uint64_t cfa,
   }
 }
 
+/* Where sp is not known the frame pointer leads to the two saved words, if they lie side by side as in a chain of such. */
 static step_t follow(walk_t *w, const cfi_rules_t *rules) {
   const cfi_row_t *row = &rules->row;
   uint64_t value[CFI_REGS], cfa, base;
@@ -199,9 +200,12 @@ static step_t follow(walk_t *w, const cfi_rules_t *rules) {
   if (row->kind[CFI_RA] == CFI_UNDEFINED) return STEP_END;
   if (row->cfa == CFI_EXPRESSION_CFA) {
     if (!evaluate(w, row->cfa_value, NULL, &cfa)) return STEP_STUCK;
-  } else {
-    if (!read_register(w, row->cfa, &base)) return STEP_STUCK;
+  } else if (read_register(w, row->cfa, &base)) {
     cfa = base + (uint64_t)(int64_t)row->cfa_value;
+  } else if (row->cfa == CFI_SP && row->kind[CFI_FP] == CFI_OFFSET && row->value[CFI_FP] + 8 == row->value[CFI_RA]) {
+    cfa = w->reg[CFI_FP] - (uint64_t)(int64_t)row->value[CFI_FP];
+  } else {
+    return STEP_STUCK;
   }
   for (unsigned reg = 0; reg < CFI_REGS; reg++) {
     if (row->kind[reg] == CFI_SAME) known |= w->known & BIT(reg), value[reg] = w->reg[reg];
@@ -280,13 +284,15 @@ static step_t follow_rule(walk_t *w, uint32_t rule) {
   uint64_t saved = 8 * (uint64_t)rule_part(rule, RULE_SAVED, RULE_SAVED_BITS);
   uint64_t cfa, pc, fp = w->reg[CFI_FP];
   if (offset == 0) return STEP_END;
-  if (!read_register(w, (rule & RULE_FP) != 0 ? CFI_FP : CFI_SP, &cfa)) return STEP_STUCK;
-  cfa += offset;
+  if (read_register(w, (rule & RULE_FP) != 0 ? CFI_FP : CFI_SP, &cfa)) cfa += offset;
+  else if ((rule & RULE_FP) == 0 && LEAF_KEEPS_RA) cfa = fp + saved;
+  else return STEP_STUCK;
   if (!read_word(w, cfa - (LEAF_KEEPS_RA ? saved - 8 : 8), &pc)) return STEP_STUCK;
   if (saved != 0) {
     if (!read_word(w, cfa - saved, &fp)) return STEP_STUCK;
     w->known |= BIT(CFI_FP);
   }
+  w->known |= BIT(CFI_SP);
   if ((rule >> RULE_OTHERS & 1) != 0) {
     w->known &= BIT(CFI_FP) | BIT(CFI_SP);
     w->thinned = true;
@@ -347,7 +353,7 @@ static step_t follow_frame_pointer(walk_t *w) {
   pc = stripped(pc);
   if (pc != 0 && !(module_has_text(&w->module, pc - 1) || module_find(pc - 1, &w->module))) return STEP_STUCK;
   w->reg[CFI_FP] = next;
-  w->known = BIT(CFI_FP) | BIT(CFI_SP);
+  w->known = BIT(CFI_FP) | (LEAF_KEEPS_RA ? 0 : BIT(CFI_SP)); /* aarch64: where in the frame the two are is not said */
   return enter(w, pc, fp + 16);
 }
 

@@ -2,20 +2,21 @@
 #include "os/unwind.c"
 
 #include <errno.h>
+#if __has_include(<linux/seccomp.h>)
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#define HAS_FILTERS
+#endif
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-#if defined(__GLIBC__)
 #include <ucontext.h>
-#endif
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
 
 #include "unit.h"
 #include "unwind_chain.h"
@@ -27,11 +28,6 @@ enum { MOST = 64, LEVELS = 3, PAGE = 4096 };
 #define LIBC_HAS_TABLES true
 #else
 #define LIBC_HAS_TABLES false
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(HOT_ATOMIC)
-#define SANITIZED true
-#else
-#define SANITIZED false
 #endif
 
 static unsigned judged;
@@ -106,15 +102,19 @@ static void go_on(chain_t *c) {
 TEST(calls_of_both_kinds) {
   static void (*const chains[])(chain_t *) = {chain_tables, chain_plain, chain_pointers};
   unwind_prepare();
+  unsigned rounds = 0;
   for (int outer = 0; outer < 3; outer++) {
     for (int inner = 0; inner < 3; inner++) {
+      /* There a frame pointer does not tell where its frame ends, and these callers have none. */
+      if (LEAF_KEEPS_RA && outer == 0 && inner == 2) continue;
+      rounds++;
       chain_t c = new_chain(go_on);
       c.rounds = 1;
       next_chain = chains[inner];
       chains[outer](&c);
     }
   }
-  CHECK_EQ(judged, 9);
+  CHECK_EQ(judged, rounds);
 }
 
 /* What is told is true as far as it goes. */
@@ -171,7 +171,6 @@ static void sort(chain_t *c) {
 }
 
 TEST(a_callback_of_libc) {
-  if (!LIBC_HAS_TABLES) return;
   chain_t c = new_chain(sort);
   unwind_prepare();
   chain_tables(&c);
@@ -288,13 +287,19 @@ TEST(a_fault_in_a_leaf) {
   CHECK_EQ(judged, 1);
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(HOT_ATOMIC) /* what those put in between has no tables */
 /* At each instruction the frames of those that are under way for sure: all that had noted when the steps began. */
 static unsigned stepped, stepped_wrong, stepped_end;
 static unsigned stepped_base;
+static volatile bool steps_done;
+enum { TRAP_FLAG = 0x100 };
 
-static void handle_step(int number) {
-  (void)number;
+static void handle_step(int number, siginfo_t *info, void *context) {
+  (void)number, (void)info;
+  if (steps_done) {
+    ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
+    return;
+  }
   void *frames[MOST];
   chain_t outer = *current;
   outer.count = stepped_base;
@@ -307,8 +312,7 @@ static void handle_step(int number) {
   stepped++;
 }
 
-static void step_on(void) { __asm__ volatile("pushfq\n orq $0x100, (%%rsp)\n popfq" ::: "memory", "cc"); }
-static void step_off(void) { __asm__ volatile("pushfq\n andq $~0x100, (%%rsp)\n popfq" ::: "memory", "cc"); }
+__attribute__((noinline)) static void step_on(void) { __asm__ volatile("pushfq\n orq $0x100, (%%rsp)\n popfq" ::: "memory", "cc"); }
 
 static uint64_t leaf_data[4];
 
@@ -321,15 +325,15 @@ __attribute__((noinline)) static void step_through(chain_t *c) {
   step_on();
   chain_tables(&inner);
   chain_plain(&inner);
-  step_off();
+  steps_done = true;
   c->count--;
 }
 
 TEST(every_instruction) {
-  if (SANITIZED) return; /* what they put in between has no tables */
   chain_t c = new_chain(step_through);
   unwind_prepare();
-  watch(SIGTRAP, 0, handle_step);
+  struct sigaction action = {.sa_sigaction = handle_step, .sa_flags = SA_SIGINFO};
+  REQUIRE(sigaction(SIGTRAP, &action, NULL) == 0);
   chain_tables(&c);
   CHECK(stepped > 300);
   CHECK_EQ(stepped_wrong, 0);
@@ -339,8 +343,9 @@ TEST(every_instruction) {
 
 /* ---- what cannot be read, or makes no sense ---- */
 
+#if defined(HAS_FILTERS)
 /* A filter that gives the calls that ask whether memory is readable this answer. */
-static void answer_probes(uint32_t answer) {
+static bool answer_probes(uint32_t answer) {
   struct sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigprocmask, 0, 1),
@@ -348,8 +353,7 @@ static void answer_probes(uint32_t answer) {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
-  REQUIRE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-  REQUIRE(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
 /* What lies on the page in use is certain; the frame of three pages is not. */
@@ -365,7 +369,7 @@ static void judge_without_proof(chain_t *c) {
 static void judge_filtered(uint32_t answer) {
   chain_t c = new_chain(judge_without_proof);
   unwind_prepare();
-  answer_probes(answer);
+  REQUIRE(answer_probes(answer));
   chain_tables(&c);
   CHECK_EQ(judged, 1);
 }
@@ -373,6 +377,7 @@ static void judge_filtered(uint32_t answer) {
 TEST(a_filter_refuses_the_probe) { judge_filtered(SECCOMP_RET_ERRNO | EPERM); }
 TEST(a_filter_gives_the_answer_of_a_readable_page) { judge_filtered(SECCOMP_RET_ERRNO | EINVAL); }
 TEST(a_filter_does_nothing_and_says_success) { judge_filtered(SECCOMP_RET_ERRNO | 0); }
+#endif
 
 #if defined(__x86_64__)
 /* Frame pointers that lead to all kinds of places, none of which is a frame. */
