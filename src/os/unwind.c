@@ -5,8 +5,12 @@
 #include "os/cursor.h"
 #include "os/probe.h"
 
-/* Reads what a sanitizer may take for somebody else's. */
-#define UNWATCHED __attribute__((no_sanitize_address, no_sanitize_thread))
+/* Reads what a sanitizer may take for somebody else's.  Nothing elsewhere, since compilers do not inline such a function. */
+#if defined(__SANITIZE_ADDRESS__) || defined(HOT_ATOMIC) || defined(__clang__)
+#define UNWATCHED __attribute__((no_sanitize("address"), no_sanitize("thread")))
+#else
+#define UNWATCHED
+#endif
 
 typedef enum step { STEP_DONE, STEP_END, STEP_STUCK } step_t; /* END: where the thread began */
 
@@ -279,26 +283,36 @@ static bool rule_of(const cfi_rules_t *rules, uint32_t *rule) {
 
 static uint32_t rule_part(uint32_t rule, unsigned shift, unsigned bits) { return rule >> shift & (((uint32_t)1 << bits) - 1); }
 
-static step_t follow_rule(walk_t *w, uint32_t rule) {
-  uint64_t offset = 8 * (uint64_t)rule_part(rule, RULE_CFA, RULE_CFA_BITS);
-  uint64_t saved = 8 * (uint64_t)rule_part(rule, RULE_SAVED, RULE_SAVED_BITS);
-  uint64_t cfa, pc, fp = w->reg[CFI_FP];
-  if (offset == 0) return STEP_END;
-  if (read_register(w, (rule & RULE_FP) != 0 ? CFI_FP : CFI_SP, &cfa)) cfa += offset;
-  else if ((rule & RULE_FP) == 0 && LEAF_KEEPS_RA) cfa = fp + saved;
-  else return STEP_STUCK;
-  if (!read_word(w, cfa - (LEAF_KEEPS_RA ? saved - 8 : 8), &pc)) return STEP_STUCK;
-  if (saved != 0) {
-    if (!read_word(w, cfa - saved, &fp)) return STEP_STUCK;
-    w->known |= BIT(CFI_FP);
-  }
-  w->known |= BIT(CFI_SP);
-  if ((rule >> RULE_OTHERS & 1) != 0) {
-    w->known &= BIT(CFI_FP) | BIT(CFI_SP);
-    w->thinned = true;
+/* Goes on for as long as all is simple, and stays where it is not. */
+UNWATCHED static step_t follow_cached(walk_t *w, void **frames, uint32_t *depth, uint32_t most) {
+  const uint32_t needed = BIT(CFI_SP) | BIT(CFI_FP);
+  uint64_t at = w->exact ? w->pc : w->pc - 1, sp = w->reg[CFI_SP], fp = w->reg[CFI_FP], unused;
+  uint32_t rule, rules = 0;
+  if ((w->known & needed) != needed) return STEP_DONE;
+  while (*depth < most && cache_get(at, &rule)) {
+    if (rule == 0) return STEP_END;
+    uint64_t cfa = ((rule & RULE_FP) != 0 ? fp : sp) + 8 * (uint64_t)rule_part(rule, RULE_CFA, RULE_CFA_BITS);
+    uint64_t saved = 8 * (uint64_t)rule_part(rule, RULE_SAVED, RULE_SAVED_BITS);
+    uint64_t place = LEAF_KEEPS_RA ? cfa - saved + 8 : cfa - 8, fp_place = saved != 0 ? cfa - saved : place;
+    if (cfa <= sp || cfa % 8 != 0 || fp_place < sp) break;
+    if (fp_place < w->low || place >= w->high) {
+      if (!read_word(w, fp_place, &unused) || !read_word(w, place, &unused)) break;
+    }
+    uint64_t next = stripped(*(const uint64_t *)place);
+    if (next < PROBE_PAGE) break;
+    if (saved != 0) fp = *(const uint64_t *)fp_place;
+    frames[(*depth)++] = (void *)next;
+    w->pc = next, at = next - 1;
+    w->reg[CFI_SP] = sp = cfa;
+    w->exact = false;
+    rules |= rule;
   }
   w->reg[CFI_FP] = fp;
-  return enter(w, pc, cfa);
+  if ((rules >> RULE_OTHERS & 1) != 0) {
+    w->known = needed;
+    w->thinned = true;
+  }
+  return STEP_DONE;
 }
 
 /* --- without tables ---------------------------------------------------------------------- */
@@ -363,7 +377,6 @@ static step_t step(walk_t *w) {
   uint64_t at = w->exact ? w->pc : w->pc - 1;
   uint32_t rule;
   cfi_rules_t rules;
-  if (w->cached && cache_get(at, &rule)) return follow_rule(w, rule);
   bool found = module_has_text(&w->module, at) || module_find(at, &w->module);
   found = found && cfi_find(&w->module, at, &rules);
   if ((!found || rules.signal) && at_signal_return(w)) return follow_signal(w);
@@ -374,10 +387,11 @@ static step_t step(walk_t *w) {
 
 static uint32_t walk(walk_t *w, void **frames, uint32_t most, step_t *last) {
   uint32_t depth = 0;
-  *last = step(w); /* out of unwind_here */
-  while (*last == STEP_DONE && depth < most) {
+  *last = STEP_DONE;
+  while (depth < most) {
+    if (w->cached && (*last = follow_cached(w, frames, &depth, most)) == STEP_END) break;
+    if (depth == most || (*last = step(w)) != STEP_DONE) break;
     frames[depth++] = (void *)w->pc;
-    *last = step(w);
   }
   return depth;
 }

@@ -229,7 +229,9 @@ TEST(a_fiber) {
 
 static void handle(int number) {
   (void)number;
+  int saved = errno;
   judge(current, true, false);
+  errno = saved;
 }
 
 static void watch(int number, int flags, void (*handler)(int)) {
@@ -237,6 +239,7 @@ static void watch(int number, int flags, void (*handler)(int)) {
   REQUIRE(sigaction(number, &action, NULL) == 0);
 }
 
+#if !defined(HOT_ATOMIC) /* ThreadSanitizer delivers later */
 /* Here and not in libc, whose functions may have no tables. */
 static void send_signal(chain_t *c) {
   CHAIN_NOTE(c);
@@ -267,6 +270,7 @@ TEST(a_signal_handler_on_a_stack_of_its_own) {
   REQUIRE(sigaltstack(&other, NULL) == 0);
   signal_in_a_chain(SA_ONSTACK);
 }
+#endif
 
 static sigjmp_buf back;
 
@@ -343,7 +347,7 @@ TEST(every_instruction) {
 
 /* ---- what cannot be read, or makes no sense ---- */
 
-#if defined(HAS_FILTERS)
+#if defined(HAS_FILTERS) && !defined(__SANITIZE_ADDRESS__) /* which needs the call itself */
 /* A filter that gives the calls that ask whether memory is readable this answer. */
 static bool answer_probes(uint32_t answer) {
   struct sock_filter filter[] = {
@@ -474,18 +478,18 @@ TEST(an_entry_of_two_writers_is_none) {
 static void judge_after_wrong_rules(chain_t *c) {
   void *frames[MOST];
   uint32_t rule;
-  unsigned right = 0;
-  for (int round = 0; round < 2; round++) {
-    unsigned walks = 0;
-    unsigned depth = unwind_here(frames, MOST, NULL);
-    if (are_noted(frames, depth, c, false)) right++;
-    CHECK(cache_get((uintptr_t)c->noted[c->count - 1] - 1, &rule));
-    cache_put((uintptr_t)c->noted[c->count - 1] - 1, rule + (1 << RULE_CFA));
-    do depth = unwind_here(frames, MOST, NULL);
-    while (!are_noted(frames, depth, c, false) && ++walks < 2 * CACHE_ANEW);
-    CHECK(walks > 0 && walks <= CACHE_ANEW);
+  uint64_t pc = (uint64_t)(uintptr_t)c->noted[c->count - 1] - 1;
+  bool wrong = false;
+  unsigned walks = 0;
+  CHECK(are_noted(frames, unwind_here(frames, MOST, NULL), c, false));
+  REQUIRE(cache_get(pc, &rule));
+  for (uint32_t more = 1; more < 16 && !wrong; more++) { /* not every wrong place has what could be a return address */
+    cache_put(pc, rule + (more << RULE_CFA));
+    wrong = !are_noted(frames, unwind_here(frames, MOST, NULL), c, false);
   }
-  CHECK_EQ(right, 2);
+  CHECK(wrong);
+  while (!are_noted(frames, unwind_here(frames, MOST, NULL), c, false) && walks <= CACHE_ANEW) walks++;
+  CHECK(walks < CACHE_ANEW);
   judged++;
 }
 
