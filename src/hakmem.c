@@ -1,10 +1,13 @@
 /* hakmem.c - the release build: every source in one translation unit, lowest layer first. */
 #include "base/format.c"
 
+#include "os/cfi.c"
 #include "os/lock.c"
 #include "os/memcheck.c"
+#include "os/module.c"
 #include "os/os_linux.c"
 #include "os/trace.c"
+#include "os/unwind.c"
 
 #include "kit/fault.c"
 #include "kit/meta.c"

@@ -1,69 +1,27 @@
 #include "os/trace.h"
 
-#include <errno.h>
-#if defined(__GLIBC__)
-#include <execinfo.h>
-#endif
 #include <fcntl.h>
 
 #include "base/atomics.h"
 #include "base/format.h"
 #include "os/os.h"
 #include "os/syscall.h"
-
-#if defined(__GLIBC__)
-
-/* glibc unwinds by the tables that every program has; it loads its unwinder with the first trace. */
-static uint32_t trace_walk(void **frames, uint32_t most) {
-  int depth = backtrace(frames, (int)most);
-  return depth > 0 ? (uint32_t)depth : 0;
-}
-
-#else
-
-/* Frame pointers, where the program keeps them; read by the kernel, since what looks like one may be anything. */
-static uint32_t trace_walk(void **frames, uint32_t most) {
-  struct {
-    void *base;
-    size_t length;
-  } to, from;
-  uintptr_t at = (uintptr_t)__builtin_frame_address(0);
-  uint32_t depth = 0;
-  while (depth < most) {
-    uintptr_t pair[2];
-    to.base = pair;
-    from.base = (void *)at;
-    to.length = from.length = sizeof pair;
-    long self = syscall_3(SYS_getpid, 0, 0, 0);
-    if (syscall_6(SYS_process_vm_readv, self, (long)&to, 1, (long)&from, 1, 0) != (long)sizeof pair) break;
-    if (pair[1] < 4096) break;
-    frames[depth++] = (void *)pair[1];
-    if (pair[0] <= at || pair[0] % sizeof(void *) != 0) break;
-    at = pair[0];
-  }
-  return depth;
-}
-
-#endif
+#include "os/unwind.h"
 
 static _Atomic bool ready;
 
-/* The walk allocates this once: no block of that is traced. */
 void trace_prepare(void) {
-  void *frame;
-  (void)trace_walk(&frame, 1);
+  unwind_prepare();
   atomic_publish(&ready, true);
 }
 
 bool trace_ready(void) { return atomic_take(&ready); }
 
 void trace_take(trace_t *trace) {
-  int saved = errno;
   trace->thread = (uint32_t)syscall_3(SYS_gettid, 0, 0, 0);
-  uint32_t depth = trace_walk(trace->frame, TRACE_FRAMES);
+  uint32_t depth = unwind_here(trace->frame, TRACE_FRAMES, NULL);
   trace->depth = depth > 0 ? depth : 1;
   if (depth == 0) trace->frame[0] = NULL;
-  errno = saved;
 }
 
 /* --- printing ---------------------------------------------------------------------------- */

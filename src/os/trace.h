@@ -12,10 +12,10 @@ typedef struct trace {
   void *frame[TRACE_FRAMES];
 } trace_t;
 
-/* At start, where traces may be wanted: loads what they need, which may allocate. */
+/* At start, where traces may be wanted. It may lock and read files; again, it learns of modules that were loaded since. */
 void trace_prepare(void);
 bool trace_ready(void);
-/* Once that is so. Takes no lock that a caller may hold, and allocates nothing. Keeps errno. */
+/* Once that is so. Takes no lock, and allocates nothing. Keeps errno. Async-signal-safe. */
 void trace_take(trace_t *trace);
 /* To standard error, a line for each frame: its file and the offset in it. Async-signal-safe. */
 void trace_print(const char *what, const trace_t *trace);

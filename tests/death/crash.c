@@ -437,6 +437,7 @@ static void canaries_begin_with_0(void) {
 /* A guarded block at its page's end, or at its start: which of them is chosen at random. */
 static char *new_guarded(size_t size, bool at_end) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  hak_free(hak_malloc(size)); /* a thread's first block comes before its heap, which counts */
   for (int i = 0; i < 60; i++) {
     char *block = new_block(size);
     if ((((uintptr_t)block + (at_end ? (size + 15) & ~(size_t)15 : 0)) & (page - 1)) == 0) return block;
@@ -687,12 +688,7 @@ static bool matches(const char *text, const char *pattern) {
   return found;
 }
 
-/* Without glibc stacks are as deep as the program keeps frame pointers. */
-#ifdef __GLIBC__
 enum { FRAMES = 2, FRAMES_HERE = 1 };
-#else
-enum { FRAMES = 1, FRAMES_HERE = 0 };
-#endif
 
 typedef struct stacks {
   int found;       /* ALLOCATED, FREED: of FRAMES at least, of which one is in this program */

@@ -82,6 +82,15 @@ FAULTS = [
      "if (size <= 128) return (unsigned)((size + 14) >> 4) - (size > 1);"),
     ("arithmetic", "a block's number is rounded wrong", "slab/class.c", "(((uint64_t)1 << 40) + (size) - 1) / (size) }",
      "((uint64_t)1 << 40) / (size) }"),
+    ("unwind", "a record of a table reaches beyond it", "os/cfi.c", "if (length == 0 || length > (size_t)(c.end - c.at)) c.bad = true;",
+     "if (length == 0) c.bad = true;"),
+    ("unwind", "a search table is as long as it says", "os/cfi.c", "if (c.bad || high > (size_t)(c.end - c.at) / (2 * bytes)) return false;",
+     "if (c.bad) return false;"),
+    ("unwind", "more rows are remembered than there is room for", "os/cfi.c", "if (in ? x->nested == NESTED_MOST : x->nested == 0) x->bad = true;",
+     "if (!in && x->nested == 0) x->bad = true;"),
+    ("unwind", "a rule for a register that is none", "os/cfi.c", "  if (reg >= CFI_REGS) return;\n", ""),
+    ("unwind", "the stack is read without proof", "os/unwind.c", "&& !prove(w, address)) return false;", "&& false) return false;"),
+    ("unwind", "an expression takes values that are not there", "os/unwind.c", "  if (s->depth < 2) return false;\n", ""),
 ]
 
 HERE = pathlib.Path(__file__).resolve().parent

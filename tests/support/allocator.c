@@ -1,9 +1,12 @@
 /* allocator.c - to be included: all that src/hakmem.c has, but the kernel, which is fake_os.c, and the names that programs call. */
 #include "base/format.c"
 
+#include "os/cfi.c"
 #include "os/lock.c"
 #include "os/memcheck.c"
+#include "os/module.c"
 #include "os/trace.c"
+#include "os/unwind.c"
 
 #include "kit/fault.c"
 #include "kit/meta.c"

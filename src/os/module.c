@@ -1,0 +1,159 @@
+#include "os/module.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/atomics.h"
+#include "os/probe.h"
+
+typedef struct known {
+  _Atomic uintptr_t start, end, frames;
+} known_t;
+
+enum { KNOWN_MOST = 256 };
+static known_t known_list[KNOWN_MOST]; /* grows alone; what it says of a place last is said last */
+static _Atomic uint32_t known_count;
+
+/* --- what a module says of itself -------------------------------------------------------- */
+
+static bool part_has(const ElfW(Phdr) *part, uintptr_t bias, uintptr_t bytes, uintptr_t address) {
+  return address - (bias + part->p_vaddr) < bytes;
+}
+
+bool module_has_text(const module_t *m, uintptr_t address) {
+  for (uint32_t i = 0; i < m->count; i++) {
+    const ElfW(Phdr) *part = &m->parts[i];
+    if (part->p_type == PT_LOAD && (part->p_flags & PF_X) != 0 && part_has(part, m->bias, part->p_filesz, address)) return address < m->end;
+  }
+  return false;
+}
+
+uintptr_t module_readable_end(const module_t *m, uintptr_t address) {
+  if (address < m->start || address >= m->end) return 0;
+  for (uint32_t i = 0; i < m->count; i++) {
+    const ElfW(Phdr) *part = &m->parts[i];
+    if (part->p_type != PT_LOAD || (part->p_flags & PF_R) == 0 || !part_has(part, m->bias, part->p_filesz, address)) continue;
+    uintptr_t end = m->bias + part->p_vaddr + part->p_filesz;
+    return end < m->end ? end : m->end;
+  }
+  return 0;
+}
+
+/* The headers are in the first page, or this is none that we know. */
+static bool module_read(module_t *m, uintptr_t start, uintptr_t end) {
+  const ElfW(Ehdr) *elf = (const void *)start;
+  if (start % PROBE_PAGE != 0 || end - start < sizeof *elf || !probe_readable(start)) return false;
+  if (memcmp(elf->e_ident, ELFMAG, SELFMAG) != 0) return false;
+  if (elf->e_phentsize != sizeof *m->parts || elf->e_phoff % 8 != 0 || elf->e_phoff > PROBE_PAGE) return false;
+  if (elf->e_phnum > (PROBE_PAGE - elf->e_phoff) / sizeof *m->parts) return false;
+  *m = (module_t){.start = start, .end = end, .count = elf->e_phnum};
+  m->parts = (const void *)(start + elf->e_phoff);
+  bool placed = false;
+  uintptr_t header = 0;
+  for (uint32_t i = 0; i < m->count; i++) {
+    const ElfW(Phdr) *part = &m->parts[i];
+    if (part->p_type == PT_LOAD && part->p_offset == 0 && !placed) m->bias = start - part->p_vaddr, placed = true;
+    if (part->p_type == PT_GNU_EH_FRAME) header = part->p_vaddr;
+  }
+  if (header != 0) m->header = m->bias + header;
+  return placed;
+}
+
+/* --- which there are --------------------------------------------------------------------- */
+
+#if defined(DLFO_STRUCT_HAS_EH_DBASE) /* glibc from 2.35 on; a program linked statically may be without */
+extern __typeof(_dl_find_object) _dl_find_object __attribute__((weak));
+static bool loader_find(uintptr_t address, module_t *m) {
+  struct dl_find_object found;
+  if (_dl_find_object == NULL || _dl_find_object((void *)address, &found) != 0) return false;
+  return module_read(m, (uintptr_t)found.dlfo_map_start, (uintptr_t)found.dlfo_map_end);
+}
+#else
+static bool loader_find(uintptr_t address, module_t *m) { return (void)address, (void)m, false; }
+#endif
+
+static bool known_find(uintptr_t address, module_t *m) {
+  for (uint32_t i = atomic_take(&known_count); i-- > 0;) {
+    const known_t *k = &known_list[i];
+    uintptr_t start = atomic_seen(&k->start), end = atomic_seen(&k->end);
+    if (address >= start && address < end && module_read(m, start, end) && module_has_text(m, address)) return true;
+  }
+  return false;
+}
+
+bool module_find(uintptr_t text, module_t *m) {
+  bool found = (loader_find(text, m) && module_has_text(m, text)) || known_find(text, m);
+  if (!found || m->header != 0) return found;
+  for (uint32_t i = atomic_take(&known_count); i-- > 0 && m->frames == 0;) {
+    if (atomic_seen(&known_list[i].start) == m->start) m->frames = atomic_seen(&known_list[i].frames);
+  }
+  return true;
+}
+
+void module_add(uintptr_t start, uintptr_t end, uintptr_t frames) {
+  uint32_t count = atomic_seen(&known_count);
+  for (uint32_t i = 0; i < count; i++) {
+    const known_t *k = &known_list[i];
+    if (atomic_seen(&k->start) == start && atomic_seen(&k->end) == end && atomic_seen(&k->frames) == frames) return;
+  }
+  if (count == KNOWN_MOST) return;
+  atomic_set(&known_list[count].start, start);
+  atomic_set(&known_list[count].end, end);
+  atomic_set(&known_list[count].frames, frames);
+  atomic_publish(&known_count, count + 1);
+}
+
+/* --- the tables of those without .eh_frame_hdr, which linkers leave out of static programs ------------------------------- */
+
+static bool file_read(long file, void *to, size_t bytes, uint64_t offset) {
+  return syscall_6(SYS_pread64, file, (long)to, (long)bytes, (long)offset, 0, 0) == (long)bytes;
+}
+
+/* The file's address of its section .eh_frame, if it is the module's file. */
+static uintptr_t file_frames(long file, const void *module) {
+  ElfW(Ehdr) elf;
+  ElfW(Shdr) names, section;
+  char name[sizeof ".eh_frame"];
+  if (!file_read(file, &elf, sizeof elf, 0) || memcmp(&elf, module, sizeof elf) != 0 || elf.e_shentsize != sizeof section) return 0;
+  if (!file_read(file, &names, sizeof names, elf.e_shoff + (uint64_t)elf.e_shstrndx * sizeof names)) return 0;
+  for (uint32_t i = 0; i < elf.e_shnum; i++) {
+    if (!file_read(file, &section, sizeof section, elf.e_shoff + i * sizeof section)) return 0;
+    if ((section.sh_flags & SHF_ALLOC) == 0 || !file_read(file, name, sizeof name, names.sh_offset + section.sh_name)) continue;
+    if (memcmp(name, ".eh_frame", sizeof name) == 0) return section.sh_addr;
+  }
+  return 0;
+}
+
+static uintptr_t named_frames(const char *path, uintptr_t start) {
+  if (!probe_readable(start)) return 0;
+  long file = syscall_6(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+  if (syscall_failed(file)) return 0;
+  uintptr_t frames = file_frames(file, (const void *)start);
+  (void)syscall_3(SYS_close, file, 0, 0);
+  return frames;
+}
+
+static int module_note(struct dl_phdr_info *info, size_t size, void *first) {
+  (void)size;
+  uintptr_t start = UINTPTR_MAX, end = 0, frames = 0;
+  bool header = false;
+  for (uint32_t i = 0; i < info->dlpi_phnum; i++) {
+    const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+    uintptr_t from = info->dlpi_addr + part->p_vaddr, to = from + part->p_memsz;
+    header |= part->p_type == PT_GNU_EH_FRAME;
+    if (part->p_type != PT_LOAD) continue;
+    if (from < start) start = from;
+    if (to > end) end = to;
+  }
+  if (end == 0) return 0;
+  start = bits_round_down(start, PROBE_PAGE);
+  if (!header) frames = named_frames(*(bool *)first ? "/proc/self/exe" : info->dlpi_name, start);
+  module_add(start, end, frames != 0 ? info->dlpi_addr + frames : 0);
+  *(bool *)first = false;
+  return 0;
+}
+
+void module_prepare(void) {
+  bool first = true; /* the program itself, which libc may call by any name */
+  (void)dl_iterate_phdr(module_note, &first);
+}

@@ -1,0 +1,33 @@
+/* module.h - the program and the libraries that a process is made of, as their own headers in memory tell.
+ *
+ * Which of them an address is in says the loader where it can do so without a lock, else a list that module_prepare has made.
+ * That one may be out of date, so nothing of it is believed but where a module began: the headers are read each time. */
+#ifndef OS_MODULE_H
+#define OS_MODULE_H
+
+#include <link.h>
+
+#include "base/bits.h"
+
+typedef struct module {
+  uintptr_t start, end; /* 0: none */
+  uintptr_t bias;       /* to be added to the file's addresses */
+  const ElfW(Phdr) *parts;
+  uint32_t count;
+  uintptr_t header; /* .eh_frame_hdr; 0: none */
+  uintptr_t frames; /* .eh_frame where no header leads to it; 0: none is known */
+} module_t;
+
+/* Makes the list, or adds what is new.  Not while another thread does; the loader's lock is taken, files may be read. */
+void module_prepare(void);
+void module_add(uintptr_t start, uintptr_t end, uintptr_t frames);
+
+/* The rest takes no lock, calls nothing that does, and reads nothing that may not be readable. */
+
+/* The module that has the address in its executable text. */
+HAK_CHECKED bool module_find(uintptr_t text, module_t *module);
+bool module_has_text(const module_t *module, uintptr_t address);
+/* Where the readable content that the address is in ends; 0: it is in none. */
+uintptr_t module_readable_end(const module_t *module, uintptr_t address);
+
+#endif

@@ -1,0 +1,423 @@
+#include "os/unwind.h"
+
+#include "base/atomics.h"
+#include "os/cfi.h"
+#include "os/cursor.h"
+#include "os/probe.h"
+
+/* Reads what a sanitizer may take for somebody else's.  Nothing elsewhere, since compilers do not inline such a function. */
+#if defined(__SANITIZE_ADDRESS__) || defined(HOT_ATOMIC) || defined(__clang__)
+#define UNWATCHED __attribute__((no_sanitize("address"), no_sanitize("thread")))
+#else
+#define UNWATCHED
+#endif
+
+typedef enum step { STEP_DONE, STEP_END, STEP_STUCK } step_t; /* END: where the thread began */
+
+typedef struct walk {
+  uint64_t reg[CFI_REGS];
+  uint32_t known; /* a bit for each */
+  uint64_t pc;
+  bool exact;  /* pc is the next instruction, not where a call returns to */
+  bool cached;        /* rules of earlier walks are used */
+  bool thinned, lost; /* they have left registers out; one of those is missing */
+  bool asked, refused; /* whether the kernel's answers are worth anything */
+  uint64_t low, high;  /* of the stack, proved readable */
+  module_t module;     /* the last one */
+} walk_t;
+
+#define BIT(reg) ((uint32_t)1 << (reg))
+
+/* aarch64: a return address is in a register first, and what has called nothing may need no stack; saved, it lies beside the
+ * frame pointer.  x86-64: the call itself puts it right below the CFA. */
+enum { LEAF_KEEPS_RA = CFI_RA < CFI_SP };
+/* What was interrupted may just have taken its registers from the stack again; they are still below it, where x86-64's signals
+ * write nothing, and tables may say so. */
+enum { RED_ZONE = LEAF_KEEPS_RA ? 0 : 128 };
+
+/* --- the registers at the start ---------------------------------------------------------- */
+
+/* Those that calls preserve, and where the code is right here. */
+#if defined(__x86_64__)
+enum { START_KNOWN = BIT(3) | BIT(CFI_FP) | BIT(CFI_SP) | BIT(12) | BIT(13) | BIT(14) | BIT(15) };
+HAK_INLINE void walk_start(walk_t *w) {
+  __asm__ volatile(
+      "movq %%rbx, 24(%1)\n movq %%rbp, 48(%1)\n movq %%rsp, 56(%1)\n"
+      "movq %%r12, 96(%1)\n movq %%r13, 104(%1)\n movq %%r14, 112(%1)\n movq %%r15, 120(%1)\n"
+      "leaq 1f(%%rip), %0\n1:"
+      : "=&r"(w->pc)
+      : "r"(w->reg)
+      : "memory");
+}
+HAK_INLINE uint64_t stripped(uint64_t address) { return address; }
+#else
+enum { START_KNOWN = (BIT(CFI_RA) - BIT(19)) | BIT(CFI_RA) | BIT(CFI_SP) };
+HAK_INLINE void walk_start(walk_t *w) {
+  uint64_t sp;
+  __asm__ volatile(
+      "stp x19, x20, [%2, #152]\n stp x21, x22, [%2, #168]\n stp x23, x24, [%2, #184]\n stp x25, x26, [%2, #200]\n"
+      "stp x27, x28, [%2, #216]\n stp x29, x30, [%2, #232]\n mov %1, sp\n adr %0, 1f\n1:"
+      : "=&r"(w->pc), "=&r"(sp)
+      : "r"(w->reg)
+      : "memory");
+  w->reg[CFI_SP] = sp;
+}
+/* Without the signature that a processor may put into a return address; nothing where it cannot. */
+HAK_INLINE uint64_t stripped(uint64_t address) {
+  register uint64_t x30 __asm__("x30") = address;
+  __asm__("hint #7" : "+r"(x30)); /* xpaclri */
+  return x30;
+}
+#endif
+
+/* --- the stack --------------------------------------------------------------------------- */
+
+static bool prove(walk_t *w, uint64_t address) {
+  uint64_t page = address & ~(uint64_t)(PROBE_PAGE - 1);
+  if (!w->asked) w->asked = true, w->refused = !probe_works();
+  if (w->refused || !probe_readable(page)) return false;
+  if (page != w->high) w->low = page;
+  w->high = page + PROBE_PAGE;
+  return true;
+}
+
+UNWATCHED static bool read_word(walk_t *w, uint64_t address, uint64_t *value) {
+  if (address % 8 != 0 || address < w->reg[CFI_SP] - (w->exact ? RED_ZONE : 0)) return false;
+  if ((address < w->low || address >= w->high) && !prove(w, address)) return false;
+  *value = *(const uint64_t *)address;
+  return true;
+}
+
+static bool read_register(walk_t *w, uint64_t reg, uint64_t *value) {
+  bool known = reg < CFI_REGS && (w->known & BIT(reg)) != 0;
+  if (!known) w->lost |= w->thinned;
+  else *value = w->reg[reg];
+  return known;
+}
+
+/* The caller's frame. */
+static step_t enter(walk_t *w, uint64_t pc, uint64_t sp) {
+  bool up = sp > w->reg[CFI_SP] || (w->exact && LEAF_KEEPS_RA && sp == w->reg[CFI_SP]);
+  w->pc = stripped(pc);
+  w->exact = false;
+  if (w->pc < PROBE_PAGE) return STEP_END;
+  if (!up || sp % 8 != 0) return STEP_STUCK;
+  w->reg[CFI_SP] = sp;
+  return STEP_DONE;
+}
+
+/* --- expressions ------------------------------------------------------------------------- */
+
+enum { VALUES_MOST = 8 };
+typedef struct values {
+  uint64_t value[VALUES_MOST + 1];
+  uint32_t depth;
+} values_t;
+
+static bool values_push(values_t *s, uint64_t value) {
+  if (s->depth == VALUES_MOST) return false;
+  s->value[s->depth++] = value;
+  return true;
+}
+
+static bool values_compute(values_t *s, uint64_t op) {
+  if (s->depth < 2) return false;
+  uint64_t b = s->value[--s->depth], *a = &s->value[s->depth - 1];
+  switch (op) {
+    case 0x1a: *a &= b; return true;
+    case 0x1c: *a -= b; return true;
+    case 0x1e: *a *= b; return true;
+    case 0x21: *a |= b; return true;
+    case 0x22: *a += b; return true;
+    case 0x24: *a = b < 64 ? *a << b : 0; return true;
+    case 0x25: *a = b < 64 ? *a >> b : 0; return true;
+    case 0x27: *a ^= b; return true;
+    case 0x29: *a = *a == b; return true;
+    case 0x2a: *a = (int64_t)*a >= (int64_t)b; return true;
+    case 0x2b: *a = (int64_t)*a > (int64_t)b; return true;
+    case 0x2c: *a = (int64_t)*a <= (int64_t)b; return true;
+    case 0x2d: *a = (int64_t)*a < (int64_t)b; return true;
+    case 0x2e: *a = *a != b; return true;
+    default: return false;
+  }
+}
+
+static bool evaluate_one(walk_t *w, values_t *s, cursor_t *c) {
+  uint64_t op = cursor_unsigned(c, 1), value;
+  if (op >= 0x30 && op <= 0x4f) return values_push(s, op - 0x30);
+  if ((op >= 0x70 && op <= 0x8f) || op == 0x92) {
+    uint64_t reg = op == 0x92 ? cursor_uleb(c) : op - 0x70;
+    return read_register(w, reg, &value) && values_push(s, value + (uint64_t)cursor_sleb(c));
+  }
+  switch (op) {
+    case 0x06: return s->depth > 0 && read_word(w, s->value[s->depth - 1], &s->value[s->depth - 1]);
+    case 0x08: case 0x0a: case 0x0c: case 0x0e: return values_push(s, cursor_unsigned(c, 1u << (op - 0x08) / 2));
+    case 0x09: case 0x0b: case 0x0d: case 0x0f: return values_push(s, (uint64_t)cursor_signed(c, 1u << (op - 0x09) / 2));
+    case 0x10: return values_push(s, cursor_uleb(c));
+    case 0x11: return values_push(s, (uint64_t)cursor_sleb(c));
+    case 0x12: return s->depth > 0 && values_push(s, s->value[s->depth - 1]);
+    case 0x13: return s->depth > 0 && s->depth-- > 0;
+    case 0x23: value = cursor_uleb(c); return s->depth > 0 && (s->value[s->depth - 1] += value, true);
+    case 0x96: return true;
+    default: return values_compute(s, op);
+  }
+}
+
+/* With `cfa` on the stack at first, if there is one. No operation leads back, so the end is near. */
+static bool evaluate(walk_t *w, int32_t place, const uint64_t *cfa, uint64_t *value) {
+  uintptr_t at = w->module.start + (uintptr_t)(intptr_t)place, end = module_readable_end(&w->module, at);
+  if (end == 0) return false;
+  cursor_t c = {(const uint8_t *)at, (const uint8_t *)end, false};
+  uint64_t length = cursor_uleb(&c);
+  if (c.bad || length > (size_t)(c.end - c.at)) return false;
+  c.end = c.at + length;
+  values_t s = {.depth = 0};
+  if (cfa != NULL) (void)values_push(&s, *cfa);
+  while (c.at < c.end) {
+    if (!evaluate_one(w, &s, &c) || c.bad) return false;
+  }
+  if (s.depth > 0) *value = s.value[s.depth - 1];
+  return s.depth > 0;
+}
+
+/* --- what rules say ---------------------------------------------------------------------- */
+
+/* False: it is nowhere. */
+static bool recover(walk_t *w, const cfi_row_t *row, unsigned reg, uint64_t cfa, uint64_t *value) {
+  uint64_t place = cfa + (uint64_t)(int64_t)row->value[reg];
+  switch (row->kind[reg]) {
+    case CFI_SAME: return read_register(w, reg, value);
+    case CFI_OFFSET: return read_word(w, place, value);
+    case CFI_VALUE_OFFSET: return *value = place, true;
+    case CFI_REGISTER: return read_register(w, (uint64_t)row->value[reg], value);
+    case CFI_EXPRESSION: return evaluate(w, row->value[reg], &cfa, &place) && read_word(w, place, value);
+    case CFI_VALUE_EXPRESSION: return evaluate(w, row->value[reg], &cfa, value);
+    default: return false;
+  }
+}
+
+/* Where sp is not known the frame pointer leads to the two saved words, if they lie side by side as in a chain of such. */
+static step_t follow(walk_t *w, const cfi_rules_t *rules) {
+  const cfi_row_t *row = &rules->row;
+  uint64_t value[CFI_REGS], cfa, base;
+  uint32_t known = 0;
+  if (row->kind[CFI_RA] == CFI_UNDEFINED) return STEP_END;
+  if (row->cfa == CFI_EXPRESSION_CFA) {
+    if (!evaluate(w, row->cfa_value, NULL, &cfa)) return STEP_STUCK;
+  } else if (read_register(w, row->cfa, &base)) {
+    cfa = base + (uint64_t)(int64_t)row->cfa_value;
+  } else if (row->cfa == CFI_SP && row->kind[CFI_FP] == CFI_OFFSET && row->value[CFI_FP] + 8 == row->value[CFI_RA]) {
+    cfa = w->reg[CFI_FP] - (uint64_t)(int64_t)row->value[CFI_FP];
+  } else {
+    return STEP_STUCK;
+  }
+  for (unsigned reg = 0; reg < CFI_REGS; reg++) {
+    if (row->kind[reg] == CFI_SAME) known |= w->known & BIT(reg), value[reg] = w->reg[reg];
+    else if (recover(w, row, reg, cfa, &value[reg])) known |= BIT(reg);
+  }
+  /* A call has left a return address somewhere else than the one that is being looked at. */
+  bool kept = row->kind[CFI_RA] == CFI_SAME;
+  if ((known & BIT(CFI_RA)) == 0 || (kept && !(w->exact && LEAF_KEEPS_RA))) return STEP_STUCK;
+  step_t step = enter(w, value[CFI_RA], row->kind[CFI_SP] == CFI_SAME ? cfa : value[CFI_SP]);
+  value[CFI_SP] = w->reg[CFI_SP];
+  for (unsigned reg = 0; reg < CFI_REGS; reg++) w->reg[reg] = value[reg];
+  w->known = (known & ~BIT(CFI_RA)) | BIT(CFI_SP);
+  w->exact = rules->signal;
+  return step;
+}
+
+/* --- rules of earlier walks, by pc ------------------------------------------------------- */
+
+/* Of frames where the CFA is a register and an offset, the caller's frame pointer is where it was or saved, and the return
+ * address is in its place beside that.  The two words of an entry are no single one: each says whose rule it is. */
+typedef struct cache_entry {
+  _Atomic uint64_t pc, rule; /* the rule's low half is a hash of the pc */
+} cache_entry_t;
+enum { CACHE_SHIFT = 12, CACHE_ANEW = 32 };
+static cache_entry_t cache[1 << CACHE_SHIFT];
+static _Atomic uint32_t cache_walks;
+
+/* A rule: whether the CFA is of the frame pointer, its offset in words (0: the thread began here), where the frame pointer is
+ * saved in words below the CFA (0: it is not), and whether other registers are saved too. */
+enum { RULE_FP = 1, RULE_CFA = 1, RULE_CFA_BITS = 15, RULE_SAVED = 16, RULE_SAVED_BITS = 14, RULE_OTHERS = 30 };
+
+static uint64_t cache_hash(uint64_t pc) { return pc * UINT64_C(0x9e3779b97f4a7c15); }
+
+static bool cache_get(uint64_t pc, uint32_t *rule) {
+  uint64_t hash = cache_hash(pc);
+  cache_entry_t *entry = &cache[hash >> (64 - CACHE_SHIFT)];
+  uint64_t found = atomic_seen(&entry->rule);
+  *rule = (uint32_t)(found >> 32);
+  return atomic_seen(&entry->pc) == pc && (uint32_t)found == (uint32_t)(hash >> 20);
+}
+
+static void cache_put(uint64_t pc, uint32_t rule) {
+  uint64_t hash = cache_hash(pc);
+  cache_entry_t *entry = &cache[hash >> (64 - CACHE_SHIFT)];
+  atomic_set(&entry->pc, pc);
+  atomic_set(&entry->rule, (uint64_t)rule << 32 | (uint32_t)(hash >> 20));
+}
+
+/* Words below the CFA, if they are so many at most. */
+static bool words(int32_t below, unsigned bits, uint32_t *count) {
+  *count = (uint32_t)below / 8;
+  return below > 0 && below % 8 == 0 && *count < (uint32_t)1 << bits;
+}
+
+static bool rule_of(const cfi_rules_t *rules, uint32_t *rule) {
+  const cfi_row_t *row = &rules->row;
+  uint32_t offset, saved = 0, others = 0;
+  bool ends = row->kind[CFI_RA] == CFI_UNDEFINED;
+  *rule = 0;
+  if (ends || rules->signal) return ends;
+  if ((row->cfa != CFI_SP && row->cfa != CFI_FP) || !words(row->cfa_value, RULE_CFA_BITS, &offset)) return false;
+  if (row->kind[CFI_FP] == CFI_OFFSET ? !words(-row->value[CFI_FP], RULE_SAVED_BITS, &saved) : row->kind[CFI_FP] != CFI_SAME) return false;
+  int32_t place = LEAF_KEEPS_RA ? row->value[CFI_FP] + 8 : -8;
+  if (row->kind[CFI_RA] != CFI_OFFSET || row->value[CFI_RA] != place || row->kind[CFI_SP] != CFI_SAME) return false;
+  for (unsigned reg = 0; reg < CFI_REGS; reg++) {
+    if (reg != CFI_FP && reg != CFI_RA && row->kind[reg] != CFI_SAME) others = 1;
+  }
+  *rule = (row->cfa == CFI_FP ? RULE_FP : 0) | offset << RULE_CFA | saved << RULE_SAVED | others << RULE_OTHERS;
+  return true;
+}
+
+static uint32_t rule_part(uint32_t rule, unsigned shift, unsigned bits) { return rule >> shift & (((uint32_t)1 << bits) - 1); }
+
+/* Goes on for as long as all is simple, and stays where it is not. */
+UNWATCHED static step_t follow_cached(walk_t *w, void **frames, uint32_t *depth, uint32_t most) {
+  const uint32_t needed = BIT(CFI_SP) | BIT(CFI_FP);
+  uint64_t at = w->exact ? w->pc : w->pc - 1, sp = w->reg[CFI_SP], fp = w->reg[CFI_FP], unused;
+  uint32_t rule, rules = 0;
+  if ((w->known & needed) != needed) return STEP_DONE;
+  while (*depth < most && cache_get(at, &rule)) {
+    if (rule == 0) return STEP_END;
+    uint64_t cfa = ((rule & RULE_FP) != 0 ? fp : sp) + 8 * (uint64_t)rule_part(rule, RULE_CFA, RULE_CFA_BITS);
+    uint64_t saved = 8 * (uint64_t)rule_part(rule, RULE_SAVED, RULE_SAVED_BITS);
+    uint64_t place = LEAF_KEEPS_RA ? cfa - saved + 8 : cfa - 8, fp_place = saved != 0 ? cfa - saved : place;
+    if (cfa <= sp || cfa % 8 != 0 || fp_place < sp) break;
+    if (fp_place < w->low || place >= w->high) {
+      if (!read_word(w, fp_place, &unused) || !read_word(w, place, &unused)) break;
+    }
+    uint64_t next = stripped(*(const uint64_t *)place);
+    if (next < PROBE_PAGE) break;
+    if (saved != 0) fp = *(const uint64_t *)fp_place;
+    frames[(*depth)++] = (void *)next;
+    w->pc = next, at = next - 1;
+    w->reg[CFI_SP] = sp = cfa;
+    w->exact = false;
+    rules |= rule;
+  }
+  w->reg[CFI_FP] = fp;
+  if ((rules >> RULE_OTHERS & 1) != 0) {
+    w->known = needed;
+    w->thinned = true;
+  }
+  return STEP_DONE;
+}
+
+/* --- without tables ---------------------------------------------------------------------- */
+
+/* Where a signal's handler returns to: the code that libc or the kernel has for that, and the registers as the kernel saved them. */
+UNWATCHED static bool at_signal_return(const walk_t *w) {
+  const uint8_t *code = (const uint8_t *)w->pc;
+#if defined(__x86_64__)
+  static const uint8_t want[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+  enum { PROBED = 8 };
+#else
+  static const uint8_t want[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4};
+  enum { PROBED = 0 };
+#endif
+  if (w->refused || !probe_readable(w->pc) || (PROBED > 0 && !probe_readable(w->pc + 1))) return false;
+  for (unsigned i = 0; i < sizeof want; i++) {
+    if (code[i] != want[i]) return false;
+  }
+  return true;
+}
+
+static step_t follow_signal(walk_t *w) {
+#if defined(__x86_64__)
+  static const uint8_t order[] = {8, 9, 10, 11, 12, 13, 14, 15, 5, 4, CFI_FP, 3, 1, 0, 2, CFI_SP, CFI_RA};
+  enum { FIRST = 40 }; /* in struct ucontext */
+#else
+  static const uint8_t order[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                  16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, CFI_SP};
+  enum { FIRST = 128 + 176 + 8 }; /* behind struct siginfo */
+#endif
+  uint64_t at = w->reg[CFI_SP] + FIRST, value[CFI_REGS], pc;
+  for (unsigned i = 0; i < sizeof order; i++, at += 8) {
+    if (!read_word(w, at, &value[order[i]])) return STEP_STUCK;
+  }
+  pc = value[CFI_RA];
+#if defined(__aarch64__)
+  if (!read_word(w, at, &pc)) return STEP_STUCK;
+#endif
+  for (unsigned reg = 0; reg < CFI_REGS; reg++) w->reg[reg] = value[reg];
+  w->known = (uint32_t)(((uint64_t)1 << CFI_REGS) - 1);
+  w->pc = pc;
+  w->exact = true;
+  return pc < PROBE_PAGE ? STEP_END : STEP_DONE;
+}
+
+/* Both words lie up the stack, and the code that they lead to is known.  What the caller had in the register may be anything. */
+static step_t follow_frame_pointer(walk_t *w) {
+  uint64_t fp = w->reg[CFI_FP], next, pc;
+  if ((w->known & BIT(CFI_FP)) == 0) return STEP_STUCK;
+  if (fp == 0) return w->exact ? STEP_STUCK : STEP_END;
+  if (fp % 16 != 0 || !read_word(w, fp, &next) || !read_word(w, fp + 8, &pc)) return STEP_STUCK;
+  pc = stripped(pc);
+  if (pc != 0 && !(module_has_text(&w->module, pc - 1) || module_find(pc - 1, &w->module))) return STEP_STUCK;
+  w->reg[CFI_FP] = next;
+  w->known = BIT(CFI_FP) | (LEAF_KEEPS_RA ? 0 : BIT(CFI_SP)); /* aarch64: where in the frame the two are is not said */
+  return enter(w, pc, fp + 16);
+}
+
+/* --- the walk ---------------------------------------------------------------------------- */
+
+static step_t step(walk_t *w) {
+  uint64_t at = w->exact ? w->pc : w->pc - 1;
+  uint32_t rule;
+  cfi_rules_t rules;
+  bool found = module_has_text(&w->module, at) || module_find(at, &w->module);
+  found = found && cfi_find(&w->module, at, &rules);
+  if ((!found || rules.signal) && at_signal_return(w)) return follow_signal(w);
+  if (!found) return follow_frame_pointer(w);
+  if (rule_of(&rules, &rule)) cache_put(at, rule);
+  return follow(w, &rules);
+}
+
+static uint32_t walk(walk_t *w, void **frames, uint32_t most, step_t *last) {
+  uint32_t depth = 0;
+  *last = STEP_DONE;
+  while (depth < most) {
+    if (w->cached && (*last = follow_cached(w, frames, &depth, most)) == STEP_END) break;
+    if (depth == most || (*last = step(w)) != STEP_DONE) break;
+    frames[depth++] = (void *)w->pc;
+  }
+  return depth;
+}
+
+HAK_NOINLINE uint32_t unwind_here(void **frames, uint32_t most, bool *whole) {
+  step_t last;
+  walk_t start = {.known = START_KNOWN, .exact = true}, w;
+  walk_start(&start);
+  start.reg[CFI_FP] = (uintptr_t)__builtin_frame_address(0); /* what it is, because of this */
+  start.low = start.reg[CFI_SP] & ~(uint64_t)(PROBE_PAGE - 1);
+  start.high = start.low + PROBE_PAGE; /* the page in use is no question */
+  /* What is known of an address gets old where a module goes and another comes in its place: now and then it is not used. */
+  start.cached = (atomic_fetch_add_explicit(&cache_walks, 1, memory_order_relaxed) + 1) % CACHE_ANEW != 0;
+  w = start;
+  uint32_t depth = walk(&w, frames, most, &last);
+  if (w.lost && last == STEP_STUCK) {
+    w = start;
+    w.cached = false;
+    depth = walk(&w, frames, most, &last);
+  }
+  if (whole != NULL) *whole = last == STEP_END;
+  return depth;
+}
+
+void unwind_forget(void) {
+  for (unsigned i = 0; i < sizeof cache / sizeof cache[0]; i++) atomic_set(&cache[i].pc, 0);
+}
+
+void unwind_prepare(void) { module_prepare(); }

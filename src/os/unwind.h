@@ -1,0 +1,25 @@
+/* unwind.h - the return addresses of the calling thread's calls, from the innermost outward.
+ *
+ * By unwind tables; where an address has none, by its frame pointer, if that leads up the stack to a call of known code.  Not
+ * the other way round: a chain of frame pointers can be right in each link and yet pass by the functions that keep none.
+ *
+ * Takes no lock, calls no function of libc but what compilers call by themselves and _dl_find_object, allocates nothing, keeps
+ * errno.  Reads of the stack only what the kernel has said to be readable, once a page and walk, and upwards only: a frame that
+ * does not end above its callee's is the last, but for a signal's, which may be on another stack.  So it may run in signal
+ * handlers, on alternate stacks and on those of fibers, and with tables that are wrong. */
+#ifndef OS_UNWIND_H
+#define OS_UNWIND_H
+
+#include "base/bits.h"
+
+/* Makes known what the loader cannot be asked later: once before the first walk, again after modules were loaded. It may lock and
+ * read files; not while another thread is in it. */
+void unwind_prepare(void);
+
+/* Where this was called, where that function was called, and so on, `most` at most; how many.  *whole, unless NULL: it came to where
+ * the thread or fiber began. */
+uint32_t unwind_here(void **frames, uint32_t most, bool *whole);
+/* Each walk leaves what it has learnt of addresses to later ones; this drops it, as for modules that have gone. */
+void unwind_forget(void);
+
+#endif

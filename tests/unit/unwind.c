@@ -1,0 +1,526 @@
+/* unwind.c - stacks whose return addresses are known: every way of compiling them, and every place to be in. */
+#include "os/unwind.c"
+
+#include <errno.h>
+#if __has_include(<linux/seccomp.h>)
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#define HAS_FILTERS
+#endif
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+#include <ucontext.h>
+
+#include "unit.h"
+#include "unwind_chain.h"
+
+enum { MOST = 64, LEVELS = 3, PAGE = 4096 };
+
+/* musl's own functions have no tables: a walk from the program ends in the first of them. */
+#if defined(__GLIBC__)
+#define LIBC_HAS_TABLES true
+#else
+#define LIBC_HAS_TABLES false
+#endif
+
+static unsigned judged;
+
+/* Where in the frames the noted ones are, all of them, the innermost first: side by side, or with others between them. */
+static bool are_noted(void *const *frames, unsigned depth, const chain_t *c, bool gaps) {
+  unsigned left = c->count;
+  for (unsigned i = 0; i < depth && left > 0; i++) {
+    if (frames[i] == c->noted[left - 1]) left--;
+    else if (!gaps && left < c->count) return false;
+  }
+  return left == 0;
+}
+
+static void show(void *const *frames, unsigned depth, const chain_t *c) {
+  static int shown;
+  if (shown++ > 0) return;
+  for (unsigned i = 0; i < depth; i++) printf("    frame %p\n", frames[i]);
+  for (unsigned i = c->count; i-- > 0;) printf("    noted %p\n", c->noted[i]);
+}
+
+/* Twice: by the tables, and by what that has left in the cache. */
+static void judge(const chain_t *c, bool gaps, bool want_whole) {
+  void *frames[2][MOST];
+  unsigned depth[2] = {0, 0};
+  unwind_forget();
+  for (int i = 0; i < 2; i++) {
+    bool whole = false;
+    errno = EXDEV;
+    depth[i] = unwind_here(frames[i], MOST, &whole);
+    CHECK(errno == EXDEV);
+    CHECK(whole || !want_whole);
+    bool noted = are_noted(frames[i], depth[i], c, gaps);
+    CHECK(noted);
+    if (!noted) show(frames[i], depth[i], c);
+  }
+  CHECK(depth[0] == depth[1] && memcmp(frames[0] + 1, frames[1] + 1, (depth[0] - 1) * sizeof(void *)) == 0);
+  judged++;
+}
+
+static void judge_calls(chain_t *c) { judge(c, false, LIBC_HAS_TABLES); }
+static void judge_through_others(chain_t *c) { judge(c, true, LIBC_HAS_TABLES); }
+
+static chain_t new_chain(void (*innermost)(chain_t *)) { return (chain_t){.rounds = LEVELS, .seed = 7, .innermost = innermost}; }
+
+/* ---- calls ---- */
+
+TEST(calls_by_tables) {
+  chain_t c = new_chain(judge_calls);
+  unwind_prepare();
+  chain_tables(&c);
+  chain_plain(&c);
+  CHECK_EQ(judged, 2);
+}
+
+TEST(calls_by_frame_pointers) {
+  chain_t c = new_chain(judge_calls);
+  unwind_prepare();
+  chain_pointers(&c);
+  CHECK_EQ(judged, 1);
+}
+
+static void (*next_chain)(chain_t *);
+static void go_on(chain_t *c) {
+  CHAIN_NOTE(c);
+  c->innermost = judge_calls;
+  c->rounds = 1;
+  next_chain(c);
+  c->count--;
+}
+
+TEST(calls_of_both_kinds) {
+  static void (*const chains[])(chain_t *) = {chain_tables, chain_plain, chain_pointers};
+  unwind_prepare();
+  unsigned rounds = 0;
+  for (int outer = 0; outer < 3; outer++) {
+    for (int inner = 0; inner < 3; inner++) {
+      /* There a frame pointer does not tell where its frame ends, and these callers have none. */
+      if (LEAF_KEEPS_RA && outer == 0 && inner == 2) continue;
+      rounds++;
+      chain_t c = new_chain(go_on);
+      c.rounds = 1;
+      next_chain = chains[inner];
+      chains[outer](&c);
+    }
+  }
+  CHECK_EQ(judged, rounds);
+}
+
+#if defined(__x86_64__)
+/* Knows where its frame ends by a register that those whom it calls save, and that rules in the cache say nothing of. */
+void call_by_rbx(chain_t *c, void (*next)(chain_t *));
+__asm__(
+    ".text\n .type call_by_rbx, @function\n call_by_rbx:\n .cfi_startproc\n"
+    "push %rbx\n .cfi_def_cfa_offset 16\n .cfi_offset 3, -16\n mov %rsp, %rbx\n .cfi_def_cfa_register 3\n"
+    "sub $40, %rsp\n and $-16, %rsp\n call *%rsi\n"
+    "mov %rbx, %rsp\n .cfi_def_cfa_register 7\n pop %rbx\n .cfi_def_cfa_offset 8\n ret\n"
+    ".cfi_endproc\n .size call_by_rbx, . - call_by_rbx\n");
+
+static void go_on_by_rbx(chain_t *c) {
+  CHAIN_NOTE(c);
+  c->innermost = judge_through_others; /* it notes nothing itself */
+  call_by_rbx(c, chain_tables);
+  c->count--;
+}
+
+TEST(calls_of_code_with_a_frame_register_of_its_own) {
+  chain_t c = new_chain(go_on_by_rbx);
+  unwind_prepare();
+  chain_tables(&c);
+  CHECK_EQ(judged, 1);
+}
+#endif
+
+/* What is told is true as far as it goes. */
+static void judge_the_first(chain_t *c) {
+  void *frames[MOST];
+  unsigned depth = unwind_here(frames, MOST, NULL);
+  CHECK(depth >= 2 && frames[1] == __builtin_return_address(0) && c->count > 0);
+  judged++;
+}
+
+TEST(code_without_either_ends_a_stack) {
+  chain_t c = new_chain(judge_the_first);
+  c.rounds = 0;
+  unwind_prepare();
+  chain_nothing(&c);
+  CHECK_EQ(judged, 1);
+}
+
+static void judge_a_short_one(chain_t *c) {
+  void *frames[4] = {NULL, NULL, NULL, c};
+  CHECK_EQ(unwind_here(frames, 3, NULL), 3);
+  CHECK(frames[1] == __builtin_return_address(0) && frames[2] == c->noted[c->count - 1] && frames[3] == c);
+  CHECK_EQ(unwind_here(frames, 0, NULL), 0);
+  judged++;
+}
+
+TEST(no_more_frames_than_there_is_room_for) {
+  chain_t c = new_chain(judge_a_short_one);
+  unwind_prepare();
+  chain_tables(&c);
+  CHECK_EQ(judged, 1);
+}
+
+/* ---- others call us ---- */
+
+static chain_t *current;
+
+static int compare(const void *a, const void *b) {
+  static bool done;
+  chain_t *c = current;
+  CHAIN_NOTE(c);
+  if (!done) judge_through_others(c);
+  done = true;
+  c->count--;
+  return *(const int *)a - *(const int *)b;
+}
+
+static void sort(chain_t *c) {
+  int numbers[] = {4, 3, 2, 1, 5, 9, 8};
+  CHAIN_NOTE(c);
+  current = c;
+  qsort(numbers, sizeof numbers / sizeof numbers[0], sizeof numbers[0], compare);
+  c->count--;
+}
+
+TEST(a_callback_of_libc) {
+  chain_t c = new_chain(sort);
+  unwind_prepare();
+  chain_tables(&c);
+  CHECK_EQ(judged, 1);
+}
+
+static void *in_thread(void *unused) {
+  chain_t c = new_chain(judge_calls);
+  chain_tables(&c);
+  return unused;
+}
+
+TEST(a_thread) {
+  pthread_t thread;
+  unwind_prepare();
+  REQUIRE(pthread_create(&thread, NULL, in_thread, NULL) == 0);
+  pthread_join(thread, NULL);
+  CHECK_EQ(judged, 1);
+}
+
+#if defined(HAK_TEST_CXX)
+TEST(an_exception_on_its_way) {
+  chain_t c = new_chain(judge_through_others);
+  unwind_prepare();
+  chain_throws(&c);
+  CHECK_EQ(judged, LEVELS + 2);
+}
+#endif
+
+#if defined(__GLIBC__)
+static ucontext_t main_context, fiber_context;
+static chain_t fiber_chain;
+
+/* Its first function returns to the very start of another, which no table can tell from the end of the one before. */
+static void judge_in_fiber(chain_t *c) { judge(c, false, false); }
+static void run_fiber(void) { chain_tables(&fiber_chain); }
+
+/* Behind its end there is nothing: a walk that went on would fault. */
+TEST(a_fiber) {
+  enum { STACK = 16 * PAGE };
+  char *stack = mmap(NULL, STACK + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(stack != MAP_FAILED && mprotect(stack, STACK, PROT_READ | PROT_WRITE) == 0);
+  unwind_prepare();
+  fiber_chain = new_chain(judge_in_fiber);
+  REQUIRE(getcontext(&fiber_context) == 0);
+  fiber_context.uc_stack.ss_sp = stack;
+  fiber_context.uc_stack.ss_size = STACK;
+  fiber_context.uc_link = &main_context;
+  makecontext(&fiber_context, run_fiber, 0);
+  REQUIRE(swapcontext(&main_context, &fiber_context) == 0);
+  CHECK_EQ(judged, 1);
+}
+#endif
+
+/* ---- signals ---- */
+
+static void handle(int number) {
+  (void)number;
+  int saved = errno;
+  judge(current, true, false);
+  errno = saved;
+}
+
+static void watch(int number, int flags, void (*handler)(int)) {
+  struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
+  REQUIRE(sigaction(number, &action, NULL) == 0);
+}
+
+#if !defined(HOT_ATOMIC) /* ThreadSanitizer delivers later */
+/* Here and not in libc, whose functions may have no tables. */
+static void send_signal(chain_t *c) {
+  CHAIN_NOTE(c);
+  current = c;
+#if defined(__x86_64__)
+  __asm__ volatile("syscall" ::"a"(SYS_kill), "D"(getpid()), "S"(SIGUSR1) : "rcx", "r11", "memory");
+#else
+  (void)syscall_3(SYS_kill, getpid(), SIGUSR1, 0);
+#endif
+  c->count--;
+}
+
+static void signal_in_a_chain(int flags) {
+  chain_t c = new_chain(send_signal);
+  unwind_prepare();
+  watch(SIGUSR1, flags, handle);
+  chain_tables(&c);
+  CHECK_EQ(judged, 1);
+}
+
+TEST(a_signal_handler) { signal_in_a_chain(0); }
+
+TEST(a_signal_handler_on_a_stack_of_its_own) {
+  enum { STACK = 64 * 1024 };
+  char *stack = mmap(NULL, STACK + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(stack != MAP_FAILED && mprotect(stack + PAGE, STACK, PROT_READ | PROT_WRITE) == 0);
+  stack_t other = {.ss_sp = stack + PAGE, .ss_size = STACK};
+  REQUIRE(sigaltstack(&other, NULL) == 0);
+  signal_in_a_chain(SA_ONSTACK);
+}
+#endif
+
+static sigjmp_buf back;
+
+static void handle_and_leave(int number) {
+  handle(number);
+  siglongjmp(back, 1);
+}
+
+static void nothing(chain_t *c) { (void)c; }
+
+TEST(a_fault_in_a_leaf) {
+  chain_t c = new_chain(nothing);
+  c.leaf_reads = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  unwind_prepare();
+  current = &c;
+  watch(SIGSEGV, 0, handle_and_leave);
+  if (sigsetjmp(back, 1) == 0) chain_tables(&c);
+  CHECK_EQ(judged, 1);
+}
+
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(HOT_ATOMIC) /* what those put in between has no tables */
+/* At each instruction the frames of those that are under way for sure: all that had noted when the steps began. */
+static unsigned stepped, stepped_wrong, stepped_end;
+static unsigned stepped_base;
+static volatile bool steps_done;
+enum { TRAP_FLAG = 0x100 };
+
+static void handle_step(int number, siginfo_t *info, void *context) {
+  (void)number, (void)info;
+  if (steps_done) {
+    ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
+    return;
+  }
+  void *frames[MOST];
+  chain_t outer = *current;
+  outer.count = stepped_base;
+  bool whole = false;
+  unsigned depth = unwind_here(frames, MOST, &whole);
+  if (!are_noted(frames, depth, &outer, true)) {
+    if (stepped_wrong++ == 0) show(frames, depth, &outer);
+  }
+  stepped_end += whole;
+  stepped++;
+}
+
+__attribute__((noinline)) static void step_on(void) { __asm__ volatile("pushfq\n orq $0x100, (%%rsp)\n popfq" ::: "memory", "cc"); }
+
+static uint64_t leaf_data[4];
+
+__attribute__((noinline)) static void step_through(chain_t *c) {
+  CHAIN_NOTE(c);
+  chain_t inner = new_chain(nothing);
+  inner.leaf_reads = leaf_data;
+  stepped_base = c->count;
+  current = c;
+  step_on();
+  chain_tables(&inner);
+  chain_plain(&inner);
+  steps_done = true;
+  c->count--;
+}
+
+TEST(every_instruction) {
+  chain_t c = new_chain(step_through);
+  unwind_prepare();
+  struct sigaction action = {.sa_sigaction = handle_step, .sa_flags = SA_SIGINFO};
+  REQUIRE(sigaction(SIGTRAP, &action, NULL) == 0);
+  chain_tables(&c);
+  CHECK(stepped > 300);
+  CHECK_EQ(stepped_wrong, 0);
+  CHECK(stepped_end == stepped || !LIBC_HAS_TABLES);
+}
+#endif
+
+/* ---- what cannot be read, or makes no sense ---- */
+
+#if defined(HAS_FILTERS) && !defined(__SANITIZE_ADDRESS__) /* which needs the call itself */
+/* A filter that gives the calls that ask whether memory is readable this answer. */
+static bool answer_probes(uint32_t answer) {
+  struct sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigprocmask, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, answer),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* What lies on the page in use is certain; the frame of three pages is not. */
+static void judge_without_proof(chain_t *c) {
+  void *frames[MOST];
+  bool whole = true;
+  unsigned depth = unwind_here(frames, MOST, &whole);
+  CHECK(depth < c->count && !whole);
+  for (unsigned i = 2; i < depth; i++) CHECK(frames[i] == c->noted[c->count + 1 - i]);
+  judged++;
+}
+
+static void judge_filtered(uint32_t answer) {
+  chain_t c = new_chain(judge_without_proof);
+  unwind_prepare();
+  REQUIRE(answer_probes(answer));
+  chain_tables(&c);
+  CHECK_EQ(judged, 1);
+}
+
+TEST(a_filter_refuses_the_probe) { judge_filtered(SECCOMP_RET_ERRNO | EPERM); }
+TEST(a_filter_gives_the_answer_of_a_readable_page) { judge_filtered(SECCOMP_RET_ERRNO | EINVAL); }
+TEST(a_filter_does_nothing_and_says_success) { judge_filtered(SECCOMP_RET_ERRNO | 0); }
+#endif
+
+#if defined(__x86_64__)
+/* Frame pointers that lead to all kinds of places, none of which is a frame. */
+static void judge_wild_pointers(chain_t *c) {
+  static uint64_t state = 88172645463325252u;
+  char *hole = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(hole != MAP_FAILED && mprotect(hole + PAGE, PAGE, PROT_NONE) == 0);
+  const uint64_t places[] = {0, 8, PAGE, (uintptr_t)hole, (uintptr_t)hole + PAGE - 16, (uintptr_t)hole + PAGE, (uintptr_t)c,
+                             (uint64_t)1 << 47, 0 - (uint64_t)16, (uint64_t)1 << 63};
+  for (unsigned i = 0; i < 2000; i++) {
+    void *frames[MOST];
+    uint64_t place = i < 10 ? places[i] : i % 2 != 0 ? places[i % 10] + 8 * unit_below(&state, 1024) : (uint64_t)unit_random(&state) << 16;
+    unsigned depth;
+    step_t last;
+    walk_t w = {.known = BIT(CFI_FP) | BIT(CFI_SP), .cached = true, .pc = place + 1};
+    w.reg[CFI_SP] = (uintptr_t)&w & ~(uint64_t)15;
+    w.reg[CFI_FP] = place;
+    depth = walk(&w, frames, MOST, &last);
+    CHECK(depth <= MOST);
+    w = (walk_t){.known = BIT(CFI_FP) | BIT(CFI_SP), .pc = (uintptr_t)judge_wild_pointers + 1};
+    w.reg[CFI_SP] = place;
+    w.reg[CFI_FP] = (uintptr_t)__builtin_frame_address(0);
+    (void)walk(&w, frames, MOST, &last);
+  }
+  judged++;
+}
+
+TEST(registers_that_lead_anywhere) {
+  chain_t c = new_chain(judge_wild_pointers);
+  unwind_prepare();
+  chain_pointers(&c);
+  CHECK_EQ(judged, 1);
+}
+#endif
+
+/* ---- locks ---- */
+
+static sem_t held, finished;
+
+static int hold(struct dl_phdr_info *info, size_t size, void *unused) {
+  (void)info, (void)size, (void)unused;
+  sem_post(&held);
+  while (sem_wait(&finished) != 0) continue;
+  return 1;
+}
+
+static void *hold_the_loader(void *unused) {
+  (void)dl_iterate_phdr(hold, NULL);
+  return unused;
+}
+
+TEST(the_loaders_lock_is_not_taken) {
+  pthread_t thread;
+  chain_t c = new_chain(judge_calls);
+  unwind_prepare();
+  sem_init(&held, 0, 0), sem_init(&finished, 0, 0);
+  REQUIRE(pthread_create(&thread, NULL, hold_the_loader, NULL) == 0);
+  while (sem_wait(&held) != 0) continue;
+  chain_tables(&c);
+  sem_post(&finished);
+  pthread_join(thread, NULL);
+  CHECK_EQ(judged, 1);
+}
+
+/* ---- the cache ---- */
+
+/* Another address with the same place in the cache. */
+static uint64_t rival_of(uint64_t pc) {
+  uint64_t rival = pc;
+  do rival++;
+  while (cache_hash(rival) >> (64 - CACHE_SHIFT) != cache_hash(pc) >> (64 - CACHE_SHIFT));
+  return rival;
+}
+
+TEST(an_entry_of_two_writers_is_none) {
+  uint64_t one = 0x401000, other = rival_of(one);
+  cache_entry_t *entry = &cache[cache_hash(one) >> (64 - CACHE_SHIFT)];
+  uint32_t rule = 0;
+  cache_put(one, 5);
+  CHECK(cache_get(one, &rule) && rule == 5 && !cache_get(other, &rule));
+  uint64_t rule_of_one = atomic_seen(&entry->rule);
+  cache_put(other, 9);
+  CHECK(cache_get(other, &rule) && rule == 9 && !cache_get(one, &rule));
+  atomic_set(&entry->pc, one); /* the second word is still the other's */
+  CHECK(!cache_get(one, &rule));
+  atomic_set(&entry->pc, other);
+  atomic_set(&entry->rule, rule_of_one);
+  CHECK(!cache_get(other, &rule));
+  unwind_forget();
+  CHECK(!cache_get(one, &rule) && !cache_get(other, &rule));
+}
+
+/* A rule that has got old, as where a module went, is used for so many walks at most. */
+static void judge_after_wrong_rules(chain_t *c) {
+  void *frames[MOST];
+  uint32_t rule;
+  bool wrong = false;
+  unsigned walks = 0;
+  CHECK(are_noted(frames, unwind_here(frames, MOST, NULL), c, false));
+  uint64_t pc = (uint64_t)(uintptr_t)frames[1] - 1;
+  REQUIRE(cache_get(pc, &rule));
+  for (uint32_t more = 1; more < 200 && !wrong; more++) { /* not every wrong place has what could be a return address */
+    cache_put(pc, rule + (more << RULE_CFA));
+    wrong = !are_noted(frames, unwind_here(frames, MOST, NULL), c, false);
+  }
+  CHECK(wrong);
+  while (!are_noted(frames, unwind_here(frames, MOST, NULL), c, false) && walks <= CACHE_ANEW) walks++;
+  CHECK(walks < CACHE_ANEW);
+  judged++;
+}
+
+TEST(old_rules_are_replaced) {
+  chain_t c = new_chain(judge_after_wrong_rules);
+  unwind_prepare();
+  chain_tables(&c);
+  CHECK_EQ(judged, 1);
+}
