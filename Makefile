@@ -6,15 +6,15 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run bench workloads peers bench-counts test soak fuzz coverage mutation setup-compilers setup-tests built \
+.PHONY: help lib run bench workloads peers bench-counts test soak repeat fuzz coverage mutation setup-compilers setup-tests built \
         check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-bench clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
-lib: ## build build/libhakmem.so and build/libhakmem.a alone; needs cmake and a C compiler
+lib: ## build the libraries alone, shared and static, in build/; needs cmake and a C compiler
 	@test -f $(BUILD)/CMakeCache.txt || cmake -S . -B $(BUILD) -DHAKMEM_TESTS=OFF
-	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure
+	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure hakmem_secure_static
 
 run: ## set everything up, then show the demo; CMD="..." compares that command instead
 	@tools/setup build python
@@ -37,6 +37,9 @@ test: ## set everything up, build, and run every test
 
 soak: setup-tests built ## the long tests: hours
 	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
+
+repeat: setup-tests built ## run every workload and stress program a hundred times, idle and busy; ARGS="--help" lists the choices
+	tests/repeat/run --build $(BUILD) $(ARGS)
 
 fuzz: ## run every fuzz target with libFuzzer for SECONDS=60
 	@tools/setup build fuzz
@@ -91,7 +94,7 @@ check: built # the C tests
 
 # What is counted. Of the API tests one context shows what all do: counters in files make every process slow.
 COVERED := ^unit$$|^api$$|^death$$|^fuzz$$
-NOT_COVERED := \.beside$$|\.worker$$|^unit\.oom|^api\.(preloaded|static|secure)\.|\.internal\.
+NOT_COVERED := \.beside$$|\.worker$$|^unit\.oom|^api\.(preloaded|archive|static|static_pie|secure_[a-z]*)\.|\.internal\.
 
 # The tests that need no preloading again, with the library and the tests instrumented.
 SANITIZED := unit|sanitize

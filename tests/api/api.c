@@ -1,16 +1,15 @@
 /* api.c - finds the functions under test: at run time when the library is
- * preloaded, by the linker when it is linked (HAK_LINKED). */
+ * preloaded, by the linker otherwise (HAK_LINKED). */
 #include "api.h"
 
-#include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>
+
+#include "symbol.h"
 
 struct api api;
 struct hak hak;
 family_t api_family;
-
-void *api_symbol(const char *name) { return dlsym(RTLD_DEFAULT, name); }
 
 #ifdef HAK_LINKED
 
@@ -83,11 +82,11 @@ bool api_is_hakmem(void) { return true; }
 
 #else
 
-/* A data pointer from dlsym becomes a function pointer by its bytes. */
+/* A data pointer becomes a function pointer by its bytes. */
 static void bind(void *function, const char *prefix, const char *name) {
   char whole[64];
   snprintf(whole, sizeof whole, "%s%s", prefix, name);
-  void *found = api_symbol(whole);
+  void *found = symbol_find(whole);
   memcpy(function, &found, sizeof found);
 }
 
@@ -110,9 +109,11 @@ static void find(family_t family) {
 }
 
 /* What CMake says must be true even where the preloading went wrong. */
-bool api_is_hakmem(void) { return getenv("TEST_EXPECTS_HAKMEM") || api_symbol("hak_version"); }
+bool api_is_hakmem(void) { return getenv("TEST_EXPECTS_HAKMEM") || symbol_find("hak_version"); }
 
 #endif
+
+bool is_secure(void) { return getenv("TEST_SECURE") != NULL; }
 
 static void need_memory(const void *block, size_t size) {
   if (block) return;

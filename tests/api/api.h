@@ -88,8 +88,8 @@ extern family_t api_family;
 /* True when hakmem is what runs, by whatever way it came in. */
 bool api_is_hakmem(void);
 
-/* The address of a symbol in the process, or NULL. */
-void *api_symbol(const char *name);
+/* True when that is the secure library. */
+bool is_secure(void);
 
 /* Leaves the check when the function is missing: as a failure under hakmem. */
 #define NEED(function)                                                                     \

@@ -7,7 +7,6 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,6 +17,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "symbol.h"
 
 enum { PREINIT = 1, FIRST = 2, CONSTRUCTOR = 4, MAIN = 8, ATEXIT = 16, DESTRUCTOR = 32, THREADS = 64 };
 enum { ALL = PREINIT | FIRST | CONSTRUCTOR | MAIN | ATEXIT | DESTRUCTOR | THREADS };
@@ -118,7 +118,7 @@ __attribute__((destructor(101))) static void destruct(void) {
 int main(void) {
   pthread_t thread;
   stages |= MAIN;
-  CHECK(!getenv("TEST_EXPECTS_HAKMEM") || dlsym(RTLD_DEFAULT, "hak_version"));
+  CHECK(!getenv("TEST_EXPECTS_HAKMEM") || symbol_find("hak_version"));
   hold(3);
   atexit(at_exit);
   if (pthread_create(&thread, NULL, hold_in_thread, NULL) == 0) pthread_join(thread, NULL), stages |= THREADS;

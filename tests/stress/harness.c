@@ -1,7 +1,8 @@
 /* harness.c - see harness.h. */
 #include "harness.h"
 
-#include <dlfcn.h>
+#include "symbol.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -235,7 +236,7 @@ stress_function_t stress_symbol(const char *name) {
     void *object;
     stress_function_t function;
   } symbol;
-  symbol.object = dlsym(RTLD_DEFAULT, name);
+  symbol.object = symbol_find(name);
   return symbol.function;
 }
 
