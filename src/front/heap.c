@@ -203,11 +203,20 @@ void heap_tick(heap_t *heap) {
   lock_release(&heap->owner.lock);
 }
 
+bool heap_may_trim(heap_t *heap) {
+  if (atomic_seen(&heap->owner.pending_classes) != 0 || atomic_seen(&heap->owner.free_bytes) > heap->trimmed_free_bytes) return true;
+  for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) {
+    if (bin_count(heap_bin(heap, c)) > 0 || (HAK_SECURE && secure_waiting(heap, c) > 0)) return true;
+  }
+  return false;
+}
+
 void heap_trim(heap_t *heap) {
   heap_lock(heap);
   bins_empty(heap);
   remote_collect(&heap->owner);
   slab_release_empty(&heap->owner);
+  heap->trimmed_free_bytes = atomic_seen(&heap->owner.free_bytes);
   lock_release(&heap->owner.lock);
 }
 

@@ -287,7 +287,7 @@ FAULTS = [
           "!option_info[option].at_run_time || ",
           ""),
     Fault("trim_leaves_large_blocks", "entry/api.c", "a trim leaves the large blocks that wait in the secure library", "crash.secure",
-          "  heap_trim_others();\n  large_trim();\n  uint32_t calming = 0;\n",
+          "  heap_trim_others();\n  (void)large_trim();\n  uint32_t calming = 0;\n",
           "  heap_trim_others();\n  uint32_t calming = 0;\n"),
     Fault("sent_signal_swallowed", "entry/crash.c", "a process that is sent a SIGSEGV goes on", "crash.linked",
           "    if (info->si_code <= 0) (void)raise(number);\n",
