@@ -11,16 +11,14 @@ region_bin_t region_no_bin HAK_ALIGNED(HAK_CACHE_LINE);
 /* The zones, in bytes for each superslab; the first has a fixed place below the second. */
 typedef enum zone { ZONE_BIN, ZONE_LIVE, ZONE_BITS, ZONE_SLABS, ZONE_REMOTES, ZONE_SUPERSLABS, ZONE_COUNT } zone_t;
 static const size_t zone_bytes[ZONE_COUNT] = {256, 16384, 2 * REGION_BITS_BYTES, 2048, 512, sizeof(superslab_t)};
-#define ZONE_ALIGN ((uintptr_t)64 << 10) /* the largest page that a kernel has */
+#define ZONE_PIECE ((uintptr_t)64 << 10) /* the largest page that a kernel has */
 
 /* How much the blocks grow at a time: a share of what there is, within bounds. */
 #define GROW_SHARE 4
 #define GROW_MAX_UNITS (((uint32_t)256 << 20) >> HAK_UNIT_SHIFT)
 #define GROW_MIN_UNITS HAK_UNITS_PER_SUPERSLAB
 #define GROW_MIN_UNITS_SCARCE 4u
-/* How far ahead of the blocks the zones are mapped: so many times what they cover, and so many superslabs more. */
-#define ZONES_AHEAD_TIMES 3
-#define ZONES_AHEAD 8
+#define ZONES_AHEAD 8 /* superslabs */
 
 /* A zone, or the blocks.  Its end is written once the kernel has mapped what lies below, and before anything leads there: so a
  * fork's child finds all that is led to, and what lies below the end of the blocks without being led to it maps no second time. */
@@ -39,28 +37,32 @@ static struct {
 } layout;
 static lock_t grow_lock;
 
-/* Maps [from, end), which goes on where the range ends or, of the blocks, behind something else.  Wherever a huge page would
- * have room the kernel is kept from making one. */
+/* Whether a huge page has room below `end`. */
+static bool range_has_room(const range_t *range, uintptr_t end) {
+  return bits_round_up(range->start, HAK_SUPERSLAB) + HAK_SUPERSLAB <= end;
+}
+
+/* Maps [from, end), which goes on where the range ends or, of the blocks, behind something else.  The kernel makes no huge page
+ * there, which all of a range is told it once one has room: the range stays one mapping. */
 static os_map_t range_map(range_t *range, uintptr_t from, uintptr_t end) {
   if (from >= end) return OS_MAPPED;
   os_map_t result = os_map_at((void *)from, end - from);
   if (result != OS_MAPPED) return result;
   if (from != atomic_seen(&range->end)) range->start = from;
   atomic_set(&range->end, end);
-  atomic_signal_fence(memory_order_seq_cst);
-  uintptr_t first = bits_round_down(from, HAK_SUPERSLAB);
-  if (first < range->start) first = range->start;
-  if (bits_round_up(first, HAK_SUPERSLAB) + HAK_SUPERSLAB <= end) os_huge((void *)first, end - first, false);
+  if (!range_has_room(range, end)) return OS_MAPPED;
+  uintptr_t first = range_has_room(range, from) ? from : range->start;
+  os_huge((void *)first, end - first, false);
   return OS_MAPPED;
 }
 
 /* Extends every zone to cover `superslabs` superslabs. */
 static bool zones_extend(uint32_t superslabs) {
-  const size_t page = os_page_size();
+  const size_t piece = layout.scarce ? os_page_size() : ZONE_PIECE;
   if (superslabs <= layout.zones_ready) return true;
   for (unsigned z = 0; z < ZONE_COUNT; z++) {
     range_t *zone = &layout.zone[z];
-    uintptr_t end = bits_round_up(zone->start + superslabs * zone_bytes[z], page);
+    uintptr_t end = bits_round_up(zone->start + superslabs * zone_bytes[z], piece);
     if (range_map(zone, atomic_seen(&zone->end), end) != OS_MAPPED) return false;
   }
   for (size_t unit = (size_t)layout.zones_ready * HAK_UNITS_PER_SUPERSLAB; unit < (size_t)superslabs * HAK_UNITS_PER_SUPERSLAB; unit++) {
@@ -76,7 +78,7 @@ static bool zones_extend(uint32_t superslabs) {
 static bool zones_cover(uint32_t needed) {
   if (needed <= layout.zones_ready) return true;
   if (!layout.scarce) {
-    uint32_t ahead = layout.zones_ready * ZONES_AHEAD_TIMES + ZONES_AHEAD;
+    uint32_t ahead = layout.zones_ready + layout.zones_ready / 2 + ZONES_AHEAD;
     if (ahead > layout.capacity) ahead = layout.capacity;
     if (ahead > needed && zones_extend(ahead)) return true;
   }
@@ -212,7 +214,7 @@ static uint64_t zones_plan(uintptr_t start, uint32_t capacity) {
     uintptr_t zone = z == ZONE_BIN ? start : at;
     layout.zone[z].start = zone;
     atomic_set(&layout.zone[z].end, zone);
-    if (z != ZONE_BIN) at += bits_round_up(capacity * zone_bytes[z], ZONE_ALIGN);
+    if (z != ZONE_BIN) at += bits_round_up(capacity * zone_bytes[z], ZONE_PIECE);
   }
   return at - start;
 }
@@ -222,7 +224,7 @@ static void layout_plan(const place_t *place, uint64_t most_bytes, uint64_t rand
   layout.capacity = (uint32_t)(most >> HAK_SUPERSLAB_SHIFT);
   layout.zones_ready = 0;
   uint64_t bytes = zones_plan(0, layout.capacity);
-  (void)zones_plan(place_choose(place->zones, place->zones_end, bytes, ZONE_ALIGN, (uint32_t)random), layout.capacity);
+  (void)zones_plan(place_choose(place->zones, place->zones_end, bytes, ZONE_PIECE, (uint32_t)random), layout.capacity);
   uintptr_t base = place_choose(place->blocks, place->blocks_end, most, HAK_SUPERSLAB, (uint32_t)(random >> 32));
   layout.blocks.start = base;
   atomic_set(&layout.blocks.end, base);

@@ -17,7 +17,7 @@
 #define LOW_PLACES_ALONE() (void)0
 #endif
 
-enum { ZONES = 6 };
+enum { ZONES = 6, MANY_UNITS = 100000 }; /* no zone has room for so many in its first page, of any size */
 
 static region_bin_t some_bin;
 
@@ -115,7 +115,7 @@ TEST(a_bound_that_is_asked_for_is_kept_to_the_superslab) {
 TEST(under_an_address_limit_little_is_mapped) {
   fake_os_set_address_limit((uint64_t)64 << 20);
   REQUIRE(region_init(0));
-  CHECK(region_census().mapped < (uint64_t)512 << 10);
+  CHECK(region_census().mapped < (uint64_t)1 << 20);
   REQUIRE(region_grow(20));
   CHECK(region_census().mapped < (uint64_t)2 << 20);
   check_usable();
@@ -347,12 +347,12 @@ static void fail_in_zones(unsigned zone) {
   REQUIRE(region_init(0));
   uint32_t end = atomic_seen(&region.units);
   fake_os_fail(FAKE_ONLY(FAKE_MAP_AT), 2 + zone, UINT64_MAX);
-  CHECK(!region_grow(10000));
+  CHECK(!region_grow(MANY_UNITS));
   fake_os_fail_none();
   CHECK_EQ(os_map_at(region_address(end), os_page_size()), OS_MAPPED);
   CHECK(os_unmap(region_address(end), os_page_size()));
   CHECK_EQ(atomic_seen(&region.units), end);
-  CHECK(region_grow(10000));
+  CHECK(region_grow(1000));
   check_usable();
 }
 
@@ -447,10 +447,10 @@ static void meet_foreign_page(unsigned zone) {
   char *end = behind_zone(zone, (atomic_seen(&region.units) + 31) / 32);
   REQUIRE(os_map_at(end, page) == OS_MAPPED);
   end[0] = 0x5a;
-  CHECK(!region_grow(10000));
+  CHECK(!region_grow(MANY_UNITS));
   region_after_fork();
   uint32_t units = atomic_seen(&region.units);
-  CHECK(units < 10000 && !region_grow(10000));
+  CHECK(units < MANY_UNITS && !region_grow(MANY_UNITS));
   CHECK_EQ(os_map_at(region_address(units), page), OS_MAPPED); /* it holds no blocks for nothing */
   CHECK(os_map_at(end, page) == OS_TAKEN && end[0] == 0x5a);
   check_usable();
