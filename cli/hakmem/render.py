@@ -142,7 +142,7 @@ _MEMORY_ROWS = (
     ("span_free", "free spans", 1),
     ("purge_pending", "of that touched, to be given back", 2),
     ("metadata", "metadata", 0),
-    ("reserved", "address space reserved", 0),
+    ("reserved", "address space mapped", 0),
 )
 
 _COUNT_GROUPS = (

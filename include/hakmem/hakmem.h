@@ -156,7 +156,7 @@ typedef struct hak_stats {
   uint64_t purge_pending;   /* the part of span_free that has been touched and not yet given back [census] */
   uint64_t metadata;        /* records, maps, bitmaps and heaps, touched or not [counter] */
   uint64_t committed;       /* readable and writable block memory: live + cached + remote + slab_free + span_free */
-  uint64_t reserved;        /* address space held [counter] */
+  uint64_t reserved;        /* address space mapped, for blocks and metadata [counter] */
   uint64_t resident;        /* resident set of the whole process [os] */
   uint64_t superslabs;      /* superslabs with any committed unit, a count [counter] */
   uint64_t slabs;           /* slabs in use, a count [census] */

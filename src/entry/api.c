@@ -144,7 +144,7 @@ size_t hak_collect(bool force) {
   thread_enter();
   if (thread_own_heap != NULL) heap_trim(thread_own_heap);
   heap_trim_others();
-  large_trim();
+  (void)large_trim();
   uint32_t calming = 0;
   size_t purged = force ? purge_all() + hole_step(true, &calming) : purge_due();
   thread_leave();

@@ -121,7 +121,7 @@ static const struct {
     FIGURE(committed, true, "= block memory in all"),
     FIGURE(purge_pending, true, "of it to be purged"),
     FIGURE(metadata, true, "metadata"),
-    FIGURE(reserved, true, "addresses reserved"),
+    FIGURE(reserved, true, "addresses mapped"),
     FIGURE(resident, true, "resident set of the process"),
     FIGURE(superslabs, false, "superslabs"),
     FIGURE(slabs, false, "slabs"),

@@ -46,21 +46,29 @@ static void *alloc_small(heap_t *heap, unsigned size_class) {
   return block;
 }
 
-/* What is cached anywhere may make the room. */
-static void trim_all(void) {
-  if (thread_own_heap != NULL) heap_trim(thread_own_heap);
-  heap_trim_others();
-  large_trim();
+/* Other threads' heaps are walked so often at most. */
+#define TRIM_OTHERS_MS 10
+
+/* What is cached anywhere may make the room.  False: nothing is, for all that is known. */
+static bool trim_all(void) {
+  static _Atomic uint64_t others_ms;
+  heap_t *heap = thread_own_heap;
+  bool own = heap != NULL && heap_may_trim(heap);
+  if (own) heap_trim(heap);
+  uint64_t now = os_now_ms();
+  bool others = now - atomic_seen(&others_ms) >= TRIM_OTHERS_MS;
+  if (others) {
+    atomic_set(&others_ms, now);
+    heap_trim_others();
+  }
+  return large_trim() || own || others;
 }
 
 static void *alloc_large(size_t size, size_t align, span_use_t use) {
   if (size > PTRDIFF_MAX || !boot()) return out_of_memory();
   thread_enter();
   void *block = large_alloc(size, align, use);
-  if (HAK_UNLIKELY(block == NULL)) {
-    trim_all();
-    block = large_alloc(size, align, use);
-  }
+  if (HAK_UNLIKELY(block == NULL) && large_may_fit(size, align) && trim_all()) block = large_alloc(size, align, use);
   thread_settle();
   return block != NULL ? block : out_of_memory();
 }
@@ -77,10 +85,7 @@ static void *alloc_refill(size_t size) {
   if (heap == NULL) return NULL;
   if (first && thread_heap != heap) atomic_count_own(&heap->counted_allocs, 1); /* the others: alloc_small_miss */
   block = alloc_small(heap, c);
-  if (HAK_UNLIKELY(block == NULL)) {
-    trim_all();
-    block = alloc_small(heap, c);
-  }
+  if (HAK_UNLIKELY(block == NULL) && trim_all()) block = alloc_small(heap, c);
   return block;
 }
 

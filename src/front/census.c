@@ -111,7 +111,7 @@ static void census_counters(hak_stats_t *stats) {
   stats->span_free = span.free_units << HAK_UNIT_SHIFT;
   stats->purge_pending = span.dirty_free_units << HAK_UNIT_SHIFT;
   stats->metadata += region_figures.metadata + meta_bytes();
-  stats->reserved = region_figures.reserved + meta_bytes();
+  stats->reserved = region_figures.mapped + meta_bytes();
   stats->superslabs = region_figures.superslabs;
   stats->committed = stats->live + stats->cached + stats->remote + stats->slab_free + stats->span_free;
   stats->large_allocs = atomic_seen(&large_alloc_count);

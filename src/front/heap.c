@@ -218,9 +218,18 @@ static void heap_empty(heap_t *heap) {
   slab_release_empty(&heap->owner);
 }
 
+bool heap_may_trim(heap_t *heap) {
+  if (atomic_seen(&heap->owner.pending_classes) != 0 || atomic_seen(&heap->owner.free_bytes) > heap->trimmed_free_bytes) return true;
+  for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) {
+    if (bin_count(heap_bin(heap, c)) > 0 || (HAK_SECURE && secure_waiting(heap, c) > 0)) return true;
+  }
+  return false;
+}
+
 void heap_trim(heap_t *heap) {
   heap_lock(heap);
   heap_empty(heap);
+  heap->trimmed_free_bytes = atomic_seen(&heap->owner.free_bytes);
   heap_unlock(heap);
 }
 

@@ -43,6 +43,7 @@ typedef struct heap {
   char *bins;               /* what the bins lie in */
   _Atomic uint32_t inside;  /* 1 while its thread is on a slow path: for a fork's child */
   uint8_t shared_blocks[CLASS_COUNT]; /* got from shared slabs so far */
+  int64_t trimmed_free_bytes; /* owner.free_bytes as the last heap_trim left it */
   _Atomic uint64_t counted_allocs; /* see thread_watch_all, as for the next two */
   uint32_t until_guarded;          /* small allocations */
   uint64_t random;
@@ -80,6 +81,8 @@ HAK_CHECKED heap_t *heap_attach(void);
 void heap_detach(heap_t *heap);
 /* Gives the bins' blocks, collected remote frees and wholly free slabs back. */
 void heap_trim(heap_t *heap);
+/* Whether anything was freed to the heap since that was last done. */
+HAK_CHECKED bool heap_may_trim(heap_t *heap);
 /* Collects for all heaps, as far as that can be done from outside: remote frees, wholly
  * free slabs, and the bins of orphans, not what live threads have in theirs. */
 void heap_trim_others(void);

@@ -30,15 +30,11 @@ size_t os_page_size(void);           /* bytes; constant for a process */
 uint64_t os_physical_memory(void);   /* bytes */
 uint64_t os_address_limit(void);     /* RLIMIT_AS in bytes, UINT64_MAX when unlimited */
 bool os_is_secure(void);             /* running with privileges its caller lacks */
-uint64_t os_random_seed(void);       /* differs for each process */
+bool os_has_shadow(void);            /* a sanitizer's runtime has the midst of the addresses for itself */
+uint64_t os_random_seed(void);       /* differs for each process, in which it is the same */
 uint64_t os_random(void);            /* unpredictable */
 uint64_t os_now_ms(void);            /* monotonic, coarse */
 
-/* Reserves addresses without memory; NULL when there are not enough. */
-HAK_CHECKED void *os_reserve(size_t bytes);
-/* Makes reserved pages readable and writable, all zero. False: out of memory.
- * Pages that are so already keep their content. */
-HAK_CHECKED bool os_commit(void *start, size_t bytes);
 /* Maps zero pages at just this address, replacing nothing. */
 HAK_CHECKED os_map_t os_map_at(void *start, size_t bytes);
 /* Maps zero pages anywhere; NULL when out of memory. */
@@ -50,7 +46,7 @@ bool os_unmap(void *start, size_t bytes);
 bool os_purge(void *start, size_t bytes);
 /* Brings in every page, as if written to; false if some are missing. */
 bool os_populate(void *start, size_t bytes);
-/* Lets the kernel back the range with huge pages, or keeps it from that, as everything is at first. */
+/* Lets the kernel back the range with huge pages, or keeps it from that. */
 void os_huge(void *start, size_t bytes, bool huge);
 /* Moves the pages themselves; `from` reads as zero afterwards, what was at `to` is gone. Both
  * are mapped; `from` is nothing that was moved in pieces. False: nothing has changed. */

@@ -75,20 +75,47 @@ uint64_t os_address_limit(void) {
   return limit.rlim_cur;
 }
 
+bool os_has_shadow(void) {
+  extern void __tsan_init(void) __attribute__((weak));
+  extern void __msan_init(void) __attribute__((weak));
+  return __tsan_init != NULL || __msan_init != NULL;
+}
+
 bool os_is_secure(void) { return getauxval(AT_SECURE) != 0; }
 
-uint64_t os_random_seed(void) {
-  const void *random = (const void *)getauxval(AT_RANDOM); /* 16 bytes, anywhere */
-  uint64_t seed = (uint64_t)(uintptr_t)&os_counts ^ os_now_ms();
-  if (random != NULL) memcpy(&seed, random, sizeof seed);
-  return seed;
+/* SipHash-2-4 of one word under the 16 bytes that the kernel gives each process.  libc makes its stack canary and its pointer
+ * guard of these very bytes, so what may be seen of ours must tell nothing of them. */
+static void sip_round(uint64_t v[4]) {
+  v[0] += v[1], v[1] = bits_rotr(v[1], 51) ^ v[0], v[0] = bits_rotr(v[0], 32);
+  v[2] += v[3], v[3] = bits_rotr(v[3], 48) ^ v[2];
+  v[0] += v[3], v[3] = bits_rotr(v[3], 43) ^ v[0];
+  v[2] += v[1], v[1] = bits_rotr(v[1], 47) ^ v[2], v[2] = bits_rotr(v[2], 32);
 }
+
+static uint64_t start_hash(uint64_t word) {
+  uint64_t key[2] = {(uint64_t)(uintptr_t)&os_counts, os_now_ms()};
+  const void *start = (const void *)getauxval(AT_RANDOM); /* anywhere */
+  if (start != NULL) memcpy(key, start, sizeof key);
+  uint64_t v[4] = {key[0] ^ UINT64_C(0x736f6d6570736575), key[1] ^ UINT64_C(0x646f72616e646f6d),
+                   key[0] ^ UINT64_C(0x6c7967656e657261), key[1] ^ UINT64_C(0x7465646279746573)};
+  const uint64_t blocks[2] = {word, (uint64_t)sizeof word << 56};
+  for (unsigned i = 0; i < 2; i++) {
+    v[3] ^= blocks[i];
+    sip_round(v), sip_round(v);
+    v[0] ^= blocks[i];
+  }
+  v[2] ^= 0xff;
+  for (unsigned i = 0; i < 4; i++) sip_round(v);
+  return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+uint64_t os_random_seed(void) { return start_hash(0); }
 
 uint64_t os_random(void) {
   uint64_t value;
   if (syscall_3(SYS_getrandom, (long)&value, sizeof value, 1 /* GRND_NONBLOCK */) == (long)sizeof value) return value;
   static _Atomic uint64_t calls; /* before the kernel has gathered enough */
-  return os_random_seed() + atomic_fetch_add(&calls, UINT64_C(0x9e3779b97f4a7c15));
+  return start_hash(atomic_fetch_add(&calls, 1) + 1);
 }
 
 uint64_t os_now_ms(void) {
@@ -127,20 +154,6 @@ static bool os_tried(_Atomic uint32_t *verdict, bool (*works)(char *page, size_t
   return known == WORKS;
 }
 
-void *os_reserve(size_t bytes) {
-  long start = os_mmap(NULL, bytes, PROT_NONE, PLAIN_FLAGS);
-  if (syscall_failed(start)) return NULL;
-  os_huge((void *)start, bytes, false);
-  return (void *)start;
-}
-
-bool os_commit(void *start, size_t bytes) {
-  atomic_count(&os_counts.mprotect, 1);
-  long result = syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_READ | PROT_WRITE);
-  if (result != 0 && result != -ENOMEM && result != -EAGAIN) os_broken("mprotect");
-  return result == 0;
-}
-
 os_map_t os_map_at(void *start, size_t bytes) {
   long got = os_mmap(start, bytes, PROT_READ | PROT_WRITE, PLAIN_FLAGS | MAP_FIXED_NOREPLACE);
   if (syscall_failed(got)) return got == -EEXIST ? OS_TAKEN : OS_NOMEM;
@@ -148,7 +161,6 @@ os_map_t os_map_at(void *start, size_t bytes) {
     (void)os_unmap((void *)got, bytes);
     return OS_TAKEN;
   }
-  os_huge(start, bytes, false);
   return OS_MAPPED;
 }
 
@@ -198,6 +210,7 @@ bool os_move(void *from, void *to, size_t bytes) {
   atomic_set(&unable, true);
   /* The kernel may have unmapped the target before it found that it could not go on. */
   if (os_map_at(to, bytes) == OS_NOMEM) os_broken("mremap");
+  os_huge(to, bytes, false);
   return false;
 }
 
@@ -206,6 +219,14 @@ bool os_renew(void *start, size_t bytes) {
   if (syscall_failed(got)) return false;
   os_huge(start, bytes, false);
   return true;
+}
+
+/* Makes pages accessible; those that are so already keep their content. */
+static bool os_commit(void *start, size_t bytes) {
+  atomic_count(&os_counts.mprotect, 1);
+  long result = syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_READ | PROT_WRITE);
+  if (result != 0 && result != -ENOMEM && result != -EAGAIN) os_broken("mprotect");
+  return result == 0;
 }
 
 /* Once the kernel has refused the light kind or not done it, every guard is made of protection. */

@@ -112,11 +112,15 @@ static bool guarded_resize(slab_t *slab, size_t bytes) {
   return true;
 }
 
-void large_trim(void) {
+bool large_trim(void) {
+  bool any = false;
   for (uint32_t i = 0; HAK_SECURE && i < FREED_MOST; i++) {
     uint32_t unit = atomic_exchange(&freed[i], 0);
-    if (unit != 0) guarded_release(unit);
+    if (unit == 0) continue;
+    guarded_release(unit);
+    any = true;
   }
+  return any;
 }
 
 /* --- side by side ------------------------------------------------------------------------ */
@@ -133,6 +137,12 @@ static uint32_t large_span(size_t bytes, size_t align, span_use_t use, bool *zer
 }
 
 /* --- blocks ------------------------------------------------------------------------------ */
+
+bool large_may_fit(size_t size, size_t align) {
+  size_t bytes = large_good_size(size);
+  if (bytes == 0 || bytes > HAK_REGION_MAX) return false;
+  return region_may_hold(units_of(bytes), align > HAK_UNIT ? align >> HAK_UNIT_SHIFT : 1);
+}
 
 void *large_alloc(size_t size, size_t align, span_use_t use) {
   size_t bytes = large_good_size(size);

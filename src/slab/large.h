@@ -14,8 +14,10 @@ size_t large_good_size(size_t size);
 /* NULL when out of memory; zero if `use` says so. `align` is a power of two. */
 HAK_CHECKED void *large_alloc(size_t size, size_t align, span_use_t use);
 void large_free(slab_t *slab);
-/* What the secure library keeps back of freed blocks becomes usable; elsewhere there is none. */
-void large_trim(void);
+/* Whether such a block could be had if all others were freed. */
+HAK_CHECKED bool large_may_fit(size_t size, size_t align);
+/* What the secure library keeps back of freed blocks becomes usable; false if there is none, as elsewhere. */
+bool large_trim(void);
 /* Makes `size` bytes usable in place; false if that cannot be. New bytes are not zeroed. */
 HAK_CHECKED bool large_resize(slab_t *slab, size_t size);
 /* Brings the content of a live block into another, `to`, that is not smaller; what `from` holds then is lost. */

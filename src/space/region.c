@@ -9,60 +9,52 @@ region_t region HAK_ALIGNED(HAK_CACHE_LINE);
 region_bin_t region_no_bin HAK_ALIGNED(HAK_CACHE_LINE);
 
 /* The zones, in bytes for each superslab; the first has a fixed place below the second. */
-typedef enum zone {
-  ZONE_BIN,
-  ZONE_LIVE,
-  ZONE_FREE_BITS,
-  ZONE_REMOTE_BITS,
-  ZONE_SLABS,
-  ZONE_REMOTES,
-  ZONE_SUPERSLABS,
-  ZONE_COUNT
-} zone_t;
-static const size_t zone_bytes[ZONE_COUNT] = {256, 16384, 16384, 16384, 2048, 512, sizeof(superslab_t)};
+typedef enum zone { ZONE_BIN, ZONE_LIVE, ZONE_BITS, ZONE_SLABS, ZONE_REMOTES, ZONE_SUPERSLABS, ZONE_COUNT } zone_t;
+static const size_t zone_bytes[ZONE_COUNT] = {256, 16384, 2 * REGION_BITS_BYTES, 2048, 512, sizeof(superslab_t)};
+#define ZONE_PIECE ((uintptr_t)64 << 10) /* the largest page that a kernel has */
 
 /* How much the blocks grow at a time: a share of what there is, within bounds. */
 #define GROW_SHARE 4
 #define GROW_MAX_UNITS (((uint32_t)256 << 20) >> HAK_UNIT_SHIFT)
 #define GROW_MIN_UNITS HAK_UNITS_PER_SUPERSLAB
+#define GROW_MIN_UNITS_SCARCE 4u
 #define ZONES_AHEAD 8 /* superslabs */
-#define GROW_MIN_UNITS_LIMITED 4u /* when address space is scarce */
 
-/* Written under `grow_lock`, but for `reserved`, which census reads. */
+/* A zone, or the blocks.  Its end is written once the kernel has mapped what lies below, and before anything leads there: so a
+ * fork's child finds all that is led to, and what lies below the end of the blocks without being led to it maps no second time. */
+typedef struct range {
+  uintptr_t start;        /* of what is mapped in a row */
+  _Atomic uintptr_t end;
+} range_t;
+
+/* Written under `grow_lock`. */
 static struct {
-  uintptr_t zone[ZONE_COUNT];        /* where each starts */
-  _Atomic uintptr_t zone_end[ZONE_COUNT]; /* how far each is readable and writable */
-  uint32_t capacity;                 /* superslabs that have a place */
-  uint32_t zones_ready;              /* superslabs whose zones are usable */
-  uintptr_t start, end;              /* all of it */
-  _Atomic bool reserved;             /* addresses are held as PROT_NONE */
-  _Atomic bool releasing;            /* region_release_reserve is under way */
-  uint32_t kept;                     /* bit z: the kernel would not release what follows zone z; ZONE_COUNT: the blocks */
-  bool gate_open;                    /* region_open_gate */
-  uintptr_t undo_start, undo_end;    /* mapped without a reserve, and not yet entered */
+  range_t zone[ZONE_COUNT];
+  range_t blocks;
+  uint32_t capacity;      /* superslabs that have a place */
+  uint32_t zones_ready;   /* superslabs whose zones are usable */
+  bool scarce;            /* addresses or memory are limited: nothing is mapped far ahead */
+  bool gate_open;         /* region_open_gate */
 } layout;
 static lock_t grow_lock;
 
-/* Makes [start, end) usable, which is reserved or nobody's; `range` is the zone, or ZONE_COUNT for blocks. */
-static os_map_t region_back(unsigned range, uintptr_t start, uintptr_t end) {
-  if (start >= end) return OS_MAPPED;
-  bool reserved = atomic_seen(&layout.reserved) || (layout.kept >> range & 1) != 0;
-  if (reserved) return os_commit((void *)start, end - start) ? OS_MAPPED : OS_NOMEM;
-  os_map_t result = os_map_at((void *)start, end - start);
-  if (result == OS_MAPPED) {
-    layout.undo_start = start;
-    atomic_signal_fence(memory_order_seq_cst);
-    layout.undo_end = end;
-  }
-  return result;
+/* Whether a huge page has room below `end`. */
+static bool range_has_room(const range_t *range, uintptr_t end) {
+  return bits_round_up(range->start, HAK_SUPERSLAB) + HAK_SUPERSLAB <= end;
 }
 
-/* What region_back has mapped is entered now. */
-static void region_backed(void) {
-  atomic_signal_fence(memory_order_seq_cst);
-  layout.undo_end = 0;
-  atomic_signal_fence(memory_order_seq_cst);
-  layout.undo_start = 0; /* nothing else leads into blocks: see hide_base in front/boot.c */
+/* Maps [from, end), which goes on where the range ends or, of the blocks, behind something else.  The kernel makes no huge page
+ * there, which all of a range is told it once one has room: the range stays one mapping. */
+static os_map_t range_map(range_t *range, uintptr_t from, uintptr_t end) {
+  if (from >= end) return OS_MAPPED;
+  os_map_t result = os_map_at((void *)from, end - from);
+  if (result != OS_MAPPED) return result;
+  if (from != atomic_seen(&range->end)) range->start = from;
+  atomic_set(&range->end, end);
+  if (!range_has_room(range, end)) return OS_MAPPED;
+  uintptr_t first = range_has_room(range, from) ? from : range->start;
+  os_huge((void *)first, end - first, false);
+  return OS_MAPPED;
 }
 
 static void limit_set(uintptr_t limit) {
@@ -72,14 +64,12 @@ static void limit_set(uintptr_t limit) {
 
 /* Extends every zone to cover `superslabs` superslabs. */
 static bool zones_extend(uint32_t superslabs) {
-  const size_t page = os_page_size();
+  const size_t piece = layout.scarce ? os_page_size() : ZONE_PIECE;
   if (superslabs <= layout.zones_ready) return true;
   for (unsigned z = 0; z < ZONE_COUNT; z++) {
-    uintptr_t end = bits_round_up(layout.zone[z] + superslabs * zone_bytes[z], page);
-    uintptr_t from = atomic_seen(&layout.zone_end[z]);
-    if (region_back(z, from, end) != OS_MAPPED) return false;
-    if (end > from) atomic_set(&layout.zone_end[z], end);
-    region_backed();
+    range_t *zone = &layout.zone[z];
+    uintptr_t end = bits_round_up(zone->start + superslabs * zone_bytes[z], piece);
+    if (range_map(zone, atomic_seen(&zone->end), end) != OS_MAPPED) return false;
   }
   for (size_t unit = (size_t)layout.zones_ready * HAK_UNITS_PER_SUPERSLAB; unit < (size_t)superslabs * HAK_UNITS_PER_SUPERSLAB; unit++) {
     hot_poke(region_bin(region.live, unit), &region_no_bin);
@@ -90,10 +80,10 @@ static bool zones_extend(uint32_t superslabs) {
   return true;
 }
 
-/* Covers the superslabs up to `needed`, and more at once while addresses are plenty. */
+/* Covers the superslabs up to `needed`, and more at once while there is plenty. */
 static bool zones_cover(uint32_t needed) {
   if (needed <= layout.zones_ready) return true;
-  if (atomic_seen(&layout.reserved)) {
+  if (!layout.scarce) {
     uint32_t ahead = layout.zones_ready + layout.zones_ready / 2 + ZONES_AHEAD;
     if (ahead > layout.capacity) ahead = layout.capacity;
     if (ahead > needed && zones_extend(ahead)) return true;
@@ -118,15 +108,19 @@ static void units_publish(uint32_t start, uint32_t end) {
 /* Maps units [start, start + n). OS_TAKEN: something else lies there. */
 static os_map_t units_map(uint32_t start, uint32_t n) {
   uint32_t end = start + n;
-  uint32_t superslabs = (end + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB;
-  if (!zones_cover(superslabs)) return OS_NOMEM;
-  os_map_t result = region_back(ZONE_COUNT, (uintptr_t)region_address(start), (uintptr_t)region_address(end));
-  if (result == OS_MAPPED) {
-    atomic_publish(&region.units, end);
-    region_backed();
-    units_publish(start, end);
+  uintptr_t had = atomic_seen(&layout.blocks.end);
+  uintptr_t from = (uintptr_t)region_address(start), to = (uintptr_t)region_address(end);
+  if (had > from) from = had; /* what a thread that is gone had mapped: see range_t */
+  os_map_t result = range_map(&layout.blocks, from, to);
+  if (result != OS_MAPPED) return result;
+  if (!zones_cover((end + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB)) {
+    atomic_set(&layout.blocks.end, had); /* first: a fork's child must not take for mapped what is not */
+    if (from < to && !os_unmap((void *)from, to - from)) atomic_set(&layout.blocks.end, to);
+    return OS_NOMEM;
   }
-  return result;
+  atomic_publish(&region.units, end);
+  units_publish(start, end);
+  return OS_MAPPED;
 }
 
 /* The free units just below the frontier, which a span that needs more can use. */
@@ -143,7 +137,7 @@ static uint32_t units_free_at_end(uint32_t frontier, uint32_t most) {
 
 static uint32_t grow_step(uint32_t frontier) {
   uint32_t step = frontier / GROW_SHARE;
-  uint32_t least = atomic_seen(&layout.reserved) ? GROW_MIN_UNITS : GROW_MIN_UNITS_LIMITED;
+  uint32_t least = layout.scarce ? GROW_MIN_UNITS_SCARCE : GROW_MIN_UNITS;
   if (step < least) step = least;
   return step < GROW_MAX_UNITS ? step : GROW_MAX_UNITS;
 }
@@ -167,7 +161,10 @@ static bool grow_locked(uint32_t units) {
     if (need > room) return false;
     if (step > room) step = room;
     os_map_t result = OS_NOMEM;
-    if (step > need) result = units_map(frontier, step);
+    if (step > need) {
+      result = units_map(frontier, step);
+      layout.scarce |= result == OS_NOMEM;
+    }
     if (result != OS_MAPPED) result = units_map(frontier, need);
     if (result == OS_MAPPED) return true;
     if (result == OS_NOMEM || !frontier_skip(frontier, skip)) return false;
@@ -188,70 +185,91 @@ bool region_grow(uint32_t units) {
   return grown;
 }
 
-/* Lays the zones and the blocks out from `start`; returns the bytes in all. */
-static uint64_t layout_plan(uintptr_t start, uint32_t capacity) {
-  uintptr_t live = start + (uintptr_t)REGION_BIN_OFFSET;
-  layout.capacity = capacity;
-  layout.zone[ZONE_BIN] = start;
-  uintptr_t at = live;
-  for (unsigned z = ZONE_LIVE; z < ZONE_COUNT; z++) {
-    layout.zone[z] = at;
-    at += bits_round_up(capacity * zone_bytes[z], HAK_SUPERSLAB);
+/* --- the places -------------------------------------------------------------------------- */
+
+#define GIB ((uint64_t)1 << 30)
+#define TIB ((uint64_t)1 << 40)
+
+/* Where the zones, and where the blocks may lie, and the most bytes of blocks. */
+typedef struct place {
+  uint64_t zones, zones_end;
+  uint64_t blocks, blocks_end;
+  uint64_t most;
+} place_t;
+static const place_t region_places[] = {
+    /* Below are what takes addresses at random of 46 bits (V8), its own (Go, GHC, ZGC) and AddressSanitizer's shadow, at 85 TiB
+     * programs of x86-64, at 120 and more what the kernel places.  aarch64 with 48 bits has its programs above all this. */
+    {64 * TIB, 80 * TIB, 88 * TIB, 120 * TIB, HAK_REGION_MAX},
+    /* 39 bits of addresses: programs at 341 GiB; Go begins at 256, V8 takes any below. */
+    {320 * GIB, 336 * GIB, 64 * GIB, 256 * GIB, 64 * GIB},
+    /* 36 bits.  Under Valgrind, whose tables are quick there. */
+    {8 * GIB, 12 * GIB, 12 * GIB, 60 * GIB, 32 * GIB},
+};
+#define PLACES (sizeof region_places / sizeof region_places[0])
+
+/* A multiple of `step` where `bytes` end before `end`, at random. */
+static uintptr_t place_choose(uint64_t start, uint64_t end, uint64_t bytes, uint64_t step, uint32_t random) {
+  uint64_t choices = (end - start - bytes) / step;
+  return start + (choices * random >> 32) * step;
+}
+
+/* Lays the zones out; returns the bytes in all. */
+static uint64_t zones_plan(uintptr_t start, uint32_t capacity) {
+  uintptr_t at = start + (uintptr_t)REGION_BIN_OFFSET;
+  for (unsigned z = 0; z < ZONE_COUNT; z++) {
+    uintptr_t zone = z == ZONE_BIN ? start : at;
+    layout.zone[z].start = zone;
+    atomic_set(&layout.zone[z].end, zone);
+    if (z != ZONE_BIN) at += bits_round_up(capacity * zone_bytes[z], ZONE_PIECE);
   }
-  for (unsigned z = 0; z < ZONE_COUNT; z++) atomic_set(&layout.zone_end[z], layout.zone[z]);
-  layout.start = start;
-  layout.end = at + ((uintptr_t)capacity << HAK_SUPERSLAB_SHIFT);
-  region.base = at;
-  hot_poke(&region.minus_base, 0 - at);
+  return at - start;
+}
+
+static void layout_plan(const place_t *place, uint64_t most_bytes, uint64_t random) {
+  uint64_t most = most_bytes < place->most ? most_bytes : place->most;
+  layout.capacity = (uint32_t)(most >> HAK_SUPERSLAB_SHIFT);
+  layout.zones_ready = 0;
+  uint64_t bytes = zones_plan(0, layout.capacity);
+  (void)zones_plan(place_choose(place->zones, place->zones_end, bytes, ZONE_PIECE, (uint32_t)random), layout.capacity);
+  uintptr_t base = place_choose(place->blocks, place->blocks_end, most, HAK_SUPERSLAB, (uint32_t)(random >> 32));
+  layout.blocks.start = base;
+  atomic_set(&layout.blocks.end, base);
+  uintptr_t live = layout.zone[ZONE_LIVE].start;
+  region.base = base;
+  hot_poke(&region.minus_base, 0 - base);
   hot_poke(&region.live, (uint64_t *)live);
-  region.live_bias = live - ((at >> 10) << 3);
-  region.slabs = (char *)layout.zone[ZONE_SLABS];
-  region.free_bits = (char *)layout.zone[ZONE_FREE_BITS];
-  region.remote_bits = (char *)layout.zone[ZONE_REMOTE_BITS];
-  region.remotes = (char *)layout.zone[ZONE_REMOTES];
-  region.superslabs = (superslab_t *)layout.zone[ZONE_SUPERSLABS];
-  return layout.end - start;
+  region.live_bias = live - ((base >> 10) << 3);
+  region.slabs = (char *)layout.zone[ZONE_SLABS].start;
+  region.free_bits = (char *)layout.zone[ZONE_BITS].start;
+  region.remote_bits = region.free_bits + REGION_BITS_BYTES;
+  region.remotes = (char *)layout.zone[ZONE_REMOTES].start;
+  region.superslabs = (superslab_t *)layout.zone[ZONE_SUPERSLABS].start;
 }
 
-static bool reserve_all(uint64_t bytes) {
-  for (; bytes >= HAK_REGION_MIN >> 6; bytes /= 2) {
-    uint32_t capacity = (uint32_t)(bytes >> HAK_SUPERSLAB_SHIFT);
-    uint64_t whole = layout_plan(HAK_SUPERSLAB, capacity) + HAK_SUPERSLAB;
-    void *start = os_reserve(whole);
-    if (start == NULL) continue;
-    (void)layout_plan(bits_round_up((uintptr_t)start, HAK_SUPERSLAB), capacity);
-    layout.start = (uintptr_t)start;
-    layout.end = (uintptr_t)start + whole;
-    atomic_set(&layout.reserved, true);
-    return true;
+/* Undoes a start that has mapped a part of the zones. */
+static void layout_drop(void) {
+  for (unsigned z = 0; z < ZONE_COUNT; z++) {
+    uintptr_t start = layout.zone[z].start, end = atomic_seen(&layout.zone[z].end);
+    if (end > start) (void)os_unmap((void *)start, end - start);
   }
-  return false;
-}
-
-/* Places far from where programs, libraries and stacks are put; the last
- * fits kernels that give a process 39 bits of addresses.  The first is for memcheck
- * alone: its tables are quick below what Valgrind keeps for itself. */
-static bool place_unreserved(void) {
-  static const struct {
-    uintptr_t start;
-    uint64_t bytes;
-    uintptr_t random; /* superslabs */
-  } places[] = {{(uintptr_t)1 << 33, HAK_REGION_MIN / 2, 0},
-                {(uintptr_t)1 << 44, HAK_REGION_MIN, 0x3fff},
-                {(uintptr_t)1 << 36, HAK_REGION_MIN, 0x3fff}};
-  for (size_t i = memcheck_on() ? 0 : 1; i < sizeof places / sizeof places[0]; i++) {
-    uintptr_t random = ((uintptr_t)os_random_seed() & places[i].random) << HAK_SUPERSLAB_SHIFT;
-    (void)layout_plan(places[i].start + random, (uint32_t)(places[i].bytes >> HAK_SUPERSLAB_SHIFT));
-    if (grow_locked(1)) return true;
-    for (unsigned z = 0; z < ZONE_COUNT; z++) {
-      uintptr_t end = atomic_seen(&layout.zone_end[z]);
-      if (end > layout.zone[z]) (void)os_unmap((void *)layout.zone[z], end - layout.zone[z]);
-    }
-    layout.zones_ready = 0;
-    limit_set(0);
-    atomic_set(&region.units, 0);
-  }
+  limit_set(0);
+  atomic_set(&region.units, 0);
   region.base = 0;
+}
+
+/* Twice at each place: something may lie where chance has led to.  Valgrind's user wants the same addresses each time. */
+static bool region_make(uint64_t most_bytes) {
+  if (most_bytes == 0) {
+    most_bytes = os_physical_memory() * 4;
+    if (most_bytes < HAK_REGION_MIN) most_bytes = HAK_REGION_MIN;
+  }
+  most_bytes = bits_round_up(most_bytes, HAK_SUPERSLAB);
+  layout.scarce = os_address_limit() != UINT64_MAX;
+  for (size_t n = valgrind_on() ? 2 * PLACES - 1 : os_has_shadow() ? 2 : 0; n < 2 * PLACES; n++) {
+    layout_plan(&region_places[n / 2], most_bytes, valgrind_on() ? 0 : os_random());
+    if (grow_locked(1)) return true;
+    layout_drop();
+  }
   return false;
 }
 
@@ -264,67 +282,46 @@ void region_open_gate(void) {
   lock_release(&grow_lock);
 }
 
-static bool region_make(uint64_t reserve_bytes) {
-  if (atomic_seen(&layout.reserved)) return grow_locked(HAK_UNITS_PER_SUPERSLAB); /* there was no memory for it before */
-  uint64_t bytes = reserve_bytes;
-  if (bytes == 0 && memcheck_on()) return place_unreserved(); /* memcheck goes through every byte of a reserve */
-  if (bytes == 0) {
-    bytes = os_physical_memory() * 4;
-    if (bytes < HAK_REGION_MIN) bytes = HAK_REGION_MIN;
-  }
-  if (bytes > HAK_REGION_MAX) bytes = HAK_REGION_MAX;
-  bytes = bits_round_up(bytes, HAK_SUPERSLAB);
-  if (os_address_limit() != UINT64_MAX || !reserve_all(bytes)) return place_unreserved();
-  return grow_locked(HAK_UNITS_PER_SUPERSLAB);
-}
-
-HAK_COLD bool region_init(uint64_t reserve_bytes) {
+HAK_COLD bool region_init(uint64_t most_bytes) {
   region_seal(false);
-  bool made = region_make(reserve_bytes);
+  bool made = region_make(most_bytes);
   region_seal(true);
   return made;
 }
 
-static void release_range(unsigned range, uintptr_t start, uintptr_t end) {
-  start = bits_round_up(start, os_page_size());
-  if (start < end && !os_unmap((void *)start, end - start)) layout.kept |= (uint32_t)1 << range;
+/* --- the rest ---------------------------------------------------------------------------- */
+
+/* Whether the kernel would map what lies up to `end` beyond what it has, were there nothing in the way. */
+static bool blocks_may_reach(uintptr_t end) {
+  uintptr_t from = (uintptr_t)region_address(atomic_seen(&region.units)), had = atomic_seen(&layout.blocks.end);
+  if (had > from) from = had;
+  if (end <= from) return true;
+  os_map_t result = os_map_at((void *)from, end - from);
+  if (result == OS_MAPPED) (void)os_unmap((void *)from, end - from);
+  return result != OS_NOMEM;
 }
 
-static void release_all(void) {
-  atomic_set(&layout.releasing, true);
-  if (layout.start < layout.zone[0]) (void)os_unmap((void *)layout.start, layout.zone[0] - layout.start);
-  for (unsigned z = 0; z < ZONE_COUNT; z++) {
-    uintptr_t next = z + 1 < ZONE_COUNT ? layout.zone[z + 1] : region.base;
-    release_range(z, atomic_seen(&layout.zone_end[z]), next);
-  }
-  release_range(ZONE_COUNT, (uintptr_t)region_address(atomic_seen(&region.units)), layout.end);
-  atomic_set(&layout.reserved, false);
-  atomic_set(&layout.releasing, false);
-}
-
-void region_release_reserve(void) {
+bool region_may_hold(uint64_t units, uint64_t align_units) {
+  uint64_t base_units = region.base >> HAK_UNIT_SHIFT;
+  uint64_t end = bits_round_up(base_units, align_units) - base_units + units; /* of the lowest such run */
+  if (end > (uint64_t)layout.capacity * HAK_UNITS_PER_SUPERSLAB) return false;
   lock_acquire(&grow_lock);
-  if (atomic_seen(&layout.reserved)) release_all();
+  bool may = blocks_may_reach((uintptr_t)region_address((uint32_t)end));
   lock_release(&grow_lock);
+  return may;
 }
 
-void region_after_fork(void) {
-  uintptr_t start = layout.undo_start, end = layout.undo_end;
-  bool entered = start >= region.base && end <= (uintptr_t)region_address(atomic_seen(&region.units));
-  for (unsigned z = 0; z < ZONE_COUNT; z++) entered |= start >= layout.zone[z] && end <= atomic_seen(&layout.zone_end[z]);
-  if (end > start && !entered) (void)os_unmap((void *)start, end - start);
-  layout.undo_end = 0;
-  if (atomic_seen(&layout.releasing)) release_all();
-  lock_abandon(&grow_lock);
-}
+/* What a thread that is gone was mapping is entered or leaks: see range_t. */
+void region_after_fork(void) { lock_abandon(&grow_lock); }
 
 region_census_t region_census(void) {
   region_census_t census = {0};
-  for (unsigned z = 0; z < ZONE_COUNT; z++) census.metadata += atomic_seen(&layout.zone_end[z]) - layout.zone[z];
-  uint32_t count = (atomic_seen(&region.units) + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB;
-  for (uint32_t s = 0; s < count; s++) census.superslabs += atomic_seen(&region.superslabs[s].mapped) != 0;
-  census.reserved = atomic_seen(&layout.reserved)
-                        ? layout.end - layout.start
-                        : census.metadata + ((uint64_t)atomic_seen(&region.units) << HAK_UNIT_SHIFT);
+  for (unsigned z = 0; z < ZONE_COUNT; z++) census.metadata += atomic_seen(&layout.zone[z].end) - layout.zone[z].start;
+  census.mapped = census.metadata;
+  for (uint32_t s = region_superslabs(); s-- > 0;) {
+    uint32_t mapped = atomic_seen(&region.superslabs[s].mapped);
+    census.superslabs += mapped != 0;
+    census.mapped += (uint64_t)bits_count32(mapped) << HAK_UNIT_SHIFT;
+  }
   return census;
 }

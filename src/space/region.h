@@ -1,13 +1,14 @@
 /* region.h - the one range of addresses that all blocks come from.
  *
  * Block memory is [base, base + units * 64 KiB); it is made usable from the
- * bottom up.  Beside it lie the zones: arrays indexed by unit or granule, kept
+ * bottom up.  Elsewhere lie the zones: arrays indexed by unit or granule, kept
  * apart from the blocks so that a stray write does not meet them and so that
  * they do not share cache sets.  Every zone grows along with the blocks.
  *
- * Without RLIMIT_AS everything is reserved at start.  With it, or once the
- * reserve was given back, the same addresses are mapped as they are needed and
- * whatever else is found there is stepped over.
+ * Both have places chosen at random, far from where programs, libraries and the
+ * kernel put things, and nothing is mapped before it is needed: what is not used
+ * is not held.  Whatever else is found where blocks would grow is stepped over;
+ * where a zone would grow it ends the growth.
  *
  * Who writes what: the bin of a unit, its slab record and free bits
  * belong to the owner of the span that the unit is part of; remote records and
@@ -39,7 +40,7 @@ typedef struct region {
   uintptr_t base;                /* address of unit 0; 0 before region_init */
   char *slabs;                   /* 64 bytes a unit: slab/slab.h */
   char *free_bits;               /* 512 bytes a unit, see region_bits */
-  char *remote_bits;
+  char *remote_bits;             /* in the same zone */
   char *remotes;                 /* 16 bytes a unit: slab/remote.h */
   superslab_t *superslabs;
   _Atomic uint32_t units;        /* units below which block memory may be mapped; grows only */
@@ -85,11 +86,12 @@ HAK_INLINE size_t region_unit(const void *p) {
 
 /* Word `word` (of 64) of a unit's bitmap with a bit for each block.  Eight
  * words of all units of a superslab lie together, so that slabs of few blocks
- * touch one page of bits for each superslab. */
-HAK_INLINE _Atomic uint64_t *region_bits(char *zone, uint32_t unit, uint32_t word) {
+ * touch one page of bits for each superslab.  A superslab's free bits come first, then its remote bits. */
+#define REGION_BITS_BYTES ((size_t)HAK_UNITS_PER_SUPERSLAB * 512)
+HAK_INLINE _Atomic uint64_t *region_bits(char *bits, uint32_t unit, uint32_t word) {
   size_t superslab = unit / HAK_UNITS_PER_SUPERSLAB;
   size_t in_superslab = unit % HAK_UNITS_PER_SUPERSLAB;
-  return (_Atomic uint64_t *)(void *)(zone + superslab * 16384 + (size_t)(word / 8) * 2048 + in_superslab * 64) + word % 8;
+  return (_Atomic uint64_t *)(void *)(bits + superslab * 2 * REGION_BITS_BYTES + (size_t)(word / 8) * 2048 + in_superslab * 64) + word % 8;
 }
 
 /* The live map: the owner's thread changes its words by plain moves, others by
@@ -107,21 +109,22 @@ HAK_INLINE uint32_t region_superslabs(void) {
   return (atomic_take(&region.units) + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB;
 }
 
-/* Chooses the place and maps the first superslab. By one thread; again after false. */
-HAK_CHECKED bool region_init(uint64_t reserve_bytes);
+/* Chooses the places and maps the first superslab; 0 bytes: the blocks may take four times the physical memory.
+ * By one thread; again after false. */
+HAK_CHECKED bool region_init(uint64_t most_bytes);
 /* Makes `units` contiguous units more usable, counting free ones at the end of
  * what is mapped. False: out of memory or addresses. */
 HAK_CHECKED bool region_grow(uint32_t units);
 /* For frees that have to ask something first: they take gated_limit for the limit, at no cost, and what they ask is found to be
  * so for good. */
 void region_open_gate(void);
-/* Unmaps what is reserved but not in use; growth goes on without a reserve. */
-void region_release_reserve(void);
-/* In a fork's child, while no thread is inside: undoes or ends what one that is gone had begun. */
+/* Whether so many units in a row, from a multiple of `align_units`, could be had if every block were freed. */
+HAK_CHECKED bool region_may_hold(uint64_t units, uint64_t align_units);
+/* In a fork's child, while no thread is inside. */
 void region_after_fork(void);
 
 typedef struct region_census {
-  uint64_t reserved, metadata; /* bytes */
+  uint64_t mapped, metadata; /* bytes; the first counts blocks and metadata */
   uint64_t superslabs;         /* with any usable unit, a count */
 } region_census_t;
 region_census_t region_census(void);

@@ -173,8 +173,9 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
   if (want > HAK_REGION_MAX >> HAK_UNIT_SHIFT) return SPAN_NONE;
   for (;;) {
     uint32_t ends = purge_ends();
-    uint32_t start = find_and_claim(units, align_units);
-    if (start == SPAN_NONE) {
+    bool may_be = units <= atomic_take(&region.units);
+    uint32_t start = may_be ? find_and_claim(units, align_units) : SPAN_NONE;
+    if (may_be && start == SPAN_NONE) {
       atomic_set(&span_lowest, 0); /* the hint may have passed a unit by */
       start = find_and_claim(units, align_units);
     }

@@ -1,5 +1,4 @@
-/* life.c - threads that begin and end, fork and spawn, and limits of the
- * address space set by the program itself. */
+/* life.c - threads that begin and end, fork and spawn. */
 #include "api.h"
 
 #include <limits.h>
@@ -8,8 +7,6 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdatomic.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 /* Empty: the program may be of another libc or processor than what would be preloaded. */
@@ -375,132 +372,3 @@ TEST(spawn_works) {
     use_heap();
   }
 }
-
-/* ---- Limits that the program sets ---- */
-
-enum { MIB = 1 << 20 };
-
-static bool limit_address_space(size_t bytes) {
-  struct rlimit limit = {bytes, bytes};
-  getrlimit(RLIMIT_AS, &limit);
-  limit.rlim_cur = bytes;
-  return setrlimit(RLIMIT_AS, &limit) == 0;
-}
-
-TEST(limit_then_memory_within_it) {
-  UNSANITIZED();
-  use_heap();
-  REQUIRE(limit_address_space((size_t)512 * MIB));
-  char *block = api.malloc((size_t)64 * MIB);
-  CHECK(block);
-  if (block) memset(block, 1, (size_t)64 * MIB);
-  for (int i = 0; i < 20000; i++) CHECK((orphans[i] = api.malloc(1000)) != NULL);
-  for (int i = 0; i < 20000; i++) api.free(orphans[i]);
-  api.free(block);
-  in_thread(small_life, NULL);
-}
-
-TEST(limit_then_enomem_and_recovery) {
-  UNSANITIZED();
-  REQUIRE(limit_address_space((size_t)512 * MIB));
-  for (int round = 0; round < 5; round++) {
-    errno = 0;
-    CHECK(!api.malloc((size_t)1 << 30));
-    CHECK_EQ(errno, ENOMEM);
-    void *blocks[600];
-    int count = 0;
-    errno = 0;
-    while (count < 600 && (blocks[count] = api.malloc(MIB)) != NULL) fill(blocks[count], 4096, (unsigned)count), count++;
-    CHECK(count > 100 && count < 600);
-    CHECK_EQ(errno, ENOMEM);
-    errno = 0;
-    CHECK(!api.realloc(blocks[0], (size_t)600 * MIB));
-    CHECK_EQ(errno, ENOMEM);
-    CHECK(!api.calloc(600, MIB));
-    CHECK(!api.aligned_alloc(4096, (size_t)600 * MIB));
-    for (int i = 0; i < count; i++) {
-      CHECK(filled(blocks[i], 4096, (unsigned)i));
-      api.free(blocks[i]);
-    }
-    use_heap();
-  }
-}
-
-TEST(limit_then_small_blocks_until_enomem) {
-  UNSANITIZED();
-  REQUIRE(limit_address_space((size_t)400 * MIB));
-  struct link {
-    struct link *next;
-    char content[1000];
-  } *first = NULL;
-  size_t count[3] = {0};
-  for (int round = 0; round < 3; round++) {
-    errno = 0;
-    for (struct link *link; (link = api.malloc(sizeof *link)) != NULL; first = link) link->next = first, count[round]++;
-    CHECK_EQ(errno, ENOMEM);
-    if (strcmp(check_context(), "beside") != 0) CHECK(!api.calloc(1, sizeof *first));
-    while (first) {
-      struct link *next = first->next;
-      api.free(first);
-      first = next;
-    }
-  }
-  CHECK(count[0] > 100000);
-  CHECK(count[1] * 100 >= count[0] * 95 && count[2] * 100 >= count[0] * 95);
-}
-
-TEST(limit_lifted_again) {
-  UNSANITIZED();
-  struct rlimit before;
-  getrlimit(RLIMIT_AS, &before);
-  REQUIRE(limit_address_space((size_t)256 * MIB));
-  CHECK(!api.malloc((size_t)1 << 30));
-  REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
-  char *block = api.malloc((size_t)1 << 30);
-  CHECK(block);
-  api.free(block);
-}
-
-TEST(limit_by_prlimit) {
-  UNSANITIZED();
-  struct rlimit limit = {(size_t)512 * MIB, RLIM_INFINITY};
-  use_heap();
-  REQUIRE(prlimit(0, RLIMIT_AS, &limit, NULL) == 0);
-  char *block = api.malloc((size_t)64 * MIB);
-  CHECK(block);
-  api.free(block);
-  in_thread(small_life, NULL);
-}
-
-TEST(limit_in_threads) {
-  UNSANITIZED();
-  pthread_t threads[4];
-  REQUIRE(limit_address_space((size_t)600 * MIB));
-  for (int i = 0; i < 4; i++) REQUIRE(pthread_create(&threads[i], NULL, small_life, NULL) == 0);
-  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
-}
-
-/* ---- Locked memory ---- */
-
-#ifndef HAK_ONLY
-
-static size_t locked_bytes(void) {
-  char line[256];
-  size_t kib = SIZE_MAX >> 10;
-  FILE *status = fopen("/proc/self/status", "r");
-  while (status && fgets(line, sizeof line, status))
-    if (sscanf(line, "VmLck: %zu", &kib) == 1) break;
-  if (status) fclose(status);
-  return kib << 10;
-}
-
-TEST(mlockall_locks_what_is_used_alone) {
-  use_heap();
-  if (mlockall(MCL_CURRENT) != 0) check_skip("not allowed");
-  CHECK(locked_bytes() < (size_t)1 << 30);
-  use_heap();
-  CHECK(munlockall() == 0);
-  use_heap();
-}
-
-#endif

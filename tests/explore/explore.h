@@ -55,8 +55,6 @@ _Noreturn void explore_crashed(int signal, const void *address);
 void memory_start(void);
 void memory_keep(void);
 void memory_restore(void);
-/* Ranges of addresses reserved so far. */
-unsigned memory_reserved(void);
 
 /* target.c: the allocator.  Lets the thread with this number run; puts back who ran when memory was kept. */
 void target_run_as(unsigned identity);

@@ -1,11 +1,12 @@
 /* memory.c - the state that each execution starts from, and the kernel's part in it.
  *
  * What an execution can change lies in the program's own variables, copied as
- * a whole, and in one arena that stands for the kernel's mappings.  The arena
- * is read-only at first: the first write to a page is a fault, which keeps
+ * a whole, in one arena that stands for the kernel's mappings anywhere, and in
+ * what is mapped at addresses of the program's choice.  The last two
+ * are read-only at first: the first write to a page is a fault, which keeps
  * the page's content and makes it writable.  Restoring is then a copy of the
  * few pages that any execution has ever written to.  The explorer's own state
- * lies in mappings outside of both. */
+ * lies in mappings outside of all that. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +19,18 @@
 #define ARENA_ALIGN ((size_t)2 << 20)
 #define PAGE ((size_t)4096)
 #define PAGES_MOST 16384
+#define PLACES_MOST 256
+
+typedef struct places {
+  unsigned count;
+  struct {
+    char *start, *end;
+  } at[PLACES_MOST];
+} places_t;
 
 typedef struct memory {
   char *arena;
+  places_t placed; /* by any execution; they stay */
   bool kept;
   size_t data_bytes;
   char *data;
@@ -34,7 +44,7 @@ extern char __data_start[], _end[];
 
 static memory_t *m;
 static size_t arena_used;
-static unsigned reserved;
+static places_t placed; /* by this execution */
 
 static void *map(size_t bytes, int protection) {
   void *start = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -46,9 +56,26 @@ static void *map(size_t bytes, int protection) {
 
 static void page_keep(unsigned i) { memcpy(m->content + i * PAGE, m->page[i], PAGE); }
 
+/* Whether all of it lies in one place, or with `some` any of it in any. */
+static bool is_placed(const places_t *places, const char *start, const char *end, bool some) {
+  for (unsigned i = 0; i < places->count; i++) {
+    const char *first = places->at[i].start, *last = places->at[i].end;
+    if (some ? start < last && end > first : start >= first && end <= last) return true;
+  }
+  return false;
+}
+
+static bool place_add(places_t *places, char *start, char *end) {
+  if (places->count == PLACES_MOST) return false;
+  places->at[places->count].start = start;
+  places->at[places->count++].end = end;
+  return true;
+}
+
 static bool page_track(char *address) {
   char *page = address - (uintptr_t)address % PAGE;
-  if (page < m->arena || page >= m->arena + ARENA_BYTES || m->pages == PAGES_MOST) return false;
+  bool in_arena = page >= m->arena && page < m->arena + ARENA_BYTES;
+  if ((!in_arena && !is_placed(&m->placed, page, page + PAGE, false)) || m->pages == PAGES_MOST) return false;
   if (mprotect(page, PAGE, PROT_READ | PROT_WRITE) != 0) return false;
   m->page[m->pages] = page;
   if (m->kept) page_keep(m->pages);
@@ -85,8 +112,6 @@ void memory_restore(void) {
   memcpy(__data_start, m->data, m->data_bytes);
 }
 
-unsigned memory_reserved(void) { return reserved; }
-
 /* --- in place of what fake_os.c does ----------------------------------------------------- */
 
 static void *arena_take(size_t bytes) {
@@ -96,20 +121,20 @@ static void *arena_take(size_t bytes) {
   return m->arena + start;
 }
 
-void *__wrap_os_reserve(size_t bytes);
-void *__wrap_os_reserve(size_t bytes) {
-  reserved++;
-  return arena_take(bytes);
-}
-
 void *__wrap_os_map(size_t bytes);
 void *__wrap_os_map(size_t bytes) { return arena_take(bytes); }
 
-bool __wrap_os_commit(void *start, size_t bytes);
-bool __wrap_os_commit(void *start, size_t bytes) { return (void)start, (void)bytes, true; }
-
+/* What an earlier execution has mapped there is zero again. */
 os_map_t __wrap_os_map_at(void *start, size_t bytes);
-os_map_t __wrap_os_map_at(void *start, size_t bytes) { return (void)start, (void)bytes, OS_NOMEM; }
+os_map_t __wrap_os_map_at(void *start, size_t bytes) {
+  char *end = (char *)start + bytes;
+  if (is_placed(&placed, start, end, true)) return OS_TAKEN;
+  if (!is_placed(&m->placed, start, end, false)) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    if (mmap(start, bytes, PROT_READ, flags, -1, 0) != start || !place_add(&m->placed, start, end)) abort();
+  }
+  return place_add(&placed, start, end) ? OS_MAPPED : OS_NOMEM;
+}
 
 bool __wrap_os_unmap(void *start, size_t bytes);
 bool __wrap_os_unmap(void *start, size_t bytes) { return (void)start, (void)bytes, true; }

@@ -188,7 +188,14 @@ static void op_learn(void) {
   if (i < SPANS) huge_learn(spans[i].start, spans[i].units);
 }
 
-static void op_release_reserve(void) { region_release_reserve(); }
+/* What cannot be held is not to be had. */
+static void op_may_hold(void) {
+  uint32_t units = (uint32_t)input_byte() << input_below(10), before = atomic_seen(&region.units);
+  uint64_t align = (uint64_t)1 << input_below(32), injected = fake_os_injected();
+  bool zero, may = region_may_hold(units + 1, align);
+  FUZZ_EQ(atomic_seen(&region.units), before);
+  if (!may && fake_os_injected() == injected) FUZZ_EQ(span_alloc(units + 1, align, SPAN_PLAIN, &zero), SPAN_NONE);
+}
 
 static void op_neighbour(void) {
   uint32_t unit = atomic_seen(&region.units) + input_byte();
@@ -238,7 +245,7 @@ static void op_recover(void) {
 
 static void (*const ops[])(void) = {
     op_take,  op_take,  op_take, op_take,     op_give,  op_give, op_give_part,       op_claim,
-    op_purge, op_purge, op_move, op_purge_span, op_learn, op_time, op_release_reserve, op_neighbour,
+    op_purge, op_purge, op_move, op_purge_span, op_learn, op_time, op_may_hold, op_neighbour,
     op_time,  op_option, op_failures, op_recover,
 };
 enum { OPS = sizeof ops / sizeof ops[0] };

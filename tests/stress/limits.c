@@ -1,9 +1,9 @@
 /* limits.c - a program whose address space or data is limited, by itself or from outside.
  *
- * - start: at the start less than 16 MiB is mapped readable or writable and private,
- *   and the rest of what is reserved costs nothing: no access, no core dump
- * - lowered: RLIMIT_AS set by setrlimit, setrlimit64, prlimit and prlimit64, with and
- *   without other threads.  Afterwards the stack grows, small and middle blocks
+ * - start: at the start less than 16 MiB is mapped private and writable, and less than
+ *   16 MiB is held without access
+ * - lowered: RLIMIT_AS set by setrlimit, setrlimit64, prlimit and prlimit64, by a system
+ *   call that no library sees and by another process, with and without other threads.  Afterwards the stack grows, small and middle blocks
  *   can be had, old blocks are intact; once the limit is raised, big ones too
  * - sweep: for RLIMIT_AS, and RLIMIT_DATA, at 8 to 512 MiB above the present use:
  *   fill the memory with blocks of one size until NULL with ENOMEM; check content
@@ -29,12 +29,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "harness.h"
 
-enum { SIZES = 7, EXTRAS = 7, FILLERS = 4, HANG_SECONDS = 300, EIGHT = 8 };
+enum { SIZES = 7, EXTRAS = 7, FILLERS = 4, WAYS = 6, HANG_SECONDS = 300, EIGHT = 8 };
 
 static const size_t sizes[SIZES] = {16, 200, 1000, 8 * KIB, 64 * KIB, MIB, 4 * MIB};
 static const size_t extras[EXTRAS] = {8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB, 128 * MIB, 256 * MIB, 512 * MIB};
@@ -87,6 +88,7 @@ static void scene_start(uintptr_t unused) {
   stress_say("start: %zu KiB accessible, %zu KiB private and writable, %zu MiB reserved, %zu KiB resident",
              mapped.accessible / KIB, mapped.writable / KIB, mapped.reserved / MIB, process_resident() / KIB);
   stress_expect(mapped.writable < 16 * MIB, "start: %zu KiB private and writable", mapped.writable / KIB);
+  stress_expect(mapped.reserved < 16 * MIB, "start: %zu KiB held without access", mapped.reserved / KIB);
 }
 
 /* ---- lowered ---- */
@@ -99,6 +101,16 @@ static void limit_set(__typeof__(RLIMIT_AS) resource, size_t bytes) {
     stress_fail("setrlimit: errno %d", errno);
 }
 
+/* As `prlimit -p` does it. */
+static int as_lower_outside(const struct rlimit64 *limit) {
+  int status;
+  pid_t pid = fork();
+  if (pid == 0)
+    _exit(syscall(SYS_prlimit64, getppid(), RLIMIT_AS, limit, NULL) != 0);
+  waitpid(pid, &status, 0);
+  return status;
+}
+
 static void as_lower(unsigned how, size_t bytes) {
   struct rlimit limit;
   struct rlimit64 limit64;
@@ -109,7 +121,9 @@ static void as_lower(unsigned how, size_t bytes) {
   int error = how == 0   ? setrlimit(RLIMIT_AS, &limit)
               : how == 1 ? setrlimit64(RLIMIT_AS, &limit64)
               : how == 2 ? prlimit(0, RLIMIT_AS, &limit, NULL)
-                         : prlimit64(getpid(), RLIMIT_AS, &limit64, NULL);
+              : how == 3 ? prlimit64(getpid(), RLIMIT_AS, &limit64, NULL)
+              : how == 4 ? (int)syscall(SYS_prlimit64, 0, RLIMIT_AS, &limit64, NULL)
+                         : as_lower_outside(&limit64);
   if (error != 0)
     stress_fail("lowered: way %u: errno %d", how, errno);
 }
@@ -154,8 +168,8 @@ static void *bystander_run(void *unused) {
 
 static void scene_lowered(uintptr_t kind) {
   static void *old[2000], *fresh[8000], *middle[8];
-  unsigned how = (unsigned)(kind & 3);
-  bool threads = (kind & 4) != 0;
+  unsigned how = (unsigned)(kind % WAYS);
+  bool threads = kind >= WAYS;
   pthread_t bystanders[2];
   for (unsigned i = 0; threads && i < 2; i++)
     pthread_create(&bystanders[i], NULL, bystander_run, NULL);
@@ -402,7 +416,7 @@ int main(int argc, char **argv) {
   stress_init(argc, argv);
   if (scene_chosen("start"))
     apart("start", scene_start, 0);
-  for (unsigned kind = 0; kind < 8 && scene_chosen("lowered"); kind++)
+  for (unsigned kind = 0; kind < 2 * WAYS && scene_chosen("lowered"); kind++)
     apart("lowered", scene_lowered, kind);
   for (unsigned i = 0; i < EXTRAS && scene_chosen("sweep"); i++) {
     apart("sweep AS", scene_sweep_as, extras[i]);

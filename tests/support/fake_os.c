@@ -17,6 +17,11 @@
 
 os_counts_t os_counts;
 
+typedef struct placed {
+  uintptr_t start, end;
+} placed_t;
+enum { PLACED_MOST = 4096 };
+
 static struct {
   _Atomic uint64_t calls[FAKE_CALLS];
   _Atomic uint64_t counted, first, count, injected;
@@ -36,7 +41,8 @@ static struct {
   char captured[16384];
   jmp_buf *abort_place;
   uintptr_t arena, arena_end; /* 0: the kernel chooses */
-  uintptr_t placed, placed_end; /* where os_map_at has mapped */
+  placed_t placed[PLACED_MOST]; /* what os_map_at has mapped beside it */
+  unsigned placed_count;
 } fake = {
     .now_ms = 1000000,
     .map_at_failure = OS_NOMEM,
@@ -99,7 +105,8 @@ void fake_os_set_arena(uintptr_t start) { fake.arena = fake.arena_end = start; }
 
 void fake_os_drop_arena(void) {
   if (fake.arena_end > fake.arena) (void)munmap((void *)fake.arena, fake.arena_end - fake.arena);
-  if (fake.placed_end > fake.placed) (void)munmap((void *)fake.placed, fake.placed_end - fake.placed);
+  for (unsigned i = 0; i < fake.placed_count; i++) (void)munmap((void *)fake.placed[i].start, fake.placed[i].end - fake.placed[i].start);
+  fake.placed_count = 0;
 }
 
 /* --- inside a call ------------------------------------------------------------------------- */
@@ -164,6 +171,7 @@ static void *fake_map(size_t bytes, int protection, int flags) {
 size_t os_page_size(void) { return fake.page_size != 0 ? fake.page_size : (size_t)sysconf(_SC_PAGESIZE); }
 uint64_t os_physical_memory(void) { return fake.physical_memory; }
 bool os_is_secure(void) { return fake.secure; }
+bool os_has_shadow(void) { return false; } /* os_map_at refuses what is one */
 uint64_t os_random_seed(void) { return fake.random_seed; }
 uint64_t os_random(void) { return fake.random_seed; }
 uint64_t os_now_ms(void) { return atomic_seen(&fake.now_ms); }
@@ -175,25 +183,6 @@ uint64_t os_address_limit(void) {
 
 /* --- os.h: memory -------------------------------------------------------------------------- */
 
-void *os_reserve(size_t bytes) {
-  int saved = fake_enter();
-  fake_check_range(NULL, bytes, "os_reserve");
-  atomic_count(&os_counts.mmap, 1);
-  void *start = fake_fails(FAKE_RESERVE) ? NULL : fake_map(bytes, PROT_NONE, MAP_NORESERVE);
-  errno = saved;
-  return start;
-}
-
-bool os_commit(void *start, size_t bytes) {
-  int saved = fake_enter();
-  fake_check_range(start, bytes, "os_commit");
-  atomic_count(&os_counts.mprotect, 1);
-  fake_run_during(FAKE_COMMIT, start);
-  bool done = !fake_fails(FAKE_COMMIT) && mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0;
-  errno = saved;
-  return done;
-}
-
 /* ThreadSanitizer has shadow for low and high addresses alone, and ends a process that maps others. */
 static bool fake_may_map(const void *start) {
 #if defined(HOT_ATOMIC)
@@ -203,25 +192,36 @@ static bool fake_may_map(const void *start) {
 #endif
 }
 
+/* Ranges that grow are one each. */
+static void fake_note_placed(uintptr_t start, uintptr_t end) {
+  for (unsigned i = 0; i < fake.placed_count; i++) {
+    if (fake.placed[i].end != start) continue;
+    fake.placed[i].end = end;
+    return;
+  }
+  if (fake.placed_count == PLACED_MOST) fake_misused("more ranges than fake_os counts");
+  fake.placed[fake.placed_count++] = (placed_t){start, end};
+}
+
 os_map_t os_map_at(void *start, size_t bytes) {
   int saved = fake_enter();
   fake_check_range(start, bytes, "os_map_at");
   atomic_count(&os_counts.mmap, 1);
+  fake_run_during(FAKE_MAP_AT, start);
   os_map_t result = OS_MAPPED;
   if (fake_fails(FAKE_MAP_AT)) {
     result = fake.map_at_failure;
   } else if (!fake_may_map(start)) {
     result = OS_TAKEN;
   } else {
-    void *got = mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    void *got = mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     if (got == MAP_FAILED) {
       result = errno == EEXIST ? OS_TAKEN : OS_NOMEM;
     } else if (got != start) {
       (void)munmap(got, bytes);
       result = OS_TAKEN;
     } else if (fake.arena != 0) {
-      if (fake.placed_end == 0 || (uintptr_t)start < fake.placed) fake.placed = (uintptr_t)start;
-      if ((uintptr_t)start + bytes > fake.placed_end) fake.placed_end = (uintptr_t)start + bytes;
+      fake_note_placed((uintptr_t)start, (uintptr_t)start + bytes);
     }
   }
   errno = saved;

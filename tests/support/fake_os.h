@@ -14,8 +14,6 @@
 
 /* The calls that can fail. */
 typedef enum fake_call {
-  FAKE_RESERVE,
-  FAKE_COMMIT,
   FAKE_MAP_AT,
   FAKE_MAP,
   FAKE_UNMAP,
@@ -33,7 +31,7 @@ typedef enum fake_call {
 #define FAKE_ONLY(call) (1u << (call))
 #define FAKE_ANY ((1u << FAKE_CALLS) - 1)
 /* What takes memory from the kernel; a free may make none of these. */
-#define FAKE_TAKING (FAKE_ONLY(FAKE_RESERVE) | FAKE_ONLY(FAKE_COMMIT) | FAKE_ONLY(FAKE_MAP_AT) | FAKE_ONLY(FAKE_MAP))
+#define FAKE_TAKING (FAKE_ONLY(FAKE_MAP_AT) | FAKE_ONLY(FAKE_MAP))
 
 /* ---- Failures ---- */
 

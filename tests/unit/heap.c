@@ -272,6 +272,89 @@ TEST(a_large_block_may_take_what_bins_have_kept) {
 
 /* ---- what a pointer is ---- */
 
+/* Some blocks of each class, which then are cached. */
+static void fill_bins(void) {
+  static void *blocks[CLASS_COUNT * 5];
+  for (unsigned i = 0; i < CLASS_COUNT * 5; i++) REQUIRE((blocks[i] = block_alloc(class_info[i % CLASS_COUNT].size)) != NULL);
+  for (unsigned i = 0; i < CLASS_COUNT * 5; i++) block_free(blocks[i], 0, "free");
+}
+
+TEST(what_can_never_be_had_empties_no_bin) {
+  fake_os_set_random_seed(UINT64_MAX); /* to no multiple of 2 GiB */
+  start_heap();
+  fill_bins();
+  uint64_t cached = check_census().cached;
+  CHECK(cached > 0);
+  for (size_t size = (size_t)2 << 30; size < PTRDIFF_MAX; size *= 2) {
+    CHECK(block_alloc(size) == NULL && block_alloc_zeroed(size) == NULL && block_alloc_aligned(4096, size) == NULL);
+    CHECK(block_alloc_aligned(size, 100) == NULL);
+  }
+  fake_os_fail(FAKE_TAKING, 1, UINT64_MAX); /* the kernel has no more */
+  CHECK(block_alloc((units_mapped() + 1) * HAK_UNIT) == NULL);
+  CHECK_EQ(check_census().cached, cached);
+}
+
+TEST(what_was_in_vain_is_done_again_after_a_free) {
+  start_heap();
+  void *live = block_alloc(100000);
+  REQUIRE(live != NULL);
+  fill_bins();
+  fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
+  for (int round = 0; round < 5; round++) {
+    fill_bins();
+    CHECK(check_census().cached > 0);
+    CHECK(block_alloc(units_mapped() * HAK_UNIT) == NULL);
+    hak_stats_t stats = check_census();
+    CHECK_EQ(stats.cached, 0);
+    CHECK(!heap_may_trim(thread_own_heap));
+    for (int i = 0; i < 10; i++) CHECK(block_alloc(units_mapped() * HAK_UNIT) == NULL);
+    CHECK_EQ(check_census().flushes, stats.flushes);
+  }
+  block_free(live, 0, "free");
+  CHECK((live = block_alloc(units_mapped() * HAK_UNIT)) != NULL);
+  block_free(live, 0, "free");
+}
+
+/* Its turn comes by the barrier: a slab of its own is left empty each time. */
+static pthread_barrier_t turn;
+
+static void *leave_an_empty_slab(void *unused) {
+  for (int round = 0; round < 2; round++) {
+    void *block = block_alloc(100);
+    CHECK(block != NULL);
+    block_free(block, 0, "free");
+    slab_owner_t *owner = &thread_own_heap->owner;
+    lock_acquire(&owner->lock);
+    bin_empty(heap_bin(thread_own_heap, class_of(100)), owner);
+    owner_unlock(owner);
+    pthread_barrier_wait(&turn);
+    pthread_barrier_wait(&turn);
+  }
+  return unused;
+}
+
+TEST(other_heaps_are_walked_every_ten_milliseconds_at_most) {
+  start_heap();
+  pthread_t thread;
+  pthread_barrier_init(&turn, NULL, 2);
+  REQUIRE(pthread_create(&thread, NULL, leave_an_empty_slab, NULL) == 0);
+  pthread_barrier_wait(&turn);
+  fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
+  void *all = block_alloc(units_mapped() * HAK_UNIT);
+  CHECK(all != NULL);
+  block_free(all, 0, "free");
+  pthread_barrier_wait(&turn);
+  pthread_barrier_wait(&turn);
+  CHECK(block_alloc(units_mapped() * HAK_UNIT) == NULL);
+  fake_os_pass_time(9);
+  CHECK(block_alloc(units_mapped() * HAK_UNIT) == NULL);
+  fake_os_pass_time(1);
+  CHECK((all = block_alloc(units_mapped() * HAK_UNIT)) != NULL);
+  block_free(all, 0, "free");
+  pthread_barrier_wait(&turn);
+  pthread_join(thread, NULL);
+}
+
 TEST(the_tail_of_a_slab_is_no_block) {
   start_heap();
   char *block = block_alloc(200);

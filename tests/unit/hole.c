@@ -234,10 +234,11 @@ TEST(a_superslab_with_holes_is_not_huge) {
   REQUIRE(slab != NULL);
   _Atomic uint32_t *huge = &region.superslabs[slab_unit(slab) / HAK_UNITS_PER_SUPERSLAB].huge;
   atomic_set(huge, 1);
+  uint64_t small = fake_os_made(false);
   slab_give(&owner, &blocks[8], 8);
   CHECK_EQ(step_now(), 4096);
   CHECK_EQ(atomic_seen(huge), 0);
-  CHECK_EQ(fake_os_made(false), HAK_SUPERSLAB);
+  CHECK_EQ(fake_os_made(false) - small, HAK_SUPERSLAB);
 }
 
 TEST(a_purge_that_fails_changes_nothing) {

@@ -34,7 +34,7 @@ typedef struct machine {
 } machine_t;
 
 static const machine_t machines[] = {
-    {"reserved", UINT64_MAX, 0, 1000, OS_NOMEM},
+    {"usual", UINT64_MAX, 0, 1000, OS_NOMEM},
     {"eager", UINT64_MAX, 0, 0, OS_NOMEM}, /* purges at once: many calls */
     {"limited", (uint64_t)1 << 40, 0, 0, OS_NOMEM},
     {"crowded", (uint64_t)1 << 40, 0, 1000, OS_TAKEN}, /* others' mappings appear where we grow */

@@ -140,18 +140,6 @@ static void run_trim(void) {
   end();
 }
 
-/* What setrlimit does on the way. */
-static void run_release(void) {
-  begin();
-  for (unsigned n = 0; n < 50; n++) held_malloc(&table, n, n * 3000);
-  region_release_reserve();
-  for (unsigned n = 50; n < 150; n++) held_malloc(&table, n, n * 2000);
-  for (unsigned n = 0; n < 150; n += 2) held_drop(&table, n);
-  for (unsigned n = 0; n < 20; n++) held_malloc(&table, n, n * MIB / 2 + 1);
-  region_release_reserve();
-  end();
-}
-
 static void run_figures(void) {
   begin();
   for (unsigned n = 0; n < 100; n++) {
@@ -272,7 +260,6 @@ const scenario_t scenarios[] = {
     {"batch", run_batch, NULL},
     {"mixed", run_mixed, NULL},
     {"trim", run_trim, NULL},
-    {"release", run_release, NULL},
     {"figures", run_figures, NULL},
     {"boot", run_boot, prepare_options},
     {"attach", run_attach, NULL},

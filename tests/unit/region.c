@@ -1,4 +1,4 @@
-/* region.c - the region: reserved or not, its zones, growth, what lies in the way. */
+/* region.c - the region: its places, its zones, growth, what lies in the way. */
 #include "space/region.h"
 
 #include <pthread.h>
@@ -9,6 +9,15 @@
 #include "fake_os.h"
 #include "space.h"
 #include "unit.h"
+
+/* ThreadSanitizer has no shadow for the high places. */
+#if defined(HOT_ATOMIC)
+#define LOW_PLACES_ALONE() check_skip("not under ThreadSanitizer")
+#else
+#define LOW_PLACES_ALONE() (void)0
+#endif
+
+enum { ZONES = 6, MANY_UNITS = 100000 }; /* no zone has room for so many in its first page, of any size */
 
 static region_bin_t some_bin;
 
@@ -52,12 +61,11 @@ static void check_usable(void) {
 
 /* ---- the start ---- */
 
-TEST(a_reserved_region_starts_with_one_superslab) {
+TEST(a_region_starts_with_one_superslab) {
   REQUIRE(region_init(SMALL_REGION));
-  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_RESERVE)), 1);
   CHECK_EQ(atomic_seen(&region.units), HAK_UNITS_PER_SUPERSLAB);
   CHECK_EQ(units_mapped(), HAK_UNITS_PER_SUPERSLAB);
-  CHECK(region_census().reserved > SMALL_REGION);
+  CHECK(region_census().mapped < (uint64_t)3 << 20);
   check_usable();
 }
 
@@ -70,61 +78,120 @@ TEST(new_units_are_free_and_zero) {
   }
 }
 
-TEST(the_default_size_is_four_times_physical_memory) {
-  fake_os_set_physical_memory((uint64_t)32 << 30);
+/* How many units the blocks may ever take. */
+static void check_bound(uint64_t bytes) {
+  CHECK(region_may_hold(bytes >> HAK_UNIT_SHIFT, 1));
+  CHECK(!region_may_hold((bytes >> HAK_UNIT_SHIFT) + 1, 1));
+}
+
+TEST(the_default_bound_is_four_times_physical_memory) {
+  fake_os_set_physical_memory((uint64_t)16 << 30);
   REQUIRE(region_init(0));
-  uint64_t reserved = region_census().reserved, wanted = (uint64_t)128 << 30;
-  CHECK(reserved >= wanted && reserved < wanted + wanted / 16 + ((uint64_t)2 << 30));
+  check_bound((uint64_t)64 << 30);
   check_usable();
 }
 
-TEST(the_default_size_has_a_lower_bound) {
+TEST(the_default_bound_is_no_less_than_64_gib) {
   fake_os_set_physical_memory((uint64_t)1 << 20);
   REQUIRE(region_init(0));
-  CHECK(region_census().reserved >= HAK_REGION_MIN);
+  check_bound(HAK_REGION_MIN);
 }
 
-TEST(the_default_size_has_an_upper_bound) {
+TEST(the_default_bound_is_no_more_than_4_tib) {
+  LOW_PLACES_ALONE();
   fake_os_set_physical_memory((uint64_t)1 << 50);
-  REQUIRE(region_init(0)); /* as much of it as the machine lets us reserve */
-  CHECK(region_census().reserved < HAK_REGION_MAX + HAK_REGION_MAX / 16 + ((uint64_t)2 << 30));
+  REQUIRE(region_init(0));
+  check_bound(HAK_REGION_MAX);
 }
 
-TEST(a_reserve_that_is_refused_is_halved) {
-  fake_os_fail(FAKE_ONLY(FAKE_RESERVE), 1, 3);
-  REQUIRE(region_init(SMALL_REGION * 16));
-  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_RESERVE)), 4);
-  uint64_t reserved = region_census().reserved;
-  CHECK(reserved > SMALL_REGION * 2 && reserved < SMALL_REGION * 5);
+TEST(a_bound_that_is_asked_for_is_kept_to_the_superslab) {
+  REQUIRE(region_init((uint64_t)5 << 20));
+  check_bound((uint64_t)6 << 20);
+  while (region_grow(atomic_seen(&region.units) + 1)) continue;
+  CHECK_EQ(units_mapped(), 3 * HAK_UNITS_PER_SUPERSLAB);
   check_usable();
 }
 
-TEST(without_any_reserve_addresses_are_taken_as_needed) {
-  fake_os_fail(FAKE_ONLY(FAKE_RESERVE), 1, UINT64_MAX);
-  REQUIRE(region_init(SMALL_REGION));
-  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_COMMIT)), 0);
-  check_usable();
-}
-
-TEST(under_an_address_limit_nothing_is_reserved) {
+TEST(under_an_address_limit_little_is_mapped) {
   fake_os_set_address_limit((uint64_t)64 << 20);
   REQUIRE(region_init(0));
-  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_RESERVE) | FAKE_ONLY(FAKE_COMMIT)), 0);
-  CHECK(region_census().reserved < (uint64_t)2 << 20);
+  CHECK(region_census().mapped < (uint64_t)1 << 20);
+  REQUIRE(region_grow(20));
+  CHECK(region_census().mapped < (uint64_t)2 << 20);
   check_usable();
 }
 
-TEST(the_second_place_serves_when_the_first_is_taken) {
-  fake_os_set_address_limit((uint64_t)64 << 20);
-  fake_os_set_random_seed(0x2000);
-  char *first = (char *)(((uintptr_t)1 << 44) + 0x2000 * HAK_SUPERSLAB);
-  char *second = (char *)(((uintptr_t)1 << 36) + 0x2000 * HAK_SUPERSLAB);
-  CHECK(os_map_at(first, os_page_size()) != OS_NOMEM);
-  if (os_map_at(second, os_page_size()) != OS_MAPPED) check_skip("a sanitizer's shadow is there");
-  CHECK(os_unmap(second, os_page_size()));
+/* ---- the places ---- */
+
+#define TIB ((uintptr_t)1 << 40)
+
+/* Both ends of what chance may choose. */
+static void check_place(uint64_t seed, uintptr_t zones, uintptr_t zones_end, uintptr_t blocks, uintptr_t blocks_end) {
+  LOW_PLACES_ALONE();
+  fake_os_set_random_seed(seed);
   REQUIRE(region_init(0));
-  CHECK(region.base < (uintptr_t)1 << 40);
+  CHECK((uintptr_t)region_bin(region.live, 0) >= zones && (uintptr_t)region.superslabs < zones_end);
+  CHECK(region.base >= blocks && region.base + HAK_REGION_MIN <= blocks_end);
   check_usable();
+}
+
+TEST(the_lowest_place) { check_place(0, 64 * TIB, 64 * TIB + ((uintptr_t)4 << 30), 88 * TIB, 88 * TIB + HAK_REGION_MIN); }
+TEST(the_highest_place) { check_place(UINT64_MAX, 79 * TIB, 80 * TIB, 119 * TIB, 120 * TIB); }
+
+typedef struct addresses {
+  uintptr_t base, live;
+} addresses_t;
+
+/* Where a process with this random number has its region; zeros if it has none. */
+static addresses_t addresses_of(uint64_t random) {
+  addresses_t addresses = {0, 0};
+  int ends[2], status = 0;
+  if (pipe(ends) != 0) return addresses;
+  pid_t child = fork();
+  if (child == 0) {
+    fake_os_set_random_seed(random);
+    bool made = region_init(0);
+    addresses = (addresses_t){region.base, (uintptr_t)region.live};
+    _exit(!made || write(ends[1], &addresses, sizeof addresses) != sizeof addresses);
+  }
+  if (waitpid(child, &status, 0) != child || status != 0 || read(ends[0], &addresses, sizeof addresses) < 0) addresses.base = 0;
+  close(ends[0]), close(ends[1]);
+  return addresses;
+}
+
+TEST(zones_and_blocks_have_a_chance_each) {
+  addresses_t none = addresses_of(0);
+  CHECK(none.base != 0);
+  for (unsigned bit = 24; bit < 32; bit++) {
+    addresses_t low = addresses_of((uint64_t)1 << bit), high = addresses_of((uint64_t)1 << bit << 32);
+    CHECK(low.base == none.base && low.live > none.live);
+    CHECK(high.base > none.base && high.live == none.live);
+  }
+}
+
+TEST(another_place_serves_where_a_zone_is_taken) {
+  fake_os_set_random_seed(0);
+  char *zone = (char *)(64 * TIB), *other = (char *)(TIB / 16);
+  if (os_map_at(zone, os_page_size()) != OS_MAPPED || os_map_at(other, os_page_size()) != OS_MAPPED) {
+    check_skip("a sanitizer's shadow is there");
+  }
+  CHECK(os_unmap(other, os_page_size()));
+  REQUIRE(region_init(0));
+  CHECK(region.base < (uintptr_t)1 << 38);
+  CHECK(os_map_at((char *)(64 * TIB) + REGION_BIN_OFFSET, os_page_size()) == OS_MAPPED); /* what was begun there is gone */
+  check_usable();
+}
+
+TEST(where_the_blocks_begin_something_may_lie) {
+  LOW_PLACES_ALONE();
+  fake_os_set_random_seed(0);
+  char *first = (char *)(88 * TIB);
+  REQUIRE(os_map_at(first, os_page_size()) == OS_MAPPED);
+  first[0] = 1;
+  REQUIRE(region_init(0));
+  CHECK(region.base == 88 * TIB && !unit_is_mapped(0));
+  check_usable();
+  CHECK_EQ(first[0], 1);
 }
 
 /* A process has one region, so each page size is a check of its own. */
@@ -133,8 +200,8 @@ static void run_with_pages(size_t page) {
   REQUIRE(region_init(SMALL_REGION));
   REQUIRE(region_grow(100));
   check_usable();
-  region_release_reserve();
-  REQUIRE(region_grow(100));
+  for (uint32_t s = 0; s * HAK_UNITS_PER_SUPERSLAB < atomic_seen(&region.units); s++) atomic_set(&region.superslabs[s].free, 0);
+  REQUIRE(region_grow(3000)); /* zones as well */
   check_usable();
 }
 
@@ -168,9 +235,9 @@ static void start_again(uint64_t limit, unsigned kinds, uint64_t count) {
   }
 }
 
-TEST(a_failed_start_can_be_made_again_reserved) { start_again(UINT64_MAX, FAKE_ONLY(FAKE_COMMIT), UINT64_MAX); }
+TEST(a_failed_start_can_be_made_again) { start_again(UINT64_MAX, FAKE_TAKING, UINT64_MAX); }
 TEST(a_start_survives_any_one_failure) { start_again(UINT64_MAX, FAKE_ANY, 1); }
-TEST(a_failed_start_can_be_made_again_unreserved) { start_again((uint64_t)64 << 20, FAKE_TAKING, UINT64_MAX); }
+TEST(a_failed_start_can_be_made_again_under_a_limit) { start_again((uint64_t)64 << 20, FAKE_TAKING, UINT64_MAX); }
 
 /* ---- growth ---- */
 
@@ -229,16 +296,100 @@ TEST(a_failed_growth_changes_nothing_and_can_be_repeated) {
   check_usable();
 }
 
+static void hold_all(void) {
+  for (uint32_t s = 0; s * HAK_UNITS_PER_SUPERSLAB < atomic_seen(&region.units); s++) atomic_set(&region.superslabs[s].free, 0);
+}
+
 TEST(a_growth_that_cannot_have_its_whole_step_takes_what_it_needs) {
   REQUIRE(region_init(SMALL_REGION));
   REQUIRE(region_grow(1024));
-  REQUIRE(region_grow(1025)); /* zones are ahead now, so that the next call is the blocks' */
+  REQUIRE(region_grow(1025));
   uint32_t before = atomic_seen(&region.units);
-  for (uint32_t s = 0; s * HAK_UNITS_PER_SUPERSLAB < before; s++) atomic_set(&region.superslabs[s].free, 0);
-  fake_os_fail(FAKE_ONLY(FAKE_COMMIT), 1, 1);
+  hold_all();
+  fake_os_fail(FAKE_ONLY(FAKE_MAP_AT), 1, 1);
   REQUIRE(region_grow(1));
   CHECK_EQ(fake_os_injected(), 1);
   CHECK_EQ(atomic_seen(&region.units), before + 1);
+}
+
+TEST(once_a_step_was_refused_steps_are_small) {
+  REQUIRE(region_init(SMALL_REGION));
+  hold_all();
+  fake_os_fail(FAKE_ONLY(FAKE_MAP_AT), 1, 1);
+  REQUIRE(region_grow(1));
+  fake_os_fail_none();
+  hold_all();
+  uint32_t before = atomic_seen(&region.units);
+  REQUIRE(region_grow(1));
+  CHECK(atomic_seen(&region.units) < before + HAK_UNITS_PER_SUPERSLAB);
+}
+
+/* Runs the check in a child of its own. */
+static void apart(void (*check)(unsigned n), unsigned n) {
+  int status = 0;
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    check(n);
+    _exit(check_failures() != 0);
+  }
+  REQUIRE(waitpid(child, &status, 0) == child);
+  if (status != 0) check_fail(__FILE__, __LINE__, "number %u: status %#x", n, (unsigned)status);
+}
+
+TEST(zones_do_not_grow_for_blocks_that_cannot_be) {
+  REQUIRE(region_init(0));
+  uint64_t before = region_census().mapped;
+  fake_os_fail(FAKE_ONLY(FAKE_MAP_AT), 1, 1);
+  CHECK(!region_grow(100000));
+  CHECK_EQ(region_census().mapped, before);
+}
+
+static void fail_in_zones(unsigned zone) {
+  fake_os_set_address_limit((uint64_t)1 << 40);
+  REQUIRE(region_init(0));
+  uint32_t end = atomic_seen(&region.units);
+  fake_os_fail(FAKE_ONLY(FAKE_MAP_AT), 2 + zone, UINT64_MAX);
+  CHECK(!region_grow(MANY_UNITS));
+  fake_os_fail_none();
+  CHECK_EQ(os_map_at(region_address(end), os_page_size()), OS_MAPPED);
+  CHECK(os_unmap(region_address(end), os_page_size()));
+  CHECK_EQ(atomic_seen(&region.units), end);
+  CHECK(region_grow(1000));
+  check_usable();
+}
+
+TEST(blocks_are_not_kept_that_zones_have_no_room_for) {
+  for (unsigned zone = 0; zone < ZONES; zone++) apart(fail_in_zones, zone);
+}
+
+/* ---- what may be held ---- */
+
+TEST(as_much_may_be_held_as_the_bound_allows) {
+  REQUIRE(region_init(SMALL_REGION));
+  uint64_t most = SMALL_REGION >> HAK_UNIT_SHIFT;
+  uint32_t before = atomic_seen(&region.units);
+  hold_all();
+  for (uint64_t align = 1; align <= (uint64_t)1 << 31; align *= 2) {
+    uint64_t lowest = bits_round_up(region.base >> HAK_UNIT_SHIFT, align) - (region.base >> HAK_UNIT_SHIFT);
+    uint64_t room = lowest < most ? most - lowest : 0;
+    CHECK(!region_may_hold(room + 1, align));
+    if (room > 0) CHECK(region_may_hold(room, align));
+  }
+  CHECK(region_may_hold(1, 1) && region_may_hold(before, 1));
+  CHECK(!region_may_hold(UINT32_MAX, 1));
+  CHECK_EQ(atomic_seen(&region.units), before);
+  CHECK(region_grow((uint32_t)most - before));
+}
+
+TEST(what_the_kernel_refuses_may_not_be_held) {
+  REQUIRE(region_init(SMALL_REGION));
+  uint32_t before = atomic_seen(&region.units);
+  fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
+  CHECK(!region_may_hold(before + 1, 1));
+  CHECK(region_may_hold(before, 1)); /* the blocks there may go */
+  fake_os_fail_map_at_as(OS_TAKEN);
+  CHECK(region_may_hold(before + 1, 1)); /* further up */
 }
 
 /* ---- foreign mappings ---- */
@@ -284,20 +435,45 @@ TEST(a_foreign_run_that_is_long_is_passed_too) {
   check_usable();
 }
 
-/* A zone that cannot grow where it lies is out of memory; what is there stays, in a fork's child too. */
-TEST(a_foreign_mapping_beside_a_zone_survives_growth_and_fork) {
+/* The first page behind what the zone has, for each zone. */
+static char *behind_zone(unsigned zone, uint32_t superslabs) {
+  char *const starts[] = {(char *)region_bin(region.live, 0), (char *)region.live, region.free_bits,
+                          region.slabs, region.remotes, (char *)region.superslabs};
+  const size_t bytes[] = {256, 16384, 2 * REGION_BITS_BYTES, 2048, 512, sizeof(superslab_t)};
+  return starts[zone] + bits_round_up(superslabs * bytes[zone], os_page_size());
+}
+
+static void meet_foreign_page(unsigned zone) {
   fake_os_set_address_limit((uint64_t)1 << 40);
-  REQUIRE(region_init(0));
   size_t page = os_page_size();
-  /* The first page behind what the live zone uses. */
-  char *end = (char *)region.live + bits_round_up((uintptr_t)((atomic_seen(&region.units) + 31) / 32) << 14, page);
+  REQUIRE(region_init(0));
+  char *end = behind_zone(zone, (atomic_seen(&region.units) + 31) / 32);
   REQUIRE(os_map_at(end, page) == OS_MAPPED);
   end[0] = 0x5a;
-  bool grown = region_grow(256); /* it may fail: zones lie at fixed places */
-  CHECK(end[0] == 0x5a);
-  CHECK(grown == (atomic_seen(&region.units) >= 256));
+  CHECK(!region_grow(MANY_UNITS));
   region_after_fork();
+  uint32_t units = atomic_seen(&region.units);
+  CHECK(units < MANY_UNITS && !region_grow(MANY_UNITS));
+  CHECK_EQ(os_map_at(region_address(units), page), OS_MAPPED); /* it holds no blocks for nothing */
   CHECK(os_map_at(end, page) == OS_TAKEN && end[0] == 0x5a);
+  check_usable();
+}
+
+/* A zone that cannot grow where it lies is out of memory; what is there stays, in a fork's child too, and so does the heap. */
+TEST(a_foreign_mapping_behind_a_zone_ends_growth) {
+  for (unsigned zone = 0; zone < ZONES; zone++) apart(meet_foreign_page, zone);
+}
+
+/* What is mapped ahead may be in somebody's way; what is needed is not. */
+TEST(a_foreign_mapping_far_behind_a_zone_does_no_harm_yet) {
+  REQUIRE(region_init(SMALL_REGION));
+  char *far = behind_zone(1, 20);
+  REQUIRE(os_map_at(far, os_page_size()) == OS_MAPPED);
+  far[0] = 0x5a;
+  hold_all();
+  CHECK(region_grow(300)); /* 11 superslabs */
+  CHECK_EQ(far[0], 0x5a);
+  check_usable();
 }
 
 TEST(fork_unmaps_only_what_a_growth_has_mapped) {
@@ -311,53 +487,15 @@ TEST(fork_unmaps_only_what_a_growth_has_mapped) {
   CHECK(region_grow(100));
 }
 
-/* ---- the reserve given back ---- */
-
-TEST(growth_goes_on_after_the_reserve_is_given_back) {
-  REQUIRE(region_init(SMALL_REGION));
-  check_usable();
-  uint64_t before = region_census().reserved;
-  region_release_reserve();
-  uint64_t after = region_census().reserved;
-  CHECK(before > SMALL_REGION && after < (uint64_t)16 << 20);
-  check_usable();
-  region_release_reserve(); /* the second time does nothing */
-  CHECK_EQ(region_census().reserved, after);
-  uint32_t end = atomic_seen(&region.units);
-  char *foreign = put_foreign(end + 3);
-  REQUIRE(foreign != NULL && region_grow(200));
-  check_foreign(foreign);
-  CHECK(!unit_is_mapped(end + 3));
-  check_usable();
-}
-
-TEST(giving_the_reserve_back_frees_all_but_what_is_in_use) {
-  REQUIRE(region_init(SMALL_REGION));
-  uint32_t end = atomic_seen(&region.units);
-  region_release_reserve();
-  /* Whatever is not in use can be mapped by others: the last unit's place, for one. */
-  CHECK(os_map_at(region_address((uint32_t)(SMALL_REGION >> HAK_UNIT_SHIFT) - 1), HAK_UNIT) == OS_MAPPED);
-  CHECK(os_map_at(region_address(end), HAK_UNIT) == OS_MAPPED);
-  CHECK(os_map_at((char *)region_address(end) - HAK_UNIT, HAK_UNIT) == OS_TAKEN);
-}
-
-/* The kernel may be out of mappings: what stays reserved must stay usable. */
-TEST(a_reserve_that_cannot_be_given_back_is_still_of_use) {
-  REQUIRE(region_init(SMALL_REGION));
-  fake_os_fail(FAKE_ONLY(FAKE_UNMAP), 1, UINT64_MAX);
-  region_release_reserve();
-  fake_os_fail_none();
-  CHECK(region_grow(3000)); /* zones as well */
-  check_usable();
-}
-
 /* ---- a child of fork, where another thread was at work: here that thread is stuck inside its call ---- */
 
 static _Atomic bool is_stuck;
 
+static bool stuck_in_zones;
+
 static void get_stuck(void *start) {
-  (void)start;
-  fake_os_during(FAKE_COMMIT, NULL);
+  if (stuck_in_zones && region_unit(start) < SMALL_REGION >> HAK_UNIT_SHIFT) return;
+  fake_os_during(FAKE_MAP_AT, NULL);
   atomic_publish(&is_stuck, true);
   for (;;) os_sleep_us(100000);
 }
@@ -367,31 +505,24 @@ static void *grow_region(void *unused) {
   return unused;
 }
 
-static void *release_reserve(void *unused) {
-  region_release_reserve();
-  return unused;
-}
-
-static void start_stuck(fake_call_t call, void *(*run)(void *)) {
-  pthread_t thread;
-  fake_os_during(call, get_stuck);
-  REQUIRE(pthread_create(&thread, NULL, run, NULL) == 0 && pthread_detach(thread) == 0);
-  while (!atomic_take(&is_stuck)) os_sleep_us(100);
-}
-
-TEST(a_child_can_grow_though_another_thread_was_growing) {
+static void grow_beside_one_that_is_stuck(void) {
   REQUIRE(region_init(SMALL_REGION));
-  start_stuck(FAKE_COMMIT, grow_region);
+  uint32_t before = atomic_seen(&region.units);
+  pthread_t thread;
+  fake_os_during(FAKE_MAP_AT, get_stuck);
+  REQUIRE(pthread_create(&thread, NULL, grow_region, NULL) == 0 && pthread_detach(thread) == 0);
+  while (!atomic_take(&is_stuck)) os_sleep_us(100);
   region_after_fork();
   CHECK(region_grow(1000));
+  CHECK_EQ(units_mapped(), atomic_seen(&region.units));
+  CHECK(atomic_seen(&region.units) >= before + 1000 - HAK_UNITS_PER_SUPERSLAB);
   check_usable();
 }
 
-TEST(a_child_ends_what_another_thread_was_giving_back) {
-  REQUIRE(region_init(SMALL_REGION));
-  start_stuck(FAKE_UNMAP, release_reserve);
-  region_after_fork();
-  CHECK(region_census().reserved < (uint64_t)16 << 20);
-  CHECK(region_grow(200));
-  check_usable();
+TEST(a_child_can_grow_though_another_thread_was_growing) { grow_beside_one_that_is_stuck(); }
+
+/* The blocks were there already, and are used. */
+TEST(a_child_can_grow_though_another_thread_was_growing_the_zones) {
+  stuck_in_zones = true;
+  grow_beside_one_that_is_stuck();
 }

@@ -171,7 +171,7 @@ TEST(random_batches_match_the_model) {
   random_run(8000);
 }
 
-TEST(random_batches_match_the_model_unreserved) {
+TEST(random_batches_match_the_model_under_a_limit) {
   start_slabs((uint64_t)1 << 40);
   random_run(8000);
 }
