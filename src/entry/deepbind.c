@@ -97,12 +97,12 @@ static void symbols_each(const symbols_t *symbols, size_t which, void (*act)(con
   }
 }
 
-typedef struct range {
+typedef struct part {
   uintptr_t start, end;
-} range_t;
+} part_t;
 
 static void range_extend(const symbols_t *symbols, ElfW(Sym) *symbol, size_t which, void *context) {
-  range_t *range = context;
+  part_t *range = context;
   uintptr_t start = (uintptr_t)symbol;
   (void)symbols, (void)which;
   if (range->end == 0 || start < range->start) range->start = start;
@@ -115,7 +115,7 @@ static void symbol_lead(const symbols_t *symbols, ElfW(Sym) *symbol, size_t whic
   __atomic_store_n(&symbol->st_value, (uintptr_t)redirected[which].ours - symbols->base, __ATOMIC_RELAXED);
 }
 
-static bool protect(const range_t *pages, int protection) {
+static bool protect(const part_t *pages, int protection) {
   return syscall_3(SYS_mprotect, (long)pages->start, (long)(pages->end - pages->start), protection) == 0;
 }
 
@@ -125,7 +125,7 @@ static bool redirect(void) {
   symbols_t symbols;
   void *inside = dlsym(RTLD_NEXT, "gnu_get_libc_version");
   if (inside == NULL || dladdr1(inside, &info, (void **)&libc, RTLD_DL_LINKMAP) == 0 || !symbols_of(libc, &symbols)) return false;
-  range_t pages = {0, 0};
+  part_t pages = {0, 0};
   for (size_t i = 0; i < REDIRECTED; i++) symbols_each(&symbols, i, range_extend, &pages);
   pages.start = bits_round_down(pages.start, os_page_size());
   pages.end = bits_round_up(pages.end, os_page_size());
