@@ -10,8 +10,8 @@ typedef struct known {
   _Atomic uintptr_t start, end, frames;
 } known_t;
 
-enum { KNOWN_MOST = 256 };
-static known_t known_list[KNOWN_MOST]; /* grows alone; what it says of a place last is said last */
+enum { KNOWN_MOST = 2 * 4096 / sizeof(known_t) };
+static HAK_ALIGNED(4096) known_t known_list[KNOWN_MOST]; /* grows alone; what it says of a place last is said last */
 static _Atomic uint32_t known_count;
 
 /* --- what a module says of itself -------------------------------------------------------- */

@@ -233,8 +233,8 @@ static step_t follow(walk_t *w, const cfi_rules_t *rules) {
 typedef struct cache_entry {
   _Atomic uint64_t pc, rule; /* the rule's low half is a hash of the pc */
 } cache_entry_t;
-enum { CACHE_SHIFT = 12, CACHE_ANEW = 32 };
-static cache_entry_t cache[1 << CACHE_SHIFT];
+enum { CACHE_SHIFT = 12, CACHE_ANEW = 256 };
+static HAK_ALIGNED(4096) cache_entry_t cache[1 << CACHE_SHIFT]; /* pages of their own, which are nothing until somebody walks */
 static _Atomic uint32_t cache_walks;
 
 /* A rule: whether the CFA is of the frame pointer, its offset in words (0: the thread began here), where the frame pointer is
