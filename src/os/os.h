@@ -53,7 +53,7 @@ bool os_populate(void *start, size_t bytes);
 /* Lets the kernel back the range with huge pages, or keeps it from that, as everything is at first. */
 void os_huge(void *start, size_t bytes, bool huge);
 /* Moves the pages themselves; `from` reads as zero afterwards, what was at `to` is gone. Both
- * are mapped; `from` is nothing that was moved in pieces. False: nothing has changed. */
+ * are mapped; `from` is nothing that was moved in pieces. False, always for locked pages: nothing has changed. */
 HAK_CHECKED bool os_move(void *from, void *to, size_t bytes);
 /* The same as os_purge for what os_move has filled: makes one mapping with its neighbours of it again. */
 bool os_renew(void *start, size_t bytes);

@@ -31,6 +31,9 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef MADV_COLD
+#define MADV_COLD 20
+#endif
 #ifndef MADV_GUARD_INSTALL /* Linux 6.13: guard pages that split no mapping */
 #define MADV_GUARD_INSTALL 102
 #define MADV_GUARD_REMOVE 103
@@ -177,15 +180,17 @@ bool os_populate(void *start, size_t bytes) { return os_madvise(start, bytes, MA
 /* EINVAL: a kernel without huge pages. */
 void os_huge(void *start, size_t bytes, bool huge) { (void)os_madvise(start, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); }
 
-static bool os_mremap(void *from, void *to, size_t bytes) {
+/* 0, or the negated errno. */
+static long os_mremap(void *from, void *to, size_t bytes) {
   atomic_count(&os_counts.mremap, 1);
   long flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
-  return syscall_6(SYS_mremap, (long)from, (long)bytes, (long)bytes, flags, (long)to, 0) == (long)to;
+  long got = syscall_6(SYS_mremap, (long)from, (long)bytes, (long)bytes, flags, (long)to, 0);
+  return got == (long)to ? 0 : got;
 }
 
 /* What is left at `from` must be memory like any other. */
 static bool move_works(char *page, size_t bytes) {
-  if (!os_mremap(page, page + bytes, bytes)) return false;
+  if (os_mremap(page, page + bytes, bytes) != 0) return false;
   page[0] = 1;
   return purge_works(page, bytes);
 }
@@ -194,8 +199,13 @@ bool os_move(void *from, void *to, size_t bytes) {
   static _Atomic bool unable;
   static _Atomic uint32_t verdict;
   if (atomic_seen(&unable) || !os_tried(&verdict, move_works)) return false;
-  if (os_mremap(from, to, bytes)) return true;
-  atomic_set(&unable, true);
+  /* Of locked pages the lock would go along, and not stay with `from`: such advice is refused for them.  What is moved
+   * is one mapping, unless the program has locked a part, so one page tells of all. */
+  if (!os_madvise(from, os_page_size(), MADV_COLD)) return false;
+  long error = os_mremap(from, to, bytes);
+  if (error == 0) return true;
+  /* A filter that came later. Anything else, such as too many mappings, is of this move alone. */
+  if (error == -EPERM || error == -ENOSYS || error == -EACCES || error == -EINVAL) atomic_set(&unable, true);
   /* The kernel may have unmapped the target before it found that it could not go on. */
   if (os_map_at(to, bytes) == OS_NOMEM) os_broken("mremap");
   return false;

@@ -26,7 +26,7 @@ static struct {
   uint64_t address_limit, physical_memory, random_seed;
   size_t page_size;
   bool secure;
-  size_t resident;
+  size_t resident, looked;
   fake_call_t during;
   void (*_Atomic run_during)(void *start);
   _Atomic uint64_t made_huge, made_small;
@@ -80,6 +80,7 @@ void fake_os_set_page_size(size_t bytes) { fake.page_size = bytes; }
 void fake_os_set_random_seed(uint64_t seed) { fake.random_seed = seed; }
 void fake_os_set_secure(bool secure) { fake.secure = secure; }
 void fake_os_set_resident(size_t pages) { fake.resident = pages; }
+size_t fake_os_looked_at(void) { return fake.looked; }
 uint64_t fake_os_made(bool huge) { return atomic_seen(huge ? &fake.made_huge : &fake.made_small); }
 
 void fake_os_set_file(const char *path, const char *text) {
@@ -328,6 +329,7 @@ size_t os_resident(void *start, size_t pages) {
   fake_check_range(start, pages * os_page_size(), "os_resident");
   atomic_count(&os_counts.other, 1);
   if (pages > 256) pages = 256;
+  fake.looked = pages;
   errno = saved;
   return fake.resident < pages ? fake.resident : pages;
 }

@@ -63,6 +63,8 @@ void fake_os_set_random_seed(uint64_t seed);
 void fake_os_set_secure(bool secure);
 /* The pages that os_resident finds, if asked for as many; none at first. */
 void fake_os_set_resident(size_t pages);
+/* How many it was last asked for. */
+size_t fake_os_looked_at(void);
 /* Bytes that os_huge was called for so far, the one way or the other. */
 uint64_t fake_os_made(bool huge);
 

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -234,6 +235,27 @@ TEST(guarded_pages_are_inaccessible_and_then_zero) {
 }
 
 #if !defined(FAKE_OS)
+/* From here on the kernel answers such a call with `error`, or with success and nothing done. */
+static void refuse(long call, unsigned argument, uint32_t value, uint32_t error) {
+#ifdef HAS_FILTERS
+  struct sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(offsetof(struct seccomp_data, args) + argument * sizeof(uint64_t))),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog filter = {sizeof program / sizeof program[0], program};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) return;
+#endif
+  (void)call, (void)argument, (void)value, (void)error;
+  check_skip("system calls cannot be filtered here");
+}
+
+/* From here on the kernel accepts such advice and does nothing, as an emulator may. */
+static void pretend(uint32_t advice) { refuse(SYS_madvise, 2, advice, 0); }
+
 /* Whether the mapping of the address has such a flag in /proc/self/smaps. */
 static bool has_flag(const void *address, const char *flag) {
   FILE *file = fopen("/proc/self/smaps", "r");
@@ -246,6 +268,36 @@ static bool has_flag(const void *address, const char *flag) {
   }
   if (file != NULL) fclose(file);
   return has;
+}
+
+/* As for want of mappings: the kernel knows moves all the same. */
+TEST(a_move_that_is_refused_is_not_the_last) {
+  size_t page = os_page_size(), bytes = some * page;
+  char *start = os_map(3 * bytes);
+  REQUIRE(start != NULL);
+  char *from = start, *to = start + 2 * bytes;
+  if (!os_move(from, to, bytes)) check_skip("the kernel moves no pages");
+  memset(from, 8, bytes);
+  refuse(SYS_mremap, 1, (uint32_t)bytes, ENOMEM);
+  KEEPS_ERRNO(CHECK(!os_move(from, to, bytes)));
+  CHECK(from[0] == 8 && from[bytes - 1] == 8 && unit_is_zero(to, bytes));
+  CHECK(os_move(from, to, bytes - page));
+  CHECK(to[0] == 8 && unit_is_zero(from, bytes - page) && from[bytes - page] == 8);
+}
+
+/* The kernel would take the lock from what stays. */
+TEST(locked_pages_do_not_move) {
+  size_t page = os_page_size();
+  char *start = os_map(3 * some * page);
+  REQUIRE(start != NULL);
+  char *from = start, *to = start + 2 * some * page;
+  if (!os_move(from, to, some * page)) check_skip("the kernel moves no pages");
+  memset(from, 8, some * page);
+  REQUIRE(mlock(from, some * page) == 0);
+  CHECK(!os_move(from, to, some * page));
+  CHECK(from[0] == 8 && has_flag(from, " lo"));
+  REQUIRE(munlock(from, some * page) == 0);
+  CHECK(os_move(from, to, some * page));
 }
 
 TEST(what_is_mapped_is_kept_from_huge_pages) {
@@ -302,24 +354,6 @@ TEST(where_nothing_is_nothing_can_be_populated) {
   REQUIRE(start != NULL && os_unmap(start, some * page));
   KEEPS_ERRNO(CHECK(!os_populate(start, some * page)));
   KEEPS_ERRNO(CHECK(!os_purge(start, some * page)));
-}
-
-/* From here on the kernel accepts such advice and does nothing, as an emulator may. */
-static void pretend(uint32_t advice) {
-#ifdef HAS_FILTERS
-  struct sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, advice, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 0),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  struct sock_fprog filter = {sizeof program / sizeof program[0], program};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) return;
-#endif
-  (void)advice;
-  check_skip("system calls cannot be filtered here");
 }
 
 enum { ADVICE_PURGE = 4, ADVICE_GUARD = 102, ADVICE_UNGUARD = 103 };
