@@ -145,6 +145,7 @@ static const struct {
     FIGURE(slabs_ahead, false, "slabs taken ahead"),
     FIGURE(superslabs_moved, false, "superslabs moved"),
     FIGURE(superslabs_huge, false, "superslabs that may be huge"),
+    FIGURE(guards_left_out, false, "guards left out"),
     FIGURE(keeper_starts, false, "starts of the keeper"),
     FIGURE(sys_mmap, false, "mmap calls"),
     FIGURE(sys_munmap, false, "munmap calls"),

@@ -5,6 +5,7 @@
 #include "front/thread.h"
 #include "kit/meta.h"
 #include "os/os.h"
+#include "slab/guard.h"
 #include "slab/hole.h"
 #include "slab/large.h"
 #include "slab/remote.h"
@@ -114,6 +115,7 @@ static void census_counters(hak_stats_t *stats) {
   stats->slabs_ahead = slab_ahead_count();
   stats->superslabs_moved = move_count();
   stats->superslabs_huge = huge_count();
+  stats->guards_left_out = guard_left_out();
   stats->keeper_starts = keeper_starts();
   stats->sys_mmap = atomic_seen(&os_counts.mmap);
   stats->sys_munmap = atomic_seen(&os_counts.munmap);

@@ -312,7 +312,7 @@ HAK_COLD void heap_after_fork(heap_t *mine) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
     if (heap != mine) heap_bury(heap);
   }
-  if (HAK_SECURE) (void)purge_all(); /* for the same reason; what is purged is zero */
+  if (HAK_SECURE) purge_clear(); /* for the same reason */
 }
 
 uint64_t heap_count(bool orphans_only) {

@@ -78,6 +78,19 @@ uint64_t os_address_limit(void) {
   return limit.rlim_cur;
 }
 
+size_t os_map_limit(void) {
+  static _Atomic size_t known;
+  size_t limit = atomic_seen(&known);
+  if (HAK_LIKELY(limit != 0)) return limit;
+  char text[32];
+  if (os_read_file("/proc/sys/vm/max_map_count", text, sizeof text) > 0) {
+    for (const char *at = text; *at >= '0' && *at <= '9'; at++) limit = limit * 10 + (size_t)(*at - '0');
+  }
+  if (limit == 0) limit = 65530; /* what the kernel has if nobody changes it */
+  atomic_set(&known, limit);
+  return limit;
+}
+
 bool os_is_secure(void) { return getauxval(AT_SECURE) != 0; }
 
 uint64_t os_random_seed(void) {
@@ -218,8 +231,8 @@ bool os_renew(void *start, size_t bytes) {
   return true;
 }
 
-/* Once the kernel has refused the light kind or not done it, every guard is made of protection. */
-static _Atomic bool guards_protect;
+/* Some guards are made of protection; some of the light kind. */
+static _Atomic bool guards_protect, guards_light;
 
 /* The light kind takes a page table entry for each page: not for large ranges. */
 #define GUARD_LIGHT ((size_t)2 << 20)
@@ -229,20 +242,36 @@ static bool guard_works(char *page, size_t bytes) {
   return os_madvise(page, bytes, MADV_GUARD_INSTALL) && os_madvise(page, bytes, MADV_GUARD_REMOVE) && page[0] == 0;
 }
 
-bool os_guard(void *start, size_t bytes) {
+static bool guard_lightly(void *start, size_t bytes) {
   static _Atomic uint32_t verdict;
-  if (bytes <= GUARD_LIGHT && !atomic_seen(&guards_protect)) {
-    if (os_tried(&verdict, guard_works) && os_madvise(start, bytes, MADV_GUARD_INSTALL)) return true;
-    atomic_set(&guards_protect, true);
+  if (bytes > GUARD_LIGHT || !os_tried(&verdict, guard_works)) return false;
+  if (os_madvise(start, bytes, MADV_GUARD_INSTALL)) {
+    if (HAK_UNLIKELY(!atomic_seen(&guards_light))) atomic_set(&guards_light, true);
+    return true;
   }
-  (void)os_purge(start, bytes);
+  (void)os_madvise(start, bytes, MADV_GUARD_REMOVE); /* what of it is not locked may have been done */
+  return false;
+}
+
+/* Of locked pages the kernel drops nothing.  They are cleared, not mapped anew, which would lose the program's lock; and not
+ * dropped by MADV_DONTNEED_LOCKED, since who locks memory wants no page faults later. */
+static void pages_clear(void *start, size_t bytes) {
+  if (!os_purge(start, bytes)) memset(start, 0, bytes);
+}
+
+os_guard_t os_guard(void *start, size_t bytes, bool may_split) {
+  if (guard_lightly(start, bytes)) return OS_LIGHT;
+  pages_clear(start, bytes);
+  if (!may_split) return OS_OPEN;
+  atomic_set(&guards_protect, true);
   atomic_count(&os_counts.mprotect, 1);
-  return syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_NONE) == 0;
+  return syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_NONE) == 0 ? OS_SPLIT : OS_OPEN;
 }
 
 /* Guards of the light kind may lie within a range that was then protected: both ways, but where that cannot be. */
 bool os_unguard(void *start, size_t bytes) {
   bool removed = os_madvise(start, bytes, MADV_GUARD_REMOVE);
+  if (!removed && atomic_seen(&guards_light)) return os_renew(start, bytes); /* a filter that came later */
   if (removed && bytes <= GUARD_LIGHT && !atomic_seen(&guards_protect)) return true;
   return os_commit(start, bytes);
 }

@@ -4,10 +4,12 @@
 
 #include "kit/options.h"
 #include "os/os.h"
+#include "slab/guard.h"
 #include "space/huge.h"
 #include "space/move.h"
 #include "space/purge.h"
 #include "space/span.h"
+#include "space/split.h"
 
 _Atomic uint64_t large_alloc_count, large_free_count;
 
@@ -68,7 +70,7 @@ static uint32_t guarded_span(size_t bytes, size_t align, span_use_t use, bool *z
   span_guard(unit + units, 1);
   span_enter(unit, units, SLAB_GUARD, CLASS_NONE); /* until it is one of a block: see span_guard */
   size_t rest = units * HAK_UNIT - bytes;
-  if (rest > 0) (void)os_guard((char *)region_address(unit) + bytes, rest);
+  slab_of(unit)->guard = rest > 0 ? (uint8_t)span_guard_beside(unit, bytes, units * HAK_UNIT, unit + units) : OS_LIGHT;
   return unit;
 }
 
@@ -79,8 +81,13 @@ static void guarded_release(uint32_t unit) {
   span_unguard(unit - 1, 1);
 }
 
-static void guarded_wait(uint32_t unit, uint32_t units) {
-  span_guard(unit, units);
+/* What is behind its bytes is inaccessible already, or must be cleared with it. */
+static void guarded_wait(slab_t *slab) {
+  uint32_t unit = slab_unit(slab), units = atomic_seen(&slab->units);
+  size_t bytes = slab->guard == OS_OPEN ? units * HAK_UNIT : atomic_seen(&slab->bytes);
+  slab->guard = OS_OPEN;
+  span_enter(unit, units, SLAB_GUARD, CLASS_NONE); /* first: see span_guard */
+  slab->guard = (uint8_t)span_guard_beside(unit, 0, bytes, unit + units);
   uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
   uint32_t oldest = atomic_exchange(&freed[place], unit);
   if (oldest != 0) guarded_release(oldest);
@@ -105,8 +112,10 @@ static bool guarded_resize(slab_t *slab, size_t bytes) {
     }
     return false;
   }
+  if (slab->guard == OS_OPEN || slab_of(unit + have)->guard == OS_OPEN) memset(block + old, 0, open - old);
   if (want > have) {
-    if (want * HAK_UNIT > bytes) (void)os_guard(block + bytes, want * HAK_UNIT - bytes);
+    if (slab_of(unit + have)->guard == OS_SPLIT) split_give(SPLIT_GUARD);
+    slab->guard = want * HAK_UNIT > bytes ? (uint8_t)span_guard_beside(unit, bytes, want * HAK_UNIT, unit + want) : OS_LIGHT;
     span_extend(slab, have, want);
   }
   return true;
@@ -154,7 +163,7 @@ void large_free(slab_t *slab) {
   uint32_t units = atomic_seen(&slab->units);
   atomic_count(&large_free_count, 1);
   if (HAK_SECURE) {
-    guarded_wait(unit, units);
+    guarded_wait(slab);
     return;
   }
   huge_learn(unit, units);

@@ -1,12 +1,11 @@
 #include "slab/slab.h"
 
-#include <string.h>
-
 #include "base/check.h"
 #include "kit/fault.h"
 #include "kit/options.h"
 #include "os/memcheck.h"
 #include "os/os.h"
+#include "slab/guard.h"
 #include "slab/remote.h"
 #include "space/purge.h"
 #include "space/span.h"
@@ -59,17 +58,6 @@ void span_enter(uint32_t start, uint32_t units, slab_kind_t kind, unsigned size_
 
 void span_leave(uint32_t start, uint32_t units) {
   for (uint32_t i = 0; i < units; i++) atomic_publish(&slab_of(start + i)->kind, (uint8_t)SLAB_FREE);
-}
-
-void span_guard(uint32_t start, uint32_t units) {
-  span_enter(start, units, SLAB_GUARD, CLASS_NONE); /* first: a fork's child takes what is in no span for usable */
-  (void)os_guard(region_address(start), units * HAK_UNIT);
-}
-
-void span_unguard(uint32_t start, uint32_t units) {
-  if (!os_unguard(region_address(start), units * HAK_UNIT)) return;
-  span_leave(start, units);
-  span_free(start, units);
 }
 
 /* Makes `bin` the one that takes the slab's blocks. */
@@ -144,11 +132,6 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   return slab;
 }
 
-/* Whoever makes a slab of the units next takes what is free for zero. */
-static void units_clear(uint32_t unit, uint32_t units) {
-  if (!purge_span(unit, units)) memset(region_address(unit), 0, units * HAK_UNIT);
-}
-
 /* False while a remote free announces itself: the slab is looked at again when that is collected. */
 static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   uint32_t unit = slab_unit(slab);
@@ -159,7 +142,7 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   slab_count_free(owner, slab, -(int32_t)class_info[c].blocks);
   slab_set_bin(slab, &region_no_bin);
   uint32_t units = atomic_seen(&slab->units);
-  if (HAK_SECURE && slab->soiled && c != CLASS_NOTHING) units_clear(unit, units);
+  if (HAK_SECURE && slab->soiled && c != CLASS_NOTHING) span_clear(unit, units);
   if (HAK_SECURE) span_unguard(unit + units, SLAB_GUARDS);
   if (HAK_SECURE && c == CLASS_NOTHING) {
     span_enter(unit, units, SLAB_GUARD, CLASS_NONE);

@@ -1,5 +1,7 @@
 #include "space/purge.h"
 
+#include <string.h>
+
 #include "kit/options.h"
 #include "os/os.h"
 #include "space/huge.h"
@@ -72,6 +74,7 @@ bool purge_span(uint32_t start, uint32_t units) {
 typedef struct run {
   uint32_t start, end;
   uint32_t purged; /* in all */
+  bool clears;     /* what the kernel does not give back */
 } run_t;
 
 /* Gives the run back and sets it free again. */
@@ -80,6 +83,7 @@ static void run_end(run_t *run) {
   if (units == 0) return;
   bool done = purge_span(run->start, units);
   if (done) run->purged += units;
+  else if (run->clears) memset(region_address(run->start), 0, (size_t)units << HAK_UNIT_SHIFT);
   while (run->start < run->end) {
     uint32_t first = run->start % WORD_UNITS;
     uint32_t n = run->end - run->start < WORD_UNITS - first ? run->end - run->start : WORD_UNITS - first;
@@ -123,9 +127,9 @@ static size_t purge_end(run_t *run) {
 }
 
 /* With `all` false, only what has been free since the last such call. */
-static size_t purge_by_time(bool all) {
+static size_t purge_by_time(bool all, bool clears) {
   uint32_t count = region_superslabs();
-  run_t run = {0};
+  run_t run = {.clears = clears};
   purge_note_way(true);
   for (uint32_t s = 0; s < count; s++) {
     superslab_t *superslab = &region.superslabs[s];
@@ -141,7 +145,8 @@ static uint32_t cold_units(void) {
   return cold;
 }
 
-size_t purge_all(void) { return purge_by_time(true); }
+size_t purge_all(void) { return purge_by_time(true, false); }
+void purge_clear(void) { (void)purge_by_time(true, true); }
 
 /* --- what is due -------------------------------------------------------------------------- */
 
@@ -181,7 +186,7 @@ static size_t purge_time_due(void) {
   uint64_t last = atomic_seen(&last_step_ms);
   if (now - last < (uint64_t)decay / 2) return 0;
   if (!atomic_compare_exchange_strong_explicit(&last_step_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) return 0;
-  return purge_by_time(decay == 0);
+  return purge_by_time(decay == 0, false);
 }
 
 size_t purge_due(void) {
@@ -196,5 +201,5 @@ uint64_t purge_last_step(void) { return atomic_seen(&last_step_ms); }
 bool purge_step(uint64_t last) {
   if (purge_last_step() != last) return true;
   uint32_t before = cold_units(); /* what of it the kernel refuses stays so for good */
-  return purge_by_time(false) > 0 || cold_units() > before;
+  return purge_by_time(false, false) > 0 || cold_units() > before;
 }

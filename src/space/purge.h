@@ -13,6 +13,8 @@
 
 /* Gives every free page back that may not be zero; the bytes given back. */
 size_t purge_all(void);
+/* The same, and clears what the kernel does not give back. */
+void purge_clear(void);
 /* What is due by time and by growth; cheap when nothing is. Calls the kernel:
  * to be called without a lock held. The bytes given back. */
 size_t purge_due(void);

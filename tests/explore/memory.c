@@ -119,8 +119,8 @@ bool __wrap_os_purge(void *start, size_t bytes);
 bool __wrap_os_purge(void *start, size_t bytes) { return (void)start, (void)bytes, true; }
 
 /* Nor is what lies between them. */
-bool __wrap_os_guard(void *start, size_t bytes);
-bool __wrap_os_guard(void *start, size_t bytes) { return (void)start, (void)bytes, true; }
+os_guard_t __wrap_os_guard(void *start, size_t bytes, bool may_split);
+os_guard_t __wrap_os_guard(void *start, size_t bytes, bool may_split) { return (void)start, (void)bytes, (void)may_split, OS_LIGHT; }
 
 bool __wrap_os_unguard(void *start, size_t bytes);
 bool __wrap_os_unguard(void *start, size_t bytes) { return (void)start, (void)bytes, true; }

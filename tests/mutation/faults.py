@@ -30,8 +30,8 @@ FAULTS = [
           "if (result != 0 && result != -EAGAIN) os_broken(\"mprotect\");"),
     Fault("guarded_pages_keep_their_content", "os/os_linux.c", "a large range that is guarded keeps its memory, and is not zero later",
           "unit.os",
-          "  (void)os_purge(start, bytes);\n  atomic_count(&os_counts.mprotect, 1);\n",
-          "  atomic_count(&os_counts.mprotect, 1);\n"),
+          "  pages_clear(start, bytes);\n",
+          "  (void)pages_clear;\n"),
     Fault("light_guards_stay", "os/os_linux.c", "guards within a large range stay when it is made accessible", "unit.os crash.secure",
           "bool removed = os_madvise(start, bytes, MADV_GUARD_REMOVE);",
           "bool removed = bytes <= GUARD_LIGHT && os_madvise(start, bytes, MADV_GUARD_REMOVE);"),
@@ -112,6 +112,7 @@ FAULTS = [
           """  uint32_t before = atomic_exchange_explicit(&target->dirty, UINT32_MAX, memory_order_relaxed); /* first: for a fork's child */
   if (!os_move(region_address(from * WORD_UNITS), region_address(to * WORD_UNITS), HAK_SUPERSLAB)) {
     atomic_set(&target->dirty, before);
+    if (splits) split_give(SPLIT_MOVE);
     return false;
   }
 """,

@@ -140,7 +140,7 @@ static void check_guards(void) {
     REQUIRE(start != NULL);
     memset(start, 9, (pages + 2) * page);
     for (int round = 0; round < 2; round++) {
-      KEEPS_ERRNO(CHECK(os_guard(start + page, pages * page)));
+      KEEPS_ERRNO(CHECK(os_guard(start + page, pages * page, true) != OS_OPEN));
       CHECK(!is_accessible(start + page) && !is_accessible(end - page - 1));
       CHECK(start[page - 1] == 9 && *(end - page) == 9);
       KEEPS_ERRNO(CHECK(os_unguard(start + page, pages * page)));
@@ -223,8 +223,9 @@ TEST(guarded_pages_are_inaccessible_and_then_zero) {
     char *start = os_map(bytes);
     REQUIRE(start != NULL);
     memset(start, 9, bytes);
-    KEEPS_ERRNO(CHECK(os_guard(start + bytes / 2, page)));
-    KEEPS_ERRNO(CHECK(os_guard(start + page, bytes - 2 * page)));
+    KEEPS_ERRNO(CHECK(os_guard(start + bytes / 2, page, true) != OS_OPEN));
+    KEEPS_ERRNO(CHECK(os_guard(start + page, bytes / 2 - page, true) != OS_OPEN));
+    KEEPS_ERRNO(CHECK(os_guard(start + bytes / 2 + page, bytes / 2 - 2 * page, true) != OS_OPEN));
     CHECK(dies_at(start + page) && dies_at(start + bytes / 2) && dies_at(start + bytes - page - 1));
     CHECK(start[page - 1] == 9 && start[bytes - page] == 9);
     KEEPS_ERRNO(CHECK(os_unguard(start + page, bytes - 2 * page)));
@@ -374,6 +375,83 @@ TEST(guards_are_made_of_what_is_there_where_purges_are_ignored_too) {
   pretend(ADVICE_GUARD);
   pretend(ADVICE_UNGUARD);
   check_guards();
+}
+
+/* Of memory that the program has locked, or where a filter refuses, the kernel gives nothing back. */
+static void check_kept(char *start, size_t bytes, bool locked, bool split) {
+  size_t page = os_page_size();
+  for (int round = 0; round < 2; round++) {
+    memset(start, 9, bytes);
+    if (locked && round == 0) REQUIRE(mlock(start + page, bytes - 2 * page) == 0);
+    os_guard_t guard = OS_OPEN;
+    KEEPS_ERRNO(guard = os_guard(start + page, bytes - 2 * page, split));
+    CHECK_EQ(guard, split ? OS_SPLIT : OS_OPEN);
+    CHECK(start[0] == 9 && start[bytes - page] == 9);
+    CHECK_EQ(dies_at(start + page), split);
+    KEEPS_ERRNO(CHECK(os_unguard(start + page, bytes - 2 * page)));
+    CHECK(!dies_at(start + page));
+    CHECK(unit_is_zero(start + page, bytes - 2 * page));
+    if (locked) CHECK(has_flag(start + page, " lo"));
+  }
+}
+
+static void check_all_kept(bool locked) {
+  const size_t sizes[] = {some * os_page_size(), (size_t)4 << 20};
+  for (int i = 0; i < 4; i++) check_kept(os_map(sizes[i / 2]), sizes[i / 2], locked, i % 2 == 0);
+}
+
+TEST(what_is_locked_is_zero_after_a_guard) { check_all_kept(true); }
+
+TEST(what_is_locked_in_part_is_zero_after_a_guard) {
+  size_t page = os_page_size();
+  char *start = os_map(some * page);
+  REQUIRE(start != NULL);
+  memset(start, 9, some * page);
+  REQUIRE(mlock(start + 3 * page, page) == 0);
+  CHECK(os_guard(start, some * page, true) == OS_SPLIT && dies_at(start) && dies_at(start + 3 * page));
+  CHECK(os_unguard(start, some * page));
+  CHECK(unit_is_zero(start, some * page));
+}
+
+TEST(where_advice_is_refused_guarded_pages_are_zero) {
+  refuse(SYS_madvise, 2, ADVICE_PURGE, EPERM);
+  refuse(SYS_madvise, 2, ADVICE_GUARD, EPERM);
+  refuse(SYS_madvise, 2, ADVICE_UNGUARD, EPERM);
+  check_all_kept(false);
+}
+
+TEST(a_guard_goes_though_advice_is_refused_by_then) {
+  size_t page = os_page_size();
+  char *start = os_map(some * page);
+  REQUIRE(start != NULL);
+  memset(start, 9, some * page);
+  CHECK(os_guard(start, some * page, true) != OS_OPEN);
+  refuse(SYS_madvise, 2, ADVICE_PURGE, EPERM);
+  refuse(SYS_madvise, 2, ADVICE_GUARD, EPERM);
+  refuse(SYS_madvise, 2, ADVICE_UNGUARD, EPERM);
+  CHECK(os_unguard(start, some * page));
+  CHECK(!dies_at(start) && unit_is_zero(start, some * page));
+}
+
+/* One refusal is of that memory alone. */
+TEST(guards_stay_light_beside_locked_memory) {
+  size_t page = os_page_size();
+  char *start = os_map(some * page), *locked = os_map(page);
+  REQUIRE(start != NULL && locked != NULL && mlock(locked, page) == 0);
+  if (os_guard(start, page, false) != OS_LIGHT) check_skip("the kernel has no light guards");
+  CHECK_EQ(os_guard(locked, page, true), OS_SPLIT);
+  CHECK_EQ(os_guard(start + page, page, true), OS_LIGHT);
+  CHECK(os_unguard(start, 2 * page) && os_unguard(locked, page));
+  CHECK(!dies_at(start) && !dies_at(start + page) && !dies_at(locked));
+}
+
+TEST(the_number_of_mappings_is_the_kernels) {
+  char text[32];
+  long length = 0;
+  size_t limit = 0;
+  KEEPS_ERRNO(limit = os_map_limit());
+  length = os_read_file("/proc/sys/vm/max_map_count", text, sizeof text);
+  CHECK_EQ(limit, length > 0 ? strtoul(text, NULL, 10) : 65530);
 }
 
 TEST(nothing_moves_where_what_it_leaves_cannot_be_purged) {
