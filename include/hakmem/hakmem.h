@@ -146,7 +146,7 @@ HAK_API hak_mallinfo_t hak_mallinfo2(void);
  * [counter] is an atomic counter kept on slow paths, [os] asks the kernel. */
 typedef struct hak_stats {
   uint32_t struct_size;     /* set by the caller to sizeof(hak_stats_t) */
-  uint32_t classes;         /* number of size classes */
+  uint32_t classes;         /* number of size classes; the last is that of malloc(0) */
   uint64_t requested;       /* estimate: live bytes less an estimate of rounding [census] */
   uint64_t live;            /* in blocks held by the program [census] */
   uint64_t cached;          /* in blocks in thread bins, ready for reuse [census] */
@@ -191,7 +191,7 @@ typedef struct hak_stats {
 } hak_stats_t;
 
 typedef struct hak_class_stats {
-  uint64_t block_size;  /* bytes a block */
+  uint64_t block_size;  /* bytes a block; 0 for those of malloc(0) */
   uint64_t slab_size;   /* bytes a slab */
   uint64_t slabs;       /* slabs in use, a count */
   uint64_t live_blocks; /* counts */

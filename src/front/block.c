@@ -22,8 +22,7 @@ static void *out_of_memory(void) {
 #define SMALL_MAX (HAK_SMALL_MAX - SECURE_CANARY)
 
 static unsigned class_for(size_t size) {
-  if (size == 0 && HAK_SECURE) return CLASS_NOTHING;
-  return class_of(size == 0 ? 1 : size + SECURE_CANARY);
+  return size == 0 ? CLASS_NOTHING : class_of(size + SECURE_CANARY);
 }
 
 /* CLASS_NONE where only a large block will do. */
@@ -308,7 +307,8 @@ static size_t small_size(const void *block) {
   uintptr_t place = region_place(block);
   if (HAK_UNLIKELY(place >= hot_load(&region.limit) || !block_is_live(block))) return 0;
   const region_bin_t *bin = hot_peek(region_bin(hot_load(&region.live), region_place_unit(place)));
-  return HAK_SECURE && bin->block_size != 0 ? class_usable(bin->size_class) : bin->block_size;
+  if (HAK_SECURE) return bin->block_size != 0 ? class_usable(bin->size_class) : 0;
+  return HAK_UNLIKELY(bin->size_class == CLASS_NOTHING) ? 0 : bin->block_size;
 }
 
 /* What the program may use of a live block. */

@@ -3,8 +3,7 @@
  * A live block ends in a canary.  A block that is not live is all zero; freed,
  * it waits in its freer's quarantine until as many others of its class have
  * come after it, and then lies in a bin, which gives one of its uppermost at random.
- * Blocks of no bytes (CLASS_NOTHING) lie in inaccessible memory, and have
- * neither canary nor zeroes.
+ * Blocks of no bytes have neither canary nor zeroes.
  *
  * For the heap's own thread, as bins are. */
 #ifndef FRONT_SECURE_H

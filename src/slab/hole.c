@@ -110,7 +110,8 @@ static size_t slab_step(slab_t *slab, bool now, uint32_t *calming) {
   slab_owner_t *owner = atomic_seen(&slab->owner);
   if (!lock_try(&owner->lock)) return 0;
   size_t purged = 0;
-  bool there = atomic_take(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner && atomic_seen(&slab->free) != 0;
+  bool there = atomic_take(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner && atomic_seen(&slab->free) != 0 &&
+               atomic_seen(&slab->size_class) != CLASS_NOTHING;
   if (there && (now || slab->calm == CALM_ONCE)) {
     purged = slab_purge_holes(owner, slab, &there);
     if (there) slab->calm = CALM_DONE;

@@ -98,7 +98,7 @@ static void slab_populate(const slab_owner_t *owner, unsigned size_class, uint32
 #define SLAB_GUARDS ((uint32_t)HAK_SECURE)
 
 static void slab_guard(uint32_t unit, unsigned size_class) {
-  span_guard(unit + class_info[size_class].units, SLAB_GUARDS);
+  if (HAK_SECURE) span_guard(unit + class_info[size_class].units, SLAB_GUARDS);
   if (size_class == CLASS_NOTHING) span_guard(unit, class_info[size_class].units);
 }
 
@@ -107,8 +107,8 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   bool zero;
   uint32_t unit = span_alloc(info->units + SLAB_GUARDS, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return NULL;
-  if (HAK_SECURE) slab_guard(unit, size_class);
-  if (zero) slab_populate(owner, size_class, unit);
+  slab_guard(unit, size_class);
+  if (zero && size_class != CLASS_NOTHING) slab_populate(owner, size_class, unit);
   memcheck_hide(region_address(unit), info->units * HAK_UNIT);
   slab_t *slab = slab_of(unit);
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
@@ -144,7 +144,7 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   uint32_t units = atomic_seen(&slab->units);
   if (HAK_SECURE && slab->soiled && c != CLASS_NOTHING) span_clear(unit, units);
   if (HAK_SECURE) span_unguard(unit + units, SLAB_GUARDS);
-  if (HAK_SECURE && c == CLASS_NOTHING) {
+  if (c == CLASS_NOTHING) {
     span_enter(unit, units, SLAB_GUARD, CLASS_NONE);
     span_unguard(unit, units);
     return true;

@@ -437,7 +437,7 @@ static const misuse_t misuses[] = {
     {"overflow_by_64", overflow_by_64, BY_MEMORY, ALL},
     {"underflow_by_8", underflow_by_8, BY_MEMORY, ALL},
     {"free_among_overwritten", free_among_overwritten, BY_MEMORY, ALL},
-    {"write_to_nothing", write_to_nothing, ANY, ANY, CRASH, CRASH, 16, 16},
+    {"write_to_nothing", write_to_nothing, CRASH, CRASH, CRASH, CRASH, 16, 16},
 };
 
 static const char *const wilds[] = {"wild_null_plus_16", "wild_1",     "wild_low_page", "wild_non_canonical", "wild_kernel",

@@ -126,8 +126,8 @@ FAULTS = [
     # --- slab ---
     Fault("alignment_by_one_step", "slab/class.h", "an aligned size gets the next class though that does not keep its alignment",
           "unit.class",
-          "  while (c < CLASS_COUNT && (class_info[c].size & (align - 1)) != 0) c++;\n",
-          "  if (c < CLASS_COUNT && (class_info[c].size & (align - 1)) != 0) c++;\n"),
+          "  while (c < CLASS_NOTHING && (class_info[c].size & (align - 1)) != 0) c++;\n",
+          "  if (c < CLASS_NOTHING && (class_info[c].size & (align - 1)) != 0) c++;\n"),
     Fault("word_passed_by", "slab/slab.c", "the free blocks of a word that a batch ended in are lost", "unit.slab",
           "    if (left != 0) break;\n",
           ""),
