@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "front/boot.h"
+#include "front/secure.h"
 #include "front/thread.h"
 #include "space/region.h"
 
@@ -21,6 +22,7 @@ static __attribute__((constructor)) void start(void) {
 }
 
 static __attribute__((destructor)) void end(void) {
+  if (HAK_SECURE) secure_check();
   report_at_exit();
   thread_unwatch_exits();
 }

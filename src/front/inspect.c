@@ -17,12 +17,14 @@ static block_state_t block_place(const slab_t *slab, const void *p) {
   return block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
 }
 
-static size_t usable(const slab_t *slab, const void *p) {
+static size_t usable(const slab_t *slab, const void *p, bool live) {
   switch (kind_of(slab)) {
     case SLAB_LARGE: return atomic_seen(&slab->bytes);
     case SLAB_SLOTS: return guarded_usable(p);
-    default: return class_usable(atomic_seen(&slab->size_class));
+    default: break;
   }
+  unsigned c = atomic_seen(&slab->size_class);
+  return HAK_SECURE && live ? secure_size(p, c, NULL) : class_usable(c);
 }
 
 /* NULL where nothing is mapped or was ever used. */
@@ -46,8 +48,8 @@ block_info_t block_inspect(const void *p) {
     return info;
   }
   info.slab = slab;
-  info.size = usable(slab, p);
   info.state = misaligned ? BLOCK_MISALIGNED : block_place(slab, p);
+  info.size = usable(slab, p, info.state == BLOCK_LIVE);
   return info;
 }
 

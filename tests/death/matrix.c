@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "class.h"
 
 #ifdef EXPECT_SECURE
 enum { SECURE = 1 };
@@ -179,7 +180,7 @@ static void *hide(void *pointer) {
 static char *new_block(size_t size) {
   size_t count = size > LARGEST_SLAB_BLOCK ? 5 : 64;
   for (size_t i = 0; i < count; i++) memset(hold(hak_malloc(size), size, false), 1, size);
-  size_t stride = hak_malloc_usable_size(held[0].start) + CANARY;
+  size_t stride = class_bytes(hak_malloc_usable_size(held[0].start) + CANARY);
   sort_held();
   for (size_t i = count / 2; i + 1 < count; i++) {
     char *block = held[i].start;

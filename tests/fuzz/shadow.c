@@ -132,6 +132,12 @@ static void check_bins(void) {
   }
 }
 
+/* In the secure library what was asked for does not tell: an alignment may have led to a larger one. */
+unsigned shadow_class(const shadow_t *s) {
+  if (HAK_SECURE) return atomic_seen(&slab_head((uint32_t)region_unit(s->block))->size_class);
+  return s->usable == 0 ? CLASS_NOTHING : class_of(s->usable);
+}
+
 void shadow_census(void) {
   check_bins();
   hak_stats_t stats;
@@ -145,10 +151,8 @@ void shadow_census(void) {
     if (s->usable + SECURE_CANARY > HAK_SMALL_MAX) {
       spans++;
       bytes += s->usable;
-    } else if (s->usable == 0) {
-      held[CLASS_COUNT - 1]++;
     } else {
-      held[class_of(s->usable + SECURE_CANARY)]++;
+      held[shadow_class(s)]++;
     }
   }
   census_take(&stats, of_class);
