@@ -5,6 +5,7 @@
 
 #include "front/boot.h"
 #include "front/inspect.h"
+#include "kit/fault.h"
 #include "kit/options.h"
 #include "os/memcheck.h"
 #include "os/os.h"
@@ -178,6 +179,9 @@ static void free_claim(const block_info_t *info, const void *block, const char *
 
 static void free_large(const block_info_t *info, void *block, const char *function) {
   free_claim(info, block, function);
+  if (HAK_SECURE && !large_is_whole(info->slab)) {
+    fault_abort("overflow", function, block, "bytes behind the block were overwritten", FAULT_LARGE);
+  }
   large_free(info->slab);
 }
 
@@ -189,7 +193,7 @@ static void free_guarded(const block_info_t *info, void *block, const char *func
 /* Whether an allocation of `size`, with some alignment, leads to such a block. */
 static bool may_have_size(const block_info_t *info, size_t size) {
   if (atomic_seen(&info->slab->kind) != SLAB_LARGE) return size == info->size;
-  return large_good_size(size > SMALL_MAX ? size : SMALL_MAX + 1) == info->size;
+  return (size > SMALL_MAX ? size : SMALL_MAX + 1) == info->size;
 }
 
 static void free_quarantined(const block_info_t *info, void *block, const char *function) {
@@ -336,7 +340,7 @@ size_t block_good_size(size_t size, size_t align) {
   if (size > PTRDIFF_MAX || align > PTRDIFF_MAX) return 0;
   if (memcheck_on()) return size;
   unsigned c = class_for_aligned(size, align);
-  if (HAK_SECURE && c != CLASS_NONE) return size; /* no more than was asked for */
+  if (HAK_SECURE) return c != CLASS_NONE || size > SMALL_MAX ? size : SMALL_MAX + 1; /* no more than was asked for */
   return c != CLASS_NONE ? class_usable(c) : large_good_size(size > SMALL_MAX ? size : SMALL_MAX + 1);
 }
 

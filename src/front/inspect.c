@@ -3,6 +3,7 @@
 #include "kit/fault.h"
 #include "os/os.h"
 #include "slab/guarded.h"
+#include "slab/large.h"
 
 static uint8_t kind_of(const slab_t *slab) { return atomic_seen(&slab->kind); }
 
@@ -19,7 +20,7 @@ static block_state_t block_place(const slab_t *slab, const void *p) {
 
 static size_t usable(const slab_t *slab, const void *p, bool live) {
   switch (kind_of(slab)) {
-    case SLAB_LARGE: return atomic_seen(&slab->bytes);
+    case SLAB_LARGE: return large_usable(slab);
     case SLAB_SLOTS: return guarded_usable(p);
     default: break;
   }

@@ -6,6 +6,7 @@
 #include "front/thread.h"
 #include "kit/fault.h"
 #include "os/os.h"
+#include "slab/large.h"
 
 #define QUARANTINE_BYTES ((size_t)32 << 10) /* of a class */
 #define QUARANTINE_LEAST 4
@@ -287,6 +288,9 @@ void secure_check(void) {
   }
   uint32_t checked = 0;
   for (uint32_t unit = 0; unit < atomic_seen(&region.units) && checked < CHECKED_MOST; unit++) {
-    if (atomic_seen(&slab_of(unit)->kind) == SLAB_BLOCKS) checked += check_slab(slab_of(unit));
+    slab_t *slab = slab_of(unit);
+    if (atomic_seen(&slab->kind) == SLAB_BLOCKS) checked += check_slab(slab);
+    if (atomic_seen(&slab->kind) != SLAB_LARGE || large_is_whole(slab)) continue;
+    fault_abort("overflow", "exit", region_address(unit), "bytes behind the block were overwritten", FAULT_LARGE);
   }
 }

@@ -121,6 +121,21 @@ static bool guarded_resize(slab_t *slab, size_t bytes) {
   return true;
 }
 
+bool large_is_whole(const slab_t *slab) {
+  const char *at = (const char *)region_address(slab_unit(slab)) + large_usable(slab);
+  for (size_t left = HAK_SECURE ? slab->left : 0; left > 0; left--) {
+    if (*at++ != 0) return false;
+  }
+  return true;
+}
+
+/* Bytes of the last page that are not asked for any more become zero, as the others are. */
+static void large_ask(slab_t *slab, size_t size) {
+  size_t usable = large_usable(slab);
+  if (size < usable) memset((char *)region_address(slab_unit(slab)) + size, 0, usable - size);
+  slab->left = (uint32_t)(atomic_seen(&slab->bytes) - size);
+}
+
 void large_trim(void) {
   for (uint32_t i = 0; HAK_SECURE && i < FREED_MOST; i++) {
     uint32_t unit = atomic_exchange(&freed[i], 0);
@@ -151,6 +166,7 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
   if (unit == SPAN_NONE) return NULL;
   if (use == SPAN_ZEROED && !zero) large_clear(unit, bytes);
   atomic_set(&slab_of(unit)->bytes, bytes);
+  slab_of(unit)->left = (uint32_t)(bytes - size);
   span_enter(unit, units_of(bytes), SLAB_LARGE, CLASS_NONE);
   void *block = region_address(unit);
   if (HAK_CHECKS) region_set_live(block);
@@ -184,7 +200,11 @@ bool large_resize(slab_t *slab, size_t size) {
   if (size <= HAK_SMALL_MAX || bytes == 0 || bytes > HAK_REGION_MAX) return false;
   if (HAK_SECURE) {
     if (!guarded_resize(slab, bytes)) return false;
-    atomic_set(&slab->bytes, bytes);
+    if (bytes != atomic_seen(&slab->bytes)) {
+      slab->left += (uint32_t)(bytes - atomic_seen(&slab->bytes));
+      atomic_set(&slab->bytes, bytes);
+    }
+    large_ask(slab, size);
     return true;
   }
   uint32_t start = slab_unit(slab);

@@ -44,7 +44,8 @@ typedef struct slab {
   uint16_t touched;    /* secure.c: the blocks that were live once lie below this one */
   bool soiled;         /* secure.c: its free blocks may not be zero */
   uint8_t guard;       /* guard.h: os_guard_t of inaccessible units, and of what a large block's last unit has behind it */
-  uint8_t spare[12];
+  uint32_t left;       /* SLAB_LARGE in the secure library: of `bytes`, what was not asked for; zero as long as nobody does wrong */
+  uint8_t spare[8];
 } slab_t;
 _Static_assert(sizeof(slab_t) == HAK_CACHE_LINE, "a slab's record is one cache line");
 

@@ -51,7 +51,10 @@ static char *get(size_t size) {
 
 static char *filled(size_t size) { return memset(get(size), 'a', size); }
 static void drop(char *block) { hak_free(hide(block)); }
-static void put(char *at, size_t count) { memset(hide(at), 'A', count); }
+/* Whatever is there becomes another. */
+static void put(char *at, size_t count) {
+  for (size_t i = 0; i < count; i++) ((volatile char *)hide(at))[i] ^= 'A';
+}
 static void look(const char *at) { sink = *(volatile char *)hide(at); }
 
 /* A program that goes on: blocks of the size come and go. */

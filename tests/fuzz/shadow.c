@@ -150,7 +150,7 @@ void shadow_census(void) {
     if (guarded_holds(s->block)) continue;
     if (s->usable + SECURE_CANARY > HAK_SMALL_MAX) {
       spans++;
-      bytes += s->usable;
+      bytes += bits_round_up(s->usable, os_page_size());
     } else {
       held[shadow_class(s)]++;
     }
