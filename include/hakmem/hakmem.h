@@ -73,7 +73,7 @@ HAK_API HAK_MUST_USE HAK_MALLOC void *hak_pvalloc(size_t size);
 HAK_API void hak_free_sized(void *block, size_t size);
 HAK_API void hak_free_aligned_sized(void *block, size_t alignment, size_t size);
 
-/* The bytes that may be used in a live block, at least those asked for; 0 for NULL. For a
+/* The bytes that may be used in a live block, at least those asked for, in the secure library just those; 0 for NULL. For a
  * pointer to anything else 0; in the secure library it ends the process. */
 HAK_API size_t hak_malloc_usable_size(const void *block);
 /* The usable size that malloc(size) would give; 0 where it cannot succeed. */
