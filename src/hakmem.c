@@ -15,11 +15,13 @@
 
 #include "space/region.c"
 #include "space/span.c"
+#include "space/split.c"
 #include "space/huge.c"
 #include "space/move.c"
 #include "space/purge.c"
 
 #include "slab/class.c"
+#include "slab/guard.c"
 #include "slab/guarded.c"
 #include "slab/hole.c"
 #include "slab/large.c"

@@ -171,6 +171,7 @@ _COUNT_GROUPS = (
             "slabs_ahead",
             "superslabs_moved",
             "superslabs_huge",
+            "guards_left_out",
             "keeper_starts",
         ),
     ),

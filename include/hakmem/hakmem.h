@@ -73,7 +73,7 @@ HAK_API HAK_MUST_USE HAK_MALLOC void *hak_pvalloc(size_t size);
 HAK_API void hak_free_sized(void *block, size_t size);
 HAK_API void hak_free_aligned_sized(void *block, size_t alignment, size_t size);
 
-/* The bytes that may be used in a live block, at least those asked for; 0 for NULL. For a
+/* The bytes that may be used in a live block, at least those asked for, in the secure library just those; 0 for NULL. For a
  * pointer to anything else 0; in the secure library it ends the process. */
 HAK_API size_t hak_malloc_usable_size(const void *block);
 /* The usable size that malloc(size) would give; 0 where it cannot succeed. */
@@ -146,7 +146,7 @@ HAK_API hak_mallinfo_t hak_mallinfo2(void);
  * [counter] is an atomic counter kept on slow paths, [os] asks the kernel. */
 typedef struct hak_stats {
   uint32_t struct_size;     /* set by the caller to sizeof(hak_stats_t) */
-  uint32_t classes;         /* number of size classes */
+  uint32_t classes;         /* number of size classes; the last is that of malloc(0) */
   uint64_t requested;       /* estimate: live bytes less an estimate of rounding [census] */
   uint64_t live;            /* in blocks held by the program [census] */
   uint64_t cached;          /* in blocks in thread bins, ready for reuse [census] */
@@ -180,6 +180,7 @@ typedef struct hak_stats {
   uint64_t slabs_ahead;     /* slabs taken before remote frees were waited for, a count [counter] */
   uint64_t superslabs_moved; /* superslabs whose pages changed their address instead of being copied or faulted in, a count [counter] */
   uint64_t superslabs_huge; /* superslabs that may be huge pages now, a count [counter] */
+  uint64_t guards_left_out; /* inaccessible units not made, since mappings are limited: docs/security.md, so far, a count [counter] */
   uint64_t keeper_starts;   /* times that the thread which gives memory back was started, a count [counter] */
   uint64_t sys_mmap;        /* system calls so far, counts [counter] */
   uint64_t sys_munmap;
@@ -190,7 +191,7 @@ typedef struct hak_stats {
 } hak_stats_t;
 
 typedef struct hak_class_stats {
-  uint64_t block_size;  /* bytes a block */
+  uint64_t block_size;  /* bytes a block; 0 for those of malloc(0) */
   uint64_t slab_size;   /* bytes a slab */
   uint64_t slabs;       /* slabs in use, a count */
   uint64_t live_blocks; /* counts */

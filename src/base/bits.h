@@ -38,6 +38,15 @@ HAK_INLINE size_t bits_round_down(size_t x, size_t pow2) { return x & ~(pow2 - 1
 /* Rotates right, so that low bits that must be zero make the result huge. */
 HAK_INLINE uintptr_t bits_rotr(uintptr_t x, unsigned n) { return (x >> n) | (x << (sizeof x * 8 - n)); }
 
+/* Adds to *word in one instruction: the page of a word that nothing was read from is faulted in once, for writing. */
+HAK_INLINE void bits_add64(uint64_t *word, uint64_t n) {
+#if defined(__x86_64__)
+  __asm__("addq %1, %0" : "+m"(*word) : "r"(n) : "cc");
+#else
+  *word += n;
+#endif
+}
+
 /* Clears bit n % 64 of *word and tells whether it was set. */
 HAK_INLINE bool bits_test_and_clear64(uint64_t *word, uint64_t n) {
 #if defined(__x86_64__)

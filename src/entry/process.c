@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "front/boot.h"
+#include "front/secure.h"
 #include "front/thread.h"
 
 /* No lock is taken before a fork: a handler that did would wait for threads
@@ -30,6 +31,7 @@ static __attribute__((constructor)) void start(void) {
 }
 
 static __attribute__((destructor)) void end(void) {
+  if (HAK_SECURE) secure_check();
   report_at_exit();
   thread_unwatch_exits();
 }

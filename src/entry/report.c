@@ -145,6 +145,7 @@ static const struct {
     FIGURE(slabs_ahead, false, "slabs taken ahead"),
     FIGURE(superslabs_moved, false, "superslabs moved"),
     FIGURE(superslabs_huge, false, "superslabs that may be huge"),
+    FIGURE(guards_left_out, false, "guards left out"),
     FIGURE(keeper_starts, false, "starts of the keeper"),
     FIGURE(sys_mmap, false, "mmap calls"),
     FIGURE(sys_munmap, false, "munmap calls"),
@@ -367,7 +368,7 @@ HAK_COLD int hak_malloc_info(int options, FILE *stream) {
   char line[WRITER_ROOM];
   format_t f;
   fputs("<malloc version=\"1\">\n<heap nr=\"0\">\n<sizes>\n", stream);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
     uint64_t count = of_class[c].free_blocks + of_class[c].cached_blocks + of_class[c].remote_blocks;
     if (count == 0) continue;
     format_init(&f, line, sizeof line);

@@ -5,6 +5,7 @@
 
 #include "front/boot.h"
 #include "front/inspect.h"
+#include "kit/fault.h"
 #include "kit/options.h"
 #include "os/memcheck.h"
 #include "os/os.h"
@@ -22,8 +23,7 @@ static void *out_of_memory(void) {
 #define SMALL_MAX (HAK_SMALL_MAX - SECURE_CANARY)
 
 static unsigned class_for(size_t size) {
-  if (size == 0 && HAK_SECURE) return CLASS_NOTHING;
-  return class_of(size == 0 ? 1 : size + SECURE_CANARY);
+  return size == 0 ? CLASS_NOTHING : class_of(size + SECURE_CANARY);
 }
 
 /* CLASS_NONE where only a large block will do. */
@@ -37,8 +37,8 @@ static unsigned class_for_aligned(size_t size, size_t align) {
 /* --- allocation -------------------------------------------------------------------------- */
 
 /* One block of the class; NULL when out of memory. */
-static void *alloc_small(heap_t *heap, unsigned size_class) {
-  if (HAK_SECURE) return secure_alloc(heap, size_class);
+static void *alloc_small(heap_t *heap, unsigned size_class, size_t size) {
+  if (HAK_SECURE) return secure_alloc(heap, size_class, size);
   void *block = heap->has_bin[size_class] ? bin_pop(heap_bin(heap, size_class)) : NULL;
   if (block != NULL) return block;
   block = memcheck_on() ? heap_take_one(heap, size_class) : heap_refill(heap, size_class);
@@ -84,8 +84,8 @@ static void *alloc_refill(size_t size) {
   heap_t *heap = thread_attach();
   if (heap == NULL) return NULL;
   if (first && thread_heap != heap) atomic_count_own(&heap->counted_allocs, 1); /* the others: alloc_small_miss */
-  block = alloc_small(heap, c);
-  if (HAK_UNLIKELY(block == NULL) && trim_all()) block = alloc_small(heap, c);
+  block = alloc_small(heap, c, size);
+  if (HAK_UNLIKELY(block == NULL) && trim_all()) block = alloc_small(heap, c, size);
   return block;
 }
 
@@ -163,7 +163,11 @@ void *block_alloc_aligned(size_t align, size_t size) {
   if (memcheck_on()) return alloc_told(align, size, SPAN_PLAIN);
   if (size > PTRDIFF_MAX) return out_of_memory();
   unsigned c = class_for_aligned(size, align);
-  if (c != CLASS_NONE) return block_alloc(class_usable(c));
+  if (c != CLASS_NONE) {
+    void *block = block_alloc(class_usable(c));
+    if (HAK_SECURE && block != NULL) secure_resize(block, c, size, "aligned_alloc");
+    return block;
+  }
   return alloc_large(size > SMALL_MAX ? size : SMALL_MAX + 1, align, SPAN_PLAIN);
 }
 
@@ -185,6 +189,9 @@ static void free_claim(const block_info_t *info, const void *block, const char *
 
 static void free_large(const block_info_t *info, void *block, const char *function) {
   free_claim(info, block, function);
+  if (HAK_SECURE && !large_is_whole(info->slab)) {
+    fault_abort("overflow", function, block, "bytes behind the block were overwritten", FAULT_LARGE);
+  }
   large_free(info->slab);
 }
 
@@ -195,11 +202,8 @@ static void free_guarded(const block_info_t *info, void *block, const char *func
 
 /* Whether an allocation of `size`, with some alignment, leads to such a block. */
 static bool may_have_size(const block_info_t *info, size_t size) {
-  if (atomic_seen(&info->slab->kind) == SLAB_LARGE) return large_good_size(size > SMALL_MAX ? size : SMALL_MAX + 1) == info->size;
-  for (size_t align = HAK_GRANULE; align <= HAK_SMALL_MAX; align *= 2) {
-    if (class_for_aligned(size, align) == atomic_seen(&info->slab->size_class)) return true;
-  }
-  return false;
+  if (atomic_seen(&info->slab->kind) != SLAB_LARGE) return size == info->size;
+  return (size > SMALL_MAX ? size : SMALL_MAX + 1) == info->size;
 }
 
 static void free_quarantined(const block_info_t *info, void *block, const char *function) {
@@ -217,7 +221,7 @@ static void free_inspected(void *block, size_t size, const char *function) {
   if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) block_fault(&info, block, function);
   if (HAK_UNLIKELY(size > info.size)) block_fault_size(&info, block, function, "block is smaller");
   if (HAK_UNLIKELY(HAK_SECURE && size != 0 && !may_have_size(&info, size))) {
-    block_fault_size(&info, block, function, "block is of another class");
+    block_fault_size(&info, block, function, "block is larger");
   }
   uint8_t kind = atomic_seen(&info.slab->kind);
   if (kind == SLAB_LARGE) free_large(&info, block, function);
@@ -299,8 +303,8 @@ void free_secure(void *block, size_t size, const char *function) {
   if (HAK_UNLIKELY(place >= hot_load(&region.limit) || heap->quarantine == NULL)) goto miss;
   const region_bin_t *bin = hot_peek(region_bin(hot_load(&region.live), region_place_unit(place)));
   if (HAK_UNLIKELY(bin->block_size == 0)) goto miss;
-  if (size != 0 && HAK_UNLIKELY(size > SMALL_MAX || class_for(size) != bin->size_class)) goto miss;
   unsigned c = bin->size_class;
+  if (size != 0 && (!block_is_live(block) || HAK_UNLIKELY(secure_size(block, c, function) != size))) goto miss;
   if (HAK_UNLIKELY(!secure_claim(block))) goto miss;
   secure_clear(block, c, function);
   block = secure_wait(heap, block, c);
@@ -314,11 +318,13 @@ miss:
 
 /* The size of a live block of a slab; 0 for anything else, which block_inspect then tells apart.
  * Only where a live block starts is a bit in the live map set. */
-static size_t small_size(const void *block) {
+static size_t small_size(const void *block, const char *function) {
+  (void)function;
   uintptr_t place = region_place(block);
   if (HAK_UNLIKELY(place >= hot_load(&region.limit) || !block_is_live(block))) return 0;
   const region_bin_t *bin = hot_peek(region_bin(hot_load(&region.live), region_place_unit(place)));
-  return HAK_SECURE && bin->block_size != 0 ? class_usable(bin->size_class) : bin->block_size;
+  if (HAK_SECURE) return bin->block_size != 0 ? secure_size(block, bin->size_class, function) : 0;
+  return HAK_UNLIKELY(bin->size_class == CLASS_NOTHING) ? 0 : bin->block_size;
 }
 
 /* What the program may use of a live block. */
@@ -327,7 +333,7 @@ static size_t live_size(const block_info_t *info, const void *block) {
 }
 
 size_t block_usable_size(const void *block) {
-  size_t small = small_size(block);
+  size_t small = small_size(block, "malloc_usable_size");
   if (HAK_LIKELY(small != 0)) return small;
   block_info_t info = block_inspect(block);
   if (HAK_SECURE && info.state != BLOCK_LIVE) block_fault(&info, block, "malloc_usable_size");
@@ -344,10 +350,22 @@ size_t block_good_size(size_t size, size_t align) {
   if (size > PTRDIFF_MAX || align > PTRDIFF_MAX) return 0;
   if (memcheck_on()) return size;
   unsigned c = class_for_aligned(size, align);
+  if (HAK_SECURE) return c != CLASS_NONE || size > SMALL_MAX ? size : SMALL_MAX + 1; /* no more than was asked for */
   return c != CLASS_NONE ? class_usable(c) : large_good_size(size > SMALL_MAX ? size : SMALL_MAX + 1);
 }
 
-static bool resize_small(size_t old, size_t size) { return size <= SMALL_MAX && class_usable(class_for(size)) == old; }
+/* The secure library takes note of the new size. */
+static bool resize_in_class(void *block, size_t size, bool grows) {
+  unsigned c = atomic_seen(&slab_head((uint32_t)region_unit(block))->size_class);
+  if (size > SMALL_MAX || (grows ? c == CLASS_NOTHING || size > class_usable(c) : class_for(size) != c)) return false;
+  secure_resize(block, c, size, "realloc");
+  return true;
+}
+
+static bool resize_small(void *block, size_t old, size_t size) {
+  if (HAK_SECURE) return resize_in_class(block, size, false);
+  return size <= SMALL_MAX && class_usable(class_for(size)) == old;
+}
 
 static bool resize_large(slab_t *slab, size_t size) {
   thread_enter();
@@ -372,7 +390,8 @@ bool block_expand(void *block, size_t size) {
   if (info.state != BLOCK_LIVE) block_fault(&info, block, "hak_expand");
   if (size <= live_size(&info, block)) return true;
   if (memcheck_on()) return resize_told(&info, block, size);
-  return atomic_seen(&info.slab->kind) == SLAB_LARGE && resize_large(info.slab, size);
+  if (atomic_seen(&info.slab->kind) == SLAB_LARGE) return resize_large(info.slab, size);
+  return HAK_SECURE && resize_in_class(block, size, true);
 }
 
 static void large_copy(slab_t *slab, void *from, void *to, size_t bytes) {
@@ -407,7 +426,7 @@ static HAK_COLD void *realloc_told(const block_info_t *info, void *block, size_t
 }
 
 void *block_realloc(void *block, size_t size) {
-  size_t old = small_size(block);
+  size_t old = small_size(block, "realloc");
   slab_t *large = NULL;
   if (HAK_UNLIKELY(old == 0)) {
     block_info_t info = block_inspect(block);
@@ -420,6 +439,6 @@ void *block_realloc(void *block, size_t size) {
     if (atomic_seen(&info.slab->kind) == SLAB_LARGE) large = info.slab;
   }
   if (size > PTRDIFF_MAX) return out_of_memory();
-  if (large == NULL ? resize_small(old, size) : resize_large(large, size)) return block;
+  if (large == NULL ? resize_small(block, old, size) : resize_large(large, size)) return block;
   return realloc_elsewhere(block, large, old, size);
 }

@@ -37,6 +37,7 @@ static bool boot_first(void) {
     atomic_set(&booting, thread_self());
     boot_options();
     os_fork_watch();
+    (void)os_map_limit(); /* now: a filter may forbid it later */
     if (HAK_SECURE) secure_start();
     bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);
     if (done && memcheck_on()) hide_base();

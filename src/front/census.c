@@ -5,6 +5,7 @@
 #include "front/thread.h"
 #include "kit/meta.h"
 #include "os/os.h"
+#include "slab/guard.h"
 #include "slab/hole.h"
 #include "slab/large.h"
 #include "slab/remote.h"
@@ -13,8 +14,12 @@
 #include "space/purge.h"
 #include "space/span.h"
 
+/* Blocks of no bytes take addresses, and no memory. */
+static uint32_t class_bytes(unsigned c) { return c == CLASS_NOTHING ? 0 : class_info[c].size; }
+
 /* An allocation wastes about half the step between its class and the one below. */
 static uint64_t class_rounding(unsigned c) {
+  if (c == CLASS_NOTHING) return 0;
   uint32_t below = c == 0 ? 0 : class_info[c - 1].size;
   return (class_info[c].size - below) / 2;
 }
@@ -22,7 +27,7 @@ static uint64_t class_rounding(unsigned c) {
 static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const slab_t *slab) {
   unsigned c = atomic_seen(&slab->size_class);
   if (c >= CLASS_COUNT) return; /* became another span meanwhile */
-  uint64_t size = class_info[c].size;
+  uint64_t size = class_bytes(c);
   uint64_t free = atomic_seen(&slab->free);
   uint64_t waiting = remote_waiting(slab);
   if (free > class_info[c].blocks) free = class_info[c].blocks;
@@ -90,7 +95,7 @@ static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
 static void census_classes(hak_stats_t *stats, hak_class_stats_t *of_class) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     hak_class_stats_t *s = &of_class[c];
-    s->block_size = class_info[c].size;
+    s->block_size = class_bytes(c);
     s->slab_size = class_info[c].units * HAK_UNIT;
     s->live_blocks -= s->cached_blocks < s->live_blocks ? s->cached_blocks : s->live_blocks;
     stats->live += s->live_blocks * s->block_size;
@@ -122,6 +127,7 @@ static void census_counters(hak_stats_t *stats) {
   stats->slabs_ahead = slab_ahead_count();
   stats->superslabs_moved = move_count();
   stats->superslabs_huge = huge_count();
+  stats->guards_left_out = guard_left_out();
   stats->keeper_starts = keeper_starts();
   stats->sys_mmap = atomic_seen(&os_counts.mmap);
   stats->sys_munmap = atomic_seen(&os_counts.munmap);
@@ -156,7 +162,7 @@ HAK_COLD bool census_heap(uint32_t number, hak_heap_stats_t *stats) {
     uint64_t slabs = atomic_seen(&heap->owner.slab_count[c]);
     stats->slabs += slabs;
     stats->slab_bytes += slabs * class_info[c].units * HAK_UNIT;
-    stats->cached += (uint64_t)bin_count(bin) * class_info[c].size;
+    stats->cached += (uint64_t)bin_count(bin) * class_bytes(c);
     stats->refills += atomic_seen(&bin->refills);
     stats->flushes += atomic_seen(&bin->flushes);
     stats->refill_blocks += atomic_seen(&bin->refill_blocks);

@@ -54,7 +54,8 @@ static size_t heads_bytes(uint32_t count) { return bits_round_up(count * sizeof(
 static void table_set(heap_t *heap, unsigned c) {
   uint16_t at = heap->has_bin[c] ? heap->bin_at_class[c] : 0;
   size_t above = c == 0 ? 0 : class_info[c - 1].size;
-  for (size_t i = above / HAK_GRANULE + (c != 0); i < HEAP_TABLE_SMALL && i * HAK_GRANULE <= class_info[c].size; i++) heap->bin_at[i] = at;
+  if (c == CLASS_NOTHING) heap->bin_at[0] = at;
+  for (size_t i = above / HAK_GRANULE + 1; i < HEAP_TABLE_SMALL && i * HAK_GRANULE <= class_info[c].size; i++) heap->bin_at[i] = at;
   for (size_t i = above / HEAP_TABLE_STEP + 1; i < HEAP_TABLE_MID && i * HEAP_TABLE_STEP <= class_info[c].size; i++) {
     heap->bin_at[HEAP_TABLE_SMALL + i] = at;
   }

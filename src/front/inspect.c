@@ -3,6 +3,7 @@
 #include "kit/fault.h"
 #include "os/os.h"
 #include "slab/guarded.h"
+#include "slab/large.h"
 
 static uint8_t kind_of(const slab_t *slab) { return atomic_seen(&slab->kind); }
 
@@ -17,12 +18,14 @@ static block_state_t block_place(const slab_t *slab, const void *p) {
   return block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
 }
 
-static size_t usable(const slab_t *slab, const void *p) {
+static size_t usable(const slab_t *slab, const void *p, bool live) {
   switch (kind_of(slab)) {
-    case SLAB_LARGE: return atomic_seen(&slab->bytes);
+    case SLAB_LARGE: return large_usable(slab);
     case SLAB_SLOTS: return guarded_usable(p);
-    default: return class_usable(atomic_seen(&slab->size_class));
+    default: break;
   }
+  unsigned c = atomic_seen(&slab->size_class);
+  return HAK_SECURE && live ? secure_size(p, c, NULL) : class_usable(c);
 }
 
 /* NULL where nothing is mapped or was ever used. */
@@ -46,8 +49,8 @@ block_info_t block_inspect(const void *p) {
     return info;
   }
   info.slab = slab;
-  info.size = usable(slab, p);
   info.state = misaligned ? BLOCK_MISALIGNED : block_place(slab, p);
+  info.size = usable(slab, p, info.state == BLOCK_LIVE);
   return info;
 }
 
@@ -99,7 +102,7 @@ static void describe_block(format_t *f, const char *start, size_t size, bool liv
 static void describe_slab(format_t *f, const slab_t *slab, const char *p) {
   unsigned c = atomic_seen(&slab->size_class);
   const class_info_t *info = &class_info[c];
-  bool nothing = HAK_SECURE && c == CLASS_NOTHING;
+  bool nothing = c == CLASS_NOTHING;
   char *start = region_address(slab_unit(slab));
   uint32_t block = class_block_at(c, (size_t)(p - start));
   if (block >= info->blocks) {

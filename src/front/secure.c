@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "front/thread.h"
 #include "kit/fault.h"
 #include "os/os.h"
+#include "slab/large.h"
 
 #define QUARANTINE_BYTES ((size_t)32 << 10) /* of a class */
 #define QUARANTINE_LEAST 4
@@ -51,16 +53,21 @@ void secure_heap_init(heap_t *heap, void *memory) {
 
 /* --- canary and zeroes ------------------------------------------------------------------- */
 
-/* Its first byte is 0: a string that runs up to it ends there, and none that is copied can restore it.
- * Both halves of a product of two secret factors, one of them the block's. */
+/* The last word of a block: its canary, and in the two uppermost bytes how many bytes before it were not asked for.  Those are
+ * zero, but for the first behind what was asked for, which is the canary's lowest byte: the mark, which is not 0, so that the
+ * end of a string there is seen.  Where nothing is left over that byte is the word's own.  The next byte is 0: strings end there. */
+#define LEFT_SHIFT 48
+#define MARK(canary) ((char)(canary))
+
+/* Both halves of a product of two secret factors, one of them the block's. */
 static uint64_t canary_of(const void *block) {
   unsigned __int128 product = (unsigned __int128)((uintptr_t)block ^ secret.first) * secret.second;
-  return ((uint64_t)product ^ (uint64_t)(product >> 64)) & ~(uint64_t)0xff;
+  return (((uint64_t)product ^ (uint64_t)(product >> 64)) & ~(uint64_t)0xff00) | 1;
 }
 
 static uint64_t *canary_place(void *block, uint32_t size) { return (uint64_t *)(void *)((char *)block + size - SECURE_CANARY); }
 
-/* But for the canary. */
+/* But for the last word. */
 static bool is_zero(const void *block, uint32_t size) {
   typedef uint64_t pair_t __attribute__((vector_size(16)));
   const pair_t *pairs = block;
@@ -69,10 +76,60 @@ static bool is_zero(const void *block, uint32_t size) {
   return (any[0] | any[1]) == 0;
 }
 
-static HAK_NOINLINE void written_to(void *block, uint32_t size) {
+/* The bytes that were asked for, of a block of `size` whose last word is in order; else more than any has. */
+HAK_INLINE size_t asked_of(void *block, uint32_t size, uint64_t canary) {
+  uint64_t word = *canary_place(block, size) ^ canary;
+  size_t usable = size - SECURE_CANARY, left = (size_t)(word >> LEFT_SHIFT);
+  return word << (64 - LEFT_SHIFT) == 0 && left <= usable ? usable - left : SIZE_MAX;
+}
+
+/* Whether a block is as it was made behind its bytes; looks at 8 of them, and the last word. */
+HAK_INLINE bool is_whole(void *block, uint32_t size, size_t asked, uint64_t canary) {
+  if (HAK_UNLIKELY(asked == SIZE_MAX)) return false;
+  uint64_t behind, want = (unsigned char)MARK(canary);
+  size_t left = size - SECURE_CANARY - asked;
+  memcpy(&behind, (char *)block + asked, sizeof behind);
+  if (left < sizeof behind) want |= *canary_place(block, size) << 8 * left;
+  return behind == want;
+}
+
+static _Noreturn HAK_COLD void overflown(const char *function, void *block, uint32_t size) {
+  fault_abort("overflow", function, block, "bytes behind the block were overwritten", size);
+}
+
+size_t secure_size(const void *block, unsigned size_class, const char *function) {
+  if (HAK_UNLIKELY(size_class == CLASS_NOTHING)) return 0;
+  void *start = (void *)(uintptr_t)block;
+  uint32_t size = class_info[size_class].size;
+  size_t asked = asked_of(start, size, canary_of(block));
+  if (HAK_LIKELY(asked != SIZE_MAX)) return asked;
+  if (function != NULL) overflown(function, start, size);
+  return size - SECURE_CANARY;
+}
+
+/* No handler that ends the process in between may find it half-done: secure_check. */
+void secure_resize(void *block, unsigned size_class, size_t asked, const char *function) {
+  uint32_t size = class_info[size_class].size;
+  size_t usable = size - SECURE_CANARY;
+  uint64_t canary = canary_of(block);
+  char *start = block;
+  thread_inside++;
+  atomic_signal_fence(memory_order_seq_cst);
+  size_t old = asked_of(block, size, canary);
+  if (HAK_UNLIKELY(!is_whole(block, size, old, canary))) overflown(function, block, size);
+  if (old < usable) start[old] = 0;
+  if (asked < old) memset(start + asked, 0, old - asked);
+  *canary_place(block, size) = canary ^ (uint64_t)(usable - asked) << LEFT_SHIFT;
+  start[asked] = MARK(canary);
+  atomic_signal_fence(memory_order_seq_cst);
+  thread_inside--;
+}
+
+static HAK_NOINLINE void written_to(void *block, uint32_t size, uint64_t word) {
   bool soiled = slab_is_soiled(slab_head((uint32_t)region_unit(block)));
   if (!soiled) fault_abort("use after free", "malloc", block, "a free block was written to", size);
   memset(block, 0, size - SECURE_CANARY);
+  *canary_place(block, size) = word;
 }
 
 /* A block of several pages that was never live is not read, which would fault its pages in twice. */
@@ -99,22 +156,25 @@ bool secure_claim(const void *block) {
   return (before & bit) != 0;
 }
 
-static void *make_live(void *block, const bin_t *bin) {
-  set_live(block);
-  if (HAK_UNLIKELY(bin->shared.size_class == CLASS_NOTHING)) return block;
+/* Live last, and not live first where it ends: what is live is whole, for secure_check. */
+static void *make_live(void *block, const bin_t *bin, size_t asked) {
+  if (HAK_UNLIKELY(bin->shared.size_class == CLASS_NOTHING)) return set_live(block), block;
   uint32_t size = bin->shared.block_size;
   bool fresh = size > FRESH_FROM && is_fresh(block, bin);
-  *canary_place(block, size) = canary_of(block); /* before the block is read: its page is faulted in once */
-  if (!fresh && HAK_UNLIKELY(!is_zero(block, size))) written_to(block, size);
+  uint64_t canary = canary_of(block), word = canary ^ (uint64_t)(size - SECURE_CANARY - asked) << LEFT_SHIFT;
+  bits_add64(canary_place(block, size), word); /* before the block is read: its page is faulted in once */
+  if (HAK_UNLIKELY(*canary_place(block, size) != word || (!fresh && !is_zero(block, size)))) written_to(block, size, word);
+  ((char *)block)[asked] = MARK(canary);
+  atomic_signal_fence(memory_order_seq_cst);
+  set_live(block);
   return block;
 }
 
 void secure_clear(void *block, unsigned size_class, const char *function) {
   if (HAK_UNLIKELY(size_class == CLASS_NOTHING)) return;
   uint32_t size = class_info[size_class].size;
-  if (HAK_UNLIKELY(*canary_place(block, size) != canary_of(block))) {
-    fault_abort("overflow", function, block, "bytes behind the block were overwritten", size);
-  }
+  uint64_t canary = canary_of(block);
+  if (HAK_UNLIKELY(!is_whole(block, size, asked_of(block, size, canary), canary))) overflown(function, block, size);
   memset(block, 0, size);
   __asm__ volatile("" : : "r"(block) : "memory"); /* not a dead store */
 }
@@ -140,14 +200,14 @@ static void *bin_take(heap_t *heap, bin_t *bin, uint32_t count) {
 }
 
 void *secure_pop(heap_t *heap, size_t size) {
-  size += SECURE_CANARY;
-  bin_t *bin = heap_bin_at(heap, size <= HAK_TABLE_MAX ? heap_small_index(size) : heap_mid_index(size));
+  size_t least = size + SECURE_CANARY;
+  bin_t *bin = heap_bin_at(heap, least <= HAK_TABLE_MAX ? heap_small_index(least) : heap_mid_index(least));
   uint32_t count = bin_count(bin);
   if (HAK_UNLIKELY(count == 0)) return NULL;
-  return make_live(bin_take(heap, bin, count), bin);
+  return make_live(bin_take(heap, bin, count), bin, size);
 }
 
-void *secure_alloc(heap_t *heap, unsigned size_class) {
+void *secure_alloc(heap_t *heap, unsigned size_class, size_t size) {
   bin_t *bin = heap_bin(heap, size_class);
   if (!heap->has_bin[size_class] || bin_count(bin) == 0) {
     void *block = heap_refill(heap, size_class);
@@ -155,7 +215,7 @@ void *secure_alloc(heap_t *heap, unsigned size_class) {
     bool full = bin_push(bin, block); /* from where it comes: there is room */
     HAK_ASSERT(!full);
   }
-  return make_live(bin_take(heap, bin, bin_count(bin)), bin);
+  return make_live(bin_take(heap, bin, bin_count(bin)), bin, size);
 }
 
 /* --- quarantine -------------------------------------------------------------------------- */
@@ -187,4 +247,51 @@ void *secure_next(heap_t *heap) {
     }
   }
   return NULL;
+}
+
+/* --- at exit ------------------------------------------------------------------------------ */
+
+/* Reading them takes at most some 50 ms. */
+#define CHECKED_MOST ((uint32_t)1 << 20)
+
+/* One that is not live is zero, or on its way from or to being live. */
+static void check_block(void *block, uint32_t size, bool soiled) {
+  uint64_t canary = canary_of(block);
+  size_t asked = asked_of(block, size, canary);
+  if (region_is_live(block)) {
+    if (!is_whole(block, size, asked, canary)) overflown("exit", block, size);
+  } else if (!soiled && *canary_place(block, size) != 0 && asked == SIZE_MAX) {
+    fault_abort("use after free", "exit", block, "a free block was written to", size);
+  }
+}
+
+static uint32_t check_slab(const slab_t *slab) {
+  const class_info_t *info = slab_class(slab);
+  if (atomic_seen(&slab->size_class) == CLASS_NOTHING) return 0;
+  char *start = region_address(slab_unit(slab));
+  for (uint32_t i = 0; i < info->blocks; i++) check_block(start + (size_t)i * info->size, info->size, slab->soiled);
+  return info->blocks;
+}
+
+static void check_waiting(const heap_t *heap, unsigned c) {
+  uint32_t size = class_info[c].size;
+  for (uint32_t i = 0; i < ring_length(c); i++) {
+    void *block = hot_load(&heap->quarantine->blocks[c][i]);
+    if (block == NULL || (is_zero(block, size) && *canary_place(block, size) == 0)) continue;
+    fault_abort("use after free", "exit", block, "a free block was written to", size);
+  }
+}
+
+void secure_check(void) {
+  if (!os_single_threaded() || thread_inside != 0) return;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    for (unsigned c = 0; c < CLASS_NOTHING; c++) check_waiting(heap, c);
+  }
+  uint32_t checked = 0;
+  for (uint32_t unit = 0; unit < atomic_seen(&region.units) && checked < CHECKED_MOST; unit++) {
+    slab_t *slab = slab_of(unit);
+    if (atomic_seen(&slab->kind) == SLAB_BLOCKS) checked += check_slab(slab);
+    if (atomic_seen(&slab->kind) != SLAB_LARGE || large_is_whole(slab)) continue;
+    fault_abort("overflow", "exit", region_address(unit), "bytes behind the block were overwritten", FAULT_LARGE);
+  }
 }

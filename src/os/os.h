@@ -28,6 +28,7 @@ typedef enum os_map {
 
 size_t os_page_size(void);           /* bytes; constant for a process */
 uint64_t os_physical_memory(void);   /* bytes */
+size_t os_map_limit(void);           /* mappings that a process may have; read at the first call */
 uint64_t os_address_limit(void);     /* RLIMIT_AS in bytes, UINT64_MAX when unlimited */
 bool os_is_secure(void);             /* running with privileges its caller lacks */
 bool os_has_shadow(void);            /* a sanitizer's runtime has the midst of the addresses for itself */
@@ -49,14 +50,17 @@ bool os_populate(void *start, size_t bytes);
 /* Lets the kernel back the range with huge pages, or keeps it from that. */
 void os_huge(void *start, size_t bytes, bool huge);
 /* Moves the pages themselves; `from` reads as zero afterwards, what was at `to` is gone. Both
- * are mapped; `from` is nothing that was moved in pieces. False: nothing has changed. */
+ * are mapped; `from` is nothing that was moved in pieces. False, always for locked pages: nothing has changed. */
 HAK_CHECKED bool os_move(void *from, void *to, size_t bytes);
 /* The same as os_purge for what os_move has filled: makes one mapping with its neighbours of it again. */
 bool os_renew(void *start, size_t bytes);
-/* Makes the pages inaccessible and gives their memory back, or makes just such a range, or some pages of one of up to a unit,
- * accessible again, then zero. All are mapped.  False: the kernel is out of mappings to split, and nothing is promised but
- * that the pages are zero. */
-bool os_guard(void *start, size_t bytes);
+/* Makes accessible pages inaccessible and gives their memory back, unless they are locked.  They are zero afterwards in any
+ * case, OS_OPEN too: light guards cannot be had, and the others split mappings, which `may_split` forbids or the kernel
+ * has no more of. */
+typedef enum os_guard { OS_OPEN, OS_LIGHT, OS_SPLIT } os_guard_t;
+os_guard_t os_guard(void *start, size_t bytes, bool may_split);
+/* Makes just such a range, or some pages of one of up to a unit, accessible again, then zero.  What was accessible stays as it
+ * is.  False: the kernel is out of mappings to split. */
 bool os_unguard(void *start, size_t bytes);
 /* Makes whole pages of ours unwritable, or writable again. */
 void os_seal(const void *start, size_t bytes, bool sealed);

@@ -31,6 +31,9 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef MADV_COLD
+#define MADV_COLD 20
+#endif
 #ifndef MADV_GUARD_INSTALL /* Linux 6.13: guard pages that split no mapping */
 #define MADV_GUARD_INSTALL 102
 #define MADV_GUARD_REMOVE 103
@@ -79,6 +82,19 @@ bool os_has_shadow(void) {
   extern void __tsan_init(void) __attribute__((weak));
   extern void __msan_init(void) __attribute__((weak));
   return __tsan_init != NULL || __msan_init != NULL;
+}
+
+size_t os_map_limit(void) {
+  static _Atomic size_t known;
+  size_t limit = atomic_seen(&known);
+  if (HAK_LIKELY(limit != 0)) return limit;
+  char text[32];
+  if (os_read_file("/proc/sys/vm/max_map_count", text, sizeof text) > 0) {
+    for (const char *at = text; *at >= '0' && *at <= '9'; at++) limit = limit * 10 + (size_t)(*at - '0');
+  }
+  if (limit == 0) limit = 65530; /* what the kernel has if nobody changes it */
+  atomic_set(&known, limit);
+  return limit;
 }
 
 bool os_is_secure(void) { return getauxval(AT_SECURE) != 0; }
@@ -189,15 +205,17 @@ bool os_populate(void *start, size_t bytes) { return os_madvise(start, bytes, MA
 /* EINVAL: a kernel without huge pages. */
 void os_huge(void *start, size_t bytes, bool huge) { (void)os_madvise(start, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); }
 
-static bool os_mremap(void *from, void *to, size_t bytes) {
+/* 0, or the negated errno. */
+static long os_mremap(void *from, void *to, size_t bytes) {
   atomic_count(&os_counts.mremap, 1);
   long flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
-  return syscall_6(SYS_mremap, (long)from, (long)bytes, (long)bytes, flags, (long)to, 0) == (long)to;
+  long got = syscall_6(SYS_mremap, (long)from, (long)bytes, (long)bytes, flags, (long)to, 0);
+  return got == (long)to ? 0 : got;
 }
 
 /* What is left at `from` must be memory like any other. */
 static bool move_works(char *page, size_t bytes) {
-  if (!os_mremap(page, page + bytes, bytes)) return false;
+  if (os_mremap(page, page + bytes, bytes) != 0) return false;
   page[0] = 1;
   return purge_works(page, bytes);
 }
@@ -206,8 +224,13 @@ bool os_move(void *from, void *to, size_t bytes) {
   static _Atomic bool unable;
   static _Atomic uint32_t verdict;
   if (atomic_seen(&unable) || !os_tried(&verdict, move_works)) return false;
-  if (os_mremap(from, to, bytes)) return true;
-  atomic_set(&unable, true);
+  /* Of locked pages the lock would go along, and not stay with `from`: such advice is refused for them.  What is moved
+   * is one mapping, unless the program has locked a part, so one page tells of all. */
+  if (!os_madvise(from, os_page_size(), MADV_COLD)) return false;
+  long error = os_mremap(from, to, bytes);
+  if (error == 0) return true;
+  /* A filter that came later. Anything else, such as too many mappings, is of this move alone. */
+  if (error == -EPERM || error == -ENOSYS || error == -EACCES || error == -EINVAL) atomic_set(&unable, true);
   /* The kernel may have unmapped the target before it found that it could not go on. */
   if (os_map_at(to, bytes) == OS_NOMEM) os_broken("mremap");
   os_huge(to, bytes, false);
@@ -229,8 +252,8 @@ static bool os_commit(void *start, size_t bytes) {
   return result == 0;
 }
 
-/* Once the kernel has refused the light kind or not done it, every guard is made of protection. */
-static _Atomic bool guards_protect;
+/* Some guards are made of protection; some of the light kind. */
+static _Atomic bool guards_protect, guards_light;
 
 /* The light kind takes a page table entry for each page: not for large ranges. */
 #define GUARD_LIGHT ((size_t)2 << 20)
@@ -240,20 +263,36 @@ static bool guard_works(char *page, size_t bytes) {
   return os_madvise(page, bytes, MADV_GUARD_INSTALL) && os_madvise(page, bytes, MADV_GUARD_REMOVE) && page[0] == 0;
 }
 
-bool os_guard(void *start, size_t bytes) {
+static bool guard_lightly(void *start, size_t bytes) {
   static _Atomic uint32_t verdict;
-  if (bytes <= GUARD_LIGHT && !atomic_seen(&guards_protect)) {
-    if (os_tried(&verdict, guard_works) && os_madvise(start, bytes, MADV_GUARD_INSTALL)) return true;
-    atomic_set(&guards_protect, true);
+  if (bytes > GUARD_LIGHT || !os_tried(&verdict, guard_works)) return false;
+  if (os_madvise(start, bytes, MADV_GUARD_INSTALL)) {
+    if (HAK_UNLIKELY(!atomic_seen(&guards_light))) atomic_set(&guards_light, true);
+    return true;
   }
-  (void)os_purge(start, bytes);
+  (void)os_madvise(start, bytes, MADV_GUARD_REMOVE); /* what of it is not locked may have been done */
+  return false;
+}
+
+/* Of locked pages the kernel drops nothing.  They are cleared, not mapped anew, which would lose the program's lock; and not
+ * dropped by MADV_DONTNEED_LOCKED, since who locks memory wants no page faults later. */
+static void pages_clear(void *start, size_t bytes) {
+  if (!os_purge(start, bytes)) memset(start, 0, bytes);
+}
+
+os_guard_t os_guard(void *start, size_t bytes, bool may_split) {
+  if (guard_lightly(start, bytes)) return OS_LIGHT;
+  pages_clear(start, bytes);
+  if (!may_split) return OS_OPEN;
+  atomic_set(&guards_protect, true);
   atomic_count(&os_counts.mprotect, 1);
-  return syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_NONE) == 0;
+  return syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_NONE) == 0 ? OS_SPLIT : OS_OPEN;
 }
 
 /* Guards of the light kind may lie within a range that was then protected: both ways, but where that cannot be. */
 bool os_unguard(void *start, size_t bytes) {
   bool removed = os_madvise(start, bytes, MADV_GUARD_REMOVE);
+  if (!removed && atomic_seen(&guards_light)) return os_renew(start, bytes); /* a filter that came later */
   if (removed && bytes <= GUARD_LIGHT && !atomic_seen(&guards_protect)) return true;
   return os_commit(start, bytes);
 }

@@ -5,7 +5,7 @@
 #define CLASS_DOUBLING(from, units) \
   CLASS((from) / 4 * 5, units), CLASS((from) / 4 * 6, units), CLASS((from) / 4 * 7, units), CLASS((from) / 4 * 8, units)
 
-const class_info_t class_info[CLASS_NOTHING + 1] = {
+const class_info_t class_info[CLASS_COUNT] = {
     CLASS(16, 1),
     CLASS(32, 1),
     CLASS(48, 1),

@@ -1,4 +1,4 @@
-/* class.h - the size classes: 16-byte steps to 128, then four for each doubling.
+/* class.h - the size classes: 16-byte steps to 128, then four for each doubling; one for no bytes.
  *
  * Every class size is a multiple of 16, and of 2^k for the k that makes the
  * blocks of a slab naturally aligned to it.  A slab has as many units as keep
@@ -9,9 +9,9 @@
 #include "base/bits.h"
 #include "base/config.h"
 
-/* The secure library has one more, for blocks of no bytes: no size leads to it. */
+/* One more is for blocks of no bytes, which lie in inaccessible memory: no size but 0 leads to it. */
 #define CLASS_NOTHING 40
-#define CLASS_COUNT (CLASS_NOTHING + HAK_SECURE)
+#define CLASS_COUNT (CLASS_NOTHING + 1)
 #define CLASS_NONE CLASS_COUNT
 
 typedef struct class_info {
@@ -21,7 +21,7 @@ typedef struct class_info {
   uint64_t inverse; /* ceil(2^40 / size) */
 } class_info_t;
 
-extern const class_info_t class_info[CLASS_NOTHING + 1];
+extern const class_info_t class_info[CLASS_COUNT];
 
 /* The class of a size in 1..HAK_SMALL_MAX. */
 HAK_INLINE unsigned class_of(size_t size) {
@@ -33,8 +33,8 @@ HAK_INLINE unsigned class_of(size_t size) {
 /* The smallest class whose blocks hold `size` and start at multiples of `align`, or CLASS_NONE. */
 HAK_INLINE unsigned class_of_aligned(size_t size, size_t align) {
   unsigned c = class_of(size);
-  while (c < CLASS_COUNT && (class_info[c].size & (align - 1)) != 0) c++;
-  return c;
+  while (c < CLASS_NOTHING && (class_info[c].size & (align - 1)) != 0) c++;
+  return c < CLASS_NOTHING ? c : CLASS_NONE;
 }
 
 /* The block that holds the byte at `offset` in a slab. */

@@ -9,7 +9,9 @@
 #include "os/memcheck.h"
 #include "os/os.h"
 #include "os/trace.h"
+#include "slab/guard.h"
 #include "space/span.h"
+#include "space/split.h"
 
 #define FILL 0xa5 /* of a page's bytes that are not the block's */
 
@@ -28,6 +30,7 @@ static struct {
   uint32_t count;
   char *start;
   size_t page;
+  bool splits; /* a page that is accessible makes two mappings more */
   _Atomic uint32_t making;
   _Atomic uint32_t next;
   _Atomic uint64_t random;
@@ -36,7 +39,9 @@ static struct {
 /* Unit by unit: of larger ranges no single page can be made accessible. */
 static bool pool_guard(uint32_t unit, uint32_t units) {
   for (uint32_t i = 0; i < units; i++) {
-    if (!os_guard(region_address(unit + i), HAK_UNIT)) return false;
+    os_guard_t guard = os_guard(region_address(unit + i), HAK_UNIT, true);
+    if (guard == OS_OPEN) return false;
+    pool.splits |= guard == OS_SPLIT;
   }
   return true;
 }
@@ -53,6 +58,7 @@ static bool pool_make(void) {
   /* Whatever is missing, one try is enough: the program runs as well without. */
   uint32_t unit = slots == NULL ? SPAN_NONE : span_alloc(units, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return false;
+  slab_of(unit)->guard = OS_LIGHT; /* to the account of splits: its pages are counted one by one */
   span_enter(unit, units, SLAB_GUARD, CLASS_NONE); /* first: see span_guard */
   if (!pool_guard(unit, units)) {
     span_unguard(unit, units);
@@ -109,13 +115,25 @@ static size_t start_from_end(size_t size, size_t page) {
   return (page - size) & ~(align - 1);
 }
 
+static bool page_open(char *page) {
+  if (pool.splits && !split_take(SPLIT_GUARD)) return false;
+  if (os_unguard(page, pool.page)) return true;
+  if (pool.splits) split_give(SPLIT_GUARD);
+  return false;
+}
+
+static void page_close(char *page) {
+  (void)os_guard(page, pool.page, true);
+  if (pool.splits) split_give(SPLIT_GUARD);
+}
+
 void *guarded_alloc(size_t size) {
   uint32_t index;
   if (size > os_page_size() || !trace_ready() || !pool_make()) return NULL;
   slot_t *slot = slot_claim(&index);
   if (slot == NULL) return NULL;
   char *page = slot_page(index);
-  if (!os_unguard(page, pool.page)) {
+  if (!page_open(page)) {
     atomic_publish(&slot->state, (uint32_t)SLOT_FREED);
     return NULL;
   }
@@ -150,7 +168,7 @@ void guarded_free(void *block, const char *function) {
     fault_line(before ? "overflow" : "underflow", function, block, "bytes beside the block were overwritten", FAULT_GUARDED);
     guarded_abort(block);
   }
-  (void)os_guard(page, pool.page);
+  page_close(page);
   atomic_publish(&slot->state, (uint32_t)SLOT_FREED);
 }
 

@@ -132,7 +132,8 @@ static size_t slab_step(slab_t *slab, bool now, uint32_t *calming) {
   slab_owner_t *owner = atomic_seen(&slab->owner);
   if (!lock_try(&owner->lock)) return 0;
   size_t purged = 0;
-  bool there = atomic_take(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner && atomic_seen(&slab->free) != 0;
+  bool there = atomic_take(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner && atomic_seen(&slab->free) != 0 &&
+               atomic_seen(&slab->size_class) != CLASS_NOTHING;
   if (there && (now || slab->calm == CALM_ONCE)) {
     bool locked = slab_purge_holes(owner, slab, &purged, &there);
     atomic_count(&bytes_purged, purged);

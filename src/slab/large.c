@@ -4,10 +4,12 @@
 
 #include "kit/options.h"
 #include "os/os.h"
+#include "slab/guard.h"
 #include "space/huge.h"
 #include "space/move.h"
 #include "space/purge.h"
 #include "space/span.h"
+#include "space/split.h"
 
 _Atomic uint64_t large_alloc_count, large_free_count;
 
@@ -68,7 +70,7 @@ static uint32_t guarded_span(size_t bytes, size_t align, span_use_t use, bool *z
   span_guard(unit + units, 1);
   span_enter(unit, units, SLAB_GUARD, CLASS_NONE); /* until it is one of a block: see span_guard */
   size_t rest = units * HAK_UNIT - bytes;
-  if (rest > 0) (void)os_guard((char *)region_address(unit) + bytes, rest);
+  slab_of(unit)->guard = rest > 0 ? (uint8_t)span_guard_beside(unit, bytes, units * HAK_UNIT, unit + units) : OS_LIGHT;
   return unit;
 }
 
@@ -79,8 +81,13 @@ static void guarded_release(uint32_t unit) {
   span_unguard(unit - 1, 1);
 }
 
-static void guarded_wait(uint32_t unit, uint32_t units) {
-  span_guard(unit, units);
+/* What is behind its bytes is inaccessible already, or must be cleared with it. */
+static void guarded_wait(slab_t *slab) {
+  uint32_t unit = slab_unit(slab), units = atomic_seen(&slab->units);
+  size_t bytes = slab->guard == OS_OPEN ? units * HAK_UNIT : atomic_seen(&slab->bytes);
+  slab->guard = OS_OPEN;
+  span_enter(unit, units, SLAB_GUARD, CLASS_NONE); /* first: see span_guard */
+  slab->guard = (uint8_t)span_guard_beside(unit, 0, bytes, unit + units);
   uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
   uint32_t oldest = atomic_exchange(&freed[place], unit);
   if (oldest != 0) guarded_release(oldest);
@@ -105,11 +112,28 @@ static bool guarded_resize(slab_t *slab, size_t bytes) {
     }
     return false;
   }
+  if (slab->guard == OS_OPEN || slab_of(unit + have)->guard == OS_OPEN) memset(block + old, 0, open - old);
   if (want > have) {
-    if (want * HAK_UNIT > bytes) (void)os_guard(block + bytes, want * HAK_UNIT - bytes);
+    if (slab_of(unit + have)->guard == OS_SPLIT) split_give(SPLIT_GUARD);
+    slab->guard = want * HAK_UNIT > bytes ? (uint8_t)span_guard_beside(unit, bytes, want * HAK_UNIT, unit + want) : OS_LIGHT;
     span_extend(slab, have, want);
   }
   return true;
+}
+
+bool large_is_whole(const slab_t *slab) {
+  const char *at = (const char *)region_address(slab_unit(slab)) + large_usable(slab);
+  for (size_t left = HAK_SECURE ? slab->left : 0; left > 0; left--) {
+    if (*at++ != 0) return false;
+  }
+  return true;
+}
+
+/* Bytes of the last page that are not asked for any more become zero, as the others are. */
+static void large_ask(slab_t *slab, size_t size) {
+  size_t usable = large_usable(slab);
+  if (size < usable) memset((char *)region_address(slab_unit(slab)) + size, 0, usable - size);
+  slab->left = (uint32_t)(atomic_seen(&slab->bytes) - size);
 }
 
 bool large_trim(void) {
@@ -152,6 +176,7 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
   if (unit == SPAN_NONE) return NULL;
   if (use == SPAN_ZEROED && !zero) large_clear(unit, bytes);
   atomic_set(&slab_of(unit)->bytes, bytes);
+  slab_of(unit)->left = (uint32_t)(bytes - size);
   span_enter(unit, units_of(bytes), SLAB_LARGE, CLASS_NONE);
   void *block = region_address(unit);
   if (HAK_CHECKS) region_set_live(block);
@@ -164,7 +189,7 @@ void large_free(slab_t *slab) {
   uint32_t units = atomic_seen(&slab->units);
   atomic_count(&large_free_count, 1);
   if (HAK_SECURE) {
-    guarded_wait(unit, units);
+    guarded_wait(slab);
     return;
   }
   huge_learn(unit, units);
@@ -185,7 +210,11 @@ bool large_resize(slab_t *slab, size_t size) {
   if (size <= HAK_SMALL_MAX || bytes == 0 || bytes > HAK_REGION_MAX) return false;
   if (HAK_SECURE) {
     if (!guarded_resize(slab, bytes)) return false;
-    atomic_set(&slab->bytes, bytes);
+    if (bytes != atomic_seen(&slab->bytes)) {
+      slab->left += (uint32_t)(bytes - atomic_seen(&slab->bytes));
+      atomic_set(&slab->bytes, bytes);
+    }
+    large_ask(slab, size);
     return true;
   }
   uint32_t start = slab_unit(slab);

@@ -57,7 +57,8 @@ void remote_tell(slab_t *slab) {
 
 /* Clears again what freers have cleared, since a plain move of the owner's may have undone
  * that.  The owner's thread does it by plain moves too: what those undo of another freer's
- * is cleared again when that one's bits are taken. */
+ * is cleared again when that one's bits are taken.  In the secure library a block waits
+ * between the two, and all is done by locked ones: only a fork can have left a bit to clear. */
 static void blocks_clear_live(char *first, uint32_t size, uint64_t bits, bool own) {
   while (bits != 0) {
     char *block = first + (size_t)bits_lowest64(bits) * size;
@@ -78,7 +79,7 @@ static void remote_take(slab_owner_t *owner, slab_t *slab) {
   uint32_t unit = slab_unit(slab);
   const class_info_t *info = slab_class(slab);
   char *start = region_address(unit);
-  bool own = atomic_seen(&owner->thread) == thread_self();
+  bool own = !HAK_SECURE && atomic_seen(&owner->thread) == thread_self();
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
     _Atomic uint64_t *remote_bits = region_bits(region.remote_bits, unit, word);
     if (atomic_load(remote_bits) == 0) continue;

@@ -1,12 +1,11 @@
 #include "slab/slab.h"
 
-#include <string.h>
-
 #include "base/check.h"
 #include "kit/fault.h"
 #include "kit/options.h"
 #include "os/memcheck.h"
 #include "os/os.h"
+#include "slab/guard.h"
 #include "slab/remote.h"
 #include "space/purge.h"
 #include "space/span.h"
@@ -77,17 +76,6 @@ void span_leave(uint32_t start, uint32_t units) {
   for (uint32_t i = 0; i < units; i++) atomic_publish(&slab_of(start + i)->kind, (uint8_t)SLAB_FREE);
 }
 
-void span_guard(uint32_t start, uint32_t units) {
-  span_enter(start, units, SLAB_GUARD, CLASS_NONE); /* first: a fork's child takes what is in no span for usable */
-  (void)os_guard(region_address(start), units * HAK_UNIT);
-}
-
-void span_unguard(uint32_t start, uint32_t units) {
-  if (!os_unguard(region_address(start), units * HAK_UNIT)) return;
-  span_leave(start, units);
-  span_free(start, units);
-}
-
 /* Makes `bin` the one that takes the slab's blocks. */
 static void slab_set_bin(const slab_t *slab, region_bin_t *bin) {
   uint32_t unit = slab_unit(slab);
@@ -129,7 +117,7 @@ static void slab_populate(const slab_owner_t *owner, unsigned size_class, uint32
 #define SLAB_GUARDS ((uint32_t)HAK_SECURE)
 
 static void slab_guard(uint32_t unit, unsigned size_class) {
-  span_guard(unit + class_info[size_class].units, SLAB_GUARDS);
+  if (HAK_SECURE) span_guard(unit + class_info[size_class].units, SLAB_GUARDS);
   if (size_class == CLASS_NOTHING) span_guard(unit, class_info[size_class].units);
 }
 
@@ -138,8 +126,8 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   bool zero;
   uint32_t unit = span_alloc(info->units + SLAB_GUARDS, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return NULL;
-  if (HAK_SECURE) slab_guard(unit, size_class);
-  if (zero) slab_populate(owner, size_class, unit);
+  slab_guard(unit, size_class);
+  if (zero && size_class != CLASS_NOTHING) slab_populate(owner, size_class, unit);
   memcheck_hide(region_address(unit), info->units * HAK_UNIT);
   slab_t *slab = slab_of(unit);
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
@@ -164,11 +152,6 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   return slab;
 }
 
-/* Whoever makes a slab of the units next takes what is free for zero. */
-static void units_clear(uint32_t unit, uint32_t units) {
-  if (!purge_span(unit, units)) memset(region_address(unit), 0, units * HAK_UNIT);
-}
-
 /* False while a remote free announces itself: the slab is looked at again when that is collected. */
 static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   uint32_t unit = slab_unit(slab);
@@ -179,9 +162,9 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   slab_count_free(owner, slab, -(int32_t)class_info[c].blocks);
   slab_set_bin(slab, &region_no_bin);
   uint32_t units = atomic_seen(&slab->units);
-  if (HAK_SECURE && slab_is_soiled(slab) && c != CLASS_NOTHING) units_clear(unit, units);
+  if (HAK_SECURE && slab_is_soiled(slab) && c != CLASS_NOTHING) span_clear(unit, units);
   if (HAK_SECURE) span_unguard(unit + units, SLAB_GUARDS);
-  if (HAK_SECURE && c == CLASS_NOTHING) {
+  if (c == CLASS_NOTHING) {
     span_enter(unit, units, SLAB_GUARD, CLASS_NONE);
     span_unguard(unit, units);
     return true;

@@ -44,7 +44,9 @@ typedef struct slab {
   uint16_t touched;    /* secure.c: the blocks that were live once lie below this one */
   bool soiled;         /* secure.c: its free blocks may not be zero */
   uint8_t epoch;       /* slab_epoch when it was made */
-  uint8_t spare[12];
+  uint8_t guard;       /* guard.h: os_guard_t of inaccessible units, and of what a large block's last unit has behind it */
+  uint32_t left;       /* SLAB_LARGE in the secure library: of `bytes`, what was not asked for; zero as long as nobody does wrong */
+  uint8_t spare[7];
 } slab_t;
 _Static_assert(sizeof(slab_t) == HAK_CACHE_LINE, "a slab's record is one cache line");
 
@@ -123,9 +125,4 @@ void slab_relist(slab_owner_t *owner, slab_t *slab, region_bin_t *bin);
 /* Marks units as one span, before its owner publishes a block of it / after the last is back. */
 void span_enter(uint32_t start, uint32_t units, slab_kind_t kind, unsigned size_class);
 void span_leave(uint32_t start, uint32_t units);
-/* Makes units of an allocated span inaccessible. */
-void span_guard(uint32_t start, uint32_t units);
-/* Frees such units. Those that the kernel does not make accessible again stay as they are. */
-void span_unguard(uint32_t start, uint32_t units);
-
 #endif

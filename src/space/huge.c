@@ -13,7 +13,7 @@
 #define DENSE_ENOUGH 2
 #define DENSE_MOST 8
 #define PROBE_EVERY 16 /* superslabs */
-#define SAMPLE_PAGES 64
+#define SAMPLE_PAGES ((size_t)64)
 
 static _Atomic uint32_t dense_score;
 static _Atomic uint32_t large_count;
@@ -70,6 +70,13 @@ void huge_large_begin(uint32_t superslab) {
   huge_begin(superslab);
 }
 
+/* Of the superslab's upper half, up to SAMPLE_PAGES: of 64 KiB these would be two superslabs. */
+static bool is_dense(uint32_t s) {
+  size_t pages = HAK_SUPERSLAB / 2 / os_page_size();
+  if (pages > SAMPLE_PAGES) pages = SAMPLE_PAGES;
+  return os_resident(region_address(s * WORD_UNITS + WORD_UNITS / 2), pages) * 16 >= pages * 15;
+}
+
 void huge_learn(uint32_t start, uint32_t units) {
   uint32_t s = (start + WORD_UNITS - 1) / WORD_UNITS;
   if (!is_on() || (s + 1) * WORD_UNITS > start + units) return;
@@ -77,7 +84,7 @@ void huge_learn(uint32_t start, uint32_t units) {
   /* Huge pages are resident as a whole; so is what others wrote, nothing if it was moved away. */
   if (atomic_seen(&superslab->huge) != 0 || atomic_seen(&superslab->moved) != 0 || atomic_seen(&superslab->dirty) == 0) return;
   uint32_t score = atomic_seen(&dense_score);
-  if (os_resident(region_address(s * WORD_UNITS + WORD_UNITS / 2), SAMPLE_PAGES) * 16 < SAMPLE_PAGES * 15) score = 0;
+  if (!is_dense(s)) score = 0;
   else if (score < DENSE_MOST) score++;
   atomic_set(&dense_score, score);
 }

@@ -5,23 +5,24 @@
 #include "space/huge.h"
 #include "space/purge.h"
 #include "space/span.h"
+#include "space/split.h"
 
 #define WORD_UNITS HAK_UNITS_PER_SUPERSLAB
-/* A process may have 65530 mappings; each moved superslab splits one in three. */
-#define MOVED_MOST 8192
 
-static _Atomic uint32_t moved_now;
 static _Atomic uint64_t moved_ever;
 
 static bool superslab_move(uint32_t from, uint32_t to) {
   superslab_t *source = &region.superslabs[from], *target = &region.superslabs[to];
-  if (option_get(OPTION_move) == 0 || atomic_seen(&moved_now) >= MOVED_MOST) return false;
+  if (option_get(OPTION_move) == 0) return false;
+  bool splits = atomic_seen(&target->moved) == 0;
+  if (splits && !split_take(SPLIT_MOVE)) return false;
   uint32_t before = atomic_exchange_explicit(&target->dirty, UINT32_MAX, memory_order_relaxed); /* first: for a fork's child */
   if (!os_move(region_address(from * WORD_UNITS), region_address(to * WORD_UNITS), HAK_SUPERSLAB)) {
     atomic_set(&target->dirty, before);
+    if (splits) split_give(SPLIT_MOVE);
     return false;
   }
-  if (atomic_exchange_explicit(&target->moved, 1, memory_order_relaxed) == 0) atomic_count(&moved_now, 1);
+  if (atomic_exchange_explicit(&target->moved, 1, memory_order_relaxed) != 0 && splits) split_give(SPLIT_MOVE);
   atomic_set(&target->huge, atomic_seen(&source->huge)); /* so is the mapping */
   atomic_set(&source->dirty, 0);
   huge_end(from, from + 1); /* what comes next may use little of it */
@@ -30,7 +31,7 @@ static bool superslab_move(uint32_t from, uint32_t to) {
 }
 
 void move_forget(uint32_t superslab) {
-  if (atomic_exchange_explicit(&region.superslabs[superslab].moved, 0, memory_order_relaxed) != 0) atomic_count(&moved_now, (uint32_t)-1);
+  if (atomic_exchange_explicit(&region.superslabs[superslab].moved, 0, memory_order_relaxed) != 0) split_give(SPLIT_MOVE);
 }
 
 uint64_t move_count(void) { return atomic_seen(&moved_ever); }

@@ -4,7 +4,7 @@
  * in anew takes hundreds.  So a large block that grows past its place takes its
  * superslabs along, and fresh superslabs of a large block are furnished with the
  * pages of idle ones.  Each moved superslab is a mapping of its own, until it is
- * purged; their number is bounded. */
+ * purged: split.h bounds their number. */
 #ifndef SPACE_MOVE_H
 #define SPACE_MOVE_H
 

@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "class.h"
 
 extern char **environ;
 
@@ -332,7 +333,8 @@ static void free_sized_of_one_more(size_t size) {
 static void sdallocx_of_twice_the_size(size_t size) { hak_sdallocx(new_block(size), size * 2 + 1, 0); }
 static void free_aligned_sized_of_twice_the_size(size_t size) {
   char *block = hak_aligned_alloc(64, size);
-  announce(block, hak_malloc_usable_size(block));
+  size_t usable = hak_malloc_usable_size(block), least = (size + CANARY + 63) & ~(size_t)63;
+  announce(block, size + CANARY > LARGEST_SLAB_BLOCK ? usable : class_bytes(least) - CANARY);
   hak_free_aligned_sized(block, 64, size * 2 + 64);
 }
 
@@ -518,7 +520,7 @@ static void expected_line(const misuse_t *misuse, const char *announced, char *p
   if (usable > LARGEST_SLAB_BLOCK)
     snprintf(class, sizeof class, ".*[^a-z]class large");
   else
-    snprintf(class, sizeof class, ".*[^a-z]class %zu([^0-9].*)?", usable + CANARY);
+    snprintf(class, sizeof class, ".*[^a-z]class %zu([^0-9].*)?", class_bytes(usable + CANARY));
   const char *detail = misuse->class == CLASS_OF_SIZE ? class : ".+";
   /* overwritten_link may be found at any block, in any function */
   bool any = strcmp(misuse->name, "overwritten_link") == 0;

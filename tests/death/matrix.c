@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "class.h"
 
 #ifdef EXPECT_SECURE
 enum { SECURE = 1 };
@@ -179,7 +180,7 @@ static void *hide(void *pointer) {
 static char *new_block(size_t size) {
   size_t count = size > LARGEST_SLAB_BLOCK ? 5 : 64;
   for (size_t i = 0; i < count; i++) memset(hold(hak_malloc(size), size, false), 1, size);
-  size_t stride = hak_malloc_usable_size(held[0].start) + CANARY;
+  size_t stride = class_bytes(hak_malloc_usable_size(held[0].start) + CANARY);
   sort_held();
   for (size_t i = count / 2; i + 1 < count; i++) {
     char *block = held[i].start;
@@ -437,7 +438,7 @@ static const misuse_t misuses[] = {
     {"overflow_by_64", overflow_by_64, BY_MEMORY, ALL},
     {"underflow_by_8", underflow_by_8, BY_MEMORY, ALL},
     {"free_among_overwritten", free_among_overwritten, BY_MEMORY, ALL},
-    {"write_to_nothing", write_to_nothing, ANY, ANY, CRASH, CRASH, 16, 16},
+    {"write_to_nothing", write_to_nothing, CRASH, CRASH, CRASH, CRASH, 16, 16},
 };
 
 static const char *const wilds[] = {"wild_null_plus_16", "wild_1",     "wild_low_page", "wild_non_canonical", "wild_kernel",

@@ -21,6 +21,9 @@
 #define BASE_THREAD_H
 static inline uintptr_t thread_self(void) { return explore_self; }
 
+/* Nor is a process of several actors one with a single thread. */
+#define __libc_single_threaded explore_single_threaded
+
 #define EXPLORE_BEFORE(p, access) explore_point((p), (access), __func__, __LINE__)
 
 /* The name of a macro inside its own expansion is the primitive itself. */

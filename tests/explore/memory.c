@@ -143,6 +143,13 @@ bool __wrap_os_unmap(void *start, size_t bytes) { return (void)start, (void)byte
 bool __wrap_os_purge(void *start, size_t bytes);
 bool __wrap_os_purge(void *start, size_t bytes) { return (void)start, (void)bytes, true; }
 
+/* Nor is what lies between them. */
+os_guard_t __wrap_os_guard(void *start, size_t bytes, bool may_split);
+os_guard_t __wrap_os_guard(void *start, size_t bytes, bool may_split) { return (void)start, (void)bytes, (void)may_split, OS_LIGHT; }
+
+bool __wrap_os_unguard(void *start, size_t bytes);
+bool __wrap_os_unguard(void *start, size_t bytes) { return (void)start, (void)bytes, true; }
+
 void __wrap_os_yield(void);
 void __wrap_os_yield(void) { explore_wait(); }
 

@@ -13,6 +13,7 @@ static thread_vars_t vars[TARGET_IDENTITIES];
 static bool vars_ready;
 static unsigned running;
 uintptr_t explore_self;
+char explore_single_threaded; /* never */
 
 uintptr_t target_self_of(unsigned identity) { return ((uintptr_t)identity + 1) * 0x1000; }
 

@@ -34,8 +34,6 @@ typedef struct verdict {
 
 static bool is_small(const shadow_t *s) { return s->usable + SECURE_CANARY <= HAK_SMALL_MAX && !guarded_holds(s->block); }
 
-static unsigned class_held(const shadow_t *s) { return s->usable == 0 ? CLASS_COUNT - 1 : class_of(s->usable + SECURE_CANARY); }
-
 static block_state_t state_at(size_t offset, unsigned c) {
   if (offset % HAK_GRANULE != 0) return BLOCK_MISALIGNED;
   return offset % class_info[c].size != 0 || offset / class_info[c].size >= class_info[c].blocks ? BLOCK_INTERIOR : BLOCK_FREED;
@@ -54,7 +52,7 @@ static verdict_t seen_from(unsigned i, const char *p) {
     v.fault_class = FAULT_LARGE;
     return v;
   }
-  unsigned c = class_held(s);
+  unsigned c = shadow_class(s);
   v.fault_class = class_info[c].size;
   if (class_info[c].units == 1) {
     v.known = (uintptr_t)p / HAK_UNIT == (uintptr_t)block / HAK_UNIT;
@@ -215,9 +213,9 @@ static void op_wrong(void) {
   check_line(&v, call->name, p);
 }
 
-/* The secure library tells a smaller size from the block's too, where no alignment leads from it to the block's class. */
+/* The secure library tells a smaller size from the block's too. */
 static bool one_byte_is_wrong(const shadow_t *s) {
-  return HAK_SECURE && (is_small(s) ? !bits_is_pow2(class_info[class_held(s)].size) : s->usable > HAK_SMALL_MAX + HAK_UNIT);
+  return HAK_SECURE && (is_small(s) ? s->usable != 1 : s->usable > HAK_SMALL_MAX + HAK_UNIT);
 }
 
 /* A size that the block does not have. */
@@ -227,8 +225,9 @@ static void op_wrong_size(void) {
   size_t more = 1 + input_word();
   if (i == SHADOWS) return;
   const shadow_t *s = &shadows[i];
+  if (!HAK_SECURE && s->usable == 0) more += HAK_GRANULE; /* up to which a block of nothing is free's */
   call_size = more % 2 == 0 && one_byte_is_wrong(s) ? 1 : s->usable + more;
-  verdict_t v = {true, BLOCK_LIVE, i, is_small(s) ? class_info[class_held(s)].size : FAULT_LARGE};
+  verdict_t v = {true, BLOCK_LIVE, i, is_small(s) ? class_info[shadow_class(s)].size : FAULT_LARGE};
   FUZZ_CHECK(attempt(call, s->block));
   check_line(&v, call->name, (char *)s->block);
   shadow_check(i);

@@ -33,8 +33,8 @@ FAULTS = [
           "uint64_t os_random_seed(void) { return *(const uint64_t *)(const void *)getauxval(AT_RANDOM); }"),
     Fault("guarded_pages_keep_their_content", "os/os_linux.c", "a large range that is guarded keeps its memory, and is not zero later",
           "unit.os",
-          "  (void)os_purge(start, bytes);\n  atomic_count(&os_counts.mprotect, 1);\n",
-          "  atomic_count(&os_counts.mprotect, 1);\n"),
+          "  pages_clear(start, bytes);\n",
+          "  (void)pages_clear;\n"),
     Fault("light_guards_stay", "os/os_linux.c", "guards within a large range stay when it is made accessible", "unit.os crash.secure",
           "bool removed = os_madvise(start, bytes, MADV_GUARD_REMOVE);",
           "bool removed = bytes <= GUARD_LIGHT && os_madvise(start, bytes, MADV_GUARD_REMOVE);"),
@@ -151,6 +151,7 @@ FAULTS = [
           """  uint32_t before = atomic_exchange_explicit(&target->dirty, UINT32_MAX, memory_order_relaxed); /* first: for a fork's child */
   if (!os_move(region_address(from * WORD_UNITS), region_address(to * WORD_UNITS), HAK_SUPERSLAB)) {
     atomic_set(&target->dirty, before);
+    if (splits) split_give(SPLIT_MOVE);
     return false;
   }
 """,
@@ -164,8 +165,8 @@ FAULTS = [
     # --- slab ---
     Fault("alignment_by_one_step", "slab/class.h", "an aligned size gets the next class though that does not keep its alignment",
           "unit.class",
-          "  while (c < CLASS_COUNT && (class_info[c].size & (align - 1)) != 0) c++;\n",
-          "  if (c < CLASS_COUNT && (class_info[c].size & (align - 1)) != 0) c++;\n"),
+          "  while (c < CLASS_NOTHING && (class_info[c].size & (align - 1)) != 0) c++;\n",
+          "  if (c < CLASS_NOTHING && (class_info[c].size & (align - 1)) != 0) c++;\n"),
     Fault("word_passed_by", "slab/slab.c", "the free blocks of a word that a batch ended in are lost", "unit.slab",
           "    if (left != 0) break;\n",
           ""),
@@ -313,8 +314,8 @@ FAULTS = [
           "  if (HAK_SECURE) quarantine_empty(heap);\n",
           "  if (HAK_SECURE && atomic_seen(&heap->state) == HEAP_ORPHAN) quarantine_empty(heap);\n"),
     Fault("canary_can_be_copied", "front/secure.c", "a string that runs to its block's end leads on into the canary", "crash.secure",
-          "(product >> 64)) & ~(uint64_t)0xff;",
-          "(product >> 64));"),
+          "(uint64_t)(product >> 64)) & ~(uint64_t)0xff00) | 1;",
+          "(uint64_t)(product >> 64))) | 1;"),
     Fault("one_block_waits", "front/secure.c", "a freed block is used again after the next free", "crash.secure",
           "rings[size_class].at = (uint8_t)(next == quarantine->rings[size_class].length ? 0 : next);",
           "rings[size_class].at = (uint8_t)(next & 0);"),

@@ -29,9 +29,9 @@ static struct {
   _Atomic uint64_t now_ms;
   os_map_t map_at_failure;
   uint64_t address_limit, physical_memory, random_seed;
-  size_t page_size;
+  size_t page_size, map_limit;
   bool secure;
-  size_t resident;
+  size_t resident, looked;
   fake_call_t during;
   void (*_Atomic run_during)(void *start);
   _Atomic uint64_t made_huge, made_small;
@@ -48,6 +48,7 @@ static struct {
     .map_at_failure = OS_NOMEM,
     .address_limit = UINT64_MAX,
     .physical_memory = (uint64_t)8 << 30,
+    .map_limit = 65530,
     .random_seed = 0x2000, /* leads away from where sanitizers keep their shadow */
 };
 
@@ -83,9 +84,11 @@ void fake_os_pass_time(uint64_t ms) { atomic_count(&fake.now_ms, ms); }
 void fake_os_set_address_limit(uint64_t bytes) { fake.address_limit = bytes; }
 void fake_os_set_physical_memory(uint64_t bytes) { fake.physical_memory = bytes; }
 void fake_os_set_page_size(size_t bytes) { fake.page_size = bytes; }
+void fake_os_set_map_limit(size_t mappings) { fake.map_limit = mappings; }
 void fake_os_set_random_seed(uint64_t seed) { fake.random_seed = seed; }
 void fake_os_set_secure(bool secure) { fake.secure = secure; }
 void fake_os_set_resident(size_t pages) { fake.resident = pages; }
+size_t fake_os_looked_at(void) { return fake.looked; }
 uint64_t fake_os_made(bool huge) { return atomic_seen(huge ? &fake.made_huge : &fake.made_small); }
 
 void fake_os_set_file(const char *path, const char *text) {
@@ -169,6 +172,7 @@ static void *fake_map(size_t bytes, int protection, int flags) {
 /* --- os.h: facts --------------------------------------------------------------------------- */
 
 size_t os_page_size(void) { return fake.page_size != 0 ? fake.page_size : (size_t)sysconf(_SC_PAGESIZE); }
+size_t os_map_limit(void) { return fake.map_limit; }
 uint64_t os_physical_memory(void) { return fake.physical_memory; }
 bool os_is_secure(void) { return fake.secure; }
 bool os_has_shadow(void) { return false; } /* os_map_at refuses what is one */
@@ -317,7 +321,10 @@ static bool fake_protect(void *start, size_t bytes, int protection, const char *
   return done;
 }
 
-bool os_guard(void *start, size_t bytes) { return fake_protect(start, bytes, PROT_NONE, "os_guard"); }
+os_guard_t os_guard(void *start, size_t bytes, bool may_split) {
+  if (!may_split) memset(start, 0, bytes);
+  return may_split && fake_protect(start, bytes, PROT_NONE, "os_guard") ? OS_SPLIT : OS_OPEN;
+}
 bool os_unguard(void *start, size_t bytes) { return fake_protect(start, bytes, PROT_READ | PROT_WRITE, "os_unguard"); }
 
 /* What lies in the program's own pages stays writable: they need not be whole. */
@@ -328,6 +335,7 @@ size_t os_resident(void *start, size_t pages) {
   fake_check_range(start, pages * os_page_size(), "os_resident");
   atomic_count(&os_counts.other, 1);
   if (pages > 256) pages = 256;
+  fake.looked = pages;
   errno = saved;
   return fake.resident < pages ? fake.resident : pages;
 }

@@ -57,10 +57,13 @@ void fake_os_set_address_limit(uint64_t bytes);
 void fake_os_set_physical_memory(uint64_t bytes);
 /* A power of two, at least the real size. Before the first mapping. */
 void fake_os_set_page_size(size_t bytes);
+void fake_os_set_map_limit(size_t mappings);
 void fake_os_set_random_seed(uint64_t seed);
 void fake_os_set_secure(bool secure);
 /* The pages that os_resident finds, if asked for as many; none at first. */
 void fake_os_set_resident(size_t pages);
+/* How many it was last asked for. */
+size_t fake_os_looked_at(void);
 /* Bytes that os_huge was called for so far, the one way or the other. */
 uint64_t fake_os_made(bool huge);
 

@@ -1,4 +1,5 @@
 /* guarded.c - guarded memory where the kernel refuses to make it inaccessible, or accessible again. */
+#include "slab/guard.h"
 #include "slab/guarded.h"
 
 #include "fake_os.h"
@@ -46,6 +47,18 @@ TEST(a_slot_that_stays_inaccessible_is_passed_over_and_tried_again) {
   CHECK_EQ(fake_os_injected() - before, 2);
   for (int i = 0; i < SLOTS; i++) REQUIRE((blocks[i] = new_guarded()) != NULL);
   CHECK(new_guarded() == NULL);
+}
+
+/* Each that is live makes two more of the mappings that a process may have. */
+TEST(slots_leave_the_program_half_of_its_mappings) {
+  char *blocks[2];
+  fake_os_set_map_limit(8);
+  start_guards();
+  for (int round = 0; round < 3; round++) {
+    for (int i = 0; i < 2; i++) REQUIRE((blocks[i] = new_guarded()) != NULL);
+    CHECK(new_guarded() == NULL);
+    for (int i = 0; i < 2; i++) free_guarded(blocks[i]);
+  }
 }
 
 TEST(a_slot_that_stays_accessible_is_used_again) {

@@ -129,13 +129,13 @@ TEST(a_class_has_a_bin_from_its_first_use_on) {
   start_heap();
   heap_t *heap = thread_attach();
   REQUIRE(heap != NULL);
-  for (unsigned round = 0; round < CLASS_COUNT; round++) {
-    unsigned used = round * 7 % CLASS_COUNT; /* in no order, each once */
+  for (unsigned round = 0; round < CLASS_NOTHING; round++) {
+    unsigned used = round * 7 % CLASS_NOTHING; /* in no order, each once */
     use_class(used);
-    for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    for (unsigned c = 0; c < CLASS_NOTHING; c++) {
       bool has = false;
-      for (unsigned i = 0; i <= round; i++) has |= i * 7 % CLASS_COUNT == c;
-      size_t least = c != 0 ? class_info[c - 1].size + 1 : 0;
+      for (unsigned i = 0; i <= round; i++) has |= i * 7 % CLASS_NOTHING == c;
+      size_t least = c != 0 ? class_info[c - 1].size + 1 : 1;
       const bin_t *bin = has ? heap_bin(heap, c) : &heap->none;
       CHECK_EQ(heap->has_bin[c], has);
       CHECK(bin_found(heap, least) == bin && bin_found(heap, class_info[c].size) == bin);
@@ -146,10 +146,15 @@ TEST(a_class_has_a_bin_from_its_first_use_on) {
 
 TEST(every_size_finds_the_bin_of_its_class) {
   start_heap();
-  for (unsigned c = 0; c < CLASS_COUNT; c++) use_class(c);
+  for (unsigned c = 0; c < CLASS_NOTHING; c++) use_class(c);
   REQUIRE(thread_own_heap != NULL);
-  for (size_t size = 0; size <= HAK_SMALL_MAX; size++) {
-    CHECK(bin_found(thread_own_heap, size) == heap_bin(thread_own_heap, class_of(size == 0 ? 1 : size)));
+  CHECK(bin_found(thread_own_heap, 0) == &thread_own_heap->none);
+  void *nothing = block_alloc(0);
+  CHECK(nothing != NULL);
+  block_free(nothing, 0, "free");
+  CHECK(bin_found(thread_own_heap, 0) == heap_bin(thread_own_heap, CLASS_NOTHING));
+  for (size_t size = 1; size <= HAK_SMALL_MAX; size++) {
+    CHECK(bin_found(thread_own_heap, size) == heap_bin(thread_own_heap, class_of(size)));
   }
 }
 
@@ -247,9 +252,9 @@ TEST(the_block_freed_last_is_handed_out_first) {
 
 TEST(a_heap_that_trims_keeps_nothing) {
   start_heap();
-  static void *blocks[CLASS_COUNT * 50];
-  for (int i = 0; i < CLASS_COUNT * 50; i++) REQUIRE((blocks[i] = block_alloc(class_info[i % CLASS_COUNT].size)) != NULL);
-  for (int i = 0; i < CLASS_COUNT * 50; i++) block_free(blocks[i], 0, "free");
+  static void *blocks[CLASS_NOTHING * 50];
+  for (int i = 0; i < CLASS_NOTHING * 50; i++) REQUIRE((blocks[i] = block_alloc(class_info[i % CLASS_NOTHING].size)) != NULL);
+  for (int i = 0; i < CLASS_NOTHING * 50; i++) block_free(blocks[i], 0, "free");
   CHECK(check_census().cached > 0);
   heap_trim(thread_own_heap);
   hak_stats_t stats = check_census();

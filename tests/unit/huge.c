@@ -78,6 +78,18 @@ TEST(blocks_that_are_not_dense_are_not_huge) {
   CHECK(huge_now() > 0);
 }
 
+static void check_sample(size_t page, size_t pages) {
+  fake_os_set_page_size(page);
+  start_huge(1);
+  learn(pages, 2);
+  CHECK_EQ(fake_os_looked_at(), pages);
+  (void)take_large(PROBES);
+  CHECK(huge_now() > 0);
+}
+
+TEST(what_is_looked_at_lies_in_the_superslab_with_large_pages) { check_sample((size_t)64 << 10, 16); }
+TEST(what_is_looked_at_lies_in_the_superslab_with_middle_pages) { check_sample((size_t)16 << 10, 64); }
+
 TEST(nothing_is_learnt_from_what_is_huge_moved_or_small) {
   start_huge(1);
   learn(DENSE, 2);

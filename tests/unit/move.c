@@ -9,6 +9,7 @@
 #include "space.h"
 #include "space/purge.h"
 #include "space/span.h"
+#include "space/split.h"
 #include "unit.h"
 
 enum { WORD = HAK_UNITS_PER_SUPERSLAB };
@@ -221,20 +222,39 @@ TEST(a_move_that_fails_in_the_midst_says_how_far_it_came) {
   check_counts();
 }
 
-#if !defined(HOT_ATOMIC) /* copying this much takes too long there */
-TEST(no_more_than_8192_superslabs_are_moved_at_a_time) {
+/* Each makes two more of the mappings that a process may have. */
+TEST(a_quarter_of_all_mappings_is_for_superslabs_that_were_moved) {
+  enum { MOST = 125 };
+  fake_os_set_map_limit(1000);
   CHECK(option_set(OPTION_idle_percent, 1000000));
   REQUIRE(region_init((uint64_t)20 << 30));
   bool zero;
-  uint32_t from = take(1, SPAN_SLAB, &zero), to = take(8194, SPAN_SLAB, &zero);
-  for (uint32_t s = 0; s < 8192; s++) CHECK_EQ(move_pages(from, to + s * WORD, WORD), WORD);
-  CHECK_EQ(move_pages(from, to + 8192 * WORD, WORD), 0);
-  CHECK_EQ(move_count(), 8192);
-  CHECK(purge_span(to, WORD)); /* one mapping less */
-  CHECK_EQ(move_pages(from, to + 8192 * WORD, WORD), WORD);
-  CHECK_EQ(move_pages(from, to + 8193 * WORD, WORD), 0);
+  uint32_t from = take(1, SPAN_SLAB, &zero), to = take(MOST + 2, SPAN_SLAB, &zero);
+  for (uint32_t s = 0; s < MOST; s++) CHECK_EQ(move_pages(from, to + s * WORD, WORD), WORD);
+  CHECK_EQ(move_pages(from, to + MOST * WORD, WORD), 0);
+  CHECK_EQ(move_pages(from, to + 1 * WORD, WORD), WORD); /* it has its mappings */
+  CHECK_EQ(move_count(), MOST + 1);
+  CHECK(purge_span(to, WORD)); /* one less */
+  CHECK_EQ(move_pages(from, to + MOST * WORD, WORD), WORD);
+  CHECK_EQ(move_pages(from, to + (MOST + 1) * WORD, WORD), 0);
+  fake_os_fail(FAKE_ONLY(FAKE_MOVE), 1, 1);
+  CHECK(purge_span(to + WORD, WORD));
+  CHECK_EQ(move_pages(from, to + (MOST + 1) * WORD, WORD), 0); /* refused: it has none */
+  CHECK_EQ(move_pages(from, to + (MOST + 1) * WORD, WORD), WORD);
 }
-#endif
+
+TEST(guards_leave_moves_nothing_once_half_of_all_mappings_is_used) {
+  fake_os_set_map_limit(1000);
+  start_move();
+  bool zero;
+  uint32_t from = take(1, SPAN_SLAB, &zero), to = take(1, SPAN_SLAB, &zero);
+  for (int i = 0; i < 250; i++) CHECK(split_take(SPLIT_GUARD));
+  CHECK(!split_take(SPLIT_GUARD));
+  CHECK_EQ(move_pages(from, to, WORD), 0);
+  split_give(SPLIT_GUARD);
+  CHECK_EQ(move_pages(from, to, WORD), WORD);
+  CHECK(!split_take(SPLIT_GUARD));
+}
 
 /* ---- threads ---- */
 

@@ -79,7 +79,7 @@ static void run_expand(void) {
   for (unsigned n = 1; n < 20; n += 2) held_expand(&table, n, 200000 + n * 20000);
   for (unsigned n = 1; n < 20; n += 2) held_expand(&table, n, 70000);
   for (unsigned n = 0; n < 20; n++) {
-    hak_sized_t sized = hak_alloc_at_least(n * 5000);
+    hak_sized_t sized = hak_alloc_at_least(n * 5000 + 1);
     CHECK((sized.ptr == NULL) == (sized.size == 0));
     hak_free(sized.ptr);
   }

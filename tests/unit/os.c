@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -179,7 +180,7 @@ static void check_guards(void) {
     REQUIRE(start != NULL);
     memset(start, 9, (pages + 2) * page);
     for (int round = 0; round < 2; round++) {
-      KEEPS_ERRNO(CHECK(os_guard(start + page, pages * page)));
+      KEEPS_ERRNO(CHECK(os_guard(start + page, pages * page, true) != OS_OPEN));
       CHECK(!is_accessible(start + page) && !is_accessible(end - page - 1));
       CHECK(start[page - 1] == 9 && *(end - page) == 9);
       KEEPS_ERRNO(CHECK(os_unguard(start + page, pages * page)));
@@ -262,8 +263,9 @@ TEST(guarded_pages_are_inaccessible_and_then_zero) {
     char *start = os_map(bytes);
     REQUIRE(start != NULL);
     memset(start, 9, bytes);
-    KEEPS_ERRNO(CHECK(os_guard(start + bytes / 2, page)));
-    KEEPS_ERRNO(CHECK(os_guard(start + page, bytes - 2 * page)));
+    KEEPS_ERRNO(CHECK(os_guard(start + bytes / 2, page, true) != OS_OPEN));
+    KEEPS_ERRNO(CHECK(os_guard(start + page, bytes / 2 - page, true) != OS_OPEN));
+    KEEPS_ERRNO(CHECK(os_guard(start + bytes / 2 + page, bytes / 2 - 2 * page, true) != OS_OPEN));
     CHECK(dies_at(start + page) && dies_at(start + bytes / 2) && dies_at(start + bytes - page - 1));
     CHECK(start[page - 1] == 9 && start[bytes - page] == 9);
     KEEPS_ERRNO(CHECK(os_unguard(start + page, bytes - 2 * page)));
@@ -274,6 +276,27 @@ TEST(guarded_pages_are_inaccessible_and_then_zero) {
 }
 
 #if !defined(FAKE_OS)
+/* From here on the kernel answers such a call with `error`, or with success and nothing done. */
+static void refuse(long call, unsigned argument, uint32_t value, uint32_t error) {
+#ifdef HAS_FILTERS
+  struct sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)call, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(offsetof(struct seccomp_data, args) + argument * sizeof(uint64_t))),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog filter = {sizeof program / sizeof program[0], program};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) return;
+#endif
+  (void)call, (void)argument, (void)value, (void)error;
+  check_skip("system calls cannot be filtered here");
+}
+
+/* From here on the kernel accepts such advice and does nothing, as an emulator may. */
+static void pretend(uint32_t advice) { refuse(SYS_madvise, 2, advice, 0); }
+
 /* Whether the mapping of the address has such a flag in /proc/self/smaps. */
 static bool has_flag(const void *address, const char *flag) {
   FILE *file = fopen("/proc/self/smaps", "r");
@@ -286,6 +309,36 @@ static bool has_flag(const void *address, const char *flag) {
   }
   if (file != NULL) fclose(file);
   return has;
+}
+
+/* As for want of mappings: the kernel knows moves all the same. */
+TEST(a_move_that_is_refused_is_not_the_last) {
+  size_t page = os_page_size(), bytes = some * page;
+  char *start = os_map(3 * bytes);
+  REQUIRE(start != NULL);
+  char *from = start, *to = start + 2 * bytes;
+  if (!os_move(from, to, bytes)) check_skip("the kernel moves no pages");
+  memset(from, 8, bytes);
+  refuse(SYS_mremap, 1, (uint32_t)bytes, ENOMEM);
+  KEEPS_ERRNO(CHECK(!os_move(from, to, bytes)));
+  CHECK(from[0] == 8 && from[bytes - 1] == 8 && unit_is_zero(to, bytes));
+  CHECK(os_move(from, to, bytes - page));
+  CHECK(to[0] == 8 && unit_is_zero(from, bytes - page) && from[bytes - page] == 8);
+}
+
+/* The kernel would take the lock from what stays. */
+TEST(locked_pages_do_not_move) {
+  size_t page = os_page_size();
+  char *start = os_map(3 * some * page);
+  REQUIRE(start != NULL);
+  char *from = start, *to = start + 2 * some * page;
+  if (!os_move(from, to, some * page)) check_skip("the kernel moves no pages");
+  memset(from, 8, some * page);
+  REQUIRE(mlock(from, some * page) == 0);
+  CHECK(!os_move(from, to, some * page));
+  CHECK(from[0] == 8 && has_flag(from, " lo"));
+  REQUIRE(munlock(from, some * page) == 0);
+  CHECK(os_move(from, to, some * page));
 }
 
 TEST(what_is_renewed_is_kept_from_huge_pages) {
@@ -343,23 +396,6 @@ TEST(where_nothing_is_nothing_can_be_populated) {
   KEEPS_ERRNO(CHECK(!os_purge(start, some * page)));
 }
 
-/* From here on the kernel accepts such advice and does nothing, as an emulator may. */
-static void pretend(uint32_t advice) {
-#ifdef HAS_FILTERS
-  struct sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, advice, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 0),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  if (filter(program, sizeof program / sizeof program[0])) return;
-#endif
-  (void)advice;
-  check_skip("system calls cannot be filtered here");
-}
-
 enum { ADVICE_PURGE = 4, ADVICE_GUARD = 102, ADVICE_UNGUARD = 103 };
 
 TEST(purges_that_are_ignored_are_made_up_for) {
@@ -378,6 +414,83 @@ TEST(guards_are_made_of_what_is_there_where_purges_are_ignored_too) {
   pretend(ADVICE_GUARD);
   pretend(ADVICE_UNGUARD);
   check_guards();
+}
+
+/* Of memory that the program has locked, or where a filter refuses, the kernel gives nothing back. */
+static void check_kept(char *start, size_t bytes, bool locked, bool split) {
+  size_t page = os_page_size();
+  for (int round = 0; round < 2; round++) {
+    memset(start, 9, bytes);
+    if (locked && round == 0) REQUIRE(mlock(start + page, bytes - 2 * page) == 0);
+    os_guard_t guard = OS_OPEN;
+    KEEPS_ERRNO(guard = os_guard(start + page, bytes - 2 * page, split));
+    CHECK_EQ(guard, split ? OS_SPLIT : OS_OPEN);
+    CHECK(start[0] == 9 && start[bytes - page] == 9);
+    CHECK_EQ(dies_at(start + page), split);
+    KEEPS_ERRNO(CHECK(os_unguard(start + page, bytes - 2 * page)));
+    CHECK(!dies_at(start + page));
+    CHECK(unit_is_zero(start + page, bytes - 2 * page));
+    if (locked) CHECK(has_flag(start + page, " lo"));
+  }
+}
+
+static void check_all_kept(bool locked) {
+  const size_t sizes[] = {some * os_page_size(), (size_t)4 << 20};
+  for (int i = 0; i < 4; i++) check_kept(os_map(sizes[i / 2]), sizes[i / 2], locked, i % 2 == 0);
+}
+
+TEST(what_is_locked_is_zero_after_a_guard) { check_all_kept(true); }
+
+TEST(what_is_locked_in_part_is_zero_after_a_guard) {
+  size_t page = os_page_size();
+  char *start = os_map(some * page);
+  REQUIRE(start != NULL);
+  memset(start, 9, some * page);
+  REQUIRE(mlock(start + 3 * page, page) == 0);
+  CHECK(os_guard(start, some * page, true) == OS_SPLIT && dies_at(start) && dies_at(start + 3 * page));
+  CHECK(os_unguard(start, some * page));
+  CHECK(unit_is_zero(start, some * page));
+}
+
+TEST(where_advice_is_refused_guarded_pages_are_zero) {
+  refuse(SYS_madvise, 2, ADVICE_PURGE, EPERM);
+  refuse(SYS_madvise, 2, ADVICE_GUARD, EPERM);
+  refuse(SYS_madvise, 2, ADVICE_UNGUARD, EPERM);
+  check_all_kept(false);
+}
+
+TEST(a_guard_goes_though_advice_is_refused_by_then) {
+  size_t page = os_page_size();
+  char *start = os_map(some * page);
+  REQUIRE(start != NULL);
+  memset(start, 9, some * page);
+  CHECK(os_guard(start, some * page, true) != OS_OPEN);
+  refuse(SYS_madvise, 2, ADVICE_PURGE, EPERM);
+  refuse(SYS_madvise, 2, ADVICE_GUARD, EPERM);
+  refuse(SYS_madvise, 2, ADVICE_UNGUARD, EPERM);
+  CHECK(os_unguard(start, some * page));
+  CHECK(!dies_at(start) && unit_is_zero(start, some * page));
+}
+
+/* One refusal is of that memory alone. */
+TEST(guards_stay_light_beside_locked_memory) {
+  size_t page = os_page_size();
+  char *start = os_map(some * page), *locked = os_map(page);
+  REQUIRE(start != NULL && locked != NULL && mlock(locked, page) == 0);
+  if (os_guard(start, page, false) != OS_LIGHT) check_skip("the kernel has no light guards");
+  CHECK_EQ(os_guard(locked, page, true), OS_SPLIT);
+  CHECK_EQ(os_guard(start + page, page, true), OS_LIGHT);
+  CHECK(os_unguard(start, 2 * page) && os_unguard(locked, page));
+  CHECK(!dies_at(start) && !dies_at(start + page) && !dies_at(locked));
+}
+
+TEST(the_number_of_mappings_is_the_kernels) {
+  char text[32];
+  long length = 0;
+  size_t limit = 0;
+  KEEPS_ERRNO(limit = os_map_limit());
+  length = os_read_file("/proc/sys/vm/max_map_count", text, sizeof text);
+  CHECK_EQ(limit, length > 0 ? strtoul(text, NULL, 10) : 65530);
 }
 
 TEST(nothing_moves_where_what_it_leaves_cannot_be_purged) {

@@ -86,7 +86,7 @@ static uint32_t check_class(unsigned c) {
 static void check_slabs(void) {
   uint64_t units = 0;
   int64_t free_bytes = 0;
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
     uint64_t slabs = check_class(c);
     units += slabs * class_info[c].units;
     free_bytes += (int64_t)(slabs * class_info[c].blocks - out[c].count) * class_info[c].size;
@@ -141,7 +141,7 @@ static void give(unsigned c, uint32_t count) {
 }
 
 static void give_all(void) {
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
     while (out[c].count > 0) give(c, BATCH_MAX);
   }
 }
@@ -150,7 +150,7 @@ static void give_all(void) {
 
 static void random_run(int steps) {
   for (int step = 0; step < steps && check_failures() == 0; step++) {
-    unsigned c = unit_below(&seed, CLASS_COUNT);
+    unsigned c = unit_below(&seed, CLASS_NOTHING);
     uint32_t count = 1 + unit_below(&seed, unit_below(&seed, 4) == 0 ? BATCH_MAX : 12);
     bool shrinks = step / 500 % 2 != 0;
     if (unit_below(&seed, 100) < (shrinks ? 35u : 60u)) take(c, count);
@@ -160,7 +160,7 @@ static void random_run(int steps) {
   }
   give_all();
   check_slabs();
-  for (unsigned c = 0; c < CLASS_COUNT; c++) CHECK(atomic_seen(&owner.slab_count[c]) <= 1);
+  for (unsigned c = 0; c < CLASS_NOTHING; c++) CHECK(atomic_seen(&owner.slab_count[c]) <= 1);
   slab_release_empty(&owner);
   check_slabs();
   CHECK_EQ(span_census().free_units, units_mapped());
@@ -180,7 +180,7 @@ TEST(random_batches_match_the_model_under_a_limit) {
 
 TEST(each_class_gives_every_block_of_its_slab_lowest_first) {
   start_slabs(UINT64_MAX);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
     uint32_t blocks = class_info[c].blocks;
     void *batch[4096];
     REQUIRE(slab_take(&owner, c, &bins[c], batch, blocks) == blocks);
@@ -286,11 +286,11 @@ TEST(a_new_slab_has_no_live_block_of_an_old_one) {
 
 TEST(slabs_are_listed_again_from_their_bits_alone) {
   start_slabs(UINT64_MAX);
-  for (int i = 0; i < 300; i++) take(unit_below(&seed, CLASS_COUNT), 20);
-  for (int i = 0; i < 200; i++) give(unit_below(&seed, CLASS_COUNT), 7);
+  for (int i = 0; i < 300; i++) take(unit_below(&seed, CLASS_NOTHING), 20);
+  for (int i = 0; i < 200; i++) give(unit_below(&seed, CLASS_NOTHING), 7);
   owner_init(&owner);
   atomic_set(&owner.free_bytes, 0);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner.slab_count[c], 0);
+  for (unsigned c = 0; c < CLASS_NOTHING; c++) atomic_set(&owner.slab_count[c], 0);
   for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
     if (atomic_seen(&slab_of(unit)->kind) != SLAB_BLOCKS) continue;
     slab_of(unit)->first_word = 63; /* as a fork may leave these */
@@ -326,7 +326,7 @@ static bool dies_as_double_free(void **batch, uint32_t count, const void *block,
 
 TEST(a_block_given_twice_ends_the_process) {
   start_slabs(UINT64_MAX);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
     void *batch[4];
     REQUIRE(slab_take(&owner, c, &bins[c], batch, 4) == 4);
     slab_give(&owner, &batch[1], 1);
@@ -338,7 +338,7 @@ TEST(a_block_given_twice_ends_the_process) {
 
 TEST(a_block_twice_in_one_batch_ends_the_process) {
   start_slabs(UINT64_MAX);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
     void *batch[4];
     REQUIRE(slab_take(&owner, c, &bins[c], batch, 4) == 4);
     void *twice[3] = {batch[0], batch[2], batch[2]};

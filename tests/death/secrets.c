@@ -1,0 +1,261 @@
+/* secrets.c - what a freed block held is not seen again, and no correct program is ended for it, wherever the kernel keeps
+ * what it was asked to drop: in memory that the program has locked, all or in part, at once or on fault, and where a filter
+ * refuses madvise.
+ *
+ * The same steps under each of these: blocks of every size are filled, freed and asked for again, by a thread that lives,
+ * one that ends, and in a child.  calloc's are zero in every library, all are zero in the secure one.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <hakmem/hakmem.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#if __has_include(<linux/seccomp.h>)
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#define HAS_FILTERS
+#endif
+
+#include "check.h"
+
+#ifdef EXPECT_SECURE
+enum { SECURE = 1 };
+#else
+enum { SECURE = 0 };
+#endif
+enum { MOST = 400 };
+
+static const size_t sizes[] = {8, 100, 1000, 4000, 8000, 20000, 32000, 40000, 70000, 300000, 3 << 20, 5 << 20};
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+/* What the program does to a block of its own, before it writes to it. */
+static void (*lock_block)(void *block, size_t size);
+
+static size_t count_of(size_t size) {
+  size_t count = ((size_t)4 << 20) / size;
+  return count < 4 ? 4 : count > MOST ? MOST : count;
+}
+
+static bool is_zero(const char *start, size_t bytes) { return start[0] == 0 && memcmp(start, start + 1, bytes - 1) == 0; }
+
+static void fill(void *block, size_t size) {
+  if (lock_block != NULL) lock_block(block, size);
+  memset(block, 'S', size);
+}
+
+/* Filled and freed, twice as many as there are in the second half: free memory, quarantines and bins all have had some. */
+static void fill_and_free(size_t size) {
+  void *blocks[MOST];
+  size_t count = count_of(size);
+  for (size_t i = 0; i < count; i++) {
+    blocks[i] = hak_malloc(size);
+    REQUIRE(blocks[i] != NULL);
+    fill(blocks[i], size);
+  }
+  for (size_t i = 0; i < count; i++) hak_free(blocks[i]);
+}
+
+static void take_and_look(size_t size) {
+  void *blocks[MOST];
+  size_t count = count_of(size);
+  for (size_t i = 0; i < count; i++) {
+    bool zeroed = i % 2 == 0;
+    blocks[i] = zeroed ? hak_calloc(1, size) : hak_malloc(size);
+    REQUIRE(blocks[i] != NULL);
+    if (zeroed) CHECK(is_zero(blocks[i], size));
+    else if (SECURE) CHECK(is_zero(blocks[i], hak_malloc_usable_size(blocks[i])));
+    fill(blocks[i], size);
+  }
+  for (size_t i = 0; i < count; i++) hak_free(blocks[i]);
+}
+
+/* In place or not: what comes is zero in the secure library. */
+static void grow_and_look(void) {
+  size_t size = 50000;
+  char *block = hak_malloc(size);
+  REQUIRE(block != NULL);
+  while (size < (size_t)6 << 20) {
+    fill(block, size);
+    size_t old = size;
+    size += size / 3;
+    block = hak_realloc(block, size);
+    REQUIRE(block != NULL && block[old - 1] == 'S');
+    if (SECURE) CHECK(is_zero(block + old, size - old));
+  }
+  hak_free(block);
+}
+
+static void *all_sizes(void *unused) {
+  for (unsigned round = 0; round < 2 && check_failures() == 0; round++) {
+    for (unsigned i = 0; i < SIZES; i++) fill_and_free(sizes[i]);
+    if (round == 1) hak_collect(true); /* slabs end, and what waits is free */
+    for (unsigned i = SIZES; i-- > 0;) take_and_look(sizes[i]);
+    grow_and_look();
+  }
+  return unused;
+}
+
+static void in_a_child(void) {
+  int status = -1;
+  pid_t child = fork();
+  if (child == 0) {
+    all_sizes(NULL);
+    _exit(check_failures() != 0);
+  }
+  CHECK(child > 0 && waitpid(child, &status, 0) == child);
+  CHECK_EQ(status, 0);
+}
+
+static void run_all(void) {
+  pthread_t thread;
+  all_sizes(NULL);
+  REQUIRE(pthread_create(&thread, NULL, all_sizes, NULL) == 0);
+  CHECK(pthread_join(thread, NULL) == 0);
+  in_a_child();
+  all_sizes(NULL);
+}
+
+/* ---- What the kernel keeps ---- */
+
+static void lock_all(int flags) {
+  if (mlockall(flags) != 0) check_skip("this process may not lock its memory");
+}
+
+static void lock_now(void *block, size_t size) {
+  if (mlock(block, size) != 0) check_skip("this process may not lock its memory");
+}
+
+/* A page somewhere inside. */
+static void lock_a_part(void *block, size_t size) { lock_now((char *)block + size / 3, 1); }
+
+#ifdef SYS_mlock2
+static void lock_on_fault(void *block, size_t size) {
+  uintptr_t start = (uintptr_t)block & ~(uintptr_t)4095; /* which the kernel rounds for other pages */
+  if (syscall(SYS_mlock2, start, size + ((uintptr_t)block - start), 1 /* MLOCK_ONFAULT */) != 0) check_skip("no mlock2 here");
+}
+#endif
+
+/* One advice, or with 0 all. */
+static void refuse(uint32_t advice, uint32_t error) {
+#ifdef HAS_FILTERS
+  struct sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+      BPF_JUMP(BPF_JMP | (advice == 0 ? BPF_JGE : BPF_JEQ) | BPF_K, advice, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog filter = {sizeof program / sizeof program[0], program};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) return;
+#endif
+  (void)advice, (void)error;
+  check_skip("system calls cannot be filtered here");
+}
+enum { PURGE = 4, GUARD = 102, UNGUARD = 103 };
+
+TEST(as_it_comes) { run_all(); }
+
+TEST(all_locked) {
+  lock_all(MCL_CURRENT | MCL_FUTURE);
+  run_all();
+}
+
+TEST(all_locked_later) {
+  run_all();
+  lock_all(MCL_CURRENT | MCL_FUTURE);
+  run_all();
+  CHECK(munlockall() == 0);
+  run_all();
+}
+
+TEST(what_is_there_locked) {
+  all_sizes(NULL);
+  lock_all(MCL_CURRENT);
+  run_all();
+}
+
+#ifdef MCL_ONFAULT
+TEST(all_locked_on_fault) {
+  lock_all(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT);
+  run_all();
+}
+#endif
+
+TEST(blocks_locked) {
+  lock_block = lock_now;
+  run_all();
+}
+
+TEST(parts_of_blocks_locked) {
+  lock_block = lock_a_part;
+  run_all();
+}
+
+#ifdef SYS_mlock2
+TEST(blocks_locked_on_fault) {
+  lock_block = lock_on_fault;
+  run_all();
+}
+#endif
+
+TEST(all_advice_refused) {
+  refuse(0, EPERM);
+  run_all();
+}
+
+TEST(all_advice_refused_later) {
+  run_all();
+  refuse(0, EPERM);
+  run_all();
+}
+
+/* The kernel copies page after page while other threads run: a child may find memory filled that its records have free. */
+TEST(all_advice_refused_in_a_child_that_was_copied_meanwhile) {
+  enum { COUNT = 5000 };
+  static char *blocks[COUNT];
+  int status = -1;
+  if (!SECURE) check_skip("of the secure library");
+  for (int i = 0; i < COUNT; i++) blocks[i] = hak_malloc(200);
+  for (int i = 0; i < COUNT; i++) hak_free(blocks[i]);
+  hak_collect(false);
+  refuse(0, EPERM);
+  char *volatile stray = blocks[COUNT / 2];
+  memset(stray, 'S', 200);
+  pid_t child = fork();
+  if (child == 0) {
+    for (int i = 0; i < COUNT; i++) CHECK(is_zero(hak_malloc(200), 200));
+    _exit(check_failures() != 0);
+  }
+  CHECK(child > 0 && waitpid(child, &status, 0) == child);
+  CHECK_EQ(status, 0);
+}
+
+TEST(purges_refused) {
+  refuse(PURGE, EINVAL);
+  run_all();
+}
+
+TEST(purges_and_guards_refused) {
+  refuse(PURGE, EINVAL), refuse(GUARD, EINVAL);
+  run_all();
+}
+
+TEST(purges_and_guards_refused_later) {
+  run_all();
+  refuse(PURGE, EPERM), refuse(GUARD, EPERM), refuse(UNGUARD, EPERM);
+  run_all();
+}
+
+int main(int argc, char **argv) { return check_main(argc, argv); }
