@@ -1,9 +1,11 @@
-/* hakmem.c - the release build: every source in one translation unit, lowest layer first. */
+/* hakmem.c - the release build: every source in one translation unit, lowest layer first, but for entry/change.c and
+ * entry/identity.c, which are objects of their own since not every program wants their names. */
 #include "base/format.c"
 
 #include "os/lock.c"
 #include "os/memcheck.c"
 #include "os/os_linux.c"
+#include "os/thread.c"
 #include "os/trace.c"
 
 #include "kit/fault.c"

@@ -9,6 +9,7 @@
 #include "os/memcheck.h"
 #include "os/os.h"
 #include "slab/slab.h"
+#include "space/huge.h"
 #include "space/region.h"
 #include "space/span.h"
 
@@ -54,5 +55,8 @@ void boot_finish(void) {
   boot_options();
   thread_watch_exits();
   options_seal();
+  /* What is read later may be refused by then. */
+  huge_start();
+  (void)os_map_limit();
   if (!boot()) return; /* without memory; tried again by the first allocation */
 }

@@ -29,10 +29,9 @@ static struct {
 
 void secure_start(void) {
   if (secret.first != 0) return; /* the first try to boot found no memory */
-  os_seal(&secret, sizeof secret, false);
   secret.first = os_random() | 1;
   secret.second = os_random() | 1;
-  os_seal(&secret, sizeof secret, true);
+  (void)os_seal(&secret, sizeof secret, true);
 }
 
 size_t secure_heap_bytes(void) { return sizeof(struct quarantine); }

@@ -169,15 +169,12 @@ static bool grow_locked(uint32_t units) {
 }
 
 /* Nothing but growth, with the lock, writes to `region` after the start. */
-static void region_seal(bool sealed) {
-  if (HAK_SECURE) os_seal(&region, sizeof region, sealed);
-}
+static bool region_seal(bool sealed) { return !HAK_SECURE || os_seal(&region, sizeof region, sealed); }
 
 bool region_grow(uint32_t units) {
   lock_acquire(&grow_lock);
-  region_seal(false);
-  bool grown = grow_locked(units);
-  region_seal(true);
+  bool grown = region_seal(false) && grow_locked(units);
+  (void)region_seal(true);
   lock_release(&grow_lock);
   return grown;
 }
@@ -264,9 +261,8 @@ static bool region_make(uint64_t reserve_bytes) {
 }
 
 HAK_COLD bool region_init(uint64_t reserve_bytes) {
-  region_seal(false);
-  bool made = region_make(reserve_bytes);
-  region_seal(true);
+  bool made = region_seal(false) && region_make(reserve_bytes);
+  (void)region_seal(true);
   return made;
 }
 

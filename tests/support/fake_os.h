@@ -61,6 +61,11 @@ void fake_os_set_physical_memory(uint64_t bytes);
 void fake_os_set_page_size(size_t bytes);
 void fake_os_set_random_seed(uint64_t seed);
 void fake_os_set_secure(bool secure);
+void fake_os_set_map_limit(uint64_t mappings);
+/* What os_standing tells; neither at first. */
+void fake_os_set_standing(bool filtered, bool privileged);
+/* Whether the thread that was last asked for was to be confined. */
+bool fake_os_confined(void);
 /* The pages that os_resident finds, if asked for as many; none at first. */
 void fake_os_set_resident(size_t pages);
 /* Bytes that os_huge was called for so far, the one way or the other. */

@@ -371,20 +371,21 @@ TEST(calls_are_counted_by_kind) {
 
 /* ---- threads of our own ---- */
 
+static os_thread_t helper;
+
 TEST(sleeping_passes_time) {
   uint64_t before = os_now_ms();
-  KEEPS_ERRNO(os_sleep_ms(30));
+  KEEPS_ERRNO(CHECK(os_thread_sleep_ms(&helper, 30)));
   CHECK(os_now_ms() - before >= 25); /* the clock is coarse */
 }
 
-static os_thread_t helper;
 static _Atomic int helper_runs;
 static _Atomic bool helper_existed;
 
 static void help(void) {
   atomic_set(&helper_existed, os_thread_exists(&helper));
-  CHECK(!os_thread_start(&helper, help)); /* there is one already */
-  os_sleep_ms(1);
+  CHECK(!os_thread_start(&helper, help, false)); /* there is one already */
+  os_sleep_us(1000);
   atomic_count(&helper_runs, 1);
 }
 
@@ -395,7 +396,7 @@ static void wait_for_end(void) {
 TEST(a_thread_runs_ends_and_can_be_started_again) {
   for (int i = 1; i <= 3; i++) {
     bool started = false;
-    KEEPS_ERRNO(started = os_thread_start(&helper, help));
+    KEEPS_ERRNO(started = os_thread_start(&helper, help, false));
     if (!started && i == 1) check_skip("no such threads under a sanitizer");
     CHECK(started);
     wait_for_end();
@@ -407,10 +408,10 @@ TEST(a_thread_runs_ends_and_can_be_started_again) {
 
 TEST(a_thread_that_is_forgotten_can_be_started_anew) {
   atomic_set(&helper.id, 4711); /* as a fork's child finds it */
-  CHECK(os_thread_exists(&helper) && !os_thread_start(&helper, help));
+  CHECK(os_thread_exists(&helper) && !os_thread_start(&helper, help, false));
   os_thread_forget(&helper);
   CHECK(!os_thread_exists(&helper));
-  if (!os_thread_start(&helper, help)) check_skip("no such threads under a sanitizer");
+  if (!os_thread_start(&helper, help, false)) check_skip("no such threads under a sanitizer");
   wait_for_end();
   CHECK_EQ(atomic_seen(&helper_runs), 1);
 }
