@@ -88,7 +88,8 @@ typedef struct os_thread {
   _Atomic uint32_t id;   /* not 0 while it uses its stack; the kernel clears it */
   _Atomic uint32_t last; /* what the kernel calls it, or called the one before, while it may still know that */
   _Atomic uint32_t held; /* how many want none to run; it sleeps on this */
-  _Atomic bool unable;   /* one could not confine itself */
+  _Atomic uint32_t ready; /* it has begun to work, or to end */
+  _Atomic bool unable;    /* one could not confine itself */
   bool confined;
   long leader;                    /* its process, if confined, */
   os_capabilities_t capabilities; /* and what that held at the start */
@@ -96,7 +97,8 @@ typedef struct os_thread {
   void *stack;
 } os_thread_t;
 /* Runs `run` in a new thread; false if there is one already, or cannot be, or is held.  A confined one holds no capability
- * and can ask the kernel for nothing but memory and to wait; if it cannot be made so it ends, and no other is started. */
+ * and can ask the kernel for nothing but memory and to wait when this returns; if it cannot be made so it ends, and no other is
+ * started. */
 HAK_CHECKED bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined);
 HAK_INLINE bool os_thread_exists(os_thread_t *thread) { return atomic_seen(&thread->id) != 0; }
 /* For the thread itself.  False: it is to end, since it is held, or confined and the user, groups or capabilities of its

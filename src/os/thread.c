@@ -130,8 +130,11 @@ static int thread_main(void *argument) {
   os_thread_t *thread = argument;
   uint64_t all = UINT64_MAX;
   (void)syscall_6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, 0, sizeof all, 0, 0);
-  if (thread->confined && !thread_confine(thread)) atomic_set(&thread->unable, true);
-  else thread->run();
+  bool able = !thread->confined || thread_confine(thread);
+  if (!able) atomic_set(&thread->unable, true);
+  atomic_publish(&thread->ready, 1);
+  os_wake(&thread->ready);
+  if (able) thread->run();
   return 0;
 }
 
@@ -148,9 +151,12 @@ static bool thread_clone(os_thread_t *thread) {
   if (thread->stack == NULL) return false;
   void **local = (void **)(void *)((char *)thread->stack + THREAD_LOCAL);
   *local = local; /* what thread_self reads */
+  atomic_set(&thread->ready, 0);
   int saved = errno;
   int result = clone(thread_main, (char *)thread->stack + THREAD_STACK, flags, thread, &thread->last, local, &thread->id);
   errno = saved;
+  /* The caller goes on beside a thread that has given its power up, or was killed for trying. */
+  while (result >= 0 && atomic_take(&thread->ready) == 0 && os_thread_exists(thread)) os_wait(&thread->ready, 0, 1000, false);
   return result >= 0;
 }
 
@@ -167,11 +173,11 @@ bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
     thread->run = run;
     thread->confined = confined;
     started = atomic_load(&thread->held) == 0 && thread_clone(thread);
-    if (!started) atomic_set(&thread->id, 0);
+    if (!started) atomic_set(&thread->id, 0); /* else the kernel does that */
   }
   (void)syscall_6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof before, 0, 0);
   atomic_count(&os_counts.other, 3);
-  return started;
+  return started && !atomic_seen(&thread->unable);
 }
 
 bool os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds) {
