@@ -5,7 +5,7 @@
  *            list  CALLS are those that are permitted, of everybody, and HOW is what the others meet; openat and stat fail with
  *                  EACCES, as in OpenSSH's sandbox
  *     HOW    kill, trap (a handler then makes the call return ENOSYS), or an error's name
- *     CALLS  names of the table below, with commas, or `usual` for what a filter for a program on glibc's malloc permits
+ *     CALLS  names of the table below, with commas; `usual` stands for what a filter for a program on glibc's malloc permits
  *   REFUSE_PAST_LIBC=1   installs it by an instruction of its own, which no library sees, instead of prctl
  *   REFUSE_ARGUMENT=A    only in a process that has A among its arguments
  *
@@ -42,6 +42,10 @@ static const struct {
     CALL(capget),       CALL(capset),        CALL(prlimit64),   CALL(clock_gettime),  CALL(seccomp),     CALL(rt_sigaction),
     CALL(write),        CALL(exit),          CALL(exit_group),  CALL(gettimeofday),   CALL(ppoll),       CALL(pselect6),
     CALL(shutdown),     CALL(sysinfo),       CALL(setitimer),   CALL(rt_sigreturn),   CALL(getrusage),
+    CALL(set_robust_list),
+#ifdef SYS_rseq
+    CALL(rseq),
+#endif
 #if defined(__x86_64__)
     CALL(poll),         CALL(select),        CALL(alarm),
 #endif
@@ -106,8 +110,10 @@ static int number_named(const char *name, size_t length) {
 static void each_call(const char *list, void (*each)(int number, uint32_t then), uint32_t then) {
   for (const char *name = list; *name != '\0';) {
     size_t length = strcspn(name, ",");
+    bool is_usual = length == 5 && memcmp(name, "usual", 5) == 0;
+    if (is_usual) each_call(usual, each, then);
     int number = number_named(name, length);
-    if (number < 0 && list != usual) give_up("a call is not in the table");
+    if (number < 0 && list != usual && !is_usual) give_up("a call is not in the table");
     if (number >= 0) each(number, then);
     name += length + (name[length] == ',');
   }
@@ -120,7 +126,7 @@ static void permit(int number, uint32_t then) {
 
 static void build_list(const char *calls, uint32_t then) {
   load(AT_NUMBER);
-  each_call(strcmp(calls, "usual") == 0 ? usual : calls, permit, then);
+  each_call(calls, permit, then);
   if_equal(SYS_openat, ERRNO(EACCES));
   if_equal(SYS_newfstatat, ERRNO(EACCES));
 #if defined(__x86_64__)

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -322,6 +323,91 @@ static void pretend(uint32_t advice) {
   check_skip("system calls cannot be filtered here");
 }
 
+#if !defined(FAKE_OS)
+
+#define KILLED 0x80000000u
+#define ERROR(number) (0x00050000u | (number))
+
+/* From here on the call meets this. */
+static void refuse(uint32_t call, uint32_t answer) {
+#ifdef HAS_FILTERS
+  struct sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, answer),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog filter = {sizeof program / sizeof program[0], program};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) return;
+#endif
+  (void)call, (void)answer;
+  check_skip("system calls cannot be filtered here");
+}
+
+static void check_commit_refused(unsigned error) {
+  size_t page = os_page_size();
+  char *start = os_reserve(some * page);
+  REQUIRE(start != NULL);
+  refuse(SYS_mprotect, ERROR(error));
+  KEEPS_ERRNO(CHECK(os_commit(start + page, 2 * page)));
+  CHECK(start[page] == 0 && start[3 * page - 1] == 0);
+  start[page] = 1;
+  KEEPS_ERRNO(CHECK(!os_seal(start, page, true) && !os_seal(start, page, false)));
+}
+
+TEST(what_may_not_be_protected_anew_is_mapped_anew) { check_commit_refused(EPERM); }
+TEST(so_it_is_where_there_is_no_such_call) { check_commit_refused(ENOSYS); }
+TEST(so_it_is_where_access_is_denied) { check_commit_refused(EACCES); }
+
+TEST(a_refused_unmap_fails_and_no_more) {
+  char *start = os_map(os_page_size());
+  REQUIRE(start != NULL);
+  refuse(SYS_munmap, ERROR(EPERM));
+  KEEPS_ERRNO(CHECK(!os_unmap(start, os_page_size())));
+  start[0] = 1;
+}
+
+/* Nor may what is left at the target be asked for by a mapping. */
+TEST(a_refused_move_fails_and_no_more) {
+  size_t page = os_page_size();
+  char *start = os_map(2 * page), *others = os_map(2 * page);
+  REQUIRE(start != NULL && others != NULL);
+  (void)!os_move(others, others + page, page); /* tries the call out elsewhere */
+  start[0] = 1;
+  start[page] = 2;
+  refuse(SYS_mremap, ERROR(EPERM));
+  refuse(SYS_mmap, ERROR(EPERM));
+  KEEPS_ERRNO(CHECK(!os_move(start, start + page, page)));
+  CHECK(start[0] == 1 && start[page] == 2);
+}
+
+TEST(under_a_filter_of_its_own_no_file_is_read_and_nothing_is_looked_at) {
+  char text[64];
+  char *start = os_map(os_page_size());
+  REQUIRE(start != NULL);
+  start[0] = 1;
+  CHECK(os_resident(start, 1) == 1 && os_read_file("/proc/self/statm", text, sizeof text) > 0);
+  atomic_set(&os_filters, 1);
+  refuse(SYS_openat, KILLED);
+  refuse(SYS_mincore, KILLED);
+  CHECK(os_resident(start, 1) == 0 && os_read_file("/proc/self/statm", text, sizeof text) == -1);
+}
+
+TEST(the_limit_of_mappings_is_the_systems) {
+  char text[64];
+  if (os_read_file("/proc/sys/vm/max_map_count", text, sizeof text) <= 0) check_skip("the kernel does not tell");
+  CHECK_EQ(os_map_limit(), atoll(text));
+  atomic_set(&os_filters, 1);
+  CHECK_EQ(os_map_limit(), atoll(text)); /* known from then on */
+}
+
+TEST(where_it_cannot_be_read_it_is_linuxs_own) {
+  atomic_set(&os_filters, 1);
+  CHECK_EQ(os_map_limit(), 65530);
+}
+
+#endif
+
 enum { ADVICE_PURGE = 4, ADVICE_GUARD = 102, ADVICE_UNGUARD = 103 };
 
 TEST(purges_that_are_ignored_are_made_up_for) {
@@ -522,6 +608,40 @@ TEST(abandon_frees_what_others_held_and_keeps_what_is_ours) {
   CHECK(!lock_try(&lock));
   lock_release(&lock);
 }
+
+enum { WAITERS = 4, TAKES = 2000 };
+static unsigned taken, inside;
+
+/* Now and then it is held for so long that others wait in every way there is. */
+static void *take_often(void *unused) {
+  for (int i = 0; i < TAKES; i++) {
+    lock_acquire(&lock);
+    CHECK_EQ(inside++, 0);
+    if (i % 200 == 0) os_sleep_us(8000);
+    taken++;
+    inside--;
+    lock_release(&lock);
+  }
+  return unused;
+}
+
+static void check_waiting(void) {
+  pthread_t waiters[WAITERS];
+  for (int i = 0; i < WAITERS; i++) REQUIRE(pthread_create(&waiters[i], NULL, take_often, NULL) == 0);
+  for (int i = 0; i < WAITERS; i++) pthread_join(waiters[i], NULL);
+  CHECK_EQ(taken, WAITERS * TAKES);
+}
+
+TEST(who_waits_for_a_lock_gets_it) { check_waiting(); }
+
+#if !defined(FAKE_OS)
+TEST(who_waits_for_a_lock_asks_for_nothing_else) {
+  refuse(SYS_sched_yield, KILLED);
+  refuse(SYS_nanosleep, KILLED);
+  refuse(SYS_clock_nanosleep, KILLED);
+  check_waiting();
+}
+#endif
 
 /* The first fork after a lock's holder is left behind: whoever waits for it goes on. */
 TEST(a_child_takes_a_lock_that_was_left_behind) {
