@@ -37,10 +37,6 @@ void *change_next(void *_Atomic *known, const char *name) {
   return next;
 }
 
-void change_end(bool *held) {
-  if (*held) keeper_release();
-}
-
 static long with_errno(long result) {
   if (!syscall_failed(result)) return result;
   errno = (int)-result;
@@ -122,18 +118,20 @@ static void filter_end(change_t change, long result) {
 int change_prctl(int option, long b, long c, long d, long e) {
   change_t change = change_of_prctl(option);
   if (change == CHANGE_NONE) return next_prctl(option, b, c, d, e);
-  CHANGE_BEGINS;
+  bool held = keeper_hold();
   filter_begin(change);
   int result = next_prctl(option, b, c, d, e);
   filter_end(change, result);
+  if (held) keeper_release();
   return result;
 }
 
 static HAK_NOINLINE long changing_syscall(change_t change, long number, long a, long b, long c, long d, long e, long f) {
-  CHANGE_BEGINS;
+  bool held = keeper_hold();
   filter_begin(change);
   long result = next_syscall(number, a, b, c, d, e, f);
   filter_end(change, result);
+  if (held) keeper_release();
   return result;
 }
 

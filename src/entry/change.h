@@ -13,17 +13,16 @@
 
 /* The next definition of the name after ours; NULL where there is none, or nobody to ask. */
 void *change_next(void *_Atomic *known, const char *name);
-void change_end(bool *held);
-/* Until the function returns or is unwound, as by the cancellation of a thread. */
-#define CHANGE_BEGINS bool held __attribute__((cleanup(change_end), unused)) = keeper_hold()
 
-#define CHANGE(name, type, parameters, arguments, otherwise)        \
-  HAK_API CHANGE_WEAK type change_##name parameters LIBC_NAME(#name); \
-  type change_##name parameters {                                   \
-    static void *_Atomic known;                                     \
-    CHANGE_BEGINS;                                                  \
+#define CHANGE(name, type, parameters, arguments, otherwise)                 \
+  HAK_API CHANGE_WEAK type change_##name parameters LIBC_NAME(#name);        \
+  type change_##name parameters {                                            \
+    static void *_Atomic known;                                              \
+    bool held = keeper_hold();                                               \
     type(*next) parameters = (type(*) parameters)change_next(&known, #name); \
-    return next != NULL ? next arguments : (otherwise);             \
+    type result = next != NULL ? next arguments : (otherwise);               \
+    if (held) keeper_release();                                              \
+    return result;                                                           \
   }
 
 #endif

@@ -7,6 +7,7 @@
 #if HAK_OVERRIDE
 
 #include <errno.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include "entry/change.h"
@@ -27,6 +28,20 @@ IDENTITY(setregid, (gid_t real, gid_t effective), (real, effective))
 IDENTITY(setresuid, (uid_t real, uid_t effective, uid_t saved), (real, effective, saved))
 IDENTITY(setresgid, (gid_t real, gid_t effective, gid_t saved), (real, effective, saved))
 IDENTITY(setgroups, (size_t count, const gid_t *groups), (count, groups))
-IDENTITY(initgroups, (const char *user, gid_t group), (user, group))
+
+/* It reads files, where a thread may be cancelled: then what is held would be so for good. */
+HAK_API int change_initgroups(const char *user, gid_t group) LIBC_NAME("initgroups");
+int change_initgroups(const char *user, gid_t group) {
+  static void *_Atomic known;
+  int (*next)(const char *, gid_t) = (int (*)(const char *, gid_t))change_next(&known, "initgroups");
+  if (next == NULL) return not_there();
+  int before;
+  (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  bool held = keeper_hold();
+  int result = next(user, group);
+  if (held) keeper_release();
+  (void)pthread_setcancelstate(before, &before);
+  return result;
+}
 
 #endif

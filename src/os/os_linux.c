@@ -111,7 +111,8 @@ uint64_t os_map_limit(void) {
   uint64_t known = atomic_seen(&limit);
   if (known == 0) {
     char text[32];
-    if (os_read_file("/proc/sys/vm/max_map_count", text, sizeof text) <= 0 || !number_after(text, "", 10, &known) || known == 0) known = 65530;
+    bool told = os_read_file("/proc/sys/vm/max_map_count", text, sizeof text) > 0 && number_after(text, "", 10, &known);
+    if (!told || known == 0) known = 65530;
     atomic_set(&limit, known);
   }
   return known;
