@@ -52,7 +52,7 @@ static bool may_start(bool *confined) {
 
 void keeper_call(const heap_t *heap) {
   bool confined;
-  if (HAK_LIKELY(!has_work(heap)) || os_thread_exists(&keeper) || atomic_seen(&keeper.unable)) return;
+  if (HAK_LIKELY(!has_work(heap)) || os_thread_exists(&keeper) || atomic_seen(&keeper.unable) || !os_thread_possible()) return;
   if (option_get(OPTION_keeper) == 0 || option_get(OPTION_decay_ms) < 0 || os_now_ms() < atomic_seen(&not_before_ms)) return;
   if (!may_start(&confined)) atomic_set(&not_before_ms, os_now_ms() + RARELY_MS);
   else if (os_thread_start(&keeper, keeper_run, confined)) atomic_count(&starts, 1);

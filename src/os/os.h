@@ -96,6 +96,7 @@ typedef struct os_thread {
   void (*run)(void);
   void *stack;
 } os_thread_t;
+bool os_thread_possible(void); /* not where a tool must know every thread */
 /* Runs `run` in a new thread; false if there is one already, or cannot be, or is held.  A confined one holds no capability
  * and can ask the kernel for nothing but memory and to wait when this returns; if it cannot be made so it ends, and no other is
  * started. */

@@ -33,6 +33,8 @@
 /* How often a thread of a process that may change its user looks whether it has. */
 #define WATCH_MS 100
 
+bool os_thread_possible(void) { return THREAD_POSSIBLE && !valgrind_on(); }
+
 static long process_id(void) { return syscall_3(SYS_getpid, 0, 0, 0); }
 
 /* --- the filter --------------------------------------------------------------------------- */
@@ -163,7 +165,7 @@ static bool thread_clone(os_thread_t *thread) {
 /* SIGSYS stays as it is: a filter that traps ends who has it blocked.  No handler may run before the claim is settled, since one
  * that changes credentials would wait for this. */
 bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
-  if (!THREAD_POSSIBLE || valgrind_on() || os_thread_exists(thread) || atomic_seen(&thread->unable)) return false;
+  if (!os_thread_possible() || os_thread_exists(thread) || atomic_seen(&thread->unable)) return false;
   if (confined && thread_lingers(thread)) return false;
   uint64_t most = ~((uint64_t)1 << (SIGSYS - 1)), before;
   uint32_t none = 0;

@@ -364,6 +364,8 @@ void os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microseconds, bool
 }
 void os_wake(_Atomic uint32_t *word) { (void)word; }
 
+bool os_thread_possible(void) { return true; }
+
 /* Runs it at once, to its end. */
 bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
   uint32_t none = 0;
