@@ -1,4 +1,5 @@
-/* hakmem.c - the release build: every source in one translation unit, lowest layer first. */
+/* hakmem.c - the release build: every source in one translation unit, lowest layer first, but for entry/change.c and
+ * entry/identity.c, which are objects of their own since not every program wants their names. */
 #include "base/format.c"
 
 #include "os/cfi.c"
@@ -6,6 +7,7 @@
 #include "os/memcheck.c"
 #include "os/module.c"
 #include "os/os_linux.c"
+#include "os/thread.c"
 #include "os/trace.c"
 #include "os/unwind.c"
 

@@ -61,4 +61,13 @@ HAK_INLINE bool bits_test_and_clear64(uint64_t *word, uint64_t n) {
 #endif
 }
 
+/* For a loop that waits for another processor. */
+HAK_INLINE void cpu_pause(void) {
+#if defined(__x86_64__)
+  __asm__ volatile("pause");
+#else
+  __asm__ volatile("yield");
+#endif
+}
+
 #endif

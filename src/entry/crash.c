@@ -84,5 +84,5 @@ void crash_watch(void) {
     struct sigaction action = {.sa_sigaction = crashed, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     (void)sigaction(watched.of[i].number, &action, &watched.of[i].before);
   }
-  if (HAK_SECURE) os_seal(&watched, sizeof watched, true);
+  if (HAK_SECURE) (void)os_seal(&watched, sizeof watched, true);
 }

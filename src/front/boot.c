@@ -9,6 +9,7 @@
 #include "os/memcheck.h"
 #include "os/os.h"
 #include "slab/slab.h"
+#include "space/huge.h"
 #include "space/region.h"
 #include "space/span.h"
 
@@ -37,7 +38,6 @@ static bool boot_first(void) {
     atomic_set(&booting, thread_self());
     boot_options();
     os_fork_watch();
-    (void)os_map_limit(); /* now: a filter may forbid it later */
     if (HAK_SECURE) secure_start();
     bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);
     if (done && memcheck_on()) hide_base();
@@ -55,5 +55,8 @@ void boot_finish(void) {
   boot_options();
   thread_watch_exits();
   options_seal();
+  /* What is read later may be refused by then. */
+  huge_start();
+  (void)os_map_limit();
   if (!boot()) return; /* without memory; tried again by the first allocation */
 }

@@ -13,6 +13,13 @@ static os_thread_t keeper;
 static _Atomic uint32_t starts;
 static _Atomic uint32_t working; /* 1 while it may hold locks or units: for a fork's child */
 
+/* So long none is started where it may not be, or where the program has ended FEW_STOPS: one that changes its user for each of
+ * its clients would start as many. */
+#define RARELY_MS 1000
+#define FEW_STOPS 16
+static _Atomic uint32_t stops;
+static _Atomic uint64_t not_before_ms;
+
 /* Nothing here may use errno or any other thread-local variable. */
 static void keeper_run(void) {
   for (unsigned in_vain = 0; in_vain < 2;) {
@@ -20,7 +27,7 @@ static void keeper_run(void) {
     int64_t decay = option_get(OPTION_decay_ms);
     if (decay < 0) break;
     int64_t period = decay / 2 < PERIOD_MIN_MS ? PERIOD_MIN_MS : decay / 2;
-    os_sleep_ms((uint64_t)period);
+    if (!os_thread_sleep_ms(&keeper, (uint64_t)period)) break;
     atomic_set(&working, 1);
     bool purged = purge_step(step);
     uint32_t calming = 0;
@@ -35,16 +42,42 @@ static bool has_work(const heap_t *heap) {
   return heap != NULL && hole_unsettled(&heap->owner) > HOLE_WORTH;
 }
 
+/* Under a filter that was there before the process was, only what it is known to permit is asked for: to clone, where libc has
+ * done so.  The calls that confine the thread are not; so there is none where it could hold more than others. */
+static bool may_start(bool *confined) {
+  *confined = true;
+  if (option_get(OPTION_keeper) == 2) return true;
+  if (atomic_seen(&os_filters) != 0) return false;
+  os_standing_t standing = os_standing();
+  *confined = !standing.filtered;
+  return !standing.filtered || (os_multi_threaded() && !standing.privileged);
+}
+
 void keeper_call(const heap_t *heap) {
-  if (HAK_LIKELY(!has_work(heap)) || os_thread_exists(&keeper)) return;
-  if (option_get(OPTION_keeper) == 0 || option_get(OPTION_decay_ms) < 0) return;
-  if (os_thread_start(&keeper, keeper_run)) atomic_count(&starts, 1);
+  bool confined;
+  if (HAK_LIKELY(!has_work(heap)) || os_thread_exists(&keeper) || atomic_seen(&keeper.unable) || !os_thread_possible()) return;
+  if (option_get(OPTION_keeper) == 0 || option_get(OPTION_decay_ms) < 0 || os_now_ms() < atomic_seen(&not_before_ms)) return;
+  if (!may_start(&confined)) atomic_set(&not_before_ms, os_now_ms() + RARELY_MS);
+  else if (os_thread_start(&keeper, keeper_run, confined)) atomic_count(&starts, 1);
 }
 
 uint32_t keeper_starts(void) { return atomic_seen(&starts); }
 
+bool keeper_hold(void) {
+  if (os_forked()) return false;
+  if (os_thread_exists(&keeper) && atomic_fetch_add_explicit(&stops, 1, memory_order_relaxed) >= FEW_STOPS) {
+    atomic_set(&not_before_ms, os_now_ms() + RARELY_MS);
+  }
+  os_thread_hold(&keeper);
+  return true;
+}
+
+void keeper_release(void) { os_thread_release(&keeper); }
+
 bool keeper_after_fork(void) {
   os_thread_forget(&keeper);
+  atomic_set(&stops, 0);
+  atomic_set(&not_before_ms, 0);
   bool worked = atomic_seen(&working) != 0;
   if (worked) atomic_set(&working, 0);
   return worked;

@@ -3,7 +3,10 @@
  * It is started when much lies idle, acts only while the program itself comes by
  * no slow path, and ends when nothing is left: a process at rest has no thread
  * of ours.  libc does not know it: a process that it sees as single-threaded
- * keeps its cheap locks, and nothing of libc's is locked or allocated to start it. */
+ * keeps its cheap locks, and nothing of libc's is locked or allocated to start it.
+ *
+ * It must never hold what the program has dropped.  Before a call of libc's that changes what the process holds it is ended
+ * (keeper_hold); for a system call that we do not see it has no power to begin with, and ends when it finds out (os_thread_start). */
 #ifndef FRONT_KEEPER_H
 #define FRONT_KEEPER_H
 
@@ -12,6 +15,10 @@
 /* Starts it if it is wanted and not there. Call where no lock is held; `heap` is the thread's, or NULL. */
 void keeper_call(const heap_t *heap);
 uint32_t keeper_starts(void); /* so far */
+/* None runs, and none can be started, from a hold that returns true until its release: the process changes its user, groups,
+ * capabilities, namespaces or filters.  False in a fork's child that was not repaired yet, which has none. */
+HAK_CHECKED bool keeper_hold(void);
+void keeper_release(void);
 /* In a fork's child, which has no such thread; true if it was at work. */
 bool keeper_after_fork(void);
 

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "front/thread.h"
 #include "kit/fault.h"
+#include "kit/random.h"
 #include "os/os.h"
 #include "slab/large.h"
 
@@ -27,14 +28,15 @@ struct quarantine {
 
 static struct {
   uint64_t first, second;
+  uint64_t order; /* of which heaps make their random numbers: the kernel is asked at start alone, later it may refuse */
 } HAK_SEALED secret;
 
 void secure_start(void) {
   if (secret.first != 0) return; /* the first try to boot found no memory */
-  os_seal(&secret, sizeof secret, false);
   secret.first = os_random() | 1;
   secret.second = os_random() | 1;
-  os_seal(&secret, sizeof secret, true);
+  secret.order = os_random();
+  (void)os_seal(&secret, sizeof secret, true);
 }
 
 size_t secure_heap_bytes(void) { return sizeof(struct quarantine); }
@@ -46,7 +48,7 @@ static uint8_t ring_length(unsigned c) {
 
 void secure_heap_init(heap_t *heap, void *memory) {
   struct quarantine *quarantine = memory;
-  quarantine->random = os_random();
+  quarantine->random = random_mix(secret.order + (uintptr_t)heap);
   for (unsigned c = 0; c < CLASS_COUNT; c++) quarantine->rings[c].length = ring_length(c);
   heap->quarantine = quarantine;
 }

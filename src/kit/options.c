@@ -62,7 +62,7 @@ bool option_set(option_t option, int64_t value) {
 void options_seal(void) {
   if (!HAK_SECURE || option_values.sealed) return;
   option_values.sealed = true;
-  os_seal(&option_values, sizeof option_values, true);
+  (void)os_seal(&option_values, sizeof option_values, true);
 }
 
 /* One line: hakmem: <what> "<text>": <why> */

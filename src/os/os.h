@@ -1,8 +1,8 @@
 /* os.h - the kernel, as the allocator sees it.
  *
- * No function touches errno.  A failure that the caller can meet (no memory,
- * address taken) is a return value; any other errno is a broken promise of
- * ours and ends the process.  All are thread-safe.  tests/support/fake_os.c
+ * No function touches errno.  A failure is a return value: any call may be
+ * refused, by a filter of the program's or its administrator's, and what could
+ * not be done is done without.  All are thread-safe.  tests/support/fake_os.c
  * implements the same contract with failures on demand. */
 #ifndef OS_OS_H
 #define OS_OS_H
@@ -28,7 +28,7 @@ typedef enum os_map {
 
 size_t os_page_size(void);           /* bytes; constant for a process */
 uint64_t os_physical_memory(void);   /* bytes */
-size_t os_map_limit(void);           /* mappings that a process may have; read at the first call */
+size_t os_map_limit(void);           /* mappings that a process may have; read by the first call, which is to be at start */
 uint64_t os_address_limit(void);     /* RLIMIT_AS in bytes, UINT64_MAX when unlimited */
 bool os_is_secure(void);             /* running with privileges its caller lacks */
 bool os_has_shadow(void);            /* a sanitizer's runtime has the midst of the addresses for itself */
@@ -40,7 +40,7 @@ uint64_t os_now_ms(void);            /* monotonic, coarse */
 HAK_CHECKED os_map_t os_map_at(void *start, size_t bytes);
 /* Maps zero pages anywhere; NULL when out of memory. */
 HAK_CHECKED void *os_map(size_t bytes);
-/* False only when the kernel is out of mappings to split. */
+/* False when the kernel is out of mappings to split, or refuses. */
 bool os_unmap(void *start, size_t bytes);
 /* Gives the pages back; they read as zero afterwards. False: they may keep their content,
  * as where the program has locked its memory. */
@@ -62,33 +62,74 @@ os_guard_t os_guard(void *start, size_t bytes, bool may_split);
 /* Makes just such a range, or some pages of one of up to a unit, accessible again, then zero.  What was accessible stays as it
  * is.  False: the kernel is out of mappings to split. */
 bool os_unguard(void *start, size_t bytes);
-/* Makes whole pages of ours unwritable, or writable again. */
-void os_seal(const void *start, size_t bytes, bool sealed);
+/* Makes whole pages of ours unwritable, or writable again; false if the kernel refuses. */
+bool os_seal(const void *start, size_t bytes, bool sealed);
 /* How many of the first pages are resident; looks at 256 at most. */
 size_t os_resident(void *start, size_t pages);
 
-/* None of these is a cancellation point. */
+/* None of these is a cancellation point.  Who waits calls os_yield, which is short and lets others run, or os_sleep_us. */
 void os_yield(void);
 void os_sleep_us(unsigned microseconds);
-void os_sleep_ms(uint64_t milliseconds);
+
+/* Waits while the word has the value, until woken or for so long at most; for one `shared` with the kernel too. Wakes who waits. */
+void os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microseconds, bool shared);
+void os_wake(_Atomic uint32_t *word);
+
+typedef struct os_capabilities {
+  struct {
+    uint32_t effective, permitted, inheritable;
+  } of[2]; /* as the kernel tells them */
+} os_capabilities_t;
 
 /* A thread that libc does not know: it has no thread-local variables, and no
  * signal is delivered to it.  All zero at first. */
 typedef struct os_thread {
-  _Atomic uint32_t id; /* not 0 while it uses its stack; the kernel clears it */
+  _Atomic uint32_t id;   /* not 0 while it uses its stack; the kernel clears it */
+  _Atomic uint32_t last; /* what the kernel calls it, or called the one before, while it may still know that */
+  _Atomic uint32_t held; /* how many want none to run; it sleeps on this */
+  _Atomic uint32_t ready; /* it has begun to work, or to end */
+  _Atomic bool unable;    /* one could not confine itself */
+  bool confined;
+  long leader;                    /* its process, if confined, */
+  os_capabilities_t capabilities; /* and what that held at the start */
+  void (*run)(void);
   void *stack;
 } os_thread_t;
-/* Runs `run` in a new thread; false if there is one already, or cannot be. */
-HAK_CHECKED bool os_thread_start(os_thread_t *thread, void (*run)(void));
+bool os_thread_possible(void); /* not where a tool must know every thread */
+/* Runs `run` in a new thread; false if there is one already, or cannot be, or is held.  A confined one holds no capability
+ * and can ask the kernel for nothing but memory and to wait when this returns; if it cannot be made so it ends, and no other is
+ * started. */
+HAK_CHECKED bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined);
 HAK_INLINE bool os_thread_exists(os_thread_t *thread) { return atomic_seen(&thread->id) != 0; }
+/* For the thread itself.  False: it is to end, since it is held, or confined and the user, groups or capabilities of its
+ * process are not those that it started with. */
+HAK_CHECKED bool os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds);
+/* Ends it, and waits until the kernel knows no such thread any more; none can be started until as many releases. */
+void os_thread_hold(os_thread_t *thread);
+void os_thread_release(os_thread_t *thread);
 /* In a fork's child, where no such thread runs. */
 void os_thread_forget(os_thread_t *thread);
+
+/* What the kernel says of the calling thread: whether somebody's filter judges its system calls, and whether it could change
+ * its user or has changed it.  Reads a file; where that cannot be, both are taken for true. */
+typedef struct os_standing {
+  bool filtered, privileged;
+} os_standing_t;
+os_standing_t os_standing(void);
+/* How often the process has put itself under a filter.  Then no call is made but those that glibc's malloc may make at that
+ * time as well: what another one would tell is as if the kernel had refused it. */
+extern _Atomic uint32_t os_filters;
 
 /* Whether the process has no thread but this one, as libc knows: it may say no where it has none, and threads of ours
  * do not count.  What a thread that came first does after this cannot meet what a later one does. */
 HAK_INLINE bool os_single_threaded(void) {
   extern char __libc_single_threaded __attribute__((weak)); /* glibc from 2.32 on */
   return &__libc_single_threaded != NULL && __libc_single_threaded != 0;
+}
+/* Whether libc knows that there were others: it may say no where there were. */
+HAK_INLINE bool os_multi_threaded(void) {
+  extern char __libc_single_threaded __attribute__((weak));
+  return &__libc_single_threaded != NULL && __libc_single_threaded == 0;
 }
 
 /* Whether this process was forked since os_fork_watch or os_fork_seen: told by a page

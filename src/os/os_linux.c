@@ -3,8 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -18,12 +16,6 @@
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000 /* older kernels take it for a hint, which os_map_at checks */
-#endif
-/* A sanitizer's runtime must know every thread; so must Valgrind, which at the end frees what libc has, and then is alone. */
-#if defined(__SANITIZE_ADDRESS__) || defined(HOT_ATOMIC)
-#define OS_SANITIZED true
-#else
-#define OS_SANITIZED false
 #endif
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
@@ -41,10 +33,13 @@
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
 #endif
+enum { FUTEX_WAIT = 0, FUTEX_WAKE = 1, FUTEX_PRIVATE = 128 }; /* <linux/futex.h>, which not every libc has */
 
 os_counts_t os_counts;
 
-/* An errno that cannot happen unless our own bookkeeping is wrong. */
+_Atomic uint32_t os_filters;
+
+/* What cannot happen unless our own bookkeeping is wrong. */
 static _Noreturn void os_broken(const char *call) {
   (void)os_write(2, "hakmem: unexpected error from ", 30);
   size_t n = 0;
@@ -140,6 +135,47 @@ uint64_t os_now_ms(void) {
   return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+/* The number that stands after `key` in what one of the kernel's files says; false without it. */
+static bool number_after(const char *text, const char *key, unsigned base, uint64_t *number) {
+  const char *at = strstr(text, key);
+  if (at == NULL) return false;
+  at += strlen(key);
+  while (*at == ' ' || *at == '\t') at++;
+  const char *first = at;
+  for (*number = 0;; at++) {
+    unsigned digit = *at >= '0' && *at <= '9' ? (unsigned)(*at - '0') : *at >= 'a' && *at <= 'f' ? (unsigned)(*at - 'a') + 10 : 16;
+    if (digit >= base) return at != first;
+    *number = *number * base + digit;
+  }
+}
+
+/* Four numbers stand after each of these: real, effective, saved, and for files. */
+static bool has_one_identity(const char *text, const char *key) {
+  const char *at = strstr(text, key);
+  const char *word[4];
+  size_t length[4];
+  if (at == NULL) return false;
+  at += strlen(key);
+  for (int i = 0; i < 4; i++) {
+    word[i] = at += strspn(at, "\t ");
+    length[i] = strcspn(at, "\t \n");
+    if (length[i] == 0 || length[i] != length[0] || memcmp(word[i], word[0], length[0]) != 0) return false;
+    at += length[i];
+  }
+  return true;
+}
+
+os_standing_t os_standing(void) {
+  os_standing_t standing = {true, true};
+  char text[4096];
+  uint64_t filter, capabilities;
+  if (os_read_file("/proc/thread-self/status", text, sizeof text) <= 0) return standing;
+  if (!number_after(text, "\nSeccomp:", 10, &filter) || !number_after(text, "\nCapPrm:", 16, &capabilities)) return standing;
+  standing.filtered = filter != 0;
+  standing.privileged = capabilities != 0 || !has_one_identity(text, "\nUid:") || !has_one_identity(text, "\nGid:");
+  return standing;
+}
+
 #define PLAIN_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
 static long os_mmap(void *start, size_t bytes, int protection, int flags) {
@@ -187,9 +223,7 @@ void *os_map(size_t bytes) {
 
 bool os_unmap(void *start, size_t bytes) {
   atomic_count(&os_counts.munmap, 1);
-  long result = syscall_3(SYS_munmap, (long)start, (long)bytes, 0);
-  if (result != 0 && result != -ENOMEM) os_broken("munmap");
-  return result == 0;
+  return syscall_3(SYS_munmap, (long)start, (long)bytes, 0) == 0;
 }
 
 /* To be refused, as for locked memory, is no lie. */
@@ -231,7 +265,8 @@ bool os_move(void *from, void *to, size_t bytes) {
   if (error == 0) return true;
   /* A filter that came later. Anything else, such as too many mappings, is of this move alone. */
   if (error == -EPERM || error == -ENOSYS || error == -EACCES || error == -EINVAL) atomic_set(&unable, true);
-  /* The kernel may have unmapped the target before it found that it could not go on. */
+  /* The kernel may have unmapped the target before it found that it could not go on: advice is refused where nothing is. */
+  if (syscall_3(SYS_madvise, (long)to, (long)bytes, MADV_NORMAL) != -ENOMEM) return false;
   if (os_map_at(to, bytes) == OS_NOMEM) os_broken("mremap");
   os_huge(to, bytes, false);
   return false;
@@ -248,7 +283,6 @@ bool os_renew(void *start, size_t bytes) {
 static bool os_commit(void *start, size_t bytes) {
   atomic_count(&os_counts.mprotect, 1);
   long result = syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_READ | PROT_WRITE);
-  if (result != 0 && result != -ENOMEM && result != -EAGAIN) os_broken("mprotect");
   return result == 0;
 }
 
@@ -297,14 +331,14 @@ bool os_unguard(void *start, size_t bytes) {
   return os_commit(start, bytes);
 }
 
-void os_seal(const void *start, size_t bytes, bool sealed) {
+bool os_seal(const void *start, size_t bytes, bool sealed) {
   atomic_count(&os_counts.mprotect, 1);
-  long result = syscall_3(SYS_mprotect, (long)start, (long)bytes, sealed ? PROT_READ : PROT_READ | PROT_WRITE);
-  if (result != 0 && !sealed) os_broken("mprotect");
+  return syscall_3(SYS_mprotect, (long)start, (long)bytes, sealed ? PROT_READ : PROT_READ | PROT_WRITE) == 0;
 }
 
 size_t os_resident(void *start, size_t pages) {
   unsigned char vector[256];
+  if (atomic_seen(&os_filters) != 0) return 0;
   if (pages > sizeof vector) pages = sizeof vector;
   atomic_count(&os_counts.other, 1);
   if (syscall_3(SYS_mincore, (long)start, (long)(pages * os_page_size()), (long)vector) != 0) return 0;
@@ -313,51 +347,24 @@ size_t os_resident(void *start, size_t pages) {
   return resident;
 }
 
-void os_yield(void) { (void)syscall_3(SYS_sched_yield, 0, 0, 0); }
+/* Of all calls to wait, glibc's malloc makes this one alone: a filter that was made for it has no other. */
+void os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microseconds, bool shared) {
+  struct timespec limit = {.tv_sec = (time_t)(microseconds / 1000000), .tv_nsec = (long)(microseconds % 1000000) * 1000};
+  (void)syscall_6(SYS_futex, (long)word, FUTEX_WAIT | (shared ? 0 : FUTEX_PRIVATE), value, (long)&limit, 0, 0);
+}
+
+void os_wake(_Atomic uint32_t *word) { (void)syscall_3(SYS_futex, (long)word, FUTEX_WAKE | FUTEX_PRIVATE, INT32_MAX); }
+
+/* What is waited for is mostly a few instructions away, unless its thread has lost the processor. */
+void os_yield(void) {
+  for (int i = 0; i < 32; i++) cpu_pause();
+  os_sleep_us(1);
+}
 
 void os_sleep_us(unsigned microseconds) {
-  struct timespec pause = {.tv_sec = (time_t)(microseconds / 1000000), .tv_nsec = (long)(microseconds % 1000000) * 1000};
-  (void)syscall_3(SYS_nanosleep, (long)&pause, 0, 0);
+  static _Atomic uint32_t nobodys;
+  os_wait(&nobodys, 0, microseconds, false);
 }
-
-void os_sleep_ms(uint64_t milliseconds) {
-  struct timespec pause = {.tv_sec = (time_t)(milliseconds / 1000), .tv_nsec = (long)(milliseconds % 1000) * 1000000};
-  (void)syscall_3(SYS_nanosleep, (long)&pause, 0, 0);
-}
-
-/* The low half of the first page is the thread's own local storage: the word that tells
- * it from others, and room for libc's should a call go there after all. */
-#define THREAD_STACK ((size_t)64 << 10)
-#define THREAD_LOCAL 2048
-
-static int thread_main(void *run) {
-  ((void (*)(void))run)();
-  return 0;
-}
-
-bool os_thread_start(os_thread_t *thread, void (*run)(void)) {
-  uint32_t none = 0;
-  if (OS_SANITIZED || valgrind_on() || !atomic_compare_exchange_strong(&thread->id, &none, 1)) return false;
-  if (thread->stack == NULL) thread->stack = os_map(THREAD_STACK);
-  int result = -1;
-  if (thread->stack != NULL) {
-    int saved = errno;
-    uint64_t all = UINT64_MAX, before;
-    const int flags =
-        CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS | CLONE_CHILD_CLEARTID;
-    void **local = (void **)(void *)((char *)thread->stack + THREAD_LOCAL);
-    *local = local; /* what thread_self reads */
-    (void)syscall_6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, sizeof all, 0, 0); /* the new thread inherits it */
-    result = clone(thread_main, (char *)thread->stack + THREAD_STACK, flags, (void *)run, NULL, local, &thread->id);
-    (void)syscall_6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof before, 0, 0);
-    atomic_count(&os_counts.other, 3);
-    errno = saved;
-  }
-  if (result < 0) atomic_set(&thread->id, 0);
-  return result >= 0;
-}
-
-void os_thread_forget(os_thread_t *thread) { atomic_set(&thread->id, 0); }
 
 bool os_write(int fd, const char *text, size_t bytes) {
   while (bytes > 0) {
@@ -371,6 +378,7 @@ bool os_write(int fd, const char *text, size_t bytes) {
 }
 
 long os_read_file(const char *path, char *buffer, size_t size) {
+  if (atomic_seen(&os_filters) != 0) return -1;
   long fd = syscall_6(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
   if (syscall_failed(fd)) return -1;
   size_t used = 0;

@@ -18,20 +18,18 @@
 static _Atomic uint32_t dense_score;
 static _Atomic uint32_t large_count;
 
-/* What the administrator has chosen; asked once, by a process with a large heap. */
-static bool system_always(void) {
-  static _Atomic int known = -1;
-  if (atomic_seen(&known) < 0) {
-    char text[64];
-    long length = os_read_file("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
-    atomic_set(&known, length > 8 && memcmp(text, "[always]", 8) == 0);
-  }
-  return atomic_seen(&known) != 0;
+static _Atomic bool system_always; /* what the administrator has chosen */
+
+void huge_start(void) {
+  char text[64];
+  if (option_get(OPTION_huge) != 2) return;
+  long length = os_read_file("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
+  atomic_set(&system_always, length > 8 && memcmp(text, "[always]", 8) == 0);
 }
 
 static bool is_on(void) {
   int64_t huge = option_get(OPTION_huge);
-  return huge == 1 || (huge == 2 && system_always());
+  return huge == 1 || (huge == 2 && atomic_seen(&system_always));
 }
 
 static void huge_begin(uint32_t s) {

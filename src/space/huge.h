@@ -12,6 +12,8 @@
 
 #include "space/region.h"
 
+/* At start, before the program may have lost the right to read files: asks what the system does. */
+void huge_start(void);
 /* A slab, or a large block that covers it, begins to use the superslab, of which nothing is resident. */
 void huge_slab_begin(uint32_t superslab);
 void huge_large_begin(uint32_t superslab);

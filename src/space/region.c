@@ -172,15 +172,12 @@ static bool grow_locked(uint32_t units) {
 }
 
 /* Nothing but growth, with the lock, writes to `region` after the start. */
-static void region_seal(bool sealed) {
-  if (HAK_SECURE) os_seal(&region, sizeof region, sealed);
-}
+static bool region_seal(bool sealed) { return !HAK_SECURE || os_seal(&region, sizeof region, sealed); }
 
 bool region_grow(uint32_t units) {
   lock_acquire(&grow_lock);
-  region_seal(false);
-  bool grown = grow_locked(units);
-  region_seal(true);
+  bool grown = region_seal(false) && grow_locked(units);
+  (void)region_seal(true);
   lock_release(&grow_lock);
   return grown;
 }
@@ -275,17 +272,17 @@ static bool region_make(uint64_t most_bytes) {
 
 void region_open_gate(void) {
   lock_acquire(&grow_lock);
-  region_seal(false);
-  layout.gate_open = true;
-  limit_set(hot_peek(&region.limit));
-  region_seal(true);
+  if (region_seal(false)) { /* else every such free asks */
+    layout.gate_open = true;
+    limit_set(hot_peek(&region.limit));
+  }
+  (void)region_seal(true);
   lock_release(&grow_lock);
 }
 
 HAK_COLD bool region_init(uint64_t most_bytes) {
-  region_seal(false);
-  bool made = region_make(most_bytes);
-  region_seal(true);
+  bool made = region_seal(false) && region_make(most_bytes);
+  (void)region_seal(true);
   return made;
 }
 

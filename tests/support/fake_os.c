@@ -31,6 +31,8 @@ static struct {
   uint64_t address_limit, physical_memory, random_seed;
   size_t page_size, map_limit;
   bool secure;
+  os_standing_t standing;
+  bool confined; /* the last thread that was asked for */
   size_t resident, looked;
   fake_call_t during;
   void (*_Atomic run_during)(void *start);
@@ -87,6 +89,8 @@ void fake_os_set_page_size(size_t bytes) { fake.page_size = bytes; }
 void fake_os_set_map_limit(size_t mappings) { fake.map_limit = mappings; }
 void fake_os_set_random_seed(uint64_t seed) { fake.random_seed = seed; }
 void fake_os_set_secure(bool secure) { fake.secure = secure; }
+void fake_os_set_standing(bool filtered, bool privileged) { fake.standing = (os_standing_t){filtered, privileged}; }
+bool fake_os_confined(void) { return fake.confined; }
 void fake_os_set_resident(size_t pages) { fake.resident = pages; }
 size_t fake_os_looked_at(void) { return fake.looked; }
 uint64_t fake_os_made(bool huge) { return atomic_seen(huge ? &fake.made_huge : &fake.made_small); }
@@ -328,7 +332,10 @@ os_guard_t os_guard(void *start, size_t bytes, bool may_split) {
 bool os_unguard(void *start, size_t bytes) { return fake_protect(start, bytes, PROT_READ | PROT_WRITE, "os_unguard"); }
 
 /* What lies in the program's own pages stays writable: they need not be whole. */
-void os_seal(const void *start, size_t bytes, bool sealed) { (void)start, (void)bytes, (void)sealed; }
+bool os_seal(const void *start, size_t bytes, bool sealed) {
+  (void)start, (void)bytes, (void)sealed;
+  return true;
+}
 
 size_t os_resident(void *start, size_t pages) {
   int saved = fake_enter();
@@ -355,18 +362,41 @@ void os_sleep_us(unsigned microseconds) {
   errno = saved;
 }
 
-void os_sleep_ms(uint64_t milliseconds) { atomic_count(&fake.now_ms, milliseconds); }
+void os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microseconds, bool shared) {
+  (void)shared;
+  if (atomic_take(word) == value) os_sleep_us((unsigned)microseconds);
+}
+void os_wake(_Atomic uint32_t *word) { (void)word; }
+
+bool os_thread_possible(void) { return true; }
 
 /* Runs it at once, to its end. */
-bool os_thread_start(os_thread_t *thread, void (*run)(void)) {
+bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
   uint32_t none = 0;
+  fake.confined = confined;
+  if (atomic_seen(&thread->held) != 0 || atomic_seen(&thread->unable)) return false;
   if (fake_fails(FAKE_THREAD) || !atomic_compare_exchange_strong(&thread->id, &none, 1)) return false;
   run();
   atomic_set(&thread->id, 0);
   return true;
 }
 
-void os_thread_forget(os_thread_t *thread) { atomic_set(&thread->id, 0); }
+bool os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds) {
+  atomic_count(&fake.now_ms, milliseconds);
+  return atomic_seen(&thread->held) == 0;
+}
+
+/* It does not run beside its caller: who ends it is called by it, and it ends when that returns. */
+void os_thread_hold(os_thread_t *thread) { atomic_count(&thread->held, 1); }
+void os_thread_release(os_thread_t *thread) { atomic_count(&thread->held, (uint32_t)-1); }
+
+void os_thread_forget(os_thread_t *thread) {
+  atomic_set(&thread->id, 0);
+  atomic_set(&thread->held, 0);
+}
+
+_Atomic uint32_t os_filters;
+os_standing_t os_standing(void) { return fake.standing; }
 
 static void fake_keep(const char *text, size_t bytes) {
   size_t room = sizeof fake.captured - 1 - fake.captured_size;

@@ -60,6 +60,10 @@ void fake_os_set_page_size(size_t bytes);
 void fake_os_set_map_limit(size_t mappings);
 void fake_os_set_random_seed(uint64_t seed);
 void fake_os_set_secure(bool secure);
+/* What os_standing tells; neither at first. */
+void fake_os_set_standing(bool filtered, bool privileged);
+/* Whether the thread that was last asked for was to be confined. */
+bool fake_os_confined(void);
 /* The pages that os_resident finds, if asked for as many; none at first. */
 void fake_os_set_resident(size_t pages);
 /* How many it was last asked for. */

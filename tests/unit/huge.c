@@ -16,6 +16,7 @@ static void start_huge(int64_t huge) {
   CHECK(option_set(OPTION_idle_percent, 1000000));
   CHECK(option_set(OPTION_huge, huge));
   CHECK(option_set(OPTION_move, 0));
+  huge_start();
   REQUIRE(region_init(SMALL_REGION));
 }
 
@@ -174,6 +175,16 @@ TEST(the_option_1_asks_nobody) { check_system(1, "always madvise [never]\n", tru
 TEST(the_option_2_follows_a_system_that_says_always) { check_system(2, "[always] madvise never\n", true); }
 TEST(the_option_2_follows_a_system_that_says_madvise) { check_system(2, "always [madvise] never\n", false); }
 TEST(the_option_2_follows_a_system_that_says_nothing) { check_system(2, "", false); }
+
+TEST(the_system_is_asked_at_start_and_never_again) {
+  fake_os_set_file("/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
+  start_huge(2);
+  uint64_t read = fake_os_calls(FAKE_ONLY(FAKE_READ));
+  learn(DENSE, 2);
+  (void)take_large(PROBES);
+  CHECK(huge_now() != 0);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_READ)), read);
+}
 
 /* ---- the end ---- */
 

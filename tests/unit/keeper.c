@@ -1,8 +1,10 @@
 /* keeper.c - the keeper over everything below: when it starts, what it gives back, when it ends.
  *
  * The fake runs a new thread at once and to its end, and sleeping moves its clock.
- * os_sleep_ms is wrapped: what the program does meanwhile is done there. */
+ * os_thread_sleep_ms is wrapped: what the program does meanwhile is done there. */
 #include "front/keeper.h"
+
+#include <pthread.h>
 
 #include "fake_os.h"
 #include "front/block.h"
@@ -16,15 +18,18 @@ enum { DECAY_MS = 1000, PERIOD_MS = DECAY_MS / 2, SMALL_BLOCKS = 32768, SMALL_SI
 
 static uint64_t slept_ms;
 static uint32_t naps;
+static uint32_t holds; /* made meanwhile */
 static void (*meanwhile)(void);
 
-void __real_os_sleep_ms(uint64_t milliseconds);
-void __wrap_os_sleep_ms(uint64_t milliseconds);
-void __wrap_os_sleep_ms(uint64_t milliseconds) {
-  __real_os_sleep_ms(milliseconds);
+bool __real_os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds);
+bool __wrap_os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds);
+bool __wrap_os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds) {
+  bool goes_on = __real_os_thread_sleep_ms(thread, milliseconds);
   slept_ms += milliseconds;
   naps++;
+  uint32_t holds_before = holds;
   if (meanwhile != NULL) meanwhile();
+  return goes_on && holds == holds_before; /* a real one is waited for */
 }
 
 static void start(void) {
@@ -166,6 +171,100 @@ TEST(it_ends_when_memory_is_to_be_kept) {
   leave_idle((size_t)50 << 20);
   CHECK_EQ(keeper_starts(), 1);
   CHECK(naps <= 2);
+}
+
+/* ---- what the process changes about itself ---- */
+
+static bool was_held;
+static uint32_t naps_held;
+static void hold(void) {
+  if (was_held) return;
+  was_held = keeper_hold();
+  holds++;
+  naps_held = naps;
+}
+
+TEST(it_ends_at_once_when_it_is_held) {
+  start();
+  meanwhile = hold;
+  leave_idle((size_t)50 << 20);
+  CHECK(was_held && naps == naps_held);
+  CHECK(idle_bytes() >= (uint64_t)50 << 20);
+  meanwhile = NULL;
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 1);
+  keeper_release();
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 2);
+  CHECK_EQ(idle_bytes(), 0);
+}
+
+TEST(holds_add_up) {
+  start();
+  CHECK(keeper_hold() && keeper_hold());
+  for (uint32_t i = 0; i < 2; i++) {
+    leave_idle((size_t)50 << 20);
+    CHECK_EQ(keeper_starts(), 0);
+    keeper_release();
+  }
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 1);
+}
+
+static void hold_again(void) {
+  holds++;
+  if (keeper_hold()) keeper_release();
+}
+
+TEST(a_program_that_ends_it_again_and_again_gets_one_a_second) {
+  start();
+  meanwhile = hold_again;
+  for (int i = 0; i < 200 && keeper_starts() < 17; i++) {
+    leave_idle((size_t)50 << 20);
+  }
+  CHECK_EQ(keeper_starts(), 17);
+  for (int i = 0; i < 10; i++) leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 17);
+  fake_os_pass_time(1000);
+  for (int i = 0; i < 10; i++) leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() >= 18 && keeper_starts() <= 20);
+}
+
+/* One process a line: what it lives under, and what becomes of it. */
+static void check_standing(int64_t option, bool own_filter, bool filtered, bool privileged, bool starts, bool confined) {
+  CHECK(option_set(OPTION_keeper, option));
+  fake_os_set_standing(filtered, privileged);
+  start();
+  atomic_set(&os_filters, own_filter);
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), starts);
+  if (starts) CHECK_EQ(fake_os_confined(), confined);
+}
+
+TEST(without_filters_it_is_confined) { check_standing(1, false, false, false, true, true); }
+TEST(with_privileges_it_is_confined) { check_standing(1, false, false, true, true, true); }
+TEST(under_a_filter_there_is_none_beside_one_thread) { check_standing(1, false, true, false, os_multi_threaded(), false); }
+TEST(under_a_filter_there_is_none_with_privileges) { check_standing(1, false, true, true, false, false); }
+TEST(under_a_filter_of_its_own_there_is_none) { check_standing(1, true, false, false, false, false); }
+TEST(the_option_2_starts_it_anywhere) { check_standing(2, true, true, true, true, true); }
+
+static void *do_nothing(void *unused) { return unused; }
+
+TEST(under_a_filter_it_starts_where_libc_has_started_threads) {
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, do_nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
+  if (!os_multi_threaded()) check_skip("this libc does not tell");
+  check_standing(1, false, true, false, true, false);
+}
+
+TEST(what_may_not_be_is_asked_for_again_after_a_second) {
+  check_standing(1, false, true, true, false, false);
+  fake_os_set_standing(false, false);
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 0);
+  fake_os_pass_time(1000);
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 1);
 }
 
 /* ---- a fork while it sleeps ---- */

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -277,7 +278,7 @@ TEST(guarded_pages_are_inaccessible_and_then_zero) {
 
 #if !defined(FAKE_OS)
 /* From here on the kernel answers such a call with `error`, or with success and nothing done. */
-static void refuse(long call, unsigned argument, uint32_t value, uint32_t error) {
+static void refuse_argument(long call, unsigned argument, uint32_t value, uint32_t error) {
 #ifdef HAS_FILTERS
   struct sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -295,7 +296,7 @@ static void refuse(long call, unsigned argument, uint32_t value, uint32_t error)
 }
 
 /* From here on the kernel accepts such advice and does nothing, as an emulator may. */
-static void pretend(uint32_t advice) { refuse(SYS_madvise, 2, advice, 0); }
+static void pretend(uint32_t advice) { refuse_argument(SYS_madvise, 2, advice, 0); }
 
 /* Whether the mapping of the address has such a flag in /proc/self/smaps. */
 static bool has_flag(const void *address, const char *flag) {
@@ -319,7 +320,7 @@ TEST(a_move_that_is_refused_is_not_the_last) {
   char *from = start, *to = start + 2 * bytes;
   if (!os_move(from, to, bytes)) check_skip("the kernel moves no pages");
   memset(from, 8, bytes);
-  refuse(SYS_mremap, 1, (uint32_t)bytes, ENOMEM);
+  refuse_argument(SYS_mremap, 1, (uint32_t)bytes, ENOMEM);
   KEEPS_ERRNO(CHECK(!os_move(from, to, bytes)));
   CHECK(from[0] == 8 && from[bytes - 1] == 8 && unit_is_zero(to, bytes));
   CHECK(os_move(from, to, bytes - page));
@@ -396,6 +397,85 @@ TEST(where_nothing_is_nothing_can_be_populated) {
   KEEPS_ERRNO(CHECK(!os_purge(start, some * page)));
 }
 
+#if !defined(FAKE_OS)
+
+#define KILLED 0x80000000u
+#define ERROR(number) (0x00050000u | (number))
+
+/* From here on the call meets this. */
+static void deny(uint32_t call, uint32_t answer) {
+#ifdef HAS_FILTERS
+  struct sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, answer),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog filter = {sizeof program / sizeof program[0], program};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) return;
+#endif
+  (void)call, (void)answer;
+  check_skip("system calls cannot be filtered here");
+}
+
+TEST(what_may_not_be_sealed_stays_as_it_is) {
+  size_t page = os_page_size();
+  char *start = os_map(page);
+  REQUIRE(start != NULL);
+  deny(SYS_mprotect, ERROR(EPERM));
+  KEEPS_ERRNO(CHECK(!os_seal(start, page, true) && !os_seal(start, page, false)));
+  start[0] = 1;
+}
+
+TEST(a_refused_unmap_fails_and_no_more) {
+  char *start = os_map(os_page_size());
+  REQUIRE(start != NULL);
+  deny(SYS_munmap, ERROR(EPERM));
+  KEEPS_ERRNO(CHECK(!os_unmap(start, os_page_size())));
+  start[0] = 1;
+}
+
+/* Nor may what is left at the target be asked for by a mapping. */
+TEST(a_refused_move_fails_and_no_more) {
+  size_t page = os_page_size();
+  char *start = os_map(2 * page), *others = os_map(2 * page);
+  REQUIRE(start != NULL && others != NULL);
+  (void)!os_move(others, others + page, page); /* tries the call out elsewhere */
+  start[0] = 1;
+  start[page] = 2;
+  deny(SYS_mremap, ERROR(EPERM));
+  deny(SYS_mmap, ERROR(EPERM));
+  KEEPS_ERRNO(CHECK(!os_move(start, start + page, page)));
+  CHECK(start[0] == 1 && start[page] == 2);
+}
+
+TEST(under_a_filter_of_its_own_no_file_is_read_and_nothing_is_looked_at) {
+  char text[64];
+  char *start = os_map(os_page_size());
+  REQUIRE(start != NULL);
+  start[0] = 1;
+  CHECK(os_resident(start, 1) == 1 && os_read_file("/proc/self/statm", text, sizeof text) > 0);
+  atomic_set(&os_filters, 1);
+  deny(SYS_openat, KILLED);
+  deny(SYS_mincore, KILLED);
+  CHECK(os_resident(start, 1) == 0 && os_read_file("/proc/self/statm", text, sizeof text) == -1);
+}
+
+TEST(the_limit_of_mappings_is_the_systems) {
+  char text[64];
+  if (os_read_file("/proc/sys/vm/max_map_count", text, sizeof text) <= 0) check_skip("the kernel does not tell");
+  CHECK_EQ(os_map_limit(), atoll(text));
+  atomic_set(&os_filters, 1);
+  CHECK_EQ(os_map_limit(), atoll(text)); /* known from then on */
+}
+
+TEST(where_it_cannot_be_read_it_is_linuxs_own) {
+  atomic_set(&os_filters, 1);
+  CHECK_EQ(os_map_limit(), 65530);
+}
+
+#endif
+
 enum { ADVICE_PURGE = 4, ADVICE_GUARD = 102, ADVICE_UNGUARD = 103 };
 
 TEST(purges_that_are_ignored_are_made_up_for) {
@@ -453,9 +533,9 @@ TEST(what_is_locked_in_part_is_zero_after_a_guard) {
 }
 
 TEST(where_advice_is_refused_guarded_pages_are_zero) {
-  refuse(SYS_madvise, 2, ADVICE_PURGE, EPERM);
-  refuse(SYS_madvise, 2, ADVICE_GUARD, EPERM);
-  refuse(SYS_madvise, 2, ADVICE_UNGUARD, EPERM);
+  refuse_argument(SYS_madvise, 2, ADVICE_PURGE, EPERM);
+  refuse_argument(SYS_madvise, 2, ADVICE_GUARD, EPERM);
+  refuse_argument(SYS_madvise, 2, ADVICE_UNGUARD, EPERM);
   check_all_kept(false);
 }
 
@@ -465,9 +545,9 @@ TEST(a_guard_goes_though_advice_is_refused_by_then) {
   REQUIRE(start != NULL);
   memset(start, 9, some * page);
   CHECK(os_guard(start, some * page, true) != OS_OPEN);
-  refuse(SYS_madvise, 2, ADVICE_PURGE, EPERM);
-  refuse(SYS_madvise, 2, ADVICE_GUARD, EPERM);
-  refuse(SYS_madvise, 2, ADVICE_UNGUARD, EPERM);
+  refuse_argument(SYS_madvise, 2, ADVICE_PURGE, EPERM);
+  refuse_argument(SYS_madvise, 2, ADVICE_GUARD, EPERM);
+  refuse_argument(SYS_madvise, 2, ADVICE_UNGUARD, EPERM);
   CHECK(os_unguard(start, some * page));
   CHECK(!dies_at(start) && unit_is_zero(start, some * page));
 }
@@ -526,20 +606,21 @@ TEST(calls_are_counted_by_kind) {
 
 /* ---- threads of our own ---- */
 
+static os_thread_t helper;
+
 TEST(sleeping_passes_time) {
   uint64_t before = os_now_ms();
-  KEEPS_ERRNO(os_sleep_ms(30));
+  KEEPS_ERRNO(CHECK(os_thread_sleep_ms(&helper, 30)));
   CHECK(os_now_ms() - before >= 25); /* the clock is coarse */
 }
 
-static os_thread_t helper;
 static _Atomic int helper_runs;
 static _Atomic bool helper_existed;
 
 static void help(void) {
   atomic_set(&helper_existed, os_thread_exists(&helper));
-  CHECK(!os_thread_start(&helper, help)); /* there is one already */
-  os_sleep_ms(1);
+  CHECK(!os_thread_start(&helper, help, false)); /* there is one already */
+  os_sleep_us(1000);
   atomic_count(&helper_runs, 1);
 }
 
@@ -550,7 +631,7 @@ static void wait_for_end(void) {
 TEST(a_thread_runs_ends_and_can_be_started_again) {
   for (int i = 1; i <= 3; i++) {
     bool started = false;
-    KEEPS_ERRNO(started = os_thread_start(&helper, help));
+    KEEPS_ERRNO(started = os_thread_start(&helper, help, false));
     if (!started && i == 1) check_skip("no such threads under a sanitizer");
     CHECK(started);
     wait_for_end();
@@ -562,10 +643,10 @@ TEST(a_thread_runs_ends_and_can_be_started_again) {
 
 TEST(a_thread_that_is_forgotten_can_be_started_anew) {
   atomic_set(&helper.id, 4711); /* as a fork's child finds it */
-  CHECK(os_thread_exists(&helper) && !os_thread_start(&helper, help));
+  CHECK(os_thread_exists(&helper) && !os_thread_start(&helper, help, false));
   os_thread_forget(&helper);
   CHECK(!os_thread_exists(&helper));
-  if (!os_thread_start(&helper, help)) check_skip("no such threads under a sanitizer");
+  if (!os_thread_start(&helper, help, false)) check_skip("no such threads under a sanitizer");
   wait_for_end();
   CHECK_EQ(atomic_seen(&helper_runs), 1);
 }
@@ -676,6 +757,40 @@ TEST(abandon_frees_what_others_held_and_keeps_what_is_ours) {
   CHECK(!lock_try(&lock));
   lock_release(&lock);
 }
+
+enum { WAITERS = 4, TAKES = 2000 };
+static unsigned taken, inside;
+
+/* Now and then it is held for so long that others wait in every way there is. */
+static void *take_often(void *unused) {
+  for (int i = 0; i < TAKES; i++) {
+    lock_acquire(&lock);
+    CHECK_EQ(inside++, 0);
+    if (i % 200 == 0) os_sleep_us(8000);
+    taken++;
+    inside--;
+    lock_release(&lock);
+  }
+  return unused;
+}
+
+static void check_waiting(void) {
+  pthread_t waiters[WAITERS];
+  for (int i = 0; i < WAITERS; i++) REQUIRE(pthread_create(&waiters[i], NULL, take_often, NULL) == 0);
+  for (int i = 0; i < WAITERS; i++) pthread_join(waiters[i], NULL);
+  CHECK_EQ(taken, WAITERS * TAKES);
+}
+
+TEST(who_waits_for_a_lock_gets_it) { check_waiting(); }
+
+#if !defined(FAKE_OS)
+TEST(who_waits_for_a_lock_asks_for_nothing_else) {
+  deny(SYS_sched_yield, KILLED);
+  deny(SYS_nanosleep, KILLED);
+  deny(SYS_clock_nanosleep, KILLED);
+  check_waiting();
+}
+#endif
 
 /* The first fork after a lock's holder is left behind: whoever waits for it goes on. */
 TEST(a_child_takes_a_lock_that_was_left_behind) {

@@ -1,9 +1,12 @@
 /* os_thread.c - the thread that libc does not know, on Linux itself. */
 #include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,7 +32,7 @@ static void wait_to_go_on(void) {
   atomic_set(&its_id, syscall_3(SYS_gettid, 0, 0, 0));
   atomic_set(&its_process, syscall_3(SYS_getpid, 0, 0, 0));
   atomic_count(&runs, 1);
-  while (atomic_seen(&go_on) == 0) os_sleep_ms(1);
+  while (atomic_seen(&go_on) == 0) os_sleep_us(1000);
 }
 
 static void require_threads(void) {
@@ -37,12 +40,12 @@ static void require_threads(void) {
 }
 
 static void wait_for_end(void) {
-  for (int i = 0; os_thread_exists(&thread) && i < 5000; i++) os_sleep_ms(1);
+  for (int i = 0; os_thread_exists(&thread) && i < 5000; i++) os_sleep_us(1000);
   CHECK(!os_thread_exists(&thread));
 }
 
 static void wait_for_runs(uint32_t wanted) {
-  for (int i = 0; atomic_seen(&runs) < wanted && i < 5000; i++) os_sleep_ms(1);
+  for (int i = 0; atomic_seen(&runs) < wanted && i < 5000; i++) os_sleep_us(1000);
   CHECK_EQ(atomic_seen(&runs), wanted);
 }
 
@@ -60,7 +63,7 @@ TEST(it_runs_and_ends) {
   require_threads();
   CHECK(!os_thread_exists(&thread));
   errno = 4242;
-  CHECK(os_thread_start(&thread, count_run));
+  CHECK(os_thread_start(&thread, count_run, false));
   CHECK_EQ(errno, 4242);
   wait_for_end();
   CHECK_EQ(atomic_seen(&runs), 1);
@@ -69,7 +72,7 @@ TEST(it_runs_and_ends) {
 TEST(it_is_a_thread_of_this_process_while_it_runs) {
   require_threads();
   int before = tasks(); /* an emulator has threads of its own */
-  REQUIRE(os_thread_start(&thread, wait_to_go_on));
+  REQUIRE(os_thread_start(&thread, wait_to_go_on, false));
   wait_for_runs(1);
   CHECK(os_thread_exists(&thread));
   CHECK_EQ(tasks(), before + 1);
@@ -77,15 +80,15 @@ TEST(it_is_a_thread_of_this_process_while_it_runs) {
   CHECK(atomic_seen(&its_id) != getpid());
   atomic_set(&go_on, 1);
   wait_for_end();
-  for (int i = 0; tasks() != before && i < 1000; i++) os_sleep_ms(1); /* it has left its stack before it is gone */
+  for (int i = 0; tasks() != before && i < 1000; i++) os_sleep_us(1000); /* it has left its stack before it is gone */
   CHECK_EQ(tasks(), before);
 }
 
 TEST(there_is_one_at_a_time) {
   require_threads();
-  REQUIRE(os_thread_start(&thread, wait_to_go_on));
+  REQUIRE(os_thread_start(&thread, wait_to_go_on, false));
   wait_for_runs(1);
-  for (int i = 0; i < 10; i++) CHECK(!os_thread_start(&thread, count_run));
+  for (int i = 0; i < 10; i++) CHECK(!os_thread_start(&thread, count_run, false));
   atomic_set(&go_on, 1);
   wait_for_end();
   CHECK_EQ(atomic_seen(&runs), 1);
@@ -95,7 +98,7 @@ TEST(it_can_be_started_as_often_as_it_has_ended) {
   require_threads();
   uint64_t maps = 0;
   for (uint32_t i = 1; i <= 200; i++) {
-    REQUIRE(os_thread_start(&thread, count_run));
+    REQUIRE(os_thread_start(&thread, count_run, false));
     wait_for_end();
     CHECK_EQ(atomic_seen(&runs), i);
     if (i == 1) maps = atomic_seen(&os_counts.mmap);
@@ -110,10 +113,10 @@ TEST(what_could_not_be_started_can_be_later) {
   none = before;
   none.rlim_cur = 1; /* no memory for its stack */
   REQUIRE(setrlimit(RLIMIT_AS, &none) == 0);
-  bool started = os_thread_start(&thread, count_run);
+  bool started = os_thread_start(&thread, count_run, false);
   REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
   CHECK(!started && !os_thread_exists(&thread));
-  CHECK(os_thread_start(&thread, count_run));
+  CHECK(os_thread_start(&thread, count_run, false));
   wait_for_end();
   CHECK_EQ(atomic_seen(&runs), 1);
 }
@@ -135,11 +138,11 @@ TEST(no_signal_is_delivered_to_it) {
   sigemptyset(&usr);
   sigaddset(&usr, SIGUSR1);
   REQUIRE(sigaction(SIGUSR1, &action, NULL) == 0);
-  REQUIRE(os_thread_start(&thread, wait_to_go_on));
+  REQUIRE(os_thread_start(&thread, wait_to_go_on, false));
   wait_for_runs(1);
   sigprocmask(SIG_BLOCK, &usr, &before);
   kill(getpid(), SIGUSR1);
-  os_sleep_ms(50);
+  os_sleep_us(50000);
   CHECK_EQ(atomic_seen(&handled_by), 0);
   sigprocmask(SIG_SETMASK, &before, NULL);
   CHECK_EQ(atomic_seen(&handled_by), getpid());
@@ -154,10 +157,215 @@ TEST(the_starters_mask_is_as_before) {
   sigaddset(&some, SIGUSR2);
   sigprocmask(SIG_SETMASK, &some, NULL);
   sigprocmask(SIG_SETMASK, NULL, &before);
-  REQUIRE(os_thread_start(&thread, count_run));
+  REQUIRE(os_thread_start(&thread, count_run, false));
   sigprocmask(SIG_SETMASK, NULL, &after);
   for (int number = 1; number < 32; number++) CHECK_EQ(sigismember(&after, number), sigismember(&before, number));
   wait_for_end();
+}
+
+/* ---- held ---- */
+
+static void sleep_until_held(void) {
+  atomic_count(&runs, 1);
+  while (os_thread_sleep_ms(&thread, 60000)) continue;
+}
+
+/* Looked at 300 times at once: the kernel has forgotten it, and not only its stack. */
+TEST(what_is_held_is_gone) {
+  require_threads();
+  int before = tasks();
+  for (int i = 0; i < 300; i++) {
+    REQUIRE(os_thread_start(&thread, sleep_until_held, i % 2 == 0));
+    if (i % 3 == 0) wait_for_runs((uint32_t)i + 1);
+    os_thread_hold(&thread);
+    CHECK(!os_thread_exists(&thread));
+    CHECK_EQ(tasks(), before);
+    CHECK(!os_thread_start(&thread, count_run, false));
+    os_thread_release(&thread);
+  }
+}
+
+TEST(holds_add_up) {
+  require_threads();
+  os_thread_hold(&thread);
+  os_thread_hold(&thread);
+  os_thread_release(&thread);
+  CHECK(!os_thread_start(&thread, count_run, false));
+  os_thread_release(&thread);
+  CHECK(os_thread_start(&thread, count_run, false));
+  wait_for_end();
+}
+
+static _Atomic bool holders_stop, is_running;
+static _Atomic uint32_t holds;
+
+static void run_until_held(void) {
+  atomic_set(&is_running, true);
+  sleep_until_held();
+  atomic_set(&is_running, false);
+}
+
+static void *hold_often(void *unused) {
+  while (!atomic_seen(&holders_stop)) {
+    os_thread_hold(&thread);
+    if (atomic_seen(&is_running)) check_fail(__FILE__, __LINE__, "it runs while it is held");
+    atomic_count(&holds, 1);
+    os_thread_release(&thread);
+  }
+  return unused;
+}
+
+TEST(holders_and_starters_meet) {
+  require_threads();
+  pthread_t holders[2];
+  for (int i = 0; i < 2; i++) REQUIRE(pthread_create(&holders[i], NULL, hold_often, NULL) == 0);
+  uint32_t started = 0;
+  for (uint32_t i = 0; i < 1000 || started < 20; i++) started += os_thread_start(&thread, run_until_held, i % 2 == 0);
+  atomic_set(&holders_stop, true);
+  for (int i = 0; i < 2; i++) pthread_join(holders[i], NULL);
+  os_thread_hold(&thread);
+  CHECK(!os_thread_exists(&thread) && atomic_seen(&holds) > 20);
+}
+
+/* ---- confined ---- */
+
+static _Atomic long refused[8], permitted[5];
+static char status[8192];
+
+static void try_all(void) {
+  size_t page = os_page_size();
+  static uint64_t limit[2];
+  long memory = syscall_6(SYS_mmap, 0, (long)page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  long results[] = {syscall_6(SYS_openat, -100, (long)"/dev/null", 0, 0, 0, 0),
+                    syscall_6(SYS_mmap, 0, (long)page, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                    syscall_6(SYS_mmap, 0, (long)page, PROT_READ | PROT_WRITE, MAP_PRIVATE, 1, 0),
+                    syscall_3(SYS_mprotect, memory, (long)page, PROT_READ | PROT_EXEC),
+                    syscall_6(SYS_prlimit64, 0, RLIMIT_NOFILE, (long)limit, 0, 0, 0),
+                    syscall_3(SYS_setuid, 0, 0, 0),
+                    syscall_3(SYS_kill, 0, 0, 0),
+                    syscall_6(SYS_ptrace, 0, 0, 0, 0, 0, 0)};
+  for (int i = 0; i < 8; i++) atomic_set(&refused[i], results[i]);
+  atomic_set(&permitted[0], syscall_failed(memory));
+  atomic_set(&permitted[1], syscall_3(SYS_madvise, memory, (long)page, MADV_DONTNEED));
+  atomic_set(&permitted[2], syscall_3(SYS_mprotect, memory, (long)page, PROT_NONE));
+  atomic_set(&permitted[3], syscall_3(SYS_mprotect, memory, (long)page, PROT_READ | PROT_WRITE));
+  atomic_set(&permitted[4], syscall_3(SYS_munmap, memory, (long)page, 0));
+  atomic_count(&runs, 1);
+  while (os_thread_sleep_ms(&thread, 60000)) continue;
+}
+
+TEST(a_confined_one_can_ask_for_memory_alone) {
+  require_threads();
+  REQUIRE(os_thread_start(&thread, try_all, true));
+  wait_for_runs(1);
+  for (int i = 0; i < 8; i++) CHECK_EQ(atomic_seen(&refused[i]), -EPERM);
+  for (int i = 0; i < 5; i++) CHECK_EQ(atomic_seen(&permitted[i]), 0);
+  os_thread_hold(&thread);
+}
+
+/* From the first moment that its starter has. */
+TEST(a_confined_one_has_no_power) {
+  require_threads();
+  char path[64], own[64];
+  for (int i = 0; i < 50; i++) {
+    REQUIRE(os_thread_start(&thread, sleep_until_held, true));
+    snprintf(path, sizeof path, "/proc/self/task/%u/status", atomic_seen(&thread.last));
+    REQUIRE(os_read_file(path, status, sizeof status) > 0);
+    CHECK(strstr(status, "CapEff:\t0000000000000000") != NULL && strstr(status, "NoNewPrivs:\t1") != NULL);
+    CHECK(strstr(status, "Seccomp:\t2") != NULL);
+    snprintf(own, sizeof own, "CapPrm:\t%08x%08x", thread.capabilities.of[1].permitted, thread.capabilities.of[0].permitted);
+    CHECK(strstr(status, own) != NULL); /* else another process could trace it that cannot trace this one */
+    os_thread_hold(&thread);
+    os_thread_release(&thread);
+  }
+}
+
+/* A process of its own; by a system call that libc does not see. */
+static bool ends_after(long number, long a, long b, long c) {
+  pid_t pid = fork();
+  if (pid == 0) {
+    if (!os_thread_start(&thread, sleep_until_held, true)) _exit(2);
+    os_sleep_us(20000);
+    if (!os_thread_exists(&thread) || syscall_3(number, a, b, c) != 0) _exit(3);
+    for (int i = 0; os_thread_exists(&thread) && i < 1000; i++) os_sleep_us(1000);
+    _exit(os_thread_exists(&thread) ? 4 : 0);
+  }
+  int result = 0;
+  CHECK_EQ(waitpid(pid, &result, 0), pid);
+  return result == 0;
+}
+
+TEST(a_confined_one_ends_when_its_process_has_changed) {
+  require_threads();
+  static const struct {
+    uint32_t version;
+    int32_t id;
+  } self = {0x20080522, 0};
+  static const uint32_t none[6];
+  if (geteuid() != 0) check_skip("needs root");
+  CHECK(ends_after(SYS_setuid, 65534, 0, 0));
+  CHECK(ends_after(SYS_setgid, 65534, 0, 0));
+  CHECK(ends_after(SYS_setresuid, -1, 65534, -1));
+  CHECK(ends_after(SYS_setresgid, -1, 65534, -1));
+  CHECK(ends_after(SYS_setresuid, 65534, -1, -1));
+  CHECK(ends_after(SYS_setresuid, -1, -1, 65534));
+  CHECK(ends_after(SYS_capset, (long)&self, (long)none, 0));
+}
+
+/* Where the kernel has no filters there is none; and it is not asked again until the process has changed. */
+TEST(what_cannot_be_confined_is_not_started) {
+  require_threads();
+  struct {
+    uint16_t code;
+    uint8_t if_true, if_false;
+    uint32_t value;
+  } steps[] = {{0x20, 0, 0, 0}, {0x15, 0, 1, SYS_prctl}, {0x06, 0, 0, 0x00050000 | EINVAL}, {0x06, 0, 0, 0x7fff0000}};
+  struct {
+    uint16_t count;
+    void *steps;
+  } filter = {4, steps};
+  REQUIRE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, 2, &filter, 0, 0) == 0);
+  CHECK(!os_thread_start(&thread, count_run, true));
+  CHECK(atomic_seen(&thread.unable));
+  wait_for_end();
+  CHECK(!os_thread_start(&thread, count_run, true) && atomic_seen(&runs) == 0);
+  CHECK(!os_thread_start(&thread, count_run, false));
+  os_thread_hold(&thread);
+  os_thread_release(&thread);
+  CHECK(os_thread_start(&thread, count_run, false));
+  wait_for_end();
+}
+
+/* ---- what the kernel says of the caller ---- */
+
+TEST(the_standing_is_what_the_kernel_says) {
+  os_standing_t standing = os_standing();
+  CHECK(geteuid() != 0 || standing.privileged);
+  struct {
+    uint16_t code;
+    uint8_t if_true, if_false;
+    uint32_t value;
+  } steps[] = {{0x06, 0, 0, 0x7fff0000}};
+  struct {
+    uint16_t count;
+    void *steps;
+  } filter = {1, steps};
+  bool filtered = standing.filtered; /* in a container there may be one */
+  REQUIRE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, 2, &filter, 0, 0) == 0);
+  CHECK(os_standing().filtered);
+  if (geteuid() == 0 && !filtered) {
+    REQUIRE(setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0);
+    CHECK(!os_standing().privileged);
+  }
+  atomic_set(&os_filters, 1);
+  standing = os_standing();
+  CHECK(standing.filtered && standing.privileged);
+}
+
+TEST(one_of_several_users_is_a_privilege) {
+  if (geteuid() != 0) check_skip("needs root");
+  REQUIRE(setresuid(65534, 65534, 65533) == 0);
+  CHECK(os_standing().privileged);
 }
 
 /* ---- its end and a fork's child ---- */
@@ -167,11 +375,11 @@ TEST(its_end_is_nobodys_business) {
   require_threads();
   struct sigaction action = {.sa_handler = note_handler};
   REQUIRE(sigaction(SIGCHLD, &action, NULL) == 0);
-  REQUIRE(os_thread_start(&thread, count_run));
+  REQUIRE(os_thread_start(&thread, count_run, false));
   errno = 0;
   CHECK(waitpid(-1, NULL, __WALL) == -1 && errno == ECHILD);
   wait_for_end();
-  os_sleep_ms(20);
+  os_sleep_us(20000);
   CHECK_EQ(atomic_seen(&handled_by), 0);
 }
 
@@ -179,7 +387,7 @@ TEST(a_process_ends_though_it_runs) {
   require_threads();
   pid_t pid = fork();
   if (pid == 0) {
-    bool started = os_thread_start(&thread, wait_to_go_on);
+    bool started = os_thread_start(&thread, wait_to_go_on, false);
     exit(started ? 5 : 6);
   }
   int status = 0;
@@ -189,13 +397,13 @@ TEST(a_process_ends_though_it_runs) {
 
 TEST(a_child_that_forgets_can_start_its_own) {
   require_threads();
-  REQUIRE(os_thread_start(&thread, wait_to_go_on));
+  REQUIRE(os_thread_start(&thread, wait_to_go_on, false));
   wait_for_runs(1);
   pid_t pid = fork();
   if (pid == 0) {
     bool there = os_thread_exists(&thread);
     os_thread_forget(&thread);
-    bool started = !os_thread_exists(&thread) && os_thread_start(&thread, count_run);
+    bool started = !os_thread_exists(&thread) && os_thread_start(&thread, count_run, false);
     wait_for_end();
     _exit(there && started && atomic_seen(&runs) == 2 && check_failures() == 0 ? 0 : 1);
   }
@@ -208,7 +416,7 @@ TEST(a_child_that_forgets_can_start_its_own) {
 
 TEST(under_a_sanitizer_there_is_none) {
   if (!SANITIZED) check_skip("no sanitizer");
-  CHECK(!os_thread_start(&thread, count_run));
+  CHECK(!os_thread_start(&thread, count_run, false));
   CHECK(!os_thread_exists(&thread));
   CHECK_EQ(atomic_seen(&runs), 0);
 }

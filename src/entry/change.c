@@ -1,0 +1,144 @@
+/* change.c - libc's calls by which a thread or process changes what it holds: capabilities, namespaces, filters.
+ *
+ * The thread of ours that libc does not know would go on holding what it had, so it is ended first (front/keeper.h).  Each name
+ * then goes on to the next definition, libc's or another library's; in a static program, where nobody can be asked for that, it
+ * makes the system call, which is all that libc's does.  An object of its own in the archive, and weak there: a program may
+ * define such a name itself. */
+#include "entry/entry.h"
+
+#if HAK_OVERRIDE
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "entry/change.h"
+#include "front/keeper.h"
+#include "os/os.h"
+#include "os/syscall.h"
+
+#ifndef PR_CAP_AMBIENT
+#define PR_CAP_AMBIENT 47
+#endif
+#ifndef SYS_landlock_restrict_self
+#define SYS_landlock_restrict_self 446
+#endif
+
+#pragma weak dlsym /* not in static programs */
+
+/* Without a lock, and again if two come at once. */
+void *change_next(void *_Atomic *known, const char *name) {
+  void *next = atomic_take(known);
+  if (HAK_UNLIKELY(next == NULL) && &dlsym != NULL) {
+    next = dlsym(RTLD_NEXT, name);
+    atomic_publish(known, next);
+  }
+  return next;
+}
+
+static long with_errno(long result) {
+  if (!syscall_failed(result)) return result;
+  errno = (int)-result;
+  return -1;
+}
+
+#define RAW(number, a, b, c) with_errno(syscall_3((number), (long)(a), (long)(b), (long)(c)))
+
+CHANGE(unshare, int, (int flags), (flags), (int)RAW(SYS_unshare, flags, 0, 0))
+CHANGE(setns, int, (int fd, int kind), (fd, kind), (int)RAW(SYS_setns, fd, kind, 0))
+CHANGE(capset, int, (void *whose, const void *sets), (whose, sets), (int)RAW(SYS_capset, whose, sets, 0))
+/* The one before is told in any case, by a number that may look like an error's. */
+CHANGE(setfsuid, int, (uid_t user), (user), (int)syscall_3(SYS_setfsuid, (long)user, 0, 0))
+CHANGE(setfsgid, int, (gid_t group), (group), (int)syscall_3(SYS_setfsgid, (long)group, 0, 0))
+
+/* --- calls of many kinds ------------------------------------------------------------------ */
+
+typedef enum change { CHANGE_NONE, CHANGE_SOME, CHANGE_FILTER } change_t;
+
+static change_t change_of_prctl(long option) {
+  switch (option) {
+    case PR_SET_SECCOMP: return CHANGE_FILTER;
+    case PR_SET_NO_NEW_PRIVS:
+    case PR_SET_SECUREBITS:
+    case PR_SET_KEEPCAPS:
+    case PR_CAPBSET_DROP:
+    case PR_CAP_AMBIENT: return CHANGE_SOME;
+    default: return CHANGE_NONE;
+  }
+}
+
+static change_t change_of_syscall(long number, long a) {
+  switch (number) {
+    case SYS_prctl: return change_of_prctl(a);
+    case SYS_seccomp: return a <= 1 ? CHANGE_FILTER : CHANGE_NONE; /* the others are questions */
+    case SYS_setuid:
+    case SYS_setgid:
+    case SYS_setreuid:
+    case SYS_setregid:
+    case SYS_setresuid:
+    case SYS_setresgid:
+    case SYS_setgroups:
+    case SYS_setfsuid:
+    case SYS_setfsgid:
+    case SYS_capset:
+    case SYS_unshare:
+    case SYS_setns:
+    case SYS_landlock_restrict_self: return CHANGE_SOME;
+    default: return CHANGE_NONE;
+  }
+}
+
+/* Their arguments are words of whatever kind, so both are here what they are to the caller: six of a register each, and the last
+ * one where a seventh goes. */
+HAK_API CHANGE_WEAK int change_prctl(int option, long b, long c, long d, long e) LIBC_NAME("prctl");
+HAK_API CHANGE_WEAK long change_syscall(long number, long a, long b, long c, long d, long e, long f) LIBC_NAME("syscall");
+
+static int next_prctl(int option, long b, long c, long d, long e) {
+  static void *_Atomic known;
+  int (*next)(int, ...) = (int (*)(int, ...))change_next(&known, "prctl");
+  return next != NULL ? next(option, b, c, d, e) : (int)with_errno(syscall_6(SYS_prctl, option, b, c, d, e, 0));
+}
+
+static long next_syscall(long number, long a, long b, long c, long d, long e, long f) {
+  static void *_Atomic known;
+  long (*next)(long, ...) = (long (*)(long, ...))change_next(&known, "syscall");
+  return next != NULL ? next(number, a, b, c, d, e, f) : with_errno(syscall_6(number, a, b, c, d, e, f));
+}
+
+/* Counted before there is one: from then on nothing must be asked that it may forbid. */
+static void filter_begin(change_t change) {
+  if (change == CHANGE_FILTER) atomic_count(&os_filters, 1);
+}
+
+static void filter_end(change_t change, long result) {
+  if (change == CHANGE_FILTER && result < 0) atomic_count(&os_filters, (uint32_t)-1);
+}
+
+int change_prctl(int option, long b, long c, long d, long e) {
+  change_t change = change_of_prctl(option);
+  if (change == CHANGE_NONE) return next_prctl(option, b, c, d, e);
+  bool held = keeper_hold();
+  filter_begin(change);
+  int result = next_prctl(option, b, c, d, e);
+  filter_end(change, result);
+  if (held) keeper_release();
+  return result;
+}
+
+static HAK_NOINLINE long changing_syscall(change_t change, long number, long a, long b, long c, long d, long e, long f) {
+  bool held = keeper_hold();
+  filter_begin(change);
+  long result = next_syscall(number, a, b, c, d, e, f);
+  filter_end(change, result);
+  if (held) keeper_release();
+  return result;
+}
+
+long change_syscall(long number, long a, long b, long c, long d, long e, long f) {
+  change_t change = change_of_syscall(number, a);
+  if (HAK_UNLIKELY(change != CHANGE_NONE)) return changing_syscall(change, number, a, b, c, d, e, f);
+  return next_syscall(number, a, b, c, d, e, f);
+}
+
+#endif

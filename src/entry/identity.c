@@ -1,0 +1,47 @@
+/* identity.c - libc's calls by which a process changes its user and groups: as in change.c, for the shared libraries alone.
+ *
+ * libc makes all of its threads take part, so its own function must run; in a static program nobody can be asked for that, so
+ * there libc's name stays, and our thread finds out by itself (os/thread.c). */
+#include "entry/entry.h"
+
+#if HAK_OVERRIDE
+
+#include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "entry/change.h"
+
+static int not_there(void) {
+  errno = ENOSYS;
+  return -1;
+}
+
+#define IDENTITY(name, parameters, arguments) CHANGE(name, int, parameters, arguments, not_there())
+
+IDENTITY(setuid, (uid_t user), (user))
+IDENTITY(setgid, (gid_t group), (group))
+IDENTITY(seteuid, (uid_t user), (user))
+IDENTITY(setegid, (gid_t group), (group))
+IDENTITY(setreuid, (uid_t real, uid_t effective), (real, effective))
+IDENTITY(setregid, (gid_t real, gid_t effective), (real, effective))
+IDENTITY(setresuid, (uid_t real, uid_t effective, uid_t saved), (real, effective, saved))
+IDENTITY(setresgid, (gid_t real, gid_t effective, gid_t saved), (real, effective, saved))
+IDENTITY(setgroups, (size_t count, const gid_t *groups), (count, groups))
+
+/* It reads files, where a thread may be cancelled: then what is held would be so for good. */
+HAK_API int change_initgroups(const char *user, gid_t group) LIBC_NAME("initgroups");
+int change_initgroups(const char *user, gid_t group) {
+  static void *_Atomic known;
+  int (*next)(const char *, gid_t) = (int (*)(const char *, gid_t))change_next(&known, "initgroups");
+  if (next == NULL) return not_there();
+  int before;
+  (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  bool held = keeper_hold();
+  int result = next(user, group);
+  if (held) keeper_release();
+  (void)pthread_setcancelstate(before, &before);
+  return result;
+}
+
+#endif

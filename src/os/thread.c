@@ -1,0 +1,220 @@
+/* thread.c - the thread that libc does not know, and what it gives up before it works.
+ *
+ * It shares the address space with the program, so nobody but the program's own may ever control it: it keeps its user and its
+ * permitted capabilities, since another process with as little could else trace it and so own the program, and since a
+ * change of either makes the kernel treat the program's memory as a set-user-id program's.  What it gives up instead is what it
+ * may ask of the kernel: calls for memory of this process, and to wait. */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "os/memcheck.h"
+#include "os/os.h"
+#include "os/syscall.h"
+
+/* A sanitizer's runtime must know every thread; so must Valgrind, which at the end frees what libc has, and then is alone. */
+#if defined(__SANITIZE_ADDRESS__) || defined(HOT_ATOMIC)
+#define THREAD_POSSIBLE false
+#else
+#define THREAD_POSSIBLE true
+#endif
+
+/* The low half of the first page is the thread's own local storage: the word that tells
+ * it from others, and room for libc's should a call go there after all. */
+#define THREAD_STACK ((size_t)64 << 10)
+#define THREAD_LOCAL 2048
+/* How often a thread of a process that may change its user looks whether it has. */
+#define WATCH_MS 100
+
+bool os_thread_possible(void) { return THREAD_POSSIBLE && !valgrind_on(); }
+
+static long process_id(void) { return syscall_3(SYS_getpid, 0, 0, 0); }
+
+/* --- the filter --------------------------------------------------------------------------- */
+
+/* The kernel's ABI, which not every libc has headers for. */
+typedef struct filter_step {
+  uint16_t code;
+  uint8_t if_true, if_false;
+  uint32_t value;
+} filter_step_t;
+typedef struct filter {
+  uint16_t steps;
+  const filter_step_t *step;
+} filter_t;
+enum { AT_NUMBER = 0, AT_MACHINE = 4, AT_ARGUMENT = 16 };
+#if defined(__x86_64__)
+#define MACHINE 0xc000003eu
+#else
+#define MACHINE 0xc00000b7u
+#endif
+
+#define LOAD(at) {0x20, 0, 0, (at)}
+#define ARGUMENT(n) LOAD(AT_ARGUMENT + 8 * (n)) /* its low half */
+#define ARGUMENT_HIGH(n) LOAD(AT_ARGUMENT + 8 * (n) + 4)
+#define UNLESS(value, skip) {0x15, 0, (skip), (value)}
+#define UNLESS_BITS(value, skip) {0x45, 0, (skip), (value)}
+#define IF(value, skip) {0x15, (skip), 0, (value)}
+#define ALLOW {0x06, 0, 0, 0x7fff0000}
+/* As an error: a thread that is killed leaves its locks to nobody. */
+#define REFUSE {0x06, 0, 0, 0x00050000 | EPERM}
+#define ALLOW_CALL(number) UNLESS(number, 1), ALLOW
+
+static const filter_step_t filter_steps[] = {
+    LOAD(AT_MACHINE), IF(MACHINE, 1), REFUSE, LOAD(AT_NUMBER),
+    ALLOW_CALL(SYS_futex), ALLOW_CALL(SYS_madvise), ALLOW_CALL(SYS_munmap), ALLOW_CALL(SYS_mremap), ALLOW_CALL(SYS_exit),
+    ALLOW_CALL(SYS_restart_syscall), ALLOW_CALL(SYS_capget),
+    /* Memory that cannot be executed. */
+    UNLESS(SYS_mmap, 6), ARGUMENT(2), UNLESS(PROT_READ | PROT_WRITE, 3), ARGUMENT(3), UNLESS_BITS(MAP_ANONYMOUS, 1), ALLOW, REFUSE,
+    UNLESS(SYS_mprotect, 4), ARGUMENT(2), IF(PROT_NONE, 1), UNLESS(PROT_READ | PROT_WRITE, 1), ALLOW,
+    /* To look, not to set. */
+    LOAD(AT_NUMBER), UNLESS(SYS_prlimit64, 5), ARGUMENT(2), UNLESS(0, 3), ARGUMENT_HIGH(2), UNLESS(0, 1), ALLOW,
+    REFUSE,
+};
+
+/* --- what the thread may do, and the process ---------------------------------------------- */
+
+/* An emulator may accept a filter and not have it. */
+static bool filter_works(void) { return syscall_3(SYS_getppid, 0, 0, 0) == -EPERM; }
+
+static bool capabilities_of(long id, os_capabilities_t *found) {
+  struct {
+    uint32_t version;
+    int32_t id;
+  } who = {0x20080522, (int32_t)id};
+  return syscall_3(SYS_capget, (long)&who, (long)found, 0) == 0;
+}
+
+static bool capabilities_lower(const os_capabilities_t *held) {
+  struct {
+    uint32_t version;
+    int32_t id;
+  } self = {0x20080522, 0};
+  os_capabilities_t lowered = *held;
+  for (int i = 0; i < 2; i++) lowered.of[i].effective = 0;
+  if (memcmp(&lowered, held, sizeof lowered) == 0) return true;
+  return syscall_3(SYS_capset, (long)&self, (long)&lowered, 0) == 0;
+}
+
+/* Whether who started the process is still who it was.  Without an effective capability the kernel tells the limits only of
+ * those whose users and groups are all the thread's own. */
+static bool thread_unchanged(const os_thread_t *thread) {
+  os_capabilities_t now;
+  struct {
+    uint64_t soft, hard;
+  } limit;
+  if (!thread->confined) return true;
+  if (!capabilities_of(thread->leader, &now) || memcmp(&now, &thread->capabilities, sizeof now) != 0) return false;
+  return syscall_6(SYS_prlimit64, thread->leader, RLIMIT_NOFILE, 0, (long)&limit, 0, 0) == 0;
+}
+
+static bool thread_confine(os_thread_t *thread) {
+  const filter_t filter = {sizeof filter_steps / sizeof filter_steps[0], filter_steps};
+  os_capabilities_t own;
+  thread->leader = process_id();
+  if (!capabilities_of(0, &own) || !capabilities_of(thread->leader, &thread->capabilities)) return false;
+  if (memcmp(&own, &thread->capabilities, sizeof own) != 0 || !capabilities_lower(&own)) return false;
+  if (syscall_6(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0) != 0) return false;
+  if (syscall_3(SYS_prctl, PR_SET_SECCOMP, 2 /* SECCOMP_MODE_FILTER */, (long)&filter) != 0) return false;
+  return filter_works() && thread_unchanged(thread);
+}
+
+/* --- its life ----------------------------------------------------------------------------- */
+
+static int thread_main(void *argument) {
+  os_thread_t *thread = argument;
+  uint64_t all = UINT64_MAX;
+  (void)syscall_6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, 0, sizeof all, 0, 0);
+  bool able = !thread->confined || thread_confine(thread);
+  if (!able) atomic_set(&thread->unable, true);
+  atomic_publish(&thread->ready, 1);
+  os_wake(&thread->ready);
+  if (able) thread->run();
+  return 0;
+}
+
+/* Whether the kernel still has the thread that ran last: it gives the id back before it is done with the thread. */
+static bool thread_lingers(os_thread_t *thread) {
+  uint32_t last = atomic_seen(&thread->last);
+  return last != 0 && syscall_3(SYS_tgkill, process_id(), last, 0) == 0;
+}
+
+static bool thread_clone(os_thread_t *thread) {
+  const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
+                    CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID; /* `last` is told before it runs */
+  if (thread->stack == NULL) thread->stack = os_map(THREAD_STACK);
+  if (thread->stack == NULL) return false;
+  void **local = (void **)(void *)((char *)thread->stack + THREAD_LOCAL);
+  *local = local; /* what thread_self reads */
+  atomic_set(&thread->ready, 0);
+  int saved = errno;
+  int result = clone(thread_main, (char *)thread->stack + THREAD_STACK, flags, thread, &thread->last, local, &thread->id);
+  errno = saved;
+  /* The caller goes on beside a thread that has given its power up, or was killed for trying. */
+  while (result >= 0 && atomic_take(&thread->ready) == 0 && os_thread_exists(thread)) os_wait(&thread->ready, 0, 1000, false);
+  return result >= 0;
+}
+
+/* SIGSYS stays as it is: a filter that traps ends who has it blocked.  No handler may run before the claim is settled, since one
+ * that changes credentials would wait for this. */
+bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
+  if (!os_thread_possible() || os_thread_exists(thread) || atomic_seen(&thread->unable)) return false;
+  if (confined && thread_lingers(thread)) return false;
+  uint64_t most = ~((uint64_t)1 << (SIGSYS - 1)), before;
+  uint32_t none = 0;
+  (void)syscall_6(SYS_rt_sigprocmask, SIG_BLOCK, (long)&most, (long)&before, sizeof most, 0, 0); /* the new thread inherits it */
+  bool started = false;
+  if (atomic_compare_exchange_strong(&thread->id, &none, 1)) {
+    thread->run = run;
+    thread->confined = confined;
+    started = atomic_load(&thread->held) == 0 && thread_clone(thread);
+    if (!started) atomic_set(&thread->id, 0); /* else the kernel does that */
+  }
+  (void)syscall_6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof before, 0, 0);
+  atomic_count(&os_counts.other, 3);
+  return started && !atomic_seen(&thread->unable);
+}
+
+bool os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds) {
+  bool watches = thread->confined && thread->capabilities.of[0].permitted + thread->capabilities.of[1].permitted != 0;
+  while (milliseconds > 0 && atomic_load(&thread->held) == 0) {
+    uint64_t nap = watches && milliseconds > WATCH_MS ? WATCH_MS : milliseconds;
+    os_wait(&thread->held, 0, nap * 1000, false);
+    if (!thread_unchanged(thread)) return false;
+    milliseconds -= nap;
+  }
+  return atomic_load(&thread->held) == 0;
+}
+
+void os_thread_hold(os_thread_t *thread) {
+  (void)atomic_fetch_add(&thread->held, 1); /* sequentially consistent, as the claim is: one of the two sees the other */
+  while (atomic_load(&thread->id) != 0) {
+    os_wake(&thread->held);
+    os_wait(&thread->id, 1, 1000, true);
+  }
+  uint32_t last = atomic_seen(&thread->last);
+  if (last == 0) return;
+  while (thread_lingers(thread)) os_sleep_us(20);
+  /* It vanishes piece by piece under a lock that this has to wait for: there is nobody to wait for but oneself. */
+  (void)syscall_6(SYS_waitid, P_PID, process_id(), 0, WEXITED | WNOHANG | WNOWAIT, 0, 0);
+  (void)atomic_compare_exchange_strong(&thread->last, &last, 0);
+}
+
+void os_thread_release(os_thread_t *thread) {
+  atomic_set(&thread->unable, false);
+  uint32_t held = atomic_seen(&thread->held);
+  while (held != 0 && !atomic_compare_exchange_weak(&thread->held, &held, held - 1)) continue;
+}
+
+void os_thread_forget(os_thread_t *thread) {
+  atomic_set(&thread->id, 0);
+  atomic_set(&thread->last, 0);
+  atomic_set(&thread->held, 0);
+}

@@ -1,0 +1,258 @@
+/* refuse.c - puts the program that it is preloaded into under a filter of system calls, after hakmem has started and before main.
+ *
+ *   REFUSE=WHOM:HOW:CALLS
+ *     WHOM   ours  calls that libhakmem's own code makes, and the clone that it has libc make; the program's own are not judged
+ *            list  CALLS are those that are permitted, of everybody, and HOW is what the others meet; openat and stat fail with
+ *                  EACCES, as in OpenSSH's sandbox
+ *     HOW    kill, trap (a handler then makes the call return ENOSYS), or an error's name
+ *     CALLS  names of the table below, with commas; `usual` stands for what a filter for a program on glibc's malloc permits
+ *   REFUSE_PAST_LIBC=1   installs it by an instruction of its own, which no library sees, instead of prctl
+ *   REFUSE_ARGUMENT=A    only in a process that has A among its arguments
+ *
+ * Preload it before libhakmem: what is preloaded first starts last.  What it cannot do ends the process with 99. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { CALLS_MOST = 64, STEPS_MOST = 400, OURS_CLONE_FLAGS = 0x3d0f00 };
+
+static const struct {
+  const char *name;
+  int number;
+} table[] = {
+#define CALL(name) {#name, SYS_##name}
+    CALL(brk),          CALL(mmap),          CALL(munmap),      CALL(mprotect),       CALL(mremap),      CALL(madvise),
+    CALL(futex),        CALL(getrandom),     CALL(mincore),     CALL(openat),         CALL(read),        CALL(close),
+    CALL(clone),        CALL(clone3),        CALL(nanosleep),   CALL(clock_nanosleep), CALL(sched_yield), CALL(rt_sigprocmask),
+    CALL(tgkill),       CALL(waitid),        CALL(getpid),      CALL(gettid),         CALL(getppid),     CALL(prctl),
+    CALL(capget),       CALL(capset),        CALL(prlimit64),   CALL(clock_gettime),  CALL(seccomp),     CALL(rt_sigaction),
+    CALL(write),        CALL(exit),          CALL(exit_group),  CALL(gettimeofday),   CALL(ppoll),       CALL(pselect6),
+    CALL(shutdown),     CALL(sysinfo),       CALL(setitimer),   CALL(rt_sigreturn),   CALL(getrusage),
+    CALL(set_robust_list),
+#ifdef SYS_rseq
+    CALL(rseq),
+#endif
+#if defined(__x86_64__)
+    CALL(poll),         CALL(select),        CALL(alarm),
+#endif
+};
+
+/* What OpenSSH's manual and public descriptions of its sandbox say that it permits, and what ends a process and its timers. */
+static const char usual[] = "read,write,close,exit,exit_group,brk,mmap,munmap,mprotect,mremap,madvise,futex,clock_gettime,gettimeofday,"
+                            "getpid,getrandom,rt_sigprocmask,poll,ppoll,select,pselect6,shutdown,clock_nanosleep,nanosleep,rt_sigreturn,"
+                            "tgkill,gettid,alarm,setitimer";
+
+static _Noreturn void give_up(const char *why) {
+  (void)!write(2, "refuse: ", 8);
+  (void)!write(2, why, strlen(why));
+  (void)!write(2, "\n", 1);
+  _exit(99);
+}
+
+/* ---- The filter ---- */
+
+typedef struct step {
+  uint16_t code;
+  uint8_t if_true, if_false;
+  uint32_t value;
+} step_t;
+
+static step_t steps[STEPS_MOST];
+static unsigned step_count;
+
+static void add(uint16_t code, unsigned if_true, unsigned if_false, uint32_t value) {
+  if (step_count == STEPS_MOST) give_up("too long a filter");
+  steps[step_count++] = (step_t){code, (uint8_t)if_true, (uint8_t)if_false, value};
+}
+
+static void load(uint32_t at) { add(0x20, 0, 0, at); }
+static void answer(uint32_t value) { add(0x06, 0, 0, value); }
+static void if_equal(uint32_t value, uint32_t then) {
+  add(0x15, 0, 1, value);
+  answer(then);
+}
+
+#define ALLOWED 0x7fff0000u
+#define ERRNO(number) (0x00050000u | (uint32_t)(number))
+enum { AT_NUMBER = 0, AT_PLACE = 8, AT_ARGUMENT = 16 };
+
+static uint32_t answer_named(const char *how, size_t length) {
+  static const struct {
+    const char *name;
+    uint32_t value;
+  } answers[] = {{"kill", 0x80000000u}, {"trap", 0x00030000u}, {"EPERM", ERRNO(EPERM)}, {"ENOSYS", ERRNO(ENOSYS)}, {"EACCES", ERRNO(EACCES)}};
+  for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
+    if (strlen(answers[i].name) == length && memcmp(answers[i].name, how, length) == 0) return answers[i].value;
+  give_up("HOW is not known");
+}
+
+static int number_named(const char *name, size_t length) {
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+    if (strlen(table[i].name) == length && memcmp(table[i].name, name, length) == 0) return table[i].number;
+  return -1;
+}
+
+/* Calls `each` with the number of every call in the list. */
+static void each_call(const char *list, void (*each)(int number, uint32_t then), uint32_t then) {
+  for (const char *name = list; *name != '\0';) {
+    size_t length = strcspn(name, ",");
+    bool is_usual = length == 5 && memcmp(name, "usual", 5) == 0;
+    if (is_usual) each_call(usual, each, then);
+    int number = number_named(name, length);
+    if (number < 0 && list != usual && !is_usual) give_up("a call is not in the table");
+    if (number >= 0) each(number, then);
+    name += length + (name[length] == ',');
+  }
+}
+
+static void permit(int number, uint32_t then) {
+  (void)then;
+  if_equal((uint32_t)number, ALLOWED);
+}
+
+static void build_list(const char *calls, uint32_t then) {
+  load(AT_NUMBER);
+  each_call(calls, permit, then);
+  if_equal(SYS_openat, ERRNO(EACCES));
+  if_equal(SYS_newfstatat, ERRNO(EACCES));
+#if defined(__x86_64__)
+  if_equal(SYS_open, ERRNO(EACCES));
+  if_equal(SYS_stat, ERRNO(EACCES));
+#endif
+  answer(then);
+}
+
+/* ---- Where hakmem's code is ---- */
+
+static uintptr_t code_start, code_end;
+
+static int note_code(struct dl_phdr_info *info, size_t size, void *unused) {
+  (void)size, (void)unused;
+  if (strstr(info->dlpi_name, "libhakmem") == NULL) return 0;
+  for (int i = 0; i < info->dlpi_phnum; i++) {
+    const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+    if (part->p_type != PT_LOAD || (part->p_flags & PF_X) == 0) continue;
+    code_start = info->dlpi_addr + part->p_vaddr;
+    code_end = code_start + part->p_memsz;
+  }
+  return 1;
+}
+
+/* The clone is made by libc, which does not make this one itself. */
+static void refuse_ours(int number, uint32_t then) {
+  if (number != SYS_clone) {
+    if_equal((uint32_t)number, then);
+    return;
+  }
+  add(0x15, 0, 3, SYS_clone);
+  load(AT_ARGUMENT);
+  if_equal(OURS_CLONE_FLAGS, then);
+}
+
+static void refuse_clone(int number, uint32_t then) {
+  if (number == SYS_clone) refuse_ours(number, then);
+}
+
+static void refuse_others(int number, uint32_t then) {
+  if (number != SYS_clone) refuse_ours(number, then);
+}
+
+static void build_ours(const char *calls, uint32_t then) {
+  (void)dl_iterate_phdr(note_code, NULL);
+  if (code_end == 0) give_up("libhakmem is not here");
+  if (code_start >> 32 != code_end >> 32) give_up("libhakmem lies where no filter can tell it: run again");
+  load(AT_NUMBER);
+  each_call(calls, refuse_clone, then);
+  load(AT_PLACE + 4);
+  add(0x15, 1, 0, (uint32_t)(code_start >> 32));
+  answer(ALLOWED);
+  load(AT_PLACE);
+  add(0x35, 1, 0, (uint32_t)code_start);
+  answer(ALLOWED);
+  add(0x35, 0, 1, (uint32_t)code_end);
+  answer(ALLOWED);
+  load(AT_NUMBER);
+  each_call(calls, refuse_others, then);
+  answer(ALLOWED);
+}
+
+/* ---- Installing ---- */
+
+static void emulate(int signal, siginfo_t *info, void *context) {
+  ucontext_t *place = context;
+  (void)signal, (void)info;
+#if defined(__x86_64__)
+  place->uc_mcontext.gregs[REG_RAX] = -ENOSYS;
+#else
+  place->uc_mcontext.regs[0] = (unsigned long long)-ENOSYS;
+#endif
+}
+
+static long past_libc(long number, long a, long b, long c, long d, long e) {
+#if defined(__x86_64__)
+  long result;
+  register long r10 __asm__("r10") = d, r8 __asm__("r8") = e;
+  __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8) : "rcx", "r11", "memory");
+  return result;
+#else
+  register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c, x3 __asm__("x3") = d,
+                x4 __asm__("x4") = e;
+  __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4) : "memory");
+  return x0;
+#endif
+}
+
+static void install(void) {
+  struct {
+    unsigned short count;
+    step_t *step;
+  } filter = {(unsigned short)step_count, steps};
+  bool past = getenv("REFUSE_PAST_LIBC") != NULL;
+  struct sigaction action = {.sa_sigaction = emulate, .sa_flags = SA_SIGINFO | SA_NODEFER};
+  if (sigaction(SIGSYS, &action, NULL) != 0) give_up("sigaction");
+  if (past) {
+    if (past_libc(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) give_up("no_new_privs");
+    if (past_libc(SYS_prctl, PR_SET_SECCOMP, 2, (long)&filter, 0, 0) != 0) give_up("seccomp");
+  } else if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, 2, &filter, 0, 0) != 0) {
+    give_up("prctl");
+  }
+}
+
+static bool is_meant(void) {
+  static char arguments[4096]; /* not every libc tells them to a constructor */
+  const char *wanted = getenv("REFUSE_ARGUMENT");
+  if (getenv("REFUSE") == NULL) return false;
+  if (wanted == NULL) return true;
+  int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  ssize_t length = read(fd, arguments, sizeof arguments - 1);
+  close(fd);
+  for (const char *at = arguments; at < arguments + length; at += strlen(at) + 1)
+    if (strcmp(at, wanted) == 0) return true;
+  return false;
+}
+
+static __attribute__((constructor)) void refuse(void) {
+  if (!is_meant()) return;
+  const char *whom = getenv("REFUSE"), *how = strchr(whom, ':');
+  const char *calls = how != NULL ? strchr(how + 1, ':') : NULL;
+  if (calls == NULL) give_up("REFUSE=WHOM:HOW:CALLS");
+  uint32_t then = answer_named(how + 1, (size_t)(calls - how - 1));
+  if (memcmp(whom, "ours:", 5) == 0) build_ours(calls + 1, then);
+  else if (memcmp(whom, "list:", 5) == 0) build_list(calls + 1, then);
+  else give_up("WHOM is not known");
+  install();
+}

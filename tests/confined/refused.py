@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Programs under filters of system calls that are installed after start: they live as on the system's malloc.
+
+Scenes:
+  one_call   each call that hakmem's code makes is refused alone, in each way, and the shadow model runs
+  past_libc  the same, the filter installed by an instruction that no library sees
+  all_calls  all calls that glibc's malloc does not make are refused together, and the API's checks run
+  sandbox    a list as OpenSSH's, of what is permitted to the whole program: the shadow model runs with one thread, and each
+             check of the API passes that passes so on the system's malloc
+
+A call is refused by ending the process (kill), by a signal whose handler then makes it return ENOSYS (trap), or by an error.
+"""
+import argparse
+import itertools
+import os
+import subprocess
+import sys
+
+# glibc's malloc needs these too, so a filter that ends who makes them, it could not live under either.
+MEMORY = ["munmap", "mprotect", "madvise", "mremap"]
+OTHERS = ["mincore", "openat", "read", "close", "clone", "nanosleep", "sched_yield", "rt_sigprocmask", "rt_sigaction", "getrandom",
+          "tgkill", "waitid", "getpid", "gettid", "prctl", "capget", "capset", "prlimit64", "seccomp", "clock_gettime"]
+ERRORS = ["EPERM", "ENOSYS", "EACCES"]
+WAYS = ["kill", "trap", *ERRORS]
+
+# The model runs in a thread, and reads what is resident.
+MODEL = "clone3,set_robust_list,rseq,rt_sigaction,openat"
+
+# What nobody could know of who installs a filter past libc: it is asked for once more by reading a file.
+PAST_LIBC_ASKED = {("kill", call) for call in ("openat", "read", "close", "mincore")}
+# The secure library's memory is sealed, and what must be zero is: it refuses to grow without the one, and needs the other.
+SECURE_NEEDS = {"mprotect", "madvise"}
+
+
+class Runner:
+    def __init__(self, options):
+        self.options = options
+        self.runs = 0
+        self.problems = []
+
+    def libraries(self):
+        return [path for path in (self.options.library, self.options.secure) if path]
+
+    def run(self, library, filter_text, *command, **more):
+        preload = ":".join(path for path in (self.options.refuse, library) if path)
+        environment = {**os.environ, **more, "LD_PRELOAD": preload, "REFUSE": filter_text}
+        self.runs += 1
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
+
+    def expect_life(self, library, filter_text, *command, **more):
+        done = self.run(library, filter_text, *command, **more)
+        if done.returncode == 0:
+            return
+        settings = " ".join(f"{name}={value}" for name, value in more.items())
+        last = (done.stdout + done.stderr).strip().splitlines()[-3:]
+        self.problems.append(f"{os.path.basename(library)} REFUSE={filter_text} {settings}: status {done.returncode}: {' / '.join(last)}")
+
+
+def shadow(runner, *arguments):
+    return [runner.options.shadow, "--ops=20K", "--live=8M", *arguments]
+
+
+def each_refusal(runner):
+    for library, way in itertools.product(runner.libraries(), WAYS):
+        for call in OTHERS + (MEMORY if way != "kill" else []):
+            if not (library == runner.options.secure and call in SECURE_NEEDS):
+                yield library, way, call
+
+
+def one_call(runner):
+    for library, way, call in each_refusal(runner):
+        runner.expect_life(library, f"ours:{way}:{call}", *shadow(runner, "--threads=4", "--expect=hakmem"))
+
+
+def past_libc(runner):
+    for library, way, call in each_refusal(runner):
+        if (way, call) not in PAST_LIBC_ASKED:
+            runner.expect_life(library, f"ours:{way}:{call}", *shadow(runner, "--threads=4", "--expect=hakmem"), REFUSE_PAST_LIBC="1")
+    for way in ["trap", *ERRORS]:  # a thread of hakmem's is wanted whatever the filter says
+        runner.expect_life(runner.options.library, f"ours:{way}:clone", *shadow(runner, "--threads=4", "--expect=hakmem"),
+                           REFUSE_PAST_LIBC="1", HAKMEM_KEEPER="2")
+
+
+def all_calls(runner):
+    for library, way in itertools.product(runner.libraries(), ["kill", "trap", "EPERM"]):
+        secure = {"TEST_SECURE": "1"} if library == runner.options.secure else {}
+        runner.expect_life(library, f"ours:{way}:{','.join(OTHERS)}", runner.options.api, "-v", "libc", REFUSE_ARGUMENT="-x",
+                           TEST_EXPECTS_HAKMEM="1", **secure)
+
+
+def passing(runner, library, names, **more):
+    """Which checks pass, each in a process that is under the list."""
+    return {name for name in names if runner.run(library, "list:kill:usual", runner.options.api, "-v", "libc", "-x", name, **more).returncode == 0}
+
+
+def sandbox(runner):
+    for library, past in itertools.product(["", *runner.libraries()], [{}, {"REFUSE_PAST_LIBC": "1"}]):
+        runner.expect_life(library, f"list:kill:usual,{MODEL}", *shadow(runner, "--threads=1"), **past)
+    names = subprocess.run([runner.options.api, "-l"], capture_output=True, text=True, check=True).stdout.split()
+    wanted = passing(runner, "", names)
+    print(f"sandbox: {len(wanted)} of {len(names)} checks pass on the system's malloc")
+    if len(wanted) < 50:
+        runner.problems.append("too few to prove anything")
+    found = passing(runner, runner.options.library, wanted, TEST_EXPECTS_HAKMEM="1")
+    runner.problems += [f"check {name} does not pass" for name in sorted(wanted - found)]
+
+
+def main():
+    scenes = {"one_call": one_call, "past_libc": past_libc, "all_calls": all_calls, "sandbox": sandbox}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("refuse", "library", "shadow", "api"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--secure")
+    parser.add_argument("scene", choices=scenes)
+    runner = Runner(parser.parse_args())
+    scenes[runner.options.scene](runner)
+    for problem in runner.problems:
+        print(problem)
+    print(f"{runner.options.scene}: {runner.runs} runs, {len(runner.problems)} problems")
+    return 1 if runner.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
