@@ -46,7 +46,7 @@ typedef struct slab {
   uint8_t epoch;       /* slab_epoch when it was made */
   uint8_t guard;       /* guard.h: os_guard_t of inaccessible units, and of what a large block's last unit has behind it */
   uint32_t left;       /* SLAB_LARGE in the secure library: of `bytes`, what was not asked for; zero as long as nobody does wrong */
-  uint8_t spare[7];
+  uint8_t spare[4];
 } slab_t;
 _Static_assert(sizeof(slab_t) == HAK_CACHE_LINE, "a slab's record is one cache line");
 
