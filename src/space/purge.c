@@ -125,6 +125,7 @@ static size_t purge_end(run_t *run) {
 /* A step goes over all superslabs; what was cold goes back, and what is idle becomes cold.  A program's own calls do a
  * little of it each, the keeper the rest. `sweep` is where it is, at the last superslab or beyond between two steps. */
 static _Atomic uint32_t sweep = UINT32_MAX / 2;
+#define GROWTH_WORDS 1024       /* of a call that gives back what growth demands */
 #define SWEEP_WORDS 64          /* of a call */
 #define SWEEP_UNITS WORD_UNITS  /* of a call: it ends after the superslab with which it has given back so many */
 
@@ -166,7 +167,7 @@ static size_t purge_by_growth(uint32_t units) {
   if (s == 0 || s > count) s = count;
   run_t run = {0};
   purge_note_way(true);
-  for (uint32_t words = SWEEP_WORDS + units / WORD_UNITS; words > 0 && s > 0 && run.purged + (run.end - run.start) < units; words--) {
+  for (uint32_t words = GROWTH_WORDS; words > 0 && s > 0 && run.purged + (run.end - run.start) < units; words--) {
     run_add(&run, --s, UINT32_MAX);
     run_end(&run);
   }
