@@ -9,7 +9,7 @@
 #define KEEPER_BYTES ((uint64_t)4 << 20)
 #define PERIOD_MIN_MS 10
 
-static os_thread_t keeper;
+static os_thread_t keeper HAK_ALIGNED(HAK_CACHE_LINE);
 static _Atomic uint32_t starts;
 
 /* So long none is started where it may not be, or where the program has ended FEW_STOPS: one that changes its user for each of
