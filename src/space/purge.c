@@ -123,8 +123,9 @@ static size_t purge_end(run_t *run) {
 }
 
 /* A step goes over all superslabs; what was cold goes back, and what is idle becomes cold.  A program's own calls do a
- * little of it each, the keeper the rest. `sweep` is where it is, at the last superslab or beyond between two steps. */
-static _Atomic uint32_t sweep = UINT32_MAX / 2;
+ * little of it each, the keeper the rest. `sweep` is where it is. */
+#define SWEEP_NONE (UINT32_MAX / 2) /* the region may grow, but not to there */
+static _Atomic uint32_t sweep = SWEEP_NONE;
 #define GROWTH_WORDS 1024       /* of a call that gives back what growth demands */
 #define SWEEP_WORDS 64          /* of a call */
 #define SWEEP_UNITS WORD_UNITS  /* of a call: it ends after the superslab with which it has given back so many */
@@ -141,6 +142,7 @@ static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, b
     run_add(&run, s, all ? UINT32_MAX : atomic_seen(&superslab->cold));
     atomic_set(&superslab->cold, atomic_seen(&superslab->free) & atomic_seen(&superslab->dirty));
   }
+  if (atomic_seen(at) >= count) atomic_set(at, SWEEP_NONE);
   return purge_end(&run);
 }
 
@@ -204,7 +206,10 @@ static size_t purge_time_due(void) {
   /* What a step finds free is purged by the next one if nobody has used it since. */
   uint64_t now = os_now_ms();
   uint64_t last = atomic_seen(&last_step_ms);
-  if (decay == 0) return sweep_all(true);
+  if (decay == 0) {
+    atomic_set(&last_step_ms, now);
+    return sweep_all(true);
+  }
   if (!sweep_is_under_way()) {
     if (now - last < (uint64_t)decay / 2) return 0;
     if (!atomic_compare_exchange_strong_explicit(&last_step_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) return 0;

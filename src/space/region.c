@@ -13,8 +13,9 @@ typedef enum zone { ZONE_BIN, ZONE_LIVE, ZONE_BITS, ZONE_SLABS, ZONE_REMOTES, ZO
 static const size_t zone_bytes[ZONE_COUNT] = {256, 16384, 2 * REGION_BITS_BYTES, 2048, 512, sizeof(superslab_t)};
 #define ZONE_PIECE ((uintptr_t)64 << 10) /* the largest page that a kernel has */
 
-/* How much the blocks grow at a time: a share of what there is, within bounds. */
-#define GROW_SHARE 4
+/* How much the blocks grow at a time: a share of what there is, within bounds.  Nobody tells of a limit on addresses that is
+ * set meanwhile, and to ask is a call that a filter may forbid: so a step is no more than a limit has to spare. */
+#define GROW_SHARE 64
 #define GROW_MAX_UNITS (((uint32_t)256 << 20) >> HAK_UNIT_SHIFT)
 #define GROW_MIN_UNITS HAK_UNITS_PER_SUPERSLAB
 /* The same where addresses are limited, so that most of what a limit leaves is there for the program's threads and libraries. */
@@ -140,11 +141,9 @@ static uint32_t units_free_at_end(uint32_t frontier, uint32_t most) {
 
 static uint32_t between(uint32_t n, uint32_t least, uint32_t most) { return n < least ? least : n > most ? most : n; }
 
-/* Nobody tells of a limit that is set meanwhile: before a step that could take much of it the kernel is asked. */
 static uint32_t grow_step(uint32_t frontier) {
-  uint32_t step = between(frontier / GROW_SHARE, GROW_MIN_UNITS, GROW_MAX_UNITS);
-  if (!layout.scarce && step > SCARCE_MAX_UNITS) layout.scarce = os_address_limit() != UINT64_MAX;
-  return layout.scarce ? between(frontier / SCARCE_SHARE, SCARCE_MIN_UNITS, SCARCE_MAX_UNITS) : step;
+  if (layout.scarce) return between(frontier / SCARCE_SHARE, SCARCE_MIN_UNITS, SCARCE_MAX_UNITS);
+  return between(frontier / GROW_SHARE, GROW_MIN_UNITS, GROW_MAX_UNITS);
 }
 
 /* Steps over a foreign mapping at the frontier, further each time. */

@@ -63,7 +63,11 @@ if(HAKMEM_OVERRIDE AND CMAKE_CXX_COMPILER)
   foreach(link IN ITEMS preloaded linked archive)
     hak_api_own(late_${link} ${link} late.c)
     add_dependencies(late_${link} late)
-    hak_api_test(api.${link}.late ${link} late_${link} $<TARGET_FILE:late>)
+    if(link STREQUAL "archive") # C leaves the names out that it looks for
+      hak_api_other(api.${link}.late late_${link} $<TARGET_FILE:late>)
+    else()
+      hak_api_test(api.${link}.late ${link} late_${link} $<TARGET_FILE:late>)
+    endif()
   endforeach()
 endif()
 

@@ -376,7 +376,7 @@ static void overwritten_link(size_t size) {
 /* The byte behind the usable size; what is found names the call that ends the block. */
 static char *overflown_block(size_t size) {
   char *block = new_block(size);
-  ((char *)hide(block))[hak_malloc_usable_size(block)] = 1;
+  ((char *)hide(block))[hak_malloc_usable_size(block)] ^= 1;
   return block;
 }
 

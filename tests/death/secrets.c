@@ -222,6 +222,14 @@ TEST(all_advice_refused_later) {
 }
 
 /* The kernel copies page after page while other threads run: a child may find memory filled that its records have free. */
+static _Atomic bool other_is_there;
+static void *stay(void *unused) {
+  hak_free(hak_malloc(200));
+  other_is_there = true;
+  for (;;) pause();
+  return unused;
+}
+
 TEST(all_advice_refused_in_a_child_that_was_copied_meanwhile) {
   enum { COUNT = 5000 };
   static char *blocks[COUNT];
@@ -230,6 +238,9 @@ TEST(all_advice_refused_in_a_child_that_was_copied_meanwhile) {
   for (int i = 0; i < COUNT; i++) blocks[i] = hak_malloc(200);
   for (int i = 0; i < COUNT; i++) hak_free(blocks[i]);
   hak_collect(false);
+  pthread_t other; /* that such memory can come from */
+  REQUIRE(pthread_create(&other, NULL, stay, NULL) == 0);
+  while (!other_is_there) usleep(1000);
   refuse(0, EPERM);
   char *volatile stray = blocks[COUNT / 2];
   memset(stray, 'S', 200);
