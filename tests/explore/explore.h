@@ -25,6 +25,7 @@ typedef struct scenario {
   const char *dies;    /* how the line begins that every execution must end with; NULL: none may end */
   int quick, soak;     /* preemptions, or EXPLORE_EVERY */
 } scenario_t;
+/* Beside those of product.h. */
 extern const scenario_t scenarios[];
 extern const size_t scenario_count;
 

@@ -21,14 +21,14 @@ FAULTS = [
 """,
      """    remote_take(owner, slab_of(unit));
     atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
-""", "two_freers"),
+""", "narrow.busy.free.two"),
     ("take_in_two_steps", "slab/remote.c",
      "uint64_t bits = atomic_exchange(remote_bits, 0);",
-     "uint64_t bits = atomic_load(remote_bits); atomic_store(remote_bits, 0);", "two_freers"),
+     "uint64_t bits = atomic_load(remote_bits); atomic_store(remote_bits, 0);", "narrow.busy.free.two"),
     ("queue_in_two_steps", "slab/remote.h",
      "atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED) ?",
      "(atomic_store(&remote->state, (uint32_t)REMOTE_QUEUED), (void)open, true) ?",
-     "two_freers"),
+     "narrow.busy.free.two"),
     ("announce_before_bit", "slab/remote.h",
      """  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
   remote_t *remote = remote_of(unit);
@@ -41,10 +41,10 @@ FAULTS = [
   bool queued = atomic_compare_exchange_strong(&remote->state, &open, (uint32_t)REMOTE_QUEUED);
   (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
   return queued ? slab_of(unit) : NULL;
-""", "two_freers"),
+""", "narrow.busy.free.two"),
     ("told_by_the_block", "slab/remote.h",
      """? slab_of(unit) : NULL;""",
-     """? slab_head((uint32_t)region_unit(block)) : NULL;""", "wide_units_reused"),
+     """? slab_head((uint32_t)region_unit(block)) : NULL;""", "wide.*.other.*"),
     ("link_after_push", "slab/remote.c",
      """  do {
     atomic_set(&remote_of(unit)->next, first);
@@ -52,20 +52,20 @@ FAULTS = [
 """,
      """  while (!atomic_compare_exchange_weak(pending, &first, unit + 1)) {}
   atomic_set(&remote_of(unit)->next, first);
-""", "two_freers"),
+""", "*.*.free.two"),
     ("pop_in_two_steps", "slab/remote.c",
      "uint32_t next = atomic_exchange_explicit(&owner->pending[size_class], 0, memory_order_acquire);",
-     "uint32_t next = atomic_seen(&owner->pending[size_class]); atomic_set(&owner->pending[size_class], 0);", "two_freers"),
+     "uint32_t next = atomic_seen(&owner->pending[size_class]); atomic_set(&owner->pending[size_class], 0);", "*.*.free.two"),
     ("close_though_queued", "slab/remote.c",
      """  uint32_t open = REMOTE_OPEN;
   return atomic_compare_exchange_strong(&remote_of(unit)->state, &open, (uint32_t)REMOTE_CLOSED);
 """,
      """  atomic_store(&remote_of(unit)->state, (uint32_t)REMOTE_CLOSED);
   return true;
-""", "owner_exits"),
+""", "narrow.exiting.free.two"),
     ("no_second_look", "slab/remote.c",
      "if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;",
-     "return;", "owner_exits"),
+     "return;", "narrow.exiting.free.one"),
     ("second_look_before_release", "slab/remote.c",
      """    lock_release_fully(&owner->lock);
     if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;
@@ -73,7 +73,7 @@ FAULTS = [
      """    bool none = atomic_load(&owner->pending_classes) == 0;
     lock_release_fully(&owner->lock);
     if (none || !lock_try(&owner->lock)) return;
-""", "owner_exits"),
+""", "narrow.exiting.free.one"),
     ("class_before_push", "slab/remote.c",
      """  do {
     atomic_set(&remote_of(unit)->next, first);
@@ -84,14 +84,14 @@ FAULTS = [
   do {
     atomic_set(&remote_of(unit)->next, first);
   } while (!atomic_compare_exchange_weak(pending, &first, unit + 1));
-""", "owner_exits"),
+""", "narrow.exiting.free.*"),
     ("help_before_push", "slab/remote.c",
      """  remote_push(owner, slab);
   remote_help(owner);
 """,
      """  remote_help(owner);
   remote_push(owner, slab);
-""", "owner_exits"),
+""", "narrow.exiting.free.*"),
     ("help_without_lock", "slab/remote.c",
      """  if (!lock_try(&owner->lock)) return;
   remote_collect(owner);
@@ -100,7 +100,7 @@ FAULTS = [
      """  (void)lock_try(&owner->lock);
   remote_collect(owner);
   owner_unlock(owner);
-""", "idle_owner"),
+""", "narrow.idle.*"),
     ("live_not_cleared_again", "slab/remote.c",
      "if (HAK_CHECKS) blocks_clear_live(start + (size_t)word * 64 * info->size, info->size, bits, own);",
      "(void)blocks_clear_live; (void)start; (void)own;", "live_map"),
@@ -119,7 +119,7 @@ FAULTS = [
   slab_release_empty(&heap->owner);
   owner_unlock(&heap->owner);
   heap_set_thread(heap, 0);
-""", "owner_exits"),
+""", "narrow.exiting.free.*"),
     ("orphan_too_soon", "front/heap.c",
      """void heap_detach(heap_t *heap) {
   heap_lock(heap);
@@ -127,7 +127,7 @@ FAULTS = [
      """void heap_detach(heap_t *heap) {
   atomic_publish(&heap->state, (uint32_t)HEAP_ORPHAN);
   heap_lock(heap);
-""", "owner_exits_taker"),
+""", "narrow.exiting.same.*"),
     ("adopted_in_two_steps", "front/heap.c",
      """  return atomic_compare_exchange_strong_explicit(&heap->state, &orphan, (uint32_t)HEAP_ATTACHED, memory_order_acquire,
                                                  memory_order_relaxed);
@@ -148,7 +148,7 @@ FAULTS = [
   lock_release(&heap->owner.lock);
 """,
      """  void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
-""", "idle_owner"),
+""", "narrow.idle.*"),
     ("enlisted_in_two_steps", "front/heap.c",
      """  } while (!atomic_compare_exchange_weak_explicit(&heaps, &first, heap, memory_order_release, memory_order_relaxed));
 """,
@@ -157,7 +157,7 @@ FAULTS = [
 """, "first_use"),
     ("lock_in_two_steps", "os/lock.c",
      "  return atomic_compare_exchange_strong(&lock->holder, &none, thread_self());",
-     "  if (atomic_load(&lock->holder) != none) return false; atomic_store(&lock->holder, thread_self()); return true;", "idle_owner"),
+     "  if (atomic_load(&lock->holder) != none) return false; atomic_store(&lock->holder, thread_self()); return true;", "narrow.idle.*"),
     ("boot_in_two_steps", "front/boot.c",
      "  if (atomic_compare_exchange_strong(&state, &none, (uint32_t)BOOT_UNDER_WAY)) {",
      "  if (atomic_load(&state) == none) {\n    atomic_store(&state, (uint32_t)BOOT_UNDER_WAY);", "first_use"),

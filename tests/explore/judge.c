@@ -171,7 +171,7 @@ static void judge_live(void) {
 static void threads_collect(void) {
   for (unsigned i = 0; i < TARGET_IDENTITIES; i++) {
     target_run_as(i);
-    if (thread_own_heap != NULL) heap_trim(thread_own_heap);
+    target_trim();
   }
   target_run_as(OUTSIDER);
 }

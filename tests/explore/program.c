@@ -1,5 +1,7 @@
 #include "program.h"
 
+#include <unistd.h>
+
 #include "target.h"
 
 void *held[HELD_MOST];
@@ -23,4 +25,10 @@ void give(void *block) {
     if (held[i] == block) held[i] = NULL;
   }
   block_free(block, 0, "free");
+}
+
+void start(void) {
+  static char *settings[] = {"HAKMEM_DECAY_MS=-1", "HAKMEM_REGION_MB=1024", "HAKMEM_KEEPER=0", NULL};
+  environ = settings;
+  target_ignore_figures();
 }

@@ -10,5 +10,7 @@ extern void *held[HELD_MOST]; /* NULL: none */
 /* Fails if there is no memory, or the block is held already. */
 void *take(size_t size);
 void give(void *block);
+/* First in every preparation: settings under which nothing happens by the clock. */
+void start(void);
 
 #endif

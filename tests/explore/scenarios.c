@@ -1,6 +1,4 @@
-/* scenarios.c - what the actors do.  Blocks of 8192 bytes, mostly: eight fill a slab of one unit. */
-#include <unistd.h>
-
+/* scenarios.c - what product.c has not.  Blocks of 8192 bytes, mostly: eight fill a slab of one unit. */
 #include "front/boot.h"
 #include "judge.h"
 #include "program.h"
@@ -13,16 +11,8 @@
 #define BIG_BLOCKS 8
 /* Blocks of so many that one word of the live map covers them. */
 #define TINY ((size_t)16)
-/* Eight fill a slab of four units. */
-#define WIDE ((size_t)32768)
 
 static void *a[2 * BIG_BLOCKS];
-
-static void start(void) {
-  static char *settings[] = {"HAKMEM_DECAY_MS=-1", "HAKMEM_REGION_MB=1024", "HAKMEM_KEEPER=0", NULL};
-  environ = settings;
-  target_ignore_figures();
-}
 
 /* The thread has taken the blocks a[0..count). */
 static void taken_by(unsigned identity, unsigned count, size_t size) {
@@ -37,24 +27,11 @@ static void given_back(unsigned from, unsigned end) {
 
 static void give_0(void) { give(a[0]); }
 static void give_1(void) { give(a[1]); }
-static void give_0_and_1(void) { give_0(), give_1(); }
-static void give_2_and_other_slabs(void) { give(a[2]), give(a[BIG_BLOCKS]); }
-static void give_other_slabs(void) { give(a[BIG_BLOCKS]); }
-static void give_last(void) { give(a[BIG_BLOCKS - 1]); }
 static void take_one(void) { (void)take(BIG); }
-static void take_two(void) { take_one(), take_one(); }
 static void take_other_class(void) { (void)take(64); }
 static void take_and_give(void) { give(take(BIG)); }
 
 /* --- the owner is there ---------------------------------------------------------------------- */
-
-/* Two slabs wholly held; what comes back is all that the owner can have without a third. */
-static void two_full_slabs(void) { taken_by(0, 2 * BIG_BLOCKS, BIG); }
-
-static void nearly_idle(void) {
-  two_full_slabs();
-  target_nearly_idle(&thread_own_heap->owner, 1);
-}
 
 static void some_tiny(void) { taken_by(0, 4, TINY); }
 static void tiny_pop_and_push(void) { give(a[3]), (void)take(TINY); }
@@ -75,30 +52,6 @@ static void purge_holes(void) {
 static void two_blocks_left(void) {
   taken_by(0, BIG_BLOCKS, BIG);
   given_back(2, BIG_BLOCKS);
-}
-
-/* In the first and the last unit of a slab of several. */
-static void two_wide_blocks_left(void) {
-  taken_by(0, BIG_BLOCKS, WIDE);
-  given_back(1, BIG_BLOCKS - 1);
-}
-
-/* One of each of two slabs. */
-static void two_slabs_left(void) {
-  two_full_slabs();
-  given_back(1, BIG_BLOCKS);
-  given_back(BIG_BLOCKS + 1, 2 * BIG_BLOCKS);
-}
-
-static void two_slabs_left_idle(void) {
-  two_slabs_left();
-  target_nearly_idle(&thread_own_heap->owner, 1);
-}
-
-static void judge_all_gone(void) {
-  judge_state();
-  judge_nothing_used();
-  judge_end();
 }
 
 /* The thread has ended without the allocator's knowledge; the first actor is at its place in memory. */
@@ -231,21 +184,10 @@ static void judge_purged(void) {
 enum { EVERY = EXPLORE_EVERY };
 
 const scenario_t scenarios[] = {
-    {"two_freers", two_full_slabs, {take_two, give_0_and_1, give_2_and_other_slabs}, judge_end, NULL, EVERY, EVERY},
-    {"owner_exits", two_blocks_left, {target_end_thread, give_0, give_1}, judge_all_gone, NULL, 2, 4},
-    {"owner_exits_two_slabs", two_slabs_left, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 3},
-    {"owner_exits_wide", two_wide_blocks_left, {target_end_thread, give_0, give_last}, judge_all_gone, NULL, 2, 3},
-    {"owner_exits_taker", two_blocks_left, {target_end_thread, take_and_give, give_0}, judge_end, NULL, EVERY, EVERY},
-    {"owner_exits_helped", two_slabs_left_idle, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 3},
-    {"owner_exits_trimmed", two_blocks_left, {target_end_thread, heap_trim_others, give_0}, judge_end, NULL, EVERY, EVERY},
-    {"units_reused", two_blocks_left, {target_end_thread, give_0, give_1, take_other_class}, judge_end, NULL, 1, 3},
-    {"wide_units_reused", two_wide_blocks_left, {target_end_thread, give_0, give_last, take_other_class}, judge_end, NULL, 1, 2},
     {"ended_unseen", ended_unseen, {take_and_give, give_0, take_one}, judge_end, NULL, EVERY, EVERY},
-    {"adoption", an_orphan, {take_and_give, give_0, give_1}, judge_end, NULL, 2, 3},
     {"two_adopters", an_orphan, {take_one, take_one, give_0}, judge_end, NULL, EVERY, EVERY},
     {"first_use", start, {take_and_give_first, take_and_give_first}, judge_first_use, NULL, 3, EVERY},
     {"first_use_by_three", start, {take_and_give_first, take_and_give_first, take_and_give_first}, judge_first_use, NULL, 1, 3},
-    {"idle_owner", nearly_idle, {take_and_give, give_0, give_other_slabs}, judge_end, NULL, EVERY, EVERY},
     {"live_map", some_tiny, {tiny_pop_and_push, give_0, give_1}, judge_end_live, NULL, EVERY, EVERY},
     {"holes", with_holes, {take_and_give, give_0, purge_holes}, judge_end, NULL, EVERY, EVERY},
     {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, EVERY},

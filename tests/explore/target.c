@@ -40,6 +40,12 @@ void target_end_thread(void) {
   if (thread_own_heap != NULL) thread_exit(thread_own_heap);
 }
 
+void target_trim(void) {
+  if (thread_own_heap != NULL) heap_trim(thread_own_heap);
+}
+
+void target_trim_others(void) { heap_trim_others(); }
+
 void target_forget_thread(void) {
   thread_heap = &heap_none;
   thread_own_heap = NULL;

@@ -10,6 +10,9 @@ enum { TARGET_IDENTITIES = EXPLORE_ACTORS + 1, OUTSIDER = EXPLORE_ACTORS };
 
 /* What runs when the calling thread ends. */
 void target_end_thread(void);
+/* What malloc_trim and a malloc without memory do: for the thread itself, and for all others. */
+void target_trim(void);
+void target_trim_others(void);
 /* The running thread's variables are those of a new one. */
 void target_forget_thread(void);
 /* A thread's heap, or NULL. */
