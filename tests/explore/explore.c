@@ -1,7 +1,7 @@
-/* explore.c - the search: which actor moves next, again and again until every choice was made.
+/* explore.c - the search: which actor moves next and what it reads, again and again until every choice was made.
  *
- * One choice is due before each access to a shared word, and whenever the
- * running actor waits or ends.  The choices of an execution are a path of
+ * One choice is due before each access to a shared word, at each read that may
+ * return more than one store, and whenever the running actor waits or ends.  The choices of an execution are a path of
  * nodes; the next execution repeats the path up to the deepest node that has
  * another option, takes that one, and goes on with first options.
  *
@@ -22,9 +22,11 @@
 
 #include "fake_os.h"
 #include "product.h"
+#include "weak.h"
 
 enum {
   STACK_BYTES = 1 << 18,
+  LOCAL_BYTES = 1 << 12, /* about the thread pointer */
   WORDS = 1 << 15,       /* of the table; a power of two */
   NODES = 1 << 16,       /* in a path */
   STEPS_MOST = 1 << 20,  /* accesses of one execution, else it has no end */
@@ -57,7 +59,7 @@ typedef struct word {
 } word_t;
 
 typedef struct node {
-  uint8_t count, chosen, option[EXPLORE_ACTORS];
+  uint8_t count, chosen, option[EXPLORE_OPTIONS];
 } node_t;
 
 typedef enum outcome { RUNNING, COMPLETE, PRUNED, DIED, FAILED } outcome_t;
@@ -65,10 +67,12 @@ typedef enum outcome { RUNNING, COMPLETE, PRUNED, DIED, FAILED } outcome_t;
 typedef struct explorer {
   const scenario_t *scenario;
   int bound, preemptions, current;
+  unsigned stale_bound, stale; /* reads of what is not newest */
   unsigned actors_count;
   actor_t actors[EXPLORE_ACTORS];
   ucontext_t main;
-  bool starting, judging, verbose;
+  bool starting, judging, verbose, quiet;
+  bool expects, shown;
   jmp_buf judge_end;
   outcome_t outcome;
   unsigned asleep; /* a bit an actor: what it would do now, another path does */
@@ -200,6 +204,29 @@ static bool path_next(void) {
   return false;
 }
 
+/* --- places ------------------------------------------------------------------------------ */
+
+/* The names and lines of a place in the program, innermost first. */
+static const char *place_text(const void *place) {
+  static char text[512];
+  char command[512];
+  snprintf(text, sizeof text, "%p", place);
+  ssize_t length = readlink("/proc/self/exe", command + 128, sizeof command - 129);
+  if (length <= 0 || x->quiet) return text;
+  command[128 + length] = '\0';
+  char path[400];
+  snprintf(path, sizeof path, "%s", command + 128);
+  snprintf(command, sizeof command, "addr2line -s -i -f -p -e '%.380s' %#lx 2>/dev/null", path, (unsigned long)((uintptr_t)place - 1));
+  FILE *pipe = popen(command, "r");
+  if (pipe == NULL) return text;
+  size_t used = fread(text, 1, sizeof text - 1, pipe);
+  (void)pclose(pipe);
+  while (used > 0 && text[used - 1] == '\n') used--;
+  text[used] = '\0';
+  for (char *end = strchr(text, '\n'); end != NULL; end = strchr(end, '\n')) *end = ' ';
+  return text;
+}
+
 /* --- actors ------------------------------------------------------------------------------ */
 
 /* Leaves the running actor for another one, or for the search. */
@@ -245,9 +272,11 @@ void explore_changed(const volatile void *at) {
   }
 }
 
-void explore_point(const volatile void *at, explore_access_t access, const char *function, int line) {
+int explore_actor(void) { return x->current; }
+
+bool explore_point(const volatile void *at, explore_access_t access, const void *place) {
   if (++x->steps > STEPS_MOST) explore_fail("no end after %d accesses", STEPS_MOST);
-  if (x->current == NOBODY) return;
+  if (x->current == NOBODY) return false;
   actor_t *actor = &x->actors[x->current];
   word_t *word = word_find(at);
   word_note(word, access);
@@ -256,10 +285,34 @@ void explore_point(const volatile void *at, explore_access_t access, const char 
     actor->access = access;
     decide();
     actor->word = NULL;
-    if (x->verbose) printf("    %c %s %p in %s, line %d\n", 'A' + x->current, access_text[access], (void *)(uintptr_t)at, function, line);
+    if (x->verbose) printf("    %c %s %p in %s\n", 'A' + x->current, access_text[access], (void *)(uintptr_t)at, place_text(place));
   }
   if (access == EXPLORE_WRITE) explore_changed(at);
   else note_look(actor, at);
+  return true;
+}
+
+/* Thread-local variables are put in place for whoever runs. */
+bool explore_is_watched(const volatile void *at) {
+  if (x->current == NOBODY) return false;
+  uintptr_t local = (uintptr_t)__builtin_thread_pointer() - (uintptr_t)at + LOCAL_BYTES;
+  return (uintptr_t)at - (uintptr_t)x->actors[x->current].stack >= STACK_BYTES && local >= 2 * LOCAL_BYTES;
+}
+
+/* --- reads of what is not newest --------------------------------------------------------- */
+
+bool explore_may_be_stale(void) { return x->stale < x->stale_bound && !x->starting; }
+
+unsigned explore_pick(unsigned options) {
+  if (options <= 1) return 0;
+  uint8_t option[EXPLORE_OPTIONS];
+  for (unsigned i = 0; i < options; i++) option[i] = (uint8_t)i;
+  unsigned pick = node_pick(option, options);
+  if (pick == 0) return 0;
+  x->stale++;
+  x->actors[x->current].outdated = true; /* it will see the newest in time, and need not wait for that */
+  if (x->verbose) printf("      and gets what %u stores have replaced\n", pick);
+  return pick;
 }
 
 /* Once round the loop again if what it has looked at has changed since; else when it does. */
@@ -296,12 +349,25 @@ void explore_fail(const char *format, ...) {
   exit(1);
 }
 
+void explore_race(const void *at, const void *earlier, unsigned actor, const void *later) {
+  char before[256];
+  snprintf(before, sizeof before, "%.250s", place_text(earlier));
+  explore_fail("a race for %p: %c in %.200s with %c in %.200s", at, 'A' + (int)actor, before, 'A' + x->current, place_text(later));
+}
+
 void explore_died(void) {
   if (x->current != NOBODY) leave(DIED);
   explore_fail("the process ended: %.300s", fake_os_captured());
 }
 
 void explore_crashed(int signal, const void *address) { explore_fail("signal %d at %p", signal, address); }
+
+void explore_expect(void) { x->expects = true; }
+
+void explore_show(void) {
+  x->shown = true;
+  if (!x->expects) explore_fail("what must not be has been seen");
+}
 
 static void actor_make(unsigned i) {
   actor_t *actor = &x->actors[i];
@@ -341,7 +407,9 @@ static void run_once(void) {
   target_run_again();
   x->at = 0;
   x->preemptions = 0;
+  x->stale = 0;
   x->asleep = 0;
+  weak_restart();
   x->execution++;
   x->steps = 0;
   x->outcome = RUNNING;
@@ -358,7 +426,9 @@ static void run_once(void) {
 
 /* Runs the failed execution again and shows the order of accesses to shared words. */
 static void report(void) {
-  printf("  FAILED: %s\n  %d preemptions:\n", x->reason, x->preemptions);
+  printf("  FAILED: %s\n", x->reason);
+  if (x->quiet) return;
+  printf("  %d preemptions, %u stale reads:\n", x->preemptions, x->stale);
   x->verbose = true;
   run_once();
   printf("  FAILED: %s\n", x->reason);
@@ -373,13 +443,14 @@ static double seconds(void) {
 }
 
 /* Executions of the last search; 0 when one failed. Begins anew whenever a shared word was found. */
-static uint64_t search(int bound, double end) {
+static uint64_t search(int bound, unsigned stale, double end) {
   double start = seconds();
   uint64_t executions, pruned, longest, in_all = 0;
   bool over = false;
   do {
     words_enter_found();
     x->bound = bound;
+    x->stale_bound = stale;
     x->depth = 0;
     executions = pruned = longest = 0;
     do {
@@ -397,7 +468,7 @@ static uint64_t search(int bound, double end) {
   } while (x->grown && !over);
   char text[32];
   snprintf(text, sizeof text, bound == EXPLORE_EVERY ? "every order" : "%d preemptions", bound);
-  printf("  %-13s %10llu executions", text, (unsigned long long)executions);
+  printf("  %-13s %u stale %10llu executions", text, stale, (unsigned long long)executions);
   if (pruned != 0) printf(", %llu of them cut short", (unsigned long long)pruned);
   printf("; %llu accesses at most, %.1f s, %llu run in all%s\n", (unsigned long long)longest, seconds() - start, (unsigned long long)in_all,
          over ? "; NOT FINISHED" : "");
@@ -416,6 +487,7 @@ static void start(const scenario_t *scenario) {
     x->actors[x->actors_count++].stack = stack;
   }
   memory_start();
+  weak_start();
   fake_os_capture();
   target_run_as(JUDGE);
   scenario->prepare();
@@ -425,30 +497,48 @@ static void start(const scenario_t *scenario) {
 
 typedef struct settings {
   int bound; /* NOBODY: the scenario's own */
-  bool soak;
+  int stale; /* the same */
+  bool soak, quiet;
   double limit;
 } settings_t;
 
-static int explore(const scenario_t *scenario, const settings_t *settings) {
+/* First the newest alone is read: a few preemptions first, they make a failure that is easy to read. */
+static bool explore_orders(int last, int cheap_after, double end) {
+  for (int bound = 0; bound <= (last == EXPLORE_EVERY ? 1 : last) && seconds() < end; bound++) {
+    uint64_t executions = search(bound, 0, end);
+    if (executions == 0) return false;
+    if (bound == cheap_after && bound == last && executions <= CHEAP) last++;
+  }
+  return last != EXPLORE_EVERY || search(EXPLORE_EVERY, 0, end) != 0;
+}
+
+static bool explore_stale(bool soak, double end) {
+  if (search(0, 1, end) == 0) return false;
+  return !soak || (search(1, 1, end) != 0 && search(0, 2, end) != 0);
+}
+
+static bool explore_all(const scenario_t *scenario, const settings_t *settings) {
+  double end = seconds() + settings->limit;
+  if (settings->stale > 0) return search(settings->bound == NOBODY ? 0 : settings->bound, (unsigned)settings->stale, end) != 0;
+  if (settings->bound != NOBODY) return explore_orders(settings->bound, NOBODY, end);
+  return explore_orders(settings->soak ? scenario->soak : scenario->quick, scenario->quick, end) && explore_stale(settings->soak, end);
+}
+
+static bool explore(const scenario_t *scenario, const settings_t *settings) {
   printf("%s\n", scenario->name);
   start(scenario);
-  double end = seconds() + settings->limit;
-  int last = settings->soak ? scenario->soak : scenario->quick;
-  if (settings->bound != NOBODY) last = settings->bound;
-  /* A few preemptions first: they make a failure that is easy to read. */
-  for (int bound = 0; bound <= (last == EXPLORE_EVERY ? 1 : last) && seconds() < end; bound++) {
-    uint64_t executions = search(bound, end);
-    if (executions == 0) return 1;
-    if (bound == scenario->quick && bound == last && settings->bound == NOBODY && executions <= CHEAP) last++;
-  }
-  return last != EXPLORE_EVERY || search(EXPLORE_EVERY, end) != 0 ? 0 : 1;
+  x->quiet = settings->quiet;
+  bool passed = explore_all(scenario, settings);
+  if (!passed || !x->expects || x->shown) return passed;
+  printf("  FAILED: what may be was never seen\n");
+  return false;
 }
 
 /* In a process of its own, so that nothing is left of the one before. */
 static bool explored(const scenario_t *scenario, const settings_t *settings) {
   fflush(stdout);
   pid_t child = fork();
-  if (child == 0) exit(explore(scenario, settings));
+  if (child == 0) exit(explore(scenario, settings) ? 0 : 1);
   int status = -1;
   if (child < 0 || waitpid(child, &status, 0) != child) return false;
   if (WIFSIGNALED(status)) printf("  FAILED: signal %d\n", WTERMSIG(status));
@@ -464,13 +554,15 @@ static bool is_wanted(const char *name, char *const *patterns) {
 }
 
 int main(int argc, char **argv) {
-  settings_t settings = {.bound = NOBODY, .limit = 1e9};
+  settings_t settings = {.bound = NOBODY, .stale = NOBODY, .limit = 1e9};
   bool lists = false;
   int option;
-  while ((option = getopt(argc, argv, "b:ast:l")) != -1) {
+  while ((option = getopt(argc, argv, "b:aw:sqt:l")) != -1) {
     if (option == 'b') settings.bound = atoi(optarg);
     else if (option == 'a') settings.bound = EXPLORE_EVERY;
+    else if (option == 'w') settings.stale = atoi(optarg);
     else if (option == 's') settings.soak = true;
+    else if (option == 'q') settings.quiet = true;
     else if (option == 't') settings.limit = atof(optarg);
     else if (option == 'l') lists = true;
     else return 2;
@@ -482,6 +574,7 @@ int main(int argc, char **argv) {
     any = true;
     if (lists) puts(scenario->name);
     else passed &= explored(scenario, &settings);
+    if (settings.quiet && !passed) break; /* one failure is all that is asked for */
   }
   return passed && any ? 0 : 1;
 }

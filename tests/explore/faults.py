@@ -1,19 +1,16 @@
 #!/usr/bin/env python3
 """Seeds one fault at a time into the sources and expects the explorer to find each.
 
-  faults.py --source SRC --work DIR --objects A.o,B.o... [--jobs N] [--only NAME] [-v] -- COMPILER FLAGS...
+  faults.py --source SRC --work DIR --objects A.o,B.o... [--jobs N] [--only NAME] -- COMPILER FLAGS...
 
-A fault replaces a text that occurs once in a file; only the explorer's target.c is compiled again, with the changed file before
-the others.  Exit status 0 when every fault is found, and the table still fits the sources.
+A fault replaces a text that occurs once in a file.  Exit status 0 when every fault is found, and the table still fits the sources.
 """
-import argparse
-import concurrent.futures
-import os
-import pathlib
 import subprocess
 import sys
 
-# (name, file, text, instead, scenario that must fail)
+import seeded
+
+# (name, file, text, instead, pattern of the scenarios of which one must fail)
 FAULTS = [
     ("take_before_open", "slab/remote.c",
      """    atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
@@ -178,55 +175,27 @@ FAULTS = [
      "    owner_unlock(owner);\n    blocks_hold(owner, slab, hole.first, hole.last);\n", "holes"),
 ]
 
-HERE = pathlib.Path(__file__).resolve().parent
-
-
-def build(fault, settings):
-    """The explorer with the fault in it."""
-    name, file, text, instead, _ = fault
-    source = (settings.source / file).read_text()
-    if source.count(text) != 1:
-        raise ValueError(f"its text occurs {source.count(text)} times in {file}: the table is out of date")
-    work = settings.work / name
-    (work / file).parent.mkdir(parents=True, exist_ok=True)
-    (work / file).write_text(source.replace(text, instead))
-    compiler, *flags = settings.command
-    subprocess.run([compiler, f"-I{work}", *flags, "-w", "-O0", "-c", HERE / "target.c", "-o", work / "target.o"], check=True)
-    wraps = [flag for flag in flags if flag.startswith("-Wl,")]
-    subprocess.run([compiler, "-pthread", work / "target.o", *settings.objects, *wraps, "-o", work / "explore"], check=True)
-    return work / "explore"
-
 
 def attempt(fault, settings):
     """What came of the fault: whether it was found, and text."""
+    name, file, text, instead, pattern = fault
+    source = (settings.source / file).read_text()
+    if source.count(text) != 1:
+        return False, f"its text occurs {source.count(text)} times in {file}: the table is out of date"
     try:
-        program = build(fault, settings)
-        run = subprocess.run([program, "-t", "60", fault[4]], capture_output=True, text=True, timeout=120)
-    except (ValueError, OSError, subprocess.SubprocessError) as error:
+        found = seeded.failure(seeded.build(name, file, source.replace(text, instead), settings), ["-t", "60", pattern])
+    except (OSError, subprocess.SubprocessError) as error:
         return False, str(error)
-    failed = [line.strip() for line in run.stdout.splitlines() if "FAILED" in line]
-    found = run.returncode == 1 and bool(failed)
-    return found, run.stdout if settings.v or not found else failed[0]
+    return found is not None, "no scenario fails" if found is None else ": ".join(found)
 
 
 def main():
-    arguments = sys.argv[1:]
-    end = arguments.index("--")
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", type=pathlib.Path, required=True)
-    parser.add_argument("--work", type=pathlib.Path, required=True)
-    parser.add_argument("--objects", type=lambda text: text.split(","), required=True)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--only")
-    parser.add_argument("-v", action="store_true")
-    settings = parser.parse_args(arguments[:end])
-    settings.command = arguments[end + 1:]
+    settings = seeded.arguments(__doc__)
     faults = [fault for fault in FAULTS if settings.only in (None, fault[0])]
     found = 0
-    with concurrent.futures.ThreadPoolExecutor(settings.jobs) as pool:
-        for fault, (good, text) in zip(faults, pool.map(lambda fault: attempt(fault, settings), faults)):
-            found += good
-            print(f"{'found' if good else 'NOT FOUND':9} {fault[0]} in {fault[4]}: {text}", flush=True)
+    for fault, (good, text) in seeded.in_parallel(lambda fault: attempt(fault, settings), faults, settings):
+        found += good
+        print(f"{'found' if good else 'NOT FOUND':9} {fault[0]} in {fault[4]}: {text}", flush=True)
     print(f"{found} of {len(faults)} faults found")
     return 0 if faults and found == len(faults) else 1
 

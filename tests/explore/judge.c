@@ -1,4 +1,4 @@
-/* judge.c - compiled without explore_atomics.h: it runs alone, and looks at much. */
+/* judge.c - it runs alone, and looks at memory, which has the newest of all. */
 #include "judge.h"
 
 #include <string.h>

@@ -79,6 +79,7 @@ static void judge_first_use(void) {
 
 /* --- double frees ---------------------------------------------------------------------------- */
 
+static void give_0_wrongly(void) { give_wrongly(a[0]); }
 static void full_slab_of_third(void) { taken_by(2, BIG_BLOCKS, BIG); }
 
 /* --- spans ----------------------------------------------------------------------------------- */
@@ -193,6 +194,6 @@ const scenario_t scenarios[] = {
     {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, EVERY},
     {"unit_given_below", one_unit_left, {unit_taken_meanwhile, lower_unit_given}, judge_one_unit_left, NULL, EVERY, EVERY},
     {"two_purges", some_idle, {purge_everything, purge_everything, span_taken}, judge_purged, NULL, 2, EVERY},
-    {"double_free", full_slab_of_third, {give_0, give_0, take_other_class}, judge_end, "hakmem: double free: free(", EVERY, EVERY},
+    {"double_free", full_slab_of_third, {give_0_wrongly, give_0_wrongly, take_other_class}, judge_end, "hakmem: double free: free(", EVERY, EVERY},
 };
 const size_t scenario_count = sizeof scenarios / sizeof scenarios[0];

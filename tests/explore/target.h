@@ -8,6 +8,11 @@
 
 enum { TARGET_IDENTITIES = EXPLORE_ACTORS + 1, OUTSIDER = EXPLORE_ACTORS };
 
+/* malloc and free, by a program that writes to its blocks: what one owner of a block did must come before what the next does. */
+void *target_take(size_t size);
+void target_give(void *block);
+/* free alone, of a block that another thread may have freed. */
+void target_free(void *block);
 /* What runs when the calling thread ends. */
 void target_end_thread(void);
 /* What malloc_trim and a malloc without memory do: for the thread itself, and for all others. */
