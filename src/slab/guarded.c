@@ -22,13 +22,15 @@ typedef struct slot {
   trace_t allocated, freed; /* the first has no depth before the first block */
 } slot_t;
 
+typedef enum pool_state { POOL_NONE, POOL_UNDER_WAY, POOL_MADE } pool_state_t;
+
 /* Made with the first slot; never given back. Page 2i + 1 is slot i's, the others are always inaccessible. */
 static struct {
-  slot_t *_Atomic slots; /* published last */
+  slot_t *_Atomic slots; /* published after the next three, and before any unit is of kind SLAB_SLOTS */
   uint32_t count;
   char *start;
   size_t page;
-  _Atomic uint32_t making;
+  _Atomic uint32_t state; /* a block of a slot can be freed from POOL_MADE on */
   _Atomic uint32_t next;
   _Atomic uint64_t random;
 } pool;
@@ -42,9 +44,9 @@ static bool pool_guard(uint32_t unit, uint32_t units) {
 }
 
 static bool pool_make(void) {
-  uint32_t free = 0;
-  if (atomic_take(&pool.slots) != NULL) return true;
-  if (!atomic_compare_exchange_strong(&pool.making, &free, 1)) return false;
+  uint32_t none = POOL_NONE;
+  if (atomic_take(&pool.state) == POOL_MADE) return true;
+  if (!atomic_compare_exchange_strong(&pool.state, &none, (uint32_t)POOL_UNDER_WAY)) return false;
   uint32_t count = (uint32_t)option_get(OPTION_guard_slots);
   size_t bytes = (2 * (size_t)count + 1) * os_page_size();
   uint32_t units = (uint32_t)((bytes + HAK_UNIT - 1) >> HAK_UNIT_SHIFT);
@@ -64,6 +66,7 @@ static bool pool_make(void) {
   atomic_set(&pool.random, os_random());
   atomic_publish(&pool.slots, slots);
   span_enter(unit, units, SLAB_SLOTS, CLASS_NONE);
+  atomic_publish(&pool.state, (uint32_t)POOL_MADE);
   return true;
 }
 

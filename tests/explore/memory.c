@@ -118,6 +118,16 @@ bool __wrap_os_unmap(void *start, size_t bytes) { return (void)start, (void)byte
 bool __wrap_os_purge(void *start, size_t bytes);
 bool __wrap_os_purge(void *start, size_t bytes) { return (void)start, (void)bytes, true; }
 
+bool __wrap_os_guard(void *start, size_t bytes);
+bool __wrap_os_guard(void *start, size_t bytes) { return (void)start, (void)bytes, true; }
+
+bool __wrap_os_unguard(void *start, size_t bytes);
+bool __wrap_os_unguard(void *start, size_t bytes) { return (void)start, (void)bytes, true; }
+
+/* Where a guard slot's block is from is of no interest either. */
+int __wrap_backtrace(void **frames, int most);
+int __wrap_backtrace(void **frames, int most) { return (void)frames, (void)most, 0; }
+
 void __wrap_os_yield(void);
 void __wrap_os_yield(void) { explore_wait(); }
 

@@ -98,12 +98,16 @@ static uint32_t take_span(uint32_t units) {
   for (uint32_t i = at; i < at + units; i++) {
     if (unit_taken[i]) explore_fail("unit %u is in two spans", i);
     unit_taken[i] = true;
+    target_write(region_address(i));
   }
   return at;
 }
 
 static void give_span(uint32_t at, uint32_t units) {
-  for (uint32_t i = at; i < at + units; i++) unit_taken[i] = false;
+  for (uint32_t i = at; i < at + units; i++) {
+    unit_taken[i] = false;
+    target_write(region_address(i));
+  }
   span_free(at, units);
 }
 
@@ -180,6 +184,81 @@ static void judge_purged(void) {
   if (purge_used_units() != 0 || purge_is_under_way()) explore_fail("figures are left");
 }
 
+/* --- growth ---------------------------------------------------------------------------------- */
+
+static void one_superslab_full(void) {
+  start();
+  if (!boot()) explore_fail("no region");
+  spans[0] = take_span(31);
+  spans[1] = take_span(1);
+}
+
+static void span_beyond(void) { spans[2] = take_span(31); }
+static void span_beyond_too(void) { spans[3] = take_span(31); }
+static void blocks_taken(void) { give(take(BIG)); }
+
+static void judge_grown(void) {
+  give_span(spans[0], 31);
+  give_span(spans[1], 1);
+  give_span(spans[2], 31);
+  give_span(spans[3], 31);
+  judge_end();
+}
+
+/* An address where the region may be by now, or not, and no block begins. */
+static void free_beyond(void) { target_free(region_address(HAK_UNITS_PER_SUPERSLAB + 3)); }
+
+static void full_of_spans(void) {
+  start();
+  if (!boot()) explore_fail("no region");
+  bool zero;
+  spans[0] = span_alloc(LATER, 1, SPAN_SLAB, &zero);
+  for (uint32_t units = 1 << 13; units > 0; units /= 2) {
+    while (span_alloc(units, 1, SPAN_SLAB, &zero) != SPAN_NONE) {}
+  }
+  span_free(spans[0], LATER);
+}
+
+/* What is out of sight while it is purged is there all the same. */
+static void last_span_taken(void) {
+  bool zero;
+  uint32_t at = span_alloc(LATER, 1, SPAN_SLAB, &zero);
+  if (at != spans[0]) explore_fail("no span, though one is free");
+}
+
+static void judge_last_span(void) {
+  if (purge_is_under_way()) explore_fail("figures are left");
+}
+
+/* --- looks from outside ------------------------------------------------------------------------ */
+
+static void look(void) { target_look(); }
+
+/* --- guard slots ------------------------------------------------------------------------------- */
+
+static void two_slots(void) {
+  start();
+  if (!boot()) explore_fail("no region");
+  target_guard_slots(2);
+}
+
+static void one_slot_used(void) {
+  two_slots();
+  a[0] = target_guarded(100);
+  a[1] = target_guarded(100);
+  target_give(a[0]);
+}
+
+static void slot_used(void) {
+  void *block = target_guarded(100);
+  if (block == NULL) return; /* another one makes them at the moment, or has them all */
+  target_write(block);
+  target_give(block);
+}
+
+static void slot_given(void) { target_give(a[1]); }
+static void judge_nothing(void) {}
+
 /* --- the table ------------------------------------------------------------------------------- */
 
 enum { EVERY = EXPLORE_EVERY };
@@ -193,6 +272,13 @@ const scenario_t scenarios[] = {
     {"holes", with_holes, {take_and_give, give_0, purge_holes}, judge_end, NULL, EVERY, EVERY},
     {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, EVERY},
     {"unit_given_below", one_unit_left, {unit_taken_meanwhile, lower_unit_given}, judge_one_unit_left, NULL, EVERY, EVERY},
+    {"growth", one_superslab_full, {span_beyond, span_beyond_too, blocks_taken}, judge_grown, NULL, 1, 2},
+    {"growth_and_purge", one_superslab_full, {span_beyond, span_beyond_too, purge_everything}, judge_grown, NULL, 1, 2},
+    {"wrong_free_beyond", one_superslab_full, {span_beyond, free_beyond}, judge_nothing, "hakmem: ", 2, EVERY},
+    {"purged_meanwhile", full_of_spans, {purge_everything, last_span_taken}, judge_last_span, NULL, 2, EVERY},
+    {"looked_at", two_blocks_left, {target_end_thread, give_0, take_one, look}, judge_end, NULL, 0, 1},
+    {"guard_slots_made", two_slots, {slot_used, slot_used, slot_used}, judge_nothing, NULL, 2, 3},
+    {"guard_slots", one_slot_used, {slot_used, slot_given, slot_used}, judge_nothing, NULL, 2, 3},
     {"two_purges", some_idle, {purge_everything, purge_everything, span_taken}, judge_purged, NULL, 2, EVERY},
     {"double_free", full_slab_of_third, {give_0_wrongly, give_0_wrongly, take_other_class}, judge_end, "hakmem: double free: free(", EVERY, EVERY},
 };

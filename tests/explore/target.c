@@ -47,8 +47,10 @@ void *target_take(size_t size) {
 
 void target_free(void *block) { block_free(block, 0, "free"); }
 
+void target_write(void *at) { *(char *)at = 2; }
+
 void target_give(void *block) {
-  *(char *)block = 2;
+  target_write(block);
   target_free(block);
 }
 
@@ -74,6 +76,21 @@ UNTOLD uint32_t target_remote_state(uint32_t unit) { return atomic_seen(&remote_
 UNTOLD uint32_t target_remote_next(uint32_t unit) { return atomic_seen(&remote_of(unit)->next); }
 void target_nearly_idle(slab_owner_t *owner, uint32_t more) { atomic_set(&owner->pending_count, REMOTE_HELP_AT - more); }
 bool target_grow_locked(void) { return atomic_seen(&grow_lock.holder) != 0; }
+
+void target_look(void) {
+  hak_stats_t stats;
+  hak_class_stats_t classes[CLASS_COUNT];
+  hak_heap_stats_t heap_stats;
+  census_take(&stats, classes);
+  (void)census_heap(0, &heap_stats);
+}
+
+void target_guard_slots(int64_t count) {
+  if (!option_set(OPTION_guard_slots, count)) explore_fail("%lld guard slots cannot be", (long long)count);
+  trace_prepare();
+}
+
+void *target_guarded(size_t size) { return guarded_alloc(size); }
 
 void target_ignore_figures(void) {
   explore_ignore(&used_units);

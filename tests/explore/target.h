@@ -13,6 +13,8 @@ void *target_take(size_t size);
 void target_give(void *block);
 /* free alone, of a block that another thread may have freed. */
 void target_free(void *block);
+/* The program writes to what it has. */
+void target_write(void *at);
 /* What runs when the calling thread ends. */
 void target_end_thread(void);
 /* What malloc_trim and a malloc without memory do: for the thread itself, and for all others. */
@@ -23,6 +25,12 @@ void target_forget_thread(void);
 /* A thread's heap, or NULL. */
 heap_t *target_heap_of(unsigned identity);
 uintptr_t target_self_of(unsigned identity);
+
+/* What the statistics look at. */
+void target_look(void);
+/* There are to be so many guard slots; a block in one, or NULL. */
+void target_guard_slots(int64_t count);
+void *target_guarded(size_t size);
 
 typedef enum remote_state { STATE_CLOSED, STATE_OPEN, STATE_QUEUED } remote_state_t;
 uint32_t target_remote_state(uint32_t unit);
