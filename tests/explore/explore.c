@@ -32,6 +32,7 @@ enum {
   STEPS_MOST = 1 << 20,  /* accesses of one execution, else it has no end */
   LOOKED = 16,           /* words of one round of a waiting loop; with more, any write ends the wait */
   CHEAP = 250,           /* executions; one preemption more than was asked for follows in a second or less */
+  CHEAP_STALE = 20,      /* the same of executions with one stale read */
   NOBODY = -1,
   JUDGE = EXPLORE_ACTORS /* the identity in which nothing is explored */
 };
@@ -513,8 +514,10 @@ static bool explore_orders(int last, int cheap_after, double end) {
 }
 
 static bool explore_stale(bool soak, double end) {
-  if (search(0, 1, end) == 0) return false;
-  return !soak || (search(1, 1, end) != 0 && search(0, 2, end) != 0);
+  uint64_t executions = search(0, 1, end);
+  if (executions == 0) return false;
+  if (!soak && executions > CHEAP_STALE) return true;
+  return search(1, 1, end) != 0 && search(0, 2, end) != 0;
 }
 
 static bool explore_all(const scenario_t *scenario, const settings_t *settings) {
