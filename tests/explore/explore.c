@@ -548,7 +548,7 @@ static bool explored(const scenario_t *scenario, const settings_t *settings) {
   return status == 0;
 }
 
-static const scenario_t *scenario_at(size_t i) { return i < product_count() ? product_cell(i) : &scenarios[i - product_count()]; }
+static const scenario_t *scenario_at(size_t i) { return i < scenario_count ? &scenarios[i] : product_cell(i - scenario_count); }
 
 static bool is_wanted(const char *name, char *const *patterns) {
   bool wanted = *patterns == NULL;

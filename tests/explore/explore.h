@@ -71,6 +71,8 @@ void memory_keep(void);
 void memory_restore(void);
 /* Ranges of addresses reserved so far. */
 unsigned memory_reserved(void);
+/* The next so many reserves fail. */
+void memory_refuse(unsigned count);
 
 /* target.c: the allocator.  Lets the thread with this number run; puts back who ran when memory was kept. */
 void target_run_as(unsigned identity);

@@ -34,7 +34,7 @@ extern char __data_start[], _end[];
 
 static memory_t *m;
 static size_t arena_used;
-static unsigned reserved;
+static unsigned reserved, refused;
 
 static void *map(size_t bytes, int protection) {
   void *start = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -86,6 +86,7 @@ void memory_restore(void) {
 }
 
 unsigned memory_reserved(void) { return reserved; }
+void memory_refuse(unsigned count) { refused = count; }
 
 /* --- in place of what fake_os.c does ----------------------------------------------------- */
 
@@ -98,6 +99,7 @@ static void *arena_take(size_t bytes) {
 
 void *__wrap_os_reserve(size_t bytes);
 void *__wrap_os_reserve(size_t bytes) {
+  if (refused > 0) return refused--, NULL;
   reserved++;
   return arena_take(bytes);
 }

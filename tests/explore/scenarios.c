@@ -77,6 +77,17 @@ static void judge_first_use(void) {
   judge_end();
 }
 
+/* The first start fails, the next one does not. */
+static void start_refused(void) {
+  start();
+  memory_refuse(1);
+}
+
+static void take_if_there_is(void) {
+  void *block = target_take(64);
+  if (block != NULL) target_give(block);
+}
+
 /* --- double frees ---------------------------------------------------------------------------- */
 
 static void give_0_wrongly(void) { give_wrongly(a[0]); }
@@ -208,6 +219,21 @@ static void judge_grown(void) {
 /* An address where the region may be by now, or not, and no block begins. */
 static void free_beyond(void) { target_free(region_address(HAK_UNITS_PER_SUPERSLAB + 3)); }
 
+/* The zones end where the units do. */
+static void zones_full(void) {
+  start();
+  bool zero;
+  if (!boot() || span_alloc(8 * HAK_UNITS_PER_SUPERSLAB, 1, SPAN_SLAB, &zero) != 0) explore_fail("spans lie elsewhere");
+}
+
+static void zones_extended(void) {
+  bool zero;
+  if (span_alloc(HAK_UNITS_PER_SUPERSLAB, 1, SPAN_SLAB, &zero) == SPAN_NONE) explore_fail("no span");
+}
+
+/* Past the fast path, which looks without order: see region.limit in docs/memory_orders.md. */
+static void free_beyond_zones(void) { target_free_missed(region_address(8 * HAK_UNITS_PER_SUPERSLAB + 3)); }
+
 static void full_of_spans(void) {
   start();
   if (!boot()) explore_fail("no region");
@@ -268,6 +294,7 @@ const scenario_t scenarios[] = {
     {"two_adopters", an_orphan, {take_one, take_one, give_0}, judge_end, NULL, EVERY, EVERY},
     {"first_use", start, {take_and_give_first, take_and_give_first}, judge_first_use, NULL, 3, EVERY},
     {"first_use_by_three", start, {take_and_give_first, take_and_give_first, take_and_give_first}, judge_first_use, NULL, 1, 3},
+    {"first_use_refused", start_refused, {take_if_there_is, take_if_there_is, take_if_there_is}, judge_end, NULL, 1, 3},
     {"live_map", some_tiny, {tiny_pop_and_push, give_0, give_1}, judge_end_live, NULL, EVERY, EVERY},
     {"holes", with_holes, {take_and_give, give_0, purge_holes}, judge_end, NULL, EVERY, EVERY},
     {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, EVERY},
@@ -275,6 +302,7 @@ const scenario_t scenarios[] = {
     {"growth", one_superslab_full, {span_beyond, span_beyond_too, blocks_taken}, judge_grown, NULL, 1, 2},
     {"growth_and_purge", one_superslab_full, {span_beyond, span_beyond_too, purge_everything}, judge_grown, NULL, 1, 2},
     {"wrong_free_beyond", one_superslab_full, {span_beyond, free_beyond}, judge_nothing, "hakmem: ", 2, EVERY},
+    {"wrong_free_beyond_zones", zones_full, {zones_extended, free_beyond_zones}, judge_nothing, "hakmem: ", 2, 3},
     {"purged_meanwhile", full_of_spans, {purge_everything, last_span_taken}, judge_last_span, NULL, 2, EVERY},
     {"looked_at", two_blocks_left, {target_end_thread, give_0, take_one, look}, judge_end, NULL, 0, 1},
     {"guard_slots_made", two_slots, {slot_used, slot_used, slot_used}, judge_nothing, NULL, 2, 3},

@@ -77,6 +77,8 @@ UNTOLD uint32_t target_remote_next(uint32_t unit) { return atomic_seen(&remote_o
 void target_nearly_idle(slab_owner_t *owner, uint32_t more) { atomic_set(&owner->pending_count, REMOTE_HELP_AT - more); }
 bool target_grow_locked(void) { return atomic_seen(&grow_lock.holder) != 0; }
 
+void target_free_missed(void *block) { free_miss(block, 0, "free"); }
+
 void target_look(void) {
   hak_stats_t stats;
   hak_class_stats_t classes[CLASS_COUNT];

@@ -26,6 +26,8 @@ void target_forget_thread(void);
 heap_t *target_heap_of(unsigned identity);
 uintptr_t target_self_of(unsigned identity);
 
+/* free, where the fast path has not taken the block. */
+void target_free_missed(void *block);
 /* What the statistics look at. */
 void target_look(void);
 /* There are to be so many guard slots; a block in one, or NULL. */
