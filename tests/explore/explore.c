@@ -363,6 +363,14 @@ void explore_died(void) {
 
 void explore_crashed(int signal, const void *address) { explore_fail("signal %d at %p", signal, address); }
 
+void explore_alone(void) {
+  decide(); /* the others may be anywhere */
+  for (int q = 0; q < (int)x->actors_count; q++) {
+    if (q != x->current) x->actors[q].state = ACTOR_ENDED;
+  }
+  weak_alone();
+}
+
 void explore_expect(void) { x->expects = true; }
 
 void explore_show(void) {

@@ -52,6 +52,8 @@ _Noreturn void explore_race(const void *at, const void *earlier, unsigned actor,
 
 /* The execution is wrong, and ends. */
 _Noreturn void explore_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The other actors are no more, wherever they are: the running one is in a fork's child. */
+void explore_alone(void);
 /* In a preparation: some execution has to end in what the judge is to see.  The judge has seen it; without the former it is wrong. */
 void explore_expect(void);
 void explore_show(void);

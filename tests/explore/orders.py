@@ -17,7 +17,7 @@ import seeded
 import sites
 
 # Preemptions and stale reads: the cheapest first.
-QUICK = [["-b", "0", "-w", "1"], ["-b", "1"]]
+QUICK = [["-b", "0", "-w", "1"], ["-b", "1"], []]
 
 
 def kept_reasons():

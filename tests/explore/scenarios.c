@@ -68,6 +68,20 @@ static void an_orphan(void) {
   target_end_thread();
 }
 
+/* --- a fork ------------------------------------------------------------------------------------ */
+
+/* What the others were about stays as it is; the child allocates and frees, which repairs all. */
+static void fork_and_use(void) {
+  target_fork();
+  give(take(BIG));
+  give(a[0]);
+  target_trim();
+}
+
+/* The forker has no heap, and the owner is actor 0. */
+static void trim_and_take(void) { target_trim(), take_one(); }
+static void run_out(void) { take_one(), take_one(), take_one(), give(a[1]); }
+
 /* --- the start ------------------------------------------------------------------------------- */
 
 static void take_and_give_first(void) { give(take(64)); }
@@ -292,6 +306,11 @@ enum { EVERY = EXPLORE_EVERY };
 const scenario_t scenarios[] = {
     {"ended_unseen", ended_unseen, {take_and_give, give_0, take_one}, judge_end, NULL, EVERY, EVERY},
     {"two_adopters", an_orphan, {take_one, take_one, give_0}, judge_end, NULL, EVERY, EVERY},
+    {"forked_trim", two_blocks_left, {trim_and_take, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
+    {"forked_use", two_blocks_left, {run_out, fork_and_use, take_and_give}, judge_forked, NULL, 1, 2},
+    {"forked_exit", two_blocks_left, {target_end_thread, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
+    {"forked_adoption", an_orphan, {take_and_give, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
+    {"forked_holes", with_holes, {purge_holes, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
     {"first_use", start, {take_and_give_first, take_and_give_first}, judge_first_use, NULL, 3, EVERY},
     {"first_use_by_three", start, {take_and_give_first, take_and_give_first, take_and_give_first}, judge_first_use, NULL, 1, 3},
     {"first_use_refused", start_refused, {take_if_there_is, take_if_there_is, take_if_there_is}, judge_end, NULL, 1, 3},

@@ -64,6 +64,14 @@ void target_trim(void) {
 
 void target_trim_others(void) { heap_trim_others(); }
 
+UNTOLD void target_fork(void) {
+  explore_alone();
+  for (unsigned i = 0; i < TARGET_IDENTITIES; i++) {
+    if (i != running) vars[i] = (thread_vars_t){.heap = &heap_none};
+  }
+  os_fork_note();
+}
+
 void target_forget_thread(void) {
   thread_heap = &heap_none;
   thread_own_heap = NULL;

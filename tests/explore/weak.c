@@ -306,6 +306,10 @@ void weak_fence(int order) {
   step();
 }
 
+void weak_alone(void) {
+  for (unsigned q = 0; q < EXPLORE_ACTORS; q++) learn(&me()->knows, &w->actors[q].knows);
+}
+
 /* --- races ------------------------------------------------------------------------------- */
 
 static granule_t *granule_of(uintptr_t number) {

@@ -23,6 +23,8 @@ uint64_t weak_change(volatile void *at, unsigned bytes, uint64_t (*change)(uint6
 /* Whether it has; else *expected is what it has read. */
 bool weak_compare_exchange(volatile void *at, unsigned bytes, uint64_t *expected, uint64_t value, int order, int failed, const void *place);
 void weak_fence(int order);
+/* All that any actor has done happens before what the running one does next. */
+void weak_alone(void);
 void weak_plain(const volatile void *at, size_t bytes, bool writes, const void *place);
 
 uint64_t weak_memory_get(const volatile void *at, unsigned bytes);
