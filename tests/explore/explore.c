@@ -8,20 +8,17 @@
  * All state is in one mapping that memory.c does not put back. */
 #include "explore.h"
 
-#include <fnmatch.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include "fake_os.h"
-#include "product.h"
 #include "weak.h"
 
 enum {
@@ -31,8 +28,6 @@ enum {
   NODES = 1 << 16,       /* in a path */
   STEPS_MOST = 1 << 20,  /* accesses of one execution, else it has no end */
   LOOKED = 16,           /* words of one round of a waiting loop; with more, any write ends the wait */
-  CHEAP = 250,           /* executions; one preemption more than was asked for follows in a second or less */
-  CHEAP_STALE = 20,      /* the same of executions with one stale read */
   NOBODY = -1,
   JUDGE = EXPLORE_ACTORS /* the identity in which nothing is explored */
 };
@@ -210,14 +205,11 @@ static bool path_next(void) {
 /* The names and lines of a place in the program, innermost first. */
 static const char *place_text(const void *place) {
   static char text[512];
-  char command[512];
+  char command[128];
   snprintf(text, sizeof text, "%p", place);
-  ssize_t length = readlink("/proc/self/exe", command + 128, sizeof command - 129);
-  if (length <= 0 || x->quiet) return text;
-  command[128 + length] = '\0';
-  char path[400];
-  snprintf(path, sizeof path, "%s", command + 128);
-  snprintf(command, sizeof command, "addr2line -s -i -f -p -e '%.380s' %#lx 2>/dev/null", path, (unsigned long)((uintptr_t)place - 1));
+  if (x->quiet) return text;
+  unsigned long address = (unsigned long)((uintptr_t)place - 1);
+  snprintf(command, sizeof command, "addr2line -s -i -f -p -e /proc/%d/exe %#lx 2>/dev/null", (int)getpid(), address);
   FILE *pipe = popen(command, "r");
   if (pipe == NULL) return text;
   size_t used = fread(text, 1, sizeof text - 1, pipe);
@@ -445,15 +437,15 @@ static void report(void) {
 
 /* --- the search -------------------------------------------------------------------------- */
 
-static double seconds(void) {
+double explore_seconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Executions of the last search; 0 when one failed. Begins anew whenever a shared word was found. */
-static uint64_t search(int bound, unsigned stale, double end) {
-  double start = seconds();
+/* Begins anew whenever a shared word was found. */
+uint64_t explore_search(int bound, unsigned stale, double end) {
+  double start = explore_seconds();
   uint64_t executions, pruned, longest, in_all = 0;
   bool over = false;
   do {
@@ -471,7 +463,7 @@ static uint64_t search(int bound, unsigned stale, double end) {
       executions++;
       pruned += x->outcome == PRUNED;
       if (x->length > longest) longest = x->length;
-      over = (executions % 64 == 0) && seconds() > end;
+      over = (executions % 64 == 0) && explore_seconds() > end;
     } while (!x->grown && !over && path_next());
     in_all += executions;
   } while (x->grown && !over);
@@ -479,16 +471,17 @@ static uint64_t search(int bound, unsigned stale, double end) {
   snprintf(text, sizeof text, bound == EXPLORE_EVERY ? "every order" : "%d preemptions", bound);
   printf("  %-13s %u stale %10llu executions", text, stale, (unsigned long long)executions);
   if (pruned != 0) printf(", %llu of them cut short", (unsigned long long)pruned);
-  printf("; %llu accesses at most, %.1f s, %llu run in all%s\n", (unsigned long long)longest, seconds() - start, (unsigned long long)in_all,
+  printf("; %llu accesses at most, %.1f s, %llu run in all%s\n", (unsigned long long)longest, explore_seconds() - start, (unsigned long long)in_all,
          over ? "; NOT FINISHED" : "");
   fflush(stdout);
   return executions;
 }
 
-static void start(const scenario_t *scenario) {
+void explore_start(const scenario_t *scenario, bool quiet) {
   x = mmap(NULL, sizeof *x, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (x == MAP_FAILED) abort();
   x->scenario = scenario;
+  x->quiet = quiet;
   x->current = NOBODY;
   while (x->actors_count < EXPLORE_ACTORS && scenario->actors[x->actors_count] != NULL) {
     char *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -504,88 +497,4 @@ static void start(const scenario_t *scenario) {
   memory_keep();
 }
 
-typedef struct settings {
-  int bound; /* NOBODY: the scenario's own */
-  int stale; /* the same */
-  bool soak, quiet;
-  double limit;
-} settings_t;
-
-/* First the newest alone is read: a few preemptions first, they make a failure that is easy to read. */
-static bool explore_orders(int last, int cheap_after, double end) {
-  for (int bound = 0; bound <= (last == EXPLORE_EVERY ? 1 : last) && seconds() < end; bound++) {
-    uint64_t executions = search(bound, 0, end);
-    if (executions == 0) return false;
-    if (bound == cheap_after && bound == last && executions <= CHEAP) last++;
-  }
-  return last != EXPLORE_EVERY || search(EXPLORE_EVERY, 0, end) != 0;
-}
-
-static bool explore_stale(bool soak, double end) {
-  uint64_t executions = search(0, 1, end);
-  if (executions == 0) return false;
-  if (!soak && executions > CHEAP_STALE) return true;
-  return search(1, 1, end) != 0 && search(0, 2, end) != 0;
-}
-
-static bool explore_all(const scenario_t *scenario, const settings_t *settings) {
-  double end = seconds() + settings->limit;
-  if (settings->stale > 0) return search(settings->bound == NOBODY ? 0 : settings->bound, (unsigned)settings->stale, end) != 0;
-  if (settings->bound != NOBODY) return explore_orders(settings->bound, NOBODY, end);
-  return explore_orders(settings->soak ? scenario->soak : scenario->quick, scenario->quick, end) && explore_stale(settings->soak, end);
-}
-
-static bool explore(const scenario_t *scenario, const settings_t *settings) {
-  printf("%s\n", scenario->name);
-  start(scenario);
-  x->quiet = settings->quiet;
-  bool passed = explore_all(scenario, settings);
-  if (!passed || !x->expects || x->shown) return passed;
-  printf("  FAILED: what may be was never seen\n");
-  return false;
-}
-
-/* In a process of its own, so that nothing is left of the one before. */
-static bool explored(const scenario_t *scenario, const settings_t *settings) {
-  fflush(stdout);
-  pid_t child = fork();
-  if (child == 0) exit(explore(scenario, settings) ? 0 : 1);
-  int status = -1;
-  if (child < 0 || waitpid(child, &status, 0) != child) return false;
-  if (WIFSIGNALED(status)) printf("  FAILED: signal %d\n", WTERMSIG(status));
-  return status == 0;
-}
-
-static const scenario_t *scenario_at(size_t i) { return i < scenario_count ? &scenarios[i] : product_cell(i - scenario_count); }
-
-static bool is_wanted(const char *name, char *const *patterns) {
-  bool wanted = *patterns == NULL;
-  for (; *patterns != NULL; patterns++) wanted |= fnmatch(*patterns, name, 0) == 0;
-  return wanted;
-}
-
-int main(int argc, char **argv) {
-  settings_t settings = {.bound = NOBODY, .stale = NOBODY, .limit = 1e9};
-  bool lists = false;
-  int option;
-  while ((option = getopt(argc, argv, "b:aw:sqt:l")) != -1) {
-    if (option == 'b') settings.bound = atoi(optarg);
-    else if (option == 'a') settings.bound = EXPLORE_EVERY;
-    else if (option == 'w') settings.stale = atoi(optarg);
-    else if (option == 's') settings.soak = true;
-    else if (option == 'q') settings.quiet = true;
-    else if (option == 't') settings.limit = atof(optarg);
-    else if (option == 'l') lists = true;
-    else return 2;
-  }
-  bool passed = true, any = false;
-  for (size_t i = 0; i < product_count() + scenario_count; i++) {
-    const scenario_t *scenario = scenario_at(i);
-    if (!is_wanted(scenario->name, argv + optind)) continue;
-    any = true;
-    if (lists) puts(scenario->name);
-    else passed &= explored(scenario, &settings);
-    if (settings.quiet && !passed) break; /* one failure is all that is asked for */
-  }
-  return passed && any ? 0 : 1;
-}
+bool explore_is_missed(void) { return x->expects && !x->shown; }

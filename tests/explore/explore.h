@@ -67,6 +67,14 @@ void explore_wait(void);
 _Noreturn void explore_died(void);
 _Noreturn void explore_crashed(int signal, const void *address);
 
+/* explore.c, for main.c: prepares a scenario. */
+void explore_start(const scenario_t *scenario, bool quiet);
+/* Every execution with so many preemptions and stale reads; how many, or 0 when one failed, which is told. */
+uint64_t explore_search(int bound, unsigned stale, double end);
+/* Whether what explore_expect waits for has not been seen. */
+bool explore_is_missed(void);
+double explore_seconds(void);
+
 /* memory.c: keeps the program's variables and the allocator's pages as they are, and brings them back. */
 void memory_start(void);
 void memory_keep(void);
