@@ -28,8 +28,7 @@ enum {
   NODES = 1 << 16,       /* in a path */
   STEPS_MOST = 1 << 20,  /* accesses of one execution, else it has no end */
   LOOKED = 16,           /* words of one round of a waiting loop; with more, any write ends the wait */
-  NOBODY = -1,
-  JUDGE = EXPLORE_ACTORS /* the identity in which nothing is explored */
+  NOBODY = -1, JUDGE = EXPLORE_ACTORS /* the identity in which nothing is explored */
 };
 
 typedef enum actor_state { ACTOR_READY, ACTOR_WAITING, ACTOR_ENDED } actor_state_t;
@@ -243,8 +242,6 @@ static void actor_run(void) {
   setcontext(turn_to(x->starting ? NOBODY : choose(me)));
 }
 
-static const char *const access_text[] = {"reads", "writes", "changes"};
-
 static bool has_looked(const actor_t *actor, const volatile void *at) {
   if (actor->looked_count > LOOKED) return true;
   for (unsigned i = 0; i < actor->looked_count; i++) {
@@ -264,6 +261,8 @@ void explore_changed(const volatile void *at) {
     if (q != x->current && has_looked(&x->actors[q], at)) x->actors[q].outdated = true;
   }
 }
+
+static const char *const access_text[] = {"reads", "writes", "changes"};
 
 int explore_actor(void) { return x->current; }
 
