@@ -46,7 +46,9 @@ static bool pool_guard(uint32_t unit, uint32_t units) {
 static bool pool_make(void) {
   uint32_t none = POOL_NONE;
   if (atomic_take(&pool.state) == POOL_MADE) return true;
-  if (!atomic_compare_exchange_strong(&pool.state, &none, (uint32_t)POOL_UNDER_WAY)) return false;
+  if (!atomic_compare_exchange_strong_explicit(&pool.state, &none, (uint32_t)POOL_UNDER_WAY, memory_order_relaxed, memory_order_relaxed)) {
+    return false;
+  }
   uint32_t count = (uint32_t)option_get(OPTION_guard_slots);
   size_t bytes = (2 * (size_t)count + 1) * os_page_size();
   uint32_t units = (uint32_t)((bytes + HAK_UNIT - 1) >> HAK_UNIT_SHIFT);
