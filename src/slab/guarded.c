@@ -82,7 +82,7 @@ static uint32_t slot_index(const void *p) {
   return i < pool.count ? i : pool.count - 1;
 }
 
-static slot_t *slot_at(const void *p) { return &atomic_take(&pool.slots)[slot_index(p)]; }
+static slot_t *slot_at(const void *p) { return &atomic_seen(&pool.slots)[slot_index(p)]; }
 
 void *guarded_start(const void *p) {
   const slot_t *slot = slot_at(p);
@@ -91,7 +91,7 @@ void *guarded_start(const void *p) {
 
 /* The one that has waited longest, nearly. */
 static slot_t *slot_claim(uint32_t *index) {
-  slot_t *slots = atomic_take(&pool.slots);
+  slot_t *slots = atomic_seen(&pool.slots);
   for (uint32_t tries = 0; tries < pool.count; tries++) {
     *index = atomic_fetch_add_explicit(&pool.next, 1, memory_order_relaxed) % pool.count;
     slot_t *slot = &slots[*index];
