@@ -45,7 +45,7 @@ FAULTS = [
     ("link_after_push", "slab/remote.c",
      """  do {
     atomic_set(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1));
+  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
 """,
      """  while (!atomic_compare_exchange_weak(pending, &first, unit + 1)) {}
   atomic_set(&remote_of(unit)->next, first);
@@ -74,13 +74,13 @@ FAULTS = [
     ("class_before_push", "slab/remote.c",
      """  do {
     atomic_set(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1));
+  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
   (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c); /* then remote_help looks at the lock */
 """,
      """  (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c);
   do {
     atomic_set(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1));
+  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
 """, "narrow.exiting.free.*"),
     ("help_before_push", "slab/remote.c",
      """  remote_push(owner, slab);

@@ -316,6 +316,7 @@ const scenario_t scenarios[] = {
     {"first_use_refused", start_refused, {take_if_there_is, take_if_there_is, take_if_there_is}, judge_end, NULL, 1, 3},
     {"live_map", some_tiny, {tiny_pop_and_push, give_0, give_1}, judge_end_live, NULL, EVERY, EVERY},
     {"holes", with_holes, {take_and_give, give_0, purge_holes}, judge_end, NULL, EVERY, EVERY},
+    {"holes_meanwhile", with_holes, {take_other_class, purge_holes, give_0}, judge_end, NULL, 1, 3},
     {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, EVERY},
     {"unit_given_below", one_unit_left, {unit_taken_meanwhile, lower_unit_given}, judge_one_unit_left, NULL, EVERY, EVERY},
     {"growth", one_superslab_full, {span_beyond, span_beyond_too, blocks_taken}, judge_grown, NULL, 1, 2},
