@@ -11,6 +11,7 @@
 enum {
   CHEAP = 250,      /* executions; one preemption more than was asked for follows in a second or less */
   CHEAP_STALE = 20, /* the same of executions with one stale read */
+  CHEAP_BOTH = 50,  /* of executions with one preemption and one stale read: two of each follow */
   UNSET = -1
 };
 
@@ -35,7 +36,9 @@ static bool explore_stale(bool soak, double end) {
   uint64_t executions = explore_search(0, 1, end);
   if (executions == 0) return false;
   if (!soak && executions > CHEAP_STALE) return true;
-  return explore_search(1, 1, end) != 0 && explore_search(0, 2, end) != 0;
+  executions = explore_search(1, 1, end);
+  if (executions == 0 || explore_search(0, 2, end) == 0) return false;
+  return executions > CHEAP_BOTH || explore_search(2, 2, end) != 0;
 }
 
 static bool explore_all(const scenario_t *scenario, const settings_t *settings) {

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-enum { HELD_MOST = 64 };
+enum { HELD_MOST = 160 };
 extern void *held[HELD_MOST]; /* NULL: none */
 
 /* Fails if there is no memory, or the block is held already. */

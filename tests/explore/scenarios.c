@@ -36,6 +36,19 @@ static void take_and_give(void) { give(take(BIG)); }
 static void some_tiny(void) { taken_by(0, 4, TINY); }
 static void tiny_pop_and_push(void) { give(a[3]), (void)take(TINY); }
 
+/* A slab whose remote bits are two words, with its first and its last block left. */
+static void two_words(void) {
+  enum { BLOCKS = 128 };
+  void *blocks[BLOCKS];
+  start();
+  target_run_as(0);
+  for (unsigned i = 0; i < BLOCKS; i++) blocks[i] = take(HAK_UNIT / BLOCKS);
+  for (unsigned i = 1; i + 1 < BLOCKS; i++) give(blocks[i]);
+  target_trim();
+  a[0] = blocks[0];
+  a[1] = blocks[BLOCKS - 1];
+}
+
 static void with_holes(void) {
   taken_by(0, BIG_BLOCKS, BIG);
   given_back(2, BIG_BLOCKS);
@@ -315,6 +328,7 @@ const scenario_t scenarios[] = {
     {"first_use_by_three", start, {take_and_give_first, take_and_give_first, take_and_give_first}, judge_first_use, NULL, 1, 3},
     {"first_use_refused", start_refused, {take_if_there_is, take_if_there_is, take_if_there_is}, judge_end, NULL, 1, 3},
     {"live_map", some_tiny, {tiny_pop_and_push, give_0, give_1}, judge_end_live, NULL, EVERY, EVERY},
+    {"two_words", two_words, {target_trim, give_0, give_1}, judge_end, NULL, 2, EVERY},
     {"holes", with_holes, {take_and_give, give_0, purge_holes}, judge_end, NULL, EVERY, EVERY},
     {"holes_meanwhile", with_holes, {take_other_class, purge_holes, give_0}, judge_end, NULL, 1, 3},
     {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, EVERY},
