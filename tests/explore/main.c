@@ -11,7 +11,7 @@
 enum {
   CHEAP = 250,      /* executions; one preemption more than was asked for follows in a second or less */
   CHEAP_STALE = 20, /* the same of executions with one stale read */
-  CHEAP_BOTH = 50,  /* of executions with one preemption and one stale read: two of each follow */
+  CHEAP_BOTH = 100, /* of executions with one preemption and one stale read: two of each follow */
   UNSET = -1
 };
 

@@ -261,21 +261,27 @@ static void zones_extended(void) {
 /* Past the fast path, which looks without order: see region.limit in docs/memory_orders.md. */
 static void free_beyond_zones(void) { target_free_missed(region_address(8 * HAK_UNITS_PER_SUPERSLAB + 3)); }
 
-static void full_of_spans(void) {
+static uint32_t last_units;
+
+static void full_but(uint32_t units) {
   start();
   if (!boot()) explore_fail("no region");
   bool zero;
-  spans[0] = span_alloc(LATER, 1, SPAN_SLAB, &zero);
+  last_units = units;
+  spans[0] = span_alloc(last_units, 1, SPAN_SLAB, &zero);
   for (uint32_t units = 1 << 13; units > 0; units /= 2) {
     while (span_alloc(units, 1, SPAN_SLAB, &zero) != SPAN_NONE) {}
   }
-  span_free(spans[0], LATER);
+  span_free(spans[0], last_units);
 }
+
+static void full_of_spans(void) { full_but(LATER); }
+static void full_of_long_spans(void) { full_but(GOOD); } /* too long to be looked for in single superslabs */
 
 /* What is out of sight while it is purged is there all the same. */
 static void last_span_taken(void) {
   bool zero;
-  uint32_t at = span_alloc(LATER, 1, SPAN_SLAB, &zero);
+  uint32_t at = span_alloc(last_units, 1, SPAN_SLAB, &zero);
   if (at != spans[0]) explore_fail("no span, though one is free");
 }
 
@@ -338,6 +344,7 @@ const scenario_t scenarios[] = {
     {"wrong_free_beyond", one_superslab_full, {span_beyond, free_beyond}, judge_nothing, "hakmem: ", 2, EVERY},
     {"wrong_free_beyond_zones", zones_full, {zones_extended, free_beyond_zones}, judge_nothing, "hakmem: ", 2, 3},
     {"purged_meanwhile", full_of_spans, {purge_everything, last_span_taken}, judge_last_span, NULL, 2, EVERY},
+    {"purged_meanwhile_long", full_of_long_spans, {purge_everything, last_span_taken}, judge_last_span, NULL, 2, EVERY},
     {"looked_at", two_blocks_left, {target_end_thread, give_0, take_one, look}, judge_end, NULL, 0, 1},
     {"guard_slots_made", two_slots, {slot_used, slot_used, slot_used}, judge_nothing, NULL, 2, 3},
     {"guard_slots", one_slot_used, {slot_used, slot_given, slot_used}, judge_nothing, NULL, 2, 3},
