@@ -16,8 +16,9 @@ import sys
 import seeded
 import sites
 
-# Preemptions and stale reads: the cheapest first.
-QUICK = [["-b", "0", "-w", "1"], ["-b", "1"], []]
+# The cheapest first; what needs a preemption and a stale read at once is found by few scenarios.
+BOTH = ["two_words", "holes_meanwhile", "narrow.busy.other.one", "narrow.exiting.other.one", "narrow.idle.other.two"]
+QUICK = [["-b", "0", "-w", "1"], ["-b", "1", "-w", "1", "-t", "10", *BOTH], ["-b", "1"], []]
 
 
 def kept_reasons():
