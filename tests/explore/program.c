@@ -5,6 +5,7 @@
 #include "target.h"
 
 void *held[HELD_MOST];
+unsigned giving;
 
 void *take(size_t size) {
   void *block = target_take(size);
@@ -28,7 +29,9 @@ static void forget(const void *block) {
 
 void give(void *block) {
   forget(block);
+  giving++;
   target_give(block);
+  giving--;
 }
 
 void give_wrongly(void *block) {

@@ -7,6 +7,9 @@
 enum { HELD_MOST = 160 };
 extern void *held[HELD_MOST]; /* NULL: none */
 
+/* Frees under way; those of threads that a fork's child has not stay so. */
+extern unsigned giving;
+
 /* Fails if there is no memory, or the block is held already. */
 void *take(size_t size);
 void give(void *block);

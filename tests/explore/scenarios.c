@@ -2,7 +2,6 @@
 #include "front/boot.h"
 #include "judge.h"
 #include "program.h"
-#include "slab/hole.h"
 #include "space/purge.h"
 #include "space/span.h"
 #include "target.h"
@@ -53,11 +52,6 @@ static void with_holes(void) {
   taken_by(0, BIG_BLOCKS, BIG);
   given_back(2, BIG_BLOCKS);
   target_trim();
-}
-
-static void purge_holes(void) {
-  uint32_t calming = 0;
-  (void)hole_step(true, &calming);
 }
 
 /* --- the owner goes -------------------------------------------------------------------------- */
@@ -332,14 +326,14 @@ const scenario_t scenarios[] = {
     {"forked_use", two_blocks_left, {run_out, fork_and_use, take_and_give}, judge_forked, NULL, 1, 2},
     {"forked_exit", two_blocks_left, {target_end_thread, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
     {"forked_adoption", an_orphan, {take_and_give, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
-    {"forked_holes", with_holes, {purge_holes, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
+    {"forked_holes", with_holes, {target_purge_holes, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
     {"first_use", start, {take_and_give_first, take_and_give_first}, judge_first_use, NULL, 3, EVERY},
     {"first_use_by_three", start, {take_and_give_first, take_and_give_first, take_and_give_first}, judge_first_use, NULL, 1, 3},
     {"first_use_refused", start_refused, {take_if_there_is, take_if_there_is, take_if_there_is}, judge_end, NULL, 1, 3},
     {"live_map", some_tiny, {tiny_pop_and_push, give_0, give_1}, judge_end_live, NULL, EVERY, EVERY},
     {"two_words", two_words, {target_trim, give_0, give_1}, judge_end, NULL, 2, EVERY},
-    {"holes", with_holes, {take_and_give, give_0, purge_holes}, judge_end, NULL, EVERY, EVERY},
-    {"holes_meanwhile", with_holes, {take_other_class, purge_holes, give_0}, judge_end, NULL, 1, 3},
+    {"holes", with_holes, {take_and_give, give_0, target_purge_holes}, judge_end, NULL, EVERY, EVERY},
+    {"holes_meanwhile", with_holes, {take_other_class, target_purge_holes, give_0}, judge_end, NULL, 1, 3},
     {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, EVERY},
     {"unit_given_below", one_unit_left, {unit_taken_meanwhile, lower_unit_given}, judge_one_unit_left, NULL, EVERY, EVERY},
     {"growth", one_superslab_full, {span_beyond, span_beyond_too, blocks_taken}, judge_grown, NULL, 1, 2},

@@ -60,10 +60,23 @@ void target_end_thread(void) {
 }
 
 void target_trim(void) {
+  thread_enter();
   if (thread_own_heap != NULL) heap_trim(thread_own_heap);
+  thread_leave();
 }
 
-void target_trim_others(void) { heap_trim_others(); }
+void target_trim_others(void) {
+  thread_enter();
+  heap_trim_others();
+  thread_leave();
+}
+
+void target_purge_holes(void) {
+  uint32_t calming = 0;
+  thread_enter();
+  (void)hole_step(true, &calming);
+  thread_leave();
+}
 
 UNTOLD void target_fork(void) {
   explore_alone();

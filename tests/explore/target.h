@@ -20,6 +20,7 @@ void target_end_thread(void);
 /* What malloc_trim and a malloc without memory do: for the thread itself, and for all others. */
 void target_trim(void);
 void target_trim_others(void);
+void target_purge_holes(void);
 /* The running thread is the only one of a fork's child. */
 void target_fork(void);
 /* The running thread's variables are those of a new one. */
