@@ -98,12 +98,12 @@ static void judge_first_use(void) {
   judge_end();
 }
 
-/* The first start fails, at every place; the next one does not. */
+/* The first malloc's two starts fail, at every place; the next one does not. */
 static void start_refused(void) {
-  enum { PLACES = 6, TRIES = 2 };
+  enum { STARTS = 2, PLACES = 6, TRIES = 2 };
   start();
   explore_expect();
-  memory_refuse(PLACES * TRIES);
+  memory_refuse(STARTS * PLACES * TRIES);
 }
 
 static void take_if_there_is(void) {
