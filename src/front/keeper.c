@@ -1,5 +1,6 @@
 #include "front/keeper.h"
 
+#include "front/thread.h"
 #include "kit/options.h"
 #include "os/os.h"
 #include "slab/hole.h"
@@ -9,7 +10,7 @@
 #define KEEPER_BYTES ((uint64_t)4 << 20)
 #define PERIOD_MIN_MS 10
 
-static os_thread_t keeper;
+static os_thread_t keeper HAK_ALIGNED(HAK_CACHE_LINE);
 static _Atomic uint32_t starts;
 static _Atomic uint32_t working; /* 1 while it may hold locks or units: for a fork's child */
 
@@ -63,8 +64,9 @@ void keeper_call(const heap_t *heap) {
 
 uint32_t keeper_starts(void) { return atomic_seen(&starts); }
 
+/* The keeper may wait for a lock that a signal handler has interrupted the holder of. */
 bool keeper_hold(void) {
-  if (os_forked()) return false;
+  if (os_forked() || thread_inside != 0) return false;
   if (os_thread_exists(&keeper) && atomic_fetch_add_explicit(&stops, 1, memory_order_relaxed) >= FEW_STOPS) {
     atomic_set(&not_before_ms, os_now_ms() + RARELY_MS);
   }

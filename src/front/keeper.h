@@ -16,7 +16,8 @@
 void keeper_call(const heap_t *heap);
 uint32_t keeper_starts(void); /* so far */
 /* None runs, and none can be started, from a hold that returns true until its release: the process changes its user, groups,
- * capabilities, namespaces or filters.  False in a fork's child that was not repaired yet, which has none. */
+ * capabilities, namespaces or filters.  False in a fork's child that was not repaired yet, which has none; and in a signal
+ * handler that has interrupted a slow path, where nobody may be waited for: there the keeper finds out by itself. */
 HAK_CHECKED bool keeper_hold(void);
 void keeper_release(void);
 /* In a fork's child, which has no such thread; true if it was at work. */

@@ -11,7 +11,7 @@ typedef struct cie {
   cursor_t program;
   uint64_t code_align;
   int64_t data_align;
-  uint8_t encoding;
+  uint8_t encoding, ra;
   bool sized, signal; /* sized: each FDE tells how long its own augmentation is */
 } cie_t;
 
@@ -94,7 +94,8 @@ static bool cie_read(const module_t *m, uintptr_t at, cie_t *cie) {
   cie->code_align = cursor_uleb(&c);
   cie->data_align = cursor_sleb(&c);
   uint64_t ra = version == 1 ? cursor_unsigned(&c, 1) : cursor_uleb(&c);
-  if (c.bad || (version != 1 && version != 3) || ra != CFI_RA || !read_augmentation(&c, letters, cie)) return false;
+  if (c.bad || (version != 1 && version != 3) || ra >= CFI_REGS || !read_augmentation(&c, letters, cie)) return false;
+  cie->ra = (uint8_t)ra;
   cie->program = c;
   cie->at = at;
   return true;
@@ -267,6 +268,6 @@ bool cfi_find(const module_t *m, uintptr_t pc, cfi_rules_t *rules) {
   if (!machine_run(&x, cie.program)) return false;
   x.initial = x.row;
   if (!machine_run(&x, fde.program)) return false;
-  *rules = (cfi_rules_t){.row = x.row, .signal = cie.signal, .first = x.first, .last = x.next - 1};
+  *rules = (cfi_rules_t){.row = x.row, .ra = cie.ra, .signal = cie.signal, .first = x.first, .last = x.next - 1};
   return true;
 }

@@ -33,6 +33,7 @@ typedef struct cfi_row {
 
 typedef struct cfi_rules {
   cfi_row_t row;
+  uint8_t ra;            /* the register whose rule leads to the return address, CFI_RA but for odd code */
   bool signal;           /* the caller was interrupted: it has made no call */
   uintptr_t first, last; /* the addresses that these rules hold for, as far as is known */
 } cfi_rules_t;

@@ -61,14 +61,22 @@ static bool module_read(module_t *m, uintptr_t start, uintptr_t end) {
 
 /* --- which there are --------------------------------------------------------------------- */
 
-#if defined(DLFO_STRUCT_HAS_EH_DBASE) /* glibc from 2.35 on; a program linked statically may be without */
-extern __typeof(_dl_find_object) _dl_find_object __attribute__((weak));
+#if defined(DLFO_STRUCT_HAS_EH_DBASE) /* glibc from 2.35 on; asked for by name, so that older ones do as well */
+static __typeof(_dl_find_object) *_Atomic loader_asks;
+extern __typeof(dlsym) dlsym __attribute__((weak)); /* a program linked statically may be without */
+
+static void loader_prepare(void) {
+  if (dlsym != NULL) atomic_publish(&loader_asks, (__typeof(_dl_find_object) *)(uintptr_t)dlsym(RTLD_DEFAULT, "_dl_find_object"));
+}
+
 static bool loader_find(uintptr_t address, module_t *m) {
   struct dl_find_object found;
-  if (_dl_find_object == NULL || _dl_find_object((void *)address, &found) != 0) return false;
+  __typeof(_dl_find_object) *ask = atomic_take(&loader_asks);
+  if (ask == NULL || ask((void *)address, &found) != 0) return false;
   return module_read(m, (uintptr_t)found.dlfo_map_start, (uintptr_t)found.dlfo_map_end);
 }
 #else
+static void loader_prepare(void) {}
 static bool loader_find(uintptr_t address, module_t *m) { return (void)address, (void)m, false; }
 #endif
 
@@ -154,6 +162,7 @@ static int module_note(struct dl_phdr_info *info, size_t size, void *first) {
 }
 
 void module_prepare(void) {
+  loader_prepare();
   bool first = true; /* the program itself, which libc may call by any name */
   (void)dl_iterate_phdr(module_note, &first);
 }

@@ -201,7 +201,7 @@ static step_t follow(walk_t *w, const cfi_rules_t *rules) {
   const cfi_row_t *row = &rules->row;
   uint64_t value[CFI_REGS], cfa, base;
   uint32_t known = 0;
-  if (row->kind[CFI_RA] == CFI_UNDEFINED) return STEP_END;
+  if (row->kind[rules->ra] == CFI_UNDEFINED) return STEP_END;
   if (row->cfa == CFI_EXPRESSION_CFA) {
     if (!evaluate(w, row->cfa_value, NULL, &cfa)) return STEP_STUCK;
   } else if (read_register(w, row->cfa, &base)) {
@@ -216,9 +216,9 @@ static step_t follow(walk_t *w, const cfi_rules_t *rules) {
     else if (recover(w, row, reg, cfa, &value[reg])) known |= BIT(reg);
   }
   /* A call has left a return address somewhere else than the one that is being looked at. */
-  bool kept = row->kind[CFI_RA] == CFI_SAME;
-  if ((known & BIT(CFI_RA)) == 0 || (kept && !(w->exact && LEAF_KEEPS_RA))) return STEP_STUCK;
-  step_t step = enter(w, value[CFI_RA], row->kind[CFI_SP] == CFI_SAME ? cfa : value[CFI_SP]);
+  bool kept = row->kind[rules->ra] == CFI_SAME;
+  if ((known & BIT(rules->ra)) == 0 || (kept && !(w->exact && LEAF_KEEPS_RA))) return STEP_STUCK;
+  step_t step = enter(w, value[rules->ra], row->kind[CFI_SP] == CFI_SAME ? cfa : value[CFI_SP]);
   value[CFI_SP] = w->reg[CFI_SP];
   for (unsigned reg = 0; reg < CFI_REGS; reg++) w->reg[reg] = value[reg];
   w->known = (known & ~BIT(CFI_RA)) | BIT(CFI_SP);
@@ -267,9 +267,9 @@ static bool words(int32_t below, unsigned bits, uint32_t *count) {
 static bool rule_of(const cfi_rules_t *rules, uint32_t *rule) {
   const cfi_row_t *row = &rules->row;
   uint32_t offset, saved = 0, others = 0;
-  bool ends = row->kind[CFI_RA] == CFI_UNDEFINED;
+  bool ends = row->kind[rules->ra] == CFI_UNDEFINED;
   *rule = 0;
-  if (ends || rules->signal) return ends;
+  if (ends || rules->signal || rules->ra != CFI_RA) return ends;
   if ((row->cfa != CFI_SP && row->cfa != CFI_FP) || !words(row->cfa_value, RULE_CFA_BITS, &offset)) return false;
   if (row->kind[CFI_FP] == CFI_OFFSET ? !words(-row->value[CFI_FP], RULE_SAVED_BITS, &saved) : row->kind[CFI_FP] != CFI_SAME) return false;
   int32_t place = LEAF_KEEPS_RA ? row->value[CFI_FP] + 8 : -8;

@@ -125,17 +125,17 @@ static size_t purge_end(run_t *run) {
 /* A step goes over all superslabs; what was cold goes back, and what is idle becomes cold.  A program's own calls do a
  * little of it each, the keeper the rest. `sweep` is where it is, at the last superslab or beyond between two steps. */
 static _Atomic uint32_t sweep = UINT32_MAX / 2;
+#define GROWTH_WORDS 1024       /* of a call that gives back what growth demands */
 #define SWEEP_WORDS 64          /* of a call */
 #define SWEEP_UNITS WORD_UNITS  /* of a call: it ends after the superslab with which it has given back so many */
 
-static bool sweep_is_under_way(void) { return atomic_seen(&sweep) < region_superslabs(); }
-
-static size_t sweep_some(uint32_t words, uint32_t units, bool all) {
+/* Every superslab from *at on, up to so many of them and so many units given back. */
+static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, bool all) {
   uint32_t count = region_superslabs();
   run_t run = {0};
   purge_note_way(true);
-  while (words-- > 0 && run.purged + (run.end - run.start) < units && atomic_seen(&sweep) < count) {
-    uint32_t s = atomic_fetch_add_explicit(&sweep, 1, memory_order_relaxed);
+  while (words-- > 0 && run.purged + (run.end - run.start) < units && atomic_seen(at) < count) {
+    uint32_t s = atomic_fetch_add_explicit(at, 1, memory_order_relaxed);
     if (s >= count) break;
     superslab_t *superslab = &region.superslabs[s];
     run_add(&run, s, all ? UINT32_MAX : atomic_seen(&superslab->cold));
@@ -144,9 +144,14 @@ static size_t sweep_some(uint32_t words, uint32_t units, bool all) {
   return purge_end(&run);
 }
 
+static bool sweep_is_under_way(void) { return atomic_seen(&sweep) < region_superslabs(); }
+
+static size_t sweep_some(uint32_t words, uint32_t units) { return sweep_from(&sweep, words, units, false); }
+
+/* All at once, whatever step is under way. */
 static size_t sweep_all(bool all) {
-  atomic_set(&sweep, 0);
-  return sweep_some(UINT32_MAX, UINT32_MAX, all);
+  _Atomic uint32_t at = 0;
+  return sweep_from(&at, UINT32_MAX, UINT32_MAX, all);
 }
 
 static uint32_t cold_units(void) {
@@ -166,7 +171,7 @@ static size_t purge_by_growth(uint32_t units) {
   if (s == 0 || s > count) s = count;
   run_t run = {0};
   purge_note_way(true);
-  for (uint32_t words = SWEEP_WORDS + units / WORD_UNITS; words > 0 && s > 0 && run.purged + (run.end - run.start) < units; words--) {
+  for (uint32_t words = GROWTH_WORDS; words > 0 && s > 0 && run.purged + (run.end - run.start) < units; words--) {
     run_add(&run, --s, UINT32_MAX);
     run_end(&run);
   }
@@ -207,7 +212,7 @@ static size_t purge_time_due(void) {
   } else if (atomic_exchange_explicit(&last_part_ms, now, memory_order_relaxed) == now) {
     return 0;
   }
-  return sweep_some(SWEEP_WORDS, SWEEP_UNITS, false);
+  return sweep_some(SWEEP_WORDS, SWEEP_UNITS);
 }
 
 size_t purge_due(void) {
@@ -221,7 +226,7 @@ uint64_t purge_last_step(void) { return atomic_seen(&last_step_ms); }
 /* Needs no clock: last_step_ms alone may make a call into libc. */
 bool purge_step(uint64_t last) {
   uint32_t before = cold_units(); /* what of it the kernel refuses stays so for good */
-  if (sweep_is_under_way()) (void)sweep_some(UINT32_MAX, UINT32_MAX, false);
+  if (sweep_is_under_way()) (void)sweep_some(UINT32_MAX, UINT32_MAX);
   if (purge_last_step() != last) return true;
   return sweep_all(false) > 0 || cold_units() > before;
 }

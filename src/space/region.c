@@ -17,7 +17,10 @@ static const size_t zone_bytes[ZONE_COUNT] = {256, 16384, 2 * REGION_BITS_BYTES,
 #define GROW_SHARE 4
 #define GROW_MAX_UNITS (((uint32_t)256 << 20) >> HAK_UNIT_SHIFT)
 #define GROW_MIN_UNITS HAK_UNITS_PER_SUPERSLAB
-#define GROW_MIN_UNITS_SCARCE 4u
+/* The same where addresses are limited, so that most of what a limit leaves is there for the program's threads and libraries. */
+#define SCARCE_SHARE 16
+#define SCARCE_MAX_UNITS (((uint32_t)4 << 20) >> HAK_UNIT_SHIFT)
+#define SCARCE_MIN_UNITS 4u
 #define ZONES_AHEAD 8 /* superslabs */
 
 /* A zone, or the blocks.  Its end is written once the kernel has mapped what lies below, and before anything leads there: so a
@@ -33,7 +36,7 @@ static struct {
   range_t blocks;
   uint32_t capacity;      /* superslabs that have a place */
   uint32_t zones_ready;   /* superslabs whose zones are usable */
-  bool scarce;            /* addresses or memory are limited: nothing is mapped far ahead */
+  bool scarce;            /* addresses or memory are limited: little is mapped ahead */
   bool gate_open;         /* region_open_gate */
 } layout;
 static lock_t grow_lock;
@@ -135,11 +138,13 @@ static uint32_t units_free_at_end(uint32_t frontier, uint32_t most) {
   return n;
 }
 
+static uint32_t between(uint32_t n, uint32_t least, uint32_t most) { return n < least ? least : n > most ? most : n; }
+
+/* Nobody tells of a limit that is set meanwhile: before a step that could take much of it the kernel is asked. */
 static uint32_t grow_step(uint32_t frontier) {
-  uint32_t step = frontier / GROW_SHARE;
-  uint32_t least = layout.scarce ? GROW_MIN_UNITS_SCARCE : GROW_MIN_UNITS;
-  if (step < least) step = least;
-  return step < GROW_MAX_UNITS ? step : GROW_MAX_UNITS;
+  uint32_t step = between(frontier / GROW_SHARE, GROW_MIN_UNITS, GROW_MAX_UNITS);
+  if (!layout.scarce && step > SCARCE_MAX_UNITS) layout.scarce = os_address_limit() != UINT64_MAX;
+  return layout.scarce ? between(frontier / SCARCE_SHARE, SCARCE_MIN_UNITS, SCARCE_MAX_UNITS) : step;
 }
 
 /* Steps over a foreign mapping at the frontier, further each time. */

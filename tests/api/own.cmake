@@ -53,6 +53,11 @@ if(HAKMEM_OVERRIDE AND CMAKE_CXX_COMPILER)
     hak_api_other(api.secure_preloaded.replaced ${compare} preloaded ${replaced} --library $<TARGET_FILE:hakmem_secure>)
   endif()
 
+  if(static IN_LIST HAK_STATIC_WAYS)
+    hak_api_own(bare static bare.cpp)
+    hak_api_other(api.static.bare bare)
+  endif()
+
   add_library(late MODULE late.cpp)
   target_compile_options(late PRIVATE ${api_warnings} -O1 -fno-builtin)
   foreach(link IN ITEMS preloaded linked archive)

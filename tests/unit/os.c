@@ -600,7 +600,7 @@ TEST(calls_are_counted_by_kind) {
   size_t large = (size_t)4 << 20;
   start = os_map(large);
   uint64_t mprotects = os_counts.mprotect;
-  REQUIRE(start != NULL && os_guard(start, large) && os_unmap(start, large));
+  REQUIRE(start != NULL && os_guard(start, large, true) == OS_SPLIT && os_unmap(start, large));
   CHECK_EQ(os_counts.mprotect - mprotects, 1);
 }
 

@@ -363,6 +363,17 @@ TEST(blocks_are_not_kept_that_zones_have_no_room_for) {
   for (unsigned zone = 0; zone < ZONES; zone++) apart(fail_in_zones, zone);
 }
 
+/* Nobody says so when another process lowers a limit. */
+TEST(steps_are_small_once_there_is_a_limit) {
+  REQUIRE(region_init(SMALL_REGION));
+  REQUIRE(region_grow(4000));
+  uint32_t before = atomic_seen(&region.units);
+  fake_os_set_address_limit((uint64_t)1 << 40);
+  hold_all();
+  REQUIRE(region_grow(1));
+  CHECK(atomic_seen(&region.units) - before <= 64);
+}
+
 /* ---- what may be held ---- */
 
 TEST(as_much_may_be_held_as_the_bound_allows) {

@@ -94,7 +94,9 @@ static void read_fde(const module_t *m, uintptr_t start, uintptr_t next) {
   fde_t fde;
   if (start == m->bias) return; /* the linker has dropped the function */
   if (!header_search(m, start, &cie, &fde)) {
-    if (next != start) failures++; /* else there are several of no length */
+    if (next == start) return; /* there are several of no length */
+    failures++;
+    fprintf(stderr, "no FDE for %#lx\n", (unsigned long)(start - m->bias));
     return;
   }
   fdes++;

@@ -34,9 +34,11 @@ def number(word, machine):
     return int(word[1:]) if machine == "aarch64" and word[0] == "x" else 31 if word == "sp" else NAMES.get(word)
 
 
-def rule(text, ra):
-    """As tables.c writes it; nothing for a register that stays, or of which nothing is said."""
-    if text == "u" and ra:
+def rule(text, ra, machine):
+    """As tables.c writes it; nothing for a register that stays, or of which nothing is said.
+
+    readelf has one letter for what is undefined and what is not mentioned; on x86-64 return addresses always are."""
+    if text == "u" and ra and machine == "x86_64":
         return "u"
     if text in ("u", "s"):
         return None
@@ -59,24 +61,24 @@ def readelf_rows(path, machine):
         elif body and not empty and words and re.fullmatch("[0-9a-f]{16}", words[0]):
             rules = {}
             for column, word in zip(columns, words[2:]):
-                if column is not None and column < REGISTERS[machine] and (value := rule(word, column == ra_column)):
+                if column is not None and column < REGISTERS[machine] and (value := rule(word, column == ra_column, machine)):
                     rules[column] = value
             cfa = re.match(r"(\w+?)([+-]\d+)$", words[1])
             yield int(words[0], 16), f"{number(cfa[1], machine)}{cfa[2]}" if cfa else words[1], rules
 
 
-def our_rows(tool, path):
+def our_rows(tool, path, machine):
     rows = []
     for line in subprocess.run([tool, "-p", path], capture_output=True, text=True).stdout.splitlines():
         words = line.split()
-        rows.append((int(words[0], 16), int(words[1], 16), words[2], {int(r): v for r, v in (word.split("=") for word in words[3:])}))
+        rows.append((int(words[0], 16), int(words[1], 16), words[2], {int(r): v for r, v in (word.split("=") for word in words[3:]) if v != "u" or machine == "x86_64"}))
     return rows
 
 
 def compare(tool, path, machine):
     """Two counts: rows that were compared, and those that differ."""
     starts = {}
-    for first, last, cfa, rules in our_rows(tool, path):
+    for first, last, cfa, rules in our_rows(tool, path, machine):
         starts[first] = (last, cfa, rules)
     theirs = {}
     for address, cfa, rules in readelf_rows(path, machine):
