@@ -154,10 +154,6 @@ os_guard_t __wrap_os_guard(void *start, size_t bytes, bool may_split) { return (
 bool __wrap_os_unguard(void *start, size_t bytes);
 bool __wrap_os_unguard(void *start, size_t bytes) { return (void)start, (void)bytes, true; }
 
-/* Where a guard slot's block is from is of no interest either: no code is known. */
-int __wrap__dl_find_object(void *address, void *found);
-int __wrap__dl_find_object(void *address, void *found) { return (void)address, (void)found, -1; }
-
 void __wrap_os_yield(void);
 void __wrap_os_yield(void) { explore_wait(); }
 

@@ -111,7 +111,7 @@ void target_look(void) {
 
 void target_guard_slots(int64_t count) {
   if (!option_set(OPTION_guard_slots, count)) explore_fail("%lld guard slots cannot be", (long long)count);
-  atomic_publish(&ready, true); /* of traces, which are of no code: memory.c */
+  atomic_publish(&ready, true); /* traces, of which nothing is known: no trace_prepare */
 }
 
 void *target_guarded(size_t size) { return guarded_alloc(size); }
