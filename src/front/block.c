@@ -39,7 +39,7 @@ static unsigned class_for_aligned(size_t size, size_t align) {
 /* One block of the class; NULL when out of memory. */
 static void *alloc_small(heap_t *heap, unsigned size_class, size_t size) {
   if (HAK_SECURE) return secure_alloc(heap, size_class, size);
-  void *block = heap->has_bin[size_class] ? bin_pop(heap_bin(heap, size_class)) : NULL;
+  void *block = atomic_seen(&heap->has_bin[size_class]) ? bin_pop(heap_bin(heap, size_class)) : NULL;
   if (block != NULL) return block;
   block = memcheck_on() ? heap_take_one(heap, size_class) : heap_refill(heap, size_class);
   if (block != NULL && HAK_CHECKS) region_set_live(block);

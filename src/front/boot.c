@@ -19,7 +19,7 @@ static _Atomic bool options_read;
 static _Atomic uintptr_t booting; /* the thread that does it */
 
 static void boot_options(void) {
-  if (environ == NULL || atomic_exchange(&options_read, true)) return;
+  if (environ == NULL || atomic_exchange_explicit(&options_read, true, memory_order_relaxed)) return;
   options_load(environ);
   /* Before the first thread gets its heap, if libc has the variables by then. */
   if (option_get(OPTION_stats) != 0 || option_get(OPTION_guard) != 0) thread_watch_all();
@@ -34,7 +34,7 @@ static void hide_base(void) {
 
 static bool boot_first(void) {
   uint32_t none = BOOT_NONE;
-  if (atomic_compare_exchange_strong(&state, &none, (uint32_t)BOOT_UNDER_WAY)) {
+  if (atomic_compare_exchange_strong_explicit(&state, &none, (uint32_t)BOOT_UNDER_WAY, memory_order_acquire, memory_order_relaxed)) {
     atomic_set(&booting, thread_self());
     boot_options();
     os_fork_watch();
@@ -45,7 +45,7 @@ static bool boot_first(void) {
     return done;
   }
   if (atomic_seen(&booting) == thread_self()) return false; /* a preloaded mmap or open that allocates */
-  while (atomic_take(&state) == BOOT_UNDER_WAY) os_yield();
+  while (atomic_seen(&state) == BOOT_UNDER_WAY) os_yield();
   return atomic_take(&state) == BOOT_DONE;
 }
 

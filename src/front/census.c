@@ -74,7 +74,7 @@ static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
     counted += atomic_seen(&heap->counted_allocs);
     for (unsigned c = 0; c < CLASS_COUNT; c++) {
       if (HAK_SECURE) of_class[c].cached_blocks += secure_waiting(heap, c);
-      if (!heap->has_bin[c]) continue;
+      if (!atomic_seen(&heap->has_bin[c])) continue;
       bin_t *bin = heap_bin(heap, c);
       of_class[c].cached_blocks += bin_count(bin);
       of_class[c].refills += atomic_seen(&bin->refills);

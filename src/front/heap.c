@@ -52,7 +52,7 @@ static size_t heads_bytes(uint32_t count) { return bits_round_up(count * sizeof(
 
 /* What malloc finds for the sizes of the class: its bin, if it has one. */
 static void table_set(heap_t *heap, unsigned c) {
-  uint16_t at = heap->has_bin[c] ? heap->bin_at_class[c] : 0;
+  uint16_t at = atomic_seen(&heap->has_bin[c]) ? heap->bin_at_class[c] : 0;
   size_t above = c == 0 ? 0 : class_info[c - 1].size;
   if (c == CLASS_NOTHING) heap->bin_at[0] = at;
   for (size_t i = above / HAK_GRANULE + 1; i < HEAP_TABLE_SMALL && i * HAK_GRANULE <= class_info[c].size; i++) heap->bin_at[i] = at;
@@ -64,7 +64,7 @@ static void table_set(heap_t *heap, unsigned c) {
 /* The class's first use: malloc finds its bin from now on. */
 static void heap_add_bin(heap_t *heap, unsigned c) {
   bin_init(heap_bin(heap, c), c, atomic_seen(&heap->owner.thread));
-  heap->has_bin[c] = true;
+  atomic_set(&heap->has_bin[c], true);
   table_set(heap, c);
 }
 
@@ -120,7 +120,7 @@ static heap_t *heap_create(uintptr_t thread) {
 
 /* The next class from c on that has a bin, or CLASS_COUNT. */
 static unsigned next_bin(const heap_t *heap, unsigned c) {
-  while (c < CLASS_COUNT && !heap->has_bin[c]) c++;
+  while (c < CLASS_COUNT && !atomic_seen(&heap->has_bin[c])) c++;
   return c;
 }
 
@@ -242,7 +242,7 @@ static void bins_retire(heap_t *heap) {
     atomic_count(&bins_retired[c].flushes, atomic_seen(&bin->flushes));
     atomic_count(&bins_retired[c].refill_blocks, atomic_seen(&bin->refill_blocks));
     atomic_count(&bins_retired[c].flush_blocks, atomic_seen(&bin->flush_blocks));
-    heap->has_bin[c] = false;
+    atomic_set(&heap->has_bin[c], false);
     table_set(heap, c);
   }
   heap->budget.extra_bytes = 0;
@@ -301,7 +301,7 @@ static heap_t *shared_make(heap_t *_Atomic *entry) {
 static void *shared_take_from(heap_t *heap, unsigned c) {
   void *block;
   if (!lock_try(&heap->owner.lock)) return NULL;
-  if (!heap->has_bin[c]) heap_add_bin(heap, c);
+  if (!atomic_seen(&heap->has_bin[c])) heap_add_bin(heap, c);
   bin_t *bin = heap_bin(heap, c);
   bool taken = slab_take(&heap->owner, c, &bin->shared, &block, 1) == 1;
   if (taken) {
@@ -332,7 +332,7 @@ void *heap_take_shared(unsigned size_class, uint8_t *taken, bool has_heap) {
 /* --- misses ------------------------------------------------------------------------------ */
 
 void *heap_refill(heap_t *heap, unsigned size_class) {
-  if (!heap->has_bin[size_class]) {
+  if (!atomic_seen(&heap->has_bin[size_class])) {
     void *block = heap_take_shared(size_class, &heap->shared_blocks[size_class], true);
     if (block != NULL) return block;
     heap_add_bin(heap, size_class);
@@ -345,7 +345,7 @@ void *heap_refill(heap_t *heap, unsigned size_class) {
 
 void *heap_take_one(heap_t *heap, unsigned size_class) {
   void *block;
-  if (!heap->has_bin[size_class]) heap_add_bin(heap, size_class);
+  if (!atomic_seen(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
   heap_lock(heap);
   bool taken = slab_take(&heap->owner, size_class, &heap_bin(heap, size_class)->shared, &block, 1) == 1;
   heap_unlock(heap);
@@ -398,7 +398,7 @@ static void owners_reset(void) {
 static region_bin_t *slab_bin(const slab_t *slab) {
   heap_t *heap = (heap_t *)(void *)((char *)atomic_seen(&slab->owner) - offsetof(heap_t, owner));
   unsigned c = atomic_seen(&slab->size_class);
-  if (!heap->has_bin[c]) heap_add_bin(heap, c);
+  if (!atomic_seen(&heap->has_bin[c])) heap_add_bin(heap, c);
   return &heap_bin(heap, c)->shared;
 }
 

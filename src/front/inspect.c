@@ -33,7 +33,7 @@ static slab_t *span_at(const void *p) {
   size_t unit = region_unit(p);
   if (unit >= atomic_take(&region.units)) return NULL;
   superslab_t *superslab = &region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB];
-  if ((atomic_take(&superslab->mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) == 0) return NULL;
+  if ((atomic_seen(&superslab->mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) == 0) return NULL;
   return slab_head((uint32_t)unit);
 }
 

@@ -211,7 +211,7 @@ void *secure_pop(heap_t *heap, size_t size) {
 
 void *secure_alloc(heap_t *heap, unsigned size_class, size_t size) {
   bin_t *bin = heap_bin(heap, size_class);
-  if (!heap->has_bin[size_class] || bin_count(bin) == 0) {
+  if (!atomic_seen(&heap->has_bin[size_class]) || bin_count(bin) == 0) {
     void *block = heap_refill(heap, size_class);
     if (block == NULL) return NULL;
     bool full = bin_push(bin, block); /* from where it comes: there is room */

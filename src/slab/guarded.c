@@ -24,14 +24,16 @@ typedef struct slot {
   trace_t allocated, freed; /* the first has no depth before the first block */
 } slot_t;
 
+typedef enum pool_state { POOL_NONE, POOL_UNDER_WAY, POOL_MADE } pool_state_t;
+
 /* Made with the first slot; never given back. Page 2i + 1 is slot i's, the others are always inaccessible. */
 static struct {
-  slot_t *_Atomic slots; /* published last */
+  slot_t *_Atomic slots; /* published after the next three, and before any unit is of kind SLAB_SLOTS */
   uint32_t count;
   char *start;
   size_t page;
   bool splits; /* a page that is accessible makes two mappings more */
-  _Atomic uint32_t making;
+  _Atomic uint32_t state; /* a block of a slot can be freed from POOL_MADE on */
   _Atomic uint32_t next;
   _Atomic uint64_t random;
 } pool;
@@ -47,9 +49,11 @@ static bool pool_guard(uint32_t unit, uint32_t units) {
 }
 
 static bool pool_make(void) {
-  uint32_t free = 0;
-  if (atomic_take(&pool.slots) != NULL) return true;
-  if (!atomic_compare_exchange_strong(&pool.making, &free, 1)) return false;
+  uint32_t none = POOL_NONE;
+  if (atomic_take(&pool.state) == POOL_MADE) return true;
+  if (!atomic_compare_exchange_strong_explicit(&pool.state, &none, (uint32_t)POOL_UNDER_WAY, memory_order_relaxed, memory_order_relaxed)) {
+    return false;
+  }
   uint32_t count = (uint32_t)option_get(OPTION_guard_slots);
   size_t bytes = (2 * (size_t)count + 1) * os_page_size();
   uint32_t units = (uint32_t)((bytes + HAK_UNIT - 1) >> HAK_UNIT_SHIFT);
@@ -70,6 +74,7 @@ static bool pool_make(void) {
   atomic_set(&pool.random, os_random());
   atomic_publish(&pool.slots, slots);
   span_enter(unit, units, SLAB_SLOTS, CLASS_NONE);
+  atomic_publish(&pool.state, (uint32_t)POOL_MADE);
   return true;
 }
 
@@ -83,7 +88,7 @@ static uint32_t slot_index(const void *p) {
   return i < pool.count ? i : pool.count - 1;
 }
 
-static slot_t *slot_at(const void *p) { return &atomic_take(&pool.slots)[slot_index(p)]; }
+static slot_t *slot_at(const void *p) { return &atomic_seen(&pool.slots)[slot_index(p)]; }
 
 void *guarded_start(const void *p) {
   const slot_t *slot = slot_at(p);
@@ -92,7 +97,7 @@ void *guarded_start(const void *p) {
 
 /* The one that has waited longest, nearly. */
 static slot_t *slot_claim(uint32_t *index) {
-  slot_t *slots = atomic_take(&pool.slots);
+  slot_t *slots = atomic_seen(&pool.slots);
   for (uint32_t tries = 0; tries < pool.count; tries++) {
     *index = atomic_fetch_add_explicit(&pool.next, 1, memory_order_relaxed) % pool.count;
     slot_t *slot = &slots[*index];

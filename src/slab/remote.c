@@ -7,7 +7,8 @@
 /* An owner that has not looked while this many slabs were queued is idle. */
 #define REMOTE_HELP_AT 64
 
-void remote_open(uint32_t unit) { atomic_store(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN); }
+/* There are no bits yet to be seen with it: it brings the slab's record to who announces. */
+void remote_open(uint32_t unit) { atomic_publish(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN); }
 
 bool remote_close(uint32_t unit) {
   uint32_t open = REMOTE_OPEN;
@@ -21,7 +22,7 @@ static void remote_push(slab_owner_t *owner, const slab_t *slab) {
   uint32_t first = atomic_seen(pending);
   do {
     atomic_set(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1));
+  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
   (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c); /* then remote_help looks at the lock */
 }
 

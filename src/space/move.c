@@ -42,7 +42,7 @@ static uint32_t idle_claim(void) {
     superslab_t *superslab = &region.superslabs[s];
     uint32_t all = UINT32_MAX;
     if (atomic_seen(&superslab->free) != all || atomic_seen(&superslab->dirty) != all) continue;
-    if (atomic_compare_exchange_strong_explicit(&superslab->free, &all, 0, memory_order_acquire, memory_order_relaxed)) return s;
+    if (atomic_compare_exchange_strong_explicit(&superslab->free, &all, 0, memory_order_acq_rel, memory_order_relaxed)) return s;
   }
   return SPAN_NONE;
 }

@@ -98,7 +98,7 @@ static void run_add(run_t *run, uint32_t s, uint32_t mask) {
   mask &= atomic_seen(&superslab->free) & atomic_seen(&superslab->dirty);
   if (mask == 0) return;
   /* Claimed while the kernel works, so that nobody is handed pages that vanish. */
-  uint32_t claimed = mask & atomic_fetch_and_explicit(&superslab->free, ~mask, memory_order_acquire);
+  uint32_t claimed = mask & atomic_fetch_and_explicit(&superslab->free, ~mask, memory_order_acq_rel); /* after purge_note_way */
   uint32_t dirty = claimed & atomic_seen(&superslab->dirty);
   if (claimed != dirty) span_release_in(s, claimed & ~dirty);
   while (dirty != 0) {

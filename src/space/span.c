@@ -108,7 +108,7 @@ static uint32_t find_in_words(uint32_t units, unsigned align) {
   bool all_full = true;
   for (uint32_t s = lowest; s < count; s++) {
     superslab_t *superslab = &region.superslabs[s];
-    uint32_t free = atomic_seen(&superslab->free);
+    uint32_t free = atomic_take(&superslab->free); /* who finds what a purge has claimed sees it under way: see span_alloc */
     if (free == 0) continue;
     if (all_full && s > lowest) {
       /* May miss a unit freed meanwhile below; span_alloc looks from 0 again before it grows. */
@@ -119,7 +119,7 @@ static uint32_t find_in_words(uint32_t units, unsigned align) {
       unsigned start = word_best_fit(free, units, align);
       if (start == WORD_UNITS) break;
       if (word_claim(&superslab->free, bits_mask32(start, units))) return s * WORD_UNITS + start;
-      free = atomic_seen(&superslab->free);
+      free = atomic_take(&superslab->free);
     }
   }
   return SPAN_NONE;
@@ -132,7 +132,7 @@ static uint32_t find_across(uint32_t units, uint64_t align) {
   uint32_t best = SPAN_NONE, best_length = UINT32_MAX;
   uint32_t run_start = 0, run_length = 0;
   for (uint32_t s = 0; s <= count; s++) {
-    uint32_t free = s < count ? atomic_seen(&region.superslabs[s].free) : 0;
+    uint32_t free = s < count ? atomic_take(&region.superslabs[s].free) : 0;
     unsigned at = 0;
     while (at < WORD_UNITS) {
       uint32_t rest = free >> at;

@@ -1,7 +1,7 @@
-/* explore.c - the search: which actor moves next, again and again until every choice was made.
+/* explore.c - the search: which actor moves next and what it reads, again and again until every choice was made.
  *
- * One choice is due before each access to a shared word, and whenever the
- * running actor waits or ends.  The choices of an execution are a path of
+ * One choice is due before each access to a shared word, at each read that may
+ * return more than one store, and whenever the running actor waits or ends.  The choices of an execution are a path of
  * nodes; the next execution repeats the path up to the deepest node that has
  * another option, takes that one, and goes on with first options.
  *
@@ -14,21 +14,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include "fake_os.h"
+#include "weak.h"
 
 enum {
   STACK_BYTES = 1 << 18,
+  LOCAL_BYTES = 1 << 12, /* about the thread pointer */
   WORDS = 1 << 15,       /* of the table; a power of two */
   NODES = 1 << 16,       /* in a path */
   STEPS_MOST = 1 << 20,  /* accesses of one execution, else it has no end */
   LOOKED = 16,           /* words of one round of a waiting loop; with more, any write ends the wait */
-  NOBODY = -1,
-  JUDGE = EXPLORE_ACTORS /* the identity in which nothing is explored */
+  NOBODY = -1, JUDGE = EXPLORE_ACTORS /* the identity in which nothing is explored */
 };
 
 typedef enum actor_state { ACTOR_READY, ACTOR_WAITING, ACTOR_ENDED } actor_state_t;
@@ -54,7 +54,7 @@ typedef struct word {
 } word_t;
 
 typedef struct node {
-  uint8_t count, chosen, option[EXPLORE_ACTORS];
+  uint8_t count, chosen, option[EXPLORE_OPTIONS];
 } node_t;
 
 typedef enum outcome { RUNNING, COMPLETE, PRUNED, DIED, FAILED } outcome_t;
@@ -62,10 +62,12 @@ typedef enum outcome { RUNNING, COMPLETE, PRUNED, DIED, FAILED } outcome_t;
 typedef struct explorer {
   const scenario_t *scenario;
   int bound, preemptions, current;
+  unsigned stale_bound, stale; /* reads of what is not newest */
   unsigned actors_count;
   actor_t actors[EXPLORE_ACTORS];
   ucontext_t main;
-  bool starting, judging, verbose;
+  bool starting, judging, verbose, quiet;
+  bool expects, shown;
   jmp_buf judge_end;
   outcome_t outcome;
   unsigned asleep; /* a bit an actor: what it would do now, another path does */
@@ -197,6 +199,26 @@ static bool path_next(void) {
   return false;
 }
 
+/* --- places ------------------------------------------------------------------------------ */
+
+/* The names and lines of a place in the program, innermost first. */
+static const char *place_text(const void *place) {
+  static char text[512];
+  char command[128];
+  snprintf(text, sizeof text, "%p", place);
+  if (x->quiet) return text;
+  unsigned long address = (unsigned long)((uintptr_t)place - 1);
+  snprintf(command, sizeof command, "addr2line -s -i -f -p -e /proc/%d/exe %#lx 2>/dev/null", (int)getpid(), address);
+  FILE *pipe = popen(command, "r");
+  if (pipe == NULL) return text;
+  size_t used = fread(text, 1, sizeof text - 1, pipe);
+  (void)pclose(pipe);
+  while (used > 0 && text[used - 1] == '\n') used--;
+  text[used] = '\0';
+  for (char *end = strchr(text, '\n'); end != NULL; end = strchr(end, '\n')) *end = ' ';
+  return text;
+}
+
 /* --- actors ------------------------------------------------------------------------------ */
 
 /* Leaves the running actor for another one, or for the search. */
@@ -220,8 +242,6 @@ static void actor_run(void) {
   setcontext(turn_to(x->starting ? NOBODY : choose(me)));
 }
 
-static const char *const access_text[] = {"reads", "writes", "changes"};
-
 static bool has_looked(const actor_t *actor, const volatile void *at) {
   if (actor->looked_count > LOOKED) return true;
   for (unsigned i = 0; i < actor->looked_count; i++) {
@@ -242,9 +262,13 @@ void explore_changed(const volatile void *at) {
   }
 }
 
-void explore_point(const volatile void *at, explore_access_t access, const char *function, int line) {
+static const char *const access_text[] = {"reads", "writes", "changes"};
+
+int explore_actor(void) { return x->current; }
+
+bool explore_point(const volatile void *at, explore_access_t access, const void *place) {
   if (++x->steps > STEPS_MOST) explore_fail("no end after %d accesses", STEPS_MOST);
-  if (x->current == NOBODY) return;
+  if (x->current == NOBODY) return false;
   actor_t *actor = &x->actors[x->current];
   word_t *word = word_find(at);
   word_note(word, access);
@@ -253,10 +277,34 @@ void explore_point(const volatile void *at, explore_access_t access, const char 
     actor->access = access;
     decide();
     actor->word = NULL;
-    if (x->verbose) printf("    %c %s %p in %s, line %d\n", 'A' + x->current, access_text[access], (void *)(uintptr_t)at, function, line);
+    if (x->verbose) printf("    %c %s %p in %s\n", 'A' + x->current, access_text[access], (void *)(uintptr_t)at, place_text(place));
   }
   if (access == EXPLORE_WRITE) explore_changed(at);
   else note_look(actor, at);
+  return true;
+}
+
+/* Thread-local variables are put in place for whoever runs. */
+bool explore_is_watched(const volatile void *at) {
+  if (x->current == NOBODY) return false;
+  uintptr_t local = (uintptr_t)__builtin_thread_pointer() - (uintptr_t)at + LOCAL_BYTES;
+  return (uintptr_t)at - (uintptr_t)x->actors[x->current].stack >= STACK_BYTES && local >= 2 * LOCAL_BYTES;
+}
+
+/* --- reads of what is not newest --------------------------------------------------------- */
+
+bool explore_may_be_stale(void) { return x->stale < x->stale_bound && !x->starting; }
+
+unsigned explore_pick(unsigned options) {
+  if (options <= 1) return 0;
+  uint8_t option[EXPLORE_OPTIONS];
+  for (unsigned i = 0; i < options; i++) option[i] = (uint8_t)i;
+  unsigned pick = node_pick(option, options);
+  if (pick == 0) return 0;
+  x->stale++;
+  x->actors[x->current].outdated = true; /* it will see the newest in time, and need not wait for that */
+  if (x->verbose) printf("      and gets what %u stores have replaced\n", pick);
+  return pick;
 }
 
 /* Once round the loop again if what it has looked at has changed since; else when it does. */
@@ -293,12 +341,33 @@ void explore_fail(const char *format, ...) {
   exit(1);
 }
 
+void explore_race(const void *at, const void *earlier, unsigned actor, const void *later) {
+  char before[256];
+  snprintf(before, sizeof before, "%.250s", place_text(earlier));
+  explore_fail("a race for %p: %c in %.200s with %c in %.200s", at, 'A' + (int)actor, before, 'A' + x->current, place_text(later));
+}
+
 void explore_died(void) {
   if (x->current != NOBODY) leave(DIED);
   explore_fail("the process ended: %.300s", fake_os_captured());
 }
 
 void explore_crashed(int signal, const void *address) { explore_fail("signal %d at %p", signal, address); }
+
+void explore_alone(void) {
+  decide(); /* the others may be anywhere */
+  for (int q = 0; q < (int)x->actors_count; q++) {
+    if (q != x->current) x->actors[q].state = ACTOR_ENDED;
+  }
+  weak_alone();
+}
+
+void explore_expect(void) { x->expects = true; }
+
+void explore_show(void) {
+  x->shown = true;
+  if (!x->expects) explore_fail("what must not be has been seen");
+}
 
 static void actor_make(unsigned i) {
   actor_t *actor = &x->actors[i];
@@ -338,7 +407,9 @@ static void run_once(void) {
   target_run_again();
   x->at = 0;
   x->preemptions = 0;
+  x->stale = 0;
   x->asleep = 0;
+  weak_restart();
   x->execution++;
   x->steps = 0;
   x->outcome = RUNNING;
@@ -355,7 +426,9 @@ static void run_once(void) {
 
 /* Runs the failed execution again and shows the order of accesses to shared words. */
 static void report(void) {
-  printf("  FAILED: %s\n  %d preemptions:\n", x->reason, x->preemptions);
+  printf("  FAILED: %s\n", x->reason);
+  if (x->quiet) return;
+  printf("  %d preemptions, %u stale reads:\n", x->preemptions, x->stale);
   x->verbose = true;
   run_once();
   printf("  FAILED: %s\n", x->reason);
@@ -363,49 +436,51 @@ static void report(void) {
 
 /* --- the search -------------------------------------------------------------------------- */
 
-static double seconds(void) {
+double explore_seconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* False when an execution failed. Begins anew whenever a shared word was found. */
-static bool search(int bound, double end) {
-  double start = seconds();
+/* Begins anew whenever a shared word was found. */
+uint64_t explore_search(int bound, unsigned stale, double end) {
+  double start = explore_seconds();
   uint64_t executions, pruned, longest, in_all = 0;
   bool over = false;
   do {
     words_enter_found();
     x->bound = bound;
+    x->stale_bound = stale;
     x->depth = 0;
     executions = pruned = longest = 0;
     do {
       run_once();
       if (x->outcome == FAILED) {
         report();
-        return false;
+        return 0;
       }
       executions++;
       pruned += x->outcome == PRUNED;
       if (x->length > longest) longest = x->length;
-      over = (executions % 64 == 0) && seconds() > end;
+      over = (executions % 64 == 0) && explore_seconds() > end;
     } while (!x->grown && !over && path_next());
     in_all += executions;
   } while (x->grown && !over);
   char text[32];
   snprintf(text, sizeof text, bound == EXPLORE_EVERY ? "every order" : "%d preemptions", bound);
-  printf("  %-13s %10llu executions", text, (unsigned long long)executions);
+  printf("  %-13s %u stale %10llu executions", text, stale, (unsigned long long)executions);
   if (pruned != 0) printf(", %llu of them cut short", (unsigned long long)pruned);
-  printf("; %llu accesses at most, %.1f s, %llu run in all%s\n", (unsigned long long)longest, seconds() - start, (unsigned long long)in_all,
+  printf("; %llu accesses at most, %.1f s, %llu run in all%s\n", (unsigned long long)longest, explore_seconds() - start, (unsigned long long)in_all,
          over ? "; NOT FINISHED" : "");
   fflush(stdout);
-  return true;
+  return executions;
 }
 
-static void start(const scenario_t *scenario) {
+void explore_start(const scenario_t *scenario, bool quiet) {
   x = mmap(NULL, sizeof *x, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (x == MAP_FAILED) abort();
   x->scenario = scenario;
+  x->quiet = quiet;
   x->current = NOBODY;
   while (x->actors_count < EXPLORE_ACTORS && scenario->actors[x->actors_count] != NULL) {
     char *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -413,6 +488,7 @@ static void start(const scenario_t *scenario) {
     x->actors[x->actors_count++].stack = stack;
   }
   memory_start();
+  weak_start();
   fake_os_capture();
   target_run_as(JUDGE);
   scenario->prepare();
@@ -420,55 +496,4 @@ static void start(const scenario_t *scenario) {
   memory_keep();
 }
 
-typedef struct settings {
-  int bound; /* NOBODY: the scenario's own */
-  bool soak;
-  double limit;
-} settings_t;
-
-static int explore(const scenario_t *scenario, const settings_t *settings) {
-  printf("%s\n", scenario->name);
-  start(scenario);
-  double end = seconds() + settings->limit;
-  int last = settings->soak ? scenario->soak : scenario->quick;
-  if (settings->bound != NOBODY) last = settings->bound;
-  /* A few preemptions first: they make a failure that is easy to read. */
-  for (int bound = 0; bound <= (last == EXPLORE_EVERY ? 1 : last) && seconds() < end; bound++) {
-    if (!search(bound, end)) return 1;
-  }
-  return last != EXPLORE_EVERY || search(EXPLORE_EVERY, end) ? 0 : 1;
-}
-
-/* In a process of its own, so that nothing is left of the one before. */
-static bool explored(const scenario_t *scenario, const settings_t *settings) {
-  fflush(stdout);
-  pid_t child = fork();
-  if (child == 0) exit(explore(scenario, settings));
-  int status = -1;
-  if (child < 0 || waitpid(child, &status, 0) != child) return false;
-  if (WIFSIGNALED(status)) printf("  FAILED: signal %d\n", WTERMSIG(status));
-  return status == 0;
-}
-
-int main(int argc, char **argv) {
-  settings_t settings = {.bound = NOBODY, .limit = 1e9};
-  int option;
-  while ((option = getopt(argc, argv, "b:ast:l")) != -1) {
-    if (option == 'b') settings.bound = atoi(optarg);
-    else if (option == 'a') settings.bound = EXPLORE_EVERY;
-    else if (option == 's') settings.soak = true;
-    else if (option == 't') settings.limit = atof(optarg);
-    else if (option != 'l') return 2;
-    for (size_t i = 0; option == 'l' && i < scenario_count; i++) puts(scenarios[i].name);
-    if (option == 'l') return 0;
-  }
-  bool passed = true, any = false;
-  for (size_t i = 0; i < scenario_count; i++) {
-    bool wanted = optind == argc;
-    for (int a = optind; a < argc; a++) wanted |= strcmp(argv[a], scenarios[i].name) == 0;
-    if (!wanted) continue;
-    any = true;
-    passed &= explored(&scenarios[i], &settings);
-  }
-  return passed && any ? 0 : 1;
-}
+bool explore_is_missed(void) { return x->expects && !x->shown; }

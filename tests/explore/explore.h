@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 enum { EXPLORE_ACTORS = 4 }; /* at most; further identities are for judges */
+enum { EXPLORE_OPTIONS = 8 }; /* of a choice, at most */
 /* In place of a number of preemptions: no bound. */
 enum { EXPLORE_EVERY = 1 << 30 };
 
@@ -25,22 +26,37 @@ typedef struct scenario {
   const char *dies;    /* how the line begins that every execution must end with; NULL: none may end */
   int quick, soak;     /* preemptions, or EXPLORE_EVERY */
 } scenario_t;
+/* Beside those of product.h. */
 extern const scenario_t scenarios[];
 extern const size_t scenario_count;
 
-/* --- for the hooks ------------------------------------------------------------------------- */
+/* --- for the compiler's callbacks and the memory model --------------------------------------- */
 
 /* The allocator's name of the thread that runs. */
 extern uintptr_t explore_self;
-/* Before an access to a shared word. */
-void explore_point(const volatile void *word, explore_access_t access, const char *function, int line);
+/* The actor that runs; negative: the preparation or the judge, for whom nothing is explored. */
+int explore_actor(void);
+/* Before an access to an atomic word, at `place` in the program; whether an actor makes it. */
+bool explore_point(const volatile void *word, explore_access_t access, const void *place);
 /* After an EXPLORE_CHANGE that has succeeded. */
 void explore_changed(const volatile void *word);
+/* Whether plain accesses there are looked at: an actor makes them, and not to its stack or to thread-local variables. */
+bool explore_is_watched(const volatile void *at);
+/* Whether the bound allows one more read of what is not newest; which of so many options it is: 0, or that. */
+bool explore_may_be_stale(void);
+unsigned explore_pick(unsigned options);
+/* Two accesses that are not ordered: the execution is wrong. */
+_Noreturn void explore_race(const void *at, const void *earlier, unsigned actor, const void *later);
 
 /* --- for scenarios ------------------------------------------------------------------------- */
 
 /* The execution is wrong, and ends. */
 _Noreturn void explore_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The other actors are no more, wherever they are: the running one is in a fork's child. */
+void explore_alone(void);
+/* In a preparation: some execution has to end in what the judge is to see.  The judge has seen it; without the former it is wrong. */
+void explore_expect(void);
+void explore_show(void);
 /* Accesses to the word are no reason to switch: what is chosen by it does not matter. */
 void explore_ignore(const volatile void *word);
 
@@ -51,10 +67,20 @@ void explore_wait(void);
 _Noreturn void explore_died(void);
 _Noreturn void explore_crashed(int signal, const void *address);
 
+/* explore.c, for main.c: prepares a scenario. */
+void explore_start(const scenario_t *scenario, bool quiet);
+/* Every execution with so many preemptions and stale reads; how many, or 0 when one failed, which is told. */
+uint64_t explore_search(int bound, unsigned stale, double end);
+/* Whether what explore_expect waits for has not been seen. */
+bool explore_is_missed(void);
+double explore_seconds(void);
+
 /* memory.c: keeps the program's variables and the allocator's pages as they are, and brings them back. */
 void memory_start(void);
 void memory_keep(void);
 void memory_restore(void);
+/* The next so many mappings at a place of the program's choice fail. */
+void memory_refuse(unsigned count);
 
 /* target.c: the allocator.  Lets the thread with this number run; puts back who ran when memory was kept. */
 void target_run_as(unsigned identity);

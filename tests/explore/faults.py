@@ -1,19 +1,16 @@
 #!/usr/bin/env python3
 """Seeds one fault at a time into the sources and expects the explorer to find each.
 
-  faults.py --source SRC --work DIR --objects A.o,B.o... [--jobs N] [--only NAME] [-v] -- COMPILER FLAGS...
+  faults.py --source SRC --work DIR --objects A.o,B.o... [--jobs N] [--only NAME] -- COMPILER FLAGS...
 
-A fault replaces a text that occurs once in a file; only the explorer's target.c is compiled again, with the changed file before
-the others.  Exit status 0 when every fault is found, and the table still fits the sources.
+A fault replaces a text that occurs once in a file.  Exit status 0 when every fault is found, and the table still fits the sources.
 """
-import argparse
-import concurrent.futures
-import os
-import pathlib
 import subprocess
 import sys
 
-# (name, file, text, instead, scenario that must fail)
+import seeded
+
+# (name, file, text, instead, pattern of the scenarios of which one must fail)
 FAULTS = [
     ("take_before_open", "slab/remote.c",
      """    atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
@@ -21,13 +18,13 @@ FAULTS = [
 """,
      """    remote_take(owner, slab_of(unit));
     atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
-""", "two_freers"),
+""", "narrow.busy.free.two"),
     ("take_in_two_steps", "slab/remote.c",
      "uint64_t bits = atomic_exchange(remote_bits, 0);",
-     "uint64_t bits = atomic_load(remote_bits); atomic_store(remote_bits, 0);", "two_freers"),
+     "uint64_t bits = atomic_load(remote_bits); atomic_store(remote_bits, 0);", "narrow.busy.free.two"),
     ("queue_in_two_steps", "slab/remote.c",
      "  if (!atomic_compare_exchange_strong(&remote_of(slab_unit(slab))->state, &open, (uint32_t)REMOTE_QUEUED)) return;\n",
-     "  (void)open; atomic_store(&remote_of(slab_unit(slab))->state, (uint32_t)REMOTE_QUEUED);\n", "two_freers"),
+     "  (void)open; atomic_store(&remote_of(slab_unit(slab))->state, (uint32_t)REMOTE_QUEUED);\n", "narrow.busy.free.two"),
     ("announce_before_bit", "slab/remote.h",
      """  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
   return atomic_load(&remote_of(unit)->state) == REMOTE_OPEN ? slab_of(unit) : NULL;
@@ -35,28 +32,28 @@ FAULTS = [
      """  bool open = atomic_load(&remote_of(unit)->state) == REMOTE_OPEN;
   (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
   return open ? slab_of(unit) : NULL;
-""", "two_freers"),
+""", "narrow.busy.free.two"),
     ("link_after_push", "slab/remote.c",
      """  do {
     atomic_set(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1));
+  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
 """,
      """  while (!atomic_compare_exchange_weak(pending, &first, unit + 1)) {}
   atomic_set(&remote_of(unit)->next, first);
-""", "two_freers"),
+""", "*.*.free.two"),
     ("pop_in_two_steps", "slab/remote.c",
      "owner->rest[c] = atomic_exchange_explicit(&owner->pending[c], 0, memory_order_acquire);",
-     "owner->rest[c] = atomic_seen(&owner->pending[c]); atomic_set(&owner->pending[c], 0);", "two_freers"),
+     "owner->rest[c] = atomic_seen(&owner->pending[c]); atomic_set(&owner->pending[c], 0);", "*.*.free.two"),
     ("close_though_queued", "slab/remote.c",
      """  uint32_t open = REMOTE_OPEN;
   return atomic_compare_exchange_strong(&remote_of(unit)->state, &open, (uint32_t)REMOTE_CLOSED);
 """,
      """  atomic_store(&remote_of(unit)->state, (uint32_t)REMOTE_CLOSED);
   return true;
-""", "owner_exits"),
+""", "narrow.exiting.free.two"),
     ("no_second_look", "slab/remote.c",
      "if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;",
-     "return;", "owner_exits"),
+     "return;", "narrow.exiting.free.one"),
     ("second_look_before_release", "slab/remote.c",
      """    lock_release_fully(&owner->lock);
     if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;
@@ -64,25 +61,25 @@ FAULTS = [
      """    bool none = atomic_load(&owner->pending_classes) == 0;
     lock_release_fully(&owner->lock);
     if (none || !lock_try(&owner->lock)) return;
-""", "owner_exits"),
+""", "narrow.exiting.free.one"),
     ("class_before_push", "slab/remote.c",
      """  do {
     atomic_set(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1));
+  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
   (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c); /* then remote_help looks at the lock */
 """,
      """  (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c);
   do {
     atomic_set(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak(pending, &first, unit + 1));
-""", "owner_exits"),
+  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
+""", "narrow.exiting.free.*"),
     ("help_before_push", "slab/remote.c",
      """  remote_push(owner, slab);
   remote_help(owner);
 """,
      """  remote_help(owner);
   remote_push(owner, slab);
-""", "owner_exits"),
+""", "narrow.exiting.free.*"),
     ("help_without_lock", "slab/remote.c",
      """  if (!lock_try(&owner->lock)) return;
   remote_collect(owner);
@@ -91,7 +88,7 @@ FAULTS = [
      """  (void)lock_try(&owner->lock);
   remote_collect(owner);
   owner_unlock(owner);
-""", "idle_owner"),
+""", "narrow.idle.*"),
     ("live_not_cleared_again", "slab/remote.c",
      "if (HAK_CHECKS) blocks_clear_live(start + (size_t)word * 64 * info->size, info->size, bits, own);",
      "(void)blocks_clear_live; (void)start; (void)own;", "live_map"),
@@ -112,7 +109,7 @@ FAULTS = [
   bool worn = owner_has_slabs(&heap->owner) || heaps_orphaned() < ORPHANS_KEPT;
   owner_unlock(&heap->owner);
   heap_set_thread(heap, 0);
-""", "owner_exits"),
+""", "narrow.exiting.free.*"),
     ("orphan_too_soon", "front/heap.c",
      """void heap_detach(heap_t *heap) {
   heap_lock(heap);
@@ -120,7 +117,7 @@ FAULTS = [
      """void heap_detach(heap_t *heap) {
   heaps_give(heap, HEAP_ORPHAN);
   heap_lock(heap);
-""", "owner_exits_taker"),
+""", "narrow.exiting.same.*"),
     ("adopted_and_left", "front/heaps.c",
      "  if (heap != NULL) *list = heap->link;\n  return heap;",
      "  return heap;", "two_adopters"),
@@ -136,18 +133,18 @@ FAULTS = [
   heap_unlock(heap);
 """,
      """  void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
-""", "idle_owner"),
+""", "narrow.idle.*"),
     ("enlisted_without_lock", "front/heaps.c",
      "state, uintptr_t thread) {\n  lock_acquire(&lists_lock);\n",
      "state, uintptr_t thread) {\n  (void)lock_try(&lists_lock);\n", "first_use"),
     ("lock_in_two_steps", "os/lock.c",
      "  return atomic_compare_exchange_strong(&lock->holder, &none, thread_self());",
-     "  if (atomic_load(&lock->holder) != none) return false; atomic_store(&lock->holder, thread_self()); return true;", "idle_owner"),
+     "  if (atomic_load(&lock->holder) != none) return false; atomic_store(&lock->holder, thread_self()); return true;", "narrow.idle.*"),
     ("boot_in_two_steps", "front/boot.c",
-     "  if (atomic_compare_exchange_strong(&state, &none, (uint32_t)BOOT_UNDER_WAY)) {",
+     "  if (atomic_compare_exchange_strong_explicit(&state, &none, (uint32_t)BOOT_UNDER_WAY, memory_order_acquire, memory_order_relaxed)) {",
      "  if (atomic_load(&state) == none) {\n    atomic_store(&state, (uint32_t)BOOT_UNDER_WAY);", "first_use"),
     ("boot_not_waited_for", "front/boot.c",
-     "  while (atomic_take(&state) == BOOT_UNDER_WAY) os_yield();\n",
+     "  while (atomic_seen(&state) == BOOT_UNDER_WAY) os_yield();\n",
      "", "first_use"),
     ("units_claimed_in_two_steps", "space/span.c",
      "if (atomic_compare_exchange_weak_explicit(free, &seen, seen & ~mask, memory_order_acquire, memory_order_relaxed)) return true;",
@@ -158,60 +155,44 @@ FAULTS = [
     ("units_published_in_two_steps", "space/span.c",
      "  atomic_fetch_or_explicit(&region.superslabs[superslab].free, mask, memory_order_release);\n",
      "  atomic_set(&region.superslabs[superslab].free, atomic_seen(&region.superslabs[superslab].free) | mask);\n", "spans"),
+    ("lock_held_in_child", "front/heap.c",
+     "    lock_abandon(&owner->lock);\n",
+     "", "forked*"),
+    ("announced_in_child", "slab/slab.c",
+     "atomic_set(&owner->pending[c], 0), owner->rest[c] = 0;",
+     "owner->rest[c] = 0;", "forked*"),
+    ("inside_not_shown", "front/thread.h",
+     "  else atomic_count(&heapless_inside, inside ? 1 : (uint32_t)-1);\n",
+     "", "forked*"),
+    ("bits_left_in_child", "front/heap.c",
+     "      remote_recover(owner, slab);\n",
+     "      remote_open(unit);\n", "forked*"),
     ("hole_without_look", "slab/hole.c",
      "    blocks_hold(owner, slab, hole.first, hole.last);\n    owner_unlock(owner);\n",
      "    owner_unlock(owner);\n    blocks_hold(owner, slab, hole.first, hole.last);\n", "holes"),
 ]
 
-HERE = pathlib.Path(__file__).resolve().parent
-
-
-def build(fault, settings):
-    """The explorer with the fault in it."""
-    name, file, text, instead, _ = fault
-    source = (settings.source / file).read_text()
-    if source.count(text) != 1:
-        raise ValueError(f"its text occurs {source.count(text)} times in {file}: the table is out of date")
-    work = settings.work / name
-    (work / file).parent.mkdir(parents=True, exist_ok=True)
-    (work / file).write_text(source.replace(text, instead))
-    compiler, *flags = settings.command
-    subprocess.run([compiler, f"-I{work}", *flags, "-w", "-O0", "-c", HERE / "target.c", "-o", work / "target.o"], check=True)
-    wraps = [flag for flag in flags if flag.startswith("-Wl,")]
-    subprocess.run([compiler, "-pthread", work / "target.o", *settings.objects, *wraps, "-o", work / "explore"], check=True)
-    return work / "explore"
-
 
 def attempt(fault, settings):
     """What came of the fault: whether it was found, and text."""
+    name, file, text, instead, pattern = fault
+    source = (settings.source / file).read_text()
+    if source.count(text) != 1:
+        return False, f"its text occurs {source.count(text)} times in {file}: the table is out of date"
     try:
-        program = build(fault, settings)
-        run = subprocess.run([program, "-t", "60", fault[4]], capture_output=True, text=True, timeout=120)
-    except (ValueError, OSError, subprocess.SubprocessError) as error:
+        found = seeded.failure(seeded.build(name, file, source.replace(text, instead), settings), ["-t", "60", pattern])
+    except (OSError, subprocess.SubprocessError) as error:
         return False, str(error)
-    failed = [line.strip() for line in run.stdout.splitlines() if "FAILED" in line]
-    found = run.returncode == 1 and bool(failed)
-    return found, run.stdout if settings.v or not found else failed[0]
+    return found is not None, "no scenario fails" if found is None else ": ".join(found)
 
 
 def main():
-    arguments = sys.argv[1:]
-    end = arguments.index("--")
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", type=pathlib.Path, required=True)
-    parser.add_argument("--work", type=pathlib.Path, required=True)
-    parser.add_argument("--objects", type=lambda text: text.split(","), required=True)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--only")
-    parser.add_argument("-v", action="store_true")
-    settings = parser.parse_args(arguments[:end])
-    settings.command = arguments[end + 1:]
+    settings = seeded.arguments(__doc__)
     faults = [fault for fault in FAULTS if settings.only in (None, fault[0])]
     found = 0
-    with concurrent.futures.ThreadPoolExecutor(settings.jobs) as pool:
-        for fault, (good, text) in zip(faults, pool.map(lambda fault: attempt(fault, settings), faults)):
-            found += good
-            print(f"{'found' if good else 'NOT FOUND':9} {fault[0]} in {fault[4]}: {text}", flush=True)
+    for fault, (good, text) in seeded.in_parallel(lambda fault: attempt(fault, settings), faults, settings):
+        found += good
+        print(f"{'found' if good else 'NOT FOUND':9} {fault[0]} in {fault[4]}: {text}", flush=True)
     print(f"{found} of {len(faults)} faults found")
     return 0 if faults and found == len(faults) else 1
 

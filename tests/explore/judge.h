@@ -10,5 +10,7 @@ void judge_nothing_used(void);
 void judge_end(void);
 /* The same; and no block is live that the program does not hold, as no helper has been at work. */
 void judge_end_live(void);
+/* In a fork's child: the state is right but for blocks that were on their way, and stays so while all is freed. */
+void judge_forked(void);
 
 #endif

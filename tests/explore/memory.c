@@ -45,6 +45,7 @@ extern char __data_start[], _end[];
 static memory_t *m;
 static size_t arena_used;
 static places_t placed; /* by this execution */
+static unsigned refused;
 
 static void *map(size_t bytes, int protection) {
   void *start = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -112,6 +113,8 @@ void memory_restore(void) {
   memcpy(__data_start, m->data, m->data_bytes);
 }
 
+void memory_refuse(unsigned count) { refused = count; }
+
 /* --- in place of what fake_os.c does ----------------------------------------------------- */
 
 static void *arena_take(size_t bytes) {
@@ -128,6 +131,7 @@ void *__wrap_os_map(size_t bytes) { return arena_take(bytes); }
 os_map_t __wrap_os_map_at(void *start, size_t bytes);
 os_map_t __wrap_os_map_at(void *start, size_t bytes) {
   char *end = (char *)start + bytes;
+  if (refused > 0) return refused--, OS_NOMEM;
   if (is_placed(&placed, start, end, true)) return OS_TAKEN;
   if (!is_placed(&m->placed, start, end, false)) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;

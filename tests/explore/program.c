@@ -1,11 +1,14 @@
 #include "program.h"
 
+#include <unistd.h>
+
 #include "target.h"
 
 void *held[HELD_MOST];
+unsigned giving;
 
 void *take(size_t size) {
-  void *block = block_alloc(size);
+  void *block = target_take(size);
   if (block == NULL) explore_fail("no memory for %zu bytes", size);
   unsigned room = HELD_MOST;
   for (unsigned i = 0; i < HELD_MOST; i++) {
@@ -18,9 +21,26 @@ void *take(size_t size) {
   return block;
 }
 
-void give(void *block) {
+static void forget(const void *block) {
   for (unsigned i = 0; i < HELD_MOST; i++) {
     if (held[i] == block) held[i] = NULL;
   }
-  block_free(block, 0, "free");
+}
+
+void give(void *block) {
+  forget(block);
+  giving++;
+  target_give(block);
+  giving--;
+}
+
+void give_wrongly(void *block) {
+  forget(block);
+  target_free(block);
+}
+
+void start(void) {
+  static char *settings[] = {"HAKMEM_DECAY_MS=-1", "HAKMEM_REGION_MB=1024", "HAKMEM_KEEPER=0", NULL};
+  environ = settings;
+  target_ignore_figures();
 }

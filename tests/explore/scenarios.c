@@ -1,10 +1,7 @@
-/* scenarios.c - what the actors do.  Blocks of 8192 bytes, mostly: eight fill a slab of one unit. */
-#include <unistd.h>
-
+/* scenarios.c - what product.c has not.  Blocks of 8192 bytes, mostly: eight fill a slab of one unit. */
 #include "front/boot.h"
 #include "judge.h"
 #include "program.h"
-#include "slab/hole.h"
 #include "space/purge.h"
 #include "space/span.h"
 #include "target.h"
@@ -13,16 +10,8 @@
 #define BIG_BLOCKS 8
 /* Blocks of so many that one word of the live map covers them. */
 #define TINY ((size_t)16)
-/* Eight fill a slab of four units. */
-#define WIDE ((size_t)32768)
 
 static void *a[2 * BIG_BLOCKS];
-
-static void start(void) {
-  static char *settings[] = {"HAKMEM_DECAY_MS=-1", "HAKMEM_REGION_MB=1024", "HAKMEM_KEEPER=0", NULL};
-  environ = settings;
-  target_ignore_figures();
-}
 
 /* The thread has taken the blocks a[0..count). */
 static void taken_by(unsigned identity, unsigned count, size_t size) {
@@ -37,37 +26,32 @@ static void given_back(unsigned from, unsigned end) {
 
 static void give_0(void) { give(a[0]); }
 static void give_1(void) { give(a[1]); }
-static void give_0_and_1(void) { give_0(), give_1(); }
-static void give_2_and_other_slabs(void) { give(a[2]), give(a[BIG_BLOCKS]); }
-static void give_other_slabs(void) { give(a[BIG_BLOCKS]); }
-static void give_last(void) { give(a[BIG_BLOCKS - 1]); }
 static void take_one(void) { (void)take(BIG); }
-static void take_two(void) { take_one(), take_one(); }
 static void take_other_class(void) { (void)take(64); }
 static void take_and_give(void) { give(take(BIG)); }
 
 /* --- the owner is there ---------------------------------------------------------------------- */
 
-/* Two slabs wholly held; what comes back is all that the owner can have without a third. */
-static void two_full_slabs(void) { taken_by(0, 2 * BIG_BLOCKS, BIG); }
-
-static void nearly_idle(void) {
-  two_full_slabs();
-  target_nearly_idle(&thread_own_heap->owner, 1);
-}
-
 static void some_tiny(void) { taken_by(0, 4, TINY); }
 static void tiny_pop_and_push(void) { give(a[3]), (void)take(TINY); }
+
+/* A slab whose remote bits are two words, with its first and its last block left. */
+static void two_words(void) {
+  enum { BLOCKS = 128 };
+  void *blocks[BLOCKS];
+  start();
+  target_run_as(0);
+  for (unsigned i = 0; i < BLOCKS; i++) blocks[i] = take(HAK_UNIT / BLOCKS);
+  for (unsigned i = 1; i + 1 < BLOCKS; i++) give(blocks[i]);
+  target_trim();
+  a[0] = blocks[0];
+  a[1] = blocks[BLOCKS - 1];
+}
 
 static void with_holes(void) {
   taken_by(0, BIG_BLOCKS, BIG);
   given_back(2, BIG_BLOCKS);
-  heap_trim(thread_own_heap);
-}
-
-static void purge_holes(void) {
-  uint32_t calming = 0;
-  (void)hole_step(true, &calming);
+  target_trim();
 }
 
 /* --- the owner goes -------------------------------------------------------------------------- */
@@ -75,30 +59,6 @@ static void purge_holes(void) {
 static void two_blocks_left(void) {
   taken_by(0, BIG_BLOCKS, BIG);
   given_back(2, BIG_BLOCKS);
-}
-
-/* In the first and the last unit of a slab of several. */
-static void two_wide_blocks_left(void) {
-  taken_by(0, BIG_BLOCKS, WIDE);
-  given_back(1, BIG_BLOCKS - 1);
-}
-
-/* One of each of two slabs. */
-static void two_slabs_left(void) {
-  two_full_slabs();
-  given_back(1, BIG_BLOCKS);
-  given_back(BIG_BLOCKS + 1, 2 * BIG_BLOCKS);
-}
-
-static void two_slabs_left_idle(void) {
-  two_slabs_left();
-  target_nearly_idle(&thread_own_heap->owner, 1);
-}
-
-static void judge_all_gone(void) {
-  judge_state();
-  judge_nothing_used();
-  judge_end();
 }
 
 /* The thread has ended without the allocator's knowledge; the first actor is at its place in memory. */
@@ -115,6 +75,20 @@ static void an_orphan(void) {
   target_end_thread();
 }
 
+/* --- a fork ------------------------------------------------------------------------------------ */
+
+/* What the others were about stays as it is; the child allocates and frees, which repairs all. */
+static void fork_and_use(void) {
+  target_fork();
+  give(take(BIG));
+  give(a[0]);
+  target_trim();
+}
+
+/* The forker has no heap, and the owner is actor 0. */
+static void trim_and_take(void) { target_trim(), take_one(); }
+static void run_out(void) { take_one(), take_one(), take_one(), give(a[1]); }
+
 /* --- the start ------------------------------------------------------------------------------- */
 
 static void take_and_give_first(void) { give(take(64)); }
@@ -124,8 +98,23 @@ static void judge_first_use(void) {
   judge_end();
 }
 
+/* The first malloc's two starts fail, at every place; the next one does not. */
+static void start_refused(void) {
+  enum { STARTS = 2, PLACES = 6, TRIES = 2 };
+  start();
+  explore_expect();
+  memory_refuse(STARTS * PLACES * TRIES);
+}
+
+static void take_if_there_is(void) {
+  void *block = target_take(64);
+  if (block != NULL) target_give(block);
+  else explore_show();
+}
+
 /* --- double frees ---------------------------------------------------------------------------- */
 
+static void give_0_wrongly(void) { give_wrongly(a[0]); }
 static void full_slab_of_third(void) { taken_by(2, BIG_BLOCKS, BIG); }
 
 /* --- spans ----------------------------------------------------------------------------------- */
@@ -144,12 +133,16 @@ static uint32_t take_span(uint32_t units) {
   for (uint32_t i = at; i < at + units; i++) {
     if (unit_taken[i]) explore_fail("unit %u is in two spans", i);
     unit_taken[i] = true;
+    target_write(region_address(i));
   }
   return at;
 }
 
 static void give_span(uint32_t at, uint32_t units) {
-  for (uint32_t i = at; i < at + units; i++) unit_taken[i] = false;
+  for (uint32_t i = at; i < at + units; i++) {
+    unit_taken[i] = false;
+    target_write(region_address(i));
+  }
   span_free(at, units);
 }
 
@@ -226,31 +219,133 @@ static void judge_purged(void) {
   if (purge_used_units() != 0 || purge_is_under_way()) explore_fail("figures are left");
 }
 
+/* --- growth ---------------------------------------------------------------------------------- */
+
+static void one_superslab_full(void) {
+  start();
+  if (!boot()) explore_fail("no region");
+  spans[0] = take_span(31);
+  spans[1] = take_span(1);
+}
+
+static void span_beyond(void) { spans[2] = take_span(31); }
+static void span_beyond_too(void) { spans[3] = take_span(31); }
+static void blocks_taken(void) { give(take(BIG)); }
+
+static void judge_grown(void) {
+  give_span(spans[0], 31);
+  give_span(spans[1], 1);
+  give_span(spans[2], 31);
+  give_span(spans[3], 31);
+  judge_end();
+}
+
+/* An address where the region may be by now, or not, and no block begins. */
+static void free_beyond(void) { target_free(region_address(HAK_UNITS_PER_SUPERSLAB + 3)); }
+
+/* The zones end where the units do. */
+static void zones_full(void) {
+  start();
+  bool zero;
+  if (!boot() || span_alloc(8 * HAK_UNITS_PER_SUPERSLAB, 1, SPAN_SLAB, &zero) != 0) explore_fail("spans lie elsewhere");
+}
+
+static void zones_extended(void) {
+  bool zero;
+  if (span_alloc(HAK_UNITS_PER_SUPERSLAB, 1, SPAN_SLAB, &zero) == SPAN_NONE) explore_fail("no span");
+}
+
+/* Past the fast path, which looks without order: see region.limit in docs/memory_orders.md. */
+static void free_beyond_zones(void) { target_free_missed(region_address(8 * HAK_UNITS_PER_SUPERSLAB + 3)); }
+
+static uint32_t last_units;
+
+static void full_but(uint32_t units) {
+  start();
+  if (!boot()) explore_fail("no region");
+  bool zero;
+  last_units = units;
+  spans[0] = span_alloc(last_units, 1, SPAN_SLAB, &zero);
+  for (uint32_t units = 1 << 13; units > 0; units /= 2) {
+    while (span_alloc(units, 1, SPAN_SLAB, &zero) != SPAN_NONE) {}
+  }
+  span_free(spans[0], last_units);
+}
+
+static void full_of_spans(void) { full_but(LATER); }
+static void full_of_long_spans(void) { full_but(GOOD); } /* too long to be looked for in single superslabs */
+
+/* What is out of sight while it is purged is there all the same. */
+static void last_span_taken(void) {
+  bool zero;
+  uint32_t at = span_alloc(last_units, 1, SPAN_SLAB, &zero);
+  if (at != spans[0]) explore_fail("no span, though one is free");
+}
+
+static void judge_last_span(void) {
+  if (purge_is_under_way()) explore_fail("figures are left");
+}
+
+/* --- looks from outside ------------------------------------------------------------------------ */
+
+static void look(void) { target_look(); }
+
+/* --- guard slots ------------------------------------------------------------------------------- */
+
+static void two_slots(void) {
+  start();
+  if (!boot()) explore_fail("no region");
+  target_guard_slots(2);
+}
+
+static void one_slot_used(void) {
+  two_slots();
+  a[0] = target_guarded(100);
+  a[1] = target_guarded(100);
+  target_give(a[0]);
+}
+
+static void slot_used(void) {
+  void *block = target_guarded(100);
+  if (block == NULL) return; /* another one makes them at the moment, or has them all */
+  target_write(block);
+  target_give(block);
+}
+
+static void slot_given(void) { target_give(a[1]); }
+static void judge_nothing(void) {}
+
 /* --- the table ------------------------------------------------------------------------------- */
 
 enum { EVERY = EXPLORE_EVERY };
 
 const scenario_t scenarios[] = {
-    {"two_freers", two_full_slabs, {take_two, give_0_and_1, give_2_and_other_slabs}, judge_end, NULL, 2, EVERY},
-    {"owner_exits", two_blocks_left, {target_end_thread, give_0, give_1}, judge_all_gone, NULL, 2, 4},
-    {"owner_exits_two_slabs", two_slabs_left, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 3},
-    {"owner_exits_wide", two_wide_blocks_left, {target_end_thread, give_0, give_last}, judge_all_gone, NULL, 2, 3},
-    {"owner_exits_taker", two_blocks_left, {target_end_thread, take_and_give, give_0}, judge_end, NULL, 2, EVERY},
-    {"owner_exits_helped", two_slabs_left_idle, {target_end_thread, give_0, give_other_slabs}, judge_all_gone, NULL, 2, 3},
-    {"owner_exits_trimmed", two_blocks_left, {target_end_thread, heap_trim_others, give_0}, judge_end, NULL, EVERY, EVERY},
-    {"units_reused", two_blocks_left, {target_end_thread, give_0, give_1, take_other_class}, judge_end, NULL, 1, 3},
-    {"wide_units_reused", two_wide_blocks_left, {target_end_thread, give_0, give_last, take_other_class}, judge_end, NULL, 1, 2},
     {"ended_unseen", ended_unseen, {take_and_give, give_0, take_one}, judge_end, NULL, 2, EVERY},
-    {"adoption", an_orphan, {take_and_give, give_0, give_1}, judge_end, NULL, 2, 3},
     {"two_adopters", an_orphan, {take_one, take_one, give_0}, judge_end, NULL, EVERY, EVERY},
+    {"forked_trim", two_blocks_left, {trim_and_take, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
+    {"forked_use", two_blocks_left, {run_out, fork_and_use, take_and_give}, judge_forked, NULL, 1, 2},
+    {"forked_exit", two_blocks_left, {target_end_thread, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
+    {"forked_adoption", an_orphan, {take_and_give, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
+    {"forked_holes", with_holes, {target_purge_holes, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
     {"first_use", start, {take_and_give_first, take_and_give_first}, judge_first_use, NULL, 3, EVERY},
     {"first_use_by_three", start, {take_and_give_first, take_and_give_first, take_and_give_first}, judge_first_use, NULL, 1, 3},
-    {"idle_owner", nearly_idle, {take_and_give, give_0, give_other_slabs}, judge_end, NULL, EVERY, EVERY},
+    {"first_use_refused", start_refused, {take_if_there_is, take_if_there_is, take_if_there_is}, judge_end, NULL, 1, 3},
     {"live_map", some_tiny, {tiny_pop_and_push, give_0, give_1}, judge_end_live, NULL, EVERY, EVERY},
-    {"holes", with_holes, {take_and_give, give_0, purge_holes}, judge_end, NULL, EVERY, EVERY},
+    {"two_words", two_words, {target_trim, give_0, give_1}, judge_end, NULL, 2, EVERY},
+    {"holes", with_holes, {take_and_give, give_0, target_purge_holes}, judge_end, NULL, EVERY, EVERY},
+    {"holes_meanwhile", with_holes, {take_other_class, target_purge_holes, give_0}, judge_end, NULL, 1, 3},
     {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, EVERY},
     {"unit_given_below", one_unit_left, {unit_taken_meanwhile, lower_unit_given}, judge_one_unit_left, NULL, EVERY, EVERY},
+    {"growth", one_superslab_full, {span_beyond, span_beyond_too, blocks_taken}, judge_grown, NULL, 1, 2},
+    {"growth_and_purge", one_superslab_full, {span_beyond, span_beyond_too, purge_everything}, judge_grown, NULL, 1, 2},
+    {"wrong_free_beyond", one_superslab_full, {span_beyond, free_beyond}, judge_nothing, "hakmem: ", 2, EVERY},
+    {"wrong_free_beyond_zones", zones_full, {zones_extended, free_beyond_zones}, judge_nothing, "hakmem: ", 2, 3},
+    {"purged_meanwhile", full_of_spans, {purge_everything, last_span_taken}, judge_last_span, NULL, 2, EVERY},
+    {"purged_meanwhile_long", full_of_long_spans, {purge_everything, last_span_taken}, judge_last_span, NULL, 2, EVERY},
+    {"looked_at", two_blocks_left, {target_end_thread, give_0, take_one, look}, judge_end, NULL, 0, 1},
+    {"guard_slots_made", two_slots, {slot_used, slot_used, slot_used}, judge_nothing, NULL, 2, 3},
+    {"guard_slots", one_slot_used, {slot_used, slot_given, slot_used}, judge_nothing, NULL, 2, 3},
     {"two_purges", some_idle, {purge_everything, purge_everything, span_taken}, judge_purged, NULL, 2, EVERY},
-    {"double_free", full_slab_of_third, {give_0, give_0, take_other_class}, judge_end, "hakmem: double free: free(", EVERY, EVERY},
+    {"double_free", full_slab_of_third, {give_0_wrongly, give_0_wrongly, take_other_class}, judge_end, "hakmem: double free: free(", EVERY, EVERY},
 };
 const size_t scenario_count = sizeof scenarios / sizeof scenarios[0];

@@ -1,6 +1,9 @@
-/* target.c - the allocator in one translation unit, compiled with explore_atomics.h before it. */
+/* target.c - the allocator in one translation unit, compiled with explore_target.h before it. */
 #include "allocator.c"
 #include "target.h"
+
+/* Ours, not the allocator's: its accesses are not told. */
+#define UNTOLD __attribute__((no_sanitize_thread))
 
 /* --- threads ----------------------------------------------------------------------------- */
 
@@ -15,16 +18,16 @@ static unsigned running;
 uintptr_t explore_self;
 char explore_single_threaded; /* never */
 
-uintptr_t target_self_of(unsigned identity) { return ((uintptr_t)identity + 1) * 0x1000; }
+UNTOLD uintptr_t target_self_of(unsigned identity) { return ((uintptr_t)identity + 1) * 0x1000; }
 
-void target_run_again(void) {
+UNTOLD void target_run_again(void) {
   thread_heap = vars[running].heap;
   thread_own_heap = vars[running].own_heap;
   thread_inside = vars[running].inside;
   explore_self = target_self_of(running);
 }
 
-void target_run_as(unsigned identity) {
+UNTOLD void target_run_as(unsigned identity) {
   if (!vars_ready) {
     for (unsigned i = 0; i < TARGET_IDENTITIES; i++) vars[i].heap = &heap_none;
     vars_ready = true;
@@ -35,10 +38,52 @@ void target_run_as(unsigned identity) {
   target_run_again();
 }
 
-heap_t *target_heap_of(unsigned identity) { return identity == running ? thread_own_heap : vars[identity].own_heap; }
+UNTOLD heap_t *target_heap_of(unsigned identity) { return identity == running ? thread_own_heap : vars[identity].own_heap; }
+
+void *target_take(size_t size) {
+  char *block = block_alloc(size);
+  if (block != NULL) block[0] = block[size - 1] = 1;
+  return block;
+}
+
+void target_free(void *block) { block_free(block, 0, "free"); }
+
+void target_write(void *at) { *(char *)at = 2; }
+
+void target_give(void *block) {
+  target_write(block);
+  target_free(block);
+}
 
 void target_end_thread(void) {
   if (thread_own_heap != NULL) thread_exit(thread_own_heap);
+}
+
+void target_trim(void) {
+  thread_enter();
+  if (thread_own_heap != NULL) heap_trim(thread_own_heap);
+  thread_leave();
+}
+
+void target_trim_others(void) {
+  thread_enter();
+  heap_trim_others();
+  thread_leave();
+}
+
+void target_purge_holes(void) {
+  uint32_t calming = 0;
+  thread_enter();
+  (void)hole_step(true, &calming);
+  thread_leave();
+}
+
+UNTOLD void target_fork(void) {
+  explore_alone();
+  for (unsigned i = 0; i < TARGET_IDENTITIES; i++) {
+    if (i != running) vars[i] = (thread_vars_t){.heap = &heap_none};
+  }
+  os_fork_note();
 }
 
 void target_forget_thread(void) {
@@ -49,10 +94,27 @@ void target_forget_thread(void) {
 
 /* --- what files keep to themselves ------------------------------------------------------- */
 
-uint32_t target_remote_state(uint32_t unit) { return atomic_seen(&remote_of(unit)->state); }
-uint32_t target_remote_next(uint32_t unit) { return atomic_seen(&remote_of(unit)->next); }
+UNTOLD uint32_t target_remote_state(uint32_t unit) { return atomic_seen(&remote_of(unit)->state); }
+UNTOLD uint32_t target_remote_next(uint32_t unit) { return atomic_seen(&remote_of(unit)->next); }
 void target_nearly_idle(slab_owner_t *owner, uint32_t more) { atomic_set(&owner->pending_count, REMOTE_HELP_AT - more); }
 bool target_grow_locked(void) { return atomic_seen(&grow_lock.holder) != 0; }
+
+void target_free_missed(void *block) { free_miss(block, 0, "free"); }
+
+void target_look(void) {
+  hak_stats_t stats;
+  hak_class_stats_t classes[CLASS_COUNT];
+  hak_heap_stats_t heap_stats;
+  census_take(&stats, classes);
+  (void)census_heap(0, &heap_stats);
+}
+
+void target_guard_slots(int64_t count) {
+  if (!option_set(OPTION_guard_slots, count)) explore_fail("%lld guard slots cannot be", (long long)count);
+  atomic_publish(&ready, true); /* traces, of which nothing is known: no trace_prepare */
+}
+
+void *target_guarded(size_t size) { return guarded_alloc(size); }
 
 void target_ignore_figures(void) {
   explore_ignore(&used_units);
@@ -61,4 +123,5 @@ void target_ignore_figures(void) {
   explore_ignore(&heapless_inside);
   explore_ignore(&attached_count);
   explore_ignore(&orphan_count);
+  explore_ignore(&cache_walks);
 }

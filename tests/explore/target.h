@@ -8,13 +8,34 @@
 
 enum { TARGET_IDENTITIES = EXPLORE_ACTORS + 1, OUTSIDER = EXPLORE_ACTORS };
 
+/* malloc and free, by a program that writes to its blocks: what one owner of a block did must come before what the next does. */
+void *target_take(size_t size);
+void target_give(void *block);
+/* free alone, of a block that another thread may have freed. */
+void target_free(void *block);
+/* The program writes to what it has. */
+void target_write(void *at);
 /* What runs when the calling thread ends. */
 void target_end_thread(void);
+/* What malloc_trim and a malloc without memory do: for the thread itself, and for all others. */
+void target_trim(void);
+void target_trim_others(void);
+void target_purge_holes(void);
+/* The running thread is the only one of a fork's child. */
+void target_fork(void);
 /* The running thread's variables are those of a new one. */
 void target_forget_thread(void);
 /* A thread's heap, or NULL. */
 heap_t *target_heap_of(unsigned identity);
 uintptr_t target_self_of(unsigned identity);
+
+/* free, where the fast path has not taken the block. */
+void target_free_missed(void *block);
+/* What the statistics look at. */
+void target_look(void);
+/* There are to be so many guard slots; a block in one, or NULL. */
+void target_guard_slots(int64_t count);
+void *target_guarded(size_t size);
 
 typedef enum remote_state { STATE_CLOSED, STATE_OPEN, STATE_QUEUED } remote_state_t;
 uint32_t target_remote_state(uint32_t unit);

@@ -104,6 +104,34 @@ class Layers(Checker):
         self.check(1, "no such layer")
 
 
+class Orders(Checker):
+    TABLE = "| `kit/words.c` | one, two | Figures. |\n| `hot` | top | Its thread's. |\n"
+    WORDS = "static _Atomic int one, two = 1; /* _Atomic int not; */\nint f(int *top) {\n  return hot_load(&top[one]);\n}\n"
+
+    def check(self, code, part, words=WORDS, table=TABLE):
+        self.write("src/kit/words.c", words)
+        self.write("docs/memory_orders.md", table)
+        self.expect(code, part, TOOLS / "check_orders", "--root", self.root)
+
+    def test_clean(self):
+        self.check(0, "3 words, 0 violations")
+
+    def test_word_without_a_line(self):
+        self.check(1, "of `three` suffices", self.WORDS + "struct s {\n  char *_Atomic three;\n};\n")
+
+    def test_zone_without_a_line(self):
+        self.check(1, "of `zone_of` suffices", self.WORDS + "_Atomic uint64_t *zone_of(char *zone) {\n  return (_Atomic uint64_t *)zone;\n}\n")
+
+    def test_hot_word_without_a_line(self):
+        self.check(1, "of `limit` suffices", self.WORDS + "int g(void) {\n  return hot_peek(&region.limit);\n}\n")
+
+    def test_line_without_a_word(self):
+        self.check(1, "kit/words.c has no atomic word `gone`", table=self.TABLE.replace("two", "two, gone"))
+
+    def test_nothing_to_check(self):
+        self.check(2, "no atomic word", "int x;\n", "")
+
+
 class Limits(Checker):
     def check(self, code, part):
         self.expect(code, part, TOOLS / "check_limits", self.root / "src", self.root / "include")
