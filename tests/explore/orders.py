@@ -17,8 +17,9 @@ import seeded
 import sites
 
 # The cheapest first; what needs a preemption and a stale read at once is found by few scenarios.
-BOTH = ["two_words", "holes_meanwhile", "narrow.busy.other.one", "narrow.exiting.other.one", "narrow.idle.other.two"]
-QUICK = [["-b", "0", "-w", "1"], ["-b", "1", "-w", "1", "-t", "10", *BOTH], ["-b", "1"], []]
+BOTH = ["two_words", "holes_meanwhile", "narrow.busy.other.one", "narrow.exiting.other.one", "narrow.idle.other.two",
+        "narrow.busy.same.two"]
+QUICK = [["-b", "0", "-w", "1"], ["-b", "1", "-w", "1", "-t", "20", *BOTH], ["-b", "1"], []]
 
 
 def kept_reasons():
