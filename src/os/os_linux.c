@@ -77,8 +77,7 @@ uint64_t os_address_limit(void) {
 bool os_has_shadow(void) {
   extern void __tsan_init(void) __attribute__((weak));
   extern void __msan_init(void) __attribute__((weak));
-  extern void __asan_init(void) __attribute__((weak));
-  return __tsan_init != NULL || __msan_init != NULL || __asan_init != NULL;
+  return __tsan_init != NULL || __msan_init != NULL;
 }
 
 size_t os_map_limit(void) {
