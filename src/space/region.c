@@ -200,7 +200,7 @@ typedef struct place {
 static const place_t region_places[] = {
     /* Below are what takes addresses at random of 46 bits (V8), its own (Go, GHC, ZGC) and AddressSanitizer's shadow; its blocks are
      * at 96 TiB, at 85 programs of x86-64, at 120 and more what the kernel places.  aarch64 with 48 bits has its programs above. */
-    {64 * TIB, 80 * TIB, 100 * TIB, 120 * TIB, HAK_REGION_MAX},
+    {64 * TIB, 80 * TIB, 101 * TIB, 120 * TIB, HAK_REGION_MAX},
     /* 39 bits of addresses: programs at 341 GiB; Go begins at 256, V8 takes any below. */
     {320 * GIB, 336 * GIB, 64 * GIB, 256 * GIB, 64 * GIB},
     /* 36 bits.  Under Valgrind, whose tables are quick there. */

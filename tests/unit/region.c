@@ -135,7 +135,7 @@ static void check_place(uint64_t seed, uintptr_t zones, uintptr_t zones_end, uin
   check_usable();
 }
 
-TEST(the_lowest_place) { check_place(0, 64 * TIB, 64 * TIB + ((uintptr_t)4 << 30), 100 * TIB, 100 * TIB + HAK_REGION_MIN); }
+TEST(the_lowest_place) { check_place(0, 64 * TIB, 64 * TIB + ((uintptr_t)4 << 30), 101 * TIB, 101 * TIB + HAK_REGION_MIN); }
 TEST(the_highest_place) { check_place(UINT64_MAX, 79 * TIB, 80 * TIB, 119 * TIB, 120 * TIB); }
 
 typedef struct addresses {
@@ -185,11 +185,11 @@ TEST(another_place_serves_where_a_zone_is_taken) {
 TEST(where_the_blocks_begin_something_may_lie) {
   LOW_PLACES_ALONE();
   fake_os_set_random_seed(0);
-  char *first = (char *)(100 * TIB);
+  char *first = (char *)(101 * TIB);
   REQUIRE(os_map_at(first, os_page_size()) == OS_MAPPED);
   first[0] = 1;
   REQUIRE(region_init(0));
-  CHECK(region.base == 100 * TIB && !unit_is_mapped(0));
+  CHECK(region.base == 101 * TIB && !unit_is_mapped(0));
   check_usable();
   CHECK_EQ(first[0], 1);
 }
