@@ -179,12 +179,15 @@ size_t block_alloc_batch(size_t size, size_t count, void **blocks) {
 
 /* --- freeing ----------------------------------------------------------------------------- */
 
-/* Claims the live block for its one free: another thread may have been faster. */
-static void free_claim(const block_info_t *info, const void *block, const char *function) {
-  if (!HAK_CHECKS || region_clear_live(block)) return;
+static _Noreturn void fault_freed(const block_info_t *info, const void *block, const char *function) {
   block_info_t freed = *info;
   freed.state = BLOCK_FREED;
   block_fault(&freed, block, function);
+}
+
+/* Claims the live block for its one free: another thread may have been faster. */
+static void free_claim(const block_info_t *info, const void *block, const char *function) {
+  if (HAK_CHECKS && !region_clear_live(block)) fault_freed(info, block, function);
 }
 
 static void free_large(const block_info_t *info, void *block, const char *function) {
@@ -227,7 +230,7 @@ static void free_inspected(void *block, size_t size, const char *function) {
   if (kind == SLAB_LARGE) free_large(&info, block, function);
   else if (kind == SLAB_SLOTS) free_guarded(&info, block, function);
   else if (HAK_SECURE) free_quarantined(&info, block, function);
-  else block_fault(&info, block, function); /* free_miss would have taken it */
+  else fault_freed(&info, block, function); /* it was not live for free_miss: who freed it has got it again */
 }
 
 static HAK_NOINLINE void free_tell(slab_t *slab) {

@@ -217,7 +217,7 @@ static void slab_take_lead(slab_owner_t *owner, unsigned size_class, region_bin_
   if (option_get(OPTION_lead) == 0 || partial->first == SLAB_END) return;
   const slab_t *slab = slab_of(partial->first);
   if (slab->next != SLAB_END || atomic_seen(&slab->free) >= class_info[size_class].blocks / 4) return;
-  remote_collect(owner); /* other classes may have the memory */
+  (void)remote_collect(owner); /* other classes may have the memory */
   if (slab_create(owner, size_class, bin) != NULL) atomic_count(&slabs_ahead, 1);
 }
 
@@ -231,7 +231,7 @@ static slab_t *slab_with_free(slab_owner_t *owner, unsigned size_class, region_b
     remote_collect_class(owner, size_class);
     slab_take_lead(owner, size_class, bin);
   }
-  if (partial->first == SLAB_END) remote_collect(owner);
+  if (partial->first == SLAB_END) (void)remote_collect(owner);
   return partial->first != SLAB_END ? slab_of(partial->first) : slab_create(owner, size_class, bin);
 }
 
@@ -256,19 +256,27 @@ bool slab_settle(slab_owner_t *owner, slab_t *slab) {
   return kept || !slab_destroy(owner, slab);
 }
 
+static HAK_COLD _Noreturn void double_free(const slab_t *slab, uint32_t word, uint64_t bits) {
+  const class_info_t *info = slab_class(slab);
+  size_t block = word * 64 + bits_lowest64(bits);
+  fault_abort("double free", "free", (char *)region_address(slab_unit(slab)) + block * info->size, "block is already free", info->size);
+}
+
 bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits) {
-  uint32_t unit = slab_unit(slab);
-  _Atomic uint64_t *free_bits = region_bits(region.free_bits, unit, word);
+  _Atomic uint64_t *free_bits = region_bits(region.free_bits, slab_unit(slab), word);
   uint64_t before = atomic_seen(free_bits);
-  if (HAK_UNLIKELY((before & bits) != 0)) {
-    uint32_t block = word * 64 + bits_lowest64(before & bits);
-    const class_info_t *info = slab_class(slab);
-    fault_abort("double free", "free", (char *)region_address(unit) + (size_t)block * info->size, "block is already free", info->size);
-  }
+  if (HAK_UNLIKELY((before & bits) != 0)) double_free(slab, word, before & bits);
   atomic_set(free_bits, before | bits);
   if (word < slab->first_word) slab->first_word = (uint16_t)word;
   slab_count_free(owner, slab, (int32_t)bits_count64(bits));
   return slab_settle(owner, slab);
+}
+
+/* Of blocks that come from a bin.  One that another thread has freed at the same moment as the owner waits to be collected too. */
+static void word_give(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits) {
+  uint64_t remote = atomic_seen(region_bits(region.remote_bits, slab_unit(slab), word));
+  if (HAK_UNLIKELY((remote & bits) != 0)) double_free(slab, word, remote & bits);
+  (void)slab_give_bits(owner, slab, word, bits);
 }
 
 void slab_give(slab_owner_t *owner, void **blocks, uint32_t count) {
@@ -282,14 +290,14 @@ void slab_give(slab_owner_t *owner, void **blocks, uint32_t count) {
     uint32_t block = class_block_at(atomic_seen(&head->size_class), offset);
     uint64_t bit = (uint64_t)1 << block % 64;
     if (head != slab || block / 64 != word || (bits & bit) != 0) {
-      if (bits != 0) (void)slab_give_bits(owner, slab, word, bits);
+      if (bits != 0) word_give(owner, slab, word, bits);
       slab = head;
       word = block / 64;
       bits = 0;
     }
     bits |= bit;
   }
-  if (bits != 0) (void)slab_give_bits(owner, slab, word, bits);
+  if (bits != 0) word_give(owner, slab, word, bits);
 }
 
 static void slab_release_empty_class(slab_owner_t *owner, unsigned size_class) {

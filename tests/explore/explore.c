@@ -349,7 +349,9 @@ void explore_race(const void *at, const void *earlier, unsigned actor, const voi
 
 void explore_died(void) {
   if (x->current != NOBODY) leave(DIED);
-  explore_fail("the process ended: %.300s", fake_os_captured());
+  if (!x->judging) explore_fail("the process ended: %.300s", fake_os_captured());
+  x->outcome = DIED;
+  longjmp(x->judge_end, 1);
 }
 
 void explore_crashed(int signal, const void *address) { explore_fail("signal %d at %p", signal, address); }
@@ -393,13 +395,15 @@ static void run_actors(void) {
 }
 
 static void judge(void) {
+  if (x->outcome == COMPLETE) x->scenario->judge();
+}
+
+static void judge_outcome(void) {
   const char *dies = x->scenario->dies;
   if (x->outcome == DIED && (dies == NULL || strncmp(fake_os_captured(), dies, strlen(dies)) != 0)) {
     explore_fail("the process ended: %.300s", fake_os_captured());
   }
-  if (x->outcome != COMPLETE) return;
-  if (dies != NULL) explore_fail("nobody noticed: no \"%s\"", dies);
-  x->scenario->judge();
+  if (x->outcome == COMPLETE && dies != NULL) explore_fail("nobody noticed: no \"%s\"", dies);
 }
 
 static void run_once(void) {
@@ -421,6 +425,7 @@ static void run_once(void) {
   target_run_as(JUDGE);
   x->judging = true;
   if (setjmp(x->judge_end) == 0) judge();
+  if (setjmp(x->judge_end) == 0) judge_outcome();
   x->judging = false;
 }
 

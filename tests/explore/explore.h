@@ -23,7 +23,7 @@ typedef struct scenario {
   void (*prepare)(void);
   void (*actors[EXPLORE_ACTORS])(void);
   void (*judge)(void); /* after all actors have ended */
-  const char *dies;    /* how the line begins that every execution must end with; NULL: none may end */
+  const char *dies;    /* how the line begins that every execution must end with, in the judge at the latest; NULL: none may end */
   int quick, soak;     /* preemptions, or EXPLORE_EVERY */
 } scenario_t;
 /* Beside those of product.h. */

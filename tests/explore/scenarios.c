@@ -117,6 +117,30 @@ static void take_if_there_is(void) {
 static void give_0_wrongly(void) { give_wrongly(a[0]); }
 static void full_slab_of_third(void) { taken_by(2, BIG_BLOCKS, BIG); }
 
+/* The owner's free and another's at the same moment may both pass, for the owner's claim is no atomic one.  The block is then in
+ * the owner's bin and waits to be collected, and each way on ends in the line: where it leaves the bin, or by the second free of
+ * those who have got it meanwhile. */
+static void full_slab_of_first(void) { taken_by(0, BIG_BLOCKS, BIG); }
+static void *kept;
+static void give_and_take(void) { give_0_wrongly(), kept = target_take(BIG); }
+static void give_take_and_give(void) { give_and_take(), target_free(kept); }
+
+static void found_in_bin(void) {
+  target_run_as(0);
+  target_trim();
+  explore_fail("two frees have passed");
+}
+
+static void found_when_freed(void) {
+  void *blocks[2 * BIG_BLOCKS];
+  target_run_as(0);
+  target_trim();
+  for (unsigned i = 0; i < 2 * BIG_BLOCKS; i++) blocks[i] = target_take(BIG);
+  for (unsigned i = 0; i < 2 * BIG_BLOCKS; i++) target_free(blocks[i]);
+  target_free(kept);
+  explore_fail("two frees have passed");
+}
+
 /* --- spans ----------------------------------------------------------------------------------- */
 
 /* Units taken: [0, 20) for good, [20, 24) until one actor frees them, [48, 64) for good. The free
@@ -318,6 +342,7 @@ static void judge_nothing(void) {}
 /* --- the table ------------------------------------------------------------------------------- */
 
 enum { EVERY = EXPLORE_EVERY };
+#define DOUBLE_FREE "hakmem: double free: free("
 
 const scenario_t scenarios[] = {
     {"ended_unseen", ended_unseen, {take_and_give, give_0, take_one}, judge_end, NULL, 2, EVERY},
@@ -346,6 +371,9 @@ const scenario_t scenarios[] = {
     {"guard_slots_made", two_slots, {slot_used, slot_used, slot_used}, judge_nothing, NULL, 2, 3},
     {"guard_slots", one_slot_used, {slot_used, slot_given, slot_used}, judge_nothing, NULL, 2, 3},
     {"two_purges", some_idle, {purge_everything, purge_everything, span_taken}, judge_purged, NULL, 2, EVERY},
-    {"double_free", full_slab_of_third, {give_0_wrongly, give_0_wrongly, take_other_class}, judge_end, "hakmem: double free: free(", EVERY, EVERY},
+    {"double_free_flushed", full_slab_of_first, {give_0_wrongly, give_0_wrongly}, found_in_bin, DOUBLE_FREE, EVERY, EVERY},
+    {"double_free_used", full_slab_of_first, {give_take_and_give, give_0_wrongly}, found_in_bin, DOUBLE_FREE, EVERY, EVERY},
+    {"double_free_kept", full_slab_of_first, {give_and_take, give_0_wrongly}, found_when_freed, DOUBLE_FREE, EVERY, EVERY},
+    {"double_free", full_slab_of_third, {give_0_wrongly, give_0_wrongly, take_other_class}, judge_end, DOUBLE_FREE, EVERY, EVERY},
 };
 const size_t scenario_count = sizeof scenarios / sizeof scenarios[0];
