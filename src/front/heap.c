@@ -205,7 +205,7 @@ void heap_tick(heap_t *heap) {
   if (now - heap->last_tick_ms < TICK_MS) return;
   heap->last_tick_ms = now;
   heap_lock(heap);
-  remote_collect(&heap->owner);
+  (void)remote_collect(&heap->owner);
   for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) {
     bin_tick(heap_bin(heap, c), &heap->owner, &heap->budget);
   }
@@ -255,7 +255,7 @@ void heap_detach(heap_t *heap) {
   bins_empty(heap);
   heap->owner.orphan = true;
   heap_set_thread(heap, 0);
-  remote_collect(&heap->owner);
+  (void)remote_collect(&heap->owner);
   slab_release_empty(&heap->owner);
   bool worn = owner_has_slabs(&heap->owner) || heaps_orphaned() < ORPHANS_KEPT;
   owner_unlock(&heap->owner);
@@ -271,6 +271,17 @@ void heap_trim_others(void) {
     slab_release_empty(&heap->owner);
     owner_unlock(&heap->owner);
   }
+}
+
+bool heap_collect_all(void) {
+  bool any = false;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    if (atomic_seen(&heap->owner.pending_classes) == 0 || !lock_try(&heap->owner.lock)) continue;
+    any = true;
+    remote_collect_all(&heap->owner);
+    owner_unlock(&heap->owner);
+  }
+  return any;
 }
 
 /* --- shared slabs ------------------------------------------------------------------------ */

@@ -86,6 +86,8 @@ HAK_CHECKED bool heap_may_trim(heap_t *heap);
 /* Collects for all heaps, as far as that can be done from outside: remote frees, wholly
  * free slabs, and the bins of orphans, not what live threads have in theirs. */
 void heap_trim_others(void);
+/* Remote frees alone, of all heaps, for owners that are idle. False: there were none. */
+bool heap_collect_all(void);
 /* Brings blocks of the class into its empty bin and pops one; NULL when out of memory. */
 HAK_CHECKED void *heap_refill(heap_t *heap, unsigned size_class);
 /* One block of slabs that all threads share. NULL: there are few threads, the thread has had enough (*taken counts), or

@@ -4,6 +4,7 @@
 #include "kit/options.h"
 #include "os/os.h"
 #include "slab/hole.h"
+#include "slab/remote.h"
 #include "space/purge.h"
 
 /* Less idle memory than this waits for the program's next slow path, or for malloc_trim. */
@@ -30,16 +31,17 @@ static void keeper_run(void) {
     int64_t period = decay / 2 < PERIOD_MIN_MS ? PERIOD_MIN_MS : decay / 2;
     if (!os_thread_sleep_ms(&keeper, (uint64_t)period)) break;
     atomic_set(&working, 1);
+    bool collected = heap_collect_all();
     bool purged = purge_step(step);
     uint32_t calming = 0;
     bool holes = hole_step(false, &calming) > 0;
     atomic_set(&working, 0);
-    in_vain = purged || holes || calming > 0 ? 0 : in_vain + 1;
+    in_vain = purged || collected || holes || calming > 0 ? 0 : in_vain + 1;
   }
 }
 
 static bool has_work(const heap_t *heap) {
-  if (purge_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT) return true;
+  if (remote_is_behind() || purge_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT) return true;
   return heap != NULL && hole_unsettled(&heap->owner) > HOLE_WORTH;
 }
 

@@ -7,6 +7,7 @@
 #include "kit/options.h"
 #include "os/memcheck.h"
 #include "slab/hole.h"
+#include "slab/remote.h"
 #include "space/purge.h"
 
 __thread heap_t *thread_heap = &heap_none;
@@ -51,6 +52,7 @@ static void settle_holes(void) {
 }
 
 void thread_settle(void) {
+  remote_catch_up();
   (void)purge_due();
   settle_holes();
   if (thread_own_heap != NULL) heap_tick(thread_own_heap);

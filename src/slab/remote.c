@@ -35,17 +35,34 @@ void owner_unlock(slab_owner_t *owner) {
     /* Either we see what was pushed before the lock was free, or who pushed sees it free. */
     lock_release_fully(&owner->lock);
     if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;
-    remote_collect(owner);
+    (void)remote_collect(owner);
   }
+}
+
+/* The owner last helped that has more. */
+static slab_owner_t *_Atomic behind;
+
+/* With the owner's lock, which it releases. */
+static void help_locked(slab_owner_t *owner) {
+  bool all = remote_collect(owner);
+  owner_unlock(owner);
+  if (!all || atomic_seen(&owner->pending_count) >= REMOTE_HELP_AT) atomic_publish(&behind, owner);
 }
 
 /* Collects for an owner that will not: it is gone, or it has been idle for long. */
 static void remote_help(slab_owner_t *owner) {
   uint32_t count = atomic_fetch_add_explicit(&owner->pending_count, 1, memory_order_relaxed) + 1;
   if (atomic_load(&owner->thread) != 0 && count < REMOTE_HELP_AT) return;
-  if (!lock_try(&owner->lock)) return;
-  remote_collect(owner);
-  owner_unlock(owner);
+  if (lock_try(&owner->lock)) help_locked(owner);
+}
+
+bool remote_is_behind(void) { return atomic_seen(&behind) != NULL; }
+
+void remote_catch_up(void) {
+  slab_owner_t *owner = atomic_take(&behind);
+  if (HAK_LIKELY(owner == NULL) || !lock_try(&owner->lock)) return;
+  atomic_set(&behind, NULL);
+  help_locked(owner);
 }
 
 void remote_tell(slab_t *slab) {
@@ -115,18 +132,19 @@ void remote_collect_class(slab_owner_t *owner, unsigned size_class) {
   (void)class_collect(owner, size_class, &most);
 }
 
-static void classes_collect(slab_owner_t *owner, uint32_t most) {
-  if (atomic_seen(&owner->pending_classes) == 0) return;
+static bool classes_collect(slab_owner_t *owner, uint32_t most) {
+  if (atomic_seen(&owner->pending_classes) == 0) return true;
   uint64_t classes = atomic_exchange(&owner->pending_classes, 0), left = 0;
   for (; classes != 0; classes &= classes - 1) {
     unsigned c = bits_lowest64(classes);
     if (!class_collect(owner, c, &most)) left |= (uint64_t)1 << c;
   }
   if (left != 0) (void)atomic_fetch_or(&owner->pending_classes, left);
+  return left == 0;
 }
 
-void remote_collect(slab_owner_t *owner) { classes_collect(owner, collect_most(owner)); }
-void remote_collect_all(slab_owner_t *owner) { classes_collect(owner, UINT32_MAX); }
+bool remote_collect(slab_owner_t *owner) { return classes_collect(owner, collect_most(owner)); }
+void remote_collect_all(slab_owner_t *owner) { (void)classes_collect(owner, UINT32_MAX); }
 
 void remote_recover(slab_owner_t *owner, slab_t *slab) {
   if (!owner->relist && atomic_seen(&remote_of(slab_unit(slab))->state) == REMOTE_OPEN) return;

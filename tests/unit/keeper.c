@@ -47,6 +47,28 @@ static void leave_idle(size_t bytes) {
 
 static uint64_t idle_bytes(void) { return span_census().dirty_free_units << HAK_UNIT_SHIFT; }
 
+static void *free_all(void *blocks) {
+  for (int i = 0; i < SMALL_BLOCKS; i++) block_free(((void **)blocks)[i], 0, "free");
+  return NULL;
+}
+
+/* What another thread frees to one that comes by no slow path, while that one's lock is taken. */
+TEST(remote_frees_to_an_idle_thread_are_collected) {
+  static void *blocks[SMALL_BLOCKS];
+  pthread_t freer;
+  start();
+  for (int i = 0; i < SMALL_BLOCKS; i++) REQUIRE((blocks[i] = block_alloc(SMALL_SIZE)) != NULL);
+  slab_owner_t *owner = &thread_own_heap->owner;
+  lock_acquire(&owner->lock);
+  REQUIRE(pthread_create(&freer, NULL, free_all, blocks) == 0 && pthread_join(freer, NULL) == 0);
+  lock_release(&owner->lock);
+  CHECK(span_census().free_units < SMALL_BLOCKS * SMALL_SIZE >> HAK_UNIT_SHIFT);
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 1);
+  CHECK(atomic_seen(&owner->pending_classes) == 0 && atomic_seen(&owner->slab_count[class_of(SMALL_SIZE)]) <= 1);
+  CHECK_EQ(idle_bytes(), 0);
+}
+
 /* ---- idle spans ---- */
 
 TEST(idle_memory_is_given_back_without_a_further_call) {

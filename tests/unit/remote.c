@@ -264,6 +264,30 @@ TEST(an_owner_at_work_is_left_alone) {
   CHECK_EQ(span_census().free_units, units_mapped());
 }
 
+TEST(what_an_idle_owner_is_behind_with_is_caught_up_with) {
+  start_remote();
+  unsigned c = class_of(32768);
+  static void *blocks[HELP_AT_MOST][8];
+  for (int i = 0; i < HELP_AT_MOST; i++) REQUIRE(take_slab(c, blocks[i]) > 0);
+  void *last[8];
+  REQUIRE(take_slab(c, last) > 0);
+  lock_acquire(&owner.lock); /* somebody else helps, and slowly */
+  for (int i = 0; i < HELP_AT_MOST; i++) {
+    for (uint32_t n = 0; n < class_info[c].blocks; n++) free_remotely(blocks[i][n]);
+  }
+  owner_unlock(&owner);
+  CHECK(!remote_is_behind() && atomic_seen(&owner.slab_count[c]) == HELP_AT_MOST + 1);
+  free_remotely(last[0]);
+  CHECK(remote_is_behind());
+  CHECK_EQ(atomic_seen(&owner.slab_count[c]), HELP_AT_MOST + 2 - REMOTE_COLLECT_MOST); /* the last one's slab was one of them */
+  for (int calls = 0; remote_is_behind(); calls++) {
+    REQUIRE(calls <= HELP_AT_MOST / REMOTE_COLLECT_MOST);
+    remote_catch_up();
+  }
+  CHECK_EQ(atomic_seen(&owner.slab_count[c]), 1);
+  CHECK_EQ(atomic_seen(&owner.lock.holder), 0);
+}
+
 /* ---- double frees ---- */
 
 static bool dies_by(void (*call)(void *), void *block) {
@@ -296,12 +320,22 @@ TEST(a_second_remote_free_is_refused) {
   CHECK(remotely_freed(blocks[6]));
 }
 
-TEST(a_block_freed_by_owner_and_other_ends_the_process_at_the_collection) {
+static void give_back(void *block) { slab_give(&owner, &block, 1); }
+
+TEST(a_block_freed_by_other_and_owner_ends_the_process_when_it_leaves_the_bin) {
   start_remote();
   void *blocks[4096];
   REQUIRE(take_slab(7, blocks) > 0);
   free_remotely(blocks[5]);
-  slab_give(&owner, &blocks[5], 1);
+  CHECK(dies_by(give_back, blocks[5]));
+}
+
+TEST(a_block_freed_by_owner_and_other_ends_the_process_at_the_collection) {
+  start_remote();
+  void *blocks[4096];
+  REQUIRE(take_slab(7, blocks) > 0);
+  give_back(blocks[5]);
+  free_remotely(blocks[5]);
   CHECK(dies_by(collect, NULL));
 }
 
