@@ -73,6 +73,8 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
   return block != NULL ? block : out_of_memory();
 }
 
+static void *alloc_small_miss(size_t size);
+
 static void *alloc_refill(size_t size) {
   bool first = thread_own_heap == NULL;
   unsigned c = class_for(size);
@@ -83,7 +85,7 @@ static void *alloc_refill(size_t size) {
   }
   heap_t *heap = thread_attach();
   if (heap == NULL) return NULL;
-  if (first && thread_heap != heap) atomic_count_own(&heap->counted_allocs, 1); /* the others: alloc_small_miss */
+  if (first && thread_heap != heap) return alloc_small_miss(size); /* watched from the first on */
   block = alloc_small(heap, c, size);
   if (HAK_UNLIKELY(block == NULL) && trim_all()) block = alloc_small(heap, c, size);
   return block;
