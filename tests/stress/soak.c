@@ -5,7 +5,9 @@
  * half with small blocks, down to a quarter, up with large ones, down, and back to --live with all sizes, which is
  * then held. A worker's thread ends after a random time, and its successor takes over its blocks. --forks times in a
  * sample the process forks: in turn with all workers at rest, and the child checks every block, and in the midst of
- * their calls, and it checks the main thread's; either child frees and allocates, while the parent goes on.
+ * their calls, and it checks the main thread's; either child frees and allocates, while the parent goes on. As often it
+ * becomes another user and root again, as servers do for a client, and half-way it stops being root for good; each time
+ * every thread of the process, known to libc or not, must have become so. Who is not root at the start leaves that out, and says so.
  *
  * Each sample gives a line of a table, on --log or standard output. Resident is the mean over the last sixth of its
  * cycles, highest the most seen in it, both beyond what the program itself held at the start; live is what
@@ -14,9 +16,11 @@
  * live after the end that was not before.
  *
  * Arguments: --seconds=3600, --sample=60 (seconds), --live=256M, --threads=4, --duty=100 (percent of the time that each
- * thread works), --forks=3, --growth, --mappings, --log=PATH, --seed.
+ * thread works), --forks=3, --users=3, --growth, --mappings, --log=PATH, --seed.
  */
+#include <dirent.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -68,6 +72,7 @@ static size_t capacity; /* in blocks */
 static atomic_uint phase;
 static atomic_bool resting, stopping;
 static uint64_t sample_ns, threads_started, forks;
+static unsigned samples_taken;
 
 static pthread_mutex_t exchange_lock = PTHREAD_MUTEX_INITIALIZER;
 static block_t exchanges[EXCHANGES];
@@ -285,6 +290,68 @@ static void fork_once(void) {
     stress_fail("fork %llu: child %d ended with status 0x%x", (unsigned long long)forks, (int)pid, (unsigned)status);
 }
 
+/* ---- Users ---- */
+
+enum { ROOT = 0, NOBODY = 65534 };
+static bool is_root;
+
+/* False: the thread has ended. */
+static bool task_ids(const char *task, unsigned ids[4], unsigned long long *capabilities) {
+  char path[300], text[4096];
+  snprintf(path, sizeof path, "/proc/self/task/%s/status", task);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+  if (fd >= 0)
+    close(fd);
+  if (length <= 0)
+    return false;
+  text[length] = '\0';
+  const char *uids = strstr(text, "\nUid:"), *permitted = strstr(text, "\nCapPrm:");
+  if (uids == NULL || permitted == NULL || sscanf(uids, "\nUid: %u %u %u %u", &ids[0], &ids[1], &ids[2], &ids[3]) != 4 ||
+      sscanf(permitted, "\nCapPrm: %llx", capabilities) != 1)
+    stress_fail("no ids in %s", path);
+  return true;
+}
+
+/* Every thread has the effective user; after the end of root also all others, and no capability. */
+static void tasks_check(unsigned user) {
+  unsigned ids[4];
+  unsigned long long capabilities;
+  DIR *tasks = opendir("/proc/self/task");
+  if (tasks == NULL)
+    stress_fail("no list of threads");
+  for (const struct dirent *task; (task = readdir(tasks)) != NULL;) {
+    if (task->d_name[0] == '.' || !task_ids(task->d_name, ids, &capabilities))
+      continue;
+    bool left = !is_root && (ids[0] != user || ids[2] != user || ids[3] != user || capabilities != 0);
+    if (ids[1] != user || left)
+      stress_fail("thread %s is user %u/%u/%u/%u with capabilities %llx, not %u", task->d_name, ids[0], ids[1], ids[2], ids[3],
+                  capabilities, user);
+  }
+  closedir(tasks);
+}
+
+static void user_visit(void) {
+  if (!is_root) {
+    tasks_check(geteuid());
+    return;
+  }
+  if (setegid(NOBODY) != 0 || seteuid(NOBODY) != 0)
+    stress_fail("cannot become another user");
+  tasks_check(NOBODY);
+  if (seteuid(ROOT) != 0 || setegid(ROOT) != 0)
+    stress_fail("cannot become root again");
+  tasks_check(ROOT);
+}
+
+static void root_end(void) {
+  if (setgroups(0, NULL) != 0 || setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0)
+    stress_fail("cannot stop being root");
+  is_root = false;
+  tasks_check(NOBODY);
+  stress_say("no longer root after sample %u", samples_taken);
+}
+
 /* ---- Samples ---- */
 
 static size_t mappings_now(void) {
@@ -352,7 +419,12 @@ static void tick_wait(void) {
   sleep_ns(due - now);
 }
 
-static sample_t sample_run(unsigned fork_count, size_t start) {
+/* Whether one of `count` even parts of a sample ends with this tick. */
+static bool part_ends(unsigned tick, unsigned count) {
+  return (tick + 1) * count / TICKS / CYCLES != tick * count / TICKS / CYCLES;
+}
+
+static sample_t sample_run(unsigned fork_count, unsigned user_count, size_t start) {
   sample_t sample = {0};
   for (unsigned tick = 0; tick < TICKS * CYCLES; tick++) {
     phase_set(tick % TICKS);
@@ -360,8 +432,10 @@ static sample_t sample_run(unsigned fork_count, size_t start) {
     workers_renew();
     worker_slice(&workers[worker_count], OWN_STEPS);
     reading_take(&sample, tick % TICKS, start);
-    if ((tick + 1) * fork_count / TICKS / CYCLES != tick * fork_count / TICKS / CYCLES)
+    if (part_ends(tick, fork_count))
       fork_once();
+    if (part_ends(tick, user_count))
+      user_visit();
   }
   totals_take(&sample);
   return sample;
@@ -373,13 +447,18 @@ static uint64_t live_stats(void) {
 }
 
 static void soak_run(double seconds, size_t start) {
-  unsigned fork_count = (unsigned)stress_option("forks", 3);
+  unsigned fork_count = (unsigned)stress_option("forks", 3), user_count = (unsigned)stress_option("users", 3);
+  is_root = geteuid() == ROOT && user_count != 0;
+  if (!is_root)
+    stress_say("users are not changed");
   uint64_t begin = clock_ns();
   for (unsigned i = 0; i < worker_count; i++)
     worker_start(&workers[i]);
   double passed = 0;
-  for (unsigned i = 0; i < SAMPLES_LEAST || passed < seconds; i++) {
-    sample_t sample = sample_run(fork_count, start);
+  for (; samples_taken < SAMPLES_LEAST || passed < seconds; samples_taken++) {
+    if (is_root && samples_taken >= SAMPLES_LEAST / 2 && passed >= seconds / 2)
+      root_end();
+    sample_t sample = sample_run(fork_count, user_count, start);
     passed = sample.seconds = (double)(clock_ns() - begin) / 1e9;
     series_add(&sample);
   }
