@@ -22,7 +22,8 @@ static const size_t zone_bytes[ZONE_COUNT] = {256, 16384, 2 * REGION_BITS_BYTES,
 #define SCARCE_SHARE 16
 #define SCARCE_MAX_UNITS (((uint32_t)4 << 20) >> HAK_UNIT_SHIFT)
 #define SCARCE_MIN_UNITS 4u
-#define ZONES_AHEAD 8 /* superslabs */
+#define ZONES_AHEAD 8 /* superslabs, at least and, since every unit's bin is written, at most */
+#define ZONES_AHEAD_MOST 128
 
 /* A zone, or the blocks.  Its end is written once the kernel has mapped what lies below, and before anything leads there: so a
  * fork's child finds all that is led to, and what lies below the end of the blocks without being led to it maps no second time. */
@@ -41,6 +42,8 @@ static struct {
   bool gate_open;         /* region_open_gate */
 } layout;
 static lock_t grow_lock;
+
+static uint32_t between(uint32_t n, uint32_t least, uint32_t most) { return n < least ? least : n > most ? most : n; }
 
 /* Whether a huge page has room below `end`. */
 static bool range_has_room(const range_t *range, uintptr_t end) {
@@ -88,7 +91,7 @@ static bool zones_extend(uint32_t superslabs) {
 static bool zones_cover(uint32_t needed) {
   if (needed <= layout.zones_ready) return true;
   if (!layout.scarce) {
-    uint32_t ahead = layout.zones_ready + layout.zones_ready / 2 + ZONES_AHEAD;
+    uint32_t ahead = layout.zones_ready + between(layout.zones_ready / 2, ZONES_AHEAD, ZONES_AHEAD_MOST);
     if (ahead > layout.capacity) ahead = layout.capacity;
     if (ahead > needed && zones_extend(ahead)) return true;
   }
@@ -138,8 +141,6 @@ static uint32_t units_free_at_end(uint32_t frontier, uint32_t most) {
   }
   return n;
 }
-
-static uint32_t between(uint32_t n, uint32_t least, uint32_t most) { return n < least ? least : n > most ? most : n; }
 
 static uint32_t grow_step(uint32_t frontier) {
   if (layout.scarce) return between(frontier / SCARCE_SHARE, SCARCE_MIN_UNITS, SCARCE_MAX_UNITS);
