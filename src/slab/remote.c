@@ -46,7 +46,7 @@ static slab_owner_t *_Atomic behind;
 static void help_locked(slab_owner_t *owner) {
   bool all = remote_collect(owner);
   owner_unlock(owner);
-  if (!all || atomic_seen(&owner->pending_count) >= REMOTE_HELP_AT) atomic_publish(&behind, owner);
+  if (!all || atomic_seen(&owner->pending_count) >= REMOTE_HELP_AT) atomic_set(&behind, owner);
 }
 
 /* Collects for an owner that will not: it is gone, or it has been idle for long. */
@@ -59,7 +59,7 @@ static void remote_help(slab_owner_t *owner) {
 bool remote_is_behind(void) { return atomic_seen(&behind) != NULL; }
 
 void remote_catch_up(void) {
-  slab_owner_t *owner = atomic_take(&behind);
+  slab_owner_t *owner = atomic_seen(&behind);
   if (HAK_LIKELY(owner == NULL) || !lock_try(&owner->lock)) return;
   atomic_set(&behind, NULL);
   help_locked(owner);
