@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/thread.h"
+#include "front/audit.h"
 #include "front/heaps.h"
 #include "front/keeper.h"
 #include "front/secure.h"
@@ -127,6 +128,7 @@ static unsigned next_bin(const heap_t *heap, unsigned c) {
 /* Waits only where the thread is inside nothing else, so that a child's repair may run there. */
 static void heap_lock(heap_t *heap) {
   lock_t *lock = &heap->owner.lock;
+  lock_audit_wait(lock);
   for (unsigned tries = 0; HAK_UNLIKELY(!lock_try(lock)); tries++) {
     if (os_forked()) heap_after_fork(heap);
     else lock_pause(lock, tries);
@@ -419,6 +421,7 @@ static void slabs_recover(void) {
 HAK_COLD void heap_after_fork(heap_t *mine) {
   if (!os_forked()) return;
   os_fork_seen();
+  if (HAK_AUDIT) audit_note_fork();
   if (region.base == 0) return;
   region_after_fork();
   if (heap_first() != NULL && atomic_seen(&heap_first()->next) != NULL) slab_epoch++;

@@ -2,9 +2,82 @@
 
 #include "base/thread.h"
 
+/* --- the order of locks ------------------------------------------------------------------- */
+
+#if HAK_AUDIT
+
+/* The locks that are held, of all threads; what finds no room is not checked.  The holders tell whose each is. */
+#define HELD_MOST 64
+static const lock_t *_Atomic held[HELD_MOST];
+
+static HAK_COLD _Noreturn void order_broken(const char *line, size_t length) {
+  (void)os_write(2, line, length);
+  os_abort();
+}
+#define ORDER(condition, text)                                                                  \
+  do {                                                                                          \
+    static const char line[] = "hakmem: broken invariant: lock: " text "\n";                    \
+    if (HAK_UNLIKELY(!(condition))) order_broken(line, sizeof line - 1);                        \
+  } while (0)
+
+static void held_change(const lock_t *from, const lock_t *to) {
+  for (unsigned i = 0; i < HELD_MOST; i++) {
+    const lock_t *found = from;
+    if (atomic_seen(&held[i]) == from && atomic_compare_exchange_strong_explicit(&held[i], &found, to, memory_order_relaxed,
+                                                                                 memory_order_relaxed)) {
+      return;
+    }
+  }
+}
+
+/* Whether each lock that the thread holds, but for this one, has the lowest rank; *any: whether there are such. */
+static bool holds_owners(const lock_t *but, bool *any) {
+  bool owners = true;
+  *any = false;
+  for (unsigned i = 0; i < HELD_MOST; i++) {
+    const lock_t *lock = atomic_seen(&held[i]);
+    if (lock == NULL || lock == but || !lock_is_mine(lock)) continue;
+    *any = true;
+    owners &= lock->rank == LOCK_OWNER;
+  }
+  return owners;
+}
+
+void lock_audit_wait(const lock_t *lock) {
+  bool any, owners = holds_owners(lock, &any);
+  ORDER(!any || (owners && lock->rank == LOCK_GROW), "waited for in the wrong order");
+}
+
+void lock_audit_none(void) {
+  bool any;
+  (void)holds_owners(NULL, &any);
+  ORDER(!any, "held at the end of a slow path");
+}
+
+static void audit_taken(const lock_t *lock) {
+  bool any;
+  ORDER(holds_owners(lock, &any), "taken while one is held under which none may be");
+  held_change(NULL, lock);
+}
+
+static void audit_left(const lock_t *lock) {
+  ORDER(lock_is_mine(lock), "released by who does not hold it");
+  held_change(lock, NULL);
+}
+
+#else
+#define audit_taken(lock) ((void)0)
+#define audit_left(lock) ((void)0)
+#define held_change(from, to) ((void)0)
+#endif
+
+/* --- locks -------------------------------------------------------------------------------- */
+
 bool lock_try(lock_t *lock) {
   uintptr_t none = 0;
-  return atomic_compare_exchange_strong(&lock->holder, &none, thread_self());
+  if (!atomic_compare_exchange_strong(&lock->holder, &none, thread_self())) return false;
+  audit_taken(lock);
+  return true;
 }
 
 bool lock_is_mine(const lock_t *lock) { return atomic_seen(&lock->holder) == thread_self(); }
@@ -31,12 +104,22 @@ static void lock_wait(lock_t *lock) {
 }
 
 void lock_acquire(lock_t *lock) {
+  lock_audit_wait(lock);
   if (HAK_UNLIKELY(!lock_try(lock))) lock_wait(lock);
 }
 
-void lock_release(lock_t *lock) { atomic_publish(&lock->holder, (uintptr_t)0); }
-void lock_release_fully(lock_t *lock) { (void)atomic_exchange(&lock->holder, (uintptr_t)0); }
+void lock_release(lock_t *lock) {
+  audit_left(lock);
+  atomic_publish(&lock->holder, (uintptr_t)0);
+}
+
+void lock_release_fully(lock_t *lock) {
+  audit_left(lock);
+  (void)atomic_exchange(&lock->holder, (uintptr_t)0);
+}
 
 void lock_abandon(lock_t *lock) {
-  if (!lock_is_mine(lock)) lock_release(lock);
+  if (lock_is_mine(lock)) return;
+  held_change(lock, NULL);
+  atomic_publish(&lock->holder, (uintptr_t)0);
 }

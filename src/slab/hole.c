@@ -1,6 +1,7 @@
 #include "slab/hole.h"
 
 #include "os/os.h"
+#include "slab/audit.h"
 #include "space/huge.h"
 
 static _Atomic uint64_t bytes_purged;
@@ -77,6 +78,15 @@ static bool page_blocks(const slab_t *slab, uint32_t page, uint32_t *first, uint
   return *first <= *last;
 }
 
+HAK_AUDITED bool hole_audit(const slab_t *slab) {
+  uint32_t pages = (uint32_t)(slab_class(slab)->units * HAK_UNIT / os_page_size()), first, last;
+  for (uint64_t holes = slab->holes; holes != 0; holes &= holes - 1) {
+    unsigned page = bits_lowest64(holes);
+    if (page >= pages || !page_blocks(slab, page, &first, &last) || !blocks_free(slab_unit(slab), first, last)) return false;
+  }
+  return true;
+}
+
 /* The next run of pages from `page` on that is free and resident for all that is known. */
 static bool hole_find(const slab_t *slab, uint32_t page, hole_t *hole) {
   uint32_t unit = slab_unit(slab);
@@ -98,6 +108,7 @@ static bool hole_find(const slab_t *slab, uint32_t page, hole_t *hole) {
 
 /* False in a child that a signal handler has forked meanwhile: who holds the lock may be gone. The repair sees to the rest. */
 static bool lock_again(slab_owner_t *owner) {
+  lock_audit_wait(&owner->lock);
   for (unsigned tries = 0; !lock_try(&owner->lock); tries++) {
     if (os_forked()) return false;
     lock_pause(&owner->lock, tries);
