@@ -132,14 +132,14 @@ HAK_AUDITED void heaps_audit(void) {
   lock_release(&lists_lock);
 }
 
-void heaps_after_fork(const heap_t *mine) {
-  lock_abandon(&lists_lock);
+void heaps_after_fork(const heap_t *mine, const heap_t *forker, bool inside) {
+  lock_abandon(&lists_lock, inside);
   for (unsigned i = 0; i < BUCKETS; i++) attached[i] = NULL;
   orphans = bare = NULL;
   atomic_set(&attached_count, 0);
   atomic_set(&orphan_count, 0);
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    if (atomic_seen(&heap->state) == HEAP_ATTACHED && heap != mine) atomic_set(&heap->state, (uint32_t)HEAP_ORPHAN);
+    if (atomic_seen(&heap->state) == HEAP_ATTACHED && heap != mine && heap != forker) atomic_set(&heap->state, (uint32_t)HEAP_ORPHAN);
     heap_enter(heap);
   }
 }

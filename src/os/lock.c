@@ -98,7 +98,7 @@ void lock_pause(const lock_t *lock, unsigned tries) {
 static void lock_wait(lock_t *lock) {
   for (unsigned tries = 0; !lock_try(lock); tries++) {
     /* The holder was left behind in the parent. */
-    if (os_forked()) lock_abandon(lock);
+    if (os_forked()) lock_abandon(lock, true);
     lock_pause(lock, tries);
   }
 }
@@ -118,8 +118,8 @@ void lock_release_fully(lock_t *lock) {
   (void)atomic_exchange(&lock->holder, (uintptr_t)0);
 }
 
-void lock_abandon(lock_t *lock) {
-  if (lock_is_mine(lock)) return;
+void lock_abandon(lock_t *lock, bool inside) {
+  if (inside && lock_is_mine(lock)) return;
   held_change(lock, NULL);
   atomic_publish(&lock->holder, (uintptr_t)0);
 }

@@ -41,7 +41,8 @@ void lock_release(lock_t *lock);
 void lock_release_fully(lock_t *lock);
 /* Whether the calling thread holds it. */
 bool lock_is_mine(const lock_t *lock);
-/* In a fork's child: releases the lock unless the calling thread itself holds it. */
-void lock_abandon(lock_t *lock);
+/* In a fork's child: releases the lock, unless the calling thread is `inside` of what takes locks and itself holds it: what is not
+ * may have the number of a thread that is gone. */
+void lock_abandon(lock_t *lock, bool inside);
 
 #endif

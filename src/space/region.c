@@ -353,7 +353,7 @@ HAK_AUDITED void region_audit(void) {
 }
 
 /* What a thread that is gone was mapping is entered or leaks: see range_t. */
-void region_after_fork(void) { lock_abandon(&grow_lock); }
+void region_after_fork(bool inside) { lock_abandon(&grow_lock, inside); }
 
 region_census_t region_census(void) {
   region_census_t census = {0};

@@ -130,8 +130,8 @@ HAK_CHECKED bool region_grow(uint32_t units);
 void region_open_gate(void);
 /* Whether so many units in a row, from a multiple of `align_units`, could be had if every block were freed. */
 HAK_CHECKED bool region_may_hold(uint64_t units, uint64_t align_units);
-/* In a fork's child, while no thread is inside. */
-void region_after_fork(void);
+/* In a fork's child, while no thread but the calling one is inside. */
+void region_after_fork(bool inside);
 
 typedef struct region_census {
   uint64_t mapped, metadata; /* bytes; the first counts blocks and metadata */

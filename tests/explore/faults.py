@@ -156,7 +156,7 @@ FAULTS = [
      "  atomic_fetch_or_explicit(&region.superslabs[superslab].free, mask, memory_order_release);\n",
      "  atomic_set(&region.superslabs[superslab].free, atomic_seen(&region.superslabs[superslab].free) | mask);\n", "spans"),
     ("lock_held_in_child", "front/heap.c",
-     "    lock_abandon(&owner->lock);\n",
+     "    lock_abandon(&owner->lock, inside);\n",
      "", "forked*"),
     ("announced_in_child", "slab/slab.c",
      "atomic_set(&owner->pending[c], 0), owner->rest[c] = 0;",
