@@ -26,13 +26,15 @@ static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *
   AUDIT(unit < atomic_seen(&region.units), block, "a bin has what is no block");
   const slab_t *slab = slab_head((uint32_t)unit);
   bool owned = atomic_seen(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == &heap->owner;
-  AUDIT(owned && atomic_seen(&slab->size_class) == c && hot_peek(region_bin(region.live, unit)) == &bin->shared, block, "a bin has a block of another's slab");
+  owned &= atomic_seen(&slab->size_class) == c && hot_peek(region_bin(region.live, unit)) == &bin->shared;
+  AUDIT(owned, block, "a bin has a block of another's slab");
   size_t offset = (size_t)((char *)block - (char *)region_address(slab_unit(slab)));
   uint32_t index = class_block_at(c, offset);
   AUDIT((size_t)index * class_info[c].size == offset && index < class_info[c].blocks, block, "a bin has what is no block");
   uint64_t bit = (uint64_t)1 << index % 64, free = atomic_seen(region_bits(region.free_bits, slab_unit(slab), index / 64));
   AUDIT((free & bit) == 0, block, "a block is in a bin and in its slab");
-  AUDIT((atomic_take(region_bits(region.remote_bits, slab_unit(slab), index / 64)) & bit) == 0, block, "a block in a bin was freed remotely");
+  uint64_t remote = atomic_take(region_bits(region.remote_bits, slab_unit(slab), index / 64));
+  AUDIT((remote & bit) == 0, block, "a block in a bin was freed remotely");
   bool undone = !HAK_SECURE && heap->owner.helped;
   AUDIT(!HAK_CHECKS || undone || !region_is_live(block), block, "a block in a bin is live");
 }
