@@ -111,7 +111,7 @@ void audit_slab(slab_owner_t *owner, const slab_t *slab, audit_sum_t *sum) {
   uint32_t free = 0;
   for (uint32_t word = 0; word * 64 < class_info[c].blocks; word++) free += bits_count64(audit_word(owner, slab, word, sum));
   AUDIT(free == atomic_seen(&slab->free), at, "a slab's free blocks were not counted");
-  AUDIT(slab->holes == 0 || hole_audit(slab), at, "a purged page holds a block that is out");
+  AUDIT(slab->holes == 0 || hole_audit(owner, slab), at, "a purged page holds a block that is out");
 }
 
 /* --- owners ------------------------------------------------------------------------------ */

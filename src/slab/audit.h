@@ -20,7 +20,7 @@ void audit_slab(slab_owner_t *owner, const slab_t *slab, audit_sum_t *sum);
 void audit_owner(slab_owner_t *owner, audit_sum_t *sums, bool alone);
 
 /* hole.c: whether purged pages hold no block that is out of the slab. */
-HAK_AUDITED bool hole_audit(const slab_t *slab);
+HAK_AUDITED bool hole_audit(const slab_owner_t *owner, const slab_t *slab);
 /* large.c: the freed blocks that wait; guarded.c: the guard slots. */
 HAK_AUDITED void large_audit_alone(void);
 HAK_AUDITED void guarded_audit_alone(void);

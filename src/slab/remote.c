@@ -90,7 +90,7 @@ static void remote_take(slab_owner_t *owner, slab_t *slab) {
     atomic_count_own(&owner->remote_frees, bits_count64(bits));
     if (!slab_give_bits(owner, slab, word, bits)) return;
   }
-  if (owner->orphan) (void)slab_settle(owner, slab);
+  if (owner->orphan && atomic_seen(&slab->free) != 0) (void)slab_settle(owner, slab);
 }
 
 /* True if all was brought in. The rest stays queued, so that its slabs are neither announced again nor destroyed. */
