@@ -187,7 +187,7 @@ size_t guarded_usable(const void *p) { return slot_at(p)->size; }
 
 /* What is between two states is out of use: nobody is at it, but its page could not be opened. */
 HAK_AUDITED void guarded_audit_alone(void) {
-  const slot_t *slots = atomic_take(&pool.slots);
+  const slot_t *slots = atomic_seen(&pool.slots);
   for (uint32_t i = 0; slots != NULL && i < pool.count; i++) {
     uint32_t state = atomic_seen(&slots[i].state);
     const char *block = slot_page(i) + slots[i].place;
