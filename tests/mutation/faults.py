@@ -309,7 +309,7 @@ FAULTS = [
     Fault("two_repair_a_child", "os/os_linux.c", "two threads repair a child at once", "unit.os",
           "    if (state == 0 && atomic_compare_exchange_strong(page, &state, thread)) return true;\n",
           "    if (state != FORK_SEEN) return atomic_set(page, thread), true;\n"),
-    Fault("freed_units_keep_their_bin", "slab/slab.c", "a stale pointer's free leads to a bin that may be gone", "fuzz.program unit.audit",
+    Fault("freed_units_keep_their_bin", "slab/slab.c", "a stale pointer's free leads to a bin that may be gone", "fuzz.program",
           "  slab_set_bin(slab, &region_no_bin);\n",
           ""),
     Fault("clean_units_are_idle", "space/span.c", "memory goes back that need not, since what is idle is counted too high", "fuzz.program",
