@@ -6,9 +6,12 @@
 
 #if HAK_AUDIT
 
-/* The locks that are held, of all threads; what finds no room is not checked.  The holders tell whose each is. */
+/* The locks that are held, of all threads, and by whom; what finds no room is not checked. A thread reads what it has entered. */
 #define HELD_MOST 64
-static const lock_t *_Atomic held[HELD_MOST];
+static struct {
+  const lock_t *_Atomic lock; /* NULL: free */
+  _Atomic uintptr_t thread;
+} held[HELD_MOST];
 
 static HAK_COLD _Noreturn void order_broken(const char *line, size_t length) {
   (void)os_write(2, line, length);
@@ -20,13 +23,22 @@ static HAK_COLD _Noreturn void order_broken(const char *line, size_t length) {
     if (HAK_UNLIKELY(!(condition))) order_broken(line, sizeof line - 1);                        \
   } while (0)
 
-static void held_change(const lock_t *from, const lock_t *to) {
+static void held_enter(const lock_t *lock) {
   for (unsigned i = 0; i < HELD_MOST; i++) {
-    const lock_t *found = from;
-    if (atomic_seen(&held[i]) == from && atomic_compare_exchange_strong_explicit(&held[i], &found, to, memory_order_relaxed,
-                                                                                 memory_order_relaxed)) {
-      return;
-    }
+    const lock_t *none = NULL;
+    if (atomic_seen(&held[i].lock) != NULL) continue;
+    if (!atomic_compare_exchange_strong_explicit(&held[i].lock, &none, lock, memory_order_relaxed, memory_order_relaxed)) continue;
+    atomic_set(&held[i].thread, thread_self());
+    return;
+  }
+}
+
+static void held_leave(const lock_t *lock) {
+  for (unsigned i = 0; i < HELD_MOST; i++) {
+    if (atomic_seen(&held[i].lock) != lock) continue;
+    atomic_set(&held[i].thread, 0);
+    atomic_set(&held[i].lock, NULL);
+    return;
   }
 }
 
@@ -35,7 +47,8 @@ static bool holds_owners(const lock_t *but, bool *any) {
   bool owners = true;
   *any = false;
   for (unsigned i = 0; i < HELD_MOST; i++) {
-    const lock_t *lock = atomic_seen(&held[i]);
+    if (atomic_seen(&held[i].thread) != thread_self()) continue;
+    const lock_t *lock = atomic_seen(&held[i].lock);
     if (lock == NULL || lock == but || !lock_is_mine(lock)) continue;
     *any = true;
     owners &= lock->rank == LOCK_OWNER;
@@ -57,18 +70,18 @@ void lock_audit_none(void) {
 static void audit_taken(const lock_t *lock) {
   bool any;
   ORDER(holds_owners(lock, &any), "taken while one is held under which none may be");
-  held_change(NULL, lock);
+  held_enter(lock);
 }
 
 static void audit_left(const lock_t *lock) {
   ORDER(lock_is_mine(lock), "released by who does not hold it");
-  held_change(lock, NULL);
+  held_leave(lock);
 }
 
 #else
 #define audit_taken(lock) ((void)0)
 #define audit_left(lock) ((void)0)
-#define held_change(from, to) ((void)0)
+#define held_leave(lock) ((void)0)
 #endif
 
 /* --- locks -------------------------------------------------------------------------------- */
@@ -120,6 +133,6 @@ void lock_release_fully(lock_t *lock) {
 
 void lock_abandon(lock_t *lock, bool inside) {
   if (inside && lock_is_mine(lock)) return;
-  held_change(lock, NULL);
+  held_leave(lock);
   atomic_publish(&lock->holder, (uintptr_t)0);
 }

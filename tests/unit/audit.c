@@ -1,6 +1,10 @@
 /* audit.c - each invariant that the audits know, broken: the process ends with the line that names it.
  *
  * The allocator is compiled into this file, so that all it has can be written to.  Compiled once more as the secure library. */
+/* Sanitizers start threads of their own, of which the allocator is to know nothing. */
+#define __libc_single_threaded audit_single_threaded
+char audit_single_threaded = 1;
+
 #include "allocator.c"
 
 #include <signal.h>
