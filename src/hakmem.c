@@ -21,6 +21,9 @@
 #include "space/huge.c"
 #include "space/move.c"
 #include "space/purge.c"
+#if HAK_AUDIT
+#include "space/audit.c"
+#endif
 
 #include "slab/class.c"
 #include "slab/guard.c"
@@ -29,6 +32,9 @@
 #include "slab/large.c"
 #include "slab/remote.c"
 #include "slab/slab.c"
+#if HAK_AUDIT
+#include "slab/audit.c"
+#endif
 
 #include "front/bin.c"
 #include "front/block.c"
@@ -40,6 +46,9 @@
 #include "front/keeper.c"
 #include "front/secure.c"
 #include "front/thread.c"
+#if HAK_AUDIT
+#include "front/audit.c"
+#endif
 
 #include "entry/api.c"
 #include "entry/crash.c"

@@ -9,4 +9,11 @@
     if (HAK_DEBUG && !(cond)) __builtin_trap(); \
   } while (0)
 
+/* Before a function that audits alone call and that stands beside what it looks at: here, and where an audit.h declares it. */
+#if HAK_AUDIT
+#define HAK_AUDITED
+#else
+#define HAK_AUDITED static __attribute__((unused))
+#endif
+
 #endif

@@ -32,6 +32,10 @@
 #ifndef HAK_DEBUG
 #define HAK_DEBUG 0
 #endif
+/* 1: each layer's structures are audited at the end of every slow path, and the order of locks is checked. */
+#ifndef HAK_AUDIT
+#define HAK_AUDIT HAK_DEBUG
+#endif
 /* 1: the libc and C++ names are exported beside hak_*. */
 #ifndef HAK_OVERRIDE
 #define HAK_OVERRIDE 1

@@ -4,9 +4,11 @@
 
 #include "base/check.h"
 #include "base/thread.h"
+#include "front/audit.h"
 #include "front/heaps.h"
 #include "front/keeper.h"
 #include "front/secure.h"
+#include "front/thread.h"
 #include "kit/meta.h"
 #include "kit/options.h"
 #include "kit/random.h"
@@ -127,9 +129,10 @@ static unsigned next_bin(const heap_t *heap, unsigned c) {
 /* Waits only where the thread is inside nothing else, so that a child's repair may run there. */
 static void heap_lock(heap_t *heap) {
   lock_t *lock = &heap->owner.lock;
+  lock_audit_wait(lock);
   for (unsigned tries = 0; HAK_UNLIKELY(!lock_try(lock)); tries++) {
     if (os_forked()) heap_after_fork(heap);
-    else lock_pause(lock, tries);
+    lock_pause(lock, tries);
   }
 }
 
@@ -377,13 +380,18 @@ static uint32_t span_used(uint32_t unit) {
   return kind != SLAB_FREE && kind != SLAB_INSIDE ? atomic_seen(&slab->units) : 0;
 }
 
+static heap_t *_Atomic forker;
+
+void heap_note_fork(heap_t *mine) { atomic_set(&forker, mine); }
+
 /* Takes the heaps from the threads that are gone; true if one of these was on a slow path. */
-static bool heaps_orphan(const heap_t *mine) {
+static bool heaps_orphan(const heap_t *mine, bool inside) {
   bool begun = atomic_exchange(&heapless_inside, 0) != 0;
-  heaps_after_fork(mine);
+  const heap_t *by = atomic_seen(&forker);
+  heaps_after_fork(mine, by, inside);
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
     begun |= heap->owner.held.units != 0;
-    if (heap == mine) continue;
+    if (heap == mine || heap == by) continue;
     begun |= atomic_seen(&heap->inside) != 0;
     atomic_set(&heap->inside, 0);
     if (atomic_seen(&heap->owner.thread) == 0) continue;
@@ -394,11 +402,11 @@ static bool heaps_orphan(const heap_t *mine) {
 }
 
 /* The table and the lists of the owners whose lock a thread that is gone has held. */
-static void owners_reset(void) {
+static void owners_reset(bool inside) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
     slab_owner_t *owner = &heap->owner;
-    bool half = (atomic_seen(&owner->lock.holder) != 0 && !lock_is_mine(&owner->lock)) || owner->held.units != 0;
-    lock_abandon(&owner->lock);
+    bool half = (atomic_seen(&owner->lock.holder) != 0 && !(inside && lock_is_mine(&owner->lock))) || owner->held.units != 0;
+    lock_abandon(&owner->lock, inside);
     hole_recover(owner);
     owner_forget(owner, half);
     for (unsigned c = 0; half && c < CLASS_COUNT; c++) table_set(heap, c);
@@ -427,15 +435,21 @@ static void slabs_recover(void) {
   }
 }
 
-HAK_COLD void heap_after_fork(heap_t *mine) {
-  if (!os_forked()) return;
-  os_fork_seen();
-  if (region.base == 0) return;
-  region_after_fork();
+static void heap_repair(heap_t *mine) {
+  bool inside = thread_inside != 0;
+  region_after_fork(inside);
   if (heap_first() != NULL && atomic_seen(&heap_first()->next) != NULL) slab_epoch++;
   bool begun = keeper_after_fork();
-  if (!heaps_orphan(mine) && !begun) return;
-  owners_reset();
+  if (!heaps_orphan(mine, inside) && !begun) return;
+  owners_reset(inside);
   span_recover(span_used);
   slabs_recover();
+}
+
+HAK_COLD void heap_after_fork(heap_t *mine) {
+  if (!os_fork_claim(thread_self())) return;
+  if (HAK_AUDIT) audit_note_fork();
+  if (region.base != 0) heap_repair(mine);
+  atomic_set(&forker, NULL);
+  os_fork_seen(thread_self());
 }

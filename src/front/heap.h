@@ -101,10 +101,13 @@ void heap_tick(heap_t *heap);
 void heap_flush(heap_t *heap, bin_t *bin);
 /* Takes a free block that is in no bin: into a bin if it is from this heap's slabs, else its owner is told. `heap` may be NULL. */
 void heap_take_back(heap_t *heap, void *block);
-/* In a fork's child, once, while its one thread is inside nothing of ours: orphans the heaps
+/* In a fork's child, once, while no thread is inside anything of ours: orphans the heaps
  * of threads that are gone, and repairs what one of them had begun. `mine` is the calling
  * thread's heap, or NULL.  Does nothing elsewhere. */
 void heap_after_fork(heap_t *mine);
+/* From the fork handler, in the child: the heap of the one thread there is, which may come by a slow path later than one that
+ * it starts. */
+void heap_note_fork(heap_t *mine);
 
 /* How many allocations the heap lets pass before the next one for a guard slot: at random, guard_every on average. */
 uint32_t heap_guard_interval(heap_t *heap);

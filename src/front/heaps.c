@@ -1,5 +1,7 @@
 #include "front/heaps.h"
 
+#include "front/audit.h"
+#include "kit/fault.h"
 #include "os/lock.h"
 
 #define BUCKETS 256
@@ -8,7 +10,7 @@ static heap_t *_Atomic heaps;
 static _Atomic uint32_t attached_count, orphan_count;
 
 /* Under `lists_lock`, but for the counts, which others read. */
-static lock_t lists_lock;
+static lock_t lists_lock = LOCK_OF_RANK(LOCK_LISTS);
 static heap_t *attached[BUCKETS]; /* by thread */
 static heap_t *orphans, *bare;
 
@@ -100,14 +102,44 @@ void heaps_give(heap_t *heap, heap_state_t state) {
   lock_release(&lists_lock);
 }
 
-void heaps_after_fork(const heap_t *mine) {
-  lock_abandon(&lists_lock);
+static uint32_t chain_audit(const heap_t *heap, heap_state_t state, uint32_t most) {
+  uint32_t count = 0;
+  for (; heap != NULL && count <= most; heap = heap->link, count++) {
+    AUDIT(atomic_seen(&heap->state) == state, heap, "a heap is in the list of another state");
+    AUDIT(state == HEAP_ATTACHED || atomic_seen(&heap->owner.thread) == 0, heap, "a heap that no thread has has an owner");
+    for (unsigned c = 0; state == HEAP_BARE && c < CLASS_COUNT; c++) {
+      AUDIT(!atomic_seen(&heap->has_bin[c]) && atomic_seen(&heap->owner.slab_count[c]) == 0, heap, "a bare heap has bins or slabs");
+    }
+  }
+  return count;
+}
+
+HAK_AUDITED void heaps_audit(void) {
+  lock_acquire(&lists_lock);
+  uint32_t of[HEAP_SHARED + 1] = {0}, in_buckets = 0;
+  for (const heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    uint32_t state = atomic_seen(&heap->state);
+    AUDIT(state <= HEAP_SHARED, heap, "a heap is in no state");
+    AUDIT(state != HEAP_SHARED || atomic_seen(&heap->owner.thread) == 0, heap, "a heap that all share has an owner");
+    of[state % (HEAP_SHARED + 1)]++;
+    AUDIT(state != HEAP_ATTACHED || chain_find(*bucket_of(heap->thread), heap->thread) == heap, heap, "a thread cannot find its heap");
+  }
+  for (unsigned i = 0; i < BUCKETS; i++) in_buckets += chain_audit(attached[i], HEAP_ATTACHED, of[HEAP_ATTACHED]);
+  AUDIT(in_buckets == of[HEAP_ATTACHED] && in_buckets == heaps_attached(), attached, "attached heaps were not counted");
+  uint32_t orphaned = chain_audit(orphans, HEAP_ORPHAN, of[HEAP_ORPHAN]);
+  AUDIT(orphaned == of[HEAP_ORPHAN] && orphaned == heaps_orphaned(), &orphans, "orphans were not counted");
+  AUDIT(chain_audit(bare, HEAP_BARE, of[HEAP_BARE]) == of[HEAP_BARE], &bare, "a bare heap is in no list");
+  lock_release(&lists_lock);
+}
+
+void heaps_after_fork(const heap_t *mine, const heap_t *forker, bool inside) {
+  lock_abandon(&lists_lock, inside);
   for (unsigned i = 0; i < BUCKETS; i++) attached[i] = NULL;
   orphans = bare = NULL;
   atomic_set(&attached_count, 0);
   atomic_set(&orphan_count, 0);
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    if (atomic_seen(&heap->state) == HEAP_ATTACHED && heap != mine) atomic_set(&heap->state, (uint32_t)HEAP_ORPHAN);
+    if (atomic_seen(&heap->state) == HEAP_ATTACHED && heap != mine && heap != forker) atomic_set(&heap->state, (uint32_t)HEAP_ORPHAN);
     heap_enter(heap);
   }
 }

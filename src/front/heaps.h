@@ -20,7 +20,8 @@ void heaps_give(heap_t *heap, heap_state_t state);
 /* How many heaps threads have / are orphans. */
 uint32_t heaps_attached(void);
 uint32_t heaps_orphaned(void);
-/* In a fork's child: lists and counts anew; heaps of gone threads become orphans. `mine` may be NULL. */
-void heaps_after_fork(const heap_t *mine);
+/* In a fork's child: lists and counts anew; heaps of gone threads become orphans. Those of the calling thread and of the one that
+ * has forked stay; each may be NULL. */
+void heaps_after_fork(const heap_t *mine, const heap_t *forker, bool inside);
 
 #endif

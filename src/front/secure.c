@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "front/audit.h"
 #include "front/thread.h"
 #include "kit/fault.h"
 #include "kit/random.h"
@@ -249,6 +250,23 @@ void *secure_next(heap_t *heap) {
     }
   }
   return NULL;
+}
+
+HAK_AUDITED void secure_audit(const heap_t *heap) {
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    uint8_t at = heap->quarantine->rings[c].at, length = heap->quarantine->rings[c].length;
+    AUDIT(length == ring_length(c) && at < length, heap, "a quarantine's place is not in it");
+    for (unsigned i = 0; i < QUARANTINE_MOST; i++) {
+      const void *block = hot_load(&heap->quarantine->blocks[c][i]);
+      if (block == NULL) continue;
+      const slab_t *slab = slab_head((uint32_t)region_unit(block));
+      bool known = i < length && atomic_seen(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->size_class) == c;
+      AUDIT(known && !region_is_live(block), block, "what waits in quarantine is no block, or live");
+      uint32_t index = class_block_at(c, (size_t)((const char *)block - (const char *)region_address(slab_unit(slab))));
+      uint64_t free = atomic_seen(region_bits(region.free_bits, slab_unit(slab), index / 64));
+      AUDIT((free >> index % 64 & 1) == 0, block, "a block is in quarantine and in its slab");
+    }
+  }
 }
 
 /* --- at exit ------------------------------------------------------------------------------ */

@@ -94,7 +94,10 @@ void thread_unwatch_exits(void) {
 }
 
 /* The repair waits for the child's first slow path: most children have none. */
-void thread_after_fork(void) { os_fork_note(); }
+void thread_after_fork(void) {
+  heap_note_fork(thread_own_heap);
+  os_fork_note();
+}
 
 void thread_watch_all(void) { atomic_set(&watching, true); }
 

@@ -19,6 +19,9 @@ extern __thread uint8_t thread_shared_blocks __attribute__((tls_model("initial-e
  * then first ends what was begun. */
 extern __thread uint32_t thread_inside __attribute__((tls_model("initial-exec")));
 
+/* audit.c: the end of one, of which no other is a part. */
+void audit_slow_path(void);
+
 /* What a fork's child of another thread finds: whether this one was inside. */
 HAK_INLINE void thread_show_inside(heap_t *heap, bool inside) {
   if (HAK_LIKELY(heap != NULL)) atomic_set(&heap->inside, inside);
@@ -33,6 +36,7 @@ HAK_INLINE void thread_enter(void) {
   atomic_signal_fence(memory_order_seq_cst);
 }
 HAK_INLINE void thread_leave(void) {
+  if (HAK_AUDIT && thread_inside == 1) audit_slow_path();
   atomic_signal_fence(memory_order_seq_cst);
   if (--thread_inside != 0) return;
   thread_show_inside(thread_own_heap, false);

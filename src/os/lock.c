@@ -2,9 +2,95 @@
 
 #include "base/thread.h"
 
+/* --- the order of locks ------------------------------------------------------------------- */
+
+#if HAK_AUDIT
+
+/* The locks that are held, of all threads, and by whom; what finds no room is not checked. A thread reads what it has entered. */
+#define HELD_MOST 64
+static struct {
+  const lock_t *_Atomic lock; /* NULL: free */
+  _Atomic uintptr_t thread;
+} held[HELD_MOST];
+
+static HAK_COLD _Noreturn void order_broken(const char *line, size_t length) {
+  (void)os_write(2, line, length);
+  os_abort();
+}
+#define ORDER(condition, text)                                                                  \
+  do {                                                                                          \
+    static const char line[] = "hakmem: broken invariant: lock: " text "\n";                    \
+    if (HAK_UNLIKELY(!(condition))) order_broken(line, sizeof line - 1);                        \
+  } while (0)
+
+static void held_enter(const lock_t *lock) {
+  for (unsigned i = 0; i < HELD_MOST; i++) {
+    const lock_t *none = NULL;
+    if (atomic_seen(&held[i].lock) != NULL) continue;
+    if (!atomic_compare_exchange_strong_explicit(&held[i].lock, &none, lock, memory_order_relaxed, memory_order_relaxed)) continue;
+    atomic_set(&held[i].thread, thread_self());
+    return;
+  }
+}
+
+static void held_leave(const lock_t *lock) {
+  for (unsigned i = 0; i < HELD_MOST; i++) {
+    if (atomic_seen(&held[i].lock) != lock) continue;
+    atomic_set(&held[i].thread, 0);
+    atomic_set(&held[i].lock, NULL);
+    return;
+  }
+}
+
+/* Whether each lock that the thread holds, but for this one, has the lowest rank; *any: whether there are such. */
+static bool holds_owners(const lock_t *but, bool *any) {
+  bool owners = true;
+  *any = false;
+  for (unsigned i = 0; i < HELD_MOST; i++) {
+    if (atomic_seen(&held[i].thread) != thread_self()) continue;
+    const lock_t *lock = atomic_seen(&held[i].lock);
+    if (lock == NULL || lock == but || !lock_is_mine(lock)) continue;
+    *any = true;
+    owners &= lock->rank == LOCK_OWNER;
+  }
+  return owners;
+}
+
+void lock_audit_wait(const lock_t *lock) {
+  bool any, owners = holds_owners(lock, &any);
+  ORDER(!any || (owners && lock->rank == LOCK_GROW), "waited for in the wrong order");
+}
+
+void lock_audit_none(void) {
+  bool any;
+  (void)holds_owners(NULL, &any);
+  ORDER(!any, "held at the end of a slow path");
+}
+
+static void audit_taken(const lock_t *lock) {
+  bool any;
+  ORDER(holds_owners(lock, &any), "taken while one is held under which none may be");
+  held_enter(lock);
+}
+
+static void audit_left(const lock_t *lock) {
+  ORDER(lock_is_mine(lock), "released by who does not hold it");
+  held_leave(lock);
+}
+
+#else
+#define audit_taken(lock) ((void)0)
+#define audit_left(lock) ((void)0)
+#define held_leave(lock) ((void)0)
+#endif
+
+/* --- locks -------------------------------------------------------------------------------- */
+
 bool lock_try(lock_t *lock) {
   uintptr_t none = 0;
-  return atomic_compare_exchange_strong(&lock->holder, &none, thread_self());
+  if (!atomic_compare_exchange_strong(&lock->holder, &none, thread_self())) return false;
+  audit_taken(lock);
+  return true;
 }
 
 bool lock_is_mine(const lock_t *lock) { return atomic_seen(&lock->holder) == thread_self(); }
@@ -25,18 +111,28 @@ void lock_pause(const lock_t *lock, unsigned tries) {
 static void lock_wait(lock_t *lock) {
   for (unsigned tries = 0; !lock_try(lock); tries++) {
     /* The holder was left behind in the parent. */
-    if (os_forked()) lock_abandon(lock);
+    if (os_forked()) lock_abandon(lock, true);
     lock_pause(lock, tries);
   }
 }
 
 void lock_acquire(lock_t *lock) {
+  lock_audit_wait(lock);
   if (HAK_UNLIKELY(!lock_try(lock))) lock_wait(lock);
 }
 
-void lock_release(lock_t *lock) { atomic_publish(&lock->holder, (uintptr_t)0); }
-void lock_release_fully(lock_t *lock) { (void)atomic_exchange(&lock->holder, (uintptr_t)0); }
+void lock_release(lock_t *lock) {
+  audit_left(lock);
+  atomic_publish(&lock->holder, (uintptr_t)0);
+}
 
-void lock_abandon(lock_t *lock) {
-  if (!lock_is_mine(lock)) lock_release(lock);
+void lock_release_fully(lock_t *lock) {
+  audit_left(lock);
+  (void)atomic_exchange(&lock->holder, (uintptr_t)0);
+}
+
+void lock_abandon(lock_t *lock, bool inside) {
+  if (inside && lock_is_mine(lock)) return;
+  held_leave(lock);
+  atomic_publish(&lock->holder, (uintptr_t)0);
 }

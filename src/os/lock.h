@@ -6,11 +6,29 @@
 #ifndef OS_LOCK_H
 #define OS_LOCK_H
 
+#include "base/config.h"
 #include "os/os.h"
+
+/* Who holds an owner's lock may take the one of growth; nothing else is waited for by who holds any. docs/protocols.md */
+typedef enum lock_rank { LOCK_OWNER, LOCK_GROW, LOCK_LISTS } lock_rank_t;
 
 typedef struct lock {
   _Atomic uintptr_t holder; /* thread_self() of the holder, 0 when free */
+#if HAK_AUDIT
+  uint32_t rank;
+#endif
 } lock_t;
+
+#if HAK_AUDIT
+#define LOCK_OF_RANK(rank) {0, (rank)}
+/* Ends the process if it may not wait for the lock while it holds what it does; if it holds anything. */
+void lock_audit_wait(const lock_t *lock);
+void lock_audit_none(void);
+#else
+#define LOCK_OF_RANK(rank) {0}
+#define lock_audit_wait(lock) ((void)(lock))
+#define lock_audit_none() ((void)0)
+#endif
 
 /* Sequentially consistent, whether it succeeds or not. */
 HAK_CHECKED bool lock_try(lock_t *lock);
@@ -23,7 +41,8 @@ void lock_release(lock_t *lock);
 void lock_release_fully(lock_t *lock);
 /* Whether the calling thread holds it. */
 bool lock_is_mine(const lock_t *lock);
-/* In a fork's child: releases the lock unless the calling thread itself holds it. */
-void lock_abandon(lock_t *lock);
+/* In a fork's child: releases the lock, unless the calling thread is `inside` of what takes locks and itself holds it: what is not
+ * may have the number of a thread that is gone. */
+void lock_abandon(lock_t *lock, bool inside);
 
 #endif

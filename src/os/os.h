@@ -138,7 +138,10 @@ HAK_INLINE bool os_multi_threaded(void) {
 void os_fork_watch(void);
 bool os_forked(void);
 void os_fork_note(void);
-void os_fork_seen(void);
+/* One of the threads that find out at once, by its number, is to repair the child, and then calls os_fork_seen: true. The others wait
+ * for it, but for a signal handler in the same thread. False where there is nothing to repair, or no more. */
+HAK_CHECKED bool os_fork_claim(uintptr_t thread);
+void os_fork_seen(uintptr_t thread);
 
 /* Writes all of it, to standard error with fd 2; false on error. */
 bool os_write(int fd, const char *text, size_t bytes);

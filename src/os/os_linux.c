@@ -394,23 +394,38 @@ long os_read_file(const char *path, char *buffer, size_t size) {
   return n < 0 && n != -EINTR ? -1 : (long)used;
 }
 
-/* 1 in the process that set it up, 0 in one forked from it since. */
-static _Atomic uint32_t fork_unwatched = 1;
-static _Atomic uint32_t *_Atomic fork_page = &fork_unwatched;
+/* FORK_SEEN in the process that set it up, 0 in one forked from it since, else the thread that repairs that one. */
+#define FORK_SEEN ((uintptr_t)1)
+static _Atomic uintptr_t fork_unwatched = FORK_SEEN;
+static _Atomic uintptr_t *_Atomic fork_page = &fork_unwatched;
 
 void os_fork_watch(void) {
-  _Atomic uint32_t *page = os_map(os_page_size());
+  _Atomic uintptr_t *page = os_map(os_page_size());
   if (page != NULL && os_madvise(page, os_page_size(), MADV_WIPEONFORK)) {
-    atomic_set(page, 1);
+    atomic_set(page, FORK_SEEN);
     atomic_publish(&fork_page, page);
   } else if (page != NULL) {
     (void)os_unmap(page, os_page_size());
   }
 }
 
-bool os_forked(void) { return atomic_seen(atomic_take(&fork_page)) == 0; }
+bool os_forked(void) { return atomic_take(atomic_take(&fork_page)) != FORK_SEEN; }
 void os_fork_note(void) { atomic_set(atomic_take(&fork_page), 0); }
-void os_fork_seen(void) { atomic_set(atomic_take(&fork_page), 1); }
+
+/* Not if the repair was interrupted by a handler that forked: there is a child of the child now. */
+void os_fork_seen(uintptr_t thread) {
+  (void)atomic_compare_exchange_strong_explicit(atomic_take(&fork_page), &thread, FORK_SEEN, memory_order_release, memory_order_relaxed);
+}
+
+bool os_fork_claim(uintptr_t thread) {
+  _Atomic uintptr_t *page = atomic_take(&fork_page);
+  for (;;) {
+    uintptr_t state = atomic_take(page);
+    if (state == FORK_SEEN || state == thread) return false;
+    if (state == 0 && atomic_compare_exchange_strong(page, &state, thread)) return true;
+    os_yield();
+  }
+}
 
 void os_abort(void) { abort(); }
 

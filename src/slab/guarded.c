@@ -9,6 +9,7 @@
 #include "os/memcheck.h"
 #include "os/os.h"
 #include "os/trace.h"
+#include "slab/audit.h"
 #include "slab/guard.h"
 #include "space/span.h"
 #include "space/split.h"
@@ -183,6 +184,19 @@ bool guarded_holds(const void *p) {
 }
 
 size_t guarded_usable(const void *p) { return slot_at(p)->size; }
+
+/* What is between two states is out of use: nobody is at it, but its page could not be opened. */
+HAK_AUDITED void guarded_audit_alone(void) {
+  const slot_t *slots = atomic_seen(&pool.slots);
+  for (uint32_t i = 0; slots != NULL && i < pool.count; i++) {
+    uint32_t state = atomic_seen(&slots[i].state);
+    const char *block = slot_page(i) + slots[i].place;
+    bool was = state == SLOT_LIVE || (state == SLOT_FREED && slots[i].size > 0);
+    AUDIT(state <= SLOT_FREED && state != SLOT_CHANGING, block, "a guard slot is left in a change");
+    AUDIT(!was || (size_t)slots[i].place + slots[i].size <= pool.page, block, "a guarded block leaves its page");
+    AUDIT(!HAK_CHECKS || region_is_live(block) == (state == SLOT_LIVE), block, "a guard slot is live and its block is not, or the reverse");
+  }
+}
 
 /* --- words ------------------------------------------------------------------------------- */
 

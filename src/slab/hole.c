@@ -1,6 +1,7 @@
 #include "slab/hole.h"
 
 #include "os/os.h"
+#include "slab/audit.h"
 #include "space/huge.h"
 
 static _Atomic uint64_t bytes_purged;
@@ -77,6 +78,20 @@ static bool page_blocks(const slab_t *slab, uint32_t page, uint32_t *first, uint
   return *first <= *last;
 }
 
+/* A block that lies on two pages may be held for the sake of the other. */
+HAK_AUDITED bool hole_audit(const slab_owner_t *owner, const slab_t *slab) {
+  uint32_t pages = (uint32_t)(slab_class(slab)->units * HAK_UNIT / os_page_size()), unit = slab_unit(slab), first, last;
+  const slab_held_t *held = owner->held.units != 0 && owner->held.unit == unit ? &owner->held : NULL;
+  for (uint64_t holes = slab->holes; holes != 0; holes &= holes - 1) {
+    unsigned page = bits_lowest64(holes);
+    if (page >= pages || !page_blocks(slab, page, &first, &last)) return false;
+    for (uint32_t block = first; block <= last; block++) {
+      if (!blocks_free(unit, block, block) && (held == NULL || block < held->first || block > held->last)) return false;
+    }
+  }
+  return true;
+}
+
 /* The next run of pages from `page` on that is free and resident for all that is known. */
 static bool hole_find(const slab_t *slab, uint32_t page, hole_t *hole) {
   uint32_t unit = slab_unit(slab);
@@ -98,6 +113,7 @@ static bool hole_find(const slab_t *slab, uint32_t page, hole_t *hole) {
 
 /* False in a child that a signal handler has forked meanwhile: who holds the lock may be gone. The repair sees to the rest. */
 static bool lock_again(slab_owner_t *owner) {
+  lock_audit_wait(&owner->lock);
   for (unsigned tries = 0; !lock_try(&owner->lock); tries++) {
     if (os_forked()) return false;
     lock_pause(&owner->lock, tries);
@@ -132,7 +148,8 @@ static size_t slab_step(slab_t *slab, bool now, uint32_t *calming) {
   slab_owner_t *owner = atomic_seen(&slab->owner);
   if (!lock_try(&owner->lock)) return 0;
   size_t purged = 0;
-  bool there = atomic_take(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner && atomic_seen(&slab->free) != 0 &&
+  bool unheld = owner->held.units == 0; /* for one at a time: a fork's child finds there what it must bring back */
+  bool there = unheld && atomic_take(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner && atomic_seen(&slab->free) != 0 &&
                atomic_seen(&slab->size_class) != CLASS_NOTHING;
   if (there && (now || slab->calm == CALM_ONCE)) {
     bool locked = slab_purge_holes(owner, slab, &purged, &there);

@@ -2,8 +2,10 @@
 
 #include <string.h>
 
+#include "kit/fault.h"
 #include "kit/options.h"
 #include "os/os.h"
+#include "slab/audit.h"
 #include "slab/guard.h"
 #include "space/huge.h"
 #include "space/move.h"
@@ -145,6 +147,13 @@ bool large_trim(void) {
     any = true;
   }
   return any;
+}
+
+HAK_AUDITED void large_audit_alone(void) {
+  for (uint32_t i = 0; i < FREED_MOST; i++) {
+    uint32_t unit = atomic_seen(&freed[i]);
+    AUDIT(unit == 0 || atomic_seen(&slab_of(unit)->kind) == SLAB_GUARD, region_address(unit), "a freed large block that waits is no guard");
+  }
 }
 
 /* --- side by side ------------------------------------------------------------------------ */

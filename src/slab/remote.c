@@ -98,6 +98,7 @@ static void remote_take(slab_owner_t *owner, slab_t *slab) {
   const class_info_t *info = slab_class(slab);
   char *start = region_address(unit);
   bool own = !HAK_SECURE && atomic_seen(&owner->thread) == thread_self();
+  if (HAK_AUDIT && !own && atomic_seen(&owner->thread) != 0) owner->helped = true;
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
     _Atomic uint64_t *remote_bits = region_bits(region.remote_bits, unit, word);
     if (atomic_load(remote_bits) == 0) continue;
@@ -106,7 +107,7 @@ static void remote_take(slab_owner_t *owner, slab_t *slab) {
     atomic_count_own(&owner->remote_frees, bits_count64(bits));
     if (!slab_give_bits(owner, slab, word, bits)) return;
   }
-  if (owner->orphan) (void)slab_settle(owner, slab);
+  if (owner->orphan && atomic_seen(&slab->free) != 0) (void)slab_settle(owner, slab);
 }
 
 /* True if all was brought in. The rest stays queued, so that its slabs are neither announced again nor destroyed. */

@@ -26,6 +26,7 @@ typedef struct remote {
   _Atomic uint32_t next; /* in the pending stack: unit + 1 */
   uint64_t spare;
 } remote_t;
+_Static_assert(sizeof(remote_t) == REGION_REMOTE_BYTES, "the zone of remote records has one for each unit");
 
 HAK_INLINE remote_t *remote_of(uint32_t unit) { return (remote_t *)(void *)region.remotes + unit; }
 

@@ -49,6 +49,7 @@ typedef struct slab {
   uint8_t spare[4];
 } slab_t;
 _Static_assert(sizeof(slab_t) == HAK_CACHE_LINE, "a slab's record is one cache line");
+_Static_assert(sizeof(slab_t) == REGION_SLAB_BYTES, "the zone of slabs has one for each unit");
 
 #define SLAB_END UINT32_MAX
 
@@ -79,6 +80,7 @@ typedef struct slab_owner {
   slab_held_t held;
   bool orphan; /* nobody takes from it: it keeps no wholly free slab */
   bool relist; /* for the repair in a fork's child alone */
+  bool helped; /* for audits: another thread has collected for one that has a thread, which may undo its clearing of live bits */
 } slab_owner_t;
 _Static_assert(CLASS_COUNT <= 64, "pending_classes has a bit for each");
 

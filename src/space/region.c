@@ -1,8 +1,11 @@
 #include "space/region.h"
 
+#include "base/check.h"
+#include "kit/fault.h"
 #include "os/lock.h"
 #include "os/memcheck.h"
 #include "os/os.h"
+#include "space/audit.h"
 
 region_t region HAK_ALIGNED(HAK_CACHE_LINE);
 /* The fast paths look at it as the beginning of a bin. */
@@ -10,7 +13,14 @@ region_bin_t region_no_bin HAK_ALIGNED(HAK_CACHE_LINE);
 
 /* The zones, in bytes for each superslab; the first has a fixed place below the second. */
 typedef enum zone { ZONE_BIN, ZONE_LIVE, ZONE_BITS, ZONE_SLABS, ZONE_REMOTES, ZONE_SUPERSLABS, ZONE_COUNT } zone_t;
-static const size_t zone_bytes[ZONE_COUNT] = {256, 16384, 2 * REGION_BITS_BYTES, 2048, 512, sizeof(superslab_t)};
+#define OF_UNITS(bytes) (HAK_UNITS_PER_SUPERSLAB * (size_t)(bytes))
+static const size_t zone_bytes[ZONE_COUNT] = {
+    OF_UNITS(REGION_BIN_BYTES),  OF_UNITS(REGION_LIVE_BYTES),   2 * REGION_BITS_BYTES,
+    OF_UNITS(REGION_SLAB_BYTES), OF_UNITS(REGION_REMOTE_BYTES), sizeof(superslab_t),
+};
+_Static_assert(sizeof *region_bin(NULL, 0) == REGION_BIN_BYTES, "the zone of bins has room for every unit's");
+_Static_assert(REGION_LIVE_BYTES == sizeof *region.live * (HAK_UNIT >> 10), "a word of the live map for each KiB: region_live_word");
+_Static_assert(sizeof(superslab_t) == 6 * 4 && HAK_UNITS_PER_SUPERSLAB == 8 * sizeof region.superslabs->free, "a bit a unit");
 #define ZONE_PIECE ((uintptr_t)64 << 10) /* the largest page that a kernel has */
 
 /* How much the blocks grow at a time: a share of what there is, within bounds.  Nobody tells of a limit on addresses that is
@@ -41,7 +51,7 @@ static struct {
   bool scarce;            /* addresses or memory are limited: little is mapped ahead */
   bool gate_open;         /* region_open_gate */
 } layout;
-static lock_t grow_lock;
+static lock_t grow_lock = LOCK_OF_RANK(LOCK_GROW);
 
 static uint32_t between(uint32_t n, uint32_t least, uint32_t most) { return n < least ? least : n > most ? most : n; }
 
@@ -313,8 +323,38 @@ bool region_may_hold(uint64_t units, uint64_t align_units) {
   return may;
 }
 
+HAK_AUDITED bool region_maps(uint32_t superslab, uint32_t mask) {
+  lock_acquire(&grow_lock); /* what its last holder has entered is seen */
+  bool maps = (mask & ~atomic_seen(&region.superslabs[superslab].mapped)) == 0;
+  lock_release(&grow_lock);
+  return maps;
+}
+
+HAK_AUDITED bool region_maps_unit(uint32_t unit) {
+  return (atomic_seen(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
+}
+
+HAK_AUDITED void region_audit(void) {
+  lock_acquire(&grow_lock);
+  uintptr_t limit = memcheck_on() ? 0 : (uintptr_t)layout.zones_ready << (HAK_SUPERSLAB_SHIFT - REGION_LIMIT_SHIFT);
+  uint32_t units = atomic_seen(&region.units), end = units;
+  while (end > 0 && !region_maps_unit(end - 1)) end--;
+  AUDIT(units <= layout.zones_ready * HAK_UNITS_PER_SUPERSLAB && layout.zones_ready <= layout.capacity, &region, "units without zones");
+  AUDIT(hot_peek(&region.limit) == limit, &region.limit, "the limit is not where the zones end");
+  AUDIT(hot_peek(&region.gated_limit) == (layout.gate_open ? limit : 0), &region.gated_limit, "the gate has another limit");
+  AUDIT((uintptr_t)region_address(end) <= atomic_seen(&layout.blocks.end), region_address(end), "units beyond what is mapped");
+  for (unsigned z = 0; z < ZONE_COUNT; z++) {
+    const range_t *zone = &layout.zone[z];
+    AUDIT(zone->start + layout.zones_ready * zone_bytes[z] <= atomic_seen(&zone->end), zone, "a zone ends before its last record");
+  }
+  for (uint32_t unit = units; unit % HAK_UNITS_PER_SUPERSLAB != 0; unit++) {
+    AUDIT(!region_maps_unit(unit), region_address(unit), "a usable unit beyond the frontier");
+  }
+  lock_release(&grow_lock);
+}
+
 /* What a thread that is gone was mapping is entered or leaks: see range_t. */
-void region_after_fork(void) { lock_abandon(&grow_lock); }
+void region_after_fork(bool inside) { lock_abandon(&grow_lock, inside); }
 
 region_census_t region_census(void) {
   region_census_t census = {0};

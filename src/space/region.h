@@ -21,6 +21,13 @@
 #include "base/bits.h"
 #include "base/config.h"
 
+/* What a unit has in each zone, but for superslabs; those of the layers above are asserted where the records are. */
+#define REGION_BIN_BYTES sizeof(void *)
+#define REGION_LIVE_BYTES (HAK_UNIT / HAK_GRANULE / 8)
+#define REGION_UNIT_BITS_BYTES (HAK_UNIT / HAK_GRANULE / 8) /* of blocks of the smallest size; free ones, and as many remote ones */
+#define REGION_SLAB_BYTES 64
+#define REGION_REMOTE_BYTES 16
+
 /* The units of one superslab, a bit each. */
 typedef struct superslab {
   _Atomic uint32_t free;   /* usable and in no span */
@@ -38,10 +45,10 @@ typedef struct region {
   uintptr_t live_bias;           /* the live word for an address is at live_bias + (address >> 10) * 8 */
   uintptr_t gated_limit;         /* the same as limit once the gate is open, 0 before; hot */
   uintptr_t base;                /* address of unit 0; 0 before region_init */
-  char *slabs;                   /* 64 bytes a unit: slab/slab.h */
-  char *free_bits;               /* 512 bytes a unit, see region_bits */
+  char *slabs;                   /* slab/slab.h */
+  char *free_bits;               /* see region_bits */
   char *remote_bits;             /* in the same zone */
-  char *remotes;                 /* 16 bytes a unit: slab/remote.h */
+  char *remotes;                 /* slab/remote.h */
   superslab_t *superslabs;
   _Atomic uint32_t units;        /* units below which block memory may be mapped; grows only */
 } HAK_SEALED region_t;
@@ -87,11 +94,14 @@ HAK_INLINE size_t region_unit(const void *p) {
 /* Word `word` (of 64) of a unit's bitmap with a bit for each block.  Eight
  * words of all units of a superslab lie together, so that slabs of few blocks
  * touch one page of bits for each superslab.  A superslab's free bits come first, then its remote bits. */
-#define REGION_BITS_BYTES ((size_t)HAK_UNITS_PER_SUPERSLAB * 512)
+#define REGION_BITS_BYTES (HAK_UNITS_PER_SUPERSLAB * REGION_UNIT_BITS_BYTES)
+#define REGION_BITS_GROUP (HAK_UNITS_PER_SUPERSLAB * 8 * sizeof(uint64_t))
+_Static_assert(REGION_UNIT_BITS_BYTES / 64 * REGION_BITS_GROUP == REGION_BITS_BYTES, "the groups of eight words are all that there is");
 HAK_INLINE _Atomic uint64_t *region_bits(char *bits, uint32_t unit, uint32_t word) {
   size_t superslab = unit / HAK_UNITS_PER_SUPERSLAB;
   size_t in_superslab = unit % HAK_UNITS_PER_SUPERSLAB;
-  return (_Atomic uint64_t *)(void *)(bits + superslab * 2 * REGION_BITS_BYTES + (size_t)(word / 8) * 2048 + in_superslab * 64) + word % 8;
+  bits += superslab * 2 * REGION_BITS_BYTES + (size_t)(word / 8) * REGION_BITS_GROUP + in_superslab * 64;
+  return (_Atomic uint64_t *)(void *)bits + word % 8;
 }
 
 /* The live map: the owner's thread changes its words by plain moves, others by
@@ -120,8 +130,8 @@ HAK_CHECKED bool region_grow(uint32_t units);
 void region_open_gate(void);
 /* Whether so many units in a row, from a multiple of `align_units`, could be had if every block were freed. */
 HAK_CHECKED bool region_may_hold(uint64_t units, uint64_t align_units);
-/* In a fork's child, while no thread is inside. */
-void region_after_fork(void);
+/* In a fork's child, while no thread but the calling one is inside. */
+void region_after_fork(bool inside);
 
 typedef struct region_census {
   uint64_t mapped, metadata; /* bytes; the first counts blocks and metadata */

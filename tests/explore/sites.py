@@ -94,8 +94,8 @@ def sites_of(path, file):
 
 
 def all_sites(source):
-    """Of all files, base/atomics.h excepted, which gives the names."""
-    files = sorted(p for p in source.rglob("*") if p.suffix in {".c", ".h"})
+    """Of all files but base/atomics.h, which gives the names, and the audits, which are not explored."""
+    files = sorted(p for p in source.rglob("*") if p.suffix in {".c", ".h"} and p.stem != "audit")
     return [site for path in files if (file := path.relative_to(source).as_posix()) != "base/atomics.h" for site in sites_of(path, file)]
 
 

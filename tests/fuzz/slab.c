@@ -223,11 +223,21 @@ static void op_adopt(void) {
   lock_release(&owners[o].lock);
 }
 
+#define SOMEBODY ((uintptr_t)1) /* the number of no thread */
+
+static void unlock_as_somebody(unsigned o) {
+  atomic_set(&owners[o].lock.holder, 0);
+  FUZZ_CHECK(lock_try(&owners[o].lock));
+  owner_unlock(&owners[o]);
+}
+
 /* Somebody, such as the keeper, is at work on the owner for a while. */
 static void op_lock(void) {
   unsigned o = input_below(OWNERS);
-  if (!locked[o]) FUZZ_CHECK(lock_try(&owners[o].lock));
-  else owner_unlock(&owners[o]);
+  uintptr_t holder = atomic_seen(&owners[o].lock.holder);
+  FUZZ_EQ(holder, locked[o] ? SOMEBODY : 0);
+  if (!locked[o]) atomic_set(&owners[o].lock.holder, SOMEBODY);
+  else unlock_as_somebody(o);
   locked[o] = !locked[o];
 }
 
@@ -241,7 +251,7 @@ static void op_recover(void) {
   untold_count = 0;
   for (unsigned o = 0; o < OWNERS; o++) {
     slab_owner_t *owner = &owners[o];
-    if (locked[o]) lock_release(&owner->lock);
+    lock_abandon(&owner->lock, false);
     locked[o] = false;
     owner_forget(owner, true);
   }
@@ -369,7 +379,7 @@ static void start(void) {
 static void finish(void) {
   fake_os_fail_none();
   for (unsigned o = 0; o < OWNERS; o++) {
-    if (locked[o]) owner_unlock(&owners[o]);
+    if (locked[o]) unlock_as_somebody(o);
     locked[o] = false;
   }
   for (unsigned i = 0; i < LARGES; i++) {

@@ -237,7 +237,7 @@ static void op_recover(void) {
     uint32_t start = span_alloc(input_units(), 1, SPAN_PLAIN, &zero);
     if (start != SPAN_NONE) *word_at(start) = ++marks;
   }
-  region_after_fork();
+  region_after_fork(false);
   span_recover(used_in_model);
 }
 

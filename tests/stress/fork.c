@@ -2,7 +2,7 @@
  *
  * - load: 4, 16 and 64 threads allocate; others fork.  The child allocates,
  *   frees the blocks it inherited (content checked), starts a thread that
- *   allocates, forks again now and then, and leaves by exit with an atexit
+ *   allocates, half of them before all else, forks again now and then, and leaves by exit with an atexit
  *   handler that allocates, or by _exit
  * - stdio: threads inside getline, fopen, fprintf and fflush(NULL), which
  *   allocate while they hold stdio's locks; others fork, and the child uses stdio.
@@ -151,8 +151,10 @@ static _Noreturn void child_run(uint64_t number) {
   rng_t rng = rng_make(0xc0000000 + number);
   pthread_t thread;
   stress_watch(hang_seconds, "a forked child");
-  child_allocate(&rng);
-  thread_start(&thread, child_thread, number);
+  bool at_once = rng_one_in(&rng, 2);
+  if (!at_once)
+    child_allocate(&rng);
+  thread_start(&thread, child_thread, number); /* at once: which of the two comes to the allocator first is open */
   if (rng_one_in(&rng, 8)) /* exit beside a thread that allocates */
     child_leave(&rng);
   child_allocate(&rng);

@@ -459,11 +459,20 @@ long os_read_file(const char *path, char *buffer, size_t size) {
 }
 
 /* A fork is what a test says it is. */
-static _Atomic bool fake_forked;
+static _Atomic uintptr_t fake_fork = 1; /* as fork_page of os_linux.c */
 void os_fork_watch(void) {}
-bool os_forked(void) { return atomic_seen(&fake_forked); }
-void os_fork_note(void) { atomic_set(&fake_forked, true); }
-void os_fork_seen(void) { atomic_set(&fake_forked, false); }
+bool os_forked(void) { return atomic_take(&fake_fork) != 1; }
+void os_fork_note(void) { atomic_set(&fake_fork, 0); }
+void os_fork_seen(uintptr_t thread) { (void)atomic_compare_exchange_strong(&fake_fork, &thread, (uintptr_t)1); }
+
+bool os_fork_claim(uintptr_t thread) {
+  for (;;) {
+    uintptr_t state = atomic_take(&fake_fork);
+    if (state == 1 || state == thread) return false;
+    if (state == 0 && atomic_compare_exchange_strong(&fake_fork, &state, thread)) return true;
+    os_yield();
+  }
+}
 
 void os_abort(void) {
   if (fake.abort_place != NULL) longjmp(*fake.abort_place, 1);

@@ -287,6 +287,31 @@ TEST(a_slab_that_is_all_holes_is_not_out_of_memory) {
   CHECK_EQ(span_census().free_units, units_mapped());
 }
 
+static uint32_t held_meanwhile;
+
+static void step_too(void *start) {
+  (void)start;
+  fake_os_during(FAKE_PURGE, NULL);
+  held_meanwhile = owner.held.unit;
+  CHECK_EQ(step_now(), 0);
+  CHECK(owner.held.units != 0 && owner.held.unit == held_meanwhile);
+}
+
+/* A child whose parent was at two holes of one owner's would find one. */
+TEST(an_owner_has_one_hole_at_a_time) {
+  start_holes(4096);
+  slab_t *first = full_slab(class_of(512));
+  REQUIRE(first != NULL);
+  slab_give(&owner, &blocks[8], 8);
+  slab_t *second = full_slab(class_of(1024));
+  REQUIRE(second != NULL);
+  slab_give(&owner, &blocks[4], 4);
+  fake_os_during(FAKE_PURGE, step_too);
+  CHECK_EQ(step_now(), 2 * 4096); /* the second after the first */
+  CHECK(held_meanwhile == slab_unit(first) || held_meanwhile == slab_unit(second));
+  CHECK_EQ(owner.held.units, 0);
+}
+
 TEST(blocks_outside_of_the_holes_can_be_taken_meanwhile) {
   start_holes(4096);
   class_meanwhile = class_of(512);

@@ -317,6 +317,7 @@ static void fork_once(void) {
   thread_after_fork(); /* in the child, where the keeper is not */
   leave_idle((size_t)50 << 20);
   thread_inside = inside;
+  thread_show_inside(thread_own_heap, true);
   CHECK_EQ(keeper_starts(), 1); /* counted by whom it was started: the first not yet */
   CHECK_EQ(idle_bytes(), 0);
 }

@@ -754,10 +754,18 @@ TEST(abandon_frees_what_others_held_and_keeps_what_is_ours) {
   REQUIRE(pthread_create(&thread, NULL, take_and_vanish, NULL) == 0);
   pthread_join(thread, NULL);
   CHECK(!lock_try(&lock) && !lock_is_mine(&lock));
-  lock_abandon(&lock);
+  lock_abandon(&lock, true);
   CHECK(lock_try(&lock));
-  lock_abandon(&lock);
+  lock_abandon(&lock, true);
   CHECK(!lock_try(&lock));
+  lock_release(&lock);
+}
+
+/* A thread that is inside nothing holds no lock, though one with its number did. */
+TEST(abandon_frees_what_a_thread_with_our_number_has_left) {
+  CHECK(lock_try(&lock));
+  lock_abandon(&lock, false);
+  CHECK(lock_try(&lock));
   lock_release(&lock);
 }
 
@@ -813,7 +821,8 @@ static int fork_once_more(int depth) {
   if (child == 0) {
     os_fork_note(); /* what a fork handler does */
     CHECK(os_forked());
-    os_fork_seen();
+    CHECK(os_fork_claim(thread_self()) && !os_fork_claim(thread_self()) && os_forked());
+    os_fork_seen(thread_self());
     CHECK(!os_forked());
     if (depth > 0) CHECK_EQ(fork_once_more(depth - 1), 0);
     _exit(check_failures() != 0);
@@ -822,6 +831,35 @@ static int fork_once_more(int depth) {
   CHECK(waitpid(child, &status, 0) == child);
   CHECK(!os_forked()); /* the parent does not notice */
   return status;
+}
+
+static void *claim(void *claims) {
+  if (os_fork_claim(thread_self())) {
+    atomic_fetch_add((atomic_uint *)claims, 1);
+    os_sleep_us(2000); /* the others wait */
+    os_fork_seen(thread_self());
+  }
+  CHECK(!os_forked());
+  return NULL;
+}
+
+TEST(one_of_the_threads_of_a_child_repairs_it) {
+  atomic_uint claims = 0;
+  pthread_t threads[4];
+  os_fork_note();
+  for (int i = 0; i < 4; i++) REQUIRE(pthread_create(&threads[i], NULL, claim, &claims) == 0);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  CHECK_EQ(claims, 1);
+}
+
+TEST(a_fork_within_a_repair_wants_another) {
+  os_fork_note();
+  CHECK(os_fork_claim(thread_self()));
+  os_fork_note(); /* in a handler that interrupts it */
+  os_fork_seen(thread_self());
+  CHECK(os_forked() && os_fork_claim(thread_self()));
+  os_fork_seen(thread_self());
+  CHECK(!os_forked());
 }
 
 #if !defined(FAKE_OS)

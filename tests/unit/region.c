@@ -462,7 +462,7 @@ static void meet_foreign_page(unsigned zone) {
   REQUIRE(os_map_at(end, page) == OS_MAPPED);
   end[0] = 0x5a;
   CHECK(!region_grow(MANY_UNITS));
-  region_after_fork();
+  region_after_fork(false);
   uint32_t units = atomic_seen(&region.units);
   CHECK(units < MANY_UNITS && !region_grow(MANY_UNITS));
   CHECK_EQ(os_map_at(region_address(units), page), OS_MAPPED); /* it holds no blocks for nothing */
@@ -492,7 +492,7 @@ TEST(fork_unmaps_only_what_a_growth_has_mapped) {
   REQUIRE(region_init(0));
   char *foreign = put_foreign(atomic_seen(&region.units));
   REQUIRE(foreign != NULL && region_grow(64));
-  region_after_fork();
+  region_after_fork(false);
   check_foreign(foreign);
   check_usable();
   CHECK(region_grow(100));
@@ -523,7 +523,7 @@ static void grow_beside_one_that_is_stuck(void) {
   fake_os_during(FAKE_MAP_AT, get_stuck);
   REQUIRE(pthread_create(&thread, NULL, grow_region, NULL) == 0 && pthread_detach(thread) == 0);
   while (!atomic_take(&is_stuck)) os_sleep_us(100);
-  region_after_fork();
+  region_after_fork(false);
   CHECK(region_grow(1000));
   CHECK_EQ(units_mapped(), atomic_seen(&region.units));
   CHECK(atomic_seen(&region.units) >= before + 1000 - HAK_UNITS_PER_SUPERSLAB);

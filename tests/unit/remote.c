@@ -221,6 +221,18 @@ TEST(recovery_brings_in_what_nobody_announces) {
 
 /* ---- owners that do not look ---- */
 
+/* It was queued for one that had the unit before, or a fork's repair looks at all. */
+TEST(an_orphans_full_slab_stays_full_if_nothing_has_come) {
+  start_remote();
+  void *blocks[4096];
+  REQUIRE(take_slab(3, blocks) > 0);
+  slab_t *slab = slab_holding(blocks[0]);
+  owner.orphan = true;
+  remote_tell(slab);
+  remote_collect_all(&owner);
+  CHECK(slab->listed_full && owner.full[3].first == slab_unit(slab) && owner.partial[3].first == SLAB_END);
+}
+
 TEST(an_orphans_slabs_go_back_with_their_last_block) {
   start_remote();
   void *blocks[4096];

@@ -1,0 +1,63 @@
+#include "space/audit.h"
+
+#include "kit/fault.h"
+#include "space/purge.h"
+#include "space/span.h"
+
+#define WORD_UNITS HAK_UNITS_PER_SUPERSLAB
+
+/* Whether a unit is free and in a span.  Between two looks it may have been claimed and entered: so it is claimed here. */
+static bool is_both(uint32_t unit, bool (*in_span)(uint32_t unit)) {
+  superslab_t *superslab = &region.superslabs[unit / WORD_UNITS];
+  uint32_t bit = (uint32_t)1 << unit % WORD_UNITS;
+  if (!in_span(unit) || (atomic_seen(&superslab->free) & bit) == 0) return false;
+  purge_note_way(true);
+  bool both = (atomic_fetch_and_explicit(&superslab->free, ~bit, memory_order_acq_rel) & bit) != 0;
+  if (both) {
+    both = in_span(unit);
+    span_release_in(unit / WORD_UNITS, bit);
+  }
+  purge_note_way(false);
+  return both;
+}
+
+/* What is out of sight for the moment is in neither; the keeper may have it. */
+static void audit_taken_units(uint32_t superslab, bool (*in_span)(uint32_t unit)) {
+  uint32_t ends = purge_ends();
+  if (purge_is_under_way()) return;
+  uint32_t taken = atomic_seen(&region.superslabs[superslab].mapped) & ~atomic_take(&region.superslabs[superslab].free);
+  for (; taken != 0; taken &= taken - 1) {
+    uint32_t unit = superslab * WORD_UNITS + bits_lowest32(taken);
+    bool settled = !purge_is_under_way() && purge_ends() == ends;
+    AUDIT(in_span(unit) || !settled, region_address(unit), "a unit is neither free nor in a span");
+  }
+}
+
+void audit_superslab(uint32_t s, bool alone, bool (*in_span)(uint32_t unit)) {
+  superslab_t *superslab = &region.superslabs[s];
+  void *at = region_address(s * WORD_UNITS);
+  uint32_t free = atomic_take(&superslab->free), dirty = atomic_seen(&superslab->dirty), cold = atomic_seen(&superslab->cold);
+  uint32_t huge = atomic_seen(&superslab->huge), moved = atomic_seen(&superslab->moved);
+  uint32_t mapped = atomic_seen(&superslab->mapped);
+  /* Entered before they were free; what others have seen of that may reach this thread later, by the lock. */
+  AUDIT((free & ~mapped) == 0, at, "free units that are not usable");
+  AUDIT((dirty & ~mapped) == 0 || region_maps(s, dirty), at, "dirty units that are not usable");
+  AUDIT((cold & ~mapped) == 0 || region_maps(s, cold), at, "cold units that are not usable");
+  AUDIT(huge <= 1 && moved <= 1, at, "a flag of a superslab is neither 0 nor 1");
+  AUDIT((huge | moved) == 0 || mapped == UINT32_MAX || region_maps(s, UINT32_MAX), at, "a huge page or move of a part");
+  for (; free != 0; free &= free - 1) {
+    uint32_t unit = s * WORD_UNITS + bits_lowest32(free);
+    AUDIT(!is_both(unit, in_span), region_address(unit), "a free unit lies in a span");
+  }
+  if (alone) audit_taken_units(s, in_span);
+}
+
+void audit_counts_alone(void) {
+  uint32_t ends = purge_ends();
+  if (purge_is_under_way()) return;
+  span_census_t census = span_census();
+  bool used = census.used_units == purge_used_units(), idle = census.dirty_free_units == purge_idle_units();
+  if (purge_is_under_way() || purge_ends() != ends) return;
+  AUDIT(used, &region, "units in use were not counted");
+  AUDIT(idle, &region, "idle units were not counted");
+}

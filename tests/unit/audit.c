@@ -1,0 +1,321 @@
+/* audit.c - each invariant that the audits know, broken: the process ends with the line that names it.
+ *
+ * The allocator is compiled into this file, so that all it has can be written to.  Compiled once more as the secure library. */
+/* Sanitizers start threads of their own, of which the allocator is to know nothing. */
+#define __libc_single_threaded audit_single_threaded
+char audit_single_threaded = 1;
+
+#include "allocator.c"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fake_os.h"
+#include "unit.h"
+
+/* --- a heap with something of each ---------------------------------------------------------- */
+
+enum { SMALL = 64, WIDE = 20000, BLOCKS = 300, LARGE_UNITS = 3 };
+
+static heap_t *heap;             /* this thread's */
+static slab_owner_t *owner;
+static unsigned c, wide_class;
+static bin_t *bin;
+static void **entries;           /* of the bin, from its first */
+static slab_t *slab, *wide, *large, *spare; /* of SMALL, of WIDE, a large block, a free unit */
+static void *block;              /* a live one of `slab` */
+static uint32_t unit;            /* of `slab` */
+
+static uint32_t free_unit(void) {
+  uint32_t at = atomic_seen(&region.units);
+  while (at-- > 0) {
+    if ((atomic_seen(&region.superslabs[at / 32].free) >> at % 32 & 1) != 0) return at;
+  }
+  return 0;
+}
+
+static void prepare(void) {
+  void *blocks[BLOCKS];
+  CHECK(option_set(OPTION_decay_ms, -1) && option_set(OPTION_region_mb, 1024));
+  boot_finish();
+  for (int i = 0; i < BLOCKS; i++) REQUIRE((blocks[i] = block_alloc(SMALL)) != NULL);
+  for (int i = 1; i < BLOCKS; i += 2) block_free(blocks[i], 0, "free");
+  void *wide_block = block_alloc(WIDE), *large_block = block_alloc(LARGE_UNITS * HAK_UNIT - 100);
+  REQUIRE(wide_block != NULL && large_block != NULL);
+  heap = thread_own_heap;
+  owner = &heap->owner;
+  block = blocks[0];
+  slab = slab_head((uint32_t)region_unit(block));
+  wide = slab_head((uint32_t)region_unit(wide_block));
+  large = slab_head((uint32_t)region_unit(large_block));
+  spare = slab_of(free_unit());
+  c = atomic_seen(&slab->size_class);
+  wide_class = atomic_seen(&wide->size_class);
+  bin = heap_bin(heap, c);
+  entries = bin_entries(bin) - bin->capacity;
+  unit = slab_unit(slab);
+  REQUIRE(bin_count(bin) > 2 && atomic_seen(&slab->free) > 0 && atomic_seen(&wide->units) > 1);
+  (void)region_seal(false);
+}
+
+/* --- what the breaking needs ------------------------------------------------------------------- */
+
+#define UNIT_WORD(u) (&region.superslabs[(u) / 32])
+#define UNIT_BIT(u) ((uint32_t)1 << (u) % 32)
+#define ADD(word, n) atomic_set(&(word), atomic_seen(&(word)) + (n))
+#define SET_BIT(zone, index) atomic_fetch_or(region_bits((zone), unit, (index) / 64), (uint64_t)1 << (index) % 64)
+
+static uint32_t index_of(const void *at) { return class_block_at(c, (size_t)((const char *)at - (const char *)region_address(unit))); }
+
+/* The first free block of `slab`. */
+static uint32_t free_index(void) {
+  for (uint32_t i = 0; i < class_info[c].blocks; i++) {
+    if ((atomic_seen(region_bits(region.free_bits, unit, i / 64)) >> i % 64 & 1) != 0) return i;
+  }
+  return 0;
+}
+
+static void unmap_spare(void) {
+  uint32_t u = slab_unit(spare);
+  atomic_fetch_and(&UNIT_WORD(u)->mapped, ~UNIT_BIT(u));
+  atomic_fetch_and(&UNIT_WORD(u)->free, ~UNIT_BIT(u));
+  atomic_fetch_and(&UNIT_WORD(u)->dirty, ~UNIT_BIT(u));
+}
+
+static void queue(slab_t *which) {
+  atomic_set(&remote_of(slab_unit(which))->state, REMOTE_QUEUED);
+  atomic_set(&remote_of(slab_unit(which))->next, 0);
+}
+
+static void give_behind(void *at) { /* with counts that are right */
+  SET_BIT(region.free_bits, index_of(at));
+  slab->first_word = 0;
+  slab_count_free(owner, slab, 1);
+}
+
+static uint32_t span_of_kind(slab_kind_t kind) {
+  bool zero;
+  uint32_t u = span_alloc(1, 1, SPAN_SLAB, &zero);
+  span_enter(u, 1, kind, CLASS_NONE);
+  return u;
+}
+
+/* Another heap, and with it bare ones. */
+static heap_t *other(void) { return heap_create(0x7777); }
+
+/* One that is live. */
+static char *guarded(void) {
+  CHECK(option_set(OPTION_guard_slots, 16));
+  trace_prepare();
+  char *at = guarded_alloc(100);
+  CHECK(at != NULL);
+  return at;
+}
+
+/* --- the table ---------------------------------------------------------------------------------- */
+
+typedef enum where { ALL, MINE, LISTS } where_t; /* what is audited: all, the thread's heap, the lists of heaps */
+typedef struct breach {
+  where_t where;
+  const char *line; /* what the audit says */
+  void (*breaks)(void);
+  struct breach *next;
+} breach_t;
+static breach_t *breaches;
+
+#define JOIN(a, b) a##b
+#define NAMED(name, number, where, line, ...)                                                        \
+  static void JOIN(name, number)(void) { __VA_ARGS__; }                                              \
+  static breach_t JOIN(breach_, number) = {where, line, JOIN(name, number), NULL};                   \
+  __attribute__((constructor)) static void JOIN(add_, number)(void) {                                \
+    JOIN(breach_, number).next = breaches;                                                           \
+    breaches = &JOIN(breach_, number);                                                               \
+  }
+#define BREACH_AT(number, where, line, ...) NAMED(break_, number, where, line, __VA_ARGS__)
+#define BREACH(where, line, ...) BREACH_AT(__COUNTER__, where, line, __VA_ARGS__)
+
+/* locks */
+BREACH(ALL, "held at the end of a slow path", lock_acquire(&lists_lock))
+BREACH(ALL, "waited for in the wrong order", lock_acquire(&lists_lock); lock_acquire(&grow_lock))
+BREACH(ALL, "waited for in the wrong order", lock_acquire(&grow_lock); heap_lock(heap))
+BREACH(ALL, "waited for in the wrong order", heap_lock(heap); lock_acquire(&lists_lock))
+BREACH(ALL, "taken while one is held under which none may be", lock_acquire(&grow_lock); (void)!lock_try(&owner->lock))
+BREACH(ALL, "released by who does not hold it", lock_release(&grow_lock))
+
+/* the region and superslabs */
+BREACH(ALL, "free units that are not usable", atomic_fetch_and(&UNIT_WORD(slab_unit(spare))->mapped, ~UNIT_BIT(slab_unit(spare))))
+BREACH(ALL, "dirty units that are not usable", unmap_spare();
+       atomic_fetch_or(&UNIT_WORD(slab_unit(spare))->dirty, UNIT_BIT(slab_unit(spare))))
+BREACH(ALL, "cold units that are not usable", unmap_spare();
+       atomic_fetch_or(&UNIT_WORD(slab_unit(spare))->cold, UNIT_BIT(slab_unit(spare))))
+BREACH(ALL, "a flag of a superslab is neither 0 nor 1", atomic_set(&UNIT_WORD(unit)->huge, 2))
+BREACH(ALL, "a flag of a superslab is neither 0 nor 1", atomic_set(&UNIT_WORD(unit)->moved, 2))
+BREACH(ALL, "a huge page or move of a part", unmap_spare(); atomic_set(&UNIT_WORD(slab_unit(spare))->huge, 1))
+BREACH(ALL, "a free unit lies in a span", atomic_fetch_or(&UNIT_WORD(unit)->free, UNIT_BIT(unit)))
+BREACH(ALL, "a unit is neither free nor in a span", atomic_fetch_and(&UNIT_WORD(slab_unit(spare))->free, ~UNIT_BIT(slab_unit(spare))))
+BREACH(ALL, "units in use were not counted", ADD(used_units, 1))
+BREACH(ALL, "idle units were not counted", ADD(idle_units, 1))
+BREACH(ALL, "units without zones", layout.zones_ready = 0)
+BREACH(ALL, "the limit is not where the zones end", hot_poke(&region.limit, region.limit + 1))
+BREACH(ALL, "the gate has another limit", hot_poke(&region.gated_limit, 1))
+BREACH(ALL, "units beyond what is mapped", atomic_set(&layout.blocks.end, region.base))
+BREACH(ALL, "a zone ends before its last record", atomic_set(&layout.zone[ZONE_SLABS].end, layout.zone[ZONE_SLABS].start))
+BREACH(ALL, "a usable unit beyond the frontier", ADD(region.units, (uint32_t)-1))
+
+/* units and spans */
+BREACH(ALL, "a large block has not the bytes of its units", ADD(large->bytes, HAK_UNIT))
+BREACH(ALL, "a large block has more left over than a page", large->left = 1 << 20)
+BREACH(ALL, "a large block is not live", (void)region_clear_live(region_address(slab_unit(large))))
+BREACH(ALL, "a span ends beyond the frontier", atomic_set(&large->units, 1 << 20))
+BREACH(ALL, "a span's last unit is not in it", large[LARGE_UNITS - 1].head--)
+BREACH(ALL, "a span has not its kind's class", atomic_set(&large->size_class, 3))
+BREACH(ALL, "a span has not its kind's class", atomic_set(&slab->size_class, (uint8_t)wide_class))
+BREACH(ALL, "a slab has no owner", atomic_set(&slab->owner, NULL))
+BREACH(ALL, "a guard is none that the kernel makes", slab_of(span_of_kind(SLAB_GUARD))->guard = 7)
+BREACH(ALL, "a span of guard slots has none", (void)span_of_kind(SLAB_SLOTS))
+BREACH(ALL, "a unit is of no kind", atomic_set(&large[1].kind, 9))
+BREACH(ALL, "a further unit is in no span", large[1].head = unit)
+BREACH(ALL, "a unit has a bin and no slab, or a slab and no bin", hot_poke(region_bin(region.live, slab_unit(spare)), &bin->shared))
+BREACH(ALL, "a unit has a bin and no slab, or a slab and no bin", hot_poke(region_bin(region.live, unit), &region_no_bin))
+
+/* slabs */
+BREACH(MINE, "a listed slab is not the owner's", atomic_set(&slab->owner, &heap_none.owner))
+BREACH(MINE, "a slab has no bin, or not its class's units", hot_poke(region_bin(region.live, unit), &region_no_bin))
+BREACH(MINE, "a slab has no bin, or not its class's units", atomic_set(&slab->units, 2))
+BREACH(MINE, "a slab's unit does not lead to it", wide[1].head = unit)
+BREACH(MINE, "a slab's unit does not lead to it", hot_poke(region_bin(region.live, slab_unit(wide) + 1), &bin->shared))
+BREACH(MINE, "a slab's neighbours in its list do not know it", slab->prev = slab_unit(wide))
+BREACH(MINE, "a slab is in the list of the others", atomic_set(&slab->free, 0))
+BREACH(MINE, "a slab takes no remote frees", atomic_set(&remote_of(unit)->state, REMOTE_CLOSED))
+BREACH(MINE, "a slab has bits beyond its blocks",
+       atomic_fetch_or(region_bits(region.free_bits, slab_unit(wide), 0), (uint64_t)1 << class_info[wide_class].blocks))
+BREACH(MINE, "a free block was freed remotely", SET_BIT(region.remote_bits, free_index()))
+BREACH(MINE, "a block is free below the first word", slab->first_word = 64)
+BREACH(MINE, "a free block is live", region_set_live((char *)region_address(unit) + (size_t)free_index() * class_info[c].size))
+BREACH(MINE, "a slab's free blocks were not counted", ADD(slab->free, 1))
+BREACH(MINE, "a purged page holds a block that is out", slab->holes = 1)
+
+/* owners */
+BREACH(MINE, "a list has more slabs than were counted", atomic_set(&owner->slab_count[c], 0))
+BREACH(MINE, "slabs that were counted are in no list", ADD(owner->slab_count[c], 1))
+BREACH(MINE, "a slab is in another's list", slab->listed_full = true)
+BREACH(MINE, "free bytes were not counted", ADD(owner->free_bytes, 1))
+BREACH(MINE, "a pending slab is not the owner's", atomic_set(&owner->pending[c], slab_unit(wide) + 1))
+BREACH(MINE, "a pending slab is not queued", atomic_set(&owner->pending[c], unit + 1))
+BREACH(MINE, "a slab is pending twice", queue(slab); atomic_set(&remote_of(unit)->next, unit + 1); owner->rest[c] = unit + 1)
+BREACH(MINE, "a slab is pending and at rest", queue(slab); owner->rest[c] = unit + 1; atomic_set(&owner->pending[c], unit + 1))
+BREACH(MINE, "a queued slab is not pending", queue(slab))
+BREACH(MINE, "a pending class is not told", queue(slab); atomic_set(&owner->pending[c], unit + 1))
+BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){slab_unit(large), 0, 0, 1})
+BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit, 0, 100000, 1})
+BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit, 0, 0, 2})
+
+/* heaps and bins */
+BREACH(MINE, "a bin has what is no block", entries[1] = &breaches)
+BREACH(MINE, "a bin has what is no block", entries[1] = (char *)entries[1] + 16)
+BREACH(MINE, "a bin has a block of another's slab", entries[1] = region_address(slab_unit(large)))
+BREACH(MINE, "a block is in a bin and in its slab", give_behind(entries[1]))
+BREACH(MINE, "a block in a bin was freed remotely", SET_BIT(region.remote_bits, index_of(entries[1])))
+BREACH(MINE, "a block in a bin is live", region_set_live(entries[1]))
+BREACH(MINE, "a block is in a bin twice", entries[1] = entries[0])
+BREACH(MINE, "a bin is not what frees take it for", bin->shared.thread++)
+BREACH(MINE, "a bin is not what frees take it for", bin->shared.block_size++)
+BREACH(MINE, "a bin has more entries than room", bin->capacity = bin_reserve(c) + 1)
+BREACH(MINE, "a bin's top is not between its ends", bin->top = 0)
+BREACH(MINE, "a bin's first entry has no NULL below it", entries[-1] = block)
+BREACH(MINE, "a heap's table leads to another class's bin", heap->bin_at[class_info[c].size / HAK_GRANULE] = 0)
+BREACH(MINE, "the bin of no blocks is not empty", heap->none_entry = block)
+BREACH(MINE, "out + free + remote are not the blocks of a class", bin->top--)
+BREACH(MINE, "out + free + remote are not the blocks of a class", (void)region_clear_live(block))
+BREACH(MINE, "a heap has slabs of a class and no bin", atomic_set(&heap->has_bin[c], false); table_set(heap, c))
+BREACH(ALL, "a thread's heap is not attached to it", heap->thread++)
+BREACH(ALL, "a thread's heap has another owner", owner->orphan = true)
+BREACH(ALL, "a thread is on a slow path and does not show it", atomic_set(&heap->inside, 0))
+
+/* the lists of heaps */
+BREACH(LISTS, "a heap is in the list of another state", (void)other(); orphans = bare)
+BREACH(LISTS, "a heap that no thread has has an owner", (void)other(); atomic_set(&bare->owner.thread, 5))
+BREACH(LISTS, "a bare heap has bins or slabs", (void)other(); atomic_set(&bare->has_bin[3], true))
+BREACH(LISTS, "a heap is in no state", atomic_set(&other()->state, 9))
+BREACH(LISTS, "a heap that all share has an owner", (void)other(); heap = bare; atomic_set(&heap->state, HEAP_SHARED); owner = &heap->owner;
+       atomic_set(&owner->thread, 5))
+BREACH(LISTS, "a thread cannot find its heap", heap->thread++)
+BREACH(LISTS, "attached heaps were not counted", ADD(attached_count, 1))
+BREACH(LISTS, "orphans were not counted", ADD(orphan_count, 1))
+BREACH(LISTS, "a bare heap is in no list", (void)other(); bare = bare->link)
+
+#if HAK_SECURE
+static void **waiting(void) { return &heap->quarantine->blocks[c][0]; }
+BREACH(ALL, "a freed large block that waits is no guard", atomic_set(&freed[3], slab_unit(wide)))
+BREACH(MINE, "a quarantine's place is not in it", heap->quarantine->rings[c].at = 255)
+BREACH(MINE, "what waits in quarantine is no block, or live", *waiting() = block)
+BREACH(MINE, "a block is in quarantine and in its slab", REQUIRE(*waiting() != NULL); give_behind(*waiting()))
+#else
+BREACH(ALL, "a guard slot is left in a change", (void)guarded(); atomic_set(&atomic_seen(&pool.slots)[0].state, SLOT_CHANGING))
+BREACH(ALL, "a guarded block leaves its page", (void)guarded(); atomic_seen(&pool.slots)[0].place = (uint32_t)pool.page)
+BREACH(ALL, "a guard slot is live and its block is not, or the reverse", (void)region_clear_live(guarded()))
+#endif
+
+/* --- the runs ----------------------------------------------------------------------------------- */
+
+static void audit_where(where_t where) {
+  if (where == ALL) {
+    audit_all();
+  } else if (where == LISTS) {
+    heaps_audit();
+  } else {
+    heap_lock(heap);
+    audit_heap(heap, true, is_alone());
+    heap_unlock(heap);
+  }
+}
+
+/* In a process of its own, whose standard error is `end` of a pipe. */
+static _Noreturn void run_broken(const breach_t *breach, int end) {
+  (void)signal(SIGALRM, SIG_DFL);
+  alarm(60);
+  dup2(end, 2);
+  if (breach->breaks != NULL) breach->breaks();
+  audit_where(breach->where);
+  _exit(0);
+}
+
+/* What it wrote, and how it ended. */
+static int run_breach(const breach_t *breach, char *text, size_t size) {
+  int ends[2], status = -1;
+  size_t length = 0;
+  text[0] = 0;
+  if (pipe(ends) != 0) return -1;
+  pid_t child = fork();
+  if (child == 0) run_broken(breach, ends[1]);
+  close(ends[1]);
+  for (ssize_t n = 1; n > 0 && length + 1 < size; length += n > 0 ? (size_t)n : 0) n = read(ends[0], text + length, size - 1 - length);
+  text[length] = 0;
+  close(ends[0]);
+  return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
+}
+
+TEST(a_sound_heap_passes_every_audit) {
+  prepare();
+  thread_enter();
+  CHECK(is_alone());
+  for (where_t where = ALL; where <= LISTS; where++) audit_where(where);
+  void *at = HAK_SECURE ? NULL : guarded();
+  (void)other();
+  audit_where(ALL);
+  thread_leave();
+  CHECK(at != NULL || HAK_SECURE);
+}
+
+TEST(each_broken_invariant_is_named) {
+  char text[1024];
+  prepare();
+  thread_enter();
+  for (const breach_t *breach = breaches; breach != NULL; breach = breach->next) {
+    int status = run_breach(breach, text, sizeof text);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && strstr(text, breach->line) != NULL) continue;
+    check_fail(__FILE__, __LINE__, "\"%s\" ends with status %x and says \"%s\"", breach->line, (unsigned)status, text);
+  }
+}
