@@ -27,7 +27,7 @@ static __attribute__((constructor)) void start(void) {
   hak_early(); /* the symbol is used */
   boot_finish();
   crash_watch();
-  (void)pthread_atfork(NULL, NULL, thread_after_fork);
+  (void)pthread_atfork(thread_before_fork, thread_after_fork_here, thread_after_fork);
 }
 
 static __attribute__((destructor)) void end(void) {

@@ -382,7 +382,11 @@ static uint32_t span_used(uint32_t unit) {
 
 static heap_t *_Atomic forker;
 
-void heap_note_fork(heap_t *mine) { atomic_set(&forker, mine); }
+bool heap_note_fork(heap_t *mine) {
+  if (mine != NULL && atomic_seen(&mine->forking) == 0) return false;
+  atomic_set(&forker, mine);
+  return true;
+}
 
 /* Takes the heaps from the threads that are gone; true if one of these was on a slow path. */
 static bool heaps_orphan(const heap_t *mine, bool inside) {
@@ -391,7 +395,9 @@ static bool heaps_orphan(const heap_t *mine, bool inside) {
   heaps_after_fork(mine, by, inside);
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
     begun |= heap->owner.held.units != 0;
-    if (heap == mine || heap == by) continue;
+    bool survives = heap_survives(heap, mine, by);
+    atomic_set(&heap->forking, 0);
+    if (survives) continue;
     begun |= atomic_seen(&heap->inside) != 0;
     atomic_set(&heap->inside, 0);
     if (atomic_seen(&heap->owner.thread) == 0) continue;

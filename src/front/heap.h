@@ -48,6 +48,7 @@ typedef struct heap {
   uint32_t until_guarded;          /* small allocations */
   uint64_t random;
   struct quarantine *quarantine;   /* secure.c */
+  _Atomic uint32_t forking;        /* 1 while its thread forks: for the child, until its repair */
 } heap_t;
 _Static_assert(offsetof(heap_t, none) == 0, "an offset of 0 leads to the empty bin");
 
@@ -105,9 +106,17 @@ void heap_take_back(heap_t *heap, void *block);
  * of threads that are gone, and repairs what one of them had begun. `mine` is the calling
  * thread's heap, or NULL.  Does nothing elsewhere. */
 void heap_after_fork(heap_t *mine);
-/* From the fork handler, in the child: the heap of the one thread there is, which may come by a slow path later than one that
- * it starts. */
-void heap_note_fork(heap_t *mine);
+/* From the fork handlers, with the thread's heap or NULL: before, and after in the parent. */
+HAK_INLINE void heap_show_fork(heap_t *mine, bool forking) {
+  if (mine != NULL) atomic_set(&mine->forking, forking);
+}
+/* In the child, whose one thread may come by a slow path later than one that it starts. False: that has been repaired already, since
+ * another library's handler has started a thread. */
+HAK_CHECKED bool heap_note_fork(heap_t *mine);
+/* Whether its thread is in the child; of threads that fork at the same time one may stand for the other until the handler has said. */
+HAK_INLINE bool heap_survives(const heap_t *heap, const heap_t *mine, const heap_t *forker) {
+  return heap == mine || (forker != NULL ? heap == forker : atomic_seen(&heap->forking) != 0);
+}
 
 /* How many allocations the heap lets pass before the next one for a guard slot: at random, guard_every on average. */
 uint32_t heap_guard_interval(heap_t *heap);

@@ -139,7 +139,7 @@ void heaps_after_fork(const heap_t *mine, const heap_t *forker, bool inside) {
   atomic_set(&attached_count, 0);
   atomic_set(&orphan_count, 0);
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    if (atomic_seen(&heap->state) == HEAP_ATTACHED && heap != mine && heap != forker) atomic_set(&heap->state, (uint32_t)HEAP_ORPHAN);
+    if (atomic_seen(&heap->state) == HEAP_ATTACHED && !heap_survives(heap, mine, forker)) atomic_set(&heap->state, (uint32_t)HEAP_ORPHAN);
     heap_enter(heap);
   }
 }

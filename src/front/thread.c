@@ -94,9 +94,10 @@ void thread_unwatch_exits(void) {
 }
 
 /* The repair waits for the child's first slow path: most children have none. */
+void thread_before_fork(void) { heap_show_fork(thread_own_heap, true); }
+void thread_after_fork_here(void) { heap_show_fork(thread_own_heap, false); }
 void thread_after_fork(void) {
-  heap_note_fork(thread_own_heap);
-  os_fork_note();
+  if (heap_note_fork(thread_own_heap)) os_fork_note();
 }
 
 void thread_watch_all(void) { atomic_set(&watching, true); }

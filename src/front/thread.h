@@ -44,7 +44,9 @@ HAK_INLINE void thread_leave(void) {
 }
 /* thread_leave, after giving back what is due. */
 void thread_settle(void);
-/* From the fork handler. */
+/* From the fork handlers: before, in the parent and in the child. */
+void thread_before_fork(void);
+void thread_after_fork_here(void);
 void thread_after_fork(void);
 
 /* A block for a thread that has no heap yet, and may go on so; NULL if it needs one. */

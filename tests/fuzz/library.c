@@ -63,6 +63,7 @@ void thread_fork(void) {
   for (unsigned i = 0; i < THREADS; i++) {
     if (i != running) thread_make(i, place_new());
   }
+  thread_before_fork();
   thread_after_fork();
 }
 

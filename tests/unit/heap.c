@@ -867,6 +867,7 @@ TEST(a_child_adds_the_bin_that_a_slab_needs) {
   REQUIRE(lost->has_bin[c] && bin->shared.thread != 0);
   hot_poke(&bin->top, -bin->capacity);
   lost->has_bin[c] = false; /* the table still leads there */
+  thread_before_fork();
   thread_after_fork();
   enter_once();
   CHECK(lost->has_bin[c] && bin_found(lost, 100) == bin);
@@ -882,6 +883,7 @@ TEST(a_child_finds_no_bin_that_its_heap_has_not) {
   REQUIRE(!lost->has_bin[c]);
   lost->bin_at[heap_mid_index(30000)] = lost->bin_at_class[c];
   lost->bin_at[heap_small_index(100)] = 0;
+  thread_before_fork();
   thread_after_fork();
   enter_once();
   CHECK(bin_found(lost, 30000) == &lost->none);
@@ -892,6 +894,7 @@ TEST(a_child_finds_no_bin_that_its_heap_has_not) {
 TEST(a_child_with_a_handler_is_repaired_when_it_next_enters) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
+  thread_before_fork();
   thread_after_fork();
   CHECK(!is_repaired(lost));
   enter_once();
@@ -912,6 +915,7 @@ TEST(a_fork_inside_a_slow_path_is_repaired_when_it_leaves) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
   thread_enter();
+  thread_before_fork();
   thread_after_fork(); /* as from a signal handler */
   CHECK(os_forked());
   CHECK_EQ(atomic_seen(&lost->state), HEAP_ATTACHED);
@@ -938,6 +942,7 @@ TEST(what_was_begun_before_a_fork_is_ended_under_its_own_lock) {
   REQUIRE(lost != NULL);
   thread_enter();
   REQUIRE(lock_try(&thread_own_heap->owner.lock));
+  thread_before_fork();
   thread_after_fork();
   CHECK(os_forked() && lock_is_mine(&thread_own_heap->owner.lock));
   lock_release(&thread_own_heap->owner.lock);
@@ -968,6 +973,7 @@ static void *take_first(void *unused) {
 TEST(a_child_may_start_a_thread_before_it_comes_by) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
+  thread_before_fork();
   thread_after_fork();
   run_thread(take_first, NULL);
   CHECK(!os_forked() && atomic_seen(&lost->owner.lock.holder) == 0);
@@ -976,10 +982,33 @@ TEST(a_child_may_start_a_thread_before_it_comes_by) {
   check_repaired(lost);
 }
 
+/* Which had its handler run before ours: the kernel has told of the fork, and nobody yet of who it was. */
+TEST(a_child_may_start_a_thread_in_another_librarys_handler) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  thread_before_fork();
+  os_fork_note();
+  run_thread(take_first, NULL);
+  CHECK(!os_forked());
+  thread_after_fork();
+  CHECK(!os_forked()); /* what has begun since stays as it is */
+  check_repaired(lost);
+}
+
+TEST(a_parents_fork_leaves_no_mark) {
+  start_heap();
+  CHECK(block_alloc(100) != NULL);
+  thread_before_fork();
+  CHECK_EQ(thread_own_heap->forking, 1);
+  thread_after_fork_here();
+  CHECK_EQ(thread_own_heap->forking, 0);
+}
+
 TEST(a_child_without_a_heap_is_repaired_too) {
   start_heap();
   heap_t *lost = lost_heap(forked_blocks);
   REQUIRE(lost != NULL && thread_own_heap == NULL);
+  thread_before_fork();
   thread_after_fork();
   enter_once();
   CHECK(is_repaired(lost));
@@ -999,6 +1028,7 @@ static bool slab_is_counted_again(const heap_t *lost) {
   CHECK(atomic_seen(&slab->owner) == &lost->owner);
   const uint16_t wrong = 60000;
   atomic_set(&slab->free, wrong);
+  thread_before_fork();
   thread_after_fork();
   enter_once();
   bool again = atomic_seen(&slab->free) != wrong;
@@ -1029,6 +1059,7 @@ TEST(where_a_thread_without_a_heap_was_at_work_its_units_are_free_in_a_child) {
   bool zero;
   CHECK(span_alloc(5, 1, SPAN_PLAIN, &zero) != SPAN_NONE); /* by who is gone */
   atomic_set(&heapless_inside, 1);
+  thread_before_fork();
   thread_after_fork();
   enter_once();
   CHECK_EQ(atomic_seen(&heapless_inside), 0);
@@ -1045,6 +1076,7 @@ TEST(blocks_that_were_held_for_the_kernel_are_free_again_in_a_child) {
   REQUIRE((atomic_seen(bits) >> (blocks - 1) % 64 & 1) != 0);
   lost->owner.held = (slab_held_t){.unit = unit, .first = blocks - 1, .last = blocks - 1, .units = slab_class(slab)->units};
   atomic_set(bits, atomic_seen(bits) & ~((uint64_t)1 << (blocks - 1) % 64));
+  thread_before_fork();
   thread_after_fork();
   enter_once();
   check_repaired(lost);
@@ -1063,11 +1095,13 @@ TEST(nothing_is_repaired_where_nothing_forked) {
 TEST(a_second_fork_is_repaired_again) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
+  thread_before_fork();
   thread_after_fork();
   enter_once();
   CHECK(is_repaired(lost));
   run_thread(lock_and_vanish, &lost->owner.lock);
   atomic_set(&lost->inside, 1);
+  thread_before_fork();
   thread_after_fork();
   enter_once();
   check_repaired(lost);

@@ -314,6 +314,7 @@ static void fork_once(void) {
   uint32_t inside = thread_inside;
   meanwhile = NULL;
   thread_inside = 0;
+  thread_before_fork();
   thread_after_fork(); /* in the child, where the keeper is not */
   leave_idle((size_t)50 << 20);
   thread_inside = inside;
