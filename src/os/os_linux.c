@@ -177,6 +177,12 @@ os_standing_t os_standing(void) {
   return standing;
 }
 
+bool os_is_only_thread(void) {
+  char text[4096];
+  uint64_t threads;
+  return os_read_file("/proc/thread-self/status", text, sizeof text) > 0 && number_after(text, "\nThreads:", 10, &threads) && threads == 1;
+}
+
 #define PLAIN_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
 static long os_mmap(void *start, size_t bytes, int protection, int flags) {
