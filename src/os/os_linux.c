@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "os/lock.h"
 #include "os/memcheck.h"
 #include "os/syscall.h"
 
@@ -418,7 +419,10 @@ bool os_forked(void) { return atomic_seen(atomic_take(&fork_page)) == 0; }
 void os_fork_note(void) { atomic_set(atomic_take(&fork_page), 0); }
 void os_fork_seen(void) { atomic_set(atomic_take(&fork_page), 1); }
 
-void os_abort(void) { abort(); }
+void os_abort(void) {
+  lock_say_no_more();
+  abort();
+}
 
 void os_end(void) {
   struct sigaction standard = {.sa_handler = SIG_DFL};

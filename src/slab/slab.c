@@ -256,15 +256,18 @@ bool slab_settle(slab_owner_t *owner, slab_t *slab) {
   return kept || !slab_destroy(owner, slab);
 }
 
+/* Nothing is half-changed yet, so the lock goes first: a handler of SIGABRT may allocate. */
+static _Noreturn HAK_COLD void given_twice(slab_owner_t *owner, const slab_t *slab, uint32_t block) {
+  uint32_t size = slab_class(slab)->size;
+  lock_release(&owner->lock);
+  fault_abort("double free", "free", (char *)region_address(slab_unit(slab)) + (size_t)block * size, "block is already free", size);
+}
+
 bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits) {
   uint32_t unit = slab_unit(slab);
   _Atomic uint64_t *free_bits = region_bits(region.free_bits, unit, word);
   uint64_t before = atomic_seen(free_bits);
-  if (HAK_UNLIKELY((before & bits) != 0)) {
-    uint32_t block = word * 64 + bits_lowest64(before & bits);
-    const class_info_t *info = slab_class(slab);
-    fault_abort("double free", "free", (char *)region_address(unit) + (size_t)block * info->size, "block is already free", info->size);
-  }
+  if (HAK_UNLIKELY((before & bits) != 0)) given_twice(owner, slab, word * 64 + bits_lowest64(before & bits));
   atomic_set(free_bits, before | bits);
   if (word < slab->first_word) slab->first_word = (uint16_t)word;
   slab_count_free(owner, slab, (int32_t)bits_count64(bits));

@@ -23,31 +23,20 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "expect.h"
 
-#ifdef EXPECT_SECURE
-enum { SECURE = 1 };
-#else
-enum { SECURE = 0 };
-#endif
 /* musl allocates where pthread_atfork is called, which hakmem's start does. */
 #ifdef __GLIBC__
 enum { LIBC_ALLOCATES_FIRST = 0 };
 #else
 enum { LIBC_ALLOCATES_FIRST = 1 };
 #endif
-enum { LARGEST_SLAB_BLOCK = 32768, LIMIT_SECONDS = 20, EXIT_BROKEN = 2, MANY = 300 };
+enum { LIMIT_SECONDS = 20, MANY = 300 };
 
-extern char **environ;
-
-/* ---- What they are made of: the compiler must not see that it is wrong ---- */
+/* ---- What they are made of ---- */
 
 static volatile char sink;
 static void *volatile kept[MANY];
-
-static char *hide(const void *pointer) {
-  const void *volatile hidden = pointer;
-  return (char *)(uintptr_t)hidden;
-}
 
 static char *get(size_t size) {
   char *block = hide(hak_malloc(size));

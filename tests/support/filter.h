@@ -108,4 +108,17 @@ static inline const char *filter_install(filter_t *filter, bool past) {
   return prctl(PR_SET_SECCOMP, 2, filter, 0, 0) == 0 ? NULL : "prctl";
 }
 
+/* Every advice to the kernel, or one kind of it, fails; false if that cannot be. */
+static inline bool filter_refuse_madvise(unsigned advice, unsigned error) {
+  static filter_t filter;
+  filter.count = 0;
+  filter_load(&filter, FILTER_NUMBER);
+  filter_add(&filter, 0x15, 0, 3, SYS_madvise);
+  filter_load(&filter, FILTER_ARGUMENT + 8 * 2);
+  filter_add(&filter, advice == 0 ? 0x35 : 0x15, 0, 1, advice);
+  filter_answer(&filter, FILTER_ERRNO(error));
+  filter_answer(&filter, FILTER_ALLOWED);
+  return filter_install(&filter, false) == NULL;
+}
+
 #endif
