@@ -8,7 +8,8 @@
  *   allocate      allocates and frees: nobody promises that; it works, or one line ends the process
  *
  * Scenes: a program by itself, with several settings, interrupted in each of its calls; two threads, of which one is stopped
- * inside each of its calls while the other is interrupted in each of its own, the one before the other or the other way round;
+ * inside each of its calls while the other is interrupted in each of its own, the one before the other or the other way round,
+ * or with no more memory to be had than the one just gives back;
  * and the end of the thread that gives memory back, for which a program waits that changes its user.
  *
  *   inside [filter]                       run the scenes and actions whose names contain `filter`
@@ -27,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -109,7 +111,8 @@ static __thread role_t role = NOBODY;
 static __thread bool inside;
 static struct {
   unsigned calls, stop; /* the call to stop in, 0 for none */
-  unsigned waits;       /* calls to wait, one after the other, up to there */
+  unsigned waits;       /* calls to wait up to there, with one other in between at most */
+  bool waited;          /* the last one was such */
 } stops[2];
 static action_t action;
 static bool after; /* the call */
@@ -158,7 +161,9 @@ static void act(void) {
 static bool count_call(int number) {
   if (role == NOBODY || inside) return false;
   if (is_child || ++stops[role].calls > stops[role].stop) return false;
-  stops[role].waits = number == SYS_futex ? stops[role].waits + 1 : 0;
+  bool waits = number == SYS_futex;
+  stops[role].waits = waits ? stops[role].waits + 1 : stops[role].waited ? stops[role].waits : 0;
+  stops[role].waited = waits;
   return stops[role].calls == stops[role].stop;
 }
 
@@ -288,8 +293,10 @@ static void use_thread(void) {
 /* ---- Scenes: each tells what became of the first ---- */
 
 static int ended(void) {
-  if (stops[FIRST].calls < stops[FIRST].stop) return FIRST_MAKES_LESS;
-  if (atomic_load(&second_ended) && !atomic_load(&second_stopped)) return SECOND_MAKES_LESS;
+  bool first_less = stops[FIRST].calls < stops[FIRST].stop, second_less = atomic_load(&second_ended) && !atomic_load(&second_stopped);
+  if (second_less && !second_begins_inside) return SECOND_MAKES_LESS;
+  if (first_less) return FIRST_MAKES_LESS;
+  if (second_less) return SECOND_MAKES_LESS;
   return stops[second_begins_inside ? SECOND : FIRST].waits >= WAITS_MOST ? ENDS_WAITING : ENDS_WELL;
 }
 
@@ -360,6 +367,38 @@ static int stopped_inside(void) {
   return beside();
 }
 
+/* The second is stopped while it gives the only free memory back, the first waits for that since there may be no more. */
+static void *give_back(void *unused) {
+  while (!atomic_load(&second_may_begin)) usleep(50);
+  role = SECOND;
+  (void)hak_collect(true);
+  role = NOBODY;
+  atomic_store(&second_ended, true);
+  return unused;
+}
+
+static __attribute__((unused)) int out_of_memory(void) {
+  struct rlimit none = {0, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+  pthread_t thread;
+  block_t block = take(IDLE_BYTES);
+  memset(block.start, mark_of(&block), block.size);
+  give(&block);
+  interrupt_calls();
+  if (pthread_create(&thread, NULL, give_back, NULL) != 0 || setrlimit(RLIMIT_AS, &none) != 0) wrong("no thread, or no limit");
+  begin_second();
+  role = FIRST;
+  void *waited_for = hak_malloc(IDLE_BYTES / 2);
+  role = NOBODY;
+  if (waited_for == NULL && !is_child) wrong("out of memory");
+  hak_free(waited_for);
+  if (setrlimit(RLIMIT_AS, &all) != 0) wrong("the limit stays");
+  if (is_child) return ENDS_WELL;
+  int status = ended();
+  atomic_store(&second_may_go_on, true);
+  if (pthread_join(thread, NULL) != 0) wrong("no join");
+  return status;
+}
+
 /* What changes the user waits for the thread that gives memory back to end. */
 static int keeper(void) {
   hak_stats_t stats = {.struct_size = sizeof stats};
@@ -391,6 +430,9 @@ static const scene_t scenes[] = {
     {"watched", alone, "HAKMEM_GUARD", "1", ACTIONS, false},
     {"stopped_before", beside, "HAKMEM_KEEPER", "0", 1, true},
     {"stopped_inside", stopped_inside, "HAKMEM_KEEPER", "0", 1, true},
+#ifndef EXPECT_SECURE /* which keeps large blocks back */
+    {"out_of_memory", out_of_memory, "HAKMEM_KEEPER", "0", 1, true},
+#endif
     {"keeper", keeper, "HAKMEM_KEEPER", "1", ACTION_ALLOCATE, false},
 };
 
