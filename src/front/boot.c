@@ -45,7 +45,7 @@ static bool boot_first(void) {
     return done;
   }
   if (atomic_seen(&booting) == thread_self()) return false; /* a preloaded mmap or open that allocates */
-  while (atomic_seen(&state) == BOOT_UNDER_WAY) os_yield();
+  while (atomic_seen(&state) == BOOT_UNDER_WAY && !os_forked()) os_yield();
   return atomic_take(&state) == BOOT_DONE;
 }
 

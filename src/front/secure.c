@@ -302,8 +302,14 @@ static void check_waiting(const heap_t *heap, unsigned c) {
   }
 }
 
+/* Whether nobody else is in the midst of a change, or was when this process was forked.  Where libc does not tell, the kernel does. */
+static bool is_alone(void) {
+  if (os_single_threaded() || os_multi_threaded()) return os_single_threaded();
+  return !os_forked() && slab_epoch == 0 && os_is_only_thread();
+}
+
 void secure_check(void) {
-  if (!os_single_threaded() || thread_inside != 0) return;
+  if (thread_inside != 0 || !is_alone()) return;
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
     for (unsigned c = 0; c < CLASS_NOTHING; c++) check_waiting(heap, c);
   }

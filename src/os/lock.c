@@ -95,10 +95,14 @@ bool lock_try(lock_t *lock) {
 
 bool lock_is_mine(const lock_t *lock) { return atomic_seen(&lock->holder) == thread_self(); }
 
+static _Atomic uintptr_t silent;
+
+void lock_say_no_more(void) { atomic_set(&silent, thread_self()); }
+
 /* Only a signal handler that has interrupted the allocator, and calls it, waits for its own thread: that has no end. */
 static HAK_COLD _Noreturn void lock_reentered(void) {
   static const char line[] = "hakmem: a signal handler called the allocator, which its thread was inside of\n";
-  (void)os_write(2, line, sizeof line - 1);
+  if (atomic_seen(&silent) != thread_self()) (void)os_write(2, line, sizeof line - 1);
   os_end();
 }
 

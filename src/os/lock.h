@@ -35,6 +35,8 @@ HAK_CHECKED bool lock_try(lock_t *lock);
 void lock_acquire(lock_t *lock);
 /* Between two tries. Ends the process if the calling thread itself holds the lock. */
 void lock_pause(const lock_t *lock, unsigned tries);
+/* The calling thread ends the process, for a reason that was said: should a handler make it wait for its own lock, nothing more is. */
+void lock_say_no_more(void);
 void lock_release(lock_t *lock);
 /* The same, sequentially consistent: who fails to take the lock has done what it
  * did before in time to be seen after this. */

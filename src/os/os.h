@@ -116,6 +116,8 @@ typedef struct os_standing {
   bool filtered, privileged;
 } os_standing_t;
 os_standing_t os_standing(void);
+/* Whether the process has no thread but this one, ours counted, as the kernel says in the same file; false where it cannot be read. */
+bool os_is_only_thread(void);
 /* How often the process has put itself under a filter.  Then no call is made but those that glibc's malloc may make at that
  * time as well: what another one would tell is as if the kernel had refused it. */
 extern _Atomic uint32_t os_filters;

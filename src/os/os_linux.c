@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "os/lock.h"
 #include "os/memcheck.h"
 #include "os/syscall.h"
 
@@ -175,6 +176,12 @@ os_standing_t os_standing(void) {
   standing.filtered = filter != 0;
   standing.privileged = capabilities != 0 || !has_one_identity(text, "\nUid:") || !has_one_identity(text, "\nGid:");
   return standing;
+}
+
+bool os_is_only_thread(void) {
+  char text[4096];
+  uint64_t threads;
+  return os_read_file("/proc/thread-self/status", text, sizeof text) > 0 && number_after(text, "\nThreads:", 10, &threads) && threads == 1;
 }
 
 #define PLAIN_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
@@ -427,7 +434,10 @@ bool os_fork_claim(uintptr_t thread) {
   }
 }
 
-void os_abort(void) { abort(); }
+void os_abort(void) {
+  lock_say_no_more();
+  abort();
+}
 
 void os_end(void) {
   struct sigaction standard = {.sa_handler = SIG_DFL};

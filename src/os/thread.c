@@ -158,7 +158,9 @@ static bool thread_clone(os_thread_t *thread) {
   int result = clone(thread_main, (char *)thread->stack + THREAD_STACK, flags, thread, &thread->last, local, &thread->id);
   errno = saved;
   /* The caller goes on beside a thread that has given its power up, or was killed for trying. */
-  while (result >= 0 && atomic_take(&thread->ready) == 0 && os_thread_exists(thread)) os_wait(&thread->ready, 0, 1000, false);
+  while (result >= 0 && atomic_take(&thread->ready) == 0 && os_thread_exists(thread) && !os_forked()) {
+    os_wait(&thread->ready, 0, 1000, false);
+  }
   return result >= 0;
 }
 
@@ -196,6 +198,7 @@ bool os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds) {
 void os_thread_hold(os_thread_t *thread) {
   (void)atomic_fetch_add(&thread->held, 1); /* sequentially consistent, as the claim is: one of the two sees the other */
   while (atomic_load(&thread->id) != 0) {
+    if (os_forked()) return; /* by a signal handler: it was left behind in the parent */
     os_wake(&thread->held);
     os_wait(&thread->id, 1, 1000, true);
   }

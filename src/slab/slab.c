@@ -256,16 +256,18 @@ bool slab_settle(slab_owner_t *owner, slab_t *slab) {
   return kept || !slab_destroy(owner, slab);
 }
 
-static HAK_COLD _Noreturn void double_free(const slab_t *slab, uint32_t word, uint64_t bits) {
+/* Nothing is half-changed yet, so the lock goes first: a handler of SIGABRT may allocate. */
+static HAK_COLD _Noreturn void double_free(slab_owner_t *owner, const slab_t *slab, uint32_t word, uint64_t bits) {
   const class_info_t *info = slab_class(slab);
   size_t block = word * 64 + bits_lowest64(bits);
+  if (lock_is_mine(&owner->lock)) lock_release(&owner->lock);
   fault_abort("double free", "free", (char *)region_address(slab_unit(slab)) + block * info->size, "block is already free", info->size);
 }
 
 bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits) {
   _Atomic uint64_t *free_bits = region_bits(region.free_bits, slab_unit(slab), word);
   uint64_t before = atomic_seen(free_bits);
-  if (HAK_UNLIKELY((before & bits) != 0)) double_free(slab, word, before & bits);
+  if (HAK_UNLIKELY((before & bits) != 0)) double_free(owner, slab, word, before & bits);
   atomic_set(free_bits, before | bits);
   if (word < slab->first_word) slab->first_word = (uint16_t)word;
   slab_count_free(owner, slab, (int32_t)bits_count64(bits));
@@ -275,7 +277,7 @@ bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t b
 /* Of blocks that come from a bin.  One that another thread has freed at the same moment as the owner waits to be collected too. */
 static void word_give(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits) {
   uint64_t remote = atomic_seen(region_bits(region.remote_bits, slab_unit(slab), word));
-  if (HAK_UNLIKELY((remote & bits) != 0)) double_free(slab, word, remote & bits);
+  if (HAK_UNLIKELY((remote & bits) != 0)) double_free(owner, slab, word, remote & bits);
   (void)slab_give_bits(owner, slab, word, bits);
 }
 

@@ -185,8 +185,8 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
       return start;
     }
     if (region_grow((uint32_t)want)) continue;
-    /* Memory may have been out of sight only while it was purged. */
-    if (!purge_is_under_way() && purge_ends() == ends) return SPAN_NONE;
+    /* Memory may have been out of sight only while it was purged: but not by a thread that a signal handler's child has not. */
+    if ((!purge_is_under_way() && purge_ends() == ends) || os_forked()) return SPAN_NONE;
     os_yield();
   }
 }

@@ -13,22 +13,20 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <link.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { CALLS_MOST = 64, STEPS_MOST = 400, OURS_CLONE_FLAGS = 0x3d0f00 };
+#include "filter.h"
+
+enum { OURS_CLONE_FLAGS = 0x3d0f00 };
 
 static const struct {
   const char *name;
@@ -65,36 +63,17 @@ static _Noreturn void give_up(const char *why) {
 
 /* ---- The filter ---- */
 
-typedef struct step {
-  uint16_t code;
-  uint8_t if_true, if_false;
-  uint32_t value;
-} step_t;
-
-static step_t steps[STEPS_MOST];
-static unsigned step_count;
-
-static void add(uint16_t code, unsigned if_true, unsigned if_false, uint32_t value) {
-  if (step_count == STEPS_MOST) give_up("too long a filter");
-  steps[step_count++] = (step_t){code, (uint8_t)if_true, (uint8_t)if_false, value};
-}
-
-static void load(uint32_t at) { add(0x20, 0, 0, at); }
-static void answer(uint32_t value) { add(0x06, 0, 0, value); }
-static void if_equal(uint32_t value, uint32_t then) {
-  add(0x15, 0, 1, value);
-  answer(then);
-}
-
-#define ALLOWED 0x7fff0000u
-#define ERRNO(number) (0x00050000u | (uint32_t)(number))
-enum { AT_NUMBER = 0, AT_PLACE = 8, AT_ARGUMENT = 16 };
+static filter_t filter;
 
 static uint32_t answer_named(const char *how, size_t length) {
   static const struct {
     const char *name;
     uint32_t value;
-  } answers[] = {{"kill", 0x80000000u}, {"trap", 0x00030000u}, {"EPERM", ERRNO(EPERM)}, {"ENOSYS", ERRNO(ENOSYS)}, {"EACCES", ERRNO(EACCES)}};
+  } answers[] = {{"kill", FILTER_KILLED},
+                 {"trap", FILTER_TRAPPED},
+                 {"EPERM", FILTER_ERRNO(EPERM)},
+                 {"ENOSYS", FILTER_ERRNO(ENOSYS)},
+                 {"EACCES", FILTER_ERRNO(EACCES)}};
   for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
     if (strlen(answers[i].name) == length && memcmp(answers[i].name, how, length) == 0) return answers[i].value;
   give_up("HOW is not known");
@@ -121,46 +100,30 @@ static void each_call(const char *list, void (*each)(int number, uint32_t then),
 
 static void permit(int number, uint32_t then) {
   (void)then;
-  if_equal((uint32_t)number, ALLOWED);
+  filter_if_equal(&filter, (uint32_t)number, FILTER_ALLOWED);
 }
 
 static void build_list(const char *calls, uint32_t then) {
-  load(AT_NUMBER);
+  filter_load(&filter, FILTER_NUMBER);
   each_call(calls, permit, then);
-  if_equal(SYS_openat, ERRNO(EACCES));
-  if_equal(SYS_newfstatat, ERRNO(EACCES));
+  filter_if_equal(&filter, SYS_openat, FILTER_ERRNO(EACCES));
+  filter_if_equal(&filter, SYS_newfstatat, FILTER_ERRNO(EACCES));
 #if defined(__x86_64__)
-  if_equal(SYS_open, ERRNO(EACCES));
-  if_equal(SYS_stat, ERRNO(EACCES));
+  filter_if_equal(&filter, SYS_open, FILTER_ERRNO(EACCES));
+  filter_if_equal(&filter, SYS_stat, FILTER_ERRNO(EACCES));
 #endif
-  answer(then);
-}
-
-/* ---- Where hakmem's code is ---- */
-
-static uintptr_t code_start, code_end;
-
-static int note_code(struct dl_phdr_info *info, size_t size, void *unused) {
-  (void)size, (void)unused;
-  if (strstr(info->dlpi_name, "libhakmem") == NULL) return 0;
-  for (int i = 0; i < info->dlpi_phnum; i++) {
-    const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-    if (part->p_type != PT_LOAD || (part->p_flags & PF_X) == 0) continue;
-    code_start = info->dlpi_addr + part->p_vaddr;
-    code_end = code_start + part->p_memsz;
-  }
-  return 1;
+  filter_answer(&filter, then);
 }
 
 /* The clone is made by libc, which does not make this one itself. */
 static void refuse_ours(int number, uint32_t then) {
   if (number != SYS_clone) {
-    if_equal((uint32_t)number, then);
+    filter_if_equal(&filter, (uint32_t)number, then);
     return;
   }
-  add(0x15, 0, 3, SYS_clone);
-  load(AT_ARGUMENT);
-  if_equal(OURS_CLONE_FLAGS, then);
+  filter_add(&filter, 0x15, 0, 3, SYS_clone);
+  filter_load(&filter, FILTER_ARGUMENT);
+  filter_if_equal(&filter, OURS_CLONE_FLAGS, then);
 }
 
 static void refuse_clone(int number, uint32_t then) {
@@ -172,22 +135,12 @@ static void refuse_others(int number, uint32_t then) {
 }
 
 static void build_ours(const char *calls, uint32_t then) {
-  (void)dl_iterate_phdr(note_code, NULL);
-  if (code_end == 0) give_up("libhakmem is not here");
-  if (code_start >> 32 != code_end >> 32) give_up("libhakmem lies where no filter can tell it: run again");
-  load(AT_NUMBER);
+  filter_load(&filter, FILTER_NUMBER);
   each_call(calls, refuse_clone, then);
-  load(AT_PLACE + 4);
-  add(0x15, 1, 0, (uint32_t)(code_start >> 32));
-  answer(ALLOWED);
-  load(AT_PLACE);
-  add(0x35, 1, 0, (uint32_t)code_start);
-  answer(ALLOWED);
-  add(0x35, 0, 1, (uint32_t)code_end);
-  answer(ALLOWED);
-  load(AT_NUMBER);
+  const char *fault = filter_unless_ours(&filter, FILTER_ALLOWED);
+  if (fault != NULL) give_up(fault);
   each_call(calls, refuse_others, then);
-  answer(ALLOWED);
+  filter_answer(&filter, FILTER_ALLOWED);
 }
 
 /* ---- Installing ---- */
@@ -202,34 +155,11 @@ static void emulate(int signal, siginfo_t *info, void *context) {
 #endif
 }
 
-static long past_libc(long number, long a, long b, long c, long d, long e) {
-#if defined(__x86_64__)
-  long result;
-  register long r10 __asm__("r10") = d, r8 __asm__("r8") = e;
-  __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8) : "rcx", "r11", "memory");
-  return result;
-#else
-  register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c, x3 __asm__("x3") = d,
-                x4 __asm__("x4") = e;
-  __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4) : "memory");
-  return x0;
-#endif
-}
-
 static void install(void) {
-  struct {
-    unsigned short count;
-    step_t *step;
-  } filter = {(unsigned short)step_count, steps};
-  bool past = getenv("REFUSE_PAST_LIBC") != NULL;
   struct sigaction action = {.sa_sigaction = emulate, .sa_flags = SA_SIGINFO | SA_NODEFER};
   if (sigaction(SIGSYS, &action, NULL) != 0) give_up("sigaction");
-  if (past) {
-    if (past_libc(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) give_up("no_new_privs");
-    if (past_libc(SYS_prctl, PR_SET_SECCOMP, 2, (long)&filter, 0, 0) != 0) give_up("seccomp");
-  } else if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, 2, &filter, 0, 0) != 0) {
-    give_up("prctl");
-  }
+  const char *fault = filter_install(&filter, getenv("REFUSE_PAST_LIBC") != NULL);
+  if (fault != NULL) give_up(fault);
 }
 
 static bool is_meant(void) {

@@ -26,16 +26,10 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "class.h"
+#include "expect.h"
 
-extern char **environ;
 
-#ifdef EXPECT_SECURE
-enum { IS_SECURE = 1 };
-#else
-enum { IS_SECURE = 0 };
-#endif
-enum { LARGE = 1 << 20, PART = 1 << 16, LIMIT_SECONDS = 20, TEXT = 32768, EXIT_BROKEN = 2 };
+enum { LARGE = 1 << 20, PART = 1 << 16, LIMIT_SECONDS = 20, TEXT = 32768 };
 
 /* ---- In the crashing process ---- */
 
@@ -45,12 +39,6 @@ static char *announce(const void *at, const void *block) {
   int length = snprintf(line, sizeof line, "%p %p %d\n", at, block, (int)getpid());
   if (write(STDOUT_FILENO, line, (size_t)length) != length) _exit(EXIT_BROKEN);
   return (char *)(uintptr_t)at;
-}
-
-/* The compiler must not see that these are wrong. */
-static void *hide(void *pointer) {
-  void *volatile hidden = pointer;
-  return hidden;
 }
 
 static void touch(char *at) { *(volatile char *)hide(at) = 1; }
@@ -128,7 +116,7 @@ static void by_kill(void) {
 static void set_an_option(void) {
   int64_t decay = 0;
   bool set = hak_option_set("decay_ms", 4711), got = hak_option_get("decay_ms", &decay);
-  if (!got || set != (decay == 4711) || set == IS_SECURE) _exit(EXIT_BROKEN);
+  if (!got || set != (decay == 4711) || set == SECURE) _exit(EXIT_BROKEN);
 }
 
 static char fill_the_stack(unsigned frames) {

@@ -28,18 +28,9 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "class.h"
+#include "expect.h"
 
-extern char **environ;
-
-enum { LARGEST_SLAB_BLOCK = 32768, NEIGHBOURS = 64, MANY = 4000 };
-
-/* What a class's blocks have beyond the usable size. */
-#ifdef EXPECT_SECURE
-enum { CANARY = 8 };
-#else
-enum { CANARY = 0 };
-#endif
+enum { NEIGHBOURS = 64, MANY = 4000 };
 
 /* Where the block of a case is when it is misused decides which class its line must name. */
 typedef enum block_class {
@@ -108,12 +99,6 @@ static void free_by_helper(helper_t *helper, void *block) {
   helper->block = block;
   sem_post(&helper->ready);
   pthread_join(helper->thread, NULL);
-}
-
-/* The compiler must not see that these are wrong. */
-static void *hide(void *pointer) {
-  void *volatile hidden = pointer;
-  return hidden;
 }
 
 static void touch(void *block) { memset(block, 1, 1); }

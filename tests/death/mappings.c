@@ -23,19 +23,11 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#if __has_include(<linux/seccomp.h>)
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#define HAS_FILTERS
-#endif
 
 #include "check.h"
+#include "expect.h"
+#include "filter.h"
 
-#ifdef EXPECT_SECURE
-enum { SECURE = 1 };
-#else
-enum { SECURE = 0 };
-#endif
 enum { LIMIT = 1000, MOST = 4000, GUARD = 102 };
 
 static const char limit_file[] = "/proc/sys/vm/max_map_count";
@@ -99,19 +91,7 @@ static void use_up(size_t real) {
 }
 
 static void refuse_light_guards(void) {
-#ifdef HAS_FILTERS
-  struct sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, GUARD, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  struct sock_fprog filter = {sizeof program / sizeof program[0], program};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) return;
-#endif
-  check_skip("system calls cannot be filtered here");
+  if (!filter_refuse_madvise(GUARD, EINVAL)) check_skip("system calls cannot be filtered here");
 }
 
 static void start(bool light) {

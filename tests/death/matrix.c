@@ -26,19 +26,12 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "class.h"
+#include "expect.h"
 
-#ifdef EXPECT_SECURE
-enum { SECURE = 1 };
-#else
-enum { SECURE = 0 };
-#endif
-enum { LARGEST_SLAB_BLOCK = 32768, CANARY = 8 * SECURE, MOST_HELD = 1 << 16, TARGET = 1 << 16, LIMIT_SECONDS = 20 };
-
-extern char **environ;
+enum { MOST_HELD = 1 << 16, TARGET = 1 << 16, LIMIT_SECONDS = 20 };
 
 /* How a process that survives its misuse ends. */
-enum { EXIT_SILENT = 0, EXIT_BROKEN = 2, EXIT_OVERLAP, EXIT_ATTACKER, EXIT_NOT_ZERO };
+enum { EXIT_SILENT = 0, EXIT_OVERLAP = EXIT_BROKEN + 1, EXIT_ATTACKER, EXIT_NOT_ZERO };
 
 /* ---- The blocks that the process holds ---- */
 
@@ -169,12 +162,6 @@ static void go_on(size_t size) {
 }
 
 /* ---- The misuses ---- */
-
-/* The compiler must not see that these are wrong. */
-static void *hide(void *pointer) {
-  void *volatile hidden = pointer;
-  return hidden;
-}
 
 /* A block whose neighbours are held too. */
 static char *new_block(size_t size) {

@@ -19,21 +19,11 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#if __has_include(<linux/seccomp.h>)
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/prctl.h>
-#define HAS_FILTERS
-#endif
 
 #include "check.h"
+#include "expect.h"
+#include "filter.h"
 
-#ifdef EXPECT_SECURE
-enum { SECURE = 1 };
-#else
-enum { SECURE = 0 };
-#endif
 enum { MOST = 400 };
 
 static const size_t sizes[] = {8, 100, 1000, 4000, 8000, 20000, 32000, 40000, 70000, 300000, 3 << 20, 5 << 20};
@@ -148,20 +138,7 @@ static void lock_on_fault(void *block, size_t size) {
 
 /* One advice, or with 0 all. */
 static void refuse(uint32_t advice, uint32_t error) {
-#ifdef HAS_FILTERS
-  struct sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-      BPF_JUMP(BPF_JMP | (advice == 0 ? BPF_JGE : BPF_JEQ) | BPF_K, advice, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  struct sock_fprog filter = {sizeof program / sizeof program[0], program};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) return;
-#endif
-  (void)advice, (void)error;
-  check_skip("system calls cannot be filtered here");
+  if (!filter_refuse_madvise(advice, error)) check_skip("system calls cannot be filtered here");
 }
 enum { PURGE = 4, GUARD = 102, UNGUARD = 103 };
 

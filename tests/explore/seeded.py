@@ -2,39 +2,20 @@
 
 Only target.c is compiled again, with the changed file before the others.
 """
-import argparse
-import concurrent.futures
-import os
 import pathlib
 import shutil
 import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-
-
-def arguments(text, *more):
-    """What both programs are called with; `more`: further options, as argparse takes them."""
-    given = sys.argv[1:]
-    end = given.index("--")
-    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", type=pathlib.Path, required=True)
-    parser.add_argument("--work", type=pathlib.Path, required=True)
-    parser.add_argument("--objects", type=lambda text: text.split(","), required=True)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--only")
-    for names, options in more:
-        parser.add_argument(*names, **options)
-    settings = parser.parse_args(given[:end])
-    settings.command = given[end + 1:]
-    return settings
+sys.path.insert(0, str(HERE.parent / "support"))
+from seeding import arguments, changed, in_parallel, place  # noqa: E402, F401
 
 
 def build(name, file, text, settings):
     """The explorer with `text` in place of the source `file`."""
     work = settings.work / name
-    (work / file).parent.mkdir(parents=True, exist_ok=True)
-    (work / file).write_text(text)
+    place(work, file, text)
     compiler, *flags = settings.command
     # -O1: -O0 is slower to run than it is faster to compile.
     subprocess.run([compiler, f"-I{work}", *flags, "-w", "-O1", "-c", HERE / "target.c", "-o", work / "target.o"], check=True)
@@ -59,9 +40,3 @@ def failure(program, options, seconds=900):
     if run.returncode != 0:
         raise OSError(f"the explorer ended with {run.returncode}: {run.stdout[-300:]}{run.stderr[-300:]}")
     return None
-
-
-def in_parallel(work, items, settings):
-    """Pairs of an item and what came of it, in order."""
-    with concurrent.futures.ThreadPoolExecutor(settings.jobs) as pool:
-        yield from zip(items, pool.map(work, items))

@@ -4,13 +4,14 @@
 A fault is a text of one source and another in its place.  A text that is no longer there, or not once, fails the run: the table is
 out of date then.  Exit status 0 when every fault was found.
 """
-import argparse
-import concurrent.futures
-import os
 import pathlib
 import shutil
 import subprocess
 import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+import seeding  # noqa: E402
 
 # target, name, source, text, in its place
 FAULTS = [
@@ -43,7 +44,7 @@ FAULTS = [
     ("program_secure", "a canary lies inside the block", "front/secure.c", "{ return (uint64_t *)(void *)((char *)block + size - SECURE_CANARY); }",
      "{ return (uint64_t *)(void *)((char *)block + size - SECURE_CANARY - 8); }"),
     ("program_secure", "a block waits in quarantine and in a bin", "front/secure.c",
-     "  hot_store(&bin->top, hot_load(&bin->top) - 1);\n", ""),
+     "  return old;\n", "  return old != NULL ? block : NULL;\n"),
     ("program_secure", "the guard behind a large block stays for good", "slab/large.c", "  span_unguard(unit + units, 1);\n", ""),
     ("misuse", "a double free passes", "front/inspect.c",
      "  return block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;\n}\n\nstatic size_t usable", "  return BLOCK_LIVE;\n}\n\nstatic size_t usable"),
@@ -69,7 +70,8 @@ FAULTS = [
      "if (word < slab->first_word) slab->first_word = (uint16_t)word;", ""),
     ("slab", "the blocks of a hole do not come back", "slab/hole.c", "*there = blocks_return(owner, slab, hole.first, hole.last);",
      "if (hole.pages != 3) *there = blocks_return(owner, slab, hole.first, hole.last);"),
-    ("slab", "an orphan's remote frees wait for good", "slab/remote.c", "if (!any_pending(owner) || !lock_try(&owner->lock)) return;", "return;"),
+    ("slab", "an orphan's remote frees wait for good", "slab/remote.c", 
+     "if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;", "return;"),
     ("slab", "a large block that shrinks keeps its units", "slab/large.c", "    span_free(start + want, have - want);\n", ""),
     ("options", "a number of 19 digits is read", "kit/options.c", "length - i > 18) return false;", "length - i > 19) return false;"),
     ("options", "a bad value keeps the one before", "kit/options.c",
@@ -93,20 +95,15 @@ FAULTS = [
     ("unwind", "an expression takes values that are not there", "os/unwind.c", "  if (s->depth < 2) return false;\n", ""),
 ]
 
-HERE = pathlib.Path(__file__).resolve().parent
 SOURCES = {"program": ["program.c", "shadow.c"], "misuse": ["misuse.c", "shadow.c"]}
 
 
 def build(number, fault, settings):
     """The target's replay with the fault in it."""
     target, _, file, text, instead = fault
-    source = (settings.source / file).read_text()
-    if source.count(text) != 1:
-        raise ValueError(f"its text occurs {source.count(text)} times in {file}: the table is out of date")
     work = settings.work / str(number)
     shutil.rmtree(work, ignore_errors=True)
-    (work / file).parent.mkdir(parents=True, exist_ok=True)
-    (work / file).write_text(source.replace(text, instead))
+    seeding.place(work, file, seeding.changed(file, text, instead, settings))
     plain = target.removesuffix("_secure")
     sources = ["library.c", "fuzz.c", "replay.c", *SOURCES.get(plain, [f"{plain}.c"])]
     compiler, *flags = settings.command
@@ -128,23 +125,13 @@ def attempt(number, fault, settings):
 
 
 def main():
-    arguments = sys.argv[1:]
-    end = arguments.index("--")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", type=pathlib.Path, required=True)
-    parser.add_argument("--work", type=pathlib.Path, required=True)
-    parser.add_argument("--objects", type=lambda text: text.split(","), required=True)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--only", help="a target, or part of a fault's name")
-    settings = parser.parse_args(arguments[:end])
-    settings.command = arguments[end + 1:]
+    settings = seeding.arguments(__doc__)
     faults = [fault for fault in FAULTS if settings.only in (None, fault[0]) or settings.only in fault[1]]
     found = 0
-    with concurrent.futures.ThreadPoolExecutor(settings.jobs) as pool:
-        results = pool.map(lambda numbered: attempt(*numbered, settings), enumerate(faults))
-        for fault, (good, text) in zip(faults, results):
-            found += good
-            print(f"{'found' if good else 'NOT FOUND':9} {fault[0]}: {fault[1]}: {text}", flush=True)
+    numbered = list(enumerate(faults))
+    for (_, fault), (good, text) in seeding.in_parallel(lambda item: attempt(*item, settings), numbered, settings):
+        found += good
+        print(f"{'found' if good else 'NOT FOUND':9} {fault[0]}: {fault[1]}: {text}", flush=True)
     print(f"{found} of {len(faults)} faults found")
     return 0 if faults and found == len(faults) else 1
 

@@ -397,6 +397,7 @@ void os_thread_forget(os_thread_t *thread) {
 
 _Atomic uint32_t os_filters;
 os_standing_t os_standing(void) { return fake.standing; }
+bool os_is_only_thread(void) { return true; }
 
 static void fake_keep(const char *text, size_t bytes) {
   size_t room = sizeof fake.captured - 1 - fake.captured_size;

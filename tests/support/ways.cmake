@@ -13,7 +13,7 @@ function(hak_link target way)
   set(library hakmem)
   if(way MATCHES "^secure_?(.*)$")
     set(library hakmem_secure)
-    set(way ${CMAKE_MATCH_1})
+    set(way "${CMAKE_MATCH_1}") # not unset, where nothing follows
   endif()
   if(way STREQUAL "preloaded")
     add_dependencies(${target} ${library})

@@ -362,6 +362,26 @@ TEST(the_standing_is_what_the_kernel_says) {
   CHECK(standing.filtered && standing.privileged);
 }
 
+static void *wait_to_end(void *ends) {
+  while (!atomic_load((atomic_bool *)ends)) usleep(100);
+  return NULL;
+}
+
+TEST(whether_there_is_another_thread_is_what_the_kernel_says) {
+  static atomic_bool ends;
+  pthread_t other;
+#if defined(__SANITIZE_THREAD__)
+  check_skip("its runtime has a thread of its own");
+#endif
+  CHECK(os_is_only_thread());
+  REQUIRE(pthread_create(&other, NULL, wait_to_end, &ends) == 0);
+  CHECK(!os_is_only_thread());
+  atomic_store(&ends, true);
+  REQUIRE(pthread_join(other, NULL) == 0);
+  atomic_set(&os_filters, 1);
+  CHECK(!os_is_only_thread()); /* no file is read */
+}
+
 TEST(one_of_several_users_is_a_privilege) {
   if (geteuid() != 0) check_skip("needs root");
 #if defined(__SANITIZE_ADDRESS__)
