@@ -13,7 +13,7 @@ static _Atomic bool forked, had_threads;
 
 void audit_note_fork(void) { atomic_set(&forked, true); }
 
-static bool is_alone(void) {
+static bool always_alone(void) {
   if (!os_single_threaded()) atomic_set(&had_threads, true);
   return !atomic_seen(&had_threads) && !atomic_seen(&forked);
 }
@@ -191,7 +191,7 @@ void audit_slow_path(void) {
   static _Atomic uint32_t turn;
   if (region.base == 0 || os_forked()) return;
   lock_audit_none();
-  bool alone = is_alone();
+  bool alone = always_alone();
   uint32_t now = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed), superslabs = region_superslabs();
   if (superslabs != 0) turn_units(now % superslabs, alone);
   bool whole = thread_own_heap != NULL && turn_mine(thread_own_heap, alone);
@@ -202,7 +202,7 @@ void audit_slow_path(void) {
 }
 
 void audit_all(void) {
-  bool alone = is_alone();
+  bool alone = always_alone();
   lock_audit_none();
   for (uint32_t s = region_superslabs(); s-- > 0;) turn_units(s, alone);
   for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) audit_other(heap, alone);

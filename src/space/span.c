@@ -8,6 +8,9 @@
 #include "space/purge.h"
 
 #define WORD_UNITS HAK_UNITS_PER_SUPERSLAB
+/* No purge takes five seconds. */
+#define WAIT_US 1000
+#define WAITS_MOST 5000
 
 /* No superslab below this one is likely to have a free unit. */
 static _Atomic uint32_t span_lowest;
@@ -166,12 +169,21 @@ static uint32_t find_and_claim(uint32_t units, uint64_t align) {
   }
 }
 
+/* Memory may be out of sight only while it is purged. False where that has no end: it is by a thread that a signal handler's child
+ * has not, or by this one, which a handler has interrupted. */
+static bool purge_wait(unsigned *tries) {
+  if (os_forked() || *tries == WAITS_MOST) return false;
+  if (++*tries < 64) os_yield();
+  else os_sleep_us(WAIT_US);
+  return true;
+}
+
 uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *zero) {
   HAK_ASSERT(units > 0 && bits_is_pow2(align_units));
   /* Room for the run wherever alignment lets it start. */
   uint64_t want = (uint64_t)units + align_units - 1;
   if (want > HAK_REGION_MAX >> HAK_UNIT_SHIFT) return SPAN_NONE;
-  for (;;) {
+  for (unsigned tries = 0;;) {
     uint32_t ends = purge_ends();
     bool may_be = units <= atomic_take(&region.units);
     uint32_t start = may_be ? find_and_claim(units, align_units) : SPAN_NONE;
@@ -185,9 +197,7 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
       return start;
     }
     if (region_grow((uint32_t)want)) continue;
-    /* Memory may have been out of sight only while it was purged: but not by a thread that a signal handler's child has not. */
-    if ((!purge_is_under_way() && purge_ends() == ends) || os_forked()) return SPAN_NONE;
-    os_yield();
+    if ((!purge_is_under_way() && purge_ends() == ends) || !purge_wait(&tries)) return SPAN_NONE;
   }
 }
 

@@ -12,7 +12,7 @@
  * or with no more memory to be had than the one just gives back;
  * and the end of the thread that gives memory back, for which a program waits that changes its user.
  *
- *   inside [filter]                       run the scenes and actions whose names contain `filter`
+ *   inside [-a] [filter]                  run the scenes and actions whose names contain `filter`; of pairs of calls some, with -a all
  *   inside -x SCENE ACTION FIRST SECOND   one run here, for a debugger
  */
 #ifndef _GNU_SOURCE
@@ -46,9 +46,9 @@ enum {
   CHILD_ENDS_WELL
 };
 #ifdef EXPECT_SECURE
-enum { PAIRS_STEP = 3 }; /* it makes three times as many calls */
+enum { STEP = 9 }; /* it makes three times as many calls */
 #else
-enum { PAIRS_STEP = 1 };
+enum { STEP = 3 };
 #endif
 enum { BLOCKS = 400, IDLE_BYTES = 32 << 20, LIMIT_SECONDS = 60, WAITS_MOST = 3, FAILURES_MOST = 3 };
 /* Past musl's fork nobody puts its own locks and list of threads right. */
@@ -493,12 +493,14 @@ static void run_calls(const scene_t *scene, action_t how) {
   }
 }
 
-/* Every pair of calls; the one that goes first in time changes slower. */
+static unsigned pairs_step = STEP;
+
+/* Pairs of calls, so many apart; the one that goes first in time changes slower. */
 static void run_pairs(const scene_t *scene) {
   bool inside_first = scene->run == stopped_inside;
   int slow_ends = inside_first ? FIRST_MAKES_LESS : SECOND_MAKES_LESS, fast_ends = inside_first ? SECOND_MAKES_LESS : FIRST_MAKES_LESS;
-  for (unsigned slow = 1; found.failed < FAILURES_MOST; slow += PAIRS_STEP) {
-    for (unsigned fast = 1 + slow % PAIRS_STEP; found.failed < FAILURES_MOST; fast += PAIRS_STEP) {
+  for (unsigned slow = 1; found.failed < FAILURES_MOST; slow += pairs_step) {
+    for (unsigned fast = 1 + slow % pairs_step; found.failed < FAILURES_MOST; fast += pairs_step) {
       unsigned first = inside_first ? slow : fast, second_stop = inside_first ? fast : slow;
       int status = run_one(scene, !CAN_CLONE || (slow + fast) / 2 % 2 == 0 ? ACTION_FORK : ACTION_CLONE, first, second_stop);
       if (status == slow_ends) return;
@@ -522,6 +524,7 @@ static int run_scene(const scene_t *scene, action_t how) {
 int main(int argc, char **argv) {
   if (argc == 6 && strcmp(argv[1], "-x") == 0) return run_here(argv);
   int failed = 0;
+  if (argc > 1 && strcmp(argv[1], "-a") == 0) pairs_step = 1, argc--, argv++;
   setvbuf(stdout, NULL, _IOLBF, 0);
   setenv("HAKMEM_GUARD_EVERY", "300", 1);
   for (size_t i = 0; i < sizeof scenes / sizeof scenes[0]; i++) {
