@@ -328,7 +328,7 @@ static void write_links_after_free(size_t size) {
 /* Past what the program may use, and then it frees them all. */
 static void overflow(size_t size, size_t bytes) {
   char *block = new_block(size), *end = hide(block + hak_malloc_usable_size(block));
-  if (bytes < 8) memset(end, 'A', bytes);
+  if (bytes == 1) end[0] = (char)(end[0] ^ 1); /* a byte of choice could be the one that is there */
   else fill_with_links(end, bytes);
   hak_free(let_go(block));
   free_all();
