@@ -189,7 +189,7 @@ static void audit_rest_alone(void) {
 
 void audit_slow_path(void) {
   static _Atomic uint32_t turn;
-  if (region.base == 0 || os_forked()) return;
+  if (atomic_take(&region.units) == 0 || os_forked()) return; /* or another thread is about to map it */
   lock_audit_none();
   bool alone = always_alone();
   uint32_t now = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed), superslabs = region_superslabs();

@@ -260,10 +260,11 @@ void heap_detach(heap_t *heap) {
   heap_set_thread(heap, 0);
   (void)remote_collect(&heap->owner);
   slab_release_empty(&heap->owner);
-  bool worn = owner_has_slabs(&heap->owner) || heaps_orphaned() < ORPHANS_KEPT;
+  bool has_slabs = owner_has_slabs(&heap->owner);
   owner_unlock(&heap->owner);
-  if (!worn) bins_retire(heap);
-  heaps_give(heap, worn ? HEAP_ORPHAN : HEAP_BARE);
+  if (heaps_keep(heap, has_slabs ? UINT32_MAX : ORPHANS_KEPT)) return;
+  bins_retire(heap);
+  heaps_give(heap, HEAP_BARE);
 }
 
 void heap_trim_others(void) {

@@ -92,14 +92,26 @@ void heaps_add(heap_t *heap, heap_state_t state, uintptr_t thread) {
   lock_release(&lists_lock);
 }
 
-void heaps_give(heap_t *heap, heap_state_t state) {
-  lock_acquire(&lists_lock);
+static void heap_leave(heap_t *heap, heap_state_t state) {
   chain_remove(bucket_of(heap->thread), heap);
   atomic_count_own(&attached_count, (uint32_t)-1);
   heap->thread = 0;
   atomic_set(&heap->state, (uint32_t)state);
   heap_enter(heap);
+}
+
+void heaps_give(heap_t *heap, heap_state_t state) {
+  lock_acquire(&lists_lock);
+  heap_leave(heap, state);
   lock_release(&lists_lock);
+}
+
+bool heaps_keep(heap_t *heap, uint32_t most) {
+  lock_acquire(&lists_lock);
+  bool kept = heaps_orphaned() < most;
+  if (kept) heap_leave(heap, HEAP_ORPHAN);
+  lock_release(&lists_lock);
+  return kept;
 }
 
 static uint32_t chain_audit(const heap_t *heap, heap_state_t state, uint32_t most) {

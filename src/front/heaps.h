@@ -17,6 +17,8 @@ HAK_CHECKED heap_t *heaps_take(uintptr_t thread);
 void heaps_add(heap_t *heap, heap_state_t state, uintptr_t thread);
 /* An attached heap is its thread's no more: an orphan, one without bins, or shared. */
 void heaps_give(heap_t *heap, heap_state_t state);
+/* The same: an orphan. False, and nothing done, if there are so many already. */
+HAK_CHECKED bool heaps_keep(heap_t *heap, uint32_t most);
 /* How many heaps threads have / are orphans. */
 uint32_t heaps_attached(void);
 uint32_t heaps_orphaned(void);
