@@ -133,8 +133,8 @@ FAULTS = [
           "!(start <= frontier && reaches_frontier(start, frontier) && region_grow(units))",
           "!(start <= frontier && (reaches_frontier(start, frontier) || true) && region_grow(units))"),
     Fault("purge_taken_for_the_end", "space/span.c", "an allocation fails while another thread purges or moves", "unit.move",
-          "if ((!purge_is_under_way() && purge_ends() == ends) || os_forked()) return SPAN_NONE;",
-          "if (purge_ends() == ends || os_forked()) return SPAN_NONE;"),
+          "if ((!purge_is_under_way() && purge_ends() == ends) || !purge_wait(&tries)) return SPAN_NONE;",
+          "if (purge_ends() == ends || !purge_wait(&tries)) return SPAN_NONE;"),
 
     # --- space: purge, move, huge pages ---
     Fault("growth_counted_before_the_purge", "space/purge.c", "what a purge by growth has given back counts as the heap's highest",
