@@ -189,13 +189,18 @@ static bool grow_locked(uint32_t units) {
 /* Nothing but growth, with the lock, writes to `region` after the start. */
 static bool region_seal(bool sealed) { return !HAK_SECURE || os_seal(&region, sizeof region, sealed); }
 
-bool region_grow(uint32_t units) {
+bool region_grow_beyond(uint32_t frontier, uint32_t units) {
   lock_acquire(&grow_lock);
-  bool grown = region_seal(false) && grow_locked(units);
-  (void)region_seal(true);
+  bool grown = atomic_seen(&region.units) != frontier;
+  if (!grown) {
+    grown = region_seal(false) && grow_locked(units);
+    (void)region_seal(true);
+  }
   lock_release(&grow_lock);
   return grown;
 }
+
+bool region_grow(uint32_t units) { return region_grow_beyond(atomic_seen(&region.units), units); }
 
 /* --- the places -------------------------------------------------------------------------- */
 

@@ -185,7 +185,8 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
   if (want > HAK_REGION_MAX >> HAK_UNIT_SHIFT) return SPAN_NONE;
   for (unsigned tries = 0;;) {
     uint32_t ends = purge_ends();
-    bool may_be = units <= atomic_take(&region.units);
+    uint32_t frontier = atomic_take(&region.units);
+    bool may_be = units <= frontier;
     uint32_t start = may_be ? find_and_claim(units, align_units) : SPAN_NONE;
     if (may_be && start == SPAN_NONE) {
       atomic_set(&span_lowest, 0); /* the hint may have passed a unit by */
@@ -196,7 +197,7 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
       *zero = units_soil(start, units, use);
       return start;
     }
-    if (region_grow((uint32_t)want)) continue;
+    if (region_grow_beyond(frontier, (uint32_t)want)) continue;
     if ((!purge_is_under_way() && purge_ends() == ends) || !purge_wait(&tries)) return SPAN_NONE;
   }
 }
@@ -213,7 +214,8 @@ static bool reaches_frontier(uint32_t start, uint32_t frontier) {
 
 bool span_claim(uint32_t start, uint32_t units) {
   uint32_t frontier = atomic_take(&region.units);
-  if ((uint64_t)start + units > frontier && !(start <= frontier && reaches_frontier(start, frontier) && region_grow(units))) return false;
+  bool fits = (uint64_t)start + units <= frontier;
+  if (!fits && !(start <= frontier && reaches_frontier(start, frontier) && region_grow_beyond(frontier, units))) return false;
   if ((uint64_t)start + units > atomic_take(&region.units) || !units_claim(start, units)) return false;
   (void)units_soil(start, units, SPAN_PLAIN);
   return true;

@@ -345,6 +345,40 @@ TEST(absurd_requests_are_out_of_memory) {
   check_all();
 }
 
+enum { AT_ONCE = 200 };
+static pthread_barrier_t at_once;
+
+static void *take_at_once(void *unused) {
+  bool zero;
+  pthread_barrier_wait(&at_once);
+  CHECK(span_alloc(1, 1, SPAN_ZEROED, &zero) != SPAN_NONE);
+  return unused;
+}
+
+/* They all find nothing, and wait for the lock of growth. */
+TEST(threads_that_miss_at_once_grow_once) {
+  start_space((uint64_t)1 << 40);
+  bool zero;
+  pthread_t threads[AT_ONCE];
+  for (uint32_t i = 0; i < 20; i++) {
+    while (span_census().free_units > 0) REQUIRE(span_alloc(1, 1, SPAN_ZEROED, &zero) != SPAN_NONE);
+    uint32_t before = atomic_seen(&region.units);
+    pthread_barrier_init(&at_once, NULL, AT_ONCE);
+    for (int t = 0; t < AT_ONCE; t++) REQUIRE(pthread_create(&threads[t], NULL, take_at_once, NULL) == 0);
+    for (int t = 0; t < AT_ONCE; t++) REQUIRE(pthread_join(threads[t], NULL) == 0);
+    CHECK(atomic_seen(&region.units) - before <= AT_ONCE + before / 16 + 2 * HAK_UNITS_PER_SUPERSLAB);
+  }
+}
+
+TEST(growth_that_has_come_is_not_made_again) {
+  start_space((uint64_t)1 << 40);
+  uint32_t before = atomic_seen(&region.units);
+  REQUIRE(region_grow_beyond(before, 1));
+  uint32_t after = atomic_seen(&region.units);
+  CHECK(after > before && region_grow_beyond(before, 1));
+  CHECK_EQ(atomic_seen(&region.units), after);
+}
+
 TEST(a_full_region_serves_again_after_frees) {
   start_space(UINT64_MAX);
   bool zero = false;
