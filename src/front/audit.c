@@ -169,10 +169,10 @@ static void audit_other(heap_t *heap, bool alone) {
 /* One heap after the other, then their lists. */
 static void turn_others(bool alone) {
   static heap_t *_Atomic at;
-  heap_t *heap = atomic_seen(&at);
+  heap_t *heap = atomic_take(&at);
   if (heap != NULL) audit_other(heap, alone);
   else heaps_audit();
-  atomic_set(&at, heap != NULL ? atomic_seen(&heap->next) : heap_first());
+  atomic_publish(&at, heap != NULL ? atomic_seen(&heap->next) : heap_first());
 }
 
 static void turn_units(uint32_t superslab, bool alone) {
