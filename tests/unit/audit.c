@@ -102,8 +102,12 @@ static uint32_t span_of_kind(slab_kind_t kind) {
   return u;
 }
 
-/* Another heap, and with it bare ones. */
-static heap_t *other(void) { return heap_create(0x7777); }
+/* Another heap; there are bare ones then, which come with it where pages are small. */
+static heap_t *other(void) {
+  heap_t *made = heap_create(0x7777);
+  if (bare == NULL) heaps_give(heap_create(0x8888), HEAP_BARE);
+  return made;
+}
 
 /* One that is live. */
 static char *guarded(void) {

@@ -71,10 +71,11 @@ TEST(large_blocks_are_huge_once_two_were_dense) {
 TEST(blocks_that_are_not_dense_are_not_huge) {
   start_huge(1);
   learn(DENSE, 2);
-  learn(59, 1); /* of 64: one such is enough, and it is the one to learn from */
+  size_t looked_at = fake_os_looked_at(); /* 64 pages, or as many as half a superslab has */
+  learn(looked_at * 15 / 16 - 1, 1); /* one such is enough, and it is the one to learn from */
   (void)take_large(PROBES);
   CHECK_EQ(huge_now(), 0);
-  learn(60, 2);
+  learn(looked_at * 15 / 16, 2);
   (void)take_large(PROBES);
   CHECK(huge_now() > 0);
 }
