@@ -189,7 +189,7 @@ static bool grow_locked(uint32_t units) {
 /* Nothing but growth, with the lock, writes to `region` after the start. */
 static bool region_seal(bool sealed) { return !HAK_SECURE || os_seal(&region, sizeof region, sealed); }
 
-bool region_grow_beyond(uint32_t frontier, uint32_t units) {
+bool region_grow(uint32_t frontier, uint32_t units) {
   lock_acquire(&grow_lock);
   bool grown = atomic_seen(&region.units) != frontier;
   if (!grown) {
@@ -199,8 +199,6 @@ bool region_grow_beyond(uint32_t frontier, uint32_t units) {
   lock_release(&grow_lock);
   return grown;
 }
-
-bool region_grow(uint32_t units) { return region_grow_beyond(atomic_seen(&region.units), units); }
 
 /* --- the places -------------------------------------------------------------------------- */
 

@@ -122,12 +122,10 @@ HAK_INLINE uint32_t region_superslabs(void) {
 /* Chooses the places and maps the first superslab; 0 bytes: the blocks may take four times the physical memory.
  * By one thread; again after false. */
 HAK_CHECKED bool region_init(uint64_t most_bytes);
-/* Makes `units` contiguous units more usable, counting free ones at the end of
- * what is mapped. False: out of memory or addresses. */
-HAK_CHECKED bool region_grow(uint32_t units);
-/* The same for who has found nothing below `frontier`; true and nothing done if that has moved: many threads that miss at once
- * wait for one growth, and must not make one each. */
-HAK_CHECKED bool region_grow_beyond(uint32_t frontier, uint32_t units);
+/* Makes `units` contiguous units more usable, counting free ones at the end of what is mapped, for a caller that has found
+ * nothing below `frontier`. True and nothing done if that has moved: many threads that miss at once wait for one growth, and
+ * must not make one each. False: out of memory or addresses. */
+HAK_CHECKED bool region_grow(uint32_t frontier, uint32_t units);
 /* For frees that have to ask something first: they take gated_limit for the limit, at no cost, and what they ask is found to be
  * so for good. */
 void region_open_gate(void);

@@ -197,7 +197,7 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
       *zero = units_soil(start, units, use);
       return start;
     }
-    if (region_grow_beyond(frontier, (uint32_t)want)) continue;
+    if (region_grow(frontier, (uint32_t)want)) continue;
     if ((!purge_is_under_way() && purge_ends() == ends) || !purge_wait(&tries)) return SPAN_NONE;
   }
 }
@@ -215,7 +215,7 @@ static bool reaches_frontier(uint32_t start, uint32_t frontier) {
 bool span_claim(uint32_t start, uint32_t units) {
   uint32_t frontier = atomic_take(&region.units);
   bool fits = (uint64_t)start + units <= frontier;
-  if (!fits && !(start <= frontier && reaches_frontier(start, frontier) && region_grow_beyond(frontier, units))) return false;
+  if (!fits && !(start <= frontier && reaches_frontier(start, frontier) && region_grow(frontier, units))) return false;
   if ((uint64_t)start + units > atomic_take(&region.units) || !units_claim(start, units)) return false;
   (void)units_soil(start, units, SPAN_PLAIN);
   return true;

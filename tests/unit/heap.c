@@ -376,7 +376,7 @@ TEST(what_others_have_mapped_between_units_is_foreign) {
   start_heap();
   uint32_t unit = atomic_seen(&region.units) + 3;
   REQUIRE(os_map_at(region_address(unit), os_page_size()) == OS_MAPPED);
-  REQUIRE(region_grow(100));
+  REQUIRE(grow(100));
   CHECK(!unit_is_mapped(unit) && atomic_seen(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].mapped) != 0);
   CHECK_EQ(block_inspect(region_address(unit)).state, BLOCK_FOREIGN);
   CHECK_EQ(block_usable_size(region_address(unit)), 0);

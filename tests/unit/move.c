@@ -280,7 +280,7 @@ static void start_taker(void *start) {
 TEST(a_move_is_no_end_of_memory_for_others) {
   start_move();
   uint32_t idle = one_idle();
-  while (region_grow(atomic_seen(&region.units) + 1)) continue;
+  while (grow(atomic_seen(&region.units) + 1)) continue;
   bool zero;
   uint32_t rest = (uint32_t)(SMALL_REGION >> HAK_SUPERSLAB_SHIFT) - 2;
   fake_os_during(FAKE_MOVE, start_taker);

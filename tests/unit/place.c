@@ -46,7 +46,7 @@ static mappings_t mappings(void) {
 static void grow_to(uint64_t bytes) {
   while ((uint64_t)atomic_seen(&region.units) << HAK_UNIT_SHIFT < bytes) {
     for (uint32_t s = 0; s < region_superslabs(); s++) atomic_set(&region.superslabs[s].free, 0);
-    REQUIRE(region_grow(1));
+    REQUIRE(grow(1));
   }
 }
 

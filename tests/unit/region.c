@@ -107,7 +107,7 @@ TEST(the_default_bound_is_no_more_than_4_tib) {
 TEST(a_bound_that_is_asked_for_is_kept_to_the_superslab) {
   REQUIRE(region_init((uint64_t)5 << 20));
   check_bound((uint64_t)6 << 20);
-  while (region_grow(atomic_seen(&region.units) + 1)) continue;
+  while (grow(atomic_seen(&region.units) + 1)) continue;
   CHECK_EQ(units_mapped(), 3 * HAK_UNITS_PER_SUPERSLAB);
   check_usable();
 }
@@ -116,7 +116,7 @@ TEST(under_an_address_limit_little_is_mapped) {
   fake_os_set_address_limit((uint64_t)64 << 20);
   REQUIRE(region_init(0));
   CHECK(region_census().mapped < (uint64_t)1 << 20);
-  REQUIRE(region_grow(20));
+  REQUIRE(grow(20));
   CHECK(region_census().mapped < (uint64_t)2 << 20);
   check_usable();
 }
@@ -198,10 +198,10 @@ TEST(where_the_blocks_begin_something_may_lie) {
 static void run_with_pages(size_t page) {
   fake_os_set_page_size(page);
   REQUIRE(region_init(SMALL_REGION));
-  REQUIRE(region_grow(100));
+  REQUIRE(grow(100));
   check_usable();
   for (uint32_t s = 0; s * HAK_UNITS_PER_SUPERSLAB < atomic_seen(&region.units); s++) atomic_set(&region.superslabs[s].free, 0);
-  REQUIRE(region_grow(3000)); /* zones as well */
+  REQUIRE(grow(3000)); /* zones as well */
   check_usable();
 }
 
@@ -223,7 +223,7 @@ static void start_again(uint64_t limit, unsigned kinds, uint64_t count) {
       if (fake_os_injected() == 0) _exit(first ? 77 : 1);
       fake_os_fail_none();
       CHECK(first || region_init(SMALL_REGION));
-      CHECK(region_grow(40));
+      CHECK(grow(40));
       check_usable();
       _exit(check_failures() != 0);
     }
@@ -246,7 +246,7 @@ TEST(growth_gives_as_many_units_in_a_row_as_asked) {
   for (uint32_t want = 1; want <= 2048; want = want * 3 / 2 + 1) {
     for (uint32_t s = 0; s * HAK_UNITS_PER_SUPERSLAB < atomic_seen(&region.units); s++) atomic_set(&region.superslabs[s].free, 0);
     uint32_t before = atomic_seen(&region.units);
-    REQUIRE(region_grow(want));
+    REQUIRE(grow(want));
     uint32_t after = atomic_seen(&region.units);
     CHECK(after - before >= want);
     for (uint32_t unit = before; unit < after; unit++) CHECK(unit_is_free(unit) && unit_is_mapped(unit));
@@ -257,19 +257,19 @@ TEST(growth_gives_as_many_units_in_a_row_as_asked) {
 TEST(free_units_at_the_end_count_toward_a_growth) {
   fake_os_set_address_limit((uint64_t)1 << 30);
   REQUIRE(region_init(0));
-  REQUIRE(region_grow(64));
+  REQUIRE(grow(64));
   uint32_t before = atomic_seen(&region.units);
-  REQUIRE(region_grow(before + 40));
+  REQUIRE(grow(before + 40));
   CHECK(atomic_seen(&region.units) >= before + 40);
   CHECK(atomic_seen(&region.units) <= before + before / 4 + 40);
 }
 
 TEST(growth_ends_at_the_capacity_and_uses_all_of_it) {
   REQUIRE(region_init(SMALL_REGION));
-  while (region_grow(atomic_seen(&region.units) + 1)) continue;
+  while (grow(atomic_seen(&region.units) + 1)) continue;
   CHECK_EQ(atomic_seen(&region.units), SMALL_REGION >> HAK_UNIT_SHIFT);
   CHECK_EQ(units_mapped(), SMALL_REGION >> HAK_UNIT_SHIFT);
-  CHECK(!region_grow(UINT32_MAX));
+  CHECK(!grow(UINT32_MAX));
   check_region();
   touch_unit(atomic_seen(&region.units) - 1);
 }
@@ -278,7 +278,7 @@ TEST(a_growth_may_take_just_what_is_left) {
   REQUIRE(region_init(SMALL_REGION));
   uint32_t before = atomic_seen(&region.units);
   atomic_set(&region.superslabs[0].free, 0);
-  CHECK(region_grow((uint32_t)(SMALL_REGION >> HAK_UNIT_SHIFT) - before));
+  CHECK(grow((uint32_t)(SMALL_REGION >> HAK_UNIT_SHIFT) - before));
   CHECK_EQ(atomic_seen(&region.units), SMALL_REGION >> HAK_UNIT_SHIFT);
 }
 
@@ -287,12 +287,12 @@ TEST(a_failed_growth_changes_nothing_and_can_be_repeated) {
   uint32_t before = atomic_seen(&region.units);
   for (uint64_t k = 1; k <= 8; k++) {
     fake_os_fail(FAKE_ANY, k, UINT64_MAX);
-    if (region_grow(before + 4096)) break;
+    if (grow(before + 4096)) break;
     CHECK_EQ(atomic_seen(&region.units), before);
     check_region();
   }
   fake_os_fail_none();
-  CHECK(region_grow(before + 4096));
+  CHECK(grow(before + 4096));
   check_usable();
 }
 
@@ -302,12 +302,12 @@ static void hold_all(void) {
 
 TEST(a_growth_that_cannot_have_its_whole_step_takes_what_it_needs) {
   REQUIRE(region_init(SMALL_REGION));
-  REQUIRE(region_grow(1024));
-  REQUIRE(region_grow(1025));
+  REQUIRE(grow(1024));
+  REQUIRE(grow(1025));
   uint32_t before = atomic_seen(&region.units);
   hold_all();
   fake_os_fail(FAKE_ONLY(FAKE_MAP_AT), 1, 1);
-  REQUIRE(region_grow(1));
+  REQUIRE(grow(1));
   CHECK_EQ(fake_os_injected(), 1);
   CHECK_EQ(atomic_seen(&region.units), before + 1);
 }
@@ -316,11 +316,11 @@ TEST(once_a_step_was_refused_steps_are_small) {
   REQUIRE(region_init(SMALL_REGION));
   hold_all();
   fake_os_fail(FAKE_ONLY(FAKE_MAP_AT), 1, 1);
-  REQUIRE(region_grow(1));
+  REQUIRE(grow(1));
   fake_os_fail_none();
   hold_all();
   uint32_t before = atomic_seen(&region.units);
-  REQUIRE(region_grow(1));
+  REQUIRE(grow(1));
   CHECK(atomic_seen(&region.units) < before + HAK_UNITS_PER_SUPERSLAB);
 }
 
@@ -341,7 +341,7 @@ TEST(zones_do_not_grow_for_blocks_that_cannot_be) {
   REQUIRE(region_init(0));
   uint64_t before = region_census().mapped;
   fake_os_fail(FAKE_ONLY(FAKE_MAP_AT), 1, 1);
-  CHECK(!region_grow(100000));
+  CHECK(!grow(100000));
   CHECK_EQ(region_census().mapped, before);
 }
 
@@ -350,12 +350,12 @@ static void fail_in_zones(unsigned zone) {
   REQUIRE(region_init(0));
   uint32_t end = atomic_seen(&region.units);
   fake_os_fail(FAKE_ONLY(FAKE_MAP_AT), 2 + zone, UINT64_MAX);
-  CHECK(!region_grow(MANY_UNITS));
+  CHECK(!grow(MANY_UNITS));
   fake_os_fail_none();
   CHECK_EQ(os_map_at(region_address(end), os_page_size()), OS_MAPPED);
   CHECK(os_unmap(region_address(end), os_page_size()));
   CHECK_EQ(atomic_seen(&region.units), end);
-  CHECK(region_grow(1000));
+  CHECK(grow(1000));
   check_usable();
 }
 
@@ -366,11 +366,11 @@ TEST(blocks_are_not_kept_that_zones_have_no_room_for) {
 /* Nobody says so when another process lowers a limit. */
 TEST(steps_are_small_once_there_is_a_limit) {
   REQUIRE(region_init(SMALL_REGION));
-  REQUIRE(region_grow(4000));
+  REQUIRE(grow(4000));
   uint32_t before = atomic_seen(&region.units);
   fake_os_set_address_limit((uint64_t)1 << 40);
   hold_all();
-  REQUIRE(region_grow(1));
+  REQUIRE(grow(1));
   CHECK(atomic_seen(&region.units) - before <= 64);
 }
 
@@ -390,7 +390,7 @@ TEST(as_much_may_be_held_as_the_bound_allows) {
   CHECK(region_may_hold(1, 1) && region_may_hold(before, 1));
   CHECK(!region_may_hold(UINT32_MAX, 1));
   CHECK_EQ(atomic_seen(&region.units), before);
-  CHECK(region_grow((uint32_t)most - before));
+  CHECK(grow((uint32_t)most - before));
 }
 
 TEST(what_the_kernel_refuses_may_not_be_held) {
@@ -423,14 +423,14 @@ TEST(what_lies_in_the_way_is_stepped_over) {
   uint32_t end = atomic_seen(&region.units);
   char *near = put_foreign(end + 1), *far = put_foreign(end + 100);
   REQUIRE(near != NULL && far != NULL);
-  REQUIRE(region_grow(64));
+  REQUIRE(grow(64));
   CHECK(!unit_is_mapped(end + 1));
-  REQUIRE(region_grow(300));
+  REQUIRE(grow(300));
   CHECK(!unit_is_mapped(end + 100));
   check_usable();
   check_foreign(near);
   check_foreign(far);
-  CHECK(region_grow(500));
+  CHECK(grow(500));
   check_usable();
   check_foreign(far);
 }
@@ -440,7 +440,7 @@ TEST(a_foreign_run_that_is_long_is_passed_too) {
   REQUIRE(region_init(0));
   uint32_t end = atomic_seen(&region.units);
   REQUIRE(os_map_at(region_address(end), 1000 * HAK_UNIT) == OS_MAPPED);
-  REQUIRE(region_grow(32));
+  REQUIRE(grow(32));
   CHECK(atomic_seen(&region.units) >= end + 1032);
   for (uint32_t unit = end; unit < end + 1000; unit++) CHECK(!unit_is_mapped(unit));
   check_usable();
@@ -461,10 +461,10 @@ static void meet_foreign_page(unsigned zone) {
   char *end = behind_zone(zone, (atomic_seen(&region.units) + 31) / 32);
   REQUIRE(os_map_at(end, page) == OS_MAPPED);
   end[0] = 0x5a;
-  CHECK(!region_grow(MANY_UNITS));
+  CHECK(!grow(MANY_UNITS));
   region_after_fork(false);
   uint32_t units = atomic_seen(&region.units);
-  CHECK(units < MANY_UNITS && !region_grow(MANY_UNITS));
+  CHECK(units < MANY_UNITS && !grow(MANY_UNITS));
   CHECK_EQ(os_map_at(region_address(units), page), OS_MAPPED); /* it holds no blocks for nothing */
   CHECK(os_map_at(end, page) == OS_TAKEN && end[0] == 0x5a);
   check_usable();
@@ -482,7 +482,7 @@ TEST(a_foreign_mapping_far_behind_a_zone_does_no_harm_yet) {
   REQUIRE(os_map_at(far, os_page_size()) == OS_MAPPED);
   far[0] = 0x5a;
   hold_all();
-  CHECK(region_grow(300)); /* 11 superslabs */
+  CHECK(grow(300)); /* 11 superslabs */
   CHECK_EQ(far[0], 0x5a);
   check_usable();
 }
@@ -491,11 +491,11 @@ TEST(fork_unmaps_only_what_a_growth_has_mapped) {
   fake_os_set_address_limit((uint64_t)1 << 40);
   REQUIRE(region_init(0));
   char *foreign = put_foreign(atomic_seen(&region.units));
-  REQUIRE(foreign != NULL && region_grow(64));
+  REQUIRE(foreign != NULL && grow(64));
   region_after_fork(false);
   check_foreign(foreign);
   check_usable();
-  CHECK(region_grow(100));
+  CHECK(grow(100));
 }
 
 /* ---- a child of fork, where another thread was at work: here that thread is stuck inside its call ---- */
@@ -512,7 +512,7 @@ static void get_stuck(void *start) {
 }
 
 static void *grow_region(void *unused) {
-  CHECK(!region_grow(1000)); /* it never returns */
+  CHECK(!grow(1000)); /* it never returns */
   return unused;
 }
 
@@ -524,7 +524,7 @@ static void grow_beside_one_that_is_stuck(void) {
   REQUIRE(pthread_create(&thread, NULL, grow_region, NULL) == 0 && pthread_detach(thread) == 0);
   while (!atomic_take(&is_stuck)) os_sleep_us(100);
   region_after_fork(false);
-  CHECK(region_grow(1000));
+  CHECK(grow(1000));
   CHECK_EQ(units_mapped(), atomic_seen(&region.units));
   CHECK(atomic_seen(&region.units) >= before + 1000 - HAK_UNITS_PER_SUPERSLAB);
   check_usable();

@@ -23,4 +23,7 @@ static inline uint32_t units_mapped(void) {
   return units;
 }
 
+/* As who has just found nothing. */
+static inline bool grow(uint32_t units) { return region_grow(atomic_seen(&region.units), units); }
+
 #endif
