@@ -82,31 +82,31 @@ static void bin_adapt(bin_t *bin, bin_budget_t *budget, bin_event_t event) {
 
 /* --- blocks ------------------------------------------------------------------------------ */
 
-/* The oldest entries leave first, so that the blocks used last stay.  The bin
+/* The oldest entries leave first, so that the blocks used last stay; up to `count`, returns how many.  The bin
  * is empty while they are on their way: a fork in between leaks, it does not
  * leave a block in two places. */
-static void bin_give(bin_t *bin, slab_owner_t *owner, intptr_t count) {
+static intptr_t bin_give(bin_t *bin, slab_owner_t *owner, intptr_t count) {
   void **entries = bin_entries(bin);
   intptr_t bottom = -bin->capacity;
   intptr_t top = hot_load(&bin->top);
   hot_store(&bin->top, bottom);
   atomic_signal_fence(memory_order_seq_cst);
-  slab_give(owner, &entries[bottom], (uint32_t)count);
+  count = (intptr_t)slab_give(owner, &entries[bottom], (uint32_t)count);
   for (intptr_t i = bottom + count; i < top; i++) hot_store(&entries[i - count], hot_load(&entries[i]));
   atomic_signal_fence(memory_order_seq_cst);
   hot_store(&bin->top, top - count);
   atomic_count_own(&bin->flushes, 1);
   atomic_count_own(&bin->flush_blocks, (uint64_t)count);
+  return count;
 }
 
 void bin_flush(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
-  bin_give(bin, owner, (bin->capacity + 1) / 2);
+  (void)bin_give(bin, owner, (bin->capacity + 1) / 2);
   bin_adapt(bin, budget, BIN_FLUSHED);
 }
 
 void bin_empty(bin_t *bin, slab_owner_t *owner) {
-  uint32_t count = bin_count(bin);
-  if (count > 0) bin_give(bin, owner, (intptr_t)count);
+  for (intptr_t count = (intptr_t)bin_count(bin); count > 0;) count -= bin_give(bin, owner, count);
   bin->batch = BATCH_FIRST;
 }
 
@@ -135,7 +135,7 @@ void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
   if (!bin->used && adapts() && bin->capacity > CAPACITY_LEAST) {
     intptr_t capacity = bin->capacity / 2 > CAPACITY_LEAST ? bin->capacity / 2 : CAPACITY_LEAST;
     intptr_t surplus = (intptr_t)bin_count(bin) - capacity + 1; /* full only between a push and its flush */
-    if (surplus > 0) bin_give(bin, owner, surplus);
+    while (surplus > 0) surplus -= bin_give(bin, owner, surplus);
     (void)bin_change(bin, budget, capacity);
     bin->batch = BATCH_FIRST;
   }

@@ -178,7 +178,7 @@ static void free_remotely(uint32_t unit, void *block) {
 /* A block goes back to its slab, past the bins; with the heap's lock. */
 static void give_back(heap_t *heap, void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
-  if (atomic_seen(&slab_head(unit)->owner) == &heap->owner) slab_give(&heap->owner, &block, 1);
+  if (atomic_seen(&slab_head(unit)->owner) == &heap->owner) (void)slab_give(&heap->owner, &block, 1);
   else free_remotely(unit, block);
 }
 

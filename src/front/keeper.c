@@ -41,7 +41,7 @@ static void keeper_run(void) {
 }
 
 static bool has_work(const heap_t *heap) {
-  if (remote_is_behind() || purge_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT) return true;
+  if (purge_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT) return true;
   return heap != NULL && hole_unsettled(&heap->owner) > HOLE_WORTH;
 }
 
@@ -63,6 +63,8 @@ void keeper_call(const heap_t *heap) {
   if (!may_start(&confined)) atomic_set(&not_before_ms, os_now_ms() + RARELY_MS);
   else if (os_thread_start(&keeper, keeper_run, confined)) atomic_count(&starts, 1);
 }
+
+bool keeper_is_there(void) { return os_thread_exists(&keeper) && option_get(OPTION_decay_ms) > 0; }
 
 uint32_t keeper_starts(void) { return atomic_seen(&starts); }
 

@@ -15,6 +15,8 @@
 /* Starts it if it is wanted and not there. Call where no lock is held; `heap` is the thread's, or NULL. */
 void keeper_call(const heap_t *heap);
 uint32_t keeper_starts(void); /* so far */
+/* Whether it sees to what is due by time. */
+bool keeper_is_there(void);
 /* None runs, and none can be started, from a hold that returns true until its release: the process changes its user, groups,
  * capabilities, namespaces or filters.  False in a fork's child that was not repaired yet, which has none; and in a signal
  * handler that has interrupted a slow path, where nobody may be waited for: there the keeper finds out by itself. */

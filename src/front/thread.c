@@ -52,8 +52,7 @@ static void settle_holes(void) {
 }
 
 void thread_settle(void) {
-  remote_catch_up();
-  (void)purge_due();
+  (void)(keeper_is_there() ? purge_growth_due() : purge_due());
   settle_holes();
   if (thread_own_heap != NULL) heap_tick(thread_own_heap);
   keeper_call(thread_own_heap);

@@ -4,8 +4,10 @@
 #include "base/thread.h"
 #include "kit/fault.h"
 
-/* An owner that has not looked while this many slabs were queued is idle. */
+/* An owner that has let this many slabs be queued is idle. */
 #define REMOTE_HELP_AT 64
+/* Each call that finds it so brings in more than it has queued: the queue grows no longer. */
+#define REMOTE_HELP_SLABS 8
 
 /* There are no bits yet to be seen with it: it brings the slab's record to who announces. */
 void remote_open(uint32_t unit) { atomic_publish(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN); }
@@ -37,40 +39,6 @@ void owner_unlock(slab_owner_t *owner) {
     if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;
     (void)remote_collect(owner);
   }
-}
-
-/* The owner last helped that has more. */
-static slab_owner_t *_Atomic behind;
-
-/* With the owner's lock, which it releases. */
-static void help_locked(slab_owner_t *owner) {
-  bool all = remote_collect(owner);
-  owner_unlock(owner);
-  if (!all || atomic_seen(&owner->pending_count) >= REMOTE_HELP_AT) atomic_set(&behind, owner);
-}
-
-/* Collects for an owner that will not: it is gone, or it has been idle for long. */
-static void remote_help(slab_owner_t *owner) {
-  uint32_t count = atomic_fetch_add_explicit(&owner->pending_count, 1, memory_order_relaxed) + 1;
-  if (atomic_load(&owner->thread) != 0 && count < REMOTE_HELP_AT) return;
-  if (lock_try(&owner->lock)) help_locked(owner);
-}
-
-bool remote_is_behind(void) { return atomic_seen(&behind) != NULL; }
-
-void remote_catch_up(void) {
-  slab_owner_t *owner = atomic_seen(&behind);
-  if (HAK_LIKELY(owner == NULL) || !lock_try(&owner->lock)) return;
-  atomic_set(&behind, NULL);
-  help_locked(owner);
-}
-
-void remote_tell(slab_t *slab) {
-  uint32_t open = REMOTE_OPEN;
-  if (!atomic_compare_exchange_strong(&remote_of(slab_unit(slab))->state, &open, (uint32_t)REMOTE_QUEUED)) return;
-  slab_owner_t *owner = atomic_seen(&slab->owner);
-  remote_push(owner, slab);
-  remote_help(owner);
 }
 
 /* Clears again what freers have cleared, since a plain move of the owner's may have undone
@@ -110,30 +78,40 @@ static void remote_take(slab_owner_t *owner, slab_t *slab) {
   if (owner->orphan && atomic_seen(&slab->free) != 0) (void)slab_settle(owner, slab);
 }
 
+/* The stack leads from one cache miss to the next: those of a slab overlap with the work on the one before. */
+static void remote_prefetch(uint32_t unit) {
+  __builtin_prefetch(remote_of(unit), 1);
+  __builtin_prefetch(slab_of(unit), 1);
+}
+
 /* True if all was brought in. The rest stays queued, so that its slabs are neither announced again nor destroyed. */
 static bool class_collect(slab_owner_t *owner, unsigned c, uint32_t *most) {
   for (; *most > 0; --*most) {
     if (owner->rest[c] == 0) {
       if (atomic_seen(&owner->pending[c]) == 0) return true;
-      atomic_set(&owner->pending_count, 0);
       owner->rest[c] = atomic_exchange_explicit(&owner->pending[c], 0, memory_order_acquire);
     }
     uint32_t unit = owner->rest[c] - 1;
     owner->rest[c] = atomic_seen(&remote_of(unit)->next);
+    if (owner->rest[c] != 0) remote_prefetch(owner->rest[c] - 1);
+    (void)atomic_fetch_sub_explicit(&owner->pending_count, 1, memory_order_relaxed);
     atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
     remote_take(owner, slab_of(unit));
   }
   return false;
 }
 
-static uint32_t collect_most(const slab_owner_t *owner) { return atomic_seen(&owner->thread) == 0 ? UINT32_MAX : REMOTE_COLLECT_MOST; }
+/* For an orphan, whose rest nobody would see to, of all slabs. */
+static uint32_t collect_most(const slab_owner_t *owner, uint32_t slabs) { return atomic_seen(&owner->thread) == 0 ? UINT32_MAX : slabs; }
 
 void remote_collect_class(slab_owner_t *owner, unsigned size_class) {
-  uint32_t most = collect_most(owner);
+  uint32_t most = collect_most(owner, REMOTE_COLLECT_MOST);
   (void)class_collect(owner, size_class, &most);
 }
 
-static bool classes_collect(slab_owner_t *owner, uint32_t most) {
+/* Of `slabs` at most, but for an orphan. */
+static bool classes_collect(slab_owner_t *owner, uint32_t slabs) {
+  uint32_t most = collect_most(owner, slabs);
   if (atomic_seen(&owner->pending_classes) == 0) return true;
   uint64_t classes = atomic_exchange(&owner->pending_classes, 0), left = 0;
   for (; classes != 0; classes &= classes - 1) {
@@ -144,8 +122,25 @@ static bool classes_collect(slab_owner_t *owner, uint32_t most) {
   return left == 0;
 }
 
-bool remote_collect(slab_owner_t *owner) { return classes_collect(owner, collect_most(owner)); }
+bool remote_collect(slab_owner_t *owner) { return classes_collect(owner, REMOTE_COLLECT_MOST); }
 void remote_collect_all(slab_owner_t *owner) { (void)classes_collect(owner, UINT32_MAX); }
+
+/* Collects for an owner that will not: it is gone, or it has been idle for long. */
+static void remote_help(slab_owner_t *owner) {
+  int32_t count = atomic_fetch_add_explicit(&owner->pending_count, 1, memory_order_relaxed) + 1;
+  if (atomic_load(&owner->thread) != 0 && count < REMOTE_HELP_AT) return;
+  if (!lock_try(&owner->lock)) return;
+  (void)classes_collect(owner, REMOTE_HELP_SLABS);
+  owner_unlock(owner);
+}
+
+void remote_tell(slab_t *slab) {
+  uint32_t open = REMOTE_OPEN;
+  if (!atomic_compare_exchange_strong(&remote_of(slab_unit(slab))->state, &open, (uint32_t)REMOTE_QUEUED)) return;
+  slab_owner_t *owner = atomic_seen(&slab->owner);
+  remote_push(owner, slab);
+  remote_help(owner);
+}
 
 void remote_recover(slab_owner_t *owner, slab_t *slab) {
   if (!owner->relist && atomic_seen(&remote_of(slab_unit(slab))->state) == REMOTE_OPEN) return;

@@ -49,15 +49,10 @@ void remote_tell(slab_t *slab);
 /* Brings in what others have freed, of one class or of all: of REMOTE_COLLECT_MOST slabs, the rest later. For an orphan,
  * whose rest nobody would see to, of all slabs; remote_collect_all does so for any.  The owner, or whoever holds its lock.
  * remote_collect is false if it has left some. */
-#define REMOTE_COLLECT_MOST 64
+#define REMOTE_COLLECT_MOST 32
 void remote_collect_class(slab_owner_t *owner, unsigned size_class);
 bool remote_collect(slab_owner_t *owner);
 void remote_collect_all(slab_owner_t *owner);
-/* More was freed to an owner that is idle than who helped it has brought in: whether that is so, and a part more of it. Any
- * thread, on its slow path, without a lock: else it would wait there while the heap grows. */
-bool remote_is_behind(void);
-void remote_catch_up(void);
-
 /* For slab.c: the slab begins to accept remote frees; stops, unless it is queued. */
 void remote_open(uint32_t unit);
 HAK_CHECKED bool remote_close(uint32_t unit);

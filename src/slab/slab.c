@@ -40,6 +40,7 @@ bool owner_has_slabs(const slab_owner_t *owner) {
 
 void owner_forget(slab_owner_t *owner, bool lists) {
   atomic_set(&owner->pending_classes, 0);
+  atomic_set(&owner->pending_count, 0);
   for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner->pending[c], 0), owner->rest[c] = 0;
   owner->relist = lists;
   if (!lists) return;
@@ -235,15 +236,18 @@ static slab_t *slab_with_free(slab_owner_t *owner, unsigned size_class, region_b
   return partial->first != SLAB_END ? slab_of(partial->first) : slab_create(owner, size_class, bin);
 }
 
+/* So many slabs are looked at for one batch: their records and bits are in no cache if the class has many. */
+#define TAKE_SLABS 8
+
 uint32_t slab_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, void **blocks, uint32_t count) {
-  uint32_t taken = 0;
+  uint32_t taken = 0, slabs = 0;
   do {
     slab_t *slab = slab_with_free(owner, size_class, bin);
     if (slab == NULL) break;
     taken += slab_take_from(owner, slab, blocks + taken, count - taken);
     if (atomic_seen(&slab->free) == 0) slab_move(owner, slab, true);
     /* Better a short batch than a further slab; but hole.c may have had all that was free. */
-  } while (taken == 0 || (taken < count && owner->partial[size_class].first != SLAB_END));
+  } while (taken == 0 || (taken < count && ++slabs < TAKE_SLABS && owner->partial[size_class].first != SLAB_END));
   return taken;
 }
 
@@ -281,10 +285,40 @@ static void word_give(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t
   (void)slab_give_bits(owner, slab, word, bits);
 }
 
-void slab_give(slab_owner_t *owner, void **blocks, uint32_t count) {
+/* So many words of free bits are written for one batch, or a few more; and so many blocks are looked at together. */
+#define GIVE_WORDS 32
+#define GIVE_TOGETHER 32
+
+/* Where blocks lie in different slabs, whose records and bits are in no cache, the misses overlap if all are asked for first; then
+ * the neighbours' of those that leave the list of full ones.  Of slabs of several units it may ask for the wrong lines. */
+static void give_prefetch(void **blocks, uint32_t count) {
+  uint32_t first = (uint32_t)region_unit(hot_load(&blocks[0])), last = first;
+  unsigned c = atomic_seen(&slab_of(first)->size_class);
+  for (uint32_t i = 1; i < count; i++) {
+    void *block = hot_load(&blocks[i]);
+    uint32_t unit = (uint32_t)region_unit(block);
+    if (unit == last) continue;
+    uint32_t word = class_block_at(c, (uintptr_t)block - (uintptr_t)region_address(unit)) / 64;
+    __builtin_prefetch(slab_of(unit), 1);
+    __builtin_prefetch(region_bits(region.free_bits, unit, word), 1);
+    __builtin_prefetch(region_bits(region.remote_bits, unit, word), 0);
+    last = unit;
+  }
+  if (last == first) return;
+  for (uint32_t i = 1; i < count; i++) {
+    const slab_t *slab = slab_of((uint32_t)region_unit(hot_load(&blocks[i])));
+    if (!slab->listed_full) continue;
+    if (slab->prev != SLAB_END) __builtin_prefetch(slab_of(slab->prev), 1);
+    if (slab->next != SLAB_END) __builtin_prefetch(slab_of(slab->next), 1);
+  }
+}
+
+/* Returns how many words it has written. */
+static uint32_t give_together(slab_owner_t *owner, void **blocks, uint32_t count) {
   slab_t *slab = NULL;
-  uint32_t word = 0;
+  uint32_t word = 0, words = 0;
   uint64_t bits = 0;
+  give_prefetch(blocks, count);
   for (uint32_t i = 0; i < count; i++) {
     char *address = hot_load(&blocks[i]);
     slab_t *head = slab_head((uint32_t)region_unit(address));
@@ -293,13 +327,25 @@ void slab_give(slab_owner_t *owner, void **blocks, uint32_t count) {
     uint64_t bit = (uint64_t)1 << block % 64;
     if (head != slab || block / 64 != word || (bits & bit) != 0) {
       if (bits != 0) word_give(owner, slab, word, bits);
+      words++;
       slab = head;
       word = block / 64;
       bits = 0;
     }
     bits |= bit;
   }
-  if (bits != 0) word_give(owner, slab, word, bits);
+  word_give(owner, slab, word, bits);
+  return words;
+}
+
+uint32_t slab_give(slab_owner_t *owner, void **blocks, uint32_t count) {
+  uint32_t given = 0, words = 0;
+  while (given < count && words < GIVE_WORDS) {
+    uint32_t together = count - given < GIVE_TOGETHER ? count - given : GIVE_TOGETHER;
+    words += give_together(owner, blocks + given, together);
+    given += together;
+  }
+  return given;
 }
 
 static void slab_release_empty_class(slab_owner_t *owner, unsigned size_class) {

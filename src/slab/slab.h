@@ -70,7 +70,7 @@ typedef struct slab_owner {
   _Atomic uint32_t pending[CLASS_COUNT]; /* stacks of units with remote frees: unit + 1, 0 for none; any thread pushes */
   _Atomic uint64_t pending_classes; /* a bit for each whose stack may not be empty, set after the push */
   uint32_t rest[CLASS_COUNT];  /* taken off those stacks, and left for the next collection */
-  _Atomic uint32_t pending_count; /* pushed since the owner last collected */
+  _Atomic int32_t pending_count; /* units on those stacks and in `rest`, give or take those just on their way */
   _Atomic uint64_t remote_frees;
   _Atomic int64_t free_bytes;  /* of free blocks in slabs */
   _Atomic int64_t free_settled; /* the same when holes were last looked for */
@@ -109,8 +109,9 @@ HAK_INLINE slab_t *slab_head(uint32_t unit) {
 /* Takes up to `count` blocks of the class, lowest addresses first, into
  * blocks[0..). 0 only when memory is out. `bin` is what free finds for the class. */
 HAK_CHECKED uint32_t slab_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, void **blocks, uint32_t count);
-/* Gives blocks of the owner back. Ends the process if one is there already. */
-void slab_give(slab_owner_t *owner, void **blocks, uint32_t count);
+/* Gives blocks of the owner back, the first ones: of blocks in many slabs not all. Returns how many. Ends the process if one
+ * is there already. */
+uint32_t slab_give(slab_owner_t *owner, void **blocks, uint32_t count);
 /* Sets free the blocks in `bits` (word `word`) of the owner's slab; false if that was the end of the slab. */
 bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits);
 /* Ends the slab if it is wholly free and not to be kept; false if that was so. */

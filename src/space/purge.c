@@ -183,7 +183,7 @@ static size_t purge_by_growth(uint32_t units) {
 
 uint64_t purge_peak_units(void) { return atomic_seen(&peak_units); }
 
-static size_t purge_growth_due(void) {
+size_t purge_growth_due(void) {
   int64_t fresh = atomic_seen(&fresh_units);
   if (HAK_LIKELY(fresh < GROWTH_STEP)) return 0;
   if (!atomic_compare_exchange_strong_explicit(&fresh_units, &fresh, 0, memory_order_relaxed, memory_order_relaxed)) return 0;

@@ -16,6 +16,8 @@ size_t purge_all(void);
 /* What is due by time and by growth; cheap when nothing is. Calls the kernel:
  * to be called without a lock held. The bytes given back. */
 size_t purge_due(void);
+/* Of that, what is due by growth alone. */
+size_t purge_growth_due(void);
 /* Units that were fresh where the heap was about to exceed its highest so far, in all. */
 uint64_t purge_peak_units(void);
 /* When the last step by time was, in any unit. */

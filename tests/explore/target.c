@@ -96,7 +96,7 @@ void target_forget_thread(void) {
 
 UNTOLD uint32_t target_remote_state(uint32_t unit) { return atomic_seen(&remote_of(unit)->state); }
 UNTOLD uint32_t target_remote_next(uint32_t unit) { return atomic_seen(&remote_of(unit)->next); }
-void target_nearly_idle(slab_owner_t *owner, uint32_t more) { atomic_set(&owner->pending_count, REMOTE_HELP_AT - more); }
+void target_nearly_idle(slab_owner_t *owner, uint32_t more) { atomic_set(&owner->pending_count, REMOTE_HELP_AT - (int32_t)more); }
 bool target_grow_locked(void) { return atomic_seen(&grow_lock.holder) != 0; }
 
 void target_free_missed(void *block) { free_miss(block, 0, "free"); }

@@ -157,7 +157,7 @@ static void op_give(void) {
     FUZZ_CHECK(region_clear_live(blocks[given++]));
     at += stride;
   }
-  if (given > 0) slab_give(&owners[o], blocks, given);
+  for (unsigned n = 0; n < given;) n += slab_give(&owners[o], blocks + n, given - n);
 }
 
 /* --- others' frees ----------------------------------------------------------------------- */
@@ -391,7 +391,7 @@ static void finish(void) {
     tell();
   }
   for (unsigned o = 0; o < OWNERS; o++) {
-    remote_collect(&owners[o]);
+    remote_collect_all(&owners[o]);
     slab_release_empty(&owners[o]);
   }
   check_all();

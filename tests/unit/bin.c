@@ -5,6 +5,7 @@
 #include "front/block.h"
 #include "kit/options.h"
 #include "slab/remote.h"
+#include "slabs.h"
 #include "space.h"
 #include "unit.h"
 
@@ -323,7 +324,7 @@ TEST(a_bin_is_empty_while_its_blocks_are_on_their_way) {
   bin_empty(bin, &owner);
   void *block = held[0][0];
   CHECK(region_clear_live(block));
-  slab_give(&owner, &block, 1);
+  give_blocks(&owner, &block, 1);
   for (int i = 1; i < 4; i++) give(0, i);
   bin_entries(bin)[bin->top++] = block; /* for the second time */
   jmp_buf place;

@@ -10,6 +10,7 @@
 #include "fake_os.h"
 #include "kit/options.h"
 #include "slab/remote.h"
+#include "slabs.h"
 #include "space.h"
 #include "space/span.h"
 #include "unit.h"
@@ -64,9 +65,9 @@ TEST(a_slab_is_left_alone_until_nothing_happened_to_it_between_two_steps) {
   slab_t *slab = full_slab(c);
   REQUIRE(slab != NULL);
   CHECK_EQ(step(0), 0); /* full: nothing to find */
-  slab_give(&owner, &blocks[8], 16);
+  give_blocks(&owner, &blocks[8], 16);
   CHECK_EQ(step(1), 0);
-  slab_give(&owner, &blocks[24], 8); /* not calm any more */
+  give_blocks(&owner, &blocks[24], 8); /* not calm any more */
   CHECK_EQ(step(1), 0);
   void *block = NULL;
   CHECK_EQ(slab_take(&owner, c, &bins[c], &block, 1), 1);
@@ -81,7 +82,7 @@ TEST(a_slab_is_left_alone_until_nothing_happened_to_it_between_two_steps) {
 TEST(what_was_purged_is_not_purged_again) {
   start_holes(4096);
   REQUIRE(full_slab(class_of(512)) != NULL);
-  slab_give(&owner, &blocks[8], 16);
+  give_blocks(&owner, &blocks[8], 16);
   CHECK_EQ(step(1), 0);
   CHECK_EQ(step(0), 2 * 4096);
   for (int i = 0; i < 4; i++) (void)hole_step(false, &(uint32_t){0});
@@ -93,12 +94,12 @@ TEST(a_page_counts_again_after_a_block_of_it_was_out) {
   start_holes(4096);
   unsigned c = class_of(512);
   REQUIRE(full_slab(c) != NULL);
-  slab_give(&owner, &blocks[8], 24); /* pages 1 to 3 */
+  give_blocks(&owner, &blocks[8], 24); /* pages 1 to 3 */
   CHECK_EQ(step_now(), 3 * 4096);
   void *taken[9];
   CHECK_EQ(slab_take(&owner, c, &bins[c], taken, 9), 9); /* page 1 and a block of page 2 */
   for (int i = 0; i < 9; i++) memset(taken[i], FILL, 512);
-  slab_give(&owner, taken, 9);
+  give_blocks(&owner, taken, 9);
   CHECK_EQ(step_now(), 2 * 4096);
   CHECK_EQ(step_now(), 0);
 }
@@ -111,11 +112,11 @@ TEST(much_that_is_free_makes_looking_worthwhile) {
   uint32_t count = 0;
   while (count < 200) count += slab_take(&owner, c, &bins[c], &held[count], 1);
   CHECK(!(hole_unsettled(&owner) > HOLE_WORTH));
-  for (uint32_t i = 0; i < 200; i += 2) slab_give(&owner, &held[i], 1); /* 3.1 MiB */
+  for (uint32_t i = 0; i < 200; i += 2) give_blocks(&owner, &held[i], 1); /* 3.1 MiB */
   CHECK(!(hole_unsettled(&owner) > HOLE_WORTH));
-  for (uint32_t i = 1; i < 100; i += 8) slab_give(&owner, &held[i], 1);
+  for (uint32_t i = 1; i < 100; i += 8) give_blocks(&owner, &held[i], 1);
   CHECK_EQ((hole_unsettled(&owner) > HOLE_WORTH), atomic_seen(&owner.free_bytes) > HOLE_WORTH);
-  for (uint32_t i = 3; i < 200; i += 8) slab_give(&owner, &held[i], 1);
+  for (uint32_t i = 3; i < 200; i += 8) give_blocks(&owner, &held[i], 1);
   CHECK((hole_unsettled(&owner) > HOLE_WORTH));
   (void)step_now();
   CHECK(!(hole_unsettled(&owner) > HOLE_WORTH));
@@ -124,7 +125,7 @@ TEST(much_that_is_free_makes_looking_worthwhile) {
 TEST(a_slab_whose_owner_is_at_work_waits) {
   start_holes(4096);
   REQUIRE(full_slab(class_of(512)) != NULL);
-  slab_give(&owner, &blocks[8], 16);
+  give_blocks(&owner, &blocks[8], 16);
   lock_acquire(&owner.lock);
   CHECK_EQ(step_now(), 0);
   CHECK_EQ(step(0), 0);
@@ -165,7 +166,7 @@ static void check_class(unsigned c, uint32_t one_in) {
     if (unit_below(&seed, one_in) == 0 && i != info->blocks / 2) continue;
     if (i == info->blocks / 2) continue; /* one holds the slab */
     state[i] = 0;
-    slab_give(&owner, &blocks[i], 1);
+    give_blocks(&owner, &blocks[i], 1);
     freed++;
   }
   if (freed == 0) return;
@@ -205,7 +206,7 @@ TEST(purged_pages_read_as_zero_in_the_last_unit_too) {
   CHECK_EQ(class_info[c].units, 4);
   slab_t *slab = full_slab(c);
   REQUIRE(slab != NULL);
-  slab_give(&owner, &blocks[3], 5);
+  give_blocks(&owner, &blocks[3], 5);
   CHECK_EQ(step_now(), 5 * 32768);
   CHECK(slab->holes == UINT64_MAX << 24);
   CHECK(unit_is_zero(blocks[3], 5 * 32768));
@@ -218,7 +219,7 @@ TEST(a_new_slab_has_no_holes_of_an_old_one) {
   unsigned c = class_of(512);
   slab_t *slab = full_slab(c);
   REQUIRE(slab != NULL);
-  slab_give(&owner, blocks, class_info[c].blocks);
+  give_blocks(&owner, blocks, class_info[c].blocks);
   CHECK_EQ(step_now(), HAK_UNIT);
   slab_release_empty(&owner);
   CHECK_EQ(atomic_seen(&slab->kind), SLAB_FREE);
@@ -235,7 +236,7 @@ TEST(a_superslab_with_holes_is_not_huge) {
   _Atomic uint32_t *huge = &region.superslabs[slab_unit(slab) / HAK_UNITS_PER_SUPERSLAB].huge;
   atomic_set(huge, 1);
   uint64_t small = fake_os_made(false);
-  slab_give(&owner, &blocks[8], 8);
+  give_blocks(&owner, &blocks[8], 8);
   CHECK_EQ(step_now(), 4096);
   CHECK_EQ(atomic_seen(huge), 0);
   CHECK_EQ(fake_os_made(false) - small, HAK_SUPERSLAB);
@@ -245,8 +246,8 @@ TEST(a_purge_that_fails_changes_nothing) {
   start_holes(4096);
   slab_t *slab = full_slab(class_of(512));
   REQUIRE(slab != NULL);
-  slab_give(&owner, &blocks[8], 8);
-  slab_give(&owner, &blocks[24], 8);
+  give_blocks(&owner, &blocks[8], 8);
+  give_blocks(&owner, &blocks[24], 8);
   fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
   CHECK_EQ(step_now(), 0);
   CHECK_EQ(purges(), 1); /* the next would fail too */
@@ -277,12 +278,12 @@ TEST(a_slab_that_is_all_holes_is_not_out_of_memory) {
   class_meanwhile = class_of(512);
   slab_t *slab = full_slab(class_meanwhile);
   REQUIRE(slab != NULL);
-  slab_give(&owner, blocks, class_info[class_meanwhile].blocks);
+  give_blocks(&owner, blocks, class_info[class_meanwhile].blocks);
   fake_os_during(FAKE_PURGE, take_one);
   CHECK_EQ(step_now(), HAK_UNIT + HAK_UNIT - 4096); /* and the new slab's own */
   REQUIRE(taken_meanwhile != NULL);
   CHECK(region_unit(taken_meanwhile) != slab_unit(slab));
-  slab_give(&owner, &taken_meanwhile, 1);
+  give_blocks(&owner, &taken_meanwhile, 1);
   slab_release_empty(&owner);
   CHECK_EQ(span_census().free_units, units_mapped());
 }
@@ -302,10 +303,10 @@ TEST(an_owner_has_one_hole_at_a_time) {
   start_holes(4096);
   slab_t *first = full_slab(class_of(512));
   REQUIRE(first != NULL);
-  slab_give(&owner, &blocks[8], 8);
+  give_blocks(&owner, &blocks[8], 8);
   slab_t *second = full_slab(class_of(1024));
   REQUIRE(second != NULL);
-  slab_give(&owner, &blocks[4], 4);
+  give_blocks(&owner, &blocks[4], 4);
   fake_os_during(FAKE_PURGE, step_too);
   CHECK_EQ(step_now(), 2 * 4096); /* the second after the first */
   CHECK(held_meanwhile == slab_unit(first) || held_meanwhile == slab_unit(second));
@@ -317,8 +318,8 @@ TEST(blocks_outside_of_the_holes_can_be_taken_meanwhile) {
   class_meanwhile = class_of(512);
   slab_t *slab = full_slab(class_meanwhile);
   REQUIRE(slab != NULL);
-  slab_give(&owner, &blocks[0], 1);
-  slab_give(&owner, &blocks[8], 16);
+  give_blocks(&owner, &blocks[0], 1);
+  give_blocks(&owner, &blocks[8], 16);
   fake_os_during(FAKE_PURGE, take_one);
   CHECK_EQ(step_now(), 2 * 4096);
   CHECK(taken_meanwhile == blocks[0] && is_filled(blocks[0], 512));
@@ -330,7 +331,7 @@ static void give_the_rest(void *start) {
   (void)start;
   fake_os_during(FAKE_PURGE, NULL);
   REQUIRE(lock_try(&owner.lock));
-  slab_give(&owner, blocks, left_to_give);
+  give_blocks(&owner, blocks, left_to_give);
   lock_release(&owner.lock);
 }
 
@@ -341,7 +342,7 @@ TEST(a_slab_whose_last_block_comes_back_meanwhile_ends) {
   void *other;
   REQUIRE(slab != NULL && slab_take(&owner, c, &bins[c], &other, 1) == 1);
   left_to_give = 8;
-  slab_give(&owner, &blocks[8], class_info[c].blocks - 8);
+  give_blocks(&owner, &blocks[8], class_info[c].blocks - 8);
   fake_os_during(FAKE_PURGE, give_the_rest);
   uint32_t unused = 0;
   CHECK_EQ(hole_step(true, &unused) % 4096, 0);
@@ -381,13 +382,13 @@ static void *take_and_give(void *number) {
     lock_release(&mine->lock);
     CHECK(held[n][0] == mark && memcmp(held[n], held[n] + 1, class_info[class_of_held[n]].size - 1) == 0);
     lock_acquire(&mine->lock);
-    slab_give(mine, (void **)&held[n], 1);
+    give_blocks(mine, (void **)&held[n], 1);
     lock_release(&mine->lock);
     held[n] = NULL;
   }
   for (uint32_t n = 0; n < HELD; n++) {
     lock_acquire(&mine->lock);
-    if (held[n] != NULL) slab_give(mine, (void **)&held[n], 1);
+    if (held[n] != NULL) give_blocks(mine, (void **)&held[n], 1);
     lock_release(&mine->lock);
   }
   return NULL;

@@ -148,12 +148,12 @@ TEST(it_ends_though_nothing_can_be_given_back) {
 
 /* ---- the program meanwhile ---- */
 
-/* Uses a little of what is idle, now and then, for a while. */
+/* Uses a little of what is idle, every other time, for a while. */
 static void work_a_little(void) {
   static void *block;
   if (naps > 20) return;
   if (block != NULL) block_free(block, 0, "free");
-  block = block_alloc((size_t)10 << 20);
+  block = block == NULL ? block_alloc((size_t)10 << 20) : NULL;
 }
 
 TEST(it_leaves_a_program_alone_that_comes_by_itself) {
@@ -168,9 +168,10 @@ static uint64_t purges_asleep;
 static void steal_the_step(void) {
   if (naps > 1 && naps <= 5) CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), purges_asleep);
   if (naps > 4) return;
-  /* Makes the step that is due, a part for each tick of the clock. */
+  /* Makes the step that is due, as malloc_trim would, a part for each tick of the clock. */
   for (int part = 0; part < 40; part++) {
     leave_idle(HAK_UNIT);
+    (void)purge_due();
     fake_os_pass_time(1);
   }
   purges_asleep = fake_os_calls(FAKE_ONLY(FAKE_PURGE));
@@ -182,6 +183,24 @@ TEST(a_step_that_the_program_made_is_not_made_again) {
   leave_idle((size_t)50 << 20);
   CHECK_EQ(keeper_starts(), 1);
   CHECK(naps > 4 && purges_asleep > 0);
+  CHECK_EQ(idle_bytes(), 0);
+}
+
+static uint64_t purges_of_calls;
+
+/* The program's calls, at a time when a step is due. */
+static void make_calls(void) {
+  uint64_t before = fake_os_calls(FAKE_ONLY(FAKE_PURGE));
+  if (naps < 4) leave_idle((size_t)1 << 20);
+  purges_of_calls += fake_os_calls(FAKE_ONLY(FAKE_PURGE)) - before;
+}
+
+TEST(the_programs_calls_leave_the_steps_to_it) {
+  start();
+  meanwhile = make_calls;
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 1);
+  CHECK_EQ(purges_of_calls, 0);
   CHECK_EQ(idle_bytes(), 0);
 }
 

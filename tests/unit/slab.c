@@ -8,6 +8,7 @@
 #include "slab/remote.h"
 #include "space/huge.h"
 #include "space/purge.h"
+#include "slabs.h"
 #include "space.h"
 #include "space/span.h"
 #include "unit.h"
@@ -137,7 +138,7 @@ static void give(unsigned c, uint32_t count) {
   void *batch[BATCH_MAX];
   if (count > out[c].count) count = out[c].count;
   for (uint32_t i = 0; i < count; i++) batch[i] = take_out(c);
-  slab_give(&owner, batch, count);
+  give_blocks(&owner, batch, count);
 }
 
 static void give_all(void) {
@@ -187,7 +188,7 @@ TEST(each_class_gives_every_block_of_its_slab_lowest_first) {
     CHECK_EQ(atomic_seen(&owner.slab_count[c]), 1);
     for (uint32_t i = 0; i < blocks; i++) CHECK((char *)batch[i] == (char *)batch[0] + (size_t)i * class_info[c].size);
     CHECK((uintptr_t)batch[0] % HAK_UNIT == 0);
-    slab_give(&owner, batch, blocks);
+    give_blocks(&owner, batch, blocks);
   }
 }
 
@@ -206,9 +207,9 @@ TEST(one_empty_slab_of_a_class_is_kept_and_no_more) {
   void *first[64], *second[64];
   REQUIRE(slab_take(&owner, c, &bins[c], first, blocks) == blocks && slab_take(&owner, c, &bins[c], second, blocks) == blocks);
   CHECK_EQ(atomic_seen(&owner.slab_count[c]), 2);
-  slab_give(&owner, first, blocks);
+  give_blocks(&owner, first, blocks);
   CHECK_EQ(atomic_seen(&owner.slab_count[c]), 1 + 1); /* the other is full: this one is all there is to take from */
-  slab_give(&owner, second, blocks);
+  give_blocks(&owner, second, blocks);
   CHECK_EQ(atomic_seen(&owner.slab_count[c]), 1);
   uint64_t free = span_census().free_units;
   slab_release_empty(&owner);
@@ -216,12 +217,32 @@ TEST(one_empty_slab_of_a_class_is_kept_and_no_more) {
   CHECK_EQ(span_census().free_units, free + 1);
 }
 
+/* Whose records and bits are in no cache: what one call does is bounded. */
+TEST(a_batch_is_of_few_slabs) {
+  enum { SLABS = 100, SLABS_OF_A_TAKE = 8, WORDS_OF_A_GIVE = 63 };
+  start_slabs(UINT64_MAX);
+  unsigned c = class_of(32768);
+  uint32_t blocks = class_info[c].blocks;
+  static void *slabs[SLABS][8], *apart[SLABS], *batch[SLABS];
+  for (int i = 0; i < SLABS; i++) {
+    REQUIRE(slab_take(&owner, c, &bins[c], slabs[i], blocks) == blocks);
+    apart[i] = slabs[i][i % (int)blocks];
+  }
+  uint32_t given = slab_give(&owner, apart, SLABS);
+  CHECK(given > 0 && given <= WORDS_OF_A_GIVE);
+  CHECK_EQ(atomic_seen(&owner.free_bytes), (int64_t)(given * class_info[c].size));
+  give_blocks(&owner, apart + given, SLABS - given);
+  CHECK_EQ(atomic_seen(&owner.free_bytes), (int64_t)(SLABS * class_info[c].size));
+  uint32_t taken = slab_take(&owner, c, &bins[c], batch, SLABS);
+  CHECK(taken > 0 && taken <= SLABS_OF_A_TAKE);
+}
+
 TEST(a_block_that_comes_and_goes_costs_no_slab) {
   start_slabs(UINT64_MAX);
   void *block;
   for (int i = 0; i < 100; i++) {
     CHECK_EQ(slab_take(&owner, 5, &bins[5], &block, 1), 1);
-    slab_give(&owner, &block, 1);
+    give_blocks(&owner, &block, 1);
     CHECK_EQ(atomic_seen(&owner.slab_count[5]), 1);
   }
   CHECK_EQ(span_census().free_units, units_mapped() - 1);
@@ -310,7 +331,7 @@ static bool dies_as_double_free(void **batch, uint32_t count, const void *block,
   fake_os_capture();
   fake_os_catch_abort(&place);
   if (setjmp(place) == 0) {
-    slab_give(&owner, batch, count);
+    give_blocks(&owner, batch, count);
     return false;
   }
   format_t f;
@@ -329,7 +350,7 @@ TEST(a_block_given_twice_ends_the_process) {
   for (unsigned c = 0; c < CLASS_NOTHING; c++) {
     void *batch[4];
     REQUIRE(slab_take(&owner, c, &bins[c], batch, 4) == 4);
-    slab_give(&owner, &batch[1], 1);
+    give_blocks(&owner, &batch[1], 1);
     CHECK(dies_as_double_free(&batch[1], 1, batch[1], c));
     void *mixed[3] = {batch[0], batch[1], batch[2]};
     CHECK(dies_as_double_free(mixed, 3, batch[1], c));
