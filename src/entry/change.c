@@ -29,10 +29,10 @@
 
 /* Without a lock, and again if two come at once. */
 void *change_next(void *_Atomic *known, const char *name) {
-  void *next = atomic_take(known);
+  void *next = load_acquire(known);
   if (HAK_UNLIKELY(next == NULL) && &dlsym != NULL) {
     next = dlsym(RTLD_NEXT, name);
-    atomic_publish(known, next);
+    store_release(known, next);
   }
   return next;
 }
@@ -108,11 +108,11 @@ static long next_syscall(long number, long a, long b, long c, long d, long e, lo
 
 /* Counted before there is one: from then on nothing must be asked that it may forbid. */
 static void filter_begin(change_t change) {
-  if (change == CHANGE_FILTER) atomic_count(&os_filters, 1);
+  if (change == CHANGE_FILTER) add_relaxed(&os_filters, 1);
 }
 
 static void filter_end(change_t change, long result) {
-  if (change == CHANGE_FILTER && result < 0) atomic_count(&os_filters, (uint32_t)-1);
+  if (change == CHANGE_FILTER && result < 0) add_relaxed(&os_filters, (uint32_t)-1);
 }
 
 int change_prctl(int option, long b, long c, long d, long e) {

@@ -196,11 +196,11 @@ HAK_INLINE void *new_aligned_block_quietly(size_t size, size_t align) {
   return HAK_LIKELY(block != NULL) ? block : new_failed_quietly(size, align);
 }
 
-HAK_INLINE bool gate_is_open(void) { return HAK_LIKELY(hot_load(&region.gated_limit) != 0); }
+HAK_INLINE bool gate_is_open(void) { return HAK_LIKELY(owner_load(&region.gated_limit) != 0); }
 
 /* False while the gate is shut, and for what is no block. */
 HAK_INLINE bool delete_block(void *block, size_t size, const char *function) {
-  return HAK_LIKELY(block_free_below(hot_load(&region.gated_limit), true, block, size, function));
+  return HAK_LIKELY(block_free_below(owner_load(&region.gated_limit), true, block, size, function));
 }
 
 /* --- the forms --------------------------------------------------------------------------- */

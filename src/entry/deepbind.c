@@ -161,7 +161,7 @@ static jump_t jump_to(const char *name, int mode) {
   return (jump_t){target != NULL ? target : (void *)none, mode};
 }
 
-static void suspect(const char *text) { atomic_set(&fault_foreign, text); }
+static void suspect(const char *text) { store_relaxed(&fault_foreign, text); }
 
 static int mode_for(int mode) {
   if ((mode & RTLD_DEEPBIND) == 0) return mode;

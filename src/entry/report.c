@@ -61,7 +61,7 @@ static void stats_add_os(hak_stats_t *stats) {
     for (at = at != NULL ? at + 1 : ""; *at >= '0' && *at <= '9'; at++) stats->resident = stats->resident * 10 + (uint64_t)(*at - '0');
     stats->resident *= os_page_size();
   }
-  int fd = atomic_seen(&os_filters) != 0 ? -1 : open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  int fd = load_relaxed(&os_filters) != 0 ? -1 : open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
   char block[1024];
   for (ssize_t n; (n = read(fd, block, sizeof block)) > 0;) {

@@ -11,11 +11,11 @@
 
 static _Atomic bool forked, had_threads;
 
-void audit_note_fork(void) { atomic_set(&forked, true); }
+void audit_note_fork(void) { store_relaxed(&forked, true); }
 
 static bool always_alone(void) {
-  if (!os_single_threaded()) atomic_set(&had_threads, true);
-  return !atomic_seen(&had_threads) && !atomic_seen(&forked);
+  if (!os_single_threaded()) store_relaxed(&had_threads, true);
+  return !load_relaxed(&had_threads) && !load_relaxed(&forked);
 }
 
 /* --- bins -------------------------------------------------------------------------------- */
@@ -23,17 +23,17 @@ static bool always_alone(void) {
 /* With the owner's lock, since the block must not be free in its slab. */
 static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *block) {
   size_t unit = region_unit(block);
-  AUDIT(unit < atomic_seen(&region.units), block, "a bin has what is no block");
+  AUDIT(unit < load_relaxed(&region.units), block, "a bin has what is no block");
   const slab_t *slab = slab_head((uint32_t)unit);
-  bool owned = atomic_seen(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == &heap->owner;
-  owned &= atomic_seen(&slab->size_class) == c && hot_peek(region_bin(region.live, unit)) == &bin->shared;
+  bool owned = load_relaxed(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->owner) == &heap->owner;
+  owned &= load_relaxed(&slab->size_class) == c && racy_load(region_bin(region.live, unit)) == &bin->shared;
   AUDIT(owned, block, "a bin has a block of another's slab");
   size_t offset = (size_t)((char *)block - (char *)region_address(slab_unit(slab)));
   uint32_t index = class_block_at(c, offset);
   AUDIT((size_t)index * class_info[c].size == offset && index < class_info[c].blocks, block, "a bin has what is no block");
-  uint64_t bit = (uint64_t)1 << index % 64, free = atomic_seen(region_bits(region.free_bits, slab_unit(slab), index / 64));
+  uint64_t bit = (uint64_t)1 << index % 64, free = load_relaxed(region_bits(region.free_bits, slab_unit(slab), index / 64));
   AUDIT((free & bit) == 0, block, "a block is in a bin and in its slab");
-  uint64_t remote = atomic_take(region_bits(region.remote_bits, slab_unit(slab), index / 64));
+  uint64_t remote = load_acquire(region_bits(region.remote_bits, slab_unit(slab), index / 64));
   AUDIT((remote & bit) == 0, block, "a block in a bin was freed remotely");
   bool undone = !HAK_SECURE && heap->owner.helped;
   AUDIT(!HAK_CHECKS || undone || !region_is_live(block), block, "a block in a bin is live");
@@ -43,13 +43,13 @@ static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *
 static void audit_entries(const heap_t *heap, bin_t *bin, unsigned c) {
   uint64_t seen[64] = {0};
   void **entries = bin_entries(bin);
-  intptr_t first = -bin->capacity, top = hot_load(&bin->top);
+  intptr_t first = -bin->capacity, top = owner_load(&bin->top);
   for (intptr_t i = first; i < top; i++) {
-    void *block = hot_load(&entries[i]);
+    void *block = owner_load(&entries[i]);
     uint64_t hash = (uint64_t)(uintptr_t)block * UINT64_C(0x9e3779b97f4a7c15) >> 52;
     audit_entry(heap, bin, c, block);
     for (intptr_t k = first; k < i && (seen[hash / 64] >> hash % 64 & 1) != 0; k++) {
-      AUDIT(hot_load(&entries[k]) != block, block, "a block is in a bin twice");
+      AUDIT(owner_load(&entries[k]) != block, block, "a block is in a bin twice");
     }
     seen[hash / 64] |= (uint64_t)1 << hash % 64;
   }
@@ -58,19 +58,19 @@ static void audit_entries(const heap_t *heap, bin_t *bin, unsigned c) {
 /* The bins of a thread that a fork has stopped in a change look empty in some way. */
 static void audit_bin(heap_t *heap, unsigned c) {
   bin_t *bin = heap_bin(heap, c);
-  intptr_t top = hot_load(&bin->top);
+  intptr_t top = owner_load(&bin->top);
   bool named = bin->shared.size_class == c && bin->shared.block_size == class_info[c].size;
-  AUDIT(named && hot_load(&bin->shared.thread) == atomic_seen(&heap->owner.thread), bin, "a bin is not what frees take it for");
+  AUDIT(named && owner_load(&bin->shared.thread) == load_relaxed(&heap->owner.thread), bin, "a bin is not what frees take it for");
   AUDIT(bin->capacity > 0 && bin->capacity <= bin_reserve(c), bin, "a bin has more entries than room");
-  if (atomic_seen(&forked) && top < -bin->capacity) return;
+  if (load_relaxed(&forked) && top < -bin->capacity) return;
   AUDIT(top >= -bin->capacity && top < 0, bin, "a bin's top is not between its ends");
-  AUDIT(hot_load(&bin_entries(bin)[-bin->capacity - 1]) == NULL, bin, "a bin's first entry has no NULL below it");
+  AUDIT(owner_load(&bin_entries(bin)[-bin->capacity - 1]) == NULL, bin, "a bin's first entry has no NULL below it");
   audit_entries(heap, bin, c);
 }
 
 /* --- heaps ------------------------------------------------------------------------------- */
 
-static uint16_t table_wants(const heap_t *heap, unsigned c) { return atomic_seen(&heap->has_bin[c]) ? heap->bin_at_class[c] : 0; }
+static uint16_t table_wants(const heap_t *heap, unsigned c) { return load_relaxed(&heap->has_bin[c]) ? heap->bin_at_class[c] : 0; }
 
 static void audit_table(const heap_t *heap) {
   bool right = heap->bin_at[0] == table_wants(heap, CLASS_NOTHING);
@@ -79,16 +79,16 @@ static void audit_table(const heap_t *heap) {
     right &= heap->bin_at[HEAP_TABLE_SMALL + i] == table_wants(heap, class_of(i * HEAP_TABLE_STEP));
   }
   AUDIT(right, heap, "a heap's table leads to another class's bin");
-  bool empty = hot_peek(&heap->none.top) == heap_none.none.top && heap->none.capacity == heap_none.none.capacity;
+  bool empty = racy_load(&heap->none.top) == heap_none.none.top && heap->none.capacity == heap_none.none.capacity;
   AUDIT(empty && heap->none_entry == NULL && heap_none.none_entry == NULL, heap, "the bin of no blocks is not empty");
 }
 
 /* Blocks that are out, free nowhere and not live are in the heap's bins, in quarantine or held. */
 static void audit_sums(heap_t *heap, const audit_sum_t *sums) {
   const slab_held_t *held = &heap->owner.held;
-  unsigned of_held = held->units != 0 ? atomic_seen(&slab_of(held->unit)->size_class) : CLASS_NONE;
+  unsigned of_held = held->units != 0 ? load_relaxed(&slab_of(held->unit)->size_class) : CLASS_NONE;
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    uint32_t known = atomic_seen(&heap->has_bin[c]) ? bin_count(heap_bin(heap, c)) : 0;
+    uint32_t known = load_relaxed(&heap->has_bin[c]) ? bin_count(heap_bin(heap, c)) : 0;
     if (HAK_SECURE) known += secure_waiting(heap, c);
     if (c == of_held) known += held->last - held->first + 1;
     AUDIT(sums[c].out == known, heap, "out + free + remote are not the blocks of a class");
@@ -98,23 +98,23 @@ static void audit_sums(heap_t *heap, const audit_sum_t *sums) {
 /* With its lock; of all heaps that are no thread's, of others only what the lock guards. */
 static void audit_heap(heap_t *heap, bool bins, bool alone) {
   audit_sum_t sums[CLASS_COUNT] = {{0}};
-  bool complete = alone && bins && HAK_CHECKS && !(HAK_SECURE && atomic_seen(&heap_first()->next) != NULL); /* others' quarantine */
+  bool complete = alone && bins && HAK_CHECKS && !(HAK_SECURE && load_relaxed(&heap_first()->next) != NULL); /* others' quarantine */
   audit_owner(&heap->owner, complete ? sums : NULL, alone);
   if (!bins) return;
   audit_table(heap);
   if (HAK_SECURE) secure_audit(heap);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    if (atomic_seen(&heap->has_bin[c])) audit_bin(heap, c);
-    else AUDIT(atomic_seen(&heap->owner.slab_count[c]) == 0, heap, "a heap has slabs of a class and no bin");
+    if (load_relaxed(&heap->has_bin[c])) audit_bin(heap, c);
+    else AUDIT(load_relaxed(&heap->owner.slab_count[c]) == 0, heap, "a heap has slabs of a class and no bin");
   }
   if (complete) audit_sums(heap, sums);
 }
 
 static void audit_mine(const heap_t *heap) {
   uintptr_t self = thread_self();
-  AUDIT(atomic_seen(&heap->state) == HEAP_ATTACHED && heap->thread == self, heap, "a thread's heap is not attached to it");
-  AUDIT(atomic_seen(&heap->owner.thread) == self && !heap->owner.orphan, heap, "a thread's heap has another owner");
-  AUDIT(atomic_seen(&heap->inside) == 1, heap, "a thread is on a slow path and does not show it");
+  AUDIT(load_relaxed(&heap->state) == HEAP_ATTACHED && heap->thread == self, heap, "a thread's heap is not attached to it");
+  AUDIT(load_relaxed(&heap->owner.thread) == self && !heap->owner.orphan, heap, "a thread's heap has another owner");
+  AUDIT(load_relaxed(&heap->inside) == 1, heap, "a thread is on a slow path and does not show it");
 }
 
 /* --- turns ------------------------------------------------------------------------------- */
@@ -127,9 +127,9 @@ static __thread uint32_t turns, cursor;
 /* The next slab of the owner's within so many units, if there is one. */
 static void audit_next_slab(slab_owner_t *owner) {
   for (unsigned i = 0; i < TURN_UNITS; i++) {
-    if (++cursor >= atomic_take(&region.units)) cursor = 0;
+    if (++cursor >= load_acquire(&region.units)) cursor = 0;
     const slab_t *slab = slab_of(cursor);
-    if (atomic_take(&slab->kind) != SLAB_BLOCKS || atomic_seen(&slab->owner) != owner) continue;
+    if (load_acquire(&slab->kind) != SLAB_BLOCKS || load_relaxed(&slab->owner) != owner) continue;
     audit_slab(owner, slab, NULL);
     return;
   }
@@ -138,7 +138,7 @@ static void audit_next_slab(slab_owner_t *owner) {
 /* What a look at the whole costs, in slabs. */
 static uint32_t heap_weight(const heap_t *heap) {
   uint32_t weight = 0;
-  for (unsigned c = 0; c < CLASS_COUNT; c++) weight += atomic_seen(&heap->owner.slab_count[c]) + (atomic_seen(&heap->has_bin[c]) ? 1 : 0);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) weight += load_relaxed(&heap->owner.slab_count[c]) + (load_relaxed(&heap->has_bin[c]) ? 1 : 0);
   return weight;
 }
 
@@ -153,7 +153,7 @@ static bool turn_mine(heap_t *heap, bool alone) {
   } else {
     unsigned c = turns % CLASS_COUNT;
     audit_next_slab(&heap->owner);
-    if (atomic_seen(&heap->has_bin[c])) audit_bin(heap, c);
+    if (load_relaxed(&heap->has_bin[c])) audit_bin(heap, c);
   }
   lock_release(&heap->owner.lock);
   return whole;
@@ -162,22 +162,22 @@ static bool turn_mine(heap_t *heap, bool alone) {
 /* A heap that the thread has not.  The bins of an orphan may be given back meanwhile, by who has just left it. */
 static void audit_other(heap_t *heap, bool alone) {
   if (heap == thread_own_heap || !lock_try(&heap->owner.lock)) return;
-  audit_heap(heap, alone && atomic_seen(&heap->owner.thread) == 0, alone);
+  audit_heap(heap, alone && load_relaxed(&heap->owner.thread) == 0, alone);
   owner_unlock(&heap->owner);
 }
 
 /* One heap after the other, then their lists. */
 static void turn_others(bool alone) {
   static heap_t *_Atomic at;
-  heap_t *heap = atomic_take(&at);
+  heap_t *heap = load_acquire(&at);
   if (heap != NULL) audit_other(heap, alone);
   else heaps_audit();
-  atomic_publish(&at, heap != NULL ? atomic_seen(&heap->next) : heap_first());
+  store_release(&at, heap != NULL ? load_relaxed(&heap->next) : heap_first());
 }
 
 static void turn_units(uint32_t superslab, bool alone) {
   audit_superslab(superslab, alone, audit_in_span);
-  uint32_t first = superslab * HAK_UNITS_PER_SUPERSLAB, end = first + HAK_UNITS_PER_SUPERSLAB, most = atomic_take(&region.units);
+  uint32_t first = superslab * HAK_UNITS_PER_SUPERSLAB, end = first + HAK_UNITS_PER_SUPERSLAB, most = load_acquire(&region.units);
   for (uint32_t unit = first; alone && unit < end && unit < most; unit++) audit_unit_alone(unit);
 }
 
@@ -189,7 +189,7 @@ static void audit_rest_alone(void) {
 
 void audit_slow_path(void) {
   static _Atomic uint32_t turn;
-  if (atomic_take(&region.units) == 0 || os_forked()) return; /* or another thread is about to map it */
+  if (load_acquire(&region.units) == 0 || os_forked()) return; /* or another thread is about to map it */
   lock_audit_none();
   bool alone = always_alone();
   uint32_t now = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed), superslabs = region_superslabs();
@@ -205,7 +205,7 @@ void audit_all(void) {
   bool alone = always_alone();
   lock_audit_none();
   for (uint32_t s = region_superslabs(); s-- > 0;) turn_units(s, alone);
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) audit_other(heap, alone);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) audit_other(heap, alone);
   turns = UINT32_MAX - 1;
   if (thread_own_heap != NULL) (void)turn_mine(thread_own_heap, alone);
   heaps_audit();

@@ -31,9 +31,9 @@ void bin_init(bin_t *bin, unsigned size_class, uintptr_t thread) {
   bin->shared.size_class = size_class;
   bin->shared.block_size = class_info[size_class].size;
   bin->batch = BATCH_FIRST;
-  hot_poke(&bin->capacity, capacity); /* a census may look */
-  hot_store(&bin->top, -capacity);
-  hot_poke(&bin->shared.thread, thread);
+  racy_store(&bin->capacity, capacity); /* a census may look */
+  owner_store(&bin->top, -capacity);
+  racy_store(&bin->shared.thread, thread);
 }
 
 /* --- capacity ---------------------------------------------------------------------------- */
@@ -42,18 +42,18 @@ void bin_init(bin_t *bin, unsigned size_class, uintptr_t thread) {
 static void bin_resize(bin_t *bin, intptr_t capacity) {
   void **entries = bin_entries(bin);
   intptr_t from = -bin->capacity, to = -capacity;
-  intptr_t count = hot_load(&bin->top) - from;
-  hot_store(&bin->top, from < to ? from : to); /* empty, with either capacity */
+  intptr_t count = owner_load(&bin->top) - from;
+  owner_store(&bin->top, from < to ? from : to); /* empty, with either capacity */
   atomic_signal_fence(memory_order_seq_cst);
-  hot_poke(&bin->capacity, capacity);
+  racy_store(&bin->capacity, capacity);
   if (to < from) {
-    for (intptr_t i = 0; i < count; i++) hot_store(&entries[to + i], hot_load(&entries[from + i]));
+    for (intptr_t i = 0; i < count; i++) owner_store(&entries[to + i], owner_load(&entries[from + i]));
   } else {
-    for (intptr_t i = count; i-- > 0;) hot_store(&entries[to + i], hot_load(&entries[from + i]));
+    for (intptr_t i = count; i-- > 0;) owner_store(&entries[to + i], owner_load(&entries[from + i]));
   }
-  hot_store(&entries[to - 1], NULL);
+  owner_store(&entries[to - 1], NULL);
   atomic_signal_fence(memory_order_seq_cst);
-  hot_store(&bin->top, to + count);
+  owner_store(&bin->top, to + count);
 }
 
 static size_t extra_bytes(const bin_t *bin, intptr_t capacity) {
@@ -65,7 +65,7 @@ static bool bin_change(bin_t *bin, bin_budget_t *budget, intptr_t capacity) {
   size_t extra = budget->extra_bytes - extra_bytes(bin, bin->capacity) + extra_bytes(bin, capacity);
   if (capacity > bin->capacity && extra > budget->extra_bytes && extra > (size_t)option_get(OPTION_bins_kb) << 10) return false;
   budget->extra_bytes = extra;
-  atomic_count_own(capacity > bin->capacity ? &budget->grown : &budget->shrunk, 1);
+  owner_add(capacity > bin->capacity ? &budget->grown : &budget->shrunk, 1);
   bin_resize(bin, capacity);
   return true;
 }
@@ -88,15 +88,15 @@ static void bin_adapt(bin_t *bin, bin_budget_t *budget, bin_event_t event) {
 static intptr_t bin_give(bin_t *bin, slab_owner_t *owner, intptr_t count) {
   void **entries = bin_entries(bin);
   intptr_t bottom = -bin->capacity;
-  intptr_t top = hot_load(&bin->top);
-  hot_store(&bin->top, bottom);
+  intptr_t top = owner_load(&bin->top);
+  owner_store(&bin->top, bottom);
   atomic_signal_fence(memory_order_seq_cst);
   count = (intptr_t)slab_give(owner, &entries[bottom], (uint32_t)count);
-  for (intptr_t i = bottom + count; i < top; i++) hot_store(&entries[i - count], hot_load(&entries[i]));
+  for (intptr_t i = bottom + count; i < top; i++) owner_store(&entries[i - count], owner_load(&entries[i]));
   atomic_signal_fence(memory_order_seq_cst);
-  hot_store(&bin->top, top - count);
-  atomic_count_own(&bin->flushes, 1);
-  atomic_count_own(&bin->flush_blocks, (uint64_t)count);
+  owner_store(&bin->top, top - count);
+  owner_add(&bin->flushes, 1);
+  owner_add(&bin->flush_blocks, (uint64_t)count);
   return count;
 }
 
@@ -118,17 +118,17 @@ void *bin_refill(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
   if (taken == 0) return NULL;
   /* The lowest address on top: the program then walks upward. */
   for (uint32_t low = 0, high = taken - 1; low < high; low++, high--) {
-    void *block = hot_load(&entries[low]);
-    hot_store(&entries[low], hot_load(&entries[high]));
-    hot_store(&entries[high], block);
+    void *block = owner_load(&entries[low]);
+    owner_store(&entries[low], owner_load(&entries[high]));
+    owner_store(&entries[high], block);
   }
   atomic_signal_fence(memory_order_seq_cst);
-  hot_store(&bin->top, (intptr_t)taken - 1 - bin->capacity);
-  atomic_count_own(&bin->refills, 1);
-  atomic_count_own(&bin->refill_blocks, taken);
+  owner_store(&bin->top, (intptr_t)taken - 1 - bin->capacity);
+  owner_add(&bin->refills, 1);
+  owner_add(&bin->refill_blocks, taken);
   uint32_t most = (uint32_t)bin->capacity / 2;
   bin->batch = count * 2 < most ? count * 2 : most;
-  return hot_load(&entries[taken - 1]);
+  return owner_load(&entries[taken - 1]);
 }
 
 void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {

@@ -46,17 +46,17 @@ typedef struct bin_budget {
 HAK_INLINE void **bin_entries(bin_t *bin) { return (void **)(void *)bin; }
 /* Blocks in it; of another thread's bin a guess. */
 HAK_INLINE uint32_t bin_count(const bin_t *bin) {
-  intptr_t count = hot_peek(&bin->top) + hot_peek(&bin->capacity);
+  intptr_t count = racy_load(&bin->top) + racy_load(&bin->capacity);
   return count > 0 ? (uint32_t)count : 0;
 }
 
 /* True: the bin is full, and has to be flushed before the next. */
 HAK_CHECKED HAK_INLINE bool bin_push(bin_t *bin, void *block) {
-  intptr_t top = hot_load(&bin->top);
-  hot_store(&bin_entries(bin)[top], block);
+  intptr_t top = owner_load(&bin->top);
+  owner_store(&bin_entries(bin)[top], block);
   atomic_signal_fence(memory_order_release); /* a fork's child must not find a top without its entry */
   top++;
-  hot_store(&bin->top, top);
+  owner_store(&bin->top, top);
   return top == 0;
 }
 

@@ -39,7 +39,7 @@ static unsigned class_for_aligned(size_t size, size_t align) {
 /* One block of the class; NULL when out of memory. */
 static void *alloc_small(heap_t *heap, unsigned size_class, size_t size) {
   if (HAK_SECURE) return secure_alloc(heap, size_class, size);
-  void *block = atomic_seen(&heap->has_bin[size_class]) ? bin_pop(heap_bin(heap, size_class)) : NULL;
+  void *block = load_relaxed(&heap->has_bin[size_class]) ? bin_pop(heap_bin(heap, size_class)) : NULL;
   if (block != NULL) return block;
   block = memcheck_on() ? heap_take_one(heap, size_class) : heap_refill(heap, size_class);
   if (block != NULL && HAK_CHECKS) region_set_live(block);
@@ -56,9 +56,9 @@ static bool trim_all(void) {
   bool own = heap != NULL && heap_may_trim(heap);
   if (own) heap_trim(heap);
   uint64_t now = os_now_ms();
-  bool others = now - atomic_seen(&others_ms) >= TRIM_OTHERS_MS;
+  bool others = now - load_relaxed(&others_ms) >= TRIM_OTHERS_MS;
   if (others) {
-    atomic_set(&others_ms, now);
+    store_relaxed(&others_ms, now);
     heap_trim_others();
   }
   return large_trim() || own || others;
@@ -122,7 +122,7 @@ static HAK_NOINLINE void *alloc_sampled(heap_t *heap, size_t size) {
 static void *alloc_small_miss(size_t size) {
   heap_t *heap = thread_own_heap;
   if (heap == NULL || thread_heap == heap) return alloc_more(size);
-  atomic_count_own(&heap->counted_allocs, 1);
+  owner_add(&heap->counted_allocs, 1);
   if (HAK_UNLIKELY(heap->until_guarded-- == 0)) return alloc_sampled(heap, size);
   void *block = alloc_hit(heap, size);
   return HAK_LIKELY(block != NULL) ? block : alloc_more(size);
@@ -207,13 +207,13 @@ static void free_guarded(const block_info_t *info, void *block, const char *func
 
 /* Whether an allocation of `size`, with some alignment, leads to such a block. */
 static bool may_have_size(const block_info_t *info, size_t size) {
-  if (atomic_seen(&info->slab->kind) != SLAB_LARGE) return size == info->size;
+  if (load_relaxed(&info->slab->kind) != SLAB_LARGE) return size == info->size;
   return (size > SMALL_MAX ? size : SMALL_MAX + 1) == info->size;
 }
 
 static void free_quarantined(const block_info_t *info, void *block, const char *function) {
   free_claim(info, block, function);
-  unsigned c = atomic_seen(&info->slab->size_class);
+  unsigned c = load_relaxed(&info->slab->size_class);
   secure_clear(block, c, function);
   heap_t *heap = thread_attach();
   if (heap != NULL) block = secure_wait(heap, block, c);
@@ -228,7 +228,7 @@ static void free_inspected(void *block, size_t size, const char *function) {
   if (HAK_UNLIKELY(HAK_SECURE && size != 0 && !may_have_size(&info, size))) {
     block_fault_size(&info, block, function, "block is larger");
   }
-  uint8_t kind = atomic_seen(&info.slab->kind);
+  uint8_t kind = load_relaxed(&info.slab->kind);
   if (kind == SLAB_LARGE) free_large(&info, block, function);
   else if (kind == SLAB_SLOTS) free_guarded(&info, block, function);
   else if (HAK_SECURE) free_quarantined(&info, block, function);
@@ -252,8 +252,8 @@ static HAK_NOINLINE void free_rest(void *block, size_t size, const char *functio
  * does is called last, so that the usual case keeps nothing for it. */
 HAK_INLINE void free_elsewhere(void *block, size_t size, const char *function) {
   size_t unit = region_place_unit(region_place(block));
-  if (HAK_SECURE || HAK_UNLIKELY(unit >= atomic_take(&region.units))) goto rest;
-  const region_bin_t *bin = hot_peek(region_bin(region.live, unit));
+  if (HAK_SECURE || HAK_UNLIKELY(unit >= load_acquire(&region.units))) goto rest;
+  const region_bin_t *bin = racy_load(region_bin(region.live, unit));
   if (HAK_UNLIKELY(bin->block_size == 0 || size > bin->block_size)) goto rest;
   if (HAK_CHECKS && HAK_UNLIKELY(!region_clear_live(block))) goto rest;
   slab_t *untold = remote_put(bin, (uint32_t)unit, block);
@@ -296,8 +296,8 @@ static HAK_NOINLINE void free_waited(void *block) {
 
 /* Puts a block that has waited into its bin, if that is the thread's own. */
 static void free_to_bin(void *block) {
-  bin_t *bin = (bin_t *)(void *)hot_load(region_bin(hot_load(&region.live), region_unit(block)));
-  if (HAK_UNLIKELY(hot_load(&bin->shared.thread) != thread_self())) free_waited(block);
+  bin_t *bin = (bin_t *)(void *)owner_load(region_bin(owner_load(&region.live), region_unit(block)));
+  if (HAK_UNLIKELY(owner_load(&bin->shared.thread) != thread_self())) free_waited(block);
   else if (HAK_UNLIKELY(bin_push(bin, block))) free_overflow(bin);
 }
 
@@ -305,8 +305,8 @@ static void free_to_bin(void *block) {
 void free_secure(void *block, size_t size, const char *function) {
   uintptr_t place = region_place(block);
   heap_t *heap = thread_heap;
-  if (HAK_UNLIKELY(place >= hot_load(&region.limit) || heap->quarantine == NULL)) goto miss;
-  const region_bin_t *bin = hot_peek(region_bin(hot_load(&region.live), region_place_unit(place)));
+  if (HAK_UNLIKELY(place >= owner_load(&region.limit) || heap->quarantine == NULL)) goto miss;
+  const region_bin_t *bin = racy_load(region_bin(owner_load(&region.live), region_place_unit(place)));
   if (HAK_UNLIKELY(bin->block_size == 0)) goto miss;
   unsigned c = bin->size_class;
   if (size != 0 && (!block_is_live(block) || HAK_UNLIKELY(secure_size(block, c, function) != size))) goto miss;
@@ -326,8 +326,8 @@ miss:
 static size_t small_size(const void *block, const char *function) {
   (void)function;
   uintptr_t place = region_place(block);
-  if (HAK_UNLIKELY(place >= hot_load(&region.limit) || !block_is_live(block))) return 0;
-  const region_bin_t *bin = hot_peek(region_bin(hot_load(&region.live), region_place_unit(place)));
+  if (HAK_UNLIKELY(place >= owner_load(&region.limit) || !block_is_live(block))) return 0;
+  const region_bin_t *bin = racy_load(region_bin(owner_load(&region.live), region_place_unit(place)));
   if (HAK_SECURE) return bin->block_size != 0 ? secure_size(block, bin->size_class, function) : 0;
   return HAK_UNLIKELY(bin->size_class == CLASS_NOTHING) ? 0 : bin->block_size;
 }
@@ -361,7 +361,7 @@ size_t block_good_size(size_t size, size_t align) {
 
 /* The secure library takes note of the new size. */
 static bool resize_in_class(void *block, size_t size, bool grows) {
-  unsigned c = atomic_seen(&slab_head((uint32_t)region_unit(block))->size_class);
+  unsigned c = load_relaxed(&slab_head((uint32_t)region_unit(block))->size_class);
   if (size > SMALL_MAX || (grows ? c == CLASS_NOTHING || size > class_usable(c) : class_for(size) != c)) return false;
   secure_resize(block, c, size, "realloc");
   return true;
@@ -385,7 +385,7 @@ static HAK_COLD bool resize_told(const block_info_t *info, void *block, size_t s
   size_t room = told_room(1, size);
   if (room == 0 || (size < old && room != info->size)) return false;
   if (room < info->size) room = info->size;
-  if (room > info->size && !(atomic_seen(&info->slab->kind) == SLAB_LARGE && resize_large(info->slab, room))) return false;
+  if (room > info->size && !(load_relaxed(&info->slab->kind) == SLAB_LARGE && resize_large(info->slab, room))) return false;
   memcheck_resize(block, old, size, room);
   return true;
 }
@@ -395,12 +395,12 @@ bool block_expand(void *block, size_t size) {
   if (info.state != BLOCK_LIVE) block_fault(&info, block, "hak_expand");
   if (size <= live_size(&info, block)) return true;
   if (memcheck_on()) return resize_told(&info, block, size);
-  if (atomic_seen(&info.slab->kind) == SLAB_LARGE) return resize_large(info.slab, size);
+  if (load_relaxed(&info.slab->kind) == SLAB_LARGE) return resize_large(info.slab, size);
   return HAK_SECURE && resize_in_class(block, size, true);
 }
 
 static void large_copy(slab_t *slab, void *from, void *to, size_t bytes) {
-  if (bytes < atomic_seen(&slab->bytes)) {
+  if (bytes < load_relaxed(&slab->bytes)) {
     memcpy(to, from, bytes);
     return;
   }
@@ -441,7 +441,7 @@ void *block_realloc(void *block, size_t size) {
     }
     if (memcheck_on()) return realloc_told(&info, block, size);
     old = info.size;
-    if (atomic_seen(&info.slab->kind) == SLAB_LARGE) large = info.slab;
+    if (load_relaxed(&info.slab->kind) == SLAB_LARGE) large = info.slab;
   }
   if (size > PTRDIFF_MAX) return out_of_memory();
   if (large == NULL ? resize_small(block, old, size) : resize_large(large, size)) return block;

@@ -47,13 +47,13 @@ HAK_CHECKED size_t block_good_size(size_t size, size_t align);
 HAK_CHECKED size_t block_alloc_batch(size_t size, size_t count, void **blocks);
 
 HAK_INLINE void *bin_pop(bin_t *bin) {
-  intptr_t top = hot_load(&bin->top);
-  char *block = hot_load(&bin_entries(bin)[top - 1]);
+  intptr_t top = owner_load(&bin->top);
+  char *block = owner_load(&bin_entries(bin)[top - 1]);
   if (HAK_UNLIKELY(block == NULL)) return NULL;
-  hot_store(&bin->top, top - 1);
+  owner_store(&bin->top, top - 1);
   if (HAK_CHECKS) {
     uint64_t *word = region_live_word(block);
-    hot_store(word, hot_load(word) | region_live_bit(block));
+    owner_store(word, owner_load(word) | region_live_bit(block));
   }
   return block;
 }
@@ -82,16 +82,16 @@ HAK_INLINE bool block_free_below(uintptr_t limit, bool gate, void *block, size_t
     return true;
   }
   if (HAK_UNLIKELY(place >= limit)) goto miss;
-  uint64_t *live = hot_load(&region.live);
-  bin_t *bin = (bin_t *)(void *)hot_load(region_bin(live, region_place_unit(place)));
-  if (HAK_UNLIKELY(hot_load(&bin->shared.thread) != thread_self())) goto miss;
+  uint64_t *live = owner_load(&region.live);
+  bin_t *bin = (bin_t *)(void *)owner_load(region_bin(live, region_place_unit(place)));
+  if (HAK_UNLIKELY(owner_load(&bin->shared.thread) != thread_self())) goto miss;
   if (HAK_UNLIKELY(size > bin->shared.block_size)) goto miss;
   if (HAK_CHECKS) {
     size_t index = place >> 6;
-    uint64_t word = hot_load(&live[index]);
+    uint64_t word = owner_load(&live[index]);
     HAK_FORGET(index);
     if (HAK_UNLIKELY(!bits_test_and_clear64(&word, place))) goto miss;
-    hot_store(&live[index], word);
+    owner_store(&live[index], word);
   }
   if (HAK_UNLIKELY(bin_push(bin, block))) free_overflow(bin);
   return true;
@@ -102,7 +102,7 @@ miss:
 
 /* `size`: what the caller believes, 0 if it does not say; a block that is smaller ends the process. */
 HAK_INLINE void block_free(void *block, size_t size, const char *function) {
-  (void)block_free_below(hot_load(&region.limit), false, block, size, function);
+  (void)block_free_below(owner_load(&region.limit), false, block, size, function);
 }
 
 #endif

@@ -35,21 +35,21 @@ static void hide_base(void) {
 static bool boot_first(void) {
   uint32_t none = BOOT_NONE;
   if (atomic_compare_exchange_strong_explicit(&state, &none, (uint32_t)BOOT_UNDER_WAY, memory_order_acquire, memory_order_relaxed)) {
-    atomic_set(&booting, thread_self());
+    store_relaxed(&booting, thread_self());
     boot_options();
     os_fork_watch();
     if (HAK_SECURE) secure_start();
     bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);
     if (done && memcheck_on()) hide_base();
-    atomic_publish(&state, (uint32_t)(done ? BOOT_DONE : BOOT_NONE));
+    store_release(&state, (uint32_t)(done ? BOOT_DONE : BOOT_NONE));
     return done;
   }
-  if (atomic_seen(&booting) == thread_self()) return false; /* a preloaded mmap or open that allocates */
-  while (atomic_seen(&state) == BOOT_UNDER_WAY && !os_forked()) os_yield();
-  return atomic_take(&state) == BOOT_DONE;
+  if (load_relaxed(&booting) == thread_self()) return false; /* a preloaded mmap or open that allocates */
+  while (load_relaxed(&state) == BOOT_UNDER_WAY && !os_forked()) os_yield();
+  return load_acquire(&state) == BOOT_DONE;
 }
 
-bool boot(void) { return HAK_LIKELY(atomic_take(&state) == BOOT_DONE) || boot_first(); }
+bool boot(void) { return HAK_LIKELY(load_acquire(&state) == BOOT_DONE) || boot_first(); }
 
 void boot_finish(void) {
   boot_options();

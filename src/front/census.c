@@ -25,10 +25,10 @@ static uint64_t class_rounding(unsigned c) {
 }
 
 static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const slab_t *slab) {
-  unsigned c = atomic_seen(&slab->size_class);
+  unsigned c = load_relaxed(&slab->size_class);
   if (c >= CLASS_COUNT) return; /* became another span meanwhile */
   uint64_t size = class_bytes(c);
-  uint64_t free = atomic_seen(&slab->free);
+  uint64_t free = load_relaxed(&slab->free);
   uint64_t waiting = remote_waiting(slab);
   if (free > class_info[c].blocks) free = class_info[c].blocks;
   if (waiting > class_info[c].blocks - free) waiting = class_info[c].blocks - free;
@@ -44,12 +44,12 @@ static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const s
 
 static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uint32_t unit) {
   slab_t *slab = slab_of(unit);
-  uint8_t kind = atomic_take(&slab->kind);
-  uint32_t units = atomic_seen(&slab->units);
+  uint8_t kind = load_acquire(&slab->kind);
+  uint32_t units = load_relaxed(&slab->units);
   if (kind == SLAB_BLOCKS) {
     census_slab(stats, of_class, slab);
   } else if (kind == SLAB_LARGE) {
-    uint64_t bytes = atomic_seen(&slab->bytes);
+    uint64_t bytes = load_relaxed(&slab->bytes);
     stats->spans++;
     stats->live += bytes;
     stats->requested += bytes - os_page_size() / 2;
@@ -64,30 +64,30 @@ static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uin
 
 static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
   uint64_t counted = 0;
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    bool bare = atomic_seen(&heap->state) == HEAP_BARE;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    bool bare = load_relaxed(&heap->state) == HEAP_BARE;
     stats->heaps += !bare;
-    stats->heaps_orphaned += !bare && atomic_seen(&heap->owner.thread) == 0;
-    stats->remote_frees += atomic_seen(&heap->owner.remote_frees);
-    stats->bins_grown += atomic_seen(&heap->budget.grown);
-    stats->bins_shrunk += atomic_seen(&heap->budget.shrunk);
-    counted += atomic_seen(&heap->counted_allocs);
+    stats->heaps_orphaned += !bare && load_relaxed(&heap->owner.thread) == 0;
+    stats->remote_frees += load_relaxed(&heap->owner.remote_frees);
+    stats->bins_grown += load_relaxed(&heap->budget.grown);
+    stats->bins_shrunk += load_relaxed(&heap->budget.shrunk);
+    counted += load_relaxed(&heap->counted_allocs);
     for (unsigned c = 0; c < CLASS_COUNT; c++) {
       if (HAK_SECURE) of_class[c].cached_blocks += secure_waiting(heap, c);
-      if (!atomic_seen(&heap->has_bin[c])) continue;
+      if (!load_relaxed(&heap->has_bin[c])) continue;
       bin_t *bin = heap_bin(heap, c);
       of_class[c].cached_blocks += bin_count(bin);
-      of_class[c].refills += atomic_seen(&bin->refills);
-      of_class[c].flushes += atomic_seen(&bin->flushes);
-      stats->refill_blocks += atomic_seen(&bin->refill_blocks);
-      stats->flush_blocks += atomic_seen(&bin->flush_blocks);
+      of_class[c].refills += load_relaxed(&bin->refills);
+      of_class[c].flushes += load_relaxed(&bin->flushes);
+      stats->refill_blocks += load_relaxed(&bin->refill_blocks);
+      stats->flush_blocks += load_relaxed(&bin->flush_blocks);
     }
   }
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    of_class[c].refills += atomic_seen(&bins_retired[c].refills);
-    of_class[c].flushes += atomic_seen(&bins_retired[c].flushes);
-    stats->refill_blocks += atomic_seen(&bins_retired[c].refill_blocks);
-    stats->flush_blocks += atomic_seen(&bins_retired[c].flush_blocks);
+    of_class[c].refills += load_relaxed(&bins_retired[c].refills);
+    of_class[c].flushes += load_relaxed(&bins_retired[c].flushes);
+    stats->refill_blocks += load_relaxed(&bins_retired[c].refill_blocks);
+    stats->flush_blocks += load_relaxed(&bins_retired[c].flush_blocks);
   }
   stats->bin_hits = counted;
 }
@@ -119,8 +119,8 @@ static void census_counters(hak_stats_t *stats) {
   stats->reserved = region_figures.mapped + meta_bytes();
   stats->superslabs = region_figures.superslabs;
   stats->committed = stats->live + stats->cached + stats->remote + stats->slab_free + stats->span_free;
-  stats->large_allocs = atomic_seen(&large_alloc_count);
-  stats->large_frees = atomic_seen(&large_free_count);
+  stats->large_allocs = load_relaxed(&large_alloc_count);
+  stats->large_frees = load_relaxed(&large_free_count);
   stats->purged = purge_bytes();
   stats->holes_purged = hole_bytes();
   stats->populated = slab_populated_bytes();
@@ -129,18 +129,18 @@ static void census_counters(hak_stats_t *stats) {
   stats->superslabs_huge = huge_count();
   stats->guards_left_out = guard_left_out();
   stats->keeper_starts = keeper_starts();
-  stats->sys_mmap = atomic_seen(&os_counts.mmap);
-  stats->sys_munmap = atomic_seen(&os_counts.munmap);
-  stats->sys_mprotect = atomic_seen(&os_counts.mprotect);
-  stats->sys_madvise = atomic_seen(&os_counts.madvise);
-  stats->sys_mremap = atomic_seen(&os_counts.mremap);
-  stats->sys_other = atomic_seen(&os_counts.other);
+  stats->sys_mmap = load_relaxed(&os_counts.mmap);
+  stats->sys_munmap = load_relaxed(&os_counts.munmap);
+  stats->sys_mprotect = load_relaxed(&os_counts.mprotect);
+  stats->sys_madvise = load_relaxed(&os_counts.madvise);
+  stats->sys_mremap = load_relaxed(&os_counts.mremap);
+  stats->sys_other = load_relaxed(&os_counts.other);
 }
 
 HAK_COLD void census_take(hak_stats_t *stats, hak_class_stats_t *of_class) {
   hak_class_stats_t classes[CLASS_COUNT] = {{0}};
   *stats = (hak_stats_t){.struct_size = sizeof *stats, .classes = CLASS_COUNT};
-  uint32_t units = atomic_take(&region.units);
+  uint32_t units = load_acquire(&region.units);
   for (uint32_t unit = 0; unit < units;) unit += census_unit(stats, classes, unit);
   census_heaps(stats, classes);
   census_classes(stats, classes);
@@ -151,22 +151,22 @@ HAK_COLD void census_take(hak_stats_t *stats, hak_class_stats_t *of_class) {
 
 HAK_COLD bool census_heap(uint32_t number, hak_heap_stats_t *stats) {
   heap_t *heap = heap_first();
-  while (heap != NULL && (atomic_seen(&heap->state) == HEAP_BARE || number-- > 0)) heap = atomic_seen(&heap->next);
+  while (heap != NULL && (load_relaxed(&heap->state) == HEAP_BARE || number-- > 0)) heap = load_relaxed(&heap->next);
   if (heap == NULL) return false;
   *stats = (hak_heap_stats_t){
-      .orphaned = atomic_seen(&heap->owner.thread) == 0,
-      .remote_frees = atomic_seen(&heap->owner.remote_frees),
+      .orphaned = load_relaxed(&heap->owner.thread) == 0,
+      .remote_frees = load_relaxed(&heap->owner.remote_frees),
   };
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     bin_t *bin = heap_bin(heap, c);
-    uint64_t slabs = atomic_seen(&heap->owner.slab_count[c]);
+    uint64_t slabs = load_relaxed(&heap->owner.slab_count[c]);
     stats->slabs += slabs;
     stats->slab_bytes += slabs * class_info[c].units * HAK_UNIT;
     stats->cached += (uint64_t)bin_count(bin) * class_bytes(c);
-    stats->refills += atomic_seen(&bin->refills);
-    stats->flushes += atomic_seen(&bin->flushes);
-    stats->refill_blocks += atomic_seen(&bin->refill_blocks);
-    stats->flush_blocks += atomic_seen(&bin->flush_blocks);
+    stats->refills += load_relaxed(&bin->refills);
+    stats->flushes += load_relaxed(&bin->flushes);
+    stats->refill_blocks += load_relaxed(&bin->refill_blocks);
+    stats->flush_blocks += load_relaxed(&bin->flush_blocks);
   }
   return true;
 }

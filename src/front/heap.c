@@ -54,7 +54,7 @@ static size_t heads_bytes(uint32_t count) { return bits_round_up(count * sizeof(
 
 /* What malloc finds for the sizes of the class: its bin, if it has one. */
 static void table_set(heap_t *heap, unsigned c) {
-  uint16_t at = atomic_seen(&heap->has_bin[c]) ? heap->bin_at_class[c] : 0;
+  uint16_t at = load_relaxed(&heap->has_bin[c]) ? heap->bin_at_class[c] : 0;
   size_t above = c == 0 ? 0 : class_info[c - 1].size;
   if (c == CLASS_NOTHING) heap->bin_at[0] = at;
   for (size_t i = above / HAK_GRANULE + 1; i < HEAP_TABLE_SMALL && i * HAK_GRANULE <= class_info[c].size; i++) heap->bin_at[i] = at;
@@ -65,8 +65,8 @@ static void table_set(heap_t *heap, unsigned c) {
 
 /* The class's first use: malloc finds its bin from now on. */
 static void heap_add_bin(heap_t *heap, unsigned c) {
-  bin_init(heap_bin(heap, c), c, atomic_seen(&heap->owner.thread));
-  atomic_set(&heap->has_bin[c], true);
+  bin_init(heap_bin(heap, c), c, load_relaxed(&heap->owner.thread));
+  store_relaxed(&heap->has_bin[c], true);
   table_set(heap, c);
 }
 
@@ -122,7 +122,7 @@ static heap_t *heap_create(uintptr_t thread) {
 
 /* The next class from c on that has a bin, or CLASS_COUNT. */
 static unsigned next_bin(const heap_t *heap, unsigned c) {
-  while (c < CLASS_COUNT && !atomic_seen(&heap->has_bin[c])) c++;
+  while (c < CLASS_COUNT && !load_relaxed(&heap->has_bin[c])) c++;
   return c;
 }
 
@@ -143,7 +143,7 @@ static void heap_unlock(heap_t *heap) { lock_release(&heap->owner.lock); }
 /* Makes `thread` the one whose frees of the heap's blocks take the fast path. */
 static void heap_set_thread(heap_t *heap, uintptr_t thread) {
   atomic_store(&heap->owner.thread, thread); /* before the lock is released: see remote_help */
-  for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) hot_poke(&heap_bin(heap, c)->shared.thread, thread);
+  for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) racy_store(&heap_bin(heap, c)->shared.thread, thread);
 }
 
 /* A thread that ended unseen may have left a heap behind whose thread we are by our place in memory: our frees go
@@ -171,25 +171,25 @@ void heap_flush(heap_t *heap, bin_t *bin) {
 }
 
 static void free_remotely(uint32_t unit, void *block) {
-  slab_t *slab = remote_put(hot_peek(region_bin(region.live, unit)), unit, block);
+  slab_t *slab = remote_put(racy_load(region_bin(region.live, unit)), unit, block);
   if (slab != NULL) remote_tell(slab);
 }
 
 /* A block goes back to its slab, past the bins; with the heap's lock. */
 static void give_back(heap_t *heap, void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
-  if (atomic_seen(&slab_head(unit)->owner) == &heap->owner) (void)slab_give(&heap->owner, &block, 1);
+  if (load_relaxed(&slab_head(unit)->owner) == &heap->owner) (void)slab_give(&heap->owner, &block, 1);
   else free_remotely(unit, block);
 }
 
 void heap_take_back(heap_t *heap, void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
   slab_t *slab = slab_head(unit);
-  if (heap == NULL || atomic_seen(&slab->owner) != &heap->owner) {
+  if (heap == NULL || load_relaxed(&slab->owner) != &heap->owner) {
     free_remotely(unit, block);
     return;
   }
-  bin_t *bin = heap_bin(heap, atomic_seen(&slab->size_class));
+  bin_t *bin = heap_bin(heap, load_relaxed(&slab->size_class));
   if (bin_push(bin, block)) heap_flush(heap, bin);
 }
 
@@ -223,7 +223,7 @@ static void heap_empty(heap_t *heap) {
 }
 
 bool heap_may_trim(heap_t *heap) {
-  if (atomic_seen(&heap->owner.pending_classes) != 0 || atomic_seen(&heap->owner.free_bytes) > heap->trimmed_free_bytes) return true;
+  if (load_relaxed(&heap->owner.pending_classes) != 0 || load_relaxed(&heap->owner.free_bytes) > heap->trimmed_free_bytes) return true;
   for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) {
     if (bin_count(heap_bin(heap, c)) > 0 || (HAK_SECURE && secure_waiting(heap, c) > 0)) return true;
   }
@@ -233,7 +233,7 @@ bool heap_may_trim(heap_t *heap) {
 void heap_trim(heap_t *heap) {
   heap_lock(heap);
   heap_empty(heap);
-  heap->trimmed_free_bytes = atomic_seen(&heap->owner.free_bytes);
+  heap->trimmed_free_bytes = load_relaxed(&heap->owner.free_bytes);
   heap_unlock(heap);
 }
 
@@ -241,11 +241,11 @@ void heap_trim(heap_t *heap) {
 static void bins_retire(heap_t *heap) {
   for (unsigned c = next_bin(heap, 0); c < CLASS_COUNT; c = next_bin(heap, c + 1)) {
     const bin_t *bin = heap_bin(heap, c);
-    atomic_count(&bins_retired[c].refills, atomic_seen(&bin->refills));
-    atomic_count(&bins_retired[c].flushes, atomic_seen(&bin->flushes));
-    atomic_count(&bins_retired[c].refill_blocks, atomic_seen(&bin->refill_blocks));
-    atomic_count(&bins_retired[c].flush_blocks, atomic_seen(&bin->flush_blocks));
-    atomic_set(&heap->has_bin[c], false);
+    add_relaxed(&bins_retired[c].refills, load_relaxed(&bin->refills));
+    add_relaxed(&bins_retired[c].flushes, load_relaxed(&bin->flushes));
+    add_relaxed(&bins_retired[c].refill_blocks, load_relaxed(&bin->refill_blocks));
+    add_relaxed(&bins_retired[c].flush_blocks, load_relaxed(&bin->flush_blocks));
+    store_relaxed(&heap->has_bin[c], false);
     table_set(heap, c);
   }
   heap->budget.extra_bytes = 0;
@@ -268,9 +268,9 @@ void heap_detach(heap_t *heap) {
 }
 
 void heap_trim_others(void) {
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     if (!lock_try(&heap->owner.lock)) continue;
-    if (atomic_seen(&heap->owner.thread) == 0) bins_empty(heap);
+    if (load_relaxed(&heap->owner.thread) == 0) bins_empty(heap);
     remote_collect_all(&heap->owner);
     slab_release_empty(&heap->owner);
     owner_unlock(&heap->owner);
@@ -279,8 +279,8 @@ void heap_trim_others(void) {
 
 bool heap_collect_all(void) {
   bool any = false;
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    if (atomic_seen(&heap->owner.pending_classes) == 0 || !lock_try(&heap->owner.lock)) continue;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    if (load_relaxed(&heap->owner.pending_classes) == 0 || !lock_try(&heap->owner.lock)) continue;
     any = true;
     remote_collect_all(&heap->owner);
     owner_unlock(&heap->owner);
@@ -316,12 +316,12 @@ static heap_t *shared_make(heap_t *_Atomic *entry) {
 static void *shared_take_from(heap_t *heap, unsigned c) {
   void *block;
   if (!lock_try(&heap->owner.lock)) return NULL;
-  if (!atomic_seen(&heap->has_bin[c])) heap_add_bin(heap, c);
+  if (!load_relaxed(&heap->has_bin[c])) heap_add_bin(heap, c);
   bin_t *bin = heap_bin(heap, c);
   bool taken = slab_take(&heap->owner, c, &bin->shared, &block, 1) == 1;
   if (taken) {
-    atomic_count_own(&bin->refills, 1);
-    atomic_count_own(&bin->refill_blocks, 1);
+    owner_add(&bin->refills, 1);
+    owner_add(&bin->refill_blocks, 1);
   }
   owner_unlock(&heap->owner);
   return taken ? block : NULL;
@@ -334,7 +334,7 @@ void *heap_take_shared(unsigned size_class, uint8_t *taken, bool has_heap) {
   for (uint32_t i = 0; i < SHARED_ROUNDS * SHARED_HEAPS; i++) {
     if (i % SHARED_HEAPS == SHARED_HEAPS - 1) os_yield(); /* whoever has them all may have lost its processor */
     heap_t *_Atomic *entry = &shared[(start + i) % SHARED_HEAPS];
-    heap_t *from = atomic_take(entry);
+    heap_t *from = load_acquire(entry);
     if (from == NULL) from = shared_make(entry);
     void *block = from == NULL ? NULL : shared_take_from(from, size_class);
     if (block == NULL) continue;
@@ -347,7 +347,7 @@ void *heap_take_shared(unsigned size_class, uint8_t *taken, bool has_heap) {
 /* --- misses ------------------------------------------------------------------------------ */
 
 void *heap_refill(heap_t *heap, unsigned size_class) {
-  if (!atomic_seen(&heap->has_bin[size_class])) {
+  if (!load_relaxed(&heap->has_bin[size_class])) {
     void *block = heap_take_shared(size_class, &heap->shared_blocks[size_class], true);
     if (block != NULL) return block;
     heap_add_bin(heap, size_class);
@@ -360,7 +360,7 @@ void *heap_refill(heap_t *heap, unsigned size_class) {
 
 void *heap_take_one(heap_t *heap, unsigned size_class) {
   void *block;
-  if (!atomic_seen(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
+  if (!load_relaxed(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
   heap_lock(heap);
   bool taken = slab_take(&heap->owner, size_class, &heap_bin(heap, size_class)->shared, &block, 1) == 1;
   heap_unlock(heap);
@@ -377,31 +377,31 @@ void *heap_take_one(heap_t *heap, unsigned size_class) {
 
 static uint32_t span_used(uint32_t unit) {
   slab_t *slab = slab_of(unit);
-  uint8_t kind = atomic_seen(&slab->kind);
-  return kind != SLAB_FREE && kind != SLAB_INSIDE ? atomic_seen(&slab->units) : 0;
+  uint8_t kind = load_relaxed(&slab->kind);
+  return kind != SLAB_FREE && kind != SLAB_INSIDE ? load_relaxed(&slab->units) : 0;
 }
 
 static heap_t *_Atomic forker;
 
 bool heap_note_fork(heap_t *mine) {
-  if (mine != NULL && atomic_seen(&mine->forking) == 0) return false;
-  atomic_set(&forker, mine);
+  if (mine != NULL && load_relaxed(&mine->forking) == 0) return false;
+  store_relaxed(&forker, mine);
   return true;
 }
 
 /* Takes the heaps from the threads that are gone; true if one of these was on a slow path. */
 static bool heaps_orphan(const heap_t *mine, bool inside) {
   bool begun = atomic_exchange(&heapless_inside, 0) != 0;
-  const heap_t *by = atomic_seen(&forker);
+  const heap_t *by = load_relaxed(&forker);
   heaps_after_fork(mine, by, inside);
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     begun |= heap->owner.held.units != 0;
     bool survives = heap_survives(heap, mine, by);
-    atomic_set(&heap->forking, 0);
+    store_relaxed(&heap->forking, 0);
     if (survives) continue;
-    begun |= atomic_seen(&heap->inside) != 0;
-    atomic_set(&heap->inside, 0);
-    if (atomic_seen(&heap->owner.thread) == 0) continue;
+    begun |= load_relaxed(&heap->inside) != 0;
+    store_relaxed(&heap->inside, 0);
+    if (load_relaxed(&heap->owner.thread) == 0) continue;
     heap->owner.orphan = true;
     heap_set_thread(heap, 0);
   }
@@ -410,9 +410,9 @@ static bool heaps_orphan(const heap_t *mine, bool inside) {
 
 /* The table and the lists of the owners whose lock a thread that is gone has held. */
 static void owners_reset(bool inside) {
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     slab_owner_t *owner = &heap->owner;
-    bool half = (atomic_seen(&owner->lock.holder) != 0 && !(inside && lock_is_mine(&owner->lock))) || owner->held.units != 0;
+    bool half = (load_relaxed(&owner->lock.holder) != 0 && !(inside && lock_is_mine(&owner->lock))) || owner->held.units != 0;
     lock_abandon(&owner->lock, inside);
     hole_recover(owner);
     owner_forget(owner, half);
@@ -422,19 +422,19 @@ static void owners_reset(bool inside) {
 
 /* The class's first use may lie between what the slab's record and the heap's table tell. */
 static region_bin_t *slab_bin(const slab_t *slab) {
-  heap_t *heap = (heap_t *)(void *)((char *)atomic_seen(&slab->owner) - offsetof(heap_t, owner));
-  unsigned c = atomic_seen(&slab->size_class);
-  if (!atomic_seen(&heap->has_bin[c])) heap_add_bin(heap, c);
+  heap_t *heap = (heap_t *)(void *)((char *)load_relaxed(&slab->owner) - offsetof(heap_t, owner));
+  unsigned c = load_relaxed(&slab->size_class);
+  if (!load_relaxed(&heap->has_bin[c])) heap_add_bin(heap, c);
   return &heap_bin(heap, c)->shared;
 }
 
 static void slabs_recover(void) {
-  uint32_t units = atomic_seen(&region.units);
+  uint32_t units = load_relaxed(&region.units);
   for (uint32_t unit = 0; unit < units;) {
     uint32_t length = span_used(unit);
     slab_t *slab = slab_of(unit);
-    if (length > 0 && atomic_seen(&slab->kind) == SLAB_BLOCKS) {
-      slab_owner_t *owner = atomic_seen(&slab->owner);
+    if (length > 0 && load_relaxed(&slab->kind) == SLAB_BLOCKS) {
+      slab_owner_t *owner = load_relaxed(&slab->owner);
       if (owner->relist) slab_relist(owner, slab, slab_bin(slab));
       remote_recover(owner, slab);
     }
@@ -445,7 +445,7 @@ static void slabs_recover(void) {
 static void heap_repair(heap_t *mine) {
   bool inside = thread_inside != 0;
   region_after_fork(inside);
-  if (heap_first() != NULL && atomic_seen(&heap_first()->next) != NULL) slab_epoch++;
+  if (heap_first() != NULL && load_relaxed(&heap_first()->next) != NULL) slab_epoch++;
   bool begun = keeper_after_fork();
   if (!heaps_orphan(mine, inside) && !begun) return;
   owners_reset(inside);
@@ -457,6 +457,6 @@ HAK_COLD void heap_after_fork(heap_t *mine) {
   if (!os_fork_claim(thread_self())) return;
   if (HAK_AUDIT) audit_note_fork();
   if (region.base != 0) heap_repair(mine);
-  atomic_set(&forker, NULL);
+  store_relaxed(&forker, NULL);
   os_fork_seen(thread_self());
 }

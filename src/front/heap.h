@@ -108,14 +108,14 @@ void heap_take_back(heap_t *heap, void *block);
 void heap_after_fork(heap_t *mine);
 /* From the fork handlers, with the thread's heap or NULL: before, and after in the parent. */
 HAK_INLINE void heap_show_fork(heap_t *mine, bool forking) {
-  if (mine != NULL) atomic_set(&mine->forking, forking);
+  if (mine != NULL) store_relaxed(&mine->forking, forking);
 }
 /* In the child, whose one thread may come by a slow path later than one that it starts. False: that has been repaired already, since
  * another library's handler has started a thread. */
 HAK_CHECKED bool heap_note_fork(heap_t *mine);
 /* Whether its thread is in the child; of threads that fork at the same time one may stand for the other until the handler has said. */
 HAK_INLINE bool heap_survives(const heap_t *heap, const heap_t *mine, const heap_t *forker) {
-  return heap == mine || (forker != NULL ? heap == forker : atomic_seen(&heap->forking) != 0);
+  return heap == mine || (forker != NULL ? heap == forker : load_relaxed(&heap->forking) != 0);
 }
 
 /* How many allocations the heap lets pass before the next one for a guard slot: at random, guard_every on average. */

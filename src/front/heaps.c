@@ -14,9 +14,9 @@ static lock_t lists_lock = LOCK_OF_RANK(LOCK_LISTS);
 static heap_t *attached[BUCKETS]; /* by thread */
 static heap_t *orphans, *bare;
 
-heap_t *heap_first(void) { return atomic_take(&heaps); }
-uint32_t heaps_attached(void) { return atomic_seen(&attached_count); }
-uint32_t heaps_orphaned(void) { return atomic_seen(&orphan_count); }
+heap_t *heap_first(void) { return load_acquire(&heaps); }
+uint32_t heaps_attached(void) { return load_relaxed(&attached_count); }
+uint32_t heaps_orphaned(void) { return load_relaxed(&orphan_count); }
 
 /* --- lists: one store makes each change -------------------------------------------------- */
 
@@ -47,14 +47,14 @@ static heap_t *chain_find(heap_t *list, uintptr_t thread) {
 }
 
 static void heap_enter(heap_t *heap) {
-  switch ((heap_state_t)atomic_seen(&heap->state)) {
+  switch ((heap_state_t)load_relaxed(&heap->state)) {
     case HEAP_ATTACHED:
       chain_push(bucket_of(heap->thread), heap);
-      atomic_count_own(&attached_count, 1);
+      owner_add(&attached_count, 1);
       break;
     case HEAP_ORPHAN:
       chain_push(&orphans, heap);
-      atomic_count_own(&orphan_count, 1);
+      owner_add(&orphan_count, 1);
       break;
     case HEAP_BARE: chain_push(&bare, heap); break;
     case HEAP_SHARED: break;
@@ -63,7 +63,7 @@ static void heap_enter(heap_t *heap) {
 
 static void heap_hand_to(heap_t *heap, uintptr_t thread) {
   heap->thread = thread;
-  atomic_set(&heap->state, (uint32_t)HEAP_ATTACHED);
+  store_relaxed(&heap->state, (uint32_t)HEAP_ATTACHED);
   heap_enter(heap);
 }
 
@@ -74,7 +74,7 @@ heap_t *heaps_take(uintptr_t thread) {
   heap_t *heap = chain_find(*bucket_of(thread), thread);
   if (heap == NULL) {
     heap = chain_pop(&orphans);
-    if (heap != NULL) atomic_count_own(&orphan_count, (uint32_t)-1);
+    if (heap != NULL) owner_add(&orphan_count, (uint32_t)-1);
     else heap = chain_pop(&bare);
     if (heap != NULL) heap_hand_to(heap, thread);
   }
@@ -85,18 +85,18 @@ heap_t *heaps_take(uintptr_t thread) {
 void heaps_add(heap_t *heap, heap_state_t state, uintptr_t thread) {
   lock_acquire(&lists_lock);
   heap->thread = thread;
-  atomic_set(&heap->state, (uint32_t)state);
+  store_relaxed(&heap->state, (uint32_t)state);
   heap_enter(heap);
-  atomic_set(&heap->next, atomic_seen(&heaps));
-  atomic_publish(&heaps, heap);
+  store_relaxed(&heap->next, load_relaxed(&heaps));
+  store_release(&heaps, heap);
   lock_release(&lists_lock);
 }
 
 static void heap_leave(heap_t *heap, heap_state_t state) {
   chain_remove(bucket_of(heap->thread), heap);
-  atomic_count_own(&attached_count, (uint32_t)-1);
+  owner_add(&attached_count, (uint32_t)-1);
   heap->thread = 0;
-  atomic_set(&heap->state, (uint32_t)state);
+  store_relaxed(&heap->state, (uint32_t)state);
   heap_enter(heap);
 }
 
@@ -117,10 +117,10 @@ bool heaps_keep(heap_t *heap, uint32_t most) {
 static uint32_t chain_audit(const heap_t *heap, heap_state_t state, uint32_t most) {
   uint32_t count = 0;
   for (; heap != NULL && count <= most; heap = heap->link, count++) {
-    AUDIT(atomic_seen(&heap->state) == state, heap, "a heap is in the list of another state");
-    AUDIT(state == HEAP_ATTACHED || atomic_seen(&heap->owner.thread) == 0, heap, "a heap that no thread has has an owner");
+    AUDIT(load_relaxed(&heap->state) == state, heap, "a heap is in the list of another state");
+    AUDIT(state == HEAP_ATTACHED || load_relaxed(&heap->owner.thread) == 0, heap, "a heap that no thread has has an owner");
     for (unsigned c = 0; state == HEAP_BARE && c < CLASS_COUNT; c++) {
-      AUDIT(!atomic_seen(&heap->has_bin[c]) && atomic_seen(&heap->owner.slab_count[c]) == 0, heap, "a bare heap has bins or slabs");
+      AUDIT(!load_relaxed(&heap->has_bin[c]) && load_relaxed(&heap->owner.slab_count[c]) == 0, heap, "a bare heap has bins or slabs");
     }
   }
   return count;
@@ -129,10 +129,10 @@ static uint32_t chain_audit(const heap_t *heap, heap_state_t state, uint32_t mos
 HAK_AUDITED void heaps_audit(void) {
   lock_acquire(&lists_lock);
   uint32_t of[HEAP_SHARED + 1] = {0}, in_buckets = 0;
-  for (const heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    uint32_t state = atomic_seen(&heap->state);
+  for (const heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    uint32_t state = load_relaxed(&heap->state);
     AUDIT(state <= HEAP_SHARED, heap, "a heap is in no state");
-    AUDIT(state != HEAP_SHARED || atomic_seen(&heap->owner.thread) == 0, heap, "a heap that all share has an owner");
+    AUDIT(state != HEAP_SHARED || load_relaxed(&heap->owner.thread) == 0, heap, "a heap that all share has an owner");
     of[state % (HEAP_SHARED + 1)]++;
     AUDIT(state != HEAP_ATTACHED || chain_find(*bucket_of(heap->thread), heap->thread) == heap, heap, "a thread cannot find its heap");
   }
@@ -148,10 +148,11 @@ void heaps_after_fork(const heap_t *mine, const heap_t *forker, bool inside) {
   lock_abandon(&lists_lock, inside);
   for (unsigned i = 0; i < BUCKETS; i++) attached[i] = NULL;
   orphans = bare = NULL;
-  atomic_set(&attached_count, 0);
-  atomic_set(&orphan_count, 0);
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    if (atomic_seen(&heap->state) == HEAP_ATTACHED && !heap_survives(heap, mine, forker)) atomic_set(&heap->state, (uint32_t)HEAP_ORPHAN);
+  store_relaxed(&attached_count, 0);
+  store_relaxed(&orphan_count, 0);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    if (load_relaxed(&heap->state) != HEAP_ATTACHED || heap_survives(heap, mine, forker)) continue;
+    store_relaxed(&heap->state, (uint32_t)HEAP_ORPHAN);
     heap_enter(heap);
   }
 }

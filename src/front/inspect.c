@@ -5,14 +5,14 @@
 #include "slab/guarded.h"
 #include "slab/large.h"
 
-static uint8_t kind_of(const slab_t *slab) { return atomic_seen(&slab->kind); }
+static uint8_t kind_of(const slab_t *slab) { return load_relaxed(&slab->kind); }
 
 /* Where in its span the pointer is; the span is in use. */
 static block_state_t block_place(const slab_t *slab, const void *p) {
   if (kind_of(slab) == SLAB_SLOTS) return guarded_start(p) != p ? BLOCK_INTERIOR : block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
   size_t offset = (size_t)((const char *)p - (const char *)region_address(slab_unit(slab)));
   if (kind_of(slab) == SLAB_LARGE) return offset != 0 ? BLOCK_INTERIOR : block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
-  unsigned c = atomic_seen(&slab->size_class);
+  unsigned c = load_relaxed(&slab->size_class);
   uint32_t block = class_block_at(c, offset);
   if ((size_t)block * class_info[c].size != offset || block >= class_info[c].blocks) return BLOCK_INTERIOR;
   return block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
@@ -24,16 +24,16 @@ static size_t usable(const slab_t *slab, const void *p, bool live) {
     case SLAB_SLOTS: return guarded_usable(p);
     default: break;
   }
-  unsigned c = atomic_seen(&slab->size_class);
+  unsigned c = load_relaxed(&slab->size_class);
   return HAK_SECURE && live ? secure_size(p, c, NULL) : class_usable(c);
 }
 
 /* NULL where nothing is mapped or was ever used. */
 static slab_t *span_at(const void *p) {
   size_t unit = region_unit(p);
-  if (unit >= atomic_take(&region.units)) return NULL;
+  if (unit >= load_acquire(&region.units)) return NULL;
   superslab_t *superslab = &region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB];
-  if ((atomic_seen(&superslab->mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) == 0) return NULL;
+  if ((load_relaxed(&superslab->mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) == 0) return NULL;
   return slab_head((uint32_t)unit);
 }
 
@@ -42,9 +42,9 @@ block_info_t block_inspect(const void *p) {
   slab_t *slab = span_at(p);
   if (slab == NULL) return info;
   bool misaligned = (uintptr_t)p % HAK_GRANULE != 0;
-  uint8_t kind = atomic_take(&slab->kind);
+  uint8_t kind = load_acquire(&slab->kind);
   bool holds_blocks = kind == SLAB_BLOCKS || kind == SLAB_LARGE || kind == SLAB_SLOTS;
-  if (!holds_blocks || region_unit(p) - slab_unit(slab) >= atomic_seen(&slab->units)) {
+  if (!holds_blocks || region_unit(p) - slab_unit(slab) >= load_relaxed(&slab->units)) {
     info.state = misaligned ? BLOCK_MISALIGNED : BLOCK_FREED;
     return info;
   }
@@ -76,7 +76,7 @@ _Noreturn void block_fault(const block_info_t *info, const void *p, const char *
       [BLOCK_FOREIGN] = {"foreign pointer", "not from this allocator"},
   };
   const char *detail = info->slab == NULL && info->state == BLOCK_FREED ? "no block there" : texts[info->state].detail;
-  if (info->state == BLOCK_FOREIGN && atomic_seen(&fault_foreign) != NULL) detail = atomic_seen(&fault_foreign);
+  if (info->state == BLOCK_FOREIGN && load_relaxed(&fault_foreign) != NULL) detail = load_relaxed(&fault_foreign);
   fault_line(texts[info->state].fault, function, p, detail, block_fault_class(info));
   if (info->slab != NULL && kind_of(info->slab) == SLAB_SLOTS) guarded_print(p);
   os_abort();
@@ -100,7 +100,7 @@ static void describe_block(format_t *f, const char *start, size_t size, bool liv
 }
 
 static void describe_slab(format_t *f, const slab_t *slab, const char *p) {
-  unsigned c = atomic_seen(&slab->size_class);
+  unsigned c = load_relaxed(&slab->size_class);
   const class_info_t *info = &class_info[c];
   bool nothing = c == CLASS_NOTHING;
   char *start = region_address(slab_unit(slab));
@@ -121,14 +121,14 @@ static void describe_slab(format_t *f, const slab_t *slab, const char *p) {
 
 void block_describe(format_t *f, const void *p) {
   slab_t *slab = span_at(p);
-  uint8_t kind = slab == NULL ? SLAB_FREE : atomic_take(&slab->kind);
+  uint8_t kind = slab == NULL ? SLAB_FREE : load_acquire(&slab->kind);
   if (slab == NULL) {
     format_text(f, (uintptr_t)p < 65536 ? "near NULL, not hakmem's" : "foreign, not hakmem's");
   } else if (kind == SLAB_BLOCKS) {
     describe_slab(f, slab, p);
   } else if (kind == SLAB_LARGE) {
     const char *start = region_address(slab_unit(slab));
-    describe_block(f, start, atomic_seen(&slab->bytes), block_is_live(start), p);
+    describe_block(f, start, load_relaxed(&slab->bytes), block_is_live(start), p);
     format_text(f, ", class large");
   } else if (kind == SLAB_SLOTS) {
     guarded_describe(f, p);

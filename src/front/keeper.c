@@ -30,12 +30,12 @@ static void keeper_run(void) {
     if (decay < 0) break;
     int64_t period = decay / 2 < PERIOD_MIN_MS ? PERIOD_MIN_MS : decay / 2;
     if (!os_thread_sleep_ms(&keeper, (uint64_t)period)) break;
-    atomic_set(&working, 1);
+    store_relaxed(&working, 1);
     bool collected = heap_collect_all();
     bool purged = purge_step(step);
     uint32_t calming = 0;
     bool holes = hole_step(false, &calming) > 0;
-    atomic_set(&working, 0);
+    store_relaxed(&working, 0);
     in_vain = purged || collected || holes || calming > 0 ? 0 : in_vain + 1;
   }
 }
@@ -50,7 +50,7 @@ static bool has_work(const heap_t *heap) {
 static bool may_start(bool *confined) {
   *confined = true;
   if (option_get(OPTION_keeper) == 2) return true;
-  if (atomic_seen(&os_filters) != 0) return false;
+  if (load_relaxed(&os_filters) != 0) return false;
   os_standing_t standing = os_standing();
   *confined = !standing.filtered;
   return !standing.filtered || (os_multi_threaded() && !standing.privileged);
@@ -58,21 +58,21 @@ static bool may_start(bool *confined) {
 
 void keeper_call(const heap_t *heap) {
   bool confined;
-  if (HAK_LIKELY(!has_work(heap)) || os_thread_exists(&keeper) || atomic_seen(&keeper.unable) || !os_thread_possible()) return;
-  if (option_get(OPTION_keeper) == 0 || option_get(OPTION_decay_ms) < 0 || os_now_ms() < atomic_seen(&not_before_ms)) return;
-  if (!may_start(&confined)) atomic_set(&not_before_ms, os_now_ms() + RARELY_MS);
-  else if (os_thread_start(&keeper, keeper_run, confined)) atomic_count(&starts, 1);
+  if (HAK_LIKELY(!has_work(heap)) || os_thread_exists(&keeper) || load_relaxed(&keeper.unable) || !os_thread_possible()) return;
+  if (option_get(OPTION_keeper) == 0 || option_get(OPTION_decay_ms) < 0 || os_now_ms() < load_relaxed(&not_before_ms)) return;
+  if (!may_start(&confined)) store_relaxed(&not_before_ms, os_now_ms() + RARELY_MS);
+  else if (os_thread_start(&keeper, keeper_run, confined)) add_relaxed(&starts, 1);
 }
 
 bool keeper_is_there(void) { return os_thread_exists(&keeper) && option_get(OPTION_decay_ms) > 0; }
 
-uint32_t keeper_starts(void) { return atomic_seen(&starts); }
+uint32_t keeper_starts(void) { return load_relaxed(&starts); }
 
 /* The keeper may wait for a lock that a signal handler has interrupted the holder of. */
 bool keeper_hold(void) {
   if (os_forked() || thread_inside != 0) return false;
   if (os_thread_exists(&keeper) && atomic_fetch_add_explicit(&stops, 1, memory_order_relaxed) >= FEW_STOPS) {
-    atomic_set(&not_before_ms, os_now_ms() + RARELY_MS);
+    store_relaxed(&not_before_ms, os_now_ms() + RARELY_MS);
   }
   os_thread_hold(&keeper);
   return true;
@@ -82,9 +82,9 @@ void keeper_release(void) { os_thread_release(&keeper); }
 
 bool keeper_after_fork(void) {
   os_thread_forget(&keeper);
-  atomic_set(&stops, 0);
-  atomic_set(&not_before_ms, 0);
-  bool worked = atomic_seen(&working) != 0;
-  if (worked) atomic_set(&working, 0);
+  store_relaxed(&stops, 0);
+  store_relaxed(&not_before_ms, 0);
+  bool worked = load_relaxed(&working) != 0;
+  if (worked) store_relaxed(&working, 0);
   return worked;
 }

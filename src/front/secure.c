@@ -148,14 +148,14 @@ static bool is_fresh(const void *block, const bin_t *bin) {
 /* Words of the live map that others may change too are changed by locked instructions only. */
 static void set_live(const void *block) {
   uint64_t *word = region_live_word(block);
-  if (os_single_threaded()) hot_store(word, hot_load(word) | region_live_bit(block));
+  if (os_single_threaded()) owner_store(word, owner_load(word) | region_live_bit(block));
   else region_set_live(block);
 }
 
 bool secure_claim(const void *block) {
   if (!os_single_threaded()) return region_clear_live(block);
-  uint64_t *word = region_live_word(block), before = hot_load(word), bit = region_live_bit(block);
-  hot_store(word, before & ~bit);
+  uint64_t *word = region_live_word(block), before = owner_load(word), bit = region_live_bit(block);
+  owner_store(word, before & ~bit);
   return (before & bit) != 0;
 }
 
@@ -193,12 +193,12 @@ static uint32_t choose(struct quarantine *quarantine, uint32_t count) {
 
 /* One of the uppermost of the `count` entries of a bin.  A fork in between leaks the last: it does not leave it in two places. */
 static void *bin_take(heap_t *heap, bin_t *bin, uint32_t count) {
-  intptr_t top = hot_load(&bin->top);
+  intptr_t top = owner_load(&bin->top);
   void **entry = &bin_entries(bin)[top - 1 - (intptr_t)choose(heap->quarantine, count)];
-  void *block = hot_load(entry), *last = hot_load(&bin_entries(bin)[top - 1]);
-  hot_store(&bin->top, top - 1);
+  void *block = owner_load(entry), *last = owner_load(&bin_entries(bin)[top - 1]);
+  owner_store(&bin->top, top - 1);
   atomic_signal_fence(memory_order_seq_cst);
-  hot_store(entry, last);
+  owner_store(entry, last);
   return block;
 }
 
@@ -212,7 +212,7 @@ void *secure_pop(heap_t *heap, size_t size) {
 
 void *secure_alloc(heap_t *heap, unsigned size_class, size_t size) {
   bin_t *bin = heap_bin(heap, size_class);
-  if (!atomic_seen(&heap->has_bin[size_class]) || bin_count(bin) == 0) {
+  if (!load_relaxed(&heap->has_bin[size_class]) || bin_count(bin) == 0) {
     void *block = heap_refill(heap, size_class);
     if (block == NULL) return NULL;
     bool full = bin_push(bin, block); /* from where it comes: there is room */
@@ -227,8 +227,8 @@ void *secure_wait(heap_t *heap, void *block, unsigned size_class) {
   struct quarantine *quarantine = heap->quarantine;
   unsigned at = quarantine->rings[size_class].at, next = at + 1;
   void **place = &quarantine->blocks[size_class][at];
-  void *old = hot_load(place);
-  hot_store(place, block);
+  void *old = owner_load(place);
+  owner_store(place, block);
   quarantine->rings[size_class].at = (uint8_t)(next == quarantine->rings[size_class].length ? 0 : next);
   atomic_signal_fence(memory_order_seq_cst); /* out of here before it is anywhere else: see bin_take */
   return old;
@@ -236,15 +236,15 @@ void *secure_wait(heap_t *heap, void *block, unsigned size_class) {
 
 uint32_t secure_waiting(const heap_t *heap, unsigned size_class) {
   uint32_t waiting = 0;
-  for (uint32_t i = 0; i < ring_length(size_class); i++) waiting += hot_peek(&heap->quarantine->blocks[size_class][i]) != NULL;
+  for (uint32_t i = 0; i < ring_length(size_class); i++) waiting += racy_load(&heap->quarantine->blocks[size_class][i]) != NULL;
   return waiting;
 }
 
 void *secure_next(heap_t *heap) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     for (uint32_t i = 0; i < ring_length(c); i++) {
-      void *block = hot_load(&heap->quarantine->blocks[c][i]);
-      hot_store(&heap->quarantine->blocks[c][i], NULL);
+      void *block = owner_load(&heap->quarantine->blocks[c][i]);
+      owner_store(&heap->quarantine->blocks[c][i], NULL);
       atomic_signal_fence(memory_order_seq_cst);
       if (block != NULL) return block;
     }
@@ -257,13 +257,13 @@ HAK_AUDITED void secure_audit(const heap_t *heap) {
     uint8_t at = heap->quarantine->rings[c].at, length = heap->quarantine->rings[c].length;
     AUDIT(length == ring_length(c) && at < length, heap, "a quarantine's place is not in it");
     for (unsigned i = 0; i < QUARANTINE_MOST; i++) {
-      const void *block = hot_load(&heap->quarantine->blocks[c][i]);
+      const void *block = owner_load(&heap->quarantine->blocks[c][i]);
       if (block == NULL) continue;
       const slab_t *slab = slab_head((uint32_t)region_unit(block));
-      bool known = i < length && atomic_seen(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->size_class) == c;
+      bool known = i < length && load_relaxed(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->size_class) == c;
       AUDIT(known && !region_is_live(block), block, "what waits in quarantine is no block, or live");
       uint32_t index = class_block_at(c, (size_t)((const char *)block - (const char *)region_address(slab_unit(slab))));
-      uint64_t free = atomic_seen(region_bits(region.free_bits, slab_unit(slab), index / 64));
+      uint64_t free = load_relaxed(region_bits(region.free_bits, slab_unit(slab), index / 64));
       AUDIT((free >> index % 64 & 1) == 0, block, "a block is in quarantine and in its slab");
     }
   }
@@ -287,7 +287,7 @@ static void check_block(void *block, uint32_t size, bool soiled) {
 
 static uint32_t check_slab(const slab_t *slab) {
   const class_info_t *info = slab_class(slab);
-  if (atomic_seen(&slab->size_class) == CLASS_NOTHING) return 0;
+  if (load_relaxed(&slab->size_class) == CLASS_NOTHING) return 0;
   char *start = region_address(slab_unit(slab));
   for (uint32_t i = 0; i < info->blocks; i++) check_block(start + (size_t)i * info->size, info->size, slab->soiled);
   return info->blocks;
@@ -296,7 +296,7 @@ static uint32_t check_slab(const slab_t *slab) {
 static void check_waiting(const heap_t *heap, unsigned c) {
   uint32_t size = class_info[c].size;
   for (uint32_t i = 0; i < ring_length(c); i++) {
-    void *block = hot_load(&heap->quarantine->blocks[c][i]);
+    void *block = owner_load(&heap->quarantine->blocks[c][i]);
     if (block == NULL || (is_zero(block, size) && *canary_place(block, size) == 0)) continue;
     fault_abort("use after free", "exit", block, "a free block was written to", size);
   }
@@ -310,14 +310,14 @@ static bool is_alone(void) {
 
 void secure_check(void) {
   if (thread_inside != 0 || !is_alone()) return;
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     for (unsigned c = 0; c < CLASS_NOTHING; c++) check_waiting(heap, c);
   }
   uint32_t checked = 0;
-  for (uint32_t unit = 0; unit < atomic_seen(&region.units) && checked < CHECKED_MOST; unit++) {
+  for (uint32_t unit = 0; unit < load_relaxed(&region.units) && checked < CHECKED_MOST; unit++) {
     slab_t *slab = slab_of(unit);
-    if (atomic_seen(&slab->kind) == SLAB_BLOCKS) checked += check_slab(slab);
-    if (atomic_seen(&slab->kind) != SLAB_LARGE || large_is_whole(slab)) continue;
+    if (load_relaxed(&slab->kind) == SLAB_BLOCKS) checked += check_slab(slab);
+    if (load_relaxed(&slab->kind) != SLAB_LARGE || large_is_whole(slab)) continue;
     fault_abort("overflow", "exit", region_address(unit), "bytes behind the block were overwritten", FAULT_LARGE);
   }
 }

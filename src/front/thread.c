@@ -27,27 +27,27 @@ static bool holes_are_worth_it(void) {
   static heap_t *_Atomic at;
   static _Atomic int64_t unsettled, free_bytes;
   static _Atomic bool worth;
-  heap_t *heap = atomic_seen(&at);
+  heap_t *heap = load_relaxed(&at);
   if (heap == NULL) heap = heap_first();
-  for (unsigned i = 0; i < SETTLE_HEAPS && heap != NULL; i++, heap = atomic_seen(&heap->next)) {
-    atomic_count(&unsettled, hole_unsettled(&heap->owner));
-    atomic_count(&free_bytes, atomic_seen(&heap->owner.free_bytes));
+  for (unsigned i = 0; i < SETTLE_HEAPS && heap != NULL; i++, heap = load_relaxed(&heap->next)) {
+    add_relaxed(&unsettled, hole_unsettled(&heap->owner));
+    add_relaxed(&free_bytes, load_relaxed(&heap->owner.free_bytes));
   }
-  atomic_set(&at, heap);
+  store_relaxed(&at, heap);
   if (heap == NULL) {
     int64_t fresh = atomic_exchange(&unsettled, 0);
     int64_t used = (int64_t)(purge_used_units() << HAK_UNIT_SHIFT) - atomic_exchange(&free_bytes, 0);
-    atomic_set(&worth, fresh > HOLE_WORTH && fresh > used / 100 * option_get(OPTION_idle_percent));
+    store_relaxed(&worth, fresh > HOLE_WORTH && fresh > used / 100 * option_get(OPTION_idle_percent));
   }
-  return atomic_seen(&worth);
+  return load_relaxed(&worth);
 }
 
 /* When the heap grows, what is free inside slabs goes back too if it has become much. */
 static void settle_holes(void) {
   static _Atomic uint64_t settled;
-  uint64_t units = purge_peak_units(), before = atomic_seen(&settled);
+  uint64_t units = purge_peak_units(), before = load_relaxed(&settled);
   if (HAK_LIKELY(before == units)) return;
-  atomic_set(&settled, units);
+  store_relaxed(&settled, units);
   if (holes_are_worth_it()) (void)hole_step_part((uint32_t)(units - before));
 }
 
@@ -85,7 +85,7 @@ static void thread_exit(void *own) {
 
 void thread_watch_exits(void) {
   /* Without a key, heaps are taken over by the next thread at the same address: heap_attach. */
-  if (pthread_key_create(&exit_key, thread_exit) == 0) atomic_publish(&exits_watched, true);
+  if (pthread_key_create(&exit_key, thread_exit) == 0) store_release(&exits_watched, true);
 }
 
 void thread_unwatch_exits(void) {
@@ -99,10 +99,10 @@ void thread_after_fork(void) {
   if (heap_note_fork(thread_own_heap)) os_fork_note();
 }
 
-void thread_watch_all(void) { atomic_set(&watching, true); }
+void thread_watch_all(void) { store_relaxed(&watching, true); }
 
 void *thread_take_shared(unsigned size_class) {
-  if (thread_own_heap != NULL || atomic_seen(&watching) || memcheck_on() || !boot()) return NULL;
+  if (thread_own_heap != NULL || load_relaxed(&watching) || memcheck_on() || !boot()) return NULL;
   return heap_take_shared(size_class, &thread_shared_blocks, false);
 }
 
@@ -114,8 +114,8 @@ heap_t *thread_attach(void) {
     if (heap == NULL) return NULL;
     /* Before pthread_setspecific, which may allocate. */
     thread_own_set(heap);
-    if (!atomic_seen(&watching)) thread_heap = heap;
-    if (atomic_take(&exits_watched)) (void)pthread_setspecific(exit_key, heap);
+    if (!load_relaxed(&watching)) thread_heap = heap;
+    if (load_acquire(&exits_watched)) (void)pthread_setspecific(exit_key, heap);
   }
   return heap;
 }

@@ -24,8 +24,8 @@ void audit_slow_path(void);
 
 /* What a fork's child of another thread finds: whether this one was inside. */
 HAK_INLINE void thread_show_inside(heap_t *heap, bool inside) {
-  if (HAK_LIKELY(heap != NULL)) atomic_set(&heap->inside, inside);
-  else atomic_count(&heapless_inside, inside ? 1 : (uint32_t)-1);
+  if (HAK_LIKELY(heap != NULL)) store_relaxed(&heap->inside, inside);
+  else add_relaxed(&heapless_inside, inside ? 1 : (uint32_t)-1);
 }
 HAK_INLINE void thread_enter(void) {
   if (thread_inside == 0) {

@@ -9,8 +9,8 @@ static _Atomic size_t meta_total;
 void *meta_alloc(size_t bytes) {
   bytes = bits_round_up(bytes, os_page_size());
   void *start = os_map(bytes);
-  if (start != NULL) atomic_count(&meta_total, bytes);
+  if (start != NULL) add_relaxed(&meta_total, bytes);
   return start;
 }
 
-size_t meta_bytes(void) { return atomic_seen(&meta_total); }
+size_t meta_bytes(void) { return load_relaxed(&meta_total); }

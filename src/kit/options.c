@@ -55,7 +55,7 @@ option_t option_find(const char *name, size_t length) {
 
 bool option_set(option_t option, int64_t value) {
   if (option_values.sealed || value < option_info[option].min || value > option_info[option].max) return false;
-  atomic_set(&option_values.number[option], value);
+  store_relaxed(&option_values.number[option], value);
   return true;
 }
 
@@ -142,7 +142,7 @@ static HAK_COLD void option_read(const char *name, size_t name_length, const cha
   int64_t value;
   if (!parse_value(text, length, &value) || !option_set(option, value)) {
     option_complain("bad value", text, length, &option_info[option]);
-    atomic_set(&option_values.number[option], option_info[option].fallback);
+    store_relaxed(&option_values.number[option], option_info[option].fallback);
   }
 }
 

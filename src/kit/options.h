@@ -46,7 +46,7 @@ typedef struct option_values {
 } HAK_SEALED option_values_t;
 extern option_values_t option_values;
 
-HAK_INLINE int64_t option_get(option_t option) { return atomic_seen(&option_values.number[option]); }
+HAK_INLINE int64_t option_get(option_t option) { return load_relaxed(&option_values.number[option]); }
 
 /* Empty when not set. Constant after start. */
 const char *option_path(option_path_t path);

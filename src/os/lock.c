@@ -26,18 +26,18 @@ static HAK_COLD _Noreturn void order_broken(const char *line, size_t length) {
 static void held_enter(const lock_t *lock) {
   for (unsigned i = 0; i < HELD_MOST; i++) {
     const lock_t *none = NULL;
-    if (atomic_seen(&held[i].lock) != NULL) continue;
+    if (load_relaxed(&held[i].lock) != NULL) continue;
     if (!atomic_compare_exchange_strong_explicit(&held[i].lock, &none, lock, memory_order_relaxed, memory_order_relaxed)) continue;
-    atomic_set(&held[i].thread, thread_self());
+    store_relaxed(&held[i].thread, thread_self());
     return;
   }
 }
 
 static void held_leave(const lock_t *lock) {
   for (unsigned i = 0; i < HELD_MOST; i++) {
-    if (atomic_seen(&held[i].lock) != lock) continue;
-    atomic_set(&held[i].thread, 0);
-    atomic_set(&held[i].lock, NULL);
+    if (load_relaxed(&held[i].lock) != lock) continue;
+    store_relaxed(&held[i].thread, 0);
+    store_relaxed(&held[i].lock, NULL);
     return;
   }
 }
@@ -47,8 +47,8 @@ static bool holds_owners(const lock_t *but, bool *any) {
   bool owners = true;
   *any = false;
   for (unsigned i = 0; i < HELD_MOST; i++) {
-    if (atomic_seen(&held[i].thread) != thread_self()) continue;
-    const lock_t *lock = atomic_seen(&held[i].lock);
+    if (load_relaxed(&held[i].thread) != thread_self()) continue;
+    const lock_t *lock = load_relaxed(&held[i].lock);
     if (lock == NULL || lock == but || !lock_is_mine(lock)) continue;
     *any = true;
     owners &= lock->rank == LOCK_OWNER;
@@ -93,16 +93,16 @@ bool lock_try(lock_t *lock) {
   return true;
 }
 
-bool lock_is_mine(const lock_t *lock) { return atomic_seen(&lock->holder) == thread_self(); }
+bool lock_is_mine(const lock_t *lock) { return load_relaxed(&lock->holder) == thread_self(); }
 
 static _Atomic uintptr_t silent;
 
-void lock_say_no_more(void) { atomic_set(&silent, thread_self()); }
+void lock_say_no_more(void) { store_relaxed(&silent, thread_self()); }
 
 /* Only a signal handler that has interrupted the allocator, and calls it, waits for its own thread: that has no end. */
 static HAK_COLD _Noreturn void lock_reentered(void) {
   static const char line[] = "hakmem: a signal handler called the allocator, which its thread was inside of\n";
-  if (atomic_seen(&silent) != thread_self()) (void)os_write(2, line, sizeof line - 1);
+  if (load_relaxed(&silent) != thread_self()) (void)os_write(2, line, sizeof line - 1);
   os_end();
 }
 
@@ -127,7 +127,7 @@ void lock_acquire(lock_t *lock) {
 
 void lock_release(lock_t *lock) {
   audit_left(lock);
-  atomic_publish(&lock->holder, (uintptr_t)0);
+  store_release(&lock->holder, (uintptr_t)0);
 }
 
 void lock_release_fully(lock_t *lock) {
@@ -138,5 +138,5 @@ void lock_release_fully(lock_t *lock) {
 void lock_abandon(lock_t *lock, bool inside) {
   if (inside && lock_is_mine(lock)) return;
   held_leave(lock);
-  atomic_publish(&lock->holder, (uintptr_t)0);
+  store_release(&lock->holder, (uintptr_t)0);
 }

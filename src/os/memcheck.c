@@ -9,11 +9,11 @@ _Atomic uint32_t memcheck_state;
 
 /* Only memcheck answers this request; other tools, and the processor, leave the 0. */
 bool memcheck_ask(void) {
-  if (atomic_seen(&memcheck_state) == MEMCHECK_UNKNOWN) {
+  if (load_relaxed(&memcheck_state) == MEMCHECK_UNKNOWN) {
     bool watches = VALGRIND_MAKE_MEM_DEFINED(&memcheck_state, sizeof memcheck_state) != 0;
-    atomic_set(&memcheck_state, (uint32_t)(watches ? MEMCHECK_WATCHES : MEMCHECK_ABSENT));
+    store_relaxed(&memcheck_state, (uint32_t)(watches ? MEMCHECK_WATCHES : MEMCHECK_ABSENT));
   }
-  return atomic_seen(&memcheck_state) == MEMCHECK_WATCHES;
+  return load_relaxed(&memcheck_state) == MEMCHECK_WATCHES;
 }
 
 bool valgrind_on(void) { return RUNNING_ON_VALGRIND != 0; }

@@ -34,7 +34,7 @@ extern _Atomic uint32_t memcheck_state;
 /* Asks, once. */
 HAK_COLD bool memcheck_ask(void);
 HAK_INLINE bool memcheck_on(void) {
-  return !HAK_SECURE && HAK_UNLIKELY(atomic_seen(&memcheck_state) != MEMCHECK_ABSENT) && memcheck_ask();
+  return !HAK_SECURE && HAK_UNLIKELY(load_relaxed(&memcheck_state) != MEMCHECK_ABSENT) && memcheck_ask();
 }
 /* Whether any tool of Valgrind's runs the process. */
 HAK_COLD bool valgrind_on(void);

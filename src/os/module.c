@@ -66,12 +66,12 @@ static __typeof(_dl_find_object) *_Atomic loader_asks;
 extern __typeof(dlsym) dlsym __attribute__((weak)); /* a program linked statically may be without */
 
 static void loader_prepare(void) {
-  if (dlsym != NULL) atomic_publish(&loader_asks, (__typeof(_dl_find_object) *)(uintptr_t)dlsym(RTLD_DEFAULT, "_dl_find_object"));
+  if (dlsym != NULL) store_release(&loader_asks, (__typeof(_dl_find_object) *)(uintptr_t)dlsym(RTLD_DEFAULT, "_dl_find_object"));
 }
 
 static bool loader_find(uintptr_t address, module_t *m) {
   struct dl_find_object found;
-  __typeof(_dl_find_object) *ask = atomic_take(&loader_asks);
+  __typeof(_dl_find_object) *ask = load_acquire(&loader_asks);
   if (ask == NULL || ask((void *)address, &found) != 0) return false;
   return module_read(m, (uintptr_t)found.dlfo_map_start, (uintptr_t)found.dlfo_map_end);
 }
@@ -81,9 +81,9 @@ static bool loader_find(uintptr_t address, module_t *m) { return (void)address, 
 #endif
 
 static bool known_find(uintptr_t address, module_t *m) {
-  for (uint32_t i = atomic_take(&known_count); i-- > 0;) {
+  for (uint32_t i = load_acquire(&known_count); i-- > 0;) {
     const known_t *k = &known_list[i];
-    uintptr_t start = atomic_seen(&k->start), end = atomic_seen(&k->end);
+    uintptr_t start = load_relaxed(&k->start), end = load_relaxed(&k->end);
     if (address >= start && address < end && module_read(m, start, end) && module_has_text(m, address)) return true;
   }
   return false;
@@ -92,23 +92,23 @@ static bool known_find(uintptr_t address, module_t *m) {
 bool module_find(uintptr_t text, module_t *m) {
   bool found = (loader_find(text, m) && module_has_text(m, text)) || known_find(text, m);
   if (!found || m->header != 0) return found;
-  for (uint32_t i = atomic_take(&known_count); i-- > 0 && m->frames == 0;) {
-    if (atomic_seen(&known_list[i].start) == m->start) m->frames = atomic_seen(&known_list[i].frames);
+  for (uint32_t i = load_acquire(&known_count); i-- > 0 && m->frames == 0;) {
+    if (load_relaxed(&known_list[i].start) == m->start) m->frames = load_relaxed(&known_list[i].frames);
   }
   return true;
 }
 
 void module_add(uintptr_t start, uintptr_t end, uintptr_t frames) {
-  uint32_t count = atomic_seen(&known_count);
+  uint32_t count = load_relaxed(&known_count);
   for (uint32_t i = 0; i < count; i++) {
     const known_t *k = &known_list[i];
-    if (atomic_seen(&k->start) == start && atomic_seen(&k->end) == end && atomic_seen(&k->frames) == frames) return;
+    if (load_relaxed(&k->start) == start && load_relaxed(&k->end) == end && load_relaxed(&k->frames) == frames) return;
   }
   if (count == KNOWN_MOST) return;
-  atomic_set(&known_list[count].start, start);
-  atomic_set(&known_list[count].end, end);
-  atomic_set(&known_list[count].frames, frames);
-  atomic_publish(&known_count, count + 1);
+  store_relaxed(&known_list[count].start, start);
+  store_relaxed(&known_list[count].end, end);
+  store_relaxed(&known_list[count].frames, frames);
+  store_release(&known_count, count + 1);
 }
 
 /* --- the tables of those without .eh_frame_hdr, which linkers leave out of static programs ------------------------------- */

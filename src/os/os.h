@@ -100,7 +100,7 @@ bool os_thread_possible(void); /* not where a tool must know every thread */
  * and can ask the kernel for nothing but memory and to wait when this returns; if it cannot be made so it ends, and no other is
  * started. */
 HAK_CHECKED bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined);
-HAK_INLINE bool os_thread_exists(os_thread_t *thread) { return atomic_seen(&thread->id) != 0; }
+HAK_INLINE bool os_thread_exists(os_thread_t *thread) { return load_relaxed(&thread->id) != 0; }
 /* For the thread itself.  False: it is to end, since it is held, or confined and the user, groups or capabilities of its
  * process are not those that it started with. */
 HAK_CHECKED bool os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds);

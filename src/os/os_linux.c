@@ -53,10 +53,10 @@ static _Noreturn void os_broken(const char *call) {
 
 size_t os_page_size(void) {
   static _Atomic size_t page;
-  size_t bytes = atomic_seen(&page);
+  size_t bytes = load_relaxed(&page);
   if (bytes == 0) {
     bytes = (size_t)getauxval(AT_PAGESZ);
-    atomic_set(&page, bytes);
+    store_relaxed(&page, bytes);
   }
   return bytes;
 }
@@ -70,7 +70,7 @@ uint64_t os_physical_memory(void) {
 
 uint64_t os_address_limit(void) {
   struct rlimit limit;
-  atomic_count(&os_counts.other, 1);
+  add_relaxed(&os_counts.other, 1);
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
   return limit.rlim_cur;
 }
@@ -83,14 +83,14 @@ bool os_has_shadow(void) {
 
 size_t os_map_limit(void) {
   static _Atomic size_t known;
-  size_t limit = atomic_seen(&known);
+  size_t limit = load_relaxed(&known);
   if (HAK_LIKELY(limit != 0)) return limit;
   char text[32];
   if (os_read_file("/proc/sys/vm/max_map_count", text, sizeof text) > 0) {
     for (const char *at = text; *at >= '0' && *at <= '9'; at++) limit = limit * 10 + (size_t)(*at - '0');
   }
   if (limit == 0) limit = 65530; /* what the kernel has if nobody changes it */
-  atomic_set(&known, limit);
+  store_relaxed(&known, limit);
   return limit;
 }
 
@@ -187,12 +187,12 @@ bool os_is_only_thread(void) {
 #define PLAIN_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
 static long os_mmap(void *start, size_t bytes, int protection, int flags) {
-  atomic_count(&os_counts.mmap, 1);
+  add_relaxed(&os_counts.mmap, 1);
   return syscall_6(SYS_mmap, (long)start, (long)bytes, protection, flags, -1, 0);
 }
 
 static bool os_madvise(void *start, size_t bytes, int advice) {
-  atomic_count(&os_counts.madvise, 1);
+  add_relaxed(&os_counts.madvise, 1);
   return syscall_3(SYS_madvise, (long)start, (long)bytes, advice) == 0;
 }
 
@@ -201,7 +201,7 @@ static bool os_madvise(void *start, size_t bytes, int advice) {
 typedef enum verdict { UNTRIED, WORKS, FAILS } verdict_t;
 
 static bool os_tried(_Atomic uint32_t *verdict, bool (*works)(char *page, size_t bytes)) {
-  uint32_t known = atomic_seen(verdict);
+  uint32_t known = load_relaxed(verdict);
   if (HAK_UNLIKELY(known == UNTRIED)) {
     size_t bytes = os_page_size();
     char *pages = os_map(2 * bytes);
@@ -209,7 +209,7 @@ static bool os_tried(_Atomic uint32_t *verdict, bool (*works)(char *page, size_t
     pages[0] = 1;
     known = works(pages, bytes) ? WORKS : FAILS;
     (void)os_unmap(pages, 2 * bytes);
-    atomic_set(verdict, known);
+    store_relaxed(verdict, known);
   }
   return known == WORKS;
 }
@@ -230,7 +230,7 @@ void *os_map(size_t bytes) {
 }
 
 bool os_unmap(void *start, size_t bytes) {
-  atomic_count(&os_counts.munmap, 1);
+  add_relaxed(&os_counts.munmap, 1);
   return syscall_3(SYS_munmap, (long)start, (long)bytes, 0) == 0;
 }
 
@@ -249,7 +249,7 @@ void os_huge(void *start, size_t bytes, bool huge) { (void)os_madvise(start, byt
 
 /* 0, or the negated errno. */
 static long os_mremap(void *from, void *to, size_t bytes) {
-  atomic_count(&os_counts.mremap, 1);
+  add_relaxed(&os_counts.mremap, 1);
   long flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
   long got = syscall_6(SYS_mremap, (long)from, (long)bytes, (long)bytes, flags, (long)to, 0);
   return got == (long)to ? 0 : got;
@@ -265,14 +265,14 @@ static bool move_works(char *page, size_t bytes) {
 bool os_move(void *from, void *to, size_t bytes) {
   static _Atomic bool unable;
   static _Atomic uint32_t verdict;
-  if (atomic_seen(&unable) || !os_tried(&verdict, move_works)) return false;
+  if (load_relaxed(&unable) || !os_tried(&verdict, move_works)) return false;
   /* Of locked pages the lock would go along, and not stay with `from`: such advice is refused for them.  What is moved
    * is one mapping, unless the program has locked a part, so one page tells of all. */
   if (!os_madvise(from, os_page_size(), MADV_COLD)) return false;
   long error = os_mremap(from, to, bytes);
   if (error == 0) return true;
   /* A filter that came later. Anything else, such as too many mappings, is of this move alone. */
-  if (error == -EPERM || error == -ENOSYS || error == -EACCES || error == -EINVAL) atomic_set(&unable, true);
+  if (error == -EPERM || error == -ENOSYS || error == -EACCES || error == -EINVAL) store_relaxed(&unable, true);
   /* The kernel may have unmapped the target before it found that it could not go on: advice is refused where nothing is. */
   if (syscall_3(SYS_madvise, (long)to, (long)bytes, MADV_NORMAL) != -ENOMEM) return false;
   if (os_map_at(to, bytes) == OS_NOMEM) os_broken("mremap");
@@ -289,7 +289,7 @@ bool os_renew(void *start, size_t bytes) {
 
 /* Makes pages accessible; those that are so already keep their content. */
 static bool os_commit(void *start, size_t bytes) {
-  atomic_count(&os_counts.mprotect, 1);
+  add_relaxed(&os_counts.mprotect, 1);
   long result = syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_READ | PROT_WRITE);
   return result == 0;
 }
@@ -309,7 +309,7 @@ static bool guard_lightly(void *start, size_t bytes) {
   static _Atomic uint32_t verdict;
   if (bytes > GUARD_LIGHT || !os_tried(&verdict, guard_works)) return false;
   if (os_madvise(start, bytes, MADV_GUARD_INSTALL)) {
-    if (HAK_UNLIKELY(!atomic_seen(&guards_light))) atomic_set(&guards_light, true);
+    if (HAK_UNLIKELY(!load_relaxed(&guards_light))) store_relaxed(&guards_light, true);
     return true;
   }
   (void)os_madvise(start, bytes, MADV_GUARD_REMOVE); /* what of it is not locked may have been done */
@@ -326,29 +326,29 @@ os_guard_t os_guard(void *start, size_t bytes, bool may_split) {
   if (guard_lightly(start, bytes)) return OS_LIGHT;
   pages_clear(start, bytes);
   if (!may_split) return OS_OPEN;
-  atomic_set(&guards_protect, true);
-  atomic_count(&os_counts.mprotect, 1);
+  store_relaxed(&guards_protect, true);
+  add_relaxed(&os_counts.mprotect, 1);
   return syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_NONE) == 0 ? OS_SPLIT : OS_OPEN;
 }
 
 /* Guards of the light kind may lie within a range that was then protected: both ways, but where that cannot be. */
 bool os_unguard(void *start, size_t bytes) {
   bool removed = os_madvise(start, bytes, MADV_GUARD_REMOVE);
-  if (!removed && atomic_seen(&guards_light)) return os_renew(start, bytes); /* a filter that came later */
-  if (removed && bytes <= GUARD_LIGHT && !atomic_seen(&guards_protect)) return true;
+  if (!removed && load_relaxed(&guards_light)) return os_renew(start, bytes); /* a filter that came later */
+  if (removed && bytes <= GUARD_LIGHT && !load_relaxed(&guards_protect)) return true;
   return os_commit(start, bytes);
 }
 
 bool os_seal(const void *start, size_t bytes, bool sealed) {
-  atomic_count(&os_counts.mprotect, 1);
+  add_relaxed(&os_counts.mprotect, 1);
   return syscall_3(SYS_mprotect, (long)start, (long)bytes, sealed ? PROT_READ : PROT_READ | PROT_WRITE) == 0;
 }
 
 size_t os_resident(void *start, size_t pages) {
   unsigned char vector[256];
-  if (atomic_seen(&os_filters) != 0) return 0;
+  if (load_relaxed(&os_filters) != 0) return 0;
   if (pages > sizeof vector) pages = sizeof vector;
-  atomic_count(&os_counts.other, 1);
+  add_relaxed(&os_counts.other, 1);
   if (syscall_3(SYS_mincore, (long)start, (long)(pages * os_page_size()), (long)vector) != 0) return 0;
   size_t resident = 0;
   for (size_t i = 0; i < pages; i++) resident += vector[i] & 1;
@@ -386,7 +386,7 @@ bool os_write(int fd, const char *text, size_t bytes) {
 }
 
 long os_read_file(const char *path, char *buffer, size_t size) {
-  if (atomic_seen(&os_filters) != 0) return -1;
+  if (load_relaxed(&os_filters) != 0) return -1;
   long fd = syscall_6(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
   if (syscall_failed(fd)) return -1;
   size_t used = 0;
@@ -409,25 +409,25 @@ static _Atomic uintptr_t *_Atomic fork_page = &fork_unwatched;
 void os_fork_watch(void) {
   _Atomic uintptr_t *page = os_map(os_page_size());
   if (page != NULL && os_madvise(page, os_page_size(), MADV_WIPEONFORK)) {
-    atomic_set(page, FORK_SEEN);
-    atomic_publish(&fork_page, page);
+    store_relaxed(page, FORK_SEEN);
+    store_release(&fork_page, page);
   } else if (page != NULL) {
     (void)os_unmap(page, os_page_size());
   }
 }
 
-bool os_forked(void) { return atomic_take(atomic_take(&fork_page)) != FORK_SEEN; }
-void os_fork_note(void) { atomic_set(atomic_take(&fork_page), 0); }
+bool os_forked(void) { return load_acquire(load_acquire(&fork_page)) != FORK_SEEN; }
+void os_fork_note(void) { store_relaxed(load_acquire(&fork_page), 0); }
 
 /* Not if the repair was interrupted by a handler that forked: there is a child of the child now. */
 void os_fork_seen(uintptr_t thread) {
-  (void)atomic_compare_exchange_strong_explicit(atomic_take(&fork_page), &thread, FORK_SEEN, memory_order_release, memory_order_relaxed);
+  (void)atomic_compare_exchange_strong_explicit(load_acquire(&fork_page), &thread, FORK_SEEN, memory_order_release, memory_order_relaxed);
 }
 
 bool os_fork_claim(uintptr_t thread) {
-  _Atomic uintptr_t *page = atomic_take(&fork_page);
+  _Atomic uintptr_t *page = load_acquire(&fork_page);
   for (;;) {
-    uintptr_t state = atomic_take(page);
+    uintptr_t state = load_acquire(page);
     if (state == FORK_SEEN || state == thread) return false;
     if (state == 0 && atomic_compare_exchange_strong(page, &state, thread)) return true;
     os_yield();

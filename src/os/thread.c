@@ -20,7 +20,7 @@
 #include "os/syscall.h"
 
 /* A sanitizer's runtime must know every thread; so must Valgrind, which at the end frees what libc has, and then is alone. */
-#if defined(__SANITIZE_ADDRESS__) || defined(HOT_ATOMIC)
+#if defined(__SANITIZE_ADDRESS__) || defined(RACY_ATOMIC)
 #define THREAD_POSSIBLE false
 #else
 #define THREAD_POSSIBLE true
@@ -133,8 +133,8 @@ static int thread_main(void *argument) {
   uint64_t all = UINT64_MAX;
   (void)syscall_6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, 0, sizeof all, 0, 0);
   bool able = !thread->confined || thread_confine(thread);
-  if (!able) atomic_set(&thread->unable, true);
-  atomic_publish(&thread->ready, 1);
+  if (!able) store_relaxed(&thread->unable, true);
+  store_release(&thread->ready, 1);
   os_wake(&thread->ready);
   if (able) thread->run();
   return 0;
@@ -142,7 +142,7 @@ static int thread_main(void *argument) {
 
 /* Whether the kernel still has the thread that ran last: it gives the id back before it is done with the thread. */
 static bool thread_lingers(os_thread_t *thread) {
-  uint32_t last = atomic_seen(&thread->last);
+  uint32_t last = load_relaxed(&thread->last);
   return last != 0 && syscall_3(SYS_tgkill, process_id(), last, 0) == 0;
 }
 
@@ -153,12 +153,12 @@ static bool thread_clone(os_thread_t *thread) {
   if (thread->stack == NULL) return false;
   void **local = (void **)(void *)((char *)thread->stack + THREAD_LOCAL);
   *local = local; /* what thread_self reads */
-  atomic_set(&thread->ready, 0);
+  store_relaxed(&thread->ready, 0);
   int saved = errno;
   int result = clone(thread_main, (char *)thread->stack + THREAD_STACK, flags, thread, &thread->last, local, &thread->id);
   errno = saved;
   /* The caller goes on beside a thread that has given its power up, or was killed for trying. */
-  while (result >= 0 && atomic_take(&thread->ready) == 0 && os_thread_exists(thread) && !os_forked()) {
+  while (result >= 0 && load_acquire(&thread->ready) == 0 && os_thread_exists(thread) && !os_forked()) {
     os_wait(&thread->ready, 0, 1000, false);
   }
   return result >= 0;
@@ -167,7 +167,7 @@ static bool thread_clone(os_thread_t *thread) {
 /* SIGSYS stays as it is: a filter that traps ends who has it blocked.  No handler may run before the claim is settled, since one
  * that changes credentials would wait for this. */
 bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
-  if (!os_thread_possible() || os_thread_exists(thread) || atomic_seen(&thread->unable)) return false;
+  if (!os_thread_possible() || os_thread_exists(thread) || load_relaxed(&thread->unable)) return false;
   if (confined && thread_lingers(thread)) return false;
   uint64_t most = ~((uint64_t)1 << (SIGSYS - 1)), before;
   uint32_t none = 0;
@@ -177,11 +177,11 @@ bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
     thread->run = run;
     thread->confined = confined;
     started = atomic_load(&thread->held) == 0 && thread_clone(thread);
-    if (!started) atomic_set(&thread->id, 0); /* else the kernel does that */
+    if (!started) store_relaxed(&thread->id, 0); /* else the kernel does that */
   }
   (void)syscall_6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof before, 0, 0);
-  atomic_count(&os_counts.other, 3);
-  return started && !atomic_seen(&thread->unable);
+  add_relaxed(&os_counts.other, 3);
+  return started && !load_relaxed(&thread->unable);
 }
 
 bool os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds) {
@@ -202,7 +202,7 @@ void os_thread_hold(os_thread_t *thread) {
     os_wake(&thread->held);
     os_wait(&thread->id, 1, 1000, true);
   }
-  uint32_t last = atomic_seen(&thread->last);
+  uint32_t last = load_relaxed(&thread->last);
   if (last == 0) return;
   while (thread_lingers(thread)) os_sleep_us(20);
   /* It vanishes piece by piece under a lock that this has to wait for: there is nobody to wait for but oneself. */
@@ -211,13 +211,13 @@ void os_thread_hold(os_thread_t *thread) {
 }
 
 void os_thread_release(os_thread_t *thread) {
-  atomic_set(&thread->unable, false);
-  uint32_t held = atomic_seen(&thread->held);
+  store_relaxed(&thread->unable, false);
+  uint32_t held = load_relaxed(&thread->held);
   while (held != 0 && !atomic_compare_exchange_weak(&thread->held, &held, held - 1)) continue;
 }
 
 void os_thread_forget(os_thread_t *thread) {
-  atomic_set(&thread->id, 0);
-  atomic_set(&thread->last, 0);
-  atomic_set(&thread->held, 0);
+  store_relaxed(&thread->id, 0);
+  store_relaxed(&thread->last, 0);
+  store_relaxed(&thread->held, 0);
 }

@@ -12,10 +12,10 @@ static _Atomic bool ready;
 
 void trace_prepare(void) {
   unwind_prepare();
-  atomic_publish(&ready, true);
+  store_release(&ready, true);
 }
 
-bool trace_ready(void) { return atomic_take(&ready); }
+bool trace_ready(void) { return load_acquire(&ready); }
 
 void trace_take(trace_t *trace) {
   trace->thread = (uint32_t)syscall_3(SYS_gettid, 0, 0, 0);

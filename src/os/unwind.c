@@ -6,7 +6,7 @@
 #include "os/probe.h"
 
 /* Reads what a sanitizer may take for somebody else's.  Nothing elsewhere, since compilers do not inline such a function. */
-#if defined(__SANITIZE_ADDRESS__) || defined(HOT_ATOMIC) || defined(__clang__)
+#if defined(__SANITIZE_ADDRESS__) || defined(RACY_ATOMIC) || defined(__clang__)
 #define UNWATCHED __attribute__((no_sanitize("address"), no_sanitize("thread")))
 #else
 #define UNWATCHED
@@ -246,16 +246,16 @@ static uint64_t cache_hash(uint64_t pc) { return pc * UINT64_C(0x9e3779b97f4a7c1
 static bool cache_get(uint64_t pc, uint32_t *rule) {
   uint64_t hash = cache_hash(pc);
   cache_entry_t *entry = &cache[hash >> (64 - CACHE_SHIFT)];
-  uint64_t found = atomic_seen(&entry->rule);
+  uint64_t found = load_relaxed(&entry->rule);
   *rule = (uint32_t)(found >> 32);
-  return atomic_seen(&entry->pc) == pc && (uint32_t)found == (uint32_t)(hash >> 20);
+  return load_relaxed(&entry->pc) == pc && (uint32_t)found == (uint32_t)(hash >> 20);
 }
 
 static void cache_put(uint64_t pc, uint32_t rule) {
   uint64_t hash = cache_hash(pc);
   cache_entry_t *entry = &cache[hash >> (64 - CACHE_SHIFT)];
-  atomic_set(&entry->pc, pc);
-  atomic_set(&entry->rule, (uint64_t)rule << 32 | (uint32_t)(hash >> 20));
+  store_relaxed(&entry->pc, pc);
+  store_relaxed(&entry->rule, (uint64_t)rule << 32 | (uint32_t)(hash >> 20));
 }
 
 /* Words below the CFA, if they are so many at most. */
@@ -417,7 +417,7 @@ HAK_NOINLINE uint32_t unwind_here(void **frames, uint32_t most, bool *whole) {
 }
 
 void unwind_forget(void) {
-  for (unsigned i = 0; i < sizeof cache / sizeof cache[0]; i++) atomic_set(&cache[i].pc, 0);
+  for (unsigned i = 0; i < sizeof cache / sizeof cache[0]; i++) store_relaxed(&cache[i].pc, 0);
 }
 
 void unwind_prepare(void) { module_prepare(); }

@@ -10,25 +10,25 @@ static void *unit_address(const slab_t *slab) { return region_address(slab_unit(
 
 /* --- units ------------------------------------------------------------------------------- */
 
-bool audit_in_span(uint32_t unit) { return atomic_take(&slab_of(unit)->kind) != SLAB_FREE; }
+bool audit_in_span(uint32_t unit) { return load_acquire(&slab_of(unit)->kind) != SLAB_FREE; }
 
 static void audit_large(const slab_t *slab, uint32_t units) {
   void *at = unit_address(slab);
-  size_t bytes = atomic_seen(&slab->bytes), room = units * HAK_UNIT;
+  size_t bytes = load_relaxed(&slab->bytes), room = units * HAK_UNIT;
   AUDIT(bytes <= room && bytes > room - HAK_UNIT && bytes % os_page_size() == 0, at, "a large block has not the bytes of its units");
   AUDIT(slab->left < os_page_size() && slab->guard <= OS_SPLIT, at, "a large block has more left over than a page");
   AUDIT(!HAK_CHECKS || region_is_live(at), at, "a large block is not live");
 }
 
 static void audit_head(const slab_t *slab, uint8_t kind) {
-  uint32_t unit = slab_unit(slab), units = atomic_seen(&slab->units);
+  uint32_t unit = slab_unit(slab), units = load_relaxed(&slab->units);
   void *at = unit_address(slab);
-  unsigned c = atomic_seen(&slab->size_class);
-  AUDIT(units > 0 && units <= atomic_seen(&region.units) - unit, at, "a span ends beyond the frontier");
+  unsigned c = load_relaxed(&slab->size_class);
+  AUDIT(units > 0 && units <= load_relaxed(&region.units) - unit, at, "a span ends beyond the frontier");
   const slab_t *last = slab_of(unit + units - 1);
-  AUDIT(last == slab || (atomic_seen(&last->kind) == SLAB_INSIDE && last->head == unit), at, "a span's last unit is not in it");
+  AUDIT(last == slab || (load_relaxed(&last->kind) == SLAB_INSIDE && last->head == unit), at, "a span's last unit is not in it");
   AUDIT(kind == SLAB_BLOCKS ? c < CLASS_COUNT && units == class_info[c].units : c == CLASS_NONE, at, "a span has not its kind's class");
-  AUDIT(kind != SLAB_BLOCKS || atomic_seen(&slab->owner) != NULL, at, "a slab has no owner");
+  AUDIT(kind != SLAB_BLOCKS || load_relaxed(&slab->owner) != NULL, at, "a slab has no owner");
   AUDIT(kind != SLAB_GUARD || slab->guard <= OS_SPLIT, at, "a guard is none that the kernel makes");
   AUDIT(kind != SLAB_SLOTS || guarded_holds(at), at, "a span of guard slots has none");
   if (kind == SLAB_LARGE) audit_large(slab, units);
@@ -36,16 +36,16 @@ static void audit_head(const slab_t *slab, uint8_t kind) {
 
 void audit_unit_alone(uint32_t unit) {
   const slab_t *slab = slab_of(unit), *head = slab_head(unit);
-  uint8_t kind = atomic_seen(&slab->kind), of_span = atomic_seen(&head->kind);
+  uint8_t kind = load_relaxed(&slab->kind), of_span = load_relaxed(&head->kind);
   void *at = region_address(unit);
   AUDIT(kind <= SLAB_GUARD, at, "a unit is of no kind");
   if (kind == SLAB_INSIDE) {
-    bool within = slab->head < unit && of_span != SLAB_INSIDE && of_span != SLAB_FREE && unit - slab->head < atomic_seen(&head->units);
+    bool within = slab->head < unit && of_span != SLAB_INSIDE && of_span != SLAB_FREE && unit - slab->head < load_relaxed(&head->units);
     AUDIT(within, at, "a further unit is in no span");
   } else if (kind != SLAB_FREE) {
     audit_head(slab, kind);
   }
-  bool has_bin = hot_peek(region_bin(region.live, unit)) != &region_no_bin;
+  bool has_bin = racy_load(region_bin(region.live, unit)) != &region_no_bin;
   AUDIT(has_bin == (of_span == SLAB_BLOCKS), at, "a unit has a bin and no slab, or a slab and no bin");
 }
 
@@ -58,7 +58,7 @@ static void audit_listed(const slab_owner_t *owner, const slab_t *slab, unsigned
   bool before = slab->prev == SLAB_END ? list->first == unit : slab_of(slab->prev)->next == unit;
   bool behind = slab->next == SLAB_END || slab_of(slab->next)->prev == unit;
   bool held = owner->held.units != 0 && owner->held.unit == unit;
-  uint32_t free = atomic_seen(&slab->free), state = atomic_seen(&remote_of(unit)->state);
+  uint32_t free = load_relaxed(&slab->free), state = load_relaxed(&remote_of(unit)->state);
   AUDIT(before && behind, at, "a slab's neighbours in its list do not know it");
   AUDIT(slab->listed_full ? free == 0 : free > 0 || held, at, "a slab is in the list of the others");
   AUDIT(state == REMOTE_OPEN || state == REMOTE_QUEUED, at, "a slab takes no remote frees");
@@ -67,12 +67,12 @@ static void audit_listed(const slab_owner_t *owner, const slab_t *slab, unsigned
 /* The slab's units lead to it, and to one bin. */
 static void audit_units(const slab_t *slab, uint32_t units) {
   uint32_t unit = slab_unit(slab);
-  const region_bin_t *bin = hot_peek(region_bin(region.live, unit));
-  AUDIT(bin != &region_no_bin && atomic_seen(&slab->units) == units, unit_address(slab), "a slab has no bin, or not its class's units");
+  const region_bin_t *bin = racy_load(region_bin(region.live, unit));
+  AUDIT(bin != &region_no_bin && load_relaxed(&slab->units) == units, unit_address(slab), "a slab has no bin, or not its class's units");
   for (uint32_t i = 1; i < units; i++) {
     const slab_t *inside = slab_of(unit + i);
-    bool leads = atomic_seen(&inside->kind) == SLAB_INSIDE && inside->head == unit;
-    AUDIT(leads && hot_peek(region_bin(region.live, unit + i)) == bin, region_address(unit + i), "a slab's unit does not lead to it");
+    bool leads = load_relaxed(&inside->kind) == SLAB_INSIDE && inside->head == unit;
+    AUDIT(leads && racy_load(region_bin(region.live, unit + i)) == bin, region_address(unit + i), "a slab's unit does not lead to it");
   }
 }
 
@@ -89,7 +89,8 @@ static uint64_t audit_word(const slab_owner_t *owner, const slab_t *slab, uint32
   void *at = unit_address(slab);
   uint32_t unit = slab_unit(slab), rest = slab_class(slab)->blocks - word * 64;
   uint64_t all = rest >= 64 ? UINT64_MAX : ((uint64_t)1 << rest) - 1;
-  uint64_t free = atomic_seen(region_bits(region.free_bits, unit, word)), remote = atomic_take(region_bits(region.remote_bits, unit, word));
+  uint64_t free = load_relaxed(region_bits(region.free_bits, unit, word));
+  uint64_t remote = load_acquire(region_bits(region.remote_bits, unit, word));
   AUDIT(((free | remote) & ~all) == 0, at, "a slab has bits beyond its blocks");
   AUDIT((free & remote) == 0, at, "a free block was freed remotely");
   AUDIT(word >= slab->first_word || free == 0, at, "a block is free below the first word");
@@ -103,14 +104,14 @@ static uint64_t audit_word(const slab_owner_t *owner, const slab_t *slab, uint32
 
 void audit_slab(slab_owner_t *owner, const slab_t *slab, audit_sum_t *sum) {
   void *at = unit_address(slab);
-  unsigned c = atomic_seen(&slab->size_class);
-  bool owned = atomic_seen(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner;
+  unsigned c = load_relaxed(&slab->size_class);
+  bool owned = load_relaxed(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->owner) == owner;
   AUDIT(owned && c < CLASS_COUNT, at, "a listed slab is not the owner's");
   audit_units(slab, class_info[c].units);
   audit_listed(owner, slab, c);
   uint32_t free = 0;
   for (uint32_t word = 0; word * 64 < class_info[c].blocks; word++) free += bits_count64(audit_word(owner, slab, word, sum));
-  AUDIT(free == atomic_seen(&slab->free), at, "a slab's free blocks were not counted");
+  AUDIT(free == load_relaxed(&slab->free), at, "a slab's free blocks were not counted");
   AUDIT(slab->holes == 0 || hole_audit(owner, slab), at, "a purged page holds a block that is out");
 }
 
@@ -118,26 +119,26 @@ void audit_slab(slab_owner_t *owner, const slab_t *slab, audit_sum_t *sum) {
 
 /* The slabs of one list; ends with one that is in it twice, since there are no more than `most`. */
 static uint32_t audit_list(slab_owner_t *owner, uint32_t first, unsigned c, bool full, audit_sum_t *sum, int64_t *free_bytes) {
-  uint32_t slabs = 0, most = atomic_seen(&owner->slab_count[c]);
+  uint32_t slabs = 0, most = load_relaxed(&owner->slab_count[c]);
   for (uint32_t unit = first; unit != SLAB_END; unit = slab_of(unit)->next) {
     const slab_t *slab = slab_of(unit);
     AUDIT(slabs < most, unit_address(slab), "a list has more slabs than were counted");
     if (slabs++ >= most) break;
-    AUDIT(atomic_seen(&slab->size_class) == c && slab->listed_full == full, unit_address(slab), "a slab is in another's list");
+    AUDIT(load_relaxed(&slab->size_class) == c && slab->listed_full == full, unit_address(slab), "a slab is in another's list");
     audit_slab(owner, slab, sum);
-    *free_bytes += (int64_t)atomic_seen(&slab->free) * class_info[c].size;
+    *free_bytes += (int64_t)load_relaxed(&slab->free) * class_info[c].size;
   }
   return slabs;
 }
 
 /* A stack of queued slabs, which nobody takes from while the lock is held; how many they are. */
 static uint32_t audit_chain(const slab_owner_t *owner, uint32_t first, unsigned c) {
-  uint32_t slabs = 0, most = atomic_seen(&owner->slab_count[c]);
-  for (; first != 0; first = atomic_seen(&remote_of(first - 1)->next)) {
+  uint32_t slabs = 0, most = load_relaxed(&owner->slab_count[c]);
+  for (; first != 0; first = load_relaxed(&remote_of(first - 1)->next)) {
     const slab_t *slab = slab_of(first - 1);
-    bool known = first <= atomic_seen(&region.units) && atomic_seen(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner;
-    AUDIT(known && atomic_seen(&slab->size_class) == c, unit_address(slab), "a pending slab is not the owner's");
-    AUDIT(atomic_seen(&remote_of(first - 1)->state) == REMOTE_QUEUED, unit_address(slab), "a pending slab is not queued");
+    bool known = first <= load_relaxed(&region.units) && load_relaxed(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->owner) == owner;
+    AUDIT(known && load_relaxed(&slab->size_class) == c, unit_address(slab), "a pending slab is not the owner's");
+    AUDIT(load_relaxed(&remote_of(first - 1)->state) == REMOTE_QUEUED, unit_address(slab), "a pending slab is not queued");
     AUDIT(slabs < most, unit_address(slab), "a slab is pending twice");
     if (slabs++ >= most) break;
   }
@@ -146,25 +147,25 @@ static uint32_t audit_chain(const slab_owner_t *owner, uint32_t first, unsigned 
 
 static uint32_t queued_in(uint32_t unit) {
   uint32_t queued = 0;
-  for (; unit != SLAB_END; unit = slab_of(unit)->next) queued += atomic_seen(&remote_of(unit)->state) == REMOTE_QUEUED;
+  for (; unit != SLAB_END; unit = slab_of(unit)->next) queued += load_relaxed(&remote_of(unit)->state) == REMOTE_QUEUED;
   return queued;
 }
 
 /* Whoever has queued a slab pushes it: only alone nobody can be between the two. */
 static void audit_pending(const slab_owner_t *owner, unsigned c, bool alone) {
   uint32_t rest = audit_chain(owner, owner->rest[c], c);
-  uint32_t pending = audit_chain(owner, atomic_take(&owner->pending[c]), c);
-  AUDIT(rest + pending <= atomic_seen(&owner->slab_count[c]), owner, "a slab is pending and at rest");
+  uint32_t pending = audit_chain(owner, load_acquire(&owner->pending[c]), c);
+  AUDIT(rest + pending <= load_relaxed(&owner->slab_count[c]), owner, "a slab is pending and at rest");
   if (!alone) return;
   AUDIT(queued_in(owner->partial[c].first) + queued_in(owner->full[c].first) == rest + pending, owner, "a queued slab is not pending");
-  AUDIT(atomic_seen(&owner->pending[c]) == 0 || (atomic_seen(&owner->pending_classes) >> c & 1) != 0, owner, "a pending class is not told");
+  AUDIT(load_relaxed(&owner->pending[c]) == 0 || (load_relaxed(&owner->pending_classes) >> c & 1) != 0, owner, "a pending class has no bit");
 }
 
 static void audit_held(const slab_owner_t *owner) {
   const slab_held_t *held = &owner->held;
   if (held->units == 0) return;
   const slab_t *slab = slab_of(held->unit);
-  bool known = held->unit < atomic_seen(&region.units) && atomic_seen(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner;
+  bool known = held->unit < load_relaxed(&region.units) && load_relaxed(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->owner) == owner;
   AUDIT(known && held->first <= held->last && held->last < slab_class(slab)->blocks, owner, "what is held is in no slab of the owner");
   AUDIT(!known || held->units == slab_class(slab)->units, owner, "what is held is in no slab of the owner");
 }
@@ -176,8 +177,8 @@ void audit_owner(slab_owner_t *owner, audit_sum_t *sums, bool alone) {
     audit_sum_t *sum = sums == NULL ? NULL : &sums[c];
     uint32_t slabs = audit_list(owner, owner->partial[c].first, c, false, sum, &free_bytes);
     slabs += audit_list(owner, owner->full[c].first, c, true, sum, &free_bytes);
-    AUDIT(slabs == atomic_seen(&owner->slab_count[c]), owner, "slabs that were counted are in no list");
+    AUDIT(slabs == load_relaxed(&owner->slab_count[c]), owner, "slabs that were counted are in no list");
     audit_pending(owner, c, alone);
   }
-  AUDIT(free_bytes == atomic_seen(&owner->free_bytes), owner, "free bytes were not counted");
+  AUDIT(free_bytes == load_relaxed(&owner->free_bytes), owner, "free bytes were not counted");
 }

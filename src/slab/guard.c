@@ -9,7 +9,7 @@
 
 static _Atomic uint64_t left_out;
 
-uint64_t guard_left_out(void) { return atomic_seen(&left_out); }
+uint64_t guard_left_out(void) { return load_relaxed(&left_out); }
 
 void span_clear(uint32_t start, uint32_t units) {
   if (!purge_span(start, units)) memset(region_address(start), 0, units * HAK_UNIT);
@@ -22,7 +22,7 @@ void span_guard(uint32_t start, uint32_t units) {
   bool may_split = split_take(SPLIT_GUARD);
   slab->guard = (uint8_t)os_guard(region_address(start), units * HAK_UNIT, may_split);
   if (may_split && slab->guard != OS_SPLIT) split_give(SPLIT_GUARD);
-  if (slab->guard == OS_OPEN) atomic_count(&left_out, 1);
+  if (slab->guard == OS_OPEN) add_relaxed(&left_out, 1);
 }
 
 os_guard_t span_guard_beside(uint32_t unit, size_t from, size_t to, uint32_t guard) {

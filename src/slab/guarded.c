@@ -51,7 +51,7 @@ static bool pool_guard(uint32_t unit, uint32_t units) {
 
 static bool pool_make(void) {
   uint32_t none = POOL_NONE;
-  if (atomic_take(&pool.state) == POOL_MADE) return true;
+  if (load_acquire(&pool.state) == POOL_MADE) return true;
   if (!atomic_compare_exchange_strong_explicit(&pool.state, &none, (uint32_t)POOL_UNDER_WAY, memory_order_relaxed, memory_order_relaxed)) {
     return false;
   }
@@ -72,10 +72,10 @@ static bool pool_make(void) {
   pool.count = count;
   pool.start = region_address(unit);
   pool.page = os_page_size();
-  atomic_set(&pool.random, os_random());
-  atomic_publish(&pool.slots, slots);
+  store_relaxed(&pool.random, os_random());
+  store_release(&pool.slots, slots);
   span_enter(unit, units, SLAB_SLOTS, CLASS_NONE);
-  atomic_publish(&pool.state, (uint32_t)POOL_MADE);
+  store_release(&pool.state, (uint32_t)POOL_MADE);
   return true;
 }
 
@@ -89,7 +89,7 @@ static uint32_t slot_index(const void *p) {
   return i < pool.count ? i : pool.count - 1;
 }
 
-static slot_t *slot_at(const void *p) { return &atomic_seen(&pool.slots)[slot_index(p)]; }
+static slot_t *slot_at(const void *p) { return &load_relaxed(&pool.slots)[slot_index(p)]; }
 
 void *guarded_start(const void *p) {
   const slot_t *slot = slot_at(p);
@@ -98,11 +98,11 @@ void *guarded_start(const void *p) {
 
 /* The one that has waited longest, nearly. */
 static slot_t *slot_claim(uint32_t *index) {
-  slot_t *slots = atomic_seen(&pool.slots);
+  slot_t *slots = load_relaxed(&pool.slots);
   for (uint32_t tries = 0; tries < pool.count; tries++) {
     *index = atomic_fetch_add_explicit(&pool.next, 1, memory_order_relaxed) % pool.count;
     slot_t *slot = &slots[*index];
-    uint32_t state = atomic_seen(&slot->state);
+    uint32_t state = load_relaxed(&slot->state);
     if (state != SLOT_UNUSED && state != SLOT_FREED) continue;
     if (atomic_compare_exchange_strong(&slot->state, &state, (uint32_t)SLOT_CHANGING)) return slot;
   }
@@ -140,7 +140,7 @@ void *guarded_alloc(size_t size) {
   if (slot == NULL) return NULL;
   char *page = slot_page(index);
   if (!page_open(page)) {
-    atomic_publish(&slot->state, (uint32_t)SLOT_FREED);
+    store_release(&slot->state, (uint32_t)SLOT_FREED);
     return NULL;
   }
   size_t place = at_page_end() ? start_from_end(size, pool.page) : 0;
@@ -154,7 +154,7 @@ void *guarded_alloc(size_t size) {
   slot->freed.depth = 0;
   trace_take(&slot->allocated);
   region_set_live(page + place);
-  atomic_publish(&slot->state, (uint32_t)SLOT_LIVE);
+  store_release(&slot->state, (uint32_t)SLOT_LIVE);
   return page + place;
 }
 
@@ -165,7 +165,7 @@ static bool is_filled(const char *from, const char *to) {
 void guarded_free(void *block, const char *function) {
   slot_t *slot = slot_at(block);
   char *page = slot_page(slot_index(block)), *start = block;
-  atomic_set(&slot->state, (uint32_t)SLOT_CHANGING);
+  store_relaxed(&slot->state, (uint32_t)SLOT_CHANGING);
   trace_take(&slot->freed);
   memcheck_open(page, pool.page);
   bool before = is_filled(page, start), behind = is_filled(start + slot->size, page + pool.page);
@@ -175,11 +175,11 @@ void guarded_free(void *block, const char *function) {
     guarded_abort(block);
   }
   page_close(page);
-  atomic_publish(&slot->state, (uint32_t)SLOT_FREED);
+  store_release(&slot->state, (uint32_t)SLOT_FREED);
 }
 
 bool guarded_holds(const void *p) {
-  return atomic_take(&pool.slots) != NULL && (const char *)p >= pool.start &&
+  return load_acquire(&pool.slots) != NULL && (const char *)p >= pool.start &&
          (size_t)((const char *)p - pool.start) < (2 * (size_t)pool.count + 1) * pool.page;
 }
 
@@ -187,9 +187,9 @@ size_t guarded_usable(const void *p) { return slot_at(p)->size; }
 
 /* What is between two states is out of use: nobody is at it, but its page could not be opened. */
 HAK_AUDITED void guarded_audit_alone(void) {
-  const slot_t *slots = atomic_seen(&pool.slots);
+  const slot_t *slots = load_relaxed(&pool.slots);
   for (uint32_t i = 0; slots != NULL && i < pool.count; i++) {
-    uint32_t state = atomic_seen(&slots[i].state);
+    uint32_t state = load_relaxed(&slots[i].state);
     const char *block = slot_page(i) + slots[i].place;
     bool was = state == SLOT_LIVE || (state == SLOT_FREED && slots[i].size > 0);
     AUDIT(state <= SLOT_FREED && state != SLOT_CHANGING, block, "a guard slot is left in a change");
@@ -218,7 +218,7 @@ void guarded_describe(format_t *f, const void *p) {
     format_unsigned(f, (uint64_t)(at - start));
     format_text(f, " of ");
   }
-  bool freed = slot->freed.depth > 0 || atomic_seen(&slot->state) == SLOT_FREED;
+  bool freed = slot->freed.depth > 0 || load_relaxed(&slot->state) == SLOT_FREED;
   format_text(f, freed ? "freed block " : "live block ");
   format_hex(f, (uint64_t)(uintptr_t)start);
   format_text(f, " of ");

@@ -6,7 +6,7 @@
 
 static _Atomic uint64_t bytes_purged;
 
-uint64_t hole_bytes(void) { return atomic_seen(&bytes_purged); }
+uint64_t hole_bytes(void) { return load_relaxed(&bytes_purged); }
 
 /* slab_t.calm */
 enum { CALM_CHANGED, CALM_ONCE, CALM_DONE };
@@ -22,7 +22,7 @@ static uint64_t word_mask(uint32_t word, uint32_t first, uint32_t last) {
 static bool blocks_free(uint32_t unit, uint32_t first, uint32_t last) {
   for (uint32_t word = first / 64; word <= last / 64; word++) {
     uint64_t mask = word_mask(word, first, last);
-    if ((atomic_seen(region_bits(region.free_bits, unit, word)) & mask) != mask) return false;
+    if ((load_relaxed(region_bits(region.free_bits, unit, word)) & mask) != mask) return false;
   }
   return true;
 }
@@ -39,7 +39,7 @@ static void blocks_hold(slab_owner_t *owner, slab_t *slab, uint32_t first, uint3
   for (uint32_t word = first / 64; word <= last / 64; word++) {
     uint64_t mask = word_mask(word, first, last);
     _Atomic uint64_t *bits = region_bits(region.free_bits, unit, word);
-    atomic_set(bits, atomic_seen(bits) & ~mask);
+    store_relaxed(bits, load_relaxed(bits) & ~mask);
     slab_count_free(owner, slab, -(int32_t)bits_count64(mask));
   }
 }
@@ -58,7 +58,7 @@ void hole_recover(slab_owner_t *owner) {
   if (held->units == 0) return;
   for (uint32_t word = held->first / 64; word <= held->last / 64; word++) {
     _Atomic uint64_t *bits = region_bits(region.free_bits, held->unit, word);
-    atomic_set(bits, atomic_seen(bits) | word_mask(word, held->first, held->last));
+    store_relaxed(bits, load_relaxed(bits) | word_mask(word, held->first, held->last));
   }
   owner->held.units = 0;
 }
@@ -70,7 +70,7 @@ typedef struct hole {
 
 /* The blocks that a page has bytes of; false if there are none. */
 static bool page_blocks(const slab_t *slab, uint32_t page, uint32_t *first, uint32_t *last) {
-  unsigned c = atomic_seen(&slab->size_class);
+  unsigned c = load_relaxed(&slab->size_class);
   size_t bytes = os_page_size();
   *first = class_block_at(c, page * bytes);
   *last = class_block_at(c, (page + 1) * bytes - 1);
@@ -145,22 +145,22 @@ static bool slab_purge_holes(slab_owner_t *owner, slab_t *slab, size_t *purged, 
 
 /* One slab, if its owner's lock is free. */
 static size_t slab_step(slab_t *slab, bool now, uint32_t *calming) {
-  slab_owner_t *owner = atomic_seen(&slab->owner);
+  slab_owner_t *owner = load_relaxed(&slab->owner);
   if (!lock_try(&owner->lock)) return 0;
   size_t purged = 0;
   bool unheld = owner->held.units == 0; /* for one at a time: a fork's child finds there what it must bring back */
-  bool there = unheld && atomic_take(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner && atomic_seen(&slab->free) != 0 &&
-               atomic_seen(&slab->size_class) != CLASS_NOTHING;
+  bool there = unheld && load_acquire(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->owner) == owner &&
+               load_relaxed(&slab->free) != 0 && load_relaxed(&slab->size_class) != CLASS_NOTHING;
   if (there && (now || slab->calm == CALM_ONCE)) {
     bool locked = slab_purge_holes(owner, slab, &purged, &there);
-    atomic_count(&bytes_purged, purged);
+    add_relaxed(&bytes_purged, purged);
     if (!locked) return purged;
     if (there) slab->calm = CALM_DONE;
   } else if (there && slab->calm == CALM_CHANGED) {
     slab->calm = CALM_ONCE;
     ++*calming;
   }
-  atomic_set(&owner->free_settled, atomic_seen(&owner->free_bytes));
+  store_relaxed(&owner->free_settled, load_relaxed(&owner->free_bytes));
   owner_unlock(owner);
   return purged;
 }
@@ -168,10 +168,10 @@ static size_t slab_step(slab_t *slab, bool now, uint32_t *calming) {
 /* From *unit on, up to `units` of them, and `slabs` that gave something back. */
 static size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, bool now, uint32_t *calming) {
   size_t purged = 0;
-  uint32_t end = atomic_take(&region.units);
+  uint32_t end = load_acquire(&region.units);
   for (; *unit < end && units > 0 && slabs > 0; ++*unit, units--) {
     slab_t *slab = slab_of(*unit);
-    if (atomic_take(&slab->kind) != SLAB_BLOCKS) continue;
+    if (load_acquire(&slab->kind) != SLAB_BLOCKS) continue;
     size_t bytes = slab_step(slab, now, calming);
     purged += bytes;
     slabs -= bytes != 0;
@@ -186,9 +186,9 @@ size_t hole_step(bool now, uint32_t *calming) {
 
 size_t hole_step_part(uint32_t grown) {
   static _Atomic uint32_t at;
-  uint32_t unit = atomic_seen(&at), calming;
-  if (unit >= atomic_take(&region.units)) unit = 0;
+  uint32_t unit = load_relaxed(&at), calming;
+  if (unit >= load_acquire(&region.units)) unit = 0;
   size_t purged = hole_steps(&unit, HOLE_PART_UNITS + 8 * grown, 2 * grown, true, &calming);
-  atomic_set(&at, unit);
+  store_relaxed(&at, unit);
   return purged;
 }

@@ -33,10 +33,10 @@ static void span_extend(slab_t *slab, uint32_t from, uint32_t to) {
   for (uint32_t i = from; i < to; i++) {
     slab_t *inside = slab_of(start + i);
     inside->head = start;
-    atomic_set(&inside->size_class, (uint8_t)CLASS_NONE);
-    atomic_publish(&inside->kind, (uint8_t)SLAB_INSIDE);
+    store_relaxed(&inside->size_class, (uint8_t)CLASS_NONE);
+    store_release(&inside->kind, (uint8_t)SLAB_INSIDE);
   }
-  atomic_set(&slab->units, to);
+  store_relaxed(&slab->units, to);
 }
 
 /* --- between guards: the secure library -------------------------------------------------- */
@@ -77,7 +77,7 @@ static uint32_t guarded_span(size_t bytes, size_t align, span_use_t use, bool *z
 }
 
 static void guarded_release(uint32_t unit) {
-  uint32_t units = atomic_seen(&slab_of(unit)->units);
+  uint32_t units = load_relaxed(&slab_of(unit)->units);
   span_unguard(unit, units);
   span_unguard(unit + units, 1);
   span_unguard(unit - 1, 1);
@@ -85,8 +85,8 @@ static void guarded_release(uint32_t unit) {
 
 /* What is behind its bytes is inaccessible already, or must be cleared with it. */
 static void guarded_wait(slab_t *slab) {
-  uint32_t unit = slab_unit(slab), units = atomic_seen(&slab->units);
-  size_t bytes = slab->guard == OS_OPEN ? units * HAK_UNIT : atomic_seen(&slab->bytes);
+  uint32_t unit = slab_unit(slab), units = load_relaxed(&slab->units);
+  size_t bytes = slab->guard == OS_OPEN ? units * HAK_UNIT : load_relaxed(&slab->bytes);
   slab->guard = OS_OPEN;
   span_enter(unit, units, SLAB_GUARD, CLASS_NONE); /* first: see span_guard */
   slab->guard = (uint8_t)span_guard_beside(unit, 0, bytes, unit + units);
@@ -97,8 +97,8 @@ static void guarded_wait(slab_t *slab) {
 
 /* Grows in place: what was inaccessible behind the block becomes zero bytes of it.  Smaller it only becomes elsewhere. */
 static bool guarded_resize(slab_t *slab, size_t bytes) {
-  size_t old = atomic_seen(&slab->bytes);
-  uint32_t unit = slab_unit(slab), have = atomic_seen(&slab->units), want = units_of(bytes);
+  size_t old = load_relaxed(&slab->bytes);
+  uint32_t unit = slab_unit(slab), have = load_relaxed(&slab->units), want = units_of(bytes);
   if (bytes <= old) return bytes == old;
   if (want > have) {
     if (!span_claim(unit + have + 1, want - have)) return false;
@@ -135,7 +135,7 @@ bool large_is_whole(const slab_t *slab) {
 static void large_ask(slab_t *slab, size_t size) {
   size_t usable = large_usable(slab);
   if (size < usable) memset((char *)region_address(slab_unit(slab)) + size, 0, usable - size);
-  slab->left = (uint32_t)(atomic_seen(&slab->bytes) - size);
+  slab->left = (uint32_t)(load_relaxed(&slab->bytes) - size);
 }
 
 bool large_trim(void) {
@@ -151,8 +151,8 @@ bool large_trim(void) {
 
 HAK_AUDITED void large_audit_alone(void) {
   for (uint32_t i = 0; i < FREED_MOST; i++) {
-    uint32_t unit = atomic_seen(&freed[i]);
-    AUDIT(unit == 0 || atomic_seen(&slab_of(unit)->kind) == SLAB_GUARD, region_address(unit), "a freed large block that waits is no guard");
+    uint32_t unit = load_relaxed(&freed[i]);
+    AUDIT(unit == 0 || load_relaxed(&slab_of(unit)->kind) == SLAB_GUARD, region_address(unit), "a large block that waits is no guard");
   }
 }
 
@@ -184,19 +184,19 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
   uint32_t unit = HAK_SECURE ? guarded_span(bytes, align, use, &zero) : large_span(bytes, align, use, &zero);
   if (unit == SPAN_NONE) return NULL;
   if (use == SPAN_ZEROED && !zero) large_clear(unit, bytes);
-  atomic_set(&slab_of(unit)->bytes, bytes);
+  store_relaxed(&slab_of(unit)->bytes, bytes);
   slab_of(unit)->left = (uint32_t)(bytes - size);
   span_enter(unit, units_of(bytes), SLAB_LARGE, CLASS_NONE);
   void *block = region_address(unit);
   if (HAK_CHECKS) region_set_live(block);
-  atomic_count(&large_alloc_count, 1);
+  add_relaxed(&large_alloc_count, 1);
   return block;
 }
 
 void large_free(slab_t *slab) {
   uint32_t unit = slab_unit(slab);
-  uint32_t units = atomic_seen(&slab->units);
-  atomic_count(&large_free_count, 1);
+  uint32_t units = load_relaxed(&slab->units);
+  add_relaxed(&large_free_count, 1);
   if (HAK_SECURE) {
     guarded_wait(slab);
     return;
@@ -207,7 +207,7 @@ void large_free(slab_t *slab) {
 }
 
 void large_move(slab_t *from, void *to) {
-  size_t bytes = atomic_seen(&from->bytes);
+  size_t bytes = load_relaxed(&from->bytes);
   uint32_t start = slab_unit(from);
   uint32_t moved = HAK_SECURE ? 0 : move_pages(start, (uint32_t)region_unit(to), (uint32_t)(bytes >> HAK_UNIT_SHIFT));
   size_t done = (size_t)moved << HAK_UNIT_SHIFT;
@@ -219,24 +219,24 @@ bool large_resize(slab_t *slab, size_t size) {
   if (size <= HAK_SMALL_MAX || bytes == 0 || bytes > HAK_REGION_MAX) return false;
   if (HAK_SECURE) {
     if (!guarded_resize(slab, bytes)) return false;
-    if (bytes != atomic_seen(&slab->bytes)) {
-      slab->left += (uint32_t)(bytes - atomic_seen(&slab->bytes));
-      atomic_set(&slab->bytes, bytes);
+    if (bytes != load_relaxed(&slab->bytes)) {
+      slab->left += (uint32_t)(bytes - load_relaxed(&slab->bytes));
+      store_relaxed(&slab->bytes, bytes);
     }
     large_ask(slab, size);
     return true;
   }
   uint32_t start = slab_unit(slab);
-  uint32_t have = atomic_seen(&slab->units);
+  uint32_t have = load_relaxed(&slab->units);
   uint32_t want = units_of(bytes);
   if (want > have) {
     if (!span_claim(start + have, want - have)) return false;
     span_extend(slab, have, want);
   } else if (want < have) {
-    atomic_set(&slab->units, want);
+    store_relaxed(&slab->units, want);
     span_leave(start + want, have - want);
     span_free(start + want, have - want);
   }
-  atomic_set(&slab->bytes, bytes);
+  store_relaxed(&slab->bytes, bytes);
   return true;
 }

@@ -19,7 +19,7 @@ HAK_CHECKED bool large_may_fit(size_t size, size_t align);
 /* What the secure library keeps back of freed blocks becomes usable; false if there is none, as elsewhere. */
 bool large_trim(void);
 /* The bytes that the program may use; in the secure library what it has asked for. */
-HAK_INLINE size_t large_usable(const slab_t *slab) { return atomic_seen(&slab->bytes) - (HAK_SECURE ? slab->left : 0); }
+HAK_INLINE size_t large_usable(const slab_t *slab) { return load_relaxed(&slab->bytes) - (HAK_SECURE ? slab->left : 0); }
 /* False: something was written behind these. */
 HAK_CHECKED bool large_is_whole(const slab_t *slab);
 /* Makes `size` bytes usable in place; false if that cannot be. New bytes are not zeroed. */

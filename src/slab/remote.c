@@ -10,7 +10,7 @@
 #define REMOTE_HELP_SLABS 8
 
 /* There are no bits yet to be seen with it: it brings the slab's record to who announces. */
-void remote_open(uint32_t unit) { atomic_publish(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN); }
+void remote_open(uint32_t unit) { store_release(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN); }
 
 bool remote_close(uint32_t unit) {
   uint32_t open = REMOTE_OPEN;
@@ -19,18 +19,18 @@ bool remote_close(uint32_t unit) {
 
 static void remote_push(slab_owner_t *owner, const slab_t *slab) {
   uint32_t unit = slab_unit(slab);
-  unsigned c = atomic_seen(&slab->size_class);
+  unsigned c = load_relaxed(&slab->size_class);
   _Atomic uint32_t *pending = &owner->pending[c];
-  uint32_t first = atomic_seen(pending);
+  uint32_t first = load_relaxed(pending);
   do {
-    atomic_set(&remote_of(unit)->next, first);
+    store_relaxed(&remote_of(unit)->next, first);
   } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
   (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c); /* then remote_help looks at the lock */
 }
 
 void owner_unlock(slab_owner_t *owner) {
   for (;;) {
-    if (HAK_LIKELY(atomic_seen(&owner->thread) != 0)) { /* it will look itself */
+    if (HAK_LIKELY(load_relaxed(&owner->thread) != 0)) { /* it will look itself */
       lock_release(&owner->lock);
       return;
     }
@@ -55,7 +55,7 @@ static void blocks_clear_live(char *first, uint32_t size, uint64_t bits, bool ow
       bits &= bits - 1;
       block = first + (size_t)bits_lowest64(bits | UINT64_C(1) << 63) * size;
     } while (bits != 0 && region_live_word(block) == word);
-    if (own) hot_store(word, hot_load(word) & ~mask);
+    if (own) owner_store(word, owner_load(word) & ~mask);
     else __atomic_fetch_and(word, ~mask, __ATOMIC_RELAXED);
   }
 }
@@ -65,17 +65,17 @@ static void remote_take(slab_owner_t *owner, slab_t *slab) {
   uint32_t unit = slab_unit(slab);
   const class_info_t *info = slab_class(slab);
   char *start = region_address(unit);
-  bool own = !HAK_SECURE && atomic_seen(&owner->thread) == thread_self();
-  if (HAK_AUDIT && !own && atomic_seen(&owner->thread) != 0) owner->helped = true;
+  bool own = !HAK_SECURE && load_relaxed(&owner->thread) == thread_self();
+  if (HAK_AUDIT && !own && load_relaxed(&owner->thread) != 0) owner->helped = true;
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
     _Atomic uint64_t *remote_bits = region_bits(region.remote_bits, unit, word);
     if (atomic_load(remote_bits) == 0) continue;
     uint64_t bits = atomic_exchange(remote_bits, 0);
     if (HAK_CHECKS) blocks_clear_live(start + (size_t)word * 64 * info->size, info->size, bits, own);
-    atomic_count_own(&owner->remote_frees, bits_count64(bits));
+    owner_add(&owner->remote_frees, bits_count64(bits));
     if (!slab_give_bits(owner, slab, word, bits)) return;
   }
-  if (owner->orphan && atomic_seen(&slab->free) != 0) (void)slab_settle(owner, slab);
+  if (owner->orphan && load_relaxed(&slab->free) != 0) (void)slab_settle(owner, slab);
 }
 
 /* The stack leads from one cache miss to the next: those of a slab overlap with the work on the one before. */
@@ -88,11 +88,11 @@ static void remote_prefetch(uint32_t unit) {
 static bool class_collect(slab_owner_t *owner, unsigned c, uint32_t *most) {
   for (; *most > 0; --*most) {
     if (owner->rest[c] == 0) {
-      if (atomic_seen(&owner->pending[c]) == 0) return true;
+      if (load_relaxed(&owner->pending[c]) == 0) return true;
       owner->rest[c] = atomic_exchange_explicit(&owner->pending[c], 0, memory_order_acquire);
     }
     uint32_t unit = owner->rest[c] - 1;
-    owner->rest[c] = atomic_seen(&remote_of(unit)->next);
+    owner->rest[c] = load_relaxed(&remote_of(unit)->next);
     if (owner->rest[c] != 0) remote_prefetch(owner->rest[c] - 1);
     (void)atomic_fetch_sub_explicit(&owner->pending_count, 1, memory_order_relaxed);
     atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
@@ -102,7 +102,7 @@ static bool class_collect(slab_owner_t *owner, unsigned c, uint32_t *most) {
 }
 
 /* For an orphan, whose rest nobody would see to, of all slabs. */
-static uint32_t collect_most(const slab_owner_t *owner, uint32_t slabs) { return atomic_seen(&owner->thread) == 0 ? UINT32_MAX : slabs; }
+static uint32_t collect_most(const slab_owner_t *owner, uint32_t slabs) { return load_relaxed(&owner->thread) == 0 ? UINT32_MAX : slabs; }
 
 void remote_collect_class(slab_owner_t *owner, unsigned size_class) {
   uint32_t most = collect_most(owner, REMOTE_COLLECT_MOST);
@@ -112,7 +112,7 @@ void remote_collect_class(slab_owner_t *owner, unsigned size_class) {
 /* Of `slabs` at most, but for an orphan. */
 static bool classes_collect(slab_owner_t *owner, uint32_t slabs) {
   uint32_t most = collect_most(owner, slabs);
-  if (atomic_seen(&owner->pending_classes) == 0) return true;
+  if (load_relaxed(&owner->pending_classes) == 0) return true;
   uint64_t classes = atomic_exchange(&owner->pending_classes, 0), left = 0;
   for (; classes != 0; classes &= classes - 1) {
     unsigned c = bits_lowest64(classes);
@@ -137,23 +137,23 @@ static void remote_help(slab_owner_t *owner) {
 void remote_tell(slab_t *slab) {
   uint32_t open = REMOTE_OPEN;
   if (!atomic_compare_exchange_strong(&remote_of(slab_unit(slab))->state, &open, (uint32_t)REMOTE_QUEUED)) return;
-  slab_owner_t *owner = atomic_seen(&slab->owner);
+  slab_owner_t *owner = load_relaxed(&slab->owner);
   remote_push(owner, slab);
   remote_help(owner);
 }
 
 void remote_recover(slab_owner_t *owner, slab_t *slab) {
-  if (!owner->relist && atomic_seen(&remote_of(slab_unit(slab))->state) == REMOTE_OPEN) return;
+  if (!owner->relist && load_relaxed(&remote_of(slab_unit(slab))->state) == REMOTE_OPEN) return;
   remote_open(slab_unit(slab));
   remote_take(owner, slab);
 }
 
 uint32_t remote_waiting(const slab_t *slab) {
   uint32_t waiting = 0;
-  unsigned c = atomic_seen(&slab->size_class);
+  unsigned c = load_relaxed(&slab->size_class);
   if (c >= CLASS_COUNT) return 0; /* no longer a slab */
   for (uint32_t word = 0; word * 64 < class_info[c].blocks; word++) {
-    waiting += bits_count64(atomic_seen(region_bits(region.remote_bits, slab_unit(slab), word)));
+    waiting += bits_count64(load_relaxed(region_bits(region.remote_bits, slab_unit(slab), word)));
   }
   return waiting;
 }

@@ -34,23 +34,23 @@ void owner_init(slab_owner_t *owner) {
 
 bool owner_has_slabs(const slab_owner_t *owner) {
   uint32_t slabs = 0;
-  for (unsigned c = 0; c < CLASS_COUNT; c++) slabs |= atomic_seen(&owner->slab_count[c]);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) slabs |= load_relaxed(&owner->slab_count[c]);
   return slabs != 0;
 }
 
 void owner_forget(slab_owner_t *owner, bool lists) {
-  atomic_set(&owner->pending_classes, 0);
-  atomic_set(&owner->pending_count, 0);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner->pending[c], 0), owner->rest[c] = 0;
+  store_relaxed(&owner->pending_classes, 0);
+  store_relaxed(&owner->pending_count, 0);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) store_relaxed(&owner->pending[c], 0), owner->rest[c] = 0;
   owner->relist = lists;
   if (!lists) return;
   owner_init(owner);
-  atomic_set(&owner->free_bytes, 0);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) atomic_set(&owner->slab_count[c], 0);
+  store_relaxed(&owner->free_bytes, 0);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) store_relaxed(&owner->slab_count[c], 0);
 }
 
 static slab_list_t *slab_list(slab_owner_t *owner, const slab_t *slab) {
-  unsigned c = atomic_seen(&slab->size_class);
+  unsigned c = load_relaxed(&slab->size_class);
   return slab->listed_full ? &owner->full[c] : &owner->partial[c];
 }
 
@@ -67,20 +67,20 @@ void span_enter(uint32_t start, uint32_t units, slab_kind_t kind, unsigned size_
   for (uint32_t i = units; i-- > 0;) {
     slab_t *slab = slab_of(start + i);
     slab->head = start;
-    atomic_set(&slab->size_class, (uint8_t)size_class);
-    atomic_set(&slab->units, units);
-    atomic_publish(&slab->kind, (uint8_t)(i == 0 ? kind : SLAB_INSIDE));
+    store_relaxed(&slab->size_class, (uint8_t)size_class);
+    store_relaxed(&slab->units, units);
+    store_release(&slab->kind, (uint8_t)(i == 0 ? kind : SLAB_INSIDE));
   }
 }
 
 void span_leave(uint32_t start, uint32_t units) {
-  for (uint32_t i = 0; i < units; i++) atomic_publish(&slab_of(start + i)->kind, (uint8_t)SLAB_FREE);
+  for (uint32_t i = 0; i < units; i++) store_release(&slab_of(start + i)->kind, (uint8_t)SLAB_FREE);
 }
 
 /* Makes `bin` the one that takes the slab's blocks. */
 static void slab_set_bin(const slab_t *slab, region_bin_t *bin) {
   uint32_t unit = slab_unit(slab);
-  for (uint32_t i = 0; i < atomic_seen(&slab->units); i++) hot_poke(region_bin(region.live, unit + i), bin);
+  for (uint32_t i = 0; i < load_relaxed(&slab->units); i++) racy_store(region_bin(region.live, unit + i), bin);
 }
 
 uint8_t slab_epoch;
@@ -90,14 +90,14 @@ uint8_t slab_epoch;
 /* The map may still name blocks that a plain move has brought back: see remote.c. */
 static void units_clear_live(uint32_t unit, uint32_t units) {
   uint64_t *words = region_live_word(region_address(unit));
-  for (size_t i = 0; i < units * (HAK_UNIT / 1024); i++) hot_poke(&words[i], 0);
+  for (size_t i = 0; i < units * (HAK_UNIT / 1024); i++) racy_store(&words[i], 0);
 }
 
 static uint32_t slab_words(const slab_t *slab) { return (slab_class(slab)->blocks + 63) / 64; }
 
 void slab_count_free(slab_owner_t *owner, slab_t *slab, int32_t blocks) {
-  atomic_set(&slab->free, (uint16_t)(atomic_seen(&slab->free) + blocks));
-  atomic_count_own(&owner->free_bytes, (int64_t)blocks * slab_class(slab)->size);
+  store_relaxed(&slab->free, (uint16_t)(load_relaxed(&slab->free) + blocks));
+  owner_add(&owner->free_bytes, (int64_t)blocks * slab_class(slab)->size);
   slab->calm = 0;
 }
 
@@ -105,13 +105,13 @@ void slab_count_free(slab_owner_t *owner, slab_t *slab, int32_t blocks) {
 #define POPULATE_FROM 16
 static _Atomic uint64_t bytes_populated;
 
-uint64_t slab_populated_bytes(void) { return atomic_seen(&bytes_populated); }
+uint64_t slab_populated_bytes(void) { return load_relaxed(&bytes_populated); }
 
 static void slab_populate(const slab_owner_t *owner, unsigned size_class, uint32_t unit) {
-  if (option_get(OPTION_populate) == 0 || atomic_seen(&owner->slab_count[size_class]) < POPULATE_FROM) return;
-  if (atomic_seen(&owner->thread) == 0) return; /* shared by threads of which each takes little */
+  if (option_get(OPTION_populate) == 0 || load_relaxed(&owner->slab_count[size_class]) < POPULATE_FROM) return;
+  if (load_relaxed(&owner->thread) == 0) return; /* shared by threads of which each takes little */
   size_t bytes = class_info[size_class].units * HAK_UNIT;
-  if (os_populate(region_address(unit), bytes)) atomic_count(&bytes_populated, bytes);
+  if (os_populate(region_address(unit), bytes)) add_relaxed(&bytes_populated, bytes);
 }
 
 /* The secure library has an inaccessible unit behind each slab. */
@@ -133,7 +133,7 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   slab_t *slab = slab_of(unit);
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
     uint32_t rest = info->blocks - word * 64;
-    atomic_set(region_bits(region.free_bits, unit, word), rest >= 64 ? UINT64_MAX : ((uint64_t)1 << rest) - 1);
+    store_relaxed(region_bits(region.free_bits, unit, word), rest >= 64 ? UINT64_MAX : ((uint64_t)1 << rest) - 1);
   }
   if (HAK_CHECKS) units_clear_live(unit, info->units);
   slab->first_word = 0;
@@ -142,14 +142,14 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   slab->touched = zero ? 0 : (uint16_t)info->blocks;
   slab->epoch = slab_epoch;
   slab->soiled = !zero && slab_epoch != 0;
-  atomic_set(&slab->owner, owner);
+  store_relaxed(&slab->owner, owner);
   span_enter(unit, info->units, SLAB_BLOCKS, size_class);
-  atomic_set(&slab->free, 0);
+  store_relaxed(&slab->free, 0);
   slab_count_free(owner, slab, (int32_t)info->blocks);
   slab_set_bin(slab, bin);
   remote_open(unit);
   list_push(&owner->partial[size_class], slab);
-  atomic_count_own(&owner->slab_count[size_class], 1);
+  owner_add(&owner->slab_count[size_class], 1);
   return slab;
 }
 
@@ -157,12 +157,12 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
 static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   uint32_t unit = slab_unit(slab);
   if (!remote_close(unit)) return false;
-  unsigned c = atomic_seen(&slab->size_class);
+  unsigned c = load_relaxed(&slab->size_class);
   list_remove(slab_list(owner, slab), slab);
-  atomic_count_own(&owner->slab_count[c], (uint32_t)-1);
+  owner_add(&owner->slab_count[c], (uint32_t)-1);
   slab_count_free(owner, slab, -(int32_t)class_info[c].blocks);
   slab_set_bin(slab, &region_no_bin);
-  uint32_t units = atomic_seen(&slab->units);
+  uint32_t units = load_relaxed(&slab->units);
   if (HAK_SECURE && slab_is_soiled(slab) && c != CLASS_NOTHING) span_clear(unit, units);
   if (HAK_SECURE) span_unguard(unit + units, SLAB_GUARDS);
   if (c == CLASS_NOTHING) {
@@ -193,12 +193,12 @@ static uint32_t slab_take_from(slab_owner_t *owner, slab_t *slab, void **blocks,
   uint32_t words = slab_words(slab);
   for (; taken < count && word < words; word++) {
     _Atomic uint64_t *bits = region_bits(region.free_bits, unit, word);
-    uint64_t left = atomic_seen(bits);
+    uint64_t left = load_relaxed(bits);
     uint64_t before = left;
     for (; left != 0 && taken < count; left &= left - 1) {
-      hot_store(&blocks[taken++], (void *)(start + (size_t)(word * 64 + bits_lowest64(left)) * info->size));
+      owner_store(&blocks[taken++], (void *)(start + (size_t)(word * 64 + bits_lowest64(left)) * info->size));
     }
-    if (left != before) atomic_set(bits, left);
+    if (left != before) store_relaxed(bits, left);
     if (left != 0) break;
   }
   slab->first_word = (uint16_t)word;
@@ -209,7 +209,7 @@ static uint32_t slab_take_from(slab_owner_t *owner, slab_t *slab, void **blocks,
 
 static _Atomic uint64_t slabs_ahead;
 
-uint64_t slab_ahead_count(void) { return atomic_seen(&slabs_ahead); }
+uint64_t slab_ahead_count(void) { return load_relaxed(&slabs_ahead); }
 
 /* An owner that lives from what others free would collect every few blocks what they have just freed, and take the cache
  * lines from them each time.  With a slab more it comes for as many blocks at once. */
@@ -217,9 +217,9 @@ static void slab_take_lead(slab_owner_t *owner, unsigned size_class, region_bin_
   const slab_list_t *partial = &owner->partial[size_class];
   if (option_get(OPTION_lead) == 0 || partial->first == SLAB_END) return;
   const slab_t *slab = slab_of(partial->first);
-  if (slab->next != SLAB_END || atomic_seen(&slab->free) >= class_info[size_class].blocks / 4) return;
+  if (slab->next != SLAB_END || load_relaxed(&slab->free) >= class_info[size_class].blocks / 4) return;
   (void)remote_collect(owner); /* other classes may have the memory */
-  if (slab_create(owner, size_class, bin) != NULL) atomic_count(&slabs_ahead, 1);
+  if (slab_create(owner, size_class, bin) != NULL) add_relaxed(&slabs_ahead, 1);
 }
 
 /* The slab to take blocks of the class from.  What others have freed is brought in
@@ -245,7 +245,7 @@ uint32_t slab_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, 
     slab_t *slab = slab_with_free(owner, size_class, bin);
     if (slab == NULL) break;
     taken += slab_take_from(owner, slab, blocks + taken, count - taken);
-    if (atomic_seen(&slab->free) == 0) slab_move(owner, slab, true);
+    if (load_relaxed(&slab->free) == 0) slab_move(owner, slab, true);
     /* Better a short batch than a further slab; but hole.c may have had all that was free. */
   } while (taken == 0 || (taken < count && ++slabs < TAKE_SLABS && owner->partial[size_class].first != SLAB_END));
   return taken;
@@ -255,7 +255,7 @@ uint32_t slab_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, 
  * that comes and goes does not map and unmap. */
 bool slab_settle(slab_owner_t *owner, slab_t *slab) {
   slab_move(owner, slab, false);
-  if (atomic_seen(&slab->free) != slab_class(slab)->blocks) return true;
+  if (load_relaxed(&slab->free) != slab_class(slab)->blocks) return true;
   bool kept = !owner->orphan && slab->prev == SLAB_END && slab->next == SLAB_END;
   return kept || !slab_destroy(owner, slab);
 }
@@ -270,9 +270,9 @@ static HAK_COLD _Noreturn void double_free(slab_owner_t *owner, const slab_t *sl
 
 bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits) {
   _Atomic uint64_t *free_bits = region_bits(region.free_bits, slab_unit(slab), word);
-  uint64_t before = atomic_seen(free_bits);
+  uint64_t before = load_relaxed(free_bits);
   if (HAK_UNLIKELY((before & bits) != 0)) double_free(owner, slab, word, before & bits);
-  atomic_set(free_bits, before | bits);
+  store_relaxed(free_bits, before | bits);
   if (word < slab->first_word) slab->first_word = (uint16_t)word;
   slab_count_free(owner, slab, (int32_t)bits_count64(bits));
   return slab_settle(owner, slab);
@@ -280,7 +280,7 @@ bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t b
 
 /* Of blocks that come from a bin.  One that another thread has freed at the same moment as the owner waits to be collected too. */
 static void word_give(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits) {
-  uint64_t remote = atomic_seen(region_bits(region.remote_bits, slab_unit(slab), word));
+  uint64_t remote = load_relaxed(region_bits(region.remote_bits, slab_unit(slab), word));
   if (HAK_UNLIKELY((remote & bits) != 0)) double_free(owner, slab, word, remote & bits);
   (void)slab_give_bits(owner, slab, word, bits);
 }
@@ -292,10 +292,10 @@ static void word_give(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t
 /* Where blocks lie in different slabs, whose records and bits are in no cache, the misses overlap if all are asked for first; then
  * the neighbours' of those that leave the list of full ones.  Of slabs of several units it may ask for the wrong lines. */
 static void give_prefetch(void **blocks, uint32_t count) {
-  uint32_t first = (uint32_t)region_unit(hot_load(&blocks[0])), last = first;
-  unsigned c = atomic_seen(&slab_of(first)->size_class);
+  uint32_t first = (uint32_t)region_unit(owner_load(&blocks[0])), last = first;
+  unsigned c = load_relaxed(&slab_of(first)->size_class);
   for (uint32_t i = 1; i < count; i++) {
-    void *block = hot_load(&blocks[i]);
+    void *block = owner_load(&blocks[i]);
     uint32_t unit = (uint32_t)region_unit(block);
     if (unit == last) continue;
     uint32_t word = class_block_at(c, (uintptr_t)block - (uintptr_t)region_address(unit)) / 64;
@@ -306,7 +306,7 @@ static void give_prefetch(void **blocks, uint32_t count) {
   }
   if (last == first) return;
   for (uint32_t i = 1; i < count; i++) {
-    const slab_t *slab = slab_of((uint32_t)region_unit(hot_load(&blocks[i])));
+    const slab_t *slab = slab_of((uint32_t)region_unit(owner_load(&blocks[i])));
     if (!slab->listed_full) continue;
     if (slab->prev != SLAB_END) __builtin_prefetch(slab_of(slab->prev), 1);
     if (slab->next != SLAB_END) __builtin_prefetch(slab_of(slab->next), 1);
@@ -320,10 +320,10 @@ static uint32_t give_together(slab_owner_t *owner, void **blocks, uint32_t count
   uint64_t bits = 0;
   give_prefetch(blocks, count);
   for (uint32_t i = 0; i < count; i++) {
-    char *address = hot_load(&blocks[i]);
+    char *address = owner_load(&blocks[i]);
     slab_t *head = slab_head((uint32_t)region_unit(address));
     size_t offset = (size_t)(address - (char *)region_address(slab_unit(head)));
-    uint32_t block = class_block_at(atomic_seen(&head->size_class), offset);
+    uint32_t block = class_block_at(load_relaxed(&head->size_class), offset);
     uint64_t bit = (uint64_t)1 << block % 64;
     if (head != slab || block / 64 != word || (bits & bit) != 0) {
       if (bits != 0) word_give(owner, slab, word, bits);
@@ -352,7 +352,7 @@ static void slab_release_empty_class(slab_owner_t *owner, unsigned size_class) {
   for (uint32_t unit = owner->partial[size_class].first; unit != SLAB_END;) {
     slab_t *slab = slab_of(unit);
     unit = slab->next;
-    if (atomic_seen(&slab->free) == class_info[size_class].blocks) (void)slab_destroy(owner, slab);
+    if (load_relaxed(&slab->free) == class_info[size_class].blocks) (void)slab_destroy(owner, slab);
   }
 }
 
@@ -364,12 +364,12 @@ void slab_relist(slab_owner_t *owner, slab_t *slab, region_bin_t *bin) {
   slab_set_bin(slab, bin);
   uint32_t unit = slab_unit(slab);
   uint32_t free = 0;
-  for (uint32_t word = 0; word < slab_words(slab); word++) free += bits_count64(atomic_seen(region_bits(region.free_bits, unit, word)));
-  unsigned c = atomic_seen(&slab->size_class);
-  atomic_set(&slab->free, 0);
+  for (uint32_t word = 0; word < slab_words(slab); word++) free += bits_count64(load_relaxed(region_bits(region.free_bits, unit, word)));
+  unsigned c = load_relaxed(&slab->size_class);
+  store_relaxed(&slab->free, 0);
   slab_count_free(owner, slab, (int32_t)free);
   slab->first_word = 0;
   slab->listed_full = free == 0;
   list_push(slab_list(owner, slab), slab);
-  atomic_count_own(&owner->slab_count[c], 1);
+  owner_add(&owner->slab_count[c], 1);
 }

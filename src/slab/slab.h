@@ -99,11 +99,11 @@ HAK_INLINE uint32_t slab_unit(const slab_t *slab) { return (uint32_t)(slab - (sl
 extern uint8_t slab_epoch;
 /* Whether the slab's free blocks may not be zero, for all that the secure library does for it. */
 HAK_INLINE bool slab_is_soiled(const slab_t *slab) { return slab->soiled || slab->epoch != slab_epoch; }
-HAK_INLINE const class_info_t *slab_class(const slab_t *slab) { return &class_info[atomic_seen(&slab->size_class)]; }
+HAK_INLINE const class_info_t *slab_class(const slab_t *slab) { return &class_info[load_relaxed(&slab->size_class)]; }
 /* The record of the span that the unit is part of; its kind may be SLAB_FREE. */
 HAK_INLINE slab_t *slab_head(uint32_t unit) {
   slab_t *slab = slab_of(unit);
-  return atomic_seen(&slab->kind) == SLAB_INSIDE ? slab_of(slab->head) : slab;
+  return load_relaxed(&slab->kind) == SLAB_INSIDE ? slab_of(slab->head) : slab;
 }
 
 /* Takes up to `count` blocks of the class, lowest addresses first, into

@@ -10,7 +10,7 @@
 static bool is_both(uint32_t unit, bool (*in_span)(uint32_t unit)) {
   superslab_t *superslab = &region.superslabs[unit / WORD_UNITS];
   uint32_t bit = (uint32_t)1 << unit % WORD_UNITS;
-  if (!in_span(unit) || (atomic_seen(&superslab->free) & bit) == 0) return false;
+  if (!in_span(unit) || (load_relaxed(&superslab->free) & bit) == 0) return false;
   purge_note_way(true);
   bool both = (atomic_fetch_and_explicit(&superslab->free, ~bit, memory_order_acq_rel) & bit) != 0;
   if (both) {
@@ -25,7 +25,7 @@ static bool is_both(uint32_t unit, bool (*in_span)(uint32_t unit)) {
 static void audit_taken_units(uint32_t superslab, bool (*in_span)(uint32_t unit)) {
   uint32_t ends = purge_ends();
   if (purge_is_under_way()) return;
-  uint32_t taken = atomic_seen(&region.superslabs[superslab].mapped) & ~atomic_take(&region.superslabs[superslab].free);
+  uint32_t taken = load_relaxed(&region.superslabs[superslab].mapped) & ~load_acquire(&region.superslabs[superslab].free);
   for (; taken != 0; taken &= taken - 1) {
     uint32_t unit = superslab * WORD_UNITS + bits_lowest32(taken);
     bool settled = !purge_is_under_way() && purge_ends() == ends;
@@ -36,9 +36,9 @@ static void audit_taken_units(uint32_t superslab, bool (*in_span)(uint32_t unit)
 void audit_superslab(uint32_t s, bool alone, bool (*in_span)(uint32_t unit)) {
   superslab_t *superslab = &region.superslabs[s];
   void *at = region_address(s * WORD_UNITS);
-  uint32_t free = atomic_take(&superslab->free), dirty = atomic_seen(&superslab->dirty), cold = atomic_seen(&superslab->cold);
-  uint32_t huge = atomic_seen(&superslab->huge), moved = atomic_seen(&superslab->moved);
-  uint32_t mapped = atomic_seen(&superslab->mapped);
+  uint32_t free = load_acquire(&superslab->free), dirty = load_relaxed(&superslab->dirty), cold = load_relaxed(&superslab->cold);
+  uint32_t huge = load_relaxed(&superslab->huge), moved = load_relaxed(&superslab->moved);
+  uint32_t mapped = load_relaxed(&superslab->mapped);
   /* Entered before they were free; what others have seen of that may reach this thread later, by the lock. */
   AUDIT((free & ~mapped) == 0, at, "free units that are not usable");
   AUDIT((dirty & ~mapped) == 0 || region_maps(s, dirty), at, "dirty units that are not usable");

@@ -24,16 +24,16 @@ void huge_start(void) {
   char text[64];
   if (option_get(OPTION_huge) != 2) return;
   long length = os_read_file("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
-  atomic_set(&system_always, length > 8 && memcmp(text, "[always]", 8) == 0);
+  store_relaxed(&system_always, length > 8 && memcmp(text, "[always]", 8) == 0);
 }
 
 static bool is_on(void) {
   int64_t huge = option_get(OPTION_huge);
-  return huge == 1 || (huge == 2 && atomic_seen(&system_always));
+  return huge == 1 || (huge == 2 && load_relaxed(&system_always));
 }
 
 static void huge_begin(uint32_t s) {
-  if (atomic_seen(&region.superslabs[s].mapped) != UINT32_MAX) return;
+  if (load_relaxed(&region.superslabs[s].mapped) != UINT32_MAX) return;
   if (atomic_exchange_explicit(&region.superslabs[s].huge, 1, memory_order_relaxed) != 0) return;
   os_huge(region_address(s * WORD_UNITS), HAK_SUPERSLAB, true);
 }
@@ -42,7 +42,7 @@ void huge_end(uint32_t first, uint32_t end) {
   uint32_t lowest = end, highest = first;
   for (uint32_t s = first; s < end; s++) {
     _Atomic uint32_t *huge = &region.superslabs[s].huge;
-    if (atomic_seen(huge) == 0 || atomic_exchange_explicit(huge, 0, memory_order_relaxed) == 0) continue;
+    if (load_relaxed(huge) == 0 || atomic_exchange_explicit(huge, 0, memory_order_relaxed) == 0) continue;
     if (s < lowest) lowest = s;
     highest = s;
   }
@@ -52,7 +52,7 @@ void huge_end(uint32_t first, uint32_t end) {
 
 uint64_t huge_count(void) {
   uint64_t huge = 0;
-  for (uint32_t s = region_superslabs(); s-- > 0;) huge += atomic_seen(&region.superslabs[s].huge);
+  for (uint32_t s = region_superslabs(); s-- > 0;) huge += load_relaxed(&region.superslabs[s].huge);
   return huge;
 }
 
@@ -63,7 +63,7 @@ void huge_slab_begin(uint32_t superslab) {
 }
 
 void huge_large_begin(uint32_t superslab) {
-  if (!is_on() || atomic_seen(&dense_score) < DENSE_ENOUGH) return;
+  if (!is_on() || load_relaxed(&dense_score) < DENSE_ENOUGH) return;
   if (atomic_fetch_add_explicit(&large_count, 1, memory_order_relaxed) % PROBE_EVERY == 0) return;
   huge_begin(superslab);
 }
@@ -80,9 +80,9 @@ void huge_learn(uint32_t start, uint32_t units) {
   if (!is_on() || (s + 1) * WORD_UNITS > start + units) return;
   superslab_t *superslab = &region.superslabs[s];
   /* Huge pages are resident as a whole; so is what others wrote, nothing if it was moved away. */
-  if (atomic_seen(&superslab->huge) != 0 || atomic_seen(&superslab->moved) != 0 || atomic_seen(&superslab->dirty) == 0) return;
-  uint32_t score = atomic_seen(&dense_score);
+  if (load_relaxed(&superslab->huge) != 0 || load_relaxed(&superslab->moved) != 0 || load_relaxed(&superslab->dirty) == 0) return;
+  uint32_t score = load_relaxed(&dense_score);
   if (!is_dense(s)) score = 0;
   else if (score < DENSE_MOST) score++;
-  atomic_set(&dense_score, score);
+  store_relaxed(&dense_score, score);
 }

@@ -14,19 +14,19 @@ static _Atomic uint64_t moved_ever;
 static bool superslab_move(uint32_t from, uint32_t to) {
   superslab_t *source = &region.superslabs[from], *target = &region.superslabs[to];
   if (option_get(OPTION_move) == 0) return false;
-  bool splits = atomic_seen(&target->moved) == 0;
+  bool splits = load_relaxed(&target->moved) == 0;
   if (splits && !split_take(SPLIT_MOVE)) return false;
   uint32_t before = atomic_exchange_explicit(&target->dirty, UINT32_MAX, memory_order_relaxed); /* first: for a fork's child */
   if (!os_move(region_address(from * WORD_UNITS), region_address(to * WORD_UNITS), HAK_SUPERSLAB)) {
-    atomic_set(&target->dirty, before);
+    store_relaxed(&target->dirty, before);
     if (splits) split_give(SPLIT_MOVE);
     return false;
   }
   if (atomic_exchange_explicit(&target->moved, 1, memory_order_relaxed) != 0 && splits) split_give(SPLIT_MOVE);
-  atomic_set(&target->huge, atomic_seen(&source->huge)); /* so is the mapping */
-  atomic_set(&source->dirty, 0);
+  store_relaxed(&target->huge, load_relaxed(&source->huge)); /* so is the mapping */
+  store_relaxed(&source->dirty, 0);
   huge_end(from, from + 1); /* what comes next may use little of it */
-  atomic_count(&moved_ever, 1);
+  add_relaxed(&moved_ever, 1);
   return true;
 }
 
@@ -34,14 +34,14 @@ void move_forget(uint32_t superslab) {
   if (atomic_exchange_explicit(&region.superslabs[superslab].moved, 0, memory_order_relaxed) != 0) split_give(SPLIT_MOVE);
 }
 
-uint64_t move_count(void) { return atomic_seen(&moved_ever); }
+uint64_t move_count(void) { return load_relaxed(&moved_ever); }
 
 /* Claims an idle superslab as a whole, the highest: spans are taken from the bottom. */
 static uint32_t idle_claim(void) {
   for (uint32_t s = region_superslabs(); s-- > 0;) {
     superslab_t *superslab = &region.superslabs[s];
     uint32_t all = UINT32_MAX;
-    if (atomic_seen(&superslab->free) != all || atomic_seen(&superslab->dirty) != all) continue;
+    if (load_relaxed(&superslab->free) != all || load_relaxed(&superslab->dirty) != all) continue;
     if (atomic_compare_exchange_strong_explicit(&superslab->free, &all, 0, memory_order_acq_rel, memory_order_relaxed)) return s;
   }
   return SPAN_NONE;
@@ -53,7 +53,7 @@ bool move_idle_to(uint32_t superslab) {
   uint32_t source = idle_claim();
   bool moved = false;
   if (source != SPAN_NONE) {
-    moved = atomic_seen(&region.superslabs[source].dirty) == UINT32_MAX && superslab_move(source, superslab);
+    moved = load_relaxed(&region.superslabs[source].dirty) == UINT32_MAX && superslab_move(source, superslab);
     span_release_in(source, UINT32_MAX);
   }
   purge_note_way(false);

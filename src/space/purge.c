@@ -21,14 +21,14 @@ static _Atomic uint64_t last_step_ms;
 static _Atomic uint32_t under_way, ends;
 
 void purge_note_use(uint32_t units, uint32_t dirty, uint32_t fresh) {
-  atomic_count(&used_units, units);
-  if (dirty != 0) atomic_count(&idle_units, -(int64_t)dirty);
-  if (fresh != 0) atomic_count(&fresh_units, fresh);
+  add_relaxed(&used_units, units);
+  if (dirty != 0) add_relaxed(&idle_units, -(int64_t)dirty);
+  if (fresh != 0) add_relaxed(&fresh_units, fresh);
 }
 
 void purge_note_free(uint32_t units, uint32_t dirty) {
-  atomic_count(&used_units, -(int64_t)units);
-  if (dirty != 0) atomic_count(&idle_units, dirty);
+  add_relaxed(&used_units, -(int64_t)units);
+  if (dirty != 0) add_relaxed(&idle_units, dirty);
 }
 
 void purge_note_way(bool begins) {
@@ -36,17 +36,17 @@ void purge_note_way(bool begins) {
   (void)atomic_fetch_add_explicit(&under_way, begins ? 1 : (uint32_t)-1, memory_order_release);
 }
 
-bool purge_is_under_way(void) { return atomic_take(&under_way) != 0; }
-uint32_t purge_ends(void) { return atomic_take(&ends); }
+bool purge_is_under_way(void) { return load_acquire(&under_way) != 0; }
+uint32_t purge_ends(void) { return load_acquire(&ends); }
 static uint64_t at_least_0(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
-uint64_t purge_used_units(void) { return at_least_0(atomic_seen(&used_units)); }
-uint64_t purge_idle_units(void) { return at_least_0(atomic_seen(&idle_units)); }
-uint64_t purge_bytes(void) { return atomic_seen(&purged_units) << HAK_UNIT_SHIFT; }
+uint64_t purge_used_units(void) { return at_least_0(load_relaxed(&used_units)); }
+uint64_t purge_idle_units(void) { return at_least_0(load_relaxed(&idle_units)); }
+uint64_t purge_bytes(void) { return load_relaxed(&purged_units) << HAK_UNIT_SHIFT; }
 
 void purge_recover(uint64_t used, uint64_t idle) {
-  atomic_set(&used_units, (int64_t)used);
-  atomic_set(&idle_units, (int64_t)idle);
-  atomic_set(&under_way, 0);
+  store_relaxed(&used_units, (int64_t)used);
+  store_relaxed(&idle_units, (int64_t)idle);
+  store_relaxed(&under_way, 0);
 }
 
 /* A superslab that was moved is mapped anew if it is purged as a whole. */
@@ -59,10 +59,10 @@ bool purge_span(uint32_t start, uint32_t units) {
   bool done = os_purge(region_address(start), (size_t)units << HAK_UNIT_SHIFT);
   for (uint32_t s = first; done && s < end; s++) {
     bool whole = s * WORD_UNITS >= start && (s + 1) * WORD_UNITS <= start + units;
-    if (whole && atomic_seen(&region.superslabs[s].moved) != 0) superslab_renew(s);
+    if (whole && load_relaxed(&region.superslabs[s].moved) != 0) superslab_renew(s);
   }
   huge_end(first, end);
-  if (done) atomic_count(&purged_units, units);
+  if (done) add_relaxed(&purged_units, units);
   return done;
 }
 
@@ -95,11 +95,11 @@ static void run_end(run_t *run) {
 /* Claims the superslab's units that are free, dirty and in `mask`, and enters them into the run. */
 static void run_add(run_t *run, uint32_t s, uint32_t mask) {
   superslab_t *superslab = &region.superslabs[s];
-  mask &= atomic_seen(&superslab->free) & atomic_seen(&superslab->dirty);
+  mask &= load_relaxed(&superslab->free) & load_relaxed(&superslab->dirty);
   if (mask == 0) return;
   /* Claimed while the kernel works, so that nobody is handed pages that vanish. */
   uint32_t claimed = mask & atomic_fetch_and_explicit(&superslab->free, ~mask, memory_order_acq_rel); /* after purge_note_way */
-  uint32_t dirty = claimed & atomic_seen(&superslab->dirty);
+  uint32_t dirty = claimed & load_relaxed(&superslab->dirty);
   if (claimed != dirty) span_release_in(s, claimed & ~dirty);
   while (dirty != 0) {
     unsigned at = bits_lowest32(dirty);
@@ -117,7 +117,7 @@ static void run_add(run_t *run, uint32_t s, uint32_t mask) {
 
 static size_t purge_end(run_t *run) {
   run_end(run);
-  atomic_count(&idle_units, -(int64_t)run->purged);
+  add_relaxed(&idle_units, -(int64_t)run->purged);
   purge_note_way(false);
   return (size_t)run->purged << HAK_UNIT_SHIFT;
 }
@@ -135,18 +135,18 @@ static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, b
   uint32_t count = region_superslabs();
   run_t run = {0};
   purge_note_way(true);
-  while (words-- > 0 && run.purged + (run.end - run.start) < units && atomic_seen(at) < count) {
+  while (words-- > 0 && run.purged + (run.end - run.start) < units && load_relaxed(at) < count) {
     uint32_t s = atomic_fetch_add_explicit(at, 1, memory_order_relaxed);
     if (s >= count) break;
     superslab_t *superslab = &region.superslabs[s];
-    run_add(&run, s, all ? UINT32_MAX : atomic_seen(&superslab->cold));
-    atomic_set(&superslab->cold, atomic_seen(&superslab->free) & atomic_seen(&superslab->dirty));
+    run_add(&run, s, all ? UINT32_MAX : load_relaxed(&superslab->cold));
+    store_relaxed(&superslab->cold, load_relaxed(&superslab->free) & load_relaxed(&superslab->dirty));
   }
-  if (atomic_seen(at) >= count) atomic_set(at, SWEEP_NONE);
+  if (load_relaxed(at) >= count) store_relaxed(at, SWEEP_NONE);
   return purge_end(&run);
 }
 
-static bool sweep_is_under_way(void) { return atomic_seen(&sweep) < region_superslabs(); }
+static bool sweep_is_under_way(void) { return load_relaxed(&sweep) < region_superslabs(); }
 
 static size_t sweep_some(uint32_t words, uint32_t units) { return sweep_from(&sweep, words, units, false); }
 
@@ -158,7 +158,7 @@ static size_t sweep_all(bool all) {
 
 static uint32_t cold_units(void) {
   uint32_t cold = 0;
-  for (uint32_t s = region_superslabs(); s-- > 0;) cold += bits_count32(atomic_seen(&region.superslabs[s].cold));
+  for (uint32_t s = region_superslabs(); s-- > 0;) cold += bits_count32(load_relaxed(&region.superslabs[s].cold));
   return cold;
 }
 
@@ -169,7 +169,7 @@ size_t purge_all(void) { return sweep_all(true); }
 /* From the top down, since spans are taken from the bottom; from where the last call was, if that has found too little. */
 static size_t purge_by_growth(uint32_t units) {
   static _Atomic uint32_t above;
-  uint32_t count = region_superslabs(), s = atomic_seen(&above);
+  uint32_t count = region_superslabs(), s = load_relaxed(&above);
   if (s == 0 || s > count) s = count;
   run_t run = {0};
   purge_note_way(true);
@@ -177,24 +177,24 @@ static size_t purge_by_growth(uint32_t units) {
     run_add(&run, --s, UINT32_MAX);
     run_end(&run);
   }
-  atomic_set(&above, run.purged < units ? s : 0);
+  store_relaxed(&above, run.purged < units ? s : 0);
   return purge_end(&run);
 }
 
-uint64_t purge_peak_units(void) { return atomic_seen(&peak_units); }
+uint64_t purge_peak_units(void) { return load_relaxed(&peak_units); }
 
 size_t purge_growth_due(void) {
-  int64_t fresh = atomic_seen(&fresh_units);
+  int64_t fresh = load_relaxed(&fresh_units);
   if (HAK_LIKELY(fresh < GROWTH_STEP)) return 0;
   if (!atomic_compare_exchange_strong_explicit(&fresh_units, &fresh, 0, memory_order_relaxed, memory_order_relaxed)) return 0;
   uint64_t used = purge_used_units(), idle = purge_idle_units();
-  uint64_t most = atomic_seen(&most_units);
+  uint64_t most = load_relaxed(&most_units);
   if (used + idle <= most || option_get(OPTION_decay_ms) < 0) return 0;
   uint64_t allowed = used * (uint64_t)option_get(OPTION_idle_percent) / 100;
   uint64_t surplus = idle > allowed ? idle - allowed : 0;
   if (surplus > used + idle - most) surplus = used + idle - most;
-  atomic_set(&most_units, used + idle - surplus);
-  atomic_count(&peak_units, (uint64_t)fresh);
+  store_relaxed(&most_units, used + idle - surplus);
+  add_relaxed(&peak_units, (uint64_t)fresh);
   return surplus == 0 ? 0 : purge_by_growth((uint32_t)surplus);
 }
 
@@ -205,15 +205,15 @@ static size_t purge_time_due(void) {
   if (decay < 0) return 0;
   /* What a step finds free is purged by the next one if nobody has used it since. */
   uint64_t now = os_now_ms();
-  uint64_t last = atomic_seen(&last_step_ms);
+  uint64_t last = load_relaxed(&last_step_ms);
   if (decay == 0) {
-    atomic_set(&last_step_ms, now);
+    store_relaxed(&last_step_ms, now);
     return sweep_all(true);
   }
   if (!sweep_is_under_way()) {
     if (now - last < (uint64_t)decay / 2) return 0;
     if (!atomic_compare_exchange_strong_explicit(&last_step_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) return 0;
-    atomic_set(&sweep, 0);
+    store_relaxed(&sweep, 0);
   } else if (atomic_exchange_explicit(&last_part_ms, now, memory_order_relaxed) == now) {
     return 0;
   }
@@ -222,11 +222,11 @@ static size_t purge_time_due(void) {
 
 size_t purge_due(void) {
   size_t purged = purge_growth_due();
-  if (atomic_seen(&idle_units) > 0) purged += purge_time_due();
+  if (load_relaxed(&idle_units) > 0) purged += purge_time_due();
   return purged;
 }
 
-uint64_t purge_last_step(void) { return atomic_seen(&last_step_ms); }
+uint64_t purge_last_step(void) { return load_relaxed(&last_step_ms); }
 
 /* Needs no clock: last_step_ms alone may make a call into libc. */
 bool purge_step(uint64_t last) {

@@ -66,8 +66,8 @@ static os_map_t range_map(range_t *range, uintptr_t from, uintptr_t end) {
   if (from >= end) return OS_MAPPED;
   os_map_t result = os_map_at((void *)from, end - from);
   if (result != OS_MAPPED) return result;
-  if (from != atomic_seen(&range->end)) range->start = from;
-  atomic_set(&range->end, end);
+  if (from != load_relaxed(&range->end)) range->start = from;
+  store_relaxed(&range->end, end);
   if (!range_has_room(range, end)) return OS_MAPPED;
   uintptr_t first = range_has_room(range, from) ? from : range->start;
   os_huge((void *)first, end - first, false);
@@ -86,10 +86,10 @@ static bool zones_extend(uint32_t superslabs) {
   for (unsigned z = 0; z < ZONE_COUNT; z++) {
     range_t *zone = &layout.zone[z];
     uintptr_t end = bits_round_up(zone->start + superslabs * zone_bytes[z], piece);
-    if (range_map(zone, atomic_seen(&zone->end), end) != OS_MAPPED) return false;
+    if (range_map(zone, load_relaxed(&zone->end), end) != OS_MAPPED) return false;
   }
   for (size_t unit = (size_t)layout.zones_ready * HAK_UNITS_PER_SUPERSLAB; unit < (size_t)superslabs * HAK_UNITS_PER_SUPERSLAB; unit++) {
-    hot_poke(region_bin(region.live, unit), &region_no_bin);
+    racy_store(region_bin(region.live, unit), &region_no_bin);
   }
   layout.zones_ready = superslabs;
   if (memcheck_on()) return true; /* without a limit no free takes the fast path */
@@ -125,17 +125,17 @@ static void units_publish(uint32_t start, uint32_t end) {
 /* Maps units [start, start + n). OS_TAKEN: something else lies there. */
 static os_map_t units_map(uint32_t start, uint32_t n) {
   uint32_t end = start + n;
-  uintptr_t had = atomic_seen(&layout.blocks.end);
+  uintptr_t had = load_relaxed(&layout.blocks.end);
   uintptr_t from = (uintptr_t)region_address(start), to = (uintptr_t)region_address(end);
   if (had > from) from = had; /* what a thread that is gone had mapped: see range_t */
   os_map_t result = range_map(&layout.blocks, from, to);
   if (result != OS_MAPPED) return result;
   if (!zones_cover((end + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB)) {
-    atomic_set(&layout.blocks.end, had); /* first: a fork's child must not take for mapped what is not */
-    if (from < to && !os_unmap((void *)from, to - from)) atomic_set(&layout.blocks.end, to);
+    store_relaxed(&layout.blocks.end, had); /* first: a fork's child must not take for mapped what is not */
+    if (from < to && !os_unmap((void *)from, to - from)) store_relaxed(&layout.blocks.end, to);
     return OS_NOMEM;
   }
-  atomic_publish(&region.units, end);
+  store_release(&region.units, end);
   units_publish(start, end);
   return OS_MAPPED;
 }
@@ -145,7 +145,7 @@ static uint32_t units_free_at_end(uint32_t frontier, uint32_t most) {
   uint32_t n = 0;
   while (n < most && n < frontier) {
     uint32_t unit = frontier - 1 - n;
-    uint32_t word = atomic_seen(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].free);
+    uint32_t word = load_relaxed(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].free);
     if ((word >> unit % HAK_UNITS_PER_SUPERSLAB & 1) == 0) break;
     n++;
   }
@@ -162,13 +162,13 @@ static bool frontier_skip(uint32_t frontier, uint32_t units) {
   uint32_t next = frontier + units;
   if (next >= layout.capacity * HAK_UNITS_PER_SUPERSLAB || next < frontier) return false;
   if (!zones_cover(next / HAK_UNITS_PER_SUPERSLAB + 1)) return false;
-  atomic_publish(&region.units, next);
+  store_release(&region.units, next);
   return true;
 }
 
 static bool grow_locked(uint32_t units) {
   for (uint32_t skip = 1;; skip += skip / 2 + 1) {
-    uint32_t frontier = atomic_seen(&region.units);
+    uint32_t frontier = load_relaxed(&region.units);
     uint32_t room = layout.capacity * HAK_UNITS_PER_SUPERSLAB - frontier;
     uint32_t at_end = units_free_at_end(frontier, units);
     uint32_t need = units > at_end ? units - at_end : 1;
@@ -191,7 +191,7 @@ static bool region_seal(bool sealed) { return !HAK_SECURE || os_seal(&region, si
 
 bool region_grow(uint32_t frontier, uint32_t units) {
   lock_acquire(&grow_lock);
-  bool grown = atomic_seen(&region.units) != frontier;
+  bool grown = load_relaxed(&region.units) != frontier;
   if (!grown) {
     grown = region_seal(false) && grow_locked(units);
     (void)region_seal(true);
@@ -234,7 +234,7 @@ static uint64_t zones_plan(uintptr_t start, uint32_t capacity) {
   for (unsigned z = 0; z < ZONE_COUNT; z++) {
     uintptr_t zone = z == ZONE_BIN ? start : at;
     layout.zone[z].start = zone;
-    atomic_set(&layout.zone[z].end, zone);
+    store_relaxed(&layout.zone[z].end, zone);
     if (z != ZONE_BIN) at += bits_round_up(capacity * zone_bytes[z], ZONE_PIECE);
   }
   return at - start;
@@ -248,11 +248,11 @@ static void layout_plan(const place_t *place, uint64_t most_bytes, uint64_t rand
   (void)zones_plan(place_choose(place->zones, place->zones_end, bytes, ZONE_PIECE, (uint32_t)random), layout.capacity);
   uintptr_t base = place_choose(place->blocks, place->blocks_end, most, HAK_SUPERSLAB, (uint32_t)(random >> 32));
   layout.blocks.start = base;
-  atomic_set(&layout.blocks.end, base);
+  store_relaxed(&layout.blocks.end, base);
   uintptr_t live = layout.zone[ZONE_LIVE].start;
   region.base = base;
-  hot_poke(&region.minus_base, 0 - base);
-  hot_poke(&region.live, (uint64_t *)live);
+  racy_store(&region.minus_base, 0 - base);
+  racy_store(&region.live, (uint64_t *)live);
   region.live_bias = live - ((base >> 10) << 3);
   region.slabs = (char *)layout.zone[ZONE_SLABS].start;
   region.free_bits = (char *)layout.zone[ZONE_BITS].start;
@@ -264,11 +264,11 @@ static void layout_plan(const place_t *place, uint64_t most_bytes, uint64_t rand
 /* Undoes a start that has mapped a part of the zones. */
 static void layout_drop(void) {
   for (unsigned z = 0; z < ZONE_COUNT; z++) {
-    uintptr_t start = layout.zone[z].start, end = atomic_seen(&layout.zone[z].end);
+    uintptr_t start = layout.zone[z].start, end = load_relaxed(&layout.zone[z].end);
     if (end > start) (void)os_unmap((void *)start, end - start);
   }
   limit_set(0);
-  atomic_set(&region.units, 0);
+  store_relaxed(&region.units, 0);
   region.base = 0;
 }
 
@@ -292,7 +292,7 @@ void region_open_gate(void) {
   lock_acquire(&grow_lock);
   if (region_seal(false)) { /* else every such free asks */
     layout.gate_open = true;
-    limit_set(hot_peek(&region.limit));
+    limit_set(racy_load(&region.limit));
   }
   (void)region_seal(true);
   lock_release(&grow_lock);
@@ -308,7 +308,7 @@ HAK_COLD bool region_init(uint64_t most_bytes) {
 
 /* Whether the kernel would map what lies up to `end` beyond what it has, were there nothing in the way. */
 static bool blocks_may_reach(uintptr_t end) {
-  uintptr_t from = (uintptr_t)region_address(atomic_seen(&region.units)), had = atomic_seen(&layout.blocks.end);
+  uintptr_t from = (uintptr_t)region_address(load_relaxed(&region.units)), had = load_relaxed(&layout.blocks.end);
   if (had > from) from = had;
   if (end <= from) return true;
   os_map_t result = os_map_at((void *)from, end - from);
@@ -328,27 +328,27 @@ bool region_may_hold(uint64_t units, uint64_t align_units) {
 
 HAK_AUDITED bool region_maps(uint32_t superslab, uint32_t mask) {
   lock_acquire(&grow_lock); /* what its last holder has entered is seen */
-  bool maps = (mask & ~atomic_seen(&region.superslabs[superslab].mapped)) == 0;
+  bool maps = (mask & ~load_relaxed(&region.superslabs[superslab].mapped)) == 0;
   lock_release(&grow_lock);
   return maps;
 }
 
 HAK_AUDITED bool region_maps_unit(uint32_t unit) {
-  return (atomic_seen(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
+  return (load_relaxed(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
 }
 
 HAK_AUDITED void region_audit(void) {
   lock_acquire(&grow_lock);
   uintptr_t limit = memcheck_on() ? 0 : (uintptr_t)layout.zones_ready << (HAK_SUPERSLAB_SHIFT - REGION_LIMIT_SHIFT);
-  uint32_t units = atomic_seen(&region.units), end = units;
+  uint32_t units = load_relaxed(&region.units), end = units;
   while (end > 0 && !region_maps_unit(end - 1)) end--;
   AUDIT(units <= layout.zones_ready * HAK_UNITS_PER_SUPERSLAB && layout.zones_ready <= layout.capacity, &region, "units without zones");
-  AUDIT(hot_peek(&region.limit) == limit, &region.limit, "the limit is not where the zones end");
-  AUDIT(hot_peek(&region.gated_limit) == (layout.gate_open ? limit : 0), &region.gated_limit, "the gate has another limit");
-  AUDIT((uintptr_t)region_address(end) <= atomic_seen(&layout.blocks.end), region_address(end), "units beyond what is mapped");
+  AUDIT(racy_load(&region.limit) == limit, &region.limit, "the limit is not where the zones end");
+  AUDIT(racy_load(&region.gated_limit) == (layout.gate_open ? limit : 0), &region.gated_limit, "the gate has another limit");
+  AUDIT((uintptr_t)region_address(end) <= load_relaxed(&layout.blocks.end), region_address(end), "units beyond what is mapped");
   for (unsigned z = 0; z < ZONE_COUNT; z++) {
     const range_t *zone = &layout.zone[z];
-    AUDIT(zone->start + layout.zones_ready * zone_bytes[z] <= atomic_seen(&zone->end), zone, "a zone ends before its last record");
+    AUDIT(zone->start + layout.zones_ready * zone_bytes[z] <= load_relaxed(&zone->end), zone, "a zone ends before its last record");
   }
   for (uint32_t unit = units; unit % HAK_UNITS_PER_SUPERSLAB != 0; unit++) {
     AUDIT(!region_maps_unit(unit), region_address(unit), "a usable unit beyond the frontier");
@@ -361,10 +361,10 @@ void region_after_fork(bool inside) { lock_abandon(&grow_lock, inside); }
 
 region_census_t region_census(void) {
   region_census_t census = {0};
-  for (unsigned z = 0; z < ZONE_COUNT; z++) census.metadata += atomic_seen(&layout.zone[z].end) - layout.zone[z].start;
+  for (unsigned z = 0; z < ZONE_COUNT; z++) census.metadata += load_relaxed(&layout.zone[z].end) - layout.zone[z].start;
   census.mapped = census.metadata;
   for (uint32_t s = region_superslabs(); s-- > 0;) {
-    uint32_t mapped = atomic_seen(&region.superslabs[s].mapped);
+    uint32_t mapped = load_relaxed(&region.superslabs[s].mapped);
     census.superslabs += mapped != 0;
     census.mapped += (uint64_t)bits_count32(mapped) << HAK_UNIT_SHIFT;
   }

@@ -59,7 +59,7 @@ extern region_t region;
 
 /* What to compare with region.limit; rotated, a misaligned pointer lies beyond any limit, as a foreign one does. */
 HAK_INLINE uintptr_t region_place(const void *p) {
-  uintptr_t offset = hot_load(&region.minus_base) + (uintptr_t)p;
+  uintptr_t offset = owner_load(&region.minus_base) + (uintptr_t)p;
   return HAK_CHECKS ? bits_rotr(offset, HAK_GRANULE_SHIFT) : offset >> HAK_UNIT_SHIFT;
 }
 /* Of a place below the limit. */
@@ -108,7 +108,7 @@ HAK_INLINE _Atomic uint64_t *region_bits(char *bits, uint32_t unit, uint32_t wor
  * locked instructions, which such a move can undo: see slab/remote.c. */
 HAK_INLINE uint64_t *region_live_word(const void *p) { return (uint64_t *)region.live_bias + ((uintptr_t)p >> 10); }
 HAK_INLINE uint64_t region_live_bit(const void *p) { return (uint64_t)1 << (((uintptr_t)p >> HAK_GRANULE_SHIFT) & 63); }
-HAK_INLINE bool region_is_live(const void *p) { return (hot_peek(region_live_word(p)) & region_live_bit(p)) != 0; }
+HAK_INLINE bool region_is_live(const void *p) { return (racy_load(region_live_word(p)) & region_live_bit(p)) != 0; }
 HAK_INLINE void region_set_live(const void *p) { __atomic_fetch_or(region_live_word(p), region_live_bit(p), __ATOMIC_RELAXED); }
 /* False if it was not. */
 HAK_INLINE bool region_clear_live(const void *p) {
@@ -116,7 +116,7 @@ HAK_INLINE bool region_clear_live(const void *p) {
 }
 
 HAK_INLINE uint32_t region_superslabs(void) {
-  return (atomic_take(&region.units) + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB;
+  return (load_acquire(&region.units) + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB;
 }
 
 /* Chooses the places and maps the first superslab; 0 bytes: the blocks may take four times the physical memory.

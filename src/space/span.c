@@ -36,7 +36,7 @@ static unsigned word_best_fit(uint32_t free, unsigned n, unsigned align) {
 }
 
 static bool word_claim(_Atomic uint32_t *free, uint32_t mask) {
-  uint32_t seen = atomic_seen(free);
+  uint32_t seen = load_relaxed(free);
   while ((seen & mask) == mask) {
     if (atomic_compare_exchange_weak_explicit(free, &seen, seen & ~mask, memory_order_acquire, memory_order_relaxed)) return true;
   }
@@ -66,7 +66,7 @@ static bool units_soil(uint32_t start, uint32_t units, span_use_t use) {
   uint32_t were_dirty = 0;
   while (word_next(&walk, &s, &mask)) {
     superslab_t *superslab = &region.superslabs[s];
-    bool whole = use == SPAN_PLAIN && mask == UINT32_MAX && atomic_seen(&superslab->dirty) == 0;
+    bool whole = use == SPAN_PLAIN && mask == UINT32_MAX && load_relaxed(&superslab->dirty) == 0;
     if (whole && !move_idle_to(s)) huge_large_begin(s);
     uint32_t before = atomic_fetch_or_explicit(&superslab->dirty, mask, memory_order_relaxed);
     atomic_fetch_and_explicit(&superslab->cold, ~mask, memory_order_relaxed);
@@ -80,7 +80,7 @@ static bool units_soil(uint32_t start, uint32_t units, span_use_t use) {
 
 void span_release_in(uint32_t superslab, uint32_t mask) {
   atomic_fetch_or_explicit(&region.superslabs[superslab].free, mask, memory_order_release);
-  uint32_t lowest = atomic_seen(&span_lowest);
+  uint32_t lowest = load_relaxed(&span_lowest);
   while (superslab < lowest && !atomic_compare_exchange_weak_explicit(&span_lowest, &lowest, superslab, memory_order_relaxed,
                                                                       memory_order_relaxed)) {
   }
@@ -107,11 +107,11 @@ static bool units_claim(uint32_t start, uint32_t units) {
 /* Within one superslab, the lowest that has room. */
 static uint32_t find_in_words(uint32_t units, unsigned align) {
   uint32_t count = region_superslabs();
-  uint32_t lowest = atomic_seen(&span_lowest);
+  uint32_t lowest = load_relaxed(&span_lowest);
   bool all_full = true;
   for (uint32_t s = lowest; s < count; s++) {
     superslab_t *superslab = &region.superslabs[s];
-    uint32_t free = atomic_take(&superslab->free); /* who finds what a purge has claimed sees it under way: see span_alloc */
+    uint32_t free = load_acquire(&superslab->free); /* who finds what a purge has claimed sees it under way: see span_alloc */
     if (free == 0) continue;
     if (all_full && s > lowest) {
       /* May miss a unit freed meanwhile below; span_alloc looks from 0 again before it grows. */
@@ -122,7 +122,7 @@ static uint32_t find_in_words(uint32_t units, unsigned align) {
       unsigned start = word_best_fit(free, units, align);
       if (start == WORD_UNITS) break;
       if (word_claim(&superslab->free, bits_mask32(start, units))) return s * WORD_UNITS + start;
-      free = atomic_take(&superslab->free);
+      free = load_acquire(&superslab->free);
     }
   }
   return SPAN_NONE;
@@ -135,7 +135,7 @@ static uint32_t find_across(uint32_t units, uint64_t align) {
   uint32_t best = SPAN_NONE, best_length = UINT32_MAX;
   uint32_t run_start = 0, run_length = 0;
   for (uint32_t s = 0; s <= count; s++) {
-    uint32_t free = s < count ? atomic_take(&region.superslabs[s].free) : 0;
+    uint32_t free = s < count ? load_acquire(&region.superslabs[s].free) : 0;
     unsigned at = 0;
     while (at < WORD_UNITS) {
       uint32_t rest = free >> at;
@@ -185,11 +185,11 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
   if (want > HAK_REGION_MAX >> HAK_UNIT_SHIFT) return SPAN_NONE;
   for (unsigned tries = 0;;) {
     uint32_t ends = purge_ends();
-    uint32_t frontier = atomic_take(&region.units);
+    uint32_t frontier = load_acquire(&region.units);
     bool may_be = units <= frontier;
     uint32_t start = may_be ? find_and_claim(units, align_units) : SPAN_NONE;
     if (may_be && start == SPAN_NONE) {
-      atomic_set(&span_lowest, 0); /* the hint may have passed a unit by */
+      store_relaxed(&span_lowest, 0); /* the hint may have passed a unit by */
       start = find_and_claim(units, align_units);
     }
     if (start != SPAN_NONE) {
@@ -207,16 +207,16 @@ static bool reaches_frontier(uint32_t start, uint32_t frontier) {
   word_walk_t walk = {start, frontier};
   uint32_t superslab, mask;
   while (word_next(&walk, &superslab, &mask)) {
-    if ((atomic_seen(&region.superslabs[superslab].free) & mask) != mask) return false;
+    if ((load_relaxed(&region.superslabs[superslab].free) & mask) != mask) return false;
   }
   return true;
 }
 
 bool span_claim(uint32_t start, uint32_t units) {
-  uint32_t frontier = atomic_take(&region.units);
+  uint32_t frontier = load_acquire(&region.units);
   bool fits = (uint64_t)start + units <= frontier;
   if (!fits && !(start <= frontier && reaches_frontier(start, frontier) && region_grow(frontier, units))) return false;
-  if ((uint64_t)start + units > atomic_take(&region.units) || !units_claim(start, units)) return false;
+  if ((uint64_t)start + units > load_acquire(&region.units) || !units_claim(start, units)) return false;
   (void)units_soil(start, units, SPAN_PLAIN);
   return true;
 }
@@ -225,13 +225,13 @@ void span_free(uint32_t start, uint32_t units) {
   word_walk_t walk = {start, start + units};
   uint32_t superslab, mask;
   uint32_t dirty = 0;
-  while (word_next(&walk, &superslab, &mask)) dirty += bits_count32(atomic_seen(&region.superslabs[superslab].dirty) & mask);
+  while (word_next(&walk, &superslab, &mask)) dirty += bits_count32(load_relaxed(&region.superslabs[superslab].dirty) & mask);
   purge_note_free(units, dirty);
   units_release(start, units);
 }
 
 void span_recover(uint32_t (*used)(uint32_t unit)) {
-  uint32_t units = atomic_seen(&region.units);
+  uint32_t units = load_relaxed(&region.units);
   for (uint32_t unit = 0; unit < units;) {
     uint32_t length = used(unit);
     if (length > 0) {
@@ -240,10 +240,10 @@ void span_recover(uint32_t (*used)(uint32_t unit)) {
     }
     superslab_t *superslab = &region.superslabs[unit / WORD_UNITS];
     uint32_t bit = (uint32_t)1 << unit % WORD_UNITS;
-    if ((atomic_seen(&superslab->mapped) & bit) != 0) atomic_fetch_or_explicit(&superslab->free, bit, memory_order_relaxed);
+    if ((load_relaxed(&superslab->mapped) & bit) != 0) atomic_fetch_or_explicit(&superslab->free, bit, memory_order_relaxed);
     unit++;
   }
-  atomic_set(&span_lowest, 0);
+  store_relaxed(&span_lowest, 0);
   span_census_t census = span_census();
   purge_recover(census.used_units, census.dirty_free_units);
 }
@@ -252,10 +252,10 @@ span_census_t span_census(void) {
   span_census_t census = {0};
   uint32_t count = region_superslabs();
   for (uint32_t s = 0; s < count; s++) {
-    uint32_t free = atomic_seen(&region.superslabs[s].free);
+    uint32_t free = load_relaxed(&region.superslabs[s].free);
     census.free_units += bits_count32(free);
-    census.used_units += bits_count32(atomic_seen(&region.superslabs[s].mapped) & ~free);
-    census.dirty_free_units += bits_count32(free & atomic_seen(&region.superslabs[s].dirty));
+    census.used_units += bits_count32(load_relaxed(&region.superslabs[s].mapped) & ~free);
+    census.dirty_free_units += bits_count32(free & load_relaxed(&region.superslabs[s].dirty));
   }
   return census;
 }

@@ -13,10 +13,10 @@ static size_t most(split_t kind) { return os_map_limit() / (kind == SPLIT_MOVE ?
 /* Threads that take one at the same moment may exceed it by their number. */
 bool split_take(split_t kind) {
   size_t all = 0;
-  for (unsigned k = 0; k < SPLIT_KINDS; k++) all += atomic_seen(&splits[k]);
-  if (all >= most(SPLIT_GUARD) || atomic_seen(&splits[kind]) >= most(kind)) return false;
-  atomic_count(&splits[kind], 1);
+  for (unsigned k = 0; k < SPLIT_KINDS; k++) all += load_relaxed(&splits[k]);
+  if (all >= most(SPLIT_GUARD) || load_relaxed(&splits[kind]) >= most(kind)) return false;
+  add_relaxed(&splits[kind], 1);
   return true;
 }
 
-void split_give(split_t kind) { atomic_count(&splits[kind], (uint32_t)-1); }
+void split_give(split_t kind) { add_relaxed(&splits[kind], (uint32_t)-1); }

@@ -35,15 +35,15 @@ FAULTS = [
 """, "narrow.busy.free.two"),
     ("link_after_push", "slab/remote.c",
      """  do {
-    atomic_set(&remote_of(unit)->next, first);
+    store_relaxed(&remote_of(unit)->next, first);
   } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
 """,
      """  while (!atomic_compare_exchange_weak(pending, &first, unit + 1)) {}
-  atomic_set(&remote_of(unit)->next, first);
+  store_relaxed(&remote_of(unit)->next, first);
 """, "*.*.free.two"),
     ("pop_in_two_steps", "slab/remote.c",
      "owner->rest[c] = atomic_exchange_explicit(&owner->pending[c], 0, memory_order_acquire);",
-     "owner->rest[c] = atomic_seen(&owner->pending[c]); atomic_set(&owner->pending[c], 0);", "*.*.free.two"),
+     "owner->rest[c] = load_relaxed(&owner->pending[c]); store_relaxed(&owner->pending[c], 0);", "*.*.free.two"),
     ("close_though_queued", "slab/remote.c",
      """  uint32_t open = REMOTE_OPEN;
   return atomic_compare_exchange_strong(&remote_of(unit)->state, &open, (uint32_t)REMOTE_CLOSED);
@@ -64,13 +64,13 @@ FAULTS = [
 """, "narrow.exiting.free.one"),
     ("class_before_push", "slab/remote.c",
      """  do {
-    atomic_set(&remote_of(unit)->next, first);
+    store_relaxed(&remote_of(unit)->next, first);
   } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
   (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c); /* then remote_help looks at the lock */
 """,
      """  (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c);
   do {
-    atomic_set(&remote_of(unit)->next, first);
+    store_relaxed(&remote_of(unit)->next, first);
   } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
 """, "narrow.exiting.free.*"),
     ("help_before_push", "slab/remote.c",
@@ -88,7 +88,7 @@ FAULTS = [
      "(void)blocks_clear_live; (void)start; (void)own;", "live_map"),
     ("live_cleared_in_two_steps", "space/region.h",
      "  return (__atomic_fetch_and(region_live_word(p), ~region_live_bit(p), __ATOMIC_RELAXED) & region_live_bit(p)) != 0;",
-     "  uint64_t was = hot_peek(region_live_word(p)); hot_poke(region_live_word(p), was & ~region_live_bit(p));"
+     "  uint64_t was = racy_load(region_live_word(p)); racy_store(region_live_word(p), was & ~region_live_bit(p));"
      " return (was & region_live_bit(p)) != 0;",
      "double_free"),
     ("gone_after_unlock", "front/heap.c",
@@ -138,25 +138,25 @@ FAULTS = [
      "  if (atomic_compare_exchange_strong_explicit(&state, &none, (uint32_t)BOOT_UNDER_WAY, memory_order_acquire, memory_order_relaxed)) {",
      "  if (atomic_load(&state) == none) {\n    atomic_store(&state, (uint32_t)BOOT_UNDER_WAY);", "first_use"),
     ("boot_not_waited_for", "front/boot.c",
-     "  while (atomic_seen(&state) == BOOT_UNDER_WAY && !os_forked()) os_yield();\n",
+     "  while (load_relaxed(&state) == BOOT_UNDER_WAY && !os_forked()) os_yield();\n",
      "", "first_use"),
     ("units_claimed_in_two_steps", "space/span.c",
      "if (atomic_compare_exchange_weak_explicit(free, &seen, seen & ~mask, memory_order_acquire, memory_order_relaxed)) return true;",
-     "atomic_set(free, seen & ~mask); return true;", "spans"),
+     "store_relaxed(free, seen & ~mask); return true;", "spans"),
     ("claim_not_given_back", "space/span.c",
      "    if (claimed > 0) units_release(start, claimed);\n",
      "    (void)claimed;\n", "spans"),
     ("units_published_in_two_steps", "space/span.c",
      "  atomic_fetch_or_explicit(&region.superslabs[superslab].free, mask, memory_order_release);\n",
-     "  atomic_set(&region.superslabs[superslab].free, atomic_seen(&region.superslabs[superslab].free) | mask);\n", "spans"),
+     "  store_relaxed(&region.superslabs[superslab].free, load_relaxed(&region.superslabs[superslab].free) | mask);\n", "spans"),
     ("lock_held_in_child", "front/heap.c",
      "    lock_abandon(&owner->lock, inside);\n",
      "", "forked*"),
     ("announced_in_child", "slab/slab.c",
-     "atomic_set(&owner->pending[c], 0), owner->rest[c] = 0;",
+     "store_relaxed(&owner->pending[c], 0), owner->rest[c] = 0;",
      "owner->rest[c] = 0;", "forked*"),
     ("inside_not_shown", "front/thread.h",
-     "  else atomic_count(&heapless_inside, inside ? 1 : (uint32_t)-1);\n",
+     "  else add_relaxed(&heapless_inside, inside ? 1 : (uint32_t)-1);\n",
      "", "forked*"),
     ("bits_left_in_child", "front/heap.c",
      "      remote_recover(owner, slab);\n",

@@ -19,7 +19,7 @@ static bool may_leak; /* what a thread was about is gone with it; a free's bit m
 static uint32_t place_bits(const slab_t *slab, char *zone) {
   uint32_t count = 0, blocks = slab_class(slab)->blocks;
   for (uint32_t word = 0; word * 64 < blocks; word++) {
-    uint64_t bits = atomic_seen(region_bits(zone, slab_unit(slab), word));
+    uint64_t bits = load_relaxed(region_bits(zone, slab_unit(slab), word));
     count += bits_count64(bits);
     for (; bits != 0; bits &= bits - 1) places[(word * 64 + bits_lowest64(bits)) % BLOCKS_MOST]++;
   }
@@ -29,15 +29,15 @@ static uint32_t place_bits(const slab_t *slab, char *zone) {
 static void place_block(const slab_t *slab, const void *block) {
   if (slab_head((uint32_t)region_unit(block)) != slab) return;
   size_t offset = (size_t)((const char *)block - (const char *)region_address(slab_unit(slab)));
-  places[class_block_at(atomic_seen(&slab->size_class), offset) % BLOCKS_MOST]++;
+  places[class_block_at(load_relaxed(&slab->size_class), offset) % BLOCKS_MOST]++;
 }
 
 static void place_bins(const slab_t *slab) {
-  unsigned c = atomic_seen(&slab->size_class);
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    if (!atomic_seen(&heap->has_bin[c])) continue;
+  unsigned c = load_relaxed(&slab->size_class);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    if (!load_relaxed(&heap->has_bin[c])) continue;
     bin_t *bin = heap_bin(heap, c);
-    for (intptr_t i = -bin->capacity; i < hot_peek(&bin->top); i++) place_block(slab, hot_peek(&bin_entries(bin)[i]));
+    for (intptr_t i = -bin->capacity; i < racy_load(&bin->top); i++) place_block(slab, racy_load(&bin_entries(bin)[i]));
   }
 }
 
@@ -52,7 +52,7 @@ static void judge_slab(const slab_t *slab) {
   for (uint32_t i = 0; i < blocks; i++) {
     if (places[i] != 1 && !(may_leak && places[i] == 0)) explore_fail("block %u of the slab at unit %u is in %u places", i, unit, places[i]);
   }
-  if (atomic_seen(&slab->free) != free) explore_fail("the slab at unit %u counts %u free of %u", unit, atomic_seen(&slab->free), free);
+  if (load_relaxed(&slab->free) != free) explore_fail("the slab at unit %u counts %u free of %u", unit, load_relaxed(&slab->free), free);
   uint32_t state = target_remote_state(unit);
   if (state == STATE_CLOSED) explore_fail("the slab at unit %u takes no remote frees", unit);
   bool is_queued = state == STATE_QUEUED;
@@ -63,16 +63,16 @@ static void judge_slab(const slab_t *slab) {
 static void judge_other_unit(uint32_t unit) {
   if (target_remote_state(unit) != STATE_CLOSED) explore_fail("unit %u starts no slab and takes remote frees", unit);
   uint64_t bits = 0;
-  for (uint32_t word = 0; word < 64; word++) bits |= atomic_seen(region_bits(region.remote_bits, unit, word));
+  for (uint32_t word = 0; word < 64; word++) bits |= load_relaxed(region_bits(region.remote_bits, unit, word));
   if (bits != 0) explore_fail("unit %u starts no slab and has remote frees", unit);
 }
 
 static void judge_units(void) {
-  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
+  for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
     const superslab_t *superslab = &region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB];
-    bool mapped = (atomic_seen(&superslab->mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
-    bool free = (atomic_seen(&superslab->free) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
-    slab_kind_t kind = (slab_kind_t)atomic_seen(&slab_of(unit)->kind);
+    bool mapped = (load_relaxed(&superslab->mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
+    bool free = (load_relaxed(&superslab->free) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
+    slab_kind_t kind = (slab_kind_t)load_relaxed(&slab_of(unit)->kind);
     if (mapped && free != (kind == SLAB_FREE)) explore_fail("unit %u is of kind %d and %s", unit, (int)kind, free ? "free" : "taken");
     if (kind == SLAB_BLOCKS) judge_slab(slab_of(unit));
     else judge_other_unit(unit);
@@ -82,11 +82,11 @@ static void judge_units(void) {
 /* --- heaps --------------------------------------------------------------------------------- */
 
 static void judge_pending(const slab_owner_t *owner, unsigned c) {
-  for (uint32_t next = atomic_seen(&owner->pending[c]); next != 0; next = target_remote_next(next - 1)) {
+  for (uint32_t next = load_relaxed(&owner->pending[c]); next != 0; next = target_remote_next(next - 1)) {
     uint32_t unit = next - 1;
-    if (unit >= atomic_seen(&region.units) || ++queued[unit] > 1) explore_fail("unit %u is queued twice, or is none", unit);
+    if (unit >= load_relaxed(&region.units) || ++queued[unit] > 1) explore_fail("unit %u is queued twice, or is none", unit);
     const slab_t *slab = slab_of(unit);
-    bool is_owners = atomic_seen(&slab->kind) == SLAB_BLOCKS && atomic_seen(&slab->owner) == owner && atomic_seen(&slab->size_class) == c;
+    bool is_owners = load_relaxed(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->owner) == owner && load_relaxed(&slab->size_class) == c;
     if (!is_owners) explore_fail("unit %u is queued where it does not belong", unit);
   }
 }
@@ -99,31 +99,31 @@ static void judge_lists(const heap_t *heap) {
     for (unsigned full = 0; full < 2; full++) {
       uint32_t unit = full != 0 ? owner->full[c].first : owner->partial[c].first;
       for (; unit != SLAB_END; unit = slab_of(unit)->next) {
-        uint32_t free = atomic_seen(&slab_of(unit)->free);
+        uint32_t free = load_relaxed(&slab_of(unit)->free);
         if (++slabs > UNITS_MOST || (free == 0) != (full != 0)) explore_fail("unit %u with %u free is in the wrong list", unit, free);
         free_bytes += (int64_t)free * class_info[c].size;
-        if (atomic_seen(&owner->thread) == 0 && free == class_info[c].blocks) explore_fail("an orphan keeps unit %u", unit);
+        if (load_relaxed(&owner->thread) == 0 && free == class_info[c].blocks) explore_fail("an orphan keeps unit %u", unit);
       }
     }
-    uint32_t counted = atomic_seen(&owner->slab_count[c]);
+    uint32_t counted = load_relaxed(&owner->slab_count[c]);
     if (counted != slabs) explore_fail("%u slabs of class %u, counted as %u", slabs, c, counted);
   }
-  if (atomic_seen(&owner->free_bytes) != free_bytes) explore_fail("%lld bytes are free, counted wrong", (long long)free_bytes);
+  if (load_relaxed(&owner->free_bytes) != free_bytes) explore_fail("%lld bytes are free, counted wrong", (long long)free_bytes);
 }
 
 static void judge_heap(const heap_t *heap) {
-  uintptr_t thread = atomic_seen(&heap->owner.thread);
-  if (atomic_seen(&heap->owner.lock.holder) != 0) explore_fail("a heap's lock is held");
-  if ((thread == 0) != (atomic_seen(&heap->state) != HEAP_ATTACHED)) explore_fail("a heap is an orphan and is not");
+  uintptr_t thread = load_relaxed(&heap->owner.thread);
+  if (load_relaxed(&heap->owner.lock.holder) != 0) explore_fail("a heap's lock is held");
+  if ((thread == 0) != (load_relaxed(&heap->state) != HEAP_ATTACHED)) explore_fail("a heap is an orphan and is not");
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    if (thread == 0 && atomic_seen(&heap->owner.pending[c]) != 0) explore_fail("an orphan has remote frees that nobody will look at");
+    if (thread == 0 && load_relaxed(&heap->owner.pending[c]) != 0) explore_fail("an orphan has remote frees that nobody will look at");
     judge_pending(&heap->owner, c);
   }
   judge_lists(heap);
 }
 
 static bool heap_is_listed(const heap_t *wanted) {
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     if (heap == wanted) return true;
   }
   return false;
@@ -133,7 +133,7 @@ static void judge_threads(void) {
   for (unsigned i = 0; i < TARGET_IDENTITIES; i++) {
     const heap_t *heap = target_heap_of(i);
     if (heap == NULL) continue;
-    if (atomic_seen(&heap->owner.thread) != target_self_of(i)) explore_fail("thread %u's heap is another one's", i);
+    if (load_relaxed(&heap->owner.thread) != target_self_of(i)) explore_fail("thread %u's heap is another one's", i);
     if (!heap_is_listed(heap)) explore_fail("thread %u's heap is in no list", i);
   }
 }
@@ -143,9 +143,9 @@ static void judge_threads(void) {
 void judge_state(void) {
   memset(queued, 0, sizeof queued);
   if (target_grow_locked()) explore_fail("the region is locked");
-  if (atomic_seen(&region.units) > UNITS_MOST) explore_fail("the region has grown beyond what is judged");
+  if (load_relaxed(&region.units) > UNITS_MOST) explore_fail("the region has grown beyond what is judged");
   judge_threads();
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) judge_heap(heap);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) judge_heap(heap);
   judge_units();
   if (purge_used_units() != span_census().used_units) explore_fail("units in use are counted wrong");
 }
@@ -156,8 +156,8 @@ void judge_nothing_used(void) {
 }
 
 static void judge_live(void) {
-  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
-    if (atomic_seen(&slab_of(unit)->kind) != SLAB_BLOCKS) continue;
+  for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
+    if (load_relaxed(&slab_of(unit)->kind) != SLAB_BLOCKS) continue;
     const class_info_t *info = slab_class(slab_of(unit));
     for (uint32_t i = 0; i < info->blocks; i++) {
       const char *block = (const char *)region_address(unit) + (size_t)i * info->size;

@@ -6,8 +6,8 @@ which word, and where that is not enough a number.
 import dataclasses
 import re
 
-SHORT = {"atomic_take": "atomic_seen", "atomic_publish": "atomic_set"}
-OPERATION = re.compile(r"\b(atomic_take|atomic_publish|atomic_thread_fence|atomic_signal_fence|(?:__)?atomic_(?:load|store|exchange|"
+SHORT = {"load_acquire": "load_relaxed", "store_release": "store_relaxed"}
+OPERATION = re.compile(r"\b(load_acquire|store_release|atomic_thread_fence|atomic_signal_fence|(?:__)?atomic_(?:load|store|exchange|"
                        r"fetch_\w+?|compare_exchange(?:_strong|_weak)?)(?:_n)?(?:_explicit)?)\s*\(")
 ORDER = re.compile(r"\b(memory_order_|__ATOMIC_)(acquire|release|acq_rel|seq_cst|consume|ACQUIRE|RELEASE|ACQ_REL|SEQ_CST|CONSUME)\b")
 FUNCTION = re.compile(r"^(?!\s|#|typedef|struct|enum|return|else)[^;=\n]*?\b(\w+)\([^;{}]*\)\s*\{", re.M)
@@ -48,7 +48,7 @@ def word_of(arguments):
 def weakened(operation, arguments):
     """The order as written and, for each weaker one to try, the text; None where it is relaxed."""
     if operation in SHORT:
-        return ("acquire" if operation == "atomic_take" else "release"), {"relaxed": f"{SHORT[operation]}({arguments})"}
+        return ("acquire" if operation == "load_acquire" else "release"), {"relaxed": f"{SHORT[operation]}({arguments})"}
     if operation.startswith("atomic_signal"):
         return None
     orders = ORDER.findall(arguments)

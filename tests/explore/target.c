@@ -94,10 +94,10 @@ void target_forget_thread(void) {
 
 /* --- what files keep to themselves ------------------------------------------------------- */
 
-UNTOLD uint32_t target_remote_state(uint32_t unit) { return atomic_seen(&remote_of(unit)->state); }
-UNTOLD uint32_t target_remote_next(uint32_t unit) { return atomic_seen(&remote_of(unit)->next); }
-void target_nearly_idle(slab_owner_t *owner, uint32_t more) { atomic_set(&owner->pending_count, REMOTE_HELP_AT - (int32_t)more); }
-bool target_grow_locked(void) { return atomic_seen(&grow_lock.holder) != 0; }
+UNTOLD uint32_t target_remote_state(uint32_t unit) { return load_relaxed(&remote_of(unit)->state); }
+UNTOLD uint32_t target_remote_next(uint32_t unit) { return load_relaxed(&remote_of(unit)->next); }
+void target_nearly_idle(slab_owner_t *owner, uint32_t more) { store_relaxed(&owner->pending_count, REMOTE_HELP_AT - (int32_t)more); }
+bool target_grow_locked(void) { return load_relaxed(&grow_lock.holder) != 0; }
 
 void target_free_missed(void *block) { free_miss(block, 0, "free"); }
 
@@ -111,7 +111,7 @@ void target_look(void) {
 
 void target_guard_slots(int64_t count) {
   if (!option_set(OPTION_guard_slots, count)) explore_fail("%lld guard slots cannot be", (long long)count);
-  atomic_publish(&ready, true); /* traces, of which nothing is known: no trace_prepare */
+  store_release(&ready, true); /* traces, of which nothing is known: no trace_prepare */
 }
 
 void *target_guarded(size_t size) { return guarded_alloc(size); }

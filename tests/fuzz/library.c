@@ -32,7 +32,7 @@ static void thread_load(void) {
 }
 
 void library_start(void) {
-  atomic_set(&options_read, true);
+  store_relaxed(&options_read, true);
   for (unsigned i = 0; i < THREADS; i++) thread_make(i, place_new());
   running = 0;
   thread_load();

@@ -72,7 +72,7 @@ static verdict_t judge(const char *p) {
     if (v.known && v.state == BLOCK_LIVE) return v;
     if (v.known) best = v;
   }
-  if (region_unit(p) >= atomic_seen(&region.units)) return (verdict_t){true, BLOCK_FOREIGN, SHADOWS, 0};
+  if (region_unit(p) >= load_relaxed(&region.units)) return (verdict_t){true, BLOCK_FOREIGN, SHADOWS, 0};
   return best;
 }
 
@@ -96,7 +96,7 @@ static char *input_pointer(void) {
     case 4: return freed_count == 0 ? here : freed[input_below(freed_count)];
     case 5: return moved(freed_count == 0 ? here : freed[input_below(freed_count)], input_byte());
     case 6: return here + input_below(64);
-    case 7: return region.base == 0 ? here : moved(region_address(input_word() % (atomic_seen(&region.units) + 64u)), input_word());
+    case 7: return region.base == 0 ? here : moved(region_address(input_word() % (load_relaxed(&region.units) + 64u)), input_word());
     case 8: return moved((char *)region.live, (size_t)input_word() * 8);
     case 9: /* near the end of a slab */
       block = live_block();
@@ -304,8 +304,8 @@ static void op_write_behind(void) {
 /* And was handed out since its slab was made: others are not looked at when they are. */
 static bool is_freed_block(const char *p) {
   block_info_t info = block_inspect(p);
-  if (info.state != BLOCK_FREED || info.slab == NULL || atomic_seen(&info.slab->kind) != SLAB_BLOCKS) return false;
-  unsigned c = atomic_seen(&info.slab->size_class);
+  if (info.state != BLOCK_FREED || info.slab == NULL || load_relaxed(&info.slab->kind) != SLAB_BLOCKS) return false;
+  unsigned c = load_relaxed(&info.slab->size_class);
   size_t offset = (size_t)(p - (const char *)region_address(slab_unit(info.slab)));
   return c < CLASS_NOTHING && class_block_at(c, offset) < info.slab->touched;
 }

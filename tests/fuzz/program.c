@@ -61,7 +61,7 @@ static void call_begins(void) {
 /* Something was refused in this call; or no start has succeeded yet, and a place for the region that could not be unmapped
  * after one is taken for good (the second place a sanitizer has). */
 static bool may_be_out_of_memory(void) {
-  return fake_os_injected() != injected_before || (atomic_seen(&region.units) == 0 && injected_before > 0);
+  return fake_os_injected() != injected_before || (load_relaxed(&region.units) == 0 && injected_before > 0);
 }
 
 /* True if there is a block. */

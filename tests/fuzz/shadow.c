@@ -112,7 +112,7 @@ void *shadow_leave(unsigned i) {
 #define LOOK_MOST 8192u
 
 static void check_live_map(uint64_t held) {
-  uint32_t units = atomic_seen(&region.units);
+  uint32_t units = load_relaxed(&region.units);
   if (region.base == 0 || units > LOOK_MOST) return;
   uint64_t live = 0;
   const uint64_t *words = region_live_word(region_address(0));
@@ -122,19 +122,19 @@ static void check_live_map(uint64_t held) {
 
 /* A bin is full only between a push and its flush, and takes the frees of its heap's thread alone. */
 static void check_bins(void) {
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     for (unsigned c = 0; c < CLASS_COUNT; c++) {
       if (!heap->has_bin[c]) continue;
       const bin_t *bin = heap_bin(heap, c);
       FUZZ_CHECK(bin->top < 0 && bin->top >= -bin->capacity && bin->capacity <= bin_reserve(c));
-      FUZZ_EQ(bin->shared.thread, atomic_seen(&heap->owner.thread));
+      FUZZ_EQ(bin->shared.thread, load_relaxed(&heap->owner.thread));
     }
   }
 }
 
 /* In the secure library what was asked for does not tell: an alignment may have led to a larger one. */
 unsigned shadow_class(const shadow_t *s) {
-  if (HAK_SECURE) return atomic_seen(&slab_head((uint32_t)region_unit(s->block))->size_class);
+  if (HAK_SECURE) return load_relaxed(&slab_head((uint32_t)region_unit(s->block))->size_class);
   return s->usable == 0 ? CLASS_NOTHING : class_of(s->usable);
 }
 
@@ -170,15 +170,15 @@ void shadow_census(void) {
 
 static uint64_t units_of(slab_kind_t kind) {
   uint64_t units = 0;
-  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
-    if (atomic_seen(&slab_of(unit)->kind) == kind) units += atomic_seen(&slab_of(unit)->units);
+  for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
+    if (load_relaxed(&slab_of(unit)->kind) == kind) units += load_relaxed(&slab_of(unit)->units);
   }
   return units;
 }
 
 static uint64_t units_mapped(void) {
   uint64_t units = 0;
-  for (uint32_t s = 0; s < region_superslabs(); s++) units += bits_count32(atomic_seen(&region.superslabs[s].mapped));
+  for (uint32_t s = 0; s < region_superslabs(); s++) units += bits_count32(load_relaxed(&region.superslabs[s].mapped));
   return units;
 }
 

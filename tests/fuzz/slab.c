@@ -43,10 +43,10 @@ static bool locked[OWNERS];
 static uint32_t check_bits(const slab_t *slab) {
   uint32_t free = 0, blocks = slab_class(slab)->blocks;
   for (uint32_t word = 0; word * 64 < blocks; word++) {
-    uint64_t bits = atomic_seen(region_bits(region.free_bits, slab_unit(slab), word));
+    uint64_t bits = load_relaxed(region_bits(region.free_bits, slab_unit(slab), word));
     if (blocks - word * 64 < 64) FUZZ_EQ(bits >> (blocks - word * 64), 0);
     if (word < slab->first_word) FUZZ_EQ(bits, 0);
-    FUZZ_EQ(bits & atomic_seen(region_bits(region.remote_bits, slab_unit(slab), word)), 0);
+    FUZZ_EQ(bits & load_relaxed(region_bits(region.remote_bits, slab_unit(slab), word)), 0);
     free += bits_count64(bits);
   }
   return free;
@@ -54,14 +54,14 @@ static uint32_t check_bits(const slab_t *slab) {
 
 /* Blocks of the slab that are not out. */
 static uint32_t check_slab(unsigned o, unsigned c, const slab_t *slab, bool full) {
-  FUZZ_EQ(atomic_seen(&slab->kind), SLAB_BLOCKS);
-  FUZZ_EQ(atomic_seen(&slab->size_class), c);
-  FUZZ_CHECK(atomic_seen(&slab->owner) == &owners[o] && slab->listed_full == full);
+  FUZZ_EQ(load_relaxed(&slab->kind), SLAB_BLOCKS);
+  FUZZ_EQ(load_relaxed(&slab->size_class), c);
+  FUZZ_CHECK(load_relaxed(&slab->owner) == &owners[o] && slab->listed_full == full);
   uint32_t free = check_bits(slab);
-  FUZZ_EQ(atomic_seen(&slab->free), free);
+  FUZZ_EQ(load_relaxed(&slab->free), free);
   FUZZ_EQ(free == 0, full);
   for (uint32_t i = 0; i < class_info[c].units; i++) {
-    FUZZ_CHECK(slab_head(slab_unit(slab) + i) == slab && hot_peek(region_bin(region.live, slab_unit(slab) + i)) == &bins[o][c]);
+    FUZZ_CHECK(slab_head(slab_unit(slab) + i) == slab && racy_load(region_bin(region.live, slab_unit(slab) + i)) == &bins[o][c]);
   }
   return free + remote_waiting(slab);
 }
@@ -75,15 +75,15 @@ static void check_owner(unsigned o, const uint32_t *out_of_class) {
       for (; unit != SLAB_END; before = unit, unit = slab_of(unit)->next, slabs++) {
         FUZZ_EQ(slab_of(unit)->prev, before);
         in += check_slab(o, c, slab_of(unit), full != 0);
-        free_bytes += (int64_t)atomic_seen(&slab_of(unit)->free) * class_info[c].size;
+        free_bytes += (int64_t)load_relaxed(&slab_of(unit)->free) * class_info[c].size;
       }
     }
-    FUZZ_EQ(atomic_seen(&owners[o].slab_count[c]), slabs);
+    FUZZ_EQ(load_relaxed(&owners[o].slab_count[c]), slabs);
     FUZZ_EQ(slabs * class_info[c].blocks, in + out_of_class[c]);
   }
-  FUZZ_EQ(atomic_seen(&owners[o].free_bytes), free_bytes);
-  bool helped = atomic_seen(&owners[o].thread) == 0 && !locked[o]; /* nobody but the freers looks at an orphan */
-  for (unsigned c = 0; c < CLASS_COUNT; c++) FUZZ_CHECK(!helped || atomic_seen(&owners[o].pending[c]) == 0);
+  FUZZ_EQ(load_relaxed(&owners[o].free_bytes), free_bytes);
+  bool helped = load_relaxed(&owners[o].thread) == 0 && !locked[o]; /* nobody but the freers looks at an orphan */
+  for (unsigned c = 0; c < CLASS_COUNT; c++) FUZZ_CHECK(!helped || load_relaxed(&owners[o].pending[c]) == 0);
 }
 
 static void check_all(void) {
@@ -93,7 +93,7 @@ static void check_all(void) {
   uint64_t units = 0;
   for (unsigned o = 0; o < OWNERS; o++) {
     check_owner(o, out_of[o]);
-    for (unsigned c = 0; c < CLASS_COUNT; c++) units += atomic_seen(&owners[o].slab_count[c]) * class_info[c].units;
+    for (unsigned c = 0; c < CLASS_COUNT; c++) units += load_relaxed(&owners[o].slab_count[c]) * class_info[c].units;
   }
   for (unsigned i = 0; i < LARGES; i++) units += larges[i].block != NULL ? bits_round_up(larges[i].size, HAK_UNIT) / HAK_UNIT : 0;
   FUZZ_EQ(span_census().used_units, units);
@@ -130,7 +130,7 @@ static out_t block_leave(unsigned i) {
   return b;
 }
 
-static bool can_take(unsigned o) { return !locked[o] && atomic_seen(&owners[o].thread) != 0; }
+static bool can_take(unsigned o) { return !locked[o] && load_relaxed(&owners[o].thread) != 0; }
 
 static void op_take(void) {
   void *blocks[TAKE_MOST];
@@ -169,7 +169,7 @@ static void tell(void) {
 static void free_remote(unsigned i) {
   out_t b = block_leave(i);
   uint32_t unit = (uint32_t)region_unit(b.block);
-  const region_bin_t *bin = hot_peek(region_bin(region.live, unit));
+  const region_bin_t *bin = racy_load(region_bin(region.live, unit));
   FUZZ_CHECK(bin == &bins[b.owner][b.class]);
   FUZZ_CHECK(region_clear_live(b.block));
   slab_t *slab = remote_put(bin, unit, b.block);
@@ -202,7 +202,7 @@ static void op_release_empty(void) {
 
 static void set_thread(unsigned o, uintptr_t thread) {
   atomic_store(&owners[o].thread, thread);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) hot_poke(&bins[o][c].thread, thread);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) racy_store(&bins[o][c].thread, thread);
 }
 
 static void op_orphan(void) {
@@ -217,7 +217,7 @@ static void op_orphan(void) {
 
 static void op_adopt(void) {
   unsigned o = input_below(OWNERS);
-  if (locked[o] || atomic_seen(&owners[o].thread) != 0) return;
+  if (locked[o] || load_relaxed(&owners[o].thread) != 0) return;
   FUZZ_CHECK(lock_try(&owners[o].lock));
   set_thread(o, (o + 1) * 0x1230);
   lock_release(&owners[o].lock);
@@ -226,7 +226,7 @@ static void op_adopt(void) {
 #define SOMEBODY ((uintptr_t)1) /* the number of no thread */
 
 static void unlock_as_somebody(unsigned o) {
-  atomic_set(&owners[o].lock.holder, 0);
+  store_relaxed(&owners[o].lock.holder, 0);
   FUZZ_CHECK(lock_try(&owners[o].lock));
   owner_unlock(&owners[o]);
 }
@@ -234,16 +234,16 @@ static void unlock_as_somebody(unsigned o) {
 /* Somebody, such as the keeper, is at work on the owner for a while. */
 static void op_lock(void) {
   unsigned o = input_below(OWNERS);
-  uintptr_t holder = atomic_seen(&owners[o].lock.holder);
+  uintptr_t holder = load_relaxed(&owners[o].lock.holder);
   FUZZ_EQ(holder, locked[o] ? SOMEBODY : 0);
-  if (!locked[o]) atomic_set(&owners[o].lock.holder, SOMEBODY);
+  if (!locked[o]) store_relaxed(&owners[o].lock.holder, SOMEBODY);
   else unlock_as_somebody(o);
   locked[o] = !locked[o];
 }
 
 static uint32_t used(uint32_t unit) {
-  uint8_t kind = atomic_seen(&slab_of(unit)->kind);
-  return kind != SLAB_FREE && kind != SLAB_INSIDE ? atomic_seen(&slab_of(unit)->units) : 0;
+  uint8_t kind = load_relaxed(&slab_of(unit)->kind);
+  return kind != SLAB_FREE && kind != SLAB_INSIDE ? load_relaxed(&slab_of(unit)->units) : 0;
 }
 
 /* As heap_after_fork does: all is made anew from kinds, owners and bits; who was about to tell is gone. */
@@ -256,11 +256,11 @@ static void op_recover(void) {
     owner_forget(owner, true);
   }
   span_recover(used);
-  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
+  for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
     slab_t *slab = slab_of(unit);
-    if (atomic_seen(&slab->kind) != SLAB_BLOCKS) continue;
-    slab_relist(atomic_seen(&slab->owner), slab, hot_peek(region_bin(region.live, unit)));
-    remote_recover(atomic_seen(&slab->owner), slab);
+    if (load_relaxed(&slab->kind) != SLAB_BLOCKS) continue;
+    slab_relist(load_relaxed(&slab->owner), slab, racy_load(region_bin(region.live, unit)));
+    remote_recover(load_relaxed(&slab->owner), slab);
   }
 }
 
@@ -280,7 +280,7 @@ static size_t input_large(void) { return HAK_SMALL_MAX + 1 + (size_t)input_byte(
 static void large_enter(large_t *l, char *block, size_t size) {
   static uint8_t marks;
   *l = (large_t){block, bits_round_up(size, os_page_size()), ++marks};
-  FUZZ_EQ(atomic_seen(&slab_head((uint32_t)region_unit(block))->bytes), l->size);
+  FUZZ_EQ(load_relaxed(&slab_head((uint32_t)region_unit(block))->bytes), l->size);
   large_fill(l, 0);
 }
 

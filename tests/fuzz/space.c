@@ -25,8 +25,8 @@ static uint64_t mark[UNITS];  /* first word of a unit in use */
 static uint64_t marks;
 static bool crowded; /* others have mapped something in our way */
 
-static bool is_mapped(uint32_t unit) { return (atomic_seen(&region.superslabs[unit / WORD].mapped) >> unit % WORD & 1) != 0; }
-static bool is_free(uint32_t unit) { return (atomic_seen(&region.superslabs[unit / WORD].free) >> unit % WORD & 1) != 0; }
+static bool is_mapped(uint32_t unit) { return (load_relaxed(&region.superslabs[unit / WORD].mapped) >> unit % WORD & 1) != 0; }
+static bool is_free(uint32_t unit) { return (load_relaxed(&region.superslabs[unit / WORD].free) >> unit % WORD & 1) != 0; }
 static uint64_t *word_at(uint32_t unit) { return region_address(unit); }
 
 /* --- judgement --------------------------------------------------------------------------- */
@@ -42,7 +42,7 @@ static void check_unit(uint32_t unit) {
 
 static void check_all(void) {
   uint64_t used = 0, mapped = 0;
-  uint32_t units = atomic_seen(&region.units);
+  uint32_t units = load_relaxed(&region.units);
   for (uint32_t unit = 0; unit < units; unit++) {
     check_unit(unit);
     used += owner[unit] != 0;
@@ -57,12 +57,12 @@ static void check_all(void) {
 }
 
 /* Stepping over what others have mapped, the region may leave the model's range: the run ends. */
-static bool is_outgrown(void) { return atomic_seen(&region.units) > UNITS; }
+static bool is_outgrown(void) { return load_relaxed(&region.units) > UNITS; }
 
 /* --- spans ------------------------------------------------------------------------------- */
 
 static void units_enter(unsigned i, uint32_t start, uint32_t units) {
-  FUZZ_CHECK((uint64_t)start + units <= atomic_seen(&region.units) && !is_outgrown());
+  FUZZ_CHECK((uint64_t)start + units <= load_relaxed(&region.units) && !is_outgrown());
   for (uint32_t unit = start; unit < start + units; unit++) {
     FUZZ_EQ(owner[unit], 0);
     owner[unit] = (uint8_t)(i + 1);
@@ -72,7 +72,7 @@ static void units_enter(unsigned i, uint32_t start, uint32_t units) {
 
 static void take(unsigned i, uint32_t units, uint64_t align, span_use_t use) {
   bool zero = false;
-  uint64_t injected = fake_os_injected(), room = UNITS - atomic_seen(&region.units);
+  uint64_t injected = fake_os_injected(), room = UNITS - load_relaxed(&region.units);
   uint32_t start = span_alloc(units, align, use, &zero);
   if (start == SPAN_NONE) {
     FUZZ_CHECK(fake_os_injected() != injected || crowded || units + align - 1 > room);
@@ -190,15 +190,15 @@ static void op_learn(void) {
 
 /* What cannot be held is not to be had. */
 static void op_may_hold(void) {
-  uint32_t units = (uint32_t)input_byte() << input_below(10), before = atomic_seen(&region.units);
+  uint32_t units = (uint32_t)input_byte() << input_below(10), before = load_relaxed(&region.units);
   uint64_t align = (uint64_t)1 << input_below(32), injected = fake_os_injected();
   bool zero, may = region_may_hold(units + 1, align);
-  FUZZ_EQ(atomic_seen(&region.units), before);
+  FUZZ_EQ(load_relaxed(&region.units), before);
   if (!may && fake_os_injected() == injected) FUZZ_EQ(span_alloc(units + 1, align, SPAN_PLAIN, &zero), SPAN_NONE);
 }
 
 static void op_neighbour(void) {
-  uint32_t unit = atomic_seen(&region.units) + input_byte();
+  uint32_t unit = load_relaxed(&region.units) + input_byte();
   if (unit >= UNITS || os_map_at(region_address(unit), os_page_size()) != OS_MAPPED) return;
   crowded = true;
 }

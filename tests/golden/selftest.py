@@ -106,7 +106,7 @@ class Layers(Checker):
 
 class Orders(Checker):
     TABLE = "| `kit/words.c` | one, two | Figures. |\n| `hot` | top | Its thread's. |\n"
-    WORDS = "static _Atomic int one, two = 1; /* _Atomic int not; */\nint f(int *top) {\n  return hot_load(&top[one]);\n}\n"
+    WORDS = "static _Atomic int one, two = 1; /* _Atomic int not; */\nint f(int *top) {\n  return owner_load(&top[one]);\n}\n"
 
     def check(self, code, part, words=WORDS, table=TABLE):
         self.write("src/kit/words.c", words)
@@ -123,7 +123,7 @@ class Orders(Checker):
         self.check(1, "of `zone_of` suffices", self.WORDS + "_Atomic uint64_t *zone_of(char *zone) {\n  return (_Atomic uint64_t *)zone;\n}\n")
 
     def test_hot_word_without_a_line(self):
-        self.check(1, "of `limit` suffices", self.WORDS + "int g(void) {\n  return hot_peek(&region.limit);\n}\n")
+        self.check(1, "of `limit` suffices", self.WORDS + "int g(void) {\n  return racy_load(&region.limit);\n}\n")
 
     def test_line_without_a_word(self):
         self.check(1, "kit/words.c has no atomic word `gone`", table=self.TABLE.replace("two", "two, gone"))

@@ -57,32 +57,32 @@ static struct {
 /* --- settings ------------------------------------------------------------------------------ */
 
 void fake_os_fail(unsigned kinds, uint64_t first, uint64_t count) {
-  atomic_set(&fake.kinds, 0);
-  atomic_set(&fake.counted, 0);
-  atomic_set(&fake.first, first);
-  atomic_set(&fake.count, count);
-  atomic_publish(&fake.kinds, kinds);
+  store_relaxed(&fake.kinds, 0);
+  store_relaxed(&fake.counted, 0);
+  store_relaxed(&fake.first, first);
+  store_relaxed(&fake.count, count);
+  store_release(&fake.kinds, kinds);
 }
 
 void fake_os_fail_none(void) { fake_os_fail(0, 0, 0); }
 void fake_os_fail_map_at_as(os_map_t result) { fake.map_at_failure = result; }
-uint64_t fake_os_injected(void) { return atomic_seen(&fake.injected); }
+uint64_t fake_os_injected(void) { return load_relaxed(&fake.injected); }
 
 uint64_t fake_os_calls(unsigned kinds) {
   uint64_t calls = 0;
   for (unsigned kind = 0; kind < FAKE_CALLS; kind++) {
-    if ((kinds >> kind & 1) != 0) calls += atomic_seen(&fake.calls[kind]);
+    if ((kinds >> kind & 1) != 0) calls += load_relaxed(&fake.calls[kind]);
   }
   return calls;
 }
 
 void fake_os_during(fake_call_t call, void (*run)(void *start)) {
   fake.during = call;
-  atomic_publish(&fake.run_during, run);
+  store_release(&fake.run_during, run);
 }
 
-void fake_os_set_time(uint64_t ms) { atomic_set(&fake.now_ms, ms); }
-void fake_os_pass_time(uint64_t ms) { atomic_count(&fake.now_ms, ms); }
+void fake_os_set_time(uint64_t ms) { store_relaxed(&fake.now_ms, ms); }
+void fake_os_pass_time(uint64_t ms) { add_relaxed(&fake.now_ms, ms); }
 void fake_os_set_address_limit(uint64_t bytes) { fake.address_limit = bytes; }
 void fake_os_set_physical_memory(uint64_t bytes) { fake.physical_memory = bytes; }
 void fake_os_set_page_size(size_t bytes) { fake.page_size = bytes; }
@@ -93,7 +93,7 @@ void fake_os_set_standing(bool filtered, bool privileged) { fake.standing = (os_
 bool fake_os_confined(void) { return fake.confined; }
 void fake_os_set_resident(size_t pages) { fake.resident = pages; }
 size_t fake_os_looked_at(void) { return fake.looked; }
-uint64_t fake_os_made(bool huge) { return atomic_seen(huge ? &fake.made_huge : &fake.made_small); }
+uint64_t fake_os_made(bool huge) { return load_relaxed(huge ? &fake.made_huge : &fake.made_small); }
 
 void fake_os_set_file(const char *path, const char *text) {
   fake.file_path = path;
@@ -136,17 +136,17 @@ static int fake_enter(void) {
 }
 
 static bool fake_fails(fake_call_t kind) {
-  atomic_count(&fake.calls[kind], 1);
-  if ((atomic_take(&fake.kinds) >> kind & 1) == 0) return false;
+  add_relaxed(&fake.calls[kind], 1);
+  if ((load_acquire(&fake.kinds) >> kind & 1) == 0) return false;
   uint64_t n = atomic_fetch_add(&fake.counted, 1) + 1;
-  uint64_t first = atomic_seen(&fake.first);
-  if (n < first || n - first >= atomic_seen(&fake.count)) return false;
-  atomic_count(&fake.injected, 1);
+  uint64_t first = load_relaxed(&fake.first);
+  if (n < first || n - first >= load_relaxed(&fake.count)) return false;
+  add_relaxed(&fake.injected, 1);
   return true;
 }
 
 static void fake_run_during(fake_call_t kind, void *start) {
-  void (*run)(void *) = atomic_take(&fake.run_during);
+  void (*run)(void *) = load_acquire(&fake.run_during);
   if (run != NULL && fake.during == kind) run(start);
 }
 
@@ -182,10 +182,10 @@ bool os_is_secure(void) { return fake.secure; }
 bool os_has_shadow(void) { return false; } /* os_map_at refuses what is one */
 uint64_t os_random_seed(void) { return fake.random_seed; }
 uint64_t os_random(void) { return fake.random_seed; }
-uint64_t os_now_ms(void) { return atomic_seen(&fake.now_ms); }
+uint64_t os_now_ms(void) { return load_relaxed(&fake.now_ms); }
 
 uint64_t os_address_limit(void) {
-  atomic_count(&os_counts.other, 1);
+  add_relaxed(&os_counts.other, 1);
   return fake.address_limit;
 }
 
@@ -193,7 +193,7 @@ uint64_t os_address_limit(void) {
 
 /* ThreadSanitizer has shadow for low and high addresses alone, and ends a process that maps others. */
 static bool fake_may_map(const void *start) {
-#if defined(HOT_ATOMIC)
+#if defined(RACY_ATOMIC)
   return (uintptr_t)start < (uintptr_t)1 << 39 || (uintptr_t)start > (uintptr_t)0x7e8 << 36;
 #else
   return start != NULL;
@@ -214,7 +214,7 @@ static void fake_note_placed(uintptr_t start, uintptr_t end) {
 os_map_t os_map_at(void *start, size_t bytes) {
   int saved = fake_enter();
   fake_check_range(start, bytes, "os_map_at");
-  atomic_count(&os_counts.mmap, 1);
+  add_relaxed(&os_counts.mmap, 1);
   fake_run_during(FAKE_MAP_AT, start);
   os_map_t result = OS_MAPPED;
   if (fake_fails(FAKE_MAP_AT)) {
@@ -239,7 +239,7 @@ os_map_t os_map_at(void *start, size_t bytes) {
 void *os_map(size_t bytes) {
   int saved = fake_enter();
   fake_check_range(NULL, bytes, "os_map");
-  atomic_count(&os_counts.mmap, 1);
+  add_relaxed(&os_counts.mmap, 1);
   void *start = fake_fails(FAKE_MAP) ? NULL : fake_map(bytes, PROT_READ | PROT_WRITE, 0);
   errno = saved;
   return start;
@@ -248,7 +248,7 @@ void *os_map(size_t bytes) {
 bool os_unmap(void *start, size_t bytes) {
   int saved = fake_enter();
   fake_check_range(start, bytes, "os_unmap");
-  atomic_count(&os_counts.munmap, 1);
+  add_relaxed(&os_counts.munmap, 1);
   fake_run_during(FAKE_UNMAP, start);
   bool done = !fake_fails(FAKE_UNMAP) && munmap(start, bytes) == 0;
   errno = saved;
@@ -258,7 +258,7 @@ bool os_unmap(void *start, size_t bytes) {
 bool os_purge(void *start, size_t bytes) {
   int saved = fake_enter();
   fake_check_range(start, bytes, "os_purge");
-  atomic_count(&os_counts.madvise, 1);
+  add_relaxed(&os_counts.madvise, 1);
   fake_run_during(FAKE_PURGE, start);
   bool done = !fake_fails(FAKE_PURGE) && madvise(start, bytes, MADV_DONTNEED) == 0;
   errno = saved;
@@ -269,7 +269,7 @@ bool os_purge(void *start, size_t bytes) {
 bool os_populate(void *start, size_t bytes) {
   int saved = fake_enter();
   fake_check_range(start, bytes, "os_populate");
-  atomic_count(&os_counts.madvise, 1);
+  add_relaxed(&os_counts.madvise, 1);
   bool done = !fake_fails(FAKE_POPULATE);
   errno = saved;
   return done;
@@ -278,8 +278,8 @@ bool os_populate(void *start, size_t bytes) {
 void os_huge(void *start, size_t bytes, bool huge) {
   int saved = fake_enter();
   fake_check_range(start, bytes, "os_huge");
-  atomic_count(&os_counts.madvise, 1);
-  atomic_count(huge ? &fake.made_huge : &fake.made_small, bytes);
+  add_relaxed(&os_counts.madvise, 1);
+  add_relaxed(huge ? &fake.made_huge : &fake.made_small, bytes);
   errno = saved;
 }
 
@@ -299,7 +299,7 @@ bool os_move(void *from, void *to, size_t bytes) {
   fake_check_range(from, bytes, "os_move from");
   fake_check_range(to, bytes, "os_move to");
   if ((char *)from < (char *)to + bytes && (char *)to < (char *)from + bytes) fake_misused("os_move onto itself");
-  atomic_count(&os_counts.mremap, 1);
+  add_relaxed(&os_counts.mremap, 1);
   fake_run_during(FAKE_MOVE, from);
   bool done = !fake_fails(FAKE_MOVE) && fake_move(from, to, bytes);
   errno = saved;
@@ -309,7 +309,7 @@ bool os_move(void *from, void *to, size_t bytes) {
 bool os_renew(void *start, size_t bytes) {
   int saved = fake_enter();
   fake_check_range(start, bytes, "os_renew");
-  atomic_count(&os_counts.mmap, 1);
+  add_relaxed(&os_counts.mmap, 1);
   bool done = !fake_fails(FAKE_RENEW) && madvise(start, bytes, MADV_DONTNEED) == 0;
   errno = saved;
   return done;
@@ -318,7 +318,7 @@ bool os_renew(void *start, size_t bytes) {
 static bool fake_protect(void *start, size_t bytes, int protection, const char *call) {
   int saved = fake_enter();
   fake_check_range(start, bytes, call);
-  atomic_count(&os_counts.mprotect, 1);
+  add_relaxed(&os_counts.mprotect, 1);
   if (protection == PROT_NONE && madvise(start, bytes, MADV_DONTNEED) != 0) fake_misused(call);
   bool done = !fake_fails(FAKE_GUARD) && mprotect(start, bytes, protection) == 0;
   errno = saved;
@@ -340,7 +340,7 @@ bool os_seal(const void *start, size_t bytes, bool sealed) {
 size_t os_resident(void *start, size_t pages) {
   int saved = fake_enter();
   fake_check_range(start, pages * os_page_size(), "os_resident");
-  atomic_count(&os_counts.other, 1);
+  add_relaxed(&os_counts.other, 1);
   if (pages > 256) pages = 256;
   fake.looked = pages;
   errno = saved;
@@ -364,7 +364,7 @@ void os_sleep_us(unsigned microseconds) {
 
 void os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microseconds, bool shared) {
   (void)shared;
-  if (atomic_take(word) == value) os_sleep_us((unsigned)microseconds);
+  if (load_acquire(word) == value) os_sleep_us((unsigned)microseconds);
 }
 void os_wake(_Atomic uint32_t *word) { (void)word; }
 
@@ -374,25 +374,25 @@ bool os_thread_possible(void) { return true; }
 bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
   uint32_t none = 0;
   fake.confined = confined;
-  if (atomic_seen(&thread->held) != 0 || atomic_seen(&thread->unable)) return false;
+  if (load_relaxed(&thread->held) != 0 || load_relaxed(&thread->unable)) return false;
   if (fake_fails(FAKE_THREAD) || !atomic_compare_exchange_strong(&thread->id, &none, 1)) return false;
   run();
-  atomic_set(&thread->id, 0);
+  store_relaxed(&thread->id, 0);
   return true;
 }
 
 bool os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds) {
-  atomic_count(&fake.now_ms, milliseconds);
-  return atomic_seen(&thread->held) == 0;
+  add_relaxed(&fake.now_ms, milliseconds);
+  return load_relaxed(&thread->held) == 0;
 }
 
 /* It does not run beside its caller: who ends it is called by it, and it ends when that returns. */
-void os_thread_hold(os_thread_t *thread) { atomic_count(&thread->held, 1); }
-void os_thread_release(os_thread_t *thread) { atomic_count(&thread->held, (uint32_t)-1); }
+void os_thread_hold(os_thread_t *thread) { add_relaxed(&thread->held, 1); }
+void os_thread_release(os_thread_t *thread) { add_relaxed(&thread->held, (uint32_t)-1); }
 
 void os_thread_forget(os_thread_t *thread) {
-  atomic_set(&thread->id, 0);
-  atomic_set(&thread->held, 0);
+  store_relaxed(&thread->id, 0);
+  store_relaxed(&thread->held, 0);
 }
 
 _Atomic uint32_t os_filters;
@@ -462,13 +462,13 @@ long os_read_file(const char *path, char *buffer, size_t size) {
 /* A fork is what a test says it is. */
 static _Atomic uintptr_t fake_fork = 1; /* as fork_page of os_linux.c */
 void os_fork_watch(void) {}
-bool os_forked(void) { return atomic_take(&fake_fork) != 1; }
-void os_fork_note(void) { atomic_set(&fake_fork, 0); }
+bool os_forked(void) { return load_acquire(&fake_fork) != 1; }
+void os_fork_note(void) { store_relaxed(&fake_fork, 0); }
 void os_fork_seen(uintptr_t thread) { (void)atomic_compare_exchange_strong(&fake_fork, &thread, (uintptr_t)1); }
 
 bool os_fork_claim(uintptr_t thread) {
   for (;;) {
-    uintptr_t state = atomic_take(&fake_fork);
+    uintptr_t state = load_acquire(&fake_fork);
     if (state == 1 || state == thread) return false;
     if (state == 0 && atomic_compare_exchange_strong(&fake_fork, &state, thread)) return true;
     os_yield();

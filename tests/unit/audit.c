@@ -29,9 +29,9 @@ static void *block;              /* a live one of `slab` */
 static uint32_t unit;            /* of `slab` */
 
 static uint32_t free_unit(void) {
-  uint32_t at = atomic_seen(&region.units);
+  uint32_t at = load_relaxed(&region.units);
   while (at-- > 0) {
-    if ((atomic_seen(&region.superslabs[at / 32].free) >> at % 32 & 1) != 0) return at;
+    if ((load_relaxed(&region.superslabs[at / 32].free) >> at % 32 & 1) != 0) return at;
   }
   return 0;
 }
@@ -51,12 +51,12 @@ static void prepare(void) {
   wide = slab_head((uint32_t)region_unit(wide_block));
   large = slab_head((uint32_t)region_unit(large_block));
   spare = slab_of(free_unit());
-  c = atomic_seen(&slab->size_class);
-  wide_class = atomic_seen(&wide->size_class);
+  c = load_relaxed(&slab->size_class);
+  wide_class = load_relaxed(&wide->size_class);
   bin = heap_bin(heap, c);
   entries = bin_entries(bin) - bin->capacity;
   unit = slab_unit(slab);
-  REQUIRE(bin_count(bin) > 2 && atomic_seen(&slab->free) > 0 && atomic_seen(&wide->units) > 1);
+  REQUIRE(bin_count(bin) > 2 && load_relaxed(&slab->free) > 0 && load_relaxed(&wide->units) > 1);
   (void)region_seal(false);
 }
 
@@ -64,7 +64,7 @@ static void prepare(void) {
 
 #define UNIT_WORD(u) (&region.superslabs[(u) / 32])
 #define UNIT_BIT(u) ((uint32_t)1 << (u) % 32)
-#define ADD(word, n) atomic_set(&(word), atomic_seen(&(word)) + (n))
+#define ADD(word, n) store_relaxed(&(word), load_relaxed(&(word)) + (n))
 #define SET_BIT(zone, index) atomic_fetch_or(region_bits((zone), unit, (index) / 64), (uint64_t)1 << (index) % 64)
 
 static uint32_t index_of(const void *at) { return class_block_at(c, (size_t)((const char *)at - (const char *)region_address(unit))); }
@@ -72,7 +72,7 @@ static uint32_t index_of(const void *at) { return class_block_at(c, (size_t)((co
 /* The first free block of `slab`. */
 static uint32_t free_index(void) {
   for (uint32_t i = 0; i < class_info[c].blocks; i++) {
-    if ((atomic_seen(region_bits(region.free_bits, unit, i / 64)) >> i % 64 & 1) != 0) return i;
+    if ((load_relaxed(region_bits(region.free_bits, unit, i / 64)) >> i % 64 & 1) != 0) return i;
   }
   return 0;
 }
@@ -85,8 +85,8 @@ static void unmap_spare(void) {
 }
 
 static void queue(slab_t *which) {
-  atomic_set(&remote_of(slab_unit(which))->state, REMOTE_QUEUED);
-  atomic_set(&remote_of(slab_unit(which))->next, 0);
+  store_relaxed(&remote_of(slab_unit(which))->state, REMOTE_QUEUED);
+  store_relaxed(&remote_of(slab_unit(which))->next, 0);
 }
 
 static void give_behind(void *at) { /* with counts that are right */
@@ -154,45 +154,45 @@ BREACH(ALL, "dirty units that are not usable", unmap_spare();
        atomic_fetch_or(&UNIT_WORD(slab_unit(spare))->dirty, UNIT_BIT(slab_unit(spare))))
 BREACH(ALL, "cold units that are not usable", unmap_spare();
        atomic_fetch_or(&UNIT_WORD(slab_unit(spare))->cold, UNIT_BIT(slab_unit(spare))))
-BREACH(ALL, "a flag of a superslab is neither 0 nor 1", atomic_set(&UNIT_WORD(unit)->huge, 2))
-BREACH(ALL, "a flag of a superslab is neither 0 nor 1", atomic_set(&UNIT_WORD(unit)->moved, 2))
-BREACH(ALL, "a huge page or move of a part", unmap_spare(); atomic_set(&UNIT_WORD(slab_unit(spare))->huge, 1))
+BREACH(ALL, "a flag of a superslab is neither 0 nor 1", store_relaxed(&UNIT_WORD(unit)->huge, 2))
+BREACH(ALL, "a flag of a superslab is neither 0 nor 1", store_relaxed(&UNIT_WORD(unit)->moved, 2))
+BREACH(ALL, "a huge page or move of a part", unmap_spare(); store_relaxed(&UNIT_WORD(slab_unit(spare))->huge, 1))
 BREACH(ALL, "a free unit lies in a span", atomic_fetch_or(&UNIT_WORD(unit)->free, UNIT_BIT(unit)))
 BREACH(ALL, "a unit is neither free nor in a span", atomic_fetch_and(&UNIT_WORD(slab_unit(spare))->free, ~UNIT_BIT(slab_unit(spare))))
 BREACH(ALL, "units in use were not counted", ADD(used_units, 1))
 BREACH(ALL, "idle units were not counted", ADD(idle_units, 1))
 BREACH(ALL, "units without zones", layout.zones_ready = 0)
-BREACH(ALL, "the limit is not where the zones end", hot_poke(&region.limit, region.limit + 1))
-BREACH(ALL, "the gate has another limit", hot_poke(&region.gated_limit, 1))
-BREACH(ALL, "units beyond what is mapped", atomic_set(&layout.blocks.end, region.base))
-BREACH(ALL, "a zone ends before its last record", atomic_set(&layout.zone[ZONE_SLABS].end, layout.zone[ZONE_SLABS].start))
+BREACH(ALL, "the limit is not where the zones end", racy_store(&region.limit, region.limit + 1))
+BREACH(ALL, "the gate has another limit", racy_store(&region.gated_limit, 1))
+BREACH(ALL, "units beyond what is mapped", store_relaxed(&layout.blocks.end, region.base))
+BREACH(ALL, "a zone ends before its last record", store_relaxed(&layout.zone[ZONE_SLABS].end, layout.zone[ZONE_SLABS].start))
 BREACH(ALL, "a usable unit beyond the frontier", ADD(region.units, (uint32_t)-1))
 
 /* units and spans */
 BREACH(ALL, "a large block has not the bytes of its units", ADD(large->bytes, HAK_UNIT))
 BREACH(ALL, "a large block has more left over than a page", large->left = 1 << 20)
 BREACH(ALL, "a large block is not live", (void)region_clear_live(region_address(slab_unit(large))))
-BREACH(ALL, "a span ends beyond the frontier", atomic_set(&large->units, 1 << 20))
+BREACH(ALL, "a span ends beyond the frontier", store_relaxed(&large->units, 1 << 20))
 BREACH(ALL, "a span's last unit is not in it", large[LARGE_UNITS - 1].head--)
-BREACH(ALL, "a span has not its kind's class", atomic_set(&large->size_class, 3))
-BREACH(ALL, "a span has not its kind's class", atomic_set(&slab->size_class, (uint8_t)wide_class))
-BREACH(ALL, "a slab has no owner", atomic_set(&slab->owner, NULL))
+BREACH(ALL, "a span has not its kind's class", store_relaxed(&large->size_class, 3))
+BREACH(ALL, "a span has not its kind's class", store_relaxed(&slab->size_class, (uint8_t)wide_class))
+BREACH(ALL, "a slab has no owner", store_relaxed(&slab->owner, NULL))
 BREACH(ALL, "a guard is none that the kernel makes", slab_of(span_of_kind(SLAB_GUARD))->guard = 7)
 BREACH(ALL, "a span of guard slots has none", (void)span_of_kind(SLAB_SLOTS))
-BREACH(ALL, "a unit is of no kind", atomic_set(&large[1].kind, 9))
+BREACH(ALL, "a unit is of no kind", store_relaxed(&large[1].kind, 9))
 BREACH(ALL, "a further unit is in no span", large[1].head = unit)
-BREACH(ALL, "a unit has a bin and no slab, or a slab and no bin", hot_poke(region_bin(region.live, slab_unit(spare)), &bin->shared))
-BREACH(ALL, "a unit has a bin and no slab, or a slab and no bin", hot_poke(region_bin(region.live, unit), &region_no_bin))
+BREACH(ALL, "a unit has a bin and no slab, or a slab and no bin", racy_store(region_bin(region.live, slab_unit(spare)), &bin->shared))
+BREACH(ALL, "a unit has a bin and no slab, or a slab and no bin", racy_store(region_bin(region.live, unit), &region_no_bin))
 
 /* slabs */
-BREACH(MINE, "a listed slab is not the owner's", atomic_set(&slab->owner, &heap_none.owner))
-BREACH(MINE, "a slab has no bin, or not its class's units", hot_poke(region_bin(region.live, unit), &region_no_bin))
-BREACH(MINE, "a slab has no bin, or not its class's units", atomic_set(&slab->units, 2))
+BREACH(MINE, "a listed slab is not the owner's", store_relaxed(&slab->owner, &heap_none.owner))
+BREACH(MINE, "a slab has no bin, or not its class's units", racy_store(region_bin(region.live, unit), &region_no_bin))
+BREACH(MINE, "a slab has no bin, or not its class's units", store_relaxed(&slab->units, 2))
 BREACH(MINE, "a slab's unit does not lead to it", wide[1].head = unit)
-BREACH(MINE, "a slab's unit does not lead to it", hot_poke(region_bin(region.live, slab_unit(wide) + 1), &bin->shared))
+BREACH(MINE, "a slab's unit does not lead to it", racy_store(region_bin(region.live, slab_unit(wide) + 1), &bin->shared))
 BREACH(MINE, "a slab's neighbours in its list do not know it", slab->prev = slab_unit(wide))
-BREACH(MINE, "a slab is in the list of the others", atomic_set(&slab->free, 0))
-BREACH(MINE, "a slab takes no remote frees", atomic_set(&remote_of(unit)->state, REMOTE_CLOSED))
+BREACH(MINE, "a slab is in the list of the others", store_relaxed(&slab->free, 0))
+BREACH(MINE, "a slab takes no remote frees", store_relaxed(&remote_of(unit)->state, REMOTE_CLOSED))
 BREACH(MINE, "a slab has bits beyond its blocks",
        atomic_fetch_or(region_bits(region.free_bits, slab_unit(wide), 0), (uint64_t)1 << class_info[wide_class].blocks))
 BREACH(MINE, "a free block was freed remotely", SET_BIT(region.remote_bits, free_index()))
@@ -202,16 +202,16 @@ BREACH(MINE, "a slab's free blocks were not counted", ADD(slab->free, 1))
 BREACH(MINE, "a purged page holds a block that is out", slab->holes = 1)
 
 /* owners */
-BREACH(MINE, "a list has more slabs than were counted", atomic_set(&owner->slab_count[c], 0))
+BREACH(MINE, "a list has more slabs than were counted", store_relaxed(&owner->slab_count[c], 0))
 BREACH(MINE, "slabs that were counted are in no list", ADD(owner->slab_count[c], 1))
 BREACH(MINE, "a slab is in another's list", slab->listed_full = true)
 BREACH(MINE, "free bytes were not counted", ADD(owner->free_bytes, 1))
-BREACH(MINE, "a pending slab is not the owner's", atomic_set(&owner->pending[c], slab_unit(wide) + 1))
-BREACH(MINE, "a pending slab is not queued", atomic_set(&owner->pending[c], unit + 1))
-BREACH(MINE, "a slab is pending twice", queue(slab); atomic_set(&remote_of(unit)->next, unit + 1); owner->rest[c] = unit + 1)
-BREACH(MINE, "a slab is pending and at rest", queue(slab); owner->rest[c] = unit + 1; atomic_set(&owner->pending[c], unit + 1))
+BREACH(MINE, "a pending slab is not the owner's", store_relaxed(&owner->pending[c], slab_unit(wide) + 1))
+BREACH(MINE, "a pending slab is not queued", store_relaxed(&owner->pending[c], unit + 1))
+BREACH(MINE, "a slab is pending twice", queue(slab); store_relaxed(&remote_of(unit)->next, unit + 1); owner->rest[c] = unit + 1)
+BREACH(MINE, "a slab is pending and at rest", queue(slab); owner->rest[c] = unit + 1; store_relaxed(&owner->pending[c], unit + 1))
 BREACH(MINE, "a queued slab is not pending", queue(slab))
-BREACH(MINE, "a pending class is not told", queue(slab); atomic_set(&owner->pending[c], unit + 1))
+BREACH(MINE, "a pending class is not told", queue(slab); store_relaxed(&owner->pending[c], unit + 1))
 BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){slab_unit(large), 0, 0, 1})
 BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit, 0, 100000, 1})
 BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit, 0, 0, 2})
@@ -233,18 +233,18 @@ BREACH(MINE, "a heap's table leads to another class's bin", heap->bin_at[class_i
 BREACH(MINE, "the bin of no blocks is not empty", heap->none_entry = block)
 BREACH(MINE, "out + free + remote are not the blocks of a class", bin->top--)
 BREACH(MINE, "out + free + remote are not the blocks of a class", (void)region_clear_live(block))
-BREACH(MINE, "a heap has slabs of a class and no bin", atomic_set(&heap->has_bin[c], false); table_set(heap, c))
+BREACH(MINE, "a heap has slabs of a class and no bin", store_relaxed(&heap->has_bin[c], false); table_set(heap, c))
 BREACH(ALL, "a thread's heap is not attached to it", heap->thread++)
 BREACH(ALL, "a thread's heap has another owner", owner->orphan = true)
-BREACH(ALL, "a thread is on a slow path and does not show it", atomic_set(&heap->inside, 0))
+BREACH(ALL, "a thread is on a slow path and does not show it", store_relaxed(&heap->inside, 0))
 
 /* the lists of heaps */
 BREACH(LISTS, "a heap is in the list of another state", (void)other(); orphans = bare)
-BREACH(LISTS, "a heap that no thread has has an owner", (void)other(); atomic_set(&bare->owner.thread, 5))
-BREACH(LISTS, "a bare heap has bins or slabs", (void)other(); atomic_set(&bare->has_bin[3], true))
-BREACH(LISTS, "a heap is in no state", atomic_set(&other()->state, 9))
-BREACH(LISTS, "a heap that all share has an owner", (void)other(); heap = bare; atomic_set(&heap->state, HEAP_SHARED); owner = &heap->owner;
-       atomic_set(&owner->thread, 5))
+BREACH(LISTS, "a heap that no thread has has an owner", (void)other(); store_relaxed(&bare->owner.thread, 5))
+BREACH(LISTS, "a bare heap has bins or slabs", (void)other(); store_relaxed(&bare->has_bin[3], true))
+BREACH(LISTS, "a heap is in no state", store_relaxed(&other()->state, 9))
+BREACH(LISTS, "a heap that all share has an owner", (void)other(); heap = bare; store_relaxed(&heap->state, HEAP_SHARED); owner = &heap->owner;
+       store_relaxed(&owner->thread, 5))
 BREACH(LISTS, "a thread cannot find its heap", heap->thread++)
 BREACH(LISTS, "attached heaps were not counted", ADD(attached_count, 1))
 BREACH(LISTS, "orphans were not counted", ADD(orphan_count, 1))
@@ -252,13 +252,13 @@ BREACH(LISTS, "a bare heap is in no list", (void)other(); bare = bare->link)
 
 #if HAK_SECURE
 static void **waiting(void) { return &heap->quarantine->blocks[c][0]; }
-BREACH(ALL, "a freed large block that waits is no guard", atomic_set(&freed[3], slab_unit(wide)))
+BREACH(ALL, "a freed large block that waits is no guard", store_relaxed(&freed[3], slab_unit(wide)))
 BREACH(MINE, "a quarantine's place is not in it", heap->quarantine->rings[c].at = 255)
 BREACH(MINE, "what waits in quarantine is no block, or live", *waiting() = block)
 BREACH(MINE, "a block is in quarantine and in its slab", REQUIRE(*waiting() != NULL); give_behind(*waiting()))
 #else
-BREACH(ALL, "a guard slot is left in a change", (void)guarded(); atomic_set(&atomic_seen(&pool.slots)[0].state, SLOT_CHANGING))
-BREACH(ALL, "a guarded block leaves its page", (void)guarded(); atomic_seen(&pool.slots)[0].place = (uint32_t)pool.page)
+BREACH(ALL, "a guard slot is left in a change", (void)guarded(); store_relaxed(&load_relaxed(&pool.slots)[0].state, SLOT_CHANGING))
+BREACH(ALL, "a guarded block leaves its page", (void)guarded(); load_relaxed(&pool.slots)[0].place = (uint32_t)pool.page)
 BREACH(ALL, "a guard slot is live and its block is not, or the reverse", (void)region_clear_live(guarded()))
 #endif
 

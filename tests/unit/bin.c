@@ -36,7 +36,7 @@ static bin_t *start_bins(unsigned first, unsigned second) {
   CHECK(option_set(OPTION_decay_ms, -1));
   if (!region_init(SMALL_REGION)) return NULL;
   owner_init(&owner);
-  atomic_set(&owner.thread, (uintptr_t)0x1230);
+  store_relaxed(&owner.thread, (uintptr_t)0x1230);
   bin_start(0, first);
   bin_start(1, second);
   return &places[0].bin;
@@ -51,11 +51,11 @@ static intptr_t usual(unsigned c) { return between(8, (option_get(OPTION_bin_kb)
 /* Nothing is in two places: what is held is live, and what the bin has becomes so for the moment. */
 static void check_entries(bin_t *bin) {
   unsigned c = bin->shared.size_class;
-  intptr_t top = hot_peek(&bin->top);
+  intptr_t top = racy_load(&bin->top);
   for (intptr_t i = -bin->capacity; i < top; i++) {
     void *block = bin_entries(bin)[i];
     slab_t *slab = slab_head((uint32_t)region_unit(block));
-    CHECK(slab_class(slab) == &class_info[c] && atomic_seen(&slab->owner) == &owner);
+    CHECK(slab_class(slab) == &class_info[c] && load_relaxed(&slab->owner) == &owner);
     CHECK(*region_bin(region.live, region_unit(block)) == &bin->shared);
     CHECK(!region_is_live(block));
     region_set_live(block);
@@ -81,9 +81,9 @@ static void check_bin(int n) {
 
 /* Both bins, and every block of the owner's: in a slab, in a bin, or held. */
 static void check_all(void) {
-  uint64_t slabs = 0, free = (uint64_t)atomic_seen(&owner.free_bytes);
+  uint64_t slabs = 0, free = (uint64_t)load_relaxed(&owner.free_bytes);
   for (unsigned c = 0; c < CLASS_NOTHING; c++) {
-    slabs += (uint64_t)atomic_seen(&owner.slab_count[c]) * class_info[c].blocks * class_info[c].size;
+    slabs += (uint64_t)load_relaxed(&owner.slab_count[c]) * class_info[c].blocks * class_info[c].size;
   }
   for (int n = 0; n < BINS; n++) {
     check_bin(n);
@@ -362,7 +362,7 @@ TEST(random_use_neither_loses_nor_doubles_a_block) {
     }
     check_all();
     slab_release_empty(&owner);
-    CHECK_EQ(atomic_seen(&owner.free_bytes), 0);
+    CHECK_EQ(load_relaxed(&owner.free_bytes), 0);
   }
 }
 

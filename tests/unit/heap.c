@@ -23,15 +23,15 @@ static uint64_t seed;
 
 static void check_bin(const heap_t *heap, bin_t *bin, unsigned c) {
   CHECK(bin->shared.size_class == c && bin->shared.block_size == class_info[c].size);
-  CHECK_EQ(bin->shared.thread, atomic_seen(&heap->owner.thread));
+  CHECK_EQ(bin->shared.thread, load_relaxed(&heap->owner.thread));
   CHECK(bin->capacity <= bin_reserve(c));
-  intptr_t top = hot_peek(&bin->top);
+  intptr_t top = racy_load(&bin->top);
   CHECK(top >= -bin->capacity && top < 0);
   CHECK(bin_entries(bin)[-bin->capacity - 1] == NULL); /* below the first entry: the end of a pop */
   for (intptr_t i = -bin->capacity; i < top; i++) {
-    void *block = hot_peek(&bin_entries(bin)[i]);
+    void *block = racy_load(&bin_entries(bin)[i]);
     slab_t *slab = slab_head((uint32_t)region_unit(block));
-    CHECK(slab_class(slab) == &class_info[c] && atomic_seen(&slab->owner) == &heap->owner);
+    CHECK(slab_class(slab) == &class_info[c] && load_relaxed(&slab->owner) == &heap->owner);
     CHECK(*region_bin(region.live, region_unit(block)) == &bin->shared);
     CHECK(!region_is_live(block));
   }
@@ -39,18 +39,18 @@ static void check_bin(const heap_t *heap, bin_t *bin, unsigned c) {
 
 static uint64_t count_heaps(bool orphans_only) {
   uint64_t count = 0;
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    uint32_t state = atomic_seen(&heap->state);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    uint32_t state = load_relaxed(&heap->state);
     count += state == HEAP_ORPHAN || (!orphans_only && state != HEAP_BARE);
   }
   return count;
 }
 
 static void check_heaps(void) {
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     for (unsigned c = 0; c < CLASS_COUNT; c++) {
       if (heap->has_bin[c]) check_bin(heap, heap_bin(heap, c), c);
-      else CHECK_EQ(atomic_seen(&heap->owner.slab_count[c]), 0);
+      else CHECK_EQ(load_relaxed(&heap->owner.slab_count[c]), 0);
     }
   }
 }
@@ -62,7 +62,7 @@ static void check_bin_figures(const hak_stats_t *stats, const hak_class_stats_t 
     uint64_t of_class[2] = {bins_retired[c].refills, bins_retired[c].flushes};
     refill_blocks += bins_retired[c].refill_blocks;
     flush_blocks += bins_retired[c].flush_blocks;
-    for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
+    for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
       const bin_t *bin = heap_bin(heap, c);
       of_class[0] += bin->refills;
       of_class[1] += bin->flushes;
@@ -374,10 +374,10 @@ TEST(the_tail_of_a_slab_is_no_block) {
 TEST(what_others_have_mapped_between_units_is_foreign) {
   fake_os_set_address_limit((uint64_t)1 << 40);
   start_heap();
-  uint32_t unit = atomic_seen(&region.units) + 3;
+  uint32_t unit = load_relaxed(&region.units) + 3;
   REQUIRE(os_map_at(region_address(unit), os_page_size()) == OS_MAPPED);
   REQUIRE(grow(100));
-  CHECK(!unit_is_mapped(unit) && atomic_seen(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].mapped) != 0);
+  CHECK(!unit_is_mapped(unit) && load_relaxed(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].mapped) != 0);
   CHECK_EQ(block_inspect(region_address(unit)).state, BLOCK_FOREIGN);
   CHECK_EQ(block_usable_size(region_address(unit)), 0);
 }
@@ -423,7 +423,7 @@ TEST(each_kind_of_system_call_has_its_figure) {
   start_heap();
   uint64_t n = 1000;
   _Atomic uint64_t *const counts[] = {&os_counts.mmap, &os_counts.munmap, &os_counts.mprotect, &os_counts.madvise, &os_counts.mremap, &os_counts.other};
-  for (size_t i = 0; i < 6; i++) atomic_set(counts[i], n + i);
+  for (size_t i = 0; i < 6; i++) store_relaxed(counts[i], n + i);
   hak_stats_t stats = check_census();
   CHECK(stats.sys_mmap == n && stats.sys_munmap == n + 1 && stats.sys_mprotect == n + 2);
   CHECK(stats.sys_madvise == n + 3 && stats.sys_mremap == n + 4 && stats.sys_other == n + 5);
@@ -441,8 +441,8 @@ TEST(a_thread_that_ends_leaves_its_heap_to_the_next) {
   heap_t *first = NULL, *second = NULL;
   run_thread(attach_and_note, &first);
   REQUIRE(first != NULL);
-  CHECK_EQ(atomic_seen(&first->state), HEAP_ORPHAN);
-  CHECK_EQ(atomic_seen(&first->owner.thread), 0);
+  CHECK_EQ(load_relaxed(&first->state), HEAP_ORPHAN);
+  CHECK_EQ(load_relaxed(&first->owner.thread), 0);
   CHECK_EQ(check_census().heaps_orphaned, 1);
   run_thread(attach_and_note, &second);
   CHECK(second == first);
@@ -518,7 +518,7 @@ TEST(among_many_threads_one_that_takes_little_has_no_heap) {
   for (int i = 0; i < 2 * SOME; i++) {
     REQUIRE(some_blocks[i] != NULL);
     const slab_t *slab = slab_head((uint32_t)region_unit(some_blocks[i]));
-    CHECK_EQ(atomic_seen(&atomic_seen(&slab->owner)->thread), 0);
+    CHECK_EQ(load_relaxed(&load_relaxed(&slab->owner)->thread), 0);
   }
   CHECK(count_heaps(false) <= heaps + 8);
   CHECK_EQ(check_census().live, usable_of(some_blocks, 2 * SOME));
@@ -543,8 +543,8 @@ TEST(heaps_of_many_threads_that_are_gone_give_their_bins_back) {
   for (int i = 0; i < MANY * 3; i++) pthread_join(threads[i], NULL);
   CHECK(count_heaps(true) <= 16 && count_heaps(true) > 0);
   size_t bare = 0;
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    if (atomic_seen(&heap->state) != HEAP_BARE) continue;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    if (load_relaxed(&heap->state) != HEAP_BARE) continue;
     bare++;
     CHECK(unit_is_zero(heap->bins, heap_bins_bytes()));
     for (unsigned c = 0; c < CLASS_COUNT; c++) CHECK(bin_found(heap, class_info[c].size) == &heap->none);
@@ -665,7 +665,7 @@ TEST(without_addresses_for_a_heap_free_units_hold_it) {
   hak_stats_t before = check_census(), after;
   void *block = block_alloc(10);
   REQUIRE(block != NULL && thread_own_heap != NULL);
-  CHECK_EQ(atomic_seen(&slab_head((uint32_t)region_unit(thread_own_heap))->kind), SLAB_META);
+  CHECK_EQ(load_relaxed(&slab_head((uint32_t)region_unit(thread_own_heap))->kind), SLAB_META);
   census_take(&after, NULL);
   size_t bytes = bits_round_up(sizeof(heap_t), os_page_size()) + heap_bins_bytes();
   CHECK_EQ(after.metadata - before.metadata, bits_round_up(bytes, HAK_UNIT));
@@ -700,7 +700,7 @@ TEST(counting_every_allocation_counts_every_allocation) {
     REQUIRE(block != NULL);
     block_free(block, 0, "free");
   }
-  CHECK_EQ(atomic_seen(&thread_own_heap->counted_allocs), 1234);
+  CHECK_EQ(load_relaxed(&thread_own_heap->counted_allocs), 1234);
   CHECK_EQ(check_census().live, 0);
 }
 
@@ -723,7 +723,7 @@ TEST(slow_paths_of_small_blocks_drive_the_decay) {
   for (int i = 0; i < 2000; i++) {
     REQUIRE((blocks[i] = block_alloc(64)) != NULL);
     bin = heap_bin(thread_own_heap, class_of(64));
-    if (atomic_seen(&bin->refills) % 2 == 0) fake_os_pass_time(1);
+    if (load_relaxed(&bin->refills) % 2 == 0) fake_os_pass_time(1);
   }
   CHECK(span_census().dirty_free_units + 30 < pending);
 }
@@ -794,8 +794,8 @@ TEST(a_heap_that_grows_gives_its_holes_back) {
 
 static heap_t *lost_heap(void **blocks) {
   run_thread(allocate_unseen, blocks);
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) {
-    if (heap != thread_own_heap && atomic_seen(&heap->state) == HEAP_ATTACHED) return heap;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    if (heap != thread_own_heap && load_relaxed(&heap->state) == HEAP_ATTACHED) return heap;
   }
   return NULL;
 }
@@ -821,7 +821,7 @@ static heap_t *start_forked(void) {
   }
   if (lost == NULL) return NULL;
   run_thread(lock_and_vanish, &lost->owner.lock);
-  atomic_set(&lost->inside, 1);
+  store_relaxed(&lost->inside, 1);
   return lost;
 }
 
@@ -832,28 +832,28 @@ static void enter_once(void) {
 }
 
 static bool is_repaired(heap_t *lost) {
-  return !os_forked() && atomic_seen(&lost->state) == HEAP_ORPHAN && atomic_seen(&lost->owner.lock.holder) == 0;
+  return !os_forked() && load_relaxed(&lost->state) == HEAP_ORPHAN && load_relaxed(&lost->owner.lock.holder) == 0;
 }
 
 /* All is well after a repair: what is live is just what was, and all of it can be freed. */
 static void check_repaired(heap_t *lost) {
   CHECK(is_repaired(lost));
-  CHECK_EQ(atomic_seen(&lost->owner.thread), 0);
-  CHECK_EQ(atomic_seen(&thread_own_heap->owner.thread), thread_self());
-  CHECK_EQ(atomic_seen(&thread_own_heap->state), HEAP_ATTACHED);
+  CHECK_EQ(load_relaxed(&lost->owner.thread), 0);
+  CHECK_EQ(load_relaxed(&thread_own_heap->owner.thread), thread_self());
+  CHECK_EQ(load_relaxed(&thread_own_heap->state), HEAP_ATTACHED);
   check_heaps();
   heap_trim_others(); /* what is in the bins of a thread that is gone waits for who takes its heap, or for this */
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     bin_t *bin = heap_bin(lost, c);
-    CHECK_EQ(hot_peek(&bin->top), -bin->capacity);
-    CHECK_EQ(atomic_seen(&lost->owner.pending[c]), 0);
+    CHECK_EQ(racy_load(&bin->top), -bin->capacity);
+    CHECK_EQ(load_relaxed(&lost->owner.pending[c]), 0);
   }
   hak_stats_t stats = check_census();
   CHECK(stats.live == usable_of(forked_blocks, 1000) && stats.remote == 0);
   for (int i = 0; i < 1000; i++) block_free(forked_blocks[i], 0, "free");
   heap_trim(thread_own_heap);
   stats = check_census();
-  for (heap_t *heap = heap_first(); heap != NULL; heap = atomic_seen(&heap->next)) CHECK_EQ(atomic_seen(&heap->owner.free_bytes), 0);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) CHECK_EQ(load_relaxed(&heap->owner.free_bytes), 0);
   CHECK(stats.live == 0 && stats.cached == 0 && stats.remote == 0 && stats.slabs == 0);
   CHECK_EQ(stats.span_free, stats.committed);
 }
@@ -865,7 +865,7 @@ TEST(a_child_adds_the_bin_that_a_slab_needs) {
   unsigned c = class_of(100);
   bin_t *bin = heap_bin(lost, c);
   REQUIRE(lost->has_bin[c] && bin->shared.thread != 0);
-  hot_poke(&bin->top, -bin->capacity);
+  racy_store(&bin->top, -bin->capacity);
   lost->has_bin[c] = false; /* the table still leads there */
   thread_before_fork();
   thread_after_fork();
@@ -918,7 +918,7 @@ TEST(a_fork_inside_a_slow_path_is_repaired_when_it_leaves) {
   thread_before_fork();
   thread_after_fork(); /* as from a signal handler */
   CHECK(os_forked());
-  CHECK_EQ(atomic_seen(&lost->state), HEAP_ATTACHED);
+  CHECK_EQ(load_relaxed(&lost->state), HEAP_ATTACHED);
   thread_leave();
   CHECK_EQ(thread_inside, 0);
   check_repaired(lost);
@@ -930,9 +930,9 @@ TEST(only_the_outermost_leave_repairs) {
   thread_enter();
   os_fork_note();
   thread_enter();
-  CHECK(os_forked() && atomic_seen(&lost->state) == HEAP_ATTACHED);
+  CHECK(os_forked() && load_relaxed(&lost->state) == HEAP_ATTACHED);
   thread_leave();
-  CHECK(os_forked() && atomic_seen(&lost->state) == HEAP_ATTACHED);
+  CHECK(os_forked() && load_relaxed(&lost->state) == HEAP_ATTACHED);
   thread_leave();
   check_repaired(lost);
 }
@@ -964,7 +964,7 @@ TEST(a_child_does_not_wait_for_who_held_its_lock) {
 
 static void *take_first(void *unused) {
   void *block = block_alloc(100);
-  CHECK(block != NULL && thread_own_heap != NULL && atomic_seen(&thread_own_heap->owner.thread) == thread_self());
+  CHECK(block != NULL && thread_own_heap != NULL && load_relaxed(&thread_own_heap->owner.thread) == thread_self());
   block_free(block, 0, "free");
   return unused;
 }
@@ -976,9 +976,9 @@ TEST(a_child_may_start_a_thread_before_it_comes_by) {
   thread_before_fork();
   thread_after_fork();
   run_thread(take_first, NULL);
-  CHECK(!os_forked() && atomic_seen(&lost->owner.lock.holder) == 0);
-  CHECK_EQ(atomic_seen(&thread_own_heap->state), HEAP_ATTACHED);
-  CHECK(thread_own_heap->thread == thread_self() && atomic_seen(&thread_own_heap->owner.thread) == thread_self());
+  CHECK(!os_forked() && load_relaxed(&lost->owner.lock.holder) == 0);
+  CHECK_EQ(load_relaxed(&thread_own_heap->state), HEAP_ATTACHED);
+  CHECK(thread_own_heap->thread == thread_self() && load_relaxed(&thread_own_heap->owner.thread) == thread_self());
   check_repaired(lost);
 }
 
@@ -1025,7 +1025,7 @@ TEST(a_child_without_a_heap_is_repaired_too) {
 static bool slab_is_counted_again(const heap_t *lost) {
   slab_t *slab = slab_head((uint32_t)region_unit(forked_blocks[1]));
   const uint8_t mark = 255;
-  CHECK(atomic_seen(&slab->owner) == &lost->owner);
+  CHECK(load_relaxed(&slab->owner) == &lost->owner);
   slab->calm = mark;
   thread_before_fork();
   thread_after_fork();
@@ -1055,11 +1055,11 @@ TEST(where_a_thread_without_a_heap_was_at_work_its_units_are_free_in_a_child) {
   REQUIRE(lost != NULL);
   bool zero;
   CHECK(span_alloc(5, 1, SPAN_PLAIN, &zero) != SPAN_NONE); /* by who is gone */
-  atomic_set(&heapless_inside, 1);
+  store_relaxed(&heapless_inside, 1);
   thread_before_fork();
   thread_after_fork();
   enter_once();
-  CHECK_EQ(atomic_seen(&heapless_inside), 0);
+  CHECK_EQ(load_relaxed(&heapless_inside), 0);
   check_repaired(lost);
 }
 
@@ -1070,9 +1070,9 @@ TEST(blocks_that_were_held_for_the_kernel_are_free_again_in_a_child) {
   slab_t *slab = slab_head((uint32_t)region_unit(forked_blocks[1]));
   uint32_t unit = slab_unit(slab), blocks = slab_class(slab)->blocks;
   _Atomic uint64_t *bits = region_bits(region.free_bits, unit, (blocks - 1) / 64);
-  REQUIRE((atomic_seen(bits) >> (blocks - 1) % 64 & 1) != 0);
+  REQUIRE((load_relaxed(bits) >> (blocks - 1) % 64 & 1) != 0);
   lost->owner.held = (slab_held_t){.unit = unit, .first = blocks - 1, .last = blocks - 1, .units = slab_class(slab)->units};
-  atomic_set(bits, atomic_seen(bits) & ~((uint64_t)1 << (blocks - 1) % 64));
+  store_relaxed(bits, load_relaxed(bits) & ~((uint64_t)1 << (blocks - 1) % 64));
   thread_before_fork();
   thread_after_fork();
   enter_once();
@@ -1086,7 +1086,7 @@ TEST(nothing_is_repaired_where_nothing_forked) {
   thread_enter();
   thread_leave();
   CHECK(!is_repaired(lost));
-  CHECK_EQ(atomic_seen(&lost->state), HEAP_ATTACHED);
+  CHECK_EQ(load_relaxed(&lost->state), HEAP_ATTACHED);
 }
 
 TEST(a_second_fork_is_repaired_again) {
@@ -1097,7 +1097,7 @@ TEST(a_second_fork_is_repaired_again) {
   enter_once();
   CHECK(is_repaired(lost));
   run_thread(lock_and_vanish, &lost->owner.lock);
-  atomic_set(&lost->inside, 1);
+  store_relaxed(&lost->inside, 1);
   thread_before_fork();
   thread_after_fork();
   enter_once();
@@ -1111,7 +1111,7 @@ static _Atomic bool work_ends;
 static void *work_until_the_end(void *number) {
   static __thread void *blocks[200];
   uint64_t state = unit_seed() + 2 * (uintptr_t)number;
-  while (!atomic_seen(&work_ends)) {
+  while (!load_relaxed(&work_ends)) {
     unsigned n = unit_below(&state, 200);
     if (blocks[n] != NULL) block_free(blocks[n], 0, "free");
     blocks[n] = block_alloc(unit_below(&state, unit_below(&state, 20) == 0 ? 400000 : 20000));
@@ -1130,11 +1130,11 @@ static void *work_until_the_end(void *number) {
 /* Figures taken meanwhile may be of different moments, but never of another world:
  * no more than the region can hold, nothing that has wrapped below zero. */
 static void check_plausible(const hak_stats_t *stats, const hak_class_stats_t *classes) {
-  const uint64_t most = (uint64_t)atomic_seen(&region.units) * HAK_UNIT * 2;
+  const uint64_t most = (uint64_t)load_relaxed(&region.units) * HAK_UNIT * 2;
   CHECK(stats->live <= most && stats->cached <= most && stats->remote <= most);
   CHECK(stats->slab_free <= most && stats->span_free <= most && stats->purge_pending <= most);
   CHECK(stats->requested <= most);
-  CHECK(stats->slabs <= hot_peek(&region.limit) && stats->spans <= atomic_seen(&region.units));
+  CHECK(stats->slabs <= racy_load(&region.limit) && stats->spans <= load_relaxed(&region.units));
   CHECK_EQ(stats->live + stats->cached + stats->remote + stats->slab_free + stats->span_free, stats->committed);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     CHECK(classes[c].live_blocks <= classes[c].slabs * class_info[c].blocks);
@@ -1155,7 +1155,7 @@ TEST(a_census_beside_threads_at_work_is_plausible) {
     census_take(&stats, classes);
     check_plausible(&stats, classes);
   }
-  atomic_set(&work_ends, true);
+  store_relaxed(&work_ends, true);
   for (int i = 0; i < WORKERS; i++) pthread_join(threads[i], NULL);
   CHECK_EQ(check_census().live, 0);
 }

@@ -28,7 +28,7 @@ static void start_holes(size_t page) {
   REQUIRE(region_init(SMALL_REGION));
   owner_init(&owner);
   for (unsigned c = 0; c < CLASS_NOTHING; c++) bins[c] = (region_bin_t){.block_size = class_info[c].size, .size_class = c};
-  atomic_set(&owner.thread, thread_self());
+  store_relaxed(&owner.thread, thread_self());
 }
 
 /* All blocks of a new slab of the class into blocks[0..), filled. */
@@ -115,7 +115,7 @@ TEST(much_that_is_free_makes_looking_worthwhile) {
   for (uint32_t i = 0; i < 200; i += 2) give_blocks(&owner, &held[i], 1); /* 3.1 MiB */
   CHECK(!(hole_unsettled(&owner) > HOLE_WORTH));
   for (uint32_t i = 1; i < 100; i += 8) give_blocks(&owner, &held[i], 1);
-  CHECK_EQ((hole_unsettled(&owner) > HOLE_WORTH), atomic_seen(&owner.free_bytes) > HOLE_WORTH);
+  CHECK_EQ((hole_unsettled(&owner) > HOLE_WORTH), load_relaxed(&owner.free_bytes) > HOLE_WORTH);
   for (uint32_t i = 3; i < 200; i += 8) give_blocks(&owner, &held[i], 1);
   CHECK((hole_unsettled(&owner) > HOLE_WORTH));
   (void)step_now();
@@ -171,7 +171,7 @@ static void check_class(unsigned c, uint32_t one_in) {
   }
   if (freed == 0) return;
   CHECK_EQ(step_now(), free_pages(slab) * page_now);
-  CHECK_EQ(atomic_seen(&slab->free), freed);
+  CHECK_EQ(load_relaxed(&slab->free), freed);
   for (uint32_t i = 0; i < info->blocks; i++) {
     if (state[i] != 0) CHECK(is_filled(blocks[i], info->size));
   }
@@ -222,7 +222,7 @@ TEST(a_new_slab_has_no_holes_of_an_old_one) {
   give_blocks(&owner, blocks, class_info[c].blocks);
   CHECK_EQ(step_now(), HAK_UNIT);
   slab_release_empty(&owner);
-  CHECK_EQ(atomic_seen(&slab->kind), SLAB_FREE);
+  CHECK_EQ(load_relaxed(&slab->kind), SLAB_FREE);
   void *block = NULL;
   CHECK_EQ(slab_take(&owner, c, &bins[c], &block, 1), 1);
   CHECK(block == blocks[0] && slab->holes == 0);
@@ -234,11 +234,11 @@ TEST(a_superslab_with_holes_is_not_huge) {
   slab_t *slab = full_slab(class_of(512));
   REQUIRE(slab != NULL);
   _Atomic uint32_t *huge = &region.superslabs[slab_unit(slab) / HAK_UNITS_PER_SUPERSLAB].huge;
-  atomic_set(huge, 1);
+  store_relaxed(huge, 1);
   uint64_t small = fake_os_made(false);
   give_blocks(&owner, &blocks[8], 8);
   CHECK_EQ(step_now(), 4096);
-  CHECK_EQ(atomic_seen(huge), 0);
+  CHECK_EQ(load_relaxed(huge), 0);
   CHECK_EQ(fake_os_made(false) - small, HAK_SUPERSLAB);
 }
 
@@ -253,7 +253,7 @@ TEST(a_purge_that_fails_changes_nothing) {
   CHECK_EQ(purges(), 1); /* the next would fail too */
   CHECK_EQ(slab->holes, 0);
   CHECK_EQ(hole_bytes(), 0);
-  CHECK_EQ(atomic_seen(&slab->free), 16);
+  CHECK_EQ(load_relaxed(&slab->free), 16);
   CHECK(is_filled(blocks[8], 8 * 512));
   fake_os_fail_none();
   CHECK_EQ(step_now(), 2 * 4096);
@@ -323,7 +323,7 @@ TEST(blocks_outside_of_the_holes_can_be_taken_meanwhile) {
   fake_os_during(FAKE_PURGE, take_one);
   CHECK_EQ(step_now(), 2 * 4096);
   CHECK(taken_meanwhile == blocks[0] && is_filled(blocks[0], 512));
-  CHECK_EQ(atomic_seen(&slab->free), 16);
+  CHECK_EQ(load_relaxed(&slab->free), 16);
 }
 
 static uint32_t left_to_give;
@@ -346,14 +346,14 @@ TEST(a_slab_whose_last_block_comes_back_meanwhile_ends) {
   fake_os_during(FAKE_PURGE, give_the_rest);
   uint32_t unused = 0;
   CHECK_EQ(hole_step(true, &unused) % 4096, 0);
-  CHECK_EQ(atomic_seen(&slab->kind), SLAB_FREE);
+  CHECK_EQ(load_relaxed(&slab->kind), SLAB_FREE);
   CHECK(unit_is_free(slab_unit(slab)));
-  CHECK_EQ(atomic_seen(&owner.slab_count[c]), 1);
+  CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1);
 }
 
 /* ---- threads ---- */
 
-#if defined(HOT_ATOMIC) /* ThreadSanitizer */
+#if defined(RACY_ATOMIC) /* ThreadSanitizer */
 enum { ROUNDS = 10000 };
 #else
 enum { ROUNDS = 40000 };
@@ -368,7 +368,7 @@ static void *take_and_give(void *number) {
   static _Thread_local char *held[HELD];
   static _Thread_local unsigned class_of_held[HELD];
   char mark = (char)((uintptr_t)number + 1);
-  atomic_set(&mine->thread, thread_self());
+  store_relaxed(&mine->thread, thread_self());
   for (int round = 0; round < ROUNDS && check_failures() == 0; round++) {
     uint32_t n = unit_below(&state_of_random, HELD);
     lock_acquire(&mine->lock);
@@ -396,7 +396,7 @@ static void *take_and_give(void *number) {
 
 static void *look_for_holes(void *unused) {
   uint32_t calming = 0;
-  for (bool now = false; !atomic_seen(&ended); now = !now) (void)hole_step(now, &calming);
+  for (bool now = false; !load_relaxed(&ended); now = !now) (void)hole_step(now, &calming);
   return unused;
 }
 
@@ -414,12 +414,12 @@ TEST(blocks_survive_while_holes_are_purged_around_them) {
   REQUIRE(pthread_create(&looker, NULL, look_for_holes, NULL) == 0);
   for (uintptr_t i = 0; i < WORKERS; i++) REQUIRE(pthread_create(&workers[i], NULL, take_and_give, (void *)i) == 0);
   for (int i = 0; i < WORKERS; i++) pthread_join(workers[i], NULL);
-  atomic_set(&ended, true);
+  store_relaxed(&ended, true);
   pthread_join(looker, NULL);
   CHECK(hole_bytes() > 0);
   for (int i = 0; i < WORKERS; i++) {
     slab_release_empty(&owners[i]);
-    CHECK_EQ(atomic_seen(&owners[i].free_bytes), 0);
+    CHECK_EQ(load_relaxed(&owners[i].free_bytes), 0);
   }
   CHECK_EQ(span_census().free_units, units_mapped());
 }

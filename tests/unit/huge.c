@@ -29,12 +29,12 @@ static uint32_t take(uint32_t units, uint64_t align, span_use_t use) {
 }
 
 static uint32_t take_large(uint32_t superslabs) { return take(superslabs * WORD, WORD, SPAN_PLAIN); }
-static bool is_huge(uint32_t unit) { return atomic_seen(&region.superslabs[unit / WORD].huge) != 0; }
+static bool is_huge(uint32_t unit) { return load_relaxed(&region.superslabs[unit / WORD].huge) != 0; }
 
 /* What the count must be. */
 static uint32_t huge_now(void) {
   uint32_t n = 0;
-  for (uint32_t s = 0; s < region_superslabs(); s++) n += atomic_seen(&region.superslabs[s].huge);
+  for (uint32_t s = 0; s < region_superslabs(); s++) n += load_relaxed(&region.superslabs[s].huge);
   return n;
 }
 
@@ -103,8 +103,8 @@ TEST(nothing_is_learnt_from_what_is_huge_moved_or_small) {
   huge_learn(start + WORD, WORD);
   huge_learn(start, WORD - 1); /* no whole superslab */
   huge_learn(start + 1, WORD);
-  atomic_set(&region.superslabs[moved / WORD].huge, 0);
-  atomic_set(&region.superslabs[moved / WORD].moved, 1);
+  store_relaxed(&region.superslabs[moved / WORD].huge, 0);
+  store_relaxed(&region.superslabs[moved / WORD].moved, 1);
   huge_learn(moved, WORD);
   CHECK_EQ(os_counts.other, counted); /* nobody looked */
   huge_learn(start, 2 * WORD);
@@ -150,7 +150,7 @@ TEST(a_superslab_that_is_partly_mapped_is_not_huge) {
   start_huge(1);
   uint32_t fill = take(HEAP_UNITS, 1, SPAN_SLAB);
   CHECK_EQ(fill, 0);
-  uint32_t frontier = atomic_seen(&region.units);
+  uint32_t frontier = load_relaxed(&region.units);
   if (frontier > HEAP_UNITS) (void)take(frontier - HEAP_UNITS, 1, SPAN_ZEROED);
   uint64_t before = huge_now();
   uint32_t beyond = (frontier + WORD - 1) / WORD * WORD;

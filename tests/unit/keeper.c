@@ -65,7 +65,7 @@ TEST(remote_frees_to_an_idle_thread_are_collected) {
   CHECK(span_census().free_units < SMALL_BLOCKS * SMALL_SIZE >> HAK_UNIT_SHIFT);
   leave_idle((size_t)50 << 20);
   CHECK_EQ(keeper_starts(), 1);
-  CHECK(atomic_seen(&owner->pending_classes) == 0 && atomic_seen(&owner->slab_count[class_of(SMALL_SIZE)]) <= 1);
+  CHECK(load_relaxed(&owner->pending_classes) == 0 && load_relaxed(&owner->slab_count[class_of(SMALL_SIZE)]) <= 1);
   CHECK_EQ(idle_bytes(), 0);
 }
 
@@ -294,7 +294,7 @@ static void check_standing(int64_t option, bool own_filter, bool filtered, bool 
   CHECK(option_set(OPTION_keeper, option));
   fake_os_set_standing(filtered, privileged);
   start();
-  atomic_set(&os_filters, own_filter);
+  store_relaxed(&os_filters, own_filter);
   leave_idle((size_t)50 << 20);
   CHECK_EQ(keeper_starts(), starts);
   if (starts) CHECK_EQ(fake_os_confined(), confined);

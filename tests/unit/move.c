@@ -170,7 +170,7 @@ TEST(nobody_gets_a_unit_while_its_pages_move) {
 static uint32_t dirty_meanwhile[64];
 static void note_dirty(void *start) {
   (void)start;
-  for (uint32_t s = 0; s < region_superslabs() && s < 64; s++) dirty_meanwhile[s] = atomic_seen(&region.superslabs[s].dirty);
+  for (uint32_t s = 0; s < region_superslabs() && s < 64; s++) dirty_meanwhile[s] = load_relaxed(&region.superslabs[s].dirty);
 }
 
 /* A child of a fork between the two would take what has come for zero. */
@@ -217,7 +217,7 @@ TEST(a_move_that_fails_in_the_midst_says_how_far_it_came) {
   CHECK_EQ(move_pages(from, to, 3 * WORD), WORD);
   CHECK(holds(to, WORD, from) && holds(from + WORD, 2 * WORD, from + WORD));
   CHECK_EQ(move_count(), 1);
-  CHECK_EQ(atomic_seen(&region.superslabs[to / WORD + 1].moved), 0);
+  CHECK_EQ(load_relaxed(&region.superslabs[to / WORD + 1].moved), 0);
   span_free(from, 3 * WORD);
   check_counts();
 }
@@ -265,7 +265,7 @@ static uint32_t taken;
 static void *take_one(void *unused) {
   bool zero;
   taken = span_alloc(1, 1, SPAN_SLAB, &zero);
-  atomic_publish(&is_taken, true);
+  store_release(&is_taken, true);
   return unused;
 }
 
@@ -274,13 +274,13 @@ static void start_taker(void *start) {
   (void)start;
   fake_os_during(FAKE_MOVE, NULL);
   CHECK(pthread_create(&taker, NULL, take_one, NULL) == 0);
-  for (int i = 0; i < 100 && !atomic_take(&is_taken); i++) os_sleep_us(1000);
+  for (int i = 0; i < 100 && !load_acquire(&is_taken); i++) os_sleep_us(1000);
 }
 
 TEST(a_move_is_no_end_of_memory_for_others) {
   start_move();
   uint32_t idle = one_idle();
-  while (grow(atomic_seen(&region.units) + 1)) continue;
+  while (grow(load_relaxed(&region.units) + 1)) continue;
   bool zero;
   uint32_t rest = (uint32_t)(SMALL_REGION >> HAK_SUPERSLAB_SHIFT) - 2;
   fake_os_during(FAKE_MOVE, start_taker);
@@ -290,7 +290,7 @@ TEST(a_move_is_no_end_of_memory_for_others) {
   CHECK_EQ(taken, idle);
 }
 
-#if defined(HOT_ATOMIC)
+#if defined(RACY_ATOMIC)
 enum { ROUNDS = 600 };
 #else
 enum { ROUNDS = 1500 };
@@ -386,7 +386,7 @@ static void *work(void *number) {
 }
 
 static void *purge_and_step(void *unused) {
-  for (int i = 0; !atomic_seen(&ended); i++) {
+  for (int i = 0; !load_relaxed(&ended); i++) {
     CHECK(purge_step(purge_last_step() + 1)); /* somebody else has made one */
     bool more = purge_step(purge_last_step());
     if (!more || i % 4 == 0) (void)purge_due();
@@ -403,12 +403,12 @@ TEST(contents_survive_while_others_purge_step_and_move) {
   REQUIRE(pthread_create(&purger, NULL, purge_and_step, NULL) == 0);
   for (uintptr_t i = 0; i < WORKERS; i++) REQUIRE(pthread_create(&workers[i], NULL, work, (void *)i) == 0);
   for (int i = 0; i < WORKERS; i++) pthread_join(workers[i], NULL);
-  atomic_set(&ended, true);
+  store_relaxed(&ended, true);
   pthread_join(purger, NULL);
   CHECK(move_count() > 0 && purge_bytes() > 0);
   CHECK_EQ(span_census().free_units, units_mapped());
   check_counts();
   (void)purge_all();
   check_counts();
-  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) CHECK(is_zero(unit, 1));
+  for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) CHECK(is_zero(unit, 1));
 }

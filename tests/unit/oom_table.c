@@ -230,9 +230,9 @@ void check_all_works(void) {
  * make it accessible again. */
 static uint64_t units_that_stay(void) {
   uint64_t units = 0;
-  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
-    uint8_t kind = atomic_seen(&slab_of(unit)->kind);
-    if (kind == SLAB_META || kind == SLAB_GUARD) units += atomic_seen(&slab_of(unit)->units);
+  for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
+    uint8_t kind = load_relaxed(&slab_of(unit)->kind);
+    if (kind == SLAB_META || kind == SLAB_GUARD) units += load_relaxed(&slab_of(unit)->units);
   }
   return units;
 }

@@ -458,7 +458,7 @@ TEST(under_a_filter_of_its_own_no_file_is_read_and_nothing_is_looked_at) {
   REQUIRE(start != NULL);
   start[0] = 1;
   CHECK(os_resident(start, 1) == 1 && os_read_file("/proc/self/statm", text, sizeof text) > 0);
-  atomic_set(&os_filters, 1);
+  store_relaxed(&os_filters, 1);
   deny(SYS_openat, KILLED);
   deny(SYS_mincore, KILLED);
   CHECK(os_resident(start, 1) == 0 && os_read_file("/proc/self/statm", text, sizeof text) == -1);
@@ -468,12 +468,12 @@ TEST(the_limit_of_mappings_is_the_systems) {
   char text[64];
   if (os_read_file("/proc/sys/vm/max_map_count", text, sizeof text) <= 0) check_skip("the kernel does not tell");
   CHECK_EQ(os_map_limit(), atoll(text));
-  atomic_set(&os_filters, 1);
+  store_relaxed(&os_filters, 1);
   CHECK_EQ(os_map_limit(), atoll(text)); /* known from then on */
 }
 
 TEST(where_it_cannot_be_read_it_is_linuxs_own) {
-  atomic_set(&os_filters, 1);
+  store_relaxed(&os_filters, 1);
   CHECK_EQ(os_map_limit(), 65530);
 }
 
@@ -621,10 +621,10 @@ static _Atomic int helper_runs;
 static _Atomic bool helper_existed;
 
 static void help(void) {
-  atomic_set(&helper_existed, os_thread_exists(&helper));
+  store_relaxed(&helper_existed, os_thread_exists(&helper));
   CHECK(!os_thread_start(&helper, help, false)); /* there is one already */
   os_sleep_us(1000);
-  atomic_count(&helper_runs, 1);
+  add_relaxed(&helper_runs, 1);
 }
 
 static void wait_for_end(void) {
@@ -639,19 +639,19 @@ TEST(a_thread_runs_ends_and_can_be_started_again) {
     CHECK(started);
     wait_for_end();
     CHECK(!os_thread_exists(&helper));
-    CHECK_EQ(atomic_seen(&helper_runs), i);
-    CHECK(atomic_seen(&helper_existed));
+    CHECK_EQ(load_relaxed(&helper_runs), i);
+    CHECK(load_relaxed(&helper_existed));
   }
 }
 
 TEST(a_thread_that_is_forgotten_can_be_started_anew) {
-  atomic_set(&helper.id, 4711); /* as a fork's child finds it */
+  store_relaxed(&helper.id, 4711); /* as a fork's child finds it */
   CHECK(os_thread_exists(&helper) && !os_thread_start(&helper, help, false));
   os_thread_forget(&helper);
   CHECK(!os_thread_exists(&helper));
   if (!os_thread_start(&helper, help, false)) check_skip("no such threads under a sanitizer");
   wait_for_end();
-  CHECK_EQ(atomic_seen(&helper_runs), 1);
+  CHECK_EQ(load_relaxed(&helper_runs), 1);
 }
 
 /* ---- files ---- */
@@ -717,7 +717,7 @@ static lock_t lock;
 
 TEST(a_lock_has_one_holder) {
   CHECK(lock_try(&lock));
-  CHECK_EQ(atomic_seen(&lock.holder), thread_self());
+  CHECK_EQ(load_relaxed(&lock.holder), thread_self());
   CHECK(lock_is_mine(&lock));
   CHECK(!lock_try(&lock));
   lock_release(&lock);

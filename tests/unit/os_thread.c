@@ -16,7 +16,7 @@
 #include "unit.h"
 
 /* A sanitizer's runtime must know every thread, so there none is started. */
-#if defined(__SANITIZE_ADDRESS__) || defined(HOT_ATOMIC)
+#if defined(__SANITIZE_ADDRESS__) || defined(RACY_ATOMIC)
 #define SANITIZED true
 #else
 #define SANITIZED false
@@ -26,13 +26,13 @@ static os_thread_t thread;
 static _Atomic uint32_t runs, go_on;
 static _Atomic long its_id, its_process;
 
-static void count_run(void) { atomic_count(&runs, 1); }
+static void count_run(void) { add_relaxed(&runs, 1); }
 
 static void wait_to_go_on(void) {
-  atomic_set(&its_id, syscall_3(SYS_gettid, 0, 0, 0));
-  atomic_set(&its_process, syscall_3(SYS_getpid, 0, 0, 0));
-  atomic_count(&runs, 1);
-  while (atomic_seen(&go_on) == 0) os_sleep_us(1000);
+  store_relaxed(&its_id, syscall_3(SYS_gettid, 0, 0, 0));
+  store_relaxed(&its_process, syscall_3(SYS_getpid, 0, 0, 0));
+  add_relaxed(&runs, 1);
+  while (load_relaxed(&go_on) == 0) os_sleep_us(1000);
 }
 
 static void require_threads(void) {
@@ -45,8 +45,8 @@ static void wait_for_end(void) {
 }
 
 static void wait_for_runs(uint32_t wanted) {
-  for (int i = 0; atomic_seen(&runs) < wanted && i < 5000; i++) os_sleep_us(1000);
-  CHECK_EQ(atomic_seen(&runs), wanted);
+  for (int i = 0; load_relaxed(&runs) < wanted && i < 5000; i++) os_sleep_us(1000);
+  CHECK_EQ(load_relaxed(&runs), wanted);
 }
 
 /* Threads of this process, as the kernel counts them. */
@@ -66,7 +66,7 @@ TEST(it_runs_and_ends) {
   CHECK(os_thread_start(&thread, count_run, false));
   CHECK_EQ(errno, 4242);
   wait_for_end();
-  CHECK_EQ(atomic_seen(&runs), 1);
+  CHECK_EQ(load_relaxed(&runs), 1);
 }
 
 TEST(it_is_a_thread_of_this_process_while_it_runs) {
@@ -76,9 +76,9 @@ TEST(it_is_a_thread_of_this_process_while_it_runs) {
   wait_for_runs(1);
   CHECK(os_thread_exists(&thread));
   CHECK_EQ(tasks(), before + 1);
-  CHECK_EQ(atomic_seen(&its_process), getpid());
-  CHECK(atomic_seen(&its_id) != getpid());
-  atomic_set(&go_on, 1);
+  CHECK_EQ(load_relaxed(&its_process), getpid());
+  CHECK(load_relaxed(&its_id) != getpid());
+  store_relaxed(&go_on, 1);
   wait_for_end();
   for (int i = 0; tasks() != before && i < 1000; i++) os_sleep_us(1000); /* it has left its stack before it is gone */
   CHECK_EQ(tasks(), before);
@@ -89,9 +89,9 @@ TEST(there_is_one_at_a_time) {
   REQUIRE(os_thread_start(&thread, wait_to_go_on, false));
   wait_for_runs(1);
   for (int i = 0; i < 10; i++) CHECK(!os_thread_start(&thread, count_run, false));
-  atomic_set(&go_on, 1);
+  store_relaxed(&go_on, 1);
   wait_for_end();
-  CHECK_EQ(atomic_seen(&runs), 1);
+  CHECK_EQ(load_relaxed(&runs), 1);
 }
 
 TEST(it_can_be_started_as_often_as_it_has_ended) {
@@ -100,10 +100,10 @@ TEST(it_can_be_started_as_often_as_it_has_ended) {
   for (uint32_t i = 1; i <= 200; i++) {
     REQUIRE(os_thread_start(&thread, count_run, false));
     wait_for_end();
-    CHECK_EQ(atomic_seen(&runs), i);
-    if (i == 1) maps = atomic_seen(&os_counts.mmap);
+    CHECK_EQ(load_relaxed(&runs), i);
+    if (i == 1) maps = load_relaxed(&os_counts.mmap);
   }
-  CHECK_EQ(atomic_seen(&os_counts.mmap), maps); /* on one stack */
+  CHECK_EQ(load_relaxed(&os_counts.mmap), maps); /* on one stack */
 }
 
 TEST(what_could_not_be_started_can_be_later) {
@@ -118,7 +118,7 @@ TEST(what_could_not_be_started_can_be_later) {
   CHECK(!started && !os_thread_exists(&thread));
   CHECK(os_thread_start(&thread, count_run, false));
   wait_for_end();
-  CHECK_EQ(atomic_seen(&runs), 1);
+  CHECK_EQ(load_relaxed(&runs), 1);
 }
 
 /* ---- signals ---- */
@@ -127,7 +127,7 @@ static _Atomic long handled_by;
 
 static void note_handler(int number) {
   (void)number;
-  atomic_set(&handled_by, syscall_3(SYS_gettid, 0, 0, 0));
+  store_relaxed(&handled_by, syscall_3(SYS_gettid, 0, 0, 0));
 }
 
 /* Blocked here and sent to the process, a signal waits: the other thread does not take it. */
@@ -143,10 +143,10 @@ TEST(no_signal_is_delivered_to_it) {
   sigprocmask(SIG_BLOCK, &usr, &before);
   kill(getpid(), SIGUSR1);
   os_sleep_us(50000);
-  CHECK_EQ(atomic_seen(&handled_by), 0);
+  CHECK_EQ(load_relaxed(&handled_by), 0);
   sigprocmask(SIG_SETMASK, &before, NULL);
-  CHECK_EQ(atomic_seen(&handled_by), getpid());
-  atomic_set(&go_on, 1);
+  CHECK_EQ(load_relaxed(&handled_by), getpid());
+  store_relaxed(&go_on, 1);
   wait_for_end();
 }
 
@@ -166,7 +166,7 @@ TEST(the_starters_mask_is_as_before) {
 /* ---- held ---- */
 
 static void sleep_until_held(void) {
-  atomic_count(&runs, 1);
+  add_relaxed(&runs, 1);
   while (os_thread_sleep_ms(&thread, 60000)) continue;
 }
 
@@ -200,16 +200,16 @@ static _Atomic bool holders_stop, is_running;
 static _Atomic uint32_t holds;
 
 static void run_until_held(void) {
-  atomic_set(&is_running, true);
+  store_relaxed(&is_running, true);
   sleep_until_held();
-  atomic_set(&is_running, false);
+  store_relaxed(&is_running, false);
 }
 
 static void *hold_often(void *unused) {
-  while (!atomic_seen(&holders_stop)) {
+  while (!load_relaxed(&holders_stop)) {
     os_thread_hold(&thread);
-    if (atomic_seen(&is_running)) check_fail(__FILE__, __LINE__, "it runs while it is held");
-    atomic_count(&holds, 1);
+    if (load_relaxed(&is_running)) check_fail(__FILE__, __LINE__, "it runs while it is held");
+    add_relaxed(&holds, 1);
     os_thread_release(&thread);
   }
   return unused;
@@ -221,10 +221,10 @@ TEST(holders_and_starters_meet) {
   for (int i = 0; i < 2; i++) REQUIRE(pthread_create(&holders[i], NULL, hold_often, NULL) == 0);
   uint32_t started = 0;
   for (uint32_t i = 0; i < 1000 || started < 20; i++) started += os_thread_start(&thread, run_until_held, i % 2 == 0);
-  atomic_set(&holders_stop, true);
+  store_relaxed(&holders_stop, true);
   for (int i = 0; i < 2; i++) pthread_join(holders[i], NULL);
   os_thread_hold(&thread);
-  CHECK(!os_thread_exists(&thread) && atomic_seen(&holds) > 20);
+  CHECK(!os_thread_exists(&thread) && load_relaxed(&holds) > 20);
 }
 
 /* ---- confined ---- */
@@ -244,13 +244,13 @@ static void try_all(void) {
                     syscall_3(SYS_setuid, 0, 0, 0),
                     syscall_3(SYS_kill, 0, 0, 0),
                     syscall_6(SYS_ptrace, 0, 0, 0, 0, 0, 0)};
-  for (int i = 0; i < 8; i++) atomic_set(&refused[i], results[i]);
-  atomic_set(&permitted[0], syscall_failed(memory));
-  atomic_set(&permitted[1], syscall_3(SYS_madvise, memory, (long)page, MADV_DONTNEED));
-  atomic_set(&permitted[2], syscall_3(SYS_mprotect, memory, (long)page, PROT_NONE));
-  atomic_set(&permitted[3], syscall_3(SYS_mprotect, memory, (long)page, PROT_READ | PROT_WRITE));
-  atomic_set(&permitted[4], syscall_3(SYS_munmap, memory, (long)page, 0));
-  atomic_count(&runs, 1);
+  for (int i = 0; i < 8; i++) store_relaxed(&refused[i], results[i]);
+  store_relaxed(&permitted[0], syscall_failed(memory));
+  store_relaxed(&permitted[1], syscall_3(SYS_madvise, memory, (long)page, MADV_DONTNEED));
+  store_relaxed(&permitted[2], syscall_3(SYS_mprotect, memory, (long)page, PROT_NONE));
+  store_relaxed(&permitted[3], syscall_3(SYS_mprotect, memory, (long)page, PROT_READ | PROT_WRITE));
+  store_relaxed(&permitted[4], syscall_3(SYS_munmap, memory, (long)page, 0));
+  add_relaxed(&runs, 1);
   while (os_thread_sleep_ms(&thread, 60000)) continue;
 }
 
@@ -258,8 +258,8 @@ TEST(a_confined_one_can_ask_for_memory_alone) {
   require_threads();
   REQUIRE(os_thread_start(&thread, try_all, true));
   wait_for_runs(1);
-  for (int i = 0; i < 8; i++) CHECK_EQ(atomic_seen(&refused[i]), -EPERM);
-  for (int i = 0; i < 5; i++) CHECK_EQ(atomic_seen(&permitted[i]), 0);
+  for (int i = 0; i < 8; i++) CHECK_EQ(load_relaxed(&refused[i]), -EPERM);
+  for (int i = 0; i < 5; i++) CHECK_EQ(load_relaxed(&permitted[i]), 0);
   os_thread_hold(&thread);
 }
 
@@ -269,7 +269,7 @@ TEST(a_confined_one_has_no_power) {
   char path[64], own[64];
   for (int i = 0; i < 50; i++) {
     REQUIRE(os_thread_start(&thread, sleep_until_held, true));
-    snprintf(path, sizeof path, "/proc/self/task/%u/status", atomic_seen(&thread.last));
+    snprintf(path, sizeof path, "/proc/self/task/%u/status", load_relaxed(&thread.last));
     REQUIRE(os_read_file(path, status, sizeof status) > 0);
     CHECK(strstr(status, "CapEff:\t0000000000000000") != NULL && strstr(status, "NoNewPrivs:\t1") != NULL);
     CHECK(strstr(status, "Seccomp:\t2") != NULL);
@@ -326,9 +326,9 @@ TEST(what_cannot_be_confined_is_not_started) {
   } filter = {4, steps};
   REQUIRE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, 2, &filter, 0, 0) == 0);
   CHECK(!os_thread_start(&thread, count_run, true));
-  CHECK(atomic_seen(&thread.unable));
+  CHECK(load_relaxed(&thread.unable));
   wait_for_end();
-  CHECK(!os_thread_start(&thread, count_run, true) && atomic_seen(&runs) == 0);
+  CHECK(!os_thread_start(&thread, count_run, true) && load_relaxed(&runs) == 0);
   CHECK(!os_thread_start(&thread, count_run, false));
   os_thread_hold(&thread);
   os_thread_release(&thread);
@@ -357,7 +357,7 @@ TEST(the_standing_is_what_the_kernel_says) {
     REQUIRE(setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0);
     CHECK(!os_standing().privileged);
   }
-  atomic_set(&os_filters, 1);
+  store_relaxed(&os_filters, 1);
   standing = os_standing();
   CHECK(standing.filtered && standing.privileged);
 }
@@ -378,7 +378,7 @@ TEST(whether_there_is_another_thread_is_what_the_kernel_says) {
   CHECK(!os_is_only_thread());
   atomic_store(&ends, true);
   REQUIRE(pthread_join(other, NULL) == 0);
-  atomic_set(&os_filters, 1);
+  store_relaxed(&os_filters, 1);
   CHECK(!os_is_only_thread()); /* no file is read */
 }
 
@@ -403,7 +403,7 @@ TEST(its_end_is_nobodys_business) {
   CHECK(waitpid(-1, NULL, __WALL) == -1 && errno == ECHILD);
   wait_for_end();
   os_sleep_us(20000);
-  CHECK_EQ(atomic_seen(&handled_by), 0);
+  CHECK_EQ(load_relaxed(&handled_by), 0);
 }
 
 TEST(a_process_ends_though_it_runs) {
@@ -428,12 +428,12 @@ TEST(a_child_that_forgets_can_start_its_own) {
     os_thread_forget(&thread);
     bool started = !os_thread_exists(&thread) && os_thread_start(&thread, count_run, false);
     wait_for_end();
-    _exit(there && started && atomic_seen(&runs) == 2 && check_failures() == 0 ? 0 : 1);
+    _exit(there && started && load_relaxed(&runs) == 2 && check_failures() == 0 ? 0 : 1);
   }
   int status = 0;
   CHECK(waitpid(pid, &status, 0) == pid && status == 0);
   CHECK(os_thread_exists(&thread));
-  atomic_set(&go_on, 1);
+  store_relaxed(&go_on, 1);
   wait_for_end();
 }
 
@@ -441,5 +441,5 @@ TEST(under_a_sanitizer_there_is_none) {
   if (!SANITIZED) check_skip("no sanitizer");
   CHECK(!os_thread_start(&thread, count_run, false));
   CHECK(!os_thread_exists(&thread));
-  CHECK_EQ(atomic_seen(&runs), 0);
+  CHECK_EQ(load_relaxed(&runs), 0);
 }

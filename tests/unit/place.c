@@ -16,7 +16,7 @@ static bool is_ours(uintptr_t start, uintptr_t end) {
   for (size_t i = 0; i < sizeof zones / sizeof zones[0]; i++) {
     if ((uintptr_t)zones[i] >= start && (uintptr_t)zones[i] < end) return true;
   }
-  return start >= region.base && start < (uintptr_t)region_address(atomic_seen(&region.units));
+  return start >= region.base && start < (uintptr_t)region_address(load_relaxed(&region.units));
 }
 
 typedef struct mappings {
@@ -44,8 +44,8 @@ static mappings_t mappings(void) {
 }
 
 static void grow_to(uint64_t bytes) {
-  while ((uint64_t)atomic_seen(&region.units) << HAK_UNIT_SHIFT < bytes) {
-    for (uint32_t s = 0; s < region_superslabs(); s++) atomic_set(&region.superslabs[s].free, 0);
+  while ((uint64_t)load_relaxed(&region.units) << HAK_UNIT_SHIFT < bytes) {
+    for (uint32_t s = 0; s < region_superslabs(); s++) store_relaxed(&region.superslabs[s].free, 0);
     REQUIRE(grow(1));
   }
 }
@@ -68,7 +68,7 @@ TEST(a_range_is_one_mapping_however_far_it_grows) {
 
 TEST(what_is_stepped_over_parts_the_blocks_alone) {
   REQUIRE(region_init(0));
-  char *page = (char *)region_address(atomic_seen(&region.units) + 9);
+  char *page = (char *)region_address(load_relaxed(&region.units) + 9);
   REQUIRE(os_map_at(page, os_page_size()) == OS_MAPPED);
   page[0] = 1;
   grow_to((uint64_t)256 << 20);

@@ -35,7 +35,7 @@ static void check_counts(void) {
 
 static uint32_t dirty_free(uint32_t superslab) {
   superslab_t *s = &region.superslabs[superslab];
-  return bits_count32(atomic_seen(&s->free) & atomic_seen(&s->dirty));
+  return bits_count32(load_relaxed(&s->free) & load_relaxed(&s->dirty));
 }
 
 /* ---- by growth ---- */
@@ -219,7 +219,7 @@ TEST(a_span_that_cannot_be_purged_keeps_its_content) {
 static uint32_t moved_superslab(void) {
   uint32_t from = take(2 * WORD, WORD, SPAN_SLAB), to = take(2 * WORD, WORD, SPAN_SLAB);
   CHECK_EQ(move_pages(from, to, WORD), WORD);
-  CHECK_EQ(atomic_seen(&region.superslabs[to / WORD].moved), 1);
+  CHECK_EQ(load_relaxed(&region.superslabs[to / WORD].moved), 1);
   return to;
 }
 
@@ -233,7 +233,7 @@ TEST(a_moved_superslab_that_is_purged_whole_is_mapped_anew) {
   span_free(start, 2 * WORD);
   CHECK_EQ(purge_all(), 2 * WORD * HAK_UNIT);
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_RENEW)), 1);
-  CHECK_EQ(atomic_seen(&region.superslabs[start / WORD].moved), 0);
+  CHECK_EQ(load_relaxed(&region.superslabs[start / WORD].moved), 0);
   CHECK(unit_is_zero(region_address(start), 2 * WORD * HAK_UNIT));
   check_counts();
 }
@@ -243,10 +243,10 @@ TEST(a_superslab_that_cannot_be_mapped_anew_is_so_the_next_time) {
   uint32_t start = moved_superslab();
   fake_os_fail(FAKE_ONLY(FAKE_RENEW), 1, 1);
   CHECK(purge_span(start, 2 * WORD));
-  CHECK_EQ(atomic_seen(&region.superslabs[start / WORD].moved), 1);
+  CHECK_EQ(load_relaxed(&region.superslabs[start / WORD].moved), 1);
   CHECK(unit_is_zero(region_address(start), WORD * HAK_UNIT));
   CHECK(purge_span(start, 2 * WORD));
-  CHECK_EQ(atomic_seen(&region.superslabs[start / WORD].moved), 0);
+  CHECK_EQ(load_relaxed(&region.superslabs[start / WORD].moved), 0);
 }
 
 static bool claimed_meanwhile;

@@ -11,7 +11,7 @@
 #include "unit.h"
 
 /* ThreadSanitizer has no shadow for the high places. */
-#if defined(HOT_ATOMIC)
+#if defined(RACY_ATOMIC)
 #define LOW_PLACES_ALONE() check_skip("not under ThreadSanitizer")
 #else
 #define LOW_PLACES_ALONE() (void)0
@@ -26,11 +26,11 @@ static void touch_unit(uint32_t unit) {
   char *block = region_address(unit);
   block[0] = 1;
   block[HAK_UNIT - 1] = 1;
-  hot_poke(region_bin(region.live, unit), &some_bin);
+  racy_store(region_bin(region.live, unit), &some_bin);
   for (size_t at = 0; at < HAK_UNIT; at += HAK_UNIT - HAK_GRANULE) region_set_live(block + at);
   for (uint32_t word = 0; word < 64; word++) {
-    atomic_set(region_bits(region.free_bits, unit, word), 1);
-    atomic_set(region_bits(region.remote_bits, unit, word), 1);
+    store_relaxed(region_bits(region.free_bits, unit, word), 1);
+    store_relaxed(region_bits(region.remote_bits, unit, word), 1);
   }
   memset(region.slabs + (size_t)unit * 64, 1, 64);
   memset(region.remotes + (size_t)unit * 16, 1, 16);
@@ -38,14 +38,14 @@ static void touch_unit(uint32_t unit) {
 
 /* What must hold between two calls. */
 static void check_region(void) {
-  uint32_t units = atomic_seen(&region.units);
+  uint32_t units = load_relaxed(&region.units);
   CHECK(region.base != 0 && region.base % HAK_SUPERSLAB == 0);
   CHECK(region.minus_base + region.base == 0);
   CHECK(region.limit >= (uintptr_t)units << HAK_UNIT_SHIFT >> REGION_LIMIT_SHIFT);
   uint32_t superslabs = 0;
   for (uint32_t s = 0; s * HAK_UNITS_PER_SUPERSLAB < units; s++) {
-    uint32_t mapped = atomic_seen(&region.superslabs[s].mapped);
-    CHECK((atomic_seen(&region.superslabs[s].free) & ~mapped) == 0);
+    uint32_t mapped = load_relaxed(&region.superslabs[s].mapped);
+    CHECK((load_relaxed(&region.superslabs[s].free) & ~mapped) == 0);
     superslabs += mapped != 0;
   }
   CHECK_EQ(region_census().superslabs, superslabs);
@@ -54,7 +54,7 @@ static void check_region(void) {
 /* Everything mapped so far is usable, together with its records. */
 static void check_usable(void) {
   check_region();
-  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
+  for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
     if (unit_is_mapped(unit)) touch_unit(unit);
   }
 }
@@ -63,7 +63,7 @@ static void check_usable(void) {
 
 TEST(a_region_starts_with_one_superslab) {
   REQUIRE(region_init(SMALL_REGION));
-  CHECK_EQ(atomic_seen(&region.units), HAK_UNITS_PER_SUPERSLAB);
+  CHECK_EQ(load_relaxed(&region.units), HAK_UNITS_PER_SUPERSLAB);
   CHECK_EQ(units_mapped(), HAK_UNITS_PER_SUPERSLAB);
   CHECK(region_census().mapped < (uint64_t)3 << 20);
   check_usable();
@@ -71,10 +71,10 @@ TEST(a_region_starts_with_one_superslab) {
 
 TEST(new_units_are_free_and_zero) {
   REQUIRE(region_init(SMALL_REGION));
-  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
+  for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
     CHECK(unit_is_free(unit));
     CHECK(unit_is_zero(region_address(unit), HAK_UNIT));
-    CHECK(hot_peek(region_bin(region.live, unit)) == &region_no_bin);
+    CHECK(racy_load(region_bin(region.live, unit)) == &region_no_bin);
   }
 }
 
@@ -107,7 +107,7 @@ TEST(the_default_bound_is_no_more_than_4_tib) {
 TEST(a_bound_that_is_asked_for_is_kept_to_the_superslab) {
   REQUIRE(region_init((uint64_t)5 << 20));
   check_bound((uint64_t)6 << 20);
-  while (grow(atomic_seen(&region.units) + 1)) continue;
+  while (grow(load_relaxed(&region.units) + 1)) continue;
   CHECK_EQ(units_mapped(), 3 * HAK_UNITS_PER_SUPERSLAB);
   check_usable();
 }
@@ -200,7 +200,7 @@ static void run_with_pages(size_t page) {
   REQUIRE(region_init(SMALL_REGION));
   REQUIRE(grow(100));
   check_usable();
-  for (uint32_t s = 0; s * HAK_UNITS_PER_SUPERSLAB < atomic_seen(&region.units); s++) atomic_set(&region.superslabs[s].free, 0);
+  for (uint32_t s = 0; s * HAK_UNITS_PER_SUPERSLAB < load_relaxed(&region.units); s++) store_relaxed(&region.superslabs[s].free, 0);
   REQUIRE(grow(3000)); /* zones as well */
   check_usable();
 }
@@ -244,10 +244,10 @@ TEST(a_failed_start_can_be_made_again_under_a_limit) { start_again((uint64_t)64 
 TEST(growth_gives_as_many_units_in_a_row_as_asked) {
   REQUIRE(region_init(SMALL_REGION * 4));
   for (uint32_t want = 1; want <= 2048; want = want * 3 / 2 + 1) {
-    for (uint32_t s = 0; s * HAK_UNITS_PER_SUPERSLAB < atomic_seen(&region.units); s++) atomic_set(&region.superslabs[s].free, 0);
-    uint32_t before = atomic_seen(&region.units);
+    for (uint32_t s = 0; s * HAK_UNITS_PER_SUPERSLAB < load_relaxed(&region.units); s++) store_relaxed(&region.superslabs[s].free, 0);
+    uint32_t before = load_relaxed(&region.units);
     REQUIRE(grow(want));
-    uint32_t after = atomic_seen(&region.units);
+    uint32_t after = load_relaxed(&region.units);
     CHECK(after - before >= want);
     for (uint32_t unit = before; unit < after; unit++) CHECK(unit_is_free(unit) && unit_is_mapped(unit));
     check_region();
@@ -258,37 +258,37 @@ TEST(free_units_at_the_end_count_toward_a_growth) {
   fake_os_set_address_limit((uint64_t)1 << 30);
   REQUIRE(region_init(0));
   REQUIRE(grow(64));
-  uint32_t before = atomic_seen(&region.units);
+  uint32_t before = load_relaxed(&region.units);
   REQUIRE(grow(before + 40));
-  CHECK(atomic_seen(&region.units) >= before + 40);
-  CHECK(atomic_seen(&region.units) <= before + before / 4 + 40);
+  CHECK(load_relaxed(&region.units) >= before + 40);
+  CHECK(load_relaxed(&region.units) <= before + before / 4 + 40);
 }
 
 TEST(growth_ends_at_the_capacity_and_uses_all_of_it) {
   REQUIRE(region_init(SMALL_REGION));
-  while (grow(atomic_seen(&region.units) + 1)) continue;
-  CHECK_EQ(atomic_seen(&region.units), SMALL_REGION >> HAK_UNIT_SHIFT);
+  while (grow(load_relaxed(&region.units) + 1)) continue;
+  CHECK_EQ(load_relaxed(&region.units), SMALL_REGION >> HAK_UNIT_SHIFT);
   CHECK_EQ(units_mapped(), SMALL_REGION >> HAK_UNIT_SHIFT);
   CHECK(!grow(UINT32_MAX));
   check_region();
-  touch_unit(atomic_seen(&region.units) - 1);
+  touch_unit(load_relaxed(&region.units) - 1);
 }
 
 TEST(a_growth_may_take_just_what_is_left) {
   REQUIRE(region_init(SMALL_REGION));
-  uint32_t before = atomic_seen(&region.units);
-  atomic_set(&region.superslabs[0].free, 0);
+  uint32_t before = load_relaxed(&region.units);
+  store_relaxed(&region.superslabs[0].free, 0);
   CHECK(grow((uint32_t)(SMALL_REGION >> HAK_UNIT_SHIFT) - before));
-  CHECK_EQ(atomic_seen(&region.units), SMALL_REGION >> HAK_UNIT_SHIFT);
+  CHECK_EQ(load_relaxed(&region.units), SMALL_REGION >> HAK_UNIT_SHIFT);
 }
 
 TEST(a_failed_growth_changes_nothing_and_can_be_repeated) {
   REQUIRE(region_init(SMALL_REGION));
-  uint32_t before = atomic_seen(&region.units);
+  uint32_t before = load_relaxed(&region.units);
   for (uint64_t k = 1; k <= 8; k++) {
     fake_os_fail(FAKE_ANY, k, UINT64_MAX);
     if (grow(before + 4096)) break;
-    CHECK_EQ(atomic_seen(&region.units), before);
+    CHECK_EQ(load_relaxed(&region.units), before);
     check_region();
   }
   fake_os_fail_none();
@@ -297,19 +297,19 @@ TEST(a_failed_growth_changes_nothing_and_can_be_repeated) {
 }
 
 static void hold_all(void) {
-  for (uint32_t s = 0; s * HAK_UNITS_PER_SUPERSLAB < atomic_seen(&region.units); s++) atomic_set(&region.superslabs[s].free, 0);
+  for (uint32_t s = 0; s * HAK_UNITS_PER_SUPERSLAB < load_relaxed(&region.units); s++) store_relaxed(&region.superslabs[s].free, 0);
 }
 
 TEST(a_growth_that_cannot_have_its_whole_step_takes_what_it_needs) {
   REQUIRE(region_init(SMALL_REGION));
   REQUIRE(grow(1024));
   REQUIRE(grow(1025));
-  uint32_t before = atomic_seen(&region.units);
+  uint32_t before = load_relaxed(&region.units);
   hold_all();
   fake_os_fail(FAKE_ONLY(FAKE_MAP_AT), 1, 1);
   REQUIRE(grow(1));
   CHECK_EQ(fake_os_injected(), 1);
-  CHECK_EQ(atomic_seen(&region.units), before + 1);
+  CHECK_EQ(load_relaxed(&region.units), before + 1);
 }
 
 TEST(once_a_step_was_refused_steps_are_small) {
@@ -319,9 +319,9 @@ TEST(once_a_step_was_refused_steps_are_small) {
   REQUIRE(grow(1));
   fake_os_fail_none();
   hold_all();
-  uint32_t before = atomic_seen(&region.units);
+  uint32_t before = load_relaxed(&region.units);
   REQUIRE(grow(1));
-  CHECK(atomic_seen(&region.units) < before + HAK_UNITS_PER_SUPERSLAB);
+  CHECK(load_relaxed(&region.units) < before + HAK_UNITS_PER_SUPERSLAB);
 }
 
 /* Runs the check in a child of its own. */
@@ -348,13 +348,13 @@ TEST(zones_do_not_grow_for_blocks_that_cannot_be) {
 static void fail_in_zones(unsigned zone) {
   fake_os_set_address_limit((uint64_t)1 << 40);
   REQUIRE(region_init(0));
-  uint32_t end = atomic_seen(&region.units);
+  uint32_t end = load_relaxed(&region.units);
   fake_os_fail(FAKE_ONLY(FAKE_MAP_AT), 2 + zone, UINT64_MAX);
   CHECK(!grow(MANY_UNITS));
   fake_os_fail_none();
   CHECK_EQ(os_map_at(region_address(end), os_page_size()), OS_MAPPED);
   CHECK(os_unmap(region_address(end), os_page_size()));
-  CHECK_EQ(atomic_seen(&region.units), end);
+  CHECK_EQ(load_relaxed(&region.units), end);
   CHECK(grow(1000));
   check_usable();
 }
@@ -367,11 +367,11 @@ TEST(blocks_are_not_kept_that_zones_have_no_room_for) {
 TEST(steps_are_small_once_there_is_a_limit) {
   REQUIRE(region_init(SMALL_REGION));
   REQUIRE(grow(4000));
-  uint32_t before = atomic_seen(&region.units);
+  uint32_t before = load_relaxed(&region.units);
   fake_os_set_address_limit((uint64_t)1 << 40);
   hold_all();
   REQUIRE(grow(1));
-  CHECK(atomic_seen(&region.units) - before <= 64);
+  CHECK(load_relaxed(&region.units) - before <= 64);
 }
 
 /* ---- what may be held ---- */
@@ -379,7 +379,7 @@ TEST(steps_are_small_once_there_is_a_limit) {
 TEST(as_much_may_be_held_as_the_bound_allows) {
   REQUIRE(region_init(SMALL_REGION));
   uint64_t most = SMALL_REGION >> HAK_UNIT_SHIFT;
-  uint32_t before = atomic_seen(&region.units);
+  uint32_t before = load_relaxed(&region.units);
   hold_all();
   for (uint64_t align = 1; align <= (uint64_t)1 << 31; align *= 2) {
     uint64_t lowest = bits_round_up(region.base >> HAK_UNIT_SHIFT, align) - (region.base >> HAK_UNIT_SHIFT);
@@ -389,13 +389,13 @@ TEST(as_much_may_be_held_as_the_bound_allows) {
   }
   CHECK(region_may_hold(1, 1) && region_may_hold(before, 1));
   CHECK(!region_may_hold(UINT32_MAX, 1));
-  CHECK_EQ(atomic_seen(&region.units), before);
+  CHECK_EQ(load_relaxed(&region.units), before);
   CHECK(grow((uint32_t)most - before));
 }
 
 TEST(what_the_kernel_refuses_may_not_be_held) {
   REQUIRE(region_init(SMALL_REGION));
-  uint32_t before = atomic_seen(&region.units);
+  uint32_t before = load_relaxed(&region.units);
   fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
   CHECK(!region_may_hold(before + 1, 1));
   CHECK(region_may_hold(before, 1)); /* the blocks there may go */
@@ -420,7 +420,7 @@ static void check_foreign(const char *page) {
 TEST(what_lies_in_the_way_is_stepped_over) {
   fake_os_set_address_limit((uint64_t)1 << 30);
   REQUIRE(region_init(0));
-  uint32_t end = atomic_seen(&region.units);
+  uint32_t end = load_relaxed(&region.units);
   char *near = put_foreign(end + 1), *far = put_foreign(end + 100);
   REQUIRE(near != NULL && far != NULL);
   REQUIRE(grow(64));
@@ -438,10 +438,10 @@ TEST(what_lies_in_the_way_is_stepped_over) {
 TEST(a_foreign_run_that_is_long_is_passed_too) {
   fake_os_set_address_limit((uint64_t)1 << 30);
   REQUIRE(region_init(0));
-  uint32_t end = atomic_seen(&region.units);
+  uint32_t end = load_relaxed(&region.units);
   REQUIRE(os_map_at(region_address(end), 1000 * HAK_UNIT) == OS_MAPPED);
   REQUIRE(grow(32));
-  CHECK(atomic_seen(&region.units) >= end + 1032);
+  CHECK(load_relaxed(&region.units) >= end + 1032);
   for (uint32_t unit = end; unit < end + 1000; unit++) CHECK(!unit_is_mapped(unit));
   check_usable();
 }
@@ -458,12 +458,12 @@ static void meet_foreign_page(unsigned zone) {
   fake_os_set_address_limit((uint64_t)1 << 40);
   size_t page = os_page_size();
   REQUIRE(region_init(0));
-  char *end = behind_zone(zone, (atomic_seen(&region.units) + 31) / 32);
+  char *end = behind_zone(zone, (load_relaxed(&region.units) + 31) / 32);
   REQUIRE(os_map_at(end, page) == OS_MAPPED);
   end[0] = 0x5a;
   CHECK(!grow(MANY_UNITS));
   region_after_fork(false);
-  uint32_t units = atomic_seen(&region.units);
+  uint32_t units = load_relaxed(&region.units);
   CHECK(units < MANY_UNITS && !grow(MANY_UNITS));
   CHECK_EQ(os_map_at(region_address(units), page), OS_MAPPED); /* it holds no blocks for nothing */
   CHECK(os_map_at(end, page) == OS_TAKEN && end[0] == 0x5a);
@@ -490,7 +490,7 @@ TEST(a_foreign_mapping_far_behind_a_zone_does_no_harm_yet) {
 TEST(fork_unmaps_only_what_a_growth_has_mapped) {
   fake_os_set_address_limit((uint64_t)1 << 40);
   REQUIRE(region_init(0));
-  char *foreign = put_foreign(atomic_seen(&region.units));
+  char *foreign = put_foreign(load_relaxed(&region.units));
   REQUIRE(foreign != NULL && grow(64));
   region_after_fork(false);
   check_foreign(foreign);
@@ -507,7 +507,7 @@ static bool stuck_in_zones;
 static void get_stuck(void *start) {
   if (stuck_in_zones && region_unit(start) < SMALL_REGION >> HAK_UNIT_SHIFT) return;
   fake_os_during(FAKE_MAP_AT, NULL);
-  atomic_publish(&is_stuck, true);
+  store_release(&is_stuck, true);
   for (;;) os_sleep_us(100000);
 }
 
@@ -518,15 +518,15 @@ static void *grow_region(void *unused) {
 
 static void grow_beside_one_that_is_stuck(void) {
   REQUIRE(region_init(SMALL_REGION));
-  uint32_t before = atomic_seen(&region.units);
+  uint32_t before = load_relaxed(&region.units);
   pthread_t thread;
   fake_os_during(FAKE_MAP_AT, get_stuck);
   REQUIRE(pthread_create(&thread, NULL, grow_region, NULL) == 0 && pthread_detach(thread) == 0);
-  while (!atomic_take(&is_stuck)) os_sleep_us(100);
+  while (!load_acquire(&is_stuck)) os_sleep_us(100);
   region_after_fork(false);
   CHECK(grow(1000));
-  CHECK_EQ(units_mapped(), atomic_seen(&region.units));
-  CHECK(atomic_seen(&region.units) >= before + 1000 - HAK_UNITS_PER_SUPERSLAB);
+  CHECK_EQ(units_mapped(), load_relaxed(&region.units));
+  CHECK(load_relaxed(&region.units) >= before + 1000 - HAK_UNITS_PER_SUPERSLAB);
   check_usable();
 }
 

@@ -25,7 +25,7 @@ static void start_remote(void) {
   REQUIRE(region_init(SMALL_REGION));
   owner_init(&owner);
   for (unsigned c = 0; c < CLASS_NOTHING; c++) bins[c] = (region_bin_t){.block_size = class_info[c].size, .size_class = c};
-  atomic_set(&owner.thread, (uintptr_t)0x1230); /* not this thread: it plays the freer */
+  store_relaxed(&owner.thread, (uintptr_t)0x1230); /* not this thread: it plays the freer */
 }
 
 static slab_t *slab_holding(const void *block) { return slab_head((uint32_t)region_unit(block)); }
@@ -34,7 +34,7 @@ static slab_t *slab_holding(const void *block) { return slab_head((uint32_t)regi
 static bool remotely_freed(void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
   if (!region_clear_live(block)) return false;
-  slab_t *untold = remote_put(hot_peek(region_bin(region.live, unit)), unit, block);
+  slab_t *untold = remote_put(racy_load(region_bin(region.live, unit)), unit, block);
   if (untold != NULL) remote_tell(untold);
   return true;
 }
@@ -49,7 +49,7 @@ static uint32_t take_slab(unsigned c, void **blocks) {
   return count;
 }
 
-static uint32_t free_in(const slab_t *slab) { return atomic_seen(&slab->free); }
+static uint32_t free_in(const slab_t *slab) { return load_relaxed(&slab->free); }
 
 /* ---- one freer ---- */
 
@@ -60,19 +60,19 @@ TEST(a_remote_free_waits_until_the_owner_collects) {
     uint32_t count = take_slab(c, blocks);
     REQUIRE(count > 0);
     slab_t *slab = slab_holding(blocks[0]);
-    uint64_t before = atomic_seen(&owner.remote_frees);
+    uint64_t before = load_relaxed(&owner.remote_frees);
     for (uint32_t i = 0; i < count; i += 2) {
       free_remotely(blocks[i]);
       CHECK(!region_is_live(blocks[i]));
     }
     CHECK_EQ(free_in(slab), 0);
     CHECK_EQ(remote_waiting(slab), (count + 1) / 2);
-    CHECK_EQ(atomic_seen(&owner.pending[c]), slab_unit(slab) + 1);
+    CHECK_EQ(load_relaxed(&owner.pending[c]), slab_unit(slab) + 1);
     remote_collect(&owner);
     CHECK_EQ(free_in(slab), (count + 1) / 2);
     CHECK_EQ(remote_waiting(slab), 0);
-    CHECK_EQ(atomic_seen(&owner.pending[c]), 0);
-    CHECK_EQ(atomic_seen(&owner.remote_frees) - before, (count + 1) / 2);
+    CHECK_EQ(load_relaxed(&owner.pending[c]), 0);
+    CHECK_EQ(load_relaxed(&owner.remote_frees) - before, (count + 1) / 2);
   }
 }
 
@@ -82,7 +82,7 @@ TEST(the_next_miss_of_the_owner_collects) {
   uint32_t count = take_slab(3, blocks);
   for (uint32_t i = 0; i < count; i++) free_remotely(blocks[i]);
   CHECK_EQ(slab_take(&owner, 3, &bins[3], again, count), count);
-  CHECK_EQ(atomic_seen(&owner.slab_count[3]), 1);
+  CHECK_EQ(load_relaxed(&owner.slab_count[3]), 1);
   for (uint32_t i = 0; i < count; i++) CHECK(again[i] == blocks[i]);
 }
 
@@ -112,14 +112,14 @@ TEST(who_frees_gets_ahead) {
   uint64_t before = slab_ahead_count();
   CHECK_EQ(slab_take(&owner, 3, &bins[3], more, 1), 1);
   CHECK_EQ(slab_ahead_count(), before + 1);
-  CHECK_EQ(atomic_seen(&owner.slab_count[3]), 2);
+  CHECK_EQ(load_relaxed(&owner.slab_count[3]), 2);
   CHECK_EQ(free_in(slab_holding(other[0])), others); /* all that was waiting came first */
   for (uint32_t i = FEW; i < count; i++) free_remotely(blocks[i]);
   CHECK_EQ(slab_take(&owner, 3, &bins[3], more, count + FEW - 1), count + FEW - 1);
   CHECK_EQ(remote_waiting(slab_holding(blocks[0])), count - FEW);
   CHECK_EQ(slab_take(&owner, 3, &bins[3], more, count - FEW), count - FEW);
   CHECK_EQ(slab_ahead_count(), before + 1);
-  CHECK_EQ(atomic_seen(&owner.slab_count[3]), 2);
+  CHECK_EQ(load_relaxed(&owner.slab_count[3]), 2);
 }
 
 TEST(nobody_gets_ahead_of_enough_or_unless_wanted) {
@@ -129,11 +129,11 @@ TEST(nobody_gets_ahead_of_enough_or_unless_wanted) {
   REQUIRE(count > 8);
   for (uint32_t i = 0; i < count / 4; i++) free_remotely(blocks[i]);
   CHECK_EQ(slab_take(&owner, 3, &bins[3], more, count / 4), count / 4);
-  CHECK_EQ(atomic_seen(&owner.slab_count[3]), 1);
+  CHECK_EQ(load_relaxed(&owner.slab_count[3]), 1);
   CHECK(option_set(OPTION_lead, 0));
   free_remotely(blocks[count - 1]);
   CHECK_EQ(slab_take(&owner, 3, &bins[3], more, 1), 1);
-  CHECK_EQ(atomic_seen(&owner.slab_count[3]), 1);
+  CHECK_EQ(load_relaxed(&owner.slab_count[3]), 1);
   CHECK_EQ(slab_ahead_count(), 0);
 }
 
@@ -144,13 +144,13 @@ TEST(a_slab_is_queued_once_for_many_frees_and_again_after_a_collection) {
   REQUIRE(count > 3 && take_slab(1, other) > 0);
   slab_t *slab = slab_holding(blocks[0]);
   for (uint32_t i = 0; i < 3; i++) free_remotely(blocks[i]);
-  CHECK_EQ(atomic_seen(&owner.pending_count), 1);
+  CHECK_EQ(load_relaxed(&owner.pending_count), 1);
   free_remotely(other[0]);
-  CHECK_EQ(atomic_seen(&owner.pending_count), 2);
+  CHECK_EQ(load_relaxed(&owner.pending_count), 2);
   remote_collect(&owner);
-  CHECK_EQ(atomic_seen(&owner.pending_count), 0);
+  CHECK_EQ(load_relaxed(&owner.pending_count), 0);
   free_remotely(blocks[3]);
-  CHECK_EQ(atomic_seen(&owner.pending_count), 1);
+  CHECK_EQ(load_relaxed(&owner.pending_count), 1);
   CHECK_EQ(remote_waiting(slab), 1);
 }
 
@@ -164,13 +164,13 @@ TEST(a_queued_slab_outlives_its_last_block) {
   give_blocks(&owner, second, 1);
   free_remotely(first[0]);
   give_blocks(&owner, &first[1], count - 1);
-  CHECK_EQ(atomic_seen(&slab->kind), SLAB_BLOCKS);
+  CHECK_EQ(load_relaxed(&slab->kind), SLAB_BLOCKS);
   slab_release_empty(&owner);
-  CHECK_EQ(atomic_seen(&slab->kind), SLAB_BLOCKS);
+  CHECK_EQ(load_relaxed(&slab->kind), SLAB_BLOCKS);
   remote_collect(&owner);
-  CHECK_EQ(atomic_seen(&slab->kind), SLAB_FREE);
+  CHECK_EQ(load_relaxed(&slab->kind), SLAB_FREE);
   CHECK(unit_is_free(slab_unit(slab)));
-  CHECK_EQ(atomic_seen(&owner.slab_count[2]), 1);
+  CHECK_EQ(load_relaxed(&owner.slab_count[2]), 1);
 }
 
 /* The owner may take a freer's bit before the freer announces it: then the slab
@@ -186,10 +186,10 @@ TEST(a_wholly_free_slab_stays_while_it_is_queued) {
   atomic_store(region_bits(region.remote_bits, slab_unit(slab), 0), 0);
   give_blocks(&owner, first, count);
   slab_release_empty(&owner);
-  CHECK_EQ(atomic_seen(&slab->kind), SLAB_BLOCKS);
+  CHECK_EQ(load_relaxed(&slab->kind), SLAB_BLOCKS);
   remote_collect(&owner);
   slab_release_empty(&owner);
-  CHECK_EQ(atomic_seen(&slab->kind), SLAB_FREE);
+  CHECK_EQ(load_relaxed(&slab->kind), SLAB_FREE);
 }
 
 TEST(a_collection_that_empties_many_slabs_gives_them_back) {
@@ -201,7 +201,7 @@ TEST(a_collection_that_empties_many_slabs_gives_them_back) {
     for (uint32_t n = 0; n < count; n++) free_remotely(blocks[i][n]);
   }
   remote_collect(&owner);
-  CHECK_EQ(atomic_seen(&owner.slab_count[8]), 1);
+  CHECK_EQ(load_relaxed(&owner.slab_count[8]), 1);
   slab_release_empty(&owner);
   CHECK_EQ(span_census().free_units, units_mapped());
 }
@@ -213,11 +213,11 @@ TEST(recovery_brings_in_what_nobody_announces) {
   slab_t *slab = slab_holding(blocks[0]);
   for (uint32_t i = 0; i < count / 2; i++) free_remotely(blocks[i]);
   owner_forget(&owner, true); /* as in a fork */
-  slab_relist(&owner, slab, hot_peek(region_bin(region.live, slab_unit(slab))));
+  slab_relist(&owner, slab, racy_load(region_bin(region.live, slab_unit(slab))));
   remote_recover(&owner, slab);
   CHECK_EQ(free_in(slab), count / 2);
   free_remotely(blocks[count - 1]); /* the slab can be queued again */
-  CHECK(atomic_seen(&owner.pending[4]) != 0);
+  CHECK(load_relaxed(&owner.pending[4]) != 0);
 }
 
 /* ---- owners that do not look ---- */
@@ -239,13 +239,13 @@ TEST(an_orphans_slabs_go_back_with_their_last_block) {
   void *blocks[4096];
   uint32_t count = take_slab(6, blocks);
   owner.orphan = true;
-  atomic_set(&owner.thread, 0);
+  store_relaxed(&owner.thread, 0);
   for (uint32_t i = 0; i < count; i++) {
-    CHECK_EQ(atomic_seen(&owner.slab_count[6]), 1);
+    CHECK_EQ(load_relaxed(&owner.slab_count[6]), 1);
     free_remotely(blocks[i]);
-    CHECK_EQ(atomic_seen(&owner.pending[6]), 0);
+    CHECK_EQ(load_relaxed(&owner.pending[6]), 0);
   }
-  CHECK_EQ(atomic_seen(&owner.slab_count[6]), 0);
+  CHECK_EQ(load_relaxed(&owner.slab_count[6]), 0);
   CHECK_EQ(span_census().free_units, units_mapped());
 }
 
@@ -257,7 +257,7 @@ TEST(an_idle_owner_is_helped_before_long) {
   for (int i = 0; i < HELP_AT_MOST; i++) {
     for (uint32_t n = 0; n < class_info[c].blocks; n++) free_remotely(blocks[i][n]);
   }
-  CHECK(atomic_seen(&owner.slab_count[c]) < HELP_AT_MOST / 2);
+  CHECK(load_relaxed(&owner.slab_count[c]) < HELP_AT_MOST / 2);
 }
 
 TEST(an_owner_at_work_is_left_alone) {
@@ -265,15 +265,15 @@ TEST(an_owner_at_work_is_left_alone) {
   void *blocks[4096];
   uint32_t count = take_slab(6, blocks);
   owner.orphan = true;
-  atomic_set(&owner.thread, 0);
+  store_relaxed(&owner.thread, 0);
   lock_acquire(&owner.lock); /* somebody is in there */
   for (uint32_t i = 0; i < count; i++) free_remotely(blocks[i]);
   CHECK_EQ(remote_waiting(slab_holding(blocks[0])), count);
-  CHECK_EQ(atomic_seen(&owner.slab_count[6]), 1);
+  CHECK_EQ(load_relaxed(&owner.slab_count[6]), 1);
   owner_unlock(&owner); /* nobody else will look */
-  CHECK_EQ(atomic_seen(&owner.lock.holder), 0);
-  CHECK_EQ(atomic_seen(&owner.pending[6]), 0);
-  CHECK_EQ(atomic_seen(&owner.slab_count[6]), 0);
+  CHECK_EQ(load_relaxed(&owner.lock.holder), 0);
+  CHECK_EQ(load_relaxed(&owner.pending[6]), 0);
+  CHECK_EQ(load_relaxed(&owner.slab_count[6]), 0);
   CHECK_EQ(span_census().free_units, units_mapped());
 }
 
@@ -288,18 +288,18 @@ TEST(the_queue_of_an_idle_owner_shrinks) {
     for (uint32_t n = 0; n < class_info[c].blocks; n++) free_remotely(blocks[i][n]);
   }
   owner_unlock(&owner);
-  int32_t queued = atomic_seen(&owner.pending_count);
+  int32_t queued = load_relaxed(&owner.pending_count);
   CHECK_EQ(queued, HELP_AT_MOST);
   int calls = 0;
   for (; queued >= HELP_AT_LEAST && calls < HELP_AT_MOST; calls++) {
     free_remotely(later[calls][0]);
-    CHECK(atomic_seen(&owner.pending_count) < queued && atomic_seen(&owner.pending_count) >= queued - REMOTE_COLLECT_MOST);
-    queued = atomic_seen(&owner.pending_count);
+    CHECK(load_relaxed(&owner.pending_count) < queued && load_relaxed(&owner.pending_count) >= queued - REMOTE_COLLECT_MOST);
+    queued = load_relaxed(&owner.pending_count);
   }
   CHECK(queued < HELP_AT_LEAST && calls > 1);
-  CHECK_EQ(atomic_seen(&owner.lock.holder), 0);
+  CHECK_EQ(load_relaxed(&owner.lock.holder), 0);
   remote_collect_all(&owner);
-  CHECK_EQ(atomic_seen(&owner.pending_count), 0);
+  CHECK_EQ(load_relaxed(&owner.pending_count), 0);
 }
 
 /* ---- double frees ---- */
@@ -368,7 +368,7 @@ static void *free_from_ring(void *number) {
   ring_t *ring = &rings[(uintptr_t)number];
   for (uint32_t at = 0;; at++) {
     void *block;
-    while ((block = atomic_take(&ring->slots[at % RING])) == NULL) {
+    while ((block = load_acquire(&ring->slots[at % RING])) == NULL) {
       if (atomic_load(&ended)) return NULL;
       sched_yield();
     }
@@ -377,15 +377,15 @@ static void *free_from_ring(void *number) {
     CHECK_EQ(((unsigned char *)block)[size - 1], (unsigned char)size);
     memset(block, 0xee, size < 64 ? size : 64);
     free_remotely(block);
-    atomic_publish(&ring->slots[at % RING], (void *)NULL);
+    store_release(&ring->slots[at % RING], (void *)NULL);
   }
 }
 
 static void hand_over(uint32_t *at, void *block) {
   uint32_t to = unit_below(&seed, FREERS);
   _Atomic(void *) *slot = &rings[to].slots[at[to]++ % RING];
-  while (atomic_take(slot) != NULL) sched_yield();
-  atomic_publish(slot, block);
+  while (load_acquire(slot) != NULL) sched_yield();
+  store_release(slot, block);
 }
 
 static void mark(void *block, size_t size) {
@@ -417,7 +417,7 @@ static void produce(uint32_t *at) {
 static void wait_for_freers(pthread_t *threads) {
   for (int i = 0; i < FREERS; i++) {
     for (uint32_t n = 0; n < RING; n++) {
-      while (atomic_take(&rings[i].slots[n]) != NULL) sched_yield();
+      while (load_acquire(&rings[i].slots[n]) != NULL) sched_yield();
     }
   }
   atomic_store(&ended, true);
@@ -426,7 +426,7 @@ static void wait_for_freers(pthread_t *threads) {
 
 static void run_threads(bool dies) {
   start_remote();
-  atomic_set(&owner.thread, thread_self());
+  store_relaxed(&owner.thread, thread_self());
   pthread_t threads[FREERS];
   uint32_t at[FREERS] = {0};
   for (uintptr_t i = 0; i < FREERS; i++) REQUIRE(pthread_create(&threads[i], NULL, free_from_ring, (void *)i) == 0);
@@ -434,7 +434,7 @@ static void run_threads(bool dies) {
   if (dies) { /* the thread ends with its blocks still on their way: an orphan */
     lock_acquire(&owner.lock);
     owner.orphan = true;
-    atomic_set(&owner.thread, 0);
+    store_relaxed(&owner.thread, 0);
     remote_collect_all(&owner);
     slab_release_empty(&owner);
     owner_unlock(&owner);
@@ -444,9 +444,9 @@ static void run_threads(bool dies) {
     remote_collect_all(&owner);
     slab_release_empty(&owner);
   }
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) CHECK_EQ(atomic_seen(&owner.slab_count[c]), 0);
+  for (unsigned c = 0; c < CLASS_NOTHING; c++) CHECK_EQ(load_relaxed(&owner.slab_count[c]), 0);
   CHECK_EQ(span_census().free_units, units_mapped());
-  CHECK(atomic_seen(&owner.remote_frees) > ROUNDS);
+  CHECK(load_relaxed(&owner.remote_frees) > ROUNDS);
 }
 
 TEST(blocks_freed_by_three_threads_all_come_back) { run_threads(false); }

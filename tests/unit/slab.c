@@ -31,7 +31,7 @@ static void start_slabs(uint64_t address_limit) {
   fake_os_set_address_limit(address_limit);
   REQUIRE(region_init(SMALL_REGION));
   owner_init(&owner);
-  atomic_set(&owner.thread, (uintptr_t)0x1230);
+  store_relaxed(&owner.thread, (uintptr_t)0x1230);
 }
 
 /* ---- invariants ---- */
@@ -39,7 +39,7 @@ static void start_slabs(uint64_t address_limit) {
 static uint32_t bits_free(const slab_t *slab) {
   uint32_t free = 0;
   for (uint32_t word = 0; word < 64; word++) {
-    uint64_t bits = atomic_seen(region_bits(region.free_bits, slab_unit(slab), word));
+    uint64_t bits = load_relaxed(region_bits(region.free_bits, slab_unit(slab), word));
     uint32_t blocks = slab_class(slab)->blocks;
     if (word * 64 >= blocks) continue;
     if (blocks - word * 64 < 64) CHECK(bits >> (blocks - word * 64) == 0);
@@ -51,19 +51,19 @@ static uint32_t bits_free(const slab_t *slab) {
 
 static uint32_t check_slab(const slab_t *slab, unsigned c, bool full) {
   uint32_t unit = slab_unit(slab);
-  CHECK_EQ(atomic_seen(&slab->kind), SLAB_BLOCKS);
-  CHECK_EQ(atomic_seen(&slab->size_class), c);
+  CHECK_EQ(load_relaxed(&slab->kind), SLAB_BLOCKS);
+  CHECK_EQ(load_relaxed(&slab->size_class), c);
   CHECK_EQ(slab->units, class_info[c].units);
-  CHECK(atomic_seen(&slab->owner) == &owner);
+  CHECK(load_relaxed(&slab->owner) == &owner);
   CHECK_EQ(slab->listed_full, full);
-  CHECK_EQ(atomic_seen(&slab->free), bits_free(slab));
-  CHECK_EQ(atomic_seen(&slab->free) == 0, full);
+  CHECK_EQ(load_relaxed(&slab->free), bits_free(slab));
+  CHECK_EQ(load_relaxed(&slab->free) == 0, full);
   for (uint32_t i = 0; i < slab->units; i++) {
     CHECK(slab_head(unit + i) == slab);
     CHECK(!unit_is_free(unit + i));
-    CHECK(hot_peek(region_bin(region.live, unit + i)) == &bins[c]);
+    CHECK(racy_load(region_bin(region.live, unit + i)) == &bins[c]);
   }
-  return atomic_seen(&slab->free);
+  return load_relaxed(&slab->free);
 }
 
 /* The lists, the counts and the bits of a class; what is free in it. */
@@ -79,7 +79,7 @@ static uint32_t check_class(unsigned c) {
       slabs++;
     }
   }
-  CHECK_EQ(atomic_seen(&owner.slab_count[c]), slabs);
+  CHECK_EQ(load_relaxed(&owner.slab_count[c]), slabs);
   CHECK_EQ((uint64_t)slabs * class_info[c].blocks, (uint64_t)free + out[c].count);
   return slabs;
 }
@@ -92,9 +92,9 @@ static void check_slabs(void) {
     units += slabs * class_info[c].units;
     free_bytes += (int64_t)(slabs * class_info[c].blocks - out[c].count) * class_info[c].size;
   }
-  CHECK_EQ(atomic_seen(&owner.free_bytes), free_bytes);
-  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
-    if (unit_is_free(unit)) CHECK(hot_peek(region_bin(region.live, unit)) == &region_no_bin);
+  CHECK_EQ(load_relaxed(&owner.free_bytes), free_bytes);
+  for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
+    if (unit_is_free(unit)) CHECK(racy_load(region_bin(region.live, unit)) == &region_no_bin);
   }
   CHECK_EQ(units + span_census().free_units, units_mapped());
 }
@@ -106,7 +106,7 @@ static void check_new_block(unsigned c, void *block) {
   const slab_t *slab = slab_head((uint32_t)region_unit(block));
   size_t offset = (size_t)((char *)block - (char *)region_address(slab_unit(slab)));
   uint32_t index = class_block_at(c, offset);
-  CHECK_EQ(atomic_seen(&slab->size_class), c);
+  CHECK_EQ(load_relaxed(&slab->size_class), c);
   CHECK(index * (size_t)class_info[c].size == offset && index < class_info[c].blocks);
   CHECK((uintptr_t)block % (class_info[c].size & -class_info[c].size) == 0);
   CHECK(!region_is_live(block));
@@ -161,7 +161,7 @@ static void random_run(int steps) {
   }
   give_all();
   check_slabs();
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) CHECK(atomic_seen(&owner.slab_count[c]) <= 1);
+  for (unsigned c = 0; c < CLASS_NOTHING; c++) CHECK(load_relaxed(&owner.slab_count[c]) <= 1);
   slab_release_empty(&owner);
   check_slabs();
   CHECK_EQ(span_census().free_units, units_mapped());
@@ -185,7 +185,7 @@ TEST(each_class_gives_every_block_of_its_slab_lowest_first) {
     uint32_t blocks = class_info[c].blocks;
     void *batch[4096];
     REQUIRE(slab_take(&owner, c, &bins[c], batch, blocks) == blocks);
-    CHECK_EQ(atomic_seen(&owner.slab_count[c]), 1);
+    CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1);
     for (uint32_t i = 0; i < blocks; i++) CHECK((char *)batch[i] == (char *)batch[0] + (size_t)i * class_info[c].size);
     CHECK((uintptr_t)batch[0] % HAK_UNIT == 0);
     give_blocks(&owner, batch, blocks);
@@ -197,7 +197,7 @@ TEST(a_batch_ends_with_the_slabs_there_are) {
   unsigned c = class_of(16384);
   void *batch[64];
   CHECK_EQ(slab_take(&owner, c, &bins[c], batch, 64), class_info[c].blocks);
-  CHECK_EQ(atomic_seen(&owner.slab_count[c]), 1);
+  CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1);
 }
 
 TEST(one_empty_slab_of_a_class_is_kept_and_no_more) {
@@ -206,14 +206,14 @@ TEST(one_empty_slab_of_a_class_is_kept_and_no_more) {
   uint32_t blocks = class_info[c].blocks;
   void *first[64], *second[64];
   REQUIRE(slab_take(&owner, c, &bins[c], first, blocks) == blocks && slab_take(&owner, c, &bins[c], second, blocks) == blocks);
-  CHECK_EQ(atomic_seen(&owner.slab_count[c]), 2);
+  CHECK_EQ(load_relaxed(&owner.slab_count[c]), 2);
   give_blocks(&owner, first, blocks);
-  CHECK_EQ(atomic_seen(&owner.slab_count[c]), 1 + 1); /* the other is full: this one is all there is to take from */
+  CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1 + 1); /* the other is full: this one is all there is to take from */
   give_blocks(&owner, second, blocks);
-  CHECK_EQ(atomic_seen(&owner.slab_count[c]), 1);
+  CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1);
   uint64_t free = span_census().free_units;
   slab_release_empty(&owner);
-  CHECK_EQ(atomic_seen(&owner.slab_count[c]), 0);
+  CHECK_EQ(load_relaxed(&owner.slab_count[c]), 0);
   CHECK_EQ(span_census().free_units, free + 1);
 }
 
@@ -230,9 +230,9 @@ TEST(a_batch_is_of_few_slabs) {
   }
   uint32_t given = slab_give(&owner, apart, SLABS);
   CHECK(given > 0 && given <= WORDS_OF_A_GIVE);
-  CHECK_EQ(atomic_seen(&owner.free_bytes), (int64_t)(given * class_info[c].size));
+  CHECK_EQ(load_relaxed(&owner.free_bytes), (int64_t)(given * class_info[c].size));
   give_blocks(&owner, apart + given, SLABS - given);
-  CHECK_EQ(atomic_seen(&owner.free_bytes), (int64_t)(SLABS * class_info[c].size));
+  CHECK_EQ(load_relaxed(&owner.free_bytes), (int64_t)(SLABS * class_info[c].size));
   uint32_t taken = slab_take(&owner, c, &bins[c], batch, SLABS);
   CHECK(taken > 0 && taken <= SLABS_OF_A_TAKE);
 }
@@ -243,7 +243,7 @@ TEST(a_block_that_comes_and_goes_costs_no_slab) {
   for (int i = 0; i < 100; i++) {
     CHECK_EQ(slab_take(&owner, 5, &bins[5], &block, 1), 1);
     give_blocks(&owner, &block, 1);
-    CHECK_EQ(atomic_seen(&owner.slab_count[5]), 1);
+    CHECK_EQ(load_relaxed(&owner.slab_count[5]), 1);
   }
   CHECK_EQ(span_census().free_units, units_mapped() - 1);
 }
@@ -310,13 +310,13 @@ TEST(slabs_are_listed_again_from_their_bits_alone) {
   for (int i = 0; i < 300; i++) take(unit_below(&seed, CLASS_NOTHING), 20);
   for (int i = 0; i < 200; i++) give(unit_below(&seed, CLASS_NOTHING), 7);
   owner_init(&owner);
-  atomic_set(&owner.free_bytes, 0);
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) atomic_set(&owner.slab_count[c], 0);
-  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
-    if (atomic_seen(&slab_of(unit)->kind) != SLAB_BLOCKS) continue;
+  store_relaxed(&owner.free_bytes, 0);
+  for (unsigned c = 0; c < CLASS_NOTHING; c++) store_relaxed(&owner.slab_count[c], 0);
+  for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
+    if (load_relaxed(&slab_of(unit)->kind) != SLAB_BLOCKS) continue;
     slab_of(unit)->first_word = 63; /* as a fork may leave these */
     slab_of(unit)->listed_full = !slab_of(unit)->listed_full;
-    slab_relist(&owner, slab_of(unit), hot_peek(region_bin(region.live, unit)));
+    slab_relist(&owner, slab_of(unit), racy_load(region_bin(region.live, unit)));
   }
   check_slabs();
   give_all();
@@ -371,7 +371,7 @@ TEST(a_block_twice_in_one_batch_ends_the_process) {
 
 static void check_large(void *block, size_t size, size_t align, bool zero) {
   const slab_t *slab = slab_head((uint32_t)region_unit(block));
-  CHECK_EQ(atomic_seen(&slab->kind), SLAB_LARGE);
+  CHECK_EQ(load_relaxed(&slab->kind), SLAB_LARGE);
   CHECK(region_address(slab_unit(slab)) == block && (uintptr_t)block % align == 0);
   CHECK(slab->bytes >= size && slab->bytes - size < os_page_size() && slab->bytes <= slab->units * HAK_UNIT);
   CHECK(region_is_live(block));

@@ -9,21 +9,21 @@
 #define SMALL_REGION ((uint64_t)1 << 30)
 
 static inline bool unit_is_mapped(uint32_t unit) {
-  return (atomic_seen(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
+  return (load_relaxed(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
 }
 
 static inline bool unit_is_free(uint32_t unit) {
-  return (atomic_seen(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].free) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
+  return (load_relaxed(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].free) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
 }
 
 /* Usable units, a count. */
 static inline uint32_t units_mapped(void) {
   uint32_t units = 0;
-  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) units += unit_is_mapped(unit);
+  for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) units += unit_is_mapped(unit);
   return units;
 }
 
 /* As who has just found nothing. */
-static inline bool grow(uint32_t units) { return region_grow(atomic_seen(&region.units), units); }
+static inline bool grow(uint32_t units) { return region_grow(load_relaxed(&region.units), units); }
 
 #endif

@@ -13,7 +13,7 @@
 #include "space.h"
 #include "unit.h"
 
-#if defined(HOT_ATOMIC) /* ThreadSanitizer: twenty times slower */
+#if defined(RACY_ATOMIC) /* ThreadSanitizer: twenty times slower */
 enum { STEPS = 500, THREAD_STEPS = 2000 };
 #else
 enum { STEPS = 5000, THREAD_STEPS = 20000 };
@@ -40,7 +40,7 @@ static bool model_free(uint32_t unit) { return unit_is_mapped(unit) && model.own
 /* The whole of the state, model against bitmaps. */
 static void check_all(void) {
   uint64_t free = 0, dirty_free = 0;
-  uint32_t units = atomic_seen(&region.units);
+  uint32_t units = load_relaxed(&region.units);
   REQUIRE(units <= MODEL_UNITS);
   for (uint32_t unit = 0; unit < units; unit++) {
     if (!unit_is_mapped(unit)) continue;
@@ -60,7 +60,7 @@ static void check_all(void) {
 static uint32_t run_around(uint32_t unit, bool within) {
   uint32_t first = unit, last = unit;
   uint32_t low = within ? unit / WORD * WORD : 0;
-  uint32_t high = within ? low + WORD : atomic_seen(&region.units);
+  uint32_t high = within ? low + WORD : load_relaxed(&region.units);
   while (first > low && model_free(first - 1)) first--;
   while (last + 1 < high && model_free(last + 1)) last++;
   return last - first + 1;
@@ -69,7 +69,7 @@ static uint32_t run_around(uint32_t unit, bool within) {
 /* True if [start, start + units) lies in a free run; sets its length. */
 static bool fits_at(uint32_t start, uint32_t units, bool within, uint32_t *length) {
   if (within && start % WORD + units > WORD) return false;
-  if (start + units > atomic_seen(&region.units)) return false;
+  if (start + units > load_relaxed(&region.units)) return false;
   for (uint32_t i = 0; i < units; i++) {
     if (!model_free(start + i)) return false;
   }
@@ -81,7 +81,7 @@ static bool fits_at(uint32_t start, uint32_t units, bool within, uint32_t *lengt
  * to half of one, else anywhere, the tightest run. Its length; 0 for none. */
 static uint32_t tightest(uint32_t units, uint64_t align, bool within, uint32_t *superslab) {
   uint32_t best = 0;
-  for (uint32_t start = 0; start < atomic_seen(&region.units); start++) {
+  for (uint32_t start = 0; start < load_relaxed(&region.units); start++) {
     if (within && best != 0 && start % WORD == 0) break;
     if (((region.base >> HAK_UNIT_SHIFT) + start) % align != 0) continue;
     uint32_t length = 0;
@@ -114,7 +114,7 @@ static bool superslab_is(uint32_t s, bool free, bool dirty) {
 static void model_furnish(uint32_t start, uint32_t units) {
   for (uint32_t s = (start + WORD - 1) / WORD; (s + 1) * WORD <= start + units; s++) {
     if (!superslab_is(s, false, false)) continue;
-    uint32_t source = atomic_seen(&region.units) / WORD;
+    uint32_t source = load_relaxed(&region.units) / WORD;
     while (source-- > 0) {
       bool own = source * WORD < start + units && (source + 1) * WORD > start;
       if (own || !superslab_is(source, true, true)) continue;
@@ -147,14 +147,14 @@ static void model_take(unsigned span, uint32_t start, uint32_t units) {
 static void take_for(unsigned span, uint32_t units, uint64_t align, span_use_t use) {
   bool within = units <= WORD / 2 && align <= WORD;
   uint32_t superslab = 0;
-  uint32_t grown_from = atomic_seen(&region.units);
+  uint32_t grown_from = load_relaxed(&region.units);
   uint32_t length = tightest(units, align, within, &superslab);
   bool zero = false;
   uint32_t start = span_alloc(units, align, use, &zero);
   REQUIRE(start != SPAN_NONE);
   CHECK(((uintptr_t)region_address(start) >> HAK_UNIT_SHIFT) % align == 0);
   if (length != 0) {
-    CHECK_EQ(atomic_seen(&region.units), grown_from);
+    CHECK_EQ(load_relaxed(&region.units), grown_from);
     uint32_t got = run_around(start, within);
     if (got != length) check_fail(__FILE__, __LINE__, "%u units from a run of %u, the tightest has %u", units, got, length);
     if (within) CHECK_EQ(start / WORD, superslab);
@@ -181,7 +181,7 @@ static void give(unsigned span) {
 /* Grows a span in place if what follows is free, or can be mapped. */
 static void claim(unsigned span, uint32_t more) {
   uint32_t end = model.spans[span].start + model.spans[span].units;
-  uint32_t frontier = atomic_seen(&region.units);
+  uint32_t frontier = load_relaxed(&region.units);
   bool can = true;
   for (uint32_t unit = end; can && unit < end + more && unit < frontier; unit++) can = model_free(unit);
   bool claimed = span_claim(end, more);
@@ -196,7 +196,7 @@ static void claim(unsigned span, uint32_t more) {
 /* Purges what is free, dirty and, unless all is meant, cold; the units that were. */
 static uint64_t model_purge(bool all) {
   uint64_t purged = 0;
-  for (uint32_t unit = 0; unit < atomic_seen(&region.units); unit++) {
+  for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
     bool pending = model_free(unit) && model.dirty[unit];
     bool due = pending && (all || model.cold[unit]);
     if (due) model.dirty[unit] = false;
@@ -284,12 +284,12 @@ TEST(random_spans_match_the_model_under_a_limit) {
 
 TEST(random_spans_match_the_model_among_foreign_mappings) {
   start_space((uint64_t)1 << 40);
-  uint32_t end = atomic_seen(&region.units);
+  uint32_t end = load_relaxed(&region.units);
   for (uint32_t unit = end + 7; unit < end + 2000; unit += 1 + unit_below(&seed, 300)) {
     CHECK(os_map_at(region_address(unit), os_page_size()) == OS_MAPPED);
   }
   random_run(STEPS);
-  CHECK(units_mapped() < atomic_seen(&region.units));
+  CHECK(units_mapped() < load_relaxed(&region.units));
 }
 
 /* ---- one property each ---- */
@@ -306,9 +306,9 @@ TEST(neighbours_coalesce_in_any_order_of_frees) {
       order[j] = swap;
     }
     for (unsigned i = 0; i < 64; i++) give(order[i]);
-    uint32_t before = atomic_seen(&region.units);
+    uint32_t before = load_relaxed(&region.units);
     take(0, 64, 1);
-    CHECK_EQ(atomic_seen(&region.units), before);
+    CHECK_EQ(load_relaxed(&region.units), before);
     give(0);
   }
   check_all();
@@ -333,15 +333,15 @@ TEST(absurd_requests_are_out_of_memory) {
   fake_os_set_random_seed(UINT64_MAX); /* to no multiple of 4 TiB */
   start_space(UINT64_MAX);
   bool zero = false;
-  uint32_t before = atomic_seen(&region.units);
+  uint32_t before = load_relaxed(&region.units);
   CHECK(span_alloc((uint32_t)(HAK_REGION_MAX >> HAK_UNIT_SHIFT), 1, SPAN_ZEROED, &zero) == SPAN_NONE);
   CHECK(span_alloc(UINT32_MAX, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
   CHECK(span_alloc(1, (uint64_t)1 << 40, SPAN_ZEROED, &zero) == SPAN_NONE);
   CHECK(span_alloc(1, HAK_REGION_MAX >> HAK_UNIT_SHIFT, SPAN_ZEROED, &zero) == SPAN_NONE);
-  CHECK(!span_claim(atomic_seen(&region.units) + 1, 1));
+  CHECK(!span_claim(load_relaxed(&region.units) + 1, 1));
   CHECK(!span_claim(0, UINT32_MAX));
-  CHECK(!span_claim(atomic_seen(&region.units), (uint32_t)(HAK_REGION_MAX >> HAK_UNIT_SHIFT)));
-  CHECK_EQ(atomic_seen(&region.units), before);
+  CHECK(!span_claim(load_relaxed(&region.units), (uint32_t)(HAK_REGION_MAX >> HAK_UNIT_SHIFT)));
+  CHECK_EQ(load_relaxed(&region.units), before);
   check_all();
 }
 
@@ -362,21 +362,21 @@ TEST(threads_that_miss_at_once_grow_once) {
   pthread_t threads[AT_ONCE];
   for (uint32_t i = 0; i < 20; i++) {
     while (span_census().free_units > 0) REQUIRE(span_alloc(1, 1, SPAN_ZEROED, &zero) != SPAN_NONE);
-    uint32_t before = atomic_seen(&region.units);
+    uint32_t before = load_relaxed(&region.units);
     pthread_barrier_init(&at_once, NULL, AT_ONCE);
     for (int t = 0; t < AT_ONCE; t++) REQUIRE(pthread_create(&threads[t], NULL, take_at_once, NULL) == 0);
     for (int t = 0; t < AT_ONCE; t++) REQUIRE(pthread_join(threads[t], NULL) == 0);
-    CHECK(atomic_seen(&region.units) - before <= AT_ONCE + before / 16 + 2 * HAK_UNITS_PER_SUPERSLAB);
+    CHECK(load_relaxed(&region.units) - before <= AT_ONCE + before / 16 + 2 * HAK_UNITS_PER_SUPERSLAB);
   }
 }
 
 TEST(growth_that_has_come_is_not_made_again) {
   start_space((uint64_t)1 << 40);
-  uint32_t before = atomic_seen(&region.units);
+  uint32_t before = load_relaxed(&region.units);
   REQUIRE(region_grow(before, 1));
-  uint32_t after = atomic_seen(&region.units);
+  uint32_t after = load_relaxed(&region.units);
   CHECK(after > before && region_grow(before, 1));
-  CHECK_EQ(atomic_seen(&region.units), after);
+  CHECK_EQ(load_relaxed(&region.units), after);
 }
 
 TEST(a_full_region_serves_again_after_frees) {
@@ -398,17 +398,17 @@ TEST(a_full_region_serves_again_after_frees) {
 TEST(a_span_grows_past_the_frontier_unless_something_is_in_the_way) {
   start_space((uint64_t)1 << 40);
   take(0, 1, 1);
-  uint32_t frontier = atomic_seen(&region.units);
+  uint32_t frontier = load_relaxed(&region.units);
   claim(0, frontier + 10); /* free up to the frontier */
   CHECK_EQ(model.spans[0].units, frontier + 11);
   check_all();
   take(1, 1, 1);
-  uint32_t end = atomic_seen(&region.units);
+  uint32_t end = load_relaxed(&region.units);
   claim(0, (uint32_t)(SMALL_REGION >> HAK_UNIT_SHIFT)); /* the other span is in the way */
   CHECK_EQ(model.spans[0].units, frontier + 11);
-  CHECK_EQ(atomic_seen(&region.units), end); /* nothing was mapped for it */
+  CHECK_EQ(load_relaxed(&region.units), end); /* nothing was mapped for it */
   uint32_t after = model.spans[1].start + 1;
-  frontier = atomic_seen(&region.units);
+  frontier = load_relaxed(&region.units);
   REQUIRE(os_map_at(region_address(frontier), os_page_size()) == OS_MAPPED);
   *(char *)region_address(frontier) = 0x5a;
   claim(1, frontier - after + 1);
@@ -439,7 +439,7 @@ static uint64_t dirty_free(void) { return span_census().dirty_free_units; }
 
 static bool is_clean(uint32_t start, uint32_t units) {
   for (uint32_t unit = start; unit < start + units; unit++) {
-    if ((atomic_seen(&region.superslabs[unit / WORD].dirty) >> unit % WORD & 1) != 0) return false;
+    if ((load_relaxed(&region.superslabs[unit / WORD].dirty) >> unit % WORD & 1) != 0) return false;
   }
   return unit_is_zero(region_address(start), units * HAK_UNIT);
 }
@@ -622,7 +622,7 @@ static uint32_t used_in_model(uint32_t unit) {
 
 TEST(recovery_frees_just_what_no_span_covers) {
   start_space((uint64_t)1 << 40);
-  CHECK(os_map_at(region_address(atomic_seen(&region.units) + 5), os_page_size()) == OS_MAPPED);
+  CHECK(os_map_at(region_address(load_relaxed(&region.units) + 5), os_page_size()) == OS_MAPPED);
   for (unsigned i = 0; i < 100; i++) take(i, random_units(), 1);
   for (unsigned i = 0; i < 100; i += 3) give(i);
   check_all();
@@ -686,7 +686,7 @@ static void *take_and_give(void *number) {
 static _Atomic bool purger_stops;
 
 static void *purge_all_the_time(void *unused) {
-  while (!atomic_seen(&purger_stops)) {
+  while (!load_relaxed(&purger_stops)) {
     (void)purge_all();
     for (int i = 0; i < 8; i++) (void)purge_due();
   }
@@ -700,7 +700,7 @@ TEST(threads_never_share_a_unit) {
   REQUIRE(pthread_create(&purger, NULL, purge_all_the_time, NULL) == 0);
   for (uintptr_t i = 0; i < 4; i++) REQUIRE(pthread_create(&threads[i], NULL, take_and_give, (void *)(i + 1)) == 0);
   for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
-  atomic_set(&purger_stops, true);
+  store_relaxed(&purger_stops, true);
   pthread_join(purger, NULL);
   CHECK_EQ(span_census().free_units, units_mapped());
   (void)purge_all();

@@ -264,7 +264,7 @@ static void watch(int number, int flags, void (*handler)(int)) {
   REQUIRE(sigaction(number, &action, NULL) == 0);
 }
 
-#if !defined(HOT_ATOMIC) /* ThreadSanitizer delivers later */
+#if !defined(RACY_ATOMIC) /* ThreadSanitizer delivers later */
 /* Here and not in libc, whose functions may have no tables. */
 static void send_signal(chain_t *c) {
   CHAIN_NOTE(c);
@@ -316,7 +316,7 @@ TEST(a_fault_in_a_leaf) {
   CHECK_EQ(judged, 1);
 }
 
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(HOT_ATOMIC) /* what those put in between has no tables */
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(RACY_ATOMIC) /* what those put in between has no tables */
 /* At each instruction the frames of those that are under way for sure: all that had noted when the steps began. */
 static unsigned stepped, stepped_wrong, stepped_end;
 static unsigned stepped_base;
@@ -487,13 +487,13 @@ TEST(an_entry_of_two_writers_is_none) {
   uint32_t rule = 0;
   cache_put(one, 5);
   CHECK(cache_get(one, &rule) && rule == 5 && !cache_get(other, &rule));
-  uint64_t rule_of_one = atomic_seen(&entry->rule);
+  uint64_t rule_of_one = load_relaxed(&entry->rule);
   cache_put(other, 9);
   CHECK(cache_get(other, &rule) && rule == 9 && !cache_get(one, &rule));
-  atomic_set(&entry->pc, one); /* the second word is still the other's */
+  store_relaxed(&entry->pc, one); /* the second word is still the other's */
   CHECK(!cache_get(one, &rule));
-  atomic_set(&entry->pc, other);
-  atomic_set(&entry->rule, rule_of_one);
+  store_relaxed(&entry->pc, other);
+  store_relaxed(&entry->rule, rule_of_one);
   CHECK(!cache_get(other, &rule));
   unwind_forget();
   CHECK(!cache_get(one, &rule) && !cache_get(other, &rule));

@@ -99,12 +99,12 @@ static void sample(int number, siginfo_t *info, void *context) {
   mine = tail_from(mine, &depth, pc);
   other = tail_from(other, &their_depth, pc);
   for (unsigned i = 0; i < depth; i++) root |= is_root(mine[i]);
-  atomic_count(&sampled.samples, 1);
-  atomic_count(&sampled.reached, root || whole);
-  atomic_count(&sampled.same, depth == their_depth && memcmp(mine, other, depth * sizeof *mine) == 0);
+  add_relaxed(&sampled.samples, 1);
+  add_relaxed(&sampled.reached, root || whole);
+  add_relaxed(&sampled.same, depth == their_depth && memcmp(mine, other, depth * sizeof *mine) == 0);
   if (root && depth > 1 && pointer_leads(interrupted, &led)) {
-    atomic_count(&sampled.pointers, 1);
-    atomic_count(&sampled.pointers_wrong, (uint64_t)(uintptr_t)mine[1] != led);
+    add_relaxed(&sampled.pointers, 1);
+    add_relaxed(&sampled.pointers_wrong, (uint64_t)(uintptr_t)mine[1] != led);
   }
   errno = saved;
 }
