@@ -142,11 +142,11 @@ void hak_free_batch(void **blocks, size_t count) {
 size_t hak_collect(bool force) {
   if (region.base == 0) return 0;
   thread_enter();
-  if (thread_own_heap != NULL) heap_trim(thread_own_heap);
+  if (thread_heap != NULL) heap_trim(thread_heap);
   heap_trim_others();
   (void)large_trim();
-  uint32_t calming = 0;
-  size_t purged = force ? purge_all() + hole_step(true, &calming) : purge_due();
+  uint32_t aging = 0;
+  size_t purged = force ? purge_all() + hole_step(true, &aging) : purge_due();
   thread_leave();
   return purged;
 }

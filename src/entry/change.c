@@ -48,7 +48,7 @@ static long with_errno(long result) {
 CHANGE(unshare, int, (int flags), (flags), (int)RAW(SYS_unshare, flags, 0, 0))
 CHANGE(setns, int, (int fd, int kind), (fd, kind), (int)RAW(SYS_setns, fd, kind, 0))
 CHANGE(capset, int, (void *whose, const void *sets), (whose, sets), (int)RAW(SYS_capset, whose, sets, 0))
-/* The one before is told in any case, by a number that may look like an error's. */
+/* The previous one is returned in any case, by a number that may look like an error's. */
 CHANGE(setfsuid, int, (uid_t user), (user), (int)syscall_3(SYS_setfsuid, (long)user, 0, 0))
 CHANGE(setfsgid, int, (gid_t group), (group), (int)syscall_3(SYS_setfsgid, (long)group, 0, 0))
 

@@ -52,8 +52,8 @@ static void say(const watched_t *w, const siginfo_t *info) {
   if (!sent && guarded_holds(info->si_addr)) guarded_print(info->si_addr);
 }
 
-/* Hands the signal to whoever had it. What the default would have done is left to the instruction, which faults again, to
- * abort, which raises it again, or for a signal that was sent, to sending it again. */
+/* Passes the signal to the handler that was there before. What the default would have done is left to the instruction, which
+ * faults again, to abort, which raises it again, or for a signal that was sent, to sending it again. */
 static void pass_on(const watched_t *w, int number, siginfo_t *info, void *context) {
   const struct sigaction *before = &w->before;
   if ((before->sa_flags & SA_SIGINFO) != 0) {

@@ -1,7 +1,7 @@
 /* deepbind.c - libraries that are opened with RTLD_DEEPBIND get this malloc too.
  *
  * The loader looks for the names that such a library uses first in the library and in what it needs, so in libc, and finds libc's
- * malloc there, whoever else has defined one.  Blocks would pass between the two.  So before the first such library is opened,
+ * malloc there, whichever other library has defined one.  Blocks would pass between the two.  So before the first such library is opened,
  * libc's table of symbols is made to lead from the names of malloc's family to ours, in this process's copy of it.  Every other
  * name is bound as the flag says, on which programs rely to keep two versions of a library apart.  Where the table cannot be
  * written, the flag is cleared.

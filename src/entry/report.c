@@ -368,7 +368,7 @@ HAK_COLD int hak_malloc_info(int options, FILE *stream) {
   char line[WRITER_ROOM];
   format_t f;
   fputs("<malloc version=\"1\">\n<heap nr=\"0\">\n<sizes>\n", stream);
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
     uint64_t count = of_class[c].free_blocks + of_class[c].cached_blocks + of_class[c].remote_blocks;
     if (count == 0) continue;
     format_init(&f, line, sizeof line);

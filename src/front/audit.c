@@ -73,7 +73,7 @@ static void audit_bin(heap_t *heap, unsigned c) {
 static uint16_t table_wants(const heap_t *heap, unsigned c) { return load_relaxed(&heap->has_bin[c]) ? heap->bin_at_class[c] : 0; }
 
 static void audit_table(const heap_t *heap) {
-  bool right = heap->bin_at[0] == table_wants(heap, CLASS_NOTHING);
+  bool right = heap->bin_at[0] == table_wants(heap, CLASS_ZERO);
   for (size_t i = 1; i < HEAP_TABLE_SMALL; i++) right &= heap->bin_at[i] == table_wants(heap, class_of(i * HAK_GRANULE));
   for (size_t i = 1; i < HEAP_TABLE_MID; i++) {
     right &= heap->bin_at[HEAP_TABLE_SMALL + i] == table_wants(heap, class_of(i * HEAP_TABLE_STEP));
@@ -161,7 +161,7 @@ static bool turn_mine(heap_t *heap, bool alone) {
 
 /* A heap that the thread has not.  The bins of an orphan may be given back meanwhile, by who has just left it. */
 static void audit_other(heap_t *heap, bool alone) {
-  if (heap == thread_own_heap || !lock_try(&heap->owner.lock)) return;
+  if (heap == thread_heap || !lock_try(&heap->owner.lock)) return;
   audit_heap(heap, alone && load_relaxed(&heap->owner.thread) == 0, alone);
   owner_unlock(&heap->owner);
 }
@@ -194,7 +194,7 @@ void audit_slow_path(void) {
   bool alone = always_alone();
   uint32_t now = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed), superslabs = region_superslabs();
   if (superslabs != 0) turn_units(now % superslabs, alone);
-  bool whole = thread_own_heap != NULL && turn_mine(thread_own_heap, alone);
+  bool whole = thread_heap != NULL && turn_mine(thread_heap, alone);
   if (whole || now % TURN_REGION == 0) turn_others(alone);
   if (now % TURN_REGION != 0) return;
   region_audit();
@@ -207,7 +207,7 @@ void audit_all(void) {
   for (uint32_t s = region_superslabs(); s-- > 0;) turn_units(s, alone);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) audit_other(heap, alone);
   turns = UINT32_MAX - 1;
-  if (thread_own_heap != NULL) (void)turn_mine(thread_own_heap, alone);
+  if (thread_heap != NULL) (void)turn_mine(thread_heap, alone);
   heaps_audit();
   region_audit();
   if (alone) audit_rest_alone();

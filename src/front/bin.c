@@ -11,7 +11,7 @@
 typedef enum bin_event { BIN_NEW, BIN_REFILLED, BIN_FLUSHED } bin_event_t;
 
 static intptr_t entries_for(size_t bytes, unsigned c) {
-  if (c == CLASS_NOTHING) return CAPACITY_LEAST; /* they are rare, and every heap has room for these */
+  if (c == CLASS_ZERO) return CAPACITY_LEAST; /* they are rare, and every heap has room for these */
   size_t n = bytes / class_info[c].size;
   return (intptr_t)(n < CAPACITY_LEAST ? CAPACITY_LEAST : n > CAPACITY_MOST ? CAPACITY_MOST : n);
 }

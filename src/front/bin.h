@@ -13,8 +13,8 @@
  * spared, beyond that as far as the reserve and the heap's budget go.  It
  * halves when the bin was neither refilled nor flushed between two ticks.
  *
- * Only the heap's thread touches a bin, and whoever repairs it in a fork's
- * child: whenever top and capacity change together, the bin looks empty meanwhile. */
+ * Only the heap's thread touches a bin, and the thread that repairs it in a
+ * fork's child: whenever top and capacity change together, the bin looks empty meanwhile. */
 #ifndef FRONT_BIN_H
 #define FRONT_BIN_H
 

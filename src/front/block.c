@@ -23,7 +23,7 @@ static void *out_of_memory(void) {
 #define SMALL_MAX (HAK_SMALL_MAX - SECURE_CANARY)
 
 static unsigned class_for(size_t size) {
-  return size == 0 ? CLASS_NOTHING : class_of(size + SECURE_CANARY);
+  return size == 0 ? CLASS_ZERO : class_of(size + SECURE_CANARY);
 }
 
 /* CLASS_NONE where only a large block will do. */
@@ -52,7 +52,7 @@ static void *alloc_small(heap_t *heap, unsigned size_class, size_t size) {
 /* What is cached anywhere may make the room.  False: nothing is, for all that is known. */
 static bool trim_all(void) {
   static _Atomic uint64_t others_ms;
-  heap_t *heap = thread_own_heap;
+  heap_t *heap = thread_heap;
   bool own = heap != NULL && heap_may_trim(heap);
   if (own) heap_trim(heap);
   uint64_t now = os_now_ms();
@@ -69,14 +69,14 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
   thread_enter();
   void *block = large_alloc(size, align, use);
   if (HAK_UNLIKELY(block == NULL) && large_may_fit(size, align) && trim_all()) block = large_alloc(size, align, use);
-  thread_settle();
+  thread_leave_with_upkeep();
   return block != NULL ? block : out_of_memory();
 }
 
 static void *alloc_small_miss(size_t size);
 
 static void *alloc_refill(size_t size) {
-  bool first = thread_own_heap == NULL;
+  bool first = thread_heap == NULL;
   unsigned c = class_for(size);
   void *block = thread_take_shared(c);
   if (block != NULL) {
@@ -85,7 +85,7 @@ static void *alloc_refill(size_t size) {
   }
   heap_t *heap = thread_attach();
   if (heap == NULL) return NULL;
-  if (first && thread_heap != heap) return alloc_small_miss(size); /* watched from the first on */
+  if (first && thread_fast_heap != heap) return alloc_small_miss(size); /* watched from the first on */
   block = alloc_small(heap, c, size);
   if (HAK_UNLIKELY(block == NULL) && trim_all()) block = alloc_small(heap, c, size);
   return block;
@@ -95,7 +95,7 @@ static void *alloc_refill(size_t size) {
 static HAK_NOINLINE void *alloc_more(size_t size) {
   thread_enter();
   void *block = alloc_refill(size);
-  thread_settle();
+  thread_leave_with_upkeep();
   return block != NULL ? block : out_of_memory();
 }
 
@@ -112,7 +112,7 @@ static HAK_NOINLINE void *alloc_sampled(heap_t *heap, size_t size) {
   if (!HAK_SECURE && option_get(OPTION_guard) != 0) {
     thread_enter();
     block = guarded_alloc(size);
-    thread_settle();
+    thread_leave_with_upkeep();
   }
   if (block == NULL) block = alloc_hit(heap, size);
   return block != NULL ? block : alloc_more(size);
@@ -120,25 +120,25 @@ static HAK_NOINLINE void *alloc_sampled(heap_t *heap, size_t size) {
 
 /* While allocations are watched, all of them come here: each is counted, and one now and then gets a guard slot. */
 static void *alloc_small_miss(size_t size) {
-  heap_t *heap = thread_own_heap;
-  if (heap == NULL || thread_heap == heap) return alloc_more(size);
+  heap_t *heap = thread_heap;
+  if (heap == NULL || thread_fast_heap == heap) return alloc_more(size);
   owner_add(&heap->counted_allocs, 1);
   if (HAK_UNLIKELY(heap->until_guarded-- == 0)) return alloc_sampled(heap, size);
   void *block = alloc_hit(heap, size);
   return HAK_LIKELY(block != NULL) ? block : alloc_more(size);
 }
 
-/* The usable size, tail included, of a block that memcheck is told of; 0 for a size that cannot be. */
-static size_t told_room(size_t align, size_t size) {
+/* The usable size, tail included, of a block under memcheck; 0 for a size that cannot be. */
+static size_t memcheck_room(size_t align, size_t size) {
   if (size > PTRDIFF_MAX - MEMCHECK_TAIL) return 0;
   size += MEMCHECK_TAIL;
   unsigned c = class_for_aligned(size, align);
   return c != CLASS_NONE ? class_usable(c) : large_good_size(size > SMALL_MAX ? size : SMALL_MAX + 1);
 }
 
-/* Every allocation that memcheck is told of. `use` counts above SMALL_MAX. */
-static HAK_COLD void *alloc_told(size_t align, size_t size, span_use_t use) {
-  size_t room = told_room(align, size);
+/* Every allocation under memcheck. `use` counts above SMALL_MAX. */
+static HAK_COLD void *alloc_under_memcheck(size_t align, size_t size, span_use_t use) {
+  size_t room = memcheck_room(align, size);
   if (room == 0) return out_of_memory();
   void *block = room <= SMALL_MAX ? alloc_small_miss(room) : alloc_large(room, align, use);
   if (block != NULL) memcheck_alloc(block, size, room, use == SPAN_ZEROED);
@@ -146,11 +146,13 @@ static HAK_COLD void *alloc_told(size_t align, size_t size, span_use_t use) {
 }
 
 /* Above SMALL_MAX. */
-static void *alloc_above(size_t size, span_use_t use) { return memcheck_on() ? alloc_told(1, size, use) : alloc_large(size, 1, use); }
+static void *alloc_above(size_t size, span_use_t use) {
+  return memcheck_on() ? alloc_under_memcheck(1, size, use) : alloc_large(size, 1, use);
+}
 
 HAK_NOINLINE void *alloc_miss(size_t size) {
   if (size > SMALL_MAX) return alloc_above(size, SPAN_PLAIN);
-  return memcheck_on() ? alloc_told(1, size, SPAN_PLAIN) : alloc_small_miss(size);
+  return memcheck_on() ? alloc_under_memcheck(1, size, SPAN_PLAIN) : alloc_small_miss(size);
 }
 
 void *block_alloc_zeroed(size_t size) {
@@ -162,7 +164,7 @@ void *block_alloc_zeroed(size_t size) {
 
 void *block_alloc_aligned(size_t align, size_t size) {
   if (align <= HAK_GRANULE) return block_alloc(size);
-  if (memcheck_on()) return alloc_told(align, size, SPAN_PLAIN);
+  if (memcheck_on()) return alloc_under_memcheck(align, size, SPAN_PLAIN);
   if (size > PTRDIFF_MAX) return out_of_memory();
   unsigned c = class_for_aligned(size, align);
   if (c != CLASS_NONE) {
@@ -216,7 +218,7 @@ static void free_quarantined(const block_info_t *info, void *block, const char *
   unsigned c = load_relaxed(&info->slab->size_class);
   secure_clear(block, c, function);
   heap_t *heap = thread_attach();
-  if (heap != NULL) block = secure_wait(heap, block, c);
+  if (heap != NULL) block = quarantine_put(heap, block, c);
   if (block != NULL) heap_take_back(heap, block);
 }
 
@@ -235,42 +237,42 @@ static void free_inspected(void *block, size_t size, const char *function) {
   else fault_freed(&info, block, function); /* it was not live for free_miss: who freed it has got it again */
 }
 
-static HAK_NOINLINE void free_tell(slab_t *slab) {
+static HAK_NOINLINE void free_announce(slab_t *slab) {
   thread_enter();
-  remote_tell(slab);
-  thread_settle();
+  remote_announce(slab);
+  thread_leave_with_upkeep();
 }
 
 static HAK_NOINLINE void free_rest(void *block, size_t size, const char *function) {
   if (block == NULL) return;
   thread_enter();
   free_inspected(block, size, function);
-  thread_settle();
+  thread_leave_with_upkeep();
 }
 
-/* Another heap's block: two atomic operations, and no more unless the owner has to be told. What
+/* Another heap's block: two atomic operations, and no more unless its slab has to be announced. What
  * does is called last, so that the usual case keeps nothing for it. */
 HAK_INLINE void free_elsewhere(void *block, size_t size, const char *function) {
-  size_t unit = region_place_unit(region_place(block));
+  size_t unit = region_index_unit(region_index(block));
   if (HAK_SECURE || HAK_UNLIKELY(unit >= load_acquire(&region.units))) goto rest;
   const region_bin_t *bin = racy_load(region_bin(region.live, unit));
   if (HAK_UNLIKELY(bin->block_size == 0 || size > bin->block_size)) goto rest;
   if (HAK_CHECKS && HAK_UNLIKELY(!region_clear_live(block))) goto rest;
-  slab_t *untold = remote_put(bin, (uint32_t)unit, block);
-  if (HAK_UNLIKELY(untold != NULL)) free_tell(untold);
+  slab_t *unannounced = remote_mark(bin, (uint32_t)unit, block);
+  if (HAK_UNLIKELY(unannounced != NULL)) free_announce(unannounced);
   return;
 rest:
   free_rest(block, size, function);
 }
 
-static HAK_COLD HAK_NOINLINE void free_told(void *block, size_t size, const char *function) {
+static HAK_COLD HAK_NOINLINE void free_under_memcheck(void *block, size_t size, const char *function) {
   if (block == NULL) return;
   memcheck_free(block); /* first: it says more of a wrong free than our line */
   free_elsewhere(block, size, function);
 }
 
 HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
-  if (memcheck_on()) free_told(block, size, function);
+  if (memcheck_on()) free_under_memcheck(block, size, function);
   else free_elsewhere(block, size, function);
 }
 
@@ -278,20 +280,20 @@ HAK_NOINLINE void free_overflow(bin_t *bin) {
   thread_enter();
   heap_t *heap = thread_attach(); /* the bin's heap, if need be by heap_find_own */
   if (heap != NULL) heap_flush(heap, bin);
-  thread_settle();
+  thread_leave_with_upkeep();
 }
 
 /* --- the secure library's usual paths ----------------------------------------------------- */
 
 void *alloc_secure(size_t size) {
-  void *block = size - 1 < SMALL_MAX ? secure_pop(thread_heap, size) : NULL;
+  void *block = size - 1 < SMALL_MAX ? secure_pop(thread_fast_heap, size) : NULL;
   return HAK_LIKELY(block != NULL) ? block : alloc_miss(size);
 }
 
 static HAK_NOINLINE void free_waited(void *block) {
   thread_enter();
-  heap_take_back(thread_own_heap, block);
-  thread_settle();
+  heap_take_back(thread_heap, block);
+  thread_leave_with_upkeep();
 }
 
 /* Puts a block that has waited into its bin, if that is the thread's own. */
@@ -303,16 +305,16 @@ static void free_to_bin(void *block) {
 
 /* Another heap's blocks too: the quarantine is the freer's. */
 void free_secure(void *block, size_t size, const char *function) {
-  uintptr_t place = region_place(block);
-  heap_t *heap = thread_heap;
+  uintptr_t place = region_index(block);
+  heap_t *heap = thread_fast_heap;
   if (HAK_UNLIKELY(place >= owner_load(&region.limit) || heap->quarantine == NULL)) goto miss;
-  const region_bin_t *bin = racy_load(region_bin(owner_load(&region.live), region_place_unit(place)));
+  const region_bin_t *bin = racy_load(region_bin(owner_load(&region.live), region_index_unit(place)));
   if (HAK_UNLIKELY(bin->block_size == 0)) goto miss;
   unsigned c = bin->size_class;
   if (size != 0 && (!block_is_live(block) || HAK_UNLIKELY(secure_size(block, c, function) != size))) goto miss;
-  if (HAK_UNLIKELY(!secure_claim(block))) goto miss;
+  if (HAK_UNLIKELY(!secure_claim_live(block))) goto miss;
   secure_clear(block, c, function);
-  block = secure_wait(heap, block, c);
+  block = quarantine_put(heap, block, c);
   if (block != NULL) free_to_bin(block);
   return;
 miss:
@@ -325,11 +327,11 @@ miss:
  * Only where a live block starts is a bit in the live map set. */
 static size_t small_size(const void *block, const char *function) {
   (void)function;
-  uintptr_t place = region_place(block);
+  uintptr_t place = region_index(block);
   if (HAK_UNLIKELY(place >= owner_load(&region.limit) || !block_is_live(block))) return 0;
-  const region_bin_t *bin = racy_load(region_bin(owner_load(&region.live), region_place_unit(place)));
+  const region_bin_t *bin = racy_load(region_bin(owner_load(&region.live), region_index_unit(place)));
   if (HAK_SECURE) return bin->block_size != 0 ? secure_size(block, bin->size_class, function) : 0;
-  return HAK_UNLIKELY(bin->size_class == CLASS_NOTHING) ? 0 : bin->block_size;
+  return HAK_UNLIKELY(bin->size_class == CLASS_ZERO) ? 0 : bin->block_size;
 }
 
 /* What the program may use of a live block. */
@@ -362,7 +364,7 @@ size_t block_good_size(size_t size, size_t align) {
 /* The secure library takes note of the new size. */
 static bool resize_in_class(void *block, size_t size, bool grows) {
   unsigned c = load_relaxed(&slab_head((uint32_t)region_unit(block))->size_class);
-  if (size > SMALL_MAX || (grows ? c == CLASS_NOTHING || size > class_usable(c) : class_for(size) != c)) return false;
+  if (size > SMALL_MAX || (grows ? c == CLASS_ZERO || size > class_usable(c) : class_for(size) != c)) return false;
   secure_resize(block, c, size, "realloc");
   return true;
 }
@@ -375,14 +377,14 @@ static bool resize_small(void *block, size_t old, size_t size) {
 static bool resize_large(slab_t *slab, size_t size) {
   thread_enter();
   bool resized = size > SMALL_MAX && large_resize(slab, size);
-  thread_settle();
+  thread_leave_with_upkeep();
   return resized;
 }
 
-/* A block that memcheck is told of gives nothing back in place: another one could have it before memcheck knows. */
-static HAK_COLD bool resize_told(const block_info_t *info, void *block, size_t size) {
+/* Under memcheck a block gives nothing back in place: another one could have it before memcheck knows. */
+static HAK_COLD bool resize_under_memcheck(const block_info_t *info, void *block, size_t size) {
   size_t old = memcheck_size(block, info->size);
-  size_t room = told_room(1, size);
+  size_t room = memcheck_room(1, size);
   if (room == 0 || (size < old && room != info->size)) return false;
   if (room < info->size) room = info->size;
   if (room > info->size && !(load_relaxed(&info->slab->kind) == SLAB_LARGE && resize_large(info->slab, room))) return false;
@@ -394,7 +396,7 @@ bool block_expand(void *block, size_t size) {
   block_info_t info = block_inspect(block);
   if (info.state != BLOCK_LIVE) block_fault(&info, block, "hak_expand");
   if (size <= live_size(&info, block)) return true;
-  if (memcheck_on()) return resize_told(&info, block, size);
+  if (memcheck_on()) return resize_under_memcheck(&info, block, size);
   if (load_relaxed(&info.slab->kind) == SLAB_LARGE) return resize_large(info.slab, size);
   return HAK_SECURE && resize_in_class(block, size, true);
 }
@@ -425,8 +427,8 @@ HAK_INLINE void *realloc_elsewhere(void *block, slab_t *large, size_t old, size_
   return moved;
 }
 
-static HAK_COLD void *realloc_told(const block_info_t *info, void *block, size_t size) {
-  if (resize_told(info, block, size)) return block;
+static HAK_COLD void *realloc_under_memcheck(const block_info_t *info, void *block, size_t size) {
+  if (resize_under_memcheck(info, block, size)) return block;
   return realloc_elsewhere(block, NULL, live_size(info, block), size);
 }
 
@@ -439,7 +441,7 @@ void *block_realloc(void *block, size_t size) {
       if (memcheck_on()) memcheck_free(block);
       block_fault(&info, block, "realloc");
     }
-    if (memcheck_on()) return realloc_told(&info, block, size);
+    if (memcheck_on()) return realloc_under_memcheck(&info, block, size);
     old = info.size;
     if (load_relaxed(&info.slab->kind) == SLAB_LARGE) large = info.slab;
   }

@@ -1,4 +1,4 @@
-/* block.h - allocation and freeing, told once for every name that programs use.
+/* block.h - allocation and freeing, once for every name that programs use.
  *
  *   block_alloc           pop from the bin of the size's class
  *     alloc_miss          no heap, an empty bin, or a large size
@@ -10,7 +10,7 @@
  *
  *   block_free            push into the bin of the block's class
  *     free_miss           not the thread's own slab, or nothing live there
- *       remote_put          another heap's: a bit in the slab's remote bits
+ *       remote_mark          another heap's: a bit in the slab's remote bits
  *       large_free          a span of its own
  *       block_fault         a wrong call: one line, abort
  *     bin_flush           the bin is full: half of it back to the slabs
@@ -62,10 +62,10 @@ HAK_INLINE void *block_alloc(size_t size) {
   void *block;
   if (HAK_SECURE) return alloc_secure(size);
   if (HAK_LIKELY(size <= HAK_TABLE_MAX)) {
-    block = bin_pop(heap_bin_at(thread_heap, heap_small_index(size)));
+    block = bin_pop(heap_bin_at(thread_fast_heap, heap_small_index(size)));
   } else {
     if (HAK_UNLIKELY(size > HAK_SMALL_MAX)) return alloc_miss(size);
-    block = bin_pop(heap_bin_at(thread_heap, heap_mid_index(size)));
+    block = bin_pop(heap_bin_at(thread_fast_heap, heap_mid_index(size)));
   }
   if (HAK_UNLIKELY(block == NULL)) return alloc_miss(size);
   return block;
@@ -74,7 +74,7 @@ HAK_INLINE void *block_alloc(size_t size) {
 /* What block_free does.  With a gate `limit` is region.gated_limit, and what lies beyond it is left to the caller: false, with
  * nothing done. */
 HAK_INLINE bool block_free_below(uintptr_t limit, bool gate, void *block, size_t size, const char *function) {
-  uintptr_t place = region_place(block);
+  uintptr_t place = region_index(block);
   if (gate && HAK_UNLIKELY(place >= limit)) return false;
   if (gate && !__builtin_constant_p(size)) HAK_FORGET(size); /* it stays in its register: gcc moved it away for the caller's sake */
   if (HAK_SECURE) {
@@ -83,7 +83,7 @@ HAK_INLINE bool block_free_below(uintptr_t limit, bool gate, void *block, size_t
   }
   if (HAK_UNLIKELY(place >= limit)) goto miss;
   uint64_t *live = owner_load(&region.live);
-  bin_t *bin = (bin_t *)(void *)owner_load(region_bin(live, region_place_unit(place)));
+  bin_t *bin = (bin_t *)(void *)owner_load(region_bin(live, region_index_unit(place)));
   if (HAK_UNLIKELY(owner_load(&bin->shared.thread) != thread_self())) goto miss;
   if (HAK_UNLIKELY(size > bin->shared.block_size)) goto miss;
   if (HAK_CHECKS) {

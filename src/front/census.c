@@ -15,11 +15,11 @@
 #include "space/span.h"
 
 /* Blocks of no bytes take addresses, and no memory. */
-static uint32_t class_bytes(unsigned c) { return c == CLASS_NOTHING ? 0 : class_info[c].size; }
+static uint32_t class_bytes(unsigned c) { return c == CLASS_ZERO ? 0 : class_info[c].size; }
 
 /* An allocation wastes about half the step between its class and the one below. */
 static uint64_t class_rounding(unsigned c) {
-  if (c == CLASS_NOTHING) return 0;
+  if (c == CLASS_ZERO) return 0;
   uint32_t below = c == 0 ? 0 : class_info[c - 1].size;
   return (class_info[c].size - below) / 2;
 }

@@ -56,7 +56,7 @@ static size_t heads_bytes(uint32_t count) { return bits_round_up(count * sizeof(
 static void table_set(heap_t *heap, unsigned c) {
   uint16_t at = load_relaxed(&heap->has_bin[c]) ? heap->bin_at_class[c] : 0;
   size_t above = c == 0 ? 0 : class_info[c - 1].size;
-  if (c == CLASS_NOTHING) heap->bin_at[0] = at;
+  if (c == CLASS_ZERO) heap->bin_at[0] = at;
   for (size_t i = above / HAK_GRANULE + 1; i < HEAP_TABLE_SMALL && i * HAK_GRANULE <= class_info[c].size; i++) heap->bin_at[i] = at;
   for (size_t i = above / HEAP_TABLE_STEP + 1; i < HEAP_TABLE_MID && i * HEAP_TABLE_STEP <= class_info[c].size; i++) {
     heap->bin_at[HEAP_TABLE_SMALL + i] = at;
@@ -171,8 +171,8 @@ void heap_flush(heap_t *heap, bin_t *bin) {
 }
 
 static void free_remotely(uint32_t unit, void *block) {
-  slab_t *slab = remote_put(racy_load(region_bin(region.live, unit)), unit, block);
-  if (slab != NULL) remote_tell(slab);
+  slab_t *slab = remote_mark(racy_load(region_bin(region.live, unit)), unit, block);
+  if (slab != NULL) remote_announce(slab);
 }
 
 /* A block goes back to its slab, past the bins; with the heap's lock. */
@@ -194,7 +194,7 @@ void heap_take_back(heap_t *heap, void *block) {
 }
 
 static void quarantine_empty(heap_t *heap) {
-  for (void *block = secure_next(heap); block != NULL; block = secure_next(heap)) give_back(heap, block);
+  for (void *block = quarantine_take(heap); block != NULL; block = quarantine_take(heap)) give_back(heap, block);
 }
 
 static void bins_empty(heap_t *heap) {
@@ -332,7 +332,7 @@ void *heap_take_shared(unsigned size_class, uint8_t *taken, bool has_heap) {
   if (*taken >= (has_heap ? SHARED_BLOCKS : SHARED_BLOCKS_FIRST)) return NULL;
   uint32_t start = (uint32_t)(random_mix((uintptr_t)taken) >> 32);
   for (uint32_t i = 0; i < SHARED_ROUNDS * SHARED_HEAPS; i++) {
-    if (i % SHARED_HEAPS == SHARED_HEAPS - 1) os_yield(); /* whoever has them all may have lost its processor */
+    if (i % SHARED_HEAPS == SHARED_HEAPS - 1) os_yield(); /* the thread that holds one may have lost its processor */
     heap_t *_Atomic *entry = &shared[(start + i) % SHARED_HEAPS];
     heap_t *from = load_acquire(entry);
     if (from == NULL) from = shared_make(entry);

@@ -100,7 +100,7 @@ HAK_CHECKED void *heap_take_one(heap_t *heap, unsigned size_class);
 void heap_tick(heap_t *heap);
 /* Gives half of a full bin of the heap back. */
 void heap_flush(heap_t *heap, bin_t *bin);
-/* Takes a free block that is in no bin: into a bin if it is from this heap's slabs, else its owner is told. `heap` may be NULL. */
+/* Takes a free block that is in no bin: into a bin if it is from this heap's slabs, else it is a remote free. `heap` may be NULL. */
 void heap_take_back(heap_t *heap, void *block);
 /* In a fork's child, once, while no thread is inside anything of ours: orphans the heaps
  * of threads that are gone, and repairs what one of them had begun. `mine` is the calling

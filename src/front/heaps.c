@@ -151,8 +151,8 @@ void heaps_after_fork(const heap_t *mine, const heap_t *forker, bool inside) {
   store_relaxed(&attached_count, 0);
   store_relaxed(&orphan_count, 0);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    if (load_relaxed(&heap->state) != HEAP_ATTACHED || heap_survives(heap, mine, forker)) continue;
-    store_relaxed(&heap->state, (uint32_t)HEAP_ORPHAN);
+    bool gone = load_relaxed(&heap->state) == HEAP_ATTACHED && !heap_survives(heap, mine, forker);
+    if (gone) store_relaxed(&heap->state, (uint32_t)HEAP_ORPHAN);
     heap_enter(heap);
   }
 }

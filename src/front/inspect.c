@@ -102,7 +102,7 @@ static void describe_block(format_t *f, const char *start, size_t size, bool liv
 static void describe_slab(format_t *f, const slab_t *slab, const char *p) {
   unsigned c = load_relaxed(&slab->size_class);
   const class_info_t *info = &class_info[c];
-  bool nothing = c == CLASS_NOTHING;
+  bool nothing = c == CLASS_ZERO;
   char *start = region_address(slab_unit(slab));
   uint32_t block = class_block_at(c, (size_t)(p - start));
   if (block >= info->blocks) {

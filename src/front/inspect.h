@@ -22,7 +22,7 @@ typedef struct block_info {
 
 /* The bytes of a class's block that the program may use; in the secure library what it has asked for, at most these. */
 HAK_INLINE size_t class_usable(unsigned c) {
-  return c == CLASS_NOTHING ? 0 : class_info[c].size - SECURE_CANARY;
+  return c == CLASS_ZERO ? 0 : class_info[c].size - SECURE_CANARY;
 }
 
 HAK_INLINE bool block_is_live(const void *block) { return !HAK_CHECKS || region_is_live(block); }

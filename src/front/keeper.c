@@ -33,15 +33,15 @@ static void keeper_run(void) {
     store_relaxed(&working, 1);
     bool collected = heap_collect_all();
     bool purged = purge_step(step);
-    uint32_t calming = 0;
-    bool holes = hole_step(false, &calming) > 0;
+    uint32_t aging = 0;
+    bool holes = hole_step(false, &aging) > 0;
     store_relaxed(&working, 0);
-    in_vain = purged || collected || holes || calming > 0 ? 0 : in_vain + 1;
+    in_vain = purged || collected || holes || aging > 0 ? 0 : in_vain + 1;
   }
 }
 
 static bool has_work(const heap_t *heap) {
-  if (purge_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT) return true;
+  if (remote_is_behind() || purge_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT) return true;
   return heap != NULL && hole_unsettled(&heap->owner) > HOLE_WORTH;
 }
 

@@ -1,6 +1,6 @@
 /* keeper.h - the thread that gives memory back in a process that has gone idle.
  *
- * It is started when much lies idle, acts only while the program itself comes by
+ * It is started when much lies idle, acts only while the program itself takes
  * no slow path, and ends when nothing is left: a process at rest has no thread
  * of ours.  libc does not know it: a process that it sees as single-threaded
  * keeps its cheap locks, and nothing of libc's is locked or allocated to start it.

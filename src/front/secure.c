@@ -101,7 +101,7 @@ static _Noreturn HAK_COLD void overflown(const char *function, void *block, uint
 }
 
 size_t secure_size(const void *block, unsigned size_class, const char *function) {
-  if (HAK_UNLIKELY(size_class == CLASS_NOTHING)) return 0;
+  if (HAK_UNLIKELY(size_class == CLASS_ZERO)) return 0;
   void *start = (void *)(uintptr_t)block;
   uint32_t size = class_info[size_class].size;
   size_t asked = asked_of(start, size, canary_of(block));
@@ -129,8 +129,8 @@ void secure_resize(void *block, unsigned size_class, size_t asked, const char *f
 }
 
 static HAK_NOINLINE void written_to(void *block, uint32_t size, uint64_t word) {
-  bool soiled = slab_is_soiled(slab_head((uint32_t)region_unit(block)));
-  if (!soiled) fault_abort("use after free", "malloc", block, "a free block was written to", size);
+  bool dirty_when_free = slab_may_be_dirty(slab_head((uint32_t)region_unit(block)));
+  if (!dirty_when_free) fault_abort("use after free", "malloc", block, "a free block was written to", size);
   memset(block, 0, size - SECURE_CANARY);
   *canary_place(block, size) = word;
 }
@@ -140,19 +140,19 @@ static bool is_fresh(const void *block, const bin_t *bin) {
   slab_t *slab = slab_head((uint32_t)region_unit(block));
   size_t offset = (size_t)((const char *)block - (const char *)region_address(slab_unit(slab)));
   uint32_t index = class_block_at(bin->shared.size_class, offset);
-  if (index < slab->touched || slab_is_soiled(slab)) return false;
+  if (index < slab->touched || slab_may_be_dirty(slab)) return false;
   slab->touched = (uint16_t)(index + 1);
   return true;
 }
 
-/* Words of the live map that others may change too are changed by locked instructions only. */
+/* Words of the live map that others may change too are changed by atomic read-modify-writes alone. */
 static void set_live(const void *block) {
   uint64_t *word = region_live_word(block);
   if (os_single_threaded()) owner_store(word, owner_load(word) | region_live_bit(block));
   else region_set_live(block);
 }
 
-bool secure_claim(const void *block) {
+bool secure_claim_live(const void *block) {
   if (!os_single_threaded()) return region_clear_live(block);
   uint64_t *word = region_live_word(block), before = owner_load(word), bit = region_live_bit(block);
   owner_store(word, before & ~bit);
@@ -161,7 +161,7 @@ bool secure_claim(const void *block) {
 
 /* Live last, and not live first where it ends: what is live is whole, for secure_check. */
 static void *make_live(void *block, const bin_t *bin, size_t asked) {
-  if (HAK_UNLIKELY(bin->shared.size_class == CLASS_NOTHING)) return set_live(block), block;
+  if (HAK_UNLIKELY(bin->shared.size_class == CLASS_ZERO)) return set_live(block), block;
   uint32_t size = bin->shared.block_size;
   bool fresh = size > FRESH_FROM && is_fresh(block, bin);
   uint64_t canary = canary_of(block), word = canary ^ (uint64_t)(size - SECURE_CANARY - asked) << LEFT_SHIFT;
@@ -174,7 +174,7 @@ static void *make_live(void *block, const bin_t *bin, size_t asked) {
 }
 
 void secure_clear(void *block, unsigned size_class, const char *function) {
-  if (HAK_UNLIKELY(size_class == CLASS_NOTHING)) return;
+  if (HAK_UNLIKELY(size_class == CLASS_ZERO)) return;
   uint32_t size = class_info[size_class].size;
   uint64_t canary = canary_of(block);
   if (HAK_UNLIKELY(!is_whole(block, size, asked_of(block, size, canary), canary))) overflown(function, block, size);
@@ -223,7 +223,7 @@ void *secure_alloc(heap_t *heap, unsigned size_class, size_t size) {
 
 /* --- quarantine -------------------------------------------------------------------------- */
 
-void *secure_wait(heap_t *heap, void *block, unsigned size_class) {
+void *quarantine_put(heap_t *heap, void *block, unsigned size_class) {
   struct quarantine *quarantine = heap->quarantine;
   unsigned at = quarantine->rings[size_class].at, next = at + 1;
   void **place = &quarantine->blocks[size_class][at];
@@ -240,7 +240,7 @@ uint32_t secure_waiting(const heap_t *heap, unsigned size_class) {
   return waiting;
 }
 
-void *secure_next(heap_t *heap) {
+void *quarantine_take(heap_t *heap) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     for (uint32_t i = 0; i < ring_length(c); i++) {
       void *block = owner_load(&heap->quarantine->blocks[c][i]);
@@ -275,21 +275,21 @@ HAK_AUDITED void secure_audit(const heap_t *heap) {
 #define CHECKED_MOST ((uint32_t)1 << 20)
 
 /* One that is not live is zero, or on its way from or to being live. */
-static void check_block(void *block, uint32_t size, bool soiled) {
+static void check_block(void *block, uint32_t size, bool dirty_when_free) {
   uint64_t canary = canary_of(block);
   size_t asked = asked_of(block, size, canary);
   if (region_is_live(block)) {
     if (!is_whole(block, size, asked, canary)) overflown("exit", block, size);
-  } else if (!soiled && *canary_place(block, size) != 0 && asked == SIZE_MAX) {
+  } else if (!dirty_when_free && *canary_place(block, size) != 0 && asked == SIZE_MAX) {
     fault_abort("use after free", "exit", block, "a free block was written to", size);
   }
 }
 
 static uint32_t check_slab(const slab_t *slab) {
   const class_info_t *info = slab_class(slab);
-  if (load_relaxed(&slab->size_class) == CLASS_NOTHING) return 0;
+  if (load_relaxed(&slab->size_class) == CLASS_ZERO) return 0;
   char *start = region_address(slab_unit(slab));
-  for (uint32_t i = 0; i < info->blocks; i++) check_block(start + (size_t)i * info->size, info->size, slab->soiled);
+  for (uint32_t i = 0; i < info->blocks; i++) check_block(start + (size_t)i * info->size, info->size, slab->dirty_when_free);
   return info->blocks;
 }
 
@@ -311,7 +311,7 @@ static bool is_alone(void) {
 void secure_check(void) {
   if (thread_inside != 0 || !is_alone()) return;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    for (unsigned c = 0; c < CLASS_NOTHING; c++) check_waiting(heap, c);
+    for (unsigned c = 0; c < CLASS_ZERO; c++) check_waiting(heap, c);
   }
   uint32_t checked = 0;
   for (uint32_t unit = 0; unit < load_relaxed(&region.units) && checked < CHECKED_MOST; unit++) {

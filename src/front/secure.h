@@ -25,7 +25,7 @@ HAK_CHECKED void *secure_alloc(heap_t *heap, unsigned size_class, size_t size);
 /* The same for a size, not 0, from its bin alone: NULL if that is empty. */
 HAK_CHECKED void *secure_pop(heap_t *heap, size_t size);
 /* Ends the block's life; false if it had none. */
-HAK_CHECKED bool secure_claim(const void *block);
+HAK_CHECKED bool secure_claim_live(const void *block);
 /* Checks and clears a block that was live. */
 void secure_clear(void *block, unsigned size_class, const char *function);
 /* What was asked for, of a live block; ends the process for one that was overflown, if there is a function to name. */
@@ -35,9 +35,9 @@ void secure_resize(void *block, unsigned size_class, size_t asked, const char *f
 /* At the process's end, if it has one thread: looks at what was never freed, and at what was freed and not used again. */
 void secure_check(void);
 /* Puts a cleared block into quarantine; returns the one whose time is over, or NULL. */
-HAK_CHECKED void *secure_wait(heap_t *heap, void *block, unsigned size_class);
+HAK_CHECKED void *quarantine_put(heap_t *heap, void *block, unsigned size_class);
 /* The same until none is left: returns NULL then. */
-HAK_CHECKED void *secure_next(heap_t *heap);
+HAK_CHECKED void *quarantine_take(heap_t *heap);
 /* Blocks in quarantine; of another thread's heap a guess. */
 uint32_t secure_waiting(const heap_t *heap, unsigned size_class);
 

@@ -10,8 +10,8 @@
 #include "slab/remote.h"
 #include "space/purge.h"
 
-__thread heap_t *thread_heap = &heap_none;
-__thread heap_t *thread_own_heap;
+__thread heap_t *thread_fast_heap = &heap_none;
+__thread heap_t *thread_heap;
 __thread uint32_t thread_inside;
 __thread uint8_t thread_shared_blocks;
 
@@ -43,7 +43,7 @@ static bool holes_are_worth_it(void) {
 }
 
 /* When the heap grows, what is free inside slabs goes back too if it has become much. */
-static void settle_holes(void) {
+static void purge_new_holes(void) {
   static _Atomic uint64_t settled;
   uint64_t units = purge_peak_units(), before = load_relaxed(&settled);
   if (HAK_LIKELY(before == units)) return;
@@ -51,36 +51,37 @@ static void settle_holes(void) {
   if (holes_are_worth_it()) (void)hole_step_part((uint32_t)(units - before));
 }
 
-void thread_settle(void) {
+void thread_leave_with_upkeep(void) {
+  remote_catch_up();
   (void)(keeper_is_there() ? purge_growth_due() : purge_due());
-  settle_holes();
-  if (thread_own_heap != NULL) heap_tick(thread_own_heap);
-  keeper_call(thread_own_heap);
+  purge_new_holes();
+  if (thread_heap != NULL) heap_tick(thread_heap);
+  keeper_call(thread_heap);
   thread_leave();
 }
 
 /* From a slow path, which counts as one with a heap or without. */
-static void thread_own_set(heap_t *heap) {
+static void thread_heap_set(heap_t *heap) {
   thread_show_inside(heap, true);
-  heap_t *before = thread_own_heap;
-  thread_own_heap = heap;
+  heap_t *before = thread_heap;
+  thread_heap = heap;
   thread_show_inside(before, false);
 }
 
 /* The values come later, and the thread finds its heap again: heap_attach. */
 void thread_start_early(void) {
-  if (thread_heap == NULL) thread_heap = &heap_none;
+  if (thread_fast_heap == NULL) thread_fast_heap = &heap_none;
 }
 
 /* Runs when the thread ends, again if other destructors have allocated since. */
 static void thread_exit(void *own) {
   heap_t *heap = own;
-  if (heap != thread_own_heap) return;
+  if (heap != thread_heap) return;
   thread_enter();
-  thread_heap = &heap_none;
-  thread_own_set(NULL);
+  thread_fast_heap = &heap_none;
+  thread_heap_set(NULL);
   heap_detach(heap);
-  thread_settle();
+  thread_leave_with_upkeep();
 }
 
 void thread_watch_exits(void) {
@@ -93,28 +94,28 @@ void thread_unwatch_exits(void) {
 }
 
 /* The repair waits for the child's first slow path: most children have none. */
-void thread_before_fork(void) { heap_show_fork(thread_own_heap, true); }
-void thread_after_fork_here(void) { heap_show_fork(thread_own_heap, false); }
+void thread_before_fork(void) { heap_show_fork(thread_heap, true); }
+void thread_after_fork_here(void) { heap_show_fork(thread_heap, false); }
 void thread_after_fork(void) {
-  if (heap_note_fork(thread_own_heap)) os_fork_note();
+  if (heap_note_fork(thread_heap)) os_fork_note();
 }
 
 void thread_watch_all(void) { store_relaxed(&watching, true); }
 
 void *thread_take_shared(unsigned size_class) {
-  if (thread_own_heap != NULL || load_relaxed(&watching) || memcheck_on() || !boot()) return NULL;
+  if (thread_heap != NULL || load_relaxed(&watching) || memcheck_on() || !boot()) return NULL;
   return heap_take_shared(size_class, &thread_shared_blocks, false);
 }
 
 heap_t *thread_attach(void) {
-  heap_t *heap = thread_own_heap;
+  heap_t *heap = thread_heap;
   if (heap == NULL) {
     if (!boot()) return NULL;
     heap = heap_attach();
     if (heap == NULL) return NULL;
     /* Before pthread_setspecific, which may allocate. */
-    thread_own_set(heap);
-    if (!load_relaxed(&watching)) thread_heap = heap;
+    thread_heap_set(heap);
+    if (!load_relaxed(&watching)) thread_fast_heap = heap;
     if (load_acquire(&exits_watched)) (void)pthread_setspecific(exit_key, heap);
   }
   return heap;

@@ -7,9 +7,9 @@
 
 /* The heap that the fast path of malloc pops from: heap_none before the first
  * miss, after the thread's end, and while allocations are watched. */
-extern __thread heap_t *thread_heap __attribute__((tls_model("initial-exec")));
+extern __thread heap_t *thread_fast_heap __attribute__((tls_model("initial-exec")));
 /* The thread's heap in any case, NULL before the first miss and after the thread's end. */
-extern __thread heap_t *thread_own_heap __attribute__((tls_model("initial-exec")));
+extern __thread heap_t *thread_heap __attribute__((tls_model("initial-exec")));
 
 /* Blocks of shared slabs that the thread has had without a heap. */
 extern __thread uint8_t thread_shared_blocks __attribute__((tls_model("initial-exec")));
@@ -29,8 +29,8 @@ HAK_INLINE void thread_show_inside(heap_t *heap, bool inside) {
 }
 HAK_INLINE void thread_enter(void) {
   if (thread_inside == 0) {
-    if (HAK_UNLIKELY(os_forked())) heap_after_fork(thread_own_heap);
-    thread_show_inside(thread_own_heap, true);
+    if (HAK_UNLIKELY(os_forked())) heap_after_fork(thread_heap);
+    thread_show_inside(thread_heap, true);
   }
   thread_inside++;
   atomic_signal_fence(memory_order_seq_cst);
@@ -39,11 +39,11 @@ HAK_INLINE void thread_leave(void) {
   if (HAK_AUDIT && thread_inside == 1) audit_slow_path();
   atomic_signal_fence(memory_order_seq_cst);
   if (--thread_inside != 0) return;
-  thread_show_inside(thread_own_heap, false);
-  if (HAK_UNLIKELY(os_forked())) heap_after_fork(thread_own_heap);
+  thread_show_inside(thread_heap, false);
+  if (HAK_UNLIKELY(os_forked())) heap_after_fork(thread_heap);
 }
 /* thread_leave, after giving back what is due. */
-void thread_settle(void);
+void thread_leave_with_upkeep(void);
 /* From the fork handlers: before, in the parent and in the child. */
 void thread_before_fork(void);
 void thread_after_fork_here(void);

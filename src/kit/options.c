@@ -194,7 +194,7 @@ static HAK_COLD void options_read_file(const char *path) {
 HAK_COLD void options_load(char *const *environment) {
   static const char prefix[] = "HAKMEM_";
   const size_t prefix_length = sizeof prefix - 1;
-  if (environment == NULL || os_is_secure()) return;
+  if (environment == NULL || os_is_privileged()) return;
   for (int pass = 0; pass < 2; pass++) { /* the file first, so that the environment wins */
     for (char *const *entry = environment; *entry != NULL; entry++) {
       const char *name = *entry;

@@ -1,4 +1,4 @@
-/* memcheck.h - Valgrind's memcheck is told what the program's blocks are.
+/* memcheck.h - tells Valgrind's memcheck what the program's blocks are.
  *
  * In a process that memcheck watches, front/block.c asks for MEMCHECK_TAIL
  * bytes more than the program did.  Those nobody may touch; the last of them

@@ -24,20 +24,20 @@ typedef enum os_map {
   OS_MAPPED,
   OS_TAKEN, /* something else lives at that address */
   OS_NOMEM  /* memory, address space or mappings are exhausted */
-} os_map_t;
+} os_map_result_t;
 
 size_t os_page_size(void);           /* bytes; constant for a process */
 uint64_t os_physical_memory(void);   /* bytes */
 size_t os_map_limit(void);           /* mappings that a process may have; read by the first call, which is to be at start */
 uint64_t os_address_limit(void);     /* RLIMIT_AS in bytes, UINT64_MAX when unlimited */
-bool os_is_secure(void);             /* running with privileges its caller lacks */
+bool os_is_privileged(void);             /* running with privileges its caller lacks */
 bool os_has_shadow(void);            /* a sanitizer's runtime has the midst of the addresses for itself */
 uint64_t os_random_seed(void);       /* differs for each process, in which it is the same */
 uint64_t os_random(void);            /* unpredictable */
 uint64_t os_now_ms(void);            /* monotonic, coarse */
 
 /* Maps zero pages at just this address, replacing nothing. */
-HAK_CHECKED os_map_t os_map_at(void *start, size_t bytes);
+HAK_CHECKED os_map_result_t os_map_at(void *start, size_t bytes);
 /* Maps zero pages anywhere; NULL when out of memory. */
 HAK_CHECKED void *os_map(size_t bytes);
 /* False when the kernel is out of mappings to split, or refuses. */
@@ -134,7 +134,7 @@ HAK_INLINE bool os_multi_threaded(void) {
   return &__libc_single_threaded != NULL && __libc_single_threaded == 0;
 }
 
-/* Whether this process was forked since os_fork_watch or os_fork_seen: told by a page
+/* Whether this process was forked since os_fork_watch or os_fork_seen: known by a page
  * that the kernel wipes in a child, however it was made.  Where the kernel cannot,
  * os_fork_note, called by a fork handler, says so. */
 void os_fork_watch(void);

@@ -94,7 +94,7 @@ size_t os_map_limit(void) {
   return limit;
 }
 
-bool os_is_secure(void) { return getauxval(AT_SECURE) != 0; }
+bool os_is_privileged(void) { return getauxval(AT_SECURE) != 0; }
 
 /* SipHash-2-4 of one word under the 16 bytes that the kernel gives each process.  libc makes its stack canary and its pointer
  * guard of these very bytes, so what may be seen of ours must tell nothing of them. */
@@ -214,7 +214,7 @@ static bool os_tried(_Atomic uint32_t *verdict, bool (*works)(char *page, size_t
   return known == WORKS;
 }
 
-os_map_t os_map_at(void *start, size_t bytes) {
+os_map_result_t os_map_at(void *start, size_t bytes) {
   long got = os_mmap(start, bytes, PROT_READ | PROT_WRITE, PLAIN_FLAGS | MAP_FIXED_NOREPLACE);
   if (syscall_failed(got)) return got == -EEXIST ? OS_TAKEN : OS_NOMEM;
   if (got != (long)start) {

@@ -158,7 +158,8 @@ static void audit_pending(const slab_owner_t *owner, unsigned c, bool alone) {
   AUDIT(rest + pending <= load_relaxed(&owner->slab_count[c]), owner, "a slab is pending and at rest");
   if (!alone) return;
   AUDIT(queued_in(owner->partial[c].first) + queued_in(owner->full[c].first) == rest + pending, owner, "a queued slab is not pending");
-  AUDIT(load_relaxed(&owner->pending[c]) == 0 || (load_relaxed(&owner->pending_classes) >> c & 1) != 0, owner, "a pending class has no bit");
+  bool announced = load_relaxed(&owner->pending[c]) == 0 || (load_relaxed(&owner->pending_classes) >> c & 1) != 0;
+  AUDIT(announced, owner, "a pending class has no bit");
 }
 
 static void audit_held(const slab_owner_t *owner) {

@@ -22,5 +22,5 @@ const class_info_t class_info[CLASS_COUNT] = {
     CLASS_DOUBLING(4096, 1),
     CLASS_DOUBLING(8192, 2),
     CLASS_DOUBLING(16384, 4),
-    CLASS(16, 1), /* CLASS_NOTHING */
+    CLASS(16, 1), /* CLASS_ZERO */
 };

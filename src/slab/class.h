@@ -10,8 +10,8 @@
 #include "base/config.h"
 
 /* One more is for blocks of no bytes, which lie in inaccessible memory: no size but 0 leads to it. */
-#define CLASS_NOTHING 40
-#define CLASS_COUNT (CLASS_NOTHING + 1)
+#define CLASS_ZERO 40
+#define CLASS_COUNT (CLASS_ZERO + 1)
 #define CLASS_NONE CLASS_COUNT
 
 typedef struct class_info {
@@ -33,8 +33,8 @@ HAK_INLINE unsigned class_of(size_t size) {
 /* The smallest class whose blocks hold `size` and start at multiples of `align`, or CLASS_NONE. */
 HAK_INLINE unsigned class_of_aligned(size_t size, size_t align) {
   unsigned c = class_of(size);
-  while (c < CLASS_NOTHING && (class_info[c].size & (align - 1)) != 0) c++;
-  return c < CLASS_NOTHING ? c : CLASS_NONE;
+  while (c < CLASS_ZERO && (class_info[c].size & (align - 1)) != 0) c++;
+  return c < CLASS_ZERO ? c : CLASS_NONE;
 }
 
 /* The block that holds the byte at `offset` in a slab. */

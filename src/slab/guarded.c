@@ -21,7 +21,7 @@ typedef enum slot_state { SLOT_UNUSED, SLOT_CHANGING, SLOT_LIVE, SLOT_FREED } sl
 typedef struct slot {
   _Atomic uint32_t state;
   uint32_t size;
-  uint32_t place; /* of the block on its page: whoever looks for leaks must not find pointers of ours */
+  uint32_t place; /* of the block on its page: a leak checker must not find pointers of ours */
   trace_t allocated, freed; /* the first has no depth before the first block */
 } slot_t;
 

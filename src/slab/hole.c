@@ -8,8 +8,8 @@ static _Atomic uint64_t bytes_purged;
 
 uint64_t hole_bytes(void) { return load_relaxed(&bytes_purged); }
 
-/* slab_t.calm */
-enum { CALM_CHANGED, CALM_ONCE, CALM_DONE };
+/* slab_t.age */
+enum { AGE_CHANGED, AGE_ONE_STEP, AGE_LOOKED_AT };
 
 static uint64_t word_mask(uint32_t word, uint32_t first, uint32_t last) {
   uint64_t mask = UINT64_MAX;
@@ -40,7 +40,7 @@ static void blocks_hold(slab_owner_t *owner, slab_t *slab, uint32_t first, uint3
     uint64_t mask = word_mask(word, first, last);
     _Atomic uint64_t *bits = region_bits(region.free_bits, unit, word);
     store_relaxed(bits, load_relaxed(bits) & ~mask);
-    slab_count_free(owner, slab, -(int32_t)bits_count64(mask));
+    slab_add_free(owner, slab, -(int32_t)bits_count64(mask));
   }
 }
 
@@ -144,21 +144,21 @@ static bool slab_purge_holes(slab_owner_t *owner, slab_t *slab, size_t *purged, 
 }
 
 /* One slab, if its owner's lock is free. */
-static size_t slab_step(slab_t *slab, bool now, uint32_t *calming) {
+static size_t slab_step(slab_t *slab, bool now, uint32_t *aging) {
   slab_owner_t *owner = load_relaxed(&slab->owner);
   if (!lock_try(&owner->lock)) return 0;
   size_t purged = 0;
   bool unheld = owner->held.units == 0; /* for one at a time: a fork's child finds there what it must bring back */
   bool there = unheld && load_acquire(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->owner) == owner &&
-               load_relaxed(&slab->free) != 0 && load_relaxed(&slab->size_class) != CLASS_NOTHING;
-  if (there && (now || slab->calm == CALM_ONCE)) {
+               load_relaxed(&slab->free) != 0 && load_relaxed(&slab->size_class) != CLASS_ZERO;
+  if (there && (now || slab->age == AGE_ONE_STEP)) {
     bool locked = slab_purge_holes(owner, slab, &purged, &there);
     add_relaxed(&bytes_purged, purged);
     if (!locked) return purged;
-    if (there) slab->calm = CALM_DONE;
-  } else if (there && slab->calm == CALM_CHANGED) {
-    slab->calm = CALM_ONCE;
-    ++*calming;
+    if (there) slab->age = AGE_LOOKED_AT;
+  } else if (there && slab->age == AGE_CHANGED) {
+    slab->age = AGE_ONE_STEP;
+    ++*aging;
   }
   store_relaxed(&owner->free_settled, load_relaxed(&owner->free_bytes));
   owner_unlock(owner);
@@ -166,29 +166,29 @@ static size_t slab_step(slab_t *slab, bool now, uint32_t *calming) {
 }
 
 /* From *unit on, up to `units` of them, and `slabs` that gave something back. */
-static size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, bool now, uint32_t *calming) {
+static size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, bool now, uint32_t *aging) {
   size_t purged = 0;
   uint32_t end = load_acquire(&region.units);
   for (; *unit < end && units > 0 && slabs > 0; ++*unit, units--) {
     slab_t *slab = slab_of(*unit);
     if (load_acquire(&slab->kind) != SLAB_BLOCKS) continue;
-    size_t bytes = slab_step(slab, now, calming);
+    size_t bytes = slab_step(slab, now, aging);
     purged += bytes;
     slabs -= bytes != 0;
   }
   return purged;
 }
 
-size_t hole_step(bool now, uint32_t *calming) {
+size_t hole_step(bool now, uint32_t *aging) {
   uint32_t unit = 0;
-  return hole_steps(&unit, UINT32_MAX, UINT32_MAX, now, calming);
+  return hole_steps(&unit, UINT32_MAX, UINT32_MAX, now, aging);
 }
 
 size_t hole_step_part(uint32_t grown) {
   static _Atomic uint32_t at;
-  uint32_t unit = load_relaxed(&at), calming;
+  uint32_t unit = load_relaxed(&at), aging;
   if (unit >= load_acquire(&region.units)) unit = 0;
-  size_t purged = hole_steps(&unit, HOLE_PART_UNITS + 8 * grown, 2 * grown, true, &calming);
+  size_t purged = hole_steps(&unit, HOLE_PART_UNITS + 8 * grown, 2 * grown, true, &aging);
   store_relaxed(&at, unit);
   return purged;
 }

@@ -15,9 +15,9 @@ HAK_INLINE int64_t hole_unsettled(const slab_owner_t *owner) {
   return load_relaxed(&owner->free_bytes) - load_relaxed(&owner->free_settled);
 }
 /* Purges the holes of every slab that nothing happened to between the last two steps,
- * with `now` of all. Any thread that holds no lock. *calming: slabs that will be looked at
+ * with `now` of all. Any thread that holds no lock. *aging: slabs that will be looked at
  * by the next step. The bytes given back. */
-size_t hole_step(bool now, uint32_t *calming);
+size_t hole_step(bool now, uint32_t *aging);
 /* A part of a step with `now`, from where the last one ended, for a heap that has grown by so many units: of
  * HOLE_PART_UNITS and eight times as many units, and of twice as many slabs. */
 #define HOLE_PART_UNITS 1024

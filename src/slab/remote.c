@@ -41,10 +41,10 @@ void owner_unlock(slab_owner_t *owner) {
   }
 }
 
-/* Clears again what freers have cleared, since a plain move of the owner's may have undone
- * that.  The owner's thread does it by plain moves too: what those undo of another freer's
- * is cleared again when that one's bits are taken.  In the secure library a block waits
- * between the two, and all is done by locked ones: only a fork can have left a bit to clear. */
+/* Clears again the live bits that freers have cleared, since a plain store of the owner's to the
+ * same word may have brought them back.  The owner's thread clears by plain stores too: what those
+ * bring back is cleared when that freer's bits are taken.  The secure library changes live bits by
+ * atomic read-modify-writes alone: there only a fork can have left a bit to clear. */
 static void blocks_clear_live(char *first, uint32_t size, uint64_t bits, bool own) {
   while (bits != 0) {
     char *block = first + (size_t)bits_lowest64(bits) * size;
@@ -75,7 +75,7 @@ static void remote_take(slab_owner_t *owner, slab_t *slab) {
     owner_add(&owner->remote_frees, bits_count64(bits));
     if (!slab_give_bits(owner, slab, word, bits)) return;
   }
-  if (owner->orphan && load_relaxed(&slab->free) != 0) (void)slab_settle(owner, slab);
+  if (owner->orphan && load_relaxed(&slab->free) != 0) (void)slab_end_if_free(owner, slab);
 }
 
 /* The stack leads from one cache miss to the next: those of a slab overlap with the work on the one before. */
@@ -125,16 +125,33 @@ static bool classes_collect(slab_owner_t *owner, uint32_t slabs) {
 bool remote_collect(slab_owner_t *owner) { return classes_collect(owner, REMOTE_COLLECT_MOST); }
 void remote_collect_all(slab_owner_t *owner) { (void)classes_collect(owner, UINT32_MAX); }
 
+/* An owner whose queue is too long although it was helped: others have announced while a helper had the lock. */
+static slab_owner_t *_Atomic behind;
+
+/* With the owner's lock, which it releases. */
+static void help_locked(slab_owner_t *owner) {
+  (void)classes_collect(owner, REMOTE_HELP_SLABS);
+  owner_unlock(owner);
+  if (load_relaxed(&owner->pending_count) >= REMOTE_HELP_AT) store_relaxed(&behind, owner);
+}
+
 /* Collects for an owner that will not: it is gone, or it has been idle for long. */
 static void remote_help(slab_owner_t *owner) {
   int32_t count = atomic_fetch_add_explicit(&owner->pending_count, 1, memory_order_relaxed) + 1;
   if (atomic_load(&owner->thread) != 0 && count < REMOTE_HELP_AT) return;
-  if (!lock_try(&owner->lock)) return;
-  (void)classes_collect(owner, REMOTE_HELP_SLABS);
-  owner_unlock(owner);
+  if (lock_try(&owner->lock)) help_locked(owner);
 }
 
-void remote_tell(slab_t *slab) {
+bool remote_is_behind(void) { return load_relaxed(&behind) != NULL; }
+
+void remote_catch_up(void) {
+  slab_owner_t *owner = load_relaxed(&behind);
+  if (HAK_LIKELY(owner == NULL) || !lock_try(&owner->lock)) return;
+  store_relaxed(&behind, NULL);
+  help_locked(owner);
+}
+
+void remote_announce(slab_t *slab) {
   uint32_t open = REMOTE_OPEN;
   if (!atomic_compare_exchange_strong(&remote_of(slab_unit(slab))->state, &open, (uint32_t)REMOTE_QUEUED)) return;
   slab_owner_t *owner = load_relaxed(&slab->owner);

@@ -3,7 +3,7 @@
  * The freer sets the block's bit in the slab's remote bits, a zone that the
  * owner's lines do not share, and the first to do so since the owner last
  * looked puts the slab on the owner's pending stack of its class.  The owner collects
- * that when the class runs out; for an orphan, or an owner that is idle, the freer does it.
+ * that when the class runs out; for an orphan or an idle owner, the freer does it.
  *
  *   freer: set bit; if state is OPEN: swap it to QUEUED; who succeeds pushes the slab
  *   owner: pop all; for each: state to OPEN; take the bits
@@ -13,7 +13,7 @@
  * QUEUED slab is never destroyed, so the freer may follow slab->owner.  After
  * its bit is set the freer may find the slab destroyed and its units reused:
  * the worst is that another slab, which begins at the same unit and has no
- * remote frees, is queued; it is that one's owner who is told then. */
+ * remote frees, is queued; then that slab's owner collects it. */
 #ifndef SLAB_REMOTE_H
 #define SLAB_REMOTE_H
 
@@ -31,10 +31,10 @@ _Static_assert(sizeof(remote_t) == REGION_REMOTE_BYTES, "the zone of remote reco
 HAK_INLINE remote_t *remote_of(uint32_t unit) { return (remote_t *)(void *)region.remotes + unit; }
 
 /* Frees a block, known not to be live any more, of another owner's slab. Any thread, with or
- * without a heap. Returns the slab to announce, by remote_tell, or NULL if that is done. The slab
+ * without a heap. Returns the slab to announce, by remote_announce, or NULL if that is done. The slab
  * is the one that begins at the block's first unit by now: from the set bit on the block's own may
  * be gone, so nothing may be looked up by the block again. */
-HAK_CHECKED HAK_INLINE slab_t *remote_put(const region_bin_t *bin, uint32_t unit, const void *block) {
+HAK_CHECKED HAK_INLINE slab_t *remote_mark(const region_bin_t *bin, uint32_t unit, const void *block) {
   /* The owner writes to the slab's record and to its bins all the time; not to what this reads,
    * but for the head of a slab of several units. */
   const class_info_t *info = &class_info[bin->size_class];
@@ -45,14 +45,19 @@ HAK_CHECKED HAK_INLINE slab_t *remote_put(const region_bin_t *bin, uint32_t unit
   return atomic_load(&remote_of(unit)->state) == REMOTE_OPEN ? slab_of(unit) : NULL;
 }
 /* Announces the slab's remote frees, unless another freer does. Of the calls that a fork's child repairs. */
-void remote_tell(slab_t *slab);
+void remote_announce(slab_t *slab);
 /* Brings in what others have freed, of one class or of all: of REMOTE_COLLECT_MOST slabs, the rest later. For an orphan,
- * whose rest nobody would see to, of all slabs; remote_collect_all does so for any.  The owner, or whoever holds its lock.
+ * which nobody would collect later, of all slabs; remote_collect_all does so for any.  For the owner, or the holder of its lock.
  * remote_collect is false if it has left some. */
 #define REMOTE_COLLECT_MOST 32
 void remote_collect_class(slab_owner_t *owner, unsigned size_class);
 bool remote_collect(slab_owner_t *owner);
 void remote_collect_all(slab_owner_t *owner);
+/* More waits for an owner that is idle than those who have helped it could bring in: whether that is so, and a part more of it. Any
+ * thread, on its slow path, without a lock: else it would wait there while the heap grows. */
+bool remote_is_behind(void);
+void remote_catch_up(void);
+
 /* For slab.c: the slab begins to accept remote frees; stops, unless it is queued. */
 void remote_open(uint32_t unit);
 HAK_CHECKED bool remote_close(uint32_t unit);

@@ -87,7 +87,7 @@ uint8_t slab_epoch;
 
 /* --- slabs ------------------------------------------------------------------------------ */
 
-/* The map may still name blocks that a plain move has brought back: see remote.c. */
+/* The map may still have bits that a plain store has brought back: see remote.c. */
 static void units_clear_live(uint32_t unit, uint32_t units) {
   uint64_t *words = region_live_word(region_address(unit));
   for (size_t i = 0; i < units * (HAK_UNIT / 1024); i++) racy_store(&words[i], 0);
@@ -95,10 +95,10 @@ static void units_clear_live(uint32_t unit, uint32_t units) {
 
 static uint32_t slab_words(const slab_t *slab) { return (slab_class(slab)->blocks + 63) / 64; }
 
-void slab_count_free(slab_owner_t *owner, slab_t *slab, int32_t blocks) {
+void slab_add_free(slab_owner_t *owner, slab_t *slab, int32_t blocks) {
   store_relaxed(&slab->free, (uint16_t)(load_relaxed(&slab->free) + blocks));
   owner_add(&owner->free_bytes, (int64_t)blocks * slab_class(slab)->size);
-  slab->calm = 0;
+  slab->age = 0;
 }
 
 /* A class that has grown this far gets the pages of a new slab in one call and not by a fault each. */
@@ -119,7 +119,7 @@ static void slab_populate(const slab_owner_t *owner, unsigned size_class, uint32
 
 static void slab_guard(uint32_t unit, unsigned size_class) {
   if (HAK_SECURE) span_guard(unit + class_info[size_class].units, SLAB_GUARDS);
-  if (size_class == CLASS_NOTHING) span_guard(unit, class_info[size_class].units);
+  if (size_class == CLASS_ZERO) span_guard(unit, class_info[size_class].units);
 }
 
 static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
@@ -128,7 +128,7 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   uint32_t unit = span_alloc(info->units + SLAB_GUARDS, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return NULL;
   slab_guard(unit, size_class);
-  if (zero && size_class != CLASS_NOTHING) slab_populate(owner, size_class, unit);
+  if (zero && size_class != CLASS_ZERO) slab_populate(owner, size_class, unit);
   memcheck_hide(region_address(unit), info->units * HAK_UNIT);
   slab_t *slab = slab_of(unit);
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
@@ -141,11 +141,11 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   slab->holes = 0;
   slab->touched = zero ? 0 : (uint16_t)info->blocks;
   slab->epoch = slab_epoch;
-  slab->soiled = !zero && slab_epoch != 0;
+  slab->dirty_when_free = !zero && slab_epoch != 0;
   store_relaxed(&slab->owner, owner);
   span_enter(unit, info->units, SLAB_BLOCKS, size_class);
   store_relaxed(&slab->free, 0);
-  slab_count_free(owner, slab, (int32_t)info->blocks);
+  slab_add_free(owner, slab, (int32_t)info->blocks);
   slab_set_bin(slab, bin);
   remote_open(unit);
   list_push(&owner->partial[size_class], slab);
@@ -160,12 +160,12 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   unsigned c = load_relaxed(&slab->size_class);
   list_remove(slab_list(owner, slab), slab);
   owner_add(&owner->slab_count[c], (uint32_t)-1);
-  slab_count_free(owner, slab, -(int32_t)class_info[c].blocks);
+  slab_add_free(owner, slab, -(int32_t)class_info[c].blocks);
   slab_set_bin(slab, &region_no_bin);
   uint32_t units = load_relaxed(&slab->units);
-  if (HAK_SECURE && slab_is_soiled(slab) && c != CLASS_NOTHING) span_clear(unit, units);
+  if (HAK_SECURE && slab_may_be_dirty(slab) && c != CLASS_ZERO) span_clear(unit, units);
   if (HAK_SECURE) span_unguard(unit + units, SLAB_GUARDS);
-  if (c == CLASS_NOTHING) {
+  if (c == CLASS_ZERO) {
     span_enter(unit, units, SLAB_GUARD, CLASS_NONE);
     span_unguard(unit, units);
     return true;
@@ -202,7 +202,7 @@ static uint32_t slab_take_from(slab_owner_t *owner, slab_t *slab, void **blocks,
     if (left != 0) break;
   }
   slab->first_word = (uint16_t)word;
-  slab_count_free(owner, slab, -(int32_t)taken);
+  slab_add_free(owner, slab, -(int32_t)taken);
   if (slab->holes != 0 && taken > 0) holes_end(slab, blocks[0], (char *)blocks[taken - 1] + info->size - 1);
   return taken;
 }
@@ -223,8 +223,8 @@ static void slab_take_lead(slab_owner_t *owner, unsigned size_class, region_bin_
 }
 
 /* The slab to take blocks of the class from.  What others have freed is brought in
- * only when nothing else of the class is left: collected in the midst of their frees,
- * the same cache lines would go to and fro.  Other classes' only before the heap
+ * only when nothing else of the class is left: collected while they free,
+ * the same cache lines would move back and forth.  Other classes' only before the heap
  * would take more memory. */
 static slab_t *slab_with_free(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
   slab_list_t *partial = &owner->partial[size_class];
@@ -253,7 +253,7 @@ uint32_t slab_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, 
 
 /* A class keeps one wholly free slab, unless another one has room: then a block
  * that comes and goes does not map and unmap. */
-bool slab_settle(slab_owner_t *owner, slab_t *slab) {
+bool slab_end_if_free(slab_owner_t *owner, slab_t *slab) {
   slab_move(owner, slab, false);
   if (load_relaxed(&slab->free) != slab_class(slab)->blocks) return true;
   bool kept = !owner->orphan && slab->prev == SLAB_END && slab->next == SLAB_END;
@@ -274,8 +274,8 @@ bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t b
   if (HAK_UNLIKELY((before & bits) != 0)) double_free(owner, slab, word, before & bits);
   store_relaxed(free_bits, before | bits);
   if (word < slab->first_word) slab->first_word = (uint16_t)word;
-  slab_count_free(owner, slab, (int32_t)bits_count64(bits));
-  return slab_settle(owner, slab);
+  slab_add_free(owner, slab, (int32_t)bits_count64(bits));
+  return slab_end_if_free(owner, slab);
 }
 
 /* Of blocks that come from a bin.  One that another thread has freed at the same moment as the owner waits to be collected too. */
@@ -367,7 +367,7 @@ void slab_relist(slab_owner_t *owner, slab_t *slab, region_bin_t *bin) {
   for (uint32_t word = 0; word < slab_words(slab); word++) free += bits_count64(load_relaxed(region_bits(region.free_bits, unit, word)));
   unsigned c = load_relaxed(&slab->size_class);
   store_relaxed(&slab->free, 0);
-  slab_count_free(owner, slab, (int32_t)free);
+  slab_add_free(owner, slab, (int32_t)free);
   slab->first_word = 0;
   slab->listed_full = free == 0;
   list_push(slab_list(owner, slab), slab);

@@ -7,7 +7,7 @@
  * another thread and not yet collected.
  *
  * A slab belongs to one owner.  All functions here are for the owner's thread,
- * or for whoever holds owner->lock; see slab/remote.h for the others. */
+ * or for the holder of owner->lock; see slab/remote.h for others. */
 #ifndef SLAB_SLAB_H
 #define SLAB_SLAB_H
 
@@ -35,14 +35,14 @@ typedef struct slab {
   uint16_t first_word; /* no free bit lies below this word */
   _Atomic uint16_t free; /* set bits */
   bool listed_full;
-  uint8_t calm;        /* hole.c */
+  uint8_t age;        /* hole.c */
   uint32_t head;       /* SLAB_INSIDE: the span's first unit */
   _Atomic uint32_t units; /* of the span, valid in its first unit */
   uint32_t next, prev; /* units, in the owner's list; SLAB_END ends */
   _Atomic uint64_t bytes; /* SLAB_LARGE: usable bytes */
   uint64_t holes;      /* a bit a page: purged, and no block of it taken since */
   uint16_t touched;    /* secure.c: the blocks that were live once lie below this one */
-  bool soiled;         /* secure.c: its free blocks may not be zero */
+  bool dirty_when_free;         /* secure.c: its free blocks may not be zero */
   uint8_t epoch;       /* slab_epoch when it was made */
   uint8_t guard;       /* guard.h: os_guard_t of inaccessible units, and of what a large block's last unit has behind it */
   uint32_t left;       /* SLAB_LARGE in the secure library: of `bytes`, what was not asked for; zero as long as nobody does wrong */
@@ -98,7 +98,7 @@ HAK_INLINE uint32_t slab_unit(const slab_t *slab) { return (uint32_t)(slab - (sl
  * writes to earlier than others: a block of before may be filled that its bin has free. */
 extern uint8_t slab_epoch;
 /* Whether the slab's free blocks may not be zero, for all that the secure library does for it. */
-HAK_INLINE bool slab_is_soiled(const slab_t *slab) { return slab->soiled || slab->epoch != slab_epoch; }
+HAK_INLINE bool slab_may_be_dirty(const slab_t *slab) { return slab->dirty_when_free || slab->epoch != slab_epoch; }
 HAK_INLINE const class_info_t *slab_class(const slab_t *slab) { return &class_info[load_relaxed(&slab->size_class)]; }
 /* The record of the span that the unit is part of; its kind may be SLAB_FREE. */
 HAK_INLINE slab_t *slab_head(uint32_t unit) {
@@ -115,9 +115,9 @@ uint32_t slab_give(slab_owner_t *owner, void **blocks, uint32_t count);
 /* Sets free the blocks in `bits` (word `word`) of the owner's slab; false if that was the end of the slab. */
 bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits);
 /* Ends the slab if it is wholly free and not to be kept; false if that was so. */
-bool slab_settle(slab_owner_t *owner, slab_t *slab);
+bool slab_end_if_free(slab_owner_t *owner, slab_t *slab);
 /* `blocks` more, or fewer, are free in the slab. */
-void slab_count_free(slab_owner_t *owner, slab_t *slab, int32_t blocks);
+void slab_add_free(slab_owner_t *owner, slab_t *slab, int32_t blocks);
 uint64_t slab_populated_bytes(void); /* so far */
 uint64_t slab_ahead_count(void);     /* slabs taken for `lead`, so far */
 /* Gives wholly free slabs back to the space. */

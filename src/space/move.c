@@ -49,14 +49,14 @@ static uint32_t idle_claim(void) {
 
 bool move_idle_to(uint32_t superslab) {
   if (purge_idle_units() < WORD_UNITS || option_get(OPTION_move) == 0) return false;
-  purge_note_way(true);
+  purge_note_in_flight(true);
   uint32_t source = idle_claim();
   bool moved = false;
   if (source != SPAN_NONE) {
     moved = load_relaxed(&region.superslabs[source].dirty) == UINT32_MAX && superslab_move(source, superslab);
     span_release_in(source, UINT32_MAX);
   }
-  purge_note_way(false);
+  purge_note_in_flight(false);
   return moved;
 }
 

@@ -2,7 +2,7 @@
  *
  * The kernel moves a superslab's page tables in microseconds, where faulting it
  * in anew takes hundreds.  So a large block that grows past its place takes its
- * superslabs along, and fresh superslabs of a large block are furnished with the
+ * superslabs along, and fresh superslabs of a large block are backed with the
  * pages of idle ones.  Each moved superslab is a mapping of its own, until it is
  * purged: split.h bounds their number. */
 #ifndef SPACE_MOVE_H

@@ -31,13 +31,13 @@ void purge_note_free(uint32_t units, uint32_t dirty) {
   if (dirty != 0) add_relaxed(&idle_units, dirty);
 }
 
-void purge_note_way(bool begins) {
+void purge_note_in_flight(bool begins) {
   if (!begins) (void)atomic_fetch_add_explicit(&ends, 1, memory_order_release);
   (void)atomic_fetch_add_explicit(&under_way, begins ? 1 : (uint32_t)-1, memory_order_release);
 }
 
-bool purge_is_under_way(void) { return load_acquire(&under_way) != 0; }
-uint32_t purge_ends(void) { return load_acquire(&ends); }
+bool purge_in_flight(void) { return load_acquire(&under_way) != 0; }
+uint32_t purge_completions(void) { return load_acquire(&ends); }
 static uint64_t at_least_0(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
 uint64_t purge_used_units(void) { return at_least_0(load_relaxed(&used_units)); }
 uint64_t purge_idle_units(void) { return at_least_0(load_relaxed(&idle_units)); }
@@ -98,7 +98,7 @@ static void run_add(run_t *run, uint32_t s, uint32_t mask) {
   mask &= load_relaxed(&superslab->free) & load_relaxed(&superslab->dirty);
   if (mask == 0) return;
   /* Claimed while the kernel works, so that nobody is handed pages that vanish. */
-  uint32_t claimed = mask & atomic_fetch_and_explicit(&superslab->free, ~mask, memory_order_acq_rel); /* after purge_note_way */
+  uint32_t claimed = mask & atomic_fetch_and_explicit(&superslab->free, ~mask, memory_order_acq_rel); /* after purge_note_in_flight */
   uint32_t dirty = claimed & load_relaxed(&superslab->dirty);
   if (claimed != dirty) span_release_in(s, claimed & ~dirty);
   while (dirty != 0) {
@@ -118,7 +118,7 @@ static void run_add(run_t *run, uint32_t s, uint32_t mask) {
 static size_t purge_end(run_t *run) {
   run_end(run);
   add_relaxed(&idle_units, -(int64_t)run->purged);
-  purge_note_way(false);
+  purge_note_in_flight(false);
   return (size_t)run->purged << HAK_UNIT_SHIFT;
 }
 
@@ -134,7 +134,7 @@ static _Atomic uint32_t sweep = SWEEP_NONE;
 static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, bool all) {
   uint32_t count = region_superslabs();
   run_t run = {0};
-  purge_note_way(true);
+  purge_note_in_flight(true);
   while (words-- > 0 && run.purged + (run.end - run.start) < units && load_relaxed(at) < count) {
     uint32_t s = atomic_fetch_add_explicit(at, 1, memory_order_relaxed);
     if (s >= count) break;
@@ -172,7 +172,7 @@ static size_t purge_by_growth(uint32_t units) {
   uint32_t count = region_superslabs(), s = load_relaxed(&above);
   if (s == 0 || s > count) s = count;
   run_t run = {0};
-  purge_note_way(true);
+  purge_note_in_flight(true);
   for (uint32_t words = GROWTH_WORDS; words > 0 && s > 0 && run.purged + (run.end - run.start) < units; words--) {
     run_add(&run, --s, UINT32_MAX);
     run_end(&run);

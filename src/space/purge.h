@@ -32,10 +32,10 @@ uint64_t purge_bytes(void); /* given back so far */
 void purge_note_use(uint32_t units, uint32_t dirty, uint32_t fresh);
 void purge_note_free(uint32_t units, uint32_t dirty);
 /* While true, memory may be out of sight only for the moment; how often that has ended. */
-bool purge_is_under_way(void);
-uint32_t purge_ends(void);
+bool purge_in_flight(void);
+uint32_t purge_completions(void);
 /* For move.c, which has idle memory out of sight too: it begins, or ends. */
-void purge_note_way(bool begins);
+void purge_note_in_flight(bool begins);
 uint64_t purge_used_units(void);
 uint64_t purge_idle_units(void);
 /* In a fork's child. */

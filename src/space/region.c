@@ -61,10 +61,10 @@ static bool range_has_room(const range_t *range, uintptr_t end) {
 }
 
 /* Maps [from, end), which goes on where the range ends or, of the blocks, behind something else.  The kernel makes no huge page
- * there, which all of a range is told it once one has room: the range stays one mapping. */
-static os_map_t range_map(range_t *range, uintptr_t from, uintptr_t end) {
+ * there, which all of a range is advised of once one has room: the range stays one mapping. */
+static os_map_result_t range_map(range_t *range, uintptr_t from, uintptr_t end) {
   if (from >= end) return OS_MAPPED;
-  os_map_t result = os_map_at((void *)from, end - from);
+  os_map_result_t result = os_map_at((void *)from, end - from);
   if (result != OS_MAPPED) return result;
   if (from != load_relaxed(&range->end)) range->start = from;
   store_relaxed(&range->end, end);
@@ -123,12 +123,12 @@ static void units_publish(uint32_t start, uint32_t end) {
 }
 
 /* Maps units [start, start + n). OS_TAKEN: something else lies there. */
-static os_map_t units_map(uint32_t start, uint32_t n) {
+static os_map_result_t units_map(uint32_t start, uint32_t n) {
   uint32_t end = start + n;
   uintptr_t had = load_relaxed(&layout.blocks.end);
   uintptr_t from = (uintptr_t)region_address(start), to = (uintptr_t)region_address(end);
   if (had > from) from = had; /* what a thread that is gone had mapped: see range_t */
-  os_map_t result = range_map(&layout.blocks, from, to);
+  os_map_result_t result = range_map(&layout.blocks, from, to);
   if (result != OS_MAPPED) return result;
   if (!zones_cover((end + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB)) {
     store_relaxed(&layout.blocks.end, had); /* first: a fork's child must not take for mapped what is not */
@@ -175,7 +175,7 @@ static bool grow_locked(uint32_t units) {
     uint32_t step = grow_step(frontier);
     if (need > room) return false;
     if (step > room) step = room;
-    os_map_t result = OS_NOMEM;
+    os_map_result_t result = OS_NOMEM;
     if (step > need) {
       result = units_map(frontier, step);
       layout.scarce |= result == OS_NOMEM;
@@ -311,7 +311,7 @@ static bool blocks_may_reach(uintptr_t end) {
   uintptr_t from = (uintptr_t)region_address(load_relaxed(&region.units)), had = load_relaxed(&layout.blocks.end);
   if (had > from) from = had;
   if (end <= from) return true;
-  os_map_t result = os_map_at((void *)from, end - from);
+  os_map_result_t result = os_map_at((void *)from, end - from);
   if (result == OS_MAPPED) (void)os_unmap((void *)from, end - from);
   return result != OS_NOMEM;
 }

@@ -13,7 +13,7 @@
  * Who writes what: the bin of a unit, its slab record and free bits
  * belong to the owner of the span that the unit is part of; remote records and
  * remote bits are atomic and open to all; live words are written by the owner
- * with plain moves and by others with locked ones (see slab/remote.h). */
+ * by plain stores and by others by atomic read-modify-writes (see slab/remote.h). */
 #ifndef SPACE_REGION_H
 #define SPACE_REGION_H
 
@@ -54,16 +54,16 @@ typedef struct region {
 } HAK_SEALED region_t;
 extern region_t region;
 
-/* With checks a free is told from others by granule, without by unit: one shift less. */
+/* With checks a free is classified by granule, without by unit: one shift less. */
 #define REGION_LIMIT_SHIFT (HAK_CHECKS ? HAK_GRANULE_SHIFT : HAK_UNIT_SHIFT)
 
 /* What to compare with region.limit; rotated, a misaligned pointer lies beyond any limit, as a foreign one does. */
-HAK_INLINE uintptr_t region_place(const void *p) {
+HAK_INLINE uintptr_t region_index(const void *p) {
   uintptr_t offset = owner_load(&region.minus_base) + (uintptr_t)p;
   return HAK_CHECKS ? bits_rotr(offset, HAK_GRANULE_SHIFT) : offset >> HAK_UNIT_SHIFT;
 }
 /* Of a place below the limit. */
-HAK_INLINE size_t region_place_unit(uintptr_t place) { return HAK_CHECKS ? place >> HAK_UNIT_GRANULES_SHIFT : place; }
+HAK_INLINE size_t region_index_unit(uintptr_t place) { return HAK_CHECKS ? place >> HAK_UNIT_GRANULES_SHIFT : place; }
 
 /* The bin zone lies at a fixed distance below the live zone, so that the fast
  * path of free needs one base for the two. */
@@ -104,8 +104,8 @@ HAK_INLINE _Atomic uint64_t *region_bits(char *bits, uint32_t unit, uint32_t wor
   return (_Atomic uint64_t *)(void *)bits + word % 8;
 }
 
-/* The live map: the owner's thread changes its words by plain moves, others by
- * locked instructions, which such a move can undo: see slab/remote.c. */
+/* The live map: the owner's thread changes its words by plain stores, others by
+ * atomic read-modify-writes, which such a store can undo: see slab/remote.c. */
 HAK_INLINE uint64_t *region_live_word(const void *p) { return (uint64_t *)region.live_bias + ((uintptr_t)p >> 10); }
 HAK_INLINE uint64_t region_live_bit(const void *p) { return (uint64_t)1 << (((uintptr_t)p >> HAK_GRANULE_SHIFT) & 63); }
 HAK_INLINE bool region_is_live(const void *p) { return (racy_load(region_live_word(p)) & region_live_bit(p)) != 0; }

@@ -60,7 +60,7 @@ static bool word_next(word_walk_t *walk, uint32_t *superslab, uint32_t *mask) {
 }
 
 /* Enters the units as written; true if none was before. */
-static bool units_soil(uint32_t start, uint32_t units, span_use_t use) {
+static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
   word_walk_t walk = {start, start + units};
   uint32_t s, mask;
   uint32_t were_dirty = 0;
@@ -184,7 +184,7 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
   uint64_t want = (uint64_t)units + align_units - 1;
   if (want > HAK_REGION_MAX >> HAK_UNIT_SHIFT) return SPAN_NONE;
   for (unsigned tries = 0;;) {
-    uint32_t ends = purge_ends();
+    uint32_t ends = purge_completions();
     uint32_t frontier = load_acquire(&region.units);
     bool may_be = units <= frontier;
     uint32_t start = may_be ? find_and_claim(units, align_units) : SPAN_NONE;
@@ -194,11 +194,11 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
     }
     if (start != SPAN_NONE) {
       memcheck_open(region_address(start), units * HAK_UNIT);
-      *zero = units_soil(start, units, use);
+      *zero = units_mark_dirty(start, units, use);
       return start;
     }
     if (region_grow(frontier, (uint32_t)want)) continue;
-    if ((!purge_is_under_way() && purge_ends() == ends) || !purge_wait(&tries)) return SPAN_NONE;
+    if ((!purge_in_flight() && purge_completions() == ends) || !purge_wait(&tries)) return SPAN_NONE;
   }
 }
 
@@ -217,7 +217,7 @@ bool span_claim(uint32_t start, uint32_t units) {
   bool fits = (uint64_t)start + units <= frontier;
   if (!fits && !(start <= frontier && reaches_frontier(start, frontier) && region_grow(frontier, units))) return false;
   if ((uint64_t)start + units > load_acquire(&region.units) || !units_claim(start, units)) return false;
-  (void)units_soil(start, units, SPAN_PLAIN);
+  (void)units_mark_dirty(start, units, SPAN_PLAIN);
   return true;
 }
 

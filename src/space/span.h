@@ -3,7 +3,7 @@
  * A superslab's free units are one word, and every change is one atomic
  * operation on it, so no lock is held and neighbours coalesce by themselves.
  * A span that crosses superslabs is claimed word by word and given back on
- * conflict.  Units of a span belong to whoever allocated it. */
+ * conflict.  The units of a span belong to its allocator. */
 #ifndef SPACE_SPAN_H
 #define SPACE_SPAN_H
 

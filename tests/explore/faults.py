@@ -81,8 +81,8 @@ FAULTS = [
   remote_push(owner, slab);
 """, "narrow.exiting.free.*"),
     ("help_without_lock", "slab/remote.c",
-     "  if (!lock_try(&owner->lock)) return;\n  (void)classes_collect(owner, REMOTE_HELP_SLABS);",
-     "  (void)lock_try(&owner->lock);\n  (void)classes_collect(owner, REMOTE_HELP_SLABS);", "narrow.idle.*"),
+     "  if (lock_try(&owner->lock)) help_locked(owner);\n}\n\nbool",
+     "  (void)lock_try(&owner->lock), help_locked(owner);\n}\n\nbool", "narrow.idle.*"),
     ("live_not_cleared_again", "slab/remote.c",
      "if (HAK_CHECKS) blocks_clear_live(start + (size_t)word * 64 * info->size, info->size, bits, own);",
      "(void)blocks_clear_live; (void)start; (void)own;", "live_map"),

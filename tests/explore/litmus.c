@@ -21,9 +21,9 @@ static void allowed(void) { explore_expect(); }
 static void forbidden(void) {}
 static void judge_never(void) {}
 
-#define UNTOLD __attribute__((no_sanitize_thread))
-UNTOLD static void note(unsigned i, uint32_t value) { r[i] = value; }
-UNTOLD static void shown(bool is) {
+#define NO_RACE_CHECK __attribute__((no_sanitize_thread))
+NO_RACE_CHECK static void note(unsigned i, uint32_t value) { r[i] = value; }
+NO_RACE_CHECK static void shown(bool is) {
   if (is) explore_show();
 }
 
@@ -36,7 +36,7 @@ static void data_fence(void) { store(&x, 1, relaxed), fence(release), store(&y, 
 static void flag_relaxed(void) { note(0, load(&y, relaxed)), note(1, load(&x, relaxed)); }
 static void flag_acquire(void) { note(0, load(&y, acquire)), note(1, load(&x, relaxed)); }
 static void flag_fence(void) { note(0, load(&y, relaxed)), fence(acquire), note(1, load(&x, relaxed)); }
-UNTOLD static void judge_passing(void) { shown(r[0] == 1 && r[1] == 0); }
+NO_RACE_CHECK static void judge_passing(void) { shown(r[0] == 1 && r[1] == 0); }
 
 static void plain_release(void) { plain = 1, store(&y, 1, release); }
 static void plain_acquire(void) {
@@ -46,7 +46,7 @@ static void plain_acquire(void) {
 /* Handed on: a change by a third belongs to the release, a later store of the same one does not. */
 static void data_release_and_more(void) { data_release(), store(&y, 2, relaxed); }
 static void flag_changed(void) { (void)atomic_fetch_add_explicit(&y, 1, memory_order_relaxed); }
-UNTOLD static void judge_second(void) { shown(r[0] == 2 && r[1] == 0); }
+NO_RACE_CHECK static void judge_second(void) { shown(r[0] == 2 && r[1] == 0); }
 static void data_to_second(void) { store(&x, 1, relaxed), store(&z, 1, release); }
 static void hand_on(void) {
   if (load(&z, acquire) == 1) store(&y, 1, release);
@@ -79,11 +79,11 @@ static void sb_try_weak_y(void) {
   bool taken = atomic_compare_exchange_strong_explicit(&x, &none, 5, memory_order_acq_rel, memory_order_acquire);
   note(1, taken ? 0 : 1);
 }
-UNTOLD static void judge_buffering(void) { shown(r[0] == 0 && r[1] == 0); }
+NO_RACE_CHECK static void judge_buffering(void) { shown(r[0] == 0 && r[1] == 0); }
 /* x: 1 while the lock is held. */
-UNTOLD static void judge_tried(void) { shown(r[0] == 0 && r[1] == 1); }
-UNTOLD static void allowed_held(void) { allowed(), x = 1; }
-UNTOLD static void forbidden_held(void) { x = 1; }
+NO_RACE_CHECK static void judge_tried(void) { shown(r[0] == 0 && r[1] == 1); }
+NO_RACE_CHECK static void allowed_held(void) { allowed(), x = 1; }
+NO_RACE_CHECK static void forbidden_held(void) { x = 1; }
 static void unlock_strong(void) { (void)atomic_exchange(&x, 0), note(0, atomic_load(&y)); }
 static void unlock_weak(void) { store(&x, 0, release), note(0, load(&y, acquire)); }
 
@@ -91,7 +91,7 @@ static void unlock_weak(void) { store(&x, 0, release), note(0, load(&y, acquire)
 
 static void write_x(void) { store(&x, 1, relaxed), store(&x, 2, relaxed); }
 static void read_twice(void) { note(0, load(&x, relaxed)), note(1, load(&x, relaxed)); }
-UNTOLD static void judge_back(void) { shown(r[0] > r[1]); }
+NO_RACE_CHECK static void judge_back(void) { shown(r[0] > r[1]); }
 
 static void iriw_x(void) { store(&x, 1, release); }
 static void iriw_y(void) { store(&y, 1, release); }
@@ -103,16 +103,16 @@ static void iriw_xy_strong(void) { note(0, load(&x, seq_cst)), note(1, load(&y, 
 static void iriw_yx_strong(void) { note(2, load(&y, seq_cst)), note(3, load(&x, seq_cst)); }
 static void iriw_xy_fence(void) { note(0, load(&x, relaxed)), fence(seq_cst), note(1, load(&y, relaxed)); }
 static void iriw_yx_fence(void) { note(2, load(&y, relaxed)), fence(seq_cst), note(3, load(&x, relaxed)); }
-UNTOLD static void judge_disagree(void) { shown(r[0] == 1 && r[1] == 0 && r[2] == 1 && r[3] == 0); }
+NO_RACE_CHECK static void judge_disagree(void) { shown(r[0] == 1 && r[1] == 0 && r[2] == 1 && r[3] == 0); }
 
 /* --- not modelled: reads of what is yet to be written, stores put in before others ------------------ */
 
 static void lb_x(void) { note(0, load(&x, relaxed)), store(&y, 1, relaxed); }
 static void lb_y(void) { note(1, load(&y, relaxed)), store(&x, 1, relaxed); }
-UNTOLD static void judge_from_nothing(void) { shown(r[0] == 1 && r[1] == 1); }
+NO_RACE_CHECK static void judge_from_nothing(void) { shown(r[0] == 1 && r[1] == 1); }
 static void w22_x(void) { store(&x, 1, relaxed), store(&y, 2, relaxed); }
 static void w22_y(void) { store(&y, 1, relaxed), store(&x, 2, relaxed); }
-UNTOLD static void judge_crossed(void) { shown(x == 1 && y == 1); }
+NO_RACE_CHECK static void judge_crossed(void) { shown(x == 1 && y == 1); }
 
 const scenario_t scenarios[] = {
     {"mp.relaxed", allowed, {data_relaxed, flag_relaxed}, judge_passing, NULL, 1, 1},

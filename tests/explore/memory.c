@@ -128,8 +128,8 @@ void *__wrap_os_map(size_t bytes);
 void *__wrap_os_map(size_t bytes) { return arena_take(bytes); }
 
 /* What an earlier execution has mapped there is zero again. */
-os_map_t __wrap_os_map_at(void *start, size_t bytes);
-os_map_t __wrap_os_map_at(void *start, size_t bytes) {
+os_map_result_t __wrap_os_map_at(void *start, size_t bytes);
+os_map_result_t __wrap_os_map_at(void *start, size_t bytes) {
   char *end = (char *)start + bytes;
   if (refused > 0) return refused--, OS_NOMEM;
   if (is_placed(&placed, start, end, true)) return OS_TAKEN;

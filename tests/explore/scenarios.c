@@ -240,7 +240,7 @@ static void judge_purged(void) {
   give_span(spans[1], LATER);
   give_span(spans[2], LATER);
   judge_nothing_used();
-  if (purge_used_units() != 0 || purge_is_under_way()) explore_fail("figures are left");
+  if (purge_used_units() != 0 || purge_in_flight()) explore_fail("figures are left");
 }
 
 /* --- growth ---------------------------------------------------------------------------------- */
@@ -307,7 +307,7 @@ static void last_span_taken(void) {
 }
 
 static void judge_last_span(void) {
-  if (purge_is_under_way()) explore_fail("figures are left");
+  if (purge_in_flight()) explore_fail("figures are left");
 }
 
 /* --- looks from outside ------------------------------------------------------------------------ */

@@ -3,7 +3,7 @@
 #include "target.h"
 
 /* Ours, not the allocator's: its accesses are not told. */
-#define UNTOLD __attribute__((no_sanitize_thread))
+#define NO_RACE_CHECK __attribute__((no_sanitize_thread))
 
 /* --- threads ----------------------------------------------------------------------------- */
 
@@ -18,27 +18,27 @@ static unsigned running;
 uintptr_t explore_self;
 char explore_single_threaded; /* never */
 
-UNTOLD uintptr_t target_self_of(unsigned identity) { return ((uintptr_t)identity + 1) * 0x1000; }
+NO_RACE_CHECK uintptr_t target_self_of(unsigned identity) { return ((uintptr_t)identity + 1) * 0x1000; }
 
-UNTOLD void target_run_again(void) {
-  thread_heap = vars[running].heap;
-  thread_own_heap = vars[running].own_heap;
+NO_RACE_CHECK void target_run_again(void) {
+  thread_fast_heap = vars[running].heap;
+  thread_heap = vars[running].own_heap;
   thread_inside = vars[running].inside;
   explore_self = target_self_of(running);
 }
 
-UNTOLD void target_run_as(unsigned identity) {
+NO_RACE_CHECK void target_run_as(unsigned identity) {
   if (!vars_ready) {
     for (unsigned i = 0; i < TARGET_IDENTITIES; i++) vars[i].heap = &heap_none;
     vars_ready = true;
   } else {
-    vars[running] = (thread_vars_t){thread_heap, thread_own_heap, thread_inside};
+    vars[running] = (thread_vars_t){thread_fast_heap, thread_heap, thread_inside};
   }
   running = identity;
   target_run_again();
 }
 
-UNTOLD heap_t *target_heap_of(unsigned identity) { return identity == running ? thread_own_heap : vars[identity].own_heap; }
+NO_RACE_CHECK heap_t *target_heap_of(unsigned identity) { return identity == running ? thread_heap : vars[identity].own_heap; }
 
 void *target_take(size_t size) {
   char *block = block_alloc(size);
@@ -56,12 +56,12 @@ void target_give(void *block) {
 }
 
 void target_end_thread(void) {
-  if (thread_own_heap != NULL) thread_exit(thread_own_heap);
+  if (thread_heap != NULL) thread_exit(thread_heap);
 }
 
 void target_trim(void) {
   thread_enter();
-  if (thread_own_heap != NULL) heap_trim(thread_own_heap);
+  if (thread_heap != NULL) heap_trim(thread_heap);
   thread_leave();
 }
 
@@ -72,13 +72,13 @@ void target_trim_others(void) {
 }
 
 void target_purge_holes(void) {
-  uint32_t calming = 0;
+  uint32_t aging = 0;
   thread_enter();
-  (void)hole_step(true, &calming);
+  (void)hole_step(true, &aging);
   thread_leave();
 }
 
-UNTOLD void target_fork(void) {
+NO_RACE_CHECK void target_fork(void) {
   explore_alone();
   for (unsigned i = 0; i < TARGET_IDENTITIES; i++) {
     if (i != running) vars[i] = (thread_vars_t){.heap = &heap_none};
@@ -87,15 +87,15 @@ UNTOLD void target_fork(void) {
 }
 
 void target_forget_thread(void) {
-  thread_heap = &heap_none;
-  thread_own_heap = NULL;
+  thread_fast_heap = &heap_none;
+  thread_heap = NULL;
   thread_inside = 0;
 }
 
 /* --- what files keep to themselves ------------------------------------------------------- */
 
-UNTOLD uint32_t target_remote_state(uint32_t unit) { return load_relaxed(&remote_of(unit)->state); }
-UNTOLD uint32_t target_remote_next(uint32_t unit) { return load_relaxed(&remote_of(unit)->next); }
+NO_RACE_CHECK uint32_t target_remote_state(uint32_t unit) { return load_relaxed(&remote_of(unit)->state); }
+NO_RACE_CHECK uint32_t target_remote_next(uint32_t unit) { return load_relaxed(&remote_of(unit)->next); }
 void target_nearly_idle(slab_owner_t *owner, uint32_t more) { store_relaxed(&owner->pending_count, REMOTE_HELP_AT - (int32_t)more); }
 bool target_grow_locked(void) { return load_relaxed(&grow_lock.holder) != 0; }
 

@@ -72,7 +72,7 @@ static void check_bits(void) {
 
 static unsigned class_searched(size_t size, size_t align) {
   unsigned c = 0;
-  while (c < CLASS_NOTHING && (class_info[c].size < size || class_info[c].size % align != 0)) c++;
+  while (c < CLASS_ZERO && (class_info[c].size < size || class_info[c].size % align != 0)) c++;
   return c;
 }
 
@@ -81,7 +81,7 @@ static void check_class(void) {
   FUZZ_EQ(class_of(size), class_searched(size, 1));
   unsigned c = class_of_aligned(size, align), want = class_searched(size, align);
   FUZZ_EQ(c, want);
-  if (c == CLASS_NOTHING) return;
+  if (c == CLASS_ZERO) return;
   const class_info_t *info = &class_info[c];
   size_t offset = (size_t)(input_word() % info->blocks) * info->size + (input_below(2) == 0 ? 0 : info->size - 1);
   FUZZ_EQ(class_block_at(c, offset), offset / info->size);
@@ -97,7 +97,7 @@ static void check_random(void) {
 /* Of no region: every address is foreign. */
 static void check_place(void) {
   const void *p = (const void *)(uintptr_t)input_number();
-  FUZZ_CHECK(region_unit(p) >= load_relaxed(&region.units) && region_place(p) >= region.limit);
+  FUZZ_CHECK(region_unit(p) >= load_relaxed(&region.units) && region_index(p) >= region.limit);
 }
 
 void fuzz_target(void) {

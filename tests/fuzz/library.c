@@ -25,8 +25,8 @@ static void thread_make(unsigned number, uintptr_t place) { threads[number] = (t
 static uintptr_t place_new(void) { return ++places * 0x1000; }
 
 static void thread_load(void) {
-  thread_heap = threads[running].heap;
-  thread_own_heap = threads[running].own_heap;
+  thread_fast_heap = threads[running].heap;
+  thread_heap = threads[running].own_heap;
   thread_inside = threads[running].inside;
   self = threads[running].self;
 }
@@ -46,15 +46,15 @@ void library_watch(void) {
 unsigned thread_running(void) { return running; }
 
 void thread_run_as(unsigned number) {
-  threads[running] = (thread_vars_t){thread_heap, thread_own_heap, thread_inside, self};
+  threads[running] = (thread_vars_t){thread_fast_heap, thread_heap, thread_inside, self};
   running = number;
   thread_load();
 }
 
 void thread_end_running(thread_end_t how) {
   /* A heap that was left unseen waits for a thread in its place. */
-  bool elsewhere = how == END_ELSEWHERE && thread_own_heap != NULL;
-  if (how != END_UNSEEN && thread_own_heap != NULL) thread_exit(thread_own_heap);
+  bool elsewhere = how == END_ELSEWHERE && thread_heap != NULL;
+  if (how != END_UNSEEN && thread_heap != NULL) thread_exit(thread_heap);
   thread_make(running, elsewhere ? place_new() : self);
   thread_load();
 }

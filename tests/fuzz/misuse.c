@@ -307,7 +307,7 @@ static bool is_freed_block(const char *p) {
   if (info.state != BLOCK_FREED || info.slab == NULL || load_relaxed(&info.slab->kind) != SLAB_BLOCKS) return false;
   unsigned c = load_relaxed(&info.slab->size_class);
   size_t offset = (size_t)(p - (const char *)region_address(slab_unit(info.slab)));
-  return c < CLASS_NOTHING && class_block_at(c, offset) < info.slab->touched;
+  return c < CLASS_ZERO && class_block_at(c, offset) < info.slab->touched;
 }
 
 static void call_malloc(void *size) {

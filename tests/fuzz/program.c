@@ -41,7 +41,7 @@ static size_t input_size(void) {
     case 2: return n << 7 | (input_byte() & 127u);
     case 3: /* around a class */
       more = input_byte();
-      size = class_info[(n << 1 | (more & 1)) % CLASS_NOTHING].size + (more >> 1 & 3) * 8;
+      size = class_info[(n << 1 | (more & 1)) % CLASS_ZERO].size + (more >> 1 & 3) * 8;
       return size - 8 - SECURE_CANARY * (more >> 3 & 1) + (more >> 4 & 1);
     case 4: return (n << 8 | input_byte()) * 4 + 3;
     case 5: size = SMALL_MAX + (size_t)(n << 8 | input_byte()) * 64; break;

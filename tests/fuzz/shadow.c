@@ -135,7 +135,7 @@ static void check_bins(void) {
 /* In the secure library what was asked for does not tell: an alignment may have led to a larger one. */
 unsigned shadow_class(const shadow_t *s) {
   if (HAK_SECURE) return load_relaxed(&slab_head((uint32_t)region_unit(s->block))->size_class);
-  return s->usable == 0 ? CLASS_NOTHING : class_of(s->usable);
+  return s->usable == 0 ? CLASS_ZERO : class_of(s->usable);
 }
 
 void shadow_census(void) {
@@ -161,7 +161,7 @@ void shadow_census(void) {
       fuzz_fail(__FILE__, __LINE__, "%llu blocks of class %u are live, not %llu", (unsigned long long)of_class[c].live_blocks, c,
                 (unsigned long long)held[c]);
     }
-    bytes += c == CLASS_NOTHING ? 0 : held[c] * class_info[c].size;
+    bytes += c == CLASS_ZERO ? 0 : held[c] * class_info[c].size;
   }
   FUZZ_EQ(stats.spans, spans);
   FUZZ_EQ(stats.live, bytes);

@@ -16,7 +16,7 @@
 #include "space/purge.h"
 #include "space/span.h"
 
-enum { OWNERS = 3, OUT_MOST = 2048, LARGES = 12, UNTOLD_MOST = 8, TAKE_MOST = 96 };
+enum { OWNERS = 3, OUT_MOST = 2048, LARGES = 12, UNANNOUNCED_MOST = 8, TAKE_MOST = 96 };
 
 typedef struct out {
   char *block;
@@ -34,8 +34,8 @@ static region_bin_t bins[OWNERS][CLASS_COUNT];
 static out_t out[OUT_MOST];
 static unsigned out_count;
 static large_t larges[LARGES];
-static slab_t *untold[UNTOLD_MOST]; /* slabs whose owner the freer has still to tell */
-static unsigned untold_count;
+static slab_t *unannounced[UNANNOUNCED_MOST]; /* slabs that their freers have still to announce */
+static unsigned unannounced_count;
 static bool locked[OWNERS];
 
 /* --- judgement --------------------------------------------------------------------------- */
@@ -134,7 +134,7 @@ static bool can_take(unsigned o) { return !locked[o] && load_relaxed(&owners[o].
 
 static void op_take(void) {
   void *blocks[TAKE_MOST];
-  unsigned o = input_below(OWNERS), c = input_below(CLASS_NOTHING), count = 1 + input_below(TAKE_MOST);
+  unsigned o = input_below(OWNERS), c = input_below(CLASS_ZERO), count = 1 + input_below(TAKE_MOST);
   if (!can_take(o) || out_count + count > OUT_MOST) return;
   uint64_t injected = fake_os_injected();
   uint32_t taken = slab_take(&owners[o], c, &bins[o][c], blocks, count);
@@ -162,8 +162,8 @@ static void op_give(void) {
 
 /* --- others' frees ----------------------------------------------------------------------- */
 
-static void tell(void) {
-  if (untold_count > 0) remote_tell(untold[--untold_count]);
+static void announce(void) {
+  if (unannounced_count > 0) remote_announce(unannounced[--unannounced_count]);
 }
 
 static void free_remote(unsigned i) {
@@ -172,19 +172,19 @@ static void free_remote(unsigned i) {
   const region_bin_t *bin = racy_load(region_bin(region.live, unit));
   FUZZ_CHECK(bin == &bins[b.owner][b.class]);
   FUZZ_CHECK(region_clear_live(b.block));
-  slab_t *slab = remote_put(bin, unit, b.block);
-  if (slab != NULL) untold[untold_count++] = slab;
+  slab_t *slab = remote_mark(bin, unit, b.block);
+  if (slab != NULL) unannounced[unannounced_count++] = slab;
 }
 
 static void op_remote(void) {
   unsigned count = 1 + input_below(64), at = input_word(), told = input_below(4);
-  for (unsigned n = 0; n < count && out_count > 0 && untold_count < UNTOLD_MOST; n++) {
+  for (unsigned n = 0; n < count && out_count > 0 && unannounced_count < UNANNOUNCED_MOST; n++) {
     free_remote((at + n) % out_count);
-    if (told != 0) tell();
+    if (told != 0) announce();
   }
 }
 
-static void op_tell(void) { tell(); }
+static void op_tell(void) { announce(); }
 
 static void op_collect(void) {
   unsigned o = input_below(OWNERS), c = input_below(CLASS_COUNT + 8);
@@ -248,7 +248,7 @@ static uint32_t used(uint32_t unit) {
 
 /* As heap_after_fork does: all is made anew from kinds, owners and bits; who was about to tell is gone. */
 static void op_recover(void) {
-  untold_count = 0;
+  unannounced_count = 0;
   for (unsigned o = 0; o < OWNERS; o++) {
     slab_owner_t *owner = &owners[o];
     lock_abandon(&owner->lock, false);
@@ -333,8 +333,8 @@ static void op_move(void) {
 /* --- the rest ---------------------------------------------------------------------------- */
 
 static void op_hole_step(void) {
-  uint32_t calming = 0;
-  (void)hole_step(input_below(2) == 0, &calming);
+  uint32_t aging = 0;
+  (void)hole_step(input_below(2) == 0, &aging);
 }
 
 static void op_purge(void) {
@@ -385,10 +385,10 @@ static void finish(void) {
   for (unsigned i = 0; i < LARGES; i++) {
     if (larges[i].block != NULL) large_leave(&larges[i]);
   }
-  while (untold_count > 0) tell();
+  while (unannounced_count > 0) announce();
   while (out_count > 0) {
     free_remote(out_count - 1);
-    tell();
+    announce();
   }
   for (unsigned o = 0; o < OWNERS; o++) {
     remote_collect_all(&owners[o]);

@@ -53,7 +53,7 @@ static void check_all(void) {
   FUZZ_EQ(census.free_units, mapped - used);
   FUZZ_EQ(purge_used_units(), used);
   FUZZ_EQ(purge_idle_units(), census.dirty_free_units);
-  FUZZ_CHECK(!purge_is_under_way());
+  FUZZ_CHECK(!purge_in_flight());
 }
 
 /* Stepping over what others have mapped, the region may leave the model's range: the run ends. */

@@ -27,7 +27,7 @@ static struct {
   _Atomic uint64_t counted, first, count, injected;
   _Atomic unsigned kinds;
   _Atomic uint64_t now_ms;
-  os_map_t map_at_failure;
+  os_map_result_t map_at_failure;
   uint64_t address_limit, physical_memory, random_seed;
   size_t page_size, map_limit;
   bool secure;
@@ -65,7 +65,7 @@ void fake_os_fail(unsigned kinds, uint64_t first, uint64_t count) {
 }
 
 void fake_os_fail_none(void) { fake_os_fail(0, 0, 0); }
-void fake_os_fail_map_at_as(os_map_t result) { fake.map_at_failure = result; }
+void fake_os_fail_map_at_as(os_map_result_t result) { fake.map_at_failure = result; }
 uint64_t fake_os_injected(void) { return load_relaxed(&fake.injected); }
 
 uint64_t fake_os_calls(unsigned kinds) {
@@ -178,7 +178,7 @@ static void *fake_map(size_t bytes, int protection, int flags) {
 size_t os_page_size(void) { return fake.page_size != 0 ? fake.page_size : (size_t)sysconf(_SC_PAGESIZE); }
 size_t os_map_limit(void) { return fake.map_limit; }
 uint64_t os_physical_memory(void) { return fake.physical_memory; }
-bool os_is_secure(void) { return fake.secure; }
+bool os_is_privileged(void) { return fake.secure; }
 bool os_has_shadow(void) { return false; } /* os_map_at refuses what is one */
 uint64_t os_random_seed(void) { return fake.random_seed; }
 uint64_t os_random(void) { return fake.random_seed; }
@@ -211,12 +211,12 @@ static void fake_note_placed(uintptr_t start, uintptr_t end) {
   fake.placed[fake.placed_count++] = (placed_t){start, end};
 }
 
-os_map_t os_map_at(void *start, size_t bytes) {
+os_map_result_t os_map_at(void *start, size_t bytes) {
   int saved = fake_enter();
   fake_check_range(start, bytes, "os_map_at");
   add_relaxed(&os_counts.mmap, 1);
   fake_run_during(FAKE_MAP_AT, start);
-  os_map_t result = OS_MAPPED;
+  os_map_result_t result = OS_MAPPED;
   if (fake_fails(FAKE_MAP_AT)) {
     result = fake.map_at_failure;
   } else if (!fake_may_map(start)) {

@@ -40,7 +40,7 @@ typedef enum fake_call {
 void fake_os_fail(unsigned kinds, uint64_t first, uint64_t count);
 void fake_os_fail_none(void);
 /* What a failing os_map_at returns: OS_NOMEM at first, or OS_TAKEN. */
-void fake_os_fail_map_at_as(os_map_t result);
+void fake_os_fail_map_at_as(os_map_result_t result);
 /* Failures made so far. */
 uint64_t fake_os_injected(void);
 /* Calls of the kinds made so far, failed ones included. */

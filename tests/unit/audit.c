@@ -44,7 +44,7 @@ static void prepare(void) {
   for (int i = 1; i < BLOCKS; i += 2) block_free(blocks[i], 0, "free");
   void *wide_block = block_alloc(WIDE), *large_block = block_alloc(LARGE_UNITS * HAK_UNIT - 100);
   REQUIRE(wide_block != NULL && large_block != NULL);
-  heap = thread_own_heap;
+  heap = thread_heap;
   owner = &heap->owner;
   block = blocks[0];
   slab = slab_head((uint32_t)region_unit(block));
@@ -92,7 +92,7 @@ static void queue(slab_t *which) {
 static void give_behind(void *at) { /* with counts that are right */
   SET_BIT(region.free_bits, index_of(at));
   slab->first_word = 0;
-  slab_count_free(owner, slab, 1);
+  slab_add_free(owner, slab, 1);
 }
 
 static uint32_t span_of_kind(slab_kind_t kind) {
@@ -211,7 +211,7 @@ BREACH(MINE, "a pending slab is not queued", store_relaxed(&owner->pending[c], u
 BREACH(MINE, "a slab is pending twice", queue(slab); store_relaxed(&remote_of(unit)->next, unit + 1); owner->rest[c] = unit + 1)
 BREACH(MINE, "a slab is pending and at rest", queue(slab); owner->rest[c] = unit + 1; store_relaxed(&owner->pending[c], unit + 1))
 BREACH(MINE, "a queued slab is not pending", queue(slab))
-BREACH(MINE, "a pending class is not told", queue(slab); store_relaxed(&owner->pending[c], unit + 1))
+BREACH(MINE, "a pending class has no bit", queue(slab); store_relaxed(&owner->pending[c], unit + 1))
 BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){slab_unit(large), 0, 0, 1})
 BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit, 0, 100000, 1})
 BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit, 0, 0, 2})
@@ -252,7 +252,7 @@ BREACH(LISTS, "a bare heap is in no list", (void)other(); bare = bare->link)
 
 #if HAK_SECURE
 static void **waiting(void) { return &heap->quarantine->blocks[c][0]; }
-BREACH(ALL, "a freed large block that waits is no guard", store_relaxed(&freed[3], slab_unit(wide)))
+BREACH(ALL, "a large block that waits is no guard", store_relaxed(&freed[3], slab_unit(wide)))
 BREACH(MINE, "a quarantine's place is not in it", heap->quarantine->rings[c].at = 255)
 BREACH(MINE, "what waits in quarantine is no block, or live", *waiting() = block)
 BREACH(MINE, "a block is in quarantine and in its slab", REQUIRE(*waiting() != NULL); give_behind(*waiting()))

@@ -82,7 +82,7 @@ static void check_bin(int n) {
 /* Both bins, and every block of the owner's: in a slab, in a bin, or held. */
 static void check_all(void) {
   uint64_t slabs = 0, free = (uint64_t)load_relaxed(&owner.free_bytes);
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
     slabs += (uint64_t)load_relaxed(&owner.slab_count[c]) * class_info[c].blocks * class_info[c].size;
   }
   for (int n = 0; n < BINS; n++) {
@@ -141,7 +141,7 @@ static void take_turns(int n, int turns) {
 /* ---- the beginning ---- */
 
 TEST(a_new_bin_is_empty_and_small) {
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
     bin_start(0, c);
     bin_t *bin = &places[0].bin;
     CHECK_EQ(bin->capacity, usual(c) < 16 ? usual(c) : 16);
@@ -155,7 +155,7 @@ TEST(without_adapting_a_bin_has_bin_kb_for_good) {
   CHECK(option_set(OPTION_bin_adapt, 0));
   for (int kb = 1; kb <= 512; kb *= 2) {
     CHECK(option_set(OPTION_bin_kb, kb));
-    for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+    for (unsigned c = 0; c < CLASS_ZERO; c++) {
       bin_start(0, c);
       CHECK_EQ(places[0].bin.capacity, usual(c));
       CHECK(bin_reserve(c) >= usual(c) && bin_reserve(c) <= ENTRIES_MOST);
@@ -199,7 +199,7 @@ TEST(flushes_double_a_bin_up_to_bin_kb) {
 }
 
 TEST(turns_double_a_bin_beyond_bin_kb) {
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
     if (c == 0) REQUIRE(start_bins(0, 0) != NULL);
     places[0] = (place_t){.bin = {.top = 0}};
     bin_start(0, c);

@@ -11,8 +11,8 @@ static unsigned smallest_class(size_t size) {
 
 TEST(classes_ascend_and_are_whole_granules) {
   CHECK_EQ(class_info[0].size, HAK_GRANULE);
-  CHECK_EQ(class_info[CLASS_NOTHING - 1].size, HAK_SMALL_MAX);
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+  CHECK_EQ(class_info[CLASS_ZERO - 1].size, HAK_SMALL_MAX);
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
     CHECK_EQ(class_info[c].size % HAK_GRANULE, 0);
     if (c > 0) CHECK(class_info[c].size > class_info[c - 1].size);
   }
@@ -23,14 +23,14 @@ TEST(every_size_maps_to_the_smallest_class_that_holds_it) {
 }
 
 TEST(steps_waste_at_most_a_fifth_above_128_bytes) {
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
     if (class_info[c].size <= 128) CHECK_EQ(class_info[c].size, 16 * (c + 1));
     else CHECK((class_info[c].size - class_info[c - 1].size) * 5 <= class_info[c].size);
   }
 }
 
 TEST(a_slab_holds_as_many_blocks_as_fit_and_wastes_little) {
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
     const class_info_t *info = &class_info[c];
     size_t bytes = info->units * HAK_UNIT, used = (size_t)info->blocks * info->size;
     CHECK(used <= bytes && bytes - used < info->size);
@@ -40,7 +40,7 @@ TEST(a_slab_holds_as_many_blocks_as_fit_and_wastes_little) {
 }
 
 TEST(the_inverse_is_exact_for_every_offset) {
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
     const class_info_t *info = &class_info[c];
     uint32_t block = 0, left = info->size;
     for (size_t offset = 0; offset < info->units * HAK_UNIT; offset++) {
@@ -60,7 +60,7 @@ TEST(aligned_sizes_map_to_the_smallest_class_that_keeps_the_alignment) {
   for (size_t align = HAK_GRANULE; align <= HAK_SMALL_MAX; align *= 2) {
     for (size_t size = 1; size <= HAK_SMALL_MAX; size += size < 2048 ? 1 : 61) {
       unsigned want = smallest_class(size);
-      while (want < CLASS_NOTHING && class_info[want].size % align != 0) want++;
+      while (want < CLASS_ZERO && class_info[want].size % align != 0) want++;
       CHECK_EQ(class_of_aligned(size, align), want);
     }
   }

@@ -129,12 +129,12 @@ TEST(a_class_has_a_bin_from_its_first_use_on) {
   start_heap();
   heap_t *heap = thread_attach();
   REQUIRE(heap != NULL);
-  for (unsigned round = 0; round < CLASS_NOTHING; round++) {
-    unsigned used = round * 7 % CLASS_NOTHING; /* in no order, each once */
+  for (unsigned round = 0; round < CLASS_ZERO; round++) {
+    unsigned used = round * 7 % CLASS_ZERO; /* in no order, each once */
     use_class(used);
-    for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+    for (unsigned c = 0; c < CLASS_ZERO; c++) {
       bool has = false;
-      for (unsigned i = 0; i <= round; i++) has |= i * 7 % CLASS_NOTHING == c;
+      for (unsigned i = 0; i <= round; i++) has |= i * 7 % CLASS_ZERO == c;
       size_t least = c != 0 ? class_info[c - 1].size + 1 : 1;
       const bin_t *bin = has ? heap_bin(heap, c) : &heap->none;
       CHECK_EQ(heap->has_bin[c], has);
@@ -146,15 +146,15 @@ TEST(a_class_has_a_bin_from_its_first_use_on) {
 
 TEST(every_size_finds_the_bin_of_its_class) {
   start_heap();
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) use_class(c);
-  REQUIRE(thread_own_heap != NULL);
-  CHECK(bin_found(thread_own_heap, 0) == &thread_own_heap->none);
+  for (unsigned c = 0; c < CLASS_ZERO; c++) use_class(c);
+  REQUIRE(thread_heap != NULL);
+  CHECK(bin_found(thread_heap, 0) == &thread_heap->none);
   void *nothing = block_alloc(0);
   CHECK(nothing != NULL);
   block_free(nothing, 0, "free");
-  CHECK(bin_found(thread_own_heap, 0) == heap_bin(thread_own_heap, CLASS_NOTHING));
+  CHECK(bin_found(thread_heap, 0) == heap_bin(thread_heap, CLASS_ZERO));
   for (size_t size = 1; size <= HAK_SMALL_MAX; size++) {
-    CHECK(bin_found(thread_own_heap, size) == heap_bin(thread_own_heap, class_of(size)));
+    CHECK(bin_found(thread_heap, size) == heap_bin(thread_heap, class_of(size)));
   }
 }
 
@@ -176,10 +176,10 @@ TEST(bins_do_not_overlap_and_lie_within_the_heap) {
 TEST(bins_that_are_not_there_cost_no_memory) {
   start_heap();
   use_class(3);
-  REQUIRE(thread_own_heap != NULL);
+  REQUIRE(thread_heap != NULL);
   size_t page = os_page_size();
   size_t written = 0;
-  for (size_t at = 0; at < heap_bins_bytes(); at += page) written += !unit_is_zero(thread_own_heap->bins + at, page);
+  for (size_t at = 0; at < heap_bins_bytes(); at += page) written += !unit_is_zero(thread_heap->bins + at, page);
   CHECK(written <= 2);
 }
 
@@ -188,7 +188,7 @@ TEST(bins_that_are_not_there_cost_no_memory) {
 TEST(a_miss_brings_a_batch_that_doubles) {
   start_heap();
   REQUIRE(block_alloc(64) != NULL);
-  bin_t *bin = heap_bin(thread_own_heap, class_of(64));
+  bin_t *bin = heap_bin(thread_heap, class_of(64));
   uint64_t before = 0, batch = 0;
   for (unsigned i = 1; i <= 8; i++) {
     CHECK_EQ(bin->refills, i);
@@ -204,7 +204,7 @@ TEST(a_full_bin_gives_half_of_itself_back) {
   start_heap();
   static void *blocks[2000];
   for (int i = 0; i < 2000; i++) REQUIRE((blocks[i] = block_alloc(100)) != NULL);
-  bin_t *bin = heap_bin(thread_own_heap, class_of(100));
+  bin_t *bin = heap_bin(thread_heap, class_of(100));
   for (int i = 0; i < 2000; i++) {
     uint32_t flushes = bin->flushes;
     intptr_t capacity = bin->capacity;
@@ -226,7 +226,7 @@ static void use_many(size_t size) {
 TEST(slow_paths_make_bins_that_nobody_uses_smaller) {
   start_heap();
   use_many(64);
-  bin_t *bin = heap_bin(thread_own_heap, class_of(64));
+  bin_t *bin = heap_bin(thread_heap, class_of(64));
   intptr_t grown = bin->capacity;
   for (int round = 0; round < 40; round++) use_many(1000); /* no time passes */
   CHECK(grown > 100 && bin->capacity == grown);
@@ -236,7 +236,7 @@ TEST(slow_paths_make_bins_that_nobody_uses_smaller) {
     check_heaps();
   }
   CHECK(bin->capacity < 20);
-  CHECK(heap_bin(thread_own_heap, class_of(1000))->capacity > 20);
+  CHECK(heap_bin(thread_heap, class_of(1000))->capacity > 20);
   CHECK_EQ(check_census().live, 0);
 }
 
@@ -252,11 +252,11 @@ TEST(the_block_freed_last_is_handed_out_first) {
 
 TEST(a_heap_that_trims_keeps_nothing) {
   start_heap();
-  static void *blocks[CLASS_NOTHING * 50];
-  for (int i = 0; i < CLASS_NOTHING * 50; i++) REQUIRE((blocks[i] = block_alloc(class_info[i % CLASS_NOTHING].size)) != NULL);
-  for (int i = 0; i < CLASS_NOTHING * 50; i++) block_free(blocks[i], 0, "free");
+  static void *blocks[CLASS_ZERO * 50];
+  for (int i = 0; i < CLASS_ZERO * 50; i++) REQUIRE((blocks[i] = block_alloc(class_info[i % CLASS_ZERO].size)) != NULL);
+  for (int i = 0; i < CLASS_ZERO * 50; i++) block_free(blocks[i], 0, "free");
   CHECK(check_census().cached > 0);
-  heap_trim(thread_own_heap);
+  heap_trim(thread_heap);
   hak_stats_t stats = check_census();
   CHECK(stats.cached == 0 && stats.slabs == 0 && stats.live == 0 && stats.remote == 0);
   CHECK_EQ(stats.span_free, stats.committed);
@@ -311,7 +311,7 @@ TEST(what_was_in_vain_is_done_again_after_a_free) {
     CHECK(block_alloc(units_mapped() * HAK_UNIT) == NULL);
     hak_stats_t stats = check_census();
     CHECK_EQ(stats.cached, 0);
-    CHECK(!heap_may_trim(thread_own_heap));
+    CHECK(!heap_may_trim(thread_heap));
     for (int i = 0; i < 10; i++) CHECK(block_alloc(units_mapped() * HAK_UNIT) == NULL);
     CHECK_EQ(check_census().flushes, stats.flushes);
   }
@@ -328,9 +328,9 @@ static void *leave_an_empty_slab(void *unused) {
     void *block = block_alloc(100);
     CHECK(block != NULL);
     block_free(block, 0, "free");
-    slab_owner_t *owner = &thread_own_heap->owner;
+    slab_owner_t *owner = &thread_heap->owner;
     lock_acquire(&owner->lock);
-    bin_empty(heap_bin(thread_own_heap, class_of(100)), owner);
+    bin_empty(heap_bin(thread_heap, class_of(100)), owner);
     owner_unlock(owner);
     pthread_barrier_wait(&turn);
     pthread_barrier_wait(&turn);
@@ -493,14 +493,14 @@ static void *some_blocks[2 * SOME];
 /* Blocks of sizes that are few of each class. */
 static void *take_some(void *blocks) {
   for (int i = 0; i < SOME; i++) ((void **)blocks)[i] = block_alloc((size_t)i * 100 + 1);
-  CHECK(thread_own_heap == NULL && thread_inside == 0);
+  CHECK(thread_heap == NULL && thread_inside == 0);
   return NULL;
 }
 
 static void *take_many_and_free(void *unused) {
   static void *blocks[1000];
   for (int i = 0; i < 1000; i++) CHECK((blocks[i] = block_alloc(64)) != NULL);
-  CHECK(thread_own_heap != NULL && heap_bin(thread_own_heap, class_of(64))->refills > 0);
+  CHECK(thread_heap != NULL && heap_bin(thread_heap, class_of(64))->refills > 0);
   for (int i = 0; i < 1000; i++) block_free(blocks[i], 0, "free");
   return unused;
 }
@@ -587,7 +587,7 @@ TEST(an_adopted_heap_takes_frees_of_old_blocks_as_its_own) {
   CHECK_EQ(stats.live, 0);
   CHECK(stats.cached > 0);
   CHECK_EQ(stats.remote_frees, 0);
-  heap_trim(thread_own_heap);
+  heap_trim(thread_heap);
   CHECK_EQ(check_census().slabs, 0);
 }
 
@@ -595,8 +595,8 @@ TEST(an_adopted_heap_takes_frees_of_old_blocks_as_its_own) {
  * heap with its name on it; the next thread there gets it by that name. */
 static void *allocate_unseen(void *blocks) {
   (void)allocate_and_leave(blocks);
-  thread_heap = &heap_none;
-  thread_own_heap = NULL; /* what the destructor looks at */
+  thread_fast_heap = &heap_none;
+  thread_heap = NULL; /* what the destructor looks at */
   return (void *)thread_self();
 }
 
@@ -629,8 +629,8 @@ static heap_t *adopted;
 static void *adopt_and_stay(void *unused) {
   adopted = thread_attach();
   CHECK(block_alloc(64) != NULL); /* and more in its bin */
-  thread_heap = &heap_none;
-  thread_own_heap = NULL; /* it goes on: see allocate_unseen */
+  thread_fast_heap = &heap_none;
+  thread_heap = NULL; /* it goes on: see allocate_unseen */
   return unused;
 }
 
@@ -638,7 +638,7 @@ static void allocate_at_the_end(void *first) {
   run_thread(adopt_and_stay, NULL);
   CHECK(adopted == first); /* left to others by now */
   CHECK(block_alloc(64) != NULL);
-  CHECK(thread_own_heap != NULL && thread_own_heap != adopted);
+  CHECK(thread_heap != NULL && thread_heap != adopted);
 }
 
 static void *end_with_a_destructor(void *unused) {
@@ -664,8 +664,8 @@ TEST(without_addresses_for_a_heap_free_units_hold_it) {
   block_free(large, 0, "free");
   hak_stats_t before = check_census(), after;
   void *block = block_alloc(10);
-  REQUIRE(block != NULL && thread_own_heap != NULL);
-  CHECK_EQ(load_relaxed(&slab_head((uint32_t)region_unit(thread_own_heap))->kind), SLAB_META);
+  REQUIRE(block != NULL && thread_heap != NULL);
+  CHECK_EQ(load_relaxed(&slab_head((uint32_t)region_unit(thread_heap))->kind), SLAB_META);
   census_take(&after, NULL);
   size_t bytes = bits_round_up(sizeof(heap_t), os_page_size()) + heap_bins_bytes();
   CHECK_EQ(after.metadata - before.metadata, bits_round_up(bytes, HAK_UNIT));
@@ -682,7 +682,7 @@ TEST(without_memory_for_a_heap_allocation_fails_and_then_works) {
   errno = 0;
   CHECK(block_alloc(10) == NULL);
   CHECK_EQ(errno, ENOMEM);
-  CHECK(thread_own_heap == NULL);
+  CHECK(thread_heap == NULL);
   span_leave(unit, taken);
   span_free(unit, taken); /* one after the other, lowest first */
   void *large = block_alloc(100000); /* needs no heap */
@@ -700,7 +700,7 @@ TEST(counting_every_allocation_counts_every_allocation) {
     REQUIRE(block != NULL);
     block_free(block, 0, "free");
   }
-  CHECK_EQ(load_relaxed(&thread_own_heap->counted_allocs), 1234);
+  CHECK_EQ(load_relaxed(&thread_heap->counted_allocs), 1234);
   CHECK_EQ(check_census().live, 0);
 }
 
@@ -722,7 +722,7 @@ TEST(slow_paths_of_small_blocks_drive_the_decay) {
   static void *blocks[2000];
   for (int i = 0; i < 2000; i++) {
     REQUIRE((blocks[i] = block_alloc(64)) != NULL);
-    bin = heap_bin(thread_own_heap, class_of(64));
+    bin = heap_bin(thread_heap, class_of(64));
     if (load_relaxed(&bin->refills) % 2 == 0) fake_os_pass_time(1);
   }
   CHECK(span_census().dirty_free_units + 30 < pending);
@@ -757,9 +757,9 @@ TEST(slow_paths_bring_in_what_others_have_freed) {
 
 static void *allocate_trim_and_leave(void *blocks) {
   (void)allocate_and_leave(blocks);
-  heap_trim(thread_own_heap);
-  thread_heap = &heap_none;
-  thread_own_heap = NULL; /* it goes on, asleep: see allocate_unseen */
+  heap_trim(thread_heap);
+  thread_fast_heap = &heap_none;
+  thread_heap = NULL; /* it goes on, asleep: see allocate_unseen */
   return NULL;
 }
 
@@ -795,7 +795,7 @@ TEST(a_heap_that_grows_gives_its_holes_back) {
 static heap_t *lost_heap(void **blocks) {
   run_thread(allocate_unseen, blocks);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    if (heap != thread_own_heap && load_relaxed(&heap->state) == HEAP_ATTACHED) return heap;
+    if (heap != thread_heap && load_relaxed(&heap->state) == HEAP_ATTACHED) return heap;
   }
   return NULL;
 }
@@ -839,8 +839,8 @@ static bool is_repaired(heap_t *lost) {
 static void check_repaired(heap_t *lost) {
   CHECK(is_repaired(lost));
   CHECK_EQ(load_relaxed(&lost->owner.thread), 0);
-  CHECK_EQ(load_relaxed(&thread_own_heap->owner.thread), thread_self());
-  CHECK_EQ(load_relaxed(&thread_own_heap->state), HEAP_ATTACHED);
+  CHECK_EQ(load_relaxed(&thread_heap->owner.thread), thread_self());
+  CHECK_EQ(load_relaxed(&thread_heap->state), HEAP_ATTACHED);
   check_heaps();
   heap_trim_others(); /* what is in the bins of a thread that is gone waits for who takes its heap, or for this */
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
@@ -851,7 +851,7 @@ static void check_repaired(heap_t *lost) {
   hak_stats_t stats = check_census();
   CHECK(stats.live == usable_of(forked_blocks, 1000) && stats.remote == 0);
   for (int i = 0; i < 1000; i++) block_free(forked_blocks[i], 0, "free");
-  heap_trim(thread_own_heap);
+  heap_trim(thread_heap);
   stats = check_census();
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) CHECK_EQ(load_relaxed(&heap->owner.free_bytes), 0);
   CHECK(stats.live == 0 && stats.cached == 0 && stats.remote == 0 && stats.slabs == 0);
@@ -941,11 +941,11 @@ TEST(what_was_begun_before_a_fork_is_ended_under_its_own_lock) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
   thread_enter();
-  REQUIRE(lock_try(&thread_own_heap->owner.lock));
+  REQUIRE(lock_try(&thread_heap->owner.lock));
   thread_before_fork();
   thread_after_fork();
-  CHECK(os_forked() && lock_is_mine(&thread_own_heap->owner.lock));
-  lock_release(&thread_own_heap->owner.lock);
+  CHECK(os_forked() && lock_is_mine(&thread_heap->owner.lock));
+  lock_release(&thread_heap->owner.lock);
   thread_leave();
   check_repaired(lost);
 }
@@ -954,17 +954,17 @@ TEST(what_was_begun_before_a_fork_is_ended_under_its_own_lock) {
 TEST(a_child_does_not_wait_for_who_held_its_lock) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
-  run_thread(lock_and_vanish, &thread_own_heap->owner.lock);
+  run_thread(lock_and_vanish, &thread_heap->owner.lock);
   thread_enter();
   os_fork_note();
-  heap_trim(thread_own_heap);
+  heap_trim(thread_heap);
   thread_leave();
   check_repaired(lost);
 }
 
 static void *take_first(void *unused) {
   void *block = block_alloc(100);
-  CHECK(block != NULL && thread_own_heap != NULL && load_relaxed(&thread_own_heap->owner.thread) == thread_self());
+  CHECK(block != NULL && thread_heap != NULL && load_relaxed(&thread_heap->owner.thread) == thread_self());
   block_free(block, 0, "free");
   return unused;
 }
@@ -977,8 +977,8 @@ TEST(a_child_may_start_a_thread_before_it_comes_by) {
   thread_after_fork();
   run_thread(take_first, NULL);
   CHECK(!os_forked() && load_relaxed(&lost->owner.lock.holder) == 0);
-  CHECK_EQ(load_relaxed(&thread_own_heap->state), HEAP_ATTACHED);
-  CHECK(thread_own_heap->thread == thread_self() && load_relaxed(&thread_own_heap->owner.thread) == thread_self());
+  CHECK_EQ(load_relaxed(&thread_heap->state), HEAP_ATTACHED);
+  CHECK(thread_heap->thread == thread_self() && load_relaxed(&thread_heap->owner.thread) == thread_self());
   check_repaired(lost);
 }
 
@@ -999,24 +999,24 @@ TEST(a_parents_fork_leaves_no_mark) {
   start_heap();
   CHECK(block_alloc(100) != NULL);
   thread_before_fork();
-  CHECK_EQ(thread_own_heap->forking, 1);
+  CHECK_EQ(thread_heap->forking, 1);
   thread_after_fork_here();
-  CHECK_EQ(thread_own_heap->forking, 0);
+  CHECK_EQ(thread_heap->forking, 0);
 }
 
 TEST(a_child_without_a_heap_is_repaired_too) {
   start_heap();
   heap_t *lost = lost_heap(forked_blocks);
-  REQUIRE(lost != NULL && thread_own_heap == NULL);
+  REQUIRE(lost != NULL && thread_heap == NULL);
   thread_before_fork();
   thread_after_fork();
   enter_once();
   CHECK(is_repaired(lost));
   CHECK_EQ(check_census().live, usable_of(forked_blocks, 1000));
   REQUIRE(thread_attach() != NULL);
-  CHECK(thread_own_heap == lost);
+  CHECK(thread_heap == lost);
   for (int i = 0; i < 1000; i++) block_free(forked_blocks[i], 0, "free");
-  heap_trim(thread_own_heap);
+  heap_trim(thread_heap);
   CHECK_EQ(check_census().slabs, 0);
   check_heaps();
 }
@@ -1026,11 +1026,11 @@ static bool slab_is_counted_again(const heap_t *lost) {
   slab_t *slab = slab_head((uint32_t)region_unit(forked_blocks[1]));
   const uint8_t mark = 255;
   CHECK(load_relaxed(&slab->owner) == &lost->owner);
-  slab->calm = mark;
+  slab->age = mark;
   thread_before_fork();
   thread_after_fork();
   enter_once();
-  return slab->calm != mark;
+  return slab->age != mark;
 }
 
 TEST(where_no_thread_was_at_work_a_child_orphans_heaps_and_looks_at_no_slab) {
@@ -1082,7 +1082,7 @@ TEST(blocks_that_were_held_for_the_kernel_are_free_again_in_a_child) {
 TEST(nothing_is_repaired_where_nothing_forked) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
-  heap_after_fork(thread_own_heap);
+  heap_after_fork(thread_heap);
   thread_enter();
   thread_leave();
   CHECK(!is_repaired(lost));
@@ -1117,7 +1117,7 @@ static void *work_until_the_end(void *number) {
     blocks[n] = block_alloc(unit_below(&state, unit_below(&state, 20) == 0 ? 400000 : 20000));
     if (unit_below(&state, 500) == 0) {
       thread_enter();
-      if (thread_own_heap != NULL) heap_trim(thread_own_heap);
+      if (thread_heap != NULL) heap_trim(thread_heap);
       thread_leave();
     }
   }

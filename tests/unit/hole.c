@@ -27,7 +27,7 @@ static void start_holes(size_t page) {
   fake_os_set_page_size(page);
   REQUIRE(region_init(SMALL_REGION));
   owner_init(&owner);
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) bins[c] = (region_bin_t){.block_size = class_info[c].size, .size_class = c};
+  for (unsigned c = 0; c < CLASS_ZERO; c++) bins[c] = (region_bin_t){.block_size = class_info[c].size, .size_class = c};
   store_relaxed(&owner.thread, thread_self());
 }
 
@@ -45,10 +45,10 @@ static bool is_filled(const char *block, size_t bytes) {
 
 static uint64_t purges(void) { return fake_os_calls(FAKE_ONLY(FAKE_PURGE)); }
 
-static size_t step(uint32_t calming) {
+static size_t step(uint32_t aging) {
   uint32_t seen = 0;
   size_t purged = hole_step(false, &seen);
-  CHECK_EQ(seen, calming);
+  CHECK_EQ(seen, aging);
   return purged;
 }
 
@@ -67,7 +67,7 @@ TEST(a_slab_is_left_alone_until_nothing_happened_to_it_between_two_steps) {
   CHECK_EQ(step(0), 0); /* full: nothing to find */
   give_blocks(&owner, &blocks[8], 16);
   CHECK_EQ(step(1), 0);
-  give_blocks(&owner, &blocks[24], 8); /* not calm any more */
+  give_blocks(&owner, &blocks[24], 8); /* not age any more */
   CHECK_EQ(step(1), 0);
   void *block = NULL;
   CHECK_EQ(slab_take(&owner, c, &bins[c], &block, 1), 1);
@@ -188,7 +188,7 @@ static void check_class(unsigned c, uint32_t one_in) {
 static void check_every_class(size_t page) {
   start_holes(page);
   page_now = page;
-  for (unsigned c = 0; c < CLASS_NOTHING && check_failures() == 0; c++) {
+  for (unsigned c = 0; c < CLASS_ZERO && check_failures() == 0; c++) {
     check_class(c, 8);
     check_class(c, 100);
     check_class(c, BLOCKS_MOST);
@@ -373,7 +373,7 @@ static void *take_and_give(void *number) {
     uint32_t n = unit_below(&state_of_random, HELD);
     lock_acquire(&mine->lock);
     if (held[n] == NULL) {
-      class_of_held[n] = CLASS_NOTHING - 1 - unit_below(&state_of_random, CLASSES);
+      class_of_held[n] = CLASS_ZERO - 1 - unit_below(&state_of_random, CLASSES);
       CHECK_EQ(slab_take(mine, class_of_held[n], &bins[class_of_held[n]], (void **)&held[n], 1), 1);
       lock_release(&mine->lock);
       memset(held[n], mark, class_info[class_of_held[n]].size);
@@ -395,8 +395,8 @@ static void *take_and_give(void *number) {
 }
 
 static void *look_for_holes(void *unused) {
-  uint32_t calming = 0;
-  for (bool now = false; !load_relaxed(&ended); now = !now) (void)hole_step(now, &calming);
+  uint32_t aging = 0;
+  for (bool now = false; !load_relaxed(&ended); now = !now) (void)hole_step(now, &aging);
   return unused;
 }
 

@@ -58,7 +58,7 @@ TEST(remote_frees_to_an_idle_thread_are_collected) {
   pthread_t freer;
   start();
   for (int i = 0; i < SMALL_BLOCKS; i++) REQUIRE((blocks[i] = block_alloc(SMALL_SIZE)) != NULL);
-  slab_owner_t *owner = &thread_own_heap->owner;
+  slab_owner_t *owner = &thread_heap->owner;
   lock_acquire(&owner->lock);
   REQUIRE(pthread_create(&freer, NULL, free_all, blocks) == 0 && pthread_join(freer, NULL) == 0);
   lock_release(&owner->lock);
@@ -337,7 +337,7 @@ static void fork_once(void) {
   thread_after_fork(); /* in the child, where the keeper is not */
   leave_idle((size_t)50 << 20);
   thread_inside = inside;
-  thread_show_inside(thread_own_heap, true);
+  thread_show_inside(thread_heap, true);
   CHECK_EQ(keeper_starts(), 1); /* counted by whom it was started: the first not yet */
   CHECK_EQ(idle_bytes(), 0);
 }

@@ -30,7 +30,7 @@ typedef struct machine {
   uint64_t address_limit;
   size_t page_size;
   int64_t decay_ms;
-  os_map_t map_at_failure;
+  os_map_result_t map_at_failure;
 } machine_t;
 
 static const machine_t machines[] = {

@@ -51,7 +51,7 @@ TEST(facts_are_plausible_and_keep_errno) {
   CHECK_EQ(page, sysconf(_SC_PAGESIZE));
   KEEPS_ERRNO(CHECK(os_physical_memory() > (uint64_t)16 << 20));
   KEEPS_ERRNO(CHECK(os_address_limit() > 0));
-  KEEPS_ERRNO(CHECK(!os_is_secure()));
+  KEEPS_ERRNO(CHECK(!os_is_privileged()));
   KEEPS_ERRNO(CHECK(os_random_seed() == os_random_seed()));
 }
 

@@ -141,7 +141,7 @@ TEST(a_purge_by_growth_that_fails_leaves_all_as_it_was) {
   CHECK_EQ(purge_due(), 0);
   CHECK(fake_os_injected() > 0);
   CHECK_EQ(purge_bytes(), 0);
-  CHECK(!purge_is_under_way());
+  CHECK(!purge_in_flight());
   check_counts();
 }
 
@@ -251,7 +251,7 @@ TEST(a_superslab_that_cannot_be_mapped_anew_is_so_the_next_time) {
 
 static bool claimed_meanwhile;
 static void claim_it(void *start) {
-  CHECK(purge_is_under_way());
+  CHECK(purge_in_flight());
   claimed_meanwhile |= span_claim((uint32_t)region_unit(start), 1);
 }
 
@@ -261,7 +261,7 @@ TEST(nobody_gets_a_unit_while_it_is_purged) {
   fake_os_during(FAKE_PURGE, claim_it);
   CHECK_EQ(purge_all(), 40 * HAK_UNIT);
   CHECK(!claimed_meanwhile);
-  CHECK(!purge_is_under_way());
+  CHECK(!purge_in_flight());
 }
 
 TEST(recovery_counts_anew) {

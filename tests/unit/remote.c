@@ -24,7 +24,7 @@ static void start_remote(void) {
   CHECK(option_set(OPTION_decay_ms, -1));
   REQUIRE(region_init(SMALL_REGION));
   owner_init(&owner);
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) bins[c] = (region_bin_t){.block_size = class_info[c].size, .size_class = c};
+  for (unsigned c = 0; c < CLASS_ZERO; c++) bins[c] = (region_bin_t){.block_size = class_info[c].size, .size_class = c};
   store_relaxed(&owner.thread, (uintptr_t)0x1230); /* not this thread: it plays the freer */
 }
 
@@ -34,8 +34,8 @@ static slab_t *slab_holding(const void *block) { return slab_head((uint32_t)regi
 static bool remotely_freed(void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
   if (!region_clear_live(block)) return false;
-  slab_t *untold = remote_put(racy_load(region_bin(region.live, unit)), unit, block);
-  if (untold != NULL) remote_tell(untold);
+  slab_t *unannounced = remote_mark(racy_load(region_bin(region.live, unit)), unit, block);
+  if (unannounced != NULL) remote_announce(unannounced);
   return true;
 }
 
@@ -55,7 +55,7 @@ static uint32_t free_in(const slab_t *slab) { return load_relaxed(&slab->free); 
 
 TEST(a_remote_free_waits_until_the_owner_collects) {
   start_remote();
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
     void *blocks[4096];
     uint32_t count = take_slab(c, blocks);
     REQUIRE(count > 0);
@@ -229,7 +229,7 @@ TEST(an_orphans_full_slab_stays_full_if_nothing_has_come) {
   REQUIRE(take_slab(3, blocks) > 0);
   slab_t *slab = slab_holding(blocks[0]);
   owner.orphan = true;
-  remote_tell(slab);
+  remote_announce(slab);
   remote_collect_all(&owner);
   CHECK(slab->listed_full && owner.full[3].first == slab_unit(slab) && owner.partial[3].first == SLAB_END);
 }
@@ -300,6 +300,29 @@ TEST(the_queue_of_an_idle_owner_shrinks) {
   CHECK_EQ(load_relaxed(&owner.lock.holder), 0);
   remote_collect_all(&owner);
   CHECK_EQ(load_relaxed(&owner.pending_count), 0);
+}
+
+TEST(what_an_idle_owner_is_behind_with_is_caught_up_with) {
+  start_remote();
+  unsigned c = class_of(32768);
+  static void *blocks[HELP_AT_MOST][8];
+  for (int i = 0; i < HELP_AT_MOST; i++) REQUIRE(take_slab(c, blocks[i]) > 0);
+  void *last[8];
+  REQUIRE(take_slab(c, last) > 0);
+  lock_acquire(&owner.lock); /* somebody else helps, and slowly */
+  for (int i = 0; i < HELP_AT_MOST; i++) {
+    for (uint32_t n = 0; n < class_info[c].blocks; n++) free_remotely(blocks[i][n]);
+  }
+  owner_unlock(&owner);
+  CHECK(!remote_is_behind() && load_relaxed(&owner.pending_count) == HELP_AT_MOST);
+  free_remotely(last[0]);
+  CHECK(remote_is_behind());
+  for (int calls = 0; remote_is_behind(); calls++) {
+    REQUIRE(calls < HELP_AT_MOST);
+    remote_catch_up();
+  }
+  CHECK(load_relaxed(&owner.pending_count) < HELP_AT_LEAST);
+  CHECK_EQ(load_relaxed(&owner.lock.holder), 0);
 }
 
 /* ---- double frees ---- */
@@ -444,7 +467,7 @@ static void run_threads(bool dies) {
     remote_collect_all(&owner);
     slab_release_empty(&owner);
   }
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) CHECK_EQ(load_relaxed(&owner.slab_count[c]), 0);
+  for (unsigned c = 0; c < CLASS_ZERO; c++) CHECK_EQ(load_relaxed(&owner.slab_count[c]), 0);
   CHECK_EQ(span_census().free_units, units_mapped());
   CHECK(load_relaxed(&owner.remote_frees) > ROUNDS);
 }

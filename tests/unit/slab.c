@@ -87,7 +87,7 @@ static uint32_t check_class(unsigned c) {
 static void check_slabs(void) {
   uint64_t units = 0;
   int64_t free_bytes = 0;
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
     uint64_t slabs = check_class(c);
     units += slabs * class_info[c].units;
     free_bytes += (int64_t)(slabs * class_info[c].blocks - out[c].count) * class_info[c].size;
@@ -142,7 +142,7 @@ static void give(unsigned c, uint32_t count) {
 }
 
 static void give_all(void) {
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
     while (out[c].count > 0) give(c, BATCH_MAX);
   }
 }
@@ -151,7 +151,7 @@ static void give_all(void) {
 
 static void random_run(int steps) {
   for (int step = 0; step < steps && check_failures() == 0; step++) {
-    unsigned c = unit_below(&seed, CLASS_NOTHING);
+    unsigned c = unit_below(&seed, CLASS_ZERO);
     uint32_t count = 1 + unit_below(&seed, unit_below(&seed, 4) == 0 ? BATCH_MAX : 12);
     bool shrinks = step / 500 % 2 != 0;
     if (unit_below(&seed, 100) < (shrinks ? 35u : 60u)) take(c, count);
@@ -161,7 +161,7 @@ static void random_run(int steps) {
   }
   give_all();
   check_slabs();
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) CHECK(load_relaxed(&owner.slab_count[c]) <= 1);
+  for (unsigned c = 0; c < CLASS_ZERO; c++) CHECK(load_relaxed(&owner.slab_count[c]) <= 1);
   slab_release_empty(&owner);
   check_slabs();
   CHECK_EQ(span_census().free_units, units_mapped());
@@ -181,7 +181,7 @@ TEST(random_batches_match_the_model_under_a_limit) {
 
 TEST(each_class_gives_every_block_of_its_slab_lowest_first) {
   start_slabs(UINT64_MAX);
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
     uint32_t blocks = class_info[c].blocks;
     void *batch[4096];
     REQUIRE(slab_take(&owner, c, &bins[c], batch, blocks) == blocks);
@@ -307,11 +307,11 @@ TEST(a_new_slab_has_no_live_block_of_an_old_one) {
 
 TEST(slabs_are_listed_again_from_their_bits_alone) {
   start_slabs(UINT64_MAX);
-  for (int i = 0; i < 300; i++) take(unit_below(&seed, CLASS_NOTHING), 20);
-  for (int i = 0; i < 200; i++) give(unit_below(&seed, CLASS_NOTHING), 7);
+  for (int i = 0; i < 300; i++) take(unit_below(&seed, CLASS_ZERO), 20);
+  for (int i = 0; i < 200; i++) give(unit_below(&seed, CLASS_ZERO), 7);
   owner_init(&owner);
   store_relaxed(&owner.free_bytes, 0);
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) store_relaxed(&owner.slab_count[c], 0);
+  for (unsigned c = 0; c < CLASS_ZERO; c++) store_relaxed(&owner.slab_count[c], 0);
   for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
     if (load_relaxed(&slab_of(unit)->kind) != SLAB_BLOCKS) continue;
     slab_of(unit)->first_word = 63; /* as a fork may leave these */
@@ -347,7 +347,7 @@ static bool dies_as_double_free(void **batch, uint32_t count, const void *block,
 
 TEST(a_block_given_twice_ends_the_process) {
   start_slabs(UINT64_MAX);
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
     void *batch[4];
     REQUIRE(slab_take(&owner, c, &bins[c], batch, 4) == 4);
     give_blocks(&owner, &batch[1], 1);
@@ -359,7 +359,7 @@ TEST(a_block_given_twice_ends_the_process) {
 
 TEST(a_block_twice_in_one_batch_ends_the_process) {
   start_slabs(UINT64_MAX);
-  for (unsigned c = 0; c < CLASS_NOTHING; c++) {
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
     void *batch[4];
     REQUIRE(slab_take(&owner, c, &bins[c], batch, 4) == 4);
     void *twice[3] = {batch[0], batch[2], batch[2]};

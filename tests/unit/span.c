@@ -386,9 +386,9 @@ TEST(a_full_region_serves_again_after_frees) {
   while (count < MODEL_UNITS && (starts[count] = span_alloc(1, 1, SPAN_ZEROED, &zero)) != SPAN_NONE) count++;
   CHECK_EQ(count, SMALL_REGION >> HAK_UNIT_SHIFT);
   CHECK_EQ(span_census().free_units, 0);
-  purge_note_way(true); /* by a thread that a signal handler has interrupted: it ends when this call has */
+  purge_note_in_flight(true); /* by a thread that a signal handler has interrupted: it ends when this call has */
   CHECK(span_alloc(1, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
-  purge_note_way(false);
+  purge_note_in_flight(false);
   for (uint32_t i = 0; i < count; i += 2) span_free(starts[i], 1);
   CHECK(span_alloc(2, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
   for (uint32_t i = 0; i < count; i += 2) CHECK(span_alloc(1, 1, SPAN_ZEROED, &zero) != SPAN_NONE);
