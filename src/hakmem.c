@@ -32,6 +32,7 @@
 #include "slab/large.c"
 #include "slab/remote.c"
 #include "slab/slab.c"
+#include "slab/unit.c"
 #if HAK_AUDIT
 #include "slab/audit.c"
 #endif

@@ -24,16 +24,16 @@ static bool always_alone(void) {
 static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *block) {
   size_t unit = region_unit(block);
   AUDIT(unit < load_relaxed(&region.units), block, "a bin has what is no block");
-  const slab_t *slab = slab_head((uint32_t)unit);
-  bool owned = load_relaxed(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->owner) == &heap->owner;
+  const unit_t *slab = unit_head((uint32_t)unit);
+  bool owned = load_relaxed(&slab->kind) == UNIT_SLAB && load_relaxed(&slab->owner) == &heap->owner;
   owned &= load_relaxed(&slab->size_class) == c && racy_load(region_bin(region.live, unit)) == &bin->shared;
   AUDIT(owned, block, "a bin has a block of another's slab");
-  size_t offset = (size_t)((char *)block - (char *)region_address(slab_unit(slab)));
+  size_t offset = (size_t)((char *)block - (char *)region_address(unit_number(slab)));
   uint32_t index = class_block_at(c, offset);
   AUDIT((size_t)index * class_info[c].size == offset && index < class_info[c].blocks, block, "a bin has what is no block");
-  uint64_t bit = (uint64_t)1 << index % 64, free = load_relaxed(region_bits(region.free_bits, slab_unit(slab), index / 64));
+  uint64_t bit = (uint64_t)1 << index % 64, free = load_relaxed(region_bits(region.free_bits, unit_number(slab), index / 64));
   AUDIT((free & bit) == 0, block, "a block is in a bin and in its slab");
-  uint64_t remote = load_acquire(region_bits(region.remote_bits, slab_unit(slab), index / 64));
+  uint64_t remote = load_acquire(region_bits(region.remote_bits, unit_number(slab), index / 64));
   AUDIT((remote & bit) == 0, block, "a block in a bin was freed remotely");
   bool undone = !HAK_SECURE && heap->owner.helped;
   AUDIT(!HAK_CHECKS || undone || !region_is_live(block), block, "a block in a bin is live");
@@ -86,7 +86,7 @@ static void audit_table(const heap_t *heap) {
 /* Blocks that are out, free nowhere and not live are in the heap's bins, in quarantine or held. */
 static void audit_sums(heap_t *heap, const audit_sum_t *sums) {
   const slab_held_t *held = &heap->owner.held;
-  unsigned of_held = held->units != 0 ? load_relaxed(&slab_of(held->unit)->size_class) : CLASS_NONE;
+  unsigned of_held = held->units != 0 ? load_relaxed(&unit_at(held->unit)->size_class) : CLASS_NONE;
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     uint32_t known = load_relaxed(&heap->has_bin[c]) ? bin_count(heap_bin(heap, c)) : 0;
     if (HAK_SECURE) known += secure_waiting(heap, c);
@@ -128,8 +128,8 @@ static __thread uint32_t turns, cursor;
 static void audit_next_slab(slab_owner_t *owner) {
   for (unsigned i = 0; i < TURN_UNITS; i++) {
     if (++cursor >= load_acquire(&region.units)) cursor = 0;
-    const slab_t *slab = slab_of(cursor);
-    if (load_acquire(&slab->kind) != SLAB_BLOCKS || load_relaxed(&slab->owner) != owner) continue;
+    const unit_t *slab = unit_at(cursor);
+    if (load_acquire(&slab->kind) != UNIT_SLAB || load_relaxed(&slab->owner) != owner) continue;
     audit_slab(owner, slab, NULL);
     return;
   }

@@ -209,7 +209,7 @@ static void free_guarded(const block_info_t *info, void *block, const char *func
 
 /* Whether an allocation of `size`, with some alignment, leads to such a block. */
 static bool may_have_size(const block_info_t *info, size_t size) {
-  if (load_relaxed(&info->slab->kind) != SLAB_LARGE) return size == info->size;
+  if (load_relaxed(&info->slab->kind) != UNIT_LARGE) return size == info->size;
   return (size > SMALL_MAX ? size : SMALL_MAX + 1) == info->size;
 }
 
@@ -231,13 +231,13 @@ static void free_inspected(void *block, size_t size, const char *function) {
     block_fault_size(&info, block, function, "block is larger");
   }
   uint8_t kind = load_relaxed(&info.slab->kind);
-  if (kind == SLAB_LARGE) free_large(&info, block, function);
-  else if (kind == SLAB_SLOTS) free_guarded(&info, block, function);
+  if (kind == UNIT_LARGE) free_large(&info, block, function);
+  else if (kind == UNIT_SLOTS) free_guarded(&info, block, function);
   else if (HAK_SECURE) free_quarantined(&info, block, function);
   else fault_freed(&info, block, function); /* it was not live for free_miss: who freed it has got it again */
 }
 
-static HAK_NOINLINE void free_announce(slab_t *slab) {
+static HAK_NOINLINE void free_announce(unit_t *slab) {
   thread_enter();
   remote_announce(slab);
   thread_leave_with_upkeep();
@@ -258,7 +258,7 @@ HAK_INLINE void free_elsewhere(void *block, size_t size, const char *function) {
   const region_bin_t *bin = racy_load(region_bin(region.live, unit));
   if (HAK_UNLIKELY(bin->block_size == 0 || size > bin->block_size)) goto rest;
   if (HAK_CHECKS && HAK_UNLIKELY(!region_clear_live(block))) goto rest;
-  slab_t *unannounced = remote_mark(bin, (uint32_t)unit, block);
+  unit_t *unannounced = remote_mark(bin, (uint32_t)unit, block);
   if (HAK_UNLIKELY(unannounced != NULL)) free_announce(unannounced);
   return;
 rest:
@@ -363,7 +363,7 @@ size_t block_good_size(size_t size, size_t align) {
 
 /* The secure library takes note of the new size. */
 static bool resize_in_class(void *block, size_t size, bool grows) {
-  unsigned c = load_relaxed(&slab_head((uint32_t)region_unit(block))->size_class);
+  unsigned c = load_relaxed(&unit_head((uint32_t)region_unit(block))->size_class);
   if (size > SMALL_MAX || (grows ? c == CLASS_ZERO || size > class_usable(c) : class_for(size) != c)) return false;
   secure_resize(block, c, size, "realloc");
   return true;
@@ -374,7 +374,7 @@ static bool resize_small(void *block, size_t old, size_t size) {
   return size <= SMALL_MAX && class_usable(class_for(size)) == old;
 }
 
-static bool resize_large(slab_t *slab, size_t size) {
+static bool resize_large(unit_t *slab, size_t size) {
   thread_enter();
   bool resized = size > SMALL_MAX && large_resize(slab, size);
   thread_leave_with_upkeep();
@@ -387,7 +387,7 @@ static HAK_COLD bool resize_under_memcheck(const block_info_t *info, void *block
   size_t room = memcheck_room(1, size);
   if (room == 0 || (size < old && room != info->size)) return false;
   if (room < info->size) room = info->size;
-  if (room > info->size && !(load_relaxed(&info->slab->kind) == SLAB_LARGE && resize_large(info->slab, room))) return false;
+  if (room > info->size && !(load_relaxed(&info->slab->kind) == UNIT_LARGE && resize_large(info->slab, room))) return false;
   memcheck_resize(block, old, size, room);
   return true;
 }
@@ -397,11 +397,11 @@ bool block_expand(void *block, size_t size) {
   if (info.state != BLOCK_LIVE) block_fault(&info, block, "hak_expand");
   if (size <= live_size(&info, block)) return true;
   if (memcheck_on()) return resize_under_memcheck(&info, block, size);
-  if (load_relaxed(&info.slab->kind) == SLAB_LARGE) return resize_large(info.slab, size);
+  if (load_relaxed(&info.slab->kind) == UNIT_LARGE) return resize_large(info.slab, size);
   return HAK_SECURE && resize_in_class(block, size, true);
 }
 
-static void large_copy(slab_t *slab, void *from, void *to, size_t bytes) {
+static void large_copy(unit_t *slab, void *from, void *to, size_t bytes) {
   if (bytes < load_relaxed(&slab->bytes)) {
     memcpy(to, from, bytes);
     return;
@@ -412,7 +412,7 @@ static void large_copy(slab_t *slab, void *from, void *to, size_t bytes) {
 }
 
 /* `old`: what the program may use of it; `large`: its slab if it is a large one whose pages may move. */
-HAK_INLINE void *realloc_elsewhere(void *block, slab_t *large, size_t old, size_t size) {
+HAK_INLINE void *realloc_elsewhere(void *block, unit_t *large, size_t old, size_t size) {
   int saved = errno;
   void *moved = block_alloc(size);
   if (HAK_UNLIKELY(moved == NULL)) {
@@ -434,7 +434,7 @@ static HAK_COLD void *realloc_under_memcheck(const block_info_t *info, void *blo
 
 void *block_realloc(void *block, size_t size) {
   size_t old = small_size(block, "realloc");
-  slab_t *large = NULL;
+  unit_t *large = NULL;
   if (HAK_UNLIKELY(old == 0)) {
     block_info_t info = block_inspect(block);
     if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) {
@@ -443,7 +443,7 @@ void *block_realloc(void *block, size_t size) {
     }
     if (memcheck_on()) return realloc_under_memcheck(&info, block, size);
     old = info.size;
-    if (load_relaxed(&info.slab->kind) == SLAB_LARGE) large = info.slab;
+    if (load_relaxed(&info.slab->kind) == UNIT_LARGE) large = info.slab;
   }
   if (size > PTRDIFF_MAX) return out_of_memory();
   if (large == NULL ? resize_small(block, old, size) : resize_large(large, size)) return block;

@@ -29,7 +29,7 @@ static void boot_options(void) {
 static void hide_base(void) {
   bool zero;
   uint32_t unit = span_alloc(1, 1, SPAN_SLAB, &zero);
-  if (unit != SPAN_NONE) span_enter(unit, 1, SLAB_META, CLASS_NONE);
+  if (unit != SPAN_NONE) span_enter(unit, 1, UNIT_META, CLASS_NONE);
 }
 
 static bool boot_first(void) {

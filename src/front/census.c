@@ -24,7 +24,7 @@ static uint64_t class_rounding(unsigned c) {
   return (class_info[c].size - below) / 2;
 }
 
-static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const slab_t *slab) {
+static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *slab) {
   unsigned c = load_relaxed(&slab->size_class);
   if (c >= CLASS_COUNT) return; /* became another span meanwhile */
   uint64_t size = class_bytes(c);
@@ -43,18 +43,18 @@ static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const s
 }
 
 static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uint32_t unit) {
-  slab_t *slab = slab_of(unit);
+  unit_t *slab = unit_at(unit);
   uint8_t kind = load_acquire(&slab->kind);
   uint32_t units = load_relaxed(&slab->units);
-  if (kind == SLAB_BLOCKS) {
+  if (kind == UNIT_SLAB) {
     census_slab(stats, of_class, slab);
-  } else if (kind == SLAB_LARGE) {
+  } else if (kind == UNIT_LARGE) {
     uint64_t bytes = load_relaxed(&slab->bytes);
     stats->spans++;
     stats->live += bytes;
     stats->requested += bytes - os_page_size() / 2;
     stats->slab_free += units * HAK_UNIT - bytes;
-  } else if (kind == SLAB_META) {
+  } else if (kind == UNIT_META) {
     stats->metadata += units * HAK_UNIT;
   } else {
     return 1;

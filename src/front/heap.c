@@ -83,7 +83,7 @@ static void *heap_memory(size_t bytes) {
   uint32_t units = (uint32_t)((bytes + HAK_UNIT - 1) >> HAK_UNIT_SHIFT);
   uint32_t unit = span_alloc(units, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return NULL;
-  span_enter(unit, units, SLAB_META, CLASS_NONE);
+  span_enter(unit, units, UNIT_META, CLASS_NONE);
   memory = region_address(unit);
   return zero ? memory : memset(memory, 0, bytes);
 }
@@ -171,20 +171,20 @@ void heap_flush(heap_t *heap, bin_t *bin) {
 }
 
 static void free_remotely(uint32_t unit, void *block) {
-  slab_t *slab = remote_mark(racy_load(region_bin(region.live, unit)), unit, block);
+  unit_t *slab = remote_mark(racy_load(region_bin(region.live, unit)), unit, block);
   if (slab != NULL) remote_announce(slab);
 }
 
 /* A block goes back to its slab, past the bins; with the heap's lock. */
 static void give_back(heap_t *heap, void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
-  if (load_relaxed(&slab_head(unit)->owner) == &heap->owner) (void)slab_give(&heap->owner, &block, 1);
+  if (load_relaxed(&unit_head(unit)->owner) == &heap->owner) (void)slab_give(&heap->owner, &block, 1);
   else free_remotely(unit, block);
 }
 
 void heap_take_back(heap_t *heap, void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
-  slab_t *slab = slab_head(unit);
+  unit_t *slab = unit_head(unit);
   if (heap == NULL || load_relaxed(&slab->owner) != &heap->owner) {
     free_remotely(unit, block);
     return;
@@ -376,9 +376,9 @@ void *heap_take_one(heap_t *heap, unsigned size_class) {
  * of owners whose lock was held.  Kinds, owners and bits of slabs never are: what was begun is made anew from them. */
 
 static uint32_t span_used(uint32_t unit) {
-  slab_t *slab = slab_of(unit);
+  unit_t *slab = unit_at(unit);
   uint8_t kind = load_relaxed(&slab->kind);
-  return kind != SLAB_FREE && kind != SLAB_INSIDE ? load_relaxed(&slab->units) : 0;
+  return kind != UNIT_FREE && kind != UNIT_INSIDE ? load_relaxed(&slab->units) : 0;
 }
 
 static heap_t *_Atomic forker;
@@ -421,7 +421,7 @@ static void owners_reset(bool inside) {
 }
 
 /* The class's first use may lie between what the slab's record and the heap's table tell. */
-static region_bin_t *slab_bin(const slab_t *slab) {
+static region_bin_t *slab_bin(const unit_t *slab) {
   heap_t *heap = (heap_t *)(void *)((char *)load_relaxed(&slab->owner) - offsetof(heap_t, owner));
   unsigned c = load_relaxed(&slab->size_class);
   if (!load_relaxed(&heap->has_bin[c])) heap_add_bin(heap, c);
@@ -432,8 +432,8 @@ static void slabs_recover(void) {
   uint32_t units = load_relaxed(&region.units);
   for (uint32_t unit = 0; unit < units;) {
     uint32_t length = span_used(unit);
-    slab_t *slab = slab_of(unit);
-    if (length > 0 && load_relaxed(&slab->kind) == SLAB_BLOCKS) {
+    unit_t *slab = unit_at(unit);
+    if (length > 0 && load_relaxed(&slab->kind) == UNIT_SLAB) {
       slab_owner_t *owner = load_relaxed(&slab->owner);
       if (owner->relist) slab_relist(owner, slab, slab_bin(slab));
       remote_recover(owner, slab);

@@ -5,23 +5,23 @@
 #include "slab/guarded.h"
 #include "slab/large.h"
 
-static uint8_t kind_of(const slab_t *slab) { return load_relaxed(&slab->kind); }
+static uint8_t kind_of(const unit_t *slab) { return load_relaxed(&slab->kind); }
 
 /* Where in its span the pointer is; the span is in use. */
-static block_state_t block_place(const slab_t *slab, const void *p) {
-  if (kind_of(slab) == SLAB_SLOTS) return guarded_start(p) != p ? BLOCK_INTERIOR : block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
-  size_t offset = (size_t)((const char *)p - (const char *)region_address(slab_unit(slab)));
-  if (kind_of(slab) == SLAB_LARGE) return offset != 0 ? BLOCK_INTERIOR : block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
+static block_state_t block_place(const unit_t *slab, const void *p) {
+  if (kind_of(slab) == UNIT_SLOTS) return guarded_start(p) != p ? BLOCK_INTERIOR : block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
+  size_t offset = (size_t)((const char *)p - (const char *)region_address(unit_number(slab)));
+  if (kind_of(slab) == UNIT_LARGE) return offset != 0 ? BLOCK_INTERIOR : block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
   unsigned c = load_relaxed(&slab->size_class);
   uint32_t block = class_block_at(c, offset);
   if ((size_t)block * class_info[c].size != offset || block >= class_info[c].blocks) return BLOCK_INTERIOR;
   return block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
 }
 
-static size_t usable(const slab_t *slab, const void *p, bool live) {
+static size_t usable(const unit_t *slab, const void *p, bool live) {
   switch (kind_of(slab)) {
-    case SLAB_LARGE: return large_usable(slab);
-    case SLAB_SLOTS: return guarded_usable(p);
+    case UNIT_LARGE: return large_usable(slab);
+    case UNIT_SLOTS: return guarded_usable(p);
     default: break;
   }
   unsigned c = load_relaxed(&slab->size_class);
@@ -29,22 +29,22 @@ static size_t usable(const slab_t *slab, const void *p, bool live) {
 }
 
 /* NULL where nothing is mapped or was ever used. */
-static slab_t *span_at(const void *p) {
+static unit_t *span_at(const void *p) {
   size_t unit = region_unit(p);
   if (unit >= load_acquire(&region.units)) return NULL;
   superslab_t *superslab = &region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB];
   if ((load_relaxed(&superslab->mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) == 0) return NULL;
-  return slab_head((uint32_t)unit);
+  return unit_head((uint32_t)unit);
 }
 
 block_info_t block_inspect(const void *p) {
   block_info_t info = {BLOCK_FOREIGN, NULL, 0};
-  slab_t *slab = span_at(p);
+  unit_t *slab = span_at(p);
   if (slab == NULL) return info;
   bool misaligned = (uintptr_t)p % HAK_GRANULE != 0;
   uint8_t kind = load_acquire(&slab->kind);
-  bool holds_blocks = kind == SLAB_BLOCKS || kind == SLAB_LARGE || kind == SLAB_SLOTS;
-  if (!holds_blocks || region_unit(p) - slab_unit(slab) >= load_relaxed(&slab->units)) {
+  bool holds_blocks = kind == UNIT_SLAB || kind == UNIT_LARGE || kind == UNIT_SLOTS;
+  if (!holds_blocks || region_unit(p) - unit_number(slab) >= load_relaxed(&slab->units)) {
     info.state = misaligned ? BLOCK_MISALIGNED : BLOCK_FREED;
     return info;
   }
@@ -59,8 +59,8 @@ block_info_t block_inspect(const void *p) {
 size_t block_fault_class(const block_info_t *info) {
   if (info->slab == NULL) return 0;
   switch (kind_of(info->slab)) {
-    case SLAB_LARGE: return FAULT_LARGE;
-    case SLAB_SLOTS: return FAULT_GUARDED;
+    case UNIT_LARGE: return FAULT_LARGE;
+    case UNIT_SLOTS: return FAULT_GUARDED;
     default: return slab_class(info->slab)->size;
   }
 }
@@ -78,13 +78,13 @@ _Noreturn void block_fault(const block_info_t *info, const void *p, const char *
   const char *detail = info->slab == NULL && info->state == BLOCK_FREED ? "no block there" : texts[info->state].detail;
   if (info->state == BLOCK_FOREIGN && load_relaxed(&fault_foreign) != NULL) detail = load_relaxed(&fault_foreign);
   fault_line(texts[info->state].fault, function, p, detail, block_fault_class(info));
-  if (info->slab != NULL && kind_of(info->slab) == SLAB_SLOTS) guarded_print(p);
+  if (info->slab != NULL && kind_of(info->slab) == UNIT_SLOTS) guarded_print(p);
   os_abort();
 }
 
 _Noreturn void block_fault_size(const block_info_t *info, const void *p, const char *function, const char *detail) {
   fault_line("size mismatch", function, p, detail, block_fault_class(info));
-  if (kind_of(info->slab) == SLAB_SLOTS) guarded_abort(p);
+  if (kind_of(info->slab) == UNIT_SLOTS) guarded_abort(p);
   os_abort();
 }
 
@@ -99,11 +99,11 @@ static void describe_block(format_t *f, const char *start, size_t size, bool liv
   format_unsigned(f, (uint64_t)(p - start));
 }
 
-static void describe_slab(format_t *f, const slab_t *slab, const char *p) {
+static void describe_slab(format_t *f, const unit_t *slab, const char *p) {
   unsigned c = load_relaxed(&slab->size_class);
   const class_info_t *info = &class_info[c];
   bool nothing = c == CLASS_ZERO;
-  char *start = region_address(slab_unit(slab));
+  char *start = region_address(unit_number(slab));
   uint32_t block = class_block_at(c, (size_t)(p - start));
   if (block >= info->blocks) {
     format_text(f, "the unused end of a slab");
@@ -120,21 +120,21 @@ static void describe_slab(format_t *f, const slab_t *slab, const char *p) {
 }
 
 void block_describe(format_t *f, const void *p) {
-  slab_t *slab = span_at(p);
-  uint8_t kind = slab == NULL ? SLAB_FREE : load_acquire(&slab->kind);
+  unit_t *slab = span_at(p);
+  uint8_t kind = slab == NULL ? UNIT_FREE : load_acquire(&slab->kind);
   if (slab == NULL) {
     format_text(f, (uintptr_t)p < 65536 ? "near NULL, not hakmem's" : "foreign, not hakmem's");
-  } else if (kind == SLAB_BLOCKS) {
+  } else if (kind == UNIT_SLAB) {
     describe_slab(f, slab, p);
-  } else if (kind == SLAB_LARGE) {
-    const char *start = region_address(slab_unit(slab));
+  } else if (kind == UNIT_LARGE) {
+    const char *start = region_address(unit_number(slab));
     describe_block(f, start, load_relaxed(&slab->bytes), block_is_live(start), p);
     format_text(f, ", class large");
-  } else if (kind == SLAB_SLOTS) {
+  } else if (kind == UNIT_SLOTS) {
     guarded_describe(f, p);
-  } else if (kind == SLAB_META) {
+  } else if (kind == UNIT_META) {
     format_text(f, "hakmem's own memory");
-  } else if (kind == SLAB_GUARD) {
+  } else if (kind == UNIT_GUARD) {
     format_text(f, "guard or quarantined memory");
   } else {
     format_text(f, "freed memory in no block");

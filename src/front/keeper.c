@@ -42,7 +42,7 @@ static void keeper_run(void) {
 
 static bool has_work(const heap_t *heap) {
   if (remote_is_behind() || purge_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT) return true;
-  return heap != NULL && hole_unsettled(&heap->owner) > HOLE_WORTH;
+  return heap != NULL && hole_bytes_since_look(&heap->owner) > HOLE_WORTH;
 }
 
 /* Under a filter that was there before the process was, only what it is known to permit is asked for: to clone, where libc has

@@ -129,7 +129,7 @@ void secure_resize(void *block, unsigned size_class, size_t asked, const char *f
 }
 
 static HAK_NOINLINE void written_to(void *block, uint32_t size, uint64_t word) {
-  bool dirty_when_free = slab_may_be_dirty(slab_head((uint32_t)region_unit(block)));
+  bool dirty_when_free = slab_may_be_dirty(unit_head((uint32_t)region_unit(block)));
   if (!dirty_when_free) fault_abort("use after free", "malloc", block, "a free block was written to", size);
   memset(block, 0, size - SECURE_CANARY);
   *canary_place(block, size) = word;
@@ -137,8 +137,8 @@ static HAK_NOINLINE void written_to(void *block, uint32_t size, uint64_t word) {
 
 /* A block of several pages that was never live is not read, which would fault its pages in twice. */
 static bool is_fresh(const void *block, const bin_t *bin) {
-  slab_t *slab = slab_head((uint32_t)region_unit(block));
-  size_t offset = (size_t)((const char *)block - (const char *)region_address(slab_unit(slab)));
+  unit_t *slab = unit_head((uint32_t)region_unit(block));
+  size_t offset = (size_t)((const char *)block - (const char *)region_address(unit_number(slab)));
   uint32_t index = class_block_at(bin->shared.size_class, offset);
   if (index < slab->touched || slab_may_be_dirty(slab)) return false;
   slab->touched = (uint16_t)(index + 1);
@@ -259,11 +259,11 @@ HAK_AUDITED void secure_audit(const heap_t *heap) {
     for (unsigned i = 0; i < QUARANTINE_MOST; i++) {
       const void *block = owner_load(&heap->quarantine->blocks[c][i]);
       if (block == NULL) continue;
-      const slab_t *slab = slab_head((uint32_t)region_unit(block));
-      bool known = i < length && load_relaxed(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->size_class) == c;
+      const unit_t *slab = unit_head((uint32_t)region_unit(block));
+      bool known = i < length && load_relaxed(&slab->kind) == UNIT_SLAB && load_relaxed(&slab->size_class) == c;
       AUDIT(known && !region_is_live(block), block, "what waits in quarantine is no block, or live");
-      uint32_t index = class_block_at(c, (size_t)((const char *)block - (const char *)region_address(slab_unit(slab))));
-      uint64_t free = load_relaxed(region_bits(region.free_bits, slab_unit(slab), index / 64));
+      uint32_t index = class_block_at(c, (size_t)((const char *)block - (const char *)region_address(unit_number(slab))));
+      uint64_t free = load_relaxed(region_bits(region.free_bits, unit_number(slab), index / 64));
       AUDIT((free >> index % 64 & 1) == 0, block, "a block is in quarantine and in its slab");
     }
   }
@@ -285,10 +285,10 @@ static void check_block(void *block, uint32_t size, bool dirty_when_free) {
   }
 }
 
-static uint32_t check_slab(const slab_t *slab) {
+static uint32_t check_slab(const unit_t *slab) {
   const class_info_t *info = slab_class(slab);
   if (load_relaxed(&slab->size_class) == CLASS_ZERO) return 0;
-  char *start = region_address(slab_unit(slab));
+  char *start = region_address(unit_number(slab));
   for (uint32_t i = 0; i < info->blocks; i++) check_block(start + (size_t)i * info->size, info->size, slab->dirty_when_free);
   return info->blocks;
 }
@@ -315,9 +315,9 @@ void secure_check(void) {
   }
   uint32_t checked = 0;
   for (uint32_t unit = 0; unit < load_relaxed(&region.units) && checked < CHECKED_MOST; unit++) {
-    slab_t *slab = slab_of(unit);
-    if (load_relaxed(&slab->kind) == SLAB_BLOCKS) checked += check_slab(slab);
-    if (load_relaxed(&slab->kind) != SLAB_LARGE || large_is_whole(slab)) continue;
+    unit_t *slab = unit_at(unit);
+    if (load_relaxed(&slab->kind) == UNIT_SLAB) checked += check_slab(slab);
+    if (load_relaxed(&slab->kind) != UNIT_LARGE || large_is_whole(slab)) continue;
     fault_abort("overflow", "exit", region_address(unit), "bytes behind the block were overwritten", FAULT_LARGE);
   }
 }

@@ -20,7 +20,7 @@ static _Atomic bool exits_watched;
 static _Atomic bool watching;
 
 /* Heaps that are looked at for a peak. */
-#define SETTLE_HEAPS 64
+#define HOLE_HEAPS 64
 
 /* Whether much is free inside slabs that was not when holes were last looked for: found out a few heaps at a time. */
 static bool holes_are_worth_it(void) {
@@ -29,8 +29,8 @@ static bool holes_are_worth_it(void) {
   static _Atomic bool worth;
   heap_t *heap = load_relaxed(&at);
   if (heap == NULL) heap = heap_first();
-  for (unsigned i = 0; i < SETTLE_HEAPS && heap != NULL; i++, heap = load_relaxed(&heap->next)) {
-    add_relaxed(&unsettled, hole_unsettled(&heap->owner));
+  for (unsigned i = 0; i < HOLE_HEAPS && heap != NULL; i++, heap = load_relaxed(&heap->next)) {
+    add_relaxed(&unsettled, hole_bytes_since_look(&heap->owner));
     add_relaxed(&free_bytes, load_relaxed(&heap->owner.free_bytes));
   }
   store_relaxed(&at, heap);

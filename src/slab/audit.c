@@ -6,13 +6,13 @@
 #include "slab/large.h"
 #include "slab/remote.h"
 
-static void *unit_address(const slab_t *slab) { return region_address(slab_unit(slab)); }
+static void *unit_address(const unit_t *slab) { return region_address(unit_number(slab)); }
 
 /* --- units ------------------------------------------------------------------------------- */
 
-bool audit_in_span(uint32_t unit) { return load_acquire(&slab_of(unit)->kind) != SLAB_FREE; }
+bool audit_in_span(uint32_t unit) { return load_acquire(&unit_at(unit)->kind) != UNIT_FREE; }
 
-static void audit_large(const slab_t *slab, uint32_t units) {
+static void audit_large(const unit_t *slab, uint32_t units) {
   void *at = unit_address(slab);
   size_t bytes = load_relaxed(&slab->bytes), room = units * HAK_UNIT;
   AUDIT(bytes <= room && bytes > room - HAK_UNIT && bytes % os_page_size() == 0, at, "a large block has not the bytes of its units");
@@ -20,43 +20,43 @@ static void audit_large(const slab_t *slab, uint32_t units) {
   AUDIT(!HAK_CHECKS || region_is_live(at), at, "a large block is not live");
 }
 
-static void audit_head(const slab_t *slab, uint8_t kind) {
-  uint32_t unit = slab_unit(slab), units = load_relaxed(&slab->units);
+static void audit_head(const unit_t *slab, uint8_t kind) {
+  uint32_t unit = unit_number(slab), units = load_relaxed(&slab->units);
   void *at = unit_address(slab);
   unsigned c = load_relaxed(&slab->size_class);
   AUDIT(units > 0 && units <= load_relaxed(&region.units) - unit, at, "a span ends beyond the frontier");
-  const slab_t *last = slab_of(unit + units - 1);
-  AUDIT(last == slab || (load_relaxed(&last->kind) == SLAB_INSIDE && last->head == unit), at, "a span's last unit is not in it");
-  AUDIT(kind == SLAB_BLOCKS ? c < CLASS_COUNT && units == class_info[c].units : c == CLASS_NONE, at, "a span has not its kind's class");
-  AUDIT(kind != SLAB_BLOCKS || load_relaxed(&slab->owner) != NULL, at, "a slab has no owner");
-  AUDIT(kind != SLAB_GUARD || slab->guard <= OS_SPLIT, at, "a guard is none that the kernel makes");
-  AUDIT(kind != SLAB_SLOTS || guarded_holds(at), at, "a span of guard slots has none");
-  if (kind == SLAB_LARGE) audit_large(slab, units);
+  const unit_t *last = unit_at(unit + units - 1);
+  AUDIT(last == slab || (load_relaxed(&last->kind) == UNIT_INSIDE && last->head == unit), at, "a span's last unit is not in it");
+  AUDIT(kind == UNIT_SLAB ? c < CLASS_COUNT && units == class_info[c].units : c == CLASS_NONE, at, "a span has not its kind's class");
+  AUDIT(kind != UNIT_SLAB || load_relaxed(&slab->owner) != NULL, at, "a slab has no owner");
+  AUDIT(kind != UNIT_GUARD || slab->guard <= OS_SPLIT, at, "a guard is none that the kernel makes");
+  AUDIT(kind != UNIT_SLOTS || guarded_holds(at), at, "a span of guard slots has none");
+  if (kind == UNIT_LARGE) audit_large(slab, units);
 }
 
 void audit_unit_alone(uint32_t unit) {
-  const slab_t *slab = slab_of(unit), *head = slab_head(unit);
+  const unit_t *slab = unit_at(unit), *head = unit_head(unit);
   uint8_t kind = load_relaxed(&slab->kind), of_span = load_relaxed(&head->kind);
   void *at = region_address(unit);
-  AUDIT(kind <= SLAB_GUARD, at, "a unit is of no kind");
-  if (kind == SLAB_INSIDE) {
-    bool within = slab->head < unit && of_span != SLAB_INSIDE && of_span != SLAB_FREE && unit - slab->head < load_relaxed(&head->units);
+  AUDIT(kind <= UNIT_GUARD, at, "a unit is of no kind");
+  if (kind == UNIT_INSIDE) {
+    bool within = slab->head < unit && of_span != UNIT_INSIDE && of_span != UNIT_FREE && unit - slab->head < load_relaxed(&head->units);
     AUDIT(within, at, "a further unit is in no span");
-  } else if (kind != SLAB_FREE) {
+  } else if (kind != UNIT_FREE) {
     audit_head(slab, kind);
   }
   bool has_bin = racy_load(region_bin(region.live, unit)) != &region_no_bin;
-  AUDIT(has_bin == (of_span == SLAB_BLOCKS), at, "a unit has a bin and no slab, or a slab and no bin");
+  AUDIT(has_bin == (of_span == UNIT_SLAB), at, "a unit has a bin and no slab, or a slab and no bin");
 }
 
 /* --- slabs ------------------------------------------------------------------------------- */
 
-static void audit_listed(const slab_owner_t *owner, const slab_t *slab, unsigned c) {
-  uint32_t unit = slab_unit(slab);
+static void audit_listed(const slab_owner_t *owner, const unit_t *slab, unsigned c) {
+  uint32_t unit = unit_number(slab);
   void *at = unit_address(slab);
   const slab_list_t *list = slab->listed_full ? &owner->full[c] : &owner->partial[c];
-  bool before = slab->prev == SLAB_END ? list->first == unit : slab_of(slab->prev)->next == unit;
-  bool behind = slab->next == SLAB_END || slab_of(slab->next)->prev == unit;
+  bool before = slab->prev == UNIT_NONE ? list->first == unit : unit_at(slab->prev)->next == unit;
+  bool behind = slab->next == UNIT_NONE || unit_at(slab->next)->prev == unit;
   bool held = owner->held.units != 0 && owner->held.unit == unit;
   uint32_t free = load_relaxed(&slab->free), state = load_relaxed(&remote_of(unit)->state);
   AUDIT(before && behind, at, "a slab's neighbours in its list do not know it");
@@ -65,19 +65,19 @@ static void audit_listed(const slab_owner_t *owner, const slab_t *slab, unsigned
 }
 
 /* The slab's units lead to it, and to one bin. */
-static void audit_units(const slab_t *slab, uint32_t units) {
-  uint32_t unit = slab_unit(slab);
+static void audit_units(const unit_t *slab, uint32_t units) {
+  uint32_t unit = unit_number(slab);
   const region_bin_t *bin = racy_load(region_bin(region.live, unit));
   AUDIT(bin != &region_no_bin && load_relaxed(&slab->units) == units, unit_address(slab), "a slab has no bin, or not its class's units");
   for (uint32_t i = 1; i < units; i++) {
-    const slab_t *inside = slab_of(unit + i);
-    bool leads = load_relaxed(&inside->kind) == SLAB_INSIDE && inside->head == unit;
+    const unit_t *inside = unit_at(unit + i);
+    bool leads = load_relaxed(&inside->kind) == UNIT_INSIDE && inside->head == unit;
     AUDIT(leads && racy_load(region_bin(region.live, unit + i)) == bin, region_address(unit + i), "a slab's unit does not lead to it");
   }
 }
 
 /* Of the blocks in `bits`, how many are live. */
-static uint32_t live_count(const slab_t *slab, uint32_t word, uint64_t bits) {
+static uint32_t live_count(const unit_t *slab, uint32_t word, uint64_t bits) {
   char *start = (char *)unit_address(slab) + (size_t)word * 64 * slab_class(slab)->size;
   uint32_t live = 0;
   for (; HAK_CHECKS && bits != 0; bits &= bits - 1) live += region_is_live(start + (size_t)bits_lowest64(bits) * slab_class(slab)->size);
@@ -85,9 +85,9 @@ static uint32_t live_count(const slab_t *slab, uint32_t word, uint64_t bits) {
 }
 
 /* One word of the slab's bits; the free ones. No bit is set remotely of a block that is in its slab. */
-static uint64_t audit_word(const slab_owner_t *owner, const slab_t *slab, uint32_t word, audit_sum_t *sum) {
+static uint64_t audit_word(const slab_owner_t *owner, const unit_t *slab, uint32_t word, audit_sum_t *sum) {
   void *at = unit_address(slab);
-  uint32_t unit = slab_unit(slab), rest = slab_class(slab)->blocks - word * 64;
+  uint32_t unit = unit_number(slab), rest = slab_class(slab)->blocks - word * 64;
   uint64_t all = rest >= 64 ? UINT64_MAX : ((uint64_t)1 << rest) - 1;
   uint64_t free = load_relaxed(region_bits(region.free_bits, unit, word));
   uint64_t remote = load_acquire(region_bits(region.remote_bits, unit, word));
@@ -102,10 +102,10 @@ static uint64_t audit_word(const slab_owner_t *owner, const slab_t *slab, uint32
   return free;
 }
 
-void audit_slab(slab_owner_t *owner, const slab_t *slab, audit_sum_t *sum) {
+void audit_slab(slab_owner_t *owner, const unit_t *slab, audit_sum_t *sum) {
   void *at = unit_address(slab);
   unsigned c = load_relaxed(&slab->size_class);
-  bool owned = load_relaxed(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->owner) == owner;
+  bool owned = load_relaxed(&slab->kind) == UNIT_SLAB && load_relaxed(&slab->owner) == owner;
   AUDIT(owned && c < CLASS_COUNT, at, "a listed slab is not the owner's");
   audit_units(slab, class_info[c].units);
   audit_listed(owner, slab, c);
@@ -120,8 +120,8 @@ void audit_slab(slab_owner_t *owner, const slab_t *slab, audit_sum_t *sum) {
 /* The slabs of one list; ends with one that is in it twice, since there are no more than `most`. */
 static uint32_t audit_list(slab_owner_t *owner, uint32_t first, unsigned c, bool full, audit_sum_t *sum, int64_t *free_bytes) {
   uint32_t slabs = 0, most = load_relaxed(&owner->slab_count[c]);
-  for (uint32_t unit = first; unit != SLAB_END; unit = slab_of(unit)->next) {
-    const slab_t *slab = slab_of(unit);
+  for (uint32_t unit = first; unit != UNIT_NONE; unit = unit_at(unit)->next) {
+    const unit_t *slab = unit_at(unit);
     AUDIT(slabs < most, unit_address(slab), "a list has more slabs than were counted");
     if (slabs++ >= most) break;
     AUDIT(load_relaxed(&slab->size_class) == c && slab->listed_full == full, unit_address(slab), "a slab is in another's list");
@@ -135,8 +135,8 @@ static uint32_t audit_list(slab_owner_t *owner, uint32_t first, unsigned c, bool
 static uint32_t audit_chain(const slab_owner_t *owner, uint32_t first, unsigned c) {
   uint32_t slabs = 0, most = load_relaxed(&owner->slab_count[c]);
   for (; first != 0; first = load_relaxed(&remote_of(first - 1)->next)) {
-    const slab_t *slab = slab_of(first - 1);
-    bool known = first <= load_relaxed(&region.units) && load_relaxed(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->owner) == owner;
+    const unit_t *slab = unit_at(first - 1);
+    bool known = first <= load_relaxed(&region.units) && load_relaxed(&slab->kind) == UNIT_SLAB && load_relaxed(&slab->owner) == owner;
     AUDIT(known && load_relaxed(&slab->size_class) == c, unit_address(slab), "a pending slab is not the owner's");
     AUDIT(load_relaxed(&remote_of(first - 1)->state) == REMOTE_QUEUED, unit_address(slab), "a pending slab is not queued");
     AUDIT(slabs < most, unit_address(slab), "a slab is pending twice");
@@ -147,7 +147,7 @@ static uint32_t audit_chain(const slab_owner_t *owner, uint32_t first, unsigned 
 
 static uint32_t queued_in(uint32_t unit) {
   uint32_t queued = 0;
-  for (; unit != SLAB_END; unit = slab_of(unit)->next) queued += load_relaxed(&remote_of(unit)->state) == REMOTE_QUEUED;
+  for (; unit != UNIT_NONE; unit = unit_at(unit)->next) queued += load_relaxed(&remote_of(unit)->state) == REMOTE_QUEUED;
   return queued;
 }
 
@@ -165,8 +165,8 @@ static void audit_pending(const slab_owner_t *owner, unsigned c, bool alone) {
 static void audit_held(const slab_owner_t *owner) {
   const slab_held_t *held = &owner->held;
   if (held->units == 0) return;
-  const slab_t *slab = slab_of(held->unit);
-  bool known = held->unit < load_relaxed(&region.units) && load_relaxed(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->owner) == owner;
+  const unit_t *slab = unit_at(held->unit);
+  bool known = held->unit < load_relaxed(&region.units) && load_relaxed(&slab->kind) == UNIT_SLAB && load_relaxed(&slab->owner) == owner;
   AUDIT(known && held->first <= held->last && held->last < slab_class(slab)->blocks, owner, "what is held is in no slab of the owner");
   AUDIT(!known || held->units == slab_class(slab)->units, owner, "what is held is in no slab of the owner");
 }

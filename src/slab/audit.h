@@ -15,12 +15,12 @@ bool audit_in_span(uint32_t unit);
 /* One unit's record against those of its span. */
 void audit_unit_alone(uint32_t unit);
 /* With the owner's lock: one slab, its place in a list and its bits. `sum`, which may be NULL: adds to it. */
-void audit_slab(slab_owner_t *owner, const slab_t *slab, audit_sum_t *sum);
+void audit_slab(slab_owner_t *owner, const unit_t *slab, audit_sum_t *sum);
 /* With its lock: all of the owner, slabs included; `sums`, which may be NULL, has one for each class. */
 void audit_owner(slab_owner_t *owner, audit_sum_t *sums, bool alone);
 
 /* hole.c: whether purged pages hold no block that is out of the slab. */
-HAK_AUDITED bool hole_audit(const slab_owner_t *owner, const slab_t *slab);
+HAK_AUDITED bool hole_audit(const slab_owner_t *owner, const unit_t *slab);
 /* large.c: the freed blocks that wait; guarded.c: the guard slots. */
 HAK_AUDITED void large_audit_alone(void);
 HAK_AUDITED void guarded_audit_alone(void);

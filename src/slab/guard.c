@@ -16,9 +16,9 @@ void span_clear(uint32_t start, uint32_t units) {
 }
 
 void span_guard(uint32_t start, uint32_t units) {
-  slab_t *slab = slab_of(start);
+  unit_t *slab = unit_at(start);
   slab->guard = OS_OPEN;
-  span_enter(start, units, SLAB_GUARD, CLASS_NONE); /* first: a fork's child takes what is in no span for usable */
+  span_enter(start, units, UNIT_GUARD, CLASS_NONE); /* first: a fork's child takes what is in no span for usable */
   bool may_split = split_take(SPLIT_GUARD);
   slab->guard = (uint8_t)os_guard(region_address(start), units * HAK_UNIT, may_split);
   if (may_split && slab->guard != OS_SPLIT) split_give(SPLIT_GUARD);
@@ -26,12 +26,12 @@ void span_guard(uint32_t start, uint32_t units) {
 }
 
 os_guard_t span_guard_beside(uint32_t unit, size_t from, size_t to, uint32_t guard) {
-  os_guard_t made = os_guard((char *)region_address(unit) + from, to - from, slab_of(guard)->guard != OS_OPEN);
+  os_guard_t made = os_guard((char *)region_address(unit) + from, to - from, unit_at(guard)->guard != OS_OPEN);
   return made == OS_SPLIT ? OS_LIGHT : made;
 }
 
 void span_unguard(uint32_t start, uint32_t units) {
-  slab_t *slab = slab_of(start);
+  unit_t *slab = unit_at(start);
   uint8_t guard = slab->guard;
   if (!os_unguard(region_address(start), units * HAK_UNIT)) return;
   if (guard == OS_OPEN) span_clear(start, units);

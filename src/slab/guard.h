@@ -2,12 +2,13 @@
  * and freed large blocks while they wait; in both what malloc(0) gives.
  *
  * Free units of the secure library are all zero, known to be or not, so what was guarded is zero when it is free again.
- * What could not be guarded, for want of mappings (slab_t.guard is OS_OPEN), may have been written to by a program that
+ * What could not be guarded, for want of mappings (unit_t.guard is OS_OPEN), may have been written to by a program that
  * does wrong, and is cleared then. */
 #ifndef SLAB_GUARD_H
 #define SLAB_GUARD_H
 
-#include "slab/slab.h"
+#include "os/os.h"
+#include "slab/unit.h"
 
 /* Makes units of an allocated span inaccessible, and zero in any case. */
 void span_guard(uint32_t start, uint32_t units);

@@ -29,7 +29,7 @@ typedef enum pool_state { POOL_NONE, POOL_UNDER_WAY, POOL_MADE } pool_state_t;
 
 /* Made with the first slot; never given back. Page 2i + 1 is slot i's, the others are always inaccessible. */
 static struct {
-  slot_t *_Atomic slots; /* published after the next three, and before any unit is of kind SLAB_SLOTS */
+  slot_t *_Atomic slots; /* published after the next three, and before any unit is of kind UNIT_SLOTS */
   uint32_t count;
   char *start;
   size_t page;
@@ -63,8 +63,8 @@ static bool pool_make(void) {
   /* Whatever is missing, one try is enough: the program runs as well without. */
   uint32_t unit = slots == NULL ? SPAN_NONE : span_alloc(units, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return false;
-  slab_of(unit)->guard = OS_LIGHT; /* to the account of splits: its pages are counted one by one */
-  span_enter(unit, units, SLAB_GUARD, CLASS_NONE); /* first: see span_guard */
+  unit_at(unit)->guard = OS_LIGHT; /* to the account of splits: its pages are counted one by one */
+  span_enter(unit, units, UNIT_GUARD, CLASS_NONE); /* first: see span_guard */
   if (!pool_guard(unit, units)) {
     span_unguard(unit, units);
     return false;
@@ -74,7 +74,7 @@ static bool pool_make(void) {
   pool.page = os_page_size();
   store_relaxed(&pool.random, os_random());
   store_release(&pool.slots, slots);
-  span_enter(unit, units, SLAB_SLOTS, CLASS_NONE);
+  span_enter(unit, units, UNIT_SLOTS, CLASS_NONE);
   store_release(&pool.state, (uint32_t)POOL_MADE);
   return true;
 }

@@ -8,7 +8,7 @@ static _Atomic uint64_t bytes_purged;
 
 uint64_t hole_bytes(void) { return load_relaxed(&bytes_purged); }
 
-/* slab_t.age */
+/* unit_t.age */
 enum { AGE_CHANGED, AGE_ONE_STEP, AGE_LOOKED_AT };
 
 static uint64_t word_mask(uint32_t word, uint32_t first, uint32_t last) {
@@ -28,8 +28,8 @@ static bool blocks_free(uint32_t unit, uint32_t first, uint32_t last) {
 }
 
 /* Takes blocks [first, last], all free, out of the slab. */
-static void blocks_hold(slab_owner_t *owner, slab_t *slab, uint32_t first, uint32_t last) {
-  uint32_t unit = slab_unit(slab);
+static void blocks_hold(slab_owner_t *owner, unit_t *slab, uint32_t first, uint32_t last) {
+  uint32_t unit = unit_number(slab);
   owner->held.unit = unit;
   owner->held.first = first;
   owner->held.last = last;
@@ -45,7 +45,7 @@ static void blocks_hold(slab_owner_t *owner, slab_t *slab, uint32_t first, uint3
 }
 
 /* Puts them back; false if that was the end of the slab, which the last of them alone can be. */
-static bool blocks_return(slab_owner_t *owner, slab_t *slab, uint32_t first, uint32_t last) {
+static bool blocks_return(slab_owner_t *owner, unit_t *slab, uint32_t first, uint32_t last) {
   bool there = true;
   for (uint32_t word = first / 64; word <= last / 64; word++) there = slab_give_bits(owner, slab, word, word_mask(word, first, last));
   atomic_signal_fence(memory_order_seq_cst);
@@ -69,7 +69,7 @@ typedef struct hole {
 } hole_t;
 
 /* The blocks that a page has bytes of; false if there are none. */
-static bool page_blocks(const slab_t *slab, uint32_t page, uint32_t *first, uint32_t *last) {
+static bool page_blocks(const unit_t *slab, uint32_t page, uint32_t *first, uint32_t *last) {
   unsigned c = load_relaxed(&slab->size_class);
   size_t bytes = os_page_size();
   *first = class_block_at(c, page * bytes);
@@ -79,8 +79,8 @@ static bool page_blocks(const slab_t *slab, uint32_t page, uint32_t *first, uint
 }
 
 /* A block that lies on two pages may be held for the sake of the other. */
-HAK_AUDITED bool hole_audit(const slab_owner_t *owner, const slab_t *slab) {
-  uint32_t pages = (uint32_t)(slab_class(slab)->units * HAK_UNIT / os_page_size()), unit = slab_unit(slab), first, last;
+HAK_AUDITED bool hole_audit(const slab_owner_t *owner, const unit_t *slab) {
+  uint32_t pages = (uint32_t)(slab_class(slab)->units * HAK_UNIT / os_page_size()), unit = unit_number(slab), first, last;
   const slab_held_t *held = owner->held.units != 0 && owner->held.unit == unit ? &owner->held : NULL;
   for (uint64_t holes = slab->holes; holes != 0; holes &= holes - 1) {
     unsigned page = bits_lowest64(holes);
@@ -93,8 +93,8 @@ HAK_AUDITED bool hole_audit(const slab_owner_t *owner, const slab_t *slab) {
 }
 
 /* The next run of pages from `page` on that is free and resident for all that is known. */
-static bool hole_find(const slab_t *slab, uint32_t page, hole_t *hole) {
-  uint32_t unit = slab_unit(slab);
+static bool hole_find(const unit_t *slab, uint32_t page, hole_t *hole) {
+  uint32_t unit = unit_number(slab);
   uint32_t pages = (uint32_t)(slab_class(slab)->units * HAK_UNIT / os_page_size());
   hole->pages = 0;
   for (; page < pages; page++) {
@@ -123,16 +123,16 @@ static bool lock_again(slab_owner_t *owner) {
 
 /* With the owner's lock, which it lets go meanwhile; false: it could not take it again. *purged: bytes given back;
  * *there: the slab still is. */
-static bool slab_purge_holes(slab_owner_t *owner, slab_t *slab, size_t *purged, bool *there) {
+static bool slab_purge_holes(slab_owner_t *owner, unit_t *slab, size_t *purged, bool *there) {
   size_t page_bytes = os_page_size();
   hole_t hole = {.page = 0};
   *there = true;
   while (*there && hole_find(slab, hole.page + hole.pages, &hole)) {
     blocks_hold(owner, slab, hole.first, hole.last);
     owner_unlock(owner);
-    bool done = os_purge((char *)region_address(slab_unit(slab)) + hole.page * page_bytes, hole.pages * page_bytes);
+    bool done = os_purge((char *)region_address(unit_number(slab)) + hole.page * page_bytes, hole.pages * page_bytes);
     if (!lock_again(owner)) return false;
-    huge_end(slab_unit(slab) / HAK_UNITS_PER_SUPERSLAB, slab_unit(slab) / HAK_UNITS_PER_SUPERSLAB + 1);
+    huge_end(unit_number(slab) / HAK_UNITS_PER_SUPERSLAB, unit_number(slab) / HAK_UNITS_PER_SUPERSLAB + 1);
     if (done) {
       slab->holes |= (UINT64_MAX >> (64 - hole.pages)) << hole.page;
       *purged += hole.pages * page_bytes;
@@ -144,12 +144,12 @@ static bool slab_purge_holes(slab_owner_t *owner, slab_t *slab, size_t *purged, 
 }
 
 /* One slab, if its owner's lock is free. */
-static size_t slab_step(slab_t *slab, bool now, uint32_t *aging) {
+static size_t slab_step(unit_t *slab, bool now, uint32_t *aging) {
   slab_owner_t *owner = load_relaxed(&slab->owner);
   if (!lock_try(&owner->lock)) return 0;
   size_t purged = 0;
   bool unheld = owner->held.units == 0; /* for one at a time: a fork's child finds there what it must bring back */
-  bool there = unheld && load_acquire(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->owner) == owner &&
+  bool there = unheld && load_acquire(&slab->kind) == UNIT_SLAB && load_relaxed(&slab->owner) == owner &&
                load_relaxed(&slab->free) != 0 && load_relaxed(&slab->size_class) != CLASS_ZERO;
   if (there && (now || slab->age == AGE_ONE_STEP)) {
     bool locked = slab_purge_holes(owner, slab, &purged, &there);
@@ -160,7 +160,7 @@ static size_t slab_step(slab_t *slab, bool now, uint32_t *aging) {
     slab->age = AGE_ONE_STEP;
     ++*aging;
   }
-  store_relaxed(&owner->free_settled, load_relaxed(&owner->free_bytes));
+  store_relaxed(&owner->free_when_looked_at, load_relaxed(&owner->free_bytes));
   owner_unlock(owner);
   return purged;
 }
@@ -170,8 +170,8 @@ static size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, bool no
   size_t purged = 0;
   uint32_t end = load_acquire(&region.units);
   for (; *unit < end && units > 0 && slabs > 0; ++*unit, units--) {
-    slab_t *slab = slab_of(*unit);
-    if (load_acquire(&slab->kind) != SLAB_BLOCKS) continue;
+    unit_t *slab = unit_at(*unit);
+    if (load_acquire(&slab->kind) != UNIT_SLAB) continue;
     size_t bytes = slab_step(slab, now, aging);
     purged += bytes;
     slabs -= bytes != 0;

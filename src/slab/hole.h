@@ -11,8 +11,8 @@
 
 /* More than this in free blocks than when holes were last looked for makes looking worthwhile. */
 #define HOLE_WORTH ((int64_t)4 << 20)
-HAK_INLINE int64_t hole_unsettled(const slab_owner_t *owner) {
-  return load_relaxed(&owner->free_bytes) - load_relaxed(&owner->free_settled);
+HAK_INLINE int64_t hole_bytes_since_look(const slab_owner_t *owner) {
+  return load_relaxed(&owner->free_bytes) - load_relaxed(&owner->free_when_looked_at);
 }
 /* Purges the holes of every slab that nothing happened to between the last two steps,
  * with `now` of all. Any thread that holds no lock. *aging: slabs that will be looked at

@@ -25,20 +25,6 @@ static void large_clear(uint32_t unit, size_t bytes) {
   memset(region_address(unit), 0, bytes);
 }
 
-/* --- spans ------------------------------------------------------------------------------- */
-
-/* Enters units [from, to) as further units of the span. */
-static void span_extend(slab_t *slab, uint32_t from, uint32_t to) {
-  uint32_t start = slab_unit(slab);
-  for (uint32_t i = from; i < to; i++) {
-    slab_t *inside = slab_of(start + i);
-    inside->head = start;
-    store_relaxed(&inside->size_class, (uint8_t)CLASS_NONE);
-    store_release(&inside->kind, (uint8_t)SLAB_INSIDE);
-  }
-  store_relaxed(&slab->units, to);
-}
-
 /* --- between guards: the secure library -------------------------------------------------- */
 
 /* Inaccessible are a unit before a block, what its last unit has beyond its bytes, a unit behind it, and the
@@ -70,25 +56,25 @@ static uint32_t guarded_span(size_t bytes, size_t align, span_use_t use, bool *z
   if (unit == SPAN_NONE) return SPAN_NONE;
   span_guard(unit - 1, 1);
   span_guard(unit + units, 1);
-  span_enter(unit, units, SLAB_GUARD, CLASS_NONE); /* until it is one of a block: see span_guard */
+  span_enter(unit, units, UNIT_GUARD, CLASS_NONE); /* until it is one of a block: see span_guard */
   size_t rest = units * HAK_UNIT - bytes;
-  slab_of(unit)->guard = rest > 0 ? (uint8_t)span_guard_beside(unit, bytes, units * HAK_UNIT, unit + units) : OS_LIGHT;
+  unit_at(unit)->guard = rest > 0 ? (uint8_t)span_guard_beside(unit, bytes, units * HAK_UNIT, unit + units) : OS_LIGHT;
   return unit;
 }
 
 static void guarded_release(uint32_t unit) {
-  uint32_t units = load_relaxed(&slab_of(unit)->units);
+  uint32_t units = load_relaxed(&unit_at(unit)->units);
   span_unguard(unit, units);
   span_unguard(unit + units, 1);
   span_unguard(unit - 1, 1);
 }
 
 /* What is behind its bytes is inaccessible already, or must be cleared with it. */
-static void guarded_wait(slab_t *slab) {
-  uint32_t unit = slab_unit(slab), units = load_relaxed(&slab->units);
+static void guarded_wait(unit_t *slab) {
+  uint32_t unit = unit_number(slab), units = load_relaxed(&slab->units);
   size_t bytes = slab->guard == OS_OPEN ? units * HAK_UNIT : load_relaxed(&slab->bytes);
   slab->guard = OS_OPEN;
-  span_enter(unit, units, SLAB_GUARD, CLASS_NONE); /* first: see span_guard */
+  span_enter(unit, units, UNIT_GUARD, CLASS_NONE); /* first: see span_guard */
   slab->guard = (uint8_t)span_guard_beside(unit, 0, bytes, unit + units);
   uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
   uint32_t oldest = atomic_exchange(&freed[place], unit);
@@ -96,9 +82,9 @@ static void guarded_wait(slab_t *slab) {
 }
 
 /* Grows in place: what was inaccessible behind the block becomes zero bytes of it.  Smaller it only becomes elsewhere. */
-static bool guarded_resize(slab_t *slab, size_t bytes) {
+static bool guarded_resize(unit_t *slab, size_t bytes) {
   size_t old = load_relaxed(&slab->bytes);
-  uint32_t unit = slab_unit(slab), have = load_relaxed(&slab->units), want = units_of(bytes);
+  uint32_t unit = unit_number(slab), have = load_relaxed(&slab->units), want = units_of(bytes);
   if (bytes <= old) return bytes == old;
   if (want > have) {
     if (!span_claim(unit + have + 1, want - have)) return false;
@@ -114,17 +100,17 @@ static bool guarded_resize(slab_t *slab, size_t bytes) {
     }
     return false;
   }
-  if (slab->guard == OS_OPEN || slab_of(unit + have)->guard == OS_OPEN) memset(block + old, 0, open - old);
+  if (slab->guard == OS_OPEN || unit_at(unit + have)->guard == OS_OPEN) memset(block + old, 0, open - old);
   if (want > have) {
-    if (slab_of(unit + have)->guard == OS_SPLIT) split_give(SPLIT_GUARD);
+    if (unit_at(unit + have)->guard == OS_SPLIT) split_give(SPLIT_GUARD);
     slab->guard = want * HAK_UNIT > bytes ? (uint8_t)span_guard_beside(unit, bytes, want * HAK_UNIT, unit + want) : OS_LIGHT;
     span_extend(slab, have, want);
   }
   return true;
 }
 
-bool large_is_whole(const slab_t *slab) {
-  const char *at = (const char *)region_address(slab_unit(slab)) + large_usable(slab);
+bool large_is_whole(const unit_t *slab) {
+  const char *at = (const char *)region_address(unit_number(slab)) + large_usable(slab);
   for (size_t left = HAK_SECURE ? slab->left : 0; left > 0; left--) {
     if (*at++ != 0) return false;
   }
@@ -132,9 +118,9 @@ bool large_is_whole(const slab_t *slab) {
 }
 
 /* Bytes of the last page that are not asked for any more become zero, as the others are. */
-static void large_ask(slab_t *slab, size_t size) {
+static void large_ask(unit_t *slab, size_t size) {
   size_t usable = large_usable(slab);
-  if (size < usable) memset((char *)region_address(slab_unit(slab)) + size, 0, usable - size);
+  if (size < usable) memset((char *)region_address(unit_number(slab)) + size, 0, usable - size);
   slab->left = (uint32_t)(load_relaxed(&slab->bytes) - size);
 }
 
@@ -152,7 +138,7 @@ bool large_trim(void) {
 HAK_AUDITED void large_audit_alone(void) {
   for (uint32_t i = 0; i < FREED_MOST; i++) {
     uint32_t unit = load_relaxed(&freed[i]);
-    AUDIT(unit == 0 || load_relaxed(&slab_of(unit)->kind) == SLAB_GUARD, region_address(unit), "a large block that waits is no guard");
+    AUDIT(unit == 0 || load_relaxed(&unit_at(unit)->kind) == UNIT_GUARD, region_address(unit), "a large block that waits is no guard");
   }
 }
 
@@ -184,17 +170,17 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
   uint32_t unit = HAK_SECURE ? guarded_span(bytes, align, use, &zero) : large_span(bytes, align, use, &zero);
   if (unit == SPAN_NONE) return NULL;
   if (use == SPAN_ZEROED && !zero) large_clear(unit, bytes);
-  store_relaxed(&slab_of(unit)->bytes, bytes);
-  slab_of(unit)->left = (uint32_t)(bytes - size);
-  span_enter(unit, units_of(bytes), SLAB_LARGE, CLASS_NONE);
+  store_relaxed(&unit_at(unit)->bytes, bytes);
+  unit_at(unit)->left = (uint32_t)(bytes - size);
+  span_enter(unit, units_of(bytes), UNIT_LARGE, CLASS_NONE);
   void *block = region_address(unit);
   if (HAK_CHECKS) region_set_live(block);
   add_relaxed(&large_alloc_count, 1);
   return block;
 }
 
-void large_free(slab_t *slab) {
-  uint32_t unit = slab_unit(slab);
+void large_free(unit_t *slab) {
+  uint32_t unit = unit_number(slab);
   uint32_t units = load_relaxed(&slab->units);
   add_relaxed(&large_free_count, 1);
   if (HAK_SECURE) {
@@ -206,15 +192,15 @@ void large_free(slab_t *slab) {
   span_free(unit, units);
 }
 
-void large_move(slab_t *from, void *to) {
+void large_move(unit_t *from, void *to) {
   size_t bytes = load_relaxed(&from->bytes);
-  uint32_t start = slab_unit(from);
+  uint32_t start = unit_number(from);
   uint32_t moved = HAK_SECURE ? 0 : move_pages(start, (uint32_t)region_unit(to), (uint32_t)(bytes >> HAK_UNIT_SHIFT));
   size_t done = (size_t)moved << HAK_UNIT_SHIFT;
   memcpy((char *)to + done, (char *)region_address(start) + done, bytes - done);
 }
 
-bool large_resize(slab_t *slab, size_t size) {
+bool large_resize(unit_t *slab, size_t size) {
   size_t bytes = large_good_size(size);
   if (size <= HAK_SMALL_MAX || bytes == 0 || bytes > HAK_REGION_MAX) return false;
   if (HAK_SECURE) {
@@ -226,7 +212,7 @@ bool large_resize(slab_t *slab, size_t size) {
     large_ask(slab, size);
     return true;
   }
-  uint32_t start = slab_unit(slab);
+  uint32_t start = unit_number(slab);
   uint32_t have = load_relaxed(&slab->units);
   uint32_t want = units_of(bytes);
   if (want > have) {

@@ -17,8 +17,8 @@ bool remote_close(uint32_t unit) {
   return atomic_compare_exchange_strong(&remote_of(unit)->state, &open, (uint32_t)REMOTE_CLOSED);
 }
 
-static void remote_push(slab_owner_t *owner, const slab_t *slab) {
-  uint32_t unit = slab_unit(slab);
+static void remote_push(slab_owner_t *owner, const unit_t *slab) {
+  uint32_t unit = unit_number(slab);
   unsigned c = load_relaxed(&slab->size_class);
   _Atomic uint32_t *pending = &owner->pending[c];
   uint32_t first = load_relaxed(pending);
@@ -61,8 +61,8 @@ static void blocks_clear_live(char *first, uint32_t size, uint64_t bits, bool ow
 }
 
 /* Takes all remote bits of the slab; the last word may destroy it. So may this without any, if it could not end while it was queued. */
-static void remote_take(slab_owner_t *owner, slab_t *slab) {
-  uint32_t unit = slab_unit(slab);
+static void remote_take(slab_owner_t *owner, unit_t *slab) {
+  uint32_t unit = unit_number(slab);
   const class_info_t *info = slab_class(slab);
   char *start = region_address(unit);
   bool own = !HAK_SECURE && load_relaxed(&owner->thread) == thread_self();
@@ -81,7 +81,7 @@ static void remote_take(slab_owner_t *owner, slab_t *slab) {
 /* The stack leads from one cache miss to the next: those of a slab overlap with the work on the one before. */
 static void remote_prefetch(uint32_t unit) {
   __builtin_prefetch(remote_of(unit), 1);
-  __builtin_prefetch(slab_of(unit), 1);
+  __builtin_prefetch(unit_at(unit), 1);
 }
 
 /* True if all was brought in. The rest stays queued, so that its slabs are neither announced again nor destroyed. */
@@ -96,7 +96,7 @@ static bool class_collect(slab_owner_t *owner, unsigned c, uint32_t *most) {
     if (owner->rest[c] != 0) remote_prefetch(owner->rest[c] - 1);
     (void)atomic_fetch_sub_explicit(&owner->pending_count, 1, memory_order_relaxed);
     atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
-    remote_take(owner, slab_of(unit));
+    remote_take(owner, unit_at(unit));
   }
   return false;
 }
@@ -151,26 +151,26 @@ void remote_catch_up(void) {
   help_locked(owner);
 }
 
-void remote_announce(slab_t *slab) {
+void remote_announce(unit_t *slab) {
   uint32_t open = REMOTE_OPEN;
-  if (!atomic_compare_exchange_strong(&remote_of(slab_unit(slab))->state, &open, (uint32_t)REMOTE_QUEUED)) return;
+  if (!atomic_compare_exchange_strong(&remote_of(unit_number(slab))->state, &open, (uint32_t)REMOTE_QUEUED)) return;
   slab_owner_t *owner = load_relaxed(&slab->owner);
   remote_push(owner, slab);
   remote_help(owner);
 }
 
-void remote_recover(slab_owner_t *owner, slab_t *slab) {
-  if (!owner->relist && load_relaxed(&remote_of(slab_unit(slab))->state) == REMOTE_OPEN) return;
-  remote_open(slab_unit(slab));
+void remote_recover(slab_owner_t *owner, unit_t *slab) {
+  if (!owner->relist && load_relaxed(&remote_of(unit_number(slab))->state) == REMOTE_OPEN) return;
+  remote_open(unit_number(slab));
   remote_take(owner, slab);
 }
 
-uint32_t remote_waiting(const slab_t *slab) {
+uint32_t remote_waiting(const unit_t *slab) {
   uint32_t waiting = 0;
   unsigned c = load_relaxed(&slab->size_class);
   if (c >= CLASS_COUNT) return 0; /* no longer a slab */
   for (uint32_t word = 0; word * 64 < class_info[c].blocks; word++) {
-    waiting += bits_count64(load_relaxed(region_bits(region.remote_bits, slab_unit(slab), word)));
+    waiting += bits_count64(load_relaxed(region_bits(region.remote_bits, unit_number(slab), word)));
   }
   return waiting;
 }

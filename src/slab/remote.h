@@ -34,18 +34,18 @@ HAK_INLINE remote_t *remote_of(uint32_t unit) { return (remote_t *)(void *)regio
  * without a heap. Returns the slab to announce, by remote_announce, or NULL if that is done. The slab
  * is the one that begins at the block's first unit by now: from the set bit on the block's own may
  * be gone, so nothing may be looked up by the block again. */
-HAK_CHECKED HAK_INLINE slab_t *remote_mark(const region_bin_t *bin, uint32_t unit, const void *block) {
+HAK_CHECKED HAK_INLINE unit_t *remote_mark(const region_bin_t *bin, uint32_t unit, const void *block) {
   /* The owner writes to the slab's record and to its bins all the time; not to what this reads,
    * but for the head of a slab of several units. */
   const class_info_t *info = &class_info[bin->size_class];
-  if (info->units > 1) unit = slab_unit(slab_head(unit));
+  if (info->units > 1) unit = unit_number(unit_head(unit));
   uint32_t offset = (uint32_t)((const char *)block - (const char *)region_address(unit));
   uint32_t index = class_block_at(bin->size_class, offset);
   (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
-  return atomic_load(&remote_of(unit)->state) == REMOTE_OPEN ? slab_of(unit) : NULL;
+  return atomic_load(&remote_of(unit)->state) == REMOTE_OPEN ? unit_at(unit) : NULL;
 }
 /* Announces the slab's remote frees, unless another freer does. Of the calls that a fork's child repairs. */
-void remote_announce(slab_t *slab);
+void remote_announce(unit_t *slab);
 /* Brings in what others have freed, of one class or of all: of REMOTE_COLLECT_MOST slabs, the rest later. For an orphan,
  * which nobody would collect later, of all slabs; remote_collect_all does so for any.  For the owner, or the holder of its lock.
  * remote_collect is false if it has left some. */
@@ -62,8 +62,8 @@ void remote_catch_up(void);
 void remote_open(uint32_t unit);
 HAK_CHECKED bool remote_close(uint32_t unit);
 /* In a fork's child: the slab accepts remote frees again; those that nobody announces any more are brought in. */
-void remote_recover(slab_owner_t *owner, slab_t *slab);
+void remote_recover(slab_owner_t *owner, unit_t *slab);
 /* Blocks waiting in the slab's remote bits; any thread. */
-uint32_t remote_waiting(const slab_t *slab);
+uint32_t remote_waiting(const unit_t *slab);
 
 #endif

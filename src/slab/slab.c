@@ -12,23 +12,23 @@
 
 /* --- lists, linked by unit number ------------------------------------------------------ */
 
-static void list_push(slab_list_t *list, slab_t *slab) {
-  slab->prev = SLAB_END;
+static void list_push(slab_list_t *list, unit_t *slab) {
+  slab->prev = UNIT_NONE;
   slab->next = list->first;
-  if (list->first != SLAB_END) slab_of(list->first)->prev = slab_unit(slab);
-  list->first = slab_unit(slab);
+  if (list->first != UNIT_NONE) unit_at(list->first)->prev = unit_number(slab);
+  list->first = unit_number(slab);
 }
 
-static void list_remove(slab_list_t *list, slab_t *slab) {
-  if (slab->prev == SLAB_END) list->first = slab->next;
-  else slab_of(slab->prev)->next = slab->next;
-  if (slab->next != SLAB_END) slab_of(slab->next)->prev = slab->prev;
+static void list_remove(slab_list_t *list, unit_t *slab) {
+  if (slab->prev == UNIT_NONE) list->first = slab->next;
+  else unit_at(slab->prev)->next = slab->next;
+  if (slab->next != UNIT_NONE) unit_at(slab->next)->prev = slab->prev;
 }
 
 void owner_init(slab_owner_t *owner) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    owner->partial[c].first = SLAB_END;
-    owner->full[c].first = SLAB_END;
+    owner->partial[c].first = UNIT_NONE;
+    owner->full[c].first = UNIT_NONE;
   }
 }
 
@@ -49,37 +49,21 @@ void owner_forget(slab_owner_t *owner, bool lists) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) store_relaxed(&owner->slab_count[c], 0);
 }
 
-static slab_list_t *slab_list(slab_owner_t *owner, const slab_t *slab) {
+static slab_list_t *slab_list(slab_owner_t *owner, const unit_t *slab) {
   unsigned c = load_relaxed(&slab->size_class);
   return slab->listed_full ? &owner->full[c] : &owner->partial[c];
 }
 
-static void slab_move(slab_owner_t *owner, slab_t *slab, bool full) {
+static void slab_move(slab_owner_t *owner, unit_t *slab, bool full) {
   if (slab->listed_full == full) return;
   list_remove(slab_list(owner, slab), slab);
   slab->listed_full = full;
   list_push(slab_list(owner, slab), slab);
 }
 
-/* --- spans ------------------------------------------------------------------------------ */
-
-void span_enter(uint32_t start, uint32_t units, slab_kind_t kind, unsigned size_class) {
-  for (uint32_t i = units; i-- > 0;) {
-    slab_t *slab = slab_of(start + i);
-    slab->head = start;
-    store_relaxed(&slab->size_class, (uint8_t)size_class);
-    store_relaxed(&slab->units, units);
-    store_release(&slab->kind, (uint8_t)(i == 0 ? kind : SLAB_INSIDE));
-  }
-}
-
-void span_leave(uint32_t start, uint32_t units) {
-  for (uint32_t i = 0; i < units; i++) store_release(&slab_of(start + i)->kind, (uint8_t)SLAB_FREE);
-}
-
 /* Makes `bin` the one that takes the slab's blocks. */
-static void slab_set_bin(const slab_t *slab, region_bin_t *bin) {
-  uint32_t unit = slab_unit(slab);
+static void slab_set_bin(const unit_t *slab, region_bin_t *bin) {
+  uint32_t unit = unit_number(slab);
   for (uint32_t i = 0; i < load_relaxed(&slab->units); i++) racy_store(region_bin(region.live, unit + i), bin);
 }
 
@@ -93,9 +77,9 @@ static void units_clear_live(uint32_t unit, uint32_t units) {
   for (size_t i = 0; i < units * (HAK_UNIT / 1024); i++) racy_store(&words[i], 0);
 }
 
-static uint32_t slab_words(const slab_t *slab) { return (slab_class(slab)->blocks + 63) / 64; }
+static uint32_t slab_words(const unit_t *slab) { return (slab_class(slab)->blocks + 63) / 64; }
 
-void slab_add_free(slab_owner_t *owner, slab_t *slab, int32_t blocks) {
+void slab_add_free(slab_owner_t *owner, unit_t *slab, int32_t blocks) {
   store_relaxed(&slab->free, (uint16_t)(load_relaxed(&slab->free) + blocks));
   owner_add(&owner->free_bytes, (int64_t)blocks * slab_class(slab)->size);
   slab->age = 0;
@@ -122,7 +106,7 @@ static void slab_guard(uint32_t unit, unsigned size_class) {
   if (size_class == CLASS_ZERO) span_guard(unit, class_info[size_class].units);
 }
 
-static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
+static unit_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
   const class_info_t *info = &class_info[size_class];
   bool zero;
   uint32_t unit = span_alloc(info->units + SLAB_GUARDS, 1, SPAN_SLAB, &zero);
@@ -130,7 +114,7 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   slab_guard(unit, size_class);
   if (zero && size_class != CLASS_ZERO) slab_populate(owner, size_class, unit);
   memcheck_hide(region_address(unit), info->units * HAK_UNIT);
-  slab_t *slab = slab_of(unit);
+  unit_t *slab = unit_at(unit);
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
     uint32_t rest = info->blocks - word * 64;
     store_relaxed(region_bits(region.free_bits, unit, word), rest >= 64 ? UINT64_MAX : ((uint64_t)1 << rest) - 1);
@@ -143,7 +127,7 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
   slab->epoch = slab_epoch;
   slab->dirty_when_free = !zero && slab_epoch != 0;
   store_relaxed(&slab->owner, owner);
-  span_enter(unit, info->units, SLAB_BLOCKS, size_class);
+  span_enter(unit, info->units, UNIT_SLAB, size_class);
   store_relaxed(&slab->free, 0);
   slab_add_free(owner, slab, (int32_t)info->blocks);
   slab_set_bin(slab, bin);
@@ -154,8 +138,8 @@ static slab_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_
 }
 
 /* False while a remote free announces itself: the slab is looked at again when that is collected. */
-static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
-  uint32_t unit = slab_unit(slab);
+static bool slab_destroy(slab_owner_t *owner, unit_t *slab) {
+  uint32_t unit = unit_number(slab);
   if (!remote_close(unit)) return false;
   unsigned c = load_relaxed(&slab->size_class);
   list_remove(slab_list(owner, slab), slab);
@@ -166,7 +150,7 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
   if (HAK_SECURE && slab_may_be_dirty(slab) && c != CLASS_ZERO) span_clear(unit, units);
   if (HAK_SECURE) span_unguard(unit + units, SLAB_GUARDS);
   if (c == CLASS_ZERO) {
-    span_enter(unit, units, SLAB_GUARD, CLASS_NONE);
+    span_enter(unit, units, UNIT_GUARD, CLASS_NONE);
     span_unguard(unit, units);
     return true;
   }
@@ -176,16 +160,16 @@ static bool slab_destroy(slab_owner_t *owner, slab_t *slab) {
 }
 
 /* The pages from `first` to `last` will be written. */
-static void holes_end(slab_t *slab, const void *first, const void *last) {
-  uintptr_t start = (uintptr_t)region_address(slab_unit(slab));
+static void holes_end(unit_t *slab, const void *first, const void *last) {
+  uintptr_t start = (uintptr_t)region_address(unit_number(slab));
   size_t page = os_page_size();
   uint64_t from = ((uintptr_t)first - start) / page, to = ((uintptr_t)last - start) / page;
   slab->holes &= ~((UINT64_MAX << from) & (UINT64_MAX >> (63 - to)));
 }
 
 /* Takes up to `count` of the slab's free blocks, lowest first. */
-static uint32_t slab_take_from(slab_owner_t *owner, slab_t *slab, void **blocks, uint32_t count) {
-  uint32_t unit = slab_unit(slab);
+static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **blocks, uint32_t count) {
+  uint32_t unit = unit_number(slab);
   const class_info_t *info = slab_class(slab);
   char *start = region_address(unit);
   uint32_t taken = 0;
@@ -215,9 +199,9 @@ uint64_t slab_ahead_count(void) { return load_relaxed(&slabs_ahead); }
  * lines from them each time.  With a slab more it comes for as many blocks at once. */
 static void slab_take_lead(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
   const slab_list_t *partial = &owner->partial[size_class];
-  if (option_get(OPTION_lead) == 0 || partial->first == SLAB_END) return;
-  const slab_t *slab = slab_of(partial->first);
-  if (slab->next != SLAB_END || load_relaxed(&slab->free) >= class_info[size_class].blocks / 4) return;
+  if (option_get(OPTION_lead) == 0 || partial->first == UNIT_NONE) return;
+  const unit_t *slab = unit_at(partial->first);
+  if (slab->next != UNIT_NONE || load_relaxed(&slab->free) >= class_info[size_class].blocks / 4) return;
   (void)remote_collect(owner); /* other classes may have the memory */
   if (slab_create(owner, size_class, bin) != NULL) add_relaxed(&slabs_ahead, 1);
 }
@@ -226,14 +210,14 @@ static void slab_take_lead(slab_owner_t *owner, unsigned size_class, region_bin_
  * only when nothing else of the class is left: collected while they free,
  * the same cache lines would move back and forth.  Other classes' only before the heap
  * would take more memory. */
-static slab_t *slab_with_free(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
+static unit_t *slab_with_free(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
   slab_list_t *partial = &owner->partial[size_class];
-  if (partial->first == SLAB_END) {
+  if (partial->first == UNIT_NONE) {
     remote_collect_class(owner, size_class);
     slab_take_lead(owner, size_class, bin);
   }
-  if (partial->first == SLAB_END) (void)remote_collect(owner);
-  return partial->first != SLAB_END ? slab_of(partial->first) : slab_create(owner, size_class, bin);
+  if (partial->first == UNIT_NONE) (void)remote_collect(owner);
+  return partial->first != UNIT_NONE ? unit_at(partial->first) : slab_create(owner, size_class, bin);
 }
 
 /* So many slabs are looked at for one batch: their records and bits are in no cache if the class has many. */
@@ -242,34 +226,34 @@ static slab_t *slab_with_free(slab_owner_t *owner, unsigned size_class, region_b
 uint32_t slab_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, void **blocks, uint32_t count) {
   uint32_t taken = 0, slabs = 0;
   do {
-    slab_t *slab = slab_with_free(owner, size_class, bin);
+    unit_t *slab = slab_with_free(owner, size_class, bin);
     if (slab == NULL) break;
     taken += slab_take_from(owner, slab, blocks + taken, count - taken);
     if (load_relaxed(&slab->free) == 0) slab_move(owner, slab, true);
     /* Better a short batch than a further slab; but hole.c may have had all that was free. */
-  } while (taken == 0 || (taken < count && ++slabs < TAKE_SLABS && owner->partial[size_class].first != SLAB_END));
+  } while (taken == 0 || (taken < count && ++slabs < TAKE_SLABS && owner->partial[size_class].first != UNIT_NONE));
   return taken;
 }
 
 /* A class keeps one wholly free slab, unless another one has room: then a block
  * that comes and goes does not map and unmap. */
-bool slab_end_if_free(slab_owner_t *owner, slab_t *slab) {
+bool slab_end_if_free(slab_owner_t *owner, unit_t *slab) {
   slab_move(owner, slab, false);
   if (load_relaxed(&slab->free) != slab_class(slab)->blocks) return true;
-  bool kept = !owner->orphan && slab->prev == SLAB_END && slab->next == SLAB_END;
+  bool kept = !owner->orphan && slab->prev == UNIT_NONE && slab->next == UNIT_NONE;
   return kept || !slab_destroy(owner, slab);
 }
 
 /* Nothing is half-changed yet, so the lock goes first: a handler of SIGABRT may allocate. */
-static HAK_COLD _Noreturn void double_free(slab_owner_t *owner, const slab_t *slab, uint32_t word, uint64_t bits) {
+static HAK_COLD _Noreturn void double_free(slab_owner_t *owner, const unit_t *slab, uint32_t word, uint64_t bits) {
   const class_info_t *info = slab_class(slab);
   size_t block = word * 64 + bits_lowest64(bits);
   if (lock_is_mine(&owner->lock)) lock_release(&owner->lock);
-  fault_abort("double free", "free", (char *)region_address(slab_unit(slab)) + block * info->size, "block is already free", info->size);
+  fault_abort("double free", "free", (char *)region_address(unit_number(slab)) + block * info->size, "block is already free", info->size);
 }
 
-bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits) {
-  _Atomic uint64_t *free_bits = region_bits(region.free_bits, slab_unit(slab), word);
+bool slab_give_bits(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits) {
+  _Atomic uint64_t *free_bits = region_bits(region.free_bits, unit_number(slab), word);
   uint64_t before = load_relaxed(free_bits);
   if (HAK_UNLIKELY((before & bits) != 0)) double_free(owner, slab, word, before & bits);
   store_relaxed(free_bits, before | bits);
@@ -279,8 +263,8 @@ bool slab_give_bits(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t b
 }
 
 /* Of blocks that come from a bin.  One that another thread has freed at the same moment as the owner waits to be collected too. */
-static void word_give(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t bits) {
-  uint64_t remote = load_relaxed(region_bits(region.remote_bits, slab_unit(slab), word));
+static void word_give(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits) {
+  uint64_t remote = load_relaxed(region_bits(region.remote_bits, unit_number(slab), word));
   if (HAK_UNLIKELY((remote & bits) != 0)) double_free(owner, slab, word, remote & bits);
   (void)slab_give_bits(owner, slab, word, bits);
 }
@@ -293,36 +277,36 @@ static void word_give(slab_owner_t *owner, slab_t *slab, uint32_t word, uint64_t
  * the neighbours' of those that leave the list of full ones.  Of slabs of several units it may ask for the wrong lines. */
 static void give_prefetch(void **blocks, uint32_t count) {
   uint32_t first = (uint32_t)region_unit(owner_load(&blocks[0])), last = first;
-  unsigned c = load_relaxed(&slab_of(first)->size_class);
+  unsigned c = load_relaxed(&unit_at(first)->size_class);
   for (uint32_t i = 1; i < count; i++) {
     void *block = owner_load(&blocks[i]);
     uint32_t unit = (uint32_t)region_unit(block);
     if (unit == last) continue;
     uint32_t word = class_block_at(c, (uintptr_t)block - (uintptr_t)region_address(unit)) / 64;
-    __builtin_prefetch(slab_of(unit), 1);
+    __builtin_prefetch(unit_at(unit), 1);
     __builtin_prefetch(region_bits(region.free_bits, unit, word), 1);
     __builtin_prefetch(region_bits(region.remote_bits, unit, word), 0);
     last = unit;
   }
   if (last == first) return;
   for (uint32_t i = 1; i < count; i++) {
-    const slab_t *slab = slab_of((uint32_t)region_unit(owner_load(&blocks[i])));
+    const unit_t *slab = unit_at((uint32_t)region_unit(owner_load(&blocks[i])));
     if (!slab->listed_full) continue;
-    if (slab->prev != SLAB_END) __builtin_prefetch(slab_of(slab->prev), 1);
-    if (slab->next != SLAB_END) __builtin_prefetch(slab_of(slab->next), 1);
+    if (slab->prev != UNIT_NONE) __builtin_prefetch(unit_at(slab->prev), 1);
+    if (slab->next != UNIT_NONE) __builtin_prefetch(unit_at(slab->next), 1);
   }
 }
 
 /* Returns how many words it has written. */
 static uint32_t give_together(slab_owner_t *owner, void **blocks, uint32_t count) {
-  slab_t *slab = NULL;
+  unit_t *slab = NULL;
   uint32_t word = 0, words = 0;
   uint64_t bits = 0;
   give_prefetch(blocks, count);
   for (uint32_t i = 0; i < count; i++) {
     char *address = owner_load(&blocks[i]);
-    slab_t *head = slab_head((uint32_t)region_unit(address));
-    size_t offset = (size_t)(address - (char *)region_address(slab_unit(head)));
+    unit_t *head = unit_head((uint32_t)region_unit(address));
+    size_t offset = (size_t)(address - (char *)region_address(unit_number(head)));
     uint32_t block = class_block_at(load_relaxed(&head->size_class), offset);
     uint64_t bit = (uint64_t)1 << block % 64;
     if (head != slab || block / 64 != word || (bits & bit) != 0) {
@@ -349,8 +333,8 @@ uint32_t slab_give(slab_owner_t *owner, void **blocks, uint32_t count) {
 }
 
 static void slab_release_empty_class(slab_owner_t *owner, unsigned size_class) {
-  for (uint32_t unit = owner->partial[size_class].first; unit != SLAB_END;) {
-    slab_t *slab = slab_of(unit);
+  for (uint32_t unit = owner->partial[size_class].first; unit != UNIT_NONE;) {
+    unit_t *slab = unit_at(unit);
     unit = slab->next;
     if (load_relaxed(&slab->free) == class_info[size_class].blocks) (void)slab_destroy(owner, slab);
   }
@@ -360,9 +344,9 @@ void slab_release_empty(slab_owner_t *owner) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) slab_release_empty_class(owner, c);
 }
 
-void slab_relist(slab_owner_t *owner, slab_t *slab, region_bin_t *bin) {
+void slab_relist(slab_owner_t *owner, unit_t *slab, region_bin_t *bin) {
   slab_set_bin(slab, bin);
-  uint32_t unit = slab_unit(slab);
+  uint32_t unit = unit_number(slab);
   uint32_t free = 0;
   for (uint32_t word = 0; word < slab_words(slab); word++) free += bits_count64(load_relaxed(region_bits(region.free_bits, unit, word)));
   unsigned c = load_relaxed(&slab->size_class);

@@ -12,11 +12,11 @@ region_t region HAK_ALIGNED(HAK_CACHE_LINE);
 region_bin_t region_no_bin HAK_ALIGNED(HAK_CACHE_LINE);
 
 /* The zones, in bytes for each superslab; the first has a fixed place below the second. */
-typedef enum zone { ZONE_BIN, ZONE_LIVE, ZONE_BITS, ZONE_SLABS, ZONE_REMOTES, ZONE_SUPERSLABS, ZONE_COUNT } zone_t;
+typedef enum zone { ZONE_BIN, ZONE_LIVE, ZONE_BITS, ZONE_UNITS, ZONE_REMOTES, ZONE_SUPERSLABS, ZONE_COUNT } zone_t;
 #define OF_UNITS(bytes) (HAK_UNITS_PER_SUPERSLAB * (size_t)(bytes))
 static const size_t zone_bytes[ZONE_COUNT] = {
     OF_UNITS(REGION_BIN_BYTES),  OF_UNITS(REGION_LIVE_BYTES),   2 * REGION_BITS_BYTES,
-    OF_UNITS(REGION_SLAB_BYTES), OF_UNITS(REGION_REMOTE_BYTES), sizeof(superslab_t),
+    OF_UNITS(REGION_UNIT_BYTES), OF_UNITS(REGION_REMOTE_BYTES), sizeof(superslab_t),
 };
 _Static_assert(sizeof *region_bin(NULL, 0) == REGION_BIN_BYTES, "the zone of bins has room for every unit's");
 _Static_assert(REGION_LIVE_BYTES == sizeof *region.live * (HAK_UNIT >> 10), "a word of the live map for each KiB: region_live_word");
@@ -254,7 +254,7 @@ static void layout_plan(const place_t *place, uint64_t most_bytes, uint64_t rand
   racy_store(&region.minus_base, 0 - base);
   racy_store(&region.live, (uint64_t *)live);
   region.live_bias = live - ((base >> 10) << 3);
-  region.slabs = (char *)layout.zone[ZONE_SLABS].start;
+  region.unit_records = (char *)layout.zone[ZONE_UNITS].start;
   region.free_bits = (char *)layout.zone[ZONE_BITS].start;
   region.remote_bits = region.free_bits + REGION_BITS_BYTES;
   region.remotes = (char *)layout.zone[ZONE_REMOTES].start;

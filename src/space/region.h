@@ -25,7 +25,7 @@
 #define REGION_BIN_BYTES sizeof(void *)
 #define REGION_LIVE_BYTES (HAK_UNIT / HAK_GRANULE / 8)
 #define REGION_UNIT_BITS_BYTES (HAK_UNIT / HAK_GRANULE / 8) /* of blocks of the smallest size; free ones, and as many remote ones */
-#define REGION_SLAB_BYTES 64
+#define REGION_UNIT_BYTES 64
 #define REGION_REMOTE_BYTES 16
 
 /* The units of one superslab, a bit each. */
@@ -45,7 +45,7 @@ typedef struct region {
   uintptr_t live_bias;           /* the live word for an address is at live_bias + (address >> 10) * 8 */
   uintptr_t gated_limit;         /* the same as limit once the gate is open, 0 before; hot */
   uintptr_t base;                /* address of unit 0; 0 before region_init */
-  char *slabs;                   /* slab/slab.h */
+  char *unit_records;            /* slab/unit.h */
   char *free_bits;               /* see region_bits */
   char *remote_bits;             /* in the same zone */
   char *remotes;                 /* slab/remote.h */

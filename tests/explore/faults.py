@@ -14,24 +14,24 @@ import seeded
 FAULTS = [
     ("take_before_open", "slab/remote.c",
      """    atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
-    remote_take(owner, slab_of(unit));
+    remote_take(owner, unit_at(unit));
 """,
-     """    remote_take(owner, slab_of(unit));
+     """    remote_take(owner, unit_at(unit));
     atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
 """, "narrow.busy.free.two"),
     ("take_in_two_steps", "slab/remote.c",
      "uint64_t bits = atomic_exchange(remote_bits, 0);",
      "uint64_t bits = atomic_load(remote_bits); atomic_store(remote_bits, 0);", "narrow.busy.free.two"),
     ("queue_in_two_steps", "slab/remote.c",
-     "  if (!atomic_compare_exchange_strong(&remote_of(slab_unit(slab))->state, &open, (uint32_t)REMOTE_QUEUED)) return;\n",
-     "  (void)open; atomic_store(&remote_of(slab_unit(slab))->state, (uint32_t)REMOTE_QUEUED);\n", "narrow.busy.free.two"),
+     "  if (!atomic_compare_exchange_strong(&remote_of(unit_number(slab))->state, &open, (uint32_t)REMOTE_QUEUED)) return;\n",
+     "  (void)open; atomic_store(&remote_of(unit_number(slab))->state, (uint32_t)REMOTE_QUEUED);\n", "narrow.busy.free.two"),
     ("announce_before_bit", "slab/remote.h",
      """  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
-  return atomic_load(&remote_of(unit)->state) == REMOTE_OPEN ? slab_of(unit) : NULL;
+  return atomic_load(&remote_of(unit)->state) == REMOTE_OPEN ? unit_at(unit) : NULL;
 """,
      """  bool open = atomic_load(&remote_of(unit)->state) == REMOTE_OPEN;
   (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
-  return open ? slab_of(unit) : NULL;
+  return open ? unit_at(unit) : NULL;
 """, "narrow.busy.free.two"),
     ("link_after_push", "slab/remote.c",
      """  do {

@@ -16,23 +16,23 @@ static bool may_leak; /* what a thread was about is gone with it; a free's bit m
 
 /* --- slabs --------------------------------------------------------------------------------- */
 
-static uint32_t place_bits(const slab_t *slab, char *zone) {
+static uint32_t place_bits(const unit_t *slab, char *zone) {
   uint32_t count = 0, blocks = slab_class(slab)->blocks;
   for (uint32_t word = 0; word * 64 < blocks; word++) {
-    uint64_t bits = load_relaxed(region_bits(zone, slab_unit(slab), word));
+    uint64_t bits = load_relaxed(region_bits(zone, unit_number(slab), word));
     count += bits_count64(bits);
     for (; bits != 0; bits &= bits - 1) places[(word * 64 + bits_lowest64(bits)) % BLOCKS_MOST]++;
   }
   return count;
 }
 
-static void place_block(const slab_t *slab, const void *block) {
-  if (slab_head((uint32_t)region_unit(block)) != slab) return;
-  size_t offset = (size_t)((const char *)block - (const char *)region_address(slab_unit(slab)));
+static void place_block(const unit_t *slab, const void *block) {
+  if (unit_head((uint32_t)region_unit(block)) != slab) return;
+  size_t offset = (size_t)((const char *)block - (const char *)region_address(unit_number(slab)));
   places[class_block_at(load_relaxed(&slab->size_class), offset) % BLOCKS_MOST]++;
 }
 
-static void place_bins(const slab_t *slab) {
+static void place_bins(const unit_t *slab) {
   unsigned c = load_relaxed(&slab->size_class);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     if (!load_relaxed(&heap->has_bin[c])) continue;
@@ -41,8 +41,8 @@ static void place_bins(const slab_t *slab) {
   }
 }
 
-static void judge_slab(const slab_t *slab) {
-  uint32_t unit = slab_unit(slab), blocks = slab_class(slab)->blocks;
+static void judge_slab(const unit_t *slab) {
+  uint32_t unit = unit_number(slab), blocks = slab_class(slab)->blocks;
   memset(places, 0, blocks);
   uint32_t free = place_bits(slab, region.free_bits), waiting = place_bits(slab, region.remote_bits);
   place_bins(slab);
@@ -72,9 +72,9 @@ static void judge_units(void) {
     const superslab_t *superslab = &region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB];
     bool mapped = (load_relaxed(&superslab->mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
     bool free = (load_relaxed(&superslab->free) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
-    slab_kind_t kind = (slab_kind_t)load_relaxed(&slab_of(unit)->kind);
-    if (mapped && free != (kind == SLAB_FREE)) explore_fail("unit %u is of kind %d and %s", unit, (int)kind, free ? "free" : "taken");
-    if (kind == SLAB_BLOCKS) judge_slab(slab_of(unit));
+    unit_kind_t kind = (unit_kind_t)load_relaxed(&unit_at(unit)->kind);
+    if (mapped && free != (kind == UNIT_FREE)) explore_fail("unit %u is of kind %d and %s", unit, (int)kind, free ? "free" : "taken");
+    if (kind == UNIT_SLAB) judge_slab(unit_at(unit));
     else judge_other_unit(unit);
   }
 }
@@ -85,8 +85,8 @@ static void judge_pending(const slab_owner_t *owner, unsigned c) {
   for (uint32_t next = load_relaxed(&owner->pending[c]); next != 0; next = target_remote_next(next - 1)) {
     uint32_t unit = next - 1;
     if (unit >= load_relaxed(&region.units) || ++queued[unit] > 1) explore_fail("unit %u is queued twice, or is none", unit);
-    const slab_t *slab = slab_of(unit);
-    bool is_owners = load_relaxed(&slab->kind) == SLAB_BLOCKS && load_relaxed(&slab->owner) == owner && load_relaxed(&slab->size_class) == c;
+    const unit_t *slab = unit_at(unit);
+    bool is_owners = load_relaxed(&slab->kind) == UNIT_SLAB && load_relaxed(&slab->owner) == owner && load_relaxed(&slab->size_class) == c;
     if (!is_owners) explore_fail("unit %u is queued where it does not belong", unit);
   }
 }
@@ -98,8 +98,8 @@ static void judge_lists(const heap_t *heap) {
     uint32_t slabs = 0;
     for (unsigned full = 0; full < 2; full++) {
       uint32_t unit = full != 0 ? owner->full[c].first : owner->partial[c].first;
-      for (; unit != SLAB_END; unit = slab_of(unit)->next) {
-        uint32_t free = load_relaxed(&slab_of(unit)->free);
+      for (; unit != UNIT_NONE; unit = unit_at(unit)->next) {
+        uint32_t free = load_relaxed(&unit_at(unit)->free);
         if (++slabs > UNITS_MOST || (free == 0) != (full != 0)) explore_fail("unit %u with %u free is in the wrong list", unit, free);
         free_bytes += (int64_t)free * class_info[c].size;
         if (load_relaxed(&owner->thread) == 0 && free == class_info[c].blocks) explore_fail("an orphan keeps unit %u", unit);
@@ -157,8 +157,8 @@ void judge_nothing_used(void) {
 
 static void judge_live(void) {
   for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
-    if (load_relaxed(&slab_of(unit)->kind) != SLAB_BLOCKS) continue;
-    const class_info_t *info = slab_class(slab_of(unit));
+    if (load_relaxed(&unit_at(unit)->kind) != UNIT_SLAB) continue;
+    const class_info_t *info = slab_class(unit_at(unit));
     for (uint32_t i = 0; i < info->blocks; i++) {
       const char *block = (const char *)region_address(unit) + (size_t)i * info->size;
       bool is_held = false;

@@ -304,9 +304,9 @@ static void op_write_behind(void) {
 /* And was handed out since its slab was made: others are not looked at when they are. */
 static bool is_freed_block(const char *p) {
   block_info_t info = block_inspect(p);
-  if (info.state != BLOCK_FREED || info.slab == NULL || load_relaxed(&info.slab->kind) != SLAB_BLOCKS) return false;
+  if (info.state != BLOCK_FREED || info.slab == NULL || load_relaxed(&info.slab->kind) != UNIT_SLAB) return false;
   unsigned c = load_relaxed(&info.slab->size_class);
-  size_t offset = (size_t)(p - (const char *)region_address(slab_unit(info.slab)));
+  size_t offset = (size_t)(p - (const char *)region_address(unit_number(info.slab)));
   return c < CLASS_ZERO && class_block_at(c, offset) < info.slab->touched;
 }
 

@@ -134,7 +134,7 @@ static void check_bins(void) {
 
 /* In the secure library what was asked for does not tell: an alignment may have led to a larger one. */
 unsigned shadow_class(const shadow_t *s) {
-  if (HAK_SECURE) return load_relaxed(&slab_head((uint32_t)region_unit(s->block))->size_class);
+  if (HAK_SECURE) return load_relaxed(&unit_head((uint32_t)region_unit(s->block))->size_class);
   return s->usable == 0 ? CLASS_ZERO : class_of(s->usable);
 }
 
@@ -168,10 +168,10 @@ void shadow_census(void) {
   check_live_map(held_in_all);
 }
 
-static uint64_t units_of(slab_kind_t kind) {
+static uint64_t units_of(unit_kind_t kind) {
   uint64_t units = 0;
   for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
-    if (load_relaxed(&slab_of(unit)->kind) == kind) units += load_relaxed(&slab_of(unit)->units);
+    if (load_relaxed(&unit_at(unit)->kind) == kind) units += load_relaxed(&unit_at(unit)->units);
   }
   return units;
 }
@@ -194,7 +194,7 @@ void shadow_nothing_is_lost(bool refused) {
   FUZZ_EQ(stats.spans, 0);
   FUZZ_EQ(stats.purge_pending, 0);
   FUZZ_EQ(stats.heaps, stats.heaps_orphaned);
-  uint64_t ours = units_of(SLAB_META) + units_of(SLAB_SLOTS) + (refused ? units_of(SLAB_GUARD) : 0);
+  uint64_t ours = units_of(UNIT_META) + units_of(UNIT_SLOTS) + (refused ? units_of(UNIT_GUARD) : 0);
   FUZZ_EQ(stats.span_free, (units_mapped() - ours) * HAK_UNIT);
   check_live_map(0);
 }

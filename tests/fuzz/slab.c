@@ -34,34 +34,34 @@ static region_bin_t bins[OWNERS][CLASS_COUNT];
 static out_t out[OUT_MOST];
 static unsigned out_count;
 static large_t larges[LARGES];
-static slab_t *unannounced[UNANNOUNCED_MOST]; /* slabs that their freers have still to announce */
+static unit_t *unannounced[UNANNOUNCED_MOST]; /* slabs that their freers have still to announce */
 static unsigned unannounced_count;
 static bool locked[OWNERS];
 
 /* --- judgement --------------------------------------------------------------------------- */
 
-static uint32_t check_bits(const slab_t *slab) {
+static uint32_t check_bits(const unit_t *slab) {
   uint32_t free = 0, blocks = slab_class(slab)->blocks;
   for (uint32_t word = 0; word * 64 < blocks; word++) {
-    uint64_t bits = load_relaxed(region_bits(region.free_bits, slab_unit(slab), word));
+    uint64_t bits = load_relaxed(region_bits(region.free_bits, unit_number(slab), word));
     if (blocks - word * 64 < 64) FUZZ_EQ(bits >> (blocks - word * 64), 0);
     if (word < slab->first_word) FUZZ_EQ(bits, 0);
-    FUZZ_EQ(bits & load_relaxed(region_bits(region.remote_bits, slab_unit(slab), word)), 0);
+    FUZZ_EQ(bits & load_relaxed(region_bits(region.remote_bits, unit_number(slab), word)), 0);
     free += bits_count64(bits);
   }
   return free;
 }
 
 /* Blocks of the slab that are not out. */
-static uint32_t check_slab(unsigned o, unsigned c, const slab_t *slab, bool full) {
-  FUZZ_EQ(load_relaxed(&slab->kind), SLAB_BLOCKS);
+static uint32_t check_slab(unsigned o, unsigned c, const unit_t *slab, bool full) {
+  FUZZ_EQ(load_relaxed(&slab->kind), UNIT_SLAB);
   FUZZ_EQ(load_relaxed(&slab->size_class), c);
   FUZZ_CHECK(load_relaxed(&slab->owner) == &owners[o] && slab->listed_full == full);
   uint32_t free = check_bits(slab);
   FUZZ_EQ(load_relaxed(&slab->free), free);
   FUZZ_EQ(free == 0, full);
   for (uint32_t i = 0; i < class_info[c].units; i++) {
-    FUZZ_CHECK(slab_head(slab_unit(slab) + i) == slab && racy_load(region_bin(region.live, slab_unit(slab) + i)) == &bins[o][c]);
+    FUZZ_CHECK(unit_head(unit_number(slab) + i) == slab && racy_load(region_bin(region.live, unit_number(slab) + i)) == &bins[o][c]);
   }
   return free + remote_waiting(slab);
 }
@@ -71,11 +71,11 @@ static void check_owner(unsigned o, const uint32_t *out_of_class) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     uint32_t slabs = 0, in = 0;
     for (int full = 0; full < 2; full++) {
-      uint32_t before = SLAB_END, unit = full != 0 ? owners[o].full[c].first : owners[o].partial[c].first;
-      for (; unit != SLAB_END; before = unit, unit = slab_of(unit)->next, slabs++) {
-        FUZZ_EQ(slab_of(unit)->prev, before);
-        in += check_slab(o, c, slab_of(unit), full != 0);
-        free_bytes += (int64_t)load_relaxed(&slab_of(unit)->free) * class_info[c].size;
+      uint32_t before = UNIT_NONE, unit = full != 0 ? owners[o].full[c].first : owners[o].partial[c].first;
+      for (; unit != UNIT_NONE; before = unit, unit = unit_at(unit)->next, slabs++) {
+        FUZZ_EQ(unit_at(unit)->prev, before);
+        in += check_slab(o, c, unit_at(unit), full != 0);
+        free_bytes += (int64_t)load_relaxed(&unit_at(unit)->free) * class_info[c].size;
       }
     }
     FUZZ_EQ(load_relaxed(&owners[o].slab_count[c]), slabs);
@@ -114,8 +114,8 @@ static void block_check(const out_t *b) {
 }
 
 static void block_enter(unsigned o, unsigned c, char *block) {
-  const slab_t *slab = slab_head((uint32_t)region_unit(block));
-  size_t offset = (size_t)(block - (char *)region_address(slab_unit(slab)));
+  const unit_t *slab = unit_head((uint32_t)region_unit(block));
+  size_t offset = (size_t)(block - (char *)region_address(unit_number(slab)));
   FUZZ_CHECK(offset % class_info[c].size == 0 && offset / class_info[c].size < class_info[c].blocks);
   FUZZ_CHECK(!region_is_live(block));
   region_set_live(block);
@@ -172,7 +172,7 @@ static void free_remote(unsigned i) {
   const region_bin_t *bin = racy_load(region_bin(region.live, unit));
   FUZZ_CHECK(bin == &bins[b.owner][b.class]);
   FUZZ_CHECK(region_clear_live(b.block));
-  slab_t *slab = remote_mark(bin, unit, b.block);
+  unit_t *slab = remote_mark(bin, unit, b.block);
   if (slab != NULL) unannounced[unannounced_count++] = slab;
 }
 
@@ -242,8 +242,8 @@ static void op_lock(void) {
 }
 
 static uint32_t used(uint32_t unit) {
-  uint8_t kind = load_relaxed(&slab_of(unit)->kind);
-  return kind != SLAB_FREE && kind != SLAB_INSIDE ? load_relaxed(&slab_of(unit)->units) : 0;
+  uint8_t kind = load_relaxed(&unit_at(unit)->kind);
+  return kind != UNIT_FREE && kind != UNIT_INSIDE ? load_relaxed(&unit_at(unit)->units) : 0;
 }
 
 /* As heap_after_fork does: all is made anew from kinds, owners and bits; who was about to tell is gone. */
@@ -257,8 +257,8 @@ static void op_recover(void) {
   }
   span_recover(used);
   for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
-    slab_t *slab = slab_of(unit);
-    if (load_relaxed(&slab->kind) != SLAB_BLOCKS) continue;
+    unit_t *slab = unit_at(unit);
+    if (load_relaxed(&slab->kind) != UNIT_SLAB) continue;
     slab_relist(load_relaxed(&slab->owner), slab, racy_load(region_bin(region.live, unit)));
     remote_recover(load_relaxed(&slab->owner), slab);
   }
@@ -280,14 +280,14 @@ static size_t input_large(void) { return HAK_SMALL_MAX + 1 + (size_t)input_byte(
 static void large_enter(large_t *l, char *block, size_t size) {
   static uint8_t marks;
   *l = (large_t){block, bits_round_up(size, os_page_size()), ++marks};
-  FUZZ_EQ(load_relaxed(&slab_head((uint32_t)region_unit(block))->bytes), l->size);
+  FUZZ_EQ(load_relaxed(&unit_head((uint32_t)region_unit(block))->bytes), l->size);
   large_fill(l, 0);
 }
 
 static void large_leave(large_t *l) {
   large_check(l->block, l->size, l->mark);
   FUZZ_CHECK(region_clear_live(l->block));
-  large_free(slab_of((uint32_t)region_unit(l->block)));
+  large_free(unit_at((uint32_t)region_unit(l->block)));
   l->block = NULL;
 }
 
@@ -313,7 +313,7 @@ static void op_resize(void) {
   size_t size = input_large();
   if (l->block == NULL) return;
   size_t before = l->size;
-  if (!large_resize(slab_of((uint32_t)region_unit(l->block)), size)) return;
+  if (!large_resize(unit_at((uint32_t)region_unit(l->block)), size)) return;
   l->size = bits_round_up(size, os_page_size());
   large_check(l->block, before < l->size ? before : l->size, l->mark);
   large_fill(l, 0);
@@ -322,11 +322,11 @@ static void op_resize(void) {
 static void op_move(void) {
   large_t *from = &larges[input_below(LARGES)], *to = &larges[input_below(LARGES)];
   if (from->block == NULL || to->block == NULL || from == to || to->size < from->size) return;
-  large_move(slab_of((uint32_t)region_unit(from->block)), to->block);
+  large_move(unit_at((uint32_t)region_unit(from->block)), to->block);
   large_check(to->block, from->size, from->mark);
   large_fill(to, 0);
   FUZZ_CHECK(region_clear_live(from->block)); /* what it holds is lost, and it is freed */
-  large_free(slab_of((uint32_t)region_unit(from->block)));
+  large_free(unit_at((uint32_t)region_unit(from->block)));
   from->block = NULL;
 }
 

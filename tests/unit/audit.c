@@ -24,7 +24,7 @@ static slab_owner_t *owner;
 static unsigned c, wide_class;
 static bin_t *bin;
 static void **entries;           /* of the bin, from its first */
-static slab_t *slab, *wide, *large, *spare; /* of SMALL, of WIDE, a large block, a free unit */
+static unit_t *slab, *wide, *large, *spare; /* of SMALL, of WIDE, a large block, a free unit */
 static void *block;              /* a live one of `slab` */
 static uint32_t unit;            /* of `slab` */
 
@@ -47,15 +47,15 @@ static void prepare(void) {
   heap = thread_heap;
   owner = &heap->owner;
   block = blocks[0];
-  slab = slab_head((uint32_t)region_unit(block));
-  wide = slab_head((uint32_t)region_unit(wide_block));
-  large = slab_head((uint32_t)region_unit(large_block));
-  spare = slab_of(free_unit());
+  slab = unit_head((uint32_t)region_unit(block));
+  wide = unit_head((uint32_t)region_unit(wide_block));
+  large = unit_head((uint32_t)region_unit(large_block));
+  spare = unit_at(free_unit());
   c = load_relaxed(&slab->size_class);
   wide_class = load_relaxed(&wide->size_class);
   bin = heap_bin(heap, c);
   entries = bin_entries(bin) - bin->capacity;
-  unit = slab_unit(slab);
+  unit = unit_number(slab);
   REQUIRE(bin_count(bin) > 2 && load_relaxed(&slab->free) > 0 && load_relaxed(&wide->units) > 1);
   (void)region_seal(false);
 }
@@ -78,15 +78,15 @@ static uint32_t free_index(void) {
 }
 
 static void unmap_spare(void) {
-  uint32_t u = slab_unit(spare);
+  uint32_t u = unit_number(spare);
   atomic_fetch_and(&UNIT_WORD(u)->mapped, ~UNIT_BIT(u));
   atomic_fetch_and(&UNIT_WORD(u)->free, ~UNIT_BIT(u));
   atomic_fetch_and(&UNIT_WORD(u)->dirty, ~UNIT_BIT(u));
 }
 
-static void queue(slab_t *which) {
-  store_relaxed(&remote_of(slab_unit(which))->state, REMOTE_QUEUED);
-  store_relaxed(&remote_of(slab_unit(which))->next, 0);
+static void queue(unit_t *which) {
+  store_relaxed(&remote_of(unit_number(which))->state, REMOTE_QUEUED);
+  store_relaxed(&remote_of(unit_number(which))->next, 0);
 }
 
 static void give_behind(void *at) { /* with counts that are right */
@@ -95,7 +95,7 @@ static void give_behind(void *at) { /* with counts that are right */
   slab_add_free(owner, slab, 1);
 }
 
-static uint32_t span_of_kind(slab_kind_t kind) {
+static uint32_t span_of_kind(unit_kind_t kind) {
   bool zero;
   uint32_t u = span_alloc(1, 1, SPAN_SLAB, &zero);
   span_enter(u, 1, kind, CLASS_NONE);
@@ -149,39 +149,39 @@ BREACH(ALL, "taken while one is held under which none may be", lock_acquire(&gro
 BREACH(ALL, "released by who does not hold it", lock_release(&grow_lock))
 
 /* the region and superslabs */
-BREACH(ALL, "free units that are not usable", atomic_fetch_and(&UNIT_WORD(slab_unit(spare))->mapped, ~UNIT_BIT(slab_unit(spare))))
+BREACH(ALL, "free units that are not usable", atomic_fetch_and(&UNIT_WORD(unit_number(spare))->mapped, ~UNIT_BIT(unit_number(spare))))
 BREACH(ALL, "dirty units that are not usable", unmap_spare();
-       atomic_fetch_or(&UNIT_WORD(slab_unit(spare))->dirty, UNIT_BIT(slab_unit(spare))))
+       atomic_fetch_or(&UNIT_WORD(unit_number(spare))->dirty, UNIT_BIT(unit_number(spare))))
 BREACH(ALL, "cold units that are not usable", unmap_spare();
-       atomic_fetch_or(&UNIT_WORD(slab_unit(spare))->cold, UNIT_BIT(slab_unit(spare))))
+       atomic_fetch_or(&UNIT_WORD(unit_number(spare))->cold, UNIT_BIT(unit_number(spare))))
 BREACH(ALL, "a flag of a superslab is neither 0 nor 1", store_relaxed(&UNIT_WORD(unit)->huge, 2))
 BREACH(ALL, "a flag of a superslab is neither 0 nor 1", store_relaxed(&UNIT_WORD(unit)->moved, 2))
-BREACH(ALL, "a huge page or move of a part", unmap_spare(); store_relaxed(&UNIT_WORD(slab_unit(spare))->huge, 1))
+BREACH(ALL, "a huge page or move of a part", unmap_spare(); store_relaxed(&UNIT_WORD(unit_number(spare))->huge, 1))
 BREACH(ALL, "a free unit lies in a span", atomic_fetch_or(&UNIT_WORD(unit)->free, UNIT_BIT(unit)))
-BREACH(ALL, "a unit is neither free nor in a span", atomic_fetch_and(&UNIT_WORD(slab_unit(spare))->free, ~UNIT_BIT(slab_unit(spare))))
+BREACH(ALL, "a unit is neither free nor in a span", atomic_fetch_and(&UNIT_WORD(unit_number(spare))->free, ~UNIT_BIT(unit_number(spare))))
 BREACH(ALL, "units in use were not counted", ADD(used_units, 1))
 BREACH(ALL, "idle units were not counted", ADD(idle_units, 1))
 BREACH(ALL, "units without zones", layout.zones_ready = 0)
 BREACH(ALL, "the limit is not where the zones end", racy_store(&region.limit, region.limit + 1))
 BREACH(ALL, "the gate has another limit", racy_store(&region.gated_limit, 1))
 BREACH(ALL, "units beyond what is mapped", store_relaxed(&layout.blocks.end, region.base))
-BREACH(ALL, "a zone ends before its last record", store_relaxed(&layout.zone[ZONE_SLABS].end, layout.zone[ZONE_SLABS].start))
+BREACH(ALL, "a zone ends before its last record", store_relaxed(&layout.zone[ZONE_UNITS].end, layout.zone[ZONE_UNITS].start))
 BREACH(ALL, "a usable unit beyond the frontier", ADD(region.units, (uint32_t)-1))
 
 /* units and spans */
 BREACH(ALL, "a large block has not the bytes of its units", ADD(large->bytes, HAK_UNIT))
 BREACH(ALL, "a large block has more left over than a page", large->left = 1 << 20)
-BREACH(ALL, "a large block is not live", (void)region_clear_live(region_address(slab_unit(large))))
+BREACH(ALL, "a large block is not live", (void)region_clear_live(region_address(unit_number(large))))
 BREACH(ALL, "a span ends beyond the frontier", store_relaxed(&large->units, 1 << 20))
 BREACH(ALL, "a span's last unit is not in it", large[LARGE_UNITS - 1].head--)
 BREACH(ALL, "a span has not its kind's class", store_relaxed(&large->size_class, 3))
 BREACH(ALL, "a span has not its kind's class", store_relaxed(&slab->size_class, (uint8_t)wide_class))
 BREACH(ALL, "a slab has no owner", store_relaxed(&slab->owner, NULL))
-BREACH(ALL, "a guard is none that the kernel makes", slab_of(span_of_kind(SLAB_GUARD))->guard = 7)
-BREACH(ALL, "a span of guard slots has none", (void)span_of_kind(SLAB_SLOTS))
+BREACH(ALL, "a guard is none that the kernel makes", unit_at(span_of_kind(UNIT_GUARD))->guard = 7)
+BREACH(ALL, "a span of guard slots has none", (void)span_of_kind(UNIT_SLOTS))
 BREACH(ALL, "a unit is of no kind", store_relaxed(&large[1].kind, 9))
 BREACH(ALL, "a further unit is in no span", large[1].head = unit)
-BREACH(ALL, "a unit has a bin and no slab, or a slab and no bin", racy_store(region_bin(region.live, slab_unit(spare)), &bin->shared))
+BREACH(ALL, "a unit has a bin and no slab, or a slab and no bin", racy_store(region_bin(region.live, unit_number(spare)), &bin->shared))
 BREACH(ALL, "a unit has a bin and no slab, or a slab and no bin", racy_store(region_bin(region.live, unit), &region_no_bin))
 
 /* slabs */
@@ -189,12 +189,12 @@ BREACH(MINE, "a listed slab is not the owner's", store_relaxed(&slab->owner, &he
 BREACH(MINE, "a slab has no bin, or not its class's units", racy_store(region_bin(region.live, unit), &region_no_bin))
 BREACH(MINE, "a slab has no bin, or not its class's units", store_relaxed(&slab->units, 2))
 BREACH(MINE, "a slab's unit does not lead to it", wide[1].head = unit)
-BREACH(MINE, "a slab's unit does not lead to it", racy_store(region_bin(region.live, slab_unit(wide) + 1), &bin->shared))
-BREACH(MINE, "a slab's neighbours in its list do not know it", slab->prev = slab_unit(wide))
+BREACH(MINE, "a slab's unit does not lead to it", racy_store(region_bin(region.live, unit_number(wide) + 1), &bin->shared))
+BREACH(MINE, "a slab's neighbours in its list do not know it", slab->prev = unit_number(wide))
 BREACH(MINE, "a slab is in the list of the others", store_relaxed(&slab->free, 0))
 BREACH(MINE, "a slab takes no remote frees", store_relaxed(&remote_of(unit)->state, REMOTE_CLOSED))
 BREACH(MINE, "a slab has bits beyond its blocks",
-       atomic_fetch_or(region_bits(region.free_bits, slab_unit(wide), 0), (uint64_t)1 << class_info[wide_class].blocks))
+       atomic_fetch_or(region_bits(region.free_bits, unit_number(wide), 0), (uint64_t)1 << class_info[wide_class].blocks))
 BREACH(MINE, "a free block was freed remotely", SET_BIT(region.remote_bits, free_index()))
 BREACH(MINE, "a block is free below the first word", slab->first_word = 64)
 BREACH(MINE, "a free block is live", region_set_live((char *)region_address(unit) + (size_t)free_index() * class_info[c].size))
@@ -206,20 +206,20 @@ BREACH(MINE, "a list has more slabs than were counted", store_relaxed(&owner->sl
 BREACH(MINE, "slabs that were counted are in no list", ADD(owner->slab_count[c], 1))
 BREACH(MINE, "a slab is in another's list", slab->listed_full = true)
 BREACH(MINE, "free bytes were not counted", ADD(owner->free_bytes, 1))
-BREACH(MINE, "a pending slab is not the owner's", store_relaxed(&owner->pending[c], slab_unit(wide) + 1))
+BREACH(MINE, "a pending slab is not the owner's", store_relaxed(&owner->pending[c], unit_number(wide) + 1))
 BREACH(MINE, "a pending slab is not queued", store_relaxed(&owner->pending[c], unit + 1))
 BREACH(MINE, "a slab is pending twice", queue(slab); store_relaxed(&remote_of(unit)->next, unit + 1); owner->rest[c] = unit + 1)
 BREACH(MINE, "a slab is pending and at rest", queue(slab); owner->rest[c] = unit + 1; store_relaxed(&owner->pending[c], unit + 1))
 BREACH(MINE, "a queued slab is not pending", queue(slab))
 BREACH(MINE, "a pending class has no bit", queue(slab); store_relaxed(&owner->pending[c], unit + 1))
-BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){slab_unit(large), 0, 0, 1})
+BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit_number(large), 0, 0, 1})
 BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit, 0, 100000, 1})
 BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit, 0, 0, 2})
 
 /* heaps and bins */
 BREACH(MINE, "a bin has what is no block", entries[1] = &breaches)
 BREACH(MINE, "a bin has what is no block", entries[1] = (char *)entries[1] + 16)
-BREACH(MINE, "a bin has a block of another's slab", entries[1] = region_address(slab_unit(large)))
+BREACH(MINE, "a bin has a block of another's slab", entries[1] = region_address(unit_number(large)))
 BREACH(MINE, "a block is in a bin and in its slab", give_behind(entries[1]))
 BREACH(MINE, "a block in a bin was freed remotely", SET_BIT(region.remote_bits, index_of(entries[1])))
 BREACH(MINE, "a block in a bin is live", region_set_live(entries[1]))
@@ -252,7 +252,7 @@ BREACH(LISTS, "a bare heap is in no list", (void)other(); bare = bare->link)
 
 #if HAK_SECURE
 static void **waiting(void) { return &heap->quarantine->blocks[c][0]; }
-BREACH(ALL, "a large block that waits is no guard", store_relaxed(&freed[3], slab_unit(wide)))
+BREACH(ALL, "a large block that waits is no guard", store_relaxed(&freed[3], unit_number(wide)))
 BREACH(MINE, "a quarantine's place is not in it", heap->quarantine->rings[c].at = 255)
 BREACH(MINE, "what waits in quarantine is no block, or live", *waiting() = block)
 BREACH(MINE, "a block is in quarantine and in its slab", REQUIRE(*waiting() != NULL); give_behind(*waiting()))

@@ -78,7 +78,7 @@ static uint32_t units_kept(void) {
   uint32_t kept = 0;
   for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
     if (!unit_is_mapped(unit) || unit_is_free(unit)) continue;
-    CHECK_EQ(load_relaxed(&slab_head(unit)->kind), SLAB_GUARD);
+    CHECK_EQ(load_relaxed(&unit_head(unit)->kind), UNIT_GUARD);
     kept++;
   }
   return kept;

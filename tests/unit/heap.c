@@ -30,7 +30,7 @@ static void check_bin(const heap_t *heap, bin_t *bin, unsigned c) {
   CHECK(bin_entries(bin)[-bin->capacity - 1] == NULL); /* below the first entry: the end of a pop */
   for (intptr_t i = -bin->capacity; i < top; i++) {
     void *block = racy_load(&bin_entries(bin)[i]);
-    slab_t *slab = slab_head((uint32_t)region_unit(block));
+    unit_t *slab = unit_head((uint32_t)region_unit(block));
     CHECK(slab_class(slab) == &class_info[c] && load_relaxed(&slab->owner) == &heap->owner);
     CHECK(*region_bin(region.live, region_unit(block)) == &bin->shared);
     CHECK(!region_is_live(block));
@@ -517,7 +517,7 @@ TEST(among_many_threads_one_that_takes_little_has_no_heap) {
   run_thread(take_some, some_blocks + SOME);
   for (int i = 0; i < 2 * SOME; i++) {
     REQUIRE(some_blocks[i] != NULL);
-    const slab_t *slab = slab_head((uint32_t)region_unit(some_blocks[i]));
+    const unit_t *slab = unit_head((uint32_t)region_unit(some_blocks[i]));
     CHECK_EQ(load_relaxed(&load_relaxed(&slab->owner)->thread), 0);
   }
   CHECK(count_heaps(false) <= heaps + 8);
@@ -665,7 +665,7 @@ TEST(without_addresses_for_a_heap_free_units_hold_it) {
   hak_stats_t before = check_census(), after;
   void *block = block_alloc(10);
   REQUIRE(block != NULL && thread_heap != NULL);
-  CHECK_EQ(load_relaxed(&slab_head((uint32_t)region_unit(thread_heap))->kind), SLAB_META);
+  CHECK_EQ(load_relaxed(&unit_head((uint32_t)region_unit(thread_heap))->kind), UNIT_META);
   census_take(&after, NULL);
   size_t bytes = bits_round_up(sizeof(heap_t), os_page_size()) + heap_bins_bytes();
   CHECK_EQ(after.metadata - before.metadata, bits_round_up(bytes, HAK_UNIT));
@@ -678,7 +678,7 @@ TEST(without_memory_for_a_heap_allocation_fails_and_then_works) {
   uint32_t unit = span_alloc(1, 1, SPAN_SLAB, &zero);
   uint32_t taken = 0;
   fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
-  for (uint32_t next = unit; next != SPAN_NONE; next = span_alloc(1, 1, SPAN_SLAB, &zero), taken++) span_enter(next, 1, SLAB_META, CLASS_NONE);
+  for (uint32_t next = unit; next != SPAN_NONE; next = span_alloc(1, 1, SPAN_SLAB, &zero), taken++) span_enter(next, 1, UNIT_META, CLASS_NONE);
   errno = 0;
   CHECK(block_alloc(10) == NULL);
   CHECK_EQ(errno, ENOMEM);
@@ -1023,7 +1023,7 @@ TEST(a_child_without_a_heap_is_repaired_too) {
 
 /* A mark in a slab's record, which counting its free blocks clears, shows whether the repair has looked at it. */
 static bool slab_is_counted_again(const heap_t *lost) {
-  slab_t *slab = slab_head((uint32_t)region_unit(forked_blocks[1]));
+  unit_t *slab = unit_head((uint32_t)region_unit(forked_blocks[1]));
   const uint8_t mark = 255;
   CHECK(load_relaxed(&slab->owner) == &lost->owner);
   slab->age = mark;
@@ -1067,8 +1067,8 @@ TEST(where_a_thread_without_a_heap_was_at_work_its_units_are_free_in_a_child) {
 TEST(blocks_that_were_held_for_the_kernel_are_free_again_in_a_child) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
-  slab_t *slab = slab_head((uint32_t)region_unit(forked_blocks[1]));
-  uint32_t unit = slab_unit(slab), blocks = slab_class(slab)->blocks;
+  unit_t *slab = unit_head((uint32_t)region_unit(forked_blocks[1]));
+  uint32_t unit = unit_number(slab), blocks = slab_class(slab)->blocks;
   _Atomic uint64_t *bits = region_bits(region.free_bits, unit, (blocks - 1) / 64);
   REQUIRE((load_relaxed(bits) >> (blocks - 1) % 64 & 1) != 0);
   lost->owner.held = (slab_held_t){.unit = unit, .first = blocks - 1, .last = blocks - 1, .units = slab_class(slab)->units};

@@ -32,11 +32,11 @@ static void start_holes(size_t page) {
 }
 
 /* All blocks of a new slab of the class into blocks[0..), filled. */
-static slab_t *full_slab(unsigned c) {
+static unit_t *full_slab(unsigned c) {
   uint32_t count = class_info[c].blocks;
   if (slab_take(&owner, c, &bins[c], blocks, count) != count) return NULL;
   for (uint32_t i = 0; i < count; i++) memset(blocks[i], FILL, class_info[c].size);
-  return slab_head((uint32_t)region_unit(blocks[0]));
+  return unit_head((uint32_t)region_unit(blocks[0]));
 }
 
 static bool is_filled(const char *block, size_t bytes) {
@@ -62,7 +62,7 @@ static size_t step_now(void) {
 TEST(a_slab_is_left_alone_until_nothing_happened_to_it_between_two_steps) {
   start_holes(4096);
   unsigned c = class_of(512);
-  slab_t *slab = full_slab(c);
+  unit_t *slab = full_slab(c);
   REQUIRE(slab != NULL);
   CHECK_EQ(step(0), 0); /* full: nothing to find */
   give_blocks(&owner, &blocks[8], 16);
@@ -107,19 +107,19 @@ TEST(a_page_counts_again_after_a_block_of_it_was_out) {
 TEST(much_that_is_free_makes_looking_worthwhile) {
   start_holes(4096);
   unsigned c = class_of(32768);
-  CHECK(!(hole_unsettled(&owner) > HOLE_WORTH));
+  CHECK(!(hole_bytes_since_look(&owner) > HOLE_WORTH));
   static void *held[200];
   uint32_t count = 0;
   while (count < 200) count += slab_take(&owner, c, &bins[c], &held[count], 1);
-  CHECK(!(hole_unsettled(&owner) > HOLE_WORTH));
+  CHECK(!(hole_bytes_since_look(&owner) > HOLE_WORTH));
   for (uint32_t i = 0; i < 200; i += 2) give_blocks(&owner, &held[i], 1); /* 3.1 MiB */
-  CHECK(!(hole_unsettled(&owner) > HOLE_WORTH));
+  CHECK(!(hole_bytes_since_look(&owner) > HOLE_WORTH));
   for (uint32_t i = 1; i < 100; i += 8) give_blocks(&owner, &held[i], 1);
-  CHECK_EQ((hole_unsettled(&owner) > HOLE_WORTH), load_relaxed(&owner.free_bytes) > HOLE_WORTH);
+  CHECK_EQ((hole_bytes_since_look(&owner) > HOLE_WORTH), load_relaxed(&owner.free_bytes) > HOLE_WORTH);
   for (uint32_t i = 3; i < 200; i += 8) give_blocks(&owner, &held[i], 1);
-  CHECK((hole_unsettled(&owner) > HOLE_WORTH));
+  CHECK((hole_bytes_since_look(&owner) > HOLE_WORTH));
   (void)step_now();
-  CHECK(!(hole_unsettled(&owner) > HOLE_WORTH));
+  CHECK(!(hole_bytes_since_look(&owner) > HOLE_WORTH));
 }
 
 TEST(a_slab_whose_owner_is_at_work_waits) {
@@ -140,7 +140,7 @@ static size_t page_now;
 static uint8_t state[BLOCKS_MOST]; /* 1: out, and filled */
 
 /* The whole pages that no block of which is out. */
-static uint32_t free_pages(const slab_t *slab) {
+static uint32_t free_pages(const unit_t *slab) {
   const class_info_t *info = slab_class(slab);
   size_t used = (size_t)info->blocks * info->size;
   uint32_t pages = 0;
@@ -158,7 +158,7 @@ static uint32_t free_pages(const slab_t *slab) {
 /* Gives some blocks of a full slab back; then the holes go, what is out stays, and all bits return. */
 static void check_class(unsigned c, uint32_t one_in) {
   const class_info_t *info = &class_info[c];
-  slab_t *slab = full_slab(c);
+  unit_t *slab = full_slab(c);
   REQUIRE(slab != NULL);
   memset(state, 1, sizeof state);
   uint32_t freed = 0;
@@ -204,7 +204,7 @@ TEST(purged_pages_read_as_zero_in_the_last_unit_too) {
   start_holes(4096);
   unsigned c = class_of(32768);
   CHECK_EQ(class_info[c].units, 4);
-  slab_t *slab = full_slab(c);
+  unit_t *slab = full_slab(c);
   REQUIRE(slab != NULL);
   give_blocks(&owner, &blocks[3], 5);
   CHECK_EQ(step_now(), 5 * 32768);
@@ -217,12 +217,12 @@ TEST(purged_pages_read_as_zero_in_the_last_unit_too) {
 TEST(a_new_slab_has_no_holes_of_an_old_one) {
   start_holes(4096);
   unsigned c = class_of(512);
-  slab_t *slab = full_slab(c);
+  unit_t *slab = full_slab(c);
   REQUIRE(slab != NULL);
   give_blocks(&owner, blocks, class_info[c].blocks);
   CHECK_EQ(step_now(), HAK_UNIT);
   slab_release_empty(&owner);
-  CHECK_EQ(load_relaxed(&slab->kind), SLAB_FREE);
+  CHECK_EQ(load_relaxed(&slab->kind), UNIT_FREE);
   void *block = NULL;
   CHECK_EQ(slab_take(&owner, c, &bins[c], &block, 1), 1);
   CHECK(block == blocks[0] && slab->holes == 0);
@@ -231,9 +231,9 @@ TEST(a_new_slab_has_no_holes_of_an_old_one) {
 
 TEST(a_superslab_with_holes_is_not_huge) {
   start_holes(4096);
-  slab_t *slab = full_slab(class_of(512));
+  unit_t *slab = full_slab(class_of(512));
   REQUIRE(slab != NULL);
-  _Atomic uint32_t *huge = &region.superslabs[slab_unit(slab) / HAK_UNITS_PER_SUPERSLAB].huge;
+  _Atomic uint32_t *huge = &region.superslabs[unit_number(slab) / HAK_UNITS_PER_SUPERSLAB].huge;
   store_relaxed(huge, 1);
   uint64_t small = fake_os_made(false);
   give_blocks(&owner, &blocks[8], 8);
@@ -244,7 +244,7 @@ TEST(a_superslab_with_holes_is_not_huge) {
 
 TEST(a_purge_that_fails_changes_nothing) {
   start_holes(4096);
-  slab_t *slab = full_slab(class_of(512));
+  unit_t *slab = full_slab(class_of(512));
   REQUIRE(slab != NULL);
   give_blocks(&owner, &blocks[8], 8);
   give_blocks(&owner, &blocks[24], 8);
@@ -276,13 +276,13 @@ static void take_one(void *start) {
 TEST(a_slab_that_is_all_holes_is_not_out_of_memory) {
   start_holes(4096);
   class_meanwhile = class_of(512);
-  slab_t *slab = full_slab(class_meanwhile);
+  unit_t *slab = full_slab(class_meanwhile);
   REQUIRE(slab != NULL);
   give_blocks(&owner, blocks, class_info[class_meanwhile].blocks);
   fake_os_during(FAKE_PURGE, take_one);
   CHECK_EQ(step_now(), HAK_UNIT + HAK_UNIT - 4096); /* and the new slab's own */
   REQUIRE(taken_meanwhile != NULL);
-  CHECK(region_unit(taken_meanwhile) != slab_unit(slab));
+  CHECK(region_unit(taken_meanwhile) != unit_number(slab));
   give_blocks(&owner, &taken_meanwhile, 1);
   slab_release_empty(&owner);
   CHECK_EQ(span_census().free_units, units_mapped());
@@ -301,22 +301,22 @@ static void step_too(void *start) {
 /* A child whose parent was at two holes of one owner's would find one. */
 TEST(an_owner_has_one_hole_at_a_time) {
   start_holes(4096);
-  slab_t *first = full_slab(class_of(512));
+  unit_t *first = full_slab(class_of(512));
   REQUIRE(first != NULL);
   give_blocks(&owner, &blocks[8], 8);
-  slab_t *second = full_slab(class_of(1024));
+  unit_t *second = full_slab(class_of(1024));
   REQUIRE(second != NULL);
   give_blocks(&owner, &blocks[4], 4);
   fake_os_during(FAKE_PURGE, step_too);
   CHECK_EQ(step_now(), 2 * 4096); /* the second after the first */
-  CHECK(held_meanwhile == slab_unit(first) || held_meanwhile == slab_unit(second));
+  CHECK(held_meanwhile == unit_number(first) || held_meanwhile == unit_number(second));
   CHECK_EQ(owner.held.units, 0);
 }
 
 TEST(blocks_outside_of_the_holes_can_be_taken_meanwhile) {
   start_holes(4096);
   class_meanwhile = class_of(512);
-  slab_t *slab = full_slab(class_meanwhile);
+  unit_t *slab = full_slab(class_meanwhile);
   REQUIRE(slab != NULL);
   give_blocks(&owner, &blocks[0], 1);
   give_blocks(&owner, &blocks[8], 16);
@@ -338,7 +338,7 @@ static void give_the_rest(void *start) {
 TEST(a_slab_whose_last_block_comes_back_meanwhile_ends) {
   start_holes(4096);
   unsigned c = class_of(512);
-  slab_t *slab = full_slab(c);
+  unit_t *slab = full_slab(c);
   void *other;
   REQUIRE(slab != NULL && slab_take(&owner, c, &bins[c], &other, 1) == 1);
   left_to_give = 8;
@@ -346,8 +346,8 @@ TEST(a_slab_whose_last_block_comes_back_meanwhile_ends) {
   fake_os_during(FAKE_PURGE, give_the_rest);
   uint32_t unused = 0;
   CHECK_EQ(hole_step(true, &unused) % 4096, 0);
-  CHECK_EQ(load_relaxed(&slab->kind), SLAB_FREE);
-  CHECK(unit_is_free(slab_unit(slab)));
+  CHECK_EQ(load_relaxed(&slab->kind), UNIT_FREE);
+  CHECK(unit_is_free(unit_number(slab)));
   CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1);
 }
 

@@ -231,8 +231,8 @@ void check_all_works(void) {
 static uint64_t units_that_stay(void) {
   uint64_t units = 0;
   for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
-    uint8_t kind = load_relaxed(&slab_of(unit)->kind);
-    if (kind == SLAB_META || kind == SLAB_GUARD) units += load_relaxed(&slab_of(unit)->units);
+    uint8_t kind = load_relaxed(&unit_at(unit)->kind);
+    if (kind == UNIT_META || kind == UNIT_GUARD) units += load_relaxed(&unit_at(unit)->units);
   }
   return units;
 }

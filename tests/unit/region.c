@@ -32,7 +32,7 @@ static void touch_unit(uint32_t unit) {
     store_relaxed(region_bits(region.free_bits, unit, word), 1);
     store_relaxed(region_bits(region.remote_bits, unit, word), 1);
   }
-  memset(region.slabs + (size_t)unit * 64, 1, 64);
+  memset(region.unit_records + (size_t)unit * 64, 1, 64);
   memset(region.remotes + (size_t)unit * 16, 1, 16);
 }
 
@@ -449,7 +449,7 @@ TEST(a_foreign_run_that_is_long_is_passed_too) {
 /* The first page behind what the zone has, for each zone. */
 static char *behind_zone(unsigned zone, uint32_t superslabs) {
   char *const starts[] = {(char *)region_bin(region.live, 0), (char *)region.live, region.free_bits,
-                          region.slabs, region.remotes, (char *)region.superslabs};
+                          region.unit_records, region.remotes, (char *)region.superslabs};
   const size_t bytes[] = {256, 16384, 2 * REGION_BITS_BYTES, 2048, 512, sizeof(superslab_t)};
   return starts[zone] + bits_round_up(superslabs * bytes[zone], os_page_size());
 }

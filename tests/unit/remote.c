@@ -28,13 +28,13 @@ static void start_remote(void) {
   store_relaxed(&owner.thread, (uintptr_t)0x1230); /* not this thread: it plays the freer */
 }
 
-static slab_t *slab_holding(const void *block) { return slab_head((uint32_t)region_unit(block)); }
+static unit_t *slab_holding(const void *block) { return unit_head((uint32_t)region_unit(block)); }
 
 /* As a thread does that does not own the block; false: it is not live. */
 static bool remotely_freed(void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
   if (!region_clear_live(block)) return false;
-  slab_t *unannounced = remote_mark(racy_load(region_bin(region.live, unit)), unit, block);
+  unit_t *unannounced = remote_mark(racy_load(region_bin(region.live, unit)), unit, block);
   if (unannounced != NULL) remote_announce(unannounced);
   return true;
 }
@@ -49,7 +49,7 @@ static uint32_t take_slab(unsigned c, void **blocks) {
   return count;
 }
 
-static uint32_t free_in(const slab_t *slab) { return load_relaxed(&slab->free); }
+static uint32_t free_in(const unit_t *slab) { return load_relaxed(&slab->free); }
 
 /* ---- one freer ---- */
 
@@ -59,7 +59,7 @@ TEST(a_remote_free_waits_until_the_owner_collects) {
     void *blocks[4096];
     uint32_t count = take_slab(c, blocks);
     REQUIRE(count > 0);
-    slab_t *slab = slab_holding(blocks[0]);
+    unit_t *slab = slab_holding(blocks[0]);
     uint64_t before = load_relaxed(&owner.remote_frees);
     for (uint32_t i = 0; i < count; i += 2) {
       free_remotely(blocks[i]);
@@ -67,7 +67,7 @@ TEST(a_remote_free_waits_until_the_owner_collects) {
     }
     CHECK_EQ(free_in(slab), 0);
     CHECK_EQ(remote_waiting(slab), (count + 1) / 2);
-    CHECK_EQ(load_relaxed(&owner.pending[c]), slab_unit(slab) + 1);
+    CHECK_EQ(load_relaxed(&owner.pending[c]), unit_number(slab) + 1);
     remote_collect(&owner);
     CHECK_EQ(free_in(slab), (count + 1) / 2);
     CHECK_EQ(remote_waiting(slab), 0);
@@ -142,7 +142,7 @@ TEST(a_slab_is_queued_once_for_many_frees_and_again_after_a_collection) {
   void *blocks[4096], *other[4096];
   uint32_t count = take_slab(0, blocks);
   REQUIRE(count > 3 && take_slab(1, other) > 0);
-  slab_t *slab = slab_holding(blocks[0]);
+  unit_t *slab = slab_holding(blocks[0]);
   for (uint32_t i = 0; i < 3; i++) free_remotely(blocks[i]);
   CHECK_EQ(load_relaxed(&owner.pending_count), 1);
   free_remotely(other[0]);
@@ -159,17 +159,17 @@ TEST(a_queued_slab_outlives_its_last_block) {
   void *first[4096], *second[4096];
   uint32_t count = take_slab(2, first);
   REQUIRE(count > 0 && take_slab(2, second) == count);
-  slab_t *slab = slab_holding(first[0]);
+  unit_t *slab = slab_holding(first[0]);
   /* A second slab with room, so that nothing but the queue keeps the first. */
   give_blocks(&owner, second, 1);
   free_remotely(first[0]);
   give_blocks(&owner, &first[1], count - 1);
-  CHECK_EQ(load_relaxed(&slab->kind), SLAB_BLOCKS);
+  CHECK_EQ(load_relaxed(&slab->kind), UNIT_SLAB);
   slab_release_empty(&owner);
-  CHECK_EQ(load_relaxed(&slab->kind), SLAB_BLOCKS);
+  CHECK_EQ(load_relaxed(&slab->kind), UNIT_SLAB);
   remote_collect(&owner);
-  CHECK_EQ(load_relaxed(&slab->kind), SLAB_FREE);
-  CHECK(unit_is_free(slab_unit(slab)));
+  CHECK_EQ(load_relaxed(&slab->kind), UNIT_FREE);
+  CHECK(unit_is_free(unit_number(slab)));
   CHECK_EQ(load_relaxed(&owner.slab_count[2]), 1);
 }
 
@@ -181,15 +181,15 @@ TEST(a_wholly_free_slab_stays_while_it_is_queued) {
   uint32_t count = take_slab(2, first);
   REQUIRE(count > 0 && take_slab(2, second) == count);
   give_blocks(&owner, second, 1);
-  slab_t *slab = slab_holding(first[0]);
+  unit_t *slab = slab_holding(first[0]);
   free_remotely(first[0]);
-  atomic_store(region_bits(region.remote_bits, slab_unit(slab), 0), 0);
+  atomic_store(region_bits(region.remote_bits, unit_number(slab), 0), 0);
   give_blocks(&owner, first, count);
   slab_release_empty(&owner);
-  CHECK_EQ(load_relaxed(&slab->kind), SLAB_BLOCKS);
+  CHECK_EQ(load_relaxed(&slab->kind), UNIT_SLAB);
   remote_collect(&owner);
   slab_release_empty(&owner);
-  CHECK_EQ(load_relaxed(&slab->kind), SLAB_FREE);
+  CHECK_EQ(load_relaxed(&slab->kind), UNIT_FREE);
 }
 
 TEST(a_collection_that_empties_many_slabs_gives_them_back) {
@@ -210,10 +210,10 @@ TEST(recovery_brings_in_what_nobody_announces) {
   start_remote();
   void *blocks[4096];
   uint32_t count = take_slab(4, blocks);
-  slab_t *slab = slab_holding(blocks[0]);
+  unit_t *slab = slab_holding(blocks[0]);
   for (uint32_t i = 0; i < count / 2; i++) free_remotely(blocks[i]);
   owner_forget(&owner, true); /* as in a fork */
-  slab_relist(&owner, slab, racy_load(region_bin(region.live, slab_unit(slab))));
+  slab_relist(&owner, slab, racy_load(region_bin(region.live, unit_number(slab))));
   remote_recover(&owner, slab);
   CHECK_EQ(free_in(slab), count / 2);
   free_remotely(blocks[count - 1]); /* the slab can be queued again */
@@ -227,11 +227,11 @@ TEST(an_orphans_full_slab_stays_full_if_nothing_has_come) {
   start_remote();
   void *blocks[4096];
   REQUIRE(take_slab(3, blocks) > 0);
-  slab_t *slab = slab_holding(blocks[0]);
+  unit_t *slab = slab_holding(blocks[0]);
   owner.orphan = true;
   remote_announce(slab);
   remote_collect_all(&owner);
-  CHECK(slab->listed_full && owner.full[3].first == slab_unit(slab) && owner.partial[3].first == SLAB_END);
+  CHECK(slab->listed_full && owner.full[3].first == unit_number(slab) && owner.partial[3].first == UNIT_NONE);
 }
 
 TEST(an_orphans_slabs_go_back_with_their_last_block) {
@@ -347,7 +347,7 @@ TEST(a_second_remote_free_is_refused) {
   start_remote();
   void *blocks[4096];
   REQUIRE(take_slab(7, blocks) > 0);
-  slab_t *slab = slab_holding(blocks[5]);
+  unit_t *slab = slab_holding(blocks[5]);
   CHECK(remotely_freed(blocks[5]));
   CHECK(!remotely_freed(blocks[5]));
   CHECK_EQ(remote_waiting(slab), 1);

@@ -36,10 +36,10 @@ static void start_slabs(uint64_t address_limit) {
 
 /* ---- invariants ---- */
 
-static uint32_t bits_free(const slab_t *slab) {
+static uint32_t bits_free(const unit_t *slab) {
   uint32_t free = 0;
   for (uint32_t word = 0; word < 64; word++) {
-    uint64_t bits = load_relaxed(region_bits(region.free_bits, slab_unit(slab), word));
+    uint64_t bits = load_relaxed(region_bits(region.free_bits, unit_number(slab), word));
     uint32_t blocks = slab_class(slab)->blocks;
     if (word * 64 >= blocks) continue;
     if (blocks - word * 64 < 64) CHECK(bits >> (blocks - word * 64) == 0);
@@ -49,9 +49,9 @@ static uint32_t bits_free(const slab_t *slab) {
   return free;
 }
 
-static uint32_t check_slab(const slab_t *slab, unsigned c, bool full) {
-  uint32_t unit = slab_unit(slab);
-  CHECK_EQ(load_relaxed(&slab->kind), SLAB_BLOCKS);
+static uint32_t check_slab(const unit_t *slab, unsigned c, bool full) {
+  uint32_t unit = unit_number(slab);
+  CHECK_EQ(load_relaxed(&slab->kind), UNIT_SLAB);
   CHECK_EQ(load_relaxed(&slab->size_class), c);
   CHECK_EQ(slab->units, class_info[c].units);
   CHECK(load_relaxed(&slab->owner) == &owner);
@@ -59,7 +59,7 @@ static uint32_t check_slab(const slab_t *slab, unsigned c, bool full) {
   CHECK_EQ(load_relaxed(&slab->free), bits_free(slab));
   CHECK_EQ(load_relaxed(&slab->free) == 0, full);
   for (uint32_t i = 0; i < slab->units; i++) {
-    CHECK(slab_head(unit + i) == slab);
+    CHECK(unit_head(unit + i) == slab);
     CHECK(!unit_is_free(unit + i));
     CHECK(racy_load(region_bin(region.live, unit + i)) == &bins[c]);
   }
@@ -70,11 +70,11 @@ static uint32_t check_slab(const slab_t *slab, unsigned c, bool full) {
 static uint32_t check_class(unsigned c) {
   uint32_t slabs = 0, free = 0;
   for (int full = 0; full < 2; full++) {
-    uint32_t before = SLAB_END;
+    uint32_t before = UNIT_NONE;
     const slab_list_t *list = full != 0 ? &owner.full[c] : &owner.partial[c];
-    for (uint32_t unit = list->first; unit != SLAB_END; unit = slab_of(unit)->next) {
-      CHECK_EQ(slab_of(unit)->prev, before);
-      free += check_slab(slab_of(unit), c, full != 0);
+    for (uint32_t unit = list->first; unit != UNIT_NONE; unit = unit_at(unit)->next) {
+      CHECK_EQ(unit_at(unit)->prev, before);
+      free += check_slab(unit_at(unit), c, full != 0);
       before = unit;
       slabs++;
     }
@@ -103,8 +103,8 @@ static void check_slabs(void) {
 
 /* A block is its slab's if its place is; the pattern in it tells a second owner. */
 static void check_new_block(unsigned c, void *block) {
-  const slab_t *slab = slab_head((uint32_t)region_unit(block));
-  size_t offset = (size_t)((char *)block - (char *)region_address(slab_unit(slab)));
+  const unit_t *slab = unit_head((uint32_t)region_unit(block));
+  size_t offset = (size_t)((char *)block - (char *)region_address(unit_number(slab)));
   uint32_t index = class_block_at(c, offset);
   CHECK_EQ(load_relaxed(&slab->size_class), c);
   CHECK(index * (size_t)class_info[c].size == offset && index < class_info[c].blocks);
@@ -313,10 +313,10 @@ TEST(slabs_are_listed_again_from_their_bits_alone) {
   store_relaxed(&owner.free_bytes, 0);
   for (unsigned c = 0; c < CLASS_ZERO; c++) store_relaxed(&owner.slab_count[c], 0);
   for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
-    if (load_relaxed(&slab_of(unit)->kind) != SLAB_BLOCKS) continue;
-    slab_of(unit)->first_word = 63; /* as a fork may leave these */
-    slab_of(unit)->listed_full = !slab_of(unit)->listed_full;
-    slab_relist(&owner, slab_of(unit), racy_load(region_bin(region.live, unit)));
+    if (load_relaxed(&unit_at(unit)->kind) != UNIT_SLAB) continue;
+    unit_at(unit)->first_word = 63; /* as a fork may leave these */
+    unit_at(unit)->listed_full = !unit_at(unit)->listed_full;
+    slab_relist(&owner, unit_at(unit), racy_load(region_bin(region.live, unit)));
   }
   check_slabs();
   give_all();
@@ -370,12 +370,12 @@ TEST(a_block_twice_in_one_batch_ends_the_process) {
 /* ---- large blocks ---- */
 
 static void check_large(void *block, size_t size, size_t align, bool zero) {
-  const slab_t *slab = slab_head((uint32_t)region_unit(block));
-  CHECK_EQ(load_relaxed(&slab->kind), SLAB_LARGE);
-  CHECK(region_address(slab_unit(slab)) == block && (uintptr_t)block % align == 0);
+  const unit_t *slab = unit_head((uint32_t)region_unit(block));
+  CHECK_EQ(load_relaxed(&slab->kind), UNIT_LARGE);
+  CHECK(region_address(unit_number(slab)) == block && (uintptr_t)block % align == 0);
   CHECK(slab->bytes >= size && slab->bytes - size < os_page_size() && slab->bytes <= slab->units * HAK_UNIT);
   CHECK(region_is_live(block));
-  for (uint32_t i = 0; i < slab->units; i++) CHECK(slab_head(slab_unit(slab) + i) == slab);
+  for (uint32_t i = 0; i < slab->units; i++) CHECK(unit_head(unit_number(slab) + i) == slab);
   if (zero) CHECK(unit_is_zero(block, slab->bytes));
   memset(block, 0x77, slab->bytes);
 }
@@ -387,7 +387,7 @@ TEST(large_blocks_keep_size_alignment_and_the_promise_of_zero) {
     unsigned n = unit_below(&seed, 32);
     if (blocks[n] != NULL) {
       CHECK(region_clear_live(blocks[n]));
-      large_free(slab_head((uint32_t)region_unit(blocks[n])));
+      large_free(unit_head((uint32_t)region_unit(blocks[n])));
       blocks[n] = NULL;
     } else {
       bool zero = unit_below(&seed, 2) == 0;
@@ -405,12 +405,12 @@ TEST(large_blocks_grow_and_shrink_where_they_are) {
   start_slabs(UINT64_MAX);
   char *block = large_alloc(3 * HAK_UNIT, 1, SPAN_PLAIN);
   REQUIRE(block != NULL);
-  slab_t *slab = slab_head((uint32_t)region_unit(block));
+  unit_t *slab = unit_head((uint32_t)region_unit(block));
   memset(block, 1, 3 * HAK_UNIT);
   uint64_t free = span_census().free_units;
   CHECK(large_resize(slab, 9 * HAK_UNIT - 100));
   CHECK_EQ(span_census().free_units, free - 6);
-  for (uint32_t i = 0; i < 9; i++) CHECK(slab_head(slab_unit(slab) + i) == slab);
+  for (uint32_t i = 0; i < 9; i++) CHECK(unit_head(unit_number(slab) + i) == slab);
   memset(block + 3 * HAK_UNIT, 2, 6 * HAK_UNIT);
   CHECK(large_resize(slab, 2 * HAK_UNIT));
   CHECK_EQ(span_census().free_units, free + 1);
@@ -437,7 +437,7 @@ TEST(a_large_block_is_zero_though_the_kernel_takes_nothing_back) {
     CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), round);
     check_large(block, size, 1, true);
     CHECK(region_clear_live(block));
-    large_free(slab_head((uint32_t)region_unit(block)));
+    large_free(unit_head((uint32_t)region_unit(block)));
   }
 }
 
@@ -448,7 +448,7 @@ TEST(large_blocks_that_were_written_all_over_are_huge_the_next_time) {
   for (int i = 0; i < 2; i++) {
     void *block = large_alloc(2 * HAK_SUPERSLAB, 1, SPAN_PLAIN);
     REQUIRE(block != NULL);
-    large_free(slab_head((uint32_t)region_unit(block)));
+    large_free(unit_head((uint32_t)region_unit(block)));
     CHECK(purge_all() > 0);
   }
   CHECK_EQ(huge_count(), 0);
