@@ -9,11 +9,13 @@
     if (HAK_DEBUG && !(cond)) __builtin_trap(); \
   } while (0)
 
-/* Before a function that audits alone call and that stands beside what it looks at: here, and where an audit.h declares it. */
+/* Before a function that audits alone call and that stands beside what it looks at; around its declaration. */
 #if HAK_AUDIT
 #define HAK_AUDITED
+#define HAK_AUDITS(declaration) declaration
 #else
 #define HAK_AUDITED static __attribute__((unused))
+#define HAK_AUDITS(declaration)
 #endif
 
 #endif

@@ -10,6 +10,7 @@
 #include "slab/large.h"
 #include "slab/remote.h"
 #include "space/huge.h"
+#include "space/ledger.h"
 #include "space/move.h"
 #include "space/purge.h"
 #include "space/span.h"
@@ -112,7 +113,7 @@ static void census_classes(hak_stats_t *stats, hak_class_stats_t *of_class) {
 
 static void census_counters(hak_stats_t *stats) {
   region_census_t region_figures = region_census();
-  span_census_t span = span_census();
+  ledger_census_t span = ledger_census();
   stats->span_free = span.free_units << HAK_UNIT_SHIFT;
   stats->purge_pending = span.dirty_free_units << HAK_UNIT_SHIFT;
   stats->metadata += region_figures.metadata + meta_bytes();

@@ -128,12 +128,7 @@ static unsigned next_bin(const heap_t *heap, unsigned c) {
 
 /* Waits only where the thread is inside nothing else, so that a child's repair may run there. */
 static void heap_lock(heap_t *heap) {
-  lock_t *lock = &heap->owner.lock;
-  lock_audit_wait(lock);
-  for (unsigned tries = 0; HAK_UNLIKELY(!lock_try(lock)); tries++) {
-    if (os_forked()) heap_after_fork(heap);
-    lock_pause(lock, tries);
-  }
+  while (!lock_wait(&heap->owner.lock)) heap_after_fork(heap);
 }
 
 static void heap_unlock(heap_t *heap) { lock_release(&heap->owner.lock); }

@@ -5,6 +5,7 @@
 #include "os/os.h"
 #include "slab/hole.h"
 #include "slab/remote.h"
+#include "space/ledger.h"
 #include "space/purge.h"
 
 /* Less idle memory than this waits for the program's next slow path, or for malloc_trim. */
@@ -41,7 +42,7 @@ static void keeper_run(void) {
 }
 
 static bool has_work(const heap_t *heap) {
-  if (remote_is_behind() || purge_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT) return true;
+  if (remote_is_behind() || ledger_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT) return true;
   return heap != NULL && hole_bytes_since_look(&heap->owner) > HOLE_WORTH;
 }
 

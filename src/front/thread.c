@@ -8,6 +8,7 @@
 #include "os/memcheck.h"
 #include "slab/hole.h"
 #include "slab/remote.h"
+#include "space/ledger.h"
 #include "space/purge.h"
 
 __thread heap_t *thread_fast_heap = &heap_none;
@@ -36,7 +37,7 @@ static bool holes_are_worth_it(void) {
   store_relaxed(&at, heap);
   if (heap == NULL) {
     int64_t fresh = atomic_exchange(&unsettled, 0);
-    int64_t used = (int64_t)(purge_used_units() << HAK_UNIT_SHIFT) - atomic_exchange(&free_bytes, 0);
+    int64_t used = (int64_t)(ledger_used_units() << HAK_UNIT_SHIFT) - atomic_exchange(&free_bytes, 0);
     store_relaxed(&worth, fresh > HOLE_WORTH && fresh > used / 100 * option_get(OPTION_idle_percent));
   }
   return load_relaxed(&worth);

@@ -56,7 +56,8 @@ static bool holds_owners(const lock_t *but, bool *any) {
   return owners;
 }
 
-void lock_audit_wait(const lock_t *lock) {
+/* Whether the thread may wait for the lock while it holds what it does. */
+static void audit_wait(const lock_t *lock) {
   bool any, owners = holds_owners(lock, &any);
   ORDER(!any || (owners && lock->rank == LOCK_GROW), "waited for in the wrong order");
 }
@@ -79,6 +80,7 @@ static void audit_left(const lock_t *lock) {
 }
 
 #else
+#define audit_wait(lock) ((void)0)
 #define audit_taken(lock) ((void)0)
 #define audit_left(lock) ((void)0)
 #define held_leave(lock) ((void)0)
@@ -95,34 +97,31 @@ bool lock_try(lock_t *lock) {
 
 bool lock_is_mine(const lock_t *lock) { return load_relaxed(&lock->holder) == thread_self(); }
 
-static _Atomic uintptr_t silent;
-
-void lock_say_no_more(void) { store_relaxed(&silent, thread_self()); }
-
 /* Only a signal handler that has interrupted the allocator, and calls it, waits for its own thread: that has no end. */
 static HAK_COLD _Noreturn void lock_reentered(void) {
   static const char line[] = "hakmem: a signal handler called the allocator, which its thread was inside of\n";
-  if (load_relaxed(&silent) != thread_self()) (void)os_write(2, line, sizeof line - 1);
+  if (load_relaxed(&os_aborting) != thread_self()) (void)os_write(2, line, sizeof line - 1);
   os_end();
 }
 
-void lock_pause(const lock_t *lock, unsigned tries) {
+/* Between two tries. */
+static void lock_pause(const lock_t *lock, unsigned tries) {
   if (HAK_UNLIKELY(lock_is_mine(lock))) lock_reentered();
   if (tries < 64) os_yield();
   else os_sleep_us(100);
 }
 
-static void lock_wait(lock_t *lock) {
-  for (unsigned tries = 0; !lock_try(lock); tries++) {
-    /* The holder was left behind in the parent. */
-    if (os_forked()) lock_abandon(lock, true);
+bool lock_wait(lock_t *lock) {
+  audit_wait(lock);
+  for (unsigned tries = 0; HAK_UNLIKELY(!lock_try(lock)); tries++) {
     lock_pause(lock, tries);
+    if (os_forked()) return false;
   }
+  return true;
 }
 
 void lock_acquire(lock_t *lock) {
-  lock_audit_wait(lock);
-  if (HAK_UNLIKELY(!lock_try(lock))) lock_wait(lock);
+  while (!lock_wait(lock)) lock_abandon(lock, true);
 }
 
 void lock_release(lock_t *lock) {

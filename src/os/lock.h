@@ -21,22 +21,20 @@ typedef struct lock {
 
 #if HAK_AUDIT
 #define LOCK_OF_RANK(rank) {0, (rank)}
-/* Ends the process if it may not wait for the lock while it holds what it does; if it holds anything. */
-void lock_audit_wait(const lock_t *lock);
+/* Ends the process if the calling thread holds any. */
 void lock_audit_none(void);
 #else
 #define LOCK_OF_RANK(rank) {0}
-#define lock_audit_wait(lock) ((void)(lock))
 #define lock_audit_none() ((void)0)
 #endif
 
 /* Sequentially consistent, whether it succeeds or not. */
 HAK_CHECKED bool lock_try(lock_t *lock);
+/* Waits for the lock. False in a fork's child that was not repaired yet: the holder may have stayed behind in the parent. Ends the
+ * process if the calling thread itself holds the lock. */
+HAK_CHECKED bool lock_wait(lock_t *lock);
+/* The same; in such a child the lock is taken from its holder. */
 void lock_acquire(lock_t *lock);
-/* Between two tries. Ends the process if the calling thread itself holds the lock. */
-void lock_pause(const lock_t *lock, unsigned tries);
-/* The calling thread ends the process, for a reason that was said: should a handler make it wait for its own lock, nothing more is. */
-void lock_say_no_more(void);
 void lock_release(lock_t *lock);
 /* The same, sequentially consistent: who fails to take the lock has done what it
  * did before in time to be seen after this. */

@@ -150,6 +150,8 @@ bool os_write(int fd, const char *text, size_t bytes);
 /* Reads a whole small file into buffer, NUL-terminated; the length, or -1. */
 long os_read_file(const char *path, char *buffer, size_t size);
 _Noreturn void os_abort(void);
+/* The thread that is in it: should a handler make that wait for a lock of its own, the reason was said. */
+extern _Atomic uintptr_t os_aborting;
 /* The same past any handler of the program's. */
 _Noreturn void os_end(void);
 

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "os/lock.h"
+#include "base/thread.h"
 #include "os/memcheck.h"
 #include "os/syscall.h"
 
@@ -434,8 +434,10 @@ bool os_fork_claim(uintptr_t thread) {
   }
 }
 
+_Atomic uintptr_t os_aborting;
+
 void os_abort(void) {
-  lock_say_no_more();
+  store_relaxed(&os_aborting, thread_self());
   abort();
 }
 

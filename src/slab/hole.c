@@ -111,16 +111,6 @@ static bool hole_find(const unit_t *slab, uint32_t page, hole_t *hole) {
   return hole->pages > 0;
 }
 
-/* False in a child that a signal handler has forked meanwhile: who holds the lock may be gone. The repair sees to the rest. */
-static bool lock_again(slab_owner_t *owner) {
-  lock_audit_wait(&owner->lock);
-  for (unsigned tries = 0; !lock_try(&owner->lock); tries++) {
-    if (os_forked()) return false;
-    lock_pause(&owner->lock, tries);
-  }
-  return true;
-}
-
 /* With the owner's lock, which it lets go meanwhile; false: it could not take it again. *purged: bytes given back;
  * *there: the slab still is. */
 static bool slab_purge_holes(slab_owner_t *owner, unit_t *slab, size_t *purged, bool *there) {
@@ -131,7 +121,7 @@ static bool slab_purge_holes(slab_owner_t *owner, unit_t *slab, size_t *purged, 
     blocks_hold(owner, slab, hole.first, hole.last);
     owner_unlock(owner);
     bool done = os_purge((char *)region_address(unit_number(slab)) + hole.page * page_bytes, hole.pages * page_bytes);
-    if (!lock_again(owner)) return false;
+    if (!lock_wait(&owner->lock)) return false; /* a signal handler has forked: the repair sees to the rest */
     huge_end(unit_number(slab) / HAK_UNITS_PER_SUPERSLAB, unit_number(slab) / HAK_UNITS_PER_SUPERSLAB + 1);
     if (done) {
       slab->holes |= (UINT64_MAX >> (64 - hole.pages)) << hole.page;

@@ -1,34 +1,32 @@
 #include "space/audit.h"
 
 #include "kit/fault.h"
-#include "space/purge.h"
-#include "space/span.h"
+#include "space/ledger.h"
 
-#define WORD_UNITS HAK_UNITS_PER_SUPERSLAB
 
 /* Whether a unit is free and in a span.  Between two looks it may have been claimed and entered: so it is claimed here. */
 static bool is_both(uint32_t unit, bool (*in_span)(uint32_t unit)) {
   superslab_t *superslab = &region.superslabs[unit / WORD_UNITS];
   uint32_t bit = (uint32_t)1 << unit % WORD_UNITS;
   if (!in_span(unit) || (load_relaxed(&superslab->free) & bit) == 0) return false;
-  purge_note_in_flight(true);
+  ledger_note_in_flight(true);
   bool both = (atomic_fetch_and_explicit(&superslab->free, ~bit, memory_order_acq_rel) & bit) != 0;
   if (both) {
     both = in_span(unit);
-    span_release_in(unit / WORD_UNITS, bit);
+    ledger_release(unit / WORD_UNITS, bit);
   }
-  purge_note_in_flight(false);
+  ledger_note_in_flight(false);
   return both;
 }
 
 /* What is out of sight for the moment is in neither; the keeper may have it. */
 static void audit_taken_units(uint32_t superslab, bool (*in_span)(uint32_t unit)) {
-  uint32_t ends = purge_completions();
-  if (purge_in_flight()) return;
+  uint32_t ends = ledger_completions();
+  if (ledger_in_flight()) return;
   uint32_t taken = load_relaxed(&region.superslabs[superslab].mapped) & ~load_acquire(&region.superslabs[superslab].free);
   for (; taken != 0; taken &= taken - 1) {
     uint32_t unit = superslab * WORD_UNITS + bits_lowest32(taken);
-    bool settled = !purge_in_flight() && purge_completions() == ends;
+    bool settled = !ledger_in_flight() && ledger_completions() == ends;
     AUDIT(in_span(unit) || !settled, region_address(unit), "a unit is neither free nor in a span");
   }
 }
@@ -53,11 +51,11 @@ void audit_superslab(uint32_t s, bool alone, bool (*in_span)(uint32_t unit)) {
 }
 
 void audit_counts_alone(void) {
-  uint32_t ends = purge_completions();
-  if (purge_in_flight()) return;
-  span_census_t census = span_census();
-  bool used = census.used_units == purge_used_units(), idle = census.dirty_free_units == purge_idle_units();
-  if (purge_in_flight() || purge_completions() != ends) return;
+  uint32_t ends = ledger_completions();
+  if (ledger_in_flight()) return;
+  ledger_census_t census = ledger_census();
+  bool used = census.used_units == ledger_used_units(), idle = census.dirty_free_units == ledger_idle_units();
+  if (ledger_in_flight() || ledger_completions() != ends) return;
   AUDIT(used, &region, "units in use were not counted");
   AUDIT(idle, &region, "idle units were not counted");
 }

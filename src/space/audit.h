@@ -5,17 +5,11 @@
 #ifndef SPACE_AUDIT_H
 #define SPACE_AUDIT_H
 
-#include "base/check.h"
 #include "space/region.h"
 
 /* One superslab's words, and each of its units against what the records above say: whether it is in a span. */
 void audit_superslab(uint32_t superslab, bool alone, bool (*in_span)(uint32_t unit));
 /* The counts of units in use and idle. */
 void audit_counts_alone(void);
-/* The frontier, the limits and the ends of the zones. */
-HAK_AUDITED void region_audit(void);
-/* Whether the units are usable, for sure. */
-HAK_AUDITED bool region_maps(uint32_t superslab, uint32_t mask);
-HAK_AUDITED bool region_maps_unit(uint32_t unit);
 
 #endif

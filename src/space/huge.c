@@ -4,9 +4,8 @@
 
 #include "kit/options.h"
 #include "os/os.h"
-#include "space/purge.h"
+#include "space/ledger.h"
 
-#define WORD_UNITS HAK_UNITS_PER_SUPERSLAB
 /* The last superslab is partly used, and may be wholly resident: at most 1/32 of a heap this large. */
 #define HUGE_HEAP_UNITS (32 * WORD_UNITS)
 /* Large blocks that must have been dense in a row, and how often one superslab is made of small pages to learn anew. */
@@ -57,8 +56,8 @@ uint64_t huge_count(void) {
 }
 
 void huge_slab_begin(uint32_t superslab) {
-  uint64_t used = purge_used_units();
-  if (HAK_LIKELY(used < HUGE_HEAP_UNITS) || !is_on() || purge_idle_units() > used / 16) return;
+  uint64_t used = ledger_used_units();
+  if (HAK_LIKELY(used < HUGE_HEAP_UNITS) || !is_on() || ledger_idle_units() > used / 16) return;
   huge_begin(superslab);
 }
 

@@ -3,11 +3,11 @@
 #include "kit/options.h"
 #include "os/os.h"
 #include "space/huge.h"
-#include "space/purge.h"
-#include "space/span.h"
+#include "space/ledger.h"
 #include "space/split.h"
 
-#define WORD_UNITS HAK_UNITS_PER_SUPERSLAB
+
+#define NO_SUPERSLAB UINT32_MAX
 
 static _Atomic uint64_t moved_ever;
 
@@ -44,19 +44,19 @@ static uint32_t idle_claim(void) {
     if (load_relaxed(&superslab->free) != all || load_relaxed(&superslab->dirty) != all) continue;
     if (atomic_compare_exchange_strong_explicit(&superslab->free, &all, 0, memory_order_acq_rel, memory_order_relaxed)) return s;
   }
-  return SPAN_NONE;
+  return NO_SUPERSLAB;
 }
 
 bool move_idle_to(uint32_t superslab) {
-  if (purge_idle_units() < WORD_UNITS || option_get(OPTION_move) == 0) return false;
-  purge_note_in_flight(true);
+  if (ledger_idle_units() < WORD_UNITS || option_get(OPTION_move) == 0) return false;
+  ledger_note_in_flight(true);
   uint32_t source = idle_claim();
   bool moved = false;
-  if (source != SPAN_NONE) {
+  if (source != NO_SUPERSLAB) {
     moved = load_relaxed(&region.superslabs[source].dirty) == UINT32_MAX && superslab_move(source, superslab);
-    span_release_in(source, UINT32_MAX);
+    ledger_release(source, UINT32_MAX);
   }
-  purge_note_in_flight(false);
+  ledger_note_in_flight(false);
   return moved;
 }
 

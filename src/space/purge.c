@@ -3,51 +3,19 @@
 #include "kit/options.h"
 #include "os/os.h"
 #include "space/huge.h"
+#include "space/ledger.h"
 #include "space/move.h"
-#include "space/span.h"
 
-#define WORD_UNITS HAK_UNITS_PER_SUPERSLAB
 /* Growth is settled in pieces of this many units, so that there is a call for each 2 MiB at most. */
-#define GROWTH_STEP ((int64_t)WORD_UNITS)
+#define GROWTH_STEP ((uint64_t)WORD_UNITS)
 
-/* All in units, and approximate: concurrent changes are counted one after the other. */
-static _Atomic int64_t used_units;
-static _Atomic int64_t idle_units;  /* free and not known to be zero */
-static _Atomic int64_t fresh_units; /* taken while they were zero, since growth was last settled */
+/* In units, and approximate. */
 static _Atomic uint64_t most_units; /* in use or idle so far, when growth was settled */
-static _Atomic uint64_t peak_units;  /* by which the heap has exceeded its highest so far, in all */
+static _Atomic uint64_t peak_units; /* by which the heap has exceeded its highest so far, in all */
 static _Atomic uint64_t purged_units;
 static _Atomic uint64_t last_step_ms;
-static _Atomic uint32_t under_way, ends;
 
-void purge_note_use(uint32_t units, uint32_t dirty, uint32_t fresh) {
-  add_relaxed(&used_units, units);
-  if (dirty != 0) add_relaxed(&idle_units, -(int64_t)dirty);
-  if (fresh != 0) add_relaxed(&fresh_units, fresh);
-}
-
-void purge_note_free(uint32_t units, uint32_t dirty) {
-  add_relaxed(&used_units, -(int64_t)units);
-  if (dirty != 0) add_relaxed(&idle_units, dirty);
-}
-
-void purge_note_in_flight(bool begins) {
-  if (!begins) (void)atomic_fetch_add_explicit(&ends, 1, memory_order_release);
-  (void)atomic_fetch_add_explicit(&under_way, begins ? 1 : (uint32_t)-1, memory_order_release);
-}
-
-bool purge_in_flight(void) { return load_acquire(&under_way) != 0; }
-uint32_t purge_completions(void) { return load_acquire(&ends); }
-static uint64_t at_least_0(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
-uint64_t purge_used_units(void) { return at_least_0(load_relaxed(&used_units)); }
-uint64_t purge_idle_units(void) { return at_least_0(load_relaxed(&idle_units)); }
 uint64_t purge_bytes(void) { return load_relaxed(&purged_units) << HAK_UNIT_SHIFT; }
-
-void purge_recover(uint64_t used, uint64_t idle) {
-  store_relaxed(&used_units, (int64_t)used);
-  store_relaxed(&idle_units, (int64_t)idle);
-  store_relaxed(&under_way, 0);
-}
 
 /* A superslab that was moved is mapped anew if it is purged as a whole. */
 static void superslab_renew(uint32_t s) {
@@ -80,16 +48,14 @@ static void run_end(run_t *run) {
   if (units == 0) return;
   bool done = purge_span(run->start, units);
   if (done) run->purged += units;
-  while (run->start < run->end) {
-    uint32_t first = run->start % WORD_UNITS;
-    uint32_t n = run->end - run->start < WORD_UNITS - first ? run->end - run->start : WORD_UNITS - first;
-    uint32_t mask = bits_mask32(first, n);
-    uint32_t superslab = run->start / WORD_UNITS;
-    if (done) atomic_fetch_and_explicit(&region.superslabs[superslab].dirty, ~mask, memory_order_relaxed);
-    else atomic_fetch_or_explicit(&region.superslabs[superslab].cold, mask, memory_order_relaxed); /* nothing new to purge_step */
-    span_release_in(superslab, mask);
-    run->start += n;
+  word_walk_t walk = {run->start, run->end};
+  uint32_t s, mask;
+  while (word_next(&walk, &s, &mask)) {
+    if (done) atomic_fetch_and_explicit(&region.superslabs[s].dirty, ~mask, memory_order_relaxed);
+    else atomic_fetch_or_explicit(&region.superslabs[s].cold, mask, memory_order_relaxed); /* nothing new to purge_step */
+    ledger_release(s, mask);
   }
+  run->start = run->end;
 }
 
 /* Claims the superslab's units that are free, dirty and in `mask`, and enters them into the run. */
@@ -98,9 +64,9 @@ static void run_add(run_t *run, uint32_t s, uint32_t mask) {
   mask &= load_relaxed(&superslab->free) & load_relaxed(&superslab->dirty);
   if (mask == 0) return;
   /* Claimed while the kernel works, so that nobody is handed pages that vanish. */
-  uint32_t claimed = mask & atomic_fetch_and_explicit(&superslab->free, ~mask, memory_order_acq_rel); /* after purge_note_in_flight */
+  uint32_t claimed = mask & atomic_fetch_and_explicit(&superslab->free, ~mask, memory_order_acq_rel); /* after ledger_note_in_flight */
   uint32_t dirty = claimed & load_relaxed(&superslab->dirty);
-  if (claimed != dirty) span_release_in(s, claimed & ~dirty);
+  if (claimed != dirty) ledger_release(s, claimed & ~dirty);
   while (dirty != 0) {
     unsigned at = bits_lowest32(dirty);
     uint32_t above = ~(dirty >> at);
@@ -117,8 +83,8 @@ static void run_add(run_t *run, uint32_t s, uint32_t mask) {
 
 static size_t purge_end(run_t *run) {
   run_end(run);
-  add_relaxed(&idle_units, -(int64_t)run->purged);
-  purge_note_in_flight(false);
+  ledger_note_purged(run->purged);
+  ledger_note_in_flight(false);
   return (size_t)run->purged << HAK_UNIT_SHIFT;
 }
 
@@ -134,7 +100,7 @@ static _Atomic uint32_t sweep = SWEEP_NONE;
 static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, bool all) {
   uint32_t count = region_superslabs();
   run_t run = {0};
-  purge_note_in_flight(true);
+  ledger_note_in_flight(true);
   while (words-- > 0 && run.purged + (run.end - run.start) < units && load_relaxed(at) < count) {
     uint32_t s = atomic_fetch_add_explicit(at, 1, memory_order_relaxed);
     if (s >= count) break;
@@ -172,7 +138,7 @@ static size_t purge_by_growth(uint32_t units) {
   uint32_t count = region_superslabs(), s = load_relaxed(&above);
   if (s == 0 || s > count) s = count;
   run_t run = {0};
-  purge_note_in_flight(true);
+  ledger_note_in_flight(true);
   for (uint32_t words = GROWTH_WORDS; words > 0 && s > 0 && run.purged + (run.end - run.start) < units; words--) {
     run_add(&run, --s, UINT32_MAX);
     run_end(&run);
@@ -184,17 +150,16 @@ static size_t purge_by_growth(uint32_t units) {
 uint64_t purge_peak_units(void) { return load_relaxed(&peak_units); }
 
 size_t purge_growth_due(void) {
-  int64_t fresh = load_relaxed(&fresh_units);
-  if (HAK_LIKELY(fresh < GROWTH_STEP)) return 0;
-  if (!atomic_compare_exchange_strong_explicit(&fresh_units, &fresh, 0, memory_order_relaxed, memory_order_relaxed)) return 0;
-  uint64_t used = purge_used_units(), idle = purge_idle_units();
+  uint64_t fresh = ledger_take_fresh(GROWTH_STEP);
+  if (HAK_LIKELY(fresh == 0)) return 0;
+  uint64_t used = ledger_used_units(), idle = ledger_idle_units();
   uint64_t most = load_relaxed(&most_units);
   if (used + idle <= most || option_get(OPTION_decay_ms) < 0) return 0;
   uint64_t allowed = used * (uint64_t)option_get(OPTION_idle_percent) / 100;
   uint64_t surplus = idle > allowed ? idle - allowed : 0;
   if (surplus > used + idle - most) surplus = used + idle - most;
   store_relaxed(&most_units, used + idle - surplus);
-  add_relaxed(&peak_units, (uint64_t)fresh);
+  add_relaxed(&peak_units, fresh);
   return surplus == 0 ? 0 : purge_by_growth((uint32_t)surplus);
 }
 
@@ -222,7 +187,7 @@ static size_t purge_time_due(void) {
 
 size_t purge_due(void) {
   size_t purged = purge_growth_due();
-  if (load_relaxed(&idle_units) > 0) purged += purge_time_due();
+  if (ledger_idle_units() > 0) purged += purge_time_due();
   return purged;
 }
 

@@ -28,17 +28,4 @@ HAK_CHECKED bool purge_step(uint64_t last);
 HAK_CHECKED bool purge_span(uint32_t start, uint32_t units);
 uint64_t purge_bytes(void); /* given back so far */
 
-/* For span.c: units are used, of which `dirty` were not known to be zero and `fresh` will become resident; or free. */
-void purge_note_use(uint32_t units, uint32_t dirty, uint32_t fresh);
-void purge_note_free(uint32_t units, uint32_t dirty);
-/* While true, memory may be out of sight only for the moment; how often that has ended. */
-bool purge_in_flight(void);
-uint32_t purge_completions(void);
-/* For move.c, which has idle memory out of sight too: it begins, or ends. */
-void purge_note_in_flight(bool begins);
-uint64_t purge_used_units(void);
-uint64_t purge_idle_units(void);
-/* In a fork's child. */
-void purge_recover(uint64_t used, uint64_t idle);
-
 #endif

@@ -1,11 +1,9 @@
 #include "space/region.h"
 
-#include "base/check.h"
 #include "kit/fault.h"
 #include "os/lock.h"
 #include "os/memcheck.h"
 #include "os/os.h"
-#include "space/audit.h"
 
 region_t region HAK_ALIGNED(HAK_CACHE_LINE);
 /* The fast paths look at it as the beginning of a bin. */
@@ -13,21 +11,21 @@ region_bin_t region_no_bin HAK_ALIGNED(HAK_CACHE_LINE);
 
 /* The zones, in bytes for each superslab; the first has a fixed place below the second. */
 typedef enum zone { ZONE_BIN, ZONE_LIVE, ZONE_BITS, ZONE_UNITS, ZONE_REMOTES, ZONE_SUPERSLABS, ZONE_COUNT } zone_t;
-#define OF_UNITS(bytes) (HAK_UNITS_PER_SUPERSLAB * (size_t)(bytes))
+#define OF_UNITS(bytes) (WORD_UNITS * (size_t)(bytes))
 static const size_t zone_bytes[ZONE_COUNT] = {
     OF_UNITS(REGION_BIN_BYTES),  OF_UNITS(REGION_LIVE_BYTES),   2 * REGION_BITS_BYTES,
     OF_UNITS(REGION_UNIT_BYTES), OF_UNITS(REGION_REMOTE_BYTES), sizeof(superslab_t),
 };
 _Static_assert(sizeof *region_bin(NULL, 0) == REGION_BIN_BYTES, "the zone of bins has room for every unit's");
 _Static_assert(REGION_LIVE_BYTES == sizeof *region.live * (HAK_UNIT >> 10), "a word of the live map for each KiB: region_live_word");
-_Static_assert(sizeof(superslab_t) == 6 * 4 && HAK_UNITS_PER_SUPERSLAB == 8 * sizeof region.superslabs->free, "a bit a unit");
+_Static_assert(sizeof(superslab_t) == 6 * 4 && WORD_UNITS == 8 * sizeof region.superslabs->free, "a bit a unit");
 #define ZONE_PIECE ((uintptr_t)64 << 10) /* the largest page that a kernel has */
 
 /* How much the blocks grow at a time: a share of what there is, within bounds.  Nobody tells of a limit on addresses that is
  * set meanwhile, and to ask is a call that a filter may forbid: so a step is no more than a limit has to spare. */
 #define GROW_SHARE 64
 #define GROW_MAX_UNITS (((uint32_t)256 << 20) >> HAK_UNIT_SHIFT)
-#define GROW_MIN_UNITS HAK_UNITS_PER_SUPERSLAB
+#define GROW_MIN_UNITS WORD_UNITS
 /* The same where addresses are limited, so that most of what a limit leaves is there for the program's threads and libraries. */
 #define SCARCE_SHARE 16
 #define SCARCE_MAX_UNITS (((uint32_t)4 << 20) >> HAK_UNIT_SHIFT)
@@ -88,7 +86,7 @@ static bool zones_extend(uint32_t superslabs) {
     uintptr_t end = bits_round_up(zone->start + superslabs * zone_bytes[z], piece);
     if (range_map(zone, load_relaxed(&zone->end), end) != OS_MAPPED) return false;
   }
-  for (size_t unit = (size_t)layout.zones_ready * HAK_UNITS_PER_SUPERSLAB; unit < (size_t)superslabs * HAK_UNITS_PER_SUPERSLAB; unit++) {
+  for (size_t unit = (size_t)layout.zones_ready * WORD_UNITS; unit < (size_t)superslabs * WORD_UNITS; unit++) {
     racy_store(region_bin(region.live, unit), &region_no_bin);
   }
   layout.zones_ready = superslabs;
@@ -110,15 +108,11 @@ static bool zones_cover(uint32_t needed) {
 
 /* Enters the units as usable and free. */
 static void units_publish(uint32_t start, uint32_t end) {
-  while (start < end) {
-    superslab_t *superslab = &region.superslabs[start / HAK_UNITS_PER_SUPERSLAB];
-    uint32_t first = start % HAK_UNITS_PER_SUPERSLAB;
-    uint32_t n = HAK_UNITS_PER_SUPERSLAB - first;
-    if (n > end - start) n = end - start;
-    uint32_t mask = bits_mask32(first, n);
-    atomic_fetch_or_explicit(&superslab->mapped, mask, memory_order_relaxed);
-    atomic_fetch_or_explicit(&superslab->free, mask, memory_order_release);
-    start += n;
+  word_walk_t walk = {start, end};
+  uint32_t s, mask;
+  while (word_next(&walk, &s, &mask)) {
+    atomic_fetch_or_explicit(&region.superslabs[s].mapped, mask, memory_order_relaxed);
+    atomic_fetch_or_explicit(&region.superslabs[s].free, mask, memory_order_release);
   }
 }
 
@@ -130,7 +124,7 @@ static os_map_result_t units_map(uint32_t start, uint32_t n) {
   if (had > from) from = had; /* what a thread that is gone had mapped: see range_t */
   os_map_result_t result = range_map(&layout.blocks, from, to);
   if (result != OS_MAPPED) return result;
-  if (!zones_cover((end + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB)) {
+  if (!zones_cover((end + WORD_UNITS - 1) / WORD_UNITS)) {
     store_relaxed(&layout.blocks.end, had); /* first: a fork's child must not take for mapped what is not */
     if (from < to && !os_unmap((void *)from, to - from)) store_relaxed(&layout.blocks.end, to);
     return OS_NOMEM;
@@ -145,8 +139,8 @@ static uint32_t units_free_at_end(uint32_t frontier, uint32_t most) {
   uint32_t n = 0;
   while (n < most && n < frontier) {
     uint32_t unit = frontier - 1 - n;
-    uint32_t word = load_relaxed(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].free);
-    if ((word >> unit % HAK_UNITS_PER_SUPERSLAB & 1) == 0) break;
+    uint32_t word = load_relaxed(&region.superslabs[unit / WORD_UNITS].free);
+    if ((word >> unit % WORD_UNITS & 1) == 0) break;
     n++;
   }
   return n;
@@ -160,8 +154,8 @@ static uint32_t grow_step(uint32_t frontier) {
 /* Steps over a foreign mapping at the frontier, further each time. */
 static bool frontier_skip(uint32_t frontier, uint32_t units) {
   uint32_t next = frontier + units;
-  if (next >= layout.capacity * HAK_UNITS_PER_SUPERSLAB || next < frontier) return false;
-  if (!zones_cover(next / HAK_UNITS_PER_SUPERSLAB + 1)) return false;
+  if (next >= layout.capacity * WORD_UNITS || next < frontier) return false;
+  if (!zones_cover(next / WORD_UNITS + 1)) return false;
   store_release(&region.units, next);
   return true;
 }
@@ -169,7 +163,7 @@ static bool frontier_skip(uint32_t frontier, uint32_t units) {
 static bool grow_locked(uint32_t units) {
   for (uint32_t skip = 1;; skip += skip / 2 + 1) {
     uint32_t frontier = load_relaxed(&region.units);
-    uint32_t room = layout.capacity * HAK_UNITS_PER_SUPERSLAB - frontier;
+    uint32_t room = layout.capacity * WORD_UNITS - frontier;
     uint32_t at_end = units_free_at_end(frontier, units);
     uint32_t need = units > at_end ? units - at_end : 1;
     uint32_t step = grow_step(frontier);
@@ -319,7 +313,7 @@ static bool blocks_may_reach(uintptr_t end) {
 bool region_may_hold(uint64_t units, uint64_t align_units) {
   uint64_t base_units = region.base >> HAK_UNIT_SHIFT;
   uint64_t end = bits_round_up(base_units, align_units) - base_units + units; /* of the lowest such run */
-  if (end > (uint64_t)layout.capacity * HAK_UNITS_PER_SUPERSLAB) return false;
+  if (end > (uint64_t)layout.capacity * WORD_UNITS) return false;
   lock_acquire(&grow_lock);
   bool may = blocks_may_reach((uintptr_t)region_address((uint32_t)end));
   lock_release(&grow_lock);
@@ -334,7 +328,7 @@ HAK_AUDITED bool region_maps(uint32_t superslab, uint32_t mask) {
 }
 
 HAK_AUDITED bool region_maps_unit(uint32_t unit) {
-  return (load_relaxed(&region.superslabs[unit / HAK_UNITS_PER_SUPERSLAB].mapped) >> unit % HAK_UNITS_PER_SUPERSLAB & 1) != 0;
+  return (load_relaxed(&region.superslabs[unit / WORD_UNITS].mapped) >> unit % WORD_UNITS & 1) != 0;
 }
 
 HAK_AUDITED void region_audit(void) {
@@ -342,7 +336,7 @@ HAK_AUDITED void region_audit(void) {
   uintptr_t limit = memcheck_on() ? 0 : (uintptr_t)layout.zones_ready << (HAK_SUPERSLAB_SHIFT - REGION_LIMIT_SHIFT);
   uint32_t units = load_relaxed(&region.units), end = units;
   while (end > 0 && !region_maps_unit(end - 1)) end--;
-  AUDIT(units <= layout.zones_ready * HAK_UNITS_PER_SUPERSLAB && layout.zones_ready <= layout.capacity, &region, "units without zones");
+  AUDIT(units <= layout.zones_ready * WORD_UNITS && layout.zones_ready <= layout.capacity, &region, "units without zones");
   AUDIT(racy_load(&region.limit) == limit, &region.limit, "the limit is not where the zones end");
   AUDIT(racy_load(&region.gated_limit) == (layout.gate_open ? limit : 0), &region.gated_limit, "the gate has another limit");
   AUDIT((uintptr_t)region_address(end) <= load_relaxed(&layout.blocks.end), region_address(end), "units beyond what is mapped");
@@ -350,7 +344,7 @@ HAK_AUDITED void region_audit(void) {
     const range_t *zone = &layout.zone[z];
     AUDIT(zone->start + layout.zones_ready * zone_bytes[z] <= load_relaxed(&zone->end), zone, "a zone ends before its last record");
   }
-  for (uint32_t unit = units; unit % HAK_UNITS_PER_SUPERSLAB != 0; unit++) {
+  for (uint32_t unit = units; unit % WORD_UNITS != 0; unit++) {
     AUDIT(!region_maps_unit(unit), region_address(unit), "a usable unit beyond the frontier");
   }
   lock_release(&grow_lock);

@@ -17,9 +17,8 @@
 #ifndef SPACE_REGION_H
 #define SPACE_REGION_H
 
-#include "base/atomics.h"
-#include "base/bits.h"
-#include "base/config.h"
+#include "base/check.h"
+#include "space/superslab.h"
 
 /* What a unit has in each zone, but for superslabs; those of the layers above are asserted where the records are. */
 #define REGION_BIN_BYTES sizeof(void *)
@@ -27,16 +26,6 @@
 #define REGION_UNIT_BITS_BYTES (HAK_UNIT / HAK_GRANULE / 8) /* of blocks of the smallest size; free ones, and as many remote ones */
 #define REGION_UNIT_BYTES 64
 #define REGION_REMOTE_BYTES 16
-
-/* The units of one superslab, a bit each. */
-typedef struct superslab {
-  _Atomic uint32_t free;   /* usable and in no span */
-  _Atomic uint32_t mapped; /* usable at all: in a span, free, or being purged */
-  _Atomic uint32_t dirty;  /* written since they were last known to be zero */
-  _Atomic uint32_t cold;   /* were free and dirty at the last step of the decay */
-  _Atomic uint32_t huge;   /* 1: the kernel may back it with a huge page: huge.h */
-  _Atomic uint32_t moved;  /* 1: a mapping of its own: move.h */
-} superslab_t;
 
 typedef struct region {
   uintptr_t minus_base;          /* 0 - base: added to an address it gives the offset */
@@ -94,12 +83,12 @@ HAK_INLINE size_t region_unit(const void *p) {
 /* Word `word` (of 64) of a unit's bitmap with a bit for each block.  Eight
  * words of all units of a superslab lie together, so that slabs of few blocks
  * touch one page of bits for each superslab.  A superslab's free bits come first, then its remote bits. */
-#define REGION_BITS_BYTES (HAK_UNITS_PER_SUPERSLAB * REGION_UNIT_BITS_BYTES)
-#define REGION_BITS_GROUP (HAK_UNITS_PER_SUPERSLAB * 8 * sizeof(uint64_t))
+#define REGION_BITS_BYTES (WORD_UNITS * REGION_UNIT_BITS_BYTES)
+#define REGION_BITS_GROUP (WORD_UNITS * 8 * sizeof(uint64_t))
 _Static_assert(REGION_UNIT_BITS_BYTES / 64 * REGION_BITS_GROUP == REGION_BITS_BYTES, "the groups of eight words are all that there is");
 HAK_INLINE _Atomic uint64_t *region_bits(char *bits, uint32_t unit, uint32_t word) {
-  size_t superslab = unit / HAK_UNITS_PER_SUPERSLAB;
-  size_t in_superslab = unit % HAK_UNITS_PER_SUPERSLAB;
+  size_t superslab = unit / WORD_UNITS;
+  size_t in_superslab = unit % WORD_UNITS;
   bits += superslab * 2 * REGION_BITS_BYTES + (size_t)(word / 8) * REGION_BITS_GROUP + in_superslab * 64;
   return (_Atomic uint64_t *)(void *)bits + word % 8;
 }
@@ -116,7 +105,7 @@ HAK_INLINE bool region_clear_live(const void *p) {
 }
 
 HAK_INLINE uint32_t region_superslabs(void) {
-  return (load_acquire(&region.units) + HAK_UNITS_PER_SUPERSLAB - 1) / HAK_UNITS_PER_SUPERSLAB;
+  return (load_acquire(&region.units) + WORD_UNITS - 1) / WORD_UNITS;
 }
 
 /* Chooses the places and maps the first superslab; 0 bytes: the blocks may take four times the physical memory.
@@ -139,5 +128,10 @@ typedef struct region_census {
   uint64_t superslabs;         /* with any usable unit, a count */
 } region_census_t;
 region_census_t region_census(void);
+
+/* The frontier, the limits and the ends of the zones; whether units are usable, for sure. */
+HAK_AUDITS(void region_audit(void);)
+HAK_AUDITS(bool region_maps(uint32_t superslab, uint32_t mask);)
+HAK_AUDITS(bool region_maps_unit(uint32_t unit);)
 
 #endif

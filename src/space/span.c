@@ -4,16 +4,13 @@
 #include "os/memcheck.h"
 #include "os/os.h"
 #include "space/huge.h"
+#include "space/ledger.h"
 #include "space/move.h"
-#include "space/purge.h"
 
-#define WORD_UNITS HAK_UNITS_PER_SUPERSLAB
 /* No purge takes five seconds. */
 #define WAIT_US 1000
 #define WAITS_MOST 5000
 
-/* No superslab below this one is likely to have a free unit. */
-static _Atomic uint32_t span_lowest;
 /* The start within `free` of the tightest run of n ones whose place is a
  * multiple of `align`, or WORD_UNITS. */
 static unsigned word_best_fit(uint32_t free, unsigned n, unsigned align) {
@@ -43,22 +40,6 @@ static bool word_claim(_Atomic uint32_t *free, uint32_t mask) {
   return false;
 }
 
-/* Calls for the words under [start, start + units): index, mask. */
-typedef struct word_walk {
-  uint32_t at, end;
-} word_walk_t;
-
-static bool word_next(word_walk_t *walk, uint32_t *superslab, uint32_t *mask) {
-  if (walk->at >= walk->end) return false;
-  uint32_t first = walk->at % WORD_UNITS;
-  uint32_t n = WORD_UNITS - first;
-  if (n > walk->end - walk->at) n = walk->end - walk->at;
-  *superslab = walk->at / WORD_UNITS;
-  *mask = bits_mask32(first, n);
-  walk->at += n;
-  return true;
-}
-
 /* Enters the units as written; true if none was before. */
 static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
   word_walk_t walk = {start, start + units};
@@ -74,22 +55,14 @@ static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
     if (use == SPAN_SLAB && before == 0) huge_slab_begin(s);
   }
   /* Fresh pages of a zeroed block are resident only where it is written. */
-  purge_note_use(units, were_dirty, use == SPAN_ZEROED ? 0 : units - were_dirty);
+  ledger_note_use(units, were_dirty, use == SPAN_ZEROED ? 0 : units - were_dirty);
   return were_dirty == 0;
-}
-
-void span_release_in(uint32_t superslab, uint32_t mask) {
-  atomic_fetch_or_explicit(&region.superslabs[superslab].free, mask, memory_order_release);
-  uint32_t lowest = load_relaxed(&span_lowest);
-  while (superslab < lowest && !atomic_compare_exchange_weak_explicit(&span_lowest, &lowest, superslab, memory_order_relaxed,
-                                                                      memory_order_relaxed)) {
-  }
 }
 
 static void units_release(uint32_t start, uint32_t units) {
   word_walk_t walk = {start, start + units};
   uint32_t superslab, mask;
-  while (word_next(&walk, &superslab, &mask)) span_release_in(superslab, mask);
+  while (word_next(&walk, &superslab, &mask)) ledger_release(superslab, mask);
 }
 
 static bool units_claim(uint32_t start, uint32_t units) {
@@ -107,7 +80,7 @@ static bool units_claim(uint32_t start, uint32_t units) {
 /* Within one superslab, the lowest that has room. */
 static uint32_t find_in_words(uint32_t units, unsigned align) {
   uint32_t count = region_superslabs();
-  uint32_t lowest = load_relaxed(&span_lowest);
+  uint32_t lowest = load_relaxed(&ledger_lowest);
   bool all_full = true;
   for (uint32_t s = lowest; s < count; s++) {
     superslab_t *superslab = &region.superslabs[s];
@@ -115,7 +88,7 @@ static uint32_t find_in_words(uint32_t units, unsigned align) {
     if (free == 0) continue;
     if (all_full && s > lowest) {
       /* May miss a unit freed meanwhile below; span_alloc looks from 0 again before it grows. */
-      (void)atomic_compare_exchange_strong_explicit(&span_lowest, &lowest, s, memory_order_relaxed, memory_order_relaxed);
+      (void)atomic_compare_exchange_strong_explicit(&ledger_lowest, &lowest, s, memory_order_relaxed, memory_order_relaxed);
     }
     all_full = false;
     for (;;) {
@@ -184,12 +157,12 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
   uint64_t want = (uint64_t)units + align_units - 1;
   if (want > HAK_REGION_MAX >> HAK_UNIT_SHIFT) return SPAN_NONE;
   for (unsigned tries = 0;;) {
-    uint32_t ends = purge_completions();
+    uint32_t ends = ledger_completions();
     uint32_t frontier = load_acquire(&region.units);
     bool may_be = units <= frontier;
     uint32_t start = may_be ? find_and_claim(units, align_units) : SPAN_NONE;
     if (may_be && start == SPAN_NONE) {
-      store_relaxed(&span_lowest, 0); /* the hint may have passed a unit by */
+      store_relaxed(&ledger_lowest, 0); /* the hint may have passed a unit by */
       start = find_and_claim(units, align_units);
     }
     if (start != SPAN_NONE) {
@@ -198,7 +171,7 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
       return start;
     }
     if (region_grow(frontier, (uint32_t)want)) continue;
-    if ((!purge_in_flight() && purge_completions() == ends) || !purge_wait(&tries)) return SPAN_NONE;
+    if ((!ledger_in_flight() && ledger_completions() == ends) || !purge_wait(&tries)) return SPAN_NONE;
   }
 }
 
@@ -226,7 +199,7 @@ void span_free(uint32_t start, uint32_t units) {
   uint32_t superslab, mask;
   uint32_t dirty = 0;
   while (word_next(&walk, &superslab, &mask)) dirty += bits_count32(load_relaxed(&region.superslabs[superslab].dirty) & mask);
-  purge_note_free(units, dirty);
+  ledger_note_free(units, dirty);
   units_release(start, units);
 }
 
@@ -243,19 +216,5 @@ void span_recover(uint32_t (*used)(uint32_t unit)) {
     if ((load_relaxed(&superslab->mapped) & bit) != 0) atomic_fetch_or_explicit(&superslab->free, bit, memory_order_relaxed);
     unit++;
   }
-  store_relaxed(&span_lowest, 0);
-  span_census_t census = span_census();
-  purge_recover(census.used_units, census.dirty_free_units);
-}
-
-span_census_t span_census(void) {
-  span_census_t census = {0};
-  uint32_t count = region_superslabs();
-  for (uint32_t s = 0; s < count; s++) {
-    uint32_t free = load_relaxed(&region.superslabs[s].free);
-    census.free_units += bits_count32(free);
-    census.used_units += bits_count32(load_relaxed(&region.superslabs[s].mapped) & ~free);
-    census.dirty_free_units += bits_count32(free & load_relaxed(&region.superslabs[s].dirty));
-  }
-  return census;
+  ledger_recover();
 }

@@ -24,16 +24,9 @@ HAK_CHECKED uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t
 /* Claims just these units if all are free, or can be mapped, to grow the span that ends there. */
 HAK_CHECKED bool span_claim(uint32_t start, uint32_t units);
 void span_free(uint32_t start, uint32_t units);
-/* For purge.c and move.c: sets units free that they had claimed. */
-void span_release_in(uint32_t superslab, uint32_t mask);
 
 /* Sets free what is mapped, in no span and not free; `used` tells the length of
  * the span that starts at a unit, 0 for none.  For a fork's child, while no thread is inside. */
 void span_recover(uint32_t (*used)(uint32_t unit));
-
-typedef struct span_census {
-  uint64_t used_units, free_units, dirty_free_units;
-} span_census_t;
-span_census_t span_census(void);
 
 #endif

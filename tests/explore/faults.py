@@ -146,7 +146,7 @@ FAULTS = [
     ("claim_not_given_back", "space/span.c",
      "    if (claimed > 0) units_release(start, claimed);\n",
      "    (void)claimed;\n", "spans"),
-    ("units_published_in_two_steps", "space/span.c",
+    ("units_published_in_two_steps", "space/ledger.c",
      "  atomic_fetch_or_explicit(&region.superslabs[superslab].free, mask, memory_order_release);\n",
      "  store_relaxed(&region.superslabs[superslab].free, load_relaxed(&region.superslabs[superslab].free) | mask);\n", "spans"),
     ("lock_held_in_child", "front/heap.c",

@@ -5,6 +5,7 @@
 
 #include "program.h"
 #include "space/purge.h"
+#include "space/ledger.h"
 #include "space/span.h"
 #include "target.h"
 
@@ -147,11 +148,11 @@ void judge_state(void) {
   judge_threads();
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) judge_heap(heap);
   judge_units();
-  if (purge_used_units() != span_census().used_units) explore_fail("units in use are counted wrong");
+  if (ledger_used_units() != ledger_census().used_units) explore_fail("units in use are counted wrong");
 }
 
 void judge_nothing_used(void) {
-  uint64_t used = span_census().used_units;
+  uint64_t used = ledger_census().used_units;
   if (used != 0) explore_fail("%llu units are lost", (unsigned long long)used);
 }
 

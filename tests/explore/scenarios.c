@@ -2,6 +2,7 @@
 #include "front/boot.h"
 #include "judge.h"
 #include "program.h"
+#include "space/ledger.h"
 #include "space/purge.h"
 #include "space/span.h"
 #include "target.h"
@@ -197,7 +198,7 @@ static void judge_spans(void) {
   give_span(spans[3], GOOD);
   give_span(spans[4], 2);
   judge_nothing_used();
-  if (purge_used_units() != 0 || target_grow_locked()) explore_fail("figures or locks are left");
+  if (ledger_used_units() != 0 || target_grow_locked()) explore_fail("figures or locks are left");
 }
 
 /* Two superslabs of which the first is full, and the second but for its last unit. */
@@ -240,7 +241,7 @@ static void judge_purged(void) {
   give_span(spans[1], LATER);
   give_span(spans[2], LATER);
   judge_nothing_used();
-  if (purge_used_units() != 0 || purge_in_flight()) explore_fail("figures are left");
+  if (ledger_used_units() != 0 || ledger_in_flight()) explore_fail("figures are left");
 }
 
 /* --- growth ---------------------------------------------------------------------------------- */
@@ -307,7 +308,7 @@ static void last_span_taken(void) {
 }
 
 static void judge_last_span(void) {
-  if (purge_in_flight()) explore_fail("figures are left");
+  if (ledger_in_flight()) explore_fail("figures are left");
 }
 
 /* --- looks from outside ------------------------------------------------------------------------ */

@@ -13,6 +13,7 @@
 #include "slab/large.h"
 #include "slab/remote.h"
 #include "slab/slab.h"
+#include "space/ledger.h"
 #include "space/purge.h"
 #include "space/span.h"
 
@@ -96,8 +97,8 @@ static void check_all(void) {
     for (unsigned c = 0; c < CLASS_COUNT; c++) units += load_relaxed(&owners[o].slab_count[c]) * class_info[c].units;
   }
   for (unsigned i = 0; i < LARGES; i++) units += larges[i].block != NULL ? bits_round_up(larges[i].size, HAK_UNIT) / HAK_UNIT : 0;
-  FUZZ_EQ(span_census().used_units, units);
-  FUZZ_EQ(purge_used_units(), units);
+  FUZZ_EQ(ledger_census().used_units, units);
+  FUZZ_EQ(ledger_used_units(), units);
 }
 
 /* --- blocks ------------------------------------------------------------------------------ */
@@ -395,7 +396,7 @@ static void finish(void) {
     slab_release_empty(&owners[o]);
   }
   check_all();
-  FUZZ_EQ(span_census().used_units, 0);
+  FUZZ_EQ(ledger_census().used_units, 0);
 }
 
 void fuzz_target(void) {

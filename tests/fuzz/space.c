@@ -9,6 +9,7 @@
 #include "fuzz.h"
 #include "kit/options.h"
 #include "space/huge.h"
+#include "space/ledger.h"
 #include "space/move.h"
 #include "space/purge.h"
 #include "space/span.h"
@@ -48,12 +49,12 @@ static void check_all(void) {
     used += owner[unit] != 0;
     mapped += is_mapped(unit);
   }
-  span_census_t census = span_census();
+  ledger_census_t census = ledger_census();
   FUZZ_EQ(census.used_units, used);
   FUZZ_EQ(census.free_units, mapped - used);
-  FUZZ_EQ(purge_used_units(), used);
-  FUZZ_EQ(purge_idle_units(), census.dirty_free_units);
-  FUZZ_CHECK(!purge_in_flight());
+  FUZZ_EQ(ledger_used_units(), used);
+  FUZZ_EQ(ledger_idle_units(), census.dirty_free_units);
+  FUZZ_CHECK(!ledger_in_flight());
 }
 
 /* Stepping over what others have mapped, the region may leave the model's range: the run ends. */
@@ -273,6 +274,6 @@ void fuzz_target(void) {
   }
   check_all();
   (void)purge_all();
-  FUZZ_EQ(span_census().dirty_free_units, 0);
+  FUZZ_EQ(ledger_census().dirty_free_units, 0);
   check_all();
 }

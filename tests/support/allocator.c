@@ -13,11 +13,12 @@
 #include "kit/options.c"
 
 #include "space/region.c"
-#include "space/span.c"
-#include "space/split.c"
+#include "space/ledger.c"
 #include "space/huge.c"
+#include "space/split.c"
 #include "space/move.c"
 #include "space/purge.c"
+#include "space/span.c"
 #if HAK_AUDIT
 #include "space/audit.c"
 #endif

@@ -481,4 +481,5 @@ void os_abort(void) {
   abort();
 }
 
+_Atomic uintptr_t os_aborting;
 void os_end(void) { os_abort(); }

@@ -14,6 +14,7 @@
 #include "slab/hole.h"
 #include "slab/remote.h"
 #include "space.h"
+#include "space/ledger.h"
 #include "space/span.h"
 #include "unit.h"
 
@@ -269,7 +270,7 @@ TEST(a_large_block_may_take_what_bins_have_kept) {
   REQUIRE(block != NULL);
   block_free(block, 0, "free");
   fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
-  CHECK_EQ(span_census().free_units, units_mapped() - 1);
+  CHECK_EQ(ledger_census().free_units, units_mapped() - 1);
   void *large = block_alloc(units_mapped() * HAK_UNIT);
   CHECK(large != NULL);
   block_free(large, 0, "free");
@@ -716,7 +717,7 @@ TEST(slow_paths_of_small_blocks_drive_the_decay) {
   start_heap();
   CHECK(option_set(OPTION_decay_ms, 100));
   REQUIRE(large_used_and_freed() != NULL);
-  uint64_t pending = span_census().dirty_free_units;
+  uint64_t pending = ledger_census().dirty_free_units;
   CHECK(pending >= 40);
   bin_t *bin = NULL;
   static void *blocks[2000];
@@ -725,7 +726,7 @@ TEST(slow_paths_of_small_blocks_drive_the_decay) {
     bin = heap_bin(thread_heap, class_of(64));
     if (load_relaxed(&bin->refills) % 2 == 0) fake_os_pass_time(1);
   }
-  CHECK(span_census().dirty_free_units + 30 < pending);
+  CHECK(ledger_census().dirty_free_units + 30 < pending);
 }
 
 TEST(a_decay_of_zero_gives_a_large_block_back_when_it_is_freed) {
@@ -733,7 +734,7 @@ TEST(a_decay_of_zero_gives_a_large_block_back_when_it_is_freed) {
   CHECK(option_set(OPTION_decay_ms, 0));
   for (int i = 0; i < 3; i++) {
     REQUIRE(large_used_and_freed() != NULL);
-    CHECK_EQ(span_census().dirty_free_units, 0);
+    CHECK_EQ(ledger_census().dirty_free_units, 0);
   }
 }
 

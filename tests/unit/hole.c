@@ -12,6 +12,7 @@
 #include "slab/remote.h"
 #include "slabs.h"
 #include "space.h"
+#include "space/ledger.h"
 #include "space/span.h"
 #include "unit.h"
 
@@ -285,7 +286,7 @@ TEST(a_slab_that_is_all_holes_is_not_out_of_memory) {
   CHECK(region_unit(taken_meanwhile) != unit_number(slab));
   give_blocks(&owner, &taken_meanwhile, 1);
   slab_release_empty(&owner);
-  CHECK_EQ(span_census().free_units, units_mapped());
+  CHECK_EQ(ledger_census().free_units, units_mapped());
 }
 
 static uint32_t held_meanwhile;
@@ -421,5 +422,5 @@ TEST(blocks_survive_while_holes_are_purged_around_them) {
     slab_release_empty(&owners[i]);
     CHECK_EQ(load_relaxed(&owners[i].free_bytes), 0);
   }
-  CHECK_EQ(span_census().free_units, units_mapped());
+  CHECK_EQ(ledger_census().free_units, units_mapped());
 }

@@ -10,6 +10,7 @@
 #include "front/block.h"
 #include "front/boot.h"
 #include "kit/options.h"
+#include "space/ledger.h"
 #include "space/purge.h"
 #include "space/span.h"
 #include "unit.h"
@@ -45,7 +46,7 @@ static void leave_idle(size_t bytes) {
   block_free(block, 0, "free");
 }
 
-static uint64_t idle_bytes(void) { return span_census().dirty_free_units << HAK_UNIT_SHIFT; }
+static uint64_t idle_bytes(void) { return ledger_census().dirty_free_units << HAK_UNIT_SHIFT; }
 
 static void *free_all(void *blocks) {
   for (int i = 0; i < SMALL_BLOCKS; i++) block_free(((void **)blocks)[i], 0, "free");
@@ -62,7 +63,7 @@ TEST(remote_frees_to_an_idle_thread_are_collected) {
   lock_acquire(&owner->lock);
   REQUIRE(pthread_create(&freer, NULL, free_all, blocks) == 0 && pthread_join(freer, NULL) == 0);
   lock_release(&owner->lock);
-  CHECK(span_census().free_units < SMALL_BLOCKS * SMALL_SIZE >> HAK_UNIT_SHIFT);
+  CHECK(ledger_census().free_units < SMALL_BLOCKS * SMALL_SIZE >> HAK_UNIT_SHIFT);
   leave_idle((size_t)50 << 20);
   CHECK_EQ(keeper_starts(), 1);
   CHECK(load_relaxed(&owner->pending_classes) == 0 && load_relaxed(&owner->slab_count[class_of(SMALL_SIZE)]) <= 1);

@@ -6,6 +6,7 @@
 
 #include "fake_os.h"
 #include "kit/options.h"
+#include "space/ledger.h"
 #include "space.h"
 #include "space/purge.h"
 #include "space/span.h"
@@ -64,9 +65,9 @@ static uint32_t one_idle(void) {
 }
 
 static void check_counts(void) {
-  span_census_t census = span_census();
-  CHECK_EQ(purge_used_units(), census.used_units);
-  CHECK_EQ(purge_idle_units(), census.dirty_free_units);
+  ledger_census_t census = ledger_census();
+  CHECK_EQ(ledger_used_units(), census.used_units);
+  CHECK_EQ(ledger_idle_units(), census.dirty_free_units);
 }
 
 /* ---- idle superslabs ---- */
@@ -81,7 +82,7 @@ TEST(a_large_block_gets_the_pages_of_an_idle_superslab) {
   CHECK_EQ(move_count(), 1);
   CHECK(holds(start, WORD, idle) && is_zero(start + WORD, WORD));
   check_counts();
-  CHECK_EQ(purge_idle_units(), 0);
+  CHECK_EQ(ledger_idle_units(), 0);
   CHECK_EQ(take(1, SPAN_ZEROED, &zero), idle); /* free again, and clean */
   CHECK(zero && is_zero(idle, WORD));
 }
@@ -122,7 +123,7 @@ TEST(a_superslab_that_is_partly_used_or_partly_clean_is_not_idle) {
   span_free(clean + 1, WORD - 1);
   span_free(used, 5);
   span_free(used + 6, WORD - 6);
-  CHECK(purge_idle_units() >= WORD);
+  CHECK(ledger_idle_units() >= WORD);
   get_nothing_moved(SPAN_PLAIN);
   CHECK_EQ(moves(), 0);
 }
@@ -148,7 +149,7 @@ TEST(a_move_that_fails_changes_nothing) {
   get_nothing_moved(SPAN_PLAIN);
   CHECK(fake_os_injected() > 0);
   CHECK(holds(idle, WORD, idle) && unit_is_free(idle));
-  CHECK_EQ(purge_idle_units(), WORD);
+  CHECK_EQ(ledger_idle_units(), WORD);
   bool zero = true;
   CHECK_EQ(take(1, SPAN_ZEROED, &zero), idle);
   CHECK(!zero);
@@ -195,10 +196,10 @@ TEST(the_pages_of_whole_superslabs_move_and_the_rest_stays) {
   CHECK(is_zero(from, 2 * WORD) && holds(from + 2 * WORD, WORD, from + 2 * WORD));
   span_free(from, 3 * WORD);
   check_counts();
-  CHECK_EQ(purge_idle_units(), WORD);
+  CHECK_EQ(ledger_idle_units(), WORD);
   span_free(to, 3 * WORD);
   check_counts();
-  CHECK_EQ(purge_idle_units(), 4 * WORD);
+  CHECK_EQ(ledger_idle_units(), 4 * WORD);
 }
 
 TEST(what_does_not_start_at_a_superslab_does_not_move) {
@@ -406,7 +407,7 @@ TEST(contents_survive_while_others_purge_step_and_move) {
   store_relaxed(&ended, true);
   pthread_join(purger, NULL);
   CHECK(move_count() > 0 && purge_bytes() > 0);
-  CHECK_EQ(span_census().free_units, units_mapped());
+  CHECK_EQ(ledger_census().free_units, units_mapped());
   check_counts();
   (void)purge_all();
   check_counts();

@@ -5,6 +5,7 @@
 #include "kit/options.h"
 #include "space.h"
 #include "space/huge.h"
+#include "space/ledger.h"
 #include "space/move.h"
 #include "space/span.h"
 #include "unit.h"
@@ -28,9 +29,9 @@ static uint32_t take(uint32_t units, uint64_t align, span_use_t use) {
 }
 
 static void check_counts(void) {
-  span_census_t census = span_census();
-  CHECK_EQ(purge_used_units(), census.used_units);
-  CHECK_EQ(purge_idle_units(), census.dirty_free_units);
+  ledger_census_t census = ledger_census();
+  CHECK_EQ(ledger_used_units(), census.used_units);
+  CHECK_EQ(ledger_idle_units(), census.dirty_free_units);
 }
 
 static uint32_t dirty_free(uint32_t superslab) {
@@ -89,7 +90,7 @@ TEST(growth_after_a_purge_is_measured_from_what_stayed) {
   CHECK(option_set(OPTION_idle_percent, 0));
   (void)take(32, 1, SPAN_PLAIN); /* as many as went back */
   CHECK_EQ(purge_due(), 32 * HAK_UNIT);
-  CHECK_EQ(purge_idle_units(), 0);
+  CHECK_EQ(ledger_idle_units(), 0);
   check_counts();
 }
 
@@ -98,7 +99,7 @@ TEST(a_share_that_is_not_exceeded_is_kept) {
   make_idle();
   (void)take(64, 1, SPAN_PLAIN);
   CHECK_EQ(purge_due(), 0);
-  CHECK_EQ(purge_idle_units(), 64);
+  CHECK_EQ(ledger_idle_units(), 64);
 }
 
 TEST(growth_below_the_highest_so_far_purges_nothing) {
@@ -110,7 +111,7 @@ TEST(growth_below_the_highest_so_far_purges_nothing) {
   span_free(0, 1);
   (void)take(100, 1, SPAN_PLAIN); /* fresh, but the heap was larger */
   CHECK_EQ(purge_due(), 0);
-  CHECK_EQ(purge_idle_units(), 1);
+  CHECK_EQ(ledger_idle_units(), 1);
 }
 
 TEST(growth_of_less_than_a_superslab_is_not_settled_yet) {
@@ -141,7 +142,7 @@ TEST(a_purge_by_growth_that_fails_leaves_all_as_it_was) {
   CHECK_EQ(purge_due(), 0);
   CHECK(fake_os_injected() > 0);
   CHECK_EQ(purge_bytes(), 0);
-  CHECK(!purge_in_flight());
+  CHECK(!ledger_in_flight());
   check_counts();
 }
 
@@ -153,11 +154,11 @@ TEST(a_step_is_made_only_if_nobody_else_made_one) {
   span_free(take(8, 1, SPAN_SLAB), 8);
   CHECK(purge_step(purge_last_step() + 1));
   CHECK(purge_step(purge_last_step() + 1));
-  CHECK_EQ(purge_idle_units(), 8);
+  CHECK_EQ(ledger_idle_units(), 8);
   CHECK(purge_step(purge_last_step())); /* finds them */
-  CHECK_EQ(purge_idle_units(), 8);
+  CHECK_EQ(ledger_idle_units(), 8);
   CHECK(purge_step(purge_last_step()));
-  CHECK_EQ(purge_idle_units(), 0);
+  CHECK_EQ(ledger_idle_units(), 0);
   CHECK(!purge_step(purge_last_step())); /* nothing is left to do */
   CHECK_EQ(purge_bytes(), 8 * HAK_UNIT);
   check_counts();
@@ -172,7 +173,7 @@ TEST(steps_end_where_nothing_can_be_given_back) {
   fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
   for (int i = 0; i < 3; i++) CHECK(!purge_step(purge_last_step()));
   fake_os_fail_none();
-  CHECK_EQ(purge_idle_units(), 10);
+  CHECK_EQ(ledger_idle_units(), 10);
   check_counts();
 }
 
@@ -185,7 +186,7 @@ TEST(a_step_leaves_what_was_used_since_the_last) {
   REQUIRE(span_claim(used, 8));
   span_free(used, 8);
   CHECK(purge_step(purge_last_step()));
-  CHECK_EQ(purge_idle_units(), 8);
+  CHECK_EQ(ledger_idle_units(), 8);
   CHECK(unit_is_zero(region_address(idle), 8 * HAK_UNIT));
   CHECK(*(char *)region_address(used) == 0x5a);
 }
@@ -251,7 +252,7 @@ TEST(a_superslab_that_cannot_be_mapped_anew_is_so_the_next_time) {
 
 static bool claimed_meanwhile;
 static void claim_it(void *start) {
-  CHECK(purge_in_flight());
+  CHECK(ledger_in_flight());
   claimed_meanwhile |= span_claim((uint32_t)region_unit(start), 1);
 }
 
@@ -261,15 +262,15 @@ TEST(nobody_gets_a_unit_while_it_is_purged) {
   fake_os_during(FAKE_PURGE, claim_it);
   CHECK_EQ(purge_all(), 40 * HAK_UNIT);
   CHECK(!claimed_meanwhile);
-  CHECK(!purge_in_flight());
+  CHECK(!ledger_in_flight());
 }
 
 TEST(recovery_counts_anew) {
   start_purge(1000000);
   uint32_t kept = take(20, 1, SPAN_SLAB);
   span_free(take(7, 1, SPAN_SLAB), 7);
-  purge_note_use(1000, 500, 500); /* by a thread that is gone */
-  purge_recover(20, 7);
+  ledger_note_use(1000, 500, 500); /* by a thread that is gone */
+  ledger_recover();
   check_counts();
   CHECK_EQ(purge_all(), 7 * HAK_UNIT);
   CHECK(!unit_is_free(kept));

@@ -10,6 +10,7 @@
 #include "kit/options.h"
 #include "slabs.h"
 #include "space.h"
+#include "space/ledger.h"
 #include "space/span.h"
 #include "unit.h"
 
@@ -203,7 +204,7 @@ TEST(a_collection_that_empties_many_slabs_gives_them_back) {
   remote_collect(&owner);
   CHECK_EQ(load_relaxed(&owner.slab_count[8]), 1);
   slab_release_empty(&owner);
-  CHECK_EQ(span_census().free_units, units_mapped());
+  CHECK_EQ(ledger_census().free_units, units_mapped());
 }
 
 TEST(recovery_brings_in_what_nobody_announces) {
@@ -246,7 +247,7 @@ TEST(an_orphans_slabs_go_back_with_their_last_block) {
     CHECK_EQ(load_relaxed(&owner.pending[6]), 0);
   }
   CHECK_EQ(load_relaxed(&owner.slab_count[6]), 0);
-  CHECK_EQ(span_census().free_units, units_mapped());
+  CHECK_EQ(ledger_census().free_units, units_mapped());
 }
 
 TEST(an_idle_owner_is_helped_before_long) {
@@ -274,7 +275,7 @@ TEST(an_owner_at_work_is_left_alone) {
   CHECK_EQ(load_relaxed(&owner.lock.holder), 0);
   CHECK_EQ(load_relaxed(&owner.pending[6]), 0);
   CHECK_EQ(load_relaxed(&owner.slab_count[6]), 0);
-  CHECK_EQ(span_census().free_units, units_mapped());
+  CHECK_EQ(ledger_census().free_units, units_mapped());
 }
 
 /* Each announcement brings in more than it has queued, and no more than a few. */
@@ -468,7 +469,7 @@ static void run_threads(bool dies) {
     slab_release_empty(&owner);
   }
   for (unsigned c = 0; c < CLASS_ZERO; c++) CHECK_EQ(load_relaxed(&owner.slab_count[c]), 0);
-  CHECK_EQ(span_census().free_units, units_mapped());
+  CHECK_EQ(ledger_census().free_units, units_mapped());
   CHECK(load_relaxed(&owner.remote_frees) > ROUNDS);
 }
 

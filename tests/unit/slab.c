@@ -7,6 +7,7 @@
 #include "slab/large.h"
 #include "slab/remote.h"
 #include "space/huge.h"
+#include "space/ledger.h"
 #include "space/purge.h"
 #include "slabs.h"
 #include "space.h"
@@ -96,7 +97,7 @@ static void check_slabs(void) {
   for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
     if (unit_is_free(unit)) CHECK(racy_load(region_bin(region.live, unit)) == &region_no_bin);
   }
-  CHECK_EQ(units + span_census().free_units, units_mapped());
+  CHECK_EQ(units + ledger_census().free_units, units_mapped());
 }
 
 /* ---- operations on slabs and model ---- */
@@ -164,7 +165,7 @@ static void random_run(int steps) {
   for (unsigned c = 0; c < CLASS_ZERO; c++) CHECK(load_relaxed(&owner.slab_count[c]) <= 1);
   slab_release_empty(&owner);
   check_slabs();
-  CHECK_EQ(span_census().free_units, units_mapped());
+  CHECK_EQ(ledger_census().free_units, units_mapped());
 }
 
 TEST(random_batches_match_the_model) {
@@ -211,10 +212,10 @@ TEST(one_empty_slab_of_a_class_is_kept_and_no_more) {
   CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1 + 1); /* the other is full: this one is all there is to take from */
   give_blocks(&owner, second, blocks);
   CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1);
-  uint64_t free = span_census().free_units;
+  uint64_t free = ledger_census().free_units;
   slab_release_empty(&owner);
   CHECK_EQ(load_relaxed(&owner.slab_count[c]), 0);
-  CHECK_EQ(span_census().free_units, free + 1);
+  CHECK_EQ(ledger_census().free_units, free + 1);
 }
 
 /* Whose records and bits are in no cache: what one call does is bounded. */
@@ -245,7 +246,7 @@ TEST(a_block_that_comes_and_goes_costs_no_slab) {
     give_blocks(&owner, &block, 1);
     CHECK_EQ(load_relaxed(&owner.slab_count[5]), 1);
   }
-  CHECK_EQ(span_census().free_units, units_mapped() - 1);
+  CHECK_EQ(ledger_census().free_units, units_mapped() - 1);
 }
 
 TEST(out_of_memory_takes_what_there_is_and_then_nothing) {
@@ -407,13 +408,13 @@ TEST(large_blocks_grow_and_shrink_where_they_are) {
   REQUIRE(block != NULL);
   unit_t *slab = unit_head((uint32_t)region_unit(block));
   memset(block, 1, 3 * HAK_UNIT);
-  uint64_t free = span_census().free_units;
+  uint64_t free = ledger_census().free_units;
   CHECK(large_resize(slab, 9 * HAK_UNIT - 100));
-  CHECK_EQ(span_census().free_units, free - 6);
+  CHECK_EQ(ledger_census().free_units, free - 6);
   for (uint32_t i = 0; i < 9; i++) CHECK(unit_head(unit_number(slab) + i) == slab);
   memset(block + 3 * HAK_UNIT, 2, 6 * HAK_UNIT);
   CHECK(large_resize(slab, 2 * HAK_UNIT));
-  CHECK_EQ(span_census().free_units, free + 1);
+  CHECK_EQ(ledger_census().free_units, free + 1);
   CHECK(block[2 * HAK_UNIT - 1] == 1);
   CHECK(large_resize(slab, 4 * HAK_UNIT));
   void *wall = large_alloc(HAK_UNIT, 1, SPAN_PLAIN);

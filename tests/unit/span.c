@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "fake_os.h"
 #include "kit/options.h"
+#include "space/ledger.h"
 #include "space/purge.h"
 #include "space.h"
 #include "unit.h"
@@ -49,11 +50,11 @@ static void check_all(void) {
     free += is_free;
     dirty_free += is_free && model.dirty[unit];
   }
-  span_census_t census = span_census();
+  ledger_census_t census = ledger_census();
   CHECK_EQ(census.free_units, free);
   CHECK_EQ(census.dirty_free_units, dirty_free);
-  CHECK_EQ(purge_used_units(), census.used_units);
-  CHECK_EQ(purge_idle_units(), dirty_free);
+  CHECK_EQ(ledger_used_units(), census.used_units);
+  CHECK_EQ(ledger_idle_units(), dirty_free);
 }
 
 /* The length of the free run that the unit is part of, as it was before `start` was taken; within its superslab if asked. */
@@ -215,7 +216,7 @@ static void decay(void) {
   int64_t decay_ms = option_get(OPTION_decay_ms);
   uint64_t want = 0;
   bool due = decay_ms >= 0 && os_now_ms() - model.step_ms >= (uint64_t)decay_ms / 2;
-  if (due && span_census().dirty_free_units > 0) {
+  if (due && ledger_census().dirty_free_units > 0) {
     want = model_purge(decay_ms == 0);
     model.step_ms = os_now_ms();
   }
@@ -269,7 +270,7 @@ static void random_run(int steps) {
   check_all();
   purge();
   check_all();
-  CHECK_EQ(span_census().free_units, units_mapped());
+  CHECK_EQ(ledger_census().free_units, units_mapped());
 }
 
 TEST(random_spans_match_the_model) {
@@ -361,7 +362,7 @@ TEST(threads_that_miss_at_once_grow_once) {
   bool zero;
   pthread_t threads[AT_ONCE];
   for (uint32_t i = 0; i < 20; i++) {
-    while (span_census().free_units > 0) REQUIRE(span_alloc(1, 1, SPAN_ZEROED, &zero) != SPAN_NONE);
+    while (ledger_census().free_units > 0) REQUIRE(span_alloc(1, 1, SPAN_ZEROED, &zero) != SPAN_NONE);
     uint32_t before = load_relaxed(&region.units);
     pthread_barrier_init(&at_once, NULL, AT_ONCE);
     for (int t = 0; t < AT_ONCE; t++) REQUIRE(pthread_create(&threads[t], NULL, take_at_once, NULL) == 0);
@@ -385,10 +386,10 @@ TEST(a_full_region_serves_again_after_frees) {
   uint32_t count = 0, starts[MODEL_UNITS];
   while (count < MODEL_UNITS && (starts[count] = span_alloc(1, 1, SPAN_ZEROED, &zero)) != SPAN_NONE) count++;
   CHECK_EQ(count, SMALL_REGION >> HAK_UNIT_SHIFT);
-  CHECK_EQ(span_census().free_units, 0);
-  purge_note_in_flight(true); /* by a thread that a signal handler has interrupted: it ends when this call has */
+  CHECK_EQ(ledger_census().free_units, 0);
+  ledger_note_in_flight(true); /* by a thread that a signal handler has interrupted: it ends when this call has */
   CHECK(span_alloc(1, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
-  purge_note_in_flight(false);
+  ledger_note_in_flight(false);
   for (uint32_t i = 0; i < count; i += 2) span_free(starts[i], 1);
   CHECK(span_alloc(2, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
   for (uint32_t i = 0; i < count; i += 2) CHECK(span_alloc(1, 1, SPAN_ZEROED, &zero) != SPAN_NONE);
@@ -435,7 +436,7 @@ TEST(a_purge_that_fails_leaves_the_units_dirty) {
 
 /* ---- decay, by the fake clock ---- */
 
-static uint64_t dirty_free(void) { return span_census().dirty_free_units; }
+static uint64_t dirty_free(void) { return ledger_census().dirty_free_units; }
 
 static bool is_clean(uint32_t start, uint32_t units) {
   for (uint32_t unit = start; unit < start + units; unit++) {
@@ -702,7 +703,7 @@ TEST(threads_never_share_a_unit) {
   for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
   store_relaxed(&purger_stops, true);
   pthread_join(purger, NULL);
-  CHECK_EQ(span_census().free_units, units_mapped());
+  CHECK_EQ(ledger_census().free_units, units_mapped());
   (void)purge_all();
-  CHECK_EQ(span_census().dirty_free_units, 0);
+  CHECK_EQ(ledger_census().dirty_free_units, 0);
 }

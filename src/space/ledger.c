@@ -1,0 +1,69 @@
+#include "space/ledger.h"
+
+/* In units, and approximate: concurrent changes are counted one after the other. */
+static _Atomic int64_t used_units;
+static _Atomic int64_t idle_units;
+static _Atomic int64_t fresh_units; /* taken while they were zero, since ledger_take_fresh */
+
+static _Atomic uint32_t under_way, ends;
+_Atomic uint32_t ledger_lowest;
+
+void ledger_note_use(uint32_t units, uint32_t dirty, uint32_t fresh) {
+  add_relaxed(&used_units, units);
+  if (dirty != 0) add_relaxed(&idle_units, -(int64_t)dirty);
+  if (fresh != 0) add_relaxed(&fresh_units, fresh);
+}
+
+void ledger_note_free(uint32_t units, uint32_t dirty) {
+  add_relaxed(&used_units, -(int64_t)units);
+  if (dirty != 0) add_relaxed(&idle_units, dirty);
+}
+
+void ledger_note_purged(uint32_t units) { add_relaxed(&idle_units, -(int64_t)units); }
+
+static uint64_t at_least_0(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
+uint64_t ledger_used_units(void) { return at_least_0(load_relaxed(&used_units)); }
+uint64_t ledger_idle_units(void) { return at_least_0(load_relaxed(&idle_units)); }
+
+uint64_t ledger_take_fresh(uint64_t least) {
+  int64_t fresh = load_relaxed(&fresh_units);
+  if (HAK_LIKELY(fresh < (int64_t)least)) return 0;
+  if (!atomic_compare_exchange_strong_explicit(&fresh_units, &fresh, 0, memory_order_relaxed, memory_order_relaxed)) return 0;
+  return (uint64_t)fresh;
+}
+
+void ledger_release(uint32_t superslab, uint32_t mask) {
+  atomic_fetch_or_explicit(&region.superslabs[superslab].free, mask, memory_order_release);
+  uint32_t lowest = load_relaxed(&ledger_lowest);
+  while (superslab < lowest && !atomic_compare_exchange_weak_explicit(&ledger_lowest, &lowest, superslab, memory_order_relaxed,
+                                                                      memory_order_relaxed)) {
+  }
+}
+
+void ledger_note_in_flight(bool begins) {
+  if (!begins) (void)atomic_fetch_add_explicit(&ends, 1, memory_order_release);
+  (void)atomic_fetch_add_explicit(&under_way, begins ? 1 : (uint32_t)-1, memory_order_release);
+}
+
+bool ledger_in_flight(void) { return load_acquire(&under_way) != 0; }
+uint32_t ledger_completions(void) { return load_acquire(&ends); }
+
+ledger_census_t ledger_census(void) {
+  ledger_census_t census = {0};
+  uint32_t count = region_superslabs();
+  for (uint32_t s = 0; s < count; s++) {
+    uint32_t free = load_relaxed(&region.superslabs[s].free);
+    census.free_units += bits_count32(free);
+    census.used_units += bits_count32(load_relaxed(&region.superslabs[s].mapped) & ~free);
+    census.dirty_free_units += bits_count32(free & load_relaxed(&region.superslabs[s].dirty));
+  }
+  return census;
+}
+
+void ledger_recover(void) {
+  ledger_census_t census = ledger_census();
+  store_relaxed(&used_units, (int64_t)census.used_units);
+  store_relaxed(&idle_units, (int64_t)census.dirty_free_units);
+  store_relaxed(&under_way, 0);
+  store_relaxed(&ledger_lowest, 0);
+}

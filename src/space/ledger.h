@@ -1,0 +1,39 @@
+/* ledger.h - how many units are in use, idle or out of sight, and the one way in which units become free.
+ *
+ * What spans, purges, moves and huge pages must know of each other stands here, below them all.  Idle is what is free and not
+ * known to be zero: it is resident.  Out of sight is what a purge or move has claimed: it will be free again in a moment, so who
+ * finds no memory waits for it. */
+#ifndef SPACE_LEDGER_H
+#define SPACE_LEDGER_H
+
+#include "space/region.h"
+
+/* Units are in use, of which `dirty` were not known to be zero and `fresh` will become resident; or no more. */
+void ledger_note_use(uint32_t units, uint32_t dirty, uint32_t fresh);
+void ledger_note_free(uint32_t units, uint32_t dirty);
+/* So many idle units were given back to the kernel. */
+void ledger_note_purged(uint32_t units);
+uint64_t ledger_used_units(void);
+uint64_t ledger_idle_units(void);
+/* What has become resident since this was last not 0, as soon as it is `least` units. */
+HAK_CHECKED uint64_t ledger_take_fresh(uint64_t least);
+
+/* Sets units free that are the caller's: the end of a span, of a purge or of a move. */
+void ledger_release(uint32_t superslab, uint32_t mask);
+/* No superslab below this one is likely to have a free unit. */
+extern _Atomic uint32_t ledger_lowest;
+
+/* Units are about to be claimed out of sight, or are free again; whether any are; how often that has ended. */
+void ledger_note_in_flight(bool begins);
+bool ledger_in_flight(void);
+uint32_t ledger_completions(void);
+
+typedef struct ledger_census {
+  uint64_t used_units, free_units, dirty_free_units;
+} ledger_census_t;
+/* What the superslabs' words say, all of which it reads. */
+ledger_census_t ledger_census(void);
+/* In a fork's child: counts anew; nothing is out of sight. */
+void ledger_recover(void);
+
+#endif
