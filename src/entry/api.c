@@ -4,12 +4,12 @@
 #include <errno.h>
 #include <string.h>
 
-#include "front/block.h"
-#include "kit/fault.h"
 #include "os/os.h"
-#include "slab/large.h"
-#include "slab/hole.h"
+#include "kit/fault.h"
 #include "space/purge.h"
+#include "slab/hole.h"
+#include "slab/large.h"
+#include "front/block.h"
 
 static void *fail(int error) {
   errno = error;

@@ -13,10 +13,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "entry/change.h"
-#include "front/keeper.h"
 #include "os/os.h"
 #include "os/syscall.h"
+#include "front/keeper.h"
+#include "entry/change.h"
 
 #ifndef PR_CAP_AMBIENT
 #define PR_CAP_AMBIENT 47

@@ -4,8 +4,8 @@
 
 #include "base/atomics.h"
 #include "base/bits.h"
-#include "entry/entry.h"
 #include "front/keeper.h"
+#include "entry/entry.h"
 
 /* Under names of our own, since libc's headers spell some types in several ways. */
 #define LIBC_NAME(name) __asm__(name)

@@ -5,11 +5,11 @@
 #include <stddef.h>
 
 #include "base/format.h"
-#include "front/inspect.h"
-#include "kit/options.h"
 #include "os/os.h"
 #include "os/trace.h"
-#include "slab/guarded.h"
+#include "kit/options.h"
+#include "slab/slots.h"
+#include "front/inspect.h"
 
 typedef struct watched {
   int number;
@@ -49,7 +49,7 @@ static void say(const watched_t *w, const siginfo_t *info) {
   }
   line[f.used++] = '\n';
   (void)os_write(2, line, f.used);
-  if (!sent && guarded_holds(info->si_addr)) guarded_print(info->si_addr);
+  if (!sent && slots_hold(info->si_addr)) slot_print(info->si_addr);
 }
 
 /* Passes the signal to the handler that was there before. What the default would have done is left to the instruction, which
@@ -72,7 +72,7 @@ static void pass_on(const watched_t *w, int number, siginfo_t *info, void *conte
 static void crashed(int number, siginfo_t *info, void *context) {
   const watched_t *w = watched_of(number);
   /* Guard slots alone do not make us speak of others' faults. */
-  if (option_get(OPTION_crash_report) != 0 || (info->si_code > 0 && guarded_holds(info->si_addr))) say(w, info);
+  if (option_get(OPTION_crash_report) != 0 || (info->si_code > 0 && slots_hold(info->si_addr))) say(w, info);
   pass_on(w, number, info, context);
 }
 

@@ -19,9 +19,9 @@
 #if HAK_OVERRIDE
 
 #pragma GCC visibility push(hidden) /* so that a member of its own reaches our variables as the one translation unit does */
+#include "os/os.h"
 #include "front/block.h"
 #include "front/boot.h"
-#include "os/os.h"
 #pragma GCC visibility pop
 
 #include <dlfcn.h>

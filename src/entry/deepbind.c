@@ -20,11 +20,11 @@
 #include <sys/mman.h>
 
 #include "base/bits.h"
-#include "kit/fault.h"
-#include "kit/options.h"
 #include "os/lock.h"
 #include "os/os.h"
 #include "os/syscall.h"
+#include "kit/fault.h"
+#include "kit/options.h"
 
 /* --- libc's table of symbols ------------------------------------------------------------- */
 

@@ -2,8 +2,8 @@
 #ifndef ENTRY_ENTRY_H
 #define ENTRY_ENTRY_H
 
-#include "base/config.h"
 #include "hakmem/hakmem.h"
+#include "base/config.h"
 #include "kit/options.h"
 
 /* The options as a JSON list, for tools. */

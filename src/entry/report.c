@@ -10,9 +10,9 @@
 #endif
 
 #include "base/format.h"
-#include "front/census.h"
 #include "os/os.h"
 #include "slab/class.h"
+#include "front/census.h"
 
 /* --- a buffered writer ------------------------------------------------------------------- */
 

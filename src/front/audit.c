@@ -1,13 +1,15 @@
 #include "front/audit.h"
 
 #include "base/thread.h"
+#include "os/os.h"
+#include "kit/fault.h"
+#include "slab/audit.h"
+#include "slab/large_secure.h"
+#include "slab/remote.h"
+#include "slab/slots.h"
 #include "front/heaps.h"
 #include "front/secure.h"
 #include "front/thread.h"
-#include "kit/fault.h"
-#include "os/os.h"
-#include "slab/audit.h"
-#include "slab/remote.h"
 
 static _Atomic bool forked, had_threads;
 
@@ -183,8 +185,8 @@ static void turn_units(uint32_t superslab, bool alone) {
 
 static void audit_rest_alone(void) {
   audit_counts_alone();
-  guarded_audit_alone();
-  if (HAK_SECURE) large_audit_alone();
+  slots_audit_alone();
+  if (HAK_SECURE) large_secure_audit_alone();
 }
 
 void audit_slow_path(void) {

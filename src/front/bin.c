@@ -1,6 +1,7 @@
 #include "front/bin.h"
 
 #include "kit/options.h"
+#include "slab/batch.h"
 
 #define CAPACITY_FIRST 16
 #define CAPACITY_LEAST 8
@@ -91,7 +92,7 @@ static intptr_t bin_give(bin_t *bin, slab_owner_t *owner, intptr_t count) {
   intptr_t top = owner_load(&bin->top);
   owner_store(&bin->top, bottom);
   atomic_signal_fence(memory_order_seq_cst);
-  count = (intptr_t)slab_give(owner, &entries[bottom], (uint32_t)count);
+  count = (intptr_t)batch_give(owner, &entries[bottom], (uint32_t)count);
   for (intptr_t i = bottom + count; i < top; i++) owner_store(&entries[i - count], owner_load(&entries[i]));
   atomic_signal_fence(memory_order_seq_cst);
   owner_store(&bin->top, top - count);
@@ -114,7 +115,7 @@ void *bin_refill(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
   bin_adapt(bin, budget, BIN_REFILLED);
   void **entries = bin_entries(bin) - bin->capacity;
   uint32_t count = bin->batch;
-  uint32_t taken = slab_take(owner, bin->shared.size_class, &bin->shared, entries, count);
+  uint32_t taken = batch_take(owner, bin->shared.size_class, &bin->shared, entries, count);
   if (taken == 0) return NULL;
   /* The lowest address on top: the program then walks upward. */
   for (uint32_t low = 0, high = taken - 1; low < high; low++, high--) {

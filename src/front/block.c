@@ -3,16 +3,17 @@
 #include <errno.h>
 #include <string.h>
 
-#include "front/boot.h"
-#include "front/inspect.h"
-#include "kit/fault.h"
-#include "kit/options.h"
 #include "os/memcheck.h"
 #include "os/os.h"
-#include "slab/guarded.h"
-#include "slab/large.h"
-#include "slab/remote.h"
+#include "kit/fault.h"
+#include "kit/options.h"
 #include "space/span.h"
+#include "slab/large.h"
+#include "slab/large_secure.h"
+#include "slab/remote.h"
+#include "slab/slots.h"
+#include "front/boot.h"
+#include "front/inspect.h"
 
 static void *out_of_memory(void) {
   errno = ENOMEM;
@@ -111,7 +112,7 @@ static HAK_NOINLINE void *alloc_sampled(heap_t *heap, size_t size) {
   void *block = NULL;
   if (!HAK_SECURE && option_get(OPTION_guard) != 0) {
     thread_enter();
-    block = guarded_alloc(size);
+    block = slot_alloc(size);
     thread_leave_with_upkeep();
   }
   if (block == NULL) block = alloc_hit(heap, size);
@@ -204,7 +205,7 @@ static void free_large(const block_info_t *info, void *block, const char *functi
 
 static void free_guarded(const block_info_t *info, void *block, const char *function) {
   free_claim(info, block, function);
-  guarded_free(block, function);
+  slot_free(block, function);
 }
 
 /* Whether an allocation of `size`, with some alignment, leads to such a block. */

@@ -4,7 +4,7 @@
  *     alloc_miss          no heap, an empty bin, or a large size
  *       thread_attach       the thread's first: adopt an orphan heap or make one
  *       bin_refill          a batch of blocks from a slab
- *         slab_take           a partly free slab, else a new one
+ *         batch_take           a partly free slab, else a new one
  *           span_alloc          free units, else the region grows
  *       large_alloc         a span of its own
  *
@@ -14,7 +14,7 @@
  *       large_free          a span of its own
  *       block_fault         a wrong call: one line, abort
  *     bin_flush           the bin is full: half of it back to the slabs
- *       slab_give           a wholly free slab goes back to the space
+ *       batch_give           a wholly free slab goes back to the space
  *         span_free           later purged by purge_due
  */
 #ifndef FRONT_BLOCK_H

@@ -3,15 +3,15 @@
 #include <unistd.h>
 
 #include "base/thread.h"
-#include "front/secure.h"
-#include "front/thread.h"
-#include "kit/options.h"
 #include "os/memcheck.h"
 #include "os/os.h"
-#include "slab/slab.h"
+#include "kit/options.h"
 #include "space/huge.h"
 #include "space/region.h"
 #include "space/span.h"
+#include "slab/slab.h"
+#include "front/secure.h"
+#include "front/thread.h"
 
 typedef enum boot_state { BOOT_NONE, BOOT_UNDER_WAY, BOOT_DONE } boot_state_t;
 static _Atomic uint32_t state;
@@ -29,7 +29,7 @@ static void boot_options(void) {
 static void hide_base(void) {
   bool zero;
   uint32_t unit = span_alloc(1, 1, SPAN_SLAB, &zero);
-  if (unit != SPAN_NONE) span_enter(unit, 1, UNIT_META, CLASS_NONE);
+  if (unit != SPAN_NONE) units_enter(unit, 1, UNIT_META, CLASS_NONE);
 }
 
 static bool boot_first(void) {

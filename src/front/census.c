@@ -1,19 +1,21 @@
 #include "front/census.h"
 
-#include "front/keeper.h"
-#include "front/secure.h"
-#include "front/thread.h"
-#include "kit/meta.h"
 #include "os/os.h"
-#include "slab/guard.h"
-#include "slab/hole.h"
-#include "slab/large.h"
-#include "slab/remote.h"
+#include "kit/meta.h"
 #include "space/huge.h"
 #include "space/ledger.h"
 #include "space/move.h"
 #include "space/purge.h"
 #include "space/span.h"
+#include "slab/batch.h"
+#include "slab/hole.h"
+#include "slab/large.h"
+#include "slab/remote.h"
+#include "slab/unit.h"
+#include "front/heaps.h"
+#include "front/keeper.h"
+#include "front/secure.h"
+#include "front/thread.h"
 
 /* Blocks of no bytes take addresses, and no memory. */
 static uint32_t class_bytes(unsigned c) { return c == CLASS_ZERO ? 0 : class_info[c].size; }
@@ -125,10 +127,10 @@ static void census_counters(hak_stats_t *stats) {
   stats->purged = purge_bytes();
   stats->holes_purged = hole_bytes();
   stats->populated = slab_populated_bytes();
-  stats->slabs_ahead = slab_ahead_count();
+  stats->slabs_ahead = batch_slabs_ahead();
   stats->superslabs_moved = move_count();
   stats->superslabs_huge = huge_count();
-  stats->guards_left_out = guard_left_out();
+  stats->guards_left_out = guards_left_out();
   stats->keeper_starts = keeper_starts();
   stats->sys_mmap = load_relaxed(&os_counts.mmap);
   stats->sys_munmap = load_relaxed(&os_counts.munmap);

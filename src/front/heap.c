@@ -4,19 +4,20 @@
 
 #include "base/check.h"
 #include "base/thread.h"
+#include "os/os.h"
+#include "kit/meta.h"
+#include "kit/options.h"
+#include "kit/random.h"
+#include "space/purge.h"
+#include "space/span.h"
+#include "slab/batch.h"
+#include "slab/hole.h"
+#include "slab/remote.h"
 #include "front/audit.h"
 #include "front/heaps.h"
 #include "front/keeper.h"
 #include "front/secure.h"
 #include "front/thread.h"
-#include "kit/meta.h"
-#include "kit/options.h"
-#include "kit/random.h"
-#include "os/os.h"
-#include "slab/hole.h"
-#include "slab/remote.h"
-#include "space/purge.h"
-#include "space/span.h"
 
 #define NONE_TOP ((intptr_t)(offsetof(heap_t, none_entry) / sizeof(void *) + 1))
 heap_t heap_none = {.none = {.top = NONE_TOP, .capacity = -NONE_TOP}};
@@ -83,7 +84,7 @@ static void *heap_memory(size_t bytes) {
   uint32_t units = (uint32_t)((bytes + HAK_UNIT - 1) >> HAK_UNIT_SHIFT);
   uint32_t unit = span_alloc(units, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return NULL;
-  span_enter(unit, units, UNIT_META, CLASS_NONE);
+  units_enter(unit, units, UNIT_META, CLASS_NONE);
   memory = region_address(unit);
   return zero ? memory : memset(memory, 0, bytes);
 }
@@ -173,7 +174,7 @@ static void free_remotely(uint32_t unit, void *block) {
 /* A block goes back to its slab, past the bins; with the heap's lock. */
 static void give_back(heap_t *heap, void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
-  if (load_relaxed(&unit_head(unit)->owner) == &heap->owner) (void)slab_give(&heap->owner, &block, 1);
+  if (load_relaxed(&unit_head(unit)->owner) == &heap->owner) (void)batch_give(&heap->owner, &block, 1);
   else free_remotely(unit, block);
 }
 
@@ -313,7 +314,7 @@ static void *shared_take_from(heap_t *heap, unsigned c) {
   if (!lock_try(&heap->owner.lock)) return NULL;
   if (!load_relaxed(&heap->has_bin[c])) heap_add_bin(heap, c);
   bin_t *bin = heap_bin(heap, c);
-  bool taken = slab_take(&heap->owner, c, &bin->shared, &block, 1) == 1;
+  bool taken = batch_take(&heap->owner, c, &bin->shared, &block, 1) == 1;
   if (taken) {
     owner_add(&bin->refills, 1);
     owner_add(&bin->refill_blocks, 1);
@@ -357,7 +358,7 @@ void *heap_take_one(heap_t *heap, unsigned size_class) {
   void *block;
   if (!load_relaxed(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
   heap_lock(heap);
-  bool taken = slab_take(&heap->owner, size_class, &heap_bin(heap, size_class)->shared, &block, 1) == 1;
+  bool taken = batch_take(&heap->owner, size_class, &heap_bin(heap, size_class)->shared, &block, 1) == 1;
   heap_unlock(heap);
   return taken ? block : NULL;
 }

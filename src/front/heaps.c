@@ -1,8 +1,8 @@
 #include "front/heaps.h"
 
-#include "front/audit.h"
-#include "kit/fault.h"
 #include "os/lock.h"
+#include "kit/fault.h"
+#include "front/audit.h"
 
 #define BUCKETS 256
 

@@ -1,15 +1,15 @@
 #include "front/inspect.h"
 
-#include "kit/fault.h"
 #include "os/os.h"
-#include "slab/guarded.h"
+#include "kit/fault.h"
 #include "slab/large.h"
+#include "slab/slots.h"
 
 static uint8_t kind_of(const unit_t *slab) { return load_relaxed(&slab->kind); }
 
 /* Where in its span the pointer is; the span is in use. */
 static block_state_t block_place(const unit_t *slab, const void *p) {
-  if (kind_of(slab) == UNIT_SLOTS) return guarded_start(p) != p ? BLOCK_INTERIOR : block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
+  if (kind_of(slab) == UNIT_SLOTS) return slot_start(p) != p ? BLOCK_INTERIOR : block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
   size_t offset = (size_t)((const char *)p - (const char *)region_address(unit_number(slab)));
   if (kind_of(slab) == UNIT_LARGE) return offset != 0 ? BLOCK_INTERIOR : block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
   unsigned c = load_relaxed(&slab->size_class);
@@ -21,7 +21,7 @@ static block_state_t block_place(const unit_t *slab, const void *p) {
 static size_t usable(const unit_t *slab, const void *p, bool live) {
   switch (kind_of(slab)) {
     case UNIT_LARGE: return large_usable(slab);
-    case UNIT_SLOTS: return guarded_usable(p);
+    case UNIT_SLOTS: return slot_usable(p);
     default: break;
   }
   unsigned c = load_relaxed(&slab->size_class);
@@ -78,13 +78,13 @@ _Noreturn void block_fault(const block_info_t *info, const void *p, const char *
   const char *detail = info->slab == NULL && info->state == BLOCK_FREED ? "no block there" : texts[info->state].detail;
   if (info->state == BLOCK_FOREIGN && load_relaxed(&fault_foreign) != NULL) detail = load_relaxed(&fault_foreign);
   fault_line(texts[info->state].fault, function, p, detail, block_fault_class(info));
-  if (info->slab != NULL && kind_of(info->slab) == UNIT_SLOTS) guarded_print(p);
+  if (info->slab != NULL && kind_of(info->slab) == UNIT_SLOTS) slot_print(p);
   os_abort();
 }
 
 _Noreturn void block_fault_size(const block_info_t *info, const void *p, const char *function, const char *detail) {
   fault_line("size mismatch", function, p, detail, block_fault_class(info));
-  if (kind_of(info->slab) == UNIT_SLOTS) guarded_abort(p);
+  if (kind_of(info->slab) == UNIT_SLOTS) slot_abort(p);
   os_abort();
 }
 
@@ -131,7 +131,7 @@ void block_describe(format_t *f, const void *p) {
     describe_block(f, start, load_relaxed(&slab->bytes), block_is_live(start), p);
     format_text(f, ", class large");
   } else if (kind == UNIT_SLOTS) {
-    guarded_describe(f, p);
+    slot_describe(f, p);
   } else if (kind == UNIT_META) {
     format_text(f, "hakmem's own memory");
   } else if (kind == UNIT_GUARD) {

@@ -3,8 +3,8 @@
 #define FRONT_INSPECT_H
 
 #include "base/format.h"
-#include "front/secure.h"
 #include "slab/slab.h"
+#include "front/secure.h"
 
 typedef enum block_state {
   BLOCK_LIVE,

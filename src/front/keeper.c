@@ -1,12 +1,12 @@
 #include "front/keeper.h"
 
-#include "front/thread.h"
-#include "kit/options.h"
 #include "os/os.h"
-#include "slab/hole.h"
-#include "slab/remote.h"
+#include "kit/options.h"
 #include "space/ledger.h"
 #include "space/purge.h"
+#include "slab/hole.h"
+#include "slab/remote.h"
+#include "front/thread.h"
 
 /* Less idle memory than this waits for the program's next slow path, or for malloc_trim. */
 #define KEEPER_BYTES ((uint64_t)4 << 20)

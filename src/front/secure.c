@@ -3,12 +3,14 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "front/audit.h"
-#include "front/thread.h"
+#include "os/os.h"
 #include "kit/fault.h"
 #include "kit/random.h"
-#include "os/os.h"
 #include "slab/large.h"
+#include "slab/large_secure.h"
+#include "front/audit.h"
+#include "front/heaps.h"
+#include "front/thread.h"
 
 #define QUARANTINE_BYTES ((size_t)32 << 10) /* of a class */
 #define QUARANTINE_LEAST 4

@@ -2,14 +2,15 @@
 
 #include <pthread.h>
 
-#include "front/boot.h"
-#include "front/keeper.h"
-#include "kit/options.h"
 #include "os/memcheck.h"
-#include "slab/hole.h"
-#include "slab/remote.h"
+#include "kit/options.h"
 #include "space/ledger.h"
 #include "space/purge.h"
+#include "slab/hole.h"
+#include "slab/remote.h"
+#include "front/boot.h"
+#include "front/heaps.h"
+#include "front/keeper.h"
 
 __thread heap_t *thread_fast_heap = &heap_none;
 __thread heap_t *thread_heap;

@@ -2,8 +2,8 @@
 #ifndef FRONT_THREAD_H
 #define FRONT_THREAD_H
 
-#include "front/heap.h"
 #include "os/os.h"
+#include "front/heap.h"
 
 /* The heap that the fast path of malloc pops from: heap_none before the first
  * miss, after the thread's end, and while allocations are watched. */

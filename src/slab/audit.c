@@ -1,10 +1,11 @@
 #include "slab/audit.h"
 
-#include "kit/fault.h"
 #include "os/os.h"
-#include "slab/guarded.h"
+#include "kit/fault.h"
+#include "slab/hole.h"
 #include "slab/large.h"
 #include "slab/remote.h"
+#include "slab/slots.h"
 
 static void *unit_address(const unit_t *slab) { return region_address(unit_number(slab)); }
 
@@ -30,7 +31,7 @@ static void audit_head(const unit_t *slab, uint8_t kind) {
   AUDIT(kind == UNIT_SLAB ? c < CLASS_COUNT && units == class_info[c].units : c == CLASS_NONE, at, "a span has not its kind's class");
   AUDIT(kind != UNIT_SLAB || load_relaxed(&slab->owner) != NULL, at, "a slab has no owner");
   AUDIT(kind != UNIT_GUARD || slab->guard <= OS_SPLIT, at, "a guard is none that the kernel makes");
-  AUDIT(kind != UNIT_SLOTS || guarded_holds(at), at, "a span of guard slots has none");
+  AUDIT(kind != UNIT_SLOTS || slots_hold(at), at, "a span of guard slots has none");
   if (kind == UNIT_LARGE) audit_large(slab, units);
 }
 

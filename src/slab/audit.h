@@ -2,8 +2,8 @@
 #ifndef SLAB_AUDIT_H
 #define SLAB_AUDIT_H
 
-#include "slab/slab.h"
 #include "space/audit.h"
+#include "slab/slab.h"
 
 /* What the blocks of one class of an owner are. */
 typedef struct audit_sum {
@@ -18,11 +18,5 @@ void audit_unit_alone(uint32_t unit);
 void audit_slab(slab_owner_t *owner, const unit_t *slab, audit_sum_t *sum);
 /* With its lock: all of the owner, slabs included; `sums`, which may be NULL, has one for each class. */
 void audit_owner(slab_owner_t *owner, audit_sum_t *sums, bool alone);
-
-/* hole.c: whether purged pages hold no block that is out of the slab. */
-HAK_AUDITED bool hole_audit(const slab_owner_t *owner, const unit_t *slab);
-/* large.c: the freed blocks that wait; guarded.c: the guard slots. */
-HAK_AUDITED void large_audit_alone(void);
-HAK_AUDITED void guarded_audit_alone(void);
 
 #endif

@@ -1,8 +1,8 @@
 #include "slab/hole.h"
 
 #include "os/os.h"
-#include "slab/audit.h"
 #include "space/huge.h"
+#include "slab/remote.h"
 
 static _Atomic uint64_t bytes_purged;
 

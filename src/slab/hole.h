@@ -28,4 +28,7 @@ void hole_recover(slab_owner_t *owner);
 
 uint64_t hole_bytes(void); /* given back so far */
 
+/* Whether purged pages hold no block that is out of the slab. */
+HAK_AUDITS(bool hole_audit(const slab_owner_t *owner, const unit_t *slab);)
+
 #endif

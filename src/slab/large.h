@@ -3,8 +3,7 @@
 #ifndef SLAB_LARGE_H
 #define SLAB_LARGE_H
 
-#include "slab/slab.h"
-#include "space/span.h"
+#include "slab/large_secure.h"
 
 /* Sources of large_allocs and large_frees. */
 extern _Atomic uint64_t large_alloc_count, large_free_count;
@@ -18,10 +17,6 @@ void large_free(unit_t *slab);
 HAK_CHECKED bool large_may_fit(size_t size, size_t align);
 /* What the secure library keeps back of freed blocks becomes usable; false if there is none, as elsewhere. */
 bool large_trim(void);
-/* The bytes that the program may use; in the secure library what it has asked for. */
-HAK_INLINE size_t large_usable(const unit_t *slab) { return load_relaxed(&slab->bytes) - (HAK_SECURE ? slab->left : 0); }
-/* False: something was written behind these. */
-HAK_CHECKED bool large_is_whole(const unit_t *slab);
 /* Makes `size` bytes usable in place; false if that cannot be. New bytes are not zeroed. */
 HAK_CHECKED bool large_resize(unit_t *slab, size_t size);
 /* Brings the content of a live block into another, `to`, that is not smaller; what `from` holds then is lost. */

@@ -2,20 +2,11 @@
 
 #include "base/check.h"
 #include "base/thread.h"
-#include "kit/fault.h"
 
 /* An owner that has let this many slabs be queued is idle. */
 #define REMOTE_HELP_AT 64
 /* Each call that finds it so brings in more than it has queued: the queue grows no longer. */
 #define REMOTE_HELP_SLABS 8
-
-/* There are no bits yet to be seen with it: it brings the slab's record to who announces. */
-void remote_open(uint32_t unit) { store_release(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN); }
-
-bool remote_close(uint32_t unit) {
-  uint32_t open = REMOTE_OPEN;
-  return atomic_compare_exchange_strong(&remote_of(unit)->state, &open, (uint32_t)REMOTE_CLOSED);
-}
 
 static void remote_push(slab_owner_t *owner, const unit_t *slab) {
   uint32_t unit = unit_number(slab);

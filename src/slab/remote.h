@@ -19,17 +19,6 @@
 
 #include "slab/slab.h"
 
-enum { REMOTE_CLOSED, REMOTE_OPEN, REMOTE_QUEUED };
-
-typedef struct remote {
-  _Atomic uint32_t state;
-  _Atomic uint32_t next; /* in the pending stack: unit + 1 */
-  uint64_t spare;
-} remote_t;
-_Static_assert(sizeof(remote_t) == REGION_REMOTE_BYTES, "the zone of remote records has one for each unit");
-
-HAK_INLINE remote_t *remote_of(uint32_t unit) { return (remote_t *)(void *)region.remotes + unit; }
-
 /* Frees a block, known not to be live any more, of another owner's slab. Any thread, with or
  * without a heap. Returns the slab to announce, by remote_announce, or NULL if that is done. The slab
  * is the one that begins at the block's first unit by now: from the set bit on the block's own may
@@ -58,9 +47,9 @@ void remote_collect_all(slab_owner_t *owner);
 bool remote_is_behind(void);
 void remote_catch_up(void);
 
-/* For slab.c: the slab begins to accept remote frees; stops, unless it is queued. */
-void remote_open(uint32_t unit);
-HAK_CHECKED bool remote_close(uint32_t unit);
+/* Releases owner->lock.  Every release of a lock on an owner that may be an orphan:
+ * what was freed to it meanwhile, by threads that found the lock taken, is collected. */
+void owner_unlock(slab_owner_t *owner);
 /* In a fork's child: the slab accepts remote frees again; those that nobody announces any more are brought in. */
 void remote_recover(slab_owner_t *owner, unit_t *slab);
 /* Blocks waiting in the slab's remote bits; any thread. */

@@ -49,9 +49,6 @@ void owner_init(slab_owner_t *owner);
 bool owner_has_slabs(const slab_owner_t *owner);
 /* In a fork's child: the pending stacks are forgotten, whose slabs are known by their state; with `lists`, the lists and counts too. */
 void owner_forget(slab_owner_t *owner, bool lists);
-/* Releases owner->lock.  Every release of a lock on an owner that may be an orphan:
- * what was freed to it meanwhile, by threads that found the lock taken, is collected. */
-void owner_unlock(slab_owner_t *owner);
 
 /* How many forks from processes with several threads lie behind this process. The kernel copies pages that a device
  * writes to earlier than others: a block of before may be filled that its bin has free. */
@@ -60,20 +57,22 @@ extern uint8_t slab_epoch;
 HAK_INLINE bool slab_may_be_dirty(const unit_t *slab) { return slab->dirty_when_free || slab->epoch != slab_epoch; }
 HAK_INLINE const class_info_t *slab_class(const unit_t *slab) { return &class_info[load_relaxed(&slab->size_class)]; }
 
-/* Takes up to `count` blocks of the class, lowest addresses first, into
- * blocks[0..). 0 only when memory is out. `bin` is what free finds for the class. */
-HAK_CHECKED uint32_t slab_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, void **blocks, uint32_t count);
-/* Gives blocks of the owner back, the first ones: of blocks in many slabs not all. Returns how many. Ends the process if one
- * is there already. */
-uint32_t slab_give(slab_owner_t *owner, void **blocks, uint32_t count);
+HAK_INLINE uint32_t slab_words(const unit_t *slab) { return (slab_class(slab)->blocks + 63) / 64; } /* of free bits */
+
+/* A new slab, all of whose blocks are free; NULL when out of memory. `bin` is what free finds for the class. */
+HAK_CHECKED unit_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin);
+/* Into the owner's list of full ones, or of the others. */
+void slab_move(slab_owner_t *owner, unit_t *slab, bool full);
 /* Sets free the blocks in `bits` (word `word`) of the owner's slab; false if that was the end of the slab. */
 bool slab_give_bits(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits);
 /* Ends the slab if it is wholly free and not to be kept; false if that was so. */
 bool slab_end_if_free(slab_owner_t *owner, unit_t *slab);
+/* The end, where one of the blocks is free already; releases the lock first, since nothing is half-changed yet and a handler of
+ * SIGABRT may allocate. */
+_Noreturn void slab_double_free(slab_owner_t *owner, const unit_t *slab, uint32_t word, uint64_t bits);
 /* `blocks` more, or fewer, are free in the slab. */
 void slab_add_free(slab_owner_t *owner, unit_t *slab, int32_t blocks);
 uint64_t slab_populated_bytes(void); /* so far */
-uint64_t slab_ahead_count(void);     /* slabs taken for `lead`, so far */
 /* Gives wholly free slabs back to the space. */
 void slab_release_empty(slab_owner_t *owner);
 /* In a fork's child: enters slab into the owner's lists again, from its bits alone; `bin` is its class's. */

@@ -1,21 +1,22 @@
-/* unit.h - the record of each unit of block memory: what span it is part of, and of what kind that is.
+/* unit.h - the records of each unit of block memory: what span it is part of, and of what kind that is.
  *
  * A span is entered from its last unit to its first, and the first is published with its kind: who finds a kind finds the
  * rest of the record, and of the span.  A fork's child, the crash report and the census read records without a lock. */
 #ifndef SLAB_UNIT_H
 #define SLAB_UNIT_H
 
-#include "slab/class.h"
+#include "os/os.h"
 #include "space/region.h"
+#include "slab/class.h"
 
 typedef enum unit_kind {
   UNIT_FREE,   /* in no span */
   UNIT_SLAB,   /* first unit of a slab */
   UNIT_INSIDE, /* a further unit of any span; `head` leads back */
   UNIT_LARGE,  /* first unit of a large block */
-  UNIT_SLOTS,  /* first unit of the guard slots: guarded.h */
+  UNIT_SLOTS,  /* first unit of the guard slots: slots.h */
   UNIT_META,   /* first unit of memory of ours: front/heap.c */
-  UNIT_GUARD   /* first unit of inaccessible ones: guard.h */
+  UNIT_GUARD   /* first unit of inaccessible ones */
 } unit_kind_t;
 
 struct slab_owner;
@@ -37,7 +38,7 @@ typedef struct unit {
   uint16_t touched;    /* secure.c: the blocks that were live once lie below this one */
   bool dirty_when_free; /* secure.c: its free blocks may not be zero */
   uint8_t epoch;       /* slab_epoch when it was made */
-  uint8_t guard;       /* guard.h: os_guard_t of inaccessible units, and of what a large block's last unit has behind it */
+  uint8_t guard;       /* os_guard_t of inaccessible units, and of what a large block's last unit has behind it */
   uint32_t left;       /* UNIT_LARGE in the secure library: of `bytes`, what was not asked for; zero as long as nobody does wrong */
   uint8_t spare[4];
 } unit_t;
@@ -54,10 +55,54 @@ HAK_INLINE unit_t *unit_head(uint32_t number) {
   return load_relaxed(&unit->kind) == UNIT_INSIDE ? unit_at(unit->head) : unit;
 }
 
+/* Units for so many bytes, and for a power of two to align them to. */
+HAK_INLINE uint32_t units_of(size_t bytes) { return (uint32_t)((bytes + HAK_UNIT - 1) >> HAK_UNIT_SHIFT); }
+HAK_INLINE uint64_t units_of_align(size_t align) { return align > HAK_UNIT ? align >> HAK_UNIT_SHIFT : 1; }
+
 /* Marks units as one span, before its owner publishes a block of it / after the last is back. */
-void span_enter(uint32_t start, uint32_t units, unit_kind_t kind, unsigned size_class);
-void span_leave(uint32_t start, uint32_t units);
+void units_enter(uint32_t start, uint32_t units, unit_kind_t kind, unsigned size_class);
+void units_leave(uint32_t start, uint32_t units);
 /* A large block's span has units [from, to) more, counted from its first. */
-void span_extend(unit_t *first, uint32_t from, uint32_t to);
+void units_extend(unit_t *first, uint32_t from, uint32_t to);
+
+/* --- inaccessible units -------------------------------------------------------------------
+ *
+ * In the secure library those beside slabs and large blocks, and freed large blocks while they wait; in both what malloc(0) gives.
+ *
+ * Free units of the secure library are all zero, known to be or not, so what was guarded is zero when it is free again.
+ * What could not be guarded, for want of mappings (unit_t.guard is OS_OPEN), may have been written to by a program that
+ * does wrong, and is cleared then. */
+
+/* Makes units of an allocated span inaccessible, and zero in any case. */
+void units_guard(uint32_t start, uint32_t units);
+/* The same for bytes [from, to) of a large block that begins at `unit`, with `guard` the unit behind it: they make no
+ * mapping more, since they are one with that, and are left as they are, but zero, if that is accessible. */
+HAK_CHECKED os_guard_t units_guard_beside(uint32_t unit, size_t from, size_t to, uint32_t guard);
+/* Frees such units. Those that the kernel does not make accessible again stay as they are. */
+void units_unguard(uint32_t start, uint32_t units);
+/* Makes units of a span zero. */
+void units_clear(uint32_t start, uint32_t units);
+uint64_t guards_left_out(void); /* guards that mappings did not allow, so far */
+
+/* --- the records of remote frees, in a zone of their own: remote.h ----------------------- */
+
+enum { REMOTE_CLOSED, REMOTE_OPEN, REMOTE_QUEUED };
+
+typedef struct remote {
+  _Atomic uint32_t state;
+  _Atomic uint32_t next; /* in the pending stack: unit + 1 */
+  uint64_t spare;
+} remote_t;
+_Static_assert(sizeof(remote_t) == REGION_REMOTE_BYTES, "the zone of remote records has one for each unit");
+
+HAK_INLINE remote_t *remote_of(uint32_t unit) { return (remote_t *)(void *)region.remotes + unit; }
+/* The slab that begins there accepts remote frees. There are no bits yet to be seen with it: it brings the slab's record to who
+ * announces. */
+HAK_INLINE void remote_open(uint32_t unit) { store_release(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN); }
+/* It accepts none any more, unless it is queued: then false. */
+HAK_CHECKED HAK_INLINE bool remote_close(uint32_t unit) {
+  uint32_t open = REMOTE_OPEN;
+  return atomic_compare_exchange_strong(&remote_of(unit)->state, &open, (uint32_t)REMOTE_CLOSED);
+}
 
 #endif

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "kit/options.h"
 #include "os/os.h"
+#include "kit/options.h"
 #include "space/ledger.h"
 
 /* The last superslab is partly used, and may be wholly resident: at most 1/32 of a heap this large. */

@@ -1,7 +1,7 @@
 #include "space/purge.h"
 
-#include "kit/options.h"
 #include "os/os.h"
+#include "kit/options.h"
 #include "space/huge.h"
 #include "space/ledger.h"
 #include "space/move.h"

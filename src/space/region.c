@@ -1,9 +1,9 @@
 #include "space/region.h"
 
-#include "kit/fault.h"
 #include "os/lock.h"
 #include "os/memcheck.h"
 #include "os/os.h"
+#include "kit/fault.h"
 
 region_t region HAK_ALIGNED(HAK_CACHE_LINE);
 /* The fast paths look at it as the beginning of a bin. */

@@ -44,7 +44,7 @@ FAULTS = [
     ("pop_in_two_steps", "slab/remote.c",
      "owner->rest[c] = atomic_exchange_explicit(&owner->pending[c], 0, memory_order_acquire);",
      "owner->rest[c] = load_relaxed(&owner->pending[c]); store_relaxed(&owner->pending[c], 0);", "*.*.free.two"),
-    ("close_though_queued", "slab/remote.c",
+    ("close_though_queued", "slab/unit.h",
      """  uint32_t open = REMOTE_OPEN;
   return atomic_compare_exchange_strong(&remote_of(unit)->state, &open, (uint32_t)REMOTE_CLOSED);
 """,

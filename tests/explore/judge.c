@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "program.h"
+#include "front/heaps.h"
 #include "space/purge.h"
 #include "space/ledger.h"
 #include "space/span.h"

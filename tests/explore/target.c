@@ -114,7 +114,7 @@ void target_guard_slots(int64_t count) {
   store_release(&ready, true); /* traces, of which nothing is known: no trace_prepare */
 }
 
-void *target_guarded(size_t size) { return guarded_alloc(size); }
+void *target_guarded(size_t size) { return slot_alloc(size); }
 
 void target_ignore_figures(void) {
   explore_ignore(&used_units);

@@ -15,7 +15,7 @@ import seeding  # noqa: E402
 
 # target, name, source, text, in its place
 FAULTS = [
-    ("program", "overlapping blocks", "slab/slab.c", "if (left != before) store_relaxed(bits, left);", ""),
+    ("program", "overlapping blocks", "slab/batch.c", "if (left != before) store_relaxed(bits, left);", ""),
     ("program", "a block is not entered as live", "front/block.h", "owner_store(word, owner_load(word) | region_live_bit(block));",
      "(void)word;"),
     ("program", "a freed block stays live", "front/block.h", "owner_store(&live[index], word);", "(void)word;"),
@@ -26,7 +26,7 @@ FAULTS = [
     ("program", "pages move and the rest is not copied", "slab/large.c",
      "memcpy((char *)to + done, (char *)region_address(start) + done, bytes - done);", "if (done == 0) memcpy(to, region_address(start), bytes);"),
     ("program", "an alignment above a unit is forgotten", "slab/large.c",
-     "uint64_t align_units = align > HAK_UNIT ? align >> HAK_UNIT_SHIFT : 1;", "uint64_t align_units = 1 + 0 * align;"),
+     "uint64_t align_units = units_of_align(align);", "uint64_t align_units = 1 + 0 * align;"),
     ("program", "the bins of an ended thread go while slabs lead there", "front/heap.c",
      "has_slabs ? UINT32_MAX : ORPHANS_KEPT", "0"),
     ("program", "an orphan's bins still name its thread", "front/heap.c",
@@ -35,7 +35,7 @@ FAULTS = [
      "  for (intptr_t i = bottom + count; i < top; i++) owner_store(&entries[i - count], owner_load(&entries[i]));\n", ""),
     ("program", "a fork's child takes heaps for those of threads that are gone", "front/heap.c",
      "    heap->owner.orphan = true;\n    heap_set_thread(heap, 0);\n", "    heap->owner.orphan = true;\n"),
-    ("program", "a guard slot holds two blocks", "slab/guarded.c",
+    ("program", "a guard slot holds two blocks", "slab/slots.c",
      "if (state != SLOT_UNUSED && state != SLOT_FREED) continue;", "if (state == SLOT_CHANGING) continue;"),
     ("program", "a bin that shrinks loses blocks", "front/bin.c",
      "    while (surplus > 0) surplus -= bin_give(bin, owner, surplus);\n", "    while (surplus > 1) surplus -= bin_give(bin, owner, surplus - 1);\n"),
@@ -46,7 +46,7 @@ FAULTS = [
      "{ return (uint64_t *)(void *)((char *)block + size - SECURE_CANARY - 8); }"),
     ("program_secure", "a block waits in quarantine and in a bin", "front/secure.c",
      "  return old;\n", "  return old != NULL ? block : NULL;\n"),
-    ("program_secure", "the guard behind a large block stays for good", "slab/large.c", "  span_unguard(unit + units, 1);\n", ""),
+    ("program_secure", "the guard behind a large block stays for good", "slab/large_secure.c", "  units_unguard(unit + units, 1);\n", ""),
     ("misuse", "a double free passes", "front/inspect.c",
      "  return block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;\n}\n\nstatic size_t usable", "  return BLOCK_LIVE;\n}\n\nstatic size_t usable"),
     ("misuse", "the end of a slab is a block", "front/inspect.c", " || block >= class_info[c].blocks) return", ") return"),

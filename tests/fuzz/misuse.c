@@ -15,7 +15,7 @@
 #include "kit/options.h"
 #include "library.h"
 #include "shadow.h"
-#include "slab/guarded.h"
+#include "slab/slots.h"
 
 #define SMALL_MAX (HAK_SMALL_MAX - SECURE_CANARY)
 
@@ -32,7 +32,7 @@ typedef struct verdict {
   size_t fault_class;
 } verdict_t;
 
-static bool is_small(const shadow_t *s) { return s->usable + SECURE_CANARY <= HAK_SMALL_MAX && !guarded_holds(s->block); }
+static bool is_small(const shadow_t *s) { return s->usable + SECURE_CANARY <= HAK_SMALL_MAX && !slots_hold(s->block); }
 
 static block_state_t state_at(size_t offset, unsigned c) {
   if (offset % HAK_GRANULE != 0) return BLOCK_MISALIGNED;
@@ -45,7 +45,7 @@ static verdict_t seen_from(unsigned i, const char *p) {
   const char *block = (const char *)s->block;
   verdict_t v = {false, BLOCK_FREED, SHADOWS, 0};
   if (p == block) return (verdict_t){true, BLOCK_LIVE, i, 0};
-  if (guarded_holds(block)) return v;
+  if (slots_hold(block)) return v;
   if (!is_small(s)) {
     v.known = p > block && p < block + bits_round_up(s->usable, HAK_UNIT);
     v.state = (uintptr_t)p % HAK_GRANULE != 0 ? BLOCK_MISALIGNED : BLOCK_INTERIOR;
@@ -190,7 +190,7 @@ static void check_line(const verdict_t *v, const char *function, const char *p) 
   snprintf(start, sizeof start, "hakmem: %s: %s(%#zx): ", fault_name(state), function, (size_t)p);
   if (strncmp(said, start, strlen(start)) != 0) fuzz_fail(__FILE__, __LINE__, "\"%s\" does not begin with \"%s\"", said, start);
   FUZZ_CHECK(length > 0 && said[length - 1] == '\n');
-  if (!v->known || guarded_holds(p)) return;
+  if (!v->known || slots_hold(p)) return;
   class_text(end, sizeof end, v->fault_class);
   FUZZ_CHECK(length >= strlen(end) && strcmp(said + length - strlen(end), end) == 0 && memchr(said, '\n', length) == said + length - 1);
 }
@@ -290,7 +290,7 @@ static void write_beside(const shadow_t *s, unsigned at, unsigned char change) {
 static void op_write_behind(void) {
   unsigned i = shadow_next(input_below(SHADOWS)), at = input_byte();
   unsigned char change = (unsigned char)(1 + input_below(255));
-  if (i < SHADOWS && guarded_holds(shadows[i].block)) write_beside(&shadows[i], at, change);
+  if (i < SHADOWS && slots_hold(shadows[i].block)) write_beside(&shadows[i], at, change);
   at %= 8;
   if (over || !HAK_SECURE || i == SHADOWS || !is_small(&shadows[i]) || shadows[i].usable == 0) return;
   shadow_t s = shadows[i];

@@ -15,7 +15,7 @@
 #include "library.h"
 #include "shadow.h"
 #include "slab/class.h"
-#include "slab/guarded.h"
+#include "slab/slots.h"
 
 #define ERRNO_MARK 4242
 #define SMALL_MAX (HAK_SMALL_MAX - SECURE_CANARY)
@@ -103,7 +103,7 @@ static unsigned empty_entry(void) {
 
 static void enter(unsigned i, void *block, size_t size, size_t align) {
   if (!call_ends(block, size, align)) return;
-  if (HAK_SECURE && hak_malloc_usable_size(block) <= SMALL_MAX && !guarded_holds(block)) {
+  if (HAK_SECURE && hak_malloc_usable_size(block) <= SMALL_MAX && !slots_hold(block)) {
     shadow_check_zero(block, hak_malloc_usable_size(block));
   }
   shadow_enter(i, block, size);

@@ -3,9 +3,10 @@
 #include <string.h>
 
 #include "front/census.h"
+#include "front/heaps.h"
 #include "front/inspect.h"
 #include "fuzz.h"
-#include "slab/guarded.h"
+#include "slab/slots.h"
 
 shadow_t shadows[SHADOWS];
 static uint32_t marks;
@@ -147,7 +148,7 @@ void shadow_census(void) {
     const shadow_t *s = &shadows[i];
     if (s->block == NULL) continue;
     held_in_all++;
-    if (guarded_holds(s->block)) continue;
+    if (slots_hold(s->block)) continue;
     if (s->usable + SECURE_CANARY > HAK_SMALL_MAX) {
       spans++;
       bytes += bits_round_up(s->usable, os_page_size());
@@ -168,7 +169,7 @@ void shadow_census(void) {
   check_live_map(held_in_all);
 }
 
-static uint64_t units_of(unit_kind_t kind) {
+static uint64_t units_of_kind(unit_kind_t kind) {
   uint64_t units = 0;
   for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
     if (load_relaxed(&unit_at(unit)->kind) == kind) units += load_relaxed(&unit_at(unit)->units);
@@ -194,7 +195,7 @@ void shadow_nothing_is_lost(bool refused) {
   FUZZ_EQ(stats.spans, 0);
   FUZZ_EQ(stats.purge_pending, 0);
   FUZZ_EQ(stats.heaps, stats.heaps_orphaned);
-  uint64_t ours = units_of(UNIT_META) + units_of(UNIT_SLOTS) + (refused ? units_of(UNIT_GUARD) : 0);
+  uint64_t ours = units_of_kind(UNIT_META) + units_of_kind(UNIT_SLOTS) + (refused ? units_of_kind(UNIT_GUARD) : 0);
   FUZZ_EQ(stats.span_free, (units_mapped() - ours) * HAK_UNIT);
   check_live_map(0);
 }

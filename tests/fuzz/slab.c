@@ -9,6 +9,7 @@
 #include "fake_os.h"
 #include "fuzz.h"
 #include "kit/options.h"
+#include "slab/batch.h"
 #include "slab/hole.h"
 #include "slab/large.h"
 #include "slab/remote.h"
@@ -138,7 +139,7 @@ static void op_take(void) {
   unsigned o = input_below(OWNERS), c = input_below(CLASS_ZERO), count = 1 + input_below(TAKE_MOST);
   if (!can_take(o) || out_count + count > OUT_MOST) return;
   uint64_t injected = fake_os_injected();
-  uint32_t taken = slab_take(&owners[o], c, &bins[o][c], blocks, count);
+  uint32_t taken = batch_take(&owners[o], c, &bins[o][c], blocks, count);
   FUZZ_CHECK(taken <= count && (taken > 0 || fake_os_injected() != injected));
   for (uint32_t i = 0; i < taken; i++) block_enter(o, c, blocks[i]);
 }
@@ -158,7 +159,7 @@ static void op_give(void) {
     FUZZ_CHECK(region_clear_live(blocks[given++]));
     at += stride;
   }
-  for (unsigned n = 0; n < given;) n += slab_give(&owners[o], blocks + n, given - n);
+  for (unsigned n = 0; n < given;) n += batch_give(&owners[o], blocks + n, given - n);
 }
 
 /* --- others' frees ----------------------------------------------------------------------- */

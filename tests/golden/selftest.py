@@ -377,12 +377,12 @@ class Mutations(Checker):
         self.check(0, " 0 that do not fit")
 
     def test_a_text_that_is_gone(self):
-        self.edit("slab/large.c", "FREED_MOST 64", "FREED_MOST 32")
-        self.check(1, "one_large_block_waits: its text occurs 0 times in src/slab/large.c")
+        self.edit("slab/large_secure.c", "FREED_MOST 64", "FREED_MOST 32")
+        self.check(1, "one_large_block_waits: its text occurs 0 times in src/slab/large_secure.c")
 
     def test_a_text_that_is_there_twice(self):
-        self.edit("slab/large.c", "#define FREED_MOST 64", "#define FREED_MOST 64\n#define FREED_MOST 64")
-        self.check(1, "one_large_block_waits: its text occurs 2 times in src/slab/large.c")
+        self.edit("slab/large_secure.c", "#define FREED_MOST 64", "#define FREED_MOST 64\n#define FREED_MOST 64")
+        self.check(1, "one_large_block_waits: its text occurs 2 times in src/slab/large_secure.c")
 
     def test_a_source_that_is_gone(self):
         (self.root / "src/slab/hole.c").unlink()

@@ -24,13 +24,14 @@
 #endif
 
 #include "slab/class.c"
-#include "slab/guard.c"
-#include "slab/guarded.c"
-#include "slab/hole.c"
-#include "slab/large.c"
-#include "slab/remote.c"
-#include "slab/slab.c"
 #include "slab/unit.c"
+#include "slab/slab.c"
+#include "slab/remote.c"
+#include "slab/batch.c"
+#include "slab/hole.c"
+#include "slab/large_secure.c"
+#include "slab/large.c"
+#include "slab/slots.c"
 #if HAK_AUDIT
 #include "slab/audit.c"
 #endif

@@ -98,7 +98,7 @@ static void give_behind(void *at) { /* with counts that are right */
 static uint32_t span_of_kind(unit_kind_t kind) {
   bool zero;
   uint32_t u = span_alloc(1, 1, SPAN_SLAB, &zero);
-  span_enter(u, 1, kind, CLASS_NONE);
+  units_enter(u, 1, kind, CLASS_NONE);
   return u;
 }
 
@@ -113,7 +113,7 @@ static heap_t *other(void) {
 static char *guarded(void) {
   CHECK(option_set(OPTION_guard_slots, 16));
   trace_prepare();
-  char *at = guarded_alloc(100);
+  char *at = slot_alloc(100);
   CHECK(at != NULL);
   return at;
 }

@@ -4,6 +4,7 @@
 #include "fake_os.h"
 #include "front/block.h"
 #include "kit/options.h"
+#include "slab/batch.h"
 #include "slab/remote.h"
 #include "slabs.h"
 #include "space.h"
@@ -187,7 +188,7 @@ TEST(refills_double_a_bin_up_to_bin_kb) {
 TEST(flushes_double_a_bin_up_to_bin_kb) {
   bin_t *bin = start_bins(class_of(1024), 0);
   REQUIRE(bin != NULL);
-  for (int i = 0; i < 10; i++) held_count[0] += (int)slab_take(&owner, class_of(1024), &bin->shared, &held[0][held_count[0]], 100);
+  for (int i = 0; i < 10; i++) held_count[0] += (int)batch_take(&owner, class_of(1024), &bin->shared, &held[0][held_count[0]], 100);
   REQUIRE(held_count[0] > 500);
   for (int i = 0; i < held_count[0]; i++) region_set_live(held[0][i]);
   for (intptr_t want = 32; bin->flushes < 10; want = between(0, want * 2, 64)) {

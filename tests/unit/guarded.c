@@ -1,6 +1,6 @@
 /* guarded.c - guarded memory where the kernel refuses to make it inaccessible, or accessible again. */
-#include "slab/guard.h"
-#include "slab/guarded.h"
+#include "slab/unit.h"
+#include "slab/slots.h"
 
 #include "fake_os.h"
 #include "kit/options.h"
@@ -22,15 +22,15 @@ static void fail_guards(uint64_t count) { fake_os_fail(FAKE_ONLY(FAKE_GUARD), 1,
 
 /* Zero, and the program's from its first byte to its last. */
 static char *new_guarded(void) {
-  char *block = guarded_alloc(SIZE);
+  char *block = slot_alloc(SIZE);
   if (block == NULL) return NULL;
-  CHECK(unit_is_zero(block, SIZE) && region_is_live(block) && guarded_start(block + SIZE - 1) == block);
+  CHECK(unit_is_zero(block, SIZE) && region_is_live(block) && slot_start(block + SIZE - 1) == block);
   return memset(block, 0x5a, SIZE);
 }
 
 static void free_guarded(char *block) {
   CHECK(region_clear_live(block));
-  guarded_free(block, "free");
+  slot_free(block, "free");
 }
 
 /* ---- slots ---- */
@@ -108,9 +108,9 @@ TEST(a_span_that_stays_inaccessible_is_not_handed_out) {
   start_guards();
   uint32_t unit = span_alloc(3, 1, SPAN_SLAB, &zero);
   REQUIRE(unit != SPAN_NONE);
-  span_guard(unit, 3);
+  units_guard(unit, 3);
   fail_guards(1);
-  span_unguard(unit, 3);
+  units_unguard(unit, 3);
   CHECK_EQ(fake_os_injected(), 1);
   CHECK_EQ(units_kept(), 3);
   for (int i = 0; i < 200; i++) {
@@ -126,8 +126,8 @@ TEST(a_span_that_is_accessible_again_is_zero) {
   uint32_t unit = span_alloc(3, 1, SPAN_SLAB, &zero);
   REQUIRE(unit != SPAN_NONE);
   memset(region_address(unit), 0x5a, 3 * HAK_UNIT);
-  span_guard(unit, 3);
-  span_unguard(unit, 3);
+  units_guard(unit, 3);
+  units_unguard(unit, 3);
   CHECK_EQ(units_kept(), 0);
   uint32_t again = span_alloc(3, 1, SPAN_SLAB, &zero);
   CHECK_EQ(again, unit);

@@ -8,6 +8,7 @@
 #include "front/block.h"
 #include "front/boot.h"
 #include "front/census.h"
+#include "front/heaps.h"
 #include "front/inspect.h"
 #include "front/thread.h"
 #include "kit/options.h"
@@ -679,12 +680,12 @@ TEST(without_memory_for_a_heap_allocation_fails_and_then_works) {
   uint32_t unit = span_alloc(1, 1, SPAN_SLAB, &zero);
   uint32_t taken = 0;
   fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
-  for (uint32_t next = unit; next != SPAN_NONE; next = span_alloc(1, 1, SPAN_SLAB, &zero), taken++) span_enter(next, 1, UNIT_META, CLASS_NONE);
+  for (uint32_t next = unit; next != SPAN_NONE; next = span_alloc(1, 1, SPAN_SLAB, &zero), taken++) units_enter(next, 1, UNIT_META, CLASS_NONE);
   errno = 0;
   CHECK(block_alloc(10) == NULL);
   CHECK_EQ(errno, ENOMEM);
   CHECK(thread_heap == NULL);
-  span_leave(unit, taken);
+  units_leave(unit, taken);
   span_free(unit, taken); /* one after the other, lowest first */
   void *large = block_alloc(100000); /* needs no heap */
   CHECK(large != NULL);

@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "fake_os.h"
 #include "kit/options.h"
+#include "slab/batch.h"
 #include "slabs.h"
 #include "space.h"
 #include "space/ledger.h"
@@ -45,7 +46,7 @@ static void free_remotely(void *block) { CHECK(remotely_freed(block)); }
 /* Every block of one slab of the class, live. */
 static uint32_t take_slab(unsigned c, void **blocks) {
   uint32_t count = class_info[c].blocks;
-  if (slab_take(&owner, c, &bins[c], blocks, count) != count) return 0;
+  if (batch_take(&owner, c, &bins[c], blocks, count) != count) return 0;
   for (uint32_t i = 0; i < count; i++) region_set_live(blocks[i]);
   return count;
 }
@@ -82,7 +83,7 @@ TEST(the_next_miss_of_the_owner_collects) {
   void *blocks[4096], *again[4096];
   uint32_t count = take_slab(3, blocks);
   for (uint32_t i = 0; i < count; i++) free_remotely(blocks[i]);
-  CHECK_EQ(slab_take(&owner, 3, &bins[3], again, count), count);
+  CHECK_EQ(batch_take(&owner, 3, &bins[3], again, count), count);
   CHECK_EQ(load_relaxed(&owner.slab_count[3]), 1);
   for (uint32_t i = 0; i < count; i++) CHECK(again[i] == blocks[i]);
 }
@@ -94,9 +95,9 @@ TEST(a_miss_of_one_class_leaves_the_others_until_memory_would_grow) {
   REQUIRE(count > 0 && others > 0);
   for (uint32_t i = 0; i < count / 2; i++) free_remotely(blocks[i]);
   for (uint32_t i = 0; i < others; i++) free_remotely(other[i]);
-  CHECK_EQ(slab_take(&owner, 3, &bins[3], again, count / 2), count / 2);
+  CHECK_EQ(batch_take(&owner, 3, &bins[3], again, count / 2), count / 2);
   CHECK_EQ(remote_waiting(slab_holding(other[0])), others);
-  CHECK_EQ(slab_take(&owner, 3, &bins[3], again, 1), 1); /* a new slab, but first all that is waiting */
+  CHECK_EQ(batch_take(&owner, 3, &bins[3], again, 1), 1); /* a new slab, but first all that is waiting */
   CHECK_EQ(remote_waiting(slab_holding(other[0])), 0);
   CHECK_EQ(free_in(slab_holding(other[0])), others);
 }
@@ -110,16 +111,16 @@ TEST(who_frees_gets_ahead) {
   REQUIRE(count > 8 * FEW && others > 0);
   for (uint32_t i = 0; i < FEW; i++) free_remotely(blocks[i]);
   for (uint32_t i = 0; i < others; i++) free_remotely(other[i]);
-  uint64_t before = slab_ahead_count();
-  CHECK_EQ(slab_take(&owner, 3, &bins[3], more, 1), 1);
-  CHECK_EQ(slab_ahead_count(), before + 1);
+  uint64_t before = batch_slabs_ahead();
+  CHECK_EQ(batch_take(&owner, 3, &bins[3], more, 1), 1);
+  CHECK_EQ(batch_slabs_ahead(), before + 1);
   CHECK_EQ(load_relaxed(&owner.slab_count[3]), 2);
   CHECK_EQ(free_in(slab_holding(other[0])), others); /* all that was waiting came first */
   for (uint32_t i = FEW; i < count; i++) free_remotely(blocks[i]);
-  CHECK_EQ(slab_take(&owner, 3, &bins[3], more, count + FEW - 1), count + FEW - 1);
+  CHECK_EQ(batch_take(&owner, 3, &bins[3], more, count + FEW - 1), count + FEW - 1);
   CHECK_EQ(remote_waiting(slab_holding(blocks[0])), count - FEW);
-  CHECK_EQ(slab_take(&owner, 3, &bins[3], more, count - FEW), count - FEW);
-  CHECK_EQ(slab_ahead_count(), before + 1);
+  CHECK_EQ(batch_take(&owner, 3, &bins[3], more, count - FEW), count - FEW);
+  CHECK_EQ(batch_slabs_ahead(), before + 1);
   CHECK_EQ(load_relaxed(&owner.slab_count[3]), 2);
 }
 
@@ -129,13 +130,13 @@ TEST(nobody_gets_ahead_of_enough_or_unless_wanted) {
   uint32_t count = take_slab(3, blocks);
   REQUIRE(count > 8);
   for (uint32_t i = 0; i < count / 4; i++) free_remotely(blocks[i]);
-  CHECK_EQ(slab_take(&owner, 3, &bins[3], more, count / 4), count / 4);
+  CHECK_EQ(batch_take(&owner, 3, &bins[3], more, count / 4), count / 4);
   CHECK_EQ(load_relaxed(&owner.slab_count[3]), 1);
   CHECK(option_set(OPTION_lead, 0));
   free_remotely(blocks[count - 1]);
-  CHECK_EQ(slab_take(&owner, 3, &bins[3], more, 1), 1);
+  CHECK_EQ(batch_take(&owner, 3, &bins[3], more, 1), 1);
   CHECK_EQ(load_relaxed(&owner.slab_count[3]), 1);
-  CHECK_EQ(slab_ahead_count(), 0);
+  CHECK_EQ(batch_slabs_ahead(), 0);
 }
 
 TEST(a_slab_is_queued_once_for_many_frees_and_again_after_a_collection) {
@@ -425,7 +426,7 @@ static void produce(uint32_t *at) {
     unsigned c = unit_below(&seed, 3) * 12 + 3;
     void *batch[16];
     lock_acquire(&owner.lock);
-    uint32_t taken = slab_take(&owner, c, &bins[c], batch, 1 + unit_below(&seed, 16));
+    uint32_t taken = batch_take(&owner, c, &bins[c], batch, 1 + unit_below(&seed, 16));
     lock_release(&owner.lock);
     CHECK(taken > 0);
     for (uint32_t i = 0; i < taken; i++) mark(batch[i], class_info[c].size);

@@ -4,6 +4,7 @@
 #include "base/format.h"
 #include "fake_os.h"
 #include "kit/options.h"
+#include "slab/batch.h"
 #include "slab/large.h"
 #include "slab/remote.h"
 #include "space/huge.h"
@@ -118,7 +119,7 @@ static void check_new_block(unsigned c, void *block) {
 static void take(unsigned c, uint32_t count) {
   void *batch[BATCH_MAX];
   if (out[c].count + count > OUT_MAX) return;
-  uint32_t taken = slab_take(&owner, c, &bins[c], batch, count);
+  uint32_t taken = batch_take(&owner, c, &bins[c], batch, count);
   CHECK(taken > 0 && taken <= count);
   for (uint32_t i = 0; i < taken; i++) {
     check_new_block(c, batch[i]);
@@ -185,7 +186,7 @@ TEST(each_class_gives_every_block_of_its_slab_lowest_first) {
   for (unsigned c = 0; c < CLASS_ZERO; c++) {
     uint32_t blocks = class_info[c].blocks;
     void *batch[4096];
-    REQUIRE(slab_take(&owner, c, &bins[c], batch, blocks) == blocks);
+    REQUIRE(batch_take(&owner, c, &bins[c], batch, blocks) == blocks);
     CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1);
     for (uint32_t i = 0; i < blocks; i++) CHECK((char *)batch[i] == (char *)batch[0] + (size_t)i * class_info[c].size);
     CHECK((uintptr_t)batch[0] % HAK_UNIT == 0);
@@ -197,7 +198,7 @@ TEST(a_batch_ends_with_the_slabs_there_are) {
   start_slabs(UINT64_MAX);
   unsigned c = class_of(16384);
   void *batch[64];
-  CHECK_EQ(slab_take(&owner, c, &bins[c], batch, 64), class_info[c].blocks);
+  CHECK_EQ(batch_take(&owner, c, &bins[c], batch, 64), class_info[c].blocks);
   CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1);
 }
 
@@ -206,7 +207,7 @@ TEST(one_empty_slab_of_a_class_is_kept_and_no_more) {
   unsigned c = class_of(1024);
   uint32_t blocks = class_info[c].blocks;
   void *first[64], *second[64];
-  REQUIRE(slab_take(&owner, c, &bins[c], first, blocks) == blocks && slab_take(&owner, c, &bins[c], second, blocks) == blocks);
+  REQUIRE(batch_take(&owner, c, &bins[c], first, blocks) == blocks && batch_take(&owner, c, &bins[c], second, blocks) == blocks);
   CHECK_EQ(load_relaxed(&owner.slab_count[c]), 2);
   give_blocks(&owner, first, blocks);
   CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1 + 1); /* the other is full: this one is all there is to take from */
@@ -226,15 +227,15 @@ TEST(a_batch_is_of_few_slabs) {
   uint32_t blocks = class_info[c].blocks;
   static void *slabs[SLABS][8], *apart[SLABS], *batch[SLABS];
   for (int i = 0; i < SLABS; i++) {
-    REQUIRE(slab_take(&owner, c, &bins[c], slabs[i], blocks) == blocks);
+    REQUIRE(batch_take(&owner, c, &bins[c], slabs[i], blocks) == blocks);
     apart[i] = slabs[i][i % (int)blocks];
   }
-  uint32_t given = slab_give(&owner, apart, SLABS);
+  uint32_t given = batch_give(&owner, apart, SLABS);
   CHECK(given > 0 && given <= WORDS_OF_A_GIVE);
   CHECK_EQ(load_relaxed(&owner.free_bytes), (int64_t)(given * class_info[c].size));
   give_blocks(&owner, apart + given, SLABS - given);
   CHECK_EQ(load_relaxed(&owner.free_bytes), (int64_t)(SLABS * class_info[c].size));
-  uint32_t taken = slab_take(&owner, c, &bins[c], batch, SLABS);
+  uint32_t taken = batch_take(&owner, c, &bins[c], batch, SLABS);
   CHECK(taken > 0 && taken <= SLABS_OF_A_TAKE);
 }
 
@@ -242,7 +243,7 @@ TEST(a_block_that_comes_and_goes_costs_no_slab) {
   start_slabs(UINT64_MAX);
   void *block;
   for (int i = 0; i < 100; i++) {
-    CHECK_EQ(slab_take(&owner, 5, &bins[5], &block, 1), 1);
+    CHECK_EQ(batch_take(&owner, 5, &bins[5], &block, 1), 1);
     give_blocks(&owner, &block, 1);
     CHECK_EQ(load_relaxed(&owner.slab_count[5]), 1);
   }
@@ -255,10 +256,10 @@ TEST(out_of_memory_takes_what_there_is_and_then_nothing) {
   unsigned c = class_of(4096);
   void *batch[16];
   uint32_t taken, total = 0;
-  while ((taken = slab_take(&owner, c, &bins[c], batch, 16)) != 0) total += taken;
+  while ((taken = batch_take(&owner, c, &bins[c], batch, 16)) != 0) total += taken;
   CHECK_EQ(total, units_mapped() * 16);
   fake_os_fail_none();
-  CHECK(slab_take(&owner, c, &bins[c], batch, 16) > 0);
+  CHECK(batch_take(&owner, c, &bins[c], batch, 16) > 0);
 }
 
 /* A class has 16 slabs before the pages of the next are brought in by one call. */
@@ -350,7 +351,7 @@ TEST(a_block_given_twice_ends_the_process) {
   start_slabs(UINT64_MAX);
   for (unsigned c = 0; c < CLASS_ZERO; c++) {
     void *batch[4];
-    REQUIRE(slab_take(&owner, c, &bins[c], batch, 4) == 4);
+    REQUIRE(batch_take(&owner, c, &bins[c], batch, 4) == 4);
     give_blocks(&owner, &batch[1], 1);
     CHECK(dies_as_double_free(&batch[1], 1, batch[1], c));
     void *mixed[3] = {batch[0], batch[1], batch[2]};
@@ -362,7 +363,7 @@ TEST(a_block_twice_in_one_batch_ends_the_process) {
   start_slabs(UINT64_MAX);
   for (unsigned c = 0; c < CLASS_ZERO; c++) {
     void *batch[4];
-    REQUIRE(slab_take(&owner, c, &bins[c], batch, 4) == 4);
+    REQUIRE(batch_take(&owner, c, &bins[c], batch, 4) == 4);
     void *twice[3] = {batch[0], batch[2], batch[2]};
     CHECK(dies_as_double_free(twice, 3, batch[2], c));
   }

@@ -6,7 +6,7 @@
 
 /* All of them, however many slabs they lie in. */
 static inline void give_blocks(slab_owner_t *owner, void **blocks, uint32_t count) {
-  for (uint32_t given = 0; given < count;) given += slab_give(owner, blocks + given, count - given);
+  for (uint32_t given = 0; given < count;) given += batch_give(owner, blocks + given, count - given);
 }
 
 #endif

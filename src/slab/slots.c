@@ -1,16 +1,14 @@
-#include "slab/guarded.h"
+#include "slab/slots.h"
 
 #include <string.h>
 
+#include "os/memcheck.h"
+#include "os/os.h"
+#include "os/trace.h"
 #include "kit/fault.h"
 #include "kit/meta.h"
 #include "kit/options.h"
 #include "kit/random.h"
-#include "os/memcheck.h"
-#include "os/os.h"
-#include "os/trace.h"
-#include "slab/audit.h"
-#include "slab/guard.h"
 #include "space/span.h"
 #include "space/split.h"
 
@@ -57,16 +55,16 @@ static bool pool_make(void) {
   }
   uint32_t count = (uint32_t)option_get(OPTION_guard_slots);
   size_t bytes = (2 * (size_t)count + 1) * os_page_size();
-  uint32_t units = (uint32_t)((bytes + HAK_UNIT - 1) >> HAK_UNIT_SHIFT);
+  uint32_t units = units_of(bytes);
   slot_t *slots = meta_alloc(count * sizeof *slots);
   bool zero;
   /* Whatever is missing, one try is enough: the program runs as well without. */
   uint32_t unit = slots == NULL ? SPAN_NONE : span_alloc(units, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return false;
   unit_at(unit)->guard = OS_LIGHT; /* to the account of splits: its pages are counted one by one */
-  span_enter(unit, units, UNIT_GUARD, CLASS_NONE); /* first: see span_guard */
+  units_enter(unit, units, UNIT_GUARD, CLASS_NONE); /* first: see units_guard */
   if (!pool_guard(unit, units)) {
-    span_unguard(unit, units);
+    units_unguard(unit, units);
     return false;
   }
   pool.count = count;
@@ -74,7 +72,7 @@ static bool pool_make(void) {
   pool.page = os_page_size();
   store_relaxed(&pool.random, os_random());
   store_release(&pool.slots, slots);
-  span_enter(unit, units, UNIT_SLOTS, CLASS_NONE);
+  units_enter(unit, units, UNIT_SLOTS, CLASS_NONE);
   store_release(&pool.state, (uint32_t)POOL_MADE);
   return true;
 }
@@ -91,7 +89,7 @@ static uint32_t slot_index(const void *p) {
 
 static slot_t *slot_at(const void *p) { return &load_relaxed(&pool.slots)[slot_index(p)]; }
 
-void *guarded_start(const void *p) {
+void *slot_start(const void *p) {
   const slot_t *slot = slot_at(p);
   return slot->allocated.depth == 0 ? NULL : slot_page(slot_index(p)) + slot->place;
 }
@@ -133,7 +131,7 @@ static void page_close(char *page) {
   if (pool.splits) split_give(SPLIT_GUARD);
 }
 
-void *guarded_alloc(size_t size) {
+void *slot_alloc(size_t size) {
   uint32_t index;
   if (size > os_page_size() || !trace_ready() || !pool_make()) return NULL;
   slot_t *slot = slot_claim(&index);
@@ -162,7 +160,7 @@ static bool is_filled(const char *from, const char *to) {
   return from == to || (*from == (char)FILL && memcmp(from, from + 1, (size_t)(to - from) - 1) == 0);
 }
 
-void guarded_free(void *block, const char *function) {
+void slot_free(void *block, const char *function) {
   slot_t *slot = slot_at(block);
   char *page = slot_page(slot_index(block)), *start = block;
   store_relaxed(&slot->state, (uint32_t)SLOT_CHANGING);
@@ -172,21 +170,21 @@ void guarded_free(void *block, const char *function) {
   memcheck_hide(page, pool.page);
   if (!before || !behind) {
     fault_line(before ? "overflow" : "underflow", function, block, "bytes beside the block were overwritten", FAULT_GUARDED);
-    guarded_abort(block);
+    slot_abort(block);
   }
   page_close(page);
   store_release(&slot->state, (uint32_t)SLOT_FREED);
 }
 
-bool guarded_holds(const void *p) {
+bool slots_hold(const void *p) {
   return load_acquire(&pool.slots) != NULL && (const char *)p >= pool.start &&
          (size_t)((const char *)p - pool.start) < (2 * (size_t)pool.count + 1) * pool.page;
 }
 
-size_t guarded_usable(const void *p) { return slot_at(p)->size; }
+size_t slot_usable(const void *p) { return slot_at(p)->size; }
 
 /* What is between two states is out of use: nobody is at it, but its page could not be opened. */
-HAK_AUDITED void guarded_audit_alone(void) {
+HAK_AUDITED void slots_audit_alone(void) {
   const slot_t *slots = load_relaxed(&pool.slots);
   for (uint32_t i = 0; slots != NULL && i < pool.count; i++) {
     uint32_t state = load_relaxed(&slots[i].state);
@@ -200,9 +198,9 @@ HAK_AUDITED void guarded_audit_alone(void) {
 
 /* --- words ------------------------------------------------------------------------------- */
 
-void guarded_describe(format_t *f, const void *p) {
+void slot_describe(format_t *f, const void *p) {
   const slot_t *slot = slot_at(p);
-  const char *start = guarded_start(p), *at = p;
+  const char *start = slot_start(p), *at = p;
   if (start == NULL) {
     format_text(f, "a guard slot that was never used");
     return;
@@ -226,15 +224,15 @@ void guarded_describe(format_t *f, const void *p) {
   format_text(f, ", in a guard slot");
 }
 
-void guarded_print(const void *p) {
+void slot_print(const void *p) {
   const slot_t *slot = slot_at(p);
   if (slot->allocated.depth == 0) return;
   trace_print("allocated", &slot->allocated);
   if (slot->freed.depth > 0) trace_print("freed", &slot->freed);
 }
 
-_Noreturn void guarded_abort(const void *block) {
+_Noreturn void slot_abort(const void *block) {
   trace_take(&slot_at(block)->freed);
-  guarded_print(block);
+  slot_print(block);
   os_abort();
 }

@@ -1,0 +1,155 @@
+#include "slab/batch.h"
+
+#include "os/os.h"
+#include "kit/options.h"
+#include "slab/remote.h"
+
+/* --- taking ------------------------------------------------------------------------------- */
+
+/* The pages from `first` to `last` will be written. */
+static void holes_end(unit_t *slab, const void *first, const void *last) {
+  uintptr_t start = (uintptr_t)region_address(unit_number(slab));
+  size_t page = os_page_size();
+  uint64_t from = ((uintptr_t)first - start) / page, to = ((uintptr_t)last - start) / page;
+  slab->holes &= ~((UINT64_MAX << from) & (UINT64_MAX >> (63 - to)));
+}
+
+/* Takes up to `count` of the slab's free blocks, lowest first. */
+static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **blocks, uint32_t count) {
+  uint32_t unit = unit_number(slab);
+  const class_info_t *info = slab_class(slab);
+  char *start = region_address(unit);
+  uint32_t taken = 0;
+  uint32_t word = slab->first_word;
+  uint32_t words = slab_words(slab);
+  for (; taken < count && word < words; word++) {
+    _Atomic uint64_t *bits = region_bits(region.free_bits, unit, word);
+    uint64_t left = load_relaxed(bits);
+    uint64_t before = left;
+    for (; left != 0 && taken < count; left &= left - 1) {
+      owner_store(&blocks[taken++], (void *)(start + (size_t)(word * 64 + bits_lowest64(left)) * info->size));
+    }
+    if (left != before) store_relaxed(bits, left);
+    if (left != 0) break;
+  }
+  slab->first_word = (uint16_t)word;
+  slab_add_free(owner, slab, -(int32_t)taken);
+  if (slab->holes != 0 && taken > 0) holes_end(slab, blocks[0], (char *)blocks[taken - 1] + info->size - 1);
+  return taken;
+}
+
+static _Atomic uint64_t slabs_ahead;
+
+uint64_t batch_slabs_ahead(void) { return load_relaxed(&slabs_ahead); }
+
+/* An owner that lives from what others free would collect every few blocks what they have just freed, and take the cache
+ * lines from them each time.  With a slab more it comes for as many blocks at once. */
+static void slab_take_lead(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
+  const slab_list_t *partial = &owner->partial[size_class];
+  if (option_get(OPTION_lead) == 0 || partial->first == UNIT_NONE) return;
+  const unit_t *slab = unit_at(partial->first);
+  if (slab->next != UNIT_NONE || load_relaxed(&slab->free) >= class_info[size_class].blocks / 4) return;
+  (void)remote_collect(owner); /* other classes may have the memory */
+  if (slab_create(owner, size_class, bin) != NULL) add_relaxed(&slabs_ahead, 1);
+}
+
+/* The slab to take blocks of the class from.  What others have freed is brought in
+ * only when nothing else of the class is left: collected while they free,
+ * the same cache lines would move back and forth.  Other classes' only before the heap
+ * would take more memory. */
+static unit_t *slab_with_free(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
+  slab_list_t *partial = &owner->partial[size_class];
+  if (partial->first == UNIT_NONE) {
+    remote_collect_class(owner, size_class);
+    slab_take_lead(owner, size_class, bin);
+  }
+  if (partial->first == UNIT_NONE) (void)remote_collect(owner);
+  return partial->first != UNIT_NONE ? unit_at(partial->first) : slab_create(owner, size_class, bin);
+}
+
+/* So many slabs are looked at for one batch: their records and bits are in no cache if the class has many. */
+#define TAKE_SLABS 8
+
+uint32_t batch_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, void **blocks, uint32_t count) {
+  uint32_t taken = 0, slabs = 0;
+  do {
+    unit_t *slab = slab_with_free(owner, size_class, bin);
+    if (slab == NULL) break;
+    taken += slab_take_from(owner, slab, blocks + taken, count - taken);
+    if (load_relaxed(&slab->free) == 0) slab_move(owner, slab, true);
+    /* Better a short batch than a further slab; but hole.c may have had all that was free. */
+  } while (taken == 0 || (taken < count && ++slabs < TAKE_SLABS && owner->partial[size_class].first != UNIT_NONE));
+  return taken;
+}
+
+/* --- giving ------------------------------------------------------------------------------- */
+
+/* Of blocks that come from a bin.  One that another thread has freed at the same moment as the owner waits to be collected too. */
+static void word_give(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits) {
+  uint64_t remote = load_relaxed(region_bits(region.remote_bits, unit_number(slab), word));
+  if (HAK_UNLIKELY((remote & bits) != 0)) slab_double_free(owner, slab, word, remote & bits);
+  (void)slab_give_bits(owner, slab, word, bits);
+}
+
+/* So many words of free bits are written for one batch, or a few more; and so many blocks are looked at together. */
+#define GIVE_WORDS 32
+#define GIVE_TOGETHER 32
+
+/* Where blocks lie in different slabs, whose records and bits are in no cache, the misses overlap if all are asked for first; then
+ * the neighbours' of those that leave the list of full ones.  Of slabs of several units it may ask for the wrong lines. */
+static void give_prefetch(void **blocks, uint32_t count) {
+  uint32_t first = (uint32_t)region_unit(owner_load(&blocks[0])), last = first;
+  unsigned c = load_relaxed(&unit_at(first)->size_class);
+  for (uint32_t i = 1; i < count; i++) {
+    void *block = owner_load(&blocks[i]);
+    uint32_t unit = (uint32_t)region_unit(block);
+    if (unit == last) continue;
+    uint32_t word = class_block_at(c, (uintptr_t)block - (uintptr_t)region_address(unit)) / 64;
+    __builtin_prefetch(unit_at(unit), 1);
+    __builtin_prefetch(region_bits(region.free_bits, unit, word), 1);
+    __builtin_prefetch(region_bits(region.remote_bits, unit, word), 0);
+    last = unit;
+  }
+  if (last == first) return;
+  for (uint32_t i = 1; i < count; i++) {
+    const unit_t *slab = unit_at((uint32_t)region_unit(owner_load(&blocks[i])));
+    if (!slab->listed_full) continue;
+    if (slab->prev != UNIT_NONE) __builtin_prefetch(unit_at(slab->prev), 1);
+    if (slab->next != UNIT_NONE) __builtin_prefetch(unit_at(slab->next), 1);
+  }
+}
+
+/* Returns how many words it has written. */
+static uint32_t give_together(slab_owner_t *owner, void **blocks, uint32_t count) {
+  unit_t *slab = NULL;
+  uint32_t word = 0, words = 0;
+  uint64_t bits = 0;
+  give_prefetch(blocks, count);
+  for (uint32_t i = 0; i < count; i++) {
+    char *address = owner_load(&blocks[i]);
+    unit_t *head = unit_head((uint32_t)region_unit(address));
+    size_t offset = (size_t)(address - (char *)region_address(unit_number(head)));
+    uint32_t block = class_block_at(load_relaxed(&head->size_class), offset);
+    uint64_t bit = (uint64_t)1 << block % 64;
+    if (head != slab || block / 64 != word || (bits & bit) != 0) {
+      if (bits != 0) word_give(owner, slab, word, bits);
+      words++;
+      slab = head;
+      word = block / 64;
+      bits = 0;
+    }
+    bits |= bit;
+  }
+  word_give(owner, slab, word, bits);
+  return words;
+}
+
+uint32_t batch_give(slab_owner_t *owner, void **blocks, uint32_t count) {
+  uint32_t given = 0, words = 0;
+  while (given < count && words < GIVE_WORDS) {
+    uint32_t together = count - given < GIVE_TOGETHER ? count - given : GIVE_TOGETHER;
+    words += give_together(owner, blocks + given, together);
+    given += together;
+  }
+  return given;
+}

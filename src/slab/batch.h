@@ -1,0 +1,18 @@
+/* batch.h - blocks between an owner's slabs and its bins, many at a time.
+ *
+ * For the owner's thread, or for the holder of owner->lock.  The work of one call is bounded: it touches so many slabs and words of
+ * bits at most, however far the blocks are scattered. */
+#ifndef SLAB_BATCH_H
+#define SLAB_BATCH_H
+
+#include "slab/slab.h"
+
+/* Takes up to `count` blocks of the class, lowest addresses first, into
+ * blocks[0..). 0 only when memory is out. `bin` is what free finds for the class. */
+HAK_CHECKED uint32_t batch_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, void **blocks, uint32_t count);
+/* Gives blocks of the owner back, the first ones: of blocks in many slabs not all. Returns how many. Ends the process if one
+ * is there already. */
+uint32_t batch_give(slab_owner_t *owner, void **blocks, uint32_t count);
+uint64_t batch_slabs_ahead(void); /* slabs taken for `lead`, so far */
+
+#endif

@@ -1,0 +1,125 @@
+#include "slab/large_secure.h"
+
+#include <string.h>
+
+#include "os/os.h"
+#include "kit/fault.h"
+#include "space/span.h"
+#include "space/split.h"
+/* Inaccessible are a unit before a block, what its last unit has beyond its bytes, a unit behind it, and the
+ * block itself, once freed, until as many others have been freed after it. */
+#define FREED_MOST 64
+static _Atomic uint32_t freed[FREED_MOST]; /* first units, 0 for none: unit 0 is before a block */
+static _Atomic uint32_t freed_count;
+
+/* `units` at a multiple of the alignment, between two more. */
+static uint32_t span_between(uint32_t units, size_t align, span_use_t use, bool *zero) {
+  if (align > HAK_REGION_MAX) return SPAN_NONE;
+  uint32_t unit;
+  if (align > HAK_UNIT) {
+    unit = span_alloc(units + 1, align >> HAK_UNIT_SHIFT, use, zero);
+    if (unit == SPAN_NONE || (unit > 0 && span_claim(unit - 1, 1))) return unit;
+    span_free(unit, units + 1);
+  }
+  /* What is between one multiple and the next is free with what holds both. */
+  uint32_t step = align > HAK_UNIT ? (uint32_t)(align >> HAK_UNIT_SHIFT) : 1;
+  unit = span_alloc(step + units + 1, step, use, zero);
+  if (unit == SPAN_NONE) return SPAN_NONE;
+  if (step > 1) span_free(unit, step - 1);
+  return unit + step;
+}
+
+uint32_t large_secure_span(size_t bytes, size_t align, span_use_t use, bool *zero) {
+  uint32_t units = units_of(bytes);
+  uint32_t unit = span_between(units, align, use, zero);
+  if (unit == SPAN_NONE) return SPAN_NONE;
+  units_guard(unit - 1, 1);
+  units_guard(unit + units, 1);
+  units_enter(unit, units, UNIT_GUARD, CLASS_NONE); /* until it is one of a block: see units_guard */
+  size_t rest = units * HAK_UNIT - bytes;
+  unit_at(unit)->guard = rest > 0 ? (uint8_t)units_guard_beside(unit, bytes, units * HAK_UNIT, unit + units) : OS_LIGHT;
+  return unit;
+}
+
+static void wait_end(uint32_t unit) {
+  uint32_t units = load_relaxed(&unit_at(unit)->units);
+  units_unguard(unit, units);
+  units_unguard(unit + units, 1);
+  units_unguard(unit - 1, 1);
+}
+
+/* What is behind its bytes is inaccessible already, or must be cleared with it. */
+void large_secure_free(unit_t *slab) {
+  uint32_t unit = unit_number(slab), units = load_relaxed(&slab->units);
+  size_t bytes = slab->guard == OS_OPEN ? units * HAK_UNIT : load_relaxed(&slab->bytes);
+  slab->guard = OS_OPEN;
+  units_enter(unit, units, UNIT_GUARD, CLASS_NONE); /* first: see units_guard */
+  slab->guard = (uint8_t)units_guard_beside(unit, 0, bytes, unit + units);
+  uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
+  uint32_t oldest = atomic_exchange(&freed[place], unit);
+  if (oldest != 0) wait_end(oldest);
+}
+
+/* Grows in place: what was inaccessible behind the block becomes zero bytes of it.  Smaller it only becomes elsewhere. */
+static bool grow_in_place(unit_t *slab, size_t bytes) {
+  size_t old = load_relaxed(&slab->bytes);
+  uint32_t unit = unit_number(slab), have = load_relaxed(&slab->units), want = units_of(bytes);
+  if (bytes <= old) return bytes == old;
+  if (want > have) {
+    if (!span_claim(unit + have + 1, want - have)) return false;
+    units_guard(unit + want, 1);
+  }
+  /* First up to the guard: where the kernel fails, nothing was done but to the new guard. */
+  char *block = region_address(unit);
+  size_t open = want > have ? (have + 1) * HAK_UNIT : bytes;
+  if (!os_unguard(block + old, open - old)) {
+    if (want > have) {
+      units_unguard(unit + want, 1);
+      if (want - have > 1) span_free(unit + have + 1, want - have - 1);
+    }
+    return false;
+  }
+  if (slab->guard == OS_OPEN || unit_at(unit + have)->guard == OS_OPEN) memset(block + old, 0, open - old);
+  if (want > have) {
+    if (unit_at(unit + have)->guard == OS_SPLIT) split_give(SPLIT_GUARD);
+    slab->guard = want * HAK_UNIT > bytes ? (uint8_t)units_guard_beside(unit, bytes, want * HAK_UNIT, unit + want) : OS_LIGHT;
+    units_extend(slab, have, want);
+  }
+  return true;
+}
+
+bool large_is_whole(const unit_t *slab) {
+  const char *at = (const char *)region_address(unit_number(slab)) + large_usable(slab);
+  for (size_t left = HAK_SECURE ? slab->left : 0; left > 0; left--) {
+    if (*at++ != 0) return false;
+  }
+  return true;
+}
+
+/* Bytes of the last page that are not asked for any more become zero, as the others are. */
+bool large_secure_resize(unit_t *slab, size_t bytes, size_t size) {
+  size_t asked = large_usable(slab);
+  if (!grow_in_place(slab, bytes)) return false;
+  if (size < asked) memset((char *)region_address(unit_number(slab)) + size, 0, asked - size);
+  store_relaxed(&slab->bytes, bytes);
+  slab->left = (uint32_t)(bytes - size);
+  return true;
+}
+
+bool large_secure_trim(void) {
+  bool any = false;
+  for (uint32_t i = 0; i < FREED_MOST; i++) {
+    uint32_t unit = atomic_exchange(&freed[i], 0);
+    if (unit == 0) continue;
+    wait_end(unit);
+    any = true;
+  }
+  return any;
+}
+
+HAK_AUDITED void large_secure_audit_alone(void) {
+  for (uint32_t i = 0; i < FREED_MOST; i++) {
+    uint32_t unit = load_relaxed(&freed[i]);
+    AUDIT(unit == 0 || load_relaxed(&unit_at(unit)->kind) == UNIT_GUARD, region_address(unit), "a large block that waits is no guard");
+  }
+}

@@ -1,0 +1,27 @@
+/* large_secure.h - large blocks of the secure library: each lies between inaccessible units.
+ *
+ * Inaccessible are a unit before a block, what its last unit has beyond its bytes, a unit behind it, and the block itself, once
+ * freed, until as many others have been freed after it.  What its last page has beyond what was asked for is zero. */
+#ifndef SLAB_LARGE_SECURE_H
+#define SLAB_LARGE_SECURE_H
+
+#include "space/span.h"
+#include "slab/unit.h"
+
+/* The units of a block of `bytes`, a multiple of the page, not yet entered as one; SPAN_NONE when out of memory. */
+HAK_CHECKED uint32_t large_secure_span(size_t bytes, size_t align, span_use_t use, bool *zero);
+void large_secure_free(unit_t *slab);
+/* Makes the block one of `bytes` in place, of which `size` are asked for; false if that cannot be. New bytes are zero. */
+HAK_CHECKED bool large_secure_resize(unit_t *slab, size_t bytes, size_t size);
+/* Freed blocks become usable before their time; false if there are none. */
+bool large_secure_trim(void);
+
+/* The bytes that the program may use: in the secure library what it has asked for. */
+HAK_INLINE size_t large_usable(const unit_t *slab) { return load_relaxed(&slab->bytes) - (HAK_SECURE ? slab->left : 0); }
+/* False: something was written behind these. */
+HAK_CHECKED bool large_is_whole(const unit_t *slab);
+
+/* The freed blocks that wait. */
+HAK_AUDITS(void large_secure_audit_alone(void);)
+
+#endif
