@@ -14,6 +14,7 @@
 #include "kit/fault.c"
 #include "kit/meta.c"
 #include "kit/options.c"
+#include "kit/secret.c"
 
 #include "space/region.c"
 #include "space/ledger.c"
@@ -40,18 +41,22 @@
 #endif
 
 #include "front/bin.c"
-#include "front/block.c"
-#include "front/boot.c"
-#include "front/census.c"
+#include "front/quarantine.c"
 #include "front/heap.c"
 #include "front/heaps.c"
-#include "front/inspect.c"
 #include "front/keeper.c"
-#include "front/secure.c"
-#include "front/thread.c"
+#include "front/repair.c"
+#include "front/shared.c"
+#include "front/supply.c"
 #if HAK_AUDIT
 #include "front/audit.c"
 #endif
+#include "front/thread.c"
+#include "front/secure.c"
+#include "front/boot.c"
+#include "front/inspect.c"
+#include "front/block.c"
+#include "front/census.c"
 
 #include "entry/api.c"
 #include "entry/crash.c"

@@ -8,16 +8,15 @@
 #include "slab/remote.h"
 #include "slab/slots.h"
 #include "front/heaps.h"
-#include "front/secure.h"
-#include "front/thread.h"
+#include "front/quarantine.h"
+#include "front/repair.h"
 
-static _Atomic bool forked, had_threads;
 
-void audit_note_fork(void) { store_relaxed(&forked, true); }
+static _Atomic bool had_threads;
 
 static bool always_alone(void) {
   if (!os_single_threaded()) store_relaxed(&had_threads, true);
-  return !load_relaxed(&had_threads) && !load_relaxed(&forked);
+  return !load_relaxed(&had_threads) && !repair_was_made();
 }
 
 /* --- bins -------------------------------------------------------------------------------- */
@@ -64,7 +63,7 @@ static void audit_bin(heap_t *heap, unsigned c) {
   bool named = bin->shared.size_class == c && bin->shared.block_size == class_info[c].size;
   AUDIT(named && owner_load(&bin->shared.thread) == load_relaxed(&heap->owner.thread), bin, "a bin is not what frees take it for");
   AUDIT(bin->capacity > 0 && bin->capacity <= bin_reserve(c), bin, "a bin has more entries than room");
-  if (load_relaxed(&forked) && top < -bin->capacity) return;
+  if (repair_was_made() && top < -bin->capacity) return;
   AUDIT(top >= -bin->capacity && top < 0, bin, "a bin's top is not between its ends");
   AUDIT(owner_load(&bin_entries(bin)[-bin->capacity - 1]) == NULL, bin, "a bin's first entry has no NULL below it");
   audit_entries(heap, bin, c);
@@ -91,7 +90,7 @@ static void audit_sums(heap_t *heap, const audit_sum_t *sums) {
   unsigned of_held = held->units != 0 ? load_relaxed(&unit_at(held->unit)->size_class) : CLASS_NONE;
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     uint32_t known = load_relaxed(&heap->has_bin[c]) ? bin_count(heap_bin(heap, c)) : 0;
-    if (HAK_SECURE) known += secure_waiting(heap, c);
+    if (HAK_SECURE) known += quarantine_waiting(heap, c);
     if (c == of_held) known += held->last - held->first + 1;
     AUDIT(sums[c].out == known, heap, "out + free + remote are not the blocks of a class");
   }
@@ -104,7 +103,7 @@ static void audit_heap(heap_t *heap, bool bins, bool alone) {
   audit_owner(&heap->owner, complete ? sums : NULL, alone);
   if (!bins) return;
   audit_table(heap);
-  if (HAK_SECURE) secure_audit(heap);
+  if (HAK_SECURE) quarantine_audit(heap);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     if (load_relaxed(&heap->has_bin[c])) audit_bin(heap, c);
     else AUDIT(load_relaxed(&heap->owner.slab_count[c]) == 0, heap, "a heap has slabs of a class and no bin");
@@ -162,17 +161,17 @@ static bool turn_mine(heap_t *heap, bool alone) {
 }
 
 /* A heap that the thread has not.  The bins of an orphan may be given back meanwhile, by who has just left it. */
-static void audit_other(heap_t *heap, bool alone) {
-  if (heap == thread_heap || !lock_try(&heap->owner.lock)) return;
+static void audit_other(heap_t *heap, const heap_t *mine, bool alone) {
+  if (heap == mine || !lock_try(&heap->owner.lock)) return;
   audit_heap(heap, alone && load_relaxed(&heap->owner.thread) == 0, alone);
   owner_unlock(&heap->owner);
 }
 
 /* One heap after the other, then their lists. */
-static void turn_others(bool alone) {
+static void turn_others(const heap_t *mine, bool alone) {
   static heap_t *_Atomic at;
   heap_t *heap = load_acquire(&at);
-  if (heap != NULL) audit_other(heap, alone);
+  if (heap != NULL) audit_other(heap, mine, alone);
   else heaps_audit();
   store_release(&at, heap != NULL ? load_relaxed(&heap->next) : heap_first());
 }
@@ -189,27 +188,27 @@ static void audit_rest_alone(void) {
   if (HAK_SECURE) large_secure_audit_alone();
 }
 
-void audit_slow_path(void) {
+void audit_slow_path(heap_t *mine) {
   static _Atomic uint32_t turn;
   if (load_acquire(&region.units) == 0 || os_forked()) return; /* or another thread is about to map it */
   lock_audit_none();
   bool alone = always_alone();
   uint32_t now = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed), superslabs = region_superslabs();
   if (superslabs != 0) turn_units(now % superslabs, alone);
-  bool whole = thread_heap != NULL && turn_mine(thread_heap, alone);
-  if (whole || now % TURN_REGION == 0) turn_others(alone);
+  bool whole = mine != NULL && turn_mine(mine, alone);
+  if (whole || now % TURN_REGION == 0) turn_others(mine, alone);
   if (now % TURN_REGION != 0) return;
   region_audit();
   if (alone) audit_rest_alone();
 }
 
-void audit_all(void) {
+void audit_all(heap_t *mine) {
   bool alone = always_alone();
   lock_audit_none();
   for (uint32_t s = region_superslabs(); s-- > 0;) turn_units(s, alone);
-  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) audit_other(heap, alone);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) audit_other(heap, mine, alone);
   turns = UINT32_MAX - 1;
-  if (thread_heap != NULL) (void)turn_mine(thread_heap, alone);
+  if (mine != NULL) (void)turn_mine(mine, alone);
   heaps_audit();
   region_audit();
   if (alone) audit_rest_alone();

@@ -9,14 +9,9 @@
 #include "base/check.h"
 #include "front/heap.h"
 
-/* All of it at once, for tests; by a thread that is inside, as audit_slow_path. */
-void audit_all(void);
-/* In a fork's child, which may have lost a block or have a bit of what others were about. */
-void audit_note_fork(void);
-
-/* heaps.c: the lists and counts of heaps. */
-HAK_AUDITED void heaps_audit(void);
-/* secure.c: the blocks that wait in the heap's quarantine; with its lock, or its thread. */
-HAK_AUDITED void secure_audit(const heap_t *heap);
+/* The end of a slow path of which no other is a part; by the thread whose heap this is, or NULL. */
+void audit_slow_path(heap_t *mine);
+/* All of it at once, for tests; the same. */
+void audit_all(heap_t *mine);
 
 #endif

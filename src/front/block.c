@@ -14,6 +14,9 @@
 #include "slab/slots.h"
 #include "front/boot.h"
 #include "front/inspect.h"
+#include "front/quarantine.h"
+#include "front/secure.h"
+#include "front/supply.h"
 
 static void *out_of_memory(void) {
   errno = ENOMEM;
@@ -77,6 +80,7 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
 static void *alloc_small_miss(size_t size);
 
 static void *alloc_refill(size_t size) {
+  if (!boot()) return NULL;
   bool first = thread_heap == NULL;
   unsigned c = class_for(size);
   void *block = thread_take_shared(c);

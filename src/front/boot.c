@@ -6,11 +6,11 @@
 #include "os/memcheck.h"
 #include "os/os.h"
 #include "kit/options.h"
+#include "kit/secret.h"
 #include "space/huge.h"
 #include "space/region.h"
 #include "space/span.h"
 #include "slab/slab.h"
-#include "front/secure.h"
 #include "front/thread.h"
 
 typedef enum boot_state { BOOT_NONE, BOOT_UNDER_WAY, BOOT_DONE } boot_state_t;
@@ -38,7 +38,7 @@ static bool boot_first(void) {
     store_relaxed(&booting, thread_self());
     boot_options();
     os_fork_watch();
-    if (HAK_SECURE) secure_start();
+    if (HAK_SECURE) secret_start();
     bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);
     if (done && memcheck_on()) hide_base();
     store_release(&state, (uint32_t)(done ? BOOT_DONE : BOOT_NONE));

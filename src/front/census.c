@@ -14,8 +14,8 @@
 #include "slab/unit.h"
 #include "front/heaps.h"
 #include "front/keeper.h"
-#include "front/secure.h"
-#include "front/thread.h"
+#include "front/quarantine.h"
+#include "front/heaps.h"
 
 /* Blocks of no bytes take addresses, and no memory. */
 static uint32_t class_bytes(unsigned c) { return c == CLASS_ZERO ? 0 : class_info[c].size; }
@@ -76,7 +76,7 @@ static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
     stats->bins_shrunk += load_relaxed(&heap->budget.shrunk);
     counted += load_relaxed(&heap->counted_allocs);
     for (unsigned c = 0; c < CLASS_COUNT; c++) {
-      if (HAK_SECURE) of_class[c].cached_blocks += secure_waiting(heap, c);
+      if (HAK_SECURE) of_class[c].cached_blocks += quarantine_waiting(heap, c);
       if (!load_relaxed(&heap->has_bin[c])) continue;
       bin_t *bin = heap_bin(heap, c);
       of_class[c].cached_blocks += bin_count(bin);

@@ -1,11 +1,7 @@
 /* heap.h - what a thread allocates from: a bin for each size class it has used, and slabs.
  *
  * Only the heap's thread touches the bins.  The slabs below them are guarded
- * by owner.lock, which the thread takes on its slow path.
- *
- * Where there are many threads, each gets its first blocks of a class from
- * slabs that all share: a thread that takes little then has neither slabs nor
- * bins, and what many of them take lies side by side. */
+ * by owner.lock, which the thread takes on its slow path. */
 #ifndef FRONT_HEAP_H
 #define FRONT_HEAP_H
 
@@ -65,7 +61,9 @@ HAK_INLINE size_t heap_mid_index(size_t size) { return HEAP_TABLE_SMALL + (size 
 
 HAK_INLINE bin_t *heap_bin_at(heap_t *heap, size_t index) { return (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]); }
 
-/* Threads inside that have no heap, as heap->inside is for those that have one. */
+/* Every slow path runs inside: see thread.h.  How deep the calling thread is; threads inside that have no heap, as heap->inside is
+ * for those that have one. */
+extern __thread uint32_t thread_inside __attribute__((tls_model("initial-exec")));
 extern _Atomic uint32_t heapless_inside;
 
 /* What bins have counted whose memory was given back. */
@@ -74,53 +72,28 @@ typedef struct bins_retired {
 } bins_retired_t;
 extern bins_retired_t bins_retired[CLASS_COUNT];
 
-/* All heaps ever made, newest first; follow `next`. Any thread. */
-heap_t *heap_first(void);
-/* An orphan, or a new heap, attached to the calling thread. NULL when out of memory. */
-HAK_CHECKED heap_t *heap_attach(void);
-/* Gives the bins' blocks back to the slabs and lets another thread have the heap, which may be gone then. */
-void heap_detach(heap_t *heap);
-/* Gives the bins' blocks, collected remote frees and wholly free slabs back. */
-void heap_trim(heap_t *heap);
-/* Whether anything was freed to the heap since that was last done. */
-HAK_CHECKED bool heap_may_trim(heap_t *heap);
-/* Collects for all heaps, as far as that can be done from outside: remote frees, wholly
- * free slabs, and the bins of orphans, not what live threads have in theirs. */
-void heap_trim_others(void);
-/* Remote frees alone, of all heaps, for owners that are idle. False: there were none. */
-bool heap_collect_all(void);
-/* Brings blocks of the class into its empty bin and pops one; NULL when out of memory. */
-HAK_CHECKED void *heap_refill(heap_t *heap, unsigned size_class);
-/* One block of slabs that all threads share. NULL: there are few threads, the thread has had enough (*taken counts), or
- * it would have to wait. */
-HAK_CHECKED void *heap_take_shared(unsigned size_class, uint8_t *taken, bool has_heap);
-/* One block past the bins: memcheck would take their entries for pointers of the program's. */
-HAK_CHECKED void *heap_take_one(heap_t *heap, unsigned size_class);
-/* Makes unused bins smaller if it is time to. */
-void heap_tick(heap_t *heap);
-/* Gives half of a full bin of the heap back. */
-void heap_flush(heap_t *heap, bin_t *bin);
-/* Takes a free block that is in no bin: into a bin if it is from this heap's slabs, else it is a remote free. `heap` may be NULL. */
-void heap_take_back(heap_t *heap, void *block);
-/* In a fork's child, once, while no thread is inside anything of ours: orphans the heaps
- * of threads that are gone, and repairs what one of them had begun. `mine` is the calling
- * thread's heap, or NULL.  Does nothing elsewhere. */
-void heap_after_fork(heap_t *mine);
-/* From the fork handlers, with the thread's heap or NULL: before, and after in the parent. */
-HAK_INLINE void heap_show_fork(heap_t *mine, bool forking) {
-  if (mine != NULL) store_relaxed(&mine->forking, forking);
+size_t heap_bins_bytes(void); /* what the bins of a heap lie in */
+/* A new heap, in memory that is zero. */
+void heap_init(heap_t *heap, char *bins);
+/* The next class from c on that has a bin, or CLASS_COUNT. */
+HAK_INLINE unsigned heap_next_bin(const heap_t *heap, unsigned c) {
+  while (c < CLASS_COUNT && !load_relaxed(&heap->has_bin[c])) c++;
+  return c;
 }
-/* In the child, whose one thread may come by a slow path later than one that it starts. False: that has been repaired already, since
- * another library's handler has started a thread. */
-HAK_CHECKED bool heap_note_fork(heap_t *mine);
-/* Whether its thread is in the child; of threads that fork at the same time one may stand for the other until the handler has said. */
+/* The class's first use: malloc finds its bin from now on. */
+void heap_add_bin(heap_t *heap, unsigned c);
+/* Writes anew where malloc finds the class's bin, or that there is none. */
+void heap_set_table(heap_t *heap, unsigned c);
+/* Makes `thread` the one whose frees of the heap's blocks take the fast path. */
+void heap_set_thread(heap_t *heap, uintptr_t thread);
+/* Gives the memory of the bins of a heap without slabs back; what they have counted stays. */
+void heap_retire_bins(heap_t *heap);
+/* How many allocations the heap lets pass before the next one for a guard slot: at random, guard_every on average. */
+uint32_t heap_guard_interval(heap_t *heap);
+/* In a fork's child, whether its thread is there; of threads that fork at the same time one may stand for the other until the handler
+ * has said. */
 HAK_INLINE bool heap_survives(const heap_t *heap, const heap_t *mine, const heap_t *forker) {
   return heap == mine || (forker != NULL ? heap == forker : load_relaxed(&heap->forking) != 0);
 }
-
-/* How many allocations the heap lets pass before the next one for a guard slot: at random, guard_every on average. */
-uint32_t heap_guard_interval(heap_t *heap);
-
-size_t heap_bins_bytes(void); /* what the bins of a heap lie in */
 
 #endif

@@ -1,8 +1,14 @@
 #include "front/heaps.h"
 
+#include <string.h>
+
 #include "os/lock.h"
+#include "os/os.h"
+#include "slab/remote.h"
+#include "space/span.h"
+#include "front/quarantine.h"
 #include "kit/fault.h"
-#include "front/audit.h"
+#include "kit/meta.h"
 
 #define BUCKETS 256
 
@@ -67,9 +73,65 @@ static void heap_hand_to(heap_t *heap, uintptr_t thread) {
   heap_enter(heap);
 }
 
+/* --- making ------------------------------------------------------------------------------ */
+
+/* A chunk of heaps is one mapping: the heaps side by side, since a thread may use little more, then the bins of each on
+ * pages of their own, then what the secure library needs for each.  All bins are within reach of their heap's 16-bit
+ * offsets of words. */
+#define CHUNK_HEAPS 4
+
+static size_t heads_bytes(uint32_t count) { return bits_round_up(count * sizeof(heap_t), os_page_size()); }
+
+/* The kernel's, or where addresses have run out, free units. */
+static void *heap_memory(size_t bytes) {
+  void *memory = meta_alloc(bytes);
+  if (memory != NULL) return memory;
+  bool zero;
+  uint32_t units = (uint32_t)((bytes + HAK_UNIT - 1) >> HAK_UNIT_SHIFT);
+  uint32_t unit = span_alloc(units, 1, SPAN_SLAB, &zero);
+  if (unit == SPAN_NONE) return NULL;
+  units_enter(unit, units, UNIT_META, CLASS_NONE);
+  memory = region_address(unit);
+  return zero ? memory : memset(memory, 0, bytes);
+}
+
+static void heap_list(heap_t *heap, heap_state_t state, uintptr_t thread) {
+  lock_acquire(&lists_lock);
+  heap->thread = thread;
+  store_relaxed(&heap->state, (uint32_t)state);
+  heap_enter(heap);
+  store_relaxed(&heap->next, load_relaxed(&heaps));
+  store_release(&heaps, heap);
+  lock_release(&lists_lock);
+}
+
+/* Makes `count` heaps, one of them for the thread. */
+static heap_t *chunk_make(uint32_t count, uintptr_t thread) {
+  size_t heads = heads_bytes(count), bins = heap_bins_bytes(), extra = HAK_SECURE ? quarantine_bytes() : 0;
+  char *memory = heap_memory(heads + count * (bins + extra));
+  if (memory == NULL) return NULL;
+  heap_t *heap = NULL;
+  for (uint32_t i = count; i-- > 0;) {
+    heap = (heap_t *)(void *)memory + i;
+    heap_init(heap, memory + heads + i * bins);
+    if (HAK_SECURE) quarantine_init(heap, memory + heads + count * bins + i * extra);
+    heap_list(heap, i == 0 ? HEAP_ATTACHED : HEAP_BARE, i == 0 ? thread : 0);
+  }
+  return heap;
+}
+
+/* The first alone: most processes have one thread. */
+static heap_t *heap_create(uintptr_t thread) {
+  heap_t *heap = NULL;
+  bool reached = (heads_bytes(CHUNK_HEAPS) + CHUNK_HEAPS * heap_bins_bytes()) / 8 <= UINT16_MAX;
+  if (heap_first() != NULL && reached) heap = chunk_make(CHUNK_HEAPS, thread);
+  return heap != NULL ? heap : chunk_make(1, thread);
+}
+
 /* --- taking and giving ------------------------------------------------------------------- */
 
-heap_t *heaps_take(uintptr_t thread) {
+/* A heap that there is: the one that an earlier thread with this number has left behind unseen, else an orphan, else a bare one. */
+static heap_t *heap_find(uintptr_t thread) {
   lock_acquire(&lists_lock);
   heap_t *heap = chain_find(*bucket_of(thread), thread);
   if (heap == NULL) {
@@ -82,14 +144,9 @@ heap_t *heaps_take(uintptr_t thread) {
   return heap;
 }
 
-void heaps_add(heap_t *heap, heap_state_t state, uintptr_t thread) {
-  lock_acquire(&lists_lock);
-  heap->thread = thread;
-  store_relaxed(&heap->state, (uint32_t)state);
-  heap_enter(heap);
-  store_relaxed(&heap->next, load_relaxed(&heaps));
-  store_release(&heaps, heap);
-  lock_release(&lists_lock);
+heap_t *heaps_take(uintptr_t thread) {
+  heap_t *heap = heap_find(thread);
+  return heap != NULL ? heap : heap_create(thread);
 }
 
 static void heap_leave(heap_t *heap, heap_state_t state) {
@@ -112,6 +169,17 @@ bool heaps_keep(heap_t *heap, uint32_t most) {
   if (kept) heap_leave(heap, HEAP_ORPHAN);
   lock_release(&lists_lock);
   return kept;
+}
+
+bool heaps_collect(void) {
+  bool any = false;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    if (load_relaxed(&heap->owner.pending_classes) == 0 || !lock_try(&heap->owner.lock)) continue;
+    any = true;
+    remote_collect_all(&heap->owner);
+    owner_unlock(&heap->owner);
+  }
+  return any;
 }
 
 static uint32_t chain_audit(const heap_t *heap, heap_state_t state, uint32_t most) {

@@ -10,11 +10,11 @@
 
 #include "front/heap.h"
 
-/* Gives the thread a heap: the one that an earlier thread with its number has left behind unseen, else an orphan,
- * else one without bins. NULL if there is none. */
+/* All heaps ever made, newest first; follow `next`. Any thread. */
+heap_t *heap_first(void);
+/* Gives the thread a heap: the one that an earlier thread with its number has left behind unseen, whose frees go there already; else
+ * an orphan, one without bins, or a new one. NULL when out of memory. */
 HAK_CHECKED heap_t *heaps_take(uintptr_t thread);
-/* Enters a new heap, as `state` says; `thread` has it if that is HEAP_ATTACHED. */
-void heaps_add(heap_t *heap, heap_state_t state, uintptr_t thread);
 /* An attached heap is its thread's no more: an orphan, one without bins, or shared. */
 void heaps_give(heap_t *heap, heap_state_t state);
 /* The same: an orphan. False, and nothing done, if there are so many already. */
@@ -25,5 +25,9 @@ uint32_t heaps_orphaned(void);
 /* In a fork's child: lists and counts anew; heaps of gone threads become orphans. Those of the calling thread and of the one that
  * has forked stay; each may be NULL. */
 void heaps_after_fork(const heap_t *mine, const heap_t *forker, bool inside);
+/* Collects remote frees of all heaps, for owners that are idle. False: there were none. */
+bool heaps_collect(void);
+/* The lists and counts of heaps. */
+HAK_AUDITS(void heaps_audit(void);)
 
 #endif

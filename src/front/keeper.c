@@ -6,7 +6,7 @@
 #include "space/purge.h"
 #include "slab/hole.h"
 #include "slab/remote.h"
-#include "front/thread.h"
+#include "front/heaps.h"
 
 /* Less idle memory than this waits for the program's next slow path, or for malloc_trim. */
 #define KEEPER_BYTES ((uint64_t)4 << 20)
@@ -32,7 +32,7 @@ static void keeper_run(void) {
     int64_t period = decay / 2 < PERIOD_MIN_MS ? PERIOD_MIN_MS : decay / 2;
     if (!os_thread_sleep_ms(&keeper, (uint64_t)period)) break;
     store_relaxed(&working, 1);
-    bool collected = heap_collect_all();
+    bool collected = heaps_collect();
     bool purged = purge_step(step);
     uint32_t aging = 0;
     bool holes = hole_step(false, &aging) > 0;

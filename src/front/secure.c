@@ -5,56 +5,18 @@
 #include "base/check.h"
 #include "os/os.h"
 #include "kit/fault.h"
-#include "kit/random.h"
+#include "kit/secret.h"
 #include "slab/large.h"
 #include "slab/large_secure.h"
-#include "front/audit.h"
 #include "front/heaps.h"
+#include "front/quarantine.h"
+#include "front/supply.h"
 #include "front/thread.h"
 
-#define QUARANTINE_BYTES ((size_t)32 << 10) /* of a class */
-#define QUARANTINE_LEAST 4
-#define QUARANTINE_MOST 64
 #define FRESH_FROM 4096 /* bytes */
 /* Entries of a bin from which one is chosen.  Each generation of blocks is scattered further; programs pay for that in
  * locality: docs/decisions has the figures. */
 #define CHOICES 4
-
-/* A ring for each class. */
-struct quarantine {
-  uint64_t random;
-  struct {
-    uint8_t at, length;
-  } rings[CLASS_COUNT];
-  void *blocks[CLASS_COUNT][QUARANTINE_MOST];
-};
-
-static struct {
-  uint64_t first, second;
-  uint64_t order; /* of which heaps make their random numbers: the kernel is asked at start alone, later it may refuse */
-} HAK_SEALED secret;
-
-void secure_start(void) {
-  if (secret.first != 0) return; /* the first try to boot found no memory */
-  secret.first = os_random() | 1;
-  secret.second = os_random() | 1;
-  secret.order = os_random();
-  (void)os_seal(&secret, sizeof secret, true);
-}
-
-size_t secure_heap_bytes(void) { return sizeof(struct quarantine); }
-
-static uint8_t ring_length(unsigned c) {
-  size_t n = QUARANTINE_BYTES / class_info[c].size;
-  return (uint8_t)(n < QUARANTINE_LEAST ? QUARANTINE_LEAST : n > QUARANTINE_MOST ? QUARANTINE_MOST : n);
-}
-
-void secure_heap_init(heap_t *heap, void *memory) {
-  struct quarantine *quarantine = memory;
-  quarantine->random = random_mix(secret.order + (uintptr_t)heap);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) quarantine->rings[c].length = ring_length(c);
-  heap->quarantine = quarantine;
-}
 
 /* --- canary and zeroes ------------------------------------------------------------------- */
 
@@ -186,17 +148,10 @@ void secure_clear(void *block, unsigned size_class, const char *function) {
 
 /* --- allocation -------------------------------------------------------------------------- */
 
-/* Below CHOICES and `count`, which is not 0. The upper half of a congruential generator's state: the lower bits repeat soon. */
-static uint32_t choose(struct quarantine *quarantine, uint32_t count) {
-  if (count > CHOICES) count = CHOICES;
-  quarantine->random = quarantine->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-  return (uint32_t)((quarantine->random >> 32) * count >> 32);
-}
-
 /* One of the uppermost of the `count` entries of a bin.  A fork in between leaks the last: it does not leave it in two places. */
 static void *bin_take(heap_t *heap, bin_t *bin, uint32_t count) {
   intptr_t top = owner_load(&bin->top);
-  void **entry = &bin_entries(bin)[top - 1 - (intptr_t)choose(heap->quarantine, count)];
+  void **entry = &bin_entries(bin)[top - 1 - (intptr_t)quarantine_choose(heap, count, CHOICES)];
   void *block = owner_load(entry), *last = owner_load(&bin_entries(bin)[top - 1]);
   owner_store(&bin->top, top - 1);
   atomic_signal_fence(memory_order_seq_cst);
@@ -221,54 +176,6 @@ void *secure_alloc(heap_t *heap, unsigned size_class, size_t size) {
     HAK_ASSERT(!full);
   }
   return make_live(bin_take(heap, bin, bin_count(bin)), bin, size);
-}
-
-/* --- quarantine -------------------------------------------------------------------------- */
-
-void *quarantine_put(heap_t *heap, void *block, unsigned size_class) {
-  struct quarantine *quarantine = heap->quarantine;
-  unsigned at = quarantine->rings[size_class].at, next = at + 1;
-  void **place = &quarantine->blocks[size_class][at];
-  void *old = owner_load(place);
-  owner_store(place, block);
-  quarantine->rings[size_class].at = (uint8_t)(next == quarantine->rings[size_class].length ? 0 : next);
-  atomic_signal_fence(memory_order_seq_cst); /* out of here before it is anywhere else: see bin_take */
-  return old;
-}
-
-uint32_t secure_waiting(const heap_t *heap, unsigned size_class) {
-  uint32_t waiting = 0;
-  for (uint32_t i = 0; i < ring_length(size_class); i++) waiting += racy_load(&heap->quarantine->blocks[size_class][i]) != NULL;
-  return waiting;
-}
-
-void *quarantine_take(heap_t *heap) {
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    for (uint32_t i = 0; i < ring_length(c); i++) {
-      void *block = owner_load(&heap->quarantine->blocks[c][i]);
-      owner_store(&heap->quarantine->blocks[c][i], NULL);
-      atomic_signal_fence(memory_order_seq_cst);
-      if (block != NULL) return block;
-    }
-  }
-  return NULL;
-}
-
-HAK_AUDITED void secure_audit(const heap_t *heap) {
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    uint8_t at = heap->quarantine->rings[c].at, length = heap->quarantine->rings[c].length;
-    AUDIT(length == ring_length(c) && at < length, heap, "a quarantine's place is not in it");
-    for (unsigned i = 0; i < QUARANTINE_MOST; i++) {
-      const void *block = owner_load(&heap->quarantine->blocks[c][i]);
-      if (block == NULL) continue;
-      const unit_t *slab = unit_head((uint32_t)region_unit(block));
-      bool known = i < length && load_relaxed(&slab->kind) == UNIT_SLAB && load_relaxed(&slab->size_class) == c;
-      AUDIT(known && !region_is_live(block), block, "what waits in quarantine is no block, or live");
-      uint32_t index = class_block_at(c, (size_t)((const char *)block - (const char *)region_address(unit_number(slab))));
-      uint64_t free = load_relaxed(region_bits(region.free_bits, unit_number(slab), index / 64));
-      AUDIT((free >> index % 64 & 1) == 0, block, "a block is in quarantine and in its slab");
-    }
-  }
 }
 
 /* --- at exit ------------------------------------------------------------------------------ */
@@ -297,9 +204,9 @@ static uint32_t check_slab(const unit_t *slab) {
 
 static void check_waiting(const heap_t *heap, unsigned c) {
   uint32_t size = class_info[c].size;
-  for (uint32_t i = 0; i < ring_length(c); i++) {
-    void *block = owner_load(&heap->quarantine->blocks[c][i]);
-    if (block == NULL || (is_zero(block, size) && *canary_place(block, size) == 0)) continue;
+  uint32_t place = 0;
+  for (void *block = quarantine_next(heap, c, &place); block != NULL; block = quarantine_next(heap, c, &place)) {
+    if (is_zero(block, size) && *canary_place(block, size) == 0) continue;
     fault_abort("use after free", "exit", block, "a free block was written to", size);
   }
 }

@@ -15,11 +15,6 @@
 /* Bytes of a slab's block that the program may not use. */
 #define SECURE_CANARY ((size_t)(HAK_SECURE ? 8 : 0))
 
-/* Before the first block: chooses what canaries are made of. */
-void secure_start(void);
-/* Bytes that a heap needs more, cleared, and what makes them its quarantine. */
-size_t secure_heap_bytes(void);
-void secure_heap_init(heap_t *heap, void *memory);
 /* One block of the class, live; NULL when out of memory. Ends the process if it was written to meanwhile. */
 HAK_CHECKED void *secure_alloc(heap_t *heap, unsigned size_class, size_t size);
 /* The same for a size, not 0, from its bin alone: NULL if that is empty. */
@@ -34,11 +29,5 @@ HAK_CHECKED size_t secure_size(const void *block, unsigned size_class, const cha
 void secure_resize(void *block, unsigned size_class, size_t asked, const char *function);
 /* At the process's end, if it has one thread: looks at what was never freed, and at what was freed and not used again. */
 void secure_check(void);
-/* Puts a cleared block into quarantine; returns the one whose time is over, or NULL. */
-HAK_CHECKED void *quarantine_put(heap_t *heap, void *block, unsigned size_class);
-/* The same until none is left: returns NULL then. */
-HAK_CHECKED void *quarantine_take(heap_t *heap);
-/* Blocks in quarantine; of another thread's heap a guess. */
-uint32_t secure_waiting(const heap_t *heap, unsigned size_class);
 
 #endif

@@ -8,13 +8,14 @@
 #include "space/purge.h"
 #include "slab/hole.h"
 #include "slab/remote.h"
-#include "front/boot.h"
 #include "front/heaps.h"
 #include "front/keeper.h"
+#include "front/repair.h"
+#include "front/shared.h"
+#include "front/supply.h"
 
 __thread heap_t *thread_fast_heap = &heap_none;
 __thread heap_t *thread_heap;
-__thread uint32_t thread_inside;
 __thread uint8_t thread_shared_blocks;
 
 static pthread_key_t exit_key;
@@ -105,14 +106,13 @@ void thread_after_fork(void) {
 void thread_watch_all(void) { store_relaxed(&watching, true); }
 
 void *thread_take_shared(unsigned size_class) {
-  if (thread_heap != NULL || load_relaxed(&watching) || memcheck_on() || !boot()) return NULL;
+  if (thread_heap != NULL || load_relaxed(&watching) || memcheck_on()) return NULL;
   return heap_take_shared(size_class, &thread_shared_blocks, false);
 }
 
 heap_t *thread_attach(void) {
   heap_t *heap = thread_heap;
   if (heap == NULL) {
-    if (!boot()) return NULL;
     heap = heap_attach();
     if (heap == NULL) return NULL;
     /* Before pthread_setspecific, which may allocate. */

@@ -3,7 +3,8 @@
 #define FRONT_THREAD_H
 
 #include "os/os.h"
-#include "front/heap.h"
+#include "front/audit.h"
+#include "front/repair.h"
 
 /* The heap that the fast path of malloc pops from: heap_none before the first
  * miss, after the thread's end, and while allocations are watched. */
@@ -14,13 +15,9 @@ extern __thread heap_t *thread_heap __attribute__((tls_model("initial-exec")));
 /* Blocks of shared slabs that the thread has had without a heap. */
 extern __thread uint8_t thread_shared_blocks __attribute__((tls_model("initial-exec")));
 
-/* Every slow path runs between these two.  They are where a fork's child is
+/* Every slow path runs between thread_enter and thread_leave.  They are where a fork's child is
  * repaired: a signal handler may fork while the thread is inside, and the child
  * then first ends what was begun. */
-extern __thread uint32_t thread_inside __attribute__((tls_model("initial-exec")));
-
-/* audit.c: the end of one, of which no other is a part. */
-void audit_slow_path(void);
 
 /* What a fork's child of another thread finds: whether this one was inside. */
 HAK_INLINE void thread_show_inside(heap_t *heap, bool inside) {
@@ -36,7 +33,7 @@ HAK_INLINE void thread_enter(void) {
   atomic_signal_fence(memory_order_seq_cst);
 }
 HAK_INLINE void thread_leave(void) {
-  if (HAK_AUDIT && thread_inside == 1) audit_slow_path();
+  if (HAK_AUDIT && thread_inside == 1) audit_slow_path(thread_heap);
   atomic_signal_fence(memory_order_seq_cst);
   if (--thread_inside != 0) return;
   thread_show_inside(thread_heap, false);

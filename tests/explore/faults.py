@@ -91,7 +91,7 @@ FAULTS = [
      "  uint64_t was = racy_load(region_live_word(p)); racy_store(region_live_word(p), was & ~region_live_bit(p));"
      " return (was & region_live_bit(p)) != 0;",
      "double_free"),
-    ("gone_after_unlock", "front/heap.c",
+    ("gone_after_unlock", "front/supply.c",
      """  heap_set_thread(heap, 0);
   (void)remote_collect(&heap->owner);
   slab_release_empty(&heap->owner);
@@ -104,7 +104,7 @@ FAULTS = [
   owner_unlock(&heap->owner);
   heap_set_thread(heap, 0);
 """, "narrow.exiting.free.*"),
-    ("orphan_too_soon", "front/heap.c",
+    ("orphan_too_soon", "front/supply.c",
      """void heap_detach(heap_t *heap) {
   heap_lock(heap);
 """,
@@ -115,13 +115,13 @@ FAULTS = [
     ("adopted_and_left", "front/heaps.c",
      "  if (heap != NULL) *list = heap->link;\n  return heap;",
      "  return heap;", "two_adopters"),
-    ("lock_not_released", "front/heap.c",
+    ("lock_not_released", "front/supply.c",
      """  heap_set_thread(heap, thread_self());
   heap_unlock(heap);
 """,
      """  heap_set_thread(heap, thread_self());
 """, "first_use"),
-    ("refilled_without_lock", "front/heap.c",
+    ("refilled_without_lock", "front/supply.c",
      """  heap_lock(heap);
   void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
   heap_unlock(heap);
@@ -149,7 +149,7 @@ FAULTS = [
     ("units_published_in_two_steps", "space/ledger.c",
      "  atomic_fetch_or_explicit(&region.superslabs[superslab].free, mask, memory_order_release);\n",
      "  store_relaxed(&region.superslabs[superslab].free, load_relaxed(&region.superslabs[superslab].free) | mask);\n", "spans"),
-    ("lock_held_in_child", "front/heap.c",
+    ("lock_held_in_child", "front/repair.c",
      "    lock_abandon(&owner->lock, inside);\n",
      "", "forked*"),
     ("announced_in_child", "slab/slab.c",
@@ -158,7 +158,7 @@ FAULTS = [
     ("inside_not_shown", "front/thread.h",
      "  else add_relaxed(&heapless_inside, inside ? 1 : (uint32_t)-1);\n",
      "", "forked*"),
-    ("bits_left_in_child", "front/heap.c",
+    ("bits_left_in_child", "front/repair.c",
      "      remote_recover(owner, slab);\n",
      "      remote_open(unit);\n", "forked*"),
     ("hole_without_look", "slab/hole.c",

@@ -233,7 +233,7 @@ BREACH(MINE, "a heap's table leads to another class's bin", heap->bin_at[class_i
 BREACH(MINE, "the bin of no blocks is not empty", heap->none_entry = block)
 BREACH(MINE, "out + free + remote are not the blocks of a class", bin->top--)
 BREACH(MINE, "out + free + remote are not the blocks of a class", (void)region_clear_live(block))
-BREACH(MINE, "a heap has slabs of a class and no bin", store_relaxed(&heap->has_bin[c], false); table_set(heap, c))
+BREACH(MINE, "a heap has slabs of a class and no bin", store_relaxed(&heap->has_bin[c], false); heap_set_table(heap, c))
 BREACH(ALL, "a thread's heap is not attached to it", heap->thread++)
 BREACH(ALL, "a thread's heap has another owner", owner->orphan = true)
 BREACH(ALL, "a thread is on a slow path and does not show it", store_relaxed(&heap->inside, 0))
@@ -266,7 +266,7 @@ BREACH(ALL, "a guard slot is live and its block is not, or the reverse", (void)r
 
 static void audit_where(where_t where) {
   if (where == ALL) {
-    audit_all();
+    audit_all(thread_heap);
   } else if (where == LISTS) {
     heaps_audit();
   } else {

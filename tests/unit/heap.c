@@ -10,6 +10,8 @@
 #include "front/census.h"
 #include "front/heaps.h"
 #include "front/inspect.h"
+#include "front/repair.h"
+#include "front/supply.h"
 #include "front/thread.h"
 #include "kit/options.h"
 #include "slab/hole.h"

@@ -1,0 +1,102 @@
+#include "front/repair.h"
+
+#include "base/thread.h"
+#include "front/heaps.h"
+#include "front/keeper.h"
+#include "os/os.h"
+#include "slab/hole.h"
+#include "slab/remote.h"
+#include "space/span.h"
+
+static uint32_t span_used(uint32_t unit) {
+  unit_t *slab = unit_at(unit);
+  uint8_t kind = load_relaxed(&slab->kind);
+  return kind != UNIT_FREE && kind != UNIT_INSIDE ? load_relaxed(&slab->units) : 0;
+}
+
+static heap_t *_Atomic forker;
+static _Atomic bool repaired;
+
+bool repair_was_made(void) { return load_relaxed(&repaired); }
+
+bool heap_note_fork(heap_t *mine) {
+  if (mine != NULL && load_relaxed(&mine->forking) == 0) return false;
+  store_relaxed(&forker, mine);
+  return true;
+}
+
+/* Takes the heaps from the threads that are gone; true if one of these was on a slow path. */
+static bool heaps_orphan(const heap_t *mine, bool inside) {
+  bool begun = atomic_exchange(&heapless_inside, 0) != 0;
+  const heap_t *by = load_relaxed(&forker);
+  heaps_after_fork(mine, by, inside);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    begun |= heap->owner.held.units != 0;
+    bool survives = heap_survives(heap, mine, by);
+    store_relaxed(&heap->forking, 0);
+    if (survives) continue;
+    begun |= load_relaxed(&heap->inside) != 0;
+    store_relaxed(&heap->inside, 0);
+    if (load_relaxed(&heap->owner.thread) == 0) continue;
+    heap->owner.orphan = true;
+    heap_set_thread(heap, 0);
+  }
+  return begun;
+}
+
+/* The table and the lists of the owners whose lock a thread that is gone has held. */
+static void owners_reset(bool inside) {
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    slab_owner_t *owner = &heap->owner;
+    bool half = (load_relaxed(&owner->lock.holder) != 0 && !(inside && lock_is_mine(&owner->lock))) || owner->held.units != 0;
+    lock_abandon(&owner->lock, inside);
+    hole_recover(owner);
+    owner_forget(owner, half);
+    for (unsigned c = 0; half && c < CLASS_COUNT; c++) heap_set_table(heap, c);
+  }
+}
+
+/* The class's first use may lie between what the slab's record and the heap's table tell. */
+static region_bin_t *slab_bin(const unit_t *slab) {
+  heap_t *heap = (heap_t *)(void *)((char *)load_relaxed(&slab->owner) - offsetof(heap_t, owner));
+  unsigned c = load_relaxed(&slab->size_class);
+  if (!load_relaxed(&heap->has_bin[c])) heap_add_bin(heap, c);
+  return &heap_bin(heap, c)->shared;
+}
+
+static void slabs_recover(void) {
+  uint32_t units = load_relaxed(&region.units);
+  for (uint32_t unit = 0; unit < units;) {
+    uint32_t length = span_used(unit);
+    unit_t *slab = unit_at(unit);
+    if (length > 0 && load_relaxed(&slab->kind) == UNIT_SLAB) {
+      slab_owner_t *owner = load_relaxed(&slab->owner);
+      if (owner->relist) slab_relist(owner, slab, slab_bin(slab));
+      remote_recover(owner, slab);
+    }
+    unit += length > 0 ? length : 1;
+  }
+}
+
+static void heap_repair(heap_t *mine) {
+  bool inside = thread_inside != 0;
+  region_after_fork(inside);
+  if (heap_first() != NULL && load_relaxed(&heap_first()->next) != NULL) slab_epoch++;
+  bool begun = keeper_after_fork();
+  if (!heaps_orphan(mine, inside) && !begun) return;
+  owners_reset(inside);
+  span_recover(span_used);
+  slabs_recover();
+}
+
+HAK_COLD void heap_after_fork(heap_t *mine) {
+  if (!os_fork_claim(thread_self())) return;
+  store_relaxed(&repaired, true);
+  if (region.base != 0) heap_repair(mine);
+  store_relaxed(&forker, NULL);
+  os_fork_seen(thread_self());
+}
+
+void heap_lock(heap_t *heap) {
+  while (!lock_wait(&heap->owner.lock)) heap_after_fork(heap);
+}

@@ -1,0 +1,62 @@
+#include "front/shared.h"
+
+#include "front/heaps.h"
+#include "front/repair.h"
+#include "kit/random.h"
+#include "os/os.h"
+#include "slab/batch.h"
+#include "slab/remote.h"
+
+/* So many heaps of shared slabs, from so many heaps of threads at once on; how often a thread tries them all. */
+#define SHARED_HEAPS 8
+#define SHARED_ROUNDS 8
+#define SHARED_FROM 16
+/* So many blocks to a thread: as long as it has no heap, and of each class as long as its heap has no bin for that. */
+#define SHARED_BLOCKS_FIRST 128
+#define SHARED_BLOCKS 32
+
+static heap_t *_Atomic shared[SHARED_HEAPS];
+
+/* Its lock is what gives it to a thread, for one block at a time; to the frees it is an orphan. */
+static heap_t *shared_make(heap_t *_Atomic *entry) {
+  heap_t *none = NULL;
+  heap_t *heap = heaps_take((uintptr_t)&none); /* the number of no thread, and of no other call */
+  if (heap == NULL) return NULL;
+  bool first = atomic_compare_exchange_strong(entry, &none, heap);
+  heap_lock(heap);
+  heap->owner.orphan = !first;
+  heap_unlock(heap);
+  heaps_give(heap, first ? HEAP_SHARED : HEAP_ORPHAN);
+  return first ? heap : none;
+}
+
+static void *shared_take_from(heap_t *heap, unsigned c) {
+  void *block;
+  if (!lock_try(&heap->owner.lock)) return NULL;
+  if (!load_relaxed(&heap->has_bin[c])) heap_add_bin(heap, c);
+  bin_t *bin = heap_bin(heap, c);
+  bool taken = batch_take(&heap->owner, c, &bin->shared, &block, 1) == 1;
+  if (taken) {
+    owner_add(&bin->refills, 1);
+    owner_add(&bin->refill_blocks, 1);
+  }
+  owner_unlock(&heap->owner);
+  return taken ? block : NULL;
+}
+
+void *heap_take_shared(unsigned size_class, uint8_t *taken, bool has_heap) {
+  if (HAK_SECURE || heaps_attached() < SHARED_FROM) return NULL;
+  if (*taken >= (has_heap ? SHARED_BLOCKS : SHARED_BLOCKS_FIRST)) return NULL;
+  uint32_t start = (uint32_t)(random_mix((uintptr_t)taken) >> 32);
+  for (uint32_t i = 0; i < SHARED_ROUNDS * SHARED_HEAPS; i++) {
+    if (i % SHARED_HEAPS == SHARED_HEAPS - 1) os_yield(); /* the thread that holds one may have lost its processor */
+    heap_t *_Atomic *entry = &shared[(start + i) % SHARED_HEAPS];
+    heap_t *from = load_acquire(entry);
+    if (from == NULL) from = shared_make(entry);
+    void *block = from == NULL ? NULL : shared_take_from(from, size_class);
+    if (block == NULL) continue;
+    ++*taken;
+    return block;
+  }
+  return NULL;
+}

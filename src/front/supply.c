@@ -1,0 +1,147 @@
+#include "front/supply.h"
+
+#include <string.h>
+
+#include "base/thread.h"
+#include "front/heaps.h"
+#include "front/quarantine.h"
+#include "front/repair.h"
+#include "front/shared.h"
+#include "os/os.h"
+#include "slab/batch.h"
+#include "slab/remote.h"
+
+#define TICK_MS 1000
+#define TICK_EVERY 64 /* slow paths: reading the clock costs as much as a short one */
+
+/* So many orphans' heaps stay as they are, for the next threads; more only if they have slabs. */
+#define ORPHANS_KEPT 16
+
+heap_t *heap_attach(void) {
+  heap_t *heap = heaps_take(thread_self());
+  if (heap == NULL) return NULL;
+  heap_lock(heap);
+  heap->owner.orphan = false;
+  heap_set_thread(heap, thread_self());
+  heap_unlock(heap);
+  memset(heap->shared_blocks, 0, sizeof heap->shared_blocks);
+  return heap;
+}
+
+void heap_flush(heap_t *heap, bin_t *bin) {
+  heap_lock(heap);
+  bin_flush(bin, &heap->owner, &heap->budget);
+  heap_unlock(heap);
+}
+
+static void free_remotely(uint32_t unit, void *block) {
+  unit_t *slab = remote_mark(racy_load(region_bin(region.live, unit)), unit, block);
+  if (slab != NULL) remote_announce(slab);
+}
+
+/* A block goes back to its slab, past the bins; with the heap's lock. */
+static void give_back(heap_t *heap, void *block) {
+  uint32_t unit = (uint32_t)region_unit(block);
+  if (load_relaxed(&unit_head(unit)->owner) == &heap->owner) (void)batch_give(&heap->owner, &block, 1);
+  else free_remotely(unit, block);
+}
+
+void heap_take_back(heap_t *heap, void *block) {
+  uint32_t unit = (uint32_t)region_unit(block);
+  unit_t *slab = unit_head(unit);
+  if (heap == NULL || load_relaxed(&slab->owner) != &heap->owner) {
+    free_remotely(unit, block);
+    return;
+  }
+  bin_t *bin = heap_bin(heap, load_relaxed(&slab->size_class));
+  if (bin_push(bin, block)) heap_flush(heap, bin);
+}
+
+static void quarantine_empty(heap_t *heap) {
+  for (void *block = quarantine_take(heap); block != NULL; block = quarantine_take(heap)) give_back(heap, block);
+}
+
+static void bins_empty(heap_t *heap) {
+  if (HAK_SECURE) quarantine_empty(heap);
+  for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) bin_empty(heap_bin(heap, c), &heap->owner);
+}
+
+void heap_tick(heap_t *heap) {
+  if (heap->slow_paths++ % TICK_EVERY != 0) return;
+  uint64_t now = os_now_ms();
+  if (now - heap->last_tick_ms < TICK_MS) return;
+  heap->last_tick_ms = now;
+  heap_lock(heap);
+  (void)remote_collect(&heap->owner);
+  for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
+    bin_tick(heap_bin(heap, c), &heap->owner, &heap->budget);
+  }
+  heap_unlock(heap);
+}
+
+/* Everything that the heap keeps goes back; with its lock. */
+static void heap_empty(heap_t *heap) {
+  bins_empty(heap);
+  remote_collect_all(&heap->owner);
+  slab_release_empty(&heap->owner);
+}
+
+bool heap_may_trim(heap_t *heap) {
+  if (load_relaxed(&heap->owner.pending_classes) != 0 || load_relaxed(&heap->owner.free_bytes) > heap->trimmed_free_bytes) return true;
+  for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
+    if (bin_count(heap_bin(heap, c)) > 0 || (HAK_SECURE && quarantine_waiting(heap, c) > 0)) return true;
+  }
+  return false;
+}
+
+void heap_trim(heap_t *heap) {
+  heap_lock(heap);
+  heap_empty(heap);
+  heap->trimmed_free_bytes = load_relaxed(&heap->owner.free_bytes);
+  heap_unlock(heap);
+}
+
+void heap_detach(heap_t *heap) {
+  heap_lock(heap);
+  bins_empty(heap);
+  heap->owner.orphan = true;
+  heap_set_thread(heap, 0);
+  (void)remote_collect(&heap->owner);
+  slab_release_empty(&heap->owner);
+  bool has_slabs = owner_has_slabs(&heap->owner);
+  owner_unlock(&heap->owner);
+  if (heaps_keep(heap, has_slabs ? UINT32_MAX : ORPHANS_KEPT)) return;
+  heap_retire_bins(heap);
+  heaps_give(heap, HEAP_BARE);
+}
+
+void heap_trim_others(void) {
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    if (!lock_try(&heap->owner.lock)) continue;
+    if (load_relaxed(&heap->owner.thread) == 0) bins_empty(heap);
+    remote_collect_all(&heap->owner);
+    slab_release_empty(&heap->owner);
+    owner_unlock(&heap->owner);
+  }
+}
+
+void *heap_refill(heap_t *heap, unsigned size_class) {
+  if (!load_relaxed(&heap->has_bin[size_class])) {
+    void *block = heap_take_shared(size_class, &heap->shared_blocks[size_class], true);
+    if (block != NULL) return block;
+    heap_add_bin(heap, size_class);
+  }
+  heap_lock(heap);
+  void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
+  heap_unlock(heap);
+  return block;
+}
+
+void *heap_take_one(heap_t *heap, unsigned size_class) {
+  void *block;
+  if (!load_relaxed(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
+  heap_lock(heap);
+  bool taken = batch_take(&heap->owner, size_class, &heap_bin(heap, size_class)->shared, &block, 1) == 1;
+  heap_unlock(heap);
+  return taken ? block : NULL;
+}

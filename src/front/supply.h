@@ -1,0 +1,33 @@
+/* supply.h - what comes into a thread's heap and goes out of it: a heap for the thread, batches of blocks, what lies unused.
+ *
+ * Each takes the heap's lock.  By the heap's thread, where nothing else is said. */
+#ifndef FRONT_SUPPLY_H
+#define FRONT_SUPPLY_H
+
+#include "front/heap.h"
+
+/* An orphan, or a new heap, attached to the calling thread. NULL when out of memory. */
+HAK_CHECKED heap_t *heap_attach(void);
+/* Gives the bins' blocks back to the slabs and lets another thread have the heap, which may be gone then. */
+void heap_detach(heap_t *heap);
+
+/* Brings blocks of the class into its empty bin and pops one; NULL when out of memory. */
+HAK_CHECKED void *heap_refill(heap_t *heap, unsigned size_class);
+/* One block past the bins: memcheck would take their entries for pointers of the program's. */
+HAK_CHECKED void *heap_take_one(heap_t *heap, unsigned size_class);
+/* Gives half of a full bin of the heap back. */
+void heap_flush(heap_t *heap, bin_t *bin);
+/* Takes a free block that is in no bin: into a bin if it is from this heap's slabs, else it is a remote free. `heap` may be NULL. */
+void heap_take_back(heap_t *heap, void *block);
+
+/* Makes unused bins smaller if it is time to. */
+void heap_tick(heap_t *heap);
+/* Gives the bins' blocks, collected remote frees and wholly free slabs back. */
+void heap_trim(heap_t *heap);
+/* Whether anything was freed to the heap since that was last done. */
+HAK_CHECKED bool heap_may_trim(heap_t *heap);
+/* For all heaps, as far as that can be done from outside, by any thread: remote frees, wholly free slabs, and the bins of orphans,
+ * not what live threads have in theirs. */
+void heap_trim_others(void);
+
+#endif

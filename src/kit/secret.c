@@ -1,0 +1,13 @@
+#include "kit/secret.h"
+
+#include "os/os.h"
+
+struct secret secret HAK_SEALED;
+
+void secret_start(void) {
+  if (secret.first != 0) return; /* the first try to boot found no memory */
+  secret.first = os_random() | 1;
+  secret.second = os_random() | 1;
+  secret.order = os_random();
+  (void)os_seal(&secret, sizeof secret, true);
+}
