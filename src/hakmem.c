@@ -55,7 +55,11 @@
 #include "front/secure.c"
 #include "front/boot.c"
 #include "front/inspect.c"
+#include "front/memcheck.c"
+#include "front/alloc.c"
+#include "front/free.c"
 #include "front/block.c"
+#include "front/resize.c"
 #include "front/census.c"
 
 #include "entry/api.c"

@@ -10,6 +10,7 @@
 #include "slab/hole.h"
 #include "slab/large.h"
 #include "front/block.h"
+#include "front/resize.h"
 #include "front/supply.h"
 
 static void *fail(int error) {

@@ -50,6 +50,23 @@ HAK_INLINE uint32_t bin_count(const bin_t *bin) {
   return count > 0 ? (uint32_t)count : 0;
 }
 
+/* The bin that takes the unit's blocks.  What free asks of a bin lies in the region's zone of bins, since it is found beside the live
+ * map: the region knows it as the first member alone. */
+HAK_INLINE bin_t *bin_of_unit(uint64_t *live, size_t unit) { return (bin_t *)(void *)owner_load(region_bin(live, unit)); }
+
+/* NULL where there is none. */
+HAK_INLINE void *bin_pop(bin_t *bin) {
+  intptr_t top = owner_load(&bin->top);
+  char *block = owner_load(&bin_entries(bin)[top - 1]);
+  if (HAK_UNLIKELY(block == NULL)) return NULL;
+  owner_store(&bin->top, top - 1);
+  if (HAK_CHECKS) {
+    uint64_t *word = region_live_word(block);
+    owner_store(word, owner_load(word) | region_live_bit(block));
+  }
+  return block;
+}
+
 /* True: the bin is full, and has to be flushed before the next. */
 HAK_CHECKED HAK_INLINE bool bin_push(bin_t *bin, void *block) {
   intptr_t top = owner_load(&bin->top);

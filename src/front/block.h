@@ -21,13 +21,10 @@
 #define FRONT_BLOCK_H
 
 #include "base/thread.h"
+#include "front/alloc.h"
+#include "front/free.h"
 #include "front/thread.h"
 
-/* NULL with errno ENOMEM when out of memory. */
-HAK_CHECKED void *alloc_miss(size_t size);
-/* Frees what the fast path cannot, or ends the process. */
-void free_miss(void *block, size_t size, const char *function);
-void free_overflow(bin_t *bin);
 /* What block_alloc and block_free are in the secure library. */
 HAK_CHECKED void *alloc_secure(size_t size);
 void free_secure(void *block, size_t size, const char *function);
@@ -35,32 +32,11 @@ void free_secure(void *block, size_t size, const char *function);
 HAK_CHECKED void *block_alloc_zeroed(size_t size);
 /* `align` is a power of two; NULL with errno ENOMEM. */
 HAK_CHECKED void *block_alloc_aligned(size_t align, size_t size);
-HAK_CHECKED void *block_realloc(void *block, size_t size);
-/* In place; false if the block would have to move. */
-HAK_CHECKED bool block_expand(void *block, size_t size);
-/* For anything that is not a live block 0; in the secure library that ends the process. */
-HAK_CHECKED size_t block_usable_size(const void *block);
-/* The same; anything else ends the process. */
-HAK_CHECKED size_t block_require(const void *block, const char *function);
-/* The usable size that `size` with `align` (a power of two) would get, or 0. */
-HAK_CHECKED size_t block_good_size(size_t size, size_t align);
 HAK_CHECKED size_t block_alloc_batch(size_t size, size_t count, void **blocks);
 
-HAK_INLINE void *bin_pop(bin_t *bin) {
-  intptr_t top = owner_load(&bin->top);
-  char *block = owner_load(&bin_entries(bin)[top - 1]);
-  if (HAK_UNLIKELY(block == NULL)) return NULL;
-  owner_store(&bin->top, top - 1);
-  if (HAK_CHECKS) {
-    uint64_t *word = region_live_word(block);
-    owner_store(word, owner_load(word) | region_live_bit(block));
-  }
-  return block;
-}
-
 HAK_INLINE void *block_alloc(size_t size) {
-  void *block;
   if (HAK_SECURE) return alloc_secure(size);
+  void *block; /* of heap_bin_for; popped in each branch, which spares a jump */
   if (HAK_LIKELY(size <= HAK_TABLE_MAX)) {
     block = bin_pop(heap_bin_at(thread_fast_heap, heap_small_index(size)));
   } else {
@@ -83,7 +59,7 @@ HAK_INLINE bool block_free_below(uintptr_t limit, bool gate, void *block, size_t
   }
   if (HAK_UNLIKELY(place >= limit)) goto miss;
   uint64_t *live = owner_load(&region.live);
-  bin_t *bin = (bin_t *)(void *)owner_load(region_bin(live, region_index_unit(place)));
+  bin_t *bin = bin_of_unit(live, region_index_unit(place));
   if (HAK_UNLIKELY(owner_load(&bin->shared.thread) != thread_self())) goto miss;
   if (HAK_UNLIKELY(size > bin->shared.block_size)) goto miss;
   if (HAK_CHECKS) {

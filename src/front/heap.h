@@ -60,6 +60,10 @@ HAK_INLINE size_t heap_small_index(size_t size) { return (size + HAK_GRANULE - 1
 HAK_INLINE size_t heap_mid_index(size_t size) { return HEAP_TABLE_SMALL + (size + HEAP_TABLE_STEP - 1) / HEAP_TABLE_STEP; }
 
 HAK_INLINE bin_t *heap_bin_at(heap_t *heap, size_t index) { return (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]); }
+/* Where malloc finds a block of up to HAK_SMALL_MAX bytes. */
+HAK_INLINE bin_t *heap_bin_for(heap_t *heap, size_t size) {
+  return heap_bin_at(heap, size <= HAK_TABLE_MAX ? heap_small_index(size) : heap_mid_index(size));
+}
 
 /* Every slow path runs inside: see thread.h.  How deep the calling thread is; threads inside that have no heap, as heap->inside is
  * for those that have one. */

@@ -1,32 +1,101 @@
 #include "front/inspect.h"
 
 #include "os/os.h"
+#include "front/secure.h"
 #include "kit/fault.h"
 #include "slab/large.h"
+#include "slab/slab.h"
 #include "slab/slots.h"
 
-static uint8_t kind_of(const unit_t *slab) { return load_relaxed(&slab->kind); }
+/* --- kinds of spans ---------------------------------------------------------------------- */
 
-/* Where in its span the pointer is; the span is in use. */
-static block_state_t block_place(const unit_t *slab, const void *p) {
-  if (kind_of(slab) == UNIT_SLOTS) return slot_start(p) != p ? BLOCK_INTERIOR : block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
-  size_t offset = (size_t)((const char *)p - (const char *)region_address(unit_number(slab)));
-  if (kind_of(slab) == UNIT_LARGE) return offset != 0 ? BLOCK_INTERIOR : block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
-  unsigned c = load_relaxed(&slab->size_class);
+/* What a kind of span is to a pointer into it; `span` is the record of its first unit. */
+typedef struct kind {
+  void (*place)(block_info_t *info, const unit_t *span, const void *p); /* its state and size; NULL: such a span has no blocks */
+  size_t (*fault_class)(const unit_t *span);
+  void (*describe)(format_t *f, const unit_t *span, const void *p); /* NULL: `words` */
+  const char *words;
+} kind_t;
+
+static char *span_start(const unit_t *span) { return region_address(unit_number(span)); }
+static size_t span_offset(const unit_t *span, const void *p) { return (size_t)((const char *)p - span_start(span)); }
+
+static block_state_t state_of(const void *p, bool is_start) {
+  if (!is_start) return BLOCK_INTERIOR;
+  return region_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
+}
+
+static void slab_place(block_info_t *info, const unit_t *span, const void *p) {
+  unsigned c = load_relaxed(&span->size_class);
+  size_t offset = span_offset(span, p);
   uint32_t block = class_block_at(c, offset);
-  if ((size_t)block * class_info[c].size != offset || block >= class_info[c].blocks) return BLOCK_INTERIOR;
-  return block_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
+  info->state = state_of(p, (size_t)block * class_info[c].size == offset && block < class_info[c].blocks);
+  info->size = HAK_SECURE && info->state == BLOCK_LIVE ? secure_size(p, c, NULL) : class_usable(c);
+}
+static size_t slab_fault_class(const unit_t *span) { return slab_class(span)->size; }
+
+static void large_place(block_info_t *info, const unit_t *span, const void *p) {
+  info->state = state_of(p, span_offset(span, p) == 0);
+  info->size = large_usable(span);
+}
+static size_t large_fault_class(const unit_t *span) { return (void)span, FAULT_LARGE; }
+
+static void slots_place(block_info_t *info, const unit_t *span, const void *p) {
+  (void)span;
+  info->state = state_of(p, slot_start(p) == p);
+  info->size = slot_usable(p);
+}
+static size_t slots_fault_class(const unit_t *span) { return (void)span, FAULT_GUARDED; }
+static void slots_describe(format_t *f, const unit_t *span, const void *p) { (void)span, slot_describe(f, p); }
+
+static void describe_block(format_t *f, const char *start, size_t size, bool live, const char *p) {
+  format_text(f, live ? "live block " : "freed block ");
+  format_hex(f, (uint64_t)(uintptr_t)start);
+  format_text(f, " of ");
+  format_bytes(f, size);
+  format_text(f, ", at byte ");
+  format_unsigned(f, (uint64_t)(p - start));
 }
 
-static size_t usable(const unit_t *slab, const void *p, bool live) {
-  switch (kind_of(slab)) {
-    case UNIT_LARGE: return large_usable(slab);
-    case UNIT_SLOTS: return slot_usable(p);
-    default: break;
+static void slab_describe(format_t *f, const unit_t *span, const void *p) {
+  unsigned c = load_relaxed(&span->size_class);
+  const class_info_t *info = &class_info[c];
+  bool nothing = c == CLASS_ZERO;
+  char *start = span_start(span);
+  uint32_t block = class_block_at(c, span_offset(span, p));
+  if (block >= info->blocks) {
+    format_text(f, "the unused end of a slab");
+  } else {
+    start += (size_t)block * info->size;
+    describe_block(f, start, nothing ? 0 : info->size, region_is_live(start), p);
   }
-  unsigned c = load_relaxed(&slab->size_class);
-  return HAK_SECURE && live ? secure_size(p, c, NULL) : class_usable(c);
+  if (nothing) {
+    format_text(f, ", from malloc(0)");
+    return;
+  }
+  format_text(f, ", class ");
+  format_unsigned(f, info->size);
 }
+
+static void large_describe(format_t *f, const unit_t *span, const void *p) {
+  const char *start = span_start(span);
+  describe_block(f, start, load_relaxed(&span->bytes), region_is_live(start), p);
+  format_text(f, ", class large");
+}
+
+static const kind_t kinds[] = {
+    [UNIT_FREE] = {.words = "freed memory in no block"},
+    [UNIT_SLAB] = {slab_place, slab_fault_class, slab_describe, NULL},
+    [UNIT_INSIDE] = {.words = "freed memory in no block"},
+    [UNIT_LARGE] = {large_place, large_fault_class, large_describe, NULL},
+    [UNIT_SLOTS] = {slots_place, slots_fault_class, slots_describe, NULL},
+    [UNIT_META] = {.words = "hakmem's own memory"},
+    [UNIT_GUARD] = {.words = "guard or quarantined memory"},
+};
+
+static const kind_t *kind_of(const unit_t *span) { return &kinds[load_acquire(&span->kind)]; }
+
+/* --- pointers ---------------------------------------------------------------------------- */
 
 /* NULL where nothing is mapped or was ever used. */
 static unit_t *span_at(const void *p) {
@@ -42,27 +111,22 @@ block_info_t block_inspect(const void *p) {
   unit_t *slab = span_at(p);
   if (slab == NULL) return info;
   bool misaligned = (uintptr_t)p % HAK_GRANULE != 0;
-  uint8_t kind = load_acquire(&slab->kind);
-  bool holds_blocks = kind == UNIT_SLAB || kind == UNIT_LARGE || kind == UNIT_SLOTS;
-  if (!holds_blocks || region_unit(p) - unit_number(slab) >= load_relaxed(&slab->units)) {
+  const kind_t *kind = kind_of(slab);
+  if (kind->place == NULL || region_unit(p) - unit_number(slab) >= load_relaxed(&slab->units)) {
     info.state = misaligned ? BLOCK_MISALIGNED : BLOCK_FREED;
     return info;
   }
   info.slab = slab;
-  info.state = misaligned ? BLOCK_MISALIGNED : block_place(slab, p);
-  info.size = usable(slab, p, info.state == BLOCK_LIVE);
+  kind->place(&info, slab, p);
+  if (misaligned) info.state = BLOCK_MISALIGNED;
   return info;
 }
 
 /* --- faults ------------------------------------------------------------------------------ */
 
 size_t block_fault_class(const block_info_t *info) {
-  if (info->slab == NULL) return 0;
-  switch (kind_of(info->slab)) {
-    case UNIT_LARGE: return FAULT_LARGE;
-    case UNIT_SLOTS: return FAULT_GUARDED;
-    default: return slab_class(info->slab)->size;
-  }
+  size_t (*fault_class)(const unit_t *) = info->slab == NULL ? NULL : kind_of(info->slab)->fault_class;
+  return fault_class == NULL ? 0 : fault_class(info->slab);
 }
 
 _Noreturn void block_fault(const block_info_t *info, const void *p, const char *function) {
@@ -78,65 +142,25 @@ _Noreturn void block_fault(const block_info_t *info, const void *p, const char *
   const char *detail = info->slab == NULL && info->state == BLOCK_FREED ? "no block there" : texts[info->state].detail;
   if (info->state == BLOCK_FOREIGN && load_relaxed(&fault_foreign) != NULL) detail = load_relaxed(&fault_foreign);
   fault_line(texts[info->state].fault, function, p, detail, block_fault_class(info));
-  if (info->slab != NULL && kind_of(info->slab) == UNIT_SLOTS) slot_print(p);
+  if (slots_hold(p)) slot_print(p);
   os_abort();
 }
 
 _Noreturn void block_fault_size(const block_info_t *info, const void *p, const char *function, const char *detail) {
   fault_line("size mismatch", function, p, detail, block_fault_class(info));
-  if (kind_of(info->slab) == UNIT_SLOTS) slot_abort(p);
+  if (slots_hold(p)) slot_abort(p);
   os_abort();
 }
 
-/* --- descriptions ------------------------------------------------------------------------ */
-
-static void describe_block(format_t *f, const char *start, size_t size, bool live, const char *p) {
-  format_text(f, live ? "live block " : "freed block ");
-  format_hex(f, (uint64_t)(uintptr_t)start);
-  format_text(f, " of ");
-  format_bytes(f, size);
-  format_text(f, ", at byte ");
-  format_unsigned(f, (uint64_t)(p - start));
-}
-
-static void describe_slab(format_t *f, const unit_t *slab, const char *p) {
-  unsigned c = load_relaxed(&slab->size_class);
-  const class_info_t *info = &class_info[c];
-  bool nothing = c == CLASS_ZERO;
-  char *start = region_address(unit_number(slab));
-  uint32_t block = class_block_at(c, (size_t)(p - start));
-  if (block >= info->blocks) {
-    format_text(f, "the unused end of a slab");
-  } else {
-    start += (size_t)block * info->size;
-    describe_block(f, start, nothing ? 0 : info->size, block_is_live(start), p);
-  }
-  if (nothing) {
-    format_text(f, ", from malloc(0)");
-    return;
-  }
-  format_text(f, ", class ");
-  format_unsigned(f, info->size);
-}
+/* --- words ------------------------------------------------------------------------------- */
 
 void block_describe(format_t *f, const void *p) {
-  unit_t *slab = span_at(p);
-  uint8_t kind = slab == NULL ? UNIT_FREE : load_acquire(&slab->kind);
-  if (slab == NULL) {
+  const unit_t *span = span_at(p);
+  if (span == NULL) {
     format_text(f, (uintptr_t)p < 65536 ? "near NULL, not hakmem's" : "foreign, not hakmem's");
-  } else if (kind == UNIT_SLAB) {
-    describe_slab(f, slab, p);
-  } else if (kind == UNIT_LARGE) {
-    const char *start = region_address(unit_number(slab));
-    describe_block(f, start, load_relaxed(&slab->bytes), block_is_live(start), p);
-    format_text(f, ", class large");
-  } else if (kind == UNIT_SLOTS) {
-    slot_describe(f, p);
-  } else if (kind == UNIT_META) {
-    format_text(f, "hakmem's own memory");
-  } else if (kind == UNIT_GUARD) {
-    format_text(f, "guard or quarantined memory");
-  } else {
-    format_text(f, "freed memory in no block");
+    return;
   }
+  const kind_t *kind = kind_of(span);
+  if (kind->describe != NULL) kind->describe(f, span, p);
+  else format_text(f, kind->words);
 }

@@ -3,8 +3,7 @@
 #define FRONT_INSPECT_H
 
 #include "base/format.h"
-#include "slab/slab.h"
-#include "front/secure.h"
+#include "slab/unit.h"
 
 typedef enum block_state {
   BLOCK_LIVE,
@@ -19,13 +18,6 @@ typedef struct block_info {
   unit_t *slab; /* of the span, NULL if there is none */
   size_t size;  /* usable bytes */
 } block_info_t;
-
-/* The bytes of a class's block that the program may use; in the secure library what it has asked for, at most these. */
-HAK_INLINE size_t class_usable(unsigned c) {
-  return c == CLASS_ZERO ? 0 : class_info[c].size - SECURE_CANARY;
-}
-
-HAK_INLINE bool block_is_live(const void *block) { return !HAK_CHECKS || region_is_live(block); }
 
 block_info_t block_inspect(const void *p);
 /* For fault_abort. */

@@ -32,7 +32,7 @@ static uint64_t canary_of(const void *block) {
   return (((uint64_t)product ^ (uint64_t)(product >> 64)) & ~(uint64_t)0xff00) | 1;
 }
 
-static uint64_t *canary_place(void *block, uint32_t size) { return (uint64_t *)(void *)((char *)block + size - SECURE_CANARY); }
+static uint64_t *canary_place(void *block, uint32_t size) { return (uint64_t *)(void *)((char *)block + size - CLASS_CANARY); }
 
 /* But for the last word. */
 static bool is_zero(const void *block, uint32_t size) {
@@ -46,7 +46,7 @@ static bool is_zero(const void *block, uint32_t size) {
 /* The bytes that were asked for, of a block of `size` whose last word is in order; else more than any has. */
 HAK_INLINE size_t asked_of(void *block, uint32_t size, uint64_t canary) {
   uint64_t word = *canary_place(block, size) ^ canary;
-  size_t usable = size - SECURE_CANARY, left = (size_t)(word >> LEFT_SHIFT);
+  size_t usable = size - CLASS_CANARY, left = (size_t)(word >> LEFT_SHIFT);
   return word << (64 - LEFT_SHIFT) == 0 && left <= usable ? usable - left : SIZE_MAX;
 }
 
@@ -54,7 +54,7 @@ HAK_INLINE size_t asked_of(void *block, uint32_t size, uint64_t canary) {
 HAK_INLINE bool is_whole(void *block, uint32_t size, size_t asked, uint64_t canary) {
   if (HAK_UNLIKELY(asked == SIZE_MAX)) return false;
   uint64_t behind, want = (unsigned char)MARK(canary);
-  size_t left = size - SECURE_CANARY - asked;
+  size_t left = size - CLASS_CANARY - asked;
   memcpy(&behind, (char *)block + asked, sizeof behind);
   if (left < sizeof behind) want |= *canary_place(block, size) << 8 * left;
   return behind == want;
@@ -71,13 +71,13 @@ size_t secure_size(const void *block, unsigned size_class, const char *function)
   size_t asked = asked_of(start, size, canary_of(block));
   if (HAK_LIKELY(asked != SIZE_MAX)) return asked;
   if (function != NULL) overflown(function, start, size);
-  return size - SECURE_CANARY;
+  return size - CLASS_CANARY;
 }
 
 /* No handler that ends the process in between may find it half-done: secure_check. */
 void secure_resize(void *block, unsigned size_class, size_t asked, const char *function) {
   uint32_t size = class_info[size_class].size;
-  size_t usable = size - SECURE_CANARY;
+  size_t usable = size - CLASS_CANARY;
   uint64_t canary = canary_of(block);
   char *start = block;
   thread_inside++;
@@ -95,7 +95,7 @@ void secure_resize(void *block, unsigned size_class, size_t asked, const char *f
 static HAK_NOINLINE void written_to(void *block, uint32_t size, uint64_t word) {
   bool dirty_when_free = slab_may_be_dirty(unit_head((uint32_t)region_unit(block)));
   if (!dirty_when_free) fault_abort("use after free", "malloc", block, "a free block was written to", size);
-  memset(block, 0, size - SECURE_CANARY);
+  memset(block, 0, size - CLASS_CANARY);
   *canary_place(block, size) = word;
 }
 
@@ -128,7 +128,7 @@ static void *make_live(void *block, const bin_t *bin, size_t asked) {
   if (HAK_UNLIKELY(bin->shared.size_class == CLASS_ZERO)) return set_live(block), block;
   uint32_t size = bin->shared.block_size;
   bool fresh = size > FRESH_FROM && is_fresh(block, bin);
-  uint64_t canary = canary_of(block), word = canary ^ (uint64_t)(size - SECURE_CANARY - asked) << LEFT_SHIFT;
+  uint64_t canary = canary_of(block), word = canary ^ (uint64_t)(size - CLASS_CANARY - asked) << LEFT_SHIFT;
   bits_add64(canary_place(block, size), word); /* before the block is read: its page is faulted in once */
   if (HAK_UNLIKELY(*canary_place(block, size) != word || (!fresh && !is_zero(block, size)))) written_to(block, size, word);
   ((char *)block)[asked] = MARK(canary);
@@ -160,8 +160,8 @@ static void *bin_take(heap_t *heap, bin_t *bin, uint32_t count) {
 }
 
 void *secure_pop(heap_t *heap, size_t size) {
-  size_t least = size + SECURE_CANARY;
-  bin_t *bin = heap_bin_at(heap, least <= HAK_TABLE_MAX ? heap_small_index(least) : heap_mid_index(least));
+  size_t least = size + CLASS_CANARY;
+  bin_t *bin = heap_bin_for(heap, least);
   uint32_t count = bin_count(bin);
   if (HAK_UNLIKELY(count == 0)) return NULL;
   return make_live(bin_take(heap, bin, count), bin, size);

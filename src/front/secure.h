@@ -12,9 +12,6 @@
 
 #include "front/heap.h"
 
-/* Bytes of a slab's block that the program may not use. */
-#define SECURE_CANARY ((size_t)(HAK_SECURE ? 8 : 0))
-
 /* One block of the class, live; NULL when out of memory. Ends the process if it was written to meanwhile. */
 HAK_CHECKED void *secure_alloc(heap_t *heap, unsigned size_class, size_t size);
 /* The same for a size, not 0, from its bin alone: NULL if that is empty. */

@@ -37,6 +37,25 @@ HAK_INLINE unsigned class_of_aligned(size_t size, size_t align) {
   return c < CLASS_ZERO ? c : CLASS_NONE;
 }
 
+/* --- what a program asks for --- */
+
+/* Bytes of a slab's block that the program may not use: the secure library's canary. */
+#define CLASS_CANARY ((size_t)(HAK_SECURE ? 8 : 0))
+/* The largest size that a slab's block holds. */
+#define SMALL_MAX (HAK_SMALL_MAX - CLASS_CANARY)
+
+/* The bytes of a class's block that the program may use; in the secure library what it has asked for, at most these. */
+HAK_INLINE size_t class_usable(unsigned c) { return c == CLASS_ZERO ? 0 : class_info[c].size - CLASS_CANARY; }
+/* The class of a request of up to SMALL_MAX bytes. */
+HAK_INLINE unsigned class_for(size_t size) { return size == 0 ? CLASS_ZERO : class_of(size + CLASS_CANARY); }
+/* The same, aligned; CLASS_NONE where only a large block will do. */
+HAK_INLINE unsigned class_for_aligned(size_t size, size_t align) {
+  if (size > SMALL_MAX || align > HAK_SMALL_MAX) return CLASS_NONE;
+  if (align <= HAK_GRANULE) return class_for(size);
+  size_t least = size + CLASS_CANARY;
+  return class_of_aligned(least < align ? align : least, align);
+}
+
 /* The block that holds the byte at `offset` in a slab. */
 HAK_INLINE uint32_t class_block_at(unsigned c, size_t offset) {
   return (uint32_t)(((uint64_t)offset * class_info[c].inverse) >> 40);

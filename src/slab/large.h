@@ -8,6 +8,8 @@
 /* Sources of large_allocs and large_frees. */
 extern _Atomic uint64_t large_alloc_count, large_free_count;
 
+/* What a request that needs a large block is one of: an alignment may need one for a size that does not. */
+HAK_INLINE size_t large_request(size_t size) { return size > SMALL_MAX ? size : SMALL_MAX + 1; }
 /* The usable size that a request gets; 0 if it exceeds what can be had. */
 size_t large_good_size(size_t size);
 /* NULL when out of memory; zero if `use` says so. `align` is a power of two. */

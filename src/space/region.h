@@ -97,7 +97,8 @@ HAK_INLINE _Atomic uint64_t *region_bits(char *bits, uint32_t unit, uint32_t wor
  * atomic read-modify-writes, which such a store can undo: see slab/remote.c. */
 HAK_INLINE uint64_t *region_live_word(const void *p) { return (uint64_t *)region.live_bias + ((uintptr_t)p >> 10); }
 HAK_INLINE uint64_t region_live_bit(const void *p) { return (uint64_t)1 << (((uintptr_t)p >> HAK_GRANULE_SHIFT) & 63); }
-HAK_INLINE bool region_is_live(const void *p) { return (racy_load(region_live_word(p)) & region_live_bit(p)) != 0; }
+/* Without checks nobody knows. */
+HAK_INLINE bool region_is_live(const void *p) { return !HAK_CHECKS || (racy_load(region_live_word(p)) & region_live_bit(p)) != 0; }
 HAK_INLINE void region_set_live(const void *p) { __atomic_fetch_or(region_live_word(p), region_live_bit(p), __ATOMIC_RELAXED); }
 /* False if it was not. */
 HAK_INLINE bool region_clear_live(const void *p) {

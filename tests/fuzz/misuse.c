@@ -17,7 +17,6 @@
 #include "shadow.h"
 #include "slab/slots.h"
 
-#define SMALL_MAX (HAK_SMALL_MAX - SECURE_CANARY)
 
 enum { FREED_MOST = 64 };
 static char *freed[FREED_MOST];
@@ -32,7 +31,7 @@ typedef struct verdict {
   size_t fault_class;
 } verdict_t;
 
-static bool is_small(const shadow_t *s) { return s->usable + SECURE_CANARY <= HAK_SMALL_MAX && !slots_hold(s->block); }
+static bool is_small(const shadow_t *s) { return s->usable + CLASS_CANARY <= HAK_SMALL_MAX && !slots_hold(s->block); }
 
 static block_state_t state_at(size_t offset, unsigned c) {
   if (offset % HAK_GRANULE != 0) return BLOCK_MISALIGNED;
@@ -323,7 +322,7 @@ static void op_write_freed(void) {
   char *p = freed[input_below(freed_count)];
   if (!is_freed_block(p)) return;
   block_info_t info = block_inspect(p);
-  p[input_word() % (info.size + SECURE_CANARY)] = 1;
+  p[input_word() % (info.size + CLASS_CANARY)] = 1;
   over = true;
   for (unsigned n = 0; n < 300; n++) {
     if (!attempt(&take, (void *)info.size)) continue;

@@ -18,7 +18,6 @@
 #include "slab/slots.h"
 
 #define ERRNO_MARK 4242
-#define SMALL_MAX (HAK_SMALL_MAX - SECURE_CANARY)
 #define HELD_MOST ((size_t)12 << 20)
 
 static bool guards;
@@ -42,7 +41,7 @@ static size_t input_size(void) {
     case 3: /* around a class */
       more = input_byte();
       size = class_info[(n << 1 | (more & 1)) % CLASS_ZERO].size + (more >> 1 & 3) * 8;
-      return size - 8 - SECURE_CANARY * (more >> 3 & 1) + (more >> 4 & 1);
+      return size - 8 - CLASS_CANARY * (more >> 3 & 1) + (more >> 4 & 1);
     case 4: return (n << 8 | input_byte()) * 4 + 3;
     case 5: size = SMALL_MAX + (size_t)(n << 8 | input_byte()) * 64; break;
     case 6: size = (size_t)(n + 1) << 17 | input_byte(); break;

@@ -149,7 +149,7 @@ void shadow_census(void) {
     if (s->block == NULL) continue;
     held_in_all++;
     if (slots_hold(s->block)) continue;
-    if (s->usable + SECURE_CANARY > HAK_SMALL_MAX) {
+    if (s->usable + CLASS_CANARY > HAK_SMALL_MAX) {
       spans++;
       bytes += bits_round_up(s->usable, os_page_size());
     } else {

@@ -11,6 +11,7 @@
 #include "front/heaps.h"
 #include "front/inspect.h"
 #include "front/repair.h"
+#include "front/resize.h"
 #include "front/supply.h"
 #include "front/thread.h"
 #include "kit/options.h"

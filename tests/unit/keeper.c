@@ -9,6 +9,7 @@
 #include "fake_os.h"
 #include "front/block.h"
 #include "front/boot.h"
+#include "front/resize.h"
 #include "kit/options.h"
 #include "space/ledger.h"
 #include "space/purge.h"

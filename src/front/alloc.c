@@ -1,0 +1,122 @@
+#include "front/alloc.h"
+
+#include <errno.h>
+
+#include "front/boot.h"
+#include "front/memcheck.h"
+#include "front/secure.h"
+#include "front/supply.h"
+#include "front/thread.h"
+#include "kit/options.h"
+#include "os/os.h"
+#include "slab/large.h"
+#include "slab/slots.h"
+
+void *out_of_memory(void) {
+  errno = ENOMEM;
+  return NULL;
+}
+
+/* Other threads' heaps are walked so often at most. */
+#define TRIM_OTHERS_MS 10
+
+/* What is cached anywhere may make the room.  False: nothing is, for all that is known. */
+static bool trim_all(void) {
+  static _Atomic uint64_t others_ms;
+  heap_t *heap = thread_heap;
+  bool own = heap != NULL && heap_may_trim(heap);
+  if (own) heap_trim(heap);
+  uint64_t now = os_now_ms();
+  bool others = now - load_relaxed(&others_ms) >= TRIM_OTHERS_MS;
+  if (others) {
+    store_relaxed(&others_ms, now);
+    heap_trim_others();
+  }
+  return large_trim() || own || others;
+}
+
+/* --- small ------------------------------------------------------------------------------- */
+
+/* One block of the class, by way of its bin; NULL when out of memory. */
+static void *take_small(heap_t *heap, unsigned size_class, size_t size) {
+  if (HAK_SECURE) return secure_alloc(heap, size_class, size);
+  void *block = load_relaxed(&heap->has_bin[size_class]) ? bin_pop(heap_bin(heap, size_class)) : NULL;
+  if (block != NULL) return block;
+  block = memcheck_on() ? heap_take_one(heap, size_class) : heap_refill(heap, size_class);
+  if (block != NULL && HAK_CHECKS) region_set_live(block);
+  return block;
+}
+
+/* From a bin of the heap, as malloc's fast path does it; NULL if there is nothing. */
+HAK_INLINE void *alloc_hit(heap_t *heap, size_t size) {
+  if (HAK_SECURE) return size > 0 ? secure_pop(heap, size) : NULL;
+  return bin_pop(heap_bin_for(heap, size));
+}
+
+/* It is time for one in a guard slot; NULL if none is free. */
+static HAK_NOINLINE void *alloc_sampled(heap_t *heap, size_t size) {
+  heap->until_guarded = heap_guard_interval(heap);
+  if (HAK_SECURE || option_get(OPTION_guard) == 0) return NULL;
+  thread_enter();
+  void *block = slot_alloc(size);
+  thread_leave_with_upkeep();
+  return block;
+}
+
+/* While allocations are watched, all of them come here: each is counted, and one now and then gets a guard slot. NULL: the heap has
+ * nothing ready. */
+static void *alloc_watched(heap_t *heap, size_t size) {
+  owner_add(&heap->counted_allocs, 1);
+  void *block = HAK_UNLIKELY(heap->until_guarded-- == 0) ? alloc_sampled(heap, size) : NULL;
+  return HAK_UNLIKELY(block != NULL) ? block : alloc_hit(heap, size);
+}
+
+static void *alloc_refill(size_t size) {
+  if (!boot()) return NULL;
+  bool first = thread_heap == NULL;
+  unsigned c = class_for(size);
+  void *block = thread_take_shared(c);
+  if (block != NULL) {
+    if (HAK_CHECKS) region_set_live(block);
+    return block;
+  }
+  heap_t *heap = thread_attach();
+  if (heap == NULL) return NULL;
+  if (first && thread_fast_heap != heap) block = alloc_watched(heap, size); /* from the first on */
+  if (block == NULL) block = take_small(heap, c, size);
+  if (HAK_UNLIKELY(block == NULL) && trim_all()) block = take_small(heap, c, size);
+  return block;
+}
+
+/* The thread's bin has nothing for the size, or it has no heap, or allocations are watched. */
+static HAK_NOINLINE void *alloc_small(size_t size) {
+  heap_t *heap = thread_heap;
+  void *block = heap != NULL && thread_fast_heap != heap ? alloc_watched(heap, size) : NULL;
+  if (block != NULL) return block;
+  thread_enter();
+  block = alloc_refill(size);
+  thread_leave_with_upkeep();
+  return block != NULL ? block : out_of_memory();
+}
+
+/* --- large ------------------------------------------------------------------------------- */
+
+static void *alloc_large(size_t size, size_t align, span_use_t use) {
+  if (size > PTRDIFF_MAX || !boot()) return out_of_memory();
+  thread_enter();
+  void *block = large_alloc(size, align, use);
+  if (HAK_UNLIKELY(block == NULL) && large_may_fit(size, align) && trim_all()) block = large_alloc(size, align, use);
+  thread_leave_with_upkeep();
+  return block != NULL ? block : out_of_memory();
+}
+
+/* --- either ------------------------------------------------------------------------------ */
+
+void *alloc_any(size_t size, size_t align, span_use_t use) {
+  size_t room = memcheck_on() ? memcheck_room(size, align) : size;
+  void *block = room <= SMALL_MAX ? alloc_small(room) : alloc_large(room, align, use);
+  if (memcheck_on() && block != NULL) memcheck_alloc(block, size, room, use == SPAN_ZEROED);
+  return block;
+}
+
+HAK_NOINLINE void *alloc_miss(size_t size) { return alloc_any(size, 1, SPAN_PLAIN); }

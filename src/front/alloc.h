@@ -1,0 +1,15 @@
+/* alloc.h - allocation where the thread's bin has nothing ready. */
+#ifndef FRONT_ALLOC_H
+#define FRONT_ALLOC_H
+
+#include "base/bits.h"
+#include "space/span.h"
+
+/* What the fast path of malloc leaves: no heap, an empty bin, or a large size. NULL with errno ENOMEM when out of memory. */
+HAK_CHECKED void *alloc_miss(size_t size);
+/* The same past any bin for what is larger than SMALL_MAX or aligned to more than its class is; `use` counts for large blocks. */
+HAK_CHECKED void *alloc_any(size_t size, size_t align, span_use_t use);
+/* Sets errno; returns NULL. */
+void *out_of_memory(void);
+
+#endif

@@ -1,0 +1,111 @@
+#include "front/free.h"
+
+#include "front/inspect.h"
+#include "front/quarantine.h"
+#include "front/secure.h"
+#include "front/supply.h"
+#include "front/thread.h"
+#include "kit/fault.h"
+#include "os/memcheck.h"
+#include "slab/large.h"
+#include "slab/remote.h"
+#include "slab/slots.h"
+
+static _Noreturn void fault_freed(const block_info_t *info, const void *block, const char *function) {
+  block_info_t freed = *info;
+  freed.state = BLOCK_FREED;
+  block_fault(&freed, block, function);
+}
+
+/* Claims the live block for its one free: another thread may have been faster. */
+static void free_claim(const block_info_t *info, const void *block, const char *function) {
+  if (HAK_CHECKS && !region_clear_live(block)) fault_freed(info, block, function);
+}
+
+static void free_large(const block_info_t *info, void *block, const char *function) {
+  free_claim(info, block, function);
+  if (HAK_SECURE && !large_is_whole(info->slab)) {
+    fault_abort("overflow", function, block, "bytes behind the block were overwritten", FAULT_LARGE);
+  }
+  large_free(info->slab);
+}
+
+static void free_slot(const block_info_t *info, void *block, const char *function) {
+  free_claim(info, block, function);
+  slot_free(block, function);
+}
+
+/* Whether an allocation of `size`, with some alignment, leads to such a block. */
+static bool may_have_size(const block_info_t *info, size_t size) {
+  if (load_relaxed(&info->slab->kind) != UNIT_LARGE) return size == info->size;
+  return large_request(size) == info->size;
+}
+
+/* In the other library it was not live for free_elsewhere: who freed it has got it again. */
+static void free_in_slab(const block_info_t *info, void *block, const char *function) {
+  if (!HAK_SECURE) fault_freed(info, block, function);
+  free_claim(info, block, function);
+  unsigned c = load_relaxed(&info->slab->size_class);
+  secure_clear(block, c, function);
+  heap_t *heap = thread_attach();
+  if (heap != NULL) block = quarantine_put(heap, block, c);
+  if (block != NULL) heap_take_back(heap, block);
+}
+
+static void (*const free_of_kind[])(const block_info_t *info, void *block, const char *function) = {
+    [UNIT_SLAB] = free_in_slab,
+    [UNIT_LARGE] = free_large,
+    [UNIT_SLOTS] = free_slot,
+};
+
+/* What neither the fast path nor free_elsewhere has taken. */
+static void free_inspected(void *block, size_t size, const char *function) {
+  block_info_t info = block_inspect(block);
+  if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) block_fault(&info, block, function);
+  if (HAK_UNLIKELY(size > info.size)) block_fault_size(&info, block, function, "block is smaller");
+  if (HAK_UNLIKELY(HAK_SECURE && size != 0 && !may_have_size(&info, size))) {
+    block_fault_size(&info, block, function, "block is larger");
+  }
+  free_of_kind[load_relaxed(&info.slab->kind)](&info, block, function);
+}
+
+static HAK_NOINLINE void free_announce(unit_t *slab) {
+  thread_enter();
+  remote_announce(slab);
+  thread_leave_with_upkeep();
+}
+
+static HAK_NOINLINE void free_rest(void *block, size_t size, const char *function) {
+  if (block == NULL) return;
+  thread_enter();
+  free_inspected(block, size, function);
+  thread_leave_with_upkeep();
+}
+
+/* Another heap's block: two atomic operations, and no more unless its slab has to be announced. What
+ * does is called last, so that the usual case keeps nothing for it. */
+HAK_INLINE void free_elsewhere(void *block, size_t size, const char *function) {
+  size_t unit = region_index_unit(region_index(block));
+  if (HAK_SECURE || HAK_UNLIKELY(unit >= load_acquire(&region.units))) goto rest;
+  const region_bin_t *bin = racy_load(region_bin(region.live, unit));
+  if (HAK_UNLIKELY(bin->block_size == 0 || size > bin->block_size)) goto rest;
+  if (HAK_CHECKS && HAK_UNLIKELY(!region_clear_live(block))) goto rest;
+  unit_t *unannounced = remote_mark(bin, (uint32_t)unit, block);
+  if (HAK_UNLIKELY(unannounced != NULL)) free_announce(unannounced);
+  return;
+rest:
+  free_rest(block, size, function);
+}
+
+/* memcheck first: it says more of a wrong free than our line. */
+HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
+  if (memcheck_on() && block != NULL) memcheck_free(block);
+  free_elsewhere(block, size, function);
+}
+
+HAK_NOINLINE void free_overflow(bin_t *bin) {
+  thread_enter();
+  heap_t *heap = thread_attach(); /* the bin's heap, if need be by heap_find_own */
+  if (heap != NULL) heap_flush(heap, bin);
+  thread_leave_with_upkeep();
+}

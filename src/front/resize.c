@@ -1,0 +1,128 @@
+#include "front/resize.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "front/block.h"
+#include "front/inspect.h"
+#include "front/memcheck.h"
+#include "front/secure.h"
+#include "slab/large.h"
+
+/* The size of a live block of a slab; 0 for anything else, which block_inspect then tells apart.
+ * Only where a live block starts is a bit in the live map set. */
+static size_t small_size(const void *block, const char *function) {
+  (void)function;
+  uintptr_t place = region_index(block);
+  if (HAK_UNLIKELY(place >= owner_load(&region.limit) || !region_is_live(block))) return 0;
+  const region_bin_t *bin = racy_load(region_bin(owner_load(&region.live), region_index_unit(place)));
+  if (HAK_SECURE) return bin->block_size != 0 ? secure_size(block, bin->size_class, function) : 0;
+  return HAK_UNLIKELY(bin->size_class == CLASS_ZERO) ? 0 : bin->block_size;
+}
+
+size_t block_usable_size(const void *block) {
+  size_t small = small_size(block, "malloc_usable_size");
+  if (HAK_LIKELY(small != 0)) return small;
+  block_info_t info = block_inspect(block);
+  if (HAK_SECURE && info.state != BLOCK_LIVE) block_fault(&info, block, "malloc_usable_size");
+  return info.state == BLOCK_LIVE ? memcheck_usable(&info, block) : 0;
+}
+
+size_t block_require(const void *block, const char *function) {
+  block_info_t info = block_inspect(block);
+  if (info.state != BLOCK_LIVE) block_fault(&info, block, function);
+  return memcheck_usable(&info, block);
+}
+
+size_t block_good_size(size_t size, size_t align) {
+  if (size > PTRDIFF_MAX || align > PTRDIFF_MAX) return 0;
+  if (memcheck_on()) return size;
+  unsigned c = class_for_aligned(size, align);
+  if (HAK_SECURE) return c != CLASS_NONE ? size : large_request(size); /* no more than was asked for */
+  return c != CLASS_NONE ? class_usable(c) : large_good_size(large_request(size));
+}
+
+/* The secure library takes note of the new size. */
+static bool resize_in_class(void *block, size_t size, bool grows) {
+  unsigned c = load_relaxed(&unit_head((uint32_t)region_unit(block))->size_class);
+  if (size > SMALL_MAX || (grows ? c == CLASS_ZERO || size > class_usable(c) : class_for(size) != c)) return false;
+  secure_resize(block, c, size, "realloc");
+  return true;
+}
+
+static bool resize_small(void *block, size_t old, size_t size) {
+  if (HAK_SECURE) return resize_in_class(block, size, false);
+  return size <= SMALL_MAX && class_usable(class_for(size)) == old;
+}
+
+static bool resize_large(unit_t *slab, size_t size) {
+  thread_enter();
+  bool resized = size > SMALL_MAX && large_resize(slab, size);
+  thread_leave_with_upkeep();
+  return resized;
+}
+
+static HAK_COLD bool resize_under_memcheck(const block_info_t *info, void *block, size_t size) {
+  size_t old = memcheck_size(block, info->size), room = memcheck_room_in_place(info, block, size);
+  if (room == 0 || (room > info->size && !resize_large(info->slab, room))) return false;
+  memcheck_resize(block, old, size, room);
+  return true;
+}
+
+bool block_expand(void *block, size_t size) {
+  block_info_t info = block_inspect(block);
+  if (info.state != BLOCK_LIVE) block_fault(&info, block, "hak_expand");
+  if (size <= memcheck_usable(&info, block)) return true;
+  if (memcheck_on()) return resize_under_memcheck(&info, block, size);
+  if (load_relaxed(&info.slab->kind) == UNIT_LARGE) return resize_large(info.slab, size);
+  return HAK_SECURE && resize_in_class(block, size, true);
+}
+
+static void large_copy(unit_t *slab, void *from, void *to, size_t bytes) {
+  if (bytes < load_relaxed(&slab->bytes)) {
+    memcpy(to, from, bytes);
+    return;
+  }
+  thread_enter();
+  large_move(slab, to);
+  thread_leave();
+}
+
+/* `old`: what the program may use of it; `large`: its slab if it is a large one whose pages may move. */
+HAK_INLINE void *realloc_elsewhere(void *block, unit_t *large, size_t old, size_t size) {
+  int saved = errno;
+  void *moved = block_alloc(size);
+  if (HAK_UNLIKELY(moved == NULL)) {
+    if (size > old || HAK_SECURE) return NULL; /* a sized free tells classes apart there: the block must have the size */
+    errno = saved; /* shrinking cannot fail */
+    return block;
+  }
+  size_t bytes = size < old ? size : old;
+  if (large == NULL) memcpy(moved, block, bytes);
+  else large_copy(large, block, moved, bytes);
+  block_free(block, 0, "realloc");
+  return moved;
+}
+
+static HAK_COLD void *realloc_under_memcheck(const block_info_t *info, void *block, size_t size) {
+  if (resize_under_memcheck(info, block, size)) return block;
+  return realloc_elsewhere(block, NULL, memcheck_usable(info, block), size);
+}
+
+void *block_realloc(void *block, size_t size) {
+  size_t old = small_size(block, "realloc");
+  unit_t *large = NULL;
+  if (HAK_UNLIKELY(old == 0)) {
+    block_info_t info = block_inspect(block);
+    if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) {
+      if (memcheck_on()) memcheck_free(block);
+      block_fault(&info, block, "realloc");
+    }
+    if (memcheck_on()) return realloc_under_memcheck(&info, block, size);
+    old = info.size;
+    if (load_relaxed(&info.slab->kind) == UNIT_LARGE) large = info.slab;
+  }
+  if (size > PTRDIFF_MAX) return out_of_memory();
+  if (large == NULL ? resize_small(block, old, size) : resize_large(large, size)) return block;
+  return realloc_elsewhere(block, large, old, size);
+}
