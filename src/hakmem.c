@@ -2,14 +2,14 @@
  * entry/identity.c, which are objects of their own since not every program wants their names. */
 #include "base/format.c"
 
-#include "os/cfi.c"
-#include "os/lock.c"
 #include "os/memcheck.c"
-#include "os/module.c"
 #include "os/os_linux.c"
-#include "os/thread.c"
-#include "os/trace.c"
+#include "os/lock.c"
+#include "os/module.c"
+#include "os/cfi.c"
 #include "os/unwind.c"
+#include "os/trace.c"
+#include "os/thread.c"
 
 #include "kit/fault.c"
 #include "kit/meta.c"
@@ -41,8 +41,8 @@
 #endif
 
 #include "front/bin.c"
-#include "front/quarantine.c"
 #include "front/heap.c"
+#include "front/quarantine.c"
 #include "front/heaps.c"
 #include "front/keeper.c"
 #include "front/repair.c"
@@ -63,10 +63,10 @@
 #include "front/census.c"
 
 #include "entry/api.c"
-#include "entry/crash.c"
+#include "entry/deepbind.c"
 #if !HAK_ARCHIVE
 #include "entry/cxx.c" /* a member of its own there */
 #endif
-#include "entry/deepbind.c"
-#include "entry/process.c"
+#include "entry/crash.c"
 #include "entry/report.c"
+#include "entry/process.c"

@@ -18,11 +18,14 @@ sys.path.insert(0, str(HERE.parent.parent / "bench" / "counts"))
 import counts  # noqa: E402
 
 CLEAN_TREE = {
-    "src/hakmem.c": '#include "base/bits.c"\n#include "kit/counters.c"\n',
+    "src/hakmem.c": '#include "base/bits.c"\n#include "kit/counters.c"\n#include "kit/later.c"\n',
     "src/base/bits.h": "#ifndef BITS_H\n#define BITS_H\nint bits_low(int x);\n#endif\n",
     "src/base/bits.c": '#include "base/bits.h"\n#if 1\nint bits_low(int x) {\n  return x & -x;\n}\n#endif\n',
     "src/kit/counters.h": "/* Counts. */\n#ifndef COUNTERS_H\n#define COUNTERS_H\nint counter_add(int x);\n#endif\n",
     "src/kit/counters.c": '#include "base/bits.h"\n#include "kit/counters.h"\nint counter_add(int x) {\n  return bits_low(x);\n}\n',
+    "src/README.md": "| `kit/` | counts | `counters` `later` |\n| `base/` | bits | `bits` |\n",
+    "src/kit/later.h": "/* Later. */\n#ifndef LATER_H\n#define LATER_H\nint later(void);\n#endif\n",
+    "src/kit/later.c": '#include "kit/later.h"\nint later(void) {\n  return 2;\n}\n',
     "include/hakmem/hakmem.h": "int hak_version(void);\n",
 }
 
@@ -58,7 +61,7 @@ class Layers(Checker):
         self.write(name, CLEAN_TREE[name] + text)
 
     def test_clean(self):
-        self.check(0, "2 sources, 0 violations")
+        self.check(0, "3 sources, 0 violations")
 
     def test_nothing_to_check(self):
         self.expect(2, "no source", TOOLS / "check_layers", "--root", self.root / "include")
@@ -66,6 +69,22 @@ class Layers(Checker):
     def test_include_of_a_higher_layer(self):
         self.add("src/base/bits.c", '#include "kit/counters.h"\n')
         self.check(1, "looks up from base to kit")
+
+    def test_include_of_a_later_file(self):
+        self.add("src/kit/counters.c", '#include "kit/later.h"\n')
+        self.check(1, "looks up from kit/counters to kit/later")
+
+    def test_call_of_a_later_file(self):
+        self.add("src/kit/counters.c", "int later(void);\nint counter_up(int x);\nint counter_up(int x) {\n  return later();\n}\n")
+        self.check(1, "calls later of")
+
+    def test_file_that_is_not_in_the_order(self):
+        self.write("src/kit/extra.h", "")
+        self.check(1, "names kit/extra 0 times")
+
+    def test_file_in_the_order_that_is_not_there(self):
+        self.write("src/README.md", CLEAN_TREE["src/README.md"].replace("`later`", "`later` `gone`"))
+        self.check(1, "names kit/gone, which is no file")
 
     def test_include_without_a_layer(self):
         self.add("src/kit/counters.c", '#include "counters.h"\n')
@@ -96,8 +115,8 @@ class Layers(Checker):
         self.check(1, "includes kit/counters.c 0 times")
 
     def test_unity_out_of_order(self):
-        self.write("src/hakmem.c", '#include "kit/counters.c"\n#include "base/bits.c"\n')
-        self.check(1, "not in the order of the layers")
+        self.write("src/hakmem.c", '#include "base/bits.c"\n#include "kit/later.c"\n#include "kit/counters.c"\n')
+        self.check(1, "not in the order of the files")
 
     def test_unknown_layer(self):
         self.write("src/extra/x.c", "")

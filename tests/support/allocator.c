@@ -1,12 +1,12 @@
 /* allocator.c - to be included: all that src/hakmem.c has, but the kernel, which is fake_os.c, and the names that programs call. */
 #include "base/format.c"
 
-#include "os/cfi.c"
-#include "os/lock.c"
 #include "os/memcheck.c"
+#include "os/lock.c"
 #include "os/module.c"
-#include "os/trace.c"
+#include "os/cfi.c"
 #include "os/unwind.c"
+#include "os/trace.c"
 
 #include "kit/fault.c"
 #include "kit/meta.c"
@@ -38,8 +38,8 @@
 #endif
 
 #include "front/bin.c"
-#include "front/quarantine.c"
 #include "front/heap.c"
+#include "front/quarantine.c"
 #include "front/heaps.c"
 #include "front/keeper.c"
 #include "front/repair.c"
