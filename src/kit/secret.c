@@ -2,7 +2,7 @@
 
 #include "os/os.h"
 
-struct secret secret HAK_SEALED;
+struct secret secret;
 
 void secret_start(void) {
   if (secret.first != 0) return; /* the first try to boot found no memory */

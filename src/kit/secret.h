@@ -8,7 +8,7 @@
 struct secret {
   uint64_t first, second; /* of which canaries are made; 0 before the start */
   uint64_t order; /* of which heaps make their random numbers: the kernel is asked at start alone, later it may refuse */
-};
+} HAK_SEALED; /* the type, so that nothing else lies on its pages */
 extern struct secret secret;
 
 /* Before the first block. */
