@@ -139,14 +139,14 @@ _MEMORY_ROWS = (
     ("cached", "cached in thread bins", 1),
     ("remote", "freed by other threads, not yet collected", 1),
     ("slab_free", "free in slabs in use", 1),
-    ("span_free", "free spans", 1),
+    ("span_free", "free units, between spans", 1),
     ("purge_pending", "of that touched, to be given back", 2),
     ("metadata", "metadata", 0),
     ("reserved", "address space mapped", 0),
 )
 
 _COUNT_GROUPS = (
-    ("structure", ("superslabs", "slabs", "spans", "heaps", "heaps_orphaned", "vmas")),
+    ("structure", ("superslabs", "slabs", "large_blocks", "heaps", "heaps_orphaned", "mappings")),
     (
         "traffic",
         (
@@ -168,7 +168,7 @@ _COUNT_GROUPS = (
             "purged",
             "holes_purged",
             "populated",
-            "slabs_ahead",
+            "lead_slabs",
             "superslabs_moved",
             "superslabs_huge",
             "guards_left_out",
@@ -177,6 +177,21 @@ _COUNT_GROUPS = (
     ),
     ("system calls", ("sys_mmap", "sys_munmap", "sys_mprotect", "sys_madvise", "sys_mremap", "sys_other")),
 )
+
+# What a count is called where its key does not say it.
+_COUNT_TITLES = {
+    "superslabs": "superslabs (2 MiB of block memory each)",
+    "slabs": "slabs (blocks of one size class side by side)",
+    "heaps": "heaps (one for each thread that allocates)",
+    "heaps_orphaned": "of them orphaned (their threads have ended)",
+    "mappings": "mappings of the process",
+    "bin_hits": "hits of thread bins (estimate)",
+    "purged": "free units given back, bytes",
+    "holes_purged": "holes, free pages in slabs, given back, bytes",
+    "populated": "slabs populated by one call, bytes",
+    "lead_slabs": "slabs taken for HAKMEM_LEAD",
+    "keeper_starts": "starts of the keeper, which gives memory back",
+}
 
 # (key, heading)
 _CLASS_COLUMNS = (
@@ -212,7 +227,7 @@ def _count_table(title: str, keys: tuple[str, ...], stats: dict[str, Any]) -> Ta
     table.add_column(justify="right")
     for key in keys:
         if key in stats:
-            table.add_row(key.removeprefix("sys_").replace("_", " "), f"{stats[key]:,}")
+            table.add_row(_COUNT_TITLES.get(key, key.removeprefix("sys_").replace("_", " ")), f"{stats[key]:,}")
     return table
 
 

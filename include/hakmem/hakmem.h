@@ -160,8 +160,8 @@ typedef struct hak_stats {
   uint64_t resident;        /* resident set of the whole process [os] */
   uint64_t superslabs;      /* superslabs with any committed unit, a count [counter] */
   uint64_t slabs;           /* slabs in use, a count [census] */
-  uint64_t spans;           /* large blocks live, a count [census] */
-  uint64_t vmas;            /* mappings of the whole process, a count [os] */
+  uint64_t large_blocks;    /* live ones, a count [census] */
+  uint64_t mappings;        /* mappings of the whole process, a count [os] */
   uint64_t heaps;           /* per-thread heaps, used and orphaned, a count [counter] */
   uint64_t heaps_orphaned;  /* heaps whose thread has exited, a count [counter] */
   uint64_t refills;         /* bins refilled from slabs, a count [counter] */
@@ -177,11 +177,11 @@ typedef struct hak_stats {
   uint64_t purged;          /* bytes of free spans given back to the kernel so far [counter] */
   uint64_t holes_purged;    /* bytes of free pages in partly used slabs given back so far [counter] */
   uint64_t populated;       /* bytes of slabs brought in by one call instead of a fault a page, so far [counter] */
-  uint64_t slabs_ahead;     /* slabs taken before remote frees were waited for, a count [counter] */
+  uint64_t lead_slabs;      /* slabs taken so that fewer collections of remote frees are needed (HAKMEM_LEAD), so far, a count [counter] */
   uint64_t superslabs_moved; /* superslabs whose pages changed their address instead of being copied or faulted in, a count [counter] */
   uint64_t superslabs_huge; /* superslabs that may be huge pages now, a count [counter] */
   uint64_t guards_left_out; /* inaccessible units not made, since mappings are limited: docs/security.md, so far, a count [counter] */
-  uint64_t keeper_starts;   /* times that the thread which gives memory back was started, a count [counter] */
+  uint64_t keeper_starts;   /* times that the keeper was started, the thread that gives memory back while the program rests, a count [counter] */
   uint64_t sys_mmap;        /* system calls so far, counts [counter] */
   uint64_t sys_munmap;
   uint64_t sys_mprotect;

@@ -65,7 +65,7 @@ static void stats_add_os(hak_stats_t *stats) {
   if (fd < 0) return;
   char block[1024];
   for (ssize_t n; (n = read(fd, block, sizeof block)) > 0;) {
-    for (ssize_t i = 0; i < n; i++) stats->vmas += block[i] == '\n';
+    for (ssize_t i = 0; i < n; i++) stats->mappings += block[i] == '\n';
   }
   close(fd);
 }
@@ -117,18 +117,18 @@ static const struct {
     FIGURE(cached, true, "cached in bins"),
     FIGURE(remote, true, "freed by others, not collected"),
     FIGURE(slab_free, true, "free in slabs"),
-    FIGURE(span_free, true, "free spans"),
+    FIGURE(span_free, true, "free units, between spans"),
     FIGURE(committed, true, "= block memory in all"),
     FIGURE(purge_pending, true, "of it to be purged"),
     FIGURE(metadata, true, "metadata"),
     FIGURE(reserved, true, "addresses mapped"),
     FIGURE(resident, true, "resident set of the process"),
-    FIGURE(superslabs, false, "superslabs"),
-    FIGURE(slabs, false, "slabs"),
-    FIGURE(spans, false, "large blocks"),
-    FIGURE(vmas, false, "mappings of the process"),
-    FIGURE(heaps, false, "heaps"),
-    FIGURE(heaps_orphaned, false, "of them orphans"),
+    FIGURE(superslabs, false, "superslabs: 2 MiB of block memory each"),
+    FIGURE(slabs, false, "slabs: blocks of one size class side by side"),
+    FIGURE(large_blocks, false, "large blocks"),
+    FIGURE(mappings, false, "mappings of the process"),
+    FIGURE(heaps, false, "heaps: one for each thread that allocates"),
+    FIGURE(heaps_orphaned, false, "of them orphans: of threads that have ended"),
     FIGURE(bin_hits, false, "bin hits"),
     FIGURE(refills, false, "refills"),
     FIGURE(refill_blocks, false, "blocks brought"),
@@ -139,14 +139,14 @@ static const struct {
     FIGURE(large_frees, false, "large frees"),
     FIGURE(bins_grown, false, "bins made larger"),
     FIGURE(bins_shrunk, false, "bins made smaller"),
-    FIGURE(purged, true, "free spans given back"),
-    FIGURE(holes_purged, true, "free pages in slabs given back"),
+    FIGURE(purged, true, "free units given back"),
+    FIGURE(holes_purged, true, "holes given back: free pages in slabs"),
     FIGURE(populated, true, "slabs brought in by one call"),
-    FIGURE(slabs_ahead, false, "slabs taken ahead"),
-    FIGURE(superslabs_moved, false, "superslabs moved"),
+    FIGURE(lead_slabs, false, "slabs taken for HAKMEM_LEAD"),
+    FIGURE(superslabs_moved, false, "superslabs whose pages moved"),
     FIGURE(superslabs_huge, false, "superslabs that may be huge"),
     FIGURE(guards_left_out, false, "guards left out"),
-    FIGURE(keeper_starts, false, "starts of the keeper"),
+    FIGURE(keeper_starts, false, "starts of the keeper, which gives memory back"),
     FIGURE(sys_mmap, false, "mmap calls"),
     FIGURE(sys_munmap, false, "munmap calls"),
     FIGURE(sys_mprotect, false, "mprotect calls"),
@@ -382,7 +382,7 @@ HAK_COLD int hak_malloc_info(int options, FILE *stream) {
   format_text(&f, "</sizes>\n");
   xml_number(&f, "<total type=\"fast\" count=\"0\" size=\"", stats.cached, "\"/>\n");
   xml_number(&f, "<total type=\"rest\" count=\"0\" size=\"", stats.slab_free + stats.remote + stats.span_free, "\"/>\n");
-  xml_number(&f, "<total type=\"mmap\" count=\"", stats.spans, "\" size=\"0\"/>\n");
+  xml_number(&f, "<total type=\"mmap\" count=\"", stats.large_blocks, "\" size=\"0\"/>\n");
   xml_number(&f, "<system type=\"current\" size=\"", stats.committed, "\"/>\n");
   format_text(&f, "</heap>\n");
   xml_number(&f, "<system type=\"current\" size=\"", stats.committed, "\"/>\n</malloc>\n");
@@ -395,7 +395,7 @@ HAK_COLD hak_mallinfo_t hak_mallinfo2(void) {
   return (hak_mallinfo_t){
       .arena = stats.committed,
       .ordblks = stats.slabs,
-      .hblks = stats.spans,
+      .hblks = stats.large_blocks,
       .usmblks = 0,
       .fsmblks = stats.cached,
       .uordblks = stats.live,

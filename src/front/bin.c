@@ -64,7 +64,7 @@ static size_t extra_bytes(const bin_t *bin, intptr_t capacity) {
 
 static bool bin_change(bin_t *bin, bin_budget_t *budget, intptr_t capacity) {
   size_t extra = budget->extra_bytes - extra_bytes(bin, bin->capacity) + extra_bytes(bin, capacity);
-  if (capacity > bin->capacity && extra > budget->extra_bytes && extra > (size_t)option_get(OPTION_bins_kb) << 10) return false;
+  if (capacity > bin->capacity && extra > budget->extra_bytes && extra > (size_t)option_get(OPTION_bins_extra_kb) << 10) return false;
   budget->extra_bytes = extra;
   owner_add(capacity > bin->capacity ? &budget->grown : &budget->shrunk, 1);
   bin_resize(bin, capacity);

@@ -53,7 +53,7 @@ static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uin
     census_slab(stats, of_class, slab);
   } else if (kind == UNIT_LARGE) {
     uint64_t bytes = load_relaxed(&slab->bytes);
-    stats->spans++;
+    stats->large_blocks++;
     stats->live += bytes;
     stats->requested += bytes - os_page_size() / 2;
     stats->slab_free += units * HAK_UNIT - bytes;
@@ -127,7 +127,7 @@ static void census_counters(hak_stats_t *stats) {
   stats->purged = purge_bytes();
   stats->holes_purged = hole_bytes();
   stats->populated = slab_populated_bytes();
-  stats->slabs_ahead = batch_slabs_ahead();
+  stats->lead_slabs = batch_lead_slabs();
   stats->superslabs_moved = move_count();
   stats->superslabs_huge = huge_count();
   stats->guards_left_out = guards_left_out();

@@ -38,9 +38,9 @@ static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **blocks,
   return taken;
 }
 
-static _Atomic uint64_t slabs_ahead;
+static _Atomic uint64_t lead_slabs;
 
-uint64_t batch_slabs_ahead(void) { return load_relaxed(&slabs_ahead); }
+uint64_t batch_lead_slabs(void) { return load_relaxed(&lead_slabs); }
 
 /* An owner that lives from what others free would collect every few blocks what they have just freed, and take the cache
  * lines from them each time.  With a slab more it comes for as many blocks at once. */
@@ -50,7 +50,7 @@ static void slab_take_lead(slab_owner_t *owner, unsigned size_class, region_bin_
   const unit_t *slab = unit_at(partial->first);
   if (slab->next != UNIT_NONE || load_relaxed(&slab->free) >= class_info[size_class].blocks / 4) return;
   (void)remote_collect(owner); /* other classes may have the memory */
-  if (slab_create(owner, size_class, bin) != NULL) add_relaxed(&slabs_ahead, 1);
+  if (slab_create(owner, size_class, bin) != NULL) add_relaxed(&lead_slabs, 1);
 }
 
 /* The slab to take blocks of the class from.  What others have freed is brought in

@@ -13,6 +13,6 @@ HAK_CHECKED uint32_t batch_take(slab_owner_t *owner, unsigned size_class, region
 /* Gives blocks of the owner back, the first ones: of blocks in many slabs not all. Returns how many. Ends the process if one
  * is there already. */
 uint32_t batch_give(slab_owner_t *owner, void **blocks, uint32_t count);
-uint64_t batch_slabs_ahead(void); /* slabs taken for `lead`, so far */
+uint64_t batch_lead_slabs(void); /* slabs taken for the option `lead`, so far */
 
 #endif

@@ -325,7 +325,7 @@ static void op_option(void) {
   } options[] = {
       {"decay_ms", {0, -1, 10, 1000}}, {"idle_percent", {0, 12, 100, 100000}}, {"keeper", {0, 1, 1, 1}},
       {"huge", {0, 1, 2, 1}},          {"move", {0, 1, 1, 1}},                 {"populate", {0, 1, 1, 1}},
-      {"zero_kb", {0, 1, 64, 16384}},  {"bins_kb", {0, 16, 512, 4096}},
+      {"zero_kb", {0, 1, 64, 16384}},  {"bins_extra_kb", {0, 16, 512, 4096}},
   };
   unsigned n = input_below(8), value = input_below(4);
   FUZZ_CHECK(hak_option_set(options[n].name, options[n].values[value]));

@@ -164,7 +164,7 @@ void shadow_census(void) {
     }
     bytes += c == CLASS_ZERO ? 0 : held[c] * class_info[c].size;
   }
-  FUZZ_EQ(stats.spans, spans);
+  FUZZ_EQ(stats.large_blocks, spans);
   FUZZ_EQ(stats.live, bytes);
   check_live_map(held_in_all);
 }
@@ -192,7 +192,7 @@ void shadow_nothing_is_lost(bool refused) {
   FUZZ_EQ(stats.cached, 0);
   FUZZ_EQ(stats.remote, 0);
   FUZZ_EQ(stats.slabs, 0);
-  FUZZ_EQ(stats.spans, 0);
+  FUZZ_EQ(stats.large_blocks, 0);
   FUZZ_EQ(stats.purge_pending, 0);
   FUZZ_EQ(stats.heaps, stats.heaps_orphaned);
   uint64_t ours = units_of_kind(UNIT_META) + units_of_kind(UNIT_SLOTS) + (refused ? units_of_kind(UNIT_GUARD) : 0);

@@ -217,7 +217,7 @@ TEST(turns_double_a_bin_beyond_bin_kb) {
 }
 
 TEST(without_a_budget_turns_add_nothing) {
-  CHECK(option_set(OPTION_bins_kb, 0));
+  CHECK(option_set(OPTION_bins_extra_kb, 0));
   bin_t *bin = start_bins(class_of(1024), 0);
   REQUIRE(bin != NULL);
   take_turns(0, 5);
@@ -226,7 +226,7 @@ TEST(without_a_budget_turns_add_nothing) {
 }
 
 TEST(bins_share_the_budget) {
-  CHECK(option_set(OPTION_bins_kb, 150)); /* 64 to 128 blocks of 1 KiB, and 128 to 256 of 512 bytes, but no more */
+  CHECK(option_set(OPTION_bins_extra_kb, 150)); /* 64 to 128 blocks of 1 KiB, and 128 to 256 of 512 bytes, but no more */
   REQUIRE(start_bins(class_of(1024), class_of(512)) != NULL);
   take_turns(0, 5);
   CHECK_EQ(places[0].bin.capacity, 128);
@@ -237,7 +237,7 @@ TEST(bins_share_the_budget) {
   CHECK_EQ(places[0].bin.capacity, 128);
   for (int i = 0; i < 3; i++) bin_tick(&places[1].bin, &owner, &budget); /* the first finds it used */
   CHECK_EQ(budget.extra_bytes, 64 << 10);
-  CHECK(option_set(OPTION_bins_kb, 256));
+  CHECK(option_set(OPTION_bins_extra_kb, 256));
   take_turns(0, 5);
   CHECK_EQ(places[0].bin.capacity, 256);
   CHECK_EQ(budget.extra_bytes, 192 << 10);
@@ -343,7 +343,7 @@ TEST(random_use_neither_loses_nor_doubles_a_block) {
     size_t first, second;
   } pairs[] = {{16, 64}, {1024, 512}, {4096, 20480}, {32768, 320}};
   uint64_t seed = unit_seed();
-  CHECK(option_set(OPTION_bins_kb, 700));
+  CHECK(option_set(OPTION_bins_extra_kb, 700));
   REQUIRE(start_bins(0, 0) != NULL);
   for (unsigned pair = 0; pair < 4; pair++) {
     bin_start(0, class_of(pairs[pair].first));

@@ -1139,7 +1139,7 @@ static void check_plausible(const hak_stats_t *stats, const hak_class_stats_t *c
   CHECK(stats->live <= most && stats->cached <= most && stats->remote <= most);
   CHECK(stats->slab_free <= most && stats->span_free <= most && stats->purge_pending <= most);
   CHECK(stats->requested <= most);
-  CHECK(stats->slabs <= racy_load(&region.limit) && stats->spans <= load_relaxed(&region.units));
+  CHECK(stats->slabs <= racy_load(&region.limit) && stats->large_blocks <= load_relaxed(&region.units));
   CHECK_EQ(stats->live + stats->cached + stats->remote + stats->slab_free + stats->span_free, stats->committed);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     CHECK(classes[c].live_blocks <= classes[c].slabs * class_info[c].blocks);

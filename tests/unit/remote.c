@@ -111,16 +111,16 @@ TEST(who_frees_gets_ahead) {
   REQUIRE(count > 8 * FEW && others > 0);
   for (uint32_t i = 0; i < FEW; i++) free_remotely(blocks[i]);
   for (uint32_t i = 0; i < others; i++) free_remotely(other[i]);
-  uint64_t before = batch_slabs_ahead();
+  uint64_t before = batch_lead_slabs();
   CHECK_EQ(batch_take(&owner, 3, &bins[3], more, 1), 1);
-  CHECK_EQ(batch_slabs_ahead(), before + 1);
+  CHECK_EQ(batch_lead_slabs(), before + 1);
   CHECK_EQ(load_relaxed(&owner.slab_count[3]), 2);
   CHECK_EQ(free_in(slab_holding(other[0])), others); /* all that was waiting came first */
   for (uint32_t i = FEW; i < count; i++) free_remotely(blocks[i]);
   CHECK_EQ(batch_take(&owner, 3, &bins[3], more, count + FEW - 1), count + FEW - 1);
   CHECK_EQ(remote_waiting(slab_holding(blocks[0])), count - FEW);
   CHECK_EQ(batch_take(&owner, 3, &bins[3], more, count - FEW), count - FEW);
-  CHECK_EQ(batch_slabs_ahead(), before + 1);
+  CHECK_EQ(batch_lead_slabs(), before + 1);
   CHECK_EQ(load_relaxed(&owner.slab_count[3]), 2);
 }
 
@@ -136,7 +136,7 @@ TEST(nobody_gets_ahead_of_enough_or_unless_wanted) {
   free_remotely(blocks[count - 1]);
   CHECK_EQ(batch_take(&owner, 3, &bins[3], more, 1), 1);
   CHECK_EQ(load_relaxed(&owner.slab_count[3]), 1);
-  CHECK_EQ(batch_slabs_ahead(), 0);
+  CHECK_EQ(batch_lead_slabs(), 0);
 }
 
 TEST(a_slab_is_queued_once_for_many_frees_and_again_after_a_collection) {
