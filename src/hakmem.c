@@ -4,6 +4,7 @@
 
 #include "os/memcheck.c"
 #include "os/os_linux.c"
+#include "os/line.c"
 #include "os/lock.c"
 #include "os/module.c"
 #include "os/cfi.c"

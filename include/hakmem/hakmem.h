@@ -181,7 +181,7 @@ typedef struct hak_stats {
   uint64_t superslabs_moved; /* superslabs whose pages changed their address instead of being copied or faulted in, a count [counter] */
   uint64_t superslabs_huge; /* superslabs that may be huge pages now, a count [counter] */
   uint64_t guards_left_out; /* inaccessible units not made, since mappings are limited: docs/security.md, so far, a count [counter] */
-  uint64_t keeper_starts;   /* times that the keeper was started, the thread that gives memory back while the program rests, a count [counter] */
+  uint64_t keeper_starts;   /* times that the keeper, which gives memory back while the program rests, was started [counter] */
   uint64_t sys_mmap;        /* system calls so far, counts [counter] */
   uint64_t sys_munmap;
   uint64_t sys_mprotect;

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "base/format.h"
+#include "os/line.h"
 #include "os/os.h"
 #include "os/trace.h"
 #include "kit/options.h"
@@ -30,25 +31,22 @@ static const watched_t *watched_of(int number) {
 }
 
 static void say(const watched_t *w, const siginfo_t *info) {
-  char line[256];
-  format_t f;
-  format_init(&f, line, sizeof line - 1);
-  format_text(&f, "hakmem: ");
-  format_text(&f, w->name);
+  line_t line;
+  format_t *f = line_begin(&line);
+  format_text(f, w->name);
   bool sent = info->si_code <= 0; /* by kill, raise or abort: no address has to do with it */
   if (sent) {
-    format_text(&f, ": sent by process ");
-    format_signed(&f, info->si_pid);
+    format_text(f, ": sent by process ");
+    format_signed(f, info->si_pid);
   } else if (info->si_code == SI_KERNEL) { /* si_addr is 0 then, whatever was touched */
-    format_text(&f, " at an address that the processor does not tell, such as one that is not canonical");
+    format_text(f, " at an address that the processor does not tell, such as one that is not canonical");
   } else {
-    format_text(&f, " at ");
-    format_hex(&f, (uint64_t)(uintptr_t)info->si_addr);
-    format_text(&f, ": ");
-    block_describe(&f, info->si_addr);
+    format_text(f, " at ");
+    format_hex(f, (uint64_t)(uintptr_t)info->si_addr);
+    format_text(f, ": ");
+    block_describe(f, info->si_addr);
   }
-  line[f.used++] = '\n';
-  (void)os_write(2, line, f.used);
+  line_end(&line);
   if (!sent && slots_hold(info->si_addr)) slot_print(info->si_addr);
 }
 

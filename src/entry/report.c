@@ -10,6 +10,7 @@
 #endif
 
 #include "base/format.h"
+#include "os/line.h"
 #include "os/os.h"
 #include "slab/class.h"
 #include "front/census.h"
@@ -328,8 +329,7 @@ HAK_COLD void report_at_exit(void) {
   int fd = path[0] != '\0' ? open_stats_file(path) : 2;
   bool json = option_get(OPTION_stats_json) != 0 || path[0] != '\0';
   if (fd < 0) {
-    static const char text[] = "hakmem: cannot write the file that HAKMEM_STATS_FILE names\n";
-    (void)os_write(2, text, sizeof text - 1);
+    line_write("cannot write the file that HAKMEM_STATS_FILE names");
     return;
   }
   (void)(json ? hak_stats_json(fd) : hak_stats_text(fd));

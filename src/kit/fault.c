@@ -1,32 +1,29 @@
 #include "kit/fault.h"
 
-#include "base/format.h"
+#include "os/line.h"
 #include "os/os.h"
 
 const char *_Atomic fault_foreign;
 
 void fault_line(const char *fault, const char *function, const void *pointer, const char *detail, size_t size_class) {
-  char line[256];
-  format_t f;
-  format_init(&f, line, sizeof line - 1);
-  format_text(&f, "hakmem: ");
-  format_text(&f, fault);
-  format_text(&f, ": ");
-  format_text(&f, function);
-  format_text(&f, "(");
-  format_hex(&f, (uint64_t)(uintptr_t)pointer);
-  format_text(&f, "): ");
-  format_text(&f, detail);
+  line_t line;
+  format_t *f = line_begin(&line);
+  format_text(f, fault);
+  format_text(f, ": ");
+  format_text(f, function);
+  format_text(f, "(");
+  format_hex(f, (uint64_t)(uintptr_t)pointer);
+  format_text(f, "): ");
+  format_text(f, detail);
   if (size_class == FAULT_LARGE) {
-    format_text(&f, ", class large");
+    format_text(f, ", class large");
   } else if (size_class == FAULT_GUARDED) {
-    format_text(&f, ", in a guard slot");
+    format_text(f, ", in a guard slot");
   } else if (size_class != 0) {
-    format_text(&f, ", class ");
-    format_unsigned(&f, size_class);
+    format_text(f, ", class ");
+    format_unsigned(f, size_class);
   }
-  line[f.used++] = '\n';
-  (void)os_write(2, line, f.used);
+  line_end(&line);
 }
 
 _Noreturn void fault_abort(const char *fault, const char *function, const void *pointer, const char *detail,

@@ -1,6 +1,7 @@
 #include "kit/options.h"
 
 #include "base/format.h"
+#include "os/line.h"
 #include "os/os.h"
 
 #define OPTION(name, fallback, min, max, at_run_time, help) {#name, help, fallback, min, max, at_run_time},
@@ -67,31 +68,28 @@ void options_seal(void) {
 
 /* One line: hakmem: <what> "<text>": <why> */
 static HAK_COLD void option_complain(const char *what, const char *text, size_t length, const option_info_t *info) {
-  char line[256];
-  format_t f;
-  format_init(&f, line, sizeof line - 1);
-  format_text(&f, "hakmem: ");
-  format_text(&f, what);
-  format_text(&f, " \"");
+  line_t line;
+  format_t *f = line_begin(&line);
+  format_text(f, what);
+  format_text(f, " \"");
   for (size_t i = 0; i < length && i < 80; i++) {
     bool printable = text[i] >= ' ' && text[i] <= '~';
-    format_char(&f, printable ? text[i] : '?');
+    format_char(f, printable ? text[i] : '?');
   }
-  format_text(&f, "\"");
+  format_text(f, "\"");
   if (info != NULL) {
-    format_text(&f, " for HAKMEM_");
-    for (const char *c = info->name; *c != '\0'; c++) format_char(&f, to_upper(*c));
-    format_text(&f, ", wants ");
-    format_signed(&f, info->min);
-    format_text(&f, " to ");
-    format_signed(&f, info->max);
-    format_text(&f, "; using ");
-    format_signed(&f, info->fallback);
+    format_text(f, " for HAKMEM_");
+    for (const char *c = info->name; *c != '\0'; c++) format_char(f, to_upper(*c));
+    format_text(f, ", wants ");
+    format_signed(f, info->min);
+    format_text(f, " to ");
+    format_signed(f, info->max);
+    format_text(f, "; using ");
+    format_signed(f, info->fallback);
   } else {
-    format_text(&f, ", ignored");
+    format_text(f, ", ignored");
   }
-  line[f.used++] = '\n';
-  (void)os_write(2, line, f.used);
+  line_end(&line);
 }
 
 /* A decimal number with an optional sign, or on/off, true/false, yes/no. */

@@ -1,6 +1,7 @@
 #include "os/lock.h"
 
 #include "base/thread.h"
+#include "os/line.h"
 
 /* --- the order of locks ------------------------------------------------------------------- */
 
@@ -13,14 +14,13 @@ static struct {
   _Atomic uintptr_t thread;
 } held[HELD_MOST];
 
-static HAK_COLD _Noreturn void order_broken(const char *line, size_t length) {
-  (void)os_write(2, line, length);
+static HAK_COLD _Noreturn void order_broken(const char *line) {
+  line_write(line);
   os_abort();
 }
-#define ORDER(condition, text)                                                                  \
-  do {                                                                                          \
-    static const char line[] = "hakmem: broken invariant: lock: " text "\n";                    \
-    if (HAK_UNLIKELY(!(condition))) order_broken(line, sizeof line - 1);                        \
+#define ORDER(condition, text)                                                       \
+  do {                                                                               \
+    if (HAK_UNLIKELY(!(condition))) order_broken("broken invariant: lock: " text);   \
   } while (0)
 
 static void held_enter(const lock_t *lock) {
@@ -99,8 +99,7 @@ bool lock_is_mine(const lock_t *lock) { return load_relaxed(&lock->holder) == th
 
 /* Only a signal handler that has interrupted the allocator, and calls it, waits for its own thread: that has no end. */
 static HAK_COLD _Noreturn void lock_reentered(void) {
-  static const char line[] = "hakmem: a signal handler called the allocator, which its thread was inside of\n";
-  if (load_relaxed(&os_aborting) != thread_self()) (void)os_write(2, line, sizeof line - 1);
+  if (load_relaxed(&os_aborting) != thread_self()) line_write("a signal handler called the allocator, which its thread was inside of");
   os_end();
 }
 

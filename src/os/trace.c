@@ -4,6 +4,7 @@
 
 #include "base/atomics.h"
 #include "base/format.h"
+#include "os/line.h"
 #include "os/os.h"
 #include "os/syscall.h"
 #include "os/unwind.h"
@@ -75,23 +76,20 @@ static void format_place(format_t *f, uintptr_t address) {
 }
 
 void trace_print(const char *what, const trace_t *trace) {
-  char line[400];
-  format_t f;
-  format_init(&f, line, sizeof line - 1);
-  format_text(&f, "hakmem: ");
-  format_text(&f, what);
-  format_text(&f, " by thread ");
-  format_unsigned(&f, trace->thread);
-  format_text(&f, ":\n");
-  (void)os_write(2, line, f.used);
+  line_t line;
+  format_t *f = line_begin(&line);
+  format_text(f, what);
+  format_text(f, " by thread ");
+  format_unsigned(f, trace->thread);
+  format_char(f, ':');
+  line_end(&line);
   for (uint32_t i = 0; i < trace->depth; i++) {
-    format_init(&f, line, sizeof line - 1);
-    format_text(&f, "hakmem:   #");
-    format_unsigned(&f, i);
-    format_char(&f, ' ');
-    format_hex(&f, (uint64_t)(uintptr_t)trace->frame[i]);
-    format_place(&f, (uintptr_t)trace->frame[i]);
-    line[f.used++] = '\n';
-    (void)os_write(2, line, f.used);
+    f = line_begin(&line);
+    format_text(f, "  #");
+    format_unsigned(f, i);
+    format_char(f, ' ');
+    format_hex(f, (uint64_t)(uintptr_t)trace->frame[i]);
+    format_place(f, (uintptr_t)trace->frame[i]);
+    line_end(&line);
   }
 }

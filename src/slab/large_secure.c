@@ -35,7 +35,7 @@ uint32_t large_secure_span(size_t bytes, size_t align, span_use_t use, bool *zer
   if (unit == SPAN_NONE) return SPAN_NONE;
   units_guard(unit - 1, 1);
   units_guard(unit + units, 1);
-  units_enter(unit, units, UNIT_GUARD, CLASS_NONE); /* until it is one of a block: see units_guard */
+  units_enter_guard(unit, units); /* until it is one of a block */
   size_t rest = units * HAK_UNIT - bytes;
   unit_at(unit)->guard = rest > 0 ? (uint8_t)units_guard_beside(unit, bytes, units * HAK_UNIT, unit + units) : OS_LIGHT;
   return unit;
@@ -53,7 +53,7 @@ void large_secure_free(unit_t *slab) {
   uint32_t unit = unit_number(slab), units = load_relaxed(&slab->units);
   size_t bytes = slab->guard == OS_OPEN ? units * HAK_UNIT : load_relaxed(&slab->bytes);
   slab->guard = OS_OPEN;
-  units_enter(unit, units, UNIT_GUARD, CLASS_NONE); /* first: see units_guard */
+  units_enter_guard(unit, units);
   slab->guard = (uint8_t)units_guard_beside(unit, 0, bytes, unit + units);
   uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
   uint32_t oldest = atomic_exchange(&freed[place], unit);

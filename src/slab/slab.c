@@ -145,7 +145,7 @@ static bool slab_destroy(slab_owner_t *owner, unit_t *slab) {
   if (HAK_SECURE && slab_may_be_dirty(slab) && c != CLASS_ZERO) units_clear(unit, units);
   if (HAK_SECURE) units_unguard(unit + units, SLAB_GUARDS);
   if (c == CLASS_ZERO) {
-    units_enter(unit, units, UNIT_GUARD, CLASS_NONE);
+    units_enter_guard(unit, units);
     units_unguard(unit, units);
     return true;
   }

@@ -62,7 +62,7 @@ static bool pool_make(void) {
   uint32_t unit = slots == NULL ? SPAN_NONE : span_alloc(units, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return false;
   unit_at(unit)->guard = OS_LIGHT; /* to the account of splits: its pages are counted one by one */
-  units_enter(unit, units, UNIT_GUARD, CLASS_NONE); /* first: see units_guard */
+  units_enter_guard(unit, units);
   if (!pool_guard(unit, units)) {
     units_unguard(unit, units);
     return false;

@@ -40,10 +40,12 @@ void units_clear(uint32_t start, uint32_t units) {
   if (!purge_span(start, units)) memset(region_address(start), 0, units * HAK_UNIT);
 }
 
+void units_enter_guard(uint32_t start, uint32_t units) { units_enter(start, units, UNIT_GUARD, CLASS_NONE); }
+
 void units_guard(uint32_t start, uint32_t units) {
   unit_t *first = unit_at(start);
   first->guard = OS_OPEN;
-  units_enter(start, units, UNIT_GUARD, CLASS_NONE); /* first: a fork's child takes what is in no span for usable */
+  units_enter_guard(start, units);
   bool may_split = split_take(SPLIT_GUARD);
   first->guard = (uint8_t)os_guard(region_address(start), units * HAK_UNIT, may_split);
   if (may_split && first->guard != OS_SPLIT) split_give(SPLIT_GUARD);

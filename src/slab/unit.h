@@ -73,6 +73,8 @@ void units_extend(unit_t *first, uint32_t from, uint32_t to);
  * What could not be guarded, for want of mappings (unit_t.guard is OS_OPEN), may have been written to by a program that
  * does wrong, and is cleared then. */
 
+/* Enters units of an allocated span as inaccessible ones, before they are: a fork's child takes what is in no span for usable. */
+void units_enter_guard(uint32_t start, uint32_t units);
 /* Makes units of an allocated span inaccessible, and zero in any case. */
 void units_guard(uint32_t start, uint32_t units);
 /* The same for bytes [from, to) of a large block that begins at `unit`, with `guard` the unit behind it: they make no

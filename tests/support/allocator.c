@@ -2,6 +2,7 @@
 #include "base/format.c"
 
 #include "os/memcheck.c"
+#include "os/line.c"
 #include "os/lock.c"
 #include "os/module.c"
 #include "os/cfi.c"

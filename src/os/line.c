@@ -1,0 +1,20 @@
+#include "os/line.h"
+
+#include "os/os.h"
+
+format_t *line_begin(line_t *line) {
+  format_init(&line->format, line->text, sizeof line->text - 1); /* there is room for the end */
+  format_text(&line->format, "hakmem: ");
+  return &line->format;
+}
+
+void line_end(line_t *line) {
+  line->text[line->format.used++] = '\n';
+  (void)os_write(2, line->text, line->format.used);
+}
+
+void line_write(const char *text) {
+  line_t line;
+  format_text(line_begin(&line), text);
+  line_end(&line);
+}
