@@ -381,18 +381,18 @@ static uint32_t span_used(uint32_t unit) {
   return kind != UNIT_FREE && kind != UNIT_INSIDE ? load_relaxed(&slab->units) : 0;
 }
 
-static heap_t *_Atomic forker;
+static heap_t *_Atomic heap_of_forker;
 
 bool heap_note_fork(heap_t *mine) {
   if (mine != NULL && load_relaxed(&mine->forking) == 0) return false;
-  store_relaxed(&forker, mine);
+  store_relaxed(&heap_of_forker, mine);
   return true;
 }
 
 /* Takes the heaps from the threads that are gone; true if one of these was on a slow path. */
 static bool heaps_orphan(const heap_t *mine, bool inside) {
   bool begun = atomic_exchange(&heapless_inside, 0) != 0;
-  const heap_t *by = load_relaxed(&forker);
+  const heap_t *by = load_relaxed(&heap_of_forker);
   heaps_after_fork(mine, by, inside);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     begun |= heap->owner.held.units != 0;
@@ -457,6 +457,6 @@ HAK_COLD void heap_after_fork(heap_t *mine) {
   if (!os_fork_claim(thread_self())) return;
   if (HAK_AUDIT) audit_note_fork();
   if (region.base != 0) heap_repair(mine);
-  store_relaxed(&forker, NULL);
+  store_relaxed(&heap_of_forker, NULL);
   os_fork_seen(thread_self());
 }

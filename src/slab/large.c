@@ -30,7 +30,7 @@ static void large_clear(uint32_t unit, size_t bytes) {
 /* Inaccessible are a unit before a block, what its last unit has beyond its bytes, a unit behind it, and the
  * block itself, once freed, until as many others have been freed after it. */
 #define FREED_MOST 64
-static _Atomic uint32_t freed[FREED_MOST]; /* first units, 0 for none: unit 0 is before a block */
+static _Atomic uint32_t freed_units[FREED_MOST]; /* first units, 0 for none: unit 0 is before a block */
 static _Atomic uint32_t freed_count;
 
 /* `units` at a multiple of the alignment, between two more. */
@@ -77,7 +77,7 @@ static void guarded_wait(unit_t *slab) {
   span_enter(unit, units, UNIT_GUARD, CLASS_NONE); /* first: see span_guard */
   slab->guard = (uint8_t)span_guard_beside(unit, 0, bytes, unit + units);
   uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
-  uint32_t oldest = atomic_exchange(&freed[place], unit);
+  uint32_t oldest = atomic_exchange(&freed_units[place], unit);
   if (oldest != 0) guarded_release(oldest);
 }
 
@@ -127,7 +127,7 @@ static void large_ask(unit_t *slab, size_t size) {
 bool large_trim(void) {
   bool any = false;
   for (uint32_t i = 0; HAK_SECURE && i < FREED_MOST; i++) {
-    uint32_t unit = atomic_exchange(&freed[i], 0);
+    uint32_t unit = atomic_exchange(&freed_units[i], 0);
     if (unit == 0) continue;
     guarded_release(unit);
     any = true;
@@ -137,7 +137,7 @@ bool large_trim(void) {
 
 HAK_AUDITED void large_audit_alone(void) {
   for (uint32_t i = 0; i < FREED_MOST; i++) {
-    uint32_t unit = load_relaxed(&freed[i]);
+    uint32_t unit = load_relaxed(&freed_units[i]);
     AUDIT(unit == 0 || load_relaxed(&unit_at(unit)->kind) == UNIT_GUARD, region_address(unit), "a large block that waits is no guard");
   }
 }

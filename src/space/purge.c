@@ -18,7 +18,7 @@ static _Atomic uint64_t most_units; /* in use or idle so far, when growth was se
 static _Atomic uint64_t peak_units;  /* by which the heap has exceeded its highest so far, in all */
 static _Atomic uint64_t purged_units;
 static _Atomic uint64_t last_step_ms;
-static _Atomic uint32_t under_way, ends;
+static _Atomic uint32_t under_way, purge_ends;
 
 void purge_note_use(uint32_t units, uint32_t dirty, uint32_t fresh) {
   add_relaxed(&used_units, units);
@@ -32,12 +32,12 @@ void purge_note_free(uint32_t units, uint32_t dirty) {
 }
 
 void purge_note_in_flight(bool begins) {
-  if (!begins) (void)atomic_fetch_add_explicit(&ends, 1, memory_order_release);
+  if (!begins) (void)atomic_fetch_add_explicit(&purge_ends, 1, memory_order_release);
   (void)atomic_fetch_add_explicit(&under_way, begins ? 1 : (uint32_t)-1, memory_order_release);
 }
 
 bool purge_in_flight(void) { return load_acquire(&under_way) != 0; }
-uint32_t purge_completions(void) { return load_acquire(&ends); }
+uint32_t purge_completions(void) { return load_acquire(&purge_ends); }
 static uint64_t at_least_0(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
 uint64_t purge_used_units(void) { return at_least_0(load_relaxed(&used_units)); }
 uint64_t purge_idle_units(void) { return at_least_0(load_relaxed(&idle_units)); }

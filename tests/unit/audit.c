@@ -252,7 +252,7 @@ BREACH(LISTS, "a bare heap is in no list", (void)other(); bare = bare->link)
 
 #if HAK_SECURE
 static void **waiting(void) { return &heap->quarantine->blocks[c][0]; }
-BREACH(ALL, "a large block that waits is no guard", store_relaxed(&freed[3], unit_number(wide)))
+BREACH(ALL, "a large block that waits is no guard", store_relaxed(&freed_units[3], unit_number(wide)))
 BREACH(MINE, "a quarantine's place is not in it", heap->quarantine->rings[c].at = 255)
 BREACH(MINE, "what waits in quarantine is no block, or live", *waiting() = block)
 BREACH(MINE, "a block is in quarantine and in its slab", REQUIRE(*waiting() != NULL); give_behind(*waiting()))
