@@ -86,7 +86,7 @@ endif
 alone := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL
 
 built: # the library, the tests and the benchmark's workloads
-	$(alone) cmake -S . -B $(BUILD) -DHAKMEM_TESTS=ON -DHAKMEM_BENCH=ON
+	$(alone) cmake --preset default -B $(BUILD) -DHAKMEM_BENCH=ON
 	$(alone) cmake --build $(BUILD) -j $(JOBS)
 
 check: built # the C tests

@@ -242,7 +242,7 @@ int main(int argc, char **argv) {
   double tick = ticks_calibrate();
   for (uint32_t i = 0; i < awake; i++)
     for (int call = 0; call < CALLS; call++)
-      teams[i].calls[call].slow_from = (uint64_t)(SLOW_NANOSECONDS / tick);
+      teams[i].calls[call].slow_from = (uint64_t)((double)SLOW_NANOSECONDS / tick);
   members_make(members, threads, teams, awake, arguments[SEED].value);
   double seconds = members_run(members, threads);
   for (uint32_t i = 1; i < awake; i++)

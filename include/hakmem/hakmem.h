@@ -143,9 +143,10 @@ HAK_API hak_mallinfo_t hak_mallinfo2(void);
 /* All in bytes unless the name says otherwise.  Read without stopping other
  * threads: each figure is exact for its source, the set may be skewed by
  * operations under way.  Sources: [census] walks slab records and bins,
- * [counter] is an atomic counter kept on slow paths, [os] asks the kernel. */
+ * [counter] is an atomic counter kept on slow paths, [os] asks the kernel.
+ * Later versions add fields at the end alone. */
 typedef struct hak_stats {
-  uint32_t struct_size;     /* set by the caller to sizeof(hak_stats_t) */
+  uint32_t struct_size;     /* set by the caller to sizeof(hak_stats_t); afterwards, how many bytes are filled */
   uint32_t classes;         /* number of size classes; the last is that of malloc(0) */
   uint64_t requested;       /* estimate: live bytes less an estimate of rounding [census] */
   uint64_t live;            /* in blocks held by the program [census] */
@@ -214,7 +215,9 @@ typedef struct hak_heap_stats {
   uint64_t remote_frees;  /* its blocks freed by other threads and collected */
 } hak_heap_stats_t;
 
-/* Fill *stats; false (EINVAL) if struct_size is not one this version knows. */
+/* Fills as much of *stats as struct_size says the caller has room for: nothing behind the end of an older, shorter structure is
+ * touched; what a newer, longer one has more is set to 0.  False (EINVAL), with nothing written, if struct_size is not a multiple of
+ * 8 from 16, the first figure, to 4096. */
 HAK_API bool hak_stats_get(hak_stats_t *stats);
 /* Fills *stats for one size class; false (EINVAL) for a class that does not exist. */
 HAK_API bool hak_stats_class(uint32_t size_class, hak_class_stats_t *stats);
@@ -232,6 +235,10 @@ HAK_API bool hak_option_get(const char *name, int64_t *value);
 /* Sets an option at run time; false with EINVAL for an unknown name, a value out
  * of range, or an option that is read at start only. */
 HAK_API bool hak_option_set(const char *name, int64_t value);
+/* Writes all options to a file descriptor as a JSON array, without allocating; returns false when writing fails.  Each is an object
+ * of "name" (as above), "type" ("switch", "number" or "path"), "default", "min" and "max" (the last two null for a path), "runtime"
+ * (whether hak_option_set may change it) and "help", which tells the unit.  Values in force are not part of it. */
+HAK_API bool hak_options_json(int fd);
 
 #ifdef __cplusplus
 }

@@ -6,8 +6,6 @@
 #include "base/config.h"
 #include "kit/options.h"
 
-/* The options as a JSON list, for tools. */
-HAK_API bool hak_options_json(int fd);
 /* Installs the handlers that crash_report and guard ask for. Once, at start. */
 void crash_watch(void);
 /* What HAKMEM_STATS asks for at exit. */

@@ -78,12 +78,23 @@ static HAK_COLD void stats_fill(hak_stats_t *stats, hak_class_stats_t *of_class)
   errno = saved;
 }
 
+/* What callers may say that their hak_stats_t has, of whatever version; more is taken for a word that was not set. */
+#define STATS_LEAST (offsetof(hak_stats_t, requested) + sizeof(uint64_t))
+#define STATS_MOST 4096
+_Static_assert(sizeof(hak_stats_t) % sizeof(uint64_t) == 0 && sizeof(hak_stats_t) <= STATS_MOST, "a size that callers may say");
+
 bool hak_stats_get(hak_stats_t *stats) {
-  if (stats->struct_size != sizeof *stats) {
+  size_t size = stats->struct_size;
+  if (size < STATS_LEAST || size > STATS_MOST || size % sizeof(uint64_t) != 0) {
     errno = EINVAL;
     return false;
   }
-  stats_fill(stats, NULL);
+  hak_stats_t known;
+  stats_fill(&known, NULL);
+  size_t filled = size < sizeof known ? size : sizeof known;
+  known.struct_size = (uint32_t)filled;
+  memcpy(stats, &known, filled);
+  memset((char *)stats + filled, 0, size - filled);
   return true;
 }
 

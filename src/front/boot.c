@@ -14,7 +14,7 @@
 #include "front/thread.h"
 
 typedef enum boot_state { BOOT_NONE, BOOT_UNDER_WAY, BOOT_DONE } boot_state_t;
-static _Atomic uint32_t state;
+static _Atomic uint32_t boot_state;
 static _Atomic bool options_read;
 static _Atomic uintptr_t booting; /* the thread that does it */
 
@@ -34,22 +34,22 @@ static void hide_base(void) {
 
 static bool boot_first(void) {
   uint32_t none = BOOT_NONE;
-  if (atomic_compare_exchange_strong_explicit(&state, &none, (uint32_t)BOOT_UNDER_WAY, memory_order_acquire, memory_order_relaxed)) {
+  if (atomic_compare_exchange_strong_explicit(&boot_state, &none, (uint32_t)BOOT_UNDER_WAY, memory_order_acquire, memory_order_relaxed)) {
     store_relaxed(&booting, thread_self());
     boot_options();
     os_fork_watch();
     if (HAK_SECURE) secret_start();
     bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);
     if (done && memcheck_on()) hide_base();
-    store_release(&state, (uint32_t)(done ? BOOT_DONE : BOOT_NONE));
+    store_release(&boot_state, (uint32_t)(done ? BOOT_DONE : BOOT_NONE));
     return done;
   }
   if (load_relaxed(&booting) == thread_self()) return false; /* a preloaded mmap or open that allocates */
-  while (load_relaxed(&state) == BOOT_UNDER_WAY && !os_forked()) os_yield();
-  return load_acquire(&state) == BOOT_DONE;
+  while (load_relaxed(&boot_state) == BOOT_UNDER_WAY && !os_forked()) os_yield();
+  return load_acquire(&boot_state) == BOOT_DONE;
 }
 
-bool boot(void) { return HAK_LIKELY(load_acquire(&state) == BOOT_DONE) || boot_first(); }
+bool boot(void) { return HAK_LIKELY(load_acquire(&boot_state) == BOOT_DONE) || boot_first(); }
 
 void boot_finish(void) {
   boot_options();

@@ -18,7 +18,7 @@ static _Atomic uint32_t attached_count, orphan_count;
 /* Under `lists_lock`, but for the counts, which others read. */
 static lock_t lists_lock = LOCK_OF_RANK(LOCK_LISTS);
 static heap_t *attached[BUCKETS]; /* by thread */
-static heap_t *orphans, *bare;
+static heap_t *orphans, *bare_heaps;
 
 heap_t *heap_first(void) { return load_acquire(&heaps); }
 uint32_t heaps_attached(void) { return load_relaxed(&attached_count); }
@@ -62,7 +62,7 @@ static void heap_enter(heap_t *heap) {
       chain_push(&orphans, heap);
       owner_add(&orphan_count, 1);
       break;
-    case HEAP_BARE: chain_push(&bare, heap); break;
+    case HEAP_BARE: chain_push(&bare_heaps, heap); break;
     case HEAP_SHARED: break;
   }
 }
@@ -137,7 +137,7 @@ static heap_t *heap_find(uintptr_t thread) {
   if (heap == NULL) {
     heap = chain_pop(&orphans);
     if (heap != NULL) owner_add(&orphan_count, (uint32_t)-1);
-    else heap = chain_pop(&bare);
+    else heap = chain_pop(&bare_heaps);
     if (heap != NULL) heap_hand_to(heap, thread);
   }
   lock_release(&lists_lock);
@@ -208,14 +208,14 @@ HAK_AUDITED void heaps_audit(void) {
   AUDIT(in_buckets == of[HEAP_ATTACHED] && in_buckets == heaps_attached(), attached, "attached heaps were not counted");
   uint32_t orphaned = chain_audit(orphans, HEAP_ORPHAN, of[HEAP_ORPHAN]);
   AUDIT(orphaned == of[HEAP_ORPHAN] && orphaned == heaps_orphaned(), &orphans, "orphans were not counted");
-  AUDIT(chain_audit(bare, HEAP_BARE, of[HEAP_BARE]) == of[HEAP_BARE], &bare, "a bare heap is in no list");
+  AUDIT(chain_audit(bare_heaps, HEAP_BARE, of[HEAP_BARE]) == of[HEAP_BARE], &bare_heaps, "a bare heap is in no list");
   lock_release(&lists_lock);
 }
 
 void heaps_after_fork(const heap_t *mine, const heap_t *forker, bool inside) {
   lock_abandon(&lists_lock, inside);
   for (unsigned i = 0; i < BUCKETS; i++) attached[i] = NULL;
-  orphans = bare = NULL;
+  orphans = bare_heaps = NULL;
   store_relaxed(&attached_count, 0);
   store_relaxed(&orphan_count, 0);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {

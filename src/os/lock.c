@@ -12,7 +12,7 @@
 static struct {
   const lock_t *_Atomic lock; /* NULL: free */
   _Atomic uintptr_t thread;
-} held[HELD_MOST];
+} held_locks[HELD_MOST];
 
 static HAK_COLD _Noreturn void order_broken(const char *line) {
   line_write(line);
@@ -26,18 +26,18 @@ static HAK_COLD _Noreturn void order_broken(const char *line) {
 static void held_enter(const lock_t *lock) {
   for (unsigned i = 0; i < HELD_MOST; i++) {
     const lock_t *none = NULL;
-    if (load_relaxed(&held[i].lock) != NULL) continue;
-    if (!atomic_compare_exchange_strong_explicit(&held[i].lock, &none, lock, memory_order_relaxed, memory_order_relaxed)) continue;
-    store_relaxed(&held[i].thread, thread_self());
+    if (load_relaxed(&held_locks[i].lock) != NULL) continue;
+    if (!atomic_compare_exchange_strong_explicit(&held_locks[i].lock, &none, lock, memory_order_relaxed, memory_order_relaxed)) continue;
+    store_relaxed(&held_locks[i].thread, thread_self());
     return;
   }
 }
 
 static void held_leave(const lock_t *lock) {
   for (unsigned i = 0; i < HELD_MOST; i++) {
-    if (load_relaxed(&held[i].lock) != lock) continue;
-    store_relaxed(&held[i].thread, 0);
-    store_relaxed(&held[i].lock, NULL);
+    if (load_relaxed(&held_locks[i].lock) != lock) continue;
+    store_relaxed(&held_locks[i].thread, 0);
+    store_relaxed(&held_locks[i].lock, NULL);
     return;
   }
 }
@@ -47,8 +47,8 @@ static bool holds_owners(const lock_t *but, bool *any) {
   bool owners = true;
   *any = false;
   for (unsigned i = 0; i < HELD_MOST; i++) {
-    if (load_relaxed(&held[i].thread) != thread_self()) continue;
-    const lock_t *lock = load_relaxed(&held[i].lock);
+    if (load_relaxed(&held_locks[i].thread) != thread_self()) continue;
+    const lock_t *lock = load_relaxed(&held_locks[i].lock);
     if (lock == NULL || lock == but || !lock_is_mine(lock)) continue;
     *any = true;
     owners &= lock->rank == LOCK_OWNER;

@@ -9,7 +9,7 @@
 /* Inaccessible are a unit before a block, what its last unit has beyond its bytes, a unit behind it, and the
  * block itself, once freed, until as many others have been freed after it. */
 #define FREED_MOST 64
-static _Atomic uint32_t freed[FREED_MOST]; /* first units, 0 for none: unit 0 is before a block */
+static _Atomic uint32_t freed_units[FREED_MOST]; /* first units, 0 for none: unit 0 is before a block */
 static _Atomic uint32_t freed_count;
 
 /* `units` at a multiple of the alignment, between two more. */
@@ -56,7 +56,7 @@ void large_secure_free(unit_t *slab) {
   units_enter_guard(unit, units);
   slab->guard = (uint8_t)units_guard_beside(unit, 0, bytes, unit + units);
   uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
-  uint32_t oldest = atomic_exchange(&freed[place], unit);
+  uint32_t oldest = atomic_exchange(&freed_units[place], unit);
   if (oldest != 0) wait_end(oldest);
 }
 
@@ -109,7 +109,7 @@ bool large_secure_resize(unit_t *slab, size_t bytes, size_t size) {
 bool large_secure_trim(void) {
   bool any = false;
   for (uint32_t i = 0; i < FREED_MOST; i++) {
-    uint32_t unit = atomic_exchange(&freed[i], 0);
+    uint32_t unit = atomic_exchange(&freed_units[i], 0);
     if (unit == 0) continue;
     wait_end(unit);
     any = true;
@@ -119,7 +119,7 @@ bool large_secure_trim(void) {
 
 HAK_AUDITED void large_secure_audit_alone(void) {
   for (uint32_t i = 0; i < FREED_MOST; i++) {
-    uint32_t unit = load_relaxed(&freed[i]);
+    uint32_t unit = load_relaxed(&freed_units[i]);
     AUDIT(unit == 0 || load_relaxed(&unit_at(unit)->kind) == UNIT_GUARD, region_address(unit), "a large block that waits is no guard");
   }
 }

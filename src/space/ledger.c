@@ -5,7 +5,7 @@ static _Atomic int64_t used_units;
 static _Atomic int64_t idle_units;
 static _Atomic int64_t fresh_units; /* taken while they were zero, since ledger_take_fresh */
 
-static _Atomic uint32_t under_way, ends;
+static _Atomic uint32_t under_way, ledger_ends;
 _Atomic uint32_t ledger_lowest;
 
 void ledger_note_use(uint32_t units, uint32_t dirty, uint32_t fresh) {
@@ -41,12 +41,12 @@ void ledger_release(uint32_t superslab, uint32_t mask) {
 }
 
 void ledger_note_in_flight(bool begins) {
-  if (!begins) (void)atomic_fetch_add_explicit(&ends, 1, memory_order_release);
+  if (!begins) (void)atomic_fetch_add_explicit(&ledger_ends, 1, memory_order_release);
   (void)atomic_fetch_add_explicit(&under_way, begins ? 1 : (uint32_t)-1, memory_order_release);
 }
 
 bool ledger_in_flight(void) { return load_acquire(&under_way) != 0; }
-uint32_t ledger_completions(void) { return load_acquire(&ends); }
+uint32_t ledger_completions(void) { return load_acquire(&ledger_ends); }
 
 ledger_census_t ledger_census(void) {
   ledger_census_t census = {0};

@@ -72,6 +72,7 @@ extern struct api api;
   X(stats_class, bool, (uint32_t, hak_class_stats_t *))  \
   X(stats_text, bool, (int))                             \
   X(stats_json, bool, (int))                             \
+  X(options_json, bool, (int))                           \
   X(option_get, bool, (const char *, int64_t *))         \
   X(option_set, bool, (const char *, int64_t))
 

@@ -249,16 +249,67 @@ static hak_stats_t read_stats(void) {
 
 static bool quiet(void) { return strcmp(check_context(), "beside") != 0; }
 
-TEST(stats_of_an_unknown_struct_size_are_einval) {
+/* A structure of another version: so many bytes that the caller has, and what lies behind them. */
+typedef union other_stats {
+  hak_stats_t known;
+  unsigned char bytes[4096 + 64];
+} other_stats_t;
+enum { UNTOUCHED = 0xa5 };
+
+static bool stats_of_size(other_stats_t *stats, uint32_t size) {
+  memset(stats, UNTOUCHED, sizeof *stats);
+  stats->known.struct_size = size;
+  errno = 0;
+  return hak.stats_get(&stats->known);
+}
+
+static bool all_are(const unsigned char *from, const unsigned char *end, unsigned char value) {
+  while (from < end && *from == value) from++;
+  return from == end;
+}
+
+TEST(stats_of_a_wrong_struct_size_are_einval) {
   ONLY(FAMILY_HAK);
-  static const uint32_t wrong[] = {0, 1, 8, sizeof(hak_stats_t) + 4096, UINT32_MAX};
+  static const uint32_t wrong[] = {0, 1, 8, 15, 17, sizeof(hak_stats_t) - 4, sizeof(hak_stats_t) + 4, 4096 + 8, UINT32_MAX};
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-    hak_stats_t stats = {.struct_size = wrong[i]};
-    errno = 0;
-    CHECK(!hak.stats_get(&stats));
+    other_stats_t stats;
+    CHECK(!stats_of_size(&stats, wrong[i]));
     CHECK_EQ(errno, EINVAL);
+    CHECK_EQ(stats.known.struct_size, wrong[i]);
+    CHECK(all_are(stats.bytes + sizeof(uint32_t), stats.bytes + sizeof stats, UNTOUCHED));
   }
 }
+
+/* Programs are not compiled anew with every version of the library. */
+TEST(stats_fill_an_older_structure_and_nothing_behind_it) {
+  ONLY(FAMILY_HAK);
+  uint32_t classes = read_stats().classes;
+  for (uint32_t size = 16; size <= sizeof(hak_stats_t); size += 8) {
+    other_stats_t stats;
+    REQUIRE(stats_of_size(&stats, size));
+    CHECK_EQ(stats.known.struct_size, size);
+    CHECK_EQ(stats.known.classes, classes);
+    for (uint32_t field = 8; field < size; field += 8) CHECK(!all_are(stats.bytes + field, stats.bytes + field + 8, UNTOUCHED));
+    CHECK(all_are(stats.bytes + size, stats.bytes + sizeof stats, UNTOUCHED));
+  }
+}
+
+TEST(stats_of_a_newer_structure_are_zero_where_they_are_not_known) {
+  ONLY(FAMILY_HAK);
+  static const uint32_t newer[] = {sizeof(hak_stats_t) + 8, sizeof(hak_stats_t) + 200, 4096};
+  for (size_t i = 0; i < sizeof newer / sizeof newer[0]; i++) {
+    other_stats_t stats;
+    REQUIRE(stats_of_size(&stats, newer[i]));
+    CHECK_EQ(stats.known.struct_size, sizeof(hak_stats_t));
+    CHECK(stats.known.committed > 0 && stats.known.sys_mmap > 0);
+    CHECK(all_are(stats.bytes + sizeof(hak_stats_t), stats.bytes + newer[i], 0));
+    CHECK(all_are(stats.bytes + newer[i], stats.bytes + sizeof stats, UNTOUCHED));
+  }
+}
+
+/* What programs were compiled with stays where it is. */
+_Static_assert(offsetof(hak_stats_t, requested) == 8 && offsetof(hak_stats_t, committed) == 72, "the first fields of 0.1");
+_Static_assert(offsetof(hak_stats_t, sys_other) == 328 && sizeof(hak_stats_t) >= 336, "the last field of 0.1");
 
 TEST(stats_live_follows_the_program) {
   ONLY(FAMILY_HAK);
@@ -445,6 +496,24 @@ TEST(stats_to_a_bad_descriptor_are_false) {
 }
 
 /* ---- Options, at run time ---- */
+
+TEST(options_json_is_json_and_lists_what_can_be_got) {
+  ONLY(FAMILY_HAK);
+  CHECK(written(hak.options_json) > 200);
+  CHECK(text[0] == '[' && json_whole(text));
+  int count = 0, paths = 0;
+  for (char *at = text; (at = strstr(at, "{\"name\": \"")) != NULL; count++) {
+    char name[64] = "";
+    int64_t value;
+    REQUIRE(sscanf(at += 10, "%63[a-z_]\", ", name) == 1);
+    const char *end = strchr(at, '}');
+    bool path = strstr(at, "\"type\": \"path\"") != NULL && strstr(at, "\"type\": \"path\"") < end;
+    CHECK(hak.option_get(name, &value) != path);
+    paths += path;
+  }
+  CHECK(count > 10 && paths >= 1);
+  CHECK(!hak.options_json(-1));
+}
 
 TEST(options_have_names_in_any_case) {
   ONLY(FAMILY_HAK);

@@ -22,7 +22,8 @@ static bool throws_bad_alloc(Make make) {
 
 static bool throws_the_handlers(std::size_t size) {
   try {
-    return ::operator new(size) == nullptr && false;
+    void *volatile block = ::operator new(size);
+    return block == nullptr && false;
   } catch (int number) {
     return number == 5;
   }

@@ -58,7 +58,7 @@ TEST(hak_names_come_from_hakmem) {
       API_FUNCTIONS(X)
 #undef X
       "hak_version", "hak_expand", "hak_alloc_at_least", "hak_malloc_batch", "hak_free_batch", "hak_collect",
-      "hak_stats_get", "hak_stats_class", "hak_stats_text", "hak_stats_json", "hak_option_get", "hak_option_set",
+      "hak_stats_get", "hak_stats_class", "hak_stats_text", "hak_stats_json", "hak_option_get", "hak_option_set", "hak_options_json",
   };
   COME_FROM_HAKMEM(names, "hak_");
 }

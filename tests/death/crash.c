@@ -360,12 +360,12 @@ static void blocks_come_in_no_order(void) {
   if (in_order > 300) _exit(EXIT_BROKEN);
 }
 
-static char *_Atomic left_behind, *kept;
+static char *_Atomic left_behind, *kept_block;
 
 /* Another block keeps the slab, if one is wanted. */
 static void *free_and_sleep(void *keeps) {
   char *block = new_block(200);
-  if (keeps) kept = new_block(200);
+  if (keeps) kept_block = new_block(200);
   hak_free(block);
   left_behind = block;
   for (;;) pause();
@@ -391,7 +391,7 @@ static void fork_with_a_filled_block(bool keeps, bool ends_later) {
   memset(hide(left_behind), 'x', 200);
   pid_t child = fork();
   if (child == 0) {
-    if (ends_later) hak_free(kept), hak_collect(false);
+    if (ends_later) hak_free(kept_block), hak_collect(false);
     _exit(pthread_create(&thread, NULL, use_many, NULL) != 0 || pthread_join(thread, NULL) != 0);
   }
   if (waitpid(child, &status, 0) != child || status != 0) _exit(EXIT_BROKEN);

@@ -291,8 +291,8 @@ static void full_but(uint32_t units) {
   bool zero;
   last_units = units;
   spans[0] = span_alloc(last_units, 1, SPAN_SLAB, &zero);
-  for (uint32_t units = 1 << 13; units > 0; units /= 2) {
-    while (span_alloc(units, 1, SPAN_SLAB, &zero) != SPAN_NONE) {}
+  for (uint32_t size = 1 << 13; size > 0; size /= 2) {
+    while (span_alloc(size, 1, SPAN_SLAB, &zero) != SPAN_NONE) {}
   }
   span_free(spans[0], last_units);
 }

@@ -3,8 +3,8 @@
 
 /* In place of base/thread.h. */
 #define BASE_THREAD_H
-static uintptr_t self = 0x1000; /* never 0, which is nobody */
-static inline uintptr_t thread_self(void) { return self; }
+static uintptr_t player = 0x1000; /* never 0, which is nobody */
+static inline uintptr_t thread_self(void) { return player; }
 
 #include "allocator.c"
 #include "entry/api.c"
@@ -28,7 +28,7 @@ static void thread_load(void) {
   thread_fast_heap = threads[running].heap;
   thread_heap = threads[running].own_heap;
   thread_inside = threads[running].inside;
-  self = threads[running].self;
+  player = threads[running].self;
 }
 
 void library_start(void) {
@@ -46,7 +46,7 @@ void library_watch(void) {
 unsigned thread_running(void) { return running; }
 
 void thread_run_as(unsigned number) {
-  threads[running] = (thread_vars_t){thread_fast_heap, thread_heap, thread_inside, self};
+  threads[running] = (thread_vars_t){thread_fast_heap, thread_heap, thread_inside, player};
   running = number;
   thread_load();
 }
@@ -55,7 +55,7 @@ void thread_end_running(thread_end_t how) {
   /* A heap that was left unseen waits for a thread in its place. */
   bool elsewhere = how == END_ELSEWHERE && thread_heap != NULL;
   if (how != END_UNSEEN && thread_heap != NULL) thread_exit(thread_heap);
-  thread_make(running, elsewhere ? place_new() : self);
+  thread_make(running, elsewhere ? place_new() : player);
   thread_load();
 }
 

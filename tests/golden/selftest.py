@@ -156,7 +156,7 @@ class Limits(Checker):
         self.expect(code, part, TOOLS / "check_limits", self.root / "src", self.root / "include")
 
     def function(self, lines):
-        return "static int\nlong_one(int x) {\n" + "  x++; // }\n" * (lines - 3) + "}\n"
+        return "static int long_one(int x) {\n" + "  x++; // }\n" * (lines - 2) + "}\n"
 
     def test_clean(self):
         self.check(0, "0 violations")
@@ -168,8 +168,16 @@ class Limits(Checker):
         self.check(1, "long.c:2: long_one has 40 lines")
 
     def test_long_function_with_attributes(self):
-        self.write("src/base/long.c", "__attribute__((noinline, aligned(16)))\n" + self.function(39))
+        self.write("src/base/long.c", "__attribute__((noinline, aligned(16)))\n" + self.function(40))
         self.check(1, "long_one has 40 lines")
+
+    def test_long_function_behind_a_comparison(self):
+        self.write("src/base/long.c", '_Static_assert((FEW >> 1) * 8 <= (int)MANY, "so; it is"); /* < */\nenum {\n  LESS = FEW < MANY,\n};\n' + self.function(40))
+        self.check(1, "long.c:5: long_one has 40 lines")
+
+    def test_function_that_is_not_measured(self):
+        self.write("src/base/long.c", "static const int less = FEW < MANY;\n" + self.function(40))
+        self.check(1, "long.c:2: lizard sees no function here")
 
     def test_long_function_in_a_linkage_block(self):
         self.write("include/hakmem/x.hpp", 'extern "C" {\n' + self.function(40) + "}\n")

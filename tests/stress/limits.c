@@ -94,10 +94,11 @@ static void scene_start(uintptr_t unused) {
 /* ---- lowered ---- */
 
 static void limit_set(__typeof__(RLIMIT_AS) resource, size_t bytes) {
+  bool addresses = resource == RLIMIT_AS; /* constants alone are of the type that each libc takes */
   struct rlimit limit;
-  getrlimit(resource, &limit);
+  (void)(addresses ? getrlimit(RLIMIT_AS, &limit) : getrlimit(RLIMIT_DATA, &limit));
   limit.rlim_cur = bytes;
-  if (setrlimit(resource, &limit) != 0)
+  if ((addresses ? setrlimit(RLIMIT_AS, &limit) : setrlimit(RLIMIT_DATA, &limit)) != 0)
     stress_fail("setrlimit: errno %d", errno);
 }
 

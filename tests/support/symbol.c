@@ -32,7 +32,7 @@ static bool file_map(void) {
 }
 
 /* The first part of this type that the kernel has loaded, or NULL.  The sanitizer takes the linker's symbol for the whole object. */
-__attribute__((no_sanitize_undefined)) static const ElfW(Phdr) *part_find(ElfW(Word) type) {
+__attribute__((no_sanitize("undefined"))) static const ElfW(Phdr) *part_find(ElfW(Word) type) {
   const ElfW(Phdr) *part = (const void *)((const char *)&__ehdr_start + __ehdr_start.e_phoff);
   for (unsigned i = 0; i < __ehdr_start.e_phnum; i++)
     if (part[i].p_type == type) return &part[i];

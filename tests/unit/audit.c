@@ -105,7 +105,7 @@ static uint32_t span_of_kind(unit_kind_t kind) {
 /* Another heap; there are bare ones then, which come with it where pages are small. */
 static heap_t *other(void) {
   heap_t *made = heap_create(0x7777);
-  if (bare == NULL) heaps_give(heap_create(0x8888), HEAP_BARE);
+  if (bare_heaps == NULL) heaps_give(heap_create(0x8888), HEAP_BARE);
   return made;
 }
 
@@ -239,20 +239,20 @@ BREACH(ALL, "a thread's heap has another owner", owner->orphan = true)
 BREACH(ALL, "a thread is on a slow path and does not show it", store_relaxed(&heap->inside, 0))
 
 /* the lists of heaps */
-BREACH(LISTS, "a heap is in the list of another state", (void)other(); orphans = bare)
-BREACH(LISTS, "a heap that no thread has has an owner", (void)other(); store_relaxed(&bare->owner.thread, 5))
-BREACH(LISTS, "a bare heap has bins or slabs", (void)other(); store_relaxed(&bare->has_bin[3], true))
+BREACH(LISTS, "a heap is in the list of another state", (void)other(); orphans = bare_heaps)
+BREACH(LISTS, "a heap that no thread has has an owner", (void)other(); store_relaxed(&bare_heaps->owner.thread, 5))
+BREACH(LISTS, "a bare heap has bins or slabs", (void)other(); store_relaxed(&bare_heaps->has_bin[3], true))
 BREACH(LISTS, "a heap is in no state", store_relaxed(&other()->state, 9))
-BREACH(LISTS, "a heap that all share has an owner", (void)other(); heap = bare; store_relaxed(&heap->state, HEAP_SHARED); owner = &heap->owner;
+BREACH(LISTS, "a heap that all share has an owner", (void)other(); heap = bare_heaps; store_relaxed(&heap->state, HEAP_SHARED); owner = &heap->owner;
        store_relaxed(&owner->thread, 5))
 BREACH(LISTS, "a thread cannot find its heap", heap->thread++)
 BREACH(LISTS, "attached heaps were not counted", ADD(attached_count, 1))
 BREACH(LISTS, "orphans were not counted", ADD(orphan_count, 1))
-BREACH(LISTS, "a bare heap is in no list", (void)other(); bare = bare->link)
+BREACH(LISTS, "a bare heap is in no list", (void)other(); bare_heaps = bare_heaps->link)
 
 #if HAK_SECURE
 static void **waiting(void) { return &heap->quarantine->blocks[c][0]; }
-BREACH(ALL, "a large block that waits is no guard", store_relaxed(&freed[3], unit_number(wide)))
+BREACH(ALL, "a large block that waits is no guard", store_relaxed(&freed_units[3], unit_number(wide)))
 BREACH(MINE, "a quarantine's place is not in it", heap->quarantine->rings[c].at = 255)
 BREACH(MINE, "what waits in quarantine is no block, or live", *waiting() = block)
 BREACH(MINE, "a block is in quarantine and in its slab", REQUIRE(*waiting() != NULL); give_behind(*waiting()))

@@ -230,7 +230,7 @@ TEST(holders_and_starters_meet) {
 /* ---- confined ---- */
 
 static _Atomic long refused[8], permitted[5];
-static char status[8192];
+static char status_file[8192];
 
 static void try_all(void) {
   size_t page = os_page_size();
@@ -270,11 +270,11 @@ TEST(a_confined_one_has_no_power) {
   for (int i = 0; i < 50; i++) {
     REQUIRE(os_thread_start(&thread, sleep_until_held, true));
     snprintf(path, sizeof path, "/proc/self/task/%u/status", load_relaxed(&thread.last));
-    REQUIRE(os_read_file(path, status, sizeof status) > 0);
-    CHECK(strstr(status, "CapEff:\t0000000000000000") != NULL && strstr(status, "NoNewPrivs:\t1") != NULL);
-    CHECK(strstr(status, "Seccomp:\t2") != NULL);
+    REQUIRE(os_read_file(path, status_file, sizeof status_file) > 0);
+    CHECK(strstr(status_file, "CapEff:\t0000000000000000") != NULL && strstr(status_file, "NoNewPrivs:\t1") != NULL);
+    CHECK(strstr(status_file, "Seccomp:\t2") != NULL);
     snprintf(own, sizeof own, "CapPrm:\t%08x%08x", thread.capabilities.of[1].permitted, thread.capabilities.of[0].permitted);
-    CHECK(strstr(status, own) != NULL); /* else another process could trace it that cannot trace this one */
+    CHECK(strstr(status_file, own) != NULL); /* else another process could trace it that cannot trace this one */
     os_thread_hold(&thread);
     os_thread_release(&thread);
   }

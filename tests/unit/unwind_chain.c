@@ -6,13 +6,13 @@
 
 #define JOIN(a, b) a##b
 #define NAME(a, b) JOIN(a, b)
-#define LINK(id) __attribute__((noinline, noclone)) static void NAME(CHAIN, id)(chain_t *c)
+#define LINK(id) CHAIN_LINK static void NAME(CHAIN, id)(chain_t *c)
 #define CALL(id) NAME(CHAIN, id)(c)
 /* What follows a call keeps it from being the last thing that the function does. */
 #define AFTER() __asm__ volatile("" ::: "memory")
 
 /* Needs no stack of its own, and calls nobody. */
-__attribute__((noinline, noclone)) static uint64_t NAME(CHAIN, _leaf)(chain_t *c, const volatile uint64_t *from) {
+CHAIN_LINK static uint64_t NAME(CHAIN, _leaf)(chain_t *c, const volatile uint64_t *from) {
   c->noted[c->count++] = __builtin_return_address(0);
   uint64_t sum = 0;
   for (uint64_t i = 0; i < 4; i++) sum += from[i] * i;
@@ -68,7 +68,7 @@ LINK(_recursive) {
   c->count--;
 }
 
-__attribute__((noinline, noclone)) void CHAIN(chain_t *c) {
+CHAIN_LINK void CHAIN(chain_t *c) {
   CHAIN_NOTE(c);
   CALL(_recursive);
   AFTER();

@@ -6,6 +6,13 @@
 
 enum { NOTED_MOST = 64 };
 
+/* A function of a frame of its own, and of one copy. */
+#ifdef __clang__
+#define CHAIN_LINK __attribute__((noinline))
+#else
+#define CHAIN_LINK __attribute__((noinline, noclone))
+#endif
+
 typedef struct chain {
   void *noted[NOTED_MOST]; /* by those under way, the outermost first */
   unsigned count;

@@ -7,7 +7,7 @@ struct Ends {
   ~Ends() { c->innermost(c); }
 };
 
-__attribute__((noinline, noclone)) void passes(chain_t *c) {
+CHAIN_LINK void passes(chain_t *c) {
   CHAIN_NOTE(c);
   struct Notes { /* of those below only what is under way is noted */
     chain_t *c;
