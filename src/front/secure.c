@@ -15,7 +15,7 @@
 
 #define FRESH_FROM 4096 /* bytes */
 /* Entries of a bin from which one is chosen.  Each generation of blocks is scattered further; programs pay for that in
- * locality: docs/decisions has the figures. */
+ * locality: docs/dead-ends.md has the figures. */
 #define CHOICES 4
 
 /* --- canary and zeroes ------------------------------------------------------------------- */

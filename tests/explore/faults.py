@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Seeds one fault at a time into the sources and expects the explorer to find each.
 
-  faults.py --source SRC --work DIR --objects A.o,B.o... [--jobs N] [--only NAME] -- COMPILER FLAGS...
+  faults.py --source SRC --work DIR --objects A.o,B.o... [--jobs N] [--only NAME] [--check] -- COMPILER FLAGS...
 
-A fault replaces a text that occurs once in a file.  Exit status 0 when every fault is found, and the table still fits the sources.
+A fault replaces a text that occurs once in a file.  Exit status 0 when every entry fits the sources and every fault is found.
 """
-import subprocess
+import collections
 import sys
 
 import seeded
+from seeded import seeding
 
 # (name, file, text, instead, pattern of the scenarios of which one must fail)
 FAULTS = [
@@ -166,27 +167,15 @@ FAULTS = [
      "    owner_unlock(owner);\n    blocks_hold(owner, slab, hole.first, hole.last);\n", "holes"),
 ]
 
-
-def attempt(fault, settings):
-    """What came of the fault: whether it was found, and text."""
-    name, file, text, instead, pattern = fault
-    try:
-        found = seeded.failure(seeded.build(name, file, seeded.changed(file, text, instead, settings), settings), ["-t", "60", pattern])
-    except (ValueError, OSError, subprocess.SubprocessError) as error:
-        return False, str(error)
-    return found is not None, "no scenario fails" if found is None else ": ".join(found)
+Fault = collections.namedtuple("Fault", "name file text instead pattern")
 
 
-def main():
-    settings = seeded.arguments(__doc__)
-    faults = [fault for fault in FAULTS if settings.only in (None, fault[0])]
-    found = 0
-    for fault, (good, text) in seeded.in_parallel(lambda fault: attempt(fault, settings), faults, settings):
-        found += good
-        print(f"{'found' if good else 'NOT FOUND':9} {fault[0]} in {fault[4]}: {text}", flush=True)
-    print(f"{found} of {len(faults)} faults found")
-    return 0 if faults and found == len(faults) else 1
+def attempt(fault, place, settings):
+    """The scenario that fails and how; None if none does."""
+    program = seeded.build(place, fault.file, seeding.changed(fault, settings.source), settings)
+    found = seeded.failure(program, ["-t", "60", fault.pattern])
+    return found and ": ".join(found)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(seeding.main(__doc__, [Fault(*row) for row in FAULTS], attempt))

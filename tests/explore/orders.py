@@ -9,12 +9,13 @@ both alone.  One that the explorer does not notice has a reason in kept.txt, bes
   --deep    where the quick searches find nothing, a preemption and a stale read together, so many seconds a scenario
   --all     tries those with a reason too
 """
+import collections
 import fnmatch
-import subprocess
 import sys
 
 import seeded
 import sites
+from seeded import seeding
 
 # The cheapest first; what needs a preemption and a stale read at once is found by few scenarios.
 BOTH = ["two_words", "holes_meanwhile", "narrow.busy.other.one", "narrow.exiting.other.one", "narrow.idle.other.two",
@@ -36,61 +37,47 @@ def reason_for(site, order, reasons):
     return next((reason for pattern, orders, reason in reasons if order in orders and fnmatch.fnmatchcase(site.name, pattern)), None)
 
 
-def attempt(site, order, settings):
+Weakening = collections.namedtuple("Weakening", "name site order")
+
+
+def noticed(item, place, settings):
     """The scenario that notices and how; None if none does."""
-    name = f"{site.name} {order}".replace(" ", "_").replace("/", "_")
-    program = seeded.build(name, site.file, sites.with_order(settings.source, site, order), settings)
+    program = seeded.build(place, item.site.file, sites.with_order(settings.source, item.site, item.order), settings)
     searches = QUICK + ([["-b", "1", "-w", "1", "-t", settings.deep]] if settings.deep else [])
-    try:
-        for search in searches:
-            found = seeded.failure(program, search, 7200)
-            if found is not None:
-                return found
-        return None
-    finally:
-        seeded.remove(name, settings)
+    found = (seeded.failure(program, search, 7200) for search in searches)
+    return next((f"{scenario}: {how}" for scenario, how in filter(None, found)), None)
 
 
-def judged(item, settings, reasons):
-    """Whether it is as it should be, and a word and text about it."""
-    site, order = item
-    reason = reason_for(site, order, reasons)
+def judged(item, place, settings, reasons):
+    reason = reason_for(item.site, item.order, reasons)
     if reason is not None and not settings.all:
-        return True, "kept", reason
-    try:
-        found = attempt(site, order, settings)
-    except (OSError, subprocess.SubprocessError) as error:
-        return False, "BROKEN", str(error)
+        return seeding.Outcome(True, "kept", reason)
+    found = noticed(item, place, settings)
     if found is not None:
-        return reason is None, "found" if reason is None else "FOUND AFTER ALL", f"{found[0]}: {found[1]}"
-    return reason is not None, "NOT FOUND" if reason is None else "kept", reason or "and kept.txt has no reason for it"
+        return seeding.Outcome(reason is None, "found" if reason is None else "FOUND AFTER ALL", found)
+    return seeding.Outcome(reason is not None, "NOT FOUND" if reason is None else "kept", reason or "and kept.txt has no reason for it")
 
 
 def chosen(settings, reasons):
-    items = [(site, order) for site in sites.all_sites(settings.source) for order in site.weaker]
+    items = [Weakening(f"{site.name}: {site.order} as {order}", site, order)
+             for site in sites.all_sites(settings.source) for order in site.weaker]
     if settings.only is not None:
-        return [item for item in items if settings.only in f"{item[0].name} {item[1]}"]
+        return [item for item in items if settings.only in f"{item.site.name} {item.order}"]
     if settings.sample:
-        items = [item for item in items if item[1] == "relaxed" and reason_for(*item, reasons) is None]
+        items = [item for item in items if item.order == "relaxed" and reason_for(item.site, item.order, reasons) is None]
         return items[:: max(1, -(-len(items) // settings.sample))]
     return items
 
 
 def main():
-    settings = seeded.arguments(__doc__, (["--sample"], {"type": int}), (["--deep"], {}), (["--all"], {"action": "store_true"}))
+    settings = seeding.arguments(__doc__, (["--sample"], {"type": int}), (["--deep"], {}), (["--all"], {"action": "store_true"}))
     reasons = kept_reasons()
-    items = chosen(settings, reasons)
-    counts = {}
-    passed = bool(items)
-    for (site, order), (good, word, text) in seeded.in_parallel(lambda item: judged(item, settings, reasons), items, settings):
-        passed &= good
-        counts[word] = counts.get(word, 0) + 1
-        print(f"{word:9} {site.name}: {site.order} as {order}: {text[:200]}", flush=True)
-    unused = [r[0] for r in reasons if not any(fnmatch.fnmatchcase(site.name, r[0]) for site in sites.all_sites(settings.source))]
+    names = [site.name for site in sites.all_sites(settings.source)]
+    unused = [pattern for pattern, _, _ in reasons if not any(fnmatch.fnmatchcase(name, pattern) for name in names)]
     for pattern in unused:
         print(f"kept.txt has a reason for {pattern}, which is no site")
-    print(", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
-    return 0 if passed and not unused else 1
+    good = seeding.run(chosen(settings, reasons), lambda item, place: judged(item, place, settings, reasons), settings)
+    return 0 if good and not unused else 1
 
 
 if __name__ == "__main__":

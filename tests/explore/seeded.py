@@ -3,29 +3,23 @@
 Only target.c is compiled again, with the changed file before the others.
 """
 import pathlib
-import shutil
 import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
-from seeding import arguments, changed, in_parallel, place  # noqa: E402, F401
+import seeding  # noqa: E402
 
 
-def build(name, file, text, settings):
+def build(place, file, text, settings):
     """The explorer with `text` in place of the source `file`."""
-    work = settings.work / name
-    place(work, file, text)
+    seeding.overlay(place, file, text)
     compiler, *flags = settings.command
     # -O1: -O0 is slower to run than it is faster to compile.
-    subprocess.run([compiler, f"-I{work}", *flags, "-w", "-O1", "-c", HERE / "target.c", "-o", work / "target.o"], check=True)
+    subprocess.run([compiler, f"-I{place}", *flags, "-w", "-O1", "-c", HERE / "target.c", "-o", place / "target.o"], check=True)
     wraps = [flag for flag in flags if flag.startswith("-Wl,")]
-    subprocess.run([compiler, "-pthread", "-no-pie", work / "target.o", *settings.objects, *wraps, "-o", work / "explore"], check=True)
-    return work / "explore"
-
-
-def remove(name, settings):
-    shutil.rmtree(settings.work / name, ignore_errors=True)
+    subprocess.run([compiler, "-pthread", "-no-pie", place / "target.o", *settings.objects, *wraps, "-o", place / "explore"], check=True)
+    return place / "explore"
 
 
 def failure(program, options, seconds=900):

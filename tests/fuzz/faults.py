@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Breaks the allocator in ways that each target must find with its kept corpus alone.
+"""Breaks the allocator in ways that each target must find with its kept inputs alone.
 
-A fault is a text of one source and another in its place.  A text that is no longer there, or not once, fails the run: the table is
-out of date then.  Exit status 0 when every fault was found.
+  faults.py --source SRC --work DIR --objects A.o,B.o... [--jobs N] [--only NAME | TARGET] [--check] -- COMPILER FLAGS...
+
+A fault is a text of one source and another in its place.  Exit status 0 when every entry fits the sources and every fault is found.
 """
+import collections
 import pathlib
-import shutil
 import subprocess
 import sys
 
@@ -98,44 +99,28 @@ FAULTS = [
 
 SOURCES = {"program": ["program.c", "shadow.c"], "misuse": ["misuse.c", "shadow.c"]}
 
+Fault = collections.namedtuple("Fault", "target name file text instead")
 
-def build(number, fault, settings):
+
+def build(fault, place, settings):
     """The target's replay with the fault in it."""
-    target, _, file, text, instead = fault
-    work = settings.work / str(number)
-    shutil.rmtree(work, ignore_errors=True)
-    seeding.place(work, file, seeding.changed(file, text, instead, settings))
-    plain = target.removesuffix("_secure")
+    seeding.overlay(place, fault.file, seeding.changed(fault, settings.source))
+    plain = fault.target.removesuffix("_secure")
     sources = ["library.c", "fuzz.c", "replay.c", *SOURCES.get(plain, [f"{plain}.c"])]
     compiler, *flags = settings.command
-    subprocess.run([compiler, f"-I{work}", *flags, f"-DHAK_SECURE={int(target != plain)}", "-w", "-O1", *(HERE / name for name in sources),
-                    *settings.objects, "-o", work / "replay"], check=True)
-    return work / "replay"
+    subprocess.run([compiler, f"-I{place}", *flags, f"-DHAK_SECURE={int(fault.target != plain)}", "-w", "-O1",
+                    *(HERE / name for name in sources), *settings.objects, "-o", place / "replay"], check=True)
+    return place / "replay"
 
 
-def attempt(number, fault, settings):
-    """What came of the fault: whether it was found, and text."""
-    try:
-        program = build(number, fault, settings)
-        run = subprocess.run([program, HERE / "corpus" / fault[0]], capture_output=True, text=True, timeout=300)
-    except (ValueError, OSError, subprocess.SubprocessError) as error:
-        return False, str(error)
+def attempt(fault, place, settings):
+    """How many inputs fail and what the first says; None if none does."""
+    program = build(fault, place, settings)
+    run = subprocess.run([program, HERE / "corpus" / fault.target], capture_output=True, text=True, timeout=300)
     failed = [line for line in run.stdout.splitlines() if line.startswith("FAIL")]
     said = [line for line in run.stderr.splitlines() if line]
-    return run.returncode != 0 and bool(failed), f"{len(failed)} inputs; {said[0] if said else ''}"
-
-
-def main():
-    settings = seeding.arguments(__doc__)
-    faults = [fault for fault in FAULTS if settings.only in (None, fault[0]) or settings.only in fault[1]]
-    found = 0
-    numbered = list(enumerate(faults))
-    for (_, fault), (good, text) in seeding.in_parallel(lambda item: attempt(*item, settings), numbered, settings):
-        found += good
-        print(f"{'found' if good else 'NOT FOUND':9} {fault[0]}: {fault[1]}: {text}", flush=True)
-    print(f"{found} of {len(faults)} faults found")
-    return 0 if faults and found == len(faults) else 1
+    return f"{fault.target}, {len(failed)} inputs; {said[0] if said else ''}" if run.returncode != 0 and failed else None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(seeding.main(__doc__, [Fault(*row) for row in FAULTS], attempt))

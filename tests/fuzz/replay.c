@@ -1,6 +1,6 @@
 /* replay.c - runs a target without libFuzzer.
  *
- *   fuzz_NAME FOLDER...   each file there in a process of its own
+ *   fuzz_NAME FOLDER...   each input there in a process of its own: a file is one, a line of a .hex file is one
  *   fuzz_NAME FILE        that one here: for a debugger, or afl-fuzz */
 #include <dirent.h>
 #include <stdio.h>
@@ -12,30 +12,75 @@
 
 #include "fuzz.h"
 
-enum { INPUT_MOST = 65536 };
+enum { INPUT_MOST = 65536, PACK_MOST = 1 << 20 };
 
 static unsigned done, failed;
 
+/* The bytes of a file; as many as there is room for. */
+static size_t read_file(const char *path, void *bytes, size_t most) {
+  FILE *file = fopen(path, "rb");
+  size_t size = file != NULL ? fread(bytes, 1, most, file) : 0;
+  if (file != NULL) fclose(file);
+  return size;
+}
+
 static bool run_here(const char *path) {
   static uint8_t input[INPUT_MOST];
-  FILE *file = fopen(path, "rb");
-  if (file == NULL) return false;
-  size_t size = fread(input, 1, sizeof input, file);
-  fclose(file);
-  fuzz_run(input, size);
+  if (access(path, R_OK) != 0) return false;
+  fuzz_run(input, read_file(path, input, sizeof input));
   return true;
+}
+
+static void judge(pid_t child, const char *name) {
+  int status = 1;
+  if (child > 0) (void)waitpid(child, &status, 0);
+  done++;
+  if (status == 0) return;
+  failed++;
+  printf("FAIL %s: %s\n", name, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "see above");
 }
 
 static void run_apart(const char *path) {
   fflush(stdout);
   pid_t child = fork();
   if (child == 0) exit(run_here(path) ? 0 : 1);
-  int status = 1;
-  if (child > 0) (void)waitpid(child, &status, 0);
-  done++;
-  if (status == 0) return;
-  failed++;
-  printf("FAIL %s: %s\n", path, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "see above");
+  judge(child, path);
+}
+
+static int digit(char c) {
+  static const char digits[] = "0123456789abcdef";
+  const char *at = c != '\0' ? strchr(digits, c) : NULL;
+  return at != NULL ? (int)(at - digits) : -1;
+}
+
+/* Runs the input that a line has in hex; false for anything else. */
+static bool run_line(const char *line, size_t length) {
+  static uint8_t input[INPUT_MOST];
+  if (length == 0 || length % 2 != 0 || length / 2 > sizeof input) return false;
+  for (size_t i = 0; i < length; i += 2) {
+    int high = digit(line[i]), low = digit(line[i + 1]);
+    if (high < 0 || low < 0) return false;
+    input[i / 2] = (uint8_t)(high << 4 | low);
+  }
+  fuzz_run(input, length / 2);
+  return true;
+}
+
+/* The file is closed before a child could move its offset. */
+static void run_pack(const char *path) {
+  static char pack[PACK_MOST];
+  const char *end = pack + read_file(path, pack, sizeof pack), *next;
+  unsigned number = 1;
+  for (const char *line = pack; line < end; line = next + 1, number++) {
+    next = memchr(line, '\n', (size_t)(end - line));
+    if (next == NULL) next = end;
+    char name[4200];
+    snprintf(name, sizeof name, "%s:%u", path, number);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) exit(next < end && run_line(line, (size_t)(next - line)) ? 0 : 1);
+    judge(child, name);
+  }
 }
 
 static void run_folder(const char *path) {
@@ -45,7 +90,9 @@ static void run_folder(const char *path) {
     char file[4096];
     snprintf(file, sizeof file, "%s/%s", path, entries[i]->d_name);
     struct stat facts;
-    if (stat(file, &facts) == 0 && S_ISREG(facts.st_mode)) run_apart(file);
+    const char *end = strrchr(entries[i]->d_name, '.');
+    bool packed = end != NULL && strcmp(end, ".hex") == 0;
+    if (stat(file, &facts) == 0 && S_ISREG(facts.st_mode)) packed ? run_pack(file) : run_apart(file);
     free(entries[i]);
   }
   if (count >= 0) free(entries);

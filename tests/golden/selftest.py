@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
 """Shows that each checker finds what it is for: a small tree or library is broken on purpose, and the report is read."""
+import collections
+import contextlib
+import io
 import json
 import pathlib
 import platform
@@ -8,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOOLS = HERE.parent.parent / "tools"
@@ -16,6 +20,8 @@ import fastpath  # noqa: E402
 import release  # noqa: E402
 sys.path.insert(0, str(HERE.parent.parent / "bench" / "counts"))
 import counts  # noqa: E402
+sys.path.insert(0, str(HERE.parent / "support"))
+import seeding  # noqa: E402
 
 CLEAN_TREE = {
     "src/hakmem.c": '#include "base/bits.c"\n#include "kit/counters.c"\n#include "kit/later.c"\n',
@@ -385,7 +391,7 @@ fn=(3)
 
 
 class Mutations(Checker):
-    """The seeded faults: each text must occur once in its source."""
+    """The table of tests/mutation: each text must occur once in its source."""
     RUN = HERE.parent / "mutation" / "run"
 
     def setUp(self):
@@ -414,6 +420,58 @@ class Mutations(Checker):
     def test_a_source_that_is_gone(self):
         (self.root / "src/slab/hole.c").unlink()
         self.check(1, "in src/slab/hole.c, not once")
+
+
+class Seeding(Checker):
+    """What all tables of seeded faults share, with a "build" that reads the changed source and a "test" that looks for a word."""
+    Fault = collections.namedtuple("Fault", "name file text instead")
+    FOUND = Fault("found", "kit/counters.c", "bits_low(x)", "bits_high(x)")
+    HARMLESS = Fault("harmless", "kit/counters.c", "counter_add(int x)", "counter_add(int y)")
+    STALE = Fault("stale", "kit/counters.c", "bits_middle", "bits_low")
+    BROKEN = Fault("broken", "kit/counters.c", "return", "#error")
+
+    def attempt(self, fault, place, settings):
+        seeding.overlay(place, fault.file, seeding.changed(fault, settings.source))
+        self.assertEqual([path.name for path in place.rglob("*") if path.is_file()], ["counters.c"])
+        text = (place / fault.file).read_text()
+        if "#error" in text:
+            raise subprocess.CalledProcessError(1, "cc")
+        return None if "bits_low(x)" in text else "bits_low is gone"
+
+    def check(self, code, part, *faults, more=()):
+        given = ["faults.py", "--source", str(self.root / "src"), "--work", str(self.root / "work"), "--objects", "a.o", "--jobs", "2",
+                 *more, "--", "cc"]
+        said = io.StringIO()
+        with mock.patch.object(sys, "argv", given), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            got = seeding.main("", faults, self.attempt)
+        self.assertIn(part, said.getvalue())
+        self.assertEqual(got, code, said.getvalue())
+
+    def test_found(self):
+        self.check(0, "found     found: bits_low is gone", self.FOUND)
+
+    def test_not_found(self):
+        self.check(1, "NOT FOUND harmless", self.FOUND, self.HARMLESS)
+
+    def test_alone(self):
+        self.check(0, "1 found, of 1", self.FOUND, self.HARMLESS, more=["--only", "found"])
+
+    def test_none(self):
+        self.check(1, ", of 0", self.FOUND, more=["--only", "no such name"])
+
+    def test_stale(self):
+        self.check(1, "stale: its text occurs 0 times in src/kit/counters.c, not once", self.FOUND, self.STALE)
+        self.check(1, "2 faults, 1 that do not fit", self.FOUND, self.STALE, more=["--check"])
+        self.check(0, "1 faults, 0 that do not fit", self.FOUND, more=["--check"])
+
+    def test_twice(self):
+        self.check(1, "found: 2 faults have this name", self.FOUND, self.FOUND)
+
+    def test_nothing_changed(self):
+        self.check(1, "same: it changes nothing", self.FOUND._replace(name="same", instead="bits_low(x)"))
+
+    def test_does_not_build(self):
+        self.check(1, "BROKEN    broken", self.BROKEN)
 
 
 if __name__ == "__main__":
