@@ -1,4 +1,11 @@
-/* api.c - the allocation functions: hak_* and, as aliases of them, the names of libc. */
+/* api.c - the allocation functions: hak_* and, as aliases of them, the names of libc.
+ *
+ * What the names differ in is said here, and nothing else: which arguments are refused with which errno, what NULL and 0 mean.
+ *   malloc(0), realloc(NULL, 0)   a block of no bytes, its own address
+ *   realloc(p, 0)                 frees and returns NULL, as glibc does
+ *   an alignment                  a power of two, else EINVAL; posix_memalign wants at least a pointer's and leaves errno
+ *   count * size                  ENOMEM where it overflows, before anything else is looked at
+ * The name that the program called goes along, for the line that a wrong call ends with. */
 #include "entry/entry.h"
 
 #include <errno.h>
@@ -57,6 +64,7 @@ static void clear(void *start, size_t bytes) {
   __asm__ volatile("" : : "r"(start) : "memory");
 }
 
+/* Always moves: what was there is cleared before anybody else can have it. */
 void *hak_recallocarray(void *block, size_t old_count, size_t count, size_t size) {
   size_t bytes, old_bytes;
   if (block == NULL) return hak_calloc(count, size);
@@ -113,6 +121,7 @@ size_t hak_malloc_good_size(size_t size) { return block_good_size(size, 1); }
 
 void hak_free_sized(void *block, size_t size) { block_free(block, size, "free_sized"); }
 
+/* The alignment tells nothing that the size does not: blocks of one size may have any. */
 void hak_free_aligned_sized(void *block, size_t alignment, size_t size) {
   (void)alignment;
   block_free(block, size, "free_aligned_sized");
@@ -127,6 +136,7 @@ void hak_sdallocx(void *block, size_t size, int flags) {
   block_free(block, size, "sdallocx");
 }
 
+/* Asks for all of the class, so that the secure library too lets the program use it. */
 hak_sized_t hak_alloc_at_least(size_t size) {
   size_t good = block_good_size(size, 1);
   void *block = block_alloc(good > 0 ? good : size);
@@ -141,6 +151,7 @@ void hak_free_batch(void **blocks, size_t count) {
   for (size_t i = 0; i < count; i++) block_free(blocks[i], 0, "hak_free_batch");
 }
 
+/* Blocks first, so that what they leave empty can be purged. */
 size_t hak_collect(bool force) {
   if (region.base == 0) return 0;
   thread_enter();

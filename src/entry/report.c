@@ -1,4 +1,7 @@
-/* report.c - statistics and options as text, JSON and the structures of libc. */
+/* report.c - statistics and options as text, JSON and the structures of libc.
+ *
+ * The reports may be made in a process that is out of memory, so they neither allocate nor use stdio; malloc_info alone does, whose
+ * caller gives a FILE.  Text and JSON show the same figures from one table: a new figure is one line there. */
 #include "entry/entry.h"
 
 #include <errno.h>
@@ -54,7 +57,8 @@ static HAK_COLD void write_json_number(writer_t *w, const char *name, uint64_t v
 
 /* --- figures ----------------------------------------------------------------------------- */
 
-/* From /proc: the resident pages, the lines of the map. */
+/* From /proc: the resident pages, the lines of the map.  A filter of the program's own may end it for opening a file late: then the
+ * mappings stay 0. */
 static void stats_add_os(hak_stats_t *stats) {
   char text[256];
   if (os_read_file("/proc/self/statm", text, sizeof text) > 0) {
@@ -349,6 +353,7 @@ HAK_COLD void report_at_exit(void) {
 
 /* --- libc's names ------------------------------------------------------------------------ */
 
+/* glibc keeps `pad` bytes at the top of its heap; there is no such place here. */
 int hak_malloc_trim(size_t pad) {
   (void)pad;
   return hak_collect(true) > 0;
@@ -356,9 +361,10 @@ int hak_malloc_trim(size_t pad) {
 
 void hak_malloc_stats(void) { (void)hak_stats_text(2); }
 
+/* glibc's parameters run from M_ARENA_MAX, -8, to M_TRIM_THRESHOLD, -1, and M_MXFAST, 1.  All are hints that say how its own arenas
+ * are to work: they are accepted, since programs take a refusal for an error, and change nothing. */
 int hak_mallopt(int parameter, int value) {
   (void)value;
-  /* glibc's run from M_ARENA_MAX, -8, to M_TRIM_THRESHOLD, -1, and M_MXFAST, 1: all are hints. */
   return (parameter >= -8 && parameter <= -1) || parameter == 1;
 }
 
@@ -424,6 +430,7 @@ int mallopt(int parameter, int value) HAK_ALIAS(hak_mallopt);
 
 #if defined(__GLIBC__)
 
+/* mallinfo is from when 2 GiB were much: a figure stops at what it can say, where glibc's wraps around. */
 static int to_int(size_t value) { return value > INT32_MAX ? INT32_MAX : (int)value; }
 
 HAK_API struct mallinfo mallinfo(void) {

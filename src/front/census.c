@@ -17,6 +17,15 @@
 #include "front/quarantine.h"
 #include "front/heaps.h"
 
+/* Each unit lies in one span or is free, and each block of a slab is in one state, so that the sums hold while nothing moves:
+ *
+ *   committed = live + cached + remote + slab_free + span_free
+ *   a slab's bytes = (live + cached + remote + free blocks) * block size + tail;   slab_free = free blocks and tails
+ *
+ * A slab's record tells its free blocks, its remote bits those that wait to be collected.  It cannot tell a live block from one in
+ * a bin: both are out.  So all that is out counts as live first, and what the bins hold is taken off a class at a time.  Nothing is
+ * locked; where two looks at a moving heap disagree, a figure is cut to what is possible. */
+
 /* Blocks of no bytes take addresses, and no memory. */
 static uint32_t class_bytes(unsigned c) { return c == CLASS_ZERO ? 0 : class_info[c].size; }
 
@@ -45,6 +54,7 @@ static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const u
   of_class[c].live_blocks += class_info[c].blocks - free - waiting; /* less what bins hold: census_heaps */
 }
 
+/* Returns where the next span may begin.  Requests of large blocks end anywhere in their last page: half a page too much on average. */
 static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uint32_t unit) {
   unit_t *slab = unit_at(unit);
   uint8_t kind = load_acquire(&slab->kind);
@@ -65,6 +75,7 @@ static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uin
   return units > 0 ? units : 1;
 }
 
+/* Bare heaps are spare memory, nobody's: what their bins have counted is in bins_retired. */
 static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
   uint64_t counted = 0;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {

@@ -97,7 +97,8 @@ static const kind_t *kind_of(const unit_t *span) { return &kinds[load_acquire(&s
 
 /* --- pointers ---------------------------------------------------------------------------- */
 
-/* NULL where nothing is mapped or was ever used. */
+/* The record of the span that p may lie in.  NULL where nothing is mapped or was ever used: the records there are readable all the same,
+ * since the zones end later than the blocks, but tell nothing. */
 static unit_t *span_at(const void *p) {
   size_t unit = region_unit(p);
   if (unit >= load_acquire(&region.units)) return NULL;
@@ -106,6 +107,7 @@ static unit_t *span_at(const void *p) {
   return unit_head((uint32_t)unit);
 }
 
+/* A record may become another span's meanwhile: then the program frees a block that it does not have, and any state ends it. */
 block_info_t block_inspect(const void *p) {
   block_info_t info = {BLOCK_FOREIGN, NULL, 0};
   unit_t *slab = span_at(p);

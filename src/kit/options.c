@@ -4,6 +4,10 @@
 #include "os/line.h"
 #include "os/os.h"
 
+/* The later wins: the default, HAKMEM_CONF's file, the environment, hak_option_set for those that may change at run time.
+ *
+ * Read before libc is ready, so nothing here calls it: no strlen, no strtol, no getenv. */
+
 #define OPTION(name, fallback, min, max, at_run_time, help) {#name, help, fallback, min, max, at_run_time},
 #define OPTION_PATH(name, help)
 const option_info_t option_info[OPTION_COUNT] = {
@@ -116,6 +120,7 @@ static HAK_COLD bool parse_value(const char *text, size_t length, int64_t *value
   return true;
 }
 
+/* True if the name is that of a path, kept or too long to be: then it is not looked for among the numbers. */
 static bool path_read(const char *name, size_t name_length, const char *text, size_t length) {
   for (unsigned i = 0; i < PATH_COUNT; i++) {
     if (!text_equal(option_path_info[i].name, name, name_length)) continue;
@@ -138,6 +143,7 @@ static HAK_COLD void option_read(const char *name, size_t name_length, const cha
     return;
   }
   int64_t value;
+  /* The default, not what the file has said before: the line says so. */
   if (!parse_value(text, length, &value) || !option_set(option, value)) {
     option_complain("bad value", text, length, &option_info[option]);
     store_relaxed(&option_values.number[option], option_info[option].fallback);
@@ -192,7 +198,7 @@ static HAK_COLD void options_read_file(const char *path) {
 HAK_COLD void options_load(char *const *environment) {
   static const char prefix[] = "HAKMEM_";
   const size_t prefix_length = sizeof prefix - 1;
-  if (environment == NULL || os_is_privileged()) return;
+  if (environment == NULL || os_is_privileged()) return; /* the caller must not steer a process that has more rights */
   for (int pass = 0; pass < 2; pass++) { /* the file first, so that the environment wins */
     for (char *const *entry = environment; *entry != NULL; entry++) {
       const char *name = *entry;

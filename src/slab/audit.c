@@ -152,7 +152,7 @@ static uint32_t queued_in(uint32_t unit) {
   return queued;
 }
 
-/* Whoever has queued a slab pushes it: only alone nobody can be between the two. */
+/* A slab is queued, then pushed: only in a process with one thread can nobody be between the two. */
 static void audit_pending(const slab_owner_t *owner, unsigned c, bool alone) {
   uint32_t rest = audit_chain(owner, owner->rest[c], c);
   uint32_t pending = audit_chain(owner, load_acquire(&owner->pending[c]), c);
