@@ -109,7 +109,7 @@ static void range_extend(const symbols_t *symbols, ElfW(Sym) *symbol, size_t whi
   if (start + sizeof *symbol > range->end) range->end = start + sizeof *symbol;
 }
 
-/* One word, so that who looks at the same moment finds the one or the other. */
+/* One word, so that a lookup at the same moment finds the one or the other. */
 static void symbol_lead(const symbols_t *symbols, ElfW(Sym) *symbol, size_t which, void *context) {
   (void)context;
   __atomic_store_n(&symbol->st_value, (uintptr_t)redirected[which].ours - symbols->base, __ATOMIC_RELAXED);

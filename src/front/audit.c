@@ -160,7 +160,7 @@ static bool turn_mine(heap_t *heap, bool alone) {
   return whole;
 }
 
-/* A heap that the thread has not.  The bins of an orphan may be given back meanwhile, by who has just left it. */
+/* Another thread's heap, or no thread's.  An orphan's bins may be given back meanwhile, by the thread that has just left it. */
 static void audit_other(heap_t *heap, const heap_t *mine, bool alone) {
   if (heap == mine || !lock_try(&heap->owner.lock)) return;
   audit_heap(heap, alone && load_relaxed(&heap->owner.thread) == 0, alone);

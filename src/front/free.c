@@ -41,7 +41,7 @@ static bool may_have_size(const block_info_t *info, size_t size) {
   return large_request(size) == info->size;
 }
 
-/* In the other library it was not live for free_elsewhere: who freed it has got it again. */
+/* In the default library free_elsewhere has found it not live, and the inspection live: another thread freed it, and has got it again. */
 static void free_in_slab(const block_info_t *info, void *block, const char *function) {
   if (!HAK_SECURE) fault_freed(info, block, function);
   free_claim(info, block, function);

@@ -27,7 +27,7 @@ typedef struct heap {
    * A class's bin is there from its first use on, so that the others cost no memory. */
   uint16_t bin_at[HEAP_TABLE_SMALL + HEAP_TABLE_MID];
   uint16_t bin_at_class[CLASS_COUNT]; /* of every class */
-  _Atomic bool has_bin[CLASS_COUNT];  /* bin_at leads there; else to `none`. Changed by who has the heap */
+  _Atomic bool has_bin[CLASS_COUNT];  /* bin_at leads there; else to `none`. Changed by the thread that has the heap */
   bin_budget_t budget;
   uint64_t last_tick_ms;
   uint32_t slow_paths;

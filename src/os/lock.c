@@ -75,7 +75,7 @@ static void audit_taken(const lock_t *lock) {
 }
 
 static void audit_left(const lock_t *lock) {
-  ORDER(lock_is_mine(lock), "released by who does not hold it");
+  ORDER(lock_is_mine(lock), "released by a thread that does not hold it");
   held_leave(lock);
 }
 

@@ -9,7 +9,7 @@
 #include "base/config.h"
 #include "os/os.h"
 
-/* Who holds an owner's lock may take the one of growth; nothing else is waited for by who holds any. docs/protocols.md */
+/* A holder of an owner's lock may wait for the lock of growth; no other wait is allowed with a lock held: docs/protocols.md */
 typedef enum lock_rank { LOCK_OWNER, LOCK_GROW, LOCK_LISTS } lock_rank_t;
 
 typedef struct lock {
@@ -36,8 +36,8 @@ HAK_CHECKED bool lock_wait(lock_t *lock);
 /* The same; in such a child the lock is taken from its holder. */
 void lock_acquire(lock_t *lock);
 void lock_release(lock_t *lock);
-/* The same, sequentially consistent: who fails to take the lock has done what it
- * did before in time to be seen after this. */
+/* The same, sequentially consistent: what a thread did before it failed to take the
+ * lock is seen by the holder after this. */
 void lock_release_fully(lock_t *lock);
 /* Whether the calling thread holds it. */
 bool lock_is_mine(const lock_t *lock);

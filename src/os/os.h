@@ -28,10 +28,10 @@ typedef enum os_map {
 
 size_t os_page_size(void);           /* bytes; constant for a process */
 uint64_t os_physical_memory(void);   /* bytes */
-size_t os_map_limit(void);           /* mappings that a process may have; read by the first call, which is to be at start */
+size_t os_map_limit(void);           /* mappings that a process may have; the first call reads it, and must be at start */
 uint64_t os_address_limit(void);     /* RLIMIT_AS in bytes, UINT64_MAX when unlimited */
 bool os_is_privileged(void);             /* running with privileges its caller lacks */
-bool os_has_shadow(void);            /* a sanitizer's runtime has the midst of the addresses for itself */
+bool os_has_shadow(void);            /* a sanitizer's runtime occupies the middle of the addresses */
 uint64_t os_random_seed(void);       /* differs for each process, in which it is the same */
 uint64_t os_random(void);            /* unpredictable */
 uint64_t os_now_ms(void);            /* monotonic, coarse */
@@ -54,39 +54,39 @@ void os_huge(void *start, size_t bytes, bool huge);
 HAK_CHECKED bool os_move(void *from, void *to, size_t bytes);
 /* The same as os_purge for what os_move has filled: makes one mapping with its neighbours of it again. */
 bool os_renew(void *start, size_t bytes);
-/* Makes accessible pages inaccessible and gives their memory back, unless they are locked.  They are zero afterwards in any
- * case, OS_OPEN too: light guards cannot be had, and the others split mappings, which `may_split` forbids or the kernel
- * has no more of. */
+/* Makes pages inaccessible and gives their memory back, unless they are locked.  They are zero afterwards in any case.
+ * OS_LIGHT: by a guard in the page tables, which costs no mapping.  OS_SPLIT: by protection, which splits the mapping.  OS_OPEN: they
+ * stay accessible, since the kernel has no light guards, and `may_split` forbids a split or the kernel has no mapping left. */
 typedef enum os_guard { OS_OPEN, OS_LIGHT, OS_SPLIT } os_guard_t;
 os_guard_t os_guard(void *start, size_t bytes, bool may_split);
-/* Makes just such a range, or some pages of one of up to a unit, accessible again, then zero.  What was accessible stays as it
- * is.  False: the kernel is out of mappings to split. */
+/* Makes exactly such a range accessible again, or some pages of one that is no larger than a unit; they are zero then.  Pages that
+ * were accessible stay as they are.  False: the kernel is out of mappings to split. */
 bool os_unguard(void *start, size_t bytes);
 /* Makes whole pages of ours unwritable, or writable again; false if the kernel refuses. */
 bool os_seal(const void *start, size_t bytes, bool sealed);
 /* How many of the first pages are resident; looks at 256 at most. */
 size_t os_resident(void *start, size_t pages);
 
-/* None of these is a cancellation point.  Who waits calls os_yield, which is short and lets others run, or os_sleep_us. */
+/* Neither is a cancellation point.  A thread that waits yields first, which is short, and then sleeps. */
 void os_yield(void);
 void os_sleep_us(unsigned microseconds);
 
-/* Waits while the word has the value, until woken or for so long at most; for one `shared` with the kernel too. Wakes who waits. */
+/* Waits while the word has the value, until woken or for so long at most; `shared`: the kernel wakes too. Wakes all that wait. */
 void os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microseconds, bool shared);
 void os_wake(_Atomic uint32_t *word);
 
 typedef struct os_capabilities {
   struct {
     uint32_t effective, permitted, inheritable;
-  } of[2]; /* as the kernel tells them */
+  } of[2]; /* in the kernel's layout */
 } os_capabilities_t;
 
 /* A thread that libc does not know: it has no thread-local variables, and no
  * signal is delivered to it.  All zero at first. */
 typedef struct os_thread {
   _Atomic uint32_t id;   /* not 0 while it uses its stack; the kernel clears it */
-  _Atomic uint32_t last; /* what the kernel calls it, or called the one before, while it may still know that */
-  _Atomic uint32_t held; /* how many want none to run; it sleeps on this */
+  _Atomic uint32_t last; /* its number in the kernel, or that of the one before while the kernel may still know it */
+  _Atomic uint32_t held; /* how many callers hold it back; it sleeps on this */
   _Atomic uint32_t ready; /* it has begun to work, or to end */
   _Atomic bool unable;    /* one could not confine itself */
   bool confined;
@@ -95,40 +95,40 @@ typedef struct os_thread {
   void (*run)(void);
   void *stack;
 } os_thread_t;
-bool os_thread_possible(void); /* not where a tool must know every thread */
-/* Runs `run` in a new thread; false if there is one already, or cannot be, or is held.  A confined one holds no capability
- * and can ask the kernel for nothing but memory and to wait when this returns; if it cannot be made so it ends, and no other is
- * started. */
+bool os_thread_possible(void); /* false under a tool that must know every thread */
+/* Runs `run` in a new thread; false if there is one already, if it is held, or if there can be none.  When this returns a confined
+ * one holds no capability, and can ask the kernel for memory and for sleep alone; one that cannot be confined ends, and no other
+ * is started. */
 HAK_CHECKED bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined);
 HAK_INLINE bool os_thread_exists(os_thread_t *thread) { return load_relaxed(&thread->id) != 0; }
-/* For the thread itself.  False: it is to end, since it is held, or confined and the user, groups or capabilities of its
- * process are not those that it started with. */
+/* For the thread itself.  False: it must end, because it is held, or because it is confined and its process no longer has the user,
+ * groups or capabilities that it had at the start. */
 HAK_CHECKED bool os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds);
-/* Ends it, and waits until the kernel knows no such thread any more; none can be started until as many releases. */
+/* Ends it, and waits until it is gone for the kernel too; each hold keeps a new one from being started until it is released. */
 void os_thread_hold(os_thread_t *thread);
 void os_thread_release(os_thread_t *thread);
 /* In a fork's child, where no such thread runs. */
 void os_thread_forget(os_thread_t *thread);
 
-/* What the kernel says of the calling thread: whether somebody's filter judges its system calls, and whether it could change
- * its user or has changed it.  Reads a file; where that cannot be, both are taken for true. */
+/* What the kernel says of the calling thread: whether a filter judges its system calls, and whether it could change its user, or
+ * has.  Reads a file; both count as true where it cannot. */
 typedef struct os_standing {
   bool filtered, privileged;
 } os_standing_t;
 os_standing_t os_standing(void);
-/* Whether the process has no thread but this one, ours counted, as the kernel says in the same file; false where it cannot be read. */
+/* Whether the process has no other thread, ours included, by the same file; false where it cannot be read. */
 bool os_is_only_thread(void);
-/* How often the process has put itself under a filter.  Then no call is made but those that glibc's malloc may make at that
- * time as well: what another one would tell is as if the kernel had refused it. */
+/* How often the process has put itself under a filter.  From then on only those calls are made that glibc's malloc may make at the
+ * same moment; any other counts as refused, and is not tried. */
 extern _Atomic uint32_t os_filters;
 
-/* Whether the process has no thread but this one, as libc knows: it may say no where it has none, and threads of ours
- * do not count.  What a thread that came first does after this cannot meet what a later one does. */
+/* Whether the process has no other thread, as far as libc knows: it may say no where there is none, and threads of ours do not
+ * count.  Nothing that another thread does can overlap with what the caller does next. */
 HAK_INLINE bool os_single_threaded(void) {
   extern char __libc_single_threaded __attribute__((weak)); /* glibc from 2.32 on */
   return &__libc_single_threaded != NULL && __libc_single_threaded != 0;
 }
-/* Whether libc knows that there were others: it may say no where there were. */
+/* Whether libc has ever made another: it may say no where there were some. */
 HAK_INLINE bool os_multi_threaded(void) {
   extern char __libc_single_threaded __attribute__((weak));
   return &__libc_single_threaded != NULL && __libc_single_threaded == 0;
@@ -140,8 +140,9 @@ HAK_INLINE bool os_multi_threaded(void) {
 void os_fork_watch(void);
 bool os_forked(void);
 void os_fork_note(void);
-/* One of the threads that find out at once, by its number, is to repair the child, and then calls os_fork_seen: true. The others wait
- * for it, but for a signal handler in the same thread. False where there is nothing to repair, or no more. */
+/* True for one of the threads that find out at the same time, named by its number: it repairs the child, and then calls
+ * os_fork_seen.  The others wait for that here, but for a signal handler in the repairing thread.  False where there is nothing to
+ * repair, or no longer. */
 HAK_CHECKED bool os_fork_claim(uintptr_t thread);
 void os_fork_seen(uintptr_t thread);
 

@@ -317,7 +317,7 @@ static bool guard_lightly(void *start, size_t bytes) {
 }
 
 /* Of locked pages the kernel drops nothing.  They are cleared, not mapped anew, which would lose the program's lock; and not
- * dropped by MADV_DONTNEED_LOCKED, since who locks memory wants no page faults later. */
+ * dropped by MADV_DONTNEED_LOCKED, since a program that locks memory wants no page faults later. */
 static void pages_clear(void *start, size_t bytes) {
   if (!os_purge(start, bytes)) memset(start, 0, bytes);
 }

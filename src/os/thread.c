@@ -103,7 +103,7 @@ static bool capabilities_lower(const os_capabilities_t *held) {
   return syscall_3(SYS_capset, (long)&self, (long)&lowered, 0) == 0;
 }
 
-/* Whether who started the process is still who it was.  Without an effective capability the kernel tells the limits only of
+/* Whether the process still has the user, groups and capabilities that it had when the thread was started.  Without an effective capability the kernel tells the limits only of
  * those whose users and groups are all the thread's own. */
 static bool thread_unchanged(const os_thread_t *thread) {
   os_capabilities_t now;
@@ -164,7 +164,7 @@ static bool thread_clone(os_thread_t *thread) {
   return result >= 0;
 }
 
-/* SIGSYS stays as it is: a filter that traps ends who has it blocked.  No handler may run before the claim is settled, since one
+/* SIGSYS stays as it is: a filter that traps ends a thread that blocks it.  No handler may run before the claim is settled, since one
  * that changes credentials would wait for this. */
 bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
   if (!os_thread_possible() || os_thread_exists(thread) || load_relaxed(&thread->unable)) return false;

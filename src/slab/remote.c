@@ -25,7 +25,7 @@ void owner_unlock(slab_owner_t *owner) {
       lock_release(&owner->lock);
       return;
     }
-    /* Either we see what was pushed before the lock was free, or who pushed sees it free. */
+    /* Either we see what was pushed before the lock was free, or the pushing thread sees it free. */
     lock_release_fully(&owner->lock);
     if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;
     (void)remote_collect(owner);

@@ -5,7 +5,7 @@
  * looked puts the slab on the owner's pending stack of its class.  The owner collects
  * that when the class runs out; for an orphan or an idle owner, the freer does it.
  *
- *   freer: set bit; if state is OPEN: swap it to QUEUED; who succeeds pushes the slab
+ *   freer: set bit; if state is OPEN: swap it to QUEUED; the one that succeeds pushes the slab
  *   owner: pop all; for each: state to OPEN; take the bits
  *
  * Both sides' steps are sequentially consistent: if the freer sees QUEUED, the
@@ -42,8 +42,8 @@ void remote_announce(unit_t *slab);
 void remote_collect_class(slab_owner_t *owner, unsigned size_class);
 bool remote_collect(slab_owner_t *owner);
 void remote_collect_all(slab_owner_t *owner);
-/* More waits for an owner that is idle than those who have helped it could bring in: whether that is so, and a part more of it. Any
- * thread, on its slow path, without a lock: else it would wait there while the heap grows. */
+/* Remote frees pile up for an idle owner when helpers find its lock taken.  Whether some do; and one more part of the work, which any
+ * thread does on its slow path, without a lock: else the heap would grow while they wait. */
 bool remote_is_behind(void);
 void remote_catch_up(void);
 

@@ -1,7 +1,7 @@
 /* unit.h - the records of each unit of block memory: what span it is part of, and of what kind that is.
  *
- * A span is entered from its last unit to its first, and the first is published with its kind: who finds a kind finds the
- * rest of the record, and of the span.  A fork's child, the crash report and the census read records without a lock. */
+ * A span is entered from its last unit to its first, and the first is published with its kind: a thread that finds the kind finds
+ * the rest of the record, and of the span.  A fork's child, the crash report and the census read records without a lock. */
 #ifndef SLAB_UNIT_H
 #define SLAB_UNIT_H
 
@@ -98,8 +98,8 @@ typedef struct remote {
 _Static_assert(sizeof(remote_t) == REGION_REMOTE_BYTES, "the zone of remote records has one for each unit");
 
 HAK_INLINE remote_t *remote_of(uint32_t unit) { return (remote_t *)(void *)region.remotes + unit; }
-/* The slab that begins there accepts remote frees. There are no bits yet to be seen with it: it brings the slab's record to who
- * announces. */
+/* The slab that begins there accepts remote frees.  It has no remote bits yet: the release is for the slab's record, which the
+ * announcing thread reads. */
 HAK_INLINE void remote_open(uint32_t unit) { store_release(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN); }
 /* It accepts none any more, unless it is queued: then false. */
 HAK_CHECKED HAK_INLINE bool remote_close(uint32_t unit) {

@@ -1,8 +1,8 @@
 /* ledger.h - how many units are in use, idle or out of sight, and the one way in which units become free.
  *
- * What spans, purges, moves and huge pages must know of each other stands here, below them all.  Idle is what is free and not
- * known to be zero: it is resident.  Out of sight is what a purge or move has claimed: it will be free again in a moment, so who
- * finds no memory waits for it. */
+ * What spans, purges, moves and huge pages must know of each other stands here, below them all.  Idle units are free and may be
+ * resident: they are not known to be zero.  Units out of sight are claimed by a purge or a move and free again in a moment: a thread
+ * that finds no memory waits for them. */
 #ifndef SPACE_LEDGER_H
 #define SPACE_LEDGER_H
 

@@ -84,7 +84,7 @@ static uint32_t find_in_words(uint32_t units, unsigned align) {
   bool all_full = true;
   for (uint32_t s = lowest; s < count; s++) {
     superslab_t *superslab = &region.superslabs[s];
-    uint32_t free = load_acquire(&superslab->free); /* who finds what a purge has claimed sees it under way: see span_alloc */
+    uint32_t free = load_acquire(&superslab->free); /* units that a purge has claimed are missed with the purge in sight: see span_alloc */
     if (free == 0) continue;
     if (all_full && s > lowest) {
       /* May miss a unit freed meanwhile below; span_alloc looks from 0 again before it grows. */

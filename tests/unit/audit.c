@@ -146,7 +146,7 @@ BREACH(ALL, "waited for in the wrong order", lock_acquire(&lists_lock); lock_acq
 BREACH(ALL, "waited for in the wrong order", lock_acquire(&grow_lock); heap_lock(heap))
 BREACH(ALL, "waited for in the wrong order", heap_lock(heap); lock_acquire(&lists_lock))
 BREACH(ALL, "taken while one is held under which none may be", lock_acquire(&grow_lock); (void)!lock_try(&owner->lock))
-BREACH(ALL, "released by who does not hold it", lock_release(&grow_lock))
+BREACH(ALL, "released by a thread that does not hold it", lock_release(&grow_lock))
 
 /* the region and superslabs */
 BREACH(ALL, "free units that are not usable", atomic_fetch_and(&UNIT_WORD(unit_number(spare))->mapped, ~UNIT_BIT(unit_number(spare))))
