@@ -103,8 +103,8 @@ static bool capabilities_lower(const os_capabilities_t *held) {
   return syscall_3(SYS_capset, (long)&self, (long)&lowered, 0) == 0;
 }
 
-/* Whether the process still has the user, groups and capabilities that it had when the thread was started.  Without an effective capability the kernel tells the limits only of
- * those whose users and groups are all the thread's own. */
+/* Whether the process still has the user, groups and capabilities that it had when the thread was started.  A thread without an
+ * effective capability may ask for the limits of those processes alone whose users and groups are all its own. */
 static bool thread_unchanged(const os_thread_t *thread) {
   os_capabilities_t now;
   struct {
