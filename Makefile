@@ -53,7 +53,8 @@ coverage: ## count the lines of the library that the tests run; under 95 % of th
 	cmake --build --preset coverage -j $(JOBS)
 	find build-coverage -name '*.gcda' -delete
 	ctest --preset coverage --no-tests=error -L '$(COVERED)' -E '$(NOT_COVERED)' -j $(JOBS)
-	tools/coverage --build build-coverage --least 95
+	tools/pinned gcovr -j $(JOBS) --merge-lines --root . --filter src/ --exclude-directory '.*/CompilerId.*' \
+	  --fail-under-line 95 build-coverage
 
 mutation: ## seed faults into the sources, one after the other, and see the tests fail: an hour; ARGS="--only NAME" for one
 	@tools/setup build python test
@@ -74,6 +75,7 @@ setup-compilers:
 
 setup-tests: setup-compilers # one after the other, as apt wants
 	@tools/setup build python test ports programs bench
+	@tools/pinned
 
 # Within `make test`, what is missing is installed while what can be built is. What runs beside check leaves it half the processors.
 ifdef SETUP

@@ -111,6 +111,35 @@ def test_a_loss_within_three_percent_is_none_and_a_doubtful_one_is_marked():
     assert [(loss.workload, loss.overlaps) for loss in losses] == [("far", True)]
 
 
+def two_allocators(hakmem: tuple[float, ...], system: tuple[float, ...]) -> Results:
+    runs = [a_run("a", "system", i, value) for i, value in enumerate(system)]
+    return results_of(runs + [a_run("a", "hakmem", i, value) for i, value in enumerate(hakmem)], [a_workload("a")])
+
+
+def test_an_interval_holds_the_ratio_and_narrows_with_the_spread():
+    wide = two_allocators((1.0, 2.0, 3.0, 4.0, 5.0), (1.0,) * 5).interval("a", "hakmem", TIME, "system")
+    narrow = two_allocators((2.9, 3.0, 3.0, 3.0, 3.1), (1.0,) * 5).interval("a", "hakmem", TIME, "system")
+    assert wide == (1.0, 5.0) and narrow == pytest.approx((2.9, 3.1))
+    assert two_allocators((3.0,) * 5, (1.5,) * 5).interval("a", "hakmem", TIME, "system") == (2.0, 2.0)
+
+
+def test_few_runs_have_no_interval_and_none_stands_out():
+    few = two_allocators((2.0, 2.0, 2.0, 9.0), (1.0,) * 4)
+    assert few.interval("a", "hakmem", TIME, "system") is None and few.outliers() == []
+    assert [cell.text for cell in tables.losses(few, TIME, "time").rows[0]] == ["a", "system", "2.000", tables.NONE]
+
+
+def test_a_run_that_is_far_off_stands_out_and_stays_in_the_figures():
+    results = two_allocators((2.0, 2.02, 9.0, 1.98, 2.01), (1.0, 1.0, 1.0, 1.0, 1.02))  # 2 % is noise
+    assert [(run.allocator, run.repetition, run.seconds, run.median) for run in results.outliers()] == [
+        ("hakmem", 2, 9.0, 2.01)
+    ]
+    assert results.spread("a", "hakmem", TIME).most == 9.0
+    assert [cell.text for cell in tables.outliers(results).rows[0]] == ["a", "hakmem", "3", "9.000 s", "4.478"]
+    interval = results.losses(TIME)[0].interval
+    assert interval[0] <= 2.01 <= interval[1]
+
+
 def test_two_builds_are_paired_within_each_repetition():
     runs = [a_run("a", "baseline", i, 1.0 + i) for i in range(3)] + [
         a_run("a", "hakmem", i, (1.0 + i) * factor) for i, factor in enumerate((0.5, 0.6, 0.4))

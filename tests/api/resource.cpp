@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <list>
 #include <map>
 #include <memory>
@@ -141,7 +142,7 @@ TEST(resource_takes_its_memory_from_hakmem) {
 TEST(resource_honours_every_alignment) {
   std::pmr::memory_resource *resource = hak::get_memory_resource();
   for (std::size_t alignment = 1; alignment <= std::size_t(1) << 22; alignment *= 2)
-    for (std::size_t size : {0, 1, 100, 5000, 300000}) {
+    for (std::size_t size : std::initializer_list<std::size_t>{0, 1, 100, 5000, 300000}) {
       void *block = resource->allocate(size, alignment);
       CHECK(block && aligned(block, alignment) && aligned(block, 16));
       std::memset(block, 1, size);
@@ -153,7 +154,7 @@ TEST(resource_failure_is_bad_alloc) {
   std::pmr::memory_resource *resource = hak::get_memory_resource();
   int thrown = 0;
   for (std::size_t size : {SIZE_MAX, std::size_t(PTRDIFF_MAX) + 1, std::size_t(1) << 60})
-    for (std::size_t alignment : {8, 64}) {
+    for (std::size_t alignment : std::initializer_list<std::size_t>{8, 64}) {
       try {
         resource->deallocate(resource->allocate(size, alignment), size, alignment);
       } catch (const std::bad_alloc &) {

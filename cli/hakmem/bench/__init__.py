@@ -7,7 +7,7 @@ plan        who runs what, when: settled before the first run, so that a stopped
 journal     keeps each finished run at once
 runner      does one run
 figures     what a workload measures itself
-analysis    medians, ratios, geometric means, losses
+analysis    medians, ratios, geometric means, intervals, outliers, losses
 plots, report   what a reader sees
 command     the command line, which ties these together
 """

@@ -1,4 +1,4 @@
-"""Medians, ratios, geometric means and losses, from what results.json holds.
+"""Medians, ratios, geometric means, intervals, runs that stand out, and losses, from what results.json holds.
 
 A workload on which any of the allocators failed is left out of every geometric mean, so that all
 means are over the same work; the report names those workloads. Every other figure stays.
@@ -8,10 +8,12 @@ A workload that prints figures is judged by these: it is in no mean and among no
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy
+from scipy import stats
 
 from hakmem.bench.allocators import BASELINE
 from hakmem.bench.figures import Figure
@@ -28,13 +30,23 @@ FIGURES = (*((measure.key, measure.title, measure.unit) for measure in MEASURES)
 # Less is noise on most machines.
 NOTABLE = 1.03
 
+# Of fewer runs no interval says more than their range, and none of them stands out.
+FEWEST = 5
+CONFIDENCE = 0.95
+# So many standard deviations, as the median deviation gives them, are no accident: Iglewicz and Hoaglin's bound.
+FAR = 3.5
+
 
 def geometric_mean(values: Iterable[float | None]) -> float | None:
     """None where there is nothing to take it of, or a value is missing or zero."""
     values = list(values)
     if not values or not all(values):
         return None
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
+    return float(stats.gmean(values))
+
+
+def _quotient_of_medians(mine: numpy.ndarray, other: numpy.ndarray, axis: int) -> numpy.ndarray:
+    return numpy.median(mine, axis=axis) / numpy.median(other, axis=axis)
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,18 @@ class Loss:
     peer: str
     ratio: float
     overlaps: bool
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A run whose time is far from those of the other repetitions."""
+
+    workload: str
+    allocator: str
+    repetition: int
+    seconds: float
+    median: float
 
 
 def own_key(figure: str) -> str:
@@ -103,6 +127,16 @@ class Results:
         mine, other = self.spread(workload, allocator, key), self.spread(workload, to or self.reference, key)
         return mine.median / other.median if mine and other and other.median else None
 
+    def interval(self, workload: str, allocator: str, key: str, to: str) -> tuple[float, float] | None:
+        """The 95 % interval of the ratio, by the bootstrap; None where there are too few runs."""
+        pair = [list(self._values.get((workload, name, key), {}).values()) for name in (allocator, to)]
+        if min(map(len, pair)) < FEWEST or not all(pair[1]):
+            return None
+        found = stats.bootstrap(
+            pair, _quotient_of_medians, confidence_level=CONFIDENCE, method="percentile", rng=numpy.random.default_rng(0)
+        ).confidence_interval
+        return float(found.low), float(found.high)
+
     def figures(self, workload: str) -> list[Figure]:
         """Those that the workload printed; the values are one run's."""
         return list(self._figures[workload].values())
@@ -145,6 +179,25 @@ class Results:
             if (reason := self.failure(workload.name, allocator))
         ]
 
+    def outliers(self) -> list[Outlier]:
+        """Of the plain workloads; they stay in every figure, as medians hardly mind them."""
+        found = []
+        for workload in self.plain:
+            for allocator in self.allocators:
+                times = self._values.get((workload.name, allocator, TIME), {})
+                if len(times) < FEWEST:
+                    continue
+                seconds = numpy.array(list(times.values()))
+                median = float(numpy.median(seconds))
+                far = abs(seconds - median) > FAR * stats.median_abs_deviation(seconds, scale="normal")
+                notable = abs(seconds - median) > (NOTABLE - 1) * median
+                found += [
+                    Outlier(workload.name, allocator, number, float(value), median)
+                    for number, value, stands_out in zip(times, seconds, far & notable, strict=True)
+                    if stands_out
+                ]
+        return found
+
     def losses(self, key: str) -> list[Loss]:
         """Where hakmem is notably behind the best peer, the worst first."""
         found = []
@@ -154,7 +207,7 @@ class Results:
             ratio = peer and self.ratio(name, HAKMEM, key, to=peer)
             if ratio and ratio > NOTABLE:
                 overlaps = self.spread(name, HAKMEM, key).overlaps(self.spread(name, peer, key))
-                found.append(Loss(name, peer, ratio, overlaps))
+                found.append(Loss(name, peer, ratio, overlaps, self.interval(name, HAKMEM, key, to=peer)))
         return sorted(found, key=lambda loss: -loss.ratio)
 
     # ---- Two builds: ratios within each repetition, which drift of the machine hits alike ----

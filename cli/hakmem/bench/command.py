@@ -187,9 +187,9 @@ def _summarise(results, output: Path) -> None:
 
 
 def _need_report_packages() -> None:
-    missing = [name for name in ("jinja2", "matplotlib") if not importlib.util.find_spec(name)]
+    missing = [name for name in ("jinja2", "matplotlib", "numpy", "scipy") if not importlib.util.find_spec(name)]
     if missing:
-        raise Failure(f"the report needs {' and '.join(missing)}: pip install 'hakmem[bench]'")
+        raise Failure(f"the report needs {', '.join(missing)}: pip install 'hakmem[bench]'")
 
 
 @click.command()

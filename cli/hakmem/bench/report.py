@@ -40,6 +40,8 @@ def _headline_tables(results: Results) -> list[tables.Table]:
         found.append(tables.left_out(results))
     if results.plain and HAKMEM in results.allocators and len(results.allocators) > 1:
         found += [tables.losses(results, TIME, "time"), tables.losses(results, MEMORY, "peak resident set")]
+    if results.outliers():
+        found.append(tables.outliers(results))
     return found
 
 

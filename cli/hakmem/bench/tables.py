@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hakmem.bench.allocators import BASELINE
-from hakmem.bench.analysis import FIGURES, MEMORY, NOTABLE, TIME, Results, own_key
+from hakmem.bench.analysis import CONFIDENCE, FAR, FEWEST, FIGURES, MEMORY, NOTABLE, TIME, Results, own_key
 from hakmem.bench.workloads import Workload
 from hakmem.render import scale_of, spread_text
 from hakmem.runs import HAKMEM, Spread
@@ -100,12 +100,30 @@ def losses(results: Results, key: str, title: str) -> Table:
         f"losses-{key}",
         f"Where hakmem is not first: {title}",
         f"Every workload on which hakmem's median is more than {100 * (NOTABLE - 1):.0f} % above the best other "
-        "allocator's; ~ where the ranges of the two overlap.",
-        ["workload", "best peer", "hakmem / best peer"],
+        "allocator's; ~ where the ranges of the two overlap. The interval is the bootstrap's, of at least "
+        f"{FEWEST} runs each.",
+        ["workload", "best peer", "hakmem / best peer", f"{100 * CONFIDENCE:.0f} % interval"],
     )
     for loss in results.losses(key):
         text = ("~" if loss.overlaps else "") + ratio_text(loss.ratio)
-        table.rows.append([Cell(loss.workload, "name"), Cell(loss.peer), Cell(text, "loss")])
+        interval = " to ".join(map(ratio_text, loss.interval)) if loss.interval else NONE
+        table.rows.append([Cell(loss.workload, "name"), Cell(loss.peer), Cell(text, "loss"), Cell(interval)])
+    return table
+
+
+def outliers(results: Results) -> Table:
+    table = Table(
+        "outliers",
+        "Runs that stand out",
+        f"Their time is more than {FAR} standard deviations, taken from the median deviation, and more than "
+        f"{100 * (NOTABLE - 1):.0f} % from the median of their repetitions. They stay in every figure; where there are many, "
+        "the machine was not idle.",
+        ["workload", "allocator", "repetition", "time", "/ median"],
+    )
+    for run in results.outliers():
+        factor, form, suffix = scale_of(run.median, "s")
+        cells = [str(run.repetition + 1), f"{run.seconds * factor:{form}}{suffix}", ratio_text(run.seconds / run.median)]
+        table.rows.append([Cell(run.workload, "name"), Cell(run.allocator), *map(Cell, cells)])
     return table
 
 
