@@ -2,9 +2,7 @@
 
 #include <string.h>
 
-#include "front/quarantine.h"
 #include "front/secure.h"
-#include "front/supply.h"
 #include "os/memcheck.h"
 #include "slab/large.h"
 
@@ -31,42 +29,4 @@ size_t block_alloc_batch(size_t size, size_t count, void **blocks) {
   size_t done = 0;
   while (done < count && (blocks[done] = block_alloc(size)) != NULL) done++;
   return done;
-}
-
-/* --- the secure library's usual paths ----------------------------------------------------- */
-
-void *alloc_secure(size_t size) {
-  void *block = size - 1 < SMALL_MAX ? secure_pop(thread_fast_heap, size) : NULL;
-  return HAK_LIKELY(block != NULL) ? block : alloc_miss(size);
-}
-
-static HAK_NOINLINE void free_waited(void *block) {
-  thread_enter();
-  heap_take_back(thread_heap, block);
-  thread_leave_with_upkeep();
-}
-
-/* Puts a block that has waited into its bin, if that is the thread's own. */
-static void free_to_bin(void *block) {
-  bin_t *bin = bin_of_unit(owner_load(&region.live), region_unit(block));
-  if (HAK_UNLIKELY(owner_load(&bin->shared.thread) != thread_self())) free_waited(block);
-  else if (HAK_UNLIKELY(bin_push(bin, block))) free_overflow(bin);
-}
-
-/* Another heap's blocks too: the quarantine is the freer's. */
-void free_secure(void *block, size_t size, const char *function) {
-  uintptr_t place = region_index(block);
-  heap_t *heap = thread_fast_heap;
-  if (HAK_UNLIKELY(place >= owner_load(&region.limit) || heap->quarantine == NULL)) goto miss;
-  const region_bin_t *bin = racy_load(region_bin(owner_load(&region.live), region_index_unit(place)));
-  if (HAK_UNLIKELY(bin->block_size == 0)) goto miss;
-  unsigned c = bin->size_class;
-  if (size != 0 && (!region_is_live(block) || HAK_UNLIKELY(secure_size(block, c, function) != size))) goto miss;
-  if (HAK_UNLIKELY(!secure_claim_live(block))) goto miss;
-  secure_clear(block, c, function);
-  block = quarantine_put(heap, block, c);
-  if (block != NULL) free_to_bin(block);
-  return;
-miss:
-  free_miss(block, size, function);
 }

@@ -22,12 +22,10 @@
 
 #include "base/thread.h"
 #include "front/alloc.h"
+#include "front/block_secure.h"
 #include "front/free.h"
 #include "front/thread.h"
 
-/* What block_alloc and block_free are in the secure library. */
-HAK_CHECKED void *alloc_secure(size_t size);
-void free_secure(void *block, size_t size, const char *function);
 /* The same as block_alloc, zeroed. */
 HAK_CHECKED void *block_alloc_zeroed(size_t size);
 /* `align` is a power of two; NULL with errno ENOMEM. */

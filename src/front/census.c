@@ -54,24 +54,31 @@ static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const u
   of_class[c].live_blocks += class_info[c].blocks - free - waiting; /* less what bins hold: census_heaps */
 }
 
-/* Returns where the next span may begin.  Requests of large blocks end anywhere in their last page: half a page too much on average. */
+/* A request ends anywhere in its block's last page: half a page too much on average. */
+static void census_large(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *first) {
+  (void)of_class;
+  uint64_t bytes = load_relaxed(&first->bytes);
+  stats->large_blocks++;
+  stats->live += bytes;
+  stats->requested += bytes - os_page_size() / 2;
+  stats->slab_free += load_relaxed(&first->units) * HAK_UNIT - bytes;
+}
+
+static void census_meta(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *first) {
+  (void)of_class;
+  stats->metadata += load_relaxed(&first->units) * HAK_UNIT;
+}
+
+/* Returns how many units on the next span may begin. */
 static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uint32_t unit) {
-  unit_t *slab = unit_at(unit);
-  uint8_t kind = load_acquire(&slab->kind);
-  uint32_t units = load_relaxed(&slab->units);
-  if (kind == UNIT_SLAB) {
-    census_slab(stats, of_class, slab);
-  } else if (kind == UNIT_LARGE) {
-    uint64_t bytes = load_relaxed(&slab->bytes);
-    stats->large_blocks++;
-    stats->live += bytes;
-    stats->requested += bytes - os_page_size() / 2;
-    stats->slab_free += units * HAK_UNIT - bytes;
-  } else if (kind == UNIT_META) {
-    stats->metadata += units * HAK_UNIT;
-  } else {
-    return 1;
-  }
+  static void (*const count_of_kind[])(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *first) = {
+      [UNIT_SLAB] = census_slab, [UNIT_LARGE] = census_large, [UNIT_META] = census_meta, [UNIT_GUARD] = NULL,
+  };
+  const unit_t *first = unit_at(unit);
+  uint8_t kind = load_acquire(&first->kind);
+  if (count_of_kind[kind] == NULL) return 1;
+  count_of_kind[kind](stats, of_class, first);
+  uint32_t units = load_relaxed(&first->units);
   return units > 0 ? units : 1;
 }
 

@@ -56,6 +56,7 @@
 #include "front/memcheck.c"
 #include "front/alloc.c"
 #include "front/free.c"
+#include "front/block_secure.c"
 #include "front/block.c"
 #include "front/resize.c"
 #include "front/census.c"

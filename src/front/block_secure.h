@@ -1,0 +1,11 @@
+/* block_secure.h - what malloc's and free's usual paths are in the secure library. */
+#ifndef FRONT_BLOCK_SECURE_H
+#define FRONT_BLOCK_SECURE_H
+
+#include "base/bits.h"
+
+/* As block_alloc and block_free. */
+HAK_CHECKED void *alloc_secure(size_t size);
+void free_secure(void *block, size_t size, const char *function);
+
+#endif
