@@ -1,4 +1,4 @@
-/* late.cpp - a library in C++ that a program in C opens: its runtime is in nobody's scope but its own, and an operator new that
+/* late.cpp - a library in C++ that a program in C opens: its runtime is in its own scope alone, and an operator new that
  * fails must behave as ever.  One bit for each thing that went wrong. */
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-/* sized.c - usable and good sizes, nallocx, and the frees that are told a size. */
+/* sized.c - usable and good sizes, nallocx, and the frees that take a size. */
 #include "api.h"
 
 /* ---- malloc_usable_size ---- */

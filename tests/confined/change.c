@@ -114,7 +114,7 @@ static void check_confined(void) {
   }
 }
 
-/* And nobody's but the process's. */
+/* And shared with no other process. */
 static void check_alike(void) {
   static const char *const names[] = {"Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapBnd:", "CapAmb:"};
   int ids[THREADS_MOST];

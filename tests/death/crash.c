@@ -112,7 +112,7 @@ static void by_kill(void) {
   kill(getpid(), SIGSEGV);
 }
 
-/* What the secure library is told to do is settled at the start. */
+/* The secure library's options are settled at the start. */
 static void set_an_option(void) {
   int64_t decay = 0;
   bool set = hak_option_set("decay_ms", 4711), got = hak_option_get("decay_ms", &decay);

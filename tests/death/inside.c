@@ -42,7 +42,7 @@ enum {
   ENDS_WRONG = 2,
   FIRST_MAKES_LESS, /* calls than it is to be stopped in */
   SECOND_MAKES_LESS,
-  ENDS_WAITING, /* well, and whoever is stopped next would only have waited once more */
+  ENDS_WAITING, /* well, and a thread that is stopped next would only have waited once more */
   CHILD_ENDS_WELL
 };
 #ifdef EXPECT_SECURE

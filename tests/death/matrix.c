@@ -82,7 +82,7 @@ static void free_all(void) {
   while (held_count > 0) free_held(held_count - 1);
 }
 
-/* The misuse that follows is about this block: it is nobody's any more. */
+/* The misuse that follows is about this block: it has no owner any more. */
 static char *let_go(char *start) {
   for (size_t i = 0; i < held_count; i++)
     if (held[i].start == start) held[i--] = held[--held_count];

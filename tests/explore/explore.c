@@ -284,7 +284,7 @@ bool explore_point(const volatile void *at, explore_access_t access, const void 
   return true;
 }
 
-/* Thread-local variables are put in place for whoever runs. */
+/* Thread-local variables are put in place for the actor that runs. */
 bool explore_is_watched(const volatile void *at) {
   if (x->current == NOBODY) return false;
   uintptr_t local = (uintptr_t)__builtin_thread_pointer() - (uintptr_t)at + LOCAL_BYTES;

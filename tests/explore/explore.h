@@ -69,7 +69,7 @@ _Noreturn void explore_crashed(int signal, const void *address);
 
 /* explore.c, for main.c: prepares a scenario. */
 void explore_start(const scenario_t *scenario, bool quiet);
-/* Every execution with so many preemptions and stale reads; how many, or 0 when one failed, which is told. */
+/* Every execution with so many preemptions and stale reads; how many, or 0 when one failed, which is printed. */
 uint64_t explore_search(int bound, unsigned stale, double end);
 /* Whether what explore_expect waits for has not been seen. */
 bool explore_is_missed(void);

@@ -2,7 +2,7 @@
 #include "allocator.c"
 #include "target.h"
 
-/* Ours, not the allocator's: its accesses are not told. */
+/* The explorer's, not the allocator's: its accesses are not reported. */
 #define NO_RACE_CHECK __attribute__((no_sanitize_thread))
 
 /* --- threads ----------------------------------------------------------------------------- */

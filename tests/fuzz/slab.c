@@ -179,10 +179,10 @@ static void free_remote(unsigned i) {
 }
 
 static void op_remote(void) {
-  unsigned count = 1 + input_below(64), at = input_word(), told = input_below(4);
+  unsigned count = 1 + input_below(64), at = input_word(), announced = input_below(4);
   for (unsigned n = 0; n < count && out_count > 0 && unannounced_count < UNANNOUNCED_MOST; n++) {
     free_remote((at + n) % out_count);
-    if (told != 0) announce();
+    if (announced != 0) announce();
   }
 }
 

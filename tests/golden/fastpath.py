@@ -24,7 +24,7 @@ ROOT = HERE.parent.parent
 GOLDEN = HERE / "fastpath.json"
 SIZES = [64, 500, 1000, 2000, 16000, 32000]
 BUDGET = {"default": 24, "unchecked": 16}
-# malloc beyond the first table: one more comparison, and the jumps to and fro.
+# malloc beyond the first table: one more comparison, and the jumps there and back.
 TABLE_MAX = 1024
 BUDGET_BEYOND = 3
 # new[] asks whether the program has its own forms, by one comparison; delete looks at the size, and asks at no cost.

@@ -3,7 +3,7 @@
  * Each scene keeps at most --live bytes (370 MiB, counted as asked for) and
  * demands that resident memory stays below live x 450 / 370 at all times:
  *
- * - flow: A allocates, B frees in order and never allocates, as long as told
+ * - flow: A allocates, B frees in order and never allocates, for a given time
  * - mixed: the same, but B frees a random one of the live blocks
  * - exited: each A allocates its share and ends; B frees after that
  * - idle: each A allocates everything, then sleeps; B frees it all; the next A allocates

@@ -325,7 +325,7 @@ TEST(what_was_in_vain_is_done_again_after_a_free) {
   block_free(live, 0, "free");
 }
 
-/* Its turn comes by the barrier: a slab of its own is left empty each time. */
+/* The barrier gives it its turn: a slab of its own is left empty each time. */
 static pthread_barrier_t turn;
 
 static void *leave_an_empty_slab(void *unused) {
@@ -830,7 +830,7 @@ static heap_t *start_forked(void) {
   return lost;
 }
 
-/* The child comes by a slow path. */
+/* The child takes a slow path. */
 static void enter_once(void) {
   thread_enter();
   thread_leave();
@@ -987,7 +987,7 @@ TEST(a_child_may_start_a_thread_before_it_comes_by) {
   check_repaired(lost);
 }
 
-/* Which had its handler run before ours: the kernel has told of the fork, and nobody yet of who it was. */
+/* Its handler ran before hakmem's: the kernel has reported the fork, but which thread forked is not known yet. */
 TEST(a_child_may_start_a_thread_in_another_librarys_handler) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);

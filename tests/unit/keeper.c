@@ -54,7 +54,7 @@ static void *free_all(void *blocks) {
   return NULL;
 }
 
-/* What another thread frees to one that comes by no slow path, while that one's lock is taken. */
+/* What another thread frees to one that takes no slow path, while that one's lock is taken. */
 TEST(remote_frees_to_an_idle_thread_are_collected) {
   static void *blocks[SMALL_BLOCKS];
   pthread_t freer;

@@ -687,7 +687,7 @@ static pthread_t writer;
 
 static void do_nothing(int number) { (void)number; }
 
-/* Lets the pipe fill up, disturbs whoever waits there, and then reads all of it. */
+/* Lets the pipe fill up, disturbs the thread that waits there, and then reads all of it. */
 static void *disturb_and_read(void *pipe_end) {
   static char text[LONG_TEXT + 1];
   size_t used = 0;
@@ -806,7 +806,7 @@ TEST(who_waits_for_a_lock_asks_for_nothing_else) {
 }
 #endif
 
-/* The first fork after a lock's holder is left behind: whoever waits for it goes on. */
+/* The first fork after a lock's holder is left behind: a thread that waits for it goes on. */
 TEST(a_child_takes_a_lock_that_was_left_behind) {
   pthread_t thread;
   os_fork_watch();

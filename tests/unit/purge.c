@@ -214,7 +214,7 @@ TEST(a_span_that_cannot_be_purged_keeps_its_content) {
   CHECK_EQ(purge_bytes(), 0);
 }
 
-/* ---- what the kernel was told about superslabs ---- */
+/* ---- what the kernel was advised about superslabs ---- */
 
 /* A superslab in use whose pages came from elsewhere. */
 static uint32_t moved_superslab(void) {

@@ -47,7 +47,7 @@ TEST(each_frame_is_told_by_file_and_offset) {
     int found = sscanf(line, "\nhakmem:   #%*u %p %4095[^+\n]+%lx", &address, path, &offset);
     CHECK(found >= 1 && address == trace.frame[frames]);
     frames++;
-    if (found < 3 || path[0] != '/') continue; /* the kernel's own page, or nobody's */
+    if (found < 3 || path[0] != '/') continue; /* the kernel's own page, or no file's */
     CHECK(is_code_of(address, path, offset));
     here += strcmp(path, check_self()) == 0;
   }

@@ -142,7 +142,7 @@ TEST(calls_of_code_with_a_frame_register_of_its_own) {
 }
 #endif
 
-/* What is told is true as far as it goes. */
+/* What is reported is true as far as it goes. */
 static void judge_the_first(chain_t *c) {
   void *frames[MOST];
   unsigned depth = unwind_here(frames, MOST, NULL);
