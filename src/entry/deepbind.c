@@ -185,10 +185,12 @@ jump_t deepbind_dlmopen(long space, const char *file, int mode) {
   return jump_to("dlmopen", mode);
 }
 
+/* clang-format off */
 #define FUNCTION(name, code)                                                          \
   __asm__(".pushsection .text." name ", \"ax\", %progbits\n"                          \
           ".globl " name "\n.type " name ", %function\n.balign 16\n" name ":\n"       \
           ".cfi_startproc\n" code ".cfi_endproc\n.size " name ", . - " name "\n.popsection\n")
+/* clang-format on */
 #if defined(__x86_64__)
 FUNCTION("dlopen",
          "  endbr64\n"

@@ -67,6 +67,8 @@ enum { AT_NUMBER = 0, AT_MACHINE = 4, AT_ARGUMENT = 16 };
 #define REFUSE {0x06, 0, 0, 0x00050000 | EPERM}
 #define ALLOW_CALL(number) UNLESS(number, 1), ALLOW
 
+/* A line is a rule. */
+/* clang-format off */
 static const filter_step_t filter_steps[] = {
     LOAD(AT_MACHINE), IF(MACHINE, 1), REFUSE, LOAD(AT_NUMBER),
     ALLOW_CALL(SYS_futex), ALLOW_CALL(SYS_madvise), ALLOW_CALL(SYS_munmap), ALLOW_CALL(SYS_mremap), ALLOW_CALL(SYS_exit),
@@ -78,6 +80,7 @@ static const filter_step_t filter_steps[] = {
     LOAD(AT_NUMBER), UNLESS(SYS_prlimit64, 5), ARGUMENT(2), UNLESS(0, 3), ARGUMENT_HIGH(2), UNLESS(0, 1), ALLOW,
     REFUSE,
 };
+/* clang-format on */
 
 /* --- what the thread may do, and the process ---------------------------------------------- */
 

@@ -11,10 +11,12 @@
 #include <string>
 
 static int calls[FORMS];
+// clang-format off: as the enum
 static const char *const names[FORMS] = {
     "new", "new[]", "new nothrow", "new[] nothrow", "new aligned", "new[] aligned", "new aligned nothrow", "new[] aligned nothrow",
     "delete", "delete[]", "delete sized", "delete[] sized", "delete nothrow", "delete[] nothrow", "delete aligned",
     "delete[] aligned", "delete sized aligned", "delete[] sized aligned", "delete aligned nothrow", "delete[] aligned nothrow"};
+// clang-format on
 
 static const std::size_t impossible = PTRDIFF_MAX - 100;
 static bool throws_other;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+// clang-format off: a line is a group
 enum form {
   NEW, NEW_ARRAY, NEW_NOTHROW, NEW_ARRAY_NOTHROW,
   NEW_ALIGNED, NEW_ARRAY_ALIGNED, NEW_ALIGNED_NOTHROW, NEW_ARRAY_ALIGNED_NOTHROW,
@@ -12,6 +13,7 @@ enum form {
   DELETE_ALIGNED_NOTHROW, DELETE_ARRAY_ALIGNED_NOTHROW,
   FORMS
 };
+// clang-format on
 
 /* What a replaced form does: counts, and takes from malloc or gives to free. In the program. */
 extern "C" void *replaced_new(form form, std::size_t size, std::size_t alignment);

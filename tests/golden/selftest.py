@@ -206,6 +206,36 @@ class Limits(Checker):
         self.check(1, "wide.c:1: 146 characters")
 
 
+class Format(Checker):
+    TIDY = "int twice(int x) {\n  if (x > 0) return 2 * x;\n  else return 0;\n}\n"
+
+    def check(self, code, part, text, name="src/base/one.c"):
+        self.write(name, text)
+        self.expect(code, part, TOOLS / "check_format", self.root / name)
+
+    def test_clean(self):
+        self.check(0, "", self.TIDY)
+
+    def test_indentation(self):
+        self.check(1, "one.c:1:19:", self.TIDY.replace("  if", "    if"))
+
+    def test_pointer_of_c_and_of_cpp(self):
+        self.check(1, "one.c:1:", "char* one;\n")
+        self.check(1, "one.hpp:2:", "class one {\n  char* two;\n};\n", "include/one.hpp")
+
+    def test_long_line(self):
+        self.check(0, "", "int sum = " + "1 + " * 31 + "100;\n")
+        self.check(1, "one.c:1:", "int sum = " + "1 + " * 32 + "100;\n")
+
+    def test_table_that_is_kept(self):
+        self.check(0, "", "/* clang-format off */\nint   x;\n/* clang-format on */\n" + self.TIDY)
+
+    def test_writing(self):
+        self.check(1, "one.c:1:", self.TIDY.replace(" {", "{"))
+        self.expect(0, "", TOOLS / "check_format", "--write", self.root / "src/base/one.c")
+        self.assertEqual(self.TIDY, (self.root / "src/base/one.c").read_text())
+
+
 class Library(Checker):
     """Checkers that look at a built library; each test builds one of its own."""
 

@@ -25,11 +25,13 @@ __attribute__((noinline)) static void innermost(void) {
     next();                                             \
     room[0]++;                                          \
   }
+/* clang-format off */
 FRAME(0, innermost)
 #define FOUR(a, b, c, d, below) FRAME(a, below) FRAME(b, frame_##a) FRAME(c, frame_##b) FRAME(d, frame_##c)
 FOUR(1, 2, 3, 4, frame_0) FOUR(5, 6, 7, 8, frame_4) FOUR(9, 10, 11, 12, frame_8) FOUR(13, 14, 15, 16, frame_12)
 FOUR(17, 18, 19, 20, frame_16) FOUR(21, 22, 23, 24, frame_20) FOUR(25, 26, 27, 28, frame_24) FOUR(29, 30, 31, 32, frame_28)
 FOUR(33, 34, 35, 36, frame_32) FOUR(37, 38, 39, 40, frame_36) FOUR(41, 42, 43, 44, frame_40) FOUR(45, 46, 47, 48, frame_44)
+/* clang-format on */
 
 int main(int argc, char **argv) {
   if (argc < 3) return 2;
