@@ -10,8 +10,7 @@
 
 /* A program uses what it allocates; without a block there is nothing to count. */
 static void *use(void *block) {
-  if (block == NULL)
-    exit(1);
+  if (block == NULL) exit(1);
   *(volatile char *)block = 1;
   return block;
 }
@@ -22,8 +21,7 @@ static void zeroed(void) { free(use(calloc(1, 4096))); }
 
 static void growth(void) {
   void *buffer = NULL;
-  for (size_t size = 16; size <= 1 << 20; size *= 2)
-    buffer = use(realloc(buffer, size));
+  for (size_t size = 16; size <= 1 << 20; size *= 2) buffer = use(realloc(buffer, size));
   free(buffer);
 }
 
@@ -34,8 +32,7 @@ int main(int argc, char **argv) {
   } patterns[] = {{"pair", pair}, {"zeroed", zeroed}, {"growth", growth}};
   for (size_t i = 0; argc == 3 && i < sizeof patterns / sizeof *patterns; i++)
     if (strcmp(argv[1], patterns[i].name) == 0) {
-      for (unsigned long left = strtoul(argv[2], NULL, 10); left > 0; left--)
-        patterns[i].step();
+      for (unsigned long left = strtoul(argv[2], NULL, 10); left > 0; left--) patterns[i].step();
       return 0;
     }
   fprintf(stderr, "usage: %s pair|zeroed|growth STEPS\n", argv[0]);

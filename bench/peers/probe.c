@@ -10,8 +10,9 @@
 #include <string.h>
 
 /* The other operators are libstdc++'s where a library does not bring them; those call these. */
-static const char *const names[] = {"malloc",   "calloc",             "realloc", "free",  "posix_memalign", "aligned_alloc",
-                                    "memalign", "malloc_usable_size", "_Znwm",   "_Znam", "_ZdlPv",         "_ZdaPv"};
+static const char *const names[] = {"malloc",         "calloc",        "realloc",  "free",
+                                    "posix_memalign", "aligned_alloc", "memalign", "malloc_usable_size",
+                                    "_Znwm",          "_Znam",         "_ZdlPv",   "_ZdaPv"};
 
 static void fail(const char *what, const char *detail) {
   fprintf(stderr, "%s%s\n", what, detail);
@@ -22,10 +23,8 @@ static void origin_check(const char *name, const char *library) {
   Dl_info info;
   void *address = dlsym(RTLD_DEFAULT, name);
   char *file = NULL;
-  if (address != NULL && dladdr(address, &info) != 0)
-    file = realpath(info.dli_fname, NULL);
-  if (file == NULL)
-    fail("nothing defines ", name);
+  if (address != NULL && dladdr(address, &info) != 0) file = realpath(info.dli_fname, NULL);
+  if (file == NULL) fail("nothing defines ", name);
   if (strcmp(file, library) != 0) {
     fprintf(stderr, "%s comes from %s\n", name, file);
     exit(1);
@@ -47,16 +46,14 @@ static void *exercise(void *unused) {
     block_check(block, 2 * size, 8);
     free(block);
     unsigned char *zeroed = calloc(size, 2);
-    if (zeroed != NULL && (zeroed[0] != 0 || memcmp(zeroed, zeroed + 1, 2 * size - 1) != 0))
-      fail("calloc's block is not zero", "");
+    if (zeroed != NULL && (zeroed[0] != 0 || memcmp(zeroed, zeroed + 1, 2 * size - 1) != 0)) fail("calloc's block is not zero", "");
     block_check(zeroed, 2 * size, 8);
     free(zeroed);
     block_check(block = aligned_alloc(64, (size + 63) / 64 * 64), size, 64);
     free(block);
     block_check(block = memalign(4096, size), size, 4096);
     free(block);
-    if (posix_memalign(&block, 256, size) != 0)
-      fail("posix_memalign failed", "");
+    if (posix_memalign(&block, 256, size) != 0) fail("posix_memalign failed", "");
     block_check(block, size, 256);
     free(block);
   }
@@ -65,14 +62,11 @@ static void *exercise(void *unused) {
 
 int main(int argc, char **argv) {
   char *library = argc == 2 ? realpath(argv[1], NULL) : NULL;
-  if (library == NULL)
-    fail("usage: probe LIBRARY", "");
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    origin_check(names[i], library);
+  if (library == NULL) fail("usage: probe LIBRARY", "");
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) origin_check(names[i], library);
   pthread_t thread;
   exercise(NULL);
-  if (pthread_create(&thread, NULL, exercise, NULL) != 0 || pthread_join(thread, NULL) != 0)
-    fail("no thread", "");
+  if (pthread_create(&thread, NULL, exercise, NULL) != 0 || pthread_join(thread, NULL) != 0) fail("no thread", "");
   free(library);
   return 0;
 }

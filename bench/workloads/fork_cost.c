@@ -8,12 +8,7 @@
 
 #include "ticks.h"
 
-enum {
-  IDLE_MOST = 256,
-  FORKS_MOST = 4096,
-  UNTIMED = 2,
-  CHILD_BLOCKS = 32
-};
+enum { IDLE_MOST = 256, FORKS_MOST = 4096, UNTIMED = 2, CHILD_BLOCKS = 32 };
 
 typedef enum kind { KIND_EXEC, KIND_EXIT, KIND_MALLOC, KINDS } kind_t;
 
@@ -64,8 +59,7 @@ static void *idle_run(void *argument) {
 /* Blocks of many sizes, so that the allocator comes by its slow path. */
 static void child_allocate(void) {
   void *blocks[CHILD_BLOCKS];
-  for (uint32_t i = 0; i < CHILD_BLOCKS; i++)
-    blocks[i] = workload_block((size_t)16 << i % 12, i);
+  for (uint32_t i = 0; i < CHILD_BLOCKS; i++) blocks[i] = workload_block((size_t)16 << i % 12, i);
   for (uint32_t i = 0; i < CHILD_BLOCKS; i++) {
     workload_check(blocks[i], i);
     free(blocks[i]);
@@ -78,8 +72,7 @@ _Noreturn static void child_run(kind_t kind) {
     execve(words[0], words, nothing);
     _exit(1);
   }
-  if (kind == KIND_MALLOC)
-    child_allocate();
+  if (kind == KIND_MALLOC) child_allocate();
   _exit(0);
 }
 
@@ -89,14 +82,11 @@ static void fork_once(kind_t kind, times_t *times, uint32_t at) {
   struct rusage usage;
   uint64_t begin = ticks_begin();
   pid_t child = fork();
-  if (child == 0)
-    child_run(kind);
+  if (child == 0) child_run(kind);
   pid_t ended = child < 0 ? child : wait4(child, &status, 0, &usage);
   uint64_t ticks = ticks_end() - begin;
-  if (ended != child || child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    workload_fail("a child was refused, or failed");
-  if (times == NULL)
-    return;
+  if (ended != child || child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) workload_fail("a child was refused, or failed");
+  if (times == NULL) return;
   times->ticks[at] = ticks;
   times->sum += ticks;
   times->faults += (uint64_t)usage.ru_minflt;
@@ -114,10 +104,10 @@ static void kind_report(kind_t kind, times_t *times, uint32_t count, double tick
     double value;
     const char *unit;
   } figures[] = {
-    {"mean", (double)times->sum / count * tick, "ns"},
-    {"p50", (double)times->ticks[count / 2] * tick, "ns"},
-    {"p99", (double)times->ticks[(uint32_t)((uint64_t)count * 99 / 100)] * tick, "ns"},
-    {"page faults of a child", (double)times->faults / count, ""},
+      {"mean", (double)times->sum / count * tick, "ns"},
+      {"p50", (double)times->ticks[count / 2] * tick, "ns"},
+      {"p99", (double)times->ticks[(uint32_t)((uint64_t)count * 99 / 100)] * tick, "ns"},
+      {"page faults of a child", (double)times->faults / count, ""},
   };
   for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
     char name[64];
@@ -130,17 +120,14 @@ static void forks_run(uint32_t count) {
   static times_t times[KINDS];
   double tick = ticks_calibrate();
   for (uint32_t i = 0; i < UNTIMED; i++)
-    for (kind_t kind = 0; kind < KINDS; kind++)
-      fork_once(kind, NULL, 0);
+    for (kind_t kind = 0; kind < KINDS; kind++) fork_once(kind, NULL, 0);
   double begin = workload_seconds();
   for (uint32_t i = 0; i < count; i++)
-    for (kind_t kind = 0; kind < KINDS; kind++)
-      fork_once(kind, &times[kind], i);
+    for (kind_t kind = 0; kind < KINDS; kind++) fork_once(kind, &times[kind], i);
   double seconds = workload_seconds() - begin;
   uint64_t resident = workload_resident_kib();
   workload_report("fork_cost", (uint64_t)KINDS * count, seconds);
-  for (kind_t kind = 0; kind < KINDS; kind++)
-    kind_report(kind, &times[kind], count, tick);
+  for (kind_t kind = 0; kind < KINDS; kind++) kind_report(kind, &times[kind], count, tick);
   workload_fact("resident", (double)resident, "KiB");
 }
 
@@ -149,7 +136,7 @@ int main(int argc, char **argv) {
   static pthread_t handles[IDLE_MOST];
   enum { MEBIBYTES, IDLE, FORKS, SEED, ARGUMENTS };
   workload_argument_t arguments[] = {
-    {"mebibytes", 1024, 1, 65536}, {"idle-threads", 0, 0, IDLE_MOST}, {"forks", 300, 1, FORKS_MOST}, WORKLOAD_SEED};
+      {"mebibytes", 1024, 1, 65536}, {"idle-threads", 0, 0, IDLE_MOST}, {"forks", 300, 1, FORKS_MOST}, WORKLOAD_SEED};
   workload_arguments(argc, argv, arguments, ARGUMENTS);
   uint32_t idle = (uint32_t)arguments[IDLE].value;
   for (uint32_t i = 0; i <= idle; i++) {
@@ -159,14 +146,12 @@ int main(int argc, char **argv) {
   pthread_barrier_init(&filled, NULL, idle + 1);
   pthread_barrier_init(&done, NULL, idle + 1);
   for (uint32_t i = 0; i < idle; i++)
-    if (pthread_create(&handles[i], NULL, idle_run, &heaps[i]) != 0)
-      workload_fail("a thread was refused");
+    if (pthread_create(&handles[i], NULL, idle_run, &heaps[i]) != 0) workload_fail("a thread was refused");
   heap_fill(&heaps[idle]);
   pthread_barrier_wait(&filled);
   forks_run((uint32_t)arguments[FORKS].value);
   pthread_barrier_wait(&done);
-  for (uint32_t i = 0; i < idle; i++)
-    workload_join(handles[i]);
+  for (uint32_t i = 0; i < idle; i++) workload_join(handles[i]);
   heap_end(&heaps[idle]);
   return 0;
 }

@@ -14,8 +14,7 @@ static void *set_run(void *argument) {
   for (uint64_t i = 0; i < step_count + slot_count; i++) {
     uint32_t slot = i < slot_count ? (uint32_t)i : workload_below(&set->state, slot_count);
     uint32_t size = workload_between(&set->state, smallest, largest);
-    if (blocks[slot] != NULL)
-      workload_check(blocks[slot], slot);
+    if (blocks[slot] != NULL) workload_check(blocks[slot], slot);
     free(blocks[slot]);
     blocks[slot] = workload_block(size, slot);
     workload_write_pages(blocks[slot], size);
@@ -42,11 +41,9 @@ int main(int argc, char **argv) {
   slot_count = (uint32_t)arguments[SLOTS].value;
   smallest = (uint32_t)arguments[SMALLEST].value;
   largest = (uint32_t)arguments[LARGEST].value;
-  if (largest < smallest)
-    workload_usage(argv[0], arguments, ARGUMENTS);
+  if (largest < smallest) workload_usage(argv[0], arguments, ARGUMENTS);
   uint64_t threads = arguments[THREADS].value;
-  for (uint64_t i = 0; i < threads; i++)
-    sets[i].state = workload_seed(arguments[SEED].value, i);
+  for (uint64_t i = 0; i < threads; i++) sets[i].state = workload_seed(arguments[SEED].value, i);
   double begin = workload_seconds();
   workload_threads(set_run, sets, sizeof *sets, threads, 1);
   workload_report("large_blocks", 2 * (step_count + slot_count) * threads, workload_seconds() - begin);

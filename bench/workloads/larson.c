@@ -54,15 +54,13 @@ static void *round_run(void *argument) {
 static void chain_fill(chain_t *chain, uint64_t seed, uint64_t thread) {
   chain->state = workload_seed(seed, thread);
   chain->slots = workload_table(slot_count, sizeof *chain->slots);
-  for (uint32_t i = 0; i < slot_count; i++)
-    slot_fill(chain, i);
+  for (uint32_t i = 0; i < slot_count; i++) slot_fill(chain, i);
   for (uint32_t i = slot_count; i > 1; i--) {
     slot_t *one = &chain->slots[i - 1], *other = &chain->slots[workload_below(&chain->state, i)], swap = *one;
     *one = *other;
     *other = swap;
   }
-  for (uint32_t i = 0; i < slot_count; i++)
-    workload_mark(chain->slots[i].block, chain->slots[i].size, i);
+  for (uint32_t i = 0; i < slot_count; i++) workload_mark(chain->slots[i].block, chain->slots[i].size, i);
 }
 
 static void chain_empty(chain_t *chain) {
@@ -76,23 +74,24 @@ static void chain_empty(chain_t *chain) {
 int main(int argc, char **argv) {
   static chain_t chains[WORKLOAD_THREADS];
   enum { SMALLEST, LARGEST, BLOCKS, STEPS, THREADS, ROUNDS, SEED, ARGUMENTS };
-  workload_argument_t arguments[] = {
-    WORKLOAD_SIZE("smallest", 8), WORKLOAD_SIZE("largest", 128), WORKLOAD_COUNT("blocks", 1024), WORKLOAD_STEPS(50000),
-    WORKLOAD_THREAD_COUNT(1),     WORKLOAD_COUNT("rounds", 400),  WORKLOAD_SEED};
+  workload_argument_t arguments[] = {WORKLOAD_SIZE("smallest", 8),
+                                     WORKLOAD_SIZE("largest", 128),
+                                     WORKLOAD_COUNT("blocks", 1024),
+                                     WORKLOAD_STEPS(50000),
+                                     WORKLOAD_THREAD_COUNT(1),
+                                     WORKLOAD_COUNT("rounds", 400),
+                                     WORKLOAD_SEED};
   workload_arguments(argc, argv, arguments, ARGUMENTS);
-  if (arguments[LARGEST].value < arguments[SMALLEST].value)
-    workload_usage(argv[0], arguments, ARGUMENTS);
+  if (arguments[LARGEST].value < arguments[SMALLEST].value) workload_usage(argv[0], arguments, ARGUMENTS);
   smallest = (uint32_t)arguments[SMALLEST].value;
   largest = (uint32_t)arguments[LARGEST].value;
   slot_count = (uint32_t)arguments[BLOCKS].value;
   step_count = arguments[STEPS].value;
   uint64_t threads = arguments[THREADS].value, rounds = arguments[ROUNDS].value;
-  for (uint64_t i = 0; i < threads; i++)
-    chain_fill(&chains[i], arguments[SEED].value, i);
+  for (uint64_t i = 0; i < threads; i++) chain_fill(&chains[i], arguments[SEED].value, i);
   double begin = workload_seconds();
   workload_threads(round_run, chains, sizeof *chains, threads, rounds);
   workload_report(LARSON_NAME, 2 * step_count * rounds * threads, workload_seconds() - begin);
-  for (uint64_t i = 0; i < threads; i++)
-    chain_empty(&chains[i]);
+  for (uint64_t i = 0; i < threads; i++) chain_empty(&chains[i]);
   return 0;
 }

@@ -61,8 +61,7 @@ static block_t *block_new(member_t *member, ticks_histogram_t *times, uint32_t s
   uint64_t begin = ticks_begin();
   void *memory = malloc(size);
   uint64_t end = ticks_end();
-  if (times != NULL)
-    ticks_add(times, begin, end);
+  if (times != NULL) ticks_add(times, begin, end);
   block_t *block = workload_mark(memory, size, slot);
   block->size = size;
   workload_write_pages(block, size);
@@ -70,10 +69,8 @@ static block_t *block_new(member_t *member, ticks_histogram_t *times, uint32_t s
 }
 
 static void block_free(ticks_histogram_t *times, block_t *block, uint32_t slot) {
-  if (block == NULL)
-    return;
-  if (slot % CHECKED_EVERY == 0)
-    workload_check(block, slot);
+  if (block == NULL) return;
+  if (slot % CHECKED_EVERY == 0) workload_check(block, slot);
   uint64_t begin = ticks_begin();
   free(block);
   ticks_add(times, begin, ticks_end());
@@ -89,8 +86,7 @@ static void slot_set(member_t *member, uint32_t slot, bool full) {
 static uint32_t slot_pick(member_t *member) {
   for (;;) {
     bool foreign = workload_below(&member->state, FOREIGN_EVERY) == 0;
-    uint32_t slot = foreign ? workload_below(&member->state, slot_count)
-                            : member->first + workload_below(&member->state, member->count);
+    uint32_t slot = foreign ? workload_below(&member->state, slot_count) : member->first + workload_below(&member->state, member->count);
     if (atomic_load_explicit(&slots[slot], memory_order_relaxed) != NULL) /* a tenth may be empty for now */
       return slot;
   }
@@ -99,18 +95,14 @@ static uint32_t slot_pick(member_t *member) {
 static void tenth_set(member_t *member, uint32_t tenth, bool full) {
   uint32_t from = (uint32_t)((uint64_t)member->count * tenth / 10);
   uint32_t until = (uint32_t)((uint64_t)member->count * (tenth + 1) / 10);
-  for (uint32_t i = from; i < until; i++)
-    slot_set(member, member->first + i, full);
+  for (uint32_t i = from; i < until; i++) slot_set(member, member->first + i, full);
 }
 
 static void turn_take(member_t *member, uint32_t round) {
   uint32_t period = round_count / CYCLES, cycle = round / period;
-  if (cycle < CYCLES && round % period == period / 5)
-    tenth_set(member, cycle, false);
-  if (cycle < CYCLES && round % period == period * 3 / 5)
-    tenth_set(member, cycle, true);
-  for (uint32_t i = 0; i < STEPS; i++)
-    slot_set(member, slot_pick(member), true);
+  if (cycle < CYCLES && round % period == period / 5) tenth_set(member, cycle, false);
+  if (cycle < CYCLES && round % period == period * 3 / 5) tenth_set(member, cycle, true);
+  for (uint32_t i = 0; i < STEPS; i++) slot_set(member, slot_pick(member), true);
 }
 
 /* Returns once the turn's time is over. */
@@ -121,8 +113,7 @@ static void turn_keep(member_t *member, uint32_t round) {
   until.tv_sec += (time_t)(nanoseconds / 1000000000);
   until.tv_nsec = (long)(nanoseconds % 1000000000);
   turn_take(member, round);
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
-    ;
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0);
 }
 
 static void *member_run(void *argument) {
@@ -131,8 +122,7 @@ static void *member_run(void *argument) {
     atomic_store_explicit(&slots[member->first + i], block_new(member, NULL, member->first + i), memory_order_relaxed);
   pthread_barrier_wait(&filled);
   for (uint32_t round = 0; round < round_count; round++) {
-    while (sem_wait(&member->turn) != 0)
-      ;
+    while (sem_wait(&member->turn) != 0);
     turn_keep(member, round);
     sem_post(&member->next->turn);
   }
@@ -160,14 +150,12 @@ static double members_run(member_t *members, uint32_t count) {
   pthread_barrier_init(&filled, NULL, count + 1);
   pthread_barrier_init(&finished, NULL, count + 1);
   for (uint32_t i = 0; i < count; i++)
-    if (pthread_create(&handles[i], NULL, member_run, &members[i]) != 0)
-      workload_fail("a thread was refused");
+    if (pthread_create(&handles[i], NULL, member_run, &members[i]) != 0) workload_fail("a thread was refused");
   pthread_barrier_wait(&filled);
   double begin = workload_seconds();
   pthread_barrier_wait(&finished);
   double seconds = workload_seconds() - begin;
-  for (uint32_t i = 0; i < count; i++)
-    workload_join(handles[i]);
+  for (uint32_t i = 0; i < count; i++) workload_join(handles[i]);
   return seconds;
 }
 
@@ -183,8 +171,7 @@ static uint64_t slots_live(void) {
 }
 
 static void slots_end(ticks_histogram_t *times) {
-  for (uint32_t i = 0; i < slot_count; i++)
-    block_free(times, atomic_load_explicit(&slots[i], memory_order_relaxed), i);
+  for (uint32_t i = 0; i < slot_count; i++) block_free(times, atomic_load_explicit(&slots[i], memory_order_relaxed), i);
   free(slots);
 }
 
@@ -194,9 +181,12 @@ static void call_report(const char *call, const ticks_histogram_t *times, double
     double value;
     const char *unit;
   } figures[] = {
-    {"p50", ticks_percentile(times, 0.5) * tick, "ns"},       {"p99", ticks_percentile(times, 0.99) * tick, "ns"},
-    {"p99.99", ticks_percentile(times, 0.9999) * tick, "ns"}, {"max", (double)times->most * tick, "ns"},
-    {"above 100 us", (double)times->slow, ""},                {"above 100 us, sum", (double)times->slow_sum * tick, "ns"},
+      {"p50", ticks_percentile(times, 0.5) * tick, "ns"},
+      {"p99", ticks_percentile(times, 0.99) * tick, "ns"},
+      {"p99.99", ticks_percentile(times, 0.9999) * tick, "ns"},
+      {"max", (double)times->most * tick, "ns"},
+      {"above 100 us", (double)times->slow, ""},
+      {"above 100 us, sum", (double)times->slow_sum * tick, "ns"},
   };
   for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
     char name[64];
@@ -213,8 +203,7 @@ static void report(ticks_histogram_t *calls, double tick, double seconds) {
   slots_end(&calls[CALL_END]);
   double overhead = ticks_overhead();
   workload_report("latency", calls[CALL_MALLOC].count + calls[CALL_FREE].count, seconds);
-  for (int call = 0; call < CALLS; call++)
-    call_report(call_names[call], &calls[call], tick);
+  for (int call = 0; call < CALLS; call++) call_report(call_names[call], &calls[call], tick);
   workload_figure("resident before the end", (double)resident, "KiB");
   workload_fact("live before the end", (double)(live >> 10), "KiB");
   workload_fact("the clock itself", overhead * tick, "ns");
@@ -236,18 +225,15 @@ int main(int argc, char **argv) {
   round_count = (uint32_t)arguments[ROUNDS].value;
   pause_nanoseconds = arguments[PAUSE].value * 1000;
   slot_count = (uint32_t)((arguments[MEBIBYTES].value << 20) / WORKLOAD_MIXED_MEAN);
-  if (slot_count < 20 * threads)
-    workload_fail("too little memory for so many threads");
+  if (slot_count < 20 * threads) workload_fail("too little memory for so many threads");
   slots = workload_table(slot_count, sizeof *slots);
   double tick = ticks_calibrate();
   for (uint32_t i = 0; i < awake; i++)
-    for (int call = 0; call < CALLS; call++)
-      teams[i].calls[call].slow_from = (uint64_t)((double)SLOW_NANOSECONDS / tick);
+    for (int call = 0; call < CALLS; call++) teams[i].calls[call].slow_from = (uint64_t)((double)SLOW_NANOSECONDS / tick);
   members_make(members, threads, teams, awake, arguments[SEED].value);
   double seconds = members_run(members, threads);
   for (uint32_t i = 1; i < awake; i++)
-    for (int call = 0; call < CALLS; call++)
-      ticks_merge(&teams[0].calls[call], &teams[i].calls[call]);
+    for (int call = 0; call < CALLS; call++) ticks_merge(&teams[0].calls[call], &teams[i].calls[call]);
   report(teams[0].calls, tick, seconds);
   return 0;
 }

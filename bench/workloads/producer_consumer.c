@@ -31,10 +31,8 @@ enum { PAUSE = 200, LOOKS = 16, NAP_NANOSECONDS = 20000 };
 static uint64_t progress_await(_Atomic uint64_t *progress, uint64_t least) {
   uint64_t now;
   for (uint32_t look = 1; (now = atomic_load_explicit(progress, memory_order_acquire)) < least; look++) {
-    for (volatile uint32_t i = 0; i < PAUSE; i++)
-      continue;
-    if (look > LOOKS)
-      nanosleep(&(struct timespec){.tv_nsec = NAP_NANOSECONDS}, NULL);
+    for (volatile uint32_t i = 0; i < PAUSE; i++) continue;
+    if (look > LOOKS) nanosleep(&(struct timespec){.tv_nsec = NAP_NANOSECONDS}, NULL);
   }
   return now;
 }
@@ -43,8 +41,7 @@ static void produce(side_t *side) {
   channel_t *channel = side->channel;
   uint64_t taken = 0;
   for (uint64_t made = 0; made < block_count; made += batch) {
-    if (made + batch > taken + depth)
-      taken = progress_await(&channel->taken, made + batch - depth);
+    if (made + batch > taken + depth) taken = progress_await(&channel->taken, made + batch - depth);
     for (uint64_t i = made; i < made + batch; i++)
       channel->ring[i & (depth - 1)] = workload_block(workload_falling(&side->state, smallest, largest), (uint32_t)i);
     atomic_store_explicit(&channel->made, made + batch, memory_order_release);
@@ -55,8 +52,7 @@ static void consume(side_t *side) {
   channel_t *channel = side->channel;
   uint64_t made = 0;
   for (uint64_t taken = 0; taken < block_count; taken += batch) {
-    if (made < taken + batch)
-      made = progress_await(&channel->made, taken + batch);
+    if (made < taken + batch) made = progress_await(&channel->made, taken + batch);
     for (uint64_t i = taken; i < taken + batch; i++) {
       void *block = channel->ring[i & (depth - 1)];
       workload_check(block, (uint32_t)i); /* a consumer reads what it is given */
@@ -90,17 +86,13 @@ int main(int argc, char **argv) {
   smallest = (uint32_t)arguments[SMALLEST].value;
   largest = (uint32_t)arguments[LARGEST].value;
   uint64_t pairs = arguments[PAIRS].value;
-  if (largest < smallest || depth < batch || (depth & (depth - 1)) != 0)
-    workload_usage(argv[0], arguments, ARGUMENTS);
-  for (uint64_t i = 0; i < 2 * pairs; i++)
-    sides[i] = (side_t){workload_seed(arguments[SEED].value, i), &channels[i / 2], i % 2 == 0};
+  if (largest < smallest || depth < batch || (depth & (depth - 1)) != 0) workload_usage(argv[0], arguments, ARGUMENTS);
+  for (uint64_t i = 0; i < 2 * pairs; i++) sides[i] = (side_t){workload_seed(arguments[SEED].value, i), &channels[i / 2], i % 2 == 0};
   prctl(PR_SET_TIMERSLACK, 1UL); /* nanoseconds; the usual 50,000 would make a nap last longer than a ring */
   double begin = workload_seconds();
-  for (uint64_t i = 0; i < pairs; i++)
-    channels[i].ring = workload_table(depth, sizeof(void *));
+  for (uint64_t i = 0; i < pairs; i++) channels[i].ring = workload_table(depth, sizeof(void *));
   workload_threads(side_run, sides, sizeof *sides, 2 * pairs, 1);
   workload_report("producer_consumer", 2 * block_count * pairs, workload_seconds() - begin);
-  for (uint64_t i = 0; i < pairs; i++)
-    free(channels[i].ring);
+  for (uint64_t i = 0; i < pairs; i++) free(channels[i].ring);
   return 0;
 }

@@ -40,8 +40,7 @@ static int mixed_main(int argc, char **argv, const char *name, const mixed_t *us
                                      WORKLOAD_SIZE("largest", usual->largest),
                                      WORKLOAD_SEED};
   workload_arguments(argc, argv, arguments, ARGUMENTS);
-  if (arguments[LARGEST].value < arguments[SMALLEST].value)
-    workload_usage(argv[0], arguments, ARGUMENTS);
+  if (arguments[LARGEST].value < arguments[SMALLEST].value) workload_usage(argv[0], arguments, ARGUMENTS);
   uint64_t threads = arguments[THREADS].value;
   for (uint64_t i = 0; i < threads; i++)
     all[i] = (mixed_t){.state = workload_seed(arguments[SEED].value, i),

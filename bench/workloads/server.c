@@ -28,8 +28,7 @@ static uint32_t session_count;
 static uint64_t request_count;
 
 static void block_end(void *block, uint32_t tag) {
-  if (block == NULL)
-    return;
+  if (block == NULL) return;
   workload_check(block, tag);
   free(block);
 }
@@ -58,20 +57,16 @@ static void large_replace(worker_t *worker) {
 static void request_answer(worker_t *worker) {
   void *temporary[TEMPORARY_MOST];
   uint32_t count = workload_between(&worker->state, 4, TEMPORARY_MOST);
-  for (uint32_t i = 0; i < count; i++)
-    temporary[i] = workload_block(workload_falling(&worker->state, 16, 1000), i);
+  for (uint32_t i = 0; i < count; i++) temporary[i] = workload_block(workload_falling(&worker->state, 16, 1000), i);
   session_replace(worker);
   mail_exchange(worker);
-  if (workload_below(&worker->state, LARGE_EVERY) == 0)
-    large_replace(worker);
-  for (uint32_t i = 0; i < count; i++)
-    block_end(temporary[i], i);
+  if (workload_below(&worker->state, LARGE_EVERY) == 0) large_replace(worker);
+  for (uint32_t i = 0; i < count; i++) block_end(temporary[i], i);
 }
 
 static void *worker_run(void *argument) {
   worker_t *worker = argument;
-  for (uint64_t i = 0; i < request_count; i++)
-    request_answer(worker);
+  for (uint64_t i = 0; i < request_count; i++) request_answer(worker);
   for (uint32_t i = 0; i < session_count; i += 2) {
     block_end(worker->sessions[i], i);
     worker->sessions[i] = NULL;
@@ -80,10 +75,8 @@ static void *worker_run(void *argument) {
 }
 
 static void worker_end(worker_t *worker) {
-  for (uint32_t i = 0; i < session_count; i++)
-    block_end(worker->sessions[i], i);
-  for (uint32_t i = 0; i < LARGE_KEPT; i++)
-    block_end(worker->large[i], i);
+  for (uint32_t i = 0; i < session_count; i++) block_end(worker->sessions[i], i);
+  for (uint32_t i = 0; i < LARGE_KEPT; i++) block_end(worker->large[i], i);
   free(worker->sessions);
 }
 
@@ -104,9 +97,7 @@ int main(int argc, char **argv) {
   workload_threads(worker_run, workers, sizeof *workers, threads, rounds);
   /* a request's temporary objects are 10 on average, and two more last */
   workload_report("server", 2 * 12 * request_count * rounds * threads, workload_seconds() - begin);
-  for (uint64_t i = 0; i < threads; i++)
-    worker_end(&workers[i]);
-  for (uint32_t i = 0; i < MAILBOXES; i++)
-    block_end(mailboxes[i], MAIL);
+  for (uint64_t i = 0; i < threads; i++) worker_end(&workers[i]);
+  for (uint32_t i = 0; i < MAILBOXES; i++) block_end(mailboxes[i], MAIL);
   return 0;
 }

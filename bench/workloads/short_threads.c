@@ -19,8 +19,7 @@ static void blocks_free(void **blocks, uint32_t from, uint32_t until) {
 static void *task_run(void *argument) {
   task_t *task = argument;
   blocks_free(task->blocks, block_count - left_count, block_count);
-  for (uint32_t i = 0; i < block_count; i++)
-    task->blocks[i] = workload_block(workload_falling(&task->state, 16, 2000), i);
+  for (uint32_t i = 0; i < block_count; i++) task->blocks[i] = workload_block(workload_falling(&task->state, 16, 2000), i);
   blocks_free(task->blocks, 0, block_count - left_count);
   return NULL;
 }

@@ -24,8 +24,7 @@ typedef struct memory {
 
 static uint32_t memory_fill(memory_t *memory, uint32_t size) {
   uint32_t count = 0;
-  for (; memory->used + size <= memory->bytes; memory->used += size, count++)
-    memory->fresh[count] = workload_block(size, count);
+  for (; memory->used + size <= memory->bytes; memory->used += size, count++) memory->fresh[count] = workload_block(size, count);
   memory->allocated += count;
   return count;
 }

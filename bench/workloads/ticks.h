@@ -54,10 +54,7 @@ static inline double ticks_calibrate(void) {
 /* ---- The histogram ---- */
 
 /* Buckets are as wide as the value's power of two by 32: a value is known to 3 %, and below 64 ticks to one. */
-enum {
-  TICKS_FINE = 5,
-  TICKS_BUCKETS = (64 - TICKS_FINE + 1) << TICKS_FINE
-};
+enum { TICKS_FINE = 5, TICKS_BUCKETS = (64 - TICKS_FINE + 1) << TICKS_FINE };
 
 typedef struct ticks_histogram {
   uint64_t slow_from; /* ticks; set by who owns it */
@@ -66,8 +63,7 @@ typedef struct ticks_histogram {
 } ticks_histogram_t;
 
 static inline uint32_t ticks_bucket(uint64_t value) {
-  if (value < 1 << TICKS_FINE)
-    return (uint32_t)value;
+  if (value < 1 << TICKS_FINE) return (uint32_t)value;
   uint32_t shift = 63 - (uint32_t)__builtin_clzll(value) - TICKS_FINE;
   return (shift << TICKS_FINE) + (uint32_t)(value >> shift);
 }
@@ -75,8 +71,7 @@ static inline uint32_t ticks_bucket(uint64_t value) {
 /* The middle of a bucket. */
 static inline double ticks_middle(uint32_t bucket) {
   uint32_t shift = bucket >> TICKS_FINE;
-  if (shift <= 1)
-    return bucket;
+  if (shift <= 1) return bucket;
   uint64_t width = UINT64_C(1) << (shift - 1);
   uint64_t least = ((bucket & ((1 << TICKS_FINE) - 1)) + (UINT64_C(1) << TICKS_FINE)) << (shift - 1);
   return (double)least + (double)(width - 1) / 2;
@@ -86,8 +81,7 @@ static inline void ticks_add(ticks_histogram_t *histogram, uint64_t begin, uint6
   uint64_t value = end > begin ? end - begin : 0;
   histogram->count++;
   histogram->buckets[ticks_bucket(value)]++;
-  if (value > histogram->most)
-    histogram->most = value;
+  if (value > histogram->most) histogram->most = value;
   if (value >= histogram->slow_from) {
     histogram->slow++;
     histogram->slow_sum += value;
@@ -99,8 +93,7 @@ static inline void ticks_merge(ticks_histogram_t *into, const ticks_histogram_t 
   into->slow += from->slow;
   into->slow_sum += from->slow_sum;
   into->most = into->most > from->most ? into->most : from->most;
-  for (uint32_t i = 0; i < TICKS_BUCKETS; i++)
-    into->buckets[i] += from->buckets[i];
+  for (uint32_t i = 0; i < TICKS_BUCKETS; i++) into->buckets[i] += from->buckets[i];
 }
 
 /* The least value that more than `share` of all do not exceed. */
@@ -108,8 +101,7 @@ static inline double ticks_percentile(const ticks_histogram_t *histogram, double
   uint64_t wanted = (uint64_t)(share * (double)histogram->count), seen = 0;
   for (uint32_t i = 0; i < TICKS_BUCKETS; i++) {
     seen += histogram->buckets[i];
-    if (seen > wanted)
-      return ticks_middle(i) < (double)histogram->most ? ticks_middle(i) : (double)histogram->most;
+    if (seen > wanted) return ticks_middle(i) < (double)histogram->most ? ticks_middle(i) : (double)histogram->most;
   }
   return (double)histogram->most;
 }

@@ -2,8 +2,7 @@
 #include "ticks.h"
 
 static void check(bool holds, const char *what) {
-  if (!holds)
-    workload_fail(what);
+  if (!holds) workload_fail(what);
 }
 
 /* Every value falls into a bucket whose middle is near, and buckets grow with values. */
@@ -24,8 +23,7 @@ static bool near(double one, double other) { return one > other * 0.97 && one < 
 /* 1 to 1,000,000, each once, in two histograms that are then merged. */
 static void test_percentiles(void) {
   static ticks_histogram_t one = {.slow_from = 900001}, other = {.slow_from = 900001};
-  for (uint64_t value = 1; value <= 1000000; value++)
-    ticks_add(value % 2 ? &one : &other, 5, 5 + value);
+  for (uint64_t value = 1; value <= 1000000; value++) ticks_add(value % 2 ? &one : &other, 5, 5 + value);
   ticks_merge(&one, &other);
   check(one.count == 1000000 && one.most == 1000000, "the count or the greatest is wrong");
   check(one.slow == 100000 && one.slow_sum == UINT64_C(100000) * (900001 + 1000000) / 2, "the slow ones are wrong");
@@ -37,8 +35,7 @@ static void test_percentiles(void) {
 /* 0 to 9, each once. */
 static void test_exact(void) {
   static ticks_histogram_t few = {.slow_from = 100};
-  for (uint64_t value = 0; value < 10; value++)
-    ticks_add(&few, 0, value);
+  for (uint64_t value = 0; value < 10; value++) ticks_add(&few, 0, value);
   check(ticks_percentile(&few, 0.5) == 5 && ticks_percentile(&few, 0) == 0, "a middle is wrong");
   check(ticks_percentile(&few, 0.95) == 9 && ticks_percentile(&few, 1) == 9, "an end is wrong");
 }
@@ -46,8 +43,7 @@ static void test_exact(void) {
 /* Two in ten thousand are slow: p99.99 must see them and p99 must not. */
 static void test_tail(void) {
   static ticks_histogram_t rare = {.slow_from = 1000};
-  for (int i = 0; i < 100000; i++)
-    ticks_add(&rare, 0, i % 5000 == 0 ? 123456 : 40);
+  for (int i = 0; i < 100000; i++) ticks_add(&rare, 0, i % 5000 == 0 ? 123456 : 40);
   check(ticks_percentile(&rare, 0.99) == 40 && near(ticks_percentile(&rare, 0.9999), 123456) && rare.slow == 20, "the tail is wrong");
   ticks_add(&rare, 7, 5);
   check(rare.buckets[0] == 1, "a clock that goes back is not taken for nothing");

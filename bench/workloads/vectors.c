@@ -8,20 +8,16 @@ typedef struct vector {
 } vector_t;
 
 static void vector_check(const vector_t *vector) {
-  if (vector->items[0] != 0 || vector->items[vector->length - 1] != vector->length - 1)
-    workload_fail("realloc lost items");
+  if (vector->items[0] != 0 || vector->items[vector->length - 1] != vector->length - 1) workload_fail("realloc lost items");
 }
 
 static void vector_grow(vector_t *vector) {
   size_t length = vector->length == 0 ? 2 : vector->length + (vector->length + 1) / 2;
   uint64_t *items = realloc(vector->items, length * sizeof *items);
-  if (items == NULL)
-    workload_fail("realloc was refused");
+  if (items == NULL) workload_fail("realloc was refused");
   vector->items = items;
-  if (vector->length != 0)
-    vector_check(vector);
-  for (size_t i = vector->length; i < length; i++)
-    items[i] = i;
+  if (vector->length != 0) vector_check(vector);
+  for (size_t i = vector->length; i < length; i++) items[i] = i;
   vector->length = length;
 }
 
@@ -32,8 +28,7 @@ static void vector_drop(vector_t *vector) {
 
 int main(int argc, char **argv) {
   enum { STEPS, VECTORS, LARGEST, SEED, ARGUMENTS };
-  workload_argument_t arguments[] = {WORKLOAD_STEPS(1000), WORKLOAD_COUNT("vectors", 1), WORKLOAD_SIZE("largest", 64 << 20),
-                                     WORKLOAD_SEED};
+  workload_argument_t arguments[] = {WORKLOAD_STEPS(1000), WORKLOAD_COUNT("vectors", 1), WORKLOAD_SIZE("largest", 64 << 20), WORKLOAD_SEED};
   workload_arguments(argc, argv, arguments, ARGUMENTS);
   uint64_t steps = arguments[STEPS].value, largest = arguments[LARGEST].value;
   uint64_t state = workload_seed(arguments[SEED].value, 0);
@@ -42,12 +37,10 @@ int main(int argc, char **argv) {
   double begin = workload_seconds();
   for (uint64_t i = 0; i < steps; i++) {
     vector_t *vector = &vectors[workload_below(&state, count)];
-    if (vector->length * sizeof *vector->items > largest)
-      vector_drop(vector);
+    if (vector->length * sizeof *vector->items > largest) vector_drop(vector);
     vector_grow(vector);
   }
-  for (uint32_t i = 0; i < count; i++)
-    vector_drop(&vectors[i]);
+  for (uint32_t i = 0; i < count; i++) vector_drop(&vectors[i]);
   workload_report("vectors", steps, workload_seconds() - begin);
   free(vectors);
   return 0;

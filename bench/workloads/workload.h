@@ -38,8 +38,7 @@ typedef struct workload_argument {
 
 _Noreturn static inline void workload_usage(const char *program, const workload_argument_t *arguments, int count) {
   fprintf(stderr, "usage: %s", program);
-  for (int i = 0; i < count; i++)
-    fprintf(stderr, " [%s]", arguments[i].name);
+  for (int i = 0; i < count; i++) fprintf(stderr, " [%s]", arguments[i].name);
   fprintf(stderr, "\n");
   exit(2);
 }
@@ -49,11 +48,9 @@ static inline bool workload_word(const char *words, const char *text, uint64_t *
   *value = 0;
   for (const char *word = words;; word++, ++*value) {
     size_t until = strcspn(word, "|");
-    if (until == length && memcmp(word, text, length) == 0)
-      return true;
+    if (until == length && memcmp(word, text, length) == 0) return true;
     word += until;
-    if (*word == 0)
-      return false;
+    if (*word == 0) return false;
   }
 }
 
@@ -64,19 +61,15 @@ static inline bool workload_number(const char *text, uint64_t *value) {
 }
 
 static inline void workload_arguments(int argc, char **argv, workload_argument_t *arguments, int count) {
-  if (argc > count + 1)
-    workload_usage(argv[0], arguments, count);
+  if (argc > count + 1) workload_usage(argv[0], arguments, count);
   for (int i = 0; i + 1 < argc; i++) {
     workload_argument_t *argument = &arguments[i];
     const char *text = argv[i + 1];
     bool words = strchr(argument->name, '|') != NULL;
     bool good = words ? workload_word(argument->name, text, &argument->value)
-                      : workload_number(text, &argument->value) && argument->value >= argument->least &&
-                          argument->value <= argument->most;
-    if (good)
-      continue;
-    if (words)
-      fprintf(stderr, "%s: '%s' is not one of %s\n", argv[0], text, argument->name);
+                      : workload_number(text, &argument->value) && argument->value >= argument->least && argument->value <= argument->most;
+    if (good) continue;
+    if (words) fprintf(stderr, "%s: '%s' is not one of %s\n", argv[0], text, argument->name);
     else
       fprintf(stderr, "%s: %s: '%s' is not a number from %llu to %llu\n", argv[0], argument->name, text,
               (unsigned long long)argument->least, (unsigned long long)argument->most);
@@ -125,8 +118,7 @@ static inline uint32_t workload_falling(uint64_t *state, uint32_t smallest, uint
  * memory that counts. */
 static inline uint32_t workload_mixed(uint64_t *state) {
   uint32_t sort = workload_below(state, 1000);
-  if (sort >= 50)
-    return workload_falling(state, 16, 1 << 10);
+  if (sort >= 50) return workload_falling(state, 16, 1 << 10);
   return sort > 0 ? workload_falling(state, 1 << 10, 32 << 10) : workload_falling(state, 32 << 10, 1 << 20);
 }
 
@@ -134,8 +126,7 @@ static inline uint32_t workload_mixed(uint64_t *state) {
 
 /* Uses a new block as a program would: its beginning and its end are written. */
 static inline void *workload_mark(void *block, size_t size, uint32_t tag) {
-  if (block == NULL)
-    workload_fail("a block was refused");
+  if (block == NULL) workload_fail("a block was refused");
   volatile unsigned char *bytes = block;
   volatile uint32_t *first = block;
   bytes[size - 1] = (unsigned char)tag;
@@ -146,29 +137,25 @@ static inline void *workload_mark(void *block, size_t size, uint32_t tag) {
 static inline void *workload_block(size_t size, uint32_t tag) { return workload_mark(malloc(size), size, tag); }
 
 static inline void workload_check(const void *block, uint32_t tag) {
-  if (*(const uint32_t *)block != tag)
-    workload_fail("a block lost its content");
+  if (*(const uint32_t *)block != tag) workload_fail("a block lost its content");
 }
 
 static inline void workload_write_pages(void *block, size_t size) {
   volatile unsigned char *bytes = block;
-  for (size_t at = WORKLOAD_PAGE; at < size; at += WORKLOAD_PAGE)
-    bytes[at] = 1;
+  for (size_t at = WORKLOAD_PAGE; at < size; at += WORKLOAD_PAGE) bytes[at] = 1;
 }
 
 /* A table that the program itself keeps its blocks in. */
 static inline void *workload_table(size_t count, size_t size) {
   void *table = calloc(count, size);
-  if (table == NULL)
-    workload_fail("a table was refused");
+  if (table == NULL) workload_fail("a table was refused");
   return table;
 }
 
 /* ---- Threads ---- */
 
 static inline void workload_join(pthread_t handle) {
-  if (pthread_join(handle, NULL) != 0)
-    workload_fail("a thread was lost");
+  if (pthread_join(handle, NULL) != 0) workload_fail("a thread was lost");
 }
 
 /* Runs each item in a thread of its own, `rounds` times: when an item's thread has ended, a new one takes the item over.
@@ -181,13 +168,10 @@ static inline void workload_threads(void *(*run)(void *), void *items, size_t it
   }
   for (uint64_t round = 0; round < rounds; round++)
     for (uint64_t i = 0; i < threads; i++) {
-      if (round > 0)
-        workload_join(handles[i]);
-      if (pthread_create(&handles[i], NULL, run, (char *)items + i * item_size) != 0)
-        workload_fail("a thread was refused");
+      if (round > 0) workload_join(handles[i]);
+      if (pthread_create(&handles[i], NULL, run, (char *)items + i * item_size) != 0) workload_fail("a thread was refused");
     }
-  for (uint64_t i = 0; i < threads; i++)
-    workload_join(handles[i]);
+  for (uint64_t i = 0; i < threads; i++) workload_join(handles[i]);
 }
 
 /* ---- The result ---- */

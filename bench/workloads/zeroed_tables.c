@@ -5,8 +5,7 @@
 static void table_use(uint64_t *entries, uint32_t count, uint32_t uses, uint64_t *state) {
   for (uint32_t i = 0; i < uses; i++) {
     uint64_t *entry = &entries[workload_below(state, count)];
-    if (*entry != 0 && *entry != count)
-      workload_fail("calloc gave what is not zero");
+    if (*entry != 0 && *entry != count) workload_fail("calloc gave what is not zero");
     *entry = count;
   }
 }
@@ -21,8 +20,7 @@ int main(int argc, char **argv) {
                                      WORKLOAD_SEED};
   workload_arguments(argc, argv, arguments, ARGUMENTS);
   uint32_t smallest = (uint32_t)arguments[SMALLEST].value, largest = (uint32_t)arguments[LARGEST].value;
-  if (largest < smallest)
-    workload_usage(argv[0], arguments, ARGUMENTS);
+  if (largest < smallest) workload_usage(argv[0], arguments, ARGUMENTS);
   uint32_t tables = (uint32_t)arguments[TABLES].value;
   uint64_t steps = arguments[STEPS].value, state = workload_seed(arguments[SEED].value, 0);
   uint64_t **kept = workload_table(tables, sizeof *kept);
@@ -34,8 +32,7 @@ int main(int argc, char **argv) {
     *slot = workload_table(count, sizeof **slot);
     table_use(*slot, count, 1 + count / (uint32_t)arguments[SPARSENESS].value, &state);
   }
-  for (uint32_t i = 0; i < tables; i++)
-    free(kept[i]);
+  for (uint32_t i = 0; i < tables; i++) free(kept[i]);
   workload_report("zeroed_tables", 2 * steps, workload_seconds() - begin);
   free(kept);
   return 0;

@@ -54,18 +54,15 @@ static long long elapsed_ns(struct timespec from, struct timespec to) {
   return (to.tv_sec - from.tv_sec) * 1000000000LL + (to.tv_nsec - from.tv_nsec);
 }
 
-static long long time_us(struct timeval time) {
-  return time.tv_sec * 1000000LL + time.tv_usec;
-}
+static long long time_us(struct timeval time) { return time.tv_sec * 1000000LL + time.tv_usec; }
 
 static bool report(int fd, int status, long long wall_ns, const struct rusage *usage) {
   bool signalled = WIFSIGNALED(status);
   return dprintf(fd,
                  "{\"%s\": %d, \"wall_ns\": %lld, \"user_us\": %lld, \"system_us\": %lld, "
                  "\"peak_rss_kib\": %ld, \"minor_faults\": %ld, \"major_faults\": %ld}\n",
-                 signalled ? "signal" : "exit", signalled ? WTERMSIG(status) : WEXITSTATUS(status), wall_ns,
-                 time_us(usage->ru_utime), time_us(usage->ru_stime), usage->ru_maxrss, usage->ru_minflt,
-                 usage->ru_majflt) > 0;
+                 signalled ? "signal" : "exit", signalled ? WTERMSIG(status) : WEXITSTATUS(status), wall_ns, time_us(usage->ru_utime),
+                 time_us(usage->ru_stime), usage->ru_maxrss, usage->ru_minflt, usage->ru_majflt) > 0;
 }
 
 /* The command starts with the signal mask this process was given.  Returns 0 or an errno. */

@@ -178,12 +178,12 @@ typedef struct hak_stats {
   uint64_t purged;          /* bytes of free spans given back to the kernel so far [counter] */
   uint64_t holes_purged;    /* bytes of free pages in partly used slabs given back so far [counter] */
   uint64_t populated;       /* bytes of slabs brought in by one call instead of a fault a page, so far [counter] */
-  uint64_t lead_slabs;      /* slabs taken so that fewer collections of remote frees are needed (HAKMEM_LEAD), so far, a count [counter] */
+  uint64_t lead_slabs; /* slabs taken so that fewer collections of remote frees are needed (HAKMEM_LEAD), so far, a count [counter] */
   uint64_t superslabs_moved; /* superslabs whose pages changed their address instead of being copied or faulted in, a count [counter] */
   uint64_t superslabs_huge; /* superslabs that may be huge pages now, a count [counter] */
   uint64_t guards_left_out; /* inaccessible units not made, since mappings are limited: docs/security.md, so far, a count [counter] */
-  uint64_t keeper_starts;   /* times that the keeper, which gives memory back while the program rests, was started [counter] */
-  uint64_t sys_mmap;        /* system calls so far, counts [counter] */
+  uint64_t keeper_starts; /* times that the keeper, which gives memory back while the program rests, was started [counter] */
+  uint64_t sys_mmap; /* system calls so far, counts [counter] */
   uint64_t sys_munmap;
   uint64_t sys_mprotect;
   uint64_t sys_madvise;
@@ -192,9 +192,9 @@ typedef struct hak_stats {
 } hak_stats_t;
 
 typedef struct hak_class_stats {
-  uint64_t block_size;  /* bytes a block; 0 for those of malloc(0) */
-  uint64_t slab_size;   /* bytes a slab */
-  uint64_t slabs;       /* slabs in use, a count */
+  uint64_t block_size; /* bytes a block; 0 for those of malloc(0) */
+  uint64_t slab_size; /* bytes a slab */
+  uint64_t slabs; /* slabs in use, a count */
   uint64_t live_blocks; /* counts */
   uint64_t cached_blocks;
   uint64_t free_blocks;
@@ -204,15 +204,15 @@ typedef struct hak_class_stats {
 } hak_class_stats_t;
 
 typedef struct hak_heap_stats {
-  uint64_t orphaned;      /* 1 if its thread has exited */
-  uint64_t slabs;         /* slabs it owns, a count */
-  uint64_t slab_bytes;    /* the memory of those */
-  uint64_t cached;        /* bytes in its bins */
-  uint64_t refills;       /* counts */
+  uint64_t orphaned; /* 1 if its thread has exited */
+  uint64_t slabs; /* slabs it owns, a count */
+  uint64_t slab_bytes; /* the memory of those */
+  uint64_t cached; /* bytes in its bins */
+  uint64_t refills; /* counts */
   uint64_t refill_blocks;
   uint64_t flushes;
   uint64_t flush_blocks;
-  uint64_t remote_frees;  /* its blocks freed by other threads and collected */
+  uint64_t remote_frees; /* its blocks freed by other threads and collected */
 } hak_heap_stats_t;
 
 /* Fills as much of *stats as struct_size says the caller has room for: nothing behind the end of an older, shorter structure is

@@ -36,10 +36,8 @@ inline constexpr std::size_t natural_alignment = 16;
 }
 
 inline void deallocate(void *block, std::size_t size, std::size_t alignment) noexcept {
-  if (alignment <= natural_alignment)
-    hak_free_sized(block, size);
-  else
-    hak_free_aligned_sized(block, alignment, size);
+  if (alignment <= natural_alignment) hak_free_sized(block, size);
+  else hak_free_aligned_sized(block, alignment, size);
 }
 
 } // namespace detail
@@ -90,9 +88,7 @@ private:
     return detail::allocate(size, alignment);
   }
 
-  void do_deallocate(void *block, std::size_t size, std::size_t alignment) override {
-    detail::deallocate(block, size, alignment);
-  }
+  void do_deallocate(void *block, std::size_t size, std::size_t alignment) override { detail::deallocate(block, size, alignment); }
 
   bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
     return this == &other || dynamic_cast<const memory_resource *>(&other) != nullptr;

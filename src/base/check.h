@@ -4,8 +4,8 @@
 
 #include "base/config.h"
 
-#define HAK_ASSERT(cond)               \
-  do {                                 \
+#define HAK_ASSERT(cond)                        \
+  do {                                          \
     if (HAK_DEBUG && !(cond)) __builtin_trap(); \
   } while (0)
 

@@ -82,14 +82,14 @@ void cxx_drop(void *thrown) {
   __cxa_end_catch();
 }
 
-#define CATCH_BEGIN                                       \
-  ".pushsection .text.cxx_catch, \"ax\", %progbits\n"     \
-  ".globl cxx_catch, cxx_landing\n"                       \
-  ".hidden cxx_catch, cxx_landing\n"                      \
-  ".type cxx_catch, %function\n"                          \
-  ".balign 16\n"                                          \
-  "cxx_catch:\n"                                          \
-  ".cfi_startproc\n"                                      \
+#define CATCH_BEGIN                                   \
+  ".pushsection .text.cxx_catch, \"ax\", %progbits\n" \
+  ".globl cxx_catch, cxx_landing\n"                   \
+  ".hidden cxx_catch, cxx_landing\n"                  \
+  ".type cxx_catch, %function\n"                      \
+  ".balign 16\n"                                      \
+  "cxx_catch:\n"                                      \
+  ".cfi_startproc\n"                                  \
   ".cfi_personality 0x1b, cxx_personality\n"
 #define CATCH_END ".cfi_endproc\n.size cxx_catch, . - cxx_catch\n.popsection\n"
 #if defined(__x86_64__)
@@ -206,9 +206,9 @@ HAK_INLINE bool delete_block(void *block, size_t size, const char *function) {
 /* --- the forms --------------------------------------------------------------------------- */
 
 /* Declared where they are defined: no C header names them. */
-#define OPERATOR(type, own, name, ...)                                          \
-  static type own(__VA_ARGS__);                                                 \
-  HAK_API type name(__VA_ARGS__) __attribute__((weak, alias(#own)));            \
+#define OPERATOR(type, own, name, ...)                               \
+  static type own(__VA_ARGS__);                                      \
+  HAK_API type name(__VA_ARGS__) __attribute__((weak, alias(#own))); \
   static type own(__VA_ARGS__)
 
 OPERATOR(void *, new_plain, _Znwm, size_t size) { return new_block(size); }
@@ -250,7 +250,6 @@ OPERATOR(void, delete_aligned, _ZdlPvSt11align_val_t, void *block, size_t align)
   (void)align;
   block_free(block, 0, "operator delete");
 }
-
 
 #define DELETE_OURS (_ZdlPv == delete_plain)
 #define DELETE_ALIGNED_OURS (_ZdlPvSt11align_val_t == delete_aligned)

@@ -11,7 +11,6 @@
 #include "front/quarantine.h"
 #include "front/repair.h"
 
-
 static _Atomic bool had_threads;
 
 static bool always_alone(void) {

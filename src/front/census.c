@@ -72,7 +72,10 @@ static void census_meta(hak_stats_t *stats, hak_class_stats_t *of_class, const u
 /* Returns how many units on the next span may begin. */
 static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uint32_t unit) {
   static void (*const count_of_kind[])(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *first) = {
-      [UNIT_SLAB] = census_slab, [UNIT_LARGE] = census_large, [UNIT_META] = census_meta, [UNIT_GUARD] = NULL,
+      [UNIT_SLAB] = census_slab,
+      [UNIT_LARGE] = census_large,
+      [UNIT_META] = census_meta,
+      [UNIT_GUARD] = NULL,
   };
   const unit_t *first = unit_at(unit);
   uint8_t kind = load_acquire(&first->kind);

@@ -26,8 +26,7 @@ void fault_line(const char *fault, const char *function, const void *pointer, co
   line_end(&line);
 }
 
-_Noreturn void fault_abort(const char *fault, const char *function, const void *pointer, const char *detail,
-                           size_t size_class) {
+_Noreturn void fault_abort(const char *fault, const char *function, const void *pointer, const char *detail, size_t size_class) {
   fault_line(fault, function, pointer, detail, size_class);
   os_abort();
 }

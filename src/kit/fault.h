@@ -18,14 +18,13 @@ void fault_line(const char *fault, const char *function, const void *pointer, co
 /* The detail for a foreign pointer, where the process has done what brings such ones here; else NULL. */
 extern const char *_Atomic fault_foreign;
 /* The line, and the end. */
-_Noreturn void fault_abort(const char *fault, const char *function, const void *pointer, const char *detail,
-                           size_t size_class);
+_Noreturn void fault_abort(const char *fault, const char *function, const void *pointer, const char *detail, size_t size_class);
 
 /* An audit's: what must hold, and in words what does not if it does not hold; `at` is the block, unit or record that it is about.
  * In a fork's child that was not repaired yet, nothing must. */
-#define AUDIT(condition, at, what)                                                                                   \
-  do {                                                                                                               \
-    if (HAK_UNLIKELY(!(condition)) && !os_forked()) fault_abort("broken invariant", "audit", (at), (what), 0);       \
+#define AUDIT(condition, at, what)                                                                             \
+  do {                                                                                                         \
+    if (HAK_UNLIKELY(!(condition)) && !os_forked()) fault_abort("broken invariant", "audit", (at), (what), 0); \
   } while (0)
 
 #endif

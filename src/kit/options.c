@@ -20,7 +20,7 @@ const option_info_t option_info[OPTION_COUNT] = {
 #define OPTION_PATH(name, help)
 option_values_t option_values = {.number = {
 #include "kit/options.def"
-}};
+                                 }};
 #undef OPTION
 #undef OPTION_PATH
 

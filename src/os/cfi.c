@@ -28,7 +28,9 @@ static cursor_t cursor_open(const module_t *m, uintptr_t at) {
 
 static uint64_t read_form(cursor_t *c, uint8_t encoding) {
   switch (encoding & FORM) {
-    case 0x00: case 0x04: case 0x0c: return cursor_unsigned(c, 8);
+    case 0x00:
+    case 0x04:
+    case 0x0c: return cursor_unsigned(c, 8);
     case 0x01: return cursor_uleb(c);
     case 0x02: return cursor_unsigned(c, 2);
     case 0x03: return cursor_unsigned(c, 4);
@@ -240,12 +242,15 @@ static void machine_run_one(machine_t *x, cursor_t *c) {
   switch (op) {
     case 0x00: break;
     case 0x01: machine_advance(x, read_pointer(x->module, c, x->cie->encoding)); break;
-    case 0x02: case 0x03: case 0x04: machine_advance(x, x->first + cursor_unsigned(c, 1u << (op - 2)) * code); break;
+    case 0x02:
+    case 0x03:
+    case 0x04: machine_advance(x, x->first + cursor_unsigned(c, 1u << (op - 2)) * code); break;
     case 0x0a: machine_nest(x, true); break;
     case 0x0b: machine_nest(x, false); break;
     case 0x0f: row_set_cfa(x, CFI_EXPRESSION_CFA, machine_expression(x, c)); break;
     case 0x13: x->row.cfa_value = machine_narrow(x, machine_scaled(x, cursor_sleb(c))); break;
-    case 0x2c: case 0x2d: break; /* aarch64: the return address is signed from here on, or no longer; it is stripped always */
+    case 0x2c:
+    case 0x2d: break; /* aarch64: the return address is signed from here on, or no longer; it is stripped always */
     default: machine_run_rule(x, c, op);
   }
 }

@@ -18,9 +18,9 @@ static HAK_COLD _Noreturn void order_broken(const char *line) {
   line_write(line);
   os_abort();
 }
-#define ORDER(condition, text)                                                       \
-  do {                                                                               \
-    if (HAK_UNLIKELY(!(condition))) order_broken("broken invariant: lock: " text);   \
+#define ORDER(condition, text)                                                     \
+  do {                                                                             \
+    if (HAK_UNLIKELY(!(condition))) order_broken("broken invariant: lock: " text); \
   } while (0)
 
 static void held_enter(const lock_t *lock) {

@@ -109,8 +109,8 @@ static uint64_t start_hash(uint64_t word) {
   uint64_t key[2] = {(uint64_t)(uintptr_t)&os_counts, os_now_ms()};
   const void *start = (const void *)getauxval(AT_RANDOM); /* anywhere */
   if (start != NULL) memcpy(key, start, sizeof key);
-  uint64_t v[4] = {key[0] ^ UINT64_C(0x736f6d6570736575), key[1] ^ UINT64_C(0x646f72616e646f6d),
-                   key[0] ^ UINT64_C(0x6c7967656e657261), key[1] ^ UINT64_C(0x7465646279746573)};
+  uint64_t v[4] = {key[0] ^ UINT64_C(0x736f6d6570736575), key[1] ^ UINT64_C(0x646f72616e646f6d), key[0] ^ UINT64_C(0x6c7967656e657261),
+                   key[1] ^ UINT64_C(0x7465646279746573)};
   const uint64_t blocks[2] = {word, (uint64_t)sizeof word << 56};
   for (unsigned i = 0; i < 2; i++) {
     v[3] ^= blocks[i];

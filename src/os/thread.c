@@ -150,8 +150,8 @@ static bool thread_lingers(os_thread_t *thread) {
 }
 
 static bool thread_clone(os_thread_t *thread) {
-  const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
-                    CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID; /* the kernel writes `last` before it runs */
+  const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID |
+                    CLONE_CHILD_CLEARTID; /* the kernel writes `last` before it runs */
   if (thread->stack == NULL) thread->stack = os_map(THREAD_STACK);
   if (thread->stack == NULL) return false;
   void **local = (void **)(void *)((char *)thread->stack + THREAD_LOCAL);

@@ -151,8 +151,14 @@ static bool evaluate_one(walk_t *w, values_t *s, cursor_t *c) {
   }
   switch (op) {
     case 0x06: return s->depth > 0 && read_word(w, s->value[s->depth - 1], &s->value[s->depth - 1]);
-    case 0x08: case 0x0a: case 0x0c: case 0x0e: return values_push(s, cursor_unsigned(c, 1u << (op - 0x08) / 2));
-    case 0x09: case 0x0b: case 0x0d: case 0x0f: return values_push(s, (uint64_t)cursor_signed(c, 1u << (op - 0x09) / 2));
+    case 0x08:
+    case 0x0a:
+    case 0x0c:
+    case 0x0e: return values_push(s, cursor_unsigned(c, 1u << (op - 0x08) / 2));
+    case 0x09:
+    case 0x0b:
+    case 0x0d:
+    case 0x0f: return values_push(s, (uint64_t)cursor_signed(c, 1u << (op - 0x09) / 2));
     case 0x10: return values_push(s, cursor_uleb(c));
     case 0x11: return values_push(s, (uint64_t)cursor_sleb(c));
     case 0x12: return s->depth > 0 && values_push(s, s->value[s->depth - 1]);

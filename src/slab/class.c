@@ -1,7 +1,6 @@
 #include "slab/class.h"
 
-#define CLASS(size, units) \
-  { (size), (units), (uint32_t)((units) * HAK_UNIT / (size)), (((uint64_t)1 << 40) + (size) - 1) / (size) }
+#define CLASS(size, units) {(size), (units), (uint32_t)((units) * HAK_UNIT / (size)), (((uint64_t)1 << 40) + (size) - 1) / (size)}
 #define CLASS_DOUBLING(from, units) \
   CLASS((from) / 4 * 5, units), CLASS((from) / 4 * 6, units), CLASS((from) / 4 * 7, units), CLASS((from) / 4 * 8, units)
 

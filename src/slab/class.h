@@ -57,8 +57,6 @@ HAK_INLINE unsigned class_for_aligned(size_t size, size_t align) {
 }
 
 /* The block that holds the byte at `offset` in a slab. */
-HAK_INLINE uint32_t class_block_at(unsigned c, size_t offset) {
-  return (uint32_t)(((uint64_t)offset * class_info[c].inverse) >> 40);
-}
+HAK_INLINE uint32_t class_block_at(unsigned c, size_t offset) { return (uint32_t)(((uint64_t)offset * class_info[c].inverse) >> 40); }
 
 #endif

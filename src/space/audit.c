@@ -3,7 +3,6 @@
 #include "kit/fault.h"
 #include "space/ledger.h"
 
-
 /* Whether a unit is free and in a span.  Between two looks it may have been claimed and entered: so it is claimed here. */
 static bool is_both(uint32_t unit, bool (*in_span)(uint32_t unit)) {
   superslab_t *superslab = &region.superslabs[unit / WORD_UNITS];

@@ -35,8 +35,8 @@ uint64_t ledger_take_fresh(uint64_t least) {
 void ledger_release(uint32_t superslab, uint32_t mask) {
   atomic_fetch_or_explicit(&region.superslabs[superslab].free, mask, memory_order_release);
   uint32_t lowest = load_relaxed(&ledger_lowest);
-  while (superslab < lowest && !atomic_compare_exchange_weak_explicit(&ledger_lowest, &lowest, superslab, memory_order_relaxed,
-                                                                      memory_order_relaxed)) {
+  while (superslab < lowest &&
+         !atomic_compare_exchange_weak_explicit(&ledger_lowest, &lowest, superslab, memory_order_relaxed, memory_order_relaxed)) {
   }
 }
 

@@ -6,7 +6,6 @@
 #include "space/ledger.h"
 #include "space/split.h"
 
-
 #define NO_SUPERSLAB UINT32_MAX
 
 static _Atomic uint64_t moved_ever;

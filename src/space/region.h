@@ -76,9 +76,7 @@ HAK_INLINE region_bin_t **region_bin(uint64_t *live, size_t unit) {
 HAK_INLINE void *region_address(uint32_t unit) { return (void *)(region.base + ((uintptr_t)unit << HAK_UNIT_SHIFT)); }
 
 /* The unit that holds the address, or a number >= region.units for a foreign one. */
-HAK_INLINE size_t region_unit(const void *p) {
-  return region.base == 0 ? SIZE_MAX : ((uintptr_t)p - region.base) >> HAK_UNIT_SHIFT;
-}
+HAK_INLINE size_t region_unit(const void *p) { return region.base == 0 ? SIZE_MAX : ((uintptr_t)p - region.base) >> HAK_UNIT_SHIFT; }
 
 /* Word `word` (of 64) of a unit's bitmap with a bit for each block.  Eight
  * words of all units of a superslab lie together, so that slabs of few blocks
@@ -105,9 +103,7 @@ HAK_INLINE bool region_clear_live(const void *p) {
   return (__atomic_fetch_and(region_live_word(p), ~region_live_bit(p), __ATOMIC_RELAXED) & region_live_bit(p)) != 0;
 }
 
-HAK_INLINE uint32_t region_superslabs(void) {
-  return (load_acquire(&region.units) + WORD_UNITS - 1) / WORD_UNITS;
-}
+HAK_INLINE uint32_t region_superslabs(void) { return (load_acquire(&region.units) + WORD_UNITS - 1) / WORD_UNITS; }
 
 /* Chooses the places and maps the first superslab; 0 bytes: the blocks may take four times the physical memory.
  * By one thread; again after false. */

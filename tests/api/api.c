@@ -166,20 +166,29 @@ void check_setup(const char *variant) {
 int main(int argc, char **argv) { return check_main(argc, argv); }
 
 const size_t sizes[] = {
-    1,      2,      3,      7,      8,      9,      15,     16,      17,      24,      31,      32,      33,      47,
-    48,     49,     63,     64,     65,     80,     96,     100,     112,     127,     128,     129,     144,     160,
-    192,    193,    200,    255,    256,    257,    320,    400,     511,     512,     513,     640,     777,     1000,
-    1023,   1024,   1025,   1280,   1500,   2000,   2047,   2048,    2049,    3000,    4095,    4096,    4097,    5000,
-    8000,   8191,   8192,   8193,   10000,  16383,  16384,  16385,   20000,   30000,   32767,   32768,   32769,   40000,
-    65535,  65536,  65537,  100000, 131072, 131073, 200000, 262143,  262144,  262145,  500000,  1000000, 1048575, 1048576,
-    1048577, 2097151, 2097152, 2097153, 3000000, 4194304, 4194305,
+    1,      2,      3,      7,       8,       9,       15,      16,      17,      24,      31,      32,      33,
+    47,     48,     49,     63,      64,      65,      80,      96,      100,     112,     127,     128,     129,
+    144,    160,    192,    193,     200,     255,     256,     257,     320,     400,     511,     512,     513,
+    640,    777,    1000,   1023,    1024,    1025,    1280,    1500,    2000,    2047,    2048,    2049,    3000,
+    4095,   4096,   4097,   5000,    8000,    8191,    8192,    8193,    10000,   16383,   16384,   16385,   20000,
+    30000,  32767,  32768,  32769,   40000,   65535,   65536,   65537,   100000,  131072,  131073,  200000,  262143,
+    262144, 262145, 500000, 1000000, 1048575, 1048576, 1048577, 2097151, 2097152, 2097153, 3000000, 4194304, 4194305,
 };
 const size_t size_count = sizeof sizes / sizeof sizes[0];
 
 const size_t impossible[] = {
-    SIZE_MAX,          SIZE_MAX - 1,      SIZE_MAX - 15,         SIZE_MAX - 16,         SIZE_MAX - 4095,
-    SIZE_MAX - 4096,   SIZE_MAX - 65535,  SIZE_MAX - (2u << 20), (size_t)PTRDIFF_MAX + 1, (size_t)PTRDIFF_MAX + 2,
-    (size_t)PTRDIFF_MAX + 4097, SIZE_MAX / 2 + SIZE_MAX / 4,
+    SIZE_MAX,
+    SIZE_MAX - 1,
+    SIZE_MAX - 15,
+    SIZE_MAX - 16,
+    SIZE_MAX - 4095,
+    SIZE_MAX - 4096,
+    SIZE_MAX - 65535,
+    SIZE_MAX - (2u << 20),
+    (size_t)PTRDIFF_MAX + 1,
+    (size_t)PTRDIFF_MAX + 2,
+    (size_t)PTRDIFF_MAX + 4097,
+    SIZE_MAX / 2 + SIZE_MAX / 4,
 };
 const size_t impossible_count = sizeof impossible / sizeof impossible[0];
 
@@ -195,8 +204,6 @@ void dirty(size_t size) {
 
 void in_thread(void *(*body)(void *), void *argument) {
   pthread_t thread;
-  if (pthread_create(&thread, NULL, body, argument) == 0)
-    pthread_join(thread, NULL);
-  else
-    check_fail(__FILE__, __LINE__, "pthread_create");
+  if (pthread_create(&thread, NULL, body, argument) == 0) pthread_join(thread, NULL);
+  else check_fail(__FILE__, __LINE__, "pthread_create");
 }

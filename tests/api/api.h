@@ -28,29 +28,29 @@
 #include "check.h"
 
 /* X(name, result, arguments) */
-#define API_FUNCTIONS(X)                                             \
-  X(malloc, void *, (size_t))                                        \
-  X(calloc, void *, (size_t, size_t))                                \
-  X(realloc, void *, (void *, size_t))                               \
-  X(reallocarray, void *, (void *, size_t, size_t))                  \
-  X(recallocarray, void *, (void *, size_t, size_t, size_t))         \
-  X(reallocf, void *, (void *, size_t))                              \
-  X(free, void, (void *))                                            \
-  X(cfree, void, (void *))                                           \
-  X(aligned_alloc, void *, (size_t, size_t))                         \
-  X(memalign, void *, (size_t, size_t))                              \
-  X(posix_memalign, int, (void **, size_t, size_t))                  \
-  X(valloc, void *, (size_t))                                        \
-  X(pvalloc, void *, (size_t))                                       \
-  X(malloc_usable_size, size_t, (void *))                            \
-  X(free_sized, void, (void *, size_t))                              \
-  X(free_aligned_sized, void, (void *, size_t, size_t))              \
-  X(malloc_good_size, size_t, (size_t))                              \
-  X(nallocx, size_t, (size_t, int))                                  \
-  X(sdallocx, void, (void *, size_t, int))                           \
-  X(malloc_trim, int, (size_t))                                      \
-  X(mallopt, int, (int, int))                                        \
-  X(malloc_info, int, (int, FILE *))                                 \
+#define API_FUNCTIONS(X)                                     \
+  X(malloc, void *, (size_t))                                \
+  X(calloc, void *, (size_t, size_t))                        \
+  X(realloc, void *, (void *, size_t))                       \
+  X(reallocarray, void *, (void *, size_t, size_t))          \
+  X(recallocarray, void *, (void *, size_t, size_t, size_t)) \
+  X(reallocf, void *, (void *, size_t))                      \
+  X(free, void, (void *))                                    \
+  X(cfree, void, (void *))                                   \
+  X(aligned_alloc, void *, (size_t, size_t))                 \
+  X(memalign, void *, (size_t, size_t))                      \
+  X(posix_memalign, int, (void **, size_t, size_t))          \
+  X(valloc, void *, (size_t))                                \
+  X(pvalloc, void *, (size_t))                               \
+  X(malloc_usable_size, size_t, (void *))                    \
+  X(free_sized, void, (void *, size_t))                      \
+  X(free_aligned_sized, void, (void *, size_t, size_t))      \
+  X(malloc_good_size, size_t, (size_t))                      \
+  X(nallocx, size_t, (size_t, int))                          \
+  X(sdallocx, void, (void *, size_t, int))                   \
+  X(malloc_trim, int, (size_t))                              \
+  X(mallopt, int, (int, int))                                \
+  X(malloc_info, int, (int, FILE *))                         \
   X(malloc_stats, void, (void))
 
 struct api {
@@ -61,19 +61,19 @@ struct api {
 extern struct api api;
 
 /* What exists under hak_ only; for checks of FAMILY_HAK. */
-#define HAK_FUNCTIONS(X)                                 \
-  X(version, const char *, (void))                       \
-  X(expand, bool, (void *, size_t))                      \
-  X(alloc_at_least, hak_sized_t, (size_t))               \
-  X(malloc_batch, size_t, (size_t, size_t, void **))     \
-  X(free_batch, void, (void **, size_t))                 \
-  X(collect, size_t, (bool))                             \
-  X(stats_get, bool, (hak_stats_t *))                    \
-  X(stats_class, bool, (uint32_t, hak_class_stats_t *))  \
-  X(stats_text, bool, (int))                             \
-  X(stats_json, bool, (int))                             \
-  X(options_json, bool, (int))                           \
-  X(option_get, bool, (const char *, int64_t *))         \
+#define HAK_FUNCTIONS(X)                                \
+  X(version, const char *, (void))                      \
+  X(expand, bool, (void *, size_t))                     \
+  X(alloc_at_least, hak_sized_t, (size_t))              \
+  X(malloc_batch, size_t, (size_t, size_t, void **))    \
+  X(free_batch, void, (void **, size_t))                \
+  X(collect, size_t, (bool))                            \
+  X(stats_get, bool, (hak_stats_t *))                   \
+  X(stats_class, bool, (uint32_t, hak_class_stats_t *)) \
+  X(stats_text, bool, (int))                            \
+  X(stats_json, bool, (int))                            \
+  X(options_json, bool, (int))                          \
+  X(option_get, bool, (const char *, int64_t *))        \
   X(option_set, bool, (const char *, int64_t))
 
 struct hak {
@@ -93,17 +93,17 @@ bool api_is_hakmem(void);
 bool is_secure(void);
 
 /* Leaves the check when the function is missing: as a failure under hakmem. */
-#define NEED(function)                                                                     \
-  do {                                                                                     \
-    if (!(function)) {                                                                     \
-      if (api_is_hakmem()) check_fail(__FILE__, __LINE__, "%s is missing", #function);     \
-      check_skip(#function);                                                               \
-    }                                                                                      \
+#define NEED(function)                                                                 \
+  do {                                                                                 \
+    if (!(function)) {                                                                 \
+      if (api_is_hakmem()) check_fail(__FILE__, __LINE__, "%s is missing", #function); \
+      check_skip(#function);                                                           \
+    }                                                                                  \
   } while (0)
 
 /* Leaves the check unless it runs for this family: for functions with one name only. */
-#define ONLY(family)                                      \
-  do {                                                    \
+#define ONLY(family)                                           \
+  do {                                                         \
     if (api_family != (family)) check_skip("not in " #family); \
   } while (0)
 

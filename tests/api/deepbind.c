@@ -71,18 +71,10 @@ static void blocks_pass(void *deep) {
   }
 }
 
-TEST(a_deep_library_has_the_programs_malloc) {
-  blocks_pass(library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND));
-}
-TEST(a_deep_library_that_binds_late_has_it_too) {
-  blocks_pass(library("libdeep.so", RTLD_LAZY | RTLD_DEEPBIND | RTLD_GLOBAL));
-}
-TEST(all_other_names_bind_as_the_flag_says) {
-  CHECK_EQ(ask(library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND)), 2);
-}
-TEST(without_the_flag_they_bind_as_ever) {
-  CHECK_EQ(ask(library("libdeep.so", RTLD_NOW)), 1);
-}
+TEST(a_deep_library_has_the_programs_malloc) { blocks_pass(library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND)); }
+TEST(a_deep_library_that_binds_late_has_it_too) { blocks_pass(library("libdeep.so", RTLD_LAZY | RTLD_DEEPBIND | RTLD_GLOBAL)); }
+TEST(all_other_names_bind_as_the_flag_says) { CHECK_EQ(ask(library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND)), 2); }
+TEST(without_the_flag_they_bind_as_ever) { CHECK_EQ(ask(library("libdeep.so", RTLD_NOW)), 1); }
 TEST(libc_itself_leads_to_the_programs_malloc_then) {
   void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
   void *before = function(libc, "malloc");
@@ -124,15 +116,9 @@ static void hidden_opens(int mode) {
   if (hidden != NULL) CHECK_EQ(((int (*)(void))function(hidden, "hidden"))(), 3);
 }
 
-TEST(the_programs_own_runpath_does_not_lead_there) {
-  CHECK(dlopen("libhidden.so", RTLD_NOW) == NULL);
-}
-TEST(the_callers_runpath_leads) {
-  hidden_opens(RTLD_NOW);
-}
-TEST(the_callers_runpath_leads_with_the_flag) {
-  hidden_opens(RTLD_NOW | RTLD_DEEPBIND);
-}
+TEST(the_programs_own_runpath_does_not_lead_there) { CHECK(dlopen("libhidden.so", RTLD_NOW) == NULL); }
+TEST(the_callers_runpath_leads) { hidden_opens(RTLD_NOW); }
+TEST(the_callers_runpath_leads_with_the_flag) { hidden_opens(RTLD_NOW | RTLD_DEEPBIND); }
 TEST(the_callers_runpath_leads_in_dlmopen) {
   void *(*near_open_in)(long, int) = (void *(*)(long, int))function(library("libnear.so", RTLD_NOW), "near_open_in");
   CHECK(near_open_in(LM_ID_BASE, RTLD_NOW | RTLD_DEEPBIND) != NULL);
@@ -196,15 +182,14 @@ static void foreign_line(const char *option, const char *name, const char *expec
   if (strstr(errors, expected) == NULL) check_fail(__FILE__, __LINE__, "%s", errors);
 }
 
-static void free_from(void *deep) {
-  free(((void *(*)(int, size_t))function(deep, "deep_make"))(0, 100));
-}
+static void free_from(void *deep) { free(((void *(*)(int, size_t))function(deep, "deep_make"))(0, 100)); }
 
 TEST(with_the_option_the_line_names_the_flag) {
   if (!under_hakmem()) check_skip("the system's malloc runs");
   if (getenv("DEEPBIND_CHILD") != NULL) free_from(library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND));
-  else foreign_line("HAKMEM_DEEPBIND=1", "with_the_option_the_line_names_the_flag",
-                    "): not from this allocator, but a library was opened with RTLD_DEEPBIND\n");
+  else
+    foreign_line("HAKMEM_DEEPBIND=1", "with_the_option_the_line_names_the_flag",
+                 "): not from this allocator, but a library was opened with RTLD_DEEPBIND\n");
 }
 
 TEST(the_line_names_dlmopen) {

@@ -151,8 +151,7 @@ static void end_of_thread(void *block) {
   CHECK(filled(block, 100, 77));
   api.free(block);
   use_heap();
-  if (atomic_fetch_add(&rounds, 1) + 1 < PTHREAD_DESTRUCTOR_ITERATIONS)
-    pthread_setspecific(key, fill(api.malloc(100), 100, 77));
+  if (atomic_fetch_add(&rounds, 1) + 1 < PTHREAD_DESTRUCTOR_ITERATIONS) pthread_setspecific(key, fill(api.malloc(100), 100, 77));
 }
 
 static void *set_key(void *unused) {

@@ -218,12 +218,12 @@ static effort_t effort(void) {
   return (effort_t){stats.cached, stats.flushes, stats.sys_mmap + stats.sys_munmap + stats.sys_mprotect + stats.sys_madvise};
 }
 
-#define FAILS(call)           \
-  do {                        \
-    errno = 0;                \
-    CHECK(!(call));           \
-    CHECK_EQ(errno, ENOMEM);  \
-    asked++;                  \
+#define FAILS(call)          \
+  do {                       \
+    errno = 0;               \
+    CHECK(!(call));          \
+    CHECK_EQ(errno, ENOMEM); \
+    asked++;                 \
   } while (0)
 
 /* Every form fails, at once: nothing that is cached is given back for it, and the kernel is asked little. */

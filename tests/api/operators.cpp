@@ -23,7 +23,8 @@ int main(int argc, char **argv) { return check_main(argc, argv); }
 
 namespace {
 
-constexpr std::size_t sizes[] = {0, 1, 8, 15, 16, 17, 24, 64, 100, 200, 512, 1000, 1024, 1025, 4096, 5000, 20000, 32768, 40000, 65536, 100000, 262144, 1000000, 3000000};
+constexpr std::size_t sizes[] = {0,    1,    8,    15,   16,    17,    24,    64,    100,    200,    512,     1000,
+                                 1024, 1025, 4096, 5000, 20000, 32768, 40000, 65536, 100000, 262144, 1000000, 3000000};
 constexpr std::size_t impossible[] = {SIZE_MAX, SIZE_MAX - 16, SIZE_MAX - 4096, std::size_t(PTRDIFF_MAX) + 1, std::size_t(1) << 60};
 constexpr int mark = 8191;
 
@@ -121,26 +122,32 @@ TEST(nothrow_new_and_delete) {
   pair_works([](std::size_t n) { return ::operator new(n, std::nothrow); }, [](void *p, std::size_t) { ::operator delete(p); });
 }
 TEST(nothrow_new_and_nothrow_delete) {
-  pair_works([](std::size_t n) { return ::operator new(n, std::nothrow); }, [](void *p, std::size_t) { ::operator delete(p, std::nothrow); });
+  pair_works([](std::size_t n) { return ::operator new(n, std::nothrow); },
+             [](void *p, std::size_t) { ::operator delete(p, std::nothrow); });
 }
 TEST(nothrow_new_array_and_nothrow_delete) {
-  pair_works([](std::size_t n) { return ::operator new[](n, std::nothrow); }, [](void *p, std::size_t) { ::operator delete[](p, std::nothrow); });
+  pair_works([](std::size_t n) { return ::operator new[](n, std::nothrow); },
+             [](void *p, std::size_t) { ::operator delete[](p, std::nothrow); });
 }
 TEST(aligned_new_and_delete) {
   for (std::size_t a = 1; a <= 1 << 21; a *= 2)
-    pair_works([a](std::size_t n) { return ::operator new(n, align(a)); }, [a](void *p, std::size_t) { ::operator delete(p, align(a)); }, a);
+    pair_works([a](std::size_t n) { return ::operator new(n, align(a)); }, [a](void *p, std::size_t) { ::operator delete(p, align(a)); },
+               a);
 }
 TEST(aligned_new_and_sized_delete) {
   for (std::size_t a = 1; a <= 1 << 21; a *= 2)
-    pair_works([a](std::size_t n) { return ::operator new(n, align(a)); }, [a](void *p, std::size_t n) { ::operator delete(p, n, align(a)); }, a);
+    pair_works([a](std::size_t n) { return ::operator new(n, align(a)); },
+               [a](void *p, std::size_t n) { ::operator delete(p, n, align(a)); }, a);
 }
 TEST(aligned_new_array_and_delete) {
   for (std::size_t a = 1; a <= 1 << 21; a *= 2)
-    pair_works([a](std::size_t n) { return ::operator new[](n, align(a)); }, [a](void *p, std::size_t) { ::operator delete[](p, align(a)); }, a);
+    pair_works([a](std::size_t n) { return ::operator new[](n, align(a)); },
+               [a](void *p, std::size_t) { ::operator delete[](p, align(a)); }, a);
 }
 TEST(aligned_new_array_and_sized_delete) {
   for (std::size_t a = 1; a <= 1 << 21; a *= 2)
-    pair_works([a](std::size_t n) { return ::operator new[](n, align(a)); }, [a](void *p, std::size_t n) { ::operator delete[](p, n, align(a)); }, a);
+    pair_works([a](std::size_t n) { return ::operator new[](n, align(a)); },
+               [a](void *p, std::size_t n) { ::operator delete[](p, n, align(a)); }, a);
 }
 TEST(aligned_nothrow_new_and_nothrow_delete) {
   for (std::size_t a = 1; a <= 1 << 21; a *= 2)

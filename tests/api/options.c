@@ -20,7 +20,7 @@ static int run_with(const char *name, const char *first, const char *second) {
   if (second) variables[count++] = (char *)(uintptr_t)second;
   variables[count] = NULL;
   char *const argv[] = {(char *)(uintptr_t)check_self(), (char *)(uintptr_t)"-v", (char *)(uintptr_t)"hak",
-                        (char *)(uintptr_t)"-x", (char *)(uintptr_t)name, NULL};
+                        (char *)(uintptr_t)"-x",         (char *)(uintptr_t)name, NULL};
   int status = check_spawn(argv, variables, 20, errors, output, sizeof errors);
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   return status;

@@ -309,7 +309,8 @@ TEST(reallocarray_keeps_the_content) {
 }
 
 TEST(reallocarray_overflow_is_enomem_and_keeps_the_block) {
-  static const size_t pairs[][2] = {{SIZE_MAX, 2}, {2, SIZE_MAX}, {SIZE_MAX / 2 + 1, 2}, {SIZE_MAX / 16 + 2, 16}, {(size_t)1 << 32, (size_t)1 << 32}};
+  static const size_t pairs[][2] = {
+      {SIZE_MAX, 2}, {2, SIZE_MAX}, {SIZE_MAX / 2 + 1, 2}, {SIZE_MAX / 16 + 2, 16}, {(size_t)1 << 32, (size_t)1 << 32}};
   for EACH_SIZE(size) {
     void *block = new_block(size, 3);
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {

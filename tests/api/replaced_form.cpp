@@ -26,9 +26,13 @@ void *operator new(std::size_t size, std::align_val_t a) { return replaced_new(N
 #elif FORM == 5
 void *operator new[](std::size_t size, std::align_val_t a) { return replaced_new(NEW_ARRAY_ALIGNED, size, std::size_t(a)); }
 #elif FORM == 6
-void *operator new(std::size_t size, std::align_val_t a, const std::nothrow_t &) noexcept { return quietly(NEW_ALIGNED_NOTHROW, size, std::size_t(a)); }
+void *operator new(std::size_t size, std::align_val_t a, const std::nothrow_t &) noexcept {
+  return quietly(NEW_ALIGNED_NOTHROW, size, std::size_t(a));
+}
 #elif FORM == 7
-void *operator new[](std::size_t size, std::align_val_t a, const std::nothrow_t &) noexcept { return quietly(NEW_ARRAY_ALIGNED_NOTHROW, size, std::size_t(a)); }
+void *operator new[](std::size_t size, std::align_val_t a, const std::nothrow_t &) noexcept {
+  return quietly(NEW_ARRAY_ALIGNED_NOTHROW, size, std::size_t(a));
+}
 #elif FORM == 8
 void operator delete(void *p) noexcept { replaced_delete(DELETE, p); }
 #elif FORM == 9

@@ -46,7 +46,7 @@ TEST(libc_names_come_from_hakmem) {
 
 TEST(internal_names_come_from_hakmem) {
   ONLY(FAMILY_INTERNAL);
-  static const char *const names[] = {"__libc_malloc", "__libc_calloc", "__libc_realloc", "__libc_free",
+  static const char *const names[] = {"__libc_malloc",   "__libc_calloc", "__libc_realloc", "__libc_free",
                                       "__libc_memalign", "__libc_valloc", "__libc_pvalloc"};
   COME_FROM_HAKMEM(names, "__libc_");
 }
@@ -57,8 +57,19 @@ TEST(hak_names_come_from_hakmem) {
 #define X(name, result, arguments) "hak_" #name,
       API_FUNCTIONS(X)
 #undef X
-      "hak_version", "hak_expand", "hak_alloc_at_least", "hak_malloc_batch", "hak_free_batch", "hak_collect",
-      "hak_stats_get", "hak_stats_class", "hak_stats_text", "hak_stats_json", "hak_option_get", "hak_option_set", "hak_options_json",
+          "hak_version",
+      "hak_expand",
+      "hak_alloc_at_least",
+      "hak_malloc_batch",
+      "hak_free_batch",
+      "hak_collect",
+      "hak_stats_get",
+      "hak_stats_class",
+      "hak_stats_text",
+      "hak_stats_json",
+      "hak_option_get",
+      "hak_option_set",
+      "hak_options_json",
   };
   COME_FROM_HAKMEM(names, "hak_");
 }
@@ -68,10 +79,25 @@ TEST(operator_names_come_from_hakmem) {
   static char here;
   if (symbol_same_object(symbol_find("hak_version"), &here)) check_skip("a member of the archive that C leaves out");
   static const char *const names[] = {
-      "_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t", "_ZnwmSt11align_val_t", "_ZnamSt11align_val_t",
-      "_ZnwmSt11align_val_tRKSt9nothrow_t", "_ZnamSt11align_val_tRKSt9nothrow_t", "_ZdlPv", "_ZdaPv", "_ZdlPvm",
-      "_ZdaPvm", "_ZdlPvRKSt9nothrow_t", "_ZdaPvRKSt9nothrow_t", "_ZdlPvSt11align_val_t", "_ZdaPvSt11align_val_t",
-      "_ZdlPvmSt11align_val_t", "_ZdaPvmSt11align_val_t", "_ZdlPvSt11align_val_tRKSt9nothrow_t",
+      "_Znwm",
+      "_Znam",
+      "_ZnwmRKSt9nothrow_t",
+      "_ZnamRKSt9nothrow_t",
+      "_ZnwmSt11align_val_t",
+      "_ZnamSt11align_val_t",
+      "_ZnwmSt11align_val_tRKSt9nothrow_t",
+      "_ZnamSt11align_val_tRKSt9nothrow_t",
+      "_ZdlPv",
+      "_ZdaPv",
+      "_ZdlPvm",
+      "_ZdaPvm",
+      "_ZdlPvRKSt9nothrow_t",
+      "_ZdaPvRKSt9nothrow_t",
+      "_ZdlPvSt11align_val_t",
+      "_ZdaPvSt11align_val_t",
+      "_ZdlPvmSt11align_val_t",
+      "_ZdaPvmSt11align_val_t",
+      "_ZdlPvSt11align_val_tRKSt9nothrow_t",
       "_ZdaPvSt11align_val_tRKSt9nothrow_t",
   };
   COME_FROM_HAKMEM(names, "");
@@ -325,8 +351,16 @@ TEST(malloc_trim_keeps_errno) {
 /* ---- mallopt ---- */
 
 #ifndef __GLIBC__ /* the numbers are glibc's, and hold anywhere */
-enum { M_MXFAST = 1, M_TRIM_THRESHOLD = -1, M_TOP_PAD = -2, M_MMAP_THRESHOLD = -3, M_MMAP_MAX = -4,
-       M_PERTURB = -6, M_ARENA_TEST = -7, M_ARENA_MAX = -8 };
+enum {
+  M_MXFAST = 1,
+  M_TRIM_THRESHOLD = -1,
+  M_TOP_PAD = -2,
+  M_MMAP_THRESHOLD = -3,
+  M_MMAP_MAX = -4,
+  M_PERTURB = -6,
+  M_ARENA_TEST = -7,
+  M_ARENA_MAX = -8
+};
 #endif
 
 TEST(mallopt_accepts_glibc_s_parameters) {

@@ -31,7 +31,8 @@ using traits = std::allocator_traits<hak::allocator<int>>;
 static_assert(traits::is_always_equal::value && std::is_empty_v<hak::allocator<int>>);
 static_assert(traits::propagate_on_container_move_assignment::value);
 static_assert(std::is_same_v<traits::rebind_alloc<page>, hak::allocator<page>>);
-static_assert(std::is_nothrow_default_constructible_v<hak::allocator<int>> && std::is_convertible_v<hak::allocator<int>, hak::allocator<char>>);
+static_assert(std::is_nothrow_default_constructible_v<hak::allocator<int>> &&
+              std::is_convertible_v<hak::allocator<int>, hak::allocator<char>>);
 
 TEST(allocator_serves_a_vector) {
   std::vector<int, hak::allocator<int>> numbers;

@@ -49,7 +49,7 @@ static long raw(long number, long a, long b, long c) {
   return result;
 #else
   register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c, x3 __asm__("x3") = 0,
-                x4 __asm__("x4") = 0;
+                   x4 __asm__("x4") = 0;
   __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4) : "memory");
   return x0;
 #endif
@@ -165,15 +165,15 @@ static void one_call(reach_t reach, long (*call)(void)) {
   else check_confined();
 }
 
-#define CALL(id, reach, expression)                      \
-  static long call_##id(void) { return (expression); }   \
+#define CALL(id, reach, expression)                    \
+  static long call_##id(void) { return (expression); } \
   TEST(id) { one_call((reach), call_##id); }
 /* It needs a second user: not run without root. */
-#define CALL_OF_ROOT(id, reach, expression)              \
-  static long call_##id(void) { return (expression); }   \
-  TEST(id) {                                             \
-    if (!is_root) check_skip("needs root");              \
-    one_call((reach), call_##id);                        \
+#define CALL_OF_ROOT(id, reach, expression)            \
+  static long call_##id(void) { return (expression); } \
+  TEST(id) {                                           \
+    if (!is_root) check_skip("needs root");            \
+    one_call((reach), call_##id);                      \
   }
 
 typedef struct capability_header {
@@ -342,7 +342,7 @@ static int enter(int kind) {
   static const struct {
     int kind;
     const char *path;
-  } own[] = {{CLONE_NEWNS, "/proc/self/ns/mnt"}, {CLONE_NEWUTS, "/proc/self/ns/uts"}, {CLONE_NEWIPC, "/proc/self/ns/ipc"},
+  } own[] = {{CLONE_NEWNS, "/proc/self/ns/mnt"},  {CLONE_NEWUTS, "/proc/self/ns/uts"},       {CLONE_NEWIPC, "/proc/self/ns/ipc"},
              {CLONE_NEWNET, "/proc/self/ns/net"}, {CLONE_NEWCGROUP, "/proc/self/ns/cgroup"}, {CLONE_NEWTIME, "/proc/self/ns/time"}};
   for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
     if (own[i].kind == kind) return setns(open(own[i].path, O_RDONLY), kind);
@@ -351,8 +351,10 @@ static int enter(int kind) {
 }
 
 /* Some cannot be done twice. */
-#define UNSHARE(id, rounds, kind) TEST(unshare_##id) { tries((rounds), unshare, (kind)); }
-#define ENTER(id, kind) TEST(enter_##id) { tries(ROUNDS, enter, (kind)); }
+#define UNSHARE(id, rounds, kind) \
+  TEST(unshare_##id) { tries((rounds), unshare, (kind)); }
+#define ENTER(id, kind) \
+  TEST(enter_##id) { tries(ROUNDS, enter, (kind)); }
 UNSHARE(user, 1, CLONE_NEWUSER)
 UNSHARE(memory, ROUNDS, CLONE_VM)
 UNSHARE(handlers, ROUNDS, CLONE_SIGHAND)

@@ -33,26 +33,26 @@ static const struct {
   int number;
 } table[] = {
 #define CALL(name) {#name, SYS_##name}
-    CALL(brk),          CALL(mmap),          CALL(munmap),      CALL(mprotect),       CALL(mremap),      CALL(madvise),
-    CALL(futex),        CALL(getrandom),     CALL(mincore),     CALL(openat),         CALL(read),        CALL(close),
-    CALL(clone),        CALL(clone3),        CALL(nanosleep),   CALL(clock_nanosleep), CALL(sched_yield), CALL(rt_sigprocmask),
-    CALL(tgkill),       CALL(waitid),        CALL(getpid),      CALL(gettid),         CALL(getppid),     CALL(prctl),
-    CALL(capget),       CALL(capset),        CALL(prlimit64),   CALL(clock_gettime),  CALL(seccomp),     CALL(rt_sigaction),
-    CALL(write),        CALL(exit),          CALL(exit_group),  CALL(gettimeofday),   CALL(ppoll),       CALL(pselect6),
-    CALL(shutdown),     CALL(sysinfo),       CALL(setitimer),   CALL(rt_sigreturn),   CALL(getrusage),
-    CALL(set_robust_list),
+    CALL(brk),      CALL(mmap),      CALL(munmap),     CALL(mprotect),        CALL(mremap),      CALL(madvise),
+    CALL(futex),    CALL(getrandom), CALL(mincore),    CALL(openat),          CALL(read),        CALL(close),
+    CALL(clone),    CALL(clone3),    CALL(nanosleep),  CALL(clock_nanosleep), CALL(sched_yield), CALL(rt_sigprocmask),
+    CALL(tgkill),   CALL(waitid),    CALL(getpid),     CALL(gettid),          CALL(getppid),     CALL(prctl),
+    CALL(capget),   CALL(capset),    CALL(prlimit64),  CALL(clock_gettime),   CALL(seccomp),     CALL(rt_sigaction),
+    CALL(write),    CALL(exit),      CALL(exit_group), CALL(gettimeofday),    CALL(ppoll),       CALL(pselect6),
+    CALL(shutdown), CALL(sysinfo),   CALL(setitimer),  CALL(rt_sigreturn),    CALL(getrusage),   CALL(set_robust_list),
 #ifdef SYS_rseq
     CALL(rseq),
 #endif
 #if defined(__x86_64__)
-    CALL(poll),         CALL(select),        CALL(alarm),
+    CALL(poll),     CALL(select),    CALL(alarm),
 #endif
 };
 
 /* What OpenSSH's manual and public descriptions of its sandbox say that it permits, and what ends a process and its timers. */
-static const char usual[] = "read,write,close,exit,exit_group,brk,mmap,munmap,mprotect,mremap,madvise,futex,clock_gettime,gettimeofday,"
-                            "getpid,getrandom,rt_sigprocmask,poll,ppoll,select,pselect6,shutdown,clock_nanosleep,nanosleep,rt_sigreturn,"
-                            "tgkill,gettid,alarm,setitimer";
+static const char usual[] =
+    "read,write,close,exit,exit_group,brk,mmap,munmap,mprotect,mremap,madvise,futex,clock_gettime,gettimeofday,"
+    "getpid,getrandom,rt_sigprocmask,poll,ppoll,select,pselect6,shutdown,clock_nanosleep,nanosleep,rt_sigreturn,"
+    "tgkill,gettid,alarm,setitimer";
 
 static _Noreturn void give_up(const char *why) {
   (void)!write(2, "refuse: ", 8);

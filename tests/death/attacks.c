@@ -335,7 +335,8 @@ enum { SIZES = sizeof sizes / sizeof sizes[0], EVERY = 63, ONE = 2 };
 /* ---- In the parent ---- */
 
 static bool ends(const attack_t *attack, const char *size, char *errors, size_t room, bool *broken) {
-  char *const argv[] = {(char *)(uintptr_t)check_self(), (char *)(uintptr_t)"-x", (char *)(uintptr_t)attack->name, (char *)(uintptr_t)size, NULL};
+  char *const argv[] = {(char *)(uintptr_t)check_self(), (char *)(uintptr_t)"-x", (char *)(uintptr_t)attack->name, (char *)(uintptr_t)size,
+                        NULL};
   int status = check_spawn(argv, environ, LIMIT_SECONDS, errors, NULL, room);
   if (WIFSIGNALED(status)) {
     int number = WTERMSIG(status);

@@ -28,7 +28,6 @@
 #include "check.h"
 #include "expect.h"
 
-
 enum { LARGE = 1 << 20, PART = 1 << 16, LIMIT_SECONDS = 20, TEXT = 32768 };
 
 /* ---- In the crashing process ---- */
@@ -573,10 +572,10 @@ static const crash_t crashes[] = {
      "hakmem: SIGSEGV at an address that the processor does not tell, such as one that is not canonical\n", NO_STACK},
 #endif
     {"in_a_mapping", in_a_mapping, REPORT, SIGSEGV, SEGV_AT "foreign, not hakmem's\n", NO_STACK},
-    {"in_a_live_large_block", in_a_live_large_block, REPORT, SIGSEGV,
-     SEGV_AT "live block % of 1048576 bytes, at byte 65541, class large\n", NO_STACK},
-    {"in_a_live_block", in_a_live_block, REPORT, SIGSEGV,
-     SEGV_AT "live block % of " SLAB_SIZE " bytes, at byte 5, class " SLAB_SIZE "\n", NO_STACK},
+    {"in_a_live_large_block", in_a_live_large_block, REPORT, SIGSEGV, SEGV_AT "live block % of 1048576 bytes, at byte 65541, class large\n",
+     NO_STACK},
+    {"in_a_live_block", in_a_live_block, REPORT, SIGSEGV, SEGV_AT "live block % of " SLAB_SIZE " bytes, at byte 5, class " SLAB_SIZE "\n",
+     NO_STACK},
     {"in_a_freed_block", in_a_freed_block, REPORT, SIGSEGV,
      SEGV_AT "freed block % of " SLAB_SIZE " bytes, at byte 5, class " SLAB_SIZE "\n", NO_STACK},
     {"in_a_freed_large_block", in_a_freed_large_block, REPORT, SIGSEGV, SEGV_AT FREED_LARGE "\n", NO_STACK},
@@ -615,8 +614,8 @@ static const crash_t crashes[] = {
     {"before_an_aligned_large_block_left_alone", before_an_aligned_large_block_left_alone, REPORT, SIGSEGV,
      SEGV_AT "guard or quarantined memory\n", NO_STACK},
     {"wide_alignments_cost_addresses", wide_alignments_cost_addresses, SILENT, 0, "", NO_STACK},
-    {"in_a_large_block_freed_before_others", in_a_large_block_freed_before_others, REPORT, SIGSEGV,
-     SEGV_AT "guard or quarantined memory\n", NO_STACK},
+    {"in_a_large_block_freed_before_others", in_a_large_block_freed_before_others, REPORT, SIGSEGV, SEGV_AT "guard or quarantined memory\n",
+     NO_STACK},
     {"large_blocks_wait_until_a_trim", large_blocks_wait_until_a_trim, SILENT, 0, "", NO_STACK},
     {"freed_blocks_wait_for_others", freed_blocks_wait_for_others, SILENT, 0, "", NO_STACK},
     {"blocks_come_in_no_order", blocks_come_in_no_order, SILENT, 0, "", NO_STACK},
@@ -626,28 +625,29 @@ static const crash_t crashes[] = {
     {"fork_with_a_filled_unit", fork_with_a_filled_unit, "HAKMEM_DECAY_MS=-1", 0, "", NO_STACK},
     {"strings_end_behind_their_block", strings_end_behind_their_block, SILENT, 0, "", NO_STACK},
 #else
-    {"past_a_guarded_block", past_a_guarded_block, GUARD, SIGSEGV,
-     SEGV_AT "1 byte past the end of live block % of 64 bytes" SLOT, ALLOCATED},
+    {"past_a_guarded_block", past_a_guarded_block, GUARD, SIGSEGV, SEGV_AT "1 byte past the end of live block % of 64 bytes" SLOT,
+     ALLOCATED},
     {"past_a_guarded_block", past_a_guarded_block, GUARD " HAKMEM_GUARD_SLOTS=4096", SIGSEGV,
      SEGV_AT "1 byte past the end of live block % of 64 bytes" SLOT, ALLOCATED},
     {"past_a_guarded_block_of_a_used_slot", past_a_guarded_block_of_a_used_slot, GUARD, SIGSEGV,
      SEGV_AT "1 byte past the end of live block % of 64 bytes" SLOT, ALLOCATED},
     {"before_a_guarded_block", before_a_guarded_block, GUARD, SIGSEGV, SEGV_AT "1 byte before live block % of 64 bytes" SLOT, ALLOCATED},
-    {"in_a_freed_guarded_block", in_a_freed_guarded_block, GUARD, SIGSEGV,
-     SEGV_AT "byte 3 of freed block % of 64 bytes" SLOT, ALLOCATED | FREED},
+    {"in_a_freed_guarded_block", in_a_freed_guarded_block, GUARD, SIGSEGV, SEGV_AT "byte 3 of freed block % of 64 bytes" SLOT,
+     ALLOCATED | FREED},
     {"in_a_guarded_block_freed_elsewhere", in_a_guarded_block_freed_elsewhere, GUARD " " REPORT, SIGSEGV,
      SEGV_AT "byte 3 of freed block % of 64 bytes" SLOT, ALLOCATED | FREED | ELSEWHERE},
     {"free_twice", free_twice, GUARD, SIGABRT, "hakmem: double free: free\\(%\\): block is already free" SLOT, ALLOCATED | FREED},
     {"free_twice", free_twice, GUARD " " REPORT, SIGABRT,
      "hakmem: double free: free\\(%\\): block is already free" SLOT "hakmem: SIGABRT: sent by process #\n", ALLOCATED | FREED},
     {"free_interior", free_interior, GUARD, SIGABRT, "hakmem: interior pointer: free\\(@\\): not the start of a block" SLOT, ALLOCATED},
-    {"free_misaligned", free_misaligned, GUARD, SIGABRT,
-     "hakmem: misaligned pointer: free\\(@\\): no block starts at this address" SLOT, ALLOCATED},
+    {"free_misaligned", free_misaligned, GUARD, SIGABRT, "hakmem: misaligned pointer: free\\(@\\): no block starts at this address" SLOT,
+     ALLOCATED},
     {"free_after_a_write_behind", free_after_a_write_behind, GUARD, SIGABRT,
      "hakmem: overflow: free\\(%\\): bytes beside the block were overwritten" SLOT, ALLOCATED | FREED},
     {"free_after_a_write_before", free_after_a_write_before, GUARD, SIGABRT,
      "hakmem: underflow: free\\(%\\): bytes beside the block were overwritten" SLOT, ALLOCATED | FREED},
-    {"free_sized_larger", free_sized_larger, GUARD, SIGABRT, "hakmem: size mismatch: free_sized\\(%\\): block is smaller" SLOT, ALLOCATED | FREED},
+    {"free_sized_larger", free_sized_larger, GUARD, SIGABRT, "hakmem: size mismatch: free_sized\\(%\\): block is smaller" SLOT,
+     ALLOCATED | FREED},
     {"guarded_blocks_change_size", guarded_blocks_change_size, GUARD, 0, "", NO_STACK},
 #endif
 };

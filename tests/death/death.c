@@ -348,7 +348,8 @@ static void overwritten_link(size_t size) {
   for (int i = 0; i < 8; i++) blocks[i] = new_block(size);
   for (int i = 0; i < 8; i++) hak_free(blocks[i]);
   for (int i = 0; i < 8; i++)
-    for (size_t at = 0; at + sizeof(void *) <= size && at < 64; at += sizeof(void *)) memcpy(blocks[i] + at, &(void *){target + 4096}, sizeof(void *));
+    for (size_t at = 0; at + sizeof(void *) <= size && at < 64; at += sizeof(void *))
+      memcpy(blocks[i] + at, &(void *){target + 4096}, sizeof(void *));
   for (int i = 0; i < 3000; i++) {
     char *block = hak_malloc(size);
     if (block >= target && block < target + sizeof target) _exit(3);
@@ -448,7 +449,8 @@ static const misuse_t table[] = {
     {"free_of_a_page_inside", free_of_a_page_inside, "interior pointer", "free", CLASS_OF_SIZE, DIES, SPAN},
     {"free_of_a_pointer_1_byte_in", free_of_a_pointer_1_byte_in, "misaligned pointer", "free", CLASS_OF_SIZE, DIES, EVERY},
     {"free_of_a_pointer_8_bytes_in", free_of_a_pointer_8_bytes_in, "misaligned pointer", "free", CLASS_OF_SIZE, DIES, EVERY},
-    {"free_sized_of_an_interior_pointer", free_sized_of_an_interior_pointer, "interior pointer", "free_sized", CLASS_OF_SIZE, DIES, 200, SIZE_MAX},
+    {"free_sized_of_an_interior_pointer", free_sized_of_an_interior_pointer, "interior pointer", "free_sized", CLASS_OF_SIZE, DIES, 200,
+     SIZE_MAX},
 
     {"free_of_the_stack", free_of_the_stack, "foreign pointer", "free", CLASS_NONE, DIES, ONCE},
     {"free_of_a_global", free_of_a_global, "foreign pointer", "free", CLASS_NONE, DIES, ONCE},
@@ -463,20 +465,26 @@ static const misuse_t table[] = {
     {"free_of_a_kernel_address", free_of_a_kernel_address, "foreign pointer", "free", CLASS_NONE, DIES, ONCE},
     {"free_of_the_highest_address", free_of_the_highest_address, "foreign pointer", "free", CLASS_NONE, DIES, ONCE},
     {"free_beyond_what_was_used", free_beyond_what_was_used, "foreign pointer", "free", CLASS_NONE, DIES, EVERY},
-    {"free_of_a_block_never_allocated", free_of_a_block_never_allocated, "double free|foreign pointer|interior pointer", "free", CLASS_MAYBE, DIES, SLAB},
+    {"free_of_a_block_never_allocated", free_of_a_block_never_allocated, "double free|foreign pointer|interior pointer", "free",
+     CLASS_MAYBE, DIES, SLAB},
 
     {"free_sized_of_twice_the_size", free_sized_of_twice_the_size, "size mismatch", "free_sized", CLASS_OF_SIZE, DIES, EVERY},
     {"free_sized_of_a_huge_size", free_sized_of_a_huge_size, "size mismatch", "free_sized", CLASS_OF_SIZE, DIES, EVERY},
     {"free_sized_of_one_more", free_sized_of_one_more, "size mismatch", "free_sized", CLASS_OF_SIZE, DIES, EVERY},
     {"sdallocx_of_twice_the_size", sdallocx_of_twice_the_size, "size mismatch", "sdallocx", CLASS_OF_SIZE, DIES, EVERY},
-    {"free_aligned_sized_of_twice_the_size", free_aligned_sized_of_twice_the_size, "size mismatch", "free_aligned_sized", CLASS_OF_SIZE, DIES, EVERY},
+    {"free_aligned_sized_of_twice_the_size", free_aligned_sized_of_twice_the_size, "size mismatch", "free_aligned_sized", CLASS_OF_SIZE,
+     DIES, EVERY},
 
     {"usable_size_of_a_freed_block", usable_size_of_a_freed_block, FREED_SPAN, "malloc_usable_size", CLASS_MAYBE, DIES_IF_SECURE, EVERY},
-    {"usable_size_of_an_interior_pointer", usable_size_of_an_interior_pointer, "misaligned pointer", "malloc_usable_size", CLASS_MAYBE, DIES_IF_SECURE, EVERY},
+    {"usable_size_of_an_interior_pointer", usable_size_of_an_interior_pointer, "misaligned pointer", "malloc_usable_size", CLASS_MAYBE,
+     DIES_IF_SECURE, EVERY},
     {"usable_size_of_the_stack", usable_size_of_the_stack, "foreign pointer", "malloc_usable_size", CLASS_NONE, DIES_IF_SECURE, ONCE},
-    {"usable_size_of_a_low_address", usable_size_of_a_low_address, "foreign pointer", "malloc_usable_size", CLASS_NONE, DIES_IF_SECURE, ONCE},
-    {"usable_size_of_a_non_canonical_address", usable_size_of_a_non_canonical_address, "foreign pointer", "malloc_usable_size", CLASS_NONE, DIES_IF_SECURE, ONCE},
-    {"usable_size_of_a_kernel_address", usable_size_of_a_kernel_address, "foreign pointer", "malloc_usable_size", CLASS_NONE, DIES_IF_SECURE, ONCE},
+    {"usable_size_of_a_low_address", usable_size_of_a_low_address, "foreign pointer", "malloc_usable_size", CLASS_NONE, DIES_IF_SECURE,
+     ONCE},
+    {"usable_size_of_a_non_canonical_address", usable_size_of_a_non_canonical_address, "foreign pointer", "malloc_usable_size", CLASS_NONE,
+     DIES_IF_SECURE, ONCE},
+    {"usable_size_of_a_kernel_address", usable_size_of_a_kernel_address, "foreign pointer", "malloc_usable_size", CLASS_NONE,
+     DIES_IF_SECURE, ONCE},
 
 #ifdef EXPECT_SECURE /* a freed large block cannot be written to: crash.c */
     {"overwritten_link", overwritten_link, "use after free", "malloc", CLASS_MAYBE, DIES_OR_RETURNS, SLAB},
@@ -502,10 +510,8 @@ static void expected_line(const misuse_t *misuse, const char *announced, char *p
   char pointer[32], class[64];
   size_t usable = 0;
   if (sscanf(announced, "%31s %zu", pointer, &usable) != 2) strcpy(pointer, "nothing was announced");
-  if (usable > LARGEST_SLAB_BLOCK)
-    snprintf(class, sizeof class, ".*[^a-z]class large");
-  else
-    snprintf(class, sizeof class, ".*[^a-z]class %zu([^0-9].*)?", class_bytes(usable + CANARY));
+  if (usable > LARGEST_SLAB_BLOCK) snprintf(class, sizeof class, ".*[^a-z]class large");
+  else snprintf(class, sizeof class, ".*[^a-z]class %zu([^0-9].*)?", class_bytes(usable + CANARY));
   const char *detail = misuse->class == CLASS_OF_SIZE ? class : ".+";
   /* overwritten_link may be found at any block, in any function */
   bool any = strcmp(misuse->name, "overwritten_link") == 0;
@@ -541,10 +547,8 @@ static bool run(const misuse_t *misuse, size_t size) {
   bool returned = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   if (returned && misuse->outcome == DIES_OR_RETURNS && errors[0] == 0) return true;
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && matches(errors, pattern)) return true;
-  if (WIFSIGNALED(status))
-    printf("FAIL %s %zu: %s", misuse->name, size, strsignal(WTERMSIG(status)));
-  else
-    printf("FAIL %s %zu: exit status %d", misuse->name, size, WEXITSTATUS(status));
+  if (WIFSIGNALED(status)) printf("FAIL %s %zu: %s", misuse->name, size, strsignal(WTERMSIG(status)));
+  else printf("FAIL %s %zu: exit status %d", misuse->name, size, WEXITSTATUS(status));
   printf("\n  said:     %s%s  expected: %s\n", errors, *errors ? "" : "nothing\n", pattern);
   return false;
 }
@@ -563,12 +567,9 @@ int main(int argc, char **argv) {
     for (size_t j = 0; j < sizeof block_sizes / sizeof block_sizes[0]; j++) {
       if (block_sizes[j] < table[i].smallest || block_sizes[j] > table[i].largest) continue;
       if (!strstr(table[i].name, filter)) continue;
-      if (list)
-        printf("%s %zu\n", table[i].name, block_sizes[j]);
-      else if (run(&table[i], block_sizes[j]))
-        passed++;
-      else
-        failed++;
+      if (list) printf("%s %zu\n", table[i].name, block_sizes[j]);
+      else if (run(&table[i], block_sizes[j])) passed++;
+      else failed++;
     }
   if (!list) printf("%d passed, %d failed\n", passed, failed);
   return list ? 0 : failed || !passed;

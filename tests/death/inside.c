@@ -468,8 +468,13 @@ static int run_one(const scene_t *scene, action_t how, unsigned first, unsigned 
   char at[2][16], errors[4096];
   snprintf(at[0], sizeof at[0], "%u", first);
   snprintf(at[1], sizeof at[1], "%u", second_stop);
-  char *argv[] = {(char *)(uintptr_t)check_self(), (char *)(uintptr_t) "-x", (char *)(uintptr_t)scene->name,
-                  (char *)(uintptr_t)action_names[how], at[0], at[1], NULL};
+  char *argv[] = {(char *)(uintptr_t)check_self(),
+                  (char *)(uintptr_t)"-x",
+                  (char *)(uintptr_t)scene->name,
+                  (char *)(uintptr_t)action_names[how],
+                  at[0],
+                  at[1],
+                  NULL};
   int status = check_spawn(argv, environ, LIMIT_SECONDS, errors, NULL, sizeof errors);
   if (strstr(errors, "no filter can tell it: run again") != NULL) { /* at random, once in some thousand */
     status = check_spawn(argv, environ, LIMIT_SECONDS, errors, NULL, sizeof errors);
@@ -480,9 +485,11 @@ static int run_one(const scene_t *scene, action_t how, unsigned first, unsigned 
     found.lines++;
     return ENDS_WELL;
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) != ENDS_WRONG && WEXITSTATUS(status) < CHILD_ENDS_WELL && errors[0] == '\0') return WEXITSTATUS(status);
+  if (WIFEXITED(status) && WEXITSTATUS(status) != ENDS_WRONG && WEXITSTATUS(status) < CHILD_ENDS_WELL && errors[0] == '\0')
+    return WEXITSTATUS(status);
   bool hangs = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
-  printf("FAILED: %s %s %u %u: %s%#x: %s\n", scene->name, action_names[how], first, second_stop, hangs ? "hangs, " : "", (unsigned)status, errors);
+  printf("FAILED: %s %s %u %u: %s%#x: %s\n", scene->name, action_names[how], first, second_stop, hangs ? "hangs, " : "", (unsigned)status,
+         errors);
   found.failed++;
   return ENDS_WRONG;
 }

@@ -219,11 +219,12 @@ static bool says_once(const char *errors, const char *fault) {
 
 static int try_one(const row_t *row) {
   char errors[8192], output[256];
-  char *const argv[] = {(char *)(uintptr_t)check_self(), (char *)(uintptr_t) "-x", (char *)(uintptr_t)row->name, NULL};
+  char *const argv[] = {(char *)(uintptr_t)check_self(), (char *)(uintptr_t)"-x", (char *)(uintptr_t)row->name, NULL};
   int status = check_spawn(argv, environ, LIMIT_SECONDS, errors, output, sizeof output);
   /* Where a quarantine goes the lock of the thread's own heap is held, too: the handler is not promised to come to its end. */
   bool may_stop = SECURE && row->run == help;
-  bool good = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && says_once(errors, row->fault) && (may_stop || strcmp(output, handled) == 0);
+  bool good =
+      WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && says_once(errors, row->fault) && (may_stop || strcmp(output, handled) == 0);
   printf("%s: %s\n", good ? "good" : "FAILED", row->name);
   if (!good) printf("  status %#x, %s\n%s", (unsigned)status, output, errors);
   return !good;

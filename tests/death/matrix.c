@@ -123,9 +123,7 @@ static size_t many_of(size_t size) {
   return size <= 64 ? 6000 : size <= 1024 ? 2000 : size <= 4096 ? 300 : size <= LARGEST_SLAB_BLOCK ? 60 : size < 1 << 20 ? 20 : 6;
 }
 
-static bool is_zero(const char *start, size_t size) {
-  return start[0] == 0 && memcmp(start, start + 1, size - 1) == 0;
-}
+static bool is_zero(const char *start, size_t size) { return start[0] == 0 && memcmp(start, start + 1, size - 1) == 0; }
 
 static bool callocs_are_zero(size_t size) {
   bool zero = true;
@@ -428,8 +426,8 @@ static const misuse_t misuses[] = {
     {"write_to_nothing", write_to_nothing, CRASH, CRASH, CRASH, CRASH, 16, 16},
 };
 
-static const char *const wilds[] = {"wild_null_plus_16", "wild_1",     "wild_low_page", "wild_non_canonical", "wild_kernel",
-                                    "wild_stack",       "wild_global", "wild_mapped",   "wild_unmapped"};
+static const char *const wilds[] = {"wild_null_plus_16", "wild_1",      "wild_low_page", "wild_non_canonical", "wild_kernel",
+                                    "wild_stack",        "wild_global", "wild_mapped",   "wild_unmapped"};
 /* A column each, in place of a size. */
 static const misuse_t wild_calls[] = {
     {"free", free_wild, ALWAYS, ALL},

@@ -14,12 +14,12 @@ static void plain(const volatile void *at, size_t bytes, bool writes, const void
   if (explore_is_watched(at)) weak_plain(at, bytes, writes, place);
 }
 
-#define PLAIN(bytes)                                                                                      \
-  void __tsan_read##bytes(void *at) { plain(at, bytes, false, HERE); }                                    \
-  void __tsan_write##bytes(void *at) { plain(at, bytes, true, HERE); }                                    \
-  void __tsan_unaligned_read##bytes(void *at) { plain(at, bytes, false, HERE); }                          \
-  void __tsan_unaligned_write##bytes(void *at) { plain(at, bytes, true, HERE); }                          \
-  void __tsan_volatile_read##bytes(void *at) { plain(at, bytes, false, HERE); }                           \
+#define PLAIN(bytes)                                                             \
+  void __tsan_read##bytes(void *at) { plain(at, bytes, false, HERE); }           \
+  void __tsan_write##bytes(void *at) { plain(at, bytes, true, HERE); }           \
+  void __tsan_unaligned_read##bytes(void *at) { plain(at, bytes, false, HERE); } \
+  void __tsan_unaligned_write##bytes(void *at) { plain(at, bytes, true, HERE); } \
+  void __tsan_volatile_read##bytes(void *at) { plain(at, bytes, false, HERE); }  \
   void __tsan_volatile_write##bytes(void *at) { plain(at, bytes, true, HERE); }
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
@@ -64,7 +64,8 @@ static void store(volatile void *at, unsigned bytes, uint64_t value, int order, 
   else weak_memory_set(at, bytes, value);
 }
 
-static uint64_t change(volatile void *at, unsigned bytes, uint64_t (*how)(uint64_t, uint64_t), uint64_t operand, int order, const void *place) {
+static uint64_t change(volatile void *at, unsigned bytes, uint64_t (*how)(uint64_t, uint64_t), uint64_t operand, int order,
+                       const void *place) {
   if (explore_point(at, EXPLORE_WRITE, place)) return weak_change(at, bytes, how, operand, order, place);
   uint64_t before = weak_memory_get(at, bytes);
   weak_memory_set(at, bytes, how(before, operand));
@@ -72,7 +73,8 @@ static uint64_t change(volatile void *at, unsigned bytes, uint64_t (*how)(uint64
 }
 
 /* One that may fail by chance never does: it would only go round its loop. */
-static bool compare_exchange(volatile void *at, unsigned bytes, uint64_t *expected, uint64_t value, int order, int failed, const void *place) {
+static bool compare_exchange(volatile void *at, unsigned bytes, uint64_t *expected, uint64_t value, int order, int failed,
+                             const void *place) {
   if (explore_point(at, EXPLORE_CHANGE, place)) {
     bool done = weak_compare_exchange(at, bytes, expected, value, order, failed, place);
     if (done) explore_changed(at);
@@ -85,38 +87,34 @@ static bool compare_exchange(volatile void *at, unsigned bytes, uint64_t *expect
   return done;
 }
 
-#define CHANGE(bits, name, how)                                                                      \
-  uint##bits##_t __tsan_atomic##bits##_##name(volatile void *at, uint##bits##_t operand, int order) {  \
-    return (uint##bits##_t)change(at, bits / 8, how, operand, order, HERE);                            \
+#define CHANGE(bits, name, how)                                                                       \
+  uint##bits##_t __tsan_atomic##bits##_##name(volatile void *at, uint##bits##_t operand, int order) { \
+    return (uint##bits##_t)change(at, bits / 8, how, operand, order, HERE);                           \
   }
-#define COMPARE_EXCHANGE(bits, name)                                                                                        \
-  int __tsan_atomic##bits##_##name(volatile void *at, uint##bits##_t *expected, uint##bits##_t value, int order, int failed) {  \
-    uint64_t read = *expected;                                                                                                  \
-    bool done = compare_exchange(at, bits / 8, &read, value, order, failed, HERE);                                              \
-    if (!done) *expected = (uint##bits##_t)read;                                                                                \
-    return done;                                                                                                                \
+#define COMPARE_EXCHANGE(bits, name)                                                                                           \
+  int __tsan_atomic##bits##_##name(volatile void *at, uint##bits##_t *expected, uint##bits##_t value, int order, int failed) { \
+    uint64_t read = *expected;                                                                                                 \
+    bool done = compare_exchange(at, bits / 8, &read, value, order, failed, HERE);                                             \
+    if (!done) *expected = (uint##bits##_t)read;                                                                               \
+    return done;                                                                                                               \
   }
-#define ATOMIC(bits)                                                                                                        \
-  uint##bits##_t __tsan_atomic##bits##_load(volatile void *at, int order) {                                                 \
-    return (uint##bits##_t)load(at, bits / 8, order, HERE);                                                                 \
-  }                                                                                                                         \
-  void __tsan_atomic##bits##_store(volatile void *at, uint##bits##_t value, int order) {                                    \
-    store(at, bits / 8, value, order, HERE);                                                                                \
-  }                                                                                                                         \
-  CHANGE(bits, exchange, change_set)                                                                                        \
-  CHANGE(bits, fetch_add, change_add)                                                                                       \
-  CHANGE(bits, fetch_sub, change_sub)                                                                                       \
-  CHANGE(bits, fetch_and, change_and)                                                                                       \
-  CHANGE(bits, fetch_or, change_or)                                                                                         \
-  CHANGE(bits, fetch_xor, change_xor)                                                                                       \
-  CHANGE(bits, fetch_nand, change_nand)                                                                                     \
-  COMPARE_EXCHANGE(bits, compare_exchange_strong)                                                                           \
-  COMPARE_EXCHANGE(bits, compare_exchange_weak)                                                                             \
-  uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(volatile void *at, uint##bits##_t expected, uint##bits##_t value, \
-                                                           int order, int failed) {                                         \
-    uint64_t read = expected;                                                                                               \
-    (void)compare_exchange(at, bits / 8, &read, value, order, failed, HERE);                                                \
-    return (uint##bits##_t)read;                                                                                            \
+#define ATOMIC(bits)                                                                                                                     \
+  uint##bits##_t __tsan_atomic##bits##_load(volatile void *at, int order) { return (uint##bits##_t)load(at, bits / 8, order, HERE); }    \
+  void __tsan_atomic##bits##_store(volatile void *at, uint##bits##_t value, int order) { store(at, bits / 8, value, order, HERE); }      \
+  CHANGE(bits, exchange, change_set)                                                                                                     \
+  CHANGE(bits, fetch_add, change_add)                                                                                                    \
+  CHANGE(bits, fetch_sub, change_sub)                                                                                                    \
+  CHANGE(bits, fetch_and, change_and)                                                                                                    \
+  CHANGE(bits, fetch_or, change_or)                                                                                                      \
+  CHANGE(bits, fetch_xor, change_xor)                                                                                                    \
+  CHANGE(bits, fetch_nand, change_nand)                                                                                                  \
+  COMPARE_EXCHANGE(bits, compare_exchange_strong)                                                                                        \
+  COMPARE_EXCHANGE(bits, compare_exchange_weak)                                                                                          \
+  uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(volatile void *at, uint##bits##_t expected, uint##bits##_t value, int order, \
+                                                            int failed) {                                                                \
+    uint64_t read = expected;                                                                                                            \
+    (void)compare_exchange(at, bits / 8, &read, value, order, failed, HERE);                                                             \
+    return (uint##bits##_t)read;                                                                                                         \
   }
 
 ATOMIC(8)

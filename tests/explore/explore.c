@@ -28,7 +28,8 @@ enum {
   NODES = 1 << 16,       /* in a path */
   STEPS_MOST = 1 << 20,  /* accesses of one execution, else it has no end */
   LOOKED = 16,           /* words of one round of a waiting loop; with more, any write ends the wait */
-  NOBODY = -1, JUDGE = EXPLORE_ACTORS /* the identity in which nothing is explored */
+  NOBODY = -1,
+  JUDGE = EXPLORE_ACTORS /* the identity in which nothing is explored */
 };
 
 typedef enum actor_state { ACTOR_READY, ACTOR_WAITING, ACTOR_ENDED } actor_state_t;
@@ -121,9 +122,7 @@ static void words_enter_found(void) {
 
 /* --- choices ----------------------------------------------------------------------------- */
 
-static bool can_run(const actor_t *actor) {
-  return actor->state == ACTOR_READY || (actor->state == ACTOR_WAITING && actor->outdated);
-}
+static bool can_run(const actor_t *actor) { return actor->state == ACTOR_READY || (actor->state == ACTOR_WAITING && actor->outdated); }
 
 static bool independent(const actor_t *a, const actor_t *b) {
   if (a->word == NULL || b->word == NULL) return false;
@@ -475,8 +474,8 @@ uint64_t explore_search(int bound, unsigned stale, double end) {
   snprintf(text, sizeof text, bound == EXPLORE_EVERY ? "every order" : "%d preemptions", bound);
   printf("  %-13s %u stale %10llu executions", text, stale, (unsigned long long)executions);
   if (pruned != 0) printf(", %llu of them cut short", (unsigned long long)pruned);
-  printf("; %llu accesses at most, %.1f s, %llu run in all%s\n", (unsigned long long)longest, explore_seconds() - start, (unsigned long long)in_all,
-         over ? "; NOT FINISHED" : "");
+  printf("; %llu accesses at most, %.1f s, %llu run in all%s\n", (unsigned long long)longest, explore_seconds() - start,
+         (unsigned long long)in_all, over ? "; NOT FINISHED" : "");
   fflush(stdout);
   return executions;
 }

@@ -52,7 +52,8 @@ static void judge_slab(const unit_t *slab) {
     if (held[i] != NULL) place_block(slab, held[i]);
   }
   for (uint32_t i = 0; i < blocks; i++) {
-    if (places[i] != 1 && !(may_leak && places[i] == 0)) explore_fail("block %u of the slab at unit %u is in %u places", i, unit, places[i]);
+    if (places[i] != 1 && !(may_leak && places[i] == 0))
+      explore_fail("block %u of the slab at unit %u is in %u places", i, unit, places[i]);
   }
   if (load_relaxed(&slab->free) != free) explore_fail("the slab at unit %u counts %u free of %u", unit, load_relaxed(&slab->free), free);
   uint32_t state = target_remote_state(unit);

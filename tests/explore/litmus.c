@@ -27,7 +27,6 @@ NO_RACE_CHECK static void shown(bool is) {
   if (is) explore_show();
 }
 
-
 /* --- message passing: data, then a flag ------------------------------------------------------ */
 
 static void data_relaxed(void) { store(&x, 1, relaxed), store(&y, 1, relaxed); }
@@ -57,7 +56,7 @@ static void hand_on_relaxed(void) {
 
 /* --- store buffering: each writes one and reads the other -------------------------------------- */
 
-#define BOTH(name, order_store, order_load, between)                                            \
+#define BOTH(name, order_store, order_load, between)                                                \
   static void name##_x(void) { store(&x, 1, order_store), between, note(0, load(&y, order_load)); } \
   static void name##_y(void) { store(&y, 1, order_store), between, note(1, load(&x, order_load)); }
 BOTH(sb_weak, release, acquire, (void)0)

@@ -292,7 +292,8 @@ static void full_but(uint32_t units) {
   last_units = units;
   spans[0] = span_alloc(last_units, 1, SPAN_SLAB, &zero);
   for (uint32_t size = 1 << 13; size > 0; size /= 2) {
-    while (span_alloc(size, 1, SPAN_SLAB, &zero) != SPAN_NONE) {}
+    while (span_alloc(size, 1, SPAN_SLAB, &zero) != SPAN_NONE) {
+    }
   }
   span_free(spans[0], last_units);
 }

@@ -264,7 +264,8 @@ void weak_store(volatile void *at, unsigned bytes, uint64_t value, int order, co
   put(location_of(at, bytes), bytes, value, order, NULL);
 }
 
-uint64_t weak_change(volatile void *at, unsigned bytes, uint64_t (*change)(uint64_t, uint64_t), uint64_t operand, int order, const void *place) {
+uint64_t weak_change(volatile void *at, unsigned bytes, uint64_t (*change)(uint64_t, uint64_t), uint64_t operand, int order,
+                     const void *place) {
   note(at, bytes, true, true, place);
   location_t *location = location_of(at, bytes);
   const store_t *read = &w->stores[location->newest];
@@ -274,7 +275,8 @@ uint64_t weak_change(volatile void *at, unsigned bytes, uint64_t (*change)(uint6
   return before;
 }
 
-bool weak_compare_exchange(volatile void *at, unsigned bytes, uint64_t *expected, uint64_t value, int order, int failed, const void *place) {
+bool weak_compare_exchange(volatile void *at, unsigned bytes, uint64_t *expected, uint64_t value, int order, int failed,
+                           const void *place) {
   location_t *location = location_of(at, bytes);
   uint32_t found[EXPLORE_OPTIONS];
   unsigned count = 1, all = explore_may_be_stale() ? readable(location, failed, found) : 1;

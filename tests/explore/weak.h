@@ -19,7 +19,8 @@ void weak_restart(void);
 uint64_t weak_load(volatile void *at, unsigned bytes, int order, const void *place);
 void weak_store(volatile void *at, unsigned bytes, uint64_t value, int order, const void *place);
 /* Reads the newest store, and stores what `change` makes of it; returns what it read. */
-uint64_t weak_change(volatile void *at, unsigned bytes, uint64_t (*change)(uint64_t, uint64_t), uint64_t operand, int order, const void *place);
+uint64_t weak_change(volatile void *at, unsigned bytes, uint64_t (*change)(uint64_t, uint64_t), uint64_t operand, int order,
+                     const void *place);
 /* Whether it has; else *expected is what it has read. */
 bool weak_compare_exchange(volatile void *at, unsigned bytes, uint64_t *expected, uint64_t value, int order, int failed, const void *place);
 void weak_fence(int order);

@@ -37,15 +37,15 @@ const uint8_t *input_rest(size_t *size);
 /* One line on standard error, and abort. */
 _Noreturn void fuzz_fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-#define FUZZ_CHECK(condition) \
-  do {                        \
+#define FUZZ_CHECK(condition)                                          \
+  do {                                                                 \
     if (!(condition)) fuzz_fail(__FILE__, __LINE__, "%s", #condition); \
   } while (0)
 
-#define FUZZ_EQ(got, want)                                                                                       \
-  do {                                                                                                           \
-    unsigned long long got_ = (unsigned long long)(got), want_ = (unsigned long long)(want);                     \
-    if (got_ != want_) fuzz_fail(__FILE__, __LINE__, "%s is %#llx, not %s = %#llx", #got, got_, #want, want_);   \
+#define FUZZ_EQ(got, want)                                                                                     \
+  do {                                                                                                         \
+    unsigned long long got_ = (unsigned long long)(got), want_ = (unsigned long long)(want);                   \
+    if (got_ != want_) fuzz_fail(__FILE__, __LINE__, "%s is %#llx, not %s = %#llx", #got, got_, #want, want_); \
   } while (0)
 
 #endif

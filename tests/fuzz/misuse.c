@@ -17,7 +17,6 @@
 #include "shadow.h"
 #include "slab/slots.h"
 
-
 enum { FREED_MOST = 64 };
 static char *freed[FREED_MOST];
 static unsigned freed_count;
@@ -160,10 +159,8 @@ static bool attempt(const call_t *call, void *p) {
 
 static const char *fault_name(block_state_t state) {
   static const char *const names[] = {
-      [BLOCK_LIVE] = "size mismatch",
-      [BLOCK_FREED] = "double free",
-      [BLOCK_INTERIOR] = "interior pointer",
-      [BLOCK_MISALIGNED] = "misaligned pointer",
+      [BLOCK_LIVE] = "size mismatch",        [BLOCK_FREED] = "double free",
+      [BLOCK_INTERIOR] = "interior pointer", [BLOCK_MISALIGNED] = "misaligned pointer",
       [BLOCK_FOREIGN] = "foreign pointer",
   };
   return names[state];
@@ -334,9 +331,8 @@ static void op_write_freed(void) {
 /* --- a run ------------------------------------------------------------------------------- */
 
 static void (*const ops[])(void) = {
-    op_malloc, op_malloc, op_malloc,   op_malloc,  op_free,       op_free,     op_wrong,        op_wrong,
-    op_wrong,  op_wrong,  op_wrong,    op_wrong_size, op_run_as,  op_run_as,   op_end_thread,   op_collect,
-    op_describe, op_wrong, op_write_behind, op_write_freed,
+    op_malloc, op_malloc,     op_malloc, op_malloc, op_free,       op_free,    op_wrong,    op_wrong, op_wrong,        op_wrong,
+    op_wrong,  op_wrong_size, op_run_as, op_run_as, op_end_thread, op_collect, op_describe, op_wrong, op_write_behind, op_write_freed,
 };
 enum { OPS = sizeof ops / sizeof ops[0] };
 

@@ -26,8 +26,8 @@ static uint64_t injected_before;
 /* --- numbers ----------------------------------------------------------------------------- */
 
 static size_t extreme_size(unsigned n) {
-  static const size_t sizes[] = {PTRDIFF_MAX, SIZE_MAX, (size_t)PTRDIFF_MAX + 1, SIZE_MAX - 15, (size_t)1 << 47, HAK_REGION_MAX,
-                                 HAK_REGION_MAX + 1, PTRDIFF_MAX - 65535};
+  static const size_t sizes[] = {PTRDIFF_MAX,     SIZE_MAX,       (size_t)PTRDIFF_MAX + 1, SIZE_MAX - 15,
+                                 (size_t)1 << 47, HAK_REGION_MAX, HAK_REGION_MAX + 1,      PTRDIFF_MAX - 65535};
   return sizes[n % 8];
 }
 
@@ -323,8 +323,9 @@ static void op_option(void) {
     const char *name;
     int64_t values[4];
   } options[] = {
-      {"decay_ms", {0, -1, 10, 1000}}, {"idle_percent", {0, 12, 100, 100000}}, {"keeper", {0, 1, 1, 1}},
-      {"huge", {0, 1, 2, 1}},          {"move", {0, 1, 1, 1}},                 {"populate", {0, 1, 1, 1}},
+      {"decay_ms", {0, -1, 10, 1000}}, {"idle_percent", {0, 12, 100, 100000}},
+      {"keeper", {0, 1, 1, 1}},        {"huge", {0, 1, 2, 1}},
+      {"move", {0, 1, 1, 1}},          {"populate", {0, 1, 1, 1}},
       {"zero_kb", {0, 1, 64, 16384}},  {"bins_extra_kb", {0, 16, 512, 4096}},
   };
   unsigned n = input_below(8), value = input_below(4);
@@ -336,10 +337,10 @@ static void op_resident(void) { fake_os_set_resident(input_below(4) * 32); }
 /* --- a run ------------------------------------------------------------------------------- */
 
 static void (*const ops[])(void) = {
-    op_malloc, op_malloc,     op_malloc,   op_calloc,  op_aligned, op_pages,    op_at_least, op_batch,
-    op_resize, op_resize,     op_resize,   op_expand,  op_free,    op_free,     op_free,     op_free_many,
-    op_run_as, op_run_as,     op_run_as,   op_run_as,  op_collect, op_end_thread, op_fork,   op_census,
-    op_time,   op_failures,   op_option,   op_resident, op_odd, op_batch,  op_free_many, op_slow_paths,
+    op_malloc, op_malloc,   op_malloc, op_calloc,   op_aligned, op_pages,      op_at_least,  op_batch,
+    op_resize, op_resize,   op_resize, op_expand,   op_free,    op_free,       op_free,      op_free_many,
+    op_run_as, op_run_as,   op_run_as, op_run_as,   op_collect, op_end_thread, op_fork,      op_census,
+    op_time,   op_failures, op_option, op_resident, op_odd,     op_batch,      op_free_many, op_slow_paths,
 };
 enum { OPS = sizeof ops / sizeof ops[0] };
 

@@ -360,9 +360,9 @@ static void op_option(void) {
 /* --- a run ------------------------------------------------------------------------------- */
 
 static void (*const ops[])(void) = {
-    op_take, op_take, op_take,  op_give,   op_give,      op_remote, op_remote,  op_tell,
-    op_tell, op_collect, op_orphan, op_adopt, op_adopt,  op_lock,   op_recover, op_release_empty,
-    op_large, op_large, op_resize, op_move, op_hole_step, op_purge, op_failures, op_option,
+    op_take,  op_take,    op_take,   op_give,  op_give,      op_remote, op_remote,   op_tell,
+    op_tell,  op_collect, op_orphan, op_adopt, op_adopt,     op_lock,   op_recover,  op_release_empty,
+    op_large, op_large,   op_resize, op_move,  op_hole_step, op_purge,  op_failures, op_option,
 };
 enum { OPS = sizeof ops / sizeof ops[0] };
 

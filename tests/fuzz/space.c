@@ -36,7 +36,9 @@ static void check_unit(uint32_t unit) {
   bool used = owner[unit] != 0;
   if (is_mapped(unit) ? is_free(unit) == used : used || is_free(unit)) {
     fuzz_fail(__FILE__, __LINE__, "unit %u is %s", unit,
-              used ? "free, or not mapped, while in use" : is_mapped(unit) ? "lost" : "free and not mapped");
+              used              ? "free, or not mapped, while in use"
+              : is_mapped(unit) ? "lost"
+                                : "free and not mapped");
   }
   if (used) FUZZ_EQ(*word_at(unit), mark[unit]);
 }
@@ -211,8 +213,10 @@ static void op_option(void) {
     option_t option;
     int64_t values[4];
   } options[] = {
-      {OPTION_decay_ms, {0, -1, 100, 1000}}, {OPTION_idle_percent, {0, 12, 50, 1000000}},
-      {OPTION_huge, {0, 1, 2, 1}},           {OPTION_move, {0, 1, 1, 1}},
+      {OPTION_decay_ms, {0, -1, 100, 1000}},
+      {OPTION_idle_percent, {0, 12, 50, 1000000}},
+      {OPTION_huge, {0, 1, 2, 1}},
+      {OPTION_move, {0, 1, 1, 1}},
   };
   unsigned n = input_below(4), value = input_below(4);
   FUZZ_CHECK(option_set(options[n].option, options[n].values[value]));
@@ -245,9 +249,8 @@ static void op_recover(void) {
 /* --- a run ------------------------------------------------------------------------------- */
 
 static void (*const ops[])(void) = {
-    op_take,  op_take,  op_take, op_take,     op_give,  op_give, op_give_part,       op_claim,
-    op_purge, op_purge, op_move, op_purge_span, op_learn, op_time, op_may_hold, op_neighbour,
-    op_time,  op_option, op_failures, op_recover,
+    op_take, op_take,       op_take,  op_take, op_give,     op_give,      op_give_part, op_claim,  op_purge,    op_purge,
+    op_move, op_purge_span, op_learn, op_time, op_may_hold, op_neighbour, op_time,      op_option, op_failures, op_recover,
 };
 enum { OPS = sizeof ops / sizeof ops[0] };
 

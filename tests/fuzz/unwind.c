@@ -60,7 +60,8 @@ static void put_cie(tables_t *t, uint8_t form) {
   put(t, 0x78, 1); /* -8 */
   put(t, CFI_RA, 1);
   if (augmentation[0] == 'z') put(t, augmentation[1] == 'P' ? 7 : 1, 1);
-  if (augmentation[0] != 0 && augmentation[1] == 'P') put(t, 0x03, 5), put(t, 0x1b, 1); /* a personality, by 4 bytes, and the form of another pointer */
+  if (augmentation[0] != 0 && augmentation[1] == 'P')
+    put(t, 0x03, 5), put(t, 0x1b, 1); /* a personality, by 4 bytes, and the form of another pointer */
   if (augmentation[0] == 'z') put(t, form, 1);
   put(t, 0x0c | CFI_SP << 8 | 8 << 16, 3);
   if (CFI_RA < 64 && input_below(8) != 0) put(t, 0x80 | CFI_RA | 1 << 8, 2);

@@ -39,9 +39,7 @@ static void die(const char *what) {
   exit(2);
 }
 
-static void breakpoint(void) {
-  __asm__ volatile("int3" ::: "memory");
-}
+static void breakpoint(void) { __asm__ volatile("int3" ::: "memory"); }
 
 /* ---- the child ---- */
 

@@ -37,34 +37,27 @@ static atomic_uint_fast64_t lifetimes_begun;
 static size_t resident_start, resident_peak, growth_allowed;
 static unsigned flock;
 
-static size_t size_pick(rng_t *rng) {
-  return sizeof(letter_t) + rng_size(rng, rng_one_in(rng, 64) ? 16 : 10);
-}
+static size_t size_pick(rng_t *rng) { return sizeof(letter_t) + rng_size(rng, rng_one_in(rng, 64) ? 16 : 10); }
 
-static letter_t *mailbox_swap(rng_t *rng, letter_t *letter) {
-  return atomic_exchange(&mailboxes[rng_below(rng, MAILBOXES)], letter);
-}
+static letter_t *mailbox_swap(rng_t *rng, letter_t *letter) { return atomic_exchange(&mailboxes[rng_below(rng, MAILBOXES)], letter); }
 
 static void first_call(rng_t *rng) {
   letter_t *letter = mailbox_swap(rng, NULL);
   switch (rng_below(rng, 3)) {
-  case 0:
-    letter_free(letter);
-    return;
-  case 1:
-    if (letter != NULL) {
-      size_t size = size_pick(rng), before = letter->size;
-      letter = realloc(letter, size);
-      if (letter == NULL || letter->size != before)
-        stress_fail("realloc as a thread's first call lost the content");
-      letter_check(letter, (size < before ? size : before) - sizeof *letter);
-      letter_free(letter_write(letter, size, 1));
-    }
-    return;
-  default:
-    free(NULL);
-    letter_free(letter);
-    return;
+    case 0: letter_free(letter); return;
+    case 1:
+      if (letter != NULL) {
+        size_t size = size_pick(rng), before = letter->size;
+        letter = realloc(letter, size);
+        if (letter == NULL || letter->size != before) stress_fail("realloc as a thread's first call lost the content");
+        letter_check(letter, (size < before ? size : before) - sizeof *letter);
+        letter_free(letter_write(letter, size, 1));
+      }
+      return;
+    default:
+      free(NULL);
+      letter_free(letter);
+      return;
   }
 }
 
@@ -73,15 +66,13 @@ static void *life(void *argument) {
   rng_t rng = rng_make(number);
   letter_t *own[BLOCKS];
   (void)argument;
-  if (rng_one_in(&rng, 2))
-    first_call(&rng);
+  if (rng_one_in(&rng, 2)) first_call(&rng);
   unsigned count = rng_below(&rng, BLOCKS + 1);
   for (unsigned i = 0; i < count; i++) {
     size_t size = size_pick(&rng);
     own[i] = letter_write(rng_one_in(&rng, 4) ? calloc(1, size) : malloc(size), size, number);
   }
-  for (unsigned i = 0; i < count; i++)
-    letter_free(rng_one_in(&rng, 2) ? mailbox_swap(&rng, own[i]) : own[i]);
+  for (unsigned i = 0; i < count; i++) letter_free(rng_one_in(&rng, 2) ? mailbox_swap(&rng, own[i]) : own[i]);
   return NULL;
 }
 
@@ -94,10 +85,8 @@ static void lives_run(unsigned creator, uint64_t lifetimes) {
   }
   for (uint64_t done = 0; done < lifetimes; done += flock) {
     for (unsigned i = 0; i < flock; i++)
-      if (pthread_create(&handles[i], &attributes[i], life, NULL) != 0)
-        stress_fail("creator %u got no thread", creator);
-    for (unsigned i = 0; i < flock; i++)
-      pthread_join(handles[i], NULL);
+      if (pthread_create(&handles[i], &attributes[i], life, NULL) != 0) stress_fail("creator %u got no thread", creator);
+    for (unsigned i = 0; i < flock; i++) pthread_join(handles[i], NULL);
   }
 }
 
@@ -108,8 +97,7 @@ static void *creator_run(void *argument) {
 }
 
 static void mailboxes_empty(void) {
-  for (size_t i = 0; i < MAILBOXES; i++)
-    letter_free(atomic_exchange(&mailboxes[i], NULL));
+  for (size_t i = 0; i < MAILBOXES; i++) letter_free(atomic_exchange(&mailboxes[i], NULL));
 }
 
 static void creators_run(unsigned creators, uint64_t lifetimes) {
@@ -119,19 +107,15 @@ static void creators_run(unsigned creators, uint64_t lifetimes) {
   for (unsigned i = 0; i < creators; i++) {
     all[i] = (creator_t){.number = i, .lifetimes = lifetimes / creators};
     pthread_attr_setstack(&attributes, pages_take(STACK_SIZE), STACK_SIZE);
-    if (pthread_create(&all[i].handle, &attributes, creator_run, &all[i]) != 0)
-      stress_fail("no creator thread");
+    if (pthread_create(&all[i].handle, &attributes, creator_run, &all[i]) != 0) stress_fail("no creator thread");
   }
-  for (unsigned i = 0; i < creators; i++)
-    pthread_join(all[i].handle, NULL);
+  for (unsigned i = 0; i < creators; i++) pthread_join(all[i].handle, NULL);
 }
 
 static void resident_note(const char *when, size_t before) {
   size_t resident = process_resident();
-  if (resident > resident_peak)
-    resident_peak = resident;
-  stress_expect(resident < before + growth_allowed, "%s: resident %zu KiB, before %zu KiB", when, resident / KIB,
-                before / KIB);
+  if (resident > resident_peak) resident_peak = resident;
+  stress_expect(resident < before + growth_allowed, "%s: resident %zu KiB, before %zu KiB", when, resident / KIB, before / KIB);
 }
 
 int main(int argc, char **argv) {
@@ -140,8 +124,7 @@ int main(int argc, char **argv) {
   unsigned creators = (unsigned)stress_option("creators", 2);
   flock = (unsigned)stress_option("flock", 4);
   growth_allowed = stress_option("growth", 4 * MIB);
-  if (creators > CREATORS_MAX || flock > FLOCK_MAX)
-    stress_fail("at most %d creators and a flock of %d", CREATORS_MAX, FLOCK_MAX);
+  if (creators > CREATORS_MAX || flock > FLOCK_MAX) stress_fail("at most %d creators and a flock of %d", CREATORS_MAX, FLOCK_MAX);
   uint64_t begin = clock_ns();
   resident_start = process_resident();
   creators_run(creators, lifetimes / WARM_SHARE);
@@ -155,22 +138,19 @@ int main(int argc, char **argv) {
     stress_watch((unsigned)(HANG_SECONDS + lifetimes / 1000), when);
     creators_run(creators, lifetimes / 10);
     size_t resident = process_resident();
-    if (tenth > 5)
-      resident_note(when, resident_settled);
-    else if (resident > resident_settled) /* it swings with what waits to decay */
-      resident_settled = resident;
+    if (tenth > 5) resident_note(when, resident_settled);
+    else if (resident > resident_settled) /* it swings with what waits to decay */ resident_settled = resident;
   }
   mailboxes_empty();
   (void)stress_trim(); /* what decays with time goes now */
   resident_note("all freed", resident_start);
-  stress_say("%llu lifetimes in %.1f s, resident: start %zu, peak %zu, end %zu KiB",
-             (unsigned long long)atomic_load(&lifetimes_begun), (double)(clock_ns() - begin) / 1e9,
-             resident_start / KIB, resident_peak / KIB, process_resident() / KIB);
+  stress_say("%llu lifetimes in %.1f s, resident: start %zu, peak %zu, end %zu KiB", (unsigned long long)atomic_load(&lifetimes_begun),
+             (double)(clock_ns() - begin) / 1e9, resident_start / KIB, resident_peak / KIB, process_resident() / KIB);
   if (hakmem && stress_stats(&after)) {
     stress_say("live bytes: %llu before, %llu after; heaps %llu, orphaned %llu", (unsigned long long)before.live,
                (unsigned long long)after.live, (unsigned long long)after.heaps, (unsigned long long)after.heaps_orphaned);
-    stress_expect(after.live == before.live, "live bytes: %llu at the start, %llu at the end",
-                  (unsigned long long)before.live, (unsigned long long)after.live);
+    stress_expect(after.live == before.live, "live bytes: %llu at the start, %llu at the end", (unsigned long long)before.live,
+                  (unsigned long long)after.live);
     stress_expect(after.heaps <= 1 + creators * (flock + 1) + 2, "%llu heaps", (unsigned long long)after.heaps);
   }
   return stress_finish();

@@ -18,8 +18,7 @@ static size_t word_length(size_t from, size_t to) { return to - from < WORD ? to
 
 void content_write(unsigned char *start, size_t from, size_t to, uint64_t id) {
   lanes_t lanes = {content_word(id, from), content_word(id, from + WORD)};
-  for (; from + sizeof lanes <= to; from += sizeof lanes, lanes += lanes_growth)
-    *(lanes_t *)(start + from) = lanes;
+  for (; from + sizeof lanes <= to; from += sizeof lanes, lanes += lanes_growth) *(lanes_t *)(start + from) = lanes;
   for (; from < to; from += WORD) {
     uint64_t word = content_word(id, from);
     memcpy(start + from, &word, word_length(from, to));
@@ -29,8 +28,7 @@ void content_write(unsigned char *start, size_t from, size_t to, uint64_t id) {
 static size_t words_differ(const unsigned char *start, size_t from, size_t to, uint64_t id) {
   for (; from < to; from += WORD) {
     uint64_t word = content_word(id, from);
-    if (memcmp(start + from, &word, word_length(from, to)) != 0)
-      return from;
+    if (memcmp(start + from, &word, word_length(from, to)) != 0) return from;
   }
   return CONTENT_SAME;
 }
@@ -39,7 +37,6 @@ static size_t words_differ(const unsigned char *start, size_t from, size_t to, u
 size_t content_differs(const unsigned char *start, size_t from, size_t to, uint64_t id) {
   size_t at = from;
   lanes_t lanes = {content_word(id, at), content_word(id, at + WORD)}, differing = {0, 0};
-  for (; at + sizeof lanes <= to; at += sizeof lanes, lanes += lanes_growth)
-    differing |= *(const lanes_t *)(start + at) ^ lanes;
+  for (; at + sizeof lanes <= to; at += sizeof lanes, lanes += lanes_growth) differing |= *(const lanes_t *)(start + at) ^ lanes;
   return words_differ(start, (differing[0] | differing[1]) != 0 ? from : at, to, id);
 }

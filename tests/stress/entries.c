@@ -30,12 +30,17 @@ static void hak_find(api_t *api) {
 
 void entries_find(entries_t *entries) {
   *entries = (entries_t){.count = 1, .on_hakmem = stress_on_hakmem()};
-  entries->apis[0] = (api_t){.malloc = malloc, .calloc = calloc, .realloc = realloc, .reallocarray = reallocarray,
-                             .aligned_alloc = aligned_alloc, .memalign = memalign, .posix_memalign = posix_memalign,
-                             .valloc = valloc, .free = free};
+  entries->apis[0] = (api_t){.malloc = malloc,
+                             .calloc = calloc,
+                             .realloc = realloc,
+                             .reallocarray = reallocarray,
+                             .aligned_alloc = aligned_alloc,
+                             .memalign = memalign,
+                             .posix_memalign = posix_memalign,
+                             .valloc = valloc,
+                             .free = free};
   LOOK(entries->apis[0].pvalloc, NAME_OF(pvalloc)); /* no name of musl's */
-  if (!entries->on_hakmem)
-    return;
+  if (!entries->on_hakmem) return;
   libc_extras_find(&entries->apis[0]);
   hak_find(&entries->apis[entries->count++]);
   LOOK(entries->alloc_at_least, "hak_alloc_at_least"), LOOK(entries->expand, "hak_expand");

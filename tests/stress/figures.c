@@ -25,8 +25,16 @@
 
 #include "harness.h"
 
-enum { MARK = 0x4d41524b, SIZE_LEAST = 16, SIZE_SPREAD = 1025, TRUE_RUNS = 7, START_RUNS = 100, HANG_SECONDS = 300,
-       CALLS_ALLOWED = 20, SUPERSLABS_ALLOWED = 2 };
+enum {
+  MARK = 0x4d41524b,
+  SIZE_LEAST = 16,
+  SIZE_SPREAD = 1025,
+  TRUE_RUNS = 7,
+  START_RUNS = 100,
+  HANG_SECONDS = 300,
+  CALLS_ALLOWED = 20,
+  SUPERSLABS_ALLOWED = 2
+};
 
 static const double faults_allowed = 0.02;
 static const size_t resident_allowed = 512 * KIB;
@@ -57,8 +65,7 @@ static void mixed_run(report_t *report, size_t slots, uint64_t ops) {
     size_t size = SIZE_LEAST + rng_below(&rng, SIZE_SPREAD);
     free(blocks[slot]);
     blocks[slot] = malloc(size);
-    if (blocks[slot] == NULL)
-      stress_fail("no block of %zu bytes", size);
+    if (blocks[slot] == NULL) stress_fail("no block of %zu bytes", size);
     memset(blocks[slot], (int)i, size);
   }
   report->faults = process_faults() - faults;
@@ -70,8 +77,7 @@ static void mixed_run(report_t *report, size_t slots, uint64_t ops) {
 /* True at the entry of a system call, with its number and first argument. */
 static bool call_entered(pid_t pid, uint64_t *number, uint64_t *first) {
   struct __ptrace_syscall_info info;
-  if (ptrace(PTRACE_GET_SYSCALL_INFO, pid, (void *)sizeof info, &info) <= 0 || info.op != PTRACE_SYSCALL_INFO_ENTRY)
-    return false;
+  if (ptrace(PTRACE_GET_SYSCALL_INFO, pid, (void *)sizeof info, &info) <= 0 || info.op != PTRACE_SYSCALL_INFO_ENTRY) return false;
   *number = info.entry.nr;
   *first = info.entry.args[0];
   return true;
@@ -84,8 +90,7 @@ static uint64_t calls_count(pid_t child) {
   int status;
   for (pid_t pid; (pid = waitpid(-1, &status, __WALL)) > 0;) {
     if (WIFEXITED(status) || WIFSIGNALED(status)) {
-      if (pid == child && status != 0)
-        stress_fail("mixed: the traced process ended with status 0x%x", (unsigned)status);
+      if (pid == child && status != 0) stress_fail("mixed: the traced process ended with status 0x%x", (unsigned)status);
       continue;
     }
     int pass = WSTOPSIG(status);
@@ -97,8 +102,7 @@ static uint64_t calls_count(pid_t child) {
     bool ours = pass == (SIGTRAP | 0x80) || pass == SIGTRAP || pass == SIGSTOP;
     ptrace(PTRACE_SYSCALL, pid, NULL, (void *)(intptr_t)(ours ? 0 : pass));
   }
-  if (marks != 2)
-    stress_fail("mixed: %u marks seen, not 2", marks);
+  if (marks != 2) stress_fail("mixed: %u marks seen, not 2", marks);
   return calls - 1; /* the getrusage behind the first mark; the other is counted below */
 }
 
@@ -108,16 +112,14 @@ static void scene_mixed(void) {
   report_t *report = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   pid_t child = fork();
   if (child == 0) {
-    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
-      _exit(77);
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(77);
     raise(SIGSTOP);
     mixed_run(report, slots, ops);
     _exit(0);
   }
   int status;
   waitpid(child, &status, 0);
-  if (WIFSIGNALED(status))
-    stress_fail("mixed: the child of a fork died of signal %d at once", WTERMSIG(status));
+  if (WIFSIGNALED(status)) stress_fail("mixed: the child of a fork died of signal %d at once", WTERMSIG(status));
   if (WIFEXITED(status)) {
     stress_say("mixed: skipped, ptrace is not permitted here");
     return;
@@ -128,8 +130,7 @@ static void scene_mixed(void) {
   double faults = (double)report->faults / (double)ops;
   stress_say("mixed: %llu system calls, %.4f faults an operation, resident %llu KiB", (unsigned long long)calls, faults,
              (unsigned long long)report->resident / KIB);
-  if (!stress_on_hakmem())
-    return;
+  if (!stress_on_hakmem()) return;
   stress_expect(calls <= CALLS_ALLOWED, "mixed: %llu system calls", (unsigned long long)calls);
   stress_expect(faults <= faults_allowed, "mixed: %.4f page faults an operation", faults);
   stress_say("mixed: %llu superslabs, %llu slabs, %llu live bytes", (unsigned long long)report->stats.superslabs,
@@ -145,20 +146,16 @@ static size_t status_field(pid_t pid, const char *field) {
   size_t value = 0, length = strlen(field);
   snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
   FILE *file = fopen(path, "r");
-  if (file == NULL)
-    stress_fail("true: no %s", path);
+  if (file == NULL) stress_fail("true: no %s", path);
   while (fgets(line, sizeof line, file) != NULL)
-    if (strncmp(line, field, length) == 0 && line[length] == ':')
-      value = strtoul(line + length + 1, NULL, 10) * KIB;
+    if (strncmp(line, field, length) == 0 && line[length] == ':') value = strtoul(line + length + 1, NULL, 10) * KIB;
   fclose(file);
   return value;
 }
 
 static void preload_set(const char *library) {
-  if (library != NULL)
-    setenv("LD_PRELOAD", library, 1);
-  else
-    unsetenv("LD_PRELOAD");
+  if (library != NULL) setenv("LD_PRELOAD", library, 1);
+  else unsetenv("LD_PRELOAD");
 }
 
 /* The largest resident set of /bin/true, read at its last breath; rusage would show the forking parent's. */
@@ -167,41 +164,34 @@ static size_t true_resident(const char *library) {
   pid_t pid = fork();
   if (pid == 0) {
     preload_set(library);
-    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
-      _exit(77);
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(77);
     execl("/bin/true", "true", (char *)NULL);
     _exit(78);
   }
   waitpid(pid, &status, 0); /* the stop behind exec */
-  if (!WIFSTOPPED(status))
-    return 0;
+  if (!WIFSTOPPED(status)) return 0;
   ptrace(PTRACE_SETOPTIONS, pid, NULL, (void *)(intptr_t)(PTRACE_O_TRACEEXIT | PTRACE_O_EXITKILL));
   ptrace(PTRACE_CONT, pid, NULL, NULL);
   waitpid(pid, &status, 0);
-  if (status >> 8 != (SIGTRAP | (PTRACE_EVENT_EXIT << 8)))
-    stress_fail("true: stopped with status 0x%x", (unsigned)status);
+  if (status >> 8 != (SIGTRAP | (PTRACE_EVENT_EXIT << 8))) stress_fail("true: stopped with status 0x%x", (unsigned)status);
   size_t resident = status_field(pid, "VmHWM");
   ptrace(PTRACE_CONT, pid, NULL, NULL);
   waitpid(pid, &status, 0);
-  if (status != 0)
-    stress_fail("true: ended with status 0x%x", (unsigned)status);
+  if (status != 0) stress_fail("true: ended with status 0x%x", (unsigned)status);
   return resident;
 }
 
 static double true_milliseconds(const char *library) {
   char *arguments[] = {(char[]){"true"}, NULL};
   char variable[4096] = "NOTHING=1";
-  if (library != NULL)
-    snprintf(variable, sizeof variable, "LD_PRELOAD=%s", library);
+  if (library != NULL) snprintf(variable, sizeof variable, "LD_PRELOAD=%s", library);
   char *environment[] = {variable, NULL};
   int status;
   pid_t pid;
   uint64_t begin = clock_ns();
-  if (posix_spawn(&pid, "/bin/true", NULL, NULL, arguments, environment) != 0)
-    stress_fail("true: posix_spawn failed");
+  if (posix_spawn(&pid, "/bin/true", NULL, NULL, arguments, environment) != 0) stress_fail("true: posix_spawn failed");
   waitpid(pid, &status, 0);
-  if (status != 0)
-    stress_fail("true: ended with status 0x%x", (unsigned)status);
+  if (status != 0) stress_fail("true: ended with status 0x%x", (unsigned)status);
   return (double)(clock_ns() - begin) / 1e6;
 }
 
@@ -222,10 +212,9 @@ static void scene_true(const char *library) {
     fastest_without = a < fastest_without ? a : fastest_without;
     fastest_with = b < fastest_with ? b : fastest_with;
   }
-  stress_say("true: resident %zu KiB, on the system malloc %zu KiB; fastest run %.2f ms, %.2f ms", with / KIB,
-             without / KIB, fastest_with, fastest_without);
-  stress_expect(with <= without + resident_allowed, "true: resident %zu KiB above the system malloc's",
-                (with - without) / KIB);
+  stress_say("true: resident %zu KiB, on the system malloc %zu KiB; fastest run %.2f ms, %.2f ms", with / KIB, without / KIB, fastest_with,
+             fastest_without);
+  stress_expect(with <= without + resident_allowed, "true: resident %zu KiB above the system malloc's", (with - without) / KIB);
 }
 
 int main(int argc, char **argv) {
@@ -233,9 +222,7 @@ int main(int argc, char **argv) {
   stress_watch(HANG_SECONDS, "figures");
   const char *scene = stress_word("scene", "all");
   const char *library = stress_word("library", getenv("LD_PRELOAD"));
-  if (strcmp(scene, "true") != 0)
-    scene_mixed();
-  if (strcmp(scene, "mixed") != 0 && library != NULL)
-    scene_true(library);
+  if (strcmp(scene, "true") != 0) scene_mixed();
+  if (strcmp(scene, "mixed") != 0 && library != NULL) scene_true(library);
   return stress_finish();
 }

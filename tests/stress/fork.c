@@ -63,9 +63,7 @@ static void fork_count(void) {
 
 /* ---- The load ---- */
 
-static size_t size_pick(rng_t *rng) {
-  return sizeof(letter_t) + rng_size(rng, rng_one_in(rng, 256) ? 20 : 13);
-}
+static size_t size_pick(rng_t *rng) { return sizeof(letter_t) + rng_size(rng, rng_one_in(rng, 256) ? 20 : 13); }
 
 static void load_step(rng_t *rng) {
   size_t size = size_pick(rng);
@@ -82,40 +80,34 @@ static void load_step(rng_t *rng) {
 static void *load_run(void *argument) {
   rng_t rng = rng_make((uint64_t)(uintptr_t)argument);
   setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LOADER_NICE);
-  while (!atomic_load_explicit(&stopping, memory_order_relaxed))
-    load_step(&rng);
+  while (!atomic_load_explicit(&stopping, memory_order_relaxed)) load_step(&rng);
   return NULL;
 }
 
 static void thread_start(pthread_t *handle, void *(*run)(void *), uintptr_t number) {
   /* The number travels as a pointer: the argument of no other thread must be allocated. */
-  if (pthread_create(handle, NULL, run, (void *)number) != 0)
-    stress_fail("no thread");
+  if (pthread_create(handle, NULL, run, (void *)number) != 0) stress_fail("no thread");
 }
 
 static void threads_start(pthread_t *handles, unsigned count, void *(*run)(void *), uintptr_t first) {
-  for (unsigned i = 0; i < count; i++)
-    thread_start(&handles[i], run, first + i);
+  for (unsigned i = 0; i < count; i++) thread_start(&handles[i], run, first + i);
 }
 
 static void threads_join(pthread_t *handles, unsigned count) {
-  for (unsigned i = 0; i < count; i++)
-    pthread_join(handles[i], NULL);
+  for (unsigned i = 0; i < count; i++) pthread_join(handles[i], NULL);
 }
 
 /* ---- The child ---- */
 
 static void *child_thread(void *argument) {
   rng_t rng = rng_make((uint64_t)(uintptr_t)argument);
-  for (unsigned i = 0; i < 4 * CHILD_BLOCKS; i++)
-    load_step(&rng);
+  for (unsigned i = 0; i < 4 * CHILD_BLOCKS; i++) load_step(&rng);
   return NULL;
 }
 
 static void at_exit(void) {
   letter_free(letter_write(malloc(200), 200, 7));
-  for (unsigned i = 0; i < SHELVES / 8; i++)
-    letter_free(atomic_exchange(&shelves[i], NULL));
+  for (unsigned i = 0; i < SHELVES / 8; i++) letter_free(atomic_exchange(&shelves[i], NULL));
 }
 
 static void child_allocate(rng_t *rng) {
@@ -124,26 +116,21 @@ static void child_allocate(rng_t *rng) {
     size_t size = size_pick(rng);
     letters[i] = letter_write(malloc(size), size, i);
   }
-  for (unsigned i = 0; i < SHELVES; i += 1 + rng_below(rng, 4))
-    letter_free(atomic_exchange(&shelves[i], NULL));
-  for (unsigned i = 0; i < CHILD_BLOCKS; i++)
-    letter_free(letters[i]);
+  for (unsigned i = 0; i < SHELVES; i += 1 + rng_below(rng, 4)) letter_free(atomic_exchange(&shelves[i], NULL));
+  for (unsigned i = 0; i < CHILD_BLOCKS; i++) letter_free(letters[i]);
 }
 
 static void child_wait(pid_t pid, const char *scene) {
   int status;
   while (waitpid(pid, &status, 0) < 0)
-    if (errno != EINTR)
-      stress_fail("%s: waitpid %d: errno %d", scene, (int)pid, errno);
+    if (errno != EINTR) stress_fail("%s: waitpid %d: errno %d", scene, (int)pid, errno);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    stress_fail("%s: child %d of fork %llu ended with status 0x%x%s", scene, (int)pid,
-                (unsigned long long)atomic_load(&forks_done), (unsigned)status,
-                WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? " (its own line tells whether it hung)" : "");
+    stress_fail("%s: child %d of fork %llu ended with status 0x%x%s", scene, (int)pid, (unsigned long long)atomic_load(&forks_done),
+                (unsigned)status, WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? " (its own line tells whether it hung)" : "");
 }
 
 static _Noreturn void child_leave(rng_t *rng) {
-  if (rng_one_in(rng, 2))
-    exit(0);
+  if (rng_one_in(rng, 2)) exit(0);
   _exit(0);
 }
 
@@ -152,8 +139,7 @@ static _Noreturn void child_run(uint64_t number) {
   pthread_t thread;
   stress_watch(hang_seconds, "a forked child");
   bool at_once = rng_one_in(&rng, 2);
-  if (!at_once)
-    child_allocate(&rng);
+  if (!at_once) child_allocate(&rng);
   thread_start(&thread, child_thread, number); /* at once: which of the two comes to the allocator first is open */
   if (rng_one_in(&rng, 8)) /* exit beside a thread that allocates */
     child_leave(&rng);
@@ -178,10 +164,8 @@ static void *forker_run(void *argument) {
   while (atomic_fetch_sub(&forks_left, 1) > 0) {
     uint64_t number = rng_next(&rng);
     pid_t pid = fork();
-    if (pid < 0)
-      stress_fail("fork: errno %d", errno);
-    if (pid == 0)
-      child_run(number);
+    if (pid < 0) stress_fail("fork: errno %d", errno);
+    if (pid == 0) child_run(number);
     child_wait(pid, "load");
     fork_count();
     load_step(&rng);
@@ -190,8 +174,7 @@ static void *forker_run(void *argument) {
 }
 
 static void shelves_empty(void) {
-  for (unsigned i = 0; i < SHELVES; i++)
-    letter_free(atomic_exchange(&shelves[i], NULL));
+  for (unsigned i = 0; i < SHELVES; i++) letter_free(atomic_exchange(&shelves[i], NULL));
 }
 
 /* `loaders` disturb while FORKERS run `forker`, until `forks` are done. */
@@ -238,12 +221,10 @@ static void lines_read(FILE *file) {
 
 static FILE *lines_make(void) {
   FILE *file = tmpfile();
-  if (file == NULL)
-    stress_fail("stdio: no temporary file: errno %d", errno);
+  if (file == NULL) stress_fail("stdio: no temporary file: errno %d", errno);
   char line[LINE_LENGTH];
   memset(line, 'x', sizeof line);
-  for (int i = 1; i <= LINE_LENGTH; i++)
-    fprintf(file, "%.*s\n", i, line);
+  for (int i = 1; i <= LINE_LENGTH; i++) fprintf(file, "%.*s\n", i, line);
   return file;
 }
 
@@ -258,8 +239,7 @@ static void *stdio_run(void *argument) {
       FILE *null = fopen("/dev/null", "w");
       fprintf(null, "%*d", 5000, 1);
       fclose(null);
-    } else
-      lines_read(file);
+    } else lines_read(file);
   }
   fclose(file);
   return NULL;
@@ -269,8 +249,7 @@ static void *stdio_forker_run(void *argument) {
   (void)argument;
   while (atomic_fetch_sub(&forks_left, 1) > 0) {
     pid_t pid = fork();
-    if (pid < 0)
-      stress_fail("fork: errno %d", errno);
+    if (pid < 0) stress_fail("fork: errno %d", errno);
     if (pid == 0) {
       stress_watch(hang_seconds, "a child of the scene stdio");
       FILE *null = fopen("/dev/null", "w");
@@ -293,8 +272,7 @@ static _Thread_local volatile sig_atomic_t may_fork;
 static void handler_fork(int signal_number) {
   (void)signal_number;
   int error = errno;
-  if (!may_fork || forked_here || atomic_fetch_sub(&forks_left, 1) <= 0)
-    return;
+  if (!may_fork || forked_here || atomic_fetch_sub(&forks_left, 1) <= 0) return;
   pid_t pid = fork();
   if (pid == 0) {
     forked_here = 1; /* and back into the call that was interrupted */
@@ -320,8 +298,7 @@ static void *handler_run(void *argument) {
   may_fork = 1;
   while (atomic_load(&forks_left) > 0 || forked_here) {
     load_step(&rng);
-    if (forked_here && ++forked_here > HANDLER_STEPS)
-      handler_child_end();
+    if (forked_here && ++forked_here > HANDLER_STEPS) handler_child_end();
   }
   may_fork = 0;
   return NULL;
@@ -330,8 +307,7 @@ static void *handler_run(void *argument) {
 static void *handler_noise(void *argument) {
   rng_t rng = rng_make((uint64_t)(uintptr_t)argument);
   setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LOADER_NICE);
-  while (atomic_load(&forks_left) > 0)
-    load_step(&rng);
+  while (atomic_load(&forks_left) > 0) load_step(&rng);
   return NULL;
 }
 
@@ -353,8 +329,7 @@ static void scene_handler(unsigned noise, uint64_t forks) {
   pthread_sigmask(SIG_BLOCK, &usr1, NULL);
   threads_start(handles, noise, handler_noise, 1); /* with the signal blocked */
   pthread_sigmask(SIG_UNBLOCK, &usr1, NULL);
-  if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0)
-    stress_fail("no timer: errno %d", errno);
+  if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) stress_fail("no timer: errno %d", errno);
   timer_settime(timer, 0, &period, NULL);
   handler_run((void *)(uintptr_t)99);
   timer_delete(timer);
@@ -374,27 +349,24 @@ static char *const true_arguments[] = {true_path, NULL};
 
 static int clone_run(void *argument) {
   rng_t *rng = argument;
-  for (int i = 0; i < 20; i++)
-    load_step(rng);
+  for (int i = 0; i < 20; i++) load_step(rng);
   _exit(0);
 }
 
 static pid_t child_spawn(rng_t *rng, unsigned kind, char *stack) {
   pid_t pid = -1;
   switch (kind) {
-  case 0:
-    if (posix_spawn(&pid, true_path, NULL, NULL, true_arguments, no_environment) != 0)
-      stress_fail("posix_spawn failed");
-    return pid;
-  case 1:
-    pid = vfork();
-    if (pid == 0) {
-      execve(true_path, true_arguments, no_environment);
-      _exit(1);
-    }
-    return pid;
-  default:
-    return clone(clone_run, stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | SIGCHLD, rng);
+    case 0:
+      if (posix_spawn(&pid, true_path, NULL, NULL, true_arguments, no_environment) != 0) stress_fail("posix_spawn failed");
+      return pid;
+    case 1:
+      pid = vfork();
+      if (pid == 0) {
+        execve(true_path, true_arguments, no_environment);
+        _exit(1);
+      }
+      return pid;
+    default: return clone(clone_run, stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | SIGCHLD, rng);
   }
 }
 
@@ -403,8 +375,7 @@ static void *spawn_forker_run(void *argument) {
   char *stack = pages_take(STACK_SIZE);
   while (atomic_fetch_sub(&forks_left, 1) > 0) {
     pid_t pid = child_spawn(&rng, rng_below(&rng, 4), stack);
-    if (pid < 0)
-      stress_fail("spawn: errno %d", errno);
+    if (pid < 0) stress_fail("spawn: errno %d", errno);
     child_wait(pid, "spawn");
     fork_count();
     load_step(&rng);
@@ -421,19 +392,13 @@ int main(int argc, char **argv) {
   stress_init(argc, argv);
   unsigned threads = (unsigned)stress_option("threads", 0);
   hang_seconds = (unsigned)stress_option("hang", 60);
-  if (threads > THREADS_MAX)
-    stress_fail("at most %d threads", THREADS_MAX);
-  if (scene_chosen("handler"))
-    scene_handler(0, stress_count("handler", 1000));
+  if (threads > THREADS_MAX) stress_fail("at most %d threads", THREADS_MAX);
+  if (scene_chosen("handler")) scene_handler(0, stress_count("handler", 1000));
   unsigned noise = (unsigned)stress_option("noise", stress_on_hakmem() ? 3 : 0);
-  if (scene_chosen("handler") && noise != 0)
-    scene_handler(noise < THREADS_MAX ? noise : THREADS_MAX, stress_count("handler", 1000));
-  if (scene_chosen("spawn"))
-    scene_run("spawn", load_run, threads != 0 ? threads : 4, spawn_forker_run, stress_count("spawn", 1000));
-  if (scene_chosen("stdio"))
-    scene_run("stdio", stdio_run, threads != 0 ? threads : 6, stdio_forker_run, stress_count("stdio", 2000));
+  if (scene_chosen("handler") && noise != 0) scene_handler(noise < THREADS_MAX ? noise : THREADS_MAX, stress_count("handler", 1000));
+  if (scene_chosen("spawn")) scene_run("spawn", load_run, threads != 0 ? threads : 4, spawn_forker_run, stress_count("spawn", 1000));
+  if (scene_chosen("stdio")) scene_run("stdio", stdio_run, threads != 0 ? threads : 6, stdio_forker_run, stress_count("stdio", 2000));
   atexit(at_exit);
-  if (scene_chosen("load"))
-    scene_load(threads, stress_count("forks", 10000));
+  if (scene_chosen("load")) scene_load(threads, stress_count("forks", 10000));
   return stress_finish();
 }

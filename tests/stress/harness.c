@@ -30,8 +30,7 @@ const char *stress_word(const char *name, const char *otherwise) {
   size_t length = strlen(name);
   for (int i = 1; i < argument_count; i++) {
     const char *text = arguments[i];
-    if (strncmp(text, "--", 2) == 0 && strncmp(text + 2, name, length) == 0 && text[2 + length] == '=')
-      return text + 2 + length + 1;
+    if (strncmp(text, "--", 2) == 0 && strncmp(text + 2, name, length) == 0 && text[2 + length] == '=') return text + 2 + length + 1;
   }
   char variable[64] = "STRESS_";
   size_t end = strlen(variable);
@@ -44,31 +43,25 @@ const char *stress_word(const char *name, const char *otherwise) {
 
 uint64_t stress_option(const char *name, uint64_t otherwise) {
   const char *text = stress_word(name, NULL);
-  if (text == NULL)
-    return otherwise;
+  if (text == NULL) return otherwise;
   char *end;
   uint64_t value = strtoull(text, &end, 0);
   switch (*end) {
-  case 'G':
-    value *= KIB; /* fall through */
-  case 'M':
-    value *= KIB; /* fall through */
-  case 'K':
-    value *= KIB;
-    end++;
-    break;
-  default:
-    break;
+    case 'G': value *= KIB; /* fall through */
+    case 'M': value *= KIB; /* fall through */
+    case 'K':
+      value *= KIB;
+      end++;
+      break;
+    default: break;
   }
-  if (end == text || *end != 0)
-    stress_fail("--%s=%s is not a number", name, text);
+  if (end == text || *end != 0) stress_fail("--%s=%s is not a number", name, text);
   return value;
 }
 
 uint64_t stress_count(const char *name, uint64_t otherwise) {
   uint64_t count = stress_option(name, otherwise), share = stress_option("share", 1);
-  if (share == 0)
-    stress_fail("--share=0 is no share");
+  if (share == 0) stress_fail("--share=0 is no share");
   return (count + share - 1) / share;
 }
 
@@ -86,8 +79,7 @@ void stress_init(int argc, char **argv) {
   program = slash != NULL ? slash + 1 : argv[0];
   seed = stress_option("seed", clock_ns() % 1000000007);
   const char *wanted = stress_word("expect", "any");
-  if (strcmp(wanted, "hakmem") == 0 && !stress_on_hakmem())
-    stress_fail("--expect=hakmem, but the process runs on another malloc");
+  if (strcmp(wanted, "hakmem") == 0 && !stress_on_hakmem()) stress_fail("--expect=hakmem, but the process runs on another malloc");
   stress_say("seed %llu, on %s", (unsigned long long)seed, stress_on_hakmem() ? "hakmem" : "the system malloc");
 }
 
@@ -98,8 +90,7 @@ static void line_write(int fd, const char *mark, const char *format, va_list lis
   int used = snprintf(line, sizeof line, "%s: %s", program, mark);
   int more = vsnprintf(line + used, sizeof line - (size_t)used - 1, format, list);
   size_t length = (size_t)used + (size_t)(more > 0 ? more : 0);
-  if (length > sizeof line - 2)
-    length = sizeof line - 2;
+  if (length > sizeof line - 2) length = sizeof line - 2;
   line[length] = '\n';
   ssize_t ignored = write(fd, line, length + 1);
   (void)ignored;
@@ -112,9 +103,7 @@ void stress_say(const char *format, ...) {
   va_end(list);
 }
 
-static void seed_mark(char *mark, size_t size) {
-  snprintf(mark, size, "FAILED (--seed=%llu): ", (unsigned long long)seed);
-}
+static void seed_mark(char *mark, size_t size) { snprintf(mark, size, "FAILED (--seed=%llu): ", (unsigned long long)seed); }
 
 void stress_fail(const char *format, ...) {
   char mark[64];
@@ -127,8 +116,7 @@ void stress_fail(const char *format, ...) {
 }
 
 void stress_expect(bool good, const char *format, ...) {
-  if (good)
-    return;
+  if (good) return;
   char mark[64];
   seed_mark(mark, sizeof mark);
   va_list list;
@@ -148,8 +136,8 @@ int stress_finish(void) {
 static void watch_expired(int signal_number) {
   (void)signal_number;
   char line[256];
-  int length = snprintf(line, sizeof line, "%s: FAILED (--seed=%llu): hang in %s, process %d\n", program,
-                        (unsigned long long)seed, watched, (int)getpid());
+  int length = snprintf(line, sizeof line, "%s: FAILED (--seed=%llu): hang in %s, process %d\n", program, (unsigned long long)seed, watched,
+                        (int)getpid());
   ssize_t ignored = write(STDERR_FILENO, line, (size_t)length);
   (void)ignored;
   const char *keep = stress_word("keep", NULL);
@@ -174,8 +162,7 @@ size_t pages_round(size_t size) {
 
 void *pages_take(size_t size) {
   void *pages = mmap(NULL, pages_round(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (pages == MAP_FAILED)
-    stress_fail("the harness got no %zu bytes: %s", size, strerror(errno));
+  if (pages == MAP_FAILED) stress_fail("the harness got no %zu bytes: %s", size, strerror(errno));
   return pages;
 }
 
@@ -183,8 +170,7 @@ void *pages_take(size_t size) {
 
 static ssize_t file_read(const char *path, char *text, size_t size) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0)
-    stress_fail("open %s: %s", path, strerror(errno));
+  if (fd < 0) stress_fail("open %s: %s", path, strerror(errno));
   ssize_t length = read(fd, text, size - 1);
   close(fd);
   text[length > 0 ? length : 0] = 0;
@@ -196,8 +182,7 @@ static size_t statm_field(int field) {
   file_read("/proc/self/statm", text, sizeof text);
   char *at = text;
   unsigned long pages = 0;
-  for (int i = 0; i <= field; i++)
-    pages = strtoul(at, &at, 10);
+  for (int i = 0; i <= field; i++) pages = strtoul(at, &at, 10);
   return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
@@ -209,8 +194,7 @@ size_t process_status(const char *field) {
   file_read("/proc/self/status", text, sizeof text);
   size_t length = strlen(field);
   for (const char *line = text; line != NULL && *line != 0;) {
-    if (strncmp(line, field, length) == 0 && line[length] == ':')
-      return strtoul(line + length + 1, NULL, 10) * KIB;
+    if (strncmp(line, field, length) == 0 && line[length] == ':') return strtoul(line + length + 1, NULL, 10) * KIB;
     line = strchr(line, '\n');
     line = line != NULL ? line + 1 : NULL;
   }
@@ -244,20 +228,16 @@ bool stress_on_hakmem(void) { return stress_symbol("hak_version") != NULL; }
 
 bool stress_stats(hak_stats_t *stats) {
   static bool (*get)(hak_stats_t *);
-  if (get == NULL)
-    get = (bool (*)(hak_stats_t *))stress_symbol("hak_stats_get");
-  if (get == NULL)
-    return false;
+  if (get == NULL) get = (bool (*)(hak_stats_t *))stress_symbol("hak_stats_get");
+  if (get == NULL) return false;
   memset(stats, 0, sizeof *stats);
   stats->struct_size = sizeof *stats;
-  if (!get(stats))
-    stress_fail("hak_stats_get refuses its own structure");
+  if (!get(stats)) stress_fail("hak_stats_get refuses its own structure");
   return true;
 }
 
 int stress_trim(void) {
   int (*trim)(size_t) = (int (*)(size_t))stress_symbol("hak_malloc_trim");
-  if (trim == NULL)
-    trim = (int (*)(size_t))stress_symbol("malloc_trim");
+  if (trim == NULL) trim = (int (*)(size_t))stress_symbol("malloc_trim");
   return trim != NULL ? trim(0) : -1;
 }

@@ -64,9 +64,7 @@ static inline uint64_t rng_next(rng_t *rng) {
 }
 
 /* Uniform in [0, bound), bound < 2^32. */
-static inline uint32_t rng_below(rng_t *rng, uint32_t bound) {
-  return (uint32_t)(((rng_next(rng) >> 32) * bound) >> 32);
-}
+static inline uint32_t rng_below(rng_t *rng, uint32_t bound) { return (uint32_t)(((rng_next(rng) >> 32) * bound) >> 32); }
 
 static inline bool rng_one_in(rng_t *rng, uint32_t n) { return rng_below(rng, n) == 0; }
 

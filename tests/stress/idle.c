@@ -37,8 +37,7 @@ static void sleep_ms(unsigned ms) {
 /* Of this process, as the kernel counts them; opendir would allocate. */
 static unsigned threads_now(void) {
   struct stat status;
-  if (stat("/proc/self/task", &status) != 0)
-    stress_fail("no /proc/self/task");
+  if (stat("/proc/self/task", &status) != 0) stress_fail("no /proc/self/task");
   return (unsigned)status.st_nlink - 2;
 }
 
@@ -54,8 +53,7 @@ static size_t volume_take(rng_t *rng) {
     for (size_t taken = 0; taken < volume / 3 && count < BLOCKS_MOST; count++) {
       size_t size = least[kind] + rng_below(rng, (uint32_t)(most[kind] - least[kind]));
       blocks[count] = malloc(size);
-      if (blocks[count] == NULL)
-        stress_fail("no block of %zu bytes", size);
+      if (blocks[count] == NULL) stress_fail("no block of %zu bytes", size);
       memset(blocks[count], (int)count, size);
       taken += size;
     }
@@ -74,13 +72,11 @@ static void volume_free(rng_t *rng, size_t count) {
 /* Sleeps until little is resident and one thread is left, or for long enough. */
 static void settle(const char *name, size_t start) {
   unsigned ms = 0;
-  for (; ms < SETTLE_MS && (process_resident() > start + left_allowed || threads_now() > 1); ms += POLL_MS)
-    sleep_ms(POLL_MS);
+  for (; ms < SETTLE_MS && (process_resident() > start + left_allowed || threads_now() > 1); ms += POLL_MS) sleep_ms(POLL_MS);
   size_t resident = process_resident();
   size_t left = resident > start ? resident - start : 0;
   stress_say("%s: %zu KiB above the start and %u threads after %u ms of sleep", name, left / KIB, threads_now(), ms);
-  if (!stress_on_hakmem())
-    return;
+  if (!stress_on_hakmem()) return;
   stress_expect(left <= left_allowed, "%s: %zu MiB stay resident", name, left / MIB);
   stress_expect(threads_now() == 1, "%s: %u threads stay", name, threads_now());
 }
@@ -113,8 +109,7 @@ static void scene_child(void) {
   int status = 1;
   size_t start = start_free();
   volume_free(&rng, volume_take(&rng));
-  if (stress_on_hakmem())
-    stress_expect(threads_now() == 2, "child: %u threads when it forks, which then proves nothing", threads_now());
+  if (stress_on_hakmem()) stress_expect(threads_now() == 2, "child: %u threads when it forks, which then proves nothing", threads_now());
   pid_t pid = fork();
   if (pid == 0) {
     stress_watch(HANG_SECONDS, "idle, child");
@@ -136,23 +131,19 @@ static void scene_holes(void) {
   size_t start = process_resident();
   for (size_t i = 0; i < count; i++) {
     kept[i] = malloc(HOLE_SIZE);
-    if (kept[i] == NULL)
-      stress_fail("holes: no block");
+    if (kept[i] == NULL) stress_fail("holes: no block");
     memset(kept[i], (int)(i / HOLE_KEPT), HOLE_SIZE);
   }
   for (size_t i = 0; i < count; i++)
-    if (i % HOLE_KEPT != 0)
-      free(kept[i]);
+    if (i % HOLE_KEPT != 0) free(kept[i]);
   size_t before = process_resident() - start;
   int given = stress_trim();
   size_t after = process_resident() - start;
   stress_say("holes: %zu KiB resident, %zu KiB after malloc_trim", before / KIB, after / KIB);
   for (size_t i = 0; i < count; i += HOLE_KEPT)
     for (size_t at = 0; at < HOLE_SIZE; at++)
-      if (kept[i][at] != (unsigned char)(i / HOLE_KEPT))
-        stress_fail("holes: block %zu changed at %zu", i, at);
-  if (!stress_on_hakmem())
-    return;
+      if (kept[i][at] != (unsigned char)(i / HOLE_KEPT)) stress_fail("holes: block %zu changed at %zu", i, at);
+  if (!stress_on_hakmem()) return;
   stress_expect(before >= 60 * MIB, "holes: only %zu MiB were resident", before / MIB);
   stress_expect(given == 1 && after < before / 2, "holes: malloc_trim gave %d, %zu MiB stay", given, after / MIB);
 }
@@ -160,14 +151,12 @@ static void scene_holes(void) {
 /* ---- grow ---- */
 
 static void words_fill(uint64_t *words, size_t from, size_t to) {
-  for (size_t i = from; i < to; i++)
-    words[i] = rng_mix(i);
+  for (size_t i = from; i < to; i++) words[i] = rng_mix(i);
 }
 
 static void words_check(const uint64_t *words, size_t count) {
   for (size_t i = 0; i < count; i++)
-    if (words[i] != rng_mix(i))
-      stress_fail("grow: word %zu of %zu changed", i, count);
+    if (words[i] != rng_mix(i)) stress_fail("grow: word %zu of %zu changed", i, count);
 }
 
 static void scene_grow(void) {
@@ -176,15 +165,13 @@ static void scene_grow(void) {
   free(malloc(1));
   size_t start = process_resident();
   uint64_t *words = malloc(size);
-  if (words == NULL)
-    stress_fail("grow: no block");
+  if (words == NULL) stress_fail("grow: no block");
   words_fill(words, 0, size / sizeof *words);
   for (unsigned step = 0; step < 4; step++) {
     walls[step] = malloc(8 * MIB); /* what it would grow into */
     size_t larger = size + 32 * MIB;
     uint64_t *grown = realloc(words, larger);
-    if (grown == NULL)
-      stress_fail("grow: no %zu MiB", larger / MIB);
+    if (grown == NULL) stress_fail("grow: no %zu MiB", larger / MIB);
     moves += grown != words;
     words = grown;
     words_check(words, size / sizeof *words);
@@ -197,10 +184,8 @@ static void scene_grow(void) {
   }
   words_check(words, size / sizeof *words);
   free(words);
-  for (unsigned step = 0; step < 4; step++)
-    free(walls[step]);
-  if (stress_on_hakmem())
-    stress_expect(moves > 0, "grow: it grew in place, which proves nothing");
+  for (unsigned step = 0; step < 4; step++) free(walls[step]);
+  if (stress_on_hakmem()) stress_expect(moves > 0, "grow: it grew in place, which proves nothing");
 }
 
 int main(int argc, char **argv) {

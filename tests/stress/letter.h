@@ -13,13 +13,10 @@ typedef struct letter {
   uint64_t id;
 } letter_t;
 
-static inline unsigned char letter_byte(const letter_t *letter) {
-  return (unsigned char)(letter->id * 31 + letter->size);
-}
+static inline unsigned char letter_byte(const letter_t *letter) { return (unsigned char)(letter->id * 31 + letter->size); }
 
 static inline letter_t *letter_write(letter_t *letter, size_t size, uint64_t id) {
-  if (letter == NULL)
-    stress_fail("no block of %zu bytes", size);
+  if (letter == NULL) stress_fail("no block of %zu bytes", size);
   letter->size = size;
   letter->id = id;
   memset(letter + 1, letter_byte(letter), size - sizeof *letter);
@@ -35,8 +32,7 @@ static inline void letter_check(const letter_t *letter, size_t limit) {
 }
 
 static inline void letter_free(letter_t *letter) {
-  if (letter != NULL)
-    letter_check(letter, SIZE_MAX);
+  if (letter != NULL) letter_check(letter, SIZE_MAX);
   free(letter);
 }
 

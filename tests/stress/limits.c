@@ -66,8 +66,7 @@ static mapped_t maps_read(void) {
   static char text[1 << 20];
   mapped_t mapped = {0, 0, 0};
   FILE *file = fopen("/proc/self/maps", "r");
-  if (file == NULL)
-    stress_fail("no /proc/self/maps");
+  if (file == NULL) stress_fail("no /proc/self/maps");
   setvbuf(file, text, _IOFBF, sizeof text);
   char line[4400], permissions[8];
   unsigned long from, to;
@@ -75,8 +74,7 @@ static mapped_t maps_read(void) {
     if (sscanf(line, "%lx-%lx %7s", &from, &to, permissions) == 3) {
       bool none = strncmp(permissions, "---", 3) == 0;
       *(none ? &mapped.reserved : &mapped.accessible) += to - from;
-      if (permissions[1] == 'w' && permissions[3] == 'p')
-        mapped.writable += to - from;
+      if (permissions[1] == 'w' && permissions[3] == 'p') mapped.writable += to - from;
     }
   fclose(file);
   return mapped;
@@ -85,8 +83,8 @@ static mapped_t maps_read(void) {
 static void scene_start(uintptr_t unused) {
   (void)unused;
   mapped_t mapped = maps_read();
-  stress_say("start: %zu KiB accessible, %zu KiB private and writable, %zu MiB reserved, %zu KiB resident",
-             mapped.accessible / KIB, mapped.writable / KIB, mapped.reserved / MIB, process_resident() / KIB);
+  stress_say("start: %zu KiB accessible, %zu KiB private and writable, %zu MiB reserved, %zu KiB resident", mapped.accessible / KIB,
+             mapped.writable / KIB, mapped.reserved / MIB, process_resident() / KIB);
   stress_expect(mapped.writable < 16 * MIB, "start: %zu KiB private and writable", mapped.writable / KIB);
   stress_expect(mapped.reserved < 16 * MIB, "start: %zu KiB held without access", mapped.reserved / KIB);
 }
@@ -98,16 +96,14 @@ static void limit_set(__typeof__(RLIMIT_AS) resource, size_t bytes) {
   struct rlimit limit;
   (void)(addresses ? getrlimit(RLIMIT_AS, &limit) : getrlimit(RLIMIT_DATA, &limit));
   limit.rlim_cur = bytes;
-  if ((addresses ? setrlimit(RLIMIT_AS, &limit) : setrlimit(RLIMIT_DATA, &limit)) != 0)
-    stress_fail("setrlimit: errno %d", errno);
+  if ((addresses ? setrlimit(RLIMIT_AS, &limit) : setrlimit(RLIMIT_DATA, &limit)) != 0) stress_fail("setrlimit: errno %d", errno);
 }
 
 /* As `prlimit -p` does it. */
 static int as_lower_outside(const struct rlimit64 *limit) {
   int status;
   pid_t pid = fork();
-  if (pid == 0)
-    _exit(syscall(SYS_prlimit64, getppid(), RLIMIT_AS, limit, NULL) != 0);
+  if (pid == 0) _exit(syscall(SYS_prlimit64, getppid(), RLIMIT_AS, limit, NULL) != 0);
   waitpid(pid, &status, 0);
   return status;
 }
@@ -125,8 +121,7 @@ static void as_lower(unsigned how, size_t bytes) {
               : how == 3 ? prlimit64(getpid(), RLIMIT_AS, &limit64, NULL)
               : how == 4 ? (int)syscall(SYS_prlimit64, 0, RLIMIT_AS, &limit64, NULL)
                          : as_lower_outside(&limit64);
-  if (error != 0)
-    stress_fail("lowered: way %u: errno %d", how, errno);
+  if (error != 0) stress_fail("lowered: way %u: errno %d", how, errno);
 }
 
 /* Recursion the compiler cannot turn into a loop: about 1 KiB a level. */
@@ -140,8 +135,7 @@ static unsigned char *blocks_fill(size_t count, size_t size, void **blocks, unsi
   for (size_t i = 0; i < count; i++) {
     blocks[i] = malloc(size);
     if (blocks[i] == NULL)
-      stress_fail("lowered: block %zu of %zu x %zu bytes: errno %d, %zu MiB mapped", i, count, size, errno,
-                  process_virtual() / MIB);
+      stress_fail("lowered: block %zu of %zu x %zu bytes: errno %d, %zu MiB mapped", i, count, size, errno, process_virtual() / MIB);
     memset(blocks[i], byte, size);
   }
   return blocks[0];
@@ -150,8 +144,7 @@ static unsigned char *blocks_fill(size_t count, size_t size, void **blocks, unsi
 static void blocks_check(size_t count, size_t size, void **blocks, unsigned char byte) {
   for (size_t i = 0; i < count; i++)
     for (size_t offset = 0; offset < size; offset++)
-      if (((unsigned char *)blocks[i])[offset] != byte)
-        stress_fail("lowered: block %zu of %zu bytes changed at %zu", i, size, offset);
+      if (((unsigned char *)blocks[i])[offset] != byte) stress_fail("lowered: block %zu of %zu bytes changed at %zu", i, size, offset);
 }
 
 static atomic_bool pausing;
@@ -160,8 +153,7 @@ static void *bystander_run(void *unused) {
   (void)unused;
   while (!atomic_load(&pausing)) {
     void *block = malloc(3000);
-    if (block == NULL)
-      stress_fail("lowered: a bystander got no block: errno %d", errno);
+    if (block == NULL) stress_fail("lowered: a bystander got no block: errno %d", errno);
     free(block);
   }
   return NULL;
@@ -172,8 +164,7 @@ static void scene_lowered(uintptr_t kind) {
   unsigned how = (unsigned)(kind % WAYS);
   bool threads = kind >= WAYS;
   pthread_t bystanders[2];
-  for (unsigned i = 0; threads && i < 2; i++)
-    pthread_create(&bystanders[i], NULL, bystander_run, NULL);
+  for (unsigned i = 0; threads && i < 2; i++) pthread_create(&bystanders[i], NULL, bystander_run, NULL);
   blocks_fill(2000, 1000, old, 0x11);
   size_t limit = maps_read().accessible + (threads ? 200 * MIB : 32 * MIB); /* glibc's arenas reserve 128 MiB */
   as_lower(how, limit);
@@ -184,19 +175,16 @@ static void scene_lowered(uintptr_t kind) {
   blocks_fill(8, MIB, middle, 0x33);
   blocks_check(2000, 1000, old, 0x11);
   void *volatile big = malloc(limit);
-  if (big != NULL || errno != ENOMEM)
-    stress_fail("lowered: %zu MiB under a limit of as much gave %p, errno %d", limit / MIB, big, errno);
+  if (big != NULL || errno != ENOMEM) stress_fail("lowered: %zu MiB under a limit of as much gave %p, errno %d", limit / MIB, big, errno);
   as_lower(how, RLIM_INFINITY);
   big = malloc(512 * MIB);
-  if (big == NULL)
-    stress_fail("lowered: 512 MiB failed after the limit was raised: errno %d", errno);
+  if (big == NULL) stress_fail("lowered: 512 MiB failed after the limit was raised: errno %d", errno);
   memset(big, 1, 64 * MIB);
   free(big);
   blocks_check(8000, 1000, fresh, 0x22);
   blocks_check(8, MIB, middle, 0x33);
   atomic_store(&pausing, true);
-  for (unsigned i = 0; threads && i < 2; i++)
-    pthread_join(bystanders[i], NULL);
+  for (unsigned i = 0; threads && i < 2; i++) pthread_join(bystanders[i], NULL);
 }
 
 /* ---- sweep ---- */
@@ -211,14 +199,12 @@ static link_t *fill_one(link_t *list, size_t size) {
   errno = 0;
   link_t *link = malloc(size);
   if (link == NULL) {
-    if (errno != ENOMEM)
-      stress_fail("sweep: malloc(%zu) gave NULL with errno %d", size, errno);
+    if (errno != ENOMEM) stress_fail("sweep: malloc(%zu) gave NULL with errno %d", size, errno);
     return NULL;
   }
   link->next = list;
   link->tag = ~(uintptr_t)link;
-  if (size >= 2 * sizeof *link)
-    memset((char *)link + size - sizeof link->tag, 0x77, sizeof link->tag);
+  if (size >= 2 * sizeof *link) memset((char *)link + size - sizeof link->tag, 0x77, sizeof link->tag);
   return link;
 }
 
@@ -226,8 +212,7 @@ static size_t list_check(const link_t *list, size_t size) {
   size_t count = 0;
   for (; list != NULL; list = list->next, count++) {
     uintptr_t tail = UINT64_C(0x7777777777777777);
-    if (size >= 2 * sizeof *list)
-      memcpy(&tail, (const char *)list + size - sizeof tail, sizeof tail);
+    if (size >= 2 * sizeof *list) memcpy(&tail, (const char *)list + size - sizeof tail, sizeof tail);
     if (list->tag != ~(uintptr_t)list || tail != UINT64_C(0x7777777777777777))
       stress_fail("sweep: block %p of %zu bytes is damaged", (const void *)list, size);
   }
@@ -261,12 +246,10 @@ static size_t usable_of(link_t *list) { return list != NULL ? malloc_usable_size
 static size_t pass_run(size_t size, size_t budget) {
   link_t *list = NULL;
   size_t count = 0;
-  for (link_t *link; (link = fill_one(list, size)) != NULL; count++)
-    list = link;
+  for (link_t *link; (link = fill_one(list, size)) != NULL; count++) list = link;
   size_t served = count * usable_of(list);
   full_check(list, size, budget);
-  if (list_check(list, size) != count)
-    stress_fail("sweep: the list of %zu-byte blocks broke", size);
+  if (list_check(list, size) != count) stress_fail("sweep: the list of %zu-byte blocks broke", size);
   list_free(list);
   return served;
 }
@@ -293,20 +276,17 @@ static void sweep(int resource, size_t extra) {
     served[i] = pass_run(sizes[i], budget);
     length += snprintf(line + length, sizeof line - (size_t)length, " %zu", served[i] * 100 / (budget + 1));
     if (is_judged(sizes[i], extra))
-      stress_expect((double)served[i] >= share_wanted(extra) * (double)budget,
-                    "sweep +%zu MiB: %zu KiB of %zu KiB served in blocks of %zu", extra / MIB, served[i] / KIB,
-                    budget / KIB, sizes[i]);
+      stress_expect((double)served[i] >= share_wanted(extra) * (double)budget, "sweep +%zu MiB: %zu KiB of %zu KiB served in blocks of %zu",
+                    extra / MIB, served[i] / KIB, budget / KIB, sizes[i]);
   }
   for (unsigned i = SIZES; i-- > 0;) {
     size_t again = pass_run(sizes[i], budget);
-    length += snprintf(line + length, sizeof line - (size_t)length, "%s %zu", i == SIZES - 1 ? " |" : "",
-                       again * 100 / (budget + 1));
+    length += snprintf(line + length, sizeof line - (size_t)length, "%s %zu", i == SIZES - 1 ? " |" : "", again * 100 / (budget + 1));
     if (is_judged(sizes[i], extra))
-      stress_expect((double)again >= 0.97 * (double)served[i], "sweep +%zu MiB: blocks of %zu: %zu KiB, then only %zu KiB",
-                    extra / MIB, sizes[i], served[i] / KIB, again / KIB);
+      stress_expect((double)again >= 0.97 * (double)served[i], "sweep +%zu MiB: blocks of %zu: %zu KiB, then only %zu KiB", extra / MIB,
+                    sizes[i], served[i] / KIB, again / KIB);
   }
-  stress_say("sweep %s +%zu MiB, budget %zu KiB, %% served:%s", resource == RLIMIT_AS ? "AS" : "DATA", extra / MIB,
-             budget / KIB, line);
+  stress_say("sweep %s +%zu MiB, budget %zu KiB, %% served:%s", resource == RLIMIT_AS ? "AS" : "DATA", extra / MIB, budget / KIB, line);
 }
 
 static void scene_sweep_as(uintptr_t extra) { sweep(RLIMIT_AS, extra); }
@@ -330,17 +310,14 @@ static void *filler_run(void *argument) {
   filler_t *filler = argument;
   pthread_barrier_wait(&ready);
   if (!filler->late)
-    for (link_t *link; (link = fill_one(filler->list, filler->size)) != NULL; filler->count++)
-      filler->list = link;
+    for (link_t *link; (link = fill_one(filler->list, filler->size)) != NULL; filler->count++) filler->list = link;
   pthread_barrier_wait(&full);
   if (filler->late)
-    for (link_t *link; filler->count < 1000 && (link = fill_one(filler->list, filler->size)) != NULL; filler->count++)
-      filler->list = link;
+    for (link_t *link; filler->count < 1000 && (link = fill_one(filler->list, filler->size)) != NULL; filler->count++) filler->list = link;
   filler->served = filler->count * usable_of(filler->list);
   pthread_barrier_wait(&checked);
   filler_t *neighbour = &fillers[(filler - fillers + 1) % FILLERS];
-  if (list_check(neighbour->list, filler->size) != neighbour->count)
-    stress_fail("threads: a list of %zu-byte blocks broke", filler->size);
+  if (list_check(neighbour->list, filler->size) != neighbour->count) stress_fail("threads: a list of %zu-byte blocks broke", filler->size);
   list_free(neighbour->list);
   return NULL;
 }
@@ -353,8 +330,7 @@ static void scene_threads(uintptr_t kind) {
   pthread_barrier_init(&checked, NULL, FILLERS);
   for (unsigned i = 0; i < FILLERS; i++) {
     fillers[i] = (filler_t){.size = size, .late = i == 0};
-    if (pthread_create(&fillers[i].handle, NULL, filler_run, &fillers[i]) != 0)
-      stress_fail("threads: no thread");
+    if (pthread_create(&fillers[i].handle, NULL, filler_run, &fillers[i]) != 0) stress_fail("threads: no thread");
   }
   size_t budget = budget_set(RLIMIT_AS, extra), served = 0;
   pthread_barrier_wait(&ready);
@@ -365,13 +341,12 @@ static void scene_threads(uintptr_t kind) {
   size_t again = pass_run(size, budget);
   stress_say("threads +%zu MiB, blocks of %zu: %zu %% served, then to the main thread %zu %%", extra / MIB, size,
              served * 100 / (budget + 1), again * 100 / (budget + 1));
-  if (!is_judged(size, extra) || extra < 64 * MIB)
-    return;
-  stress_expect((double)served >= 0.90 * (double)budget, "threads +%zu MiB: %zu KiB of %zu KiB served in blocks of %zu",
-                extra / MIB, served / KIB, budget / KIB, size);
+  if (!is_judged(size, extra) || extra < 64 * MIB) return;
+  stress_expect((double)served >= 0.90 * (double)budget, "threads +%zu MiB: %zu KiB of %zu KiB served in blocks of %zu", extra / MIB,
+                served / KIB, budget / KIB, size);
   stress_expect((double)again >= 0.90 * (double)budget,
-                "threads +%zu MiB: blocks of %zu: %zu KiB of %zu KiB to the main thread after all was freed", extra / MIB,
-                size, again / KIB, budget / KIB);
+                "threads +%zu MiB: blocks of %zu: %zu KiB of %zu KiB to the main thread after all was freed", extra / MIB, size,
+                again / KIB, budget / KIB);
 }
 
 /* ---- eight ---- */
@@ -384,27 +359,22 @@ static void *eight_run(void *argument) {
     void **slot = &blocks[rng_below(&rng, 256)];
     free(*slot);
     *slot = malloc(size);
-    if (*slot == NULL)
-      stress_fail("eight: no block of %zu bytes: errno %d", size, errno);
+    if (*slot == NULL) stress_fail("eight: no block of %zu bytes: errno %d", size, errno);
     memset(*slot, 1, size);
   }
-  for (unsigned i = 0; i < 256; i++)
-    free(blocks[i]);
+  for (unsigned i = 0; i < 256; i++) free(blocks[i]);
   return NULL;
 }
 
 static void scene_eight(void) {
   pthread_t handles[EIGHT];
   for (unsigned i = 0; i < EIGHT; i++)
-    if (pthread_create(&handles[i], NULL, eight_run, (void *)(uintptr_t)i) != 0)
-      stress_fail("eight: thread %u could not start", i);
-  for (unsigned i = 0; i < EIGHT; i++)
-    pthread_join(handles[i], NULL);
+    if (pthread_create(&handles[i], NULL, eight_run, (void *)(uintptr_t)i) != 0) stress_fail("eight: thread %u could not start", i);
+  for (unsigned i = 0; i < EIGHT; i++) pthread_join(handles[i], NULL);
 }
 
 static _Noreturn void scene_crash(void) {
-  for (unsigned i = 0; i < 1000; i++)
-    memset(malloc(1000), 1, 1000);
+  for (unsigned i = 0; i < 1000; i++) memset(malloc(1000), 1, 1000);
   abort();
 }
 
@@ -415,10 +385,8 @@ static bool scene_chosen(const char *name) {
 
 int main(int argc, char **argv) {
   stress_init(argc, argv);
-  if (scene_chosen("start"))
-    apart("start", scene_start, 0);
-  for (unsigned kind = 0; kind < 2 * WAYS && scene_chosen("lowered"); kind++)
-    apart("lowered", scene_lowered, kind);
+  if (scene_chosen("start")) apart("start", scene_start, 0);
+  for (unsigned kind = 0; kind < 2 * WAYS && scene_chosen("lowered"); kind++) apart("lowered", scene_lowered, kind);
   for (unsigned i = 0; i < EXTRAS && scene_chosen("sweep"); i++) {
     apart("sweep AS", scene_sweep_as, extras[i]);
     apart("sweep DATA", scene_sweep_data, extras[i]);
@@ -426,9 +394,7 @@ int main(int argc, char **argv) {
   for (unsigned kind = 0; kind < EXTRAS * SIZES && scene_chosen("threads"); kind++)
     if (kind % EXTRAS % 3 == 0 && sizes[kind / EXTRAS] <= extras[kind % EXTRAS] / 8) /* +8, +64 and +512 MiB */
       apart("threads", scene_threads, kind);
-  if (scene_chosen("eight"))
-    scene_eight();
-  if (scene_chosen("crash"))
-    scene_crash();
+  if (scene_chosen("eight")) scene_eight();
+  if (scene_chosen("crash")) scene_crash();
   return stress_finish();
 }

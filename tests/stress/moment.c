@@ -74,7 +74,8 @@ int main(int argc, char **argv) {
     pid_t child = fork();
     if (child == 0) _exit(child_look());
     if (child < 0 || waitpid(child, &status, 0) != child) stress_fail("no child");
-    if (status != 0) stress_fail("a child saw %s", WEXITSTATUS(status) == 1 ? "a later store without an earlier one" : "an effect without its cause");
+    if (status != 0)
+      stress_fail("a child saw %s", WEXITSTATUS(status) == 1 ? "a later store without an earlier one" : "an effect without its cause");
   }
   atomic_store(&stopping, true);
   for (unsigned i = 0; i < writer_count; i++) pthread_join(threads[i], NULL);

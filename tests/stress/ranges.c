@@ -46,8 +46,7 @@ static chunk_t *chunk_of(uintptr_t number) {
   chunk_t *leaf = atomic_load_explicit(entry, memory_order_acquire);
   if (leaf == NULL) {
     chunk_t *fresh = pages_take(sizeof(chunk_t) << LEAF_BITS);
-    if (atomic_compare_exchange_strong(entry, &leaf, fresh))
-      leaf = fresh;
+    if (atomic_compare_exchange_strong(entry, &leaf, fresh)) leaf = fresh;
   }
   return &leaf[number & ((1u << LEAF_BITS) - 1)];
 }
@@ -56,8 +55,7 @@ static granules_t *chunk_granules(chunk_t *chunk) {
   granules_t *granules = atomic_load_explicit(&chunk->granules, memory_order_acquire);
   if (granules == NULL) {
     granules_t *fresh = granules_take();
-    if (atomic_compare_exchange_strong(&chunk->granules, &granules, fresh))
-      granules = fresh;
+    if (atomic_compare_exchange_strong(&chunk->granules, &granules, fresh)) granules = fresh;
   }
   return granules;
 }
@@ -66,10 +64,8 @@ static granules_t *chunk_granules(chunk_t *chunk) {
 static uint64_t word_mask(size_t word, size_t first, size_t last) {
   size_t low = word * WORD_GRANULES;
   uint64_t mask = ~UINT64_C(0);
-  if (first > low)
-    mask &= ~UINT64_C(0) << (first - low);
-  if (last < low + WORD_GRANULES - 1)
-    mask &= ~UINT64_C(0) >> (low + WORD_GRANULES - 1 - last);
+  if (first > low) mask &= ~UINT64_C(0) << (first - low);
+  if (last < low + WORD_GRANULES - 1) mask &= ~UINT64_C(0) >> (low + WORD_GRANULES - 1 - last);
   return mask;
 }
 
@@ -94,9 +90,7 @@ static bool granules_remove(chunk_t *chunk, size_t first, size_t last) {
   return good && blocks != 0 && (blocks & CHUNK_FULL) == 0;
 }
 
-static bool chunk_change(chunk_t *chunk, uint32_t from, uint32_t to) {
-  return atomic_compare_exchange_strong(&chunk->blocks, &from, to);
-}
+static bool chunk_change(chunk_t *chunk, uint32_t from, uint32_t to) { return atomic_compare_exchange_strong(&chunk->blocks, &from, to); }
 
 static bool ranges_walk(const void *start, size_t size, bool enter) {
   uintptr_t first = (uintptr_t)start >> GRANULE_BITS;

@@ -46,8 +46,7 @@ static size_t size_pick(rng_t *rng) {
 /* Every byte is written, so that every page counts. */
 static uint64_t *block_make(size_t size) {
   uint64_t *block = malloc(size);
-  if (block == NULL)
-    stress_fail("no block of %zu bytes with %zu live", size, (size_t)atomic_load(&live));
+  if (block == NULL) stress_fail("no block of %zu bytes with %zu live", size, (size_t)atomic_load(&live));
   memset(block, 0x5a, size);
   block[0] = size;
   atomic_fetch_add_explicit(&live, size, memory_order_relaxed);
@@ -66,8 +65,7 @@ static void block_free(uint64_t *block) {
 
 static size_t resident_sample(void) {
   size_t resident = process_resident() - resident_start;
-  if (resident > resident_peak)
-    resident_peak = resident;
+  if (resident > resident_peak) resident_peak = resident;
   return resident;
 }
 
@@ -81,8 +79,8 @@ static void scene_end(const char *name, uint64_t begin, uint64_t done) {
   stress_say("%s: %llu MiB allocated in %.1f s, live up to %zu MiB, resident up to %zu MiB (limit %zu)", name,
              (unsigned long long)(done / MIB), (double)(clock_ns() - begin) / 1e9, live_limit / MIB, resident_peak / MIB,
              resident_limit / MIB);
-  stress_expect(resident_peak <= resident_limit, "scene %s: %zu MiB resident with at most %zu MiB live", name,
-                resident_peak / MIB, live_limit / MIB);
+  stress_expect(resident_peak <= resident_limit, "scene %s: %zu MiB resident with at most %zu MiB live", name, resident_peak / MIB,
+                live_limit / MIB);
   stress_expect(atomic_load(&live) == 0, "scene %s: the program lost %zu bytes", name, (size_t)atomic_load(&live));
 }
 
@@ -104,8 +102,7 @@ static void *flow_produce(void *argument) {
       sched_yield();
     atomic_store_explicit(&queue[i % QUEUE_SIZE].block, block_make(size), memory_order_release);
     flow->done += size;
-    if (i % SAMPLE_EVERY == 0)
-      resident_sample();
+    if (i % SAMPLE_EVERY == 0) resident_sample();
   }
   atomic_store(&flow->ended, true);
   return NULL;
@@ -120,8 +117,7 @@ static void *flow_consume(void *argument) {
     bool ended = atomic_load(&flow->ended);
     _Atomic(uint64_t *) *place = &queue[i % QUEUE_SIZE].block;
     uint64_t *block = atomic_load_explicit(place, memory_order_acquire);
-    if (block == NULL && ended)
-      return NULL;
+    if (block == NULL && ended) return NULL;
     if (block == NULL || (!ended && atomic_load_explicit(&live, memory_order_relaxed) < live_limit - MIB)) {
       sched_yield();
       continue;
@@ -141,8 +137,7 @@ static void *flow_consume(void *argument) {
 }
 
 static void thread_start(pthread_t *handle, void *(*run)(void *), void *argument) {
-  if (pthread_create(handle, NULL, run, argument) != 0)
-    stress_fail("no thread");
+  if (pthread_create(handle, NULL, run, argument) != 0) stress_fail("no thread");
 }
 
 static void scene_flow(const char *name, bool mixed) {
@@ -176,8 +171,7 @@ static void *owner_run(void *argument) {
     size_t size = size_pick(&rng);
     atomic_store(&queue[owner->count++].block, block_make(size));
     done += size;
-    if (owner->count % SAMPLE_EVERY == 0)
-      resident_sample();
+    if (owner->count % SAMPLE_EVERY == 0) resident_sample();
   }
   if (owner->stays) {
     pthread_barrier_wait(owner->filled);
@@ -188,8 +182,7 @@ static void *owner_run(void *argument) {
 
 static void *freer_run(void *argument) {
   size_t count = *(size_t *)argument;
-  for (size_t i = 0; i < count; i++)
-    block_free(atomic_exchange(&queue[i].block, NULL));
+  for (size_t i = 0; i < count; i++) block_free(atomic_exchange(&queue[i].block, NULL));
   return NULL;
 }
 
@@ -216,10 +209,9 @@ static void scene_exited(void) {
 static void settle(uint64_t seconds) {
   uint64_t begin = clock_ns();
   size_t at_once = process_resident() - resident_start;
-  while (process_resident() - resident_start > live_limit / 4 && clock_ns() - begin < seconds * 1000000000u)
-    usleep(20000);
-  stress_say("idle: resident %zu MiB after all was freed, %zu MiB after %.1f s", at_once / MIB,
-             (process_resident() - resident_start) / MIB, (double)(clock_ns() - begin) / 1e9);
+  while (process_resident() - resident_start > live_limit / 4 && clock_ns() - begin < seconds * 1000000000u) usleep(20000);
+  stress_say("idle: resident %zu MiB after all was freed, %zu MiB after %.1f s", at_once / MIB, (process_resident() - resident_start) / MIB,
+             (double)(clock_ns() - begin) / 1e9);
 }
 
 static void scene_idle(void) {
@@ -240,8 +232,7 @@ static void scene_idle(void) {
     settle(stress_option("settle", 1));
   }
   pthread_barrier_wait(&leave);
-  for (unsigned i = 0; i < OWNERS; i++)
-    pthread_join(owners[i].handle, NULL);
+  for (unsigned i = 0; i < OWNERS; i++) pthread_join(owners[i].handle, NULL);
   scene_end("idle", begin, done);
 }
 
@@ -255,8 +246,7 @@ typedef struct sleeper {
 
 static void *sleeper_run(void *argument) {
   sleeper_t *sleeper = argument;
-  for (size_t i = sleeper->from; i < sleeper->to; i++)
-    block_free(atomic_exchange(&queue[i].block, NULL));
+  for (size_t i = sleeper->from; i < sleeper->to; i++) block_free(atomic_exchange(&queue[i].block, NULL));
   pthread_barrier_wait(sleeper->freed);
   pthread_barrier_wait(sleeper->leave);
   return NULL;
@@ -283,8 +273,7 @@ static void scene_sleepers(void) {
     resident_sample();
   }
   pthread_barrier_wait(&leave);
-  for (unsigned i = 0; i < ROUNDS * CROWD; i++)
-    pthread_join(sleepers[i / CROWD][i % CROWD].handle, NULL);
+  for (unsigned i = 0; i < ROUNDS * CROWD; i++) pthread_join(sleepers[i / CROWD][i % CROWD].handle, NULL);
   scene_end("sleepers", begin, done);
 }
 
@@ -306,16 +295,13 @@ static void *station_run(void *argument) {
   for (unsigned round = 0; round == 0 || station->done * RING_THREADS < volume; round++) {
     uint64_t **batch = batches[station->number][round % 2];
     size_t count = 0;
-    for (size_t bytes = 0; bytes + ((size_t)1 << SIZE_BITS) < share; bytes += batch[count++][0])
-      batch[count] = block_make(size_pick(&rng));
+    for (size_t bytes = 0; bytes + ((size_t)1 << SIZE_BITS) < share; bytes += batch[count++][0]) batch[count] = block_make(size_pick(&rng));
     batch[count] = NULL;
     station->done += share;
-    if (station->number == 0)
-      resident_sample();
+    if (station->number == 0) resident_sample();
     pthread_barrier_wait(&ring_turn);
     uint64_t **theirs = batches[(station->number + 1) % RING_THREADS][round % 2];
-    for (size_t i = 0; theirs[i] != NULL; i++)
-      block_free(theirs[i]);
+    for (size_t i = 0; theirs[i] != NULL; i++) block_free(theirs[i]);
   }
   return NULL;
 }
@@ -352,17 +338,11 @@ int main(int argc, char **argv) {
   queue = pages_take(QUEUE_SIZE * sizeof *queue);
   memset(queue, 0, QUEUE_SIZE * sizeof *queue);
   resident_start = process_resident();
-  if (scene_chosen("flow"))
-    scene_flow("flow", false);
-  if (scene_chosen("mixed"))
-    scene_flow("mixed", true);
-  if (scene_chosen("exited"))
-    scene_exited();
-  if (scene_chosen("idle"))
-    scene_idle();
-  if (scene_chosen("sleepers"))
-    scene_sleepers();
-  if (scene_chosen("ring"))
-    scene_ring();
+  if (scene_chosen("flow")) scene_flow("flow", false);
+  if (scene_chosen("mixed")) scene_flow("mixed", true);
+  if (scene_chosen("exited")) scene_exited();
+  if (scene_chosen("idle")) scene_idle();
+  if (scene_chosen("sleepers")) scene_sleepers();
+  if (scene_chosen("ring")) scene_ring();
   return stress_finish();
 }

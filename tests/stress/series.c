@@ -19,8 +19,7 @@ static int table = STDOUT_FILENO;
 
 static void table_write(const char *text) {
   ssize_t length = (ssize_t)strlen(text);
-  if (write(table, text, (size_t)length) != length)
-    stress_fail("the table cannot be written: %s", strerror(errno));
+  if (write(table, text, (size_t)length) != length) stress_fail("the table cannot be written: %s", strerror(errno));
 }
 
 void series_open(const char *path) {
@@ -33,20 +32,20 @@ void series_open(const char *path) {
   snprintf(line, sizeof line, "%s %s; %s %s, %s, %ld processors\n\n", version != NULL ? "hakmem" : "the system malloc",
            version != NULL ? version() : "", system.sysname, system.release, system.machine, sysconf(_SC_NPROCESSORS_ONLN));
   table_write(line);
-  table_write("| minute | live MiB | resident MiB | highest MiB | mappings | calls, millions | threads | forks |\n"
-              "|---|---|---|---|---|---|---|---|\n");
+  table_write(
+      "| minute | live MiB | resident MiB | highest MiB | mappings | calls, millions | threads | forks |\n"
+      "|---|---|---|---|---|---|---|---|\n");
 }
 
 static double mebibytes(size_t bytes) { return (double)bytes / (double)MIB; }
 
 void series_add(const sample_t *sample) {
   char line[256];
-  snprintf(line, sizeof line, "| %.1f | %.2f | %.2f | %.2f | %zu | %.2f | %llu | %llu |\n", sample->seconds / 60,
-           mebibytes(sample->live), mebibytes(sample->resident), mebibytes(sample->highest), sample->mappings,
-           (double)sample->calls / 1e6, (unsigned long long)sample->threads, (unsigned long long)sample->forks);
+  snprintf(line, sizeof line, "| %.1f | %.2f | %.2f | %.2f | %zu | %.2f | %llu | %llu |\n", sample->seconds / 60, mebibytes(sample->live),
+           mebibytes(sample->resident), mebibytes(sample->highest), sample->mappings, (double)sample->calls / 1e6,
+           (unsigned long long)sample->threads, (unsigned long long)sample->forks);
   table_write(line);
-  if (sample_count < SAMPLES_MAX)
-    samples[sample_count++] = *sample;
+  if (sample_count < SAMPLES_MAX) samples[sample_count++] = *sample;
 }
 
 /* Percent of the mean an hour, by least squares; `error` is its standard error. */
@@ -72,10 +71,8 @@ static double growth_of(const sample_t *first, size_t count, double *error) {
 void series_judge(double growth, size_t mappings) {
   size_t skipped = sample_count / 4, most = 0;
   double error;
-  if (sample_count - skipped < JUDGED_LEAST)
-    stress_fail("%zu samples are too few to judge", sample_count);
-  for (size_t i = 0; i < sample_count; i++)
-    most = samples[i].mappings > most ? samples[i].mappings : most;
+  if (sample_count - skipped < JUDGED_LEAST) stress_fail("%zu samples are too few to judge", sample_count);
+  for (size_t i = 0; i < sample_count; i++) most = samples[i].mappings > most ? samples[i].mappings : most;
   double rise = growth_of(samples + skipped, sample_count - skipped, &error);
   stress_say("resident memory rises by %.3f percent an hour (standard error %.3f); at most %zu mappings", rise, error, most);
   stress_expect(rise <= growth, "resident memory rises by %.3f percent an hour, %.3f allowed", rise, growth);

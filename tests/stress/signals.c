@@ -33,8 +33,7 @@ static atomic_uchar sink;
 static void handler(int signal_number) {
   int error = errno;
   volatile unsigned char stack[HANDLER_STACK];
-  for (size_t i = 0; i < sizeof stack; i += 64)
-    stack[i] = (unsigned char)(signal_number + (int)i);
+  for (size_t i = 0; i < sizeof stack; i += 64) stack[i] = (unsigned char)(signal_number + (int)i);
   atomic_store_explicit(&sink, stack[HANDLER_STACK / 2], memory_order_relaxed);
   errno = EDOM;
   atomic_fetch_add_explicit(&handled, 1, memory_order_relaxed);
@@ -45,8 +44,7 @@ static timer_t timer_begin(void) {
   struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1};
   timer_t timer;
   event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
-  if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0)
-    stress_fail("no timer: errno %d", errno);
+  if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) stress_fail("no timer: errno %d", errno);
   struct timespec interval = {0, (long)(1000000000u / hertz)};
   struct itimerspec period = {interval, interval};
   timer_settime(timer, 0, &period, NULL);
@@ -63,19 +61,16 @@ static void step(rng_t *rng) {
   letter = atomic_exchange(&shelves[rng_below(rng, SHELVES)], letter);
   errno = ERRNO_MARK;
   letter_free(letter);
-  if (errno != ERRNO_MARK)
-    stress_fail("free set errno to %d", errno);
+  if (errno != ERRNO_MARK) stress_fail("free set errno to %d", errno);
 }
 
 static void *run(void *argument) {
   uint64_t number = (uint64_t)(uintptr_t)argument;
   rng_t rng = rng_make(number);
   stack_t stack = {.ss_sp = pages_take(ALTERNATE_STACK), .ss_size = ALTERNATE_STACK};
-  if (number % 2 == 1 && sigaltstack(&stack, NULL) != 0)
-    stress_fail("sigaltstack: errno %d", errno);
+  if (number % 2 == 1 && sigaltstack(&stack, NULL) != 0) stress_fail("sigaltstack: errno %d", errno);
   timer_t timer = timer_begin();
-  while (atomic_load_explicit(&handled, memory_order_relaxed) < signals_wanted)
-    step(&rng);
+  while (atomic_load_explicit(&handled, memory_order_relaxed) < signals_wanted) step(&rng);
   timer_delete(timer);
   return NULL;
 }
@@ -85,20 +80,16 @@ int main(int argc, char **argv) {
   unsigned threads = (unsigned)stress_option("threads", 4);
   signals_wanted = stress_count("signals", 60000);
   hertz = stress_option("hertz", 5000);
-  if (threads > THREADS_MAX || hertz < 2)
-    stress_fail("at most %d threads, 2 Hz at least", THREADS_MAX);
+  if (threads > THREADS_MAX || hertz < 2) stress_fail("at most %d threads, 2 Hz at least", THREADS_MAX);
   struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART | SA_ONSTACK};
   sigaction(SIGUSR1, &action, NULL);
   uint64_t begin = clock_ns();
   pthread_t handles[THREADS_MAX];
   stress_watch((unsigned)(HANG_SECONDS + signals_wanted / 1000), "signals");
   for (unsigned i = 0; i < threads; i++)
-    if (pthread_create(&handles[i], NULL, run, (void *)(uintptr_t)i) != 0)
-      stress_fail("no thread");
-  for (unsigned i = 0; i < threads; i++)
-    pthread_join(handles[i], NULL);
-  for (unsigned i = 0; i < SHELVES; i++)
-    letter_free(atomic_exchange(&shelves[i], NULL));
+    if (pthread_create(&handles[i], NULL, run, (void *)(uintptr_t)i) != 0) stress_fail("no thread");
+  for (unsigned i = 0; i < threads; i++) pthread_join(handles[i], NULL);
+  for (unsigned i = 0; i < SHELVES; i++) letter_free(atomic_exchange(&shelves[i], NULL));
   stress_say("%llu signals in %.1f s", (unsigned long long)atomic_load(&handled), (double)(clock_ns() - begin) / 1e9);
   return stress_finish();
 }

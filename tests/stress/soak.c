@@ -35,9 +35,23 @@
 #include "harness.h"
 #include "series.h"
 
-enum { WORKERS_MAX = 64, EXCHANGES = 1024, CYCLES = 4, TICKS = 60, READINGS = TICKS / 6, SLICE_STEPS = 16, SLICE_NS = 5000000, HANG_SECONDS = 300,
-       SMALL_MEAN = 128, OWN_STEPS = 1000, OWN_SHARE = 64, CHILD_BLOCKS = 2000, CHILD_SHARE = 8,
-       SAMPLES_LEAST = 4, LIVE_SLACK = 64 * 1024 /* the C library keeps some blocks for cached stacks */ };
+enum {
+  WORKERS_MAX = 64,
+  EXCHANGES = 1024,
+  CYCLES = 4,
+  TICKS = 60,
+  READINGS = TICKS / 6,
+  SLICE_STEPS = 16,
+  SLICE_NS = 5000000,
+  HANG_SECONDS = 300,
+  SMALL_MEAN = 128,
+  OWN_STEPS = 1000,
+  OWN_SHARE = 64,
+  CHILD_BLOCKS = 2000,
+  CHILD_SHARE = 8,
+  SAMPLES_LEAST = 4,
+  LIVE_SLACK = 64 * 1024 /* the C library keeps some blocks for cached stacks */
+};
 
 typedef struct block {
   unsigned char *start; /* NULL: no block */
@@ -64,7 +78,8 @@ typedef struct worker {
  * where a busy machine keeps a worker from its target, or from so many calls: samples must have the same past. */
 static const struct phase {
   unsigned until, target, bits, calls;
-} phases[] = {{20, 150, 10, 100000}, {30, 25, 10, 10000}, {50, 120, 20, 2000}, {60, 25, 15, 10000}, {83, 100, 15, 200000}, {100, 100, 15, 0}};
+} phases[] = {{20, 150, 10, 100000}, {30, 25, 10, 10000},   {50, 120, 20, 2000},
+              {60, 25, 15, 10000},   {83, 100, 15, 200000}, {100, 100, 15, 0}};
 
 static worker_t workers[WORKERS_MAX + 1];
 static unsigned worker_count, duty;
@@ -87,8 +102,7 @@ static void block_check(const block_t *block, const unsigned char *start, size_t
 }
 
 static block_t block_make(rng_t *rng, void *start, size_t size) {
-  if (start == NULL)
-    stress_fail("no block of %zu bytes", size);
+  if (start == NULL) stress_fail("no block of %zu bytes", size);
   block_t block = {.start = start, .usable = malloc_usable_size(start), .id = rng_next(rng)};
   content_write(block.start, 0, block.usable, block.id);
   return block;
@@ -97,20 +111,16 @@ static block_t block_make(rng_t *rng, void *start, size_t size) {
 static void *zeroed_take(size_t size) {
   unsigned char *start = calloc(1, size);
   for (size_t i = 0; start != NULL && i < size; i++)
-    if (start[i] != 0)
-      stress_fail("calloc gave block %p of %zu bytes with byte %02x at offset %zu", (void *)start, size, start[i], i);
+    if (start[i] != 0) stress_fail("calloc gave block %p of %zu bytes with byte %02x at offset %zu", (void *)start, size, start[i], i);
   return start;
 }
 
 static block_t block_take(rng_t *rng, unsigned bits) {
   size_t size = rng_size(rng, bits);
   switch (rng_below(rng, 8)) {
-  case 0:
-    return block_make(rng, zeroed_take(size), size);
-  case 1:
-    return block_make(rng, memalign((size_t)16 << rng_below(rng, 9), size), size);
-  default:
-    return block_make(rng, malloc(size), size);
+    case 0: return block_make(rng, zeroed_take(size), size);
+    case 1: return block_make(rng, memalign((size_t)16 << rng_below(rng, 9), size), size);
+    default: return block_make(rng, malloc(size), size);
   }
 }
 
@@ -121,8 +131,7 @@ static void block_drop(const block_t *block) {
 
 static block_t block_resize(rng_t *rng, const block_t *block, size_t size) {
   unsigned char *start = realloc(block->start, size);
-  if (start != NULL)
-    block_check(block, start, size < block->usable ? size : block->usable, "after realloc");
+  if (start != NULL) block_check(block, start, size < block->usable ? size : block->usable, "after realloc");
   return block_make(rng, start, size);
 }
 
@@ -146,8 +155,7 @@ static void worker_exchange(worker_t *worker) {
   block_t other = *exchange;
   *exchange = block;
   pthread_mutex_unlock(&exchange_lock);
-  if (other.start != NULL)
-    worker_put(worker, other);
+  if (other.start != NULL) worker_put(worker, other);
 }
 
 static void worker_step(worker_t *worker) {
@@ -164,10 +172,8 @@ static void worker_step(worker_t *worker) {
     return;
   }
   block_t block = worker_pick(worker);
-  if (worker->bytes < target && kind <= 2)
-    worker_put(worker, block_resize(&worker->rng, &block, 1 + rng_size(&worker->rng, now->bits)));
-  else
-    block_drop(&block);
+  if (worker->bytes < target && kind <= 2) worker_put(worker, block_resize(&worker->rng, &block, 1 + rng_size(&worker->rng, now->bits)));
+  else block_drop(&block);
 }
 
 static uint64_t cpu_ns(void) {
@@ -183,8 +189,7 @@ static void sleep_ns(uint64_t ns) {
 
 static void worker_slice(worker_t *worker, unsigned steps) {
   pthread_mutex_lock(&worker->lock);
-  for (unsigned i = 0; i < steps; i++)
-    worker_step(worker);
+  for (unsigned i = 0; i < steps; i++) worker_step(worker);
   size_t target = worker->share / 100 * phases[atomic_load(&phase)].target;
   size_t off = worker->bytes > target ? worker->bytes - target : target - worker->bytes;
   atomic_store(&worker->settled, off <= target / 16 || worker->count >= capacity - steps);
@@ -195,8 +200,7 @@ static void *worker_run(void *argument) {
   worker_t *worker = argument;
   uint64_t begin = cpu_ns();
   while (clock_ns() < worker->ends && !atomic_load(&stopping)) {
-    while (atomic_load(&resting))
-      sleep_ns(SLICE_NS / 10);
+    while (atomic_load(&resting)) sleep_ns(SLICE_NS / 10);
     worker_slice(worker, SLICE_STEPS);
     uint64_t worked = cpu_ns() - begin;
     if (duty < 100 && worked > SLICE_NS) {
@@ -211,8 +215,7 @@ static void *worker_run(void *argument) {
 static void worker_start(worker_t *worker) {
   atomic_store(&worker->ended, false);
   worker->ends = clock_ns() + sample_ns / 1024 * rng_below(&worker->rng, 1024);
-  if (pthread_create(&worker->handle, NULL, worker_run, worker) != 0)
-    stress_fail("no thread");
+  if (pthread_create(&worker->handle, NULL, worker_run, worker) != 0) stress_fail("no thread");
   threads_started++;
 }
 
@@ -239,16 +242,14 @@ static void workers_prepare(size_t live) {
 static void workers_end(void) {
   atomic_store(&stopping, true);
   for (unsigned i = 0; i <= worker_count; i++) {
-    if (i < worker_count)
-      pthread_join(workers[i].handle, NULL);
+    if (i < worker_count) pthread_join(workers[i].handle, NULL);
     while (workers[i].count != 0) {
       block_t block = worker_pick(&workers[i]);
       block_drop(&block);
     }
   }
   for (unsigned i = 0; i < EXCHANGES; i++)
-    if (exchanges[i].start != NULL)
-      block_drop(&exchanges[i]);
+    if (exchanges[i].start != NULL) block_drop(&exchanges[i]);
 }
 
 /* ---- Forks ---- */
@@ -268,8 +269,7 @@ static _Noreturn void child_run(bool at_rest) {
       block_drop(&block);
     }
   }
-  for (unsigned i = 0; i < CHILD_BLOCKS && own->count < capacity; i++)
-    worker_put(own, block_take(&own->rng, phases[0].bits));
+  for (unsigned i = 0; i < CHILD_BLOCKS && own->count < capacity; i++) worker_put(own, block_take(&own->rng, phases[0].bits));
   worker_check(own);
   _exit(0);
 }
@@ -278,13 +278,10 @@ static void fork_once(void) {
   bool at_rest = forks++ % 2 == 0;
   int status = 1;
   atomic_store(&resting, at_rest);
-  for (unsigned i = 0; at_rest && i < worker_count; i++)
-    pthread_mutex_lock(&workers[i].lock);
+  for (unsigned i = 0; at_rest && i < worker_count; i++) pthread_mutex_lock(&workers[i].lock);
   pid_t pid = fork();
-  if (pid == 0)
-    child_run(at_rest);
-  for (unsigned i = 0; at_rest && i < worker_count; i++)
-    pthread_mutex_unlock(&workers[i].lock);
+  if (pid == 0) child_run(at_rest);
+  for (unsigned i = 0; at_rest && i < worker_count; i++) pthread_mutex_unlock(&workers[i].lock);
   atomic_store(&resting, false);
   if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
     stress_fail("fork %llu: child %d ended with status 0x%x", (unsigned long long)forks, (int)pid, (unsigned)status);
@@ -301,10 +298,8 @@ static bool task_ids(const char *task, unsigned ids[4], unsigned long long *capa
   snprintf(path, sizeof path, "/proc/self/task/%s/status", task);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
-  if (fd >= 0)
-    close(fd);
-  if (length <= 0)
-    return false;
+  if (fd >= 0) close(fd);
+  if (length <= 0) return false;
   text[length] = '\0';
   const char *uids = strstr(text, "\nUid:"), *permitted = strstr(text, "\nCapPrm:");
   if (uids == NULL || permitted == NULL || sscanf(uids, "\nUid: %u %u %u %u", &ids[0], &ids[1], &ids[2], &ids[3]) != 4 ||
@@ -318,11 +313,9 @@ static void tasks_check(unsigned user) {
   unsigned ids[4];
   unsigned long long capabilities;
   DIR *tasks = opendir("/proc/self/task");
-  if (tasks == NULL)
-    stress_fail("no list of threads");
+  if (tasks == NULL) stress_fail("no list of threads");
   for (const struct dirent *task; (task = readdir(tasks)) != NULL;) {
-    if (task->d_name[0] == '.' || !task_ids(task->d_name, ids, &capabilities))
-      continue;
+    if (task->d_name[0] == '.' || !task_ids(task->d_name, ids, &capabilities)) continue;
     bool left = !is_root && (ids[0] != user || ids[2] != user || ids[3] != user || capabilities != 0);
     if (ids[1] != user || left)
       stress_fail("thread %s is user %u/%u/%u/%u with capabilities %llx, not %u", task->d_name, ids[0], ids[1], ids[2], ids[3],
@@ -336,11 +329,9 @@ static void user_visit(void) {
     tasks_check(geteuid());
     return;
   }
-  if (setegid(NOBODY) != 0 || seteuid(NOBODY) != 0)
-    stress_fail("cannot become another user");
+  if (setegid(NOBODY) != 0 || seteuid(NOBODY) != 0) stress_fail("cannot become another user");
   tasks_check(NOBODY);
-  if (seteuid(ROOT) != 0 || setegid(ROOT) != 0)
-    stress_fail("cannot become root again");
+  if (seteuid(ROOT) != 0 || setegid(ROOT) != 0) stress_fail("cannot become root again");
   tasks_check(ROOT);
 }
 
@@ -359,8 +350,7 @@ static size_t mappings_now(void) {
   size_t lines = 0;
   int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   for (ssize_t length; (length = read(fd, text, sizeof text)) > 0;)
-    for (ssize_t i = 0; i < length; i++)
-      lines += text[i] == '\n';
+    for (ssize_t i = 0; i < length; i++) lines += text[i] == '\n';
   close(fd);
   return lines;
 }
@@ -374,15 +364,13 @@ static void totals_take(sample_t *sample) {
     pthread_mutex_unlock(&workers[i].lock);
   }
   pthread_mutex_lock(&exchange_lock);
-  for (unsigned i = 0; i < EXCHANGES; i++)
-    sample->live += exchanges[i].usable;
+  for (unsigned i = 0; i < EXCHANGES; i++) sample->live += exchanges[i].usable;
   pthread_mutex_unlock(&exchange_lock);
 }
 
 static bool phase_done(void) {
   for (unsigned i = 0; i < worker_count; i++)
-    if (!atomic_load(&workers[i].settled) ||
-        atomic_load(&workers[i].calls) - workers[i].calls_before < phases[atomic_load(&phase)].calls)
+    if (!atomic_load(&workers[i].settled) || atomic_load(&workers[i].calls) - workers[i].calls_before < phases[atomic_load(&phase)].calls)
       return false;
   return true;
 }
@@ -390,14 +378,10 @@ static bool phase_done(void) {
 /* The phase of the tick that begins. */
 static void phase_set(unsigned tick) {
   unsigned now = 0;
-  while (tick * 100 / TICKS >= phases[now].until)
-    now++;
-  if (now == atomic_load(&phase))
-    return;
-  for (; !phase_done(); workers_renew())
-    sleep_ns(sample_ns / TICKS / CYCLES);
-  for (unsigned i = 0; i < worker_count; i++)
-    workers[i].calls_before = atomic_load(&workers[i].calls);
+  while (tick * 100 / TICKS >= phases[now].until) now++;
+  if (now == atomic_load(&phase)) return;
+  for (; !phase_done(); workers_renew()) sleep_ns(sample_ns / TICKS / CYCLES);
+  for (unsigned i = 0; i < worker_count; i++) workers[i].calls_before = atomic_load(&workers[i].calls);
   atomic_store(&phase, now);
 }
 
@@ -406,8 +390,7 @@ static void reading_take(sample_t *sample, unsigned tick, size_t start) {
   size_t now = process_resident(), resident = now > start ? now - start : 0, mappings = mappings_now();
   sample->highest = resident > sample->highest ? resident : sample->highest;
   sample->mappings = mappings > sample->mappings ? mappings : sample->mappings;
-  if (tick >= TICKS - READINGS)
-    sample->resident += resident / READINGS / CYCLES;
+  if (tick >= TICKS - READINGS) sample->resident += resident / READINGS / CYCLES;
 }
 
 /* Until a tick after the last one was due, or after now where that has passed. */
@@ -420,9 +403,7 @@ static void tick_wait(void) {
 }
 
 /* Whether one of `count` even parts of a sample ends with this tick. */
-static bool part_ends(unsigned tick, unsigned count) {
-  return (tick + 1) * count / TICKS / CYCLES != tick * count / TICKS / CYCLES;
-}
+static bool part_ends(unsigned tick, unsigned count) { return (tick + 1) * count / TICKS / CYCLES != tick * count / TICKS / CYCLES; }
 
 static sample_t sample_run(unsigned fork_count, unsigned user_count, size_t start) {
   sample_t sample = {0};
@@ -432,10 +413,8 @@ static sample_t sample_run(unsigned fork_count, unsigned user_count, size_t star
     workers_renew();
     worker_slice(&workers[worker_count], OWN_STEPS);
     reading_take(&sample, tick % TICKS, start);
-    if (part_ends(tick, fork_count))
-      fork_once();
-    if (part_ends(tick, user_count))
-      user_visit();
+    if (part_ends(tick, fork_count)) fork_once();
+    if (part_ends(tick, user_count)) user_visit();
   }
   totals_take(&sample);
   return sample;
@@ -449,15 +428,12 @@ static uint64_t live_stats(void) {
 static void soak_run(double seconds, size_t start) {
   unsigned fork_count = (unsigned)stress_option("forks", 3), user_count = (unsigned)stress_option("users", 3);
   is_root = geteuid() == ROOT && user_count != 0;
-  if (!is_root)
-    stress_say("users are not changed");
+  if (!is_root) stress_say("users are not changed");
   uint64_t begin = clock_ns();
-  for (unsigned i = 0; i < worker_count; i++)
-    worker_start(&workers[i]);
+  for (unsigned i = 0; i < worker_count; i++) worker_start(&workers[i]);
   double passed = 0;
   for (; samples_taken < SAMPLES_LEAST || passed < seconds; samples_taken++) {
-    if (is_root && samples_taken >= SAMPLES_LEAST / 2 && passed >= seconds / 2)
-      root_end();
+    if (is_root && samples_taken >= SAMPLES_LEAST / 2 && passed >= seconds / 2) root_end();
     sample_t sample = sample_run(fork_count, user_count, start);
     passed = sample.seconds = (double)(clock_ns() - begin) / 1e9;
     series_add(&sample);

@@ -228,21 +228,25 @@ const char *check_left_out(const char *name) { return (void)name, NULL; }
 static int run_apart(check_t *check) {
   char limit[16];
   snprintf(limit, sizeof limit, "%u", seconds);
-  char *const argv[] = {(char *)(size_t)check_self(), (char *)(size_t)"-c", (char *)(size_t)context,
-                        (char *)(size_t)"-v", (char *)(size_t)variant, (char *)(size_t)"-t", limit,
-                        (char *)(size_t)"-x", (char *)(size_t)check->name, NULL};
+  char *const argv[] = {(char *)(size_t)check_self(),
+                        (char *)(size_t)"-c",
+                        (char *)(size_t)context,
+                        (char *)(size_t)"-v",
+                        (char *)(size_t)variant,
+                        (char *)(size_t)"-t",
+                        limit,
+                        (char *)(size_t)"-x",
+                        (char *)(size_t)check->name,
+                        NULL};
   pid_t child = fork();
   if (child == 0) become(argv, environ);
   int status = 0;
   if (child < 0 || waitpid(child, &status, 0) < 0) return STATUS_FAILED;
   if (WIFEXITED(status) && WEXITSTATUS(status) == STATUS_SKIPPED) return STATUS_SKIPPED;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return STATUS_PASSED;
-  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
-    tell("FAIL %s: no end after %u s", check->name, seconds);
-  else if (WIFSIGNALED(status))
-    tell("FAIL %s: %s", check->name, strsignal(WTERMSIG(status)));
-  else
-    tell("FAIL %s", check->name);
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) tell("FAIL %s: no end after %u s", check->name, seconds);
+  else if (WIFSIGNALED(status)) tell("FAIL %s: %s", check->name, strsignal(WTERMSIG(status)));
+  else tell("FAIL %s", check->name);
   return STATUS_FAILED;
 }
 

@@ -63,30 +63,28 @@ const char *check_left_out(const char *name);
 }
 #endif
 
-#define TEST(id)                                                                  \
-  static void id(void);                                                           \
-  static check_t check_of_##id = {#id, id, NULL};                                 \
+#define TEST(id)                                                                         \
+  static void id(void);                                                                  \
+  static check_t check_of_##id = {#id, id, NULL};                                        \
   __attribute__((constructor)) static void add_##id(void) { check_add(&check_of_##id); } \
   static void id(void)
 
-#define CHECK(condition) \
-  ((condition) ? (void)0 : check_fail(__FILE__, __LINE__, "%s", #condition))
+#define CHECK(condition) ((condition) ? (void)0 : check_fail(__FILE__, __LINE__, "%s", #condition))
 
 /* Compares integers, or pointers cast to integers, and shows both. */
-#define CHECK_EQ(got, want)                                                             \
-  do {                                                                                  \
-    long long got_ = (long long)(got), want_ = (long long)(want);                       \
-    if (got_ != want_)                                                                  \
-      check_fail(__FILE__, __LINE__, "%s is %lld, not %s = %lld", #got, got_, #want, want_); \
+#define CHECK_EQ(got, want)                                                                                   \
+  do {                                                                                                        \
+    long long got_ = (long long)(got), want_ = (long long)(want);                                             \
+    if (got_ != want_) check_fail(__FILE__, __LINE__, "%s is %lld, not %s = %lld", #got, got_, #want, want_); \
   } while (0)
 
 /* As CHECK, but leaves the check, for what the rest depends on. */
-#define REQUIRE(condition)                                 \
-  do {                                                     \
-    if (!(condition)) {                                    \
-      check_fail(__FILE__, __LINE__, "%s", #condition);    \
-      return;                                              \
-    }                                                      \
+#define REQUIRE(condition)                              \
+  do {                                                  \
+    if (!(condition)) {                                 \
+      check_fail(__FILE__, __LINE__, "%s", #condition); \
+      return;                                           \
+    }                                                   \
   } while (0)
 
 #endif

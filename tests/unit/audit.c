@@ -130,12 +130,12 @@ typedef struct breach {
 static breach_t *breaches;
 
 #define JOIN(a, b) a##b
-#define NAMED(name, number, where, line, ...)                                                        \
-  static void JOIN(name, number)(void) { __VA_ARGS__; }                                              \
-  static breach_t JOIN(breach_, number) = {where, line, JOIN(name, number), NULL};                   \
-  __attribute__((constructor)) static void JOIN(add_, number)(void) {                                \
-    JOIN(breach_, number).next = breaches;                                                           \
-    breaches = &JOIN(breach_, number);                                                               \
+#define NAMED(name, number, where, line, ...)                                      \
+  static void JOIN(name, number)(void) { __VA_ARGS__; }                            \
+  static breach_t JOIN(breach_, number) = {where, line, JOIN(name, number), NULL}; \
+  __attribute__((constructor)) static void JOIN(add_, number)(void) {              \
+    JOIN(breach_, number).next = breaches;                                         \
+    breaches = &JOIN(breach_, number);                                             \
   }
 #define BREACH_AT(number, where, line, ...) NAMED(break_, number, where, line, __VA_ARGS__)
 #define BREACH(where, line, ...) BREACH_AT(__COUNTER__, where, line, __VA_ARGS__)
@@ -243,8 +243,8 @@ BREACH(LISTS, "a heap is in the list of another state", (void)other(); orphans =
 BREACH(LISTS, "a heap that no thread has has an owner", (void)other(); store_relaxed(&bare_heaps->owner.thread, 5))
 BREACH(LISTS, "a bare heap has bins or slabs", (void)other(); store_relaxed(&bare_heaps->has_bin[3], true))
 BREACH(LISTS, "a heap is in no state", store_relaxed(&other()->state, 9))
-BREACH(LISTS, "a heap that all share has an owner", (void)other(); heap = bare_heaps; store_relaxed(&heap->state, HEAP_SHARED); owner = &heap->owner;
-       store_relaxed(&owner->thread, 5))
+BREACH(LISTS, "a heap that all share has an owner", (void)other(); heap = bare_heaps; store_relaxed(&heap->state, HEAP_SHARED);
+       owner = &heap->owner; store_relaxed(&owner->thread, 5))
 BREACH(LISTS, "a thread cannot find its heap", heap->thread++)
 BREACH(LISTS, "attached heaps were not counted", ADD(attached_count, 1))
 BREACH(LISTS, "orphans were not counted", ADD(orphan_count, 1))

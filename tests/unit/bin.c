@@ -254,7 +254,8 @@ TEST(a_batch_doubles_up_to_half_the_bin) {
     before = bin->refill_blocks;
     for (uint64_t i = 1; i < want; i++) { /* upward */
       REQUIRE(take(0));
-      CHECK(held[0][held_count[0] - 1] > held[0][held_count[0] - 2] || region_unit(held[0][held_count[0] - 1]) != region_unit(held[0][held_count[0] - 2]));
+      CHECK(held[0][held_count[0] - 1] > held[0][held_count[0] - 2] ||
+            region_unit(held[0][held_count[0] - 1]) != region_unit(held[0][held_count[0] - 2]));
     }
   }
 }
@@ -352,7 +353,8 @@ TEST(random_use_neither_loses_nor_doubles_a_block) {
     for (int round = 0; round < 300; round++) {
       int n = (int)unit_below(&seed, 2), count = (int)unit_below(&seed, 400);
       if (held_count[n] < 3000 && unit_below(&seed, 2) != 0) take_many(n, count);
-      else for (; count > 0 && held_count[n] > 0; count--) give(n, (int)unit_below(&seed, (uint32_t)held_count[n]));
+      else
+        for (; count > 0 && held_count[n] > 0; count--) give(n, (int)unit_below(&seed, (uint32_t)held_count[n]));
       if (unit_below(&seed, 5) == 0) bin_tick(&places[n].bin, &owner, &budget);
       if (unit_below(&seed, 50) == 0) bin_empty(&places[n].bin, &owner);
       check_all();

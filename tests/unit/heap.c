@@ -427,7 +427,8 @@ TEST(the_census_counts_what_is_live_to_the_byte) {
 TEST(each_kind_of_system_call_has_its_figure) {
   start_heap();
   uint64_t n = 1000;
-  _Atomic uint64_t *const counts[] = {&os_counts.mmap, &os_counts.munmap, &os_counts.mprotect, &os_counts.madvise, &os_counts.mremap, &os_counts.other};
+  _Atomic uint64_t *const counts[] = {&os_counts.mmap,    &os_counts.munmap, &os_counts.mprotect,
+                                      &os_counts.madvise, &os_counts.mremap, &os_counts.other};
   for (size_t i = 0; i < 6; i++) store_relaxed(counts[i], n + i);
   hak_stats_t stats = check_census();
   CHECK(stats.sys_mmap == n && stats.sys_munmap == n + 1 && stats.sys_mprotect == n + 2);
@@ -683,7 +684,8 @@ TEST(without_memory_for_a_heap_allocation_fails_and_then_works) {
   uint32_t unit = span_alloc(1, 1, SPAN_SLAB, &zero);
   uint32_t taken = 0;
   fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
-  for (uint32_t next = unit; next != SPAN_NONE; next = span_alloc(1, 1, SPAN_SLAB, &zero), taken++) units_enter(next, 1, UNIT_META, CLASS_NONE);
+  for (uint32_t next = unit; next != SPAN_NONE; next = span_alloc(1, 1, SPAN_SLAB, &zero), taken++)
+    units_enter(next, 1, UNIT_META, CLASS_NONE);
   errno = 0;
   CHECK(block_alloc(10) == NULL);
   CHECK_EQ(errno, ENOMEM);

@@ -41,9 +41,7 @@ static unit_t *full_slab(unsigned c) {
   return unit_head((uint32_t)region_unit(blocks[0]));
 }
 
-static bool is_filled(const char *block, size_t bytes) {
-  return block[0] == FILL && memcmp(block, block + 1, bytes - 1) == 0;
-}
+static bool is_filled(const char *block, size_t bytes) { return block[0] == FILL && memcmp(block, block + 1, bytes - 1) == 0; }
 
 static uint64_t purges(void) { return fake_os_calls(FAKE_ONLY(FAKE_PURGE)); }
 

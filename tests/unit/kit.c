@@ -62,18 +62,12 @@ TEST(good_values_are_taken_in_silence) {
     option_t option;
     int64_t value;
   } cases[] = {
-      {"HAKMEM_DECAY_MS=250", OPTION_decay_ms, 250},
-      {"HAKMEM_decay_ms=-1", OPTION_decay_ms, -1},
-      {"HAKMEM_DECAY_MS=0", OPTION_decay_ms, 0},
-      {"HAKMEM_DECAY_MS=000000000000000007", OPTION_decay_ms, 7},
-      {"HAKMEM_STATS=on", OPTION_stats, 1},
-      {"HAKMEM_STATS=OFF", OPTION_stats, 0},
-      {"HAKMEM_STATS=yes", OPTION_stats, 1},
-      {"HAKMEM_STATS=No", OPTION_stats, 0},
-      {"HAKMEM_STATS=TRUE", OPTION_stats, 1},
-      {"HAKMEM_STATS=false", OPTION_stats, 0},
-      {"HAKMEM_BIN_KB=512", OPTION_bin_kb, 512},
-      {"HAKMEM_BIN_KB=1", OPTION_bin_kb, 1},
+      {"HAKMEM_DECAY_MS=250", OPTION_decay_ms, 250}, {"HAKMEM_decay_ms=-1", OPTION_decay_ms, -1},
+      {"HAKMEM_DECAY_MS=0", OPTION_decay_ms, 0},     {"HAKMEM_DECAY_MS=000000000000000007", OPTION_decay_ms, 7},
+      {"HAKMEM_STATS=on", OPTION_stats, 1},          {"HAKMEM_STATS=OFF", OPTION_stats, 0},
+      {"HAKMEM_STATS=yes", OPTION_stats, 1},         {"HAKMEM_STATS=No", OPTION_stats, 0},
+      {"HAKMEM_STATS=TRUE", OPTION_stats, 1},        {"HAKMEM_STATS=false", OPTION_stats, 0},
+      {"HAKMEM_BIN_KB=512", OPTION_bin_kb, 512},     {"HAKMEM_BIN_KB=1", OPTION_bin_kb, 1},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     const char *said = load(cases[i].entry);
@@ -84,9 +78,25 @@ TEST(good_values_are_taken_in_silence) {
 }
 
 TEST(bad_values_are_one_line_and_the_default) {
-  static const char *const values[] = {"", "-", "abc", "12x", "x12", "1e3", "0x10", "1.5", " 12", "--1", "+5", "on!", "86400001", "-2",
-                                       "9223372036854775807", "9223372036854775808", "-9223372036854775808",
-                                       "18446744073709551621", "99999999999999999999999999"};
+  static const char *const values[] = {"",
+                                       "-",
+                                       "abc",
+                                       "12x",
+                                       "x12",
+                                       "1e3",
+                                       "0x10",
+                                       "1.5",
+                                       " 12",
+                                       "--1",
+                                       "+5",
+                                       "on!",
+                                       "86400001",
+                                       "-2",
+                                       "9223372036854775807",
+                                       "9223372036854775808",
+                                       "-9223372036854775808",
+                                       "18446744073709551621",
+                                       "99999999999999999999999999"};
   for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
     char entry[128], want[256];
     snprintf(entry, sizeof entry, "HAKMEM_DECAY_MS=%s", values[i]);
@@ -158,10 +168,11 @@ TEST(a_file_is_read_line_by_line) {
 TEST(each_bad_line_of_a_file_is_one_line) {
   fake_os_set_file("f", "decay_ms\nnothing=1\nbin_kb=0\n=\nstats=1\n");
   const char *said = load("HAKMEM_CONF=f");
-  CHECK(strcmp(said, "hakmem: line without \"=\" \"decay_ms\", ignored\n"
-                     "hakmem: unknown option \"nothing\", ignored\n"
-                     "hakmem: bad value \"0\" for HAKMEM_BIN_KB, wants 1 to 512; using 64\n"
-                     "hakmem: unknown option \"\", ignored\n") == 0);
+  CHECK(strcmp(said,
+               "hakmem: line without \"=\" \"decay_ms\", ignored\n"
+               "hakmem: unknown option \"nothing\", ignored\n"
+               "hakmem: bad value \"0\" for HAKMEM_BIN_KB, wants 1 to 512; using 64\n"
+               "hakmem: unknown option \"\", ignored\n") == 0);
   CHECK_EQ(option_get(OPTION_stats), 1);
 }
 

@@ -249,21 +249,10 @@ static void run_remote(void) {
 }
 
 const scenario_t scenarios[] = {
-    {"small", run_small, NULL},
-    {"large", run_large, NULL},
-    {"huge", run_huge, NULL},
-    {"realloc", run_realloc, NULL},
-    {"bsd", run_bsd, NULL},
-    {"expand", run_expand, NULL},
-    {"aligned", run_aligned, NULL},
-    {"calloc", run_calloc, NULL},
-    {"batch", run_batch, NULL},
-    {"mixed", run_mixed, NULL},
-    {"trim", run_trim, NULL},
-    {"figures", run_figures, NULL},
-    {"boot", run_boot, prepare_options},
-    {"attach", run_attach, NULL},
-    {"together", run_together, NULL},
-    {"remote", run_remote, NULL},
-    {NULL, NULL, NULL},
+    {"small", run_small, NULL},          {"large", run_large, NULL},   {"huge", run_huge, NULL},
+    {"realloc", run_realloc, NULL},      {"bsd", run_bsd, NULL},       {"expand", run_expand, NULL},
+    {"aligned", run_aligned, NULL},      {"calloc", run_calloc, NULL}, {"batch", run_batch, NULL},
+    {"mixed", run_mixed, NULL},          {"trim", run_trim, NULL},     {"figures", run_figures, NULL},
+    {"boot", run_boot, prepare_options}, {"attach", run_attach, NULL}, {"together", run_together, NULL},
+    {"remote", run_remote, NULL},        {NULL, NULL, NULL},
 };

@@ -200,7 +200,9 @@ void table_step(table_t *table, size_t most) {
   unsigned n = unit_below(&table->seed, 64);
   size_t size = 1 + unit_below(&table->seed, (uint32_t)(unit_below(&table->seed, 4) == 0 ? most : 2000));
   switch (unit_below(&table->seed, 10)) {
-    case 0: case 1: case 2: held_malloc(table, n, size); break;
+    case 0:
+    case 1:
+    case 2: held_malloc(table, n, size); break;
     case 3: held_calloc(table, n, size); break;
     case 4: held_realloc(table, n, size); break;
     case 5: held_aligned(table, n, (size_t)16 << unit_below(&table->seed, 12), size); break;

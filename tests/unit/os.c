@@ -27,11 +27,11 @@
 #include "unit.h"
 
 #define MARK 4242
-#define KEEPS_ERRNO(...)     \
-  do {                       \
-    errno = MARK;            \
-    __VA_ARGS__;             \
-    CHECK_EQ(errno, MARK);   \
+#define KEEPS_ERRNO(...)   \
+  do {                     \
+    errno = MARK;          \
+    __VA_ARGS__;           \
+    CHECK_EQ(errno, MARK); \
   } while (0)
 
 static const size_t some = 16; /* pages */
@@ -101,7 +101,8 @@ static uint64_t first_random(void) {
     value = os_random();
     _exit(write(ends[1], &value, sizeof value) != sizeof value);
   }
-  if (waitpid(child, &status, 0) != child || status != 0 || read(ends[0], &value, sizeof value) < 0) check_skip("no system call can be refused here");
+  if (waitpid(child, &status, 0) != child || status != 0 || read(ends[0], &value, sizeof value) < 0)
+    check_skip("no system call can be refused here");
   close(ends[0]), close(ends[1]);
   return value;
 }

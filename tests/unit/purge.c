@@ -60,7 +60,8 @@ TEST(growth_gives_back_what_is_idle_beyond_the_share) {
   check_counts();
   /* From the top. */
   for (uint32_t s = 0; s < 4; s++) CHECK_EQ(dirty_free(s), s < 2 ? 16 : 0);
-  for (uint32_t i = 2 * WORD; i < 4 * WORD; i++) CHECK(i % 2 == 0 ? unit_is_zero(region_address(i), HAK_UNIT) : *(char *)region_address(i) == 0x5a);
+  for (uint32_t i = 2 * WORD; i < 4 * WORD; i++)
+    CHECK(i % 2 == 0 ? unit_is_zero(region_address(i), HAK_UNIT) : *(char *)region_address(i) == 0x5a);
   CHECK_EQ(purge_due(), 0); /* once for each growth */
 }
 

@@ -413,9 +413,7 @@ static char *put_foreign(uint32_t unit) {
   return page;
 }
 
-static void check_foreign(const char *page) {
-  CHECK(page[0] == 0x5a && page[os_page_size() - 1] == 0x5a);
-}
+static void check_foreign(const char *page) { CHECK(page[0] == 0x5a && page[os_page_size() - 1] == 0x5a); }
 
 TEST(what_lies_in_the_way_is_stepped_over) {
   fake_os_set_address_limit((uint64_t)1 << 30);
@@ -448,8 +446,8 @@ TEST(a_foreign_run_that_is_long_is_passed_too) {
 
 /* The first page behind what the zone has, for each zone. */
 static char *behind_zone(unsigned zone, uint32_t superslabs) {
-  char *const starts[] = {(char *)region_bin(region.live, 0), (char *)region.live, region.free_bits,
-                          region.unit_records, region.remotes, (char *)region.superslabs};
+  char *const starts[] = {(char *)region_bin(region.live, 0), (char *)region.live, region.free_bits, region.unit_records, region.remotes,
+                          (char *)region.superslabs};
   const size_t bytes[] = {256, 16384, 2 * REGION_BITS_BYTES, 2048, 512, sizeof(superslab_t)};
   return starts[zone] + bits_round_up(superslabs * bytes[zone], os_page_size());
 }

@@ -414,8 +414,16 @@ static void judge_wild_pointers(chain_t *c) {
   static uint64_t state = 88172645463325252u;
   char *hole = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(hole != MAP_FAILED && mprotect(hole + PAGE, PAGE, PROT_NONE) == 0);
-  const uint64_t places[] = {0, 8, PAGE, (uintptr_t)hole, (uintptr_t)hole + PAGE - 16, (uintptr_t)hole + PAGE, (uintptr_t)c,
-                             (uint64_t)1 << 47, 0 - (uint64_t)16, (uint64_t)1 << 63};
+  const uint64_t places[] = {0,
+                             8,
+                             PAGE,
+                             (uintptr_t)hole,
+                             (uintptr_t)hole + PAGE - 16,
+                             (uintptr_t)hole + PAGE,
+                             (uintptr_t)c,
+                             (uint64_t)1 << 47,
+                             0 - (uint64_t)16,
+                             (uint64_t)1 << 63};
   for (unsigned i = 0; i < 2000; i++) {
     void *frames[MOST];
     uint64_t place = i < 10 ? places[i] : i % 2 != 0 ? places[i % 10] + 8 * unit_below(&state, 1024) : (uint64_t)unit_random(&state) << 16;

@@ -6,7 +6,7 @@
 
 #define JOIN(a, b) a##b
 #define NAME(a, b) JOIN(a, b)
-#define LINK(id) CHAIN_LINK static void NAME(CHAIN, id)(chain_t *c)
+#define LINK(id) CHAIN_LINK static void NAME(CHAIN, id)(chain_t * c)
 #define CALL(id) NAME(CHAIN, id)(c)
 /* What follows a call keeps it from being the last thing that the function does. */
 #define AFTER() __asm__ volatile("" ::: "memory")

@@ -18,12 +18,12 @@ __attribute__((noinline)) static void innermost(void) {
   }
 }
 
-#define FRAME(n, next)                                  \
+#define FRAME(n, next)                                    \
   __attribute__((noinline)) static void frame_##n(void) { \
-    volatile char room[8 + 8 * (n % 7)];                \
-    room[0] = 1;                                        \
-    next();                                             \
-    room[0]++;                                          \
+    volatile char room[8 + 8 * (n % 7)];                  \
+    room[0] = 1;                                          \
+    next();                                               \
+    room[0]++;                                            \
   }
 /* clang-format off */
 FRAME(0, innermost)
@@ -33,7 +33,7 @@ FOUR(17, 18, 19, 20, frame_16) FOUR(21, 22, 23, 24, frame_20) FOUR(25, 26, 27, 2
 FOUR(33, 34, 35, 36, frame_32) FOUR(37, 38, 39, 40, frame_36) FOUR(41, 42, 43, 44, frame_40) FOUR(45, 46, 47, 48, frame_44)
 /* clang-format on */
 
-int main(int argc, char **argv) {
+    int main(int argc, char **argv) {
   if (argc < 3) return 2;
   walks = (unsigned)atoi(argv[2]);
   anew = argc > 3;

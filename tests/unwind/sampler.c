@@ -28,7 +28,9 @@ static struct {
 #define ROOT __attribute__((noinline, section("sampler_roots")))
 extern const char __start_sampler_roots[], __stop_sampler_roots[];
 
-static bool is_root(const void *frame) { return (const char *)frame >= __start_sampler_roots && (const char *)frame < __stop_sampler_roots; }
+static bool is_root(const void *frame) {
+  return (const char *)frame >= __start_sampler_roots && (const char *)frame < __stop_sampler_roots;
+}
 
 typedef int main_t(int, char **, char **);
 static main_t *program;
