@@ -24,10 +24,10 @@ static void free_claim(const block_info_t *info, const void *block, const char *
 
 static void free_large(const block_info_t *info, void *block, const char *function) {
   free_claim(info, block, function);
-  if (HAK_SECURE && !large_is_whole(info->slab)) {
+  if (HAK_SECURE && !large_is_whole(info->span)) {
     fault_abort("overflow", function, block, "bytes behind the block were overwritten", FAULT_LARGE);
   }
-  large_free(info->slab);
+  large_free(info->span);
 }
 
 static void free_slot(const block_info_t *info, void *block, const char *function) {
@@ -37,7 +37,7 @@ static void free_slot(const block_info_t *info, void *block, const char *functio
 
 /* Whether an allocation of `size`, with some alignment, leads to such a block. */
 static bool may_have_size(const block_info_t *info, size_t size) {
-  if (load_relaxed(&info->slab->kind) != UNIT_LARGE) return size == info->size;
+  if (load_relaxed(&info->span->kind) != UNIT_LARGE) return size == info->size;
   return large_request(size) == info->size;
 }
 
@@ -45,7 +45,7 @@ static bool may_have_size(const block_info_t *info, size_t size) {
 static void free_in_slab(const block_info_t *info, void *block, const char *function) {
   if (!HAK_SECURE) fault_freed(info, block, function);
   free_claim(info, block, function);
-  unsigned c = load_relaxed(&info->slab->size_class);
+  unsigned c = load_relaxed(&info->span->size_class);
   secure_clear(block, c, function);
   heap_t *heap = thread_attach();
   if (heap != NULL) block = quarantine_put(heap, block, c);
@@ -66,7 +66,7 @@ static void free_inspected(void *block, size_t size, const char *function) {
   if (HAK_UNLIKELY(HAK_SECURE && size != 0 && !may_have_size(&info, size))) {
     block_fault_size(&info, block, function, "block is larger");
   }
-  free_of_kind[load_relaxed(&info.slab->kind)](&info, block, function);
+  free_of_kind[load_relaxed(&info.span->kind)](&info, block, function);
 }
 
 static HAK_NOINLINE void free_announce(unit_t *slab) {

@@ -110,16 +110,16 @@ static unit_t *span_at(const void *p) {
 /* A record may become another span's meanwhile: then the program frees a block that it does not have, and any state ends it. */
 block_info_t block_inspect(const void *p) {
   block_info_t info = {BLOCK_FOREIGN, NULL, 0};
-  unit_t *slab = span_at(p);
-  if (slab == NULL) return info;
+  unit_t *span = span_at(p);
+  if (span == NULL) return info;
   bool misaligned = (uintptr_t)p % HAK_GRANULE != 0;
-  const kind_t *kind = kind_of(slab);
-  if (kind->place == NULL || region_unit(p) - unit_number(slab) >= load_relaxed(&slab->units)) {
+  const kind_t *kind = kind_of(span);
+  if (kind->place == NULL || region_unit(p) - unit_number(span) >= load_relaxed(&span->units)) {
     info.state = misaligned ? BLOCK_MISALIGNED : BLOCK_FREED;
     return info;
   }
-  info.slab = slab;
-  kind->place(&info, slab, p);
+  info.span = span;
+  kind->place(&info, span, p);
   if (misaligned) info.state = BLOCK_MISALIGNED;
   return info;
 }
@@ -127,8 +127,8 @@ block_info_t block_inspect(const void *p) {
 /* --- faults ------------------------------------------------------------------------------ */
 
 size_t block_fault_class(const block_info_t *info) {
-  size_t (*fault_class)(const unit_t *) = info->slab == NULL ? NULL : kind_of(info->slab)->fault_class;
-  return fault_class == NULL ? 0 : fault_class(info->slab);
+  size_t (*fault_class)(const unit_t *) = info->span == NULL ? NULL : kind_of(info->span)->fault_class;
+  return fault_class == NULL ? 0 : fault_class(info->span);
 }
 
 _Noreturn void block_fault(const block_info_t *info, const void *p, const char *function) {
@@ -141,7 +141,7 @@ _Noreturn void block_fault(const block_info_t *info, const void *p, const char *
       [BLOCK_MISALIGNED] = {"misaligned pointer", "no block starts at this address"},
       [BLOCK_FOREIGN] = {"foreign pointer", "not from this allocator"},
   };
-  const char *detail = info->slab == NULL && info->state == BLOCK_FREED ? "no block there" : texts[info->state].detail;
+  const char *detail = info->span == NULL && info->state == BLOCK_FREED ? "no block there" : texts[info->state].detail;
   if (info->state == BLOCK_FOREIGN && load_relaxed(&fault_foreign) != NULL) detail = load_relaxed(&fault_foreign);
   fault_line(texts[info->state].fault, function, p, detail, block_fault_class(info));
   if (slots_hold(p)) slot_print(p);

@@ -15,7 +15,7 @@ typedef enum block_state {
 
 typedef struct block_info {
   block_state_t state;
-  unit_t *slab; /* of the span, NULL if there is none */
+  unit_t *span; /* its first unit's record, NULL if there is none */
   size_t size;  /* usable bytes */
 } block_info_t;
 

@@ -15,5 +15,5 @@ size_t memcheck_room_in_place(const block_info_t *info, const void *block, size_
   size_t old = memcheck_size(block, info->size), room = memcheck_room(size, 1);
   if (room == SIZE_MAX || (size < old && room != info->size)) return 0;
   if (room <= info->size) return info->size;
-  return load_relaxed(&info->slab->kind) == UNIT_LARGE ? room : 0;
+  return load_relaxed(&info->span->kind) == UNIT_LARGE ? room : 0;
 }

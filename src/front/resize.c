@@ -64,7 +64,7 @@ static bool resize_large(unit_t *slab, size_t size) {
 
 static HAK_COLD bool resize_under_memcheck(const block_info_t *info, void *block, size_t size) {
   size_t old = memcheck_size(block, info->size), room = memcheck_room_in_place(info, block, size);
-  if (room == 0 || (room > info->size && !resize_large(info->slab, room))) return false;
+  if (room == 0 || (room > info->size && !resize_large(info->span, room))) return false;
   memcheck_resize(block, old, size, room);
   return true;
 }
@@ -74,7 +74,7 @@ bool block_expand(void *block, size_t size) {
   if (info.state != BLOCK_LIVE) block_fault(&info, block, "hak_expand");
   if (size <= memcheck_usable(&info, block)) return true;
   if (memcheck_on()) return resize_under_memcheck(&info, block, size);
-  if (load_relaxed(&info.slab->kind) == UNIT_LARGE) return resize_large(info.slab, size);
+  if (load_relaxed(&info.span->kind) == UNIT_LARGE) return resize_large(info.span, size);
   return HAK_SECURE && resize_in_class(block, size, true);
 }
 
@@ -120,7 +120,7 @@ void *block_realloc(void *block, size_t size) {
     }
     if (memcheck_on()) return realloc_under_memcheck(&info, block, size);
     old = info.size;
-    if (load_relaxed(&info.slab->kind) == UNIT_LARGE) large = info.slab;
+    if (load_relaxed(&info.span->kind) == UNIT_LARGE) large = info.span;
   }
   if (size > PTRDIFF_MAX) return out_of_memory();
   if (large == NULL ? resize_small(block, old, size) : resize_large(large, size)) return block;

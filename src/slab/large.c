@@ -57,12 +57,12 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
   return block;
 }
 
-void large_free(unit_t *slab) {
-  uint32_t unit = unit_number(slab);
-  uint32_t units = load_relaxed(&slab->units);
+void large_free(unit_t *first) {
+  uint32_t unit = unit_number(first);
+  uint32_t units = load_relaxed(&first->units);
   add_relaxed(&large_free_count, 1);
   if (HAK_SECURE) {
-    large_secure_free(slab);
+    large_secure_free(first);
     return;
   }
   huge_learn(unit, units);
@@ -78,21 +78,21 @@ void large_move(unit_t *from, void *to) {
   memcpy((char *)to + done, (char *)region_address(start) + done, bytes - done);
 }
 
-bool large_resize(unit_t *slab, size_t size) {
+bool large_resize(unit_t *first, size_t size) {
   size_t bytes = large_good_size(size);
   if (size <= HAK_SMALL_MAX || bytes == 0 || bytes > HAK_REGION_MAX) return false;
-  if (HAK_SECURE) return large_secure_resize(slab, bytes, size);
-  uint32_t start = unit_number(slab);
-  uint32_t have = load_relaxed(&slab->units);
+  if (HAK_SECURE) return large_secure_resize(first, bytes, size);
+  uint32_t start = unit_number(first);
+  uint32_t have = load_relaxed(&first->units);
   uint32_t want = units_of(bytes);
   if (want > have) {
     if (!span_claim(start + have, want - have)) return false;
-    units_extend(slab, have, want);
+    units_extend(first, have, want);
   } else if (want < have) {
-    store_relaxed(&slab->units, want);
+    store_relaxed(&first->units, want);
     units_leave(start + want, have - want);
     span_free(start + want, have - want);
   }
-  store_relaxed(&slab->bytes, bytes);
+  store_relaxed(&first->bytes, bytes);
   return true;
 }

@@ -49,21 +49,21 @@ static void wait_end(uint32_t unit) {
 }
 
 /* What is behind its bytes is inaccessible already, or must be cleared with it. */
-void large_secure_free(unit_t *slab) {
-  uint32_t unit = unit_number(slab), units = load_relaxed(&slab->units);
-  size_t bytes = slab->guard == OS_OPEN ? units * HAK_UNIT : load_relaxed(&slab->bytes);
-  slab->guard = OS_OPEN;
+void large_secure_free(unit_t *first) {
+  uint32_t unit = unit_number(first), units = load_relaxed(&first->units);
+  size_t bytes = first->guard == OS_OPEN ? units * HAK_UNIT : load_relaxed(&first->bytes);
+  first->guard = OS_OPEN;
   units_enter_guard(unit, units);
-  slab->guard = (uint8_t)units_guard_beside(unit, 0, bytes, unit + units);
+  first->guard = (uint8_t)units_guard_beside(unit, 0, bytes, unit + units);
   uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
   uint32_t oldest = atomic_exchange(&freed_units[place], unit);
   if (oldest != 0) wait_end(oldest);
 }
 
 /* Grows in place: what was inaccessible behind the block becomes zero bytes of it.  Smaller it only becomes elsewhere. */
-static bool grow_in_place(unit_t *slab, size_t bytes) {
-  size_t old = load_relaxed(&slab->bytes);
-  uint32_t unit = unit_number(slab), have = load_relaxed(&slab->units), want = units_of(bytes);
+static bool grow_in_place(unit_t *first, size_t bytes) {
+  size_t old = load_relaxed(&first->bytes);
+  uint32_t unit = unit_number(first), have = load_relaxed(&first->units), want = units_of(bytes);
   if (bytes <= old) return bytes == old;
   if (want > have) {
     if (!span_claim(unit + have + 1, want - have)) return false;
@@ -79,30 +79,30 @@ static bool grow_in_place(unit_t *slab, size_t bytes) {
     }
     return false;
   }
-  if (slab->guard == OS_OPEN || unit_at(unit + have)->guard == OS_OPEN) memset(block + old, 0, open - old);
+  if (first->guard == OS_OPEN || unit_at(unit + have)->guard == OS_OPEN) memset(block + old, 0, open - old);
   if (want > have) {
     if (unit_at(unit + have)->guard == OS_SPLIT) split_give(SPLIT_GUARD);
-    slab->guard = want * HAK_UNIT > bytes ? (uint8_t)units_guard_beside(unit, bytes, want * HAK_UNIT, unit + want) : OS_LIGHT;
-    units_extend(slab, have, want);
+    first->guard = want * HAK_UNIT > bytes ? (uint8_t)units_guard_beside(unit, bytes, want * HAK_UNIT, unit + want) : OS_LIGHT;
+    units_extend(first, have, want);
   }
   return true;
 }
 
-bool large_is_whole(const unit_t *slab) {
-  const char *at = (const char *)region_address(unit_number(slab)) + large_usable(slab);
-  for (size_t left = HAK_SECURE ? slab->left : 0; left > 0; left--) {
+bool large_is_whole(const unit_t *first) {
+  const char *at = (const char *)region_address(unit_number(first)) + large_usable(first);
+  for (size_t left = HAK_SECURE ? first->left : 0; left > 0; left--) {
     if (*at++ != 0) return false;
   }
   return true;
 }
 
 /* Bytes of the last page that are not asked for any more become zero, as the others are. */
-bool large_secure_resize(unit_t *slab, size_t bytes, size_t size) {
-  size_t asked = large_usable(slab);
-  if (!grow_in_place(slab, bytes)) return false;
-  if (size < asked) memset((char *)region_address(unit_number(slab)) + size, 0, asked - size);
-  store_relaxed(&slab->bytes, bytes);
-  slab->left = (uint32_t)(bytes - size);
+bool large_secure_resize(unit_t *first, size_t bytes, size_t size) {
+  size_t asked = large_usable(first);
+  if (!grow_in_place(first, bytes)) return false;
+  if (size < asked) memset((char *)region_address(unit_number(first)) + size, 0, asked - size);
+  store_relaxed(&first->bytes, bytes);
+  first->left = (uint32_t)(bytes - size);
   return true;
 }
 

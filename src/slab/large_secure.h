@@ -10,16 +10,16 @@
 
 /* The units of a block of `bytes`, a multiple of the page, not yet entered as one; SPAN_NONE when out of memory. */
 HAK_CHECKED uint32_t large_secure_span(size_t bytes, size_t align, span_use_t use, bool *zero);
-void large_secure_free(unit_t *slab);
+void large_secure_free(unit_t *first);
 /* Makes the block one of `bytes` in place, of which `size` are asked for; false if that cannot be. New bytes are zero. */
-HAK_CHECKED bool large_secure_resize(unit_t *slab, size_t bytes, size_t size);
+HAK_CHECKED bool large_secure_resize(unit_t *first, size_t bytes, size_t size);
 /* Freed blocks become usable before their time; false if there are none. */
 bool large_secure_trim(void);
 
 /* The bytes that the program may use: in the secure library what it has asked for. */
-HAK_INLINE size_t large_usable(const unit_t *slab) { return load_relaxed(&slab->bytes) - (HAK_SECURE ? slab->left : 0); }
+HAK_INLINE size_t large_usable(const unit_t *first) { return load_relaxed(&first->bytes) - (HAK_SECURE ? first->left : 0); }
 /* False: something was written behind these. */
-HAK_CHECKED bool large_is_whole(const unit_t *slab);
+HAK_CHECKED bool large_is_whole(const unit_t *first);
 
 /* The freed blocks that wait. */
 HAK_AUDITS(void large_secure_audit_alone(void);)

@@ -300,10 +300,10 @@ static void op_write_behind(void) {
 /* And was handed out since its slab was made: others are not looked at when they are. */
 static bool is_freed_block(const char *p) {
   block_info_t info = block_inspect(p);
-  if (info.state != BLOCK_FREED || info.slab == NULL || load_relaxed(&info.slab->kind) != UNIT_SLAB) return false;
-  unsigned c = load_relaxed(&info.slab->size_class);
-  size_t offset = (size_t)(p - (const char *)region_address(unit_number(info.slab)));
-  return c < CLASS_ZERO && class_block_at(c, offset) < info.slab->touched;
+  if (info.state != BLOCK_FREED || info.span == NULL || load_relaxed(&info.span->kind) != UNIT_SLAB) return false;
+  unsigned c = load_relaxed(&info.span->size_class);
+  size_t offset = (size_t)(p - (const char *)region_address(unit_number(info.span)));
+  return c < CLASS_ZERO && class_block_at(c, offset) < info.span->touched;
 }
 
 static void call_malloc(void *size) {
