@@ -43,7 +43,7 @@ typedef struct heap {
   _Atomic uint64_t counted_allocs; /* see thread_watch_all, as for the next two */
   uint32_t until_guarded;          /* small allocations */
   uint64_t random;
-  struct quarantine *quarantine;   /* secure.c */
+  struct quarantine *quarantine;   /* front/quarantine.c */
   _Atomic uint32_t forking;        /* 1 while its thread forks: for the child, until its repair */
 } heap_t;
 _Static_assert(offsetof(heap_t, none) == 0, "an offset of 0 leads to the empty bin");

@@ -1,6 +1,6 @@
 /* memcheck.h - tells Valgrind's memcheck what the program's blocks are.
  *
- * In a process that memcheck watches, front/block.c asks for MEMCHECK_TAIL
+ * In a process that memcheck watches, front/memcheck.c asks for MEMCHECK_TAIL
  * bytes more than the program did.  Those nobody may touch; the last of them
  * hold the size that was asked for.  So memcheck knows each block by its exact
  * size, and the next block is never nearer than it is with memcheck's own malloc.

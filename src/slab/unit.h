@@ -15,7 +15,7 @@ typedef enum unit_kind {
   UNIT_INSIDE, /* a further unit of any span; `head` leads back */
   UNIT_LARGE,  /* first unit of a large block */
   UNIT_SLOTS,  /* first unit of the guard slots: slots.h */
-  UNIT_META,   /* first unit of memory of ours: front/heap.c */
+  UNIT_META,   /* first unit of memory of ours: front/heaps.c */
   UNIT_GUARD   /* first unit of inaccessible ones */
 } unit_kind_t;
 
