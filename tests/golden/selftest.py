@@ -2,6 +2,8 @@
 """Shows that each checker finds what it is for: a small tree or library is broken on purpose, and the report is read."""
 import collections
 import contextlib
+import importlib.machinery
+import importlib.util
 import io
 import json
 import pathlib
@@ -276,6 +278,42 @@ class Docs(Library):
     def test_library_without_a_table(self):
         self.library = self.build("int x;\n")
         self.docs(2, "hak_options_json")
+
+
+class Pictures(Checker):
+    """Graphviz is not needed: a picture that fits is written as if drawn."""
+
+    def setUp(self):
+        super().setUp()
+        self.write("docs/pictures/life.dot", "digraph life { free -> live }\n")
+        loader = importlib.machinery.SourceFileLoader("draw_pictures", str(TOOLS / "draw_pictures"))
+        tool = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+        with mock.patch.object(sys, "dont_write_bytecode", True):
+            loader.exec_module(tool)
+        for picture, text in tool.sources_of(self.root):
+            picture.write_text("<svg/>\n" + tool.mark_of(text))
+
+    def check(self, code, part):
+        self.expect(code, part, TOOLS / "draw_pictures", "--root", self.root, "--check")
+
+    def test_clean(self):
+        self.check(0, "")
+
+    def test_source_that_was_changed(self):
+        self.write("docs/pictures/life.dot", "digraph life { live -> free }\n")
+        self.check(1, "life.svg is stale")
+
+    def test_table_that_was_changed(self):
+        self.write("src/README.md", CLEAN_TREE["src/README.md"].replace("`later`", "`latest`"))
+        self.check(1, "layers.svg is stale")
+
+    def test_picture_that_is_not_there(self):
+        (self.root / "docs/pictures/life.svg").unlink()
+        self.check(1, "life.svg is stale")
+
+    def test_no_table(self):
+        self.write("src/README.md", "")
+        self.check(2, "table of layers")
 
 
 class Release(Library):
