@@ -185,7 +185,7 @@ _COUNT_TITLES = {
     "heaps": "heaps (one for each thread that allocates)",
     "heaps_orphaned": "of them orphaned (their threads have ended)",
     "mappings": "mappings of the process",
-    "bin_hits": "hits of thread bins (estimate)",
+    "bin_hits": "bin hits (estimate)",
     "purged": "free units given back, bytes",
     "holes_purged": "holes, free pages in slabs, given back, bytes",
     "populated": "slabs populated by one call, bytes",

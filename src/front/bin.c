@@ -8,6 +8,7 @@
 #define CAPACITY_MOST 256
 #define RESERVE_BYTES ((size_t)512 << 10)
 #define BATCH_FIRST 4
+_Static_assert(BATCH_FIRST <= CAPACITY_LEAST, "a bin of any capacity has room for the first batch");
 
 typedef enum bin_event { BIN_NEW, BIN_REFILLED, BIN_FLUSHED } bin_event_t;
 

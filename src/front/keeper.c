@@ -11,6 +11,7 @@
 /* Less idle memory than this waits for the program's next slow path, or for malloc_trim. */
 #define KEEPER_BYTES ((uint64_t)4 << 20)
 #define PERIOD_MIN_MS 10
+#define ROUNDS_IN_VAIN 2 /* then it ends; what one round marks the next one purges */
 
 static os_thread_t keeper HAK_ALIGNED(HAK_CACHE_LINE);
 static _Atomic uint32_t starts;
@@ -25,7 +26,7 @@ static _Atomic uint64_t not_before_ms;
 
 /* Nothing here may use errno or any other thread-local variable. */
 static void keeper_run(void) {
-  for (unsigned in_vain = 0; in_vain < 2;) {
+  for (unsigned in_vain = 0; in_vain < ROUNDS_IN_VAIN;) {
     uint64_t step = purge_last_step();
     int64_t decay = option_get(OPTION_decay_ms);
     if (decay < 0) break;

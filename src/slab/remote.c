@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "base/thread.h"
 
-/* An owner that has let this many slabs be queued is idle. */
+/* An owner that has let this many slabs be queued is idle.  As many left after a help start the keeper: remote_is_behind. */
 #define REMOTE_HELP_AT 64
 /* Each call that finds it so brings in more than it has queued: the queue grows no longer. */
 #define REMOTE_HELP_SLABS 8

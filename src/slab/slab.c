@@ -201,6 +201,7 @@ void slab_relist(slab_owner_t *owner, unit_t *slab, region_bin_t *bin) {
   store_relaxed(&slab->free, 0);
   slab_add_free(owner, slab, (int32_t)free);
   slab->first_word = 0;
+  slab->holes = 0; /* a block may have been taken whose page was still marked as purged */
   slab->listed_full = free == 0;
   list_push(slab_list(owner, slab), slab);
   owner_add(&owner->slab_count[c], 1);

@@ -317,8 +317,10 @@ TEST(slabs_are_listed_again_from_their_bits_alone) {
   for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
     if (load_relaxed(&unit_at(unit)->kind) != UNIT_SLAB) continue;
     unit_at(unit)->first_word = 63; /* as a fork may leave these */
+    unit_at(unit)->holes = 1;
     unit_at(unit)->listed_full = !unit_at(unit)->listed_full;
     slab_relist(&owner, unit_at(unit), racy_load(region_bin(region.live, unit)));
+    CHECK_EQ(unit_at(unit)->holes, 0);
   }
   check_slabs();
   give_all();
