@@ -8,10 +8,13 @@
 #include "slab/remote.h"
 #include "space/span.h"
 
+/* The units of the span that begins there; 0 where none does.  A further unit outside of any span is from one that a thread which is
+ * gone had entered or left in part: it is in none. */
 static uint32_t span_used(uint32_t unit) {
-  unit_t *slab = unit_at(unit);
-  uint8_t kind = load_relaxed(&slab->kind);
-  return kind != UNIT_FREE && kind != UNIT_INSIDE ? load_relaxed(&slab->units) : 0;
+  unit_t *first = unit_at(unit);
+  uint8_t kind = load_relaxed(&first->kind);
+  if (kind == UNIT_INSIDE) store_relaxed(&first->kind, (uint8_t)UNIT_FREE);
+  return kind != UNIT_FREE && kind != UNIT_INSIDE ? load_relaxed(&first->units) : 0;
 }
 
 static heap_t *_Atomic forker;
