@@ -103,11 +103,31 @@ static HAK_COLD _Noreturn void lock_reentered(void) {
   os_end();
 }
 
+/* What is waited for is mostly a few instructions away, unless the holder has lost its processor.  It would hardly get it back from a
+ * thousand threads that poll, so they sleep until a release wakes one. */
+#define YIELDS 4
+/* A release does not wait for its store to be visible before it looks for sleepers: it may miss one that has just begun to sleep. */
+#define SLEEP_US 10000
+
+/* The kernel waits on 32 bits. They tell most holders apart; what looks the same is looked at again. */
+static void *holder_word(lock_t *lock) { return (void *)(uintptr_t)&lock->holder; }
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the holder's first half is the lower one");
+
 /* Between two tries. */
-static void lock_pause(const lock_t *lock, unsigned tries) {
-  if (HAK_UNLIKELY(lock_is_mine(lock))) lock_reentered();
-  if (tries < 64) os_yield();
-  else os_sleep_us(100);
+static void lock_pause(lock_t *lock, unsigned tries) {
+  uintptr_t holder = load_relaxed(&lock->holder);
+  if (HAK_UNLIKELY(holder == thread_self())) lock_reentered();
+  if (tries < YIELDS) {
+    os_yield();
+  } else if (holder != 0) {
+    add_relaxed(&lock->sleepers, 1);
+    os_wait(holder_word(lock), (uint32_t)holder, SLEEP_US, false);
+    add_relaxed(&lock->sleepers, -1);
+  }
+}
+
+static void lock_wake(lock_t *lock) {
+  if (HAK_UNLIKELY(load_relaxed(&lock->sleepers) != 0)) os_wake(holder_word(lock), 1);
 }
 
 bool lock_wait(lock_t *lock) {
@@ -126,15 +146,18 @@ void lock_acquire(lock_t *lock) {
 void lock_release(lock_t *lock) {
   audit_left(lock);
   store_release(&lock->holder, (uintptr_t)0);
+  lock_wake(lock);
 }
 
 void lock_release_fully(lock_t *lock) {
   audit_left(lock);
   (void)atomic_exchange(&lock->holder, (uintptr_t)0);
+  lock_wake(lock);
 }
 
 void lock_abandon(lock_t *lock, bool inside) {
   if (inside && lock_is_mine(lock)) return;
   held_leave(lock);
+  store_relaxed(&lock->sleepers, 0); /* they stayed in the parent */
   store_release(&lock->holder, (uintptr_t)0);
 }

@@ -13,18 +13,19 @@
 typedef enum lock_rank { LOCK_OWNER, LOCK_GROW, LOCK_LISTS } lock_rank_t;
 
 typedef struct lock {
-  _Atomic uintptr_t holder; /* thread_self() of the holder, 0 when free */
+  _Atomic uintptr_t holder;  /* thread_self() of the holder, 0 when free */
+  _Atomic uint32_t sleepers; /* threads that the next release has to wake one of */
 #if HAK_AUDIT
   uint32_t rank;
 #endif
 } lock_t;
 
 #if HAK_AUDIT
-#define LOCK_OF_RANK(rank) {0, (rank)}
+#define LOCK_OF_RANK(rank) {0, 0, (rank)}
 /* Ends the process if the calling thread holds any. */
 void lock_audit_none(void);
 #else
-#define LOCK_OF_RANK(rank) {0}
+#define LOCK_OF_RANK(rank) {0, 0}
 #define lock_audit_none() ((void)0)
 #endif
 

@@ -71,9 +71,9 @@ size_t os_resident(void *start, size_t pages);
 void os_yield(void);
 void os_sleep_us(unsigned microseconds);
 
-/* Waits while the word has the value, until woken or for so long at most; `shared`: the kernel wakes too. Wakes all that wait. */
+/* Waits while the word has the value, until woken or for so long at most; `shared`: the kernel wakes too. Wakes so many that wait. */
 void os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microseconds, bool shared);
-void os_wake(_Atomic uint32_t *word);
+void os_wake(_Atomic uint32_t *word, unsigned threads);
 
 typedef struct os_capabilities {
   struct {

@@ -361,7 +361,9 @@ void os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microseconds, bool
   (void)syscall_6(SYS_futex, (long)word, FUTEX_WAIT | (shared ? 0 : FUTEX_PRIVATE), value, (long)&limit, 0, 0);
 }
 
-void os_wake(_Atomic uint32_t *word) { (void)syscall_3(SYS_futex, (long)word, FUTEX_WAKE | FUTEX_PRIVATE, INT32_MAX); }
+void os_wake(_Atomic uint32_t *word, unsigned threads) {
+  (void)syscall_3(SYS_futex, (long)word, FUTEX_WAKE | FUTEX_PRIVATE, (long)threads);
+}
 
 /* What is waited for is mostly a few instructions away, unless its thread has lost the processor. */
 void os_yield(void) {

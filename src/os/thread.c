@@ -138,7 +138,7 @@ static int thread_main(void *argument) {
   bool able = !thread->confined || thread_confine(thread);
   if (!able) store_relaxed(&thread->unable, true);
   store_release(&thread->ready, 1);
-  os_wake(&thread->ready);
+  os_wake(&thread->ready, INT32_MAX);
   if (able) thread->run();
   return 0;
 }
@@ -202,7 +202,7 @@ void os_thread_hold(os_thread_t *thread) {
   (void)atomic_fetch_add(&thread->held, 1); /* sequentially consistent, as the claim is: one of the two sees the other */
   while (atomic_load(&thread->id) != 0) {
     if (os_forked()) return; /* by a signal handler: it was left behind in the parent */
-    os_wake(&thread->held);
+    os_wake(&thread->held, INT32_MAX);
     os_wait(&thread->id, 1, 1000, true);
   }
   uint32_t last = load_relaxed(&thread->last);

@@ -163,5 +163,11 @@ void __wrap_os_sleep_us(unsigned microseconds) {
   explore_wait();
 }
 
+void __wrap_os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microseconds, bool shared);
+void __wrap_os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microseconds, bool shared) {
+  (void)word, (void)value, (void)microseconds, (void)shared;
+  explore_wait();
+}
+
 _Noreturn void __wrap_os_abort(void);
 _Noreturn void __wrap_os_abort(void) { explore_died(); }

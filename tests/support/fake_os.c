@@ -366,7 +366,7 @@ void os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microseconds, bool
   (void)shared;
   if (load_acquire(word) == value) os_sleep_us((unsigned)microseconds);
 }
-void os_wake(_Atomic uint32_t *word) { (void)word; }
+void os_wake(_Atomic uint32_t *word, unsigned threads) { (void)word, (void)threads; }
 
 bool os_thread_possible(void) { return true; }
 

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -804,6 +805,37 @@ TEST(who_waits_for_a_lock_asks_for_nothing_else) {
   deny(SYS_nanosleep, KILLED);
   deny(SYS_clock_nanosleep, KILLED);
   check_waiting();
+}
+#endif
+
+#if !defined(FAKE_OS)
+enum { SLEEPERS = 16 };
+
+static void *count_switches(void *switches) {
+  struct rusage before, after;
+  getrusage(RUSAGE_THREAD, &before);
+  lock_acquire(&lock);
+  lock_release(&lock);
+  getrusage(RUSAGE_THREAD, &after);
+  *(long *)switches = after.ru_nvcsw - before.ru_nvcsw;
+  return NULL;
+}
+
+/* Else the holder could hardly run among a thousand of them. */
+TEST(threads_that_wait_long_for_a_lock_sleep) {
+  pthread_t threads[SLEEPERS];
+  long switches[SLEEPERS];
+  uint64_t start = os_now_ms();
+  REQUIRE(lock_try(&lock));
+  for (int i = 0; i < SLEEPERS; i++) REQUIRE(pthread_create(&threads[i], NULL, count_switches, &switches[i]) == 0);
+  os_sleep_us(100000);
+  for (int i = 0; i < 5000 && load_relaxed(&lock.sleepers) != SLEEPERS; i++) os_sleep_us(1000);
+  CHECK_EQ(load_relaxed(&lock.sleepers), SLEEPERS);
+  lock_release(&lock);
+  for (int i = 0; i < SLEEPERS; i++) pthread_join(threads[i], NULL);
+  long most = 20 + (long)(os_now_ms() - start) / 5;
+  for (int i = 0; i < SLEEPERS; i++) CHECK(switches[i] <= most);
+  CHECK_EQ(load_relaxed(&lock.sleepers), 0);
 }
 #endif
 
