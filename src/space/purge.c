@@ -147,6 +147,16 @@ static size_t purge_by_growth(uint32_t units) {
   return purge_end(&run);
 }
 
+/* A program whose large blocks come and go at the heap's highest would fault in again and again what was given back for it, and gain
+ * little.  So all that is given back by growth stays below half of what the heap has grown to. */
+static uint64_t growth_allows(uint64_t surplus, uint64_t heap) {
+  static _Atomic uint64_t given;
+  uint64_t before = load_relaxed(&given), left = heap / 2 > before ? heap / 2 - before : 0;
+  if (surplus > left) surplus = left;
+  store_relaxed(&given, before + surplus);
+  return surplus;
+}
+
 uint64_t purge_peak_units(void) { return load_relaxed(&peak_units); }
 
 size_t purge_growth_due(void) {
@@ -158,6 +168,7 @@ size_t purge_growth_due(void) {
   uint64_t allowed = used * (uint64_t)option_get(OPTION_idle_percent) / 100;
   uint64_t surplus = idle > allowed ? idle - allowed : 0;
   if (surplus > used + idle - most) surplus = used + idle - most;
+  surplus = growth_allows(surplus, used + idle);
   store_relaxed(&most_units, used + idle - surplus);
   add_relaxed(&peak_units, fresh);
   return surplus == 0 ? 0 : purge_by_growth((uint32_t)surplus);

@@ -4,7 +4,8 @@
  * likely to be used again.  It goes back
  *   by time    once it has been free for decay_ms, and
  *   by growth  when the heap is about to be larger than it ever was, while more
- *              than idle_percent of what is in use lies idle.
+ *              than idle_percent of what is in use lies idle; in all, half of what the heap
+ *              has grown to.
  * Both are done where no lock is held, with the units claimed meanwhile. */
 #ifndef SPACE_PURGE_H
 #define SPACE_PURGE_H

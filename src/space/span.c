@@ -101,11 +101,21 @@ static uint32_t find_in_words(uint32_t units, unsigned align) {
   return SPAN_NONE;
 }
 
-/* Across superslabs: the tightest run that is long enough. */
-static uint32_t find_across(uint32_t units, uint64_t align) {
+/* How many of the units would be faulted in. */
+static uint32_t units_fresh(uint32_t start, uint32_t units) {
+  word_walk_t walk = {start, start + units};
+  uint32_t s, mask, fresh = 0;
+  while (word_next(&walk, &s, &mask)) fresh += bits_count32(mask & ~load_relaxed(&region.superslabs[s].dirty));
+  return fresh;
+}
+
+/* Across superslabs: the tightest of the runs that are long enough; for what will be written, of those with the fewest units to fault
+ * in.  A block that must be zero may be large and hardly used. */
+static uint32_t find_across(uint32_t units, uint64_t align, span_use_t use) {
   const uint64_t base_units = region.base >> HAK_UNIT_SHIFT;
   uint32_t count = region_superslabs();
-  uint32_t best = SPAN_NONE, best_length = UINT32_MAX;
+  uint32_t best = SPAN_NONE;
+  uint64_t least = UINT64_MAX; /* what `best` costs: fresh units, then units of the run */
   uint32_t run_start = 0, run_length = 0;
   for (uint32_t s = 0; s <= count; s++) {
     uint32_t free = s < count ? load_acquire(&region.superslabs[s].free) : 0;
@@ -121,9 +131,12 @@ static uint32_t find_across(uint32_t units, uint64_t align) {
         continue;
       }
       uint64_t start = bits_round_up(base_units + run_start, align) - base_units;
-      if (run_length > 0 && start + units <= (uint64_t)run_start + run_length && run_length < best_length) {
-        best = (uint32_t)start;
-        best_length = run_length;
+      if (run_length > 0 && start + units <= (uint64_t)run_start + run_length) {
+        uint64_t fresh = use == SPAN_ZEROED ? 0 : units_fresh((uint32_t)start, units), cost = fresh << 32 | run_length;
+        if (cost < least) {
+          best = (uint32_t)start;
+          least = cost;
+        }
       }
       run_length = 0;
       at += rest == 0 ? WORD_UNITS - at : bits_lowest32(rest);
@@ -132,12 +145,12 @@ static uint32_t find_across(uint32_t units, uint64_t align) {
   return best;
 }
 
-static uint32_t find_and_claim(uint32_t units, uint64_t align) {
+static uint32_t find_and_claim(uint32_t units, uint64_t align, span_use_t use) {
   if (units <= WORD_UNITS / 2 && align <= WORD_UNITS && region.base % HAK_SUPERSLAB == 0) {
     return find_in_words(units, (unsigned)align);
   }
   for (;;) {
-    uint32_t start = find_across(units, align);
+    uint32_t start = find_across(units, align, use);
     if (start == SPAN_NONE || units_claim(start, units)) return start;
   }
 }
@@ -160,10 +173,10 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
     uint32_t ends = ledger_completions();
     uint32_t frontier = load_acquire(&region.units);
     bool may_be = units <= frontier;
-    uint32_t start = may_be ? find_and_claim(units, align_units) : SPAN_NONE;
+    uint32_t start = may_be ? find_and_claim(units, align_units, use) : SPAN_NONE;
     if (may_be && start == SPAN_NONE) {
       store_relaxed(&ledger_lowest, 0); /* the hint may have passed a unit by */
-      start = find_and_claim(units, align_units);
+      start = find_and_claim(units, align_units, use);
     }
     if (start != SPAN_NONE) {
       memcheck_open(region_address(start), units * HAK_UNIT);

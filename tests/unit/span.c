@@ -57,40 +57,51 @@ static void check_all(void) {
   CHECK_EQ(ledger_idle_units(), dirty_free);
 }
 
-/* The length of the free run that the unit is part of, as it was before `start` was taken; within its superslab if asked. */
-static uint32_t run_around(uint32_t unit, bool within) {
-  uint32_t first = unit, last = unit;
+static bool is_aligned(uint32_t start, uint64_t align) { return ((region.base >> HAK_UNIT_SHIFT) + start) % align == 0; }
+
+/* What is asked of a span. */
+typedef struct wish {
+  uint32_t units;
+  uint64_t align;
+  bool within; /* one superslab, the lowest with room; else anywhere */
+  bool warm;   /* first of all with few units to fault in */
+} wish_t;
+
+/* The free run that the unit is part of, as it was before the span was taken: its length, and where it begins. */
+static uint32_t run_around(uint32_t unit, bool within, uint32_t *first) {
+  uint32_t last = unit;
   uint32_t low = within ? unit / WORD * WORD : 0;
   uint32_t high = within ? low + WORD : load_relaxed(&region.units);
-  while (first > low && model_free(first - 1)) first--;
+  for (*first = unit; *first > low && model_free(*first - 1);) --*first;
   while (last + 1 < high && model_free(last + 1)) last++;
-  return last - first + 1;
+  return last - *first + 1;
 }
 
-/* True if [start, start + units) lies in a free run; sets its length. */
-static bool fits_at(uint32_t start, uint32_t units, bool within, uint32_t *length) {
-  if (within && start % WORD + units > WORD) return false;
-  if (start + units > load_relaxed(&region.units)) return false;
-  for (uint32_t i = 0; i < units; i++) {
-    if (!model_free(start + i)) return false;
+/* What a place costs: units to fault in, then the length of the run; 0 where the span does not fit, or not at the run's first such place. */
+static uint64_t cost_at(uint32_t start, const wish_t *wish) {
+  if (!is_aligned(start, wish->align) || (wish->within && start % WORD + wish->units > WORD)) return 0;
+  if (start + wish->units > load_relaxed(&region.units)) return 0;
+  uint64_t fresh = 0;
+  for (uint32_t i = 0; i < wish->units; i++) {
+    if (!model_free(start + i)) return 0;
+    fresh += wish->warm && !model.dirty[start + i];
   }
-  *length = run_around(start, within);
-  return true;
+  uint32_t first, length = run_around(start, wish->within, &first);
+  while (!is_aligned(first, wish->align)) first++;
+  return first == start ? fresh << 32 | length : 0;
 }
 
-/* What best fit should give: in the lowest superslab with room for spans of up
- * to half of one, else anywhere, the tightest run. Its length; 0 for none. */
-static uint32_t tightest(uint32_t units, uint64_t align, bool within, uint32_t *superslab) {
-  uint32_t best = 0;
+/* What best fit should find: the least cost; 0 for none. */
+static uint64_t least_cost(const wish_t *wish, uint32_t *superslab) {
+  uint64_t least = 0;
   for (uint32_t start = 0; start < load_relaxed(&region.units); start++) {
-    if (within && best != 0 && start % WORD == 0) break;
-    if (((region.base >> HAK_UNIT_SHIFT) + start) % align != 0) continue;
-    uint32_t length = 0;
-    if (!fits_at(start, units, within, &length)) continue;
-    if (best == 0 || length < best) best = length;
+    if (wish->within && least != 0 && start % WORD == 0) break;
+    uint64_t cost = cost_at(start, wish);
+    if (cost == 0) continue;
+    if (least == 0 || cost < least) least = cost;
     *superslab = start / WORD;
   }
-  return best;
+  return least;
 }
 
 /* ---- operations on both ---- */
@@ -149,15 +160,15 @@ static void take_for(unsigned span, uint32_t units, uint64_t align, span_use_t u
   bool within = units <= WORD / 2 && align <= WORD;
   uint32_t superslab = 0;
   uint32_t grown_from = load_relaxed(&region.units);
-  uint32_t length = tightest(units, align, within, &superslab);
+  wish_t wish = {units, align, within, !within && use != SPAN_ZEROED};
+  uint64_t least = least_cost(&wish, &superslab);
   bool zero = false;
   uint32_t start = span_alloc(units, align, use, &zero);
   REQUIRE(start != SPAN_NONE);
   CHECK(((uintptr_t)region_address(start) >> HAK_UNIT_SHIFT) % align == 0);
-  if (length != 0) {
+  if (least != 0) {
     CHECK_EQ(load_relaxed(&region.units), grown_from);
-    uint32_t got = run_around(start, within);
-    if (got != length) check_fail(__FILE__, __LINE__, "%u units from a run of %u, the tightest has %u", units, got, length);
+    CHECK_EQ(cost_at(start, &wish), least);
     if (within) CHECK_EQ(start / WORD, superslab);
   }
   if (use == SPAN_PLAIN) model_furnish(start, units);
