@@ -71,6 +71,7 @@ static void free_inspected(void *block, size_t size, const char *function) {
 
 static HAK_NOINLINE void free_announce(unit_t *slab) {
   thread_enter();
+  thread_adopt(load_relaxed(&slab->owner));
   remote_announce(slab);
   thread_leave_with_upkeep();
 }

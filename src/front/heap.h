@@ -48,6 +48,8 @@ typedef struct heap {
 } heap_t;
 _Static_assert(offsetof(heap_t, none) == 0, "an offset of 0 leads to the empty bin");
 
+HAK_INLINE heap_t *heap_of(slab_owner_t *owner) { return (heap_t *)(void *)((char *)owner - offsetof(heap_t, owner)); }
+
 /* A heap whose every bin is empty: what a thread has before its first miss. */
 extern heap_t heap_none;
 

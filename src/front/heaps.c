@@ -45,6 +45,14 @@ static void chain_remove(heap_t **list, const heap_t *heap) {
   if (*list != NULL) *list = heap->link;
 }
 
+/* The heap if it is one of the first of the list, else the first; NULL if there is none. */
+#define CHAIN_LOOKED_AT 64
+static heap_t *chain_take(heap_t **list, const heap_t *heap) {
+  heap_t **link = list;
+  for (unsigned i = 0; i < CHAIN_LOOKED_AT && *link != NULL && *link != heap; i++) link = &(*link)->link;
+  return chain_pop(heap != NULL && *link == heap ? link : list);
+}
+
 static heap_t *chain_find(heap_t *list, uintptr_t thread) {
   while (list != NULL && list->thread != thread) list = list->link;
   return list;
@@ -129,11 +137,11 @@ static heap_t *heap_create(uintptr_t thread) {
 /* --- taking and giving ------------------------------------------------------------------- */
 
 /* A heap that there is: the one that an earlier thread with this number has left behind unseen, else an orphan, else a bare one. */
-static heap_t *heap_find(uintptr_t thread) {
+static heap_t *heap_find(uintptr_t thread, const heap_t *wanted) {
   lock_acquire(&lists_lock);
   heap_t *heap = chain_find(*bucket_of(thread), thread);
   if (heap == NULL) {
-    heap = chain_pop(&orphans);
+    heap = chain_take(&orphans, wanted);
     if (heap != NULL) owner_add(&orphan_count, (uint32_t)-1);
     else heap = chain_pop(&bare_heaps);
     if (heap != NULL) heap_hand_to(heap, thread);
@@ -142,8 +150,8 @@ static heap_t *heap_find(uintptr_t thread) {
   return heap;
 }
 
-heap_t *heaps_take(uintptr_t thread) {
-  heap_t *heap = heap_find(thread);
+heap_t *heaps_take(uintptr_t thread, const heap_t *wanted) {
+  heap_t *heap = heap_find(thread, wanted);
   return heap != NULL ? heap : heap_create(thread);
 }
 

@@ -13,8 +13,8 @@
 /* All heaps ever made, newest first; follow `next`. Any thread. */
 heap_t *heap_first(void);
 /* Gives the thread a heap: the one that an earlier thread with its number has left behind unseen, whose frees go there already; else
- * an orphan, one without bins, or a new one. NULL when out of memory. */
-HAK_CHECKED heap_t *heaps_take(uintptr_t thread);
+ * an orphan, `wanted` if that is one of the newest, one without bins, or a new one. NULL when out of memory. */
+HAK_CHECKED heap_t *heaps_take(uintptr_t thread, const heap_t *wanted);
 /* An attached heap is its thread's no more: an orphan, one without bins, or shared. */
 void heaps_give(heap_t *heap, heap_state_t state);
 /* The same: an orphan. False, and nothing done, if there are so many already. */

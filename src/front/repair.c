@@ -61,7 +61,7 @@ static void owners_reset(bool inside) {
 
 /* The class's first use may lie between what the slab's record and the heap's table tell. */
 static region_bin_t *slab_bin(const unit_t *slab) {
-  heap_t *heap = (heap_t *)(void *)((char *)load_relaxed(&slab->owner) - offsetof(heap_t, owner));
+  heap_t *heap = heap_of(load_relaxed(&slab->owner));
   unsigned c = load_relaxed(&slab->size_class);
   if (!load_relaxed(&heap->has_bin[c])) heap_add_bin(heap, c);
   return &heap_bin(heap, c)->shared;

@@ -17,8 +17,8 @@
 /* So many orphans' heaps stay as they are, for the next threads; more only if they have slabs. */
 #define ORPHANS_KEPT 16
 
-heap_t *heap_attach(void) {
-  heap_t *heap = heaps_take(thread_self());
+heap_t *heap_attach(const heap_t *wanted) {
+  heap_t *heap = heaps_take(thread_self(), wanted);
   if (heap == NULL) return NULL;
   heap_lock(heap);
   heap->owner.orphan = false;

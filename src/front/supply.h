@@ -6,8 +6,8 @@
 
 #include "front/heap.h"
 
-/* An orphan, or a new heap, attached to the calling thread. NULL when out of memory. */
-HAK_CHECKED heap_t *heap_attach(void);
+/* An orphan, if it can be `wanted`, or a new heap, attached to the calling thread. NULL when out of memory. */
+HAK_CHECKED heap_t *heap_attach(const heap_t *wanted);
 /* Gives the bins' blocks back to the slabs and lets another thread have the heap, which may be gone then. */
 void heap_detach(heap_t *heap);
 

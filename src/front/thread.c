@@ -17,6 +17,7 @@
 __thread heap_t *thread_fast_heap = &heap_none;
 __thread heap_t *thread_heap;
 __thread uint8_t thread_shared_blocks;
+static __thread bool thread_ended __attribute__((tls_model("initial-exec")));
 
 static pthread_key_t exit_key;
 static _Atomic bool exits_watched;
@@ -81,6 +82,7 @@ static void thread_exit(void *own) {
   heap_t *heap = own;
   if (heap != thread_heap) return;
   thread_enter();
+  thread_ended = true;
   thread_fast_heap = &heap_none;
   thread_heap_set(NULL);
   heap_detach(heap);
@@ -110,10 +112,10 @@ void *thread_take_shared(unsigned size_class) {
   return heap_take_shared(size_class, &thread_shared_blocks, false);
 }
 
-heap_t *thread_attach(void) {
+static heap_t *attach_to(const heap_t *wanted) {
   heap_t *heap = thread_heap;
   if (heap == NULL) {
-    heap = heap_attach();
+    heap = heap_attach(wanted);
     if (heap == NULL) return NULL;
     /* Before pthread_setspecific, which may allocate. */
     thread_heap_set(heap);
@@ -121,4 +123,13 @@ heap_t *thread_attach(void) {
     if (load_acquire(&exits_watched)) (void)pthread_setspecific(exit_key, heap);
   }
   return heap;
+}
+
+heap_t *thread_attach(void) { return attach_to(NULL); }
+
+/* After the thread's end nobody would take the heap from it. */
+void thread_adopt(slab_owner_t *owner) {
+  if (thread_heap != NULL || thread_ended || owner == NULL) return;
+  const heap_t *heap = heap_of(owner);
+  if (load_relaxed(&heap->state) == HEAP_ORPHAN) (void)attach_to(heap);
 }

@@ -458,6 +458,72 @@ TEST(a_thread_that_ends_leaves_its_heap_to_the_next) {
 
 static pthread_barrier_t all_attached;
 
+typedef struct legacy {
+  heap_t *heap;
+  void *block;
+} legacy_t;
+
+static void *bequeath(void *argument) {
+  legacy_t *legacy = argument;
+  legacy->heap = thread_attach();
+  legacy->block = block_alloc(64);
+  pthread_barrier_wait(&all_attached);
+  return NULL;
+}
+
+/* Two threads that are gone, and a block of each. */
+static void make_legacies(legacy_t legacies[2]) {
+  pthread_t threads[2];
+  pthread_barrier_init(&all_attached, NULL, 2);
+  for (int i = 0; i < 2; i++) REQUIRE(pthread_create(&threads[i], NULL, bequeath, &legacies[i]) == 0);
+  for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < 2; i++) REQUIRE(load_relaxed(&legacies[i].heap->state) == HEAP_ORPHAN);
+}
+
+static void *inherit(void *argument) {
+  const legacy_t *legacy = argument;
+  block_free(legacy->block, 0, "free");
+  CHECK(thread_heap == legacy->heap);
+  return NULL;
+}
+
+TEST(who_first_frees_an_orphans_block_gets_its_heap) {
+  for (int i = 0; i < 2; i++) {
+    legacy_t legacies[2];
+    if (i == 0) start_heap();
+    make_legacies(legacies);
+    run_thread(inherit, &legacies[i]);
+    CHECK_EQ(load_relaxed(&legacies[i].heap->state), HEAP_ORPHAN);
+    check_heaps();
+  }
+}
+
+static pthread_key_t late_key;
+static legacy_t *late_legacy;
+
+static void free_late(void *unused) {
+  (void)unused;
+  block_free(late_legacy->block, 0, "free");
+  CHECK(thread_heap == NULL);
+}
+
+static void *free_at_the_end(void *argument) {
+  late_legacy = argument;
+  REQUIRE(thread_attach() != NULL);
+  pthread_setspecific(late_key, argument);
+  return NULL;
+}
+
+TEST(a_thread_that_has_ended_gets_no_heap_for_what_it_frees) {
+  legacy_t legacies[2];
+  start_heap();
+  REQUIRE(pthread_key_create(&late_key, free_late) == 0); /* its destructor runs after hakmem's */
+  make_legacies(legacies);
+  run_thread(free_at_the_end, &legacies[0]);
+  CHECK_EQ(count_heaps(true), count_heaps(false));
+  check_heaps();
+}
+
 static void *attach_together(void *note) {
   *(heap_t **)note = thread_attach();
   pthread_barrier_wait(&all_attached);
