@@ -509,7 +509,7 @@ static void free_late(void *unused) {
 
 static void *free_at_the_end(void *argument) {
   late_legacy = argument;
-  REQUIRE(thread_attach() != NULL);
+  CHECK(thread_attach() != NULL);
   pthread_setspecific(late_key, argument);
   return NULL;
 }
