@@ -62,20 +62,29 @@ static inline int filter_note_code(struct dl_phdr_info *info, size_t size, void 
 }
 
 /* What comes of calls that code from elsewhere makes; the steps that follow are for those of hakmem's library, and find the
- * number loaded.  Why it cannot be, or NULL. */
+ * number loaded.  A step compares half an address, and the code may lie on both sides of a boundary of 4 GiB.  Why it cannot be,
+ * or NULL. */
 static inline const char *filter_unless_ours(filter_t *filter, uint32_t then) {
   filter_code_t code = {0, 0};
   (void)dl_iterate_phdr(filter_note_code, &code);
   if (code.end == 0) return "libhakmem is not here";
-  if (code.start >> 32 != code.end >> 32) return "libhakmem lies where no filter can tell it: run again";
+  bool parted = code.start >> 32 != code.end >> 32;
   filter_load(filter, FILTER_PLACE + 4);
+  if (parted) { /* what lies above the boundary: on to the last step, where it is ours */
+    filter_add(filter, 0x15, 0, 3, (uint32_t)(code.end >> 32));
+    filter_load(filter, FILTER_PLACE);
+    filter_add(filter, 0x35, 0, 6, (uint32_t)code.end);
+    filter_answer(filter, then);
+  }
   filter_add(filter, 0x15, 1, 0, (uint32_t)(code.start >> 32));
   filter_answer(filter, then);
   filter_load(filter, FILTER_PLACE);
   filter_add(filter, 0x35, 1, 0, (uint32_t)code.start);
   filter_answer(filter, then);
-  filter_add(filter, 0x35, 0, 1, (uint32_t)code.end);
-  filter_answer(filter, then);
+  if (!parted) {
+    filter_add(filter, 0x35, 0, 1, (uint32_t)code.end);
+    filter_answer(filter, then);
+  }
   filter_load(filter, FILTER_NUMBER);
   return NULL;
 }
