@@ -25,7 +25,7 @@ static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *
   size_t unit = region_unit(block);
   AUDIT(unit < load_relaxed(&region.units), block, "a bin has what is no block");
   const unit_t *slab = unit_head((uint32_t)unit);
-  bool owned = load_relaxed(&slab->kind) == UNIT_SLAB && load_relaxed(&slab->owner) == &heap->owner;
+  bool owned = load_relaxed(&slab->kind) == UNIT_SLAB && slab_owner(slab) == &heap->owner;
   owned &= load_relaxed(&slab->size_class) == c && racy_load(region_bin(region.live, unit)) == &bin->shared;
   AUDIT(owned, block, "a bin has a block of another's slab");
   size_t offset = (size_t)((char *)block - (char *)region_address(unit_number(slab)));
@@ -33,7 +33,7 @@ static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *
   AUDIT((size_t)index * class_info[c].size == offset && index < class_info[c].blocks, block, "a bin has what is no block");
   uint64_t bit = (uint64_t)1 << index % 64, free = load_relaxed(region_bits(region.free_bits, unit_number(slab), index / 64));
   AUDIT((free & bit) == 0, block, "a block is in a bin and in its slab");
-  uint64_t remote = load_acquire(region_bits(region.remote_bits, unit_number(slab), index / 64));
+  uint64_t remote = remote_word(unit_number(slab), index / 64);
   AUDIT((remote & bit) == 0, block, "a block in a bin was freed remotely");
   bool undone = !HAK_SECURE && heap->owner.helped;
   AUDIT(!HAK_CHECKS || undone || !region_is_live(block), block, "a block in a bin is live");
@@ -129,7 +129,7 @@ static void audit_next_slab(slab_owner_t *owner) {
   for (unsigned i = 0; i < TURN_UNITS; i++) {
     if (++cursor >= load_acquire(&region.units)) cursor = 0;
     const unit_t *slab = unit_at(cursor);
-    if (load_acquire(&slab->kind) != UNIT_SLAB || load_relaxed(&slab->owner) != owner) continue;
+    if (load_acquire(&slab->kind) != UNIT_SLAB || slab_owner(slab) != owner) continue;
     audit_slab(owner, slab, NULL);
     return;
   }

@@ -10,7 +10,7 @@
  *
  *   block_free            push into the bin of the block's class
  *     free_miss           not the thread's own slab, or nothing live there
- *       remote_mark          another heap's: a bit in the slab's remote bits
+ *       remote_mark          another heap's: a mark of the slab's, or a remote bit
  *       large_free          a span of its own
  *       block_fault         a wrong call: one line, abort
  *     bin_flush           the bin is full: half of it back to the slabs

@@ -71,7 +71,7 @@ static void free_inspected(void *block, size_t size, const char *function) {
 
 static HAK_NOINLINE void free_announce(unit_t *slab) {
   thread_enter();
-  thread_adopt(load_relaxed(&slab->owner));
+  thread_adopt(slab_owner(slab));
   remote_announce(slab);
   thread_leave_with_upkeep();
 }
@@ -83,7 +83,7 @@ static HAK_NOINLINE void free_rest(void *block, size_t size, const char *functio
   thread_leave_with_upkeep();
 }
 
-/* Another heap's block: two atomic operations, and no more unless its slab has to be announced. What
+/* Another heap's block: an atomic operation and mostly a plain store, and no more unless its slab has to be announced. What
  * does is called last, so that the usual case keeps nothing for it. */
 HAK_INLINE void free_elsewhere(void *block, size_t size, const char *function) {
   size_t unit = region_index_unit(region_index(block));

@@ -61,7 +61,7 @@ static void owners_reset(bool inside) {
 
 /* The class's first use may lie between what the slab's record and the heap's table tell. */
 static region_bin_t *slab_bin(const unit_t *slab) {
-  heap_t *heap = heap_of(load_relaxed(&slab->owner));
+  heap_t *heap = heap_of(slab_owner(slab));
   unsigned c = load_relaxed(&slab->size_class);
   if (!load_relaxed(&heap->has_bin[c])) heap_add_bin(heap, c);
   return &heap_bin(heap, c)->shared;
@@ -73,7 +73,7 @@ static void slabs_recover(void) {
     uint32_t length = span_used(unit);
     unit_t *slab = unit_at(unit);
     if (length > 0 && load_relaxed(&slab->kind) == UNIT_SLAB) {
-      slab_owner_t *owner = load_relaxed(&slab->owner);
+      slab_owner_t *owner = slab_owner(slab);
       if (owner->relist) slab_relist(owner, slab, slab_bin(slab));
       remote_recover(owner, slab);
     }

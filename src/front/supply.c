@@ -42,14 +42,14 @@ static void free_remotely(uint32_t unit, void *block) {
 /* A block goes back to its slab, past the bins; with the heap's lock. */
 static void give_back(heap_t *heap, void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
-  if (load_relaxed(&unit_head(unit)->owner) == &heap->owner) (void)batch_give(&heap->owner, &block, 1);
+  if (slab_owner(unit_head(unit)) == &heap->owner) (void)batch_give(&heap->owner, &block, 1);
   else free_remotely(unit, block);
 }
 
 void heap_take_back(heap_t *heap, void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
   unit_t *slab = unit_head(unit);
-  if (heap == NULL || load_relaxed(&slab->owner) != &heap->owner) {
+  if (heap == NULL || slab_owner(slab) != &heap->owner) {
     free_remotely(unit, block);
     return;
   }
@@ -83,6 +83,7 @@ void heap_tick(heap_t *heap) {
 static void heap_empty(heap_t *heap) {
   bins_empty(heap);
   remote_collect_all(&heap->owner);
+  remote_look_at_all(&heap->owner);
   slab_release_empty(&heap->owner);
 }
 
@@ -120,6 +121,7 @@ void heap_trim_others(void) {
     if (!lock_try(&heap->owner.lock)) continue;
     if (load_relaxed(&heap->owner.thread) == 0) bins_empty(heap);
     remote_collect_all(&heap->owner);
+    remote_look_at_all(&heap->owner);
     slab_release_empty(&heap->owner);
     owner_unlock(&heap->owner);
   }

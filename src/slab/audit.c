@@ -29,7 +29,7 @@ static void audit_head(const unit_t *slab, uint8_t kind) {
   const unit_t *last = unit_at(unit + units - 1);
   AUDIT(last == slab || (load_relaxed(&last->kind) == UNIT_INSIDE && last->head == unit), at, "a span's last unit is not in it");
   AUDIT(kind == UNIT_SLAB ? c < CLASS_COUNT && units == class_info[c].units : c == CLASS_NONE, at, "a span has not its kind's class");
-  AUDIT(kind != UNIT_SLAB || load_relaxed(&slab->owner) != NULL, at, "a slab has no owner");
+  AUDIT(kind != UNIT_SLAB || slab_owner(slab) != NULL, at, "a slab has no owner");
   AUDIT(kind != UNIT_GUARD || slab->guard <= OS_SPLIT, at, "a guard is none that the kernel makes");
   AUDIT(kind != UNIT_SLOTS || slots_hold(at), at, "a span of guard slots has none");
   if (kind == UNIT_LARGE) audit_large(slab, units);
@@ -91,7 +91,7 @@ static uint64_t audit_word(const slab_owner_t *owner, const unit_t *slab, uint32
   uint32_t unit = unit_number(slab), rest = slab_class(slab)->blocks - word * 64;
   uint64_t all = rest >= 64 ? UINT64_MAX : ((uint64_t)1 << rest) - 1;
   uint64_t free = load_relaxed(region_bits(region.free_bits, unit, word));
-  uint64_t remote = load_acquire(region_bits(region.remote_bits, unit, word));
+  uint64_t remote = remote_word(unit, word);
   AUDIT(((free | remote) & ~all) == 0, at, "a slab has bits beyond its blocks");
   AUDIT((free & remote) == 0, at, "a free block was freed remotely");
   AUDIT(word >= slab->first_word || free == 0, at, "a block is free below the first word");
@@ -106,7 +106,7 @@ static uint64_t audit_word(const slab_owner_t *owner, const unit_t *slab, uint32
 void audit_slab(slab_owner_t *owner, const unit_t *slab, audit_sum_t *sum) {
   void *at = unit_address(slab);
   unsigned c = load_relaxed(&slab->size_class);
-  bool owned = load_relaxed(&slab->kind) == UNIT_SLAB && load_relaxed(&slab->owner) == owner;
+  bool owned = load_relaxed(&slab->kind) == UNIT_SLAB && slab_owner(slab) == owner;
   AUDIT(owned && c < CLASS_COUNT, at, "a listed slab is not the owner's");
   audit_units(slab, class_info[c].units);
   audit_listed(owner, slab, c);
@@ -137,7 +137,7 @@ static uint32_t audit_chain(const slab_owner_t *owner, uint32_t first, unsigned 
   uint32_t slabs = 0, most = load_relaxed(&owner->slab_count[c]);
   for (; first != 0; first = load_relaxed(&remote_of(first - 1)->next)) {
     const unit_t *slab = unit_at(first - 1);
-    bool known = first <= load_relaxed(&region.units) && load_relaxed(&slab->kind) == UNIT_SLAB && load_relaxed(&slab->owner) == owner;
+    bool known = first <= load_relaxed(&region.units) && load_relaxed(&slab->kind) == UNIT_SLAB && slab_owner(slab) == owner;
     AUDIT(known && load_relaxed(&slab->size_class) == c, unit_address(slab), "a pending slab is not the owner's");
     AUDIT(load_relaxed(&remote_of(first - 1)->state) == REMOTE_QUEUED, unit_address(slab), "a pending slab is not queued");
     AUDIT(slabs < most, unit_address(slab), "a slab is pending twice");
@@ -167,7 +167,7 @@ static void audit_held(const slab_owner_t *owner) {
   const slab_held_t *held = &owner->held;
   if (held->units == 0) return;
   const unit_t *slab = unit_at(held->unit);
-  bool known = held->unit < load_relaxed(&region.units) && load_relaxed(&slab->kind) == UNIT_SLAB && load_relaxed(&slab->owner) == owner;
+  bool known = held->unit < load_relaxed(&region.units) && load_relaxed(&slab->kind) == UNIT_SLAB && slab_owner(slab) == owner;
   AUDIT(known && held->first <= held->last && held->last < slab_class(slab)->blocks, owner, "what is held is in no slab of the owner");
   AUDIT(!known || held->units == slab_class(slab)->units, owner, "what is held is in no slab of the owner");
 }

@@ -86,7 +86,7 @@ uint32_t batch_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin,
 
 /* Of blocks that come from a bin.  One that another thread has freed at the same moment as the owner waits to be collected too. */
 static void word_give(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits) {
-  uint64_t remote = load_relaxed(region_bits(region.remote_bits, unit_number(slab), word));
+  uint64_t remote = load_relaxed(&slab->remote) ? remote_word(unit_number(slab), word) : 0;
   if (HAK_UNLIKELY((remote & bits) != 0)) slab_double_free(owner, slab, word, remote & bits);
   (void)slab_give_bits(owner, slab, word, bits);
 }
@@ -107,7 +107,6 @@ static void give_prefetch(void **blocks, uint32_t count) {
     uint32_t word = class_block_at(c, (uintptr_t)block - (uintptr_t)region_address(unit)) / 64;
     __builtin_prefetch(unit_at(unit), 1);
     __builtin_prefetch(region_bits(region.free_bits, unit, word), 1);
-    __builtin_prefetch(region_bits(region.remote_bits, unit, word), 0);
     last = unit;
   }
   if (last == first) return;

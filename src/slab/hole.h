@@ -15,7 +15,7 @@ HAK_INLINE int64_t hole_bytes_since_look(const slab_owner_t *owner) {
   return load_relaxed(&owner->free_bytes) - load_relaxed(&owner->free_when_looked_at);
 }
 /* Purges the holes of every slab that nothing happened to between the last two steps,
- * with `now` of all. Any thread that holds no lock. *aging: slabs that will be looked at
+ * with `now` of all; brings in the remote frees that nobody announces. Any thread that holds no lock. *aging: slabs that will be looked at
  * by the next step. The bytes given back. */
 size_t hole_step(bool now, uint32_t *aging);
 /* A part of a step with `now`, from where the last one ended, for a heap that has grown by so many units: of

@@ -8,15 +8,24 @@
 /* Each call that finds it so brings in more than it has queued: the queue grows no longer. */
 #define REMOTE_HELP_SLABS 8
 
+uintptr_t remote_enter_freer(uint32_t unit) {
+  _Atomic uintptr_t *freers = &remote_of(unit)->freers;
+  uintptr_t none = 0, self = thread_self();
+  store_relaxed(&unit_at(unit)->remote, true);
+  if (atomic_compare_exchange_strong_explicit(freers, &none, self, memory_order_relaxed, memory_order_relaxed)) return self;
+  return atomic_fetch_or(freers, REMOTE_OTHERS) | REMOTE_OTHERS;
+}
+
 static void remote_push(slab_owner_t *owner, const unit_t *slab) {
   uint32_t unit = unit_number(slab);
-  unsigned c = load_relaxed(&slab->size_class);
+  unsigned c = racy_load(region_bin(region.live, unit))->size_class; /* the slab's record is in the owner's cache */
   _Atomic uint32_t *pending = &owner->pending[c];
   uint32_t first = load_relaxed(pending);
   do {
     store_relaxed(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
-  (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c); /* then remote_help looks at the lock */
+  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_seq_cst, memory_order_relaxed));
+  /* A collection that has cleared the bit since then finds the slab.  Afterwards remote_help looks at the lock. */
+  if ((atomic_load(&owner->pending_classes) >> c & 1) == 0) (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c);
 }
 
 void owner_unlock(slab_owner_t *owner) {
@@ -51,22 +60,57 @@ static void blocks_clear_live(char *first, uint32_t size, uint64_t bits, bool ow
   }
 }
 
-/* Takes all remote bits of the slab; the last word may destroy it. So may this without any, if it could not end while it was queued. */
-static void remote_take(slab_owner_t *owner, unit_t *slab) {
+static uint64_t marks_take(uint32_t unit, uint32_t word) {
+  _Atomic uint64_t *seen = region_marks_seen(unit, word);
+  uint64_t marks = load_acquire(region_marks(unit, word)), bits = marks ^ load_relaxed(seen);
+  if (bits != 0) store_relaxed(seen, marks);
+  return bits;
+}
+
+/* Takes a word of the slab's remote frees. */
+static uint64_t word_take(uint32_t unit, uint32_t word, uintptr_t freers) {
+  uint64_t bits = (freers & ~REMOTE_OTHERS) != 0 ? marks_take(unit, word) : 0;
+  _Atomic uint64_t *others = region_bits(region.remote_bits, unit, word);
+  if ((freers & REMOTE_OTHERS) != 0 && atomic_load(others) != 0) bits |= atomic_exchange(others, 0);
+  return bits;
+}
+
+/* Takes all remote frees of the slab; the last word may destroy it: then false. So may this without any, if it could not end while it was
+ * queued. */
+static bool remote_take(slab_owner_t *owner, unit_t *slab) {
   uint32_t unit = unit_number(slab);
   const class_info_t *info = slab_class(slab);
   char *start = region_address(unit);
+  uintptr_t freers = atomic_load(&remote_of(unit)->freers); /* after the slab was opened */
   bool own = !HAK_SECURE && load_relaxed(&owner->thread) == thread_self();
   if (HAK_AUDIT && !own && load_relaxed(&owner->thread) != 0) owner->helped = true;
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
-    _Atomic uint64_t *remote_bits = region_bits(region.remote_bits, unit, word);
-    if (atomic_load(remote_bits) == 0) continue;
-    uint64_t bits = atomic_exchange(remote_bits, 0);
+    uint64_t bits = word_take(unit, word, freers);
+    if (bits == 0) continue;
     if (HAK_CHECKS) blocks_clear_live(start + (size_t)word * 64 * info->size, info->size, bits, own);
     owner_add(&owner->remote_frees, bits_count64(bits));
-    if (!slab_give_bits(owner, slab, word, bits)) return;
+    if (!slab_give_bits(owner, slab, word, bits)) return false;
   }
-  if (owner->orphan && load_relaxed(&slab->free) != 0) (void)slab_end_if_free(owner, slab);
+  return !owner->orphan || load_relaxed(&slab->free) == 0 || slab_end_if_free(owner, slab);
+}
+
+bool remote_look(slab_owner_t *owner, unit_t *slab) {
+  return !load_relaxed(&slab->remote) || remote_waiting(slab) == 0 || remote_take(owner, slab);
+}
+
+static void list_look(slab_owner_t *owner, const slab_list_t *list) {
+  for (uint32_t unit = list->first; unit != UNIT_NONE;) {
+    unit_t *slab = unit_at(unit);
+    unit = slab->next;
+    (void)remote_look(owner, slab);
+  }
+}
+
+void remote_look_at_all(slab_owner_t *owner) {
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    list_look(owner, &owner->partial[c]);
+    list_look(owner, &owner->full[c]); /* last, since what it finds makes the slab one of the others */
+  }
 }
 
 /* The stack leads from one cache miss to the next: those of a slab overlap with the work on the one before. */
@@ -75,21 +119,30 @@ static void remote_prefetch(uint32_t unit) {
   __builtin_prefetch(unit_at(unit), 1);
 }
 
-/* True if all was brought in. The rest stays queued, so that its slabs are neither announced again nor destroyed. */
-static bool class_collect(slab_owner_t *owner, unsigned c, uint32_t *most) {
-  for (; *most > 0; --*most) {
-    if (owner->rest[c] == 0) {
-      if (load_relaxed(&owner->pending[c]) == 0) return true;
-      owner->rest[c] = atomic_exchange_explicit(&owner->pending[c], 0, memory_order_acquire);
-    }
+/* Brings in up to `most` slabs of the class's rest; returns how many. */
+static uint32_t rest_collect(slab_owner_t *owner, unsigned c, uint32_t most) {
+  uint32_t slabs = 0;
+  for (; slabs < most && owner->rest[c] != 0; slabs++) {
     uint32_t unit = owner->rest[c] - 1;
     owner->rest[c] = load_relaxed(&remote_of(unit)->next);
     if (owner->rest[c] != 0) remote_prefetch(owner->rest[c] - 1);
-    (void)atomic_fetch_sub_explicit(&owner->pending_count, 1, memory_order_relaxed);
     atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
-    remote_take(owner, unit_at(unit));
+    (void)remote_take(owner, unit_at(unit));
   }
-  return false;
+  return slabs;
+}
+
+/* True if all was brought in that was there. The rest stays queued, so that its slabs are neither announced again nor destroyed. */
+static bool class_collect(slab_owner_t *owner, unsigned c, uint32_t *most) {
+  uint32_t slabs = rest_collect(owner, c, *most);
+  bool all = slabs < *most;
+  if (all) {
+    owner->rest[c] = atomic_exchange_explicit(&owner->pending[c], 0, memory_order_acquire);
+    slabs += rest_collect(owner, c, *most - slabs);
+  }
+  *most -= slabs;
+  if (slabs > 0) (void)atomic_fetch_sub_explicit(&owner->pending_count, (int32_t)slabs, memory_order_relaxed);
+  return all && owner->rest[c] == 0;
 }
 
 /* For an orphan, whose rest nobody would see to, of all slabs. */
@@ -145,7 +198,7 @@ void remote_catch_up(void) {
 void remote_announce(unit_t *slab) {
   uint32_t open = REMOTE_OPEN;
   if (!atomic_compare_exchange_strong(&remote_of(unit_number(slab))->state, &open, (uint32_t)REMOTE_QUEUED)) return;
-  slab_owner_t *owner = load_relaxed(&slab->owner);
+  slab_owner_t *owner = slab_owner(slab);
   remote_push(owner, slab);
   remote_help(owner);
 }
@@ -153,7 +206,7 @@ void remote_announce(unit_t *slab) {
 void remote_recover(slab_owner_t *owner, unit_t *slab) {
   if (!owner->relist && load_relaxed(&remote_of(unit_number(slab))->state) == REMOTE_OPEN) return;
   remote_open(unit_number(slab));
-  remote_take(owner, slab);
+  (void)remote_take(owner, slab);
 }
 
 uint32_t remote_waiting(const unit_t *slab) {
@@ -161,7 +214,7 @@ uint32_t remote_waiting(const unit_t *slab) {
   unsigned c = load_relaxed(&slab->size_class);
   if (c >= CLASS_COUNT) return 0; /* no longer a slab */
   for (uint32_t word = 0; word * 64 < class_info[c].blocks; word++) {
-    waiting += bits_count64(load_relaxed(region_bits(region.remote_bits, unit_number(slab), word)));
+    waiting += bits_count64(remote_word(unit_number(slab), word));
   }
   return waiting;
 }

@@ -1,24 +1,35 @@
 /* remote.h - blocks freed by threads that do not own them.
  *
- * The freer sets the block's bit in the slab's remote bits, a zone that the
- * owner's lines do not share, and the first to do so since the owner last
- * looked puts the slab on the owner's pending stack of its class.  The owner collects
- * that when the class runs out; for an orphan or an idle owner, the freer does it.
+ * The freer sets a bit of the block's in a zone that the owner's lines do not share, and the first to do so since the owner
+ * last looked puts the slab on the owner's pending stack of its class.  The owner collects that when the class runs out; for an
+ * orphan or an idle owner, the freer does it.
  *
  *   freer: set bit; if state is OPEN: swap it to QUEUED; the one that succeeds pushes the slab
  *   owner: pop all; for each: state to OPEN; take the bits
  *
- * Both sides' steps are sequentially consistent: if the freer sees QUEUED, the
- * owner's taking of the bits comes after the freer's setting of its bit.  A
- * QUEUED slab is never destroyed, so the freer may follow slab->owner.  After
- * its bit is set the freer may find the slab destroyed and its units reused:
- * the worst is that another slab, which begins at the same unit and has no
- * remote frees, is queued; then that slab's owner collects it. */
+ * There are two kinds of bits.  The first thread to free into a slab is its marker, for as long as the slab lasts.  It alone writes
+ * the slab's marks, and toggles one by a plain load and store.  The owner keeps a copy of what it has seen of them: where the two
+ * differ, a block waits.  All other freers set a remote bit, by an atomic operation, and the owner takes a word of these by
+ * another; it need not look at them before one of these freers has said that it is there.
+ *
+ * With remote bits both sides' steps are sequentially consistent: if the freer sees QUEUED, the owner's taking of the bits comes
+ * after the freer's setting of its bit.  A mark may still be on its way when its freer looks at the state: the freer sees QUEUED,
+ * the owner opens the slab and sees no mark.  Then the block waits for the next one that is freed into the slab, whose freer
+ * announces both, or for a look that needs no announcement: remote_look.
+ *
+ * A QUEUED slab is never destroyed, so the freer may follow slab->owner.  Neither is a slab with a mark that was not seen, since
+ * its block is missing; so the marks equal their copy when a slab ends, and the next one there begins with them.
+ *
+ * After its bit is set the freer may find the slab destroyed and its units reused: the worst is that another slab, which begins at
+ * the same unit and has no remote frees, is queued; then that slab's owner collects it. */
 #ifndef SLAB_REMOTE_H
 #define SLAB_REMOTE_H
 
+#include "base/thread.h"
 #include "slab/slab.h"
 
+/* Makes the calling thread the marker, unless another one was faster, or else one of the others. */
+uintptr_t remote_enter_freer(uint32_t unit);
 /* Frees a block, known not to be live any more, of another owner's slab. Any thread, with or
  * without a heap. Returns the slab to announce, by remote_announce, or NULL if that is done. The slab
  * is the one that begins at the block's first unit by now: from the set bit on the block's own may
@@ -30,7 +41,15 @@ HAK_CHECKED HAK_INLINE unit_t *remote_mark(const region_bin_t *bin, uint32_t uni
   if (info->units > 1) unit = unit_number(unit_head(unit));
   uint32_t offset = (uint32_t)((const char *)block - (const char *)region_address(unit));
   uint32_t index = class_block_at(bin->size_class, offset);
-  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
+  uint64_t bit = (uint64_t)1 << index % 64;
+  uintptr_t freers = load_acquire(&remote_of(unit)->freers), self = thread_self();
+  if (HAK_UNLIKELY((freers & ~REMOTE_OTHERS) != self && (freers & REMOTE_OTHERS) == 0)) freers = remote_enter_freer(unit);
+  if (HAK_LIKELY((freers & ~REMOTE_OTHERS) == self)) {
+    _Atomic uint64_t *marks = region_marks(unit, index / 64);
+    store_release(marks, load_relaxed(marks) ^ bit);
+  } else {
+    (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
+  }
   return atomic_load(&remote_of(unit)->state) == REMOTE_OPEN ? unit_at(unit) : NULL;
 }
 /* Announces the slab's remote frees, unless another freer does. Of the calls that a fork's child repairs. */
@@ -52,7 +71,17 @@ void remote_catch_up(void);
 void owner_unlock(slab_owner_t *owner);
 /* In a fork's child: the slab accepts remote frees again; those that nobody announces any more are brought in. */
 void remote_recover(slab_owner_t *owner, unit_t *slab);
-/* Blocks waiting in the slab's remote bits; any thread. */
+/* Of a word of the slab's blocks, those that wait; any thread. */
+HAK_INLINE uint64_t remote_word(uint32_t unit, uint32_t word) {
+  bool marker = (load_relaxed(&remote_of(unit)->freers) & ~REMOTE_OTHERS) != 0;
+  uint64_t marked = marker ? load_relaxed(region_marks(unit, word)) ^ load_relaxed(region_marks_seen(unit, word)) : 0;
+  return marked | load_relaxed(region_bits(region.remote_bits, unit, word));
+}
+/* How many wait in the slab; any thread. */
 uint32_t remote_waiting(const unit_t *slab);
+/* Brings in what waits in the slab and is not announced, of one slab or of all that the owner has; false if that was the end of the
+ * slab.  For the holder of the owner's lock. */
+bool remote_look(slab_owner_t *owner, unit_t *slab);
+void remote_look_at_all(slab_owner_t *owner);
 
 #endif

@@ -121,7 +121,10 @@ unit_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin)
   slab->touched = zero ? 0 : (uint16_t)info->blocks;
   slab->epoch = slab_epoch;
   slab->dirty_when_free = !zero && slab_epoch != 0;
-  store_relaxed(&slab->owner, owner);
+  bool marked = info->blocks <= REGION_MARKED_BLOCKS;
+  store_relaxed(&slab->remote, !marked);
+  store_relaxed(&remote_of(unit)->freers, marked ? 0 : REMOTE_OTHERS);
+  store_relaxed(&remote_of(unit)->owner, owner);
   units_enter(unit, info->units, UNIT_SLAB, size_class);
   store_relaxed(&slab->free, 0);
   slab_add_free(owner, slab, (int32_t)info->blocks);

@@ -26,12 +26,13 @@ typedef struct slab_held {
 
 /* What a heap is to this layer. */
 typedef struct slab_owner {
-  lock_t lock;                 /* guards all below but `pending` */
-  _Atomic uintptr_t thread;    /* that has it, 0 for an orphan */
-  _Atomic uint32_t pending[CLASS_COUNT]; /* stacks of units with remote frees: unit + 1, 0 for none; any thread pushes */
-  _Atomic uint64_t pending_classes; /* a bit for each whose stack may not be empty, set after the push */
-  uint32_t rest[CLASS_COUNT];  /* taken off those stacks, and left for the next collection */
+  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uintptr_t thread; /* that has it, 0 for an orphan; read by others, and seldom written */
+  /* What others write. */
+  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t pending_classes; /* a bit for each whose stack may not be empty, set after the push */
   _Atomic int32_t pending_count; /* units on those stacks and in `rest`, give or take those just on their way */
+  _Atomic uint32_t pending[CLASS_COUNT]; /* stacks of units with remote frees: unit + 1, 0 for none; any thread pushes */
+  HAK_ALIGNED(HAK_CACHE_LINE) lock_t lock; /* guards all below */
+  uint32_t rest[CLASS_COUNT];  /* taken off those stacks, and left for the next collection */
   _Atomic uint64_t remote_frees;
   _Atomic int64_t free_bytes;  /* of free blocks in slabs */
   _Atomic int64_t free_when_looked_at; /* the same when holes were last looked for */

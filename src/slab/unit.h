@@ -23,7 +23,6 @@ struct slab_owner;
 
 /* One for each unit, in its own zone. */
 typedef struct unit {
-  struct slab_owner *_Atomic owner; /* of a UNIT_SLAB; set before its first block is out */
   _Atomic uint8_t kind;
   _Atomic uint8_t size_class;
   uint16_t first_word; /* no free bit lies below this word */
@@ -40,7 +39,8 @@ typedef struct unit {
   uint8_t epoch;       /* slab_epoch when it was made */
   uint8_t guard;       /* os_guard_t of inaccessible units, and of what a large block's last unit has behind it */
   uint32_t left;       /* UNIT_LARGE in the secure library: of `bytes`, what was not asked for; zero as long as nobody does wrong */
-  uint8_t spare[4];
+  _Atomic bool remote;  /* of a UNIT_SLAB: another thread than its owner's may have freed a block of it */
+  uint8_t spare[11];
 } unit_t;
 _Static_assert(sizeof(unit_t) == HAK_CACHE_LINE, "a unit's record is one cache line");
 _Static_assert(sizeof(unit_t) == REGION_UNIT_BYTES, "the zone of units has one for each");
@@ -89,15 +89,19 @@ uint64_t guards_left_out(void); /* guards that mappings did not allow, so far */
 /* --- the records of remote frees, in a zone of their own: remote.h ----------------------- */
 
 enum { REMOTE_CLOSED, REMOTE_OPEN, REMOTE_QUEUED };
+#define REMOTE_OTHERS ((uintptr_t)1)
 
 typedef struct remote {
   _Atomic uint32_t state;
   _Atomic uint32_t next; /* in the pending stack: unit + 1 */
+  _Atomic uintptr_t freers; /* thread_self() of its marker, 0 for none; and REMOTE_OTHERS if others may have set remote bits */
+  struct slab_owner *_Atomic owner; /* of the slab, set before its first block is out: here, since its freers ask for it */
   uint64_t spare;
 } remote_t;
 _Static_assert(sizeof(remote_t) == REGION_REMOTE_BYTES, "the zone of remote records has one for each unit");
 
 HAK_INLINE remote_t *remote_of(uint32_t unit) { return (remote_t *)(void *)region.remotes + unit; }
+HAK_INLINE struct slab_owner *slab_owner(const unit_t *slab) { return load_relaxed(&remote_of(unit_number(slab))->owner); }
 /* The slab that begins there accepts remote frees.  It has no remote bits yet: the release is for the slab's record, which the
  * announcing thread reads. */
 HAK_INLINE void remote_open(uint32_t unit) { store_release(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN); }

@@ -13,7 +13,7 @@ region_bin_t region_no_bin HAK_ALIGNED(HAK_CACHE_LINE);
 typedef enum zone { ZONE_BIN, ZONE_LIVE, ZONE_BITS, ZONE_UNITS, ZONE_REMOTES, ZONE_SUPERSLABS, ZONE_COUNT } zone_t;
 #define OF_UNITS(bytes) (WORD_UNITS * (size_t)(bytes))
 static const size_t zone_bytes[ZONE_COUNT] = {
-    OF_UNITS(REGION_BIN_BYTES),  OF_UNITS(REGION_LIVE_BYTES),   2 * REGION_BITS_BYTES,
+    OF_UNITS(REGION_BIN_BYTES),  OF_UNITS(REGION_LIVE_BYTES),   REGION_MAPS_BYTES,
     OF_UNITS(REGION_UNIT_BYTES), OF_UNITS(REGION_REMOTE_BYTES), sizeof(superslab_t),
 };
 _Static_assert(sizeof *region_bin(NULL, 0) == REGION_BIN_BYTES, "the zone of bins has room for every unit's");
@@ -251,6 +251,7 @@ static void layout_plan(const place_t *place, uint64_t most_bytes, uint64_t rand
   region.unit_records = (char *)layout.zone[ZONE_UNITS].start;
   region.free_bits = (char *)layout.zone[ZONE_BITS].start;
   region.remote_bits = region.free_bits + REGION_BITS_BYTES;
+  region.marks = region.remote_bits + REGION_BITS_BYTES;
   region.remotes = (char *)layout.zone[ZONE_REMOTES].start;
   region.superslabs = (superslab_t *)layout.zone[ZONE_SUPERSLABS].start;
 }

@@ -12,7 +12,8 @@
  *
  * Who writes what: the bin of a unit, its slab record and free bits
  * belong to the owner of the span that the unit is part of; remote records and
- * remote bits are atomic and open to all; live words are written by the owner
+ * remote bits are atomic and open to all; a slab's marks are written by one of the threads
+ * that free into it, what was seen of them by its owner; live words are written by the owner
  * by plain stores and by others by atomic read-modify-writes (see slab/remote.h). */
 #ifndef SPACE_REGION_H
 #define SPACE_REGION_H
@@ -25,7 +26,7 @@
 #define REGION_LIVE_BYTES (HAK_UNIT / HAK_GRANULE / 8)
 #define REGION_UNIT_BITS_BYTES (HAK_UNIT / HAK_GRANULE / 8) /* of blocks of the smallest size; free ones, and as many remote ones */
 #define REGION_UNIT_BYTES 64
-#define REGION_REMOTE_BYTES 16
+#define REGION_REMOTE_BYTES 32
 
 typedef struct region {
   uintptr_t minus_base;          /* 0 - base: added to an address it gives the offset */
@@ -36,7 +37,8 @@ typedef struct region {
   uintptr_t base;                /* address of unit 0; 0 before region_init */
   char *unit_records;            /* slab/unit.h */
   char *free_bits;               /* see region_bits */
-  char *remote_bits;             /* in the same zone */
+  char *remote_bits;             /* in the same zone, as are the next */
+  char *marks;                   /* see region_marks */
   char *remotes;                 /* slab/remote.h */
   superslab_t *superslabs;
   _Atomic uint32_t units;        /* units below which block memory may be mapped; grows only */
@@ -78,17 +80,32 @@ HAK_INLINE void *region_address(uint32_t unit) { return (void *)(region.base + (
 /* The unit that holds the address, or a number >= region.units for a foreign one. */
 HAK_INLINE size_t region_unit(const void *p) { return region.base == 0 ? SIZE_MAX : ((uintptr_t)p - region.base) >> HAK_UNIT_SHIFT; }
 
-/* Word `word` (of 64) of a unit's bitmap with a bit for each block.  Eight
- * words of all units of a superslab lie together, so that slabs of few blocks
- * touch one page of bits for each superslab.  A superslab's free bits come first, then its remote bits. */
+/* Bitmaps with a bit for each block.  Eight words of all units of a superslab lie together, a group, so that slabs of few blocks
+ * touch one page of a map for each superslab.  A superslab's free bits come first, then its remote bits, then its marks, of which
+ * each group has beside it the group of those seen: mostly one page. */
 #define REGION_BITS_BYTES (WORD_UNITS * REGION_UNIT_BITS_BYTES)
 #define REGION_BITS_GROUP (WORD_UNITS * 8 * sizeof(uint64_t))
 _Static_assert(REGION_UNIT_BITS_BYTES / 64 * REGION_BITS_GROUP == REGION_BITS_BYTES, "the groups of eight words are all that there is");
-HAK_INLINE _Atomic uint64_t *region_bits(char *bits, uint32_t unit, uint32_t word) {
+/* Slabs of more blocks have no marks: each slab that had them for the smallest blocks would cost as many addresses again. */
+#define REGION_MARKED_BLOCKS 2048
+#define REGION_MARKS_BYTES (REGION_MARKED_BLOCKS / 512 * 2 * REGION_BITS_GROUP)
+#define REGION_MAPS_BYTES (2 * REGION_BITS_BYTES + REGION_MARKS_BYTES)
+HAK_INLINE _Atomic uint64_t *region_map(char *map, size_t group_bytes, uint32_t unit, uint32_t word) {
   size_t superslab = unit / WORD_UNITS;
   size_t in_superslab = unit % WORD_UNITS;
-  bits += superslab * 2 * REGION_BITS_BYTES + (size_t)(word / 8) * REGION_BITS_GROUP + in_superslab * 64;
-  return (_Atomic uint64_t *)(void *)bits + word % 8;
+  map += superslab * REGION_MAPS_BYTES + word / 8 * group_bytes + in_superslab * 64;
+  return (_Atomic uint64_t *)(void *)map + word % 8;
+}
+/* Word `word` (of 64) of a unit's free or remote bits. */
+HAK_INLINE _Atomic uint64_t *region_bits(char *bits, uint32_t unit, uint32_t word) {
+  return region_map(bits, REGION_BITS_GROUP, unit, word);
+}
+/* Of its marks, or of those that its owner has seen: slab/remote.h. */
+HAK_INLINE _Atomic uint64_t *region_marks(uint32_t unit, uint32_t word) {
+  return region_map(region.marks, 2 * REGION_BITS_GROUP, unit, word);
+}
+HAK_INLINE _Atomic uint64_t *region_marks_seen(uint32_t unit, uint32_t word) {
+  return region_map(region.marks + REGION_BITS_GROUP, 2 * REGION_BITS_GROUP, unit, word);
 }
 
 /* The live map: the owner's thread changes its words by plain stores, others by

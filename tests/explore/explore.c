@@ -292,6 +292,8 @@ bool explore_is_watched(const volatile void *at) {
 
 /* --- reads of what is not newest --------------------------------------------------------- */
 
+bool explore_was_stale(void) { return x->stale > 0; }
+
 bool explore_may_be_stale(void) { return x->stale < x->stale_bound && !x->starting; }
 
 unsigned explore_pick(unsigned options) {

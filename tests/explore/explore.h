@@ -57,6 +57,8 @@ void explore_alone(void);
 /* In a preparation: some execution has to end in what the judge is to see.  The judge has seen it; without the former it is wrong. */
 void explore_expect(void);
 void explore_show(void);
+/* Whether a load of this execution has not returned the newest value. */
+bool explore_was_stale(void);
 /* Accesses to the word are no reason to switch: what is chosen by it does not matter. */
 void explore_ignore(const volatile void *word);
 

@@ -15,29 +15,69 @@ from seeded import seeding
 FAULTS = [
     ("take_before_open", "slab/remote.c",
      """    atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
-    remote_take(owner, unit_at(unit));
+    (void)remote_take(owner, unit_at(unit));
 """,
-     """    remote_take(owner, unit_at(unit));
+     """    (void)remote_take(owner, unit_at(unit));
     atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
-""", "narrow.busy.free.two"),
+""", "narrow.*.free.others"),
     ("take_in_two_steps", "slab/remote.c",
-     "uint64_t bits = atomic_exchange(remote_bits, 0);",
-     "uint64_t bits = atomic_load(remote_bits); atomic_store(remote_bits, 0);", "narrow.busy.free.two"),
+     "bits |= atomic_exchange(others, 0);",
+     "{ bits |= atomic_load(others); atomic_store(others, 0); }", "narrow.busy.free.others"),
+    ("marks_not_noted", "slab/remote.c",
+     "  if (bits != 0) store_relaxed(seen, marks);\n", "", "narrow.busy.free.one"),
+    ("mark_set_and_not_toggled", "slab/remote.h",
+     "store_release(marks, load_relaxed(marks) ^ bit);", "store_release(marks, load_relaxed(marks) | bit);", "freed_again"),
+    ("two_markers", "slab/remote.h",
+     "if (HAK_LIKELY((freers & ~REMOTE_OTHERS) == self)) {", "if (HAK_LIKELY((freers & ~REMOTE_OTHERS) != 0)) {", "narrow.busy.free.two"),
+    ("marker_in_two_steps", "slab/remote.c",
+     "  if (atomic_compare_exchange_strong_explicit(freers, &none, self, memory_order_relaxed, memory_order_relaxed)) return self;\n",
+     "  if (load_relaxed(freers) == none) {\n    store_relaxed(freers, self);\n    return self;\n  }\n", "narrow.gone.free.two"),
+    ("no_look_at_a_trim", "slab/remote.c",
+     "    (void)remote_look(owner, slab);\n", "    (void)owner, (void)slab;\n", "narrow.busy.free.one"),
+    ("no_look_at_a_slab", "slab/hole.c",
+     "there = there && remote_look(owner, slab) && ", "there = there && ", "narrow.exiting.free.*"),
     ("queue_in_two_steps", "slab/remote.c",
      "  if (!atomic_compare_exchange_strong(&remote_of(unit_number(slab))->state, &open, (uint32_t)REMOTE_QUEUED)) return;\n",
      "  (void)open; atomic_store(&remote_of(unit_number(slab))->state, (uint32_t)REMOTE_QUEUED);\n", "narrow.busy.free.two"),
     ("announce_before_bit", "slab/remote.h",
-     """  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
+     """    (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
+  }
   return atomic_load(&remote_of(unit)->state) == REMOTE_OPEN ? unit_at(unit) : NULL;
 """,
-     """  bool open = atomic_load(&remote_of(unit)->state) == REMOTE_OPEN;
-  (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), (uint64_t)1 << index % 64);
-  return open ? unit_at(unit) : NULL;
+     """    bool open = atomic_load(&remote_of(unit)->state) == REMOTE_OPEN;
+    (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
+    return open ? unit_at(unit) : NULL;
+  }
+  return atomic_load(&remote_of(unit)->state) == REMOTE_OPEN ? unit_at(unit) : NULL;
+""", "narrow.busy.free.others"),
+    ("others_said_after_bit", "slab/remote.h",
+     """ && (freers & REMOTE_OTHERS) == 0)) freers = remote_enter_freer(unit);
+""",
+     """ && freers == 0)) freers = remote_enter_freer(unit);
+  if ((freers & ~REMOTE_OTHERS) != self) {
+    (void)atomic_fetch_or(region_bits(region.remote_bits, unit, index / 64), bit);
+    if (atomic_load(&remote_of(unit)->state) == REMOTE_OPEN) return (void)remote_enter_freer(unit), unit_at(unit);
+    (void)remote_enter_freer(unit);
+    return NULL;
+  }
 """, "narrow.busy.free.two"),
+    ("others_looked_for_before_opening", "slab/remote.c",
+     """    atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
+    (void)remote_take(owner, unit_at(unit));
+""",
+     """    uintptr_t before = atomic_load(&remote_of(unit)->freers);
+    atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
+    if ((before & REMOTE_OTHERS) == 0) (void)atomic_fetch_and(&remote_of(unit)->freers, ~REMOTE_OTHERS);
+    (void)remote_take(owner, unit_at(unit));
+""", "narrow.busy.free.two"),
+    ("announce_before_mark", "slab/remote.h",
+     "    store_release(marks, load_relaxed(marks) ^ bit);\n",
+     "    bool open = atomic_load(&remote_of(unit)->state) == REMOTE_OPEN;\n    store_release(marks, load_relaxed(marks) ^ bit);\n"
+     "    return open ? unit_at(unit) : NULL;\n", "narrow.busy.free.one"),
     ("link_after_push", "slab/remote.c",
      """  do {
     store_relaxed(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
+  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_seq_cst, memory_order_relaxed));
 """,
      """  while (!atomic_compare_exchange_weak(pending, &first, unit + 1)) {}
   store_relaxed(&remote_of(unit)->next, first);
@@ -66,14 +106,26 @@ FAULTS = [
     ("class_before_push", "slab/remote.c",
      """  do {
     store_relaxed(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
-  (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c); /* then remote_help looks at the lock */
+  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_seq_cst, memory_order_relaxed));
+  /* A collection that has cleared the bit since then finds the slab.  Afterwards remote_help looks at the lock. */
+  if ((atomic_load(&owner->pending_classes) >> c & 1) == 0) (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c);
 """,
      """  (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c);
   do {
     store_relaxed(&remote_of(unit)->next, first);
-  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_release, memory_order_relaxed));
+  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_seq_cst, memory_order_relaxed));
 """, "narrow.exiting.free.*"),
+    ("class_looked_at_before_push", "slab/remote.c",
+     """  do {
+    store_relaxed(&remote_of(unit)->next, first);
+  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_seq_cst, memory_order_relaxed));
+  /* A collection that has cleared the bit since then finds the slab.  Afterwards remote_help looks at the lock. */
+  if ((atomic_load(&owner->pending_classes) >> c & 1) == 0) (""",
+     """  bool known = (atomic_load(&owner->pending_classes) >> c & 1) != 0;
+  do {
+    store_relaxed(&remote_of(unit)->next, first);
+  } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_seq_cst, memory_order_relaxed));
+  if (!known) (""", "narrow.exiting.free.*"),
     ("help_before_push", "slab/remote.c",
      """  remote_push(owner, slab);
   remote_help(owner);

@@ -14,14 +14,22 @@ enum { UNITS_MOST = 256, BLOCKS_MOST = 4096 };
 
 static uint8_t queued[UNITS_MOST]; /* times in a pending stack */
 static uint8_t places[BLOCKS_MOST]; /* that a slab's block is in */
+static bool trimmed, looked_at; /* the heaps of threads, every slab: by who needs no announcement */
 static bool may_leak; /* what a thread was about is gone with it; a free's bit may be set and wait for the slab's next one */
 
 /* --- slabs --------------------------------------------------------------------------------- */
 
-static uint32_t place_bits(const unit_t *slab, char *zone) {
+static uint64_t word_free(uint32_t unit, uint32_t word) { return load_relaxed(region_bits(region.free_bits, unit, word)); }
+static uint64_t word_remote(uint32_t unit, uint32_t word) { return load_relaxed(region_bits(region.remote_bits, unit, word)); }
+static uint64_t word_marked(uint32_t unit, uint32_t word) {
+  bool marker = (load_relaxed(&remote_of(unit)->freers) & ~REMOTE_OTHERS) != 0;
+  return marker ? load_relaxed(region_marks(unit, word)) ^ load_relaxed(region_marks_seen(unit, word)) : 0;
+}
+
+static uint32_t place_bits(const unit_t *slab, uint64_t (*of)(uint32_t unit, uint32_t word)) {
   uint32_t count = 0, blocks = slab_class(slab)->blocks;
   for (uint32_t word = 0; word * 64 < blocks; word++) {
-    uint64_t bits = load_relaxed(region_bits(zone, unit_number(slab), word));
+    uint64_t bits = of(unit_number(slab), word);
     count += bits_count64(bits);
     for (; bits != 0; bits &= bits - 1) places[(word * 64 + bits_lowest64(bits)) % BLOCKS_MOST]++;
   }
@@ -46,7 +54,7 @@ static void place_bins(const unit_t *slab) {
 static void judge_slab(const unit_t *slab) {
   uint32_t unit = unit_number(slab), blocks = slab_class(slab)->blocks;
   memset(places, 0, blocks);
-  uint32_t free = place_bits(slab, region.free_bits), waiting = place_bits(slab, region.remote_bits);
+  uint32_t free = place_bits(slab, word_free), waiting = place_bits(slab, word_remote), marked = place_bits(slab, word_marked);
   place_bins(slab);
   for (unsigned i = 0; i < HELD_MOST; i++) {
     if (held[i] != NULL) place_block(slab, held[i]);
@@ -60,13 +68,16 @@ static void judge_slab(const unit_t *slab) {
   if (state == STATE_CLOSED) explore_fail("the slab at unit %u takes no remote frees", unit);
   bool is_queued = state == STATE_QUEUED;
   if (is_queued != (queued[unit] != 0)) explore_fail("the slab at unit %u is in state %u, queued %u times", unit, state, queued[unit]);
+  /* A mark that an actor has not seen in time, if nobody has looked since. */
+  bool may_wait = explore_was_stale() && !looked_at && (!trimmed || load_relaxed(&slab_owner(slab)->thread) == 0);
+  if (!may_wait) waiting += marked;
   if (waiting > (may_leak ? giving : 0) && !is_queued) explore_fail("%u remote frees to unit %u that nobody announces", waiting, unit);
 }
 
 static void judge_other_unit(uint32_t unit) {
   if (target_remote_state(unit) != STATE_CLOSED) explore_fail("unit %u starts no slab and takes remote frees", unit);
   uint64_t bits = 0;
-  for (uint32_t word = 0; word < 64; word++) bits |= load_relaxed(region_bits(region.remote_bits, unit, word));
+  for (uint32_t word = 0; word < 64; word++) bits |= word_remote(unit, word) | word_marked(unit, word);
   if (bits != 0) explore_fail("unit %u starts no slab and has remote frees", unit);
 }
 
@@ -89,7 +100,7 @@ static void judge_pending(const slab_owner_t *owner, unsigned c) {
     uint32_t unit = next - 1;
     if (unit >= load_relaxed(&region.units) || ++queued[unit] > 1) explore_fail("unit %u is queued twice, or is none", unit);
     const unit_t *slab = unit_at(unit);
-    bool is_owners = load_relaxed(&slab->kind) == UNIT_SLAB && load_relaxed(&slab->owner) == owner && load_relaxed(&slab->size_class) == c;
+    bool is_owners = load_relaxed(&slab->kind) == UNIT_SLAB && slab_owner(slab) == owner && load_relaxed(&slab->size_class) == c;
     if (!is_owners) explore_fail("unit %u is queued where it does not belong", unit);
   }
 }
@@ -189,6 +200,10 @@ static void give_held(void) {
 static void end(bool live) {
   judge_state();
   threads_collect();
+  trimmed = true;
+  judge_state();
+  target_purge_holes();
+  looked_at = true;
   judge_state();
   if (live) judge_live();
   give_held();

@@ -2,7 +2,8 @@
 #ifndef TESTS_EXPLORE_JUDGE_H
 #define TESTS_EXPLORE_JUDGE_H
 
-/* Every block is in one place, every count is right, nothing waits unannounced, no lock is held. */
+/* Every block is in one place, every count is right, nothing waits unannounced that may not (a mark may, after a stale read, until
+ * somebody looks), no lock is held. */
 void judge_state(void);
 /* Every unit is free. */
 void judge_nothing_used(void);

@@ -19,7 +19,7 @@ from seeded import seeding
 
 # The cheapest first; what needs a preemption and a stale read at once is found by few scenarios.
 BOTH = ["two_words", "holes_meanwhile", "narrow.busy.other.one", "narrow.exiting.other.one", "narrow.idle.other.two",
-        "narrow.busy.same.two"]
+        "narrow.busy.same.two", "narrow.busy.same.others"]
 QUICK = [["-b", "0", "-w", "1"], ["-b", "1", "-w", "1", "-t", "20", *BOTH], ["-b", "1"], []]
 
 

@@ -13,12 +13,12 @@
 typedef enum geometry { NARROW, WIDE, GEOMETRIES } geometry_t; /* units of a slab: one, four */
 typedef enum ender { BUSY, IDLE, EXITING, GONE, ADOPTED, ENDERS } ender_t;
 typedef enum next { SAME, OTHER, LARGE, LEFT, NEXTS } next_t;
-typedef enum freer { BY_OWNER, BY_ONE, BY_TWO, BY_HELPER, FREERS } freer_t;
+typedef enum freer { BY_OWNER, BY_ONE, BY_TWO, BY_OTHERS, BY_HELPER, FREERS } freer_t;
 
 static const char *const geometry_names[] = {"narrow", "wide"};
 static const char *const ender_names[] = {"busy", "idle", "exiting", "gone", "adopted"};
 static const char *const next_names[] = {"same", "other", "large", "free"};
-static const char *const freer_names[] = {"owner", "one", "two", "helper"};
+static const char *const freer_names[] = {"owner", "one", "two", "others", "helper"};
 
 /* Eight blocks fill a slab; a large block of as many units; a class of which nobody has a slab. */
 static const size_t block_bytes[] = {8192, 32768};
@@ -40,6 +40,8 @@ static struct {
 static void *b[2 * BLOCKS]; /* of S, and of another slab, which stays */
 
 static size_t size(void) { return block_bytes[cell.geometry]; }
+
+static uint32_t slab_of(const void *block) { return unit_number(unit_head((uint32_t)region_unit(block))); }
 
 /* --- the actors ------------------------------------------------------------------------------ */
 
@@ -84,6 +86,7 @@ static void prepare(void) {
     for (unsigned i = BLOCKS + 2; i < 2 * BLOCKS; i++) give(b[i]);
     target_trim();
   }
+  if (cell.freer == BY_OTHERS) target_marked_by(slab_of(b[0]), OUTSIDER);
   if (cell.ender == IDLE) target_nearly_idle(&target_heap_of(0)->owner, 1);
   if (cell.next != LEFT && cell.next != SAME) { /* who takes the same class has no heap yet, and may get the owner's */
     target_run_as(cell.taker);
@@ -105,7 +108,7 @@ static void plan(void) {
   if (cell.ender != GONE) actors[n++] = owner;
   if (cell.freer == BY_OWNER) actors[n++] = give_last;
   if (cell.freer == BY_ONE || cell.freer == BY_HELPER) actors[n++] = give_both;
-  if (cell.freer == BY_TWO) actors[n++] = give_first, actors[n++] = give_last_and_another;
+  if (cell.freer == BY_TWO || cell.freer == BY_OTHERS) actors[n++] = give_first, actors[n++] = give_last_and_another;
   if (cell.freer == BY_HELPER) actors[n++] = target_trim_others;
   cell.taker = n;
   if (cell.next != LEFT) actors[n++] = take_next;

@@ -36,6 +36,16 @@ static void take_and_give(void) { give(take(BIG)); }
 static void some_tiny(void) { taken_by(0, 4, TINY); }
 static void tiny_pop_and_push(void) { give(a[3]), (void)take(TINY); }
 
+/* Its marker has freed the only block that is out of its place before. */
+static void freed_before(void) {
+  taken_by(0, BIG_BLOCKS, BIG);
+  target_run_as(1);
+  give(a[0]);
+  target_run_as(0);
+  target_trim();
+  a[0] = take(BIG);
+}
+
 /* A slab whose remote bits are two words, with its first and its last block left. */
 static void two_words(void) {
   enum { BLOCKS = 128 };
@@ -359,6 +369,7 @@ const scenario_t scenarios[] = {
     {"first_use_refused", start_refused, {take_if_there_is, take_if_there_is, take_if_there_is}, judge_end, NULL, 1, 3},
     {"live_map", some_tiny, {tiny_pop_and_push, give_0, give_1}, judge_end_live, NULL, EVERY, EVERY},
     {"two_words", two_words, {target_trim, give_0, give_1}, judge_end, NULL, 2, EVERY},
+    {"freed_again", freed_before, {target_trim, give_0}, judge_end, NULL, EVERY, EVERY},
     {"holes", with_holes, {take_and_give, give_0, target_purge_holes}, judge_end, NULL, EVERY, EVERY},
     {"holes_meanwhile", with_holes, {take_other_class, target_purge_holes, give_0}, judge_end, NULL, 1, 3},
     {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, EVERY},

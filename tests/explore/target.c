@@ -96,6 +96,10 @@ void target_forget_thread(void) {
 
 NO_RACE_CHECK uint32_t target_remote_state(uint32_t unit) { return load_relaxed(&remote_of(unit)->state); }
 NO_RACE_CHECK uint32_t target_remote_next(uint32_t unit) { return load_relaxed(&remote_of(unit)->next); }
+void target_marked_by(uint32_t slab, unsigned identity) {
+  store_relaxed(&unit_at(slab)->remote, true);
+  store_relaxed(&remote_of(slab)->freers, target_self_of(identity));
+}
 void target_nearly_idle(slab_owner_t *owner, uint32_t more) { store_relaxed(&owner->pending_count, REMOTE_HELP_AT - (int32_t)more); }
 bool target_grow_locked(void) { return load_relaxed(&grow_lock.holder) != 0; }
 

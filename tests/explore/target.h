@@ -41,6 +41,8 @@ typedef enum remote_state { STATE_CLOSED, STATE_OPEN, STATE_QUEUED } remote_stat
 uint32_t target_remote_state(uint32_t unit);
 /* The next in a pending stack: unit + 1, or 0. */
 uint32_t target_remote_next(uint32_t unit);
+/* As if the thread had been the first to free into the slab, not as its owner. */
+void target_marked_by(uint32_t slab, unsigned identity);
 /* As if so many slabs had been queued that `more` further ones make others help. */
 void target_nearly_idle(slab_owner_t *owner, uint32_t more);
 bool target_grow_locked(void);

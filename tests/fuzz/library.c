@@ -44,6 +44,7 @@ void library_watch(void) {
 }
 
 unsigned thread_running(void) { return running; }
+uintptr_t thread_running_self(void) { return player; }
 
 void thread_run_as(unsigned number) {
   threads[running] = (thread_vars_t){thread_fast_heap, thread_heap, thread_inside, player};

@@ -6,6 +6,7 @@
 #define TESTS_FUZZ_LIBRARY_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { THREADS = 4 };
 
@@ -21,6 +22,7 @@ void library_start(void);
 void library_watch(void);
 void thread_run_as(unsigned number);
 unsigned thread_running(void);
+uintptr_t thread_running_self(void); /* its thread_self() */
 void thread_end_running(thread_end_t how);
 /* As in a fork's child: all but the running thread are gone. */
 void thread_fork(void);

@@ -5,7 +5,12 @@
  * its free and its telling the owner; owners lose their threads and get others; locks are held meanwhile; the kernel fails. */
 #include <string.h>
 
-#include "base/thread.h"
+#include "library.h"
+
+/* In place of base/thread.h. */
+#define BASE_THREAD_H
+static inline uintptr_t thread_self(void) { return thread_running_self(); }
+
 #include "fake_os.h"
 #include "fuzz.h"
 #include "kit/options.h"
@@ -48,7 +53,7 @@ static uint32_t check_bits(const unit_t *slab) {
     uint64_t bits = load_relaxed(region_bits(region.free_bits, unit_number(slab), word));
     if (blocks - word * 64 < 64) FUZZ_EQ(bits >> (blocks - word * 64), 0);
     if (word < slab->first_word) FUZZ_EQ(bits, 0);
-    FUZZ_EQ(bits & load_relaxed(region_bits(region.remote_bits, unit_number(slab), word)), 0);
+    FUZZ_EQ(bits & remote_word(unit_number(slab), word), 0);
     free += bits_count64(bits);
   }
   return free;
@@ -58,7 +63,7 @@ static uint32_t check_bits(const unit_t *slab) {
 static uint32_t check_slab(unsigned o, unsigned c, const unit_t *slab, bool full) {
   FUZZ_EQ(load_relaxed(&slab->kind), UNIT_SLAB);
   FUZZ_EQ(load_relaxed(&slab->size_class), c);
-  FUZZ_CHECK(load_relaxed(&slab->owner) == &owners[o] && slab->listed_full == full);
+  FUZZ_CHECK(slab_owner(slab) == &owners[o] && slab->listed_full == full);
   uint32_t free = check_bits(slab);
   FUZZ_EQ(load_relaxed(&slab->free), free);
   FUZZ_EQ(free == 0, full);
@@ -178,8 +183,10 @@ static void free_remote(unsigned i) {
   if (slab != NULL) unannounced[unannounced_count++] = slab;
 }
 
+/* By one of several threads: the first into a slab is its marker. */
 static void op_remote(void) {
   unsigned count = 1 + input_below(64), at = input_word(), announced = input_below(4);
+  thread_run_as(announced);
   for (unsigned n = 0; n < count && out_count > 0 && unannounced_count < UNANNOUNCED_MOST; n++) {
     free_remote((at + n) % out_count);
     if (announced != 0) announce();
@@ -261,8 +268,8 @@ static void op_recover(void) {
   for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
     unit_t *slab = unit_at(unit);
     if (load_relaxed(&slab->kind) != UNIT_SLAB) continue;
-    slab_relist(load_relaxed(&slab->owner), slab, racy_load(region_bin(region.live, unit)));
-    remote_recover(load_relaxed(&slab->owner), slab);
+    slab_relist(slab_owner(slab), slab, racy_load(region_bin(region.live, unit)));
+    remote_recover(slab_owner(slab), slab);
   }
 }
 
@@ -368,6 +375,7 @@ enum { OPS = sizeof ops / sizeof ops[0] };
 
 static void start(void) {
   unsigned byte = input_byte();
+  library_start();
   if ((byte & 1) != 0) fake_os_set_address_limit((uint64_t)1 << 40);
   if ((byte & 6) == 6) fake_os_set_page_size(65536);
   FUZZ_CHECK(region_init((uint64_t)4 << 30));

@@ -176,7 +176,7 @@ BREACH(ALL, "a span ends beyond the frontier", store_relaxed(&large->units, 1 <<
 BREACH(ALL, "a span's last unit is not in it", large[LARGE_UNITS - 1].head--)
 BREACH(ALL, "a span has not its kind's class", store_relaxed(&large->size_class, 3))
 BREACH(ALL, "a span has not its kind's class", store_relaxed(&slab->size_class, (uint8_t)wide_class))
-BREACH(ALL, "a slab has no owner", store_relaxed(&slab->owner, NULL))
+BREACH(ALL, "a slab has no owner", store_relaxed(&remote_of(unit_number(slab))->owner, NULL))
 BREACH(ALL, "a guard is none that the kernel makes", unit_at(span_of_kind(UNIT_GUARD))->guard = 7)
 BREACH(ALL, "a span of guard slots has none", (void)span_of_kind(UNIT_SLOTS))
 BREACH(ALL, "a unit is of no kind", store_relaxed(&large[1].kind, 9))
@@ -185,7 +185,7 @@ BREACH(ALL, "a unit has a bin and no slab, or a slab and no bin", racy_store(reg
 BREACH(ALL, "a unit has a bin and no slab, or a slab and no bin", racy_store(region_bin(region.live, unit), &region_no_bin))
 
 /* slabs */
-BREACH(MINE, "a listed slab is not the owner's", store_relaxed(&slab->owner, &heap_none.owner))
+BREACH(MINE, "a listed slab is not the owner's", store_relaxed(&remote_of(unit_number(slab))->owner, &heap_none.owner))
 BREACH(MINE, "a slab has no bin, or not its class's units", racy_store(region_bin(region.live, unit), &region_no_bin))
 BREACH(MINE, "a slab has no bin, or not its class's units", store_relaxed(&slab->units, 2))
 BREACH(MINE, "a slab's unit does not lead to it", wide[1].head = unit)

@@ -56,7 +56,7 @@ static void check_entries(bin_t *bin) {
   for (intptr_t i = -bin->capacity; i < top; i++) {
     void *block = bin_entries(bin)[i];
     unit_t *slab = unit_head((uint32_t)region_unit(block));
-    CHECK(slab_class(slab) == &class_info[c] && load_relaxed(&slab->owner) == &owner);
+    CHECK(slab_class(slab) == &class_info[c] && slab_owner(slab) == &owner);
     CHECK(*region_bin(region.live, region_unit(block)) == &bin->shared);
     CHECK(!region_is_live(block));
     region_set_live(block);

@@ -36,7 +36,7 @@ static void check_bin(const heap_t *heap, bin_t *bin, unsigned c) {
   for (intptr_t i = -bin->capacity; i < top; i++) {
     void *block = racy_load(&bin_entries(bin)[i]);
     unit_t *slab = unit_head((uint32_t)region_unit(block));
-    CHECK(slab_class(slab) == &class_info[c] && load_relaxed(&slab->owner) == &heap->owner);
+    CHECK(slab_class(slab) == &class_info[c] && slab_owner(slab) == &heap->owner);
     CHECK(*region_bin(region.live, region_unit(block)) == &bin->shared);
     CHECK(!region_is_live(block));
   }
@@ -590,7 +590,7 @@ TEST(among_many_threads_one_that_takes_little_has_no_heap) {
   for (int i = 0; i < 2 * SOME; i++) {
     REQUIRE(some_blocks[i] != NULL);
     const unit_t *slab = unit_head((uint32_t)region_unit(some_blocks[i]));
-    CHECK_EQ(load_relaxed(&load_relaxed(&slab->owner)->thread), 0);
+    CHECK_EQ(load_relaxed(&slab_owner(slab)->thread), 0);
   }
   CHECK(count_heaps(false) <= heaps + 8);
   CHECK_EQ(check_census().live, usable_of(some_blocks, 2 * SOME));
@@ -1099,7 +1099,7 @@ TEST(a_child_without_a_heap_is_repaired_too) {
 static bool slab_is_counted_again(const heap_t *lost) {
   unit_t *slab = unit_head((uint32_t)region_unit(forked_blocks[1]));
   const uint8_t mark = 255;
-  CHECK(load_relaxed(&slab->owner) == &lost->owner);
+  CHECK(slab_owner(slab) == &lost->owner);
   slab->age = mark;
   thread_before_fork();
   thread_after_fork();

@@ -31,9 +31,12 @@ static void touch_unit(uint32_t unit) {
   for (uint32_t word = 0; word < 64; word++) {
     store_relaxed(region_bits(region.free_bits, unit, word), 1);
     store_relaxed(region_bits(region.remote_bits, unit, word), 1);
+    if (word >= REGION_MARKED_BLOCKS / 64) continue;
+    store_relaxed(region_marks(unit, word), 1);
+    store_relaxed(region_marks_seen(unit, word), 1);
   }
   memset(region.unit_records + (size_t)unit * 64, 1, 64);
-  memset(region.remotes + (size_t)unit * 16, 1, 16);
+  memset(region.remotes + (size_t)unit * REGION_REMOTE_BYTES, 1, REGION_REMOTE_BYTES);
 }
 
 /* What must hold between two calls. */
@@ -448,7 +451,7 @@ TEST(a_foreign_run_that_is_long_is_passed_too) {
 static char *behind_zone(unsigned zone, uint32_t superslabs) {
   char *const starts[] = {(char *)region_bin(region.live, 0), (char *)region.live, region.free_bits, region.unit_records, region.remotes,
                           (char *)region.superslabs};
-  const size_t bytes[] = {256, 16384, 2 * REGION_BITS_BYTES, 2048, 512, sizeof(superslab_t)};
+  const size_t bytes[] = {256, 16384, REGION_MAPS_BYTES, 2048, 1024, sizeof(superslab_t)};
   return starts[zone] + bits_round_up(superslabs * bytes[zone], os_page_size());
 }
 

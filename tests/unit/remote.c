@@ -9,6 +9,7 @@
 #include "fake_os.h"
 #include "kit/options.h"
 #include "slab/batch.h"
+#include "slab/hole.h"
 #include "slabs.h"
 #include "space.h"
 #include "space/ledger.h"
@@ -52,6 +53,17 @@ static uint32_t take_slab(unsigned c, void **blocks) {
 }
 
 static uint32_t free_in(const unit_t *slab) { return load_relaxed(&slab->free); }
+
+/* As of one that finds the slab queued, although the owner has looked by then. */
+static void free_unannounced(void *block) {
+  uint32_t unit = (uint32_t)region_unit(block);
+  CHECK(region_clear_live(block));
+  (void)!remote_mark(racy_load(region_bin(region.live, unit)), unit, block);
+}
+
+/* The first word of each. */
+static uint64_t marks_of(const unit_t *slab) { return load_relaxed(region_marks(unit_number(slab), 0)); }
+static uint64_t remote_bits_of(const unit_t *slab) { return load_relaxed(region_bits(region.remote_bits, unit_number(slab), 0)); }
 
 /* ---- one freer ---- */
 
@@ -175,7 +187,7 @@ TEST(a_queued_slab_outlives_its_last_block) {
   CHECK_EQ(load_relaxed(&owner.slab_count[2]), 1);
 }
 
-/* The owner may take a freer's bit before the freer announces it: then the slab
+/* The owner may take a freer's mark before the freer announces it: then the slab
  * is wholly free and still queued. */
 TEST(a_wholly_free_slab_stays_while_it_is_queued) {
   start_remote();
@@ -185,7 +197,7 @@ TEST(a_wholly_free_slab_stays_while_it_is_queued) {
   give_blocks(&owner, second, 1);
   unit_t *slab = slab_holding(first[0]);
   free_remotely(first[0]);
-  atomic_store(region_bits(region.remote_bits, unit_number(slab), 0), 0);
+  store_relaxed(region_marks_seen(unit_number(slab), 0), marks_of(slab));
   give_blocks(&owner, first, count);
   slab_release_empty(&owner);
   CHECK_EQ(load_relaxed(&slab->kind), UNIT_SLAB);
@@ -220,6 +232,134 @@ TEST(recovery_brings_in_what_nobody_announces) {
   CHECK_EQ(free_in(slab), count / 2);
   free_remotely(blocks[count - 1]); /* the slab can be queued again */
   CHECK(load_relaxed(&owner.pending[4]) != 0);
+}
+
+/* ---- marks ---- */
+
+static void *free_one(void *block) {
+  free_remotely(block);
+  return NULL;
+}
+
+static void free_by_another(void *block) {
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, free_one, block) == 0);
+  pthread_join(thread, NULL);
+}
+
+TEST(the_first_freer_marks_and_the_others_set_bits) {
+  start_remote();
+  void *blocks[4096];
+  REQUIRE(take_slab(1, blocks) > 3);
+  const unit_t *slab = slab_holding(blocks[0]);
+  CHECK(!load_relaxed(&slab->remote));
+  free_remotely(blocks[0]);
+  CHECK_EQ(load_relaxed(&remote_of(unit_number(slab))->freers), thread_self());
+  free_by_another(blocks[1]);
+  free_remotely(blocks[2]);
+  CHECK_EQ(load_relaxed(&remote_of(unit_number(slab))->freers), thread_self() | REMOTE_OTHERS);
+  CHECK(load_relaxed(&slab->remote));
+  CHECK_EQ(marks_of(slab), 5);
+  CHECK_EQ(remote_bits_of(slab), 2);
+  CHECK_EQ(remote_waiting(slab), 3);
+  remote_collect(&owner);
+  CHECK_EQ(free_in(slab), 3);
+  CHECK_EQ(remote_waiting(slab), 0);
+  CHECK_EQ(remote_bits_of(slab), 0);
+}
+
+TEST(a_block_is_marked_as_often_as_it_is_freed) {
+  start_remote();
+  void *blocks[4096], *again[2];
+  REQUIRE(take_slab(1, blocks) > 2);
+  const unit_t *slab = slab_holding(blocks[0]);
+  for (int round = 0; round < 5; round++) {
+    free_remotely(blocks[0]);
+    if (round % 2 == 0) free_remotely(blocks[1]);
+    CHECK_EQ(remote_waiting(slab), round % 2 == 0 ? 2 : 1);
+    remote_collect(&owner);
+    CHECK_EQ(free_in(slab), round % 2 == 0 ? 2 : 1);
+    uint32_t count = round % 2 == 0 ? 2 : 1;
+    CHECK_EQ(batch_take(&owner, 1, &bins[1], again, count), count);
+    for (uint32_t i = 0; i < count; i++) region_set_live(again[i]);
+  }
+}
+
+/* Their marks would lie in the next slab's. */
+TEST(a_slab_of_the_smallest_blocks_has_no_marks) {
+  start_remote();
+  void *blocks[4096];
+  uint32_t count = take_slab(0, blocks);
+  REQUIRE(count > REGION_MARKED_BLOCKS);
+  const unit_t *slab = slab_holding(blocks[0]);
+  free_remotely(blocks[0]);
+  free_remotely(blocks[count - 1]);
+  CHECK_EQ(remote_waiting(slab), 2);
+  CHECK_EQ(remote_bits_of(slab), 1);
+  CHECK_EQ(load_relaxed(&remote_of(unit_number(slab))->freers), REMOTE_OTHERS);
+  remote_collect(&owner);
+  CHECK_EQ(free_in(slab), 2);
+  CHECK_EQ(remote_waiting(slab), 0);
+}
+
+/* Not cleared, but equal to what was seen of them. */
+TEST(a_slab_begins_with_the_marks_of_the_one_before) {
+  start_remote();
+  void *first[4096], *second[4096];
+  uint32_t count = take_slab(2, first);
+  REQUIRE(count > 0);
+  unit_t *slab = slab_holding(first[0]);
+  for (uint32_t i = 0; i < count; i++) free_remotely(first[i]);
+  remote_collect(&owner);
+  slab_release_empty(&owner);
+  CHECK_EQ(load_relaxed(&slab->kind), UNIT_FREE);
+  uint32_t others = take_slab(3, second);
+  REQUIRE(others > 0 && slab_holding(second[0]) == slab);
+  CHECK(marks_of(slab) != 0 && !load_relaxed(&slab->remote));
+  CHECK_EQ(load_relaxed(&remote_of(unit_number(slab))->freers), 0);
+  CHECK_EQ(remote_waiting(slab), 0);
+  for (uint32_t i = 0; i < others; i += 2) free_remotely(second[i]);
+  remote_collect(&owner);
+  CHECK_EQ(free_in(slab), (others + 1) / 2);
+}
+
+TEST(what_nobody_announces_is_found_by_a_look) {
+  start_remote();
+  void *blocks[4096];
+  uint32_t count = take_slab(3, blocks);
+  REQUIRE(count > 3);
+  const unit_t *slab = slab_holding(blocks[0]);
+  free_unannounced(blocks[0]);
+  remote_collect_all(&owner);
+  CHECK_EQ(remote_waiting(slab), 1);
+  remote_look_at_all(&owner);
+  CHECK_EQ(remote_waiting(slab), 0);
+  CHECK_EQ(free_in(slab), 1);
+  CHECK(!slab->listed_full);
+  free_unannounced(blocks[1]);
+  uint32_t aging = 0;
+  (void)hole_step(false, &aging);
+  CHECK_EQ(free_in(slab), 2);
+  free_unannounced(blocks[2]);
+  free_remotely(blocks[3]); /* its freer announces both */
+  remote_collect(&owner);
+  CHECK_EQ(free_in(slab), 4);
+}
+
+TEST(the_last_block_of_an_orphans_slab_is_found_by_a_look) {
+  start_remote();
+  void *blocks[4096];
+  for (int by_step = 0; by_step < 2; by_step++) {
+    uint32_t count = take_slab(6, blocks), aging = 0;
+    REQUIRE(count > 1);
+    owner.orphan = true;
+    for (uint32_t i = 0; i < count; i++) free_unannounced(blocks[i]);
+    if (by_step) (void)hole_step(false, &aging);
+    else remote_look_at_all(&owner);
+    CHECK_EQ(load_relaxed(&owner.slab_count[6]), 0);
+    owner.orphan = false;
+  }
+  CHECK_EQ(ledger_census().free_units, units_mapped());
 }
 
 /* ---- owners that do not look ---- */
@@ -465,10 +605,9 @@ static void run_threads(bool dies) {
     owner_unlock(&owner);
   }
   wait_for_freers(threads);
-  if (!dies) {
-    remote_collect_all(&owner);
-    slab_release_empty(&owner);
-  }
+  if (!dies) remote_collect_all(&owner);
+  remote_look_at_all(&owner);
+  slab_release_empty(&owner);
   for (unsigned c = 0; c < CLASS_ZERO; c++) CHECK_EQ(load_relaxed(&owner.slab_count[c]), 0);
   CHECK_EQ(ledger_census().free_units, units_mapped());
   CHECK(load_relaxed(&owner.remote_frees) > ROUNDS);

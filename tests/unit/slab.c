@@ -56,7 +56,7 @@ static uint32_t check_slab(const unit_t *slab, unsigned c, bool full) {
   CHECK_EQ(load_relaxed(&slab->kind), UNIT_SLAB);
   CHECK_EQ(load_relaxed(&slab->size_class), c);
   CHECK_EQ(slab->units, class_info[c].units);
-  CHECK(load_relaxed(&slab->owner) == &owner);
+  CHECK(slab_owner(slab) == &owner);
   CHECK_EQ(slab->listed_full, full);
   CHECK_EQ(load_relaxed(&slab->free), bits_free(slab));
   CHECK_EQ(load_relaxed(&slab->free) == 0, full);
