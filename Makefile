@@ -7,7 +7,8 @@ JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
 .PHONY: help lib run bench workloads peers bench-counts test soak repeat fuzz coverage mutation setup-compilers setup-tests built \
-        check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-bench clean
+        check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-bench check-bench-big \
+        setup-big clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -22,7 +23,7 @@ run: ## set everything up, then show the demo; CMD="..." compares that command i
 	$(VENV)/bin/hakmem $(if $(CMD),run --compare -- $(CMD),demo)
 
 bench: ## set everything up, then run the workloads under every allocator and report; ARGS="--brief" passes arguments
-	@tools/setup build python bench
+	@tools/setup build python bench bench-big
 	@$(MAKE) --no-print-directory peers workloads $(VENV)/.installed-bench
 	$(VENV)/bin/hakmem bench --build $(BUILD) $(ARGS)
 
@@ -118,10 +119,16 @@ check-aarch64: check-aarch64-cross # and the unit tests with pages of 64 KiB
 check-cli: $(VENV)/.installed-bench # the tests of the command line
 	$(alone) $(VENV)/bin/python -m pytest -q cli/tests
 
-check-bench: built $(VENV)/.installed-bench # every workload in its brief size
-	rm -rf $(BUILD)/bench/check
-	$(alone) $(VENV)/bin/hakmem bench --build $(BUILD) --output $(BUILD)/bench/check --brief --workloads "*" \
+# Every workload in its brief size. Those whose packages take minutes to install are a target of their own, which no other runs.
+check-bench check-bench-big: built $(VENV)/.installed-bench
+	rm -rf $(BUILD)/bench/$@
+	$(alone) $(VENV)/bin/hakmem bench --build $(BUILD) --output $(BUILD)/bench/$@ --brief $(CHECKED) \
 	  --allocators system,hakmem --check-failures
+check-bench: CHECKED := --workloads "*" --without bench-big
+check-bench-big: CHECKED := --workloads bench-big
+check-bench-big: setup-big
+setup-big:
+	@tools/setup build python cxx bench bench-big
 
 # The command line and its own copy of the library, installed as a user would.
 python_sources := $(shell find cli src include packaging -type f -not -name '*.pyc') \

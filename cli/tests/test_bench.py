@@ -235,7 +235,7 @@ def test_workloads_are_chosen_by_name_family_group_and_threads():
         a_workload("one-2", family="one", threads=2),
         a_workload("two", group="program"),
     ]
-    names = lambda *choice: [workload.name for workload in choose(every, *choice)]  # noqa: E731
+    names = lambda *choice: [workload.name for workload in choose(every, *choice)[0]]  # noqa: E731
     assert names([], []) == ["one-1", "one-2", "two"]
     assert names(["program", "one-1"], []) == ["one-1", "two"]
     assert names(["one"], [2]) == ["one-2"]
@@ -246,6 +246,18 @@ def test_workloads_are_chosen_by_name_family_group_and_threads():
     every.append(a_workload("apart", group="figures", threads=1))
     assert names([], []) == ["one-1", "one-2", "two"] and names([], [1]) == ["one-1"]
     assert names(["figures"], []) == names(["apart"], [1]) == ["apart"] and names(["*"], [1]) == ["one-1", "apart"]
+
+
+def test_workloads_left_out_are_named():
+    every = [a_workload("one"), a_workload("two", packages="bench-big"), a_workload("apart", "figures")]
+    names = lambda *choice: tuple([entry.name for entry in part] for part in choose(every, *choice))  # noqa: E731
+    assert names([], [], ["bench-big"]) == (["one"], ["two"])
+    assert names(["*"], [], ["t*", "figures"]) == (["one"], ["two", "apart"])
+    assert names(["bench-big"], []) == (["two"], [])
+    assert names(["one"], [], ["two"]) == (["one"], [])  # it was not asked for
+    for patterns, without in ((["two"], ["two"]), (["one"], ["three"])):
+        with pytest.raises(Failure):
+            choose(every, patterns, [], without)
 
 
 def test_scaling_joins_what_differs_in_threads_alone():
@@ -261,9 +273,9 @@ def test_scaling_joins_what_differs_in_threads_alone():
 
 def test_each_repetition_has_its_own_order_and_the_seed_decides_it():
     def orders(seed: int) -> list[tuple[str, ...]]:
-        choices = Choices([], [], [], 8, True, 1, seed, "", None)
+        choices = Choices([], [], [], 8, True, 1, seed, "", None, [])
         there = [Allocator(name, name, "", "", None) for name in "abc"]
-        plan = Plan(choices, Places(Path(), Path(), Path()), [a_workload("x"), a_workload("y")], there)
+        plan = Plan(choices, Places(Path(), Path(), Path()), [a_workload("x"), a_workload("y")], there, [])
         steps = list(plan.steps(with_calls=False))
         assert [step.workload.name for step in steps] == ["x", "x", "x", "y", "y", "y"] * 8
         return [tuple(step.allocator.name for step in steps[i : i + 3]) for i in range(0, len(steps), 3)]
@@ -415,6 +427,21 @@ def test_prepare_runs_once_without_the_allocator(bench, tree):
     bench("--brief", "--repetitions", "2")
     assert (tree.root / "build/bench/data/brief/made").read_text() == "\n"
     assert not any(run["failure"] for run in tree.entries())
+
+
+def test_what_is_left_out_counts_as_neither_passed_nor_failed(bench, tree):
+    tree.add("fine", ["true"])
+    tree.add("big", ["no-such-program"], 'packages = "bench-big"')
+    result = bench("--brief", "--without", "bench-big", "--check-failures")
+    assert "hakmem: not run, as left out, so neither passed nor failed: 1: big" in result.stderr
+    assert {run["workload"] for run in tree.entries()} == {"fine"}
+    assert "left out by choice: big" in (tree.output / "report.md").read_text()
+
+
+def test_prepare_may_build_the_program(bench, tree):
+    build = "printf '#!/bin/sh\\n' >{data}/built; chmod +x {data}/built"
+    tree.add("builds", ["{data}/built"], f"prepare = ['sh', '-c', {json.dumps(build)}]")
+    bench("--brief", "--check-failures")
 
 
 def test_two_builds_are_compared_alone(bench, tree):

@@ -183,6 +183,10 @@ def _summarise(results, output: Path) -> None:
         render.print_wide(shown)
     for workload, allocator, reason in results.failures():
         print(f"hakmem: {workload} failed under {allocator}: {reason}", file=sys.stderr)
+    left_out = results.stored.get("left_out")
+    if left_out:
+        names = ", ".join(left_out)
+        print(f"hakmem: not run, as left out, so neither passed nor failed: {len(left_out)}: {names}", file=sys.stderr)
     click.echo(f"{output / 'report.html'}\n{output / 'report.md'}\n{output / 'results.json'}")
 
 
@@ -200,6 +204,7 @@ def _need_report_packages() -> None:
     metavar="NAMES",
     help="Names, families, groups, or patterns of them.  [default: all but the group figures]",
 )
+@click.option("--without", type=_Words(), default="", metavar="NAMES", help="Leave these workloads out; patterns too.")
 @click.option("--allocators", type=_Words(), default="", metavar="NAMES", help="These allocators alone.")
 @click.option("--threads", type=_Numbers(), default="", metavar="N,...", help="Workloads with so many threads alone.")
 @click.option("--repetitions", type=click.IntRange(min=1), help="Runs of each pair.  [default: 5; 1 with --brief]")

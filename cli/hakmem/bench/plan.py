@@ -29,6 +29,7 @@ class Choices:
     seed: int
     library: str
     baseline: str | None
+    without: list[str]
 
     @property
     def size(self) -> str:
@@ -71,6 +72,7 @@ class Plan:
     places: Places
     workloads: list[Workload]
     allocators: list[Allocator]
+    left_out: list[Workload]
 
     def steps(self, with_calls: bool) -> Iterator[Step]:
         """Every allocator on one workload after the other, in an order of its own each time, and that over and over."""
@@ -102,6 +104,7 @@ class Plan:
             "reference": self.reference,
             "allocators": [asdict(allocator) for allocator in self.allocators],
             "workloads": [described(workload) for workload in self.workloads],
+            "left_out": [workload.name for workload in self.left_out],
         }
 
     @property
@@ -120,9 +123,5 @@ def make(choices: Choices, places: Places) -> Plan:
     else:
         there = allocators.known(places.build, library)
     listed = workloads.load(places.root / workloads.FILE)
-    return Plan(
-        choices,
-        places,
-        workloads.choose(listed, choices.workloads, choices.threads),
-        allocators.choose(there, choices.allocators),
-    )
+    chosen, left_out = workloads.choose(listed, choices.workloads, choices.threads, choices.without)
+    return Plan(choices, places, chosen, allocators.choose(there, choices.allocators), left_out)

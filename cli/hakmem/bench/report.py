@@ -83,6 +83,7 @@ def _settings(results: Results) -> dict[str, str]:
         "limit for a run": f"{choices['timeout']:g} s",
         "seed of the order": str(choices["seed"]),
         "system calls": stored["strace_problem"] or "counted by strace",
+        "left out by choice": ", ".join(stored.get("left_out", ())) or "no workload",
     }
 
 

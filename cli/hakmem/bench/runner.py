@@ -180,6 +180,9 @@ class Runner:
     def prepare(self, workload: Workload) -> None:
         """Makes what the workload reads; raises RunFailed where it can't run here at all."""
         values = self._fresh_values(workload)
+        if workload.prepare:  # first, since it may build the program
+            with self._started(workload.prepare, workload, values, [], "prepare: ") as command:
+                command.check(command.wait(_PREPARE_TIMEOUT))
         command = workload.server.command if workload.server else workload.command
         program = shutil.which(expand(command, values)[0])
         if not program:
@@ -187,9 +190,6 @@ class Runner:
         reason = preload.why_unreachable(Path(program))
         if reason:
             raise RunFailed(f"{program}: no allocator reaches it: {reason}")
-        if workload.prepare:
-            with self._started(workload.prepare, workload, values, [], "prepare: ") as command:
-                command.check(command.wait(_PREPARE_TIMEOUT))
 
     def measure(self, workload: Workload, allocator: Allocator) -> dict:
         run, own = self._run(workload, [], allocator.added, self._timeout)

@@ -38,6 +38,7 @@ class Workload:
     env: dict[str, str] = field(default_factory=dict)
     server: Server | None = None
     figures: bool = False  # it prints what it measures itself
+    packages: str = "bench"  # the group of Debian packages that it needs
 
     def sizes(self, size: str) -> dict[str, str]:
         return self.full if size == "full" else self.brief
@@ -86,28 +87,35 @@ def load(file: Path) -> list[Workload]:
     return found
 
 
-def choose(workloads: list[Workload], patterns: Iterable[str], threads: Iterable[int]) -> list[Workload]:
-    """Those whose name, family or group matches a pattern, and whose threads are asked for.
+def _matching(workloads: list[Workload], patterns: Iterable[str]) -> list[Workload]:
+    """Those whose name, family, group or packages match a pattern; a pattern that matches none is a mistake."""
+
+    def matches(workload: Workload, pattern: str) -> bool:
+        texts = (workload.name, workload.family, workload.group, workload.packages)
+        return any(fnmatch.fnmatchcase(text, pattern) for text in texts)
+
+    patterns = list(patterns)
+    for pattern in patterns:
+        if not any(matches(workload, pattern) for workload in workloads):
+            raise Failure(f"no workload, family or group matches {pattern!r}; hakmem bench --list shows them")
+    return [workload for workload in workloads if any(matches(workload, pattern) for pattern in patterns)]
+
+
+def choose(
+    workloads: list[Workload], patterns: Iterable[str], threads: Iterable[int], without: Iterable[str] = ()
+) -> tuple[list[Workload], list[Workload]]:
+    """Those that match a pattern, and whose threads are asked for; and those of them that `without` leaves out.
 
     Without a pattern all but the group that is apart.
     """
     patterns, threads = list(patterns), set(threads)
-
-    def matches(workload: Workload, pattern: str) -> bool:
-        return any(fnmatch.fnmatchcase(text, pattern) for text in (workload.name, workload.family, workload.group))
-
-    for pattern in patterns:
-        if not any(matches(workload, pattern) for workload in workloads):
-            raise Failure(f"no workload, family or group matches {pattern!r}; hakmem bench --list shows them")
-    chosen = [
-        workload
-        for workload in workloads
-        if (any(matches(workload, pattern) for pattern in patterns) if patterns else workload.group != APART)
-        and (not threads or workload.threads in threads)
-    ]
+    asked = _matching(workloads, patterns) if patterns else [one for one in workloads if one.group != APART]
+    asked = [workload for workload in asked if not threads or workload.threads in threads]
+    left_out = _matching(workloads, without)
+    chosen = [workload for workload in asked if workload not in left_out]
     if not chosen:
         raise Failure("no workload is left by this choice; hakmem bench --list shows all")
-    return chosen
+    return chosen, [workload for workload in asked if workload in left_out]
 
 
 def lines_of_scaling(workloads: list[Workload]) -> list[list[Workload]]:
