@@ -22,10 +22,19 @@ from hakmem.runs import HAKMEM, MEASURES, Spread
 
 TIME = "seconds"
 MEMORY = "peak_rss_kib"
+MEAN_MEMORY = "mean_rss_kib"
+END_MEMORY = "end_rss_kib"
 CALLS = "system_calls"
 
+# (key, title, title of a narrow column)
+OVER_TIME = ((MEAN_MEMORY, "mean resident set", "mean RSS"), (END_MEMORY, "resident set at the end", "RSS at the end"))
+
 # (key, title, unit)
-FIGURES = (*((measure.key, measure.title, measure.unit) for measure in MEASURES), (CALLS, "system calls", ""))
+FIGURES = (
+    *((measure.key, measure.title, measure.unit) for measure in MEASURES),
+    *((key, title, "KiB") for key, title, _ in OVER_TIME),
+    (CALLS, "system calls", ""),
+)
 
 # Less is noise on most machines.
 NOTABLE = 1.03
@@ -133,7 +142,11 @@ class Results:
         if min(map(len, pair)) < FEWEST or not all(pair[1]):
             return None
         found = stats.bootstrap(
-            pair, _quotient_of_medians, confidence_level=CONFIDENCE, method="percentile", rng=numpy.random.default_rng(0)
+            pair,
+            _quotient_of_medians,
+            confidence_level=CONFIDENCE,
+            method="percentile",
+            rng=numpy.random.default_rng(0),
         ).confidence_interval
         return float(found.low), float(found.high)
 
@@ -154,22 +167,26 @@ class Results:
     def groups(self) -> list[str]:
         return sorted({workload.group for workload in self.plain})
 
-    def common(self, group: str | None = None) -> list[str]:
-        """The plain workloads that every allocator finished."""
+    def common(self, group: str | None = None, key: str = TIME) -> list[str]:
+        """The plain workloads that every allocator finished, and of which there is the measure under all of them."""
         return [
             workload.name
             for workload in self.plain
             if group in (None, workload.group)
-            and not any(self.failure(workload.name, allocator) for allocator in self.allocators)
+            and all(self.spread(workload.name, allocator, key) for allocator in self.allocators)
         ]
+
+    def over_time(self) -> list[tuple[str, str, str]]:
+        """Of OVER_TIME what was measured."""
+        return [entry for entry in OVER_TIME if self.common(key=entry[0])]
 
     def mean(self, allocator: str, key: str, group: str | None = None) -> float | None:
         """The geometric mean of the ratios to the reference."""
-        return geometric_mean(self.ratio(name, allocator, key) for name in self.common(group))
+        return geometric_mean(self.ratio(name, allocator, key) for name in self.common(group, key))
 
     def mean_of_best_peers(self, key: str, group: str | None = None) -> float | None:
         """The same for an imaginary allocator that is as good as the best peer on each workload."""
-        return geometric_mean(self.ratio(name, self.best_peer(name, key), key) for name in self.common(group))
+        return geometric_mean(self.ratio(name, self.best_peer(name, key), key) for name in self.common(group, key))
 
     def failures(self) -> list[tuple[str, str, str]]:
         return [

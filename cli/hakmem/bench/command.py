@@ -26,6 +26,7 @@ from hakmem.errors import Failure
 from hakmem.runs import HAKMEM, SYSTEM
 
 _INTERRUPTED = 130
+_KINDS = {"run": "", "memory": " (memory over time)", "calls": " (system calls)"}
 _FEW = 3  # so many workloads are shown one by one, when all is done
 
 
@@ -112,9 +113,9 @@ def _perform(runner: Runner, step: Step, problem: str | None) -> dict:
     }
     if problem:
         return entry
-    act = runner.measure if step.kind == "run" else runner.count_calls
+    act = {"run": runner.measure, "memory": runner.watch_memory, "calls": runner.count_calls}
     try:
-        return entry | act(step.workload, step.allocator)
+        return entry | act[step.kind](step.workload, step.allocator)
     except RunFailed as failed:
         return entry | {"failure": str(failed)}
 
@@ -124,6 +125,10 @@ def _outcome(entry: dict) -> str:
         return f"failed: {entry['failure']}"
     if entry["kind"] == "calls":
         return f"{entry['system_calls']} system calls"
+    if entry["kind"] == "memory":
+        if not entry.get("samples"):
+            return "too short to be seen"
+        return f"{entry['mean_rss_kib'] / 1024:.1f} MiB in the mean, {entry['end_rss_kib'] / 1024:.1f} MiB at the end"
     return f"{entry['seconds']:.3f} s, {entry['peak_rss_kib'] / 1024:.1f} MiB"
 
 
@@ -145,7 +150,7 @@ def _run_all(plan: Plan, journal: Journal) -> None:
     left = [step for step in steps if step.key not in journal.entries]
     with Steps(len(steps), len(steps) - len(left)) as progress:
         for step in left:
-            title = f"{step.workload.name} {step.allocator.name}" + (" (system calls)" if step.kind == "calls" else "")
+            title = f"{step.workload.name} {step.allocator.name}{_KINDS[step.kind]}"
             progress.begin(title)
             if journal.failed(step.workload.name, step.allocator.name):
                 progress.end(f"{title}: left out, as it has failed")

@@ -56,7 +56,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Step:
-    kind: str  # "run", or "calls" for the untimed run that counts system calls
+    kind: str  # "run", or one that is not timed: "memory" watches memory over time, "calls" counts system calls
     workload: Workload
     allocator: Allocator
     repetition: int
@@ -82,10 +82,10 @@ class Plan:
                 random.Random(f"{self.choices.seed} {repetition} {workload.name}").shuffle(shuffled)
                 for allocator in shuffled:
                     yield Step("run", workload, allocator, repetition)
-        if with_calls:
+        for kind in ("memory", "calls") if with_calls else ("memory",):
             for workload in self.workloads:
                 for allocator in self.allocators if not workload.figures else ():
-                    yield Step("calls", workload, allocator, 0)
+                    yield Step(kind, workload, allocator, 0)
 
     def as_json(self) -> dict:
         values = self.places.values(self.choices.size)

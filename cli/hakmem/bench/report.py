@@ -24,6 +24,9 @@ METHOD = (
     "server that forks, such as PostgreSQL, the peak is again that of its largest process.",
     "A workload that measures something itself, such as single calls, is judged by its own figures, and is in no mean "
     "and no list of losses.",
+    "The mean of the resident set over time, and what it is at the end, are taken in a run of their own, which is not timed, from "
+    "samples every 20 ms: of the command and all that it has started, pages that they share counted once. With a server, it is "
+    "watched while the client runs, and its end is the client's. A run that is too short for a sample has neither.",
     "System calls are those of one more run under strace, which is not timed; – where strace could not run.",
     "A run that ends with anything but exit code 0, or takes longer than the limit, has failed, and with it the "
     "allocator on that workload. Such a workload is left out of the geometric means of all allocators, so that all "
@@ -63,11 +66,20 @@ def _plots(results: Results) -> dict:
     }
 
 
+def _main_figures(results: Results) -> list[tuple[str, str]]:
+    """(key, title)"""
+    return [(TIME, "time"), *_memory_figures(results)]
+
+
+def _memory_figures(results: Results) -> list[tuple[str, str]]:
+    return [(MEMORY, "peak resident set"), *((key, title) for key, title, _ in results.over_time())]
+
+
 def _plain_tables(results: Results) -> dict[str, list[tables.Table]]:
     if not results.plain:
         return {"ratios": [], "measures": []}
     return {
-        "ratios": [tables.ratios(results, TIME, "time"), tables.ratios(results, MEMORY, "peak resident set")],
+        "ratios": [tables.ratios(results, *figure) for figure in _main_figures(results)],
         "measures": tables.measures(results),
     }
 
@@ -125,7 +137,8 @@ def markdown(results: Results) -> str:
     head += [f"- {name}: {value}" for name, value in results.stored["machine"].items()]
     body = _headline_tables(results) + _own_tables(results)
     if results.plain:
-        body += [tables.ratios(results, TIME, "time"), tables.peaks(results)]
+        body.append(tables.ratios(results, TIME, "time"))
+        body += [tables.mebibytes(results, *figure) for figure in _memory_figures(results)]
     return "\n".join(head) + "\n\n" + tables.markdown(body)
 
 

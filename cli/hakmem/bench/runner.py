@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -18,6 +18,7 @@ from typing import BinaryIO
 from hakmem import preload
 from hakmem.bench import figures
 from hakmem.bench.allocators import Allocator
+from hakmem.bench.memory import Watch
 from hakmem.bench.plan import Plan
 from hakmem.bench.workloads import Workload, expand
 from hakmem.errors import Failure
@@ -27,6 +28,10 @@ _PREPARE_TIMEOUT = 1800  # it may compile or generate what all runs read
 _STRACE_TIMEOUT = 60  # without a count rather than minutes for an allocator that makes a call an operation
 _READY_INTERVAL = 0.02
 _TAIL_BYTES = 2000
+
+
+# What looks at a process, whose id it is given, while its work is done.
+Observer = Callable[[int], contextlib.AbstractContextManager[None]]
 
 
 class RunFailed(Exception):
@@ -152,12 +157,21 @@ class Runner:
         raise RunFailed(f"server: {run.outcome} before it was ready: {run.errors}")
 
     def _serve(
-        self, workload: Workload, values: dict[str, str], prefix: list[str], added: list[str], timeout: float
+        self,
+        workload: Workload,
+        values: dict[str, str],
+        prefix: list[str],
+        added: list[str],
+        timeout: float,
+        observe: Observer,
     ) -> Run:
         """The client's time, with all else the server's."""
         with self._started([*prefix, *workload.server.command], workload, values, added, "server: ") as server:
             self._wait_ready(server, workload, values, timeout)
-            with self._started(workload.command, workload, values, [], "client: ") as client:
+            with (
+                observe(server.launch.process.pid),
+                self._started(workload.command, workload, values, [], "client: ") as client,
+            ):
                 seconds = client.check(client.wait(timeout)).seconds
             if prefix:  # a tracer does not pass signals on
                 os.killpg(server.launch.process.pid, signal.SIGTERM)
@@ -166,16 +180,24 @@ class Runner:
             run = server.check(server.wait(timeout), ("exit 0", "died of SIGTERM"))
             return replace(run, seconds=seconds)
 
-    def _run(self, workload: Workload, prefix: list[str], added: list[str], timeout: float) -> tuple[Run, list[dict]]:
+    def _run(
+        self,
+        workload: Workload,
+        prefix: list[str],
+        added: list[str],
+        timeout: float,
+        observe: Observer = contextlib.nullcontext,
+    ) -> tuple[Run, list[dict]]:
         """What the run cost, and the figures that the workload took itself."""
         values = self._fresh_values(workload)
         if workload.server:
-            return self._serve(workload, values, prefix, added, timeout), []
+            return self._serve(workload, values, prefix, added, timeout, observe), []
         with self._started([*prefix, *workload.command], workload, values, added) as command:
-            run = command.check(command.wait(timeout))
+            with observe(command.launch.process.pid):
+                run = command.check(command.wait(timeout))
             return run, command.figures() if workload.figures else []
 
-    # ---- The three kinds of runs ----
+    # ---- The kinds of runs ----
 
     def prepare(self, workload: Workload) -> None:
         """Makes what the workload reads; raises RunFailed where it can't run here at all."""
@@ -204,6 +226,11 @@ class Runner:
             "minor_faults": run.minor_faults,
             "major_faults": run.major_faults,
         } | ({"figures": own} if own else {})
+
+    def watch_memory(self, workload: Workload, allocator: Allocator) -> dict:
+        watch = Watch(outlived=workload.server is not None)
+        self._run(workload, [], allocator.added, self._timeout, watch.over)
+        return watch.summary()
 
     def count_calls(self, workload: Workload, allocator: Allocator) -> dict:
         with tempfile.NamedTemporaryFile("r") as report:

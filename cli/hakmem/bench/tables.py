@@ -50,9 +50,13 @@ def _mean_columns(results: Results) -> list[tuple[str, str | None, str]]:
     several = len(results.groups()) > 1 and "program" in results.groups()
     groups: list[str | None] = [None, "program"] if several else [None]
     return [
-        (key, group, f"{title}, {'all' if group is None else 'programs'} ({len(results.common(group))})")
+        (key, group, f"{title}, {'all' if group is None else 'programs'} ({len(results.common(group, key))})")
         for group in groups
-        for key, title in ((TIME, "time"), (MEMORY, "peak RSS"))
+        for key, title in (
+            (TIME, "time"),
+            (MEMORY, "peak RSS"),
+            *((key, short) for key, _, short in results.over_time()),
+        )
     ]
 
 
@@ -122,7 +126,11 @@ def outliers(results: Results) -> Table:
     )
     for run in results.outliers():
         factor, form, suffix = scale_of(run.median, "s")
-        cells = [str(run.repetition + 1), f"{run.seconds * factor:{form}}{suffix}", ratio_text(run.seconds / run.median)]
+        cells = [
+            str(run.repetition + 1),
+            f"{run.seconds * factor:{form}}{suffix}",
+            ratio_text(run.seconds / run.median),
+        ]
         table.rows.append([Cell(run.workload, "name"), Cell(run.allocator), *map(Cell, cells)])
     return table
 
@@ -205,12 +213,13 @@ def measures(results: Results) -> list[Table]:
     return [measure(results, *figure) for figure in FIGURES]
 
 
-def peaks(results: Results) -> Table:
-    """Medians of the peak resident set in MiB, as bare numbers."""
-    table = Table("peak-mib", "Peak resident set, MiB", "Medians; less is better.", ["workload", *results.allocators])
+def mebibytes(results: Results, key: str, title: str) -> Table:
+    """Medians of a resident set in MiB, as bare numbers."""
+    heading = f"{title[:1].upper()}{title[1:]}, MiB"
+    table = Table(f"mib-{key}", heading, "Medians; less is better.", ["workload", *results.allocators])
 
     def cells(workload: str) -> list[Cell]:
-        spreads = [results.spread(workload, allocator, MEMORY) for allocator in results.allocators]
+        spreads = [results.spread(workload, allocator, key) for allocator in results.allocators]
         values = [spread and spread.median for spread in spreads]
         texts = [NONE if value is None else f"{value / 1024:.1f}" for value in values]
         return _with_failures(results, workload, _marked_best(values, texts))
