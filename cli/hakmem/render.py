@@ -171,6 +171,10 @@ _COUNT_GROUPS = (
             "lead_slabs",
             "superslabs_moved",
             "superslabs_huge",
+            "huge_trials",
+            "huge_losses",
+            "huge_price_ns",
+            "small_price_ns",
             "guards_left_out",
             "keeper_starts",
         ),
@@ -190,6 +194,10 @@ _COUNT_TITLES = {
     "holes_purged": "holes, free pages in slabs, given back, bytes",
     "populated": "slabs populated by one call, bytes",
     "lead_slabs": "slabs taken for HAKMEM_LEAD",
+    "huge_trials": "huge pages timed as they came in",
+    "huge_losses": "of them too dear, so that none was asked for, for a while",
+    "huge_price_ns": "2 MiB as a huge page, last measured, ns",
+    "small_price_ns": "2 MiB as small pages, last measured, ns",
     "keeper_starts": "starts of the keeper, which gives memory back",
 }
 

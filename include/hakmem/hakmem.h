@@ -143,8 +143,8 @@ HAK_API hak_mallinfo_t hak_mallinfo2(void);
 /* All in bytes unless the name says otherwise.  Read without stopping other
  * threads: each figure is exact for its source, the set may be skewed by
  * operations under way.  Sources: [census] walks slab records and bins,
- * [counter] is an atomic counter kept on slow paths, [os] asks the kernel.
- * Later versions add fields at the end alone. */
+ * [counter] is an atomic counter kept on slow paths, [os] asks the kernel,
+ * [clock] measures.  Later versions add fields at the end alone. */
 typedef struct hak_stats {
   uint32_t struct_size;     /* set by the caller to sizeof(hak_stats_t); afterwards, how many bytes are filled */
   uint32_t classes;         /* number of size classes; the last is that of malloc(0) */
@@ -189,6 +189,9 @@ typedef struct hak_stats {
   uint64_t sys_madvise;
   uint64_t sys_mremap;
   uint64_t sys_other;
+  uint64_t huge_trials; /* huge pages timed as they were brought in, where the system gives them on request, so far, a count [counter] */
+  uint64_t huge_losses; /* of these, those so slow that no more were asked for, for a while (HAKMEM_HUGE), a count [counter] */
+  uint64_t huge_price_ns, small_price_ns; /* ns of processor time to bring in 2 MiB, as last measured; 0: never [clock] */
 } hak_stats_t;
 
 typedef struct hak_class_stats {

@@ -151,6 +151,11 @@ static void census_counters(hak_stats_t *stats) {
   stats->lead_slabs = batch_lead_slabs();
   stats->superslabs_moved = move_count();
   stats->superslabs_huge = huge_count();
+  huge_figures_t huge = huge_figures();
+  stats->huge_trials = huge.trials;
+  stats->huge_losses = huge.losses;
+  stats->huge_price_ns = huge.huge_price;
+  stats->small_price_ns = huge.small_price;
   stats->guards_left_out = guards_left_out();
   stats->keeper_starts = keeper_starts();
   stats->sys_mmap = load_relaxed(&os_counts.mmap);

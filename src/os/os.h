@@ -35,6 +35,7 @@ bool os_has_shadow(void);            /* a sanitizer's runtime occupies the middl
 uint64_t os_random_seed(void);       /* differs for each process, in which it is the same */
 uint64_t os_random(void);            /* unpredictable */
 uint64_t os_now_ms(void);            /* monotonic, coarse */
+uint64_t os_thread_ns(void);         /* processor time of the calling thread, by a system call; 0 where that is not allowed */
 
 /* Maps zero pages at just this address, replacing nothing. */
 HAK_CHECKED os_map_result_t os_map_at(void *start, size_t bytes);

@@ -137,6 +137,14 @@ uint64_t os_now_ms(void) {
   return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+uint64_t os_thread_ns(void) {
+  struct timespec now;
+  if (load_relaxed(&os_filters) != 0) return 0;
+  add_relaxed(&os_counts.other, 1);
+  if (syscall_3(SYS_clock_gettime, CLOCK_THREAD_CPUTIME_ID, (long)&now, 0) != 0) return 0;
+  return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
 /* The number that stands after `key` in what one of the kernel's files says; false without it. */
 static bool number_after(const char *text, const char *key, unsigned base, uint64_t *number) {
   const char *at = strstr(text, key);

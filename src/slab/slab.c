@@ -5,6 +5,7 @@
 #include "os/os.h"
 #include "kit/fault.h"
 #include "kit/options.h"
+#include "space/huge.h"
 #include "space/span.h"
 
 /* --- lists, linked by unit number ------------------------------------------------------ */
@@ -107,7 +108,7 @@ unit_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin)
   uint32_t unit = span_alloc(info->units + SLAB_GUARDS, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return NULL;
   slab_guard(unit, size_class);
-  if (zero && size_class != CLASS_ZERO) slab_populate(owner, size_class, unit);
+  if (zero && size_class != CLASS_ZERO && !huge_has(unit)) slab_populate(owner, size_class, unit);
   memcheck_hide(region_address(unit), info->units * HAK_UNIT);
   unit_t *slab = unit_at(unit);
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {

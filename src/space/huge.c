@@ -6,35 +6,108 @@
 #include "kit/options.h"
 #include "space/ledger.h"
 
-/* The last superslab is partly used, and may be wholly resident: at most 1/32 of a heap this large. */
-#define HUGE_HEAP_UNITS (32 * WORD_UNITS)
+/* The last superslab is partly used, and may be wholly resident: at most 1/16 of a heap this large. */
+#define HUGE_HEAP_UNITS (16 * WORD_UNITS)
 /* Large blocks that must have been dense in a row, and how often one superslab is made of small pages to learn anew. */
 #define DENSE_ENOUGH 2
 #define DENSE_MOST 8
 #define PROBE_EVERY 16 /* superslabs */
 #define SAMPLE_PAGES ((size_t)64)
+/* What the trials may lose of what they have saved, in superslabs of small pages, and the pause after a loss beyond it, in losses. */
+#define CREDIT_MOST 4
+#define PAUSE_LOSSES 16
 
 static _Atomic uint32_t dense_score;
-static _Atomic uint32_t large_count;
+static _Atomic uint32_t superslab_count;
 
-static _Atomic bool system_always; /* what the administrator has chosen */
+/* How huge pages are had. */
+typedef enum way { WAY_NEVER, WAY_TRIED, WAY_ALWAYS } way_t;
+static _Atomic uint32_t system_way; /* what the administrator has chosen */
 
 void huge_start(void) {
   char text[64];
   if (option_get(OPTION_huge) != 2) return;
-  long length = os_read_file("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
-  store_relaxed(&system_always, length > 8 && memcmp(text, "[always]", 8) == 0);
+  if (os_read_file("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text) <= 0) return;
+  if (strstr(text, "[always]") != NULL) store_relaxed(&system_way, (uint32_t)WAY_ALWAYS);
+  if (strstr(text, "[madvise]") != NULL) store_relaxed(&system_way, (uint32_t)WAY_TRIED);
 }
 
-static bool is_on(void) {
-  int64_t huge = option_get(OPTION_huge);
-  return huge == 1 || (huge == 2 && load_relaxed(&system_always));
+static way_t way(void) {
+  static const way_t of_option[] = {WAY_NEVER, WAY_ALWAYS};
+  int64_t option = option_get(OPTION_huge);
+  return option == 2 ? (way_t)load_relaxed(&system_way) : of_option[option];
 }
 
-static void huge_begin(uint32_t s) {
-  if (load_relaxed(&region.superslabs[s].mapped) != UINT32_MAX) return;
-  if (atomic_exchange_explicit(&region.superslabs[s].huge, 1, memory_order_relaxed) != 0) return;
-  os_huge(region_address(s * WORD_UNITS), HAK_SUPERSLAB, true);
+/* --- what one costs --------------------------------------------------------------------- */
+
+/* A huge page costs a third of its small ones, or, where a hypervisor has to find the memory, a hundred times as much; and which it is
+ * changes.  So each is brought in at once and timed, and paid from what those before it have saved. */
+static _Atomic uint64_t small_price, huge_price; /* of a superslab, in ns, as last measured; 0 before */
+static _Atomic int64_t balance;                  /* ns saved */
+static _Atomic uint64_t paused_until;            /* os_now_ms */
+static _Atomic uint64_t trials, losses;
+
+huge_figures_t huge_figures(void) {
+  return (huge_figures_t){load_relaxed(&trials), load_relaxed(&losses), load_relaxed(&huge_price), load_relaxed(&small_price)};
+}
+
+/* By a unit whose pages will be needed at once.  A mean, since memory that the hypervisor has to find is no rare case. */
+static void small_time(uint32_t unit) {
+  uint64_t start = os_thread_ns(), mean = load_relaxed(&small_price);
+  if (start == 0 || !os_populate(region_address(unit), HAK_UNIT)) return;
+  uint64_t price = (os_thread_ns() - start) * WORD_UNITS;
+  store_relaxed(&small_price, mean == 0 ? price : (3 * mean + price) / 4);
+}
+
+static void balance_note(int64_t saved) {
+  int64_t most = CREDIT_MOST * (int64_t)load_relaxed(&small_price), sum = load_relaxed(&balance) + saved;
+  store_relaxed(&balance, sum < 0 ? 0 : sum > most ? most : sum);
+  if (sum >= 0) return;
+  store_relaxed(&paused_until, os_now_ms() + (uint64_t)-sum * PAUSE_LOSSES / 1000000);
+  add_relaxed(&losses, 1);
+}
+
+/* False: it is one of small pages after all. */
+static bool huge_bring_in(uint32_t s) {
+  char *address = region_address(s * WORD_UNITS);
+  uint64_t start = os_thread_ns();
+  os_huge(address, HAK_SUPERSLAB, true);
+  bool whole = os_populate(address, os_page_size()) && os_resident(address + HAK_SUPERSLAB - os_page_size(), 1) == 1;
+  uint64_t price = os_thread_ns() - start;
+  add_relaxed(&trials, 1);
+  store_relaxed(&huge_price, price);
+  balance_note((whole ? (int64_t)load_relaxed(&small_price) : 0) - (int64_t)price);
+  if (!whole) os_huge(address, HAK_SUPERSLAB, false);
+  return whole;
+}
+
+/* --- superslabs that are huge ----------------------------------------------------------- */
+
+static void huge_begin(uint32_t s, bool tried) {
+  superslab_t *superslab = &region.superslabs[s];
+  if (load_relaxed(&superslab->mapped) != UINT32_MAX) return;
+  if (tried && (load_relaxed(&small_price) == 0 || os_now_ms() < load_relaxed(&paused_until))) return;
+  if (atomic_exchange_explicit(&superslab->huge, 1, memory_order_relaxed) != 0) return;
+  if (!tried) os_huge(region_address(s * WORD_UNITS), HAK_SUPERSLAB, true);
+  else if (!huge_bring_in(s)) store_relaxed(&superslab->huge, 0);
+}
+
+static bool is_probe(void) { return atomic_fetch_add_explicit(&superslab_count, 1, memory_order_relaxed) % PROBE_EVERY == 0; }
+
+void huge_slab_begin(uint32_t unit) {
+  uint64_t used = ledger_used_units();
+  if (HAK_LIKELY(used < HUGE_HEAP_UNITS) || way() == WAY_NEVER || ledger_idle_units() > used / 16) return;
+  bool tried = way() == WAY_TRIED;
+  if (tried && HAK_SECURE) return; /* guards part such a page at once */
+  if (tried && is_probe()) small_time(unit);
+  else huge_begin(unit / WORD_UNITS, tried);
+}
+
+void huge_large_begin(uint32_t s) {
+  if (way() == WAY_NEVER || load_relaxed(&dense_score) < DENSE_ENOUGH) return;
+  bool tried = way() == WAY_TRIED;
+  if (!is_probe()) huge_begin(s, tried);
+  else if (tried) small_time(s * WORD_UNITS);
 }
 
 void huge_end(uint32_t first, uint32_t end) {
@@ -55,17 +128,7 @@ uint64_t huge_count(void) {
   return huge;
 }
 
-void huge_slab_begin(uint32_t superslab) {
-  uint64_t used = ledger_used_units();
-  if (HAK_LIKELY(used < HUGE_HEAP_UNITS) || !is_on() || ledger_idle_units() > used / 16) return;
-  huge_begin(superslab);
-}
-
-void huge_large_begin(uint32_t superslab) {
-  if (!is_on() || load_relaxed(&dense_score) < DENSE_ENOUGH) return;
-  if (atomic_fetch_add_explicit(&large_count, 1, memory_order_relaxed) % PROBE_EVERY == 0) return;
-  huge_begin(superslab);
-}
+/* --- which will be full ----------------------------------------------------------------- */
 
 /* Of the superslab's upper half, up to SAMPLE_PAGES: of 64 KiB these would be two superslabs. */
 static bool is_dense(uint32_t s) {
@@ -76,7 +139,7 @@ static bool is_dense(uint32_t s) {
 
 void huge_learn(uint32_t start, uint32_t units) {
   uint32_t s = (start + WORD_UNITS - 1) / WORD_UNITS;
-  if (!is_on() || (s + 1) * WORD_UNITS > start + units) return;
+  if (way() == WAY_NEVER || (s + 1) * WORD_UNITS > start + units) return;
   superslab_t *superslab = &region.superslabs[s];
   /* Huge pages are resident as a whole; so is what others wrote, nothing if it was moved away. */
   if (load_relaxed(&superslab->huge) != 0 || load_relaxed(&superslab->moved) != 0 || load_relaxed(&superslab->dirty) == 0) return;

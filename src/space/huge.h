@@ -6,6 +6,7 @@
  *   for slabs         once the heap is large and nearly all of it is in use;
  *   for large blocks  once such blocks were found to be written all over when
  *                     they were freed.
+ * Where the system gives them to whoever asks, each is timed against small pages, and none is asked for while they do not pay.
  * A purge that meets a huge superslab ends its being one. */
 #ifndef SPACE_HUGE_H
 #define SPACE_HUGE_H
@@ -14,13 +15,21 @@
 
 /* At start, before the program may have lost the right to read files: asks what the system does. */
 void huge_start(void);
-/* A slab, or a large block that covers it, begins to use the superslab, of which nothing is resident. */
-void huge_slab_begin(uint32_t superslab);
+/* A slab that begins at the unit, or a large block that covers the superslab, begins to use a superslab of which nothing is resident. */
+void huge_slab_begin(uint32_t unit);
 void huge_large_begin(uint32_t superslab);
 /* A large block is about to be freed. */
 void huge_learn(uint32_t start, uint32_t units);
 /* Part of superslabs [first, end) was purged. */
 void huge_end(uint32_t first, uint32_t end);
 uint64_t huge_count(void); /* superslabs that are huge now */
+/* Whether the unit's superslab is. */
+HAK_INLINE bool huge_has(uint32_t unit) { return load_relaxed(&region.superslabs[unit / WORD_UNITS].huge) != 0; }
+
+typedef struct huge_figures {
+  uint64_t trials, losses;          /* huge pages timed so far; those after which no more were asked for, for a while */
+  uint64_t huge_price, small_price; /* of a superslab, in ns of processor time, as last measured; 0 before */
+} huge_figures_t;
+huge_figures_t huge_figures(void);
 
 #endif

@@ -146,9 +146,13 @@ static uint32_t units_free_at_end(uint32_t frontier, uint32_t most) {
   return n;
 }
 
-static uint32_t grow_step(uint32_t frontier) {
+/* At least `need` where addresses are not scarce: then a step ends where a superslab does, as only one that is wholly mapped can be
+ * a huge page. */
+static uint32_t grow_step(uint32_t frontier, uint32_t need) {
   if (layout.scarce) return between(frontier / SCARCE_SHARE, SCARCE_MIN_UNITS, SCARCE_MAX_UNITS);
-  return between(frontier / GROW_SHARE, GROW_MIN_UNITS, GROW_MAX_UNITS);
+  uint32_t step = between(frontier / GROW_SHARE, GROW_MIN_UNITS, GROW_MAX_UNITS);
+  uint64_t end = (uint64_t)frontier + (step > need ? step : need);
+  return (uint32_t)(bits_round_up(end, WORD_UNITS) - frontier);
 }
 
 /* Steps over a foreign mapping at the frontier, further each time. */
@@ -166,7 +170,7 @@ static bool grow_locked(uint32_t units) {
     uint32_t room = layout.capacity * WORD_UNITS - frontier;
     uint32_t at_end = units_free_at_end(frontier, units);
     uint32_t need = units > at_end ? units - at_end : 1;
-    uint32_t step = grow_step(frontier);
+    uint32_t step = grow_step(frontier, need);
     if (need > room) return false;
     if (step > room) step = room;
     os_map_result_t result = OS_NOMEM;

@@ -52,7 +52,7 @@ static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
     uint32_t before = atomic_fetch_or_explicit(&superslab->dirty, mask, memory_order_relaxed);
     atomic_fetch_and_explicit(&superslab->cold, ~mask, memory_order_relaxed);
     were_dirty += bits_count32(before & mask);
-    if (use == SPAN_SLAB && before == 0) huge_slab_begin(s);
+    if (use == SPAN_SLAB && before == 0) huge_slab_begin(walk.at - bits_count32(mask));
   }
   /* Fresh pages of a zeroed block are resident only where it is written. */
   ledger_note_use(units, were_dirty, use == SPAN_ZEROED ? 0 : units - were_dirty);

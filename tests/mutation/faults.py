@@ -171,6 +171,19 @@ FAULTS = [
           "  huge_end(from, from + 1); /* what comes next may use little of it */\n",
           ""),
 
+    Fault("losses_go_on", "space/huge.c", "huge pages are asked for though they take longer than small ones", "unit.huge",
+          "  store_relaxed(&paused_until, os_now_ms() + (uint64_t)-sum * PAUSE_LOSSES / 1000000);\n",
+          ""),
+    Fault("savings_without_bound", "space/huge.c", "what huge pages have saved is lost again in one go", "unit.huge",
+          "sum < 0 ? 0 : sum > most ? most : sum",
+          "sum < 0 ? 0 : sum"),
+    Fault("not_whole_but_huge", "space/huge.c", "a superslab counts as a huge page that the kernel had none for", "unit.huge",
+          "  if (!whole) os_huge(address, HAK_SUPERSLAB, false);\n  return whole;\n",
+          "  return true;\n"),
+    Fault("price_never_renewed", "space/huge.c", "small pages count as dear as they once were", "unit.huge",
+          "mean == 0 ? price : (3 * mean + price) / 4",
+          "mean == 0 ? price : mean"),
+
     # --- slab ---
     Fault("alignment_by_one_step", "slab/class.h", "an aligned size gets the next class though that does not keep its alignment",
           "unit.class",

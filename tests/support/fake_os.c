@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/config.h"
+
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
@@ -37,6 +39,8 @@ static struct {
   fake_call_t during;
   void (*_Atomic run_during)(void *start);
   _Atomic uint64_t made_huge, made_small;
+  _Atomic uintptr_t last_huge; /* where it was asked for last */
+  _Atomic uint64_t thread_ns, unit_price, huge_price;
   const char *file_path, *file_text;
   bool captures;
   size_t captured_size;
@@ -93,6 +97,11 @@ void fake_os_set_standing(bool filtered, bool privileged) { fake.standing = (os_
 bool fake_os_confined(void) { return fake.confined; }
 void fake_os_set_resident(size_t pages) { fake.resident = pages; }
 size_t fake_os_looked_at(void) { return fake.looked; }
+void fake_os_set_prices(uint64_t unit, uint64_t huge) {
+  store_relaxed(&fake.unit_price, unit);
+  store_relaxed(&fake.huge_price, huge);
+  add_relaxed(&fake.thread_ns, 1);
+}
 uint64_t fake_os_made(bool huge) { return load_relaxed(huge ? &fake.made_huge : &fake.made_small); }
 
 void fake_os_set_file(const char *path, const char *text) {
@@ -183,6 +192,7 @@ bool os_has_shadow(void) { return false; } /* os_map_at refuses what is one */
 uint64_t os_random_seed(void) { return fake.random_seed; }
 uint64_t os_random(void) { return fake.random_seed; }
 uint64_t os_now_ms(void) { return load_relaxed(&fake.now_ms); }
+uint64_t os_thread_ns(void) { return load_relaxed(&fake.thread_ns); }
 
 uint64_t os_address_limit(void) {
   add_relaxed(&os_counts.other, 1);
@@ -271,6 +281,10 @@ bool os_populate(void *start, size_t bytes) {
   fake_check_range(start, bytes, "os_populate");
   add_relaxed(&os_counts.madvise, 1);
   bool done = !fake_fails(FAKE_POPULATE);
+  if (load_relaxed(&fake.thread_ns) != 0) {
+    bool huge = (uintptr_t)start == load_relaxed(&fake.last_huge);
+    add_relaxed(&fake.thread_ns, huge ? load_relaxed(&fake.huge_price) : load_relaxed(&fake.unit_price) * bytes / HAK_UNIT);
+  }
   errno = saved;
   return done;
 }
@@ -280,6 +294,7 @@ void os_huge(void *start, size_t bytes, bool huge) {
   fake_check_range(start, bytes, "os_huge");
   add_relaxed(&os_counts.madvise, 1);
   add_relaxed(huge ? &fake.made_huge : &fake.made_small, bytes);
+  store_relaxed(&fake.last_huge, huge ? (uintptr_t)start : 0);
   errno = saved;
 }
 

@@ -68,6 +68,9 @@ bool fake_os_confined(void);
 void fake_os_set_resident(size_t pages);
 /* How many it was last asked for. */
 size_t fake_os_looked_at(void);
+/* What it costs to bring in a unit's pages, and what a page where os_huge was asked for huge ones, in ns of os_thread_ns, which
+ * tells the time from then on: not at first. */
+void fake_os_set_prices(uint64_t unit, uint64_t huge);
 /* Bytes that os_huge was called for so far, the one way or the other. */
 uint64_t fake_os_made(bool huge);
 

@@ -1,4 +1,4 @@
-/* huge.c - which superslabs may be huge pages, and when they end to be. */
+/* huge.c - which superslabs may be huge pages, whether these pay, and when they end to be. */
 #include "space/huge.h"
 
 #include "fake_os.h"
@@ -9,7 +9,7 @@
 #include "space/span.h"
 #include "unit.h"
 
-enum { WORD = HAK_UNITS_PER_SUPERSLAB, DENSE = 64, PROBES = 16, HEAP_UNITS = 32 * WORD };
+enum { WORD = HAK_UNITS_PER_SUPERSLAB, DENSE = 64, PROBES = 16, HEAP_UNITS = 16 * WORD };
 
 static void start_huge(int64_t huge) {
   CHECK(option_set(OPTION_decay_ms, -1));
@@ -174,7 +174,8 @@ static void check_system(int64_t option, const char *text, bool expected) {
 TEST(the_option_0_makes_nothing_huge) { check_system(0, "[always] madvise never\n", false); }
 TEST(the_option_1_asks_nobody) { check_system(1, "always madvise [never]\n", true); }
 TEST(the_option_2_follows_a_system_that_says_always) { check_system(2, "[always] madvise never\n", true); }
-TEST(the_option_2_follows_a_system_that_says_madvise) { check_system(2, "always [madvise] never\n", false); }
+TEST(the_option_2_does_not_ask_unseen_where_the_system_says_madvise) { check_system(2, "always [madvise] never\n", false); }
+TEST(the_option_2_follows_a_system_that_says_never) { check_system(2, "always madvise [never]\n", false); }
 TEST(the_option_2_follows_a_system_that_says_nothing) { check_system(2, "", false); }
 
 TEST(the_system_is_asked_at_start_and_never_again) {
@@ -185,6 +186,121 @@ TEST(the_system_is_asked_at_start_and_never_again) {
   (void)take_large(PROBES);
   CHECK(huge_now() != 0);
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_READ)), read);
+}
+
+/* ---- the price, where the system gives them on request ---- */
+
+enum { UNIT_NS = 10000, SMALL_NS = UNIT_NS * WORD, CREDIT = 4, PAUSE = 16 };
+
+/* A heap whose next superslab shows the price of small pages. */
+static void start_tried(uint64_t huge_ns) {
+  fake_os_set_file("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+  fake_os_set_prices(UNIT_NS, huge_ns);
+  fake_os_set_resident(DENSE);
+  start_huge(2);
+  (void)take(HEAP_UNITS, WORD, SPAN_SLAB);
+  CHECK_EQ(huge_figures().small_price, 0);
+}
+
+/* A slab begins a superslab, as many times; how many came out huge. */
+static uint32_t begin_slabs(uint32_t superslabs) {
+  uint32_t huge = 0;
+  for (uint32_t i = 0; i < superslabs; i++) {
+    uint32_t start = take(1, WORD, SPAN_SLAB);
+    huge += is_huge(start);
+    if (load_relaxed(&region.superslabs[start / WORD].free) != 0) (void)take(WORD - 1, 1, SPAN_SLAB);
+  }
+  return huge;
+}
+
+static void check_prices(uint64_t trials, uint64_t losses) {
+  huge_figures_t figures = huge_figures();
+  CHECK_EQ(figures.trials, trials);
+  CHECK_EQ(figures.losses, losses);
+}
+
+TEST(huge_pages_that_pay_are_asked_for_but_for_one_to_compare) {
+  start_tried(SMALL_NS / 3);
+  CHECK_EQ(begin_slabs(1), 0);
+  CHECK_EQ(huge_figures().small_price, SMALL_NS);
+  CHECK_EQ(begin_slabs(PROBES - 1), PROBES - 1);
+  CHECK_EQ(huge_figures().huge_price, SMALL_NS / 3);
+  CHECK_EQ(fake_os_made(true), (PROBES - 1) * HAK_SUPERSLAB);
+  fake_os_set_prices(2 * UNIT_NS, SMALL_NS / 3);
+  CHECK_EQ(begin_slabs(PROBES), PROBES - 1);
+  CHECK_EQ(huge_figures().small_price, SMALL_NS * 5 / 4); /* a mean */
+  check_prices(2 * (PROBES - 1), 0);
+}
+
+TEST(after_a_dear_one_none_is_asked_for_for_a_while) {
+  uint64_t loss_ms = 10;
+  start_tried(SMALL_NS + loss_ms * 1000000);
+  CHECK_EQ(begin_slabs(3), 1); /* the probe, and one that is there now */
+  check_prices(1, 1);
+  fake_os_pass_time(PAUSE * loss_ms - 1);
+  CHECK_EQ(begin_slabs(1), 0);
+  fake_os_pass_time(1);
+  CHECK_EQ(begin_slabs(2), 1);
+  check_prices(2, 2);
+}
+
+TEST(what_was_saved_pays_for_some_dear_ones) {
+  start_tried(0);
+  CHECK_EQ(begin_slabs(1 + 2 * CREDIT), 2 * CREDIT); /* saves no more than four superslabs' price */
+  fake_os_set_prices(UNIT_NS, 2 * SMALL_NS);
+  CHECK_EQ(begin_slabs(CREDIT), CREDIT);
+  check_prices(3 * CREDIT, 0);
+  CHECK_EQ(begin_slabs(3), 1);
+  check_prices(3 * CREDIT + 1, 1);
+}
+
+TEST(a_huge_page_that_did_not_come_is_a_loss) {
+  start_tried(SMALL_NS / 3);
+  fake_os_set_resident(0);
+  REQUIRE(grow(4 * WORD)); /* which makes small what it maps */
+  uint64_t small = fake_os_made(false);
+  CHECK_EQ(begin_slabs(3), 0);
+  check_prices(1, 1);
+  CHECK_EQ(fake_os_made(true), HAK_SUPERSLAB);
+  CHECK_EQ(fake_os_made(false), small + HAK_SUPERSLAB);
+  CHECK_EQ(huge_now(), 0);
+}
+
+TEST(a_huge_page_that_was_refused_is_a_loss) {
+  start_tried(SMALL_NS / 3);
+  CHECK_EQ(begin_slabs(1), 0);
+  fake_os_fail(FAKE_ONLY(FAKE_POPULATE), 1, UINT64_MAX);
+  CHECK_EQ(begin_slabs(2), 0);
+  fake_os_fail_none();
+  check_prices(1, 1);
+}
+
+TEST(without_a_clock_or_a_price_none_is_tried) {
+  fake_os_set_file("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+  fake_os_set_resident(DENSE);
+  start_huge(2);
+  (void)take(HEAP_UNITS, WORD, SPAN_SLAB);
+  CHECK_EQ(begin_slabs(3), 0);
+  fake_os_set_prices(UNIT_NS, SMALL_NS / 3);
+  fake_os_fail(FAKE_ONLY(FAKE_POPULATE), 1, UINT64_MAX);
+  CHECK_EQ(begin_slabs(PROBES), 0);
+  fake_os_fail_none();
+  check_prices(0, 0);
+  CHECK_EQ(fake_os_made(true), 0);
+}
+
+TEST(large_blocks_are_tried_once_two_were_dense) {
+  fake_os_set_file("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+  fake_os_set_prices(UNIT_NS, SMALL_NS / 3);
+  start_huge(2);
+  learn(DENSE, 1);
+  (void)take_large(PROBES);
+  check_prices(0, 0);
+  learn(DENSE, 1);
+  (void)take_large(PROBES);
+  check_prices(PROBES - 1, 0);
+  CHECK_EQ(huge_figures().small_price, SMALL_NS);
+  CHECK_EQ(huge_now(), PROBES - 1);
 }
 
 /* ---- the end ---- */

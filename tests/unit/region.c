@@ -257,6 +257,14 @@ TEST(growth_gives_as_many_units_in_a_row_as_asked) {
   }
 }
 
+TEST(growth_ends_where_a_superslab_does) {
+  REQUIRE(region_init(SMALL_REGION));
+  for (uint32_t want = 1; want < 200; want += 13) {
+    REQUIRE(grow(load_relaxed(&region.units) % 64 + want));
+    CHECK_EQ(load_relaxed(&region.units) % HAK_UNITS_PER_SUPERSLAB, 0);
+  }
+}
+
 TEST(free_units_at_the_end_count_toward_a_growth) {
   fake_os_set_address_limit((uint64_t)1 << 30);
   REQUIRE(region_init(0));

@@ -293,6 +293,19 @@ TEST(only_slabs_of_fresh_pages_are_populated_and_only_if_wanted) {
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), 0);
 }
 
+TEST(slabs_of_a_huge_superslab_are_not_populated) {
+  start_slabs(UINT64_MAX);
+  unsigned c = class_of(8192);
+  for (int i = 0; i < 16; i++) take(c, class_info[c].blocks);
+  store_relaxed(&region.superslabs[0].huge, 1);
+  uint64_t before = fake_os_calls(FAKE_ONLY(FAKE_POPULATE));
+  take(c, class_info[c].blocks);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), before);
+  store_relaxed(&region.superslabs[0].huge, 0);
+  take(c, class_info[c].blocks);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), before + 1);
+}
+
 /* Bits of the live map that a plain move of an owner's has brought back after its slab ended. */
 TEST(a_new_slab_has_no_live_block_of_an_old_one) {
   start_slabs(UINT64_MAX);
