@@ -16,6 +16,8 @@
 /* What the trials may lose of what they have saved, in superslabs of small pages, and the pause after a loss beyond it, in losses. */
 #define CREDIT_MOST 4
 #define PAUSE_LOSSES 16
+/* A page that takes less than this part of a superslab's small pages is one of these. */
+#define SMALL_SHARE 16
 
 static _Atomic uint32_t dense_score;
 static _Atomic uint32_t superslab_count;
@@ -67,13 +69,15 @@ static void balance_note(int64_t saved) {
   add_relaxed(&losses, 1);
 }
 
-/* False: it is one of small pages after all. */
+/* False: it is one of small pages after all.  The price tells: mincore would, but a filter that the program has installed past libc
+ * may end it for that. */
 static bool huge_bring_in(uint32_t s) {
   char *address = region_address(s * WORD_UNITS);
   uint64_t start = os_thread_ns();
   os_huge(address, HAK_SUPERSLAB, true);
-  bool whole = os_populate(address, os_page_size()) && os_resident(address + HAK_SUPERSLAB - os_page_size(), 1) == 1;
+  bool there = os_populate(address, os_page_size());
   uint64_t price = os_thread_ns() - start;
+  bool whole = there && price >= load_relaxed(&small_price) / SMALL_SHARE;
   add_relaxed(&trials, 1);
   store_relaxed(&huge_price, price);
   balance_note((whole ? (int64_t)load_relaxed(&small_price) : 0) - (int64_t)price);
@@ -104,10 +108,7 @@ void huge_slab_begin(uint32_t unit) {
 }
 
 void huge_large_begin(uint32_t s) {
-  if (way() == WAY_NEVER || load_relaxed(&dense_score) < DENSE_ENOUGH) return;
-  bool tried = way() == WAY_TRIED;
-  if (!is_probe()) huge_begin(s, tried);
-  else if (tried) small_time(s * WORD_UNITS);
+  if (way() == WAY_ALWAYS && load_relaxed(&dense_score) >= DENSE_ENOUGH && !is_probe()) huge_begin(s, false);
 }
 
 void huge_end(uint32_t first, uint32_t end) {
@@ -139,7 +140,7 @@ static bool is_dense(uint32_t s) {
 
 void huge_learn(uint32_t start, uint32_t units) {
   uint32_t s = (start + WORD_UNITS - 1) / WORD_UNITS;
-  if (way() == WAY_NEVER || (s + 1) * WORD_UNITS > start + units) return;
+  if (way() != WAY_ALWAYS || (s + 1) * WORD_UNITS > start + units) return;
   superslab_t *superslab = &region.superslabs[s];
   /* Huge pages are resident as a whole; so is what others wrote, nothing if it was moved away. */
   if (load_relaxed(&superslab->huge) != 0 || load_relaxed(&superslab->moved) != 0 || load_relaxed(&superslab->dirty) == 0) return;

@@ -6,7 +6,8 @@
  *   for slabs         once the heap is large and nearly all of it is in use;
  *   for large blocks  once such blocks were found to be written all over when
  *                     they were freed.
- * Where the system gives them to whoever asks, each is timed against small pages, and none is asked for while they do not pay.
+ * Where the system gives them to whoever asks, only slabs have them: each is timed against small pages, and none is asked for while
+ * they do not pay.
  * A purge that meets a huge superslab ends its being one. */
 #ifndef SPACE_HUGE_H
 #define SPACE_HUGE_H
