@@ -3,34 +3,52 @@
  * The library is compiled with -fsanitize=thread, which calls one of the functions below for each access to memory and each atomic
  * operation, and is linked with this file.  Counted are
  *   calls          of the library by others
- *   operations     atomic read-modify-writes, of which a compare-and-exchange that fails is one too
+ *   operations     atomic read-modify-writes; a compare-and-exchange that fails is one too
  *   writes         to a line of the cache that another thread was the last to write, atomic or plain
- * in all and for each place in the code, and written to the file COUNT_FILE at exit.  Threads give up their processor often and at
- * random, so that they meet in the midst of things though there are few processors. */
+ *   reads          of a line that another thread has written since this one read or wrote it
+ * in all and for each place in the code, and written to the file COUNT_FILE at exit.
+ *
+ * Threads give up their processor often and at random, so that they meet in the midst of things though there are few processors: a
+ * thread that does so while it holds a lock lets each of the others make about as many calls as they would make beside it.
+ *
+ * Caches are taken for large: a line is forgotten only where another one needs its entry, and then counts as never seen. */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define INITIAL_EXEC __attribute__((tls_model("initial-exec")))
 
-enum { LINE_SHIFT = 6, LINES = 1 << 20, SITES = 1 << 14, YIELD_CALLS = 8, YIELD_OPERATIONS = 16 };
+enum {
+  LINE_SHIFT = 6,
+  LINES = 1 << 20,
+  SITES = 1 << 14,
+  THREADS = 512, /* that have entries of their own */
+  ENTRIES = 2048,
+  YIELD_CALLS = 8,
+  YIELD_OPERATIONS = 16
+};
 
 typedef struct line {
   uint64_t number;
-  uint32_t writer;
+  uint32_t writer, version;
 } line_t;
+/* What a thread has last seen of a line. */
+typedef struct entry {
+  uint64_t number;
+  uint32_t version, thread;
+} entry_t;
 typedef struct site {
   uintptr_t place;
-  uint64_t operations, writes;
+  uint64_t operations, writes, reads;
 } site_t;
 
 static line_t lines[LINES];
+static entry_t entries[THREADS][ENTRIES];
 static site_t sites[SITES];
 static uint64_t calls;
 static uint32_t threads;
@@ -44,17 +62,22 @@ static uint32_t self(void) {
   return own_number;
 }
 
+/* Without libc, which would set errno: the keeper has none. */
+static void processor_yield(void) {
+#if defined(__x86_64__)
+  long result = SYS_sched_yield;
+  __asm__ volatile("syscall" : "+a"(result) : : "rcx", "r11", "memory");
+#elif defined(__aarch64__)
+  register long number __asm__("x8") = SYS_sched_yield;
+  register long result __asm__("x0");
+  __asm__ volatile("svc 0" : "=r"(result) : "r"(number) : "memory");
+#endif
+}
+
 static void yield_sometimes(unsigned one_in) {
   (void)self();
   own_random = own_random * 6364136223846793005u + 1442695040888963407u;
-  if ((own_random >> 33) % one_in != 0) return;
-  long result;
-#if defined(__x86_64__)
-  __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_sched_yield) : "rcx", "r11", "memory");
-#else
-  result = 0;
-#endif
-  (void)result;
+  if ((own_random >> 33) % one_in == 0) processor_yield();
 }
 
 static site_t *site_of(void *place) {
@@ -70,16 +93,34 @@ static site_t *site_of(void *place) {
   }
 }
 
-/* Two threads that write at once may both count, or neither: the counts are of hundreds of thousands. */
+static uint64_t scattered(uint64_t number) { return number * 0x9e3779b97f4a7c15u >> 40; }
+
+/* Two threads that write to a line at once may both count, or neither: the counts are of hundreds of thousands. */
 static void note_write(const volatile void *address, void *place) {
   uint64_t number = (uintptr_t)address >> LINE_SHIFT;
-  line_t *line = &lines[(number * 0x9e3779b97f4a7c15u >> 40) % LINES];
-  uint32_t mine = self(), writer = __atomic_load_n(&line->writer, __ATOMIC_RELAXED);
+  line_t *line = &lines[scattered(number) % LINES];
+  uint32_t mine = self(), version = __atomic_load_n(&line->version, __ATOMIC_RELAXED) + 1;
   bool known = __atomic_load_n(&line->number, __ATOMIC_RELAXED) == number;
-  if (known && writer == mine) return;
+  bool others = __atomic_load_n(&line->writer, __ATOMIC_RELAXED) != mine;
+  __atomic_store_n(&line->version, version, __ATOMIC_RELAXED);
+  entries[mine % THREADS][scattered(number) % ENTRIES] = (entry_t){number, version, mine};
+  if (known && !others) return;
   __atomic_store_n(&line->number, number, __ATOMIC_RELAXED);
   __atomic_store_n(&line->writer, mine, __ATOMIC_RELAXED);
   if (known) __atomic_fetch_add(&site_of(place)->writes, 1, __ATOMIC_RELAXED);
+}
+
+static void note_read(const volatile void *address, void *place) {
+  uint64_t number = (uintptr_t)address >> LINE_SHIFT;
+  const line_t *line = &lines[scattered(number) % LINES];
+  if (__atomic_load_n(&line->number, __ATOMIC_RELAXED) != number) return; /* nobody has written it */
+  uint32_t mine = self(), version = __atomic_load_n(&line->version, __ATOMIC_RELAXED);
+  if (__atomic_load_n(&line->writer, __ATOMIC_RELAXED) == mine) return;
+  entry_t *entry = &entries[mine % THREADS][scattered(number) % ENTRIES];
+  bool seen = entry->number == number && entry->thread == mine;
+  if (seen && entry->version == version) return;
+  *entry = (entry_t){number, version, mine};
+  if (seen) __atomic_fetch_add(&site_of(place)->reads, 1, __ATOMIC_RELAXED);
 }
 
 static void note_operation(const volatile void *address, void *place) {
@@ -95,8 +136,8 @@ static __attribute__((destructor)) void report(void) {
   (void)dprintf(fd, "calls %llu threads %u\n", (unsigned long long)calls, threads);
   for (unsigned i = 0; i < SITES; i++)
     if (sites[i].place != 0)
-      (void)dprintf(fd, "%#lx %llu %llu\n", (unsigned long)sites[i].place, (unsigned long long)sites[i].operations,
-                    (unsigned long long)sites[i].writes);
+      (void)dprintf(fd, "%#lx %llu %llu %llu\n", (unsigned long)sites[i].place, (unsigned long long)sites[i].operations,
+                    (unsigned long long)sites[i].writes, (unsigned long long)sites[i].reads);
   close(fd);
 }
 
@@ -113,9 +154,9 @@ EXPORT void __tsan_func_entry(void *from) {
 }
 
 #define ACCESS(bytes) \
-  EXPORT void __tsan_read##bytes(void *address) { (void)address; } \
-  EXPORT void __tsan_unaligned_read##bytes(void *address) { (void)address; } \
-  EXPORT void __tsan_volatile_read##bytes(void *address) { (void)address; } \
+  EXPORT void __tsan_read##bytes(void *address) { note_read(address, HERE); } \
+  EXPORT void __tsan_unaligned_read##bytes(void *address) { note_read(address, HERE); } \
+  EXPORT void __tsan_volatile_read##bytes(void *address) { note_read(address, HERE); } \
   EXPORT void __tsan_write##bytes(void *address) { note_write(address, HERE); } \
   EXPORT void __tsan_unaligned_write##bytes(void *address) { note_write(address, HERE); } \
   EXPORT void __tsan_volatile_write##bytes(void *address) { note_write(address, HERE); }
@@ -124,7 +165,9 @@ ACCESS(2)
 ACCESS(4)
 ACCESS(8)
 ACCESS(16)
-EXPORT void __tsan_read_range(void *address, unsigned long bytes) { (void)address, (void)bytes; }
+EXPORT void __tsan_read_range(void *address, unsigned long bytes) {
+  for (unsigned long at = 0; at < bytes; at += 1u << LINE_SHIFT) note_read((char *)address + at, HERE);
+}
 EXPORT void __tsan_write_range(void *address, unsigned long bytes) {
   for (unsigned long at = 0; at < bytes; at += 1u << LINE_SHIFT) note_write((char *)address + at, HERE);
 }
@@ -144,6 +187,7 @@ EXPORT void __tsan_write_range(void *address, unsigned long bytes) {
 #define ATOMIC(bits, type) \
   EXPORT type __tsan_atomic##bits##_load(const volatile type *word, int order) { \
     (void)order; \
+    note_read(word, HERE); \
     return __atomic_load_n(word, __ATOMIC_SEQ_CST); \
   } \
   EXPORT void __tsan_atomic##bits##_store(volatile type *word, type value, int order) { \
@@ -173,5 +217,8 @@ ATOMIC(8, uint8_t)
 ATOMIC(16, uint16_t)
 ATOMIC(32, uint32_t)
 ATOMIC(64, uint64_t)
-EXPORT void __tsan_atomic_thread_fence(int order) { (void)order; __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+EXPORT void __tsan_atomic_thread_fence(int order) {
+  (void)order;
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
 EXPORT void __tsan_atomic_signal_fence(int order) { (void)order; }

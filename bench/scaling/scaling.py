@@ -1,38 +1,55 @@
 #!/usr/bin/env python3
-"""Counts atomic read-modify-writes, and writes to lines of the cache that another thread was the last to write, for 1,000 calls.
+"""Counts what threads pay each other for in the allocator, for 1,000 calls of it, with 2 to 128 threads.
 
-Each workload runs on a library that counts: count.c.  The work is the more the more threads there are.  With few processors threads give theirs up at random within the library, so that they meet in the midst of things.
-  scaling.py --library LIB --workloads DIR            the table, in Markdown
+The library that counts is count.c's.  Each workload runs with N and with 2 N rounds of each thread; the difference is what goes on for
+as long as threads do.  What a thread begins with is in it where threads come and go.  Counted are atomic read-modify-writes, writes to
+lines of the cache that another thread was the last to write, and reads of lines that another has written since the last look.
+
+  scaling.py --build build                            the table, in Markdown; all counts go to build/scaling.json
   scaling.py ... --places pass-64 --threads 8         where one workload's counts come from
-  scaling.py ... --check                              exit status 1 if a count grows with the number of threads
+  scaling.py ... --grown pass-64                      where they grow, from the fewest threads to the most
+  scaling.py ... --check                              exit status 1 if counts grow with the number of threads, or are too many
 """
 import argparse
 import collections
+import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
-# name: program, arguments, rounds or steps of a thread, what the design needs at least
-WORKLOADS = {
-    "mixed-8192": ("random_mixed", "{n} 8192 {threads}", 20_000, "nothing: each thread frees its own"),
-    "sharing-active": ("false_sharing", "active {n} 10 8 {threads}", 20_000, "nothing"),
-    "larson-small": ("larson", "8 128 1024 2000 {threads} {n}", 6, "an operation for each block that another thread frees"),
-    "larson-mixed": ("larson", "8 1000 5000 4000 {threads} {n}", 6, "the same"),
-    "pass-64": ("producer_consumer", "{n} 1 1024 64 64 {pairs}", 10_000, "an operation for every second call, which frees another's"),
-    "pass-mixed": ("producer_consumer", "{n} 16 1024 16 16000 {pairs}", 600, "the same"),
-    "server": ("server", "{n} 2000 {threads} 2", 1_000, "an operation for each object that another thread frees"),
-    "short-threads": ("short_threads", "200 {threads} {n}", 20, "the same; and a thread that begins and ends each 400 calls"),
-}
 THREADS = (2, 8, 32, 128)
-CHECKED = {"mixed-8192": 4, "pass-64": 560, "larson-small": 120}  # the most operations for 1,000 calls, with any number of threads
+FIGURES = ("operations", "writes", "reads")
 
-Counts = collections.namedtuple("Counts", "calls places")  # places: offset -> operations, writes
+# name: program, arguments, N.  The table is for the programs that take a number of threads.
+WORKLOADS = {
+    "mixed-256": ("random_mixed", "{n} 256 {threads}", 8_000),
+    "mixed-8192": ("random_mixed", "{n} 8192 {threads}", 24_000),
+    "pool": ("pool", "{n} 256 {threads}", 4_000),
+    "sharing-active": ("false_sharing", "active {n} 4 8 {threads}", 8_000),
+    "sharing-passive": ("false_sharing", "passive {n} 4 8 {threads}", 8_000),
+    "pass-64": ("producer_consumer", "{n} 1 1024 64 64 {pairs}", 8_192),
+    "pass-64-batch": ("producer_consumer", "{n} 256 4096 64 64 {pairs}", 64),
+    "pass-mixed": ("producer_consumer", "{n} 1 1024 16 16000 {pairs}", 8_192),
+    "larson-small": ("larson", "8 128 1024 2000 {threads} {n}", 5),
+    "larson-mixed": ("larson", "8 1000 5000 4000 {threads} {n}", 4),
+    "server": ("server", "{n} 200 {threads} 2", 400),
+    "short-threads": ("short_threads", "200 {threads} {n}", 12),
+    "large-blocks": ("large_blocks", "{n} 4 {threads} 100000 400000", 150),
+}
+CLAIM = "region_clear_live"  # the one operation that a block cannot do without which another thread frees
+
+# name: the most operations, and the most writes, for 1,000 calls with any number of threads, and by how much they may grow
+CHECKED = {"mixed-256": (40, 40), "pass-64": (700, 200)}
+CHECKED_THREADS = (4, 24)
+GROWTH = 1.5
+
+Counts = collections.namedtuple("Counts", "calls places")  # places: offset -> a count for each figure
 
 
 def run(options, name, threads, n):
-    program, arguments, _, _ = WORKLOADS[name]
+    program, arguments, _ = WORKLOADS[name]
     words = arguments.format(n=n, threads=threads, pairs=max(1, threads // 2)).split()
     with tempfile.TemporaryDirectory() as folder:
         counts = pathlib.Path(folder) / "counts"
@@ -41,66 +58,106 @@ def run(options, name, threads, n):
         head, *lines = counts.read_text().splitlines()
     places = {}
     for line in lines:
-        place, operations, writes = line.split()
-        places[int(place, 16)] = (int(operations), int(writes))
+        place, *figures = line.split()
+        places[int(place, 16)] = tuple(map(int, figures))
     return Counts(int(head.split()[1]), places)
 
 
 def measure(options, name, threads):
-    """For 1,000 calls: the operations and writes of each place."""
-    counts = run(options, name, threads, WORKLOADS[name][2])
-    return {place: tuple(1000 * count / counts.calls for count in both) for place, both in counts.places.items()}
+    """For 1,000 calls: the counts of each place."""
+    n = max(1, int(WORKLOADS[name][2] * options.scale))
+    once, twice = run(options, name, threads, n), run(options, name, threads, 2 * n)
+    calls, none = twice.calls - once.calls, (0,) * len(FIGURES)
+    return {
+        place: tuple(1000 * (two - one) / calls for two, one in zip(twice.places.get(place, none), once.places.get(place, none)))
+        for place in once.places.keys() | twice.places.keys()
+    }
 
 
-def totals(places):
-    return tuple(sum(counts[i] for counts in places.values()) for i in range(2))
+def total(places):
+    return tuple(sum(counts[i] for counts in places.values()) for i in range(len(FIGURES)))
+
+
+def names(options, places):
+    """For each place, the functions that it was inlined into, the innermost first."""
+    command = ["addr2line", "-a", "-f", "-i", "-s", "-e", options.library]
+    asked = "".join(f"{place - 1:#x}\n" for place in places)
+    lines = subprocess.run(command, input=asked, capture_output=True, text=True, check=True).stdout.splitlines()
+    found, last = {}, None
+    for line in lines:
+        if line.startswith("0x"):
+            last = found.setdefault(int(line, 16) + 1, [])
+        else:
+            last.append(line.split(" ")[0])
+    return {place: " < ".join(map(" ".join, zip(words[0::2], words[1::2]))) for place, words in found.items()}
+
+
+def claims(options, places):
+    """The blocks that another thread has freed."""
+    known = names(options, places)
+    return sum(counts[0] for place, counts in places.items() if known[place].startswith(CLAIM))
 
 
 def table(options):
-    print("| workload | needed at least |", " | ".join(f"{threads} threads" for threads in THREADS), "|")
+    print("| workload | needed | " + " | ".join(f"{threads} threads" for threads in THREADS) + " |")
     print("|---|---|" + "---|" * len(THREADS))
+    results = {}
     for name in options.only or WORKLOADS:
-        cells = ["{:.1f}, {:.1f}".format(*totals(measure(options, name, threads))) for threads in THREADS]
-        print(f"| {name} | {WORKLOADS[name][3]} |", " | ".join(cells), "|", flush=True)
+        cells, results[name] = [], {}
+        for threads in THREADS:
+            places = measure(options, name, threads)
+            known = names(options, places)
+            results[name][threads] = {known[place]: counts for place, counts in places.items() if any(counts)}
+            cells.append("{:.0f}, {:.0f}, {:.0f}".format(*map(abs, total(places))))
+        print(f"| {name} | {claims(options, places):.0f} | " + " | ".join(cells) + " |", flush=True)
+    (options.build / "scaling.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
-def named(options, place):
-    """The functions that the call before this address was inlined into, the innermost first."""
-    command = ["addr2line", "-f", "-i", "-s", "-e", options.library, hex(place - 1)]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
-    return " < ".join(f"{function} {line.split(' ')[0]}" for function, line in zip(lines[0::2], lines[1::2]))
+def show(options, places):
+    known = names(options, places)
+    print("operations   writes    reads  of 1,000 calls, by place")
+    for place, counts in sorted(places.items(), key=lambda item: -sum(item[1]))[: options.most]:
+        print("{:10.2f} {:8.2f} {:8.2f}  ".format(*counts) + known[place])
 
 
-def places(options):
-    found = sorted(measure(options, options.places, options.threads).items(), key=lambda item: -max(item[1]))
-    print("operations  writes  of 1,000 calls, by place")
-    for place, (operations, writes) in found[: options.most]:
-        print(f"{operations:10.2f} {writes:7.2f}  {named(options, place)}")
+def grown(options):
+    few, many = (measure(options, options.grown, threads) for threads in (THREADS[0], THREADS[-1]))
+    none = (0,) * len(FIGURES)
+    return {place: tuple(b - a for a, b in zip(few.get(place, none), counts)) for place, counts in many.items()}
 
 
 def check(options):
     wrong = 0
     for name, most in CHECKED.items():
-        few, many = (totals(measure(options, name, threads)) for threads in (2, 32))
-        for threads, (operations, writes) in ((2, few), (32, many)):
-            print(f"{name}, {threads} threads: {operations:.1f} operations, {writes:.1f} writes for 1,000 calls; {most} at most")
-            wrong += operations > most
+        few, many = (total(measure(options, name, threads)) for threads in CHECKED_THREADS)
+        for figure, before, after, bound in zip(FIGURES, few, many, most):
+            grows = after > bound or (after > bound / 4 and after > GROWTH * before)
+            threads = " and ".join(map(str, CHECKED_THREADS))
+            print(f"{'FAIL' if grows else 'ok'} {name}: {before:.1f} and {after:.1f} {figure} for 1,000 calls with {threads} threads; {bound} at most")
+            wrong += grows
     return 1 if wrong else 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", type=pathlib.Path, required=True)
-    parser.add_argument("--workloads", type=pathlib.Path, required=True)
+    parser.add_argument("--build", type=pathlib.Path, default="build", help="the build directory, with the workloads and the library that counts")
+    parser.add_argument("--library", type=pathlib.Path, help="another library that counts")
     parser.add_argument("--only", action="append", choices=WORKLOADS)
     parser.add_argument("--places", choices=WORKLOADS)
+    parser.add_argument("--grown", choices=WORKLOADS)
     parser.add_argument("--threads", type=int, default=8)
-    parser.add_argument("--most", type=int, default=25)
+    parser.add_argument("--scale", type=float, default=1, help="N times this")
+    parser.add_argument("--most", type=int, default=25, help="places to show")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
+    options.build = options.build.resolve()
+    options.workloads = options.build / "bench" / "workloads"
+    options.library = (options.library or options.build / "bench" / "scaling" / "libhakmem-counting.so").resolve()
     if options.check:
         return check(options)
-    return places(options) if options.places else table(options)
+    if options.places or options.grown:
+        return show(options, measure(options, options.places, options.threads) if options.places else grown(options))
+    return table(options)
 
 
 if __name__ == "__main__":
