@@ -180,7 +180,7 @@ bool heaps_keep(heap_t *heap, uint32_t most) {
 bool heaps_collect(void) {
   bool any = false;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    if (load_relaxed(&heap->owner.pending_classes) == 0 || !lock_try(&heap->owner.lock)) continue;
+    if (load_relaxed(&heap->owner.pending_classes) == 0 || !lock_try_if_free(&heap->owner.lock)) continue;
     any = true;
     remote_collect_all(&heap->owner);
     owner_unlock(&heap->owner);
