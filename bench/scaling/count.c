@@ -153,11 +153,11 @@ EXPORT void __tsan_func_entry(void *from) {
   yield_sometimes(YIELD_CALLS);
 }
 
-#define ACCESS(bytes) \
-  EXPORT void __tsan_read##bytes(void *address) { note_read(address, HERE); } \
-  EXPORT void __tsan_unaligned_read##bytes(void *address) { note_read(address, HERE); } \
-  EXPORT void __tsan_volatile_read##bytes(void *address) { note_read(address, HERE); } \
-  EXPORT void __tsan_write##bytes(void *address) { note_write(address, HERE); } \
+#define ACCESS(bytes)                                                                     \
+  EXPORT void __tsan_read##bytes(void *address) { note_read(address, HERE); }             \
+  EXPORT void __tsan_unaligned_read##bytes(void *address) { note_read(address, HERE); }   \
+  EXPORT void __tsan_volatile_read##bytes(void *address) { note_read(address, HERE); }    \
+  EXPORT void __tsan_write##bytes(void *address) { note_write(address, HERE); }           \
   EXPORT void __tsan_unaligned_write##bytes(void *address) { note_write(address, HERE); } \
   EXPORT void __tsan_volatile_write##bytes(void *address) { note_write(address, HERE); }
 ACCESS(1)
@@ -172,46 +172,46 @@ EXPORT void __tsan_write_range(void *address, unsigned long bytes) {
   for (unsigned long at = 0; at < bytes; at += 1u << LINE_SHIFT) note_write((char *)address + at, HERE);
 }
 
-#define CHANGE(bits, type, name) \
+#define CHANGE(bits, type, name)                                                         \
   EXPORT type __tsan_atomic##bits##_##name(volatile type *word, type value, int order) { \
-    (void)order; \
-    note_operation(word, HERE); \
-    return __atomic_##name(word, value, __ATOMIC_SEQ_CST); \
+    (void)order;                                                                         \
+    note_operation(word, HERE);                                                          \
+    return __atomic_##name(word, value, __ATOMIC_SEQ_CST);                               \
   }
-#define COMPARE(bits, type, kind) \
+#define COMPARE(bits, type, kind)                                                                                                    \
   EXPORT int __tsan_atomic##bits##_compare_exchange_##kind(volatile type *word, type *expected, type value, int order, int failed) { \
-    (void)order, (void)failed; \
-    note_operation(word, HERE); \
-    return __atomic_compare_exchange_n(word, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+    (void)order, (void)failed;                                                                                                       \
+    note_operation(word, HERE);                                                                                                      \
+    return __atomic_compare_exchange_n(word, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                            \
   }
-#define ATOMIC(bits, type) \
-  EXPORT type __tsan_atomic##bits##_load(const volatile type *word, int order) { \
-    (void)order; \
-    note_read(word, HERE); \
-    return __atomic_load_n(word, __ATOMIC_SEQ_CST); \
-  } \
-  EXPORT void __tsan_atomic##bits##_store(volatile type *word, type value, int order) { \
-    (void)order; \
-    note_write(word, HERE); \
-    __atomic_store_n(word, value, __ATOMIC_SEQ_CST); \
-  } \
-  EXPORT type __tsan_atomic##bits##_exchange(volatile type *word, type value, int order) { \
-    (void)order; \
-    note_operation(word, HERE); \
-    return __atomic_exchange_n(word, value, __ATOMIC_SEQ_CST); \
-  } \
-  CHANGE(bits, type, fetch_add) \
-  CHANGE(bits, type, fetch_sub) \
-  CHANGE(bits, type, fetch_and) \
-  CHANGE(bits, type, fetch_or) \
-  CHANGE(bits, type, fetch_xor) \
-  COMPARE(bits, type, strong) \
-  COMPARE(bits, type, weak) \
+#define ATOMIC(bits, type)                                                                                                        \
+  EXPORT type __tsan_atomic##bits##_load(const volatile type *word, int order) {                                                  \
+    (void)order;                                                                                                                  \
+    note_read(word, HERE);                                                                                                        \
+    return __atomic_load_n(word, __ATOMIC_SEQ_CST);                                                                               \
+  }                                                                                                                               \
+  EXPORT void __tsan_atomic##bits##_store(volatile type *word, type value, int order) {                                           \
+    (void)order;                                                                                                                  \
+    note_write(word, HERE);                                                                                                       \
+    __atomic_store_n(word, value, __ATOMIC_SEQ_CST);                                                                              \
+  }                                                                                                                               \
+  EXPORT type __tsan_atomic##bits##_exchange(volatile type *word, type value, int order) {                                        \
+    (void)order;                                                                                                                  \
+    note_operation(word, HERE);                                                                                                   \
+    return __atomic_exchange_n(word, value, __ATOMIC_SEQ_CST);                                                                    \
+  }                                                                                                                               \
+  CHANGE(bits, type, fetch_add)                                                                                                   \
+  CHANGE(bits, type, fetch_sub)                                                                                                   \
+  CHANGE(bits, type, fetch_and)                                                                                                   \
+  CHANGE(bits, type, fetch_or)                                                                                                    \
+  CHANGE(bits, type, fetch_xor)                                                                                                   \
+  COMPARE(bits, type, strong)                                                                                                     \
+  COMPARE(bits, type, weak)                                                                                                       \
   EXPORT type __tsan_atomic##bits##_compare_exchange_val(volatile type *word, type expected, type value, int order, int failed) { \
-    (void)order, (void)failed; \
-    note_operation(word, HERE); \
-    (void)__atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
-    return expected; \
+    (void)order, (void)failed;                                                                                                    \
+    note_operation(word, HERE);                                                                                                   \
+    (void)__atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                         \
+    return expected;                                                                                                              \
   }
 ATOMIC(8, uint8_t)
 ATOMIC(16, uint16_t)

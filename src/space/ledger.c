@@ -6,8 +6,7 @@ static struct {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t used_units;
   _Atomic int64_t idle_units;
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t fresh_units; /* taken while they were zero, since ledger_take_fresh */
-  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint32_t under_way;
-  _Atomic uint32_t ledger_ends;
+  _Atomic uint32_t under_way, ledger_ends;
 } ledger;
 
 _Atomic uint32_t ledger_lowest;

@@ -142,8 +142,8 @@ FAULTS = [
     # --- space: purge, move, huge pages ---
     Fault("growth_counted_before_the_purge", "space/purge.c", "what a purge by growth has given back counts as the heap's highest",
           "unit.purge",
-          "store_relaxed(&most_units, used + idle - surplus);",
-          "store_relaxed(&most_units, used + idle);"),
+          "store_relaxed(&told.most_units, used + idle - surplus);",
+          "store_relaxed(&told.most_units, used + idle);"),
     Fault("decay_time_ignored", "space/purge.c", "free pages go back at the second slow path", "unit.span",
           "  if (now - last < (uint64_t)decay / 2) return 0;\n",
           ""),
@@ -154,8 +154,8 @@ FAULTS = [
           "if (whole && load_relaxed(&region.superslabs[s].moved) != 0) superslab_renew(s);",
           "if (whole && load_relaxed(&region.superslabs[s].moved) > 1) superslab_renew(s);"),
     Fault("purged_stays_huge", "space/purge.c", "the kernel brings a purged superslab back as a huge page", "unit.huge",
-          "  huge_end(first, end);\n  if (done) add_relaxed(&purged_units, units);\n",
-          "  if (done) add_relaxed(&purged_units, units);\n"),
+          "  huge_end(first, end);\n  if (done) add_relaxed(&told.purged_units, units);\n",
+          "  if (done) add_relaxed(&told.purged_units, units);\n"),
     Fault("dirty_after_the_move", "space/move.c", "a child may find moved pages that are not zero and said to be so", "unit.move",
           """  uint32_t before = atomic_exchange_explicit(&target->dirty, UINT32_MAX, memory_order_relaxed); /* first: for a fork's child */
   if (!os_move(region_address(from * WORD_UNITS), region_address(to * WORD_UNITS), HAK_SUPERSLAB)) {
