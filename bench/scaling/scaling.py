@@ -41,8 +41,9 @@ WORKLOADS = {
 CLAIM = "region_clear_live"  # the one operation that a block cannot do without which another thread frees
 
 # name: the most operations, and the most writes, for 1,000 calls with any number of threads
-CHECKED = {"sharing-active": (60, 60), "pass-64": (700, 150)}
+CHECKED = {"sharing-active": (100, 100), "pass-64": (700, 90)}
 CHECKED_THREADS = (4, 32)
+CHECKED_SCALE = 0.4
 
 Counts = collections.namedtuple("Counts", "calls places")  # places: offset -> a count for each figure
 
@@ -126,7 +127,7 @@ def grown(options):
 
 
 def check(options):
-    wrong = 0
+    wrong, options.scale = 0, CHECKED_SCALE
     for name, most in CHECKED.items():
         few, many = (total(measure(options, name, threads)) for threads in CHECKED_THREADS)
         for figure, before, after, bound in zip(FIGURES, few, many, most):
