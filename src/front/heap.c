@@ -9,7 +9,7 @@
 heap_t heap_none = {.none = {.top = NONE_TOP, .capacity = -NONE_TOP}};
 
 __thread uint32_t thread_inside;
-_Atomic uint32_t heapless_inside;
+heapless_t heapless[HEAPLESS_LINES];
 bins_retired_t bins_retired[CLASS_COUNT];
 
 /* --- layout ------------------------------------------------------------------------------ */

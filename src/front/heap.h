@@ -68,9 +68,17 @@ HAK_INLINE bin_t *heap_bin_for(heap_t *heap, size_t size) {
 }
 
 /* Every slow path runs inside: see thread.h.  How deep the calling thread is; threads inside that have no heap, as heap->inside is
- * for those that have one. */
+ * for those that have one: by the thread's number, so that many do not write to one line. */
 extern __thread uint32_t thread_inside __attribute__((tls_model("initial-exec")));
-extern _Atomic uint32_t heapless_inside;
+#define HEAPLESS_SHIFT 6
+#define HEAPLESS_LINES (1u << HEAPLESS_SHIFT)
+typedef struct heapless {
+  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint32_t heapless_inside;
+} heapless_t;
+extern heapless_t heapless[HEAPLESS_LINES];
+HAK_INLINE heapless_t *heapless_of(uintptr_t thread) {
+  return &heapless[(uint64_t)thread * UINT64_C(0x9e3779b97f4a7c15) >> (64 - HEAPLESS_SHIFT)];
+}
 
 /* What bins have counted whose memory was given back. */
 typedef struct bins_retired {

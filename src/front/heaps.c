@@ -45,11 +45,12 @@ static void chain_remove(heap_t **list, const heap_t *heap) {
   if (*list != NULL) *list = heap->link;
 }
 
-/* The heap if it is one of the first of the list, else the first; NULL if there is none. */
-#define CHAIN_LOOKED_AT 64
+/* The heap if it is one of the first of the list, else the first; NULL if there is none.  Where as many threads end at once as begin,
+ * each leads to its own: a look costs a line of the cache, and a heap that is not found some operations for each of its blocks. */
+#define CHAIN_LOOKED_AT 1024
 static heap_t *chain_take(heap_t **list, const heap_t *heap) {
   heap_t **link = list;
-  for (unsigned i = 0; i < CHAIN_LOOKED_AT && *link != NULL && *link != heap; i++) link = &(*link)->link;
+  for (unsigned i = 0; heap != NULL && i < CHAIN_LOOKED_AT && *link != NULL && *link != heap; i++) link = &(*link)->link;
   return chain_pop(heap != NULL && *link == heap ? link : list);
 }
 
@@ -180,7 +181,7 @@ bool heaps_keep(heap_t *heap, uint32_t most) {
 bool heaps_collect(void) {
   bool any = false;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    if (load_relaxed(&heap->owner.pending_classes) == 0 || !lock_try(&heap->owner.lock)) continue;
+    if (load_relaxed(&heap->owner.pending_classes) == 0 || !lock_try_if_free(&heap->owner.lock)) continue;
     any = true;
     remote_collect_all(&heap->owner);
     owner_unlock(&heap->owner);

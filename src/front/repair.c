@@ -30,7 +30,8 @@ bool heap_note_fork(heap_t *mine) {
 
 /* Takes the heaps from the threads that are gone; true if one of these was on a slow path. */
 static bool heaps_orphan(const heap_t *mine, bool inside) {
-  bool begun = atomic_exchange(&heapless_inside, 0) != 0;
+  bool begun = false;
+  for (unsigned i = 0; i < HEAPLESS_LINES; i++) begun |= atomic_exchange(&heapless[i].heapless_inside, 0) != 0;
   const heap_t *by = load_relaxed(&forker);
   heaps_after_fork(mine, by, inside);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {

@@ -32,7 +32,7 @@ static heap_t *shared_make(heap_t *_Atomic *entry) {
 
 static void *shared_take_from(heap_t *heap, unsigned c) {
   void *block;
-  if (!lock_try(&heap->owner.lock)) return NULL;
+  if (!lock_try_if_free(&heap->owner.lock)) return NULL;
   if (!load_relaxed(&heap->has_bin[c])) heap_add_bin(heap, c);
   bin_t *bin = heap_bin(heap, c);
   bool taken = batch_take(&heap->owner, c, &bin->shared, &block, 1) == 1;

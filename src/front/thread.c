@@ -28,22 +28,27 @@ static _Atomic bool watching;
 
 /* Whether much is free inside slabs that was not when holes were last looked for: found out a few heaps at a time. */
 static bool holes_are_worth_it(void) {
-  static heap_t *_Atomic at;
-  static _Atomic int64_t unsettled, free_bytes;
-  static _Atomic bool worth;
-  heap_t *heap = load_relaxed(&at);
+  static struct {
+    HAK_ALIGNED(HAK_CACHE_LINE) heap_t *_Atomic at;
+    _Atomic int64_t unsettled, free_bytes;
+    _Atomic bool worth;
+  } look;
+  heap_t *heap = load_relaxed(&look.at);
   if (heap == NULL) heap = heap_first();
+  int64_t unsettled = 0, free_bytes = 0; /* others write to the same words: once a look, not for each heap */
   for (unsigned i = 0; i < HOLE_HEAPS && heap != NULL; i++, heap = load_relaxed(&heap->next)) {
-    add_relaxed(&unsettled, hole_bytes_since_look(&heap->owner));
-    add_relaxed(&free_bytes, load_relaxed(&heap->owner.free_bytes));
+    unsettled += hole_bytes_since_look(&heap->owner);
+    free_bytes += load_relaxed(&heap->owner.free_bytes);
   }
-  store_relaxed(&at, heap);
+  add_relaxed(&look.unsettled, unsettled);
+  add_relaxed(&look.free_bytes, free_bytes);
+  store_relaxed(&look.at, heap);
   if (heap == NULL) {
-    int64_t fresh = atomic_exchange(&unsettled, 0);
-    int64_t used = (int64_t)(ledger_used_units() << HAK_UNIT_SHIFT) - atomic_exchange(&free_bytes, 0);
-    store_relaxed(&worth, fresh > HOLE_WORTH && fresh > used / 100 * option_get(OPTION_idle_percent));
+    int64_t fresh = atomic_exchange(&look.unsettled, 0);
+    int64_t used = (int64_t)(ledger_used_units() << HAK_UNIT_SHIFT) - atomic_exchange(&look.free_bytes, 0);
+    store_relaxed(&look.worth, fresh > HOLE_WORTH && fresh > used / 100 * option_get(OPTION_idle_percent));
   }
-  return load_relaxed(&worth);
+  return load_relaxed(&look.worth);
 }
 
 /* When the heap grows, what is free inside slabs goes back too if it has become much. */

@@ -2,6 +2,7 @@
 #ifndef FRONT_THREAD_H
 #define FRONT_THREAD_H
 
+#include "base/thread.h"
 #include "os/os.h"
 #include "front/audit.h"
 #include "front/repair.h"
@@ -22,7 +23,7 @@ extern __thread uint8_t thread_shared_blocks __attribute__((tls_model("initial-e
 /* What a fork's child of another thread finds: whether this one was inside. */
 HAK_INLINE void thread_show_inside(heap_t *heap, bool inside) {
   if (HAK_LIKELY(heap != NULL)) store_relaxed(&heap->inside, inside);
-  else add_relaxed(&heapless_inside, inside ? 1 : (uint32_t)-1);
+  else add_relaxed(&heapless_of(thread_self())->heapless_inside, inside ? 1 : (uint32_t)-1);
 }
 HAK_INLINE void thread_enter(void) {
   if (thread_inside == 0) {

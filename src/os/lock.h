@@ -31,6 +31,9 @@ void lock_audit_none(void);
 
 /* Sequentially consistent, whether it succeeds or not. */
 HAK_CHECKED bool lock_try(lock_t *lock);
+/* The same, for who goes on to another lock where this one is taken: it looks first, since a try takes the line from the holder even if
+ * it fails. A failure orders nothing. */
+HAK_CHECKED HAK_INLINE bool lock_try_if_free(lock_t *lock) { return load_relaxed(&lock->holder) == 0 && lock_try(lock); }
 /* Waits for the lock. False in a fork's child that was not repaired yet: the holder may have stayed behind in the parent. Ends the
  * process if the calling thread itself holds the lock. */
 HAK_CHECKED bool lock_wait(lock_t *lock);

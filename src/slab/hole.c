@@ -136,7 +136,7 @@ static bool slab_purge_holes(slab_owner_t *owner, unit_t *slab, size_t *purged, 
 /* One slab, if its owner's lock is free. */
 static size_t slab_step(unit_t *slab, bool now, uint32_t *aging) {
   slab_owner_t *owner = slab_owner(slab);
-  if (!lock_try(&owner->lock)) return 0;
+  if (!lock_try_if_free(&owner->lock)) return 0;
   size_t purged = 0;
   bool unheld = owner->held.units == 0; /* for one at a time: a fork's child finds there what it must bring back */
   bool there = unheld && load_acquire(&slab->kind) == UNIT_SLAB && slab_owner(slab) == owner;

@@ -170,13 +170,15 @@ bool remote_collect(slab_owner_t *owner) { return classes_collect(owner, REMOTE_
 void remote_collect_all(slab_owner_t *owner) { (void)classes_collect(owner, UINT32_MAX); }
 
 /* An owner whose queue is too long although it was helped: others have announced while a helper had the lock. */
-static slab_owner_t *_Atomic owner_behind;
+static struct {
+  HAK_ALIGNED(HAK_CACHE_LINE) slab_owner_t *_Atomic owner_behind; /* every slow path reads it */
+} late;
 
 /* With the owner's lock, which it releases. */
 static void help_locked(slab_owner_t *owner) {
   (void)classes_collect(owner, REMOTE_HELP_SLABS);
   owner_unlock(owner);
-  if (load_relaxed(&owner->pending_count) >= REMOTE_HELP_AT) store_relaxed(&owner_behind, owner);
+  if (load_relaxed(&owner->pending_count) >= REMOTE_HELP_AT) store_relaxed(&late.owner_behind, owner);
 }
 
 /* Collects for an owner that will not: it is gone, or it has been idle for long. */
@@ -186,12 +188,12 @@ static void remote_help(slab_owner_t *owner) {
   if (lock_try(&owner->lock)) help_locked(owner);
 }
 
-bool remote_is_behind(void) { return load_relaxed(&owner_behind) != NULL; }
+bool remote_is_behind(void) { return load_relaxed(&late.owner_behind) != NULL; }
 
 void remote_catch_up(void) {
-  slab_owner_t *owner = load_relaxed(&owner_behind);
+  slab_owner_t *owner = load_relaxed(&late.owner_behind);
   if (HAK_LIKELY(owner == NULL) || !lock_try(&owner->lock)) return;
-  store_relaxed(&owner_behind, NULL);
+  store_relaxed(&late.owner_behind, NULL);
   help_locked(owner);
 }
 

@@ -1,34 +1,37 @@
 #include "space/ledger.h"
 
-/* In units, and approximate: concurrent changes are counted one after the other. */
-static _Atomic int64_t used_units;
-static _Atomic int64_t idle_units;
-static _Atomic int64_t fresh_units; /* taken while they were zero, since ledger_take_fresh */
+/* In units, and approximate: concurrent changes are counted one after the other.  Each line of these is apart from what else slow paths
+ * read: every span writes to the first. */
+static struct {
+  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t used_units;
+  _Atomic int64_t idle_units;
+  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t fresh_units; /* taken while they were zero, since ledger_take_fresh */
+  _Atomic uint32_t under_way, ledger_ends;
+} ledger;
 
-static _Atomic uint32_t under_way, ledger_ends;
 _Atomic uint32_t ledger_lowest;
 
 void ledger_note_use(uint32_t units, uint32_t dirty, uint32_t fresh) {
-  add_relaxed(&used_units, units);
-  if (dirty != 0) add_relaxed(&idle_units, -(int64_t)dirty);
-  if (fresh != 0) add_relaxed(&fresh_units, fresh);
+  add_relaxed(&ledger.used_units, units);
+  if (dirty != 0) add_relaxed(&ledger.idle_units, -(int64_t)dirty);
+  if (fresh != 0) add_relaxed(&ledger.fresh_units, fresh);
 }
 
 void ledger_note_free(uint32_t units, uint32_t dirty) {
-  add_relaxed(&used_units, -(int64_t)units);
-  if (dirty != 0) add_relaxed(&idle_units, dirty);
+  add_relaxed(&ledger.used_units, -(int64_t)units);
+  if (dirty != 0) add_relaxed(&ledger.idle_units, dirty);
 }
 
-void ledger_note_purged(uint32_t units) { add_relaxed(&idle_units, -(int64_t)units); }
+void ledger_note_purged(uint32_t units) { add_relaxed(&ledger.idle_units, -(int64_t)units); }
 
 static uint64_t at_least_0(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
-uint64_t ledger_used_units(void) { return at_least_0(load_relaxed(&used_units)); }
-uint64_t ledger_idle_units(void) { return at_least_0(load_relaxed(&idle_units)); }
+uint64_t ledger_used_units(void) { return at_least_0(load_relaxed(&ledger.used_units)); }
+uint64_t ledger_idle_units(void) { return at_least_0(load_relaxed(&ledger.idle_units)); }
 
 uint64_t ledger_take_fresh(uint64_t least) {
-  int64_t fresh = load_relaxed(&fresh_units);
+  int64_t fresh = load_relaxed(&ledger.fresh_units);
   if (HAK_LIKELY(fresh < (int64_t)least)) return 0;
-  if (!atomic_compare_exchange_strong_explicit(&fresh_units, &fresh, 0, memory_order_relaxed, memory_order_relaxed)) return 0;
+  if (!atomic_compare_exchange_strong_explicit(&ledger.fresh_units, &fresh, 0, memory_order_relaxed, memory_order_relaxed)) return 0;
   return (uint64_t)fresh;
 }
 
@@ -41,12 +44,12 @@ void ledger_release(uint32_t superslab, uint32_t mask) {
 }
 
 void ledger_note_in_flight(bool begins) {
-  if (!begins) (void)atomic_fetch_add_explicit(&ledger_ends, 1, memory_order_release);
-  (void)atomic_fetch_add_explicit(&under_way, begins ? 1 : (uint32_t)-1, memory_order_release);
+  if (!begins) (void)atomic_fetch_add_explicit(&ledger.ledger_ends, 1, memory_order_release);
+  (void)atomic_fetch_add_explicit(&ledger.under_way, begins ? 1 : (uint32_t)-1, memory_order_release);
 }
 
-bool ledger_in_flight(void) { return load_acquire(&under_way) != 0; }
-uint32_t ledger_completions(void) { return load_acquire(&ledger_ends); }
+bool ledger_in_flight(void) { return load_acquire(&ledger.under_way) != 0; }
+uint32_t ledger_completions(void) { return load_acquire(&ledger.ledger_ends); }
 
 ledger_census_t ledger_census(void) {
   ledger_census_t census = {0};
@@ -62,8 +65,8 @@ ledger_census_t ledger_census(void) {
 
 void ledger_recover(void) {
   ledger_census_t census = ledger_census();
-  store_relaxed(&used_units, (int64_t)census.used_units);
-  store_relaxed(&idle_units, (int64_t)census.dirty_free_units);
-  store_relaxed(&under_way, 0);
+  store_relaxed(&ledger.used_units, (int64_t)census.used_units);
+  store_relaxed(&ledger.idle_units, (int64_t)census.dirty_free_units);
+  store_relaxed(&ledger.under_way, 0);
   store_relaxed(&ledger_lowest, 0);
 }

@@ -9,13 +9,15 @@
 /* Growth is settled in pieces of this many units, so that there is a call for each 2 MiB at most. */
 #define GROWTH_STEP ((uint64_t)WORD_UNITS)
 
-/* In units, and approximate. */
-static _Atomic uint64_t most_units; /* in use or idle so far, when growth was settled */
-static _Atomic uint64_t peak_units; /* by which the heap has exceeded its highest so far, in all */
-static _Atomic uint64_t purged_units;
-static _Atomic uint64_t last_step_ms;
+/* In units, and approximate.  Slow paths read them, so they lie apart. */
+static struct {
+  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t most_units; /* in use or idle so far, when growth was settled */
+  _Atomic uint64_t peak_units;                             /* by which the heap has exceeded its highest so far, in all */
+  _Atomic uint64_t purged_units;
+  _Atomic uint64_t last_step_ms;
+} told;
 
-uint64_t purge_bytes(void) { return load_relaxed(&purged_units) << HAK_UNIT_SHIFT; }
+uint64_t purge_bytes(void) { return load_relaxed(&told.purged_units) << HAK_UNIT_SHIFT; }
 
 /* A superslab that was moved is mapped anew if it is purged as a whole. */
 static void superslab_renew(uint32_t s) {
@@ -30,7 +32,7 @@ bool purge_span(uint32_t start, uint32_t units) {
     if (whole && load_relaxed(&region.superslabs[s].moved) != 0) superslab_renew(s);
   }
   huge_end(first, end);
-  if (done) add_relaxed(&purged_units, units);
+  if (done) add_relaxed(&told.purged_units, units);
   return done;
 }
 
@@ -157,20 +159,20 @@ static uint64_t growth_allows(uint64_t surplus, uint64_t heap) {
   return surplus;
 }
 
-uint64_t purge_peak_units(void) { return load_relaxed(&peak_units); }
+uint64_t purge_peak_units(void) { return load_relaxed(&told.peak_units); }
 
 size_t purge_growth_due(void) {
   uint64_t fresh = ledger_take_fresh(GROWTH_STEP);
   if (HAK_LIKELY(fresh == 0)) return 0;
   uint64_t used = ledger_used_units(), idle = ledger_idle_units();
-  uint64_t most = load_relaxed(&most_units);
+  uint64_t most = load_relaxed(&told.most_units);
   if (used + idle <= most || option_get(OPTION_decay_ms) < 0) return 0;
   uint64_t allowed = used * (uint64_t)option_get(OPTION_idle_percent) / 100;
   uint64_t surplus = idle > allowed ? idle - allowed : 0;
   if (surplus > used + idle - most) surplus = used + idle - most;
   surplus = growth_allows(surplus, used + idle);
-  store_relaxed(&most_units, used + idle - surplus);
-  add_relaxed(&peak_units, fresh);
+  store_relaxed(&told.most_units, used + idle - surplus);
+  add_relaxed(&told.peak_units, fresh);
   return surplus == 0 ? 0 : purge_by_growth((uint32_t)surplus);
 }
 
@@ -181,16 +183,16 @@ static size_t purge_time_due(void) {
   if (decay < 0) return 0;
   /* What a step finds free is purged by the next one if nobody has used it since. */
   uint64_t now = os_now_ms();
-  uint64_t last = load_relaxed(&last_step_ms);
+  uint64_t last = load_relaxed(&told.last_step_ms);
   if (decay == 0) {
-    store_relaxed(&last_step_ms, now);
+    store_relaxed(&told.last_step_ms, now);
     return sweep_all(true);
   }
   if (!sweep_is_under_way()) {
     if (now - last < (uint64_t)decay / 2) return 0;
-    if (!atomic_compare_exchange_strong_explicit(&last_step_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) return 0;
+    if (!atomic_compare_exchange_strong_explicit(&told.last_step_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) return 0;
     store_relaxed(&sweep, 0);
-  } else if (atomic_exchange_explicit(&last_part_ms, now, memory_order_relaxed) == now) {
+  } else if (load_relaxed(&last_part_ms) == now || atomic_exchange_explicit(&last_part_ms, now, memory_order_relaxed) == now) {
     return 0;
   }
   return sweep_some(SWEEP_WORDS, SWEEP_UNITS);
@@ -202,7 +204,7 @@ size_t purge_due(void) {
   return purged;
 }
 
-uint64_t purge_last_step(void) { return load_relaxed(&last_step_ms); }
+uint64_t purge_last_step(void) { return load_relaxed(&told.last_step_ms); }
 
 /* Needs no clock: last_step_ms alone may make a call into libc. */
 bool purge_step(uint64_t last) {

@@ -209,7 +209,7 @@ FAULTS = [
      "store_relaxed(&owner->pending[c], 0), owner->rest[c] = 0;",
      "owner->rest[c] = 0;", "forked*"),
     ("inside_not_shown", "front/thread.h",
-     "  else add_relaxed(&heapless_inside, inside ? 1 : (uint32_t)-1);\n",
+     "  else add_relaxed(&heapless_of(thread_self())->heapless_inside, inside ? 1 : (uint32_t)-1);\n",
      "", "forked*"),
     ("bits_left_in_child", "front/repair.c",
      "      remote_recover(owner, slab);\n",

@@ -121,10 +121,10 @@ void target_guard_slots(int64_t count) {
 void *target_guarded(size_t size) { return slot_alloc(size); }
 
 void target_ignore_figures(void) {
-  explore_ignore(&used_units);
-  explore_ignore(&idle_units);
-  explore_ignore(&fresh_units);
-  explore_ignore(&heapless_inside);
+  explore_ignore(&ledger.used_units);
+  explore_ignore(&ledger.idle_units);
+  explore_ignore(&ledger.fresh_units);
+  for (unsigned i = 0; i < HEAPLESS_LINES; i++) explore_ignore(&heapless[i].heapless_inside);
   explore_ignore(&attached_count);
   explore_ignore(&orphan_count);
   explore_ignore(&cache_walks);

@@ -142,8 +142,8 @@ FAULTS = [
     # --- space: purge, move, huge pages ---
     Fault("growth_counted_before_the_purge", "space/purge.c", "what a purge by growth has given back counts as the heap's highest",
           "unit.purge",
-          "store_relaxed(&most_units, used + idle - surplus);",
-          "store_relaxed(&most_units, used + idle);"),
+          "store_relaxed(&told.most_units, used + idle - surplus);",
+          "store_relaxed(&told.most_units, used + idle);"),
     Fault("decay_time_ignored", "space/purge.c", "free pages go back at the second slow path", "unit.span",
           "  if (now - last < (uint64_t)decay / 2) return 0;\n",
           ""),
@@ -154,8 +154,8 @@ FAULTS = [
           "if (whole && load_relaxed(&region.superslabs[s].moved) != 0) superslab_renew(s);",
           "if (whole && load_relaxed(&region.superslabs[s].moved) > 1) superslab_renew(s);"),
     Fault("purged_stays_huge", "space/purge.c", "the kernel brings a purged superslab back as a huge page", "unit.huge",
-          "  huge_end(first, end);\n  if (done) add_relaxed(&purged_units, units);\n",
-          "  if (done) add_relaxed(&purged_units, units);\n"),
+          "  huge_end(first, end);\n  if (done) add_relaxed(&told.purged_units, units);\n",
+          "  if (done) add_relaxed(&told.purged_units, units);\n"),
     Fault("dirty_after_the_move", "space/move.c", "a child may find moved pages that are not zero and said to be so", "unit.move",
           """  uint32_t before = atomic_exchange_explicit(&target->dirty, UINT32_MAX, memory_order_relaxed); /* first: for a fork's child */
   if (!os_move(region_address(from * WORD_UNITS), region_address(to * WORD_UNITS), HAK_SUPERSLAB)) {
@@ -378,8 +378,8 @@ FAULTS = [
           "return !owner->orphan || load_relaxed(&slab->free) == 0 || slab_end_if_free(",
           "return !owner->orphan || slab_end_if_free("),
     Fault("no_repair_of_strangers", "front/repair.c", "what a thread without a heap had begun is lost in a child", "unit.heap",
-          "  bool begun = atomic_exchange(&heapless_inside, 0) != 0;\n",
-          "  bool begun = atomic_exchange(&heapless_inside, 0) > 1;\n"),
+          "begun |= atomic_exchange(&heapless[i].heapless_inside, 0) != 0;\n",
+          "begun |= atomic_exchange(&heapless[i].heapless_inside, 0) > 1;\n"),
     Fault("held_blocks_lost_by_a_fork", "front/repair.c", "blocks that were out for the kernel are lost in a child", "unit.heap",
           "    hole_recover(owner);\n",
           ""),
