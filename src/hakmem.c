@@ -1,5 +1,7 @@
 /* hakmem.c - the release build: every source in one translation unit, lowest layer first, but for entry/change.c and
  * entry/identity.c, which are objects of their own since not every program wants their names. */
+#define HAK_SHARED (!HAK_ARCHIVE)
+
 #include "base/format.c"
 
 #include "os/memcheck.c"
@@ -16,6 +18,7 @@
 #include "kit/meta.c"
 #include "kit/options.c"
 #include "kit/secret.c"
+#include "kit/site.c"
 
 #include "space/region.c"
 #include "space/ledger.c"
@@ -30,6 +33,7 @@
 
 #include "slab/class.c"
 #include "slab/unit.c"
+#include "slab/sample.c"
 #include "slab/slab.c"
 #include "slab/remote.c"
 #include "slab/batch.c"
@@ -70,5 +74,7 @@
 #include "entry/cxx.c" /* a member of its own there */
 #endif
 #include "entry/crash.c"
+#include "entry/writer.c"
 #include "entry/report.c"
+#include "entry/profile.c"
 #include "entry/process.c"

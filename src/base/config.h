@@ -45,6 +45,11 @@
 #define HAK_ARCHIVE 0
 #endif
 
+/* The library alone is what surrounds the sources: they are linked into a shared one. */
+#ifndef HAK_SHARED
+#define HAK_SHARED 0
+#endif
+
 #define HAK_GRANULE_SHIFT 4
 #define HAK_GRANULE ((size_t)1 << HAK_GRANULE_SHIFT)
 #define HAK_UNIT_SHIFT 16

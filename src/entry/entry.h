@@ -10,5 +10,7 @@
 void crash_watch(void);
 /* What HAKMEM_STATS asks for at exit. */
 void report_at_exit(void);
+/* What HAKMEM_PROFILE asks for at exit. */
+void profile_at_exit(void);
 
 #endif

@@ -33,5 +33,6 @@ static __attribute__((constructor)) void start(void) {
 static __attribute__((destructor)) void end(void) {
   if (HAK_SECURE) secure_check();
   report_at_exit();
+  profile_at_exit();
   thread_unwatch_exits();
 }

@@ -2,7 +2,7 @@
  *
  * The reports may be made in a process that is out of memory, so they neither allocate nor use stdio; malloc_info alone does, whose
  * caller gives a FILE.  Text and JSON show the same figures from one table: a new figure is one line there. */
-#include "entry/entry.h"
+#include "entry/writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,39 +12,10 @@
 #include <malloc.h>
 #endif
 
-#include "base/format.h"
 #include "os/line.h"
 #include "os/os.h"
 #include "slab/class.h"
 #include "front/census.h"
-
-/* --- a buffered writer ------------------------------------------------------------------- */
-
-typedef struct writer {
-  int fd;
-  bool good;
-  format_t out;
-  char text[2048];
-} writer_t;
-
-#define WRITER_ROOM 512 /* no single piece is longer */
-
-static void writer_open(writer_t *w, int fd) {
-  w->fd = fd;
-  w->good = true;
-  format_init(&w->out, w->text, sizeof w->text);
-}
-
-static bool writer_flush(writer_t *w) {
-  w->good = w->good && os_write(w->fd, w->out.text, w->out.used);
-  format_init(&w->out, w->text, sizeof w->text);
-  return w->good;
-}
-
-static format_t *writer(writer_t *w) {
-  if (w->out.used + WRITER_ROOM > sizeof w->text) (void)writer_flush(w);
-  return &w->out;
-}
 
 static HAK_COLD void write_json_number(writer_t *w, const char *name, uint64_t value, bool last) {
   format_t *f = writer(w);
@@ -327,25 +298,10 @@ HAK_COLD bool hak_options_json(int fd) {
 
 /* --- at exit ----------------------------------------------------------------------------- */
 
-static int open_stats_file(const char *pattern) {
-  char path[320];
-  format_t f;
-  format_init(&f, path, sizeof path);
-  for (; *pattern != '\0'; pattern++) {
-    if (pattern[0] == '%' && pattern[1] == 'p') {
-      format_unsigned(&f, (uint64_t)getpid());
-      pattern++;
-    } else {
-      format_char(&f, *pattern);
-    }
-  }
-  return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-}
-
 HAK_COLD void report_at_exit(void) {
   if (option_get(OPTION_stats) == 0) return;
   const char *path = option_path(PATH_stats_file);
-  int fd = path[0] != '\0' ? open_stats_file(path) : 2;
+  int fd = path[0] != '\0' ? writer_file(path) : 2;
   bool json = option_get(OPTION_stats_json) != 0 || path[0] != '\0';
   if (fd < 0) {
     line_write("cannot write the file that HAKMEM_STATS_FILE names");

@@ -10,6 +10,7 @@
 #include "kit/options.h"
 #include "os/os.h"
 #include "slab/large.h"
+#include "slab/sample.h"
 #include "slab/slots.h"
 
 void *out_of_memory(void) {
@@ -37,14 +38,20 @@ static bool trim_all(void) {
 
 /* --- small ------------------------------------------------------------------------------- */
 
+/* The block of an entry that has left bins and slabs becomes live: by its bit, or by its record if it is sampled. */
+static void *make_live(void *entry, size_t size) {
+  void *block = entry_block(entry);
+  bool recorded = entry_is_sampled(entry) && sample_open(&slab_owner(unit_head((uint32_t)region_unit(block)))->sampler, block, size);
+  if (HAK_CHECKS && !recorded) region_set_live(block);
+  return block;
+}
+
 /* One block of the class, by way of its bin; NULL when out of memory. */
 static void *take_small(heap_t *heap, unsigned size_class, size_t size) {
   if (HAK_SECURE) return secure_alloc(heap, size_class, size);
-  void *block = load_relaxed(&heap->has_bin[size_class]) ? bin_pop(heap_bin(heap, size_class)) : NULL;
-  if (block != NULL) return block;
-  block = memcheck_on() ? heap_take_one(heap, size_class) : heap_refill(heap, size_class);
-  if (block != NULL && HAK_CHECKS) region_set_live(block);
-  return block;
+  void *entry = load_relaxed(&heap->has_bin[size_class]) ? bin_pop_entry(heap_bin(heap, size_class)) : NULL;
+  if (entry == NULL) entry = memcheck_on() ? heap_take_one(heap, size_class) : heap_refill(heap, size_class);
+  return entry != NULL ? make_live(entry, size) : NULL;
 }
 
 /* From a bin of the heap, as malloc's fast path does it; NULL if there is nothing. */
@@ -54,7 +61,7 @@ HAK_INLINE void *alloc_hit(heap_t *heap, size_t size) {
 }
 
 /* It is time for one in a guard slot; NULL if none is free. */
-static HAK_NOINLINE void *alloc_sampled(heap_t *heap, size_t size) {
+static HAK_NOINLINE void *alloc_guarded(heap_t *heap, size_t size) {
   heap->until_guarded = heap_guard_interval(heap);
   if (HAK_SECURE || option_get(OPTION_guard) == 0) return NULL;
   thread_enter();
@@ -67,7 +74,7 @@ static HAK_NOINLINE void *alloc_sampled(heap_t *heap, size_t size) {
  * nothing ready. */
 static void *alloc_watched(heap_t *heap, size_t size) {
   owner_add(&heap->counted_allocs, 1);
-  void *block = HAK_UNLIKELY(heap->until_guarded-- == 0) ? alloc_sampled(heap, size) : NULL;
+  void *block = HAK_UNLIKELY(heap->until_guarded-- == 0) ? alloc_guarded(heap, size) : NULL;
   return HAK_UNLIKELY(block != NULL) ? block : alloc_hit(heap, size);
 }
 
@@ -76,10 +83,7 @@ static void *alloc_refill(size_t size) {
   bool first = thread_heap == NULL;
   unsigned c = class_for(size);
   void *block = thread_take_shared(c);
-  if (block != NULL) {
-    if (HAK_CHECKS) region_set_live(block);
-    return block;
-  }
+  if (block != NULL) return make_live(block, size);
   heap_t *heap = thread_attach();
   if (heap == NULL) return NULL;
   if (first && thread_fast_heap != heap) block = alloc_watched(heap, size); /* from the first on */

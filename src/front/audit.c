@@ -21,7 +21,8 @@ static bool always_alone(void) {
 /* --- bins -------------------------------------------------------------------------------- */
 
 /* With the owner's lock, since the block must not be free in its slab. */
-static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *block) {
+static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *entry) {
+  void *block = entry_block(entry);
   size_t unit = region_unit(block);
   AUDIT(unit < load_relaxed(&region.units), block, "a bin has what is no block");
   const unit_t *slab = unit_head((uint32_t)unit);
@@ -37,6 +38,9 @@ static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *
   AUDIT((remote & bit) == 0, block, "a block in a bin was freed remotely");
   bool undone = !HAK_SECURE && heap->owner.helped;
   AUDIT(!HAK_CHECKS || undone || !region_is_live(block), block, "a block in a bin is live");
+  const sample_t *sample = sample_find(block);
+  sample_state_t state = sample == NULL ? SAMPLE_NONE : sample_state(sample);
+  AUDIT(entry_is_sampled(entry) ? state == SAMPLE_FREE : state == SAMPLE_NONE || state == SAMPLE_QUIET, block, "a sampled block's entry and record disagree");
 }
 
 /* The bits of a hash tell mostly that a block was not seen before. */
@@ -64,7 +68,7 @@ static void audit_bin(heap_t *heap, unsigned c) {
   AUDIT(bin->capacity > 0 && bin->capacity <= bin_reserve(c), bin, "a bin has more entries than room");
   if (repair_was_made() && top < -bin->capacity) return;
   AUDIT(top >= -bin->capacity && top < 0, bin, "a bin's top is not between its ends");
-  AUDIT(owner_load(&bin_entries(bin)[-bin->capacity - 1]) == NULL, bin, "a bin's first entry has no NULL below it");
+  AUDIT(owner_load(&bin_entries(bin)[-bin->capacity - 1]) == BIN_END, bin, "a bin's first entry has no end below it");
   audit_entries(heap, bin, c);
 }
 
@@ -80,7 +84,7 @@ static void audit_table(const heap_t *heap) {
   }
   AUDIT(right, heap, "a heap's table leads to another class's bin");
   bool empty = racy_load(&heap->none.top) == heap_none.none.top && heap->none.capacity == heap_none.none.capacity;
-  AUDIT(empty && heap->none_entry == NULL && heap_none.none_entry == NULL, heap, "the bin of no blocks is not empty");
+  AUDIT(empty && heap->none_entry == BIN_END && heap_none.none_entry == BIN_END, heap, "the bin of no blocks is not empty");
 }
 
 /* Blocks that are out, free nowhere and not live are in the heap's bins, in quarantine or held. */

@@ -34,6 +34,7 @@ void bin_init(bin_t *bin, unsigned size_class, uintptr_t thread) {
   bin->shared.block_size = class_info[size_class].size;
   bin->batch = BATCH_FIRST;
   racy_store(&bin->capacity, capacity); /* a census may look */
+  owner_store(&bin_entries(bin)[-capacity - 1], BIN_END);
   owner_store(&bin->top, -capacity);
   racy_store(&bin->shared.thread, thread);
 }
@@ -53,7 +54,7 @@ static void bin_resize(bin_t *bin, intptr_t capacity) {
   } else {
     for (intptr_t i = count; i-- > 0;) owner_store(&entries[to + i], owner_load(&entries[from + i]));
   }
-  owner_store(&entries[to - 1], NULL);
+  owner_store(&entries[to - 1], BIN_END);
   atomic_signal_fence(memory_order_seq_cst);
   owner_store(&bin->top, to + count);
 }
@@ -93,6 +94,7 @@ static intptr_t bin_give(bin_t *bin, slab_owner_t *owner, intptr_t count) {
   intptr_t top = owner_load(&bin->top);
   owner_store(&bin->top, bottom);
   atomic_signal_fence(memory_order_seq_cst);
+  for (intptr_t i = bottom; i < bottom + count; i++) owner_store(&entries[i], entry_block(owner_load(&entries[i])));
   count = (intptr_t)batch_give(owner, &entries[bottom], (uint32_t)count);
   for (intptr_t i = bottom + count; i < top; i++) owner_store(&entries[i - count], owner_load(&entries[i]));
   atomic_signal_fence(memory_order_seq_cst);
@@ -133,7 +135,17 @@ void *bin_refill(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
   return owner_load(&entries[taken - 1]);
 }
 
+/* Sampled blocks that are quiet are seen again. */
+static void bin_wake(bin_t *bin, slab_owner_t *owner) {
+  void **entries = bin_entries(bin);
+  for (intptr_t i = -bin->capacity; i < owner_load(&bin->top); i++) {
+    void *entry = owner_load(&entries[i]);
+    if (!entry_is_sampled(entry)) owner_store(&entries[i], sample_wake(&owner->sampler, entry));
+  }
+}
+
 void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
+  if (HAK_UNLIKELY(load_relaxed(&owner->sampler.quiet) != 0)) bin_wake(bin, owner);
   if (!bin->used && adapts() && bin->capacity > CAPACITY_LEAST) {
     intptr_t capacity = bin->capacity / 2 > CAPACITY_LEAST ? bin->capacity / 2 : CAPACITY_LEAST;
     intptr_t surplus = (intptr_t)bin_count(bin) - capacity + 1; /* full only between a push and its flush */

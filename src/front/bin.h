@@ -1,12 +1,13 @@
 /* bin.h - a heap's bounded stack of free blocks of one size class.
  *
- * malloc pops, free pushes; neither touches the block.  An empty stack shows a
- * NULL below its first entry, so that pop needs no bound; push needs none
- * either: it checks for a full stack after it has pushed.  The entries lie just
- * below the bin itself and `top` counts up to 0:
+ * malloc pops, free pushes; neither touches the block.  An empty stack shows
+ * BIN_END below its first entry, so that pop needs no bound; push needs none
+ * either: it checks for a full stack after it has pushed.  The entry of a sampled
+ * block (slab/sample.h) has the same top bit, and leads to the slow path too.  The
+ * entries lie just below the bin itself and `top` counts up to 0:
  *
- *     (reserve) | NULL | entry ... entry | (room) | bin
- *                     -capacity    top - 1       0
+ *     (reserve) | BIN_END | entry ... entry | (room) | bin
+ *                        -capacity    top - 1       0
  *
  * The capacity begins small.  It doubles with refills and flushes up to
  * bin_kb, and where the two come in turn, which a larger bin would have
@@ -54,17 +55,28 @@ HAK_INLINE uint32_t bin_count(const bin_t *bin) {
  * map: the region knows it as the first member alone. */
 HAK_INLINE bin_t *bin_of_unit(uint64_t *live, size_t unit) { return (bin_t *)(void *)owner_load(region_bin(live, unit)); }
 
-/* NULL where there is none. */
+#define BIN_END entry_sampled(NULL)
+
+/* NULL where there is none, or the next is sampled. */
 HAK_INLINE void *bin_pop(bin_t *bin) {
   intptr_t top = owner_load(&bin->top);
   char *block = owner_load(&bin_entries(bin)[top - 1]);
-  if (HAK_UNLIKELY(block == NULL)) return NULL;
+  if (HAK_UNLIKELY(entry_is_sampled(block))) return NULL;
   owner_store(&bin->top, top - 1);
   if (HAK_CHECKS) {
     uint64_t *word = region_live_word(block);
     owner_store(word, owner_load(word) | region_live_bit(block));
   }
   return block;
+}
+
+/* The next entry, whatever it is, off the fast path: its block is not live yet. NULL where there is none. */
+HAK_INLINE void *bin_pop_entry(bin_t *bin) {
+  intptr_t top = owner_load(&bin->top);
+  void *entry = owner_load(&bin_entries(bin)[top - 1]);
+  if (entry == BIN_END) return NULL;
+  owner_store(&bin->top, top - 1);
+  return entry;
 }
 
 /* True: the bin is full, and has to be flushed before the next. */
@@ -80,7 +92,7 @@ HAK_CHECKED HAK_INLINE bool bin_push(bin_t *bin, void *block) {
 /* Entries that a bin of the class may ever have. */
 intptr_t bin_reserve(unsigned size_class);
 void bin_init(bin_t *bin, unsigned size_class, uintptr_t thread);
-/* With owner->lock: brings a batch into an empty bin and pops one; NULL when out of memory. */
+/* With owner->lock: brings a batch into an empty bin and pops an entry; NULL when out of memory. */
 HAK_CHECKED void *bin_refill(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget);
 /* With owner->lock: gives half of a full bin back. */
 void bin_flush(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget);

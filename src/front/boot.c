@@ -7,10 +7,11 @@
 #include "os/os.h"
 #include "kit/options.h"
 #include "kit/secret.h"
+#include "kit/site.h"
 #include "space/huge.h"
 #include "space/region.h"
 #include "space/span.h"
-#include "slab/slab.h"
+#include "slab/sample.h"
 #include "front/thread.h"
 
 typedef enum boot_state { BOOT_NONE, BOOT_UNDER_WAY, BOOT_DONE } boot_state_t;
@@ -39,6 +40,7 @@ static bool boot_first(void) {
     boot_options();
     os_fork_watch();
     if (HAK_SECURE) secret_start();
+    if (option_get(OPTION_insight) != 0 && !memcheck_on()) sample_start((uint64_t)option_get(OPTION_sample_kb) << 10);
     bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);
     if (done && memcheck_on()) hide_base();
     store_release(&boot_state, (uint32_t)(done ? BOOT_DONE : BOOT_NONE));
@@ -54,6 +56,7 @@ bool boot(void) { return HAK_LIKELY(load_acquire(&boot_state) == BOOT_DONE) || b
 void boot_finish(void) {
   boot_options();
   thread_watch_exits();
+  if (HAK_SAMPLED && option_get(OPTION_insight) != 0 && !memcheck_on()) site_start();
   options_seal();
   /* What is read later may be refused by then. */
   huge_start();

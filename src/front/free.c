@@ -9,6 +9,7 @@
 #include "os/memcheck.h"
 #include "slab/large.h"
 #include "slab/remote.h"
+#include "slab/sample.h"
 #include "slab/slots.h"
 
 static _Noreturn void fault_freed(const block_info_t *info, const void *block, const char *function) {
@@ -41,9 +42,17 @@ static bool may_have_size(const block_info_t *info, size_t size) {
   return large_request(size) == info->size;
 }
 
-/* In the default library free_elsewhere has found it not live, and the inspection live: another thread freed it, and has got it again. */
+/* Where blocks are live by their bit, free_elsewhere has found this one not to be: another thread freed it, and has got it again. */
+static void free_sampled(const block_info_t *info, void *block, const char *function) {
+  if (!sample_close(block)) fault_freed(info, block, function);
+  heap_take_back(thread_heap, block);
+}
+
 static void free_in_slab(const block_info_t *info, void *block, const char *function) {
-  if (!HAK_SECURE) fault_freed(info, block, function);
+  if (!HAK_SECURE) {
+    free_sampled(info, block, function);
+    return;
+  }
   free_claim(info, block, function);
   unsigned c = load_relaxed(&info->span->size_class);
   secure_clear(block, c, function);

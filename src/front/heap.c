@@ -6,7 +6,7 @@
 #include "os/os.h"
 
 #define NONE_TOP ((intptr_t)(offsetof(heap_t, none_entry) / sizeof(void *) + 1))
-heap_t heap_none = {.none = {.top = NONE_TOP, .capacity = -NONE_TOP}};
+heap_t heap_none = {.none = {.top = NONE_TOP, .capacity = -NONE_TOP}, .none_entry = (void *)ENTRY_SAMPLED};
 
 __thread uint32_t thread_inside;
 heapless_t heapless[HEAPLESS_LINES];
@@ -14,7 +14,7 @@ bins_retired_t bins_retired[CLASS_COUNT];
 
 /* --- layout ------------------------------------------------------------------------------ */
 
-/* Puts the class's bins one behind the other from word `at` on: for each a NULL, its entries, itself. Returns the words. */
+/* Puts the class's bins one behind the other from word `at` on: for each a BIN_END, its entries, itself. Returns the words. */
 static size_t bins_place(heap_t *heap, size_t at) {
   const size_t line = HAK_CACHE_LINE / 8, start = at;
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
@@ -52,6 +52,7 @@ uint32_t heap_guard_interval(heap_t *heap) {
 
 void heap_init(heap_t *heap, char *bins) {
   heap->none = heap_none.none;
+  heap->none_entry = BIN_END;
   heap->bins = bins;
   (void)bins_place(heap, (size_t)(bins - (char *)heap) / 8);
   owner_init(&heap->owner);

@@ -20,7 +20,7 @@ typedef enum heap_state {
 } heap_state_t;
 
 typedef struct heap {
-  /* The bin of a heap without bins: `top` leads to the NULL behind it, and the capacity makes its count 0. */
+  /* The bin of a heap without bins: `top` leads to the BIN_END behind it, and the capacity makes its count 0. */
   bin_t none;
   void *none_entry;
   /* Offset of the bin, in 8-byte words from the heap: by size in granules, and by size in steps.

@@ -20,29 +20,30 @@ typedef struct kind {
 static char *span_start(const unit_t *span) { return region_address(unit_number(span)); }
 static size_t span_offset(const unit_t *span, const void *p) { return (size_t)((const char *)p - span_start(span)); }
 
-static block_state_t state_of(const void *p, bool is_start) {
+static block_state_t state_of(bool is_start, bool is_live) {
   if (!is_start) return BLOCK_INTERIOR;
-  return region_is_live(p) ? BLOCK_LIVE : BLOCK_FREED;
+  return is_live ? BLOCK_LIVE : BLOCK_FREED;
 }
 
 static void slab_place(block_info_t *info, const unit_t *span, const void *p) {
   unsigned c = load_relaxed(&span->size_class);
   size_t offset = span_offset(span, p);
   uint32_t block = class_block_at(c, offset);
-  info->state = state_of(p, (size_t)block * class_info[c].size == offset && block < class_info[c].blocks);
+  bool is_start = (size_t)block * class_info[c].size == offset && block < class_info[c].blocks;
+  info->state = state_of(is_start, is_start && slab_block_is_live(p));
   info->size = HAK_SECURE && info->state == BLOCK_LIVE ? secure_size(p, c, NULL) : class_usable(c);
 }
 static size_t slab_fault_class(const unit_t *span) { return slab_class(span)->size; }
 
 static void large_place(block_info_t *info, const unit_t *span, const void *p) {
-  info->state = state_of(p, span_offset(span, p) == 0);
+  info->state = state_of(span_offset(span, p) == 0, region_is_live(p));
   info->size = large_usable(span);
 }
 static size_t large_fault_class(const unit_t *span) { return (void)span, FAULT_LARGE; }
 
 static void slots_place(block_info_t *info, const unit_t *span, const void *p) {
   (void)span;
-  info->state = state_of(p, slot_start(p) == p);
+  info->state = state_of(slot_start(p) == p, region_is_live(p));
   info->size = slot_usable(p);
 }
 static size_t slots_fault_class(const unit_t *span) { return (void)span, FAULT_GUARDED; }
@@ -67,7 +68,7 @@ static void slab_describe(format_t *f, const unit_t *span, const void *p) {
     format_text(f, "the unused end of a slab");
   } else {
     start += (size_t)block * info->size;
-    describe_block(f, start, nothing ? 0 : info->size, region_is_live(start), p);
+    describe_block(f, start, nothing ? 0 : info->size, slab_block_is_live(start), p);
   }
   if (nothing) {
     format_text(f, ", from malloc(0)");

@@ -8,6 +8,7 @@
 #include "front/memcheck.h"
 #include "front/secure.h"
 #include "slab/large.h"
+#include "slab/sample.h"
 
 /* The size of a live block of a slab; 0 for anything else, which block_inspect then tells apart.
  * Only where a live block starts is a bit in the live map set. */
@@ -112,6 +113,7 @@ static HAK_COLD void *realloc_under_memcheck(const block_info_t *info, void *blo
 void *block_realloc(void *block, size_t size) {
   size_t old = small_size(block, "realloc");
   unit_t *large = NULL;
+  bool sampled = false;
   if (HAK_UNLIKELY(old == 0)) {
     block_info_t info = block_inspect(block);
     if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) {
@@ -121,8 +123,12 @@ void *block_realloc(void *block, size_t size) {
     if (memcheck_on()) return realloc_under_memcheck(&info, block, size);
     old = info.size;
     if (load_relaxed(&info.span->kind) == UNIT_LARGE) large = info.span;
+    sampled = load_relaxed(&info.span->kind) == UNIT_SLAB;
   }
   if (size > PTRDIFF_MAX) return out_of_memory();
-  if (large == NULL ? resize_small(block, old, size) : resize_large(large, size)) return block;
+  if (large == NULL ? resize_small(block, old, size) : resize_large(large, size)) {
+    if (sampled) sample_resize(block, size);
+    return block;
+  }
   return realloc_elsewhere(block, large, old, size);
 }

@@ -10,6 +10,7 @@
 #include "os/os.h"
 #include "slab/batch.h"
 #include "slab/remote.h"
+#include "slab/sample.h"
 
 #define TICK_MS 1000
 #define TICK_EVERY 64 /* slow paths: reading the clock costs as much as a short one */
@@ -54,7 +55,7 @@ void heap_take_back(heap_t *heap, void *block) {
     return;
   }
   bin_t *bin = heap_bin(heap, load_relaxed(&slab->size_class));
-  if (bin_push(bin, block)) heap_flush(heap, bin);
+  if (bin_push(bin, sample_find(block) != NULL ? entry_sampled(block) : block)) heap_flush(heap, bin);
 }
 
 static void quarantine_empty(heap_t *heap) {

@@ -39,6 +39,24 @@ uintptr_t module_readable_end(const module_t *m, uintptr_t address) {
   return 0;
 }
 
+size_t module_build_id(const module_t *m, const uint8_t **id) {
+  for (uint32_t i = 0; i < m->count; i++) {
+    if (m->parts[i].p_type != PT_NOTE) continue;
+    uintptr_t at = m->bias + m->parts[i].p_vaddr, end = module_readable_end(m, at);
+    if (end > at + m->parts[i].p_filesz) end = at + m->parts[i].p_filesz;
+    while (end >= at + sizeof(ElfW(Nhdr))) {
+      const ElfW(Nhdr) *note = (const void *)at;
+      const uint8_t *name = (const uint8_t *)(note + 1);
+      size_t skipped = bits_round_up(note->n_namesz, 4), bytes = bits_round_up(note->n_descsz, 4);
+      if (skipped > end - at - sizeof *note || bytes > end - at - sizeof *note - skipped) break;
+      *id = name + skipped;
+      if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && memcmp(name, "GNU", 4) == 0) return note->n_descsz;
+      at += sizeof *note + skipped + bytes;
+    }
+  }
+  return 0;
+}
+
 /* The headers are in the first page, or this is none that we know. */
 static bool module_read(module_t *m, uintptr_t start, uintptr_t end) {
   const ElfW(Ehdr) *elf = (const void *)start;
@@ -58,6 +76,13 @@ static bool module_read(module_t *m, uintptr_t start, uintptr_t end) {
   if (header != 0) m->header = m->bias + header;
   return placed;
 }
+
+#if HAK_SHARED
+extern const char __ehdr_start[] __attribute__((visibility("hidden"))), etext[];
+bool module_is_ours(uintptr_t text) { return text >= (uintptr_t)__ehdr_start && text < (uintptr_t)etext; }
+#else
+bool module_is_ours(uintptr_t text) { return (void)text, false; }
+#endif
 
 /* --- which there are --------------------------------------------------------------------- */
 

@@ -75,7 +75,9 @@ uint32_t batch_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin,
   do {
     unit_t *slab = slab_with_free(owner, size_class, bin);
     if (slab == NULL) break;
-    taken += slab_take_from(owner, slab, blocks + taken, count - taken);
+    uint32_t more = slab_take_from(owner, slab, blocks + taken, count - taken);
+    sample_enter(&owner->sampler, slab, blocks + taken, more);
+    taken += more;
     if (load_relaxed(&slab->free) == 0) slab_move(owner, slab, true);
     /* Better a short batch than a further slab; but hole.c may have had all that was free. */
   } while (taken == 0 || (taken < count && ++slabs < TAKE_SLABS && owner->partial[size_class].first != UNIT_NONE));

@@ -9,6 +9,7 @@
 #include "space/purge.h"
 #include "space/span.h"
 #include "slab/large_secure.h"
+#include "slab/sample.h"
 
 _Atomic uint64_t large_alloc_count, large_free_count;
 
@@ -53,6 +54,7 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
   units_enter(unit, units_of(bytes), UNIT_LARGE, CLASS_NONE);
   void *block = region_address(unit);
   if (HAK_CHECKS) region_set_live(block);
+  sample_open_large(unit, bytes);
   add_relaxed(&large_alloc_count, 1);
   return block;
 }
@@ -65,6 +67,7 @@ void large_free(unit_t *first) {
     large_secure_free(first);
     return;
   }
+  sample_close_large(unit);
   huge_learn(unit, units);
   units_leave(unit, units);
   span_free(unit, units);
@@ -94,5 +97,6 @@ bool large_resize(unit_t *first, size_t size) {
     span_free(start + want, have - want);
   }
   store_relaxed(&first->bytes, bytes);
+  sample_open_large(start, bytes); /* as realloc's other way would */
   return true;
 }

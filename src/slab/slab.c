@@ -24,6 +24,7 @@ static void list_remove(slab_list_t *list, unit_t *slab) {
 }
 
 void owner_init(slab_owner_t *owner) {
+  owner->sampler.random = os_random_seed() ^ (uintptr_t)owner;
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     owner->partial[c].first = UNIT_NONE;
     owner->full[c].first = UNIT_NONE;
@@ -131,6 +132,7 @@ unit_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin)
   slab_add_free(owner, slab, (int32_t)info->blocks);
   slab_set_bin(slab, bin);
   remote_open(unit);
+  sample_choose(&owner->sampler, slab);
   list_push(&owner->partial[size_class], slab);
   owner_add(&owner->slab_count[size_class], 1);
   return slab;
@@ -145,6 +147,7 @@ static bool slab_destroy(slab_owner_t *owner, unit_t *slab) {
   owner_add(&owner->slab_count[c], (uint32_t)-1);
   slab_add_free(owner, slab, -(int32_t)class_info[c].blocks);
   slab_set_bin(slab, &region_no_bin);
+  sample_forget(slab);
   uint32_t units = load_relaxed(&slab->units);
   if (HAK_SECURE && slab_may_be_dirty(slab) && c != CLASS_ZERO) units_clear(unit, units);
   if (HAK_SECURE) units_unguard(unit + units, SLAB_GUARDS);

@@ -12,7 +12,7 @@
 #define SLAB_SLAB_H
 
 #include "os/lock.h"
-#include "slab/unit.h"
+#include "slab/sample.h"
 
 typedef struct slab_list {
   uint32_t first;
@@ -34,6 +34,7 @@ typedef struct slab_owner {
   HAK_ALIGNED(HAK_CACHE_LINE) lock_t lock; /* guards all below */
   uint32_t rest[CLASS_COUNT];  /* taken off those stacks, and left for the next collection */
   _Atomic uint64_t remote_frees;
+  sampler_t sampler;
   _Atomic int64_t free_bytes;  /* of free blocks in slabs */
   _Atomic int64_t free_when_looked_at; /* the same when holes were last looked for */
   slab_list_t partial[CLASS_COUNT]; /* slabs with a free block; some may be wholly free */

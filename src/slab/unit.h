@@ -40,7 +40,8 @@ typedef struct unit {
   uint8_t guard;       /* os_guard_t of inaccessible units, and of what a large block's last unit has behind it */
   uint32_t left;       /* UNIT_LARGE in the secure library: of `bytes`, what was not asked for; zero as long as nobody does wrong */
   _Atomic bool remote;  /* of a UNIT_SLAB: another thread than its owner's may have freed a block of it */
-  uint8_t spare[11];
+  bool sampled;         /* of a UNIT_SLAB: slab/sample.h has a record of a block of it */
+  uint8_t spare[10];
 } unit_t;
 _Static_assert(sizeof(unit_t) == HAK_CACHE_LINE, "a unit's record is one cache line");
 _Static_assert(sizeof(unit_t) == REGION_UNIT_BYTES, "the zone of units has one for each");

@@ -27,6 +27,7 @@
 #define REGION_UNIT_BITS_BYTES (HAK_UNIT / HAK_GRANULE / 8) /* of blocks of the smallest size; free ones, and as many remote ones */
 #define REGION_UNIT_BYTES 64
 #define REGION_REMOTE_BYTES 32
+#define REGION_SAMPLE_BYTES 32
 
 typedef struct region {
   uintptr_t minus_base;          /* 0 - base: added to an address it gives the offset */
@@ -40,6 +41,7 @@ typedef struct region {
   char *remote_bits;             /* in the same zone, as are the next */
   char *marks;                   /* see region_marks */
   char *remotes;                 /* slab/remote.h */
+  char *samples;                 /* slab/sample.h */
   superslab_t *superslabs;
   _Atomic uint32_t units;        /* units below which block memory may be mapped; grows only */
 } HAK_SEALED region_t;

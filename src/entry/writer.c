@@ -1,0 +1,39 @@
+#include "entry/writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "os/os.h"
+
+void writer_open(writer_t *w, int fd) {
+  w->fd = fd;
+  w->good = true;
+  format_init(&w->out, w->text, sizeof w->text);
+}
+
+bool writer_flush(writer_t *w) {
+  w->good = w->good && os_write(w->fd, w->out.text, w->out.used);
+  format_init(&w->out, w->text, sizeof w->text);
+  return w->good;
+}
+
+format_t *writer(writer_t *w) {
+  if (w->out.used + WRITER_ROOM > sizeof w->text) (void)writer_flush(w);
+  return &w->out;
+}
+
+int writer_file(const char *pattern) {
+  char path[320];
+  format_t f;
+  format_init(&f, path, sizeof path);
+  for (; *pattern != '\0'; pattern++) {
+    if (pattern[0] == '%' && pattern[1] == 'p') {
+      format_unsigned(&f, (uint64_t)getpid());
+      pattern++;
+    } else {
+      format_char(&f, *pattern);
+    }
+  }
+  return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+}
+

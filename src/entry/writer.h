@@ -1,0 +1,27 @@
+/* writer.h - buffered text to a file descriptor, without stdio and without allocation. One thread a writer. */
+#ifndef ENTRY_WRITER_H
+#define ENTRY_WRITER_H
+
+#include <stdbool.h>
+
+#include "base/format.h"
+
+typedef struct writer {
+  int fd;
+  bool good;
+  format_t out;
+  char text[2048];
+} writer_t;
+
+#define WRITER_ROOM 512 /* no single piece is longer */
+
+void writer_open(writer_t *w, int fd);
+/* False if anything could not be written. */
+bool writer_flush(writer_t *w);
+/* For the next piece. */
+format_t *writer(writer_t *w);
+
+/* Opens the file that an option names, %p being the process's number; -1 if that cannot be. */
+int writer_file(const char *pattern);
+
+#endif

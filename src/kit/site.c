@@ -1,0 +1,144 @@
+#include "kit/site.h"
+
+#include "base/atomics.h"
+#include "kit/meta.h"
+#include "kit/random.h"
+#include "os/module.h"
+#include "os/os.h"
+#include "os/unwind.h"
+
+__thread uint32_t site_tag;
+
+/* --- the tree ----------------------------------------------------------------------------- */
+
+#define CHUNK_SHIFT 12
+#define CHUNK_SITES ((uint32_t)1 << CHUNK_SHIFT)
+#define BUCKET_SHIFT 10
+
+static site_t *_Atomic chunks[SITE_MOST / CHUNK_SITES];
+static _Atomic uint32_t buckets[1 << BUCKET_SHIFT]; /* the newest of each hash */
+static _Atomic uint32_t taken = 1;                  /* numbers; SITE_NONE is nobody's */
+
+static site_t *node_at(uint32_t number) {
+  site_t *chunk = load_acquire(&chunks[number >> CHUNK_SHIFT]);
+  return chunk == NULL ? NULL : &chunk[number % CHUNK_SITES];
+}
+
+const site_t *site_at(uint32_t number) { return number != SITE_NONE && number < SITE_MOST ? node_at(number) : NULL; }
+
+static site_t *node_make(uint32_t number) {
+  site_t *_Atomic *chunk = &chunks[number >> CHUNK_SHIFT];
+  if (load_acquire(chunk) == NULL) {
+    site_t *none = NULL, *made = meta_alloc(CHUNK_SITES * sizeof(site_t));
+    if (made == NULL) return NULL;
+    if (!atomic_compare_exchange_strong(chunk, &none, made)) (void)os_unmap(made, CHUNK_SITES * sizeof(site_t)); /* another was faster */
+  }
+  return node_at(number);
+}
+
+/* From `number` on, down to `end`. */
+static uint32_t node_find(uint32_t number, uint32_t end, uint32_t parent, uintptr_t address) {
+  while (number != end) {
+    const site_t *site = node_at(number);
+    if (site->address == address && site->parent == parent) return number;
+    number = site->next;
+  }
+  return SITE_NONE;
+}
+
+/* The parent itself where there is no room for another. */
+static uint32_t site_enter(uint32_t parent, uintptr_t address) {
+  _Atomic uint32_t *bucket = &buckets[random_mix(address ^ (uint64_t)parent << 48) >> (64 - BUCKET_SHIFT)];
+  uint32_t first = load_acquire(bucket), found = node_find(first, SITE_NONE, parent, address);
+  if (found != SITE_NONE) return found;
+  if (load_relaxed(&taken) >= SITE_MOST) return parent;
+  uint32_t number = atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
+  site_t *site = number < SITE_MOST ? node_make(number) : NULL;
+  if (site == NULL) return parent;
+  *site = (site_t){address, parent, first};
+  while (!atomic_compare_exchange_strong_explicit(bucket, &site->next, number, memory_order_release, memory_order_acquire)) {
+    found = node_find(site->next, first, parent, address); /* others have entered since: this one, perhaps */
+    if (found != SITE_NONE) return found;
+    first = site->next;
+  }
+  return number;
+}
+
+/* --- stacks ------------------------------------------------------------------------------- */
+
+static _Atomic bool ready;
+
+void site_start(void) {
+  unwind_prepare();
+  store_release(&ready, true);
+}
+
+/* The innermost frames, of which ours are left out: how many, and where they begin. */
+static uint32_t frames_take(void **frames, uint32_t most, void ***first) {
+  uint32_t count = unwind_here(frames, most, NULL), ours = 0;
+  while (ours < count && module_is_ours((uintptr_t)frames[ours])) ours++;
+  *first = frames + ours;
+  return count - ours;
+}
+
+static uint32_t site_walk(void) {
+  void *frames[SITE_FRAMES], **first;
+  uint32_t site = SITE_NONE;
+  for (uint32_t i = frames_take(frames, SITE_FRAMES, &first); i-- > 0;) site = site_enter(site, (uintptr_t)first[i]);
+  return site;
+}
+
+/* --- numbers by the innermost calls -------------------------------------------------------- */
+
+/* An entry: half of the key's hash, whether it leads to several sites, how often it may still be believed, the site. */
+#define KEY_SHIFT 9
+#define KEY_FRAMES 12 /* with ours */
+enum { KEY_HASH = 32, KEY_AMBIGUOUS = 31, KEY_TRUST = 26, KEY_TRUST_MOST = 31 };
+_Static_assert(SITE_MOST <= 1 << KEY_TRUST, "a site's number has its bits");
+
+static _Atomic uint64_t keys[1 << KEY_SHIFT];
+static _Atomic uint64_t checked, wrong;
+static __thread uintptr_t depth_from; /* some place in the thread's stack */
+
+static uint64_t key_hash(void) {
+  void *frames[KEY_FRAMES], **first;
+  uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+  if (depth_from == 0) depth_from = here;
+  uint64_t hash = depth_from - here;
+  for (uint32_t i = frames_take(frames, KEY_FRAMES, &first); i-- > 0;) hash = random_mix(hash ^ (uintptr_t)first[i]);
+  return hash;
+}
+
+static uint64_t key_of(uint64_t hash, bool ambiguous, uint32_t site) {
+  return hash >> KEY_HASH << KEY_HASH | (uint64_t)ambiguous << KEY_AMBIGUOUS | (uint64_t)KEY_TRUST_MOST << KEY_TRUST | site;
+}
+
+/* Apart, so that its frames are not on the stack of the usual case. */
+static HAK_NOINLINE uint32_t site_look(uint64_t hash, _Atomic uint64_t *entry, uint64_t before) {
+  bool known = before >> KEY_HASH == hash >> KEY_HASH, ambiguous = known && (before >> KEY_AMBIGUOUS & 1) != 0;
+  uint32_t site = site_walk();
+  if (known && !ambiguous) {
+    bool other = (before & (((uint64_t)1 << KEY_TRUST) - 1)) != site;
+    add_relaxed(&checked, 1);
+    if (other) add_relaxed(&wrong, 1);
+    ambiguous = other;
+  }
+  store_relaxed(entry, key_of(hash, ambiguous, site));
+  return site;
+}
+
+uint32_t site_here(void) {
+  if (!load_acquire(&ready)) return SITE_NONE;
+  uint64_t hash = key_hash();
+  _Atomic uint64_t *entry = &keys[hash % ((uint32_t)1 << KEY_SHIFT)];
+  uint64_t found = load_relaxed(entry);
+  bool trusted = (found >> KEY_TRUST & KEY_TRUST_MOST) != 0 && (found >> KEY_AMBIGUOUS & 1) == 0;
+  if (found >> KEY_HASH != hash >> KEY_HASH || !trusted) return site_look(hash, entry, found);
+  store_relaxed(entry, found - ((uint64_t)1 << KEY_TRUST));
+  return (uint32_t)(found & (((uint64_t)1 << KEY_TRUST) - 1));
+}
+
+site_figures_t site_figures(void) {
+  uint32_t numbers = load_relaxed(&taken);
+  return (site_figures_t){(numbers < SITE_MOST ? numbers : SITE_MOST) - 1, load_relaxed(&checked), load_relaxed(&wrong)};
+}

@@ -1,0 +1,39 @@
+/* site.h - sites: the stacks that blocks are allocated from, each with a number.
+ *
+ * A site is a node of a tree: the address that its innermost call returns to, and the site that this call was made from.  Nodes are never
+ * changed or removed, so that anyone can read them at any time, also from outside of the process.
+ *
+ * The whole stack is walked for a site that is new.  Else the innermost few calls and the depth of the stack lead to the number that they had last; a
+ * walk of the whole, one time in 32, tells whether that was right. */
+#ifndef KIT_SITE_H
+#define KIT_SITE_H
+
+#include "base/bits.h"
+
+typedef struct site {
+  uintptr_t address; /* that the call returns to */
+  uint32_t parent;   /* the site of the call; SITE_NONE where the stack ends, or more is not known */
+  uint32_t next;     /* of those with the same hash */
+} site_t;
+
+#define SITE_NONE 0u
+#define SITE_FRAMES 64   /* the innermost ones count */
+#define SITE_MOST 262144 /* further stacks are known by their outermost calls alone: 4 MiB */
+
+/* Once, when the loader can be asked; before that all sites are SITE_NONE. */
+void site_start(void);
+/* Where the calling thread is, outside of this library as far as that can be told. Takes no lock, keeps errno, may map memory.
+ * Async-signal-safe. */
+uint32_t site_here(void);
+/* NULL for SITE_NONE and for what is none. */
+const site_t *site_at(uint32_t number);
+
+/* What the thread wants its allocations to be known by; hak_tag_set. */
+extern __thread uint32_t site_tag __attribute__((tls_model("initial-exec")));
+
+typedef struct site_figures {
+  uint64_t sites, checked, wrong; /* how many there are; how often a number was looked at again, and was another site's */
+} site_figures_t;
+site_figures_t site_figures(void);
+
+#endif

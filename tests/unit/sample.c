@@ -1,0 +1,243 @@
+/* sample.c - which blocks are sampled, and what their records tell. */
+#include "slab/sample.h"
+
+#include "fake_os.h"
+#include "kit/options.h"
+#include "slab/batch.h"
+#include "slab/large.h"
+#include "slab/slab.h"
+#include "slabs.h"
+#include "space.h"
+#include "unit.h"
+
+enum { RATE = 128 << 10, FIRES = 32, MOST = 4096 };
+
+static slab_owner_t owner;
+static region_bin_t bins[CLASS_COUNT];
+static void *entries[MOST];
+
+static void start(uint64_t seed) {
+  CHECK(option_set(OPTION_decay_ms, -1));
+  fake_os_set_random_seed(seed);
+  sample_start(RATE);
+  REQUIRE(region_init(SMALL_REGION));
+  owner_init(&owner);
+  store_relaxed(&owner.thread, (uintptr_t)0x1230);
+}
+
+/* The slab's blocks, all of them; the first one's unit. */
+static uint32_t take_slab(unsigned c) {
+  uint32_t blocks = class_info[c].blocks, taken = 0;
+  while (taken < blocks) taken += batch_take(&owner, c, &bins[c], entries + taken, blocks - taken);
+  return (uint32_t)region_unit(entry_block(entries[0]));
+}
+
+static void give_slab(unsigned c) {
+  for (uint32_t i = 0; i < class_info[c].blocks; i++) entries[i] = entry_block(entries[i]);
+  give_blocks(&owner, entries, class_info[c].blocks);
+  slab_release_empty(&owner);
+}
+
+/* A block of the class that is sampled, of a slab that was just taken. */
+static void *take_sampled(unsigned c) {
+  for (;;) {
+    (void)take_slab(c);
+    for (uint32_t i = 0; i < class_info[c].blocks; i++) {
+      if (entry_is_sampled(entries[i])) return entry_block(entries[i]);
+    }
+    give_slab(c);
+  }
+}
+
+/* ---- which ---- */
+
+/* Of n draws with chance p, so many at most are off, but for one run in 10,000. */
+static double bound(double n, double p) { return 3.9 * __builtin_sqrt(n * p * (1 - p)) + 1; }
+
+static void check_count(const char *what, unsigned c, double n, double p, uint64_t got) {
+  double off = (double)got - n * p;
+  if (off < -bound(n, p) || off > bound(n, p)) check_fail(__FILE__, __LINE__, "class %u, %s: %g of %g sampled, not %g", c, what, (double)got, n, n * p);
+}
+
+/* Each block has the same chance, wherever it lies: also those that begin in one unit and end in the next. */
+static void check_chances(unsigned c) {
+  uint32_t size = class_info[c].size, blocks = class_info[c].blocks, slabs = 4096;
+  uint64_t sampled = 0, first_half = 0, across = 0, crossing = 0;
+  for (uint32_t i = 0; i < blocks; i++) crossing += (size_t)i * size / HAK_UNIT != ((size_t)(i + 1) * size - 1) / HAK_UNIT;
+  for (uint32_t n = 0; n < slabs; n++) {
+    uint32_t unit = take_slab(c);
+    for (uint32_t i = 0; i < blocks; i++) {
+      size_t at = (size_t)((char *)entry_block(entries[i]) - (char *)region_address(unit));
+      if (!entry_is_sampled(entries[i])) continue;
+      sampled++;
+      first_half += at < (size_t)blocks / 2 * size;
+      across += at / HAK_UNIT != (at + size - 1) / HAK_UNIT;
+    }
+    give_slab(c);
+  }
+  double p = (double)size / RATE;
+  check_count("all", c, (double)slabs * blocks, p, sampled);
+  check_count("the first half", c, (double)slabs * (blocks / 2), p, first_half);
+  check_count("across units", c, (double)slabs * (double)crossing, p, across);
+}
+
+TEST(every_block_has_the_same_chance) {
+  start(unit_seed());
+  for (unsigned c = 0; c < CLASS_ZERO; c += 3) check_chances(c);
+  check_chances(CLASS_ZERO - 1);
+}
+
+TEST(a_slab_has_one_sampled_block_a_unit_at_most) {
+  start(unit_seed());
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
+    uint32_t unit = take_slab(c), of_unit[64] = {0};
+    for (uint32_t i = 0; i < class_info[c].blocks; i++) {
+      void *block = entry_block(entries[i]);
+      CHECK_EQ(entry_is_sampled(entries[i]), sample_find(block) != NULL);
+      if (entry_is_sampled(entries[i])) CHECK(of_unit[region_unit(block) - unit]++ == 0);
+    }
+    give_slab(c);
+  }
+}
+
+TEST(none_is_sampled_where_that_is_not_wanted) {
+  start(unit_seed());
+  sample_start(0);
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
+    (void)take_slab(c);
+    for (uint32_t i = 0; i < class_info[c].blocks; i++) CHECK(!entry_is_sampled(entries[i]));
+  }
+}
+
+TEST(blocks_of_no_bytes_are_not_sampled) {
+  start(unit_seed());
+  for (int i = 0; i < 64; i++) {
+    CHECK_EQ(batch_take(&owner, CLASS_ZERO, &bins[CLASS_ZERO], entries, 1), 1);
+    CHECK(!entry_is_sampled(entries[0]));
+  }
+}
+
+/* What has left its slab comes back to it, and is sampled again when it leaves it the next time: for as long as the slab lasts. */
+TEST(a_sampled_block_remains_one) {
+  start(unit_seed());
+  unsigned c = class_of(1024);
+  void *block = take_sampled(c);
+  for (int i = 0; i < 10; i++) {
+    CHECK(sample_open(&owner.sampler, block, 1000) && sample_close(block));
+    CHECK_EQ(batch_give(&owner, &block, 1), 1);
+    void *entry;
+    CHECK_EQ(batch_take(&owner, c, &bins[c], &entry, 1), 1);
+    CHECK(entry == entry_sampled(block));
+  }
+}
+
+TEST(records_end_with_their_slab) {
+  start(unit_seed());
+  unsigned c = class_of(1024);
+  void *block = take_sampled(c);
+  uint32_t unit = (uint32_t)region_unit(block);
+  CHECK(sample_state(sample_of(unit)) == SAMPLE_FREE);
+  give_slab(c);
+  (void)batch_take(&owner, c, &bins[c], entries, 1); /* the class has kept one slab, perhaps */
+  CHECK(!sample_is_live(block));
+}
+
+/* ---- records ---- */
+
+TEST(a_record_tells_of_the_live_block) {
+  start(unit_seed());
+  fake_os_set_time(5000);
+  void *block = take_sampled(class_of(512));
+  sample_t *sample = sample_find(block);
+  site_tag = 77;
+  CHECK(!sample_is_live(block));
+  CHECK(sample_open(&owner.sampler, block, 500));
+  CHECK(sample_is_live(block) && slab_block_is_live(block) && !region_is_live(block));
+  CHECK_EQ(load_relaxed(&sample->asked), 500);
+  CHECK_EQ(load_relaxed(&sample->tag), 77);
+  CHECK_EQ(load_relaxed(&sample->born), 50);
+  CHECK_EQ(load_relaxed(&sample->chance), (uint64_t)512 * ((uint64_t)1 << 32) / RATE);
+  CHECK(!sample_is_live((char *)block + HAK_GRANULE));
+  sample_resize(block, 510);
+  CHECK_EQ(load_relaxed(&sample->asked), 510);
+}
+
+TEST(one_of_two_frees_fails) {
+  start(unit_seed());
+  void *block = take_sampled(class_of(512));
+  CHECK(!sample_close(block));
+  CHECK(sample_open(&owner.sampler, block, 500));
+  CHECK(sample_close(block));
+  CHECK(!sample_close(block));
+  CHECK(!sample_close((char *)block + 512));
+}
+
+TEST(who_reads_a_record_finds_out_that_it_changed) {
+  start(unit_seed());
+  void *block = take_sampled(class_of(512));
+  sample_t *sample = sample_find(block);
+  uint32_t seen[6];
+  for (int i = 0; i < 6; i += 2) {
+    CHECK(sample_open(&owner.sampler, block, 500));
+    seen[i] = load_relaxed(&sample->state);
+    CHECK(sample_close(block));
+    seen[i + 1] = load_relaxed(&sample->state);
+  }
+  for (int i = 0; i < 6; i++) {
+    for (int k = 0; k < i; k++) CHECK(seen[i] != seen[k]);
+  }
+}
+
+TEST(a_block_that_comes_and_goes_often_is_quiet_for_the_rest_of_the_second) {
+  start(unit_seed());
+  void *block = take_sampled(class_of(512));
+  for (int second = 1; second < 4; second++) {
+    fake_os_set_time((uint64_t)second * 1000);
+    for (int i = 0; i < FIRES; i++) CHECK(sample_open(&owner.sampler, block, 500) && sample_close(block));
+    CHECK(!sample_open(&owner.sampler, block, 500));
+    CHECK_EQ(load_relaxed(&owner.sampler.quiet), 1);
+    CHECK(sample_state(sample_find(block)) == SAMPLE_QUIET && !sample_is_live(block));
+    CHECK(sample_wake(&owner.sampler, block) == entry_sampled(block));
+    CHECK_EQ(load_relaxed(&owner.sampler.quiet), 0);
+  }
+}
+
+TEST(others_are_not_woken) {
+  start(unit_seed());
+  void *block = take_sampled(class_of(512));
+  void *other = (char *)block + 512;
+  CHECK(sample_wake(&owner.sampler, other) == other);
+  CHECK(sample_wake(&owner.sampler, block) == entry_sampled(block));
+}
+
+/* ---- large blocks ---- */
+
+TEST(large_blocks_are_sampled_by_their_size) {
+  start(unit_seed());
+  enum { TURNS = 4000 };
+  for (size_t bytes = 40960; bytes <= 2 * RATE; bytes += 16384) {
+    uint64_t sampled = 0;
+    for (int i = 0; i < TURNS; i++) {
+      void *block = large_alloc(bytes, 1, SPAN_PLAIN);
+      REQUIRE(block != NULL);
+      uint32_t unit = (uint32_t)region_unit(block);
+      sampled += sample_state(sample_of(unit)) == SAMPLE_LIVE;
+      large_free(unit_at(unit));
+      CHECK(sample_state(sample_of(unit)) == SAMPLE_NONE);
+    }
+    double p = bytes >= RATE ? 1 : (double)bytes / RATE;
+    check_count("large", (unsigned)(bytes >> 10), TURNS, p, sampled);
+  }
+}
+
+TEST(a_large_block_that_grows_in_place_is_looked_at_again) {
+  start(unit_seed());
+  void *block;
+  do block = large_alloc(40960, 1, SPAN_PLAIN);
+  while (block != NULL && sample_state(sample_of((uint32_t)region_unit(block))) == SAMPLE_LIVE);
+  REQUIRE(block != NULL);
+  uint32_t unit = (uint32_t)region_unit(block);
+  CHECK(large_resize(unit_at(unit), RATE));
+  CHECK(sample_state(sample_of(unit)) == SAMPLE_LIVE);
+  CHECK_EQ(load_relaxed(&sample_of(unit)->chance), 0);
+}
