@@ -68,13 +68,13 @@
 #include "front/resize.c"
 #include "front/census.c"
 
+#include "entry/writer.c"
 #include "entry/api.c"
 #include "entry/deepbind.c"
 #if !HAK_ARCHIVE
 #include "entry/cxx.c" /* a member of its own there */
 #endif
 #include "entry/crash.c"
-#include "entry/writer.c"
 #include "entry/report.c"
 #include "entry/profile.c"
 #include "entry/process.c"

@@ -126,14 +126,14 @@ static void write_samples(writer_t *w) {
 }
 
 static void write_sites(writer_t *w) {
-  site_figures_t figures = site_figures();
+  site_figures_t known = site_figures();
   format_t *f = writer(w);
   format_text(f, "sites");
-  word_number(f, figures.sites);
-  word_number(f, figures.checked);
-  word_number(f, figures.wrong);
+  word_number(f, known.sites);
+  word_number(f, known.checked);
+  word_number(f, known.wrong);
   format_char(f, '\n');
-  for (uint32_t number = 1; number <= figures.sites; number++) {
+  for (uint32_t number = 1; number <= known.sites; number++) {
     const site_t *site = site_at(number);
     if (site == NULL || site->address == 0) continue;
     f = writer(w);
@@ -156,6 +156,8 @@ static uintptr_t hex_word(const char *text) {
   }
 }
 
+#define BUILD_ID_MOST 32
+
 /* A line of /proc/self/maps, "start-end flags offset device inode path", that maps code. */
 static void write_mapping(writer_t *w, const char *line) {
   static const char digits[] = "0123456789abcdef";
@@ -165,10 +167,13 @@ static void write_mapping(writer_t *w, const char *line) {
   format_t *f = writer(w);
   format_text(f, "mapping ");
   module_t module;
-  const uint8_t *id;
+  const uint8_t *id = NULL;
   size_t bytes = module_find(hex_word(line), &module) ? module_build_id(&module, &id) : 0;
-  if (bytes == 0 || bytes > 32) format_char(f, '-');
-  else for (size_t i = 0; i < bytes; i++) format_char(f, digits[id[i] >> 4]), format_char(f, digits[id[i] & 15]);
+  if (bytes == 0 || bytes > BUILD_ID_MOST) {
+    format_char(f, '-');
+    bytes = 0;
+  }
+  for (size_t i = 0; i < bytes; i++) format_char(f, digits[id[i] >> 4]), format_char(f, digits[id[i] & 15]);
   format_char(f, ' ');
   format_text(f, line);
   format_char(f, '\n');
@@ -202,7 +207,9 @@ HAK_COLD bool hak_profile_write(int fd) {
   writer_open(&w, fd);
   line_number(&w, "hakmem-snapshot", 1);
   line_number(&w, "process", (uint64_t)getpid());
-  line_number(&w, "time", (uint64_t)time(NULL));
+  struct timespec now = {0};
+  (void)clock_gettime(CLOCK_REALTIME, &now);
+  line_number(&w, "time", (uint64_t)now.tv_sec);
   line_number(&w, "sample_bytes", sample_bytes());
   write_census(&w);
   write_samples(&w);

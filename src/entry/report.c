@@ -2,7 +2,7 @@
  *
  * The reports may be made in a process that is out of memory, so they neither allocate nor use stdio; malloc_info alone does, whose
  * caller gives a FILE.  Text and JSON show the same figures from one table: a new figure is one line there. */
-#include "entry/writer.h"
+#include "entry/entry.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +15,7 @@
 #include "os/line.h"
 #include "os/os.h"
 #include "slab/class.h"
+#include "entry/writer.h"
 #include "front/census.h"
 
 static HAK_COLD void write_json_number(writer_t *w, const char *name, uint64_t value, bool last) {

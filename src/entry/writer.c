@@ -36,4 +36,3 @@ int writer_file(const char *pattern) {
   }
   return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 }
-

@@ -39,7 +39,7 @@ static bool trim_all(void) {
 /* --- small ------------------------------------------------------------------------------- */
 
 /* The block of an entry that has left bins and slabs becomes live: by its bit, or by its record if it is sampled. */
-static void *make_live(void *entry, size_t size) {
+static void *entry_take(void *entry, size_t size) {
   void *block = entry_block(entry);
   bool recorded = entry_is_sampled(entry) && sample_open(&slab_owner(unit_head((uint32_t)region_unit(block)))->sampler, block, size);
   if (HAK_CHECKS && !recorded) region_set_live(block);
@@ -51,7 +51,7 @@ static void *take_small(heap_t *heap, unsigned size_class, size_t size) {
   if (HAK_SECURE) return secure_alloc(heap, size_class, size);
   void *entry = load_relaxed(&heap->has_bin[size_class]) ? bin_pop_entry(heap_bin(heap, size_class)) : NULL;
   if (entry == NULL) entry = memcheck_on() ? heap_take_one(heap, size_class) : heap_refill(heap, size_class);
-  return entry != NULL ? make_live(entry, size) : NULL;
+  return entry != NULL ? entry_take(entry, size) : NULL;
 }
 
 /* From a bin of the heap, as malloc's fast path does it; NULL if there is nothing. */
@@ -83,7 +83,7 @@ static void *alloc_refill(size_t size) {
   bool first = thread_heap == NULL;
   unsigned c = class_for(size);
   void *block = thread_take_shared(c);
-  if (block != NULL) return make_live(block, size);
+  if (block != NULL) return entry_take(block, size);
   heap_t *heap = thread_attach();
   if (heap == NULL) return NULL;
   if (first && thread_fast_heap != heap) block = alloc_watched(heap, size); /* from the first on */

@@ -40,7 +40,8 @@ static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *
   AUDIT(!HAK_CHECKS || undone || !region_is_live(block), block, "a block in a bin is live");
   const sample_t *sample = sample_find(block);
   sample_state_t state = sample == NULL ? SAMPLE_NONE : sample_state(sample);
-  AUDIT(entry_is_sampled(entry) ? state == SAMPLE_FREE : state == SAMPLE_NONE || state == SAMPLE_QUIET, block, "a sampled block's entry and record disagree");
+  bool agree = entry_is_sampled(entry) ? state == SAMPLE_FREE : state == SAMPLE_NONE || state == SAMPLE_QUIET;
+  AUDIT(agree, block, "a sampled block's entry and record disagree");
 }
 
 /* The bits of a hash tell mostly that a block was not seen before. */

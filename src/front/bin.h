@@ -62,6 +62,7 @@ HAK_INLINE void *bin_pop(bin_t *bin) {
   intptr_t top = owner_load(&bin->top);
   char *block = owner_load(&bin_entries(bin)[top - 1]);
   if (HAK_UNLIKELY(entry_is_sampled(block))) return NULL;
+  if (block == NULL) __builtin_unreachable(); /* so that callers need not ask again */
   owner_store(&bin->top, top - 1);
   if (HAK_CHECKS) {
     uint64_t *word = region_live_word(block);

@@ -15,19 +15,19 @@ __thread uint32_t site_tag;
 #define CHUNK_SITES ((uint32_t)1 << CHUNK_SHIFT)
 #define BUCKET_SHIFT 10
 
-static site_t *_Atomic chunks[SITE_MOST / CHUNK_SITES];
-static _Atomic uint32_t buckets[1 << BUCKET_SHIFT]; /* the newest of each hash */
-static _Atomic uint32_t taken = 1;                  /* numbers; SITE_NONE is nobody's */
+static site_t *_Atomic site_chunks[SITE_MOST / CHUNK_SITES];
+static _Atomic uint32_t site_buckets[1 << BUCKET_SHIFT]; /* the newest of each hash */
+static _Atomic uint32_t site_count = 1;                  /* numbers; SITE_NONE is nobody's */
 
 static site_t *node_at(uint32_t number) {
-  site_t *chunk = load_acquire(&chunks[number >> CHUNK_SHIFT]);
+  site_t *chunk = load_acquire(&site_chunks[number >> CHUNK_SHIFT]);
   return chunk == NULL ? NULL : &chunk[number % CHUNK_SITES];
 }
 
 const site_t *site_at(uint32_t number) { return number != SITE_NONE && number < SITE_MOST ? node_at(number) : NULL; }
 
 static site_t *node_make(uint32_t number) {
-  site_t *_Atomic *chunk = &chunks[number >> CHUNK_SHIFT];
+  site_t *_Atomic *chunk = &site_chunks[number >> CHUNK_SHIFT];
   if (load_acquire(chunk) == NULL) {
     site_t *none = NULL, *made = meta_alloc(CHUNK_SITES * sizeof(site_t));
     if (made == NULL) return NULL;
@@ -48,11 +48,11 @@ static uint32_t node_find(uint32_t number, uint32_t end, uint32_t parent, uintpt
 
 /* The parent itself where there is no room for another. */
 static uint32_t site_enter(uint32_t parent, uintptr_t address) {
-  _Atomic uint32_t *bucket = &buckets[random_mix(address ^ (uint64_t)parent << 48) >> (64 - BUCKET_SHIFT)];
+  _Atomic uint32_t *bucket = &site_buckets[random_mix(address ^ (uint64_t)parent << 48) >> (64 - BUCKET_SHIFT)];
   uint32_t first = load_acquire(bucket), found = node_find(first, SITE_NONE, parent, address);
   if (found != SITE_NONE) return found;
-  if (load_relaxed(&taken) >= SITE_MOST) return parent;
-  uint32_t number = atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
+  if (load_relaxed(&site_count) >= SITE_MOST) return parent;
+  uint32_t number = atomic_fetch_add_explicit(&site_count, 1, memory_order_relaxed);
   site_t *site = number < SITE_MOST ? node_make(number) : NULL;
   if (site == NULL) return parent;
   *site = (site_t){address, parent, first};
@@ -66,11 +66,11 @@ static uint32_t site_enter(uint32_t parent, uintptr_t address) {
 
 /* --- stacks ------------------------------------------------------------------------------- */
 
-static _Atomic bool ready;
+static _Atomic bool sites_ready;
 
 void site_start(void) {
   unwind_prepare();
-  store_release(&ready, true);
+  store_release(&sites_ready, true);
 }
 
 /* The innermost frames, of which ours are left out: how many, and where they begin. */
@@ -96,15 +96,15 @@ static uint32_t site_walk(void) {
 enum { KEY_HASH = 32, KEY_AMBIGUOUS = 31, KEY_TRUST = 26, KEY_TRUST_MOST = 31 };
 _Static_assert(SITE_MOST <= 1 << KEY_TRUST, "a site's number has its bits");
 
-static _Atomic uint64_t keys[1 << KEY_SHIFT];
-static _Atomic uint64_t checked, wrong;
-static __thread uintptr_t depth_from; /* some place in the thread's stack */
+static _Atomic uint64_t site_keys[1 << KEY_SHIFT];
+static _Atomic uint64_t keys_checked, keys_wrong;
+static __thread uintptr_t site_depth_from; /* some place in the thread's stack */
 
 static uint64_t key_hash(void) {
   void *frames[KEY_FRAMES], **first;
   uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-  if (depth_from == 0) depth_from = here;
-  uint64_t hash = depth_from - here;
+  if (site_depth_from == 0) site_depth_from = here;
+  uint64_t hash = site_depth_from - here;
   for (uint32_t i = frames_take(frames, KEY_FRAMES, &first); i-- > 0;) hash = random_mix(hash ^ (uintptr_t)first[i]);
   return hash;
 }
@@ -119,8 +119,8 @@ static HAK_NOINLINE uint32_t site_look(uint64_t hash, _Atomic uint64_t *entry, u
   uint32_t site = site_walk();
   if (known && !ambiguous) {
     bool other = (before & (((uint64_t)1 << KEY_TRUST) - 1)) != site;
-    add_relaxed(&checked, 1);
-    if (other) add_relaxed(&wrong, 1);
+    add_relaxed(&keys_checked, 1);
+    if (other) add_relaxed(&keys_wrong, 1);
     ambiguous = other;
   }
   store_relaxed(entry, key_of(hash, ambiguous, site));
@@ -128,9 +128,9 @@ static HAK_NOINLINE uint32_t site_look(uint64_t hash, _Atomic uint64_t *entry, u
 }
 
 uint32_t site_here(void) {
-  if (!load_acquire(&ready)) return SITE_NONE;
+  if (!load_acquire(&sites_ready)) return SITE_NONE;
   uint64_t hash = key_hash();
-  _Atomic uint64_t *entry = &keys[hash % ((uint32_t)1 << KEY_SHIFT)];
+  _Atomic uint64_t *entry = &site_keys[hash % ((uint32_t)1 << KEY_SHIFT)];
   uint64_t found = load_relaxed(entry);
   bool trusted = (found >> KEY_TRUST & KEY_TRUST_MOST) != 0 && (found >> KEY_AMBIGUOUS & 1) == 0;
   if (found >> KEY_HASH != hash >> KEY_HASH || !trusted) return site_look(hash, entry, found);
@@ -139,6 +139,6 @@ uint32_t site_here(void) {
 }
 
 site_figures_t site_figures(void) {
-  uint32_t numbers = load_relaxed(&taken);
-  return (site_figures_t){(numbers < SITE_MOST ? numbers : SITE_MOST) - 1, load_relaxed(&checked), load_relaxed(&wrong)};
+  uint32_t numbers = load_relaxed(&site_count);
+  return (site_figures_t){(numbers < SITE_MOST ? numbers : SITE_MOST) - 1, load_relaxed(&keys_checked), load_relaxed(&keys_wrong)};
 }

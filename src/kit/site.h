@@ -3,8 +3,8 @@
  * A site is a node of a tree: the address that its innermost call returns to, and the site that this call was made from.  Nodes are never
  * changed or removed, so that anyone can read them at any time, also from outside of the process.
  *
- * The whole stack is walked for a site that is new.  Else the innermost few calls and the depth of the stack lead to the number that they had last; a
- * walk of the whole, one time in 32, tells whether that was right. */
+ * The whole stack is walked for a site that is new.  Else the innermost few calls and the depth of the stack lead to the number that
+ * they had last; a walk of the whole, one time in 32, tells whether that was right. */
 #ifndef KIT_SITE_H
 #define KIT_SITE_H
 

@@ -77,13 +77,6 @@ static bool module_read(module_t *m, uintptr_t start, uintptr_t end) {
   return placed;
 }
 
-#if HAK_SHARED
-extern const char __ehdr_start[] __attribute__((visibility("hidden"))), etext[];
-bool module_is_ours(uintptr_t text) { return text >= (uintptr_t)__ehdr_start && text < (uintptr_t)etext; }
-#else
-bool module_is_ours(uintptr_t text) { return (void)text, false; }
-#endif
-
 /* --- which there are --------------------------------------------------------------------- */
 
 #if defined(DLFO_STRUCT_HAS_EH_DBASE) /* glibc from 2.35 on; asked for by name, so that older ones do as well */
@@ -186,8 +179,14 @@ static int module_note(struct dl_phdr_info *info, size_t size, void *first) {
   return 0;
 }
 
+/* Of an archive the program is around us. */
+static uintptr_t ours_start, ours_end;
+bool module_is_ours(uintptr_t text) { return text >= ours_start && text < ours_end; }
+
 void module_prepare(void) {
   loader_prepare();
   bool first = true; /* the program itself, which libc may call by any name */
   (void)dl_iterate_phdr(module_note, &first);
+  module_t ours;
+  if (HAK_SHARED && module_find((uintptr_t)module_is_ours, &ours)) ours_start = ours.start, ours_end = ours.end;
 }

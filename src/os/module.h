@@ -27,7 +27,7 @@ void module_add(uintptr_t start, uintptr_t end, uintptr_t frames);
 /* The module that has the address in its executable text. */
 HAK_CHECKED bool module_find(uintptr_t text, module_t *module);
 bool module_has_text(const module_t *module, uintptr_t address);
-/* Whether the address is in this library's own text; of an archive, which the program's is around, nobody knows. */
+/* Whether the address is in this library's own text, as module_prepare has found it; false in an archive, which the program is around. */
 bool module_is_ours(uintptr_t text);
 /* The bytes of its build id, and where they are; 0: it has none. */
 size_t module_build_id(const module_t *module, const uint8_t **id);

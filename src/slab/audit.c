@@ -81,7 +81,9 @@ static void audit_units(const unit_t *slab, uint32_t units) {
 static uint32_t live_count(const unit_t *slab, uint32_t word, uint64_t bits) {
   char *start = (char *)unit_address(slab) + (size_t)word * 64 * slab_class(slab)->size;
   uint32_t live = 0;
-  for (; HAK_CHECKS && bits != 0; bits &= bits - 1) live += slab_block_is_live(start + (size_t)bits_lowest64(bits) * slab_class(slab)->size);
+  for (; HAK_CHECKS && bits != 0; bits &= bits - 1) {
+    live += slab_block_is_live(start + (size_t)bits_lowest64(bits) * slab_class(slab)->size);
+  }
   return live;
 }
 

@@ -97,6 +97,6 @@ bool large_resize(unit_t *first, size_t size) {
     span_free(start + want, have - want);
   }
   store_relaxed(&first->bytes, bytes);
-  sample_open_large(start, bytes); /* as realloc's other way would */
+  sample_resize_large(start, bytes);
   return true;
 }

@@ -8,13 +8,13 @@
 #define FIRED_BITS 8
 #define TENTHS 10
 
-static uint64_t rate; /* bytes; set once, at start */
+static uint64_t sample_rate; /* bytes; set once, at start */
 
-uint64_t sample_bytes(void) { return rate; }
+uint64_t sample_bytes(void) { return sample_rate; }
 
 /* The blocks that begin in a unit may be as many bytes, and one and a half units for one block of the largest size. */
 #define RATE_LEAST (2 * (uint64_t)HAK_UNIT)
-void sample_start(uint64_t bytes) { rate = !HAK_SAMPLED || bytes == 0 ? 0 : bytes < RATE_LEAST ? RATE_LEAST : bytes; }
+void sample_start(uint64_t bytes) { sample_rate = !HAK_SAMPLED || bytes == 0 ? 0 : bytes < RATE_LEAST ? RATE_LEAST : bytes; }
 
 uint32_t sample_clock(void) { return (uint32_t)(os_now_ms() / 100); }
 
@@ -23,8 +23,8 @@ static void state_set(sample_t *sample, sample_state_t state) {
   store_release(&sample->state, changes << SAMPLE_STATE_BITS | (uint32_t)state);
 }
 
-/* bytes / rate, in 1/2^32; 0: certain. */
-static uint32_t chance_of(uint64_t bytes) { return bytes >= rate ? 0 : (uint32_t)((bytes << 32) / rate); }
+/* bytes / sample_rate, in 1/2^32; 0: certain. */
+static uint32_t chance_of(uint64_t bytes) { return bytes >= sample_rate ? 0 : (uint32_t)((bytes << 32) / sample_rate); }
 
 /* --- slabs -------------------------------------------------------------------------------- */
 
@@ -46,7 +46,7 @@ static bool unit_choose(sampler_t *sampler, uint32_t unit, size_t start, uint32_
 
 void sample_choose(sampler_t *sampler, unit_t *slab) {
   slab->sampled = false;
-  if (!HAK_SAMPLED || rate == 0 || load_relaxed(&slab->size_class) == CLASS_ZERO) return;
+  if (!HAK_SAMPLED || sample_rate == 0 || load_relaxed(&slab->size_class) == CLASS_ZERO) return;
   const class_info_t *info = &class_info[load_relaxed(&slab->size_class)];
   uint32_t block = 0;
   for (uint32_t i = 0; i < info->units; i++) {
@@ -137,9 +137,16 @@ void sample_resize(const void *block, size_t asked) {
 
 /* --- large blocks ------------------------------------------------------------------------- */
 
+/* One that grows in place, and is known already for certain, stays what it is. */
+void sample_resize_large(uint32_t unit, size_t bytes) {
+  if (!HAK_SAMPLED || sample_rate == 0) return;
+  const sample_t *sample = sample_of(unit);
+  if (sample_state(sample) != SAMPLE_LIVE || load_relaxed(&sample->chance) != 0 || chance_of(bytes) != 0) sample_open_large(unit, bytes);
+}
+
 void sample_open_large(uint32_t unit, size_t bytes) {
   static _Atomic uint64_t turn;
-  if (!HAK_SAMPLED || rate == 0) return;
+  if (!HAK_SAMPLED || sample_rate == 0) return;
   uint32_t chance = chance_of(bytes);
   uint64_t random = random_mix(atomic_fetch_add_explicit(&turn, UINT64_C(0x9e3779b97f4a7c15), memory_order_relaxed) ^ region.base);
   if (chance != 0 && random >> 32 >= chance) return sample_close_large(unit);
@@ -150,5 +157,5 @@ void sample_open_large(uint32_t unit, size_t bytes) {
 }
 
 void sample_close_large(uint32_t unit) {
-  if (HAK_SAMPLED && rate != 0 && sample_state(sample_of(unit)) != SAMPLE_NONE) state_set(sample_of(unit), SAMPLE_NONE);
+  if (HAK_SAMPLED && sample_rate != 0 && sample_state(sample_of(unit)) != SAMPLE_NONE) state_set(sample_of(unit), SAMPLE_NONE);
 }

@@ -107,6 +107,7 @@ HAK_CHECKED void *sample_wake(sampler_t *sampler, void *block);
 
 /* The same for a large block, which its caller alone has. */
 void sample_open_large(uint32_t unit, size_t bytes);
+void sample_resize_large(uint32_t unit, size_t bytes);
 void sample_close_large(uint32_t unit);
 
 #endif

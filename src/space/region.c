@@ -13,8 +13,8 @@ region_bin_t region_no_bin HAK_ALIGNED(HAK_CACHE_LINE);
 typedef enum zone { ZONE_BIN, ZONE_LIVE, ZONE_BITS, ZONE_UNITS, ZONE_REMOTES, ZONE_SAMPLES, ZONE_SUPERSLABS, ZONE_COUNT } zone_t;
 #define OF_UNITS(bytes) (WORD_UNITS * (size_t)(bytes))
 static const size_t zone_bytes[ZONE_COUNT] = {
-    OF_UNITS(REGION_BIN_BYTES),  OF_UNITS(REGION_LIVE_BYTES),   REGION_MAPS_BYTES,
-    OF_UNITS(REGION_UNIT_BYTES), OF_UNITS(REGION_REMOTE_BYTES), OF_UNITS(REGION_SAMPLE_BYTES), sizeof(superslab_t),
+    OF_UNITS(REGION_BIN_BYTES),    OF_UNITS(REGION_LIVE_BYTES),   REGION_MAPS_BYTES,   OF_UNITS(REGION_UNIT_BYTES),
+    OF_UNITS(REGION_REMOTE_BYTES), OF_UNITS(REGION_SAMPLE_BYTES), sizeof(superslab_t),
 };
 _Static_assert(sizeof *region_bin(NULL, 0) == REGION_BIN_BYTES, "the zone of bins has room for every unit's");
 _Static_assert(REGION_LIVE_BYTES == sizeof *region.live * (HAK_UNIT >> 10), "a word of the live map for each KiB: region_live_word");

@@ -8,6 +8,7 @@ static inline uintptr_t thread_self(void) { return player; }
 
 #include "allocator.c"
 #include "entry/api.c"
+#include "entry/writer.c"
 #include "entry/report.c"
 #include "library.h"
 

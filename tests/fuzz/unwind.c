@@ -8,6 +8,8 @@
 #define module_find fuzz_module_find
 #define module_has_text fuzz_module_has_text
 #define module_readable_end fuzz_module_readable_end
+#define module_build_id fuzz_module_build_id
+#define module_is_ours fuzz_module_is_ours
 #define cfi_find fuzz_cfi_find
 #define unwind_prepare fuzz_unwind_prepare
 #define unwind_here fuzz_unwind_here

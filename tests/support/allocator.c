@@ -13,6 +13,7 @@
 #include "kit/meta.c"
 #include "kit/options.c"
 #include "kit/secret.c"
+#include "kit/site.c"
 
 #include "space/region.c"
 #include "space/ledger.c"
@@ -27,6 +28,7 @@
 
 #include "slab/class.c"
 #include "slab/unit.c"
+#include "slab/sample.c"
 #include "slab/slab.c"
 #include "slab/remote.c"
 #include "slab/batch.c"

@@ -74,7 +74,7 @@ static void check_bin(int n) {
   unsigned c = bin->shared.size_class;
   CHECK(bin->capacity >= 8 && bin->capacity <= bin_reserve(c));
   CHECK(bin->top >= -bin->capacity && bin->top < 0);
-  CHECK(bin_entries(bin)[-bin->capacity - 1] == NULL);
+  CHECK(bin_entries(bin)[-bin->capacity - 1] == BIN_END);
   const char *words = (const char *)places[n].words;
   for (size_t i = 0; i < ((size_t)WORDS - (size_t)bin_reserve(c) - 1) * sizeof(void *); i++) CHECK_EQ(words[i], GUARD);
   check_entries(bin);

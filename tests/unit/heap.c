@@ -32,9 +32,9 @@ static void check_bin(const heap_t *heap, bin_t *bin, unsigned c) {
   CHECK(bin->capacity <= bin_reserve(c));
   intptr_t top = racy_load(&bin->top);
   CHECK(top >= -bin->capacity && top < 0);
-  CHECK(bin_entries(bin)[-bin->capacity - 1] == NULL); /* below the first entry: the end of a pop */
+  CHECK(bin_entries(bin)[-bin->capacity - 1] == BIN_END); /* below the first entry: the end of a pop */
   for (intptr_t i = -bin->capacity; i < top; i++) {
-    void *block = racy_load(&bin_entries(bin)[i]);
+    void *block = entry_block(racy_load(&bin_entries(bin)[i]));
     unit_t *slab = unit_head((uint32_t)region_unit(block));
     CHECK(slab_class(slab) == &class_info[c] && slab_owner(slab) == &heap->owner);
     CHECK(*region_bin(region.live, region_unit(block)) == &bin->shared);

@@ -3,6 +3,7 @@
 
 #include "fake_os.h"
 #include "kit/options.h"
+#include "kit/site.h"
 #include "slab/batch.h"
 #include "slab/large.h"
 #include "slab/slab.h"
@@ -56,7 +57,8 @@ static double bound(double n, double p) { return 3.9 * __builtin_sqrt(n * p * (1
 
 static void check_count(const char *what, unsigned c, double n, double p, uint64_t got) {
   double off = (double)got - n * p;
-  if (off < -bound(n, p) || off > bound(n, p)) check_fail(__FILE__, __LINE__, "class %u, %s: %g of %g sampled, not %g", c, what, (double)got, n, n * p);
+  if (off < -bound(n, p) || off > bound(n, p))
+    check_fail(__FILE__, __LINE__, "class %u, %s: %g of %g sampled, not %g", c, what, (double)got, n, n * p);
 }
 
 /* Each block has the same chance, wherever it lies: also those that begin in one unit and end in the next. */
@@ -138,7 +140,7 @@ TEST(records_end_with_their_slab) {
   uint32_t unit = (uint32_t)region_unit(block);
   CHECK(sample_state(sample_of(unit)) == SAMPLE_FREE);
   give_slab(c);
-  (void)batch_take(&owner, c, &bins[c], entries, 1); /* the class has kept one slab, perhaps */
+  CHECK_EQ(batch_take(&owner, c, &bins[c], entries, 1), 1); /* the class has kept one slab, perhaps */
   CHECK(!sample_is_live(block));
 }
 

@@ -1,0 +1,238 @@
+/* profile.c - snapshots of the heap: what three places in the code hold, told by the samples alone. */
+#include "api.h"
+
+#include <hakmem/profile.h>
+#include <inttypes.h>
+#include <math.h>
+
+#include "symbol.h"
+
+enum { HELD = 60 << 20, PLACES = 3, SITES = 1 << 16, RATE = 128 << 10 };
+
+static struct {
+  bool (*write)(int fd);
+  uint32_t (*tag_set)(uint32_t tag);
+} profile;
+
+static void find_profile(void) {
+  ONLY(FAMILY_HAK);
+  profile.write = (bool (*)(int))(uintptr_t)symbol_find("hak_profile_write");
+  profile.tag_set = (uint32_t (*)(uint32_t))(uintptr_t)symbol_find("hak_tag_set");
+  NEED(profile.write);
+  NEED(profile.tag_set);
+}
+
+/* ---- three places ---- */
+
+#define PLACE_BYTES 64 /* of code, at most */
+/* A call at the end of a function would be a jump, and leave nothing on the stack. */
+#define PLACE(name)                                                                 \
+  static __attribute__((noinline, aligned(PLACE_BYTES))) void *name(size_t bytes) { \
+    void *block = api.malloc(bytes);                                                \
+    __asm__ volatile("" : "+r"(block) : : "memory");                                \
+    return block;                                                                   \
+  }
+PLACE(place_60)
+PLACE(place_30)
+PLACE(place_10)
+static void *(*const places[PLACES])(size_t bytes) = {place_60, place_30, place_10};
+static const unsigned percent[PLACES] = {60, 30, 10};
+typedef struct held {
+  struct held *next;
+} held_t;
+static held_t *held[PLACES];
+static uint64_t held_bytes[PLACES], state = 88172645463325252u;
+
+static uint32_t below(uint32_t end) {
+  state ^= state << 13;
+  state ^= state >> 7;
+  state ^= state << 17;
+  return (uint32_t)((state >> 32) * end >> 32);
+}
+
+static size_t some_size(void) { return below(50) == 0 ? 40000 + below(100000) : 16 + below(2000); }
+
+static void hold(unsigned place) {
+  size_t bytes = some_size();
+  held_t *block = places[place](bytes);
+  REQUIRE(block != NULL);
+  block->next = held[place];
+  held[place] = block;
+  held_bytes[place] += api.malloc_usable_size(block);
+}
+
+/* Each with blocks that come and go in between, from all three. */
+static void hold_all(void) {
+  uint64_t sum = 0;
+  while (sum < HELD) {
+    uint32_t draw = below(100);
+    unsigned place = draw < percent[0] ? 0 : draw < percent[0] + percent[1] ? 1 : 2;
+    hold(place);
+    for (unsigned i = 0; i < 3; i++) api.free(places[i](some_size()));
+    sum = held_bytes[0] + held_bytes[1] + held_bytes[2];
+  }
+}
+
+static void let_go(unsigned place) {
+  for (held_t *block = held[place], *next; block != NULL; block = next) {
+    next = block->next;
+    api.free(block);
+  }
+  held[place] = NULL;
+  held_bytes[place] = 0;
+}
+
+/* ---- a snapshot ---- */
+
+static struct {
+  uint32_t parent;
+  uintptr_t address;
+} sites[SITES];
+
+static struct {
+  double bytes[PLACES], variance[PLACES]; /* estimates */
+  unsigned samples[PLACES], of_others, tagged[PLACES];
+  uint64_t rate, classes, checked, wrong;
+  bool begins, ends;
+} seen;
+
+static unsigned place_of(uint32_t site) {
+  unsigned i = 0;
+  for (; i < 64 && site != 0 && site < SITES; i++, site = sites[site].parent) {
+    for (unsigned place = 0; place < PLACES; place++) {
+      if (sites[site].address - (uintptr_t)places[place] < PLACE_BYTES) return place;
+    }
+  }
+  return PLACES;
+}
+
+static void see_sample(const char *line) {
+  uint64_t address, size, asked, chance, site, tag, age, stale;
+  int words = sscanf(line, "sample %" SCNx64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &address,
+                     &size, &asked, &chance, &site, &tag, &age, &stale);
+  CHECK_EQ(words, 8);
+  CHECK(asked <= size && age < 10000);
+  unsigned place = place_of((uint32_t)site);
+  if (place == PLACES) {
+    seen.of_others++;
+    return;
+  }
+  double p = chance == 0 ? 1 : (double)chance / 4294967296.0;
+  seen.samples[place]++;
+  seen.tagged[place] += tag == 7;
+  seen.bytes[place] += (double)size / p;
+  seen.variance[place] += (double)size * (double)size * (1 - p) / (p * p);
+}
+
+static void see_line(const char *line, bool sites_alone) {
+  uint32_t number, parent;
+  uint64_t address, size, slab, slabs, live;
+  if (sscanf(line, "site %" SCNu32 " %" SCNu32 " %" SCNx64, &number, &parent, &address) == 3) {
+    REQUIRE(number < SITES);
+    sites[number].parent = parent;
+    sites[number].address = address;
+  }
+  if (sites_alone) return;
+  seen.begins |= strcmp(line, "hakmem-snapshot 1") == 0;
+  seen.ends |= strcmp(line, "end") == 0;
+  (void)sscanf(line, "sample_bytes %" SCNu64, &seen.rate);
+  (void)sscanf(line, "sites %*u %" SCNu64 " %" SCNu64, &seen.checked, &seen.wrong);
+  if (sscanf(line, "class %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &size, &slab, &slabs, &live) == 4) seen.classes += size * live;
+  if (sscanf(line, "large %*u %" SCNu64, &live) == 1) seen.classes += live;
+  if (strncmp(line, "sample ", 7) == 0) see_sample(line);
+}
+
+/* Twice, since sites come after the samples that lead to them. */
+static void look(void) {
+  FILE *file = tmpfile();
+  char line[1024];
+  REQUIRE(file != NULL && profile.write(fileno(file)));
+  memset(sites, 0, sizeof sites);
+  memset(&seen, 0, sizeof seen);
+  for (int turn = 0; turn < 2; turn++) {
+    rewind(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+      line[strcspn(line, "\n")] = '\0';
+      see_line(line, turn == 0);
+    }
+  }
+  fclose(file);
+  CHECK(seen.begins && seen.ends);
+}
+
+static bool looks(void) {
+  look();
+  if (seen.rate != 0) return true;
+  CHECK(is_secure());
+  return false;
+}
+
+/* ---- checks ---- */
+
+TEST(samples_tell_who_holds_the_memory) {
+  find_profile();
+  hold_all();
+  if (!looks()) return;
+  CHECK_EQ(seen.rate, RATE);
+  uint64_t sum = held_bytes[0] + held_bytes[1] + held_bytes[2];
+  CHECK(seen.classes >= sum && seen.classes < sum + sum / 10);
+  for (unsigned place = 0; place < PLACES; place++) {
+    double off = seen.bytes[place] - (double)held_bytes[place], error = sqrt(seen.variance[place]);
+    if (fabs(off) > 5 * error + RATE)
+      check_fail(__FILE__, __LINE__, "place %u: %g bytes, not %g; the standard error is %g", place, seen.bytes[place],
+                 (double)held_bytes[place], error);
+    CHECK(error < 0.25 * (double)held_bytes[place]);
+  }
+}
+
+TEST(what_was_freed_is_gone_from_samples) {
+  find_profile();
+  hold_all();
+  let_go(0);
+  if (!looks()) return;
+  CHECK_EQ(seen.samples[0], 0);
+  CHECK(seen.samples[1] > 0 && seen.samples[2] > 0);
+  let_go(1);
+  let_go(2);
+  look();
+  CHECK_EQ(seen.samples[1] + seen.samples[2], 0);
+}
+
+TEST(samples_have_the_tag_of_their_thread) {
+  find_profile();
+  CHECK_EQ(profile.tag_set(7), 0);
+  for (int i = 0; i < 10000; i++) hold(1);
+  CHECK_EQ(profile.tag_set(0), 7);
+  for (int i = 0; i < 10000; i++) hold(0);
+  if (!looks()) return;
+  CHECK(seen.samples[1] > 0 && seen.tagged[1] == seen.samples[1]);
+  CHECK(seen.samples[0] > 0 && seen.tagged[0] == 0);
+}
+
+/* A sampled block is one like others to all that asks for it. */
+TEST(sampled_blocks_are_like_others) {
+  find_profile();
+  enum { COUNT = 20000 };
+  static void *blocks[COUNT];
+  for (int i = 0; i < COUNT; i++) {
+    size_t bytes = 1 + below(3000);
+    REQUIRE((blocks[i] = api.malloc(bytes)) != NULL);
+    size_t usable = api.malloc_usable_size(blocks[i]);
+    CHECK(usable >= bytes);
+    memset(blocks[i], i, usable);
+  }
+  for (int i = 0; i < COUNT; i++) {
+    size_t usable = api.malloc_usable_size(blocks[i]), want = 1 + below(6000);
+    size_t kept = usable < want ? usable : want;
+    unsigned char *moved = api.realloc(blocks[i], want);
+    REQUIRE(moved != NULL);
+    CHECK(moved[0] == (unsigned char)i && moved[kept - 1] == (unsigned char)i);
+    blocks[i] = moved;
+  }
+  for (int i = 0; i < COUNT; i++) api.free(blocks[i]);
+}
+
+TEST(a_snapshot_that_cannot_be_written_is_said) {
+  find_profile();
+  CHECK(!profile.write(-1));
+}
