@@ -94,7 +94,7 @@ def totals(text, program, system):
 
 
 def environment_of(allocator):
-    own = {"HAKMEM_DECAY_MS": "-1", "HAKMEM_INSIGHT": "0"} | allocator.get("env", {})
+    own = {"HAKMEM_DECAY_MS": "-1"} | allocator.get("env", {})
     own["GLIBC_TUNABLES"] = ":".join(filter(None, [BASELINE, own.get("GLIBC_TUNABLES")]))
     if allocator.get("library"):
         own["LD_PRELOAD"] = "./preload.so"

@@ -1,7 +1,7 @@
 /* profile.h - who holds the memory: samples of the heap's live blocks, by the stacks that they were allocated from.
  *
  * hakmem keeps a record of some blocks, chosen so that each byte of the heap has the same chance of being in one
- * (HAKMEM_SAMPLE_KB).  HAKMEM_INSIGHT=0 keeps none, nor does the secure library.
+ * (HAKMEM_SAMPLE_KB), where HAKMEM_INSIGHT is 1.  The secure library keeps none.
  *
  * Every function here is thread-safe.  None is async-signal-safe unless it says so. */
 #ifndef HAKMEM_PROFILE_H

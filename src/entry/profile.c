@@ -101,7 +101,7 @@ static uint64_t sample_size(uint32_t unit, const reading_t *r) {
   return live ? class_info[c].size : 0;
 }
 
-static void write_sample(writer_t *w, uint32_t unit, uint32_t now) {
+static void write_sample(writer_t *w, uint32_t unit) {
   reading_t r = sample_read(sample_of(unit));
   uint64_t size = r.state == SAMPLE_NONE ? 0 : sample_size(unit, &r);
   if (size == 0) return;
@@ -113,15 +113,16 @@ static void write_sample(writer_t *w, uint32_t unit, uint32_t now) {
   word_number(f, r.chance);
   word_number(f, r.site);
   word_number(f, r.tag);
-  word_number(f, now - r.born);
+  word_number(f, sample_clock() - r.born);
   word_number(f, r.state == SAMPLE_QUIET);
+  word_number(f, load_relaxed(&unit_head(unit)->kind) == UNIT_LARGE);
   format_char(f, '\n');
 }
 
 static void write_samples(writer_t *w) {
-  uint32_t units = sample_bytes() != 0 ? load_acquire(&region.units) : 0, now = sample_clock();
+  uint32_t units = sample_rate != 0 ? load_acquire(&region.units) : 0;
   for (uint32_t unit = 0; unit < units; unit++) {
-    if (sample_state(sample_of(unit)) != SAMPLE_NONE) write_sample(w, unit, now);
+    if (sample_state(sample_of(unit)) != SAMPLE_NONE) write_sample(w, unit);
   }
 }
 
@@ -135,12 +136,13 @@ static void write_sites(writer_t *w) {
   format_char(f, '\n');
   for (uint32_t number = 1; number <= known.sites; number++) {
     const site_t *site = site_at(number);
-    if (site == NULL || site->address == 0) continue;
+    uintptr_t address = site == NULL ? 0 : racy_load(&site->address);
+    if (address == 0) continue; /* not written yet, or given up for another */
     f = writer(w);
     format_text(f, "site");
     word_number(f, number);
-    word_number(f, site->parent);
-    word_address(f, site->address);
+    word_number(f, racy_load(&site->parent));
+    word_address(f, address);
     format_char(f, '\n');
   }
 }
@@ -210,7 +212,7 @@ HAK_COLD bool hak_profile_write(int fd) {
   struct timespec now = {0};
   (void)clock_gettime(CLOCK_REALTIME, &now);
   line_number(&w, "time", (uint64_t)now.tv_sec);
-  line_number(&w, "sample_bytes", sample_bytes());
+  line_number(&w, "sample_bytes", sample_rate);
   write_census(&w);
   write_samples(&w);
   write_sites(&w);

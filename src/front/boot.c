@@ -26,6 +26,8 @@ static void boot_options(void) {
   if (option_get(OPTION_stats) != 0 || option_get(OPTION_guard) != 0) thread_watch_all();
 }
 
+static bool wants_samples(void) { return !memcheck_on() && (option_get(OPTION_insight) != 0 || option_path(PATH_profile)[0] != '\0'); }
+
 /* The first unit is nobody's: a block there would never be lost, since region.base leads to it. */
 static void hide_base(void) {
   bool zero;
@@ -40,7 +42,7 @@ static bool boot_first(void) {
     boot_options();
     os_fork_watch();
     if (HAK_SECURE) secret_start();
-    if (option_get(OPTION_insight) != 0 && !memcheck_on()) sample_start((uint64_t)option_get(OPTION_sample_kb) << 10);
+    if (wants_samples()) sample_start((uint64_t)option_get(OPTION_sample_kb) << 10);
     bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);
     if (done && memcheck_on()) hide_base();
     store_release(&boot_state, (uint32_t)(done ? BOOT_DONE : BOOT_NONE));
@@ -56,7 +58,7 @@ bool boot(void) { return HAK_LIKELY(load_acquire(&boot_state) == BOOT_DONE) || b
 void boot_finish(void) {
   boot_options();
   thread_watch_exits();
-  if (HAK_SAMPLED && option_get(OPTION_insight) != 0 && !memcheck_on()) site_start();
+  if (HAK_SAMPLED && wants_samples()) site_start();
   options_seal();
   /* What is read later may be refused by then. */
   huge_start();

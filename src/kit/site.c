@@ -55,7 +55,9 @@ static uint32_t site_enter(uint32_t parent, uintptr_t address) {
   uint32_t number = atomic_fetch_add_explicit(&site_count, 1, memory_order_relaxed);
   site_t *site = number < SITE_MOST ? node_make(number) : NULL;
   if (site == NULL) return parent;
-  *site = (site_t){address, parent, first};
+  racy_store(&site->address, address); /* a snapshot may look */
+  racy_store(&site->parent, parent);
+  site->next = first;
   while (!atomic_compare_exchange_strong_explicit(bucket, &site->next, number, memory_order_release, memory_order_acquire)) {
     found = node_find(site->next, first, parent, address); /* others have entered since: this one, perhaps */
     if (found != SITE_NONE) return found;

@@ -8,9 +8,7 @@
 #define FIRED_BITS 8
 #define TENTHS 10
 
-static uint64_t sample_rate; /* bytes; set once, at start */
-
-uint64_t sample_bytes(void) { return sample_rate; }
+uint64_t sample_rate;
 
 /* The blocks that begin in a unit may be as many bytes, and one and a half units for one block of the largest size. */
 #define RATE_LEAST (2 * (uint64_t)HAK_UNIT)
@@ -92,11 +90,12 @@ void sample_enter(sampler_t *sampler, const unit_t *slab, void **blocks, uint32_
 
 /* --- blocks ------------------------------------------------------------------------------- */
 
+/* The stores release what the state was before: who reads one of them finds the state changed. */
 static void sample_fill(sample_t *sample, size_t asked, uint32_t now) {
-  store_relaxed(&sample->asked, asked > UINT32_MAX ? UINT32_MAX : (uint32_t)asked);
-  store_relaxed(&sample->born, now);
-  store_relaxed(&sample->tag, site_tag);
-  store_relaxed(&sample->site, site_here());
+  store_release(&sample->asked, asked > UINT32_MAX ? UINT32_MAX : (uint32_t)asked);
+  store_release(&sample->born, now);
+  store_release(&sample->tag, site_tag);
+  store_release(&sample->site, site_here());
   state_set(sample, SAMPLE_LIVE);
 }
 
@@ -150,9 +149,10 @@ void sample_open_large(uint32_t unit, size_t bytes) {
   uint32_t chance = chance_of(bytes);
   uint64_t random = random_mix(atomic_fetch_add_explicit(&turn, UINT64_C(0x9e3779b97f4a7c15), memory_order_relaxed) ^ region.base);
   if (chance != 0 && random >> 32 >= chance) return sample_close_large(unit);
+  sample_close_large(unit);
   sample_t *sample = sample_of(unit);
-  store_relaxed(&sample->place, 0);
-  store_relaxed(&sample->chance, chance);
+  store_release(&sample->place, 0);
+  store_release(&sample->chance, chance);
   sample_fill(sample, bytes, sample_clock());
 }
 

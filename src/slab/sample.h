@@ -50,6 +50,10 @@ typedef struct sampler {
   _Atomic uint32_t quiet; /* blocks that are */
 } sampler_t;
 
+/* How many bytes one sampled byte stands for; 0: none are sampled. Set once, before the first slab. */
+extern uint64_t sample_rate;
+void sample_start(uint64_t bytes);
+
 HAK_INLINE sample_t *sample_of(uint32_t unit) { return (sample_t *)(void *)region.samples + unit; }
 HAK_INLINE sample_state_t sample_state(const sample_t *sample) {
   return (sample_state_t)(load_acquire(&sample->state) & (((uint32_t)1 << SAMPLE_STATE_BITS) - 1));
@@ -65,7 +69,7 @@ HAK_INLINE void *entry_sampled(void *block) { return (void *)((uintptr_t)block |
 
 /* The record of the block, which is the start of a slab's block; NULL if that is not sampled. */
 HAK_INLINE sample_t *sample_find(const void *block) {
-  if (!HAK_SAMPLED) return NULL;
+  if (!HAK_SAMPLED || sample_rate == 0) return NULL;
   uint32_t unit = (uint32_t)region_unit(block);
   sample_t *sample = sample_of(unit);
   uint32_t place = (uint32_t)((uintptr_t)block % HAK_UNIT / HAK_GRANULE);
@@ -82,9 +86,6 @@ HAK_INLINE bool slab_block_is_live(const void *block) { return region_is_live(bl
 
 /* --- slabs -------------------------------------------------------------------------------- */
 
-/* Once, before the first slab: how many bytes one sampled byte stands for; 0: none are sampled. */
-void sample_start(uint64_t bytes);
-uint64_t sample_bytes(void);
 /* Chooses the blocks of a new slab. With the owner's lock, as the next two. */
 void sample_choose(sampler_t *sampler, unit_t *slab);
 /* The slab ends. */
