@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hakmem.snapshot import Sample, Snapshot
 
@@ -50,6 +50,15 @@ class Line:
     def age(self) -> float | None:
         """Seconds since its bytes were allocated, on average."""
         return self.byte_seconds / self.bytes if self.bytes and self.samples else None
+
+
+@dataclass(slots=True)
+class Stacks:
+    """Lines by stack, as two processes can be compared: frames as (build id, offset in the file or None, function)."""
+
+    file: str
+    rate: float
+    lines: dict[tuple, Line] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
