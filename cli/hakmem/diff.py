@@ -11,7 +11,7 @@ Many sites are judged at once. Benjamini and Hochberg's procedure keeps the expe
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -123,18 +123,18 @@ class _Moves:
         return coin_chance(self.gained, self.lost)
 
 
-def _moves(before: Snapshot, after: Snapshot) -> dict[int, _Moves]:
+def _moves(before: Snapshot, after: Snapshot, site_of: Callable[[Sample], int]) -> dict[int, _Moves]:
     old = {sample.address: sample for sample in before.samples}
     new = {sample.address: sample for sample in after.samples}
     moves: dict[int, _Moves] = {}
     for address in old.keys() | new.keys():
         one, other = old.get(address), new.get(address)
-        if one and other and (one.site, one.size) == (other.site, other.size):
-            moves.setdefault(one.site, _Moves())
+        if one and other and (site_of(one), one.size) == (site_of(other), other.size):
+            moves.setdefault(site_of(one), _Moves())
             continue
         for sample, sign in ((one, -1), (other, 1)):
             if sample:
-                moves.setdefault(sample.site, _Moves()).add(sample, sign)
+                moves.setdefault(site_of(sample), _Moves()).add(sample, sign)
     return moves
 
 
@@ -143,11 +143,15 @@ def _shown(frames: list[Frame]) -> list[tuple[str, str]]:
 
 
 def _panel(before: Snapshot, after: Snapshot) -> Difference:
-    held = [{line.key: line.bytes for line in estimate(snapshot)} for snapshot in (before, after)]
     symbols = Symbols(after if len(after.sites) >= len(before.sites) else before)
+
+    def site_of(sample: Sample) -> int:
+        return symbols.outside(sample.site)
+
+    held = [{line.key: line.bytes for line in estimate(snapshot, site_of)} for snapshot in (before, after)]
     changes = [
         Change(site, held[0].get(site, 0), held[1].get(site, 0), moves.change, math.sqrt(moves.variance), moves.chance)
-        for site, moves in _moves(before, after).items()
+        for site, moves in _moves(before, after, site_of).items()
     ]
     adjust(changes)
     symbols.resolve_sites(change.key for change in changes)
@@ -183,7 +187,7 @@ def _add(lines: dict[tuple, Line], key: tuple, line: Line) -> None:
 
 def _side_of_snapshot(snapshot: Snapshot) -> _Side:
     symbols = Symbols(snapshot)
-    lines = estimate(snapshot, cautious=True)
+    lines = estimate(snapshot, lambda sample: symbols.outside(sample.site), cautious=True)
     symbols.resolve_sites(line.key for line in lines)
     side = _Side(Stacks(snapshot.file, snapshot.rate), snapshot.live_bytes, {}, symbols.remarks())
     for line in lines:

@@ -34,7 +34,7 @@ class Symbol:
     start: int
     size: int
     name: str
-    source: str  # of a local symbol: the name of the source
+    source: str  # empty where it is not known
 
 
 def _text(table: bytes, offset: int) -> str:
@@ -61,6 +61,20 @@ def _symbols(elf: ELFFile) -> Iterator[Symbol]:
     found.sort()
     for value, _, _, text, size, source in found:
         yield Symbol(value, size, text, source)
+
+
+def _with_sources(symbols: list[Symbol]) -> list[Symbol]:
+    """With the sources of global symbols too, as far as local ones of one source lie around them: the linker keeps these together."""
+    following = [""] * (len(symbols) + 1)
+    for index in range(len(symbols) - 1, -1, -1):
+        following[index] = symbols[index].source or following[index + 1]
+    found, source = [], ""
+    for index, symbol in enumerate(symbols):
+        source = symbol.source or source
+        if not symbol.source and source and source == following[index]:
+            symbol = Symbol(symbol.start, symbol.size, symbol.name, source)
+        found.append(symbol)
+    return found
 
 
 def _build_id(elf: ELFFile) -> str:
@@ -145,7 +159,7 @@ class Module:
                 self._read(elf)
         except (ELFError, DWARFError, ValueError, KeyError, struct.error) as error:
             self.problem = f"its tables can't be read: {error}"
-        self._symbols.sort(key=lambda symbol: symbol.start)
+        self._symbols = _with_sources(sorted(self._symbols, key=lambda symbol: symbol.start))
         self._starts = [symbol.start for symbol in self._symbols]
         if not self.problem and not self._symbols:
             self.problem = "it has no symbols: stripped"
@@ -204,23 +218,28 @@ class Module:
             self._lines = _Lines(elf)
             self.has_lines = True
 
-    def address(self, offset: int) -> int | None:
+    def _address(self, offset: int) -> int | None:
         """The address, as the file's tables have it, of what lies in the file at `offset`."""
         for start, size, address in self._segments:
             if start <= offset < start + size:
                 return address + offset - start
         return None
 
-    def symbol(self, address: int) -> Symbol | None:
+    def symbol_at(self, offset: int) -> Symbol | None:
+        """The function that lies there in the file."""
+        address = self._address(offset)
+        if address is None:
+            return None
         index = bisect.bisect_right(self._starts, address) - 1
         if index < 0:
             return None
         symbol = self._symbols[index]
         return symbol if address < symbol.start + symbol.size or not symbol.size else None
 
-    def line(self, address: int) -> tuple[str, int]:
+    def line_at(self, offset: int) -> tuple[str, int]:
         """The source file and the line; empty where that is not known."""
-        if self._lines is None:
+        address = self._address(offset)
+        if self._lines is None or address is None:
             return "", 0
         try:
             return self._lines.at(address)

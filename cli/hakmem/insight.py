@@ -39,14 +39,15 @@ def _key_of(symbols: Symbols, by: str) -> Callable[[Sample], Hashable]:
     if by == TAG:
         return lambda sample: sample.tag
     if by == SITE:
-        return lambda sample: sample.site
+        return lambda sample: symbols.outside(sample.site)
     names: dict[int, str] = {}
 
     def function(sample: Sample) -> str:
-        if sample.site not in names:
-            frames = symbols.wanting(sample.site)
-            names[sample.site] = frames[0].name if frames else UNKNOWN
-        return names[sample.site]
+        site = symbols.outside(sample.site)
+        if site not in names:
+            frames = symbols.wanting(site)
+            names[site] = frames[0].name if frames else UNKNOWN
+        return names[site]
 
     return function
 
@@ -54,7 +55,7 @@ def _key_of(symbols: Symbols, by: str) -> Callable[[Sample], Hashable]:
 def rows(snapshot: Snapshot, symbols: Symbols, by: str, top: int | None = None) -> tuple[list[Row], int]:
     """The largest lines by site, function or tag, and how many there are in all."""
     if by == FUNCTION:
-        symbols.resolve_sites({sample.site for sample in snapshot.samples})
+        symbols.resolve_sites({symbols.outside(sample.site) for sample in snapshot.samples})
     lines = estimate(snapshot, _key_of(symbols, by))
     shown = lines[:top]
     if by == SITE:

@@ -139,13 +139,9 @@ class _Writer:
         return self.profile
 
 
-def _key(sample: Sample) -> tuple[int, int, int]:
-    return sample.site, sample.size, sample.tag
-
-
 def encode(snapshot: Snapshot, symbols: Symbols) -> bytes:
     """The snapshot's estimates, which sum to its live bytes; each is labelled with the bytes of its blocks and its tag."""
-    lines = estimate(snapshot, _key)
+    lines = estimate(snapshot, lambda sample: (symbols.outside(sample.site), sample.size, sample.tag))
     symbols.resolve_sites(line.key[0] for line in lines if isinstance(line.key, tuple))
     writer = _Writer(snapshot, symbols)
     profile = writer.profile

@@ -16,6 +16,8 @@ from hakmem.snapshot import Mapping, Snapshot
 JIT_FOLDER = Path("/tmp")
 
 _OUR_LIBRARY = "libhakmem"
+_MOST_OURS = 16  # calls within hakmem, at most, from the one that looks for the stack
+_STRING = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char>>"
 _VIRTUAL = ("[vdso]", "[vsyscall]")  # the kernel's, no files
 
 # What stands between an allocator and the code that wanted the memory.
@@ -36,7 +38,6 @@ class Frame:
     function: str  # demangled
     file: str
     line: int
-    ours: bool  # in hakmem itself
 
     @property
     def name(self) -> str:
@@ -64,7 +65,7 @@ def _plain(symbol: str) -> str:
     if not symbol.startswith(("_Z", "_R")):
         return symbol
     try:
-        return demangle(symbol)
+        return demangle(symbol).replace(_STRING, "std::string")
     except DemanglingError:
         return symbol
 
@@ -99,7 +100,10 @@ class Symbols:
         self._jit_file = jit_folder / f"perf-{snapshot.process}.map"
         self._jit: _Jit | None = None
         self._modules: dict[tuple[str, str], Module] = {}
+        self._program = snapshot.mappings[0].path if snapshot.mappings else ""
         self._frames: dict[int, Frame] = {}  # by the address that the call returns to
+        self._ours: dict[int, bool] = {}  # by the same
+        self._outside: dict[int, int] = {}  # by site
         self._nameless: set[Mapping] = set()
         self._nowhere = 0
 
@@ -125,18 +129,15 @@ class Symbols:
             if not name and mapping is not None and mapping.path in _VIRTUAL:
                 name = mapping.path
             self._nowhere += not name
-            return Frame(address, mapping, name, name, "", 0, False)
+            return Frame(address, mapping, name, name, "", 0)
         module = self.module(mapping)
-        ours = mapping.name.startswith(_OUR_LIBRARY)
-        place = module.address(address - mapping.start + mapping.offset)
-        symbol = None if place is None else module.symbol(place)
+        symbol = module.symbol_at(address - mapping.start + mapping.offset)
         if symbol is None:
-            if not ours:
-                self._nameless.add(mapping)
-            return Frame(address, mapping, "", "", "", 0, ours)
-        file, line = module.line(place)
+            self._nameless.add(mapping)
+            return Frame(address, mapping, "", "", "", 0)
+        file, line = module.line_at(address - mapping.start + mapping.offset)
         name = _plain(symbol.name)
-        return Frame(address, mapping, symbol.name, name, file, line, ours or module.is_ours(symbol))
+        return Frame(address, mapping, symbol.name, name, file, line)
 
     def resolve(self, addresses: Iterable[int]) -> None:
         """Looks up what stack() will be asked for."""
@@ -154,11 +155,36 @@ class Symbols:
                 addresses.add(address)
         self.resolve(addresses)
 
+    def _is_ours(self, returns_to: int) -> bool:
+        """Whether it is in hakmem itself. Not the whole frame: all sites are asked for, and lines of sources take long."""
+        found = self._ours.get(returns_to)
+        if found is None:
+            mapping = self._mapping(returns_to - 1)
+            found = mapping is not None and mapping.name.startswith(_OUR_LIBRARY)
+            if mapping is not None and not found and mapping.path == self._program:
+                module = self.module(mapping)
+                symbol = module.holds_hakmem and module.symbol_at(returns_to - 1 - mapping.start + mapping.offset)
+                found = bool(symbol) and module.is_ours(symbol)
+            self._ours[returns_to] = found
+        return found
+
+    def outside(self, site: int) -> int:
+        """The site of the call into hakmem: of one that is linked with the program, its own calls are on the stack too."""
+        found = self._outside.get(site)
+        if found is None:
+            found = at = site
+            for _ in range(_MOST_OURS):
+                if at not in self._snapshot.sites:
+                    break
+                at, address = self._snapshot.sites[at]
+                if self._is_ours(address):
+                    found = at
+            self._outside[site] = found
+        return found
+
     def stack(self, site: int) -> list[Frame]:
-        """The site's calls, the innermost first, without those inside hakmem. resolve_sites has looked them up."""
-        frames = [self._frames[address] for address in self._snapshot.stack(site)]
-        ours = next((index for index, frame in enumerate(frames) if not frame.ours), len(frames))
-        return frames[ours:]
+        """The site's calls, the innermost first. resolve_sites has looked them up."""
+        return [self._frames[address] for address in self._snapshot.stack(site)]
 
     def wanting(self, site: int) -> list[Frame]:
         """The stack from the call that wanted the memory, past what only passes it on."""
