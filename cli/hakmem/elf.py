@@ -11,10 +11,13 @@ from pathlib import Path
 from elftools.common.exceptions import DWARFError, ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, SymbolTableSection
+from elftools.elf.segments import Segment
 
 DEBUG_ROOT = Path("/usr/lib/debug")
 
 _FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
+_EXECUTABLE = 1  # PF_X
+_PAGE = 4096
 _FILE = 4  # STT_FILE: the local symbols after it are of that source
 _BINDINGS = {1: 0, 2: 1, 0: 2}  # global, weak, local: which of the names of one place to take
 _OUR_SOURCE = "hakmem.c"
@@ -145,7 +148,8 @@ class _Lines:
 class Module:
     """One file that was mapped as code. What it cannot tell, and why, is in `problem`."""
 
-    def __init__(self, path: str, build_id: str, debug_root: Path = DEBUG_ROOT) -> None:
+    def __init__(self, path: str, build_id: str, code_offset: int = 0, debug_root: Path = DEBUG_ROOT) -> None:
+        """`code_offset` is where the mapped code begins in the file."""
         self.problem = ""
         self.has_lines = False
         self.holds_hakmem = False
@@ -153,7 +157,9 @@ class Module:
         self._segments: list[tuple[int, int, int]] = []  # offset in the file, bytes, address
         self._symbols: list[Symbol] = []
         self._lines: _Lines | None = None
-        files = [elf for elf in (self._program(path, build_id), self._debug(build_id, debug_root)) if elf]
+        self._code_offset = code_offset
+        program = self._program(path, build_id)
+        files = [elf for elf in (program, self._debug(build_id, debug_root)) if elf]
         try:
             for elf in files:
                 self._read(elf)
@@ -204,7 +210,9 @@ class Module:
             raise ELFError("not of a 64-bit little-endian machine")
         if not self._segments:
             self._segments = [
-                (each["p_offset"], each["p_memsz"], each["p_vaddr"]) for each in elf.iter_segments("PT_LOAD")
+                (self._offset_of(each), each["p_memsz"], each["p_vaddr"])
+                for each in elf.iter_segments("PT_LOAD")
+                if each["p_flags"] & _EXECUTABLE
             ]
         table = elf.get_section_by_name(".symtab")
         if table is not None and table["sh_type"] != "SHT_NOBITS":
@@ -217,6 +225,12 @@ class Module:
         if self._lines is None and elf.get_section_by_name(".debug_line") is not None:
             self._lines = _Lines(elf)
             self.has_lines = True
+
+    def _offset_of(self, segment: Segment) -> int:
+        """Files of debug information alone have no code, and offsets of their own; a mapping begins with a page."""
+        if segment["p_filesz"]:
+            return segment["p_offset"]
+        return self._code_offset + segment["p_vaddr"] % _PAGE
 
     def _address(self, offset: int) -> int | None:
         """The address, as the file's tables have it, of what lies in the file at `offset`."""

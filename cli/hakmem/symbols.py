@@ -116,7 +116,7 @@ class Symbols:
     def module(self, mapping: Mapping) -> Module:
         key = (mapping.path, mapping.build_id)
         if key not in self._modules:
-            self._modules[key] = Module(mapping.path, mapping.build_id, self._debug_root)
+            self._modules[key] = Module(mapping.path, mapping.build_id, mapping.offset, self._debug_root)
         return self._modules[key]
 
     def _frame(self, returns_to: int) -> Frame:

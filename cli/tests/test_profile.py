@@ -8,10 +8,9 @@ import re
 from collections import Counter
 
 import pytest
-from heap import RATE, Heap, mixed, text_of
-
 from hakmem.profile import NOT_SAMPLED, apportion, estimate
 from hakmem.snapshot import Sample, SizeClass, Snapshot
+from heap import RATE, Heap, mixed, text_of
 
 # 60, 30 and 10 % of 12 MiB in blocks of two sizes, and site 5 alone in a class of its own.
 SHARES = Heap(
@@ -28,7 +27,9 @@ def small(samples: list[tuple[int, int]], live: int = 1000, size: int = 64) -> S
     taken = Snapshot(rate=RATE, classes=[SizeClass(size, 1 << 16, 1, live, 0, 0, 0)])
     for site, count in samples:
         for _ in range(count):
-            taken.samples.append(Sample(len(taken.samples) << 16, size, 48, size / RATE, site, site % 2, 10.0 * site, False))
+            taken.samples.append(
+                Sample(len(taken.samples) << 16, size, 48, size / RATE, site, site % 2, 10.0 * site, False)
+            )
     return taken
 
 

@@ -6,10 +6,9 @@ import random
 import time
 
 import pytest
-from heap import Heap, mixed, of_code, text_of
-
 from hakmem import snapshot
 from hakmem.errors import Failure
+from heap import Heap, mixed, of_code, text_of
 
 SMALL = Heap({64: mixed({2: 3000, 3: 1000}, free=50), 4096: mixed({2: 100})}, [(4, 50 << 10), (5, 3 << 20)])
 
@@ -17,7 +16,11 @@ SMALL = Heap({64: mixed({2: 3000, 3: 1000}, free=50), 4096: mixed({2: 100})}, [(
 def a_snapshot():
     taken = SMALL.sampled(1)
     taken.file = ""
-    taken.mappings = [of_code("/opt/a program", "ab" * 20), of_code("", start=1 << 40), of_code("[vdso]", start=2 << 40)]
+    taken.mappings = [
+        of_code("/opt/a program", "ab" * 20),
+        of_code("", start=1 << 40),
+        of_code("[vdso]", start=2 << 40),
+    ]
     return taken
 
 
@@ -55,7 +58,9 @@ def test_file_that_is_no_snapshot_is_told(text):
         snapshot.parse(text, "heap")
 
 
-@pytest.mark.parametrize("line", ["sample 0x10 16 16", "sample 0x10 0 0 0 0 0 0 0", "class 16 x 1 1 1 1 1", "site 1 0 zz"])
+@pytest.mark.parametrize(
+    "line", ["sample 0x10 16 16", "sample 0x10 0 0 0 0 0 0 0", "class 16 x 1 1 1 1 1", "site 1 0 zz"]
+)
 def test_broken_line_is_told_with_its_number(line):
     with pytest.raises(Failure, match="heap: line 2 can't be read"):
         snapshot.parse(f"hakmem-snapshot 1\n{line}\nend\n", "heap")
