@@ -8,11 +8,12 @@ import random
 from dataclasses import replace
 
 import pytest
+from heap import RATE, Heap, mixed, text_of
+
 from hakmem import pprof
 from hakmem.diff import Change, adjust, coin_chance, compare, is_panel, normal_chance
 from hakmem.snapshot import Sample, SizeClass
 from hakmem.symbols import Symbols
-from heap import RATE, Heap, mixed, text_of
 
 PAIRS = 200
 # So many of 200 equal pairs may raise an alarm, if 5 % do: the binomial distribution's 99.9 %.

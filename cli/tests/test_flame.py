@@ -10,9 +10,10 @@ import subprocess
 from html.parser import HTMLParser
 
 import pytest
+from heap import Heap, mixed, of_code, text_of
+
 from hakmem import flame
 from hakmem.symbols import Symbols
-from heap import Heap, mixed, of_code, text_of
 
 SMALL = Heap({64: mixed({2: 30_000, 3: 10_000}, free=500), 48: mixed({2: 3})}, [(4, 3 << 20)])
 

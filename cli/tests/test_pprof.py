@@ -8,10 +8,11 @@ import shutil
 import subprocess
 
 import pytest
+from heap import CODE, Heap, mixed, of_code, text_of
+
 from hakmem import pprof
 from hakmem.errors import Failure
 from hakmem.symbols import Symbols
-from heap import CODE, Heap, mixed, of_code, text_of
 
 SMALL = Heap({64: mixed({2: 30_000, 3: 10_000}, free=500), 48: mixed({2: 3})}, [(4, 3 << 20)])
 

@@ -6,9 +6,10 @@ import random
 import time
 
 import pytest
+from heap import Heap, mixed, of_code, text_of
+
 from hakmem import snapshot
 from hakmem.errors import Failure
-from heap import Heap, mixed, of_code, text_of
 
 SMALL = Heap({64: mixed({2: 3000, 3: 1000}, free=50), 4096: mixed({2: 100})}, [(4, 50 << 10), (5, 3 << 20)])
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
+from heap import CODE, of_code
+
 from hakmem.snapshot import Snapshot
 from hakmem.symbols import Symbols
-from heap import CODE, of_code
 
 SOURCE = """
 __attribute__((noinline)) int shown(int x) { return x * 3; }
