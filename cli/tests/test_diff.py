@@ -117,6 +117,7 @@ def test_new_site_is_told_if_it_has_enough_samples(count, told):
         assert bool(difference.told) == told
         change = next(change for change in difference.changes if change.frames[0][0] == "0x40028f")
         assert change.change == pytest.approx(count * RATE, rel=0.01)
+        assert change.chance == pytest.approx(coin_chance(count, 0))
 
 
 def test_one_process_is_known_by_its_sites():
@@ -151,9 +152,11 @@ def test_profiles_of_pprof_seldom_raise_an_alarm_and_find_growth():
         taken = Heap(owners).sampled(seed)
         return pprof.decode(pprof.encode(taken, Symbols(taken)), "x")
 
-    sides = [of_pprof(MANY, seed) for seed in range(40)]
+    owners = MANY | {16: [7] * 4}  # too few for a sample, which is no site
+    sides = [of_pprof(owners, seed) for seed in range(40)]
     alarms = sum(bool(compare(sides[2 * pair], sides[2 * pair + 1]).told) for pair in range(20))
     assert alarms <= 4
+    assert not any("(not sampled)" in change.frames[0] for change in compare(*sides[:2]).changes)
     (change,) = compare(sides[0], of_pprof(GROWN, 99)).told
     assert change.frames[0][0] == "0x40028f"
 

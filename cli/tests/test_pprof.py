@@ -70,7 +70,7 @@ def test_what_was_written_is_read(taken):
     assert two.error == pytest.approx(two.bytes / two.uncertain**0.5, rel=0.01)
 
 
-@pytest.mark.parametrize("data", [b"", b"\x1f\x8bno gzip", gzip.compress(b"\xff\xff\xff"), gzip.compress(b"")])
+@pytest.mark.parametrize("data", [b"\x1f\x8bno gzip", gzip.compress(b"\xff\xff\xff"), b"", b"\x0a\x02\x08\x63"])
 def test_files_that_are_no_profile_are_told(data):
     with pytest.raises(Failure, match=r"^x: "):
         pprof.decode(data, "x")
