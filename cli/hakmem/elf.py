@@ -130,7 +130,7 @@ class _Lines:
         names = [entry.name.decode(errors="replace") for entry in program["file_entry"]]
         folders = [folder.decode(errors="replace") for folder in program["include_directory"]]
         files = []
-        for entry, name in zip(program["file_entry"], names):
+        for entry, name in zip(program["file_entry"], names, strict=True):
             index = entry.dir_index - base
             files.append(f"{folders[index]}/{name}" if 0 <= index < len(folders) and name[:1] != "/" else name)
         rows = []

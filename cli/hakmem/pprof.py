@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from hakmem.errors import Failure
 from hakmem.profile import Line, Stacks, estimate
-from hakmem.snapshot import Mapping, Sample, Snapshot
+from hakmem.snapshot import Mapping, Snapshot
 from hakmem.symbols import Frame, Symbols
 
 _PACKAGE = "perftools.profiles"
