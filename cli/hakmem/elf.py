@@ -59,7 +59,7 @@ def _symbols(elf: ELFFile) -> Iterator[Symbol]:
                 source = _text(strings, name)
             elif kind in _FUNCTIONS and index:
                 rank = _BINDINGS.get(info >> 4, 1)
-                text = _text(strings, name)
+                text = _text(strings, name).partition("@")[0]  # less the version, as in memcpy@GLIBC_2.2.5
                 found.append((value, -rank, -len(text), text, size, source if rank == 2 else ""))
     found.sort()
     for value, _, _, text, size, source in found:
