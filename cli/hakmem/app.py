@@ -19,6 +19,7 @@ from hakmem import __version__, demo, preload, render, stats
 from hakmem import library as library_queries
 from hakmem.bench.command import bench
 from hakmem.compare import Comparison, compare
+from hakmem.insight_commands import diff, profile
 from hakmem.runs import HAKMEM, SYSTEM
 
 library_option = click.option(
@@ -167,3 +168,5 @@ def stats_command(file: TextIO) -> None:
 
 
 main.add_command(bench)
+main.add_command(profile)
+main.add_command(diff)

@@ -1,0 +1,267 @@
+"""What changed between two profiles beyond what sampling explains.
+
+Two snapshots of one process are a panel: the same places are sampled in both, so that what did not change adds no error. All but the
+blocks that are certain to be sampled stand for the same number of bytes, so that a site which holds as much as before gains and loses
+sampled blocks equally often: that is a fair coin's game, and is judged as one. Profiles of two processes are sampled apart from each
+other, and each brings its own error.
+
+Many sites are judged at once. Benjamini and Hochberg's procedure keeps the expected share of false ones among those that are told at 5 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hakmem import pprof
+from hakmem.errors import Failure
+from hakmem.profile import NOT_SAMPLED, Line, Stacks, estimate
+from hakmem.snapshot import Sample, Snapshot, is_snapshot, parse
+from hakmem.symbols import Frame, Symbols
+
+LEVEL = 0.05
+
+_EXACT_UP_TO = 200  # tosses: beyond it the normal distribution is as good
+_FEW = 20  # samples: below it the normal distribution is not good
+
+
+@dataclass(slots=True)
+class Change:
+    """Of the live bytes of one site."""
+
+    key: Hashable
+    before: int
+    after: int
+    change: float
+    error: float  # standard error of the change
+    chance: float  # of a change as large, if nothing had changed
+    adjusted: float = 1.0  # the same, with regard to how many sites there are
+    frames: list[tuple[str, str]] = field(default_factory=list)  # names and places, innermost first
+
+    @property
+    def told(self) -> bool:
+        return self.adjusted <= LEVEL
+
+
+@dataclass(slots=True)
+class Difference:
+    changes: list[Change]  # the largest first
+    before: int
+    after: int
+    panel: bool
+    remarks: list[str]
+
+    @property
+    def told(self) -> list[Change]:
+        return [change for change in self.changes if change.told]
+
+
+# ---- Statistics ----
+
+
+def normal_chance(change: float, error: float) -> float:
+    """Of a deviation from 0 as large as this one, to either side."""
+    if not error:
+        return 0.0 if change else 1.0
+    return math.erfc(abs(change) / error / math.sqrt(2))
+
+
+def coin_chance(heads: int, tails: int, chance: float = 0.5) -> float:
+    """Of a result as uneven as this one, where heads come with this chance."""
+    tosses = heads + tails
+    if tosses > _EXACT_UP_TO:
+        spread = math.sqrt(tosses * chance * (1 - chance))
+        return normal_chance(heads - tosses * chance, spread)
+    terms = [math.comb(tosses, k) * chance**k * (1 - chance) ** (tosses - k) for k in range(tosses + 1)]
+    return min(1.0, 2 * min(sum(terms[: heads + 1]), sum(terms[heads:])))
+
+
+def adjust(changes: Sequence[Change]) -> None:
+    """Benjamini and Hochberg's procedure: a change is told if its adjusted chance is at most LEVEL."""
+    ordered = sorted(changes, key=lambda change: change.chance, reverse=True)
+    least = 1.0
+    for index, change in enumerate(ordered):
+        least = min(least, change.chance * len(ordered) / (len(ordered) - index))
+        change.adjusted = least
+
+
+# ---- One process ----
+
+
+def is_panel(before: Snapshot, after: Snapshot) -> bool:
+    """Whether both are of one process: its sites stay as they are, and no two processes have theirs at the same addresses."""
+    few, many = sorted((before.sites, after.sites), key=len)
+    known = all(many.get(number) == site for number, site in few.items())
+    return before.process == after.process and before.rate == after.rate and bool(few) and known
+
+
+@dataclass(slots=True)
+class _Moves:
+    """What changed among the sampled blocks of a site."""
+
+    gained: int = 0
+    lost: int = 0
+    certain: int = 0  # bytes
+    change: float = 0.0
+    variance: float = 0.0
+
+    def add(self, sample: Sample, sign: int) -> None:
+        self.change += sign * sample.weight
+        if sample.chance == 1:
+            self.certain += sign * sample.size
+            return
+        self.variance += sample.weight**2 * (1 - sample.chance)
+        self.gained += sign > 0
+        self.lost += sign < 0
+
+    @property
+    def chance(self) -> float:
+        if self.certain:
+            return normal_chance(self.change, math.sqrt(self.variance))
+        return coin_chance(self.gained, self.lost)
+
+
+def _moves(before: Snapshot, after: Snapshot, site_of: Callable[[Sample], int]) -> dict[int, _Moves]:
+    old = {sample.address: sample for sample in before.samples}
+    new = {sample.address: sample for sample in after.samples}
+    moves: dict[int, _Moves] = {}
+    for address in old.keys() | new.keys():
+        one, other = old.get(address), new.get(address)
+        if one and other and (site_of(one), one.size) == (site_of(other), other.size):
+            moves.setdefault(site_of(one), _Moves())
+            continue
+        for sample, sign in ((one, -1), (other, 1)):
+            if sample:
+                moves.setdefault(site_of(sample), _Moves()).add(sample, sign)
+    return moves
+
+
+def _shown(frames: list[Frame]) -> list[tuple[str, str]]:
+    return [(frame.name, frame.place) for frame in frames]
+
+
+def _panel(before: Snapshot, after: Snapshot) -> Difference:
+    symbols = Symbols(after if len(after.sites) >= len(before.sites) else before)
+
+    def site_of(sample: Sample) -> int:
+        return symbols.outside(sample.site)
+
+    held = [{line.key: line.bytes for line in estimate(snapshot, site_of)} for snapshot in (before, after)]
+    changes = [
+        Change(site, held[0].get(site, 0), held[1].get(site, 0), moves.change, math.sqrt(moves.variance), moves.chance)
+        for site, moves in _moves(before, after, site_of).items()
+    ]
+    adjust(changes)
+    symbols.resolve_sites(change.key for change in changes)
+    for change in changes:
+        change.frames = _shown(symbols.wanting(change.key))
+    return Difference(changes, before.live_bytes, after.live_bytes, True, symbols.remarks())
+
+
+# ---- Two processes ----
+
+
+@dataclass(slots=True)
+class _Side:
+    stacks: Stacks
+    total: int
+    shown: dict[tuple, list[tuple[str, str]]]
+    remarks: list[str]
+
+
+def _frame_key(frame: Frame) -> tuple[str, int | None, str]:
+    if frame.mapping is None:
+        return "", None, frame.name
+    return frame.mapping.build_id, frame.address - frame.mapping.start + frame.mapping.offset, frame.name
+
+
+def _add(lines: dict[tuple, Line], key: tuple, line: Line) -> None:
+    sum_ = lines.setdefault(key, Line(key))
+    sum_.bytes += line.bytes
+    sum_.samples += line.samples
+    sum_.uncertain += line.uncertain
+    sum_.variance += line.variance
+
+
+def _side_of_snapshot(snapshot: Snapshot) -> _Side:
+    symbols = Symbols(snapshot)
+    lines = estimate(snapshot, lambda sample: symbols.outside(sample.site), cautious=True)
+    symbols.resolve_sites(line.key for line in lines)
+    side = _Side(Stacks(snapshot.file, snapshot.rate), snapshot.live_bytes, {}, symbols.remarks())
+    for line in lines:
+        key = tuple(_frame_key(frame) for frame in symbols.stack(line.key))
+        _add(side.stacks.lines, key, line)
+        side.shown[key] = _shown(symbols.wanting(line.key))
+    return side
+
+
+def _side_of_pprof(stacks: Stacks) -> _Side:
+    total = sum(line.bytes for line in stacks.lines.values())
+    lines = {key: line for key, line in stacks.lines.items() if [frame[2] for frame in key] != [NOT_SAMPLED]}
+    shown = {key: [(name, "") for _, _, name in key] for key in lines}
+    return _Side(Stacks(stacks.file, stacks.rate, lines), total, shown, [])
+
+
+def _common(sides: Sequence[_Side]) -> set[str]:
+    """The files that both ran: calls in them are told apart by their place, in others by the function's name."""
+    one, other = ({frame[0] for key in side.stacks.lines for frame in key} for side in sides)
+    return (one & other) - {""}
+
+
+def _chance(before: Line, after: Line, rates: tuple[float, float]) -> float:
+    """New and vanished sites, and those of few samples, are counted; a certain block leaves nothing to count."""
+    counts = before.uncertain, after.uncertain
+    only_chance = before.samples == before.uncertain and after.samples == after.uncertain
+    if only_chance and sum(counts) and (sum(counts) < _FEW or not all(counts)):
+        return coin_chance(counts[0], counts[1], rates[1] / (rates[0] + rates[1]))
+    return normal_chance(after.bytes - before.bytes, math.sqrt(before.variance + after.variance))
+
+
+def _apart(sides: Sequence[_Side]) -> Difference:
+    common = _common(sides)
+    lines: tuple[dict, dict] = ({}, {})
+    shown: dict[tuple, list[tuple[str, str]]] = {}
+    for side, merged in zip(sides, lines, strict=True):
+        for key, line in side.stacks.lines.items():
+            place = tuple(frame[:2] if frame[0] in common and frame[1] is not None else frame[2] for frame in key)
+            _add(merged, place, line)
+            shown[place] = side.shown[key]
+    rates = sides[0].stacks.rate, sides[1].stacks.rate
+    changes = []
+    for key in lines[0].keys() | lines[1].keys():
+        before, after = (each.get(key, Line(key)) for each in lines)
+        error = math.sqrt(before.variance + after.variance)
+        change = after.bytes - before.bytes
+        chance = _chance(before, after, rates)
+        changes.append(Change(key, before.bytes, after.bytes, change, error, chance, frames=shown[key]))
+    adjust(changes)
+    remarks = list(dict.fromkeys(sides[0].remarks + sides[1].remarks))
+    return Difference(changes, sides[0].total, sides[1].total, False, remarks)
+
+
+def _read(path: str) -> Snapshot | Stacks:
+    data = Path(path).read_bytes()
+    if not is_snapshot(data):
+        return pprof.decode(data, path)
+    snapshot = parse(data.decode(errors="surrogateescape"), path)
+    if not snapshot.rate:
+        raise Failure(f"{path}: no blocks were sampled: HAKMEM_INSIGHT=0, or the secure library")
+    return snapshot
+
+
+def compare(before: Snapshot | Stacks, after: Snapshot | Stacks) -> Difference:
+    if isinstance(before, Snapshot) and isinstance(after, Snapshot) and is_panel(before, after):
+        difference = _panel(before, after)
+    else:
+        sides = [
+            _side_of_snapshot(each) if isinstance(each, Snapshot) else _side_of_pprof(each) for each in (before, after)
+        ]
+        difference = _apart(sides)
+    difference.changes.sort(key=lambda change: (-abs(change.change), str(change.key)))
+    return difference
+
+
+def compare_files(before: str, after: str) -> Difference:
+    return compare(_read(before), _read(after))

@@ -1,0 +1,236 @@
+"""Profiles and differences as tables and JSON."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from hakmem.profile import NOT_SAMPLED, UNKNOWN, Line, estimate
+from hakmem.render import byte_text
+
+if TYPE_CHECKING:  # they bring in packages that other commands need not wait for
+    from hakmem.diff import Difference
+    from hakmem.snapshot import Sample, Snapshot
+    from hakmem.symbols import Frame, Symbols
+
+SITE, FUNCTION, TAG = "site", "function", "tag"
+
+
+@dataclass(slots=True)
+class Row:
+    """A line of a profile and the calls that it is shown with."""
+
+    line: Line
+    frames: list[tuple[str, str]]  # names and places, the innermost first
+
+
+def _shown(frames: list[Frame]) -> list[tuple[str, str]]:
+    return [(frame.name, frame.place) for frame in frames]
+
+
+def _key_of(symbols: Symbols, by: str) -> Callable[[Sample], Hashable]:
+    if by == TAG:
+        return lambda sample: sample.tag
+    if by == SITE:
+        return lambda sample: symbols.outside(sample.site)
+    names: dict[int, str] = {}
+
+    def function(sample: Sample) -> str:
+        site = symbols.outside(sample.site)
+        if site not in names:
+            frames = symbols.wanting(site)
+            names[site] = frames[0].name if frames else UNKNOWN
+        return names[site]
+
+    return function
+
+
+def rows(snapshot: Snapshot, symbols: Symbols, by: str, top: int | None = None) -> tuple[list[Row], int]:
+    """The largest lines by site, function or tag, and how many there are in all."""
+    if by == FUNCTION:
+        symbols.resolve_sites({symbols.outside(sample.site) for sample in snapshot.samples})
+    lines = estimate(snapshot, _key_of(symbols, by))
+    shown = lines[:top]
+    if by == SITE:
+        symbols.resolve_sites(line.key for line in shown if line.key != NOT_SAMPLED)
+
+    def frames(line: Line) -> list[tuple[str, str]]:
+        if line.key == NOT_SAMPLED or by == FUNCTION:
+            return [(str(line.key), "")]
+        if by == TAG:
+            return [(f"tag {line.key}" if line.key else "no tag", "")]
+        return _shown(symbols.wanting(line.key)) or [(UNKNOWN, "")]
+
+    return [Row(line, frames(line)) for line in shown], len(lines)
+
+
+def age_text(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def heading(snapshot: Snapshot) -> list[str]:
+    """What the whole is, and how well it is known."""
+    when = datetime.datetime.fromtimestamp(snapshot.time, datetime.UTC)
+    quiet = sum(sample.quiet for sample in snapshot.samples)
+    lines = [
+        f"process {snapshot.process}, {when:%Y-%m-%d %H:%M:%S} UTC",
+        f"live {byte_text(snapshot.live_bytes)}, of that {byte_text(snapshot.large_bytes)} "
+        f"in {snapshot.large_blocks:,} large blocks",
+    ]
+    if not snapshot.rate:
+        return [*lines, "no blocks were sampled (HAKMEM_INSIGHT=0, or the secure library): who holds them is not known"]
+    sampled = f"{len(snapshot.samples):,} live blocks sampled, one for each {byte_text(snapshot.rate)} of blocks"
+    if quiet:
+        sampled += f"; {quiet:,} of them come and go often, and may be known by an earlier owner"
+    lines.append(sampled)
+    confidence = snapshot.confidence
+    lines.append(
+        "site confidence: none was looked at again"
+        if confidence is None
+        else f"site confidence {100 * confidence:.1f} % ({snapshot.checked:,} looked at again)"
+    )
+    return lines
+
+
+def _stack_text(frames: list[tuple[str, str]], depth: int) -> Text:
+    text = Text()
+    for index, (name, place) in enumerate(frames[:depth]):
+        text.append("\n  " if index else "")
+        text.append(name, style="" if index else "bold")
+        text.append(f" {place}" if place else "", style="dim")
+    return text
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+
+
+def profile_table(snapshot: Snapshot, shown: list[Row], count: int, depth: int) -> Table:
+    table = _table()
+    for title in ("live", "±", "share", "objects", "age"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("allocated by", overflow="fold")
+    live = snapshot.live_bytes or 1
+    for row in shown:
+        line = row.line
+        table.add_row(
+            byte_text(line.bytes),
+            byte_text(line.error) if line.key != NOT_SAMPLED else "",
+            f"{100 * line.bytes / live:.1f} %",
+            f"{line.objects:,}",
+            age_text(line.age),
+            _stack_text(row.frames, depth),
+        )
+    table.caption = "±: standard error. Age: the mean over bytes."
+    if count > len(shown):
+        rest = snapshot.live_bytes - sum(row.line.bytes for row in shown)
+        table.caption += f" {count - len(shown):,} more hold {byte_text(rest)}."
+    table.caption_justify = "left"
+    return table
+
+
+def _frames_json(frames: list[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"function": name} | ({"place": place} if place else {}) for name, place in frames]
+
+
+def profile_json(snapshot: Snapshot, shown: list[Row], remarks: list[str]) -> dict[str, Any]:
+    return {
+        "process": snapshot.process,
+        "time": snapshot.time,
+        "live": snapshot.live_bytes,
+        "large": snapshot.large_bytes,
+        "sample_bytes": snapshot.rate,
+        "samples": len(snapshot.samples),
+        "site_confidence": snapshot.confidence,
+        "lines": [
+            {
+                "live": row.line.bytes,
+                "error": row.line.error,
+                "objects": row.line.objects,
+                "asked": row.line.asked,
+                "samples": row.line.samples,
+                "age": row.line.age,
+                "frames": _frames_json(row.frames),
+            }
+            for row in shown
+        ],
+        "remarks": remarks,
+    }
+
+
+# ---- Differences ----
+
+
+def _signed(count: float) -> str:
+    return ("+" if count > 0 else "-" if count < 0 else "") + byte_text(abs(count))
+
+
+def difference_heading(difference: Difference) -> list[str]:
+    how = (
+        "two snapshots of one process: what did not change adds no error"
+        if difference.panel
+        else "two processes, or profiles of pprof: each brings its own error"
+    )
+    change = difference.after - difference.before
+    return [
+        f"live {byte_text(difference.before)} before, {byte_text(difference.after)} after: {_signed(change)}",
+        f"{len(difference.changes):,} sites; {how}",
+    ]
+
+
+def difference_table(difference: Difference, top: int, depth: int, everything: bool) -> Table:
+    table = _table()
+    for title in ("change", "±", "before", "after", "chance"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("allocated by", overflow="fold")
+    changes = difference.changes if everything else difference.told
+    for change in changes[:top]:
+        table.add_row(
+            Text(_signed(change.change), style="bold" if change.told else "dim"),
+            byte_text(change.error),
+            byte_text(change.before),
+            byte_text(change.after),
+            "<0.0001" if change.adjusted < 1e-4 else f"{change.adjusted:.4f}",
+            _stack_text(change.frames, depth) if change.frames else Text(UNKNOWN),
+        )
+    table.caption = (
+        "±: standard error. Chance: of a change as large by sampling alone, with regard to the number of sites."
+    )
+    if len(changes) > top:
+        table.caption += f" {len(changes) - top:,} more."
+    table.caption_justify = "left"
+    return table
+
+
+def difference_json(difference: Difference) -> dict[str, Any]:
+    return {
+        "before": difference.before,
+        "after": difference.after,
+        "one_process": difference.panel,
+        "changed": len(difference.told),
+        "sites": [
+            {
+                "change": change.change,
+                "error": change.error,
+                "before": change.before,
+                "after": change.after,
+                "chance": change.adjusted if math.isfinite(change.adjusted) else None,
+                "changed": change.told,
+                "frames": _frames_json(change.frames),
+            }
+            for change in difference.changes
+        ],
+        "remarks": difference.remarks,
+    }

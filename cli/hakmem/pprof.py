@@ -1,0 +1,232 @@
+"""Profiles in pprof's format, as `go tool pprof` reads and many programs write them."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import zlib
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from hakmem.errors import Failure
+from hakmem.profile import Line, Stacks, estimate
+from hakmem.snapshot import Mapping, Snapshot
+from hakmem.symbols import Frame, Symbols
+
+_PACKAGE = "perftools.profiles"
+_GZIP = b"\x1f\x8b"
+
+# The fields of each message: name, number, type; [] for many of them. Texts are numbers of the table of strings.
+_MESSAGES = {
+    "ValueType": [("type", 1, "int64"), ("unit", 2, "int64")],
+    "Label": [("key", 1, "int64"), ("str", 2, "int64"), ("num", 3, "int64"), ("num_unit", 4, "int64")],
+    "Sample": [("location_id", 1, "uint64[]"), ("value", 2, "int64[]"), ("label", 3, "Label[]")],
+    "Mapping": [
+        *[("id", 1, "uint64"), ("memory_start", 2, "uint64"), ("memory_limit", 3, "uint64"), ("file_offset", 4, "uint64")],
+        *[("filename", 5, "int64"), ("build_id", 6, "int64"), ("has_functions", 7, "bool"), ("has_filenames", 8, "bool")],
+        *[("has_line_numbers", 9, "bool"), ("has_inline_frames", 10, "bool")],
+    ],
+    "Line": [("function_id", 1, "uint64"), ("line", 2, "int64"), ("column", 3, "int64")],
+    "Location": [
+        *[("id", 1, "uint64"), ("mapping_id", 2, "uint64"), ("address", 3, "uint64"), ("line", 4, "Line[]")],
+        ("is_folded", 5, "bool"),
+    ],
+    "Function": [
+        *[("id", 1, "uint64"), ("name", 2, "int64"), ("system_name", 3, "int64"), ("filename", 4, "int64")],
+        ("start_line", 5, "int64"),
+    ],
+    "Profile": [
+        *[("sample_type", 1, "ValueType[]"), ("sample", 2, "Sample[]"), ("mapping", 3, "Mapping[]")],
+        *[("location", 4, "Location[]"), ("function", 5, "Function[]"), ("string_table", 6, "string[]")],
+        *[("drop_frames", 7, "int64"), ("keep_frames", 8, "int64"), ("time_nanos", 9, "int64")],
+        *[("duration_nanos", 10, "int64"), ("period_type", 11, "ValueType"), ("period", 12, "int64")],
+        *[("comment", 13, "int64[]"), ("default_sample_type", 14, "int64")],
+    ],
+}  # fmt: skip
+
+
+@functools.cache
+def _message(name: str) -> Any:
+    """The class of a message, made from the table above."""
+    field_type = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="hakmem_pprof.proto", package=_PACKAGE, syntax="proto3")
+    for message_name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=message_name)
+        for field_name, number, kind in fields:
+            plain = kind.removesuffix("[]")
+            label = field_type.LABEL_OPTIONAL if plain == kind else field_type.LABEL_REPEATED
+            added = message.field.add(name=field_name, number=number, label=label)
+            if plain in _MESSAGES:
+                added.type, added.type_name = field_type.TYPE_MESSAGE, f".{_PACKAGE}.{plain}"
+            else:
+                added.type = getattr(field_type, f"TYPE_{plain.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+
+
+class _Writer:
+    def __init__(self, snapshot: Snapshot, symbols: Symbols) -> None:
+        self._snapshot = snapshot
+        self._symbols = symbols
+        self.profile = _message("Profile")()
+        self._strings = {"": 0}
+        self._mappings: dict[Mapping, int] = {}
+        self._locations: dict[int, int] = {}
+        self._functions: dict[tuple[str, str], int] = {}
+
+    def text(self, text: str) -> int:
+        # Names of files may be no Unicode, which protobuf's strings have to be.
+        clean = text.encode(errors="surrogateescape").decode(errors="replace")
+        return self._strings.setdefault(clean, len(self._strings))
+
+    def add_type(self, target: Any, kind: str, unit: str) -> None:
+        target.type, target.unit = self.text(kind), self.text(unit)
+
+    def mapping(self, mapping: Mapping) -> int:
+        number = self._mappings.get(mapping)
+        if number is None:
+            number = self._mappings[mapping] = len(self._mappings) + 1
+            module = self._symbols.module(mapping) if mapping.path.startswith("/") else None
+            lines = module is not None and module.has_lines
+            self.profile.mapping.add(
+                id=number,
+                memory_start=mapping.start,
+                memory_limit=mapping.end,
+                file_offset=mapping.offset,
+                filename=self.text(mapping.path),
+                build_id=self.text(mapping.build_id),
+                has_functions=True,  # or pprof would look for them in whatever lies at the path now
+                has_filenames=lines,
+                has_line_numbers=lines,
+            )
+        return number
+
+    def _function(self, frame: Frame) -> int:
+        key = (frame.symbol or frame.name, frame.file)
+        number = self._functions.get(key)
+        if number is None:
+            number = self._functions[key] = len(self._functions) + 1
+            system_name = self.text(frame.symbol or frame.name)
+            name, file = self.text(frame.name), self.text(frame.file)
+            self.profile.function.add(id=number, name=name, system_name=system_name, filename=file)
+        return number
+
+    def location(self, frame: Frame) -> int:
+        number = self._locations.get(frame.address)
+        if number is None:
+            number = self._locations[frame.address] = len(self._locations) + 1
+            mapping = self.mapping(frame.mapping) if frame.mapping else 0
+            location = self.profile.location.add(id=number, mapping_id=mapping, address=frame.address)
+            location.line.add(function_id=self._function(frame), line=frame.line)
+        return number
+
+    def named(self, name: str) -> int:
+        """A place of no address, such as what no sample tells of."""
+        number = self._locations.setdefault(-1 - self.text(name), len(self._locations) + 1)
+        if number > len(self.profile.location):
+            function = len(self._functions) + 1
+            self._functions[(name, "")] = function
+            self.profile.function.add(id=function, name=self.text(name), system_name=self.text(name))
+            self.profile.location.add(id=number).line.add(function_id=function)
+        return number
+
+    def finish(self) -> Any:
+        self.profile.string_table.extend(self._strings)
+        return self.profile
+
+
+def encode(snapshot: Snapshot, symbols: Symbols) -> bytes:
+    """The snapshot's estimates, which sum to its live bytes; each is labelled with the bytes of its blocks and its tag."""
+    lines = estimate(snapshot, lambda sample: (symbols.outside(sample.site), sample.size, sample.tag))
+    symbols.resolve_sites(line.key[0] for line in lines if isinstance(line.key, tuple))
+    writer = _Writer(snapshot, symbols)
+    profile = writer.profile
+    for kind, unit in (("inuse_objects", "count"), ("inuse_space", "bytes"), ("samples", "count")):
+        writer.add_type(profile.sample_type.add(), kind, unit)
+    writer.add_type(profile.period_type, "space", "bytes")
+    profile.period = snapshot.rate
+    profile.default_sample_type = writer.text("inuse_space")
+    profile.time_nanos = snapshot.time * 10**9
+    if snapshot.mappings:
+        writer.mapping(snapshot.mappings[0])  # pprof takes the first one for the program
+    for line in lines:
+        sample = profile.sample.add(value=[line.objects, line.bytes, line.samples])
+        if not isinstance(line.key, tuple):
+            sample.location_id.append(writer.named(str(line.key)))
+            continue
+        site, size, tag = line.key
+        stack = symbols.stack(site)
+        sample.location_id.extend([writer.location(frame) for frame in stack] or [writer.named("(unknown)")])
+        sample.label.add(key=writer.text("bytes"), num=size, num_unit=writer.text("bytes"))
+        if tag:
+            sample.label.add(key=writer.text("tag"), num=tag)
+    return gzip.compress(writer.finish().SerializeToString(), mtime=0)
+
+
+# ---- Reading ----
+
+
+def _column(profile: Any, names: tuple[str, ...]) -> int | None:
+    kinds = [profile.string_table[each.type] for each in profile.sample_type]
+    return next((kinds.index(name) for name in names if name in kinds), None)
+
+
+def _frames(profile: Any) -> dict[int, tuple[tuple[str, int | None, str], ...]]:
+    strings = profile.string_table
+    mappings = {each.id: each for each in profile.mapping}
+    functions = {each.id: strings[each.name] for each in profile.function}
+    found = {}
+    for location in profile.location:
+        mapping = mappings.get(location.mapping_id)
+        module, offset = "", None
+        if mapping is not None and location.address:
+            module = strings[mapping.build_id]
+            offset = location.address - mapping.memory_start + mapping.file_offset
+        names = [functions.get(line.function_id, "") for line in location.line] or [""]
+        found[location.id] = tuple((module, offset, name or f"0x{location.address:x}") for name in names)
+    return found
+
+
+def _error_of(held: int, objects: int, samples: int | None, rate: float) -> tuple[float, int]:
+    """The variance of an entry, and how many samples it may have had; by its mean block where it does not say."""
+    size = held / objects if objects else held
+    chance = min(1.0, size / rate)
+    count = samples if samples is not None else max(1, round(objects * chance))
+    if chance == 1 or not held:
+        return 0.0, 0
+    return held * held * (1 - chance) / max(1, count), count
+
+
+def decode(data: bytes, name: str) -> Stacks:
+    """The live bytes in a pprof file, by stack, with what can be said of their errors."""
+    try:
+        profile = _message("Profile").FromString(gzip.decompress(data) if data.startswith(_GZIP) else data)
+        space, count = _column(profile, ("inuse_space",)), _column(profile, ("inuse_objects",))
+        samples = _column(profile, ("samples",))
+        frames = _frames(profile)
+    except (DecodeError, OSError, EOFError, zlib.error, IndexError):
+        raise Failure(f"{name}: neither a snapshot of hakmem nor a profile of pprof") from None
+    if space is None or count is None:
+        raise Failure(f"{name}: the profile has no inuse_space and inuse_objects")
+    if profile.period <= 0:
+        raise Failure(f"{name}: the profile does not say how many bytes a sample stands for (its period)")
+    stacks = Stacks(name, profile.period)
+    for sample in profile.sample:
+        key = tuple(frame for each in sample.location_id for frame in frames.get(each, ()))
+        line = stacks.lines.setdefault(key, Line(key))
+        held, objects = sample.value[space], sample.value[count]
+        variance, uncertain = _error_of(held, objects, None if samples is None else sample.value[samples], stacks.rate)
+        line.bytes += held
+        line.objects += objects
+        line.samples += sample.value[samples] if samples is not None else uncertain
+        line.uncertain += uncertain
+        line.variance += variance
+    return stacks
+
+
+def read(path: str) -> Stacks:
+    return decode(Path(path).read_bytes(), path)

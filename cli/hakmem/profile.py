@@ -1,0 +1,190 @@
+"""Who holds the live bytes: what the samples of a snapshot say, brought in line with what the allocator counted.
+
+A sampled block of s bytes with the chance p stands for s / p bytes. Within a size class these estimates are scaled to sum to the
+class's live bytes, which are known. So a line is T * Y / (Y + Z): T the class's live bytes, Y what the line's samples stand for and Z
+what the others do. Its variance is that ratio's, to first order: with r = Y / (Y + Z), and V the sum of s² (1 - p) / p² over samples,
+
+    (T / (Y + Z))² * ((1 - r)² * V(Y) + r² * V(Z))
+
+It is 0 where a line has all of its class's samples. Classes are sampled apart from each other, so that their variances add.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+
+from hakmem.snapshot import Sample, Snapshot
+
+NOT_SAMPLED = "(not sampled)"
+UNKNOWN = "(unknown)"
+
+_GRAIN = 1 << 16  # weights are whole numbers of its parts, so that their sums are exact
+_MOST_ASKED = (1 << 32) - 1
+
+# Below so many samples of a class, a comparison does not scale: one sample would be taken for the whole class.
+_SCALED_FROM = 10
+
+
+@dataclass(slots=True)
+class Line:
+    """What holds memory by one key: a site, a tag, a function."""
+
+    key: Hashable
+    bytes: int = 0
+    objects: int = 0
+    asked: int = 0
+    samples: int = 0
+    uncertain: int = 0  # samples that there might not have been
+    variance: float = 0.0  # of the bytes
+    byte_seconds: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """The standard error of the bytes."""
+        return math.sqrt(self.variance)
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since its bytes were allocated, on average."""
+        return self.byte_seconds / self.bytes if self.bytes and self.samples else None
+
+
+@dataclass(slots=True)
+class Stacks:
+    """Lines by stack, as two processes can be compared: frames as (build id, offset in the file or None, function)."""
+
+    file: str
+    rate: float
+    lines: dict[tuple, Line] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Stratum:
+    """Samples of blocks that were counted together."""
+
+    samples: list[Sample]
+    bytes: int
+    objects: int
+    block_size: int  # 0: they differ
+
+
+def _large_strata(snapshot: Snapshot, samples: list[Sample]) -> Iterable[_Stratum]:
+    """Those that had to be sampled are known, and only the rest is shared out."""
+    certain = [each for each in samples if each.chance == 1]
+    held = sum(each.size for each in certain)
+    if held > snapshot.large_bytes or len(certain) > snapshot.large_blocks:  # some came after the count
+        yield _Stratum(samples, snapshot.large_bytes, snapshot.large_blocks, 0)
+        return
+    rest = [each for each in samples if each.chance < 1]
+    yield _Stratum(certain, held, len(certain), 0)
+    yield _Stratum(rest, snapshot.large_bytes - held, snapshot.large_blocks - len(certain), 0)
+
+
+def _strata(snapshot: Snapshot) -> Iterable[_Stratum]:
+    classes = {each.block_size: each for each in snapshot.classes if each.block_size}
+    of_class: dict[int, list[Sample]] = {size: [] for size in classes}
+    large = []
+    for sample in snapshot.samples:
+        of_class.get(sample.size, large).append(sample)
+    for size, each in classes.items():
+        yield _Stratum(of_class[size], each.live * size, each.live, size)
+    yield from _large_strata(snapshot, large)
+
+
+def apportion(total: int, weights: dict[Hashable, float]) -> dict[Hashable, int]:
+    """Whole numbers in proportion to the weights that sum to `total`: what is left goes to the largest remainders."""
+    parts = {key: round(weight * _GRAIN) for key, weight in weights.items()}
+    whole = sum(parts.values())
+    shares = {key: divmod(total * part, whole) for key, part in parts.items()}
+    left = total - sum(share for share, _ in shares.values())
+    for key in sorted(shares, key=lambda key: shares[key][1], reverse=True)[:left]:
+        shares[key] = (shares[key][0] + 1, 0)
+    return {key: share for key, (share, _) in shares.items()}
+
+
+def _asked(sample: Sample) -> int:
+    """The record has 32 bits for it; of a block that does not fit in there, the difference is less than a page."""
+    return sample.size if sample.asked == _MOST_ASKED else sample.asked
+
+
+class _Estimate:
+    def __init__(self, key_of: Callable[[Sample], Hashable], cautious: bool) -> None:
+        self.lines: dict[Hashable, Line] = {}
+        self._key_of = key_of
+        self._cautious = cautious
+
+    def _line(self, key: Hashable) -> Line:
+        line = self.lines.get(key)
+        if line is None:
+            line = self.lines[key] = Line(key)
+        return line
+
+    def add(self, stratum: _Stratum) -> None:
+        if not stratum.samples:
+            if stratum.bytes and not self._cautious:
+                line = self._line(NOT_SAMPLED)
+                line.bytes += stratum.bytes
+                line.objects += stratum.objects
+                line.asked += stratum.bytes
+            return
+        of_key: dict[Hashable, list[Sample]] = defaultdict(list)
+        for sample in stratum.samples:
+            of_key[self._key_of(sample)].append(sample)
+        weights = {key: sum(each.weight for each in samples) for key, samples in of_key.items()}
+        counts = {key: sum(1 / each.chance for each in samples) for key, samples in of_key.items()}
+        variances = {key: sum(each.variance for each in samples) for key, samples in of_key.items()}
+        size = stratum.block_size
+        if self._cautious and any(variances.values()) and len(stratum.samples) < _SCALED_FROM:
+            objects = {key: round(count) for key, count in counts.items()}
+            held = {key: round(weight) for key, weight in weights.items()}
+        else:
+            objects = apportion(stratum.objects, counts)
+            held = {key: count * size for key, count in objects.items()} if size else apportion(stratum.bytes, weights)
+            variances = self._scaled(stratum, of_key, weights, variances)
+        for key, samples in of_key.items():
+            self._enter(self._line(key), samples, weights[key], held[key], objects[key], variances[key])
+
+    def _scaled(
+        self,
+        stratum: _Stratum,
+        of_key: dict[Hashable, list[Sample]],
+        weights: dict[Hashable, float],
+        variances: dict[Hashable, float],
+    ) -> dict[Hashable, float]:
+        whole, variance = sum(weights.values()), sum(variances.values())
+        scaled = {}
+        for key, samples in of_key.items():
+            share, own = weights[key] / whole, variances[key]
+            if self._cautious:  # others may hold some of the class and have no sample: as much as half a sample
+                share = (len(samples) + 0.5) / (len(stratum.samples) + 1)
+                own = variance * share
+            ratio = stratum.bytes / whole
+            scaled[key] = ratio * ratio * ((1 - share) ** 2 * own + share * share * max(0.0, variance - own))
+        return scaled
+
+    @staticmethod
+    def _enter(line: Line, samples: list[Sample], weight: float, held: int, objects: int, variance: float) -> None:
+        line.bytes += held
+        line.objects += objects
+        line.samples += len(samples)
+        line.uncertain += sum(each.chance < 1 for each in samples)
+        line.variance += variance
+        line.asked += round(held * sum(min(_asked(each), each.size) / each.chance for each in samples) / weight)
+        line.byte_seconds += held * sum(each.age * each.weight for each in samples) / weight
+
+
+def estimate(
+    snapshot: Snapshot, key_of: Callable[[Sample], Hashable] = lambda sample: sample.site, cautious: bool = False
+) -> list[Line]:
+    """The lines by what `key_of` says of samples, the largest first. All bytes sum to the snapshot's live bytes.
+
+    `cautious` is for comparisons: classes with few samples are not scaled, or they would seem certain, and classes with none are left
+    out, so that the sum is only about right.
+    """
+    estimates = _Estimate(key_of, cautious)
+    for stratum in _strata(snapshot):
+        estimates.add(stratum)
+    return sorted(estimates.lines.values(), key=lambda line: (-line.bytes, str(line.key)))

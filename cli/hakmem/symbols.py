@@ -1,0 +1,208 @@
+"""Addresses of a snapshot as functions and source lines, and what could not be told of them."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from demangle import DemanglingError, demangle
+
+from hakmem.elf import DEBUG_ROOT, Module
+from hakmem.snapshot import Mapping, Snapshot
+
+JIT_FOLDER = Path("/tmp")
+
+_OUR_LIBRARY = "libhakmem"
+_MOST_OURS = 16  # calls within hakmem, at most, from the one that looks for the stack
+_STRING = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char>>"
+_VIRTUAL = ("[vdso]", "[vsyscall]")  # the kernel's, no files
+
+# What stands between an allocator and the code that wanted the memory.
+_PLUMBING_FILES = ("libc.so", "libc-", "ld-linux", "ld-musl", "libstdc++.so", "libc++.so")
+_PLUMBING = (
+    "operator new", "std::", "void std::", "__gnu_cxx::", "g_malloc", "g_realloc", "g_slice_", "xmalloc", "xrealloc", "xcalloc",
+    "PyMem_", "PyObject_Malloc", "PyObject_Calloc", "PyObject_Realloc", "_PyMem_", "_PyObject_Malloc", "_PyObject_Realloc",
+)  # fmt: skip
+
+
+@dataclass(slots=True, frozen=True)
+class Frame:
+    """A call on a stack."""
+
+    address: int  # within the instruction that calls: one before the address that it returns to
+    mapping: Mapping | None
+    symbol: str  # as the tables have it; empty where they have none
+    function: str  # demangled
+    file: str
+    line: int
+
+    @property
+    def name(self) -> str:
+        """The function, or else the place in its file."""
+        if self.function:
+            return self.function
+        if self.mapping is None:
+            return f"0x{self.address:x}"
+        offset = self.address - self.mapping.start + self.mapping.offset
+        return f"{self.mapping.name or 'memory'}+0x{offset:x}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.file.rpartition('/')[2]}:{self.line}" if self.file else ""
+
+    @property
+    def plumbing(self) -> bool:
+        return (self.mapping is not None and self.mapping.name.startswith(_PLUMBING_FILES)) or self.function.startswith(
+            _PLUMBING
+        )
+
+
+def _plain(symbol: str) -> str:
+    """C++ and Rust names as their programmers write them."""
+    if not symbol.startswith(("_Z", "_R")):
+        return symbol
+    try:
+        return demangle(symbol).replace(_STRING, "std::string")
+    except DemanglingError:
+        return symbol
+
+
+class _Jit:
+    """Functions that were made at run time: perf's map, which interpreters write when told to."""
+
+    def __init__(self, file: Path) -> None:
+        self._functions: list[tuple[int, int, str]] = []
+        with contextlib.suppress(OSError):
+            for line in file.read_text(errors="replace").splitlines():
+                with contextlib.suppress(ValueError):
+                    start, size, name = line.split(None, 2)
+                    self._functions.append((int(start, 16), int(size, 16), name))
+        self._functions.sort(key=lambda each: each[0])
+
+    def name(self, address: int) -> str:
+        index = bisect.bisect_right(self._functions, address, key=lambda each: each[0]) - 1
+        if index < 0:
+            return ""
+        start, size, name = self._functions[index]
+        return name if address < start + size else ""
+
+
+class Symbols:
+    """The frames of a snapshot's addresses; files are opened when an address in them is asked for."""
+
+    def __init__(self, snapshot: Snapshot, debug_root: Path = DEBUG_ROOT, jit_folder: Path = JIT_FOLDER) -> None:
+        self._snapshot = snapshot
+        self._mappings = sorted(snapshot.mappings, key=lambda mapping: mapping.start)
+        self._debug_root = debug_root
+        self._jit_file = jit_folder / f"perf-{snapshot.process}.map"
+        self._jit: _Jit | None = None
+        self._modules: dict[tuple[str, str], Module] = {}
+        self._program = snapshot.mappings[0].path if snapshot.mappings else ""
+        self._frames: dict[int, Frame] = {}  # by the address that the call returns to
+        self._ours: dict[int, bool] = {}  # by the same
+        self._outside: dict[int, int] = {}  # by site
+        self._nameless: set[Mapping] = set()
+        self._nowhere = 0
+
+    def _mapping(self, address: int) -> Mapping | None:
+        index = bisect.bisect_right(self._mappings, address, key=lambda mapping: mapping.start) - 1
+        if index < 0 or address >= self._mappings[index].end:
+            return None
+        return self._mappings[index]
+
+    def module(self, mapping: Mapping) -> Module:
+        key = (mapping.path, mapping.build_id)
+        if key not in self._modules:
+            self._modules[key] = Module(mapping.path, mapping.build_id, mapping.offset, self._debug_root)
+        return self._modules[key]
+
+    def _frame(self, returns_to: int) -> Frame:
+        address = returns_to - 1  # the call may be the last instruction of its function
+        mapping = self._mapping(address)
+        if mapping is None or not mapping.path.startswith("/"):
+            if self._jit is None:
+                self._jit = _Jit(self._jit_file)
+            name = self._jit.name(address)
+            if not name and mapping is not None and mapping.path in _VIRTUAL:
+                name = mapping.path
+            self._nowhere += not name
+            return Frame(address, mapping, name, name, "", 0)
+        module = self.module(mapping)
+        symbol = module.symbol_at(address - mapping.start + mapping.offset)
+        if symbol is None:
+            self._nameless.add(mapping)
+            return Frame(address, mapping, "", "", "", 0)
+        file, line = module.line_at(address - mapping.start + mapping.offset)
+        name = _plain(symbol.name)
+        return Frame(address, mapping, symbol.name, name, file, line)
+
+    def resolve(self, addresses: Iterable[int]) -> None:
+        """Looks up what stack() will be asked for."""
+        for address in set(addresses) - self._frames.keys():
+            self._frames[address] = self._frame(address)
+
+    def resolve_sites(self, sites: Iterable[int]) -> None:
+        """All frames of these sites and of those that they were called from."""
+        addresses: set[int] = set()
+        seen: set[int] = set()
+        for site in sites:
+            while site in self._snapshot.sites and site not in seen:
+                seen.add(site)
+                site, address = self._snapshot.sites[site]
+                addresses.add(address)
+        self.resolve(addresses)
+
+    def _is_ours(self, returns_to: int) -> bool:
+        """Whether it is in hakmem itself. Not the whole frame: all sites are asked for, and lines of sources take long."""
+        found = self._ours.get(returns_to)
+        if found is None:
+            mapping = self._mapping(returns_to - 1)
+            found = mapping is not None and mapping.name.startswith(_OUR_LIBRARY)
+            if mapping is not None and not found and mapping.path == self._program:
+                module = self.module(mapping)
+                symbol = module.holds_hakmem and module.symbol_at(returns_to - 1 - mapping.start + mapping.offset)
+                found = bool(symbol) and module.is_ours(symbol)
+            self._ours[returns_to] = found
+        return found
+
+    def outside(self, site: int) -> int:
+        """The site of the call into hakmem: of one that is linked with the program, its own calls are on the stack too."""
+        found = self._outside.get(site)
+        if found is None:
+            found = at = site
+            for _ in range(_MOST_OURS):
+                if at not in self._snapshot.sites:
+                    break
+                at, address = self._snapshot.sites[at]
+                if self._is_ours(address):
+                    found = at
+            self._outside[site] = found
+        return found
+
+    def stack(self, site: int) -> list[Frame]:
+        """The site's calls, the innermost first. resolve_sites has looked them up."""
+        return [self._frames[address] for address in self._snapshot.stack(site)]
+
+    def wanting(self, site: int) -> list[Frame]:
+        """The stack from the call that wanted the memory, past what only passes it on."""
+        frames = self.stack(site)
+        first = next((index for index, frame in enumerate(frames) if not frame.plumbing), 0)
+        return frames[first:]
+
+    def remarks(self) -> list[str]:
+        """What could not be told of the addresses that were looked up, and why."""
+        said = []
+        for mapping in sorted(self._nameless, key=lambda mapping: mapping.path):
+            problem = self.module(mapping).problem or "no function of its tables is there"
+            said.append(f"{mapping.path}: {problem}")
+        for (path, _), module in self._modules.items():
+            if "build id" in module.problem and not any(mapping.path == path for mapping in self._nameless):
+                said.append(f"{path}: {module.problem}")
+        if self._nowhere:
+            said.append(
+                f"{self._nowhere} addresses are in no file: made at run time, perhaps ({self._jit_file} would name them)"
+            )
+        return list(dict.fromkeys(said))

@@ -1,0 +1,104 @@
+"""A heap whose owners are all known, sampled as hakmem samples: what estimates are held against."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from hakmem.snapshot import Mapping, Sample, SizeClass, Snapshot
+
+RATE = 128 << 10
+UNIT = 64 << 10
+BASE = 0x7F00_0000_0000
+CODE = 0x40_0000
+
+
+class Heap:
+    """`owners` has for each block size the sites of all blocks, side by side; 0 is free. `large` are sites and bytes."""
+
+    def __init__(self, owners: dict[int, list[int]], large: list[tuple[int, int]] = (), rate: int = RATE) -> None:
+        self.owners = owners
+        self.large = list(large)
+        self.rate = rate
+
+    def held(self) -> Counter[int]:
+        """The bytes of each site, in truth."""
+        counts: Counter[int] = Counter()
+        for size, sites in self.owners.items():
+            for site, blocks in Counter(sites).items():
+                counts[site] += size * blocks
+        for site, size in self.large:
+            counts[site] += size
+        del counts[0]
+        return counts
+
+    def marks(self, seed: int) -> list[tuple[int, int, int]]:
+        """In each unit one block or none, whoever has it: sizes, places among the blocks of the size, addresses."""
+        draw = random.Random(seed).random
+        marks = []
+        start = BASE
+        for size, sites in self.owners.items():
+            each = UNIT // size
+            for first in range(0, len(sites), each):
+                blocks = min(each, len(sites) - first)
+                if draw() < blocks * size / self.rate:
+                    index = int(draw() * blocks)
+                    marks.append((size, first + index, start + index * size))
+                start += UNIT
+        return marks
+
+    def snapshot(self, marks: list[tuple[int, int, int]], seed: int = 0, process: int = 77) -> Snapshot:
+        taken = Snapshot(file="heap.77", process=process, time=1_800_000_000, rate=self.rate, checked=40, wrong=1)
+        for size, sites in self.owners.items():
+            live = len(sites) - sites.count(0)
+            taken.classes.append(SizeClass(size, UNIT, -(-len(sites) * size // UNIT), live, 0, len(sites) - live, 0))
+        for size, index, address in marks:
+            site = self.owners[size][index]
+            if site:
+                taken.samples.append(Sample(address, size, size - 8, size / self.rate, site, site % 3, 60.0, False))
+        draw = random.Random(seed).random
+        for number, (site, size) in enumerate(self.large):
+            chance = min(1.0, size / self.rate)
+            if draw() < chance:
+                address = BASE + (1 << 40) + number * (1 << 30)
+                taken.samples.append(Sample(address, size, size, chance, site, site % 3, 5.0, False))
+        taken.large_blocks, taken.large_bytes = len(self.large), sum(size for _, size in self.large)
+        most = max((sample.site for sample in taken.samples), default=1)
+        # Site n is called from main, which is site 1.
+        taken.sites = {number: (number > 1, CODE + 16 * number) for number in range(1, most + 1)}
+        return taken
+
+    def sampled(self, seed: int, process: int = 77) -> Snapshot:
+        return self.snapshot(self.marks(seed), seed, process)
+
+
+def mixed(blocks: dict[int, int], free: int = 0, seed: int = 1) -> list[int]:
+    """So many blocks of each site, and free ones, in any order."""
+    sites = [site for site, count in (blocks | {0: free}).items() for _ in range(count)]
+    random.Random(seed).shuffle(sites)
+    return sites
+
+
+def text_of(snapshot: Snapshot) -> str:
+    """The file that hakmem would write."""
+    lines = [f"process {snapshot.process}", f"time {snapshot.time}", f"sample_bytes {snapshot.rate}"]
+    for each in snapshot.classes:
+        words = (each.block_size, each.slab_size, each.slabs, each.live, each.cached, each.free, each.remote)
+        lines.append("class " + " ".join(map(str, words)))
+    lines.append(f"large {snapshot.large_blocks} {snapshot.large_bytes}")
+    for each in snapshot.samples:
+        chance = round(each.chance * 2**32) % 2**32
+        lines.append(
+            f"sample {each.address:#x} {each.size} {each.asked} {chance} {each.site} {each.tag} "
+            f"{round(10 * each.age)} {each.quiet:d}"
+        )
+    lines.append(f"sites {len(snapshot.sites)} {snapshot.checked} {snapshot.wrong}")
+    lines += [f"site {number} {parent:d} {address:#x}" for number, (parent, address) in snapshot.sites.items()]
+    for each in snapshot.mappings:
+        span = f"{each.start:08x}-{each.end:08x} r-xp {each.offset:08x} fe:00 4711"
+        lines.append(f"mapping {each.build_id or '-'} {span:<72} {each.path}".rstrip())
+    return "\n".join(["hakmem-snapshot 1", *lines, "end", ""])
+
+
+def of_code(path: str, build_id: str = "", start: int = CODE, size: int = 1 << 20, offset: int = 0) -> Mapping:
+    return Mapping(start, start + size, offset, path, build_id)

@@ -1,0 +1,199 @@
+"""hakmem profile: estimates that sum to what the allocator counted, with honest errors."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+
+import pytest
+from heap import RATE, Heap, mixed, text_of
+
+from hakmem.profile import NOT_SAMPLED, apportion, estimate
+from hakmem.snapshot import Sample, SizeClass, Snapshot
+
+# 60, 30 and 10 % of 12 MiB in blocks of two sizes, and site 5 alone in a class of its own.
+SHARES = Heap(
+    {
+        64: mixed({2: 60_000, 3: 30_000, 4: 10_000}, free=7_000),
+        1024: mixed({2: 3_600, 3: 1_800, 4: 600}, free=200),
+        2048: mixed({5: 1_024}, free=64),
+    }
+)
+
+
+def small(samples: list[tuple[int, int]], live: int = 1000, size: int = 64) -> Snapshot:
+    """One class; so many samples of each site."""
+    taken = Snapshot(rate=RATE, classes=[SizeClass(size, 1 << 16, 1, live, 0, 0, 0)])
+    for site, count in samples:
+        for _ in range(count):
+            taken.samples.append(
+                Sample(len(taken.samples) << 16, size, 48, size / RATE, site, site % 2, 10.0 * site, False)
+            )
+    return taken
+
+
+def words(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_class_sums_to_the_byte(seed):
+    heap = Heap(SHARES.owners, [(2, 40 << 10), (3, 70 << 10), (4, 100 << 10), (6, 300 << 10)] * 9)
+    taken = heap.sampled(seed)
+    lines = estimate(taken, lambda sample: (sample.site, sample.size if sample.size < 4096 else 0))
+    by_class: Counter = Counter()
+    objects: Counter = Counter()
+    for line in lines:
+        by_class[line.key[1]] += line.bytes
+        objects[line.key[1]] += line.objects
+    assert by_class == {each.block_size: each.live * each.block_size for each in taken.classes} | {0: taken.large_bytes}
+    assert objects == {each.block_size: each.live for each in taken.classes} | {0: taken.large_blocks}
+    assert sum(line.bytes for line in estimate(taken)) == taken.live_bytes
+
+
+def test_estimates_are_unbiased_and_their_errors_honest():
+    blocks = {2: 30_720, 3: 15_360, 4: 5_120}
+    of_4k = {site: count // 4 for site, count in blocks.items()}
+    heap = Heap({1024: mixed(blocks, free=1_000), 4096: mixed(of_4k, free=300), 2048: SHARES.owners[2048]})  # 100 MiB
+    truth = heap.held()
+    runs = 400
+    off: dict[int, list[float]] = {site: [] for site in (2, 3, 4)}
+    for seed in range(runs):
+        lines = {line.key: line for line in estimate(heap.sampled(seed))}
+        assert lines[5].bytes == truth[5] and lines[5].error == 0  # nobody else is in its class
+        for site, found in off.items():
+            found.append((lines[site].bytes - truth[site]) / lines[site].error)
+    for found in off.values():
+        within = sum(abs(each) <= 2 for each in found)
+        assert within >= 0.93 * runs
+        assert abs(sum(found) / runs) < 0.35  # of a standard error
+        assert math.sqrt(sum(each * each for each in found) / runs) > 0.5  # nor are they told too large
+
+
+def test_error_is_that_of_a_share():
+    lines = {line.key: line for line in estimate(small([(1, 3), (2, 1)]))}
+    assert (lines[1].bytes, lines[2].bytes) == (48_000, 16_000)
+    expected = 64_000 * math.sqrt(0.75 * 0.25 / 4 * (1 - 64 / RATE))
+    assert lines[1].error == pytest.approx(expected)
+    assert lines[2].error == pytest.approx(expected)
+
+
+def test_objects_asked_bytes_and_age():
+    one, other = estimate(small([(1, 3), (2, 1)]))
+    assert (one.objects, other.objects) == (750, 250)
+    assert (one.asked, other.asked) == (36_000, 12_000)
+    assert (one.age, other.age) == (10, 20)
+
+
+def test_class_without_samples_is_a_line():
+    taken = small([(1, 1)])
+    taken.classes.append(SizeClass(32, 1 << 16, 1, 20, 0, 0, 0))
+    taken.classes.append(SizeClass(0, 1 << 16, 1, 9, 0, 0, 0))  # malloc(0)
+    lines = {line.key: line for line in estimate(taken)}
+    assert (lines[NOT_SAMPLED].bytes, lines[NOT_SAMPLED].objects) == (640, 20)
+    assert sum(line.bytes for line in lines.values()) == taken.live_bytes
+
+
+def test_large_blocks_that_are_certain_are_exact():
+    taken = Snapshot(rate=RATE, large_blocks=6, large_bytes=(1 << 20) + 5 * (64 << 10))
+    taken.samples = [
+        Sample(0, 1 << 20, 1 << 20, 1.0, 1, 0, 0, False),
+        Sample(1 << 30, 64 << 10, 64 << 10, 0.5, 2, 0, 0, False),
+        Sample(2 << 30, 64 << 10, 64 << 10, 0.5, 3, 0, 0, False),
+    ]
+    lines = {line.key: line for line in estimate(taken)}
+    assert (lines[1].bytes, lines[1].objects, lines[1].error) == (1 << 20, 1, 0)
+    assert lines[2].bytes + lines[3].bytes == 5 * (64 << 10)
+    assert lines[2].objects + lines[3].objects == 5
+    assert lines[2].error > 0
+
+
+def test_large_blocks_that_came_after_the_count_do_not_break_the_sum():
+    taken = Snapshot(rate=RATE, large_blocks=1, large_bytes=1 << 20)
+    taken.samples = [Sample(at << 30, 1 << 20, 1 << 20, 1.0, at, 0, 0, False) for at in (1, 2)]
+    assert [line.bytes for line in estimate(taken)] == [1 << 19, 1 << 19]
+
+
+def test_blocks_of_4_gib_and_more_have_no_waste():
+    taken = Snapshot(rate=RATE, large_blocks=1, large_bytes=5 << 30)
+    taken.samples = [Sample(0, 5 << 30, (1 << 32) - 1, 1.0, 1, 0, 0, False)]
+    assert estimate(taken)[0].asked == 5 << 30
+
+
+def test_cautious_estimates_do_not_take_one_sample_for_a_class():
+    (line,) = estimate(small([(1, 1)]), cautious=True)
+    assert (line.bytes, line.error) == (RATE, pytest.approx(RATE, rel=0.01))
+    (line,) = estimate(small([(1, 30)]), cautious=True)
+    assert line.bytes == 64_000
+    assert 0 < line.error < 64_000 / 30
+
+
+def test_apportioned_parts_sum_and_are_near():
+    weights = {key: (key * 37 % 11 + 1) / 7 for key in range(50)}
+    for total in (0, 1, 49, 1000, 10**15 + 1):
+        parts = apportion(total, weights)
+        assert sum(parts.values()) == total
+        for key, part in parts.items():
+            assert abs(part - total * weights[key] / sum(weights.values())) <= max(1, total * 1e-4)
+
+
+# ---- The command ----
+
+
+@pytest.fixture
+def file(tmp_path):
+    heap = Heap(SHARES.owners, [(6, 3 << 20)])
+    path = tmp_path / "heap"
+    path.write_text(text_of(heap.sampled(3)))
+    return str(path)
+
+
+def test_table_begins_with_the_whole_and_how_well_it_is_known(hakmem, file):
+    result = hakmem("profile", file)
+    assert result.returncode == 0
+    text = words(result.stdout)
+    assert "process 77, 2027-01-15 08:00:00 UTC" in text
+    assert "live 17.0 MiB, of that 3.0 MiB in 1 large blocks" in text
+    assert "live blocks sampled, one for each 128.0 KiB" in text
+    assert "site confidence 97.5 % (40 looked at again)" in text
+    assert "live ± share objects age allocated by" in text
+    assert re.search(r"3\.0 MiB 0 B 17\.7 % 1 5\.0 s 0x", text)
+    assert "addresses are in no file" in result.stderr  # said, not guessed
+
+
+def test_top_and_depth_bound_the_table(hakmem, file):
+    full, short = hakmem("profile", file).stdout, hakmem("profile", file, "--top", "1", "--depth", "1").stdout
+    assert full.count("MiB") > short.count("MiB")
+    assert short.count("0x") == 1
+    assert re.search(r"\d more hold", short)
+
+
+def test_json_has_everything(hakmem, file):
+    result = json.loads(hakmem("profile", file, "--json").stdout)
+    assert sum(line["live"] for line in result["lines"]) == result["live"]
+    assert result["sample_bytes"] == RATE
+    assert {"live", "error", "objects", "asked", "samples", "age", "frames"} == set(result["lines"][0])
+    assert all(len(line["frames"]) == 2 for line in result["lines"])
+
+
+def test_lines_by_tag_and_by_function(hakmem, file):
+    by_tag = json.loads(hakmem("profile", file, "--by", "tag", "--json").stdout)
+    assert {line["frames"][0]["function"] for line in by_tag["lines"]} == {"tag 1", "tag 2", "no tag"}
+    by_function = json.loads(hakmem("profile", file, "--by", "function", "--json").stdout)
+    for result in (by_tag, by_function):
+        assert sum(line["live"] for line in result["lines"]) == result["live"]
+    assert len(by_function["lines"]) == 5
+
+
+def test_snapshot_without_samples_says_so(hakmem, tmp_path):
+    heap = Heap(SHARES.owners)
+    taken = heap.snapshot([])
+    taken.rate = 0
+    file = tmp_path / "heap"
+    file.write_text(text_of(taken))
+    result = hakmem("profile", str(file))
+    assert result.returncode == 0
+    assert "no blocks were sampled" in result.stdout
+    assert "(not sampled)" in result.stdout

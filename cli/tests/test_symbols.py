@@ -1,0 +1,193 @@
+"""Addresses of snapshots as functions and lines: what compilers write, and what is missing is said."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from heap import CODE, of_code
+
+from hakmem.snapshot import Snapshot
+from hakmem.symbols import Symbols
+
+SOURCE = """
+__attribute__((noinline)) int shown(int x) { return x * 3; }
+__attribute__((noinline, noreturn)) void ends(void) { for (;;) __asm__ volatile(""); }
+__attribute__((noinline)) static int hidden(int x) { return x * 5; }
+int grow(int x) __asm__("_ZN3app4growEiNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE");
+int grow(int x) { return shown(x) + hidden(x); }
+"""
+GROW = "app::grow(int, std::string)"
+
+
+class Built:
+    """A library, mapped at CODE."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with path.open("rb") as file:
+            elf = ELFFile(file)
+            section = elf.get_section_by_name(".note.gnu.build-id")
+            self.build_id = next(section.iter_notes())["n_desc"]
+            segment = next(each for each in elf.iter_segments("PT_LOAD") if each["p_flags"] & 1)
+            self._base = segment["p_vaddr"]
+            self._offset = segment["p_offset"]
+            self._symbols = {each.name: each.entry for each in elf.get_section_by_name(".symtab").iter_symbols()}
+
+    def mapping(self, path: Path | str | None = None, build_id: str | None = None):
+        return of_code(str(path or self.path), self.build_id if build_id is None else build_id, offset=self._offset)
+
+    def after(self, name: str) -> int:
+        """The address after the function's last instruction: one that a last call returns to."""
+        return CODE + self._symbols[name]["st_value"] + self._symbols[name]["st_size"] - self._base
+
+
+def compiled(folder: Path, *options: str, source: str = SOURCE, name: str = "lib.c") -> Built:
+    compiler = shutil.which("cc")
+    if not compiler:
+        pytest.skip("no C compiler")
+    file = folder / name
+    file.write_text(source)
+    out = folder / "lib.so"
+    command = [compiler, "-O1", "-fPIC", "-shared", "-Wl,--build-id=sha1", *options, "-o", out, file]
+    subprocess.run(command, check=True, capture_output=True)
+    return Built(out)
+
+
+def symbols(built: Built, mapping=None, sites=None, **options) -> Symbols:
+    names = ("shown", "ends", "hidden", "_ZN3app4growEiNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE")
+    taken = Snapshot(process=4242, mappings=[mapping or built.mapping()])
+    taken.sites = sites or {number: (0, built.after(name)) for number, name in enumerate(names, 1)}
+    found = Symbols(taken, **options)
+    found.resolve_sites(taken.sites)
+    return found
+
+
+def names_of(found: Symbols) -> list[str]:
+    return [found.stack(site)[0].name for site in (1, 2, 3, 4)]
+
+
+def test_functions_and_lines_of_returning_calls(tmp_path):
+    found = symbols(compiled(tmp_path, "-g"))
+    assert names_of(found) == ["shown", "ends", "hidden", GROW]
+    assert [found.stack(site)[0].place for site in (1, 2, 3, 4)] == [f"lib.c:{line}" for line in (2, 3, 4, 6)]
+    assert found.remarks() == []
+
+
+@pytest.mark.parametrize("option", ["-gdwarf-4", "-gdwarf-5"])
+def test_lines_of_each_version_of_dwarf(tmp_path, option):
+    frame = symbols(compiled(tmp_path, option)).stack(1)[0]
+    assert (frame.file, frame.line) == (str(tmp_path / "lib.c"), 2)
+
+
+def test_without_debug_information_there_are_names_alone(tmp_path):
+    found = symbols(compiled(tmp_path))
+    assert names_of(found) == ["shown", "ends", "hidden", GROW]
+    assert found.stack(1)[0].place == ""
+
+
+def test_what_lies_between_functions_is_in_none(tmp_path):
+    gap = '__asm__(".text; .skip 64, 0x90");'
+    built = compiled(tmp_path, "-fno-toplevel-reorder", source=f"int one(void) {{ return 1; }} {gap} int two;")
+    found = symbols(built, sites={1: (0, built.after("one")), 2: (0, built.after("one") + 32)})
+    assert found.stack(1)[0].name == "one"
+    assert found.stack(2)[0].name.startswith("lib.so+0x")
+    assert found.remarks() == [f"{built.path}: no function of its tables is there"]
+
+
+def test_stripped_library_says_so(tmp_path):
+    built = compiled(tmp_path)
+    subprocess.run(["strip", built.path], check=True)
+    found = symbols(built)
+    assert names_of(found)[0] == "shown"
+    assert names_of(found)[2].startswith("lib.so+0x")
+    assert found.remarks() == [f"{built.path}: stripped: it names exported functions alone"]
+
+
+def test_file_of_another_build_is_not_guessed_from(tmp_path):
+    built = compiled(tmp_path)
+    found = symbols(built, built.mapping(build_id="ab" * 20))
+    assert all(name.startswith("lib.so+0x") for name in names_of(found))
+    assert "build id differs" in found.remarks()[0]
+
+
+def test_missing_file_is_told(tmp_path):
+    built = compiled(tmp_path)
+    found = symbols(built, built.mapping(f"{built.path} (deleted)"))
+    assert names_of(found)[0].startswith("lib.so+0x")
+    assert "can't be opened: No such file" in found.remarks()[0]
+
+
+def test_file_without_a_build_id_to_compare_is_told(tmp_path):
+    built = compiled(tmp_path)
+    found = symbols(built, built.mapping(build_id=""))
+    assert names_of(found)[0] == "shown"
+    assert "no build id to compare" in found.remarks()[0]
+
+
+@pytest.mark.parametrize("other", [None, "/bin/true"])
+def test_debug_information_apart_is_found_by_build_id(tmp_path, other):
+    built = compiled(tmp_path, "-g")
+    apart = tmp_path / "debug" / ".build-id" / built.build_id[:2] / f"{built.build_id[2:]}.debug"
+    apart.parent.mkdir(parents=True)
+    subprocess.run(["objcopy", "--only-keep-debug", built.path, apart], check=True)
+    subprocess.run(["strip", built.path], check=True)
+    if other:  # another build lies there now
+        shutil.copy(other, built.path)
+    found = symbols(built, debug_root=tmp_path / "debug")
+    assert names_of(found) == ["shown", "ends", "hidden", GROW]
+    assert found.stack(3)[0].place == "lib.c:4"
+    assert found.remarks() == []
+
+
+def test_jit_functions_are_named_by_perfs_map(tmp_path):
+    (tmp_path / "perf-4242.map").write_text(
+        "7f0000001000 40 py::work:/srv/app.py\nnot a line\n7f0000002000 10 other one\n"
+    )
+    sites = {1: (0, 0x7F0000001040), 2: (0, 0x7F0000001041), 3: (0, 0x7F0000002005), 4: (0, 0x10)}
+    found = symbols(compiled(tmp_path), sites=sites, jit_folder=tmp_path)
+    assert names_of(found) == ["py::work:/srv/app.py", "0x7f0000001040", "other one", "0xf"]
+    assert "2 addresses are in no file" in found.remarks()[0]
+
+
+def test_own_calls_of_a_static_program_are_left_out(tmp_path):
+    ours = """
+      int user(int x) { return x; }
+      __attribute__((noinline)) static int inner(int x) { return x * 3; }
+      __attribute__((noinline, visibility("hidden"))) int shared(int x) { return x * 7; }
+      __attribute__((noinline)) static int outer(int x) { return x * 5 + inner(x) + shared(x); }
+      int hak_malloc(int x) { return outer(x) + inner(x) + 1; }
+    """
+    built = compiled(tmp_path, "-fno-toplevel-reorder", source=ours, name="hakmem.c")
+    user = 0x7F00_0000_0000
+    calls = {
+        1: (0, user),
+        2: (1, built.after("hak_malloc")),
+        3: (2, built.after("outer")),
+        4: (3, built.after("shared")),
+        5: (1, built.after("outer")),  # entered by a tail call
+        6: (1, built.after("shared")),
+    }
+    found = symbols(built, sites=calls)
+    assert [found.outside(site) for site in calls] == [1] * 6
+    other = symbols(built, of_code("/opt/other"), sites=calls)
+    assert [other.outside(site) for site in calls] == list(calls)
+
+
+def test_own_library_is_left_out(tmp_path):
+    sites = {1: (0, 0x10), 2: (1, CODE + 64), 3: (2, CODE + 32)}
+    found = symbols(compiled(tmp_path), of_code("/usr/lib/libhakmem.so.0.1.0"), sites=sites)
+    assert found.outside(3) == 1
+
+
+def test_what_only_passes_memory_on_is_not_who_wanted_it(tmp_path):
+    built = compiled(tmp_path)
+    sites = {1: (0, built.after("shown")), 2: (1, CODE + (1 << 30) + 16), 3: (0, CODE + (1 << 30) + 16)}
+    taken = Snapshot(sites=sites, mappings=[built.mapping(), of_code("/lib/libc.so.6", start=CODE + (1 << 30))])
+    found = Symbols(taken)
+    found.resolve_sites(sites)
+    assert [frame.name for frame in found.wanting(2)] == ["shown"]
+    assert [frame.name for frame in found.wanting(3)] == ["libc.so.6+0xf"]  # there is nobody else
