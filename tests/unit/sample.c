@@ -227,7 +227,8 @@ TEST(large_blocks_are_sampled_by_their_size) {
       large_free(unit_at(unit));
       CHECK(sample_state(sample_of(unit)) == SAMPLE_NONE);
     }
-    double p = bytes >= RATE ? 1 : (double)bytes / RATE;
+    size_t whole = large_good_size(bytes); /* pages */
+    double p = whole >= RATE ? 1 : (double)whole / RATE;
     check_count("large", (unsigned)(bytes >> 10), TURNS, p, sampled);
   }
 }
