@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run bench workloads peers bench-counts bench-scaling test soak repeat fuzz coverage mutation setup-compilers setup-tests built \
+.PHONY: help lib run bench workloads peers bench-counts bench-scaling man test soak repeat fuzz coverage mutation setup-compilers setup-tests built \
         check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-bench check-bench-big \
         setup-big clean
 
@@ -74,6 +74,9 @@ bench-counts: ## count instructions and cache misses for each operation; ARGS=--
 bench-scaling: workloads ## count atomic operations and lines that threads take from each other, with 2 to 128 threads
 	cmake --build $(BUILD) -j $(JOBS) --target hakmem_counting
 	bench/scaling/scaling.py --build $(BUILD) $(ARGS)
+
+man: $(VENV)/.installed-bench ## write the man pages anew from the command line: packaging/man
+	$(VENV)/bin/python tools/gen_man
 
 setup-compilers:
 	@tools/setup build python cxx

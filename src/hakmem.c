@@ -8,6 +8,8 @@
 #include "os/os_linux.c"
 #include "os/line.c"
 #include "os/lock.c"
+#include "os/probe.c"
+#include "os/stack.c"
 #include "os/module.c"
 #include "os/cfi.c"
 #include "os/unwind.c"
@@ -19,6 +21,7 @@
 #include "kit/options.c"
 #include "kit/secret.c"
 #include "kit/site.c"
+#include "kit/event.c"
 
 #include "space/region.c"
 #include "space/ledger.c"
@@ -33,11 +36,13 @@
 
 #include "slab/class.c"
 #include "slab/unit.c"
+#include "slab/track.c"
 #include "slab/sample.c"
 #include "slab/slab.c"
 #include "slab/remote.c"
 #include "slab/batch.c"
 #include "slab/hole.c"
+#include "slab/pinned.c"
 #include "slab/large_secure.c"
 #include "slab/large.c"
 #include "slab/slots.c"
@@ -51,6 +56,7 @@
 #include "front/heaps.c"
 #include "front/keeper.c"
 #include "front/repair.c"
+#include "front/watch.c"
 #include "front/shared.c"
 #include "front/supply.c"
 #if HAK_AUDIT
@@ -76,5 +82,9 @@
 #endif
 #include "entry/crash.c"
 #include "entry/report.c"
+#include "entry/pinned.c"
+#include "entry/reading.c"
 #include "entry/profile.c"
+#include "entry/pprof.c"
+#include "entry/descriptor.c"
 #include "entry/process.c"

@@ -8,7 +8,7 @@ and the loader (for the system's allocator, libc without memcpy and its kin).
 
 What could differ from run to run is fixed. valgrind itself decides on the addresses; the environment is nothing but what is named
 here; paths and arguments have one length (the loader keeps them, and so moves what follows); libc's string functions are the baseline's;
-and hakmem does not decay by the clock, which runs fast under valgrind.
+and hakmem does not decay by the clock, which runs fast under valgrind, and samples no blocks, of which the clock bounds how many.
 """
 import argparse
 import json
@@ -94,7 +94,7 @@ def totals(text, program, system):
 
 
 def environment_of(allocator):
-    own = {"HAKMEM_DECAY_MS": "-1"} | allocator.get("env", {})
+    own = {"HAKMEM_DECAY_MS": "-1", "HAKMEM_INSIGHT": "0"} | allocator.get("env", {})
     own["GLIBC_TUNABLES"] = ":".join(filter(None, [BASELINE, own.get("GLIBC_TUNABLES")]))
     if allocator.get("library"):
         own["LD_PRELOAD"] = "./preload.so"

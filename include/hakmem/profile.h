@@ -1,7 +1,8 @@
 /* profile.h - who holds the memory: samples of the heap's live blocks, by the stacks that they were allocated from.
  *
  * hakmem keeps a record of some blocks, chosen so that each byte of the heap has the same chance of being in one
- * (HAKMEM_SAMPLE_KB), where HAKMEM_INSIGHT is 1.  The secure library keeps none.
+ * (HAKMEM_SAMPLE_KB), unless HAKMEM_INSIGHT is 0.  What is allocated before the heap has 2 MiB has no stack, unless that is 2, or
+ * HAKMEM_PROFILE or HAKMEM_TRACK is set.  The secure library keeps none.
  *
  * Every function here is thread-safe.  None is async-signal-safe unless it says so. */
 #ifndef HAKMEM_PROFILE_H
@@ -17,6 +18,21 @@ extern "C" {
  * allocated and no other thread is stopped: a block that is allocated or freed meanwhile is in it or not.  Returns false when writing
  * fails. Since 0.2. */
 HAK_API bool hak_profile_write(int fd);
+
+/* Writes a profile of the heap to a file descriptor, as `go tool pprof` and services like it read one: pprof's protocol buffer, not
+ * compressed.  It is what a server answers for /debug/pprof/heap; `hakmem profile` shows more.  The sample types are inuse_objects,
+ * inuse_space, in bytes, and samples, a count; labels are bytes, of a block, and tag.  Objects and bytes sum to what is live: in each
+ * size class as hak_stats_class counts it, and in large blocks.  What no sample tells of is "(not sampled)", and what has no stack
+ * "(unknown)".  With HAKMEM_INSIGHT=0 and in the secure library all is not sampled, and the period 0.  Functions have no names, the
+ * build ids of their files lead to them.  Nothing is allocated and no other thread is stopped: a block that is freed meanwhile has its
+ * share in "(not sampled)".  Takes 24 KiB of stack.  Returns false when writing fails.  Since 0.2. */
+HAK_API bool hak_profile_pprof(int fd);
+
+/* Counts what is allocated from now on by where, also of what is freed soon, for so many seconds; 0 ends that.  The counts, of all times
+ * together, are in snapshots (alloc_objects, alloc_space): estimates from one allocation in 512 KiB on average, of which n have an error
+ * of 1 / sqrt(n).  Meanwhile small allocations take some 10 ns more.  Also in the secure library.  Returns false under Valgrind's
+ * memcheck. Since 0.2. */
+HAK_API bool hak_profile_arm(uint32_t seconds);
 
 /* What the calling thread allocates from now on has this number in profiles: a tenant's, a request's, a subsystem's.
  * 0, which threads begin with, is none.  Returns the number before.  Async-signal-safe. Since 0.2. */

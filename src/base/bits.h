@@ -10,12 +10,25 @@
 /* Makes the compiler forget how it got x, so that it does not keep a common
  * subexpression in a register where an addressing mode costs nothing. */
 #define HAK_FORGET(x) __asm__("" : "+r"(x))
+/* Has x where a function returns its value from now on: compilers move it there at the end. */
+#if defined(__x86_64__)
+#define HAK_RESULT(x) __asm__("" : "+a"(x))
+#else
+#define HAK_RESULT(x) ((void)0)
+#endif
 #define HAK_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define HAK_NOINLINE __attribute__((noinline))
+/* Seldom run, as are the functions that it alone calls: compiled to be small and, by src/seldom.ld, in a mapping of its own, which
+ * most processes never bring in.  So nothing that every process runs may be. */
 #define HAK_COLD __attribute__((noinline, cold))
+/* For constructors and destructors, which compilers put apart: with what always runs. */
+#define HAK_USUAL __attribute__((section(".text.hot")))
 #define HAK_INLINE static inline __attribute__((always_inline))
 #define HAK_CHECKED __attribute__((warn_unused_result))
 #define HAK_ALIGNED(n) __attribute__((aligned(n)))
+/* For arrays that most processes never touch, or a line of: with pages of their own they do not spread the small variables over many,
+ * since the linker puts what is aligned most first. */
+#define HAK_APART HAK_ALIGNED(4096)
 #if defined(__clang__)
 #define HAK_ALIAS(target) __attribute__((alias(#target), visibility("default"), used))
 #else
@@ -30,6 +43,14 @@ HAK_INLINE unsigned bits_count64(uint64_t x) { return (unsigned)__builtin_popcou
 
 /* n ones from bit `start` upward; n in 1..32, start + n <= 32. */
 HAK_INLINE uint32_t bits_mask32(unsigned start, unsigned n) { return (uint32_t)((((uint64_t)1 << n) - 1) << start); }
+
+/* Of bits [first, last] of an array of words, those in `word`, which has some. */
+HAK_INLINE uint64_t bits_range64(uint32_t word, uint32_t first, uint32_t last) {
+  uint64_t mask = UINT64_MAX;
+  if (word == first / 64) mask &= UINT64_MAX << first % 64;
+  if (word == last / 64) mask &= UINT64_MAX >> (63 - last % 64);
+  return mask;
+}
 
 HAK_INLINE bool bits_is_pow2(size_t x) { return x != 0 && (x & (x - 1)) == 0; }
 HAK_INLINE size_t bits_round_up(size_t x, size_t pow2) { return (x + pow2 - 1) & ~(pow2 - 1); }
@@ -58,6 +79,15 @@ HAK_INLINE bool bits_test_and_clear64(uint64_t *word, uint64_t n) {
   bool was = (*word & bit) != 0;
   *word &= ~bit;
   return was;
+#endif
+}
+
+/* Sets bit n % 64 of *word. */
+HAK_INLINE void bits_set64(uint64_t *word, uint64_t n) {
+#if defined(__x86_64__)
+  __asm__("btsq %1, %0" : "+r"(*word) : "r"(n)); /* as above */
+#else
+  *word |= (uint64_t)1 << (n & 63);
 #endif
 }
 

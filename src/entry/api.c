@@ -65,7 +65,7 @@ static void clear(void *start, size_t bytes) {
 }
 
 /* Always moves: what was there is cleared before anybody else can have it. */
-void *hak_recallocarray(void *block, size_t old_count, size_t count, size_t size) {
+HAK_COLD void *hak_recallocarray(void *block, size_t old_count, size_t count, size_t size) {
   size_t bytes, old_bytes;
   if (block == NULL) return hak_calloc(count, size);
   if (__builtin_mul_overflow(count, size, &bytes)) return fail(ENOMEM);
@@ -109,7 +109,7 @@ int hak_posix_memalign(void **result, size_t alignment, size_t size) {
 
 void *hak_valloc(size_t size) { return block_alloc_aligned(os_page_size(), size); }
 
-void *hak_pvalloc(size_t size) {
+HAK_COLD void *hak_pvalloc(size_t size) {
   size_t page = os_page_size();
   if (size > PTRDIFF_MAX) return fail(ENOMEM);
   return block_alloc_aligned(page, size == 0 ? page : bits_round_up(size, page));
@@ -137,7 +137,7 @@ void hak_sdallocx(void *block, size_t size, int flags) {
 }
 
 /* Asks for all of the class, so that the secure library too lets the program use it. */
-hak_sized_t hak_alloc_at_least(size_t size) {
+HAK_COLD hak_sized_t hak_alloc_at_least(size_t size) {
   size_t good = block_good_size(size, 1);
   void *block = block_alloc(good > 0 ? good : size);
   return (hak_sized_t){block, block != NULL ? good : 0};
@@ -152,7 +152,7 @@ void hak_free_batch(void **blocks, size_t count) {
 }
 
 /* Blocks first, so that what they leave empty can be purged. */
-size_t hak_collect(bool force) {
+HAK_COLD size_t hak_collect(bool force) {
   if (region.base == 0) return 0;
   thread_enter();
   if (thread_heap != NULL) heap_trim(thread_heap);
@@ -164,7 +164,7 @@ size_t hak_collect(bool force) {
   return purged;
 }
 
-bool hak_option_get(const char *name, int64_t *value) {
+HAK_COLD bool hak_option_get(const char *name, int64_t *value) {
   option_t option = option_find(name, strlen(name));
   if (option == OPTION_COUNT) {
     errno = EINVAL;
@@ -174,7 +174,7 @@ bool hak_option_get(const char *name, int64_t *value) {
   return true;
 }
 
-bool hak_option_set(const char *name, int64_t value) {
+HAK_COLD bool hak_option_set(const char *name, int64_t value) {
   option_t option = option_find(name, strlen(name));
   if (option == OPTION_COUNT || !option_info[option].at_run_time || !option_set(option, value)) {
     errno = EINVAL;

@@ -28,7 +28,7 @@
 #pragma weak dlsym /* not in static programs */
 
 /* Without a lock, and again if two come at once. */
-void *change_next(void *_Atomic *known, const char *name) {
+HAK_COLD void *change_next(void *_Atomic *known, const char *name) {
   void *next = load_acquire(known);
   if (HAK_UNLIKELY(next == NULL) && &dlsym != NULL) {
     next = dlsym(RTLD_NEXT, name);
@@ -115,7 +115,7 @@ static void filter_end(change_t change, long result) {
   if (change == CHANGE_FILTER && result < 0) add_relaxed(&os_filters, (uint32_t)-1);
 }
 
-int change_prctl(int option, long b, long c, long d, long e) {
+HAK_COLD int change_prctl(int option, long b, long c, long d, long e) {
   change_t change = change_of_prctl(option);
   if (change == CHANGE_NONE) return next_prctl(option, b, c, d, e);
   bool held = keeper_hold();
@@ -135,7 +135,7 @@ static HAK_NOINLINE long changing_syscall(change_t change, long number, long a, 
   return result;
 }
 
-long change_syscall(long number, long a, long b, long c, long d, long e, long f) {
+HAK_COLD long change_syscall(long number, long a, long b, long c, long d, long e, long f) {
   change_t change = change_of_syscall(number, a);
   if (HAK_UNLIKELY(change != CHANGE_NONE)) return changing_syscall(change, number, a, b, c, d, e, f);
   return next_syscall(number, a, b, c, d, e, f);

@@ -74,7 +74,7 @@ static void crashed(int number, siginfo_t *info, void *context) {
   pass_on(w, number, info, context);
 }
 
-void crash_watch(void) {
+HAK_COLD void crash_watch(void) {
   bool guard = option_get(OPTION_guard) != 0, report = option_get(OPTION_crash_report) != 0;
   if (guard) trace_prepare();
   for (int i = 0; i < WATCHED; i++) {

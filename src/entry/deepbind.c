@@ -136,7 +136,7 @@ static bool redirect(void) {
 }
 
 /* Once. */
-static bool redirected_all(void) {
+static HAK_COLD bool redirected_all(void) {
   static lock_t lock;
   static bool tried, done;
   lock_acquire(&lock);
@@ -178,7 +178,7 @@ jump_t deepbind_dlmopen(long space, const char *file, int mode) __attribute__((u
 jump_t deepbind_dlopen(int mode) { return jump_to("dlopen", mode_for(mode)); }
 
 /* Another space has a libc of its own, with its malloc: what comes from there belongs there. */
-jump_t deepbind_dlmopen(long space, const char *file, int mode) {
+HAK_COLD jump_t deepbind_dlmopen(long space, const char *file, int mode) {
   (void)file;
   if (space == LM_ID_BASE) return jump_to("dlmopen", mode_for(mode));
   suspect("not from this allocator, but a library was opened by dlmopen");

@@ -6,11 +6,11 @@
 #include "base/config.h"
 #include "kit/options.h"
 
-/* Installs the handlers that crash_report and guard ask for. Once, at start. */
+/* Installs the handlers that crash_report and guard ask for. Once, at start, where one of them does. */
 void crash_watch(void);
-/* What HAKMEM_STATS asks for at exit. */
+/* What HAKMEM_STATS asks for at exit, if it does. */
 void report_at_exit(void);
-/* What HAKMEM_PROFILE asks for at exit. */
+/* The same for HAKMEM_PROFILE. */
 void profile_at_exit(void);
 
 #endif

@@ -59,7 +59,7 @@ static HAK_COLD void stats_fill(hak_stats_t *stats, hak_class_stats_t *of_class)
 #define STATS_MOST 4096
 _Static_assert(sizeof(hak_stats_t) % sizeof(uint64_t) == 0 && sizeof(hak_stats_t) <= STATS_MOST, "a size that callers may say");
 
-bool hak_stats_get(hak_stats_t *stats) {
+HAK_COLD bool hak_stats_get(hak_stats_t *stats) {
   size_t size = stats->struct_size;
   if (size < STATS_LEAST || size > STATS_MOST || size % sizeof(uint64_t) != 0) {
     errno = EINVAL;
@@ -86,7 +86,7 @@ HAK_COLD bool hak_stats_class(uint32_t size_class, hak_class_stats_t *stats) {
   return true;
 }
 
-bool hak_stats_heap(uint32_t heap, hak_heap_stats_t *stats) {
+HAK_COLD bool hak_stats_heap(uint32_t heap, hak_heap_stats_t *stats) {
   if (census_heap(heap, stats)) return true;
   errno = EINVAL;
   return false;
@@ -284,7 +284,7 @@ static HAK_COLD void json_option(writer_t *w, const option_info_t *info, bool pa
     format_text(f, ", \"default\": \"\", \"min\": null, \"max\": null");
   }
   format_text(f, info->at_run_time ? ", \"runtime\": true, \"help\": \"" : ", \"runtime\": false, \"help\": \"");
-  format_text(writer(w), info->help);
+  format_text(writer(w), option_help(info));
   format_text(writer(w), "\"}");
 }
 
@@ -300,7 +300,6 @@ HAK_COLD bool hak_options_json(int fd) {
 /* --- at exit ----------------------------------------------------------------------------- */
 
 HAK_COLD void report_at_exit(void) {
-  if (option_get(OPTION_stats) == 0) return;
   const char *path = option_path(PATH_stats_file);
   int fd = path[0] != '\0' ? writer_file(path) : 2;
   bool json = option_get(OPTION_stats_json) != 0 || path[0] != '\0';
@@ -315,16 +314,16 @@ HAK_COLD void report_at_exit(void) {
 /* --- libc's names ------------------------------------------------------------------------ */
 
 /* glibc keeps `pad` bytes at the top of its heap; there is no such place here. */
-int hak_malloc_trim(size_t pad) {
+HAK_COLD int hak_malloc_trim(size_t pad) {
   (void)pad;
   return hak_collect(true) > 0;
 }
 
-void hak_malloc_stats(void) { (void)hak_stats_text(2); }
+HAK_COLD void hak_malloc_stats(void) { (void)hak_stats_text(2); }
 
 /* glibc's parameters run from M_ARENA_MAX, -8, to M_TRIM_THRESHOLD, -1, and M_MXFAST, 1.  All are hints that say how its own arenas
  * are to work: they are accepted, since programs take a refusal for an error, and change nothing. */
-int hak_mallopt(int parameter, int value) {
+HAK_COLD int hak_mallopt(int parameter, int value) {
   (void)value;
   return (parameter >= -8 && parameter <= -1) || parameter == 1;
 }
@@ -394,7 +393,7 @@ int mallopt(int parameter, int value) HAK_ALIAS(hak_mallopt);
 /* mallinfo is from when 2 GiB were much: a figure stops at what it can say, where glibc's wraps around. */
 static int to_int(size_t value) { return value > INT32_MAX ? INT32_MAX : (int)value; }
 
-HAK_API struct mallinfo mallinfo(void) {
+HAK_COLD HAK_API struct mallinfo mallinfo(void) {
   hak_mallinfo_t info = hak_mallinfo2();
   return (struct mallinfo){
       .arena = to_int(info.arena),
@@ -409,7 +408,7 @@ HAK_API struct mallinfo mallinfo(void) {
 
 #if __GLIBC_PREREQ(2, 33)
 _Static_assert(sizeof(struct mallinfo2) == sizeof(hak_mallinfo_t), "hak_mallinfo_t is laid out as mallinfo2");
-HAK_API struct mallinfo2 mallinfo2(void) {
+HAK_COLD HAK_API struct mallinfo2 mallinfo2(void) {
   hak_mallinfo_t info = hak_mallinfo2();
   struct mallinfo2 result;
   memcpy(&result, &info, sizeof result);

@@ -21,6 +21,11 @@ bool writer_flush(writer_t *w);
 /* For the next piece. */
 format_t *writer(writer_t *w);
 
+/* A word of a line, after a space; and a line of two words. */
+void word_number(format_t *f, uint64_t value);
+void word_address(format_t *f, uintptr_t value);
+void line_number(writer_t *w, const char *kind, uint64_t value);
+
 /* Opens the file that an option names, %p being the process's number; -1 if that cannot be. */
 int writer_file(const char *pattern);
 

@@ -7,6 +7,7 @@
 #include "front/secure.h"
 #include "front/supply.h"
 #include "front/thread.h"
+#include "front/watch.h"
 #include "kit/options.h"
 #include "os/os.h"
 #include "slab/large.h"
@@ -54,10 +55,12 @@ static void *take_small(heap_t *heap, unsigned size_class, size_t size) {
   return entry != NULL ? entry_take(entry, size) : NULL;
 }
 
-/* From a bin of the heap, as malloc's fast path does it; NULL if there is nothing. */
+/* From a bin of the heap, as malloc's fast path does it where allocations are not watched; NULL if there is nothing. */
 HAK_INLINE void *alloc_hit(heap_t *heap, size_t size) {
-  if (HAK_SECURE) return size > 0 ? secure_pop(heap, size) : NULL;
-  return bin_pop(heap_bin_for(heap, size));
+  unsigned c = class_for(size);
+  if (!load_relaxed(&heap->has_bin[c])) return NULL;
+  if (HAK_SECURE) return size > 0 ? secure_pop(heap, heap_bin(heap, c), size) : NULL;
+  return bin_pop(heap_bin(heap, c));
 }
 
 /* It is time for one in a guard slot; NULL if none is free. */
@@ -70,10 +73,29 @@ static HAK_NOINLINE void *alloc_guarded(heap_t *heap, size_t size) {
   return block;
 }
 
-/* While allocations are watched, all of them come here: each is counted, and one now and then gets a guard slot. NULL: the heap has
- * nothing ready. */
+/* The distance to the next event is used up, or none was drawn yet. */
+static HAK_NOINLINE void alloc_event(heap_t *heap, int64_t bytes) {
+  int64_t left = heap->until_event + bytes;
+  if (left == 0) left = event_distance(&heap->random);
+  if (left <= bytes) {
+    event_count((size_t)bytes);
+    left = bytes + event_distance(&heap->random);
+  }
+  heap->until_event = left - bytes;
+}
+
+/* While allocations are watched, all of them come here: each is counted, and one now and then gets a guard slot, or is an event. NULL: the
+ * heap has nothing ready. */
 static void *alloc_watched(heap_t *heap, size_t size) {
+  if (HAK_UNLIKELY(!watch_wanted())) {
+    thread_enter();
+    watch_heap(heap);
+    thread_leave();
+    return alloc_hit(heap, size);
+  }
   owner_add(&heap->counted_allocs, 1);
+  int64_t bytes = size == 0 ? 1 : (int64_t)size;
+  if (event_armed() && (heap->until_event -= bytes) <= 0) alloc_event(heap, bytes);
   void *block = HAK_UNLIKELY(heap->until_guarded-- == 0) ? alloc_guarded(heap, size) : NULL;
   return HAK_UNLIKELY(block != NULL) ? block : alloc_hit(heap, size);
 }
@@ -86,7 +108,7 @@ static void *alloc_refill(size_t size) {
   if (block != NULL) return entry_take(block, size);
   heap_t *heap = thread_attach();
   if (heap == NULL) return NULL;
-  if (first && thread_fast_heap != heap) block = alloc_watched(heap, size); /* from the first on */
+  if (first && load_relaxed(&heap->watched)) block = alloc_watched(heap, size); /* from the first on */
   if (block == NULL) block = take_small(heap, c, size);
   if (HAK_UNLIKELY(block == NULL) && trim_all()) block = take_small(heap, c, size);
   return block;
@@ -95,7 +117,7 @@ static void *alloc_refill(size_t size) {
 /* The thread's bin has nothing for the size, or it has no heap, or allocations are watched. */
 static HAK_NOINLINE void *alloc_small(size_t size) {
   heap_t *heap = thread_heap;
-  void *block = heap != NULL && thread_fast_heap != heap ? alloc_watched(heap, size) : NULL;
+  void *block = heap != NULL && load_relaxed(&heap->watched) ? alloc_watched(heap, size) : NULL;
   if (block != NULL) return block;
   thread_enter();
   block = alloc_refill(size);
@@ -111,6 +133,7 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
   void *block = large_alloc(size, align, use);
   if (HAK_UNLIKELY(block == NULL) && large_may_fit(size, align) && trim_all()) block = large_alloc(size, align, use);
   thread_leave_with_upkeep();
+  if (event_armed() && block != NULL) event_try(size);
   return block != NULL ? block : out_of_memory();
 }
 

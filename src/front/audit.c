@@ -38,8 +38,7 @@ static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *
   AUDIT((remote & bit) == 0, block, "a block in a bin was freed remotely");
   bool undone = !HAK_SECURE && heap->owner.helped;
   AUDIT(!HAK_CHECKS || undone || !region_is_live(block), block, "a block in a bin is live");
-  const sample_t *sample = sample_find(block);
-  sample_state_t state = sample == NULL ? SAMPLE_NONE : sample_state(sample);
+  sample_state_t state = sample_block_state(block);
   bool agree = entry_is_sampled(entry) ? state == SAMPLE_FREE : state == SAMPLE_NONE || state == SAMPLE_QUIET;
   AUDIT(agree, block, "a sampled block's entry and record disagree");
 }
@@ -75,7 +74,9 @@ static void audit_bin(heap_t *heap, unsigned c) {
 
 /* --- heaps ------------------------------------------------------------------------------- */
 
-static uint16_t table_wants(const heap_t *heap, unsigned c) { return load_relaxed(&heap->has_bin[c]) ? heap->bin_at_class[c] : 0; }
+static uint16_t table_wants(const heap_t *heap, unsigned c) {
+  return load_relaxed(&heap->has_bin[c]) && !load_relaxed(&heap->watched) ? heap->bin_at_class[c] : 0;
+}
 
 static void audit_table(const heap_t *heap) {
   bool right = heap->bin_at[0] == table_wants(heap, CLASS_ZERO);

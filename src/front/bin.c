@@ -94,7 +94,6 @@ static intptr_t bin_give(bin_t *bin, slab_owner_t *owner, intptr_t count) {
   intptr_t top = owner_load(&bin->top);
   owner_store(&bin->top, bottom);
   atomic_signal_fence(memory_order_seq_cst);
-  for (intptr_t i = bottom; i < bottom + count; i++) owner_store(&entries[i], entry_block(owner_load(&entries[i])));
   count = (intptr_t)batch_give(owner, &entries[bottom], (uint32_t)count);
   for (intptr_t i = bottom + count; i < top; i++) owner_store(&entries[i - count], owner_load(&entries[i]));
   atomic_signal_fence(memory_order_seq_cst);

@@ -61,12 +61,17 @@ HAK_INLINE bin_t *bin_of_unit(uint64_t *live, size_t unit) { return (bin_t *)(vo
 HAK_INLINE void *bin_pop(bin_t *bin) {
   intptr_t top = owner_load(&bin->top);
   char *block = owner_load(&bin_entries(bin)[top - 1]);
+  HAK_RESULT(block);
   if (HAK_UNLIKELY(entry_is_sampled(block))) return NULL;
   if (block == NULL) __builtin_unreachable(); /* so that callers need not ask again */
   owner_store(&bin->top, top - 1);
   if (HAK_CHECKS) {
-    uint64_t *word = region_live_word(block);
-    owner_store(word, owner_load(word) | region_live_bit(block));
+    uint64_t *live = (uint64_t *)owner_load(&region.live_bias);
+    size_t index = region_live_index(block);
+    uint64_t word = owner_load(&live[index]);
+    HAK_FORGET(index);
+    bits_set64(&word, (uintptr_t)block >> HAK_GRANULE_SHIFT);
+    owner_store(&live[index], word);
   }
   return block;
 }

@@ -9,7 +9,8 @@
 #include "front/thread.h"
 
 void *alloc_secure(size_t size) {
-  void *block = size - 1 < SMALL_MAX ? secure_pop(thread_fast_heap, size) : NULL;
+  heap_t *heap = thread_fast_heap;
+  void *block = size - 1 < SMALL_MAX ? secure_pop(heap, heap_bin_for(heap, size + CLASS_CANARY), size) : NULL;
   return HAK_LIKELY(block != NULL) ? block : alloc_miss(size);
 }
 

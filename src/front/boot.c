@@ -13,6 +13,7 @@
 #include "space/span.h"
 #include "slab/sample.h"
 #include "front/thread.h"
+#include "front/watch.h"
 
 typedef enum boot_state { BOOT_NONE, BOOT_UNDER_WAY, BOOT_DONE } boot_state_t;
 static _Atomic uint32_t boot_state;
@@ -23,10 +24,12 @@ static void boot_options(void) {
   if (environ == NULL || atomic_exchange_explicit(&options_read, true, memory_order_relaxed)) return;
   options_load(environ);
   /* Before the first thread gets its heap, if libc has the variables by then. */
-  if (option_get(OPTION_stats) != 0 || option_get(OPTION_guard) != 0) thread_watch_all();
+  if (option_get(OPTION_stats) != 0 || option_get(OPTION_guard) != 0) store_relaxed(&watch_always, true);
+  if (option_get(OPTION_events) != 0) store_relaxed(&event_until_ms, UINT64_MAX);
 }
 
-static bool wants_samples(void) { return !memcheck_on() && (option_get(OPTION_insight) != 0 || option_path(PATH_profile)[0] != '\0'); }
+static bool wants_profile(void) { return option_get(OPTION_insight) > 1 || option_path(PATH_profile)[0] != '\0'; }
+static bool wants_samples(void) { return !memcheck_on() && (option_get(OPTION_insight) != 0 || wants_profile()); }
 
 /* The first unit is nobody's: a block there would never be lost, since region.base leads to it. */
 static void hide_base(void) {
@@ -42,7 +45,10 @@ static bool boot_first(void) {
     boot_options();
     os_fork_watch();
     if (HAK_SECURE) secret_start();
-    if (wants_samples()) sample_start((uint64_t)option_get(OPTION_sample_kb) << 10);
+    if (wants_samples()) {
+      sample_start((uint64_t)option_get(OPTION_sample_kb) << 10, wants_profile() || option_get(OPTION_track) != 0);
+      track_start((uint32_t)option_get(OPTION_track));
+    }
     bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);
     if (done && memcheck_on()) hide_base();
     store_release(&boot_state, (uint32_t)(done ? BOOT_DONE : BOOT_NONE));
@@ -58,7 +64,7 @@ bool boot(void) { return HAK_LIKELY(load_acquire(&boot_state) == BOOT_DONE) || b
 void boot_finish(void) {
   boot_options();
   thread_watch_exits();
-  if (HAK_SAMPLED && wants_samples()) site_start();
+  if ((HAK_SAMPLED && wants_samples()) || option_get(OPTION_events) != 0) site_start();
   options_seal();
   /* What is read later may be refused by then. */
   huge_start();

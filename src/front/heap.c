@@ -9,8 +9,8 @@
 heap_t heap_none = {.none = {.top = NONE_TOP, .capacity = -NONE_TOP}, .none_entry = (void *)ENTRY_SAMPLED};
 
 __thread uint32_t thread_inside;
-heapless_t heapless[HEAPLESS_LINES];
-bins_retired_t bins_retired[CLASS_COUNT];
+HAK_APART heapless_t heapless[HEAPLESS_LINES];
+HAK_APART bins_retired_t bins_retired[CLASS_COUNT];
 
 /* --- layout ------------------------------------------------------------------------------ */
 
@@ -30,13 +30,21 @@ size_t heap_bins_bytes(void) { return bits_round_up(bins_place(NULL, 0) * 8, os_
 
 /* What malloc finds for the sizes of the class: its bin, if it has one. */
 void heap_set_table(heap_t *heap, unsigned c) {
-  uint16_t at = load_relaxed(&heap->has_bin[c]) ? heap->bin_at_class[c] : 0;
+  bool leads = load_relaxed(&heap->has_bin[c]) && !load_relaxed(&heap->watched);
+  uint16_t at = leads ? heap->bin_at_class[c] : 0;
   size_t above = c == 0 ? 0 : class_info[c - 1].size;
-  if (c == CLASS_ZERO) heap->bin_at[0] = at;
-  for (size_t i = above / HAK_GRANULE + 1; i < HEAP_TABLE_SMALL && i * HAK_GRANULE <= class_info[c].size; i++) heap->bin_at[i] = at;
-  for (size_t i = above / HEAP_TABLE_STEP + 1; i < HEAP_TABLE_MID && i * HEAP_TABLE_STEP <= class_info[c].size; i++) {
-    heap->bin_at[HEAP_TABLE_SMALL + i] = at;
+  if (c == CLASS_ZERO) racy_store(&heap->bin_at[0], at);
+  for (size_t i = above / HAK_GRANULE + 1; i < HEAP_TABLE_SMALL && i * HAK_GRANULE <= class_info[c].size; i++) {
+    racy_store(&heap->bin_at[i], at);
   }
+  for (size_t i = above / HEAP_TABLE_STEP + 1; i < HEAP_TABLE_MID && i * HEAP_TABLE_STEP <= class_info[c].size; i++) {
+    racy_store(&heap->bin_at[HEAP_TABLE_SMALL + i], at);
+  }
+}
+
+void heap_set_watched(heap_t *heap, bool watched) {
+  store_relaxed(&heap->watched, watched);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) heap_set_table(heap, c);
 }
 
 void heap_add_bin(heap_t *heap, unsigned c) {

@@ -28,6 +28,7 @@ typedef struct heap {
   uint16_t bin_at[HEAP_TABLE_SMALL + HEAP_TABLE_MID];
   uint16_t bin_at_class[CLASS_COUNT]; /* of every class */
   _Atomic bool has_bin[CLASS_COUNT];  /* bin_at leads there; else to `none`. Changed by the thread that has the heap */
+  _Atomic bool watched;               /* bin_at leads to `none` alone: front/watch.h */
   bin_budget_t budget;
   uint64_t last_tick_ms;
   uint32_t slow_paths;
@@ -40,8 +41,9 @@ typedef struct heap {
   _Atomic uint32_t inside;  /* 1 while its thread is on a slow path: for a fork's child */
   uint8_t shared_blocks[CLASS_COUNT]; /* got from shared slabs so far */
   int64_t trimmed_free_bytes; /* owner.free_bytes as the last heap_trim left it */
-  _Atomic uint64_t counted_allocs; /* see thread_watch_all, as for the next two */
+  _Atomic uint64_t counted_allocs; /* while it is watched, as the next two */
   uint32_t until_guarded;          /* small allocations */
+  int64_t until_event;             /* bytes of small allocations */
   uint64_t random;
   struct quarantine *quarantine;   /* front/quarantine.c */
   _Atomic uint32_t forking;        /* 1 while its thread forks: for the child, until its repair */
@@ -61,7 +63,9 @@ HAK_INLINE bin_t *heap_bin(heap_t *heap, unsigned size_class) {
 HAK_INLINE size_t heap_small_index(size_t size) { return (size + HAK_GRANULE - 1) >> HAK_GRANULE_SHIFT; }
 HAK_INLINE size_t heap_mid_index(size_t size) { return HEAP_TABLE_SMALL + (size + HEAP_TABLE_STEP - 1) / HEAP_TABLE_STEP; }
 
-HAK_INLINE bin_t *heap_bin_at(heap_t *heap, size_t index) { return (bin_t *)(void *)((uint64_t *)(void *)heap + heap->bin_at[index]); }
+HAK_INLINE bin_t *heap_bin_at(heap_t *heap, size_t index) {
+  return (bin_t *)(void *)((uint64_t *)(void *)heap + owner_load(&heap->bin_at[index]));
+}
 /* Where malloc finds a block of up to HAK_SMALL_MAX bytes. */
 HAK_INLINE bin_t *heap_bin_for(heap_t *heap, size_t size) {
   return heap_bin_at(heap, size <= HAK_TABLE_MAX ? heap_small_index(size) : heap_mid_index(size));
@@ -94,10 +98,12 @@ HAK_INLINE unsigned heap_next_bin(const heap_t *heap, unsigned c) {
   while (c < CLASS_COUNT && !load_relaxed(&heap->has_bin[c])) c++;
   return c;
 }
-/* The class's first use: malloc finds its bin from now on. */
+/* The class's first use: malloc finds its bin from now on. With the heap's lock. */
 void heap_add_bin(heap_t *heap, unsigned c);
-/* Writes anew where malloc finds the class's bin, or that there is none. */
+/* Writes anew where malloc finds the class's bin, or that there is none. With the heap's lock, or where nobody else knows it. */
 void heap_set_table(heap_t *heap, unsigned c);
+/* Whether all small allocations miss. With the heap's lock. */
+void heap_set_watched(heap_t *heap, bool watched);
 /* Makes `thread` the one whose frees of the heap's blocks take the fast path. */
 void heap_set_thread(heap_t *heap, uintptr_t thread);
 /* Gives the memory of the bins of a heap without slabs back; what they have counted stays. */

@@ -12,7 +12,7 @@
 
 #define BUCKETS 256
 
-static heap_t *_Atomic heaps;
+heap_t *_Atomic heaps_newest;
 static _Atomic uint32_t attached_count, orphan_count;
 
 /* Under `lists_lock`, but for the counts, which others read. */
@@ -20,7 +20,7 @@ static lock_t lists_lock = LOCK_OF_RANK(LOCK_LISTS);
 static heap_t *attached[BUCKETS]; /* by thread */
 static heap_t *orphans, *bare_heaps;
 
-heap_t *heap_first(void) { return load_acquire(&heaps); }
+heap_t *heap_first(void) { return load_acquire(&heaps_newest); }
 uint32_t heaps_attached(void) { return load_relaxed(&attached_count); }
 uint32_t heaps_orphaned(void) { return load_relaxed(&orphan_count); }
 
@@ -107,8 +107,8 @@ static void heap_list(heap_t *heap, heap_state_t state, uintptr_t thread) {
   heap->thread = thread;
   store_relaxed(&heap->state, (uint32_t)state);
   heap_enter(heap);
-  store_relaxed(&heap->next, load_relaxed(&heaps));
-  store_release(&heaps, heap);
+  store_relaxed(&heap->next, load_relaxed(&heaps_newest));
+  store_release(&heaps_newest, heap);
   lock_release(&lists_lock);
 }
 
@@ -219,7 +219,7 @@ HAK_AUDITED void heaps_audit(void) {
   lock_release(&lists_lock);
 }
 
-void heaps_after_fork(const heap_t *mine, const heap_t *forker, bool inside) {
+HAK_COLD void heaps_after_fork(const heap_t *mine, const heap_t *forker, bool inside) {
   lock_abandon(&lists_lock, inside);
   for (unsigned i = 0; i < BUCKETS; i++) attached[i] = NULL;
   orphans = bare_heaps = NULL;

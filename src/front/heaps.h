@@ -12,6 +12,7 @@
 
 /* All heaps ever made, newest first; follow `next`. Any thread. */
 heap_t *heap_first(void);
+extern heap_t *_Atomic heaps_newest; /* the same, for readers outside */
 /* Gives the thread a heap: the one that an earlier thread with its number has left behind unseen, whose frees go there already; else
  * an orphan, `wanted` if that is one of the newest, one without bins, or a new one. NULL when out of memory. */
 HAK_CHECKED heap_t *heaps_take(uintptr_t thread, const heap_t *wanted);

@@ -132,7 +132,7 @@ size_t block_fault_class(const block_info_t *info) {
   return fault_class == NULL ? 0 : fault_class(info->span);
 }
 
-_Noreturn void block_fault(const block_info_t *info, const void *p, const char *function) {
+HAK_COLD _Noreturn void block_fault(const block_info_t *info, const void *p, const char *function) {
   static const struct {
     const char *fault, *detail;
   } texts[] = {
@@ -149,7 +149,7 @@ _Noreturn void block_fault(const block_info_t *info, const void *p, const char *
   os_abort();
 }
 
-_Noreturn void block_fault_size(const block_info_t *info, const void *p, const char *function, const char *detail) {
+HAK_COLD _Noreturn void block_fault_size(const block_info_t *info, const void *p, const char *function, const char *detail) {
   fault_line("size mismatch", function, p, detail, block_fault_class(info));
   if (slots_hold(p)) slot_abort(p);
   os_abort();
@@ -157,7 +157,7 @@ _Noreturn void block_fault_size(const block_info_t *info, const void *p, const c
 
 /* --- words ------------------------------------------------------------------------------- */
 
-void block_describe(format_t *f, const void *p) {
+HAK_COLD void block_describe(format_t *f, const void *p) {
   const unit_t *span = span_at(p);
   if (span == NULL) {
     format_text(f, (uintptr_t)p < 65536 ? "near NULL, not hakmem's" : "foreign, not hakmem's");

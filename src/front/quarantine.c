@@ -6,16 +6,6 @@
 
 #define QUARANTINE_BYTES ((size_t)32 << 10) /* of a class */
 #define QUARANTINE_LEAST 4
-#define QUARANTINE_MOST 64
-
-/* A ring for each class. */
-struct quarantine {
-  uint64_t random;
-  struct {
-    uint8_t at, length;
-  } rings[CLASS_COUNT];
-  void *blocks[CLASS_COUNT][QUARANTINE_MOST];
-};
 
 size_t quarantine_bytes(void) { return sizeof(struct quarantine); }
 

@@ -7,6 +7,17 @@
 
 #include "front/heap.h"
 
+#define QUARANTINE_MOST 64
+
+/* A ring for each class; what it has no block for is NULL. */
+struct quarantine {
+  uint64_t random;
+  struct {
+    uint8_t at, length;
+  } rings[CLASS_COUNT];
+  void *blocks[CLASS_COUNT][QUARANTINE_MOST];
+};
+
 /* Bytes that a heap needs for it, cleared, and what makes them its quarantine. */
 size_t quarantine_bytes(void);
 void quarantine_init(heap_t *heap, void *memory);

@@ -159,9 +159,7 @@ static void *bin_take(heap_t *heap, bin_t *bin, uint32_t count) {
   return block;
 }
 
-void *secure_pop(heap_t *heap, size_t size) {
-  size_t least = size + CLASS_CANARY;
-  bin_t *bin = heap_bin_for(heap, least);
+void *secure_pop(heap_t *heap, bin_t *bin, size_t size) {
   uint32_t count = bin_count(bin);
   if (HAK_UNLIKELY(count == 0)) return NULL;
   return make_live(bin_take(heap, bin, count), bin, size);

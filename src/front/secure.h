@@ -14,8 +14,8 @@
 
 /* One block of the class, live; NULL when out of memory. Ends the process if it was written to meanwhile. */
 HAK_CHECKED void *secure_alloc(heap_t *heap, unsigned size_class, size_t size);
-/* The same for a size, not 0, from its bin alone: NULL if that is empty. */
-HAK_CHECKED void *secure_pop(heap_t *heap, size_t size);
+/* The same for a size, not 0, from the bin alone: NULL if that is empty. */
+HAK_CHECKED void *secure_pop(heap_t *heap, bin_t *bin, size_t size);
 /* Ends the block's life; false if it had none. */
 HAK_CHECKED bool secure_claim_live(const void *block);
 /* Checks and clears a block that was live. */

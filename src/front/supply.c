@@ -55,7 +55,7 @@ void heap_take_back(heap_t *heap, void *block) {
     return;
   }
   bin_t *bin = heap_bin(heap, load_relaxed(&slab->size_class));
-  if (bin_push(bin, sample_find(block) != NULL ? entry_sampled(block) : block)) heap_flush(heap, bin);
+  if (bin_push(bin, sample_block_state(block) != SAMPLE_NONE ? entry_sampled(block) : block)) heap_flush(heap, bin);
 }
 
 static void quarantine_empty(heap_t *heap) {
@@ -132,9 +132,9 @@ void *heap_refill(heap_t *heap, unsigned size_class) {
   if (!load_relaxed(&heap->has_bin[size_class])) {
     void *block = heap_take_shared(size_class, &heap->shared_blocks[size_class], true);
     if (block != NULL) return block;
-    heap_add_bin(heap, size_class);
   }
   heap_lock(heap);
+  if (!load_relaxed(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
   void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
   heap_unlock(heap);
   return block;
@@ -142,8 +142,8 @@ void *heap_refill(heap_t *heap, unsigned size_class) {
 
 void *heap_take_one(heap_t *heap, unsigned size_class) {
   void *block;
-  if (!load_relaxed(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
   heap_lock(heap);
+  if (!load_relaxed(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
   bool taken = batch_take(&heap->owner, size_class, &heap_bin(heap, size_class)->shared, &block, 1) == 1;
   heap_unlock(heap);
   return taken ? block : NULL;

@@ -13,6 +13,7 @@
 #include "front/repair.h"
 #include "front/shared.h"
 #include "front/supply.h"
+#include "front/watch.h"
 
 __thread heap_t *thread_fast_heap = &heap_none;
 __thread heap_t *thread_heap;
@@ -21,7 +22,6 @@ static __thread bool thread_ended __attribute__((tls_model("initial-exec")));
 
 static pthread_key_t exit_key;
 static _Atomic bool exits_watched;
-static _Atomic bool watching;
 
 /* Heaps that are looked at for a peak. */
 #define HOLE_HEAPS 64
@@ -66,6 +66,7 @@ void thread_leave_with_upkeep(void) {
   purge_new_holes();
   if (thread_heap != NULL) heap_tick(thread_heap);
   keeper_call(thread_heap);
+  watch_due();
   thread_leave();
 }
 
@@ -110,10 +111,8 @@ void thread_after_fork(void) {
   if (heap_note_fork(thread_heap)) os_fork_note();
 }
 
-void thread_watch_all(void) { store_relaxed(&watching, true); }
-
 void *thread_take_shared(unsigned size_class) {
-  if (thread_heap != NULL || load_relaxed(&watching) || memcheck_on()) return NULL;
+  if (thread_heap != NULL || watch_wanted() || memcheck_on()) return NULL;
   return heap_take_shared(size_class, &thread_shared_blocks, false);
 }
 
@@ -124,7 +123,8 @@ static heap_t *attach_to(const heap_t *wanted) {
     if (heap == NULL) return NULL;
     /* Before pthread_setspecific, which may allocate. */
     thread_heap_set(heap);
-    if (!load_relaxed(&watching)) thread_fast_heap = heap;
+    if (load_relaxed(&heap->watched) != watch_wanted()) watch_heap(heap);
+    thread_fast_heap = heap;
     if (load_acquire(&exits_watched)) (void)pthread_setspecific(exit_key, heap);
   }
   return heap;

@@ -7,8 +7,7 @@
 #include "front/audit.h"
 #include "front/repair.h"
 
-/* The heap that the fast path of malloc pops from: heap_none before the first
- * miss, after the thread's end, and while allocations are watched. */
+/* The heap that the fast path of malloc pops from: heap_none before the first miss and after the thread's end. */
 extern __thread heap_t *thread_fast_heap __attribute__((tls_model("initial-exec")));
 /* The thread's heap in any case, NULL before the first miss and after the thread's end. */
 extern __thread heap_t *thread_heap __attribute__((tls_model("initial-exec")));
@@ -53,8 +52,6 @@ HAK_CHECKED void *thread_take_shared(unsigned size_class);
 HAK_CHECKED heap_t *thread_attach(void);
 /* For a thread without a heap that frees a block of this owner's: an orphan's heap becomes its own. Who frees one mostly frees more. */
 void thread_adopt(slab_owner_t *owner);
-/* Small allocations of heaps attached from now on all miss, to be counted and sampled. */
-void thread_watch_all(void);
 /* Before the loader has given the main thread's variables their values: what malloc needs.  Calls nothing of libc's. */
 void thread_start_early(void);
 /* Makes threads give their heaps back when they end. Once, at start. */

@@ -5,7 +5,7 @@
 
 const char *_Atomic fault_foreign;
 
-void fault_line(const char *fault, const char *function, const void *pointer, const char *detail, size_t size_class) {
+HAK_COLD void fault_line(const char *fault, const char *function, const void *pointer, const char *detail, size_t size_class) {
   line_t line;
   format_t *f = line_begin(&line);
   format_text(f, fault);
@@ -26,7 +26,7 @@ void fault_line(const char *fault, const char *function, const void *pointer, co
   line_end(&line);
 }
 
-_Noreturn void fault_abort(const char *fault, const char *function, const void *pointer, const char *detail, size_t size_class) {
+HAK_COLD _Noreturn void fault_abort(const char *fault, const char *function, const void *pointer, const char *detail, size_t size_class) {
   fault_line(fault, function, pointer, detail, size_class);
   os_abort();
 }

@@ -13,4 +13,9 @@ void *meta_alloc(size_t bytes) {
   return start;
 }
 
+void meta_return(void *start, size_t bytes) {
+  bytes = bits_round_up(bytes, os_page_size());
+  if (os_unmap(start, bytes)) add_relaxed(&meta_total, -bytes);
+}
+
 size_t meta_bytes(void) { return load_relaxed(&meta_total); }

@@ -8,28 +8,49 @@
  *
  * Read before libc is ready, so nothing here calls it: no strlen, no strtol, no getenv. */
 
-#define OPTION(name, fallback, min, max, at_run_time, help) {#name, help, fallback, min, max, at_run_time},
-#define OPTION_PATH(name, help)
+/* What they are for, one text behind the other. */
+#define OPTION(name, fallback, min, max, at_run_time, help) char name[sizeof(help)];
+#define OPTION_PATH OPTION_TEXT
+#define OPTION_TEXT(name, help) char path_##name[sizeof(help)];
+static const struct help_texts {
+#include "kit/options.def"
+}
+#undef OPTION
+#undef OPTION_TEXT
+#define OPTION(name, fallback, min, max, at_run_time, help) help,
+#define OPTION_TEXT(name, help) help,
+help_texts = {
+#include "kit/options.def"
+};
+#undef OPTION
+#undef OPTION_TEXT
+_Static_assert(sizeof help_texts <= UINT16_MAX, "option_info_t.help leads to all of them");
+
+const char *option_help(const option_info_t *info) { return (const char *)&help_texts + info->help; }
+
+#define OPTION(name, fallback, min, max, at_run_time, help) {#name, fallback, min, max, offsetof(struct help_texts, name), at_run_time},
+#define OPTION_TEXT(name, help)
 const option_info_t option_info[OPTION_COUNT] = {
 #include "kit/options.def"
 };
 #undef OPTION
-#undef OPTION_PATH
+#undef OPTION_TEXT
 
 #define OPTION(name, fallback, min, max, at_run_time, help) fallback,
-#define OPTION_PATH(name, help)
+#define OPTION_TEXT(name, help)
 option_values_t option_values = {.number = {
 #include "kit/options.def"
                                  }};
 #undef OPTION
-#undef OPTION_PATH
+#undef OPTION_TEXT
 
 #define OPTION(name, fallback, min, max, at_run_time, help)
-#define OPTION_PATH(name, help) {#name, help, 0, 0, 0, false},
+#define OPTION_TEXT(name, help) {#name, 0, 0, 0, offsetof(struct help_texts, path_##name), false},
 const option_info_t option_path_info[PATH_COUNT] = {
 #include "kit/options.def"
 };
 #undef OPTION
+#undef OPTION_TEXT
 #undef OPTION_PATH
 
 const char *option_path(option_path_t path) { return option_values.path[path]; }
@@ -51,7 +72,7 @@ static size_t text_length(const char *text) {
   return n;
 }
 
-option_t option_find(const char *name, size_t length) {
+HAK_COLD option_t option_find(const char *name, size_t length) {
   for (unsigned i = 0; i < OPTION_COUNT; i++) {
     if (text_equal(option_info[i].name, name, length)) return (option_t)i;
   }
@@ -195,7 +216,7 @@ static HAK_COLD void options_read_file(const char *path) {
   }
 }
 
-HAK_COLD void options_load(char *const *environment) {
+void options_load(char *const *environment) {
   static const char prefix[] = "HAKMEM_";
   const size_t prefix_length = sizeof prefix - 1;
   if (environment == NULL || os_is_privileged()) return; /* the caller must not steer a process that has more rights */

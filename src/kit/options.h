@@ -29,15 +29,17 @@ typedef enum option_path {
   PATH_COUNT
 } option_path_t;
 
+/* Without pointers, which the loader would have to write into every process: see entry/descriptor.c. */
 typedef struct option_info {
-  const char *name;
-  const char *help;
+  char name[16];
   int64_t fallback, min, max;
+  uint16_t help;    /* option_help */
   bool at_run_time; /* may be changed after start */
 } option_info_t;
 
 extern const option_info_t option_info[OPTION_COUNT];
 extern const option_info_t option_path_info[PATH_COUNT]; /* name and help alone */
+const char *option_help(const option_info_t *info);
 
 typedef struct option_values {
   _Atomic int64_t number[OPTION_COUNT];

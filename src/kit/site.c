@@ -11,27 +11,25 @@ __thread uint32_t site_tag;
 
 /* --- the tree ----------------------------------------------------------------------------- */
 
-#define CHUNK_SHIFT 12
-#define CHUNK_SITES ((uint32_t)1 << CHUNK_SHIFT)
 #define BUCKET_SHIFT 10
 
-static site_t *_Atomic site_chunks[SITE_MOST / CHUNK_SITES];
-static _Atomic uint32_t site_buckets[1 << BUCKET_SHIFT]; /* the newest of each hash */
-static _Atomic uint32_t site_count = 1;                  /* numbers; SITE_NONE is nobody's */
+HAK_APART site_t *_Atomic site_chunks[SITE_MOST / SITE_CHUNK];
+static HAK_APART _Atomic uint32_t site_buckets[1 << BUCKET_SHIFT]; /* the newest of each hash */
+_Atomic uint32_t site_count = 1;                                   /* numbers; SITE_NONE is nobody's */
 
 static site_t *node_at(uint32_t number) {
-  site_t *chunk = load_acquire(&site_chunks[number >> CHUNK_SHIFT]);
-  return chunk == NULL ? NULL : &chunk[number % CHUNK_SITES];
+  site_t *chunk = load_acquire(&site_chunks[number >> SITE_CHUNK_SHIFT]);
+  return chunk == NULL ? NULL : &chunk[number % SITE_CHUNK];
 }
 
 const site_t *site_at(uint32_t number) { return number != SITE_NONE && number < SITE_MOST ? node_at(number) : NULL; }
 
 static site_t *node_make(uint32_t number) {
-  site_t *_Atomic *chunk = &site_chunks[number >> CHUNK_SHIFT];
+  site_t *_Atomic *chunk = &site_chunks[number >> SITE_CHUNK_SHIFT];
   if (load_acquire(chunk) == NULL) {
-    site_t *none = NULL, *made = meta_alloc(CHUNK_SITES * sizeof(site_t));
+    site_t *none = NULL, *made = meta_alloc(SITE_CHUNK * sizeof(site_t));
     if (made == NULL) return NULL;
-    if (!atomic_compare_exchange_strong(chunk, &none, made)) (void)os_unmap(made, CHUNK_SITES * sizeof(site_t)); /* another was faster */
+    if (!atomic_compare_exchange_strong(chunk, &none, made)) meta_return(made, SITE_CHUNK * sizeof(site_t));
   }
   return node_at(number);
 }
@@ -71,6 +69,7 @@ static uint32_t site_enter(uint32_t parent, uintptr_t address) {
 static _Atomic bool sites_ready;
 
 void site_start(void) {
+  if (load_acquire(&sites_ready)) return;
   unwind_prepare();
   store_release(&sites_ready, true);
 }
@@ -98,8 +97,8 @@ static uint32_t site_walk(void) {
 enum { KEY_HASH = 32, KEY_AMBIGUOUS = 31, KEY_TRUST = 26, KEY_TRUST_MOST = 31 };
 _Static_assert(SITE_MOST <= 1 << KEY_TRUST, "a site's number has its bits");
 
-static _Atomic uint64_t site_keys[1 << KEY_SHIFT];
-static _Atomic uint64_t keys_checked, keys_wrong;
+static HAK_APART _Atomic uint64_t site_keys[1 << KEY_SHIFT];
+_Atomic uint64_t site_keys_checked, site_keys_wrong;
 static __thread uintptr_t site_depth_from; /* some place in the thread's stack */
 
 static uint64_t key_hash(void) {
@@ -121,8 +120,8 @@ static HAK_NOINLINE uint32_t site_look(uint64_t hash, _Atomic uint64_t *entry, u
   uint32_t site = site_walk();
   if (known && !ambiguous) {
     bool other = (before & (((uint64_t)1 << KEY_TRUST) - 1)) != site;
-    add_relaxed(&keys_checked, 1);
-    if (other) add_relaxed(&keys_wrong, 1);
+    add_relaxed(&site_keys_checked, 1);
+    if (other) add_relaxed(&site_keys_wrong, 1);
     ambiguous = other;
   }
   store_relaxed(entry, key_of(hash, ambiguous, site));
@@ -142,5 +141,6 @@ uint32_t site_here(void) {
 
 site_figures_t site_figures(void) {
   uint32_t numbers = load_relaxed(&site_count);
-  return (site_figures_t){(numbers < SITE_MOST ? numbers : SITE_MOST) - 1, load_relaxed(&keys_checked), load_relaxed(&keys_wrong)};
+  if (numbers > SITE_MOST) numbers = SITE_MOST;
+  return (site_figures_t){numbers - 1, load_relaxed(&site_keys_checked), load_relaxed(&site_keys_wrong)};
 }

@@ -16,11 +16,18 @@ typedef struct site {
   uint32_t next;     /* of those with the same hash */
 } site_t;
 
+/* The tree, for who reads it from outside: chunks of sites by number, and how many numbers there are, with SITE_NONE's. */
+#define SITE_CHUNK_SHIFT 8 /* a page of 4 KiB: where addresses are limited, 64 KiB may be the last large block's */
+#define SITE_CHUNK ((uint32_t)1 << SITE_CHUNK_SHIFT)
+extern site_t *_Atomic site_chunks[];
+extern _Atomic uint32_t site_count;
+extern _Atomic uint64_t site_keys_checked, site_keys_wrong;
+
 #define SITE_NONE 0u
 #define SITE_FRAMES 64   /* the innermost ones count */
 #define SITE_MOST 262144 /* further stacks are known by their outermost calls alone: 4 MiB */
 
-/* Once, when the loader can be asked; before that all sites are SITE_NONE. */
+/* When the loader can be asked; before that all sites are SITE_NONE. */
 void site_start(void);
 /* Where the calling thread is, outside of this library as far as that can be told. Takes no lock, keeps errno, may map memory.
  * Async-signal-safe. */

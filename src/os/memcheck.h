@@ -32,12 +32,12 @@
 enum { MEMCHECK_UNKNOWN, MEMCHECK_ABSENT, MEMCHECK_WATCHES };
 extern _Atomic uint32_t memcheck_state;
 /* Asks, once. */
-HAK_COLD bool memcheck_ask(void);
+bool memcheck_ask(void);
 HAK_INLINE bool memcheck_on(void) {
   return !HAK_SECURE && HAK_UNLIKELY(load_relaxed(&memcheck_state) != MEMCHECK_ABSENT) && memcheck_ask();
 }
 /* Whether any tool of Valgrind's runs the process. */
-HAK_COLD bool valgrind_on(void);
+bool valgrind_on(void);
 
 /* The rest is for where memcheck_on() is true; memcheck_open and memcheck_hide ask themselves. */
 

@@ -4,14 +4,16 @@
 #include <string.h>
 
 #include "base/atomics.h"
+#include "base/config.h"
 #include "os/probe.h"
+#include "os/syscall.h"
 
 typedef struct known {
   _Atomic uintptr_t start, end, frames;
 } known_t;
 
 enum { KNOWN_MOST = 2 * 4096 / sizeof(known_t) };
-static HAK_ALIGNED(4096) known_t known_list[KNOWN_MOST]; /* grows alone; what it says of a place last is said last */
+static HAK_APART known_t known_list[KNOWN_MOST]; /* grows alone; what it says of a place last is said last */
 static _Atomic uint32_t known_count;
 
 /* --- what a module says of itself -------------------------------------------------------- */
@@ -39,7 +41,7 @@ uintptr_t module_readable_end(const module_t *m, uintptr_t address) {
   return 0;
 }
 
-size_t module_build_id(const module_t *m, const uint8_t **id) {
+HAK_COLD size_t module_build_id(const module_t *m, const uint8_t **id) {
   for (uint32_t i = 0; i < m->count; i++) {
     if (m->parts[i].p_type != PT_NOTE) continue;
     uintptr_t at = m->bias + m->parts[i].p_vaddr, end = module_readable_end(m, at);
@@ -57,10 +59,10 @@ size_t module_build_id(const module_t *m, const uint8_t **id) {
   return 0;
 }
 
-/* The headers are in the first page, or this is none that we know. */
+/* The headers are in the first page, or this is none that we know. That one can be read. */
 static bool module_read(module_t *m, uintptr_t start, uintptr_t end) {
   const ElfW(Ehdr) *elf = (const void *)start;
-  if (start % PROBE_PAGE != 0 || end - start < sizeof *elf || !probe_readable(start)) return false;
+  if (start % PROBE_PAGE != 0 || end - start < sizeof *elf) return false;
   if (memcmp(elf->e_ident, ELFMAG, SELFMAG) != 0) return false;
   if (elf->e_phentsize != sizeof *m->parts || elf->e_phoff % 8 != 0 || elf->e_phoff > PROBE_PAGE) return false;
   if (elf->e_phnum > (PROBE_PAGE - elf->e_phoff) / sizeof *m->parts) return false;
@@ -83,6 +85,7 @@ static bool module_read(module_t *m, uintptr_t start, uintptr_t end) {
 static __typeof(_dl_find_object) *_Atomic loader_asks;
 extern __typeof(dlsym) dlsym __attribute__((weak)); /* a program linked statically may be without */
 
+static bool loader_answers(void) { return load_relaxed(&loader_asks) != NULL; }
 static void loader_prepare(void) {
   if (dlsym != NULL) store_release(&loader_asks, (__typeof(_dl_find_object) *)(uintptr_t)dlsym(RTLD_DEFAULT, "_dl_find_object"));
 }
@@ -94,15 +97,24 @@ static bool loader_find(uintptr_t address, module_t *m) {
   return module_read(m, (uintptr_t)found.dlfo_map_start, (uintptr_t)found.dlfo_map_end);
 }
 #else
+static bool loader_answers(void) { return false; }
 static void loader_prepare(void) {}
 static bool loader_find(uintptr_t address, module_t *m) { return (void)address, (void)m, false; }
+#endif
+
+/* Only glibc unmaps libraries, and never the program, which is the first of a full list. */
+#if defined(__GLIBC__)
+static bool may_be_gone(uint32_t number) { return number != 0 || loader_answers(); }
+#else
+static bool may_be_gone(uint32_t number) { return (void)number, false; }
 #endif
 
 static bool known_find(uintptr_t address, module_t *m) {
   for (uint32_t i = load_acquire(&known_count); i-- > 0;) {
     const known_t *k = &known_list[i];
     uintptr_t start = load_relaxed(&k->start), end = load_relaxed(&k->end);
-    if (address >= start && address < end && module_read(m, start, end) && module_has_text(m, address)) return true;
+    if (address < start || address >= end || (may_be_gone(i) && !probe_readable(start))) continue;
+    if (module_read(m, start, end) && module_has_text(m, address)) return true;
   }
   return false;
 }
@@ -116,7 +128,7 @@ bool module_find(uintptr_t text, module_t *m) {
   return true;
 }
 
-void module_add(uintptr_t start, uintptr_t end, uintptr_t frames) {
+HAK_COLD void module_add(uintptr_t start, uintptr_t end, uintptr_t frames) {
   uint32_t count = load_relaxed(&known_count);
   for (uint32_t i = 0; i < count; i++) {
     const known_t *k = &known_list[i];
@@ -151,7 +163,6 @@ static uintptr_t file_frames(long file, const void *module) {
 }
 
 static uintptr_t named_frames(const char *path, uintptr_t start) {
-  if (!probe_readable(start)) return 0;
   long file = syscall_6(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
   if (syscall_failed(file)) return 0;
   uintptr_t frames = file_frames(file, (const void *)start);
@@ -174,7 +185,7 @@ static int module_note(struct dl_phdr_info *info, size_t size, void *first) {
   if (end == 0) return 0;
   start = bits_round_down(start, PROBE_PAGE);
   if (!header) frames = named_frames(*(bool *)first ? "/proc/self/exe" : info->dlpi_name, start);
-  module_add(start, end, frames != 0 ? info->dlpi_addr + frames : 0);
+  if (frames != 0 || !loader_answers()) module_add(start, end, frames != 0 ? info->dlpi_addr + frames : 0);
   *(bool *)first = false;
   return 0;
 }

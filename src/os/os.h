@@ -27,6 +27,7 @@ typedef enum os_map {
 } os_map_result_t;
 
 size_t os_page_size(void);           /* bytes; constant for a process */
+extern _Atomic size_t os_page;       /* the same once it was asked for: for readers outside, as all that entry/descriptor.c lists */
 uint64_t os_physical_memory(void);   /* bytes */
 size_t os_map_limit(void);           /* mappings that a process may have; the first call reads it, and must be at start */
 uint64_t os_address_limit(void);     /* RLIMIT_AS in bytes, UINT64_MAX when unlimited */
@@ -39,6 +40,8 @@ uint64_t os_thread_ns(void);         /* processor time of the calling thread, by
 
 /* Maps zero pages at just this address, replacing nothing. */
 HAK_CHECKED os_map_result_t os_map_at(void *start, size_t bytes);
+/* Whether all of it is mapped, by whomever. Emulators may say so of what is mapped in part. */
+HAK_CHECKED bool os_is_mapped(void *start, size_t bytes);
 /* Maps zero pages anywhere; NULL when out of memory. */
 HAK_CHECKED void *os_map(size_t bytes);
 /* False when the kernel is out of mappings to split, or refuses. */

@@ -35,7 +35,6 @@
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
 #endif
-enum { FUTEX_WAIT = 0, FUTEX_WAKE = 1, FUTEX_PRIVATE = 128 }; /* <linux/futex.h>, which not every libc has */
 
 os_counts_t os_counts;
 
@@ -51,12 +50,13 @@ static _Noreturn void os_broken(const char *call) {
   os_abort();
 }
 
+_Atomic size_t os_page;
+
 size_t os_page_size(void) {
-  static _Atomic size_t page;
-  size_t bytes = load_relaxed(&page);
+  size_t bytes = load_relaxed(&os_page);
   if (bytes == 0) {
     bytes = (size_t)getauxval(AT_PAGESZ);
-    store_relaxed(&page, bytes);
+    store_relaxed(&os_page, bytes);
   }
   return bytes;
 }
@@ -237,6 +237,9 @@ void *os_map(size_t bytes) {
   return syscall_failed(start) ? NULL : (void *)start;
 }
 
+/* By advice that is none: mincore may be a call that a filter kills for. */
+bool os_is_mapped(void *start, size_t bytes) { return syscall_3(SYS_madvise, (long)start, (long)bytes, MADV_NORMAL) == 0; }
+
 bool os_unmap(void *start, size_t bytes) {
   add_relaxed(&os_counts.munmap, 1);
   return syscall_3(SYS_munmap, (long)start, (long)bytes, 0) == 0;
@@ -281,8 +284,8 @@ bool os_move(void *from, void *to, size_t bytes) {
   if (error == 0) return true;
   /* A filter that came later. Anything else, such as too many mappings, is of this move alone. */
   if (error == -EPERM || error == -ENOSYS || error == -EACCES || error == -EINVAL) store_relaxed(&unable, true);
-  /* The kernel may have unmapped the target before it found that it could not go on: advice is refused where nothing is. */
-  if (syscall_3(SYS_madvise, (long)to, (long)bytes, MADV_NORMAL) != -ENOMEM) return false;
+  /* The kernel may have unmapped the target before it found that it could not go on. */
+  if (os_is_mapped(to, bytes)) return false;
   if (os_map_at(to, bytes) == OS_NOMEM) os_broken("mremap");
   os_huge(to, bytes, false);
   return false;
@@ -330,7 +333,7 @@ static void pages_clear(void *start, size_t bytes) {
   if (!os_purge(start, bytes)) memset(start, 0, bytes);
 }
 
-os_guard_t os_guard(void *start, size_t bytes, bool may_split) {
+HAK_COLD os_guard_t os_guard(void *start, size_t bytes, bool may_split) {
   if (guard_lightly(start, bytes)) return OS_LIGHT;
   pages_clear(start, bytes);
   if (!may_split) return OS_OPEN;
@@ -340,19 +343,19 @@ os_guard_t os_guard(void *start, size_t bytes, bool may_split) {
 }
 
 /* Guards of the light kind may lie within a range that was then protected: both ways, but where that cannot be. */
-bool os_unguard(void *start, size_t bytes) {
+HAK_COLD bool os_unguard(void *start, size_t bytes) {
   bool removed = os_madvise(start, bytes, MADV_GUARD_REMOVE);
   if (!removed && load_relaxed(&guards_light)) return os_renew(start, bytes); /* a filter that came later */
   if (removed && bytes <= GUARD_LIGHT && !load_relaxed(&guards_protect)) return true;
   return os_commit(start, bytes);
 }
 
-bool os_seal(const void *start, size_t bytes, bool sealed) {
+HAK_COLD bool os_seal(const void *start, size_t bytes, bool sealed) {
   add_relaxed(&os_counts.mprotect, 1);
   return syscall_3(SYS_mprotect, (long)start, (long)bytes, sealed ? PROT_READ : PROT_READ | PROT_WRITE) == 0;
 }
 
-size_t os_resident(void *start, size_t pages) {
+HAK_COLD size_t os_resident(void *start, size_t pages) {
   unsigned char vector[256];
   if (load_relaxed(&os_filters) != 0) return 0;
   if (pages > sizeof vector) pages = sizeof vector;

@@ -35,6 +35,8 @@ HAK_INLINE long syscall_6(long number, long a, long b, long c, long d, long e, l
 #error "no system calls for this processor"
 #endif
 
+enum { FUTEX_WAIT = 0, FUTEX_WAKE = 1, FUTEX_PRIVATE = 128 }; /* <linux/futex.h>, which not every libc has */
+
 HAK_INLINE long syscall_3(long number, long a, long b, long c) { return syscall_6(number, a, b, c, 0, 0, 0); }
 HAK_INLINE bool syscall_failed(long result) { return (unsigned long)result > -4096ul; }
 

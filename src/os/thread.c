@@ -198,7 +198,7 @@ bool os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds) {
   return atomic_load(&thread->held) == 0;
 }
 
-void os_thread_hold(os_thread_t *thread) {
+HAK_COLD void os_thread_hold(os_thread_t *thread) {
   (void)atomic_fetch_add(&thread->held, 1); /* sequentially consistent, as the claim is: one of the two sees the other */
   while (atomic_load(&thread->id) != 0) {
     if (os_forked()) return; /* by a signal handler: it was left behind in the parent */
@@ -213,13 +213,13 @@ void os_thread_hold(os_thread_t *thread) {
   (void)atomic_compare_exchange_strong(&thread->last, &last, 0);
 }
 
-void os_thread_release(os_thread_t *thread) {
+HAK_COLD void os_thread_release(os_thread_t *thread) {
   store_relaxed(&thread->unable, false);
   uint32_t held = load_relaxed(&thread->held);
   while (held != 0 && !atomic_compare_exchange_weak(&thread->held, &held, held - 1)) continue;
 }
 
-void os_thread_forget(os_thread_t *thread) {
+HAK_COLD void os_thread_forget(os_thread_t *thread) {
   store_relaxed(&thread->id, 0);
   store_relaxed(&thread->last, 0);
   store_relaxed(&thread->held, 0);

@@ -11,14 +11,14 @@
 
 static _Atomic bool ready;
 
-void trace_prepare(void) {
+HAK_COLD void trace_prepare(void) {
   unwind_prepare();
   store_release(&ready, true);
 }
 
 bool trace_ready(void) { return load_acquire(&ready); }
 
-void trace_take(trace_t *trace) {
+HAK_COLD void trace_take(trace_t *trace) {
   trace->thread = (uint32_t)syscall_3(SYS_gettid, 0, 0, 0);
   uint32_t depth = unwind_here(trace->frame, TRACE_FRAMES, NULL);
   trace->depth = depth > 0 ? depth : 1;
@@ -75,7 +75,7 @@ static void format_place(format_t *f, uintptr_t address) {
   (void)syscall_3(SYS_close, r.fd, 0, 0);
 }
 
-void trace_print(const char *what, const trace_t *trace) {
+HAK_COLD void trace_print(const char *what, const trace_t *trace) {
   line_t line;
   format_t *f = line_begin(&line);
   format_text(f, what);

@@ -4,6 +4,7 @@
 #include "os/cfi.h"
 #include "os/cursor.h"
 #include "os/probe.h"
+#include "os/stack.h"
 
 /* Reads what a sanitizer may take for somebody else's.  Nothing elsewhere, since compilers do not inline such a function. */
 #if defined(__SANITIZE_ADDRESS__) || defined(RACY_ATOMIC) || defined(__clang__)
@@ -170,7 +171,7 @@ static bool evaluate_one(walk_t *w, values_t *s, cursor_t *c) {
 }
 
 /* With `cfa` on the stack at first, if there is one. No operation leads back, so the end is near. */
-static bool evaluate(walk_t *w, int32_t place, const uint64_t *cfa, uint64_t *value) {
+static HAK_COLD bool evaluate(walk_t *w, int32_t place, const uint64_t *cfa, uint64_t *value) {
   uintptr_t at = w->module.start + (uintptr_t)(intptr_t)place, end = module_readable_end(&w->module, at);
   if (end == 0) return false;
   cursor_t c = {(const uint8_t *)at, (const uint8_t *)end, false};
@@ -239,8 +240,10 @@ static step_t follow(walk_t *w, const cfi_rules_t *rules) {
 typedef struct cache_entry {
   _Atomic uint64_t pc, rule; /* the rule's low half is a hash of the pc */
 } cache_entry_t;
-enum { CACHE_SHIFT = 12, CACHE_ANEW = 256 };
-static HAK_ALIGNED(4096) cache_entry_t cache[1 << CACHE_SHIFT]; /* pages of their own, which are nothing until somebody walks */
+enum { CACHE_FIRST = 8, CACHE_SHIFT = 12, CACHE_ANEW = 256 };
+/* One page of it at first, twice as many when half of the entries had to make room. */
+static HAK_APART cache_entry_t cache[1 << CACHE_SHIFT];
+static _Atomic uint32_t cache_shift = CACHE_FIRST, cache_replaced;
 static _Atomic uint32_t cache_walks;
 
 /* A rule: whether the CFA is of the frame pointer, its offset in words (0: the thread began here), where the frame pointer is
@@ -248,18 +251,28 @@ static _Atomic uint32_t cache_walks;
 enum { RULE_FP = 1, RULE_CFA = 1, RULE_CFA_BITS = 15, RULE_SAVED = 16, RULE_SAVED_BITS = 14, RULE_OTHERS = 30 };
 
 static uint64_t cache_hash(uint64_t pc) { return pc * UINT64_C(0x9e3779b97f4a7c15); }
+static cache_entry_t *cache_at(uint64_t hash) { return &cache[hash >> (64 - load_relaxed(&cache_shift))]; }
+
+static void cache_grow(void) {
+  uint32_t shift = load_relaxed(&cache_shift), replaced = load_relaxed(&cache_replaced) + 1;
+  bool grows = shift < CACHE_SHIFT && replaced > (uint32_t)1 << shift >> 1;
+  store_relaxed(&cache_replaced, grows ? 0 : replaced);
+  if (grows) store_relaxed(&cache_shift, shift + 1); /* what is in the wrong place now is found no more */
+}
 
 static bool cache_get(uint64_t pc, uint32_t *rule) {
   uint64_t hash = cache_hash(pc);
-  cache_entry_t *entry = &cache[hash >> (64 - CACHE_SHIFT)];
+  const cache_entry_t *entry = cache_at(hash);
   uint64_t found = load_relaxed(&entry->rule);
   *rule = (uint32_t)(found >> 32);
   return load_relaxed(&entry->pc) == pc && (uint32_t)found == (uint32_t)(hash >> 20);
 }
 
 static void cache_put(uint64_t pc, uint32_t rule) {
-  uint64_t hash = cache_hash(pc);
-  cache_entry_t *entry = &cache[hash >> (64 - CACHE_SHIFT)];
+  uint64_t hash = cache_hash(pc), before;
+  cache_entry_t *entry = cache_at(hash);
+  before = load_relaxed(&entry->pc);
+  if (before != 0 && before != pc) cache_grow();
   store_relaxed(&entry->pc, pc);
   store_relaxed(&entry->rule, (uint64_t)rule << 32 | (uint32_t)(hash >> 20));
 }
@@ -324,16 +337,17 @@ UNWATCHED static step_t follow_cached(walk_t *w, void **frames, uint32_t *depth,
 /* --- without tables ---------------------------------------------------------------------- */
 
 /* Where a signal's handler returns to: the code that libc or the kernel has for that, and the registers as the kernel saved them. */
-UNWATCHED static bool at_signal_return(const walk_t *w) {
+HAK_COLD UNWATCHED static bool at_signal_return(const walk_t *w) {
   const uint8_t *code = (const uint8_t *)w->pc;
 #if defined(__x86_64__)
   static const uint8_t want[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
-  enum { PROBED = 8 };
 #else
   static const uint8_t want[] = {0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4};
-  enum { PROBED = 0 };
 #endif
-  if (w->refused || !probe_readable(w->pc) || (PROBED > 0 && !probe_readable(w->pc + 1))) return false;
+  uintptr_t last = w->pc + sizeof want - 1;
+  if (last >= module_readable_end(&w->module, w->pc)) {
+    if (!probe_readable(w->pc) || ((w->pc ^ last) >= PROBE_PAGE && !probe_readable(last))) return false;
+  }
   for (unsigned i = 0; i < sizeof want; i++) {
     if (code[i] != want[i]) return false;
   }
@@ -408,7 +422,7 @@ HAK_NOINLINE uint32_t unwind_here(void **frames, uint32_t most, bool *whole) {
   walk_start(&start);
   start.reg[CFI_FP] = (uintptr_t)__builtin_frame_address(0); /* what it is, because of this */
   start.low = start.reg[CFI_SP] & ~(uint64_t)(PROBE_PAGE - 1);
-  start.high = start.low + PROBE_PAGE; /* the page in use is no question */
+  start.high = stack_readable_end(start.reg[CFI_SP]);
   /* What is known of an address gets old where a module goes and another comes in its place: now and then it is not used. */
   start.cached = (atomic_fetch_add_explicit(&cache_walks, 1, memory_order_relaxed) + 1) % CACHE_ANEW != 0;
   w = start;
@@ -426,4 +440,7 @@ void unwind_forget(void) {
   for (unsigned i = 0; i < sizeof cache / sizeof cache[0]; i++) store_relaxed(&cache[i].pc, 0);
 }
 
-void unwind_prepare(void) { module_prepare(); }
+void unwind_prepare(void) {
+  stack_prepare();
+  module_prepare();
+}

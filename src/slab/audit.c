@@ -115,7 +115,7 @@ void audit_slab(slab_owner_t *owner, const unit_t *slab, audit_sum_t *sum) {
   uint32_t free = 0;
   for (uint32_t word = 0; word * 64 < class_info[c].blocks; word++) free += bits_count64(audit_word(owner, slab, word, sum));
   AUDIT(free == load_relaxed(&slab->free), at, "a slab's free blocks were not counted");
-  AUDIT(slab->holes == 0 || hole_audit(owner, slab), at, "a purged page holds a block that is out");
+  AUDIT(load_relaxed(&slab->holes) == 0 || hole_audit(owner, slab), at, "a purged page holds a block that is out");
 }
 
 /* --- owners ------------------------------------------------------------------------------ */

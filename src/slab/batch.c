@@ -11,7 +11,7 @@ static void holes_end(unit_t *slab, const void *first, const void *last) {
   uintptr_t start = (uintptr_t)region_address(unit_number(slab));
   size_t page = os_page_size();
   uint64_t from = ((uintptr_t)first - start) / page, to = ((uintptr_t)last - start) / page;
-  slab->holes &= ~((UINT64_MAX << from) & (UINT64_MAX >> (63 - to)));
+  store_relaxed(&slab->holes, load_relaxed(&slab->holes) & ~((UINT64_MAX << from) & (UINT64_MAX >> (63 - to))));
 }
 
 /* Takes up to `count` of the slab's free blocks, lowest first. */
@@ -34,7 +34,7 @@ static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **blocks,
   }
   slab->first_word = (uint16_t)word;
   slab_add_free(owner, slab, -(int32_t)taken);
-  if (slab->holes != 0 && taken > 0) holes_end(slab, blocks[0], (char *)blocks[taken - 1] + info->size - 1);
+  if (load_relaxed(&slab->holes) != 0 && taken > 0) holes_end(slab, blocks[0], (char *)blocks[taken - 1] + info->size - 1);
   return taken;
 }
 
@@ -125,6 +125,7 @@ static uint32_t give_together(slab_owner_t *owner, void **blocks, uint32_t count
   unit_t *slab = NULL;
   uint32_t word = 0, words = 0;
   uint64_t bits = 0;
+  for (uint32_t i = 0; i < count; i++) owner_store(&blocks[i], entry_block(owner_load(&blocks[i])));
   give_prefetch(blocks, count);
   for (uint32_t i = 0; i < count; i++) {
     char *address = owner_load(&blocks[i]);

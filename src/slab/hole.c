@@ -11,17 +11,10 @@ uint64_t hole_bytes(void) { return load_relaxed(&bytes_purged); }
 /* unit_t.age */
 enum { AGE_CHANGED, AGE_ONE_STEP, AGE_LOOKED_AT };
 
-static uint64_t word_mask(uint32_t word, uint32_t first, uint32_t last) {
-  uint64_t mask = UINT64_MAX;
-  if (word == first / 64) mask &= UINT64_MAX << first % 64;
-  if (word == last / 64) mask &= UINT64_MAX >> (63 - last % 64);
-  return mask;
-}
-
 /* Whether blocks [first, last] are all free. */
 static bool blocks_free(uint32_t unit, uint32_t first, uint32_t last) {
   for (uint32_t word = first / 64; word <= last / 64; word++) {
-    uint64_t mask = word_mask(word, first, last);
+    uint64_t mask = bits_range64(word, first, last);
     if ((load_relaxed(region_bits(region.free_bits, unit, word)) & mask) != mask) return false;
   }
   return true;
@@ -37,7 +30,7 @@ static void blocks_hold(slab_owner_t *owner, unit_t *slab, uint32_t first, uint3
   owner->held.units = slab_class(slab)->units;
   atomic_signal_fence(memory_order_seq_cst);
   for (uint32_t word = first / 64; word <= last / 64; word++) {
-    uint64_t mask = word_mask(word, first, last);
+    uint64_t mask = bits_range64(word, first, last);
     _Atomic uint64_t *bits = region_bits(region.free_bits, unit, word);
     store_relaxed(bits, load_relaxed(bits) & ~mask);
     slab_add_free(owner, slab, -(int32_t)bits_count64(mask));
@@ -47,18 +40,18 @@ static void blocks_hold(slab_owner_t *owner, unit_t *slab, uint32_t first, uint3
 /* Puts them back; false if that was the end of the slab, which the last of them alone can be. */
 static bool blocks_return(slab_owner_t *owner, unit_t *slab, uint32_t first, uint32_t last) {
   bool there = true;
-  for (uint32_t word = first / 64; word <= last / 64; word++) there = slab_give_bits(owner, slab, word, word_mask(word, first, last));
+  for (uint32_t word = first / 64; word <= last / 64; word++) there = slab_give_bits(owner, slab, word, bits_range64(word, first, last));
   atomic_signal_fence(memory_order_seq_cst);
   owner->held.units = 0;
   return there;
 }
 
-void hole_recover(slab_owner_t *owner) {
+HAK_COLD void hole_recover(slab_owner_t *owner) {
   const slab_held_t *held = &owner->held;
   if (held->units == 0) return;
   for (uint32_t word = held->first / 64; word <= held->last / 64; word++) {
     _Atomic uint64_t *bits = region_bits(region.free_bits, held->unit, word);
-    store_relaxed(bits, load_relaxed(bits) | word_mask(word, held->first, held->last));
+    store_relaxed(bits, load_relaxed(bits) | bits_range64(word, held->first, held->last));
   }
   owner->held.units = 0;
 }
@@ -82,7 +75,7 @@ static bool page_blocks(const unit_t *slab, uint32_t page, uint32_t *first, uint
 HAK_AUDITED bool hole_audit(const slab_owner_t *owner, const unit_t *slab) {
   uint32_t pages = (uint32_t)(slab_class(slab)->units * HAK_UNIT / os_page_size()), unit = unit_number(slab), first, last;
   const slab_held_t *held = owner->held.units != 0 && owner->held.unit == unit ? &owner->held : NULL;
-  for (uint64_t holes = slab->holes; holes != 0; holes &= holes - 1) {
+  for (uint64_t holes = load_relaxed(&slab->holes); holes != 0; holes &= holes - 1) {
     unsigned page = bits_lowest64(holes);
     if (page >= pages || !page_blocks(slab, page, &first, &last)) return false;
     for (uint32_t block = first; block <= last; block++) {
@@ -96,10 +89,11 @@ HAK_AUDITED bool hole_audit(const slab_owner_t *owner, const unit_t *slab) {
 static bool hole_find(const unit_t *slab, uint32_t page, hole_t *hole) {
   uint32_t unit = unit_number(slab);
   uint32_t pages = (uint32_t)(slab_class(slab)->units * HAK_UNIT / os_page_size());
+  uint64_t holes = load_relaxed(&slab->holes);
   hole->pages = 0;
   for (; page < pages; page++) {
     uint32_t first, last;
-    bool is_hole = (slab->holes >> page & 1) == 0 && page_blocks(slab, page, &first, &last) && blocks_free(unit, first, last);
+    bool is_hole = (holes >> page & 1) == 0 && page_blocks(slab, page, &first, &last) && blocks_free(unit, first, last);
     if (!is_hole && hole->pages > 0) break;
     if (!is_hole) continue;
     if (hole->pages++ == 0) {
@@ -124,7 +118,7 @@ static bool slab_purge_holes(slab_owner_t *owner, unit_t *slab, size_t *purged, 
     if (!lock_wait(&owner->lock)) return false; /* a signal handler has forked: the repair sees to the rest */
     huge_end(unit_number(slab) / HAK_UNITS_PER_SUPERSLAB, unit_number(slab) / HAK_UNITS_PER_SUPERSLAB + 1);
     if (done) {
-      slab->holes |= (UINT64_MAX >> (64 - hole.pages)) << hole.page;
+      store_relaxed(&slab->holes, load_relaxed(&slab->holes) | (UINT64_MAX >> (64 - hole.pages)) << hole.page);
       *purged += hole.pages * page_bytes;
     }
     *there = blocks_return(owner, slab, hole.first, hole.last);
@@ -156,7 +150,7 @@ static size_t slab_step(unit_t *slab, bool now, uint32_t *aging) {
 }
 
 /* From *unit on, up to `units` of them, and `slabs` that gave something back. */
-static size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, bool now, uint32_t *aging) {
+static HAK_COLD size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, bool now, uint32_t *aging) {
   size_t purged = 0;
   uint32_t end = load_acquire(&region.units);
   for (; *unit < end && units > 0 && slabs > 0; ++*unit, units--) {
@@ -169,12 +163,12 @@ static size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, bool no
   return purged;
 }
 
-size_t hole_step(bool now, uint32_t *aging) {
+HAK_COLD size_t hole_step(bool now, uint32_t *aging) {
   uint32_t unit = 0;
   return hole_steps(&unit, UINT32_MAX, UINT32_MAX, now, aging);
 }
 
-size_t hole_step_part(uint32_t grown) {
+HAK_COLD size_t hole_step_part(uint32_t grown) {
   static _Atomic uint32_t at;
   uint32_t unit = load_relaxed(&at), aging;
   if (unit >= load_acquire(&region.units)) unit = 0;

@@ -205,7 +205,7 @@ void remote_announce(unit_t *slab) {
   remote_help(owner);
 }
 
-void remote_recover(slab_owner_t *owner, unit_t *slab) {
+HAK_COLD void remote_recover(slab_owner_t *owner, unit_t *slab) {
   if (!owner->relist && load_relaxed(&remote_of(unit_number(slab))->state) == REMOTE_OPEN) return;
   remote_open(unit_number(slab));
   (void)remote_take(owner, slab);

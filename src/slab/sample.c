@@ -3,16 +3,39 @@
 #include "kit/random.h"
 #include "kit/site.h"
 #include "os/os.h"
+#include "space/ledger.h"
 
 #define SAMPLE_FIRES 32
+/* Records that an owner opens in a tenth of a second.  One takes about a microsecond in all: half a percent of its thread's time. */
+#define OPENED_MOST 512
+#define THINNED_MOST 8
+/* Records that an owner opens in a second before blocks become quiet that come and go often. */
+#define SAMPLE_BUDGET 4096
 #define FIRED_BITS 8
+#define FIRED_MOST (((uint32_t)1 << FIRED_BITS) - 1)
+_Static_assert(SAMPLE_FIRES <= TRACK_FIRED_MOST && SAMPLE_FIRES <= FIRED_MOST, "records can count that far");
 #define TENTHS 10
 
+/* Units in use from which on blocks have sites. */
+#define SITES_FROM 32
+
 uint64_t sample_rate;
+static _Atomic bool sites_wanted;
 
 /* The blocks that begin in a unit may be as many bytes, and one and a half units for one block of the largest size. */
 #define RATE_LEAST (2 * (uint64_t)HAK_UNIT)
-void sample_start(uint64_t bytes) { sample_rate = !HAK_SAMPLED || bytes == 0 ? 0 : bytes < RATE_LEAST ? RATE_LEAST : bytes; }
+void sample_start(uint64_t bytes, bool sites_at_once) {
+  sample_rate = !HAK_SAMPLED || bytes == 0 ? 0 : bytes < RATE_LEAST ? RATE_LEAST : bytes;
+  store_relaxed(&sites_wanted, sites_at_once);
+}
+
+static uint32_t site_wanted(void) {
+  if (!load_relaxed(&sites_wanted)) {
+    if (ledger_used_units() < SITES_FROM) return SITE_NONE;
+    store_relaxed(&sites_wanted, true);
+  }
+  return site_here();
+}
 
 uint32_t sample_clock(void) { return (uint32_t)(os_now_ms() / 100); }
 
@@ -24,18 +47,28 @@ static void state_set(sample_t *sample, sample_state_t state) {
 /* bytes / sample_rate, in 1/2^32; 0: certain. */
 static uint32_t chance_of(uint64_t bytes) { return bytes >= sample_rate ? 0 : (uint32_t)((bytes << 32) / sample_rate); }
 
+/* Not the owner's, which may not have its lock here. */
+static uint32_t random_anywhere(void) {
+  static _Atomic uint64_t turn;
+  return (uint32_t)(random_mix(atomic_fetch_add_explicit(&turn, UINT64_C(0x9e3779b97f4a7c15), memory_order_relaxed) ^ region.base) >> 32);
+}
+
+/* By who has the block. */
+static void track_set(track_t *track, track_state_t state) { store_release(track, track_with(load_relaxed(track), state)); }
+
 /* --- slabs -------------------------------------------------------------------------------- */
 
 /* Of the blocks that begin in the unit, from `first` on, one or none.  All have the same chance. */
 static bool unit_choose(sampler_t *sampler, uint32_t unit, size_t start, uint32_t size, uint32_t blocks) {
   sample_t *sample = sample_of(unit);
-  uint64_t all = (uint64_t)blocks * chance_of(size);
+  uint32_t chance = chance_of(size) >> load_relaxed(&sampler->thinned);
+  uint64_t all = (uint64_t)blocks * chance;
   if ((random_next(&sampler->random) >> 32) >= all) {
     if (sample_state(sample) != SAMPLE_NONE) state_set(sample, SAMPLE_NONE); /* else its page is left alone */
     return false;
   }
   store_relaxed(&sample->place, (uint32_t)((start + (size_t)random_below(&sampler->random, blocks) * size) / HAK_GRANULE));
-  store_relaxed(&sample->chance, chance_of(size));
+  store_relaxed(&sample->chance, chance);
   store_relaxed(&sample->site, 0);
   store_relaxed(&sample->fired, 0);
   state_set(sample, SAMPLE_FREE);
@@ -45,6 +78,7 @@ static bool unit_choose(sampler_t *sampler, uint32_t unit, size_t start, uint32_
 void sample_choose(sampler_t *sampler, unit_t *slab) {
   slab->sampled = false;
   if (!HAK_SAMPLED || sample_rate == 0 || load_relaxed(&slab->size_class) == CLASS_ZERO) return;
+  track_choose(&sampler->tracks, &sampler->random, slab);
   const class_info_t *info = &class_info[load_relaxed(&slab->size_class)];
   uint32_t block = 0;
   for (uint32_t i = 0; i < info->units; i++) {
@@ -56,27 +90,42 @@ void sample_choose(sampler_t *sampler, unit_t *slab) {
   }
 }
 
-void sample_forget(unit_t *slab) {
-  if (!HAK_SAMPLED || !slab->sampled) return;
-  uint32_t unit = unit_number(slab);
-  for (uint32_t i = 0; i < load_relaxed(&slab->units); i++) {
-    if (sample_state(sample_of(unit + i)) != SAMPLE_NONE) state_set(sample_of(unit + i), SAMPLE_NONE);
+void sample_forget(sampler_t *sampler, unit_t *slab) {
+  if (!HAK_SAMPLED || sample_rate == 0) return;
+  uint32_t unit = unit_number(slab), quiet = track_forget(&sampler->tracks, slab);
+  for (uint32_t i = 0; slab->sampled && i < load_relaxed(&slab->units); i++) {
+    sample_t *sample = sample_of(unit + i);
+    quiet += sample_state(sample) == SAMPLE_QUIET;
+    if (sample_state(sample) != SAMPLE_NONE) state_set(sample, SAMPLE_NONE);
   }
+  if (quiet != 0) add_relaxed(&sampler->quiet, -quiet);
 }
 
-/* A block that was quiet is looked at again from now on. */
-void *sample_wake(sampler_t *sampler, void *block) {
+/* A block that was quiet is looked at again, but in the second that made it so: false. */
+static bool quiet_ends(const void *block) {
   sample_t *sample = sample_find(block);
-  if (sample == NULL) return block;
-  if (sample_state(sample) == SAMPLE_QUIET) {
-    state_set(sample, SAMPLE_FREE);
-    add_relaxed(&sampler->quiet, (uint32_t)-1);
-  }
+  track_t *track = sample == NULL ? track_find(block) : NULL;
+  uint32_t quiet = sample != NULL ? load_relaxed(&sample->fired) >> FIRED_BITS : track_born(load_relaxed(track)) / TENTHS;
+  if (quiet == sample_clock() / TENTHS) return false;
+  if (sample != NULL) state_set(sample, SAMPLE_FREE);
+  else track_set(track, TRACK_FREE);
+  return true;
+}
+
+void *sample_wake(sampler_t *sampler, void *block) {
+  sample_state_t state = sample_block_state(block);
+  if (state == SAMPLE_NONE || (state == SAMPLE_QUIET && !quiet_ends(block))) return block;
+  if (state == SAMPLE_QUIET) add_relaxed(&sampler->quiet, (uint32_t)-1);
   return entry_sampled(block);
 }
 
 void sample_enter(sampler_t *sampler, const unit_t *slab, void **blocks, uint32_t count) {
-  if (!HAK_SAMPLED || !slab->sampled || count == 0) return;
+  if (!HAK_SAMPLED || count == 0) return;
+  if (load_relaxed(&slab->tracked) != 0) {
+    for (uint32_t i = 0; i < count; i++) owner_store(&blocks[i], sample_wake(sampler, owner_load(&blocks[i])));
+    return;
+  }
+  if (!slab->sampled) return;
   uint32_t unit = unit_number(slab), last = (uint32_t)region_unit(owner_load(&blocks[count - 1]));
   for (uint32_t u = (uint32_t)region_unit(owner_load(&blocks[0])); u <= last && u < unit + load_relaxed(&slab->units); u++) {
     const sample_t *sample = sample_of(u);
@@ -91,38 +140,95 @@ void sample_enter(sampler_t *sampler, const unit_t *slab, void **blocks, uint32_
 /* --- blocks ------------------------------------------------------------------------------- */
 
 /* The stores release what the state was before: who reads one of them finds the state changed. */
-static void sample_fill(sample_t *sample, size_t asked, uint32_t now) {
+static void sample_fill(sample_t *sample, size_t asked, uint32_t now, sample_state_t state) {
   store_release(&sample->asked, asked > UINT32_MAX ? UINT32_MAX : (uint32_t)asked);
   store_release(&sample->born, now);
   store_release(&sample->tag, site_tag);
-  store_release(&sample->site, site_here());
-  state_set(sample, SAMPLE_LIVE);
+  if (state == SAMPLE_LIVE) store_release(&sample->site, site_wanted());
+  state_set(sample, state);
 }
 
-/* Once more in this second; false if that is too often. */
-static bool may_fire(sample_t *sample, uint32_t now) {
+/* How often the record was opened in this second before. */
+static uint32_t count_fired(sample_t *sample, uint32_t now) {
   uint32_t second = now / TENTHS << FIRED_BITS, fired = load_relaxed(&sample->fired);
   if (fired >> FIRED_BITS << FIRED_BITS != second) fired = second;
-  store_relaxed(&sample->fired, fired + 1);
-  return fired - second < SAMPLE_FIRES;
+  if (fired - second < FIRED_MOST) store_relaxed(&sample->fired, fired + 1);
+  return fired - second;
+}
+
+/* Once more in this second, in which the block was `fired` times; false if that is too often. */
+static bool may_fire(sampler_t *sampler, uint32_t fired, uint32_t second) {
+  uint64_t all = load_relaxed(&sampler->fired);
+  if (all >> 32 != second) all = (uint64_t)second << 32;
+  store_relaxed(&sampler->fired, all + 1);
+  if (fired < SAMPLE_FIRES || (uint32_t)all < SAMPLE_BUDGET) return true;
+  add_relaxed(&sampler->quiet, 1);
+  return false;
+}
+
+static bool track_open(sampler_t *sampler, track_t *track, uint32_t now) {
+  uint64_t before = load_relaxed(track);
+  uint32_t fired = track_born(before) / TENTHS == now / TENTHS ? track_fired(before) : 0;
+  bool open = may_fire(sampler, fired, now / TENTHS);
+  if (open) store_release(track, track_word(now, site_wanted(), fired < TRACK_FIRED_MOST ? fired + 1 : fired, TRACK_LIVE));
+  else track_set(track, TRACK_QUIET);
+  return open;
+}
+
+/* One more record is opened.  The limit is one for each tenth of a second, and again for each time that it was met. */
+static void count_open(sampler_t *sampler, uint32_t now) {
+  uint32_t thinned = load_relaxed(&sampler->thinned), opened = load_relaxed(&sampler->opened);
+  if (load_relaxed(&sampler->tenth) != now) {
+    store_relaxed(&sampler->tenth, now);
+    if (thinned > 0 && opened < OPENED_MOST / 4) store_relaxed(&sampler->thinned, --thinned);
+    opened = 0;
+  }
+  store_relaxed(&sampler->opened, ++opened);
+  if (opened % OPENED_MOST == 0 && thinned < THINNED_MOST) store_relaxed(&sampler->thinned, thinned + 1);
+}
+
+/* Whether the block is among those that are left, as many times as its record has not been through it. */
+static bool is_left(const sampler_t *sampler, sample_t *sample) {
+  uint32_t thinned = load_relaxed(&sampler->thinned), coins = 0;
+  if (HAK_LIKELY(thinned == 0)) return true;
+  const unit_t *slab = unit_head((uint32_t)(sample - sample_of(0)));
+  uint32_t wanted = chance_of(class_info[load_relaxed(&slab->size_class)].size) >> thinned, chance = load_relaxed(&sample->chance);
+  while (chance >> coins > wanted) coins++;
+  if (coins == 0) return true;
+  store_relaxed(&sample->chance, chance >> coins);
+  return random_anywhere() >> (32 - coins) == 0;
 }
 
 bool sample_open(sampler_t *sampler, void *block, size_t asked) {
   sample_t *sample = sample_find(block);
   uint32_t now = sample_clock();
-  if (sample == NULL) return false;
-  if (!may_fire(sample, now)) {
-    state_set(sample, SAMPLE_QUIET);
-    add_relaxed(&sampler->quiet, 1);
-    return false;
+  if (sample != NULL && !is_left(sampler, sample)) {
+    state_set(sample, SAMPLE_NONE);
+    sample = NULL;
   }
-  sample_fill(sample, asked, now);
-  return true;
+  if (sample == NULL) {
+    track_t *track = track_find(block);
+    return track != NULL && track_open(sampler, track, now);
+  }
+  count_open(sampler, now);
+  bool open = may_fire(sampler, count_fired(sample, now), now / TENTHS);
+  if (open) sample_fill(sample, asked, now, SAMPLE_LIVE);
+  else state_set(sample, SAMPLE_QUIET);
+  return open;
+}
+
+static bool track_close(track_t *track) {
+  uint64_t live = load_relaxed(track);
+  if (track_state(live) != TRACK_LIVE) return false;
+  return atomic_compare_exchange_strong_explicit(track, &live, track_with(live, TRACK_FREE), memory_order_acq_rel, memory_order_relaxed);
 }
 
 bool sample_close(const void *block) {
   sample_t *sample = sample_find(block);
-  if (sample == NULL) return false;
+  if (sample == NULL) {
+    track_t *track = track_find(block);
+    return track != NULL && track_close(track);
+  }
   uint32_t live = load_relaxed(&sample->state);
   if ((live & (((uint32_t)1 << SAMPLE_STATE_BITS) - 1)) != SAMPLE_LIVE) return false;
   uint32_t free = ((live >> SAMPLE_STATE_BITS) + 1) << SAMPLE_STATE_BITS | SAMPLE_FREE;
@@ -140,20 +246,18 @@ void sample_resize(const void *block, size_t asked) {
 void sample_resize_large(uint32_t unit, size_t bytes) {
   if (!HAK_SAMPLED || sample_rate == 0) return;
   const sample_t *sample = sample_of(unit);
-  if (sample_state(sample) != SAMPLE_LIVE || load_relaxed(&sample->chance) != 0 || chance_of(bytes) != 0) sample_open_large(unit, bytes);
+  if (sample_state(sample) == SAMPLE_NONE || load_relaxed(&sample->chance) != 0 || chance_of(bytes) != 0) sample_open_large(unit, bytes);
 }
 
 void sample_open_large(uint32_t unit, size_t bytes) {
-  static _Atomic uint64_t turn;
   if (!HAK_SAMPLED || sample_rate == 0) return;
-  uint32_t chance = chance_of(bytes);
-  uint64_t random = random_mix(atomic_fetch_add_explicit(&turn, UINT64_C(0x9e3779b97f4a7c15), memory_order_relaxed) ^ region.base);
-  if (chance != 0 && random >> 32 >= chance) return sample_close_large(unit);
-  sample_close_large(unit);
   sample_t *sample = sample_of(unit);
+  uint32_t chance = chance_of(bytes), now = sample_clock();
+  sample_close_large(unit);
+  if (chance != 0 && random_anywhere() >= chance) return;
   store_release(&sample->place, 0);
   store_release(&sample->chance, chance);
-  sample_fill(sample, bytes, sample_clock());
+  sample_fill(sample, bytes, now, count_fired(sample, now) < SAMPLE_FIRES ? SAMPLE_LIVE : SAMPLE_QUIET);
 }
 
 void sample_close_large(uint32_t unit) {

@@ -25,6 +25,7 @@ static void list_remove(slab_list_t *list, unit_t *slab) {
 
 void owner_init(slab_owner_t *owner) {
   owner->sampler.random = os_random_seed() ^ (uintptr_t)owner;
+  owner->sampler.tracks = (track_store_t){.next = 0};
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     owner->partial[c].first = UNIT_NONE;
     owner->full[c].first = UNIT_NONE;
@@ -37,7 +38,7 @@ bool owner_has_slabs(const slab_owner_t *owner) {
   return slabs != 0;
 }
 
-void owner_forget(slab_owner_t *owner, bool lists) {
+HAK_COLD void owner_forget(slab_owner_t *owner, bool lists) {
   store_relaxed(&owner->pending_classes, 0);
   store_relaxed(&owner->pending_count, 0);
   for (unsigned c = 0; c < CLASS_COUNT; c++) store_relaxed(&owner->pending[c], 0), owner->rest[c] = 0;
@@ -119,7 +120,7 @@ unit_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin)
   if (HAK_CHECKS) units_clear_live(unit, info->units);
   slab->first_word = 0;
   slab->listed_full = false;
-  slab->holes = 0;
+  store_relaxed(&slab->holes, 0);
   slab->touched = zero ? 0 : (uint16_t)info->blocks;
   slab->epoch = slab_epoch;
   slab->dirty_when_free = !zero && slab_epoch != 0;
@@ -147,7 +148,7 @@ static bool slab_destroy(slab_owner_t *owner, unit_t *slab) {
   owner_add(&owner->slab_count[c], (uint32_t)-1);
   slab_add_free(owner, slab, -(int32_t)class_info[c].blocks);
   slab_set_bin(slab, &region_no_bin);
-  sample_forget(slab);
+  sample_forget(&owner->sampler, slab);
   uint32_t units = load_relaxed(&slab->units);
   if (HAK_SECURE && slab_may_be_dirty(slab) && c != CLASS_ZERO) units_clear(unit, units);
   if (HAK_SECURE) units_unguard(unit + units, SLAB_GUARDS);
@@ -195,11 +196,11 @@ static void slab_release_empty_class(slab_owner_t *owner, unsigned size_class) {
   }
 }
 
-void slab_release_empty(slab_owner_t *owner) {
+HAK_COLD void slab_release_empty(slab_owner_t *owner) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) slab_release_empty_class(owner, c);
 }
 
-void slab_relist(slab_owner_t *owner, unit_t *slab, region_bin_t *bin) {
+HAK_COLD void slab_relist(slab_owner_t *owner, unit_t *slab, region_bin_t *bin) {
   slab_set_bin(slab, bin);
   uint32_t unit = unit_number(slab);
   uint32_t free = 0;
@@ -208,7 +209,7 @@ void slab_relist(slab_owner_t *owner, unit_t *slab, region_bin_t *bin) {
   store_relaxed(&slab->free, 0);
   slab_add_free(owner, slab, (int32_t)free);
   slab->first_word = 0;
-  slab->holes = 0; /* a block may have been taken whose page was still marked as purged */
+  store_relaxed(&slab->holes, 0); /* a block may have been taken whose page was still marked as purged */
   slab->listed_full = free == 0;
   list_push(slab_list(owner, slab), slab);
   owner_add(&owner->slab_count[c], 1);

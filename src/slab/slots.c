@@ -89,7 +89,7 @@ static uint32_t slot_index(const void *p) {
 
 static slot_t *slot_at(const void *p) { return &load_relaxed(&pool.slots)[slot_index(p)]; }
 
-void *slot_start(const void *p) {
+HAK_COLD void *slot_start(const void *p) {
   const slot_t *slot = slot_at(p);
   return slot->allocated.depth == 0 ? NULL : slot_page(slot_index(p)) + slot->place;
 }
@@ -131,7 +131,7 @@ static void page_close(char *page) {
   if (pool.splits) split_give(SPLIT_GUARD);
 }
 
-void *slot_alloc(size_t size) {
+HAK_COLD void *slot_alloc(size_t size) {
   uint32_t index;
   if (size > os_page_size() || !trace_ready() || !pool_make()) return NULL;
   slot_t *slot = slot_claim(&index);
@@ -160,7 +160,7 @@ static bool is_filled(const char *from, const char *to) {
   return from == to || (*from == (char)FILL && memcmp(from, from + 1, (size_t)(to - from) - 1) == 0);
 }
 
-void slot_free(void *block, const char *function) {
+HAK_COLD void slot_free(void *block, const char *function) {
   slot_t *slot = slot_at(block);
   char *page = slot_page(slot_index(block)), *start = block;
   store_relaxed(&slot->state, (uint32_t)SLOT_CHANGING);
@@ -176,15 +176,15 @@ void slot_free(void *block, const char *function) {
   store_release(&slot->state, (uint32_t)SLOT_FREED);
 }
 
-bool slots_hold(const void *p) {
+HAK_COLD bool slots_hold(const void *p) {
   return load_acquire(&pool.slots) != NULL && (const char *)p >= pool.start &&
          (size_t)((const char *)p - pool.start) < (2 * (size_t)pool.count + 1) * pool.page;
 }
 
-size_t slot_usable(const void *p) { return slot_at(p)->size; }
+HAK_COLD size_t slot_usable(const void *p) { return slot_at(p)->size; }
 
 /* What is between two states is out of use: nobody is at it, but its page could not be opened. */
-HAK_AUDITED void slots_audit_alone(void) {
+HAK_COLD HAK_AUDITED void slots_audit_alone(void) {
   const slot_t *slots = load_relaxed(&pool.slots);
   for (uint32_t i = 0; slots != NULL && i < pool.count; i++) {
     uint32_t state = load_relaxed(&slots[i].state);
@@ -198,7 +198,7 @@ HAK_AUDITED void slots_audit_alone(void) {
 
 /* --- words ------------------------------------------------------------------------------- */
 
-void slot_describe(format_t *f, const void *p) {
+HAK_COLD void slot_describe(format_t *f, const void *p) {
   const slot_t *slot = slot_at(p);
   const char *start = slot_start(p), *at = p;
   if (start == NULL) {
@@ -224,14 +224,14 @@ void slot_describe(format_t *f, const void *p) {
   format_text(f, ", in a guard slot");
 }
 
-void slot_print(const void *p) {
+HAK_COLD void slot_print(const void *p) {
   const slot_t *slot = slot_at(p);
   if (slot->allocated.depth == 0) return;
   trace_print("allocated", &slot->allocated);
   if (slot->freed.depth > 0) trace_print("freed", &slot->freed);
 }
 
-_Noreturn void slot_abort(const void *block) {
+HAK_COLD _Noreturn void slot_abort(const void *block) {
   trace_take(&slot_at(block)->freed);
   slot_print(block);
   os_abort();

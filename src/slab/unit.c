@@ -36,13 +36,13 @@ static _Atomic uint64_t left_out;
 
 uint64_t guards_left_out(void) { return load_relaxed(&left_out); }
 
-void units_clear(uint32_t start, uint32_t units) {
+HAK_COLD void units_clear(uint32_t start, uint32_t units) {
   if (!purge_span(start, units)) memset(region_address(start), 0, units * HAK_UNIT);
 }
 
 void units_enter_guard(uint32_t start, uint32_t units) { units_enter(start, units, UNIT_GUARD, CLASS_NONE); }
 
-void units_guard(uint32_t start, uint32_t units) {
+HAK_COLD void units_guard(uint32_t start, uint32_t units) {
   unit_t *first = unit_at(start);
   first->guard = OS_OPEN;
   units_enter_guard(start, units);
@@ -57,7 +57,7 @@ os_guard_t units_guard_beside(uint32_t unit, size_t from, size_t to, uint32_t gu
   return made == OS_SPLIT ? OS_LIGHT : made;
 }
 
-void units_unguard(uint32_t start, uint32_t units) {
+HAK_COLD void units_unguard(uint32_t start, uint32_t units) {
   unit_t *first = unit_at(start);
   uint8_t guard = first->guard;
   if (!os_unguard(region_address(start), units * HAK_UNIT)) return;

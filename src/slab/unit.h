@@ -33,7 +33,7 @@ typedef struct unit {
   _Atomic uint32_t units; /* of the span, valid in its first unit */
   uint32_t next, prev; /* units, in the owner's list; UNIT_NONE ends */
   _Atomic uint64_t bytes; /* UNIT_LARGE: usable bytes */
-  uint64_t holes;      /* a bit a page: purged, and no block of it taken since */
+  _Atomic uint64_t holes; /* a bit a page: purged, and no block of it taken since */
   uint16_t touched;    /* secure.c: the blocks that were live once lie below this one */
   bool dirty_when_free; /* secure.c: its free blocks may not be zero */
   uint8_t epoch;       /* slab_epoch when it was made */
@@ -41,7 +41,7 @@ typedef struct unit {
   uint32_t left;       /* UNIT_LARGE in the secure library: of `bytes`, what was not asked for; zero as long as nobody does wrong */
   _Atomic bool remote;  /* of a UNIT_SLAB: another thread than its owner's may have freed a block of it */
   bool sampled;         /* of a UNIT_SLAB: slab/sample.h has a record of a block of it */
-  uint8_t spare[10];
+  _Atomic uintptr_t tracked; /* of a UNIT_SLAB: leads to a record of each of its blocks, if there are any: slab/track.h */
 } unit_t;
 _Static_assert(sizeof(unit_t) == HAK_CACHE_LINE, "a unit's record is one cache line");
 _Static_assert(sizeof(unit_t) == REGION_UNIT_BYTES, "the zone of units has one for each");

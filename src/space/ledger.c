@@ -51,7 +51,7 @@ void ledger_note_in_flight(bool begins) {
 bool ledger_in_flight(void) { return load_acquire(&ledger.under_way) != 0; }
 uint32_t ledger_completions(void) { return load_acquire(&ledger.ledger_ends); }
 
-ledger_census_t ledger_census(void) {
+HAK_COLD ledger_census_t ledger_census(void) {
   ledger_census_t census = {0};
   uint32_t count = region_superslabs();
   for (uint32_t s = 0; s < count; s++) {
@@ -63,7 +63,7 @@ ledger_census_t ledger_census(void) {
   return census;
 }
 
-void ledger_recover(void) {
+HAK_COLD void ledger_recover(void) {
   ledger_census_t census = ledger_census();
   store_relaxed(&ledger.used_units, (int64_t)census.used_units);
   store_relaxed(&ledger.idle_units, (int64_t)census.dirty_free_units);

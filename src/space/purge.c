@@ -14,8 +14,9 @@ static struct {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t most_units; /* in use or idle so far, when growth was settled */
   _Atomic uint64_t peak_units;                             /* by which the heap has exceeded its highest so far, in all */
   _Atomic uint64_t purged_units;
-  _Atomic uint64_t last_step_ms;
 } told;
+
+HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t purge_last_step_ms;
 
 uint64_t purge_bytes(void) { return load_relaxed(&told.purged_units) << HAK_UNIT_SHIFT; }
 
@@ -183,14 +184,14 @@ static size_t purge_time_due(void) {
   if (decay < 0) return 0;
   /* What a step finds free is purged by the next one if nobody has used it since. */
   uint64_t now = os_now_ms();
-  uint64_t last = load_relaxed(&told.last_step_ms);
+  uint64_t last = load_relaxed(&purge_last_step_ms);
   if (decay == 0) {
-    store_relaxed(&told.last_step_ms, now);
+    store_relaxed(&purge_last_step_ms, now);
     return sweep_all(true);
   }
   if (!sweep_is_under_way()) {
     if (now - last < (uint64_t)decay / 2) return 0;
-    if (!atomic_compare_exchange_strong_explicit(&told.last_step_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) return 0;
+    if (!atomic_compare_exchange_strong_explicit(&purge_last_step_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) return 0;
     store_relaxed(&sweep, 0);
   } else if (load_relaxed(&last_part_ms) == now || atomic_exchange_explicit(&last_part_ms, now, memory_order_relaxed) == now) {
     return 0;
@@ -204,9 +205,9 @@ size_t purge_due(void) {
   return purged;
 }
 
-uint64_t purge_last_step(void) { return load_relaxed(&told.last_step_ms); }
+uint64_t purge_last_step(void) { return load_relaxed(&purge_last_step_ms); }
 
-/* Needs no clock: last_step_ms alone may make a call into libc. */
+/* Needs no clock: purge_last_step_ms alone may make a call into libc. */
 bool purge_step(uint64_t last) {
   uint32_t before = cold_units(); /* what of it the kernel refuses stays so for good */
   if (sweep_is_under_way()) (void)sweep_some(UINT32_MAX, UINT32_MAX);

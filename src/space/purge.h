@@ -21,8 +21,9 @@ size_t purge_due(void);
 size_t purge_growth_due(void);
 /* Units that were fresh where the heap was about to exceed its highest so far, in all. */
 uint64_t purge_peak_units(void);
-/* When the last step by time was, in any unit. */
+/* When the last step by time was, in any unit; for readers outside, by os_now_ms. */
 uint64_t purge_last_step(void);
+extern _Atomic uint64_t purge_last_step_ms;
 /* Makes a step by time if there was none since `last`; false if it gave nothing back and found nothing new to. */
 HAK_CHECKED bool purge_step(uint64_t last);
 /* Gives the pages of a span in use back, which then reads as zero; false: it may not. */

@@ -38,6 +38,7 @@ _Static_assert(sizeof(superslab_t) == 6 * 4 && WORD_UNITS == 8 * sizeof region.s
 typedef struct range {
   uintptr_t start;        /* of what is mapped in a row */
   _Atomic uintptr_t end;
+  _Atomic uintptr_t begun; /* of a zone: the end that the kernel is asked for */
 } range_t;
 
 /* Written under `grow_lock`. */
@@ -58,18 +59,32 @@ static bool range_has_room(const range_t *range, uintptr_t end) {
   return bits_round_up(range->start, HAK_SUPERSLAB) + HAK_SUPERSLAB <= end;
 }
 
-/* Maps [from, end), which goes on where the range ends or, of the blocks, behind something else.  The kernel makes no huge page
+/* [from, end) is mapped, which goes on where the range ends or, of the blocks, behind something else.  The kernel makes no huge page
  * there, which all of a range is advised of once one has room: the range stays one mapping. */
+static void range_enter(range_t *range, uintptr_t from, uintptr_t end) {
+  if (from != load_relaxed(&range->end)) range->start = from;
+  store_relaxed(&range->end, end);
+  if (!range_has_room(range, end)) return;
+  uintptr_t first = range_has_room(range, from) ? from : range->start;
+  os_huge((void *)first, end - first, false);
+}
+
 static os_map_result_t range_map(range_t *range, uintptr_t from, uintptr_t end) {
   if (from >= end) return OS_MAPPED;
   os_map_result_t result = os_map_at((void *)from, end - from);
-  if (result != OS_MAPPED) return result;
-  if (from != load_relaxed(&range->end)) range->start = from;
-  store_relaxed(&range->end, end);
-  if (!range_has_room(range, end)) return OS_MAPPED;
-  uintptr_t first = range_has_room(range, from) ? from : range->start;
-  os_huge((void *)first, end - first, false);
-  return OS_MAPPED;
+  if (result == OS_MAPPED) range_enter(range, from, end);
+  return result;
+}
+
+/* Extends a zone.  In a fork's child a thread that is gone may have had it mapped and not entered it: blocks step over such a mapping,
+ * which leaks, but a zone has to take it. */
+static bool zone_map(range_t *zone, uintptr_t end) {
+  uintptr_t had = load_relaxed(&zone->end), begun = load_relaxed(&zone->begun);
+  if (range_map(zone, had, begun) == OS_TAKEN && os_is_mapped((void *)had, begun - had)) range_enter(zone, had, begun);
+  store_relaxed(&zone->begun, end);
+  bool mapped = range_map(zone, load_relaxed(&zone->end), end) == OS_MAPPED;
+  store_relaxed(&zone->begun, (uintptr_t)0); /* somebody else's mapping is never taken for what was begun */
+  return mapped;
 }
 
 static void limit_set(uintptr_t limit) {
@@ -83,8 +98,7 @@ static bool zones_extend(uint32_t superslabs) {
   if (superslabs <= layout.zones_ready) return true;
   for (unsigned z = 0; z < ZONE_COUNT; z++) {
     range_t *zone = &layout.zone[z];
-    uintptr_t end = bits_round_up(zone->start + superslabs * zone_bytes[z], piece);
-    if (range_map(zone, load_relaxed(&zone->end), end) != OS_MAPPED) return false;
+    if (!zone_map(zone, bits_round_up(zone->start + superslabs * zone_bytes[z], piece))) return false;
   }
   for (size_t unit = (size_t)layout.zones_ready * WORD_UNITS; unit < (size_t)superslabs * WORD_UNITS; unit++) {
     racy_store(region_bin(region.live, unit), &region_no_bin);
@@ -298,7 +312,7 @@ void region_open_gate(void) {
   lock_release(&grow_lock);
 }
 
-HAK_COLD bool region_init(uint64_t most_bytes) {
+bool region_init(uint64_t most_bytes) {
   bool made = region_seal(false) && region_make(most_bytes);
   (void)region_seal(true);
   return made;
@@ -316,7 +330,7 @@ static bool blocks_may_reach(uintptr_t end) {
   return result != OS_NOMEM;
 }
 
-bool region_may_hold(uint64_t units, uint64_t align_units) {
+HAK_COLD bool region_may_hold(uint64_t units, uint64_t align_units) {
   uint64_t base_units = region.base >> HAK_UNIT_SHIFT;
   uint64_t end = bits_round_up(base_units, align_units) - base_units + units; /* of the lowest such run */
   if (end > (uint64_t)layout.capacity * WORD_UNITS) return false;
@@ -357,9 +371,9 @@ HAK_AUDITED void region_audit(void) {
 }
 
 /* What a thread that is gone was mapping is entered or leaks: see range_t. */
-void region_after_fork(bool inside) { lock_abandon(&grow_lock, inside); }
+HAK_COLD void region_after_fork(bool inside) { lock_abandon(&grow_lock, inside); }
 
-region_census_t region_census(void) {
+HAK_COLD region_census_t region_census(void) {
   region_census_t census = {0};
   for (unsigned z = 0; z < ZONE_COUNT; z++) census.metadata += load_relaxed(&layout.zone[z].end) - layout.zone[z].start;
   census.mapped = census.metadata;

@@ -112,7 +112,8 @@ HAK_INLINE _Atomic uint64_t *region_marks_seen(uint32_t unit, uint32_t word) {
 
 /* The live map: the owner's thread changes its words by plain stores, others by
  * atomic read-modify-writes, which such a store can undo: see slab/remote.c. */
-HAK_INLINE uint64_t *region_live_word(const void *p) { return (uint64_t *)region.live_bias + ((uintptr_t)p >> 10); }
+HAK_INLINE size_t region_live_index(const void *p) { return (uintptr_t)p >> (HAK_GRANULE_SHIFT + 6); } /* from live_bias on */
+HAK_INLINE uint64_t *region_live_word(const void *p) { return (uint64_t *)region.live_bias + region_live_index(p); }
 HAK_INLINE uint64_t region_live_bit(const void *p) { return (uint64_t)1 << (((uintptr_t)p >> HAK_GRANULE_SHIFT) & 63); }
 /* Without checks nobody knows. */
 HAK_INLINE bool region_is_live(const void *p) { return !HAK_CHECKS || (racy_load(region_live_word(p)) & region_live_bit(p)) != 0; }

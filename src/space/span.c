@@ -216,7 +216,7 @@ void span_free(uint32_t start, uint32_t units) {
   units_release(start, units);
 }
 
-void span_recover(uint32_t (*used)(uint32_t unit)) {
+HAK_COLD void span_recover(uint32_t (*used)(uint32_t unit)) {
   uint32_t units = load_relaxed(&region.units);
   for (uint32_t unit = 0; unit < units;) {
     uint32_t length = used(unit);

@@ -5,9 +5,10 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "places.h"
 #include "symbol.h"
 
-enum { HELD = 60 << 20, PLACES = 3, SITES = 1 << 16, RATE = 128 << 10 };
+enum { SITES = 1 << 16 };
 
 static struct {
   bool (*write)(int fd);
@@ -20,66 +21,6 @@ static void find_profile(void) {
   profile.tag_set = (uint32_t (*)(uint32_t))(uintptr_t)symbol_find("hak_tag_set");
   NEED(profile.write);
   NEED(profile.tag_set);
-}
-
-/* ---- three places ---- */
-
-#define PLACE_BYTES 64 /* of code, at most */
-/* A call at the end of a function would be a jump, and leave nothing on the stack. */
-#define PLACE(name)                                                                 \
-  static __attribute__((noinline, aligned(PLACE_BYTES))) void *name(size_t bytes) { \
-    void *block = api.malloc(bytes);                                                \
-    __asm__ volatile("" : "+r"(block) : : "memory");                                \
-    return block;                                                                   \
-  }
-PLACE(place_60)
-PLACE(place_30)
-PLACE(place_10)
-static void *(*const places[PLACES])(size_t bytes) = {place_60, place_30, place_10};
-static const unsigned percent[PLACES] = {60, 30, 10};
-typedef struct held {
-  struct held *next;
-} held_t;
-static held_t *held[PLACES];
-static uint64_t held_bytes[PLACES], state = 88172645463325252u;
-
-static uint32_t below(uint32_t end) {
-  state ^= state << 13;
-  state ^= state >> 7;
-  state ^= state << 17;
-  return (uint32_t)((state >> 32) * end >> 32);
-}
-
-static size_t some_size(void) { return below(50) == 0 ? 40000 + below(100000) : 16 + below(2000); }
-
-static void hold(unsigned place) {
-  size_t bytes = some_size();
-  held_t *block = places[place](bytes);
-  REQUIRE(block != NULL);
-  block->next = held[place];
-  held[place] = block;
-  held_bytes[place] += api.malloc_usable_size(block);
-}
-
-/* Each with blocks that come and go in between, from all three. */
-static void hold_all(void) {
-  uint64_t sum = 0;
-  while (sum < HELD) {
-    uint32_t draw = below(100);
-    unsigned place = draw < percent[0] ? 0 : draw < percent[0] + percent[1] ? 1 : 2;
-    hold(place);
-    for (unsigned i = 0; i < 3; i++) api.free(places[i](some_size()));
-    sum = held_bytes[0] + held_bytes[1] + held_bytes[2];
-  }
-}
-
-static void let_go(unsigned place) {
-  for (held_t *block = held[place], *next; block != NULL; block = next) {
-    next = block->next;
-    api.free(block);
-  }
-  held[place] = NULL;
-  held_bytes[place] = 0;
 }
 
 /* ---- a snapshot ---- */
@@ -99,9 +40,8 @@ static struct {
 static unsigned place_of(uint32_t site) {
   unsigned i = 0;
   for (; i < 64 && site != 0 && site < SITES; i++, site = sites[site].parent) {
-    for (unsigned place = 0; place < PLACES; place++) {
-      if (sites[site].address - (uintptr_t)places[place] < PLACE_BYTES) return place;
-    }
+    unsigned place = place_at(sites[site].address);
+    if (place != PLACES) return place;
   }
   return PLACES;
 }

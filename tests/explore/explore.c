@@ -82,6 +82,7 @@ typedef struct explorer {
   word_t words[WORDS];
 } explorer_t;
 
+bool explore_tracked;
 static explorer_t *x;
 
 /* --- words ------------------------------------------------------------------------------- */

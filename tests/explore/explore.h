@@ -18,6 +18,9 @@ enum { EXPLORE_EVERY = 1 << 30 };
 
 typedef enum explore_access { EXPLORE_READ, EXPLORE_WRITE, EXPLORE_CHANGE /* writes if it succeeds */ } explore_access_t;
 
+/* For scenarios: whether every block of every slab is sampled, so that it is live by its record and not by its bit. */
+extern bool explore_tracked;
+
 typedef struct scenario {
   const char *name;
   void (*prepare)(void);

@@ -11,7 +11,7 @@ import sys
 import seeded
 from seeded import seeding
 
-# (name, file, text, instead, pattern of the scenarios of which one must fail)
+# (name, file, text, instead, pattern of the scenarios of which one must fail, with `-T` before it where all slabs are to be tracked)
 FAULTS = [
     ("take_before_open", "slab/remote.c",
      """    atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
@@ -184,6 +184,9 @@ FAULTS = [
     ("enlisted_without_lock", "front/heaps.c",
      "state, uintptr_t thread) {\n  lock_acquire(&lists_lock);\n",
      "state, uintptr_t thread) {\n  (void)lock_try(&lists_lock);\n", "first_use"),
+    ("record_closed_in_two_steps", "slab/sample.c",
+     "  return atomic_compare_exchange_strong_explicit(&sample->state, &live, free, memory_order_acq_rel, memory_order_relaxed);",
+     "  return store_release(&sample->state, free), true;", "sampled_double"),
     ("lock_in_two_steps", "os/lock.c",
      "  if (!atomic_compare_exchange_strong(&lock->holder, &none, thread_self())) return false;",
      "  if (atomic_load(&lock->holder) != none) return false;\n  atomic_store(&lock->holder, thread_self());", "narrow.idle.*"),
@@ -217,6 +220,9 @@ FAULTS = [
     ("hole_without_look", "slab/hole.c",
      "    blocks_hold(owner, slab, hole.first, hole.last);\n    owner_unlock(owner);\n",
      "    owner_unlock(owner);\n    blocks_hold(owner, slab, hole.first, hole.last);\n", "holes"),
+    ("tracked_freed_in_two_steps", "slab/sample.c",
+     "  return atomic_compare_exchange_strong_explicit(track, &live, track_with(live, TRACK_FREE), memory_order_acq_rel, memory_order_relaxed);\n",
+     "  store_release(track, track_with(live, TRACK_FREE));\n  return true;\n", "-T double_free*"),
 ]
 
 Fault = collections.namedtuple("Fault", "name file text instead pattern")
@@ -225,7 +231,7 @@ Fault = collections.namedtuple("Fault", "name file text instead pattern")
 def attempt(fault, place, settings):
     """The scenario that fails and how; None if none does."""
     program = seeded.build(place, fault.file, seeding.changed(fault, settings.source), settings)
-    found = seeded.failure(program, ["-t", "60", fault.pattern])
+    found = seeded.failure(program, ["-t", "60", *fault.pattern.split()])
     return found and ": ".join(found)
 
 

@@ -5,6 +5,7 @@
 
 #include "program.h"
 #include "front/heaps.h"
+#include "slab/sample.h"
 #include "space/purge.h"
 #include "space/ledger.h"
 #include "space/span.h"
@@ -177,7 +178,7 @@ static void judge_live(void) {
       const char *block = (const char *)region_address(unit) + (size_t)i * info->size;
       bool is_held = false;
       for (unsigned n = 0; n < HELD_MOST; n++) is_held |= held[n] == block;
-      if (region_is_live(block) == is_held) continue;
+      if (slab_block_is_live(block) == is_held) continue;
       explore_fail("block %u of unit %u is %s", i, unit, is_held ? "held and not live" : "live and not held");
     }
   }

@@ -80,12 +80,13 @@ int main(int argc, char **argv) {
   settings_t settings = {.bound = UNSET, .stale = UNSET, .limit = 1e9};
   bool lists = false;
   int option;
-  while ((option = getopt(argc, argv, "b:aw:sqt:l")) != -1) {
+  while ((option = getopt(argc, argv, "b:aw:sqTt:l")) != -1) {
     if (option == 'b') settings.bound = atoi(optarg);
     else if (option == 'a') settings.bound = EXPLORE_EVERY;
     else if (option == 'w') settings.stale = atoi(optarg);
     else if (option == 's') settings.soak = true;
     else if (option == 'q') settings.quiet = true;
+    else if (option == 'T') explore_tracked = true;
     else if (option == 't') settings.limit = atof(optarg);
     else if (option == 'l') lists = true;
     else return 2;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "slab/sample.h"
 #include "target.h"
 
 void *held[HELD_MOST];
@@ -16,7 +17,7 @@ void *take(size_t size) {
     if (held[i] == NULL) room = i;
   }
   if (room == HELD_MOST) explore_fail("the program holds too much");
-  if ((*region_live_word(block) & region_live_bit(block)) == 0) explore_fail("%p is given out and not live", block);
+  if (!slab_block_is_live(block)) explore_fail("%p is given out and not live", block);
   held[room] = block;
   return block;
 }
@@ -39,8 +40,13 @@ void give_wrongly(void *block) {
   target_free(block);
 }
 
-void start(void) {
-  static char *settings[] = {"HAKMEM_DECAY_MS=-1", "HAKMEM_REGION_MB=1024", "HAKMEM_KEEPER=0", NULL};
+static void start_with(char *insight) {
+  static char *settings[] = {"HAKMEM_DECAY_MS=-1", "HAKMEM_REGION_MB=1024", "HAKMEM_KEEPER=0", NULL, NULL, NULL};
+  settings[3] = explore_tracked ? "HAKMEM_INSIGHT=1" : insight;
+  settings[4] = explore_tracked ? "HAKMEM_TRACK=1" : "HAKMEM_TRACK=0";
   environ = settings;
   target_ignore_figures();
 }
+
+void start(void) { start_with("HAKMEM_INSIGHT=0"); }
+void start_sampled(void) { start_with("HAKMEM_INSIGHT=1"); }

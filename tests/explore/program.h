@@ -17,5 +17,6 @@ void give(void *block);
 void give_wrongly(void *block);
 /* First in every preparation: settings under which nothing happens by the clock. */
 void start(void);
+void start_sampled(void); /* or this, where blocks are sampled */
 
 #endif

@@ -2,6 +2,7 @@
 #include "front/boot.h"
 #include "judge.h"
 #include "program.h"
+#include "slab/sample.h"
 #include "space/ledger.h"
 #include "space/purge.h"
 #include "space/span.h"
@@ -351,6 +352,40 @@ static void slot_used(void) {
 static void slot_given(void) { target_give(a[1]); }
 static void judge_nothing(void) {}
 
+/* --- sampled blocks ---------------------------------------------------------------------------- */
+
+/* The thread has a slab's blocks, of which a[0] is sampled. */
+static void sampled_by(unsigned identity) {
+  start_sampled();
+  target_run_as(identity);
+  for (unsigned slabs = 0; slabs < 16 && a[0] == NULL; slabs++) {
+    void *blocks[BIG_BLOCKS];
+    for (unsigned i = 0; i < BIG_BLOCKS; i++) {
+      blocks[i] = take(BIG);
+      if (sample_is_live(blocks[i])) a[0] = blocks[i];
+    }
+    for (unsigned i = 0, n = 1; i < BIG_BLOCKS; i++) {
+      if (a[0] != NULL && blocks[i] != a[0]) a[n++] = blocks[i];
+    }
+  }
+  if (a[0] == NULL) explore_fail("no block is sampled");
+}
+
+static void sampled(void) { sampled_by(0); }
+static void sampled_second(void) {
+  sampled();
+  void *block = a[0];
+  a[0] = a[1], a[1] = block;
+}
+static void sampled_of_third(void) { sampled_by(2); }
+static void sampled_orphan(void) {
+  sampled();
+  target_end_thread();
+}
+static void sampled_used_again(void) {
+  for (unsigned i = 0; i < BIG_BLOCKS; i++) (void)take(BIG);
+}
+
 /* --- the table ------------------------------------------------------------------------------- */
 
 enum { EVERY = EXPLORE_EVERY };
@@ -387,6 +422,11 @@ const scenario_t scenarios[] = {
     {"double_free_flushed", full_slab_of_first, {give_0_wrongly, give_0_wrongly}, found_in_bin, DOUBLE_FREE, EVERY, EVERY},
     {"double_free_used", full_slab_of_first, {give_take_and_give, give_0_wrongly}, found_in_bin, DOUBLE_FREE, EVERY, EVERY},
     {"double_free_kept", full_slab_of_first, {give_and_take, give_0_wrongly}, found_when_freed, DOUBLE_FREE, EVERY, EVERY},
+    {"sampled_freed", sampled, {sampled_used_again, give_0, give_1}, judge_end_live, NULL, 2, EVERY},
+    {"sampled_orphan", sampled_orphan, {sampled_used_again, give_0, give_1}, judge_end_live, NULL, 1, 3},
+    {"sampled_forked", sampled, {take_and_give, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
+    {"sampled_forked_freed", sampled_second, {take_and_give, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
+    {"sampled_double", sampled_of_third, {give_0_wrongly, give_0_wrongly}, judge_end, DOUBLE_FREE, EVERY, EVERY},
     {"double_free", full_slab_of_third, {give_0_wrongly, give_0_wrongly, take_other_class}, judge_end, DOUBLE_FREE, EVERY, EVERY},
 };
 const size_t scenario_count = sizeof scenarios / sizeof scenarios[0];

@@ -41,7 +41,7 @@ void library_start(void) {
 
 void library_watch(void) {
   trace_prepare();
-  thread_watch_all();
+  store_relaxed(&watch_always, true);
 }
 
 unsigned thread_running(void) { return running; }

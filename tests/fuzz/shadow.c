@@ -112,6 +112,18 @@ void *shadow_leave(unsigned i) {
 /* More units than this are not looked through. */
 #define LOOK_MOST 8192u
 
+/* Blocks of a tracked slab that are live by their records. */
+static uint64_t live_tracked(uint32_t unit) {
+  const unit_t *slab = unit_at(unit);
+  uintptr_t tracked = load_relaxed(&slab->tracked);
+  uint64_t live = 0;
+  if (load_relaxed(&slab->kind) != UNIT_SLAB || tracked == 0) return 0;
+  for (uint32_t i = 0; i < class_info[load_relaxed(&slab->size_class)].blocks; i++) {
+    live += track_state(load_relaxed(track_at(tracked, i))) == TRACK_LIVE;
+  }
+  return live;
+}
+
 static void check_live_map(uint64_t held) {
   uint32_t units = load_relaxed(&region.units);
   if (region.base == 0 || units > LOOK_MOST) return;
@@ -121,6 +133,7 @@ static void check_live_map(uint64_t held) {
   for (uint32_t unit = 0; unit < units; unit++) { /* the live bits of large blocks are set, and those of others' that are sampled not */
     bool in_slab = load_relaxed(&unit_head(unit)->kind) == UNIT_SLAB;
     live += in_slab && HAK_SAMPLED && sample_state(sample_of(unit)) == SAMPLE_LIVE;
+    live += live_tracked(unit);
   }
   FUZZ_EQ(live, held);
 }

@@ -6,6 +6,7 @@
   needed    no library but libc and the loader
   tls       static TLS of at most 64 bytes, so that dlopen works in any process
   silence   programs print the same with the library as without it, and nothing on standard error
+  seldom    what seldom runs is code of its own, of which a small process brings in nothing: src/seldom.ld
 """
 import argparse
 import os
@@ -90,7 +91,40 @@ def check_silence(library):
             yield f"silence: {title}: exit {got.returncode}, standard output {got.stdout!r}, standard error {got.stderr!r}"
 
 
-CHECKS = {"imports": check_imports, "exports": check_exports, "needed": check_needed, "tls": check_tls, "silence": check_silence}
+def section(library, name):
+    """Where the section lies in the library and how long it is, or None."""
+    row = re.search(rf"\s{re.escape(name)}\s+PROGBITS\s+(\w+)\s+\w+\s+(\w+)", tool("readelf", "-SW", library))
+    return tuple(int(word, 16) for word in row.groups()) if row else None
+
+
+def resident(library):
+    """(start and end in the library, resident KiB) of each of its mappings in a small process, which shows its own."""
+    smaps = subprocess.run(["/bin/cat", "/proc/self/smaps"], check=True, capture_output=True, text=True, timeout=60,
+                           env={"LD_PRELOAD": os.path.abspath(library)}).stdout
+    found = re.findall(r"^(\w+)-(\w+) \S+ \w+ \S+ \d+ +(.*)\n(?:\w+: .*\n)*?Rss: +(\d+) kB", smaps, re.M)
+    ours = [(int(start, 16), int(end, 16), int(kib)) for start, end, path, kib in found
+            if path == os.path.realpath(library)]
+    return [(start - ours[0][0], end - ours[0][0], kib) for start, end, kib in ours]
+
+
+def check_seldom(library):
+    parts = {name: section(library, name) for name in (".text.seldom", ".text")}
+    for name, part in parts.items():
+        if part is None or part[1] < 4096:
+            yield f"seldom: {name} is not there, or next to nothing"
+            return
+    for start, end, kib in resident(library):
+        if start <= parts[".text.seldom"][0] < end:
+            if start <= parts[".text"][0] < end:
+                yield "seldom: all code is one mapping"
+            elif kib > 0:
+                yield f"seldom: {kib} KiB of .text.seldom are resident in a small process"
+        elif start <= parts[".text"][0] < end and kib == 0:
+            yield "seldom: nothing of .text is resident, so nothing was seen"
+
+
+CHECKS = {"imports": check_imports, "exports": check_exports, "needed": check_needed, "tls": check_tls, "silence": check_silence,
+          "seldom": check_seldom}
 
 
 def main():

@@ -350,6 +350,18 @@ class Release(Library):
         self.assertIn("hello", self.found("silence", noisy))
         self.assertEqual("", self.found("silence", "int x;\n"))
 
+    def test_seldom(self):
+        fill = '__attribute__((used, section("%s"))) void %s(void) { __asm__ volatile(".skip 8192, 0x90"); }\n'
+        seldom, usual = fill % (".text.unlikely.x", "x"), fill % (".text.y", "y")
+        start = "__attribute__((constructor)) static void start(void) { __asm__ volatile(\"\"); }\n"
+        runs = "__attribute__((constructor, section(\".text.unlikely.z\"))) static void start(void) { __asm__ volatile(\"\"); }\n"
+        apart = ("-O1", "-Wl,-T," + str(TOOLS.parent / "src/seldom.ld"))
+        self.assertEqual("", self.found("seldom", seldom + usual + start, *apart))
+        self.assertIn("of .text.seldom are resident", self.found("seldom", seldom + usual + runs, *apart))
+        self.assertIn("nothing of .text is resident", self.found("seldom", seldom + usual, *apart, "-nostdlib"))
+        self.assertIn(".text.seldom is not there", self.found("seldom", seldom + usual + start, "-O1"))
+        self.assertIn(".text.seldom is not there", self.found("seldom", usual + start, *apart))
+
 
 BUMP = """
 #include <stddef.h>

@@ -11,13 +11,14 @@
  *   inside malloc; the child returns into the interrupted call, goes on
  *   allocating, starts threads and ends.  With one thread, and on hakmem with several (glibc's
  *   fork would wait for the lock that the interrupted malloc holds)
+ * - grow: threads allocate what makes the heap grow, and free nothing of it; the child needs more than its parent had
  * - spawn: vfork, posix_spawn, and clone(CLONE_VM | CLONE_VFORK) whose child allocates
  *
  * A child that does not end within --hang=60 seconds is a hang: it aborts with
  * its process id, or with --keep=1 waits for a debugger.  The parent is watched too.
  *
  * Arguments: --scene=all, --forks=10000 (load; 85, 13 and 2 % of them at 4, 16
- * and 64 threads), --stdio=2000, --handler=1000, --noise=3 (threads
+ * and 64 threads), --grow=500, --stdio=2000, --handler=1000, --noise=3 (threads
  * beside it), --spawn=1000, --threads=0 (4, 16, 64; or one number), --hang=60, --keep, --seed.
  */
 #include <errno.h>
@@ -46,6 +47,10 @@ enum {
   LOADER_NICE = 10,
   HANDLER_STEPS = 200,
   STACK_SIZE = 64 * 1024,
+  GROW_LEAST = 64 * 1024,
+  GROW_SPREAD = 1024 * 1024,
+  GROW_STEPS = 8,
+  GROW_CHILD = 100,
 };
 
 static _Atomic(letter_t *) shelves[SHELVES];
@@ -204,6 +209,43 @@ static void scene_load(unsigned threads, uint64_t forks) {
   scene_run("load", load_run, 4, forker_run, forks * 85 / 100);
   scene_run("load", load_run, 16, forker_run, forks * 13 / 100);
   scene_run("load", load_run, 64, forker_run, forks * 2 / 100);
+}
+
+/* ---- grow ---- */
+
+/* Not touched, so that only addresses are taken. */
+static void grow_step(rng_t *rng) { (void)!malloc(GROW_LEAST + rng_below(rng, GROW_SPREAD)); }
+
+/* As much for each fork, so that the last ones find it growing too. */
+static void *grow_run(void *argument) {
+  rng_t rng = rng_make((uint64_t)(uintptr_t)argument);
+  for (uint64_t steps = 0; !atomic_load_explicit(&stopping, memory_order_relaxed); steps++) {
+    while (steps > GROW_STEPS * (atomic_load(&forks_done) + 1)) {
+      if (atomic_load(&stopping)) return NULL;
+      sched_yield();
+    }
+    grow_step(&rng);
+  }
+  return NULL;
+}
+
+static void *grow_forker_run(void *argument) {
+  rng_t rng = rng_make(0xd0000000 + (uint64_t)(uintptr_t)argument);
+  while (atomic_fetch_sub(&forks_left, 1) > 0) {
+    pid_t pid = fork();
+    if (pid < 0) stress_fail("fork: errno %d", errno);
+    if (pid == 0) {
+      stress_watch(hang_seconds, "a child of the scene grow");
+      for (unsigned i = 0; i < GROW_CHILD; i++) {
+        size_t size = GROW_LEAST + rng_below(&rng, GROW_SPREAD);
+        if (malloc(size) == NULL) stress_fail("grow: no block of %zu bytes, the %u. of a child", size, i);
+      }
+      _exit(0);
+    }
+    child_wait(pid, "grow");
+    fork_count();
+  }
+  return NULL;
 }
 
 /* ---- stdio ---- */
@@ -398,6 +440,7 @@ int main(int argc, char **argv) {
   if (scene_chosen("handler") && noise != 0) scene_handler(noise < THREADS_MAX ? noise : THREADS_MAX, stress_count("handler", 1000));
   if (scene_chosen("spawn")) scene_run("spawn", load_run, threads != 0 ? threads : 4, spawn_forker_run, stress_count("spawn", 1000));
   if (scene_chosen("stdio")) scene_run("stdio", stdio_run, threads != 0 ? threads : 6, stdio_forker_run, stress_count("stdio", 2000));
+  if (scene_chosen("grow")) scene_run("grow", grow_run, threads != 0 ? threads : 3, grow_forker_run, stress_count("grow", 500));
   atexit(at_exit);
   if (scene_chosen("load")) scene_load(threads, stress_count("forks", 10000));
   return stress_finish();

@@ -242,8 +242,17 @@ os_map_result_t os_map_at(void *start, size_t bytes) {
       fake_note_placed((uintptr_t)start, (uintptr_t)start + bytes);
     }
   }
+  if (result == OS_MAPPED) fake_run_during(FAKE_MAPPED, start);
   errno = saved;
   return result;
+}
+
+bool os_is_mapped(void *start, size_t bytes) {
+  int saved = fake_enter();
+  fake_check_range(start, bytes, "os_is_mapped");
+  bool mapped = madvise(start, bytes, MADV_NORMAL) == 0;
+  errno = saved;
+  return mapped;
 }
 
 void *os_map(size_t bytes) {

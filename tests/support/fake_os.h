@@ -25,7 +25,8 @@ typedef enum fake_call {
   FAKE_THREAD,
   FAKE_WRITE,
   FAKE_READ,
-  FAKE_CALLS
+  FAKE_CALLS,
+  FAKE_MAPPED = FAKE_CALLS /* none that fails: what os_map_at has mapped, and not yet returned */
 } fake_call_t;
 
 #define FAKE_ONLY(call) (1u << (call))

@@ -55,8 +55,9 @@ static inline int filter_note_code(struct dl_phdr_info *info, size_t size, void 
   for (int i = 0; i < info->dlpi_phnum; i++) {
     const ElfW(Phdr) *part = &info->dlpi_phdr[i];
     if (part->p_type != PT_LOAD || (part->p_flags & PF_X) == 0) continue;
-    code->start = info->dlpi_addr + part->p_vaddr;
-    code->end = code->start + part->p_memsz;
+    uintptr_t start = info->dlpi_addr + part->p_vaddr, end = start + part->p_memsz;
+    if (code->start == 0 || start < code->start) code->start = start;
+    if (end > code->end) code->end = end;
   }
   return 1;
 }

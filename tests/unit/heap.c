@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include "fake_os.h"
 #include "front/block.h"
@@ -14,6 +15,7 @@
 #include "front/resize.h"
 #include "front/supply.h"
 #include "front/thread.h"
+#include "front/watch.h"
 #include "kit/options.h"
 #include "slab/hole.h"
 #include "slab/remote.h"
@@ -776,6 +778,94 @@ TEST(counting_every_allocation_counts_every_allocation) {
   }
   CHECK_EQ(load_relaxed(&thread_heap->counted_allocs), 1234);
   CHECK_EQ(check_census().live, 0);
+}
+
+/* ---- armed ---- */
+
+static void arm(void) {
+  store_relaxed(&event_until_ms, UINT64_MAX);
+  thread_enter();
+  watch_step();
+  thread_leave();
+}
+
+/* Within 3.9 standard errors of `n`, each of which is an event by `chance`. */
+static bool counts_well(double objects, double n, double chance) {
+  double bound = 3.9 * __builtin_sqrt(n * (1 - chance) / chance);
+  return objects > n - bound && objects < n + bound;
+}
+
+static double objects_counted(void) {
+  uint64_t objects = 0;
+  for (uint32_t site = SITE_NONE; site < load_relaxed(&site_count); site++) {
+    const event_site_t *sums = event_of(site);
+    if (sums != NULL) objects += load_relaxed(&sums->objects);
+  }
+  return (double)objects / (1 << EVENT_OBJECT_BITS);
+}
+
+TEST(while_armed_all_allocations_are_counted_by_events) {
+  static const struct {
+    size_t size, n;
+    double chance; /* 1 - exp(-size / EVENT_BYTES) */
+  } rounds[] = {{24, 2000000, 4.577531947e-05}, {3000, 20000, 0.005705706174}, {200000, 2000, 0.3171429418}};
+  start_heap();
+  block_free(block_alloc(24), 0, "free");
+  arm();
+  for (unsigned i = 0; i < 3; i++) {
+    double before = objects_counted();
+    for (size_t n = 0; n < rounds[i].n; n++) block_free(block_alloc(rounds[i].size), 0, "free");
+    CHECK(counts_well(objects_counted() - before, (double)rounds[i].n, rounds[i].chance));
+  }
+  CHECK_EQ(load_relaxed(&thread_heap->counted_allocs), 2020000);
+  store_relaxed(&event_until_ms, 0);
+  block_free(block_alloc(24), 0, "free"); /* the first finds out */
+  CHECK(!load_relaxed(&thread_heap->watched));
+  CHECK_EQ(load_relaxed(&thread_heap->counted_allocs), 2020000);
+  void *block = bin_pop(heap_bin_for(thread_heap, 24)); /* what malloc's hit finds */
+  CHECK(block != NULL);
+}
+
+static _Atomic bool hits_begin, hits_end;
+
+static void *hit_only(void *unused) {
+  void *block = block_alloc(24);
+  block_free(block, 0, "free");
+  store_release(&hits_begin, true);
+  while (!load_acquire(&hits_end)) block_free(block_alloc(24), 0, "free");
+  CHECK(thread_heap != NULL && load_relaxed(&thread_heap->counted_allocs) > 0);
+  return unused;
+}
+
+static bool some_heap_has_counted(void) {
+  bool has = false;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) has |= load_relaxed(&heap->counted_allocs) != 0;
+  return has;
+}
+
+/* It comes by no slow path that could tell it. */
+TEST(a_thread_whose_allocations_all_hit_is_armed_by_another) {
+  start_heap();
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, hit_only, NULL) == 0);
+  while (!load_acquire(&hits_begin)) sched_yield();
+  arm();
+  while (!some_heap_has_counted()) sched_yield();
+  store_release(&hits_end, true);
+  pthread_join(thread, NULL);
+  check_heaps();
+}
+
+TEST(a_new_threads_heap_is_as_it_is_wanted) {
+  start_heap();
+  arm();
+  store_release(&hits_end, true);
+  run_thread(hit_only, NULL);
+  store_relaxed(&event_until_ms, 0);
+  block_free(block_alloc(24), 0, "free");
+  run_thread(allocate_and_leave, (void *[1000]){NULL});
+  REQUIRE(thread_heap != NULL);
+  CHECK(!load_relaxed(&thread_heap->watched));
 }
 
 /* ---- the slow paths drive the decay ---- */

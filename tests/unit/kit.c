@@ -18,11 +18,14 @@ TEST(every_option_starts_with_a_default_in_its_range) {
     const option_info_t *info = &option_info[i];
     CHECK(info->min <= info->fallback && info->fallback <= info->max && info->min < info->max);
     CHECK_EQ(option_get((option_t)i), info->fallback);
-    CHECK(info->help[0] != '\0' && info->help[strlen(info->help) - 1] == '.');
+    const char *help = option_help(info);
+    CHECK(help[0] != '\0' && help[strlen(help) - 1] == '.');
     CHECK_EQ(option_find(info->name, strlen(info->name)), i);
   }
   for (unsigned i = 0; i < PATH_COUNT; i++) {
     CHECK(option_path((option_path_t)i)[0] == '\0');
+    const char *help = option_help(&option_path_info[i]);
+    CHECK(help[0] != '\0' && help[strlen(help) - 1] == '.');
     CHECK_EQ(option_find(option_path_info[i].name, strlen(option_path_info[i].name)), OPTION_COUNT);
   }
 }
@@ -112,7 +115,7 @@ TEST(a_bad_value_of_any_option_names_its_range) {
   for (unsigned i = 0; i < OPTION_COUNT; i++) {
     const option_info_t *info = &option_info[i];
     char entry[128], want[256];
-    snprintf(entry, sizeof entry, "HAKMEM_%s", info->name);
+    snprintf(entry, sizeof entry, "HAKMEM_%.15s", info->name);
     for (char *at = entry; *at != '\0'; at++) *at = (char)toupper((unsigned char)*at);
     snprintf(want, sizeof want, "hakmem: bad value \"many\" for %s, wants %lld to %lld; using %lld\n", entry, (long long)info->min,
              (long long)info->max, (long long)info->fallback);

@@ -17,7 +17,7 @@
 #define LOW_PLACES_ALONE() (void)0
 #endif
 
-enum { ZONES = 6, MANY_UNITS = 100000 }; /* no zone has room for so many in its first page, of any size */
+enum { ZONES = 7, MANY_UNITS = 100000 }; /* no zone has room for so many in its first page, of any size */
 
 static region_bin_t some_bin;
 
@@ -457,9 +457,10 @@ TEST(a_foreign_run_that_is_long_is_passed_too) {
 
 /* The first page behind what the zone has, for each zone. */
 static char *behind_zone(unsigned zone, uint32_t superslabs) {
-  char *const starts[] = {(char *)region_bin(region.live, 0), (char *)region.live, region.free_bits, region.unit_records, region.remotes,
-                          (char *)region.superslabs};
-  const size_t bytes[] = {256, 16384, REGION_MAPS_BYTES, 2048, 1024, sizeof(superslab_t)};
+  char *const starts[] = {
+      (char *)region_bin(region.live, 0), (char *)region.live, region.free_bits, region.unit_records, region.remotes, region.samples,
+      (char *)region.superslabs};
+  const size_t bytes[] = {256, 16384, REGION_MAPS_BYTES, 2048, 1024, 32 * REGION_SAMPLE_BYTES, sizeof(superslab_t)};
   return starts[zone] + bits_round_up(superslabs * bytes[zone], os_page_size());
 }
 
@@ -511,38 +512,48 @@ TEST(fork_unmaps_only_what_a_growth_has_mapped) {
 
 static _Atomic bool is_stuck;
 
-static bool stuck_in_zones;
+static fake_call_t stuck_where; /* before the kernel has mapped it, or after */
+static unsigned stuck_after;    /* mappings */
 
 static void get_stuck(void *start) {
-  if (stuck_in_zones && region_unit(start) < SMALL_REGION >> HAK_UNIT_SHIFT) return;
-  fake_os_during(FAKE_MAP_AT, NULL);
+  (void)start;
+  if (stuck_after-- > 0) return;
+  fake_os_during(stuck_where, NULL);
   store_release(&is_stuck, true);
   for (;;) os_sleep_us(100000);
 }
 
 static void *grow_region(void *unused) {
-  CHECK(!grow(1000)); /* it never returns */
+  CHECK(!grow(MANY_UNITS)); /* it never returns */
   return unused;
 }
 
-static void grow_beside_one_that_is_stuck(void) {
-  REQUIRE(region_init(SMALL_REGION));
+/* In the mapping of the blocks, or of the zone that is the next one. */
+static void grow_beside_one_that_is_stuck(unsigned where) {
+  fake_os_set_address_limit((uint64_t)1 << 40); /* each zone has to grow */
+  REQUIRE(region_init(0));
   uint32_t before = load_relaxed(&region.units);
   pthread_t thread;
-  fake_os_during(FAKE_MAP_AT, get_stuck);
+  stuck_after = where;
+  fake_os_during(stuck_where, get_stuck);
   REQUIRE(pthread_create(&thread, NULL, grow_region, NULL) == 0 && pthread_detach(thread) == 0);
   while (!load_acquire(&is_stuck)) os_sleep_us(100);
   region_after_fork(false);
-  CHECK(grow(1000));
-  CHECK_EQ(units_mapped(), load_relaxed(&region.units));
-  CHECK(load_relaxed(&region.units) >= before + 1000 - HAK_UNITS_PER_SUPERSLAB);
-  check_usable();
+  CHECK(grow(MANY_UNITS));
+  CHECK(load_relaxed(&region.units) >= before + MANY_UNITS - HAK_UNITS_PER_SUPERSLAB);
+  if (where > 0 || stuck_where == FAKE_MAP_AT) CHECK_EQ(units_mapped(), load_relaxed(&region.units)); /* else it steps over some */
+  touch_unit(before);
+  touch_unit(load_relaxed(&region.units) - 1);
 }
 
-TEST(a_child_can_grow_though_another_thread_was_growing) { grow_beside_one_that_is_stuck(); }
+/* Once the blocks are mapped, they are there already, and are used. */
+TEST(a_child_can_grow_though_another_thread_was_growing) {
+  stuck_where = FAKE_MAP_AT;
+  for (unsigned where = 0; where <= ZONES; where++) apart(grow_beside_one_that_is_stuck, where);
+}
 
-/* The blocks were there already, and are used. */
-TEST(a_child_can_grow_though_another_thread_was_growing_the_zones) {
-  stuck_in_zones = true;
-  grow_beside_one_that_is_stuck();
+/* The kernel has mapped it and nobody has been told: what lies there is the zone's. */
+TEST(a_child_can_grow_though_another_thread_has_just_mapped) {
+  stuck_where = FAKE_MAPPED;
+  for (unsigned where = 0; where <= ZONES; where++) apart(grow_beside_one_that_is_stuck, where);
 }

@@ -11,7 +11,7 @@
 #include "space.h"
 #include "unit.h"
 
-enum { RATE = 128 << 10, FIRES = 32, MOST = 4096 };
+enum { RATE = 128 << 10, FIRES = 32, BUDGET = 4096, MOST = 4096 };
 
 static slab_owner_t owner;
 static region_bin_t bins[CLASS_COUNT];
@@ -20,7 +20,7 @@ static void *entries[MOST];
 static void start(uint64_t seed) {
   CHECK(option_set(OPTION_decay_ms, -1));
   fake_os_set_random_seed(seed);
-  sample_start(RATE);
+  sample_start(RATE, false);
   REQUIRE(region_init(SMALL_REGION));
   owner_init(&owner);
   store_relaxed(&owner.thread, (uintptr_t)0x1230);
@@ -104,7 +104,7 @@ TEST(a_slab_has_one_sampled_block_a_unit_at_most) {
 
 TEST(none_is_sampled_where_that_is_not_wanted) {
   start(unit_seed());
-  sample_start(0);
+  sample_start(0, false);
   for (unsigned c = 0; c < CLASS_ZERO; c++) {
     (void)take_slab(c);
     for (uint32_t i = 0; i < class_info[c].blocks; i++) CHECK(!entry_is_sampled(entries[i]));
@@ -133,15 +133,41 @@ TEST(a_sampled_block_remains_one) {
   }
 }
 
+/* Of blocks in many slabs some leave a bin and some stay: these must be what they were, or malloc takes them for any others. */
+TEST(what_a_batch_leaves_remains_sampled) {
+  enum { SLABS = 256 };
+  start(unit_seed());
+  unsigned c = class_of(16384);
+  static void *apart[SLABS];
+  for (uint32_t n = 0; n < SLABS; n++) {
+    (void)take_slab(c);
+    apart[n] = entries[0];
+    for (uint32_t i = 1; i < class_info[c].blocks; i++) {
+      if (entry_is_sampled(entries[i])) apart[n] = entries[i];
+    }
+  }
+  uint32_t given = batch_give(&owner, apart, SLABS), sampled = 0;
+  REQUIRE(given < SLABS);
+  for (uint32_t n = given; n < SLABS; n++) {
+    CHECK_EQ(entry_is_sampled(apart[n]), sample_find(entry_block(apart[n])) != NULL);
+    sampled += entry_is_sampled(apart[n]);
+  }
+  CHECK(sampled != 0);
+}
+
 TEST(records_end_with_their_slab) {
   start(unit_seed());
   unsigned c = class_of(1024);
   void *block = take_sampled(c);
   uint32_t unit = (uint32_t)region_unit(block);
   CHECK(sample_state(sample_of(unit)) == SAMPLE_FREE);
+  (void)take_slab(c); /* the class keeps one slab, which is to be another */
   give_slab(c);
-  CHECK_EQ(batch_take(&owner, c, &bins[c], entries, 1), 1); /* the class has kept one slab, perhaps */
-  CHECK(!sample_is_live(block));
+  for (uint32_t i = 0; i < class_info[c].blocks; i++) entries[i] = (char *)region_address(unit) + (size_t)i * class_info[c].size;
+  give_blocks(&owner, entries, class_info[c].blocks);
+  slab_release_empty(&owner);
+  bool ended = load_relaxed(&unit_at(unit)->kind) != UNIT_SLAB;
+  CHECK(ended && sample_find(block) == NULL);
 }
 
 /* ---- records ---- */
@@ -162,6 +188,34 @@ TEST(a_record_tells_of_the_live_block) {
   CHECK(!sample_is_live((char *)block + HAK_GRANULE));
   sample_resize(block, 510);
   CHECK_EQ(load_relaxed(&sample->asked), 510);
+}
+
+/* Where stacks are walked, their number is more than any that was there. */
+static uint64_t walked(void) { return site_figures().checked + site_figures().sites; }
+
+TEST(a_small_heap_has_no_sites) {
+  start(unit_seed());
+  site_start();
+  CHECK_EQ(walked(), 0);
+  void *block = take_sampled(class_of(512));
+  CHECK(sample_open(&owner.sampler, block, 500) && sample_close(block));
+  CHECK_EQ(load_relaxed(&sample_find(block)->site), SITE_NONE);
+  CHECK_EQ(walked(), 0);
+  void *large = large_alloc((size_t)2 << 20, 1, SPAN_PLAIN);
+  REQUIRE(large != NULL);
+  CHECK(load_relaxed(&sample_of((uint32_t)region_unit(large))->site) != SITE_NONE);
+  large_free(unit_at((uint32_t)region_unit(large)));
+  CHECK(sample_open(&owner.sampler, block, 500)); /* from then on */
+  CHECK(load_relaxed(&sample_find(block)->site) != SITE_NONE);
+}
+
+TEST(sites_from_the_first_on_where_that_is_wanted) {
+  start(unit_seed());
+  site_start();
+  sample_start(RATE, true);
+  void *block = take_sampled(class_of(512));
+  CHECK(sample_open(&owner.sampler, block, 500));
+  CHECK(load_relaxed(&sample_find(block)->site) != SITE_NONE);
 }
 
 TEST(one_of_two_frees_fails) {
@@ -190,18 +244,45 @@ TEST(who_reads_a_record_finds_out_that_it_changed) {
   }
 }
 
+/* Within a second, but in none of its tenths so often that blocks are given up. */
+static void come_and_go(void *block, int times, int second) {
+  for (int i = 0; i < times; i++) {
+    fake_os_set_time((uint64_t)second * 1000 + (uint64_t)i * 999 / (uint64_t)times);
+    CHECK(sample_open(&owner.sampler, block, 500) && sample_close(block));
+  }
+}
+
 TEST(a_block_that_comes_and_goes_often_is_quiet_for_the_rest_of_the_second) {
   start(unit_seed());
   void *block = take_sampled(class_of(512));
   for (int second = 1; second < 4; second++) {
-    fake_os_set_time((uint64_t)second * 1000);
-    for (int i = 0; i < FIRES; i++) CHECK(sample_open(&owner.sampler, block, 500) && sample_close(block));
+    come_and_go(block, BUDGET, second);
     CHECK(!sample_open(&owner.sampler, block, 500));
     CHECK_EQ(load_relaxed(&owner.sampler.quiet), 1);
     CHECK(sample_state(sample_find(block)) == SAMPLE_QUIET && !sample_is_live(block));
+    CHECK(sample_wake(&owner.sampler, block) == block);
+    fake_os_pass_time(1000);
     CHECK(sample_wake(&owner.sampler, block) == entry_sampled(block));
     CHECK_EQ(load_relaxed(&owner.sampler.quiet), 0);
   }
+}
+
+TEST(a_block_that_comes_seldom_is_not_quiet_for_others) {
+  start(unit_seed());
+  void *one = take_sampled(class_of(512)), *other = take_sampled(class_of(1024));
+  come_and_go(other, BUDGET, 1);
+  for (int i = 0; i < FIRES; i++) CHECK(sample_open(&owner.sampler, one, 500) && sample_close(one));
+  CHECK(!sample_open(&owner.sampler, one, 500));
+}
+
+TEST(a_quiet_block_ends_with_its_slab) {
+  start(unit_seed());
+  unsigned c = class_of(512);
+  void *block = take_sampled(c);
+  come_and_go(block, BUDGET, 1);
+  CHECK(!sample_open(&owner.sampler, block, 500));
+  give_slab(c);
+  CHECK_EQ(load_relaxed(&owner.sampler.quiet), 0);
 }
 
 TEST(others_are_not_woken) {
@@ -212,7 +293,111 @@ TEST(others_are_not_woken) {
   CHECK(sample_wake(&owner.sampler, block) == entry_sampled(block));
 }
 
+/* ---- what it may cost ---- */
+
+enum { OPENED = 512, MARKED_MOST = 4096 };
+static void *marked[MARKED_MOST];
+
+/* Of so many new slabs those that are sampled, of which there are so many. */
+static uint32_t take_marked(unsigned c, uint32_t slabs) {
+  uint32_t count = 0;
+  for (uint32_t n = 0; n < slabs; n++) {
+    (void)take_slab(c);
+    for (uint32_t i = 0; i < class_info[c].blocks; i++) {
+      if (entry_is_sampled(entries[i]) && count < MARKED_MOST) marked[count++] = entry_block(entries[i]);
+    }
+  }
+  return count;
+}
+
+/* Those of the blocks that are sampled still are allocated and freed, and so often as that is too much; how many those are then. */
+static uint32_t churn(uint32_t count, uint32_t thinned) {
+  while (load_relaxed(&owner.sampler.thinned) < thinned) {
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < count; i++) {
+      if (sample_find(marked[i]) == NULL) continue;
+      left++;
+      if (sample_open(&owner.sampler, marked[i], 1000)) CHECK(sample_close(marked[i]));
+    }
+    if (left == 0) break;
+  }
+  uint32_t left = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    if (sample_find(marked[i]) != NULL && sample_open(&owner.sampler, marked[i], 1000)) marked[left++] = marked[i];
+  }
+  return left;
+}
+
+static void open_block(void *block) {
+  if (sample_open(&owner.sampler, block, 500)) CHECK(sample_close(block));
+}
+
+/* As many as the limit says are opened in a tenth of a second before half of the blocks are given up, and when there are few again
+ * new ones are chosen as before. */
+TEST(what_is_opened_too_often_is_thinned) {
+  start(unit_seed());
+  fake_os_set_time(100000);
+  void *block = take_sampled(class_of(512));
+  sampler_t *sampler = &owner.sampler;
+  for (int i = 0; i < OPENED - 1; i++) {
+    open_block(block);
+    CHECK(sample_wake(sampler, block) == entry_sampled(block));
+    CHECK_EQ(load_relaxed(&sampler->thinned), 0);
+  }
+  open_block(block);
+  CHECK_EQ(load_relaxed(&sampler->thinned), 1);
+  fake_os_set_time(100100); /* nothing is forgotten while it is as much as this */
+  block = take_sampled(class_of(1024));
+  open_block(block);
+  CHECK_EQ(load_relaxed(&sampler->thinned), 1);
+  fake_os_set_time(100200);
+  open_block(block);
+  CHECK_EQ(load_relaxed(&sampler->thinned), 0);
+}
+
+/* The blocks that are left stand for all. */
+TEST(a_thinned_estimate_has_no_bias) {
+  enum { SLABS = 6000, THINNED = 3 };
+  start(unit_seed());
+  fake_os_set_time(100000);
+  unsigned c = class_of(1024);
+  double blocks = (double)SLABS * class_info[c].blocks, p = 1024.0 / RATE / (2 << THINNED); /* perhaps once more meanwhile */
+  uint32_t count = take_marked(c, SLABS), left = churn(count, THINNED);
+  double estimate = 0;
+  for (uint32_t i = 0; i < left; i++) estimate += 4294967296.0 / load_relaxed(&sample_find(marked[i])->chance);
+  check_count("by their records", c, blocks, p, (uint64_t)(estimate * p));
+}
+
+TEST(new_slabs_are_thinned_from_the_start) {
+  enum { SLABS = 8192, THINNED = 2 };
+  start(unit_seed());
+  store_relaxed(&owner.sampler.thinned, THINNED);
+  unsigned c = class_of(1024);
+  uint32_t count = take_marked(c, SLABS);
+  check_count("where it is thinned", c, (double)SLABS * class_info[c].blocks, 1024.0 / RATE / (1 << THINNED), count);
+  for (uint32_t i = 0; i < count; i++) CHECK_EQ(load_relaxed(&sample_find(marked[i])->chance), ((uint64_t)1024 << (32 - THINNED)) / RATE);
+  CHECK(sample_open(&owner.sampler, marked[0], 1000)); /* it has been through that */
+}
+
 /* ---- large blocks ---- */
+
+TEST(a_large_block_that_comes_and_goes_often_keeps_its_site) {
+  start(unit_seed());
+  for (int second = 1; second < 3; second++) {
+    fake_os_set_time((uint64_t)second * 1000);
+    for (int i = 0; i < 2 * FIRES; i++) {
+      void *block = large_alloc(RATE, 1, SPAN_PLAIN);
+      REQUIRE(block != NULL);
+      sample_t *sample = sample_of((uint32_t)region_unit(block));
+      if (i < FIRES) store_relaxed(&sample->site, 5);
+      CHECK(sample_state(sample) == (i < FIRES ? SAMPLE_LIVE : SAMPLE_QUIET));
+      CHECK_EQ(load_relaxed(&sample->site), 5);
+      CHECK(large_resize(unit_at((uint32_t)region_unit(block)), 2 * RATE));
+      CHECK(sample_state(sample) == (i < FIRES ? SAMPLE_LIVE : SAMPLE_QUIET));
+      large_free(unit_at((uint32_t)region_unit(block)));
+    }
+  }
+}
 
 TEST(large_blocks_are_sampled_by_their_size) {
   start(unit_seed());
@@ -223,7 +408,7 @@ TEST(large_blocks_are_sampled_by_their_size) {
       void *block = large_alloc(bytes, 1, SPAN_PLAIN);
       REQUIRE(block != NULL);
       uint32_t unit = (uint32_t)region_unit(block);
-      sampled += sample_state(sample_of(unit)) == SAMPLE_LIVE;
+      sampled += sample_state(sample_of(unit)) != SAMPLE_NONE;
       large_free(unit_at(unit));
       CHECK(sample_state(sample_of(unit)) == SAMPLE_NONE);
     }

@@ -6,6 +6,7 @@
 #include "os/unwind.c"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,0 +1,223 @@
+/* descriptor.c - what a reader outside of the process goes by: `hakmem profile PID`, `hakmem inspect CORE`.
+ *
+ * An ELF note leads to hak_descriptor, so that it is found in a library and in a static program alike, stripped or not.  A core may lack
+ * the note's page, and what lies in read-only files: so all that is here lies among the constants that the loader writes addresses
+ * into, which a core has, and begins with words that can be searched for.  These pages are the process's own in any case.
+ *
+ * Everything has a name, and a reader goes by names alone: it finds an older library's tables shorter, a newer one's longer, and says so
+ * where it misses something.  So a name keeps its meaning; what changes its meaning gets another name.  `version` changes when the
+ * tables themselves look different.
+ *
+ * Nobody in the process reads or writes any of it. */
+#include "entry/entry.h"
+
+#include "hakmem/hakmem.h"
+#include "front/heaps.h"
+#include "front/quarantine.h"
+#include "kit/event.h"
+#include "kit/options.h"
+#include "kit/site.h"
+#include "os/os.h"
+#include "slab/remote.h"
+#include "slab/sample.h"
+#include "space/purge.h"
+
+/* --- how tables look ----------------------------------------------------------------------- */
+
+#define NAME_BYTES 24
+#define PUBLISHED(section_name) __attribute__((used, section(section_name)))
+
+typedef struct named_value {
+  char name[NAME_BYTES];
+  uint64_t value;
+} named_value_t;
+
+typedef struct named_field {
+  char name[NAME_BYTES]; /* "structure.field"; a structure's own name alone has its size */
+  uint32_t offset, size;
+} named_field_t;
+
+typedef struct named_place {
+  char name[NAME_BYTES];
+  const volatile void *address;
+} named_place_t;
+
+/* An array with an element for so many units each, as many as "region.units" asks for. */
+typedef struct named_zone {
+  char name[NAME_BYTES];
+  char pointer[NAME_BYTES]; /* the field of "region" that leads to it */
+  uint32_t stride, units;
+} named_zone_t;
+
+typedef struct class_size {
+  uint32_t size, units;
+} class_size_t;
+
+typedef struct table {
+  const volatile void *rows;
+  uint32_t stride, count;
+} table_t;
+
+typedef struct descriptor {
+  char magic[16];
+  const struct descriptor *self; /* where it is: not so in what is a copy of it */
+  uint32_t version, bytes;
+  table_t values, fields, places, zones, classes; /* rows of the structures above */
+} descriptor_t;
+
+#define TABLE(rows) {(rows), sizeof(rows)[0], sizeof(rows) / sizeof(rows)[0]}
+
+/* --- constants ----------------------------------------------------------------------------- */
+
+static const named_value_t values[] PUBLISHED(".data.rel.ro.names") = {
+    {"library.major", HAK_VERSION_MAJOR},
+    {"library.minor", HAK_VERSION_MINOR},
+    {"library.patch", HAK_VERSION_PATCH},
+    {"library.secure", HAK_SECURE},
+    {"granule.bytes", HAK_GRANULE},
+    {"unit.bytes", HAK_UNIT},
+    {"superslab.units", HAK_UNITS_PER_SUPERSLAB},
+    {"kind.free", UNIT_FREE},
+    {"kind.slab", UNIT_SLAB},
+    {"kind.inside", UNIT_INSIDE},
+    {"kind.large", UNIT_LARGE},
+    {"kind.slots", UNIT_SLOTS},
+    {"kind.meta", UNIT_META},
+    {"kind.guard", UNIT_GUARD},
+    {"class.zero", CLASS_ZERO},
+    {"bits.group_words", 8}, /* of a map: words of a unit side by side, then those of the superslab's next unit */
+    {"bits.group_bytes", REGION_BITS_GROUP},
+    {"marks.group_bytes", 2 * REGION_BITS_GROUP},
+    {"marks.seen", REGION_BITS_GROUP}, /* so far behind the marks */
+    {"remote.others", REMOTE_OTHERS},
+    {"entry.sampled", ENTRY_SAMPLED},
+    {"sample.state_bits", SAMPLE_STATE_BITS},
+    {"sample.none", SAMPLE_NONE},
+    {"sample.free", SAMPLE_FREE},
+    {"sample.live", SAMPLE_LIVE},
+    {"sample.quiet", SAMPLE_QUIET},
+    {"sample.clock_ms", 100},
+    {"site.chunk", SITE_CHUNK},
+    {"site.most", SITE_MOST},
+    {"event.object_bits", EVENT_OBJECT_BITS},
+    {"event.mean_bytes", EVENT_BYTES},
+    {"heap.word_bytes", 8}, /* what heap.bin_at_class counts in */
+    {"quarantine.most", HAK_SECURE ? QUARANTINE_MOST : 0},
+};
+
+/* --- structures ---------------------------------------------------------------------------- */
+
+#define STRUCTURE(name, type) {name, 0, sizeof(type)}
+#define FIELD(name, type, member) {name, offsetof(type, member), sizeof((type *)NULL)->member}
+
+static const named_field_t fields[] PUBLISHED(".data.rel.ro.names") = {
+    FIELD("region.base", region_t, base),
+    FIELD("region.units", region_t, units),
+    FIELD("region.unit_records", region_t, unit_records),
+    FIELD("region.free_bits", region_t, free_bits),
+    FIELD("region.remote_bits", region_t, remote_bits),
+    FIELD("region.marks", region_t, marks),
+    FIELD("region.remotes", region_t, remotes),
+    FIELD("region.samples", region_t, samples),
+    FIELD("region.superslabs", region_t, superslabs),
+    FIELD("region.live", region_t, live),
+    STRUCTURE("unit", unit_t),
+    FIELD("unit.kind", unit_t, kind),
+    FIELD("unit.size_class", unit_t, size_class),
+    FIELD("unit.free", unit_t, free),
+    FIELD("unit.head", unit_t, head),
+    FIELD("unit.units", unit_t, units),
+    FIELD("unit.bytes", unit_t, bytes),
+    STRUCTURE("remote", remote_t),
+    FIELD("remote.freers", remote_t, freers),
+    STRUCTURE("superslab", superslab_t),
+    FIELD("superslab.free", superslab_t, free),
+    FIELD("superslab.dirty", superslab_t, dirty),
+    FIELD("superslab.cold", superslab_t, cold),
+    STRUCTURE("sample", sample_t),
+    FIELD("sample.state", sample_t, state),
+    FIELD("sample.place", sample_t, place),
+    FIELD("sample.chance", sample_t, chance),
+    FIELD("sample.site", sample_t, site),
+    FIELD("sample.tag", sample_t, tag),
+    FIELD("sample.asked", sample_t, asked),
+    FIELD("sample.born", sample_t, born),
+    STRUCTURE("site", site_t),
+    FIELD("site.address", site_t, address),
+    FIELD("site.parent", site_t, parent),
+    STRUCTURE("heap", heap_t),
+    STRUCTURE("event", event_site_t),
+    FIELD("event.events", event_site_t, events),
+    FIELD("event.bytes", event_site_t, bytes),
+    FIELD("event.objects", event_site_t, objects),
+    FIELD("heap.next", heap_t, next),
+    FIELD("heap.has_bin", heap_t, has_bin),
+    FIELD("heap.bin_at_class", heap_t, bin_at_class),
+    FIELD("heap.last_tick_ms", heap_t, last_tick_ms),
+    FIELD("heap.quarantine", heap_t, quarantine),
+    STRUCTURE("bin", bin_t),
+    FIELD("bin.top", bin_t, top),
+    FIELD("bin.capacity", bin_t, capacity),
+    STRUCTURE("quarantine", struct quarantine),
+    FIELD("quarantine.blocks", struct quarantine, blocks),
+    {"page_bytes", 0, sizeof os_page},
+    {"sample.rate", 0, sizeof sample_rate},
+    FIELD("options.decay_ms", option_values_t, number[OPTION_decay_ms]),
+};
+
+static const named_zone_t zones[] PUBLISHED(".data.rel.ro.names") = {
+    {"units", "region.unit_records", sizeof(unit_t), 1},
+    {"remotes", "region.remotes", sizeof(remote_t), 1},
+    {"samples", "region.samples", sizeof(sample_t), 1},
+    {"live", "region.live", REGION_LIVE_BYTES, 1},
+    {"superslabs", "region.superslabs", sizeof(superslab_t), WORD_UNITS},
+    {"free_bits", "region.free_bits", REGION_MAPS_BYTES, WORD_UNITS},
+    {"remote_bits", "region.remote_bits", REGION_MAPS_BYTES, WORD_UNITS},
+    {"marks", "region.marks", REGION_MAPS_BYTES, WORD_UNITS},
+};
+
+#define CLASS_SIZE(size, units) {size, units}
+#undef CLASS
+#define CLASS CLASS_SIZE
+static const class_size_t classes[] PUBLISHED(".data.rel.ro.names") = {CLASS_SIZES};
+_Static_assert(sizeof classes / sizeof classes[0] == CLASS_COUNT, "every class is told");
+
+/* --- the whole ----------------------------------------------------------------------------- */
+
+static const named_place_t places[] PUBLISHED(".data.rel.ro.descriptor") = {
+    {"region", &region},
+    {"heaps", &heaps_newest},
+    {"page_bytes", &os_page},
+    {"sample.rate", &sample_rate},
+    {"site.chunks", site_chunks},
+    {"site.count", &site_count},
+    {"site.checked", &site_keys_checked},
+    {"site.wrong", &site_keys_wrong},
+    {"event.until_ms", &event_until_ms},
+    {"event.chunks", event_chunks},
+    {"purge.last_step_ms", &purge_last_step_ms},
+    {"options", &option_values},
+};
+
+extern const descriptor_t hak_descriptor;
+const descriptor_t hak_descriptor PUBLISHED(".data.rel.ro.descriptor") = {
+    .magic = "hakmem\x1d\xe5\xc2\x1b\x70\x0e\x88\x93\x5a\xf1",
+    .self = &hak_descriptor,
+    .version = 1,
+    .bytes = sizeof(descriptor_t),
+    .values = TABLE(values),
+    .fields = TABLE(fields),
+    .places = TABLE(places),
+    .zones = TABLE(zones),
+    .classes = TABLE(classes),
+};
+
+/* The note has the name "hakmem", this type, and how far from there the descriptor is. */
+__asm__(
+    ".pushsection .note.hakmem, \"a\", %note\n"
+    "  .balign 4\n"
+    "  .long 7, 8, 0x68616b\n"
+    "  .asciz \"hakmem\"\n"
+    "  .balign 4\n"
+    "  .quad hak_descriptor - .\n"
+    "  .popsection");

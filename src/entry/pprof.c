@@ -1,0 +1,367 @@
+/* pprof.c - the heap's profile as pprof's protocol buffer, written by the process itself.
+ *
+ * What each size class holds is counted; its samples tell only in which proportion to share that out.  So there are two passes over the
+ * samples: one sums up what they stand for, the other writes each with its share.  Shares are differences of rounded running sums, so
+ * that they sum to what was counted.  A block that goes between the passes leaves its share to "(not sampled)", one that comes finds
+ * nothing left: whatever moves, no share is negative, and the sums hold.
+ *
+ * Fields of a message may come in any order, and a text's number is how many came before it.  So everything is written when it is
+ * known, and little is kept.  Numbers of functions, mappings and locations rise from 1 without a gap: some readers take them for
+ * indexes. */
+#include "entry/entry.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "hakmem/profile.h"
+#include "entry/reading.h"
+#include "entry/writer.h"
+#include "front/census.h"
+#include "kit/site.h"
+
+/* --- messages ------------------------------------------------------------------------------ */
+
+/* The numbers of the fields, by message: profile.proto of pprof. */
+enum { PROFILE_TYPE = 1, PROFILE_SAMPLE, PROFILE_MAPPING, PROFILE_LOCATION, PROFILE_FUNCTION, PROFILE_TEXT, PROFILE_TIME = 9 };
+enum { PROFILE_PERIOD_TYPE = 11, PROFILE_PERIOD, PROFILE_DEFAULT_TYPE = 14 };
+enum { TYPE_KIND = 1, TYPE_UNIT };
+enum { SAMPLE_LOCATION = 1, SAMPLE_VALUE, SAMPLE_LABEL };
+enum { LABEL_KEY = 1, LABEL_NUMBER = 3, LABEL_UNIT };
+enum { MAPPING_ID = 1, MAPPING_START, MAPPING_END, MAPPING_OFFSET, MAPPING_FILE, MAPPING_BUILD_ID };
+enum { LOCATION_ID = 1, LOCATION_MAPPING, LOCATION_ADDRESS, LOCATION_CALL };
+enum { CALL_FUNCTION = 1 };
+enum { FUNCTION_ID = 1, FUNCTION_NAME, FUNCTION_SYMBOL };
+enum { WIRE_NUMBER = 0, WIRE_BYTES = 2, WIRE_BITS = 3 };
+
+/* One within another, or too long to be written in pieces: its length comes first. */
+typedef struct message {
+  format_t out;
+  char text[WRITER_ROOM - 8];
+} message_t;
+/* Calls, three values and two labels, with their numbers. */
+_Static_assert(SITE_FRAMES * 5 + 3 * 11 + 2 * 20 < sizeof((message_t *)NULL)->text, "no message is longer");
+
+static format_t *message(message_t *m) {
+  format_init(&m->out, m->text, sizeof m->text);
+  return &m->out;
+}
+
+static void put_varint(format_t *f, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) format_char(f, (char)(value | 0x80));
+  format_char(f, (char)value);
+}
+
+static void put_number(format_t *f, unsigned field, uint64_t value) {
+  put_varint(f, field << WIRE_BITS | WIRE_NUMBER);
+  put_varint(f, value);
+}
+
+static void put_bytes(format_t *f, unsigned field, const format_t *content) {
+  put_varint(f, field << WIRE_BITS | WIRE_BYTES);
+  put_varint(f, content->used);
+  for (size_t i = 0; i < content->used; i++) format_char(f, content->text[i]);
+}
+
+/* --- texts --------------------------------------------------------------------------------- */
+
+enum {
+  TEXT_NONE,
+  TEXT_OBJECTS,
+  TEXT_COUNT,
+  TEXT_SPACE,
+  TEXT_BYTES,
+  TEXT_SAMPLES,
+  TEXT_PERIOD,
+  TEXT_TAG,
+  TEXT_UNKNOWN,
+  TEXT_NOT_SAMPLED,
+  TEXTS
+};
+static const char texts[TEXTS][16] = {
+    [TEXT_OBJECTS] = "inuse_objects",     [TEXT_COUNT] = "count",  [TEXT_SPACE] = "inuse_space", [TEXT_BYTES] = "bytes",
+    [TEXT_SAMPLES] = "samples",           [TEXT_PERIOD] = "space", [TEXT_TAG] = "tag",           [TEXT_UNKNOWN] = "(unknown)",
+    [TEXT_NOT_SAMPLED] = "(not sampled)",
+};
+
+/* Of the second byte of a character of UTF-8: what it is at least, or at most, after the leads where that is special. */
+static unsigned second_least(unsigned lead) { return lead == 0xe0 ? 0xa0 : (lead == 0xf0 ? 0x90 : 0x80); }
+static unsigned second_most(unsigned lead) { return lead == 0xed ? 0x9f : (lead == 0xf4 ? 0x8f : 0xbf); }
+
+/* How long the character is that the text begins with; 0: it is none that is well formed. */
+static size_t utf8_length(const unsigned char *text) {
+  unsigned lead = text[0];
+  if (lead < 0x80) return 1;
+  if (lead < 0xc2 || lead > 0xf4 || text[1] < second_least(lead) || text[1] > second_most(lead)) return 0;
+  size_t length = lead < 0xe0 ? 2 : (lead < 0xf0 ? 3 : 4);
+  for (size_t i = 2; i < length; i++) {
+    if ((text[i] & 0xc0) != 0x80) return 0;
+  }
+  return length;
+}
+
+/* Names of files may be anything; readers give up a profile of which one text is not well formed. */
+static void put_text(format_t *f, const char *text) {
+  while (*text != '\0') {
+    size_t length = utf8_length((const unsigned char *)text);
+    for (size_t i = 0; i < length; i++) format_char(f, text[i]);
+    if (length == 0) format_char(f, '?');
+    text += length != 0 ? length : 1;
+  }
+}
+
+/* --- shares -------------------------------------------------------------------------------- */
+
+/* A whole number, to be shared out in proportion to weights of which the sum is known. */
+typedef struct shares {
+  uint64_t total, given;
+  uint64_t weight, passed; /* of all; of those that had their share */
+} shares_t;
+
+static uint64_t shares_take(shares_t *s, uint64_t weight) {
+  s->passed = weight < s->weight - s->passed ? s->passed + weight : s->weight;
+  if (s->weight == 0) return 0;
+  /* Neither operation decreases when `passed` grows, and in the end it is the total: both are less than 2^52. */
+  uint64_t upto = (uint64_t)((double)s->total * ((double)s->passed / (double)s->weight) + 0.5), share = upto - s->given;
+  s->given = upto;
+  return share;
+}
+
+/* Blocks that were counted together: those of a class, large ones that had to be sampled, and the other large ones. */
+typedef struct group {
+  uint64_t size; /* of each block; 0: they differ, and bytes have shares of their own */
+  shares_t objects, bytes;
+} group_t;
+enum { LARGE_CERTAIN = CLASS_COUNT, LARGE_REST, GROUPS };
+
+static unsigned group_of(const reading_t *r) {
+  if (r->size_class != CLASS_NONE) return r->size_class;
+  return r->chance == 0 ? LARGE_CERTAIN : LARGE_REST;
+}
+
+/* How many blocks a sampled one stands for, in 1/2^16. */
+#define WEIGHT_SHIFT 16
+static uint64_t weight_of(const reading_t *r) {
+  return r->chance == 0 ? (uint64_t)1 << WEIGHT_SHIFT : ((uint64_t)1 << (32 + WEIGHT_SHIFT)) / r->chance;
+}
+
+static HAK_COLD void weigh_samples(group_t *groups) {
+  reading_t r = {0};
+  while (reading_next(&r)) {
+    group_t *g = &groups[group_of(&r)];
+    g->objects.weight += weight_of(&r);
+    g->bytes.weight += r.size * weight_of(&r);
+  }
+}
+
+/* Of the large blocks those that had to be sampled are known, and the samples of others share the rest. */
+static HAK_COLD void count_large(group_t *groups, uint64_t objects, uint64_t bytes) {
+  group_t *certain = &groups[LARGE_CERTAIN], *rest = &groups[LARGE_REST];
+  certain->objects.total = certain->objects.weight >> WEIGHT_SHIFT;
+  certain->bytes.total = certain->bytes.weight >> WEIGHT_SHIFT;
+  if (certain->objects.total > objects) certain->objects.total = objects; /* some came after the count */
+  if (certain->bytes.total > bytes) certain->bytes.total = bytes;
+  rest->objects.total = objects - certain->objects.total;
+  rest->bytes.total = bytes - certain->bytes.total;
+}
+
+static HAK_COLD void count_groups(group_t *groups) {
+  hak_stats_t stats;
+  hak_class_stats_t of_class[CLASS_COUNT];
+  census_take(&stats, of_class);
+  weigh_samples(groups);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    groups[c].size = of_class[c].block_size;
+    groups[c].objects.total = of_class[c].live_blocks;
+  }
+  count_large(groups, stats.large_blocks, large_bytes(&stats, of_class));
+}
+
+/* --- the parts of a profile ------------------------------------------------------------------ */
+
+/* Locations: two with names alone, then all sites by number. */
+enum { NAMED_UNKNOWN = 1, NAMED_NOT_SAMPLED, LOCATION_SITES };
+
+#define MAPPINGS_MOST 512 /* addresses in further ones have none */
+
+typedef struct pprof {
+  writer_t out;
+  uint32_t texts, mappings; /* how many were written */
+  struct {
+    uintptr_t start, end;
+  } mapped[MAPPINGS_MOST];
+} pprof_t;
+
+/* Returns its number. */
+static HAK_COLD uint32_t pprof_text(pprof_t *p, const char *text) {
+  message_t m;
+  put_text(message(&m), text);
+  put_bytes(writer(&p->out), PROFILE_TEXT, &m.out);
+  return p->texts++;
+}
+
+static HAK_COLD void pprof_type(pprof_t *p, unsigned field, unsigned kind, unsigned unit) {
+  message_t m;
+  format_t *f = message(&m);
+  put_number(f, TYPE_KIND, kind);
+  put_number(f, TYPE_UNIT, unit);
+  put_bytes(writer(&p->out), field, f);
+}
+
+static HAK_COLD void pprof_head(pprof_t *p) {
+  struct timespec now = {0};
+  (void)clock_gettime(CLOCK_REALTIME, &now);
+  for (unsigned i = 0; i < TEXTS; i++) (void)pprof_text(p, texts[i]);
+  pprof_type(p, PROFILE_TYPE, TEXT_OBJECTS, TEXT_COUNT);
+  pprof_type(p, PROFILE_TYPE, TEXT_SPACE, TEXT_BYTES);
+  pprof_type(p, PROFILE_TYPE, TEXT_SAMPLES, TEXT_COUNT);
+  pprof_type(p, PROFILE_PERIOD_TYPE, TEXT_PERIOD, TEXT_BYTES);
+  format_t *f = writer(&p->out);
+  put_number(f, PROFILE_PERIOD, sample_rate);
+  put_number(f, PROFILE_DEFAULT_TYPE, TEXT_SPACE);
+  put_number(f, PROFILE_TIME, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
+}
+
+static void put_values(format_t *f, uint64_t objects, uint64_t bytes, unsigned samples) {
+  put_number(f, SAMPLE_VALUE, objects);
+  put_number(f, SAMPLE_VALUE, bytes);
+  put_number(f, SAMPLE_VALUE, samples);
+}
+
+static void put_stack(format_t *f, uint32_t number) {
+  const site_t *site = site_at(number);
+  if (site == NULL) put_number(f, SAMPLE_LOCATION, NAMED_UNKNOWN);
+  for (unsigned depth = 0; site != NULL && depth < SITE_FRAMES; depth++) {
+    put_number(f, SAMPLE_LOCATION, LOCATION_SITES - 1 + number);
+    number = racy_load(&site->parent);
+    site = site_at(number);
+  }
+}
+
+static void put_label(format_t *f, unsigned key, uint64_t number, unsigned unit) {
+  message_t m;
+  format_t *label = message(&m);
+  put_number(label, LABEL_KEY, key);
+  put_number(label, LABEL_NUMBER, number);
+  put_number(label, LABEL_UNIT, unit);
+  put_bytes(f, SAMPLE_LABEL, label);
+}
+
+static HAK_COLD void pprof_sample(pprof_t *p, group_t *g, const reading_t *r) {
+  uint64_t objects = shares_take(&g->objects, weight_of(r)), bytes = shares_take(&g->bytes, r->size * weight_of(r));
+  message_t m;
+  format_t *f = message(&m);
+  put_stack(f, r->site);
+  put_values(f, objects, g->size != 0 ? objects * g->size : bytes, 1);
+  put_label(f, TEXT_BYTES, r->size, TEXT_BYTES);
+  if (r->tag != 0) put_label(f, TEXT_TAG, r->tag, TEXT_NONE);
+  put_bytes(writer(&p->out), PROFILE_SAMPLE, f);
+}
+
+/* What no sample has taken. */
+static HAK_COLD void pprof_rest(pprof_t *p, const group_t *groups) {
+  uint64_t objects = 0, bytes = 0;
+  for (unsigned i = 0; i < GROUPS; i++) {
+    const group_t *g = &groups[i];
+    uint64_t left = g->objects.total - g->objects.given;
+    objects += left;
+    bytes += g->size != 0 ? left * g->size : g->bytes.total - g->bytes.given;
+  }
+  if (objects == 0 && bytes == 0) return;
+  message_t m;
+  format_t *f = message(&m);
+  put_number(f, SAMPLE_LOCATION, NAMED_NOT_SAMPLED);
+  put_values(f, objects, bytes, 0);
+  put_bytes(writer(&p->out), PROFILE_SAMPLE, f);
+}
+
+static HAK_COLD void pprof_samples(pprof_t *p) {
+  group_t groups[GROUPS] = {{0}};
+  reading_t r = {0};
+  count_groups(groups);
+  while (reading_next(&r)) pprof_sample(p, &groups[group_of(&r)], &r);
+  pprof_rest(p, groups);
+}
+
+/* A place of no address, and its name as that of a function. */
+static HAK_COLD void pprof_named(pprof_t *p, unsigned number, unsigned text) {
+  message_t m, inner;
+  format_t *f = message(&m), *call = message(&inner);
+  put_number(f, FUNCTION_ID, number);
+  put_number(f, FUNCTION_NAME, text);
+  put_number(f, FUNCTION_SYMBOL, text);
+  put_bytes(writer(&p->out), PROFILE_FUNCTION, f);
+  put_number(call, CALL_FUNCTION, number);
+  f = message(&m);
+  put_number(f, LOCATION_ID, number);
+  put_bytes(f, LOCATION_CALL, call);
+  put_bytes(writer(&p->out), PROFILE_LOCATION, f);
+}
+
+static HAK_COLD void pprof_mapping(pprof_t *p, const mapping_t *mapping) {
+  uint32_t path = pprof_text(p, mapping->path), id = mapping->build_id[0] != '\0' ? pprof_text(p, mapping->build_id) : TEXT_NONE;
+  p->mapped[p->mappings].start = mapping->start;
+  p->mapped[p->mappings].end = mapping->end;
+  message_t m;
+  format_t *f = message(&m);
+  put_number(f, MAPPING_ID, ++p->mappings);
+  put_number(f, MAPPING_START, mapping->start);
+  put_number(f, MAPPING_END, mapping->end);
+  put_number(f, MAPPING_OFFSET, mapping->offset);
+  put_number(f, MAPPING_FILE, path);
+  put_number(f, MAPPING_BUILD_ID, id);
+  put_bytes(writer(&p->out), PROFILE_MAPPING, f);
+}
+
+/* Code of no file has no names, and there may be much of it. */
+static HAK_COLD void pprof_mappings(pprof_t *p) {
+  mappings_t all;
+  mapping_t mapping;
+  mappings_open(&all);
+  while (p->mappings < MAPPINGS_MOST && mappings_next(&all, &mapping)) {
+    if (mapping.path[0] != '\0') pprof_mapping(p, &mapping);
+  }
+  mappings_close(&all);
+}
+
+/* The number of the mapping that has the address; 0: none. */
+static uint32_t mapping_of(const pprof_t *p, uintptr_t address) {
+  uint32_t from = 0, end = p->mappings; /* it is in here, if anywhere */
+  while (end - from > 1) {
+    uint32_t middle = from + (end - from) / 2;
+    if (p->mapped[middle].start <= address) from = middle;
+    else end = middle;
+  }
+  return from < end && address >= p->mapped[from].start && address < p->mapped[from].end ? from + 1 : 0;
+}
+
+static HAK_COLD void pprof_sites(pprof_t *p) {
+  uint64_t sites = site_figures().sites;
+  for (uint32_t number = 1; number <= sites; number++) {
+    const site_t *site = site_at(number);
+    uintptr_t address = site != NULL ? racy_load(&site->address) : 0;
+    if (address != 0) address--; /* the call may be the last instruction of its function */
+    message_t m;
+    format_t *f = message(&m);
+    put_number(f, LOCATION_ID, LOCATION_SITES - 1 + number);
+    put_number(f, LOCATION_MAPPING, mapping_of(p, address));
+    put_number(f, LOCATION_ADDRESS, address);
+    put_bytes(writer(&p->out), PROFILE_LOCATION, f);
+  }
+}
+
+HAK_COLD bool hak_profile_pprof(int fd) {
+  pprof_t p;
+  int saved = errno;
+  writer_open(&p.out, fd);
+  p.texts = p.mappings = 0;
+  pprof_head(&p);
+  pprof_samples(&p);
+  pprof_named(&p, NAMED_UNKNOWN, TEXT_UNKNOWN);
+  pprof_named(&p, NAMED_NOT_SAMPLED, TEXT_NOT_SAMPLED);
+  pprof_mappings(&p);
+  pprof_sites(&p);
+  bool good = writer_flush(&p.out);
+  if (good) errno = saved;
+  return good;
+}

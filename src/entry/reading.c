@@ -1,0 +1,133 @@
+#include "entry/reading.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "os/module.h"
+#include "os/os.h"
+
+HAK_COLD uint64_t large_bytes(const hak_stats_t *stats, const hak_class_stats_t *of_class) {
+  uint64_t small = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) small += of_class[c].live_blocks * of_class[c].block_size;
+  return stats->live > small ? stats->live - small : 0;
+}
+
+/* --- samples ------------------------------------------------------------------------------ */
+
+/* What the record says; false if it does not say the same before and after. */
+static bool read_record(const sample_t *sample, reading_t *r) {
+  uint32_t before = load_acquire(&sample->state), place = load_acquire(&sample->place);
+  r->address = (uintptr_t)region_address(r->unit) + (uintptr_t)place * HAK_GRANULE;
+  r->chance = load_acquire(&sample->chance);
+  r->site = load_acquire(&sample->site);
+  r->tag = load_acquire(&sample->tag);
+  r->asked = load_acquire(&sample->asked);
+  r->born = load_acquire(&sample->born);
+  r->state = (sample_state_t)(before & (((uint32_t)1 << SAMPLE_STATE_BITS) - 1));
+  return load_acquire(&sample->state) == before;
+}
+
+/* What the block is that the record tells of; false if it is none, or not live. */
+static bool read_block(reading_t *r) {
+  const unit_t *head = unit_head(r->unit);
+  uint8_t kind = load_acquire(&head->kind);
+  unsigned c = load_relaxed(&head->size_class);
+  r->size_class = kind == UNIT_LARGE ? CLASS_NONE : c;
+  if (kind == UNIT_LARGE) return (r->size = load_relaxed(&head->bytes)) != 0;
+  if (kind != UNIT_SLAB || c >= CLASS_COUNT) return false;
+  r->size = class_info[c].size;
+  return r->state == SAMPLE_LIVE || (r->state == SAMPLE_QUIET && region_is_live((const void *)r->address));
+}
+
+HAK_COLD bool reading_next(reading_t *r) {
+  if (r->units == 0) r->units = sample_rate != 0 ? load_acquire(&region.units) : 0;
+  else r->unit++;
+  for (; r->unit < r->units; r->unit++) {
+    const sample_t *sample = sample_of(r->unit);
+    if (sample_state(sample) != SAMPLE_NONE && read_record(sample, r) && r->state != SAMPLE_NONE && read_block(r)) return true;
+  }
+  return false;
+}
+
+/* --- mappings ----------------------------------------------------------------------------- */
+
+/* A filter of the program's own may end it for opening a file late. */
+HAK_COLD void mappings_open(mappings_t *m) {
+  m->fd = load_relaxed(&os_filters) != 0 ? -1 : open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  m->used = m->filled = 0;
+}
+
+HAK_COLD void mappings_close(mappings_t *m) {
+  if (m->fd >= 0) close(m->fd);
+}
+
+static HAK_COLD bool fill_block(mappings_t *m) {
+  ssize_t bytes = m->fd < 0 ? -1 : read(m->fd, m->block, sizeof m->block);
+  m->used = 0;
+  m->filled = bytes > 0 ? bytes : 0;
+  return m->filled > 0;
+}
+
+static HAK_COLD bool next_line(mappings_t *m, char *line, size_t size) {
+  size_t used = 0;
+  while (m->used < m->filled || fill_block(m)) {
+    char c = m->block[m->used++];
+    line[used] = '\0';
+    if (c == '\n') return true;
+    if (used + 1 < size) line[used++] = c;
+  }
+  return false;
+}
+
+/* Leaves the text at what follows the number. */
+static uint64_t take_hex(const char **text) {
+  for (uint64_t value = 0;; (*text)++) {
+    char c = **text;
+    if (c >= '0' && c <= '9') value = value * 16 + (uint64_t)(c - '0');
+    else if (c >= 'a' && c <= 'f') value = value * 16 + (uint64_t)(c - 'a' + 10);
+    else return value;
+  }
+}
+
+/* The text from its next word on. */
+static const char *next_word(const char *text) {
+  while (*text != ' ' && *text != '\0') text++;
+  while (*text == ' ') text++;
+  return text;
+}
+
+/* "start-end flags offset device inode path"; false if it maps no code. */
+static bool line_parse(mapping_t *m) {
+  const char *at = m->line;
+  m->start = (uintptr_t)take_hex(&at);
+  if (*at++ != '-') return false;
+  m->end = (uintptr_t)take_hex(&at);
+  const char *flags = next_word(at);
+  if (flags[0] == '\0' || flags[1] == '\0' || flags[2] != 'x') return false;
+  at = next_word(flags);
+  m->offset = take_hex(&at);
+  m->path = next_word(next_word(next_word(at)));
+  return true;
+}
+
+static HAK_COLD void read_build_id(mapping_t *m) {
+  static const char digits[] = "0123456789abcdef";
+  module_t module;
+  const uint8_t *id = NULL;
+  size_t bytes = module_find(m->start, &module) ? module_build_id(&module, &id) : 0;
+  if (bytes > BUILD_ID_MOST) bytes = 0;
+  for (size_t i = 0; i < bytes; i++) {
+    m->build_id[2 * i] = digits[id[i] >> 4];
+    m->build_id[2 * i + 1] = digits[id[i] & 15];
+  }
+  m->build_id[2 * bytes] = '\0';
+}
+
+HAK_COLD bool mappings_next(mappings_t *m, mapping_t *mapping) {
+  while (next_line(m, mapping->line, sizeof mapping->line)) {
+    if (!line_parse(mapping)) continue;
+    read_build_id(mapping);
+    return true;
+  }
+  return false;
+}

@@ -1,0 +1,71 @@
+#include "kit/event.h"
+
+#include "kit/meta.h"
+#include "kit/random.h"
+#include "os/os.h"
+
+_Atomic uint64_t event_until_ms;
+HAK_APART event_site_t *_Atomic event_chunks[SITE_MOST / SITE_CHUNK];
+
+bool event_expire(void) {
+  uint64_t until = load_relaxed(&event_until_ms);
+  if (until == 0 || os_now_ms() < until) return false;
+  (void)atomic_compare_exchange_strong_explicit(&event_until_ms, &until, 0, memory_order_relaxed, memory_order_relaxed);
+  return true;
+}
+
+/* --- the sums ----------------------------------------------------------------------------- */
+
+const event_site_t *event_of(uint32_t site) {
+  const event_site_t *chunk = site < SITE_MOST ? load_acquire(&event_chunks[site >> SITE_CHUNK_SHIFT]) : NULL;
+  return chunk == NULL ? NULL : &chunk[site % SITE_CHUNK];
+}
+
+static event_site_t *event_make(uint32_t site) {
+  event_site_t *_Atomic *chunk = &event_chunks[site >> SITE_CHUNK_SHIFT];
+  if (load_acquire(chunk) == NULL) {
+    event_site_t *none = NULL, *made = meta_alloc(SITE_CHUNK * sizeof(event_site_t));
+    if (made == NULL) return NULL;
+    if (!atomic_compare_exchange_strong(chunk, &none, made)) meta_return(made, SITE_CHUNK * sizeof(event_site_t));
+  }
+  return load_acquire(chunk) + site % SITE_CHUNK;
+}
+
+/* --- chance ------------------------------------------------------------------------------- */
+
+/* exp(-x) for 0 <= x, to 1e-9: as (1 - y + y^2 / 2 ...)^256 with y = x / 256. */
+static double exp_minus(double x) {
+  if (x > 40) return 0;
+  double y = x / 256, power = 1 - y * (1 - y / 2 * (1 - y / 3 * (1 - y / 4 * (1 - y / 5))));
+  for (unsigned i = 0; i < 8; i++) power *= power;
+  return power;
+}
+
+/* -ln(u) for u = bits / 2^64: the zeroes before the first bit count ln 2 each, and the rest is a series. */
+static double minus_ln(uint64_t bits) {
+  unsigned zeroes = bits == 0 ? 63 : 63 - bits_highest64(bits);
+  double m = (double)(bits << zeroes | (uint64_t)1 << 63) / 0x1p63, t = (m - 1) / (m + 1), s = t * t;
+  double ln = 2 * t * (1 + s * (1.0 / 3 + s * (1.0 / 5 + s * (1.0 / 7 + s * (1.0 / 9 + s / 11)))));
+  return (zeroes + 1) * 0.693147180559945309 - ln;
+}
+
+static double event_chance(size_t bytes) { return 1 - exp_minus((double)bytes / (double)EVENT_BYTES); }
+
+int64_t event_distance(uint64_t *random) { return 1 + (int64_t)(minus_ln(random_next(random)) * (double)EVENT_BYTES); }
+
+void event_count(size_t bytes) {
+  if (event_expire()) return;
+  event_site_t *sums = event_make(site_here());
+  if (sums == NULL) return;
+  double stands_for = 1 / event_chance(bytes);
+  add_relaxed(&sums->events, 1);
+  add_relaxed(&sums->bytes, (uint64_t)((double)bytes * stands_for));
+  add_relaxed(&sums->objects, (uint64_t)(stands_for * (1 << EVENT_OBJECT_BITS)));
+}
+
+void event_try(size_t bytes) {
+  static _Atomic uint64_t turn;
+  uint64_t place = atomic_fetch_add_explicit(&turn, UINT64_C(0x9e3779b97f4a7c15), memory_order_relaxed);
+  uint64_t random = random_mix(place ^ (uintptr_t)&turn);
+  if ((double)(random >> 11) < event_chance(bytes) * 0x1p53) event_count(bytes);
+}

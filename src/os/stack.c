@@ -1,0 +1,41 @@
+#include "os/stack.h"
+
+#include <sys/auxv.h>
+
+#include "base/atomics.h"
+#include "base/thread.h"
+#include "os/probe.h"
+
+/* No other mapping lies as near below the first thread's stack: the kernel leaves it more room, and so do emulators. */
+#define FIRST_MOST ((uintptr_t)4 << 20)
+/* So many pages are asked about at a time. A thread that starts deeper remains one of which nothing is known. */
+#define ASKED_MOST ((uintptr_t)1 << 20)
+
+static _Atomic uintptr_t first_end;    /* of the first thread's stack; 0: not known */
+static _Atomic uintptr_t first_thread; /* its thread pointer, which is not on that stack */
+/* From here to the thread pointer; 0: nothing is. A signal handler in between proves as much or more. */
+static __thread uintptr_t proved __attribute__((tls_model("initial-exec")));
+
+void stack_prepare(void) { store_relaxed(&first_end, getauxval(AT_RANDOM)); }
+
+static uintptr_t stack_prove(uintptr_t at, uintptr_t end) {
+  if (at < end && !probe_works()) return at;
+  while (at < end && probe_readable(at)) at += PROBE_PAGE;
+  return at;
+}
+
+uintptr_t stack_readable_end(uintptr_t sp) {
+  uintptr_t self = thread_self(), end = load_relaxed(&first_end), page = bits_round_down(sp, PROBE_PAGE);
+  if (end - sp - 1 < FIRST_MOST) {
+    if (load_relaxed(&first_thread) != self) store_relaxed(&first_thread, self);
+    return end;
+  }
+  uintptr_t from = proved;
+  if (from != 0 && sp >= from && sp < self) return self;
+  uintptr_t known = from != 0 && sp < from ? from : self;
+  if (sp >= self || known - page > ASKED_MOST || self == load_relaxed(&first_thread)) return page + PROBE_PAGE;
+  uintptr_t reached = stack_prove(page + PROBE_PAGE, known);
+  if (reached < known) return reached;
+  proved = page;
+  return self;
+}

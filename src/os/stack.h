@@ -1,0 +1,20 @@
+/* stack.h - how much of the calling thread's stack can be read without asking the kernel each time.
+ *
+ * The first thread's stack is one mapping, from where the thread is up to what the kernel put there at the program's start.  Any
+ * other thread's lies below its thread pointer, with glibc and with musl; that all in between can be read is asked once, page by
+ * page, and kept in a variable of the thread.  A stack that is neither, of a fiber or for signals, may go away while the thread
+ * lives, so nothing is kept of it: from it to the thread pointer there is a page that cannot be read, the guard of the thread's own
+ * stack.
+ *
+ * Takes no lock, keeps errno; async-signal-safe. */
+#ifndef OS_STACK_H
+#define OS_STACK_H
+
+#include "base/bits.h"
+
+/* Once, when libc can be asked; before that nothing is known of the first thread. */
+void stack_prepare(void);
+/* From the page that sp is on, which is in use, up to where can be read. */
+uintptr_t stack_readable_end(uintptr_t sp);
+
+#endif

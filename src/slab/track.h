@@ -1,0 +1,70 @@
+/* track.h - tracked slabs: slabs of which every block has a record, so that it is known whose blocks lie beside whose.
+ *
+ * One slab in HAKMEM_TRACK is tracked, chosen at random when it is made; of the smallest blocks half as many, since a record is half as
+ * large as these.  All its blocks are sampled in the sense of slab/sample.h, which opens and closes the records, but for the one of a
+ * unit that is sampled by bytes too: that has its record there, and is what it would be in any slab.
+ *
+ * A record is one word, so that who reads it has read one record; from its lowest bits up: track_state_t, how often the block was
+ * allocated in the second that it was born in, its site, and when it was born (sample_clock).  That of a free block tells of the last one
+ * there.  A slab's records lie side by side in memory of kit/meta.h, which is its owner's for good: the word that leads there may be
+ * read by any thread at any time, and what it leads to as well. */
+#ifndef SLAB_TRACK_H
+#define SLAB_TRACK_H
+
+#include "kit/site.h"
+#include "slab/unit.h"
+
+typedef enum track_state {
+  TRACK_FREE, /* 0, as what meta.h gives is */
+  TRACK_LIVE,
+  TRACK_QUIET /* as SAMPLE_QUIET */
+} track_state_t;
+enum { TRACK_STATE_BITS = 2, TRACK_FIRED_BITS = 6, TRACK_SITE_BITS = 24 };
+enum { TRACK_SITE_SHIFT = TRACK_STATE_BITS + TRACK_FIRED_BITS, TRACK_BORN_SHIFT = TRACK_SITE_SHIFT + TRACK_SITE_BITS };
+#define TRACK_FIRED_MOST (((uint32_t)1 << TRACK_FIRED_BITS) - 1)
+_Static_assert(SITE_MOST <= 1 << TRACK_SITE_BITS && TRACK_BORN_SHIFT == 32, "a site's number and a time have their bits");
+
+typedef _Atomic uint64_t track_t;
+
+HAK_INLINE track_state_t track_state(uint64_t word) { return (track_state_t)(word & (((uint32_t)1 << TRACK_STATE_BITS) - 1)); }
+HAK_INLINE uint32_t track_fired(uint64_t word) { return (uint32_t)(word >> TRACK_STATE_BITS) & TRACK_FIRED_MOST; }
+HAK_INLINE uint32_t track_site(uint64_t word) { return (uint32_t)(word >> TRACK_SITE_SHIFT) & (((uint32_t)1 << TRACK_SITE_BITS) - 1); }
+HAK_INLINE uint32_t track_born(uint64_t word) { return (uint32_t)(word >> TRACK_BORN_SHIFT); }
+HAK_INLINE uint64_t track_word(uint32_t born, uint32_t site, uint32_t fired, track_state_t state) {
+  return (uint64_t)born << TRACK_BORN_SHIFT | site << TRACK_SITE_SHIFT | fired << TRACK_STATE_BITS | (uint32_t)state;
+}
+HAK_INLINE uint64_t track_with(uint64_t word, track_state_t state) { return (word & ~(uint64_t)track_state(word)) | (uint32_t)state; }
+
+/* unit_t.tracked: where the records begin, a multiple of a cache line, and in the bits below that as how many power of two there is room
+ * for.  So the record that it leads to is one, whatever becomes of the slab meanwhile. */
+#define TRACK_ORDER_MASK ((uintptr_t)HAK_CACHE_LINE - 1)
+HAK_INLINE track_t *track_at(uintptr_t tracked, uint32_t block) {
+  return (track_t *)(tracked & ~TRACK_ORDER_MASK) + (block & (((uint32_t)1 << (tracked & TRACK_ORDER_MASK)) - 1));
+}
+
+/* The record of the block, which is the start of a slab's block; NULL if its slab is not tracked. */
+HAK_INLINE track_t *track_find(const void *block) {
+  const unit_t *slab = unit_head((uint32_t)region_unit(block));
+  uintptr_t tracked = load_acquire(&slab->tracked);
+  if (HAK_LIKELY(tracked == 0)) return NULL;
+  size_t offset = (size_t)((const char *)block - (const char *)region_address(unit_number(slab)));
+  unsigned c = load_relaxed(&slab->size_class);
+  return c < CLASS_COUNT ? track_at(tracked, class_block_at(c, offset)) : NULL;
+}
+
+/* Memory for records that an owner of slabs has and does not use; guarded by its lock. A fork's child that finds that held forgets it. */
+enum { TRACK_ORDER_LEAST = 3, TRACK_ORDER_MOST = 12 };
+typedef struct track_store {
+  uintptr_t free[TRACK_ORDER_MOST + 1]; /* by order: what tracked slabs have had, each leading to the next by its first word */
+  uintptr_t next, end;                  /* what none has had yet */
+} track_store_t;
+
+/* One slab in so many; 0: none. Set once, before the first slab. */
+extern uint32_t track_every;
+void track_start(uint32_t every);
+/* Chooses whether a new slab is tracked. */
+void track_choose(track_store_t *store, uint64_t *random, unit_t *slab);
+/* The slab ends; how many of its records were quiet. */
+uint32_t track_forget(track_store_t *store, unit_t *slab);
+
+#endif
