@@ -15,11 +15,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from hakmem import __version__, demo, preload, render, stats
+from hakmem import __version__, demo, leaks, preload, render, stats
 from hakmem import library as library_queries
 from hakmem.bench.command import bench
 from hakmem.compare import Comparison, compare
 from hakmem.insight_commands import diff, profile
+from hakmem.outside_commands import inspect_command, metrics_command, resident_command, top_command
 from hakmem.runs import HAKMEM, SYSTEM
 
 library_option = click.option(
@@ -44,6 +45,20 @@ def main() -> None:
 @click.option("--stats", "with_stats", is_flag=True, help="Let the program report its statistics when it exits.")
 @click.option("--compare", "with_compare", is_flag=True, help="Run it under the system malloc too, in turn.")
 @repetitions_option
+@click.option(
+    "--profile",
+    "profile_file",
+    type=click.Path(dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Write a snapshot of the heap to FILE when the program exits, for hakmem profile and hakmem diff.",
+)
+@click.option("--leaks", "with_leaks", is_flag=True, help="Show what the program holds when it exits, by site.")
+@click.option(
+    "--baseline",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="With --leaks: the snapshot of an earlier run. Exit with 1 where a site holds more than then, beyond chance.",
+)
 @click.option("--show-output", is_flag=True, help="In a comparison: don't discard what the program writes.")
 @click.option("--json", "json_file", type=click.File("w"), metavar="FILE", help="In a comparison: write it as JSON.")
 @library_option
@@ -52,6 +67,9 @@ def run(
     with_stats: bool,
     with_compare: bool,
     repetitions: int,
+    profile_file: str | None,
+    with_leaks: bool,
+    baseline: str | None,
     show_output: bool,
     json_file: TextIO | None,
     library: str | None,
@@ -65,6 +83,10 @@ def run(
         raise click.UsageError("--stats and --compare don't go together")
     if not with_compare and (json_file or show_output):
         raise click.UsageError("--json and --show-output belong to --compare")
+    if with_compare and (profile_file or with_leaks):
+        raise click.UsageError("--profile and --leaks don't go with --compare")
+    if baseline and not with_leaks:
+        raise click.UsageError("--baseline belongs to --leaks")
     path = preload.library(library)
     program = preload.program(command[0])
     preload.warn_if_unreachable(program)
@@ -74,6 +96,8 @@ def run(
     environment["LD_PRELOAD"] = preload.preload_value(environment, path)
     if with_stats:
         environment["HAKMEM_STATS"] = "1"
+    if profile_file or with_leaks:
+        leaks.run(program, list(command), environment, keep=profile_file, show=with_leaks, baseline=baseline)
     preload.become(program, list(command), environment)
 
 
@@ -170,3 +194,7 @@ def stats_command(file: TextIO) -> None:
 main.add_command(bench)
 main.add_command(profile)
 main.add_command(diff)
+main.add_command(resident_command)
+main.add_command(inspect_command)
+main.add_command(top_command)
+main.add_command(metrics_command)

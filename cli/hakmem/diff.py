@@ -241,17 +241,15 @@ def _apart(sides: Sequence[_Side]) -> Difference:
     return Difference(changes, sides[0].total, sides[1].total, False, remarks)
 
 
-def _read(path: str) -> Snapshot | Stacks:
+def read(path: str) -> Snapshot | Stacks:
     data = Path(path).read_bytes()
-    if not is_snapshot(data):
-        return pprof.decode(data, path)
-    snapshot = parse(data.decode(errors="surrogateescape"), path)
-    if not snapshot.rate:
-        raise Failure(f"{path}: no blocks were sampled: HAKMEM_INSIGHT=0, or the secure library")
-    return snapshot
+    return parse(data.decode(errors="surrogateescape"), path) if is_snapshot(data) else pprof.decode(data, path)
 
 
 def compare(before: Snapshot | Stacks, after: Snapshot | Stacks) -> Difference:
+    for each in (before, after):
+        if not each.rate:
+            raise Failure(f"{each.file}: no blocks were sampled: HAKMEM_INSIGHT=0, or the secure library")
     if isinstance(before, Snapshot) and isinstance(after, Snapshot) and is_panel(before, after):
         difference = _panel(before, after)
     else:
@@ -264,4 +262,4 @@ def compare(before: Snapshot | Stacks, after: Snapshot | Stacks) -> Difference:
 
 
 def compare_files(before: str, after: str) -> Difference:
-    return compare(_read(before), _read(after))
+    return compare(read(before), read(after))

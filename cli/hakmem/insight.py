@@ -12,12 +12,14 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from hakmem import allocations, pinned
+from hakmem.pinned import NOT_TRACKED, Pinned, PinnedLine
 from hakmem.profile import NOT_SAMPLED, UNKNOWN, Line, estimate
 from hakmem.render import byte_text
 
 if TYPE_CHECKING:  # they bring in packages that other commands need not wait for
-    from hakmem.diff import Difference
-    from hakmem.snapshot import Sample, Snapshot
+    from hakmem.diff import Change, Difference
+    from hakmem.snapshot import Allocations, Sample, Snapshot
     from hakmem.symbols import Frame, Symbols
 
 SITE, FUNCTION, TAG = "site", "function", "tag"
@@ -31,25 +33,36 @@ class Row:
     frames: list[tuple[str, str]]  # names and places, the innermost first
 
 
+@dataclass(slots=True)
+class PinnedRow:
+    line: PinnedLine
+    frames: list[tuple[str, str]]
+
+
 def _shown(frames: list[Frame]) -> list[tuple[str, str]]:
     return [(frame.name, frame.place) for frame in frames]
 
 
-def _key_of(symbols: Symbols, by: str) -> Callable[[Sample], Hashable]:
-    if by == TAG:
-        return lambda sample: sample.tag
+def _key_of_site(symbols: Symbols, by: str) -> Callable[[int], Hashable]:
     if by == SITE:
-        return lambda sample: symbols.outside(sample.site)
+        return symbols.outside
     names: dict[int, str] = {}
 
-    def function(sample: Sample) -> str:
-        site = symbols.outside(sample.site)
+    def function(number: int) -> str:
+        site = symbols.outside(number)
         if site not in names:
             frames = symbols.wanting(site)
             names[site] = frames[0].name if frames else UNKNOWN
         return names[site]
 
     return function
+
+
+def _key_of(symbols: Symbols, by: str) -> Callable[[Sample], Hashable]:
+    if by == TAG:
+        return lambda sample: sample.tag
+    of_site = _key_of_site(symbols, by)
+    return lambda sample: of_site(sample.site)
 
 
 def rows(snapshot: Snapshot, symbols: Symbols, by: str, top: int | None = None) -> tuple[list[Row], int]:
@@ -71,6 +84,51 @@ def rows(snapshot: Snapshot, symbols: Symbols, by: str, top: int | None = None) 
     return [Row(line, frames(line)) for line in shown], len(lines)
 
 
+def pinned_rows(
+    snapshot: Snapshot, symbols: Symbols, by: str, top: int | None = None
+) -> tuple[list[PinnedRow], Pinned] | None:
+    """Who keeps pages, the largest lines; None where the snapshot does not tell: records there have no tag, older ones are not there."""
+    if by == TAG or not snapshot.strata:
+        return None
+    if by == FUNCTION:
+        symbols.resolve_sites({symbols.outside(each.site) for slab in snapshot.tracked for each in slab.survivors})
+    whole = pinned.estimate(snapshot, _key_of_site(symbols, by))
+    shown = whole.lines[:top]
+    if by == SITE:
+        symbols.resolve_sites(line.key for line in shown if line.key != NOT_TRACKED)
+
+    def frames(line: PinnedLine) -> list[tuple[str, str]]:
+        if line.key == NOT_TRACKED or by == FUNCTION:
+            return [(str(line.key), "")]
+        return _shown(symbols.wanting(line.key)) or [(UNKNOWN, "")]
+
+    return [PinnedRow(line, frames(line)) for line in shown], whole
+
+
+@dataclass(slots=True)
+class AllocatedRow:
+    """What was allocated by one key, and the calls that it is shown with."""
+
+    sums: Allocations
+    frames: list[tuple[str, str]]
+
+
+def allocated_rows(snapshot: Snapshot, symbols: Symbols, by: str) -> list[AllocatedRow]:
+    """Who allocates, the largest first; nobody where nothing was counted. Events have no tag."""
+    if by == TAG:
+        return []
+    if by == FUNCTION:
+        symbols.resolve_sites({symbols.outside(site) for site in snapshot.allocated})
+    sums = allocations.by_key(snapshot, _key_of_site(symbols, by))
+    if by == SITE:
+        symbols.resolve_sites(sums)
+
+    def frames(key: Hashable) -> list[tuple[str, str]]:
+        return [(str(key), "")] if by == FUNCTION else _shown(symbols.wanting(key)) or [(UNKNOWN, "")]
+
+    return [AllocatedRow(each, frames(key)) for key, each in sums.items()]
+
+
 def age_text(seconds: float | None) -> str:
     if seconds is None:
         return ""
@@ -89,6 +147,10 @@ def heading(snapshot: Snapshot) -> list[str]:
         f"live {byte_text(snapshot.live_bytes)}, of that {byte_text(snapshot.large_bytes)} "
         f"in {snapshot.large_blocks:,} large blocks",
     ]
+    if snapshot.moving:
+        lines.append(
+            f"{snapshot.moving:,} of {snapshot.slabs:,} slabs changed while they were read: their blocks are about right"
+        )
     if not snapshot.rate:
         return [*lines, "no blocks were sampled (HAKMEM_INSIGHT=0, or the secure library): who holds them is not known"]
     sampled = f"{len(snapshot.samples):,} live blocks sampled, one for each {byte_text(snapshot.rate)} of blocks"
@@ -102,6 +164,20 @@ def heading(snapshot: Snapshot) -> list[str]:
         else f"site confidence {100 * confidence:.1f} % ({snapshot.checked:,} looked at again)"
     )
     return lines
+
+
+def pinned_heading(whole: Pinned, page_size: int) -> list[str]:
+    """What pages hold beside live blocks, and how well it is known whose that is."""
+    lines = [
+        f"pinned {byte_text(whole.waste)}: free, but on {whole.pages:,} pages of {byte_text(page_size)} that live blocks keep",
+        f"free pages beside them, which may go or were never used: at most {byte_text(whole.idle)}",
+    ]
+    tracked = f"{whole.tracked:,} of {whole.slabs:,} slabs tracked"
+    if whole.too_small:
+        return [*lines, f"{tracked}: too small to tell whose it is (HAKMEM_TRACK=128 tracks some, 1 all)"]
+    if whole.quiet:
+        tracked += f"; {100 * whole.quiet / whole.survivors:.0f} % of their blocks may be known by an earlier owner"
+    return [*lines, tracked]
 
 
 def _stack_text(frames: list[tuple[str, str]], depth: int) -> Text:
@@ -141,11 +217,115 @@ def profile_table(snapshot: Snapshot, shown: list[Row], count: int, depth: int) 
     return table
 
 
+def pinned_cells(line: PinnedLine, whole: Pinned) -> list[str]:
+    known = line.key != NOT_TRACKED
+    return [
+        byte_text(line.shared),
+        byte_text(line.shared_error) if known else "",
+        f"{100 * line.shared / (whole.waste or 1):.1f} %",
+        byte_text(line.sole) if known else "",
+        byte_text(line.sole_error) if known else "",
+        age_text(line.youngest),
+        age_text(line.oldest),
+    ]
+
+
+def pinned_table(shown: list[PinnedRow], whole: Pinned, depth: int) -> Table:
+    table = _table()
+    for title in ("pinned", "±", "share", "sole", "±", "youngest", "oldest"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("kept by blocks allocated by", overflow="fold")
+    for row in shown:
+        table.add_row(*pinned_cells(row.line, whole), _stack_text(row.frames, depth))
+    table.caption = "Pinned: divided among those on a page. Sole: goes if this one alone lets go, beside its blocks. ±: standard error."
+    if len(whole.lines) > len(shown):
+        rest = whole.waste - sum(row.line.shared for row in shown)
+        table.caption += f" {len(whole.lines) - len(shown):,} more keep {byte_text(rest)}."
+    table.caption_justify = "left"
+    return table
+
+
+def allocated_heading(snapshot: Snapshot) -> str:
+    whole = sum(each.bytes for each in snapshot.allocated.values())
+    objects = sum(each.objects for each in snapshot.allocated.values())
+    when = f"in {snapshot.seconds:g} s" if snapshot.seconds else "while the process was armed"
+    return f"allocated {when}, freed since or not: {byte_text(whole)} in {objects:,} blocks"
+
+
+def allocated_table(snapshot: Snapshot, shown: list[AllocatedRow], top: int, depth: int) -> Table:
+    table = _table()
+    for title in ("allocated", "±", "share", "objects"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("by", overflow="fold")
+    whole = sum(each.bytes for each in snapshot.allocated.values()) or 1
+    for row in shown[:top]:
+        table.add_row(
+            byte_text(row.sums.bytes),
+            byte_text(row.sums.error),
+            f"{100 * row.sums.bytes / whole:.1f} %",
+            f"{row.sums.objects:,}",
+            _stack_text(row.frames, depth),
+        )
+    table.caption = "±: standard error."
+    if len(shown) > top:
+        table.caption += f" {len(shown) - top:,} more allocated {byte_text(sum(row.sums.bytes for row in shown[top:]))}."
+    table.caption_justify = "left"
+    return table
+
+
+def _allocated_json(snapshot: Snapshot, shown: list[AllocatedRow]) -> dict[str, Any] | None:
+    if not shown:
+        return None
+    return {
+        "seconds": snapshot.seconds or None,
+        "lines": [
+            {
+                "bytes": row.sums.bytes,
+                "error": row.sums.error,
+                "objects": row.sums.objects,
+                "events": row.sums.events,
+                "frames": _frames_json(row.frames),
+            }
+            for row in shown
+        ],
+    }
+
+
 def _frames_json(frames: list[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"function": name} | ({"place": place} if place else {}) for name, place in frames]
 
 
-def profile_json(snapshot: Snapshot, shown: list[Row], remarks: list[str]) -> dict[str, Any]:
+def _pinned_json(shown: list[PinnedRow], whole: Pinned) -> dict[str, Any]:
+    return {
+        "bytes": whole.waste,
+        "pages": whole.pages,
+        "free_page_bytes": whole.idle,
+        "slabs": whole.slabs,
+        "tracked": whole.tracked,
+        "too_small": whole.too_small,
+        "lines": [
+            {
+                "shared": row.line.shared,
+                "shared_error": row.line.shared_error,
+                "sole": row.line.sole,
+                "sole_error": row.line.sole_error,
+                "slabs": row.line.slabs,
+                "youngest": row.line.youngest,
+                "oldest": row.line.oldest,
+                "frames": _frames_json(row.frames),
+            }
+            for row in shown
+        ],
+    }
+
+
+def profile_json(
+    snapshot: Snapshot,
+    shown: list[Row],
+    kept: tuple[list[PinnedRow], Pinned] | None,
+    allocated: list[AllocatedRow],
+    remarks: list[str],
+) -> dict[str, Any]:
     return {
         "process": snapshot.process,
         "time": snapshot.time,
@@ -166,6 +346,8 @@ def profile_json(snapshot: Snapshot, shown: list[Row], remarks: list[str]) -> di
             }
             for row in shown
         ],
+        "pinned": _pinned_json(*kept) if kept else None,
+        "allocated": _allocated_json(snapshot, allocated),
         "remarks": remarks,
     }
 
@@ -190,19 +372,30 @@ def difference_heading(difference: Difference) -> list[str]:
     ]
 
 
+CHANGE_TITLES = ("change", "±", "before", "after", "chance")
+
+
+def change_cells(change: Change) -> list[str]:
+    return [
+        _signed(change.change),
+        byte_text(change.error),
+        byte_text(change.before),
+        byte_text(change.after),
+        "<0.0001" if change.adjusted < 1e-4 else f"{change.adjusted:.4f}",
+    ]
+
+
 def difference_table(difference: Difference, top: int, depth: int, everything: bool) -> Table:
     table = _table()
-    for title in ("change", "±", "before", "after", "chance"):
+    for title in CHANGE_TITLES:
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("allocated by", overflow="fold")
     changes = difference.changes if everything else difference.told
     for change in changes[:top]:
+        signed, *cells = change_cells(change)
         table.add_row(
-            Text(_signed(change.change), style="bold" if change.told else "dim"),
-            byte_text(change.error),
-            byte_text(change.before),
-            byte_text(change.after),
-            "<0.0001" if change.adjusted < 1e-4 else f"{change.adjusted:.4f}",
+            Text(signed, style="bold" if change.told else "dim"),
+            *cells,
             _stack_text(change.frames, depth) if change.frames else Text(UNKNOWN),
         )
     table.caption = (

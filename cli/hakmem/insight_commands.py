@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from hakmem import insight, render
+from hakmem import insight, outside_commands, render
 from hakmem.errors import Failure
+
+if TYPE_CHECKING:
+    from hakmem.profile import Stacks
+    from hakmem.resident import Table
+    from hakmem.snapshot import Snapshot
+    from hakmem.symbols import Symbols
 
 _CHANGED = 1
 _FAILED = 2  # not to be taken for a change
@@ -33,6 +41,48 @@ def _remark(remarks: list[str]) -> None:
         print(f"hakmem: {remark}", file=sys.stderr)
 
 
+def taken(target: str) -> Snapshot:
+    """The snapshot of a process, a core or a file."""
+    from hakmem import memory, outside, snapshot
+
+    source = memory.open_memory(target)
+    return snapshot.read(target) if source is None else outside.read(source)
+
+
+def counted(target: str, seconds: float) -> Snapshot:
+    """A process's, after it was armed for so long."""
+    from hakmem import memory, outside
+
+    source = memory.open_memory(target)
+    if source is None:
+        raise click.UsageError("--events is for a process: a file has those that were counted before it was written")
+    return outside.watch(source, seconds)
+
+
+def _before(target: str, since: str | None, interval: float | None) -> Snapshot | Stacks | None:
+    """What the target is held against: a file's, or its own of a while ago."""
+    from hakmem import diff
+
+    if since and interval:
+        raise click.UsageError("--since and --interval don't go together")
+    if since:
+        return diff.read(since)
+    if not interval:
+        return None
+    if Path(target).exists():
+        raise click.UsageError("--interval is for a process: a file does not change")
+    first = taken(target)
+    time.sleep(interval)
+    return first
+
+
+def _page(read: Snapshot, names: Symbols, table: Table | None, before: Snapshot | Stacks | None) -> bytes:
+    from hakmem import diff, flame
+
+    difference = None if before is None else diff.compare(before, read)
+    return flame.page(read, names, table, difference).encode(errors="replace")
+
+
 @click.command()
 @_top
 @_depth
@@ -45,32 +95,84 @@ def _remark(remarks: list[str]) -> None:
 )
 @_as_json
 @click.option("--pprof", "pprof_out", type=_out, metavar="OUT", help="Write a profile for `go tool pprof`.")
+@click.option("--otlp", "otlp_out", type=_out, metavar="OUT", help="Write profiles for OpenTelemetry (v1development).")
 @click.option("--html", "html_out", type=_out, metavar="OUT", help="Write one page with a flame graph.")
-@click.argument("file", type=_file)
+@click.option(
+    "--since", metavar="FILE", type=_file, help="With --html: what grew since this snapshot, or profile of pprof."
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="With --html: what grew in so many seconds from now; of a process.",
+)
+@click.option(
+    "--events",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Count what the process allocates for so many seconds, freed soon or not.",
+)
+@click.option("--save", "save_out", type=_out, metavar="OUT", help="Write the snapshot, as the process itself would.")
+@click.argument("target", metavar="PID|CORE|FILE")
 def profile(
-    top: int, depth: int, by: str, as_json: bool, pprof_out: str | None, html_out: str | None, file: str
+    top: int,
+    depth: int,
+    by: str,
+    as_json: bool,
+    pprof_out: str | None,
+    otlp_out: str | None,
+    html_out: str | None,
+    since: str | None,
+    interval: float | None,
+    events: float | None,
+    save_out: str | None,
+    target: str,
 ) -> None:
-    """Show who holds the memory, by a snapshot: written with HAKMEM_PROFILE=FILE or hak_profile_write.
+    """Show who holds the memory: of a process that runs, which takes no notice, of a core, or by a snapshot, written with
+    HAKMEM_PROFILE=FILE or hak_profile_write.
 
-    All lines sum to what the allocator counted as live, and each has a standard error.
+    All lines sum to what the allocator counted as live, and each has a standard error. A second table tells who keeps
+    pages in use that are partly free.
     """
-    from hakmem import flame, pprof, snapshot, symbols  # what they need takes a while to load
+    from hakmem import pprof, snapshot, symbols  # what they need takes a while to load
 
-    read = snapshot.read(file)
+    if (since or interval) and not html_out:
+        raise click.UsageError("--since and --interval belong to --html; hakmem diff shows as text what changed")
+    before = _before(target, since, interval)
+    table, read = outside_commands.table_of(target) if html_out else (None, None if events else taken(target))
+    if events:
+        read = counted(target, events)
     names = symbols.Symbols(read)
     if pprof_out:
         _write(pprof_out, pprof.encode(read, names))
+    if otlp_out:
+        from hakmem import otlp  # few ask for it, and its library takes a while too
+
+        _write(otlp_out, otlp.encode(read, names))
     if html_out:
-        _write(html_out, flame.page(read, names).encode(errors="replace"))
+        _write(html_out, _page(read, names, table, before))
+    if save_out:
+        _write(save_out, snapshot.text_of(read).encode(errors="surrogateescape"))
     if as_json:
         shown, _ = insight.rows(read, names, by)
-        click.echo(json.dumps(insight.profile_json(read, shown, names.remarks()), indent=2))
+        kept = insight.pinned_rows(read, names, by)
+        allocated = insight.allocated_rows(read, names, by)
+        click.echo(json.dumps(insight.profile_json(read, shown, kept, allocated, names.remarks()), indent=2))
         return
-    if not (pprof_out or html_out):
+    if not (pprof_out or otlp_out or html_out or save_out):
         shown, count = insight.rows(read, names, by, top)
         for line in insight.heading(read):
             click.echo(line)
         render.print_wide(insight.profile_table(read, shown, count, depth))
+        if kept := insight.pinned_rows(read, names, by, top):
+            rows, whole = kept
+            for line in insight.pinned_heading(whole, read.page_size):
+                click.echo(line)
+            if not whole.too_small:
+                render.print_wide(insight.pinned_table(rows, whole, depth))
+        if allocated := insight.allocated_rows(read, names, by):
+            click.echo(insight.allocated_heading(read))
+            render.print_wide(insight.allocated_table(read, allocated, top, depth))
     _remark(names.remarks())
 
 

@@ -11,10 +11,11 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
+from hakmem import entries
 from hakmem.errors import Failure
-from hakmem.profile import Line, Stacks, estimate
+from hakmem.profile import Line, Stacks
 from hakmem.snapshot import Mapping, Snapshot
-from hakmem.symbols import Frame, Symbols
+from hakmem.symbols import Frame, Symbols, clean
 
 _PACKAGE = "perftools.profiles"
 _GZIP = b"\x1f\x8b"
@@ -70,8 +71,8 @@ def _message(name: str) -> Any:
 
 class _Writer:
     def __init__(self, snapshot: Snapshot, symbols: Symbols) -> None:
-        self._snapshot = snapshot
-        self._symbols = symbols
+        self.snapshot = snapshot
+        self.symbols = symbols
         self.profile = _message("Profile")()
         self._strings = {"": 0}
         self._mappings: dict[Mapping, int] = {}
@@ -79,9 +80,7 @@ class _Writer:
         self._functions: dict[tuple[str, str], int] = {}
 
     def text(self, text: str) -> int:
-        # Names of files may be no Unicode, which protobuf's strings have to be.
-        clean = text.encode(errors="surrogateescape").decode(errors="replace")
-        return self._strings.setdefault(clean, len(self._strings))
+        return self._strings.setdefault(clean(text), len(self._strings))
 
     def add_type(self, target: Any, kind: str, unit: str) -> None:
         target.type, target.unit = self.text(kind), self.text(unit)
@@ -90,7 +89,7 @@ class _Writer:
         number = self._mappings.get(mapping)
         if number is None:
             number = self._mappings[mapping] = len(self._mappings) + 1
-            module = self._symbols.module(mapping) if mapping.path.startswith("/") else None
+            module = self.symbols.module(mapping) if mapping.path.startswith("/") else None
             lines = module is not None and module.has_lines
             self.profile.mapping.add(
                 id=number,
@@ -140,30 +139,23 @@ class _Writer:
 
 
 def encode(snapshot: Snapshot, symbols: Symbols) -> bytes:
-    """The snapshot's estimates, which sum to its live bytes; each is labelled with the bytes of its blocks and its tag."""
-    lines = estimate(snapshot, lambda sample: (symbols.outside(sample.site), sample.size, sample.tag))
-    symbols.resolve_sites(line.key[0] for line in lines if isinstance(line.key, tuple))
+    """The snapshot's estimates, which sum to its live bytes."""
     writer = _Writer(snapshot, symbols)
     profile = writer.profile
-    for kind, unit in (("inuse_objects", "count"), ("inuse_space", "bytes"), ("samples", "count")):
+    types = entries.types(snapshot)
+    for kind, unit in types.items():
         writer.add_type(profile.sample_type.add(), kind, unit)
     writer.add_type(profile.period_type, "space", "bytes")
     profile.period = snapshot.rate
-    profile.default_sample_type = writer.text("inuse_space")
+    profile.default_sample_type = writer.text(entries.SPACE)
     profile.time_nanos = snapshot.time * 10**9
     if snapshot.mappings:
         writer.mapping(snapshot.mappings[0])  # pprof takes the first one for the program
-    for line in lines:
-        sample = profile.sample.add(value=[line.objects, line.bytes, line.samples])
-        if not isinstance(line.key, tuple):
-            sample.location_id.append(writer.named(str(line.key)))
-            continue
-        site, size, tag = line.key
-        stack = symbols.stack(site)
-        sample.location_id.extend([writer.location(frame) for frame in stack] or [writer.named("(unknown)")])
-        sample.label.add(key=writer.text("bytes"), num=size, num_unit=writer.text("bytes"))
-        if tag:
-            sample.label.add(key=writer.text("tag"), num=tag)
+    for entry in entries.entries(snapshot, symbols):
+        sample = profile.sample.add(value=[entry.values.get(kind, 0) for kind in types])
+        sample.location_id.extend([writer.location(frame) for frame in entry.frames] or [writer.named(entry.name)])
+        for key, (number, unit) in entry.labels.items():
+            sample.label.add(key=writer.text(key), num=number, num_unit=writer.text(unit))
     return gzip.compress(writer.finish().SerializeToString(), mtime=0)
 
 

@@ -277,12 +277,12 @@ def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
     return tables
 
 
-def print_wide(table: Table) -> None:
+def print_wide(table: Table, *, to_errors: bool = False) -> None:
     """Folds it where a terminal is too narrow; elsewhere it is as wide as it wants to be."""
-    console = Console()
+    console = Console(stderr=to_errors)
     if not console.is_terminal:
         wanted = Console(width=_WIDEST).measure(table).maximum
-        console = Console(width=max(console.width, wanted))
+        console = Console(stderr=to_errors, width=max(console.width, wanted))
     console.print(table)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,6 +51,62 @@ class Sample:
         return self.size * self.size * (1 - self.chance) / (self.chance * self.chance)
 
 
+@dataclass(slots=True)
+class Stratum:
+    """Slabs of one class that are about as full, and have live blocks: what those keep of their pages, counted."""
+
+    block_size: int
+    quarter: int  # of the blocks that are live: 0 to 3
+    slabs: int
+    tracked: int
+    pages: int  # with live blocks
+    waste: int  # bytes of these pages that are in no live block
+    idle: int  # bytes of pages without, that are not known to be with the kernel
+
+
+@dataclass(slots=True)
+class Survivor:
+    """A live block of a tracked slab."""
+
+    block: int  # its number in the slab
+    site: int
+    age: float  # seconds
+    quiet: bool
+
+
+@dataclass(slots=True)
+class TrackedSlab:
+    """A slab of which it is known whose all blocks are; those that lie on pages with waste are listed."""
+
+    address: int
+    block_size: int
+    quarter: int
+    live: int  # blocks
+    waste: int
+    pages: int  # a bit for each page with waste
+    survivors: list[Survivor] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Allocations:
+    """What a site has allocated while the process was armed, freed since or not: estimates from so many events."""
+
+    events: int
+    objects: int
+    bytes: int
+
+    @property
+    def error(self) -> float:
+        """The standard error of the bytes."""
+        return self.bytes / math.sqrt(self.events)
+
+    def __add__(self, other: Allocations) -> Allocations:
+        return Allocations(self.events + other.events, self.objects + other.objects, self.bytes + other.bytes)
+
+    def __sub__(self, other: Allocations) -> Allocations:
+        return Allocations(self.events - other.events, self.objects - other.objects, self.bytes - other.bytes)
+
+
 @dataclass(slots=True, frozen=True)
 class Mapping:
     """What was mapped as code."""
@@ -75,10 +132,17 @@ class Snapshot:
     large_blocks: int = 0
     large_bytes: int = 0
     samples: list[Sample] = field(default_factory=list)
+    allocated: dict[int, Allocations] = field(default_factory=dict)  # by site
+    seconds: float = 0.0  # in which that was; 0: since the process began
     sites: dict[int, tuple[int, int]] = field(default_factory=dict)  # number: (parent, return address)
     checked: int = 0
     wrong: int = 0
     mappings: list[Mapping] = field(default_factory=list)
+    slabs: int = 0  # that were read from outside of the process
+    moving: int = 0  # of them those that did not stand still
+    page_size: int = 0
+    strata: list[Stratum] = field(default_factory=list)
+    tracked: list[TrackedSlab] = field(default_factory=list)
 
     @property
     def live_bytes(self) -> int:
@@ -119,14 +183,44 @@ def _large(snapshot: Snapshot, words: list[str]) -> None:
     snapshot.large_blocks, snapshot.large_bytes = int(words[1]), int(words[2])
 
 
+def _age(tenths: int) -> float:
+    """A block that came while the snapshot was being written is younger than its clock."""
+    return tenths / 10 if tenths < _MOST_TENTHS else 0.0
+
+
 def _sample(snapshot: Snapshot, words: list[str]) -> None:
     size, asked, chance, site, tag, tenths, quiet = map(int, words[2:9])
     if size <= 0 or not 0 <= chance < _CERTAIN:
         raise ValueError("no such sample")
-    # A block that came while the snapshot was being written is younger than its clock.
-    age = tenths / 10 if tenths < _MOST_TENTHS else 0.0
     share = chance / _CERTAIN if chance else 1.0
-    snapshot.samples.append(Sample(int(words[1], 16), size, asked, share, site, tag, age, quiet != 0))
+    snapshot.samples.append(Sample(int(words[1], 16), size, asked, share, site, tag, _age(tenths), quiet != 0))
+
+
+def _page_size(snapshot: Snapshot, words: list[str]) -> None:
+    snapshot.page_size = int(words[1])
+
+
+def _stratum(snapshot: Snapshot, words: list[str]) -> None:
+    snapshot.strata.append(Stratum(*map(int, words[1:8])))
+
+
+def _tracked(snapshot: Snapshot, words: list[str]) -> None:
+    size, quarter, live, waste = map(int, words[2:6])
+    if size <= 0:
+        raise ValueError("no such slab")
+    snapshot.tracked.append(TrackedSlab(int(words[1], 16), size, quarter, live, waste, int(words[6], 16)))
+
+
+def _survivor(snapshot: Snapshot, words: list[str]) -> None:
+    block, site, tenths, quiet = map(int, words[1:5])
+    snapshot.tracked[-1].survivors.append(Survivor(block, site, _age(tenths), quiet != 0))
+
+
+def _event(snapshot: Snapshot, words: list[str]) -> None:
+    site, events, objects, size = map(int, words[1:5])
+    if events <= 0:
+        raise ValueError("no such count")
+    snapshot.allocated[site] = Allocations(events, objects, size)
 
 
 def _sites(snapshot: Snapshot, words: list[str]) -> None:
@@ -150,6 +244,11 @@ _KINDS = {
     "class": _class,
     "large": _large,
     "sample": _sample,
+    "page_bytes": _page_size,
+    "pinned": _stratum,
+    "tracked": _tracked,
+    "survivor": _survivor,
+    "event": _event,
     "sites": _sites,
     "site": _site,
 }
@@ -188,3 +287,30 @@ def read(path: str) -> Snapshot:
         return parse(Path(path).read_bytes().decode(errors="surrogateescape"), path)
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}") from None
+
+
+def text_of(snapshot: Snapshot) -> str:
+    """The file that hakmem itself would write."""
+    lines = [f"{_MAGIC} 1", f"process {snapshot.process}", f"time {snapshot.time}", f"sample_bytes {snapshot.rate}"]
+    for each in snapshot.classes:
+        words = (each.block_size, each.slab_size, each.slabs, each.live, each.cached, each.free, each.remote)
+        lines.append("class " + " ".join(map(str, words)))
+    lines.append(f"large {snapshot.large_blocks} {snapshot.large_bytes}")
+    sizes = {each.block_size for each in snapshot.classes}
+    for each in snapshot.samples:
+        chance = round(each.chance * _CERTAIN) % _CERTAIN
+        lines.append(
+            f"sample {each.address:#x} {each.size} {each.asked} {chance} {each.site} {each.tag} "
+            f"{round(10 * each.age)} {each.quiet:d} {each.size not in sizes:d}"
+        )
+    lines += [f"event {site} {each.events} {each.objects} {each.bytes}" for site, each in snapshot.allocated.items()]
+    lines.append(f"sites {max(snapshot.sites, default=0)} {snapshot.checked} {snapshot.wrong}")
+    lines += [f"site {number} {parent:d} {address:#x}" for number, (parent, address) in snapshot.sites.items()]
+    for each in snapshot.mappings:
+        span = f"{each.start:08x}-{each.end:08x} r-xp {each.offset:08x} 00:00 0"
+        lines.append(f"mapping {each.build_id or '-'} {span:<72} {each.path}".rstrip())
+    return "\n".join([*lines, "end", ""])
+
+
+def write(snapshot: Snapshot, path: Path) -> None:
+    path.write_bytes(text_of(snapshot).encode(errors="surrogateescape"))

@@ -28,6 +28,11 @@ _PLUMBING = (
 )  # fmt: skip
 
 
+def clean(name: str) -> str:
+    """As Unicode, which formats want and names of files may not be."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")
+
+
 @dataclass(slots=True, frozen=True)
 class Frame:
     """A call on a stack."""

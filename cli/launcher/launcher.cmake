@@ -16,3 +16,5 @@ endif()
 # Symbolic links don't survive in a wheel, so the library goes in under its plain name.
 install(FILES $<TARGET_FILE:hakmem> DESTINATION hakmem RENAME libhakmem.so COMPONENT python)
 install(PROGRAMS $<TARGET_FILE:hakmem_launch> DESTINATION hakmem COMPONENT python)
+file(GLOB man_pages packaging/man/*.1)
+install(FILES ${man_pages} DESTINATION ${SKBUILD_DATA_DIR}/share/man/man1 COMPONENT python)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from hakmem.snapshot import Mapping, Sample, SizeClass, Snapshot
+from hakmem.snapshot import Mapping, Sample, SizeClass, Snapshot, Stratum, Survivor, TrackedSlab
 
 RATE = 128 << 10
 UNIT = 64 << 10
+PAGE = 4096
 BASE = 0x7F00_0000_0000
 CODE = 0x40_0000
 
@@ -72,6 +73,59 @@ class Heap:
         return self.snapshot(self.marks(seed), seed, process)
 
 
+def slabs_of(heap: Heap) -> list[tuple[int, int, list[int]]]:
+    """Sizes, addresses, and the sites of all blocks; the addresses are those that marks have."""
+    slabs, start = [], BASE
+    for size, sites in heap.owners.items():
+        each = UNIT // size
+        for first in range(0, len(sites), each):
+            slabs.append((size, start, (sites[first : first + each] + [0] * each)[:each]))
+            start += UNIT
+    return slabs
+
+
+def pages_of(size: int, sites: list[int]) -> list[tuple[int, set[int]]]:
+    """Of each page of a slab, byte by byte in a way: how many are live, and of which sites."""
+    pages = [(0, set()) for _ in range(UNIT // PAGE)]
+    for number, site in enumerate(sites):
+        for at in range(number * size, (number + 1) * size, 16) if site else ():
+            live, of = pages[at // PAGE]
+            pages[at // PAGE] = (live + 16, of | {site})
+    return pages
+
+
+def pin(taken: Snapshot, heap: Heap, every: int, seed: int = 0) -> Snapshot:
+    """Adds what hakmem tells of pages, with one slab in so many tracked."""
+    draw = random.Random(seed).randrange
+    strata: dict[tuple[int, int], Stratum] = {}
+    for size, address, sites in slabs_of(heap):
+        live = sum(site != 0 for site in sites)
+        if not live:
+            continue
+        pages = pages_of(size, sites)
+        quarter = (4 * live - 1) // (UNIT // size)
+        waste = sum(PAGE - held for held, _ in pages if held)
+        stratum = strata.setdefault((size, quarter), Stratum(size, quarter, 0, 0, 0, 0, 0))
+        stratum.slabs += 1
+        stratum.pages += sum(held > 0 for held, _ in pages)
+        stratum.waste += waste
+        stratum.idle += sum(PAGE for held, _ in pages if not held)
+        if draw(every):
+            continue
+        stratum.tracked += 1
+        mask = sum(1 << number for number, (held, _) in enumerate(pages) if 0 < held < PAGE)
+        slab = TrackedSlab(address, size, quarter, live, waste, mask)
+        for number, site in enumerate(sites):
+            touched = range(number * size // PAGE, ((number + 1) * size - 1) // PAGE + 1)
+            if site and any(mask >> page & 1 for page in touched):
+                slab.survivors.append(Survivor(number, site, float(site), site % 7 == 0))
+        taken.tracked.append(slab)
+    taken.page_size, taken.strata = PAGE, list(strata.values())
+    most = max((each.site for slab in taken.tracked for each in slab.survivors), default=1)
+    taken.sites = {number: (number > 1, CODE + 16 * number) for number in range(1, max(most, len(taken.sites)) + 1)}
+    return taken
+
+
 def mixed(blocks: dict[int, int], free: int = 0, seed: int = 1) -> list[int]:
     """So many blocks of each site, and free ones, in any order."""
     sites = [site for site, count in (blocks | {0: free}).items() for _ in range(count)]
@@ -92,6 +146,15 @@ def text_of(snapshot: Snapshot) -> str:
             f"sample {each.address:#x} {each.size} {each.asked} {chance} {each.site} {each.tag} "
             f"{round(10 * each.age)} {each.quiet:d}"
         )
+    if taken := snapshot.page_size:
+        lines.append(f"page_bytes {taken}")
+    for each in snapshot.tracked:
+        words = f"{each.block_size} {each.quarter} {each.live} {each.waste} {each.pages:#x}"
+        lines.append(f"tracked {each.address:#x} {words}")
+        lines += [f"survivor {s.block} {s.site} {round(10 * s.age)} {s.quiet:d}" for s in each.survivors]
+    for each in snapshot.strata:
+        words = (each.block_size, each.quarter, each.slabs, each.tracked, each.pages, each.waste, each.idle)
+        lines.append("pinned " + " ".join(map(str, words)))
     lines.append(f"sites {len(snapshot.sites)} {snapshot.checked} {snapshot.wrong}")
     lines += [f"site {number} {parent:d} {address:#x}" for number, (parent, address) in snapshot.sites.items()]
     for each in snapshot.mappings:

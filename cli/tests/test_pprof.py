@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 
 import pytest
-from heap import CODE, Heap, mixed, of_code, text_of
+from elftools.elf.elffile import ELFFile
+from heap import CODE, Heap, mixed, of_code, pin, text_of
+from processes import KNOWN, compiled, running
 
-from hakmem import pprof
+from hakmem import pprof, snapshot
 from hakmem.errors import Failure
+from hakmem.profile import NOT_SAMPLED, estimate
 from hakmem.symbols import Symbols
 
 SMALL = Heap({64: mixed({2: 30_000, 3: 10_000}, free=500), 48: mixed({2: 3})}, [(4, 3 << 20)])
@@ -42,6 +47,21 @@ def test_values_sum_to_what_is_live(taken):
     assert sums == [40_000 + 3 + 1, taken.live_bytes, len(taken.samples)]
 
 
+def test_what_is_pinned_is_two_types_more(taken):
+    pin(taken, SMALL, every=2)
+    data = pprof.encode(taken, Symbols(taken))
+    profile = decoded(data)
+    text = profile.string_table
+    assert [text[each.type] for each in profile.sample_type][3:] == ["pinned_sole", "pinned_shared"]
+    assert all(len(sample.value) == 5 for sample in profile.sample)
+    sums = [sum(sample.value[column] for sample in profile.sample) for column in range(5)]
+    assert sums[:3] == [40_000 + 3 + 1, taken.live_bytes, len(taken.samples)]
+    assert sums[4] == sum(stratum.waste for stratum in taken.strata)
+    assert 0 <= sums[3] <= sums[4]
+    assert text[profile.default_sample_type] == "inuse_space"
+    assert sum(line.bytes for line in pprof.decode(data, "x").lines.values()) == taken.live_bytes
+
+
 def test_labels_addresses_and_mappings(taken):
     profile = decoded(pprof.encode(taken, Symbols(taken)))
     text = profile.string_table
@@ -54,7 +74,14 @@ def test_labels_addresses_and_mappings(taken):
     assert [location.address for location in stack] == [CODE + 16 * 4 - 1, CODE + 16 - 1]
     assert all(location.mapping_id == mapping.id for location in stack)
     labels = {text[label.key]: label.num for label in of_site_4.label}
-    assert labels == {"bytes": 3 << 20, "tag": 1}
+    assert labels == {"bytes": 3 << 20, "age": 1, "tag": 1}
+    ages = {
+        (label.num, text[label.num_unit])
+        for sample in profile.sample
+        for label in sample.label
+        if text[label.key] == "age"
+    }
+    assert ages == {(1, "seconds"), (60, "seconds")}
     names = {text[function.name] for function in profile.function}
     assert "(not sampled)" in names
     assert "program+0x103f" in names
@@ -76,17 +103,113 @@ def test_files_that_are_no_profile_are_told(data):
         pprof.decode(data, "x")
 
 
-def test_go_opens_it(hakmem, taken, tmp_path, environment):
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory):
+    """A process's snapshot, and the profile that it has written in the same state. One byte of its path is no UTF-8."""
+    folder = tmp_path_factory.mktemp("inside") / os.fsdecode(b"\xff\xc3\xa4")
+    folder.mkdir()
+    program, file = compiled(folder, KNOWN, "-Wl,--build-id=sha1"), folder / "heap"
+    with running(program, "rest", file, HAKMEM_KEEPER="0", HAKMEM_INSIGHT="2"):
+        return snapshot.read(str(file)), folder / "heap.pb"
+
+
+@pytest.fixture(scope="module")
+def written(inside):
+    return pprof._message("Profile").FromString(inside[1].read_bytes())
+
+
+def labels_of(profile, sample) -> tuple[int, int]:
+    """Bytes of a block, and tag."""
+    labels = {profile.string_table[label.key]: label.num for label in sample.label}
+    return labels.get("bytes", 0), labels.get("tag", 0)
+
+
+def stack_of(profile, sample) -> tuple[int, ...]:
+    """The addresses that its calls return to."""
+    addresses = [profile.location[number - 1].address for number in sample.location_id]
+    return tuple(address + 1 for address in addresses if address)
+
+
+def test_a_process_writes_what_the_tool_writes_of_it(inside, written):
+    taken, _ = inside
+    tools = decoded(pprof.encode(taken, Symbols(taken)))
+
+    def said(profile):
+        text = profile.string_table
+        types = [(text[each.type], text[each.unit]) for each in (*profile.sample_type[:3], profile.period_type)]
+        return types, profile.period, text[profile.default_sample_type]
+
+    assert said(written) == said(tools)
+    assert len(written.sample_type) == 3  # who keeps pages, it does not tell
+    assert 0 <= written.time_nanos - taken.time * 10**9 < 60 * 10**9
+    sums = [sum(sample.value[column] for sample in written.sample) for column in range(3)]
+    blocks = sum(each.live for each in taken.classes) + taken.large_blocks
+    assert sums == [blocks, taken.live_bytes, len(taken.samples)]
+    stacks = Counter((tuple(taken.stack(each.site)), each.size, each.tag) for each in taken.samples)
+    sampled = [sample for sample in written.sample if sample.label]
+    assert Counter((stack_of(written, each), *labels_of(written, each)) for each in sampled) == stacks
+
+
+def test_a_process_shares_out_as_the_tool_does(inside, written):
+    taken, _ = inside
+    objects: Counter = Counter()
+    shares: Counter = Counter()
+    samples: Counter = Counter()
+    for sample in written.sample:
+        key = (stack_of(written, sample), *labels_of(written, sample)) if sample.label else NOT_SAMPLED
+        objects[key] += sample.value[0]
+        shares[key] += sample.value[1]
+        samples[key] += sample.value[2]
+    sizes = {each.block_size for each in taken.classes}
+    by_tool = estimate(taken, lambda sample: (tuple(taken.stack(sample.site)), sample.size, sample.tag))
+    assert {line.key for line in by_tool} == shares.keys()
+    for line in by_tool:  # each sample's share is rounded to a block, or to a byte of large ones, and so is the tool's line
+        grain = line.key[1] if line.key[1] in sizes else 1
+        assert abs(shares[line.key] - line.bytes) <= (samples[line.key] + 1) * grain
+        assert line.key == NOT_SAMPLED or abs(objects[line.key] - line.objects) <= samples[line.key] + 1
+    for each in taken.classes:
+        shown = sum(sample.value[0] for sample in written.sample if labels_of(written, sample)[0] == each.block_size)
+        assert not each.block_size or shown in (0, each.live)
+
+
+def test_a_process_names_its_mappings(inside, written):
+    taken, _ = inside
+    text = written.string_table
+    found = [(each.memory_start, each.memory_limit, each.file_offset, text[each.build_id]) for each in written.mapping]
+    wanted = [each for each in taken.mappings if each.path]
+    assert found == [(each.start, each.end, each.offset, each.build_id) for each in wanted]
+    paths = [each.path.encode(errors="surrogateescape").decode(errors="replace") for each in wanted]
+    assert [text[each.filename] for each in written.mapping] == [path.replace("\ufffd", "?") for path in paths]
+    assert paths[0].endswith("\ufffdä/known")
+    with open(wanted[0].path, "rb") as file:
+        note = next(ELFFile(file).get_section_by_name(".note.gnu.build-id").iter_notes())
+    assert found[0][3] == note["n_desc"]
+    for number, location in enumerate(written.location, 1):
+        assert location.id == number
+        if location.mapping_id:
+            mapping = written.mapping[location.mapping_id - 1]
+            assert mapping.memory_start <= location.address < mapping.memory_limit
+    on_stacks = {number for sample in written.sample if sample.label for number in sample.location_id}
+    assert on_stacks
+    assert all(written.location[number - 1].mapping_id for number in on_stacks)
+
+
+def test_profiles_of_processes_are_read(inside):
+    taken, file = inside
+    stacks = pprof.read(str(file))
+    assert stacks.rate == taken.rate
+    assert sum(line.bytes for line in stacks.lines.values()) == taken.live_bytes
+
+
+@pytest.fixture
+def go_top(tmp_path, environment):
     go = shutil.which("go")
     if not go:
         pytest.skip("no go: Debian's golang-go has it")
-    file, out = tmp_path / "heap", tmp_path / "heap.pb.gz"
-    file.write_text(text_of(taken))
-    assert hakmem("profile", str(file), "--pprof", str(out)).returncode == 0
 
-    def top(*options: str) -> str:
+    def top(file, *options: str) -> str:
         done = subprocess.run(
-            [go, "tool", "pprof", *options, "-top", out],
+            [go, "tool", "pprof", *options, "-top", file],
             env=environment | {"PPROF_TMPDIR": str(tmp_path)},
             capture_output=True,
             text=True,
@@ -95,8 +218,26 @@ def test_go_opens_it(hakmem, taken, tmp_path, environment):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    space = top("-unit=B")
+    return top
+
+
+def test_go_opens_it(hakmem, taken, tmp_path, go_top):
+    file, out = tmp_path / "heap", tmp_path / "heap.pb.gz"
+    file.write_text(text_of(taken))
+    assert hakmem("profile", str(file), "--pprof", str(out)).returncode == 0
+    space = go_top(out, "-unit=B")
     assert "File: program" in space and "Type: inuse_space" in space
     assert f"{taken.live_bytes}B total" in space
     assert re.search(rf"{3 << 20}B .* program\+0x103f", space)
-    assert "40004 total" in top("-sample_index=inuse_objects")
+    assert "40004 total" in go_top(out, "-sample_index=inuse_objects")
+
+
+def test_go_opens_what_a_process_writes(tmp_path, go_top):
+    file = tmp_path / "heap"
+    with running(compiled(tmp_path, KNOWN, "-g"), "rest", file, HAKMEM_KEEPER="0", HAKMEM_INSIGHT="2"):
+        taken = snapshot.read(str(file))
+    space = go_top(tmp_path / "heap.pb", "-unit=B")
+    assert "File: known" in space and f"Build ID: {taken.mappings[0].build_id}" in space
+    assert f"{taken.live_bytes}B total" in space
+    (held,) = re.findall(r" (\d+)B +\S+ +main$", space, re.MULTILINE)
+    assert int(held) > taken.live_bytes * 0.9

@@ -6,7 +6,7 @@ import random
 import time
 
 import pytest
-from heap import Heap, mixed, of_code, text_of
+from heap import Heap, mixed, of_code, pin, text_of
 
 from hakmem import snapshot
 from hakmem.errors import Failure
@@ -15,7 +15,7 @@ SMALL = Heap({64: mixed({2: 3000, 3: 1000}, free=50), 4096: mixed({2: 100})}, [(
 
 
 def a_snapshot():
-    taken = SMALL.sampled(1)
+    taken = pin(SMALL.sampled(1), SMALL, every=2)
     taken.file = ""
     taken.mappings = [
         of_code("/opt/a program", "ab" * 20),
@@ -33,6 +33,7 @@ def test_what_was_written_is_read():
     assert read.live_bytes == 4000 * 64 + 100 * 4096 + (50 << 10) + (3 << 20)
     assert read.confidence == 1 - 1 / 40
     assert read.stack(3) == [read.sites[3][1], read.sites[1][1]]
+    assert 0 < sum(stratum.tracked for stratum in read.strata) == len(read.tracked) < 5
     assert any(sample.chance == 1 for sample in read.samples)
     assert any(sample.weight == pytest.approx(read.rate) for sample in read.samples)
 
@@ -60,7 +61,15 @@ def test_file_that_is_no_snapshot_is_told(text):
 
 
 @pytest.mark.parametrize(
-    "line", ["sample 0x10 16 16", "sample 0x10 0 0 0 0 0 0 0", "class 16 x 1 1 1 1 1", "site 1 0 zz"]
+    "line",
+    [
+        "sample 0x10 16 16",
+        "sample 0x10 0 0 0 0 0 0 0",
+        "class 16 x 1 1 1 1 1",
+        "site 1 0 zz",
+        "tracked 0x1 0 0 0 0 0x0",
+        "survivor 1 1 1 0",
+    ],
 )
 def test_broken_line_is_told_with_its_number(line):
     with pytest.raises(Failure, match="heap: line 2 can't be read"):

@@ -1,0 +1,127 @@
+"""What a process's own hakmem says of where its structures lie: src/entry/descriptor.c, read by names alone."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from hakmem.errors import Failure
+from hakmem.memory import Core, Memory, Unreadable
+
+MAGIC = b"hakmem\x1d\xe5\xc2\x1b\x70\x0e\x88\x93\x5a\xf1"
+VERSION = 1
+_NOTE = ("hakmem", 0x68616B)
+_NAME = 24
+_HEAD = struct.Struct("<16sQII")  # magic, self, version, bytes
+_TABLES = ("values", "fields", "places", "zones", "classes")
+_ROWS_MOST = 4096
+
+
+def _name(row: bytes, at: int = 0) -> str:
+    return row[at : at + _NAME].rstrip(b"\0").decode(errors="replace")
+
+
+class Descriptor:
+    """The names of one library in one process."""
+
+    def __init__(self, memory: Memory, address: int) -> None:
+        self.memory = memory
+        self.address = address
+        head = memory.bytes_at(address, _HEAD.size + 16 * len(_TABLES))
+        magic, itself, version, _ = _HEAD.unpack_from(head)
+        if magic != MAGIC or itself != address:
+            raise Unreadable("no descriptor, or a copy of one")
+        if version != VERSION:
+            raise Failure(
+                f"{memory.name}: its hakmem describes itself in a way ({version}) that this tool does not know"
+            )
+        rows = {name: self._rows(head, index) for index, name in enumerate(_TABLES)}
+        self.values = {_name(row): struct.unpack_from("<Q", row, _NAME)[0] for row in rows["values"]}
+        self.fields = {_name(row): struct.unpack_from("<II", row, _NAME) for row in rows["fields"]}
+        self.places = {_name(row): struct.unpack_from("<Q", row, _NAME)[0] for row in rows["places"]}
+        self.zones = {
+            _name(row): (_name(row, _NAME), *struct.unpack_from("<II", row, 2 * _NAME)) for row in rows["zones"]
+        }
+        self._zones: dict[str, tuple[int, int, int]] = {}
+        self.classes = [struct.unpack_from("<II", row) for row in rows["classes"]]
+
+    def _rows(self, head: bytes, index: int) -> list[bytes]:
+        address, stride, count = struct.unpack_from("<QII", head, _HEAD.size + 16 * index)
+        if not 0 < stride <= 256 or count > _ROWS_MOST:
+            raise Unreadable("no table")
+        data = self.memory.bytes_at(address, stride * count)
+        return [data[stride * row : stride * (row + 1)] for row in range(count)]
+
+    def _missing(self, name: str) -> Failure:
+        major, minor, patch = (self.values.get(f"library.{part}", 0) for part in ("major", "minor", "patch"))
+        return Failure(f"{self.memory.name}: its hakmem, {major}.{minor}.{patch}, does not tell of {name}")
+
+    def value(self, name: str) -> int:
+        if name not in self.values:
+            raise self._missing(name)
+        return self.values[name]
+
+    def place(self, name: str) -> int:
+        if name not in self.places:
+            raise self._missing(name)
+        return self.places[name]
+
+    def field(self, name: str) -> tuple[int, int]:
+        """Its offset and its bytes."""
+        if name not in self.fields:
+            raise self._missing(name)
+        return self.fields[name]
+
+    def word(self, place: str, name: str | None = None) -> int:
+        """The field `name` of the structure at `place`; the same name if there is no other."""
+        offset, size = self.field(name or place)
+        return self.number(self.place(place) + offset, size)
+
+    def number(self, address: int, size: int = 8) -> int:
+        return int.from_bytes(self.memory.bytes_at(address, size), "little")
+
+    def zone(self, name: str) -> tuple[int, int, int]:
+        """Its address, which is for good, the bytes of an element, and how many units an element is for."""
+        if name not in self._zones:
+            if name not in self.zones:
+                raise self._missing(name)
+            pointer, stride, units = self.zones[name]
+            self._zones[name] = self.word("region", pointer), stride, units
+        return self._zones[name]
+
+    def record(self, structure: str, names: list[str]) -> np.dtype:
+        """Records of the structure with these fields, each a number."""
+        fields: dict[str, Any] = {"names": names, "formats": [], "offsets": [], "itemsize": self.field(structure)[1]}
+        for name in names:
+            offset, size = self.field(f"{structure}.{name}")
+            fields["offsets"].append(offset)
+            fields["formats"].append(f"<u{size}")
+        return np.dtype(fields)
+
+
+def _candidates(memory: Memory) -> Iterator[int]:
+    for start in memory.files().values():
+        for name, kind, address, content in memory.notes_at(start):
+            if (name, kind) == _NOTE and len(content) == 8:
+                yield (address + struct.unpack("<q", content)[0]) % (1 << 64)
+    if isinstance(memory, Core):  # it may lack the pages of the notes
+        yield from memory.find(MAGIC)
+
+
+def find(memory: Memory) -> Descriptor:
+    """Of several, as in a static program with another one preloaded, the one that is in use."""
+    idle = None
+    for address in _candidates(memory):
+        try:
+            found = Descriptor(memory, address)
+            if found.word("region", "region.units"):
+                return found
+            idle = found
+        except Unreadable:
+            continue
+    if idle is not None:
+        raise Failure(f"{memory.name}: hakmem is there and has not been asked for memory yet")
+    raise Failure(f"{memory.name}: no hakmem is there, or one too old to be read from outside")

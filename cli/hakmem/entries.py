@@ -1,0 +1,75 @@
+"""A snapshot as other tools' formats want it: values by stack. Each type of value sums to what the snapshot's tables sum to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hakmem import ages, allocations, pinned
+from hakmem.profile import UNKNOWN, Line, estimate
+from hakmem.snapshot import Sample, Snapshot
+from hakmem.symbols import Frame, Symbols
+
+SPACE = "inuse_space"
+LIVE = {"inuse_objects": "count", SPACE: "bytes", "samples": "count"}
+PINNED = {"pinned_sole": "bytes", "pinned_shared": "bytes"}
+ALLOCATED = {"alloc_objects": "count", "alloc_space": "bytes"}
+
+
+@dataclass(slots=True)
+class Entry:
+    values: dict[str, int]  # by type
+    frames: list[Frame]  # the innermost first; none: `name` says why
+    name: str = UNKNOWN
+    labels: dict[str, tuple[int, str]] = field(default_factory=dict)  # numbers and their units
+
+
+def types(snapshot: Snapshot) -> dict[str, str]:
+    """The types of values that the snapshot has, and their units."""
+    return LIVE | (PINNED if snapshot.strata else {}) | (ALLOCATED if snapshot.allocated else {})
+
+
+def _entry(line: Line, symbols: Symbols) -> Entry:
+    values = dict(zip(LIVE, (line.objects, line.bytes, line.samples), strict=True))
+    if not isinstance(line.key, tuple):
+        return Entry(values, [], str(line.key))
+    site, size, age, tag = line.key
+    labels = {"bytes": (size, "bytes"), "age": (ages.FROM[age], "seconds")} | ({"tag": (tag, "")} if tag else {})
+    return Entry(values, symbols.stack(site), labels=labels)
+
+
+def _live(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
+    def key(sample: Sample) -> tuple[int, int, int, int]:
+        return symbols.outside(sample.site), sample.size, ages.class_of(sample), sample.tag
+
+    lines = estimate(snapshot, key)
+    symbols.resolve_sites(line.key[0] for line in lines if isinstance(line.key, tuple))
+    for line in lines:
+        yield _entry(line, symbols)
+
+
+def _pinned(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
+    """Entries of their own, since records in tracked slabs have neither size nor tag."""
+    lines = pinned.estimate(snapshot, symbols.outside).lines
+    symbols.resolve_sites(line.key for line in lines if line.key != pinned.NOT_TRACKED)
+    for line in lines:
+        values = dict(zip(PINNED, (line.sole, line.shared), strict=True))
+        if line.key == pinned.NOT_TRACKED:
+            yield Entry(values, [], pinned.NOT_TRACKED)
+        else:
+            yield Entry(values, symbols.stack(line.key))
+
+
+def _allocated(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
+    sums = allocations.by_key(snapshot, symbols.outside)
+    symbols.resolve_sites(sums)
+    for site, each in sums.items():
+        yield Entry(dict(zip(ALLOCATED, (each.objects, each.bytes), strict=True)), symbols.stack(site))
+
+
+def entries(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
+    """The live ones are labelled with the bytes of their blocks, the age from which their class of ages is, and their thread's tag."""
+    yield from _live(snapshot, symbols)
+    if snapshot.strata:
+        yield from _pinned(snapshot, symbols)
+    yield from _allocated(snapshot, symbols)

@@ -1,0 +1,391 @@
+"""The memory of another process, or of a core: read from outside, without a step of the process's own."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+
+from hakmem.errors import Failure
+from hakmem.snapshot import Mapping
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PIECE = 64 << 20  # of one read
+_ELF = b"\x7fELF\x02\x01"  # of 64 bits, the lower byte first
+_SEGMENT = struct.Struct(
+    "<IIQQQQQQ"
+)  # type, flags, offset, address, physical one, bytes in the file and in memory, alignment
+_PT_LOAD, _PT_NOTE = 1, 4
+_AT_PAGESZ, _AT_SYSINFO_EHDR = 6, 33
+_BUILD_ID = 3  # NT_GNU_BUILD_ID
+_NOTES_MOST = 1 << 16
+_EXECUTABLE = 1
+_VDSO = "[vdso]"
+_KERNEL = 1 << 63
+
+
+_readv = ctypes.CDLL(None).process_vm_readv
+_readv.argtypes = [ctypes.c_int, *[ctypes.c_void_p, ctypes.c_ulong] * 2, ctypes.c_ulong]
+_readv.restype = ctypes.c_ssize_t
+_IOV_MOST = 1024
+
+
+class Unreadable(Exception):
+    """Nothing can be read there: it is not mapped, or not in the core."""
+
+
+@contextlib.contextmanager
+def whole(memory: Memory) -> Iterator[None]:
+    """Around what needs all that it reads."""
+    try:
+        yield
+    except Unreadable as error:
+        why = "it ended while it was read" if memory.live else f"the core lacks what lies at {error}"
+        raise Failure(f"{memory.name}: {why}") from None
+
+
+@dataclass(slots=True, frozen=True)
+class Area:
+    """A mapping of the process."""
+
+    start: int
+    end: int
+    flags: str  # as in /proc/PID/maps; of a core what its headers say
+    offset: int
+    path: str  # of a file, or a name in brackets; empty for anonymous memory
+    line: str = ""  # of /proc/PID/maps
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+class Memory:
+    """What both doors have: reads by address, and what is mapped where."""
+
+    name = ""
+    process = 0
+    time = 0
+    live = False  # it may change while it is read
+    page_size = _PAGE
+
+    def __init__(self) -> None:
+        self.areas: list[Area] = []
+        self.bytes_read = 0
+
+    def read_into(self, buffer: np.ndarray, address: int) -> None:
+        raise NotImplementedError
+
+    def read(self, address: int, size: int) -> np.ndarray:
+        """The bytes; Unreadable if some are not there."""
+        buffer = np.empty(size, np.uint8)
+        if size:
+            self.read_into(buffer, address)
+        self.bytes_read += size
+        return buffer
+
+    def gather(self, addresses: np.ndarray, sizes: list[int]) -> np.ndarray:
+        """Of each row of addresses what lies there, in order and, as far as can be, in one moment: a row of bytes."""
+        raise NotImplementedError
+
+    def write(self, address: int, data: bytes) -> None:
+        raise NotImplementedError
+
+    def bytes_at(self, address: int, size: int) -> bytes:
+        return self.read(address, size).tobytes()
+
+    def now_ms(self) -> int | None:
+        """The process's monotonic clock; None where it is not known."""
+        return None
+
+    def stack_pointers(self) -> list[int]:
+        """Of the threads, as far as they can be had."""
+        return []
+
+    def area_at(self, address: int) -> Area | None:
+        return next((area for area in self.areas if area.start <= address < area.end), None)
+
+    # ---- ELF files in memory ----
+
+    def segments_at(self, start: int) -> list[tuple[int, ...]]:
+        """The program headers of the program or library that begins at `start`; none if they can't be read."""
+        try:
+            header = self.bytes_at(start, 64)
+            if header[:6] != _ELF:
+                return []
+            offset, (size, count) = struct.unpack_from("<Q", header, 32)[0], struct.unpack_from("<HH", header, 54)
+            table = self.bytes_at(start + offset, size * count)
+            return [_SEGMENT.unpack_from(table, size * index) for index in range(count)]
+        except (Unreadable, struct.error):
+            return []
+
+    def notes_at(self, start: int) -> Iterator[tuple[str, int, int, bytes]]:
+        """Names, types, addresses and contents of the notes there."""
+        segments = self.segments_at(start)
+        first = min((each[3] - each[2] for each in segments if each[0] == _PT_LOAD), default=0)
+        for kind, _, _, address, _, bytes_, _, align in segments:
+            if kind == _PT_NOTE and bytes_ <= _NOTES_MOST:
+                with contextlib.suppress(Unreadable, struct.error):
+                    yield from self._notes(start - first + address, bytes_, 8 if align == 8 else 4)
+
+    def _notes(self, start: int, size: int, align: int) -> Iterator[tuple[str, int, int, bytes]]:
+        data, at = self.bytes_at(start, size), 0
+        while at + 12 <= size:
+            name_size, content_size, kind = struct.unpack_from("<III", data, at)
+            content = at + 12 + -(-name_size // align) * align
+            name = data[at + 12 : at + 12 + name_size].rstrip(b"\0").decode(errors="replace")
+            yield name, kind, start + content, data[content : content + content_size]
+            at = content + -(-content_size // align) * align
+
+    def files(self) -> dict[str, int]:
+        """Where each mapped file begins, by its path."""
+        return {
+            area.path: area.start
+            for area in reversed(self.areas)
+            if area.offset == 0 and (area.path.startswith("/") or area.path == _VDSO)
+        }
+
+    def build_id(self, path: str) -> str:
+        start = self.files().get(path)
+        if start is None:
+            return ""
+        notes = self.notes_at(start)
+        return next((content.hex() for name, kind, _, content in notes if (name, kind) == ("GNU", _BUILD_ID)), "")
+
+    def mappings(self) -> list[Mapping]:
+        """What is mapped as code, as snapshots have it."""
+        ids: dict[str, str] = {}
+        found = []
+        for area in self.areas:
+            if "x" in area.flags:
+                if area.path not in ids:
+                    ids[area.path] = self.build_id(area.path)
+                found.append(Mapping(area.start, area.end, area.offset, area.path, ids[area.path]))
+        return found
+
+
+def parse_maps(text: str) -> list[Area]:
+    areas = []
+    for line in text.splitlines():
+        words = line.split(None, 5)
+        start, end = (int(word, 16) for word in words[0].split("-"))
+        path = words[5] if len(words) > 5 else ""
+        areas.append(Area(start, end, words[1], int(words[2], 16), path, line))
+    return areas
+
+
+class Process(Memory):
+    """A process that runs, through /proc/PID/mem: as its user where nothing forbids it, or with CAP_SYS_PTRACE."""
+
+    live = True
+
+    def __init__(self, process: int) -> None:
+        super().__init__()
+        self.process = process
+        self.name = f"process {process}"
+        self.folder = Path("/proc") / str(process)
+        self.time = int(time.time())
+        try:
+            self.areas = parse_maps((self.folder / "maps").read_text(errors="surrogateescape"))
+            self._file = os.open(self.folder / "mem", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise Failure(f"{self.name}: there is none") from None
+        except PermissionError:
+            raise Failure(
+                f"{self.name}: may not be read: this needs its user and /proc/sys/kernel/yama/ptrace_scope 0, or root"
+            ) from None
+        except OSError as error:
+            raise Failure(f"{self.name}: {error.strerror}") from None
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def read_into(self, buffer: np.ndarray, address: int) -> None:
+        view, done = memoryview(buffer).cast("B"), 0
+        while done < len(view):
+            try:
+                count = os.preadv(self._file, [view[done : done + _PIECE]], address + done)
+            except (OSError, OverflowError):
+                count = 0
+            if count <= 0:
+                raise Unreadable(f"{address + done:#x}")
+            done += count
+
+    def write(self, address: int, data: bytes) -> None:
+        """Into the memory of the process."""
+        try:
+            with open(self.folder / "mem", "r+b", buffering=0) as file:
+                file.seek(address)
+                file.write(data)
+        except OSError as error:
+            raise Failure(f"{self.name}: its memory can't be written to: {error.strerror}") from None
+
+    def gather(self, addresses: np.ndarray, sizes: list[int]) -> np.ndarray:
+        """One system call for some hundred rows."""
+        found = np.empty((len(addresses), sum(sizes)), np.uint8)
+        parts = np.empty((*addresses.shape, 2), np.uint64)
+        parts[:, :, 0], parts[:, :, 1] = addresses, sizes
+        rows = max(1, _IOV_MOST // len(sizes))
+        for first in range(0, len(addresses), rows):
+            remote, local = parts[first : first + rows], found[first : first + rows]
+            into = np.array([local.ctypes.data, local.nbytes], np.uint64)
+            count = _readv(self.process, into.ctypes.data, 1, remote.ctypes.data, remote.shape[0] * remote.shape[1], 0)
+            if count != local.nbytes:
+                raise Unreadable(f"some of {remote.shape[0]} places")
+        return found
+
+    def now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def stack_pointers(self) -> list[int]:
+        found = []
+        for task in (self.folder / "task").iterdir():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                found.append(int((task / "syscall").read_text().split()[-2], 16))
+        return found
+
+
+class Core(Memory):
+    """A core: what the kernel or gcore has written of a process."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.name = path
+        self.time = int(Path(path).stat().st_mtime)
+        self._parts: list[tuple[int, int, int]] = []  # addresses from and to, offset in the file
+        self._stacks: list[int] = []
+        self._vdso = 0
+        try:
+            self._data = np.memmap(path, np.uint8, "r")
+            with open(path, "rb") as file:
+                self._read(ELFFile(file))
+        except (ELFError, OSError, ValueError, KeyError, struct.error) as error:
+            raise Failure(f"{path}: the core can't be read: {error}") from None
+
+    def _read(self, elf: ELFFile) -> None:
+        files: list[Area] = []
+        areas = []
+        for segment in elf.iter_segments():
+            if segment["p_type"] == "PT_NOTE":
+                for note in segment.iter_notes():
+                    self._read_note(note, files)
+            elif segment["p_type"] == "PT_LOAD":
+                start, flags = segment["p_vaddr"], segment["p_flags"]
+                held = min(segment["p_filesz"], max(0, len(self._data) - segment["p_offset"]))
+                self._parts.append((start, start + held, segment["p_offset"]))
+                text = "".join(letter if flags & bit else "-" for letter, bit in (("r", 4), ("w", 2), ("x", 1)))
+                areas.append(Area(start, start + segment["p_memsz"], text + "p", 0, ""))
+        self._parts.sort()
+        named = {(file.start, file.end): file for file in files}
+        for area in areas:
+            file = named.pop((area.start, area.end), None) or next(
+                (file for file in files if file.start <= area.start and area.end <= file.end), None
+            )
+            if file is not None:
+                area = replace(area, offset=file.offset + area.start - file.start, path=file.path)
+            elif area.start == self._vdso or area.start >= _KERNEL:
+                area = replace(area, path=_VDSO if area.start == self._vdso else "[vsyscall]")
+            self.areas.append(area)
+        self.areas += named.values()  # what is not in the core at all: its flags are not known
+        self.areas.sort(key=lambda area: area.start)
+        self.areas = [self._flagged(area) if area in named.values() else area for area in self.areas]
+
+    def _flagged(self, area: Area) -> Area:
+        """With what the file's own headers say of it, if these are in the core."""
+        start = self.files().get(area.path, area.start)
+        segments = self.segments_at(start)
+        loads = [each for each in segments if each[0] == _PT_LOAD]
+        # By address: the same part of a file may be mapped twice, once as a hole that nobody can read.
+        bias = start - min((each[3] for each in loads), default=0) // self.page_size * self.page_size
+        code = [(bias + each[3], bias + each[3] + each[6]) for each in loads if each[1] & _EXECUTABLE]
+        is_code = any(first < area.end and area.start < end for first, end in code)
+        return area if is_code or not segments else replace(area, flags="r--p")
+
+    def _read_note(self, note, files: list[Area]) -> None:
+        content = note["n_desc"]
+        if note["n_type"] == "NT_PRPSINFO":
+            self.process = content["pr_pid"]
+        elif note["n_type"] == "NT_FILE":
+            for entry, name in zip(content["Elf_Nt_File_Entry"], content["filename"], strict=False):
+                offset = entry["page_offset"] * content["page_size"]
+                path = name.decode(errors="surrogateescape") if isinstance(name, bytes) else name
+                files.append(Area(entry["vm_start"], entry["vm_end"], "r-xp", offset, path))
+        elif note["n_type"] == "NT_AUXV":
+            data = note["n_descdata"]
+            pairs = dict(struct.iter_unpack("<QQ", data[: len(data) // 16 * 16]))
+            self.page_size = pairs.get(_AT_PAGESZ, self.page_size)
+            self._vdso = pairs.get(_AT_SYSINFO_EHDR, 0)
+        elif note["n_type"] == "NT_PRSTATUS":
+            self._stacks += _stack_pointer(note["n_descdata"])
+
+    def read_into(self, buffer: np.ndarray, address: int) -> None:
+        view, at, end = buffer.view(np.uint8).reshape(-1), address, address + buffer.nbytes
+        for start, stop, offset in self._parts:
+            if start <= at < stop:
+                taken = min(end, stop) - at
+                view[at - address : at - address + taken] = self._data[
+                    offset + at - start : offset + at - start + taken
+                ]
+                at += taken
+                if at == end:
+                    return
+        raise Unreadable(f"{at:#x}")
+
+    def gather(self, addresses: np.ndarray, sizes: list[int]) -> np.ndarray:
+        starts, stops, offsets = (np.array(column, np.uint64) for column in zip(*self._parts, strict=True))
+        found = []
+        for column, size in zip(addresses.T, sizes, strict=True):
+            part = np.searchsorted(starts, column, "right") - 1
+            if ((part < 0) | (column + np.uint64(size) > stops[part])).any():
+                raise Unreadable("some places")
+            found.append(
+                self._data[(column - starts[part] + offsets[part])[:, None] + np.arange(size, dtype=np.uint64)]
+            )
+        return np.concatenate(found, axis=1)
+
+    def stack_pointers(self) -> list[int]:
+        return self._stacks
+
+    def find(self, words: bytes) -> Iterator[int]:
+        """Addresses where these bytes lie, in the smallest parts first; only multiples of 16."""
+        for start, stop, offset in sorted(self._parts, key=lambda part: part[1] - part[0]):
+            part = memoryview(self._data)[offset : offset + stop - start]
+            for piece in range(0, len(part), _PIECE):
+                data, at = bytes(part[piece : piece + _PIECE + len(words)]), -1
+                while (at := data.find(words, at + 1)) >= 0:
+                    if (start + piece + at) % 16 == 0:
+                        yield start + piece + at
+
+
+# Where the kernel's elf_prstatus has the stack pointer: the registers begin at 112.
+_STACK_POINTER = {336: 112 + 19 * 8, 392: 112 + 31 * 8}  # by its size: x86-64's, aarch64's
+
+
+def _stack_pointer(status: bytes) -> list[int]:
+    at = _STACK_POINTER.get(len(status))
+    return [struct.unpack_from("<Q", status, at)[0]] if at else []
+
+
+def is_core(start: bytes) -> bool:
+    """Whether a file that begins so is one."""
+    return start[:6] == _ELF and start[16:18] == b"\x04\x00"
+
+
+def open_memory(target: str) -> Process | Core | None:
+    """By a process's number or a core's path; None for a file that is something else."""
+    if target.isdecimal() and not Path(target).exists():
+        return Process(int(target))
+    try:
+        with open(target, "rb") as file:
+            return Core(target) if is_core(file.read(64)) else None
+    except OSError as error:
+        raise Failure(f"{target}: {error.strerror}") from None

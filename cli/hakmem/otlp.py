@@ -1,0 +1,157 @@
+"""Profiles as OpenTelemetry's protocol has them (signal v1development): what its collectors take and files of theirs hold.
+
+A profile there has one type of values, so that a snapshot is several. They share one dictionary, whose tables begin with an empty
+element each: index 0 is "none".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.message import Message
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.profiles.v1development import profiles_pb2 as format_of
+
+import hakmem
+from hakmem import entries
+from hakmem.entries import Entry
+from hakmem.snapshot import Mapping, Snapshot
+from hakmem.symbols import Frame, Symbols, clean
+
+# Names of the semantic conventions; what they have no word for is ours.
+_BUILD_ID = "process.executable.build_id.gnu"
+_FRAME_TYPE, _NATIVE = "profile.frame.type", "native"
+_LABELS = {"bytes": "allocation_size", "age": "hakmem.age", "tag": "hakmem.tag"}
+
+
+class _Table:
+    """Of the dictionary: each element once."""
+
+    def __init__(self, elements: Any, empty: Message) -> None:
+        self._elements = elements
+        self._numbers: dict[bytes, int] = {}
+        self.index(empty)
+
+    def index(self, element: Message) -> int:
+        key = element.SerializeToString(deterministic=True)
+        number = self._numbers.setdefault(key, len(self._numbers))
+        if number == len(self._elements):
+            self._elements.append(element)
+        return number
+
+
+def _value(value: int | str) -> AnyValue:
+    return AnyValue(string_value=clean(value)) if isinstance(value, str) else AnyValue(int_value=value)
+
+
+class _Dictionary:
+    def __init__(self, of: format_of.ProfilesDictionary) -> None:
+        self._of = of
+        self._strings: dict[str, int] = {}
+        self._locations: dict[Frame, int] = {}
+        self.text("")
+        self._mapping_table = _Table(of.mapping_table, format_of.Mapping())
+        self._location_table = _Table(of.location_table, format_of.Location())
+        self._function_table = _Table(of.function_table, format_of.Function())
+        self._attribute_table = _Table(of.attribute_table, format_of.KeyValueAndUnit())
+        self._stack_table = _Table(of.stack_table, format_of.Stack())
+        _Table(of.link_table, format_of.Link())
+
+    def text(self, text: str) -> int:
+        known = clean(text)
+        number = self._strings.setdefault(known, len(self._strings))
+        if number == len(self._of.string_table):
+            self._of.string_table.append(known)
+        return number
+
+    def type(self, kind: str, unit: str) -> format_of.ValueType:
+        return format_of.ValueType(type_strindex=self.text(kind), unit_strindex=self.text(unit))
+
+    def attribute(self, key: str, value: int | str, unit: str = "") -> int:
+        element = format_of.KeyValueAndUnit(
+            key_strindex=self.text(key), value=_value(value), unit_strindex=self.text(unit)
+        )
+        return self._attribute_table.index(element)
+
+    def _mapping(self, mapping: Mapping) -> int:
+        element = format_of.Mapping(
+            memory_start=mapping.start,
+            memory_limit=mapping.end,
+            file_offset=mapping.offset,
+            filename_strindex=self.text(mapping.path),
+            attribute_indices=[self.attribute(_BUILD_ID, mapping.build_id)] if mapping.build_id else [],
+        )
+        return self._mapping_table.index(element)
+
+    def _function(self, name: str, symbol: str, file: str) -> int:
+        element = format_of.Function(
+            name_strindex=self.text(name), system_name_strindex=self.text(symbol), filename_strindex=self.text(file)
+        )
+        return self._function_table.index(element)
+
+    def _new_location(self, frame: Frame) -> int:
+        """Without a function where none is known: who shows it may have better symbols."""
+        element = format_of.Location(address=frame.address)
+        if frame.mapping is not None:
+            element.mapping_index = self._mapping(frame.mapping)
+            if frame.mapping.path:  # else it was made at run time, by whom is not known
+                element.attribute_indices.append(self.attribute(_FRAME_TYPE, _NATIVE))
+        if frame.function:
+            element.lines.add(function_index=self._function(frame.name, frame.symbol, frame.file), line=frame.line)
+        return self._location_table.index(element)
+
+    def _location(self, frame: Frame) -> int:
+        number = self._locations.get(frame)
+        if number is None:
+            number = self._locations[frame] = self._new_location(frame)
+        return number
+
+    def _named(self, name: str) -> int:
+        """A place of no address, such as what no sample tells of."""
+        element = format_of.Location(lines=[format_of.Line(function_index=self._function(name, name, ""))])
+        return self._location_table.index(element)
+
+    def stack(self, entry: Entry) -> int:
+        locations = [self._location(frame) for frame in entry.frames] or [self._named(entry.name)]
+        return self._stack_table.index(format_of.Stack(location_indices=locations))
+
+
+def _resource(snapshot: Snapshot) -> list[KeyValue]:
+    attributes: dict[str, int | str] = {"process.pid": snapshot.process}
+    if snapshot.mappings:
+        program = snapshot.mappings[0]
+        attributes |= {"process.executable.name": program.name, "process.executable.path": program.path}
+    return [KeyValue(key=key, value=_value(value)) for key, value in attributes.items()]
+
+
+def data_of(snapshot: Snapshot, symbols: Symbols) -> format_of.ProfilesData:
+    """The snapshot's estimates; what it holds comes first, which is what is shown by default."""
+    data = format_of.ProfilesData()
+    dictionary = _Dictionary(data.dictionary)
+    of_resource = data.resource_profiles.add()
+    of_resource.resource.attributes.extend(_resource(snapshot))
+    scope = of_resource.scope_profiles.add()
+    scope.scope.name, scope.scope.version = "hakmem", hakmem.__version__
+    # What has the same stack and attributes is one sample.
+    sums: dict[str, dict[tuple, int]] = {kind: {} for kind in entries.types(snapshot)}
+    for entry in entries.entries(snapshot, symbols):
+        attributes = [dictionary.attribute(_LABELS[key], *value) for key, value in entry.labels.items()]
+        identity = dictionary.stack(entry), tuple(attributes)
+        for kind, value in entry.values.items():
+            if value:
+                sums[kind][identity] = sums[kind].get(identity, 0) + value
+    for kind, unit in sorted(entries.types(snapshot).items(), key=lambda each: each[0] != entries.SPACE):
+        profile = scope.profiles.add(
+            sample_type=dictionary.type(kind, unit),
+            time_unix_nano=snapshot.time * 10**9,
+            period_type=dictionary.type("space", "bytes"),
+            period=snapshot.rate,
+        )
+        for (stack, attributes), value in sums[kind].items():
+            profile.samples.add(stack_index=stack, attribute_indices=attributes, values=[value])
+    return data
+
+
+def encode(snapshot: Snapshot, symbols: Symbols) -> bytes:
+    """The bytes of the message, which are those of a request to a collector too."""
+    return data_of(snapshot, symbols).SerializeToString()

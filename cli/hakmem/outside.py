@@ -1,0 +1,452 @@
+"""A heap as it is seen from outside of its process: what is counted, sampled and where each block is.
+
+Nothing stands still while it is read. A slab's record is read before its bits and after them, and a sample's record
+before its unit's and after it: what differs is read again, up to three times; then a slab counts as moving, and a sample
+is left out. No figure is more than there is room for, as the allocator's own census has it (src/front/census.c).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hakmem import descriptor
+from hakmem.errors import Failure
+from hakmem.memory import Memory, whole
+from hakmem.snapshot import Allocations, Sample, SizeClass, Snapshot
+
+_ARMED_LONGER = 5  # seconds, for what this tool takes; should it be killed, the process goes on without it
+_TRIES = 3
+_HEAPS_MOST = 1 << 20
+_CLOCK_BITS = 1 << 32
+_CERTAIN = 1 << 32
+_ENTRIES_MOST = 1 << 20
+
+_UNIT = ["kind", "size_class", "free", "head", "units", "bytes"]
+_SAMPLE = ["state", "place", "chance", "site", "tag", "asked", "born"]
+_SUPERSLAB = ["free", "dirty", "cold"]
+_HEAP = ["next", "last_tick_ms", "quarantine"]
+
+
+@dataclass(slots=True)
+class Class:
+    """A size class: bytes of a block, 0 of malloc(0)'s; bytes from one block to the next; units and blocks of a slab."""
+
+    size: int
+    step: int
+    units: int
+    blocks: int
+
+
+@dataclass(slots=True)
+class Bin:
+    """A heap's free blocks of one class."""
+
+    heap: int
+    size_class: int
+    count: int
+    entries: np.ndarray  # addresses; empty where they were not asked for
+
+
+@dataclass(slots=True)
+class Heap:
+    """One reading."""
+
+    base: int
+    unit_bytes: int
+    classes: list[Class]
+    units: np.ndarray  # records of all units
+    slabs: np.ndarray  # the numbers of slabs' first units
+    waiting: np.ndarray  # of each slab: blocks freed by others, not collected
+    superslabs: np.ndarray
+    free_bits: np.ndarray  # [group of eight words, unit, word]
+    remote_bits: np.ndarray  # the same of blocks that wait
+    samples: np.ndarray
+    span_of_sample: np.ndarray = field(
+        default_factory=lambda: np.zeros(0)
+    )  # the unit's record as it was with the sample's
+    bins: list[Bin] = field(default_factory=list)
+    quarantined: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))  # addresses
+    heaps: list[int] = field(default_factory=list)
+    cached: list[int] = field(default_factory=list)  # blocks, by class
+    moving: int = 0  # slabs that did not stand still
+
+    @property
+    def size(self) -> int:
+        return len(self.units) * self.unit_bytes
+
+    def words(self, bits: np.ndarray, units: np.ndarray, words: int) -> np.ndarray:
+        """The bits of these units, `words` words each."""
+        groups = -(-words // bits.shape[2])
+        rows = bits[:groups, units]
+        return np.swapaxes(rows, 0, 1).reshape(len(units), -1)[:, :words]
+
+
+class Reader:
+    """Reads the heap of one process, as often as asked."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.names = names = descriptor.find(memory)
+        self.value = names.value
+        self.unit_record = names.record("unit", _UNIT)
+        self.unit_bytes = self.value("unit.bytes")
+        self.per_superslab = self.value("superslab.units")
+        zero = self.value("class.zero")
+        self.classes = [
+            Class(0 if number == zero else size, size, units, units * self.unit_bytes // size)
+            for number, (size, units) in enumerate(names.classes)
+        ]
+        self.zero_class = zero
+        self.secure = bool(self.value("library.secure"))
+        self.base = names.word("region", "region.base")
+        self.group_words = self.value("bits.group_words")
+        self._blocks = np.array([each.blocks for each in self.classes], np.int64)
+        self._waits = self.value("marks.seen"), self.value("marks.group_bytes"), self.value("bits.group_bytes")
+
+    # ---- zones ----
+
+    def zone(self, name: str, units: int, dtype: np.dtype) -> np.ndarray:
+        address, stride, each = self.names.zone(name)
+        return self.memory.read(address, -(-units // each) * stride).view(dtype)
+
+    # ---- slabs ----
+
+    def _is_slab(self, records: np.ndarray) -> np.ndarray:
+        return (records["kind"] == self.value("kind.slab")) & (records["size_class"] < len(self.classes))
+
+    def _places(self, zone: str, units: np.ndarray, groups: int, group_bytes: int, behind: int = 0) -> np.ndarray:
+        """Where the units' groups of words lie in a map of bits."""
+        address, stride, _ = self.names.zone(zone)
+        superslab, within = np.divmod(units.astype(np.uint64)[:, None], np.uint64(self.per_superslab))
+        start = np.uint64(address + behind) + superslab * np.uint64(stride) + within * np.uint64(8 * self.group_words)
+        return start + np.arange(groups, dtype=np.uint64) * np.uint64(group_bytes)
+
+    def _records(self, zone: str, units: np.ndarray) -> np.ndarray:
+        address, stride, _ = self.names.zone(zone)
+        return np.uint64(address) + units.astype(np.uint64)[:, None] * np.uint64(stride)
+
+    def _read_slabs(self) -> Heap:
+        count = self.names.word("region", "region.units")
+        records = self.zone("units", count, self.unit_record)
+        superslabs = self.zone("superslabs", count, self.names.record("superslab", _SUPERSLAB))
+        self._freers = self.zone("remotes", count, self.names.record("remote", ["freers"]))["freers"]
+        slabs = np.flatnonzero(self._is_slab(records))
+        waiting = np.zeros(count, np.int64)
+        groups = int(-(-self._blocks[records["size_class"][slabs]].max(initial=0) // (64 * self.group_words)))
+        free, waits = (np.zeros((groups, count, self.group_words), np.uint64) for _ in range(2))
+        heap = Heap(
+            self.base, self.unit_bytes, self.classes, records, slabs, waiting, superslabs, free, waits,
+            np.zeros(0, self.names.record("sample", _SAMPLE)),
+        )  # fmt: skip
+        unsteady = slabs[(records["free"][slabs] != 0) | (self._freers[slabs] != 0)]
+        for _ in range(_TRIES):
+            unsteady = self._read_bits(heap, unsteady)
+            if not len(unsteady):
+                break
+        heap.moving = len(unsteady)
+        heap.slabs = np.flatnonzero(self._is_slab(heap.units))
+        heap.waiting = waiting[heap.slabs]
+        return heap
+
+    def _read_bits(self, heap: Heap, units: np.ndarray) -> np.ndarray:
+        """Of slabs the record, the bits and the record again; returns those that were changed in between."""
+        marked = self._freers[units] & ~np.uint64(self.value("remote.others")) != 0
+        freed = self._freers[units] != 0
+        groups = -(-self._blocks[heap.units["size_class"][units] % len(self.classes)] // (64 * self.group_words))
+        shapes = groups * 4 + freed * 2 + marked
+        left = [
+            self._read_shape(heap, units[shapes == shape], int(shape) // 4, bool(shape & 2), bool(shape & 1))
+            for shape in np.unique(shapes)
+        ]
+        return np.concatenate(left) if left else units
+
+    def _read_shape(self, heap: Heap, units: np.ndarray, groups: int, freed: bool, marked: bool) -> np.ndarray:
+        seen, marks_group, group = self._waits
+        places, words = [self._records("units", units), self._places("free_bits", units, groups, group)], groups
+        if freed:
+            places.append(self._places("remote_bits", units, groups, group))
+        if marked:
+            places += [self._places("marks", units, groups, marks_group, behind) for behind in (0, seen)]
+        places.append(self._records("units", units))
+        record, row = self.unit_record.itemsize, 8 * self.group_words
+        sizes = [record, *[row] * (sum(each.shape[1] for each in places) - 2), record]
+        data = self.memory.gather(np.concatenate(places, axis=1), sizes)
+        before, after = (
+            np.ascontiguousarray(data[:, part]).view(self.unit_record)[:, 0]
+            for part in (slice(record), slice(-record, None))
+        )
+        bits = (
+            np.ascontiguousarray(data[:, record:-record])
+            .view(np.uint64)
+            .reshape(len(units), -1, groups, self.group_words)
+        )
+        free, waits = bits[:, 0], np.zeros_like(bits[:, 0])
+        if freed:
+            waits |= bits[:, 1]
+        if marked:
+            waits |= bits[:, -2] ^ bits[:, -1]
+        blocks = self._blocks[heap.units["size_class"][units] % len(self.classes)]
+        used = (np.arange(groups * self.group_words) < -(-blocks[:, None] // 64)).reshape(free.shape)
+        free, waits = free * used, waits & ~free * used  # what lies behind is of earlier slabs
+        counted = np.bitwise_count(free).sum(axis=(1, 2), dtype=np.int64)
+        waiting = np.bitwise_count(waits).sum(axis=(1, 2), dtype=np.int64)
+        is_slab = self._is_slab(after)
+        same = (
+            self._same(before, after)
+            & (after["size_class"] == heap.units["size_class"][units])
+            & (counted == after["free"])
+        )
+        heap.units[units] = after
+        heap.waiting[units] = np.where(is_slab, np.minimum(waiting, np.maximum(blocks - after["free"], 0)), 0)
+        for bits_of, found in ((heap.free_bits, free), (heap.remote_bits, waits)):
+            bits_of[:words, units] = np.swapaxes(found, 0, 1) * is_slab[None, :, None]
+        return units[is_slab & ~same]
+
+    def _same(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return np.logical_and.reduce([one[name] == other[name] for name in ("kind", "size_class", "free", "units")])
+
+    # ---- heaps ----
+
+    def _read_bins(self, heap: Heap, with_entries: bool) -> None:
+        names = self.names
+        record = names.record("heap", _HEAP)
+        has_bin, at_class = names.field("heap.has_bin")[0], names.field("heap.bin_at_class")[0]
+        heap.cached = [0] * len(self.classes)
+        address, seen = names.number(names.place("heaps")), set()
+        waiting = []
+        while address and address not in seen and len(seen) < _HEAPS_MOST:
+            seen.add(address)
+            data = self.memory.read(address, record.itemsize)
+            head = data.view(record)[0]
+            places = data[at_class : at_class + 2 * len(self.classes)].view(np.uint16)
+            for number in np.flatnonzero(data[has_bin : has_bin + len(self.classes)]).tolist():
+                self._read_bin(
+                    heap, address, number, address + int(places[number]) * self.value("heap.word_bytes"), with_entries
+                )
+            if self.secure and head["quarantine"]:
+                waiting.append(self._quarantine(heap, int(head["quarantine"])))
+            address = int(head["next"])
+        heap.heaps = list(seen)
+        if waiting:
+            heap.quarantined = np.concatenate(waiting)
+
+    def _read_bin(self, heap: Heap, owner: int, number: int, address: int, with_entries: bool) -> None:
+        top_at, capacity_at = self.names.field("bin.top")[0], self.names.field("bin.capacity")[0]
+        data = self.memory.read(address, self.names.field("bin")[1])
+        top, capacity = (int(data[at : at + 8].view(np.int64)[0]) for at in (top_at, capacity_at))
+        count = max(0, top + capacity)
+        if not 0 <= count <= min(capacity, _ENTRIES_MOST):
+            return  # the two words were read at two moments
+        entries = np.zeros(0, np.uint64)
+        if with_entries and count:
+            entries = self.memory.read(address - 8 * capacity, 8 * count).view(np.uint64)
+            entries = entries & ~np.uint64(self.value("entry.sampled"))
+        heap.bins.append(Bin(owner, number, count, entries))
+        heap.cached[number] += count
+
+    def _quarantine(self, heap: Heap, address: int) -> np.ndarray:
+        at, size = self.names.field("quarantine.blocks")
+        blocks = self.memory.read(address + at, size).view(np.uint64).reshape(len(self.classes), -1)
+        for number, count in enumerate(np.count_nonzero(blocks, axis=1).tolist()):
+            heap.cached[number] += count
+        return blocks[blocks != 0]
+
+    # ---- samples ----
+
+    def rate(self) -> int:
+        return self.names.word("sample.rate")
+
+    def _read_samples(self, heap: Heap) -> None:
+        """A record that is the same before and after its unit's tells of that unit: while its block is live, the span lasts."""
+        record = self.names.record("sample", _SAMPLE)
+        heap.samples = self.zone("samples", len(heap.units), record)
+        units = np.flatnonzero(self.state_of(heap.samples) > self.value("sample.free"))
+        for _ in range(_TRIES):
+            places = [self._records(zone, units) for zone in ("samples", "units", "samples")]
+            at, end = record.itemsize, record.itemsize + self.unit_record.itemsize
+            data = self.memory.gather(np.concatenate(places, axis=1), [at, end - at, at])
+            first, unit, again = (
+                np.ascontiguousarray(part).view(kind)[:, 0]
+                for part, kind in ((data[:, :at], record), (data[:, at:end], self.unit_record), (data[:, end:], record))
+            )
+            heap.samples[units] = again
+            heap.span_of_sample[units] = unit
+            units = units[np.logical_or.reduce([first[name] != again[name] for name in _SAMPLE])]
+        heap.samples["state"][units] = self.value("sample.none")
+
+    def state_of(self, samples: np.ndarray) -> np.ndarray:
+        return samples["state"] & np.uint32((1 << self.value("sample.state_bits")) - 1)
+
+    def _is_live(self, address: int) -> bool:
+        zone, stride, _ = self.names.zone("live")
+        granule = (address - self.base) // self.value("granule.bytes")
+        return bool(self.names.number(zone + granule // 64 * 8) >> granule % 64 & 1)
+
+    def _samples(self, heap: Heap, now: int) -> list[Sample]:
+        quiet = self.value("sample.quiet")
+        units = np.flatnonzero(self.state_of(heap.samples) > self.value("sample.free"))
+        records, spans = heap.samples[units], heap.span_of_sample[units]
+        quietly = self.state_of(records) == quiet
+        places = records["place"].astype(np.int64) * self.value("granule.bytes")
+        addresses = heap.base + units * self.unit_bytes + places
+        in_slab = np.isin(spans["kind"], (self.value("kind.slab"), self.value("kind.inside")))
+        sizes = np.zeros(len(self.classes) + 256, np.int64)  # of what is no class: none
+        sizes[: len(self.classes)] = [each.size for each in self.classes]
+        size = np.where(in_slab, sizes[spans["size_class"]], 0)
+        is_large = spans["kind"] == self.value("kind.large")
+        size[is_large] = spans["bytes"][is_large]
+        for index in np.flatnonzero(quietly & in_slab).tolist():
+            size[index] *= self._is_live(int(addresses[index]))
+        clock = self.value("sample.clock_ms")
+        age = (now // clock - records["born"].astype(np.int64)) % _CLOCK_BITS
+        seconds = np.where(age < _CLOCK_BITS // 2, age, 0) * clock / 1000
+        share = np.where(records["chance"] == 0, 1.0, records["chance"] / _CERTAIN)
+        columns = (addresses, size, records["asked"], share, records["site"], records["tag"], seconds, quietly)
+        return [Sample(*row) for row in zip(*(column[size > 0].tolist() for column in columns), strict=True)]
+
+    def _now(self, heap: Heap) -> int:
+        """A core's clock is the newest time that is found in it."""
+        now = self.memory.now_ms()
+        if now is not None:
+            return now
+        live = heap.samples[self.state_of(heap.samples) != self.value("sample.none")]
+        born = int(live["born"].max(initial=0)) * self.value("sample.clock_ms")
+        at, size = self.names.field("heap.last_tick_ms")
+        ticks = [self.names.number(address + at, size) for address in heap.heaps]
+        return max([born, self.names.number(self.names.place("purge.last_step_ms")), *ticks])
+
+    def _sites(self) -> dict[int, tuple[int, int]]:
+        number, chunk = self.names.number, self.value("site.chunk")
+        count = min(number(self.names.place("site.count"), 4), self.value("site.most"))
+        record, found = self.names.record("site", ["address", "parent"]), {}
+        for first in range(0, count, chunk):
+            address = number(self.names.place("site.chunks") + 8 * (first // chunk))
+            if not address:
+                continue
+            sites = self.memory.read(address, min(chunk, count - first) * record.itemsize).view(record)
+            for index in np.flatnonzero(sites["address"]).tolist():
+                found[first + index] = (int(sites[index]["parent"]), int(sites[index]["address"]))
+        found.pop(0, None)
+        return found
+
+    # ---- events ----
+
+    def allocated(self) -> dict[int, Allocations]:
+        """What was counted while the process was armed; an older library does not."""
+        if "event.chunks" not in self.names.places:
+            return {}
+        number, chunk = self.names.number, self.value("site.chunk")
+        record, found = self.names.record("event", ["events", "objects", "bytes"]), {}
+        bits = self.value("event.object_bits")
+        count = min(number(self.names.place("site.count"), 4), self.value("site.most"))
+        chunks = self.memory.read(self.names.place("event.chunks"), 8 * -(-count // chunk)).view(np.uint64)
+        for index, address in enumerate(chunks.tolist()):
+            if not address:
+                continue
+            sums = self.memory.read(address, chunk * record.itemsize).view(record)
+            for within in np.flatnonzero(sums["events"]).tolist():
+                each = sums[within]
+                found[index * chunk + within] = Allocations(
+                    int(each["events"]), int(each["objects"]) >> bits, int(each["bytes"])
+                )
+        return found
+
+    @contextlib.contextmanager
+    def armed(self, seconds: float) -> Iterator[None]:
+        """Has the process count what it allocates: by a time in its memory, up to which it does, the only word ever written there."""
+        place, now = self.names.place("event.until_ms"), self.memory.now_ms()
+        if now is None:
+            raise Failure(f"{self.memory.name}: only a process that runs can count what it allocates")
+        if self.names.number(place):  # already, and not for us to end
+            yield
+            return
+        until = now + round(1000 * (seconds + _ARMED_LONGER))
+        self.memory.write(place, until.to_bytes(8, "little"))
+        try:
+            yield
+        finally:
+            if self.names.number(place) == until:
+                self.memory.write(place, bytes(8))
+
+    # ---- the whole ----
+
+    def heap(self, with_entries: bool = False) -> Heap:
+        heap = self._read_slabs()
+        if self.rate():
+            heap.span_of_sample = heap.units.copy()
+            self._read_samples(heap)
+        self._read_bins(heap, with_entries)
+        return heap
+
+    def size_classes(self, heap: Heap) -> list[SizeClass]:
+        still = self._is_slab(heap.units[heap.slabs])
+        slabs = heap.slabs[still]
+        of_class = heap.units["size_class"][slabs]
+        room = self._blocks[of_class]
+        free = np.minimum(heap.units["free"][slabs].astype(np.int64), room)
+        waiting = np.minimum(heap.waiting[still], room - free)
+        counts = [
+            np.bincount(of_class, weights, len(self.classes)).astype(np.int64).tolist()
+            for weights in (None, room - free - waiting, free, waiting)
+        ]
+        found = []
+        for number, (each, slabs_of, out, free_of, waiting_of) in enumerate(zip(self.classes, *counts, strict=True)):
+            if slabs_of:
+                live = out - min(out, heap.cached[number])
+                found.append(
+                    SizeClass(
+                        each.size,
+                        each.units * self.unit_bytes,
+                        slabs_of,
+                        live,
+                        heap.cached[number],
+                        free_of,
+                        waiting_of,
+                    )
+                )
+        return found
+
+    def snapshot(self, heap: Heap | None = None) -> Snapshot:
+        """What hak_profile_write would have written."""
+        heap = heap or self.heap()
+        large = heap.units[heap.units["kind"] == self.value("kind.large")]
+        taken = Snapshot(file=self.memory.name, process=self.memory.process, time=self.memory.time, rate=self.rate())
+        taken.classes = self.size_classes(heap)
+        taken.large_blocks, taken.large_bytes = len(large), int(large["bytes"].sum())
+        if taken.rate:
+            taken.samples = self._samples(heap, self._now(heap))
+        taken.allocated = self.allocated()
+        taken.sites = self._sites()
+        taken.checked, taken.wrong = (
+            self.names.number(self.names.place(f"site.{name}")) for name in ("checked", "wrong")
+        )
+        taken.mappings = self.memory.mappings()
+        taken.moving, taken.slabs = heap.moving, len(heap.slabs)
+        return taken
+
+
+def read(memory: Memory) -> Snapshot:
+    with whole(memory):
+        return Reader(memory).snapshot()
+
+
+def watch(memory: Memory, seconds: float) -> Snapshot:
+    """The same after so long a time, in which the process has counted what it allocated; and nothing that it counted before."""
+    with whole(memory):
+        reader = Reader(memory)
+        before = reader.allocated()
+        with reader.armed(seconds):
+            time.sleep(seconds)
+        taken = reader.snapshot()
+    taken.allocated = {
+        site: each - before[site] if site in before else each
+        for site, each in taken.allocated.items()
+        if site not in before or each.events > before[site].events
+    }
+    taken.seconds = seconds
+    return taken

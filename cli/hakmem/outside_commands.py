@@ -1,0 +1,243 @@
+"""hakmem resident, inspect, metrics and top: what there is to say of processes and cores, from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich import box
+from rich.table import Table as Columns
+
+from hakmem import insight, render
+from hakmem.errors import Failure
+from hakmem.render import byte_text
+
+if TYPE_CHECKING:
+    from hakmem.inspection import Finding
+    from hakmem.resident import Table
+    from hakmem.snapshot import Snapshot
+    from hakmem.symbols import Frame
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Write everything as JSON instead.")
+_UNKNOWN = "not known"
+
+
+def table_of(target: str) -> tuple[Table, Snapshot]:
+    """The table of a process, a core or a snapshot's file."""
+    from hakmem import memory, resident, snapshot
+
+    source = memory.open_memory(target)
+    if source is not None:
+        return resident.of_memory(source)
+    taken = snapshot.read(target)
+    return resident.of_snapshot(taken), taken
+
+
+CELL_TITLES = ("resident", "share", "counted")
+
+
+def cells_of(table: Table) -> Iterator[tuple[str, list[str]]]:
+    """The rows that have something, as text."""
+    total = table.total or 0
+    for row in table.rows:
+        if not row.resident and not row.counted and row.resident is not None:
+            continue
+        resident = _UNKNOWN if row.resident is None else byte_text(row.resident)
+        share = f"{100 * row.resident / total:.1f} %" if row.resident is not None and total else ""
+        yield row.title, [resident, share, "" if row.counted is None else byte_text(row.counted)]
+
+
+def columns(table: Table) -> Columns:
+    shown = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    shown.add_column("")
+    for title in CELL_TITLES:
+        shown.add_column(title, justify="right", no_wrap=True)
+    for title, cells in cells_of(table):
+        shown.add_row(title, *cells)
+    if table.total is not None:
+        shown.add_section()
+        shown.add_row("resident set", byte_text(table.total), "100.0 %", "")
+        if table.swapped:
+            shown.add_row("swapped out, not part of it", byte_text(table.swapped), "", "")
+    if table.group_total is not None:
+        shown.add_row("its control group", byte_text(table.group_total), "", "")
+        shown.add_row("of that page cache", byte_text(table.group_cache or 0), "", "")
+    shown.caption = "Counted: by the heap's own records, resident or not."
+    shown.caption_justify = "left"
+    return shown
+
+
+def _json_of(table: Table) -> dict:
+    return {
+        "process": table.process,
+        "resident": table.total,
+        "swapped": table.swapped,
+        "control_group": table.group_total,
+        "control_group_cache": table.group_cache,
+        "rows": [
+            {"key": row.key, "title": row.title, "group": row.group, "resident": row.resident, "counted": row.counted}
+            for row in table.rows
+        ],
+        "verdict": {"kind": table.verdict.kind, "text": table.verdict.text},
+    }
+
+
+@click.command("resident")
+@_as_json
+@click.argument("target", metavar="PID|CORE|FILE")
+def resident_command(as_json: bool, target: str) -> None:
+    """Show what makes up the resident set of a process, to the last page, and what stands out.
+
+    Of a core or a snapshot the pages are not known: there only what the heap has counted is shown.
+    """
+    table, _ = table_of(target)
+    if as_json:
+        click.echo(json.dumps(_json_of(table), indent=2))
+        return
+    render.print_wide(columns(table))
+    if table.verdict.text:
+        click.echo(table.verdict.text)
+
+
+def _number(_context: click.Context, _option: click.Parameter, text: str) -> int:
+    try:
+        return int(text, 16 if text[:2].lower() == "0x" or any(letter in "abcdefABCDEF" for letter in text) else 10)
+    except ValueError:
+        raise Failure(f"{text}: not an address") from None
+
+
+@click.command("inspect")
+@_as_json
+@click.argument("target", metavar="PID|CORE")
+@click.argument("address", callback=_number)
+def inspect_command(as_json: bool, target: str, address: int) -> None:
+    """Tell what lies at ADDRESS of a process or a core: a block and its state, free memory, hakmem's own, or what is not hakmem's.
+
+    Of a sampled block also where it was allocated, when, and how much was asked for.
+    """
+    from hakmem import inspection, memory, outside, symbols
+
+    source = memory.open_memory(target)
+    if source is None:
+        raise Failure(f"{target}: neither a process nor a core")
+    with memory.whole(source):
+        found, taken = inspection.inspect(outside.Reader(source), address)
+    names = symbols.Symbols(taken)
+    frames = []
+    if found.sample is not None:
+        site = names.outside(found.sample.site)
+        names.resolve_sites([site])
+        frames = names.stack(site)
+    if as_json:
+        click.echo(json.dumps(_finding_json(found, frames), indent=2))
+        return
+    click.echo(found.sentence())
+    for fact, text in found.facts.items():
+        click.echo(f"  {fact} {text}")
+    if found.sample is not None:
+        sample = found.sample
+        earlier = " by an earlier block there, perhaps" if sample.quiet else ""
+        tag = f", tag {sample.tag}" if sample.tag else ""
+        click.echo(f"  sampled: {sample.asked} bytes asked for, {insight.age_text(sample.age)} ago{tag}{earlier}")
+        for frame in frames:
+            click.echo(f"    {frame.name} {frame.place}".rstrip())
+    elif found.is_block and found.kind == inspection.LIVE:
+        click.echo("  not sampled: who allocated it is not known")
+
+
+def _finding_json(found: Finding, frames: list[Frame]) -> dict:
+    sample = found.sample
+    return {
+        "address": found.address,
+        "kind": found.kind,
+        "detail": found.detail,
+        "start": found.start,
+        "size": found.size,
+        "class": found.size_class,
+        "facts": found.facts,
+        "sample": sample
+        and {
+            "asked": sample.asked,
+            "age": sample.age,
+            "tag": sample.tag,
+            "quiet": sample.quiet,
+            "frames": [{"function": frame.name, "place": frame.place} for frame in frames],
+        },
+    }
+
+
+@click.command("metrics")
+@click.option("--listen", metavar="ADDRESS", help="Answer HTTP at [HOST:]PORT, without HOST on this machine alone.")
+@click.option(
+    "--textfile",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.prom",
+    help="Write FILE, whole at any time, for the node exporter's textfile collector.",
+)
+@click.option("--seconds", type=click.FloatRange(min=1), metavar="N", help="With --textfile: again and again, every N s.")
+@click.option(
+    "--functions",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Tell the live bytes of so many functions of a process; 0 needs no symbols.",
+)
+@click.argument("processes", type=click.IntRange(min=1), nargs=-1, metavar="[PID]...")
+def metrics_command(
+    listen: str | None, textfile: Path | None, seconds: float | None, functions: int, processes: tuple[int, ...]
+) -> None:
+    """Tell what hakmem processes hold as OpenMetrics: those with PID, else this user's, of root all.
+
+    Written to standard output once, unless --listen or --textfile says otherwise. Processes are read from outside and only when somebody
+    asks; the right to trace them is needed.
+    """
+    from hakmem import metrics
+
+    if listen is not None and textfile is not None:
+        raise click.UsageError("--listen and --textfile don't go together")
+    if seconds is not None and textfile is None:
+        raise click.UsageError("--seconds belongs to --textfile")
+    registry = metrics.registry_of(processes, os.geteuid(), functions)
+    if listen is not None:
+        where, thread = metrics.serve(registry, *metrics.address_of(listen))
+        click.echo(where)
+        thread.join()
+    elif textfile is None:
+        click.echo(metrics.text_of(registry), nl=False)
+    else:
+        metrics.write(registry, textfile)
+        while seconds is not None:
+            time.sleep(seconds)
+            metrics.write(registry, textfile)
+
+
+@click.command("top")
+@_as_json
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Look so often.")
+@click.argument("process", type=click.IntRange(min=1), required=False, metavar="[PID]")
+def top_command(as_json: bool, seconds: float, process: int | None) -> None:
+    """List the processes that hakmem is in, with what makes up their memory; of one, watch it.
+
+    Without PID the list is of this user's processes, of root's all. With PID, on a terminal, the table goes on until q is pressed.
+    """
+    from hakmem import top
+
+    if process is None:
+        found = top.all_found(os.geteuid())
+        if as_json:
+            listed = [(each, each.table) for each in found if each.table is not None]
+            click.echo(json.dumps([{"name": each.name} | _json_of(table) for each, table in listed], indent=2))
+        elif not found:
+            click.echo("no process with hakmem")
+        else:
+            render.print_wide(top.list_table(found))
+    elif as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("a process is watched on a terminal; elsewhere there is hakmem resident PID")
+    else:
+        top.watch(process, seconds)

@@ -1,0 +1,237 @@
+"""Who keeps pages in use that are mostly free: what the tracked slabs of a snapshot say, brought in line with what was counted.
+
+A page of a slab that has a live block stays. What of it is in no live block is its waste, which the snapshot counts in all slabs, by
+size class and by how full they are: a stratum. Whose blocks they are is known in tracked slabs, chosen at random. There a page's waste is
+
+    sole     its site's, if all live blocks on it are of one site: what goes, beside that site's blocks, if it alone lets go
+    shared   divided equally among the sites that have a live block on it: these sum to the whole
+
+With n of a stratum's N slabs tracked, w their waste and y a line's part of that, the line has W * sum(y) / sum(w), W being the
+stratum's waste. Its variance is that ratio's, by slabs, to first order: with r = sum(y) / sum(w) and m the mean of w,
+
+    (W / m)² * (1 - n / N) / n * sum((y - r * w)²) / (n - 1)
+
+Strata are sampled apart from each other, so that their variances add.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+
+from hakmem.profile import apportion
+from hakmem.snapshot import Snapshot, Stratum, Survivor, TrackedSlab
+
+NOT_TRACKED = "(not tracked)"
+
+# With fewer tracked slabs than this nothing is said, and with fewer in a stratum it is taken together with its neighbours.
+TOO_FEW = 8
+
+
+@dataclass(slots=True)
+class PinnedLine:
+    """What is kept by one key: a site, a function."""
+
+    key: Hashable
+    shared: int = 0
+    sole: int = 0
+    shared_variance: float = 0.0
+    sole_variance: float = 0.0
+    slabs: int = 0  # tracked ones that it keeps pages of
+    youngest: float | None = None  # seconds
+    oldest: float | None = None
+
+    @property
+    def shared_error(self) -> float:
+        """The standard error."""
+        return math.sqrt(self.shared_variance)
+
+    @property
+    def sole_error(self) -> float:
+        return math.sqrt(self.sole_variance)
+
+
+@dataclass(slots=True)
+class Pinned:
+    """All that pages hold beside live blocks, and whose it is."""
+
+    waste: int = 0
+    pages: int = 0
+    idle: int = 0
+    slabs: int = 0
+    tracked: int = 0
+    quiet: int = 0  # survivors that may be known by an earlier owner of their place
+    survivors: int = 0
+    lines: list[PinnedLine] = field(default_factory=list)  # the largest first; `shared` sums to the waste
+
+    @property
+    def too_small(self) -> bool:
+        """Whether there are too few tracked slabs to tell whose it is."""
+        return self.tracked < min(TOO_FEW, self.slabs)
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What the pages of one tracked slab have to say."""
+
+    waste: int = 0
+    shared: dict[Hashable, float] = field(default_factory=lambda: defaultdict(float))
+    sole: dict[Hashable, float] = field(default_factory=lambda: defaultdict(float))
+
+
+def _pages_of(slab: TrackedSlab, survivor: Survivor, page_size: int) -> Iterable[tuple[int, int]]:
+    """The wasteful pages that the block lies on, with the bytes it has of each."""
+    start = survivor.block * slab.block_size
+    end = start + slab.block_size
+    for page in range(start // page_size, (end - 1) // page_size + 1):
+        if slab.pages >> page & 1:
+            yield page, min(end, (page + 1) * page_size) - max(start, page * page_size)
+
+
+def _parts(slab: TrackedSlab, page_size: int, key_of: Callable[[int], Hashable]) -> _Parts:
+    held: dict[int, int] = defaultdict(int)
+    keys: dict[int, set[Hashable]] = defaultdict(set)
+    for survivor in slab.survivors:
+        key = key_of(survivor.site)
+        for page, size in _pages_of(slab, survivor, page_size):
+            held[page] += size
+            keys[page].add(key)
+    parts = _Parts()
+    for page, size in held.items():
+        waste = page_size - size
+        parts.waste += waste
+        for key in keys[page]:
+            parts.shared[key] += waste / len(keys[page])
+        if len(keys[page]) == 1:
+            parts.sole[key] += waste
+    return parts
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Strata of one class that are taken together, and their tracked slabs."""
+
+    waste: int = 0
+    slabs: int = 0
+    parts: list[_Parts] = field(default_factory=list)
+
+    def take(self, other: _Pool) -> None:
+        self.waste += other.waste
+        self.slabs += other.slabs
+        self.parts += other.parts
+
+    @property
+    def known(self) -> bool:
+        """Whether they say anything of the rest, and how certain that is."""
+        return sum(each.waste for each in self.parts) > 0 and len(self.parts) >= min(2, self.slabs)
+
+
+def _pools(snapshot: Snapshot, parts: dict[tuple[int, int], list[_Parts]]) -> Iterable[_Pool]:
+    classes: dict[int, list[Stratum]] = defaultdict(list)
+    for stratum in snapshot.strata:
+        classes[stratum.block_size].append(stratum)
+    for size, strata in classes.items():
+        pools: list[_Pool] = []
+        for stratum in sorted(strata, key=lambda each: each.quarter):
+            found = parts.get((size, stratum.quarter), [])
+            # A slab may have become another one's, or none, while the snapshot was written.
+            pool = _Pool(stratum.waste, max(stratum.slabs, len(found)), found)
+            if pools and min(len(pools[-1].parts), len(found)) < TOO_FEW:
+                pools[-1].take(pool)
+            else:
+                pools.append(pool)
+        yield from pools
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Over the tracked slabs of a pool, of what a line has of each: itself, its square, its product with the slab's waste."""
+
+    part: float = 0.0
+    square: float = 0.0
+    product: float = 0.0
+    slabs: int = 0
+
+    def add(self, part: float, waste: float) -> None:
+        self.part += part
+        self.square += part * part
+        self.product += part * waste
+        self.slabs += 1
+
+
+def _variance(pool: _Pool, sums: _Sums) -> float:
+    count = len(pool.parts)
+    if count == pool.slabs:
+        return 0.0
+    whole = sum(each.waste for each in pool.parts)
+    share = sums.part / whole
+    squares = sums.square - 2 * share * sums.product + share * share * sum(each.waste**2 for each in pool.parts)
+    scale = pool.waste * count / whole
+    return scale * scale * (1 - count / pool.slabs) / count * max(0.0, squares) / (count - 1)
+
+
+class _Estimate:
+    def __init__(self) -> None:
+        self.lines: dict[Hashable, PinnedLine] = {}
+
+    def line(self, key: Hashable) -> PinnedLine:
+        return self.lines.setdefault(key, PinnedLine(key))
+
+    def add(self, pool: _Pool) -> None:
+        if not pool.known:
+            if pool.waste:
+                self.line(NOT_TRACKED).shared += pool.waste
+            return
+        whole = sum(each.waste for each in pool.parts)
+        shared: dict[Hashable, _Sums] = defaultdict(_Sums)
+        sole: dict[Hashable, _Sums] = defaultdict(_Sums)
+        for parts in pool.parts:
+            for key, part in parts.shared.items():
+                shared[key].add(part, parts.waste)
+            for key, part in parts.sole.items():
+                sole[key].add(part, parts.waste)
+        for key, waste in apportion(pool.waste, {key: sums.part for key, sums in shared.items()}).items():
+            line = self.line(key)
+            line.shared += waste
+            line.sole += round(pool.waste * sole[key].part / whole)
+            line.slabs += shared[key].slabs
+            line.shared_variance += _variance(pool, shared[key])
+            line.sole_variance += _variance(pool, sole[key])
+
+    def see(self, survivor: Survivor, key: Hashable) -> None:
+        line = self.lines.get(key)
+        if line is None:
+            return
+        line.youngest = survivor.age if line.youngest is None else min(line.youngest, survivor.age)
+        line.oldest = survivor.age if line.oldest is None else max(line.oldest, survivor.age)
+
+
+def estimate(snapshot: Snapshot, key_of: Callable[[int], Hashable] = lambda site: site) -> Pinned:
+    """What is kept, by what `key_of` says of sites. The lines' shared bytes sum to the waste."""
+    pinned = Pinned()
+    for stratum in snapshot.strata:
+        pinned.waste += stratum.waste
+        pinned.pages += stratum.pages
+        pinned.idle += stratum.idle
+        pinned.slabs += stratum.slabs
+        pinned.tracked += stratum.tracked
+    parts: dict[tuple[int, int], list[_Parts]] = defaultdict(list)
+    estimates = _Estimate()
+    if pinned.too_small or not snapshot.tracked:
+        if pinned.waste:
+            estimates.line(NOT_TRACKED).shared = pinned.waste
+        pinned.lines = list(estimates.lines.values())
+        return pinned
+    for slab in snapshot.tracked:
+        parts[slab.block_size, slab.quarter].append(_parts(slab, snapshot.page_size, key_of))
+    for pool in _pools(snapshot, parts):
+        estimates.add(pool)
+    for slab in snapshot.tracked:
+        for survivor in slab.survivors:
+            estimates.see(survivor, key_of(survivor.site))
+            pinned.survivors += 1
+            pinned.quiet += survivor.quiet
+    pinned.lines = sorted(estimates.lines.values(), key=lambda line: (-line.shared, str(line.key)))
+    return pinned

@@ -1,0 +1,403 @@
+"""One table that sums to a process's resident set, and a verdict: what to do about it.
+
+The kernel's smaps says how much of each mapping is resident, its pagemap which pages of the heap, and the heap's own records what lies
+on each page. So each resident byte is in one row. What changes between these looks is a row too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from hakmem.memory import Memory, Process, Unreadable, whole
+from hakmem.outside import Heap, Reader
+from hakmem.pages import Contents, Mapped, Pagemap, Pages, contents, mappings
+from hakmem.render import byte_text
+from hakmem.snapshot import Snapshot
+
+# What the rows are, and what each counts for in the verdict.
+PROGRAM, CACHE, FRAGMENTATION, HUGE, META, OTHER = (
+    "program",
+    "cache",
+    "fragmentation",
+    "huge pages",
+    "metadata",
+    "not the heap",
+)
+PAGE_CACHE = "page cache"
+
+_EXCESS = 0.25  # of what is resident: from here on it is worth a word of its own
+_SAMPLES = 10  # of a class, at least, to tell what was asked for
+_ZEROS_READ = 4096  # pages
+_CGROUPS = Path("/sys/fs/cgroup")
+_SHARED = ("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")
+
+
+@dataclass(slots=True)
+class Row:
+    key: str
+    title: str
+    group: str
+    resident: int | None  # bytes; None: not known
+    counted: int | None = None  # bytes that the heap's records tell, resident or not
+
+
+@dataclass(slots=True)
+class Verdict:
+    kind: str
+    text: str
+
+
+@dataclass(slots=True)
+class Table:
+    process: int
+    rows: list[Row] = field(default_factory=list)
+    total: int | None = None  # the resident set by smaps
+    swapped: int | None = None
+    group_total: int | None = None  # of the control group: all, and page cache
+    group_cache: int | None = None
+    verdict: Verdict = field(default_factory=lambda: Verdict(PROGRAM, ""))
+
+    def of(self, key: str) -> int:
+        return sum(row.resident or 0 for row in self.rows if row.key == key)
+
+    def in_group(self, group: str) -> int:
+        return sum(row.resident or 0 for row in self.rows if row.group == group)
+
+
+# ---- The heap's part ----
+
+
+@dataclass(slots=True)
+class _Heap:
+    """Bytes of the heap that are resident, or all of them."""
+
+    live: np.ndarray  # by class; large blocks last
+    cached: int = 0
+    waiting: int = 0
+    free: int = 0
+    spans: int = 0
+    overshoot: int = 0
+    meta: int = 0
+
+
+def _sum(reader: Reader, on: Contents, taken: np.ndarray, zero: dict[str, float], huge: np.ndarray) -> _Heap:
+    """Of the pages that are taken; `zero` is which share of the huge ones of each kind was never written to."""
+    page, classes = reader.memory.page_size, len(reader.classes)
+    kind = {name: (on.kind == reader.value(f"kind.{name}")) & taken for name in ("slab", "large", "free", "meta")}
+    slab, large = kind["slab"], kind["large"] & ~on.past
+    out = np.where(slab, np.clip(page - on.free - on.waiting - on.cached, 0, page), 0)
+    live = np.bincount(np.minimum(on.size_class[slab], classes), out[slab], classes + 1).astype(np.int64)
+    live[classes] += page * int(large.sum())
+    found = _Heap(live)
+    found.cached, found.waiting = (int(np.minimum(each, page)[slab].sum()) for each in (on.cached, on.waiting))
+    found.free = page * int(slab.sum()) - int(out[slab].sum()) - found.cached - found.waiting
+    found.free += page * int((kind["large"] & on.past).sum())
+    found.spans = page * int((kind["free"] & on.dirty).sum())
+    found.overshoot = page * int((kind["free"] & ~on.dirty).sum())
+    known = slab | kind["large"] | kind["free"]
+    found.meta = page * int((taken & ~known).sum())
+    for name, pages in (("slab", slab), ("large", large)):
+        never = round(zero.get(name, 0.0) * int((pages & huge).sum())) * page
+        if name == "large":
+            never = min(never, int(live[classes]))
+            live[classes] -= never
+        else:
+            never = min(never, found.free)  # in slabs: pages whose blocks nobody had yet
+            found.free -= never
+        found.overshoot += never
+    return found
+
+
+def _zeros(reader: Reader, heap: Heap, on: Contents, pages: Pages) -> dict[str, float]:
+    """Of huge pages of slabs and of large blocks, which share of their small pages is all zero: found by reading some."""
+    page, draw = reader.memory.page_size, np.random.default_rng(0)
+    found = {}
+    for name in ("slab", "large"):
+        numbers = np.flatnonzero(pages.huge & pages.present & (on.kind == reader.value(f"kind.{name}")))
+        if len(numbers) > _ZEROS_READ:
+            numbers = draw.choice(numbers, _ZEROS_READ, replace=False)
+        if len(numbers):
+            with contextlib.suppress(Unreadable):  # some are gone
+                read = reader.memory.gather(
+                    np.uint64(heap.base) + numbers[:, None].astype(np.uint64) * np.uint64(page), [page]
+                )
+                found[name] = float((~read.view(np.uint64).any(axis=1)).mean())
+    return found
+
+
+def _asked_shares(reader: Reader, taken: Snapshot) -> list[float]:
+    """Of the bytes of live blocks, by class, those asked for: by samples, else taken for half the step to the class below."""
+    asked: Counter[int] = Counter()
+    held: Counter[int] = Counter()
+    count: Counter[int] = Counter()
+    sizes = {each.size for each in reader.classes}
+    for sample in taken.samples:
+        key = sample.size if sample.size in sizes else 0
+        asked[key] += min(sample.asked, sample.size)
+        held[key] += sample.size
+        count[key] += 1
+    shares, below = [], 0
+    for each in reader.classes:
+        half = 1 - (each.size - below) / 2 / each.size if each.size else 1.0
+        shares.append(asked[each.size] / held[each.size] if each.size and count[each.size] >= _SAMPLES else half)
+        below = each.size
+    large = taken.large_blocks * reader.memory.page_size / 2 / taken.large_bytes if taken.large_bytes else 0.0
+    return [*shares, 1 - min(large, 0.5)]
+
+
+_HEAP_ROWS = (
+    ("asked", "live: asked for by the program", PROGRAM),
+    ("rounding", "live: rounded up to blocks", FRAGMENTATION),
+    ("bins", "cached in threads' bins", CACHE),
+    ("remote", "freed by other threads, not collected", CACHE),
+    ("spans", "free spans, not given back yet", CACHE),
+    ("slab_free", "free blocks in slabs, on pages with live ones mostly", FRAGMENTATION),
+    ("huge", "never written, there since huge pages are", HUGE),
+    ("meta", "hakmem's own", META),
+)
+
+
+def _heap_rows(live: list[int], shares: list[float], rest: tuple[int, ...]) -> list[int]:
+    asked = round(sum(bytes_ * share for bytes_, share in zip(live, shares, strict=True)))
+    return [asked, sum(live) - asked, *rest]
+
+
+# ---- The other mappings ----
+
+
+def _own_ranges(reader: Reader, heap: Heap) -> list[tuple[int, int]]:
+    """Where heaps, bins, quarantines and sites lie: in mappings that may have others' pages too."""
+    names, ranges = reader.names, []
+    size, at = names.field("heap")[1], names.field("heap.bin_at_class")[0]
+    word, bin_size = reader.value("heap.word_bytes"), names.field("bin")[1]
+    for address in heap.heaps:
+        ranges.append((address, address + size))
+        places = reader.memory.read(address + at, 2 * len(reader.classes)).view(np.uint16)
+        first, last = int(places.min()), int(places.max())
+        reserve = int(np.diff(np.sort(places)).max(initial=0))  # what a bin's entries may take, below it
+        ranges.append((address + max(0, first - reserve) * word, address + last * word + bin_size))
+        if reader.secure:
+            quarantine = names.number(address + names.field("heap.quarantine")[0])
+            ranges.append((quarantine, quarantine + names.field("quarantine")[1]))
+    chunk, record = reader.value("site.chunk"), names.field("site")[1]
+    for index in range(-(-names.number(names.place("site.count"), 4) // chunk)):
+        address = names.number(names.place("site.chunks") + 8 * index)
+        if address:
+            ranges.append((address, address + chunk * record))
+    return ranges
+
+
+def _overlaps(mapped: Mapped, ranges: list[tuple[int, int]]) -> bool:
+    return any(start < mapped.area.end and mapped.area.start < end for start, end in ranges)
+
+
+def _resident_in(mapped: Mapped, ranges: list[tuple[int, int]], pagemap: Pagemap, page: int) -> int:
+    """Of the mapping, the resident bytes of pages that the ranges touch."""
+    pages = pagemap.pages(mapped.area.start, mapped.area.size).present
+    ours = np.zeros(len(pages), bool)
+    for start, end in ranges:
+        first = max(0, start - mapped.area.start) // page
+        last = -(-max(0, min(end, mapped.area.end) - mapped.area.start) // page)
+        ours[first:last] = True
+    return min(mapped.resident, page * int((pages & ours).sum()))
+
+
+def _other_rows(others: list[Mapped], stack_pointers: list[int]) -> list[Row]:
+    found: dict[tuple[str, str], int] = {}
+    before = None
+
+    def add(key: str, title: str, count: int) -> None:
+        found[key, title] = found.get((key, title), 0) + count
+
+    for each in others:
+        path, flags = each.area.path, each.area.flags
+        follows = before is not None and before.area.end == each.area.start and before.area.path.startswith("/")
+        if path.startswith("[stack") or (
+            not path.startswith("/") and any(each.area.start <= sp < each.area.end for sp in stack_pointers)
+        ):
+            add("stacks", "stacks of threads", each.resident)
+        elif flags[3:4] == "s" or path.startswith(_SHARED):
+            add("shared", "shared memory", each.resident)
+        elif path.startswith("/"):
+            add("data", "data of programs and libraries, written", each.anonymous)
+            add("files", "files: code and mapped data", each.resident - each.anonymous)
+        elif not path and follows and "w" in flags and "w" in before.area.flags:
+            add("data", "data of programs and libraries, written", each.resident)
+        elif path == "[heap]":
+            add("brk", "brk: another allocator's", each.resident)
+        elif path.startswith("[anon"):
+            add("named", f"anonymous memory named {path[1:-1].partition(':')[2]}", each.resident)
+        elif path:
+            add("files", "files: code and mapped data", each.resident)
+        else:
+            add("anonymous", "anonymous mappings of others", each.resident)
+        before = each
+    return [
+        Row(key, title, OTHER, count)
+        for (key, title), count in sorted(found.items(), key=lambda item: -item[1])
+        if count
+    ]
+
+
+# ---- The verdict ----
+
+
+def _decay_text(reader: Reader, heap: Heap) -> str:
+    decay = reader.names.word("options", "options.decay_ms")
+    if decay >= 1 << 63:
+        return "they stay for good, as HAKMEM_DECAY_MS=-1 says"
+    last, now = reader.names.number(reader.names.place("purge.last_step_ms")), reader.memory.now_ms()
+    cold = (heap.superslabs["free"] & heap.superslabs["dirty"] & ~heap.superslabs["cold"]).any()
+    left = max(0, last + decay // 2 - (now or last)) + (decay // 2 if cold else 0)
+    return f"they go back within {max(left, 100) / 1000:.1f} s (HAKMEM_DECAY_MS)"
+
+
+def _cache_text(table: Table, decay: str) -> str:
+    bins, remote, spans = (table.of(key) for key in ("bins", "remote", "spans"))
+    if spans >= max(bins, remote):
+        return f"{byte_text(spans)} are free spans: {decay}"
+    if bins >= remote:
+        return (
+            f"{byte_text(bins)} lie in threads' bins, for reuse (HAKMEM_BIN_KB, HAKMEM_BINS_EXTRA_KB make them smaller)"
+        )
+    return f"{byte_text(remote)} were freed by other threads and wait for their owners, which make no calls"
+
+
+def judge(table: Table, decay: str = "") -> Verdict:
+    """By the largest excess over what is asked for, if that is worth a word; else the program holds what there is."""
+    groups = {group: table.in_group(group) for group in (CACHE, FRAGMENTATION, HUGE, META, OTHER)}
+    kind = max(groups, key=groups.get)
+    resident = table.total or sum(row.resident or 0 for row in table.rows)
+    asked = table.in_group(PROGRAM)
+    if table.group_cache and table.group_cache > resident and table.group_cache * 2 > (table.group_total or 0):
+        cache, all_of = byte_text(table.group_cache), byte_text(table.group_total or 0)
+        text = f"{cache} of the {all_of} of its control group are the page cache, which goes when memory is wanted"
+        return Verdict(PAGE_CACHE, text)
+    if groups[kind] < asked and groups[kind] < _EXCESS * resident:
+        return Verdict(PROGRAM, f"the program holds it: {byte_text(asked)} are live, as asked for")
+    if kind == CACHE:
+        return Verdict(kind, f"cache: {_cache_text(table, decay)}")
+    if kind == FRAGMENTATION:
+        free, rounding = table.of("slab_free"), table.of("rounding")
+        text = f"{byte_text(free)} are free blocks on pages that few live ones keep, {byte_text(rounding)} rounding"
+        return Verdict(kind, f"fragmentation: {text}")
+    if kind == HUGE:
+        return Verdict(
+            kind,
+            f"huge pages: {byte_text(groups[kind])} of them were never written to (HAKMEM_HUGE=0 takes small ones)",
+        )
+    if kind == META:
+        return Verdict(kind, f"hakmem's own records: {byte_text(groups[kind])}")
+    largest = max((row for row in table.rows if row.group == OTHER), key=lambda row: row.resident or 0)
+    return Verdict(
+        kind, f"not the heap: {byte_text(groups[kind])}, of that {byte_text(largest.resident or 0)} {largest.title}"
+    )
+
+
+def control_group(process: int, root: Path = _CGROUPS, proc: Path = Path("/proc")) -> tuple[int | None, int | None]:
+    """What the process's control group holds, and how much of that is page cache; None where there is none of its own."""
+    with contextlib.suppress(OSError, ValueError, StopIteration, KeyError):
+        lines = (proc / str(process) / "cgroup").read_text().splitlines()
+        folder = root / next(line[3:] for line in lines if line.startswith("0::")).strip().lstrip("/")
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return int((folder / "memory.current").read_text()), int(stat["file"]) - int(stat.get("shmem", 0))
+    return None, None
+
+
+# ---- The whole ----
+
+
+def _process_table(reader: Reader, memory: Process) -> tuple[Table, Snapshot]:
+    table = Table(memory.process)
+    pagemap = Pagemap(memory.folder, memory.page_size)
+    try:
+        heap = reader.heap(with_entries=True)
+        pages = pagemap.pages(heap.base, heap.size)
+        mapped = mappings(memory.folder)
+        taken = reader.snapshot(heap)
+        on = contents(reader, heap)
+        zeros = _zeros(reader, heap, on, pages) if pages.huge.any() else {}
+        resident = _sum(reader, on, pages.present, zeros, pages.huge)
+        region = [(heap.base, heap.base + heap.size)]
+        zones = [
+            (start, start + -(-len(heap.units) // each) * stride)
+            for start, stride, each in map(reader.names.zone, reader.names.zones)
+        ]
+        own, others, meta, blocks = _own_ranges(reader, heap), [], resident.meta, 0
+        for each in mapped:
+            if _overlaps(each, region):
+                blocks += each.resident
+            elif _overlaps(each, zones):
+                meta += each.resident
+            elif _overlaps(each, own):
+                ours = _resident_in(each, own, pagemap, memory.page_size)
+                meta += ours
+                others.append(Mapped(each.area, each.resident - ours, each.anonymous - ours, 0, 0))
+            else:
+                others.append(each)
+    finally:
+        pagemap.close()
+    shares = _asked_shares(reader, taken)
+    rest = (resident.cached, resident.waiting, resident.spans, resident.free, resident.overshoot, meta)
+    counted = _counted(reader, heap, taken, shares)
+    for (key, title, group), count, all_of in zip(
+        _HEAP_ROWS, _heap_rows(resident.live.tolist(), shares, rest), counted, strict=True
+    ):
+        table.rows.append(Row(key, title, group, count, all_of))
+    table.rows += _other_rows(others, memory.stack_pointers())
+    seen = sum(row.resident or 0 for row in table.rows if row.key != "meta" and row.group != OTHER) + resident.meta
+    if blocks != seen:
+        table.rows.append(
+            Row("moved", "came and went while this was read", CACHE if blocks > seen else PROGRAM, blocks - seen)
+        )
+    table.total, table.swapped = sum(each.resident for each in mapped), sum(each.swapped for each in mapped)
+    table.group_total, table.group_cache = control_group(memory.process)
+    table.verdict = judge(table, _decay_text(reader, heap))
+    return table, taken
+
+
+def _counted(reader: Reader, heap: Heap, taken: Snapshot, shares: list[float]) -> list[int | None]:
+    """The same rows, resident or not, as the heap's records have them."""
+    of_size = {each.block_size: each for each in taken.classes}
+    live = [of_size[each.size].live * each.size if each.size in of_size else 0 for each in reader.classes]
+    cached, remote = (
+        sum(getattr(each, name) * each.block_size for each in taken.classes) for name in ("cached", "remote")
+    )
+    blocks = sum(each.slabs * each.slab_size for each in taken.classes)
+    free = blocks - sum(live) - cached - remote
+    words = (heap.superslabs["free"] & heap.superslabs["dirty"]).view(np.uint32)
+    spans = int(np.bitwise_count(words).sum()) * heap.unit_bytes
+    return [*_heap_rows([*live, taken.large_bytes], shares, (cached, remote, spans, free)), None, None]
+
+
+def of_memory(memory: Memory) -> tuple[Table, Snapshot]:
+    """The table of a process, or of a core, whose pages nobody knows any more."""
+    with whole(memory):
+        reader = Reader(memory)
+        if isinstance(memory, Process):
+            return _process_table(reader, memory)
+        heap = reader.heap()
+        taken = reader.snapshot(heap)
+    counted = _counted(reader, heap, taken, _asked_shares(reader, taken))
+    table = Table(memory.process)
+    for (key, title, group), count in zip(_HEAP_ROWS, counted, strict=True):
+        table.rows.append(Row(key, title, group, None, count))
+    return table, taken
+
+
+def of_snapshot(taken: Snapshot) -> Table:
+    """What a snapshot's file tells: no pages, and nothing of other mappings."""
+    live, cached, remote = (
+        sum(getattr(each, name) * each.block_size for each in taken.classes) for name in ("live", "cached", "remote")
+    )
+    free = sum(each.slabs * each.slab_size for each in taken.classes) - live - cached - remote
+    rows = {"asked": live + taken.large_bytes, "bins": cached, "remote": remote, "slab_free": free}
+    table = Table(taken.process)
+    for key, title, group in _HEAP_ROWS:
+        table.rows.append(Row(key, title if key != "asked" else "live", group, None, rows.get(key)))
+    return table

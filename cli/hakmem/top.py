@@ -1,0 +1,219 @@
+"""hakmem top: all processes that run with hakmem, or one of them, in the terminal, for as long as wanted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table as Columns
+from rich.text import Text
+
+from hakmem import insight, outside_commands, resident
+from hakmem.errors import Failure
+from hakmem.memory import Process, Unreadable
+from hakmem.profile import NOT_SAMPLED
+from hakmem.render import byte_text
+from hakmem.resident import Table
+from hakmem.snapshot import Snapshot, write
+from hakmem.symbols import Symbols
+
+PROC = Path("/proc")
+LIVE, GROWTH, NAME = "live", "growth", "name"
+_SORTS = {"l": LIVE, "g": GROWTH, "n": NAME}
+_QUIT = ("q", "\x03", "\x04")
+_SAVE = "s"
+_HELP = "l g n: sort by live bytes, growth, name   s: save a snapshot   q: quit"
+
+
+@dataclass(slots=True)
+class Found:
+    """A process with hakmem, as far as it could be read."""
+
+    process: int
+    name: str
+    table: Table | None = None
+    taken: Snapshot | None = None
+    problem: str = ""
+
+
+def _has_hakmem(process: int) -> bool:
+    """By names of files alone, which is quick; a program that is linked with it statically shows when it is read."""
+    with contextlib.suppress(OSError):
+        return "hakmem" in (PROC / str(process) / "maps").read_text(errors="replace")
+    return False
+
+
+def processes(user: int) -> list[int]:
+    """Those of the user, or of everybody if that is root."""
+    found = []
+    for folder in PROC.iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdecimal() and int(folder.name) != os.getpid() and user in (0, folder.stat().st_uid):
+                found.append(int(folder.name))
+    return sorted(found)
+
+
+def name_of(process: int) -> str:
+    with contextlib.suppress(OSError):
+        return (PROC / str(process) / "comm").read_text().strip()
+    return "?"
+
+
+def look(process: int) -> Found:
+    """One process; a problem instead of a table where it can't be read."""
+    found = Found(process, name_of(process))
+    source = None
+    try:
+        source = Process(process)
+        found.table, found.taken = resident.of_memory(source)
+    except (Failure, Unreadable, OSError) as error:
+        found.problem = getattr(error, "message", "") or "it changed while it was read, or ended"
+    finally:
+        if source is not None:
+            source.close()
+    return found
+
+
+def is_of_hakmem(found: Found) -> bool:
+    return found.table is not None or (_has_hakmem(found.process) and "no hakmem" not in found.problem)
+
+
+def all_found(user: int) -> list[Found]:
+    """Every process that hakmem is in: of those that can't be read, the ones that have its library mapped."""
+    found = []
+    for process in processes(user):
+        each = look(process)
+        if is_of_hakmem(each):
+            found.append(each)
+    return sorted(found, key=lambda each: -((each.table and each.table.total) or 0))
+
+
+def list_table(found: list[Found]) -> Columns:
+    columns = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for title in ("process", "resident", "live"):
+        columns.add_column(title, justify="right", no_wrap=True)
+    columns.add_column("name", no_wrap=True)
+    columns.add_column("verdict", overflow="fold")
+    for each in found:
+        if each.table is None or each.taken is None:
+            columns.add_row(str(each.process), "", "", each.name, Text(each.problem, style="dim"))
+            continue
+        total, live = byte_text(each.table.total or 0), byte_text(each.taken.live_bytes)
+        columns.add_row(str(each.process), total, live, each.name, each.table.verdict.text)
+    return columns
+
+
+# ---- One process ----
+
+
+@dataclass(slots=True)
+class View:
+    """What is shown of one process, over time."""
+
+    process: int
+    by: str = LIVE
+    top: int = 10
+    first: dict[str, int] = field(default_factory=dict)  # what each function held at first
+    since: float = field(default_factory=time.monotonic)
+    found: Found | None = None
+    said: str = ""
+
+    def refresh(self) -> None:
+        self.found = look(self.process)
+
+    def key(self, key: str) -> bool:
+        """False: the end is wanted."""
+        if key in _QUIT:
+            return False
+        if key in _SORTS:
+            self.by = _SORTS[key]
+        elif key == _SAVE:
+            self.save()
+        return True
+
+    def save(self) -> None:
+        if self.found is None or self.found.taken is None:
+            return
+        path = Path(f"heap.{self.process}.{time.strftime('%H%M%S')}")
+        try:
+            write(self.found.taken, path)
+            self.said = f"saved {path}"
+        except OSError as error:
+            self.said = f"{path}: {error.strerror}"
+
+    def functions(self, taken: Snapshot) -> list[tuple[str, insight.Row, int]]:
+        """Names, rows and how much they have grown since the view began."""
+        shown, _ = insight.rows(taken, Symbols(taken), insight.FUNCTION)
+        named = [(row.frames[0][0], row) for row in shown if row.line.key != NOT_SAMPLED]
+        if not self.first:
+            self.first = {name: row.line.bytes for name, row in named}
+        grown = [(name, row, row.line.bytes - self.first.get(name, 0)) for name, row in named]
+        order = {
+            LIVE: lambda each: -each[1].line.bytes,
+            GROWTH: lambda each: -each[2],
+            NAME: lambda each: each[0],
+        }
+        return sorted(grown, key=order[self.by])[: self.top]
+
+    def render(self) -> RenderableType:
+        if self.found is None:
+            return Text("reading ...")
+        if self.found.table is None or self.found.taken is None:
+            return Text(f"process {self.process}: {self.found.problem}")
+        taken = self.found.taken
+        heading = Text(f"{self.found.name}, process {self.process}: {self.found.table.verdict.text}", style="bold")
+        columns = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for title in ("live", "±", f"since {insight.age_text(time.monotonic() - self.since)}"):
+            columns.add_column(title, justify="right", no_wrap=True)
+        columns.add_column(f"allocated by (sorted by {self.by})")
+        for name, row, grown in self.functions(taken):
+            change = f"{'+' if grown >= 0 else '-'}{byte_text(abs(grown))}"
+            columns.add_row(byte_text(row.line.bytes), byte_text(row.line.error), change, name)
+        parts: list[RenderableType] = [heading, outside_commands.columns(self.found.table)]
+        parts.append(columns if taken.rate else Text("no blocks are sampled: who holds them is not known"))
+        return Group(*parts, Text(self.said), Text(_HELP, style="dim"))
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[int]:
+    """Keys as they are pressed, not by lines."""
+    file = sys.stdin.fileno()
+    before = termios.tcgetattr(file)
+    try:
+        tty.setcbreak(file)
+        yield file
+    finally:
+        termios.tcsetattr(file, termios.TCSADRAIN, before)
+
+
+def watch(process: int, seconds: float) -> None:
+    """Until a key ends it, or the process ends."""
+    view = View(process)
+    view.refresh()
+    if view.found is not None and view.found.table is None:
+        raise Failure(view.found.problem)
+    with _keys() as file, Live(view.render(), console=Console(), screen=True, auto_refresh=False) as live:
+        due = time.monotonic() + seconds
+        while True:
+            ready, _, _ = select.select([file], [], [], max(0.0, due - time.monotonic()))
+            if ready:
+                key = os.read(file, 1).decode(errors="replace")
+                if not key or not view.key(key):
+                    return
+            else:
+                view.refresh()
+                due = time.monotonic() + seconds
+            live.update(view.render(), refresh=True)
+            if not (PROC / str(process)).exists():
+                return

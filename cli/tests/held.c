@@ -1,0 +1,73 @@
+/* held.c - programs that hold much memory, each for another reason: held REASON. About 64 MiB; all goes on to be so. */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MUCH = 64 << 20, SMALL = 256, COUNT = MUCH / SMALL, THREADS = 32, STACK = 2 << 20, HUGE = 2 << 20 };
+static void *blocks[COUNT];
+
+static void fill(size_t bytes) {
+  for (int i = 0; i < COUNT; i++) memset(blocks[i] = malloc(bytes), 1, bytes);
+}
+
+static void leak(void) { fill(SMALL); }
+
+/* With HAKMEM_DECAY_MS=-1. */
+static void cache(void) {
+  fill(SMALL);
+  for (int i = 0; i < COUNT; i++) free(blocks[i]);
+}
+
+/* One block of each page stays. */
+static void pinned(void) {
+  fill(SMALL);
+  for (int i = 0; i < COUNT; i++) {
+    if (i % (4096 / SMALL) != 0) free(blocks[i]);
+  }
+}
+
+/* Large blocks that were full when they were freed, then some that are not: hakmem takes huge pages for them. */
+static void huge(void) {
+  for (int turn = 0; turn < 64; turn++) {
+    memset(blocks[0] = malloc(2 * HUGE), 1, 2 * HUGE);
+    __asm__ volatile("" : : "r"(blocks[0]) : "memory"); /* or the compiler leaves all of it out */
+    free(blocks[0]);
+  }
+  for (int i = 0; i < MUCH / HUGE; i++) *(char *)(blocks[i] = malloc(HUGE)) = 1;
+}
+
+static void others(void) { memset(mmap(NULL, MUCH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1, MUCH); }
+
+static pthread_barrier_t filled;
+static void *stack(void *unused) {
+  volatile char much[STACK];
+  for (size_t i = 0; i < STACK; i += 1024) much[i] = 1;
+  pthread_barrier_wait(&filled);
+  for (;;) pause();
+  return unused;
+}
+static void stacks(void) {
+  pthread_barrier_init(&filled, NULL, THREADS + 1);
+  for (int i = 0; i < THREADS; i++) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, stack, NULL) != 0) exit(1);
+  }
+  pthread_barrier_wait(&filled);
+}
+
+int main(int count, char **arguments) {
+  static const struct {
+    const char *name;
+    void (*hold)(void);
+  } reasons[] = {{"leak", leak}, {"cache", cache}, {"pinned", pinned}, {"huge", huge}, {"mmap", others}, {"stacks", stacks}};
+  for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
+    if (count > 1 && strcmp(arguments[1], reasons[i].name) == 0) reasons[i].hold();
+  }
+  usleep(50000);
+  (void)!write(1, "ready\n", 6);
+  for (;;) pause();
+}

@@ -1,0 +1,106 @@
+/* known.c - programs whose heaps are known, to be read from outside: known MODE FILE
+ *
+ *   rest    blocks of all sizes, some of them freed by another thread; writes a snapshot to FILE, and a profile for pprof to
+ *           FILE.pb; then nothing moves any more
+ *   churn   threads that allocate and free, also each other's blocks, for as long as it runs
+ *   big     MiB, as FILE says, in small blocks, every eighth of them free */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+extern bool hak_profile_write(int fd) __attribute__((weak));
+extern bool hak_profile_pprof(int fd) __attribute__((weak));
+
+static uint32_t below(uint32_t *state, uint32_t end) {
+  *state = *state * 1103515245u + 12345u;
+  return (uint32_t)((uint64_t)*state * end >> 32);
+}
+
+static void ready(void) { (void)!write(1, "ready\n", 6); }
+
+/* ---- rest ---- */
+
+enum { BLOCKS = 30000, LARGE = 50, FREED_BY_OTHERS = 3000 };
+static void *blocks[BLOCKS], *large[LARGE];
+
+static void *free_some(void *unused) {
+  for (int i = 0; i < FREED_BY_OTHERS; i += 3) free(blocks[i]);
+  return unused;
+}
+
+static int rest(const char *file) {
+  uint32_t state = 1;
+  for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc(1 + below(&state, 3000) * (i % 50 == 0 ? 10 : 1));
+  for (int i = FREED_BY_OTHERS; i < BLOCKS; i += 5) free(blocks[i]);
+  for (int i = 0; i < LARGE; i++) large[i] = malloc(40000 + (size_t)i * (i % 2 == 0 ? 1000 : 30000));
+  for (int i = 0; i < LARGE; i += 4) free(large[i]);
+  for (int i = 0; i < 1 << 20; i += 4096) (void)*(volatile char *)((char *)large[LARGE - 1] + i); /* the kernel's page of zeros */
+  blocks[0] = malloc(0);
+  for (int i = 0; i < 2; i++) { /* the second's are others' remote frees, not the marker's */
+    pthread_t thread;
+    if (i == 1) memmove(blocks, blocks + 1, FREED_BY_OTHERS * sizeof *blocks);
+    if (pthread_create(&thread, NULL, free_some, NULL) != 0 || pthread_join(thread, NULL) != 0) return 1;
+  }
+  char other[4096];
+  snprintf(other, sizeof other, "%s.pb", file);
+  int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0600), second = open(other, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  if (fd < 0 || second < 0 || hak_profile_write == NULL || hak_profile_pprof == NULL) return 1;
+  if (!hak_profile_write(fd) || !hak_profile_pprof(second)) return 1;
+  close(fd);
+  close(second);
+  ready();
+  for (;;) pause();
+}
+
+/* ---- churn ---- */
+
+enum { THREADS = 3, SLOTS = 1 << 14 };
+static void *_Atomic slots[SLOTS];
+
+static void *churn(void *seed) {
+  uint32_t state = (uint32_t)(uintptr_t)seed;
+  for (;;) {
+    size_t bytes = below(&state, 512) == 0 ? 30000 + below(&state, 100000) : 1 + below(&state, 1000);
+    char *block = malloc(bytes);
+    *block = 1;
+    free(__atomic_exchange_n((void **)&slots[below(&state, SLOTS)], block, __ATOMIC_ACQ_REL));
+  }
+}
+
+static int run(void) {
+  for (uintptr_t i = 1; i <= THREADS; i++) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, churn, (void *)i) != 0) return 1;
+  }
+  usleep(500000);
+  ready();
+  for (;;) pause();
+}
+
+/* ---- big ---- */
+
+static int big(size_t mib) {
+  uint32_t state = 1;
+  uint64_t sum = 0;
+  for (unsigned i = 0; sum < mib << 20; i++) {
+    size_t bytes = 16 + below(&state, 1000);
+    char *block = malloc(bytes);
+    *block = 1;
+    if (i % 8 == 0) free(block);
+    else sum += bytes;
+  }
+  ready();
+  for (;;) pause();
+}
+
+int main(int count, char **arguments) {
+  const char *mode = count > 1 ? arguments[1] : "", *rest_of = count > 2 ? arguments[2] : "";
+  if (strcmp(mode, "rest") == 0) return rest(rest_of);
+  if (strcmp(mode, "churn") == 0) return run();
+  return big((size_t)atoi(rest_of));
+}

@@ -1,0 +1,46 @@
+"""Programs that run under hakmem, to be looked at from outside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import hakmem
+
+LIBRARY = Path(hakmem.__file__).parent / "libhakmem.so"
+KNOWN = Path(__file__).parent / "known.c"
+
+
+def compiled(folder: Path, source: Path = KNOWN, *options: str) -> Path:
+    compiler = shutil.which("cc")
+    if not compiler:
+        pytest.skip("no C compiler")
+    out = folder / source.stem
+    subprocess.run([compiler, "-O1", "-pthread", *options, "-o", out, source], check=True)
+    return out
+
+
+@contextmanager
+def running(*command: str | Path, folder: Path | None = None, **variables: str) -> Iterator[subprocess.Popen]:
+    """The program under hakmem, from its first line of output on."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")}
+    environment |= {"LD_PRELOAD": str(LIBRARY), "HAKMEM_INSIGHT": "1"} | variables
+    with subprocess.Popen(
+        [str(word) for word in command],
+        env=environment,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()

@@ -1,0 +1,130 @@
+"""hakmem run --profile and --leaks: what a program holds at exit, and an exit code for what grew."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+PROGRAM = """
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void *kept[1 << 16];
+__attribute__((noinline)) void keep_small(int blocks) {
+  for (int i = 0; i < blocks; i++) memset(kept[i] = malloc(1000), 1, 1000);
+}
+__attribute__((noinline)) void *keep_large(size_t bytes) { return memset(malloc(bytes), 1, bytes); }
+static void *large;
+int main(int count, char **words) { /* small blocks, bytes of a large one, how it ends */
+  keep_small(atoi(words[1]));
+  if (atoi(words[2]) > 0) large = keep_large((size_t)atoi(words[2]));
+  if (count > 3 && strcmp(words[3], "fork") == 0) {
+    if (fork() == 0) {
+      large = keep_large(64 << 20);
+      exit(0);
+    }
+    wait(NULL);
+    if (atoi(words[1]) == 1) _exit(0);
+  }
+  if (count > 3 && strcmp(words[3], "abort") == 0) abort();
+  if (count > 3 && strcmp(words[3], "sleep") == 0) pause();
+  return count > 3 ? atoi(words[3]) : 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("leaks")
+    (directory / "program.c").write_text(PROGRAM)
+    subprocess.run(["cc", "-O1", "-g", "-o", directory / "program", directory / "program.c"], check=True)
+    return str(directory / "program")
+
+
+def live(text: str) -> str:
+    return re.search(r"live (\S+ \S+),", text).group(1)
+
+
+def test_what_is_live_at_exit_is_shown_by_site(hakmem, program):
+    result = hakmem("run", "--leaks", "--", program, "8000", str(16 << 20))
+    assert result.returncode == 0
+    assert result.stdout == ""
+    assert "hakmem: live at exit" in result.stderr
+    assert re.search(r"16\.0 MiB\s.*keep_large", result.stderr)
+    assert re.search(r"MiB\s.*keep_small", result.stderr)
+
+
+def test_profile_leaves_the_snapshot_alone(hakmem, program, tmp_path):
+    file = tmp_path / "heap"
+    result = hakmem("run", "--profile", str(file), "--", program, "0", str(16 << 20))
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    shown = json.loads(hakmem("profile", "--json", str(file)).stdout)
+    assert shown["large"] == 16 << 20
+
+
+def test_a_child_does_not_take_the_place_of_the_program(hakmem, program, tmp_path):
+    file = tmp_path / "heap"
+    assert hakmem("run", "--profile", str(file), "--", program, "0", str(16 << 20), "fork").returncode == 0
+    assert json.loads(hakmem("profile", "--json", str(file)).stdout)["large"] == 16 << 20
+
+
+def test_a_childs_snapshot_is_not_taken_for_the_programs(hakmem, program):
+    result = hakmem("run", "--leaks", "--", program, "1", "0", "fork")
+    assert result.returncode == 1
+    assert "ended with code 0 and left no snapshot" in result.stderr
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_growth_fails_the_run(hakmem, program, tmp_path, grown):
+    file = tmp_path / "before"
+    assert hakmem("run", "--profile", str(file), "--", program, "8000", str(16 << 20)).returncode == 0
+    after = (16 << 20) + (4 << 20 if grown else 0)
+    result = hakmem("run", "--leaks", "--baseline", str(file), "--", program, "8000", str(after))
+    assert result.returncode == (1 if grown else 0)
+    if grown:
+        assert re.search(r"\+4\.0 MiB\s.*keep_large", result.stderr)
+    else:
+        assert "no site holds more" in result.stderr
+
+
+def test_what_shrank_does_not(hakmem, program, tmp_path):
+    file = tmp_path / "before"
+    hakmem("run", "--profile", str(file), "--", program, "0", str(32 << 20))
+    assert hakmem("run", "--leaks", "--baseline", str(file), "--", program, "0", str(16 << 20)).returncode == 0
+
+
+def test_the_programs_own_end_comes_first(hakmem, program, tmp_path):
+    file = tmp_path / "before"
+    hakmem("run", "--profile", str(file), "--", program, "0", "0")
+    grown = ("run", "--leaks", "--baseline", str(file), "--", program, "0", str(16 << 20))
+    assert hakmem(*grown, "7").returncode == 7
+    result = hakmem(*grown, "abort")
+    assert result.returncode == -signal.SIGABRT
+    assert "died of SIGABRT and left no snapshot" in result.stderr
+
+
+def test_a_signal_is_passed_on(start, program):
+    process = start("run", "--leaks", "--", program, "0", "0", "sleep")
+    deadline = time.monotonic() + 30
+    children = f"/proc/{process.pid}/task/{process.pid}/children"
+    while True:
+        child = open(children).read().split()
+        if child and open(f"/proc/{child[0]}/comm").read() == "program\n":
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=10) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    "words", [("--compare", "--leaks"), ("--compare", "--profile", "x"), ("--baseline", "/dev/null")]
+)
+def test_what_does_not_go_together(hakmem, words):
+    assert hakmem("run", *words, "--", "true").returncode == 2

@@ -1,0 +1,247 @@
+"""Heaps read from outside: of a process that runs, and of a core, they are what the process itself says."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from processes import LIBRARY, compiled, running
+
+from hakmem import descriptor, outside, snapshot
+from hakmem.errors import Failure
+from hakmem.memory import Core, Process, is_core, open_memory, whole
+from hakmem.snapshot import Snapshot
+
+_AGE = 0.3  # seconds that clocks may differ by
+_READS = int(os.environ.get("HAKMEM_TEST_READS", "1000"))
+
+
+def said(taken: Snapshot) -> dict:
+    """What does not change with the time of the look."""
+    samples = [
+        (each.address, each.size, each.asked, each.chance, each.site, each.tag, each.quiet) for each in taken.samples
+    ]
+    return {
+        "classes": taken.classes,
+        "large": (taken.large_blocks, taken.large_bytes),
+        "samples": samples,
+        "sites": taken.sites,
+        "rest": (taken.process, taken.rate, taken.checked, taken.wrong),
+    }
+
+
+def same(seen: Snapshot, written: Snapshot) -> None:
+    assert said(seen) == said(written)
+    assert seen.moving == 0
+    # The snapshot has the build ids of the kernel's own pages too where the loader knows them.
+    files = [[each for each in taken.mappings if each.path.startswith("/")] for taken in (seen, written)]
+    assert files[0] == files[1]
+
+
+def cored(process: int, folder: Path) -> Core:
+    if not shutil.which("gcore"):
+        pytest.skip("no gdb")
+    subprocess.run(["gcore", "-o", folder / "core", str(process)], check=True, capture_output=True)
+    return Core(str(folder / f"core.{process}"))
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory) -> Path:
+    return compiled(tmp_path_factory.mktemp("known"))
+
+
+@pytest.mark.parametrize("remote", ["0", "1"], ids=["remote frees wait", "sampling at its usual rate"])
+def test_process_and_core_are_what_the_process_says(program, tmp_path, remote):
+    """The keeper would collect remote frees meanwhile."""
+    file = tmp_path / "heap"
+    options = {"HAKMEM_KEEPER": "0"} | ({"HAKMEM_SAMPLE_KB": "512"} if remote == "1" else {})
+    with running(program, "rest", file, **options) as process:
+        written, seen = snapshot.read(str(file)), outside.read(Process(process.pid))
+        core = outside.read(cored(process.pid, tmp_path))
+    same(seen, written)
+    same(core, written)
+    assert sum(each.remote for each in written.classes) > 0
+    assert sum(each.cached for each in written.classes) > 0
+    assert len(written.samples) > 30
+    for one, other in zip(seen.samples, written.samples, strict=True):
+        assert -_AGE <= one.age - other.age < 60
+
+
+def test_a_core_of_the_kernel_is_what_the_process_said(program, tmp_path):
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    if "/" in pattern or pattern.startswith("|") or most != resource.RLIM_INFINITY:
+        pytest.skip("cores go elsewhere")
+    file = tmp_path / "heap"
+    with running(program, "rest", file, HAKMEM_KEEPER="0", folder=tmp_path) as process:
+        resource.prlimit(process.pid, resource.RLIMIT_CORE, (most, most))
+        process.send_signal(signal.SIGABRT)
+        process.wait()
+    (path,) = tmp_path.glob("core*")
+    same(outside.read(Core(str(path))), snapshot.read(str(file)))
+
+
+def test_a_process_that_ends_meanwhile_is_one_line(program, tmp_path):
+    with running(program, "rest", tmp_path / "heap") as process:
+        source = Process(process.pid)
+        reader = outside.Reader(source)
+        process.kill()
+        process.wait()
+        with pytest.raises(Failure, match="it ended while it was read"), whole(source):
+            reader.snapshot()
+
+
+def test_bits_and_entries_are_as_many_as_are_counted(program, tmp_path):
+    with running(program, "rest", tmp_path / "heap", HAKMEM_KEEPER="0") as process:
+        reader = outside.Reader(Process(process.pid))
+        heap = reader.heap(with_entries=True)
+        for slab, waiting in zip(heap.slabs, heap.waiting, strict=True):
+            record = heap.units[slab]
+            words = -(-reader.classes[record["size_class"]].blocks // 64)
+            free, waits = (
+                heap.words(bits, heap.slabs[heap.slabs == slab], words) for bits in (heap.free_bits, heap.remote_bits)
+            )
+            assert sum(int(word).bit_count() for word in free.flat) == record["free"]
+            assert sum(int(word).bit_count() for word in waits.flat) == waiting
+            assert not (free & waits).any()
+        for each in heap.bins:
+            assert len(each.entries) == each.count == len(set(each.entries.tolist()))
+            units = (each.entries - heap.base) // heap.unit_bytes
+            heads = [heap.units[unit]["head"] if heap.units[unit]["kind"] == 2 else unit for unit in units.tolist()]
+            assert set(heap.units["size_class"][heads]) <= {each.size_class}
+
+
+class Torn(Process):
+    """The first record of each slab and sample is another one's, for so many readings."""
+
+    turns = {"slabs": 0, "samples": 0}
+
+    def gather(self, addresses, sizes):
+        found = super().gather(addresses, sizes)
+        kind = "samples" if sizes == [32, 64, 32] else "slabs"
+        if self.turns[kind]:
+            self.turns[kind] -= 1
+            found[:, : sizes[0]] ^= 1
+        return found
+
+
+@pytest.mark.parametrize("kind", ["slabs", "samples"])
+def test_what_changes_while_it_is_read_is_read_again_and_then_left_out(program, tmp_path, kind, monkeypatch):
+    file = tmp_path / "heap"
+    with running(program, "rest", file, HAKMEM_KEEPER="0") as process:
+        written, memory = snapshot.read(str(file)), Torn(process.pid)
+        monkeypatch.setitem(Torn.turns, kind, 1)
+        same(outside.read(memory), written)
+        assert Torn.turns[kind] == 0
+        monkeypatch.setitem(Torn.turns, kind, 1000)
+        seen = outside.read(memory)
+    if kind == "samples":
+        assert seen.samples == [] and seen.moving == 0
+    else:
+        assert 0 < seen.moving <= seen.slabs and seen.live_bytes == written.live_bytes
+
+
+def test_a_churning_process_has_no_impossible_figure(program):
+    moving = slabs = largest = 0
+    with running(program, "churn") as process:
+        reader = outside.Reader(Process(process.pid))
+        for turn in range(_READS):
+            heap = reader.heap()
+            for each in reader.size_classes(heap):
+                room = each.slabs * (each.slab_size // max(each.block_size, 16))
+                counts = (each.live, each.cached, each.free, each.remote)
+                assert min(counts) >= 0 and each.free + each.remote <= room and each.live <= room
+            large = heap.units[heap.units["kind"] == reader.value("kind.large")]
+            assert (large["bytes"] > 0).all() and int(large["bytes"].sum()) <= heap.size
+            moving, slabs = moving + heap.moving, slabs + len(heap.slabs)
+            if turn % 50 == 0:
+                taken = reader.snapshot(heap)
+                assert taken.live_bytes <= heap.size
+                sizes = {each.size for each in reader.classes}
+                for each in taken.samples:
+                    assert each.size in sizes or each.size <= heap.size
+                    assert each.asked <= max(each.size, 4096) and each.age < 3600
+                    assert heap.base <= each.address < heap.base + heap.size
+                    assert each.site == 0 or each.site in taken.sites
+                largest = max(largest, len(taken.samples))
+    print(f"{_READS} readings, {100 * moving / slabs:.4f} % of slabs moving")
+    assert moving < 0.01 * slabs
+    assert largest > 0
+
+
+# ---- Where the descriptor is found ----
+
+
+@pytest.mark.parametrize("strip", [False, True])
+def test_found_in_a_stripped_library_and_by_its_magic_in_a_core_without_headers(program, tmp_path, strip):
+    library = tmp_path / "libhakmem.so"
+    shutil.copy(LIBRARY, library)
+    if strip:
+        if not shutil.which("strip"):
+            pytest.skip("no strip")
+        subprocess.run(["strip", "--strip-all", library], check=True)
+    file = tmp_path / "heap"
+    with running(program, "rest", file, HAKMEM_KEEPER="0", LD_PRELOAD=str(library)) as process:
+        found = descriptor.find(Process(process.pid))
+        (Path("/proc") / str(process.pid) / "coredump_filter").write_text("0x23")  # less files' headers
+        core = cored(process.pid, tmp_path)
+    headers = [core.segments_at(start) for path, start in core.files().items() if path.startswith("/")]
+    assert not any(headers)
+    assert descriptor.find(core).address == found.address
+    assert said(outside.read(core)) == said(snapshot.read(str(file)))
+
+
+def test_what_a_reader_misses_is_named(program, tmp_path):
+    with running(program, "rest", tmp_path / "heap") as process:
+        found = descriptor.find(Process(process.pid))
+        del found.fields["unit.kind"]
+        with pytest.raises(Failure, match=r"its hakmem, \d+\.\d+\.\d+, does not tell of unit\.kind"):
+            found.field("unit.kind")
+
+
+# ---- The command ----
+
+
+def test_profile_takes_a_process_and_a_core(hakmem, program, tmp_path):
+    file = tmp_path / "heap"
+    with running(program, "rest", file, HAKMEM_KEEPER="0") as process:
+        outputs = [hakmem("profile", str(process.pid)), hakmem("profile", str(file))]
+        core = cored(process.pid, tmp_path)
+        outputs.append(hakmem("profile", core.name))
+    # The second table, of pinned pages, is in what the process has written alone.
+    firsts = [each.stdout.partition("\npinned")[0] for each in outputs]
+    tables = [re.sub(r"[\d.]+ (s|min)\b|process .*UTC|:\d+\b|\s+|─+", " ", each) for each in firsts]
+    assert [each.returncode for each in outputs] == [0, 0, 0]
+    assert "main" in tables[0] and "live" in tables[0]
+    assert re.sub(r"\s+", "", tables[0]) == re.sub(r"\s+", "", tables[1]) == re.sub(r"\s+", "", tables[2])
+
+
+def test_what_cannot_be_read_is_one_line(hakmem, tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    result = hakmem("profile", str(gone.pid))
+    assert result.returncode == 1 and result.stderr == f"hakmem: process {gone.pid}: there is none\n"
+    with subprocess.Popen(["sleep", "60"]) as other:
+        time.sleep(0.1)
+        result = hakmem("profile", str(other.pid))
+        other.kill()
+    assert result.stderr == f"hakmem: process {other.pid}: no hakmem is there, or one too old to be read from outside\n"
+    broken = tmp_path / "core"
+    broken.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 4, 62) + bytes(20))
+    assert is_core(broken.read_bytes())
+    result = hakmem("profile", str(broken))
+    assert result.returncode == 1 and result.stderr.count("\n") == 1 and "can't be read" in result.stderr
+
+
+def test_a_number_that_is_a_file_is_the_file(tmp_path, monkeypatch):
+    (tmp_path / "123").write_text("hakmem-snapshot 1\nend\n")
+    monkeypatch.chdir(tmp_path)
+    assert open_memory("123") is None

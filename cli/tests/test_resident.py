@@ -1,0 +1,263 @@
+"""The table that sums to the resident set, its verdicts, and what lies at an address."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from heap import Heap, mixed, text_of
+from processes import compiled, running
+
+from hakmem import inspection, memory, outside, pages, resident
+from hakmem.memory import Process
+from hakmem.resident import CACHE, FRAGMENTATION, HUGE, OTHER, PAGE_CACHE, PROGRAM, Row, Table, judge
+
+TESTS = Path(__file__).parent
+MUCH = 56 << 20
+_THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory) -> Path:
+    return compiled(tmp_path_factory.mktemp("held"), TESTS / "held.c")
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory) -> Path:
+    return compiled(tmp_path_factory.mktemp("known"))
+
+
+def rollup(process: int) -> int:
+    """The kernel's own sum."""
+    text = Path(f"/proc/{process}/smaps_rollup").read_text()
+    return int(re.search(r"^Rss:\s+(\d+) kB", text, re.M)[1]) << 10
+
+
+REASONS = [
+    ("leak", {}, PROGRAM, "asked", "are live, as asked for"),
+    ("cache", {"HAKMEM_DECAY_MS": "-1"}, CACHE, "spans", "HAKMEM_DECAY_MS=-1"),
+    ("cache", {"HAKMEM_DECAY_MS": "60000"}, CACHE, "spans", r"they go back within \d\d\.\d s"),
+    ("pinned", {}, FRAGMENTATION, "slab_free", "free blocks on pages that few live ones keep"),
+    ("huge", {"HAKMEM_HUGE": "1"}, HUGE, "huge", "HAKMEM_HUGE=0"),
+    ("mmap", {}, OTHER, "anonymous", "anonymous mappings of others"),
+    ("stacks", {}, OTHER, "stacks", "stacks of threads"),
+]
+
+
+@pytest.mark.parametrize(
+    "reason, variables, kind, key, text", REASONS, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_each_reason_has_its_verdict_and_the_table_sums(held, reason, variables, kind, key, text):
+    if reason == "huge" and (not _THP.exists() or "[never]" in _THP.read_text()):
+        pytest.skip("no huge pages")
+    with running(held, reason, **variables) as process:
+        table, taken = resident.of_memory(Process(process.pid))
+        kernel = rollup(process.pid)
+    total = sum(row.resident for row in table.rows)
+    assert total == table.total
+    assert abs(total - kernel) <= max(kernel // 200, 1 << 20)
+    assert all(row.resident >= 0 for row in table.rows)
+    assert table.of(key) > (MUCH if reason != "huge" else MUCH // 2)
+    assert table.of(key) > 0.8 * total
+    assert table.verdict.kind == kind
+    assert re.search(text, table.verdict.text)
+    assert taken.live_bytes == 0 or reason != "cache"
+
+
+def test_a_process_at_work_has_a_table_that_sums(known):
+    with running(known, "churn") as process:
+        for _ in range(20):
+            table, _ = resident.of_memory(Process(process.pid))
+            total = sum(row.resident for row in table.rows)
+            assert total == table.total
+            assert abs(table.of("moved")) < 0.1 * total
+
+
+def test_what_lies_on_each_page_is_exact():
+    """Against a count block by block."""
+    draw = np.random.default_rng(1)
+    for size, units in ((16, 1), (48, 1), (64, 1), (512, 1), (640, 1), (1024, 1), (4096, 1), (10240, 2), (28672, 4)):
+        slab, page = units << 16, 4096
+        blocks = slab // size
+        words = draw.integers(0, 1 << 63, (3, -(-blocks // 64)), np.uint64)
+        if blocks % 64:
+            words[:, -1] &= np.uint64((1 << blocks % 64) - 1)
+        found = pages.of_bits(words, blocks, size, slab // page, page)
+        for row, bits in zip(found, words, strict=True):
+            bytes_ = np.zeros(slab, bool)
+            taken = [block for block in range(blocks) if int(bits[block // 64]) >> block % 64 & 1]
+            for block in taken:
+                bytes_[block * size : (block + 1) * size] = True
+            assert row.tolist() == bytes_.reshape(-1, page).sum(axis=1).tolist()
+            addresses = np.array([(1 << 40) + block * size for block in taken], np.uint64)
+            added = np.zeros(slab // page, np.int64)
+            pages.of_blocks(addresses, size, 1 << 40, page, added)
+            assert added.tolist() == row.tolist()
+
+
+def test_pages_sum_to_what_is_counted(known, tmp_path):
+    with running(known, "rest", tmp_path / "heap", HAKMEM_KEEPER="0") as process:
+        reader = outside.Reader(Process(process.pid))
+        heap = reader.heap(with_entries=True)
+        taken, on = reader.snapshot(heap), pages.contents(reader, heap)
+    everything = np.ones(len(on.kind), bool)
+    found = resident._sum(reader, on, everything, {}, ~everything)
+    counts = {
+        name: sum(getattr(each, name) * each.block_size for each in taken.classes)
+        for name in ("live", "cached", "remote")
+    }
+    slabs = sum(each.slabs * each.slab_size for each in taken.classes)
+    past = int(on.past.sum()) * 4096
+    assert found.live[:-1].sum() == counts["live"] and found.live[-1] == taken.large_bytes
+    assert (found.cached, found.waiting) == (counts["cached"], counts["remote"])
+    assert found.free == slabs - sum(counts.values()) + past
+    assert found.spans + found.overshoot == heap.unit_bytes * int(
+        (heap.units["kind"] == reader.value("kind.free")).sum()
+    )
+
+
+def test_pages_by_scan_are_those_of_pagemap_less_the_page_of_zeros(known, tmp_path):
+    with running(known, "rest", tmp_path / "heap", HAKMEM_KEEPER="0") as process:
+        source = Process(process.pid)
+        heap = outside.Reader(source).heap()
+        one, other = (pages.Pagemap(source.folder, source.page_size) for _ in range(2))
+        other._scans = False
+        first, second = (each.pages(heap.base, heap.size).present for each in (one, other))
+        mapped = pages.mappings(source.folder)
+        kernel = sum(each.resident for each in mapped if heap.base <= each.area.start < heap.base + heap.size)
+    assert 4096 * first.sum() == kernel
+    assert not (first & ~second).any()
+    assert 256 <= (second & ~first).sum() < 300
+
+
+def rows(**resident_of: int) -> Table:
+    groups = {
+        "asked": PROGRAM,
+        "spans": CACHE,
+        "bins": CACHE,
+        "remote": CACHE,
+        "slab_free": FRAGMENTATION,
+        "files": OTHER,
+    }
+    table = Table(1, [Row(key, key, groups[key], count) for key, count in resident_of.items()])
+    table.total = sum(resident_of.values())
+    return table
+
+
+def test_verdict_is_the_largest_excess_if_it_is_worth_a_word():
+    assert judge(rows(asked=800, spans=120, slab_free=70)).kind == PROGRAM
+    assert judge(rows(asked=500, spans=120, slab_free=380)).kind == FRAGMENTATION
+    assert judge(rows(asked=10, bins=20, files=5)).text.startswith("cache: 20 B lie in threads' bins")
+    assert "wait for their owners" in judge(rows(asked=10, remote=20)).text
+    table = rows(asked=500, files=100)
+    table.group_total, table.group_cache = 5000, 4000
+    assert judge(table).kind == PAGE_CACHE
+
+
+def test_control_group(tmp_path):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text("0::/system/app\n")
+    folder = tmp_path / "system" / "app"
+    folder.mkdir(parents=True)
+    (folder / "memory.current").write_text("1000\n")
+    (folder / "memory.stat").write_text("anon 200\nfile 700\nshmem 100\n")
+    assert resident.control_group(7, tmp_path, tmp_path) == (1000, 600)
+    assert resident.control_group(8, tmp_path, tmp_path) == (None, None)
+
+
+# ---- The commands ----
+
+
+def test_resident_shows_the_table_and_the_verdict(hakmem, held):
+    with running(held, "pinned") as process:
+        shown = hakmem("resident", str(process.pid))
+        result = json.loads(hakmem("resident", str(process.pid), "--json").stdout)
+    assert shown.returncode == 0
+    assert re.search(
+        r"free blocks in slabs, on pages with live ones mostly\s+[56]\d\.\d MiB\s+[89]\d\.\d %", shown.stdout
+    )
+    assert re.search(r"resident set\s+[67]\d\.\d MiB\s+100\.0 %", shown.stdout)
+    assert "\nfragmentation: " in shown.stdout
+    assert sum(row["resident"] for row in result["rows"]) == result["resident"]
+    assert result["verdict"]["kind"] == "fragmentation"
+
+
+def test_of_a_core_and_a_file_pages_are_not_known(hakmem, known, tmp_path):
+    taken = Heap({64: mixed({2: 1000}, free=24)}).sampled(1)
+    file = tmp_path / "heap"
+    file.write_text(text_of(taken))
+    result = json.loads(hakmem("resident", str(file), "--json").stdout)
+    assert {row["resident"] for row in result["rows"]} == {None}
+    assert next(row["counted"] for row in result["rows"] if row["key"] == "asked") == 64_000
+    assert "not known" in hakmem("resident", str(file)).stdout
+    if not shutil.which("gcore"):
+        pytest.skip("no gdb")
+    with running(known, "rest", tmp_path / "written", HAKMEM_KEEPER="0") as process:
+        subprocess.run(["gcore", "-o", tmp_path / "core", str(process.pid)], check=True, capture_output=True)
+        alive, _ = resident.of_memory(Process(process.pid))
+    dead = json.loads(hakmem("resident", str(tmp_path / f"core.{process.pid}"), "--json").stdout)
+    counted = {row["key"]: row["counted"] for row in dead["rows"]}
+    assert counted == {row.key: row.counted for row in alive.rows if row.key in counted}
+    assert dead["resident"] is None and dead["verdict"]["text"] == ""
+
+
+# ---- Addresses ----
+
+
+def test_every_kind_of_address_is_told(known, tmp_path):
+    with running(known, "rest", tmp_path / "heap", HAKMEM_KEEPER="0") as process:
+        reader = outside.Reader(memory.open_memory(str(process.pid)))
+        heap = reader.heap(with_entries=True)
+        taken = reader.snapshot(heap)
+
+        def kind(address: int) -> str:
+            return inspection.inspect(reader, address)[0].kind
+
+        sample = next(each for each in taken.samples if each.size > 100 and each.size < 30000)
+        found, _ = inspection.inspect(reader, sample.address + 5)
+        assert (found.kind, found.start, found.size, found.size_class) == (
+            "live",
+            sample.address,
+            sample.size,
+            sample.size,
+        )
+        assert found.sample.asked == sample.asked
+        assert re.search(f"byte 5 of the block at {sample.address:#x}, .*{sample.size} bytes", found.sentence())
+        entry = next(int(each.entries[0]) for each in heap.bins if each.count)
+        assert kind(entry) == kind(entry + 1) == inspection.IN_BIN
+        for bits, state in ((heap.free_bits, inspection.FREE), (heap.remote_bits, inspection.REMOTE)):
+            group, unit, word = (int(each[0]) for each in np.nonzero(bits))
+            block = (group * 8 + word) * 64 + int(bits[group, unit, word]).bit_length() - 1
+            step = reader.classes[heap.units["size_class"][unit]].step
+            assert kind(heap.base + unit * heap.unit_bytes + block * step) == state
+        large = int(np.flatnonzero(heap.units["kind"] == reader.value("kind.large"))[0])
+        found, _ = inspection.inspect(reader, heap.base + large * heap.unit_bytes + 100)
+        assert (found.kind, found.size, found.size_class) == ("live", int(heap.units["bytes"][large]), None)
+        free = int(np.flatnonzero(heap.units["kind"] == reader.value("kind.free"))[0])
+        assert kind(heap.base + free * heap.unit_bytes) == inspection.UNUSED
+        slab = next(unit for unit in heap.slabs.tolist() if reader.classes[heap.units["size_class"][unit]].size == 48)
+        assert kind(heap.base + slab * heap.unit_bytes + 65535) == inspection.TAIL
+        assert kind(reader.names.zone("units")[0]) == inspection.METADATA
+        assert kind(heap.base - (1 << 30)) == kind(16) == inspection.FOREIGN
+        assert str(known) in inspection.inspect(reader, reader.memory.files()[str(known)])[0].detail
+
+
+def test_inspect_names_the_site(hakmem, known, tmp_path):
+    with running(known, "rest", tmp_path / "heap", HAKMEM_INSIGHT="2") as process:  # sites from the first block on
+        taken = outside.read(Process(process.pid))
+        sample = taken.samples[0]
+        result = hakmem("inspect", str(process.pid), hex(sample.address))
+        as_json = json.loads(hakmem("inspect", str(process.pid), str(sample.address), "--json").stdout)
+    assert result.returncode == 0
+    assert re.search(
+        r": the block at 0x\w+, .*: live\n  slab at .*\n  sampled: \d+ bytes asked for, .* ago\n(    .+\n)*    main",
+        result.stdout,
+    )
+    assert as_json["sample"]["asked"] == sample.asked
+    assert "main" in [frame["function"] for frame in as_json["sample"]["frames"]]
+    assert hakmem("inspect", str(process.pid), "here").stderr == "hakmem: here: not an address\n"

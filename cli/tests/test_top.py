@@ -1,0 +1,169 @@
+"""hakmem top: which processes are found, and the view of one on a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from conftest import HAKMEM
+from heap import CODE, Heap, mixed, of_code
+from processes import compiled, running
+from rich.console import Console
+
+from hakmem import outside, resident, snapshot, top
+from hakmem.memory import Process
+from hakmem.resident import Row, Table
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory) -> Path:
+    return compiled(tmp_path_factory.mktemp("held"), TESTS / "held.c")
+
+
+# ---- The list ----
+
+
+def test_every_process_with_hakmem_is_listed_with_its_verdict(hakmem, held):
+    with running(held, "leak") as leak, running(held, "stacks") as stacks, subprocess.Popen(["sleep", "60"]) as other:
+        listed = json.loads(hakmem("top", "--json").stdout)
+        shown = hakmem("top")
+        other.kill()
+    found = {each["process"]: each for each in listed}
+    assert found[leak.pid]["verdict"]["kind"] == resident.PROGRAM
+    assert found[stacks.pid]["verdict"]["kind"] == resident.OTHER
+    assert other.pid not in found
+    assert [each["resident"] for each in listed] == sorted((each["resident"] for each in listed), reverse=True)
+    assert re.search(rf"{leak.pid}\s+[67]\d\.\d MiB\s+6\d\.\d MiB\s+held\s+the program holds it", shown.stdout)
+
+
+def test_of_others_only_root_lists_all(monkeypatch):
+    mine = top.processes(os.getuid() + 1 if os.getuid() else 12345)
+    assert os.getppid() not in mine
+    assert os.getppid() in top.processes(os.getuid())
+    assert os.getpid() not in top.processes(os.getuid())
+
+
+def test_what_may_not_be_read_is_listed_as_such(held, monkeypatch):
+    with running(held, "leak") as process:
+        monkeypatch.setattr(top, "processes", lambda user: [process.pid, os.getppid()])
+        monkeypatch.setattr("hakmem.memory.os.open", lambda *_: (_ for _ in ()).throw(PermissionError()))
+        (found,) = top.all_found(os.getuid())
+    assert found.table is None and "may not be read" in found.problem
+
+
+# ---- One process ----
+
+
+class Screen:
+    """A terminal, and what a program has written to it."""
+
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self.terminal, inner = pty.openpty()
+        termios.tcsetwinsize(self.terminal, (60, 150))
+        self.before = termios.tcgetattr(inner)
+        self.inner = inner
+        self.text = ""
+        environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm"}
+        self.process = subprocess.Popen(
+            command, stdin=inner, stdout=inner, stderr=inner, cwd=folder, env=environment, start_new_session=True
+        )
+
+    def wait_for(self, pattern: str, within: float = 60) -> None:
+        end = time.monotonic() + within
+        while not re.search(pattern, self.text, re.S):
+            assert time.monotonic() < end, self.text
+            if select.select([self.terminal], [], [], 0.2)[0]:
+                self.text += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(self.terminal, 1 << 16).decode())
+
+    def press(self, key: str) -> None:
+        self.text = ""
+        os.write(self.terminal, key.encode())
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.terminal)
+        os.close(self.inner)
+
+
+@pytest.fixture
+def screen(held, tmp_path):
+    with running(held, "pinned") as process:
+        shown = Screen([HAKMEM, "top", str(process.pid), "--seconds", "0.3"], tmp_path)
+        yield shown, process
+        shown.end()
+
+
+def test_a_process_is_watched_until_q(screen, tmp_path):
+    shown, process = screen
+    shown.wait_for(r"held, process \d+: fragmentation.*resident set.*sorted by live.*fill.*q: quit")
+    shown.press("g")
+    shown.wait_for("sorted by growth")
+    shown.press("s")
+    shown.wait_for(r"saved heap\.\d+")
+    (file,) = tmp_path.glob("heap.*")
+    shown.press("q")
+    assert shown.process.wait(30) == 0
+    assert termios.tcgetattr(shown.inner) == shown.before
+    saved, seen = snapshot.read(str(file)), outside.read(Process(process.pid))
+    assert (saved.classes, saved.sites, saved.mappings) == (seen.classes, seen.sites, seen.mappings)
+    assert [each.address for each in saved.samples] == [each.address for each in seen.samples]
+
+
+def test_the_view_ends_with_the_process(screen):
+    shown, process = screen
+    shown.wait_for("q: quit")
+    process.kill()
+    process.wait()
+    assert shown.process.wait(30) == 0
+
+
+def test_not_on_a_terminal(hakmem):
+    result = hakmem("top", "1")
+    assert result.returncode == 2 and "hakmem resident PID" in result.stderr
+
+
+def text_of(view: top.View) -> str:
+    console = Console(width=150, record=True, file=io.StringIO())
+    console.print(view.render())
+    return console.export_text()
+
+
+def taken(blocks: dict[int, int]) -> snapshot.Snapshot:
+    found = Heap({64: mixed(blocks)}).sampled(3)
+    found.mappings = [of_code("/nowhere/program", start=CODE)]
+    return found
+
+
+def test_sites_are_sorted_by_what_they_hold_and_by_growth():
+    table = Table(77, [Row("asked", "live", resident.PROGRAM, 1 << 20, 1 << 20)], 1 << 20)
+    view = top.View(77, found=top.Found(77, "name", table, taken({2: 60_000, 3: 30_000, 4: 10_000})))
+    first = text_of(view)
+    places = [first.index(f"program+{16 * site - 1:#x}") for site in (2, 3, 4)]
+    assert places == sorted(places)
+    view.found.taken = taken({2: 60_000, 3: 30_000, 4: 28_000})
+    assert view.key("g")
+    grown = text_of(view)
+    assert grown.index("program+0x3f") < grown.index("program+0x2f")
+    assert re.search(r"\+1?\d{3}\.\d KiB\s+program\+0x3f|\+1\.\d MiB\s+program\+0x3f", grown)
+    assert view.key("n") and view.by == top.NAME
+    assert not view.key("q")
+
+
+def test_a_saved_snapshot_is_read_as_it_was():
+    before = Heap({64: mixed({2: 1000, 3: 500}, free=9)}, [(4, 300 << 10), (5, 70 << 10)] * 4).sampled(1)
+    before.mappings = [of_code("/a path/with spaces", "abcd"), of_code("/other", start=CODE << 4)]
+    after = snapshot.parse(snapshot.text_of(before), before.file)
+    for name in ("process", "time", "rate", "classes", "large_blocks", "large_bytes", "samples", "sites", "mappings"):
+        assert getattr(after, name) == getattr(before, name), name
