@@ -117,8 +117,9 @@ HAK_COLD bool hak_profile_arm(uint32_t seconds) {
   if (memcheck_on()) return false;
   site_start();
   store_relaxed(&event_until_ms, seconds == 0 ? 0 : os_now_ms() + (uint64_t)seconds * 1000);
+  if (seconds == 0) return true; /* each thread undoes its own */
   thread_enter();
-  watch_due();
+  watch_heaps();
   thread_leave();
   return true;
 }

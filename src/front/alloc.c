@@ -88,9 +88,11 @@ static HAK_NOINLINE void alloc_event(heap_t *heap, int64_t bytes) {
  * heap has nothing ready. */
 static void *alloc_watched(heap_t *heap, size_t size) {
   if (HAK_UNLIKELY(!watch_wanted())) {
-    thread_enter();
-    watch_heap(heap);
-    thread_leave();
+    if (thread_inside == 0) { /* else the heap may be locked below a signal's handler, which calls here */
+      thread_enter();
+      watch_heap(heap);
+      thread_leave();
+    }
     return alloc_hit(heap, size);
   }
   owner_add(&heap->counted_allocs, 1);

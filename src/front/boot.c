@@ -20,16 +20,17 @@ static _Atomic uint32_t boot_state;
 static _Atomic bool options_read;
 static _Atomic uintptr_t booting; /* the thread that does it */
 
+static bool wants_profile(void) { return option_get(OPTION_insight) > 1 || option_path(PATH_profile)[0] != '\0'; }
+static bool wants_samples(void) { return !memcheck_on() && (option_get(OPTION_insight) != 0 || wants_profile()); }
+static bool wants_events(void) { return !memcheck_on() && option_get(OPTION_events) != 0; }
+
 static void boot_options(void) {
   if (environ == NULL || atomic_exchange_explicit(&options_read, true, memory_order_relaxed)) return;
   options_load(environ);
   /* Before the first thread gets its heap, if libc has the variables by then. */
   if (option_get(OPTION_stats) != 0 || option_get(OPTION_guard) != 0) store_relaxed(&watch_always, true);
-  if (option_get(OPTION_events) != 0) store_relaxed(&event_until_ms, UINT64_MAX);
+  if (wants_events()) store_relaxed(&event_until_ms, UINT64_MAX);
 }
-
-static bool wants_profile(void) { return option_get(OPTION_insight) > 1 || option_path(PATH_profile)[0] != '\0'; }
-static bool wants_samples(void) { return !memcheck_on() && (option_get(OPTION_insight) != 0 || wants_profile()); }
 
 /* The first unit is nobody's: a block there would never be lost, since region.base leads to it. */
 static void hide_base(void) {
@@ -64,7 +65,7 @@ bool boot(void) { return HAK_LIKELY(load_acquire(&boot_state) == BOOT_DONE) || b
 void boot_finish(void) {
   boot_options();
   thread_watch_exits();
-  if ((HAK_SAMPLED && wants_samples()) || option_get(OPTION_events) != 0) site_start();
+  if ((HAK_SAMPLED && wants_samples()) || wants_events()) site_start();
   options_seal();
   /* What is read later may be refused by then. */
   huge_start();

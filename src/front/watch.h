@@ -14,7 +14,9 @@ HAK_INLINE bool watch_wanted(void) { return load_relaxed(&watch_always) || event
 
 /* Makes the tables of the calling thread's heap what is wanted. */
 void watch_heap(heap_t *heap);
-/* What is due while the process is armed: the heaps of all threads are watched. From a slow path. */
+/* Has the heaps of all threads watched, but those that are locked just now. From a slow path. */
+void watch_heaps(void);
+/* What is due while the process is armed: watch_heaps, every WATCH_AGAIN_MS. From a slow path. */
 void watch_step(void);
 HAK_INLINE void watch_due(void) {
   if (HAK_UNLIKELY(event_armed())) watch_step();

@@ -5,7 +5,7 @@
 #include "os/os.h"
 
 _Atomic uint64_t event_until_ms;
-HAK_APART event_site_t *_Atomic event_chunks[SITE_MOST / SITE_CHUNK];
+HAK_APART void *_Atomic event_chunks[SITE_MOST / SITE_CHUNK];
 
 bool event_expire(void) {
   uint64_t until = load_relaxed(&event_until_ms);
@@ -22,13 +22,8 @@ const event_site_t *event_of(uint32_t site) {
 }
 
 static event_site_t *event_make(uint32_t site) {
-  event_site_t *_Atomic *chunk = &event_chunks[site >> SITE_CHUNK_SHIFT];
-  if (load_acquire(chunk) == NULL) {
-    event_site_t *none = NULL, *made = meta_alloc(SITE_CHUNK * sizeof(event_site_t));
-    if (made == NULL) return NULL;
-    if (!atomic_compare_exchange_strong(chunk, &none, made)) meta_return(made, SITE_CHUNK * sizeof(event_site_t));
-  }
-  return load_acquire(chunk) + site % SITE_CHUNK;
+  event_site_t *chunk = meta_once(&event_chunks[site >> SITE_CHUNK_SHIFT], SITE_CHUNK * sizeof(event_site_t));
+  return chunk == NULL ? NULL : &chunk[site % SITE_CHUNK];
 }
 
 /* --- chance ------------------------------------------------------------------------------- */

@@ -29,7 +29,7 @@ HAK_INLINE bool event_armed(void) { return load_relaxed(&event_until_ms) != 0; }
 bool event_expire(void);
 
 /* Chunks of SITE_CHUNK, by site. SITE_NONE has one too. */
-extern event_site_t *_Atomic event_chunks[];
+extern void *_Atomic event_chunks[];
 /* NULL where nothing was counted. */
 const event_site_t *event_of(uint32_t site);
 

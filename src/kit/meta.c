@@ -18,4 +18,13 @@ void meta_return(void *start, size_t bytes) {
   if (os_unmap(start, bytes)) add_relaxed(&meta_total, -bytes);
 }
 
+void *meta_once(void *_Atomic *place, size_t bytes) {
+  void *found = load_acquire(place);
+  if (found != NULL) return found;
+  void *made = meta_alloc(bytes);
+  if (made == NULL || atomic_compare_exchange_strong(place, &found, made)) return made;
+  meta_return(made, bytes);
+  return found;
+}
+
 size_t meta_bytes(void) { return load_relaxed(&meta_total); }

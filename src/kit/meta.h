@@ -9,6 +9,9 @@
 HAK_CHECKED void *meta_alloc(size_t bytes);
 /* What meta_alloc gave for as many bytes, and nobody else knows: another thread was faster. */
 void meta_return(void *start, size_t bytes);
+/* The memory of so many bytes that `*place` leads to; made if it leads to none yet, which several threads may ask for at once. NULL when
+ * out of memory. */
+HAK_CHECKED void *meta_once(void *_Atomic *place, size_t bytes);
 /* Bytes taken from the kernel so far. */
 size_t meta_bytes(void);
 

@@ -13,7 +13,7 @@ __thread uint32_t site_tag;
 
 #define BUCKET_SHIFT 10
 
-HAK_APART site_t *_Atomic site_chunks[SITE_MOST / SITE_CHUNK];
+HAK_APART void *_Atomic site_chunks[SITE_MOST / SITE_CHUNK];
 static HAK_APART _Atomic uint32_t site_buckets[1 << BUCKET_SHIFT]; /* the newest of each hash */
 _Atomic uint32_t site_count = 1;                                   /* numbers; SITE_NONE is nobody's */
 
@@ -25,13 +25,8 @@ static site_t *node_at(uint32_t number) {
 const site_t *site_at(uint32_t number) { return number != SITE_NONE && number < SITE_MOST ? node_at(number) : NULL; }
 
 static site_t *node_make(uint32_t number) {
-  site_t *_Atomic *chunk = &site_chunks[number >> SITE_CHUNK_SHIFT];
-  if (load_acquire(chunk) == NULL) {
-    site_t *none = NULL, *made = meta_alloc(SITE_CHUNK * sizeof(site_t));
-    if (made == NULL) return NULL;
-    if (!atomic_compare_exchange_strong(chunk, &none, made)) meta_return(made, SITE_CHUNK * sizeof(site_t));
-  }
-  return node_at(number);
+  site_t *chunk = meta_once(&site_chunks[number >> SITE_CHUNK_SHIFT], SITE_CHUNK * sizeof(site_t));
+  return chunk == NULL ? NULL : &chunk[number % SITE_CHUNK];
 }
 
 /* From `number` on, down to `end`. */

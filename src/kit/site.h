@@ -19,7 +19,7 @@ typedef struct site {
 /* The tree, for who reads it from outside: chunks of sites by number, and how many numbers there are, with SITE_NONE's. */
 #define SITE_CHUNK_SHIFT 8 /* a page of 4 KiB: where addresses are limited, 64 KiB may be the last large block's */
 #define SITE_CHUNK ((uint32_t)1 << SITE_CHUNK_SHIFT)
-extern site_t *_Atomic site_chunks[];
+extern void *_Atomic site_chunks[];
 extern _Atomic uint32_t site_count;
 extern _Atomic uint64_t site_keys_checked, site_keys_wrong;
 

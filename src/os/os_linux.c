@@ -237,8 +237,10 @@ void *os_map(size_t bytes) {
   return syscall_failed(start) ? NULL : (void *)start;
 }
 
-/* By advice that is none: mincore may be a call that a filter kills for. */
-bool os_is_mapped(void *start, size_t bytes) { return syscall_3(SYS_madvise, (long)start, (long)bytes, MADV_NORMAL) == 0; }
+/* 0, or -ENOMEM where a part is not mapped.  By advice that is none: mincore may be a call that a filter kills for. */
+static long mapped_error(void *start, size_t bytes) { return syscall_3(SYS_madvise, (long)start, (long)bytes, MADV_NORMAL); }
+
+bool os_is_mapped(void *start, size_t bytes) { return mapped_error(start, bytes) == 0; }
 
 bool os_unmap(void *start, size_t bytes) {
   add_relaxed(&os_counts.munmap, 1);
@@ -285,7 +287,7 @@ bool os_move(void *from, void *to, size_t bytes) {
   /* A filter that came later. Anything else, such as too many mappings, is of this move alone. */
   if (error == -EPERM || error == -ENOSYS || error == -EACCES || error == -EINVAL) store_relaxed(&unable, true);
   /* The kernel may have unmapped the target before it found that it could not go on. */
-  if (os_is_mapped(to, bytes)) return false;
+  if (mapped_error(to, bytes) != -ENOMEM) return false;
   if (os_map_at(to, bytes) == OS_NOMEM) os_broken("mremap");
   os_huge(to, bytes, false);
   return false;

@@ -176,10 +176,12 @@ FAULTS = [
 """, "first_use"),
     ("refilled_without_lock", "front/supply.c",
      """  heap_lock(heap);
+  if (!load_relaxed(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
   void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
   heap_unlock(heap);
 """,
-     """  void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
+     """  if (!load_relaxed(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
+  void *block = bin_refill(heap_bin(heap, size_class), &heap->owner, &heap->budget);
 """, "narrow.idle.*"),
     ("enlisted_without_lock", "front/heaps.c",
      "state, uintptr_t thread) {\n  lock_acquire(&lists_lock);\n",
