@@ -142,6 +142,8 @@ def profile(
     table, read = outside_commands.table_of(target) if html_out else (None, None if events else taken(target))
     if events:
         read = counted(target, events)
+        if not read.allocated:
+            _remark(["nothing was counted: the process allocated little, or no thread of it took a slow path to see that it is armed"])
     names = symbols.Symbols(read)
     if pprof_out:
         _write(pprof_out, pprof.encode(read, names))

@@ -80,6 +80,13 @@ def test_pprof_has_the_types(hakmem, churn, tmp_path):
         )
 
 
+def test_a_process_that_rests_has_nothing_to_count(hakmem, tmp_path):
+    with running(compiled(tmp_path, TESTS / "held.c"), "leak") as process:
+        shown = hakmem("profile", "--events", "0.1", str(process.pid))
+    assert shown.returncode == 0 and "nothing was counted" in shown.stderr
+    assert "allocated while" not in shown.stdout
+
+
 def test_a_file_can_not_be_armed(hakmem, churn, tmp_path):
     file = tmp_path / "heap"
     with running(churn, "1", HAKMEM_PROFILE=str(file)) as process:

@@ -15,7 +15,7 @@
 #include "front/heaps.h"
 #include "front/keeper.h"
 #include "front/quarantine.h"
-#include "front/heaps.h"
+#include "front/watch.h"
 
 /* Each unit lies in one span or is free, and each block of a slab is in one state, so that the sums hold while nothing moves:
  *
@@ -113,7 +113,7 @@ static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
     stats->refill_blocks += load_relaxed(&bins_retired[c].refill_blocks);
     stats->flush_blocks += load_relaxed(&bins_retired[c].flush_blocks);
   }
-  stats->bin_hits = counted;
+  stats->bin_hits = load_relaxed(&watch_always) ? counted : 0;
 }
 
 static void census_classes(hak_stats_t *stats, hak_class_stats_t *of_class) {

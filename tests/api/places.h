@@ -11,6 +11,8 @@ extern uint64_t held_bytes[PLACES];                     /* usable ones */
 unsigned place_at(uintptr_t address);
 /* One more block of some size. */
 void hold(unsigned place);
+/* Its caller frees it. */
+void *allocate_at(unsigned place, size_t bytes);
 /* Until they hold HELD, by 60, 30 and 10 %, each with blocks that come and go in between, from all three. */
 void hold_all(void);
 void let_go(unsigned place);

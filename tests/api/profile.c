@@ -1,4 +1,5 @@
-/* profile.c - snapshots of the heap: what three places in the code hold, told by the samples alone. */
+/* profile.c - snapshots of the heap: what three places in the code hold, told by the samples alone, and what they allocate while the
+ * process is armed. */
 #include "api.h"
 
 #include <hakmem/profile.h>
@@ -13,14 +14,17 @@ enum { SITES = 1 << 16 };
 static struct {
   bool (*write)(int fd);
   uint32_t (*tag_set)(uint32_t tag);
+  bool (*arm)(uint32_t seconds);
 } profile;
 
 static void find_profile(void) {
   ONLY(FAMILY_HAK);
   profile.write = (bool (*)(int))(uintptr_t)symbol_find("hak_profile_write");
   profile.tag_set = (uint32_t (*)(uint32_t))(uintptr_t)symbol_find("hak_tag_set");
+  profile.arm = (bool (*)(uint32_t))(uintptr_t)symbol_find("hak_profile_arm");
   NEED(profile.write);
   NEED(profile.tag_set);
+  NEED(profile.arm);
 }
 
 /* ---- a snapshot ---- */
@@ -33,6 +37,7 @@ static struct {
 static struct {
   double bytes[PLACES], variance[PLACES]; /* estimates */
   unsigned samples[PLACES], of_others, tagged[PLACES];
+  uint64_t events[PLACES], event_objects[PLACES], event_bytes[PLACES];
   uint64_t rate, classes, checked, wrong;
   bool begins, ends;
 } seen;
@@ -64,6 +69,17 @@ static void see_sample(const char *line) {
   seen.variance[place] += (double)size * (double)size * (1 - p) / (p * p);
 }
 
+static void see_event(const char *line) {
+  uint32_t site;
+  uint64_t events, objects, bytes;
+  CHECK_EQ(sscanf(line, "event %" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64, &site, &events, &objects, &bytes), 4);
+  unsigned place = place_of(site);
+  if (place == PLACES) return;
+  seen.events[place] += events;
+  seen.event_objects[place] += objects;
+  seen.event_bytes[place] += bytes;
+}
+
 static void see_line(const char *line, bool sites_alone) {
   uint32_t number, parent;
   uint64_t address, size, slab, slabs, live;
@@ -80,6 +96,7 @@ static void see_line(const char *line, bool sites_alone) {
   if (sscanf(line, "class %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &size, &slab, &slabs, &live) == 4) seen.classes += size * live;
   if (sscanf(line, "large %*u %" SCNu64, &live) == 1) seen.classes += live;
   if (strncmp(line, "sample ", 7) == 0) see_sample(line);
+  if (strncmp(line, "event ", 6) == 0) see_event(line);
 }
 
 /* Twice, since sites come after the samples that lead to them. */
@@ -147,6 +164,56 @@ TEST(samples_have_the_tag_of_their_thread) {
   if (!looks()) return;
   CHECK(seen.samples[1] > 0 && seen.tagged[1] == seen.samples[1]);
   CHECK(seen.samples[0] > 0 && seen.tagged[0] == 0);
+}
+
+static void allocate(unsigned place, unsigned count, size_t bytes) {
+  for (unsigned i = 0; i < count; i++) api.free(allocate_at(place, bytes));
+}
+
+static void check_events(unsigned place, double objects, double bytes) {
+  double error = 5 / sqrt((double)seen.events[place]);
+  if (fabs((double)seen.event_objects[place] / objects - 1) > error || fabs((double)seen.event_bytes[place] / bytes - 1) > error)
+    check_fail(__FILE__, __LINE__, "place %u: %g objects of %g, %g bytes of %g, by %g events", place, (double)seen.event_objects[place],
+               objects, (double)seen.event_bytes[place], bytes, (double)seen.events[place]);
+}
+
+TEST(what_is_allocated_while_armed_is_counted) {
+  find_profile();
+  allocate(0, 300000, 160);
+  CHECK(profile.arm(0)); /* not armed before either */
+  look();
+  CHECK_EQ(seen.events[0], 0);
+  CHECK(profile.arm(600) && profile.arm(0) && profile.arm(600));
+  allocate(0, 300000, 160);
+  allocate(1, 20000, 2000);
+  allocate(2, 40, 1 << 20);
+  CHECK(profile.arm(0));
+  look();
+  check_events(0, 300000, 300000 * 160.0);
+  check_events(1, 20000, 20000 * 2000.0);
+  check_events(2, 40, 40 * (double)(1 << 20));
+  uint64_t events = seen.events[0];
+  allocate(0, 300000, 160);
+  look();
+  CHECK_EQ(seen.events[0], events);
+}
+
+static uint64_t bin_hits(void) {
+  hak_stats_t stats = {.struct_size = sizeof stats};
+  bool (*get)(hak_stats_t *) = (bool (*)(hak_stats_t *))(uintptr_t)symbol_find("hak_stats_get");
+  REQUIRE(get != NULL && get(&stats));
+  return stats.bin_hits;
+}
+
+/* Of some allocations alone it would be no figure of all. */
+TEST(hits_of_bins_do_not_fall_when_the_process_was_armed) {
+  find_profile();
+  for (int i = 0; i < 100000; i++) hold(0);
+  uint64_t before = bin_hits();
+  CHECK(profile.arm(600));
+  allocate(1, 100, 64);
+  CHECK(profile.arm(0));
+  CHECK(bin_hits() >= before);
 }
 
 /* A sampled block is one like others to all that asks for it. */
