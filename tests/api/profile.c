@@ -171,6 +171,7 @@ static void allocate(unsigned place, unsigned count, size_t bytes) {
 }
 
 static void check_events(unsigned place, double objects, double bytes) {
+  CHECK(seen.events[place] > 10);
   double error = 5 / sqrt((double)seen.events[place]);
   if (fabs((double)seen.event_objects[place] / objects - 1) > error || fabs((double)seen.event_bytes[place] / bytes - 1) > error)
     check_fail(__FILE__, __LINE__, "place %u: %g objects of %g, %g bytes of %g, by %g events", place, (double)seen.event_objects[place],
