@@ -7,6 +7,7 @@
 #include "os/memcheck.c"
 #include "os/os_linux.c"
 #include "os/line.c"
+#include "os/file.c"
 #include "os/lock.c"
 #include "os/probe.c"
 #include "os/stack.c"
