@@ -86,6 +86,7 @@
 #include "entry/pinned.c"
 #include "entry/reading.c"
 #include "entry/profile.c"
+#include "entry/blackbox.c"
 #include "entry/pprof.c"
 #include "entry/descriptor.c"
 #include "entry/process.c"
