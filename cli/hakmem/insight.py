@@ -154,6 +154,8 @@ def heading(snapshot: Snapshot) -> list[str]:
     if not snapshot.rate:
         return [*lines, "no blocks were sampled (HAKMEM_INSIGHT=0, or the secure library): who holds them is not known"]
     sampled = f"{len(snapshot.samples):,} live blocks sampled, one for each {byte_text(snapshot.rate)} of blocks"
+    if snapshot.thinned:
+        sampled += f": fewer than the {byte_text(snapshot.thinned)} that the process had, for room"
     if quiet:
         sampled += f"; {quiet:,} of them come and go often, and may be known by an earlier owner"
     lines.append(sampled)

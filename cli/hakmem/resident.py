@@ -391,13 +391,29 @@ def of_memory(memory: Memory) -> tuple[Table, Snapshot]:
 
 
 def of_snapshot(taken: Snapshot) -> Table:
-    """What a snapshot's file tells: no pages, and nothing of other mappings."""
+    """What a snapshot's file tells: no pages, and nothing of other mappings. Of a black box the resident set is known, and the rest of it."""
     live, cached, remote = (
         sum(getattr(each, name) * each.block_size for each in taken.classes) for name in ("live", "cached", "remote")
     )
     free = sum(each.slabs * each.slab_size for each in taken.classes) - live - cached - remote
     rows = {"asked": live + taken.large_bytes, "bins": cached, "remote": remote, "slab_free": free}
+    if taken.resident:
+        rows |= {"spans": taken.free_spans, "meta": taken.own}
     table = Table(taken.process)
     for key, title, group in _HEAP_ROWS:
         table.rows.append(Row(key, title if key != "asked" else "live", group, None, rows.get(key)))
+    if taken.resident:
+        table.total, table.group_total = taken.resident, taken.group or None
+        _judge_counted(table)
     return table
+
+
+def _judge_counted(table: Table) -> None:
+    """As if all that is counted were resident: what is not makes the rest look smaller than it is."""
+    rest = table.total - sum(row.counted or 0 for row in table.rows)
+    others = Row("others", "not the heap: the rest of the resident set", OTHER, None, max(0, rest))
+    table.rows.append(others)
+    if rest < 0:
+        table.rows.append(Row("absent", "counted and not resident", PROGRAM, None, rest))
+    as_if = Table(table.process, [Row(row.key, row.title, row.group, row.counted) for row in table.rows], table.total)
+    table.verdict = judge(as_if, "they go back within HAKMEM_DECAY_MS, or stay where that is -1")

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hakmem import blackbox
 from hakmem.errors import Failure
 
 _MAGIC = "hakmem-snapshot"
@@ -143,6 +144,13 @@ class Snapshot:
     page_size: int = 0
     strata: list[Stratum] = field(default_factory=list)
     tracked: list[TrackedSlab] = field(default_factory=list)
+    # What a black box tells beside.
+    thinned: int = 0  # the bytes that one sample stood for before some were left out
+    resident: int = 0  # bytes; 0: not known
+    group: int = 0  # of the control group
+    group_limit: int = 0
+    free_spans: int = 0
+    own: int = 0  # hakmem's own, touched or not
 
     @property
     def live_bytes(self) -> int:
@@ -237,6 +245,10 @@ def _mapping(snapshot: Snapshot, words: list[str]) -> None:
     snapshot.mappings.append(Mapping(start, end, int(words[4], 16), path, "" if words[1] == "-" else words[1]))
 
 
+def _figure(snapshot: Snapshot, words: list[str]) -> None:
+    setattr(snapshot, words[0], int(words[1]))
+
+
 _KINDS = {
     "process": _process,
     "time": _time,
@@ -251,12 +263,12 @@ _KINDS = {
     "event": _event,
     "sites": _sites,
     "site": _site,
-}
+} | dict.fromkeys(("thinned", "resident", "group", "group_limit", "free_spans", "own"), _figure)
 
 
 def is_snapshot(start: bytes) -> bool:
-    """Whether a file that begins so is one."""
-    return start.startswith(_MAGIC.encode())
+    """Whether a file that begins so is one, or has one."""
+    return start.startswith(_MAGIC.encode()) or blackbox.is_box(start)
 
 
 def parse(text: str, name: str = "") -> Snapshot:
@@ -282,9 +294,16 @@ def parse(text: str, name: str = "") -> Snapshot:
     raise Failure(f"{name}: the snapshot is cut short: it has no end line (its writer was ended, or the disk is full)")
 
 
+def of_bytes(data: bytes, name: str = "") -> Snapshot:
+    """A file's snapshot; of a black box its newest."""
+    if blackbox.is_box(data):
+        data = blackbox.parse(data, name).newest.text
+    return parse(data.decode(errors="surrogateescape"), name)
+
+
 def read(path: str) -> Snapshot:
     try:
-        return parse(Path(path).read_bytes().decode(errors="surrogateescape"), path)
+        return of_bytes(Path(path).read_bytes(), path)
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}") from None
 

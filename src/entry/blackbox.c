@@ -126,6 +126,7 @@ static void write_samples_thinned(writer_t *w, unsigned shift) {
   reading_t r = {0};
   memset(site_bits(), 0, SITE_WORDS * sizeof(uint64_t));
   line_number(w, "sample_bytes", bytes);
+  if (shift != 0) line_number(w, "thinned", sample_rate);
   while (w->good && reading_next(&r)) {
     if (shift != 0 && !sample_stays(&r, bytes)) continue;
     profile_sample(w, &r);
