@@ -7,13 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
 
-enum { BOX_BYTES = 1 << 20, BLOCK = 1000, MIB = 1 << 20, PATIENCE_MS = 10000 };
+enum { BOX_BYTES = 1 << 20, BLOCK = 1000, MIB = 1 << 20, PATIENCE_MS = 8000 };
 
 /* ---- the subject ---- */
 
@@ -53,11 +54,12 @@ static void have_child(void) {
 }
 
 static int subject(const char *mode) {
-  if (strcmp(mode, "many") == 0) { /* 2 GiB of blocks that have no pages: more samples than an entry has room for */
+  if (strcmp(mode, "many") == 0) { /* 2 GiB of blocks without pages: more samples than an entry has room for, and not too many at once */
     for (int i = 0; i < 80000; i++) {
       void **block = malloc(27000);
       if (block != NULL) *block = kept;
       kept = block;
+      if (i % 250 == 0) usleep(15000);
     }
   }
   leak((size_t)20 * MIB);
@@ -103,6 +105,7 @@ static void begin(process_t *p, const char *mode, const char *name) {
     dup2(to[0], 0);
     dup2(from[1], 1);
     for (int fd = 3; fd < 64; fd++) close(fd);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     setenv("HAKMEM_BLACKBOX", box_path, 1);
     execl(check_self(), check_self(), "subject", mode, (char *)NULL);
     _exit(127);
@@ -180,14 +183,16 @@ static bool box_read(const char *path) {
 }
 
 /* Until the newest entry has as much resident. */
-static void wait_for(const char *path, unsigned long resident) {
+static bool wait_until(const char *path, unsigned long resident) {
   for (int ms = 0; ms < PATIENCE_MS; ms += 20) {
-    if (box_read(path) && box.newest.number >= 0 && box.newest.resident >= resident) return;
+    if (box_read(path) && box.newest.number >= 0 && box.newest.resident >= resident) return true;
     usleep(20000);
   }
   check_fail(__FILE__, __LINE__, "no entry with %lu MiB resident; the newest is %d with %lu", resident / MIB, box.newest.number,
              box.newest.resident);
+  return false;
 }
+#define WAIT_FOR(path, resident) REQUIRE(wait_until((path), (resident)))
 
 static int lines_of(const char *kind) {
   int count = 0;
@@ -218,9 +223,9 @@ static void check_entry(pid_t process) {
 TEST(what_was_held_is_there_after_a_kill) {
   process_t p;
   begin(&p, "hold", "box");
-  wait_for(box_path, (unsigned long)20 * MIB);
+  WAIT_FOR(box_path, (unsigned long)20 * MIB);
   order(&p);
-  wait_for(box_path, (unsigned long)40 * MIB);
+  WAIT_FOR(box_path, (unsigned long)40 * MIB);
   finish(&p);
   REQUIRE(box_read(box_path));
   check_entry(p.id);
@@ -232,7 +237,7 @@ TEST(other_users_cannot_read_it) {
   struct stat facts;
   process_t p;
   begin(&p, "hold", "box");
-  wait_for(box_path, (unsigned long)20 * MIB);
+  WAIT_FOR(box_path, (unsigned long)20 * MIB);
   CHECK(stat(box_path, &facts) == 0 && (facts.st_mode & 0777) == 0600);
   finish(&p);
 }
@@ -240,9 +245,9 @@ TEST(other_users_cannot_read_it) {
 TEST(a_torn_entry_is_passed_over) {
   process_t p;
   begin(&p, "hold", "box");
-  wait_for(box_path, (unsigned long)20 * MIB);
+  WAIT_FOR(box_path, (unsigned long)20 * MIB);
   order(&p);
-  wait_for(box_path, (unsigned long)40 * MIB);
+  WAIT_FOR(box_path, (unsigned long)40 * MIB);
   finish(&p);
   int newest = box.newest.number, fd = open(box_path, O_WRONLY);
   long middle = box.newest.text - box.bytes + (long)box.newest.bytes / 2;
@@ -281,7 +286,7 @@ static double bytes_told(unsigned long size) {
 TEST(more_samples_than_there_is_room_for_are_thinned) {
   process_t p;
   begin(&p, "many", "box");
-  wait_for(box_path, (unsigned long)20 * MIB);
+  WAIT_FOR(box_path, (unsigned long)20 * MIB);
   for (int turn = 0; turn < 10 && lines_of("thinned ") == 0; turn++) {
     order(&p); /* so that there is a new one */
     usleep(200000);
@@ -305,7 +310,7 @@ static void have_child_grow(const char *name, bool parent_is_there) {
   const char *mark = strstr(box_path, "%p");
   int before = mark == NULL ? (int)strlen(box_path) : (int)(mark - box_path);
   snprintf(own, sizeof own, "%.*s%.0d", before, box_path, mark == NULL ? 0 : (int)p.id);
-  wait_for(own, (unsigned long)20 * MIB);
+  WAIT_FOR(own, (unsigned long)20 * MIB);
   check_entry(p.id);
   static char still[BOX_BYTES];
   kill(p.id, parent_is_there ? SIGSTOP : SIGKILL);
@@ -316,7 +321,7 @@ static void have_child_grow(const char *name, bool parent_is_there) {
   if (mark != NULL) {
     char childs[160];
     snprintf(childs, sizeof childs, "%.*s%d", before, box_path, (int)child);
-    wait_for(childs, (unsigned long)40 * MIB);
+    WAIT_FOR(childs, (unsigned long)40 * MIB);
     check_entry(child);
   } else {
     usleep(500000);
@@ -335,19 +340,19 @@ TEST(a_child_does_not_take_that_of_a_parent_that_is_gone) { have_child_grow("box
 TEST(two_programs_do_not_share_one) {
   process_t first;
   begin(&first, "hold", "box");
-  wait_for(box_path, (unsigned long)20 * MIB);
+  WAIT_FOR(box_path, (unsigned long)20 * MIB);
   process_t second;
   begin(&second, "hold", "box");
   order(&second);
   usleep(500000);
   finish(&second);
   order(&first);
-  wait_for(box_path, (unsigned long)40 * MIB);
+  WAIT_FOR(box_path, (unsigned long)40 * MIB);
   check_entry(first.id);
   finish(&first);
   process_t third;
   begin(&third, "hold", "box"); /* now it is free */
-  wait_for(box_path, (unsigned long)20 * MIB);
+  WAIT_FOR(box_path, (unsigned long)20 * MIB);
   for (int ms = 0; ms < PATIENCE_MS && box.process != third.id; ms += 20) {
     usleep(20000);
     (void)box_read(box_path);
@@ -359,7 +364,7 @@ TEST(two_programs_do_not_share_one) {
 TEST(a_file_that_is_cut_is_no_end) {
   process_t p;
   begin(&p, "hold", "box");
-  wait_for(box_path, (unsigned long)20 * MIB);
+  WAIT_FOR(box_path, (unsigned long)20 * MIB);
   CHECK(truncate(box_path, 0) == 0);
   for (int i = 0; i < 3; i++) {
     order(&p);
