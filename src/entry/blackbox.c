@@ -36,8 +36,8 @@ _Static_assert(HEAD_BYTES + SLOTS * SLOT_BYTES <= BOX_BYTES, "all entries have r
 static const uint8_t levels[] = {80, 90, 95}; /* percent of the group's limit */
 enum { LEVELS = sizeof levels };
 
-/* The keeper's alone. */
-static struct {
+/* The keeper's alone, and not among what slow paths read. */
+static HAK_APART struct {
   uint32_t generation; /* of the process that all this is of */
   uint64_t process;
   char *file;     /* NULL: none yet */

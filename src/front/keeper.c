@@ -73,7 +73,8 @@ static void keeper_run(void) {
   }
 }
 
-static bool watches(void) { return load_relaxed(&watcher) != NULL; }
+/* In the line that each slow path reads for `id`. */
+static bool watches(void) { return load_relaxed(&keeper.prepare) != NULL; }
 
 static bool has_work(const heap_t *heap) {
   if (watches() || remote_is_behind() || ledger_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT) return true;

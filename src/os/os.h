@@ -94,6 +94,8 @@ typedef struct os_thread {
   _Atomic uint32_t last; /* its number in the kernel, or that of the one before while the kernel may still know it */
   _Atomic uint32_t held; /* how many callers hold it back; it sleeps on this */
   _Atomic uint32_t ready; /* it has begun to work, or to end */
+  /* Runs in it before it is confined; may be NULL. True: it has descriptors of its own, and may then read and write by these. */
+  os_prepare_t *_Atomic prepare;
   _Atomic bool unable;    /* one could not confine itself */
   bool confined;
   bool files; /* `prepare` said so */
@@ -101,8 +103,6 @@ typedef struct os_thread {
   os_capabilities_t capabilities; /* and what that held at the start */
   void (*run)(void);
   void *stack;
-  /* Runs in it before it is confined; may be NULL. True: it has descriptors of its own, and may then read and write by these. */
-  os_prepare_t *_Atomic prepare;
 } os_thread_t;
 bool os_thread_possible(void); /* false under a tool that must know every thread */
 /* Runs `run` in a new thread; false if there is one already, if it is held, or if there can be none.  When this returns a confined
