@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""The probes otel_memory:alloc and otel_memory:free: what tools find in a file, and what a tracer is told.
+
+  usdt.py notes FILE MACHINE      both are in the file, as readelf tells, with their arguments, and with semaphores that can be written
+  usdt.py none FILE               the file has no probes
+  usdt.py sums FILE TRACER [LIB]  what a tracer is told sums to what was allocated, and to what is live; FILE has the probes, and
+                                  LIB is preloaded
+"""
+import collections
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+NOTE = re.compile(r"Provider: (\S+)\s+Name: (\S+)\s+Location: (\w+), Base: (\w+), Semaphore: (\w+)\s+Arguments: ([^\n]*)")
+SECTION = re.compile(r"^\s*\[ *\d+\] (\S+)\s+(\S+)\s+(\w{16}) (\w+) (\w+) \w+\s+(\w*) ", re.M)
+ARGUMENTS = {
+    "x86_64": {"alloc": "8@%rdi 8@%rsi 8@%rdx", "free": "8@%rdi"},
+    "aarch64": {"alloc": "8@x0 8@x1 8@x2", "free": "8@x0"},
+}
+NOP = {"x86_64": b"\x90", "aarch64": b"\x1f\x20\x03\xd5"}
+ERRORS = 4.5  # standard errors: one run in 100,000 is further off
+Probe = collections.namedtuple("Probe", "provider name location base semaphore arguments")
+
+
+def readelf(*words):
+    return subprocess.run(["readelf", "-W", *words], check=True, capture_output=True, text=True).stdout
+
+
+def probes_of(file):
+    found = NOTE.findall(readelf("-n", file))
+    return [Probe(*words[:2], *(int(word, 16) for word in words[2:5]), words[5].strip()) for words in found]
+
+
+def parts_of(file):
+    """(type, flags, address, offset, bytes in the file) of each program header."""
+    rows = re.findall(r"^ +([A-Z_]+) +0x(\w+) 0x(\w+) 0x\w+ 0x(\w+) 0x(\w+) ([RWE ]{3}) ", readelf("-l", file), re.M)
+    return [(kind, flags, int(address, 16), int(offset, 16), int(size, 16), int(memory, 16))
+            for kind, offset, address, size, memory, flags in rows]
+
+
+def check_notes(file, machine):
+    probes = probes_of(file)
+    if sorted((probe.provider, probe.name) for probe in probes) != [("otel_memory", "alloc"), ("otel_memory", "free")]:
+        yield f"the probes are {[probe[:2] for probe in probes]}"
+        return
+    sections = {row[0]: int(row[2], 16) for row in SECTION.findall(readelf("-S", file))}
+    parts = parts_of(file)
+    content = pathlib.Path(file).read_bytes()
+    if len({probe.semaphore for probe in probes}) != 2:
+        yield "one semaphore serves both"
+    for probe in probes:
+        if probe.arguments != ARGUMENTS[machine][probe.name]:
+            yield f"{probe.name}: arguments are {probe.arguments}"
+        if probe.base != sections[".stapsdt.base"]:
+            yield f"{probe.name}: the base is not where .stapsdt.base is"
+        code = [probe.location - part[2] + part[3] for part in parts
+                if part[0] == "LOAD" and "E" in part[1] and part[2] <= probe.location < part[2] + part[4]]
+        nop = NOP[machine]
+        if not code or content[code[0]:code[0] + len(nop)] != nop:
+            yield f"{probe.name}: no nop is there"
+        # The kernel finds a semaphore by its place in the file, in a mapping that is writable while the program runs.
+        held = [part for part in parts if part[2] <= probe.semaphore < part[2] + part[4]]
+        if not any(part[0] == "LOAD" and "W" in part[1] for part in held) or any(part[0] == "GNU_RELRO" for part in held):
+            yield f"{probe.name}: the semaphore is not in the file's writable part"
+
+
+def traced(file, tracer, library):
+    """The tracer's lines, by phase: (allocated, live, [(address, size, weight) or address])."""
+    by_name = {probe.name: probe for probe in probes_of(file)}
+    places = [f"{place:#x}" for which in ("location", "semaphore")
+              for place in (getattr(by_name[name], which) for name in ("alloc", "free"))]
+    own = os.path.samefile(file, tracer)
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("HAKMEM_", "LD_"))}
+    done = subprocess.run([tracer, "" if own else os.path.basename(os.path.realpath(file)).split(".so")[0], *places], capture_output=True,
+                          text=True, timeout=600, env=plain | ({"LD_PRELOAD": library} if library else {}))
+    if done.returncode != 0:
+        sys.exit(f"the tracer ended with {done.returncode}: {done.stderr}")
+    events = []
+    for line in done.stdout.splitlines():
+        word, *rest = line.split()
+        if word == "done":
+            yield rest[0], int(rest[1]), int(rest[2]), events
+            events = []
+        else:
+            events.append([int(number, 0) for number in rest])
+
+
+def is_off(true, told, weights):
+    """Whether what was told of, by block, is further from the truth than chance explains.
+
+    A block that is used again is sampled each time or never; one that is certain adds no error, and is not in `weights`.
+    """
+    error = sum(weight * weight for weight in weights.values()) ** 0.5
+    if told < true:  # then it shows too little of its error as well
+        error *= (true / max(told, 1)) ** 0.5
+    print(f"  {true} bytes, told of {told} +- {error:.0f}")
+    return abs(told - true) > ERRORS * error
+
+
+def check_sums(file, tracer, library=None):
+    live, times = {}, {}
+    for phase, allocated, held, events in traced(file, tracer, library):
+        told, by_place = 0, collections.Counter()
+        for address, *rest in events:
+            if not rest:
+                if live.pop(address, None) is None:
+                    yield f"{phase}: {address:#x} is freed, and was not allocated"
+                continue
+            size, weight = rest
+            if address in live:
+                yield f"{phase}: {address:#x} is allocated twice"
+            if weight < size:
+                yield f"{phase}: {size} bytes stand for {weight}"
+            live[address] = rest
+            told += weight
+            if weight > size:
+                by_place[address] += weight
+        times[phase] = len(events)
+        print(f"{phase}: {len(events)} times; allocated and live:")
+        if is_off(allocated, told, by_place):
+            yield f"{phase}: {allocated} bytes were allocated, and {told} told of"
+        told = sum(weight for _, weight in live.values())
+        if is_off(held, told, {address: weight for address, (size, weight) in live.items() if weight > size}):
+            yield f"{phase}: {held} bytes are live, and {told} told of"
+    enough = {"kept": 400, "large": 500, "certain": 100, "resized": 200, "freed": 900, "ring": 20, "reused": 100, "churn": 1000}
+    if any(times.get(phase, 0) < least for phase, least in enough.items()):
+        yield f"too few were told of: {times}"
+
+
+def main():
+    what, file, *rest = sys.argv[1:]
+    if what == "none":
+        wrong = [f"{probe.name}: a probe" for probe in probes_of(file)]
+    else:
+        wrong = list({"notes": check_notes, "sums": check_sums}[what](file, *rest))
+    for line in wrong[:20]:
+        print(f"usdt: {line}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
