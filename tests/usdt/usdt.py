@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The probes otel_memory:alloc and otel_memory:free: what tools find in a file, and what a tracer is told.
 
-  usdt.py notes FILE MACHINE      both are in the file, as readelf tells, with their arguments, and with semaphores that can be written
+  usdt.py notes FILE MACHINE      both are in the file, also when it is stripped, as readelf tells, with their arguments, and with
+                                  semaphores that can be written
   usdt.py none FILE               the file has no probes
   usdt.py sums FILE TRACER [LIB]  what a tracer is told sums to what was allocated, and to what is live; FILE has the probes, and
                                   LIB is preloaded
@@ -9,9 +10,11 @@
 import collections
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
+import tempfile
 
 NOTE = re.compile(r"Provider: (\S+)\s+Name: (\S+)\s+Location: (\w+), Base: (\w+), Semaphore: (\w+)\s+Arguments: ([^\n]*)")
 SECTION = re.compile(r"^\s*\[ *\d+\] (\S+)\s+(\S+)\s+(\w{16}) (\w+) (\w+) \w+\s+(\w*) ", re.M)
@@ -64,6 +67,16 @@ def check_notes(file, machine):
         held = [part for part in parts if part[2] <= probe.semaphore < part[2] + part[4]]
         if not any(part[0] == "LOAD" and "W" in part[1] for part in held) or any(part[0] == "GNU_RELRO" for part in held):
             yield f"{probe.name}: the semaphore is not in the file's writable part"
+
+
+def check_stripped(file, machine):
+    yield from check_notes(file, machine)
+    if platform.machine() != machine:
+        return  # whose files strip may not know
+    with tempfile.TemporaryDirectory() as folder:
+        bare = os.path.join(folder, "bare")
+        subprocess.run(["strip", "-o", bare, file], check=True)
+        yield from (f"stripped: {line}" for line in check_notes(bare, machine))
 
 
 def traced(file, tracer, library):
@@ -134,7 +147,7 @@ def main():
     if what == "none":
         wrong = [f"{probe.name}: a probe" for probe in probes_of(file)]
     else:
-        wrong = list({"notes": check_notes, "sums": check_sums}[what](file, *rest))
+        wrong = list({"notes": check_stripped, "sums": check_sums}[what](file, *rest))
     for line in wrong[:20]:
         print(f"usdt: {line}", file=sys.stderr)
     return 1 if wrong else 0
