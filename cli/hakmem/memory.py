@@ -73,8 +73,8 @@ def refused(name: str, folder: Path) -> Refused:
     if users != {os.geteuid()}:
         return Refused(name, "it is another user's", [root])
     if owner not in users:
-        why = "it is closed to its own user, by prctl(PR_SET_DUMPABLE, 0), a change of user, or a program that may not be read"
-        return Refused(name, why, [root])
+        reasons = "prctl(PR_SET_DUMPABLE, 0), a change of user, or a program that may not be read"
+        return Refused(name, f"it is closed to its own user, by {reasons}", [root])
     if scope:
         why = f"Yama lets only {_SCOPES[scope]}" if scope in _SCOPES else "Yama forbids it"
         ways = [] if scope == 3 else [root, "sysctl kernel.yama.ptrace_scope=0 lets its user"]
