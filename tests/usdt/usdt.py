@@ -6,12 +6,17 @@
   usdt.py none FILE               the file has no probes
   usdt.py sums FILE TRACER [LIB]  what a tracer is told sums to what was allocated, and to what is live; FILE has the probes, and
                                   LIB is preloaded
+  usdt.py kernel LIB              the kernel's own tracer finds probes and semaphores; exit status 77 where it may not be used
 """
 import collections
+import contextlib
+import ctypes
+import errno
 import os
 import pathlib
 import platform
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -142,12 +147,88 @@ def check_sums(file, tracer, library=None):
         yield f"too few were told of: {times}"
 
 
+# ---- The kernel's tracer ----
+
+UPROBES = pathlib.Path("/sys/bus/event_source/devices/uprobe/type")
+PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
+ATTRIBUTES = struct.Struct("<IIQ40xQQ48x")  # of perf_event_open: type, size, config, and the path and the offset of a probe
+BLOCKS = 100
+TRACED = f"""
+print("ready", flush=True), input()
+kept = [bytearray(200_000) for _ in range({BLOCKS})]
+print("allocated", flush=True), input()
+del kept
+print("freed", flush=True), input()
+"""
+
+
+def offset_in(file, address):
+    return next(address - part[2] + part[3] for part in parts_of(file) if part[0] == "LOAD" and part[2] <= address < part[2] + part[4])
+
+
+@contextlib.contextmanager
+def counting(library, probe, process):
+    """A descriptor that counts how often the process comes to the probe; meanwhile it is listened to."""
+    path = ctypes.create_string_buffer(os.path.realpath(library).encode())
+    semaphore, place = offset_in(library, probe.semaphore), offset_in(library, probe.location)
+    words = int(UPROBES.read_text()), ATTRIBUTES.size, semaphore << 32, ctypes.addressof(path), place
+    libc = ctypes.CDLL(None, use_errno=True)
+    file = libc.syscall(PERF_EVENT_OPEN[platform.machine()], ATTRIBUTES.pack(*words), process, -1, -1, 0)
+    if file < 0:
+        problem = ctypes.get_errno()
+        print(f"usdt: the kernel's tracer: {os.strerror(problem)}", file=sys.stderr)
+        sys.exit(77 if problem in (errno.EACCES, errno.EPERM, errno.ENOSYS) else 1)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def listeners(library, probe, process):
+    """What the process has in the probe's semaphore."""
+    maps = pathlib.Path(f"/proc/{process}/maps").read_text()
+    base = int(re.search(rf"^(\w+)-\S+ \S+ 0+ .*{re.escape(os.path.realpath(library))}$", maps, re.M)[1], 16)
+    with open(f"/proc/{process}/mem", "rb") as memory:
+        memory.seek(base + probe.semaphore)
+        return int.from_bytes(memory.read(2), sys.byteorder)
+
+
+def check_kernel(library):
+    if not UPROBES.exists():
+        sys.exit(77)
+    alloc, free = sorted(probes_of(library), key=lambda probe: probe.name)
+    with contextlib.ExitStack() as stack:
+        command = [sys.executable, "-c", TRACED]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HAKMEM_")} | {"LD_PRELOAD": library}
+        traced = stack.enter_context(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        stack.callback(traced.kill)
+
+        def go_on(to):
+            if to != "ready":
+                traced.stdin.write("\n")
+                traced.stdin.flush()
+            if traced.stdout.readline() != f"{to}\n":
+                sys.exit(f"usdt: the traced process did not come to {to}")
+
+        go_on("ready")
+        with counting(library, alloc, traced.pid) as allocated, counting(library, free, traced.pid) as freed:
+            if 0 in (listeners(library, alloc, traced.pid), listeners(library, free, traced.pid)):
+                yield "a semaphore is 0 while the kernel listens"
+            for phase, times in (("allocated", (BLOCKS, 0)), ("freed", (BLOCKS, BLOCKS))):
+                go_on(phase)
+                counts = [struct.unpack("=Q", os.read(file, 8))[0] for file in (allocated, freed)]
+                if any(not least <= count < least + BLOCKS // 2 for least, count in zip(times, counts)):
+                    yield f"{phase}: alloc and free were met {counts} times, not {times}"
+        if (listeners(library, alloc, traced.pid), listeners(library, free, traced.pid)) != (0, 0):
+            yield "a semaphore is not 0 when nobody listens any more"
+
+
 def main():
     what, file, *rest = sys.argv[1:]
     if what == "none":
         wrong = [f"{probe.name}: a probe" for probe in probes_of(file)]
     else:
-        wrong = list({"notes": check_stripped, "sums": check_sums}[what](file, *rest))
+        wrong = list({"notes": check_stripped, "sums": check_sums, "kernel": check_kernel}[what](file, *rest))
     for line in wrong[:20]:
         print(f"usdt: {line}", file=sys.stderr)
     return 1 if wrong else 0
