@@ -8,11 +8,14 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hakmem.memory import Area, parse_maps
-from hakmem.outside import Heap, Reader
+
+if TYPE_CHECKING:
+    from hakmem.outside import Heap, Reader
 
 # PAGEMAP_SCAN of linux/fs.h, since Linux 6.7: alone it tells the kernel's page of zeros, which counts for nobody.
 _SCAN = 3 << 30 | 96 << 16 | ord("f") << 8 | 16
@@ -124,7 +127,7 @@ class Pagemap:
 # ---- What lies on each page of a slab ----
 
 
-def _overlaps(blocks: int, size: int, pages: int, page: int) -> np.ndarray:
+def overlaps(blocks: int, size: int, pages: int, page: int) -> np.ndarray:
     """The bytes of each block on each page."""
     starts = np.arange(blocks)[:, None] * size
     edges = np.arange(pages)[None, :] * page
@@ -137,11 +140,11 @@ def of_bits(words: np.ndarray, blocks: int, size: int, pages: int, page: int) ->
     if each and page % size == 0 and each % 8 == 0:
         counts = np.bitwise_count(np.ascontiguousarray(words).view(np.uint8)[:, : pages * each // 8])
         return counts.reshape(len(words), pages, -1).sum(axis=2, dtype=np.int64) * size
-    overlaps, found = _overlaps(blocks, size, pages, page), np.empty((len(words), pages), np.int64)
+    held, found = overlaps(blocks, size, pages, page), np.empty((len(words), pages), np.int64)
     for first in range(0, len(words), _SLABS_AT_ONCE):
         part = np.ascontiguousarray(words[first : first + _SLABS_AT_ONCE]).view(np.uint8)
         bits = np.unpackbits(part, axis=1, bitorder="little")[:, :blocks]
-        found[first : first + _SLABS_AT_ONCE] = bits.astype(np.float32) @ overlaps
+        found[first : first + _SLABS_AT_ONCE] = bits.astype(np.float32) @ held
     return found
 
 
