@@ -63,21 +63,22 @@ class _Kept:
 
     def _take(self, units: np.ndarray, records: np.ndarray, part: np.ndarray, shape: int, last: bool) -> np.ndarray:
         reader, (number, orders, waits) = self.reader, (shape // 256, shape // 4 % 64, shape % 4)
-        before, each = records[part], reader.classes[number]
+        tracked, each = records["tracked"][part], reader.classes[number]
         stride = reader.names.zone("live")[1]
         more = [(reader.records_at("live", units)[:, 0], stride * each.units)]
         if self.samples is not None:
             more.append((reader.records_at("samples", units)[:, 0], self.samples.itemsize * each.units))
         if orders:
-            start = before["tracked"] & ~np.uint64(self.value("track.order_mask"))
+            start = tracked & ~np.uint64(self.value("track.order_mask"))
             more.append((start, reader.names.field("track")[1] << orders - 1))
         classes = np.full(len(units), number)
         look = reader.look(units, classes, int(reader.groups_of(classes[:1])[0]), waits, more)
         after = look.after
-        same = np.logical_and.reduce(
-            [one[name] == after[name] for one in (before, look.before) for name in _FIELDS] + [look.counted == after["free"]]
-        )
-        told = same | last & reader.is_slab(after) & (after["size_class"] == number) & (after["tracked"] == before["tracked"])
+        still = reader.is_slab(after) & (after["size_class"] == number) & (after["tracked"] == tracked)
+        same = still & (look.counted == after["free"])
+        for name in _FIELDS:
+            same &= look.before[name] == after[name]
+        told = still if last else same
         if told.any():
             self._add(units[told], number, _Blocks(self, look, told, number, orders))
         records[part] = after

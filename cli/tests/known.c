@@ -1,7 +1,7 @@
 /* known.c - programs whose heaps are known, to be read from outside: known MODE FILE
  *
- *   rest    blocks of all sizes, some of them freed by another thread; writes a snapshot to FILE, and a profile for pprof to
- *           FILE.pb; then nothing moves any more
+ *   rest    blocks of all sizes, some of them freed by another thread, one that came and went often; writes a snapshot to FILE, and a
+ *           profile for pprof to FILE.pb; then nothing moves any more
  *   churn   threads that allocate and free, also each other's blocks, for as long as it runs
  *   big     MiB, as FILE says, in small blocks, every eighth of them free */
 #include <fcntl.h>
@@ -25,8 +25,8 @@ static void ready(void) { (void)!write(1, "ready\n", 6); }
 
 /* ---- rest ---- */
 
-enum { BLOCKS = 30000, LARGE = 50, FREED_BY_OTHERS = 3000 };
-static void *blocks[BLOCKS], *large[LARGE];
+enum { BLOCKS = 30000, LARGE = 50, FREED_BY_OTHERS = 3000, OFTEN = 20000 };
+static void *blocks[BLOCKS], *large[LARGE], *volatile often;
 
 static void *free_some(void *unused) {
   for (int i = 0; i < FREED_BY_OTHERS; i += 3) free(blocks[i]);
@@ -41,6 +41,10 @@ static int rest(const char *file) {
   for (int i = 0; i < LARGE; i += 4) free(large[i]);
   for (int i = 0; i < 1 << 20; i += 4096) (void)*(volatile char *)((char *)large[LARGE - 1] + i); /* the kernel's page of zeros */
   blocks[0] = malloc(0);
+  for (int i = 0; i < OFTEN; i++) {
+    free(often);
+    often = malloc(200);
+  }
   for (int i = 0; i < 2; i++) { /* the second's are others' remote frees, not the marker's */
     pthread_t thread;
     if (i == 1) memmove(blocks, blocks + 1, FREED_BY_OTHERS * sizeof *blocks);
