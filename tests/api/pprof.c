@@ -360,7 +360,7 @@ TEST(pprof_needs_no_memory) {
   int fd = memfd_create("pprof", 0);
   struct rlimit limit = {(size_t)400 << 20, RLIM_INFINITY};
   REQUIRE(fd >= 0 && setrlimit(RLIMIT_AS, &limit) == 0);
-  while (api.malloc(1000) != NULL) continue;
+  while (api.malloc(30000) != NULL) continue;
   while (api.malloc(16) != NULL) continue;
   count(&before);
   CHECK(pprof_write(fd));
