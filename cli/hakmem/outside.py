@@ -190,7 +190,9 @@ class Reader:
         marked = freers & ~np.uint64(self.value("remote.others")) != 0
         return (freers != 0) * 2 + marked
 
-    def look(self, units: np.ndarray, classes: np.ndarray, groups: int, shape: int, more: list[tuple[np.ndarray, int]]) -> Look:
+    def look(
+        self, units: np.ndarray, classes: np.ndarray, groups: int, shape: int, more: list[tuple[np.ndarray, int]]
+    ) -> Look:
         """`more` has addresses, one for each slab, and how many bytes to read there."""
         seen, marks_group, group = self._waits
         freed, marked = bool(shape & 2), bool(shape & 1)
@@ -214,7 +216,8 @@ class Reader:
             waits |= bits[:, -2] ^ bits[:, -1]
         words = -(-self.blocks[classes][:, None] // 64)
         used = (np.arange(groups * self.group_words) < words).reshape(free.shape)
-        return Look(before, after, free * used, waits & ~free * used, parts[1:-2])  # what lies behind is of earlier slabs
+        free *= used  # what lies behind is of earlier slabs
+        return Look(before, after, free, waits & ~free * used, parts[1:-2])
 
     def _read_shape(self, heap: Heap, units: np.ndarray, groups: int, shape: int) -> np.ndarray:
         classes = heap.units["size_class"][units] % len(self.classes)

@@ -37,7 +37,8 @@ class _Kept:
         self.page = reader.names.word("page_bytes")
         self.base, self.now = heap.base, reader.now(heap) // value("sample.clock_ms")
         self.samples = reader.names.record("sample", _SAMPLE) if reader.rate() else None
-        self.counts = np.zeros((len(reader.classes) * _QUARTERS, 5), np.int64)  # slabs, tracked ones, pages, waste, idle
+        # By class and quarter: slabs, tracked ones, pages, waste, idle.
+        self.counts = np.zeros((len(reader.classes) * _QUARTERS, 5), np.int64)
         self.tracked: list[TrackedSlab] = []
 
     # ---- one look ----
@@ -47,7 +48,8 @@ class _Kept:
         orders = (records["tracked"] & np.uint64(self.value("track.order_mask"))).astype(np.int64)
         tracked = (records["tracked"] != 0) & (1 << np.minimum(orders, 62) <= _RECORDS_MOST)
         waits = self.reader.shape_of(self.reader.freers[units])
-        return (records["size_class"].astype(np.int64) * 64 + np.where(tracked, orders + 1, 0)) * 4 + waits
+        classes = records["size_class"].astype(np.int64)
+        return (classes * 64 + np.where(tracked, orders + 1, 0)) * 4 + waits
 
     def take(self, units: np.ndarray, records: np.ndarray, last: bool) -> np.ndarray:
         """Takes what stands still, and if this is the last try all that can be; returns which is left, and has that's new records."""
@@ -151,8 +153,9 @@ class _Blocks:
     def survivors(self, row: int, numbers: np.ndarray, now: int) -> list[Survivor]:
         """Of a tracked slab. A block that is sampled by bytes has its record there."""
         value, words = self.value, self.tracks[row, numbers]
-        sites = words >> np.uint64(value("track.site_shift")) & np.uint64((1 << value("track.site_bits")) - 1)
-        born = (words >> np.uint64(value("track.born_shift"))).astype(np.int64)
+        site_at, born_at = value("track.site_shift"), value("track.born_shift")
+        sites = words >> np.uint64(site_at) & np.uint64((1 << born_at - site_at) - 1)
+        born = (words >> np.uint64(born_at)).astype(np.int64)
         quiet = self._states(words) == value("track.quiet")
         if self.samples is not None:
             for unit in range(self.of_sample.shape[1]):

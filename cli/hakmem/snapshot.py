@@ -310,8 +310,8 @@ def text_of(snapshot: Snapshot) -> str:
         lines.append(f"tracked {slab.address:#x} " + " ".join(map(str, words)))
         lines += [f"survivor {s.block} {s.site} {round(10 * s.age)} {s.quiet:d}" for s in slab.survivors]
     for stratum in snapshot.strata:
-        words = (stratum.block_size, stratum.quarter, stratum.slabs, stratum.tracked, stratum.pages, stratum.waste, stratum.idle)
-        lines.append("pinned " + " ".join(map(str, words)))
+        words = (stratum.block_size, stratum.quarter, stratum.slabs, stratum.tracked)
+        lines.append("pinned " + " ".join(map(str, (*words, stratum.pages, stratum.waste, stratum.idle))))
     lines += [f"event {site} {each.events} {each.objects} {each.bytes}" for site, each in snapshot.allocated.items()]
     lines.append(f"sites {max(snapshot.sites, default=0)} {snapshot.checked} {snapshot.wrong}")
     lines += [f"site {number} {parent:d} {address:#x}" for number, (parent, address) in snapshot.sites.items()]

@@ -138,7 +138,8 @@ class View:
             return False
         if key in _SORTS:
             self.by = _SORTS[key]
-            if self.by == PINNED and self.found is not None and self.found.taken is not None and not self.found.taken.strata:
+            taken = self.found.taken if self.found is not None else None
+            if self.by == PINNED and taken is not None and not taken.strata:
                 self.refresh()
         elif key == _SAVE:
             self.save()
@@ -147,7 +148,9 @@ class View:
     def save(self) -> None:
         if self.found is None or self.found.taken is None:
             return
-        taken = self.found.taken if self.found.taken.strata else look(self.process, pinned=True).taken or self.found.taken
+        taken = self.found.taken
+        if not taken.strata:
+            taken = look(self.process, pinned=True).taken or taken
         path = Path(f"heap.{self.process}.{time.strftime('%H%M%S')}")
         try:
             write(taken, path)
@@ -210,7 +213,8 @@ class View:
         taken = self.found.taken
         heading = Text(f"{self.found.name}, process {self.process}: {self.found.table.verdict.text}", style="bold")
         sites = self.by_pinned(taken) if self.by == PINNED else self.by_live(taken)
-        return Group(heading, outside_commands.columns(self.found.table), sites, Text(self.said), Text(_HELP, style="dim"))
+        table = outside_commands.columns(self.found.table)
+        return Group(heading, table, sites, Text(self.said), Text(_HELP, style="dim"))
 
 
 @contextlib.contextmanager

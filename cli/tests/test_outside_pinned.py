@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from processes import compiled, running
 from test_outside import cored
@@ -82,6 +83,33 @@ def test_older_libraries_do_not_tell_it(program, tmp_path):
     assert taken.classes and (taken.page_size, taken.strata, taken.tracked) == (0, [], [])
 
 
+def test_a_tracked_block_that_is_sampled_too_is_as_its_sample_says(program, tmp_path):
+    """Made quiet, as one would be that came and went often."""
+    file = tmp_path / "heap"
+    with running(program, "rest", file, HAKMEM_KEEPER="0", HAKMEM_TRACK="1") as process:
+        written, reader = snapshot.read(str(file)), outside.Reader(Process(process.pid))
+        sampled = {each.address for each in written.samples if not each.quiet}
+        found = (
+            (slab, each)
+            for slab in written.tracked
+            for each in slab.survivors
+            if slab.address + each.block * slab.block_size in sampled
+        )
+        slab, survivor = next(found)
+        address = slab.address + survivor.block * slab.block_size
+        unit, offset = divmod(address - reader.base, reader.unit_bytes)
+        state = int(reader.records_at("samples", np.array([unit]))[0, 0]) + reader.names.field("sample.state")[0]
+        word = reader.names.number(state, 4) - reader.value("sample.live") + reader.value("sample.quiet")
+        reader.memory.write(state, word.to_bytes(4, "little"))
+        live, stride, _ = reader.names.zone("live")
+        bit = offset // reader.value("granule.bytes")
+        place = live + unit * stride + bit // 8
+        reader.memory.write(place, bytes([reader.names.number(place, 1) | 1 << bit % 8]))
+        seen = reader.snapshot(pinned=True)
+    survivor.quiet = True
+    same(seen, written)
+
+
 # ---- In motion ----
 
 
@@ -140,6 +168,30 @@ def test_what_changes_while_it_is_read_is_read_again_and_then_a_possible_slab(pr
         possible(seen, outside.Reader(memory), math.inf)  # blocks that never were live have records of no time
     assert 0 < seen.moving <= seen.slabs
     assert seen.strata != written.strata
+    assert sum(each.slabs for each in seen.strata) >= sum(each.slabs for each in written.strata)
+
+
+def test_live_bits_of_blocks_that_are_free_or_wait_say_nothing(program, tmp_path):
+    """A plain store may have brought them back."""
+    file = tmp_path / "heap"
+    with running(program, "rest", file, HAKMEM_KEEPER="0", HAKMEM_TRACK="2") as process:
+        written, reader = snapshot.read(str(file)), outside.Reader(Process(process.pid))
+        heap, (live, stride, _) = reader.heap(), reader.names.zone("live")
+        granule, set_of = reader.value("granule.bytes"), [0, 0]
+        for slab in heap.slabs.tolist():
+            size = reader.classes[heap.units[slab]["size_class"]]
+            for kind, bits in enumerate((heap.free_bits, heap.remote_bits) if size.size else ()):
+                words = heap.words(bits, np.array([slab]), -(-size.blocks // 64))[0].tolist()
+                for block in (number for number in range(size.blocks) if words[number // 64] >> number % 64 & 1):
+                    bit = block * (size.size // granule)
+                    place = live + slab * stride + bit // 8
+                    reader.memory.write(place, bytes([reader.names.number(place, 1) | 1 << bit % 8]))
+                    set_of[kind] += 1
+                    if set_of[kind] % 20 == 0:
+                        break
+        seen = reader.snapshot(pinned=True)
+    assert min(set_of) > 100
+    same(seen, written)
 
 
 def test_a_churning_process_has_no_impossible_figure(program):

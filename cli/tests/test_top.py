@@ -126,7 +126,10 @@ def test_p_sorts_by_what_is_kept(held, tmp_path):
         shown = Screen([HAKMEM, "top", str(process.pid), "--seconds", "600"], tmp_path)
         shown.wait_for(r"sorted by live.*fill.*q: quit")
         shown.press("p")  # read at once, not with the next look
-        shown.wait_for(r"pinned [56]\d\.\d MiB: free.*[\d,]+ of [\d,]+ slabs tracked.*sole.*sorted by pinned.*[56]\d\.\d MiB.*fill.*q: quit")
+        shown.wait_for(
+            r"pinned [56]\d\.\d MiB: free.*[\d,]+ of [\d,]+ slabs tracked.*"
+            r"sole.*sorted by pinned.*[56]\d\.\d MiB.*fill.*q: quit"
+        )
         shown.press("s")
         shown.wait_for(r"saved heap\.\d+")
         shown.end()

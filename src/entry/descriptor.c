@@ -103,8 +103,7 @@ static const named_value_t values[] PUBLISHED(".data.rel.ro.names") = {
     {"track.state_bits", TRACK_STATE_BITS}, /* of a record, from its lowest bits */
     {"track.live", TRACK_LIVE},
     {"track.quiet", TRACK_QUIET},
-    {"track.site_shift", TRACK_SITE_SHIFT},
-    {"track.site_bits", TRACK_SITE_BITS},
+    {"track.site_shift", TRACK_SITE_SHIFT}, /* its site ends where its time begins */
     {"track.born_shift", TRACK_BORN_SHIFT},
     {"site.chunk", SITE_CHUNK},
     {"site.most", SITE_MOST},
