@@ -441,7 +441,7 @@ class Reader:
         return found
 
     def snapshot(self, heap: Heap | None = None, pinned: bool = False) -> Snapshot:
-        """What hak_profile_write would have written; who keeps pages, which takes as long as the rest, only if `pinned`."""
+        """What hak_profile_write would have written; who keeps pages, which takes longer than the rest, only if `pinned`."""
         heap = heap or self.heap()
         large = heap.units[heap.units["kind"] == self.value("kind.large")]
         taken = Snapshot(file=self.memory.name, process=self.memory.process, time=self.memory.time, rate=self.rate())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hakmem.pages import of_bits, overlaps
+from hakmem.pages import of_bits
 from hakmem.snapshot import Stratum, Survivor, TrackedSlab, age_of
 
 if TYPE_CHECKING:
@@ -102,8 +102,9 @@ class _Kept:
         np.add.at(self.counts, number * _QUARTERS + quarters[some], np.stack(columns, axis=1)[some])
         if blocks.tracks is None:
             return
-        on_page = overlaps(each.blocks, each.size, pages, page) > 0
-        survives = blocks.live & (wasteful.astype(np.float32) @ on_page.T.astype(np.float32) > 0)
+        starts, before = np.arange(each.blocks) * each.size, np.zeros((len(units), pages + 1), np.int8)
+        np.cumsum(wasteful, axis=1, out=before[:, 1:])  # how many pages with waste there are before each
+        survives = blocks.live & (before[:, (starts + each.size - 1) // page + 1] > before[:, starts // page])
         masks = (wasteful.astype(np.uint64) << np.arange(pages, dtype=np.uint64)).sum(axis=1, dtype=np.uint64)
         for row in np.flatnonzero(some).tolist():
             address = self.base + int(units[row]) * self.reader.unit_bytes

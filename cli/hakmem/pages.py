@@ -23,7 +23,7 @@ _SCAN_ARGUMENT = struct.Struct("<12Q")
 _PRESENT, _ZERO, _HUGE = 1 << 3, 1 << 5, 1 << 6
 _REGIONS = 4096
 _PAGEMAP_PRESENT = np.uint64(1 << 63)
-_SLABS_AT_ONCE = 2048
+_PRODUCTS_AT_ONCE = 1 << 18  # more of them BLAS gives to several threads, which on busy processors wait for each other
 
 
 @dataclass(slots=True, frozen=True)
@@ -127,7 +127,7 @@ class Pagemap:
 # ---- What lies on each page of a slab ----
 
 
-def overlaps(blocks: int, size: int, pages: int, page: int) -> np.ndarray:
+def _overlaps(blocks: int, size: int, pages: int, page: int) -> np.ndarray:
     """The bytes of each block on each page."""
     starts = np.arange(blocks)[:, None] * size
     edges = np.arange(pages)[None, :] * page
@@ -140,11 +140,12 @@ def of_bits(words: np.ndarray, blocks: int, size: int, pages: int, page: int) ->
     if each and page % size == 0 and each % 8 == 0:
         counts = np.bitwise_count(np.ascontiguousarray(words).view(np.uint8)[:, : pages * each // 8])
         return counts.reshape(len(words), pages, -1).sum(axis=2, dtype=np.int64) * size
-    held, found = overlaps(blocks, size, pages, page), np.empty((len(words), pages), np.int64)
-    for first in range(0, len(words), _SLABS_AT_ONCE):
-        part = np.ascontiguousarray(words[first : first + _SLABS_AT_ONCE]).view(np.uint8)
+    overlaps, found = _overlaps(blocks, size, pages, page), np.empty((len(words), pages), np.int64)
+    step = max(1, _PRODUCTS_AT_ONCE // overlaps.size)
+    for first in range(0, len(words), step):
+        part = np.ascontiguousarray(words[first : first + step]).view(np.uint8)
         bits = np.unpackbits(part, axis=1, bitorder="little")[:, :blocks]
-        found[first : first + _SLABS_AT_ONCE] = bits.astype(np.float32) @ held
+        found[first : first + step] = bits.astype(np.float32) @ overlaps
     return found
 
 
