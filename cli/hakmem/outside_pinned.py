@@ -171,6 +171,21 @@ class _Blocks:
         ]
 
 
+def records(reader: Reader, heap: Heap) -> list[tuple[int, int]]:
+    """The pages with records of tracked slabs; where those of slabs that have ended lie is not told."""
+    if not reader.tells_pinned:
+        return []
+    mask, page = np.uint64(reader.value("track.order_mask")), np.uint64(reader.memory.page_size)
+    tracked = np.sort(heap.units["tracked"][heap.slabs])
+    tracked = tracked[(tracked != 0) & (np.uint64(1) << np.minimum(tracked & mask, np.uint64(62)) <= _RECORDS_MOST)]
+    sizes = np.uint64(reader.names.field("track")[1]) << (tracked & mask)
+    first, last = (tracked & ~mask) // page, ((tracked & ~mask) + sizes - np.uint64(1)) // page
+    apart = first[1:] > last[:-1] + np.uint64(1)
+    some = np.full(min(1, len(tracked)), True)
+    starts, ends = first[np.concatenate([some, apart])] * page, (last[np.concatenate([apart, some])] + np.uint64(1)) * page
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
 def read(reader: Reader, heap: Heap) -> tuple[int, list[Stratum], list[TrackedSlab]]:
     """Bytes of a page, and the rows; none of a library that does not tell, or whose live bits say nothing."""
     if not reader.tells_pinned or not reader.value("library.checks"):

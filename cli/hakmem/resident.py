@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hakmem import outside_pinned
 from hakmem.memory import Memory, Process, Unreadable, whole
 from hakmem.outside import Heap, Reader
 from hakmem.pages import Contents, Mapped, Pagemap, Pages, contents, mappings
@@ -171,8 +172,8 @@ def _heap_rows(live: list[int], shares: list[float], rest: tuple[int, ...]) -> l
 
 
 def _own_ranges(reader: Reader, heap: Heap) -> list[tuple[int, int]]:
-    """Where heaps, bins, quarantines and sites lie: in mappings that may have others' pages too."""
-    names, ranges = reader.names, []
+    """Where heaps, bins, quarantines, sites and records of tracked slabs lie: in mappings that may have others' pages too."""
+    names, ranges = reader.names, outside_pinned.records(reader, heap)
     size, at = names.field("heap")[1], names.field("heap.bin_at_class")[0]
     word, bin_size = reader.value("heap.word_bytes"), names.field("bin")[1]
     for address in heap.heaps:
