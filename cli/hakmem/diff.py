@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from hakmem import pprof
@@ -225,7 +226,8 @@ def _apart(sides: Sequence[_Side]) -> Difference:
     shown: dict[tuple, list[tuple[str, str]]] = {}
     for side, merged in zip(sides, lines, strict=True):
         for key, line in side.stacks.lines.items():
-            place = tuple(frame[:2] if frame[0] in common and frame[1] is not None else frame[2] for frame in key)
+            places = (frame[:2] if frame[0] in common and frame[1] is not None else frame[2] for frame in key)
+            place = tuple(each for each, _ in groupby(places))  # once where functions were compiled into others
             _add(merged, place, line)
             shown[place] = side.shown[key]
     rates = sides[0].stacks.rate, sides[1].stacks.rate

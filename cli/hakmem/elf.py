@@ -13,6 +13,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, SymbolTableSection
 from elftools.elf.segments import Segment
 
+from hakmem.dwarf import Call, Sources
+
 DEBUG_ROOT = Path("/usr/lib/debug")
 
 _FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
@@ -89,62 +91,6 @@ def _build_id(elf: ELFFile) -> str:
     return ""
 
 
-class _Lines:
-    """Source lines from DWARF; a unit's table is read when an address of the unit is asked for."""
-
-    def __init__(self, elf: ELFFile) -> None:
-        self._dwarf = elf.get_dwarf_info(follow_links=False)
-        self._ranges = self._dwarf.get_aranges()
-        self._bounds: list[tuple[int, int, int]] | None = None
-        self._of_unit: dict[int, tuple[list[int], list[tuple[str, int]]]] = {}
-
-    def at(self, address: int) -> tuple[str, int]:
-        unit = self._ranges.cu_offset_at_addr(address) if self._ranges else None
-        if unit is None:
-            unit = self._unit_at(address)
-        if unit is None:
-            return "", 0
-        if unit not in self._of_unit:
-            self._of_unit[unit] = self._table(unit)
-        starts, places = self._of_unit[unit]
-        index = bisect.bisect_right(starts, address) - 1
-        return places[index] if index >= 0 else ("", 0)
-
-    def _unit_at(self, address: int) -> int | None:
-        """By the bounds of the units themselves, where nobody wrote a table of them (clang)."""
-        if self._bounds is None:
-            self._bounds = []
-            for unit in self._dwarf.iter_CUs():
-                attributes = unit.get_top_DIE().attributes
-                if "DW_AT_low_pc" in attributes and "DW_AT_high_pc" in attributes:
-                    low, high = attributes["DW_AT_low_pc"].value, attributes["DW_AT_high_pc"]
-                    end = high.value if high.form == "DW_FORM_addr" else low + high.value
-                    self._bounds.append((low, end, unit.cu_offset))
-        return next((offset for low, end, offset in self._bounds if low <= address < end), None)
-
-    def _table(self, offset: int) -> tuple[list[int], list[tuple[str, int]]]:
-        program = self._dwarf.line_program_for_CU(self._dwarf.get_CU_at(offset))
-        if program is None:
-            return [], []
-        base = 0 if program["version"] >= 5 else 1  # files are counted from it
-        names = [entry.name.decode(errors="replace") for entry in program["file_entry"]]
-        folders = [folder.decode(errors="replace") for folder in program["include_directory"]]
-        files = []
-        for entry, name in zip(program["file_entry"], names, strict=True):
-            index = entry.dir_index - base
-            files.append(f"{folders[index]}/{name}" if 0 <= index < len(folders) and name[:1] != "/" else name)
-        rows = []
-        for entry in program.get_entries():
-            state = entry.state
-            if state is not None:
-                known = not state.end_sequence and 0 <= state.file - base < len(files)
-                rows.append(
-                    (state.address, not state.end_sequence, files[state.file - base] if known else "", state.line)
-                )
-        rows.sort(key=lambda row: row[:2])  # where one sequence ends and another begins, the latter
-        return [row[0] for row in rows], [(file, line if file else 0) for _, _, file, line in rows]
-
-
 class Module:
     """One file that was mapped as code. What it cannot tell, and why, is in `problem`."""
 
@@ -156,7 +102,7 @@ class Module:
         self._complete = False  # whether it names every function
         self._segments: list[tuple[int, int, int]] = []  # offset in the file, bytes, address
         self._symbols: list[Symbol] = []
-        self._lines: _Lines | None = None
+        self._sources: Sources | None = None
         self._code_offset = code_offset
         program = self._program(path, build_id)
         files = [elf for elf in (program, self._debug(build_id, debug_root)) if elf]
@@ -222,8 +168,8 @@ class Module:
             of_start[symbol.start] = symbol
             self.holds_hakmem = self.holds_hakmem or symbol.name == _OUR_MARK
         self._symbols = list(of_start.values())
-        if self._lines is None and elf.get_section_by_name(".debug_line") is not None:
-            self._lines = _Lines(elf)
+        if self._sources is None and elf.get_section_by_name(".debug_line") is not None:
+            self._sources = Sources(elf)
             self.has_lines = True
 
     def _offset_of(self, segment: Segment) -> int:
@@ -250,15 +196,16 @@ class Module:
         symbol = self._symbols[index]
         return symbol if address < symbol.start + symbol.size or not symbol.size else None
 
-    def line_at(self, offset: int) -> tuple[str, int]:
-        """The source file and the line; empty where that is not known."""
+    def calls_at(self, offset: int) -> list[Call]:
+        """The calls that were compiled into that place, the innermost first; of the last, its function's own, the name is empty. None
+        where sources are not known."""
         address = self._address(offset)
-        if self._lines is None or address is None:
-            return "", 0
+        if self._sources is None or address is None:
+            return []
         try:
-            return self._lines.at(address)
+            return self._sources.calls_at(address)
         except (DWARFError, ELFError, AttributeError, KeyError, IndexError, ValueError):
-            return "", 0  # forms that the reader does not know, or that refer to a file of their own
+            return []  # forms that the reader does not know, or that refer to a file of their own
 
     def is_ours(self, symbol: Symbol) -> bool:
         """Whether the function is a part of hakmem, linked into this program."""

@@ -16,7 +16,7 @@ import hakmem
 from hakmem import entries
 from hakmem.entries import Entry
 from hakmem.snapshot import Mapping, Snapshot
-from hakmem.symbols import Frame, Symbols, clean
+from hakmem.symbols import Frame, Symbols, addresses, clean
 
 # Names of the semantic conventions; what they have no word for is ours.
 _BUILD_ID = "process.executable.build_id.gnu"
@@ -48,7 +48,7 @@ class _Dictionary:
     def __init__(self, of: format_of.ProfilesDictionary) -> None:
         self._of = of
         self._strings: dict[str, int] = {}
-        self._locations: dict[Frame, int] = {}
+        self._locations: dict[tuple[Frame, ...], int] = {}
         self.text("")
         self._mapping_table = _Table(of.mapping_table, format_of.Mapping())
         self._location_table = _Table(of.location_table, format_of.Location())
@@ -89,21 +89,24 @@ class _Dictionary:
         )
         return self._function_table.index(element)
 
-    def _new_location(self, frame: Frame) -> int:
+    def _new_location(self, frames: tuple[Frame, ...]) -> int:
         """Without a function where none is known: who shows it may have better symbols."""
+        frame = frames[-1]
         element = format_of.Location(address=frame.address)
         if frame.mapping is not None:
             element.mapping_index = self._mapping(frame.mapping)
             if frame.mapping.path:  # else it was made at run time, by whom is not known
                 element.attribute_indices.append(self.attribute(_FRAME_TYPE, _NATIVE))
-        if frame.function:
-            element.lines.add(function_index=self._function(frame.name, frame.symbol, frame.file), line=frame.line)
+        for each in frames:
+            if each.function:
+                element.lines.add(function_index=self._function(each.name, each.symbol, each.file), line=each.line)
         return self._location_table.index(element)
 
-    def _location(self, frame: Frame) -> int:
-        number = self._locations.get(frame)
+    def _location(self, frames: tuple[Frame, ...]) -> int:
+        """Of one address."""
+        number = self._locations.get(frames)
         if number is None:
-            number = self._locations[frame] = self._new_location(frame)
+            number = self._locations[frames] = self._new_location(frames)
         return number
 
     def _named(self, name: str) -> int:
@@ -112,7 +115,7 @@ class _Dictionary:
         return self._location_table.index(element)
 
     def stack(self, entry: Entry) -> int:
-        locations = [self._location(frame) for frame in entry.frames] or [self._named(entry.name)]
+        locations = [self._location(tuple(each)) for each in addresses(entry.frames)] or [self._named(entry.name)]
         return self._stack_table.index(format_of.Stack(location_indices=locations))
 
 

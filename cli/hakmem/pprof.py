@@ -15,7 +15,7 @@ from hakmem import entries
 from hakmem.errors import Failure
 from hakmem.profile import Line, Stacks
 from hakmem.snapshot import Mapping, Snapshot
-from hakmem.symbols import Frame, Symbols, clean
+from hakmem.symbols import Frame, Symbols, addresses, clean
 
 _PACKAGE = "perftools.profiles"
 _GZIP = b"\x1f\x8b"
@@ -101,6 +101,7 @@ class _Writer:
                 has_functions=True,  # or pprof would look for them in whatever lies at the path now
                 has_filenames=lines,
                 has_line_numbers=lines,
+                has_inline_frames=lines,
             )
         return number
 
@@ -114,13 +115,16 @@ class _Writer:
             self.profile.function.add(id=number, name=name, system_name=system_name, filename=file)
         return number
 
-    def location(self, frame: Frame) -> int:
-        number = self._locations.get(frame.address)
+    def location(self, frames: list[Frame]) -> int:
+        """Of one address."""
+        last = frames[-1]
+        number = self._locations.get(last.address)
         if number is None:
-            number = self._locations[frame.address] = len(self._locations) + 1
-            mapping = self.mapping(frame.mapping) if frame.mapping else 0
-            location = self.profile.location.add(id=number, mapping_id=mapping, address=frame.address)
-            location.line.add(function_id=self._function(frame), line=frame.line)
+            number = self._locations[last.address] = len(self._locations) + 1
+            mapping = self.mapping(last.mapping) if last.mapping else 0
+            location = self.profile.location.add(id=number, mapping_id=mapping, address=last.address)
+            for frame in frames:
+                location.line.add(function_id=self._function(frame), line=frame.line)
         return number
 
     def named(self, name: str) -> int:
@@ -153,7 +157,9 @@ def encode(snapshot: Snapshot, symbols: Symbols) -> bytes:
         writer.mapping(snapshot.mappings[0])  # pprof takes the first one for the program
     for entry in entries.entries(snapshot, symbols):
         sample = profile.sample.add(value=[entry.values.get(kind, 0) for kind in types])
-        sample.location_id.extend([writer.location(frame) for frame in entry.frames] or [writer.named(entry.name)])
+        sample.location_id.extend(
+            [writer.location(each) for each in addresses(entry.frames)] or [writer.named(entry.name)]
+        )
         for key, (number, unit) in entry.labels.items():
             sample.label.add(key=writer.text(key), num=number, num_unit=writer.text(unit))
     return gzip.compress(writer.finish().SerializeToString(), mtime=0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from demangle import DemanglingError, demangle
 
+from hakmem.dwarf import Call
 from hakmem.elf import DEBUG_ROOT, Module
 from hakmem.snapshot import Mapping, Snapshot
 
@@ -43,6 +44,7 @@ class Frame:
     function: str  # demangled
     file: str
     line: int
+    inlined: bool = False  # the compiler has put it in place of a call in the next one
 
     @property
     def name(self) -> str:
@@ -63,6 +65,16 @@ class Frame:
         return (self.mapping is not None and self.mapping.name.startswith(_PLUMBING_FILES)) or self.function.startswith(
             _PLUMBING
         )
+
+
+def addresses(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
+    """The frames of each address, those that were compiled into others together with these."""
+    together: list[Frame] = []
+    for frame in frames:
+        together.append(frame)
+        if not frame.inlined:
+            yield together
+            together = []
 
 
 def _plain(symbol: str) -> str:
@@ -106,7 +118,7 @@ class Symbols:
         self._jit: _Jit | None = None
         self._modules: dict[tuple[str, str], Module] = {}
         self._program = snapshot.mappings[0].path if snapshot.mappings else ""
-        self._frames: dict[int, Frame] = {}  # by the address that the call returns to
+        self._frames: dict[int, list[Frame]] = {}  # by the address that the call returns to
         self._ours: dict[int, bool] = {}  # by the same
         self._outside: dict[int, int] = {}  # by site
         self._nameless: set[Mapping] = set()
@@ -124,7 +136,8 @@ class Symbols:
             self._modules[key] = Module(mapping.path, mapping.build_id, mapping.offset, self._debug_root)
         return self._modules[key]
 
-    def _frame(self, returns_to: int) -> Frame:
+    def _calls(self, returns_to: int) -> list[Frame]:
+        """The call there, after those that were compiled into it, the innermost first."""
         address = returns_to - 1  # the call may be the last instruction of its function
         mapping = self._mapping(address)
         if mapping is None or not mapping.path.startswith("/"):
@@ -134,20 +147,20 @@ class Symbols:
             if not name and mapping is not None and mapping.path in _VIRTUAL:
                 name = mapping.path
             self._nowhere += not name
-            return Frame(address, mapping, name, name, "", 0)
+            return [Frame(address, mapping, name, name, "", 0)]
         module = self.module(mapping)
         symbol = module.symbol_at(address - mapping.start + mapping.offset)
         if symbol is None:
             self._nameless.add(mapping)
-            return Frame(address, mapping, "", "", "", 0)
-        file, line = module.line_at(address - mapping.start + mapping.offset)
-        name = _plain(symbol.name)
-        return Frame(address, mapping, symbol.name, name, file, line)
+            return [Frame(address, mapping, "", "", "", 0)]
+        *inlined, last = module.calls_at(address - mapping.start + mapping.offset) or [Call("", "", 0)]
+        frames = [Frame(address, mapping, each.name, _plain(each.name), each.file, each.line, True) for each in inlined]
+        return [*frames, Frame(address, mapping, symbol.name, _plain(symbol.name), last.file, last.line)]
 
     def resolve(self, addresses: Iterable[int]) -> None:
         """Looks up what stack() will be asked for."""
         for address in set(addresses) - self._frames.keys():
-            self._frames[address] = self._frame(address)
+            self._frames[address] = self._calls(address)
 
     def resolve_sites(self, sites: Iterable[int]) -> None:
         """All frames of these sites and of those that they were called from."""
@@ -189,7 +202,7 @@ class Symbols:
 
     def stack(self, site: int) -> list[Frame]:
         """The site's calls, the innermost first. resolve_sites has looked them up."""
-        return [self._frames[address] for address in self._snapshot.stack(site)]
+        return [frame for address in self._snapshot.stack(site) for frame in self._frames[address]]
 
     def wanting(self, site: int) -> list[Frame]:
         """The stack from the call that wanted the memory, past what only passes it on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import os
 import re
@@ -14,7 +15,7 @@ from elftools.elf.elffile import ELFFile
 from heap import CODE, Heap, mixed, of_code, pin, text_of
 from processes import KNOWN, compiled, running
 
-from hakmem import pprof, snapshot
+from hakmem import diff, pprof, snapshot
 from hakmem.errors import Failure
 from hakmem.profile import NOT_SAMPLED, estimate
 from hakmem.symbols import Symbols
@@ -45,6 +46,28 @@ def test_values_sum_to_what_is_live(taken):
     assert profile.time_nanos == taken.time * 10**9
     sums = [sum(sample.value[column] for sample in profile.sample) for column in range(3)]
     assert sums == [40_000 + 3 + 1, taken.live_bytes, len(taken.samples)]
+
+
+class Inlining(Symbols):
+    """As if each call had another one compiled into it."""
+
+    def _calls(self, returns_to):
+        [call] = super()._calls(returns_to)
+        return [dataclasses.replace(call, symbol="inner", function="inner", file="a.c", line=3, inlined=True), call]
+
+
+def test_calls_compiled_into_others_are_lines_of_one_place(taken, tmp_path):
+    profile = decoded(pprof.encode(taken, Inlining(taken)))
+    names = {each.id: profile.string_table[each.name] for each in profile.function}
+    places = [each for each in profile.location if each.address]
+    assert len({each.address for each in places}) == len(places) >= 3
+    assert all([names[line.function_id] for line in each.line][0] == "inner" for each in places)
+    assert all([line.line for line in each.line] == [3, 0] for each in places)
+    files = [tmp_path / "with", tmp_path / "without"]
+    for file, symbols in zip(files, (Inlining(taken), Symbols(taken)), strict=True):
+        file.write_bytes(pprof.encode(taken, symbols))
+    found = diff.compare(*(diff.read(str(file)) for file in files))
+    assert [each for each in found.changes if each.change] == []
 
 
 def test_what_is_pinned_is_two_types_more(taken):

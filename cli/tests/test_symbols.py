@@ -11,7 +11,7 @@ from elftools.elf.elffile import ELFFile
 from heap import CODE, of_code
 
 from hakmem.snapshot import Snapshot
-from hakmem.symbols import Symbols
+from hakmem.symbols import Symbols, addresses
 
 SOURCE = """
 __attribute__((noinline)) int shown(int x) { return x * 3; }
@@ -40,9 +40,13 @@ class Built:
     def mapping(self, path: Path | str | None = None, build_id: str | None = None):
         return of_code(str(path or self.path), self.build_id if build_id is None else build_id, offset=self._offset)
 
+    def end(self, name: str) -> int:
+        """The address after the function, as the file has it."""
+        return self._symbols[name]["st_value"] + self._symbols[name]["st_size"]
+
     def after(self, name: str) -> int:
         """The address after the function's last instruction: one that a last call returns to."""
-        return CODE + self._symbols[name]["st_value"] + self._symbols[name]["st_size"] - self._base
+        return CODE + self.end(name) - self._base
 
 
 def compiled(folder: Path, *options: str, source: str = SOURCE, name: str = "lib.c") -> Built:
@@ -81,6 +85,45 @@ def test_functions_and_lines_of_returning_calls(tmp_path):
 def test_lines_of_each_version_of_dwarf(tmp_path, option):
     frame = symbols(compiled(tmp_path, option)).stack(1)[0]
     assert (frame.file, frame.line) == (str(tmp_path / "lib.c"), 2)
+
+
+INLINED = """extern int shown(int);
+#define INLINE __attribute__((always_inline)) static inline
+namespace app { namespace {
+struct Cache {
+  INLINE int put(int x) {
+    return shown(x + 1) + 1;
+  }
+};
+INLINE int store(int x) {
+  if (x > 2) { int y = x * 2; return Cache::put(y); }
+  return 2;
+}
+} }
+extern "C" int outer(int x) {
+  return app::store(x) + 1;
+}
+extern "C" int plain(int x) { return shown(x) + 1; }
+"""
+
+
+@pytest.mark.parametrize("option", ["-gdwarf-4", "-gdwarf-5"])
+def test_calls_that_were_compiled_into_others(tmp_path, option):
+    source = INLINED.replace("INLINE int put", "__attribute__((always_inline)) static int put")
+    built = compiled(tmp_path, option, "-O2", source=source, name="lib.cc")
+    code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", built.path], check=True, capture_output=True, text=True)
+    body = code.stdout.partition("<outer>:")[2].partition("\n\n")[0].splitlines()
+    call = next(index for index, line in enumerate(body) if "call" in line)
+    returns_to = int(body[call + 1].partition(":")[0], 16) + built.after("outer") - built.end("outer")
+    found = symbols(built, sites={1: (0, returns_to), 2: (0, built.after("plain"))})
+    frames = found.stack(1)
+    assert [(frame.name, frame.place, frame.inlined) for frame in frames] == [
+        ("app::(anonymous namespace)::Cache::put", "lib.cc:6", True),
+        ("app::(anonymous namespace)::store", "lib.cc:10", True),
+        ("outer", "lib.cc:15", False),
+    ]
+    assert {frame.address for frame in frames} == {returns_to - 1}
+    assert [len(each) for each in addresses(frames + found.stack(2))] == [3, 1]
 
 
 def test_without_debug_information_there_are_names_alone(tmp_path):
