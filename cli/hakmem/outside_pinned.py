@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hakmem.pages import of_bits
-from hakmem.snapshot import Stratum, Survivor, TrackedSlab, age_of
+from hakmem.snapshot import Freed, Stratum, Survivor, TrackedSlab, age_of
 
 if TYPE_CHECKING:
     from hakmem.outside import Heap, Look, Reader
@@ -23,6 +23,7 @@ _BLOCKS_AT_ONCE = 1 << 21
 _FIELDS = ("kind", "size_class", "free", "units", "holes", "tracked")
 _SAMPLE = ["state", "place", "site", "born"]
 _RECORDS_MOST = 1 << 12  # of a slab
+_FREED_SITES = 64  # of a page, as src/entry/pinned.c has it
 
 
 def _bits(data: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -110,6 +111,7 @@ class _Kept:
             address = self.base + int(units[row]) * self.reader.unit_bytes
             slab = TrackedSlab(address, each.size, int(quarters[row]), int(count[row]), int(waste[row]), int(masks[row]))
             slab.survivors = blocks.survivors(row, np.flatnonzero(survives[row]), self.now)
+            slab.freed = blocks.freed(row, np.flatnonzero(wasteful[row]), page)
             self.tracked.append(slab)
 
     def strata(self) -> list[Stratum]:
@@ -127,7 +129,7 @@ class _Blocks:
         reader, value = kept.reader, kept.value
         each = reader.classes[number]
         more = [part[told] for part in look.more]
-        self.value, self.holes = value, look.after["holes"][told]
+        self.value, self.size, self.holes = value, each.size, look.after["holes"][told]
         numbers = np.arange(each.blocks)
         words = np.ascontiguousarray((look.free | look.waits)[told]).reshape(len(more[0]), -1).view(np.uint8)
         # A live bit of a block that is free, or waits, may be one that a plain store has brought back.
@@ -151,12 +153,28 @@ class _Blocks:
     def _states(self, tracks: np.ndarray) -> np.ndarray:
         return tracks & np.uint64((1 << self.value("track.state_bits")) - 1)
 
+    def freed(self, row: int, pages: np.ndarray, page_size: int) -> list[Freed]:
+        """Of a tracked slab, whose free blocks were last: not where a record may be of an earlier one, or is a sample's."""
+        words, states = self.tracks[row], self._states(self.tracks[row])
+        known = ~self.live[row] & (words != 0) & (states != self.value("track.live")) & (states != self.value("track.quiet"))
+        if self.samples is not None:
+            known[self.of_sample[row][(self.of_sample[row] >= 0) & (self.of_sample[row] < len(known))]] = False
+        sites, found = self._sites(words), []
+        for page in pages.tolist():
+            part = slice(page * page_size // self.size, ((page + 1) * page_size - 1) // self.size + 1)
+            of, first, blocks = np.unique(sites[part][known[part]], return_index=True, return_counts=True)
+            order = np.argsort(first)[:_FREED_SITES]
+            found += [Freed(page, *each) for each in zip(of[order].tolist(), blocks[order].tolist(), strict=True)]
+        return found
+
+    def _sites(self, words: np.ndarray) -> np.ndarray:
+        first, end = self.value("track.site_shift"), self.value("track.born_shift")
+        return words >> np.uint64(first) & np.uint64((1 << end - first) - 1)
+
     def survivors(self, row: int, numbers: np.ndarray, now: int) -> list[Survivor]:
         """Of a tracked slab. A block that is sampled by bytes has its record there."""
         value, words = self.value, self.tracks[row, numbers]
-        site_at, born_at = value("track.site_shift"), value("track.born_shift")
-        sites = words >> np.uint64(site_at) & np.uint64((1 << born_at - site_at) - 1)
-        born = (words >> np.uint64(born_at)).astype(np.int64)
+        sites, born = self._sites(words), (words >> np.uint64(value("track.born_shift"))).astype(np.int64)
         quiet = self._states(words) == value("track.quiet")
         if self.samples is not None:
             for unit in range(self.of_sample.shape[1]):

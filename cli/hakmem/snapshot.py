@@ -75,6 +75,15 @@ class Survivor:
 
 
 @dataclass(slots=True)
+class Freed:
+    """Blocks of a tracked slab that lie on a page with waste, at least with a part, and were allocated by one site last."""
+
+    page: int  # its number in the slab
+    site: int
+    blocks: int
+
+
+@dataclass(slots=True)
 class TrackedSlab:
     """A slab of which it is known whose all blocks are; those that lie on pages with waste are listed."""
 
@@ -85,6 +94,7 @@ class TrackedSlab:
     waste: int
     pages: int  # a bit for each page with waste
     survivors: list[Survivor] = field(default_factory=list)
+    freed: list[Freed] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -216,6 +226,10 @@ def _survivor(snapshot: Snapshot, words: list[str]) -> None:
     snapshot.tracked[-1].survivors.append(Survivor(block, site, age_of(tenths), quiet != 0))
 
 
+def _freed(snapshot: Snapshot, words: list[str]) -> None:
+    snapshot.tracked[-1].freed.append(Freed(*map(int, words[1:4])))
+
+
 def _event(snapshot: Snapshot, words: list[str]) -> None:
     site, events, objects, size = map(int, words[1:5])
     if events <= 0:
@@ -248,6 +262,7 @@ _KINDS = {
     "pinned": _stratum,
     "tracked": _tracked,
     "survivor": _survivor,
+    "freed": _freed,
     "event": _event,
     "sites": _sites,
     "site": _site,
@@ -309,6 +324,7 @@ def text_of(snapshot: Snapshot) -> str:
         words = (slab.block_size, slab.quarter, slab.live, slab.waste, f"{slab.pages:#x}")
         lines.append(f"tracked {slab.address:#x} " + " ".join(map(str, words)))
         lines += [f"survivor {s.block} {s.site} {round(10 * s.age)} {s.quiet:d}" for s in slab.survivors]
+        lines += [f"freed {each.page} {each.site} {each.blocks}" for each in slab.freed]
     for stratum in snapshot.strata:
         words = (stratum.block_size, stratum.quarter, stratum.slabs, stratum.tracked)
         lines.append("pinned " + " ".join(map(str, (*words, stratum.pages, stratum.waste, stratum.idle))))

@@ -2,6 +2,7 @@
  *
  *   rest    blocks of all sizes, some of them freed by another thread, one that came and went often; writes a snapshot to FILE, and a
  *           profile for pprof to FILE.pb; then nothing moves any more
+ *   apart   blocks of one function that stay, each beside fifteen of another one that are freed
  *   churn   threads that allocate and free, also each other's blocks, for as long as it runs
  *   big     MiB, as FILE says, in small blocks, every eighth of them free */
 #include <fcntl.h>
@@ -69,6 +70,29 @@ static int rest(const char *file) {
   for (;;) pause();
 }
 
+/* ---- apart ---- */
+
+static __attribute__((noinline)) void *stays(void) {
+  char *block = malloc(250);
+  *block = 1;
+  return block;
+}
+
+static __attribute__((noinline)) void *goes(void) {
+  char *block = malloc(250);
+  *block = 2;
+  return block;
+}
+
+static int apart(void) {
+  for (int i = 0; i < BLOCKS; i++) blocks[i] = i % 16 == 0 ? stays() : goes();
+  for (int i = 0; i < BLOCKS; i++) {
+    if (i % 16 != 0) free(blocks[i]);
+  }
+  ready();
+  for (;;) pause();
+}
+
 /* ---- churn ---- */
 
 enum { THREADS = 3, SLOTS = 1 << 14 };
@@ -113,6 +137,7 @@ static int big(size_t mib) {
 int main(int count, char **arguments) {
   const char *mode = count > 1 ? arguments[1] : "", *rest_of = count > 2 ? arguments[2] : "";
   if (strcmp(mode, "rest") == 0) return rest(rest_of);
+  if (strcmp(mode, "apart") == 0) return apart();
   if (strcmp(mode, "churn") == 0) return run();
   return big((size_t)atoi(rest_of));
 }

@@ -63,6 +63,7 @@ def test_process_and_core_are_what_the_process_says(program, tmp_path, track, sa
         survivors = [each for slab in written.tracked for each in slab.survivors]
         assert any(each.quiet for each in survivors)
         assert len({each.site for each in survivors}) > 2
+        assert sum(each.blocks for slab in written.tracked for each in slab.freed) > 1000
 
 
 def test_what_was_saved_is_read_as_it_was(hakmem, program, tmp_path):
@@ -72,6 +73,18 @@ def test_what_was_saved_is_read_as_it_was(hakmem, program, tmp_path):
         page = hakmem("profile", str(process.pid), "--html", str(tmp_path / "page"))
     same(snapshot.read(str(saved)), snapshot.read(str(file)))
     assert page.returncode == 0 and "slabs tracked" in (tmp_path / "page").read_text()
+
+
+def test_what_lasts_beside_what_does_not_is_separable(hakmem, program):
+    with running(program, "apart", HAKMEM_TRACK="2") as process:
+        young = outside.read(Process(process.pid))
+    found = estimate(young)
+    assert found.separable is None  # nothing is old enough
+    for slab in young.tracked:
+        slab.survivors = [replace(each, age=each.age + 60) for each in slab.survivors]
+    found = estimate(young)
+    assert 0.9 * found.waste < found.separable <= found.waste
+    assert found.separable > 6 << 20
 
 
 def test_older_libraries_do_not_tell_it(program, tmp_path):
@@ -150,6 +163,9 @@ def possible(taken: Snapshot, reader: outside.Reader, oldest: float = 600) -> No
             for number in range(start // page, (end - 1) // page + 1):
                 if number in left:
                     left[number] -= min(end, (number + 1) * page) - max(start, number * page)
+        for each in slab.freed:
+            assert slab.pages >> each.page & 1 and 0 < each.blocks <= page // size.size + 2
+            assert each.site == 0 or each.site in taken.sites
         assert all(0 < waste < page for waste in left.values())
         assert sum(left.values()) == slab.waste
         assert len({each.block for each in slab.survivors}) == len(slab.survivors) <= slab.live
