@@ -154,11 +154,9 @@ class _Blocks:
         return tracks & np.uint64((1 << self.value("track.state_bits")) - 1)
 
     def freed(self, row: int, pages: np.ndarray, page_size: int) -> list[Freed]:
-        """Of a tracked slab, whose free blocks were last: not where a record may be of an earlier one, or is a sample's."""
+        """Of a tracked slab, whose free blocks were last: not where a record may be of an earlier one."""
         words, states = self.tracks[row], self._states(self.tracks[row])
-        known = ~self.live[row] & (words != 0) & (states != self.value("track.live")) & (states != self.value("track.quiet"))
-        if self.samples is not None:
-            known[self.of_sample[row][(self.of_sample[row] >= 0) & (self.of_sample[row] < len(known))]] = False
+        known = (words != 0) & (states != self.value("track.live")) & (states != self.value("track.quiet"))
         sites, found = self._sites(words), []
         for page in pages.tolist():
             part = slice(page * page_size // self.size, ((page + 1) * page_size - 1) // self.size + 1)

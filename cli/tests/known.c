@@ -27,22 +27,35 @@ static void ready(void) { (void)!write(1, "ready\n", 6); }
 
 /* ---- rest ---- */
 
-enum { BLOCKS = 30000, LARGE = 50, FREED_BY_OTHERS = 3000, OFTEN = 20000 };
-static void *blocks[BLOCKS], *large[LARGE], *volatile often;
+enum { BLOCKS = 30000, LARGE = 50, FREED_BY_OTHERS = 3000, OFTEN = 20000, OTHERS = 90 };
+static void *blocks[BLOCKS], *large[LARGE], *volatile often[2], *others[OTHERS];
 
-/* A block that comes and goes too often to be looked at.  That is counted by the second, so not across the end of one. */
+/* Blocks that come and go too often to be looked at; one stays.  That is counted by the second, so not across the end of one. */
 static void come_and_go(void) {
   struct timespec now;
   while (clock_gettime(CLOCK_MONOTONIC, &now) == 0 && now.tv_nsec > 800000000) usleep(10000);
   for (int i = 0; i < OFTEN; i++) {
-    free(often);
-    often = malloc(200);
+    free(often[i % 2]);
+    often[i % 2] = malloc(200);
   }
+  free(often[0]);
 }
 
 static void *free_some(void *unused) {
   for (int i = 0; i < FREED_BY_OTHERS; i += 3) free(blocks[i]);
   return unused;
+}
+
+static __attribute__((noinline)) void *stays(void) {
+  char *block = malloc(250);
+  *block = 1;
+  return block;
+}
+
+static __attribute__((noinline)) void *goes(void) {
+  char *block = malloc(250);
+  *block = 2;
+  return block;
 }
 
 static int rest(const char *file) {
@@ -53,6 +66,10 @@ static int rest(const char *file) {
   for (int i = 0; i < LARGE; i += 4) free(large[i]);
   for (int i = 0; i < 1 << 20; i += 4096) (void)*(volatile char *)((char *)large[LARGE - 1] + i); /* the kernel's page of zeros */
   blocks[0] = malloc(0);
+  for (int i = 0; i < OTHERS; i++) others[i] = i % 3 == 1 ? goes() : stays();
+  for (int i = 0; i < OTHERS; i++) {
+    if (i % 3 != 0) free(others[i]);
+  }
   come_and_go();
   for (int i = 0; i < 2; i++) { /* the second's are others' remote frees, not the marker's */
     pthread_t thread;
@@ -71,18 +88,6 @@ static int rest(const char *file) {
 }
 
 /* ---- apart ---- */
-
-static __attribute__((noinline)) void *stays(void) {
-  char *block = malloc(250);
-  *block = 1;
-  return block;
-}
-
-static __attribute__((noinline)) void *goes(void) {
-  char *block = malloc(250);
-  *block = 2;
-  return block;
-}
 
 static int apart(void) {
   for (int i = 0; i < BLOCKS; i++) blocks[i] = i % 16 == 0 ? stays() : goes();

@@ -8,6 +8,7 @@
 /* --- blocks ------------------------------------------------------------------------------ */
 
 static void block_set(pinned_t *pinned, uint32_t block) { pinned->live[block / 64] |= (uint64_t)1 << block % 64; }
+static bool block_has(const pinned_t *pinned, uint32_t block) { return (pinned->live[block / 64] >> block % 64 & 1) != 0; }
 
 /* A live bit may be one that a plain store has brought back: of a block that is free, or waits to be collected, it says nothing. */
 static void live_by_bit(pinned_t *pinned, uint32_t unit, unsigned c) {
@@ -46,8 +47,8 @@ static size_t live_bytes(const pinned_t *pinned, unsigned c, size_t from, size_t
   if (last >= class_info[c].blocks) last = class_info[c].blocks - 1;
   for (uint32_t word = first / 64; word <= last / 64; word++)
     bytes += size * bits_count64(pinned->live[word] & bits_range64(word, first, last));
-  if (pinned_has(pinned, first)) bytes -= from - first * size;
-  if (pinned_has(pinned, last) && (last + 1) * size > to) bytes -= (last + 1) * size - to;
+  if (block_has(pinned, first)) bytes -= from - first * size;
+  if (block_has(pinned, last) && (last + 1) * size > to) bytes -= (last + 1) * size - to;
   return bytes;
 }
 

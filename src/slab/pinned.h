@@ -18,7 +18,6 @@ typedef struct pinned {
   uint64_t wasteful; /* a bit for each page that has both live blocks and waste */
 } pinned_t;
 
-HAK_INLINE bool pinned_has(const pinned_t *pinned, uint32_t block) { return (pinned->live[block / 64] >> block % 64 & 1) != 0; }
 /* False if it is no slab with live blocks; any thread. */
 HAK_CHECKED bool pinned_look(const unit_t *slab, pinned_t *pinned);
 /* Whether one of the pages that the block lies on has waste. */

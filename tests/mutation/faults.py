@@ -312,7 +312,7 @@ FAULTS = [
           "    } else if ((holes >> i & 1) == 0) {\n",
           "    } else if (holes == holes) {\n"),
     Fault("whole_block_on_its_last_page", "slab/pinned.c", "a block that lies on two pages counts on both as a whole", "unit.pinned",
-          "  if (pinned_has(pinned, last) && (last + 1) * size > to) bytes -= (last + 1) * size - to;\n",
+          "  if (block_has(pinned, last) && (last + 1) * size > to) bytes -= (last + 1) * size - to;\n",
           ""),
     Fault("idle_owner_never_helped", "slab/remote.c", "what others free of a sleeping thread is kept without bound", "unit.remote",
           "if (atomic_load(&owner->thread) != 0 && count < REMOTE_HELP_AT) return;",
