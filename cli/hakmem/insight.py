@@ -180,7 +180,7 @@ def pinned_heading(whole: Pinned, page_size: int) -> list[str]:
     if whole.separable is not None:
         error = byte_text(whole.separable_error)
         lines.append(
-            f"separable {byte_text(whole.separable)} ± {error}: at most so much is kept by sites whose blocks last beside those whose don't"
+            f"separable {byte_text(whole.separable)} ± {error}: at most so much is kept by sites whose blocks last beside others'"
         )
     return [*lines, tracked]
 

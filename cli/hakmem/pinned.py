@@ -13,9 +13,10 @@ stratum's waste. Its variance is that ratio's, by slabs, to first order: with r 
 
 Strata are sampled apart from each other, so that their variances add.
 
-What of it is *separable* is estimated alike: the waste of pages that only sites keep whose blocks last, and whose other blocks were of sites
-whose blocks don't. A site's blocks last if of those that tell, 9 of 10 do: live ones of 10 s tell that, and freed ones the opposite; they
-don't if 9 of 10 of these are freed. It bounds what keeping such sites apart would save: a site has not always done what it did here last.
+What of it is *separable* is estimated alike: the waste of pages that only sites keep whose blocks last, and whose other
+blocks were of sites whose blocks don't. A site's blocks last if of those that tell, 9 of 10 do: live ones of 10 s tell
+that, and freed ones the opposite; they don't if 9 of 10 of these are freed. It bounds what keeping such sites apart
+would save: a site has not always done what it did here last.
 """
 
 from __future__ import annotations
