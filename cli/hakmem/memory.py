@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import struct
 import time
 from collections.abc import Iterator
@@ -37,6 +38,50 @@ _readv = ctypes.CDLL(None).process_vm_readv
 _readv.argtypes = [ctypes.c_int, *[ctypes.c_void_p, ctypes.c_ulong] * 2, ctypes.c_ulong]
 _readv.restype = ctypes.c_ssize_t
 _IOV_MOST = 1024
+
+
+_YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+_SCOPES = {1: "root, and who has started it", 2: "root", 3: "nobody until the next boot"}
+
+
+class Refused(Failure):
+    """A process that may not be read; `why` is the message without what to do about it."""
+
+    def __init__(self, name: str, why: str, ways: list[str]) -> None:
+        self.why = f"{name}: may not be read: {why}"
+        itself = "started by `hakmem run --profile FILE`, or with HAKMEM_PROFILE=FILE, it writes a snapshot itself as it ends"
+        super().__init__(f"{self.why}. Ways out: " + "; ".join([*ways, itself]))
+
+
+def yama_scope() -> int:
+    try:
+        return int(_YAMA.read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def refused(name: str, folder: Path) -> Refused:
+    """What the kernel has against it, by its own order: users, what the process has asked for, Yama, rights."""
+    try:
+        text = (folder / "status").read_text()
+        users = {int(word) for word in re.findall(r"^Uid:\s+(\d+)\s+(\d+)\s+(\d+)", text, re.M)[0]}
+        owner = (folder / "status").stat().st_uid  # that of the folder itself remains its user
+    except (OSError, IndexError):
+        users, owner = {os.geteuid()}, os.geteuid()
+    scope = yama_scope()
+    root = "root can (CAP_SYS_PTRACE)"
+    if users != {os.geteuid()}:
+        return Refused(name, "it is another user's", [root])
+    if owner not in users:
+        reasons = "prctl(PR_SET_DUMPABLE, 0), a change of user, or a program that may not be read"
+        return Refused(name, f"it is closed to its own user, by {reasons}", [root])
+    if scope:
+        why = f"Yama lets only {_SCOPES[scope]}" if scope in _SCOPES else "Yama forbids it"
+        ways = [] if scope == 3 else [root, "sysctl kernel.yama.ptrace_scope=0 lets its user"]
+        if scope == 1:
+            ways.append("in the program, prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY) does")
+        return Refused(name, f"{why} (kernel.yama.ptrace_scope is {scope})", ways)
+    return Refused(name, "it has rights that this command has not, or is in another namespace", [root])
 
 
 class Unreadable(Exception):
@@ -200,9 +245,7 @@ class Process(Memory):
         except FileNotFoundError:
             raise Failure(f"{self.name}: there is none") from None
         except PermissionError:
-            raise Failure(
-                f"{self.name}: may not be read: this needs its user and /proc/sys/kernel/yama/ptrace_scope 0, or root"
-            ) from None
+            raise refused(self.name, self.folder) from None
         except OSError as error:
             raise Failure(f"{self.name}: {error.strerror}") from None
 

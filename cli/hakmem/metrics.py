@@ -93,7 +93,7 @@ class Processes(Collector):
         for process in self._processes or top.processes(self._user):
             start = time.monotonic()
             found = top.look(process)
-            if top.is_of_hakmem(found):
+            if self._processes or top.is_of_hakmem(found):
                 families.add(found, time.monotonic() - start, self._functions)
         return list(vars(families).values())
 

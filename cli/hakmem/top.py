@@ -45,6 +45,7 @@ class Found:
     table: Table | None = None
     taken: Snapshot | None = None
     problem: str = ""
+    advice: str = ""  # the same, and what to do about it
 
 
 def _has_hakmem(process: int) -> bool:
@@ -78,7 +79,8 @@ def look(process: int, pinned: bool = False) -> Found:
         source = Process(process)
         found.table, found.taken = resident.of_memory(source, pinned)
     except (Failure, Unreadable, OSError) as error:
-        found.problem = getattr(error, "message", "") or "it changed while it was read, or ended"
+        found.advice = getattr(error, "message", "") or "it changed while it was read, or ended"
+        found.problem = getattr(error, "why", found.advice)
     finally:
         if source is not None:
             source.close()
@@ -234,7 +236,7 @@ def watch(process: int, seconds: float) -> None:
     view = View(process)
     view.refresh()
     if view.found is not None and view.found.table is None:
-        raise Failure(view.found.problem)
+        raise Failure(view.found.advice)
     with _keys() as file, Live(view.render(), console=Console(), screen=True, auto_refresh=False) as live:
         due = time.monotonic() + seconds
         while True:

@@ -28,6 +28,9 @@
 #ifndef HAK_SECURE
 #define HAK_SECURE 0
 #endif
+/* 1: blocks are sampled, if insight is on.  The secure library knows no block by its live bit alone, and without live bits free would
+ * not leave the fast path. */
+#define HAK_SAMPLED (HAK_CHECKS && !HAK_SECURE)
 /* 1: internal invariants are asserted. */
 #ifndef HAK_DEBUG
 #define HAK_DEBUG 0

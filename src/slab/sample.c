@@ -1,5 +1,6 @@
 #include "slab/sample.h"
 
+#include "base/usdt.h"
 #include "kit/random.h"
 #include "kit/site.h"
 #include "os/os.h"
@@ -55,6 +56,26 @@ static uint32_t random_anywhere(void) {
 
 /* By who has the block. */
 static void track_set(track_t *track, track_state_t state) { store_release(track, track_with(load_relaxed(track), state)); }
+
+/* --- what tracers are told ----------------------------------------------------------------- */
+
+/* How many listen. */
+_Atomic uint16_t hak_alloc_listeners USDT_SEMAPHORE;
+_Atomic uint16_t hak_free_listeners USDT_SEMAPHORE;
+
+static bool is_listened(void) { return load_relaxed(&hak_alloc_listeners) != 0; }
+
+/* A record of a block of so many bytes is live.  Of whom the caller is it is told by the stack; apart, so that there is one place. */
+static HAK_NOINLINE void tell_alloc(const void *block, uint64_t bytes, uint32_t chance) {
+  uint64_t address = (uintptr_t)block, stands_for = chance == 0 ? bytes : (bytes << 32) / chance;
+  USDT_PROBE3(otel_memory, alloc, hak_alloc_listeners, address, bytes, stands_for);
+}
+
+/* It is not any more; the block is not yet anyone's again. */
+static HAK_NOINLINE void tell_free(const void *block) {
+  uint64_t address = (uintptr_t)block;
+  USDT_PROBE1(otel_memory, free, hak_free_listeners, address);
+}
 
 /* --- slabs -------------------------------------------------------------------------------- */
 
@@ -148,8 +169,9 @@ static void sample_fill(sample_t *sample, size_t asked, uint32_t now, sample_sta
   state_set(sample, state);
 }
 
-/* How often the record was opened in this second before. */
+/* How often the record was opened in this second before; who listens is to be told of every time. */
 static uint32_t count_fired(sample_t *sample, uint32_t now) {
+  if (HAK_UNLIKELY(is_listened())) return 0;
   uint32_t second = now / TENTHS << FIRED_BITS, fired = load_relaxed(&sample->fired);
   if (fired >> FIRED_BITS << FIRED_BITS != second) fired = second;
   if (fired - second < FIRED_MOST) store_relaxed(&sample->fired, fired + 1);
@@ -212,8 +234,13 @@ bool sample_open(sampler_t *sampler, void *block, size_t asked) {
   }
   count_open(sampler, now);
   bool open = may_fire(sampler, count_fired(sample, now), now / TENTHS);
-  if (open) sample_fill(sample, asked, now, SAMPLE_LIVE);
-  else state_set(sample, SAMPLE_QUIET);
+  if (open) {
+    sample_fill(sample, asked, now, SAMPLE_LIVE);
+    const unit_t *slab = unit_head((uint32_t)(sample - sample_of(0)));
+    tell_alloc(block, class_info[load_relaxed(&slab->size_class)].size, load_relaxed(&sample->chance));
+  } else {
+    state_set(sample, SAMPLE_QUIET);
+  }
   return open;
 }
 
@@ -232,7 +259,9 @@ bool sample_close(const void *block) {
   uint32_t live = load_relaxed(&sample->state);
   if ((live & (((uint32_t)1 << SAMPLE_STATE_BITS) - 1)) != SAMPLE_LIVE) return false;
   uint32_t free = ((live >> SAMPLE_STATE_BITS) + 1) << SAMPLE_STATE_BITS | SAMPLE_FREE;
-  return atomic_compare_exchange_strong_explicit(&sample->state, &live, free, memory_order_acq_rel, memory_order_relaxed);
+  if (!atomic_compare_exchange_strong_explicit(&sample->state, &live, free, memory_order_acq_rel, memory_order_relaxed)) return false;
+  tell_free(block);
+  return true;
 }
 
 void sample_resize(const void *block, size_t asked) {
@@ -242,11 +271,18 @@ void sample_resize(const void *block, size_t asked) {
 
 /* --- large blocks ------------------------------------------------------------------------- */
 
-/* One that grows in place, and is known already for certain, stays what it is. */
+/* One that grows in place, and is known already for certain, stays what it is; tracers are told of another. */
 void sample_resize_large(uint32_t unit, size_t bytes) {
   if (!HAK_SAMPLED || sample_rate == 0) return;
   const sample_t *sample = sample_of(unit);
-  if (sample_state(sample) == SAMPLE_NONE || load_relaxed(&sample->chance) != 0 || chance_of(bytes) != 0) sample_open_large(unit, bytes);
+  sample_state_t state = sample_state(sample);
+  bool known = state == SAMPLE_LIVE || (state == SAMPLE_QUIET && !is_listened());
+  if (!known || load_relaxed(&sample->chance) != 0 || chance_of(bytes) != 0) {
+    sample_open_large(unit, bytes);
+  } else if (state == SAMPLE_LIVE) {
+    tell_free(region_address(unit));
+    tell_alloc(region_address(unit), bytes, 0);
+  }
 }
 
 void sample_open_large(uint32_t unit, size_t bytes) {
@@ -257,9 +293,15 @@ void sample_open_large(uint32_t unit, size_t bytes) {
   if (chance != 0 && random_anywhere() >= chance) return;
   store_release(&sample->place, 0);
   store_release(&sample->chance, chance);
-  sample_fill(sample, bytes, now, count_fired(sample, now) < SAMPLE_FIRES ? SAMPLE_LIVE : SAMPLE_QUIET);
+  sample_state_t state = count_fired(sample, now) < SAMPLE_FIRES ? SAMPLE_LIVE : SAMPLE_QUIET;
+  sample_fill(sample, bytes, now, state);
+  if (state == SAMPLE_LIVE) tell_alloc(region_address(unit), bytes, chance);
 }
 
 void sample_close_large(uint32_t unit) {
-  if (HAK_SAMPLED && sample_rate != 0 && sample_state(sample_of(unit)) != SAMPLE_NONE) state_set(sample_of(unit), SAMPLE_NONE);
+  if (!HAK_SAMPLED || sample_rate == 0) return;
+  sample_state_t state = sample_state(sample_of(unit));
+  if (state == SAMPLE_NONE) return;
+  state_set(sample_of(unit), SAMPLE_NONE);
+  if (state == SAMPLE_LIVE) tell_free(region_address(unit));
 }

@@ -22,15 +22,15 @@
  * A large block is sampled with a chance of bytes / R, and always from R on; its record is its first unit's.  One that is opened too
  * often is quiet at once: it keeps the site of the block before.
  *
+ * A record that is opened, or closed, is told by the probes otel_memory:alloc and otel_memory:free.  While a tracer listens to the first
+ * no block becomes quiet, so that the bytes that it is told of sum, by what they stand for, to what was allocated.
+ *
  * Records can be read by anyone at any time, also from outside of the process: `state` counts its changes, so that who has read a
  * record finds out whether it was another one's meanwhile. */
 #ifndef SLAB_SAMPLE_H
 #define SLAB_SAMPLE_H
 
 #include "slab/track.h"
-
-/* The secure library knows no block by its live bit alone, and without live bits free would not leave the fast path. */
-#define HAK_SAMPLED (HAK_CHECKS && !HAK_SECURE)
 
 typedef enum sample_state {
   SAMPLE_NONE,  /* no block of the unit is sampled */

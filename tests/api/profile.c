@@ -202,7 +202,7 @@ TEST(what_is_allocated_while_armed_is_counted) {
 static uint64_t bin_hits(void) {
   hak_stats_t stats = {.struct_size = sizeof stats};
   bool (*get)(hak_stats_t *) = (bool (*)(hak_stats_t *))(uintptr_t)symbol_find("hak_stats_get");
-  REQUIRE(get != NULL && get(&stats));
+  CHECK(get != NULL && get(&stats));
   return stats.bin_hits;
 }
 

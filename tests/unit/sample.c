@@ -13,6 +13,8 @@
 
 enum { RATE = 128 << 10, FIRES = 32, BUDGET = 4096, MOST = 4096 };
 
+extern _Atomic uint16_t hak_alloc_listeners; /* which a tracer counts up */
+
 static slab_owner_t owner;
 static region_bin_t bins[CLASS_COUNT];
 static void *entries[MOST];
@@ -267,6 +269,17 @@ TEST(a_block_that_comes_and_goes_often_is_quiet_for_the_rest_of_the_second) {
   }
 }
 
+TEST(no_block_becomes_quiet_while_a_tracer_listens) {
+  start(unit_seed());
+  store_relaxed(&hak_alloc_listeners, 1);
+  void *block = take_sampled(class_of(512));
+  come_and_go(block, BUDGET + BUDGET / 5, 1);
+  CHECK_EQ(load_relaxed(&owner.sampler.quiet), 0);
+  store_relaxed(&hak_alloc_listeners, 0);
+  come_and_go(block, BUDGET, 2);
+  CHECK(!sample_open(&owner.sampler, block, 500));
+}
+
 TEST(a_block_that_comes_seldom_is_not_quiet_for_others) {
   start(unit_seed());
   void *one = take_sampled(class_of(512)), *other = take_sampled(class_of(1024));
@@ -396,6 +409,24 @@ TEST(a_large_block_that_comes_and_goes_often_keeps_its_site) {
       CHECK(sample_state(sample) == (i < FIRES ? SAMPLE_LIVE : SAMPLE_QUIET));
       large_free(unit_at((uint32_t)region_unit(block)));
     }
+  }
+}
+
+TEST(no_large_block_becomes_quiet_while_a_tracer_listens) {
+  start(unit_seed());
+  fake_os_set_time(1000);
+  for (int i = 0; i < 4 * FIRES; i++) {
+    if (i == 2 * FIRES) store_relaxed(&hak_alloc_listeners, 1);
+    void *block = large_alloc(RATE, 1, SPAN_PLAIN);
+    REQUIRE(block != NULL);
+    uint32_t unit = (uint32_t)region_unit(block);
+    if (i == 2 * FIRES - 1) { /* one that is quiet already is told of when it is another */
+      store_relaxed(&hak_alloc_listeners, 1);
+      CHECK(sample_state(sample_of(unit)) == SAMPLE_QUIET);
+      CHECK(large_resize(unit_at(unit), 2 * RATE));
+    }
+    CHECK(sample_state(sample_of(unit)) == (i < FIRES || i >= 2 * FIRES - 1 ? SAMPLE_LIVE : SAMPLE_QUIET));
+    large_free(unit_at(unit));
   }
 }
 
