@@ -179,6 +179,11 @@ def pinned_heading(whole: Pinned, page_size: int) -> list[str]:
         return [*lines, f"{tracked}: too small to tell whose it is (HAKMEM_TRACK=128 tracks some, 1 all)"]
     if whole.quiet:
         tracked += f"; {100 * whole.quiet / whole.survivors:.0f} % of their blocks may be known by an earlier owner"
+    if whole.separable is not None:
+        error = byte_text(whole.separable_error)
+        lines.append(
+            f"separable {byte_text(whole.separable)} ± {error}: at most so much is kept by sites whose blocks last beside others'"
+        )
     return [*lines, tracked]
 
 
@@ -305,6 +310,8 @@ def _pinned_json(shown: list[PinnedRow], whole: Pinned) -> dict[str, Any]:
         "slabs": whole.slabs,
         "tracked": whole.tracked,
         "too_small": whole.too_small,
+        "separable": whole.separable,
+        "separable_error": None if whole.separable is None else whole.separable_error,
         "lines": [
             {
                 "shared": row.line.shared,

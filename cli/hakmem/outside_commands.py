@@ -28,13 +28,13 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Write everythin
 _UNKNOWN = "not known"
 
 
-def table_of(target: str) -> tuple[Table, Snapshot]:
-    """The table of a process, a core or a snapshot's file."""
+def table_of(target: str, pinned: bool = False) -> tuple[Table, Snapshot]:
+    """The table of a process, a core or a snapshot's file; with who keeps pages, if `pinned`."""
     from hakmem import memory, resident, snapshot
 
     source = memory.open_memory(target)
     if source is not None:
-        return resident.of_memory(source)
+        return resident.of_memory(source, pinned)
     taken = snapshot.read(target)
     return resident.of_snapshot(taken), taken
 

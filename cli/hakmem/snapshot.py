@@ -76,6 +76,15 @@ class Survivor:
 
 
 @dataclass(slots=True)
+class Freed:
+    """Blocks of a tracked slab that lie on a page with waste, at least with a part, and were allocated by one site last."""
+
+    page: int  # its number in the slab
+    site: int
+    blocks: int
+
+
+@dataclass(slots=True)
 class TrackedSlab:
     """A slab of which it is known whose all blocks are; those that lie on pages with waste are listed."""
 
@@ -86,6 +95,7 @@ class TrackedSlab:
     waste: int
     pages: int  # a bit for each page with waste
     survivors: list[Survivor] = field(default_factory=list)
+    freed: list[Freed] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -191,7 +201,7 @@ def _large(snapshot: Snapshot, words: list[str]) -> None:
     snapshot.large_blocks, snapshot.large_bytes = int(words[1]), int(words[2])
 
 
-def _age(tenths: int) -> float:
+def age_of(tenths: int) -> float:
     """A block that came while the snapshot was being written is younger than its clock."""
     return tenths / 10 if tenths < _MOST_TENTHS else 0.0
 
@@ -201,7 +211,7 @@ def _sample(snapshot: Snapshot, words: list[str]) -> None:
     if size <= 0 or not 0 <= chance < _CERTAIN:
         raise ValueError("no such sample")
     share = chance / _CERTAIN if chance else 1.0
-    snapshot.samples.append(Sample(int(words[1], 16), size, asked, share, site, tag, _age(tenths), quiet != 0))
+    snapshot.samples.append(Sample(int(words[1], 16), size, asked, share, site, tag, age_of(tenths), quiet != 0))
 
 
 def _page_size(snapshot: Snapshot, words: list[str]) -> None:
@@ -221,7 +231,11 @@ def _tracked(snapshot: Snapshot, words: list[str]) -> None:
 
 def _survivor(snapshot: Snapshot, words: list[str]) -> None:
     block, site, tenths, quiet = map(int, words[1:5])
-    snapshot.tracked[-1].survivors.append(Survivor(block, site, _age(tenths), quiet != 0))
+    snapshot.tracked[-1].survivors.append(Survivor(block, site, age_of(tenths), quiet != 0))
+
+
+def _freed(snapshot: Snapshot, words: list[str]) -> None:
+    snapshot.tracked[-1].freed.append(Freed(*map(int, words[1:4])))
 
 
 def _event(snapshot: Snapshot, words: list[str]) -> None:
@@ -260,6 +274,7 @@ _KINDS = {
     "pinned": _stratum,
     "tracked": _tracked,
     "survivor": _survivor,
+    "freed": _freed,
     "event": _event,
     "sites": _sites,
     "site": _site,
@@ -322,6 +337,16 @@ def text_of(snapshot: Snapshot) -> str:
             f"sample {each.address:#x} {each.size} {each.asked} {chance} {each.site} {each.tag} "
             f"{round(10 * each.age)} {each.quiet:d} {each.size not in sizes:d}"
         )
+    if snapshot.page_size:
+        lines.append(f"page_bytes {snapshot.page_size}")
+    for slab in snapshot.tracked:
+        words = (slab.block_size, slab.quarter, slab.live, slab.waste, f"{slab.pages:#x}")
+        lines.append(f"tracked {slab.address:#x} " + " ".join(map(str, words)))
+        lines += [f"survivor {s.block} {s.site} {round(10 * s.age)} {s.quiet:d}" for s in slab.survivors]
+        lines += [f"freed {each.page} {each.site} {each.blocks}" for each in slab.freed]
+    for stratum in snapshot.strata:
+        words = (stratum.block_size, stratum.quarter, stratum.slabs, stratum.tracked)
+        lines.append("pinned " + " ".join(map(str, (*words, stratum.pages, stratum.waste, stratum.idle))))
     lines += [f"event {site} {each.events} {each.objects} {each.bytes}" for site, each in snapshot.allocated.items()]
     lines.append(f"sites {max(snapshot.sites, default=0)} {snapshot.checked} {snapshot.wrong}")
     lines += [f"site {number} {parent:d} {address:#x}" for number, (parent, address) in snapshot.sites.items()]
