@@ -33,6 +33,7 @@ _Static_assert(HEAD_BYTES + SLOTS * SLOT_BYTES <= BOX_BYTES, "all entries have r
 /* When an entry is due. */
 #define EVERY_MS 10000
 #define GROWTH_LEAST ((uint64_t)1 << 20)
+#define GONE_MOST_MS 1000 /* that the program's start may wait for the file of one that is gone */
 static const uint8_t levels[] = {80, 90, 95}; /* percent of the group's limit */
 enum { LEVELS = sizeof levels };
 
@@ -216,6 +217,18 @@ static bool say_whose(void) {
   return writer_flush(&w);
 }
 
+/* That of one that was killed is free a little after it is gone: the kernel lets go of files in the background. */
+static bool owner_is_gone(const char *path) {
+  static const char before[] = "\nprocess ";
+  char text[128];
+  int file = file_open(path);
+  long bytes = file_pread(file, text, sizeof text - 1, 0);
+  file_close(file);
+  text[bytes > 0 ? bytes : 0] = '\0';
+  const char *number = strstr(text, before);
+  return number != NULL && !file_owner_is_there(number_in(number + sizeof before - 1, 0));
+}
+
 /* One that another process has is that one's: a shell's, of which this is a command, say. */
 static bool box_take(void) {
   char path[PATH_ROOM];
@@ -224,6 +237,10 @@ static bool box_take(void) {
   if (box.page == NULL) box.page = os_map(PROBE_PAGE + SITE_WORDS * sizeof(uint64_t));
   writer_path(path, option_path(PATH_blackbox));
   if (box.page != NULL) box.file = file_share(path, BOX_BYTES, &taken);
+  for (uint32_t ms = 0; taken && ms < GONE_MOST_MS && owner_is_gone(path); ms++) {
+    os_sleep_us(1000);
+    box.file = file_share(path, BOX_BYTES, &taken);
+  }
   if (box.file == NULL && !taken) complain("the file cannot be written");
   return box.file != NULL;
 }

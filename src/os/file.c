@@ -32,6 +32,10 @@ HAK_COLD long file_pread(int file, void *to, size_t bytes, uint64_t from) {
   return count < 0 ? -1 : count;
 }
 
+HAK_COLD bool file_owner_is_there(uint64_t process) {
+  return process == 0 || process > INT32_MAX || syscall_3(SYS_kill, (long)process, 0, 0) != -ESRCH;
+}
+
 HAK_COLD bool file_copy(int memory, void *to, const void *from, size_t bytes) {
   if (memory < 0 || syscall_6(SYS_pwrite64, memory, (long)from, (long)bytes, 0, 0, 0) != (long)bytes) return false;
   return syscall_6(SYS_pread64, memory, (long)to, (long)bytes, 0, 0, 0) == (long)bytes;

@@ -22,6 +22,9 @@ void file_close(int file);
  * be had, or *taken says that another process has it. */
 void *file_share(const char *path, size_t bytes, bool *taken);
 
+/* Whether there is a process of that number, as far as the kernel tells; one that has ended and was not yet waited for counts. */
+bool file_owner_is_there(uint64_t process);
+
 /* Copies by way of such a file without a name. False, where a plain copy would have been the process's end: the source cannot be read,
  * or the target is of a file that was cut, or of a disk that is full. */
 HAK_CHECKED bool file_copy(int memory, void *to, const void *from, size_t bytes);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -359,6 +360,27 @@ TEST(two_programs_do_not_share_one) {
   }
   CHECK_EQ(box.process, third.id);
   finish(&third);
+}
+
+/* The kernel lets go of a killed process's files in the background: one that is started at once finds them locked. */
+TEST(the_file_of_one_that_is_gone_is_waited_for) {
+  process_t p;
+  begin(&p, "hold", "box"); /* for the folder */
+  finish(&p);
+  int fd = open(box_path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  dprintf(fd, "hakmem-blackbox 1\nprocess %d\n", p.id);
+  REQUIRE(flock(fd, LOCK_EX) == 0);
+  pid_t holder = fork();
+  if (holder == 0) {
+    usleep(200000);
+    _exit(0);
+  }
+  close(fd);
+  begin(&p, "hold", "box");
+  WAIT_FOR(box_path, (unsigned long)20 * MIB);
+  check_entry(p.id);
+  finish(&p);
+  CHECK_EQ(waitpid(holder, NULL, 0), holder);
 }
 
 TEST(a_file_that_is_cut_is_no_end) {
