@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hakmem import preload
+from hakmem.forwarding import Forwarding
 from hakmem.runs import HAKMEM, MEASURES, SYSTEM, Launch, Measure, Run, Spread
 
 ALLOCATORS = (SYSTEM, HAKMEM)
@@ -80,57 +80,6 @@ def order(repetitions: int) -> Iterator[str]:
         yield from ALLOCATORS if repetition % 2 == 0 else reversed(ALLOCATORS)
 
 
-def _in_foreground() -> bool:
-    """True where the terminal sends its signals to the command too."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
-
-
-class _Forwarding:
-    """While in force, the signals sent to this process go on to the command under way."""
-
-    SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-    FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
-
-    def __init__(self) -> None:
-        self.received = False
-        self.process: subprocess.Popen | None = None
-        self._early: list[int] = []  # came while a command was being started
-        self._old: dict[int, object] = {}
-
-    def __enter__(self) -> _Forwarding:
-        for number in self.SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:
-                self._old[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-
-    def started(self, process: subprocess.Popen) -> None:
-        self.process = process
-        while self._early:
-            process.send_signal(self._early.pop(0))
-
-    def _handle(self, number: int, _frame: object) -> None:
-        self.received = True
-        if number in self.FROM_TERMINAL and _in_foreground():
-            return
-        if self.process:
-            self.process.send_signal(number)
-        else:
-            self._early.append(number)
-
-
 class _Streams:
     """Standard input, output and error of the runs.
 
@@ -171,7 +120,7 @@ def _environments(environment: dict[str, str], library: Path) -> dict[str, str]:
 
 
 def _launch(
-    command: list[str], environment: dict[str, str], added: list[str], streams: _Streams, forwarding: _Forwarding
+    command: list[str], environment: dict[str, str], added: list[str], streams: _Streams, forwarding: Forwarding
 ) -> Run:
     streams.rewind()
     launch = Launch(command, environment, added, stdin=streams.input, stdout=streams.output, stderr=streams.errors)
@@ -200,7 +149,7 @@ def compare(
     result = Comparison(command, repetitions)
     with contextlib.ExitStack() as stack:
         streams = _Streams(show_output, stack)
-        forwarding = stack.enter_context(_Forwarding())
+        forwarding = stack.enter_context(Forwarding())
         for allocator in order(repetitions):
             before_run(allocator)
             added = [f"LD_PRELOAD={preloads[allocator]}"] if preloads[allocator] else []
