@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich import box
@@ -11,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem.compare import Comparison
-from hakmem.runs import HAKMEM, MEASURES, SYSTEM, Measure, Run, Spread
+from hakmem.runs import MEASURES, SYSTEM, Measure, Run, Spread
 
 _WIDEST = 1000  # columns
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -44,39 +46,84 @@ def spread_text(spread: Spread, scale: tuple[float, str, str]) -> str:
     return f"{text} ±{50 * (spread.most - spread.least) / spread.median:3.0f} %"
 
 
-def _ratio_text(comparison: Comparison, measure: Measure) -> Text:
-    ratio = comparison.ratio(measure)
-    if ratio is None:
+def _ratio_text(comparison: Comparison, measure: Measure, other: str) -> Text:
+    ratio = comparison.ratio(measure, other)
+    if ratio is None or not comparison.same_outcome:
         return Text("")
-    if comparison.spread(SYSTEM, measure).overlaps(comparison.spread(HAKMEM, measure)):
+    if comparison.alike(measure, other):
         return Text(f"~{ratio:.2f}")
     return Text(f"{ratio:.2f}", style="green" if ratio < 0.995 else "red" if ratio > 1.005 else "")
 
 
+def _comparison_caption(comparison: Comparison) -> str:
+    counts = [str(len(runs)) for runs in comparison.runs.values()]
+    caption = f"Medians of {', '.join(counts[:-1])} and {counts[-1]} interleaved runs, ± half of what lies between the least and the most. "
+    if not comparison.same_outcome:
+        return caption + "No ratios: the runs did not end alike."
+    others = comparison.others[0] if len(comparison.others) == 1 else "the other"
+    return caption + f"Ratio: {comparison.subject} / {others}, less is better; ~ where the ranges overlap."
+
+
+def _comparison_headings(comparison: Comparison) -> list[str]:
+    names = ["system malloc" if name == SYSTEM else name for name in comparison.allocators]
+    several = len(comparison.others) > 1
+    return ["", *names, *(f"ratio to {other}" if several else "ratio" for other in comparison.others)]
+
+
+def _comparison_rows(comparison: Comparison) -> Iterator[list[str | Text]]:
+    for measure in MEASURES:
+        spreads = [comparison.spread(allocator, measure) for allocator in comparison.allocators]
+        scale = scale_of(spreads[0].median, measure.unit)
+        cells = (spread_text(spread, scale) for spread in spreads)
+        yield [measure.title, *cells, *(_ratio_text(comparison, measure, other) for other in comparison.others)]
+
+
 def comparison_table(comparison: Comparison, title: str | None = None) -> Table:
     """The measures side by side; no ratios where the runs ended differently, and so did different work."""
-    counts = " and ".join(str(len(comparison.runs[allocator])) for allocator in (SYSTEM, HAKMEM))
-    caption = f"Medians of {counts} interleaved runs, ± half of what lies between the least and the most. "
-    if comparison.same_outcome:
-        caption += "Ratio: hakmem / system, less is better; ~ where the ranges overlap."
-    else:
-        caption += "No ratios: the runs did not end alike."
     table = Table(
-        title=title or shlex.join(comparison.command), title_justify="left", caption=caption, caption_justify="left"
+        title=Text(title or shlex.join(comparison.command), "table.title"),
+        title_justify="left",
+        caption=_comparison_caption(comparison),
+        caption_justify="left",
     )
-    table.add_column("")
-    table.add_column("system malloc", justify="right")
-    table.add_column("hakmem", justify="right")
-    table.add_column("ratio", justify="right")
-    for measure in MEASURES:
-        spreads = [comparison.spread(allocator, measure) for allocator in (SYSTEM, HAKMEM)]
-        scale = scale_of(spreads[0].median, measure.unit)
-        table.add_row(
-            measure.title,
-            *(spread_text(spread, scale) for spread in spreads),
-            _ratio_text(comparison, measure) if comparison.same_outcome else "",
-        )
+    for index, heading in enumerate(_comparison_headings(comparison)):
+        table.add_column(heading, justify="right" if index else "left")
+    for row in _comparison_rows(comparison):
+        table.add_row(*row)
     return table
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    """The same table in Markdown, with the verdict."""
+
+    def line(cells: Iterable[str | Text]) -> str:
+        return f"| {' | '.join(re.sub(r' +', ' ', str(cell)).replace('|', chr(92) + '|') for cell in cells)} |"
+
+    headings = _comparison_headings(comparison)
+    lines = [f"    {shlex.join(comparison.command)}".replace("\n", " "), "", line(headings)]
+    lines += [line([":---", *["---:"] * (len(headings) - 1)]), *map(line, _comparison_rows(comparison))]
+    lines += ["", _comparison_caption(comparison), *(["", *verdict_lines(comparison)] if comparison.judged else [])]
+    return "\n".join(lines) + "\n"
+
+
+def verdict_lines(comparison: Comparison) -> list[str]:
+    """How hakmem did against each of the others, a line for each; none where there is no verdict."""
+    return [_verdict(comparison, other) for other in comparison.others] if comparison.judged else []
+
+
+def _verdict(comparison: Comparison, other: str) -> str:
+    time, peak = (next(measure for measure in MEASURES if measure.key == key) for key in ("seconds", "peak_rss_kib"))
+    subject = comparison.subject
+    ratio = comparison.ratio(time, other)
+    same_time = not ratio or comparison.alike(time, other)
+    same_peak = comparison.alike(peak, other)
+    share = f"with {comparison.ratio(peak, other):.2f} of its peak"
+    if same_time:
+        return f"{subject} against {other}: no difference beyond noise" + ("" if same_peak else f" in time, {share}")
+    factor, how = (1 / ratio, "faster") if ratio < 1 else (ratio, "slower")
+    deviation = factor * comparison.deviation(time, other)
+    end = "with no difference in peak beyond noise" if same_peak else share
+    return f"{subject} was {factor:.2f} ± {deviation:.2f} times {how} than {other}, {end}"
 
 
 def outcome_lines(comparison: Comparison) -> list[str]:
