@@ -8,17 +8,19 @@ import os
 import resource
 import signal
 import sys
+from pathlib import Path
 from typing import TextIO
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from hakmem import __version__, blackbox_command, demo, leaks, peers, preload, render, stats
+from hakmem import __version__, blackbox_command, demo, exits, leaks, peers, preload, render, stats
 from hakmem import library as library_queries
 from hakmem.bench.allocators import Allocator
 from hakmem.bench.command import bench
 from hakmem.compare import Comparison, compare
+from hakmem.errors import Failure
 from hakmem.insight_commands import diff, profile
 from hakmem.outside_commands import inspect_command, metrics_command, resident_command, top_command
 
@@ -41,7 +43,14 @@ def main() -> None:
 
 
 @main.command(context_settings={"allow_interspersed_args": False})
-@click.option("--stats", "with_stats", is_flag=True, help="Let the program report its statistics when it exits.")
+@click.option("--stats", "with_stats", is_flag=True, help="Show the program's statistics when it has ended.")
+@click.option("--stats-children", is_flag=True, help="With --stats: those of the processes that it started too.")
+@click.option(
+    "--stats-file",
+    type=click.Path(dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Write the statistics to FILE, as JSON where its name ends in .json and as text otherwise; %p stands for the process.",
+)
 @click.option("--compare", "with_compare", is_flag=True, help="Run it under the system malloc too, in turn, with a verdict.")
 @click.option(
     "--with",
@@ -82,6 +91,8 @@ def main() -> None:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     with_stats: bool,
+    stats_children: bool,
+    stats_file: str | None,
     with_compare: bool,
     others: tuple[str, ...],
     secure: bool,
@@ -100,6 +111,7 @@ def run(
 
     With --compare, standard input is read again by each run where it is a file, and is empty otherwise.
     """
+    with_stats = with_stats or stats_children or stats_file is not None
     if with_stats and with_compare:
         raise click.UsageError("--stats and --compare don't go together")
     if not with_compare and (json_file or markdown_file or show_output or others):
@@ -120,12 +132,18 @@ def run(
         _run_compared(list(command), repetitions, there, show_output, json_file, markdown_file)
     environment = preload.caller_environment()
     environment["LD_PRELOAD"] = preload.preload_value(environment, path)
+    wanted: list[exits.Wanted] = []
     if with_stats:
-        environment["HAKMEM_STATS"] = "1"
+        file = stats_file or environment.get("HAKMEM_STATS_FILE")
+        if file and not Path(file).absolute().parent.is_dir():
+            raise Failure(f"{file}: no such directory")
+        wanted.append(stats.AtExit(file, stats_children, json=environment.get("HAKMEM_STATS_JSON") == "1"))
     if blackbox_file:
-        blackbox_command.run(program, list(command), environment, blackbox_file)
+        wanted.append(blackbox_command.LastEntry(blackbox_file))
     if profile_file or with_leaks:
-        leaks.run(program, list(command), environment, keep=profile_file, show=with_leaks, baseline=baseline)
+        wanted.append(leaks.Holding(profile_file, with_leaks, baseline))
+    if wanted:
+        exits.run(program, list(command), environment, wanted)
     preload.become(program, list(command), environment)
 
 
@@ -228,7 +246,7 @@ def options(library: str | None) -> None:
 @main.command("stats")
 @click.argument("file", type=click.File("r"))
 def stats_command(file: TextIO) -> None:
-    """Show the statistics in FILE, written with HAKMEM_STATS=1 HAKMEM_STATS_FILE=FILE."""
+    """Show the statistics in FILE, written by hakmem run --stats-file or with HAKMEM_STATS=1 HAKMEM_STATS_FILE=FILE."""
     for report in stats.read(file):
         render.print_all(render.stats_tables(report))
 

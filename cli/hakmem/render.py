@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
-from typing import Any
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -25,6 +26,15 @@ def byte_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     raise AssertionError
+
+
+def exact_byte_text(count: int) -> str:
+    """In the largest unit that needs no more than a few digits: 24 KiB, 1.25 KiB, 1000 B."""
+    unit = 0
+    while count >= 1024 and unit < len(_BYTE_UNITS) - 1 and len(f"{count / 1024:g}") <= 4:
+        count /= 1024
+        unit += 1
+    return f"{count:g} {_BYTE_UNITS[unit]}"
 
 
 def scale_of(median: float, unit: str) -> tuple[float, str, str]:
@@ -229,6 +239,17 @@ _COUNT_GROUPS = (
     ("system calls", ("sys_mmap", "sys_munmap", "sys_mprotect", "sys_madvise", "sys_mremap", "sys_other")),
 )
 
+# How a figure is written that is not a count.
+_CELLS = {
+    "purged": byte_text,
+    "holes_purged": byte_text,
+    "populated": byte_text,
+    "block_size": exact_byte_text,
+    "slab_size": exact_byte_text,
+    "slab_bytes": byte_text,
+    "cached": byte_text,
+}
+
 # What a count is called where its key does not say it.
 _COUNT_TITLES = {
     "superslabs": "superslabs (2 MiB of block memory each)",
@@ -237,9 +258,9 @@ _COUNT_TITLES = {
     "heaps_orphaned": "of them orphaned (their threads have ended)",
     "mappings": "mappings of the process",
     "bin_hits": "bin hits (estimate)",
-    "purged": "free units given back, bytes",
-    "holes_purged": "holes, free pages in slabs, given back, bytes",
-    "populated": "slabs populated by one call, bytes",
+    "purged": "free units given back",
+    "holes_purged": "holes, free pages in slabs, given back",
+    "populated": "slabs populated by one call",
     "lead_slabs": "slabs taken for HAKMEM_LEAD",
     "huge_trials": "huge pages timed as they came in",
     "huge_losses": "of them too dear, so that none was asked for, for a while",
@@ -269,7 +290,7 @@ def _memory_table(stats: dict[str, Any]) -> Table:
     table.add_column("of committed", justify="right")
     committed = stats.get("committed", 0)
     for key, title, depth in _MEMORY_ROWS:
-        if key not in stats:
+        if not stats.get(key):
             continue
         share = f"{100 * stats[key] / committed:.1f} %" if depth and committed else ""
         table.add_row("  " * depth + title, byte_text(stats[key]), share)
@@ -281,8 +302,9 @@ def _count_table(title: str, keys: tuple[str, ...], stats: dict[str, Any]) -> Ta
     table.add_column()
     table.add_column(justify="right")
     for key in keys:
-        if key in stats:
-            table.add_row(_COUNT_TITLES.get(key, key.removeprefix("sys_").replace("_", " ")), f"{stats[key]:,}")
+        if stats.get(key):
+            title = _COUNT_TITLES.get(key, key.removeprefix("sys_").replace("_", " "))
+            table.add_row(title, _CELLS.get(key, "{:,}".format)(stats[key]))
     return table
 
 
@@ -299,38 +321,47 @@ _HEAP_COLUMNS = (
 
 def _row_table(title: str, columns: tuple[tuple[str, str], ...], rows: list[dict[str, int]]) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    for _, heading in columns:
+    shown = [(key, heading) for key, heading in columns if any(row.get(key) for row in rows)]
+    for _, heading in shown:
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(*(f"{row.get(key, 0):,}" for key, _ in columns))
+        table.add_row(*(_CELLS.get(key, "{:,}".format)(row[key]) if row.get(key) else "" for key, _ in shown))
     return table
 
 
 def _class_table(classes: list[dict[str, int]]) -> Table:
     used = [entry for entry in classes if any(entry.get(key, 0) for key, _ in _CLASS_COLUMNS[2:])]
-    return _row_table("size classes in use, in blocks", _CLASS_COLUMNS, used)
+    return _row_table("size classes in use", _CLASS_COLUMNS, used)
 
 
 def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
+    """What is zero is left out."""
     heading = f"hakmem {stats.get('version', '?')}, process {stats.get('pid', '?')}"
+    if stats.get("name"):
+        heading += f" ({stats['name']})"
     tables: list[RenderableType] = [Text(heading, style="bold"), _memory_table(stats)]
     for title, keys in _COUNT_GROUPS:
-        if any(key in stats for key in keys):
+        if any(stats.get(key) for key in keys):
             tables.append(_count_table(title, keys, stats))
     if stats.get("class_stats"):
         tables.append(_class_table(stats["class_stats"]))
     if stats.get("heap_stats"):
-        tables.append(_row_table("heaps, newest first, in bytes and counts", _HEAP_COLUMNS, stats["heap_stats"]))
+        tables.append(_row_table("heaps, newest first", _HEAP_COLUMNS, stats["heap_stats"]))
     return tables
 
 
 def print_wide(table: Table, *, to_errors: bool = False) -> None:
-    """Folds it where a terminal is too narrow; elsewhere it is as wide as it wants to be."""
-    console = Console(stderr=to_errors)
+    write_wide([table], sys.stderr if to_errors else sys.stdout)
+
+
+def write_wide(renderables: Sequence[RenderableType], file: IO[str]) -> None:
+    """Folds them where a terminal is too narrow; elsewhere they are as wide as they want to be."""
+    console = Console(file=file)
     if not console.is_terminal:
-        wanted = Console(width=_WIDEST).measure(table).maximum
-        console = Console(stderr=to_errors, width=max(console.width, wanted))
-    console.print(table)
+        wanted = max(Console(width=_WIDEST).measure(one).maximum for one in renderables)
+        console = Console(file=file, width=max(console.width, wanted))
+    for one in renderables:
+        console.print(one)
 
 
 def print_all(renderables: list[RenderableType]) -> None:

@@ -136,6 +136,7 @@ def test_wrong_usage_is_refused(hakmem):
     for arguments in (
         [],
         ["--stats", "--compare", "true"],
+        ["--stats-file", "x", "--compare", "true"],
         ["--json", os.devnull, "true"],
         ["--markdown", os.devnull, "true"],
         ["--with", "jemalloc", "true"],
