@@ -15,13 +15,14 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from hakmem import __version__, blackbox_command, demo, leaks, preload, render, stats
+from hakmem import __version__, blackbox_command, demo, exits, leaks, peers, preload, render, stats
 from hakmem import library as library_queries
+from hakmem.bench.allocators import Allocator
 from hakmem.bench.command import bench
 from hakmem.compare import Comparison, compare
+from hakmem.errors import Failure
 from hakmem.insight_commands import diff, profile
 from hakmem.outside_commands import inspect_command, metrics_command, resident_command, top_command
-from hakmem.runs import HAKMEM, SYSTEM
 
 library_option = click.option(
     "--library", metavar="FILE", help="Use this libhakmem.so instead of the one installed with the command line."
@@ -42,8 +43,23 @@ def main() -> None:
 
 
 @main.command(context_settings={"allow_interspersed_args": False})
-@click.option("--stats", "with_stats", is_flag=True, help="Let the program report its statistics when it exits.")
-@click.option("--compare", "with_compare", is_flag=True, help="Run it under the system malloc too, in turn.")
+@click.option("--stats", "with_stats", is_flag=True, help="Show the program's statistics when it has ended.")
+@click.option("--stats-children", is_flag=True, help="With --stats: those of the processes that it started too.")
+@click.option(
+    "--stats-file",
+    type=click.Path(dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Write the statistics to FILE, as JSON where its name ends in .json and as text otherwise; %p stands for the process.",
+)
+@click.option("--compare", "with_compare", is_flag=True, help="Run it under the system malloc too, in turn, with a verdict.")
+@click.option(
+    "--with",
+    "others",
+    multiple=True,
+    metavar="LIB",
+    help="In a comparison: run it under this allocator too, a library's path or a name such as jemalloc, tcmalloc, mimalloc.",
+)
+@click.option("--secure", is_flag=True, help="Run or compare hakmem's secure library in place of the default one.")
 @repetitions_option
 @click.option(
     "--profile",
@@ -68,11 +84,18 @@ def main() -> None:
 )
 @click.option("--show-output", is_flag=True, help="In a comparison: don't discard what the program writes.")
 @click.option("--json", "json_file", type=click.File("w"), metavar="FILE", help="In a comparison: write it as JSON.")
+@click.option(
+    "--markdown", "markdown_file", type=click.File("w"), metavar="FILE", help="In a comparison: write it as Markdown."
+)
 @library_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     with_stats: bool,
+    stats_children: bool,
+    stats_file: str | None,
     with_compare: bool,
+    others: tuple[str, ...],
+    secure: bool,
     repetitions: int,
     profile_file: str | None,
     blackbox_file: str | None,
@@ -80,6 +103,7 @@ def run(
     baseline: str | None,
     show_output: bool,
     json_file: TextIO | None,
+    markdown_file: TextIO | None,
     library: str | None,
     command: tuple[str, ...],
 ) -> None:
@@ -87,34 +111,44 @@ def run(
 
     With --compare, standard input is read again by each run where it is a file, and is empty otherwise.
     """
+    with_stats = with_stats or stats_children or stats_file is not None
     if with_stats and with_compare:
         raise click.UsageError("--stats and --compare don't go together")
-    if not with_compare and (json_file or show_output):
-        raise click.UsageError("--json and --show-output belong to --compare")
+    if not with_compare and (json_file or markdown_file or show_output or others):
+        raise click.UsageError("--with, --json, --markdown and --show-output belong to --compare")
+    if secure and library:
+        raise click.UsageError("--secure and --library don't go together: give --library the secure one")
     if with_compare and (profile_file or with_leaks):
         raise click.UsageError("--profile and --leaks don't go with --compare")
     if blackbox_file and (with_compare or profile_file or with_leaks):
         raise click.UsageError("--blackbox does not go with --compare, --profile and --leaks")
     if baseline and not with_leaks:
         raise click.UsageError("--baseline belongs to --leaks")
-    path = preload.library(library)
+    path = preload.library(library, secure=secure)
     program = preload.program(command[0])
     preload.warn_if_unreachable(program)
     if with_compare:
-        _run_compared(list(command), repetitions, path, show_output, json_file)
+        there = peers.compared(path, secure, others)
+        _run_compared(list(command), repetitions, there, show_output, json_file, markdown_file)
     environment = preload.caller_environment()
     environment["LD_PRELOAD"] = preload.preload_value(environment, path)
+    wanted: list[exits.Wanted] = []
     if with_stats:
-        environment["HAKMEM_STATS"] = "1"
+        file = stats_file or environment.get("HAKMEM_STATS_FILE")
+        if file and not Path(file).absolute().parent.is_dir():
+            raise Failure(f"{file}: no such directory")
+        wanted.append(stats.AtExit(file, stats_children, json=environment.get("HAKMEM_STATS_JSON") == "1"))
     if blackbox_file:
-        blackbox_command.run(program, list(command), environment, blackbox_file)
+        wanted.append(blackbox_command.LastEntry(blackbox_file))
     if profile_file or with_leaks:
-        leaks.run(program, list(command), environment, keep=profile_file, show=with_leaks, baseline=baseline)
+        wanted.append(leaks.Holding(profile_file, with_leaks, baseline))
+    if wanted:
+        exits.run(program, list(command), environment, wanted)
     preload.become(program, list(command), environment)
 
 
 def _compare_with_progress(
-    command: list[str], repetitions: int, path: Path, *, title: str, show_output: bool = False, **options
+    command: list[str], repetitions: int, allocators: list[Allocator], *, title: str, show_output: bool = False, **options
 ) -> Comparison:
     progress = Progress(
         TextColumn("{task.description}"),
@@ -125,27 +159,42 @@ def _compare_with_progress(
         transient=True,
         disable=show_output or not sys.stderr.isatty(),
     )
-    names = {SYSTEM: "system malloc", HAKMEM: "hakmem"}
     with progress:
-        task = progress.add_task(title, total=2 * repetitions)
+        task = progress.add_task(title, total=len(allocators) * repetitions)
         runs_before = itertools.count()
 
         def before_run(allocator: str) -> None:
-            progress.update(task, completed=next(runs_before), description=f"{title}: {names[allocator]}")
+            progress.update(task, completed=next(runs_before), description=f"{title}: {allocator}")
 
-        return compare(command, repetitions, path, show_output=show_output, before_run=before_run, **options)
+        return compare(command, repetitions, allocators, show_output=show_output, before_run=before_run, **options)
+
+
+def _show_compared(comparison: Comparison, title: str | None = None) -> None:
+    if comparison.measured:
+        render.print_wide(render.comparison_table(comparison, title))
+    for line in render.verdict_lines(comparison):
+        print(line)
 
 
 def _run_compared(
-    command: list[str], repetitions: int, path: Path, show_output: bool, json_file: TextIO | None
+    command: list[str],
+    repetitions: int,
+    allocators: list[Allocator],
+    show_output: bool,
+    json_file: TextIO | None,
+    markdown_file: TextIO | None,
 ) -> None:
-    comparison = _compare_with_progress(command, repetitions, path, title="comparing", show_output=show_output)
-    if comparison.measured:
-        render.print_all([render.comparison_table(comparison)])
+    comparison = _compare_with_progress(command, repetitions, allocators, title="comparing", show_output=show_output)
+    _show_compared(comparison)
     if json_file:
-        json.dump(comparison.as_json(), json_file, indent=2)
+        libraries = {entry.name: {"library": entry.library, "version": entry.version} for entry in allocators}
+        told = comparison.as_json() | {"allocators": libraries, "verdict": render.verdict_lines(comparison)}
+        json.dump(told, json_file, indent=2)
         json_file.write("\n")
         json_file.flush()
+    if markdown_file and comparison.measured:
+        markdown_file.write(render.comparison_markdown(comparison))
+        markdown_file.flush()
     sys.stdout.flush()
     for line in render.outcome_lines(comparison):
         print(f"hakmem: {line}", file=sys.stderr)
@@ -154,7 +203,7 @@ def _run_compared(
 
 def _exit_as(comparison: Comparison) -> None:
     """End as the command did: of its signal, or with its exit code, hakmem's runs first."""
-    runs = comparison.runs[HAKMEM] + comparison.runs[SYSTEM]
+    runs = [run for name in (comparison.subject, *comparison.others) for run in comparison.runs[name]]
     for run in runs:
         if run.signal is not None:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has left its own core, if any
@@ -169,15 +218,14 @@ def _exit_as(comparison: Comparison) -> None:
 @library_option
 def demo_command(repetitions: int, library: str | None) -> None:
     """Compare hakmem with the system malloc on CPython and SQLite; takes under a minute."""
-    path = preload.library(library)
+    there = peers.compared(preload.library(library), False, ())
     click.echo(demo.INTRODUCTION)
     for part in demo.PARTS:
         comparison = _compare_with_progress(
-            demo.command(part), repetitions, path, title=part.name, variables=part.variables
+            demo.command(part), repetitions, there, title=part.name, variables=part.variables
         )
         click.echo(f"\n{part.explanation}")
-        if comparison.measured:
-            render.print_all([render.comparison_table(comparison, part.name)])
+        _show_compared(comparison, part.name)
         lines = render.outcome_lines(comparison)
         for line in lines:
             print(f"hakmem: {line}", file=sys.stderr)
@@ -198,7 +246,7 @@ def options(library: str | None) -> None:
 @main.command("stats")
 @click.argument("file", type=click.File("r"))
 def stats_command(file: TextIO) -> None:
-    """Show the statistics in FILE, written with HAKMEM_STATS=1 HAKMEM_STATS_FILE=FILE."""
+    """Show the statistics in FILE, written by hakmem run --stats-file or with HAKMEM_STATS=1 HAKMEM_STATS_FILE=FILE."""
     for report in stats.read(file):
         render.print_all(render.stats_tables(report))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
-import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ import click
 from rich import box as boxes
 from rich.table import Table
 
-from hakmem import blackbox, insight, leaks, outside_commands, render
+from hakmem import blackbox, insight, outside_commands, render
 from hakmem.errors import Failure
+from hakmem.exits import Ended
 from hakmem.render import byte_text
 
 if TYPE_CHECKING:
@@ -132,20 +133,27 @@ def blackbox_command(
     click.echo(json.dumps(_facts(box, entry) | {"torn": box.torn, "profile": whole}, indent=2))
 
 
-def run(program: Path, command: list[str], environment: dict[str, str], file: str) -> None:
-    """Runs the program with a black box, and ends as it does; where a signal ended it the last entry is shown."""
-    environment |= {"HAKMEM_BLACKBOX": file}
-    number, ended = leaks.run_program(program, command, environment)
-    if ended < 0:
-        own = file.replace("%p", str(number))
-        print(f"hakmem: {command[0]} died of {signal.Signals(-ended).name}", file=sys.stderr)
+@dataclass(frozen=True)
+class LastEntry:
+    """Has the program keep a black box; where a signal ended it the last entry is shown."""
+
+    file: str
+
+    def variables(self, directory: Path) -> dict[str, str]:
+        return {"HAKMEM_BLACKBOX": self.file}
+
+    def tell(self, directory: Path, ended: Ended) -> int:
+        if ended.status >= 0:
+            return 0
+        own = self.file.replace("%p", str(ended.number))
+        print(f"hakmem: {ended.how}", file=sys.stderr)
         try:
             box = blackbox.read(own)
             entry = box.newest
-            if box.process != number:
+            if box.process != ended.number:
                 raise Failure(f"{own}: the black box is of another process, {box.process}")
             print(f"hakmem: {time.time() - entry.time:.1f} s ago its memory was held so", file=sys.stderr)
             _show(box, entry, 20, 4, to_errors=True)
         except Failure as failure:
             print(f"hakmem: {failure.message}", file=sys.stderr)
-    leaks.end_as(ended)
+        return 0

@@ -1,40 +1,67 @@
-"""Runs one command under the system malloc and under hakmem, in turn, and keeps what each run cost."""
+"""Runs one command under the system malloc, hakmem, and others where asked, in turn, and keeps what each run cost."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import signal
+import statistics
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from hakmem import preload
+from hakmem.bench.allocators import Allocator
+from hakmem.forwarding import Forwarding
 from hakmem.runs import HAKMEM, MEASURES, SYSTEM, Launch, Measure, Run, Spread
 
 ALLOCATORS = (SYSTEM, HAKMEM)
+FEWEST = 3  # runs under each allocator, for a spread
 
 _TAIL_BYTES = 4000
 
 
 @dataclass
 class Comparison:
-    """All runs of one command, by allocator, in the order they ran."""
+    """All runs of one command, by allocator, in the order they ran.
+
+    The last of the allocators is hakmem, which the others are measured against.
+    """
 
     command: list[str]
     repetitions: int
-    runs: dict[str, list[Run]] = field(default_factory=lambda: {name: [] for name in ALLOCATORS})
+    allocators: tuple[str, ...] = ALLOCATORS
+    runs: dict[str, list[Run]] = field(init=False)
     interrupted: bool = False
+
+    def __post_init__(self) -> None:
+        self.runs = {name: [] for name in self.allocators}
+
+    @property
+    def subject(self) -> str:
+        return self.allocators[-1]
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        return self.allocators[:-1]
 
     def spread(self, allocator: str, measure: Measure) -> Spread:
         return Spread.over(measure.of(run) for run in self.runs[allocator])
 
-    def ratio(self, measure: Measure) -> float | None:
-        """hakmem's median over the system's; None where the system's is zero."""
-        system = self.spread(SYSTEM, measure).median
-        return self.spread(HAKMEM, measure).median / system if system else None
+    def ratio(self, measure: Measure, other: str = SYSTEM) -> float | None:
+        """hakmem's median over the other's; None where that is zero."""
+        median = self.spread(other, measure).median
+        return self.spread(self.subject, measure).median / median if median else None
+
+    def alike(self, measure: Measure, other: str) -> bool:
+        """True where hakmem's spread and the other's overlap: what lies between may be noise."""
+        return self.spread(self.subject, measure).overlaps(self.spread(other, measure))
+
+    def deviation(self, measure: Measure, other: str) -> float:
+        """Of the ratio of the two, as a share of it."""
+        of_each = ([measure.of(run) for run in self.runs[name]] for name in (self.subject, other))
+        return math.hypot(*(statistics.stdev(values) / statistics.median(values) for values in of_each))
 
     @property
     def same_outcome(self) -> bool:
@@ -48,6 +75,11 @@ class Comparison:
     @property
     def measured(self) -> bool:
         return all(self.runs.values())
+
+    @property
+    def judged(self) -> bool:
+        """True where there is a verdict: runs that did the same work, and enough of them."""
+        return self.same_outcome and all(len(runs) >= FEWEST for runs in self.runs.values())
 
     def as_json(self) -> dict:
         return {
@@ -65,70 +97,24 @@ class Comparison:
             },
             "median": {
                 name: {measure.key: self.spread(name, measure).median for measure in MEASURES}
-                for name in ALLOCATORS
+                for name in self.allocators
                 if self.runs[name]
             },
-            "ratio": {measure.key: self.ratio(measure) for measure in MEASURES}
-            if self.measured and self.same_outcome
-            else {},
+            "ratio": self._ratios(SYSTEM),
+            "ratios": {other: self._ratios(other) for other in self.others},
         }
 
+    def _ratios(self, other: str) -> dict[str, float | None]:
+        if not (self.measured and self.same_outcome):
+            return {}
+        return {measure.key: self.ratio(measure, other) for measure in MEASURES}
 
-def order(repetitions: int) -> Iterator[str]:
-    """Who runs when: in turn, and each first as often as the other, so that drift hits both alike."""
+
+def order(repetitions: int, allocators: Sequence = ALLOCATORS) -> Iterator:
+    """Who runs when: in turn, and each first as often as the others, so that drift hits all alike."""
     for repetition in range(repetitions):
-        yield from ALLOCATORS if repetition % 2 == 0 else reversed(ALLOCATORS)
-
-
-def _in_foreground() -> bool:
-    """True where the terminal sends its signals to the command too."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
-
-
-class _Forwarding:
-    """While in force, the signals sent to this process go on to the command under way."""
-
-    SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-    FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
-
-    def __init__(self) -> None:
-        self.received = False
-        self.process: subprocess.Popen | None = None
-        self._early: list[int] = []  # came while a command was being started
-        self._old: dict[int, object] = {}
-
-    def __enter__(self) -> _Forwarding:
-        for number in self.SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:
-                self._old[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-
-    def started(self, process: subprocess.Popen) -> None:
-        self.process = process
-        while self._early:
-            process.send_signal(self._early.pop(0))
-
-    def _handle(self, number: int, _frame: object) -> None:
-        self.received = True
-        if number in self.FROM_TERMINAL and _in_foreground():
-            return
-        if self.process:
-            self.process.send_signal(number)
-        else:
-            self._early.append(number)
+        first = repetition % len(allocators)
+        yield from (*allocators[first:], *allocators[:first])
 
 
 class _Streams:
@@ -162,16 +148,15 @@ class _Streams:
         return self.errors.read().decode(errors="replace").strip()
 
 
-def _environments(environment: dict[str, str], library: Path) -> dict[str, str]:
-    """The value of LD_PRELOAD under each allocator."""
-    return {
-        SYSTEM: preload.without_preload(environment),
-        HAKMEM: preload.preload_value({"LD_PRELOAD": preload.without_preload(environment)}, library),
-    }
+def _added(there: str, allocator: Allocator) -> list[str]:
+    """The variables under this allocator, whose library comes after what is preloaded already."""
+    preloads = ":".join(filter(None, (there, allocator.library)))
+    variables = ({"LD_PRELOAD": preloads} if preloads else {}) | allocator.env
+    return [f"{name}={value}" for name, value in variables.items()]
 
 
 def _launch(
-    command: list[str], environment: dict[str, str], added: list[str], streams: _Streams, forwarding: _Forwarding
+    command: list[str], environment: dict[str, str], added: list[str], streams: _Streams, forwarding: Forwarding
 ) -> Run:
     streams.rewind()
     launch = Launch(command, environment, added, stdin=streams.input, stdout=streams.output, stderr=streams.errors)
@@ -184,28 +169,27 @@ def _launch(
 def compare(
     command: list[str],
     repetitions: int,
-    library: Path,
+    allocators: Sequence[Allocator],
     *,
     variables: dict[str, str] | None = None,
     show_output: bool = False,
     before_run: Callable[[str], None] = lambda allocator: None,
 ) -> Comparison:
-    """Run `command` 2 * `repetitions` times; stops early when a run dies of a signal or the user asks.
+    """Run `command` under each allocator `repetitions` times; stops early when a run dies of a signal or the user asks.
 
     `variables` are added to the environment of every run; `before_run` is told whose turn it is.
     """
     environment = preload.caller_environment() | (variables or {})
-    preloads = _environments(environment, library)
+    there = preload.without_preload(environment)
     environment.pop("LD_PRELOAD", None)
-    result = Comparison(command, repetitions)
+    result = Comparison(command, repetitions, tuple(allocator.name for allocator in allocators))
     with contextlib.ExitStack() as stack:
         streams = _Streams(show_output, stack)
-        forwarding = stack.enter_context(_Forwarding())
-        for allocator in order(repetitions):
-            before_run(allocator)
-            added = [f"LD_PRELOAD={preloads[allocator]}"] if preloads[allocator] else []
-            run = _launch(command, environment, added, streams, forwarding)
-            result.runs[allocator].append(run)
+        forwarding = stack.enter_context(Forwarding())
+        for allocator in order(repetitions, allocators):
+            before_run(allocator.name)
+            run = _launch(command, environment, _added(there, allocator), streams, forwarding)
+            result.runs[allocator.name].append(run)
             result.interrupted = forwarding.received
             if run.signal is not None or forwarding.received:
                 break

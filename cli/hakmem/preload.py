@@ -14,11 +14,12 @@ from hakmem.errors import NOT_EXECUTABLE, NOT_FOUND, Failure
 PACKAGE = Path(__file__).resolve().parent
 
 _PT_INTERP = 3
+_OURS = ("libhakmem.so", "libhakmem-secure.so")
 
 
-def library(path: str | None = None) -> Path:
-    """The shared library at `path`, or else the one this package carries."""
-    found = Path(path).resolve() if path else PACKAGE / "libhakmem.so"
+def library(path: str | None = None, *, secure: bool = False) -> Path:
+    """The shared library at `path`, or else the one this package carries: the default one, or the secure one."""
+    found = Path(path).resolve() if path else PACKAGE / _OURS[secure]
     if not found.is_file():
         raise Failure(f"the library {found} does not exist")
     if any(separator in str(found) for separator in " :"):
@@ -55,13 +56,13 @@ def _preloads(environment: dict[str, str]) -> list[str]:
 
 
 def preload_value(environment: dict[str, str], path: Path) -> str:
-    """LD_PRELOAD with the library after whatever is there already."""
-    return ":".join([*_preloads(environment), str(path)])
+    """LD_PRELOAD with the library after whatever is there already, less other copies of hakmem, which would come first."""
+    return ":".join(filter(None, (without_preload(environment), str(path))))
 
 
 def without_preload(environment: dict[str, str]) -> str:
     """LD_PRELOAD with no copy of hakmem in it."""
-    return ":".join(entry for entry in _preloads(environment) if not Path(entry).name.startswith("libhakmem.so"))
+    return ":".join(entry for entry in _preloads(environment) if not Path(entry).name.startswith(_OURS))
 
 
 def why_unreachable(path: Path) -> str | None:

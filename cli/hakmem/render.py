@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from typing import Any
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -11,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem.compare import Comparison
-from hakmem.runs import HAKMEM, MEASURES, SYSTEM, Measure, Run, Spread
+from hakmem.runs import MEASURES, SYSTEM, Measure, Run, Spread
 
 _WIDEST = 1000  # columns
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -23,6 +26,15 @@ def byte_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     raise AssertionError
+
+
+def exact_byte_text(count: int) -> str:
+    """In the largest unit that needs no more than a few digits: 24 KiB, 1.25 KiB, 1000 B."""
+    unit = 0
+    while count >= 1024 and unit < len(_BYTE_UNITS) - 1 and len(f"{count / 1024:g}") <= 4:
+        count /= 1024
+        unit += 1
+    return f"{count:g} {_BYTE_UNITS[unit]}"
 
 
 def scale_of(median: float, unit: str) -> tuple[float, str, str]:
@@ -44,39 +56,84 @@ def spread_text(spread: Spread, scale: tuple[float, str, str]) -> str:
     return f"{text} ±{50 * (spread.most - spread.least) / spread.median:3.0f} %"
 
 
-def _ratio_text(comparison: Comparison, measure: Measure) -> Text:
-    ratio = comparison.ratio(measure)
-    if ratio is None:
+def _ratio_text(comparison: Comparison, measure: Measure, other: str) -> Text:
+    ratio = comparison.ratio(measure, other)
+    if ratio is None or not comparison.same_outcome:
         return Text("")
-    if comparison.spread(SYSTEM, measure).overlaps(comparison.spread(HAKMEM, measure)):
+    if comparison.alike(measure, other):
         return Text(f"~{ratio:.2f}")
     return Text(f"{ratio:.2f}", style="green" if ratio < 0.995 else "red" if ratio > 1.005 else "")
 
 
+def _comparison_caption(comparison: Comparison) -> str:
+    counts = [str(len(runs)) for runs in comparison.runs.values()]
+    caption = f"Medians of {', '.join(counts[:-1])} and {counts[-1]} interleaved runs, ± half of what lies between the least and the most. "
+    if not comparison.same_outcome:
+        return caption + "No ratios: the runs did not end alike."
+    others = comparison.others[0] if len(comparison.others) == 1 else "the other"
+    return caption + f"Ratio: {comparison.subject} / {others}, less is better; ~ where the ranges overlap."
+
+
+def _comparison_headings(comparison: Comparison) -> list[str]:
+    names = ["system malloc" if name == SYSTEM else name for name in comparison.allocators]
+    several = len(comparison.others) > 1
+    return ["", *names, *(f"ratio to {other}" if several else "ratio" for other in comparison.others)]
+
+
+def _comparison_rows(comparison: Comparison) -> Iterator[list[str | Text]]:
+    for measure in MEASURES:
+        spreads = [comparison.spread(allocator, measure) for allocator in comparison.allocators]
+        scale = scale_of(spreads[0].median, measure.unit)
+        cells = (spread_text(spread, scale) for spread in spreads)
+        yield [measure.title, *cells, *(_ratio_text(comparison, measure, other) for other in comparison.others)]
+
+
 def comparison_table(comparison: Comparison, title: str | None = None) -> Table:
     """The measures side by side; no ratios where the runs ended differently, and so did different work."""
-    counts = " and ".join(str(len(comparison.runs[allocator])) for allocator in (SYSTEM, HAKMEM))
-    caption = f"Medians of {counts} interleaved runs, ± half of what lies between the least and the most. "
-    if comparison.same_outcome:
-        caption += "Ratio: hakmem / system, less is better; ~ where the ranges overlap."
-    else:
-        caption += "No ratios: the runs did not end alike."
     table = Table(
-        title=title or shlex.join(comparison.command), title_justify="left", caption=caption, caption_justify="left"
+        title=Text(title or shlex.join(comparison.command), "table.title"),
+        title_justify="left",
+        caption=_comparison_caption(comparison),
+        caption_justify="left",
     )
-    table.add_column("")
-    table.add_column("system malloc", justify="right")
-    table.add_column("hakmem", justify="right")
-    table.add_column("ratio", justify="right")
-    for measure in MEASURES:
-        spreads = [comparison.spread(allocator, measure) for allocator in (SYSTEM, HAKMEM)]
-        scale = scale_of(spreads[0].median, measure.unit)
-        table.add_row(
-            measure.title,
-            *(spread_text(spread, scale) for spread in spreads),
-            _ratio_text(comparison, measure) if comparison.same_outcome else "",
-        )
+    for index, heading in enumerate(_comparison_headings(comparison)):
+        table.add_column(heading, justify="right" if index else "left")
+    for row in _comparison_rows(comparison):
+        table.add_row(*row)
     return table
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    """The same table in Markdown, with the verdict."""
+
+    def line(cells: Iterable[str | Text]) -> str:
+        return f"| {' | '.join(re.sub(r' +', ' ', str(cell)).replace('|', chr(92) + '|') for cell in cells)} |"
+
+    headings = _comparison_headings(comparison)
+    lines = [f"    {shlex.join(comparison.command)}".replace("\n", " "), "", line(headings)]
+    lines += [line([":---", *["---:"] * (len(headings) - 1)]), *map(line, _comparison_rows(comparison))]
+    lines += ["", _comparison_caption(comparison), *(["", *verdict_lines(comparison)] if comparison.judged else [])]
+    return "\n".join(lines) + "\n"
+
+
+def verdict_lines(comparison: Comparison) -> list[str]:
+    """How hakmem did against each of the others, a line for each; none where there is no verdict."""
+    return [_verdict(comparison, other) for other in comparison.others] if comparison.judged else []
+
+
+def _verdict(comparison: Comparison, other: str) -> str:
+    time, peak = (next(measure for measure in MEASURES if measure.key == key) for key in ("seconds", "peak_rss_kib"))
+    subject = comparison.subject
+    ratio = comparison.ratio(time, other)
+    same_time = not ratio or comparison.alike(time, other)
+    same_peak = comparison.alike(peak, other)
+    share = f"with {comparison.ratio(peak, other):.2f} of its peak"
+    if same_time:
+        return f"{subject} against {other}: no difference beyond noise" + ("" if same_peak else f" in time, {share}")
+    factor, how = (1 / ratio, "faster") if ratio < 1 else (ratio, "slower")
+    deviation = factor * comparison.deviation(time, other)
+    end = "with no difference in peak beyond noise" if same_peak else share
+    return f"{subject} was {factor:.2f} ± {deviation:.2f} times {how} than {other}, {end}"
 
 
 def outcome_lines(comparison: Comparison) -> list[str]:
@@ -182,6 +239,17 @@ _COUNT_GROUPS = (
     ("system calls", ("sys_mmap", "sys_munmap", "sys_mprotect", "sys_madvise", "sys_mremap", "sys_other")),
 )
 
+# How a figure is written that is not a count.
+_CELLS = {
+    "purged": byte_text,
+    "holes_purged": byte_text,
+    "populated": byte_text,
+    "block_size": exact_byte_text,
+    "slab_size": exact_byte_text,
+    "slab_bytes": byte_text,
+    "cached": byte_text,
+}
+
 # What a count is called where its key does not say it.
 _COUNT_TITLES = {
     "superslabs": "superslabs (2 MiB of block memory each)",
@@ -190,9 +258,9 @@ _COUNT_TITLES = {
     "heaps_orphaned": "of them orphaned (their threads have ended)",
     "mappings": "mappings of the process",
     "bin_hits": "bin hits (estimate)",
-    "purged": "free units given back, bytes",
-    "holes_purged": "holes, free pages in slabs, given back, bytes",
-    "populated": "slabs populated by one call, bytes",
+    "purged": "free units given back",
+    "holes_purged": "holes, free pages in slabs, given back",
+    "populated": "slabs populated by one call",
     "lead_slabs": "slabs taken for HAKMEM_LEAD",
     "huge_trials": "huge pages timed as they came in",
     "huge_losses": "of them too dear, so that none was asked for, for a while",
@@ -222,7 +290,7 @@ def _memory_table(stats: dict[str, Any]) -> Table:
     table.add_column("of committed", justify="right")
     committed = stats.get("committed", 0)
     for key, title, depth in _MEMORY_ROWS:
-        if key not in stats:
+        if not stats.get(key):
             continue
         share = f"{100 * stats[key] / committed:.1f} %" if depth and committed else ""
         table.add_row("  " * depth + title, byte_text(stats[key]), share)
@@ -234,8 +302,9 @@ def _count_table(title: str, keys: tuple[str, ...], stats: dict[str, Any]) -> Ta
     table.add_column()
     table.add_column(justify="right")
     for key in keys:
-        if key in stats:
-            table.add_row(_COUNT_TITLES.get(key, key.removeprefix("sys_").replace("_", " ")), f"{stats[key]:,}")
+        if stats.get(key):
+            title = _COUNT_TITLES.get(key, key.removeprefix("sys_").replace("_", " "))
+            table.add_row(title, _CELLS.get(key, "{:,}".format)(stats[key]))
     return table
 
 
@@ -252,38 +321,47 @@ _HEAP_COLUMNS = (
 
 def _row_table(title: str, columns: tuple[tuple[str, str], ...], rows: list[dict[str, int]]) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    for _, heading in columns:
+    shown = [(key, heading) for key, heading in columns if any(row.get(key) for row in rows)]
+    for _, heading in shown:
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(*(f"{row.get(key, 0):,}" for key, _ in columns))
+        table.add_row(*(_CELLS.get(key, "{:,}".format)(row[key]) if row.get(key) else "" for key, _ in shown))
     return table
 
 
 def _class_table(classes: list[dict[str, int]]) -> Table:
     used = [entry for entry in classes if any(entry.get(key, 0) for key, _ in _CLASS_COLUMNS[2:])]
-    return _row_table("size classes in use, in blocks", _CLASS_COLUMNS, used)
+    return _row_table("size classes in use", _CLASS_COLUMNS, used)
 
 
 def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
+    """What is zero is left out."""
     heading = f"hakmem {stats.get('version', '?')}, process {stats.get('pid', '?')}"
+    if stats.get("name"):
+        heading += f" ({stats['name']})"
     tables: list[RenderableType] = [Text(heading, style="bold"), _memory_table(stats)]
     for title, keys in _COUNT_GROUPS:
-        if any(key in stats for key in keys):
+        if any(stats.get(key) for key in keys):
             tables.append(_count_table(title, keys, stats))
     if stats.get("class_stats"):
         tables.append(_class_table(stats["class_stats"]))
     if stats.get("heap_stats"):
-        tables.append(_row_table("heaps, newest first, in bytes and counts", _HEAP_COLUMNS, stats["heap_stats"]))
+        tables.append(_row_table("heaps, newest first", _HEAP_COLUMNS, stats["heap_stats"]))
     return tables
 
 
 def print_wide(table: Table, *, to_errors: bool = False) -> None:
-    """Folds it where a terminal is too narrow; elsewhere it is as wide as it wants to be."""
-    console = Console(stderr=to_errors)
+    write_wide([table], sys.stderr if to_errors else sys.stdout)
+
+
+def write_wide(renderables: Sequence[RenderableType], file: IO[str]) -> None:
+    """Folds them where a terminal is too narrow; elsewhere they are as wide as they want to be."""
+    console = Console(file=file)
     if not console.is_terminal:
-        wanted = Console(width=_WIDEST).measure(table).maximum
-        console = Console(stderr=to_errors, width=max(console.width, wanted))
-    console.print(table)
+        wanted = max(Console(width=_WIDEST).measure(one).maximum for one in renderables)
+        console = Console(file=file, width=max(console.width, wanted))
+    for one in renderables:
+        console.print(one)
 
 
 def print_all(renderables: list[RenderableType]) -> None:

@@ -1,11 +1,20 @@
-"""Reads the statistics that hakmem writes as JSON."""
+"""Reads the statistics that hakmem writes as JSON; hakmem run --stats: those of a program at its end."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
+from hakmem import render
 from hakmem.errors import Failure
+from hakmem.exits import WHY_NONE, Ended
+
+_SUFFIX = ".json"
 
 
 def read(file: TextIO) -> list[dict[str, Any]]:
@@ -29,3 +38,65 @@ def read(file: TextIO) -> list[dict[str, Any]]:
     if not reports:
         raise Failure(f"{file.name}: not a report of hakmem: it is empty")
     return reports
+
+
+@dataclass(frozen=True)
+class AtExit:
+    """The statistics of the program itself, and with `children` of those that it started too.
+
+    They go to `file`, as JSON where it is called so and as text otherwise, or to standard error. In the name of a file %p stands for
+    the number of the process; a child's has it in any case.
+    """
+
+    file: str | None
+    children: bool
+    json: bool = False
+
+    def variables(self, directory: Path) -> dict[str, str]:
+        # Each process writes a file of its own: it may have closed standard error, and none writes over another's. A command
+        # below that does the same for another program leaves that one's here: hence the suffix.
+        return {"HAKMEM_STATS": "1", "HAKMEM_STATS_FILE": str(directory / f"%p{_SUFFIX}")}
+
+    def tell(self, directory: Path, ended: Ended) -> int:
+        own = directory / f"{ended.number}{_SUFFIX}"
+        others = set(directory.glob(f"*{_SUFFIX}")) - {own}
+        if own.exists():
+            for report in _reports(own):
+                self._write({"name": ended.name} | report, self._place(ended.number, own=True))
+        else:
+            hint = "; processes that it started did: --stats-children" if others and not self.children else ""
+            print(f"hakmem: {ended.how} and left no statistics: {WHY_NONE}{hint}", file=sys.stderr)
+        if self.children:
+            for other in sorted(others, key=lambda path: path.stat().st_mtime_ns):
+                for report in _reports(other):
+                    self._write(report, self._place(report.get("pid", 0), own=False))
+        return 0
+
+    def _place(self, number: int, *, own: bool) -> Path | None:
+        if not self.file:
+            return None
+        if own or "%p" in self.file:
+            return Path(self.file.replace("%p", str(number)))
+        path = Path(self.file)
+        return path.with_name(f"{path.stem}.{number}{path.suffix}")
+
+    def _write(self, report: dict[str, Any], place: Path | None) -> None:
+        as_json = place.suffix == _SUFFIX if place else self.json
+        try:
+            with place.open("w") if place else contextlib.nullcontext(sys.stderr) as file:
+                if as_json:
+                    json.dump(report, file, indent=1)
+                    file.write("\n")
+                else:
+                    render.write_wide(render.stats_tables(report), file)
+        except OSError as error:
+            raise Failure(f"{place or 'standard error'}: {error.strerror}") from None
+
+
+def _reports(path: Path) -> Iterator[dict[str, Any]]:
+    """What the process wrote; a line on standard error where it was cut short."""
+    try:
+        with path.open() as file:
+            yield from read(file)
+    except Failure as failure:
+        print(f"hakmem: {failure.message}", file=sys.stderr)

@@ -1,4 +1,4 @@
-# What the Python package carries: the library and the launcher, beside the modules.
+# What the Python package carries: the libraries and the launcher, beside the modules.
 
 include(CheckSourceCompiles)
 
@@ -13,8 +13,11 @@ if(HAKMEM_HAS_STATIC_LIBC)
   target_link_options(hakmem_launch PRIVATE -static)
 endif()
 
-# Symbolic links don't survive in a wheel, so the library goes in under its plain name.
+# Symbolic links don't survive in a wheel, so the libraries go in under their plain names.
 install(FILES $<TARGET_FILE:hakmem> DESTINATION hakmem RENAME libhakmem.so COMPONENT python)
+if(TARGET hakmem_secure)
+  install(FILES $<TARGET_FILE:hakmem_secure> DESTINATION hakmem RENAME libhakmem-secure.so COMPONENT python)
+endif()
 install(PROGRAMS $<TARGET_FILE:hakmem_launch> DESTINATION hakmem COMPONENT python)
 file(GLOB man_pages packaging/man/*.1)
 install(FILES ${man_pages} DESTINATION ${SKBUILD_DATA_DIR}/share/man/man1 COMPONENT python)

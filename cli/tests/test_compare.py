@@ -10,8 +10,10 @@ import sys
 import pytest
 from conftest import HAKMEM as COMMAND
 
+from hakmem import peers
 from hakmem.compare import Comparison, order
-from hakmem.render import outcome_lines
+from hakmem.errors import Failure
+from hakmem.render import comparison_markdown, outcome_lines, verdict_lines
 from hakmem.runs import HAKMEM, MEASURES, SYSTEM, Run
 
 
@@ -152,3 +154,161 @@ def test_medians_ratios_and_spread():
     assert comparison.ratio(major) is None
     assert spread.overlaps(comparison.spread(HAKMEM, time))
     assert outcome_lines(comparison) == []
+
+
+# ---- The verdict ----
+
+
+def compared(system: tuple, hakmem: tuple, peaks: tuple = (1000, 1000), **others) -> Comparison:
+    """Each allocator's seconds; and the peaks of the system's and hakmem's runs."""
+    comparison = Comparison(["x"], len(system))
+    for name, seconds, peak in zip((SYSTEM, HAKMEM), (system, hakmem), peaks, strict=True):
+        comparison.runs[name] = [a_run(each, peak_rss_kib=peak, **others) for each in seconds]
+    return comparison
+
+
+def test_verdict_says_how_much_faster_and_with_what_peak():
+    slow, fast = (4.0, 4.2, 3.8), (2.0, 2.1, 1.9)
+    # The deviations are 5 % each: together 2.00 * sqrt(2) * 0.05.
+    faster = verdict_lines(compared(slow, fast, (1000, 910)))
+    assert faster == ["hakmem was 2.00 ± 0.14 times faster than system, with 0.91 of its peak"]
+    slower = verdict_lines(compared(fast, slow, (1000, 1100)))
+    assert slower == ["hakmem was 2.00 ± 0.14 times slower than system, with 1.10 of its peak"]
+
+
+def test_verdict_makes_nothing_of_noise():
+    wide, narrow = (1.0, 2.0, 3.0), (1.0, 1.1, 1.2)
+    assert verdict_lines(compared(wide, narrow)) == ["hakmem against system: no difference beyond noise"]
+    assert verdict_lines(compared(wide, narrow, (1000, 500))) == [
+        "hakmem against system: no difference beyond noise in time, with 0.50 of its peak"
+    ]
+    assert verdict_lines(compared(wide, (9.0, 9.0, 9.0)))[0].endswith("with no difference in peak beyond noise")
+
+
+def test_no_verdict_on_few_runs_or_different_ends():
+    assert not verdict_lines(compared((1.0, 1.0), (2.0, 2.0)))
+    comparison = compared((1.0, 1.0, 1.0), (2.0, 2.0, 2.0))
+    comparison.runs[HAKMEM][0] = a_run(exit_code=1)
+    assert not verdict_lines(comparison)
+    assert "No ratios" in comparison_markdown(comparison)
+
+
+def test_verdict_is_the_last_line_and_in_the_json_and_the_markdown(compare, tmp_path):
+    file = tmp_path / "comparison.md"
+    result, comparison = compare("sh", "-c", "echo '[x|y]' | cat", options=("--markdown", str(file)))
+    (verdict,) = comparison["verdict"]
+    assert result.stdout.splitlines()[-1] == verdict and "hakmem" in verdict and "system" in verdict
+    text = file.read_text()
+    assert text.splitlines()[0] == "    sh -c 'echo '\"'\"'[x|y]'\"'\"' | cat'"
+    assert text.splitlines()[-1] == verdict
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + len(MEASURES) and {line.count("|") for line in lines} == {5}
+    assert "[x|y]" in result.stdout  # what a command has in brackets is not markup
+
+
+def test_names_do_not_break_the_markdown():
+    comparison = Comparison(["x"], 3, (SYSTEM, "a|b", HAKMEM))
+    comparison.runs = {name: [a_run()] * 3 for name in comparison.allocators}
+    assert "| system malloc | a\\|b | hakmem | ratio to system | ratio to a\\|b |" in comparison_markdown(comparison)
+
+
+# ---- Other allocators ----
+
+OTHER = """
+#include <stddef.h>
+void *__libc_malloc(size_t);
+void *malloc(size_t size) { return __libc_malloc(size); }
+"""
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """A library that passes for an allocator."""
+    directory = tmp_path_factory.mktemp("other")
+    (directory / "other.c").write_text(OTHER)
+    library = directory / "libother.so.2"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, directory / "other.c"], check=True)
+    return library
+
+
+def logged(compare, log, *options: str, repetitions: int = 3) -> tuple[list[str], dict]:
+    """What each run had for LD_PRELOAD, and for HAKMEM_TEST_PEER."""
+    _, comparison = compare(
+        "sh", "-c", f"echo $LD_PRELOAD $HAKMEM_TEST_PEER >> {log}", options=options, repetitions=repetitions
+    )
+    return log.read_text().splitlines(), comparison
+
+
+def test_another_allocator_by_path(compare, tmp_path, other):
+    lines, comparison = logged(compare, tmp_path / "log", "--with", str(other))
+    names = list(comparison["runs"])
+    assert names == [SYSTEM, "other", HAKMEM]
+    assert {name: len(runs) for name, runs in comparison["runs"].items()} == dict.fromkeys(names, 3)
+    ran = [SYSTEM if not line else "other" if line == str(other) else HAKMEM for line in lines]
+    assert ran == list(order(3, names))
+    assert {ran[0], ran[3], ran[6]} == set(names)  # each is first in its turn
+    assert comparison["allocators"]["other"]["library"] == str(other)
+    assert set(comparison["ratios"]) == {SYSTEM, "other"} and comparison["ratios"][SYSTEM] == comparison["ratio"]
+    assert ["system" in line for line in comparison["verdict"]] == [True, False]
+    assert "other" in comparison["verdict"][1]
+
+
+def test_several_of_one_name_have_names_of_their_own(hakmem, tmp_path, other):
+    copy = tmp_path / "libother.so"
+    copy.write_bytes(other.read_bytes())
+    result = hakmem("run", "--compare", "--repetitions", "3", "--with", str(other), "--with", str(copy), "--", "true")
+    assert f"ratio to {copy}" in result.stdout and "ratio to other" in result.stdout
+    again = hakmem("run", "--compare", "--with", str(other), "--with", str(other), "--", "true")
+    assert (again.returncode, again.stderr) == (1, f"hakmem: --with {other}: {other} is compared already\n")
+
+
+def test_secure_library_takes_the_place_of_the_default_one(compare, tmp_path):
+    lines, comparison = logged(compare, tmp_path / "log", "--secure")
+    assert list(comparison["runs"]) == [SYSTEM, "hakmem-secure"]
+    assert sum(line.endswith("/libhakmem-secure.so") for line in lines) == 3
+    assert not any(line.endswith("/libhakmem.so") for line in lines)
+
+
+def test_peers_that_the_tree_has_are_found_by_name(compare, tmp_path, other, monkeypatch):
+    manifest = tmp_path / "build" / "peers" / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    entry = {"title": "t", "version": "9", "source": "s", "library": str(other), "env": {"HAKMEM_TEST_PEER": "yes"}}
+    broken = {"name": "broken", "title": "t", "version": "1", "source": "s", "library": "none.so"}
+    manifest.write_text(json.dumps([broken, entry | {"name": "peer3"}]))
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    for number, name in enumerate(("peer3", "peer")):
+        lines, comparison = logged(compare, tmp_path / f"log{number}", "--with", name)
+        assert list(comparison["runs"]) == [SYSTEM, "peer3", HAKMEM]
+        assert [line for line in lines if line.endswith("yes")] == [f"{other} yes"] * 3
+        assert comparison["allocators"]["peer3"]["version"] == "9"
+
+
+def test_libraries_of_the_system_are_found_by_name(tmp_path, other, monkeypatch):
+    monkeypatch.setattr(peers, "_ROOT", tmp_path)
+    monkeypatch.setattr(peers, "_listed_by_loader", list)
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "usr" / "lib" / "any-linux"
+    folder.mkdir(parents=True)
+    with pytest.raises(Failure, match="no allocator 'tcmalloc' .*Debian has it in the package libtcmalloc-minimal4"):
+        peers._find("tcmalloc")
+    with pytest.raises(Failure, match="no allocator 'nonesuch' .*names that are known are jemalloc"):
+        peers._find("nonesuch")
+    (folder / "libtcmalloc_minimal.so.3").write_text("no library")
+    with pytest.raises(Failure, match="no allocator 'tcmalloc' can be used: .*can't be preloaded"):
+        peers._find("tcmalloc")
+    for name in ("libtcmalloc_minimal.so.4", "libnonesuch.so.1"):
+        (folder / name).write_bytes(other.read_bytes())
+    assert peers._find("tcmalloc").library == str(folder / "libtcmalloc_minimal.so.4")
+    assert peers._find("nonesuch").library == str(folder / "libnonesuch.so.1")
+    monkeypatch.setattr(peers, "_listed_by_loader", lambda: [tmp_path / "libx.so", other.with_name("libother.so.2")])
+    assert peers._find("other").library == str(other)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("libm.so.6", "is no allocator: it defines no malloc"), ("/no/such.so", "does not exist")]
+)
+def test_what_is_no_allocator_is_one_line(hakmem, name, message):
+    result = hakmem("run", "--compare", "--with", name, "--", "true")
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert message in result.stderr

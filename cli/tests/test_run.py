@@ -54,6 +54,20 @@ def test_library_comes_after_what_is_preloaded_already(hakmem):
     assert second.endswith("/libhakmem.so")
 
 
+def test_secure_library_is_loaded_when_asked_for(hakmem):
+    maps = hakmem("run", "--secure", "--", "cat", "/proc/self/maps").stdout
+    assert "libhakmem-secure.so" in maps and "libhakmem.so" not in maps
+
+
+@pytest.mark.parametrize("secure", [(), ("--secure",)])
+def test_hakmem_that_is_preloaded_already_makes_way(hakmem, secure):
+    there = "/x/libhakmem.so:libm.so.6:/x/libhakmem-secure.so.0"
+    result = hakmem("run", *secure, "--", "sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD=there)
+    first, second = result.stdout.strip().split(":")
+    assert first == "libm.so.6"
+    assert second.endswith("/libhakmem-secure.so" if secure else "/libhakmem.so") and not second.startswith("/x")
+
+
 def test_environment_is_not_changed_otherwise(hakmem, environment):
     for name in ("LANG", "LC_ALL", "LC_CTYPE"):
         environment.pop(name, None)
@@ -119,7 +133,15 @@ def test_static_program_runs_with_a_warning(hakmem, tmp_path):
 
 
 def test_wrong_usage_is_refused(hakmem):
-    for arguments in ([], ["--stats", "--compare", "true"], ["--json", os.devnull, "true"]):
+    for arguments in (
+        [],
+        ["--stats", "--compare", "true"],
+        ["--stats-file", "x", "--compare", "true"],
+        ["--json", os.devnull, "true"],
+        ["--markdown", os.devnull, "true"],
+        ["--with", "jemalloc", "true"],
+        ["--secure", "--library", "x", "true"],
+    ):
         result = hakmem("run", *arguments)
         assert result.returncode == 2
         assert "Usage:" in result.stderr

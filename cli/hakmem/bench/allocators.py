@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,15 +37,15 @@ class Allocator:
         return [f"{name}={value}" for name, value in (preloaded | self.env).items()]
 
 
-def _allocator(
+def preloaded(
     name: str, title: str, version: str, source: str, library: str | Path, env: dict[str, str] | None = None
 ) -> Allocator:
     path = preload.library(str(library))
-    _check_preload(path)
+    check_preload(path)
     return Allocator(name, title, version, source, str(path), hashlib.sha256(path.read_bytes()).hexdigest(), env or {})
 
 
-def _check_preload(path: Path) -> None:
+def check_preload(path: Path) -> None:
     """The dynamic loader goes on without a library it can't load, and would measure the system's malloc."""
     environment = os.environ | {"LD_PRELOAD": str(path)}
     done = subprocess.run(["true"], env=environment, capture_output=True, text=True)
@@ -53,21 +53,22 @@ def _check_preload(path: Path) -> None:
         raise Failure(f"{path} can't be preloaded: {done.stderr.strip() or f'exit {done.returncode}'}")
 
 
-def _hakmem(name: str, library: Path, source: str) -> Allocator:
-    return _allocator(name, name, library_queries.version(library), source, library)
+def hakmem(name: str, library: Path, source: str) -> Allocator:
+    return preloaded(name, name, library_queries.version(library), source, library)
 
 
-def _system() -> Allocator:
+def system() -> Allocator:
     return Allocator(SYSTEM, "system malloc", os.confstr("CS_GNU_LIBC_VERSION") or "", facts.distribution(), None)
 
 
-def peers(manifest: Path) -> list[Allocator]:
+def peers(manifest: Path, wanted: Callable[[str], bool] = lambda name: True) -> list[Allocator]:
+    """Those of the manifest whose names are wanted."""
     if not manifest.exists():
         return []
     try:
         entries = json.loads(manifest.read_text())
         return [
-            _allocator(
+            preloaded(
                 entry["name"],
                 entry["title"],
                 entry["version"],
@@ -76,17 +77,18 @@ def peers(manifest: Path) -> list[Allocator]:
                 entry.get("env"),
             )
             for entry in entries
+            if wanted(entry["name"])
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise Failure(f"{manifest}: {error!r}") from None
 
 
 def known(build: Path, library: Path) -> list[Allocator]:
-    return [_system(), _hakmem(HAKMEM, library, "this tree"), *peers(build / MANIFEST)]
+    return [system(), hakmem(HAKMEM, library, "this tree"), *peers(build / MANIFEST)]
 
 
 def two_builds(library: Path, baseline: Path) -> list[Allocator]:
-    return [_hakmem(BASELINE, baseline, str(baseline)), _hakmem(HAKMEM, library, str(library))]
+    return [hakmem(BASELINE, baseline, str(baseline)), hakmem(HAKMEM, library, str(library))]
 
 
 def choose(allocators: list[Allocator], names: Iterable[str]) -> list[Allocator]:

@@ -1,0 +1,90 @@
+"""Runs a program to its end for what it leaves there, and ends as it did."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from hakmem.errors import NOT_EXECUTABLE, Failure
+from hakmem.forwarding import Forwarding
+
+WHY_NONE = "it was killed, left by _exit, runs without hakmem, or may not write where others may"
+
+_COMM = 15  # so many characters of its name the kernel keeps
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A program after its end: the process that `hakmem run` started, whatever it has become since."""
+
+    number: int
+    name: str
+    status: int  # its exit code, or the negative number of its signal
+
+    @property
+    def how(self) -> str:
+        if self.status < 0:
+            return f"{self.name} died of {signal.Signals(-self.status).name}"
+        return f"{self.name} ended with code {self.status}"
+
+
+class Wanted(Protocol):
+    """What is wanted of a program at its end: it writes it to files in a directory, and it is told from these."""
+
+    def variables(self, directory: Path) -> dict[str, str]: ...
+
+    def tell(self, directory: Path, ended: Ended) -> int:
+        """The exit code to end with where the program ended well."""
+        ...
+
+
+def _last_name(process: subprocess.Popen, given: str) -> str:
+    """What the process was called in the end: a shell may have become another program. It has ended, and waits to be waited for."""
+    with contextlib.suppress(OSError):
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        name = Path(f"/proc/{process.pid}/comm").read_text(errors="replace").rstrip("\n")
+        return name if name != given[:_COMM] else given
+    return given
+
+
+def _run(program: Path, command: list[str], environment: dict[str, str]) -> Ended:
+    with Forwarding() as forwarding:
+        try:
+            process = subprocess.Popen(command, executable=program.absolute(), env=environment, close_fds=False)
+        except OSError as error:
+            raise Failure(f"{command[0]}: {error.strerror}", NOT_EXECUTABLE) from None
+        forwarding.started(process)
+        name = _last_name(process, Path(command[0]).name)
+        return Ended(process.pid, name, process.wait())
+
+
+def _end_as(status: int) -> None:
+    if status < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has left its own core, if any
+        if -status not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    sys.exit(status)
+
+
+def run(program: Path, command: list[str], environment: dict[str, str], wanted: Sequence[Wanted]) -> None:
+    """Runs the program, tells what is wanted of it, and ends as it did; returns never."""
+    with tempfile.TemporaryDirectory(prefix="hakmem-") as name:
+        places = []
+        for index, one in enumerate(wanted):
+            place = Path(name) / str(index)
+            place.mkdir()
+            environment = environment | one.variables(place)
+            places.append(place)
+        ended = _run(program, command, environment)
+        codes = [one.tell(place, ended) for one, place in zip(wanted, places, strict=True)]
+    _end_as(ended.status or max(codes))
