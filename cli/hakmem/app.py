@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from hakmem import __version__, demo, leaks, preload, render, stats
+from hakmem import __version__, demo, leaks, preload, render, reports
 from hakmem import library as library_queries
 from hakmem.bench.command import bench
 from hakmem.compare import Comparison, compare
@@ -187,7 +187,7 @@ def options(library: str | None) -> None:
 @click.argument("file", type=click.File("r"))
 def stats_command(file: TextIO) -> None:
     """Show the statistics in FILE, written with HAKMEM_STATS=1 HAKMEM_STATS_FILE=FILE."""
-    for report in stats.read(file):
+    for report in reports.read(file):
         render.print_all(render.stats_tables(report))
 
 
