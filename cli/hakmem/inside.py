@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 TYPE_CHECKING = False  # typing's own would take as long to import as all that is imported here
 if TYPE_CHECKING:
-    from types import TracebackType
+    from io import FileIO
     from typing import Any, BinaryIO, Self
 
     from hakmem.diff import Change, Difference
@@ -28,6 +28,8 @@ _libraries: list[Any] = []  # what the process has loaded, as one
 class NotActive(RuntimeError):
     """This process does not run under hakmem."""
 
+    __module__ = "hakmem"  # where its users find it
+
     def __init__(self, missing: str = _PROBE) -> None:
         super().__init__(
             "this process does not run under hakmem: start it with `hakmem run -- python ...`"
@@ -40,7 +42,7 @@ def _process() -> Any:
     if not _libraries:
         import ctypes
 
-        _libraries.append(ctypes.CDLL(None, use_errno=True))
+        _libraries.append(ctypes.CDLL(None))
     return _libraries[0]
 
 
@@ -80,39 +82,35 @@ def _number(value: int, what: str) -> int:
 # ---- What the library writes ----
 
 
-def _write_to(name: str, descriptor: int) -> None:
-    import ctypes
-
-    if not _function(name)(descriptor):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-
-
-def _unwritten() -> BinaryIO:
+def _unwritten() -> FileIO:
     """A file in memory of its own, not in the heap: a snapshot must not be in the next one. Without a buffer, for the same reason."""
     return open(os.memfd_create("hakmem"), "r+b", buffering=0)
 
 
-def _content(file: BinaryIO) -> bytes:
+def _fill(file: FileIO, name: str) -> None:
+    if not _function(name)(file.fileno()):
+        raise MemoryError(f"{name} found no room to write")
+
+
+def _content(file: FileIO) -> bytes:
     file.seek(0)
     return file.read()
 
 
 def _written(name: str) -> bytes:
     with _unwritten() as file:
-        _write_to(name, file.fileno())
+        _fill(file, name)
         return _content(file)
 
 
 def _deliver(name: str, target: str | os.PathLike[str] | int | BinaryIO) -> None:
-    _function(name)  # no empty file where the process does not run under hakmem
-    if isinstance(target, int):
-        _write_to(name, target)
-    elif hasattr(target, "write"):
-        target.write(_written(name))
+    """By way of memory, so that the library needn't wait for the target, and what fails is told as Python tells it."""
+    data = _written(name)
+    if hasattr(target, "write"):
+        target.write(data)
     else:
-        with open(target, "wb", buffering=0) as file:
-            _write_to(name, file.fileno())
+        with open(target, "wb", closefd=not isinstance(target, int)) as file:
+            file.write(data)
 
 
 def snapshot(target: str | os.PathLike[str] | int | BinaryIO) -> None:
@@ -263,27 +261,27 @@ class profile:  # noqa: N801 (used as a function)
         self._taken: list[bytes] = []  # before and after
         self._difference: Difference | None = None
 
-    def _file(self, which: str) -> BinaryIO:
-        return _unwritten() if self._path is None else open(f"{self._path}.{which}", "w+b", buffering=0)
-
     def __enter__(self) -> Self:
-        _function("hak_profile_write"), _function("hak_profile_arm")  # what they need is allocated before the first snapshot
+        for name in ("hak_profile_write", "hak_profile_arm"):  # what they need is allocated before the first snapshot
+            _function(name)
         self._taken = []
-        self._files = [self._file("before"), self._file("after")]
-        _write_to("hak_profile_write", self._files[0].fileno())
+        self._kept = [open(f"{self._path}.{which}", "wb") for which in ("before", "after")] if self._path else []
+        self._files = [_unwritten(), _unwritten()]
+        _fill(self._files[0], "hak_profile_write")
         if self._events:
             arm(_MOST)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._events:
             arm(0)
-        _write_to("hak_profile_write", self._files[1].fileno())
+        _fill(self._files[1], "hak_profile_write")
         for file in self._files:
             with file:
                 self._taken.append(_content(file))
+        for kept, data in zip(self._kept, self._taken, strict=False):
+            with kept:
+                kept.write(data)
 
     @property
     def snapshots(self) -> tuple[bytes, bytes]:

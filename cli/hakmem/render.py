@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import shlex
+from collections.abc import Iterable
 from typing import Any
 
 from rich import box
@@ -284,6 +286,15 @@ def print_wide(table: Table, *, to_errors: bool = False) -> None:
         wanted = Console(width=_WIDEST).measure(table).maximum
         console = Console(stderr=to_errors, width=max(console.width, wanted))
     console.print(table)
+
+
+def wide_text(parts: Iterable[str | Table]) -> str:
+    """What print_wide() prints where there is no terminal, of one part after the other."""
+    console = Console(file=io.StringIO(), width=_WIDEST, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        for part in parts:
+            console.print(Text(part) if isinstance(part, str) else part)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
 def print_all(renderables: list[RenderableType]) -> None:
