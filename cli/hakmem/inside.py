@@ -171,7 +171,7 @@ class Stats(Mapping[str, "Any"]):
 def stats() -> Stats:
     """The allocator's statistics now: hak_stats_json, whatever the library has of them.
 
-    Other threads are not stopped: each figure is exact, the set may be skewed by what they do. Takes some 0.1 ms, more with the heap.
+    Other threads are not stopped: each figure is exact, the set may be skewed by what they do. Takes some 0.2 ms, more with many threads.
 
     Raises NotActive.
     """
