@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from hakmem import __version__, demo, leaks, preload, render, reports
+from hakmem import __version__, blackbox_command, demo, leaks, preload, render, reports
 from hakmem import library as library_queries
 from hakmem.bench.command import bench
 from hakmem.compare import Comparison, compare
@@ -52,6 +52,13 @@ def main() -> None:
     metavar="FILE",
     help="Write a snapshot of the heap to FILE when the program exits, for hakmem profile and hakmem diff.",
 )
+@click.option(
+    "--blackbox",
+    "blackbox_file",
+    type=click.Path(dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Keep a black box in FILE, and show its last entry if the program is killed by a signal. %p is the process's number.",
+)
 @click.option("--leaks", "with_leaks", is_flag=True, help="Show what the program holds when it exits, by site.")
 @click.option(
     "--baseline",
@@ -68,6 +75,7 @@ def run(
     with_compare: bool,
     repetitions: int,
     profile_file: str | None,
+    blackbox_file: str | None,
     with_leaks: bool,
     baseline: str | None,
     show_output: bool,
@@ -85,6 +93,8 @@ def run(
         raise click.UsageError("--json and --show-output belong to --compare")
     if with_compare and (profile_file or with_leaks):
         raise click.UsageError("--profile and --leaks don't go with --compare")
+    if blackbox_file and (with_compare or profile_file or with_leaks):
+        raise click.UsageError("--blackbox does not go with --compare, --profile and --leaks")
     if baseline and not with_leaks:
         raise click.UsageError("--baseline belongs to --leaks")
     path = preload.library(library)
@@ -96,6 +106,8 @@ def run(
     environment["LD_PRELOAD"] = preload.preload_value(environment, path)
     if with_stats:
         environment["HAKMEM_STATS"] = "1"
+    if blackbox_file:
+        blackbox_command.run(program, list(command), environment, blackbox_file)
     if profile_file or with_leaks:
         leaks.run(program, list(command), environment, keep=profile_file, show=with_leaks, baseline=baseline)
     preload.become(program, list(command), environment)
@@ -194,6 +206,7 @@ def stats_command(file: TextIO) -> None:
 main.add_command(bench)
 main.add_command(profile)
 main.add_command(diff)
+main.add_command(blackbox_command.blackbox_command)
 main.add_command(resident_command)
 main.add_command(inspect_command)
 main.add_command(top_command)

@@ -19,7 +19,7 @@ from pathlib import Path
 from hakmem import pprof_files
 from hakmem.errors import Failure
 from hakmem.estimates import NOT_SAMPLED, Line, Stacks, estimate
-from hakmem.snapshots import Sample, Snapshot, is_snapshot, parse
+from hakmem.snapshots import Sample, Snapshot, is_snapshot, of_bytes
 from hakmem.symbols import Frame, Symbols
 
 LEVEL = 0.05
@@ -245,7 +245,7 @@ def _apart(sides: Sequence[_Side]) -> Difference:
 
 def read(path: str) -> Snapshot | Stacks:
     data = Path(path).read_bytes()
-    return parse(data.decode(errors="surrogateescape"), path) if is_snapshot(data) else pprof_files.decode(data, path)
+    return of_bytes(data, path) if is_snapshot(data) else pprof_files.decode(data, path)
 
 
 def compare(before: Snapshot | Stacks, after: Snapshot | Stacks) -> Difference:

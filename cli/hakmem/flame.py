@@ -9,8 +9,8 @@ from typing import Any
 
 from hakmem import ages, insight, outside_commands
 from hakmem.diff import Change, Difference
-from hakmem.pinned import NOT_TRACKED
 from hakmem.estimates import NOT_SAMPLED, UNKNOWN, Line, estimate
+from hakmem.pinned import NOT_TRACKED
 from hakmem.render import byte_text
 from hakmem.resident import Table
 from hakmem.snapshots import Snapshot

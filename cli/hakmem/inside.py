@@ -291,13 +291,10 @@ class profile:  # noqa: N801 (used as a function)
         return self._taken[0], self._taken[1]
 
     def _parsed(self) -> tuple[Snapshot, Snapshot]:
-        from hakmem.snapshots import parse
+        from hakmem.snapshots import of_bytes
 
-        before, after = (
-            parse(data.decode(errors="surrogateescape"), name)
-            for data, name in zip(self.snapshots, ("before", "after"), strict=True)
-        )
-        return before, after
+        before, after = self.snapshots
+        return of_bytes(before, "before"), of_bytes(after, "after")
 
     @property
     def difference(self) -> Difference:

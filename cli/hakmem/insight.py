@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem import allocations, pinned
-from hakmem.pinned import NOT_TRACKED, Pinned, PinnedLine
 from hakmem.estimates import NOT_SAMPLED, UNKNOWN, Line, estimate
+from hakmem.pinned import NOT_TRACKED, Pinned, PinnedLine
 from hakmem.render import byte_text
 
 if TYPE_CHECKING:  # they bring in packages that other commands need not wait for
@@ -154,6 +154,8 @@ def heading(snapshot: Snapshot) -> list[str]:
     if not snapshot.rate:
         return [*lines, "no blocks were sampled (HAKMEM_INSIGHT=0, or the secure library): who holds them is not known"]
     sampled = f"{len(snapshot.samples):,} live blocks sampled, one for each {byte_text(snapshot.rate)} of blocks"
+    if snapshot.thinned:
+        sampled += f": fewer than the {byte_text(snapshot.thinned)} that the process had, for room"
     if quiet:
         sampled += f"; {quiet:,} of them come and go often, and may be known by an earlier owner"
     lines.append(sampled)
@@ -177,6 +179,11 @@ def pinned_heading(whole: Pinned, page_size: int) -> list[str]:
         return [*lines, f"{tracked}: too small to tell whose it is (HAKMEM_TRACK=128 tracks some, 1 all)"]
     if whole.quiet:
         tracked += f"; {100 * whole.quiet / whole.survivors:.0f} % of their blocks may be known by an earlier owner"
+    if whole.separable is not None:
+        error = byte_text(whole.separable_error)
+        lines.append(
+            f"separable {byte_text(whole.separable)} ± {error}: at most so much is kept by sites whose blocks last beside others'"
+        )
     return [*lines, tracked]
 
 
@@ -303,6 +310,8 @@ def _pinned_json(shown: list[PinnedRow], whole: Pinned) -> dict[str, Any]:
         "slabs": whole.slabs,
         "tracked": whole.tracked,
         "too_small": whole.too_small,
+        "separable": whole.separable,
+        "separable_error": None if whole.separable is None else whole.separable_error,
         "lines": [
             {
                 "shared": row.line.shared,

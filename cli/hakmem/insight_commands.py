@@ -139,7 +139,7 @@ def profile(
     if (since or interval) and not html_out:
         raise click.UsageError("--since and --interval belong to --html; hakmem diff shows as text what changed")
     before = _before(target, since, interval)
-    table, read = outside_commands.table_of(target) if html_out else (None, None if events else taken(target))
+    table, read = outside_commands.table_of(target, pinned=True) if html_out else (None, None if events else taken(target))
     if events:
         read = counted(target, events)
         if not read.allocated:

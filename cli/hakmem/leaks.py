@@ -37,10 +37,10 @@ def _signals_for(process: subprocess.Popen) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _run(program: Path, command: list[str], environment: dict[str, str]) -> tuple[int, int]:
+def run_program(program: Path, command: list[str], environment: dict[str, str]) -> tuple[int, int]:
     """The program's number, and how it ended: its exit code, or the negative number of its signal."""
     try:
-        process = subprocess.Popen(command, executable=program, env=environment)
+        process = subprocess.Popen(command, executable=program.absolute(), env=environment)
     except OSError as error:
         raise Failure(f"{command[0]}: {error.strerror}", 126) from None
     with _signals_for(process):
@@ -105,7 +105,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="hakmem-") as directory:
         # A number for each process: children leave snapshots too, and must not take the place of the program's.
         environment |= {"HAKMEM_PROFILE": str(Path(directory) / "%p"), "HAKMEM_INSIGHT": "1"}
-        number, ended = _run(program, command, environment)
+        number, ended = run_program(program, command, environment)
         file = Path(directory) / str(number)
         if not file.exists():
             how = f"died of {signal.Signals(-ended).name}" if ended < 0 else f"ended with code {ended}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hakmem import descriptor
+from hakmem import descriptor, outside_pinned
 from hakmem.errors import Failure
 from hakmem.memory import Memory, whole
 from hakmem.snapshots import Allocations, Sample, SizeClass, Snapshot
@@ -27,6 +27,7 @@ _CERTAIN = 1 << 32
 _ENTRIES_MOST = 1 << 20
 
 _UNIT = ["kind", "size_class", "free", "head", "units", "bytes"]
+_UNIT_PINNED = ["holes", "tracked"]  # which older libraries don't tell
 _SAMPLE = ["state", "place", "chance", "site", "tag", "asked", "born"]
 _SUPERSLAB = ["free", "dirty", "cold"]
 _HEAP = ["next", "last_tick_ms", "quarantine"]
@@ -73,7 +74,11 @@ class Heap:
     quarantined: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))  # addresses
     heaps: list[int] = field(default_factory=list)
     cached: list[int] = field(default_factory=list)  # blocks, by class
-    moving: int = 0  # slabs that did not stand still
+    unsteady: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # slabs that did not stand still
+
+    @property
+    def moving(self) -> int:
+        return len(self.unsteady)
 
     @property
     def size(self) -> int:
@@ -86,6 +91,21 @@ class Heap:
         return np.swapaxes(rows, 0, 1).reshape(len(units), -1)[:, :words]
 
 
+@dataclass(slots=True)
+class Look:
+    """Slabs of one class in one look: their records before and after it, and in between the bits of blocks that are free or wait."""
+
+    before: np.ndarray
+    after: np.ndarray
+    free: np.ndarray  # [slab, group of words, word]
+    waits: np.ndarray  # none of them free
+    more: list[np.ndarray]  # what else was asked for: bytes
+
+    @property
+    def counted(self) -> np.ndarray:
+        return np.bitwise_count(self.free).sum(axis=(1, 2), dtype=np.int64)
+
+
 class Reader:
     """Reads the heap of one process, as often as asked."""
 
@@ -93,7 +113,8 @@ class Reader:
         self.memory = memory
         self.names = names = descriptor.find(memory)
         self.value = names.value
-        self.unit_record = names.record("unit", _UNIT)
+        self.tells_pinned = all(f"unit.{name}" in names.fields for name in _UNIT_PINNED)
+        self.unit_record = names.record("unit", _UNIT + _UNIT_PINNED * self.tells_pinned)
         self.unit_bytes = self.value("unit.bytes")
         self.per_superslab = self.value("superslab.units")
         zero = self.value("class.zero")
@@ -105,7 +126,7 @@ class Reader:
         self.secure = bool(self.value("library.secure"))
         self.base = names.word("region", "region.base")
         self.group_words = self.value("bits.group_words")
-        self._blocks = np.array([each.blocks for each in self.classes], np.int64)
+        self.blocks = np.array([each.blocks for each in self.classes], np.int64)
         self._waits = self.value("marks.seen"), self.value("marks.group_bytes"), self.value("bits.group_bytes")
 
     # ---- zones ----
@@ -116,7 +137,7 @@ class Reader:
 
     # ---- slabs ----
 
-    def _is_slab(self, records: np.ndarray) -> np.ndarray:
+    def is_slab(self, records: np.ndarray) -> np.ndarray:
         return (records["kind"] == self.value("kind.slab")) & (records["size_class"] < len(self.classes))
 
     def _places(self, zone: str, units: np.ndarray, groups: int, group_bytes: int, behind: int = 0) -> np.ndarray:
@@ -126,7 +147,7 @@ class Reader:
         start = np.uint64(address + behind) + superslab * np.uint64(stride) + within * np.uint64(8 * self.group_words)
         return start + np.arange(groups, dtype=np.uint64) * np.uint64(group_bytes)
 
-    def _records(self, zone: str, units: np.ndarray) -> np.ndarray:
+    def records_at(self, zone: str, units: np.ndarray) -> np.ndarray:
         address, stride, _ = self.names.zone(zone)
         return np.uint64(address) + units.astype(np.uint64)[:, None] * np.uint64(stride)
 
@@ -134,77 +155,85 @@ class Reader:
         count = self.names.word("region", "region.units")
         records = self.zone("units", count, self.unit_record)
         superslabs = self.zone("superslabs", count, self.names.record("superslab", _SUPERSLAB))
-        self._freers = self.zone("remotes", count, self.names.record("remote", ["freers"]))["freers"]
-        slabs = np.flatnonzero(self._is_slab(records))
+        self.freers = self.zone("remotes", count, self.names.record("remote", ["freers"]))["freers"]
+        slabs = np.flatnonzero(self.is_slab(records))
         waiting = np.zeros(count, np.int64)
-        groups = int(-(-self._blocks[records["size_class"][slabs]].max(initial=0) // (64 * self.group_words)))
+        groups = int(-(-self.blocks[records["size_class"][slabs]].max(initial=0) // (64 * self.group_words)))
         free, waits = (np.zeros((groups, count, self.group_words), np.uint64) for _ in range(2))
         heap = Heap(
             self.base, self.unit_bytes, self.classes, records, slabs, waiting, superslabs, free, waits,
             np.zeros(0, self.names.record("sample", _SAMPLE)),
         )  # fmt: skip
-        unsteady = slabs[(records["free"][slabs] != 0) | (self._freers[slabs] != 0)]
+        unsteady = slabs[(records["free"][slabs] != 0) | (self.freers[slabs] != 0)]
         for _ in range(_TRIES):
             unsteady = self._read_bits(heap, unsteady)
             if not len(unsteady):
                 break
-        heap.moving = len(unsteady)
-        heap.slabs = np.flatnonzero(self._is_slab(heap.units))
+        heap.unsteady = unsteady
+        heap.slabs = np.flatnonzero(self.is_slab(heap.units))
         heap.waiting = waiting[heap.slabs]
         return heap
 
     def _read_bits(self, heap: Heap, units: np.ndarray) -> np.ndarray:
         """Of slabs the record, the bits and the record again; returns those that were changed in between."""
-        marked = self._freers[units] & ~np.uint64(self.value("remote.others")) != 0
-        freed = self._freers[units] != 0
-        groups = -(-self._blocks[heap.units["size_class"][units] % len(self.classes)] // (64 * self.group_words))
-        shapes = groups * 4 + freed * 2 + marked
-        left = [
-            self._read_shape(heap, units[shapes == shape], int(shape) // 4, bool(shape & 2), bool(shape & 1))
-            for shape in np.unique(shapes)
-        ]
+        groups = self.groups_of(heap.units["size_class"][units] % len(self.classes))
+        shapes = groups * 4 + self.shape_of(self.freers[units])
+        left = [self._read_shape(heap, units[shapes == shape], *divmod(int(shape), 4)) for shape in np.unique(shapes)]
         return np.concatenate(left) if left else units
 
-    def _read_shape(self, heap: Heap, units: np.ndarray, groups: int, freed: bool, marked: bool) -> np.ndarray:
+    def groups_of(self, classes: np.ndarray) -> np.ndarray:
+        """How many groups of words the bits of a slab's blocks are."""
+        return -(-self.blocks[classes] // (64 * self.group_words))
+
+    def shape_of(self, freers: np.ndarray) -> np.ndarray:
+        """Which bits tell of blocks that wait: 2, remote ones; 1, marks too."""
+        marked = freers & ~np.uint64(self.value("remote.others")) != 0
+        return (freers != 0) * 2 + marked
+
+    def look(
+        self, units: np.ndarray, classes: np.ndarray, groups: int, shape: int, more: list[tuple[np.ndarray, int]]
+    ) -> Look:
+        """`more` has addresses, one for each slab, and how many bytes to read there."""
         seen, marks_group, group = self._waits
-        places, words = [self._records("units", units), self._places("free_bits", units, groups, group)], groups
+        freed, marked = bool(shape & 2), bool(shape & 1)
+        places = [each[:, None] for each, _ in more] + [self._places("free_bits", units, groups, group)]
         if freed:
             places.append(self._places("remote_bits", units, groups, group))
         if marked:
             places += [self._places("marks", units, groups, marks_group, behind) for behind in (0, seen)]
-        places.append(self._records("units", units))
         record, row = self.unit_record.itemsize, 8 * self.group_words
-        sizes = [record, *[row] * (sum(each.shape[1] for each in places) - 2), record]
-        data = self.memory.gather(np.concatenate(places, axis=1), sizes)
-        before, after = (
-            np.ascontiguousarray(data[:, part]).view(self.unit_record)[:, 0]
-            for part in (slice(record), slice(-record, None))
-        )
-        bits = (
-            np.ascontiguousarray(data[:, record:-record])
-            .view(np.uint64)
-            .reshape(len(units), -1, groups, self.group_words)
-        )
+        columns = sum(each.shape[1] for each in places) - len(more)
+        sizes = [record, *(size for _, size in more), *[row] * columns, record]
+        at_units = self.records_at("units", units)
+        data = self.memory.gather(np.concatenate([at_units, *places, at_units], axis=1), sizes)
+        parts = np.split(data, np.cumsum([record, *(size for _, size in more), row * columns]), axis=1)
+        before, after = (np.ascontiguousarray(parts[at]).view(self.unit_record)[:, 0] for at in (0, -1))
+        bits = np.ascontiguousarray(parts[-2]).view(np.uint64).reshape(len(units), -1, groups, self.group_words)
         free, waits = bits[:, 0], np.zeros_like(bits[:, 0])
         if freed:
             waits |= bits[:, 1]
         if marked:
             waits |= bits[:, -2] ^ bits[:, -1]
-        blocks = self._blocks[heap.units["size_class"][units] % len(self.classes)]
-        used = (np.arange(groups * self.group_words) < -(-blocks[:, None] // 64)).reshape(free.shape)
-        free, waits = free * used, waits & ~free * used  # what lies behind is of earlier slabs
-        counted = np.bitwise_count(free).sum(axis=(1, 2), dtype=np.int64)
-        waiting = np.bitwise_count(waits).sum(axis=(1, 2), dtype=np.int64)
-        is_slab = self._is_slab(after)
+        words = -(-self.blocks[classes][:, None] // 64)
+        used = (np.arange(groups * self.group_words) < words).reshape(free.shape)
+        free *= used  # what lies behind is of earlier slabs
+        return Look(before, after, free, waits & ~free * used, parts[1:-2])
+
+    def _read_shape(self, heap: Heap, units: np.ndarray, groups: int, shape: int) -> np.ndarray:
+        classes = heap.units["size_class"][units] % len(self.classes)
+        look = self.look(units, classes, groups, shape, [])
+        after, waiting = look.after, np.bitwise_count(look.waits).sum(axis=(1, 2), dtype=np.int64)
+        is_slab = self.is_slab(after)
         same = (
-            self._same(before, after)
+            self._same(look.before, after)
             & (after["size_class"] == heap.units["size_class"][units])
-            & (counted == after["free"])
+            & (look.counted == after["free"])
         )
         heap.units[units] = after
-        heap.waiting[units] = np.where(is_slab, np.minimum(waiting, np.maximum(blocks - after["free"], 0)), 0)
-        for bits_of, found in ((heap.free_bits, free), (heap.remote_bits, waits)):
-            bits_of[:words, units] = np.swapaxes(found, 0, 1) * is_slab[None, :, None]
+        room = np.maximum(self.blocks[classes] - after["free"], 0)
+        heap.waiting[units] = np.where(is_slab, np.minimum(waiting, room), 0)
+        for bits_of, found in ((heap.free_bits, look.free), (heap.remote_bits, look.waits)):
+            bits_of[:groups, units] = np.swapaxes(found, 0, 1) * is_slab[None, :, None]
         return units[is_slab & ~same]
 
     def _same(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -267,7 +296,7 @@ class Reader:
         heap.samples = self.zone("samples", len(heap.units), record)
         units = np.flatnonzero(self.state_of(heap.samples) > self.value("sample.free"))
         for _ in range(_TRIES):
-            places = [self._records(zone, units) for zone in ("samples", "units", "samples")]
+            places = [self.records_at(zone, units) for zone in ("samples", "units", "samples")]
             at, end = record.itemsize, record.itemsize + self.unit_record.itemsize
             data = self.memory.gather(np.concatenate(places, axis=1), [at, end - at, at])
             first, unit, again = (
@@ -309,7 +338,7 @@ class Reader:
         columns = (addresses, size, records["asked"], share, records["site"], records["tag"], seconds, quietly)
         return [Sample(*row) for row in zip(*(column[size > 0].tolist() for column in columns), strict=True)]
 
-    def _now(self, heap: Heap) -> int:
+    def now(self, heap: Heap) -> int:
         """A core's clock is the newest time that is found in it."""
         now = self.memory.now_ms()
         if now is not None:
@@ -384,10 +413,10 @@ class Reader:
         return heap
 
     def size_classes(self, heap: Heap) -> list[SizeClass]:
-        still = self._is_slab(heap.units[heap.slabs])
+        still = self.is_slab(heap.units[heap.slabs])
         slabs = heap.slabs[still]
         of_class = heap.units["size_class"][slabs]
-        room = self._blocks[of_class]
+        room = self.blocks[of_class]
         free = np.minimum(heap.units["free"][slabs].astype(np.int64), room)
         waiting = np.minimum(heap.waiting[still], room - free)
         counts = [
@@ -411,15 +440,17 @@ class Reader:
                 )
         return found
 
-    def snapshot(self, heap: Heap | None = None) -> Snapshot:
-        """What hak_profile_write would have written."""
+    def snapshot(self, heap: Heap | None = None, pinned: bool = False) -> Snapshot:
+        """What hak_profile_write would have written; who keeps pages, which takes longer than the rest, only if `pinned`."""
         heap = heap or self.heap()
         large = heap.units[heap.units["kind"] == self.value("kind.large")]
         taken = Snapshot(file=self.memory.name, process=self.memory.process, time=self.memory.time, rate=self.rate())
         taken.classes = self.size_classes(heap)
         taken.large_blocks, taken.large_bytes = len(large), int(large["bytes"].sum())
         if taken.rate:
-            taken.samples = self._samples(heap, self._now(heap))
+            taken.samples = self._samples(heap, self.now(heap))
+        if pinned:
+            taken.page_size, taken.strata, taken.tracked = outside_pinned.read(self, heap)
         taken.allocated = self.allocated()
         taken.sites = self._sites()
         taken.checked, taken.wrong = (
@@ -432,7 +463,7 @@ class Reader:
 
 def read(memory: Memory) -> Snapshot:
     with whole(memory):
-        return Reader(memory).snapshot()
+        return Reader(memory).snapshot(pinned=True)
 
 
 def watch(memory: Memory, seconds: float) -> Snapshot:
@@ -442,7 +473,7 @@ def watch(memory: Memory, seconds: float) -> Snapshot:
         before = reader.allocated()
         with reader.armed(seconds):
             time.sleep(seconds)
-        taken = reader.snapshot()
+        taken = reader.snapshot(pinned=True)
     taken.allocated = {
         site: each - before[site] if site in before else each
         for site, each in taken.allocated.items()

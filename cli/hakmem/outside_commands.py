@@ -28,13 +28,13 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Write everythin
 _UNKNOWN = "not known"
 
 
-def table_of(target: str) -> tuple[Table, Snapshot]:
-    """The table of a process, a core or a snapshot's file."""
+def table_of(target: str, pinned: bool = False) -> tuple[Table, Snapshot]:
+    """The table of a process, a core or a snapshot's file; with who keeps pages, if `pinned`."""
     from hakmem import memory, resident, snapshots
 
     source = memory.open_memory(target)
     if source is not None:
-        return resident.of_memory(source)
+        return resident.of_memory(source, pinned)
     taken = snapshots.read(target)
     return resident.of_snapshot(taken), taken
 
@@ -67,13 +67,14 @@ def columns(table: Table) -> Columns:
             shown.add_row("swapped out, not part of it", byte_text(table.swapped), "", "")
     if table.group_total is not None:
         shown.add_row("its control group", byte_text(table.group_total), "", "")
-        shown.add_row("of that page cache", byte_text(table.group_cache or 0), "", "")
+        if table.group_cache is not None:
+            shown.add_row("of that page cache", byte_text(table.group_cache), "", "")
     shown.caption = "Counted: by the heap's own records, resident or not."
     shown.caption_justify = "left"
     return shown
 
 
-def _json_of(table: Table) -> dict:
+def json_of(table: Table) -> dict:
     return {
         "process": table.process,
         "resident": table.total,
@@ -98,7 +99,7 @@ def resident_command(as_json: bool, target: str) -> None:
     """
     table, _ = table_of(target)
     if as_json:
-        click.echo(json.dumps(_json_of(table), indent=2))
+        click.echo(json.dumps(json_of(table), indent=2))
         return
     render.print_wide(columns(table))
     if table.verdict.text:
@@ -232,7 +233,7 @@ def top_command(as_json: bool, seconds: float, process: int | None) -> None:
         found = top.all_found(os.geteuid())
         if as_json:
             listed = [(each, each.table) for each in found if each.table is not None]
-            click.echo(json.dumps([{"name": each.name} | _json_of(table) for each, table in listed], indent=2))
+            click.echo(json.dumps([{"name": each.name} | json_of(table) for each, table in listed], indent=2))
         elif not found:
             click.echo("no process with hakmem")
         else:

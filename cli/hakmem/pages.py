@@ -8,11 +8,14 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hakmem.memory import Area, parse_maps
-from hakmem.outside import Heap, Reader
+
+if TYPE_CHECKING:
+    from hakmem.outside import Heap, Reader
 
 # PAGEMAP_SCAN of linux/fs.h, since Linux 6.7: alone it tells the kernel's page of zeros, which counts for nobody.
 _SCAN = 3 << 30 | 96 << 16 | ord("f") << 8 | 16
@@ -20,7 +23,7 @@ _SCAN_ARGUMENT = struct.Struct("<12Q")
 _PRESENT, _ZERO, _HUGE = 1 << 3, 1 << 5, 1 << 6
 _REGIONS = 4096
 _PAGEMAP_PRESENT = np.uint64(1 << 63)
-_SLABS_AT_ONCE = 2048
+_PRODUCTS_AT_ONCE = 1 << 18  # more of them BLAS gives to several threads, which on busy processors wait for each other
 
 
 @dataclass(slots=True, frozen=True)
@@ -138,10 +141,11 @@ def of_bits(words: np.ndarray, blocks: int, size: int, pages: int, page: int) ->
         counts = np.bitwise_count(np.ascontiguousarray(words).view(np.uint8)[:, : pages * each // 8])
         return counts.reshape(len(words), pages, -1).sum(axis=2, dtype=np.int64) * size
     overlaps, found = _overlaps(blocks, size, pages, page), np.empty((len(words), pages), np.int64)
-    for first in range(0, len(words), _SLABS_AT_ONCE):
-        part = np.ascontiguousarray(words[first : first + _SLABS_AT_ONCE]).view(np.uint8)
+    step = max(1, _PRODUCTS_AT_ONCE // overlaps.size)
+    for first in range(0, len(words), step):
+        part = np.ascontiguousarray(words[first : first + step]).view(np.uint8)
         bits = np.unpackbits(part, axis=1, bitorder="little")[:, :blocks]
-        found[first : first + _SLABS_AT_ONCE] = bits.astype(np.float32) @ overlaps
+        found[first : first + step] = bits.astype(np.float32) @ overlaps
     return found
 
 

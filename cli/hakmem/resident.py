@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hakmem import outside_pinned
 from hakmem.memory import Memory, Process, Unreadable, whole
 from hakmem.outside import Heap, Reader
 from hakmem.pages import Contents, Mapped, Pagemap, Pages, contents, mappings
@@ -171,8 +172,8 @@ def _heap_rows(live: list[int], shares: list[float], rest: tuple[int, ...]) -> l
 
 
 def _own_ranges(reader: Reader, heap: Heap) -> list[tuple[int, int]]:
-    """Where heaps, bins, quarantines and sites lie: in mappings that may have others' pages too."""
-    names, ranges = reader.names, []
+    """Where heaps, bins, quarantines, sites and records of tracked slabs lie: in mappings that may have others' pages too."""
+    names, ranges = reader.names, outside_pinned.records(reader, heap)
     size, at = names.field("heap")[1], names.field("heap.bin_at_class")[0]
     word, bin_size = reader.value("heap.word_bytes"), names.field("bin")[1]
     for address in heap.heaps:
@@ -312,14 +313,14 @@ def control_group(process: int, root: Path = _CGROUPS, proc: Path = Path("/proc"
 # ---- The whole ----
 
 
-def _process_table(reader: Reader, memory: Process) -> tuple[Table, Snapshot]:
+def _process_table(reader: Reader, memory: Process, pinned: bool) -> tuple[Table, Snapshot]:
     table = Table(memory.process)
     pagemap = Pagemap(memory.folder, memory.page_size)
     try:
         heap = reader.heap(with_entries=True)
         pages = pagemap.pages(heap.base, heap.size)
         mapped = mappings(memory.folder)
-        taken = reader.snapshot(heap)
+        taken = reader.snapshot(heap, pinned)
         on = contents(reader, heap)
         zeros = _zeros(reader, heap, on, pages) if pages.huge.any() else {}
         resident = _sum(reader, on, pages.present, zeros, pages.huge)
@@ -375,14 +376,14 @@ def _counted(reader: Reader, heap: Heap, taken: Snapshot, shares: list[float]) -
     return [*_heap_rows([*live, taken.large_bytes], shares, (cached, remote, spans, free)), None, None]
 
 
-def of_memory(memory: Memory) -> tuple[Table, Snapshot]:
-    """The table of a process, or of a core, whose pages nobody knows any more."""
+def of_memory(memory: Memory, pinned: bool = False) -> tuple[Table, Snapshot]:
+    """The table of a process, or of a core, whose pages nobody knows any more; with who keeps pages, if `pinned`."""
     with whole(memory):
         reader = Reader(memory)
         if isinstance(memory, Process):
-            return _process_table(reader, memory)
+            return _process_table(reader, memory, pinned)
         heap = reader.heap()
-        taken = reader.snapshot(heap)
+        taken = reader.snapshot(heap, pinned)
     counted = _counted(reader, heap, taken, _asked_shares(reader, taken))
     table = Table(memory.process)
     for (key, title, group), count in zip(_HEAP_ROWS, counted, strict=True):
@@ -391,13 +392,29 @@ def of_memory(memory: Memory) -> tuple[Table, Snapshot]:
 
 
 def of_snapshot(taken: Snapshot) -> Table:
-    """What a snapshot's file tells: no pages, and nothing of other mappings."""
+    """What a snapshot's file tells: no pages, and nothing of other mappings. Of a black box the resident set is known, and the rest of it."""
     live, cached, remote = (
         sum(getattr(each, name) * each.block_size for each in taken.classes) for name in ("live", "cached", "remote")
     )
     free = sum(each.slabs * each.slab_size for each in taken.classes) - live - cached - remote
     rows = {"asked": live + taken.large_bytes, "bins": cached, "remote": remote, "slab_free": free}
+    if taken.resident:
+        rows |= {"spans": taken.free_spans, "meta": taken.own}
     table = Table(taken.process)
     for key, title, group in _HEAP_ROWS:
         table.rows.append(Row(key, title if key != "asked" else "live", group, None, rows.get(key)))
+    if taken.resident:
+        table.total, table.group_total = taken.resident, taken.group or None
+        _judge_counted(table)
     return table
+
+
+def _judge_counted(table: Table) -> None:
+    """As if all that is counted were resident: what is not makes the rest look smaller than it is."""
+    rest = table.total - sum(row.counted or 0 for row in table.rows)
+    others = Row("others", "not the heap: the rest of the resident set", OTHER, None, max(0, rest))
+    table.rows.append(others)
+    if rest < 0:
+        table.rows.append(Row("absent", "counted and not resident", PROGRAM, None, rest))
+    as_if = Table(table.process, [Row(row.key, row.title, row.group, row.counted) for row in table.rows], table.total)
+    table.verdict = judge(as_if, "they go back within HAKMEM_DECAY_MS, or stay where that is -1")

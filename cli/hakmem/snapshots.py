@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hakmem import blackbox
 from hakmem.errors import Failure
 
 _MAGIC = "hakmem-snapshot"
@@ -75,6 +76,15 @@ class Survivor:
 
 
 @dataclass(slots=True)
+class Freed:
+    """Blocks of a tracked slab that lie on a page with waste, at least with a part, and were allocated by one site last."""
+
+    page: int  # its number in the slab
+    site: int
+    blocks: int
+
+
+@dataclass(slots=True)
 class TrackedSlab:
     """A slab of which it is known whose all blocks are; those that lie on pages with waste are listed."""
 
@@ -85,6 +95,7 @@ class TrackedSlab:
     waste: int
     pages: int  # a bit for each page with waste
     survivors: list[Survivor] = field(default_factory=list)
+    freed: list[Freed] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -143,6 +154,13 @@ class Snapshot:
     page_size: int = 0
     strata: list[Stratum] = field(default_factory=list)
     tracked: list[TrackedSlab] = field(default_factory=list)
+    # What a black box tells beside.
+    thinned: int = 0  # the bytes that one sample stood for before some were left out
+    resident: int = 0  # bytes; 0: not known
+    group: int = 0  # of the control group
+    group_limit: int = 0
+    free_spans: int = 0
+    own: int = 0  # hakmem's own, touched or not
 
     @property
     def live_bytes(self) -> int:
@@ -183,7 +201,7 @@ def _large(snapshot: Snapshot, words: list[str]) -> None:
     snapshot.large_blocks, snapshot.large_bytes = int(words[1]), int(words[2])
 
 
-def _age(tenths: int) -> float:
+def age_of(tenths: int) -> float:
     """A block that came while the snapshot was being written is younger than its clock."""
     return tenths / 10 if tenths < _MOST_TENTHS else 0.0
 
@@ -193,7 +211,7 @@ def _sample(snapshot: Snapshot, words: list[str]) -> None:
     if size <= 0 or not 0 <= chance < _CERTAIN:
         raise ValueError("no such sample")
     share = chance / _CERTAIN if chance else 1.0
-    snapshot.samples.append(Sample(int(words[1], 16), size, asked, share, site, tag, _age(tenths), quiet != 0))
+    snapshot.samples.append(Sample(int(words[1], 16), size, asked, share, site, tag, age_of(tenths), quiet != 0))
 
 
 def _page_size(snapshot: Snapshot, words: list[str]) -> None:
@@ -213,7 +231,11 @@ def _tracked(snapshot: Snapshot, words: list[str]) -> None:
 
 def _survivor(snapshot: Snapshot, words: list[str]) -> None:
     block, site, tenths, quiet = map(int, words[1:5])
-    snapshot.tracked[-1].survivors.append(Survivor(block, site, _age(tenths), quiet != 0))
+    snapshot.tracked[-1].survivors.append(Survivor(block, site, age_of(tenths), quiet != 0))
+
+
+def _freed(snapshot: Snapshot, words: list[str]) -> None:
+    snapshot.tracked[-1].freed.append(Freed(*map(int, words[1:4])))
 
 
 def _event(snapshot: Snapshot, words: list[str]) -> None:
@@ -237,6 +259,10 @@ def _mapping(snapshot: Snapshot, words: list[str]) -> None:
     snapshot.mappings.append(Mapping(start, end, int(words[4], 16), path, "" if words[1] == "-" else words[1]))
 
 
+def _figure(snapshot: Snapshot, words: list[str]) -> None:
+    setattr(snapshot, words[0], int(words[1]))
+
+
 _KINDS = {
     "process": _process,
     "time": _time,
@@ -248,15 +274,16 @@ _KINDS = {
     "pinned": _stratum,
     "tracked": _tracked,
     "survivor": _survivor,
+    "freed": _freed,
     "event": _event,
     "sites": _sites,
     "site": _site,
-}
+} | dict.fromkeys(("thinned", "resident", "group", "group_limit", "free_spans", "own"), _figure)
 
 
 def is_snapshot(start: bytes) -> bool:
-    """Whether a file that begins so is one."""
-    return start.startswith(_MAGIC.encode())
+    """Whether a file that begins so is one, or has one."""
+    return start.startswith(_MAGIC.encode()) or blackbox.is_box(start)
 
 
 def parse(text: str, name: str = "") -> Snapshot:
@@ -282,9 +309,16 @@ def parse(text: str, name: str = "") -> Snapshot:
     raise Failure(f"{name}: the snapshot is cut short: it has no end line (its writer was ended, or the disk is full)")
 
 
+def of_bytes(data: bytes, name: str = "") -> Snapshot:
+    """A file's snapshot; of a black box its newest."""
+    if blackbox.is_box(data):
+        data = blackbox.parse(data, name).newest.text
+    return parse(data.decode(errors="surrogateescape"), name)
+
+
 def read(path: str) -> Snapshot:
     try:
-        return parse(Path(path).read_bytes().decode(errors="surrogateescape"), path)
+        return of_bytes(Path(path).read_bytes(), path)
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}") from None
 
@@ -303,6 +337,16 @@ def text_of(snapshot: Snapshot) -> str:
             f"sample {each.address:#x} {each.size} {each.asked} {chance} {each.site} {each.tag} "
             f"{round(10 * each.age)} {each.quiet:d} {each.size not in sizes:d}"
         )
+    if snapshot.page_size:
+        lines.append(f"page_bytes {snapshot.page_size}")
+    for slab in snapshot.tracked:
+        words = (slab.block_size, slab.quarter, slab.live, slab.waste, f"{slab.pages:#x}")
+        lines.append(f"tracked {slab.address:#x} " + " ".join(map(str, words)))
+        lines += [f"survivor {s.block} {s.site} {round(10 * s.age)} {s.quiet:d}" for s in slab.survivors]
+        lines += [f"freed {each.page} {each.site} {each.blocks}" for each in slab.freed]
+    for stratum in snapshot.strata:
+        words = (stratum.block_size, stratum.quarter, stratum.slabs, stratum.tracked)
+        lines.append("pinned " + " ".join(map(str, (*words, stratum.pages, stratum.waste, stratum.idle))))
     lines += [f"event {site} {each.events} {each.objects} {each.bytes}" for site, each in snapshot.allocated.items()]
     lines.append(f"sites {max(snapshot.sites, default=0)} {snapshot.checked} {snapshot.wrong}")
     lines += [f"site {number} {parent:d} {address:#x}" for number, (parent, address) in snapshot.sites.items()]

@@ -21,19 +21,19 @@ from rich.text import Text
 
 from hakmem import insight, outside_commands, resident
 from hakmem.errors import Failure
-from hakmem.memory import Process, Unreadable
 from hakmem.estimates import NOT_SAMPLED
+from hakmem.memory import Process, Unreadable
 from hakmem.render import byte_text
 from hakmem.resident import Table
 from hakmem.snapshots import Snapshot, write
 from hakmem.symbols import Symbols
 
 PROC = Path("/proc")
-LIVE, GROWTH, NAME = "live", "growth", "name"
-_SORTS = {"l": LIVE, "g": GROWTH, "n": NAME}
+LIVE, GROWTH, NAME, PINNED = "live", "growth", "name", "pinned"
+_SORTS = {"l": LIVE, "g": GROWTH, "n": NAME, "p": PINNED}
 _QUIT = ("q", "\x03", "\x04")
 _SAVE = "s"
-_HELP = "l g n: sort by live bytes, growth, name   s: save a snapshot   q: quit"
+_HELP = "l g n p: sort by live bytes, growth, name, pinned bytes   s: save a snapshot   q: quit"
 
 
 @dataclass(slots=True)
@@ -71,13 +71,13 @@ def name_of(process: int) -> str:
     return "?"
 
 
-def look(process: int) -> Found:
-    """One process; a problem instead of a table where it can't be read."""
+def look(process: int, pinned: bool = False) -> Found:
+    """One process; a problem instead of a table where it can't be read. Who keeps pages is read only if `pinned`."""
     found = Found(process, name_of(process))
     source = None
     try:
         source = Process(process)
-        found.table, found.taken = resident.of_memory(source)
+        found.table, found.taken = resident.of_memory(source, pinned)
     except (Failure, Unreadable, OSError) as error:
         found.advice = getattr(error, "message", "") or "it changed while it was read, or ended"
         found.problem = getattr(error, "why", found.advice)
@@ -132,7 +132,7 @@ class View:
     said: str = ""
 
     def refresh(self) -> None:
-        self.found = look(self.process)
+        self.found = look(self.process, self.by == PINNED)
 
     def key(self, key: str) -> bool:
         """False: the end is wanted."""
@@ -140,6 +140,9 @@ class View:
             return False
         if key in _SORTS:
             self.by = _SORTS[key]
+            taken = self.found.taken if self.found is not None else None
+            if self.by == PINNED and taken is not None and not taken.strata:
+                self.refresh()
         elif key == _SAVE:
             self.save()
         return True
@@ -147,9 +150,12 @@ class View:
     def save(self) -> None:
         if self.found is None or self.found.taken is None:
             return
+        taken = self.found.taken
+        if not taken.strata:
+            taken = look(self.process, pinned=True).taken or taken
         path = Path(f"heap.{self.process}.{time.strftime('%H%M%S')}")
         try:
-            write(self.found.taken, path)
+            write(taken, path)
             self.said = f"saved {path}"
         except OSError as error:
             self.said = f"{path}: {error.strerror}"
@@ -168,13 +174,9 @@ class View:
         }
         return sorted(grown, key=order[self.by])[: self.top]
 
-    def render(self) -> RenderableType:
-        if self.found is None:
-            return Text("reading ...")
-        if self.found.table is None or self.found.taken is None:
-            return Text(f"process {self.process}: {self.found.problem}")
-        taken = self.found.taken
-        heading = Text(f"{self.found.name}, process {self.process}: {self.found.table.verdict.text}", style="bold")
+    def by_live(self, taken: Snapshot) -> RenderableType:
+        if not taken.rate:
+            return Text("no blocks are sampled: who holds them is not known")
         columns = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for title in ("live", "±", f"since {insight.age_text(time.monotonic() - self.since)}"):
             columns.add_column(title, justify="right", no_wrap=True)
@@ -182,9 +184,39 @@ class View:
         for name, row, grown in self.functions(taken):
             change = f"{'+' if grown >= 0 else '-'}{byte_text(abs(grown))}"
             columns.add_row(byte_text(row.line.bytes), byte_text(row.line.error), change, name)
-        parts: list[RenderableType] = [heading, outside_commands.columns(self.found.table)]
-        parts.append(columns if taken.rate else Text("no blocks are sampled: who holds them is not known"))
-        return Group(*parts, Text(self.said), Text(_HELP, style="dim"))
+        return columns
+
+    def by_pinned(self, taken: Snapshot) -> RenderableType:
+        """Who keeps pages that are partly free, and what is live of each."""
+        names = Symbols(taken)
+        kept = insight.pinned_rows(taken, names, insight.FUNCTION, self.top)
+        if kept is None:
+            return Text("who keeps pages is not known")
+        rows, whole = kept
+        heading = Text("\n".join(insight.pinned_heading(whole, taken.page_size)))
+        if whole.too_small:
+            return heading
+        lines, _ = insight.rows(taken, names, insight.FUNCTION)
+        live = {line.line.key: byte_text(line.line.bytes) for line in lines}
+        columns = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for title in ("pinned", "±", "sole", "±", "live"):
+            columns.add_column(title, justify="right", no_wrap=True)
+        columns.add_column(f"allocated by (sorted by {self.by})")
+        for row in rows:
+            pinned, error, _, sole, sole_error, *_ = insight.pinned_cells(row.line, whole)
+            columns.add_row(pinned, error, sole, sole_error, live.get(row.line.key, ""), row.frames[0][0])
+        return Group(heading, columns)
+
+    def render(self) -> RenderableType:
+        if self.found is None:
+            return Text("reading ...")
+        if self.found.table is None or self.found.taken is None:
+            return Text(f"process {self.process}: {self.found.problem}")
+        taken = self.found.taken
+        heading = Text(f"{self.found.name}, process {self.process}: {self.found.table.verdict.text}", style="bold")
+        sites = self.by_pinned(taken) if self.by == PINNED else self.by_live(taken)
+        table = outside_commands.columns(self.found.table)
+        return Group(heading, table, sites, Text(self.said), Text(_HELP, style="dim"))
 
 
 @contextlib.contextmanager

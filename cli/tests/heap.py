@@ -152,6 +152,7 @@ def text_of(snapshot: Snapshot) -> str:
         words = f"{each.block_size} {each.quarter} {each.live} {each.waste} {each.pages:#x}"
         lines.append(f"tracked {each.address:#x} {words}")
         lines += [f"survivor {s.block} {s.site} {round(10 * s.age)} {s.quiet:d}" for s in each.survivors]
+        lines += [f"freed {f.page} {f.site} {f.blocks}" for f in each.freed]
     for each in snapshot.strata:
         words = (each.block_size, each.quarter, each.slabs, each.tracked, each.pages, each.waste, each.idle)
         lines.append("pinned " + " ".join(map(str, words)))

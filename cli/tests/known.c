@@ -1,7 +1,8 @@
 /* known.c - programs whose heaps are known, to be read from outside: known MODE FILE
  *
- *   rest    blocks of all sizes, some of them freed by another thread; writes a snapshot to FILE, and a profile for pprof to
- *           FILE.pb; then nothing moves any more
+ *   rest    blocks of all sizes, some of them freed by another thread, one that came and went often; writes a snapshot to FILE, and a
+ *           profile for pprof to FILE.pb; then nothing moves any more
+ *   apart   blocks of one function that stay, each beside fifteen of another one that are freed
  *   churn   threads that allocate and free, also each other's blocks, for as long as it runs
  *   big     MiB, as FILE says, in small blocks, every eighth of them free */
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 extern bool hak_profile_write(int fd) __attribute__((weak));
@@ -25,12 +27,35 @@ static void ready(void) { (void)!write(1, "ready\n", 6); }
 
 /* ---- rest ---- */
 
-enum { BLOCKS = 30000, LARGE = 50, FREED_BY_OTHERS = 3000 };
-static void *blocks[BLOCKS], *large[LARGE];
+enum { BLOCKS = 30000, LARGE = 50, FREED_BY_OTHERS = 3000, OFTEN = 20000, OTHERS = 90 };
+static void *blocks[BLOCKS], *large[LARGE], *volatile often[2], *others[OTHERS];
+
+/* Blocks that come and go too often to be looked at; one stays.  That is counted by the second, so not across the end of one. */
+static void come_and_go(void) {
+  struct timespec now;
+  while (clock_gettime(CLOCK_MONOTONIC, &now) == 0 && now.tv_nsec > 800000000) usleep(10000);
+  for (int i = 0; i < OFTEN; i++) {
+    free(often[i % 2]);
+    often[i % 2] = malloc(200);
+  }
+  free(often[0]);
+}
 
 static void *free_some(void *unused) {
   for (int i = 0; i < FREED_BY_OTHERS; i += 3) free(blocks[i]);
   return unused;
+}
+
+static __attribute__((noinline)) void *stays(void) {
+  char *block = malloc(250);
+  *block = 1;
+  return block;
+}
+
+static __attribute__((noinline)) void *goes(void) {
+  char *block = malloc(250);
+  *block = 2;
+  return block;
 }
 
 static int rest(const char *file) {
@@ -41,6 +66,11 @@ static int rest(const char *file) {
   for (int i = 0; i < LARGE; i += 4) free(large[i]);
   for (int i = 0; i < 1 << 20; i += 4096) (void)*(volatile char *)((char *)large[LARGE - 1] + i); /* the kernel's page of zeros */
   blocks[0] = malloc(0);
+  for (int i = 0; i < OTHERS; i++) others[i] = i % 3 == 1 ? goes() : stays();
+  for (int i = 0; i < OTHERS; i++) {
+    if (i % 3 != 0) free(others[i]);
+  }
+  come_and_go();
   for (int i = 0; i < 2; i++) { /* the second's are others' remote frees, not the marker's */
     pthread_t thread;
     if (i == 1) memmove(blocks, blocks + 1, FREED_BY_OTHERS * sizeof *blocks);
@@ -53,6 +83,17 @@ static int rest(const char *file) {
   if (!hak_profile_write(fd) || !hak_profile_pprof(second)) return 1;
   close(fd);
   close(second);
+  ready();
+  for (;;) pause();
+}
+
+/* ---- apart ---- */
+
+static int apart(void) {
+  for (int i = 0; i < BLOCKS; i++) blocks[i] = i % 16 == 0 ? stays() : goes();
+  for (int i = 0; i < BLOCKS; i++) {
+    if (i % 16 != 0) free(blocks[i]);
+  }
   ready();
   for (;;) pause();
 }
@@ -101,6 +142,7 @@ static int big(size_t mib) {
 int main(int count, char **arguments) {
   const char *mode = count > 1 ? arguments[1] : "", *rest_of = count > 2 ? arguments[2] : "";
   if (strcmp(mode, "rest") == 0) return rest(rest_of);
+  if (strcmp(mode, "apart") == 0) return apart();
   if (strcmp(mode, "churn") == 0) return run();
   return big((size_t)atoi(rest_of));
 }

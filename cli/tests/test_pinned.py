@@ -12,7 +12,7 @@ import pytest
 from heap import PAGE, UNIT, Heap, mixed, pages_of, pin, slabs_of, text_of
 
 from hakmem.pinned import NOT_TRACKED, TOO_FEW, estimate
-from hakmem.snapshots import Snapshot, Stratum, Survivor, TrackedSlab
+from hakmem.snapshots import Freed, Snapshot, Stratum, Survivor, TrackedSlab
 
 # Sparse and dense slabs, blocks that lie across pages, and a class of one site.
 BLOCKS = {2: 600, 3: 300, 4: 100}
@@ -132,6 +132,55 @@ def test_errors_of_the_constructed_case(every, want):
     assert within >= 0.92 * 3 * runs
 
 
+# ---- What could lie apart ----
+
+LASTS, PASSES, MIXED = 2, 3, 4
+
+
+def beside(slabs: int, every: int = 1, seed: int = 0, age: float = 60.0) -> Snapshot:
+    """One block of each slab is live: by turns a lasting site's beside passing ones, a mixed one's beside its own and beside passing ones,
+    and a lasting site's beside a mixed one's."""
+    taken, draw = Snapshot(page_size=PAGE), random.Random(seed)
+    for number in range(slabs):
+        owner, other = ((LASTS, PASSES), (MIXED, MIXED), (MIXED, PASSES), (LASTS, MIXED))[number % 4]
+        slab = TrackedSlab(UNIT * number, SIZE, 0, 1, PAGE - SIZE, 1, [Survivor(0, owner, age, False)])
+        slab.freed = [Freed(0, other, 1 if other == MIXED else 63)]
+        if draw.randrange(every) == 0:
+            taken.tracked.append(slab)
+    taken.strata = [Stratum(SIZE, 0, slabs, len(taken.tracked), slabs, slabs * (PAGE - SIZE), 0)]
+    return taken
+
+
+def test_separable_is_what_lasting_sites_keep_beside_passing_ones():
+    found = estimate(beside(400))
+    assert (found.separable, found.separable_error) == (100 * (PAGE - SIZE), 0)
+    within = 0
+    for seed in range(200):
+        found = estimate(beside(4000, every=10, seed=seed))
+        within += abs(found.separable - 1000 * (PAGE - SIZE)) <= 2 * found.separable_error
+        assert 0 < found.separable_error < 0.3 * found.separable
+    assert 0.92 * 200 <= within
+
+
+def test_what_is_not_known_is_not_separable():
+    young = beside(300, age=9.9)
+    assert estimate(young).separable is None
+    nameless = beside(300)
+    for slab in nameless.tracked:
+        for each in slab.freed:
+            each.site = 0 if each.site == PASSES else each.site
+    assert estimate(nameless).separable == 0
+    alone = beside(300)
+    for slab in alone.tracked:
+        slab.freed = [each for each in slab.freed if each.site == MIXED]
+    assert estimate(alone).separable == 0
+    few = beside(24)  # eight blocks of the lasting one in all
+    assert estimate(few).separable != 0
+    del few.tracked[14:]
+    few.strata[0].tracked = len(few.tracked)
+    assert not estimate(few).separable
+
+
 # ---- Little ----
 
 
@@ -190,6 +239,7 @@ def test_json_has_all_lines_and_they_sum(hakmem, file):
     keys = {"shared", "shared_error", "sole", "sole_error", "slabs", "youngest", "oldest", "frames"}
     assert set(result["lines"][0]) == keys
     assert result["too_small"] is False
+    assert result["separable"] is None  # all are young
 
 
 def test_small_heap_is_said_to_be_too_small(hakmem, tmp_path):

@@ -78,6 +78,16 @@ def test_a_process_at_work_has_a_table_that_sums(known):
             assert abs(table.of("moved")) < 0.1 * total
 
 
+def test_records_of_tracked_slabs_are_hakmems_own(known):
+    of = {}
+    for track in ("0", "1"):
+        with running(known, "big", "64", HAKMEM_TRACK=track) as process:
+            table, _ = resident.of_memory(Process(process.pid))
+            of[track] = table.of("meta"), table.of("anonymous")
+    assert of["1"][0] > of["0"][0] + (1 << 20)
+    assert of["1"][1] < of["0"][1] + (64 << 10)
+
+
 def test_what_lies_on_each_page_is_exact():
     """Against a count block by block."""
     draw = np.random.default_rng(1)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import HAKMEM
-from heap import CODE, Heap, mixed, of_code
+from heap import CODE, Heap, mixed, of_code, pin
 from processes import compiled, running
 from rich.console import Console
 
@@ -121,6 +121,22 @@ def test_a_process_is_watched_until_q(screen, tmp_path):
     assert [each.address for each in saved.samples] == [each.address for each in seen.samples]
 
 
+def test_p_sorts_by_what_is_kept(held, tmp_path):
+    with running(held, "pinned", HAKMEM_TRACK="8") as process:
+        shown = Screen([HAKMEM, "top", str(process.pid), "--seconds", "600"], tmp_path)
+        shown.wait_for(r"sorted by live.*fill.*q: quit")
+        shown.press("p")  # read at once, not with the next look
+        shown.wait_for(
+            r"pinned [56]\d\.\d MiB: free.*[\d,]+ of [\d,]+ slabs tracked.*"
+            r"sole.*sorted by pinned.*[56]\d\.\d MiB.*fill.*q: quit"
+        )
+        shown.press("s")
+        shown.wait_for(r"saved heap\.\d+")
+        shown.end()
+    (file,) = tmp_path.glob("heap.*")
+    assert snapshots.read(str(file)).tracked
+
+
 def test_the_view_ends_with_the_process(screen):
     shown, process = screen
     shown.wait_for("q: quit")
@@ -161,9 +177,29 @@ def test_sites_are_sorted_by_what_they_hold_and_by_growth():
     assert not view.key("q")
 
 
+def test_by_pinned_bytes_those_are_first_who_keep_most():
+    """Few small blocks, each on a page of its own, keep more than many large ones side by side."""
+    heap = Heap({64: mixed({3: 600}, free=40_000), 1280: mixed({2: 3000}, free=300)})
+    found = pin(heap.sampled(3), heap, every=1)
+    found.mappings = [of_code("/nowhere/program", start=CODE)]
+    view = top.View(77, found=top.Found(77, "name", Table(77, [Row("asked", "live", resident.PROGRAM, 1, 1)], 1), found))
+    assert view.key("p") and view.by == top.PINNED and view.found.taken is found
+    text = text_of(view)
+    assert text.index("program+0x2f") < text.index("program+0x1f")
+    assert f"{len(found.tracked)} of {len(found.tracked)} slabs tracked" in text
+    assert view.key("l")
+    assert "slabs tracked" not in text_of(view)
+    assert view.key("p")
+    found.strata, found.tracked = found.strata[:1], []
+    found.strata[0].tracked = 0
+    assert "too small to tell whose it is" in text_of(view)
+
+
 def test_a_saved_snapshot_is_read_as_it_was():
-    before = Heap({64: mixed({2: 1000, 3: 500}, free=9)}, [(4, 300 << 10), (5, 70 << 10)] * 4).sampled(1)
+    heap = Heap({64: mixed({2: 1000, 3: 500}, free=9)}, [(4, 300 << 10), (5, 70 << 10)] * 4)
+    before = pin(heap.sampled(1), heap, every=1)
     before.mappings = [of_code("/a path/with spaces", "abcd"), of_code("/other", start=CODE << 4)]
     after = snapshots.parse(snapshots.text_of(before), before.file)
-    for name in ("process", "time", "rate", "classes", "large_blocks", "large_bytes", "samples", "sites", "mappings"):
+    counted = ("process", "time", "rate", "classes", "large_blocks", "large_bytes", "samples", "sites", "mappings")
+    for name in (*counted, "page_size", "strata", "tracked"):
         assert getattr(after, name) == getattr(before, name), name

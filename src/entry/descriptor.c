@@ -20,6 +20,7 @@
 #include "os/os.h"
 #include "slab/remote.h"
 #include "slab/sample.h"
+#include "slab/track.h"
 #include "space/purge.h"
 
 /* --- how tables look ----------------------------------------------------------------------- */
@@ -74,6 +75,7 @@ static const named_value_t values[] PUBLISHED(".data.rel.ro.names") = {
     {"library.minor", HAK_VERSION_MINOR},
     {"library.patch", HAK_VERSION_PATCH},
     {"library.secure", HAK_SECURE},
+    {"library.checks", HAK_CHECKS},
     {"granule.bytes", HAK_GRANULE},
     {"unit.bytes", HAK_UNIT},
     {"superslab.units", HAK_UNITS_PER_SUPERSLAB},
@@ -97,6 +99,12 @@ static const named_value_t values[] PUBLISHED(".data.rel.ro.names") = {
     {"sample.live", SAMPLE_LIVE},
     {"sample.quiet", SAMPLE_QUIET},
     {"sample.clock_ms", 100},
+    {"track.order_mask", TRACK_ORDER_MASK}, /* of unit.tracked: as how many power of two there is room for; above it where they are */
+    {"track.state_bits", TRACK_STATE_BITS}, /* of a record, from its lowest bits */
+    {"track.live", TRACK_LIVE},
+    {"track.quiet", TRACK_QUIET},
+    {"track.site_shift", TRACK_SITE_SHIFT}, /* its site ends where its time begins */
+    {"track.born_shift", TRACK_BORN_SHIFT},
     {"site.chunk", SITE_CHUNK},
     {"site.most", SITE_MOST},
     {"event.object_bits", EVENT_OBJECT_BITS},
@@ -128,6 +136,8 @@ static const named_field_t fields[] PUBLISHED(".data.rel.ro.names") = {
     FIELD("unit.head", unit_t, head),
     FIELD("unit.units", unit_t, units),
     FIELD("unit.bytes", unit_t, bytes),
+    FIELD("unit.holes", unit_t, holes),
+    FIELD("unit.tracked", unit_t, tracked),
     STRUCTURE("remote", remote_t),
     FIELD("remote.freers", remote_t, freers),
     STRUCTURE("superslab", superslab_t),
@@ -142,6 +152,7 @@ static const named_field_t fields[] PUBLISHED(".data.rel.ro.names") = {
     FIELD("sample.tag", sample_t, tag),
     FIELD("sample.asked", sample_t, asked),
     FIELD("sample.born", sample_t, born),
+    STRUCTURE("track", track_t),
     STRUCTURE("site", site_t),
     FIELD("site.address", site_t, address),
     FIELD("site.parent", site_t, parent),

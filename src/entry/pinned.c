@@ -38,7 +38,41 @@ static void write_survivor(writer_t *w, const unit_t *slab, uint32_t number, uin
   format_char(f, '\n');
 }
 
-/* The slab, and those of its blocks that keep more than themselves. */
+/* Of a page the blocks that are free and were live once, by site: beside whom those lie that keep it.  Of very many sites not all are
+ * told, and blocks are left out whose record may be of an earlier one. */
+typedef struct freed {
+  uint32_t site, count;
+} freed_t;
+#define FREED_SITES 64
+
+static unsigned freed_add(freed_t *freed, unsigned sites, uint32_t site) {
+  unsigned i = 0;
+  while (i < sites && freed[i].site != site) i++;
+  if (i == FREED_SITES) return sites;
+  if (i == sites) freed[sites++] = (freed_t){site, 0};
+  freed[i].count++;
+  return sites;
+}
+
+static void write_freed(writer_t *w, const unit_t *slab, uint32_t page, uintptr_t tracked) {
+  freed_t freed[FREED_SITES];
+  unsigned sites = 0;
+  size_t size = slab_class(slab)->size, bytes = os_page_size();
+  for (uint32_t i = (uint32_t)(page * bytes / size); i < slab_class(slab)->blocks && i * size < (page + 1) * bytes; i++) {
+    uint64_t word = load_acquire(track_at(tracked, i));
+    if (word != 0 && track_state(word) == TRACK_FREE) sites = freed_add(freed, sites, track_site(word));
+  }
+  for (unsigned i = 0; i < sites; i++) {
+    format_t *f = writer(w);
+    format_text(f, "freed");
+    word_number(f, page);
+    word_number(f, freed[i].site);
+    word_number(f, freed[i].count);
+    format_char(f, '\n');
+  }
+}
+
+/* The slab, those of its blocks that keep more than themselves, and what they keep it beside. */
 static void write_tracked(writer_t *w, const unit_t *slab, const pinned_t *pinned, unsigned c, uintptr_t tracked) {
   format_t *f = writer(w);
   format_text(f, "tracked");
@@ -55,6 +89,7 @@ static void write_tracked(writer_t *w, const unit_t *slab, const pinned_t *pinne
       if (pinned_wastes(slab, pinned, block)) write_survivor(w, slab, block, tracked);
     }
   }
+  for (uint64_t pages = pinned->wasteful; pages != 0; pages &= pages - 1) write_freed(w, slab, bits_lowest64(pages), tracked);
 }
 
 static void write_slab(writer_t *w, const unit_t *slab, stratum_t (*strata)[QUARTERS]) {

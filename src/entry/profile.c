@@ -11,7 +11,7 @@
 #include "hakmem/profile.h"
 #include "entry/pinned.h"
 #include "entry/reading.h"
-#include "entry/writer.h"
+#include "entry/profile.h"
 #include "front/census.h"
 #include "front/thread.h"
 #include "front/watch.h"
@@ -40,21 +40,20 @@ static void write_classes(writer_t *w, const hak_class_stats_t *of_class) {
   }
 }
 
-static void write_census(writer_t *w) {
-  hak_stats_t stats;
+HAK_COLD void profile_census(writer_t *w, hak_stats_t *stats) {
   hak_class_stats_t of_class[CLASS_COUNT];
-  census_take(&stats, of_class);
+  census_take(stats, of_class);
   write_classes(w, of_class);
   format_t *f = writer(w);
   format_text(f, "large");
-  word_number(f, stats.large_blocks);
-  word_number(f, large_bytes(&stats, of_class));
+  word_number(f, stats->large_blocks);
+  word_number(f, large_bytes(stats, of_class));
   format_char(f, '\n');
 }
 
 /* --- samples ------------------------------------------------------------------------------ */
 
-static void write_sample(writer_t *w, const reading_t *r) {
+HAK_COLD void profile_sample(writer_t *w, const reading_t *r) {
   format_t *f = writer(w);
   format_text(f, "sample");
   word_address(f, r->address);
@@ -71,10 +70,10 @@ static void write_sample(writer_t *w, const reading_t *r) {
 
 static void write_samples(writer_t *w) {
   reading_t r = {0};
-  while (reading_next(&r)) write_sample(w, &r);
+  while (reading_next(&r)) profile_sample(w, &r);
 }
 
-static void write_sites(writer_t *w) {
+HAK_COLD site_figures_t profile_sites(writer_t *w) {
   site_figures_t known = site_figures();
   format_t *f = writer(w);
   format_text(f, "sites");
@@ -82,17 +81,24 @@ static void write_sites(writer_t *w) {
   word_number(f, known.checked);
   word_number(f, known.wrong);
   format_char(f, '\n');
-  for (uint32_t number = 1; number <= known.sites; number++) {
-    const site_t *site = site_at(number);
-    uintptr_t address = site == NULL ? 0 : racy_load(&site->address);
-    if (address == 0) continue; /* not written yet, or given up for another */
-    f = writer(w);
-    format_text(f, "site");
-    word_number(f, number);
-    word_number(f, racy_load(&site->parent));
-    word_address(f, address);
-    format_char(f, '\n');
-  }
+  return known;
+}
+
+HAK_COLD void profile_site(writer_t *w, uint32_t number) {
+  const site_t *site = site_at(number);
+  uintptr_t address = site == NULL ? 0 : racy_load(&site->address);
+  if (address == 0) return; /* not written yet, or given up for another */
+  format_t *f = writer(w);
+  format_text(f, "site");
+  word_number(f, number);
+  word_number(f, racy_load(&site->parent));
+  word_address(f, address);
+  format_char(f, '\n');
+}
+
+static void write_sites(writer_t *w) {
+  site_figures_t known = profile_sites(w);
+  for (uint32_t number = 1; number <= known.sites; number++) profile_site(w, number);
 }
 
 /* --- events ------------------------------------------------------------------------------- */
@@ -127,11 +133,9 @@ HAK_COLD bool hak_profile_arm(uint32_t seconds) {
 /* --- mappings ----------------------------------------------------------------------------- */
 
 _Static_assert(2 * BUILD_ID_MOST + MAPPING_LINE + sizeof "mapping  \n" <= WRITER_ROOM, "no line is longer");
-static void write_mappings(writer_t *w) {
-  mappings_t all;
+HAK_COLD void profile_mappings(writer_t *w, mappings_t *all, size_t room) {
   mapping_t m;
-  mappings_open(&all);
-  while (mappings_next(&all, &m)) {
+  while (w->room >= room && mappings_next(all, &m)) {
     format_t *f = writer(w);
     format_text(f, "mapping ");
     format_text(f, m.build_id[0] != '\0' ? m.build_id : "-");
@@ -139,29 +143,40 @@ static void write_mappings(writer_t *w) {
     format_text(f, m.line);
     format_char(f, '\n');
   }
-  mappings_close(&all);
 }
 
 /* --- the whole ---------------------------------------------------------------------------- */
 
-HAK_COLD bool hak_profile_write(int fd) {
-  writer_t w;
-  int saved = errno;
-  writer_open(&w, fd);
-  line_number(&w, "hakmem-snapshot", 1);
-  line_number(&w, "process", (uint64_t)getpid());
+HAK_COLD void profile_begin(writer_t *w, uint64_t process) {
+  line_number(w, "hakmem-snapshot", 1);
+  line_number(w, "process", process);
   struct timespec now = {0};
   (void)clock_gettime(CLOCK_REALTIME, &now);
-  line_number(&w, "time", (uint64_t)now.tv_sec);
+  line_number(w, "time", (uint64_t)now.tv_sec);
+}
+
+HAK_COLD bool profile_end(writer_t *w) {
+  format_text(writer(w), "end\n");
+  return writer_flush(w);
+}
+
+HAK_COLD bool hak_profile_write(int fd) {
+  writer_t w;
+  mappings_t all;
+  hak_stats_t stats;
+  int saved = errno;
+  writer_open(&w, fd);
+  profile_begin(&w, (uint64_t)getpid());
   line_number(&w, "sample_bytes", sample_rate);
-  write_census(&w);
+  profile_census(&w, &stats);
   write_samples(&w);
   pinned_write(&w);
   write_events(&w);
   write_sites(&w);
-  write_mappings(&w);
-  format_text(writer(&w), "end\n");
-  bool good = writer_flush(&w);
+  mappings_open(&all);
+  profile_mappings(&w, &all, 0);
+  mappings_close(&all);
+  bool good = profile_end(&w);
   if (good) errno = saved;
   return good;
 }

@@ -1,10 +1,9 @@
 #include "entry/reading.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
+#include "os/file.h"
 #include "os/module.h"
 #include "os/os.h"
+#include "os/probe.h"
 
 HAK_COLD uint64_t large_bytes(const hak_stats_t *stats, const hak_class_stats_t *of_class) {
   uint64_t small = 0;
@@ -53,18 +52,24 @@ HAK_COLD bool reading_next(reading_t *r) {
 
 /* A filter of the program's own may end it for opening a file late. */
 HAK_COLD void mappings_open(mappings_t *m) {
-  m->fd = load_relaxed(&os_filters) != 0 ? -1 : open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  mappings_from(m, load_relaxed(&os_filters) != 0 ? -1 : file_open("/proc/self/maps"), -1, NULL);
+}
+
+HAK_COLD void mappings_from(mappings_t *m, int file, int memory, char *page) {
+  m->file = file;
+  m->memory = memory;
+  m->page = page;
+  m->at = 0;
   m->used = m->filled = 0;
 }
 
-HAK_COLD void mappings_close(mappings_t *m) {
-  if (m->fd >= 0) close(m->fd);
-}
+HAK_COLD void mappings_close(mappings_t *m) { file_close(m->file); }
 
 static HAK_COLD bool fill_block(mappings_t *m) {
-  ssize_t bytes = m->fd < 0 ? -1 : read(m->fd, m->block, sizeof m->block);
+  long bytes = file_pread(m->file, m->block, sizeof m->block, m->at);
   m->used = 0;
   m->filled = bytes > 0 ? bytes : 0;
+  m->at += (uint64_t)m->filled;
   return m->filled > 0;
 }
 
@@ -110,11 +115,18 @@ static bool line_parse(mapping_t *m) {
   return true;
 }
 
-static HAK_COLD void read_build_id(mapping_t *m) {
+static bool find_module(const mappings_t *all, uintptr_t text, module_t *module) {
+  uintptr_t start;
+  if (all->memory < 0) return module_find(text, module);
+  return module_place(text, &start) && file_copy(all->memory, all->page, (const void *)start, PROBE_PAGE) &&
+         module_of_copy(all->page, module);
+}
+
+static HAK_COLD void read_build_id(const mappings_t *all, mapping_t *m) {
   static const char digits[] = "0123456789abcdef";
   module_t module;
   const uint8_t *id = NULL;
-  size_t bytes = module_find(m->start, &module) ? module_build_id(&module, &id) : 0;
+  size_t bytes = find_module(all, m->start, &module) ? module_build_id(&module, &id) : 0;
   if (bytes > BUILD_ID_MOST) bytes = 0;
   for (size_t i = 0; i < bytes; i++) {
     m->build_id[2 * i] = digits[id[i] >> 4];
@@ -126,7 +138,7 @@ static HAK_COLD void read_build_id(mapping_t *m) {
 HAK_COLD bool mappings_next(mappings_t *m, mapping_t *mapping) {
   while (next_line(m, mapping->line, sizeof mapping->line)) {
     if (!line_parse(mapping)) continue;
-    read_build_id(mapping);
+    read_build_id(m, mapping);
     return true;
   }
   return false;

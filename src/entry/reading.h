@@ -37,12 +37,17 @@ typedef struct mapping {
 } mapping_t;
 
 typedef struct mappings {
-  int fd; /* -1: they cannot be had */
-  ssize_t used, filled;
+  int file; /* -1: they cannot be had */
+  uint64_t at;
+  long used, filled;
   char block[1024];
+  int memory; /* that modules are copied by way of (file_copy), to `page`; -1: none, and they are read where they lie */
+  char *page;
 } mappings_t;
 
 void mappings_open(mappings_t *m);
+/* From a file that stays open, where modules may be unloaded meanwhile: `page` is such a copy's, at its boundary. */
+void mappings_from(mappings_t *m, int file, int memory, char *page);
 /* By rising addresses; false: that was all. */
 HAK_CHECKED bool mappings_next(mappings_t *m, mapping_t *mapping);
 void mappings_close(mappings_t *m);

@@ -3,16 +3,49 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "os/file.h"
 #include "os/os.h"
 
 HAK_COLD void writer_open(writer_t *w, int fd) {
   w->fd = fd;
   w->good = true;
+  w->to = NULL;
+  w->room = 0;
+  w->sum = 0;
   format_init(&w->out, w->text, sizeof w->text);
 }
 
+HAK_COLD void writer_into(writer_t *w, int memory, char *to, size_t room) {
+  writer_open(w, memory);
+  w->to = to;
+  w->room = room;
+}
+
+/* Of four bits at a time. */
+static uint32_t crc_32(uint32_t crc, const char *text, size_t bytes) {
+  static const uint32_t of_nibble[] = {0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
+                                       0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
+  crc = ~crc;
+  for (size_t i = 0; i < bytes; i++) {
+    crc ^= (uint8_t)text[i];
+    crc = crc >> 4 ^ of_nibble[crc & 15];
+    crc = crc >> 4 ^ of_nibble[crc & 15];
+  }
+  return ~crc;
+}
+
+static bool put(writer_t *w) {
+  size_t bytes = w->out.used;
+  if (w->to == NULL) return os_write(w->fd, w->out.text, bytes);
+  if (bytes > w->room || !file_copy(w->fd, w->to, w->out.text, bytes)) return false;
+  w->sum = crc_32(w->sum, w->out.text, bytes);
+  w->to += bytes;
+  w->room -= bytes;
+  return true;
+}
+
 HAK_COLD bool writer_flush(writer_t *w) {
-  w->good = w->good && os_write(w->fd, w->out.text, w->out.used);
+  w->good = w->good && put(w);
   format_init(&w->out, w->text, sizeof w->text);
   return w->good;
 }
@@ -39,10 +72,9 @@ HAK_COLD void line_number(writer_t *w, const char *kind, uint64_t value) {
   format_char(f, '\n');
 }
 
-HAK_COLD int writer_file(const char *pattern) {
-  char path[320];
+HAK_COLD void writer_path(char path[PATH_ROOM], const char *pattern) {
   format_t f;
-  format_init(&f, path, sizeof path);
+  format_init(&f, path, PATH_ROOM);
   for (; *pattern != '\0'; pattern++) {
     if (pattern[0] == '%' && pattern[1] == 'p') {
       format_unsigned(&f, (uint64_t)getpid());
@@ -51,5 +83,10 @@ HAK_COLD int writer_file(const char *pattern) {
       format_char(&f, *pattern);
     }
   }
+}
+
+HAK_COLD int writer_file(const char *pattern) {
+  char path[PATH_ROOM];
+  writer_path(path, pattern);
   return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 }

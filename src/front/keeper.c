@@ -24,14 +24,45 @@ static _Atomic uint32_t working; /* 1 while it may hold locks or units: for a fo
 static _Atomic uint32_t stops;
 static _Atomic uint64_t not_before_ms;
 
+/* What is watched. */
+#define LOOK_MS 100
+static keeper_look_t *_Atomic watcher;
+static _Atomic bool children_watch;
+static _Atomic uint32_t generation;
+
+void keeper_watch(os_prepare_t *open, keeper_look_t *look, bool children) {
+  store_relaxed(&children_watch, children);
+  store_relaxed(&watcher, look);
+  store_release(&keeper.prepare, open);
+}
+
+uint32_t keeper_generation(void) { return load_relaxed(&generation); }
+
+/* False: it is to end. */
+static bool keeper_sleep(uint64_t milliseconds) {
+  for (; keeper.files && milliseconds > LOOK_MS; milliseconds -= LOOK_MS) {
+    if (!os_thread_sleep_ms(&keeper, LOOK_MS)) return false;
+    load_relaxed (&watcher)();
+  }
+  if (!os_thread_sleep_ms(&keeper, milliseconds)) return false;
+  if (keeper.files) load_relaxed (&watcher)();
+  return true;
+}
+
+static uint64_t period(int64_t decay, bool in_vain) {
+  uint64_t least = in_vain || decay < 0 ? LOOK_MS : PERIOD_MIN_MS;
+  return decay / 2 < (int64_t)least ? least : (uint64_t)decay / 2;
+}
+
 /* Nothing here may use errno or any other thread-local variable. */
 static void keeper_run(void) {
-  for (unsigned in_vain = 0; in_vain < ROUNDS_IN_VAIN;) {
+  if (keeper.files) load_relaxed (&watcher)();
+  for (unsigned in_vain = 0; keeper.files || in_vain < ROUNDS_IN_VAIN;) {
     uint64_t step = purge_last_step();
     int64_t decay = option_get(OPTION_decay_ms);
-    if (decay < 0) break;
-    int64_t period = decay / 2 < PERIOD_MIN_MS ? PERIOD_MIN_MS : decay / 2;
-    if (!os_thread_sleep_ms(&keeper, (uint64_t)period)) break;
+    if (decay < 0 && !keeper.files) break;
+    if (!keeper_sleep(period(decay, in_vain >= ROUNDS_IN_VAIN))) break;
+    if (decay < 0) continue;
     store_relaxed(&working, 1);
     bool collected = heaps_collect();
     bool purged = purge_step(step);
@@ -42,8 +73,11 @@ static void keeper_run(void) {
   }
 }
 
+/* In the line that each slow path reads for `id`. */
+static bool watches(void) { return load_relaxed(&keeper.prepare) != NULL; }
+
 static bool has_work(const heap_t *heap) {
-  if (remote_is_behind() || ledger_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT) return true;
+  if (watches() || remote_is_behind() || ledger_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT) return true;
   return heap != NULL && hole_bytes_since_look(&heap->owner) > HOLE_WORTH;
 }
 
@@ -53,6 +87,7 @@ static bool may_start(bool *confined) {
   *confined = true;
   if (option_get(OPTION_keeper) == 2) return true;
   if (load_relaxed(&os_filters) != 0) return false;
+  if (watches()) return true; /* it was asked for */
   os_standing_t standing = os_standing();
   *confined = !standing.filtered;
   return !standing.filtered || (os_multi_threaded() && !standing.privileged);
@@ -61,7 +96,8 @@ static bool may_start(bool *confined) {
 void keeper_call(const heap_t *heap) {
   bool confined;
   if (HAK_LIKELY(!has_work(heap)) || os_thread_exists(&keeper) || load_relaxed(&keeper.unable) || !os_thread_possible()) return;
-  if (option_get(OPTION_keeper) == 0 || option_get(OPTION_decay_ms) < 0 || os_now_ms() < load_relaxed(&not_before_ms)) return;
+  if (option_get(OPTION_keeper) == 0 || (option_get(OPTION_decay_ms) < 0 && !watches()) || os_now_ms() < load_relaxed(&not_before_ms))
+    return;
   if (!may_start(&confined)) store_relaxed(&not_before_ms, os_now_ms() + RARELY_MS);
   else if (os_thread_start(&keeper, keeper_run, confined)) add_relaxed(&starts, 1);
 }
@@ -84,6 +120,8 @@ void keeper_release(void) { os_thread_release(&keeper); }
 
 bool keeper_after_fork(void) {
   os_thread_forget(&keeper);
+  add_relaxed(&generation, 1);
+  if (!load_relaxed(&children_watch)) keeper_watch(NULL, NULL, false);
   store_relaxed(&stops, 0);
   store_relaxed(&not_before_ms, 0);
   bool worked = load_relaxed(&working) != 0;

@@ -4,6 +4,7 @@
  * no slow path, and ends when nothing is left: a process at rest has no thread
  * of ours.  libc does not know it: a process that it sees as single-threaded
  * keeps its cheap locks, and nothing of libc's is locked or allocated to start it.
+ * Where something is to be watched (keeper_watch) it is there for good.
  *
  * It must never hold what the program has dropped.  Before a call of libc's that changes what the process holds it is ended
  * (keeper_hold); for a system call that we do not see it has no power to begin with, and ends when it finds out (os_thread_start). */
@@ -11,10 +12,18 @@
 #define FRONT_KEEPER_H
 
 #include "front/heap.h"
+#include "os/os.h"
 
 /* Starts it if it is wanted and not there. Call where no lock is held; `heap` is the thread's, or NULL. */
 void keeper_call(const heap_t *heap);
 uint32_t keeper_starts(void); /* so far */
+/* From now on it is there whenever it may be, and looks every tenth of a second. `open` runs in each new one, before it is confined: it may
+ * open files (os/file.h), and is false if there will be nothing to look at, then and later. A fork's children watch too, or do not. Before
+ * the process has other threads. */
+typedef void keeper_look_t(void);
+void keeper_watch(os_prepare_t *open, keeper_look_t *look, bool children);
+/* 0, in a fork's child one more than in its parent. */
+uint32_t keeper_generation(void);
 /* Whether it sees to what is due by time. */
 bool keeper_is_there(void);
 /* None runs, and none can be started, from a hold that returns true until its release: the process changes its user, groups,

@@ -90,17 +90,24 @@ static void loader_prepare(void) {
   if (dlsym != NULL) store_release(&loader_asks, (__typeof(_dl_find_object) *)(uintptr_t)dlsym(RTLD_DEFAULT, "_dl_find_object"));
 }
 
-static bool loader_find(uintptr_t address, module_t *m) {
+static bool loader_place(uintptr_t address, uintptr_t *start, uintptr_t *end) {
   struct dl_find_object found;
   __typeof(_dl_find_object) *ask = load_acquire(&loader_asks);
   if (ask == NULL || ask((void *)address, &found) != 0) return false;
-  return module_read(m, (uintptr_t)found.dlfo_map_start, (uintptr_t)found.dlfo_map_end);
+  *start = (uintptr_t)found.dlfo_map_start;
+  *end = (uintptr_t)found.dlfo_map_end;
+  return true;
 }
 #else
 static bool loader_answers(void) { return false; }
 static void loader_prepare(void) {}
-static bool loader_find(uintptr_t address, module_t *m) { return (void)address, (void)m, false; }
+static bool loader_place(uintptr_t address, uintptr_t *start, uintptr_t *end) { return (void)address, (void)start, (void)end, false; }
 #endif
+
+static bool loader_find(uintptr_t address, module_t *m) {
+  uintptr_t start, end;
+  return loader_place(address, &start, &end) && module_read(m, start, end);
+}
 
 /* Only glibc unmaps libraries, and never the program, which is the first of a full list. */
 #if defined(__GLIBC__)
@@ -126,6 +133,20 @@ bool module_find(uintptr_t text, module_t *m) {
     if (load_relaxed(&known_list[i].start) == m->start) m->frames = load_relaxed(&known_list[i].frames);
   }
   return true;
+}
+
+HAK_COLD bool module_place(uintptr_t text, uintptr_t *start) {
+  uintptr_t end;
+  if (loader_place(text, start, &end)) return true;
+  for (uint32_t i = load_acquire(&known_count); i-- > 0;) {
+    *start = load_relaxed(&known_list[i].start);
+    if (text >= *start && text < load_relaxed(&known_list[i].end)) return true;
+  }
+  return false;
+}
+
+HAK_COLD bool module_of_copy(const void *page, module_t *module) {
+  return module_read(module, (uintptr_t)page, (uintptr_t)page + PROBE_PAGE);
 }
 
 HAK_COLD void module_add(uintptr_t start, uintptr_t end, uintptr_t frames) {

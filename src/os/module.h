@@ -29,6 +29,10 @@ HAK_CHECKED bool module_find(uintptr_t text, module_t *module);
 bool module_has_text(const module_t *module, uintptr_t address);
 /* Whether the address is in this library's own text, as module_prepare has found it; false in an archive, which the program is around. */
 bool module_is_ours(uintptr_t text);
+/* Where the module begins that has the address, if it is still there: nothing of it is read. False: it is in none. */
+HAK_CHECKED bool module_place(uintptr_t text, uintptr_t *start);
+/* A module as a copy of its first PROBE_PAGE bytes tells, which lies at such a boundary: of use for its build id alone. */
+HAK_CHECKED bool module_of_copy(const void *page, module_t *module);
 /* The bytes of its build id, and where they are; 0: it has none. */
 size_t module_build_id(const module_t *module, const uint8_t **id);
 /* Where the readable content that the address is in ends; 0: it is in none. */

@@ -85,6 +85,8 @@ typedef struct os_capabilities {
   } of[2]; /* in the kernel's layout */
 } os_capabilities_t;
 
+typedef bool os_prepare_t(void);
+
 /* A thread that libc does not know: it has no thread-local variables, and no
  * signal is delivered to it.  All zero at first. */
 typedef struct os_thread {
@@ -92,8 +94,11 @@ typedef struct os_thread {
   _Atomic uint32_t last; /* its number in the kernel, or that of the one before while the kernel may still know it */
   _Atomic uint32_t held; /* how many callers hold it back; it sleeps on this */
   _Atomic uint32_t ready; /* it has begun to work, or to end */
+  /* Runs in it before it is confined; may be NULL. True: it has descriptors of its own, and may then read and write by these. */
+  os_prepare_t *_Atomic prepare;
   _Atomic bool unable;    /* one could not confine itself */
   bool confined;
+  bool files; /* `prepare` said so */
   long leader;                    /* its process, if confined, */
   os_capabilities_t capabilities; /* and what that held at the start */
   void (*run)(void);
@@ -101,8 +106,8 @@ typedef struct os_thread {
 } os_thread_t;
 bool os_thread_possible(void); /* false under a tool that must know every thread */
 /* Runs `run` in a new thread; false if there is one already, if it is held, or if there can be none.  When this returns a confined
- * one holds no capability, and can ask the kernel for memory and for sleep alone; one that cannot be confined ends, and no other
- * is started. */
+ * one holds no capability, and can ask the kernel for memory and for sleep alone, and for its files; one that cannot be confined
+ * ends, and no other is started. */
 HAK_CHECKED bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined);
 HAK_INLINE bool os_thread_exists(os_thread_t *thread) { return load_relaxed(&thread->id) != 0; }
 /* For the thread itself.  False: it must end, because it is held, or because it is confined and its process no longer has the user,

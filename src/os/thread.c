@@ -67,19 +67,18 @@ enum { AT_NUMBER = 0, AT_MACHINE = 4, AT_ARGUMENT = 16 };
 #define REFUSE {0x06, 0, 0, 0x00050000 | EPERM}
 #define ALLOW_CALL(number) UNLESS(number, 1), ALLOW
 
-/* A line is a rule. */
+/* A line is a rule: memory that cannot be executed; and limits to look at, not to set. */
 /* clang-format off */
-static const filter_step_t filter_steps[] = {
-    LOAD(AT_MACHINE), IF(MACHINE, 1), REFUSE, LOAD(AT_NUMBER),
-    ALLOW_CALL(SYS_futex), ALLOW_CALL(SYS_madvise), ALLOW_CALL(SYS_munmap), ALLOW_CALL(SYS_mremap), ALLOW_CALL(SYS_exit),
-    ALLOW_CALL(SYS_restart_syscall), ALLOW_CALL(SYS_capget),
-    /* Memory that cannot be executed. */
-    UNLESS(SYS_mmap, 6), ARGUMENT(2), UNLESS(PROT_READ | PROT_WRITE, 3), ARGUMENT(3), UNLESS_BITS(MAP_ANONYMOUS, 1), ALLOW, REFUSE,
-    UNLESS(SYS_mprotect, 4), ARGUMENT(2), IF(PROT_NONE, 1), UNLESS(PROT_READ | PROT_WRITE, 1), ALLOW,
-    /* To look, not to set. */
-    LOAD(AT_NUMBER), UNLESS(SYS_prlimit64, 5), ARGUMENT(2), UNLESS(0, 3), ARGUMENT_HIGH(2), UNLESS(0, 1), ALLOW,
-    REFUSE,
-};
+#define BEGIN LOAD(AT_MACHINE), IF(MACHINE, 1), REFUSE, LOAD(AT_NUMBER)
+#define FILES ALLOW_CALL(SYS_pread64), ALLOW_CALL(SYS_pwrite64)
+#define MEMORY \
+    ALLOW_CALL(SYS_futex), ALLOW_CALL(SYS_madvise), ALLOW_CALL(SYS_munmap), ALLOW_CALL(SYS_mremap), ALLOW_CALL(SYS_exit), \
+    ALLOW_CALL(SYS_restart_syscall), ALLOW_CALL(SYS_capget), \
+    UNLESS(SYS_mmap, 6), ARGUMENT(2), UNLESS(PROT_READ | PROT_WRITE, 3), ARGUMENT(3), UNLESS_BITS(MAP_ANONYMOUS, 1), ALLOW, REFUSE, \
+    UNLESS(SYS_mprotect, 4), ARGUMENT(2), IF(PROT_NONE, 1), UNLESS(PROT_READ | PROT_WRITE, 1), ALLOW, \
+    LOAD(AT_NUMBER), UNLESS(SYS_prlimit64, 5), ARGUMENT(2), UNLESS(0, 3), ARGUMENT_HIGH(2), UNLESS(0, 1), ALLOW, \
+    REFUSE
+static const filter_step_t filter_usual[] = {BEGIN, MEMORY}, filter_with_files[] = {BEGIN, FILES, MEMORY};
 /* clang-format on */
 
 /* --- what the thread may do, and the process ---------------------------------------------- */
@@ -119,7 +118,8 @@ static bool thread_unchanged(const os_thread_t *thread) {
 }
 
 static bool thread_confine(os_thread_t *thread) {
-  const filter_t filter = {sizeof filter_steps / sizeof filter_steps[0], filter_steps};
+#define STEPS(rules) {sizeof(rules) / sizeof(rules)[0], rules}
+  const filter_t filter = thread->files ? (filter_t)STEPS(filter_with_files) : (filter_t)STEPS(filter_usual);
   os_capabilities_t own;
   thread->leader = process_id();
   if (!capabilities_of(0, &own) || !capabilities_of(thread->leader, &thread->capabilities)) return false;
@@ -135,6 +135,8 @@ static int thread_main(void *argument) {
   os_thread_t *thread = argument;
   uint64_t all = UINT64_MAX;
   (void)syscall_6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, 0, sizeof all, 0, 0);
+  os_prepare_t *prepare = load_acquire(&thread->prepare);
+  thread->files = prepare != NULL && prepare();
   bool able = !thread->confined || thread_confine(thread);
   if (!able) store_relaxed(&thread->unable, true);
   store_release(&thread->ready, 1);

@@ -10,6 +10,8 @@
 #define module_readable_end fuzz_module_readable_end
 #define module_build_id fuzz_module_build_id
 #define module_is_ours fuzz_module_is_ours
+#define module_place fuzz_module_place
+#define module_of_copy fuzz_module_of_copy
 #define cfi_find fuzz_cfi_find
 #define unwind_prepare fuzz_unwind_prepare
 #define unwind_here fuzz_unwind_here

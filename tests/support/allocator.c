@@ -3,6 +3,7 @@
 
 #include "os/memcheck.c"
 #include "os/line.c"
+#include "os/file.c"
 #include "os/lock.c"
 #include "os/probe.c"
 #include "os/stack.c"

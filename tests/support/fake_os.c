@@ -400,6 +400,8 @@ bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
   fake.confined = confined;
   if (load_relaxed(&thread->held) != 0 || load_relaxed(&thread->unable)) return false;
   if (fake_fails(FAKE_THREAD) || !atomic_compare_exchange_strong(&thread->id, &none, 1)) return false;
+  os_prepare_t *prepare = load_acquire(&thread->prepare);
+  thread->files = prepare != NULL && prepare();
   run();
   store_relaxed(&thread->id, 0);
   return true;

@@ -411,3 +411,101 @@ TEST(free_blocks_without_holes_start_it_once) {
   for (int i = 0; i < 1000; i++) leave_idle(HAK_UNIT);
   CHECK_EQ(keeper_starts(), starts);
 }
+
+/* ---- watching ---- */
+
+enum { LOOK_MS = 100, LOOKS = 40 };
+static uint32_t looks, opened;
+static bool opens = true;
+
+static bool open_watch(void) {
+  opened++;
+  if (!opens) keeper_watch(NULL, NULL, false);
+  return opens;
+}
+
+static void look_often(void) {
+  if (++looks % LOOKS == 0) (void)hold_outside();
+}
+
+static void come_by(void) {
+  thread_enter();
+  thread_leave_with_upkeep();
+}
+
+static void watch(bool children) {
+  start();
+  keeper_watch(open_watch, look_often, children);
+  come_by();
+}
+
+TEST(it_watches_a_process_that_does_nothing) {
+  watch(false);
+  CHECK(keeper_starts() == 1 && looks == LOOKS);
+  CHECK(slept_ms >= (LOOKS - 1) * LOOK_MS && slept_ms <= (LOOKS + 5) * LOOK_MS);
+  come_by(); /* held */
+  CHECK_EQ(keeper_starts(), 1);
+  keeper_release();
+  come_by();
+  CHECK(keeper_starts() == 2 && looks == 2 * LOOKS && opened == 2);
+}
+
+TEST(it_watches_where_memory_is_to_be_kept) {
+  start();
+  CHECK(option_set(OPTION_decay_ms, -1));
+  char *block = block_alloc((size_t)50 << 20);
+  REQUIRE(block != NULL);
+  memset(block, 1, (size_t)50 << 20);
+  keeper_watch(open_watch, look_often, false);
+  block_free(block, 0, "free");
+  CHECK_EQ(looks, LOOKS);
+  CHECK(idle_bytes() >= (uint64_t)50 << 20);
+}
+
+TEST(it_gives_back_while_it_watches) {
+  start();
+  char *block = block_alloc((size_t)50 << 20);
+  REQUIRE(block != NULL);
+  memset(block, 1, (size_t)50 << 20);
+  keeper_watch(open_watch, look_often, false);
+  block_free(block, 0, "free");
+  CHECK_EQ(looks, LOOKS);
+  CHECK_EQ(idle_bytes(), 0);
+}
+
+TEST(where_there_is_nothing_to_watch_it_is_as_before) {
+  opens = false;
+  watch(false);
+  for (int i = 0; i < 10; i++) come_by();
+  CHECK(opened == 1 && looks == 0);
+  CHECK_EQ(keeper_starts(), 1);
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(keeper_starts(), 2);
+  CHECK_EQ(idle_bytes(), 0);
+}
+
+TEST(without_the_option_nobody_watches) {
+  CHECK(option_set(OPTION_keeper, 0));
+  watch(false);
+  CHECK(keeper_starts() == 0 && opened == 0);
+}
+
+TEST(it_watches_under_a_filter_confined) {
+  fake_os_set_standing(true, true);
+  watch(false);
+  CHECK(keeper_starts() == 1 && fake_os_confined());
+}
+
+static void be_a_child(bool watches) {
+  watch(watches);
+  REQUIRE(looks == LOOKS && thread_attach() != NULL);
+  thread_before_fork();
+  thread_after_fork();
+  come_by();
+  CHECK_EQ(opened, watches ? 2 : 1);
+  CHECK_EQ(looks, watches ? 2 * LOOKS : LOOKS);
+  CHECK_EQ(keeper_generation(), 1);
+}
+
+TEST(a_child_watches_too) { be_a_child(true); }
+TEST(a_child_does_not_watch) { be_a_child(false); }

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "os/file.h"
 #include "os/os.h"
 #include "os/syscall.h"
 #include "unit.h"
@@ -229,7 +230,7 @@ TEST(holders_and_starters_meet) {
 
 /* ---- confined ---- */
 
-static _Atomic long refused[8], permitted[5];
+static _Atomic long refused[9], permitted[5];
 static char status_file[8192];
 
 static void try_all(void) {
@@ -243,8 +244,9 @@ static void try_all(void) {
                     syscall_6(SYS_prlimit64, 0, RLIMIT_NOFILE, (long)limit, 0, 0, 0),
                     syscall_3(SYS_setuid, 0, 0, 0),
                     syscall_3(SYS_kill, 0, 0, 0),
-                    syscall_6(SYS_ptrace, 0, 0, 0, 0, 0, 0)};
-  for (int i = 0; i < 8; i++) store_relaxed(&refused[i], results[i]);
+                    syscall_6(SYS_ptrace, 0, 0, 0, 0, 0, 0),
+                    syscall_6(SYS_pread64, 0, (long)limit, 1, 0, 0, 0)};
+  for (int i = 0; i < 9; i++) store_relaxed(&refused[i], results[i]);
   store_relaxed(&permitted[0], syscall_failed(memory));
   store_relaxed(&permitted[1], syscall_3(SYS_madvise, memory, (long)page, MADV_DONTNEED));
   store_relaxed(&permitted[2], syscall_3(SYS_mprotect, memory, (long)page, PROT_NONE));
@@ -258,9 +260,41 @@ TEST(a_confined_one_can_ask_for_memory_alone) {
   require_threads();
   REQUIRE(os_thread_start(&thread, try_all, true));
   wait_for_runs(1);
-  for (int i = 0; i < 8; i++) CHECK_EQ(load_relaxed(&refused[i]), -EPERM);
+  for (int i = 0; i < 9; i++) CHECK_EQ(load_relaxed(&refused[i]), -EPERM);
   for (int i = 0; i < 5; i++) CHECK_EQ(load_relaxed(&permitted[i]), 0);
   os_thread_hold(&thread);
+}
+
+/* Its own alone: the descriptors of the program mean nothing to it, nor its to the program. */
+static int its_file = -1;
+static _Atomic long its_results[4];
+
+static bool open_files(void) {
+  if (!file_apart()) return false;
+  its_file = file_memory();
+  return its_file >= 0;
+}
+
+static void try_files(void) {
+  char text[4] = "ok";
+  store_relaxed(&its_results[0], file_copy(its_file, text, "file", 4) && memcmp(text, "file", 4) == 0);
+  store_relaxed(&its_results[1], file_copy(its_file, NULL, text, 4) || file_copy(its_file, text, NULL, 4));
+  store_relaxed(&its_results[2], syscall_6(SYS_pread64, its_file + 1, (long)text, 1, 0, 0, 0));
+  store_relaxed(&its_results[3], syscall_6(SYS_openat, -100, (long)"/dev/null", 0, 0, 0, 0));
+  add_relaxed(&runs, 1);
+}
+
+TEST(a_confined_one_may_have_files_of_its_own) {
+  require_threads();
+  store_relaxed(&thread.prepare, open_files);
+  REQUIRE(os_thread_start(&thread, try_files, true));
+  if (its_file < 0) check_skip("needs Linux 5.9");
+  wait_for_runs(1);
+  wait_for_end();
+  CHECK_EQ(load_relaxed(&its_results[0]), 1);
+  CHECK_EQ(load_relaxed(&its_results[1]), 0);
+  CHECK_EQ(load_relaxed(&its_results[2]), -EBADF);
+  CHECK_EQ(load_relaxed(&its_results[3]), -EPERM);
 }
 
 /* From the first moment that its starter has. */

@@ -21,14 +21,14 @@ _SHARE = (
 )
 
 
-def _below(pid: int) -> Iterator[int]:
+def below(pid: int) -> Iterator[int]:
     """The processes that `pid` has started, and those that these have started."""
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError):
                 for child in Path(f"/proc/{pid}/task/{thread}/children").read_text().split():
                     yield int(child)
-                    yield from _below(int(child))
+                    yield from below(int(child))
 
 
 def _resident_kib(pid: int) -> int:
@@ -74,7 +74,7 @@ class Watch:
         while not ended:
             ended = stop.is_set()  # and one more sample, of a server without its client
             before = time.monotonic()
-            sizes = {one: size for one in set(_below(pid)) if (size := _resident_kib(one))}
+            sizes = {one: size for one in set(below(pid)) if (size := _resident_kib(one))}
             now = time.monotonic()
             if sizes:
                 self._samples.append((now, sizes))

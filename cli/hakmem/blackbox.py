@@ -1,0 +1,88 @@
+"""Reads black boxes: files of HAKMEM_BLACKBOX, which docs/insight.md tells the format of."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hakmem.errors import Failure
+
+_MAGIC = b"hakmem-blackbox "
+_VERSION = 1
+
+
+@dataclass(slots=True)
+class Entry:
+    """A snapshot and when it was taken."""
+
+    number: int
+    time: float  # seconds since 1970
+    resident: int  # bytes; 0: not known
+    group: int  # bytes of the control group
+    limit: int  # of the group; 0: none
+    why: str
+    text: bytes
+
+
+@dataclass(slots=True)
+class Box:
+    file: str
+    process: int = 0
+    entries: list[Entry] = field(default_factory=list)  # the newest first
+    torn: int = 0  # entries that were being written when the process ended, or overwritten in part
+
+    @property
+    def newest(self) -> Entry:
+        if not self.entries:
+            raise Failure(f"{self.file}: the black box has no whole entry: the process was killed before the first one was written")
+        return self.entries[0]
+
+
+def is_box(start: bytes) -> bool:
+    """Whether a file that begins so is one."""
+    return start.startswith(_MAGIC)
+
+
+def _entry(slot: bytes, head_bytes: int) -> Entry | None:
+    """None where it is not whole."""
+    words = slot[:head_bytes].split(b"\n", 1)[0].split()
+    if len(words) < 9 or words[0] != b"entry":
+        return None
+    number, size, total, milliseconds, resident, group, limit = map(int, words[1:8])
+    text = slot[head_bytes : head_bytes + size]
+    if len(text) != size or zlib.crc32(text) != total:
+        return None
+    return Entry(number, milliseconds / 1000, resident, group, limit, words[8].decode(errors="replace"), text)
+
+
+def parse(data: bytes, name: str = "") -> Box:
+    """The box; `name` is what messages call its file."""
+    if not is_box(data):
+        raise Failure(f"{name}: not a black box of hakmem: its first line does not say so")
+    box = Box(name)
+    try:
+        facts = dict(line.split(b" ", 1) for line in data[:4096].split(b"\0", 1)[0].splitlines())
+        if int(facts[b"hakmem-blackbox"]) != _VERSION:
+            raise Failure(f"{name}: a black box of another version of hakmem")
+        box.process = int(facts[b"process"])
+        head_bytes, slots, slot_bytes = (int(facts[key]) for key in (b"head_bytes", b"slots", b"slot_bytes"))
+        for slot in range(slots):
+            start = head_bytes + slot * slot_bytes
+            read = data[start : start + slot_bytes]
+            entry = _entry(read, head_bytes)
+            if entry is not None:
+                box.entries.append(entry)
+            elif read.strip(b"\0"):
+                box.torn += 1
+    except (ValueError, KeyError):
+        raise Failure(f"{name}: the black box can't be read") from None
+    box.entries.sort(key=lambda entry: -entry.number)
+    return box
+
+
+def read(path: str) -> Box:
+    try:
+        return parse(Path(path).read_bytes(), path)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from None

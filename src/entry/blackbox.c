@@ -1,0 +1,301 @@
+/* blackbox.c - by option, a file that tells what held the memory after a process has gone, however it went.
+ *
+ * The keeper alone writes it, so that no thread of the program waits for a disk; docs/insight.md tells the format. It is mapped, so that it
+ * stays where it is when the process gives up the right to open it; and copied to by the kernel (file_copy), so that a file that was cut
+ * or a disk that is full is an error and not the process's end. An entry is a snapshot. Its head is written last, with the snapshot's sum:
+ * of one that was torn, or was being overwritten, the sum is wrong, and the entries before it are there.
+ *
+ * What does not fit is thinned: a sample stays with the chance that it would have had, had fewer bytes been sampled from the start. So the
+ * estimates stay unbiased, and tell their larger errors. Which stay, their address says: the same in each entry. */
+#include "entry/entry.h"
+
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "entry/profile.h"
+#include "front/keeper.h"
+#include "front/thread.h"
+#include "kit/random.h"
+#include "os/file.h"
+#include "os/line.h"
+#include "os/os.h"
+#include "os/probe.h"
+
+#define HEAD_BYTES 256 /* of the file, and of each entry */
+#define SLOTS 4
+#define SLOT_BYTES ((size_t)255 << 10)
+#define BOX_BYTES ((size_t)1 << 20)
+_Static_assert(HEAD_BYTES + SLOTS * SLOT_BYTES <= BOX_BYTES, "all entries have room");
+#define SITES_ROOM (SLOT_BYTES / 4 * 3) /* mappings leave so much for samples and sites */
+#define THINNED_MOST_SHIFT 16
+
+/* When an entry is due. */
+#define EVERY_MS 10000
+#define GROWTH_LEAST ((uint64_t)1 << 20)
+static const uint8_t levels[] = {80, 90, 95}; /* percent of the group's limit */
+enum { LEVELS = sizeof levels };
+
+/* The keeper's alone, and not among what slow paths read. */
+static HAK_APART struct {
+  uint32_t generation; /* of the process that all this is of */
+  uint64_t process;
+  char *file;     /* NULL: none yet */
+  char *page;     /* for copies of modules; behind it the sites of an entry, a bit each */
+  uint32_t count; /* entries so far */
+  unsigned shift; /* how much the last one was thinned */
+  /* As of the last entry. */
+  uint64_t ms, resident;
+  unsigned level;
+  /* Files that this keeper has open. */
+  int statm, current, limit, maps, memory;
+} box;
+
+#define SITE_WORDS (SITE_MOST / 64)
+static uint64_t *site_bits(void) { return (uint64_t *)(void *)(box.page + PROBE_PAGE); }
+
+/* --- what there is to see ------------------------------------------------------------------ */
+
+typedef struct look {
+  uint64_t ms, resident, group, limit; /* 0: not known; no limit */
+} look_t;
+
+/* The number in the text from its `skip`th space on; 0 where there is none, as for "max". */
+static uint64_t number_in(const char *text, unsigned skip) {
+  uint64_t number = 0;
+  for (; skip > 0 && *text != '\0'; text++) skip -= *text == ' ';
+  for (; *text >= '0' && *text <= '9'; text++) number = number * 10 + (uint64_t)(*text - '0');
+  return number;
+}
+
+static uint64_t read_number(int file, unsigned skip) {
+  char text[128];
+  long bytes = file_pread(file, text, sizeof text - 1, 0);
+  text[bytes > 0 ? bytes : 0] = '\0';
+  return number_in(text, skip);
+}
+
+static look_t look_around(void) {
+  return (look_t){os_now_ms(), read_number(box.statm, 1) * os_page_size(), read_number(box.current, 0), read_number(box.limit, 0)};
+}
+
+static unsigned level_of(const look_t *l) {
+  unsigned level = 0;
+  while (l->limit != 0 && level < LEVELS && l->group / 100 >= l->limit / 10000 * levels[level]) level++;
+  return level;
+}
+
+/* NULL: none is due. */
+static const char *why_now(const look_t *l) {
+  if (box.count == 0) return "start";
+  if (level_of(l) > box.level) return "limit";
+  if (l->ms - box.ms >= EVERY_MS) return "time";
+  return l->resident > box.resident + box.resident / 20 && l->resident > box.resident + GROWTH_LEAST ? "growth" : NULL;
+}
+
+/* --- an entry ------------------------------------------------------------------------------ */
+
+static void write_figures(writer_t *w, const look_t *l, const hak_stats_t *stats) {
+  if (l->resident != 0) line_number(w, "resident", l->resident);
+  if (l->group != 0) line_number(w, "group", l->group);
+  if (l->limit != 0) line_number(w, "group_limit", l->limit);
+  line_number(w, "free_spans", stats->purge_pending);
+  line_number(w, "own", stats->metadata);
+}
+
+static void note_sites(uint32_t number) {
+  for (const site_t *site; (site = site_at(number)) != NULL; number = racy_load(&site->parent)) {
+    uint64_t *word = &site_bits()[number / 64], bit = (uint64_t)1 << number % 64;
+    if ((*word & bit) != 0) return;
+    *word |= bit;
+  }
+}
+
+/* Whether the sample stays, were so many bytes sampled as one; its chance is then what it would have been. */
+static bool sample_stays(reading_t *r, uint64_t bytes) {
+  uint64_t weight = r->chance == 0 ? r->size : (r->size << 22) / r->chance << 10;
+  if (weight >= bytes) return true;
+  uint64_t coin = random_mix(r->address) >> 32;
+  if (coin >= (weight << 22) / (bytes >> 10)) return false;
+  r->chance = (uint32_t)((r->size << 22) / (bytes >> 10));
+  return r->chance != 0;
+}
+
+static void write_samples_thinned(writer_t *w, unsigned shift) {
+  uint64_t bytes = sample_rate << shift;
+  reading_t r = {0};
+  memset(site_bits(), 0, SITE_WORDS * sizeof(uint64_t));
+  line_number(w, "sample_bytes", bytes);
+  if (shift != 0) line_number(w, "thinned", sample_rate);
+  while (w->good && reading_next(&r)) {
+    if (shift != 0 && !sample_stays(&r, bytes)) continue;
+    profile_sample(w, &r);
+    note_sites(r.site);
+  }
+  uint64_t sites = profile_sites(w).sites;
+  for (uint32_t word = 0; word <= sites / 64 && w->good; word++) {
+    for (uint64_t rest = site_bits()[word]; rest != 0; rest &= rest - 1) profile_site(w, word * 64 + (uint32_t)bits_lowest64(rest));
+  }
+}
+
+static void write_body(writer_t *w, const look_t *l) {
+  hak_stats_t stats;
+  mappings_t all;
+  profile_begin(w, box.process);
+  profile_census(w, &stats);
+  write_figures(w, l, &stats);
+  mappings_from(&all, box.maps, box.memory, box.page);
+  profile_mappings(w, &all, SITES_ROOM);
+}
+
+/* False: it cannot be written, however little it is. */
+static bool write_thinned(writer_t *w) {
+  const writer_t begun = *w;
+  for (box.shift -= box.shift > 0; box.shift <= THINNED_MOST_SHIFT; box.shift++) {
+    *w = begun;
+    write_samples_thinned(w, box.shift);
+    if (profile_end(w)) return true;
+  }
+  box.shift = 0;
+  return false;
+}
+
+static void write_head(writer_t *w, const look_t *l, const char *why, char *slot, size_t bytes) {
+  const uint32_t sum = w->sum;
+  struct timespec now = {0};
+  (void)clock_gettime(CLOCK_REALTIME, &now);
+  writer_into(w, box.memory, slot, HEAD_BYTES);
+  format_t *f = writer(w);
+  format_text(f, "entry");
+  word_number(f, box.count);
+  word_number(f, bytes);
+  word_number(f, sum);
+  word_number(f, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+  word_number(f, l->resident);
+  word_number(f, l->group);
+  word_number(f, l->limit);
+  format_char(f, ' ');
+  format_text(f, why);
+  format_char(f, '\n');
+  (void)writer_flush(w);
+}
+
+static void box_look(void) {
+  writer_t w;
+  look_t l = look_around();
+  const char *why = why_now(&l);
+  if (why == NULL) return;
+  char *slot = box.file + HEAD_BYTES + box.count % SLOTS * SLOT_BYTES, *text = slot + HEAD_BYTES;
+  writer_into(&w, box.memory, text, SLOT_BYTES - HEAD_BYTES);
+  write_body(&w, &l);
+  if (write_thinned(&w)) write_head(&w, &l, why, slot, (size_t)(w.to - text));
+  box.count++;
+  box.ms = l.ms;
+  box.resident = l.resident;
+  box.level = level_of(&l);
+}
+
+/* --- opening ------------------------------------------------------------------------------- */
+
+static void complain(const char *why) {
+  line_t line;
+  format_t *f = line_begin(&line);
+  format_text(f, "HAKMEM_BLACKBOX: ");
+  format_text(f, why);
+  line_end(&line);
+}
+
+static bool say_whose(void) {
+  writer_t w;
+  writer_into(&w, box.memory, box.file, HEAD_BYTES);
+  line_number(&w, "hakmem-blackbox", 1);
+  line_number(&w, "process", box.process);
+  line_number(&w, "head_bytes", HEAD_BYTES);
+  line_number(&w, "slots", SLOTS);
+  line_number(&w, "slot_bytes", SLOT_BYTES);
+  return writer_flush(&w);
+}
+
+/* One that another process has is that one's: a shell's, of which this is a command, say. */
+static bool box_take(void) {
+  char path[PATH_ROOM];
+  bool taken = false;
+  box.process = (uint64_t)getpid();
+  if (box.page == NULL) box.page = os_map(PROBE_PAGE + SITE_WORDS * sizeof(uint64_t));
+  writer_path(path, option_path(PATH_blackbox));
+  if (box.page != NULL) box.file = file_share(path, BOX_BYTES, &taken);
+  if (box.file == NULL && !taken) complain("the file cannot be written");
+  return box.file != NULL;
+}
+
+/* The group of the process, or one around it, whose limit is the least: then that is met first. */
+static void group_open(void) {
+  static const char mount[] = "/sys/fs/cgroup";
+  char text[1024], path[sizeof mount + sizeof text + sizeof "/memory.current"];
+  box.current = box.limit = -1;
+  long bytes = os_read_file("/proc/self/cgroup", text, sizeof text);
+  const char *own = bytes > 0 ? strstr(text, "0::/") : NULL;
+  if (own == NULL) return;
+  own += 3;
+  uint64_t least = UINT64_MAX;
+  for (size_t length = strcspn(own, "\n");; length--) {
+    if (length == 0 || own[length] == '/' || own[length] == '\n' || own[length] == '\0') {
+      memcpy(path, mount, sizeof mount - 1);
+      memcpy(path + sizeof mount - 1, own, length);
+      char *name = path + sizeof mount - 1 + length;
+      memcpy(name, "/memory.max", sizeof "/memory.max");
+      int limit = file_open(path);
+      uint64_t most = read_number(limit, 0);
+      if (limit >= 0 && (box.limit < 0 || (most != 0 && most < least))) {
+        memcpy(name, "/memory.current", sizeof "/memory.current");
+        file_close(box.limit);
+        file_close(box.current);
+        box.limit = limit;
+        box.current = file_open(path);
+        least = most != 0 ? most : UINT64_MAX;
+      } else {
+        file_close(limit);
+      }
+    }
+    if (length == 0) return;
+  }
+}
+
+/* In a keeper that is new, before it is confined. */
+static bool box_open(void) {
+  if (box.generation != keeper_generation()) { /* what the parent has is not mapped here */
+    char *page = box.page;
+    memset(&box, 0, sizeof box);
+    box.generation = keeper_generation();
+    box.page = page;
+  }
+  bool opened = box.file != NULL || box_take();
+  if (opened && !file_apart()) {
+    complain("needs Linux 5.9");
+    opened = false;
+  }
+  if (!opened) {
+    keeper_watch(NULL, NULL, false);
+    return false;
+  }
+  box.statm = file_open("/proc/self/statm");
+  box.maps = file_open("/proc/self/maps");
+  box.memory = file_memory();
+  group_open();
+  if (box.count == 0) (void)say_whose();
+  return true;
+}
+
+static bool names_process(const char *path) {
+  for (; *path != '\0'; path++) {
+    if (path[0] == '%' && path[1] == 'p') return true;
+  }
+  return false;
+}
+
+HAK_COLD void blackbox_start(void) {
+  if (HAK_SECURE || option_get(OPTION_keeper) == 0 || !os_thread_possible()) return;
+  keeper_watch(box_open, box_look, names_process(option_path(PATH_blackbox)));
+  thread_enter();
+  thread_leave_with_upkeep();
+}
