@@ -197,7 +197,8 @@ def set_tag(number: int) -> int:
 class tag:  # noqa: N801 (used as a function)
     """Labels what this thread allocates within the block: `with hakmem.tag(7): ...`. The label before comes back at its end.
 
-    As set_tag(). With an `await` or a `yield` in the block, what runs meanwhile in this thread has the label too.
+    As set_tag(). With an `await` or a `yield` in the block, what runs meanwhile in this thread has the label too. An object is of one
+    thread.
     """
 
     def __init__(self, number: int) -> None:

@@ -64,6 +64,14 @@ def test_no_module_of_the_package_takes_the_place_of_a_function():
         hakmem.nothing  # noqa: B018
 
 
+def test_the_page_tells_of_every_name():
+    page = (Path(__file__).parents[2] / "docs" / "languages" / "python.md").read_text()
+    for name in set(hakmem.__all__) - {"NotActive", "Stats", "__version__"}:
+        assert re.search(rf"^\|.*`{name}\(.*\).*` \|", page, re.M), name
+    assert "`hakmem.NotActive`" in page
+    assert all(getattr(hakmem, name).__doc__ for name in hakmem.__all__ if name != "__version__")
+
+
 CALLS = [
     "hakmem.stats()",
     "hakmem.set_tag(1)",
