@@ -1,7 +1,8 @@
 """What a program that runs under hakmem can ask and tell of itself: the package's own names, `import hakmem`.
 
 The library's functions are looked up in the process, by ctypes, when they are first called; nothing is loaded into it. All functions may
-be called by any thread at any time, also after a fork. The interpreter's lock is not held while the library works.
+be called by any thread at any time, also after a fork. The interpreter's lock is not held while the library works. What writes raises
+MemoryError where there is no room for what it writes.
 """
 
 from __future__ import annotations
