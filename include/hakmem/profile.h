@@ -30,8 +30,9 @@ HAK_API bool hak_profile_pprof(int fd);
 
 /* Counts what is allocated from now on by where, also of what is freed soon, for so many seconds; 0 ends that.  The counts, of all times
  * together, are in snapshots (alloc_objects, alloc_space): estimates from one allocation in 512 KiB on average, of which n have an error
- * of 1 / sqrt(n).  A block that realloc leaves where it is counts once, as it was allocated.  Meanwhile small allocations take some
- * 10 ns more.  Also in the secure library.  Returns false under Valgrind's memcheck.  Since 0.2. */
+ * of 1 / sqrt(n).  A block that realloc leaves where it is counts once, as it was allocated.  Meanwhile a small allocation takes
+ * 114 instructions more, with its events (docs/insight.md).  Also in the secure library.  Returns false under Valgrind's
+ * memcheck.  Since 0.2. */
 HAK_API bool hak_profile_arm(uint32_t seconds);
 
 /* What the calling thread allocates from now on has this number in profiles: a tenant's, a request's, a subsystem's.
