@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 
-from hakmem.snapshot import Sample
+from hakmem.snapshots import Sample
 
 # Seconds from which a class is, and its name.
 _CLASSES = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from hakmem.snapshot import Allocations, Snapshot
+from hakmem.snapshots import Allocations, Snapshot
 
 
 def by_key(snapshot: Snapshot, key_of: Callable[[int], Hashable]) -> dict[Hashable, Allocations]:

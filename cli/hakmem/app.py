@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from hakmem import __version__, blackbox_command, demo, exits, leaks, peers, preload, render, stats
+from hakmem import __version__, blackbox_command, demo, exits, leaks, peers, preload, render, reports
 from hakmem import library as library_queries
 from hakmem.bench.allocators import Allocator
 from hakmem.bench.command import bench
@@ -137,7 +137,7 @@ def run(
         file = stats_file or environment.get("HAKMEM_STATS_FILE")
         if file and not Path(file).absolute().parent.is_dir():
             raise Failure(f"{file}: no such directory")
-        wanted.append(stats.AtExit(file, stats_children, json=environment.get("HAKMEM_STATS_JSON") == "1"))
+        wanted.append(reports.AtExit(file, stats_children, json=environment.get("HAKMEM_STATS_JSON") == "1"))
     if blackbox_file:
         wanted.append(blackbox_command.LastEntry(blackbox_file))
     if profile_file or with_leaks:
@@ -247,7 +247,7 @@ def options(library: str | None) -> None:
 @click.argument("file", type=click.File("r"))
 def stats_command(file: TextIO) -> None:
     """Show the statistics in FILE, written by hakmem run --stats-file or with HAKMEM_STATS=1 HAKMEM_STATS_FILE=FILE."""
-    for report in stats.read(file):
+    for report in reports.read(file):
         render.print_all(render.stats_tables(report))
 
 

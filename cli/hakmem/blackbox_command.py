@@ -56,9 +56,9 @@ def _facts(box: Box, entry: Entry) -> dict[str, Any]:
 
 
 def _show(box: Box, entry: Entry, top: int, depth: int, *, to_errors: bool) -> None:
-    from hakmem import resident, snapshot, symbols
+    from hakmem import resident, snapshots, symbols
 
-    taken = snapshot.parse(entry.text.decode(errors="surrogateescape"), box.file)
+    taken = snapshots.parse(entry.text.decode(errors="surrogateescape"), box.file)
     names = symbols.Symbols(taken)
     rows, count = insight.rows(taken, names, insight.SITE, top)
     table = resident.of_snapshot(taken)
@@ -105,7 +105,7 @@ def blackbox_command(
 
     It is that of the newest whole entry, ten seconds old at most when the process ended. hakmem profile and hakmem diff read FILE too.
     """
-    from hakmem import resident, snapshot, symbols
+    from hakmem import resident, snapshots, symbols
 
     box = blackbox.read(file)
     entry = _of_number(box, number)
@@ -125,7 +125,7 @@ def blackbox_command(
         click.echo(f"entry {entry.number} of process {box.process}, taken for: {entry.why}")
         _show(box, entry, top, depth, to_errors=False)
         return
-    taken = snapshot.parse(entry.text.decode(errors="surrogateescape"), file)
+    taken = snapshots.parse(entry.text.decode(errors="surrogateescape"), file)
     names = symbols.Symbols(taken)
     rows, _ = insight.rows(taken, names, insight.SITE)
     whole = insight.profile_json(taken, rows, None, [], names.remarks())

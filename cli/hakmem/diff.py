@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from hakmem import pprof
+from hakmem import pprof_files
 from hakmem.errors import Failure
-from hakmem.profile import NOT_SAMPLED, Line, Stacks, estimate
-from hakmem.snapshot import Sample, Snapshot, is_snapshot, of_bytes
+from hakmem.estimates import NOT_SAMPLED, Line, Stacks, estimate
+from hakmem.snapshots import Sample, Snapshot, is_snapshot, of_bytes
 from hakmem.symbols import Frame, Symbols
 
 LEVEL = 0.05
@@ -245,7 +245,7 @@ def _apart(sides: Sequence[_Side]) -> Difference:
 
 def read(path: str) -> Snapshot | Stacks:
     data = Path(path).read_bytes()
-    return of_bytes(data, path) if is_snapshot(data) else pprof.decode(data, path)
+    return of_bytes(data, path) if is_snapshot(data) else pprof_files.decode(data, path)
 
 
 def compare(before: Snapshot | Stacks, after: Snapshot | Stacks) -> Difference:

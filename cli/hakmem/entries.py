@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hakmem import ages, allocations, pinned
-from hakmem.profile import UNKNOWN, Line, estimate
-from hakmem.snapshot import Sample, Snapshot
+from hakmem.estimates import UNKNOWN, Line, estimate
+from hakmem.snapshots import Sample, Snapshot
 from hakmem.symbols import Frame, Symbols
 
 SPACE = "inuse_space"

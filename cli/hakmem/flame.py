@@ -9,11 +9,11 @@ from typing import Any
 
 from hakmem import ages, insight, outside_commands
 from hakmem.diff import Change, Difference
+from hakmem.estimates import NOT_SAMPLED, UNKNOWN, Line, estimate
 from hakmem.pinned import NOT_TRACKED
-from hakmem.profile import NOT_SAMPLED, UNKNOWN, Line, estimate
 from hakmem.render import byte_text
 from hakmem.resident import Table
-from hakmem.snapshot import Snapshot
+from hakmem.snapshots import Snapshot
 from hakmem.symbols import Symbols
 
 _TEMPLATE = "flame.html"

@@ -13,13 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem import allocations, pinned
+from hakmem.estimates import NOT_SAMPLED, UNKNOWN, Line, estimate
 from hakmem.pinned import NOT_TRACKED, Pinned, PinnedLine
-from hakmem.profile import NOT_SAMPLED, UNKNOWN, Line, estimate
 from hakmem.render import byte_text
 
 if TYPE_CHECKING:  # they bring in packages that other commands need not wait for
     from hakmem.diff import Change, Difference
-    from hakmem.snapshot import Allocations, Sample, Snapshot
+    from hakmem.snapshots import Allocations, Sample, Snapshot
     from hakmem.symbols import Frame, Symbols
 
 SITE, FUNCTION, TAG = "site", "function", "tag"

@@ -14,9 +14,9 @@ from hakmem import insight, outside_commands, render
 from hakmem.errors import Failure
 
 if TYPE_CHECKING:
-    from hakmem.profile import Stacks
+    from hakmem.estimates import Stacks
     from hakmem.resident import Table
-    from hakmem.snapshot import Snapshot
+    from hakmem.snapshots import Snapshot
     from hakmem.symbols import Symbols
 
 _CHANGED = 1
@@ -43,10 +43,10 @@ def _remark(remarks: list[str]) -> None:
 
 def taken(target: str) -> Snapshot:
     """The snapshot of a process, a core or a file."""
-    from hakmem import memory, outside, snapshot
+    from hakmem import memory, outside, snapshots
 
     source = memory.open_memory(target)
-    return snapshot.read(target) if source is None else outside.read(source)
+    return snapshots.read(target) if source is None else outside.read(source)
 
 
 def counted(target: str, seconds: float) -> Snapshot:
@@ -134,7 +134,7 @@ def profile(
     All lines sum to what the allocator counted as live, and each has a standard error. A second table tells who keeps
     pages in use that are partly free.
     """
-    from hakmem import pprof, snapshot, symbols  # what they need takes a while to load
+    from hakmem import pprof_files, snapshots, symbols  # what they need takes a while to load
 
     if (since or interval) and not html_out:
         raise click.UsageError("--since and --interval belong to --html; hakmem diff shows as text what changed")
@@ -146,7 +146,7 @@ def profile(
             _remark(["nothing was counted: the process allocated little, or no thread of it took a slow path to see that it is armed"])
     names = symbols.Symbols(read)
     if pprof_out:
-        _write(pprof_out, pprof.encode(read, names))
+        _write(pprof_out, pprof_files.encode(read, names))
     if otlp_out:
         from hakmem import otlp  # few ask for it, and its library takes a while too
 
@@ -154,7 +154,7 @@ def profile(
     if html_out:
         _write(html_out, _page(read, names, table, before))
     if save_out:
-        _write(save_out, snapshot.text_of(read).encode(errors="surrogateescape"))
+        _write(save_out, snapshots.text_of(read).encode(errors="surrogateescape"))
     if as_json:
         shown, _ = insight.rows(read, names, by)
         kept = insight.pinned_rows(read, names, by)

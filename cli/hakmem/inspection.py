@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hakmem.memory import Memory
 from hakmem.outside import Heap, Reader
 from hakmem.render import byte_text
-from hakmem.snapshot import Sample, Snapshot
+from hakmem.snapshots import Sample, Snapshot
 
 LIVE, IN_BIN, FREE, REMOTE, QUARANTINED = (
     "live",

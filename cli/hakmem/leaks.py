@@ -15,9 +15,9 @@ GROWN = 1
 
 
 def _show_live(file: Path, top: int, depth: int) -> None:
-    from hakmem import snapshot, symbols
+    from hakmem import snapshots, symbols
 
-    read = snapshot.read(str(file))
+    read = snapshots.read(str(file))
     names = symbols.Symbols(read)
     shown, count = insight.rows(read, names, insight.SITE, top)
     print("hakmem: live at exit", file=sys.stderr)

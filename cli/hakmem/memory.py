@@ -17,7 +17,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 from hakmem.errors import Failure
-from hakmem.snapshot import Mapping
+from hakmem.snapshots import Mapping
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PIECE = 64 << 20  # of one read

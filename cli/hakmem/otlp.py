@@ -15,7 +15,7 @@ from opentelemetry.proto.profiles.v1development import profiles_pb2 as format_of
 import hakmem
 from hakmem import entries
 from hakmem.entries import Entry
-from hakmem.snapshot import Mapping, Snapshot
+from hakmem.snapshots import Mapping, Snapshot
 from hakmem.symbols import Frame, Symbols, addresses, clean
 
 # Names of the semantic conventions; what they have no word for is ours.

@@ -17,7 +17,7 @@ import numpy as np
 from hakmem import descriptor, outside_pinned
 from hakmem.errors import Failure
 from hakmem.memory import Memory, whole
-from hakmem.snapshot import Allocations, Sample, SizeClass, Snapshot
+from hakmem.snapshots import Allocations, Sample, SizeClass, Snapshot
 
 _ARMED_LONGER = 5  # seconds, for what this tool takes; should it be killed, the process goes on without it
 _TRIES = 3

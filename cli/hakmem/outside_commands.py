@@ -21,7 +21,7 @@ from hakmem.render import byte_text
 if TYPE_CHECKING:
     from hakmem.inspection import Finding
     from hakmem.resident import Table
-    from hakmem.snapshot import Snapshot
+    from hakmem.snapshots import Snapshot
     from hakmem.symbols import Frame
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Write everything as JSON instead.")
@@ -30,12 +30,12 @@ _UNKNOWN = "not known"
 
 def table_of(target: str, pinned: bool = False) -> tuple[Table, Snapshot]:
     """The table of a process, a core or a snapshot's file; with who keeps pages, if `pinned`."""
-    from hakmem import memory, resident, snapshot
+    from hakmem import memory, resident, snapshots
 
     source = memory.open_memory(target)
     if source is not None:
         return resident.of_memory(source, pinned)
-    taken = snapshot.read(target)
+    taken = snapshots.read(target)
     return resident.of_snapshot(taken), taken
 
 

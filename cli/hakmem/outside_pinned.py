@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hakmem.pages import of_bits
-from hakmem.snapshot import Freed, Stratum, Survivor, TrackedSlab, age_of
+from hakmem.snapshots import Freed, Stratum, Survivor, TrackedSlab, age_of
 
 if TYPE_CHECKING:
     from hakmem.outside import Heap, Look, Reader

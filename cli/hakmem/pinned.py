@@ -26,8 +26,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from hakmem.profile import apportion
-from hakmem.snapshot import Snapshot, Stratum, Survivor, TrackedSlab
+from hakmem.estimates import apportion
+from hakmem.snapshots import Snapshot, Stratum, Survivor, TrackedSlab
 
 NOT_TRACKED = "(not tracked)"
 

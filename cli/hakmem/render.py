@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import sys
@@ -362,6 +363,15 @@ def write_wide(renderables: Sequence[RenderableType], file: IO[str]) -> None:
         console = Console(file=file, width=max(console.width, wanted))
     for one in renderables:
         console.print(one)
+
+
+def wide_text(parts: Iterable[str | Table]) -> str:
+    """What print_wide() prints where there is no terminal, of one part after the other."""
+    console = Console(file=io.StringIO(), width=_WIDEST, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        for part in parts:
+            console.print(Text(part) if isinstance(part, str) else part)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
 def print_all(renderables: list[RenderableType]) -> None:

@@ -18,7 +18,7 @@ from hakmem.memory import Memory, Process, Unreadable, whole
 from hakmem.outside import Heap, Reader
 from hakmem.pages import Contents, Mapped, Pagemap, Pages, contents, mappings
 from hakmem.render import byte_text
-from hakmem.snapshot import Snapshot
+from hakmem.snapshots import Snapshot
 
 # What the rows are, and what each counts for in the verdict.
 PROGRAM, CACHE, FRAGMENTATION, HUGE, META, OTHER = (

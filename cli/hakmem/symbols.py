@@ -12,7 +12,7 @@ from demangle import DemanglingError, demangle
 
 from hakmem.dwarf import Call
 from hakmem.elf import DEBUG_ROOT, Module
-from hakmem.snapshot import Mapping, Snapshot
+from hakmem.snapshots import Mapping, Snapshot
 
 JIT_FOLDER = Path("/tmp")
 

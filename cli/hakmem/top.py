@@ -21,11 +21,11 @@ from rich.text import Text
 
 from hakmem import insight, outside_commands, resident
 from hakmem.errors import Failure
+from hakmem.estimates import NOT_SAMPLED
 from hakmem.memory import Process, Unreadable
-from hakmem.profile import NOT_SAMPLED
 from hakmem.render import byte_text
 from hakmem.resident import Table
-from hakmem.snapshot import Snapshot, write
+from hakmem.snapshots import Snapshot, write
 from hakmem.symbols import Symbols
 
 PROC = Path("/proc")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from hakmem.snapshot import Mapping, Sample, SizeClass, Snapshot, Stratum, Survivor, TrackedSlab
+from hakmem.snapshots import Mapping, Sample, SizeClass, Snapshot, Stratum, Survivor, TrackedSlab
 
 RATE = 128 << 10
 UNIT = 64 << 10

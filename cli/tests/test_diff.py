@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from heap import RATE, Heap, mixed, text_of
 
-from hakmem import pprof
+from hakmem import pprof_files
 from hakmem.diff import Change, adjust, coin_chance, compare, is_panel, normal_chance
-from hakmem.snapshot import Sample, SizeClass
+from hakmem.snapshots import Sample, SizeClass
 from hakmem.symbols import Symbols
 
 PAIRS = 200
@@ -150,7 +150,7 @@ def test_benjamini_and_hochberg():
 def test_profiles_of_pprof_seldom_raise_an_alarm_and_find_growth():
     def of_pprof(owners, seed):
         taken = Heap(owners).sampled(seed)
-        return pprof.decode(pprof.encode(taken, Symbols(taken)), "x")
+        return pprof_files.decode(pprof_files.encode(taken, Symbols(taken)), "x")
 
     owners = MANY | {16: [7] * 4}  # too few for a sample, which is no site
     sides = [of_pprof(owners, seed) for seed in range(40)]

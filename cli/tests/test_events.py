@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from processes import compiled, running
 
-from hakmem import outside, pprof, snapshot
+from hakmem import outside, pprof_files, snapshots
 from hakmem.memory import Process
 from hakmem.symbols import Symbols
 
@@ -69,9 +69,9 @@ def test_pprof_has_the_types(hakmem, churn, tmp_path):
     file = tmp_path / "events"
     with running(churn, "20", HAKMEM_EVENTS="1", HAKMEM_PROFILE=str(file)) as process:
         process.wait(60)
-    taken = snapshot.read(str(file))
-    assert snapshot.parse(snapshot.text_of(taken)).allocated == taken.allocated
-    found = pprof._message("Profile").FromString(gzip.decompress(pprof.encode(taken, Symbols(taken))))
+    taken = snapshots.read(str(file))
+    assert snapshots.parse(snapshots.text_of(taken)).allocated == taken.allocated
+    found = pprof_files._message("Profile").FromString(gzip.decompress(pprof_files.encode(taken, Symbols(taken))))
     names = [found.string_table[each.type] for each in found.sample_type]
     for name, field in (("alloc_objects", "objects"), ("alloc_space", "bytes")):
         at = names.index(name)

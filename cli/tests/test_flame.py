@@ -18,7 +18,7 @@ from processes import running
 
 from hakmem import flame, insight_commands
 from hakmem.diff import compare
-from hakmem.snapshot import Snapshot
+from hakmem.snapshots import Snapshot
 from hakmem.symbols import Symbols
 
 SMALL = Heap({64: mixed({2: 30_000, 3: 10_000}, free=500), 48: mixed({2: 3})}, [(4, 3 << 20)])

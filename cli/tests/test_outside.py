@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from processes import LIBRARY, compiled, running
 
-from hakmem import descriptor, outside, snapshot
+from hakmem import descriptor, outside, snapshots
 from hakmem.errors import Failure
 from hakmem.memory import Core, Process, is_core, open_memory, whole
-from hakmem.snapshot import Snapshot
+from hakmem.snapshots import Snapshot
 
 _AGE = 0.3  # seconds that clocks may differ by
 _READS = int(os.environ.get("HAKMEM_TEST_READS", "1000"))
@@ -64,7 +64,7 @@ def test_process_and_core_are_what_the_process_says(program, tmp_path, remote):
     file = tmp_path / "heap"
     options = {"HAKMEM_KEEPER": "0"} | ({"HAKMEM_SAMPLE_KB": "512"} if remote == "1" else {})
     with running(program, "rest", file, **options) as process:
-        written, seen = snapshot.read(str(file)), outside.read(Process(process.pid))
+        written, seen = snapshots.read(str(file)), outside.read(Process(process.pid))
         core = outside.read(cored(process.pid, tmp_path))
     same(seen, written)
     same(core, written)
@@ -86,7 +86,7 @@ def test_a_core_of_the_kernel_is_what_the_process_said(program, tmp_path):
         process.send_signal(signal.SIGABRT)
         process.wait()
     (path,) = tmp_path.glob("core*")
-    same(outside.read(Core(str(path))), snapshot.read(str(file)))
+    same(outside.read(Core(str(path))), snapshots.read(str(file)))
 
 
 def test_a_process_that_ends_meanwhile_is_one_line(program, tmp_path):
@@ -137,7 +137,7 @@ class Torn(Process):
 def test_what_changes_while_it_is_read_is_read_again_and_then_left_out(program, tmp_path, kind, monkeypatch):
     file = tmp_path / "heap"
     with running(program, "rest", file, HAKMEM_KEEPER="0") as process:
-        written, memory = snapshot.read(str(file)), Torn(process.pid)
+        written, memory = snapshots.read(str(file)), Torn(process.pid)
         monkeypatch.setitem(Torn.turns, kind, 1)
         same(outside.read(memory), written)
         assert Torn.turns[kind] == 0
@@ -196,7 +196,7 @@ def test_found_in_a_stripped_library_and_by_its_magic_in_a_core_without_headers(
     headers = [core.segments_at(start) for path, start in core.files().items() if path.startswith("/")]
     assert not any(headers)
     assert descriptor.find(core).address == found.address
-    assert said(outside.read(core)) == said(snapshot.read(str(file)))
+    assert said(outside.read(core)) == said(snapshots.read(str(file)))
 
 
 def test_what_a_reader_misses_is_named(program, tmp_path):

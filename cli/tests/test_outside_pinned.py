@@ -12,10 +12,10 @@ import pytest
 from processes import compiled, running
 from test_outside import cored
 
-from hakmem import outside, snapshot
+from hakmem import outside, snapshots
 from hakmem.memory import Process
 from hakmem.pinned import estimate
-from hakmem.snapshot import Snapshot, TrackedSlab
+from hakmem.snapshots import Snapshot, TrackedSlab
 
 _AGE = 0.3  # seconds that clocks may differ by
 _READS = int(os.environ.get("HAKMEM_TEST_READS", "1000")) // 10
@@ -52,7 +52,7 @@ def same(seen: Snapshot, written: Snapshot, latest: float = 60) -> None:
 def test_process_and_core_are_what_the_process_says(program, tmp_path, track, sample):
     file = tmp_path / "heap"
     with running(program, "rest", file, HAKMEM_KEEPER="0", HAKMEM_TRACK=track, HAKMEM_SAMPLE_KB=sample) as process:
-        written, reader = snapshot.read(str(file)), outside.Reader(Process(process.pid))
+        written, reader = snapshots.read(str(file)), outside.Reader(Process(process.pid))
         holes = reader.heap().units["holes"]
         seen, core = outside.read(reader.memory), outside.read(cored(process.pid, tmp_path))
     same(seen, written)
@@ -71,7 +71,7 @@ def test_what_was_saved_is_read_as_it_was(hakmem, program, tmp_path):
     with running(program, "rest", file, HAKMEM_KEEPER="0", HAKMEM_TRACK="2") as process:
         assert hakmem("profile", str(process.pid), "--save", str(saved)).returncode == 0
         page = hakmem("profile", str(process.pid), "--html", str(tmp_path / "page"))
-    same(snapshot.read(str(saved)), snapshot.read(str(file)))
+    same(snapshots.read(str(saved)), snapshots.read(str(file)))
     assert page.returncode == 0 and "slabs tracked" in (tmp_path / "page").read_text()
 
 
@@ -100,7 +100,7 @@ def test_a_tracked_block_that_is_sampled_too_is_as_its_sample_says(program, tmp_
     """Made quiet, as one would be that came and went often."""
     file = tmp_path / "heap"
     with running(program, "rest", file, HAKMEM_KEEPER="0", HAKMEM_TRACK="1") as process:
-        written, reader = snapshot.read(str(file)), outside.Reader(Process(process.pid))
+        written, reader = snapshots.read(str(file)), outside.Reader(Process(process.pid))
         sampled = {each.address for each in written.samples if not each.quiet}
         found = (
             (slab, each)
@@ -174,7 +174,7 @@ def possible(taken: Snapshot, reader: outside.Reader, oldest: float = 600) -> No
 def test_what_changes_while_it_is_read_is_read_again_and_then_a_possible_slab(program, tmp_path):
     file = tmp_path / "heap"
     with running(program, "rest", file, HAKMEM_KEEPER="0", HAKMEM_TRACK="3") as process:
-        written, memory = snapshot.read(str(file)), Torn(process.pid)
+        written, memory = snapshots.read(str(file)), Torn(process.pid)
         Torn.turns = 1
         same(outside.read(memory), written)
         assert Torn.turns == 0
@@ -191,7 +191,7 @@ def test_live_bits_of_blocks_that_are_free_or_wait_say_nothing(program, tmp_path
     """A plain store may have brought them back."""
     file = tmp_path / "heap"
     with running(program, "rest", file, HAKMEM_KEEPER="0", HAKMEM_TRACK="2") as process:
-        written, reader = snapshot.read(str(file)), outside.Reader(Process(process.pid))
+        written, reader = snapshots.read(str(file)), outside.Reader(Process(process.pid))
         heap, (live, stride, _) = reader.heap(), reader.names.zone("live")
         granule, set_of = reader.value("granule.bytes"), [0, 0]
         for slab in heap.slabs.tolist():

@@ -12,7 +12,7 @@ import pytest
 from heap import PAGE, UNIT, Heap, mixed, pages_of, pin, slabs_of, text_of
 
 from hakmem.pinned import NOT_TRACKED, TOO_FEW, estimate
-from hakmem.snapshot import Freed, Snapshot, Stratum, Survivor, TrackedSlab
+from hakmem.snapshots import Freed, Snapshot, Stratum, Survivor, TrackedSlab
 
 # Sparse and dense slabs, blocks that lie across pages, and a class of one site.
 BLOCKS = {2: 600, 3: 300, 4: 100}

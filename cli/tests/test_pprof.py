@@ -15,9 +15,9 @@ from elftools.elf.elffile import ELFFile
 from heap import CODE, Heap, mixed, of_code, pin, text_of
 from processes import KNOWN, compiled, running
 
-from hakmem import diff, pprof, snapshot
+from hakmem import diff, pprof_files, snapshots
 from hakmem.errors import Failure
-from hakmem.profile import NOT_SAMPLED, estimate
+from hakmem.estimates import NOT_SAMPLED, estimate
 from hakmem.symbols import Symbols
 
 SMALL = Heap({64: mixed({2: 30_000, 3: 10_000}, free=500), 48: mixed({2: 3})}, [(4, 3 << 20)])
@@ -31,11 +31,11 @@ def taken():
 
 
 def decoded(data: bytes):
-    return pprof._message("Profile").FromString(gzip.decompress(data))
+    return pprof_files._message("Profile").FromString(gzip.decompress(data))
 
 
 def test_values_sum_to_what_is_live(taken):
-    profile = decoded(pprof.encode(taken, Symbols(taken)))
+    profile = decoded(pprof_files.encode(taken, Symbols(taken)))
     text = profile.string_table
     assert text[0] == ""
     types = [(text[each.type], text[each.unit]) for each in profile.sample_type]
@@ -57,7 +57,7 @@ class Inlining(Symbols):
 
 
 def test_calls_compiled_into_others_are_lines_of_one_place(taken, tmp_path):
-    profile = decoded(pprof.encode(taken, Inlining(taken)))
+    profile = decoded(pprof_files.encode(taken, Inlining(taken)))
     names = {each.id: profile.string_table[each.name] for each in profile.function}
     places = [each for each in profile.location if each.address]
     assert len({each.address for each in places}) == len(places) >= 3
@@ -65,14 +65,14 @@ def test_calls_compiled_into_others_are_lines_of_one_place(taken, tmp_path):
     assert all([line.line for line in each.line] == [3, 0] for each in places)
     files = [tmp_path / "with", tmp_path / "without"]
     for file, symbols in zip(files, (Inlining(taken), Symbols(taken)), strict=True):
-        file.write_bytes(pprof.encode(taken, symbols))
+        file.write_bytes(pprof_files.encode(taken, symbols))
     found = diff.compare(*(diff.read(str(file)) for file in files))
     assert [each for each in found.changes if each.change] == []
 
 
 def test_what_is_pinned_is_two_types_more(taken):
     pin(taken, SMALL, every=2)
-    data = pprof.encode(taken, Symbols(taken))
+    data = pprof_files.encode(taken, Symbols(taken))
     profile = decoded(data)
     text = profile.string_table
     assert [text[each.type] for each in profile.sample_type][3:] == ["pinned_sole", "pinned_shared"]
@@ -82,11 +82,11 @@ def test_what_is_pinned_is_two_types_more(taken):
     assert sums[4] == sum(stratum.waste for stratum in taken.strata)
     assert 0 <= sums[3] <= sums[4]
     assert text[profile.default_sample_type] == "inuse_space"
-    assert sum(line.bytes for line in pprof.decode(data, "x").lines.values()) == taken.live_bytes
+    assert sum(line.bytes for line in pprof_files.decode(data, "x").lines.values()) == taken.live_bytes
 
 
 def test_labels_addresses_and_mappings(taken):
-    profile = decoded(pprof.encode(taken, Symbols(taken)))
+    profile = decoded(pprof_files.encode(taken, Symbols(taken)))
     text = profile.string_table
     (mapping,) = profile.mapping
     assert (text[mapping.filename], text[mapping.build_id]) == ("/opt/program", "ab" * 20)
@@ -111,7 +111,7 @@ def test_labels_addresses_and_mappings(taken):
 
 
 def test_what_was_written_is_read(taken):
-    stacks = pprof.decode(pprof.encode(taken, Symbols(taken)), "x")
+    stacks = pprof_files.decode(pprof_files.encode(taken, Symbols(taken)), "x")
     assert stacks.rate == taken.rate
     assert sum(line.bytes for line in stacks.lines.values()) == taken.live_bytes
     by_name = {key[0][2]: line for key, line in stacks.lines.items()}
@@ -123,7 +123,7 @@ def test_what_was_written_is_read(taken):
 @pytest.mark.parametrize("data", [b"\x1f\x8bno gzip", gzip.compress(b"\xff\xff\xff"), b"", b"\x0a\x02\x08\x63"])
 def test_files_that_are_no_profile_are_told(data):
     with pytest.raises(Failure, match=r"^x: "):
-        pprof.decode(data, "x")
+        pprof_files.decode(data, "x")
 
 
 @pytest.fixture(scope="module")
@@ -133,12 +133,12 @@ def inside(tmp_path_factory):
     folder.mkdir()
     program, file = compiled(folder, KNOWN, "-Wl,--build-id=sha1"), folder / "heap"
     with running(program, "rest", file, HAKMEM_KEEPER="0", HAKMEM_INSIGHT="2"):
-        return snapshot.read(str(file)), folder / "heap.pb"
+        return snapshots.read(str(file)), folder / "heap.pb"
 
 
 @pytest.fixture(scope="module")
 def written(inside):
-    return pprof._message("Profile").FromString(inside[1].read_bytes())
+    return pprof_files._message("Profile").FromString(inside[1].read_bytes())
 
 
 def labels_of(profile, sample) -> tuple[int, int]:
@@ -155,7 +155,7 @@ def stack_of(profile, sample) -> tuple[int, ...]:
 
 def test_a_process_writes_what_the_tool_writes_of_it(inside, written):
     taken, _ = inside
-    tools = decoded(pprof.encode(taken, Symbols(taken)))
+    tools = decoded(pprof_files.encode(taken, Symbols(taken)))
 
     def said(profile):
         text = profile.string_table
@@ -219,7 +219,7 @@ def test_a_process_names_its_mappings(inside, written):
 
 def test_profiles_of_processes_are_read(inside):
     taken, file = inside
-    stacks = pprof.read(str(file))
+    stacks = pprof_files.read(str(file))
     assert stacks.rate == taken.rate
     assert sum(line.bytes for line in stacks.lines.values()) == taken.live_bytes
 
@@ -258,7 +258,7 @@ def test_go_opens_it(hakmem, taken, tmp_path, go_top):
 def test_go_opens_what_a_process_writes(tmp_path, go_top):
     file = tmp_path / "heap"
     with running(compiled(tmp_path, KNOWN, "-g"), "rest", file, HAKMEM_KEEPER="0", HAKMEM_INSIGHT="2"):
-        taken = snapshot.read(str(file))
+        taken = snapshots.read(str(file))
     space = go_top(tmp_path / "heap.pb", "-unit=B")
     assert "File: known" in space and f"Build ID: {taken.mappings[0].build_id}" in space
     assert f"{taken.live_bytes}B total" in space

@@ -10,8 +10,8 @@ from collections import Counter
 import pytest
 from heap import RATE, Heap, mixed, text_of
 
-from hakmem.profile import NOT_SAMPLED, apportion, estimate
-from hakmem.snapshot import Sample, SizeClass, Snapshot
+from hakmem.estimates import NOT_SAMPLED, apportion, estimate
+from hakmem.snapshots import Sample, SizeClass, Snapshot
 
 # 60, 30 and 10 % of 12 MiB in blocks of two sizes, and site 5 alone in a class of its own.
 SHARES = Heap(

@@ -8,7 +8,7 @@ import time
 import pytest
 from heap import Heap, mixed, of_code, pin, text_of
 
-from hakmem import snapshot
+from hakmem import snapshots
 from hakmem.errors import Failure
 
 SMALL = Heap({64: mixed({2: 3000, 3: 1000}, free=50), 4096: mixed({2: 100})}, [(4, 50 << 10), (5, 3 << 20)])
@@ -27,7 +27,7 @@ def a_snapshot():
 
 def test_what_was_written_is_read():
     taken = a_snapshot()
-    read = snapshot.parse(text_of(taken))
+    read = snapshots.parse(text_of(taken))
     assert read == taken
     assert read.mappings[0].name == "a program"
     assert read.live_bytes == 4000 * 64 + 100 * 4096 + (50 << 10) + (3 << 20)
@@ -42,7 +42,7 @@ def test_kinds_and_words_of_later_versions_are_left_out():
     lines = text_of(a_snapshot()).splitlines()
     later = [f"{line} 17" if line.split()[0] not in ("mapping", "end") else line for line in lines]
     later[3:3] = ["weather 1 fair", ""]
-    assert snapshot.parse("\n".join(later)) == a_snapshot()
+    assert snapshots.parse("\n".join(later)) == a_snapshot()
 
 
 def test_cut_file_is_one_line(hakmem, tmp_path):
@@ -57,7 +57,7 @@ def test_cut_file_is_one_line(hakmem, tmp_path):
 @pytest.mark.parametrize("text", ["", "nonsense\nend\n", '{"a": 1}'])
 def test_file_that_is_no_snapshot_is_told(text):
     with pytest.raises(Failure, match="heap: not a snapshot of hakmem"):
-        snapshot.parse(text, "heap")
+        snapshots.parse(text, "heap")
 
 
 @pytest.mark.parametrize(
@@ -73,16 +73,16 @@ def test_file_that_is_no_snapshot_is_told(text):
 )
 def test_broken_line_is_told_with_its_number(line):
     with pytest.raises(Failure, match="heap: line 2 can't be read"):
-        snapshot.parse(f"hakmem-snapshot 1\n{line}\nend\n", "heap")
+        snapshots.parse(f"hakmem-snapshot 1\n{line}\nend\n", "heap")
 
 
 def test_block_that_came_while_the_snapshot_was_written_has_no_age():
-    read = snapshot.parse("hakmem-snapshot 1\nsample 0x10 16 16 9 0 0 4294967295 0\nend\n")
+    read = snapshots.parse("hakmem-snapshot 1\nsample 0x10 16 16 9 0 0 4294967295 0\nend\n")
     assert read.samples[0].age == 0
 
 
 def test_loop_of_sites_ends():
-    read = snapshot.parse("hakmem-snapshot 1\nsite 1 2 0x10\nsite 2 1 0x20\nend\n")
+    read = snapshots.parse("hakmem-snapshot 1\nsite 1 2 0x10\nsite 2 1 0x20\nend\n")
     assert len(read.stack(1)) == 1000
 
 
@@ -93,6 +93,6 @@ def test_big_snapshots_are_read_in_less_than_a_second():
     lines += [f"site {i} {draw(i)} {hex(draw(1 << 40))}" for i in range(1, 100_001)]
     text = "\n".join([*lines, "end\n"])
     start = time.process_time()
-    read = snapshot.parse(text)
+    read = snapshots.parse(text)
     assert time.process_time() - start < 1.5  # 0.4 s here
     assert len(read.samples) == len(read.sites) == 100_000

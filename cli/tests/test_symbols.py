@@ -10,7 +10,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from heap import CODE, of_code
 
-from hakmem.snapshot import Snapshot
+from hakmem.snapshots import Snapshot
 from hakmem.symbols import Symbols, addresses
 
 SOURCE = """

@@ -19,7 +19,7 @@ from heap import CODE, Heap, mixed, of_code, pin
 from processes import compiled, running
 from rich.console import Console
 
-from hakmem import outside, resident, snapshot, top
+from hakmem import outside, resident, snapshots, top
 from hakmem.memory import Process
 from hakmem.resident import Row, Table
 
@@ -116,7 +116,7 @@ def test_a_process_is_watched_until_q(screen, tmp_path):
     shown.press("q")
     assert shown.process.wait(30) == 0
     assert termios.tcgetattr(shown.inner) == shown.before
-    saved, seen = snapshot.read(str(file)), outside.read(Process(process.pid))
+    saved, seen = snapshots.read(str(file)), outside.read(Process(process.pid))
     assert (saved.classes, saved.sites, saved.mappings) == (seen.classes, seen.sites, seen.mappings)
     assert [each.address for each in saved.samples] == [each.address for each in seen.samples]
 
@@ -134,7 +134,7 @@ def test_p_sorts_by_what_is_kept(held, tmp_path):
         shown.wait_for(r"saved heap\.\d+")
         shown.end()
     (file,) = tmp_path.glob("heap.*")
-    assert snapshot.read(str(file)).tracked
+    assert snapshots.read(str(file)).tracked
 
 
 def test_the_view_ends_with_the_process(screen):
@@ -156,7 +156,7 @@ def text_of(view: top.View) -> str:
     return console.export_text()
 
 
-def taken(blocks: dict[int, int]) -> snapshot.Snapshot:
+def taken(blocks: dict[int, int]) -> snapshots.Snapshot:
     found = Heap({64: mixed(blocks)}).sampled(3)
     found.mappings = [of_code("/nowhere/program", start=CODE)]
     return found
@@ -199,7 +199,7 @@ def test_a_saved_snapshot_is_read_as_it_was():
     heap = Heap({64: mixed({2: 1000, 3: 500}, free=9)}, [(4, 300 << 10), (5, 70 << 10)] * 4)
     before = pin(heap.sampled(1), heap, every=1)
     before.mappings = [of_code("/a path/with spaces", "abcd"), of_code("/other", start=CODE << 4)]
-    after = snapshot.parse(snapshot.text_of(before), before.file)
+    after = snapshots.parse(snapshots.text_of(before), before.file)
     counted = ("process", "time", "rate", "classes", "large_blocks", "large_bytes", "samples", "sites", "mappings")
     for name in (*counted, "page_size", "strata", "tracked"):
         assert getattr(after, name) == getattr(before, name), name

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from hakmem.snapshot import Sample, Snapshot
+from hakmem.snapshots import Sample, Snapshot
 
 NOT_SAMPLED = "(not sampled)"
 UNKNOWN = "(unknown)"

@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 
 from hakmem import entries
 from hakmem.errors import Failure
-from hakmem.profile import Line, Stacks
-from hakmem.snapshot import Mapping, Snapshot
+from hakmem.estimates import Line, Stacks
+from hakmem.snapshots import Mapping, Snapshot
 from hakmem.symbols import Frame, Symbols, addresses, clean
 
 _PACKAGE = "perftools.profiles"

@@ -1,0 +1,359 @@
+"""What a program that runs under hakmem can ask and tell of itself: the package's own names, `import hakmem`.
+
+The library's functions are looked up in the process, by ctypes, when they are first called; nothing is loaded into it. All functions may
+be called by any thread at any time, also after a fork. The interpreter's lock is not held while the library works. What writes raises
+MemoryError where there is no room for what it writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+TYPE_CHECKING = False  # typing's own would take as long to import as all that is imported here
+if TYPE_CHECKING:
+    from io import FileIO
+    from typing import Any, BinaryIO, Self
+
+    from hakmem.diff import Change, Difference
+    from hakmem.insight import AllocatedRow
+    from hakmem.snapshots import Snapshot
+
+_MOST = (1 << 32) - 1  # of a tag and of seconds
+_PROBE = "hak_stats_get"  # hakmem exports it in every build
+
+_functions: dict[str, Any] = {}
+_libraries: list[Any] = []  # what the process has loaded, as one
+
+
+class NotActive(RuntimeError):
+    """This process does not run under hakmem."""
+
+    __module__ = "hakmem"  # where its users find it
+
+    def __init__(self, missing: str = _PROBE) -> None:
+        super().__init__(
+            "this process does not run under hakmem: start it with `hakmem run -- python ...`"
+            if missing == _PROBE
+            else f"this process runs under an older hakmem, which has no {missing}"
+        )
+
+
+def _process() -> Any:
+    if not _libraries:
+        import ctypes
+
+        _libraries.append(ctypes.CDLL(None))
+    return _libraries[0]
+
+
+def _function(name: str) -> Any:
+    """The library's function of this name, with its types."""
+    if name not in _functions:
+        import ctypes
+
+        takes, gives = {
+            "hak_stats_json": (ctypes.c_int, ctypes.c_bool),
+            "hak_profile_write": (ctypes.c_int, ctypes.c_bool),
+            "hak_profile_pprof": (ctypes.c_int, ctypes.c_bool),
+            "hak_profile_arm": (ctypes.c_uint32, ctypes.c_bool),
+            "hak_tag_set": (ctypes.c_uint32, ctypes.c_uint32),
+            "hak_collect": (ctypes.c_bool, ctypes.c_size_t),
+        }[name]
+        try:
+            found = getattr(_process(), name)
+        except AttributeError:
+            raise NotActive(name if active() else _PROBE) from None
+        found.argtypes, found.restype = [takes], gives
+        _functions[name] = found
+    return _functions[name]
+
+
+def active() -> bool:
+    """Whether this process runs under hakmem: preloaded, or linked with the shared library. Does not change while it runs."""
+    return hasattr(_process(), _PROBE)
+
+
+def _number(value: int, what: str) -> int:
+    if not 0 <= value <= _MOST:
+        raise ValueError(f"{what} must be from 0 to {_MOST}, not {value}")
+    return value
+
+
+# ---- What the library writes ----
+
+
+def _unwritten() -> FileIO:
+    """A file in memory of its own, not in the heap: a snapshot must not be in the next one. Without a buffer, for the same reason."""
+    return open(os.memfd_create("hakmem"), "r+b", buffering=0)
+
+
+def _fill(file: FileIO, name: str) -> None:
+    if not _function(name)(file.fileno()):
+        raise MemoryError(f"{name} found no room to write")
+
+
+def _content(file: FileIO) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+def _written(name: str) -> bytes:
+    with _unwritten() as file:
+        _fill(file, name)
+        return _content(file)
+
+
+def _deliver(name: str, target: str | os.PathLike[str] | int | BinaryIO) -> None:
+    """By way of memory, so that the library needn't wait for the target, and what fails is told as Python tells it."""
+    data = _written(name)
+    if hasattr(target, "write"):
+        target.write(data)
+    else:
+        with open(target, "wb", closefd=not isinstance(target, int)) as file:
+            file.write(data)
+
+
+def snapshot(target: str | os.PathLike[str] | int | BinaryIO) -> None:
+    """Writes a snapshot of this process's heap, for `hakmem profile` and `hakmem diff`: hak_profile_write.
+
+    `target` is a path, whose file is replaced, a file descriptor, or a binary file, which gets it by one call of its write(). No other
+    thread is stopped: a block that is allocated or freed meanwhile is in it or not.
+
+    Raises OSError where it can't be written, and NotActive.
+    """
+    _deliver("hak_profile_write", target)
+
+
+def pprof(target: str | os.PathLike[str] | int | BinaryIO) -> None:
+    """Writes a profile of this process's heap for `go tool pprof`, not compressed: hak_profile_pprof.
+
+    `target` is what snapshot() takes, for a server's /debug/pprof/heap the response. Functions of the interpreter have no names in it:
+    the build ids of their files lead to them.
+
+    Raises OSError where it can't be written, and NotActive.
+    """
+    _deliver("hak_profile_pprof", target)
+
+
+# ---- Statistics ----
+
+
+class Stats(Mapping[str, "Any"]):
+    """What the allocator counted, at one time: `stats["live"]` or `stats.live`.
+
+    The names are those of hak_stats_t in hakmem.h, which explains each; all are bytes unless a name says otherwise. Those asked for
+    most: `live` (in blocks that the program holds), `committed` (live and free block memory), `resident` (of the whole process). Beside
+    them `class_stats` and `heap_stats` are lists of the same for each size class and for each thread's heap. A newer library has more.
+    """
+
+    def __init__(self, figures: dict[str, Any]) -> None:
+        self._figures = figures
+
+    def __getitem__(self, name: str) -> Any:
+        return self._figures[name]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_figures"][name]
+        except KeyError:
+            raise AttributeError(f"hakmem has no statistic {name!r}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._figures)
+
+    def __len__(self) -> int:
+        return len(self._figures)
+
+    def __repr__(self) -> str:
+        return f"Stats({', '.join(f'{name}={value}' for name, value in self.items() if isinstance(value, int))})"
+
+
+def stats() -> Stats:
+    """The allocator's statistics now: hak_stats_json, whatever the library has of them.
+
+    Other threads are not stopped: each figure is exact, the set may be skewed by what they do. Takes some 0.2 ms, more with many threads.
+
+    Raises NotActive.
+    """
+    import json
+
+    return Stats(json.loads(_written("hak_stats_json")))
+
+
+# ---- Who allocates ----
+
+
+def set_tag(number: int) -> int:
+    """Labels what this thread allocates from now on, in profiles (`hakmem profile --by tag`), and returns the label before.
+
+    `number` is from 0, which is none, to 2**32 - 1: a tenant's, a request's, a subsystem's. It belongs to the thread of the operating
+    system: new threads begin with 0, and coroutines that share a thread share its label. Takes some 0.5 µs.
+
+    Raises ValueError for another number, and NotActive.
+    """
+    return _function("hak_tag_set")(_number(number, "a tag"))
+
+
+class tag:  # noqa: N801 (used as a function)
+    """Labels what this thread allocates within the block: `with hakmem.tag(7): ...`. The label before comes back at its end.
+
+    As set_tag(). With an `await` or a `yield` in the block, what runs meanwhile in this thread has the label too. An object is of one
+    thread.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = _number(number, "a tag")
+        self._before: list[int] = []  # the same object may be entered again within itself
+
+    def __enter__(self) -> Self:
+        self._before.append(set_tag(self._number))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        set_tag(self._before.pop())
+
+
+def arm(seconds: int) -> None:
+    """Counts what all threads allocate from now on, freed soon or not, by where, for so many seconds; 0 ends that: hak_profile_arm.
+
+    The counts, of all times together, are in snapshots. Meanwhile a small allocation takes 114 instructions more.
+
+    Raises ValueError for seconds that are not from 0 to 2**32 - 1, RuntimeError under Valgrind's memcheck, and NotActive.
+    """
+    if not _function("hak_profile_arm")(_number(seconds, "seconds")):
+        raise RuntimeError("allocations can't be counted under Valgrind's memcheck")
+
+
+def trim() -> int:
+    """Gives all free memory back to the system that can go, at once: hak_collect. Returns how many bytes went.
+
+    Without it free memory goes with time (HAKMEM_DECAY_MS). What other threads have in their bins stays there. Takes a while in a large
+    heap, during which other threads may wait.
+
+    Raises NotActive.
+    """
+    return _function("hak_collect")(True)
+
+
+# ---- What a block of code did ----
+
+
+class profile:  # noqa: N801 (used as a function)
+    """Tells what a block of code allocated and kept: takes a snapshot of the process before and one after it.
+
+        with hakmem.profile() as taken:
+            work()
+        print(taken.text())
+
+    With `path` the snapshots are written to PATH.before and PATH.after, for `hakmem diff` and `hakmem profile`. With `events`
+    allocations are counted during the block, freed since or not: `allocated`. That ends an arm() under way.
+
+    What is told is of the whole process: other threads' work is in it. It rests on samples, one for each 128 KiB of blocks on average: a
+    change of less than 1 MiB is seldom told from chance, and one of some large blocks always. Objects in cycles that the garbage
+    collector has not found are kept: end the block with gc.collect(). An object serves one block; after it any thread may use it.
+
+    Entering raises NotActive, and OSError where a snapshot can't be written. What is asked for after the block raises RuntimeError while
+    that has not ended, and where no blocks are sampled (HAKMEM_INSIGHT=0, the secure library).
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, events: bool = False) -> None:
+        self._path = None if path is None else os.fspath(path)
+        self._events = events
+        self._taken: list[bytes] = []  # before and after
+        self._difference: Difference | None = None
+
+    def __enter__(self) -> Self:
+        for name in ("hak_profile_write", "hak_profile_arm"):  # what they need is allocated before the first snapshot
+            _function(name)
+        self._taken = []
+        self._kept = [open(f"{self._path}.{which}", "wb") for which in ("before", "after")] if self._path else []
+        self._files = [_unwritten(), _unwritten()]
+        _fill(self._files[0], "hak_profile_write")
+        if self._events:
+            arm(_MOST)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._events:
+            arm(0)
+        _fill(self._files[1], "hak_profile_write")
+        for file in self._files:
+            with file:
+                self._taken.append(_content(file))
+        for kept, data in zip(self._kept, self._taken, strict=False):
+            with kept:
+                kept.write(data)
+
+    @property
+    def snapshots(self) -> tuple[bytes, bytes]:
+        """Before and after, as snapshot() writes them."""
+        if len(self._taken) < 2:
+            raise RuntimeError("the block has not ended: there is no second snapshot yet")
+        return self._taken[0], self._taken[1]
+
+    def _parsed(self) -> tuple[Snapshot, Snapshot]:
+        from hakmem.snapshots import of_bytes
+
+        before, after = self.snapshots
+        return of_bytes(before, "before"), of_bytes(after, "after")
+
+    @property
+    def difference(self) -> Difference:
+        """All that `hakmem diff` finds; computed when it is first asked for, which may take seconds for the names."""
+        from hakmem import diff
+        from hakmem.errors import Failure
+
+        if self._difference is None:
+            try:
+                self._difference = diff.compare(*self._parsed())
+            except Failure as failure:
+                raise RuntimeError(str(failure)) from None
+        return self._difference
+
+    @property
+    def changes(self) -> list[Change]:
+        """The sites that hold more or less than before beyond chance, the largest change first.
+
+        Of each `change`, `before`, `after` and `error` (the standard error of the change) are bytes; `frames` are names and places of its
+        calls, the innermost first.
+        """
+        return self.difference.told
+
+    @property
+    def allocated(self) -> list[AllocatedRow]:
+        """With `events`: what was allocated during the block by site, the largest first; else nothing.
+
+        Of each `sums` has `bytes`, `objects` and the `error` of the bytes, estimates from so many `events`; `frames` are as in changes.
+        """
+        from hakmem import insight, symbols
+
+        after = self._counted()
+        return insight.allocated_rows(after, symbols.Symbols(after), insight.SITE)
+
+    def _counted(self) -> Snapshot:
+        """The snapshot after, with what was counted since the one before."""
+        before, after = self._parsed()
+        since = before.allocated
+        after.allocated = {
+            site: each - since[site] if site in since else each
+            for site, each in after.allocated.items()
+            if site not in since or each.events > since[site].events
+        }
+        return after
+
+    def text(self, top: int = 20, depth: int = 8) -> str:
+        """What changed, as `hakmem diff` shows it, and with `events` what was allocated: `top` lines each, of `depth` calls."""
+        from hakmem import insight, render
+
+        difference = self.difference
+        parts: list[Any] = list(insight.difference_heading(difference))
+        if difference.told:
+            parts.append(insight.difference_table(difference, top, depth, everything=False))
+        else:
+            parts.append("no site changed beyond chance")
+        if self._events:
+            after = self._counted()
+            parts.append(insight.allocated_heading(after))
+            parts.append(insight.allocated_table(after, self.allocated, top, depth))
+        return render.wide_text([*parts, *difference.remarks])
