@@ -18,7 +18,7 @@ fn answer(mut stream: TcpStream, stored: &mut Vec<Vec<u8>>) -> std::io::Result<(
     let path = request.split_whitespace().nth(1).unwrap_or("/");
     stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n")?;
     if path == "/debug/pprof/heap" {
-        return hakmem::write_pprof(stream.as_raw_fd()).map_err(|error| std::io::Error::from_raw_os_error(error.raw_os_error()));
+        return hakmem::write_pprof(stream.as_raw_fd()).map_err(std::io::Error::other);
     }
     if let Some(tenant) = path.strip_prefix("/store/").and_then(|number| number.parse().ok()) {
         let _tag = hakmem::tag(tenant);

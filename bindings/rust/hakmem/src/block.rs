@@ -83,7 +83,7 @@ unsafe fn realloc_aligned(block: *mut u8, layout: Layout, size: usize) -> *mut u
     }
 }
 
-/// The bytes that may be used in a block, at least those asked for; with the feature `secure` just those.
+/// The bytes that may be used in a block, at least those asked for; with the feature `secure` no more, but for large blocks.
 ///
 /// # Safety
 ///

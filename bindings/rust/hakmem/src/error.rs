@@ -1,35 +1,32 @@
-use core::ffi::c_int;
 use core::fmt;
 
-extern "C" {
-    fn __errno_location() -> *mut c_int;
-}
-
-/// Why the library refused: the C library's number of the error, as in `std::io::Error::from_raw_os_error`.
+/// Why the library refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Error {
-    number: i32,
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be written to its end.
+    Write,
+    /// There is no such option, its value is out of its range, or it is read at the start alone.
+    Option,
 }
 
 impl Error {
-    /// The number, such as `EINVAL`.
-    pub fn raw_os_error(self) -> i32 {
-        self.number
-    }
-
-    /// Right after a call of the library that said whether it succeeded.
-    pub(crate) fn unless(succeeded: bool) -> Result<(), Self> {
+    /// This one, unless the library has succeeded.
+    pub(crate) fn unless(self, succeeded: bool) -> Result<(), Self> {
         if succeeded {
-            return Ok(());
+            Ok(())
+        } else {
+            Err(self)
         }
-        // SAFETY: the address of the calling thread's errno.
-        Err(Self { number: unsafe { *__errno_location() } })
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "hakmem: system error {}", self.number)
+        formatter.write_str(match self {
+            Self::Write => "hakmem could not write to the file",
+            Self::Option => "hakmem has no such option, or not for this value or at this time",
+        })
     }
 }
 

@@ -15,17 +15,17 @@ use crate::Error;
 /// # fn main() -> std::io::Result<()> {
 /// # let path = std::env::temp_dir().join(format!("snapshot.{}", std::process::id()));
 /// let file = std::fs::File::create(&path)?;
-/// hakmem::write_snapshot(file.as_raw_fd()).map_err(|error| std::io::Error::from_raw_os_error(error.raw_os_error()))?;
+/// hakmem::write_snapshot(file.as_raw_fd()).map_err(std::io::Error::other)?;
 /// # std::fs::remove_file(path)
 /// # }
 /// ```
 ///
 /// # Errors
 ///
-/// What `write` failed with.
+/// [`Error::Write`].
 pub fn write_snapshot(descriptor: c_int) -> Result<(), Error> {
     // SAFETY: a wrong descriptor is an error.
-    Error::unless(unsafe { sys::hak_profile_write(descriptor) })
+    Error::Write.unless(unsafe { sys::hak_profile_write(descriptor) })
 }
 
 /// Writes a profile of the live heap to a file descriptor, as `go tool pprof` reads it: what a server answers for
@@ -36,10 +36,10 @@ pub fn write_snapshot(descriptor: c_int) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// What `write` failed with.
+/// [`Error::Write`].
 pub fn write_pprof(descriptor: c_int) -> Result<(), Error> {
     // SAFETY: a wrong descriptor is an error.
-    Error::unless(unsafe { sys::hak_profile_pprof(descriptor) })
+    Error::Write.unless(unsafe { sys::hak_profile_pprof(descriptor) })
 }
 
 /// Counts what is allocated from now on, by where, also of what is freed soon, for so many seconds; 0 ends that.

@@ -43,20 +43,20 @@ pub fn heap_stats() -> impl Iterator<Item = HeapStats> {
 ///
 /// # Errors
 ///
-/// What `write` failed with.
+/// [`Error::Write`].
 pub fn write_stats_text(descriptor: c_int) -> Result<(), Error> {
     // SAFETY: a wrong descriptor is an error.
-    Error::unless(unsafe { sys::hak_stats_text(descriptor) })
+    Error::Write.unless(unsafe { sys::hak_stats_text(descriptor) })
 }
 
 /// Writes the report as JSON, for `hakmem stats`, without allocating.
 ///
 /// # Errors
 ///
-/// What `write` failed with.
+/// [`Error::Write`].
 pub fn write_stats_json(descriptor: c_int) -> Result<(), Error> {
     // SAFETY: a wrong descriptor is an error.
-    Error::unless(unsafe { sys::hak_stats_json(descriptor) })
+    Error::Write.unless(unsafe { sys::hak_stats_json(descriptor) })
 }
 
 /// Gives memory back to the system: the calling thread's free blocks, what other threads have freed, every free page; without
@@ -74,22 +74,22 @@ pub fn collect(force: bool) -> usize {
 ///
 /// # Errors
 ///
-/// `EINVAL`: there is none of this name.
+/// [`Error::Option`].
 pub fn option(name: &CStr) -> Result<i64, Error> {
     let mut value = 0;
     // SAFETY: the name ends with a zero.
-    Error::unless(unsafe { sys::hak_option_get(name.as_ptr(), &mut value) })?;
+    Error::Option.unless(unsafe { sys::hak_option_get(name.as_ptr(), &mut value) })?;
     Ok(value)
 }
 
-/// Sets an option while the program runs.
+/// Sets an option while the program runs. With the feature `secure` none can be set.
 ///
 /// # Errors
 ///
-/// `EINVAL`: there is none of this name, the value is out of its range, or the option is read at the start alone.
+/// [`Error::Option`].
 pub fn set_option(name: &CStr, value: i64) -> Result<(), Error> {
     // SAFETY: the name ends with a zero.
-    Error::unless(unsafe { sys::hak_option_set(name.as_ptr(), value) })
+    Error::Option.unless(unsafe { sys::hak_option_set(name.as_ptr(), value) })
 }
 
 /// The library's version.

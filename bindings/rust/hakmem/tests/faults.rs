@@ -8,7 +8,7 @@ use hakmem::Hakmem;
 #[global_allocator]
 static ALLOCATOR: Hakmem = Hakmem;
 
-const MARK: &str = "HAKMEM_TEST_FAULT";
+const MARK: &str = "FAULT_IN_THIS_PROCESS";
 
 /// Runs the test of this name again, which then does `fault`, and looks for its message.
 fn ends_with(message: &str, test: &str, fault: impl FnOnce()) {
@@ -28,7 +28,7 @@ fn layout(size: usize) -> Layout {
 
 #[test]
 fn a_double_free() {
-    ends_with("double free", "a_double_free", || unsafe {
+    ends_with("double free: free_sized(", "a_double_free", || unsafe {
         let block = Hakmem.alloc(layout(100));
         Hakmem.dealloc(block, layout(100));
         Hakmem.dealloc(block, layout(100));
@@ -37,7 +37,7 @@ fn a_double_free() {
 
 #[test]
 fn a_layout_that_is_larger_than_the_block() {
-    ends_with("size", "a_layout_that_is_larger_than_the_block", || unsafe {
+    ends_with("size mismatch: free_sized(", "a_layout_that_is_larger_than_the_block", || unsafe {
         let block = Hakmem.alloc(layout(100));
         Hakmem.dealloc(block, layout(1000));
     });
@@ -45,7 +45,7 @@ fn a_layout_that_is_larger_than_the_block() {
 
 #[test]
 fn an_aligned_layout_that_is_larger_than_the_block() {
-    ends_with("size", "an_aligned_layout_that_is_larger_than_the_block", || unsafe {
+    ends_with("size mismatch: free_aligned_sized(", "an_aligned_layout_that_is_larger_than_the_block", || unsafe {
         let block = Hakmem.alloc(Layout::from_size_align(100, 64).unwrap());
         Hakmem.dealloc(block, Layout::from_size_align(1000, 64).unwrap());
     });
@@ -53,7 +53,7 @@ fn an_aligned_layout_that_is_larger_than_the_block() {
 
 #[test]
 fn a_pointer_into_a_block() {
-    ends_with("interior", "a_pointer_into_a_block", || unsafe {
+    ends_with("interior pointer: free_sized(", "a_pointer_into_a_block", || unsafe {
         let block = Hakmem.alloc(layout(100));
         Hakmem.dealloc(block.add(16), layout(1));
     });
@@ -61,7 +61,7 @@ fn a_pointer_into_a_block() {
 
 #[test]
 fn what_the_system_allocated() {
-    ends_with("not", "what_the_system_allocated", || unsafe {
+    ends_with("foreign pointer: free_sized(", "what_the_system_allocated", || unsafe {
         let mut place = [0_u64; 8];
         Hakmem.dealloc(place.as_mut_ptr().cast(), layout(64));
     });
@@ -70,7 +70,7 @@ fn what_the_system_allocated() {
 #[cfg(feature = "secure")]
 #[test]
 fn an_overflow_by_one_byte() {
-    ends_with("", "an_overflow_by_one_byte", || unsafe {
+    ends_with("overflow: free_sized(", "an_overflow_by_one_byte", || unsafe {
         let block = Hakmem.alloc(layout(100));
         block.add(100).write(1);
         Hakmem.dealloc(block, layout(100));
