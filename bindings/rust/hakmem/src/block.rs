@@ -83,7 +83,8 @@ unsafe fn realloc_aligned(block: *mut u8, layout: Layout, size: usize) -> *mut u
     }
 }
 
-/// The bytes that may be used in a block, at least those asked for; with the feature `secure` no more, but for large blocks.
+/// The bytes that may be used in a block, at least those asked for; with the feature `secure` no more, unless
+/// the alignment asks for a larger block.
 ///
 /// # Safety
 ///

@@ -123,11 +123,14 @@ fn what_cannot_be_had_is_null() {
 
 #[test]
 fn values_without_bytes_need_no_block() {
-    let units = vec![(); 1000];
-    let unit = Box::new(());
-    assert!(units.len() == 1000 && *unit == ());
+    #[derive(Clone, PartialEq, Debug)]
+    struct Nothing;
+    let mut values = Vec::new();
+    values.resize(1000, Nothing);
+    values.shrink_to_fit();
+    assert_eq!(values.pop().map(Box::new), Some(Box::new(Nothing)));
     let empty: Box<[u64]> = Vec::new().into();
-    assert!(empty.is_empty());
+    assert_eq!(*empty, []);
 }
 
 #[test]
