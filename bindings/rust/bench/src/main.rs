@@ -1,4 +1,4 @@
-//! A program of real crates: `hakmem-bench WORKLOAD ROUNDS` does its work and prints a number, the same under every allocator.
+//! A program of real crates: `hakmem-bench WORKLOAD ROUNDS` does its work and prints a number, the same under every allocator, and then its peak in KiB.
 
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -167,6 +167,13 @@ fn search(rounds: usize) -> usize {
     found
 }
 
+/// The most that the process has had resident, in KiB. What wait4 tells has a share of the parent's.
+fn peak() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().to_string()
+}
+
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).collect();
     let (name, rounds) = match words.as_slice() {
@@ -188,5 +195,6 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     println!("{}", work(rounds));
+    println!("{}", peak());
     ExitCode::SUCCESS
 }
