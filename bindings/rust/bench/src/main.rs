@@ -1,4 +1,5 @@
-//! A program of real crates: `hakmem-bench WORKLOAD ROUNDS` does its work and prints a number, the same under every allocator, and then its peak in KiB.
+//! A program of real crates: `hakmem-bench WORKLOAD ROUNDS` does its work and prints a number, the same under every allocator, and then
+//! its peak in KiB.
 
 use std::process::ExitCode;
 use std::sync::mpsc;
