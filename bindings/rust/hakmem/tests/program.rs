@@ -103,6 +103,27 @@ fn every_alignment_is_kept_when_a_block_grows_and_shrinks() {
 }
 
 #[test]
+fn an_aligned_block_grows_in_place_where_it_has_room_and_is_freed_where_it_moves() {
+    const LARGE: usize = 4 * MIB;
+    let small = Layout::from_size_align(1000, 64).unwrap();
+    let before = hakmem::stats().live;
+    for _ in 0..1000 {
+        // SAFETY: no size is 0, and each layout is the one that the block has.
+        unsafe {
+            let block = Hakmem.alloc(small);
+            let room = hakmem::usable_size(block);
+            let grown = Hakmem.realloc(block, small, room);
+            assert_eq!(grown, block);
+            let large = Hakmem.realloc(grown, Layout::from_size_align(room, 64).unwrap(), LARGE);
+            let shrunk = Hakmem.realloc(large, Layout::from_size_align(LARGE, 64).unwrap(), small.size());
+            Hakmem.dealloc(shrunk, small);
+        }
+    }
+    // Other tests hold less than that meanwhile.
+    assert!(hakmem::stats().live < before + (1 << 30));
+}
+
+#[test]
 fn what_cannot_be_had_is_null() {
     for align in [1, 4096] {
         let layout = Layout::from_size_align(isize::MAX as usize & !4095, align).unwrap();
