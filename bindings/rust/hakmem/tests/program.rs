@@ -116,6 +116,7 @@ fn an_aligned_block_grows_in_place_where_it_has_room_and_is_freed_where_it_moves
             assert_eq!(grown, block);
             let large = Hakmem.realloc(grown, Layout::from_size_align(room, 64).unwrap(), LARGE);
             let shrunk = Hakmem.realloc(large, Layout::from_size_align(LARGE, 64).unwrap(), small.size());
+            assert!(hakmem::usable_size(shrunk) < LARGE);
             Hakmem.dealloc(shrunk, small);
         }
     }
