@@ -49,9 +49,9 @@ def built_by_cargo(folder: Path, *options: str) -> Path:
     return folder / "release" / "held"
 
 
-def built_by_cxx(folder: Path) -> Path:
-    out = folder / "held"
-    options = ["-std=c++17", "-O1", "-g", f"-I{ROOT / 'include'}", PROGRAMS / "held.cpp", LIBRARY]
+def built_by_cxx(folder: Path, source: str, *libraries: Path) -> Path:
+    out = folder / "built"
+    options = ["-std=c++17", "-O1", "-g", f"-I{ROOT / 'include'}", PROGRAMS / source, *libraries]
     subprocess.run(command("c++", *options, "-o", out), check=True, timeout=120)
     return out
 
@@ -129,7 +129,7 @@ def test_go_without_cgo_has_no_malloc(hakmem, tmp_path):
 
 
 def test_cxx(tmp_path):
-    program = built_by_cxx(tmp_path)
+    program = built_by_cxx(tmp_path, "held.cpp", LIBRARY)
     assert_from_malloc(held([program, "new"]))
     assert_from_malloc(held([program, "resource"]))
 
@@ -147,6 +147,21 @@ def test_rust_with_the_crate_has_hakmem_inside(hakmem, tmp_path):
     assert re.search(r"7[0-2]\.\d MiB .* tag 7 *$", by_tag, re.MULTILINE), by_tag
     # Past all that is Rust's own: Box, Vec, iterators.
     assert re.search(r"7[0-2]\.\d MiB .* held::hold *$", by_function, re.MULTILINE), by_function
+
+
+@pytest.mark.parametrize("language", ["python", "ruby", "php", "go", "cxx"])
+def test_a_double_free_ends_the_program(hakmem, tmp_path, language):
+    programs = {
+        "python": lambda: [sys.executable, PROGRAMS / "twice.py"],
+        "ruby": lambda: command("ruby", PROGRAMS / "twice.rb"),
+        "php": lambda: command("php", PROGRAMS / "twice.php"),
+        "go": lambda: [built_by_go(tmp_path, "twice_c.go", CGO_ENABLED="1")],
+        "cxx": lambda: [built_by_cxx(tmp_path, "twice.cpp")],
+    }
+    done = hakmem("run", "--", *map(str, programs[language]()))
+    assert done.returncode != 0
+    function = "operator delete" if language == "cxx" else "free"
+    assert re.search(rf"^hakmem: double free: {function}\(0x\w+\): .* class 112$", done.stderr, re.MULTILINE), done.stderr
 
 
 def test_the_index_has_every_page():
