@@ -278,7 +278,7 @@ TEST(heap_free_frees_all) {
   CHECK(after.live <= before.live + ((uint64_t)1 << 20)); /* the first call's own, of stdio and others */
   CHECK(after.slabs <= before.slabs + 30);
   CHECK(after.large_blocks <= before.large_blocks);
-  CHECK(after.heaps <= before.heaps + 3);
+  if (exact()) CHECK(after.heaps <= before.heaps + 3); /* else orphans whose last blocks wait in quarantine */
 }
 
 static void dies(void (*body)(void), const char *what) {
