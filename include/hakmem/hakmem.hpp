@@ -159,7 +159,7 @@ public:
   [[nodiscard]] hak_heap_usage_t usage() const noexcept {
     hak_heap_usage_t usage = {};
     usage.struct_size = sizeof usage;
-    (void)hak_heap_usage(get(), &usage);
+    (void)hak_heap_usage_get(get(), &usage);
     return usage;
   }
 

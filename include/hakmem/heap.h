@@ -69,7 +69,7 @@ typedef struct hak_heap_usage {
 
 /* Fills as much of *usage as struct_size says; what a newer, longer one has more is set to 0.  False (EINVAL), with nothing written, if
  * struct_size is not a multiple of 8 from 16 to 4096. */
-HAK_API bool hak_heap_usage(hak_heap_t *heap, hak_heap_usage_t *usage);
+HAK_API bool hak_heap_usage_get(hak_heap_t *heap, hak_heap_usage_t *usage);
 
 #ifdef __cplusplus
 }

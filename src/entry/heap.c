@@ -121,16 +121,16 @@ HAK_COLD size_t hak_heap_collect(hak_heap_t *heap) {
 #define USAGE_LEAST (2 * sizeof(uint64_t))
 #define USAGE_MOST 4096
 
-HAK_COLD bool hak_heap_usage(hak_heap_t *heap, hak_heap_usage_t *usage) {
+HAK_COLD bool hak_heap_usage_get(hak_heap_t *heap, hak_heap_usage_t *usage) {
   uint64_t size = usage->struct_size;
   if (size < USAGE_LEAST || size > USAGE_MOST || size % sizeof(uint64_t) != 0) {
     errno = EINVAL;
     return false;
   }
   const heap_named_t *named = &inner(heap)->named;
-  named_require(inner(heap), "hak_heap_usage");
+  named_require(inner(heap), "hak_heap_usage_get");
   thread_enter();
-  named_figures_t figures = named_count(inner(heap), "hak_heap_usage");
+  named_figures_t figures = named_count(inner(heap), "hak_heap_usage_get");
   thread_leave_with_upkeep();
   hak_heap_usage_t known = {
       .struct_size = size < sizeof known ? size : sizeof known,

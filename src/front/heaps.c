@@ -256,7 +256,9 @@ HAK_COLD void heaps_after_fork(const heap_t *mine, const heap_t *forker, bool in
   store_relaxed(&orphan_count, 0);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     bool gone = load_relaxed(&heap->state) == HEAP_ATTACHED && !heap_survives(heap, mine, forker);
-    if (gone) store_relaxed(&heap->state, (uint32_t)HEAP_ORPHAN);
+    bool between = load_relaxed(&heap->state) == HEAP_NAMED && !load_relaxed(&heap->named.given); /* its end had begun */
+    if (gone) store_relaxed(&heap->named.given, false); /* or its making */
+    if (gone || between) store_relaxed(&heap->state, (uint32_t)HEAP_ORPHAN);
     heap_enter(heap);
   }
 }

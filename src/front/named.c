@@ -3,6 +3,7 @@
 #include "front/heaps.h"
 #include "front/repair.h"
 #include "front/secure.h"
+#include "front/thread.h"
 #include "kit/fault.h"
 #include "kit/site.h"
 #include "os/memcheck.h"
@@ -52,9 +53,14 @@ void named_require(const heap_t *heap, const char *function) {
   if (HAK_UNLIKELY(heap == NULL || !load_acquire(&heap->named.given))) no_heap(heap, function);
 }
 
+/* As heap_lock; in a child the thread's own heap is the one that stays. */
+static void lock(heap_t *heap) {
+  while (!lock_wait(&heap->owner.lock)) heap_after_fork(thread_heap);
+}
+
 static void named_lock(heap_t *heap, const char *function) {
   named_require(heap, function);
-  heap_lock(heap);
+  lock(heap);
   if (HAK_LIKELY(load_relaxed(&heap->named.given))) return;
   owner_unlock(&heap->owner);
   no_heap(heap, function);
@@ -139,7 +145,7 @@ void *named_take_large(heap_t *heap, size_t size, size_t align, span_use_t use, 
 void named_let_go(unit_t *first) {
   if (HAK_LIKELY(!load_relaxed(&first->owned))) return;
   heap_t *heap = heap_of(slab_owner(first));
-  heap_lock(heap);
+  lock(heap);
   if (load_relaxed(&first->owned)) large_disown(&heap->owner, first); /* else its heap has ended meanwhile */
   owner_unlock(&heap->owner);
 }
@@ -148,7 +154,7 @@ bool named_resize_large(unit_t *first, size_t size) {
   if (HAK_LIKELY(!load_relaxed(&first->owned))) return large_resize(first, size);
   heap_t *heap = heap_of(slab_owner(first));
   size_t old = load_relaxed(&first->bytes), bytes = large_good_size(size);
-  heap_lock(heap);
+  lock(heap);
   bool resized = bytes != 0 && (bytes <= old || allows(heap, bytes - old)) && large_resize(first, size);
   if (resized) {
     owner_add(&heap->owner.large_bytes, (int64_t)load_relaxed(&first->bytes) - (int64_t)old);

@@ -22,7 +22,7 @@
   X(of, hak_heap_t *, (const void *))                                  \
   X(name, const char *, (const hak_heap_t *))                          \
   X(collect, size_t, (hak_heap_t *))                                   \
-  X(usage, bool, (hak_heap_t *, hak_heap_usage_t *))
+  X(usage_get, bool, (hak_heap_t *, hak_heap_usage_t *))
 
 static struct {
 #define X(name, result, arguments) result(*name) arguments;
@@ -41,7 +41,7 @@ static void find_heaps(void) {
 
 static hak_heap_usage_t usage_of(hak_heap_t *of) {
   hak_heap_usage_t usage = {.struct_size = sizeof usage};
-  CHECK(heap.usage(of, &usage));
+  CHECK(heap.usage_get(of, &usage));
   CHECK_EQ(usage.struct_size, sizeof usage);
   CHECK_EQ(usage.allocs - usage.frees, usage.blocks);
   return usage;
@@ -106,7 +106,7 @@ TEST(heap_refuses_what_cannot_be) {
   CHECK(!heap.aligned_alloc(one, 24, 100) && errno == EINVAL);
   hak_heap_usage_t usage = {.struct_size = 12};
   errno = 0;
-  CHECK(!heap.usage(one, &usage) && errno == EINVAL);
+  CHECK(!heap.usage_get(one, &usage) && errno == EINVAL);
   CHECK_EQ(usage_of(one).blocks, 0);
   heap.free(one);
 }
@@ -163,13 +163,13 @@ TEST(heap_fills_no_more_than_the_caller_has_room_for) {
     uint64_t behind[2];
   } longer = {.behind = {7, 8}};
   longer.usage.struct_size = sizeof longer.usage + 8;
-  CHECK(heap.usage(one, &longer.usage));
+  CHECK(heap.usage_get(one, &longer.usage));
   CHECK_EQ(longer.usage.struct_size, sizeof longer.usage);
   CHECK_EQ(longer.behind[0], 0);
   CHECK_EQ(longer.behind[1], 8);
   memset(&longer, 0xff, sizeof longer);
   longer.usage.struct_size = 16;
-  CHECK(heap.usage(one, &longer.usage));
+  CHECK(heap.usage_get(one, &longer.usage));
   CHECK_EQ(longer.usage.limit, 12345);
   CHECK_EQ(longer.usage.live, UINT64_MAX);
   heap.free(one);
