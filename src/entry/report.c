@@ -194,7 +194,8 @@ static HAK_COLD void text_named(writer_t *w) {
   const heap_t *at = NULL;
   for (bool first = true; census_next_named(&at, &h); first = false) {
     if (first) format_text(writer(w), "live KiB   peak KiB  limit KiB   slab KiB  large KiB     allocs    refused  named heap\n");
-    const uint64_t columns[] = {h.live / 1024, h.peak / 1024, h.limit / 1024, h.slab_bytes / 1024, h.large_bytes / 1024, h.allocs, h.refused};
+    const uint64_t columns[] = {h.live / 1024,        h.peak / 1024, h.limit / 1024, h.slab_bytes / 1024,
+                                h.large_bytes / 1024, h.allocs,      h.refused};
     format_t *f = writer(w);
     for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) format_padded(f, columns[i], i == 0 ? 8 : 11);
     format_text(f, "  ");

@@ -145,7 +145,8 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
 /* --- from a named heap ------------------------------------------------------------------- */
 
 /* Profiles know its blocks by the heap. */
-static void *named_block(heap_t *heap, unsigned size_class, size_t size, size_t align, span_use_t use, const char *function, bool *refused) {
+static void *named_block(heap_t *heap, unsigned size_class, size_t size, size_t align, span_use_t use, const char *function,
+                         bool *refused) {
   uint32_t tag = site_tag;
   site_tag = load_relaxed(&heap->named.tag);
   void *block;
@@ -167,7 +168,8 @@ HAK_NOINLINE void *alloc_from(heap_t *heap, size_t size, size_t align, span_use_
   thread_enter();
   void *block = named_block(heap, c, room, align, use, function, &refused);
   bool may_fit = c != CLASS_NONE || large_may_fit(large_request(room), align);
-  if (HAK_UNLIKELY(block == NULL) && !refused && may_fit && trim_all()) block = named_block(heap, c, room, align, use, function, &refused);
+  bool again = block == NULL && !refused && may_fit && trim_all();
+  if (HAK_UNLIKELY(again)) block = named_block(heap, c, room, align, use, function, &refused);
   thread_leave_with_upkeep();
   if (block == NULL) return out_of_memory();
   if (event_armed()) event_try(size);

@@ -29,7 +29,7 @@ static void free_large(const block_info_t *info, void *block, const char *functi
   if (HAK_SECURE && !large_is_whole(info->span)) {
     fault_abort("overflow", function, block, "bytes behind the block were overwritten", FAULT_LARGE);
   }
-  named_let_go(info->span);
+  if (HAK_UNLIKELY(load_relaxed(&info->span->owned))) named_let_go(info->span);
   large_free(info->span);
 }
 

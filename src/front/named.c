@@ -143,7 +143,6 @@ void *named_take_large(heap_t *heap, size_t size, size_t align, span_use_t use, 
 /* --- large blocks ------------------------------------------------------------------------ */
 
 void named_let_go(unit_t *first) {
-  if (HAK_LIKELY(!load_relaxed(&first->owned))) return;
   heap_t *heap = heap_of(slab_owner(first));
   lock(heap);
   if (load_relaxed(&first->owned)) large_disown(&heap->owner, first); /* else its heap has ended meanwhile */
@@ -151,7 +150,6 @@ void named_let_go(unit_t *first) {
 }
 
 bool named_resize_large(unit_t *first, size_t size) {
-  if (HAK_LIKELY(!load_relaxed(&first->owned))) return large_resize(first, size);
   heap_t *heap = heap_of(slab_owner(first));
   size_t old = load_relaxed(&first->bytes), bytes = large_good_size(size);
   lock(heap);

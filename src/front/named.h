@@ -12,7 +12,9 @@
 #include "front/heap.h"
 #include "space/span.h"
 
-/* A new heap, with at most HEAP_NAME - 1 characters of the name; NULL when out of memory. Of the calls that a slow path makes, as all here. */
+/* All of these are calls that a slow path makes.
+ *
+ * A new heap, with at most HEAP_NAME - 1 characters of the name; NULL when out of memory. */
 HAK_CHECKED heap_t *named_new(const char *name);
 /* Frees all its blocks, and gives the heap back.  Ends the process if a thread takes from it instead of its own. */
 void named_end(heap_t *heap, const char *function);
@@ -21,13 +23,19 @@ void named_end(heap_t *heap, const char *function);
 HAK_CHECKED void *named_take(heap_t *heap, unsigned size_class, const char *function, bool *refused);
 /* A large block; the same. */
 HAK_CHECKED void *named_take_large(heap_t *heap, size_t size, size_t align, span_use_t use, const char *function, bool *refused);
-/* Makes `size` bytes of a large block of a named heap usable in place. */
+/* large_resize of a block that is `owned`. */
 HAK_CHECKED bool named_resize_large(unit_t *first, size_t size);
-/* A large block that its caller has claimed is its heap's no more. */
+/* A large block that was `owned`, and that its caller has claimed, is its heap's no more. */
 void named_let_go(unit_t *first);
 
 /* The named heap that the live block is from; NULL for any other. */
 HAK_CHECKED heap_t *named_of(const unit_t *span);
+/* The same by its bin first, which who asks for a block's size has read. */
+HAK_INLINE heap_t *named_of_block(const void *block) {
+  uint32_t unit = (uint32_t)region_unit(block);
+  if (HAK_LIKELY(racy_load(&racy_load(region_bin(owner_load(&region.live), unit))->thread) != 0)) return NULL;
+  return named_of(unit_head(unit));
+}
 
 /* Brings in what was freed, and gives wholly free slabs back; returns how many bytes these had. */
 size_t named_collect(heap_t *heap, const char *function);

@@ -59,7 +59,8 @@ static bool resize_small(void *block, size_t old, size_t size) {
 
 static bool resize_large(unit_t *slab, size_t size) {
   thread_enter();
-  bool resized = size > SMALL_MAX && named_resize_large(slab, size);
+  bool owned = load_relaxed(&slab->owned);
+  bool resized = size > SMALL_MAX && (HAK_UNLIKELY(owned) ? named_resize_large(slab, size) : large_resize(slab, size));
   thread_leave_with_upkeep();
   return resized;
 }
@@ -93,7 +94,7 @@ static void large_copy(unit_t *slab, void *from, void *to, size_t bytes) {
 /* `old`: what the program may use of it; `large`: its slab if it is a large one whose pages may move. */
 HAK_INLINE void *realloc_elsewhere(void *block, unit_t *large, size_t old, size_t size) {
   int saved = errno;
-  heap_t *heap = named_of(unit_head((uint32_t)region_unit(block)));
+  heap_t *heap = named_of_block(block);
   void *moved = heap != NULL ? alloc_from(heap, size, 1, SPAN_PLAIN, "realloc") : block_alloc(size);
   if (HAK_UNLIKELY(moved == NULL)) {
     if (size > old || HAK_SECURE) return NULL; /* a sized free tells classes apart there: the block must have the size */

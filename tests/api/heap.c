@@ -9,19 +9,19 @@
 
 #include "symbol.h"
 
-#define HEAP_FUNCTIONS(X)                                              \
-  X(new, hak_heap_t *, (const char *))                                 \
-  X(free, void, (hak_heap_t *))                                        \
-  X(malloc, void *, (hak_heap_t *, size_t))                            \
-  X(calloc, void *, (hak_heap_t *, size_t, size_t))                    \
-  X(aligned_alloc, void *, (hak_heap_t *, size_t, size_t))             \
-  X(strdup, char *, (hak_heap_t *, const char *))                      \
-  X(realloc, void *, (hak_heap_t *, void *, size_t))                   \
-  X(set_limit, void, (hak_heap_t *, size_t))                           \
-  X(set_default, hak_heap_t *, (hak_heap_t *))                         \
-  X(of, hak_heap_t *, (const void *))                                  \
-  X(name, const char *, (const hak_heap_t *))                          \
-  X(collect, size_t, (hak_heap_t *))                                   \
+#define HEAP_FUNCTIONS(X)                                  \
+  X(new, hak_heap_t *, (const char *))                     \
+  X(free, void, (hak_heap_t *))                            \
+  X(malloc, void *, (hak_heap_t *, size_t))                \
+  X(calloc, void *, (hak_heap_t *, size_t, size_t))        \
+  X(aligned_alloc, void *, (hak_heap_t *, size_t, size_t)) \
+  X(strdup, char *, (hak_heap_t *, const char *))          \
+  X(realloc, void *, (hak_heap_t *, void *, size_t))       \
+  X(set_limit, void, (hak_heap_t *, size_t))               \
+  X(set_default, hak_heap_t *, (hak_heap_t *))             \
+  X(of, hak_heap_t *, (const void *))                      \
+  X(name, const char *, (const hak_heap_t *))              \
+  X(collect, size_t, (hak_heap_t *))                       \
   X(usage_get, bool, (hak_heap_t *, hak_heap_usage_t *))
 
 static struct {
@@ -32,8 +32,8 @@ static struct {
 
 static void find_heaps(void) {
   ONLY(FAMILY_HAK);
-#define X(name, result, arguments)                                                   \
-  heap.name = (result(*) arguments)(uintptr_t)symbol_find("hak_heap_" #name);        \
+#define X(name, result, arguments)                                            \
+  heap.name = (result(*) arguments)(uintptr_t)symbol_find("hak_heap_" #name); \
   NEED(heap.name);
   HEAP_FUNCTIONS(X)
 #undef X
@@ -393,6 +393,117 @@ TEST(heap_default_ends_with_its_thread) {
   heap.free(one); /* else the end */
 }
 
+/* ---- what others have ---- */
+
+enum { LEFT = 300 };
+static void *leave_blocks(void *blocks) {
+  for (unsigned i = 0; i < LEFT; i++) ((char **)blocks)[i] = fill(api.malloc(200 + i % 5 * 300), 200, i);
+  return NULL;
+}
+
+TEST(heap_is_none_that_a_thread_has_left) {
+  find_heaps();
+  static char *blocks[4][LEFT];
+  for (unsigned i = 0; i < 4; i++) in_thread(leave_blocks, blocks[i]);
+  hak_heap_t *heaps[16];
+  for (unsigned i = 0; i < 16; i++) {
+    heaps[i] = heap.new("one");
+    REQUIRE(heaps[i] && heap.malloc(heaps[i], 200));
+  }
+  for (unsigned i = 0; i < 16; i++) heap.free(heaps[i]);
+  for (unsigned i = 0; i < 4; i++) {
+    for (unsigned k = 0; k < LEFT; k++) {
+      CHECK(!heap.of(blocks[i][k]) && filled(blocks[i][k], 200, k));
+      api.free(blocks[i][k]);
+    }
+  }
+}
+
+TEST(heap_blocks_are_cleared_in_the_secure_library) {
+  find_heaps();
+  if (!is_secure()) check_skip("not the secure library");
+  hak_heap_t *one = heap.new("one");
+  enum { BLOCKS = 200 };
+  static char *blocks[BLOCKS];
+  for (unsigned i = 0; i < BLOCKS; i++) {
+    blocks[i] = heap.malloc(one, 1000);
+    REQUIRE(blocks[i]);
+    memset(blocks[i], 's', 1000);
+  }
+  void *kept = heap.malloc(one, 1000);
+  api.free(kept); /* in quarantine: its slab stays */
+  heap.free(one);
+  uintptr_t slab = (uintptr_t)kept & ~(uintptr_t)65535;
+  for (unsigned i = 0; i < BLOCKS; i++) {
+    if (((uintptr_t)blocks[i] & ~(uintptr_t)65535) == slab) CHECK(all_bytes(blocks[i], 1000, 0));
+  }
+}
+
+TEST(heap_is_known_by_name_in_a_snapshot) {
+  find_heaps();
+  if (is_secure()) check_skip("which has no samples");
+  bool (*write_to)(int) = (bool (*)(int))(uintptr_t)symbol_find("hak_profile_write");
+  REQUIRE(write_to);
+  hak_heap_t *one = heap.new("a cache");
+  REQUIRE(heap.malloc(one, (size_t)4 << 20));
+  FILE *file = tmpfile();
+  REQUIRE(file && write_to(fileno(file)));
+  rewind(file);
+  static char line[8192], name[64];
+  unsigned tag = 0, found = 0;
+  while (fgets(line, sizeof line, file)) {
+    unsigned of;
+    if (sscanf(line, "heap %u %63s", &of, name) == 2 && strcmp(name, "a_cache") == 0) tag = of;
+    if (sscanf(line, "sample %*s %*s %*s %*s %*s %u", &of) == 1 && tag != 0) found += of == tag;
+  }
+  fclose(file);
+  CHECK(tag != 0);
+  CHECK_EQ(found, 1);
+  heap.free(one);
+}
+
+TEST(heap_is_in_the_report) {
+  find_heaps();
+  hak_heap_t *one = heap.new("of a report");
+  REQUIRE(heap.malloc(one, 1000) && heap.malloc(one, 100000));
+  for (unsigned json = 0; json < 2; json++) {
+    FILE *file = tmpfile();
+    REQUIRE(file && (json ? hak.stats_json(fileno(file)) : hak.stats_text(fileno(file))));
+    rewind(file);
+    static char text[1 << 20];
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    CHECK(strstr(text, json ? "{\"name\": \"of_a_report\", \"limit\": 0, \"live\": 1" : "of_a_report\n"));
+  }
+  heap.free(one);
+}
+
+static _Atomic bool stays;
+static void *stay_with_default(void *of) {
+  (void)heap.set_default(of);
+  atomic_store(&stays, true);
+  while (atomic_load(&stays)) usleep(1000);
+  return NULL;
+}
+
+TEST(heap_is_no_default_of_threads_that_a_child_has_not) {
+  find_heaps();
+  hak_heap_t *one = heap.new("one");
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, stay_with_default, one) == 0);
+  while (!atomic_load(&stays)) usleep(1000);
+  pid_t child = fork();
+  if (child == 0) {
+    heap.free(one);
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+  atomic_store(&stays, false);
+  pthread_join(thread, NULL);
+  heap.free(one);
+}
+
 /* ---- threads ---- */
 
 enum { THREADS = 8, SLOTS = 512 };
@@ -459,7 +570,8 @@ TEST(heap_ends_beside_the_last_frees) {
     atomic_store(&shared.round, 0);
     pthread_t thread;
     REQUIRE(pthread_create(&thread, NULL, free_slots, NULL) == 0);
-    while (atomic_load(&shared.round) == 0) {}
+    while (atomic_load(&shared.round) == 0) {
+    }
     heap.free(of);
     pthread_join(thread, NULL);
   }

@@ -221,7 +221,9 @@ TEST(heap_is_a_resource_and_ends_with_its_blocks) {
     bool refused = false;
     try {
       (void)other.resource()->allocate(2000, 8);
-    } catch (const std::bad_alloc &) { refused = true; }
+    } catch (const std::bad_alloc &) {
+      refused = true;
+    }
     CHECK(refused && other.usage().refused == 1);
   }
   hak::heap next{"next"};

@@ -397,8 +397,13 @@ static void some_named(void) {
   a[2] = target_named_take(HAK_SMALL_MAX + 1);
 }
 
-static void named_free_0(void) { target_free_if_live(a[0]); }
-static void named_free_large(void) { target_free_if_live(a[2]); }
+static void named_free(void *block) {
+  giving++;
+  target_free_if_live(block);
+  giving--;
+}
+static void named_free_0(void) { named_free(a[0]); }
+static void named_free_large(void) { named_free(a[2]); }
 static void named_take_and_give(void) { give(target_named_take(BIG)); }
 static void named_large(void) { give(target_named_take(HAK_SMALL_MAX + 1)); }
 

@@ -131,7 +131,7 @@ void target_free_if_live(void *block) {
   if (!region_clear_live(block)) return;
   if (load_relaxed(&unit_at(unit)->kind) == UNIT_LARGE) {
     thread_enter();
-    named_let_go(unit_at(unit));
+    if (load_relaxed(&unit_at(unit)->owned)) named_let_go(unit_at(unit));
     large_free(unit_at(unit));
     thread_leave();
     return;
