@@ -30,12 +30,6 @@ void named_let_go(unit_t *first);
 
 /* The named heap that the live block is from; NULL for any other. */
 HAK_CHECKED heap_t *named_of(const unit_t *span);
-/* The same by its bin first, which who asks for a block's size has read. */
-HAK_INLINE heap_t *named_of_block(const void *block) {
-  uint32_t unit = (uint32_t)region_unit(block);
-  if (HAK_LIKELY(racy_load(&racy_load(region_bin(owner_load(&region.live), unit))->thread) != 0)) return NULL;
-  return named_of(unit_head(unit));
-}
 
 /* Brings in what was freed, and gives wholly free slabs back; returns how many bytes these had. */
 size_t named_collect(heap_t *heap, const char *function);
