@@ -105,7 +105,6 @@ void heap_trim(heap_t *heap) {
 }
 
 void heap_detach(heap_t *heap) {
-  heap_set_stand_in(heap, NULL);
   heap_lock(heap);
   bins_empty(heap);
   heap->owner.orphan = true;

@@ -91,6 +91,7 @@ static void thread_exit(void *own) {
   thread_ended = true;
   thread_fast_heap = &heap_none;
   thread_heap_set(NULL);
+  heap_set_stand_in(heap, NULL);
   heap_detach(heap);
   thread_leave_with_upkeep();
 }
