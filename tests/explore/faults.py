@@ -231,8 +231,6 @@ FAULTS = [
     ("blocks_claimed_in_two_steps", "front/named.c",
      "    live = __atomic_exchange_n(&words[i], 0, __ATOMIC_RELAXED);\n",
      "    racy_store(&words[i], 0);\n", "named_end"),
-    ("heap_left_half_ended", "front/heaps.c",
-     "    if (gone || between) store_relaxed", "    if (gone) store_relaxed", "named_forked_end"),
     ("tracked_freed_in_two_steps", "slab/sample.c",
      "  return atomic_compare_exchange_strong_explicit(track, &live, track_with(live, TRACK_FREE), memory_order_acq_rel, memory_order_relaxed);\n",
      "  store_release(track, track_with(live, TRACK_FREE));\n  return true;\n", "-T double_free*"),
