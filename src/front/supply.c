@@ -26,6 +26,7 @@ heap_t *heap_attach(const heap_t *wanted) {
   heap_set_thread(heap, thread_self());
   heap_unlock(heap);
   memset(heap->shared_blocks, 0, sizeof heap->shared_blocks);
+  heap_set_stand_in(heap, NULL); /* of a thread that has gone unseen */
   return heap;
 }
 
@@ -104,6 +105,7 @@ void heap_trim(heap_t *heap) {
 }
 
 void heap_detach(heap_t *heap) {
+  heap_set_stand_in(heap, NULL);
   heap_lock(heap);
   bins_empty(heap);
   heap->owner.orphan = true;

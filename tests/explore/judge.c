@@ -117,7 +117,7 @@ static void judge_lists(const heap_t *heap) {
         uint32_t free = load_relaxed(&unit_at(unit)->free);
         if (++slabs > UNITS_MOST || (free == 0) != (full != 0)) explore_fail("unit %u with %u free is in the wrong list", unit, free);
         free_bytes += (int64_t)free * class_info[c].size;
-        if (load_relaxed(&owner->thread) == 0 && free == class_info[c].blocks) explore_fail("an orphan keeps unit %u", unit);
+        if (owner->orphan && free == class_info[c].blocks) explore_fail("an orphan keeps unit %u", unit);
       }
     }
     uint32_t counted = load_relaxed(&owner->slab_count[c]);
