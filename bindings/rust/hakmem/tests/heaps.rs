@@ -60,11 +60,11 @@ fn blocks_are_counted_stay_in_their_heap_and_end_with_it() {
             let shrunk = Hakmem.realloc(grown, larger, layout.size()); // by whom is all the same
             assert!(heap.contains(shrunk) && shrunk.addr() % layout.align() == 0 && shrunk.read() == 7, "{layout:?}");
             Hakmem.dealloc(shrunk, layout);
-            let last = heap.alloc(layout);
-            assert!(heap.contains(last) && last.addr() % layout.align() == 0);
+            let others = [0; 3].map(|_| heap.alloc(layout));
+            assert!(others.iter().all(|block| heap.contains(*block) && block.addr() % layout.align() == 0), "{layout:?}");
+            let others = others.map(<*mut u8>::expose_provenance);
             thread::scope(|scope| {
-                let last = last.expose_provenance();
-                scope.spawn(move || Hakmem.dealloc(std::ptr::with_exposed_provenance_mut(last), layout));
+                scope.spawn(move || others.map(|block| Hakmem.dealloc(std::ptr::with_exposed_provenance_mut(block), layout)));
             });
         }
         heap.collect();
