@@ -121,7 +121,7 @@ private:
 class heap_resource final : public std::pmr::memory_resource {
 public:
   explicit heap_resource(hak_heap_t *heap) noexcept : of(heap) {}
-  [[nodiscard]] hak_heap_t *heap() const noexcept { return of; }
+  [[nodiscard]] hak_heap_t *get() const noexcept { return of; }
 
 private:
   void *do_allocate(std::size_t size, std::size_t alignment) override {
@@ -151,7 +151,7 @@ public:
   heap &operator=(const heap &) = delete;
   ~heap() { hak_heap_free(get()); }
 
-  [[nodiscard]] hak_heap_t *get() const noexcept { return resource_.heap(); }
+  [[nodiscard]] hak_heap_t *get() const noexcept { return resource_.get(); }
   [[nodiscard]] std::pmr::memory_resource *resource() noexcept { return &resource_; }
   [[nodiscard]] const char *name() const noexcept { return hak_heap_name(get()); }
   void set_limit(std::size_t bytes) noexcept { hak_heap_set_limit(get(), bytes); }
@@ -191,8 +191,8 @@ public:
 
   heap_allocator(const heap &from) noexcept : of(from.get()) {}
   template <typename Other>
-  heap_allocator(const heap_allocator<Other> &other) noexcept : of(other.heap()) {}
-  [[nodiscard]] hak_heap_t *heap() const noexcept { return of; }
+  heap_allocator(const heap_allocator<Other> &other) noexcept : of(other.get()) {}
+  [[nodiscard]] hak_heap_t *get() const noexcept { return of; }
 
   /* As allocator::allocate. */
   [[nodiscard]] T *allocate(size_type count) {
@@ -207,7 +207,7 @@ private:
 
 template <typename T, typename Other>
 bool operator==(const heap_allocator<T> &one, const heap_allocator<Other> &other) noexcept {
-  return one.heap() == other.heap();
+  return one.get() == other.get();
 }
 
 template <typename T, typename Other>

@@ -227,7 +227,7 @@ static void census_named(const heap_t *heap, census_named_t *named) {
 
 HAK_COLD bool census_next_named(const heap_t **at, census_named_t *named) {
   const heap_t *heap = *at == NULL ? heap_first() : load_relaxed(&(*at)->next);
-  while (heap != NULL && !load_acquire(&heap->named.given)) heap = load_relaxed(&heap->next);
+  while (heap != NULL && !load_relaxed(&heap->named.given)) heap = load_relaxed(&heap->next);
   if (heap == NULL) return false;
   *at = heap;
   census_named(heap, named);

@@ -77,9 +77,9 @@ void heap_set_thread(heap_t *heap, uintptr_t thread) {
 
 void heap_set_stand_in(heap_t *heap, heap_t *named) {
   heap_t *before = heap->stand_in;
-  if (named != NULL) (void)atomic_fetch_add(&named->named.users, 1);
+  if (named != NULL) add_relaxed(&named->named.users, 1);
   heap->stand_in = named;
-  if (before != NULL) (void)atomic_fetch_sub(&before->named.users, 1);
+  if (before != NULL) add_relaxed(&before->named.users, (uint32_t)-1);
 }
 
 void heap_retire_bins(heap_t *heap) {

@@ -39,7 +39,7 @@ heap_t *named_new(const char *name) {
   store_relaxed(&named->peak, 0);
   store_relaxed(&named->allocs, 0);
   store_relaxed(&named->refused, 0);
-  store_release(&named->given, true);
+  store_relaxed(&named->given, true);
   owner_unlock(&heap->owner);
   heaps_give(heap, HEAP_NAMED);
   return heap;
@@ -50,7 +50,7 @@ static _Noreturn HAK_COLD void no_heap(const heap_t *heap, const char *function)
 }
 
 void named_require(const heap_t *heap, const char *function) {
-  if (HAK_UNLIKELY(heap == NULL || !load_acquire(&heap->named.given))) no_heap(heap, function);
+  if (HAK_UNLIKELY(heap == NULL || !load_relaxed(&heap->named.given))) no_heap(heap, function);
 }
 
 /* As heap_lock; in a child the thread's own heap is the one that stays. */
@@ -196,7 +196,7 @@ static void claim_live(claimed_t *claimed, const unit_t *slab) {
   for (size_t i = 0; i < load_relaxed(&slab->units) * (HAK_UNIT / (64 * HAK_GRANULE)); i++) {
     uint64_t live = racy_load(&words[i]);
     if (live == 0) continue;
-    live = __atomic_exchange_n(&words[i], 0, __ATOMIC_ACQ_REL);
+    live = __atomic_exchange_n(&words[i], 0, __ATOMIC_RELAXED);
     for (; live != 0; live &= live - 1) claim(claimed, class_block_at(c, (i * 64 + bits_lowest64(live)) * HAK_GRANULE));
   }
 }
@@ -256,7 +256,7 @@ static void free_list(heap_t *heap, const slab_list_t *list, const char *functio
 
 void named_end(heap_t *heap, const char *function) {
   named_lock(heap, function);
-  if (atomic_load(&heap->named.users) != 0) {
+  if (load_relaxed(&heap->named.users) != 0) {
     owner_unlock(&heap->owner);
     fault_abort("heap in use", function, heap, "a thread's default heap", 0);
   }
