@@ -1,6 +1,6 @@
 //! The hakmem memory allocator, built from its C sources, and its interface.
 //!
-//! The functions have their C names; `hakmem.h` and `profile.h`, in `c/include/hakmem` of this package, say what each does,
+//! The functions have their C names; `hakmem.h`, `heap.h` and `profile.h`, in `c/include/hakmem` of this package, say what each does,
 //! its errors and its units. All are thread-safe. The crate `hakmem` has a global allocator and safe functions for most.
 #![no_std]
 #![allow(non_camel_case_types)]
@@ -185,6 +185,40 @@ pub struct hak_heap_stats_t {
     pub remote_frees: u64,
 }
 
+/// What a named heap holds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct hak_heap_usage_t {
+    /// Set by the caller to the size of the structure; afterwards, how many bytes are filled.
+    pub struct_size: u64,
+    /// What its live blocks may take; 0 is no limit.
+    pub limit: u64,
+    /// Bytes of blocks, rounded, as the limit counts them; in the secure library also in quarantine (lock).
+    pub live: u64,
+    /// Of those, a count (lock).
+    pub blocks: u64,
+    /// The most that `live` was, with what had been freed and was not yet brought in (counter).
+    pub peak: u64,
+    /// The memory of its slabs (lock).
+    pub slab_bytes: u64,
+    /// Of `live`, in large blocks (lock).
+    pub large_bytes: u64,
+    /// Of `blocks` (lock).
+    pub large_blocks: u64,
+    /// Blocks allocated so far, a count (counter).
+    pub allocs: u64,
+    /// Blocks freed so far: `allocs` less `blocks`.
+    pub frees: u64,
+    /// Allocations that the limit has refused, a count (counter).
+    pub refused: u64,
+}
+
+/// A named heap.
+#[repr(C)]
+pub struct hak_heap_t {
+    _private: [u8; 0],
+}
+
 /// A block and how many of its bytes may be used.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,6 +280,21 @@ extern "C" {
     pub fn hak_option_get(name: *const c_char, value: *mut i64) -> bool;
     pub fn hak_option_set(name: *const c_char, value: i64) -> bool;
     pub fn hak_options_json(fd: c_int) -> bool;
+
+    // heap.h
+    pub fn hak_heap_new(name: *const c_char) -> *mut hak_heap_t;
+    pub fn hak_heap_free(heap: *mut hak_heap_t);
+    pub fn hak_heap_malloc(heap: *mut hak_heap_t, size: usize) -> *mut c_void;
+    pub fn hak_heap_calloc(heap: *mut hak_heap_t, count: usize, size: usize) -> *mut c_void;
+    pub fn hak_heap_aligned_alloc(heap: *mut hak_heap_t, alignment: usize, size: usize) -> *mut c_void;
+    pub fn hak_heap_strdup(heap: *mut hak_heap_t, text: *const c_char) -> *mut c_char;
+    pub fn hak_heap_realloc(heap: *mut hak_heap_t, block: *mut c_void, size: usize) -> *mut c_void;
+    pub fn hak_heap_set_limit(heap: *mut hak_heap_t, bytes: usize);
+    pub fn hak_heap_set_default(heap: *mut hak_heap_t) -> *mut hak_heap_t;
+    pub fn hak_heap_of(block: *const c_void) -> *mut hak_heap_t;
+    pub fn hak_heap_name(heap: *const hak_heap_t) -> *const c_char;
+    pub fn hak_heap_collect(heap: *mut hak_heap_t) -> usize;
+    pub fn hak_heap_usage_get(heap: *mut hak_heap_t, usage: *mut hak_heap_usage_t) -> bool;
 
     // profile.h
     pub fn hak_profile_write(fd: c_int) -> bool;

@@ -3,12 +3,14 @@ use core::ptr;
 
 use hakmem_sys as sys;
 
+use crate::heap::alloc_in;
+
 /// The allocator. It has no state of its own: all values are the one heap of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hakmem;
 
 /// Every block has this alignment without being asked.
-const NATURAL: usize = 16;
+pub(crate) const NATURAL: usize = 16;
 
 // SAFETY: blocks are as large and as aligned as their layout says, and stay where they are until they are freed. Nothing
 // here unwinds or calls back into Rust.
@@ -66,7 +68,8 @@ unsafe impl GlobalAlloc for Hakmem {
     }
 }
 
-/// C has no realloc that keeps an alignment. A block that shrinks moves, so that it gives memory back.
+/// C has no realloc that keeps an alignment. A block that shrinks moves, so that it gives memory back; one of a named heap
+/// stays in it.
 #[cold]
 unsafe fn realloc_aligned(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
     // SAFETY: as for realloc.
@@ -74,7 +77,9 @@ unsafe fn realloc_aligned(block: *mut u8, layout: Layout, size: usize) -> *mut u
         if size >= layout.size() && sys::hak_expand(block.cast(), size) {
             return block;
         }
-        let moved = Hakmem.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+        let wanted = Layout::from_size_align_unchecked(size, layout.align());
+        let heap = sys::hak_heap_of(block.cast());
+        let moved = if heap.is_null() { Hakmem.alloc(wanted) } else { alloc_in(heap, wanted) };
         if !moved.is_null() {
             ptr::copy_nonoverlapping(block, moved, layout.size().min(size));
             Hakmem.dealloc(block, layout);

@@ -1,4 +1,4 @@
-//! hakmem as a program's global allocator, with what it tells of the heap: statistics, tags, profiles.
+//! hakmem as a program's global allocator, with what it tells of the heap: statistics, tags, profiles; and named heaps.
 //!
 //! ```
 //! #[global_allocator]
@@ -25,12 +25,14 @@
 
 mod block;
 mod error;
+mod heap;
 mod profile;
 mod stats;
 
 pub use block::{expand, good_size, usable_size, Hakmem};
 pub use error::Error;
 pub use hakmem_sys as sys;
+pub use heap::{Entered, Heap, HeapUsage};
 pub use profile::{count_allocations, tag, write_pprof, write_snapshot, Tag};
 pub use stats::{
     class_stats, collect, heap_stats, option, set_option, stats, version, write_stats_json, write_stats_text, ClassStats, HeapStats, Stats,
