@@ -6,9 +6,9 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run bench workloads peers bench-counts bench-scaling man test soak repeat fuzz coverage mutation setup-compilers setup-tests built \
-        check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-rust check-bench check-bench-big \
-        setup-big clean
+.PHONY: help lib run bench workloads peers bench-counts bench-scaling man docs test soak repeat fuzz coverage mutation setup-compilers setup-tests built \
+        check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-rust check-docs check-bench \
+        check-bench-big setup-big clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -34,7 +34,7 @@ workloads: lib # the benchmark's own programs
 # Two parts at a time: most wait now and then, for a package or an idle process, or keep one processor busy.
 test: ## set everything up, build, and run every test
 	@$(MAKE) --no-print-directory --keep-going -j 2 --output-sync=target SETUP=yes \
-	  check check-asan check-tsan check-aarch64 check-musl check-cli check-rust check-bench
+	  check check-asan check-tsan check-aarch64 check-musl check-cli check-rust check-docs check-bench
 
 soak: setup-tests built ## the long tests: hours
 	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
@@ -78,6 +78,10 @@ bench-scaling: workloads ## count atomic operations and lines that threads take 
 man: $(VENV)/.installed-bench ## write the man pages anew from the command line: packaging/man
 	$(VENV)/bin/python tools/gen_man
 
+docs: ## build the documentation as a site, in build/site, and check its links
+	@tools/setup python
+	@tools/pinned python tools/site/make --output $(BUILD)/site
+
 setup-compilers:
 	@tools/setup build python cxx
 
@@ -88,7 +92,7 @@ setup-tests: setup-compilers # one after the other, as apt wants
 # Within `make test`, what is missing is installed while what can be built is. What runs beside check leaves it half the processors.
 ifdef SETUP
 built check-asan check-tsan $(VENV)/.installed-bench: | setup-compilers
-check check-aarch64-cross check-musl check-cli check-rust check-bench: | setup-tests
+check check-aarch64-cross check-musl check-cli check-rust check-docs check-bench: | setup-tests
 check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-rust: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
 endif
 
@@ -129,6 +133,9 @@ check-cli: $(VENV)/.installed-bench # the tests of the command line
 check-rust: # the crates' tests; outside of `make test` it sees to its own packages
 	@$(if $(SETUP),,tools/setup rust)
 	$(alone) CARGO_TARGET_DIR=$(abspath $(BUILD))/rust bindings/rust/check -j $(JOBS)
+
+check-docs: docs # and that each of the site's checks finds what it is for
+	tools/pinned python tools/site/selftest
 
 # Every workload in its brief size. Those whose packages take minutes to install are a target of their own, which no other runs.
 check-bench check-bench-big: built $(VENV)/.installed-bench

@@ -19,11 +19,13 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* The version of this header, for which hak_version tells that of the library. Since 0.1. */
 #define HAK_VERSION_MAJOR 0
 #define HAK_VERSION_MINOR 1
 #define HAK_VERSION_PATCH 0
 
 #if defined(__GNUC__)
+/* What the declarations tell a compiler; empty for one that would not understand. */
 #define HAK_API __attribute__((visibility("default")))
 #define HAK_MALLOC __attribute__((malloc))
 #define HAK_ALLOC_SIZE(...) __attribute__((alloc_size(__VA_ARGS__)))
@@ -56,6 +58,7 @@ HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(2, 3) void *hak_reallocarray(void *block, si
 HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(3, 4) void *hak_recallocarray(void *block, size_t old_count, size_t count, size_t size);
 /* BSD: as realloc, but frees the old block when it fails. */
 HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(2) void *hak_reallocf(void *block, size_t size);
+/* NULL is no action.  hak_cfree is an old name of the same. */
 HAK_API void hak_free(void *block);
 HAK_API void hak_cfree(void *block);
 
@@ -65,6 +68,7 @@ HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(2) void *hak_memalign(size_t alig
 /* Returns 0, EINVAL (not a power of two, or below sizeof(void *)) or ENOMEM;
  * *result and errno are untouched on failure. */
 HAK_API HAK_MUST_USE int hak_posix_memalign(void **result, size_t alignment, size_t size);
+/* Aligned to pages, of 4 KiB or as large as the system has them; hak_pvalloc rounds the size up to whole ones. */
 HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(1) void *hak_valloc(size_t size);
 HAK_API HAK_MUST_USE HAK_MALLOC void *hak_pvalloc(size_t size);
 
@@ -79,16 +83,18 @@ HAK_API size_t hak_malloc_usable_size(const void *block);
 /* The usable size that malloc(size) would give; 0 where it cannot succeed. */
 HAK_API size_t hak_malloc_good_size(size_t size);
 
-/* Flags for hak_nallocx and hak_sdallocx: the alignment as its logarithm, as in jemalloc. */
+/* Flags for hak_nallocx and hak_sdallocx: the alignment as its logarithm, as in jemalloc. HAK_ZERO changes nothing here. */
 #define HAK_LG_ALIGN(la) ((int)(la))
 #define HAK_ALIGN(a) ((int)__builtin_ctzl(a))
 #define HAK_ZERO 0x40
 /* The usable size that an allocation of `size` with these flags would give, or 0. */
 HAK_API size_t hak_nallocx(size_t size, int flags);
+/* As hak_free_sized; the flags tell nothing that the size does not. */
 HAK_API void hak_sdallocx(void *block, size_t size, int flags);
 
 /* ---- Beyond the C library ---- since 0.1 */
 
+/* What hak_alloc_at_least returns. */
 typedef struct hak_sized {
   void *ptr;   /* NULL with size 0 on failure */
   size_t size; /* bytes usable, at least those asked for */
@@ -136,6 +142,7 @@ typedef struct hak_mallinfo {
   size_t fordblks; /* arena less uordblks */
   size_t keepcost; /* what malloc_trim could give back at once */
 } hak_mallinfo_t;
+/* Filled in as mallinfo2(3) would. */
 HAK_API hak_mallinfo_t hak_mallinfo2(void);
 
 /* ---- Statistics ---- since 0.1 */
@@ -194,6 +201,7 @@ typedef struct hak_stats {
   uint64_t huge_price_ns, small_price_ns; /* ns of processor time to bring in 2 MiB, as last measured; 0: never [clock] */
 } hak_stats_t;
 
+/* The figures of one size class. */
 typedef struct hak_class_stats {
   uint64_t block_size; /* bytes a block; 0 for those of malloc(0) */
   uint64_t slab_size; /* bytes a slab */
@@ -206,6 +214,7 @@ typedef struct hak_class_stats {
   uint64_t flushes;
 } hak_class_stats_t;
 
+/* The figures of the heap of one thread. */
 typedef struct hak_heap_stats {
   uint64_t orphaned; /* 1 if its thread has exited */
   uint64_t slabs; /* slabs it owns, a count */

@@ -21,6 +21,7 @@ extern "C" {
 
 /* ---- Named heaps ---- since 0.2 */
 
+/* A heap; only pointers to it are passed. */
 typedef struct hak_heap hak_heap_t;
 
 /* A new heap.  Of the name the first 31 characters are kept, with '_' for blanks, quotes, backslashes and all that is not ASCII; NULL is
@@ -34,6 +35,7 @@ HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(2) void *hak_heap_malloc(hak_heap
 HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(2, 3) void *hak_heap_calloc(hak_heap_t *heap, size_t count, size_t size);
 /* The alignment must be a power of two, else NULL with EINVAL. */
 HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(3) void *hak_heap_aligned_alloc(hak_heap_t *heap, size_t alignment, size_t size);
+/* As strdup(3). */
 HAK_API HAK_MUST_USE HAK_MALLOC char *hak_heap_strdup(hak_heap_t *heap, const char *text);
 /* A block of another heap, or of none, moves into this one; plain realloc leaves a block in its heap.  NULL and 0 as with realloc. */
 HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(3) void *hak_heap_realloc(hak_heap_t *heap, void *block, size_t size);
