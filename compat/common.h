@@ -1,0 +1,23 @@
+/* common.h - what the libraries in other allocators' places share. */
+#ifndef COMPAT_COMMON_H
+#define COMPAT_COMMON_H
+
+#include "hakmem/hakmem.h"
+
+/* A function that programs find under its own name.  Its declaration is in the header that the program was compiled with. */
+#define COMPAT(type, name, parameters) \
+  HAK_API type name parameters;        \
+  type name parameters
+
+/* Blocks have this alignment without being asked. */
+#define COMPAT_ALIGNED ((size_t)16)
+
+/* Sets an option that may change at run time, unless the environment sets it as hakmem's own: HAKMEM_NAME. */
+void compat_option(const char *name, int64_t value);
+
+typedef void compat_text_fn(void *to, const char *text);
+/* Gives what `write` writes to a descriptor to `out`, a few KiB of text at a time.  Nothing is allocated.  False if there is no
+ * memory for a file without a name. */
+bool compat_capture(bool (*write)(int fd), compat_text_fn *out, void *to);
+
+#endif

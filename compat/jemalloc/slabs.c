@@ -1,0 +1,40 @@
+/* slabs.c - how full slabs are, which defragmentation goes by.  The one file here that looks inside: the public interface tells of
+ * size classes, not of single slabs. */
+#include "jemalloc.h"
+
+#include <string.h>
+
+#include "front/census.h"
+#include "front/inspect.h"
+#include "slab/remote.h"
+
+slab_use_t slab_use(const void *block) {
+  block_info_t info = block_inspect(block);
+  if (info.state != BLOCK_LIVE) return (slab_use_t){0, 0, 0};
+  uint8_t kind = load_relaxed(&info.span->kind);
+  if (kind != UNIT_SLAB) return (slab_use_t){0, 1, info.size};
+  const class_info_t *of = &class_info[load_relaxed(&info.span->size_class)];
+  size_t free = load_relaxed(&info.span->free) + remote_waiting(info.span);
+  return (slab_use_t){free < of->blocks ? free : of->blocks - 1, of->blocks, (size_t)of->units << HAK_UNIT_SHIFT};
+}
+
+/* All classes by one walk; jemalloc does not count the slab that a class is filling. */
+void slabs_look(snapshot_t *snapshot) {
+  hak_stats_t stats;
+  hak_class_stats_t of_class[CLASS_COUNT];
+  _Static_assert(CLASS_ZERO <= SNAPSHOT_CLASSES, "all classes that have bytes");
+  census_take(&stats, of_class);
+  snapshot->bins = CLASS_ZERO;
+  memcpy(snapshot->bin, of_class, CLASS_ZERO * sizeof of_class[0]);
+  memset(snapshot->nonfull, 0, sizeof snapshot->nonfull);
+  uint32_t end = load_acquire(&region.units);
+  for (uint32_t unit = 0; unit < end;) {
+    const unit_t *first = unit_at(unit);
+    uint8_t kind = load_acquire(&first->kind);
+    uint32_t units = load_relaxed(&first->units);
+    unsigned c = load_relaxed(&first->size_class);
+    if (kind == UNIT_SLAB && c < CLASS_ZERO && load_relaxed(&first->free) > 0) snapshot->nonfull[c]++;
+    unit += kind != UNIT_FREE && kind != UNIT_INSIDE && units > 0 ? units : 1;
+  }
+  for (uint32_t c = 0; c < CLASS_ZERO; c++) snapshot->nonfull[c] -= snapshot->nonfull[c] > 0;
+}
