@@ -22,6 +22,7 @@ static void *allocate(hak_heap_t *heap, size_t size, int flags) {
   void *block;
   if (alignment > COMPAT_ALIGNED) block = heap != NULL ? hak_heap_aligned_alloc(heap, alignment, size) : hak_memalign(alignment, size);
   else if (zero) block = heap != NULL ? hak_heap_calloc(heap, 1, size) : hak_calloc(1, size);
+  else if (heap == NULL && FLAG_UNCACHED(flags)) block = slab_alloc(size);
   else block = heap != NULL ? hak_heap_malloc(heap, size) : hak_malloc(size);
   if (block == NULL || !zero) return block;
   return clear_from(block, alignment > COMPAT_ALIGNED ? 0 : size);

@@ -8,6 +8,7 @@
 /* Bits of the flags: the alignment as its logarithm, zero, the cache plus 2, the arena plus 1. */
 #define FLAG_ALIGN(flags) ((size_t)1 << ((flags)&63))
 #define FLAG_ZERO 0x40
+#define FLAG_UNCACHED(flags) (((flags) >> 8 & 0xfff) == 1)
 #define FLAG_ARENA(flags) ((unsigned)(flags) >> 20)
 
 #define ARENAS_MOST 4096u   /* also the number that stands for all of them */
@@ -52,6 +53,8 @@ typedef struct slab_use {
 
 /* Of the slab, or large block, that `block` is in; all 0 for anything else. */
 slab_use_t slab_use(const void *block);
+/* A block past the caches of threads: of the lowest slab with room. */
+HAK_MUST_USE void *slab_alloc(size_t size);
 /* Fills in what is known of bins. */
 void slabs_look(snapshot_t *snapshot);
 

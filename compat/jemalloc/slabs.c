@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "front/alloc.h"
 #include "front/census.h"
 #include "front/inspect.h"
 #include "slab/remote.h"
@@ -17,6 +18,8 @@ slab_use_t slab_use(const void *block) {
   size_t free = load_relaxed(&info.span->free) + remote_waiting(info.span);
   return (slab_use_t){free < of->blocks ? free : of->blocks - 1, of->blocks, (size_t)of->units << HAK_UNIT_SHIFT};
 }
+
+void *slab_alloc(size_t size) { return alloc_uncached(size); }
 
 /* All classes by one walk; jemalloc does not count the slab that a class is filling. */
 void slabs_look(snapshot_t *snapshot) {
