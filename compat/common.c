@@ -17,6 +17,23 @@ void compat_option(const char *name, int64_t value) {
   errno = saved;
 }
 
+/* Of the C++ runtime, where there is one. */
+typedef void (*new_handler_t)(void);
+extern __attribute__((weak)) new_handler_t _ZSt15get_new_handlerv(void); /* std::get_new_handler() */
+extern __attribute__((weak)) _Noreturn void _ZSt17__throw_bad_allocv(void);
+
+void *compat_new(size_t size, size_t alignment, bool quiet) {
+  for (;;) {
+    void *block = alignment > COMPAT_ALIGNED ? hak_memalign(alignment, size) : hak_malloc(size);
+    if (block != NULL) return block;
+    new_handler_t handler = _ZSt15get_new_handlerv != NULL ? _ZSt15get_new_handlerv() : NULL;
+    if (handler != NULL) handler();
+    else if (quiet) return NULL;
+    else if (_ZSt17__throw_bad_allocv != NULL) _ZSt17__throw_bad_allocv();
+    else abort();
+  }
+}
+
 /* By way of a file: a pipe that nobody reads meanwhile would fill up. */
 bool compat_capture(bool (*write)(int fd), compat_text_fn *out, void *to) {
   int saved = errno;

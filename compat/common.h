@@ -15,6 +15,10 @@
 /* Sets an option that may change at run time, unless the environment sets it as hakmem's own: HAKMEM_NAME. */
 void compat_option(const char *name, int64_t value);
 
+/* As operator new: asks the program's new handler to make room, again and again, then throws std::bad_alloc, or returns NULL if `quiet`.
+ * Never by way of operator new: programs define that by the functions that call this. */
+void *compat_new(size_t size, size_t alignment, bool quiet);
+
 typedef void compat_text_fn(void *to, const char *text);
 /* Gives what `write` writes to a descriptor to `out`, a few KiB of text at a time.  Nothing is allocated.  False if there is no
  * memory for a file without a name. */
