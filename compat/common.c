@@ -17,6 +17,30 @@ void compat_option(const char *name, int64_t value) {
   errno = saved;
 }
 
+void *compat_clear_from(void *block, size_t from) {
+  size_t size = hak_malloc_usable_size(block);
+  if (size > from) memset((char *)block + from, 0, size - from);
+  return block;
+}
+
+bool compat_is_aligned(const void *block, size_t alignment) { return ((uintptr_t)block & (alignment - 1)) == 0; }
+
+void *compat_take(hak_heap_t *heap, size_t size, size_t alignment, bool zero) {
+  void *block;
+  if (alignment > COMPAT_ALIGNED) block = heap != NULL ? hak_heap_aligned_alloc(heap, alignment, size) : hak_memalign(alignment, size);
+  else if (zero) block = heap != NULL ? hak_heap_calloc(heap, 1, size) : hak_calloc(1, size);
+  else block = heap != NULL ? hak_heap_malloc(heap, size) : hak_malloc(size);
+  if (block == NULL || !zero) return block;
+  return compat_clear_from(block, alignment > COMPAT_ALIGNED ? 0 : size);
+}
+
+void *compat_take_automatic(size_t size, size_t alignment, bool zero) {
+  hak_heap_t *before = hak_heap_set_default(NULL);
+  void *block = compat_take(NULL, size, alignment, zero);
+  if (before != NULL) (void)hak_heap_set_default(before);
+  return block;
+}
+
 /* Of the C++ runtime, where there is one. */
 typedef void (*new_handler_t)(void);
 extern __attribute__((weak)) new_handler_t _ZSt15get_new_handlerv(void); /* std::get_new_handler() */

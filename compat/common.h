@@ -3,6 +3,7 @@
 #define COMPAT_COMMON_H
 
 #include "hakmem/hakmem.h"
+#include "hakmem/heap.h"
 
 /* A function that programs find under its own name.  Its declaration is in the header that the program was compiled with. */
 #define COMPAT(type, name, parameters) \
@@ -14,6 +15,14 @@
 
 /* Sets an option that may change at run time, unless the environment sets it as hakmem's own: HAKMEM_NAME. */
 void compat_option(const char *name, int64_t value);
+
+/* From the heap, or as malloc does where there is none.  With `zero` all that may be used is zero. */
+HAK_MUST_USE void *compat_take(hak_heap_t *heap, size_t size, size_t alignment, bool zero);
+/* From malloc's own, also where the thread's default is another heap. */
+HAK_MUST_USE void *compat_take_automatic(size_t size, size_t alignment, bool zero);
+/* Makes zero what may be used behind the first bytes; returns the block. */
+void *compat_clear_from(void *block, size_t from);
+bool compat_is_aligned(const void *block, size_t alignment);
 
 /* As operator new: asks the program's new handler to make room, again and again, then throws std::bad_alloc, or returns NULL if `quiet`.
  * Never by way of operator new: programs define that by the functions that call this. */

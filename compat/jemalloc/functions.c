@@ -1,7 +1,6 @@
 /* functions.c - jemalloc's own functions. */
 #include "jemalloc.h"
 
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -9,26 +8,13 @@
 HAK_API extern void (*malloc_message)(void *, const char *);
 void (*malloc_message)(void *, const char *);
 
-/* What a block has more than `from`, and may have of an earlier one. */
-static void *clear_from(void *block, size_t from) {
-  size_t size = hak_malloc_usable_size(block);
-  if (size > from) memset((char *)block + from, 0, size - from);
-  return block;
-}
-
 static void *allocate(hak_heap_t *heap, size_t size, int flags) {
   size_t alignment = FLAG_ALIGN(flags);
   bool zero = (flags & FLAG_ZERO) != 0;
-  void *block;
-  if (alignment > COMPAT_ALIGNED) block = heap != NULL ? hak_heap_aligned_alloc(heap, alignment, size) : hak_memalign(alignment, size);
-  else if (zero) block = heap != NULL ? hak_heap_calloc(heap, 1, size) : hak_calloc(1, size);
-  else if (heap == NULL && FLAG_UNCACHED(flags)) block = slab_alloc(size);
-  else block = heap != NULL ? hak_heap_malloc(heap, size) : hak_malloc(size);
-  if (block == NULL || !zero) return block;
-  return clear_from(block, alignment > COMPAT_ALIGNED ? 0 : size);
+  if (heap == NULL && FLAG_ARENA(flags) == ARENA_AUTOMATIC + 1) return compat_take_automatic(size, alignment, zero);
+  if (heap == NULL && FLAG_UNCACHED(flags) && alignment <= COMPAT_ALIGNED && !zero) return slab_alloc(size);
+  return compat_take(heap, size, alignment, zero);
 }
-
-static bool is_aligned(const void *block, size_t alignment) { return ((uintptr_t)block & (alignment - 1)) == 0; }
 
 /* 0 stands for the automatic choice, so the numbers are one more. */
 static bool heap_of(int flags, hak_heap_t **heap) {
@@ -48,22 +34,22 @@ COMPAT(void *, rallocx, (void *block, size_t size, int flags)) {
   if (!heap_of(flags, &heap)) return NULL;
   size_t before = hak_malloc_usable_size(block);
   void *moved = block;
-  if (!is_aligned(block, FLAG_ALIGN(flags)) || !hak_expand(block, size)) {
+  if (!compat_is_aligned(block, FLAG_ALIGN(flags)) || !hak_expand(block, size)) {
     moved = allocate(heap != NULL ? heap : hak_heap_of(block), size, flags & ~FLAG_ZERO);
     if (moved == NULL) return NULL;
     memcpy(moved, block, before < size ? before : size);
     hak_free(block);
   }
-  return (flags & FLAG_ZERO) != 0 ? clear_from(moved, before) : moved;
+  return (flags & FLAG_ZERO) != 0 ? compat_clear_from(moved, before) : moved;
 }
 
 COMPAT(size_t, xallocx, (void *block, size_t size, size_t extra, int flags)) {
   size_t before = hak_malloc_usable_size(block);
-  if (!is_aligned(block, FLAG_ALIGN(flags))) return before;
+  if (!compat_is_aligned(block, FLAG_ALIGN(flags))) return before;
   if (extra > (size_t)PTRDIFF_MAX - size) extra = (size_t)PTRDIFF_MAX - size;
   bool grown = hak_expand(block, size + extra) || (extra > 0 && hak_expand(block, size));
   (void)grown; /* the size tells */
-  if ((flags & FLAG_ZERO) != 0) (void)clear_from(block, before);
+  if ((flags & FLAG_ZERO) != 0) (void)compat_clear_from(block, before);
   return hak_malloc_usable_size(block);
 }
 
