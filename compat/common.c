@@ -1,11 +1,40 @@
 #include "common.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "front/inspect.h"
+
+bool compat_is_served(void) {
+  static _Atomic int known; /* 1: yes, 2: no */
+  int answer = load_relaxed(&known);
+  if (HAK_LIKELY(answer != 0)) return answer == 1;
+  Dl_info of_malloc, own;
+  bool served = dladdr((void *)(uintptr_t)hak_malloc, &of_malloc) != 0 && dladdr(&known, &own) != 0 && of_malloc.dli_fbase == own.dli_fbase;
+  store_relaxed(&known, served ? 1 : 2);
+  return served;
+}
+
+/* From outside the usable size is all that is told. */
+compat_place_t compat_place(const void *p) {
+  if (!compat_is_served()) return hak_malloc_usable_size(p) > 0 ? COMPAT_LIVE : COMPAT_FOREIGN;
+  static const compat_place_t places[] = {[BLOCK_LIVE] = COMPAT_LIVE,
+                                          [BLOCK_FREED] = COMPAT_OTHER,
+                                          [BLOCK_INTERIOR] = COMPAT_INTERIOR,
+                                          [BLOCK_MISALIGNED] = COMPAT_OTHER,
+                                          [BLOCK_FOREIGN] = COMPAT_FOREIGN};
+  block_state_t state = block_inspect(p).state;
+  if (state == BLOCK_MISALIGNED) {
+    block_state_t below = block_inspect((const void *)((uintptr_t)p & ~(uintptr_t)(COMPAT_ALIGNED - 1))).state;
+    return below == BLOCK_LIVE || below == BLOCK_INTERIOR ? COMPAT_INTERIOR : COMPAT_OTHER;
+  }
+  return places[state];
+}
 
 void compat_option(const char *name, int64_t value) {
   char variable[32] = "HAKMEM_";

@@ -13,6 +13,14 @@
 /* Blocks have this alignment without being asked. */
 #define COMPAT_ALIGNED ((size_t)16)
 
+/* Whether malloc is this library's.  It is not where another library with hakmem in it comes first, as one that is preloaded does: all
+ * of the public interface is then that one's, and what is inside of this one is not to be looked at. */
+bool compat_is_served(void);
+
+/* What an address is; a block that is not live is COMPAT_OTHER. */
+typedef enum compat_place { COMPAT_FOREIGN, COMPAT_OTHER, COMPAT_INTERIOR, COMPAT_LIVE } compat_place_t;
+compat_place_t compat_place(const void *p);
+
 /* Sets an option that may change at run time, unless the environment sets it as hakmem's own: HAKMEM_NAME. */
 void compat_option(const char *name, int64_t value);
 

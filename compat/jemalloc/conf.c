@@ -40,9 +40,9 @@ static const struct {
   const char *name;
   void (*take)(const char *value);
 } keys[] = {
-    {"background_thread", take_keeper}, {"dirty_decay_ms", take_decay}, {"prof", take_prof},         {"prof_final", take_final},
-    {"prof_leak", take_leak},           {"prof_prefix", take_prefix},   {"stats_print", take_print}, {"stats_print_opts", take_opts},
-    {"thp", take_thp},
+    {"background_thread", take_keeper}, {"dirty_decay_ms", take_decay},  {"prof", take_prof},
+    {"prof_final", take_final},         {"prof_leak", take_leak},        {"prof_prefix", take_prefix},
+    {"stats_print", take_print},        {"stats_print_opts", take_opts}, {"thp", take_thp},
 };
 
 static void take_pair(const char *pair, size_t length) {

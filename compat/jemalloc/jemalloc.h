@@ -6,7 +6,7 @@
 #include "hakmem/heap.h"
 
 /* Bits of the flags: the alignment as its logarithm, zero, the cache plus 2, the arena plus 1. */
-#define FLAG_ALIGN(flags) ((size_t)1 << ((flags)&63))
+#define FLAG_ALIGN(flags) ((size_t)1 << ((flags) & 63))
 #define FLAG_ZERO 0x40
 #define FLAG_UNCACHED(flags) (((flags) >> 8 & 0xfff) == 1)
 #define FLAG_ARENA(flags) ((unsigned)(flags) >> 20)

@@ -226,8 +226,24 @@ static int holding_read(const ctl_at_t *at, uint64_t *value) {
 }
 
 /* Figures that there are once, for all: they are those of the automatic arena, and 0 for others. */
-enum { ONCE_DIRTY, ONCE_MAPPED, ONCE_RETAINED, ONCE_META, ONCE_RESIDENT, ONCE_CACHED, ONCE_THREADS, ONCE_UPTIME, ONCE_FILLS, ONCE_FLUSHES,
-       ONCE_LARGE_MALLOCS, ONCE_LARGE_FREES, ONCE_SMALL_MALLOCS, ONCE_SMALL_FREES, ONCE_PURGED, ONCE_0 };
+enum {
+  ONCE_DIRTY,
+  ONCE_MAPPED,
+  ONCE_RETAINED,
+  ONCE_META,
+  ONCE_RESIDENT,
+  ONCE_CACHED,
+  ONCE_THREADS,
+  ONCE_UPTIME,
+  ONCE_FILLS,
+  ONCE_FLUSHES,
+  ONCE_LARGE_MALLOCS,
+  ONCE_LARGE_FREES,
+  ONCE_SMALL_MALLOCS,
+  ONCE_SMALL_FREES,
+  ONCE_PURGED,
+  ONCE_0
+};
 static int once_read(const ctl_at_t *at, uint64_t *value) {
   hak_heap_t *heap = NULL;
   size_t arena = at->index[2];

@@ -89,7 +89,8 @@ static void write_counts(FILE *file, uint64_t blocks, uint64_t bytes) {
 static void write_stack(FILE *file, const sites_t *sites, uint64_t number) {
   fputs("@", file);
   unsigned depth = 0;
-  for (uint64_t i = number; i != 0 && depth < DEPTH_MOST; i = sites->at[i].parent, depth++) fprintf(file, " 0x%" PRIx64, sites->at[i].address);
+  for (uint64_t i = number; i != 0 && depth < DEPTH_MOST; i = sites->at[i].parent, depth++)
+    fprintf(file, " 0x%" PRIx64, sites->at[i].address);
   fputs(depth == 0 ? " 0x0\n" : "\n", file);
 }
 

@@ -107,15 +107,15 @@ PAIR(void *, realloc, heap_change(heap, block, size, 1, false), void *block, siz
 PAIR(void *, reallocn, change_many(heap, block, count, size, 1, false), void *block, size_t count, size_t size)
 PAIR(void *, reallocf, change_or_free(heap, block, size), void *block, size_t size)
 PAIR(void *, realloc_aligned, heap_change(heap, block, size, alignment, false), void *block, size_t size, size_t alignment)
-PAIR(void *, realloc_aligned_at, AT(offset, heap_change(heap, block, size, alignment, false)), void *block, size_t size,
-     size_t alignment, size_t offset)
+PAIR(void *, realloc_aligned_at, AT(offset, heap_change(heap, block, size, alignment, false)), void *block, size_t size, size_t alignment,
+     size_t offset)
 PAIR(void *, rezalloc, heap_change(heap, block, size, 1, true), void *block, size_t size)
 PAIR(void *, recalloc, change_many(heap, block, count, size, 1, true), void *block, size_t count, size_t size)
 PAIR(void *, rezalloc_aligned, heap_change(heap, block, size, alignment, true), void *block, size_t size, size_t alignment)
 PAIR(void *, recalloc_aligned, change_many(heap, block, count, size, alignment, true), void *block, size_t count, size_t size,
      size_t alignment)
-PAIR(void *, rezalloc_aligned_at, AT(offset, heap_change(heap, block, size, alignment, true)), void *block, size_t size,
-     size_t alignment, size_t offset)
+PAIR(void *, rezalloc_aligned_at, AT(offset, heap_change(heap, block, size, alignment, true)), void *block, size_t size, size_t alignment,
+     size_t offset)
 PAIR(void *, recalloc_aligned_at, AT(offset, change_many(heap, block, count, size, alignment, true)), void *block, size_t count,
      size_t size, size_t alignment, size_t offset)
 

@@ -94,14 +94,14 @@ COMPAT(void, mi_collect, (bool force)) {
 
 /* --- whose a block is -------------------------------------------------------------------------- */
 
-static bool is_live(const void *p) { return block_inspect(p).state == BLOCK_LIVE; }
+static bool is_live(const void *p) { return compat_place(p) == COMPAT_LIVE; }
 static bool contains(const mi_heap_t *heap, const void *p) { return is_live(p) && hak_heap_of(p) == heap_named(heap); }
 
 COMPAT(bool, mi_heap_contains_block, (mi_heap_t * heap, const void *p)) { return contains(heap, p); }
 COMPAT(bool, mi_heap_check_owned, (mi_heap_t * heap, const void *p)) { return contains(heap, p); }
 COMPAT(bool, mi_check_owned, (const void *p)) { return is_live(p) && hak_heap_of(p) == default_named(); }
 
-static bool is_ours(const void *p) { return block_inspect((const void *)((uintptr_t)p & ~(uintptr_t)15)).state != BLOCK_FOREIGN; }
+static bool is_ours(const void *p) { return compat_place(p) != COMPAT_FOREIGN; }
 COMPAT(bool, mi_is_in_heap_region, (const void *p)) { return is_ours(p); }
 COMPAT(void, mi_cfree, (void *block)) {
   if (is_ours(block)) hak_free(block);
@@ -138,6 +138,7 @@ static bool visit_span(const mi_heap_t *heap, const unit_t *span, bool blocks_to
 
 /* Of malloc's own: the blocks of all threads.  Nobody may allocate or free meanwhile but what the visitor frees. */
 COMPAT(bool, mi_heap_visit_blocks, (const mi_heap_t *heap, bool blocks_too, visit_fn *visit, void *to)) {
+  if (!compat_is_served()) return false;
   uint32_t end = load_acquire(&region.units);
   for (uint32_t unit = 0; unit < end;) {
     const unit_t *span = unit_at(unit);

@@ -92,8 +92,9 @@ static void tell(size_t *to, size_t what) {
   if (to != NULL) *to = what;
 }
 
-COMPAT(void, mi_process_info, (size_t *elapsed_ms, size_t *user_ms, size_t *system_ms, size_t *rss, size_t *peak_rss, size_t *commit,
-                               size_t *peak_commit, size_t *faults)) {
+COMPAT(void, mi_process_info,
+       (size_t *elapsed_ms, size_t *user_ms, size_t *system_ms, size_t *rss, size_t *peak_rss, size_t *commit, size_t *peak_commit,
+        size_t *faults)) {
   struct rusage usage;
   struct timespec now;
   hak_stats_t stats = {.struct_size = sizeof stats};
@@ -140,8 +141,8 @@ COMPAT(int, mi_reserve_os_memory_ex, (size_t size, bool commit, bool large, bool
 COMPAT(bool, mi_manage_os_memory, (void *start, size_t size, bool committed, bool large, bool zero, int node)) {
   return (void)start, (void)size, (void)committed, (void)large, (void)zero, (void)node, false;
 }
-COMPAT(bool, mi_manage_os_memory_ex, (void *start, size_t size, bool committed, bool large, bool zero, int node, bool exclusive,
-                                      int *arena)) {
+COMPAT(bool, mi_manage_os_memory_ex,
+       (void *start, size_t size, bool committed, bool large, bool zero, int node, bool exclusive, int *arena)) {
   return (void)start, (void)size, (void)committed, (void)large, (void)zero, (void)node, (void)exclusive, (void)arena, false;
 }
 COMPAT(void *, mi_arena_area, (int arena, size_t *size)) {

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "front/inspect.h"
-
 static hak_stats_t stats_now(void) {
   hak_stats_t stats = {.struct_size = sizeof stats};
   (void)hak_stats_get(&stats);
@@ -84,7 +82,7 @@ COMPAT(int, MallocExtension_SetNumericProperty, (const char *name, size_t value)
 
 /* Each free is checked as it is made, so there is nothing to verify at once. */
 COMPAT(int, MallocExtension_VerifyAllMemory, (void)) { return 1; }
-COMPAT(int, MallocExtension_VerifyMallocMemory, (const void *block)) { return block_inspect(block).state == BLOCK_LIVE; }
+COMPAT(int, MallocExtension_VerifyMallocMemory, (const void *block)) { return compat_place(block) == COMPAT_LIVE; }
 COMPAT(int, MallocExtension_VerifyNewMemory, (const void *block)) { return MallocExtension_VerifyMallocMemory(block); }
 COMPAT(int, MallocExtension_VerifyArrayNewMemory, (const void *block)) { return MallocExtension_VerifyMallocMemory(block); }
 
@@ -135,10 +133,7 @@ COMPAT(size_t, MallocExtension_GetAllocatedSize, (const void *block)) { return h
 COMPAT(size_t, MallocExtension_GetThreadCacheSize, (void)) { return 0; }
 
 enum { OWNED = 1, NOT_OWNED = 2 };
-COMPAT(int, MallocExtension_GetOwnership, (const void *p)) {
-  block_state_t state = block_inspect((const void *)((uintptr_t)p & ~(uintptr_t)(COMPAT_ALIGNED - 1))).state;
-  return state == BLOCK_LIVE || state == BLOCK_INTERIOR ? OWNED : NOT_OWNED;
-}
+COMPAT(int, MallocExtension_GetOwnership, (const void *p)) { return compat_place(p) >= COMPAT_INTERIOR ? OWNED : NOT_OWNED; }
 
 /* --- giving back ---------------------------------------------------------------------------- */
 
@@ -179,12 +174,8 @@ static bool memory_stats(SELF, int *blocks, size_t *total, int *histogram) {
 static void get_stats(SELF, char *buffer, int length) { (void)self, MallocExtension_GetStats(buffer, length); }
 static void leave(SELF, void *what) { (void)self, (void)what; }
 static void ranges(SELF, void *to, void *each) { (void)self, (void)to, (void)each; }
-static bool get_property(SELF, const char *name, size_t *value) {
-  return (void)self, MallocExtension_GetNumericProperty(name, value) != 0;
-}
-static bool set_property(SELF, const char *name, size_t value) {
-  return (void)self, MallocExtension_SetNumericProperty(name, value) != 0;
-}
+static bool get_property(SELF, const char *name, size_t *value) { return (void)self, MallocExtension_GetNumericProperty(name, value) != 0; }
+static bool set_property(SELF, const char *name, size_t value) { return (void)self, MallocExtension_SetNumericProperty(name, value) != 0; }
 static void idle(SELF) { (void)self, MallocExtension_MarkThreadIdle(); }
 static void busy(SELF) { (void)self; }
 static void *nothing(SELF) { return (void)self, NULL; }

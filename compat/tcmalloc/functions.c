@@ -74,9 +74,7 @@ COMPAT(void, tc_deletearray_nothrow, (void *block, nothrow_t tag)) { (void)tag, 
 COMPAT(void, tc_delete_aligned, (void *block, size_t alignment)) { (void)alignment, hak_free(block); }
 COMPAT(void, tc_deletearray_aligned, (void *block, size_t alignment)) { (void)alignment, hak_free(block); }
 COMPAT(void, tc_delete_sized_aligned, (void *block, size_t size, size_t alignment)) { hak_free_aligned_sized(block, alignment, size); }
-COMPAT(void, tc_deletearray_sized_aligned, (void *block, size_t size, size_t alignment)) {
-  hak_free_aligned_sized(block, alignment, size);
-}
+COMPAT(void, tc_deletearray_sized_aligned, (void *block, size_t size, size_t alignment)) { hak_free_aligned_sized(block, alignment, size); }
 COMPAT(void, tc_delete_aligned_nothrow, (void *block, size_t alignment, nothrow_t tag)) { (void)alignment, (void)tag, hak_free(block); }
 COMPAT(void, tc_deletearray_aligned_nothrow, (void *block, size_t alignment, nothrow_t tag)) {
   (void)alignment, (void)tag, hak_free(block);
@@ -85,9 +83,9 @@ COMPAT(void, tc_deletearray_aligned_nothrow, (void *block, size_t alignment, not
 /* --- hooks: none is ever called, and adding one says so by its result ------------------------ */
 
 typedef void (*hook_t)(void);
-#define HOOK(kind)                                                                      \
-  COMPAT(int, MallocHook_Add##kind##Hook, (hook_t hook)) { return (void)hook, 0; }       \
-  COMPAT(int, MallocHook_Remove##kind##Hook, (hook_t hook)) { return (void)hook, 0; }    \
+#define HOOK(kind)                                                                    \
+  COMPAT(int, MallocHook_Add##kind##Hook, (hook_t hook)) { return (void)hook, 0; }    \
+  COMPAT(int, MallocHook_Remove##kind##Hook, (hook_t hook)) { return (void)hook, 0; } \
   COMPAT(hook_t, MallocHook_Set##kind##Hook, (hook_t hook)) { return (void)hook, NULL; }
 HOOK(New)
 HOOK(Delete)
