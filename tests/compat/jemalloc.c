@@ -96,6 +96,10 @@ TEST(in_place_or_not_at_all) {
   CHECK_EQ(xallocx(block, usable, SIZE_MAX, 0), usable); /* extra is what may be, not what must */
   CHECK_EQ(xallocx(block, usable, 0, (int)ALIGN(4096)), usable);
   dallocx(block, 0);
+  block = mallocx(1 << 20, 0);
+  size_t more = (1 << 20) + 200000;
+  CHECK(xallocx(block, more, SIZE_MAX - more + 2, 0) >= more); /* what follows is free, and their sum is 1 */
+  dallocx(block, 0);
 }
 
 TEST(wrong_calls_of_mallctl) {
@@ -140,6 +144,7 @@ TEST(names_and_mibs_tell_the_same) {
   mib[2] = bins;
   size_t size = sizeof before;
   CHECK_EQ(mallctlbymib(mib, length, &before, &size, NULL, 0), ENOENT);
+  mib[2] = 0;
   CHECK_EQ(mallctlbymib(mib, 2, &before, &size, NULL, 0), ENOENT);
   size_t two = 2;
   CHECK_EQ(mallctlnametomib("arenas.bin.0.size", mib, &two), 0); /* a beginning */
@@ -263,6 +268,25 @@ TEST(options_pass_both_ways) {
   size = sizeof version;
   CHECK_EQ(mallctl("version", &version, &size, NULL, 0), 0);
   CHECK(strncmp(version, "5.3.0-", 6) == 0);
+}
+
+/* With MALLOC_CONF as CMakeLists.txt sets it. */
+TEST(environment) {
+  if (getenv("MALLOC_CONF") == NULL) check_skip("for compat.jemalloc.environment");
+  CHECK_EQ((ssize_t)figure("arenas.dirty_decay_ms"), -1);
+  bool on = true;
+  size_t size = sizeof on;
+  CHECK_EQ(mallctl("opt.background_thread", &on, &size, NULL, 0), 0);
+  CHECK_EQ(on, getenv("HAKMEM_KEEPER") != NULL); /* hakmem's own wins */
+  const char *prefix = NULL;
+  size = sizeof prefix;
+  CHECK_EQ(mallctl("opt.prof_prefix", &prefix, &size, NULL, 0), 0);
+  CHECK(strcmp(prefix, "compat.x") == 0);
+  if (on) return;
+  CHECK_EQ(mallctl("prof.dump", NULL, NULL, NULL, 0), 0);
+  char name[64];
+  (void)snprintf(name, sizeof name, "compat.x.%d.0.m0.heap", (int)getpid());
+  CHECK_EQ(unlink(name), 0);
 }
 
 TEST(arenas_are_heaps) {

@@ -242,6 +242,13 @@ TEST(blocks_are_visited) {
   CHECK_EQ(before.blocks, after.blocks + 1);
 }
 
+// With what CMakeLists.txt sets.
+TEST(environment) {
+  if (getenv("MIMALLOC_PURGE_DELAY") == nullptr) check_skip("for compat.mimalloc.environment");
+  CHECK_EQ(mi_option_get(15), 77);
+  CHECK(mi_option_is_enabled(1));
+}
+
 static size_t printed;
 static void print_count(const char *text, void *to) {
   CHECK(to == &printed);

@@ -192,11 +192,20 @@ static void fill_and_free() {
   free(block);
 }
 
+// With what CMakeLists.txt sets.
+TEST(environment) {
+  if (getenv("TCMALLOC_RELEASE_RATE") == nullptr) check_skip("for compat.tcmalloc.environment");
+  CHECK(MallocExtension::instance()->GetMemoryReleaseRate() == 4);
+  CHECK_EQ(property("tcmalloc.aggressive_memory_decommit"), 1);
+  CHECK_EQ(property("tcmalloc.max_total_thread_cache_bytes"), 1 << 20);
+}
+
 TEST(giving_back) {
   MallocExtension::instance()->SetMemoryReleaseRate(0); // kept for good
   fill_and_free();
   size_t full = check_resident();
   MallocExtension_ReleaseToSystem(0);
+  MallocExtension::instance()->ReleaseToSystem(0);
   CHECK(check_resident() + (60 << 20) > full);
   MallocExtension_ReleaseToSystem(1);
   CHECK(check_resident() + (60 << 20) < full);
