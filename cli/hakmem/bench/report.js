@@ -232,7 +232,7 @@ const draw = (id, spec) => {
   return vegaEmbed(place, { ...spec, usermeta: {} }, options);
 };
 const roomOf = (id) => Math.max(260, byId(id).clientWidth - 20);
-const quantity = (field, title, zero) => ({ field, type: "quantitative", title, scale: { zero, nice: true } });
+const quantity = (field, title, zero) => ({ field, type: "quantitative", title, scale: { zero, nice: true }, axis: { tickCount: 7 } });
 
 // The geometric mean within each repetition: its middle and its ends.
 const meanSpread = (names, allocator, key) => {

@@ -96,7 +96,7 @@ def _commands(results: Results) -> list[dict]:
 
 def _drawing() -> str:
     """The library that draws the plots, as a script that sets vegaEmbed."""
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
 
 
 def _inside_script(value: object) -> str:
