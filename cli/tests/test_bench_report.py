@@ -39,7 +39,8 @@ PROBE = """
     plots: Object.fromEntries(all("figure").filter((node) => size(node)[1] > 0)
       .map((node) => [node.id, node.querySelector("svg") ? size(node.querySelector("svg")) : null])),
     ids: all("[id]").filter((node) => !node.closest("svg")).map((node) => node.id),
-    bars: Object.fromEntries(all("figure").map((node) => [node.id, node.querySelectorAll(".mark-rule.role-mark line").length])),
+    bars: Object.fromEntries(all("figure").map((node) => [node.id, [...node.querySelectorAll(".mark-rule.role-mark line")]
+      .map((line) => [Math.abs(line.getAttribute("x2")), Math.abs(line.getAttribute("y2"))])])),
     losses: texts("#losses-seconds tbody tr td:first-child"),
     loss: all("#losses-seconds td.loss").map((node) => getComputedStyle(node).backgroundColor),
     paper: getComputedStyle(document.body).backgroundColor,
@@ -135,10 +136,26 @@ def test_the_report_opens_complete_and_alone(page, tmp_path):
     assert shown["unnamed"] == shown["unreachable"] == 0
 
 
+def proportional(lengths: list[float], ranges: list[float]) -> None:
+    """Bars are as long as the ranges, whatever the scale, in any order."""
+    ratios = [length / width for length, width in zip(sorted(lengths), sorted(ranges), strict=True)]
+    assert max(ratios) == pytest.approx(min(ratios), rel=0.01), (lengths, ranges)
+
+
 def test_every_point_has_its_spread(page, tmp_path):
-    bars = visit(page, tmp_path)[0]["bars"]
+    shown, _ = visit(page, tmp_path)
+    bars = shown["bars"]
     # Of three allocators: by time and by memory; with one and two threads; of one workload.
-    assert (bars["plot-scatter"], bars["plot-scaling"], bars["plot-one-time"], bars["plot-one-memory"]) == (6, 6, 3, 3)
+    assert [len(bars[f"plot-{name}"]) for name in ("scatter", "scaling", "one-time", "one-memory")] == [6, 6, 3, 3]
+    across, up = bars["plot-scatter"][:3], bars["plot-scatter"][3:]
+    assert [tall for _, tall in across] == [wide for wide, _ in up] == [0] * 3
+    assert [0 < wide < 600 for wide, _ in across] == [False, True, True]  # what all are compared with is always 1
+    stored = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])["values"]
+    times = {name: [entry["seconds"] for entry in stored[name].values()] for name in ("lost-1", "lost-2")}
+    rates = [1 / min(values) - 1 / max(values) for rows in times.values() for values in rows]
+    proportional([tall for _, tall in bars["plot-scaling"]], rates)
+    chosen = times[shown["losses"][0]]  # the worst loss
+    proportional([wide for wide, _ in bars["plot-one-time"]], [max(values) - min(values) for values in chosen])
 
 
 def test_losses_and_failures_are_marked(page, tmp_path):
@@ -208,7 +225,7 @@ def test_changes_since_the_last_run_are_shown(bench, tree, tmp_path):  # noqa: F
     look = """await step("since", async () => { await enter("way", "since", "change"); return [matrix(), texts("#since-changes td:first-child")]; });"""
     shown, console = visit((tree.output / "report.html").read_text(), tmp_path, steps=look)
     matrix, changes = shown["steps"]["since"]
-    assert console == [] and changes == ["lost"] and "Since the last run" in shown["headings"]
+    assert console == [] and changes[0] == "lost" and "Since the last run" in shown["headings"]
     assert matrix[1][3].endswith(" *") and 0.2 < float(matrix[1][3].split()[0]) < 0.5
 
 
