@@ -7,7 +7,7 @@ JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
 .PHONY: help lib run bench workloads peers bench-counts bench-scaling man test soak repeat fuzz coverage mutation setup-compilers setup-tests built \
-        check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-bench check-bench-big \
+        check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-rust check-bench check-bench-big \
         setup-big clean
 
 help: ## list the commands
@@ -34,7 +34,7 @@ workloads: lib # the benchmark's own programs
 # Two parts at a time: most wait now and then, for a package or an idle process, or keep one processor busy.
 test: ## set everything up, build, and run every test
 	@$(MAKE) --no-print-directory --keep-going -j 2 --output-sync=target SETUP=yes \
-	  check check-asan check-tsan check-aarch64 check-musl check-cli check-bench
+	  check check-asan check-tsan check-aarch64 check-musl check-cli check-rust check-bench
 
 soak: setup-tests built ## the long tests: hours
 	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
@@ -81,14 +81,14 @@ setup-compilers:
 	@tools/setup build python cxx
 
 setup-tests: setup-compilers # one after the other, as apt wants
-	@tools/setup build python test ports programs bench
+	@tools/setup build python test ports programs rust bench
 	@tools/pinned
 
 # Within `make test`, what is missing is installed while what can be built is. What runs beside check leaves it half the processors.
 ifdef SETUP
 built check-asan check-tsan $(VENV)/.installed-bench: | setup-compilers
-check check-aarch64-cross check-musl check-cli check-bench: | setup-tests
-check-asan check-tsan check-aarch64 check-aarch64-cross check-musl: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
+check check-aarch64-cross check-musl check-cli check-rust check-bench: | setup-tests
+check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-rust: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
 endif
 
 # What a recipe starts has a number of jobs of its own.
@@ -125,6 +125,10 @@ check-aarch64: check-aarch64-cross # and the unit tests with pages of 64 KiB
 check-cli: $(VENV)/.installed-bench # the tests of the command line
 	$(alone) $(VENV)/bin/python -m pytest -q cli/tests
 
+check-rust: # the crates' tests; outside of `make test` it sees to its own packages
+	@$(if $(SETUP),,tools/setup rust)
+	$(alone) CARGO_TARGET_DIR=$(abspath $(BUILD))/rust bindings/rust/check -j $(JOBS)
+
 # Every workload in its brief size. Those whose packages take minutes to install are a target of their own, which no other runs.
 check-bench check-bench-big: built $(VENV)/.installed-bench
 	rm -rf $(BUILD)/bench/$@
@@ -150,4 +154,4 @@ $(VENV)/.installed $(VENV)/.installed-bench: $(python_sources)
 	@touch $@
 
 clean: ## remove everything that was built
-	rm -rf build build-* $(BUILD) $(VENV)
+	rm -rf build build-* $(BUILD) $(VENV) bindings/rust/target bindings/rust/bench/target

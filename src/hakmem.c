@@ -68,6 +68,7 @@
 #include "front/boot.c"
 #include "front/inspect.c"
 #include "front/memcheck.c"
+#include "front/named.c"
 #include "front/alloc.c"
 #include "front/free.c"
 #include "front/block_secure.c"
@@ -77,6 +78,7 @@
 
 #include "entry/writer.c"
 #include "entry/api.c"
+#include "entry/heap.c"
 #include "entry/deepbind.c"
 #if !HAK_ARCHIVE
 #include "entry/cxx.c" /* a member of its own there */

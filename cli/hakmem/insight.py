@@ -78,7 +78,7 @@ def rows(snapshot: Snapshot, symbols: Symbols, by: str, top: int | None = None) 
         if line.key == NOT_SAMPLED or by == FUNCTION:
             return [(str(line.key), "")]
         if by == TAG:
-            return [(f"tag {line.key}" if line.key else "no tag", "")]
+            return [(snapshot.tag_text(line.key), "")]
         return _shown(symbols.wanting(line.key)) or [(UNKNOWN, "")]
 
     return [Row(line, frames(line)) for line in shown], len(lines)

@@ -73,6 +73,7 @@ class Heap:
     bins: list[Bin] = field(default_factory=list)
     quarantined: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))  # addresses
     heaps: list[int] = field(default_factory=list)
+    heap_names: dict[int, str] = field(default_factory=dict)  # of named ones, by tag
     cached: list[int] = field(default_factory=list)  # blocks, by class
     unsteady: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # slabs that did not stand still
 
@@ -257,12 +258,20 @@ class Reader:
                 self._read_bin(
                     heap, address, number, address + int(places[number]) * self.value("heap.word_bytes"), with_entries
                 )
+            if "heap.named" in names.fields:  # which older libraries don't tell
+                self._read_name(heap, data)
             if self.secure and head["quarantine"]:
                 waiting.append(self._quarantine(heap, int(head["quarantine"])))
             address = int(head["next"])
         heap.heaps = list(seen)
         if waiting:
             heap.quarantined = np.concatenate(waiting)
+
+    def _read_name(self, heap: Heap, data: np.ndarray) -> None:
+        named, name, tag = (self.names.field(f"heap.{each}") for each in ("named", "name", "tag"))
+        if data[named[0]]:
+            text = data[name[0] : name[0] + name[1]].tobytes().split(b"\0")[0]
+            heap.heap_names[int(data[tag[0] : tag[0] + 4].view(np.uint32)[0])] = text.decode("ascii", "replace")
 
     def _read_bin(self, heap: Heap, owner: int, number: int, address: int, with_entries: bool) -> None:
         top_at, capacity_at = self.names.field("bin.top")[0], self.names.field("bin.capacity")[0]
@@ -447,6 +456,7 @@ class Reader:
         taken = Snapshot(file=self.memory.name, process=self.memory.process, time=self.memory.time, rate=self.rate())
         taken.classes = self.size_classes(heap)
         taken.large_blocks, taken.large_bytes = len(large), int(large["bytes"].sum())
+        taken.heap_names = heap.heap_names
         if taken.rate:
             taken.samples = self._samples(heap, self.now(heap))
         if pinned:

@@ -142,6 +142,7 @@ class Snapshot:
     classes: list[SizeClass] = field(default_factory=list)
     large_blocks: int = 0
     large_bytes: int = 0
+    heap_names: dict[int, str] = field(default_factory=dict)  # of named heaps, by the tag that their blocks have
     samples: list[Sample] = field(default_factory=list)
     allocated: dict[int, Allocations] = field(default_factory=dict)  # by site
     seconds: float = 0.0  # in which that was; 0: since the process began
@@ -170,6 +171,11 @@ class Snapshot:
     def confidence(self) -> float | None:
         """How often a site found by a short look was right; None if none was looked at again."""
         return 1 - self.wrong / self.checked if self.checked else None
+
+    def tag_text(self, tag: int) -> str:
+        if tag in self.heap_names:
+            return f"heap {self.heap_names[tag] or '(no name)'}"
+        return f"tag {tag}" if tag else "no tag"
 
     def stack(self, site: int) -> list[int]:
         """The addresses that the site's calls return to, the innermost first."""
@@ -212,6 +218,10 @@ def _sample(snapshot: Snapshot, words: list[str]) -> None:
         raise ValueError("no such sample")
     share = chance / _CERTAIN if chance else 1.0
     snapshot.samples.append(Sample(int(words[1], 16), size, asked, share, site, tag, age_of(tenths), quiet != 0))
+
+
+def _heap(snapshot: Snapshot, words: list[str]) -> None:
+    snapshot.heap_names[int(words[1])] = "" if words[2] == "-" else words[2]
 
 
 def _page_size(snapshot: Snapshot, words: list[str]) -> None:
@@ -269,6 +279,7 @@ _KINDS = {
     "sample_bytes": _rate,
     "class": _class,
     "large": _large,
+    "heap": _heap,
     "sample": _sample,
     "page_bytes": _page_size,
     "pinned": _stratum,
@@ -330,6 +341,7 @@ def text_of(snapshot: Snapshot) -> str:
         words = (each.block_size, each.slab_size, each.slabs, each.live, each.cached, each.free, each.remote)
         lines.append("class " + " ".join(map(str, words)))
     lines.append(f"large {snapshot.large_blocks} {snapshot.large_bytes}")
+    lines += [f"heap {tag} {name or '-'}" for tag, name in snapshot.heap_names.items()]
     sizes = {each.block_size for each in snapshot.classes}
     for each in snapshot.samples:
         chance = round(each.chance * _CERTAIN) % _CERTAIN

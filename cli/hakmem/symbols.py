@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,12 @@ _PLUMBING_FILES = ("libc.so", "libc-", "ld-linux", "ld-musl", "libstdc++.so", "l
 _PLUMBING = (
     "operator new", "std::", "void std::", "__gnu_cxx::", "g_malloc", "g_realloc", "g_slice_", "xmalloc", "xrealloc", "xcalloc",
     "PyMem_", "PyObject_Malloc", "PyObject_Calloc", "PyObject_Realloc", "_PyMem_", "_PyObject_Malloc", "_PyObject_Realloc",
+    "__rust_", "__rustc::", "__rdl_", "__rg_", "alloc::", "<alloc::", "<core::", "<std::", "hashbrown::", "<hashbrown::", "<hakmem::",
 )  # fmt: skip
+# Rust's own by their files: the functions that are compiled into others, most of these, may have no more than the last part of a name.
+_PLUMBING_SOURCES = re.compile(
+    r"/library/(alloc|core|std)/src/ | /hashbrown-[^/]+/src/ | /hakmem(-[0-9.]+)?/src/block\.rs$", re.VERBOSE
+)
 
 
 def clean(name: str) -> str:
@@ -62,8 +68,10 @@ class Frame:
 
     @property
     def plumbing(self) -> bool:
-        return (self.mapping is not None and self.mapping.name.startswith(_PLUMBING_FILES)) or self.function.startswith(
-            _PLUMBING
+        return (
+            (self.mapping is not None and self.mapping.name.startswith(_PLUMBING_FILES))
+            or self.function.startswith(_PLUMBING)
+            or _PLUMBING_SOURCES.search(self.file) is not None
         )
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from processes import running
+from processes import LIBRARY, running
 
 from hakmem import resident
 from hakmem.errors import Failure
 from hakmem.memory import Process
 
 PROGRAMS = Path(__file__).parent / "languages"
-PAGES = Path(__file__).parents[2] / "docs" / "languages"
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "languages"
 HELD = 56 << 20
 LITTLE = 40 << 20
 
@@ -39,6 +41,19 @@ def built_by_go(folder: Path, source: str, **variables: str) -> Path:
 def built_by_java(folder: Path) -> Path:
     subprocess.run(command("javac", "-d", folder, PROGRAMS / "Held.java"), check=True, timeout=120)
     return folder
+
+
+def built_by_cargo(folder: Path, *options: str) -> Path:
+    program = command("cargo", "build", "--quiet", "--release", "--locked", "--target-dir", folder)
+    subprocess.run([*program, "--manifest-path", PROGRAMS / "rust" / "Cargo.toml", *options], check=True, timeout=300)
+    return folder / "release" / "held"
+
+
+def built_by_cxx(folder: Path, source: str, *libraries: Path) -> Path:
+    out = folder / "built"
+    options = ["-std=c++17", "-O1", "-g", f"-I{ROOT / 'include'}", PROGRAMS / source, *libraries]
+    subprocess.run(command("c++", *options, "-o", out), check=True, timeout=120)
+    return out
 
 
 def held(what: list[str | Path], **variables: str) -> resident.Table:
@@ -113,7 +128,43 @@ def test_go_without_cgo_has_no_malloc(hakmem, tmp_path):
     assert done.stdout == "ready\n" and "runs without hakmem: it is statically linked" in done.stderr
 
 
+def test_cxx(tmp_path):
+    program = built_by_cxx(tmp_path, "held.cpp", LIBRARY)
+    assert_from_malloc(held([program, "new"]))
+    assert_from_malloc(held([program, "resource"]))
+
+
+def test_rust(tmp_path):
+    assert_from_malloc(held([built_by_cargo(tmp_path, "--offline")]))
+
+
+def test_rust_with_the_crate_has_hakmem_inside(hakmem, tmp_path):
+    program = built_by_cargo(tmp_path, "--features", "hakmem")
+    assert_from_malloc(held([program], LD_PRELOAD=""))
+    with running(program, LD_PRELOAD="") as process:
+        by_tag = hakmem("profile", str(process.pid), "--by", "tag").stdout
+        by_function = hakmem("profile", str(process.pid), "--by", "function").stdout
+    assert re.search(r"7[0-2]\.\d MiB .* tag 7 *$", by_tag, re.MULTILINE), by_tag
+    # Past all that is Rust's own: Box, Vec, iterators.
+    assert re.search(r"7[0-2]\.\d MiB .* held::hold *$", by_function, re.MULTILINE), by_function
+
+
+@pytest.mark.parametrize("language", ["python", "ruby", "php", "go", "cxx"])
+def test_a_double_free_ends_the_program(hakmem, tmp_path, language):
+    programs = {
+        "python": lambda: [sys.executable, PROGRAMS / "twice.py"],
+        "ruby": lambda: command("ruby", PROGRAMS / "twice.rb"),
+        "php": lambda: command("php", PROGRAMS / "twice.php"),
+        "go": lambda: [built_by_go(tmp_path, "twice_c.go", CGO_ENABLED="1")],
+        "cxx": lambda: [built_by_cxx(tmp_path, "twice.cpp")],
+    }
+    done = hakmem("run", "--", *map(str, programs[language]()))
+    assert done.returncode != 0
+    function = "operator delete" if language == "cxx" else "free"
+    assert re.search(rf"^hakmem: double free: {function}\(0x\w+\): .* class 112$", done.stderr, re.MULTILINE), done.stderr
+
+
 def test_the_index_has_every_page():
     index = (PAGES / "README.md").read_text()
     pages = {file.name for file in PAGES.glob("*.md")} - {"README.md"}
-    assert len(pages) >= 6 and all(f"({page})" in index for page in pages)
+    assert len(pages) >= 8 and all(f"({page})" in index for page in pages)

@@ -11,7 +11,7 @@ from elftools.elf.elffile import ELFFile
 from heap import CODE, of_code
 
 from hakmem.snapshots import Snapshot
-from hakmem.symbols import Symbols, addresses
+from hakmem.symbols import Frame, Symbols, addresses
 
 SOURCE = """
 __attribute__((noinline)) int shown(int x) { return x * 3; }
@@ -234,3 +234,22 @@ def test_what_only_passes_memory_on_is_not_who_wanted_it(tmp_path):
     found.resolve_sites(sites)
     assert [frame.name for frame in found.wanting(2)] == ["shown"]
     assert [frame.name for frame in found.wanting(3)] == ["libc.so.6+0xf"]  # there is nobody else
+
+
+@pytest.mark.parametrize(
+    ("function", "file", "passes"),
+    [
+        ("<hakmem::block::Hakmem as core::alloc::global::GlobalAlloc>::alloc", "", True),
+        ("__rustc::__rust_alloc", "", True),
+        ("<alloc::raw_vec::RawVec<u8>>::grow_one", "", True),
+        ("alloc", "/src/bindings/rust/hakmem/src/block.rs", True),
+        ("alloc", "/registry/hakmem-0.1.0/src/block.rs", True),
+        ("grow_one<u8>", "/rustc/0123456789abcdef/library/alloc/src/raw_vec/mod.rs", True),
+        ("resize<u8>", "/registry/hashbrown-0.15.2/src/raw/mod.rs", True),
+        ("alloc", "/app/src/block.rs", False),
+        ("core::Engine::load()", "/app/core/engine.cpp", False),
+        ("app::hold", "", False),
+    ],
+)
+def test_what_rust_only_passes_on(function, file, passes):
+    assert Frame(CODE, None, function, function, file, 1).plumbing == passes

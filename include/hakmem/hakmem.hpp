@@ -1,6 +1,6 @@
-/* hakmem.hpp - hakmem for C++17: an STL allocator and a std::pmr resource.
+/* hakmem.hpp - hakmem for C++17: an STL allocator and a std::pmr resource, and both of a named heap.
  *
- * Both are stateless views of the one heap that hak_malloc serves, so memory
+ * The first two are stateless views of what hak_malloc serves, so memory
  * may be allocated by one object and given back by another, in any thread.
  * They honour every alignment, throw std::bad_alloc when memory is out, and
  * pass the size back on deallocation, which hakmem checks.
@@ -8,12 +8,17 @@
  *   std::vector<float, hak::allocator<float>> samples;
  *   std::pmr::string name{"x", hak::get_memory_resource()};
  *
+ *   hak::heap cache{"cache"};
+ *   std::pmr::vector<int> numbers{cache.resource()};
+ *   std::vector<int, hak::heap_allocator<int>> others{cache};
+ *
  * Link with hakmem (shared or static). Since 0.1.
  */
 #ifndef HAKMEM_HPP
 #define HAKMEM_HPP
 
 #include <hakmem/hakmem.h>
+#include <hakmem/heap.h>
 
 #include <cstddef>
 #include <limits>
@@ -31,6 +36,13 @@ inline constexpr std::size_t natural_alignment = 16;
 /* Throws std::bad_alloc; never returns null. */
 [[nodiscard]] inline void *allocate(std::size_t size, std::size_t alignment) {
   void *block = alignment <= natural_alignment ? hak_malloc(size) : hak_aligned_alloc(alignment, size);
+  if (block == nullptr) throw std::bad_alloc();
+  return block;
+}
+
+/* The same from a named heap. */
+[[nodiscard]] inline void *allocate(hak_heap_t *heap, std::size_t size, std::size_t alignment) {
+  void *block = alignment <= natural_alignment ? hak_heap_malloc(heap, size) : hak_heap_aligned_alloc(heap, alignment, size);
   if (block == nullptr) throw std::bad_alloc();
   return block;
 }
@@ -101,6 +113,106 @@ private:
   alignas(memory_resource) static unsigned char storage[sizeof(memory_resource)];
   static memory_resource *const resource = ::new (static_cast<void *>(storage)) memory_resource;
   return resource;
+}
+
+/* ---- Named heaps: heap.h ---- since 0.2 */
+
+/* A memory resource over a named heap, which must outlive what it has allocated.  Two are equal that are of the same heap. */
+class heap_resource final : public std::pmr::memory_resource {
+public:
+  explicit heap_resource(hak_heap_t *heap) noexcept : of(heap) {}
+  [[nodiscard]] hak_heap_t *get() const noexcept { return of; }
+
+private:
+  void *do_allocate(std::size_t size, std::size_t alignment) override {
+    if (alignment == 0 || (alignment & (alignment - 1)) != 0) throw std::bad_alloc();
+    return detail::allocate(of, size, alignment);
+  }
+
+  void do_deallocate(void *block, std::size_t size, std::size_t alignment) override { detail::deallocate(block, size, alignment); }
+
+  bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
+    const auto *resource = dynamic_cast<const heap_resource *>(&other);
+    return resource != nullptr && resource->of == of;
+  }
+
+  hak_heap_t *of;
+};
+
+/* A named heap and all its blocks, which end with it: objects in them are not destroyed, and containers that use it must have gone
+ * before, or never give anything back. */
+class heap {
+public:
+  /* Throws std::bad_alloc. */
+  explicit heap(const char *name = nullptr) : resource_(hak_heap_new(name)) {
+    if (get() == nullptr) throw std::bad_alloc();
+  }
+  heap(const heap &) = delete;
+  heap &operator=(const heap &) = delete;
+  ~heap() { hak_heap_free(get()); }
+
+  [[nodiscard]] hak_heap_t *get() const noexcept { return resource_.get(); }
+  [[nodiscard]] std::pmr::memory_resource *resource() noexcept { return &resource_; }
+  [[nodiscard]] const char *name() const noexcept { return hak_heap_name(get()); }
+  void set_limit(std::size_t bytes) noexcept { hak_heap_set_limit(get(), bytes); }
+  std::size_t collect() noexcept { return hak_heap_collect(get()); }
+  [[nodiscard]] hak_heap_usage_t usage() const noexcept {
+    hak_heap_usage_t usage = {};
+    usage.struct_size = sizeof usage;
+    (void)hak_heap_usage_get(get(), &usage);
+    return usage;
+  }
+
+private:
+  heap_resource resource_;
+};
+
+/* The calling thread's malloc and operator new take from the heap as long as this lives; then from what they took from before. */
+class default_heap {
+public:
+  explicit default_heap(const heap &to) noexcept : before(hak_heap_set_default(to.get())) {}
+  default_heap(const default_heap &) = delete;
+  default_heap &operator=(const default_heap &) = delete;
+  ~default_heap() { hak_heap_set_default(before); }
+
+private:
+  hak_heap_t *before;
+};
+
+/* An allocator for the standard containers that takes from a named heap.  Two are equal that are of the same heap. */
+template <typename T>
+class heap_allocator {
+public:
+  using value_type = T;
+  using size_type = std::size_t;
+  using difference_type = std::ptrdiff_t;
+  using propagate_on_container_move_assignment = std::true_type;
+  using propagate_on_container_swap = std::true_type;
+
+  heap_allocator(const heap &from) noexcept : of(from.get()) {}
+  template <typename Other>
+  heap_allocator(const heap_allocator<Other> &other) noexcept : of(other.get()) {}
+  [[nodiscard]] hak_heap_t *get() const noexcept { return of; }
+
+  /* As allocator::allocate. */
+  [[nodiscard]] T *allocate(size_type count) {
+    if (count > std::numeric_limits<size_type>::max() / sizeof(T)) throw std::bad_array_new_length();
+    return static_cast<T *>(detail::allocate(of, count * sizeof(T), alignof(T)));
+  }
+  void deallocate(T *objects, size_type count) noexcept { detail::deallocate(objects, count * sizeof(T), alignof(T)); }
+
+private:
+  hak_heap_t *of;
+};
+
+template <typename T, typename Other>
+bool operator==(const heap_allocator<T> &one, const heap_allocator<Other> &other) noexcept {
+  return one.get() == other.get();
+}
+
+template <typename T, typename Other>
+bool operator!=(const heap_allocator<T> &one, const heap_allocator<Other> &other) noexcept {
+  return !(one == other);
 }
 
 } // namespace hak

@@ -17,6 +17,7 @@
 #include "slab/hole.h"
 #include "slab/large.h"
 #include "front/block.h"
+#include "front/named.h"
 #include "front/resize.h"
 #include "front/supply.h"
 
@@ -76,7 +77,8 @@ HAK_COLD void *hak_recallocarray(void *block, size_t old_count, size_t count, si
     block_free(block, 0, "recallocarray");
     return NULL;
   }
-  void *moved = block_alloc_zeroed(bytes);
+  heap_t *heap = named_of(unit_head((uint32_t)region_unit(block)));
+  void *moved = heap != NULL ? alloc_from(heap, bytes, 1, SPAN_ZEROED, "recallocarray") : block_alloc_zeroed(bytes);
   if (moved == NULL) return NULL;
   memcpy(moved, block, bytes < old_bytes ? bytes : old_bytes);
   clear(block, old_bytes);

@@ -68,6 +68,19 @@ HAK_COLD void profile_sample(writer_t *w, const reading_t *r) {
   format_char(f, '\n');
 }
 
+static void write_heaps(writer_t *w) {
+  census_named_t h;
+  const heap_t *at = NULL;
+  while (census_next_named(&at, &h)) {
+    format_t *f = writer(w);
+    format_text(f, "heap");
+    word_number(f, h.tag);
+    format_char(f, ' ');
+    format_text(f, h.name[0] != '\0' ? h.name : "-");
+    format_char(f, '\n');
+  }
+}
+
 static void write_samples(writer_t *w) {
   reading_t r = {0};
   while (reading_next(&r)) profile_sample(w, &r);
@@ -169,6 +182,7 @@ HAK_COLD bool hak_profile_write(int fd) {
   profile_begin(&w, (uint64_t)getpid());
   line_number(&w, "sample_bytes", sample_rate);
   profile_census(&w, &stats);
+  write_heaps(&w);
   write_samples(&w);
   pinned_write(&w);
   write_events(&w);

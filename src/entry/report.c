@@ -189,6 +189,21 @@ static HAK_COLD void text_heaps(writer_t *w) {
   }
 }
 
+static HAK_COLD void text_named(writer_t *w) {
+  census_named_t h;
+  const heap_t *at = NULL;
+  for (bool first = true; census_next_named(&at, &h); first = false) {
+    if (first) format_text(writer(w), "live KiB   peak KiB  limit KiB   slab KiB  large KiB     allocs    refused  named heap\n");
+    const uint64_t columns[] = {h.live / 1024,        h.peak / 1024, h.limit / 1024, h.slab_bytes / 1024,
+                                h.large_bytes / 1024, h.allocs,      h.refused};
+    format_t *f = writer(w);
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) format_padded(f, columns[i], i == 0 ? 8 : 11);
+    format_text(f, "  ");
+    format_text(f, h.name);
+    format_char(f, '\n');
+  }
+}
+
 HAK_COLD bool hak_stats_text(int fd) {
   hak_stats_t stats;
   hak_class_stats_t of_class[CLASS_COUNT];
@@ -206,6 +221,7 @@ HAK_COLD bool hak_stats_text(int fd) {
   }
   text_classes(&w, of_class);
   text_heaps(&w);
+  text_named(&w);
   return writer_flush(&w);
 }
 
@@ -247,6 +263,27 @@ static HAK_COLD void json_heaps(writer_t *w) {
   format_text(writer(w), "]");
 }
 
+static HAK_COLD void json_named(writer_t *w) {
+  census_named_t h;
+  const heap_t *at = NULL;
+  format_text(writer(w), ",\n\"named_heaps\": [");
+  for (bool first = true; census_next_named(&at, &h); first = false) {
+    format_text(writer(w), first ? "\n  {\"name\": \"" : ",\n  {\"name\": \"");
+    format_text(writer(w), h.name);
+    format_text(writer(w), "\", ");
+    write_json_number(w, "limit", h.limit, false);
+    write_json_number(w, "live", h.live, false);
+    write_json_number(w, "peak", h.peak, false);
+    write_json_number(w, "slab_bytes", h.slab_bytes, false);
+    write_json_number(w, "large_bytes", h.large_bytes, false);
+    write_json_number(w, "large_blocks", h.large_blocks, false);
+    write_json_number(w, "allocs", h.allocs, false);
+    write_json_number(w, "refused", h.refused, true);
+    format_text(writer(w), "}");
+  }
+  format_text(writer(w), "]");
+}
+
 HAK_COLD bool hak_stats_json(int fd) {
   hak_stats_t stats;
   hak_class_stats_t of_class[CLASS_COUNT];
@@ -261,6 +298,7 @@ HAK_COLD bool hak_stats_json(int fd) {
   for (size_t i = 0; i < FIGURE_COUNT; i++) write_json_number(&w, figures[i].name, figure_of(&stats, i), false);
   json_classes(&w, of_class);
   json_heaps(&w);
+  json_named(&w);
   format_text(writer(&w), "}\n");
   return writer_flush(&w);
 }

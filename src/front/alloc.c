@@ -1,14 +1,17 @@
 #include "front/alloc.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "front/boot.h"
 #include "front/memcheck.h"
+#include "front/named.h"
 #include "front/secure.h"
 #include "front/supply.h"
 #include "front/thread.h"
 #include "front/watch.h"
 #include "kit/options.h"
+#include "kit/site.h"
 #include "os/os.h"
 #include "slab/large.h"
 #include "slab/sample.h"
@@ -139,9 +142,47 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
   return block != NULL ? block : out_of_memory();
 }
 
+/* --- from a named heap ------------------------------------------------------------------- */
+
+/* Profiles know its blocks by the heap. */
+static void *named_block(heap_t *heap, unsigned size_class, size_t size, size_t align, span_use_t use, const char *function,
+                         bool *refused) {
+  uint32_t tag = site_tag;
+  site_tag = load_relaxed(&heap->named.tag);
+  void *block;
+  if (size_class == CLASS_NONE) {
+    block = named_take_large(heap, large_request(size), align, use, function, refused);
+  } else {
+    block = named_take(heap, size_class, function, refused);
+    if (block != NULL) block = HAK_SECURE ? secure_open(block, size_class, size) : entry_take(block, size);
+  }
+  site_tag = tag;
+  return block;
+}
+
+HAK_NOINLINE void *alloc_from(heap_t *heap, size_t size, size_t align, span_use_t use, const char *function) {
+  size_t room = memcheck_on() ? memcheck_room(size, align) : size;
+  if (room > PTRDIFF_MAX) return out_of_memory();
+  unsigned c = class_for_aligned(room, align);
+  bool refused;
+  thread_enter();
+  void *block = named_block(heap, c, room, align, use, function, &refused);
+  bool may_fit = c != CLASS_NONE || large_may_fit(large_request(room), align);
+  bool again = block == NULL && !refused && may_fit && trim_all();
+  if (HAK_UNLIKELY(again)) block = named_block(heap, c, room, align, use, function, &refused);
+  thread_leave_with_upkeep();
+  if (block == NULL) return out_of_memory();
+  if (event_armed()) event_try(size);
+  if (memcheck_on()) memcheck_alloc(block, size, room, use == SPAN_ZEROED && c == CLASS_NONE);
+  if (use == SPAN_ZEROED && c != CLASS_NONE && !HAK_SECURE) memset(block, 0, size);
+  return block;
+}
+
 /* --- either ------------------------------------------------------------------------------ */
 
 void *alloc_any(size_t size, size_t align, span_use_t use) {
+  heap_t *heap = thread_heap;
+  if (HAK_UNLIKELY(heap != NULL && heap->stand_in != NULL)) return alloc_from(heap->stand_in, size, align, use, "malloc");
   size_t room = memcheck_on() ? memcheck_room(size, align) : size;
   void *block = room <= SMALL_MAX ? alloc_small(room) : alloc_large(room, align, use);
   if (memcheck_on() && block != NULL) memcheck_alloc(block, size, room, use == SPAN_ZEROED);

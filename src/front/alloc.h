@@ -9,6 +9,9 @@
 HAK_CHECKED void *alloc_miss(size_t size);
 /* The same past any bin for what is larger than SMALL_MAX or aligned to more than its class is; `use` counts for large blocks. */
 HAK_CHECKED void *alloc_any(size_t size, size_t align, span_use_t use);
+/* From a named heap, which `function` was called with. NULL with errno ENOMEM when out of memory, or at the heap's limit. */
+struct heap;
+HAK_CHECKED void *alloc_from(struct heap *heap, size_t size, size_t align, span_use_t use, const char *function);
 /* Sets errno; returns NULL. */
 void *out_of_memory(void);
 

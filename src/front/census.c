@@ -85,13 +85,16 @@ static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uin
   return units > 0 ? units : 1;
 }
 
+/* No thread has it, and the program neither. */
+static bool is_ownerless(const heap_t *heap) { return load_relaxed(&heap->owner.thread) == 0 && load_relaxed(&heap->state) != HEAP_NAMED; }
+
 /* Bare heaps are spare memory, nobody's: what their bins have counted is in bins_retired. */
 static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
   uint64_t counted = 0;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     bool bare = load_relaxed(&heap->state) == HEAP_BARE;
     stats->heaps += !bare;
-    stats->heaps_orphaned += !bare && load_relaxed(&heap->owner.thread) == 0;
+    stats->heaps_orphaned += !bare && is_ownerless(heap);
     stats->remote_frees += load_relaxed(&heap->owner.remote_frees);
     stats->bins_grown += load_relaxed(&heap->budget.grown);
     stats->bins_shrunk += load_relaxed(&heap->budget.shrunk);
@@ -183,7 +186,7 @@ HAK_COLD bool census_heap(uint32_t number, hak_heap_stats_t *stats) {
   while (heap != NULL && (load_relaxed(&heap->state) == HEAP_BARE || number-- > 0)) heap = load_relaxed(&heap->next);
   if (heap == NULL) return false;
   *stats = (hak_heap_stats_t){
-      .orphaned = load_relaxed(&heap->owner.thread) == 0,
+      .orphaned = is_ownerless(heap),
       .remote_frees = load_relaxed(&heap->owner.remote_frees),
   };
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
@@ -197,5 +200,36 @@ HAK_COLD bool census_heap(uint32_t number, hak_heap_stats_t *stats) {
     stats->refill_blocks += load_relaxed(&bin->refill_blocks);
     stats->flush_blocks += load_relaxed(&bin->flush_blocks);
   }
+  return true;
+}
+
+static uint64_t not_below_0(int64_t bytes) { return bytes > 0 ? (uint64_t)bytes : 0; }
+
+static void census_named(const heap_t *heap, census_named_t *named) {
+  const slab_owner_t *owner = &heap->owner;
+  int64_t slab_bytes = load_relaxed(&owner->slab_bytes), free_bytes = load_relaxed(&owner->free_bytes);
+  int64_t large = load_relaxed(&owner->large_bytes);
+  *named = (census_named_t){
+      .tag = load_relaxed(&heap->named.tag),
+      .limit = load_relaxed(&heap->named.limit),
+      .live = not_below_0(slab_bytes - free_bytes) + not_below_0(large),
+      .peak = load_relaxed(&heap->named.peak),
+      .large_bytes = not_below_0(large),
+      .large_blocks = load_relaxed(&owner->large_blocks),
+      .allocs = load_relaxed(&heap->named.allocs),
+      .refused = load_relaxed(&heap->named.refused),
+  };
+  for (size_t i = 0; i + 1 < HEAP_NAME; i++) named->name[i] = load_relaxed(&heap->named.name[i]);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    named->slab_bytes += (uint64_t)load_relaxed(&owner->slab_count[c]) * class_info[c].units * HAK_UNIT;
+  }
+}
+
+HAK_COLD bool census_next_named(const heap_t **at, census_named_t *named) {
+  const heap_t *heap = *at == NULL ? heap_first() : load_relaxed(&(*at)->next);
+  while (heap != NULL && !load_relaxed(&heap->named.given)) heap = load_relaxed(&heap->next);
+  if (heap == NULL) return false;
+  *at = heap;
+  census_named(heap, named);
   return true;
 }

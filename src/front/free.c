@@ -1,6 +1,7 @@
 #include "front/free.h"
 
 #include "front/inspect.h"
+#include "front/named.h"
 #include "front/quarantine.h"
 #include "front/secure.h"
 #include "front/supply.h"
@@ -28,6 +29,7 @@ static void free_large(const block_info_t *info, void *block, const char *functi
   if (HAK_SECURE && !large_is_whole(info->span)) {
     fault_abort("overflow", function, block, "bytes behind the block were overwritten", FAULT_LARGE);
   }
+  if (HAK_UNLIKELY(load_relaxed(&info->span->owned))) named_let_go(info->span);
   large_free(info->span);
 }
 

@@ -75,6 +75,13 @@ void heap_set_thread(heap_t *heap, uintptr_t thread) {
   }
 }
 
+void heap_set_stand_in(heap_t *heap, heap_t *named) {
+  heap_t *before = heap->stand_in;
+  if (named != NULL) add_relaxed(&named->named.users, 1);
+  heap->stand_in = named;
+  if (before != NULL) add_relaxed(&before->named.users, (uint32_t)-1);
+}
+
 void heap_retire_bins(heap_t *heap) {
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     const bin_t *bin = heap_bin(heap, c);

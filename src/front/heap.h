@@ -16,8 +16,20 @@ typedef enum heap_state {
   HEAP_BARE,     /* no thread's, without slabs and without bins */
   HEAP_ATTACHED, /* a thread's */
   HEAP_ORPHAN,   /* of a thread that has ended */
-  HEAP_SHARED    /* of all threads that take little */
+  HEAP_SHARED,   /* of all threads that take little */
+  HEAP_NAMED     /* of the program: front/named.c */
 } heap_state_t;
+
+/* What a named heap has more; but for `given`, which is guarded by lists that the heap is not in, under its owner.lock. */
+#define HEAP_NAME 32
+typedef struct heap_named {
+  _Atomic bool given;      /* from hak_heap_new to hak_heap_free */
+  _Atomic char name[HEAP_NAME];
+  _Atomic uint32_t tag;    /* of its blocks in profiles */
+  _Atomic uint32_t users;  /* threads whose stand_in it is */
+  _Atomic uint64_t limit;  /* bytes; 0: none */
+  _Atomic uint64_t peak, allocs, refused;
+} heap_named_t;
 
 typedef struct heap {
   /* The bin of a heap without bins: `top` leads to the BIN_END behind it, and the capacity makes its count 0. */
@@ -47,6 +59,8 @@ typedef struct heap {
   uint64_t random;
   struct quarantine *quarantine;   /* front/quarantine.c */
   _Atomic uint32_t forking;        /* 1 while its thread forks: for the child, until its repair */
+  struct heap *stand_in;           /* the named heap that its thread takes from instead; NULL: none */
+  heap_named_t named;
 } heap_t;
 _Static_assert(offsetof(heap_t, none) == 0, "an offset of 0 leads to the empty bin");
 
@@ -110,6 +124,8 @@ void heap_set_thread(heap_t *heap, uintptr_t thread);
 void heap_retire_bins(heap_t *heap);
 /* How many allocations the heap lets pass before the next one for a guard slot: at random, guard_every on average. */
 uint32_t heap_guard_interval(heap_t *heap);
+/* Has the thread of `heap` take from a named one; from its own with NULL.  By that thread, or where nobody has the heap. */
+void heap_set_stand_in(heap_t *heap, heap_t *named);
 /* In a fork's child, whether its thread is there; of threads that fork at the same time one may stand for the other until the handler
  * has said. */
 HAK_INLINE bool heap_survives(const heap_t *heap, const heap_t *mine, const heap_t *forker) {

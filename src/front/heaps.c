@@ -70,7 +70,8 @@ static void heap_enter(heap_t *heap) {
       owner_add(&orphan_count, 1);
       break;
     case HEAP_BARE: chain_push(&bare_heaps, heap); break;
-    case HEAP_SHARED: break;
+    case HEAP_SHARED:
+    case HEAP_NAMED: break;
   }
 }
 
@@ -156,6 +157,34 @@ heap_t *heaps_take(uintptr_t thread, const heap_t *wanted) {
   return heap != NULL ? heap : heap_create(thread);
 }
 
+/* A bare one, or one of the first orphans if that has no slabs: it gets none, since nobody takes from it. */
+#define EMPTY_LOOKED_AT 64
+static heap_t *heap_find_empty(uintptr_t thread) {
+  lock_acquire(&lists_lock);
+  heap_t *heap = chain_pop(&bare_heaps);
+  if (heap == NULL) {
+    heap_t **link = &orphans;
+    for (unsigned i = 0; i < EMPTY_LOOKED_AT && *link != NULL && owner_has_slabs(&(*link)->owner); i++) link = &(*link)->link;
+    if (*link != NULL && !owner_has_slabs(&(*link)->owner)) heap = chain_pop(link);
+    if (heap != NULL) owner_add(&orphan_count, (uint32_t)-1);
+  }
+  if (heap != NULL) heap_hand_to(heap, thread);
+  lock_release(&lists_lock);
+  return heap;
+}
+
+heap_t *heaps_take_empty(uintptr_t thread) {
+  heap_t *heap = heap_find_empty(thread);
+  return heap != NULL ? heap : heap_create(thread);
+}
+
+void heaps_end_named(heap_t *heap, heap_state_t state) {
+  lock_acquire(&lists_lock);
+  store_relaxed(&heap->state, (uint32_t)state);
+  heap_enter(heap);
+  lock_release(&lists_lock);
+}
+
 static void heap_leave(heap_t *heap, heap_state_t state) {
   chain_remove(bucket_of(heap->thread), heap);
   owner_add(&attached_count, (uint32_t)-1);
@@ -203,12 +232,12 @@ static uint32_t chain_audit(const heap_t *heap, heap_state_t state, uint32_t mos
 
 HAK_AUDITED void heaps_audit(void) {
   lock_acquire(&lists_lock);
-  uint32_t of[HEAP_SHARED + 1] = {0}, in_buckets = 0;
+  uint32_t of[HEAP_NAMED + 1] = {0}, in_buckets = 0;
   for (const heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     uint32_t state = load_relaxed(&heap->state);
-    AUDIT(state <= HEAP_SHARED, heap, "a heap is in no state");
-    AUDIT(state != HEAP_SHARED || load_relaxed(&heap->owner.thread) == 0, heap, "a heap that all share has an owner");
-    of[state % (HEAP_SHARED + 1)]++;
+    AUDIT(state <= HEAP_NAMED, heap, "a heap is in no state");
+    AUDIT(state < HEAP_SHARED || load_relaxed(&heap->owner.thread) == 0, heap, "a heap that all share has an owner");
+    of[state % (HEAP_NAMED + 1)]++;
     AUDIT(state != HEAP_ATTACHED || chain_find(*bucket_of(heap->thread), heap->thread) == heap, heap, "a thread cannot find its heap");
   }
   for (unsigned i = 0; i < BUCKETS; i++) in_buckets += chain_audit(attached[i], HEAP_ATTACHED, of[HEAP_ATTACHED]);
@@ -227,7 +256,9 @@ HAK_COLD void heaps_after_fork(const heap_t *mine, const heap_t *forker, bool in
   store_relaxed(&orphan_count, 0);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     bool gone = load_relaxed(&heap->state) == HEAP_ATTACHED && !heap_survives(heap, mine, forker);
-    if (gone) store_relaxed(&heap->state, (uint32_t)HEAP_ORPHAN);
+    bool between = load_relaxed(&heap->state) == HEAP_NAMED && !load_relaxed(&heap->named.given); /* its end had begun */
+    if (gone) store_relaxed(&heap->named.given, false); /* or its making */
+    if (gone || between) store_relaxed(&heap->state, (uint32_t)HEAP_ORPHAN);
     heap_enter(heap);
   }
 }

@@ -16,7 +16,11 @@ extern heap_t *_Atomic heaps_newest; /* the same, for readers outside */
 /* Gives the thread a heap: the one that an earlier thread with its number has left behind unseen, whose frees go there already; else
  * an orphan, `wanted` if that is one of the newest, one without bins, or a new one. NULL when out of memory. */
 HAK_CHECKED heap_t *heaps_take(uintptr_t thread, const heap_t *wanted);
-/* An attached heap is its thread's no more: an orphan, one without bins, or shared. */
+/* The same for one that has no slabs and no blocks. */
+HAK_CHECKED heap_t *heaps_take_empty(uintptr_t thread);
+/* A named heap becomes an orphan, or one without bins. */
+void heaps_end_named(heap_t *heap, heap_state_t state);
+/* An attached heap is its thread's no more: an orphan, one without bins, shared or named. */
 void heaps_give(heap_t *heap, heap_state_t state);
 /* The same: an orphan. False, and nothing done, if there are so many already. */
 HAK_CHECKED bool heaps_keep(heap_t *heap, uint32_t most);

@@ -34,10 +34,13 @@ static bool heaps_orphan(const heap_t *mine, bool inside) {
   for (unsigned i = 0; i < HEAPLESS_LINES; i++) begun |= atomic_exchange(&heapless[i].heapless_inside, 0) != 0;
   const heap_t *by = load_relaxed(&forker);
   heaps_after_fork(mine, by, inside);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) store_relaxed(&heap->named.users, 0);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     begun |= heap->owner.held.units != 0;
     bool survives = heap_survives(heap, mine, by);
     store_relaxed(&heap->forking, 0);
+    if (!survives) heap->stand_in = NULL;
+    if (heap->stand_in != NULL) owner_add(&heap->stand_in->named.users, 1);
     if (survives) continue;
     begun |= load_relaxed(&heap->inside) != 0;
     store_relaxed(&heap->inside, 0);
@@ -68,6 +71,12 @@ static region_bin_t *slab_bin(const unit_t *slab) {
   return &heap_bin(heap, c)->shared;
 }
 
+/* Of a large block that a named heap has. */
+static void large_recover(unit_t *first) {
+  slab_owner_t *owner = slab_owner(first);
+  if (owner->relist) large_own(owner, first);
+}
+
 static void slabs_recover(void) {
   uint32_t units = load_relaxed(&region.units);
   for (uint32_t unit = 0; unit < units;) {
@@ -78,6 +87,7 @@ static void slabs_recover(void) {
       if (owner->relist) slab_relist(owner, slab, slab_bin(slab));
       remote_recover(owner, slab);
     }
+    if (length > 0 && load_relaxed(&slab->kind) == UNIT_LARGE && load_relaxed(&slab->owned)) large_recover(slab);
     unit += length > 0 ? length : 1;
   }
 }

@@ -6,19 +6,26 @@
 #include "front/block.h"
 #include "front/inspect.h"
 #include "front/memcheck.h"
+#include "front/named.h"
 #include "front/secure.h"
 #include "slab/large.h"
 #include "slab/sample.h"
 
 /* The size of a live block of a slab; 0 for anything else, which block_inspect then tells apart.
  * Only where a live block starts is a bit in the live map set. */
-static size_t small_size(const void *block, const char *function) {
+HAK_INLINE size_t small_size_in(const region_bin_t **in, const void *block, const char *function) {
   (void)function;
   uintptr_t place = region_index(block);
   if (HAK_UNLIKELY(place >= owner_load(&region.limit) || !region_is_live(block))) return 0;
   const region_bin_t *bin = racy_load(region_bin(owner_load(&region.live), region_index_unit(place)));
+  *in = bin;
   if (HAK_SECURE) return bin->block_size != 0 ? secure_size(block, bin->size_class, function) : 0;
   return HAK_UNLIKELY(bin->size_class == CLASS_ZERO) ? 0 : bin->block_size;
+}
+
+static size_t small_size(const void *block, const char *function) {
+  const region_bin_t *bin;
+  return small_size_in(&bin, block, function);
 }
 
 size_t block_usable_size(const void *block) {
@@ -58,7 +65,8 @@ static bool resize_small(void *block, size_t old, size_t size) {
 
 static bool resize_large(unit_t *slab, size_t size) {
   thread_enter();
-  bool resized = size > SMALL_MAX && large_resize(slab, size);
+  bool owned = load_relaxed(&slab->owned);
+  bool resized = size > SMALL_MAX && (HAK_UNLIKELY(owned) ? named_resize_large(slab, size) : large_resize(slab, size));
   thread_leave_with_upkeep();
   return resized;
 }
@@ -89,10 +97,11 @@ static void large_copy(unit_t *slab, void *from, void *to, size_t bytes) {
   thread_leave();
 }
 
-/* `old`: what the program may use of it; `large`: its slab if it is a large one whose pages may move. */
-HAK_INLINE void *realloc_elsewhere(void *block, unit_t *large, size_t old, size_t size) {
+/* `old`: what the program may use of it; `large`: its slab if it is a large one whose pages may move; `heap`: the named heap that it is
+ * from, or NULL. */
+HAK_INLINE void *realloc_elsewhere(void *block, heap_t *heap, unit_t *large, size_t old, size_t size) {
   int saved = errno;
-  void *moved = block_alloc(size);
+  void *moved = heap != NULL ? alloc_from(heap, size, 1, SPAN_PLAIN, "realloc") : block_alloc(size);
   if (HAK_UNLIKELY(moved == NULL)) {
     if (size > old || HAK_SECURE) return NULL; /* a sized free tells classes apart there: the block must have the size */
     errno = saved; /* shrinking cannot fail */
@@ -107,11 +116,12 @@ HAK_INLINE void *realloc_elsewhere(void *block, unit_t *large, size_t old, size_
 
 static HAK_COLD void *realloc_under_memcheck(const block_info_t *info, void *block, size_t size) {
   if (resize_under_memcheck(info, block, size)) return block;
-  return realloc_elsewhere(block, NULL, memcheck_usable(info, block), size);
+  return realloc_elsewhere(block, named_of(info->span), NULL, memcheck_usable(info, block), size);
 }
 
 void *block_realloc(void *block, size_t size) {
-  size_t old = small_size(block, "realloc");
+  const region_bin_t *bin = &region_no_bin;
+  size_t old = small_size_in(&bin, block, "realloc");
   unit_t *large = NULL;
   bool sampled = false;
   if (HAK_UNLIKELY(old == 0)) {
@@ -130,5 +140,6 @@ void *block_realloc(void *block, size_t size) {
     if (sampled) sample_resize(block, size);
     return block;
   }
-  return realloc_elsewhere(block, large, old, size);
+  heap_t *heap = HAK_LIKELY(racy_load(&bin->thread) != 0) ? NULL : named_of(unit_head((uint32_t)region_unit(block)));
+  return realloc_elsewhere(block, heap, large, old, size);
 }

@@ -124,10 +124,7 @@ bool secure_claim_live(const void *block) {
 }
 
 /* Live last, and not live first where it ends: what is live is whole, for secure_check. */
-static void *make_live(void *block, const bin_t *bin, size_t asked) {
-  if (HAK_UNLIKELY(bin->shared.size_class == CLASS_ZERO)) return set_live(block), block;
-  uint32_t size = bin->shared.block_size;
-  bool fresh = size > FRESH_FROM && is_fresh(block, bin);
+static void *make_live_of(void *block, uint32_t size, bool fresh, size_t asked) {
   uint64_t canary = canary_of(block), word = canary ^ (uint64_t)(size - CLASS_CANARY - asked) << LEFT_SHIFT;
   bits_add64(canary_place(block, size), word); /* before the block is read: its page is faulted in once */
   if (HAK_UNLIKELY(*canary_place(block, size) != word || (!fresh && !is_zero(block, size)))) written_to(block, size, word);
@@ -137,13 +134,30 @@ static void *make_live(void *block, const bin_t *bin, size_t asked) {
   return block;
 }
 
-void secure_clear(void *block, unsigned size_class, const char *function) {
-  if (HAK_UNLIKELY(size_class == CLASS_ZERO)) return;
+HAK_INLINE void *make_live(void *block, const bin_t *bin, size_t asked) {
+  if (HAK_UNLIKELY(bin->shared.size_class == CLASS_ZERO)) return set_live(block), block;
+  uint32_t size = bin->shared.block_size;
+  return make_live_of(block, size, size > FRESH_FROM && is_fresh(block, bin), asked);
+}
+
+/* Its pages are read, whoever has had them: whether they are fresh is the slab's record to tell, which others write. */
+void *secure_open(void *block, unsigned size_class, size_t size) {
+  if (size_class == CLASS_ZERO) return set_live(block), block;
+  return make_live_of(block, class_info[size_class].size, false, size);
+}
+
+bool secure_wipe(void *block, unsigned size_class) {
+  if (HAK_UNLIKELY(size_class == CLASS_ZERO)) return true;
   uint32_t size = class_info[size_class].size;
   uint64_t canary = canary_of(block);
-  if (HAK_UNLIKELY(!is_whole(block, size, asked_of(block, size, canary), canary))) overflown(function, block, size);
+  if (HAK_UNLIKELY(!is_whole(block, size, asked_of(block, size, canary), canary))) return false;
   memset(block, 0, size);
   __asm__ volatile("" : : "r"(block) : "memory"); /* not a dead store */
+  return true;
+}
+
+void secure_clear(void *block, unsigned size_class, const char *function) {
+  if (HAK_UNLIKELY(!secure_wipe(block, size_class))) overflown(function, block, class_info[size_class].size);
 }
 
 /* --- allocation -------------------------------------------------------------------------- */

@@ -18,6 +18,10 @@ HAK_CHECKED void *secure_alloc(heap_t *heap, unsigned size_class, size_t size);
 HAK_CHECKED void *secure_pop(heap_t *heap, bin_t *bin, size_t size);
 /* Ends the block's life; false if it had none. */
 HAK_CHECKED bool secure_claim_live(const void *block);
+/* One block of the class that was in no bin, live; any thread that alone has it. */
+HAK_CHECKED void *secure_open(void *block, unsigned size_class, size_t size);
+/* Clears a block that was live; false, and nothing done, if it was overflown. */
+HAK_CHECKED bool secure_wipe(void *block, unsigned size_class);
 /* Checks and clears a block that was live. */
 void secure_clear(void *block, unsigned size_class, const char *function);
 /* What was asked for, of a live block; ends the process for one that was overflown, if there is a function to name. */

@@ -26,6 +26,7 @@ heap_t *heap_attach(const heap_t *wanted) {
   heap_set_thread(heap, thread_self());
   heap_unlock(heap);
   memset(heap->shared_blocks, 0, sizeof heap->shared_blocks);
+  heap_set_stand_in(heap, NULL); /* of a thread that has gone unseen */
   return heap;
 }
 

@@ -91,6 +91,7 @@ static void thread_exit(void *own) {
   thread_ended = true;
   thread_fast_heap = &heap_none;
   thread_heap_set(NULL);
+  heap_set_stand_in(heap, NULL);
   heap_detach(heap);
   thread_leave_with_upkeep();
 }
@@ -131,6 +132,11 @@ static heap_t *attach_to(const heap_t *wanted) {
 }
 
 heap_t *thread_attach(void) { return attach_to(NULL); }
+
+void thread_set_stand_in(heap_t *named) {
+  heap_set_stand_in(thread_heap, named);
+  thread_fast_heap = named != NULL ? &heap_none : thread_heap;
+}
 
 /* After the thread's end nobody would take the heap from it. */
 void thread_adopt(slab_owner_t *owner) {

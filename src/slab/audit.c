@@ -19,6 +19,7 @@ static void audit_large(const unit_t *slab, uint32_t units) {
   AUDIT(bytes <= room && bytes > room - HAK_UNIT && bytes % os_page_size() == 0, at, "a large block has not the bytes of its units");
   AUDIT(slab->left < os_page_size() && slab->guard <= OS_SPLIT, at, "a large block has more left over than a page");
   AUDIT(!HAK_CHECKS || region_is_live(at), at, "a large block is not live");
+  AUDIT(!load_relaxed(&slab->owned) || slab_owner(slab) != NULL, at, "a large block is in the list of no owner");
 }
 
 static void audit_head(const unit_t *slab, uint8_t kind) {
@@ -174,15 +175,33 @@ static void audit_held(const slab_owner_t *owner) {
   AUDIT(!known || held->units == slab_class(slab)->units, owner, "what is held is in no slab of the owner");
 }
 
+/* The large blocks of a named heap.  One may be on its way out, not live any more. */
+static void audit_large_list(const slab_owner_t *owner) {
+  uint64_t blocks = 0, most = load_relaxed(&owner->large_blocks);
+  int64_t bytes = 0;
+  uint32_t before = UNIT_NONE;
+  for (uint32_t unit = owner->large.first; unit != UNIT_NONE && blocks <= most; unit = unit_at(unit)->next, blocks++) {
+    const unit_t *first = unit_at(unit);
+    bool known = load_relaxed(&first->kind) == UNIT_LARGE && load_relaxed(&first->owned) && slab_owner(first) == owner;
+    AUDIT(known && first->prev == before, unit_address(first), "a large block in an owner's list is not its");
+    bytes += (int64_t)load_relaxed(&first->bytes);
+    before = unit;
+  }
+  AUDIT(blocks == most && bytes == load_relaxed(&owner->large_bytes), owner, "an owner's large blocks were not counted");
+}
+
 void audit_owner(slab_owner_t *owner, audit_sum_t *sums, bool alone) {
-  int64_t free_bytes = 0;
+  int64_t free_bytes = 0, slab_bytes = 0;
   audit_held(owner);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     audit_sum_t *sum = sums == NULL ? NULL : &sums[c];
     uint32_t slabs = audit_list(owner, owner->partial[c].first, c, false, sum, &free_bytes);
     slabs += audit_list(owner, owner->full[c].first, c, true, sum, &free_bytes);
     AUDIT(slabs == load_relaxed(&owner->slab_count[c]), owner, "slabs that were counted are in no list");
+    slab_bytes += (int64_t)slabs * class_info[c].blocks * class_info[c].size;
     audit_pending(owner, c, alone);
   }
   AUDIT(free_bytes == load_relaxed(&owner->free_bytes), owner, "free bytes were not counted");
+  AUDIT(slab_bytes == load_relaxed(&owner->slab_bytes), owner, "bytes of slabs were not counted");
+  audit_large_list(owner);
 }

@@ -30,6 +30,13 @@ void owner_init(slab_owner_t *owner) {
     owner->partial[c].first = UNIT_NONE;
     owner->full[c].first = UNIT_NONE;
   }
+  owner->large.first = UNIT_NONE;
+}
+
+int64_t owner_out_bytes(const slab_owner_t *owner) {
+  const slab_held_t *held = &owner->held;
+  int64_t out = load_relaxed(&owner->slab_bytes) - load_relaxed(&owner->free_bytes) + load_relaxed(&owner->large_bytes);
+  return held->units == 0 ? out : out - (int64_t)(held->last - held->first + 1) * slab_class(unit_at(held->unit))->size;
 }
 
 bool owner_has_slabs(const slab_owner_t *owner) {
@@ -46,6 +53,9 @@ HAK_COLD void owner_forget(slab_owner_t *owner, bool lists) {
   if (!lists) return;
   owner_init(owner);
   store_relaxed(&owner->free_bytes, 0);
+  store_relaxed(&owner->slab_bytes, 0);
+  store_relaxed(&owner->large_blocks, 0);
+  store_relaxed(&owner->large_bytes, 0);
   for (unsigned c = 0; c < CLASS_COUNT; c++) store_relaxed(&owner->slab_count[c], 0);
 }
 
@@ -59,6 +69,27 @@ void slab_move(slab_owner_t *owner, unit_t *slab, bool full) {
   list_remove(slab_list(owner, slab), slab);
   slab->listed_full = full;
   list_push(slab_list(owner, slab), slab);
+}
+
+void large_own(slab_owner_t *owner, unit_t *first) {
+  store_relaxed(&remote_of(unit_number(first))->owner, owner);
+  store_relaxed(&first->owned, true);
+  list_push(&owner->large, first);
+  owner_add(&owner->large_blocks, 1);
+  owner_add(&owner->large_bytes, (int64_t)load_relaxed(&first->bytes));
+}
+
+void large_disown(slab_owner_t *owner, unit_t *first) {
+  list_remove(&owner->large, first);
+  store_relaxed(&first->owned, false);
+  owner_add(&owner->large_blocks, (uint64_t)-1);
+  owner_add(&owner->large_bytes, -(int64_t)load_relaxed(&first->bytes));
+}
+
+static void slab_count(slab_owner_t *owner, unsigned size_class, int32_t slabs) {
+  const class_info_t *info = &class_info[size_class];
+  owner_add(&owner->slab_count[size_class], (uint32_t)slabs);
+  owner_add(&owner->slab_bytes, (int64_t)slabs * info->blocks * info->size);
 }
 
 /* Makes `bin` the one that takes the slab's blocks. */
@@ -135,7 +166,7 @@ unit_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin)
   remote_open(unit);
   sample_choose(&owner->sampler, slab);
   list_push(&owner->partial[size_class], slab);
-  owner_add(&owner->slab_count[size_class], 1);
+  slab_count(owner, size_class, 1);
   return slab;
 }
 
@@ -145,7 +176,7 @@ static bool slab_destroy(slab_owner_t *owner, unit_t *slab) {
   if (!remote_close(unit)) return false;
   unsigned c = load_relaxed(&slab->size_class);
   list_remove(slab_list(owner, slab), slab);
-  owner_add(&owner->slab_count[c], (uint32_t)-1);
+  slab_count(owner, c, -1);
   slab_add_free(owner, slab, -(int32_t)class_info[c].blocks);
   slab_set_bin(slab, &region_no_bin);
   sample_forget(&owner->sampler, slab);
@@ -212,5 +243,5 @@ HAK_COLD void slab_relist(slab_owner_t *owner, unit_t *slab, region_bin_t *bin) 
   store_relaxed(&slab->holes, 0); /* a block may have been taken whose page was still marked as purged */
   slab->listed_full = free == 0;
   list_push(slab_list(owner, slab), slab);
-  owner_add(&owner->slab_count[c], 1);
+  slab_count(owner, c, 1);
 }

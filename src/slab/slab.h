@@ -36,9 +36,13 @@ typedef struct slab_owner {
   _Atomic uint64_t remote_frees;
   sampler_t sampler;
   _Atomic int64_t free_bytes;  /* of free blocks in slabs */
+  _Atomic int64_t slab_bytes;  /* of all blocks in slabs */
+  _Atomic int64_t large_bytes; /* of the large blocks in the list */
+  _Atomic uint64_t large_blocks; /* how many they are */
   _Atomic int64_t free_when_looked_at; /* the same when holes were last looked for */
   slab_list_t partial[CLASS_COUNT]; /* slabs with a free block; some may be wholly free */
   slab_list_t full[CLASS_COUNT];
+  slab_list_t large; /* large blocks: large_own */
   _Atomic uint32_t slab_count[CLASS_COUNT];
   slab_held_t held;
   bool orphan; /* nobody takes from it: it keeps no wholly free slab */
@@ -49,6 +53,8 @@ _Static_assert(CLASS_COUNT <= 64, "pending_classes has a bit for each");
 
 void owner_init(slab_owner_t *owner);
 bool owner_has_slabs(const slab_owner_t *owner);
+/* Bytes of blocks that are out of its slabs, and not because the kernel takes their pages; and of large blocks.  With the lock. */
+int64_t owner_out_bytes(const slab_owner_t *owner);
 /* In a fork's child: the pending stacks are forgotten, whose slabs are known by their state; with `lists`, the lists and counts too. */
 void owner_forget(slab_owner_t *owner, bool lists);
 
@@ -63,6 +69,9 @@ HAK_INLINE uint32_t slab_words(const unit_t *slab) { return (slab_class(slab)->b
 
 /* A new slab, all of whose blocks are free; NULL when out of memory. `bin` is what free finds for the class. */
 HAK_CHECKED unit_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin);
+/* A large block into the owner's list, or out of it. */
+void large_own(slab_owner_t *owner, unit_t *first);
+void large_disown(slab_owner_t *owner, unit_t *first);
 /* Into the owner's list of full ones, or of the others. */
 void slab_move(slab_owner_t *owner, unit_t *slab, bool full);
 /* Sets free the blocks in `bits` (word `word`) of the owner's slab; false if that was the end of the slab. */

@@ -31,7 +31,7 @@ typedef struct unit {
   uint8_t age;         /* hole.c */
   uint32_t head;       /* UNIT_INSIDE: the span's first unit */
   _Atomic uint32_t units; /* of the span, valid in its first unit */
-  uint32_t next, prev; /* units, in the owner's list; UNIT_NONE ends */
+  uint32_t next, prev; /* units, in the owner's list; UNIT_NONE ends. Of a UNIT_LARGE if it is `owned` */
   _Atomic uint64_t bytes; /* UNIT_LARGE: usable bytes */
   _Atomic uint64_t holes; /* a bit a page: purged, and no block of it taken since */
   uint16_t touched;    /* secure.c: the blocks that were live once lie below this one */
@@ -41,6 +41,7 @@ typedef struct unit {
   uint32_t left;       /* UNIT_LARGE in the secure library: of `bytes`, what was not asked for; zero as long as nobody does wrong */
   _Atomic bool remote;  /* of a UNIT_SLAB: another thread than its owner's may have freed a block of it */
   bool sampled;         /* of a UNIT_SLAB: slab/sample.h has a record of a block of it */
+  _Atomic bool owned;   /* of a UNIT_LARGE alone: it is in the list of an owner, which remote_of tells */
   _Atomic uintptr_t tracked; /* of a UNIT_SLAB: leads to a record of each of its blocks, if there are any: slab/track.h */
 } unit_t;
 _Static_assert(sizeof(unit_t) == HAK_CACHE_LINE, "a unit's record is one cache line");
@@ -96,7 +97,8 @@ typedef struct remote {
   _Atomic uint32_t state;
   _Atomic uint32_t next; /* in the pending stack: unit + 1 */
   _Atomic uintptr_t freers; /* thread_self() of its marker, 0 for none; and REMOTE_OTHERS if others may have set remote bits */
-  struct slab_owner *_Atomic owner; /* of the slab, set before its first block is out: here, since its freers ask for it */
+  struct slab_owner *_Atomic owner; /* of the slab, set before its first block is out: here, since its freers ask for it; or of a
+                                       large block that is `owned` */
   uint64_t spare;
 } remote_t;
 _Static_assert(sizeof(remote_t) == REGION_REMOTE_BYTES, "the zone of remote records has one for each unit");

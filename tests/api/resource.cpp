@@ -201,3 +201,66 @@ TEST(resource_may_be_the_default) {
   CHECK(hak_malloc_usable_size(text.data()) >= 1001);
   std::pmr::set_default_resource(nullptr);
 }
+
+TEST(heap_is_a_resource_and_ends_with_its_blocks) {
+  hak_heap_t *gone;
+  {
+    hak::heap cache{"cache"};
+    gone = cache.get();
+    CHECK(std::strcmp(cache.name(), "cache") == 0);
+    std::pmr::vector<int> numbers{cache.resource()};
+    for (int i = 0; i < 100000; i++) numbers.push_back(i);
+    CHECK(hak_heap_of(numbers.data()) == cache.get() && cache.usage().live >= 400000);
+    auto *page_of = cache.resource()->allocate(sizeof(page), alignof(page));
+    CHECK(aligned(page_of, 4096) && hak_heap_of(page_of) == cache.get());
+    hak::heap_resource same{cache.get()};
+    hak::heap other{"other"};
+    CHECK(same == *cache.resource() && *cache.resource() != *other.resource());
+    CHECK(*cache.resource() != *hak::get_memory_resource());
+    other.set_limit(1000);
+    bool refused = false;
+    try {
+      (void)other.resource()->allocate(2000, 8);
+    } catch (const std::bad_alloc &) {
+      refused = true;
+    }
+    CHECK(refused && other.usage().refused == 1);
+  }
+  hak::heap next{"next"};
+  CHECK(next.usage().blocks == 0 && gone != nullptr);
+}
+
+TEST(heap_allocator_serves_containers_of_its_heap) {
+  hak::heap one{"one"}, two{"two"};
+  using numbers = std::vector<int, hak::heap_allocator<int>>;
+  numbers of_one(1000, 7, one), of_two(10, 8, two);
+  CHECK(hak_heap_of(of_one.data()) == one.get() && hak_heap_of(of_two.data()) == two.get());
+  CHECK(of_one.get_allocator() != of_two.get_allocator() && of_one.get_allocator() == hak::heap_allocator<char>(one));
+  std::swap(of_one, of_two);
+  CHECK(of_two.size() == 1000 && hak_heap_of(of_two.data()) == one.get());
+  of_one = std::move(of_two);
+  CHECK(of_one.size() == 1000 && hak_heap_of(of_one.data()) == one.get());
+  std::map<int, int, std::less<>, hak::heap_allocator<std::pair<const int, int>>> map(one);
+  for (int i = 0; i < 1000; i++) map[i] = i;
+  CHECK(hak_heap_of(&*map.begin()) == nullptr && one.usage().blocks >= 1001);
+}
+
+TEST(heap_is_the_default_of_a_scope) {
+  hak::heap one{"one"}, two{"two"};
+  void *plain = hak_malloc(40), *inner, *outer;
+  {
+    hak::default_heap use{one};
+    outer = hak_malloc(40);
+    {
+      hak::default_heap within{two};
+      inner = hak_malloc(40);
+    }
+    void *again = hak_malloc(40);
+    CHECK(hak_heap_of(outer) == one.get() && hak_heap_of(inner) == two.get() && hak_heap_of(again) == one.get());
+  }
+  CHECK(hak_heap_of(plain) == nullptr);
+  void *after = hak_malloc(40);
+  CHECK(hak_heap_of(after) == nullptr);
+  hak_free(after);
+  hak_free(plain);
+}

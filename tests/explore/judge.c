@@ -117,12 +117,15 @@ static void judge_lists(const heap_t *heap) {
         uint32_t free = load_relaxed(&unit_at(unit)->free);
         if (++slabs > UNITS_MOST || (free == 0) != (full != 0)) explore_fail("unit %u with %u free is in the wrong list", unit, free);
         free_bytes += (int64_t)free * class_info[c].size;
-        if (load_relaxed(&owner->thread) == 0 && free == class_info[c].blocks) explore_fail("an orphan keeps unit %u", unit);
+        if (owner->orphan && free == class_info[c].blocks) explore_fail("an orphan keeps unit %u", unit);
       }
     }
     uint32_t counted = load_relaxed(&owner->slab_count[c]);
     if (counted != slabs) explore_fail("%u slabs of class %u, counted as %u", slabs, c, counted);
   }
+  uint64_t larges = 0;
+  for (uint32_t unit = owner->large.first; unit != UNIT_NONE && larges < UNITS_MOST; unit = unit_at(unit)->next) larges++;
+  if (load_relaxed(&owner->large_blocks) != larges) explore_fail("%llu large blocks, counted wrong", (unsigned long long)larges);
   if (load_relaxed(&owner->free_bytes) != free_bytes) explore_fail("%lld bytes are free, counted wrong", (long long)free_bytes);
 }
 

@@ -386,6 +386,46 @@ static void sampled_used_again(void) {
   for (unsigned i = 0; i < BIG_BLOCKS; i++) (void)take(BIG);
 }
 
+/* --- named heaps ----------------------------------------------------------------------------- */
+
+/* One block in a slab, one beside it, one that is large. */
+static void some_named(void) {
+  start();
+  target_named_new();
+  a[0] = target_named_take(BIG);
+  a[1] = target_named_take(BIG);
+  a[2] = target_named_take(HAK_SMALL_MAX + 1);
+}
+
+static void named_free(void *block) {
+  giving++;
+  target_free_if_live(block);
+  giving--;
+}
+static void named_free_0(void) { named_free(a[0]); }
+static void named_free_large(void) { named_free(a[2]); }
+static void named_take_and_give(void) { give(target_named_take(BIG)); }
+static void named_large(void) { give(target_named_take(HAK_SMALL_MAX + 1)); }
+
+static void judge_named_ended(void) { judge_end_live(); }
+static void judge_named(void) {
+  target_named_end();
+  judge_end_live();
+}
+
+/* The child goes on with the heap, unless its end had begun. */
+static void fork_and_use_named(void) {
+  target_fork();
+  give(target_named_take(BIG));
+  target_named_end();
+  give(take(BIG));
+}
+static void fork_and_take(void) {
+  target_fork();
+  give(take(BIG));
+  target_trim();
+}
+
 /* --- the table ------------------------------------------------------------------------------- */
 
 enum { EVERY = EXPLORE_EVERY };
@@ -416,6 +456,11 @@ const scenario_t scenarios[] = {
     {"purged_meanwhile", full_of_spans, {purge_everything, last_span_taken}, judge_last_span, NULL, 2, EVERY},
     {"purged_meanwhile_long", full_of_long_spans, {purge_everything, last_span_taken}, judge_last_span, NULL, 2, EVERY},
     {"looked_at", two_blocks_left, {target_end_thread, give_0, take_one, look}, judge_end, NULL, 0, 1},
+    {"named_end", some_named, {target_named_end, named_free_0, named_free_large}, judge_named_ended, NULL, 2, 3},
+    {"named_shared", some_named, {named_take_and_give, give_0, named_take_and_give}, judge_named, NULL, 2, 3},
+    {"named_large", some_named, {named_large, named_free_large, give_1}, judge_named, NULL, 2, 3},
+    {"named_forked", some_named, {named_large, fork_and_use_named, give_1}, judge_forked, NULL, 1, 2},
+    {"named_forked_end", some_named, {target_named_end, fork_and_take, named_free_0}, judge_forked, NULL, 1, 2},
     {"guard_slots_made", two_slots, {slot_used, slot_used, slot_used}, judge_nothing, NULL, 2, 3},
     {"guard_slots", one_slot_used, {slot_used, slot_given, slot_used}, judge_nothing, NULL, 2, 3},
     {"two_purges", some_idle, {purge_everything, purge_everything, span_taken}, judge_purged, NULL, 2, EVERY},

@@ -105,6 +105,41 @@ bool target_grow_locked(void) { return load_relaxed(&grow_lock.holder) != 0; }
 
 void target_free_missed(void *block) { free_miss(block, 0, "free"); }
 
+static heap_t *named;
+
+void target_named_new(void) {
+  if (!boot()) return;
+  thread_enter();
+  named = named_new("named");
+  thread_leave();
+}
+
+void *target_named_take(size_t size) {
+  char *block = alloc_from(named, size, 1, SPAN_PLAIN, "hak_heap_malloc");
+  if (block != NULL) block[0] = block[size - 1] = 1;
+  return block;
+}
+
+void target_named_end(void) {
+  thread_enter();
+  named_end(named, "hak_heap_free");
+  thread_leave();
+}
+
+void target_free_if_live(void *block) {
+  uint32_t unit = (uint32_t)region_unit(block);
+  if (!region_clear_live(block)) return;
+  if (load_relaxed(&unit_at(unit)->kind) == UNIT_LARGE) {
+    thread_enter();
+    if (load_relaxed(&unit_at(unit)->owned)) named_let_go(unit_at(unit));
+    large_free(unit_at(unit));
+    thread_leave();
+    return;
+  }
+  unit_t *unannounced = remote_mark(racy_load(region_bin(region.live, unit)), unit, block);
+  if (unannounced != NULL) free_announce(unannounced);
+}
+
 void target_look(void) {
   hak_stats_t stats;
   hak_class_stats_t classes[CLASS_COUNT];

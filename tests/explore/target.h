@@ -31,6 +31,12 @@ uintptr_t target_self_of(unsigned identity);
 
 /* free, where the fast path has not taken the block. */
 void target_free_missed(void *block);
+/* A named heap, of which there is one: made, taken from, ended. */
+void target_named_new(void);
+void *target_named_take(size_t size);
+void target_named_end(void);
+/* What a free does from when it has claimed its block on; nothing if another has claimed it. */
+void target_free_if_live(void *block);
 /* What the statistics look at. */
 void target_look(void);
 /* There are to be so many guard slots; a block in one, or NULL. */

@@ -63,6 +63,7 @@
 #include "front/boot.c"
 #include "front/inspect.c"
 #include "front/memcheck.c"
+#include "front/named.c"
 #include "front/alloc.c"
 #include "front/free.c"
 #include "front/block_secure.c"

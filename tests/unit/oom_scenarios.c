@@ -1,8 +1,10 @@
 #include "oom.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "hakmem/heap.h"
 #include "space/region.h"
 
 #define MIB ((size_t)1 << 20)
@@ -248,11 +250,42 @@ static void run_remote(void) {
   end();
 }
 
+static void *fill_heap(void *heap) {
+  for (unsigned n = 0; n < 200; n++) {
+    errno = 0;
+    char *block = hak_heap_malloc(heap, n % 10 != 0 ? n * 37 : 40000 + n * 1000);
+    if (block == NULL) CHECK_EQ(errno, ENOMEM);
+    else if (n % 10 == 0) block = hak_realloc(block, 100000 + n * 2000);
+    if (n % 3 == 0) hak_free(block);
+  }
+  return NULL;
+}
+
+/* Named heaps that are ended with what is in them, filled by two threads; what a refused realloc leaves is the heap's too. */
+static void run_heaps(void) {
+  pthread_t thread;
+  for (unsigned round = 0; round < 4; round++) {
+    errno = 0;
+    hak_heap_t *heap = hak_heap_new("oom");
+    if (heap == NULL) {
+      CHECK_EQ(errno, ENOMEM);
+      continue;
+    }
+    (void)fill_heap(heap);
+    start_and_join(&thread, fill_heap, heap);
+    hak_heap_t *before = hak_heap_set_default(heap);
+    void *block = hak_malloc(300);
+    (void)hak_heap_set_default(before);
+    hak_free(block);
+    hak_heap_free(heap);
+  }
+}
+
 const scenario_t scenarios[] = {
     {"small", run_small, NULL},          {"large", run_large, NULL},   {"huge", run_huge, NULL},
     {"realloc", run_realloc, NULL},      {"bsd", run_bsd, NULL},       {"expand", run_expand, NULL},
     {"aligned", run_aligned, NULL},      {"calloc", run_calloc, NULL}, {"batch", run_batch, NULL},
     {"mixed", run_mixed, NULL},          {"trim", run_trim, NULL},     {"figures", run_figures, NULL},
     {"boot", run_boot, prepare_options}, {"attach", run_attach, NULL}, {"together", run_together, NULL},
-    {"remote", run_remote, NULL},        {NULL, NULL, NULL},
+    {"remote", run_remote, NULL},        {"heaps", run_heaps, NULL},   {NULL, NULL, NULL},
 };

@@ -1,0 +1,120 @@
+use core::alloc::{GlobalAlloc, Layout};
+use core::ptr;
+
+use hakmem_sys as sys;
+
+use crate::heap::alloc_in;
+
+/// The allocator. It has no state of its own: all values are the one heap of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hakmem;
+
+/// Every block has this alignment without being asked.
+pub(crate) const NATURAL: usize = 16;
+
+// SAFETY: blocks are as large and as aligned as their layout says, and stay where they are until they are freed. Nothing
+// here unwinds or calls back into Rust.
+unsafe impl GlobalAlloc for Hakmem {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: Layout has powers of two alone.
+        unsafe {
+            if layout.align() <= NATURAL {
+                sys::hak_malloc(layout.size()).cast()
+            } else {
+                sys::hak_aligned_alloc(layout.align(), layout.size()).cast()
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= NATURAL {
+            // SAFETY: any size is allowed.
+            return unsafe { sys::hak_calloc(1, layout.size()) }.cast();
+        }
+        // SAFETY: as our caller promises; the block has as many bytes.
+        unsafe {
+            let block = self.alloc(layout);
+            if !block.is_null() {
+                ptr::write_bytes(block, 0, layout.size());
+            }
+            block
+        }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: our caller promises that the block is ours, with this layout.
+        unsafe {
+            if layout.align() <= NATURAL {
+                sys::hak_free_sized(block.cast(), layout.size());
+            } else {
+                sys::hak_free_aligned_sized(block.cast(), layout.align(), layout.size());
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: our caller promises that the block is ours, and that the new size is fit for a layout.
+        unsafe {
+            if layout.align() <= NATURAL {
+                sys::hak_realloc(block.cast(), size).cast()
+            } else {
+                realloc_aligned(block, layout, size)
+            }
+        }
+    }
+}
+
+/// C has no realloc that keeps an alignment. A block that shrinks moves, so that it gives memory back; one of a named heap
+/// stays in it.
+#[cold]
+unsafe fn realloc_aligned(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+    // SAFETY: as for realloc.
+    unsafe {
+        if size >= layout.size() && sys::hak_expand(block.cast(), size) {
+            return block;
+        }
+        let wanted = Layout::from_size_align_unchecked(size, layout.align());
+        let heap = sys::hak_heap_of(block.cast());
+        let moved = if heap.is_null() { Hakmem.alloc(wanted) } else { alloc_in(heap, wanted) };
+        if !moved.is_null() {
+            ptr::copy_nonoverlapping(block, moved, layout.size().min(size));
+            Hakmem.dealloc(block, layout);
+        }
+        moved
+    }
+}
+
+/// The bytes that may be used in a block, at least those asked for; with the feature `secure` no more, unless
+/// the alignment asks for a larger block.
+///
+/// # Safety
+///
+/// The block is live and hakmem's. Its layout stays what it was allocated with: freeing it with the usable size as its size is
+/// allowed too.
+#[inline]
+pub unsafe fn usable_size(block: *const u8) -> usize {
+    // SAFETY: as our caller promises.
+    unsafe { sys::hak_malloc_usable_size(block.cast()) }
+}
+
+/// The usable size that an allocation of `size` bytes would have; 0 where none can succeed.
+#[inline]
+pub fn good_size(size: usize) -> usize {
+    // SAFETY: any size is allowed.
+    unsafe { sys::hak_malloc_good_size(size) }
+}
+
+/// Makes a block larger where it lies, so that `size` bytes are usable; false, with the block as it was, if it would have to move.
+///
+/// # Safety
+///
+/// The block is live and hakmem's. If this returns true, the size of its layout is now `size`.
+#[inline]
+pub unsafe fn expand(block: *mut u8, size: usize) -> bool {
+    // SAFETY: as our caller promises.
+    unsafe { sys::hak_expand(block.cast(), size) }
+}

@@ -1,0 +1,33 @@
+use core::fmt;
+
+/// Why the library refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be written to its end.
+    Write,
+    /// There is no such option, its value is out of its range, or it is read at the start alone.
+    Option,
+}
+
+impl Error {
+    /// This one, unless the library has succeeded.
+    pub(crate) fn unless(self, succeeded: bool) -> Result<(), Self> {
+        if succeeded {
+            Ok(())
+        } else {
+            Err(self)
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Write => "hakmem could not write to the file",
+            Self::Option => "hakmem has no such option, or not for this value or at this time",
+        })
+    }
+}
+
+impl core::error::Error for Error {}

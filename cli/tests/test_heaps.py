@@ -1,0 +1,72 @@
+"""Named heaps in snapshots, in reports and from outside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from processes import compiled, running
+
+from hakmem import outside, snapshots
+from hakmem.memory import Process
+
+_SOURCE = r"""
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int main(int argc, char **argv) {
+  void *(*make)(const char *) = (void *(*)(const char *))dlsym(RTLD_DEFAULT, "hak_heap_new");
+  void *(*take)(void *, size_t) = (void *(*)(void *, size_t))dlsym(RTLD_DEFAULT, "hak_heap_malloc");
+  void (*end)(void *) = (void (*)(void *))dlsym(RTLD_DEFAULT, "hak_heap_free");
+  bool (*say)(int) = (bool (*)(int))dlsym(RTLD_DEFAULT, "hak_profile_write");
+  void *gone = make("gone"), *cache = make("a cache"), *none = make("");
+  for (int i = 0; i < 20000; i++) memset(take(cache, 300), 1, 300);
+  memset(take(cache, 5 << 20), 1, 5 << 20);
+  memset(take(none, 3 << 20), 1, 3 << 20);
+  memset(take(gone, 3 << 20), 1, 3 << 20);
+  memset(malloc(1 << 20), 1, 1 << 20);
+  end(gone);
+  if (argc > 1) (void)!say(open(argv[1], O_WRONLY | O_CREAT, 0600));
+  puts("ready");
+  fflush(stdout);
+  pause();
+}
+"""
+_CACHE, _NONE = 20000 * 320 + (5 << 20), 3 << 20
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("heaps")
+    (folder / "named.c").write_text(_SOURCE)
+    return compiled(folder, folder / "named.c", "-ldl")
+
+
+def lines_of(hakmem, target: str | Path) -> dict[str, int]:
+    result = json.loads(hakmem("profile", str(target), "--by", "tag", "--json").stdout)
+    return {line["frames"][0]["function"]: line["live"] for line in result["lines"]}
+
+
+def test_each_heap_is_a_line_by_its_name(hakmem, program, tmp_path):
+    file = tmp_path / "heap.hak"
+    with running(program, file, HAKMEM_SAMPLE_KB="128", HAKMEM_INSIGHT="2") as process:
+        written, seen = snapshots.read(str(file)), outside.read(Process(process.pid))
+        from_file, from_outside = lines_of(hakmem, file), lines_of(hakmem, process.pid)
+    assert sorted(written.heap_names.values()) == ["", "a_cache"]
+    assert seen.heap_names == written.heap_names
+    assert snapshots.parse(snapshots.text_of(written)).heap_names == written.heap_names
+    for lines in (from_file, from_outside):
+        assert {"heap a_cache", "heap (no name)", "no tag"} <= set(lines) and "heap gone" not in lines
+        assert lines["heap (no name)"] == pytest.approx(_NONE, rel=0.01)
+        assert lines["heap a_cache"] == pytest.approx(_CACHE, rel=0.15)
+
+
+def test_a_tag_without_a_heap_is_a_number():
+    taken = snapshots.Snapshot(heap_names={5: "cache"})
+    assert [taken.tag_text(tag) for tag in (0, 4, 5)] == ["no tag", "tag 4", "heap cache"]

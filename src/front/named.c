@@ -1,0 +1,323 @@
+#include "front/named.h"
+
+#include "front/heaps.h"
+#include "front/repair.h"
+#include "front/secure.h"
+#include "front/thread.h"
+#include "kit/fault.h"
+#include "kit/site.h"
+#include "os/memcheck.h"
+#include "slab/batch.h"
+#include "slab/large.h"
+#include "slab/remote.h"
+
+/* Tags of named heaps have this bit: those of threads are the program's own. */
+#define NAMED_TAG ((uint32_t)1 << 31)
+
+/* --- making ------------------------------------------------------------------------------ */
+
+/* What may stand in a report of any format as it is. */
+static char name_char(char c) { return c > ' ' && c < 0x7f && c != '"' && c != '\\' ? c : '_'; }
+
+static void set_name(heap_named_t *named, const char *name) {
+  size_t i = 0;
+  for (; name != NULL && name[i] != '\0' && i + 1 < HEAP_NAME; i++) store_relaxed(&named->name[i], name_char(name[i]));
+  for (; i < HEAP_NAME; i++) store_relaxed(&named->name[i], '\0');
+}
+
+heap_t *named_new(const char *name) {
+  static _Atomic uint32_t made;
+  char here; /* the number of no thread, and of no other call */
+  heap_t *heap = heaps_take_empty((uintptr_t)&here);
+  if (heap == NULL) return NULL;
+  heap_lock(heap);
+  heap->owner.orphan = false;
+  heap_named_t *named = &heap->named;
+  set_name(named, name);
+  store_relaxed(&named->tag, NAMED_TAG | atomic_fetch_add_explicit(&made, 1, memory_order_relaxed));
+  store_relaxed(&named->limit, 0);
+  store_relaxed(&named->peak, 0);
+  store_relaxed(&named->allocs, 0);
+  store_relaxed(&named->refused, 0);
+  store_relaxed(&named->given, true);
+  owner_unlock(&heap->owner);
+  heaps_give(heap, HEAP_NAMED);
+  return heap;
+}
+
+static _Noreturn HAK_COLD void no_heap(const heap_t *heap, const char *function) {
+  fault_abort("dead heap", function, heap, "no heap of hak_heap_new, or freed", 0);
+}
+
+void named_require(const heap_t *heap, const char *function) {
+  if (HAK_UNLIKELY(heap == NULL || !load_relaxed(&heap->named.given))) no_heap(heap, function);
+}
+
+/* As heap_lock; in a child the thread's own heap is the one that stays. */
+static void lock(heap_t *heap) {
+  while (!lock_wait(&heap->owner.lock)) heap_after_fork(thread_heap);
+}
+
+static void named_lock(heap_t *heap, const char *function) {
+  named_require(heap, function);
+  lock(heap);
+  if (HAK_LIKELY(load_relaxed(&heap->named.given))) return;
+  owner_unlock(&heap->owner);
+  no_heap(heap, function);
+}
+
+heap_t *named_of(const unit_t *span) {
+  uint8_t kind = load_relaxed(&span->kind);
+  if (kind != UNIT_SLAB && (kind != UNIT_LARGE || !load_relaxed(&span->owned))) return NULL;
+  heap_t *heap = heap_of(slab_owner(span));
+  return load_relaxed(&heap->named.given) ? heap : NULL;
+}
+
+/* --- taking ------------------------------------------------------------------------------ */
+
+static void collect_all(heap_t *heap) {
+  remote_collect_all(&heap->owner);
+  remote_look_at_all(&heap->owner);
+}
+
+static bool fits(const heap_t *heap, uint64_t bytes) {
+  uint64_t limit = load_relaxed(&heap->named.limit);
+  return limit == 0 || (uint64_t)owner_out_bytes(&heap->owner) + bytes <= limit;
+}
+
+/* Whether there may be so many bytes more. */
+static bool allows(heap_t *heap, uint64_t bytes) {
+  if (HAK_LIKELY(fits(heap, bytes))) return true;
+  collect_all(heap);
+  if (fits(heap, bytes)) return true;
+  owner_add(&heap->named.refused, 1);
+  return false;
+}
+
+static void note_peak(heap_t *heap) {
+  uint64_t live = (uint64_t)owner_out_bytes(&heap->owner);
+  if (live > load_relaxed(&heap->named.peak)) store_relaxed(&heap->named.peak, live);
+}
+
+static void note_alloc(heap_t *heap) {
+  owner_add(&heap->named.allocs, 1);
+  note_peak(heap);
+}
+
+void *named_take(heap_t *heap, unsigned size_class, const char *function, bool *refused) {
+  void *entry = NULL;
+  named_lock(heap, function);
+  if (!load_relaxed(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
+  *refused = !allows(heap, class_info[size_class].size);
+  if (!*refused && batch_take(&heap->owner, size_class, &heap_bin(heap, size_class)->shared, &entry, 1) == 1) note_alloc(heap);
+  owner_unlock(&heap->owner);
+  return entry;
+}
+
+/* Whether the new large block may be the heap's; then it is. */
+static bool adopt_large(heap_t *heap, unit_t *first) {
+  bool allowed = allows(heap, load_relaxed(&first->bytes));
+  if (!allowed) return false;
+  large_own(&heap->owner, first);
+  note_alloc(heap);
+  return true;
+}
+
+/* Made without the lock, since zeroing takes its time; the second look is the one that counts. */
+void *named_take_large(heap_t *heap, size_t size, size_t align, span_use_t use, const char *function, bool *refused) {
+  named_lock(heap, function);
+  *refused = !allows(heap, large_good_size(size));
+  owner_unlock(&heap->owner);
+  void *block = *refused ? NULL : large_alloc(size, align, use);
+  if (block == NULL) return NULL;
+  unit_t *first = unit_at((uint32_t)region_unit(block));
+  named_lock(heap, function);
+  *refused = !adopt_large(heap, first);
+  owner_unlock(&heap->owner);
+  if (!*refused) return block;
+  if (HAK_CHECKS) (void)region_clear_live(block);
+  large_free(first);
+  return NULL;
+}
+
+/* --- large blocks ------------------------------------------------------------------------ */
+
+void named_let_go(unit_t *first) {
+  heap_t *heap = heap_of(slab_owner(first));
+  lock(heap);
+  if (load_relaxed(&first->owned)) large_disown(&heap->owner, first); /* else its heap has ended meanwhile */
+  owner_unlock(&heap->owner);
+}
+
+bool named_resize_large(unit_t *first, size_t size) {
+  heap_t *heap = heap_of(slab_owner(first));
+  size_t old = load_relaxed(&first->bytes), bytes = large_good_size(size);
+  lock(heap);
+  bool resized = bytes != 0 && (bytes <= old || allows(heap, bytes - old)) && large_resize(first, size);
+  if (resized) {
+    owner_add(&heap->owner.large_bytes, (int64_t)load_relaxed(&first->bytes) - (int64_t)old);
+    note_peak(heap);
+  }
+  owner_unlock(&heap->owner);
+  return resized;
+}
+
+/* --- the end ----------------------------------------------------------------------------- */
+
+/* Releases the lock first: a handler of SIGABRT may allocate. */
+static _Noreturn HAK_COLD void lost_bytes(heap_t *heap, void *block, size_t size, const char *function) {
+  owner_unlock(&heap->owner);
+  fault_abort("overflow", function, block, "bytes behind the block were overwritten", size);
+}
+
+static void free_larges(heap_t *heap, const char *function) {
+  for (uint32_t unit = heap->owner.large.first; unit != UNIT_NONE;) {
+    unit_t *first = unit_at(unit);
+    void *block = region_address(unit);
+    unit = first->next;
+    large_disown(&heap->owner, first);
+    if (HAK_CHECKS && !region_clear_live(block)) continue; /* another thread is about to free it */
+    if (HAK_SECURE && !large_is_whole(first)) lost_bytes(heap, block, FAULT_LARGE, function);
+    if (memcheck_on()) memcheck_free(block);
+    large_free(first);
+  }
+}
+
+typedef struct claimed {
+  uint64_t words[HAK_UNIT / HAK_GRANULE / 64]; /* by block */
+} claimed_t;
+
+static void claim(claimed_t *claimed, uint32_t index) { claimed->words[index / 64] |= (uint64_t)1 << index % 64; }
+
+/* By a word of the live map at a time; each is the slab's alone. */
+static void claim_live(claimed_t *claimed, const unit_t *slab) {
+  unsigned c = load_relaxed(&slab->size_class);
+  uint64_t *words = region_live_word(region_address(unit_number(slab)));
+  for (size_t i = 0; i < load_relaxed(&slab->units) * (HAK_UNIT / (64 * HAK_GRANULE)); i++) {
+    uint64_t live = racy_load(&words[i]);
+    if (live == 0) continue;
+    live = __atomic_exchange_n(&words[i], 0, __ATOMIC_RELAXED);
+    for (; live != 0; live &= live - 1) claim(claimed, class_block_at(c, (i * 64 + bits_lowest64(live)) * HAK_GRANULE));
+  }
+}
+
+static void claim_sampled(claimed_t *claimed, const unit_t *slab) {
+  if (!HAK_SAMPLED || (!slab->sampled && load_relaxed(&slab->tracked) == 0)) return;
+  const class_info_t *info = slab_class(slab);
+  char *start = region_address(unit_number(slab));
+  for (uint32_t i = 0; i < info->blocks; i++) {
+    void *block = start + (size_t)i * info->size;
+    if (sample_is_live(block) && sample_close(block)) claim(claimed, i);
+  }
+}
+
+/* Without a live map whatever is out is the program's. */
+static void claim_out(claimed_t *claimed, const unit_t *slab) {
+  uint32_t blocks = slab_class(slab)->blocks, unit = unit_number(slab);
+  for (uint32_t word = 0; word * 64 < blocks; word++) {
+    uint64_t all = blocks - word * 64 >= 64 ? UINT64_MAX : ((uint64_t)1 << (blocks - word * 64)) - 1;
+    claimed->words[word] = all & ~load_relaxed(region_bits(region.free_bits, unit, word)) & ~remote_word(unit, word);
+  }
+}
+
+/* What is done to a block that is free from now on. */
+static void wipe(heap_t *heap, const unit_t *slab, const claimed_t *claimed, const char *function) {
+  const class_info_t *info = slab_class(slab);
+  unsigned c = load_relaxed(&slab->size_class);
+  char *start = region_address(unit_number(slab));
+  for (uint32_t word = 0; word * 64 < info->blocks; word++) {
+    for (uint64_t bits = claimed->words[word]; bits != 0; bits &= bits - 1) {
+      char *block = start + (size_t)(word * 64 + bits_lowest64(bits)) * info->size;
+      if (HAK_SECURE && !secure_wipe(block, c)) lost_bytes(heap, block, info->size, function);
+      if (memcheck_on()) memcheck_free(block);
+    }
+  }
+}
+
+static void free_slab(heap_t *heap, unit_t *slab, const char *function) {
+  claimed_t claimed = {{0}};
+  uint32_t words = slab_words(slab);
+  if (HAK_CHECKS) claim_live(&claimed, slab);
+  else claim_out(&claimed, slab);
+  claim_sampled(&claimed, slab);
+  if (HAK_SECURE || memcheck_on()) wipe(heap, slab, &claimed, function);
+  for (uint32_t word = 0; word < words; word++) {
+    if (claimed.words[word] != 0 && !slab_give_bits(&heap->owner, slab, word, claimed.words[word])) return; /* the slab's end */
+  }
+}
+
+static void free_list(heap_t *heap, const slab_list_t *list, const char *function) {
+  for (uint32_t unit = list->first; unit != UNIT_NONE;) {
+    unit_t *slab = unit_at(unit);
+    unit = slab->next;
+    free_slab(heap, slab, function);
+  }
+}
+
+void named_end(heap_t *heap, const char *function) {
+  named_lock(heap, function);
+  if (load_relaxed(&heap->named.users) != 0) {
+    owner_unlock(&heap->owner);
+    fault_abort("heap in use", function, heap, "a thread's default heap", 0);
+  }
+  slab_owner_t *owner = &heap->owner;
+  collect_all(heap); /* while it is no orphan, whose slabs end while they are looked at */
+  store_relaxed(&heap->named.given, false);
+  owner->orphan = true;
+  free_larges(heap, function);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    free_list(heap, &owner->partial[c], function);
+    free_list(heap, &owner->full[c], function); /* last, since what is freed makes the slab one of the others */
+  }
+  slab_release_empty(owner);
+  bool has_slabs = owner_has_slabs(owner);
+  owner_unlock(owner);
+  if (!has_slabs) heap_retire_bins(heap);
+  heaps_end_named(heap, has_slabs ? HEAP_ORPHAN : HEAP_BARE);
+}
+
+/* --- figures ----------------------------------------------------------------------------- */
+
+size_t named_collect(heap_t *heap, const char *function) {
+  named_lock(heap, function);
+  int64_t before = load_relaxed(&heap->owner.slab_bytes);
+  collect_all(heap);
+  slab_release_empty(&heap->owner);
+  int64_t given = before - load_relaxed(&heap->owner.slab_bytes);
+  owner_unlock(&heap->owner);
+  return (size_t)given;
+}
+
+void named_set_limit(heap_t *heap, uint64_t bytes, const char *function) {
+  named_lock(heap, function);
+  store_relaxed(&heap->named.limit, bytes);
+  owner_unlock(&heap->owner);
+}
+
+static uint64_t blocks_out(const slab_list_t *list) {
+  uint64_t out = 0;
+  for (uint32_t unit = list->first; unit != UNIT_NONE; unit = unit_at(unit)->next) {
+    out += slab_class(unit_at(unit))->blocks - load_relaxed(&unit_at(unit)->free);
+  }
+  return out;
+}
+
+named_figures_t named_count(heap_t *heap, const char *function) {
+  named_figures_t figures = {0};
+  named_lock(heap, function);
+  const slab_owner_t *owner = &heap->owner;
+  collect_all(heap);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    figures.slab_bytes += (uint64_t)load_relaxed(&owner->slab_count[c]) * class_info[c].units * HAK_UNIT;
+    figures.blocks += blocks_out(&owner->partial[c]) + blocks_out(&owner->full[c]);
+  }
+  const slab_held_t *held = &owner->held;
+  if (held->units != 0) figures.blocks -= held->last - held->first + 1;
+  figures.live = (uint64_t)owner_out_bytes(owner);
+  figures.large_blocks = load_relaxed(&owner->large_blocks);
+  figures.large_bytes = (uint64_t)load_relaxed(&owner->large_bytes);
+  figures.blocks += figures.large_blocks;
+  figures.allocs = load_relaxed(&heap->named.allocs);
+  owner_unlock(&heap->owner);
+  return figures;
+}
