@@ -22,10 +22,10 @@ run: ## set everything up, then show the demo; CMD="..." compares that command i
 	@$(MAKE) --no-print-directory lib $(VENV)/.installed
 	$(VENV)/bin/hakmem $(if $(CMD),run --compare -- $(CMD),demo)
 
-bench: ## set everything up, then run the workloads under every allocator and report; ARGS="--brief" passes arguments
-	@tools/setup build python bench bench-big
-	@$(MAKE) --no-print-directory peers workloads $(VENV)/.installed-bench
-	$(VENV)/bin/hakmem bench --build $(BUILD) $(ARGS)
+bench: ## set up what the run asks for, then run the workloads under every allocator and report; ARGS="--brief" passes arguments
+	@tools/setup build python cxx
+	@$(MAKE) --no-print-directory workloads $(VENV)/.installed-bench
+	$(VENV)/bin/hakmem bench --build $(BUILD) --set-up $(ARGS)
 
 workloads: lib # the benchmark's own programs
 	cmake -S . -B $(BUILD) -DHAKMEM_BENCH=ON
@@ -63,8 +63,7 @@ mutation: ## seed faults into the sources, one after the other, and see the test
 
 peers: ## fetch and build the other allocators, for the benchmark: build/peers/manifest.json
 	@tools/setup build python
-	-@tools/setup peers # without one package the others' peers still come
-	bench/peers/make_peers.py --directory $(BUILD)/peers --jobs $(JOBS)
+	bench/peers/make_peers.py --directory $(BUILD)/peers --jobs $(JOBS) --set-up
 
 bench-counts: ## count instructions and cache misses for each operation; ARGS=--update pins hakmem's
 	@tools/setup build test
