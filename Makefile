@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run bench workloads peers bench-counts bench-scaling man test soak repeat fuzz coverage mutation setup-compilers setup-tests built \
+.PHONY: help lib amalgamation dist run bench workloads peers bench-counts bench-scaling man test soak repeat fuzz coverage mutation setup-compilers setup-tests built \
         check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-bench check-bench-big \
         setup-big clean
 
@@ -16,6 +16,16 @@ help: ## list the commands
 lib: ## build the libraries alone, shared and static, in build/; needs cmake and a C compiler
 	@test -f $(BUILD)/CMakeCache.txt || cmake -S . -B $(BUILD) -DHAKMEM_TESTS=OFF
 	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure hakmem_secure_static
+
+amalgamation: ## write the library as one source and one header, for programs that compile it in: build/amalgamation
+	tools/amalgamate $(BUILD)/amalgamation
+
+# The time of each file is the commit's, so that the same commit gives the same bytes.
+dist = hakmem-$(shell sed -n 's/^\#define HAK_VERSION_[A-Z]* //p' include/hakmem/hakmem.h | paste -sd.)
+dist: ## pack the sources of the last commit: build/hakmem-VERSION.tar.gz, the same bytes each time
+	@mkdir -p $(BUILD)
+	git -c tar.umask=0022 archive --format=tar --prefix=$(dist)/ --output=$(abspath $(BUILD))/$(dist).tar HEAD
+	gzip --no-name --force -9 $(BUILD)/$(dist).tar
 
 run: ## set everything up, then show the demo; CMD="..." compares that command instead
 	@tools/setup build python
