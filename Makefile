@@ -6,8 +6,8 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib amalgamation dist run bench workloads peers bench-counts bench-scaling man test soak repeat fuzz coverage mutation setup-compilers setup-tests built \
-        check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-bench check-bench-big \
+.PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling man test soak repeat fuzz coverage mutation setup-compilers setup-tests built \
+        check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-bench check-bench-big check-recipes \
         setup-big clean
 
 help: ## list the commands
@@ -24,8 +24,16 @@ amalgamation: ## write the library as one source and one header, for programs th
 dist = hakmem-$(shell sed -n 's/^\#define HAK_VERSION_[A-Z]* //p' include/hakmem/hakmem.h | paste -sd.)
 dist: ## pack the sources of the last commit: build/hakmem-VERSION.tar.gz, the same bytes each time
 	@mkdir -p $(BUILD)
-	git -c tar.umask=0022 archive --format=tar --prefix=$(dist)/ --output=$(abspath $(BUILD))/$(dist).tar HEAD
+	git -c safe.directory=$(CURDIR) -c tar.umask=0022 archive --format=tar --prefix=$(dist)/ --output=$(abspath $(BUILD))/$(dist).tar HEAD
 	gzip --no-name --force -9 $(BUILD)/$(dist).tar
+
+deb: dist ## build Debian's packages of the last commit: build/deb
+	@tools/setup build recipes
+	packaging/debian/make_deb $(BUILD)/$(dist).tar.gz $(BUILD)/deb
+
+recipes: dist ## fill in the recipes of other package managers: build/recipes; URL=... is where the tarball will be
+	rm -rf $(BUILD)/recipes
+	packaging/fill $(BUILD)/$(dist).tar.gz $(BUILD)/recipes $(URL)
 
 run: ## set everything up, then show the demo; CMD="..." compares that command instead
 	@tools/setup build python
@@ -44,7 +52,7 @@ workloads: lib # the benchmark's own programs
 # Two parts at a time: most wait now and then, for a package or an idle process, or keep one processor busy.
 test: ## set everything up, build, and run every test
 	@$(MAKE) --no-print-directory --keep-going -j 2 --output-sync=target SETUP=yes \
-	  check check-asan check-tsan check-aarch64 check-musl check-cli check-bench
+	  check check-asan check-tsan check-aarch64 check-musl check-cli check-bench check-recipes
 
 soak: setup-tests built ## the long tests: hours
 	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
@@ -92,13 +100,13 @@ setup-compilers:
 	@tools/setup build python cxx
 
 setup-tests: setup-compilers # one after the other, as apt wants
-	@tools/setup build python test ports programs bench
+	@tools/setup build python test ports programs bench recipes
 	@tools/pinned
 
 # Within `make test`, what is missing is installed while what can be built is. What runs beside check leaves it half the processors.
 ifdef SETUP
 built check-asan check-tsan $(VENV)/.installed-bench: | setup-compilers
-check check-aarch64-cross check-musl check-cli check-bench: | setup-tests
+check check-aarch64-cross check-musl check-cli check-bench check-recipes: | setup-tests
 check-asan check-tsan check-aarch64 check-aarch64-cross check-musl: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
 endif
 
@@ -135,6 +143,11 @@ check-aarch64: check-aarch64-cross # and the unit tests with pages of 64 KiB
 
 check-cli: $(VENV)/.installed-bench # the tests of the command line
 	$(alone) $(VENV)/bin/python -m pytest -q cli/tests
+
+check-recipes: # the tarball, Debian's packages and the recipes under packaging/, built and used
+	@tools/setup build python test ports recipes
+	@$(alone) $(MAKE) --no-print-directory deb recipes
+	packaging/tests/check_recipes $(BUILD)
 
 # Every workload in its brief size. Those whose packages take minutes to install are a target of their own, which no other runs.
 check-bench check-bench-big: built $(VENV)/.installed-bench
