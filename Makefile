@@ -6,8 +6,9 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run bench workloads peers bench-counts bench-scaling man test soak repeat fuzz coverage mutation setup-compilers setup-tests built \
-        check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-rust check-bench check-bench-big \
+.PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling man test soak repeat fuzz coverage mutation \
+        setup-compilers setup-tests built check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-rust \
+        check-recipes check-bench check-bench-big \
         setup-big clean
 
 help: ## list the commands
@@ -16,6 +17,24 @@ help: ## list the commands
 lib: ## build the libraries alone, shared and static, in build/; needs cmake and a C compiler
 	@test -f $(BUILD)/CMakeCache.txt || cmake -S . -B $(BUILD) -DHAKMEM_TESTS=OFF
 	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure hakmem_secure_static
+
+amalgamation: ## write the library as one source and one header, for programs that compile it in: build/amalgamation
+	tools/amalgamate $(BUILD)/amalgamation
+
+# The time of each file is the commit's, so that the same commit gives the same bytes.
+dist = hakmem-$(shell sed -n 's/^\#define HAK_VERSION_[A-Z]* //p' include/hakmem/hakmem.h | paste -sd.)
+dist: ## pack the sources of the last commit: build/hakmem-VERSION.tar.gz, the same bytes each time
+	@mkdir -p $(BUILD)
+	git -c safe.directory=$(CURDIR) -c tar.umask=0022 archive --format=tar --prefix=$(dist)/ --output=$(abspath $(BUILD))/$(dist).tar HEAD
+	gzip --no-name --force -9 $(BUILD)/$(dist).tar
+
+deb: dist ## build Debian's packages of the last commit: build/deb
+	@tools/setup build recipes
+	packaging/debian/make_deb $(BUILD)/$(dist).tar.gz $(BUILD)/deb
+
+recipes: dist ## fill in the recipes of other package managers: build/recipes; URL=... is where the tarball will be
+	rm -rf $(BUILD)/recipes
+	packaging/fill $(BUILD)/$(dist).tar.gz $(BUILD)/recipes $(URL)
 
 run: ## set everything up, then show the demo; CMD="..." compares that command instead
 	@tools/setup build python
@@ -34,7 +53,7 @@ workloads: lib # the benchmark's own programs
 # Two parts at a time: most wait now and then, for a package or an idle process, or keep one processor busy.
 test: ## set everything up, build, and run every test
 	@$(MAKE) --no-print-directory --keep-going -j 2 --output-sync=target SETUP=yes \
-	  check check-asan check-tsan check-aarch64 check-musl check-cli check-rust check-bench
+	  check check-asan check-tsan check-aarch64 check-musl check-cli check-rust check-bench check-recipes
 
 soak: setup-tests built ## the long tests: hours
 	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
@@ -81,14 +100,14 @@ setup-compilers:
 	@tools/setup build python cxx
 
 setup-tests: setup-compilers # one after the other, as apt wants
-	@tools/setup build python test ports programs rust bench
+	@tools/setup build python test ports programs rust bench recipes
 	@tools/pinned
 
 # Within `make test`, what is missing is installed while what can be built is. What runs beside check leaves it half the processors.
 ifdef SETUP
 built check-asan check-tsan $(VENV)/.installed-bench: | setup-compilers
-check check-aarch64-cross check-musl check-cli check-rust check-bench: | setup-tests
-check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-rust: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
+check check-aarch64-cross check-musl check-cli check-rust check-bench check-recipes: | setup-tests
+check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-rust check-recipes: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
 endif
 
 # What a recipe starts has a number of jobs of its own.
@@ -128,6 +147,11 @@ check-cli: $(VENV)/.installed-bench # the tests of the command line
 check-rust: # the crates' tests; outside of `make test` it sees to its own packages
 	@$(if $(SETUP),,tools/setup rust)
 	$(alone) CARGO_TARGET_DIR=$(abspath $(BUILD))/rust bindings/rust/check -j $(JOBS)
+
+check-recipes: # the tarball, Debian's packages and the recipes under packaging/, built and used
+	@tools/setup build python test ports recipes
+	@$(alone) $(MAKE) --no-print-directory deb recipes
+	packaging/tests/check_recipes $(BUILD)
 
 # Every workload in its brief size. Those whose packages take minutes to install are a target of their own, which no other runs.
 check-bench check-bench-big: built $(VENV)/.installed-bench
