@@ -15,7 +15,7 @@ help: ## list the commands
 
 lib: ## build the libraries alone, shared and static, in build/; needs cmake and a C compiler
 	@test -f $(BUILD)/CMakeCache.txt || cmake -S . -B $(BUILD) -DHAKMEM_TESTS=OFF
-	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure hakmem_secure_static
+	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure hakmem_secure_static hakmem_launch
 
 run: ## set everything up, then show the demo; CMD="..." compares that command instead
 	@tools/setup build python
