@@ -27,6 +27,10 @@ foreach(pc_name IN ITEMS hakmem hakmem-secure)
   install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${pc_name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
 
+if(NOT HAKMEM_INSTALL_COMMAND)
+  return()
+endif()
+
 # The command line finds libraries and launcher beside its modules, and its version in what a package manager of Python's would leave.
 set(modules_dir ${CMAKE_INSTALL_LIBDIR}/hakmem)
 install(DIRECTORY cli/hakmem DESTINATION ${modules_dir} PATTERN __pycache__ EXCLUDE)
