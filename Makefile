@@ -6,9 +6,9 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling man test soak repeat fuzz coverage mutation \
-        setup-compilers setup-tests built check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-rust \
-        check-recipes check-bench check-bench-big \
+.PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling man wheel test soak repeat fuzz coverage \
+        mutation setup-compilers setup-tests built check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli \
+        check-rust check-packages check-recipes check-bench check-bench-big \
         setup-big clean
 
 help: ## list the commands
@@ -16,7 +16,7 @@ help: ## list the commands
 
 lib: ## build the libraries alone, shared and static, in build/; needs cmake and a C compiler
 	@test -f $(BUILD)/CMakeCache.txt || cmake -S . -B $(BUILD) -DHAKMEM_TESTS=OFF
-	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure hakmem_secure_static
+	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure hakmem_secure_static hakmem_launch
 
 amalgamation: ## write the library as one source and one header, for programs that compile it in: build/amalgamation
 	tools/amalgamate $(BUILD)/amalgamation
@@ -38,8 +38,9 @@ recipes: dist ## fill in the recipes of other package managers: build/recipes; U
 
 run: ## set everything up, then show the demo; CMD="..." compares that command instead
 	@tools/setup build python
-	@$(MAKE) --no-print-directory lib $(VENV)/.installed
-	$(VENV)/bin/hakmem $(if $(CMD),run --compare -- $(CMD),demo)
+	@$(MAKE) --no-print-directory lib
+	@cmake --install $(BUILD) --prefix $(BUILD)/installed >/dev/null
+	@python=$$(tools/python $(VENV) $(PYTHON)) && "$$python" $(BUILD)/installed/bin/hakmem $(if $(CMD),run --compare -- $(CMD),demo)
 
 bench: ## set up what the run asks for, then run the workloads under every allocator and report; ARGS="--brief" passes arguments
 	@tools/setup build python cxx
@@ -53,7 +54,7 @@ workloads: lib # the benchmark's own programs
 # Two parts at a time: most wait now and then, for a package or an idle process, or keep one processor busy.
 test: ## set everything up, build, and run every test
 	@$(MAKE) --no-print-directory --keep-going -j 2 --output-sync=target SETUP=yes \
-	  check check-asan check-tsan check-aarch64 check-musl check-cli check-rust check-bench check-recipes
+	  check check-asan check-tsan check-aarch64 check-musl check-cli check-rust check-packages check-recipes check-bench
 
 soak: setup-tests built ## the long tests: hours
 	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
@@ -96,6 +97,11 @@ bench-scaling: workloads ## count atomic operations and lines that threads take 
 man: $(VENV)/.installed-bench ## write the man pages anew from the command line: packaging/man
 	$(VENV)/bin/python tools/gen_man
 
+wheel: ## build the wheel for this machine, with the tag that an index takes: build/wheel
+	@tools/setup build python
+	rm -rf $(BUILD)/wheel
+	PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheel
+
 setup-compilers:
 	@tools/setup build python cxx
 
@@ -106,7 +112,7 @@ setup-tests: setup-compilers # one after the other, as apt wants
 # Within `make test`, what is missing is installed while what can be built is. What runs beside check leaves it half the processors.
 ifdef SETUP
 built check-asan check-tsan $(VENV)/.installed-bench: | setup-compilers
-check check-aarch64-cross check-musl check-cli check-rust check-bench check-recipes: | setup-tests
+check check-aarch64-cross check-musl check-cli check-rust check-packages check-recipes check-bench: | setup-tests
 check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-rust check-recipes: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
 endif
 
@@ -153,6 +159,12 @@ check-recipes: # the tarball, Debian's packages and the recipes under packaging/
 	@$(alone) $(MAKE) --no-print-directory deb recipes
 	packaging/tests/check_recipes $(BUILD)
 
+check-packages: # the wheel, and `make run` where there is no index
+	$(alone) $(MAKE) --no-print-directory wheel
+	packaging/tests/check_wheel $(BUILD)/wheel/*.whl .venv/tools/bin
+	rm -rf $(BUILD)/no-index
+	$(alone) PIP_NO_INDEX=1 $(MAKE) --no-print-directory run VENV=$(BUILD)/no-index CMD=true JOBS=$(JOBS)
+
 # Every workload in its brief size. Those whose packages take minutes to install are a target of their own, which no other runs.
 check-bench check-bench-big: built $(VENV)/.installed-bench
 	rm -rf $(BUILD)/bench/$@
@@ -168,9 +180,8 @@ setup-big:
 python_sources := $(shell find cli src include packaging -type f -not -name '*.pyc') \
                   pyproject.toml CMakeLists.txt README.md LICENSE
 
-$(VENV)/.installed: EXTRAS := test
 $(VENV)/.installed-bench: EXTRAS := test,bench
-$(VENV)/.installed $(VENV)/.installed-bench: $(python_sources)
+$(VENV)/.installed-bench: $(python_sources)
 	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
 	@$(alone) $(VENV)/bin/pip install --quiet --disable-pip-version-check ".[$(EXTRAS)]" || { \
 	  echo "hakmem: pip could not install the command line; it needs a package index or a directory of wheels (pip config) for the requirements in pyproject.toml" >&2; \
