@@ -6,26 +6,46 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run bench workloads peers bench-counts bench-scaling man docs test soak repeat fuzz coverage mutation setup-compilers setup-tests built \
-        check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-rust check-docs check-bench \
-        check-bench-big setup-big clean
+.PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling man wheel docs test soak repeat fuzz coverage \
+        mutation setup-compilers setup-tests built check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli \
+        check-rust check-packages check-recipes check-docs check-bench check-bench-big \
+        setup-big clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 lib: ## build the libraries alone, shared and static, in build/; needs cmake and a C compiler
 	@test -f $(BUILD)/CMakeCache.txt || cmake -S . -B $(BUILD) -DHAKMEM_TESTS=OFF
-	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure hakmem_secure_static
+	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure hakmem_secure_static hakmem_launch
+
+amalgamation: ## write the library as one source and one header, for programs that compile it in: build/amalgamation
+	tools/amalgamate $(BUILD)/amalgamation
+
+# The time of each file is the commit's, so that the same commit gives the same bytes.
+dist = hakmem-$(shell sed -n 's/^\#define HAK_VERSION_[A-Z]* //p' include/hakmem/hakmem.h | paste -sd.)
+dist: ## pack the sources of the last commit: build/hakmem-VERSION.tar.gz, the same bytes each time
+	@mkdir -p $(BUILD)
+	git -c safe.directory=$(CURDIR) -c tar.umask=0022 archive --format=tar --prefix=$(dist)/ --output=$(abspath $(BUILD))/$(dist).tar HEAD
+	gzip --no-name --force -9 $(BUILD)/$(dist).tar
+
+deb: dist ## build Debian's packages of the last commit: build/deb
+	@tools/setup build recipes
+	packaging/debian/make_deb $(BUILD)/$(dist).tar.gz $(BUILD)/deb
+
+recipes: dist ## fill in the recipes of other package managers: build/recipes; URL=... is where the tarball will be
+	rm -rf $(BUILD)/recipes
+	packaging/fill $(BUILD)/$(dist).tar.gz $(BUILD)/recipes $(URL)
 
 run: ## set everything up, then show the demo; CMD="..." compares that command instead
 	@tools/setup build python
-	@$(MAKE) --no-print-directory lib $(VENV)/.installed
-	$(VENV)/bin/hakmem $(if $(CMD),run --compare -- $(CMD),demo)
+	@$(MAKE) --no-print-directory lib
+	@cmake --install $(BUILD) --prefix $(BUILD)/installed >/dev/null
+	@python=$$(tools/python $(VENV) $(PYTHON)) && "$$python" $(BUILD)/installed/bin/hakmem $(if $(CMD),run --compare -- $(CMD),demo)
 
-bench: ## set everything up, then run the workloads under every allocator and report; ARGS="--brief" passes arguments
-	@tools/setup build python bench bench-big
-	@$(MAKE) --no-print-directory peers workloads $(VENV)/.installed-bench
-	$(VENV)/bin/hakmem bench --build $(BUILD) $(ARGS)
+bench: ## set up what the run asks for, then run the workloads under every allocator and report; ARGS="--brief" passes arguments
+	@tools/setup build python cxx
+	@$(MAKE) --no-print-directory workloads $(VENV)/.installed-bench
+	$(VENV)/bin/hakmem bench --build $(BUILD) --set-up $(ARGS)
 
 workloads: lib # the benchmark's own programs
 	cmake -S . -B $(BUILD) -DHAKMEM_BENCH=ON
@@ -34,7 +54,7 @@ workloads: lib # the benchmark's own programs
 # Two parts at a time: most wait now and then, for a package or an idle process, or keep one processor busy.
 test: ## set everything up, build, and run every test
 	@$(MAKE) --no-print-directory --keep-going -j 2 --output-sync=target SETUP=yes \
-	  check check-asan check-tsan check-aarch64 check-musl check-cli check-rust check-docs check-bench
+	  check check-asan check-tsan check-aarch64 check-musl check-cli check-rust check-packages check-recipes check-docs check-bench
 
 soak: setup-tests built ## the long tests: hours
 	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
@@ -63,8 +83,7 @@ mutation: ## seed faults into the sources, one after the other, and see the test
 
 peers: ## fetch and build the other allocators, for the benchmark: build/peers/manifest.json
 	@tools/setup build python
-	-@tools/setup peers # without one package the others' peers still come
-	bench/peers/make_peers.py --directory $(BUILD)/peers --jobs $(JOBS)
+	bench/peers/make_peers.py --directory $(BUILD)/peers --jobs $(JOBS) --set-up
 
 bench-counts: ## count instructions and cache misses for each operation; ARGS=--update pins hakmem's
 	@tools/setup build test
@@ -78,6 +97,11 @@ bench-scaling: workloads ## count atomic operations and lines that threads take 
 man: $(VENV)/.installed-bench ## write the man pages anew from the command line: packaging/man
 	$(VENV)/bin/python tools/gen_man
 
+wheel: ## build the wheel for this machine, with the tag that an index takes: build/wheel
+	@tools/setup build python
+	rm -rf $(BUILD)/wheel
+	PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheel
+
 docs: ## build the documentation as a site, in build/site, and check its links
 	@tools/setup python
 	@tools/pinned python tools/site/make --output $(BUILD)/site
@@ -86,14 +110,14 @@ setup-compilers:
 	@tools/setup build python cxx
 
 setup-tests: setup-compilers # one after the other, as apt wants
-	@tools/setup build python test ports programs rust bench
+	@tools/setup build python test ports programs rust bench recipes
 	@tools/pinned
 
 # Within `make test`, what is missing is installed while what can be built is. What runs beside check leaves it half the processors.
 ifdef SETUP
 built check-asan check-tsan $(VENV)/.installed-bench: | setup-compilers
-check check-aarch64-cross check-musl check-cli check-rust check-docs check-bench: | setup-tests
-check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-rust: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
+check check-aarch64-cross check-musl check-cli check-rust check-packages check-recipes check-docs check-bench: | setup-tests
+check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-rust check-recipes: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
 endif
 
 # What a recipe starts has a number of jobs of its own.
@@ -134,6 +158,17 @@ check-rust: # the crates' tests; outside of `make test` it sees to its own packa
 	@$(if $(SETUP),,tools/setup rust)
 	$(alone) CARGO_TARGET_DIR=$(abspath $(BUILD))/rust bindings/rust/check -j $(JOBS)
 
+check-recipes: # the tarball, Debian's packages and the recipes under packaging/, built and used
+	@tools/setup build python test ports recipes
+	@$(alone) $(MAKE) --no-print-directory deb recipes
+	packaging/tests/check_recipes $(BUILD)
+
+check-packages: # the wheel, and `make run` where there is no index
+	$(alone) $(MAKE) --no-print-directory wheel
+	packaging/tests/check_wheel $(BUILD)/wheel/*.whl .venv/tools/bin
+	rm -rf $(BUILD)/no-index
+	$(alone) PIP_NO_INDEX=1 $(MAKE) --no-print-directory run VENV=$(BUILD)/no-index CMD=true JOBS=$(JOBS)
+
 check-docs: docs # and that each of the site's checks finds what it is for
 	tools/pinned python tools/site/selftest
 
@@ -152,9 +187,8 @@ setup-big:
 python_sources := $(shell find cli src include packaging -type f -not -name '*.pyc') \
                   pyproject.toml CMakeLists.txt README.md LICENSE
 
-$(VENV)/.installed: EXTRAS := test
 $(VENV)/.installed-bench: EXTRAS := test,bench
-$(VENV)/.installed $(VENV)/.installed-bench: $(python_sources)
+$(VENV)/.installed-bench: $(python_sources)
 	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
 	@$(alone) $(VENV)/bin/pip install --quiet --disable-pip-version-check ".[$(EXTRAS)]" || { \
 	  echo "hakmem: pip could not install the command line; it needs a package index or a directory of wheels (pip config) for the requirements in pyproject.toml" >&2; \

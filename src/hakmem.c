@@ -1,6 +1,8 @@
 /* hakmem.c - the release build: every source in one translation unit, lowest layer first, but for entry/change.c and
  * entry/identity.c, which are objects of their own since not every program wants their names. */
+#ifndef HAK_SHARED
 #define HAK_SHARED (!HAK_ARCHIVE)
+#endif
 
 #include "base/format.c"
 

@@ -3,9 +3,10 @@
 
 peers.toml says where each comes from.  What a peer is built from and in is below DIRECTORY and stays there; a peer whose entry in
 peers.toml has not changed is not built again.  Each library is tried (probe.c) before it is listed.  A peer that cannot be had is
-left out, with the reason; exit status 1 says that there is none at all.
+left out, with the reason; exit status 1 says that there is none at all, or with --only that one of those is missing.
 """
 import argparse
+import contextlib
 import glob
 import json
 import os
@@ -113,27 +114,66 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--directory", type=pathlib.Path, default=HERE.parent.parent / "build" / "peers")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--only", metavar="NAME,...", help="these alone; what is built of the others stays, and stays listed")
+    parser.add_argument("--set-up", action="store_true", help="install the Debian packages that these need")
     return parser.parse_args()
+
+
+def chosen(peers, only):
+    """Those whose names are asked for, in the order of the list."""
+    if only is None:
+        return peers
+    names = only.split(",")
+    unknown = [name for name in names if name not in [peer["name"] for peer in peers]]
+    if unknown:
+        sys.exit(f"make_peers: no peer {', '.join(unknown)}; there are {', '.join(peer['name'] for peer in peers)}")
+    return [peer for peer in peers if peer["name"] in names]
+
+
+def groups(peers):
+    """What tools/setup is to bring for them: a package of Debian is a group of its own there."""
+    return sorted({peer.get("package", "crates") for peer in peers})
+
+
+def set_up(peers):
+    """One at a time, so that without one package the others' peers still come."""
+    for group in groups(peers):
+        subprocess.run([HERE.parent.parent / "tools" / "setup", group], stdin=subprocess.DEVNULL)
+
+
+def listed(directory, peers):
+    """The entries of an earlier run, of peers that are still known and libraries that are still there."""
+    entries = []
+    with contextlib.suppress(OSError, ValueError):
+        entries = json.loads((directory / "manifest.json").read_text())
+    names = [peer["name"] for peer in peers]
+    return {entry["name"]: entry for entry in entries if entry["name"] in names and os.path.exists(entry["library"])}
 
 
 def main():
     options = arguments()
     directory = options.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
+    peers = tomllib.loads((HERE / "peers.toml").read_text())["peer"]
+    asked = chosen(peers, options.only)
+    if options.set_up:
+        set_up(asked)
     probe = ["cc", "-O1", "-o", directory / "probe", HERE / "probe.c", "-pthread", "-ldl"]
     subprocess.run(probe, check=True)
-    peers = tomllib.loads((HERE / "peers.toml").read_text())["peer"]
-    manifest = []
-    for peer in peers:
+    found = listed(directory, peers)
+    for peer in asked:
+        name = peer["name"]
+        found.pop(name, None)
         try:
-            manifest.append(make(peer, directory, options.jobs))
+            entry = found[name] = make(peer, directory, options.jobs)
         except (Absent, subprocess.TimeoutExpired) as reason:
-            print(f"{peer['name']:16} absent: {reason}", flush=True)
+            print(f"{name:16} absent: {reason}", flush=True)
             continue
-        entry = manifest[-1]
-        print(f"{entry['name']:16} {entry['version']:14} {entry['source']}", flush=True)
+        print(f"{name:16} {entry['version']:14} {entry['source']}", flush=True)
+    manifest = [found[peer["name"]] for peer in peers if peer["name"] in found]
     (directory / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-    return int(not manifest)
+    missing = [peer["name"] for peer in asked if peer["name"] not in found]
+    return int(bool(missing) if options.only else not manifest)
 
 
 if __name__ == "__main__":

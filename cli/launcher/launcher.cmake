@@ -1,16 +1,20 @@
-# What the Python package carries: the libraries and the launcher, beside the modules.
+# The command line's launcher, and what the Python package carries: the libraries and the launcher, beside the modules.
 
-include(CheckSourceCompiles)
+include(CheckCSourceCompiles)
 
 # Static where there is a libc.a: its resident set is the least that a run can be said to have.
 set(CMAKE_REQUIRED_LINK_OPTIONS -static)
-check_source_compiles(C "int main(void) { return 0; }" HAKMEM_HAS_STATIC_LIBC)
+check_c_source_compiles("int main(void) { return 0; }" HAKMEM_HAS_STATIC_LIBC)
 unset(CMAKE_REQUIRED_LINK_OPTIONS)
 
 add_executable(hakmem_launch cli/launcher/launch.c)
 target_compile_options(hakmem_launch PRIVATE ${HAKMEM_WARNINGS})
 if(HAKMEM_HAS_STATIC_LIBC)
   target_link_options(hakmem_launch PRIVATE -static)
+endif()
+
+if(NOT SKBUILD)
+  return()
 endif()
 
 # Symbolic links don't survive in a wheel, so the libraries go in under their plain names.

@@ -15,7 +15,7 @@ import pytest
 from hakmem import preload
 from hakmem.bench import figures, tables
 from hakmem.bench.allocators import Allocator
-from hakmem.bench.analysis import MEMORY, TIME, Results, geometric_mean, own_key
+from hakmem.bench.analysis import MEMORY, RATE, TIME, Results, Standing, geometric_mean, own_key
 from hakmem.bench.journal import Journal
 from hakmem.bench.plan import Choices, Places, Plan
 from hakmem.bench.workloads import Workload, choose, expand, lines_of_scaling
@@ -101,6 +101,15 @@ def test_losses_are_to_the_best_peer_and_the_worst_comes_first(results):
         ("b", "peer", 8.0),
     ]
     assert results.losses(MEMORY) == []
+
+
+def test_wins_and_losses_are_counted_against_the_best_peer(results):
+    assert results.standing(TIME) == Standing(ahead=1, level=0, behind=2, missing=0)
+    assert results.standing(TIME, "program") == Standing(ahead=0, level=0, behind=1, missing=0)
+    assert results.standing(MEMORY) == Standing(ahead=0, level=3, behind=0, missing=0)
+    assert results.standing("system_calls") == Standing(ahead=0, level=0, behind=0, missing=3)
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in tables.standing(results).rows}
+    assert rows["time, all"] == ["1", "0", "2", "0"] and rows["peak RSS, program"] == ["0", "1", "0", "0"]
 
 
 def test_a_loss_within_three_percent_is_none_and_a_doubtful_one_is_marked():
@@ -199,7 +208,7 @@ def test_figures_have_medians_and_ratios(measured):
 def test_a_workload_with_figures_is_in_no_mean_and_no_list_of_losses(measured):
     assert measured.common() == ["plain"] and measured.groups() == ["synthetic"]
     assert measured.mean("hakmem", TIME) == 1 and measured.losses(TIME) == []
-    for table in (tables.summary(measured), tables.ratios(measured, TIME, "time"), *tables.measures(measured)):
+    for table in (tables.summary(measured), tables.ratios(measured, TIME, "time")):
         assert "own" not in [row[0].text for row in table.rows]
 
 
@@ -220,6 +229,13 @@ def test_the_table_of_a_workload_judges_figures_and_not_facts(measured):
             tables.NONE
         ] * 3
     assert tables.one_workload(measured, measured.workloads[1]).rows[0][4].text == "1.000"
+
+
+def test_a_rate_is_of_the_operations_that_a_run_counted():
+    assert figures.operations(["noise", "mixed: 12 operations in 0.5 s, 1 M operations/s"]) == 12
+    assert figures.operations(["12 operations", "mixed: many operations in 1 s"]) is None
+    runs = [a_run("a", "system", number, seconds) | {"operations": 60} for number, seconds in enumerate((2.0, 3.0, 6.0))]
+    assert results_of(runs, [a_workload("a")]).values("a", "system", RATE) == [30, 20, 10]
 
 
 # ---- What workloads.toml says ----

@@ -32,9 +32,17 @@ def watched(samples: list[tuple[float, dict[int, int]]], outlived: bool = False)
 
 def test_the_mean_is_over_time_and_not_over_samples():
     found = watched([(0.0, {7: 100}), (1.0, {7: 100}), (1.1, {7: 300}), (3.1, {7: 300})])
-    assert found == {"mean_rss_kib": round((100 + 20 + 600) / 3.1), "end_rss_kib": 300, "samples": 4}
-    assert watched([(0.5, {7: 40})]) == {"mean_rss_kib": 40, "end_rss_kib": 40, "samples": 1}
+    assert found == {"mean_rss_kib": round((100 + 20 + 600) / 3.1), "end_rss_kib": 300, "samples": 4, "course": found["course"]}
+    assert found["course"] == [[0.0, 100], [1.0, 100], [1.1, 300], [3.1, 300]]
+    assert watched([(0.5, {7: 40})]) == {"mean_rss_kib": 40, "end_rss_kib": 40, "samples": 1, "course": [[0.0, 40]]}
     assert watched([]) == {}
+
+
+def test_of_a_long_course_the_peaks_are_kept():
+    samples = [(number / 10, {7: 1000 if number == 5017 else number % 7}) for number in range(10_000)]
+    course = watched(samples)["course"]
+    assert len(course) == 40 and [501.7, 1000] in course
+    assert [at for at, _ in course] == sorted(at for at, _ in course)
 
 
 def test_the_end_is_that_of_the_process_that_held_most_but_a_servers_is_the_last():
@@ -73,7 +81,7 @@ def test_memory_is_watched_in_a_run_of_its_own(bench, tree):  # noqa: F811
     assert "mean RSS, all (1) | RSS at the end, all (1)" in markdown
     assert "## Mean resident set, MiB" in markdown and "## Resident set at the end, MiB" in markdown
     page = (tree.output / "report.html").read_text()
-    assert 'id="ratio-mean_rss_kib"' in page and 'id="measure-end_rss_kib"' in page
+    assert '"title":"mean resident set"' in page and '"title":"resident set at the end"' in page
 
 
 def test_a_server_is_watched_while_its_client_runs(bench, tree):  # noqa: F811

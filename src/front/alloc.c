@@ -190,3 +190,15 @@ void *alloc_any(size_t size, size_t align, span_use_t use) {
 }
 
 HAK_NOINLINE void *alloc_miss(size_t size) { return alloc_any(size, 1, SPAN_PLAIN); }
+
+/* What has bins of its own rules, or none, goes the usual way. */
+HAK_COLD void *alloc_uncached(size_t size) {
+  heap_t *heap = thread_heap;
+  bool usual = HAK_SECURE || memcheck_on() || heap == NULL || heap->stand_in != NULL || load_relaxed(&heap->watched);
+  if (usual || size == 0 || size > SMALL_MAX) return alloc_any(size, 1, SPAN_PLAIN);
+  thread_enter();
+  void *entry = heap_take_one(heap, class_for(size));
+  void *block = entry != NULL ? entry_take(entry, size) : NULL;
+  thread_leave_with_upkeep();
+  return block != NULL ? block : alloc_any(size, 1, SPAN_PLAIN);
+}

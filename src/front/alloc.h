@@ -12,6 +12,9 @@ HAK_CHECKED void *alloc_any(size_t size, size_t align, span_use_t use);
 /* From a named heap, which `function` was called with. NULL with errno ENOMEM when out of memory, or at the heap's limit. */
 struct heap;
 HAK_CHECKED void *alloc_from(struct heap *heap, size_t size, size_t align, span_use_t use, const char *function);
+/* From the lowest slab with room, past the bin, which may hold what was freed in emptier ones: for programs that move blocks to get
+ * slabs empty (compat/jemalloc). */
+HAK_CHECKED void *alloc_uncached(size_t size);
 /* Sets errno; returns NULL. */
 void *out_of_memory(void);
 

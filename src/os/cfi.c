@@ -37,7 +37,7 @@ static uint64_t read_form(cursor_t *c, uint8_t encoding) {
     case 0x09: return (uint64_t)cursor_sleb(c);
     case 0x0a: return (uint64_t)cursor_signed(c, 2);
     case 0x0b: return (uint64_t)cursor_signed(c, 4);
-    default: return c->bad = true, 0;
+    default: c->bad = true; return 0;
   }
 }
 

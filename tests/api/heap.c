@@ -275,9 +275,10 @@ TEST(heap_free_frees_all) {
   }
   (void)hak.collect(true);
   (void)hak.stats_get(&after);
-  CHECK(after.live <= before.live + ((uint64_t)1 << 20)); /* the first call's own, of stdio and others */
-  CHECK(after.slabs <= before.slabs + 30);
-  CHECK(after.large_blocks <= before.large_blocks);
+  bool beside = strcmp(check_context(), "beside") == 0; /* the other threads' blocks: a leak of all rounds would be 300 MiB */
+  CHECK(after.live <= before.live + ((uint64_t)(beside ? 64 : 1) << 20)); /* the first call's own, of stdio and others */
+  CHECK(beside || after.slabs <= before.slabs + 30);
+  CHECK(beside || after.large_blocks <= before.large_blocks);
   if (exact()) CHECK(after.heaps <= before.heaps + 3); /* else orphans whose last blocks wait in quarantine */
 }
 

@@ -25,6 +25,7 @@ MEMORY = "peak_rss_kib"
 MEAN_MEMORY = "mean_rss_kib"
 END_MEMORY = "end_rss_kib"
 CALLS = "system_calls"
+RATE = "rate"  # operations a second, where the workload counts them; more is better
 
 # (key, title, title of a narrow column)
 OVER_TIME = ((MEAN_MEMORY, "mean resident set", "mean RSS"), (END_MEMORY, "resident set at the end", "RSS at the end"))
@@ -70,6 +71,16 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """How often hakmem is ahead of the best peer, level with it, and behind it."""
+
+    ahead: int
+    level: int
+    behind: int
+    missing: int  # no figure of hakmem's, or of any peer
+
+
+@dataclass(frozen=True)
 class Outlier:
     """A run whose time is far from those of the other repetitions."""
 
@@ -98,6 +109,7 @@ class Results:
         self._figures: dict[str, dict[str, Figure]] = defaultdict(dict)
         self._values: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
         self._reasons: dict[tuple[str, str], Counter] = defaultdict(Counter)
+        self._courses: dict[tuple[str, str], list[list[float]]] = {}
         for entry in stored["runs"]:
             self._take(entry)
 
@@ -110,6 +122,10 @@ class Results:
         for key, _, _ in FIGURES:
             if key in entry:
                 self._values[(*pair, key)][entry["repetition"]] = entry[key]
+        if "operations" in entry:
+            self._values[(*pair, RATE)][entry["repetition"]] = entry["operations"] / entry[TIME]
+        if "course" in entry:
+            self._courses[pair] = entry["course"]
         for figure in (Figure(**stored) for stored in entry.get("figures", ())):
             self._figures[entry["workload"]].setdefault(figure.name, figure)
             self._values[(*pair, own_key(figure.name))][entry["repetition"]] = figure.value
@@ -130,6 +146,15 @@ class Results:
     def spread(self, workload: str, allocator: str, key: str) -> Spread | None:
         values = self._values.get((workload, allocator, key))
         return Spread.over(values.values()) if values and not self.failure(workload, allocator) else None
+
+    def values(self, workload: str, allocator: str, key: str) -> list[float]:
+        """Those of the repetitions; none where the allocator has failed."""
+        values = self._values.get((workload, allocator, key), {})
+        return [] if self.failure(workload, allocator) else [values[number] for number in sorted(values)]
+
+    def course(self, workload: str, allocator: str) -> list[list[float]]:
+        """The resident set while the command ran: seconds and KiB."""
+        return self._courses.get((workload, allocator), [])
 
     def ratio(self, workload: str, allocator: str, key: str, to: str | None = None) -> float | None:
         """The quotient of the medians; None where one is missing or zero."""
@@ -226,6 +251,17 @@ class Results:
                 overlaps = self.spread(name, HAKMEM, key).overlaps(self.spread(name, peer, key))
                 found.append(Loss(name, peer, ratio, overlaps, self.interval(name, HAKMEM, key, to=peer)))
         return sorted(found, key=lambda loss: -loss.ratio)
+
+    def standing(self, key: str, group: str | None = None) -> Standing:
+        """Over the plain workloads; what is within NOTABLE is level."""
+        ratios = [
+            (peer := self.best_peer(workload.name, key)) and self.ratio(workload.name, HAKMEM, key, to=peer)
+            for workload in self.plain
+            if group in (None, workload.group)
+        ]
+        there = [ratio for ratio in ratios if ratio is not None]
+        ahead, behind = sum(ratio < 1 / NOTABLE for ratio in there), sum(ratio > NOTABLE for ratio in there)
+        return Standing(ahead, len(there) - ahead - behind, behind, len(ratios) - len(there))
 
     # ---- Two builds: ratios within each repetition, which drift of the machine hits alike ----
 

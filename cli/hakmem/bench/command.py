@@ -16,7 +16,7 @@ from rich.table import Table
 
 from hakmem import render
 from hakmem.bench import plan as plans
-from hakmem.bench import workloads
+from hakmem.bench import setting_up, since, workloads
 from hakmem.bench.allocators import BASELINE, MANIFEST
 from hakmem.bench.journal import Journal, stored_plan
 from hakmem.bench.plan import Choices, Places, Plan, Step
@@ -60,13 +60,19 @@ def _places(root: str | None, build: str | None, output: str | None, resume: boo
     build_path = Path(build).resolve() if build else found / "build"
     if output:
         return Places(found, build_path, Path(output).resolve())
-    results = build_path / "bench" / "results"
+    results = Places(found, build_path, build_path).results
     if not resume:
         return Places(found, build_path, results / time.strftime("%Y%m%d-%H%M%S"))
     there = sorted(results.iterdir()) if results.is_dir() else []
     if not there:
         raise Failure(f"{results} holds no benchmark to go on with")
     return Places(found, build_path, there[-1])
+
+
+def _older(places: Places, named: str | None, size: str) -> dict | None:
+    """The results to compare with: those in a directory that is named, or the newest that are older."""
+    folder = Path(named) if named else since.newest(places.results, places.output, size)
+    return since.read(folder) if folder else None
 
 
 def _choices(context: click.Context, places: Places, resume: bool, given: dict) -> Choices:
@@ -132,6 +138,22 @@ def _outcome(entry: dict) -> str:
     return f"{entry['seconds']:.3f} s, {entry['peak_rss_kib'] / 1024:.1f} MiB"
 
 
+def _first_result(plan: Plan, journal: Journal, step: Step) -> str | None:
+    """How hakmem compares, once every allocator has had its first run on the workload."""
+    name = step.workload.name
+    runs = {one.name: journal.entries.get(("run", name, one.name, 0)) for one in plan.allocators}
+    if step.kind != "run" or step.repetition or step.workload.figures or not all(runs.values()):
+        return None
+    seconds = {one: run["seconds"] for one, run in runs.items() if not run["failure"]}
+    mine = seconds.pop(HAKMEM, None)
+    if not mine or not seconds:
+        return None
+    best = min(seconds, key=seconds.__getitem__)
+    beside = [*([plan.reference] if plan.reference in seconds and plan.reference != best else []), best]
+    ratios = ", ".join(f"{mine / seconds[one]:.2f} of {one}'s" for one in beside)
+    return f"{name}, first runs: {HAKMEM} {mine:.3f} s, {ratios}, which is the best other"
+
+
 def _run_all(plan: Plan, journal: Journal) -> None:
     runner = Runner(plan)
     problems: dict[str, str | None] = {}  # why a workload can't run at all, once it is known
@@ -158,6 +180,9 @@ def _run_all(plan: Plan, journal: Journal) -> None:
             entry = _perform(runner, step, prepared(step))
             journal.add(entry)
             progress.end(f"{title}: {_outcome(entry)}", keep=bool(entry["failure"]))
+            told = _first_result(plan, journal, step)
+            if told:
+                progress.tell(told)
 
 
 def _run_until_stopped(plan: Plan, journal: Journal) -> None:
@@ -196,7 +221,7 @@ def _summarise(results, output: Path) -> None:
 
 
 def _need_report_packages() -> None:
-    missing = [name for name in ("jinja2", "matplotlib", "numpy", "scipy") if not importlib.util.find_spec(name)]
+    missing = [name for name in ("jinja2", "numpy", "scipy", "vl_convert") if not importlib.util.find_spec(name)]
     if missing:
         raise Failure(f"the report needs {', '.join(missing)}: pip install 'hakmem[bench]'")
 
@@ -224,20 +249,29 @@ def _need_report_packages() -> None:
 @click.option("--output", metavar="DIR", help="Where the results go.  [default: below BUILD/bench/results]")
 @click.option("--root", metavar="DIR", help="hakmem's source tree.  [default: the one around this directory]")
 @click.option("--build", metavar="DIR", help="The directory of its build.  [default: ROOT/build]")
+@click.option("--since", "named", metavar="DIR", help="Show changes since these results.  [default: the newest older ones]")
+@click.option("--set-up", is_flag=True, help="First install and build what this run asks for: packages and peers.")
 @click.option("--check-failures", is_flag=True, help="Exit with 1 if a workload failed with hakmem or the reference.")
 @click.option("--list", "list_only", is_flag=True, help="Show workloads and allocators; run nothing.")
 @click.pass_context
-def bench(context, resume, output, root, build, check_failures, list_only, **given) -> None:
+def bench(context, resume, output, root, build, named, set_up, check_failures, list_only, **given) -> None:
     """Run the workloads of bench/workloads.toml under every allocator, and report.
 
     Words in a list are separated by commas. Ctrl-C stops it; --resume goes on.
     """
     places = _places(root, build, output, resume)
-    plan = plans.make(_choices(context, places, resume, given), places)
+    choices = _choices(context, places, resume, given)
+    if set_up and not list_only:
+        asked = setting_up.chosen(choices, places.root)
+        if not resume:
+            setting_up.first_look(choices, places, asked)
+        setting_up.bring(choices, places, asked)
+    plan = plans.make(choices, places)
     if list_only:
         render.print_all(_listing(plan))
         return
     _need_report_packages()
+    older = _older(places, named, choices.size)
     if not (places.build / MANIFEST).exists() and not plan.choices.allocators and not plan.choices.baseline:
         print(f"hakmem: no peers, as there is no {places.build / MANIFEST}; `make peers` brings them", file=sys.stderr)
     begun = {"begun": time.strftime("%Y-%m-%d %H:%M %Z"), "strace_problem": strace_problem()}
@@ -246,7 +280,7 @@ def bench(context, resume, output, root, build, check_failures, list_only, **giv
 
     from hakmem.bench import report  # here, since it takes a second to load
 
-    results = report.write(journal.as_json(), places.output)
+    results = report.write(journal.as_json(), places.output, older)
     _summarise(results, places.output)
     if check_failures and any(name in (SYSTEM, HAKMEM, BASELINE) for _, name, _ in results.failures()):
         sys.exit(1)

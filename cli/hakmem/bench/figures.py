@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 UNITS = ("ns", "KiB", "")
 
+_OPERATIONS = re.compile(r"[^:]+: (\d+) operations in \d")
 _LINE = re.compile(r"(figure|fact): ([^:]+): (\d+(?:\.\d+)?) ?(\w*)")
 
 
@@ -31,3 +32,9 @@ def parse(lines: Iterable[str]) -> list[Figure]:
         kind, name, value, unit = match.groups()
         found[name] = Figure(name, float(value), unit, kind == "figure")
     return list(found.values())
+
+
+def operations(lines: Iterable[str]) -> int | None:
+    """How many a workload says that it did, in the line that bench/workloads/workload.h writes; None where none says so."""
+    matches = [match for line in lines if (match := _OPERATIONS.match(line))]
+    return int(matches[-1][1]) if matches else None

@@ -16,6 +16,7 @@ from pathlib import Path
 
 INTERVAL = 0.02
 _SHORTEST = 0.001
+_KEPT = 40  # samples that are kept of a run, for a plot
 _SHARE = (
     10  # pauses are a tenth of the time so far, while that is less, and ten times as long as what came before them took
 )
@@ -44,6 +45,17 @@ def _resident_kib(pid: int) -> int:
     except OSError:
         pass
     return 0
+
+
+def _course(totals: list[tuple[float, int]]) -> list[list[float]]:
+    """Seconds since the first sample, and KiB: of each stretch of time the highest, so that no peak gets lost."""
+    begun, ended = totals[0][0], totals[-1][0]
+    highest: dict[int, tuple[float, int]] = {}
+    for at, kib in totals:
+        stretch = int((at - begun) / (ended - begun) * (_KEPT - 1)) if ended > begun else 0
+        if stretch not in highest or kib > highest[stretch][1]:
+            highest[stretch] = (at, kib)
+    return [[round(at - begun, 4), kib] for at, kib in highest.values()]
 
 
 class Watch:
@@ -89,7 +101,7 @@ class Watch:
         seconds = totals[-1][0] - totals[0][0]
         area = sum((one + other) / 2 * (then - at) for (at, one), (then, other) in pairwise(totals))
         mean = area / seconds if seconds else totals[0][1]
-        return {"mean_rss_kib": round(mean), "end_rss_kib": self._end(), "samples": len(totals)}
+        return {"mean_rss_kib": round(mean), "end_rss_kib": self._end(), "samples": len(totals), "course": _course(totals)}
 
     def _end(self) -> int:
         if self._outlived:

@@ -44,6 +44,11 @@ class Places:
     build: Path
     output: Path
 
+    @property
+    def results(self) -> Path:
+        """Where results go, each in a directory of its own, unless they are sent elsewhere."""
+        return self.build / "bench" / "results"
+
     def values(self, size: str) -> dict[str, str]:
         """What stands for the names in a workload's commands, but for its port."""
         return {

@@ -41,6 +41,13 @@ class Steps:
         if self._bar:
             self._bar.update(self._task, description=text)
 
+    def tell(self, text: str) -> None:
+        """A line that stays."""
+        if self._bar:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
     def end(self, text: str, keep: bool = False) -> None:
         """One step is done; on a terminal its line goes away unless it is to be kept."""
         self._done += 1
@@ -49,4 +56,4 @@ class Steps:
             return
         self._bar.update(self._task, completed=self._done)
         if keep:
-            self._bar.console.print(text, markup=False, highlight=False)
+            self.tell(text)

@@ -1,4 +1,7 @@
-"""The report: one HTML page that needs nothing from elsewhere, and the main tables as Markdown."""
+"""The report: one HTML page that needs nothing from elsewhere, and the main tables as Markdown.
+
+The template lays the page out, report.js fills the table of all workloads and draws the plots from what page.py tells it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ import shlex
 from pathlib import Path
 
 import jinja2
+import vl_convert
 
-from hakmem.bench import plots, tables
+from hakmem.bench import page, tables
 from hakmem.bench.analysis import MEMORY, TIME, Results
+from hakmem.bench.since import Since
+from hakmem.bench.workloads import lines_of_scaling
 from hakmem.runs import HAKMEM
 
 _TEMPLATE = "report.html.j2"
@@ -34,7 +40,7 @@ METHOD = (
 )
 
 
-def _headline_tables(results: Results) -> list[tables.Table]:
+def _headline_tables(results: Results, since: Since | None) -> list[tables.Table]:
     """What a reader wants to know first."""
     found = [tables.summary(results)] if results.plain else []
     if results.compares_builds and results.plain:
@@ -42,9 +48,12 @@ def _headline_tables(results: Results) -> list[tables.Table]:
     if results.failures():
         found.append(tables.left_out(results))
     if results.plain and HAKMEM in results.allocators and len(results.allocators) > 1:
+        found.append(tables.standing(results))
         found += [tables.losses(results, TIME, "time"), tables.losses(results, MEMORY, "peak resident set")]
     if results.outliers():
         found.append(tables.outliers(results))
+    if since and since.workloads:
+        found += [tables.since_means(since), tables.since_changes(since)]
     return found
 
 
@@ -52,36 +61,9 @@ def _own_tables(results: Results) -> list[tables.Table]:
     return [tables.one_workload(results, workload) for workload in results.workloads if workload.figures]
 
 
-def _plots(results: Results) -> dict:
-    """Of the plain workloads; nothing where there are none."""
-    if not results.plain:
-        return {"scatter": None, "heat_maps": [], "scaling": None}
-    return {
-        "scatter": plots.scatter(results),
-        "heat_maps": [
-            ("Time", plots.heat_map(results, TIME, "heat-time")),
-            ("Peak resident set", plots.heat_map(results, MEMORY, "heat-memory")),
-        ],
-        "scaling": plots.scaling(results),
-    }
-
-
-def _main_figures(results: Results) -> list[tuple[str, str]]:
-    """(key, title)"""
-    return [(TIME, "time"), *_memory_figures(results)]
-
-
 def _memory_figures(results: Results) -> list[tuple[str, str]]:
+    """(key, title)"""
     return [(MEMORY, "peak resident set"), *((key, title) for key, title, _ in results.over_time())]
-
-
-def _plain_tables(results: Results) -> dict[str, list[tables.Table]]:
-    if not results.plain:
-        return {"ratios": [], "measures": []}
-    return {
-        "ratios": [tables.ratios(results, *figure) for figure in _main_figures(results)],
-        "measures": tables.measures(results),
-    }
 
 
 def _settings(results: Results) -> dict[str, str]:
@@ -112,7 +94,17 @@ def _commands(results: Results) -> list[dict]:
     ]
 
 
-def html(results: Results) -> str:
+def _drawing() -> str:
+    """The library that draws the plots, as a script that sets vegaEmbed."""
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
+
+
+def _inside_script(value: object) -> str:
+    """As JSON that no text in it can end the element of."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+
+
+def html(results: Results, since: Since | None = None) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -122,30 +114,33 @@ def html(results: Results) -> str:
     )
     return environment.get_template(_TEMPLATE).render(
         results=results,
-        headline=_headline_tables(results),
+        groups={workload.name: workload.group for workload in results.workloads},
+        headline=_headline_tables(results, since),
         own=_own_tables(results),
-        **_plots(results),
-        **_plain_tables(results),
+        data=_inside_script(page.data(results, since)),
+        drawing=_drawing() if results.plain else "",
+        scaling=bool(lines_of_scaling(results.plain)),
         method=METHOD,
         settings=_settings(results),
         commands=_commands(results),
     )
 
 
-def markdown(results: Results) -> str:
+def markdown(results: Results, since: Since | None = None) -> str:
     head = ["# hakmem's benchmark\n", *(f"- {name}: {value}" for name, value in _settings(results).items())]
     head += [f"- {name}: {value}" for name, value in results.stored["machine"].items()]
-    body = _headline_tables(results) + _own_tables(results)
+    body = _headline_tables(results, since) + _own_tables(results)
     if results.plain:
         body.append(tables.ratios(results, TIME, "time"))
         body += [tables.mebibytes(results, *figure) for figure in _memory_figures(results)]
     return "\n".join(head) + "\n\n" + tables.markdown(body)
 
 
-def write(stored: dict, output: Path) -> Results:
-    """Leaves results.json, report.html and report.md in `output`."""
+def write(stored: dict, output: Path, older: dict | None = None) -> Results:
+    """Leaves results.json, report.html and report.md in `output`; with what changed since an older run."""
     results = Results(stored)
+    since = Since(results, older) if older else None
     (output / "results.json").write_text(json.dumps(stored, indent=1) + "\n")
-    (output / "report.html").write_text(html(results))
-    (output / "report.md").write_text(markdown(results))
+    (output / "report.html").write_text(html(results, since))
+    (output / "report.md").write_text(markdown(results, since))
     return results

@@ -20,7 +20,7 @@ from hakmem.bench import figures
 from hakmem.bench.allocators import Allocator
 from hakmem.bench.memory import Watch
 from hakmem.bench.plan import Plan
-from hakmem.bench.workloads import Workload, expand
+from hakmem.bench.workloads import SYNTHETIC, Workload, expand
 from hakmem.errors import Failure
 from hakmem.runs import Launch, Run
 
@@ -61,11 +61,18 @@ class _Started:
         self.errors.seek(max(0, size - _TAIL_BYTES))
         return self.errors.read().decode(errors="replace").strip()
 
+    def _lines(self) -> list[str]:
+        self.output.seek(0)
+        return self.output.read().decode(errors="replace").splitlines()
+
+    def operations(self) -> dict:
+        count = figures.operations(self._lines())
+        return {} if count is None else {"operations": count}
+
     def figures(self) -> list[dict]:
         """What the command has printed of itself; raises RunFailed where that is nothing, or is no figure."""
-        self.output.seek(0)
         try:
-            found = figures.parse(self.output.read().decode(errors="replace").splitlines())
+            found = figures.parse(self._lines())
         except ValueError as error:
             raise RunFailed(str(error)) from None
         if not found:
@@ -105,8 +112,9 @@ class Runner:
 
     @staticmethod
     def _output(workload: Workload) -> BinaryIO:
-        """Kept only where figures are read from it: other programs may print much."""
-        return tempfile.TemporaryFile() if workload.figures else open(os.devnull, "w+b")
+        """Kept only where something is read from it: programs of others may print much."""
+        kept = workload.figures or workload.group == SYNTHETIC
+        return tempfile.TemporaryFile() if kept else open(os.devnull, "w+b")
 
     @contextlib.contextmanager
     def _started(
@@ -187,15 +195,15 @@ class Runner:
         added: list[str],
         timeout: float,
         observe: Observer = contextlib.nullcontext,
-    ) -> tuple[Run, list[dict]]:
-        """What the run cost, and the figures that the workload took itself."""
+    ) -> tuple[Run, dict]:
+        """What the run cost, and what the workload tells itself: its operations, its figures."""
         values = self._fresh_values(workload)
         if workload.server:
-            return self._serve(workload, values, prefix, added, timeout, observe), []
+            return self._serve(workload, values, prefix, added, timeout, observe), {}
         with self._started([*prefix, *workload.command], workload, values, added) as command:
             with observe(command.launch.process.pid):
                 run = command.check(command.wait(timeout))
-            return run, command.figures() if workload.figures else []
+            return run, command.operations() | ({"figures": command.figures()} if workload.figures else {})
 
     # ---- The kinds of runs ----
 
@@ -225,7 +233,7 @@ class Runner:
             "peak_rss_kib": run.peak_rss_kib,
             "minor_faults": run.minor_faults,
             "major_faults": run.major_faults,
-        } | ({"figures": own} if own else {})
+        } | own
 
     def watch_memory(self, workload: Workload, allocator: Allocator) -> dict:
         watch = Watch(outlived=workload.server is not None)

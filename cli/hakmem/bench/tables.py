@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hakmem.bench.allocators import BASELINE
 from hakmem.bench.analysis import CONFIDENCE, FAR, FEWEST, FIGURES, MEMORY, NOTABLE, TIME, Results, own_key
+from hakmem.bench.since import Since
 from hakmem.bench.workloads import Workload
 from hakmem.render import scale_of, spread_text
 from hakmem.runs import HAKMEM, Spread
@@ -19,6 +21,7 @@ BRIEF = "BRIEF SIZES: these figures show that everything runs, and measure nothi
 class Cell:
     text: str
     mark: str = ""  # "best" of its row, "win" or "loss" of hakmem, "failed", "name" for a heading
+    value: float | None = None  # what to sort by, where the text has a unit
 
 
 @dataclass
@@ -28,6 +31,7 @@ class Table:
     note: str
     headings: list[str]
     rows: list[list[Cell]] = field(default_factory=list)
+    of: str = ""  # what the first cell of each row names: "workload", "allocator", or something else
 
 
 def ratio_text(ratio: float | None) -> str:
@@ -71,7 +75,8 @@ def summary(results: Results) -> Table:
         note = BRIEF + note
     if left_out:
         note += f"{left_out} of {len(results.plain)} workloads are left out of every mean: an allocator failed there. "
-    table = Table("summary", "Summary", note, ["allocator", "version", *(heading for _, _, heading in columns)])
+    headings = ["allocator", "version", *(heading for _, _, heading in columns)]
+    table = Table("summary", "Summary", note, headings, of="allocator")
     means = {name: [results.mean(name, key, group) for key, group, _ in columns] for name in results.allocators}
     by_column = [
         _marked_best([means[name][i] for name in means], [ratio_text(means[name][i]) for name in means])
@@ -87,12 +92,37 @@ def summary(results: Results) -> Table:
     return table
 
 
+def standing(results: Results) -> Table:
+    percent = f"{100 * (NOTABLE - 1):.0f} %"
+    table = Table(
+        "standing",
+        "Wins and losses",
+        f"On how many workloads hakmem's median is more than {percent} below the best other allocator's, within {percent} of it, "
+        "and more above it. Each other allocator counts where it is best, so that no single one has to be ahead on all.",
+        ["measure", "wins", "level", "losses", "no figure"],
+    )
+    several = len(results.groups()) > 1
+    for key, title in ((TIME, "time"), (MEMORY, "peak RSS"), *((key, short) for key, _, short in results.over_time())):
+        for group in (None, *results.groups()) if several else (None,):
+            found = results.standing(key, group)
+            name = f"{title}, {group or 'all'}" if several else title
+            cells = [
+                Cell(str(found.ahead), "win" if found.ahead else ""),
+                Cell(str(found.level)),
+                Cell(str(found.behind), "loss" if found.behind else ""),
+                Cell(str(found.missing)),
+            ]
+            table.rows.append([Cell(name, "name"), *cells])
+    return table
+
+
 def left_out(results: Results) -> Table:
     table = Table(
         "left-out",
         "Failed",
         "An allocator failed on these workloads, so no mean counts them, for any allocator.",
         ["workload", "allocator", "reason"],
+        of="workload",
     )
     for workload, allocator, reason in results.failures():
         table.rows.append([Cell(workload, "name"), Cell(allocator), Cell(reason.splitlines()[0], "failed")])
@@ -107,6 +137,7 @@ def losses(results: Results, key: str, title: str) -> Table:
         "allocator's; ~ where the ranges of the two overlap. The interval is the bootstrap's, of at least "
         f"{FEWEST} runs each.",
         ["workload", "best peer", "hakmem / best peer", f"{100 * CONFIDENCE:.0f} % interval"],
+        of="workload",
     )
     for loss in results.losses(key):
         text = ("~" if loss.overlaps else "") + ratio_text(loss.ratio)
@@ -123,15 +154,16 @@ def outliers(results: Results) -> Table:
         f"{100 * (NOTABLE - 1):.0f} % from the median of their repetitions. They stay in every figure; where there are many, "
         "the machine was not idle.",
         ["workload", "allocator", "repetition", "time", "/ median"],
+        of="workload",
     )
     for run in results.outliers():
         factor, form, suffix = scale_of(run.median, "s")
         cells = [
-            str(run.repetition + 1),
-            f"{run.seconds * factor:{form}}{suffix}",
-            ratio_text(run.seconds / run.median),
+            Cell(str(run.repetition + 1)),
+            Cell(f"{run.seconds * factor:{form}}{suffix}", value=run.seconds),
+            Cell(ratio_text(run.seconds / run.median)),
         ]
-        table.rows.append([Cell(run.workload, "name"), Cell(run.allocator), *map(Cell, cells)])
+        table.rows.append([Cell(run.workload, "name"), Cell(run.allocator), *cells])
     return table
 
 
@@ -159,6 +191,7 @@ def ratios(results: Results, key: str, title: str) -> Table:
         f"{title[:1].upper()}{title[1:]}, ratio to {results.reference}",
         "Quotients of medians; less is better.",
         ["workload", *results.allocators, *(["hakmem / best peer", "best peer"] if with_peers else [])],
+        of="workload",
     )
 
     def cells(workload: str) -> list[Cell]:
@@ -195,22 +228,6 @@ def _spread_cells(results: Results, workload: str, key: str, unit: str, judged: 
     texts = [_spread_text(spread, scale) if spread else NONE for spread in spreads]
     values = [spread and spread.median if judged else None for spread in spreads]
     return _with_failures(results, workload, _marked_best(values, texts))
-
-
-def measure(results: Results, key: str, title: str, unit: str) -> Table:
-    """Medians and spreads as they are."""
-    table = Table(
-        f"measure-{key}",
-        title[:1].upper() + title[1:],
-        "Medians; ± half of what lies between the least and the most.",
-        ["workload", *results.allocators],
-    )
-
-    return _by_workload(results, table, lambda name: _spread_cells(results, name, key, unit))
-
-
-def measures(results: Results) -> list[Table]:
-    return [measure(results, *figure) for figure in FIGURES]
 
 
 def mebibytes(results: Results, key: str, title: str) -> Table:
@@ -284,6 +301,63 @@ def paired(results: Results) -> Table:
     return _by_workload(
         results, table, lambda name: [_paired_cell(results.paired(name, key)) for key in (TIME, MEMORY)]
     )
+
+
+# ---- An older run ----
+
+
+def _drift(since: Since, workload: str, key: str) -> float | None:
+    """The middle of what the others' medians changed by: what the machine did."""
+    changes = [since.change(workload, name, key) for name in since.allocators if name != HAKMEM]
+    ratios = [change.ratio for change in changes if change]
+    return statistics.median(ratios) if ratios else None
+
+
+def since_means(since: Since) -> Table:
+    before = since.before.stored
+    commit = before["hakmem"]["commit"] or "unknown"
+    note = (
+        f"The run of {before['begun']}, commit {commit}, was before. Geometric means of now / before, over the workloads in brackets, "
+        "which both have in the same sizes; less is better. What an allocator changed by that is the same build is the machine's. "
+    )
+    if not since.common(TIME):
+        note += "There is no workload that all finished in both. "
+    differing = since.other_machine()
+    if differing:
+        note += f"The machine differs in: {', '.join(differing)}. "
+    figures = [(TIME, "time"), (MEMORY, "peak RSS")]
+    table = Table(
+        "since",
+        "Since the last run",
+        note,
+        ["allocator", "version", *(f"{title} ({len(since.common(key))})" for key, title in figures)],
+        of="allocator",
+    )
+    for name in since.allocators:
+        means = [Cell(ratio_text(since.mean(name, key))) for key, _ in figures]
+        table.rows.append([Cell(name, "name"), Cell(since.version(name)), *means])
+    return table
+
+
+def since_changes(since: Since) -> Table:
+    table = Table(
+        "since-changes",
+        "What changed under hakmem",
+        f"Every workload whose median changed by more than {100 * (NOTABLE - 1):.0f} % and beyond the spread: the ranges of the "
+        "repetitions, before and now, do not touch. Beside it the median of what the other allocators changed by.",
+        ["workload", "measure", "before", "now", "now / before", "the others'"],
+        of="workload",
+    )
+    for key, title, unit in FIGURES:
+        if key not in (TIME, MEMORY):
+            continue
+        for name, change in since.notable(HAKMEM, key) if HAKMEM in since.allocators else ():
+            factor, form, suffix = scale_of(min(change.before, change.now), unit)
+            texts = [Cell(f"{value * factor:{form}}{suffix}", value=value) for value in (change.before, change.now)]
+            ratio = Cell(ratio_text(change.ratio), "loss" if change.ratio > 1 else "win")
+            drift = Cell(ratio_text(_drift(since, name, key)))
+            table.rows.append([Cell(name, "name"), Cell(title), *texts, ratio, drift])
+    return table
 
 
 # ---- As Markdown ----

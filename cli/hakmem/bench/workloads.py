@@ -12,6 +12,7 @@ from pathlib import Path
 from hakmem.errors import Failure
 
 FILE = Path("bench/workloads.toml")
+SYNTHETIC = "synthetic"  # the group of the programs in bench/workloads
 APART = "figures"  # the group that runs only where it is named
 
 

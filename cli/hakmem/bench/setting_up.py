@@ -1,0 +1,84 @@
+"""Brings what a run asks for, and no more: the packages of its workloads, and the peers among its allocators.
+
+Before that it takes a first look: hakmem and the system's malloc need nothing, and show within minutes that all works here, and
+what the benchmark is about. Its runs are no part of the results, in which every allocator has its turn on a workload.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from hakmem.bench import allocators, workloads
+from hakmem.bench.allocators import BASELINE
+from hakmem.bench.plan import Choices, Places, Plan
+from hakmem.bench.runner import Runner, RunFailed
+from hakmem.bench.workloads import SYNTHETIC, Workload
+from hakmem.errors import Failure
+from hakmem.runs import HAKMEM, SYSTEM
+
+SET_UP = Path("tools/setup")
+MAKE_PEERS = Path("bench/peers/make_peers.py")
+TOOLS = "bench-tools"  # the group of packages that measuring needs
+_FEW = 3  # workloads of the first look
+
+
+def chosen(choices: Choices, root: Path) -> list[Workload]:
+    listed = workloads.load(root / workloads.FILE)
+    return workloads.choose(listed, choices.workloads, choices.threads, choices.without)[0]
+
+
+def packages(asked: Iterable[Workload]) -> list[str]:
+    """The groups that tools/setup knows. Synthetic workloads and those with figures are built here, of nothing else."""
+    own = (SYNTHETIC, workloads.APART)
+    return [TOOLS, *sorted({workload.packages for workload in asked if workload.group not in own})]
+
+
+def peers(choices: Choices) -> list[str] | None:
+    """Their names; None for all of them."""
+    if choices.baseline:
+        return []
+    if not choices.allocators:
+        return None
+    return [name for name in choices.allocators if name not in (SYSTEM, HAKMEM, BASELINE)]
+
+
+def first_look(choices: Choices, places: Places, asked: list[Workload]) -> None:
+    """One run of a few workloads under each of the two, with a line for each workload."""
+    asked = [workload for workload in asked if workload.group == SYNTHETIC][:_FEW]
+    if not asked or choices.baseline:
+        return
+    both = [allocators.system(), allocators.hakmem(HAKMEM, Path(choices.library), "this tree")]
+    print("hakmem: a first look, one run each, in no result:", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as output:
+        runner = Runner(Plan(choices, replace(places, output=Path(output)), asked, both, []))
+        for workload in asked:
+            try:
+                runner.prepare(workload)
+                system, hakmem = (runner.measure(workload, allocator) for allocator in both)
+            except RunFailed as failed:
+                print(f"hakmem: {workload.name}: {failed}", file=sys.stderr)
+                continue
+            times = f"{hakmem['seconds']:.3f} s, with the system's malloc {system['seconds']:.3f} s"
+            peaks = f"{hakmem['peak_rss_kib'] / 1024:.1f} MiB to {system['peak_rss_kib'] / 1024:.1f} MiB"
+            print(f"hakmem: {workload.name}: {times}; {peaks}", file=sys.stderr, flush=True)
+
+
+def _do(command: list[str], root: Path) -> bool:
+    return subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno()).returncode == 0
+
+
+def bring(choices: Choices, places: Places, asked: list[Workload]) -> None:
+    if not _do([str(SET_UP), *packages(asked)], places.root):
+        raise Failure("the workloads' packages are missing; --workloads chooses others")
+    wanted = peers(choices)
+    if wanted == []:
+        return
+    make = [str(MAKE_PEERS), "--directory", str(places.build / "peers"), "--set-up"]
+    make += ["--only", ",".join(wanted)] if wanted else []
+    if not _do(make, places.root) and wanted:
+        raise Failure(f"not all of these peers can be had: {', '.join(wanted)}")

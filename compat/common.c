@@ -1,0 +1,104 @@
+#include "common.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "front/inspect.h"
+
+bool compat_is_served(void) {
+  static _Atomic int known; /* 1: yes, 2: no */
+  int answer = load_relaxed(&known);
+  if (HAK_LIKELY(answer != 0)) return answer == 1;
+  Dl_info of_malloc, own;
+  bool served = dladdr((void *)(uintptr_t)hak_malloc, &of_malloc) != 0 && dladdr(&known, &own) != 0 && of_malloc.dli_fbase == own.dli_fbase;
+  store_relaxed(&known, served ? 1 : 2);
+  return served;
+}
+
+/* From outside the usable size is all that is told. */
+compat_place_t compat_place(const void *p) {
+  if (!compat_is_served()) return hak_malloc_usable_size(p) > 0 ? COMPAT_LIVE : COMPAT_FOREIGN;
+  static const compat_place_t places[] = {[BLOCK_LIVE] = COMPAT_LIVE,
+                                          [BLOCK_FREED] = COMPAT_OTHER,
+                                          [BLOCK_INTERIOR] = COMPAT_INTERIOR,
+                                          [BLOCK_MISALIGNED] = COMPAT_OTHER,
+                                          [BLOCK_FOREIGN] = COMPAT_FOREIGN};
+  block_state_t state = block_inspect(p).state;
+  if (state == BLOCK_MISALIGNED) {
+    block_state_t below = block_inspect((const void *)((uintptr_t)p & ~(uintptr_t)(COMPAT_ALIGNED - 1))).state;
+    return below == BLOCK_LIVE || below == BLOCK_INTERIOR ? COMPAT_INTERIOR : COMPAT_OTHER;
+  }
+  return places[state];
+}
+
+void compat_option(const char *name, int64_t value) {
+  char variable[32] = "HAKMEM_";
+  size_t at = strlen(variable);
+  for (const char *c = name; *c != '\0' && at < sizeof variable - 1; c++) variable[at++] = (char)(*c >= 'a' && *c <= 'z' ? *c - 32 : *c);
+  if (secure_getenv(variable) != NULL) return;
+  int saved = errno;
+  (void)hak_option_set(name, value); /* what is out of range leaves the default */
+  errno = saved;
+}
+
+void *compat_clear_from(void *block, size_t from) {
+  size_t size = hak_malloc_usable_size(block);
+  if (size > from) memset((char *)block + from, 0, size - from);
+  return block;
+}
+
+bool compat_is_aligned(const void *block, size_t alignment) { return ((uintptr_t)block & (alignment - 1)) == 0; }
+
+void *compat_take(hak_heap_t *heap, size_t size, size_t alignment, bool zero) {
+  void *block;
+  if (alignment > COMPAT_ALIGNED) block = heap != NULL ? hak_heap_aligned_alloc(heap, alignment, size) : hak_memalign(alignment, size);
+  else if (zero) block = heap != NULL ? hak_heap_calloc(heap, 1, size) : hak_calloc(1, size);
+  else block = heap != NULL ? hak_heap_malloc(heap, size) : hak_malloc(size);
+  if (block == NULL || !zero) return block;
+  return compat_clear_from(block, alignment > COMPAT_ALIGNED ? 0 : size);
+}
+
+void *compat_take_automatic(size_t size, size_t alignment, bool zero) {
+  hak_heap_t *before = hak_heap_set_default(NULL);
+  void *block = compat_take(NULL, size, alignment, zero);
+  if (before != NULL) (void)hak_heap_set_default(before);
+  return block;
+}
+
+/* Of the C++ runtime, where there is one. */
+typedef void (*new_handler_t)(void);
+extern __attribute__((weak)) new_handler_t _ZSt15get_new_handlerv(void); /* std::get_new_handler() */
+extern __attribute__((weak)) _Noreturn void _ZSt17__throw_bad_allocv(void);
+
+void *compat_new(size_t size, size_t alignment, bool quiet) {
+  for (;;) {
+    void *block = alignment > COMPAT_ALIGNED ? hak_memalign(alignment, size) : hak_malloc(size);
+    if (block != NULL) return block;
+    new_handler_t handler = _ZSt15get_new_handlerv != NULL ? _ZSt15get_new_handlerv() : NULL;
+    if (handler != NULL) handler();
+    else if (quiet) return NULL;
+    else if (_ZSt17__throw_bad_allocv != NULL) _ZSt17__throw_bad_allocv();
+    else abort();
+  }
+}
+
+/* By way of a file: a pipe that nobody reads meanwhile would fill up. */
+bool compat_capture(bool (*write)(int fd), compat_text_fn *out, void *to) {
+  int saved = errno;
+  int fd = memfd_create("report", MFD_CLOEXEC);
+  if (fd < 0) return false;
+  bool done = write(fd) && lseek(fd, 0, SEEK_SET) == 0;
+  char text[4096];
+  for (ssize_t n; done && (n = read(fd, text, sizeof text - 1)) > 0;) {
+    text[n] = '\0';
+    out(to, text);
+  }
+  close(fd);
+  errno = saved;
+  return done;
+}

@@ -1,0 +1,44 @@
+/* common.h - what the libraries in other allocators' places share. */
+#ifndef COMPAT_COMMON_H
+#define COMPAT_COMMON_H
+
+#include "hakmem/hakmem.h"
+#include "hakmem/heap.h"
+
+/* A function that programs find under its own name.  Its declaration is in the header that the program was compiled with. */
+#define COMPAT(type, name, parameters) \
+  HAK_API type name parameters;        \
+  type name parameters
+
+/* Blocks have this alignment without being asked. */
+#define COMPAT_ALIGNED ((size_t)16)
+
+/* Whether malloc is this library's.  It is not where another library with hakmem in it comes first, as one that is preloaded does: all
+ * of the public interface is then that one's, and what is inside of this one is not to be looked at. */
+bool compat_is_served(void);
+
+/* What an address is; a block that is not live is COMPAT_OTHER. */
+typedef enum compat_place { COMPAT_FOREIGN, COMPAT_OTHER, COMPAT_INTERIOR, COMPAT_LIVE } compat_place_t;
+compat_place_t compat_place(const void *p);
+
+/* Sets an option that may change at run time, unless the environment sets it as hakmem's own: HAKMEM_NAME. */
+void compat_option(const char *name, int64_t value);
+
+/* From the heap, or as malloc does where there is none.  With `zero` all that may be used is zero. */
+HAK_MUST_USE void *compat_take(hak_heap_t *heap, size_t size, size_t alignment, bool zero);
+/* From malloc's own, also where the thread's default is another heap. */
+HAK_MUST_USE void *compat_take_automatic(size_t size, size_t alignment, bool zero);
+/* Makes zero what may be used behind the first bytes; returns the block. */
+void *compat_clear_from(void *block, size_t from);
+bool compat_is_aligned(const void *block, size_t alignment);
+
+/* As operator new: asks the program's new handler to make room, again and again, then throws std::bad_alloc, or returns NULL if `quiet`.
+ * Never by way of operator new: programs define that by the functions that call this. */
+void *compat_new(size_t size, size_t alignment, bool quiet);
+
+typedef void compat_text_fn(void *to, const char *text);
+/* Gives what `write` writes to a descriptor to `out`, a few KiB of text at a time.  Nothing is allocated.  False if there is no
+ * memory for a file without a name. */
+bool compat_capture(bool (*write)(int fd), compat_text_fn *out, void *to);
+
+#endif

@@ -1,0 +1,78 @@
+/* functions.c - jemalloc's own functions. */
+#include "jemalloc.h"
+
+#include <string.h>
+#include <unistd.h>
+
+/* Programs assign to it, and call through it. */
+HAK_API extern void (*malloc_message)(void *, const char *);
+void (*malloc_message)(void *, const char *);
+
+static void *allocate(hak_heap_t *heap, size_t size, int flags) {
+  size_t alignment = FLAG_ALIGN(flags);
+  bool zero = (flags & FLAG_ZERO) != 0;
+  if (heap == NULL && FLAG_ARENA(flags) == ARENA_AUTOMATIC + 1) return compat_take_automatic(size, alignment, zero);
+  if (heap == NULL && FLAG_UNCACHED(flags) && alignment <= COMPAT_ALIGNED && !zero) return slab_alloc(size);
+  return compat_take(heap, size, alignment, zero);
+}
+
+/* 0 stands for the automatic choice, so the numbers are one more. */
+static bool heap_of(int flags, hak_heap_t **heap) {
+  unsigned arena = FLAG_ARENA(flags);
+  *heap = NULL;
+  return arena == 0 || arena_heap(arena - 1, heap);
+}
+
+COMPAT(void *, mallocx, (size_t size, int flags)) {
+  hak_heap_t *heap;
+  return heap_of(flags, &heap) ? allocate(heap, size, flags) : NULL;
+}
+
+/* Stays in place where that is possible, in whichever arena, as jemalloc's does. */
+COMPAT(void *, rallocx, (void *block, size_t size, int flags)) {
+  hak_heap_t *heap;
+  if (!heap_of(flags, &heap)) return NULL;
+  size_t before = hak_malloc_usable_size(block);
+  void *moved = block;
+  if (!compat_is_aligned(block, FLAG_ALIGN(flags)) || !hak_expand(block, size)) {
+    moved = allocate(heap != NULL ? heap : hak_heap_of(block), size, flags & ~FLAG_ZERO);
+    if (moved == NULL) return NULL;
+    memcpy(moved, block, before < size ? before : size);
+    hak_free(block);
+  }
+  return (flags & FLAG_ZERO) != 0 ? compat_clear_from(moved, before) : moved;
+}
+
+COMPAT(size_t, xallocx, (void *block, size_t size, size_t extra, int flags)) {
+  size_t before = hak_malloc_usable_size(block);
+  if (!compat_is_aligned(block, FLAG_ALIGN(flags))) return before;
+  if (extra > (size_t)PTRDIFF_MAX - size) extra = (size_t)PTRDIFF_MAX - size;
+  bool grown = hak_expand(block, size + extra) || (extra > 0 && hak_expand(block, size));
+  (void)grown; /* the size tells */
+  if ((flags & FLAG_ZERO) != 0) (void)compat_clear_from(block, before);
+  return hak_malloc_usable_size(block);
+}
+
+COMPAT(size_t, sallocx, (const void *block, int flags)) {
+  (void)flags;
+  return hak_malloc_usable_size(block);
+}
+
+COMPAT(void, dallocx, (void *block, int flags)) {
+  (void)flags;
+  hak_free(block);
+}
+
+/* --- reports ----------------------------------------------------------------------------- */
+
+static void write_error(void *to, const char *text) {
+  (void)to;
+  (void)!write(STDERR_FILENO, text, strlen(text));
+}
+
+/* The report is hakmem's own; of the letters in `opts` J alone, for JSON, has a meaning to it. */
+COMPAT(void, malloc_stats_print, (void (*out)(void *, const char *), void *to, const char *opts)) {
+  if (out == NULL) out = malloc_message != NULL ? malloc_message : write_error;
+  bool json = opts != NULL && strchr(opts, 'J') != NULL;
+  if (!compat_capture(json ? hak_stats_json : hak_stats_text, out, to)) out(to, "hakmem: no memory for statistics\n");
+}

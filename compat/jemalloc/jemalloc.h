@@ -1,0 +1,105 @@
+/* jemalloc.h - what the files of libjemalloc.so.2 share; the tests use it too. */
+#ifndef COMPAT_JEMALLOC_H
+#define COMPAT_JEMALLOC_H
+
+#include "../common.h"
+#include "hakmem/heap.h"
+
+/* Bits of the flags: the alignment as its logarithm, zero, the cache plus 2, the arena plus 1. */
+#define FLAG_ALIGN(flags) ((size_t)1 << ((flags) & 63))
+#define FLAG_ZERO 0x40
+#define FLAG_UNCACHED(flags) (((flags) >> 8 & 0xfff) == 1)
+#define FLAG_ARENA(flags) ((unsigned)(flags) >> 20)
+
+#define ARENAS_MOST 4096u   /* also the number that stands for all of them */
+#define ARENA_AUTOMATIC 0u  /* what malloc serves: hakmem's heaps of threads */
+
+/* --- arenas.c: an arena that was created is a named heap --- */
+
+/* False if there is no such arena.  NULL is the heap of ARENA_AUTOMATIC. */
+HAK_MUST_USE bool arena_heap(unsigned arena, hak_heap_t **heap);
+/* Numbers given out so far; some of them may be no more. */
+unsigned arena_count(void);
+/* Returns an errno. */
+int arena_create(unsigned *arena);
+/* Frees all blocks; the arena stays, or ends. */
+int arena_reset(unsigned arena);
+int arena_destroy(unsigned arena);
+/* That of a live block; false if there is no such block. */
+bool arena_of(const void *block, unsigned *arena);
+
+/* --- snapshot.c: statistics as of the last epoch --- */
+
+#define SNAPSHOT_CLASSES 64
+
+typedef struct snapshot {
+  uint64_t epoch;
+  hak_stats_t stats;
+  uint32_t bins; /* size classes, but for that of no bytes */
+  hak_class_stats_t bin[SNAPSHOT_CLASSES];
+  uint32_t nonfull[SNAPSHOT_CLASSES]; /* slabs with a free block, but one each that may be filling up */
+  uint64_t started_ns;
+} snapshot_t;
+
+void snapshot_refresh(void);
+/* The snapshot in force; the first call takes one.  Others may refresh it meanwhile: figures may then be of two epochs. */
+const snapshot_t *snapshot(void);
+
+/* --- slabs.c: what only the inside knows --- */
+
+typedef struct slab_use {
+  size_t free, blocks, bytes;
+} slab_use_t;
+
+/* Of the slab, or large block, that `block` is in; all 0 for anything else. */
+slab_use_t slab_use(const void *block);
+/* A block past the caches of threads: of the lowest slab with room. */
+HAK_MUST_USE void *slab_alloc(size_t size);
+/* Fills in what is known of bins. */
+void slabs_look(snapshot_t *snapshot);
+
+/* --- profile.c --- */
+
+/* jemalloc's text, which jeprof and pprof read; false with errno. */
+HAK_MUST_USE bool profile_dump(const char *path);
+bool profile_on(void);
+/* "PREFIX.PID.NUMBER.LETTERNUMBER.heap" */
+void profile_name(char *name, size_t size, char letter);
+
+/* --- nodes.c: what mallctl knows, for mallctl.c --- */
+
+#define CTL_DEPTH 6
+
+typedef enum ctl_type { CTL_VOID, CTL_BOOL, CTL_UNSIGNED, CTL_SIZE, CTL_SSIZE, CTL_U64, CTL_TEXT } ctl_type_t;
+
+/* The numbers of a name, or MIB, at their places in it. */
+typedef struct ctl_at {
+  const size_t *index;
+  uint32_t of; /* ctl_node_t.of */
+} ctl_at_t;
+
+/* A node: values pass as 64 bits, texts as their addresses.  A function returns an errno. */
+typedef struct ctl_node {
+  const char *name; /* its parts between dots, a number being "*" */
+  ctl_type_t type;
+  uint32_t of; /* for the functions: a figure's offset, a constant */
+  int (*read)(const ctl_at_t *at, uint64_t *value);
+  int (*write)(const ctl_at_t *at, uint64_t value);
+  /* In place of both where something else than one value is read or written. */
+  int (*raw)(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size);
+} ctl_node_t;
+
+extern const ctl_node_t ctl_nodes[];
+extern const size_t ctl_node_count;
+
+/* --- conf.c: malloc_conf and MALLOC_CONF --- */
+
+typedef struct conf {
+  bool prof, prof_final, prof_leak, stats_print;
+  char prof_prefix[512];
+  char stats_opts[32];
+} conf_t;
+
+extern conf_t conf;
+
+#endif

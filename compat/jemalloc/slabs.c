@@ -1,0 +1,52 @@
+/* slabs.c - how full slabs are, which defragmentation goes by.  The one file here that looks inside: the public interface tells of
+ * size classes, not of single slabs. */
+#include "jemalloc.h"
+
+#include <string.h>
+
+#include "front/alloc.h"
+#include "front/census.h"
+#include "front/inspect.h"
+#include "slab/remote.h"
+
+slab_use_t slab_use(const void *block) {
+  if (!compat_is_served()) return (slab_use_t){0, hak_malloc_usable_size(block) > 0, hak_malloc_usable_size(block)};
+  block_info_t info = block_inspect(block);
+  if (info.state != BLOCK_LIVE) return (slab_use_t){0, 0, 0};
+  uint8_t kind = load_relaxed(&info.span->kind);
+  if (kind != UNIT_SLAB) return (slab_use_t){0, 1, info.size};
+  const class_info_t *of = &class_info[load_relaxed(&info.span->size_class)];
+  size_t free = load_relaxed(&info.span->free) + remote_waiting(info.span);
+  return (slab_use_t){free < of->blocks ? free : of->blocks - 1, of->blocks, (size_t)of->units << HAK_UNIT_SHIFT};
+}
+
+void *slab_alloc(size_t size) { return compat_is_served() ? alloc_uncached(size) : hak_malloc(size); }
+
+static void count_nonfull(uint32_t *nonfull) {
+  uint32_t end = load_acquire(&region.units);
+  for (uint32_t unit = 0; unit < end;) {
+    const unit_t *first = unit_at(unit);
+    uint8_t kind = load_acquire(&first->kind);
+    uint32_t units = load_relaxed(&first->units);
+    unsigned c = load_relaxed(&first->size_class);
+    if (kind == UNIT_SLAB && c < CLASS_ZERO && load_relaxed(&first->free) > 0) nonfull[c]++;
+    unit += kind != UNIT_FREE && kind != UNIT_INSIDE && units > 0 ? units : 1;
+  }
+  for (uint32_t c = 0; c < CLASS_ZERO; c++) nonfull[c] -= nonfull[c] > 0; /* jemalloc does not count the one that is filled up */
+}
+
+/* All classes by one walk, where hak_stats_class takes one for each. */
+void slabs_look(snapshot_t *snapshot) {
+  _Static_assert(CLASS_ZERO <= SNAPSHOT_CLASSES, "all classes that have bytes");
+  hak_stats_t stats;
+  hak_class_stats_t of_class[CLASS_COUNT];
+  snapshot->bins = CLASS_ZERO;
+  memset(snapshot->nonfull, 0, sizeof snapshot->nonfull);
+  if (compat_is_served()) {
+    census_take(&stats, of_class);
+    memcpy(snapshot->bin, of_class, CLASS_ZERO * sizeof of_class[0]);
+    count_nonfull(snapshot->nonfull);
+  } else {
+    for (uint32_t c = 0; c < CLASS_ZERO; c++) (void)hak_stats_class(c, &snapshot->bin[c]);
+  }
+}

@@ -1,0 +1,408 @@
+/* jemalloc.c - libjemalloc.so.2: its functions keep jemalloc's contract, and its nodes tell what is so. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/check.h"
+
+/* As jemalloc's header declares them. */
+void *mallocx(size_t size, int flags);
+void *rallocx(void *block, size_t size, int flags);
+size_t xallocx(void *block, size_t size, size_t extra, int flags);
+size_t sallocx(const void *block, int flags);
+void dallocx(void *block, int flags);
+void sdallocx(void *block, size_t size, int flags);
+size_t nallocx(size_t size, int flags);
+int mallctl(const char *name, void *old, size_t *old_size, void *fresh, size_t fresh_size);
+int mallctlnametomib(const char *name, size_t *mib, size_t *length);
+int mallctlbymib(const size_t *mib, size_t length, void *old, size_t *old_size, void *fresh, size_t fresh_size);
+void malloc_stats_print(void (*out)(void *, const char *), void *to, const char *opts);
+size_t malloc_usable_size(void *block);
+extern void (*malloc_message)(void *to, const char *text);
+
+#define ZERO 0x40
+#define ALIGN(a) __builtin_ctzl(a)
+#define ARENA(a) ((int)((a) + 1) << 20)
+#define NO_CACHE (1 << 8)
+#define ALL_ARENAS "4096"
+
+static bool all_bytes(const char *block, size_t from, size_t to, char value) {
+  for (size_t i = from; i < to; i++) {
+    if (block[i] != value) return false;
+  }
+  return true;
+}
+
+static size_t figure(const char *name) {
+  size_t value = 0, size = sizeof value;
+  CHECK_EQ(mallctl(name, &value, &size, NULL, 0), 0);
+  return value;
+}
+
+static unsigned number(const char *name) {
+  unsigned value = 0;
+  size_t size = sizeof value;
+  CHECK_EQ(mallctl(name, &value, &size, NULL, 0), 0);
+  return value;
+}
+
+static void next_epoch(void) {
+  uint64_t epoch = 1;
+  CHECK_EQ(mallctl("epoch", NULL, NULL, &epoch, sizeof epoch), 0);
+}
+
+TEST(functions_with_flags) {
+  for (size_t size = 1; size < 300000; size = size * 3 / 2 + 1) {
+    for (size_t align = 16; align <= 65536; align *= 4) {
+      char *block = mallocx(size, (int)ALIGN(align) | NO_CACHE);
+      CHECK_EQ((uintptr_t)block % align, 0);
+      CHECK(sallocx(block, 0) >= size && sallocx(block, 0) == malloc_usable_size(block));
+      memset(block, 7, sallocx(block, 0));
+      dallocx(block, NO_CACHE);
+      block = mallocx(size, (int)ALIGN(align) | ZERO);
+      CHECK(all_bytes(block, 0, sallocx(block, 0), 0));
+      memset(block, 7, sallocx(block, 0));
+      sdallocx(block, size, (int)ALIGN(align));
+    }
+    CHECK_EQ(nallocx(size, 0), malloc_usable_size(mallocx(size, 0)));
+  }
+}
+
+TEST(reallocations) {
+  for (size_t size = 10; size < 200000; size = size * 5 / 2) {
+    char *block = mallocx(size, ZERO);
+    memset(block, 3, size);
+    size_t before = sallocx(block, 0);
+    memset(block + size, 0, before - size);
+    block = rallocx(block, size * 4, ZERO | (int)ALIGN(4096));
+    CHECK_EQ((uintptr_t)block % 4096, 0);
+    CHECK(all_bytes(block, 0, size, 3) && all_bytes(block, size, sallocx(block, 0), 0));
+    block = rallocx(block, size / 2, 0);
+    CHECK(all_bytes(block, 0, size / 2, 3));
+    dallocx(block, 0);
+  }
+}
+
+TEST(in_place_or_not_at_all) {
+  char *block = mallocx(100, 0);
+  size_t usable = sallocx(block, 0);
+  CHECK_EQ(xallocx(block, usable, 0, 0), usable);
+  CHECK_EQ(xallocx(block, 1 << 20, 0, 0), usable);
+  CHECK_EQ(xallocx(block, usable, SIZE_MAX, 0), usable); /* extra is what may be, not what must */
+  CHECK_EQ(xallocx(block, usable, 0, (int)ALIGN(4096)), usable);
+  dallocx(block, 0);
+  block = mallocx(1 << 20, 0);
+  size_t more = (1 << 20) + 200000;
+  CHECK(xallocx(block, more, SIZE_MAX - more + 2, 0) >= more); /* what follows is free, and their sum is 1 */
+  dallocx(block, 0);
+}
+
+TEST(wrong_calls_of_mallctl) {
+  size_t value = 0, size = sizeof value;
+  CHECK_EQ(mallctl("stats.nothing", &value, &size, NULL, 0), ENOENT);
+  CHECK_EQ(mallctl("stats", &value, &size, NULL, 0), ENOENT);
+  CHECK_EQ(mallctl("stats.allocated.more", &value, &size, NULL, 0), ENOENT);
+  CHECK_EQ(mallctl("", &value, &size, NULL, 0), ENOENT);
+  CHECK_EQ(mallctl("arena.77.purge", NULL, NULL, NULL, 0), ENOENT);
+  CHECK_EQ(mallctl("arena.x.purge", NULL, NULL, NULL, 0), ENOENT);
+  CHECK_EQ(mallctl("arenas.bin.999.size", &value, &size, NULL, 0), ENOENT);
+  CHECK_EQ(mallctl("stats.arenas.77.pactive", &value, &size, NULL, 0), ENOENT);
+  uint32_t half = 0;
+  size = sizeof half;
+  CHECK_EQ(mallctl("stats.allocated", &half, &size, NULL, 0), EINVAL);
+  CHECK_EQ(size, sizeof half);
+  CHECK_EQ(mallctl("stats.allocated", NULL, NULL, &value, sizeof value), EPERM);
+  CHECK_EQ(mallctl("arenas.dirty_decay_ms", NULL, NULL, &half, sizeof half), EINVAL);
+  size = sizeof value;
+  CHECK_EQ(mallctl("arena.0.purge", &value, &size, NULL, 0), EPERM);
+  CHECK_EQ(mallctl("arena.0.destroy", NULL, NULL, NULL, 0), EFAULT);
+  CHECK_EQ(mallctl("arena.0.reset", NULL, NULL, NULL, 0), EFAULT);
+}
+
+TEST(names_and_mibs_tell_the_same) {
+  size_t mib[6], length = 6, bins = number("arenas.nbins");
+  CHECK_EQ(mallctlnametomib("arenas.bin.0.size", mib, &length), 0);
+  CHECK_EQ(length, 4);
+  size_t before = 0;
+  for (size_t i = 0; i < bins; i++) {
+    char name[64];
+    size_t by_mib = 0, size = sizeof by_mib;
+    mib[2] = i;
+    CHECK_EQ(mallctlbymib(mib, length, &by_mib, &size, NULL, 0), 0);
+    (void)snprintf(name, sizeof name, "arenas.bin.%zu.size", i);
+    CHECK_EQ(figure(name), by_mib);
+    CHECK(by_mib > before && nallocx(by_mib, 0) == by_mib);
+    before = by_mib;
+    (void)snprintf(name, sizeof name, "arenas.bin.%zu.nregs", i);
+    CHECK(number(name) > 0);
+  }
+  mib[2] = bins;
+  size_t size = sizeof before;
+  CHECK_EQ(mallctlbymib(mib, length, &before, &size, NULL, 0), ENOENT);
+  mib[2] = 0;
+  CHECK_EQ(mallctlbymib(mib, 2, &before, &size, NULL, 0), ENOENT);
+  size_t two = 2;
+  CHECK_EQ(mallctlnametomib("arenas.bin.0.size", mib, &two), 0); /* a beginning */
+  CHECK_EQ(two, 2);
+  CHECK_EQ(mallctlnametomib("no.such.name", mib, &length), ENOENT);
+}
+
+TEST(figures_are_of_the_last_epoch) {
+  next_epoch();
+  size_t before = figure("stats.allocated");
+  char *block = mallocx(10 << 20, 0);
+  memset(block, 1, 10 << 20);
+  CHECK_EQ(figure("stats.allocated"), before);
+  next_epoch();
+  size_t grown = figure("stats.allocated") - before;
+  CHECK(grown >= 10 << 20 && grown < 11 << 20);
+  size_t active = figure("stats.active"), resident = figure("stats.resident"), mapped = figure("stats.mapped");
+  CHECK(figure("stats.allocated") <= active && active <= resident && resident <= mapped);
+  CHECK(figure("stats.arenas." ALL_ARENAS ".large.allocated") >= 10 << 20);
+  CHECK_EQ(figure("stats.arenas.0.small.allocated") + figure("stats.arenas.0.large.allocated"), figure("stats.allocated"));
+  CHECK_EQ(figure("stats.arenas.0.pactive") * figure("arenas.page"), active);
+  dallocx(block, 0);
+}
+
+TEST(bins_count_their_blocks) {
+  enum { MANY = 5000 };
+  void **blocks = calloc(MANY, sizeof *blocks);
+  unsigned bin = 0, bins = number("arenas.nbins");
+  char name[64], curregs[64], nonfull[64];
+  for (;; bin++) {
+    (void)snprintf(name, sizeof name, "arenas.bin.%u.size", bin);
+    if (bin == bins || figure(name) == 320) break;
+  }
+  (void)snprintf(curregs, sizeof curregs, "stats.arenas.0.bins.%u.curregs", bin);
+  (void)snprintf(nonfull, sizeof nonfull, "stats.arenas.0.bins.%u.nonfull_slabs", bin);
+  next_epoch();
+  size_t before = figure(curregs);
+  for (int i = 0; i < MANY; i++) blocks[i] = malloc(320);
+  next_epoch();
+  size_t more = figure(curregs) - before;
+  CHECK(more >= MANY && more < MANY + 600);
+  size_t full = figure(nonfull);
+  for (int i = 0; i < MANY; i += 2) free(blocks[i]);
+  CHECK_EQ(mallctl("thread.tcache.flush", NULL, NULL, NULL, 0), 0);
+  next_epoch();
+  CHECK(figure(nonfull) > full + 10);
+}
+
+TEST(defragmentation_is_told_how_full_slabs_are) {
+  enum { MANY = 4000 };
+  void **blocks = calloc(MANY, sizeof *blocks);
+  for (int i = 0; i < MANY; i++) blocks[i] = malloc(256);
+  for (int i = 0; i < MANY; i++) {
+    if (i % 4 != 0) free(blocks[i]);
+  }
+  (void)mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
+  char local;
+  void *asked[3] = {blocks[MANY / 2], malloc(1 << 20), &local};
+  size_t told[9], size = sizeof told;
+  CHECK_EQ(mallctl("experimental.utilization.batch_query", told, &size, asked, sizeof asked), 0);
+  CHECK(told[1] == 65536 / 256 && told[0] >= told[1] / 2 && told[0] < told[1] && told[2] == 65536);
+  CHECK(told[3] == 0 && told[4] == 1 && told[5] >= 1 << 20);
+  CHECK(told[6] == 0 && told[7] == 0 && told[8] == 0);
+  size = sizeof told - 1;
+  CHECK_EQ(mallctl("experimental.utilization.batch_query", told, &size, asked, sizeof asked), EINVAL);
+}
+
+TEST(moving_what_lies_in_emptier_slabs_gives_memory_back) {
+  enum { MANY = 100000 };
+  void **blocks = calloc(MANY, sizeof *blocks);
+  for (int i = 0; i < MANY; i++) blocks[i] = memset(malloc(320), 1, 320);
+  for (int i = 0; i < MANY; i++) {
+    if (i % 8 != 0) free(blocks[i]), blocks[i] = NULL;
+  }
+  CHECK_EQ(mallctl("arena." ALL_ARENAS ".purge", NULL, NULL, NULL, 0), 0);
+  next_epoch();
+  size_t before = figure("stats.active");
+  for (int i = 0; i < MANY; i++) {
+    if (blocks[i] == NULL) continue;
+    size_t told[3], size = sizeof told;
+    CHECK_EQ(mallctl("experimental.utilization.batch_query", told, &size, &blocks[i], sizeof blocks[i]), 0);
+    if (told[0] * 2 < told[1]) continue; /* full enough */
+    void *moved = mallocx(320, NO_CACHE);
+    memcpy(moved, blocks[i], 320);
+    dallocx(blocks[i], NO_CACHE);
+    blocks[i] = moved;
+  }
+  CHECK_EQ(mallctl("arena." ALL_ARENAS ".purge", NULL, NULL, NULL, 0), 0);
+  next_epoch();
+  CHECK(figure("stats.active") < before / 2);
+  for (int i = 0; i < MANY; i++) CHECK(blocks[i] == NULL || all_bytes(blocks[i], 0, 320, 1));
+}
+
+TEST(purging_gives_back) {
+  char *block = malloc(64 << 20);
+  memset(block, 1, 64 << 20);
+  ssize_t never = -1;
+  CHECK_EQ(mallctl("arenas.dirty_decay_ms", NULL, NULL, &never, sizeof never), 0);
+  free(block);
+  size_t before = check_resident();
+  char purge[32];
+  (void)snprintf(purge, sizeof purge, "arena.%u.purge", number("arenas.narenas")); /* all, as older programs say it */
+  CHECK_EQ(mallctl(purge, NULL, NULL, NULL, 0), 0);
+  CHECK(check_resident() + (60 << 20) < before);
+}
+
+TEST(options_pass_both_ways) {
+  ssize_t decay = 12345, back = 0;
+  size_t size = sizeof back;
+  CHECK_EQ(mallctl("arena.0.dirty_decay_ms", NULL, NULL, &decay, sizeof decay), 0);
+  CHECK_EQ(mallctl("opt.dirty_decay_ms", &back, &size, NULL, 0), 0);
+  CHECK_EQ(back, 12345);
+  decay = -2;
+  CHECK_EQ(mallctl("arena.0.dirty_decay_ms", NULL, NULL, &decay, sizeof decay), EFAULT);
+  bool off = false, on = true;
+  size = sizeof on;
+  CHECK_EQ(mallctl("background_thread", &on, &size, &off, sizeof off), 0);
+  CHECK_EQ(mallctl("background_thread", &on, &size, NULL, 0), 0);
+  CHECK(!on);
+  const char *version = NULL;
+  size = sizeof version;
+  CHECK_EQ(mallctl("version", &version, &size, NULL, 0), 0);
+  CHECK(strncmp(version, "5.3.0-", 6) == 0);
+}
+
+/* With MALLOC_CONF as CMakeLists.txt sets it. */
+TEST(environment) {
+  if (getenv("MALLOC_CONF") == NULL) check_skip("for compat.jemalloc.environment");
+  CHECK_EQ((ssize_t)figure("arenas.dirty_decay_ms"), -1);
+  bool on = true;
+  size_t size = sizeof on;
+  CHECK_EQ(mallctl("opt.background_thread", &on, &size, NULL, 0), 0);
+  CHECK_EQ(on, getenv("HAKMEM_KEEPER") != NULL); /* hakmem's own wins */
+  const char *prefix = NULL;
+  size = sizeof prefix;
+  CHECK_EQ(mallctl("opt.prof_prefix", &prefix, &size, NULL, 0), 0);
+  CHECK(strcmp(prefix, "compat.x") == 0);
+  if (on) return;
+  CHECK_EQ(mallctl("prof.dump", NULL, NULL, NULL, 0), 0);
+  char name[64];
+  (void)snprintf(name, sizeof name, "compat.x.%d.0.m0.heap", (int)getpid());
+  CHECK_EQ(unlink(name), 0);
+}
+
+TEST(arenas_are_heaps) {
+  unsigned first = number("arenas.create"), second = number("arenas.create"), found = 0;
+  CHECK(first > 0 && second == first + 1 && number("arenas.narenas") == second + 1);
+  char *block = mallocx(1000, ARENA(first)), name[64];
+  char *other = mallocx(100000, ARENA(second) | (int)ALIGN(8192) | ZERO);
+  CHECK(block != NULL && (uintptr_t)other % 8192 == 0);
+  size_t size = sizeof found;
+  CHECK_EQ(mallctl("arenas.lookup", &found, &size, &block, sizeof block), 0);
+  CHECK_EQ(found, first);
+  block = rallocx(block, 5000, ARENA(first));
+  next_epoch();
+  (void)snprintf(name, sizeof name, "stats.arenas.%u.small.allocated", first);
+  CHECK_EQ(figure(name), sallocx(block, 0));
+  (void)snprintf(name, sizeof name, "stats.arenas.%u.large.allocated", second);
+  CHECK_EQ(figure(name), sallocx(other, 0));
+  CHECK_EQ(figure("stats.arenas.0.small.allocated") + figure("stats.arenas.0.large.allocated") + sallocx(block, 0) + sallocx(other, 0),
+           figure("stats.allocated"));
+  (void)snprintf(name, sizeof name, "arena.%u.destroy", second);
+  CHECK_EQ(mallctl(name, NULL, NULL, NULL, 0), 0);
+  CHECK(mallocx(10, ARENA(second)) == NULL);
+  CHECK(mallocx(10, ARENA(second + 1)) == NULL);
+  (void)snprintf(name, sizeof name, "arena.%u.reset", first);
+  CHECK_EQ(mallctl(name, NULL, NULL, NULL, 0), 0);
+  CHECK(mallocx(10, ARENA(first)) != NULL);
+}
+
+TEST(a_thread_may_take_another_arena) {
+  unsigned arena = number("arenas.create"), before = 77, found;
+  size_t size = sizeof before;
+  CHECK_EQ(mallctl("thread.arena", &before, &size, &arena, sizeof arena), 0);
+  CHECK_EQ(before, 0);
+  void *block = malloc(100);
+  CHECK_EQ(number("thread.arena"), arena);
+  CHECK_EQ(mallctl("arenas.lookup", &found, &size, &block, sizeof block), 0);
+  CHECK_EQ(found, arena);
+  unsigned none = 4000;
+  CHECK_EQ(mallctl("thread.arena", NULL, NULL, &none, sizeof none), EFAULT);
+}
+
+TEST(caches_can_be_made_and_named) {
+  unsigned cache = number("tcache.create"), other = number("tcache.create");
+  CHECK(cache != other);
+  void *block = mallocx(100, (int)(cache + 2) << 8);
+  dallocx(block, (int)(cache + 2) << 8);
+  CHECK_EQ(mallctl("tcache.flush", NULL, NULL, &cache, sizeof cache), 0);
+  CHECK_EQ(mallctl("tcache.destroy", NULL, NULL, &cache, sizeof cache), 0);
+}
+
+static size_t printed;
+static void print_count(void *to, const char *text) {
+  CHECK_EQ((uintptr_t)to, (uintptr_t)&printed);
+  printed += strlen(text);
+}
+static void message_count(void *to, const char *text) { (void)to, printed += strlen(text); }
+
+TEST(statistics_are_printed) {
+  malloc_stats_print(print_count, &printed, NULL);
+  CHECK(printed > 500);
+  printed = 0;
+  malloc_stats_print(print_count, &printed, "J");
+  CHECK(printed > 500);
+  printed = 0;
+  malloc_message = message_count;
+  malloc_stats_print(NULL, NULL, NULL);
+  CHECK(printed > 500);
+}
+
+TEST(a_profile_is_written) {
+  enum { MANY = 20000 };
+  void **blocks = calloc(MANY, sizeof *blocks);
+  for (int i = 0; i < MANY; i++) blocks[i] = malloc(1000);
+  const char *path = "compat.heap";
+  CHECK_EQ(mallctl("prof.dump", NULL, NULL, &path, sizeof path), 0);
+  FILE *file = fopen(path, "r");
+  REQUIRE(file != NULL);
+  unsigned long long count = 0, bytes = 0;
+  CHECK_EQ(fscanf(file, "heap_v2/1\n t*: %llu: %llu [0: 0]\n@ 0x", &count, &bytes), 2);
+  CHECK(count > MANY * 3 / 4 && count < MANY * 4 / 3);
+  CHECK(bytes > 1024 * MANY * 3 / 4 && bytes < 1024 * MANY * 4 / 3);
+  char line[512];
+  bool mapped = false, whole = false;
+  while (fgets(line, sizeof line, file) != NULL) {
+    if (strcmp(line, "MAPPED_LIBRARIES:\n") == 0) mapped = true;
+    if (mapped && strstr(line, "libjemalloc.so.2") != NULL) whole = true;
+  }
+  CHECK(mapped && whole);
+  (void)fclose(file);
+  (void)unlink(path);
+  path = "/no/such/folder/x";
+  CHECK_EQ(mallctl("prof.dump", NULL, NULL, &path, sizeof path), EFAULT);
+}
+
+static void *ask_on(void *end) {
+  while (!__atomic_load_n((bool *)end, __ATOMIC_RELAXED)) next_epoch();
+  return NULL;
+}
+
+TEST(a_child_may_ask_too) {
+  bool end = false;
+  pthread_t thread;
+  CHECK_EQ(pthread_create(&thread, NULL, ask_on, &end), 0);
+  for (int i = 0; i < 200; i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(10); /* what is locked for good is seen */
+      next_epoch();
+      _exit(0);
+    }
+    int status = 0;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
+  }
+  __atomic_store_n(&end, true, __ATOMIC_RELAXED);
+  (void)pthread_join(thread, NULL);
+}
+
+int main(int argc, char **argv) { return check_main(argc, argv); }

@@ -1,0 +1,276 @@
+// mimalloc.cpp - libmimalloc.so.2: its functions and heaps, in a program that defines operator new by them as mimalloc's header does.
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "support/check.h"
+
+struct mi_heap_t;
+struct mi_heap_area_t {
+  void *blocks;
+  size_t reserved, committed, used, block_size, full_block_size;
+};
+
+extern "C" {
+void *mi_malloc(size_t size);
+void *mi_zalloc(size_t size);
+void *mi_calloc(size_t count, size_t size);
+void *mi_mallocn(size_t count, size_t size);
+void *mi_realloc(void *block, size_t size);
+void *mi_rezalloc(void *block, size_t size);
+void *mi_recalloc_aligned(void *block, size_t count, size_t size, size_t alignment);
+void *mi_reallocf(void *block, size_t size);
+int mi_reallocarr(void *at, size_t count, size_t size);
+void *mi_expand(void *block, size_t size);
+void *mi_zalloc_aligned(size_t size, size_t alignment);
+void *mi_malloc_aligned_at(size_t size, size_t alignment, size_t offset);
+char *mi_strdup(const char *text);
+char *mi_strndup(const char *text, size_t most);
+char *mi_realpath(const char *name, char *resolved);
+int mi_dupenv_s(char **value, size_t *size, const char *name);
+void mi_free(void *block);
+void mi_free_size_aligned(void *block, size_t size, size_t alignment);
+void mi_cfree(void *block);
+size_t mi_usable_size(const void *block);
+size_t mi_good_size(size_t size);
+void *mi_new(size_t size);
+void *mi_new_n(size_t count, size_t size);
+void *mi_new_nothrow(size_t size);
+void *mi_new_reallocn(void *block, size_t count, size_t size);
+void mi_collect(bool force);
+int mi_version(void);
+bool mi_is_in_heap_region(const void *p);
+bool mi_check_owned(const void *p);
+mi_heap_t *mi_heap_new(void);
+void mi_heap_delete(mi_heap_t *heap);
+void mi_heap_destroy(mi_heap_t *heap);
+mi_heap_t *mi_heap_set_default(mi_heap_t *heap);
+mi_heap_t *mi_heap_get_default(void);
+mi_heap_t *mi_heap_get_backing(void);
+void *mi_heap_malloc(mi_heap_t *heap, size_t size);
+void *mi_heap_realloc(mi_heap_t *heap, void *block, size_t size);
+void *mi_heap_zalloc_aligned(mi_heap_t *heap, size_t size, size_t alignment);
+bool mi_heap_contains_block(mi_heap_t *heap, const void *p);
+bool mi_heap_visit_blocks(const mi_heap_t *heap, bool blocks_too,
+                          bool (*visit)(const mi_heap_t *, const mi_heap_area_t *, void *, size_t, void *), void *to);
+void mi_stats_print_out(void (*out)(const char *, void *), void *to);
+void mi_register_output(void (*out)(const char *, void *), void *to);
+void mi_stats_print(void *out);
+void mi_process_info(size_t *elapsed, size_t *user, size_t *system, size_t *rss, size_t *peak_rss, size_t *commit, size_t *peak_commit,
+                     size_t *faults);
+long mi_option_get(int option);
+void mi_option_set(int option, long value);
+bool mi_option_is_enabled(int option);
+int mi_reserve_os_memory(size_t size, bool commit, bool large);
+}
+
+static int news; // as mimalloc-new-delete.h: these must not come back here by way of operator new
+void *operator new(size_t size) { return news++, mi_new(size); }
+void *operator new[](size_t size) { return news++, mi_new(size); }
+void operator delete(void *block) noexcept { mi_free(block); }
+void operator delete(void *block, size_t) noexcept { mi_free(block); }
+void operator delete[](void *block) noexcept { mi_free(block); }
+void operator delete[](void *block, size_t) noexcept { mi_free(block); }
+
+static bool all_bytes(const void *block, size_t from, size_t to, char value) {
+  for (size_t i = from; i < to; i++) {
+    if (static_cast<const char *>(block)[i] != value) return false;
+  }
+  return true;
+}
+
+TEST(functions) {
+  for (size_t size = 1; size < 200000; size = size * 3 / 2 + 1) {
+    void *block = mi_malloc(size);
+    CHECK(mi_usable_size(block) >= size && mi_usable_size(block) == mi_good_size(size));
+    memset(block, 1, mi_usable_size(block));
+    free(block); // one heap
+    block = mi_zalloc(size);
+    CHECK(all_bytes(block, 0, mi_usable_size(block), 0));
+    block = mi_rezalloc(block, size * 3);
+    CHECK(all_bytes(block, 0, mi_usable_size(block), 0));
+    block = mi_recalloc_aligned(block, 2, size * 2, 1024);
+    CHECK(reinterpret_cast<uintptr_t>(block) % 1024 == 0 && all_bytes(block, 0, size * 4, 0));
+    memset(block, 2, size);
+    block = mi_realloc(block, size);
+    CHECK(all_bytes(block, 0, size, 2));
+    CHECK(mi_expand(block, mi_usable_size(block)) == block);
+    memset(block, 2, mi_usable_size(block));
+    mi_free(block);
+  }
+  CHECK(mi_calloc(SIZE_MAX / 2, 3) == nullptr && mi_mallocn(SIZE_MAX / 2, 3) == nullptr && errno == ENOMEM);
+  CHECK(mi_expand(mi_malloc(10), 1 << 20) == nullptr);
+  CHECK(mi_reallocf(mi_malloc(10), PTRDIFF_MAX) == nullptr);
+  CHECK(mi_realloc(mi_malloc(10), 0) != nullptr); // not as realloc
+  void *at = mi_malloc(10);
+  CHECK(mi_reallocarr(&at, 100, 100) == 0 && mi_usable_size(at) >= 10000 && mi_reallocarr(&at, SIZE_MAX, 2) == ENOMEM);
+  CHECK_EQ(mi_version(), 209);
+}
+
+TEST(aligned) {
+  void *block = mi_zalloc_aligned(100, 512);
+  CHECK(reinterpret_cast<uintptr_t>(block) % 512 == 0);
+  mi_free_size_aligned(block, 100, 512);
+  CHECK(mi_zalloc_aligned(100, 24) == nullptr);
+  CHECK(reinterpret_cast<uintptr_t>(mi_malloc_aligned_at(100, 64, 128)) % 64 == 0);
+  CHECK(mi_malloc_aligned_at(100, 64, 8) == nullptr && errno == EINVAL);
+}
+
+TEST(texts) {
+  CHECK(strcmp(mi_strdup("four"), "four") == 0 && strcmp(mi_strndup("fourteen", 4), "four") == 0 && mi_strdup(nullptr) == nullptr);
+  CHECK(strcmp(mi_realpath("/usr/../usr", nullptr), "/usr") == 0);
+  char *value = nullptr;
+  size_t size = 9;
+  setenv("COMPAT_TEST", "value", 1);
+  CHECK(mi_dupenv_s(&value, &size, "COMPAT_TEST") == 0 && strcmp(value, "value") == 0 && size == 5);
+  CHECK(mi_dupenv_s(&value, &size, "COMPAT_NONE") == 0 && value == nullptr && size == 0);
+}
+
+static int asked;
+static void make_no_room() {
+  if (++asked == 3) std::set_new_handler(nullptr);
+}
+
+TEST(new_is_defined_by_it) {
+  int before = news;
+  delete new int[100];
+  CHECK_EQ(news, before + 1);
+  using make_t = void *();
+  make_t *const makes[] = {
+      [] { return mi_new(PTRDIFF_MAX); },
+      [] { return mi_new_n(SIZE_MAX / 2, 3); },
+      [] { return mi_new_reallocn(nullptr, SIZE_MAX / 2, 3); },
+  };
+  for (make_t *make : makes) {
+    bool thrown = false;
+    asked = 0;
+    std::set_new_handler(make_no_room);
+    try {
+      mi_free(make());
+    } catch (const std::bad_alloc &) {
+      thrown = true;
+    }
+    CHECK(thrown && asked == 3);
+  }
+  CHECK(mi_new_nothrow(PTRDIFF_MAX) == nullptr);
+}
+
+TEST(whose_a_block_is) {
+  char *block = static_cast<char *>(mi_malloc(100)), local;
+  CHECK(mi_is_in_heap_region(block) && mi_is_in_heap_region(block + 1) && !mi_is_in_heap_region(&local));
+  CHECK(mi_check_owned(block) && !mi_check_owned(block + 1) && !mi_check_owned(&local));
+  mi_cfree(&local); // nothing to free
+  mi_cfree(block);
+  CHECK(!mi_check_owned(block));
+}
+
+TEST(heaps) {
+  mi_heap_t *heap = mi_heap_new(), *backing = mi_heap_get_backing();
+  CHECK(heap != nullptr && mi_heap_get_default() == backing);
+  void *block = mi_heap_malloc(heap, 100), *plain = mi_malloc(100);
+  CHECK(mi_heap_contains_block(heap, block) && !mi_heap_contains_block(backing, block) && !mi_heap_contains_block(heap, plain));
+  CHECK(mi_heap_contains_block(backing, plain) && !mi_heap_contains_block(backing, &plain));
+  plain = mi_heap_realloc(heap, plain, 5000);
+  CHECK(mi_heap_contains_block(heap, plain));
+  CHECK_EQ(reinterpret_cast<uintptr_t>(mi_heap_zalloc_aligned(heap, 10, 4096)) % 4096, 0);
+  CHECK(mi_heap_set_default(heap) == backing && mi_heap_get_default() == heap);
+  CHECK(mi_heap_contains_block(heap, mi_malloc(10)) && mi_heap_contains_block(heap, malloc(10)));
+  CHECK(mi_heap_contains_block(backing, mi_heap_malloc(backing, 10)) && mi_heap_get_default() == heap);
+  mi_heap_destroy(heap);
+  CHECK(mi_heap_get_default() == backing && !mi_check_owned(block) && !mi_check_owned(plain));
+  CHECK(mi_heap_contains_block(backing, mi_malloc(10)));
+  mi_heap_destroy(backing), mi_heap_delete(backing), mi_heap_destroy(nullptr);
+}
+
+TEST(deleted_heaps_leave_their_blocks) {
+  void *blocks[600];
+  for (size_t i = 0; i < 600; i++) { // more than are kept track of
+    mi_heap_t *heap = mi_heap_new();
+    (void)mi_heap_set_default(heap);
+    blocks[i] = memset(mi_heap_malloc(heap, 200), static_cast<int>(i % 100), 200);
+    mi_heap_delete(heap);
+    CHECK(mi_heap_get_default() == mi_heap_get_backing());
+    if (i % 2 == 0) mi_free(blocks[i]);
+  }
+  mi_collect(true);
+  for (size_t i = 1; i < 600; i += 2) CHECK(all_bytes(blocks[i], 0, 200, static_cast<char>(i % 100)));
+  for (size_t i = 1; i < 600; i += 2) mi_free(blocks[i]);
+  mi_collect(true);
+}
+
+struct seen {
+  size_t areas, used, blocks, bytes, stop_after;
+};
+
+static bool look(const mi_heap_t *, const mi_heap_area_t *area, void *block, size_t size, void *to) {
+  seen *so_far = static_cast<seen *>(to);
+  if (block == nullptr) {
+    so_far->areas++;
+    so_far->used += area->used;
+  } else {
+    CHECK(mi_usable_size(block) == size);
+    so_far->blocks++;
+    so_far->bytes += size;
+  }
+  return so_far->blocks != so_far->stop_after;
+}
+
+TEST(blocks_are_visited) {
+  mi_heap_t *heap = mi_heap_new();
+  void *blocks[500];
+  size_t bytes = 0;
+  for (size_t i = 0; i < 500; i++) blocks[i] = mi_heap_malloc(heap, i % 50 == 0 ? 100000 : i * 2 + 1);
+  for (size_t i = 0; i < 500; i += 3) mi_free(blocks[i]);
+  for (size_t i = 0; i < 500; i++) bytes += i % 3 != 0 ? mi_usable_size(blocks[i]) : 0;
+  seen all = {0, 0, 0, 0, SIZE_MAX};
+  CHECK(mi_heap_visit_blocks(heap, true, look, &all));
+  CHECK(all.areas > 2 && all.used == 333 && all.blocks == 333 && all.bytes == bytes);
+  seen areas = {0, 0, 0, 0, 1};
+  CHECK(mi_heap_visit_blocks(heap, false, look, &areas));
+  CHECK(areas.areas == all.areas && areas.blocks == 0);
+  seen few = {0, 0, 0, 0, 10};
+  CHECK(!mi_heap_visit_blocks(heap, true, look, &few) && few.blocks == 10);
+  void *mine = mi_malloc(777);
+  seen before = {0, 0, 0, 0, SIZE_MAX}, after = {0, 0, 0, 0, SIZE_MAX};
+  CHECK(mi_heap_visit_blocks(mi_heap_get_backing(), true, look, &before));
+  mi_free(mine);
+  CHECK(mi_heap_visit_blocks(mi_heap_get_backing(), true, look, &after));
+  CHECK_EQ(before.blocks, after.blocks + 1);
+}
+
+// With what CMakeLists.txt sets.
+TEST(environment) {
+  if (getenv("MIMALLOC_PURGE_DELAY") == nullptr) check_skip("for compat.mimalloc.environment");
+  CHECK_EQ(mi_option_get(15), 77);
+  CHECK(mi_option_is_enabled(1));
+}
+
+static size_t printed;
+static void print_count(const char *text, void *to) {
+  CHECK(to == &printed);
+  printed += strlen(text);
+}
+
+TEST(statistics_and_options) {
+  mi_stats_print_out(print_count, &printed);
+  CHECK(printed > 500);
+  printed = 0;
+  mi_register_output(print_count, &printed);
+  mi_stats_print(nullptr);
+  CHECK(printed > 500);
+  size_t rss = 0, peak = 0, commit = 0, elapsed = 0;
+  mi_process_info(&elapsed, nullptr, nullptr, &rss, &peak, &commit, nullptr, nullptr);
+  CHECK(rss > 100000 && peak >= rss / 2 && commit > 0 && elapsed < 100000);
+  mi_option_set(15, 4321); // purge_delay
+  CHECK(mi_option_get(15) == 4321);
+  CHECK(!mi_option_is_enabled(2) && mi_option_get(1000) == 0 && mi_option_get(-1) == 0);
+  mi_option_set(2, 1);
+  CHECK(mi_option_is_enabled(2));
+  CHECK_EQ(mi_reserve_os_memory(1 << 20, true, false), ENOMEM);
+}
+
+int main(int argc, char **argv) { return check_main(argc, argv); }
