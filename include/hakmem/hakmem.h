@@ -1,15 +1,12 @@
 /* hakmem.h - the public interface of the hakmem memory allocator.
  *
- * Every function here is thread-safe and may be called before main and after
- * thread destructors have run.  None is async-signal-safe unless it says so.
- * Sizes and alignments are in bytes.  All blocks are aligned to 16 bytes at
- * least.  Functions that allocate return NULL with errno ENOMEM when memory is
- * out or the request exceeds PTRDIFF_MAX; old blocks are untouched then.
- * On success no function changes errno; hak_free never changes it.
+ * Every function here is thread-safe and may be called before main and after thread destructors have run.  None is async-signal-safe unless
+ * it says so. Sizes and alignments are in bytes.  All blocks are aligned to 16 bytes at least.  Functions that allocate return NULL with
+ * errno ENOMEM when memory is out or the request exceeds PTRDIFF_MAX; old blocks are untouched then. On success no function changes errno;
+ * hak_free never changes it.
  *
- * A pointer that was not obtained from hakmem, was already freed, or does not
- * point to the start of a block ends the process with one line on standard
- * error that names the pointer, the fault and the size class.
+ * A pointer that was not obtained from hakmem, was already freed, or does not point to the start of a block ends the process with one line
+ * on standard error that names the pointer, the fault and the size class.
  */
 #ifndef HAKMEM_H
 #define HAKMEM_H
@@ -53,8 +50,7 @@ HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(1, 2) void *hak_calloc(size_t cou
 HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(2) void *hak_realloc(void *block, size_t size);
 /* As realloc of count * size; an overflowing product is ENOMEM. */
 HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(2, 3) void *hak_reallocarray(void *block, size_t count, size_t size);
-/* BSD: as reallocarray, new bytes are zero and released ones are cleared first.
- * old_count * size beyond the block's usable size is EINVAL. */
+/* BSD: as reallocarray, new bytes are zero and released ones are cleared first; old_count * size beyond the usable size is EINVAL. */
 HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(3, 4) void *hak_recallocarray(void *block, size_t old_count, size_t count, size_t size);
 /* BSD: as realloc, but frees the old block when it fails. */
 HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(2) void *hak_reallocf(void *block, size_t size);
@@ -65,8 +61,7 @@ HAK_API void hak_cfree(void *block);
 /* The alignment must be a power of two, else NULL with EINVAL. Any size. */
 HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(2) void *hak_aligned_alloc(size_t alignment, size_t size);
 HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(2) void *hak_memalign(size_t alignment, size_t size);
-/* Returns 0, EINVAL (not a power of two, or below sizeof(void *)) or ENOMEM;
- * *result and errno are untouched on failure. */
+/* Returns 0, EINVAL (not a power of two, or below sizeof(void *)) or ENOMEM; *result and errno are untouched on failure. */
 HAK_API HAK_MUST_USE int hak_posix_memalign(void **result, size_t alignment, size_t size);
 /* Aligned to pages, of 4 KiB or as large as the system has them; hak_pvalloc rounds the size up to whole ones. */
 HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(1) void *hak_valloc(size_t size);
@@ -103,8 +98,8 @@ typedef struct hak_sized {
 /* Allocates at least `size` bytes and says how many there are. */
 HAK_API HAK_MUST_USE hak_sized_t hak_alloc_at_least(size_t size);
 
-/* Grows or shrinks a block in place so that `size` bytes are usable.
- * Returns true on success; false (errno untouched, block unchanged) when it would have to move. */
+/* Grows or shrinks a block in place so that `size` bytes are usable. Returns true on success; false (errno untouched, block unchanged)
+ * when it would have to move. */
 HAK_API HAK_MUST_USE bool hak_expand(void *block, size_t size);
 
 /* Fills blocks[0..count) with blocks of `size` bytes; returns how many it got
@@ -113,9 +108,8 @@ HAK_API HAK_MUST_USE size_t hak_malloc_batch(size_t size, size_t count, void **b
 /* Frees blocks[0..count); NULL entries are skipped. */
 HAK_API void hak_free_batch(void **blocks, size_t count);
 
-/* Gives memory back: the calling thread's cached blocks, pending remote frees,
- * every free page. With force false, only what has been free for the decay time.
- * Returns the bytes returned to the operating system. */
+/* Gives memory back: the calling thread's cached blocks, pending remote frees, every free page. With force false, only what has been
+ * free for the decay time. Returns the bytes returned to the operating system. */
 HAK_API size_t hak_collect(bool force);
 
 /* ---- The libc statistics names ---- since 0.1 */
@@ -147,11 +141,9 @@ HAK_API hak_mallinfo_t hak_mallinfo2(void);
 
 /* ---- Statistics ---- since 0.1 */
 
-/* All in bytes unless the name says otherwise.  Read without stopping other
- * threads: each figure is exact for its source, the set may be skewed by
- * operations under way.  Sources: [census] walks slab records and bins,
- * [counter] is an atomic counter kept on slow paths, [os] asks the kernel,
- * [clock] measures.  Later versions add fields at the end alone. */
+/* All in bytes unless the name says otherwise.  Read without stopping other threads: each figure is exact for its source, the set may be
+ * skewed by operations under way.  Sources: [census] walks slab records and bins, [counter] is an atomic counter kept on slow paths, [os]
+ * asks the kernel, [clock] measures.  Later versions add fields at the end alone. */
 typedef struct hak_stats {
   uint32_t struct_size;     /* set by the caller to sizeof(hak_stats_t); afterwards, how many bytes are filled */
   uint32_t classes;         /* number of size classes; the last is that of malloc(0) */
@@ -241,11 +233,9 @@ HAK_API bool hak_stats_json(int fd);
 
 /* ---- Options ---- since 0.1; the list is in docs/options.md */
 
-/* The value in force of the option `name` (without the HAKMEM_ prefix, any case);
- * false (EINVAL) for an unknown name. */
+/* The value in force of the option `name` (without the HAKMEM_ prefix, any case); false (EINVAL) for an unknown name. */
 HAK_API bool hak_option_get(const char *name, int64_t *value);
-/* Sets an option at run time; false with EINVAL for an unknown name, a value out
- * of range, or an option that is read at start only. */
+/* Sets an option at run time; false with EINVAL for an unknown name, a value out of range, or an option that is read at start only. */
 HAK_API bool hak_option_set(const char *name, int64_t value);
 /* Writes all options to a file descriptor as a JSON array, without allocating; returns false when writing fails.  Each is an object
  * of "name" (as above), "type" ("switch", "number" or "path"), "default", "min" and "max" (the last two null for a path), "runtime"
