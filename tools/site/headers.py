@@ -78,7 +78,8 @@ def pieces(text):
             end = match.end()
             if match[0].endswith("{"):
                 end = closing(text, end - 1)
-                if text[at:end].startswith(("typedef", "class", "struct", "enum", "template")) and (rest := re.compile(r"[^;\n]*;").match(text, end)):
+                rest = re.compile(r"[^;\n]*;").match(text, end)
+                if rest and text[at:end].startswith(("typedef", "class", "struct", "enum", "template")):
                     end = rest.end()
             line = re.compile(r"[ \t]*(?:/\*.*?\*/)?[ \t]*\n?", re.S).match(text, end)
             yield "code", text[at:line.end()]

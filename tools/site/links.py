@@ -6,6 +6,7 @@ that shows it, made here; one to README.md, to the site's first page.  Names of 
 import html
 import pathlib
 import posixpath
+import shutil
 
 from docutils import nodes
 from pygments import highlight
@@ -50,9 +51,11 @@ class Links:
         if path.endswith(".md") and path != "README.md":
             log.warning("%s has no place among the pages: give it one in tools/site/navigation.txt", path, location=node)
             return
-        page = "index" if path == "README.md" else path + "/index" if where.is_dir() else path
-        if page != "index" and page not in self.app.env.found_docs:
+        pages = self.app.env.found_docs
+        page = "index" if path == "README.md" else path if where.is_file() else path + "/README"
+        if page not in pages:
             self.shown.add(path)
+            page = path if where.is_file() else path + "/index"
         uri = posixpath.relpath(page + ".html", posixpath.dirname(docname) or ".") + ("#" + fragment if fragment else "")
         link = nodes.reference("", "", internal=True, refuri=uri)
         link += [child.deepcopy() for child in node.children]
@@ -79,6 +82,11 @@ class Links:
                 names = sorted(entry.name + "/" * entry.is_dir() for entry in where.iterdir() if not entry.name.startswith((".", "__pycache__")))
                 body = "<ul>" + "".join(f"<li><code>{html.escape(name)}</code></li>" for name in names) + "</ul>"
                 yield path + "/index", self.context(path, body), "page.html"
+            elif where.suffix in (".svg", ".png"):
+                to = pathlib.Path(app.outdir, path)
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(where, to)
+                yield path, self.context(path, f'<img src="{html.escape(where.name)}" alt="">'), "page.html"
             else:
                 yield path, self.context(path, self.shown_file(where)), "page.html"
 
