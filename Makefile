@@ -116,7 +116,7 @@ setup-tests: setup-compilers # one after the other, as apt wants
 # Within `make test`, what is missing is installed while what can be built is. What runs beside check leaves it half the processors.
 ifdef SETUP
 built check-asan check-tsan $(VENV)/.installed-bench: | setup-compilers
-check check-aarch64-cross check-musl check-cli check-rust check-packages check-recipes check-docs check-bench: | setup-tests
+check check-aarch64-cross check-musl check-cli check-rust check-packages check-recipes check-docs check-bench docs: | setup-tests
 check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-rust check-recipes: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
 endif
 
