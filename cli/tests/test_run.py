@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -145,3 +146,10 @@ def test_wrong_usage_is_refused(hakmem):
         result = hakmem("run", *arguments)
         assert result.returncode == 2
         assert "Usage:" in result.stderr
+
+
+def test_command_needs_click_and_rich_alone():
+    """As Debian's package has it; what a single command needs beyond is loaded by that command."""
+    extras = ["numpy", "scipy", "jinja2", "elftools", "textual", "google", "opentelemetry", "vl_convert"]
+    code = f"import sys; sys.modules.update(dict.fromkeys({extras})); import hakmem.app"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from hakmem import render
 from hakmem.bench import plan as plans
-from hakmem.bench import setting_up, since, workloads
+from hakmem.bench import setting_up, workloads
 from hakmem.bench.allocators import BASELINE, MANIFEST
 from hakmem.bench.journal import Journal, stored_plan
 from hakmem.bench.plan import Choices, Places, Plan, Step
@@ -71,6 +71,8 @@ def _places(root: str | None, build: str | None, output: str | None, resume: boo
 
 def _older(places: Places, named: str | None, size: str) -> dict | None:
     """The results to compare with: those in a directory that is named, or the newest that are older."""
+    from hakmem.bench import since  # here, since what it compares by takes a second to load, and comes with the benchmark alone
+
     folder = Path(named) if named else since.newest(places.results, places.output, size)
     return since.read(folder) if folder else None
 
