@@ -191,6 +191,13 @@ typedef struct hak_stats {
   uint64_t huge_trials; /* huge pages timed as they were brought in, where the system gives them on request, so far, a count [counter] */
   uint64_t huge_losses; /* of these, those so slow that no more were asked for, for a while (HAKMEM_HUGE), a count [counter] */
   uint64_t huge_price_ns, small_price_ns; /* ns of processor time to bring in 2 MiB, as last measured; 0: never [clock] */
+  uint64_t limit; /* the limit that is met first, a container's or HAKMEM_LIMIT_SOFT, in bytes; 0: none known: docs/containers.md [os] */
+  uint64_t limit_use; /* bytes that counted against it when last looked at [os] */
+  uint64_t limit_level; /* how near that is: 0 far, 1 near, 2 nearer, 3 at it */
+  uint64_t limit_given; /* bytes given back while a limit was near, so far [counter] */
+  uint64_t limit_percent; /* of the limit, the most that was in use as something was given back for it; a count */
+  uint64_t limit_looks; /* times that the kernel was asked for limits, so far, a count [counter] */
+  uint64_t limit_refused; /* times that HAKMEM_LIMIT_HARD has held back memory, so far, a count [counter] */
 } hak_stats_t;
 
 /* The figures of one size class. */

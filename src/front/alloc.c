@@ -5,7 +5,9 @@
 
 #include "front/boot.h"
 #include "front/memcheck.h"
+#include "front/limits.h"
 #include "front/named.h"
+#include "front/plea.h"
 #include "front/secure.h"
 #include "front/supply.h"
 #include "front/thread.h"
@@ -37,8 +39,13 @@ static bool trim_all(void) {
     store_relaxed(&others_ms, now);
     heap_trim_others();
   }
-  return large_trim() || own || others;
+  bool room = limits_make_room(heap); /* last: what the others leave empty */
+  return large_trim() || own || others || room;
 }
+
+/* An allocation has failed: whether the program, asked for it, has freed something. */
+#define PLEAS_MOST 16
+static HAK_COLD bool may_try_again(unsigned *pleas, size_t size) { return (*pleas)++ < PLEAS_MOST && plea_for(size); }
 
 /* --- small ------------------------------------------------------------------------------- */
 
@@ -124,9 +131,13 @@ static HAK_NOINLINE void *alloc_small(size_t size) {
   heap_t *heap = thread_heap;
   void *block = heap != NULL && load_relaxed(&heap->watched) ? alloc_watched(heap, size) : NULL;
   if (block != NULL) return block;
-  thread_enter();
-  block = alloc_refill(size);
-  thread_leave_with_upkeep();
+  unsigned pleas = 0;
+  do {
+    thread_enter();
+    block = alloc_refill(size);
+    thread_leave_with_upkeep();
+  } while (HAK_UNLIKELY(block == NULL) && may_try_again(&pleas, size));
+  plea_due();
   return block != NULL ? block : out_of_memory();
 }
 
@@ -134,10 +145,15 @@ static HAK_NOINLINE void *alloc_small(size_t size) {
 
 static void *alloc_large(size_t size, size_t align, span_use_t use) {
   if (size > PTRDIFF_MAX || !boot()) return out_of_memory();
-  thread_enter();
-  void *block = large_alloc(size, align, use);
-  if (HAK_UNLIKELY(block == NULL) && large_may_fit(size, align) && trim_all()) block = large_alloc(size, align, use);
-  thread_leave_with_upkeep();
+  void *block;
+  unsigned pleas = 0;
+  do {
+    thread_enter();
+    block = large_alloc(size, align, use);
+    if (HAK_UNLIKELY(block == NULL) && large_may_fit(size, align) && trim_all()) block = large_alloc(size, align, use);
+    thread_leave_with_upkeep();
+  } while (HAK_UNLIKELY(block == NULL) && large_good_size(size) <= HAK_REGION_MAX && may_try_again(&pleas, size));
+  plea_due();
   if (event_armed() && block != NULL) event_try(size);
   return block != NULL ? block : out_of_memory();
 }

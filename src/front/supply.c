@@ -7,12 +7,14 @@
 #include "front/quarantine.h"
 #include "front/repair.h"
 #include "front/shared.h"
+#include "kit/pressure.h"
 #include "os/os.h"
 #include "slab/batch.h"
 #include "slab/remote.h"
 #include "slab/sample.h"
 
 #define TICK_MS 1000
+#define TICK_NEAR_MS 100 /* while a limit of memory is near */
 #define TICK_EVERY 64 /* slow paths: reading the clock costs as much as a short one */
 
 /* So many orphans' heaps stay as they are, for the next threads; more only if they have slabs. */
@@ -68,10 +70,10 @@ static void bins_empty(heap_t *heap) {
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) bin_empty(heap_bin(heap, c), &heap->owner);
 }
 
-void heap_tick(heap_t *heap) {
-  if (heap->slow_paths++ % TICK_EVERY != 0) return;
+bool heap_tick(heap_t *heap) {
+  if (heap->slow_paths++ % TICK_EVERY != 0) return false;
   uint64_t now = os_now_ms();
-  if (now - heap->last_tick_ms < TICK_MS) return;
+  if (now - heap->last_tick_ms < (pressure_now() >= PRESSURE_HIGH ? TICK_NEAR_MS : TICK_MS)) return false;
   heap->last_tick_ms = now;
   heap_lock(heap);
   (void)remote_collect(&heap->owner);
@@ -79,6 +81,7 @@ void heap_tick(heap_t *heap) {
     bin_tick(heap_bin(heap, c), &heap->owner, &heap->budget);
   }
   heap_unlock(heap);
+  return true;
 }
 
 /* Everything that the heap keeps goes back; with its lock. */

@@ -4,12 +4,14 @@
 
 #include "os/memcheck.h"
 #include "kit/options.h"
+#include "kit/pressure.h"
 #include "space/ledger.h"
 #include "space/purge.h"
 #include "slab/hole.h"
 #include "slab/remote.h"
 #include "front/heaps.h"
 #include "front/keeper.h"
+#include "front/limits.h"
 #include "front/repair.h"
 #include "front/shared.h"
 #include "front/supply.h"
@@ -57,14 +59,15 @@ static void purge_new_holes(void) {
   uint64_t units = purge_peak_units(), before = load_relaxed(&settled);
   if (HAK_LIKELY(before == units)) return;
   store_relaxed(&settled, units);
-  if (holes_are_worth_it()) (void)hole_step_part((uint32_t)(units - before));
+  if (holes_are_worth_it() || pressure_now() >= PRESSURE_HIGH) (void)hole_step_part((uint32_t)(units - before));
 }
 
 void thread_leave_with_upkeep(void) {
   remote_catch_up();
+  limits_due(thread_heap);
   (void)(keeper_is_there() ? purge_growth_due() : purge_due());
   purge_new_holes();
-  if (thread_heap != NULL) heap_tick(thread_heap);
+  if (thread_heap != NULL && heap_tick(thread_heap)) limits_tick(thread_heap);
   keeper_call(thread_heap);
   watch_due();
   thread_leave();

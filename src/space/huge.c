@@ -4,6 +4,7 @@
 
 #include "os/os.h"
 #include "kit/options.h"
+#include "kit/pressure.h"
 #include "space/ledger.h"
 
 /* The last superslab is partly used, and may be wholly resident: at most 1/16 of a heap this large. */
@@ -37,6 +38,7 @@ void huge_start(void) {
 static way_t way(void) {
   static const way_t of_option[] = {WAY_NEVER, WAY_ALWAYS};
   int64_t option = option_get(OPTION_huge);
+  if (HAK_UNLIKELY(pressure_now() != PRESSURE_FAR)) return WAY_NEVER;
   return option == 2 ? (way_t)load_relaxed(&system_way) : of_option[option];
 }
 

@@ -6,6 +6,7 @@
  *   by growth  when the heap is about to be larger than it ever was, while more
  *              than idle_percent of what is in use lies idle; in all, half of what the heap
  *              has grown to.
+ * Near a limit of memory (kit/pressure.h) the time is shorter, and growth demands all that is idle.
  * Both are done where no lock is held, with the units claimed meanwhile. */
 #ifndef SPACE_PURGE_H
 #define SPACE_PURGE_H

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "os/memcheck.h"
 #include "os/os.h"
+#include "kit/pressure.h"
 #include "space/huge.h"
 #include "space/ledger.h"
 #include "space/move.h"
@@ -145,6 +146,15 @@ static uint32_t find_across(uint32_t units, uint64_t align, span_use_t use) {
   return best;
 }
 
+/* Whether HAKMEM_LIMIT_HARD leaves room for what of the claimed units may not be resident yet. */
+static bool units_permitted(uint32_t start, uint32_t units) {
+  if (HAK_LIKELY(load_relaxed(&pressure.cap) == PRESSURE_NO_CAP)) return true;
+  if (pressure_permits(ledger_used_units() + ledger_idle_units(), units_fresh(start, units))) return true;
+  add_relaxed(&pressure.refused, 1);
+  units_release(start, units);
+  return false;
+}
+
 static uint32_t find_and_claim(uint32_t units, uint64_t align, span_use_t use) {
   if (units <= WORD_UNITS / 2 && align <= WORD_UNITS && region.base % HAK_SUPERSLAB == 0) {
     return find_in_words(units, (unsigned)align);
@@ -179,6 +189,7 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
       start = find_and_claim(units, align_units, use);
     }
     if (start != SPAN_NONE) {
+      if (!units_permitted(start, units)) return SPAN_NONE;
       memcheck_open(region_address(start), units * HAK_UNIT);
       *zero = units_mark_dirty(start, units, use);
       return start;
@@ -203,6 +214,7 @@ bool span_claim(uint32_t start, uint32_t units) {
   bool fits = (uint64_t)start + units <= frontier;
   if (!fits && !(start <= frontier && reaches_frontier(start, frontier) && region_grow(frontier, units))) return false;
   if ((uint64_t)start + units > load_acquire(&region.units) || !units_claim(start, units)) return false;
+  if (!units_permitted(start, units)) return false;
   (void)units_mark_dirty(start, units, SPAN_PLAIN);
   return true;
 }

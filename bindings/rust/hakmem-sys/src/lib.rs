@@ -135,6 +135,20 @@ pub struct hak_stats_t {
     pub huge_price_ns: u64,
     /// The same for 2 MiB of small pages.
     pub small_price_ns: u64,
+    /// The limit that is met first, a container's or HAKMEM_LIMIT_SOFT; 0: none known (os).
+    pub limit: u64,
+    /// What counted against it when last looked at (os).
+    pub limit_use: u64,
+    /// How near that is: 0 far, 1 near, 2 nearer, 3 at it.
+    pub limit_level: u64,
+    /// Given back while a limit was near, so far (counter).
+    pub limit_given: u64,
+    /// Of the limit, the most that was in use as something was given back for it, in percent.
+    pub limit_percent: u64,
+    /// Times that the kernel was asked for limits, so far, a count (counter).
+    pub limit_looks: u64,
+    /// Times that HAKMEM_LIMIT_HARD has held back memory, so far, a count (counter).
+    pub limit_refused: u64,
 }
 
 /// Statistics of one size class.
