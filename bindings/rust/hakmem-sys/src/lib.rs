@@ -315,4 +315,23 @@ extern "C" {
     pub fn hak_profile_pprof(fd: c_int) -> bool;
     pub fn hak_profile_arm(seconds: u32) -> bool;
     pub fn hak_tag_set(tag: u32) -> u32;
+
+    // pressure.h
+    pub fn hak_on_pressure(callback: Option<unsafe extern "C" fn(pressure: *const hak_pressure_t, argument: *mut c_void) -> usize>, argument: *mut c_void);
+}
+
+/// What a program is told when memory becomes scarce.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct hak_pressure_t {
+    /// Bytes of it that are filled.
+    pub struct_size: u32,
+    /// HAK_PRESSURE_*.
+    pub level: u32,
+    /// Bytes that count against the limit, as last seen.
+    pub r#use: u64,
+    /// Bytes; 0: none is known.
+    pub limit: u64,
+    /// Bytes of the allocation that is about to fail; else 0.
+    pub wanted: u64,
 }
