@@ -167,7 +167,8 @@ static HAK_COLD void limits_step(heap_t *heap) {
     store_relaxed(&pressure.forked, false);
     limits_seen.known = limits_seen.found = false;
   }
-  uint64_t before = limits_seen.found && limits_seen.units < units ? limits_seen.units : units; /* what has grown since may not be written yet */
+  uint64_t before =
+      limits_seen.found && limits_seen.units < units ? limits_seen.units : units; /* what has grown since may not be written yet */
   bool asked = limits_ask(now, units);
   uint64_t use = use_expected(units, asked ? before : limits_seen.units);
   if (!limits_seen.known) use = 0;

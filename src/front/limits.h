@@ -26,7 +26,8 @@ HAK_INLINE void limits_due(heap_t *heap) {
 }
 /* The same, when a heap's tick has come. */
 void limits_tick(heap_t *heap);
-/* An allocation has failed: gives back what is idle where HAKMEM_LIMIT_HARD may be the cause, and asks the kernel anew. False: it is not. */
+/* An allocation has failed: gives back what is idle where HAKMEM_LIMIT_HARD may be the cause, and asks the kernel anew.
+ * False: it is not. */
 HAK_CHECKED bool limits_make_room(heap_t *heap);
 /* Gives back all that can be, at whatever cost; the bytes. */
 size_t limits_give_all(heap_t *heap);

@@ -16,7 +16,14 @@ typedef enum pressure_level {
 } pressure_level_t;
 
 /* What limits. */
-typedef enum pressure_source { PRESSURE_NOTHING, PRESSURE_MAX, PRESSURE_HIGH_MARK, PRESSURE_V1, PRESSURE_SOFT, PRESSURE_HARD } pressure_source_t;
+typedef enum pressure_source {
+  PRESSURE_NOTHING,
+  PRESSURE_MAX,
+  PRESSURE_HIGH_MARK,
+  PRESSURE_V1,
+  PRESSURE_SOFT,
+  PRESSURE_HARD
+} pressure_source_t;
 
 #define PRESSURE_ROOM ((uint64_t)2 << 30)
 #define PRESSURE_NO_CAP UINT64_MAX
@@ -44,7 +51,8 @@ HAK_INLINE pressure_level_t pressure_now(void) { return (pressure_level_t)load_r
 
 /* The level that so much in use comes to; 0 as the limit: none. */
 pressure_level_t pressure_of(uint64_t use, uint64_t limit);
-/* How far the heap may grow before the kernel is asked again: a quarter of what is left, between 2 MiB and a sixteenth of the limit. Units. */
+/* How far the heap may grow before the kernel is asked again, in units: a quarter of what is left, between 2 MiB and a sixteenth of the
+ * limit. */
 uint64_t pressure_step(uint64_t use, uint64_t limit);
 /* The units that the heap may come to for a limit of its container's, of which all others use the rest. */
 uint64_t pressure_cap_of(uint64_t limit, uint64_t use, uint64_t heap_units);

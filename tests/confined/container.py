@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""A program in a control group whose memory is limited: what hakmem sees, gives back and says; and its own hard limit.
+
+Takes the library's path.  Exit status 77, which ctest shows as skipped, where no group can be made.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+
+LIMIT = 200 << 20
+PROGRAM = """
+import sys
+def phase(size):
+    return [bytes([1]) * size for _ in range(120_000_000 // size)]
+kept = []
+for size in (2000, 300, 7000, 90000, 600):
+    blocks = phase(size)
+    kept += blocks[::400]
+    del blocks
+"""
+REFUSED = """
+blocks = []
+try:
+    while len(blocks) < 200:
+        blocks.append(bytearray(1000000))
+except MemoryError:
+    print(len(blocks))
+"""
+
+
+def group_make():
+    """A group with the limit, of whichever version bounds memory here; None."""
+    for root, file in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        folder = pathlib.Path(root) / f"hakmem-test-{os.getpid()}"
+        try:
+            folder.mkdir()
+            (folder / file).write_text(str(LIMIT))
+            return folder
+        except OSError as error:
+            print(f"{folder}: {error.strerror}")
+            if folder.is_dir():
+                folder.rmdir()
+    return None
+
+
+def run(library, program, folder=None, **more):
+    def enter():
+        if folder:
+            (folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    environment = {**os.environ, "LD_PRELOAD": library, "PYTHONMALLOC": "malloc", **more}
+    return subprocess.run([sys.executable, "-c", program], env=environment, preexec_fn=enter, capture_output=True, text=True, check=False,
+                          timeout=500)
+
+
+def main():
+    library = sys.argv[1]
+    refused = run(library, REFUSED, HAKMEM_LIMIT_HARD="100M")
+    assert refused.returncode == 0 and 50 < int(refused.stdout) < 101, refused
+    folder = group_make()
+    if folder is None:
+        return 77
+    try:
+        done = run(library, PROGRAM, folder, HAKMEM_STATS="1")
+        assert done.returncode == 0, done
+        said = [line for line in done.stderr.splitlines() if line.startswith("gave back ")]
+        assert len(said) == 1 and " % of memory." in said[0], done.stderr
+        off = run(library, PROGRAM, folder, HAKMEM_STATS="1", HAKMEM_CONTAINER="0")
+        assert "gave back " not in off.stderr and "0      looks for limits" in off.stderr, off.stderr
+    finally:
+        folder.rmdir()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
