@@ -1,7 +1,8 @@
 /* cgroup.h - the memory limits of the process's control groups: what Docker, Kubernetes and systemd set.
  *
  * Of version 2 (memory.max, memory.high, memory.current), or of version 1 where that has the memory controller; at the places where
- * both are usually mounted.  Nothing is kept open and nothing is allocated: each call reads files (os_read_file), so it is refused once the process
+ * both are usually mounted.  Nothing is kept open and nothing is allocated: each call reads files (os_read_file), so it is refused
+ * once the process
  * has put itself under a filter.  A file that is not there, or is no number, is a limit that is not there. */
 #ifndef OS_CGROUP_H
 #define OS_CGROUP_H

@@ -141,10 +141,10 @@ pub struct hak_stats_t {
     pub limit_use: u64,
     /// How near that is: 0 far, 1 near, 2 nearer, 3 at it.
     pub limit_level: u64,
-    /// Given back while a limit was near, so far (counter).
-    pub limit_given: u64,
     /// Of the limit, the most that was in use as something was given back for it, in percent.
     pub limit_percent: u64,
+    /// Given back while a limit was near, so far (counter).
+    pub limit_given: u64,
     /// Times that the kernel was asked for limits, so far, a count (counter).
     pub limit_looks: u64,
     /// Times that HAKMEM_LIMIT_HARD has held back memory, so far, a count (counter).
