@@ -183,9 +183,7 @@ typedef struct hak_stats {
   uint64_t guards_left_out; /* inaccessible units not made, since mappings are limited: docs/security.md, so far, a count [counter] */
   uint64_t keeper_starts; /* times that the keeper, which gives memory back while the program rests, was started [counter] */
   uint64_t sys_mmap; /* system calls so far, counts [counter] */
-  uint64_t sys_munmap;
-  uint64_t sys_mprotect;
-  uint64_t sys_madvise;
+  uint64_t sys_munmap, sys_mprotect, sys_madvise;
   uint64_t sys_mremap, sys_other;
   uint64_t huge_trials; /* huge pages timed as they were brought in, where the system gives them on request, so far, a count [counter] */
   uint64_t huge_losses; /* of these, those so slow that no more were asked for, for a while (HAKMEM_HUGE), a count [counter] */
