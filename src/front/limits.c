@@ -198,7 +198,9 @@ bool limits_make_room(heap_t *heap) {
 }
 
 HAK_COLD void limits_changed(void) {
-  if (load_relaxed(&pressure.look_at) != UINT64_MAX) store_relaxed(&pressure.look_at, (uint64_t)0);
+  uint64_t at = load_relaxed(&pressure.look_at); /* never over the claim of who looks just now */
+  if (at == UINT64_MAX) return;
+  (void)atomic_compare_exchange_strong_explicit(&pressure.look_at, &at, 0, memory_order_relaxed, memory_order_relaxed);
 }
 
 void limits_start(void) {
