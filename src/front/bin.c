@@ -78,10 +78,10 @@ static void bin_adapt(bin_t *bin, bin_budget_t *budget, bin_event_t event) {
   bool in_turn = bin->last != BIN_NEW && bin->last != event;
   bin->last = (uint8_t)event;
   bin->used = true;
-  if (!adapts() || pressure_now() != PRESSURE_FAR) return;
+  if (!adapts()) return;
   intptr_t most = in_turn ? bin_reserve(bin->shared.size_class) : usual_capacity(bin->shared.size_class);
   intptr_t capacity = bin->capacity * 2 < most ? bin->capacity * 2 : most;
-  if (capacity > bin->capacity) (void)bin_change(bin, budget, capacity);
+  if (capacity > bin->capacity && pressure_now() == PRESSURE_FAR) (void)bin_change(bin, budget, capacity);
 }
 
 /* --- blocks ------------------------------------------------------------------------------ */

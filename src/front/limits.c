@@ -3,6 +3,7 @@
 #include "os/cgroup.h"
 #include "os/os.h"
 #include "kit/options.h"
+#include "space/ledger.h"
 #include "space/purge.h"
 #include "slab/hole.h"
 #include "slab/large.h"
@@ -106,9 +107,9 @@ static bool soft_is_passed(uint64_t use, uint64_t units, uint64_t *amount, uint6
 
 static void cap_set(uint64_t units) {
   int64_t option = option_get(OPTION_limit_hard);
-  uint64_t amount = pressure_amount(option, limit_known()), cap = PRESSURE_NO_CAP;
+  uint64_t amount = pressure_amount(option, limit_known()), cap = LEDGER_NO_CAP;
   if (amount != UINT64_MAX) cap = option > 0 ? amount >> HAK_UNIT_SHIFT : pressure_cap_of(amount, limits_seen.use, units);
-  store_relaxed(&pressure.cap, cap);
+  ledger_set_cap(cap);
 }
 
 static uint64_t next_look(uint64_t use, uint64_t units) {
@@ -157,7 +158,8 @@ static void level_set(heap_t *heap, uint64_t now, uint64_t use, uint64_t units) 
   }
   pressure_set(level, source, use, limit);
   store_relaxed(&tick_ms, limit_known() == 0 ? UINT64_MAX : now + (level != PRESSURE_FAR ? NEAR_MS : FAR_MS));
-  store_relaxed(&pressure.to_tell, level >= PRESSURE_HIGH ? (uint32_t)level : (uint32_t)PRESSURE_FAR);
+  bool tells = level >= PRESSURE_HIGH && load_relaxed(&pressure.listens);
+  store_relaxed(&pressure.to_tell, tells ? (uint32_t)level : (uint32_t)PRESSURE_FAR);
   if (level == PRESSURE_URGENT) limits_give_back(heap, now, limit);
 }
 
@@ -177,30 +179,32 @@ static HAK_COLD void limits_step(heap_t *heap) {
   store_release(&pressure.look_at, next_look(use, limits_heap_units()));
 }
 
-HAK_COLD void limits_look(heap_t *heap) {
+static HAK_COLD void limits_look(heap_t *heap) {
   uint64_t at = load_relaxed(&pressure.look_at);
   if (at == UINT64_MAX) return;
   if (!atomic_compare_exchange_strong_explicit(&pressure.look_at, &at, UINT64_MAX, memory_order_acquire, memory_order_relaxed)) return;
   limits_step(heap);
 }
 
-void limits_tick(heap_t *heap) {
+void limits_due(heap_t *heap) {
   uint64_t at = load_relaxed(&tick_ms);
-  if (at != 0 && at != UINT64_MAX && os_now_ms() >= at) limits_look(heap);
+  bool grown = limits_heap_units() >= load_relaxed(&pressure.look_at);
+  if (grown || (at != 0 && at != UINT64_MAX && os_now_ms() >= at)) limits_look(heap);
 }
 
 bool limits_make_room(heap_t *heap) {
-  if (HAK_LIKELY(load_relaxed(&pressure.cap) == PRESSURE_NO_CAP)) return false;
-  uint64_t before = load_relaxed(&pressure.cap);
+  uint64_t before = ledger_cap();
+  if (HAK_LIKELY(before == LEDGER_NO_CAP)) return false;
   size_t given = ledger_idle_units() > 0 ? purge_all() : 0;
   limits_look(heap);
-  return given > 0 || load_relaxed(&pressure.cap) > before;
+  return given > 0 || ledger_cap() > before;
 }
 
 HAK_COLD void limits_changed(void) {
   uint64_t at = load_relaxed(&pressure.look_at); /* never over the claim of who looks just now */
   if (at == UINT64_MAX) return;
   (void)atomic_compare_exchange_strong_explicit(&pressure.look_at, &at, 0, memory_order_relaxed, memory_order_relaxed);
+  purge_turn();
 }
 
 void limits_start(void) {

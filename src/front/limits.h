@@ -10,7 +10,6 @@
 #define FRONT_LIMITS_H
 
 #include "kit/pressure.h"
-#include "space/ledger.h"
 #include "front/heap.h"
 
 #define LIMITS_PAUSE_MS 10
@@ -20,13 +19,9 @@ void limits_start(void);
 /* An option of limits was changed: looks on the next slow path. */
 void limits_changed(void);
 
-/* From a slow path, where no lock is held; `heap` is the thread's, or NULL. */
-void limits_look(heap_t *heap);
-HAK_INLINE void limits_due(heap_t *heap) {
-  if (HAK_UNLIKELY(ledger_used_units() + ledger_idle_units() >= load_relaxed(&pressure.look_at))) limits_look(heap);
-}
-/* The same, when a heap's tick has come. */
-void limits_tick(heap_t *heap);
+/* Looks if it is time to, by growth or by the clock: from a slow path, where no lock is held, once purge_turns has changed. `heap` is the
+ * thread's, or NULL. */
+void limits_due(heap_t *heap);
 /* An allocation has failed: gives back what is idle where HAKMEM_LIMIT_HARD may be the cause, and asks the kernel anew.
  * False: it is not. */
 HAK_CHECKED bool limits_make_room(heap_t *heap);

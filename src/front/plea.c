@@ -23,7 +23,6 @@ static bool hook_seal(bool sealed) { return !HAK_SECURE || os_seal(&plea_hook, s
 /* What was told last, and when: another level is told at once. */
 static _Atomic uint32_t plea_told;
 static _Atomic uint64_t plea_again_ms;
-static _Atomic bool plea_is_set; /* there is a callback */
 
 static bool plea_begin(void) {
   uintptr_t none = 0;
@@ -44,7 +43,7 @@ void plea_set(hak_pressure_callback_t *callback, void *argument) {
     plea_hook.argument = argument;
   }
   (void)hook_seal(true);
-  store_relaxed(&plea_is_set, callback != NULL);
+  store_relaxed(&pressure.listens, callback != NULL);
   store_relaxed(&plea_told, 0);
   if (!mine) plea_end();
 }
@@ -68,19 +67,19 @@ static uint32_t level_to_tell(uint32_t level) {
 }
 
 HAK_COLD void plea_tell(void) {
-  if (!load_relaxed(&plea_is_set) || thread_inside != 0) return;
+  if (thread_inside != 0) return; /* a signal handler in a slow path: later */
   uint32_t level = level_to_tell(load_relaxed(&pressure.to_tell));
+  store_relaxed(&pressure.to_tell, (uint32_t)PRESSURE_FAR); /* until the next look */
   uint64_t now = os_now_ms();
   if (level == 0 || (level <= load_relaxed(&plea_told) && now < load_relaxed(&plea_again_ms)) || !plea_begin()) return;
   store_relaxed(&plea_told, level);
   store_relaxed(&plea_again_ms, now + PLEA_AGAIN_MS);
-  store_relaxed(&pressure.to_tell, (uint32_t)PRESSURE_FAR); /* until the next look */
   (void)plea_ask(level, 0);
   plea_end();
 }
 
 HAK_COLD bool plea_for(size_t size) {
-  if (!load_relaxed(&plea_is_set) || thread_inside != 0 || plea_is_mine()) return false;
+  if (!load_relaxed(&pressure.listens) || thread_inside != 0 || plea_is_mine()) return false;
   for (unsigned tries = 0; !plea_begin(); tries++) {
     if (tries == PLEA_WAITS_MOST) return true;
     os_sleep_us(PLEA_WAIT_US);

@@ -11,11 +11,8 @@
 /* Any thread. Waits for a thread that is in the callback before. */
 void plea_set(hak_pressure_callback_t *callback, void *argument);
 
-/* After a call that has allocated: tells the program, if there is something to tell. */
+/* After a call that has allocated, with no lock held: tells the program, if there is something to tell. */
 void plea_tell(void);
-HAK_INLINE void plea_due(void) {
-  if (HAK_UNLIKELY(load_relaxed(&pressure.to_tell) != (uint32_t)PRESSURE_FAR)) plea_tell();
-}
 /* An allocation of so many bytes has failed. True: the program says that it has freed something, or another thread has asked it just now:
  * try again. */
 HAK_CHECKED bool plea_for(size_t size);

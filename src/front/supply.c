@@ -9,6 +9,7 @@
 #include "front/shared.h"
 #include "kit/pressure.h"
 #include "os/os.h"
+#include "space/purge.h"
 #include "slab/batch.h"
 #include "slab/remote.h"
 #include "slab/sample.h"
@@ -70,10 +71,10 @@ static void bins_empty(heap_t *heap) {
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) bin_empty(heap_bin(heap, c), &heap->owner);
 }
 
-bool heap_tick(heap_t *heap) {
-  if (heap->slow_paths++ % TICK_EVERY != 0) return false;
+void heap_tick(heap_t *heap) {
+  if (heap->slow_paths++ % TICK_EVERY != 0) return;
   uint64_t now = os_now_ms();
-  if (now - heap->last_tick_ms < (pressure_now() >= PRESSURE_HIGH ? TICK_NEAR_MS : TICK_MS)) return false;
+  if (now - heap->last_tick_ms < (pressure_now() >= PRESSURE_HIGH ? TICK_NEAR_MS : TICK_MS)) return;
   heap->last_tick_ms = now;
   heap_lock(heap);
   (void)remote_collect(&heap->owner);
@@ -81,7 +82,7 @@ bool heap_tick(heap_t *heap) {
     bin_tick(heap_bin(heap, c), &heap->owner, &heap->budget);
   }
   heap_unlock(heap);
-  return true;
+  purge_turn(); /* limits are looked at with time, too */
 }
 
 /* Everything that the heap keeps goes back; with its lock. */

@@ -5,7 +5,7 @@
 #define STEP_LEAST ((uint64_t)2 << 20)
 
 /* Slow paths read the first words; what changes often is behind them. */
-pressure_t pressure HAK_ALIGNED(HAK_CACHE_LINE) = {.look_at = PRESSURE_FIRST_UNITS, .cap = PRESSURE_NO_CAP};
+pressure_t pressure HAK_ALIGNED(HAK_CACHE_LINE) = {.look_at = PRESSURE_FIRST_UNITS};
 
 /* A large limit leaves much when three quarters are used: so what counts is what is left, up to a bound. */
 pressure_level_t pressure_of(uint64_t use, uint64_t limit) {
@@ -48,13 +48,6 @@ void pressure_note_given(uint64_t bytes) {
   if (percent <= load_relaxed(&pressure.given_percent)) return;
   store_relaxed(&pressure.given_percent, percent);
   store_relaxed(&pressure.given_source, load_relaxed(&pressure.source));
-}
-
-int64_t pressure_decay(int64_t milliseconds) {
-  pressure_level_t level = pressure_now();
-  if (HAK_LIKELY(level == PRESSURE_FAR) || milliseconds <= 0) return milliseconds;
-  int64_t shorter = milliseconds >> 2 * level;
-  return shorter > 0 ? shorter : 1;
 }
 
 const char *pressure_use_name(pressure_source_t source) {

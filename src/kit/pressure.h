@@ -26,7 +26,6 @@ typedef enum pressure_source {
 } pressure_source_t;
 
 #define PRESSURE_ROOM ((uint64_t)2 << 30)
-#define PRESSURE_NO_CAP UINT64_MAX
 /* The heap from which on limits are looked for: smaller ones change little, and most processes end before. */
 #define PRESSURE_FIRST_UNITS ((uint64_t)128)
 
@@ -35,8 +34,8 @@ typedef struct pressure {
   _Atomic uint32_t source;     /* of `limit` */
   _Atomic uint64_t limit, use; /* bytes, as last seen; 0: none */
   _Atomic uint64_t look_at;    /* units of the heap from which on the next look is due; UINT64_MAX while one is under way */
-  _Atomic uint64_t cap;        /* units that the heap may come to: HAKMEM_LIMIT_HARD; PRESSURE_NO_CAP */
   _Atomic uint32_t to_tell;    /* the level that the program is to be told of: front/plea.h; PRESSURE_FAR: nothing */
+  _Atomic bool listens;        /* the program wants to be told */
   /* Figures. */
   _Atomic uint64_t given;      /* bytes given back while the level was not PRESSURE_FAR */
   _Atomic uint64_t looks;      /* times that the kernel was asked */
@@ -64,16 +63,14 @@ void pressure_set(pressure_level_t level, pressure_source_t source, uint64_t use
 /* Bytes were given back. */
 void pressure_note_given(uint64_t bytes);
 /* What the option says, shortened by the level. Milliseconds; -1 and 0 stay. */
-int64_t pressure_decay(int64_t milliseconds);
+HAK_INLINE int64_t pressure_decay(int64_t milliseconds) {
+  int64_t shorter = milliseconds >> 2 * pressure_now();
+  return shorter > 0 || milliseconds <= 0 ? shorter : 1;
+}
 /* "memory.current" and "memory.max", or what the limit is called otherwise; static texts. */
 const char *pressure_use_name(pressure_source_t source);
 const char *pressure_limit_name(pressure_source_t source);
 uint64_t pressure_percent(uint64_t use, uint64_t limit);
-/* Whether the heap, now so large, may have `units` more. */
-HAK_INLINE bool pressure_permits(uint64_t heap_units, uint64_t units) {
-  uint64_t cap = load_relaxed(&pressure.cap);
-  return HAK_LIKELY(cap == PRESSURE_NO_CAP) || heap_units + units <= cap;
-}
 /* In a fork's child, for the thread that is there: whoever looked or told may have stayed behind. */
 void pressure_after_fork(uintptr_t thread);
 

@@ -38,7 +38,6 @@ void huge_start(void) {
 static way_t way(void) {
   static const way_t of_option[] = {WAY_NEVER, WAY_ALWAYS};
   int64_t option = option_get(OPTION_huge);
-  if (HAK_UNLIKELY(pressure_now() != PRESSURE_FAR)) return WAY_NEVER;
   return option == 2 ? (way_t)load_relaxed(&system_way) : of_option[option];
 }
 
@@ -91,7 +90,7 @@ static bool huge_bring_in(uint32_t s) {
 
 static void huge_begin(uint32_t s, bool tried) {
   superslab_t *superslab = &region.superslabs[s];
-  if (load_relaxed(&superslab->mapped) != UINT32_MAX) return;
+  if (load_relaxed(&superslab->mapped) != UINT32_MAX || pressure_now() != PRESSURE_FAR) return;
   if (tried && (load_relaxed(&small_price) == 0 || os_now_ms() < load_relaxed(&paused_until))) return;
   if (atomic_exchange_explicit(&superslab->huge, 1, memory_order_relaxed) != 0) return;
   if (!tried) os_huge(region_address(s * WORD_UNITS), HAK_SUPERSLAB, true);

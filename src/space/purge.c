@@ -14,7 +14,7 @@
 static struct {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t most_units; /* in use or idle so far, when growth was settled */
   _Atomic uint64_t peak_units;                             /* by which the heap has exceeded its highest so far, in all */
-  _Atomic uint64_t purged_units;
+  _Atomic uint64_t turns, purged_units;
 } told;
 
 HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t purge_last_step_ms;
@@ -164,10 +164,17 @@ static uint64_t growth_allows(uint64_t surplus, uint64_t heap) {
 }
 
 uint64_t purge_peak_units(void) { return load_relaxed(&told.peak_units); }
+uint64_t purge_turns(void) { return load_relaxed(&told.turns); }
+void purge_turn(void) { add_relaxed(&told.turns, 1); }
+
+static void peak_note(uint64_t fresh) {
+  add_relaxed(&told.peak_units, fresh);
+  purge_turn();
+}
 
 /* Near a limit the heap grows no further while any of it is idle, and where that was found once more is likely to be. */
 static size_t purge_instead(uint64_t fresh, uint64_t idle) {
-  add_relaxed(&told.peak_units, fresh);
+  peak_note(fresh);
   uint64_t units = idle < 2 * fresh ? idle : 2 * fresh;
   return units == 0 ? 0 : purge_by_growth((uint32_t)units);
 }
@@ -184,15 +191,16 @@ size_t purge_growth_due(void) {
   if (surplus > used + idle - most) surplus = used + idle - most;
   surplus = growth_allows(surplus, used + idle);
   store_relaxed(&told.most_units, used + idle - surplus);
-  add_relaxed(&told.peak_units, fresh);
+  peak_note(fresh);
   return surplus == 0 ? 0 : purge_by_growth((uint32_t)surplus);
 }
 
 /* A part of a step for each tick of the clock. */
 static size_t purge_time_due(void) {
   static _Atomic uint64_t last_part_ms;
-  int64_t decay = pressure_decay(option_get(OPTION_decay_ms));
+  int64_t decay = option_get(OPTION_decay_ms);
   if (decay < 0) return 0;
+  decay = pressure_decay(decay);
   /* What a step finds free is purged by the next one if nobody has used it since. */
   uint64_t now = os_now_ms();
   uint64_t last = load_relaxed(&purge_last_step_ms);

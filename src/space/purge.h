@@ -22,6 +22,10 @@ size_t purge_due(void);
 size_t purge_growth_due(void);
 /* Units that were fresh where the heap was about to exceed its highest so far, in all. */
 uint64_t purge_peak_units(void);
+/* Changes when the heap was about to exceed its highest, and by purge_turn: what else is rarely due is looked for then, so that slow
+ * paths need to read no more than this. */
+uint64_t purge_turns(void);
+void purge_turn(void);
 /* When the last step by time was, in any unit; for readers outside, by os_now_ms. */
 uint64_t purge_last_step(void);
 extern _Atomic uint64_t purge_last_step_ms;

@@ -69,12 +69,6 @@ TEST(what_is_given_back_is_counted_near_a_limit) {
   CHECK_EQ(load_relaxed(&pressure.given_percent), 91);
 }
 
-TEST(a_cap_permits_what_fits) {
-  CHECK(pressure_permits(UINT64_MAX / 2, 1));
-  store_relaxed(&pressure.cap, (uint64_t)10);
-  CHECK(pressure_permits(6, 4) && !pressure_permits(7, 4));
-}
-
 TEST(numbers_of_the_kernel) {
   CHECK_EQ(cgroup_number("max\n"), CGROUP_NONE);
   CHECK_EQ(cgroup_number(""), CGROUP_NONE);
