@@ -10,6 +10,7 @@ import ctypes
 import re
 from functools import lru_cache
 
+_RUNTIME = "libstdc++.so.6"
 _STRING = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char>>"
 _RUST = re.compile(r"_R|_ZN.*17h[0-9a-f]{16}E(\.|$)")
 _HASH = re.compile(r"::h[0-9a-f]{16}$")
@@ -21,7 +22,7 @@ class Mangled(Exception):
 
 @lru_cache(maxsize=None)
 def _runtime():
-    function = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+    function = ctypes.CDLL(_RUNTIME).__cxa_demangle
     function.restype = ctypes.c_void_p
     function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
     release = ctypes.CDLL(None).free
