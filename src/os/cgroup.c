@@ -6,11 +6,8 @@
 
 /* Where the controllers are mounted, unless an administrator has his own way.  In a container without a namespace of groups the paths
  * are those of the host, and what is mounted is the container's own group: then no folder of the path is there but the last, the mount. */
-static const char mount_v2[] = "/sys/fs/cgroup";
-static const char mount_v1[] = "/sys/fs/cgroup/memory";
-
-/* Version 1 writes the largest number of whole pages for no limit: 2^63 less one page, of any size up to 64 KiB. */
-#define NO_LIMIT_V1 ((UINT64_C(1) << 63) - ((uint64_t)64 << 10))
+static const char usual_v2[] = "/sys/fs/cgroup";
+static const char usual_v1[] = "/sys/fs/cgroup/memory";
 
 const char *cgroup_file_name(cgroup_version_t version, cgroup_file_t file) {
   switch (file) {
@@ -26,7 +23,7 @@ uint64_t cgroup_number(const char *text) {
   for (; *text >= '0' && *text <= '9'; text++) {
     if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, (uint64_t)(*text - '0'), &number)) return CGROUP_NONE;
   }
-  return number >= NO_LIMIT_V1 ? CGROUP_NONE : number;
+  return number >= CGROUP_NO_LIMIT_V1 ? CGROUP_NONE : number;
 }
 
 static bool path_join(const cgroup_t *group, const char *name, char path[CGROUP_PATH]) {
@@ -119,9 +116,7 @@ static bool find_below(cgroup_t *best, const char *mount, const char *own, bool 
   }
 }
 
-bool cgroup_find(cgroup_t *group, bool high) {
-  char text[4096];
-  if (os_read_file("/proc/self/cgroup", text, sizeof text) <= 0) return false;
+bool cgroup_find_in(cgroup_t *group, const char *text, const char *mount_v1, const char *mount_v2, bool high) {
   for (cgroup_version_t version = CGROUP_V1; version <= CGROUP_V2; version++) { /* the controller is in one of them */
     const char *own = own_path(text, version);
     group->version = version;
@@ -129,6 +124,11 @@ bool cgroup_find(cgroup_t *group, bool high) {
   }
   group->version = CGROUP_ABSENT;
   return false;
+}
+
+bool cgroup_find(cgroup_t *group, bool high) {
+  char text[4096];
+  return os_read_file("/proc/self/cgroup", text, sizeof text) > 0 && cgroup_find_in(group, text, usual_v1, usual_v2, high);
 }
 
 /* The number behind a name that a line begins with, and after it what is in between; 0 without. */
