@@ -54,7 +54,7 @@ static size_t callback(const hak_pressure_t *pressure, void *argument) {
 }
 
 /* Blocks of 1 MiB into the cache until one is refused; how many there were. */
-static unsigned fill(unsigned count) {
+static unsigned cache_fill(unsigned count) {
   for (unsigned i = 0; i < count; i++) {
     void *block = api.malloc(MIB);
     if (block == NULL) return i;
@@ -68,9 +68,9 @@ TEST(pressure_is_told_from_the_soft_limit_on) {
   find_pressure();
   CHECK(hak.option_set("limit_soft", (int64_t)LIMIT * MIB));
   on_pressure(callback, &calls);
-  CHECK_EQ(fill(LIMIT / 2), LIMIT / 2);
+  CHECK_EQ(cache_fill(LIMIT / 2), LIMIT / 2);
   CHECK_EQ(calls, 0);
-  CHECK_EQ(fill(LIMIT + 16), LIMIT + 16); /* soft: nothing is refused */
+  CHECK_EQ(cache_fill(LIMIT + 16), LIMIT + 16); /* soft: nothing is refused */
   CHECK(calls > 0);
   CHECK_EQ(told_level, HAK_PRESSURE_URGENT);
   CHECK_EQ(told_limit, (uint64_t)LIMIT * MIB);
@@ -84,16 +84,16 @@ TEST(pressure_hard_limit_refuses_what_would_pass_it) {
   find_pressure();
   CHECK(hak.option_set("limit_hard", (int64_t)LIMIT * MIB));
   errno = 0;
-  unsigned filled = fill(MOST);
+  unsigned filled = cache_fill(MOST);
   CHECK_EQ(errno, ENOMEM);
   CHECK(filled >= LIMIT / 2 && filled <= LIMIT);
   hak_stats_t stats = {.struct_size = sizeof stats};
   CHECK(hak.stats_get(&stats) && stats.limit_refused > 0);
   cache_free(MOST);
-  CHECK(fill(LIMIT / 2) == LIMIT / 2); /* what was freed makes room */
+  CHECK(cache_fill(LIMIT / 2) == LIMIT / 2); /* what was freed makes room */
   CHECK(hak.option_set("limit_hard", 0));
   cache_free(MOST);
-  CHECK_EQ(fill(2 * LIMIT), 2 * LIMIT);
+  CHECK_EQ(cache_fill(2 * LIMIT), 2 * LIMIT);
 }
 
 TEST(pressure_is_asked_before_an_allocation_fails) {
