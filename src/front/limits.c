@@ -200,7 +200,10 @@ bool limits_make_room(heap_t *heap) {
   return given > 0 || ledger_cap() > before;
 }
 
+/* A limit in bytes holds at once, also for the next allocation; percent are known with the next look. */
 HAK_COLD void limits_changed(void) {
+  int64_t hard = option_get(OPTION_limit_hard);
+  if (hard >= 0) ledger_set_cap(hard > 0 ? (uint64_t)hard >> HAK_UNIT_SHIFT : LEDGER_NO_CAP);
   uint64_t at = load_relaxed(&pressure.look_at); /* never over the claim of who looks just now */
   if (at == UINT64_MAX) return;
   (void)atomic_compare_exchange_strong_explicit(&pressure.look_at, &at, 0, memory_order_relaxed, memory_order_relaxed);
