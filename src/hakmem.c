@@ -10,6 +10,7 @@
 #include "os/os_linux.c"
 #include "os/line.c"
 #include "os/file.c"
+#include "os/cgroup.c"
 #include "os/lock.c"
 #include "os/probe.c"
 #include "os/stack.c"
@@ -25,6 +26,7 @@
 #include "kit/secret.c"
 #include "kit/site.c"
 #include "kit/event.c"
+#include "kit/pressure.c"
 
 #include "space/region.c"
 #include "space/ledger.c"
@@ -62,6 +64,7 @@
 #include "front/watch.c"
 #include "front/shared.c"
 #include "front/supply.c"
+#include "front/limits.c"
 #if HAK_AUDIT
 #include "front/audit.c"
 #endif
@@ -70,6 +73,7 @@
 #include "front/boot.c"
 #include "front/inspect.c"
 #include "front/memcheck.c"
+#include "front/plea.c"
 #include "front/named.c"
 #include "front/alloc.c"
 #include "front/free.c"
@@ -92,5 +96,6 @@
 #include "entry/profile.c"
 #include "entry/blackbox.c"
 #include "entry/pprof.c"
+#include "entry/pressure.c"
 #include "entry/descriptor.c"
 #include "entry/process.c"

@@ -17,6 +17,7 @@
 #include "slab/hole.h"
 #include "slab/large.h"
 #include "front/block.h"
+#include "front/limits.h"
 #include "front/named.h"
 #include "front/resize.h"
 #include "front/supply.h"
@@ -182,6 +183,7 @@ HAK_COLD bool hak_option_set(const char *name, int64_t value) {
     errno = EINVAL;
     return false;
   }
+  if (option == OPTION_limit_soft || option == OPTION_limit_hard || option == OPTION_container) limits_changed();
   return true;
 }
 

@@ -17,6 +17,7 @@
 #include "front/keeper.h"
 #include "front/thread.h"
 #include "kit/random.h"
+#include "os/cgroup.h"
 #include "os/file.h"
 #include "os/line.h"
 #include "os/os.h"
@@ -77,7 +78,9 @@ static uint64_t read_number(int file, unsigned skip) {
 }
 
 static look_t look_around(void) {
-  return (look_t){os_now_ms(), read_number(box.statm, 1) * os_page_size(), read_number(box.current, 0), read_number(box.limit, 0)};
+  uint64_t limit = read_number(box.limit, 0);
+  if (limit >= CGROUP_NO_LIMIT_V1) limit = 0;
+  return (look_t){os_now_ms(), read_number(box.statm, 1) * os_page_size(), read_number(box.current, 0), limit};
 }
 
 static unsigned level_of(const look_t *l) {
@@ -245,37 +248,14 @@ static bool box_take(void) {
   return box.file != NULL;
 }
 
-/* The group of the process, or one around it, whose limit is the least: then that is met first. */
+/* The group of the process, or one around it, whose limit is met first. */
 static void group_open(void) {
-  static const char mount[] = "/sys/fs/cgroup";
-  char text[1024], path[sizeof mount + sizeof text + sizeof "/memory.current"];
+  cgroup_t group;
+  char path[CGROUP_PATH];
   box.current = box.limit = -1;
-  long bytes = os_read_file("/proc/self/cgroup", text, sizeof text);
-  const char *own = bytes > 0 ? strstr(text, "0::/") : NULL;
-  if (own == NULL) return;
-  own += 3;
-  uint64_t least = UINT64_MAX;
-  for (size_t length = strcspn(own, "\n");; length--) {
-    if (length == 0 || own[length] == '/' || own[length] == '\n' || own[length] == '\0') {
-      memcpy(path, mount, sizeof mount - 1);
-      memcpy(path + sizeof mount - 1, own, length);
-      char *name = path + sizeof mount - 1 + length;
-      memcpy(name, "/memory.max", sizeof "/memory.max");
-      int limit = file_open(path);
-      uint64_t most = read_number(limit, 0);
-      if (limit >= 0 && (box.limit < 0 || (most != 0 && most < least))) {
-        memcpy(name, "/memory.current", sizeof "/memory.current");
-        file_close(box.limit);
-        file_close(box.current);
-        box.limit = limit;
-        box.current = file_open(path);
-        least = most != 0 ? most : UINT64_MAX;
-      } else {
-        file_close(limit);
-      }
-    }
-    if (length == 0) return;
-  }
+  if (!cgroup_find(&group, false) || !cgroup_path(&group, CGROUP_FILE_MAX, path)) return;
+  box.limit = file_open(path);
+  if (cgroup_path(&group, CGROUP_FILE_CURRENT, path)) box.current = file_open(path);
 }
 
 /* In a keeper that is new, before it is confined. */

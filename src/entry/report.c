@@ -13,6 +13,7 @@
 #endif
 
 #include "os/line.h"
+#include "kit/pressure.h"
 #include "os/os.h"
 #include "slab/class.h"
 #include "entry/writer.h"
@@ -145,6 +146,13 @@ static const struct {
     FIGURE(sys_madvise, false, "madvise calls"),
     FIGURE(sys_mremap, false, "mremap calls"),
     FIGURE(sys_other, false, "other calls"),
+    FIGURE(limit, true, "limit that is met first"),
+    FIGURE(limit_use, true, "in use of it"),
+    FIGURE(limit_level, false, "how near that is, 0 to 3"),
+    FIGURE(limit_given, true, "given back near a limit"),
+    FIGURE(limit_percent, false, "percent of the limit, the most in use then"),
+    FIGURE(limit_looks, false, "looks for limits"),
+    FIGURE(limit_refused, false, "refusals for HAKMEM_LIMIT_HARD"),
 #undef FIGURE
 };
 #define FIGURE_COUNT (sizeof figures / sizeof figures[0])
@@ -166,6 +174,26 @@ static void format_padded(format_t *f, uint64_t value, unsigned width) {
 
 static void format_row(format_t *f, const uint64_t *columns, size_t count) {
   for (size_t i = 0; i < count; i++) format_padded(f, columns[i], i == 0 ? 8 : 11);
+  format_char(f, '\n');
+}
+
+/* "memory.current was 91 % of memory.max". */
+static HAK_COLD void write_reason(format_t *f) {
+  pressure_source_t source = (pressure_source_t)load_relaxed(&pressure.given_source);
+  format_text(f, pressure_use_name(source));
+  format_text(f, " was ");
+  format_unsigned(f, load_relaxed(&pressure.given_percent));
+  format_text(f, " % of ");
+  format_text(f, pressure_limit_name(source));
+}
+
+static HAK_COLD void text_limits(writer_t *w, const hak_stats_t *stats) {
+  if (stats->limit_given == 0) return;
+  format_t *f = writer(w);
+  format_text(f, "gave back ");
+  format_unsigned(f, stats->limit_given >> 20);
+  format_text(f, " MiB: ");
+  write_reason(f);
   format_char(f, '\n');
 }
 
@@ -219,6 +247,7 @@ HAK_COLD bool hak_stats_text(int fd) {
     format_text(f, figures[i].text);
     format_char(f, '\n');
   }
+  text_limits(&w, &stats);
   text_classes(&w, of_class);
   text_heaps(&w);
   text_named(&w);
@@ -296,6 +325,9 @@ HAK_COLD bool hak_stats_json(int fd) {
   write_json_number(&w, "pid", (uint64_t)getpid(), false);
   write_json_number(&w, "classes", CLASS_COUNT, false);
   for (size_t i = 0; i < FIGURE_COUNT; i++) write_json_number(&w, figures[i].name, figure_of(&stats, i), false);
+  format_text(writer(&w), "\"limit_reason\": \"");
+  if (stats.limit_given != 0) write_reason(writer(&w));
+  format_text(writer(&w), "\", ");
   json_classes(&w, of_class);
   json_heaps(&w);
   json_named(&w);

@@ -5,7 +5,9 @@
 
 #include "front/boot.h"
 #include "front/memcheck.h"
+#include "front/limits.h"
 #include "front/named.h"
+#include "front/plea.h"
 #include "front/secure.h"
 #include "front/supply.h"
 #include "front/thread.h"
@@ -37,8 +39,12 @@ static bool trim_all(void) {
     store_relaxed(&others_ms, now);
     heap_trim_others();
   }
-  return large_trim() || own || others;
+  bool room = limits_make_room(heap); /* last: what the others leave empty */
+  return large_trim() || own || others || room;
 }
+
+/* An allocation that has failed is tried again so often at most, each time after the program has freed something. */
+#define PLEAS_MOST 16
 
 /* --- small ------------------------------------------------------------------------------- */
 
@@ -119,6 +125,17 @@ static void *alloc_refill(size_t size) {
   return block;
 }
 
+/* It has failed: once more whenever the program, asked for it, has freed something. */
+static HAK_COLD void *small_again(size_t size) {
+  void *block = NULL;
+  for (unsigned pleas = 0; block == NULL && pleas < PLEAS_MOST && plea_for(size); pleas++) {
+    thread_enter();
+    block = alloc_refill(size);
+    (void)thread_leave_with_upkeep();
+  }
+  return block != NULL ? block : out_of_memory();
+}
+
 /* The thread's bin has nothing for the size, or it has no heap, or allocations are watched. */
 static HAK_NOINLINE void *alloc_small(size_t size) {
   heap_t *heap = thread_heap;
@@ -126,20 +143,34 @@ static HAK_NOINLINE void *alloc_small(size_t size) {
   if (block != NULL) return block;
   thread_enter();
   block = alloc_refill(size);
-  thread_leave_with_upkeep();
-  return block != NULL ? block : out_of_memory();
+  if (HAK_UNLIKELY(thread_leave_with_upkeep())) plea_tell();
+  return block != NULL ? block : small_again(size);
 }
 
 /* --- large ------------------------------------------------------------------------------- */
+
+/* What fits in no region fails whatever is freed. */
+static HAK_COLD void *large_again(size_t size, size_t align, span_use_t use) {
+  void *block = NULL;
+  if (large_good_size(size) > HAK_REGION_MAX) return out_of_memory();
+  for (unsigned pleas = 0; block == NULL && pleas < PLEAS_MOST && plea_for(size); pleas++) {
+    thread_enter();
+    block = large_alloc(size, align, use);
+    if (block == NULL && trim_all()) block = large_alloc(size, align, use);
+    (void)thread_leave_with_upkeep();
+  }
+  return block != NULL ? block : out_of_memory();
+}
 
 static void *alloc_large(size_t size, size_t align, span_use_t use) {
   if (size > PTRDIFF_MAX || !boot()) return out_of_memory();
   thread_enter();
   void *block = large_alloc(size, align, use);
   if (HAK_UNLIKELY(block == NULL) && large_may_fit(size, align) && trim_all()) block = large_alloc(size, align, use);
-  thread_leave_with_upkeep();
+  if (HAK_UNLIKELY(thread_leave_with_upkeep())) plea_tell();
+  if (HAK_UNLIKELY(block == NULL)) block = large_again(size, align, use);
   if (event_armed() && block != NULL) event_try(size);
-  return block != NULL ? block : out_of_memory();
+  return block;
 }
 
 /* --- from a named heap ------------------------------------------------------------------- */
@@ -160,17 +191,37 @@ static void *named_block(heap_t *heap, unsigned size_class, size_t size, size_t 
   return block;
 }
 
+/* A request of a named heap's. */
+typedef struct named_request {
+  heap_t *heap;
+  size_t size, align;
+  span_use_t use;
+  unsigned size_class;
+  const char *function;
+} named_request_t;
+
+/* NULL and `refused`: for the heap's own limit, so that nothing that others free helps. */
+static void *named_try(const named_request_t *r, bool *refused) {
+  thread_enter();
+  void *block = named_block(r->heap, r->size_class, r->size, r->align, r->use, r->function, refused);
+  bool may_fit = r->size_class != CLASS_NONE || large_may_fit(large_request(r->size), r->align);
+  bool again = block == NULL && !*refused && may_fit && trim_all();
+  if (HAK_UNLIKELY(again)) block = named_block(r->heap, r->size_class, r->size, r->align, r->use, r->function, refused);
+  if (HAK_UNLIKELY(thread_leave_with_upkeep())) plea_tell();
+  return block;
+}
+
 HAK_NOINLINE void *alloc_from(heap_t *heap, size_t size, size_t align, span_use_t use, const char *function) {
   size_t room = memcheck_on() ? memcheck_room(size, align) : size;
   if (room > PTRDIFF_MAX) return out_of_memory();
   unsigned c = class_for_aligned(room, align);
+  named_request_t request = {heap, room, align, use, c, function};
   bool refused;
-  thread_enter();
-  void *block = named_block(heap, c, room, align, use, function, &refused);
-  bool may_fit = c != CLASS_NONE || large_may_fit(large_request(room), align);
-  bool again = block == NULL && !refused && may_fit && trim_all();
-  if (HAK_UNLIKELY(again)) block = named_block(heap, c, room, align, use, function, &refused);
-  thread_leave_with_upkeep();
+  void *block = named_try(&request, &refused);
+  bool fits = c != CLASS_NONE || large_good_size(large_request(room)) <= HAK_REGION_MAX;
+  for (unsigned pleas = 0; block == NULL && !refused && fits && pleas < PLEAS_MOST && plea_for(size); pleas++) {
+    block = named_try(&request, &refused);
+  }
   if (block == NULL) return out_of_memory();
   if (event_armed()) event_try(size);
   if (memcheck_on()) memcheck_alloc(block, size, room, use == SPAN_ZEROED && c == CLASS_NONE);

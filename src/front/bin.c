@@ -1,6 +1,7 @@
 #include "front/bin.h"
 
 #include "kit/options.h"
+#include "kit/pressure.h"
 #include "slab/batch.h"
 
 #define CAPACITY_FIRST 16
@@ -80,7 +81,7 @@ static void bin_adapt(bin_t *bin, bin_budget_t *budget, bin_event_t event) {
   if (!adapts()) return;
   intptr_t most = in_turn ? bin_reserve(bin->shared.size_class) : usual_capacity(bin->shared.size_class);
   intptr_t capacity = bin->capacity * 2 < most ? bin->capacity * 2 : most;
-  if (capacity > bin->capacity) (void)bin_change(bin, budget, capacity);
+  if (capacity > bin->capacity && pressure_now() == PRESSURE_FAR) (void)bin_change(bin, budget, capacity);
 }
 
 /* --- blocks ------------------------------------------------------------------------------ */
@@ -145,7 +146,7 @@ static void bin_wake(bin_t *bin, slab_owner_t *owner) {
 
 void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
   if (HAK_UNLIKELY(load_relaxed(&owner->sampler.quiet) != 0)) bin_wake(bin, owner);
-  if (!bin->used && adapts() && bin->capacity > CAPACITY_LEAST) {
+  if ((!bin->used || pressure_now() >= PRESSURE_HIGH) && adapts() && bin->capacity > CAPACITY_LEAST) {
     intptr_t capacity = bin->capacity / 2 > CAPACITY_LEAST ? bin->capacity / 2 : CAPACITY_LEAST;
     intptr_t surplus = (intptr_t)bin_count(bin) - capacity + 1; /* full only between a push and its flush */
     while (surplus > 0) surplus -= bin_give(bin, owner, surplus);

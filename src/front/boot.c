@@ -12,6 +12,7 @@
 #include "space/region.h"
 #include "space/span.h"
 #include "slab/sample.h"
+#include "front/limits.h"
 #include "front/thread.h"
 #include "front/watch.h"
 
@@ -67,6 +68,7 @@ void boot_finish(void) {
   thread_watch_exits();
   if ((HAK_SAMPLED && wants_samples()) || wants_events()) site_start();
   options_seal();
+  limits_start();
   /* What is read later may be refused by then. */
   huge_start();
   (void)os_map_limit();

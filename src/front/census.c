@@ -2,6 +2,7 @@
 
 #include "os/os.h"
 #include "kit/meta.h"
+#include "kit/pressure.h"
 #include "space/huge.h"
 #include "space/ledger.h"
 #include "space/move.h"
@@ -167,6 +168,13 @@ static void census_counters(hak_stats_t *stats) {
   stats->sys_madvise = load_relaxed(&os_counts.madvise);
   stats->sys_mremap = load_relaxed(&os_counts.mremap);
   stats->sys_other = load_relaxed(&os_counts.other);
+  stats->limit = load_relaxed(&pressure.limit);
+  stats->limit_use = load_relaxed(&pressure.use);
+  stats->limit_level = load_relaxed(&pressure.level);
+  stats->limit_given = load_relaxed(&pressure.given);
+  stats->limit_percent = load_relaxed(&pressure.given_percent);
+  stats->limit_looks = load_relaxed(&pressure.looks);
+  stats->limit_refused = load_relaxed(&pressure.refused);
 }
 
 HAK_COLD void census_take(hak_stats_t *stats, hak_class_stats_t *of_class) {

@@ -2,6 +2,7 @@
 
 #include "os/os.h"
 #include "kit/options.h"
+#include "kit/pressure.h"
 #include "space/ledger.h"
 #include "space/purge.h"
 #include "slab/hole.h"
@@ -59,7 +60,7 @@ static void keeper_run(void) {
   if (keeper.files) load_relaxed (&watcher)();
   for (unsigned in_vain = 0; keeper.files || in_vain < ROUNDS_IN_VAIN;) {
     uint64_t step = purge_last_step();
-    int64_t decay = option_get(OPTION_decay_ms);
+    int64_t decay = pressure_decay(option_get(OPTION_decay_ms));
     if (decay < 0 && !keeper.files) break;
     if (!keeper_sleep(period(decay, in_vain >= ROUNDS_IN_VAIN))) break;
     if (decay < 0) continue;

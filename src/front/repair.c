@@ -3,6 +3,7 @@
 #include "base/thread.h"
 #include "front/heaps.h"
 #include "front/keeper.h"
+#include "kit/pressure.h"
 #include "os/os.h"
 #include "slab/hole.h"
 #include "slab/remote.h"
@@ -95,6 +96,7 @@ static void slabs_recover(void) {
 static void heap_repair(heap_t *mine) {
   bool inside = thread_inside != 0;
   region_after_fork(inside);
+  pressure_after_fork(thread_self());
   if (heap_first() != NULL && load_relaxed(&heap_first()->next) != NULL) slab_epoch++;
   bool begun = keeper_after_fork();
   if (!heaps_orphan(mine, inside) && !begun) return;

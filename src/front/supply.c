@@ -7,12 +7,15 @@
 #include "front/quarantine.h"
 #include "front/repair.h"
 #include "front/shared.h"
+#include "kit/pressure.h"
 #include "os/os.h"
+#include "space/purge.h"
 #include "slab/batch.h"
 #include "slab/remote.h"
 #include "slab/sample.h"
 
 #define TICK_MS 1000
+#define TICK_NEAR_MS 100 /* while a limit of memory is near */
 #define TICK_EVERY 64 /* slow paths: reading the clock costs as much as a short one */
 
 /* So many orphans' heaps stay as they are, for the next threads; more only if they have slabs. */
@@ -71,7 +74,7 @@ static void bins_empty(heap_t *heap) {
 void heap_tick(heap_t *heap) {
   if (heap->slow_paths++ % TICK_EVERY != 0) return;
   uint64_t now = os_now_ms();
-  if (now - heap->last_tick_ms < TICK_MS) return;
+  if (now - heap->last_tick_ms < (pressure_now() >= PRESSURE_HIGH ? TICK_NEAR_MS : TICK_MS)) return;
   heap->last_tick_ms = now;
   heap_lock(heap);
   (void)remote_collect(&heap->owner);
@@ -79,6 +82,7 @@ void heap_tick(heap_t *heap) {
     bin_tick(heap_bin(heap, c), &heap->owner, &heap->budget);
   }
   heap_unlock(heap);
+  purge_turn(); /* limits are looked at with time, too */
 }
 
 /* Everything that the heap keeps goes back; with its lock. */

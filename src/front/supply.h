@@ -20,7 +20,7 @@ void heap_flush(heap_t *heap, bin_t *bin);
 /* Takes a free block that is in no bin: into a bin if it is from this heap's slabs, else it is a remote free. `heap` may be NULL. */
 void heap_take_back(heap_t *heap, void *block);
 
-/* Makes unused bins smaller if it is time to. */
+/* Makes unused bins smaller if it is time to, near a limit of memory others too. */
 void heap_tick(heap_t *heap);
 /* Gives the bins' blocks, collected remote frees and wholly free slabs back. */
 void heap_trim(heap_t *heap);

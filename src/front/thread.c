@@ -4,12 +4,14 @@
 
 #include "os/memcheck.h"
 #include "kit/options.h"
+#include "kit/pressure.h"
 #include "space/ledger.h"
 #include "space/purge.h"
 #include "slab/hole.h"
 #include "slab/remote.h"
 #include "front/heaps.h"
 #include "front/keeper.h"
+#include "front/limits.h"
 #include "front/repair.h"
 #include "front/shared.h"
 #include "front/supply.h"
@@ -55,19 +57,38 @@ static bool holes_are_worth_it(void) {
 static void purge_new_holes(void) {
   static _Atomic uint64_t settled;
   uint64_t units = purge_peak_units(), before = load_relaxed(&settled);
-  if (HAK_LIKELY(before == units)) return;
+  if (before == units) return;
   store_relaxed(&settled, units);
-  if (holes_are_worth_it()) (void)hole_step_part((uint32_t)(units - before));
+  if (holes_are_worth_it() || pressure_now() >= PRESSURE_HIGH) (void)hole_step_part((uint32_t)(units - before));
 }
 
-void thread_leave_with_upkeep(void) {
-  remote_catch_up();
-  (void)(keeper_is_there() ? purge_growth_due() : purge_due());
-  purge_new_holes();
+static void leave(void) {
   if (thread_heap != NULL) heap_tick(thread_heap);
   keeper_call(thread_heap);
   watch_due();
   thread_leave();
+}
+
+static _Atomic uint64_t turns_seen;
+
+/* Who frees may not tell the program: so what is to be told stays due until somebody allocates. */
+static HAK_COLD bool leave_in_turn(uint64_t seen) {
+  store_relaxed(&turns_seen, seen);
+  limits_due(thread_heap);
+  purge_new_holes();
+  bool to_tell = load_relaxed(&pressure.to_tell) != (uint32_t)PRESSURE_FAR;
+  if (to_tell) purge_turn();
+  leave();
+  return to_tell;
+}
+
+bool thread_leave_with_upkeep(void) {
+  remote_catch_up();
+  (void)(keeper_is_there() ? purge_growth_due() : purge_due());
+  uint64_t now = purge_turns();
+  if (HAK_UNLIKELY(now != load_relaxed(&turns_seen))) return leave_in_turn(now);
+  leave();
+  return false;
 }
 
 /* From a slow path, which counts as one with a heap or without. */
@@ -93,7 +114,7 @@ static void thread_exit(void *own) {
   thread_heap_set(NULL);
   heap_set_stand_in(heap, NULL);
   heap_detach(heap);
-  thread_leave_with_upkeep();
+  (void)thread_leave_with_upkeep();
 }
 
 void thread_watch_exits(void) {

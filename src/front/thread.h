@@ -39,8 +39,8 @@ HAK_INLINE void thread_leave(void) {
   thread_show_inside(thread_heap, false);
   if (HAK_UNLIKELY(os_forked())) heap_after_fork(thread_heap);
 }
-/* thread_leave, after giving back what is due. */
-void thread_leave_with_upkeep(void);
+/* thread_leave, after giving back what is due.  True: the program is to be told of a limit, where it may be (front/plea.h). */
+bool thread_leave_with_upkeep(void);
 /* From the fork handlers: before, in the parent and in the child. */
 void thread_before_fork(void);
 void thread_after_fork_here(void);

@@ -117,8 +117,32 @@ static HAK_COLD void option_complain(const char *what, const char *text, size_t 
   line_end(&line);
 }
 
+/* An option that may be percent, which are less than 0, may also be bytes with a letter. */
+#define PERCENT_LEAST (-100)
+
+static HAK_COLD bool parse_amount(const char *text, size_t length, const option_info_t *info, int64_t *value) {
+  if (info->min != PERCENT_LEAST || length < 2 || length > 16) return false;
+  unsigned shift = 0;
+  bool percent = text[length - 1] == '%';
+  switch (to_upper(text[length - 1])) {
+    case '%': break;
+    case 'K': shift = 10; break;
+    case 'M': shift = 20; break;
+    case 'G': shift = 30; break;
+    default: return false;
+  }
+  int64_t number = 0;
+  for (size_t i = 0; i + 1 < length; i++) {
+    if (text[i] < '0' || text[i] > '9') return false;
+    number = number * 10 + (text[i] - '0');
+  }
+  if (number > INT64_MAX >> shift || (percent && number > -PERCENT_LEAST)) return false;
+  *value = percent ? -number : number << shift;
+  return true;
+}
+
 /* A decimal number with an optional sign, or on/off, true/false, yes/no. */
-static HAK_COLD bool parse_value(const char *text, size_t length, int64_t *value) {
+static HAK_COLD bool parse_value(const char *text, size_t length, const option_info_t *info, int64_t *value) {
   static const struct {
     const char *word;
     int64_t value;
@@ -129,6 +153,7 @@ static HAK_COLD bool parse_value(const char *text, size_t length, int64_t *value
       return true;
     }
   }
+  if (parse_amount(text, length, info, value)) return true;
   bool negative = length > 0 && text[0] == '-';
   size_t i = negative ? 1 : 0;
   if (i == length || length - i > 18) return false;
@@ -165,7 +190,7 @@ static HAK_COLD void option_read(const char *name, size_t name_length, const cha
   }
   int64_t value;
   /* The default, not what the file has said before: the line says so. */
-  if (!parse_value(text, length, &value) || !option_set(option, value)) {
+  if (!parse_value(text, length, &option_info[option], &value) || !option_set(option, value)) {
     option_complain("bad value", text, length, &option_info[option]);
     store_relaxed(&option_values.number[option], option_info[option].fallback);
   }

@@ -1,6 +1,7 @@
 #include "slab/hole.h"
 
 #include "os/os.h"
+#include "kit/pressure.h"
 #include "space/huge.h"
 #include "slab/remote.h"
 
@@ -138,6 +139,7 @@ static size_t slab_step(unit_t *slab, bool now, uint32_t *aging) {
   if (there && (now || slab->age == AGE_ONE_STEP)) {
     bool locked = slab_purge_holes(owner, slab, &purged, &there);
     add_relaxed(&bytes_purged, purged);
+    pressure_note_given(purged);
     if (!locked) return purged;
     if (there) slab->age = AGE_LOOKED_AT;
   } else if (there && slab->age == AGE_CHANGED) {

@@ -4,6 +4,7 @@
 
 #include "os/os.h"
 #include "kit/options.h"
+#include "kit/pressure.h"
 #include "space/ledger.h"
 
 /* The last superslab is partly used, and may be wholly resident: at most 1/16 of a heap this large. */
@@ -89,7 +90,7 @@ static bool huge_bring_in(uint32_t s) {
 
 static void huge_begin(uint32_t s, bool tried) {
   superslab_t *superslab = &region.superslabs[s];
-  if (load_relaxed(&superslab->mapped) != UINT32_MAX) return;
+  if (load_relaxed(&superslab->mapped) != UINT32_MAX || pressure_now() != PRESSURE_FAR) return;
   if (tried && (load_relaxed(&small_price) == 0 || os_now_ms() < load_relaxed(&paused_until))) return;
   if (atomic_exchange_explicit(&superslab->huge, 1, memory_order_relaxed) != 0) return;
   if (!tried) os_huge(region_address(s * WORD_UNITS), HAK_SUPERSLAB, true);

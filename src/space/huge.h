@@ -8,6 +8,7 @@
  *                     they were freed.
  * Where the system gives them to whoever asks, only slabs have them: each is timed against small pages, and none is asked for while
  * they do not pay.
+ * Near a limit of memory (kit/pressure.h) none is asked for.
  * A purge that meets a huge superslab ends its being one. */
 #ifndef SPACE_HUGE_H
 #define SPACE_HUGE_H

@@ -5,9 +5,10 @@
 static struct {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t used_units;
   _Atomic int64_t idle_units;
+  _Atomic uint64_t cap; /* LEDGER_NO_CAP, or see ledger_set_cap */
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t fresh_units; /* taken while they were zero, since ledger_take_fresh */
   _Atomic uint32_t under_way, ledger_ends;
-} ledger;
+} ledger = {.cap = LEDGER_NO_CAP};
 
 _Atomic uint32_t ledger_lowest;
 
@@ -42,6 +43,10 @@ void ledger_release(uint32_t superslab, uint32_t mask) {
          !atomic_compare_exchange_weak_explicit(&ledger_lowest, &lowest, superslab, memory_order_relaxed, memory_order_relaxed)) {
   }
 }
+
+void ledger_set_cap(uint64_t units) { store_relaxed(&ledger.cap, units); }
+uint64_t ledger_cap(void) { return load_relaxed(&ledger.cap); }
+bool ledger_permits(uint64_t units) { return ledger_used_units() + ledger_idle_units() + units <= load_relaxed(&ledger.cap); }
 
 void ledger_note_in_flight(bool begins) {
   if (!begins) (void)atomic_fetch_add_explicit(&ledger.ledger_ends, 1, memory_order_release);

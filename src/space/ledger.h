@@ -13,6 +13,11 @@ void ledger_note_use(uint32_t units, uint32_t dirty, uint32_t fresh);
 void ledger_note_free(uint32_t units, uint32_t dirty);
 /* So many idle units were given back to the kernel. */
 void ledger_note_purged(uint32_t units);
+/* HAKMEM_LIMIT_HARD: so many units may be in use or idle, of which ledger_permits is true while so many more fit. */
+#define LEDGER_NO_CAP UINT64_MAX
+void ledger_set_cap(uint64_t units);
+uint64_t ledger_cap(void);
+HAK_CHECKED bool ledger_permits(uint64_t units);
 uint64_t ledger_used_units(void);
 uint64_t ledger_idle_units(void);
 /* What has become resident since this was last not 0, as soon as it is `least` units. */

@@ -2,6 +2,7 @@
 
 #include "os/os.h"
 #include "kit/options.h"
+#include "kit/pressure.h"
 #include "space/huge.h"
 #include "space/ledger.h"
 #include "space/move.h"
@@ -13,7 +14,7 @@
 static struct {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t most_units; /* in use or idle so far, when growth was settled */
   _Atomic uint64_t peak_units;                             /* by which the heap has exceeded its highest so far, in all */
-  _Atomic uint64_t purged_units;
+  _Atomic uint64_t turns, purged_units;
 } told;
 
 HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t purge_last_step_ms;
@@ -88,7 +89,9 @@ static size_t purge_end(run_t *run) {
   run_end(run);
   ledger_note_purged(run->purged);
   ledger_note_in_flight(false);
-  return (size_t)run->purged << HAK_UNIT_SHIFT;
+  size_t bytes = (size_t)run->purged << HAK_UNIT_SHIFT;
+  pressure_note_given(bytes);
+  return bytes;
 }
 
 /* A step goes over all superslabs; what was cold goes back, and what is idle becomes cold.  A program's own calls do a
@@ -161,11 +164,26 @@ static uint64_t growth_allows(uint64_t surplus, uint64_t heap) {
 }
 
 uint64_t purge_peak_units(void) { return load_relaxed(&told.peak_units); }
+uint64_t purge_turns(void) { return load_relaxed(&told.turns); }
+void purge_turn(void) { add_relaxed(&told.turns, 1); }
+
+static void peak_note(uint64_t fresh) {
+  add_relaxed(&told.peak_units, fresh);
+  purge_turn();
+}
+
+/* Near a limit the heap grows no further while any of it is idle, and where that was found once more is likely to be. */
+static size_t purge_instead(uint64_t fresh, uint64_t idle) {
+  peak_note(fresh);
+  uint64_t units = idle < 2 * fresh ? idle : 2 * fresh;
+  return units == 0 ? 0 : purge_by_growth((uint32_t)units);
+}
 
 size_t purge_growth_due(void) {
   uint64_t fresh = ledger_take_fresh(GROWTH_STEP);
   if (HAK_LIKELY(fresh == 0)) return 0;
   uint64_t used = ledger_used_units(), idle = ledger_idle_units();
+  if (HAK_UNLIKELY(pressure_now() >= PRESSURE_HIGH)) return purge_instead(fresh, idle);
   uint64_t most = load_relaxed(&told.most_units);
   if (used + idle <= most || option_get(OPTION_decay_ms) < 0) return 0;
   uint64_t allowed = used * (uint64_t)option_get(OPTION_idle_percent) / 100;
@@ -173,7 +191,7 @@ size_t purge_growth_due(void) {
   if (surplus > used + idle - most) surplus = used + idle - most;
   surplus = growth_allows(surplus, used + idle);
   store_relaxed(&told.most_units, used + idle - surplus);
-  add_relaxed(&told.peak_units, fresh);
+  peak_note(fresh);
   return surplus == 0 ? 0 : purge_by_growth((uint32_t)surplus);
 }
 
@@ -182,6 +200,7 @@ static size_t purge_time_due(void) {
   static _Atomic uint64_t last_part_ms;
   int64_t decay = option_get(OPTION_decay_ms);
   if (decay < 0) return 0;
+  decay = pressure_decay(decay);
   /* What a step finds free is purged by the next one if nobody has used it since. */
   uint64_t now = os_now_ms();
   uint64_t last = load_relaxed(&purge_last_step_ms);

@@ -6,6 +6,7 @@
  *   by growth  when the heap is about to be larger than it ever was, while more
  *              than idle_percent of what is in use lies idle; in all, half of what the heap
  *              has grown to.
+ * Near a limit of memory (kit/pressure.h) the time is shorter, and growth demands all that is idle.
  * Both are done where no lock is held, with the units claimed meanwhile. */
 #ifndef SPACE_PURGE_H
 #define SPACE_PURGE_H
@@ -21,6 +22,10 @@ size_t purge_due(void);
 size_t purge_growth_due(void);
 /* Units that were fresh where the heap was about to exceed its highest so far, in all. */
 uint64_t purge_peak_units(void);
+/* Changes when the heap was about to exceed its highest, and by purge_turn: what else is rarely due is looked for then, so that slow
+ * paths need to read no more than this. */
+uint64_t purge_turns(void);
+void purge_turn(void);
 /* When the last step by time was, in any unit; for readers outside, by os_now_ms. */
 uint64_t purge_last_step(void);
 extern _Atomic uint64_t purge_last_step_ms;

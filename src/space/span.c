@@ -3,9 +3,11 @@
 #include "base/check.h"
 #include "os/memcheck.h"
 #include "os/os.h"
+#include "kit/pressure.h"
 #include "space/huge.h"
 #include "space/ledger.h"
 #include "space/move.h"
+#include "space/purge.h"
 
 /* No purge takes five seconds. */
 #define WAIT_US 1000
@@ -40,6 +42,11 @@ static bool word_claim(_Atomic uint32_t *free, uint32_t mask) {
   return false;
 }
 
+/* The heap is larger than it was: it may be time to look at the limits again. */
+static HAK_COLD void note_growth(void) {
+  if (HAK_UNLIKELY(ledger_used_units() + ledger_idle_units() >= load_relaxed(&pressure.look_at))) purge_turn();
+}
+
 /* Enters the units as written; true if none was before. */
 static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
   word_walk_t walk = {start, start + units};
@@ -56,10 +63,11 @@ static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
   }
   /* Fresh pages of a zeroed block are resident only where it is written. */
   ledger_note_use(units, were_dirty, use == SPAN_ZEROED ? 0 : units - were_dirty);
+  if (HAK_UNLIKELY(were_dirty != units)) note_growth();
   return were_dirty == 0;
 }
 
-static void units_release(uint32_t start, uint32_t units) {
+HAK_INLINE void units_release(uint32_t start, uint32_t units) {
   word_walk_t walk = {start, start + units};
   uint32_t superslab, mask;
   while (word_next(&walk, &superslab, &mask)) ledger_release(superslab, mask);
@@ -145,6 +153,14 @@ static uint32_t find_across(uint32_t units, uint64_t align, span_use_t use) {
   return best;
 }
 
+/* Under HAKMEM_LIMIT_HARD: whether it has no room for what of the claimed units may not be resident yet. They are free then. */
+static HAK_COLD bool units_refused(uint32_t start, uint32_t units) {
+  if (ledger_permits(units_fresh(start, units))) return false;
+  add_relaxed(&pressure.refused, 1);
+  units_release(start, units);
+  return true;
+}
+
 static uint32_t find_and_claim(uint32_t units, uint64_t align, span_use_t use) {
   if (units <= WORD_UNITS / 2 && align <= WORD_UNITS && region.base % HAK_SUPERSLAB == 0) {
     return find_in_words(units, (unsigned)align);
@@ -179,6 +195,7 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
       start = find_and_claim(units, align_units, use);
     }
     if (start != SPAN_NONE) {
+      if (HAK_UNLIKELY(ledger_cap() != LEDGER_NO_CAP) && units_refused(start, units)) return SPAN_NONE;
       memcheck_open(region_address(start), units * HAK_UNIT);
       *zero = units_mark_dirty(start, units, use);
       return start;
@@ -203,6 +220,7 @@ bool span_claim(uint32_t start, uint32_t units) {
   bool fits = (uint64_t)start + units <= frontier;
   if (!fits && !(start <= frontier && reaches_frontier(start, frontier) && region_grow(frontier, units))) return false;
   if ((uint64_t)start + units > load_acquire(&region.units) || !units_claim(start, units)) return false;
+  if (HAK_UNLIKELY(ledger_cap() != LEDGER_NO_CAP) && units_refused(start, units)) return false;
   (void)units_mark_dirty(start, units, SPAN_PLAIN);
   return true;
 }

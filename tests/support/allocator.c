@@ -4,6 +4,7 @@
 #include "os/memcheck.c"
 #include "os/line.c"
 #include "os/file.c"
+#include "os/cgroup.c"
 #include "os/lock.c"
 #include "os/probe.c"
 #include "os/stack.c"
@@ -18,6 +19,7 @@
 #include "kit/secret.c"
 #include "kit/site.c"
 #include "kit/event.c"
+#include "kit/pressure.c"
 
 #include "space/region.c"
 #include "space/ledger.c"
@@ -55,6 +57,7 @@
 #include "front/watch.c"
 #include "front/shared.c"
 #include "front/supply.c"
+#include "front/limits.c"
 #if HAK_AUDIT
 #include "front/audit.c"
 #endif
@@ -63,6 +66,7 @@
 #include "front/boot.c"
 #include "front/inspect.c"
 #include "front/memcheck.c"
+#include "front/plea.c"
 #include "front/named.c"
 #include "front/alloc.c"
 #include "front/free.c"

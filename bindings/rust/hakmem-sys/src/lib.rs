@@ -135,6 +135,20 @@ pub struct hak_stats_t {
     pub huge_price_ns: u64,
     /// The same for 2 MiB of small pages.
     pub small_price_ns: u64,
+    /// The limit that is met first, a container's or HAKMEM_LIMIT_SOFT; 0: none known (os).
+    pub limit: u64,
+    /// What counted against it when last looked at (os).
+    pub limit_use: u64,
+    /// How near that is: 0 far, 1 near, 2 nearer, 3 at it.
+    pub limit_level: u64,
+    /// Of the limit, the most that was in use as something was given back for it, in percent.
+    pub limit_percent: u64,
+    /// Given back while a limit was near, so far (counter).
+    pub limit_given: u64,
+    /// Times that the kernel was asked for limits, so far, a count (counter).
+    pub limit_looks: u64,
+    /// Times that HAKMEM_LIMIT_HARD has held back memory, so far, a count (counter).
+    pub limit_refused: u64,
 }
 
 /// Statistics of one size class.
@@ -301,4 +315,23 @@ extern "C" {
     pub fn hak_profile_pprof(fd: c_int) -> bool;
     pub fn hak_profile_arm(seconds: u32) -> bool;
     pub fn hak_tag_set(tag: u32) -> u32;
+
+    // pressure.h
+    pub fn hak_on_pressure(callback: Option<unsafe extern "C" fn(pressure: *const hak_pressure_t, argument: *mut c_void) -> usize>, argument: *mut c_void);
+}
+
+/// What a program is told when memory becomes scarce.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct hak_pressure_t {
+    /// Bytes of it that are filled.
+    pub struct_size: u32,
+    /// HAK_PRESSURE_*.
+    pub level: u32,
+    /// Bytes that count against the limit, as last seen.
+    pub r#use: u64,
+    /// Bytes; 0: none is known.
+    pub limit: u64,
+    /// Bytes of the allocation that is about to fail; else 0.
+    pub wanted: u64,
 }

@@ -1,0 +1,215 @@
+#include "front/limits.h"
+
+#include "os/cgroup.h"
+#include "os/os.h"
+#include "kit/options.h"
+#include "space/ledger.h"
+#include "space/purge.h"
+#include "slab/hole.h"
+#include "slab/large.h"
+#include "front/repair.h"
+#include "front/supply.h"
+
+#define FIND_MS 10000    /* the process may be moved to another group, and another group become the tightest */
+#define NEAR_MS 100      /* while a limit is near, since others in the group grow too */
+#define FAR_MS 1000      /* while there is one */
+#define FIRST_GROWTH ((uint64_t)1024) /* without a limit: the units that the heap must have grown by, or doubled */
+
+/* So much of the time that passed its group has waited for memory: it is nearer to the limit than figures say. */
+#define STALLED_SHARE 10
+
+/* What goes back at the highest level beside idle units costs a walk over all slabs.  Where that gives little it waits twice as long. */
+#define GIVE_LEAST_MS 100
+#define GIVE_MOST_MS 3200
+#define GIVE_WORTH 64 /* a part of the limit */
+
+/* Of whoever looks: see the header. */
+static HAK_APART struct {
+  cgroup_t group;
+  bool known;              /* `group` is one */
+  bool found;              /* it was looked for */
+  uint64_t found_ms, ms;   /* when it was looked for and looked at */
+  uint64_t use, units;     /* then: bytes, and units of the heap */
+  uint64_t stalled_us;     /* then, so far */
+  bool stalls;
+  uint64_t give_ms, pause_ms;
+} limits_seen;
+
+/* When a tick may look. */
+static _Atomic uint64_t tick_ms;
+
+static uint64_t limits_heap_units(void) { return ledger_used_units() + ledger_idle_units(); }
+
+static uint64_t limit_known(void) { return limits_seen.known && limits_seen.group.limit != CGROUP_NONE ? limits_seen.group.limit : 0; }
+
+static pressure_source_t source_known(void) {
+  if (limit_known() == 0) return PRESSURE_NOTHING;
+  if (limits_seen.group.version == CGROUP_V1) return PRESSURE_V1;
+  return limits_seen.group.by == CGROUP_FILE_HIGH ? PRESSURE_HIGH_MARK : PRESSURE_MAX;
+}
+
+/* --- looking ----------------------------------------------------------------------------- */
+
+static void see_stalls(uint64_t passed_ms) {
+  uint64_t stalled = cgroup_stalled_us(&limits_seen.group), before = limits_seen.stalled_us;
+  limits_seen.stalled_us = stalled;
+  limits_seen.stalls = before != 0 && passed_ms > 0 && stalled > before && (stalled - before) / 1000 > passed_ms / STALLED_SHARE;
+}
+
+/* Most of what a group uses may be files that were read once.  The kernel gives these up first, so they are no reason to hurry; what of
+ * files was used again it keeps longer, and counts here.  So does kubelet reckon what a container needs.  Asked near the limit alone. */
+static void see_use(uint64_t now, uint64_t units) {
+  uint64_t limit = limit_known(), passed = now - limits_seen.ms;
+  limits_seen.use = limits_seen.group.use;
+  if (limit != 0 && pressure_of(limits_seen.use, limit) != PRESSURE_FAR) {
+    uint64_t spare = cgroup_reclaimable(&limits_seen.group);
+    limits_seen.use -= spare < limits_seen.use ? spare : limits_seen.use;
+    see_stalls(passed);
+  } else {
+    limits_seen.stalls = false;
+  }
+  limits_seen.ms = now;
+  limits_seen.units = units;
+}
+
+/* False: it was not asked, or says nothing. */
+static bool limits_ask(uint64_t now, uint64_t units) {
+  if (option_get(OPTION_container) == 0 || load_relaxed(&os_filters) != 0) return false;
+  if (limits_seen.found && now - limits_seen.ms < LIMITS_PAUSE_MS) return false;
+  add_relaxed(&pressure.looks, 1);
+  bool there = limits_seen.found && now - limits_seen.found_ms < FIND_MS && limits_seen.known && cgroup_look(&limits_seen.group);
+  if (!there) {
+    there = cgroup_find(&limits_seen.group, true);
+    limits_seen.known = there;
+    limits_seen.found = true;
+    limits_seen.found_ms = now;
+  }
+  if (there) see_use(now, units);
+  else limits_seen.ms = now;
+  return there;
+}
+
+/* --- what it comes to -------------------------------------------------------------------- */
+
+/* Bytes in use in the group once all that was allocated since the last look is written to. */
+static uint64_t use_expected(uint64_t units, uint64_t units_before) {
+  int64_t grown = (int64_t)(units - units_before) * (int64_t)HAK_UNIT;
+  return grown < 0 && limits_seen.use < (uint64_t)-grown ? 0 : limits_seen.use + (uint64_t)grown;
+}
+
+/* False: the soft limit is none, or far. */
+static bool soft_is_passed(uint64_t use, uint64_t units, uint64_t *amount, uint64_t *in_use) {
+  int64_t option = option_get(OPTION_limit_soft);
+  *amount = pressure_amount(option, limit_known());
+  *in_use = option > 0 ? units << HAK_UNIT_SHIFT : use;
+  return *amount != UINT64_MAX && *in_use >= *amount;
+}
+
+static void cap_set(uint64_t units) {
+  int64_t option = option_get(OPTION_limit_hard);
+  uint64_t amount = pressure_amount(option, limit_known()), cap = LEDGER_NO_CAP;
+  if (amount != UINT64_MAX) cap = option > 0 ? amount >> HAK_UNIT_SHIFT : pressure_cap_of(amount, limits_seen.use, units);
+  ledger_set_cap(cap);
+}
+
+static uint64_t next_look(uint64_t use, uint64_t units) {
+  uint64_t limit = limit_known();
+  uint64_t step = limit != 0 ? pressure_step(use, limit) : units > FIRST_GROWTH ? units : FIRST_GROWTH;
+  int64_t soft = option_get(OPTION_limit_soft);
+  if (soft > 0) {
+    uint64_t at = (uint64_t)soft >> HAK_UNIT_SHIFT, least = pressure_step(0, 1);
+    uint64_t to_soft = units < at ? at - units : least;
+    if (to_soft < step) step = to_soft > 0 ? to_soft : 1;
+  }
+  return units + step;
+}
+
+/* --- giving back ------------------------------------------------------------------------- */
+
+size_t limits_give_all(heap_t *heap) {
+  uint32_t aging = 0;
+  if (heap != NULL) heap_trim(heap);
+  heap_trim_others();
+  (void)large_trim();
+  return purge_all() + hole_step(true, &aging);
+}
+
+static void limits_give_back(heap_t *heap, uint64_t now, uint64_t limit) {
+  (void)purge_all();
+  if (now < limits_seen.give_ms) return;
+  bool worth = limits_give_all(heap) >= limit / GIVE_WORTH;
+  uint64_t longer = limits_seen.pause_ms * 2 < GIVE_MOST_MS ? limits_seen.pause_ms * 2 : GIVE_MOST_MS;
+  limits_seen.pause_ms = worth || longer == 0 ? GIVE_LEAST_MS : longer;
+  limits_seen.give_ms = now + limits_seen.pause_ms;
+}
+
+/* --- a look ------------------------------------------------------------------------------ */
+
+static void level_set(heap_t *heap, uint64_t now, uint64_t use, uint64_t units) {
+  pressure_source_t source = source_known();
+  uint64_t limit = limit_known(), amount, in_use;
+  pressure_level_t level = pressure_of(use, limit);
+  if (limits_seen.stalls && level != PRESSURE_FAR && level < PRESSURE_URGENT) level++;
+  if (level < PRESSURE_URGENT && soft_is_passed(use, units, &amount, &in_use)) {
+    level = PRESSURE_URGENT;
+    source = PRESSURE_SOFT;
+    limit = amount;
+    use = in_use;
+  }
+  pressure_set(level, source, use, limit);
+  store_relaxed(&tick_ms, limit_known() == 0 ? UINT64_MAX : now + (level != PRESSURE_FAR ? NEAR_MS : FAR_MS));
+  bool tells = level >= PRESSURE_HIGH && load_relaxed(&pressure.listens);
+  store_relaxed(&pressure.to_tell, tells ? (uint32_t)level : (uint32_t)PRESSURE_FAR);
+  if (level == PRESSURE_URGENT) limits_give_back(heap, now, limit);
+}
+
+static HAK_COLD void limits_step(heap_t *heap) {
+  uint64_t now = os_now_ms(), units = limits_heap_units();
+  if (load_relaxed(&pressure.forked)) { /* half written, perhaps */
+    store_relaxed(&pressure.forked, false);
+    limits_seen.known = limits_seen.found = false;
+  }
+  uint64_t before =
+      limits_seen.found && limits_seen.units < units ? limits_seen.units : units; /* what has grown since may not be written yet */
+  bool asked = limits_ask(now, units);
+  uint64_t use = use_expected(units, asked ? before : limits_seen.units);
+  if (!limits_seen.known) use = 0;
+  cap_set(units);
+  level_set(heap, now, use, units);
+  store_release(&pressure.look_at, next_look(use, limits_heap_units()));
+}
+
+static HAK_COLD void limits_look(heap_t *heap) {
+  uint64_t at = load_relaxed(&pressure.look_at);
+  if (at == UINT64_MAX) return;
+  if (!atomic_compare_exchange_strong_explicit(&pressure.look_at, &at, UINT64_MAX, memory_order_acquire, memory_order_relaxed)) return;
+  limits_step(heap);
+}
+
+void limits_due(heap_t *heap) {
+  uint64_t at = load_relaxed(&tick_ms);
+  bool grown = limits_heap_units() >= load_relaxed(&pressure.look_at);
+  if (grown || (at != 0 && at != UINT64_MAX && os_now_ms() >= at)) limits_look(heap);
+}
+
+bool limits_make_room(heap_t *heap) {
+  uint64_t before = ledger_cap();
+  if (HAK_LIKELY(before == LEDGER_NO_CAP)) return false;
+  size_t given = ledger_idle_units() > 0 ? purge_all() : 0;
+  limits_look(heap);
+  return given > 0 || ledger_cap() > before;
+}
+
+/* A limit in bytes holds at once, also for the next allocation; percent are known with the next look. */
+HAK_COLD void limits_changed(void) {
+  int64_t hard = option_get(OPTION_limit_hard);
+  if (hard >= 0) ledger_set_cap(hard > 0 ? (uint64_t)hard >> HAK_UNIT_SHIFT : LEDGER_NO_CAP);
+  uint64_t at = load_relaxed(&pressure.look_at); /* never over the claim of who looks just now */
+  if (at == UINT64_MAX) return;
+  (void)atomic_compare_exchange_strong_explicit(&pressure.look_at, &at, 0, memory_order_relaxed, memory_order_relaxed);
+  purge_turn();
+}
+
+void limits_start(void) {
+  if (option_get(OPTION_limit_soft) != 0 || option_get(OPTION_limit_hard) != 0) limits_changed();
+}

@@ -1,0 +1,90 @@
+#include "front/plea.h"
+
+#include <errno.h>
+
+#include "base/thread.h"
+#include "os/os.h"
+#include "front/limits.h"
+#include "front/thread.h"
+
+#define PLEA_AGAIN_MS 1000
+/* So long an allocation that fails waits for the program to free in another thread, which may wait for this one's locks. */
+#define PLEA_WAIT_US 1000
+#define PLEA_WAITS_MOST 100
+
+/* Written and read by pressure.teller alone.  The secure library keeps it unwritable in between: it tells what is called. */
+static struct {
+  hak_pressure_callback_t *callback;
+  void *argument;
+} HAK_SEALED plea_hook;
+
+static bool hook_seal(bool sealed) { return !HAK_SECURE || os_seal(&plea_hook, sizeof plea_hook, sealed); }
+
+/* What was told last, and when: another level is told at once. */
+static _Atomic uint32_t plea_told;
+static _Atomic uint64_t plea_again_ms;
+
+static bool plea_begin(void) {
+  uintptr_t none = 0;
+  return atomic_compare_exchange_strong_explicit(&pressure.teller, &none, thread_self(), memory_order_acquire, memory_order_relaxed);
+}
+
+static void plea_end(void) { store_release(&pressure.teller, (uintptr_t)0); }
+
+static bool plea_is_mine(void) { return load_relaxed(&pressure.teller) == thread_self(); }
+
+void plea_set(hak_pressure_callback_t *callback, void *argument) {
+  thread_enter(); /* in a fork's child whoever was in it is gone */
+  thread_leave();
+  bool mine = plea_is_mine(); /* from the callback itself */
+  while (!mine && !plea_begin()) os_sleep_us(PLEA_WAIT_US);
+  if (hook_seal(false)) {
+    plea_hook.callback = callback;
+    plea_hook.argument = argument;
+  }
+  (void)hook_seal(true);
+  store_relaxed(&pressure.listens, callback != NULL);
+  store_relaxed(&plea_told, 0);
+  if (!mine) plea_end();
+}
+
+/* What it has freed goes back at once: the limit is near. */
+static bool plea_ask(uint32_t level, size_t wanted) {
+  int saved = errno;
+  hak_pressure_t p = {sizeof p, level, load_relaxed(&pressure.use), load_relaxed(&pressure.limit), wanted};
+  size_t freed = plea_hook.callback != NULL ? plea_hook.callback(&p, plea_hook.argument) : 0;
+  errno = saved;
+  if (freed == 0) return false;
+  thread_enter();
+  (void)limits_give_all(thread_heap);
+  limits_changed();
+  thread_leave();
+  return true;
+}
+
+static uint32_t level_to_tell(uint32_t level) {
+  return level == PRESSURE_URGENT ? HAK_PRESSURE_URGENT : level == PRESSURE_HIGH ? HAK_PRESSURE_NEAR : 0;
+}
+
+HAK_COLD void plea_tell(void) {
+  if (thread_inside != 0) return; /* a signal handler in a slow path: later */
+  uint32_t level = level_to_tell(load_relaxed(&pressure.to_tell));
+  store_relaxed(&pressure.to_tell, (uint32_t)PRESSURE_FAR); /* until the next look */
+  uint64_t now = os_now_ms();
+  if (level == 0 || (level <= load_relaxed(&plea_told) && now < load_relaxed(&plea_again_ms)) || !plea_begin()) return;
+  store_relaxed(&plea_told, level);
+  store_relaxed(&plea_again_ms, now + PLEA_AGAIN_MS);
+  (void)plea_ask(level, 0);
+  plea_end();
+}
+
+HAK_COLD bool plea_for(size_t size) {
+  if (!load_relaxed(&pressure.listens) || thread_inside != 0 || plea_is_mine()) return false;
+  for (unsigned tries = 0; !plea_begin(); tries++) {
+    if (tries == PLEA_WAITS_MOST) return true;
+    os_sleep_us(PLEA_WAIT_US);
+  }
+  bool freed = plea_ask(HAK_PRESSURE_FAILING, size);
+  plea_end();
+  return freed;
+}

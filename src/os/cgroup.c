@@ -1,0 +1,157 @@
+#include "os/cgroup.h"
+
+#include <string.h>
+
+#include "os/os.h"
+
+/* Where the controllers are mounted, unless an administrator has his own way.  In a container without a namespace of groups the paths
+ * are those of the host, and what is mounted is the container's own group: then no folder of the path is there but the last, the mount. */
+static const char usual_v2[] = "/sys/fs/cgroup";
+static const char usual_v1[] = "/sys/fs/cgroup/memory";
+
+const char *cgroup_file_name(cgroup_version_t version, cgroup_file_t file) {
+  switch (file) {
+    case CGROUP_FILE_MAX: return version == CGROUP_V1 ? "memory.limit_in_bytes" : "memory.max";
+    case CGROUP_FILE_HIGH: return "memory.high";
+    default: return version == CGROUP_V1 ? "memory.usage_in_bytes" : "memory.current";
+  }
+}
+
+uint64_t cgroup_number(const char *text) {
+  uint64_t number = 0;
+  if (*text < '0' || *text > '9') return CGROUP_NONE;
+  for (; *text >= '0' && *text <= '9'; text++) {
+    if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, (uint64_t)(*text - '0'), &number)) return CGROUP_NONE;
+  }
+  return number >= CGROUP_NO_LIMIT_V1 ? CGROUP_NONE : number;
+}
+
+static bool path_join(const cgroup_t *group, const char *name, char path[CGROUP_PATH]) {
+  size_t folder = strlen(group->path), length = strlen(name);
+  if (folder + 1 + length >= CGROUP_PATH) return false;
+  memcpy(path, group->path, folder);
+  path[folder] = '/';
+  memcpy(path + folder + 1, name, length + 1);
+  return true;
+}
+
+bool cgroup_path(const cgroup_t *group, cgroup_file_t file, char path[CGROUP_PATH]) {
+  return path_join(group, cgroup_file_name(group->version, file), path);
+}
+
+/* The length, or -1. */
+static long group_read(const cgroup_t *group, const char *name, char *text, size_t size) {
+  char path[CGROUP_PATH];
+  return path_join(group, name, path) ? os_read_file(path, text, size) : -1;
+}
+
+static uint64_t group_number(const cgroup_t *group, cgroup_file_t file) {
+  char text[32];
+  return group_read(group, cgroup_file_name(group->version, file), text, sizeof text) > 0 ? cgroup_number(text) : CGROUP_NONE;
+}
+
+bool cgroup_look(cgroup_t *group) {
+  group->limit = group_number(group, group->by);
+  group->use = group_number(group, CGROUP_FILE_CURRENT);
+  return group->use != CGROUP_NONE;
+}
+
+/* The lesser of its two limits. */
+static void limit_choose(cgroup_t *group, bool high) {
+  group->by = CGROUP_FILE_MAX;
+  uint64_t most = group_number(group, CGROUP_FILE_MAX);
+  uint64_t slow = high && group->version == CGROUP_V2 ? group_number(group, CGROUP_FILE_HIGH) : CGROUP_NONE;
+  if (slow < most) group->by = CGROUP_FILE_HIGH;
+  group->limit = slow < most ? slow : most;
+}
+
+static uint64_t room_of(const cgroup_t *group) {
+  if (group->limit == CGROUP_NONE || group->use == CGROUP_NONE) return CGROUP_NONE;
+  return group->use < group->limit ? group->limit - group->use : 0;
+}
+
+/* Where the path of the group begins, in what /proc/self/cgroup says; NULL without.  Version 1 has it behind the names of controllers. */
+static const char *own_path(const char *text, cgroup_version_t version) {
+  for (const char *line = text; line != NULL && *line != '\0'; line = strchr(line, '\n'), line += line != NULL) {
+    const char *names = strchr(line, ':');
+    const char *path = names != NULL ? strchr(names + 1, ':') : NULL;
+    if (path == NULL) return NULL;
+    if (version == CGROUP_V2) {
+      if (strncmp(line, "0::/", 4) == 0) return path + 1;
+      continue;
+    }
+    for (const char *name = names + 1; name < path; name++) {
+      size_t length = strcspn(name, ",:");
+      if (length == 6 && memcmp(name, "memory", 6) == 0) return path + 1;
+      name += length;
+    }
+  }
+  return NULL;
+}
+
+/* The group, and those around it up to the mount, of which the outermost has a limit only where the mount is a container's. */
+static bool find_below(cgroup_t *best, const char *mount, const char *own, bool high) {
+  cgroup_t group = {.version = best->version};
+  size_t base = strlen(mount), length = strcspn(own, "\n");
+  uint64_t least = CGROUP_NONE;
+  bool found = false;
+  if (base + length >= CGROUP_PATH) length = 0;
+  memcpy(group.path, mount, base);
+  memcpy(group.path + base, own, length);
+  for (size_t end = base + length;; end--) {
+    if (end > base && group.path[end] != '/' && group.path[end] != '\0') continue;
+    bool root = end == base + 1 && group.path[base] == '/'; /* the mount's, which has its turn next */
+    group.path[end] = '\0';
+    if (!root && group.path[end - 1] != '/') {
+      limit_choose(&group, high);
+      if (group.limit != CGROUP_NONE || !found) group.use = group_number(&group, CGROUP_FILE_CURRENT);
+      bool there = group.use != CGROUP_NONE;
+      if (there && (!found || room_of(&group) < least)) {
+        least = room_of(&group);
+        *best = group;
+        found = true;
+      }
+    }
+    if (end == base) return found;
+  }
+}
+
+bool cgroup_find_in(cgroup_t *group, const char *text, const char *mount_v1, const char *mount_v2, bool high) {
+  for (cgroup_version_t version = CGROUP_V1; version <= CGROUP_V2; version++) { /* the controller is in one of them */
+    const char *own = own_path(text, version);
+    group->version = version;
+    if (own != NULL && find_below(group, version == CGROUP_V1 ? mount_v1 : mount_v2, own, high)) return true;
+  }
+  group->version = CGROUP_ABSENT;
+  return false;
+}
+
+bool cgroup_find(cgroup_t *group, bool high) {
+  char text[4096];
+  return os_read_file("/proc/self/cgroup", text, sizeof text) > 0 && cgroup_find_in(group, text, usual_v1, usual_v2, high);
+}
+
+/* The number behind a name that a line begins with, and after it what is in between; 0 without. */
+static uint64_t number_behind(const char *text, const char *name) {
+  size_t length = strlen(name);
+  for (const char *line = text; line != NULL; line = strchr(line, '\n'), line += line != NULL) {
+    if (strncmp(line, name, length) != 0) continue;
+    uint64_t number = cgroup_number(line + length);
+    return number == CGROUP_NONE ? 0 : number;
+  }
+  return 0;
+}
+
+uint64_t cgroup_reclaimable(const cgroup_t *group) {
+  char text[4096];
+  if (group_read(group, "memory.stat", text, sizeof text) <= 0) return 0;
+  return number_behind(text, group->version == CGROUP_V1 ? "total_inactive_file " : "inactive_file ");
+}
+
+uint64_t cgroup_stalled_us(const cgroup_t *group) {
+  char text[256];
+  if (group->version != CGROUP_V2 || group_read(group, "memory.pressure", text, sizeof text) <= 0) return 0;
+  const char *total = strstr(text, "total="); /* of the line "some", which is the first */
+  uint64_t number = total != NULL ? cgroup_number(total + 6) : 0;
+  return number == CGROUP_NONE ? 0 : number;
+}

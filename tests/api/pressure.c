@@ -1,0 +1,171 @@
+/* pressure.c - limits of the program's own: when it is told, what it is told, and what its allocations return. */
+#include "api.h"
+
+#include <hakmem/heap.h>
+#include <hakmem/pressure.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+
+#include "symbol.h"
+
+enum { MIB = 1 << 20, LIMIT = 64, MOST = 256 };
+
+static void (*on_pressure)(hak_pressure_callback_t *, void *);
+
+/* What the program could do without, and what it was told: with another thread beside, which may be told as well. */
+static void *_Atomic cache[MOST];
+static atomic_uint calls, inside, wrong, free_each;
+static _Atomic uint32_t told_level;
+static _Atomic uint64_t told_limit, told_use, told_wanted, told_size;
+
+static void find_pressure(void) {
+  ONLY(FAMILY_HAK);
+  on_pressure = (void (*)(hak_pressure_callback_t *, void *))(uintptr_t)symbol_find("hak_on_pressure");
+  NEED(on_pressure);
+  NEED(hak.option_set);
+}
+
+static size_t cache_free(unsigned count) {
+  size_t freed = 0;
+  for (unsigned i = 0; i < MOST && freed < count; i++) {
+    void *block = atomic_exchange(&cache[i], NULL);
+    api.free(block);
+    freed += block != NULL;
+  }
+  return freed * MIB;
+}
+
+/* Allocates and frees itself, also what cannot be had, and must not be called again by that. */
+static size_t callback(const hak_pressure_t *pressure, void *argument) {
+  if (atomic_fetch_add(&inside, 1) != 0 || argument != &calls) atomic_fetch_add(&wrong, 1);
+  atomic_fetch_add(&calls, 1);
+  told_level = pressure->level;
+  told_limit = pressure->limit;
+  told_use = pressure->use;
+  told_wanted = pressure->wanted;
+  told_size = pressure->struct_size;
+  void *small = api.malloc(100), *large = api.malloc((size_t)LIMIT * 2 * MIB);
+  api.free(small);
+  api.free(large);
+  size_t freed = cache_free(free_each);
+  errno = EXDEV;
+  atomic_fetch_sub(&inside, 1);
+  return freed;
+}
+
+/* Blocks of 1 MiB into the cache until one is refused; how many there were. */
+static unsigned cache_fill(unsigned count) {
+  for (unsigned i = 0; i < count; i++) {
+    void *block = api.malloc(MIB);
+    if (block == NULL) return i;
+    memset(block, 1, MIB);
+    cache[i] = block;
+  }
+  return count;
+}
+
+TEST(pressure_is_told_from_the_soft_limit_on) {
+  find_pressure();
+  CHECK(hak.option_set("limit_soft", (int64_t)LIMIT * MIB));
+  on_pressure(callback, &calls);
+  CHECK_EQ(cache_fill(LIMIT / 2), LIMIT / 2);
+  CHECK_EQ(calls, 0);
+  CHECK_EQ(cache_fill(LIMIT + 16), LIMIT + 16); /* soft: nothing is refused */
+  CHECK(calls > 0);
+  CHECK_EQ(told_level, HAK_PRESSURE_URGENT);
+  CHECK_EQ(told_limit, (uint64_t)LIMIT * MIB);
+  CHECK_EQ(told_wanted, 0);
+  CHECK_EQ(told_size, sizeof(hak_pressure_t));
+  CHECK(told_use >= (uint64_t)LIMIT * MIB && told_use <= (uint64_t)2 * LIMIT * MIB);
+  CHECK_EQ(wrong, 0);
+}
+
+TEST(pressure_hard_limit_refuses_what_would_pass_it) {
+  find_pressure();
+  CHECK(hak.option_set("limit_hard", (int64_t)LIMIT * MIB));
+  errno = 0;
+  unsigned filled = cache_fill(MOST);
+  CHECK_EQ(errno, ENOMEM);
+  CHECK(filled >= LIMIT / 2 && filled <= LIMIT);
+  hak_stats_t stats = {.struct_size = sizeof stats};
+  CHECK(hak.stats_get(&stats) && stats.limit_refused > 0);
+  cache_free(MOST);
+  CHECK(cache_fill(LIMIT / 2) == LIMIT / 2); /* what was freed makes room */
+  CHECK(hak.option_set("limit_hard", 0));
+  cache_free(MOST);
+  CHECK_EQ(cache_fill(2 * LIMIT), 2 * LIMIT);
+}
+
+TEST(pressure_is_asked_before_an_allocation_fails) {
+  find_pressure();
+  CHECK(hak.option_set("limit_hard", (int64_t)LIMIT * MIB));
+  on_pressure(callback, &calls);
+  free_each = 4;
+  errno = 0;
+  for (unsigned i = 0; i < 3 * LIMIT; i++) {
+    void *block = api.malloc(MIB);
+    CHECK(block);
+    if (block == NULL) break;
+    cache[i] = block;
+  }
+  CHECK_EQ(errno, 0); /* neither by the callback nor by what did not fail in the end */
+  CHECK(calls > 0);
+  CHECK_EQ(told_level, HAK_PRESSURE_FAILING);
+  CHECK_EQ(told_wanted, MIB);
+  CHECK_EQ(wrong, 0);
+  free_each = 0;
+  unsigned before = calls;
+  CHECK(api.malloc((size_t)LIMIT * MIB) == NULL && errno == ENOMEM);
+  CHECK(calls > before);
+  on_pressure(NULL, NULL);
+  before = calls;
+  CHECK(api.malloc((size_t)LIMIT * MIB) == NULL);
+  CHECK_EQ(calls, before);
+}
+
+TEST(pressure_is_asked_for_named_heaps) {
+  find_pressure();
+  hak_heap_t *(*heap_new)(const char *) = (hak_heap_t * (*)(const char *))(uintptr_t)symbol_find("hak_heap_new");
+  void *(*heap_malloc)(hak_heap_t *, size_t) = (void *(*)(hak_heap_t *, size_t))(uintptr_t)symbol_find("hak_heap_malloc");
+  NEED(heap_new);
+  NEED(heap_malloc);
+  hak_heap_t *one = heap_new("one");
+  REQUIRE(one);
+  CHECK(hak.option_set("limit_hard", (int64_t)LIMIT * MIB));
+  on_pressure(callback, &calls);
+  free_each = 4;
+  for (unsigned i = 0; i < 2 * LIMIT; i++) {
+    void *block = heap_malloc(one, MIB);
+    CHECK(block);
+    if (block == NULL) break;
+    cache[i] = block;
+  }
+  CHECK(calls > 0);
+  CHECK_EQ(told_level, HAK_PRESSURE_FAILING);
+  CHECK_EQ(wrong, 0);
+}
+
+/* As if the thread that looks or tells had stayed behind: the child is forked inside the callback, and is told in its turn. */
+static size_t fork_in_callback(const hak_pressure_t *pressure, void *argument) {
+  pid_t *child = argument;
+  (void)pressure;
+  atomic_fetch_add(&calls, 1);
+  if (*child == -1) *child = fork();
+  return 0;
+}
+
+TEST(pressure_stays_in_a_child) {
+  find_pressure();
+  CHECK(hak.option_set("limit_hard", (int64_t)LIMIT * MIB));
+  pid_t child = -1;
+  on_pressure(fork_in_callback, &child);
+  CHECK(api.malloc((size_t)LIMIT * 2 * MIB) == NULL); /* returns in both */
+  CHECK(child != -1);
+  unsigned before = calls;
+  CHECK(api.malloc((size_t)LIMIT * 2 * MIB) == NULL && errno == ENOMEM);
+  CHECK(calls > before);
+  if (child == 0) _exit(check_failures());
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK_EQ(status, 0);
+}

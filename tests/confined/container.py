@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""A program in a control group whose memory is limited: what hakmem sees, gives back and says; and its own hard limit.
+
+Takes the library's path.  Exit status 77, which ctest shows as skipped, where no group can be made.
+"""
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+# Between what the phases need near a limit, less than 180 MiB, and what they come to far from it, 247 MiB and more.
+LIMIT = 216 << 20
+PROGRAM = """
+import sys
+def phase(size):
+    return [bytes([1]) * size for _ in range(120_000_000 // size)]
+kept = []
+for size in (2000, 300, 7000, 90000, 600):
+    blocks = phase(size)
+    kept += blocks[::400]
+    del blocks
+"""
+REFUSED = """
+blocks = []
+try:
+    while len(blocks) < 200:
+        blocks.append(bytearray(1000000))
+except MemoryError:
+    print(len(blocks))
+"""
+
+
+def group_make():
+    """A group with the limit, of whichever version bounds memory here; None."""
+    for root, file in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        folder = pathlib.Path(root) / f"hakmem-test-{os.getpid()}"
+        try:
+            folder.mkdir()
+            (folder / file).write_text(str(LIMIT))
+            for swap, amount in (("memory.swappiness", "0"), ("memory.swap.max", "0")):
+                if (folder / swap).exists():
+                    (folder / swap).write_text(amount)
+            return folder
+        except OSError as error:
+            print(f"{folder}: {error.strerror}")
+            if folder.is_dir():
+                folder.rmdir()
+    return None
+
+
+def run(library, program, folder=None, **more):
+    def enter():
+        if folder:
+            (folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    environment = {**os.environ, "LD_PRELOAD": library, "PYTHONMALLOC": "malloc", **more}
+    return subprocess.run([sys.executable, "-c", program], env=environment, preexec_fn=enter, capture_output=True, text=True, check=False,
+                          timeout=500)
+
+
+def own_limits(library):
+    refused = run(library, REFUSED, HAKMEM_LIMIT_HARD="100M")
+    assert refused.returncode == 0 and 50 < int(refused.stdout) < 101, refused
+
+
+def main():
+    library = sys.argv[1]
+    own_limits(library)
+    folder = group_make()
+    if folder is None:
+        print("skipped: no control group that limits memory can be made here")
+        return 77
+    try:
+        done = run(library, PROGRAM, folder, HAKMEM_STATS="1")
+        assert done.returncode == 0, done
+        said = [line for line in done.stderr.splitlines() if line.startswith("gave back ")]
+        assert len(said) == 1 and " % of memory." in said[0], done.stderr
+        off = run(library, PROGRAM, folder, HAKMEM_STATS="1", HAKMEM_CONTAINER="0")
+        assert off.returncode == -signal.SIGKILL, off
+        half = run(library, REFUSED, folder, HAKMEM_LIMIT_HARD="50%")
+        assert half.returncode == 0 and 50 < int(half.stdout) < 109, half
+    finally:
+        folder.rmdir()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
