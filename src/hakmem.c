@@ -25,6 +25,7 @@
 #include "kit/secret.c"
 #include "kit/site.c"
 #include "kit/event.c"
+#include "kit/request.c"
 
 #include "space/region.c"
 #include "space/ledger.c"

@@ -4,6 +4,7 @@
 
 #include "os/memcheck.h"
 #include "kit/options.h"
+#include "kit/request.h"
 #include "space/ledger.h"
 #include "space/purge.h"
 #include "slab/hole.h"
@@ -60,6 +61,14 @@ static void purge_new_holes(void) {
   if (holes_are_worth_it()) (void)hole_step_part((uint32_t)(units - before));
 }
 
+/* Asked for from outside. Not in a signal handler within a slow path, which may hold what would be waited for. */
+static HAK_COLD void collect_as_asked(void) {
+  uint64_t number;
+  if (thread_inside != 1 || !request_take(&number)) return;
+  (void)heap_collect(thread_heap, true);
+  request_finish(number);
+}
+
 void thread_leave_with_upkeep(void) {
   remote_catch_up();
   (void)(keeper_is_there() ? purge_growth_due() : purge_due());
@@ -67,6 +76,7 @@ void thread_leave_with_upkeep(void) {
   if (thread_heap != NULL) heap_tick(thread_heap);
   keeper_call(thread_heap);
   watch_due();
+  if (HAK_UNLIKELY(request_waits())) collect_as_asked();
   thread_leave();
 }
 
