@@ -175,8 +175,7 @@ static const named_field_t fields[] PUBLISHED(".data.rel.ro.names") = {
     FIELD("heap.last_tick_ms", heap_t, last_tick_ms),
     FIELD("heap.state", heap_t, state),
     FIELD("heap.watched", heap_t, watched),
-    FIELD("heap.counted_blocks", heap_t, counts.counted_blocks), /* of each class, as the next */
-    FIELD("heap.counted_bytes", heap_t, counts.counted_bytes),
+    FIELD("heap.counted", heap_t, counts), /* blocks of each class, then bytes of each */
     FIELD("heap.quarantine", heap_t, quarantine),
     FIELD("heap.named", heap_t, named.given),
     FIELD("heap.name", heap_t, named.name),
@@ -222,10 +221,8 @@ static const named_place_t places[] PUBLISHED(".data.rel.ro.descriptor") = {
     {"event.until_ms", &event_until_ms},
     {"event.chunks", event_chunks},
     {"event.rows", &event_rows},
-    {"event.other_blocks", watch_others.other_blocks}, /* of each group, as the next */
-    {"event.other_bytes", watch_others.other_bytes},
+    {"event.others", &watch_others}, /* blocks of each group, then bytes of each */
     {"request.wanted", &request_wanted},
-    {"request.taken", &request_taken},
     {"request.done", &request_done},
     {"purge.last_step_ms", &purge_last_step_ms},
     {"options", &option_values},
