@@ -14,7 +14,7 @@
  * EVENT_BYTES on those of which each is an event.  A thread counts in its heap without atomic read-modify-writes: what a signal handler
  * allocates in the midst of that may be lost.  Of blocks aligned to more than a granule the bytes are the class's.
  *
- * All from when the thread's tables lead to no bin; what it allocates by hits until then is no event either.  What has failed does not count. */
+ * All from when the thread's tables lead to no bin; what it allocates by hits until then is no event either.  What fails is not counted. */
 #define WATCH_LARGE CLASS_COUNT
 #define WATCH_LARGE_FROM 15u /* as a power of two; as many groups as lead to EVENT_BYTES */
 #define WATCH_CERTAIN (WATCH_LARGE + 19u - WATCH_LARGE_FROM)

@@ -3,11 +3,11 @@
  * Sampled blocks tell what is live without bias, but not how often a site allocates: a block that is used again and again is either one
  * of them or not.  So where that is asked for, every allocation passes here, and after so many bytes one is an event, at distances that
  * are exponential with a mean of EVENT_BYTES.  An allocation of s bytes is an event with a chance of 1 - exp(-s / EVENT_BYTES),
- * whatever was before it, and stands for 1 / chance; from EVENT_BYTES on each is one, and stands for itself.  The sums by site have no bias,
- * and n events an error of 1 / sqrt(n).
+ * whatever was before it, and stands for 1 / chance; from EVENT_BYTES on each is one, and stands for itself.  The sums by site have no
+ * bias, and n events an error of 1 / sqrt(n).
  *
- * What is allocated is counted besides, exactly, in groups of about equal sizes (front/watch.h).  So events are summed up by site and group:
- * who reads them scales those of a group to its count, and all lines sum to what was allocated.
+ * What is allocated is counted besides, exactly, in groups of about equal sizes (front/watch.h).  So events are summed up by site and
+ * group: who reads them scales those of a group to its count, and all lines sum to what was allocated.
  *
  * Anyone may read the sums at any time, also from outside of the process, which may be armed from there too: `event_until_ms` is all
  * there is to write. */
