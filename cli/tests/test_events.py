@@ -66,9 +66,9 @@ def test_a_process_is_armed_from_outside_for_a_while(hakmem, churn):
     often, seldom = lines["often"], lines["seldom"]
     error = (1 / often["events"] + 1 / seldom["events"]) ** 0.5
     assert abs(often["objects"] / seldom["objects"] / 100 - 1) < 4 * error
-    assert lines["often"]["events"] + lines["seldom"]["events"] + lines["main"]["events"] == sum(
-        each.events for each in first.values()
-    )
+    known = lines["often"]["events"] + lines["seldom"]["events"] + lines["main"]["events"]
+    assert known == sum(line["events"] for line in lines.values())
+    assert known <= sum(each.events for each in first.values())  # some are from before all threads counted
     assert 0.2 < again["often"]["objects"] / lines["often"]["objects"] < 5  # not both times together
 
 
