@@ -30,8 +30,8 @@ HAK_API bool hak_profile_pprof(int fd);
 
 /* Counts what is allocated from now on, also of what is freed soon, for so many seconds; 0 ends that, and HAKMEM_EVENTS.  The
  * counts, of all times together, are in snapshots (alloc_objects, alloc_space): exactly in each size class, in bytes asked for; where,
- * by one allocation in 512 KiB on average, of which n have an error of 1 / sqrt(n).  A block that realloc leaves where it is counts once, as
- * it was allocated; other threads count from their next slow path on.  Meanwhile a small allocation takes 173 instructions more
+ * by one allocation in 512 KiB on average, of which n have an error of 1 / sqrt(n).  A block that realloc leaves where it is counts once,
+ * as it was allocated; other threads count from their next slow path on.  Meanwhile a small allocation takes 173 instructions more
  * (docs/insight.md).  A fork's child is not armed, though with HAKMEM_EVENTS it is.  Also in the secure library.  Any thread.  Returns
  * false under Valgrind's memcheck.  Since 0.2. */
 HAK_API bool hak_profile_arm(uint32_t seconds);
