@@ -14,7 +14,11 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tomllib
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # before Python 3.11
+    import tomli as tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
 FIELDS = ("name", "title", "version", "source", "library")

@@ -20,7 +20,7 @@ from hakmem.estimates import NOT_SAMPLED, apportion
 from hakmem.snapshots import Allocations, Counted, Snapshot
 
 
-@dataclass(slots=True)
+@dataclass
 class Sums:
     """What one key has allocated."""
 

@@ -12,7 +12,7 @@ _MAGIC = b"hakmem-blackbox "
 _VERSION = 1
 
 
-@dataclass(slots=True)
+@dataclass
 class Entry:
     """A snapshot and when it was taken."""
 
@@ -25,7 +25,7 @@ class Entry:
     text: bytes
 
 
-@dataclass(slots=True)
+@dataclass
 class Box:
     file: str
     process: int = 0

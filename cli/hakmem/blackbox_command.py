@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _when(seconds: float) -> str:
-    return f"{datetime.datetime.fromtimestamp(seconds, datetime.UTC):%Y-%m-%d %H:%M:%S}"
+    return f"{datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc):%Y-%m-%d %H:%M:%S}"
 
 
 def _list(box: Box) -> Table:

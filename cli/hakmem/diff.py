@@ -28,7 +28,7 @@ _EXACT_UP_TO = 200  # tosses: beyond it the normal distribution is as good
 _FEW = 20  # samples: below it the normal distribution is not good
 
 
-@dataclass(slots=True)
+@dataclass
 class Change:
     """Of the live bytes of one site."""
 
@@ -46,7 +46,7 @@ class Change:
         return self.adjusted <= LEVEL
 
 
-@dataclass(slots=True)
+@dataclass
 class Difference:
     changes: list[Change]  # the largest first
     before: int
@@ -98,7 +98,7 @@ def is_panel(before: Snapshot, after: Snapshot) -> bool:
     return before.process == after.process and before.rate == after.rate and bool(few) and known
 
 
-@dataclass(slots=True)
+@dataclass
 class _Moves:
     """What changed among the sampled blocks of a site."""
 
@@ -164,7 +164,7 @@ def _panel(before: Snapshot, after: Snapshot) -> Difference:
 # ---- Two processes ----
 
 
-@dataclass(slots=True)
+@dataclass
 class _Side:
     stacks: Stacks
     total: int
@@ -224,7 +224,7 @@ def _apart(sides: Sequence[_Side]) -> Difference:
     common = _common(sides)
     lines: tuple[dict, dict] = ({}, {})
     shown: dict[tuple, list[tuple[str, str]]] = {}
-    for side, merged in zip(sides, lines, strict=True):
+    for side, merged in zip(sides, lines):
         for key, line in side.stacks.lines.items():
             places = (frame[:2] if frame[0] in common and frame[1] is not None else frame[2] for frame in key)
             place = tuple(each for each, _ in groupby(places))  # once where functions were compiled into others

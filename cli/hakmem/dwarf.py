@@ -16,7 +16,7 @@ _SCOPES = ("DW_TAG_namespace", "DW_TAG_class_type", "DW_TAG_structure_type", "DW
 _ORIGINS = ("DW_AT_abstract_origin", "DW_AT_specification")
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(frozen=True)
 class Call:
     name: str  # as the tables have it
     file: str
@@ -106,7 +106,7 @@ class Sources:
         names = [entry.name.decode(errors="replace") for entry in program["file_entry"]]
         folders = [folder.decode(errors="replace") for folder in program["include_directory"]]
         files = []
-        for entry, name in zip(program["file_entry"], names, strict=True):
+        for entry, name in zip(program["file_entry"], names):
             index = entry.dir_index - base
             files.append(f"{folders[index]}/{name}" if 0 <= index < len(folders) and name[:1] != "/" else name)
         self._files[unit] = files, base

@@ -34,7 +34,7 @@ ENTRIES = frozenset(
 )
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(frozen=True)
 class Symbol:
     start: int
     size: int

@@ -16,7 +16,7 @@ PINNED = {"pinned_sole": "bytes", "pinned_shared": "bytes"}
 ALLOCATED = {"alloc_objects": "count", "alloc_space": "bytes"}
 
 
-@dataclass(slots=True)
+@dataclass
 class Entry:
     values: dict[str, int]  # by type
     frames: list[Frame]  # the innermost first; none: `name` says why
@@ -30,7 +30,7 @@ def types(snapshot: Snapshot) -> dict[str, str]:
 
 
 def _entry(line: Line, symbols: Symbols) -> Entry:
-    values = dict(zip(LIVE, (line.objects, line.bytes, line.samples), strict=True))
+    values = dict(zip(LIVE, (line.objects, line.bytes, line.samples)))
     if not isinstance(line.key, tuple):
         return Entry(values, [], str(line.key))
     site, size, age, tag = line.key
@@ -53,7 +53,7 @@ def _pinned(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
     lines = pinned.estimate(snapshot, symbols.outside).lines
     symbols.resolve_sites(line.key for line in lines if line.key != pinned.NOT_TRACKED)
     for line in lines:
-        values = dict(zip(PINNED, (line.sole, line.shared), strict=True))
+        values = dict(zip(PINNED, (line.sole, line.shared)))
         if line.key == pinned.NOT_TRACKED:
             yield Entry(values, [], pinned.NOT_TRACKED)
         else:
@@ -64,7 +64,7 @@ def _allocated(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
     sums = allocations.by_key(snapshot, symbols.outside)
     symbols.resolve_sites(site for site in sums if site != NOT_SAMPLED)
     for site, each in sums.items():
-        values = dict(zip(ALLOCATED, (each.objects, each.bytes), strict=True))
+        values = dict(zip(ALLOCATED, (each.objects, each.bytes)))
         yield Entry(values, [], NOT_SAMPLED) if site == NOT_SAMPLED else Entry(values, symbols.stack(site))
 
 

@@ -28,7 +28,7 @@ _MOST_ASKED = (1 << 32) - 1
 _SCALED_FROM = 10
 
 
-@dataclass(slots=True)
+@dataclass
 class Line:
     """What holds memory by one key: a site, a tag, a function."""
 
@@ -52,7 +52,7 @@ class Line:
         return self.byte_seconds / self.bytes if self.bytes and self.samples else None
 
 
-@dataclass(slots=True)
+@dataclass
 class Stacks:
     """Lines by stack, as two processes can be compared: frames as (build id, offset in the file or None, function)."""
 
@@ -61,7 +61,7 @@ class Stacks:
     lines: dict[tuple, Line] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass
 class _Stratum:
     """Samples of blocks that were counted together."""
 

@@ -86,5 +86,5 @@ def run(program: Path, command: list[str], environment: dict[str, str], wanted: 
             environment = environment | one.variables(place)
             places.append(place)
         ended = _run(program, command, environment)
-        codes = [one.tell(place, ended) for one, place in zip(wanted, places, strict=True)]
+        codes = [one.tell(place, ended) for one, place in zip(wanted, places)]
     _end_as(ended.status or max(codes))

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 TYPE_CHECKING = False  # typing's own would take as long to import as all that is imported here
 if TYPE_CHECKING:
     from io import FileIO
-    from typing import Any, BinaryIO, Self
+    from typing import Any, BinaryIO
 
     from hakmem.diff import Change, Difference
     from hakmem.insight import AllocatedRow
@@ -206,7 +206,7 @@ class tag:  # noqa: N801 (used as a function)
         self._number = _number(number, "a tag")
         self._before: list[int] = []  # the same object may be entered again within itself
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> tag:
         self._before.append(set_tag(self._number))
         return self
 
@@ -263,7 +263,7 @@ class profile:  # noqa: N801 (used as a function)
         self._taken: list[bytes] = []  # before and after
         self._difference: Difference | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> profile:
         for name in ("hak_profile_write", "hak_profile_arm"):  # what they need is allocated before the first snapshot
             _function(name)
         self._taken = []
@@ -281,7 +281,7 @@ class profile:  # noqa: N801 (used as a function)
         for file in self._files:
             with file:
                 self._taken.append(_content(file))
-        for kept, data in zip(self._kept, self._taken, strict=False):
+        for kept, data in zip(self._kept, self._taken):
             with kept:
                 kept.write(data)
 

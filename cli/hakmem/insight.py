@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # they bring in packages that other commands need not wait fo
 SITE, FUNCTION, TAG = "site", "function", "tag"
 
 
-@dataclass(slots=True)
+@dataclass
 class Row:
     """A line of a profile and the calls that it is shown with."""
 
@@ -34,7 +34,7 @@ class Row:
     frames: list[tuple[str, str]]  # names and places, the innermost first
 
 
-@dataclass(slots=True)
+@dataclass
 class PinnedRow:
     line: PinnedLine
     frames: list[tuple[str, str]]
@@ -106,7 +106,7 @@ def pinned_rows(
     return [PinnedRow(line, frames(line)) for line in shown], whole
 
 
-@dataclass(slots=True)
+@dataclass
 class AllocatedRow:
     """What was allocated by one key, and the calls that it is shown with."""
 
@@ -141,7 +141,7 @@ def age_text(seconds: float | None) -> str:
 
 def heading(snapshot: Snapshot) -> list[str]:
     """What the whole is, and how well it is known."""
-    when = datetime.datetime.fromtimestamp(snapshot.time, datetime.UTC)
+    when = datetime.datetime.fromtimestamp(snapshot.time, datetime.timezone.utc)
     quiet = sum(sample.quiet for sample in snapshot.samples)
     lines = [
         f"process {snapshot.process}, {when:%Y-%m-%d %H:%M:%S} UTC",

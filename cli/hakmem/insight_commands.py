@@ -148,8 +148,10 @@ def profile(
     if pprof_out:
         _write(pprof_out, pprof_files.encode(read, names))
     if otlp_out:
-        from hakmem import otlp  # few ask for it, and its library takes a while too
-
+        try:
+            from hakmem import otlp  # few ask for it, and its library takes a while too
+        except ImportError:
+            raise Failure("--otlp needs the module opentelemetry-proto 1.43, and with it Python 3.10") from None
         _write(otlp_out, otlp.encode(read, names))
     if html_out:
         _write(html_out, _page(read, names, table, before))

@@ -21,7 +21,7 @@ FOREIGN, METADATA, UNUSED, TAIL, OWN, GUARD, SLOT = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
+@dataclass
 class Finding:
     address: int
     kind: str  # a state of a block, or what else it is

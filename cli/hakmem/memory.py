@@ -98,7 +98,7 @@ def whole(memory: Memory) -> Iterator[None]:
         raise Failure(f"{memory.name}: {why}") from None
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(frozen=True)
 class Area:
     """A mapping of the process."""
 
@@ -358,7 +358,7 @@ class Core(Memory):
         if note["n_type"] == "NT_PRPSINFO":
             self.process = content["pr_pid"]
         elif note["n_type"] == "NT_FILE":
-            for entry, name in zip(content["Elf_Nt_File_Entry"], content["filename"], strict=False):
+            for entry, name in zip(content["Elf_Nt_File_Entry"], content["filename"]):
                 offset = entry["page_offset"] * content["page_size"]
                 path = name.decode(errors="surrogateescape") if isinstance(name, bytes) else name
                 files.append(Area(entry["vm_start"], entry["vm_end"], "r-xp", offset, path))
@@ -384,9 +384,9 @@ class Core(Memory):
         raise Unreadable(f"{at:#x}")
 
     def gather(self, addresses: np.ndarray, sizes: list[int]) -> np.ndarray:
-        starts, stops, offsets = (np.array(column, np.uint64) for column in zip(*self._parts, strict=True))
+        starts, stops, offsets = (np.array(column, np.uint64) for column in zip(*self._parts))
         found = []
-        for column, size in zip(addresses.T, sizes, strict=True):
+        for column, size in zip(addresses.T, sizes):
             part = np.searchsorted(starts, column, "right") - 1
             if ((part < 0) | (column + np.uint64(size) > stops[part])).any():
                 raise Unreadable("some places")

@@ -28,7 +28,7 @@ _SUPERSLAB = ["free", "dirty", "cold"]
 _HEAP = ["next", "last_tick_ms", "quarantine"]
 
 
-@dataclass(slots=True)
+@dataclass
 class Class:
     """A size class: bytes of a block, 0 of malloc(0)'s; bytes from one block to the next; units and blocks of a slab."""
 
@@ -38,7 +38,7 @@ class Class:
     blocks: int
 
 
-@dataclass(slots=True)
+@dataclass
 class Bin:
     """A heap's free blocks of one class."""
 
@@ -48,7 +48,7 @@ class Bin:
     entries: np.ndarray  # addresses; empty where they were not asked for
 
 
-@dataclass(slots=True)
+@dataclass
 class Heap:
     """One reading."""
 
@@ -87,7 +87,7 @@ class Heap:
         return np.swapaxes(rows, 0, 1).reshape(len(units), -1)[:, :words]
 
 
-@dataclass(slots=True)
+@dataclass
 class Look:
     """Slabs of one class in one look: their records before and after it, and in between the bits of blocks that are free or wait."""
 
@@ -340,7 +340,7 @@ class Reader:
         seconds = np.where(age < _CLOCK_BITS // 2, age, 0) * clock / 1000
         share = np.where(records["chance"] == 0, 1.0, records["chance"] / _CERTAIN)
         columns = (addresses, size, records["asked"], share, records["site"], records["tag"], seconds, quietly)
-        return [Sample(*row) for row in zip(*(column[size > 0].tolist() for column in columns), strict=True)]
+        return [Sample(*row) for row in zip(*(column[size > 0].tolist() for column in columns))]
 
     def now(self, heap: Heap) -> int:
         """A core's clock is the newest time that is found in it."""
@@ -389,7 +389,7 @@ class Reader:
             for weights in (None, room - free - waiting, free, waiting)
         ]
         found = []
-        for number, (each, slabs_of, out, free_of, waiting_of) in enumerate(zip(self.classes, *counts, strict=True)):
+        for number, (each, slabs_of, out, free_of, waiting_of) in enumerate(zip(self.classes, *counts)):
             if slabs_of:
                 live = out - min(out, heap.cached[number])
                 found.append(

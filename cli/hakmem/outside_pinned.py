@@ -162,7 +162,7 @@ class _Blocks:
             part = slice(page * page_size // self.size, ((page + 1) * page_size - 1) // self.size + 1)
             of, first, blocks = np.unique(sites[part][known[part]], return_index=True, return_counts=True)
             order = np.argsort(first)[:_FREED_SITES]
-            found += [Freed(page, *each) for each in zip(of[order].tolist(), blocks[order].tolist(), strict=True)]
+            found += [Freed(page, *each) for each in zip(of[order].tolist(), blocks[order].tolist())]
         return found
 
     def _sites(self, words: np.ndarray) -> np.ndarray:
@@ -183,7 +183,7 @@ class _Blocks:
         columns = (numbers.tolist(), sites.tolist(), born.tolist(), quiet.tolist())
         return [
             Survivor(number, site, age_of((now - at) % (1 << 32)), is_quiet)
-            for number, site, at, is_quiet in zip(*columns, strict=True)
+            for number, site, at, is_quiet in zip(*columns)
         ]
 
 
@@ -199,7 +199,7 @@ def records(reader: Reader, heap: Heap) -> list[tuple[int, int]]:
     apart = first[1:] > last[:-1] + np.uint64(1)
     some = np.full(min(1, len(tracked)), True)
     starts, ends = first[np.concatenate([some, apart])] * page, (last[np.concatenate([apart, some])] + np.uint64(1)) * page
-    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+    return list(zip(starts.tolist(), ends.tolist()))
 
 
 def read(reader: Reader, heap: Heap) -> tuple[int, list[Stratum], list[TrackedSlab]]:

@@ -26,7 +26,7 @@ _PAGEMAP_PRESENT = np.uint64(1 << 63)
 _PRODUCTS_AT_ONCE = 1 << 18  # more of them BLAS gives to several threads, which on busy processors wait for each other
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(frozen=True)
 class Mapped:
     """A mapping of smaps, in bytes."""
 
@@ -59,7 +59,7 @@ def _mapped(area: Area, counts: dict[str, int]) -> Mapped:
     return Mapped(area, *(counts.get(key, 0) for key in ("Rss", "Anonymous", "AnonHugePages", "Swap")))
 
 
-@dataclass(slots=True)
+@dataclass
 class Pages:
     """Of a range of addresses, page by page: whether it is resident, and whether as a part of a huge page."""
 
@@ -160,7 +160,7 @@ def of_blocks(addresses: np.ndarray, size: int, base: int, page: int, found: np.
         np.add.at(found, numbers[inside], held[inside])
 
 
-@dataclass(slots=True)
+@dataclass
 class Contents:
     """Of each page of a heap's block memory: what it is part of, and in slabs how many of its bytes are not live."""
 

@@ -39,7 +39,7 @@ _TELL = 10  # blocks of a site, at least, that are as old or freed
 _PURE = 0.9
 
 
-@dataclass(slots=True)
+@dataclass
 class PinnedLine:
     """What is kept by one key: a site, a function."""
 
@@ -62,7 +62,7 @@ class PinnedLine:
         return math.sqrt(self.sole_variance)
 
 
-@dataclass(slots=True)
+@dataclass
 class Pinned:
     """All that pages hold beside live blocks, and whose it is."""
 
@@ -87,7 +87,7 @@ class Pinned:
         return math.sqrt(self.separable_variance)
 
 
-@dataclass(slots=True)
+@dataclass
 class _Parts:
     """What the pages of one tracked slab have to say."""
 
@@ -106,7 +106,7 @@ def _pages_of(slab: TrackedSlab, survivor: Survivor, page_size: int) -> Iterable
             yield page, min(end, (page + 1) * page_size) - max(start, page * page_size)
 
 
-@dataclass(slots=True)
+@dataclass
 class _Lives:
     """Keys whose blocks last, and whose don't."""
 
@@ -159,7 +159,7 @@ def _parts(slab: TrackedSlab, page_size: int, key_of: Callable[[int], Hashable],
     return parts
 
 
-@dataclass(slots=True)
+@dataclass
 class _Pool:
     """Strata of one class that are taken together, and their tracked slabs."""
 
@@ -195,7 +195,7 @@ def _pools(snapshot: Snapshot, parts: dict[tuple[int, int], list[_Parts]]) -> It
         yield from pools
 
 
-@dataclass(slots=True)
+@dataclass
 class _Sums:
     """Over the tracked slabs of a pool, of what a line has of each: itself, its square, its product with the slab's waste."""
 

@@ -38,7 +38,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _SHARED = ("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")
 
 
-@dataclass(slots=True)
+@dataclass
 class Row:
     key: str
     title: str
@@ -47,13 +47,13 @@ class Row:
     counted: int | None = None  # bytes that the heap's records tell, resident or not
 
 
-@dataclass(slots=True)
+@dataclass
 class Verdict:
     kind: str
     text: str
 
 
-@dataclass(slots=True)
+@dataclass
 class Table:
     process: int
     rows: list[Row] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Table:
 # ---- The heap's part ----
 
 
-@dataclass(slots=True)
+@dataclass
 class _Heap:
     """Bytes of the heap that are resident, or all of them."""
 
@@ -164,7 +164,7 @@ _HEAP_ROWS = (
 
 
 def _heap_rows(live: list[int], shares: list[float], rest: tuple[int, ...]) -> list[int]:
-    asked = round(sum(bytes_ * share for bytes_, share in zip(live, shares, strict=True)))
+    asked = round(sum(bytes_ * share for bytes_, share in zip(live, shares)))
     return [asked, sum(live) - asked, *rest]
 
 
@@ -346,9 +346,8 @@ def _process_table(reader: Reader, memory: Process, pinned: bool) -> tuple[Table
     shares = _asked_shares(reader, taken)
     rest = (resident.cached, resident.waiting, resident.spans, resident.free, resident.overshoot, meta)
     counted = _counted(reader, heap, taken, shares)
-    for (key, title, group), count, all_of in zip(
-        _HEAP_ROWS, _heap_rows(resident.live.tolist(), shares, rest), counted, strict=True
-    ):
+    rows = _heap_rows(resident.live.tolist(), shares, rest)
+    for (key, title, group), count, all_of in zip(_HEAP_ROWS, rows, counted):
         table.rows.append(Row(key, title, group, count, all_of))
     table.rows += _other_rows(others, memory.stack_pointers())
     seen = sum(row.resident or 0 for row in table.rows if row.key != "meta" and row.group != OTHER) + resident.meta
@@ -386,7 +385,7 @@ def of_memory(memory: Memory, pinned: bool = False) -> tuple[Table, Snapshot]:
         taken = reader.snapshot(heap, pinned)
     counted = _counted(reader, heap, taken, _asked_shares(reader, taken))
     table = Table(memory.process)
-    for (key, title, group), count in zip(_HEAP_ROWS, counted, strict=True):
+    for (key, title, group), count in zip(_HEAP_ROWS, counted):
         table.rows.append(Row(key, title, group, None, count))
     return table, taken
 

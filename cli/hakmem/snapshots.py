@@ -14,7 +14,7 @@ _MOST_TENTHS = 1 << 31  # an age is a difference of 32 bits: past this it is one
 _MOST_FRAMES = 1000  # of a stack; hakmem takes 64
 
 
-@dataclass(slots=True)
+@dataclass
 class SizeClass:
     """A size class that has slabs, in blocks."""
 
@@ -27,7 +27,7 @@ class SizeClass:
     remote: int
 
 
-@dataclass(slots=True)
+@dataclass
 class Sample:
     """A live sampled block; it stands for 1 / chance blocks like it."""
 
@@ -51,7 +51,7 @@ class Sample:
         return self.size * self.size * (1 - self.chance) / (self.chance * self.chance)
 
 
-@dataclass(slots=True)
+@dataclass
 class Stratum:
     """Slabs of one class that are about as full, and have live blocks: what those keep of their pages, counted."""
 
@@ -64,7 +64,7 @@ class Stratum:
     idle: int  # bytes of pages without, that are not known to be with the kernel
 
 
-@dataclass(slots=True)
+@dataclass
 class Survivor:
     """A live block of a tracked slab."""
 
@@ -74,7 +74,7 @@ class Survivor:
     quiet: bool
 
 
-@dataclass(slots=True)
+@dataclass
 class Freed:
     """Blocks of a tracked slab that lie on a page with waste, at least with a part, and were allocated by one site last."""
 
@@ -83,7 +83,7 @@ class Freed:
     blocks: int
 
 
-@dataclass(slots=True)
+@dataclass
 class TrackedSlab:
     """A slab of which it is known whose all blocks are; those that lie on pages with waste are listed."""
 
@@ -97,7 +97,7 @@ class TrackedSlab:
     freed: list[Freed] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass
 class Allocations:
     """What a site has allocated while the process was armed, freed since or not: what so many events stand for."""
 
@@ -112,7 +112,7 @@ class Allocations:
         return Allocations(self.events - other.events, self.objects - other.objects, self.bytes - other.bytes)
 
 
-@dataclass(slots=True)
+@dataclass
 class Counted:
     """What was allocated of one group of sizes while the process was armed: exactly, in bytes asked for."""
 
@@ -124,7 +124,7 @@ class Counted:
         return Counted(self.block_size, self.objects - other.objects, self.bytes - other.bytes)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(frozen=True)
 class Mapping:
     """What was mapped as code."""
 
@@ -139,7 +139,7 @@ class Mapping:
         return self.path.removesuffix(" (deleted)").rpartition("/")[2]
 
 
-@dataclass(slots=True)
+@dataclass
 class Snapshot:
     file: str = ""
     process: int = 0

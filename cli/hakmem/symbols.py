@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from demangle import DemanglingError, demangle
-
+from hakmem.demangling import plain
 from hakmem.dwarf import Call
 from hakmem.elf import DEBUG_ROOT, Module
 from hakmem.snapshots import Mapping, Snapshot
@@ -19,7 +18,6 @@ JIT_FOLDER = Path("/tmp")
 
 _OUR_LIBRARY = "libhakmem"
 _MOST_OURS = 16  # calls within hakmem, at most, from the one that looks for the stack
-_STRING = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char>>"
 _VIRTUAL = ("[vdso]", "[vsyscall]")  # the kernel's, no files
 
 # What stands between an allocator and the code that wanted the memory.
@@ -40,7 +38,7 @@ def clean(name: str) -> str:
     return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(frozen=True)
 class Frame:
     """A call on a stack."""
 
@@ -85,16 +83,6 @@ def addresses(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
             together = []
 
 
-def _plain(symbol: str) -> str:
-    """C++ and Rust names as their programmers write them."""
-    if not symbol.startswith(("_Z", "_R")):
-        return symbol
-    try:
-        return demangle(symbol).replace(_STRING, "std::string")
-    except DemanglingError:
-        return symbol
-
-
 class _Jit:
     """Functions that were made at run time: perf's map, which interpreters write when told to."""
 
@@ -106,9 +94,10 @@ class _Jit:
                     start, size, name = line.split(None, 2)
                     self._functions.append((int(start, 16), int(size, 16), name))
         self._functions.sort(key=lambda each: each[0])
+        self._starts = [start for start, _, _ in self._functions]
 
     def name(self, address: int) -> str:
-        index = bisect.bisect_right(self._functions, address, key=lambda each: each[0]) - 1
+        index = bisect.bisect_right(self._starts, address) - 1
         if index < 0:
             return ""
         start, size, name = self._functions[index]
@@ -121,6 +110,7 @@ class Symbols:
     def __init__(self, snapshot: Snapshot, debug_root: Path = DEBUG_ROOT, jit_folder: Path = JIT_FOLDER) -> None:
         self._snapshot = snapshot
         self._mappings = sorted(snapshot.mappings, key=lambda mapping: mapping.start)
+        self._starts = [mapping.start for mapping in self._mappings]
         self._debug_root = debug_root
         self._jit_file = jit_folder / f"perf-{snapshot.process}.map"
         self._jit: _Jit | None = None
@@ -133,7 +123,7 @@ class Symbols:
         self._nowhere = 0
 
     def _mapping(self, address: int) -> Mapping | None:
-        index = bisect.bisect_right(self._mappings, address, key=lambda mapping: mapping.start) - 1
+        index = bisect.bisect_right(self._starts, address) - 1
         if index < 0 or address >= self._mappings[index].end:
             return None
         return self._mappings[index]
@@ -162,8 +152,8 @@ class Symbols:
             self._nameless.add(mapping)
             return [Frame(address, mapping, "", "", "", 0)]
         *inlined, last = module.calls_at(address - mapping.start + mapping.offset) or [Call("", "", 0)]
-        frames = [Frame(address, mapping, each.name, _plain(each.name), each.file, each.line, True) for each in inlined]
-        return [*frames, Frame(address, mapping, symbol.name, _plain(symbol.name), last.file, last.line)]
+        frames = [Frame(address, mapping, each.name, plain(each.name), each.file, each.line, True) for each in inlined]
+        return [*frames, Frame(address, mapping, symbol.name, plain(symbol.name), last.file, last.line)]
 
     def resolve(self, addresses: Iterable[int]) -> None:
         """Looks up what stack() will be asked for."""

@@ -36,7 +36,7 @@ _SAVE = "s"
 _HELP = "l g n p: sort by live bytes, growth, name, pinned bytes   s: save a snapshot   q: quit"
 
 
-@dataclass(slots=True)
+@dataclass
 class Found:
     """A process with hakmem, as far as it could be read."""
 
@@ -119,7 +119,7 @@ def list_table(found: list[Found]) -> Columns:
 # ---- One process ----
 
 
-@dataclass(slots=True)
+@dataclass
 class View:
     """What is shown of one process, over time."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,7 +41,7 @@ def calls(tree):  # noqa: F811
     for name in (setting_up.SET_UP, setting_up.MAKE_PEERS):
         script = tree.root / name
         script.parent.mkdir(parents=True, exist_ok=True)
-        script.write_text(f'#!/bin/sh\necho "${{0##*/}} $*" >>{shlex.quote(str(log))}\n')
+        script.write_text(f"#!{sys.executable}\nimport sys\nprint({script.name!r}, *sys.argv[1:], file=open({str(log)!r}, 'a'))\n")
         script.chmod(0o755)
     return lambda: log.read_text().splitlines() if log.exists() else []
 
@@ -156,9 +156,7 @@ def test_a_peer_that_nobody_knows_is_refused(maker):
 
 
 def test_each_group_that_peers_need_is_in_the_list_of_packages(maker):
-    import tomllib
-
-    peers = tomllib.loads((PEERS / "peers.toml").read_text())["peer"]
+    peers = maker.module.tomllib.loads((PEERS / "peers.toml").read_text())["peer"]
     lines = (PEERS.parents[1] / "tools" / "packages").read_text().splitlines()
     groups = {line.split()[0] for line in lines if line and not line.startswith("#")}
     assert {*maker.module.groups(peers), setting_up.TOOLS} <= groups

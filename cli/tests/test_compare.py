@@ -162,7 +162,7 @@ def test_medians_ratios_and_spread():
 def compared(system: tuple, hakmem: tuple, peaks: tuple = (1000, 1000), **others) -> Comparison:
     """Each allocator's seconds; and the peaks of the system's and hakmem's runs."""
     comparison = Comparison(["x"], len(system))
-    for name, seconds, peak in zip((SYSTEM, HAKMEM), (system, hakmem), peaks, strict=True):
+    for name, seconds, peak in zip((SYSTEM, HAKMEM), (system, hakmem), peaks):
         comparison.runs[name] = [a_run(each, peak_rss_kib=peak, **others) for each in seconds]
     return comparison
 

@@ -36,7 +36,7 @@ def churned(owners: dict[int, list[int]], seed: int, part: float = 0.3) -> dict[
         places = draw.sample(range(len(sites)), int(part * len(sites)))
         moved = [sites[place] for place in places]
         draw.shuffle(moved)
-        for place, site in zip(places, moved, strict=True):
+        for place, site in zip(places, moved):
             sites[place] = site
         found[size] = sites
     return found

@@ -140,7 +140,7 @@ def test_page_of_an_older_snapshot_has_no_such_view(taken):
 
 
 def test_ages_sum_to_what_is_live(taken):
-    for sample, age in zip(taken.samples, cycle([0.5, 59.9, 60.0, 90_000.0]), strict=False):
+    for sample, age in zip(taken.samples, cycle([0.5, 59.9, 60.0, 90_000.0])):
         sample.age = age if sample.size == 64 else sample.age
     view = data_of(flame.page(taken, Symbols(taken)))["views"]["lifetimes"]
     tree = view["tree"]

@@ -6,13 +6,17 @@ from dataclasses import replace
 
 import pytest
 from heap import CODE, Heap, mixed, of_code, pin, text_of
-from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceRequest
-from opentelemetry.proto.profiles.v1development.profiles_pb2 import Line, Profile, ProfilesData, Sample
 from processes import compiled, running
 
 import hakmem as package
-from hakmem import otlp
 from hakmem.symbols import Symbols
+
+pytest.importorskip("opentelemetry.proto.profiles.v1development", reason="opentelemetry-proto 1.43 needs Python 3.10")
+
+from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceRequest  # noqa: E402
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import Line, Profile, ProfilesData, Sample  # noqa: E402
+
+from hakmem import otlp  # noqa: E402
 
 SMALL = Heap({64: mixed({2: 30_000, 3: 10_000}, free=500), 48: mixed({2: 3})}, [(4, 3 << 20), (4, 3 << 20)])
 LIVE = {"inuse_space": "bytes", "inuse_objects": "count", "samples": "count"}

@@ -43,8 +43,8 @@ def same(seen: Snapshot, written: Snapshot, latest: float = 60) -> None:
     assert ageless(seen.tracked) == ageless(written.tracked)
     assert lines_of(seen) == lines_of(written)
     assert seen.moving == 0
-    for one, other in zip(seen.tracked, written.tracked, strict=True):
-        for survivor, known in zip(one.survivors, other.survivors, strict=True):
+    for one, other in zip(seen.tracked, written.tracked):
+        for survivor, known in zip(one.survivors, other.survivors):
             assert -_AGE <= survivor.age - known.age < latest
 
 

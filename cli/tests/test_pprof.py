@@ -64,7 +64,7 @@ def test_calls_compiled_into_others_are_lines_of_one_place(taken, tmp_path):
     assert all([names[line.function_id] for line in each.line][0] == "inner" for each in places)
     assert all([line.line for line in each.line] == [3, 0] for each in places)
     files = [tmp_path / "with", tmp_path / "without"]
-    for file, symbols in zip(files, (Inlining(taken), Symbols(taken)), strict=True):
+    for file, symbols in zip(files, (Inlining(taken), Symbols(taken))):
         file.write_bytes(pprof_files.encode(taken, symbols))
     found = diff.compare(*(diff.read(str(file)) for file in files))
     assert [each for each in found.changes if each.change] == []

@@ -98,7 +98,8 @@ def test_what_lies_on_each_page_is_exact():
         if blocks % 64:
             words[:, -1] &= np.uint64((1 << blocks % 64) - 1)
         found = pages.of_bits(words, blocks, size, slab // page, page)
-        for row, bits in zip(found, words, strict=True):
+        assert len(found) == len(words)
+        for row, bits in zip(found, words):
             bytes_ = np.zeros(slab, bool)
             taken = [block for block in range(blocks) if int(bits[block // 64]) >> block % 64 & 1]
             for block in taken:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
 import pty
 import re
 import select
+import struct
 import subprocess
 import termios
 import time
@@ -70,7 +72,7 @@ class Screen:
 
     def __init__(self, command: list[str], folder: Path) -> None:
         self.terminal, inner = pty.openpty()
-        termios.tcsetwinsize(self.terminal, (60, 150))
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("4H", 60, 150, 0, 0))
         self.before = termios.tcgetattr(inner)
         self.inner = inner
         self.text = ""

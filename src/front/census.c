@@ -86,7 +86,7 @@ static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uin
 }
 
 /* No thread has it, and the program neither. */
-static bool is_ownerless(const heap_t *heap) { return load_relaxed(&heap->owner.thread) == 0 && load_relaxed(&heap->state) != HEAP_NAMED; }
+static bool is_ownerless(const heap_t *heap) { return load_relaxed(&heap->owner.thread) == 0; }
 
 /* Bare heaps are spare memory, nobody's: what their bins have counted is in bins_retired. */
 static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {

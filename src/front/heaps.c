@@ -236,7 +236,8 @@ HAK_AUDITED void heaps_audit(void) {
   for (const heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     uint32_t state = load_relaxed(&heap->state);
     AUDIT(state <= HEAP_NAMED, heap, "a heap is in no state");
-    AUDIT(state < HEAP_SHARED || load_relaxed(&heap->owner.thread) == 0, heap, "a heap that all share has an owner");
+    AUDIT(state != HEAP_SHARED || load_relaxed(&heap->owner.thread) == 0, heap, "a heap that all share has an owner");
+    AUDIT(state != HEAP_NAMED || load_relaxed(&heap->owner.thread) <= OWNER_OF_MANY, heap, "a thread has a named heap");
     of[state % (HEAP_NAMED + 1)]++;
     AUDIT(state != HEAP_ATTACHED || chain_find(*bucket_of(heap->thread), heap->thread) == heap, heap, "a thread cannot find its heap");
   }

@@ -32,6 +32,7 @@ heap_t *named_new(const char *name) {
   if (heap == NULL) return NULL;
   heap_lock(heap);
   heap->owner.orphan = false;
+  heap_set_thread(heap, OWNER_OF_MANY);
   heap_named_t *named = &heap->named;
   set_name(named, name);
   store_relaxed(&named->tag, NAMED_TAG | atomic_fetch_add_explicit(&made, 1, memory_order_relaxed));
@@ -264,6 +265,7 @@ void named_end(heap_t *heap, const char *function) {
   collect_all(heap); /* while it is no orphan, whose slabs end while they are looked at */
   store_relaxed(&heap->named.given, false);
   owner->orphan = true;
+  heap_set_thread(heap, 0);
   free_larges(heap, function);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     free_list(heap, &owner->partial[c], function);

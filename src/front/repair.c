@@ -46,7 +46,7 @@ static bool heaps_orphan(const heap_t *mine, bool inside) {
     if (survives) continue;
     begun |= load_relaxed(&heap->inside) != 0;
     store_relaxed(&heap->inside, 0);
-    if (load_relaxed(&heap->owner.thread) == 0) continue;
+    if (load_relaxed(&heap->owner.thread) == 0 || load_relaxed(&heap->state) == HEAP_NAMED) continue;
     heap->owner.orphan = true;
     heap_set_thread(heap, 0);
   }

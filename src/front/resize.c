@@ -140,6 +140,6 @@ void *block_realloc(void *block, size_t size) {
     if (sampled) sample_resize(block, size);
     return block;
   }
-  heap_t *heap = HAK_LIKELY(racy_load(&bin->thread) != 0) ? NULL : named_of(unit_head((uint32_t)region_unit(block)));
+  heap_t *heap = HAK_LIKELY(racy_load(&bin->thread) > OWNER_OF_MANY) ? NULL : named_of(unit_head((uint32_t)region_unit(block)));
   return realloc_elsewhere(block, heap, large, old, size);
 }

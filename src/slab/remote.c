@@ -5,6 +5,8 @@
 
 /* An owner that has let this many slabs be queued is idle.  As many left after a help start the keeper: remote_is_behind. */
 #define REMOTE_HELP_AT 64
+/* There may be thousands of these, which nobody takes from any more. */
+#define REMOTE_HELP_MANY_AT 8
 /* Each call that finds it so brings in more than it has queued: the queue grows no longer. */
 #define REMOTE_HELP_SLABS 8
 
@@ -83,7 +85,7 @@ static bool remote_take(slab_owner_t *owner, unit_t *slab) {
   char *start = region_address(unit);
   uintptr_t freers = atomic_load(&remote_of(unit)->freers); /* after the slab was opened */
   bool own = !HAK_SECURE && load_relaxed(&owner->thread) == thread_self();
-  if (HAK_AUDIT && !own && load_relaxed(&owner->thread) != 0) owner->helped = true;
+  if (HAK_AUDIT && !own && load_relaxed(&owner->thread) > OWNER_OF_MANY) owner->helped = true;
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
     uint64_t bits = word_take(unit, word, freers);
     if (bits == 0) continue;
@@ -181,10 +183,15 @@ static void help_locked(slab_owner_t *owner) {
   if (load_relaxed(&owner->pending_count) >= REMOTE_HELP_AT) store_relaxed(&late.owner_behind, owner);
 }
 
+static int32_t help_at(uintptr_t thread) {
+  if (thread == 0) return 0;
+  return thread == OWNER_OF_MANY ? REMOTE_HELP_MANY_AT : REMOTE_HELP_AT;
+}
+
 /* Collects for an owner that will not: it is gone, or it has been idle for long. */
 static void remote_help(slab_owner_t *owner) {
   int32_t count = atomic_fetch_add_explicit(&owner->pending_count, 1, memory_order_relaxed) + 1;
-  if (atomic_load(&owner->thread) != 0 && count < REMOTE_HELP_AT) return;
+  if (count < help_at(atomic_load(&owner->thread))) return;
   if (lock_try(&owner->lock)) help_locked(owner);
 }
 

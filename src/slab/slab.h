@@ -24,6 +24,10 @@ typedef struct slab_held {
   uint32_t units; /* 0: none; written last, cleared last */
 } slab_held_t;
 
+/* In place of the owner's thread, where none has it: whoever takes the lock to take blocks brings in what was freed, once the class has
+ * nothing else. */
+#define OWNER_OF_MANY ((uintptr_t)1)
+
 /* What a heap is to this layer. */
 typedef struct slab_owner {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uintptr_t thread; /* that has it, 0 for an orphan; read by others, and seldom written */

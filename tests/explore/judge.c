@@ -132,7 +132,8 @@ static void judge_lists(const heap_t *heap) {
 static void judge_heap(const heap_t *heap) {
   uintptr_t thread = load_relaxed(&heap->owner.thread);
   if (load_relaxed(&heap->owner.lock.holder) != 0) explore_fail("a heap's lock is held");
-  if ((thread == 0) != (load_relaxed(&heap->state) != HEAP_ATTACHED)) explore_fail("a heap is an orphan and is not");
+  uint32_t state = load_relaxed(&heap->state);
+  if ((thread == 0) != (state != HEAP_ATTACHED && state != HEAP_NAMED)) explore_fail("a heap is an orphan and is not");
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     if (thread == 0 && load_relaxed(&heap->owner.pending[c]) != 0) explore_fail("an orphan has remote frees that nobody will look at");
     judge_pending(&heap->owner, c);

@@ -238,6 +238,26 @@ class Format(Checker):
         self.assertEqual(self.TIDY, (self.root / "src/base/one.c").read_text())
 
 
+class Python(Checker):
+    """The oldest Python is 3.9."""
+
+    def check(self, code, part, text):
+        self.write("one.py", text)
+        self.expect(code, part, TOOLS / "check_python", self.root / "one.py")
+
+    def test_clean(self):
+        self.check(0, "", "try:\n    import tomllib\nexcept ModuleNotFoundError:\n    import tomli\n")
+
+    def test_what_a_newer_module_has(self):
+        self.check(1, "datetime.UTC", "from datetime import UTC\n")
+
+    def test_argument_of_a_newer_function(self):
+        self.check(1, "zip(strict)", "zip([1], [2], strict=True)\n")
+
+    def test_syntax(self):
+        self.check(1, "Python 3.9", "match 1:\n    case 1:\n        pass\n")
+
+
 class Library(Checker):
     """Checkers that look at a built library; each test builds one of its own."""
 

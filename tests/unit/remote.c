@@ -402,6 +402,21 @@ TEST(an_idle_owner_is_helped_before_long) {
   CHECK(load_relaxed(&owner.slab_count[c]) < HELP_AT_MOST / 2);
 }
 
+/* Left alone while a few slabs wait, since to collect each at once costs the freers most of their time; and not for as long as a thread. */
+TEST(an_owner_of_many_is_helped_sooner) {
+  start_remote();
+  store_relaxed(&owner.thread, OWNER_OF_MANY);
+  unsigned c = class_of(32768);
+  static void *blocks[HELP_AT_LEAST][8];
+  for (int i = 0; i < HELP_AT_LEAST; i++) REQUIRE(take_slab(c, blocks[i]) > 0);
+  free_remotely(blocks[0][0]);
+  CHECK_EQ(load_relaxed(&owner.pending_count), 1);
+  CHECK_EQ(remote_waiting(slab_holding(blocks[0][0])), 1);
+  for (int i = 1; i < HELP_AT_LEAST; i++) free_remotely(blocks[i][0]);
+  CHECK(load_relaxed(&owner.pending_count) < HELP_AT_LEAST / 4);
+  CHECK_EQ(load_relaxed(&owner.lock.holder), 0);
+}
+
 TEST(an_owner_at_work_is_left_alone) {
   start_remote();
   void *blocks[4096];

@@ -171,7 +171,7 @@ class Results:
             _quotient_of_medians,
             confidence_level=CONFIDENCE,
             method="percentile",
-            rng=numpy.random.default_rng(0),
+            random_state=numpy.random.default_rng(0),
         ).confidence_interval
         return float(found.low), float(found.high)
 
@@ -235,7 +235,7 @@ class Results:
                 notable = abs(seconds - median) > (NOTABLE - 1) * median
                 found += [
                     Outlier(workload.name, allocator, number, float(value), median)
-                    for number, value, stands_out in zip(times, seconds, far & notable, strict=True)
+                    for number, value, stands_out in zip(times, seconds, far & notable)
                     if stands_out
                 ]
         return found

@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 INTERVAL = 0.02
@@ -99,7 +98,7 @@ class Watch:
             return {}
         totals = [(at, sum(sizes.values())) for at, sizes in self._samples]
         seconds = totals[-1][0] - totals[0][0]
-        area = sum((one + other) / 2 * (then - at) for (at, one), (then, other) in pairwise(totals))
+        area = sum((one + other) / 2 * (then - at) for (at, one), (then, other) in zip(totals, totals[1:]))
         mean = area / seconds if seconds else totals[0][1]
         return {"mean_rss_kib": round(mean), "end_rss_kib": self._end(), "samples": len(totals), "course": _course(totals)}
 

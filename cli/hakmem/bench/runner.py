@@ -121,7 +121,7 @@ class Runner:
         self, command: list[str], workload: Workload, values: dict[str, str], added: list[str], name: str = ""
     ) -> Iterator[_Started]:
         """The command, which is ended with all its session if it has not ended itself."""
-        variables = dict(zip(workload.env, expand(workload.env.values(), values), strict=True))
+        variables = dict(zip(workload.env, expand(workload.env.values(), values)))
         with tempfile.TemporaryFile() as errors, self._output(workload) as output:
             launch = Launch(
                 expand(command, values),

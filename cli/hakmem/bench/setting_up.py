@@ -78,7 +78,7 @@ def bring(choices: Choices, places: Places, asked: list[Workload]) -> None:
     wanted = peers(choices)
     if wanted == []:
         return
-    make = [str(MAKE_PEERS), "--directory", str(places.build / "peers"), "--set-up"]
+    make = [sys.executable, str(MAKE_PEERS), "--directory", str(places.build / "peers"), "--set-up"]
     make += ["--only", ",".join(wanted)] if wanted else []
     if not _do(make, places.root) and wanted:
         raise Failure(f"not all of these peers can be had: {', '.join(wanted)}")

@@ -42,7 +42,7 @@ def _marked_best(values: list[float | None], texts: list[str]) -> list[Cell]:
     there = [value for value in values if value is not None]
     return [
         Cell(text, "best" if len(set(there)) > 1 and value == min(there) else "")
-        for value, text in zip(values, texts, strict=True)
+        for value, text in zip(values, texts)
     ]
 
 
@@ -179,7 +179,7 @@ def _by_workload(results: Results, table: Table, cells) -> Table:
 def _with_failures(results: Results, workload: str, cells: list[Cell]) -> list[Cell]:
     return [
         Cell("failed", "failed") if results.failure(workload, allocator) else cell
-        for allocator, cell in zip(results.allocators, cells, strict=True)
+        for allocator, cell in zip(results.allocators, cells)
     ]
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hakmem.errors import Failure
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # before Python 3.11
+    import tomli as tomllib
 
 FILE = Path("bench/workloads.toml")
 SYNTHETIC = "synthetic"  # the group of the programs in bench/workloads
@@ -128,7 +132,7 @@ def lines_of_scaling(workloads: list[Workload]) -> list[list[Workload]]:
             and one.env == other.env
             and all(
                 a == b or (a, b) == (str(one.threads), str(other.threads))
-                for a, b in zip(one.command, other.command, strict=True)
+                for a, b in zip(one.command, other.command)
             )
         )
 
