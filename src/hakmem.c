@@ -26,6 +26,7 @@
 #include "kit/secret.c"
 #include "kit/site.c"
 #include "kit/event.c"
+#include "kit/request.c"
 #include "kit/pressure.c"
 
 #include "space/region.c"

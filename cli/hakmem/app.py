@@ -23,6 +23,7 @@ from hakmem.compare import Comparison, compare
 from hakmem.errors import Failure
 from hakmem.insight_commands import diff, profile
 from hakmem.outside_commands import inspect_command, metrics_command, resident_command, top_command
+from hakmem.request_commands import arm_command, collect_command
 
 library_option = click.option(
     "--library", metavar="FILE", help="Use this libhakmem.so instead of the one installed with the command line."
@@ -258,4 +259,6 @@ main.add_command(blackbox_command.blackbox_command)
 main.add_command(resident_command)
 main.add_command(inspect_command)
 main.add_command(top_command)
+main.add_command(arm_command)
+main.add_command(collect_command)
 main.add_command(metrics_command)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hakmem import ages, allocations, pinned
-from hakmem.estimates import UNKNOWN, Line, estimate
+from hakmem.estimates import NOT_SAMPLED, UNKNOWN, Line, estimate
 from hakmem.snapshots import Sample, Snapshot
 from hakmem.symbols import Frame, Symbols
 
@@ -26,7 +26,7 @@ class Entry:
 
 def types(snapshot: Snapshot) -> dict[str, str]:
     """The types of values that the snapshot has, and their units."""
-    return LIVE | (PINNED if snapshot.strata else {}) | (ALLOCATED if snapshot.allocated else {})
+    return LIVE | (PINNED if snapshot.strata else {}) | (ALLOCATED if snapshot.counted or snapshot.allocated else {})
 
 
 def _entry(line: Line, symbols: Symbols) -> Entry:
@@ -62,9 +62,10 @@ def _pinned(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
 
 def _allocated(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
     sums = allocations.by_key(snapshot, symbols.outside)
-    symbols.resolve_sites(sums)
+    symbols.resolve_sites(site for site in sums if site != NOT_SAMPLED)
     for site, each in sums.items():
-        yield Entry(dict(zip(ALLOCATED, (each.objects, each.bytes))), symbols.stack(site))
+        values = dict(zip(ALLOCATED, (each.objects, each.bytes)))
+        yield Entry(values, [], NOT_SAMPLED) if site == NOT_SAMPLED else Entry(values, symbols.stack(site))
 
 
 def entries(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:

@@ -19,7 +19,8 @@ from hakmem.render import byte_text
 
 if TYPE_CHECKING:  # they bring in packages that other commands need not wait for
     from hakmem.diff import Change, Difference
-    from hakmem.snapshots import Allocations, Sample, Snapshot
+    from hakmem.allocations import Sums
+    from hakmem.snapshots import Sample, Snapshot
     from hakmem.symbols import Frame, Symbols
 
 SITE, FUNCTION, TAG = "site", "function", "tag"
@@ -109,22 +110,22 @@ def pinned_rows(
 class AllocatedRow:
     """What was allocated by one key, and the calls that it is shown with."""
 
-    sums: Allocations
+    sums: Sums
     frames: list[tuple[str, str]]
 
 
 def allocated_rows(snapshot: Snapshot, symbols: Symbols, by: str) -> list[AllocatedRow]:
-    """Who allocates, the largest first; nobody where nothing was counted. Events have no tag."""
+    """Who allocates, the largest first; nobody where nothing was counted. All sum to what was. Events have no tag."""
     if by == TAG:
         return []
     if by == FUNCTION:
         symbols.resolve_sites({symbols.outside(site) for site in snapshot.allocated})
     sums = allocations.by_key(snapshot, _key_of_site(symbols, by))
     if by == SITE:
-        symbols.resolve_sites(sums)
+        symbols.resolve_sites(site for site in sums if site != NOT_SAMPLED)
 
     def frames(key: Hashable) -> list[tuple[str, str]]:
-        return [(str(key), "")] if by == FUNCTION else _shown(symbols.wanting(key)) or [(UNKNOWN, "")]
+        return [(str(key), "")] if by == FUNCTION or key == NOT_SAMPLED else _shown(symbols.wanting(key)) or [(UNKNOWN, "")]
 
     return [AllocatedRow(each, frames(key)) for key, each in sums.items()]
 
@@ -253,10 +254,10 @@ def pinned_table(shown: list[PinnedRow], whole: Pinned, depth: int) -> Table:
 
 
 def allocated_heading(snapshot: Snapshot) -> str:
-    whole = sum(each.bytes for each in snapshot.allocated.values())
-    objects = sum(each.objects for each in snapshot.allocated.values())
+    objects, whole = allocations.totals(snapshot)
     when = f"in {snapshot.seconds:g} s" if snapshot.seconds else "while the process was armed"
-    return f"allocated {when}, freed since or not: {byte_text(whole)} in {objects:,} blocks"
+    freed = "" if snapshot.freed is None else f"; about {snapshot.freed:,} blocks were freed meanwhile"
+    return f"allocated {when}, freed since or not: {byte_text(whole)} in {objects:,} blocks{freed}"
 
 
 def allocated_table(snapshot: Snapshot, shown: list[AllocatedRow], top: int, depth: int) -> Table:
@@ -264,11 +265,11 @@ def allocated_table(snapshot: Snapshot, shown: list[AllocatedRow], top: int, dep
     for title in ("allocated", "±", "share", "objects"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("by", overflow="fold")
-    whole = sum(each.bytes for each in snapshot.allocated.values()) or 1
+    whole = allocations.totals(snapshot)[1] or 1
     for row in shown[:top]:
         table.add_row(
             byte_text(row.sums.bytes),
-            byte_text(row.sums.error),
+            byte_text(row.sums.error) if row.sums.events else "",
             f"{100 * row.sums.bytes / whole:.1f} %",
             f"{row.sums.objects:,}",
             _stack_text(row.frames, depth),
@@ -283,8 +284,15 @@ def allocated_table(snapshot: Snapshot, shown: list[AllocatedRow], top: int, dep
 def _allocated_json(snapshot: Snapshot, shown: list[AllocatedRow]) -> dict[str, Any] | None:
     if not shown:
         return None
+    objects, whole = allocations.totals(snapshot)
     return {
         "seconds": snapshot.seconds or None,
+        "objects": objects,
+        "bytes": whole,
+        "freed": snapshot.freed,
+        "groups": [
+            {"block_size": each.block_size, "objects": each.objects, "bytes": each.bytes} for each in snapshot.counted.values()
+        ],
         "lines": [
             {
                 "bytes": row.sums.bytes,

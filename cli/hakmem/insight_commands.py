@@ -51,12 +51,12 @@ def taken(target: str) -> Snapshot:
 
 def counted(target: str, seconds: float) -> Snapshot:
     """A process's, after it was armed for so long."""
-    from hakmem import memory, outside
+    from hakmem import memory, outside_events
 
     source = memory.open_memory(target)
     if source is None:
         raise click.UsageError("--events is for a process: a file has those that were counted before it was written")
-    return outside.watch(source, seconds)
+    return outside_events.watch(source, seconds)
 
 
 def _before(target: str, since: str | None, interval: float | None) -> Snapshot | Stacks | None:
@@ -142,7 +142,7 @@ def profile(
     table, read = outside_commands.table_of(target, pinned=True) if html_out else (None, None if events else taken(target))
     if events:
         read = counted(target, events)
-        if not read.allocated:
+        if not (read.counted or read.allocated):
             _remark(["nothing was counted: the process allocated little, or no thread of it took a slow path to see that it is armed"])
     names = symbols.Symbols(read)
     if pprof_out:

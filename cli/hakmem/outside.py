@@ -7,19 +7,14 @@ is left out. No figure is more than there is room for, as the allocator's own ce
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from hakmem import descriptor, outside_pinned
-from hakmem.errors import Failure
+from hakmem import descriptor, outside_events, outside_pinned
 from hakmem.memory import Memory, whole
-from hakmem.snapshots import Allocations, Sample, SizeClass, Snapshot
+from hakmem.snapshots import Sample, SizeClass, Snapshot
 
-_ARMED_LONGER = 5  # seconds, for what this tool takes; should it be killed, the process goes on without it
 _TRIES = 3
 _HEAPS_MOST = 1 << 20
 _CLOCK_BITS = 1 << 32
@@ -372,45 +367,6 @@ class Reader:
         found.pop(0, None)
         return found
 
-    # ---- events ----
-
-    def allocated(self) -> dict[int, Allocations]:
-        """What was counted while the process was armed; an older library does not."""
-        if "event.chunks" not in self.names.places:
-            return {}
-        number, chunk = self.names.number, self.value("site.chunk")
-        record, found = self.names.record("event", ["events", "objects", "bytes"]), {}
-        bits = self.value("event.object_bits")
-        count = min(number(self.names.place("site.count"), 4), self.value("site.most"))
-        chunks = self.memory.read(self.names.place("event.chunks"), 8 * -(-count // chunk)).view(np.uint64)
-        for index, address in enumerate(chunks.tolist()):
-            if not address:
-                continue
-            sums = self.memory.read(address, chunk * record.itemsize).view(record)
-            for within in np.flatnonzero(sums["events"]).tolist():
-                each = sums[within]
-                found[index * chunk + within] = Allocations(
-                    int(each["events"]), int(each["objects"]) >> bits, int(each["bytes"])
-                )
-        return found
-
-    @contextlib.contextmanager
-    def armed(self, seconds: float) -> Iterator[None]:
-        """Has the process count what it allocates: by a time in its memory, up to which it does, the only word ever written there."""
-        place, now = self.names.place("event.until_ms"), self.memory.now_ms()
-        if now is None:
-            raise Failure(f"{self.memory.name}: only a process that runs can count what it allocates")
-        if self.names.number(place):  # already, and not for us to end
-            yield
-            return
-        until = now + round(1000 * (seconds + _ARMED_LONGER))
-        self.memory.write(place, until.to_bytes(8, "little"))
-        try:
-            yield
-        finally:
-            if self.names.number(place) == until:
-                self.memory.write(place, bytes(8))
-
     # ---- the whole ----
 
     def heap(self, with_entries: bool = False) -> Heap:
@@ -461,7 +417,7 @@ class Reader:
             taken.samples = self._samples(heap, self.now(heap))
         if pinned:
             taken.page_size, taken.strata, taken.tracked = outside_pinned.read(self, heap)
-        taken.allocated = self.allocated()
+        outside_events.read(self, taken)
         taken.sites = self._sites()
         taken.checked, taken.wrong = (
             self.names.number(self.names.place(f"site.{name}")) for name in ("checked", "wrong")
@@ -474,20 +430,3 @@ class Reader:
 def read(memory: Memory) -> Snapshot:
     with whole(memory):
         return Reader(memory).snapshot(pinned=True)
-
-
-def watch(memory: Memory, seconds: float) -> Snapshot:
-    """The same after so long a time, in which the process has counted what it allocated; and nothing that it counted before."""
-    with whole(memory):
-        reader = Reader(memory)
-        before = reader.allocated()
-        with reader.armed(seconds):
-            time.sleep(seconds)
-        taken = reader.snapshot(pinned=True)
-    taken.allocated = {
-        site: each - before[site] if site in before else each
-        for site, each in taken.allocated.items()
-        if site not in before or each.events > before[site].events
-    }
-    taken.seconds = seconds
-    return taken

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -100,22 +99,29 @@ class TrackedSlab:
 
 @dataclass
 class Allocations:
-    """What a site has allocated while the process was armed, freed since or not: estimates from so many events."""
+    """What a site has allocated while the process was armed, freed since or not: what so many events stand for."""
 
     events: int
     objects: int
     bytes: int
-
-    @property
-    def error(self) -> float:
-        """The standard error of the bytes."""
-        return self.bytes / math.sqrt(self.events)
 
     def __add__(self, other: Allocations) -> Allocations:
         return Allocations(self.events + other.events, self.objects + other.objects, self.bytes + other.bytes)
 
     def __sub__(self, other: Allocations) -> Allocations:
         return Allocations(self.events - other.events, self.objects - other.objects, self.bytes - other.bytes)
+
+
+@dataclass
+class Counted:
+    """What was allocated of one group of sizes while the process was armed: exactly, in bytes asked for."""
+
+    block_size: int  # 0: they differ, or have none
+    objects: int
+    bytes: int
+
+    def __sub__(self, other: Counted) -> Counted:
+        return Counted(self.block_size, self.objects - other.objects, self.bytes - other.bytes)
 
 
 @dataclass(frozen=True)
@@ -145,7 +151,10 @@ class Snapshot:
     heap_names: dict[int, str] = field(default_factory=dict)  # of named heaps, by the tag that their blocks have
     samples: list[Sample] = field(default_factory=list)
     allocated: dict[int, Allocations] = field(default_factory=dict)  # by site
+    events: dict[tuple[int, int], Allocations] = field(default_factory=dict)  # the same by site and group
+    counted: dict[int, Counted] = field(default_factory=dict)  # by group
     seconds: float = 0.0  # in which that was; 0: since the process began
+    freed: int | None = None  # blocks in that time; None: not known
     sites: dict[int, tuple[int, int]] = field(default_factory=dict)  # number: (parent, return address)
     checked: int = 0
     wrong: int = 0
@@ -255,6 +264,18 @@ def _event(snapshot: Snapshot, words: list[str]) -> None:
     snapshot.allocated[site] = Allocations(events, objects, size)
 
 
+def _event_of(snapshot: Snapshot, words: list[str]) -> None:
+    site, group, events, objects, size = map(int, words[1:6])
+    if events <= 0:
+        raise ValueError("no such count")
+    snapshot.events[site, group] = Allocations(events, objects, size)
+
+
+def _counted(snapshot: Snapshot, words: list[str]) -> None:
+    group, block_size, objects, size = map(int, words[1:5])
+    snapshot.counted[group] = Counted(block_size, objects, size)
+
+
 def _sites(snapshot: Snapshot, words: list[str]) -> None:
     snapshot.checked, snapshot.wrong = int(words[2]), int(words[3])
 
@@ -287,6 +308,8 @@ _KINDS = {
     "survivor": _survivor,
     "freed": _freed,
     "event": _event,
+    "event_of": _event_of,
+    "allocated": _counted,
     "sites": _sites,
     "site": _site,
 } | dict.fromkeys(("thinned", "resident", "group", "group_limit", "free_spans", "own"), _figure)
@@ -359,7 +382,14 @@ def text_of(snapshot: Snapshot) -> str:
     for stratum in snapshot.strata:
         words = (stratum.block_size, stratum.quarter, stratum.slabs, stratum.tracked)
         lines.append("pinned " + " ".join(map(str, (*words, stratum.pages, stratum.waste, stratum.idle))))
+    lines += [
+        f"allocated {group} {each.block_size} {each.objects} {each.bytes}" for group, each in snapshot.counted.items()
+    ]
     lines += [f"event {site} {each.events} {each.objects} {each.bytes}" for site, each in snapshot.allocated.items()]
+    lines += [
+        f"event_of {site} {group} {each.events} {each.objects} {each.bytes}"
+        for (site, group), each in snapshot.events.items()
+    ]
     lines.append(f"sites {max(snapshot.sites, default=0)} {snapshot.checked} {snapshot.wrong}")
     lines += [f"site {number} {parent:d} {address:#x}" for number, (parent, address) in snapshot.sites.items()]
     for each in snapshot.mappings:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from pathlib import Path
 
 import pytest
 from processes import compiled, running
 
-from hakmem import outside, pprof_files, snapshots
+from hakmem import outside, outside_events, pprof_files, snapshots
 from hakmem.memory import Process
 from hakmem.symbols import Symbols
 
@@ -44,6 +45,12 @@ def test_what_is_allocated_from_the_start_is_counted_by_function(hakmem, churn, 
     assert is_near(lines["often"], OFTEN, 24)
     assert is_near(lines["seldom"], SELDOM, 3000)
     assert is_near(lines["main"], ROUNDS, 40_000)
+    taken = snapshots.read(str(file))
+    exact = {each.block_size: (each.objects, each.bytes) for each in taken.counted.values() if each.block_size in (32, 3072)}
+    assert exact[3072] == (SELDOM, SELDOM * 3000)
+    assert exact[32][0] >= OFTEN and exact[32][0] < OFTEN + 100
+    for field in ("objects", "bytes"):
+        assert sum(line[field] for line in lines.values()) == sum(getattr(each, field) for each in taken.counted.values())
     shown = hakmem("profile", str(file)).stdout
     assert "allocated while the process was armed" in shown and "seldom" in shown
 
@@ -51,17 +58,17 @@ def test_what_is_allocated_from_the_start_is_counted_by_function(hakmem, churn, 
 def test_a_process_is_armed_from_outside_for_a_while(hakmem, churn):
     with running(churn) as process:
         reader = outside.Reader(Process(process.pid))
-        assert not reader.allocated()
+        assert not reader.snapshot().counted
         lines = of_functions(hakmem, "--events", "0.5", str(process.pid))
-        first = reader.allocated()
+        first = reader.snapshot().events
         assert reader.names.number(reader.names.place("event.until_ms")) == 0
         again = of_functions(hakmem, "--events", "0.5", str(process.pid))
     often, seldom = lines["often"], lines["seldom"]
     error = (1 / often["events"] + 1 / seldom["events"]) ** 0.5
     assert abs(often["objects"] / seldom["objects"] / 100 - 1) < 4 * error
-    assert lines["often"]["events"] + lines["seldom"]["events"] + lines["main"]["events"] == sum(
-        each.events for each in first.values()
-    )
+    known = lines["often"]["events"] + lines["seldom"]["events"] + lines["main"]["events"]
+    assert known == sum(line["events"] for line in lines.values())
+    assert known <= sum(each.events for each in first.values())  # some are from before all threads counted
     assert 0.2 < again["often"]["objects"] / lines["often"]["objects"] < 5  # not both times together
 
 
@@ -70,13 +77,14 @@ def test_pprof_has_the_types(hakmem, churn, tmp_path):
     with running(churn, "20", HAKMEM_EVENTS="1", HAKMEM_PROFILE=str(file)) as process:
         process.wait(60)
     taken = snapshots.read(str(file))
-    assert snapshots.parse(snapshots.text_of(taken)).allocated == taken.allocated
+    again = snapshots.parse(snapshots.text_of(taken))
+    assert (again.allocated, again.events, again.counted) == (taken.allocated, taken.events, taken.counted)
     found = pprof_files._message("Profile").FromString(gzip.decompress(pprof_files.encode(taken, Symbols(taken))))
     names = [found.string_table[each.type] for each in found.sample_type]
     for name, field in (("alloc_objects", "objects"), ("alloc_space", "bytes")):
         at = names.index(name)
         assert sum(each.value[at] for each in found.sample) == sum(
-            getattr(each, field) for each in taken.allocated.values()
+            getattr(each, field) for each in taken.counted.values()
         )
 
 
@@ -93,3 +101,39 @@ def test_a_file_can_not_be_armed(hakmem, churn, tmp_path):
         process.wait(60)
     refused = hakmem("profile", "--events", "1", str(file))
     assert refused.returncode == 2 and "--events is for a process" in refused.stderr
+
+
+def test_a_process_is_armed_and_left_alone(hakmem, churn):
+    with running(churn) as process:
+        said = hakmem("arm", "--seconds", "50", str(process.pid))
+        assert said.returncode == 0 and "counts what it allocates for 50 s" in said.stdout
+        reader = outside.Reader(Process(process.pid))
+        end = time.monotonic() + 30
+        while not reader.snapshot().counted:
+            assert time.monotonic() < end
+        assert outside_events.counting(reader) == (1, 1)
+        assert "no more" in hakmem("arm", "--seconds", "0", str(process.pid)).stdout
+        assert reader.names.number(reader.names.place(outside_events.ARMED)) == 0
+
+
+def test_what_the_option_asks_for_is_not_ended(hakmem, churn):
+    with running(churn, HAKMEM_EVENTS="1") as process:
+        assert "already" in hakmem("arm", "--seconds", "0", str(process.pid)).stdout
+
+
+def test_a_process_that_makes_calls_gives_back_what_it_is_asked_to(hakmem, churn):
+    with running(churn) as process:
+        reader = outside.Reader(Process(process.pid))
+        for turn in (1, 2):
+            said = hakmem("collect", "--seconds", "30", str(process.pid))
+            assert said.returncode == 0 and "resident" in said.stdout, said.stderr
+            assert reader.names.number(reader.names.place("request.done")) == turn
+        assert process.poll() is None
+
+
+def test_a_process_that_rests_is_asked_no_more(hakmem, tmp_path):
+    with running(compiled(tmp_path, TESTS / "held.c"), "leak", HAKMEM_KEEPER="0") as process:
+        said = hakmem("collect", "--seconds", "0.2", str(process.pid))
+        assert said.returncode == 1 and "made no call" in said.stderr
+        names = outside.Reader(Process(process.pid)).names
+        assert names.number(names.place("request.wanted")) == names.number(names.place("request.done")) == 0

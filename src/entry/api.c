@@ -154,15 +154,10 @@ void hak_free_batch(void **blocks, size_t count) {
   for (size_t i = 0; i < count; i++) block_free(blocks[i], 0, "hak_free_batch");
 }
 
-/* Blocks first, so that what they leave empty can be purged. */
 HAK_COLD size_t hak_collect(bool force) {
   if (region.base == 0) return 0;
   thread_enter();
-  if (thread_heap != NULL) heap_trim(thread_heap);
-  heap_trim_others();
-  (void)large_trim();
-  uint32_t aging = 0;
-  size_t purged = force ? purge_all() + hole_step(true, &aging) : purge_due();
+  size_t purged = heap_collect(thread_heap, force);
   thread_leave();
   return purged;
 }

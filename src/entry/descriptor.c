@@ -8,14 +8,17 @@
  * where it misses something.  So a name keeps its meaning; what changes its meaning gets another name.  `version` changes when the
  * tables themselves look different.
  *
- * Nobody in the process reads or writes any of it. */
+ * Nobody in the process reads or writes any of it.  Of the places that it leads to readers may write to two alone, whose values nothing is
+ * reached by: event.until_ms and request.wanted. */
 #include "entry/entry.h"
 
 #include "hakmem/hakmem.h"
 #include "front/heaps.h"
 #include "front/quarantine.h"
+#include "front/watch.h"
 #include "kit/event.h"
 #include "kit/options.h"
+#include "kit/request.h"
 #include "kit/site.h"
 #include "os/os.h"
 #include "slab/remote.h"
@@ -109,6 +112,9 @@ static const named_value_t values[] PUBLISHED(".data.rel.ro.names") = {
     {"site.most", SITE_MOST},
     {"event.object_bits", EVENT_OBJECT_BITS},
     {"event.mean_bytes", EVENT_BYTES},
+    {"event.groups", WATCH_GROUPS},
+    {"event.rows_most", EVENT_ROWS},
+    {"heap.attached", HEAP_ATTACHED}, /* of heap.state */
     {"heap.word_bytes", 8}, /* what heap.bin_at_class counts in */
     {"quarantine.most", HAK_SECURE ? QUARANTINE_MOST : 0},
 };
@@ -161,10 +167,15 @@ static const named_field_t fields[] PUBLISHED(".data.rel.ro.names") = {
     FIELD("event.events", event_site_t, events),
     FIELD("event.bytes", event_site_t, bytes),
     FIELD("event.objects", event_site_t, objects),
+    STRUCTURE("event_row", event_row_t),
+    FIELD("event_row.key", event_row_t, key), /* and the fields of "event" */
     FIELD("heap.next", heap_t, next),
     FIELD("heap.has_bin", heap_t, has_bin),
     FIELD("heap.bin_at_class", heap_t, bin_at_class),
     FIELD("heap.last_tick_ms", heap_t, last_tick_ms),
+    FIELD("heap.state", heap_t, state),
+    FIELD("heap.watched", heap_t, watched),
+    FIELD("heap.counted", heap_t, counts), /* blocks of each class, then bytes of each */
     FIELD("heap.quarantine", heap_t, quarantine),
     FIELD("heap.named", heap_t, named.given),
     FIELD("heap.name", heap_t, named.name),
@@ -209,6 +220,10 @@ static const named_place_t places[] PUBLISHED(".data.rel.ro.descriptor") = {
     {"site.wrong", &site_keys_wrong},
     {"event.until_ms", &event_until_ms},
     {"event.chunks", event_chunks},
+    {"event.rows", &event_rows},
+    {"event.others", &watch_others}, /* blocks of each group, then bytes of each */
+    {"request.wanted", &request_wanted},
+    {"request.done", &request_done},
     {"purge.last_step_ms", &purge_last_step_ms},
     {"options", &option_values},
 };

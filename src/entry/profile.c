@@ -116,6 +116,37 @@ static void write_sites(writer_t *w) {
 
 /* --- events ------------------------------------------------------------------------------- */
 
+/* Exactly; what of it each site has, events tell. */
+static void write_counted(writer_t *w) {
+  for (unsigned group = 0; group < WATCH_GROUPS; group++) {
+    watch_sum_t sum = watch_counted(group);
+    if (sum.blocks == 0) continue;
+    format_t *f = writer(w);
+    format_text(f, "allocated");
+    word_number(f, group);
+    word_number(f, group < CLASS_ZERO ? class_info[group].size : 0);
+    word_number(f, sum.blocks);
+    word_number(f, sum.bytes);
+    format_char(f, '\n');
+  }
+}
+
+static void write_rows(writer_t *w) {
+  const event_row_t *row;
+  for (uint32_t number = 0; (row = event_row_at(number)) != NULL; number++) {
+    uint64_t key = load_relaxed(&row->key), events = load_relaxed(&row->sums.events);
+    if (key == 0 || events == 0) continue;
+    format_t *f = writer(w);
+    format_text(f, "event_of");
+    word_number(f, key >> 32);
+    word_number(f, (uint32_t)key - 1);
+    word_number(f, events);
+    word_number(f, load_relaxed(&row->sums.objects) >> EVENT_OBJECT_BITS);
+    word_number(f, load_relaxed(&row->sums.bytes));
+    format_char(f, '\n');
+  }
+}
+
 static void write_events(writer_t *w) {
   for (uint32_t site = SITE_NONE; site < SITE_MOST; site++) {
     const event_site_t *sums = event_of(site);
@@ -135,10 +166,9 @@ static void write_events(writer_t *w) {
 HAK_COLD bool hak_profile_arm(uint32_t seconds) {
   if (memcheck_on()) return false;
   site_start();
+  thread_enter(); /* first: the repair of a fork's child ends what its parent was armed for */
   store_relaxed(&event_until_ms, seconds == 0 ? 0 : os_now_ms() + (uint64_t)seconds * 1000);
-  if (seconds == 0) return true; /* each thread undoes its own */
-  thread_enter();
-  watch_heaps();
+  if (seconds != 0) watch_heaps(); /* each thread undoes its own */
   thread_leave();
   return true;
 }
@@ -185,7 +215,9 @@ HAK_COLD bool hak_profile_write(int fd) {
   write_heaps(&w);
   write_samples(&w);
   pinned_write(&w);
+  write_counted(&w);
   write_events(&w);
+  write_rows(&w);
   write_sites(&w);
   mappings_open(&all);
   profile_mappings(&w, &all, 0);

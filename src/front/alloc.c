@@ -82,19 +82,8 @@ static HAK_NOINLINE void *alloc_guarded(heap_t *heap, size_t size) {
   return block;
 }
 
-/* The distance to the next event is used up, or none was drawn yet. */
-static HAK_NOINLINE void alloc_event(heap_t *heap, int64_t bytes) {
-  int64_t left = heap->until_event + bytes;
-  if (left == 0) left = event_distance(&heap->random);
-  if (left <= bytes) {
-    event_count((size_t)bytes);
-    left = bytes + event_distance(&heap->random);
-  }
-  heap->until_event = left - bytes;
-}
-
-/* While allocations are watched, all of them come here: each is counted, and one now and then gets a guard slot, or is an event. NULL: the
- * heap has nothing ready. */
+/* While allocations are watched, all of them come here: each is counted, and one now and then gets a guard slot. NULL: the heap has nothing
+ * ready. */
 static void *alloc_watched(heap_t *heap, size_t size) {
   if (HAK_UNLIKELY(!watch_wanted())) {
     if (thread_inside == 0) { /* else the heap may be locked below a signal's handler, which calls here */
@@ -105,8 +94,6 @@ static void *alloc_watched(heap_t *heap, size_t size) {
     return alloc_hit(heap, size);
   }
   owner_add(&heap->counted_allocs, 1);
-  int64_t bytes = size == 0 ? 1 : (int64_t)size;
-  if (event_armed() && (heap->until_event -= bytes) <= 0) alloc_event(heap, bytes);
   void *block = HAK_UNLIKELY(heap->until_guarded-- == 0) ? alloc_guarded(heap, size) : NULL;
   return HAK_UNLIKELY(block != NULL) ? block : alloc_hit(heap, size);
 }
@@ -168,9 +155,26 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
   void *block = large_alloc(size, align, use);
   if (HAK_UNLIKELY(block == NULL) && large_may_fit(size, align) && trim_all()) block = large_alloc(size, align, use);
   if (HAK_UNLIKELY(thread_leave_with_upkeep())) plea_tell();
-  if (HAK_UNLIKELY(block == NULL)) block = large_again(size, align, use);
-  if (event_armed() && block != NULL) event_try(size);
-  return block;
+  return block != NULL ? block : large_again(size, align, use);
+}
+
+/* --- while the process is armed ---------------------------------------------------------- */
+
+/* A fork's child is armed only if it is for good, which its repair tells. */
+static HAK_NOINLINE bool armed_here(void) {
+  if (HAK_LIKELY(!os_forked())) return true;
+  if (thread_inside != 0) return false;
+  thread_enter();
+  thread_leave();
+  return event_armed();
+}
+
+/* The calling thread has got a block of `size` bytes from its own heap, or a large one. */
+static HAK_NOINLINE void alloc_count(size_t size) {
+  heap_t *heap = thread_heap;
+  if (!armed_here()) return;
+  if (size > SMALL_MAX) watch_other(watch_group_of_large(size), size);
+  else if (heap != NULL && load_relaxed(&heap->watched)) watch_small(heap, size);
 }
 
 /* --- from a named heap ------------------------------------------------------------------- */
@@ -223,7 +227,7 @@ HAK_NOINLINE void *alloc_from(heap_t *heap, size_t size, size_t align, span_use_
     block = named_try(&request, &refused);
   }
   if (block == NULL) return out_of_memory();
-  if (event_armed()) event_try(size);
+  if (HAK_UNLIKELY(event_armed()) && armed_here()) watch_other(c != CLASS_NONE ? c : watch_group_of_large(size), size);
   if (memcheck_on()) memcheck_alloc(block, size, room, use == SPAN_ZEROED && c == CLASS_NONE);
   if (use == SPAN_ZEROED && c != CLASS_NONE && !HAK_SECURE) memset(block, 0, size);
   return block;
@@ -236,6 +240,7 @@ void *alloc_any(size_t size, size_t align, span_use_t use) {
   if (HAK_UNLIKELY(heap != NULL && heap->stand_in != NULL)) return alloc_from(heap->stand_in, size, align, use, "malloc");
   size_t room = memcheck_on() ? memcheck_room(size, align) : size;
   void *block = room <= SMALL_MAX ? alloc_small(room) : alloc_large(room, align, use);
+  if (HAK_UNLIKELY(event_armed()) && block != NULL) alloc_count(size);
   if (memcheck_on() && block != NULL) memcheck_alloc(block, size, room, use == SPAN_ZEROED);
   return block;
 }

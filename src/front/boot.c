@@ -30,7 +30,7 @@ static void boot_options(void) {
   options_load(environ);
   /* Before the first thread gets its heap, if libc has the variables by then. */
   if (option_get(OPTION_stats) != 0 || option_get(OPTION_guard) != 0) store_relaxed(&watch_always, true);
-  if (wants_events()) store_relaxed(&event_until_ms, UINT64_MAX);
+  if (wants_events()) store_relaxed(&event_until_ms, EVENT_ALWAYS);
 }
 
 /* The first unit is nobody's: a block there would never be lost, since region.base leads to it. */

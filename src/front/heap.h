@@ -31,6 +31,12 @@ typedef struct heap_named {
   _Atomic uint64_t peak, allocs, refused;
 } heap_named_t;
 
+/* What its thread has allocated while the process was armed, by class; grows only. */
+typedef struct heap_counts {
+  _Atomic uint64_t counted_blocks[CLASS_COUNT];
+  _Atomic uint64_t counted_bytes[CLASS_COUNT]; /* that were asked for */
+} heap_counts_t;
+
 typedef struct heap {
   /* The bin of a heap without bins: `top` leads to the BIN_END behind it, and the capacity makes its count 0. */
   bin_t none;
@@ -61,6 +67,7 @@ typedef struct heap {
   _Atomic uint32_t forking;        /* 1 while its thread forks: for the child, until its repair */
   struct heap *stand_in;           /* the named heap that its thread takes from instead; NULL: none */
   heap_named_t named;
+  heap_counts_t counts;
 } heap_t;
 _Static_assert(offsetof(heap_t, none) == 0, "an offset of 0 leads to the empty bin");
 

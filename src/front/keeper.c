@@ -3,6 +3,7 @@
 #include "os/os.h"
 #include "kit/options.h"
 #include "kit/pressure.h"
+#include "kit/request.h"
 #include "space/ledger.h"
 #include "space/purge.h"
 #include "slab/hole.h"
@@ -55,6 +56,18 @@ static uint64_t period(int64_t decay, bool in_vain) {
   return decay / 2 < (int64_t)least ? least : (uint64_t)decay / 2;
 }
 
+/* Asked for from outside: all but what threads have in their bins. */
+static void keeper_collect(void) {
+  uint64_t number;
+  if (!request_waits() || !request_take(&number)) return;
+  store_relaxed(&working, 1);
+  (void)heaps_collect();
+  uint32_t aging = 0;
+  (void)(purge_all() + hole_step(true, &aging));
+  store_relaxed(&working, 0);
+  request_finish(number);
+}
+
 /* Nothing here may use errno or any other thread-local variable. */
 static void keeper_run(void) {
   if (keeper.files) load_relaxed (&watcher)();
@@ -63,6 +76,7 @@ static void keeper_run(void) {
     int64_t decay = pressure_decay(option_get(OPTION_decay_ms));
     if (decay < 0 && !keeper.files) break;
     if (!keeper_sleep(period(decay, in_vain >= ROUNDS_IN_VAIN))) break;
+    keeper_collect();
     if (decay < 0) continue;
     store_relaxed(&working, 1);
     bool collected = heaps_collect();

@@ -4,6 +4,8 @@
 #include "front/heaps.h"
 #include "front/keeper.h"
 #include "kit/pressure.h"
+#include "kit/event.h"
+#include "kit/request.h"
 #include "os/os.h"
 #include "slab/hole.h"
 #include "slab/remote.h"
@@ -108,6 +110,8 @@ static void heap_repair(heap_t *mine) {
 HAK_COLD void heap_after_fork(heap_t *mine) {
   if (!os_fork_claim(thread_self())) return;
   store_relaxed(&repaired, true);
+  event_after_fork();
+  request_after_fork();
   if (region.base != 0) heap_repair(mine);
   store_relaxed(&forker, NULL);
   os_fork_seen(thread_self());

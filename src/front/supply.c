@@ -11,6 +11,8 @@
 #include "os/os.h"
 #include "space/purge.h"
 #include "slab/batch.h"
+#include "slab/hole.h"
+#include "slab/large.h"
 #include "slab/remote.h"
 #include "slab/sample.h"
 
@@ -131,6 +133,15 @@ void heap_trim_others(void) {
     slab_release_empty(&heap->owner);
     owner_unlock(&heap->owner);
   }
+}
+
+/* Blocks first, so that what they leave empty can be purged. */
+HAK_COLD size_t heap_collect(heap_t *heap, bool now) {
+  if (heap != NULL) heap_trim(heap);
+  heap_trim_others();
+  (void)large_trim();
+  uint32_t aging = 0;
+  return now ? purge_all() + hole_step(true, &aging) : purge_due();
 }
 
 void *heap_refill(heap_t *heap, unsigned size_class) {

@@ -5,6 +5,7 @@
 #include "os/memcheck.h"
 #include "kit/options.h"
 #include "kit/pressure.h"
+#include "kit/request.h"
 #include "space/ledger.h"
 #include "space/purge.h"
 #include "slab/hole.h"
@@ -62,10 +63,19 @@ static void purge_new_holes(void) {
   if (holes_are_worth_it() || pressure_now() >= PRESSURE_HIGH) (void)hole_step_part((uint32_t)(units - before));
 }
 
+/* Asked for from outside. Not in a signal handler within a slow path, which may hold what would be waited for. */
+static HAK_COLD void collect_as_asked(void) {
+  uint64_t number;
+  if (thread_inside != 1 || !request_take(&number)) return;
+  (void)heap_collect(thread_heap, true);
+  request_finish(number);
+}
+
 static void leave(void) {
   if (thread_heap != NULL) heap_tick(thread_heap);
   keeper_call(thread_heap);
   watch_due();
+  if (HAK_UNLIKELY(request_waits())) collect_as_asked();
   thread_leave();
 }
 

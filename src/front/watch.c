@@ -7,6 +7,51 @@
 #define WATCH_AGAIN_MS 1000
 
 _Atomic bool watch_always;
+HAK_APART watch_counts_t watch_others;
+
+/* --- counts ------------------------------------------------------------------------------ */
+
+unsigned watch_group_of_large(size_t size) {
+  if (size >= EVENT_BYTES) return WATCH_CERTAIN;
+  unsigned power = bits_highest64(size > HAK_SMALL_MAX ? size - 1 : HAK_SMALL_MAX);
+  return WATCH_LARGE + power - WATCH_LARGE_FROM;
+}
+
+/* The distance to the next event is used up, or none was drawn yet. */
+static HAK_NOINLINE void draw_event(heap_t *heap, unsigned group, int64_t bytes) {
+  int64_t left = heap->until_event + bytes;
+  if (left == 0) left = event_distance(&heap->random);
+  if (left <= bytes) {
+    event_count(group, (size_t)bytes);
+    left = bytes + event_distance(&heap->random);
+  }
+  heap->until_event = left - bytes;
+}
+
+HAK_NOINLINE void watch_small(heap_t *heap, size_t size) {
+  unsigned c = class_for(size);
+  int64_t bytes = size == 0 ? 1 : (int64_t)size;
+  owner_add(&heap->counts.counted_blocks[c], 1);
+  owner_add(&heap->counts.counted_bytes[c], size);
+  if ((heap->until_event -= bytes) <= 0) draw_event(heap, c, bytes);
+}
+
+HAK_NOINLINE void watch_other(unsigned group, size_t size) {
+  add_relaxed(&watch_others.other_blocks[group], 1);
+  add_relaxed(&watch_others.other_bytes[group], size);
+  event_try(group, size);
+}
+
+HAK_COLD watch_sum_t watch_counted(unsigned group) {
+  watch_sum_t sum = {load_relaxed(&watch_others.other_blocks[group]), load_relaxed(&watch_others.other_bytes[group])};
+  for (heap_t *heap = heap_first(); group < CLASS_COUNT && heap != NULL; heap = load_relaxed(&heap->next)) {
+    sum.blocks += load_relaxed(&heap->counts.counted_blocks[group]);
+    sum.bytes += load_relaxed(&heap->counts.counted_bytes[group]);
+  }
+  return sum;
+}
+
+/* --- who is watched ---------------------------------------------------------------------- */
 
 HAK_COLD void watch_heap(heap_t *heap) {
   heap_lock(heap);

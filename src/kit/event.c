@@ -6,12 +6,19 @@
 
 _Atomic uint64_t event_until_ms;
 HAK_APART void *_Atomic event_chunks[SITE_MOST / SITE_CHUNK];
+void *_Atomic event_rows;
+
+#define PROBES 32 /* of rows that are the first of others */
 
 bool event_expire(void) {
   uint64_t until = load_relaxed(&event_until_ms);
   if (until == 0 || os_now_ms() < until) return false;
   (void)atomic_compare_exchange_strong_explicit(&event_until_ms, &until, 0, memory_order_relaxed, memory_order_relaxed);
   return true;
+}
+
+void event_after_fork(void) {
+  if (load_relaxed(&event_until_ms) != EVENT_ALWAYS) store_relaxed(&event_until_ms, 0);
 }
 
 /* --- the sums ----------------------------------------------------------------------------- */
@@ -26,11 +33,41 @@ static event_site_t *event_make(uint32_t site) {
   return chunk == NULL ? NULL : &chunk[site % SITE_CHUNK];
 }
 
+const event_row_t *event_row_at(uint32_t number) {
+  const event_row_t *rows = load_acquire(&event_rows);
+  return rows == NULL || number >= EVENT_ROWS ? NULL : &rows[number];
+}
+
+/* Whether the row is the key's, or has become so. */
+static bool row_is(event_row_t *row, uint64_t key) {
+  uint64_t found = load_relaxed(&row->key);
+  if (found != 0) return found == key;
+  bool taken = atomic_compare_exchange_strong_explicit(&row->key, &found, key, memory_order_relaxed, memory_order_relaxed);
+  return taken || found == key;
+}
+
+static event_row_t *row_make(uint32_t site, unsigned group) {
+  event_row_t *rows = meta_once(&event_rows, EVENT_ROWS * sizeof(event_row_t));
+  if (rows == NULL) return NULL;
+  uint64_t key = event_key(site, group);
+  uint32_t first = (uint32_t)(random_mix(key) % (EVENT_ROWS - EVENT_GROUPS));
+  for (uint32_t i = 0; site != SITE_NONE && i < PROBES; i++) {
+    event_row_t *row = &rows[EVENT_GROUPS + (first + i) % (EVENT_ROWS - EVENT_GROUPS)];
+    if (row_is(row, key)) return row;
+  }
+  return row_is(&rows[group], event_key(SITE_NONE, group)) ? &rows[group] : NULL;
+}
+
+static void sums_add(event_site_t *sums, size_t bytes, double stands_for) {
+  add_relaxed(&sums->events, 1);
+  add_relaxed(&sums->bytes, (uint64_t)((double)bytes * stands_for));
+  add_relaxed(&sums->objects, (uint64_t)(stands_for * (1 << EVENT_OBJECT_BITS)));
+}
+
 /* --- chance ------------------------------------------------------------------------------- */
 
-/* exp(-x) for 0 <= x, to 1e-9: as (1 - y + y^2 / 2 ...)^256 with y = x / 256. */
+/* exp(-x) for 0 <= x <= 1, to 1e-9: as (1 - y + y^2 / 2 ...)^256 with y = x / 256. */
 static double exp_minus(double x) {
-  if (x > 40) return 0;
   double y = x / 256, power = 1 - y * (1 - y / 2 * (1 - y / 3 * (1 - y / 4 * (1 - y / 5))));
   for (unsigned i = 0; i < 8; i++) power *= power;
   return power;
@@ -44,23 +81,25 @@ static double minus_ln(uint64_t bits) {
   return (zeroes + 1) * 0.693147180559945309 - ln;
 }
 
-static double event_chance(size_t bytes) { return 1 - exp_minus((double)bytes / (double)EVENT_BYTES); }
+/* What is that large takes longer to write to than to look for its site, and is best known exactly. */
+static double event_chance(size_t bytes) { return bytes >= EVENT_BYTES ? 1 : 1 - exp_minus((double)bytes / (double)EVENT_BYTES); }
 
 int64_t event_distance(uint64_t *random) { return 1 + (int64_t)(minus_ln(random_next(random)) * (double)EVENT_BYTES); }
 
-void event_count(size_t bytes) {
+void event_count(unsigned group, size_t bytes) {
   if (event_expire()) return;
-  event_site_t *sums = event_make(site_here());
-  if (sums == NULL) return;
+  uint32_t site = site_here();
+  event_site_t *sums = event_make(site);
+  event_row_t *row = row_make(site, group);
+  if (sums == NULL || row == NULL) return;
   double stands_for = 1 / event_chance(bytes);
-  add_relaxed(&sums->events, 1);
-  add_relaxed(&sums->bytes, (uint64_t)((double)bytes * stands_for));
-  add_relaxed(&sums->objects, (uint64_t)(stands_for * (1 << EVENT_OBJECT_BITS)));
+  sums_add(sums, bytes, stands_for);
+  sums_add(&row->sums, bytes, stands_for);
 }
 
-void event_try(size_t bytes) {
+void event_try(unsigned group, size_t bytes) {
   static _Atomic uint64_t turn;
   uint64_t place = atomic_fetch_add_explicit(&turn, UINT64_C(0x9e3779b97f4a7c15), memory_order_relaxed);
   uint64_t random = random_mix(place ^ (uintptr_t)&turn);
-  if ((double)(random >> 11) < event_chance(bytes) * 0x1p53) event_count(bytes);
+  if ((double)(random >> 11) < event_chance(bytes) * 0x1p53) event_count(group, bytes);
 }

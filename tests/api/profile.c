@@ -39,6 +39,7 @@ static struct {
   unsigned samples[PLACES], of_others, tagged[PLACES];
   uint64_t events[PLACES], event_objects[PLACES], event_bytes[PLACES];
   uint64_t rate, classes, checked, wrong;
+  uint64_t counted_blocks, counted_bytes; /* while armed, exactly */
   bool begins, ends;
 } seen;
 
@@ -97,6 +98,10 @@ static void see_line(const char *line, bool sites_alone) {
   if (sscanf(line, "large %*u %" SCNu64, &live) == 1) seen.classes += live;
   if (strncmp(line, "sample ", 7) == 0) see_sample(line);
   if (strncmp(line, "event ", 6) == 0) see_event(line);
+  if (sscanf(line, "allocated %*u %*u %" SCNu64 " %" SCNu64, &size, &live) == 2) {
+    seen.counted_blocks += size;
+    seen.counted_bytes += live;
+  }
 }
 
 /* Twice, since sites come after the samples that lead to them. */
@@ -178,6 +183,16 @@ static void check_events(unsigned place, double objects, double bytes) {
                objects, (double)seen.event_bytes[place], bytes, (double)seen.events[place]);
 }
 
+/* To the block and byte, if nobody else allocates. */
+static void check_counted(uint64_t blocks, uint64_t bytes) {
+  if (strcmp(check_context(), "beside") == 0) {
+    CHECK(seen.counted_blocks >= blocks && seen.counted_bytes >= bytes);
+    return;
+  }
+  CHECK_EQ(seen.counted_blocks, blocks);
+  CHECK_EQ(seen.counted_bytes, bytes);
+}
+
 TEST(what_is_allocated_while_armed_is_counted) {
   find_profile();
   allocate(0, 300000, 160);
@@ -190,6 +205,7 @@ TEST(what_is_allocated_while_armed_is_counted) {
   allocate(2, 40, 1 << 20);
   CHECK(profile.arm(0));
   look();
+  check_counted(300000 + 20000 + 40, UINT64_C(300000) * 160 + UINT64_C(20000) * 2000 + (UINT64_C(40) << 20));
   check_events(0, 300000, 300000 * 160.0);
   check_events(1, 20000, 20000 * 2000.0);
   check_events(2, 40, 40 * (double)(1 << 20));

@@ -19,6 +19,7 @@
 #include "kit/secret.c"
 #include "kit/site.c"
 #include "kit/event.c"
+#include "kit/request.c"
 #include "kit/pressure.c"
 
 #include "space/region.c"

@@ -1,5 +1,6 @@
 /* event.c - by what chance allocations are events, and what those stand for. */
 #include "kit/event.h"
+#include "kit/request.h"
 
 #include "fake_os.h"
 #include "unit.h"
@@ -31,7 +32,7 @@ TEST(distances_are_exponential) {
 static double objects_of(size_t bytes) {
   const event_site_t *sums = event_of(SITE_NONE);
   uint64_t before = sums == NULL ? 0 : load_relaxed(&sums->objects), bytes_before = sums == NULL ? 0 : load_relaxed(&sums->bytes);
-  event_count(bytes);
+  event_count(1, bytes);
   sums = event_of(SITE_NONE);
   CHECK(sums != NULL);
   if (sums == NULL) return 0;
@@ -45,8 +46,7 @@ TEST(an_event_stands_for_the_inverse_of_its_chance) {
   static const struct {
     size_t bytes;
     double objects;
-  } want[] = {{1, 524288.5},      {16, 32768.5},       {4096, 128.500651},  {32768, 16.505207},
-              {524288, 1.581977}, {2097152, 1.018657}, {(size_t)1 << 40, 1}};
+  } want[] = {{1, 524288.5}, {16, 32768.5}, {4096, 128.500651}, {32768, 16.505207}, {524287, 1.581978}, {524288, 1}, {(size_t)1 << 40, 1}};
   CHECK(event_of(SITE_NONE) == NULL && event_of(SITE_MOST) == NULL);
   for (unsigned i = 0; i < sizeof want / sizeof want[0]; i++) {
     double objects = objects_of(want[i].bytes);
@@ -56,10 +56,48 @@ TEST(an_event_stands_for_the_inverse_of_its_chance) {
 }
 
 TEST(large_blocks_are_events_by_their_chance) {
-  for (unsigned i = 0; i < DRAWS / 10; i++) event_try(131072);
+  for (unsigned i = 0; i < DRAWS / 10; i++) event_try(2, 131072);
   const event_site_t *sums = event_of(SITE_NONE);
   REQUIRE(sums != NULL);
   CHECK(is_near((double)load_relaxed(&sums->events), DRAWS / 10, 0.221199217)); /* 1 - exp(-1/4) */
+}
+
+/* Each site's events are known by group, and what finds no room is the group's still. */
+TEST(events_are_summed_up_by_site_and_group) {
+  CHECK(event_row_at(0) == NULL);
+  event_count(3, 100);
+  event_count(3, 100);
+  event_count(4, EVENT_BYTES);
+  const event_row_t *three = event_row_at(3), *four = event_row_at(4);
+  REQUIRE(three != NULL && four != NULL);
+  CHECK(load_relaxed(&three->key) == event_key(SITE_NONE, 3) && load_relaxed(&four->key) == event_key(SITE_NONE, 4));
+  CHECK(load_relaxed(&three->sums.events) == 2 && load_relaxed(&four->sums.events) == 1);
+  CHECK_EQ(load_relaxed(&four->sums.bytes), EVENT_BYTES);
+  CHECK_EQ(load_relaxed(&four->sums.objects), 1 << EVENT_OBJECT_BITS);
+  CHECK(load_relaxed(&event_row_at(5)->key) == 0 && event_row_at(EVENT_ROWS) == NULL);
+}
+
+TEST(a_forks_child_is_armed_only_if_it_is_for_good) {
+  store_relaxed(&event_until_ms, os_now_ms() + 1000);
+  event_after_fork();
+  CHECK(!event_armed());
+  store_relaxed(&event_until_ms, EVENT_ALWAYS);
+  event_after_fork();
+  CHECK(event_armed());
+}
+
+TEST(a_request_is_taken_once_and_a_child_answers_none) {
+  uint64_t number = 0;
+  CHECK(!request_waits() && !request_take(&number));
+  store_relaxed(&request_wanted, 7);
+  CHECK(request_waits() && request_take(&number) && number == 7);
+  CHECK(!request_waits() && !request_take(&number));
+  CHECK_EQ(load_relaxed(&request_done), 0);
+  request_finish(number);
+  CHECK_EQ(load_relaxed(&request_done), 7);
+  store_relaxed(&request_wanted, UINT64_MAX);
+  request_after_fork();
+  CHECK(!request_waits() && load_relaxed(&request_done) == 7);
 }
 
 TEST(arming_ends_when_its_time_is_over) {
@@ -68,16 +106,16 @@ TEST(arming_ends_when_its_time_is_over) {
   fake_os_pass_time(999);
   CHECK(!event_expire() && event_armed());
   fake_os_pass_time(1);
-  event_count(100);
+  event_count(1, 100);
   CHECK(!event_armed() && !event_expire());
   CHECK(event_of(SITE_NONE) == NULL);
 }
 
 TEST(without_memory_nothing_is_counted) {
   fake_os_fail(FAKE_ONLY(FAKE_MAP), 1, UINT64_MAX);
-  event_count(100);
+  event_count(1, 100);
   CHECK(event_of(SITE_NONE) == NULL);
   fake_os_fail_none();
-  event_count(100);
+  event_count(1, 100);
   CHECK(event_of(SITE_NONE) != NULL);
 }

@@ -1,0 +1,243 @@
+"""What a process counts while it is armed, as it is seen from outside, and how it is armed from there.
+
+Two words of a process may be written to from outside, which src/entry/descriptor.c names: until when it is armed, and that it is to give back
+what it can. It finds them on its next slow path, so that one that makes no call takes no notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hakmem import allocations
+from hakmem.errors import Failure
+from hakmem.memory import Memory, whole
+from hakmem.snapshots import Allocations, Counted, Snapshot
+
+if TYPE_CHECKING:
+    from hakmem.outside import Reader
+
+_LONGER = 5  # seconds armed, for what this tool takes; should it be killed, the process goes on without it
+_SEEN_WITHIN = 0.2  # seconds in which threads that allocate mostly have seen that they are to count
+_LOOK = 0.02
+_ALWAYS = (1 << 64) - 1
+_HEAPS_MOST = 1 << 20
+
+ARMED = "event.until_ms"
+_WANTED, _DONE = "request.wanted", "request.done"
+
+
+# ---- what was counted ----
+
+
+def heaps(reader: Reader) -> Iterator[np.ndarray]:
+    """The bytes of each heap's record."""
+    names, seen = reader.names, set()
+    at, size = names.field("heap.next")
+    address = names.number(names.place("heaps"))
+    while address and address not in seen and len(seen) < _HEAPS_MOST:
+        seen.add(address)
+        data = reader.memory.read(address, names.field("heap")[1])
+        yield data
+        address = int(data[at : at + size].view(np.uint64)[0])
+
+
+def _counted(reader: Reader) -> dict[int, Counted]:
+    names = reader.names
+    groups, classes = reader.value("event.groups"), len(reader.classes)
+    counts = reader.memory.read(names.place("event.others"), 16 * groups).view(np.uint64).reshape(2, groups).copy()
+    at, size = names.field("heap.counted")
+    for data in heaps(reader):
+        counts[:, :classes] += data[at : at + size].view(np.uint64).reshape(2, classes)
+    sizes = [each.size for each in reader.classes]
+    return {
+        group: Counted(sizes[group] if group < classes else 0, objects, held)
+        for group, (objects, held) in enumerate(counts.T.tolist())
+        if objects
+    }
+
+
+def _sums(record: np.void, bits: int) -> Allocations:
+    return Allocations(int(record["events"]), int(record["objects"]) >> bits, int(record["bytes"]))
+
+
+def _events(reader: Reader) -> dict[tuple[int, int], Allocations]:
+    names, bits = reader.names, reader.value("event.object_bits")
+    address = names.number(names.place("event.rows"))
+    if not address:
+        return {}
+    fields = {name: names.field(f"event.{name}") for name in ("events", "objects", "bytes")}
+    fields["key"] = names.field("event_row.key")
+    dtype = np.dtype(
+        {
+            "names": list(fields),
+            "formats": [f"<u{size}" for _, size in fields.values()],
+            "offsets": [at for at, _ in fields.values()],
+            "itemsize": names.field("event_row")[1],
+        }
+    )
+    rows = reader.memory.read(address, reader.value("event.rows_most") * dtype.itemsize).view(dtype)
+    found = rows[(rows["key"] != 0) & (rows["events"] != 0)]
+    return {(int(row["key"]) >> 32, (int(row["key"]) & 0xFFFFFFFF) - 1): _sums(row, bits) for row in found}
+
+
+def _by_site(reader: Reader) -> dict[int, Allocations]:
+    names, chunk = reader.names, reader.value("site.chunk")
+    record, found = names.record("event", ["events", "objects", "bytes"]), {}
+    bits = reader.value("event.object_bits")
+    count = min(names.number(names.place("site.count"), 4), reader.value("site.most"))
+    chunks = reader.memory.read(names.place("event.chunks"), 8 * -(-count // chunk)).view(np.uint64)
+    for index, address in enumerate(chunks.tolist()):
+        if not address:
+            continue
+        sums = reader.memory.read(address, chunk * record.itemsize).view(record)
+        for within in np.flatnonzero(sums["events"]).tolist():
+            found[index * chunk + within] = _sums(sums[within], bits)
+    return found
+
+
+def read(reader: Reader, into: Snapshot) -> None:
+    """What was counted while the process was armed; older libraries do not, or by site alone."""
+    if "event.chunks" in reader.names.places:
+        into.allocated = _by_site(reader)
+    if "event.rows" in reader.names.places:
+        into.events = _events(reader)
+        into.counted = _counted(reader)
+
+
+# ---- arming ----
+
+
+def _now(reader: Reader) -> int:
+    now = reader.memory.now_ms()
+    if now is None:
+        raise Failure(f"{reader.memory.name}: only a process that runs can be asked for something")
+    return now
+
+
+def _armed_until(reader: Reader) -> int:
+    return reader.names.number(reader.names.place(ARMED))
+
+
+def _arm(reader: Reader, until: int) -> None:
+    reader.memory.write(reader.names.place(ARMED), until.to_bytes(8, "little"))
+
+
+def counting(reader: Reader) -> tuple[int, int]:
+    """How many of the threads that have a heap count, and how many there are; an older library does not tell: none."""
+    names = reader.names
+    if "heap.watched" not in names.fields:
+        return 0, 0
+    (state_at, _), (watched_at, _) = names.field("heap.state"), names.field("heap.watched")
+    attached = reader.value("heap.attached")
+    watched = [
+        bool(data[watched_at])
+        for data in heaps(reader)
+        if int(data[state_at : state_at + 4].view(np.uint32)[0]) == attached
+    ]
+    return sum(watched), len(watched)
+
+
+def _wait_for_threads(reader: Reader, within: float) -> tuple[int, int]:
+    end = time.monotonic() + within
+    while True:
+        found = counting(reader)
+        if found[0] == found[1] or time.monotonic() >= end:
+            return found
+        time.sleep(_LOOK)
+
+
+@contextlib.contextmanager
+def armed(reader: Reader, seconds: float) -> Iterator[Callable[[], None]]:
+    """Has the process count what it allocates: by a time in its memory, up to which it does. That is anew so many seconds from each call."""
+    until, already = 0, _armed_until(reader) != 0  # then it is not for us to end
+
+    def again() -> None:
+        nonlocal until
+        if not already:
+            until = _now(reader) + round(1000 * (seconds + _LONGER))
+            _arm(reader, until)
+
+    again()
+    try:
+        yield again
+    finally:
+        if not already and _armed_until(reader) == until:
+            _arm(reader, 0)
+
+
+def watch(memory: Memory, seconds: float) -> Snapshot:
+    """The snapshot after so long a time, in which the process has counted what it allocated; and nothing that it counted before."""
+    from hakmem.outside import Reader
+
+    with whole(memory):
+        reader = Reader(memory)
+        _now(reader)
+        with armed(reader, seconds) as again:
+            _wait_for_threads(reader, min(seconds, _SEEN_WITHIN))
+            before = reader.snapshot()
+            again()
+            time.sleep(seconds)
+        taken = reader.snapshot(pinned=True)
+    allocations.since(before, taken)
+    taken.seconds = seconds
+    return taken
+
+
+def arm(memory: Memory, seconds: float) -> str:
+    """Arms it from now on, and does not wait for the end; 0 ends that. Returns what there is to say."""
+    from hakmem.outside import Reader
+
+    with whole(memory):
+        reader = Reader(memory)
+        now = _now(reader)
+        if _armed_until(reader) == _ALWAYS:
+            return "it counts already, for good: HAKMEM_EVENTS"
+        _arm(reader, now + round(1000 * seconds) if seconds else 0)
+        if not seconds:
+            return "it counts no more"
+        seen, threads = _wait_for_threads(reader, _SEEN_WITHIN)
+    text = f"it counts what it allocates for {seconds:g} s"
+    if seen < threads:
+        text += f"; {threads - seen} of {threads} threads have not seen that yet: they do when one of them takes a slow path"
+    return text
+
+
+# ---- collecting ----
+
+
+def collect(memory: Memory, seconds: float) -> bool:
+    """Has the process give back what it can. False: it has made no call within that time, and is asked no more."""
+    from hakmem.outside import Reader
+
+    with whole(memory):
+        names = Reader(memory).names
+        wanted, done = names.place(_WANTED), names.place(_DONE)
+        if memory.now_ms() is None:
+            raise Failure(f"{memory.name}: only a process that runs can be asked for something")
+        before = names.number(done)
+        number = names.number(wanted)
+        if number == before:  # else somebody asks already, for the same
+            number = (before + 1) % (1 << 64)
+            memory.write(wanted, number.to_bytes(8, "little"))
+        end = time.monotonic() + seconds
+        while names.number(done) != number:
+            if time.monotonic() >= end:
+                if names.number(wanted) == number:
+                    memory.write(wanted, before.to_bytes(8, "little"))
+                return False
+            time.sleep(_LOOK)
+    return True
+
+
+def resident_bytes(process: int) -> int | None:
+    """Of its resident set, as the kernel counts in batches; None if it has ended."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return None
