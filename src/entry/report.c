@@ -93,14 +93,13 @@ HAK_COLD bool hak_stats_heap(uint32_t heap, hak_heap_stats_t *stats) {
   return false;
 }
 
-/* Every figure of hak_stats_t, for both reports. */
+/* Every figure of hak_stats_t, for both reports. One pointer each, since each is a relocation at the process's start. */
 static const struct {
-  const char *name;
+  const char *name; /* and behind its end the text */
   uint16_t offset;
   bool bytes;
-  const char *text;
 } figures[] = {
-#define FIGURE(field, bytes, text) {#field, offsetof(hak_stats_t, field), bytes, text}
+#define FIGURE(field, bytes, text) {#field "\0" text, offsetof(hak_stats_t, field), bytes}
     FIGURE(requested, true, "requested (estimate)"),
     FIGURE(live, true, "live blocks"),
     FIGURE(cached, true, "cached in bins"),
@@ -244,7 +243,7 @@ HAK_COLD bool hak_stats_text(int fd) {
     uint64_t value = figure_of(&stats, i);
     format_padded(f, figures[i].bytes ? (value + 1023) / 1024 : value, 12);
     format_text(f, figures[i].bytes ? " KiB  " : "      ");
-    format_text(f, figures[i].text);
+    format_text(f, figures[i].name + strlen(figures[i].name) + 1);
     format_char(f, '\n');
   }
   text_limits(&w, &stats);
