@@ -65,15 +65,24 @@ TEST(good_values_are_taken_in_silence) {
     option_t option;
     int64_t value;
   } cases[] = {
-      {"HAKMEM_DECAY_MS=250", OPTION_decay_ms, 250}, {"HAKMEM_decay_ms=-1", OPTION_decay_ms, -1},
-      {"HAKMEM_DECAY_MS=0", OPTION_decay_ms, 0},     {"HAKMEM_DECAY_MS=000000000000000007", OPTION_decay_ms, 7},
-      {"HAKMEM_STATS=on", OPTION_stats, 1},          {"HAKMEM_STATS=OFF", OPTION_stats, 0},
-      {"HAKMEM_STATS=yes", OPTION_stats, 1},         {"HAKMEM_STATS=No", OPTION_stats, 0},
-      {"HAKMEM_STATS=TRUE", OPTION_stats, 1},        {"HAKMEM_STATS=false", OPTION_stats, 0},
-      {"HAKMEM_BIN_KB=512", OPTION_bin_kb, 512},     {"HAKMEM_BIN_KB=1", OPTION_bin_kb, 1},
-      {"HAKMEM_LIMIT_HARD=7", OPTION_limit_hard, 7}, {"HAKMEM_LIMIT_HARD=7K", OPTION_limit_hard, 7 << 10},
-      {"HAKMEM_LIMIT_SOFT=7m", OPTION_limit_soft, 7 << 20}, {"HAKMEM_LIMIT_SOFT=7G", OPTION_limit_soft, INT64_C(7) << 30},
-      {"HAKMEM_LIMIT_HARD=80%", OPTION_limit_hard, -80}, {"HAKMEM_LIMIT_SOFT=100%", OPTION_limit_soft, -100},
+      {"HAKMEM_DECAY_MS=250", OPTION_decay_ms, 250},
+      {"HAKMEM_decay_ms=-1", OPTION_decay_ms, -1},
+      {"HAKMEM_DECAY_MS=0", OPTION_decay_ms, 0},
+      {"HAKMEM_DECAY_MS=000000000000000007", OPTION_decay_ms, 7},
+      {"HAKMEM_STATS=on", OPTION_stats, 1},
+      {"HAKMEM_STATS=OFF", OPTION_stats, 0},
+      {"HAKMEM_STATS=yes", OPTION_stats, 1},
+      {"HAKMEM_STATS=No", OPTION_stats, 0},
+      {"HAKMEM_STATS=TRUE", OPTION_stats, 1},
+      {"HAKMEM_STATS=false", OPTION_stats, 0},
+      {"HAKMEM_BIN_KB=512", OPTION_bin_kb, 512},
+      {"HAKMEM_BIN_KB=1", OPTION_bin_kb, 1},
+      {"HAKMEM_LIMIT_HARD=7", OPTION_limit_hard, 7},
+      {"HAKMEM_LIMIT_HARD=7K", OPTION_limit_hard, 7 << 10},
+      {"HAKMEM_LIMIT_SOFT=7m", OPTION_limit_soft, 7 << 20},
+      {"HAKMEM_LIMIT_SOFT=7G", OPTION_limit_soft, INT64_C(7) << 30},
+      {"HAKMEM_LIMIT_HARD=80%", OPTION_limit_hard, -80},
+      {"HAKMEM_LIMIT_SOFT=100%", OPTION_limit_soft, -100},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     const char *said = load(cases[i].entry);
@@ -128,7 +137,8 @@ TEST(a_bad_value_of_any_option_names_its_range) {
 }
 
 TEST(amounts_that_are_none_are_one_line) {
-  static const char *const settings[] = {"LIMIT_HARD=101%", "LIMIT_HARD=K", "LIMIT_HARD=-5M", "LIMIT_SOFT=9999999999G", "LIMIT_SOFT=1.5G", "DECAY_MS=1K"};
+  static const char *const settings[] = {"LIMIT_HARD=101%",        "LIMIT_HARD=K",    "LIMIT_HARD=-5M",
+                                         "LIMIT_SOFT=9999999999G", "LIMIT_SOFT=1.5G", "DECAY_MS=1K"};
   for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
     char entry[64];
     snprintf(entry, sizeof entry, "HAKMEM_%s", settings[i]);
