@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A program in a control group whose memory is limited: what hakmem sees, gives back and says; and its own hard limit.
 
-Takes the library's path.  Exit status 77, which ctest shows as skipped, where no group can be made.
+Takes the library's path, and that of the secure one.  Exit status 77, which ctest shows as skipped, where no group can be made.
 """
 import os
 import pathlib
@@ -66,7 +66,8 @@ def own_limits(library):
 
 def main():
     library = sys.argv[1]
-    own_limits(library)
+    for each in sys.argv[1:]:
+        own_limits(each)
     folder = group_make()
     if folder is None:
         print("skipped: no control group that limits memory can be made here")
