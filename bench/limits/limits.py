@@ -33,7 +33,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 MIB = 1 << 20
 STEP = 1.04  # as exact as the smallest limit is
-SHARES = (1.0, 0.8, 0.6)  # of the system malloc's peak: the limits for the times
+SHARES = (1.5, 1.1, 0.8)  # of the system malloc's peak: the limits for the times
 PATIENCE = 10  # times the unlimited run: after that, and SLACK seconds, a run counts as stalled
 SLACK = 20
 SKIPPED = 77
@@ -124,7 +124,7 @@ def allocators(build: Path) -> dict[str, dict[str, str]]:
     found = {
         "system": {"LD_PRELOAD": "libc.so.6"},  # before any that the program is linked to
         "hakmem": {"LD_PRELOAD": hakmem},
-        "hakmem, unaware": {"LD_PRELOAD": hakmem, "HAKMEM_CONTAINER": "0"},
+        "hakmem-unaware": {"LD_PRELOAD": hakmem, "HAKMEM_CONTAINER": "0"},
     }
     for name, library in DEBIAN.items():
         for path in sorted(Path("/usr/lib").glob(f"*-linux-gnu/{library}")):
@@ -174,6 +174,8 @@ def run(program: Program, environment: dict[str, str], limit: int | None, heaps:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     outcome = "stalled"
+                finally:
+                    process.kill()
             errors.seek(0)
             return Run("killed" if group.killed else outcome, time.monotonic() - begin, group.peak, errors.read())
     finally:
@@ -206,6 +208,8 @@ class Row:
     def smallest(self) -> float:
         """The least limit that is survived, twice; what is 4 % less was not, once."""
         lives, dies = self.peak * STEP, 0.0
+        while self.at(lives).outcome != "lived":
+            lives, dies = lives * STEP, lives
         while dies == 0 or lives / dies > STEP * 1.005:
             middle = (lives * dies) ** 0.5 if dies else lives / 1.4
             outcomes = [self.at(middle).outcome]
@@ -220,7 +224,7 @@ class Row:
 
 
 def table(programs: list[str], chosen: dict[str, dict[str, str]], heaps: Path) -> None:
-    titles = [f"at {share:.0%} of the system's peak" for share in SHARES]
+    titles = [f"time at {share:.0%} of the system's peak" for share in SHARES]
     print("| program | allocator | peak without limit, MiB | smallest limit, MiB | below it | " + " | ".join(titles) + " |")
     print("|---|---|---|---|---|" + "---|" * len(SHARES))
     for name in programs:
@@ -257,21 +261,26 @@ def bytes_of(text: str) -> int | None:
     return None if text == "none" else int(text.rstrip("M")) * (MIB if text.endswith("M") else 1)
 
 
+def ended(_number: int, _frame: object) -> None:
+    sys.exit(143)  # by way of what removes the group
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=Path("build"), help="the build directory, with libhakmem.so and perhaps peers")
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="names, with commas: " + ", ".join(PROGRAMS))
-    parser.add_argument("--allocators", default="", help="names, separated by ; or commas without a space; all")
+    parser.add_argument("--allocators", default="", help="names, with commas; otherwise all")
     parser.add_argument("--run", nargs=3, metavar=("PROGRAM", "ALLOCATOR", "LIMIT"), help="LIMIT: bytes, or MiB with M, or none")
     parser.add_argument("--check", action="store_true", help="exit status 1 if a limit is not kept")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, ended)
     try:
         Group(None).end()
     except OSError as error:
         print(f"skipped: {error}")
         return SKIPPED
     known = allocators(given.build)
-    names = [name for name in known if not given.allocators or name in given.allocators.replace(";", ",").split(",")]
+    names = [name for name in known if not given.allocators or name in given.allocators.split(",")]
     with tempfile.TemporaryDirectory() as folder:
         heaps = Path(folder) / "heaps"
         compiler = os.environ.get("CC", "cc")
