@@ -20,6 +20,7 @@ import argparse
 import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -71,6 +72,7 @@ PROGRAMS = {
 class Run:
     outcome: str  # lived, killed, refused (ended by itself, with an error), stalled
     seconds: float
+    processor: float  # seconds of it, user's and kernel's, of a run that has ended by itself
     peak: int  # of the group, bytes
     errors: str
 
@@ -141,6 +143,12 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
+def processor_seconds() -> float:
+    """Of all children that have been waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def serve(server: subprocess.Popen[str], client: list[str], port: int, patience: float) -> bool:
     """Whether the client ended well and in time."""
     until = time.monotonic() + 30
@@ -162,13 +170,14 @@ def run(program: Program, environment: dict[str, str], limit: int | None, heaps:
     fill = [[names.get(word, word) for word in words] for words in (program.command, program.client)]
     settings = [f"{name}={value}" for name, value in {**program.environment, **environment}.items()]
     group = Group(limit)
-    begin, outcome = time.monotonic(), ""
+    begin, outcome, before = time.monotonic(), "", 0.0
     try:
         command = ["sh", "-c", ENTER, "sh", str(group.folder), "env", *settings, *fill[0]]
         with tempfile.TemporaryFile("w+") as errors:
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, text=True) as process:
                 try:
                     served = not fill[1] or serve(process, fill[1], port, patience)
+                    before = processor_seconds()  # a client's are in it
                     good = process.wait(patience) in ((0, -signal.SIGTERM) if fill[1] else (0,)) and served
                     outcome = "lived" if good else "refused"
                 except subprocess.TimeoutExpired:
@@ -177,7 +186,8 @@ def run(program: Program, environment: dict[str, str], limit: int | None, heaps:
                 finally:
                     process.kill()
             errors.seek(0)
-            return Run("killed" if group.killed else outcome, time.monotonic() - begin, group.peak, errors.read())
+            seconds, processor = time.monotonic() - begin, processor_seconds() - before
+            return Run("killed" if group.killed else outcome, seconds, processor, group.peak, errors.read())
     finally:
         group.end()
 
@@ -195,6 +205,7 @@ class Row:
     heaps: Path
     peak: int = 0
     seconds: float = 0
+    processor: float = 0
     worst: str = "killed"  # how it ended below the smallest
 
     def at(self, limit: float) -> Run:
@@ -202,7 +213,8 @@ class Row:
 
     def unlimited(self) -> bool:
         done = [run(self.program, self.environment, None, self.heaps) for _ in range(2)]
-        self.peak, self.seconds = done[1].peak, min(each.seconds for each in done)
+        self.peak, self.seconds = done[1].peak, max(each.seconds for each in done)
+        self.processor = min(each.processor for each in done)
         return all(each.outcome == "lived" for each in done)
 
     def smallest(self) -> float:
@@ -224,7 +236,7 @@ class Row:
 
 
 def table(programs: list[str], chosen: dict[str, dict[str, str]], heaps: Path) -> None:
-    titles = [f"time at {share:.0%} of the system's peak" for share in SHARES]
+    titles = [f"processor time at {share:.0%} of the system's peak" for share in SHARES]
     print("| program | allocator | peak without limit, MiB | smallest limit, MiB | below it | " + " | ".join(titles) + " |")
     print("|---|---|---|---|---|" + "---|" * len(SHARES))
     for name in programs:
@@ -240,7 +252,7 @@ def table(programs: list[str], chosen: dict[str, dict[str, str]], heaps: Path) -
             for share in SHARES:
                 done = row.at(share * peak) if share * peak >= least else None
                 lived = done is not None and done.outcome == "lived"
-                cells.append(f"{done.seconds / row.seconds:.2f}" if lived else done.outcome if done else row.worst)
+                cells.append(f"{done.processor / row.processor:.2f}" if lived else done.outcome if done else row.worst)
             print(f"| {name} | {allocator} | {in_mib(row.peak)} | {in_mib(least)} | {row.worst} | {' | '.join(cells)} |", flush=True)
 
 
@@ -291,7 +303,7 @@ def main() -> int:
         if given.run:
             name, allocator, limit = given.run
             done = run(PROGRAMS[name], {**known[allocator], "HAKMEM_STATS": "1"}, bytes_of(limit), heaps)
-            print(f"{done.outcome} after {done.seconds:.2f} s, peak {in_mib(done.peak)} MiB\n{done.errors}")
+            print(f"{done.outcome} after {done.seconds:.2f} s, {done.processor:.2f} s of a processor, peak {in_mib(done.peak)} MiB\n{done.errors}")
             return 0
         chosen = [name for name in given.programs.split(",") if shutil.which(PROGRAMS[name].command[0]) or "{heaps}" in PROGRAMS[name].command]
         for name in set(given.programs.split(",")) - set(chosen):
