@@ -3,6 +3,7 @@
 
   limits.py --build build                             the table, in Markdown; each row as it is done
   limits.py ... --programs heaps-1,redis --allocators system,hakmem
+  limits.py ... --again python hakmem 90M 6           six runs at a limit: how often it lives, since that may hang on time
   limits.py ... --run redis hakmem 90M                one run, with hakmem's statistics; for finding out why
   limits.py ... --check                               one program at two limits: that it lives, and that it is killed
 
@@ -283,6 +284,7 @@ def main() -> int:
     parser.add_argument("--programs", default=",".join(PROGRAMS), help="names, with commas: " + ", ".join(PROGRAMS))
     parser.add_argument("--allocators", default="", help="names, with commas; otherwise all")
     parser.add_argument("--run", nargs=3, metavar=("PROGRAM", "ALLOCATOR", "LIMIT"), help="LIMIT: bytes, or MiB with M, or none")
+    parser.add_argument("--again", nargs=4, metavar=("PROGRAM", "ALLOCATOR", "LIMIT", "RUNS"))
     parser.add_argument("--check", action="store_true", help="exit status 1 if a limit is not kept")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, ended)
@@ -300,6 +302,11 @@ def main() -> int:
         subprocess.run([compiler, *options, str(HERE / "heaps.c"), "-o", str(heaps)], check=True)
         if given.check:
             return check(known, heaps)
+        if given.again:
+            name, allocator, limit, runs = given.again
+            outcomes = [run(PROGRAMS[name], known[allocator], bytes_of(limit), heaps).outcome for _ in range(int(runs))]
+            print(", ".join(f"{outcome}: {outcomes.count(outcome)}" for outcome in sorted(set(outcomes))))
+            return 0
         if given.run:
             name, allocator, limit = given.run
             done = run(PROGRAMS[name], {**known[allocator], "HAKMEM_STATS": "1"}, bytes_of(limit), heaps)
