@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling man wheel docs test soak repeat fuzz coverage \
+.PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling bench-limits man wheel docs test soak repeat fuzz coverage \
         mutation setup-compilers setup-tests built check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli \
         check-rust check-packages check-recipes check-docs check-bench check-bench-big \
         setup-big clean
@@ -93,6 +93,9 @@ bench-counts: ## count instructions and cache misses for each operation; ARGS=--
 bench-scaling: workloads ## count atomic operations and lines that threads take from each other, with 2 to 128 threads
 	cmake --build $(BUILD) -j $(JOBS) --target hakmem_counting
 	bench/scaling/scaling.py --build $(BUILD) $(ARGS)
+
+bench-limits: lib ## find the smallest memory limit that programs survive under each allocator; needs root and a memory controller
+	bench/limits/limits.py --build $(BUILD) $(ARGS)
 
 man: $(VENV)/.installed-bench ## write the man pages anew from the command line: packaging/man
 	$(VENV)/bin/python tools/gen_man

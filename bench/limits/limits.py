@@ -1,0 +1,323 @@
+#!/usr/bin/env python3
+"""Runs programs in a memory control group under falling limits, with each allocator: the smallest limit that each survives.
+
+  limits.py --build build                             the table, in Markdown; each row as it is done
+  limits.py ... --programs heaps-1,redis --allocators system,hakmem
+  limits.py ... --again python hakmem 90M 6           six runs at a limit: how often it lives, since that may hang on time
+  limits.py ... --run redis hakmem 90M                one run, with hakmem's statistics; for finding out why
+  limits.py ... --check                               one program at two limits: that it lives, and that it is killed
+
+Allocators are the system's, hakmem, hakmem that is not to look at limits (HAKMEM_CONTAINER=0), and what is there of Debian's
+libjemalloc2, libtcmalloc-minimal4 and libmimalloc2.0 and of build/peers.  Needs root's right to make groups.  Without a memory
+controller, of version 1 or 2, exit status 77.
+
+A run has a group of its own.  The group's use has the program's heap, stacks and page tables, and those pages of files that it
+was the first to read: the first run of each is left out.  Swap is not limited: there should be none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MIB = 1 << 20
+STEP = 1.04  # as exact as the smallest limit is
+SHARES = (1.5, 1.1, 0.8)  # of the system malloc's peak: the limits for the times
+PATIENCE = 10  # times the unlimited run: after that, and SLACK seconds, a run counts as stalled
+SLACK = 20
+SKIPPED = 77
+DEBIAN = {"jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4", "mimalloc": "libmimalloc.so.2"}
+ENTER = 'echo $$ > "$1/cgroup.procs" || exit 70; shift; exec "$@"'
+PYTHON = "/usr/bin/python3"  # with Debian's numpy
+
+
+@dataclass
+class Program:
+    about: str
+    command: list[str]
+    client: list[str] = field(default_factory=list)  # runs outside of the group; the command is then a server at {port}
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+PROGRAMS = {
+    "heaps-1": Program("blocks of changing sizes, a twentieth of each stays; 1 thread", ["{heaps}", "changing", "64", "1"]),
+    "heaps-4": Program("the same, 4 threads", ["{heaps}", "changing", "64", "4"]),
+    "replaced-4": Program("the same, and what stays goes a phase later", ["{heaps}", "replaced", "64", "4"]),
+    "in-turn-8": Program("8 threads, one after another, each leaves a hundredth", ["{heaps}", "in-turn", "64", "8"]),
+    "redis": Program(
+        "keys of changing sizes, a twentieth of each stays",
+        ["redis-server", "--port", "{port}", "--save", "", "--enable-debug-command", "yes", "--logfile", "/dev/null"],
+        [sys.executable, str(HERE / "keys.py"), "{port}", "24"],
+    ),
+    "python": Program("dicts, lists, bytes, 1 of 200 stays", [PYTHON, str(HERE / "churn.py"), "40"]),
+    "python-malloc": Program("the same, PYTHONMALLOC=malloc", [PYTHON, str(HERE / "churn.py"), "40"], [], {"PYTHONMALLOC": "malloc"}),
+    "numpy": Program("temporaries", [PYTHON, str(HERE / "arrays.py"), "80"]),
+    "sqlite": Program("tables in memory, sorts", ["sqlite3", "-batch", ":memory:", ".read " + str(HERE / "tables.sql")]),
+}
+
+
+@dataclass
+class Run:
+    outcome: str  # lived, killed, refused (ended by itself, with an error), stalled
+    seconds: float
+    processor: float  # seconds of it, user's and kernel's, of a run that has ended by itself
+    peak: int  # of the group, bytes
+    errors: str
+
+
+class Group:
+    """A control group, for one run.  Its limit is none, or bytes."""
+
+    V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+
+    def __init__(self, limit: int | None) -> None:
+        for root, self.most, self.peak_file, self.kills in (
+            (self.V1, "memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"),
+            (self.V2, "memory.max", "memory.peak", "memory.events"),
+        ):
+            self.folder = root / f"hakmem-limits-{os.getpid()}"
+            with contextlib.suppress(OSError):
+                self.folder.mkdir()
+                if (self.folder / self.most).exists():
+                    break
+                self.folder.rmdir()
+        else:
+            raise OSError("no memory controller here that lets a group be made")
+        if limit is not None:
+            (self.folder / self.most).write_text(str(limit))
+
+    @property
+    def peak(self) -> int:
+        return int((self.folder / self.peak_file).read_text())
+
+    @property
+    def killed(self) -> bool:
+        lines = (self.folder / self.kills).read_text().splitlines()
+        return any(name == "oom_kill" and int(count) > 0 for name, count in map(str.split, lines))
+
+    def end(self) -> None:
+        for _ in range(200):
+            for process in (self.folder / "cgroup.procs").read_text().split():
+                with contextlib.suppress(OSError):
+                    os.kill(int(process), signal.SIGKILL)
+            try:
+                self.folder.rmdir()
+                return
+            except OSError:
+                time.sleep(0.02)
+        raise OSError(f"{self.folder} stays")
+
+
+def allocators(build: Path) -> dict[str, dict[str, str]]:
+    """For each what its environment has."""
+    hakmem = str((build / "libhakmem.so").resolve())
+    found = {
+        "system": {"LD_PRELOAD": "libc.so.6"},  # before any that the program is linked to
+        "hakmem": {"LD_PRELOAD": hakmem},
+        "hakmem-unaware": {"LD_PRELOAD": hakmem, "HAKMEM_CONTAINER": "0"},
+    }
+    for name, library in DEBIAN.items():
+        for path in sorted(Path("/usr/lib").glob(f"*-linux-gnu/{library}")):
+            found[name] = {"LD_PRELOAD": str(path)}
+    manifest = build / "peers" / "manifest.json"
+    for peer in json.loads(manifest.read_text()) if manifest.exists() else []:
+        found[f"{peer['title']} {peer['version']}"] = {**peer.get("env", {}), "LD_PRELOAD": peer["library"]}
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def processor_seconds() -> float:
+    """Of all children that have been waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def serve(server: subprocess.Popen[str], client: list[str], port: int, patience: float) -> bool:
+    """Whether the client ended well and in time."""
+    until = time.monotonic() + 30
+    while server.poll() is None and time.monotonic() < until:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            break
+        time.sleep(0.02)
+    done = subprocess.run(client, timeout=patience, capture_output=True, text=True, check=False)
+    if server.poll() is None:
+        time.sleep(0.1 if done.returncode else 0)  # it may be about to die
+        server.terminate()
+    return done.returncode == 0
+
+
+def run(program: Program, environment: dict[str, str], limit: int | None, heaps: Path, patience: float = 300) -> Run:
+    port = free_port() if program.client else 0
+    names = {"{heaps}": str(heaps), "{port}": str(port)}
+    fill = [[names.get(word, word) for word in words] for words in (program.command, program.client)]
+    settings = [f"{name}={value}" for name, value in {**program.environment, **environment}.items()]
+    group = Group(limit)
+    begin, outcome, before = time.monotonic(), "", 0.0
+    try:
+        command = ["sh", "-c", ENTER, "sh", str(group.folder), "env", *settings, *fill[0]]
+        with tempfile.TemporaryFile("w+") as errors:
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, text=True) as process:
+                try:
+                    served = not fill[1] or serve(process, fill[1], port, patience)
+                    before = processor_seconds()  # a client's are in it
+                    good = process.wait(patience) in ((0, -signal.SIGTERM) if fill[1] else (0,)) and served
+                    outcome = "lived" if good else "refused"
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    outcome = "stalled"
+                finally:
+                    process.kill()
+            errors.seek(0)
+            seconds, processor = time.monotonic() - begin, processor_seconds() - before
+            return Run("killed" if group.killed else outcome, seconds, processor, group.peak, errors.read())
+    finally:
+        group.end()
+
+
+def in_mib(size: float) -> str:
+    return f"{size / MIB:.0f}"
+
+
+@dataclass
+class Row:
+    """What is found of a program with an allocator."""
+
+    program: Program
+    environment: dict[str, str]
+    heaps: Path
+    peak: int = 0
+    seconds: float = 0
+    processor: float = 0
+    worst: str = "killed"  # how it ended below the smallest
+
+    def at(self, limit: float) -> Run:
+        return run(self.program, self.environment, int(limit), self.heaps, PATIENCE * self.seconds + SLACK)
+
+    def unlimited(self) -> bool:
+        done = [run(self.program, self.environment, None, self.heaps) for _ in range(2)]
+        self.peak, self.seconds = done[1].peak, max(each.seconds for each in done)
+        self.processor = min(each.processor for each in done)
+        return all(each.outcome == "lived" for each in done)
+
+    def smallest(self) -> float:
+        """The least limit that is survived, twice; what is 4 % less was not, once."""
+        lives, dies = self.peak * STEP, 0.0
+        while self.at(lives).outcome != "lived":
+            lives, dies = lives * STEP, lives
+        while dies == 0 or lives / dies > STEP * 1.005:
+            middle = (lives * dies) ** 0.5 if dies else lives / 1.4
+            outcomes = [self.at(middle).outcome]
+            if outcomes == ["lived"]:
+                outcomes.append(self.at(middle).outcome)
+            failed = [each for each in outcomes if each != "lived"]
+            if failed:
+                dies, self.worst = middle, failed[0]
+            else:
+                lives = middle
+        return lives
+
+
+def table(programs: list[str], chosen: dict[str, dict[str, str]], heaps: Path) -> None:
+    titles = [f"processor time at {share:.0%} of the system's peak" for share in SHARES]
+    print("| program | allocator | peak without limit, MiB | smallest limit, MiB | below it | " + " | ".join(titles) + " |")
+    print("|---|---|---|---|---|" + "---|" * len(SHARES))
+    for name in programs:
+        peak = 0
+        for allocator, environment in chosen.items():
+            row = Row(PROGRAMS[name], environment, heaps)
+            if not row.unlimited():
+                print(f"| {name} | {allocator} | fails without a limit |", flush=True)
+                continue
+            peak = peak or row.peak
+            least = row.smallest()
+            cells = []
+            for share in SHARES:
+                done = row.at(share * peak) if share * peak >= least else None
+                lived = done is not None and done.outcome == "lived"
+                cells.append(f"{done.processor / row.processor:.2f}" if lived else done.outcome if done else row.worst)
+            print(f"| {name} | {allocator} | {in_mib(row.peak)} | {in_mib(least)} | {row.worst} | {' | '.join(cells)} |", flush=True)
+
+
+def check(chosen: dict[str, dict[str, str]], heaps: Path) -> int:
+    """That limits are real: what fits lives, what cannot is killed, and it is said which was which."""
+    program = Program("", ["{heaps}", "replaced", "24", "2"])
+    wrong = 0
+    for allocator in ("system", "hakmem"):
+        for limit, expected in ((512 * MIB, "lived"), (16 * MIB, "killed")):
+            done = run(program, chosen[allocator], limit, heaps)
+            good = done.outcome == expected and done.peak <= limit and (expected == "killed" or done.peak > 24 * MIB)
+            print(f"{'ok' if good else 'FAIL'} {allocator} at {in_mib(limit)} MiB: {done.outcome}, peak {in_mib(done.peak)} MiB; {done.errors}")
+            wrong += not good
+    return 1 if wrong else 0
+
+
+def bytes_of(text: str) -> int | None:
+    return None if text == "none" else int(text.rstrip("M")) * (MIB if text.endswith("M") else 1)
+
+
+def ended(_number: int, _frame: object) -> None:
+    sys.exit(143)  # by way of what removes the group
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=Path("build"), help="the build directory, with libhakmem.so and perhaps peers")
+    parser.add_argument("--programs", default=",".join(PROGRAMS), help="names, with commas: " + ", ".join(PROGRAMS))
+    parser.add_argument("--allocators", default="", help="names, with commas; otherwise all")
+    parser.add_argument("--run", nargs=3, metavar=("PROGRAM", "ALLOCATOR", "LIMIT"), help="LIMIT: bytes, or MiB with M, or none")
+    parser.add_argument("--again", nargs=4, metavar=("PROGRAM", "ALLOCATOR", "LIMIT", "RUNS"))
+    parser.add_argument("--check", action="store_true", help="exit status 1 if a limit is not kept")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, ended)
+    try:
+        Group(None).end()
+    except OSError as error:
+        print(f"skipped: {error}")
+        return SKIPPED
+    known = allocators(given.build)
+    names = [name for name in known if not given.allocators or name in given.allocators.split(",")]
+    with tempfile.TemporaryDirectory() as folder:
+        heaps = Path(folder) / "heaps"
+        compiler = os.environ.get("CC", "cc")
+        options = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-pthread", "-fno-builtin-malloc", "-fno-builtin-free"]
+        subprocess.run([compiler, *options, str(HERE / "heaps.c"), "-o", str(heaps)], check=True)
+        if given.check:
+            return check(known, heaps)
+        if given.again:
+            name, allocator, limit, runs = given.again
+            outcomes = [run(PROGRAMS[name], known[allocator], bytes_of(limit), heaps).outcome for _ in range(int(runs))]
+            print(", ".join(f"{outcome}: {outcomes.count(outcome)}" for outcome in sorted(set(outcomes))))
+            return 0
+        if given.run:
+            name, allocator, limit = given.run
+            done = run(PROGRAMS[name], {**known[allocator], "HAKMEM_STATS": "1"}, bytes_of(limit), heaps)
+            print(f"{done.outcome} after {done.seconds:.2f} s, {done.processor:.2f} s of a processor, peak {in_mib(done.peak)} MiB\n{done.errors}")
+            return 0
+        chosen = [name for name in given.programs.split(",") if shutil.which(PROGRAMS[name].command[0]) or "{heaps}" in PROGRAMS[name].command]
+        for name in set(given.programs.split(",")) - set(chosen):
+            print(f"left out, {PROGRAMS[name].command[0]} is not here: {name}")
+        table(chosen, {name: known[name] for name in names}, heaps)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
