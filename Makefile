@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling bench-limits man wheel docs test soak repeat fuzz coverage \
+.PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling bench-limits man wheel wheels docs test soak repeat fuzz coverage \
         mutation setup-compilers setup-tests built check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli \
         check-rust check-packages check-recipes check-docs check-bench check-bench-big \
         setup-big clean
@@ -105,6 +105,12 @@ wheel: ## build the wheel for this machine, with the tag that an index takes: bu
 	rm -rf $(BUILD)/wheel
 	PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheel
 
+wheels: ## build the wheels for x86-64 and, by the cross compiler, aarch64: build/wheels
+	@tools/setup build python ports
+	rm -rf $(BUILD)/wheels
+	PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheels
+	PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheels aarch64
+
 docs: ## build the documentation as a site, in build/site, and check its links
 	@tools/setup python
 	@tools/pinned python tools/site/make --output $(BUILD)/site
@@ -166,9 +172,9 @@ check-recipes: # the tarball, Debian's packages and the recipes under packaging/
 	@$(alone) $(MAKE) --no-print-directory deb recipes
 	packaging/tests/check_recipes $(BUILD)
 
-check-packages: # the wheel, and `make run` where there is no index
-	$(alone) $(MAKE) --no-print-directory wheel
-	packaging/tests/check_wheel $(BUILD)/wheel/*.whl .venv/tools/bin
+check-packages: # the wheels, and `make run` where there is no index
+	$(alone) $(MAKE) --no-print-directory wheels
+	for wheel in $(BUILD)/wheels/*.whl; do packaging/tests/check_wheel "$$wheel" .venv/tools/bin || exit 1; done
 	rm -rf $(BUILD)/no-index
 	$(alone) PIP_NO_INDEX=1 $(MAKE) --no-print-directory run VENV=$(BUILD)/no-index CMD=true JOBS=$(JOBS)
 

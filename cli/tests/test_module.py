@@ -53,9 +53,10 @@ def test_import_brings_in_nothing_that_is_slow():
 
 def test_no_module_of_the_package_takes_the_place_of_a_function():
     code = """
-    import importlib, pathlib
+    import importlib, pathlib, sys
     for file in pathlib.Path(hakmem.__file__).parent.glob("[!_]*.py"):
-        importlib.import_module(f"hakmem.{file.stem}")
+        if file.stem != "otlp" or sys.version_info >= (3, 10):  # what it needs is not to be had before
+            importlib.import_module(f"hakmem.{file.stem}")
     print(json.dumps([name for name in hakmem.__all__ if type(getattr(hakmem, name)).__name__ == "module"]))
     """
     assert said(code, preload="") == []
