@@ -35,7 +35,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 MIB = 1 << 20
 STEP = 1.04  # as exact as the smallest limit is
-SHARES = (1.5, 1.1, 0.8)  # of the system malloc's peak: the limits for the times
+SHARES = (1.5, 1.1, 0.8)  # of the peak of the first allocator, the system's where it is asked for: the limits for the times
 PATIENCE = 10  # times the unlimited run: after that, and SLACK seconds, a run counts as stalled
 SLACK = 20
 SKIPPED = 77
@@ -237,7 +237,7 @@ class Row:
 
 
 def table(programs: list[str], chosen: dict[str, dict[str, str]], heaps: Path) -> None:
-    titles = [f"processor time at {share:.0%} of the system's peak" for share in SHARES]
+    titles = [f"processor time at {share:.0%} of the first one's peak" for share in SHARES]
     print("| program | allocator | peak without limit, MiB | smallest limit, MiB | below it | " + " | ".join(titles) + " |")
     print("|---|---|---|---|---|" + "---|" * len(SHARES))
     for name in programs:
