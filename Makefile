@@ -6,8 +6,9 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling bench-limits man wheel wheels docs test soak repeat fuzz coverage \
-        mutation setup-compilers setup-tests built check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli \
+.PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling bench-limits man wheel wheels docs \
+        test soak repeat fuzz coverage mutation setup-compilers setup-tests built check check-asan check-tsan check-aarch64 \
+        check-aarch64-cross check-musl check-cli \
         check-rust check-packages check-recipes check-docs check-bench check-bench-big \
         setup-big clean
 

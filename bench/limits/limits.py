@@ -35,7 +35,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 MIB = 1 << 20
 STEP = 1.04  # as exact as the smallest limit is
-SHARES = (1.5, 1.1, 0.8)  # of the system malloc's peak: the limits for the times
+SHARES = (1.5, 1.1, 0.8)  # of the peak of the first allocator, the system's where it is asked for: the limits for the times
 PATIENCE = 10  # times the unlimited run: after that, and SLACK seconds, a run counts as stalled
 SLACK = 20
 SKIPPED = 77
@@ -237,7 +237,7 @@ class Row:
 
 
 def table(programs: list[str], chosen: dict[str, dict[str, str]], heaps: Path) -> None:
-    titles = [f"processor time at {share:.0%} of the system's peak" for share in SHARES]
+    titles = [f"processor time at {share:.0%} of the first one's peak" for share in SHARES]
     print("| program | allocator | peak without limit, MiB | smallest limit, MiB | below it | " + " | ".join(titles) + " |")
     print("|---|---|---|---|---|" + "---|" * len(SHARES))
     for name in programs:
@@ -265,7 +265,8 @@ def check(chosen: dict[str, dict[str, str]], heaps: Path) -> int:
         for limit, expected in ((512 * MIB, "lived"), (16 * MIB, "killed")):
             done = run(program, chosen[allocator], limit, heaps)
             good = done.outcome == expected and done.peak <= limit and (expected == "killed" or done.peak > 24 * MIB)
-            print(f"{'ok' if good else 'FAIL'} {allocator} at {in_mib(limit)} MiB: {done.outcome}, peak {in_mib(done.peak)} MiB; {done.errors}")
+            word = "ok" if good else "FAIL"
+            print(f"{word} {allocator} at {in_mib(limit)} MiB: {done.outcome}, peak {in_mib(done.peak)} MiB; {done.errors}")
             wrong += not good
     return 1 if wrong else 0
 
@@ -310,10 +311,12 @@ def main() -> int:
         if given.run:
             name, allocator, limit = given.run
             done = run(PROGRAMS[name], {**known[allocator], "HAKMEM_STATS": "1"}, bytes_of(limit), heaps)
-            print(f"{done.outcome} after {done.seconds:.2f} s, {done.processor:.2f} s of a processor, peak {in_mib(done.peak)} MiB\n{done.errors}")
+            times = f"{done.seconds:.2f} s, {done.processor:.2f} s of a processor"
+            print(f"{done.outcome} after {times}, peak {in_mib(done.peak)} MiB\n{done.errors}")
             return 0
-        chosen = [name for name in given.programs.split(",") if shutil.which(PROGRAMS[name].command[0]) or "{heaps}" in PROGRAMS[name].command]
-        for name in set(given.programs.split(",")) - set(chosen):
+        asked = given.programs.split(",")
+        chosen = [name for name in asked if PROGRAMS[name].command[0] == "{heaps}" or shutil.which(PROGRAMS[name].command[0])]
+        for name in set(asked) - set(chosen):
             print(f"left out, {PROGRAMS[name].command[0]} is not here: {name}")
         table(chosen, {name: known[name] for name in names}, heaps)
     return 0
