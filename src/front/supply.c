@@ -84,7 +84,7 @@ void heap_tick(heap_t *heap) {
     bin_tick(heap_bin(heap, c), &heap->owner, &heap->budget);
   }
   heap_unlock(heap);
-  purge_turn(); /* limits are looked at with time, too */
+  if (load_relaxed(&pressure.limit) != 0) purge_turn(); /* it is looked at with time, too */
 }
 
 /* Everything that the heap keeps goes back; with its lock. */
