@@ -176,12 +176,13 @@ static void format_row(format_t *f, const uint64_t *columns, size_t count) {
   format_char(f, '\n');
 }
 
-/* "memory.current was 91 % of memory.max". */
+/* "memory.current was 91 % of memory.max".  What was allocated since the last look counts, so it may be more than the kernel allows. */
 static HAK_COLD void write_reason(format_t *f) {
   pressure_source_t source = (pressure_source_t)load_relaxed(&pressure.given_source);
+  uint32_t percent = load_relaxed(&pressure.given_percent);
   format_text(f, pressure_use_name(source));
-  format_text(f, " was ");
-  format_unsigned(f, load_relaxed(&pressure.given_percent));
+  format_text(f, percent > 100 ? " would have been " : " was ");
+  format_unsigned(f, percent);
   format_text(f, " % of ");
   format_text(f, pressure_limit_name(source));
 }
