@@ -144,7 +144,7 @@ def entity_of(code):
         return None
     if match := re.match(r"typedef struct \w+ \{(.*)\} (\w+);", code, re.S):
         return Entity("type", match[2], match[2], fields=fields_of(match[1]))
-    if match := re.match(r"typedef .*?(\w+);", text, re.S):
+    if match := re.match(r"typedef .*?(\w+)(?:\(.*\))?;", text, re.S):
         return Entity("type", match[1], " ".join(text.removeprefix("typedef").rstrip().rstrip(";").split()))
     if match := re.match(r"(template <[^>]*>\s*)?class (\w+)", text):
         return Entity("class", "hak::" + match[2], f"{match[1] or ''}hak::{match[2]}".replace("\n", " "), code=without_bodies(code))

@@ -317,7 +317,10 @@ extern "C" {
     pub fn hak_tag_set(tag: u32) -> u32;
 
     // pressure.h
-    pub fn hak_on_pressure(callback: Option<unsafe extern "C" fn(pressure: *const hak_pressure_t, argument: *mut c_void) -> usize>, argument: *mut c_void);
+    pub fn hak_on_pressure(
+        callback: Option<unsafe extern "C" fn(pressure: *const hak_pressure_t, argument: *mut c_void) -> usize>,
+        argument: *mut c_void,
+    );
 }
 
 /// What a program is told when memory becomes scarce.
