@@ -42,7 +42,7 @@ static size_t callback(const hak_pressure_t *pressure, void *argument) {
   atomic_fetch_add(&calls, 1);
   told_level = pressure->level;
   told_limit = pressure->limit;
-  told_use = pressure->use;
+  told_use = pressure->used;
   told_wanted = pressure->wanted;
   told_size = pressure->struct_size;
   void *small = api.malloc(100), *large = api.malloc((size_t)LIMIT * 2 * MIB);

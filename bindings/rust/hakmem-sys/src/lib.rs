@@ -317,11 +317,11 @@ extern "C" {
     pub fn hak_tag_set(tag: u32) -> u32;
 
     // pressure.h
-    pub fn hak_on_pressure(
-        callback: Option<unsafe extern "C" fn(pressure: *const hak_pressure_t, argument: *mut c_void) -> usize>,
-        argument: *mut c_void,
-    );
+    pub fn hak_on_pressure(callback: Option<hak_pressure_callback_t>, argument: *mut c_void);
 }
+
+/// Returns how many bytes it has freed, or about so many.
+pub type hak_pressure_callback_t = unsafe extern "C" fn(pressure: *const hak_pressure_t, argument: *mut c_void) -> usize;
 
 /// What a program is told when memory becomes scarce.
 #[repr(C)]
@@ -332,7 +332,7 @@ pub struct hak_pressure_t {
     /// HAK_PRESSURE_*.
     pub level: u32,
     /// Bytes that count against the limit, as last seen.
-    pub r#use: u64,
+    pub used: u64,
     /// Bytes; 0: none is known.
     pub limit: u64,
     /// Bytes of the allocation that is about to fail; else 0.

@@ -33,6 +33,9 @@ fn rust_type(c: &str) -> String {
     if let Some(pointed) = c.strip_suffix('*') {
         let constant = pointed.trim().starts_with("const ");
         let pointed = rust_type(pointed.trim().trim_start_matches("const "));
+        if pointed.ends_with("_callback_t") {
+            return format!("Option<{pointed}>");
+        }
         return format!("*{} {pointed}", if constant { "const" } else { "mut" });
     }
     match c.as_str() {
