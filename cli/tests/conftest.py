@@ -44,13 +44,13 @@ def hakmem(environment):
 
 @pytest.fixture
 def start(environment):
-    """Starts `hakmem ARGUMENTS` and leaves it running, its output in a pipe; ended after the test."""
+    """Starts `hakmem ARGUMENTS`, with VARIABLES, and leaves it running, its output in a pipe; ended after the test."""
     started: list[subprocess.Popen] = []
 
-    def popen(*arguments: str) -> subprocess.Popen:
+    def popen(*arguments: str, **variables: str) -> subprocess.Popen:
         process = subprocess.Popen(
             [HAKMEM, *arguments],
-            env=environment,
+            env=environment | variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -534,7 +534,8 @@ def test_outside_a_source_tree_it_says_so(hakmem, tmp_path):
     assert result.returncode == 1 and "no bench/workloads.toml" in result.stderr
 
 
-def test_a_stopped_benchmark_goes_on(bench, tree, start):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_benchmark_goes_on(bench, tree, start, number):
     tree.add("quick", ["true"])
     marker = tree.root / "running"
     tree.add("slow", ["sh", "-c", f"touch {marker}; sleep 0.2"])
@@ -542,7 +543,7 @@ def test_a_stopped_benchmark_goes_on(bench, tree, start):
     deadline = time.monotonic() + 60
     while not marker.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "--resume" in errors
     before = tree.entries()
@@ -553,6 +554,49 @@ def test_a_stopped_benchmark_goes_on(bench, tree, start):
     assert after[: len(before)] == before
     assert len([run for run in after if run["kind"] == "run"]) == 12
     assert len({(run["kind"], run["workload"], run["allocator"], run["repetition"]) for run in after}) == len(after)
+
+
+# A signal just when subprocess has taken its lock: an exception then leaves the lock held.
+SIGNAL_UNDER_THE_LOCK = """
+import os, signal, subprocess, threading
+
+class Lock:
+    def __init__(self):
+        self._lock = threading.Lock()
+        self.release = self._lock.release
+
+    def acquire(self, *arguments):
+        taken = self._lock.acquire(*arguments)
+        if taken and os.path.exists("{marker}"):
+            os.unlink("{marker}")
+            os.kill(os.getpid(), signal.SIGINT)
+        return taken
+
+    def __enter__(self):
+        self.acquire()
+
+    def __exit__(self, *_):
+        self.release()
+
+start = subprocess.Popen.__init__
+
+def start_with_the_lock(self, *arguments, **options):
+    start(self, *arguments, **options)
+    self._waitpid_lock = Lock()
+
+subprocess.Popen.__init__ = start_with_the_lock
+"""
+
+
+def test_a_benchmark_stops_at_any_moment(tree, start, tmp_path):
+    marker = tree.root / "running"
+    tree.add("slow", ["sh", "-c", f"touch {marker}; sleep 0.2"])
+    (tmp_path / "sitecustomize.py").write_text(SIGNAL_UNDER_THE_LOCK.format(marker=marker))
+    process = start(
+        "bench", "--root", str(tree.root), "--output", str(tree.output), "--brief", PYTHONPATH=str(tmp_path)
+    )
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "--resume" in errors
 
 
 # ---- Servers ----

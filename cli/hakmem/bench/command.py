@@ -156,8 +156,7 @@ def _first_result(plan: Plan, journal: Journal, step: Step) -> str | None:
     return f"{name}, first runs: {HAKMEM} {mine:.3f} s, {ratios}, which is the best other"
 
 
-def _run_all(plan: Plan, journal: Journal) -> None:
-    runner = Runner(plan)
+def _run_all(runner: Runner, plan: Plan, journal: Journal) -> None:
     problems: dict[str, str | None] = {}  # why a workload can't run at all, once it is known
 
     def prepared(step: Step) -> str | None:
@@ -189,13 +188,17 @@ def _run_all(plan: Plan, journal: Journal) -> None:
 
 def _run_until_stopped(plan: Plan, journal: Journal) -> None:
     """SIGTERM ends it as ctrl-C does: no process is left, and every finished run is kept."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    runner = Runner(plan)
+    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    old = {number: signal.signal(number, lambda *_: runner.stop()) for number in heard}
     try:
-        _run_all(plan, journal)
+        _run_all(runner, plan, journal)
     except KeyboardInterrupt:
         print(f"hakmem: stopped; hakmem bench --resume --output {plan.places.output} goes on", file=sys.stderr)
         sys.exit(_INTERRUPTED)
     finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
         shutil.rmtree(plan.places.output / "scratch", ignore_errors=True)
 
 

@@ -107,8 +107,25 @@ class Runner:
         self._environment = {
             name: value for name, value in preload.caller_environment().items() if name != "LD_PRELOAD"
         }
+        self._stopped = False
+        self._running: list[subprocess.Popen] = []
+
+    def stop(self) -> None:
+        """Ends the run under way, from a signal handler; whoever waits for it gets KeyboardInterrupt.
+
+        An exception out of the handler itself may strike while subprocess holds its lock, and the wait that follows
+        has no end then.
+        """
+        self._stopped = True
+        for process in self._running:
+            self._kill(process)
 
     # ---- What all runs share ----
+
+    @staticmethod
+    def _kill(process: subprocess.Popen) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
     @staticmethod
     def _output(workload: Workload) -> BinaryIO:
@@ -133,12 +150,17 @@ class Runner:
                 cwd=self._values["scratch"],
                 start_new_session=True,
             )
+            self._running.append(launch.process)
             try:
+                if self._stopped:  # before stop() could know of it
+                    raise KeyboardInterrupt
                 yield _Started(launch, errors, output, name)
             finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(launch.process.pid, signal.SIGKILL)
+                self._running.remove(launch.process)
+                self._kill(launch.process)
                 launch.process.wait()
+                if self._stopped:
+                    raise KeyboardInterrupt
 
     def _fresh_values(self, workload: Workload) -> dict[str, str]:
         """What stands for the names in the commands of the next run, its scratch directory emptied."""
