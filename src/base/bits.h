@@ -18,11 +18,9 @@
 #endif
 #define HAK_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define HAK_NOINLINE __attribute__((noinline))
-/* Seldom run, as are the functions that it alone calls: compiled to be small and, by src/seldom.ld, in a mapping of its own, which
+/* Seldom run, as are the functions that it alone calls: compiled to be small and, by src/placement.ld, in a mapping of its own, which
  * most processes never bring in.  So nothing that every process runs may be. */
 #define HAK_COLD __attribute__((noinline, cold))
-/* For constructors and destructors, which compilers put apart: with what always runs. */
-#define HAK_USUAL __attribute__((section(".text.hot")))
 #define HAK_INLINE static inline __attribute__((always_inline))
 #define HAK_CHECKED __attribute__((warn_unused_result))
 #define HAK_ALIGNED(n) __attribute__((aligned(n)))

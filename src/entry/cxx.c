@@ -311,7 +311,7 @@ OPERATOR(void, delete_array_aligned_quiet, _ZdaPvSt11align_val_tRKSt9nothrow_t, 
   if (!delete_block(block, 0, "operator delete[]")) delete_array_gate_aligned(block, 0, align, "operator delete[]");
 }
 
-static __attribute__((constructor)) HAK_USUAL void operators_start(void) {
+static __attribute__((constructor)) void operators_start(void) {
   bool ours = NEW_ARRAY_OURS && NEW_ARRAY_ALIGNED_OURS && DELETE_ARRAY_OURS && DELETE_ARRAY_ALIGNED_OURS;
   if (ours) region_open_gate();
 }

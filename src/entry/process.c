@@ -23,7 +23,7 @@ void hak_early(void) __attribute__((ifunc("start_early"), visibility("hidden")))
 static void hak_early(void) {}
 #endif
 
-static __attribute__((constructor)) HAK_USUAL void start(void) {
+static __attribute__((constructor)) void start(void) {
   hak_early(); /* the symbol is used */
   boot_finish();
   if (HAK_SECURE || option_get(OPTION_guard) != 0 || option_get(OPTION_crash_report) != 0) crash_watch();
@@ -31,7 +31,7 @@ static __attribute__((constructor)) HAK_USUAL void start(void) {
   (void)pthread_atfork(thread_before_fork, thread_after_fork_here, thread_after_fork);
 }
 
-static __attribute__((destructor)) HAK_USUAL void end(void) {
+static __attribute__((destructor)) void end(void) {
   if (HAK_SECURE) secure_check();
   if (option_get(OPTION_stats) != 0) report_at_exit();
   if (option_path(PATH_profile)[0] != '\0') profile_at_exit();

@@ -9,6 +9,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -62,10 +63,9 @@ size_t os_page_size(void) {
 }
 
 uint64_t os_physical_memory(void) {
-  int saved = errno; /* sysconf reads a file */
-  long pages = sysconf(_SC_PHYS_PAGES);
-  errno = saved;
-  return pages > 0 ? (uint64_t)pages * os_page_size() : 0;
+  struct sysinfo all; /* not sysconf: some read a file, and each lies in pages of libc that small programs have no other use for */
+  add_relaxed(&os_counts.other, 1);
+  return syscall_3(SYS_sysinfo, (long)&all, 0, 0) == 0 ? (uint64_t)all.totalram * all.mem_unit : 0;
 }
 
 uint64_t os_address_limit(void) {
@@ -106,9 +106,13 @@ static void sip_round(uint64_t v[4]) {
 }
 
 static uint64_t start_hash(uint64_t word) {
-  uint64_t key[2] = {(uint64_t)(uintptr_t)&os_counts, os_now_ms()};
+  uint64_t key[2];
   const void *start = (const void *)getauxval(AT_RANDOM); /* anywhere */
-  if (start != NULL) memcpy(key, start, sizeof key);
+  if (start != NULL) {
+    memcpy(key, start, sizeof key);
+  } else {
+    key[0] = (uint64_t)(uintptr_t)&os_counts, key[1] = os_now_ms();
+  }
   uint64_t v[4] = {key[0] ^ UINT64_C(0x736f6d6570736575), key[1] ^ UINT64_C(0x646f72616e646f6d), key[0] ^ UINT64_C(0x6c7967656e657261),
                    key[1] ^ UINT64_C(0x7465646279746573)};
   const uint64_t blocks[2] = {word, (uint64_t)sizeof word << 56};

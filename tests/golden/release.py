@@ -6,7 +6,8 @@
   needed    no library but libc and the loader
   tls       static TLS of at most 64 bytes, so that dlopen works in any process
   silence   programs print the same with the library as without it, and nothing on standard error
-  seldom    what seldom runs is code of its own, of which a small process brings in nothing: src/seldom.ld
+  seldom    what seldom runs is code of its own, of which a small process brings in nothing: src/placement.ld
+  first     a process that allocates nothing brings in what starts and ends it alone: src/placement.ld
 """
 import argparse
 import os
@@ -14,6 +15,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 NEEDED = re.compile(r"^(libc\.so\.6|libc\.musl-.*\.so\.1|libc\.so|ld-.*\.so\..*)$")
@@ -97,9 +99,9 @@ def section(library, name):
     return tuple(int(word, 16) for word in row.groups()) if row else None
 
 
-def resident(library):
-    """(start and end in the library, resident KiB) of each of its mappings in a small process, which shows its own."""
-    smaps = subprocess.run(["/bin/cat", "/proc/self/smaps"], check=True, capture_output=True, text=True, timeout=60,
+def resident(library, *command):
+    """(start and end in the library, resident KiB) of each of its mappings in a process that prints /proc/self/smaps."""
+    smaps = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60,
                            env={"LD_PRELOAD": os.path.abspath(library)}).stdout
     found = re.findall(r"^(\w+)-(\w+) \S+ \w+ \S+ \d+ +(.*)\n(?:\w+: .*\n)*?Rss: +(\d+) kB", smaps, re.M)
     ours = [(int(start, 16), int(end, 16), int(kib)) for start, end, path, kib in found
@@ -107,24 +109,37 @@ def resident(library):
     return [(start - ours[0][0], end - ours[0][0], kib) for start, end, kib in ours]
 
 
-def check_seldom(library):
-    parts = {name: section(library, name) for name in (".text.seldom", ".text")}
+def check_placed(check, library, command, wanted, unwanted):
+    """Of the sections `wanted` something is resident, and of the others, which have a mapping of their own, nothing."""
+    parts = {name: section(library, name) for name in (*wanted, *unwanted)}
     for name, part in parts.items():
-        if part is None or part[1] < 4096:
-            yield f"seldom: {name} is not there, or next to nothing"
+        if part is None or part[1] < 1024:
+            yield f"{check}: {name} is not there, or next to nothing"
             return
-    for start, end, kib in resident(library):
-        if start <= parts[".text.seldom"][0] < end:
-            if start <= parts[".text"][0] < end:
-                yield "seldom: all code is one mapping"
-            elif kib > 0:
-                yield f"seldom: {kib} KiB of .text.seldom are resident in a small process"
-        elif start <= parts[".text"][0] < end and kib == 0:
-            yield "seldom: nothing of .text is resident, so nothing was seen"
+    for start, end, kib in resident(library, *command):
+        held = [name for name, part in parts.items() if start <= part[0] < end]
+        apart = [name for name in held if name in unwanted]
+        if apart and held != apart:
+            yield f"{check}: {' and '.join(held)} are one mapping"
+        elif apart and kib > 0:
+            yield f"{check}: {kib} KiB of {' and '.join(apart)} are resident"
+        elif held and not apart and kib == 0:
+            yield f"{check}: nothing of {' and '.join(held)} is resident, so nothing was seen"
+
+
+def check_seldom(library):
+    yield from check_placed("seldom", library, ["/bin/cat", "/proc/self/smaps"], [".text"], [".text.seldom"])
+
+
+def check_first(library):
+    with tempfile.TemporaryDirectory() as made:
+        idle = os.path.join(made, "idle")
+        subprocess.run(["cc", "-O1", "-o", idle, HERE / "idle.c"], check=True)
+        yield from check_placed("first", library, [idle], [".text.first"], [".text.seldom", ".text", ".eh_frame"])
 
 
 CHECKS = {"imports": check_imports, "exports": check_exports, "needed": check_needed, "tls": check_tls, "silence": check_silence,
-          "seldom": check_seldom}
+          "seldom": check_seldom, "first": check_first}
 
 
 def main():

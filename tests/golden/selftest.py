@@ -370,17 +370,23 @@ class Release(Library):
         self.assertIn("hello", self.found("silence", noisy))
         self.assertEqual("", self.found("silence", "int x;\n"))
 
-    def test_seldom(self):
+    def test_placement(self):
         fill = '__attribute__((used, section("%s"))) void %s(void) { __asm__ volatile(".skip 8192, 0x90"); }\n'
-        seldom, usual = fill % (".text.unlikely.x", "x"), fill % (".text.y", "y")
-        start = "__attribute__((constructor)) static void start(void) { __asm__ volatile(\"\"); }\n"
-        runs = "__attribute__((constructor, section(\".text.unlikely.z\"))) static void start(void) { __asm__ volatile(\"\"); }\n"
-        apart = ("-O1", "-Wl,-T," + str(TOOLS.parent / "src/seldom.ld"))
-        self.assertEqual("", self.found("seldom", seldom + usual + start, *apart))
+        seldom, usual, first = fill % (".text.unlikely.x", "x"), fill % (".text.y", "y"), fill % (".text.startup.x", "h")
+        start = "__attribute__((constructor%s)) static void start(void) { __asm__ volatile(\"\"); }\n"
+        runs = start % ', section(".text.unlikely.z")'
+        apart = ("-O1", "-Wl,-T," + str(TOOLS.parent / "src/placement.ld"))
+        self.assertEqual("", self.found("seldom", seldom + usual + start % "", *apart))
         self.assertIn("of .text.seldom are resident", self.found("seldom", seldom + usual + runs, *apart))
         self.assertIn("nothing of .text is resident", self.found("seldom", seldom + usual, *apart, "-nostdlib"))
-        self.assertIn(".text.seldom is not there", self.found("seldom", seldom + usual + start, "-O1"))
-        self.assertIn(".text.seldom is not there", self.found("seldom", usual + start, *apart))
+        self.assertIn(".text.seldom is not there", self.found("seldom", seldom + usual + start % "", "-O1"))
+        self.assertIn(".text.seldom is not there", self.found("seldom", usual + start % "", *apart))
+        tables = "void callee(void) WEAK;\n" + "".join(f"void g{i}(void) {{ if (callee) callee(); callee(); }}\n" for i in range(64))
+        parts = seldom + usual + first + tables
+        apart = (*apart, "-DWEAK=__attribute__((weak))", "-ffunction-sections")
+        self.assertEqual("", self.found("first", parts + start % "", *apart))
+        self.assertIn("of .text are resident", self.found("first", parts + start % ', section(".text.z")', *apart))
+        self.assertIn("nothing of .text.first is resident", self.found("first", parts, *apart, "-nostdlib"))
 
 
 BUMP = """
