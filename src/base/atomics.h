@@ -8,6 +8,7 @@
 #define BASE_ATOMICS_H
 
 #include <stdatomic.h>
+#include <string.h>
 
 #define load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
 #define store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
@@ -31,9 +32,14 @@
 #if defined(RACY_ATOMIC)
 #define owner_load(p) __atomic_load_n((p), __ATOMIC_RELAXED)
 #define owner_store(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define owner_move(to, from, count)                                                          \
+  do {                                                                                       \
+    for (size_t i_ = 0; i_ < (count); i_++) owner_store(&(to)[i_], owner_load(&(from)[i_])); \
+  } while (0)
 #else
 #define owner_load(p) (*(p))
 #define owner_store(p, v) ((void)(*(p) = (v)))
+#define owner_move(to, from, count) ((void)memmove((to), (from), (count) * sizeof *(to))) /* downward */
 #endif
 /* Such a word, by a thread that is not its owner. */
 #define racy_load(p) __atomic_load_n((p), __ATOMIC_RELAXED)

@@ -36,8 +36,19 @@
 HAK_INLINE unsigned bits_lowest32(uint32_t x) { return (unsigned)__builtin_ctz(x); }
 HAK_INLINE unsigned bits_lowest64(uint64_t x) { return (unsigned)__builtin_ctzll(x); }
 HAK_INLINE unsigned bits_highest64(uint64_t x) { return 63u - (unsigned)__builtin_clzll(x); }
-HAK_INLINE unsigned bits_count32(uint32_t x) { return (unsigned)__builtin_popcount(x); }
-HAK_INLINE unsigned bits_count64(uint64_t x) { return (unsigned)__builtin_popcountll(x); }
+/* Without an instruction for it compilers call a function that looks up a table. */
+HAK_INLINE unsigned bits_count64(uint64_t x) {
+#if defined(__x86_64__) && !defined(__POPCNT__)
+  x -= x >> 1 & UINT64_C(0x5555555555555555);
+  x = (x & UINT64_C(0x3333333333333333)) + (x >> 2 & UINT64_C(0x3333333333333333));
+  x = (x + (x >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+  return (unsigned)((x * UINT64_C(0x0101010101010101)) >> 56);
+#else
+  return (unsigned)__builtin_popcountll(x);
+#endif
+}
+
+HAK_INLINE unsigned bits_count32(uint32_t x) { return bits_count64(x); }
 
 /* n ones from bit `start` upward; n in 1..32, start + n <= 32. */
 HAK_INLINE uint32_t bits_mask32(unsigned start, unsigned n) { return (uint32_t)((((uint64_t)1 << n) - 1) << start); }

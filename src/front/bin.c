@@ -96,7 +96,7 @@ static intptr_t bin_give(bin_t *bin, slab_owner_t *owner, intptr_t count) {
   owner_store(&bin->top, bottom);
   atomic_signal_fence(memory_order_seq_cst);
   count = (intptr_t)batch_give(owner, &entries[bottom], (uint32_t)count);
-  for (intptr_t i = bottom + count; i < top; i++) owner_store(&entries[i - count], owner_load(&entries[i]));
+  owner_move(&entries[bottom], &entries[bottom + count], (size_t)(top - bottom - count));
   atomic_signal_fence(memory_order_seq_cst);
   owner_store(&bin->top, top - count);
   owner_add(&bin->flushes, 1);

@@ -97,23 +97,34 @@ static void word_give(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t
 #define GIVE_WORDS 32
 #define GIVE_TOGETHER 32
 
+/* Where a block is: its slab's first unit, and its number in there. */
+typedef uint64_t spot_t;
+HAK_INLINE uint32_t spot_unit(spot_t spot) { return (uint32_t)(spot >> 16); }
+HAK_INLINE uint32_t spot_word(spot_t spot) { return (uint32_t)(spot & 0xffff) / 64; }
+HAK_INLINE spot_t spot_find(unsigned c, bool wide, const void *block) {
+  size_t offset = (uintptr_t)block - region.base;
+  uint32_t unit = (uint32_t)(offset >> HAK_UNIT_SHIFT);
+  if (wide) unit = unit_number(unit_head(unit));
+  return (spot_t)unit << 16 | class_block_at(c, offset - ((size_t)unit << HAK_UNIT_SHIFT));
+}
+
 /* Where blocks lie in different slabs, whose records and bits are in no cache, the misses overlap if all are asked for first; then
- * the neighbours' of those that leave the list of full ones.  Of slabs of several units it may ask for the wrong lines. */
-static void give_prefetch(void **blocks, uint32_t count) {
-  uint32_t first = (uint32_t)region_unit(owner_load(&blocks[0])), last = first;
-  unsigned c = load_relaxed(&unit_at(first)->size_class);
-  for (uint32_t i = 1; i < count; i++) {
-    void *block = owner_load(&blocks[i]);
-    uint32_t unit = (uint32_t)region_unit(block);
-    if (unit == last) continue;
-    uint32_t word = class_block_at(c, (uintptr_t)block - (uintptr_t)region_address(unit)) / 64;
-    __builtin_prefetch(unit_at(unit), 1);
-    __builtin_prefetch(region_bits(region.free_bits, unit, word), 1);
-    last = unit;
+ * the neighbours' of those that leave the list of full ones. */
+static void spots_find(spot_t *spots, void **blocks, uint32_t count) {
+  unsigned c = load_relaxed(&unit_head((uint32_t)region_unit(entry_block(owner_load(&blocks[0]))))->size_class);
+  bool wide = class_info[c].units > 1;
+  uint32_t slabs = 0, apart[GIVE_TOGETHER], last = UNIT_NONE;
+  for (uint32_t i = 0; i < count; i++) {
+    spot_t spot = spot_find(c, wide, entry_block(owner_load(&blocks[i])));
+    spots[i] = spot;
+    if (HAK_LIKELY(spot_unit(spot) == last)) continue;
+    last = spot_unit(spot);
+    apart[slabs++] = last;
+    __builtin_prefetch(unit_at(last), 1);
+    __builtin_prefetch(region_bits(region.free_bits, last, spot_word(spot)), 1);
   }
-  if (last == first) return;
-  for (uint32_t i = 1; i < count; i++) {
-    const unit_t *slab = unit_at((uint32_t)region_unit(owner_load(&blocks[i])));
+  for (uint32_t i = 1; i < slabs; i++) {
+    const unit_t *slab = unit_at(apart[i]);
     if (!slab->listed_full) continue;
     if (slab->prev != UNIT_NONE) __builtin_prefetch(unit_at(slab->prev), 1);
     if (slab->next != UNIT_NONE) __builtin_prefetch(unit_at(slab->next), 1);
@@ -122,27 +133,19 @@ static void give_prefetch(void **blocks, uint32_t count) {
 
 /* Returns how many words it has written. */
 static uint32_t give_together(slab_owner_t *owner, void **blocks, uint32_t count) {
-  unit_t *slab = NULL;
-  uint32_t word = 0, words = 0;
-  uint64_t bits = 0;
-  for (uint32_t i = 0; i < count; i++) owner_store(&blocks[i], entry_block(owner_load(&blocks[i])));
-  give_prefetch(blocks, count);
-  for (uint32_t i = 0; i < count; i++) {
-    char *address = owner_load(&blocks[i]);
-    unit_t *head = unit_head((uint32_t)region_unit(address));
-    size_t offset = (size_t)(address - (char *)region_address(unit_number(head)));
-    uint32_t block = class_block_at(load_relaxed(&head->size_class), offset);
-    uint64_t bit = (uint64_t)1 << block % 64;
-    if (head != slab || block / 64 != word || (bits & bit) != 0) {
-      if (bits != 0) word_give(owner, slab, word, bits);
-      words++;
-      slab = head;
-      word = block / 64;
-      bits = 0;
-    }
-    bits |= bit;
+  spot_t spots[GIVE_TOGETHER];
+  spots_find(spots, blocks, count);
+  uint32_t words = 0;
+  for (uint32_t i = 0; i < count; words++) {
+    spot_t word = spots[i] / 64;
+    uint64_t bits = 0;
+    do {
+      uint64_t bit = (uint64_t)1 << spots[i] % 64;
+      if ((bits & bit) != 0) break; /* freed twice: found when it is given once more */
+      bits |= bit;
+    } while (++i < count && spots[i] / 64 == word);
+    word_give(owner, unit_at(spot_unit(word * 64)), spot_word(word * 64), bits);
   }
-  word_give(owner, slab, word, bits);
   return words;
 }
 

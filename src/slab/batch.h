@@ -10,8 +10,8 @@
 /* Takes up to `count` blocks of the class, lowest addresses first, into
  * blocks[0..), as entries (slab/sample.h). 0 only when memory is out. `bin` is what free finds for the class. */
 HAK_CHECKED uint32_t batch_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, void **blocks, uint32_t count);
-/* Gives entries or blocks of the owner back, the first ones: of blocks in many slabs not all, and the others remain the entries that
- * they are. Returns how many. Ends the process if one is there already. */
+/* Gives entries or blocks of the owner back, all of one class, the first ones: of blocks in many slabs not all, and the others remain the
+ * entries that they are. Returns how many. Ends the process if one is there already. */
 uint32_t batch_give(slab_owner_t *owner, void **blocks, uint32_t count);
 uint64_t batch_lead_slabs(void); /* slabs taken for the option `lead`, so far */
 

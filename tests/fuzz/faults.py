@@ -33,7 +33,7 @@ FAULTS = [
     ("program", "an orphan's bins still name its thread", "front/heap.c",
      "racy_store(&heap_bin(heap, c)->shared.thread, thread);", "if (thread != 0) racy_store(&heap_bin(heap, c)->shared.thread, thread);"),
     ("program", "a bin keeps what it has given back", "front/bin.c",
-     "  for (intptr_t i = bottom + count; i < top; i++) owner_store(&entries[i - count], owner_load(&entries[i]));\n", ""),
+     "  owner_move(&entries[bottom], &entries[bottom + count], (size_t)(top - bottom - count));\n", ""),
     ("program", "a fork's child takes heaps for those of threads that are gone", "front/repair.c",
      "    heap->owner.orphan = true;\n    heap_set_thread(heap, 0);\n", "    heap->owner.orphan = true;\n"),
     ("program", "a guard slot holds two blocks", "slab/slots.c",

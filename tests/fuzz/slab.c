@@ -149,18 +149,20 @@ static void op_take(void) {
   for (uint32_t i = 0; i < taken; i++) block_enter(o, c, blocks[i]);
 }
 
-/* Some of the owner's blocks, in the order in which they are out, or leaving some between. */
+/* Some of the owner's blocks of one class, in the order in which they are out, or leaving some between. */
 static void op_give(void) {
   void *blocks[TAKE_MOST];
   unsigned o = input_below(OWNERS), count = 1 + input_below(TAKE_MOST), given = 0;
-  unsigned at = out_count == 0 ? 0 : input_word() % out_count, stride = input_below(3);
+  unsigned at = out_count == 0 ? 0 : input_word() % out_count, stride = input_below(3), c = 0;
   if (!can_take(o)) return;
   while (given < count && at < out_count) {
-    if (out[at].owner != o) {
+    if (out[at].owner != o || (given > 0 && out[at].class != c)) {
       at++;
       continue;
     }
-    blocks[given] = block_leave(at).block;
+    out_t left = block_leave(at);
+    c = left.class;
+    blocks[given] = left.block;
     FUZZ_CHECK(region_clear_live(blocks[given++]));
     at += stride;
   }
