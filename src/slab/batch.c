@@ -86,66 +86,77 @@ uint32_t batch_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin,
 
 /* --- giving ------------------------------------------------------------------------------- */
 
-/* Of blocks that come from a bin.  One that another thread has freed at the same moment as the owner waits to be collected too. */
-static void word_give(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits) {
-  uint64_t remote = load_relaxed(&slab->remote) ? remote_word(unit_number(slab), word) : 0;
-  if (HAK_UNLIKELY((remote & bits) != 0)) slab_double_free(owner, slab, word, remote & bits);
-  (void)slab_give_bits(owner, slab, word, bits);
-}
-
 /* So many words of free bits are written for one batch, or a few more; and so many blocks are looked at together. */
 #define GIVE_WORDS 32
 #define GIVE_TOGETHER 32
 
-/* Where a block is: its slab's first unit, and its number in there. */
-typedef uint64_t spot_t;
-HAK_INLINE uint32_t spot_unit(spot_t spot) { return (uint32_t)(spot >> 16); }
-HAK_INLINE uint32_t spot_word(spot_t spot) { return (uint32_t)(spot & 0xffff) / 64; }
-HAK_INLINE spot_t spot_find(unsigned c, bool wide, const void *block) {
-  size_t offset = (uintptr_t)block - region.base;
-  uint32_t unit = (uint32_t)(offset >> HAK_UNIT_SHIFT);
-  if (wide) unit = unit_number(unit_head(unit));
-  return (spot_t)unit << 16 | class_block_at(c, offset - ((size_t)unit << HAK_UNIT_SHIFT));
+/* Blocks of one word of a slab's bits. */
+typedef struct share {
+  unit_t *slab;
+  uint32_t word;
+  slab_word_t given;
+} share_t;
+
+/* Divides the blocks into shares, in their order, a block that is there twice into two.  Where they lie in different slabs, whose
+ * records and bits are in no cache, the misses overlap if all are asked for first. */
+static uint32_t shares_find(share_t *shares, void **blocks, uint32_t count) {
+  const uintptr_t base = region.base; /* offsets are from here */
+  unsigned c = load_relaxed(&unit_head((uint32_t)region_unit(entry_block(owner_load(&blocks[0]))))->size_class);
+  const bool wide = class_info[c].units > 1;
+  const size_t bytes = 64 * (size_t)class_info[c].size; /* of a word's blocks */
+  size_t start = SIZE_MAX;                              /* of the share's word */
+  share_t none, *share = &none;
+  uint32_t found = 0, first = 0;
+  uint64_t bits = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    size_t offset = (uintptr_t)entry_block(owner_load(&blocks[i])) - base;
+    uint64_t bit = offset - start < bytes ? (uint64_t)1 << class_block_at(c, offset - start) : 0;
+    if (HAK_UNLIKELY((bit & ~bits) == 0)) {
+      share->given.bits = bits, share->given.blocks = i - first;
+      share = &shares[found++];
+      first = i;
+      uint32_t unit = (uint32_t)(offset >> HAK_UNIT_SHIFT);
+      if (wide) unit = unit_number(unit_head(unit));
+      start = (size_t)unit << HAK_UNIT_SHIFT;
+      uint32_t block = class_block_at(c, offset - start);
+      start += block / 64 * bytes;
+      bits = 0, bit = (uint64_t)1 << block % 64;
+      share->slab = unit_at(unit);
+      share->word = block / 64;
+      share->given.at = region_bits(region.free_bits, unit, block / 64);
+      __builtin_prefetch(share->slab, 1);
+      __builtin_prefetch(share->given.at, 1);
+    }
+    bits |= bit;
+  }
+  share->given.bits = bits, share->given.blocks = count - first;
+  return found;
 }
 
-/* Where blocks lie in different slabs, whose records and bits are in no cache, the misses overlap if all are asked for first; then
- * the neighbours' of those that leave the list of full ones. */
-static void spots_find(spot_t *spots, void **blocks, uint32_t count) {
-  unsigned c = load_relaxed(&unit_head((uint32_t)region_unit(entry_block(owner_load(&blocks[0]))))->size_class);
-  bool wide = class_info[c].units > 1;
-  uint32_t slabs = 0, apart[GIVE_TOGETHER], last = UNIT_NONE;
-  for (uint32_t i = 0; i < count; i++) {
-    spot_t spot = spot_find(c, wide, entry_block(owner_load(&blocks[i])));
-    spots[i] = spot;
-    if (HAK_LIKELY(spot_unit(spot) == last)) continue;
-    last = spot_unit(spot);
-    apart[slabs++] = last;
-    __builtin_prefetch(unit_at(last), 1);
-    __builtin_prefetch(region_bits(region.free_bits, last, spot_word(spot)), 1);
-  }
-  for (uint32_t i = 1; i < slabs; i++) {
-    const unit_t *slab = unit_at(apart[i]);
-    if (!slab->listed_full) continue;
+/* The neighbours of those that leave the list of full ones. */
+static void shares_prefetch(const share_t *shares, uint32_t count) {
+  for (uint32_t i = 1; i < count; i++) {
+    const unit_t *slab = shares[i].slab;
+    if (slab == shares[i - 1].slab || !slab->listed_full) continue;
     if (slab->prev != UNIT_NONE) __builtin_prefetch(unit_at(slab->prev), 1);
     if (slab->next != UNIT_NONE) __builtin_prefetch(unit_at(slab->next), 1);
   }
 }
 
+/* A block that another thread has freed at the same moment as the owner waits to be collected too. */
+static void share_give(slab_owner_t *owner, const share_t *share) {
+  unit_t *slab = share->slab;
+  uint64_t remote = load_relaxed(&slab->remote) ? remote_word(unit_number(slab), share->word) & share->given.bits : 0;
+  if (HAK_UNLIKELY(remote != 0)) slab_double_free(owner, slab, share->word, remote);
+  (void)slab_give_word(owner, slab, share->word, &share->given);
+}
+
 /* Returns how many words it has written. */
 static uint32_t give_together(slab_owner_t *owner, void **blocks, uint32_t count) {
-  spot_t spots[GIVE_TOGETHER];
-  spots_find(spots, blocks, count);
-  uint32_t words = 0;
-  for (uint32_t i = 0; i < count; words++) {
-    spot_t word = spots[i] / 64;
-    uint64_t bits = 0;
-    do {
-      uint64_t bit = (uint64_t)1 << spots[i] % 64;
-      if ((bits & bit) != 0) break; /* freed twice: found when it is given once more */
-      bits |= bit;
-    } while (++i < count && spots[i] / 64 == word);
-    word_give(owner, unit_at(spot_unit(word * 64)), spot_word(word * 64), bits);
-  }
+  share_t shares[GIVE_TOGETHER];
+  uint32_t words = shares_find(shares, blocks, count);
+  shares_prefetch(shares, words);
+  for (uint32_t i = 0; i < words; i++) share_give(owner, &shares[i]);
   return words;
 }
 

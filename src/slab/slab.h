@@ -80,6 +80,13 @@ void large_disown(slab_owner_t *owner, unit_t *first);
 void slab_move(slab_owner_t *owner, unit_t *slab, bool full);
 /* Sets free the blocks in `bits` (word `word`) of the owner's slab; false if that was the end of the slab. */
 bool slab_give_bits(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits);
+/* The same, where more is known. */
+typedef struct slab_word {
+  _Atomic uint64_t *at; /* the word of free bits */
+  uint64_t bits;
+  uint32_t blocks; /* how many bits are set */
+} slab_word_t;
+bool slab_give_word(slab_owner_t *owner, unit_t *slab, uint32_t word, const slab_word_t *given);
 /* Ends the slab if it is wholly free and not to be kept; false if that was so. */
 bool slab_end_if_free(slab_owner_t *owner, unit_t *slab);
 /* The end, where one of the blocks is free already; releases the lock first, since nothing is half-changed yet and a handler of
