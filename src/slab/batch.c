@@ -102,24 +102,25 @@ typedef struct share {
 static uint32_t shares_find(share_t *shares, void **blocks, uint32_t count) {
   const uintptr_t base = region.base; /* offsets are from here */
   unsigned c = load_relaxed(&unit_head((uint32_t)region_unit(entry_block(owner_load(&blocks[0]))))->size_class);
-  const bool wide = class_info[c].units > 1;
-  const size_t bytes = 64 * (size_t)class_info[c].size; /* of a word's blocks */
-  size_t start = SIZE_MAX;                              /* of the share's word */
+  const size_t bytes = 64 * (size_t)class_info[c].size, slab_bytes = class_info[c].units * HAK_UNIT;
+  size_t start = 0, room = 0; /* where the blocks of the share's word are, and their bytes */
   share_t none, *share = &none;
   uint32_t found = 0, first = 0;
   uint64_t bits = 0;
   for (uint32_t i = 0; i < count; i++) {
     size_t offset = (uintptr_t)entry_block(owner_load(&blocks[i])) - base;
-    uint64_t bit = offset - start < bytes ? (uint64_t)1 << class_block_at(c, offset - start) : 0;
+    uint64_t bit = offset - start < room ? (uint64_t)1 << class_block_at(c, offset - start) : 0;
     if (HAK_UNLIKELY((bit & ~bits) == 0)) {
       share->given.bits = bits, share->given.blocks = i - first;
       share = &shares[found++];
       first = i;
       uint32_t unit = (uint32_t)(offset >> HAK_UNIT_SHIFT);
-      if (wide) unit = unit_number(unit_head(unit));
+      if (slab_bytes > HAK_UNIT) unit = unit_number(unit_head(unit));
       start = (size_t)unit << HAK_UNIT_SHIFT;
       uint32_t block = class_block_at(c, offset - start);
+      room = slab_bytes - block / 64 * bytes;
       start += block / 64 * bytes;
+      if (room > bytes) room = bytes;
       bits = 0, bit = (uint64_t)1 << block % 64;
       share->slab = unit_at(unit);
       share->word = block / 64;

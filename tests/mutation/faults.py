@@ -291,6 +291,10 @@ FAULTS = [
           "  uint32_t given = 0, words = 0;\n",
           "  uint32_t given = 0, words = 0;\n"
           "  for (uint32_t i = 0; i < count; i++) owner_store(&blocks[i], entry_block(owner_load(&blocks[i])));\n"),
+    Fault("share_of_two_slabs", "slab/batch.c", "blocks of the next slab are given back as if they were of this one's last word",
+          "unit.slab unit.bin",
+          "      room = slab_bytes - block / 64 * bytes;\n",
+          "      room = bytes;\n"),
     Fault("give_to_any_number", "slab/batch.c", "a flush of blocks in many slabs has no bound but the bin's", "unit.slab",
           "while (given < count && words < GIVE_WORDS) {", "while (given < count && words < UINT32_MAX) {"),
     Fault("nobody_gets_ahead", "slab/batch.c", "an owner that lives from remote frees follows those who free block by block", "unit.remote",
