@@ -156,7 +156,9 @@ def test_a_arms_the_process_and_disarms_it(churn, tmp_path):
         shown.press("e")
         shown.wait_for("nothing was counted: the process is not armed")
         shown.press("a")
-        shown.wait_for(r"allocated while the process was armed.*sorted by allocated.*often.*armed: it counts what it allocates, [56]\d s more")
+        shown.wait_for(
+            r"allocated while the process was armed.*sorted by allocated.*often.*armed: it counts what it allocates, [56]\d s more"
+        )
         left = armed_until() - Process(process.pid).now_ms()
         assert 0 < left <= 1000 * ARM_SECONDS
         shown.press("a")
