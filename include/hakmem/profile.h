@@ -22,11 +22,11 @@ HAK_API bool hak_profile_write(int fd);
 /* Writes a profile of the heap to a file descriptor, as `go tool pprof` and services like it read one: pprof's protocol buffer, not
  * compressed.  It is what a server answers for /debug/pprof/heap; `hakmem profile` shows more.  The sample types are inuse_objects,
  * inuse_space, in bytes, and samples, a count; once the process was armed also alloc_objects and alloc_space, in bytes, which sum to what
- * was counted (hak_profile_arm).  Labels are bytes, of a block, and tag.  Objects and bytes sum to what is live: in each
- * size class as hak_stats_class counts it, and in large blocks.  What no sample tells of is "(not sampled)", and what has no stack
- * "(unknown)".  With HAKMEM_INSIGHT=0 and in the secure library all is not sampled, and the period 0.  Functions have no names, the
- * build ids of their files lead to them.  Nothing is allocated and no other thread is stopped: a block that is freed meanwhile has its
- * share in "(not sampled)".  Takes 24 KiB of stack.  Returns false when writing fails.  Since 0.2. */
+ * was counted (hak_profile_arm).  Labels are bytes, of a block, and tag, a number, or the text "heap NAME" of what named heaps hold.
+ * Objects and bytes sum to what is live: in each size class as hak_stats_class counts it, and in large blocks.  What no sample tells of
+ * is "(not sampled)", and what has no stack "(unknown)".  With HAKMEM_INSIGHT=0 and in the secure library all is not sampled, and the
+ * period 0.  Functions have no names, the build ids of their files lead to them.  Nothing is allocated and no other thread is stopped: a
+ * block that is freed meanwhile has its share in "(not sampled)".  Takes 24 KiB of stack.  Returns false when writing fails.  Since 0.2. */
 HAK_API bool hak_profile_pprof(int fd);
 
 /* Counts what is allocated from now on, also of what is freed soon, for so many seconds; 0 ends that, and HAKMEM_EVENTS.  The

@@ -20,6 +20,7 @@
 #include "entry/reading.h"
 #include "entry/writer.h"
 #include "front/census.h"
+#include "front/named.h"
 #include "front/watch.h"
 #include "kit/site.h"
 
@@ -30,7 +31,7 @@ enum { PROFILE_TYPE = 1, PROFILE_SAMPLE, PROFILE_MAPPING, PROFILE_LOCATION, PROF
 enum { PROFILE_PERIOD_TYPE = 11, PROFILE_PERIOD, PROFILE_DEFAULT_TYPE = 14 };
 enum { TYPE_KIND = 1, TYPE_UNIT };
 enum { SAMPLE_LOCATION = 1, SAMPLE_VALUE, SAMPLE_LABEL };
-enum { LABEL_KEY = 1, LABEL_NUMBER = 3, LABEL_UNIT };
+enum { LABEL_KEY = 1, LABEL_TEXT, LABEL_NUMBER, LABEL_UNIT };
 enum { MAPPING_ID = 1, MAPPING_START, MAPPING_END, MAPPING_OFFSET, MAPPING_FILE, MAPPING_BUILD_ID };
 enum { LOCATION_ID = 1, LOCATION_MAPPING, LOCATION_ADDRESS, LOCATION_CALL };
 enum { CALL_FUNCTION = 1 };
@@ -198,6 +199,7 @@ static HAK_COLD void count_groups(group_t *groups) {
 enum { NAMED_UNKNOWN = 1, NAMED_NOT_SAMPLED, LOCATION_SITES };
 
 #define MAPPINGS_MOST 512 /* addresses in further ones have none */
+#define NAMES_KEPT 64     /* of heaps; of more, some are written again */
 
 typedef struct pprof {
   writer_t out;
@@ -206,6 +208,9 @@ typedef struct pprof {
   struct {
     uintptr_t start, end;
   } mapped[MAPPINGS_MOST];
+  struct {
+    uint32_t tag, text; /* TEXT_NONE: no heap has the tag */
+  } names[NAMES_KEPT];  /* by the tag's last bits */
 } pprof_t;
 
 /* Returns its number. */
@@ -263,23 +268,48 @@ static void put_stack(format_t *f, uint32_t number) {
   }
 }
 
-static void put_label(format_t *f, unsigned key, uint64_t number, unsigned unit) {
+/* `field` is LABEL_NUMBER or LABEL_TEXT. */
+static void put_label(format_t *f, unsigned key, unsigned field, uint64_t value, unsigned unit) {
   message_t m;
   format_t *label = message(&m);
   put_number(label, LABEL_KEY, key);
-  put_number(label, LABEL_NUMBER, number);
+  put_number(label, field, value);
   put_number(label, LABEL_UNIT, unit);
   put_bytes(f, SAMPLE_LABEL, label);
 }
 
+static HAK_COLD uint32_t pprof_heap_text(pprof_t *p, const char *name) {
+  char text[sizeof "heap " + HEAP_NAME];
+  format_t f;
+  format_init(&f, text, sizeof text);
+  format_text(&f, "heap ");
+  format_text(&f, name[0] != '\0' ? name : "(no name)");
+  return pprof_text(p, text);
+}
+
+/* The number of the text that says which named heap has the tag; TEXT_NONE: none has. */
+static HAK_COLD uint32_t pprof_heap(pprof_t *p, uint32_t tag) {
+  if ((tag & NAMED_TAG) == 0) return TEXT_NONE;
+  unsigned slot = tag % NAMES_KEPT;
+  if (p->names[slot].tag == tag) return p->names[slot].text;
+  census_named_t heap;
+  bool found = false;
+  for (const heap_t *at = NULL; !found && census_next_named(&at, &heap);) found = heap.tag == tag;
+  p->names[slot].tag = tag;
+  p->names[slot].text = found ? pprof_heap_text(p, heap.name) : TEXT_NONE;
+  return p->names[slot].text;
+}
+
 static HAK_COLD void pprof_sample(pprof_t *p, group_t *g, const reading_t *r) {
+  uint32_t heap = pprof_heap(p, r->tag);
   uint64_t objects = shares_take(&g->objects, weight_of(r)), bytes = shares_take(&g->bytes, r->size * weight_of(r));
   message_t m;
   format_t *f = message(&m);
   put_stack(f, r->site);
   put_values(p, f, (columns_t){.objects = objects, .bytes = g->size != 0 ? objects * g->size : bytes, .samples = 1});
-  put_label(f, TEXT_BYTES, r->size, TEXT_BYTES);
-  if (r->tag != 0) put_label(f, TEXT_TAG, r->tag, TEXT_NONE);
+  put_label(f, TEXT_BYTES, LABEL_NUMBER, r->size, TEXT_BYTES);
+  if (heap != TEXT_NONE) put_label(f, TEXT_TAG, LABEL_TEXT, heap, TEXT_NONE);
+  else if (r->tag != 0) put_label(f, TEXT_TAG, LABEL_NUMBER, r->tag, TEXT_NONE);
   put_bytes(writer(&p->out), PROFILE_SAMPLE, f);
 }
 
@@ -445,6 +475,7 @@ HAK_COLD bool hak_profile_pprof(int fd) {
   int saved = errno;
   writer_open(&p.out, fd);
   p.texts = p.mappings = 0;
+  for (unsigned i = 0; i < NAMES_KEPT; i++) p.names[i].tag = 0;
   p.counted = was_armed();
   pprof_head(&p);
   pprof_samples(&p);
