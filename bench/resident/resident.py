@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Holds the table of `hakmem resident` against what the kernel says of the same process, for all programs of the benchmark.
 
-  resident.py [--workloads LIST] [--seconds N] [-- OPTION...]     with the command line's own Python: .venv/bin/python bench/resident/resident.py
+  resident.py [--workloads LIST] [--full] [--seconds N] [--build DIR]
+                                      with the command line's own Python: .venv/bin/python bench/resident/resident.py
 
-The benchmark runs once with hakmem alone, while every process that has the library is stopped now and then, read by both,
-and let go.  A row is for a program: the largest difference, with the resident set at that time.  Exit status 1 where one is above
-max(0.5 %, 1 MiB), or nothing was read.  What is told is in docs/insight.md.
+Each workload runs under hakmem, again and again if it is short, while every process of it that has the library is stopped now and
+then, read by both, and let go. A row is for a workload: the largest difference, with the resident set at that time, and the largest
+resident set. Exit status 1 where a difference is above max(0.5 %, 1 MiB), or nothing was read. docs/insight.md has the table.
 """
 
 from __future__ import annotations
@@ -15,24 +16,32 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from hakmem import top
+from hakmem.bench import plan
+from hakmem.bench.allocators import Allocator
 from hakmem.bench.memory import below
+from hakmem.bench.runner import RunFailed, Runner
+from hakmem.bench.workloads import Workload
+from hakmem.runs import HAKMEM
 
 MIB = 1 << 20
 SHARE, LEAST = 0.005, MIB
+ENOUGH, RUNS_MOST = 20, 20  # readings; runs of what is shorter than these
 
 
 @dataclass
 class Worst:
     readings: int = 0
-    resident: int = 0
+    largest: int = 0  # resident set
+    resident: int = 0  # at the largest difference
     difference: int = 0
     rest: int = 0  # in the row of what changed between two looks, at most
 
@@ -52,7 +61,7 @@ def stopped(process: int) -> bool:
     return bool(states) and all(state in "tT" for state in states)
 
 
-def read(process: int, found: dict[str, Worst]) -> None:
+def read(process: int, worst: Worst) -> None:
     os.kill(process, signal.SIGSTOP)
     try:
         while not stopped(process):
@@ -63,35 +72,79 @@ def read(process: int, found: dict[str, Worst]) -> None:
         os.kill(process, signal.SIGCONT)
     if each.table is None:
         return
-    worst = found.setdefault(each.name, Worst())
     worst.readings += 1
+    worst.largest = max(worst.largest, kernel)
     difference = abs(sum(row.resident or 0 for row in each.table.rows) - kernel)
-    worst.rest = max(worst.rest, each.table.of("moved"))
+    worst.rest = max(worst.rest, abs(each.table.of("moved")))
     if difference >= worst.difference:
         worst.difference, worst.resident = difference, kernel
 
 
+@contextlib.contextmanager
+def reading(process: int, found: Worst, seconds: float) -> Iterator[None]:
+    """What runs below the process, and itself, meanwhile."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(seconds):
+            for each in {process, *below(process)}:
+                with contextlib.suppress(OSError, IndexError):
+                    if "libhakmem" in Path(f"/proc/{each}/maps").read_text(errors="replace"):
+                        read(each, found)
+
+    reader = threading.Thread(target=run)
+    reader.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        reader.join()
+
+
+def look(runner: Runner, workload: Workload, allocator: Allocator, seconds: float) -> Worst:
+    found = Worst()
+    runner.prepare(workload)
+    for _ in range(RUNS_MOST):
+        runner.look(workload, allocator, lambda process: reading(process, found, seconds))
+        if found.readings >= ENOUGH:
+            break
+    return found
+
+
+def plan_of(given: argparse.Namespace, output: str) -> plan.Plan:
+    root = Path(__file__).parents[2]
+    build = Path(given.build or root / "build").resolve()
+    choices = plan.Choices(
+        workloads=given.workloads.split(","), allocators=[HAKMEM], threads=[], repetitions=1, brief=not given.full,
+        timeout=600, seed=1, library=str(build / "libhakmem.so"), baseline=None, without=[],
+    )  # fmt: skip
+    return plan.make(choices, plan.Places(root, build, Path(output)))
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--workloads", default="*")
-    options.add_argument("--seconds", type=float, default=0.2, help="look so often")
-    options.add_argument("bench", nargs="*", help="what `hakmem bench` is given, after --")
+    options.add_argument("--workloads", default="program", help="names, families, groups, or patterns of them")
+    options.add_argument("--full", action="store_true", help="in their full size")
+    options.add_argument("--seconds", type=float, default=0.002, help="look so often")
+    options.add_argument("--build", help="where libhakmem.so is")
     given = options.parse_args()
-    found: dict[str, Worst] = {}
+    holds = True
+    print("| workload | readings | largest resident set, MiB | largest difference, KiB | at, MiB | changed meanwhile, KiB |")
+    print("|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        command = [Path(sys.executable).parent / "hakmem", "bench", "--repetitions", "1", "--workloads", given.workloads]
-        with subprocess.Popen([*command, "--allocators", "hakmem", "--output", folder, *given.bench], stdout=subprocess.DEVNULL) as bench:
-            while bench.poll() is None:
-                for process in set(below(bench.pid)):
-                    with contextlib.suppress(OSError, IndexError):
-                        if "libhakmem" in Path(f"/proc/{process}/maps").read_text(errors="replace"):
-                            read(process, found)
-                time.sleep(given.seconds)
-    print("| program | readings | resident, MiB | difference, KiB | changed meanwhile, KiB |\n|---|---|---|---|---|")
-    for name, worst in sorted(found.items()):
-        mark = "" if worst.holds else " !"
-        print(f"| {name} | {worst.readings} | {worst.resident / MIB:.1f} | {worst.difference >> 10}{mark} | {worst.rest >> 10} |")
-    return 0 if found and all(worst.holds for worst in found.values()) else 1
+        of = plan_of(given, folder)
+        runner = Runner(of)
+        for workload in of.workloads:
+            try:
+                worst = look(runner, workload, of.allocators[0], given.seconds)
+            except RunFailed as failed:
+                print(f"{workload.name}: {failed}", file=sys.stderr)
+                holds = False
+                continue
+            holds &= worst.holds and worst.readings > 0
+            sizes = f"{worst.largest / MIB:.1f} | {worst.difference >> 10}{'' if worst.holds else ' !'} | {worst.resident / MIB:.1f}"
+            print(f"| {workload.name} | {worst.readings} | {sizes} | {worst.rest >> 10} |", flush=True)
+    return 0 if holds else 1
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ class Entry:
     values: dict[str, int]  # by type
     frames: list[Frame]  # the innermost first; none: `name` says why
     name: str = UNKNOWN
-    labels: dict[str, tuple[int, str]] = field(default_factory=dict)  # numbers and their units
+    labels: dict[str, tuple[int | str, str]] = field(default_factory=dict)  # numbers and their units, or texts
 
 
 def types(snapshot: Snapshot) -> dict[str, str]:
@@ -29,13 +29,19 @@ def types(snapshot: Snapshot) -> dict[str, str]:
     return LIVE | (PINNED if snapshot.strata else {}) | (ALLOCATED if snapshot.counted or snapshot.allocated else {})
 
 
-def _entry(line: Line, symbols: Symbols) -> Entry:
+def _labels(snapshot: Snapshot, size: int, age: int, tag: int) -> dict[str, tuple[int | str, str]]:
+    labels: dict[str, tuple[int | str, str]] = {"bytes": (size, "bytes"), "age": (ages.FROM[age], "seconds")}
+    if tag:
+        labels["tag"] = snapshot.tag_text(tag) if tag in snapshot.heap_names else tag, ""
+    return labels
+
+
+def _entry(snapshot: Snapshot, line: Line, symbols: Symbols) -> Entry:
     values = dict(zip(LIVE, (line.objects, line.bytes, line.samples)))
     if not isinstance(line.key, tuple):
         return Entry(values, [], str(line.key))
-    site, size, age, tag = line.key
-    labels = {"bytes": (size, "bytes"), "age": (ages.FROM[age], "seconds")} | ({"tag": (tag, "")} if tag else {})
-    return Entry(values, symbols.stack(site), labels=labels)
+    site, *label_keys = line.key
+    return Entry(values, symbols.stack(site), labels=_labels(snapshot, *label_keys))
 
 
 def _live(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
@@ -45,7 +51,7 @@ def _live(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
     lines = estimate(snapshot, key)
     symbols.resolve_sites(line.key[0] for line in lines if isinstance(line.key, tuple))
     for line in lines:
-        yield _entry(line, symbols)
+        yield _entry(snapshot, line, symbols)
 
 
 def _pinned(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
@@ -69,7 +75,8 @@ def _allocated(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
 
 
 def entries(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
-    """The live ones are labelled with the bytes of their blocks, the age from which their class of ages is, and their thread's tag."""
+    """The live ones are labelled with the bytes of their blocks, the age from which their class of ages is, and their
+    thread's tag or the name of their heap."""
     yield from _live(snapshot, symbols)
     if snapshot.strata:
         yield from _pinned(snapshot, symbols)

@@ -225,7 +225,8 @@ def metrics_command(
 def top_command(as_json: bool, seconds: float, process: int | None) -> None:
     """List the processes that hakmem is in, with what makes up their memory; of one, watch it.
 
-    Without PID the list is of this user's processes, of root's all. With PID, on a terminal, the table goes on until q is pressed.
+    Without PID the list is of this user's processes, of root's all. With PID, on a terminal, the table goes on until q is pressed. There
+    the key a arms the process, as hakmem arm PID does, or ends that, and e shows who allocates.
     """
     from hakmem import top
 

@@ -7,6 +7,7 @@ what it can. It finds them on its next slow path, so that one that makes no call
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -102,8 +103,18 @@ def _by_site(reader: Reader) -> dict[int, Allocations]:
     return found
 
 
+def _armed_seconds(reader: Reader) -> float:
+    """How long it goes on; 0 for a core, and for a library that can not."""
+    now = reader.memory.now_ms()
+    if now is None or ARMED not in reader.names.places:
+        return 0.0
+    until = _armed_until(reader)
+    return math.inf if until == _ALWAYS else max(0, until - now) / 1000
+
+
 def read(reader: Reader, into: Snapshot) -> None:
     """What was counted while the process was armed; older libraries do not, or by site alone."""
+    into.armed = _armed_seconds(reader)
     if "event.chunks" in reader.names.places:
         into.allocated = _by_site(reader)
     if "event.rows" in reader.names.places:

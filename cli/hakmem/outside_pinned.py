@@ -24,6 +24,7 @@ _FIELDS = ("kind", "size_class", "free", "units", "holes", "tracked")
 _SAMPLE = ["state", "place", "site", "born"]
 _RECORDS_MOST = 1 << 12  # of a slab
 _FREED_SITES = 64  # of a page, as src/entry/pinned.c has it
+_CHUNKS_MOST = 1 << 20
 
 
 def _bits(data: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -187,8 +188,22 @@ class _Blocks:
         ]
 
 
+def _chunks(reader: Reader) -> list[tuple[int, int]]:
+    names, size = reader.names, reader.value("track.chunk_bytes")
+    found: list[tuple[int, int]] = []
+    address, seen = names.number(names.place("track.chunks")), set()
+    while address and address not in seen and len(seen) < _CHUNKS_MOST:
+        seen.add(address)
+        found.append((address, address + size))
+        address = names.number(address)
+    return found
+
+
 def records(reader: Reader, heap: Heap) -> list[tuple[int, int]]:
-    """The pages with records of tracked slabs; where those of slabs that have ended lie is not told."""
+    """Where records of tracked slabs lie, also of those that have ended. An older library does not tell that: then the pages of those
+    that are there."""
+    if "track.chunks" in reader.names.places:
+        return _chunks(reader)
     if not reader.tells_pinned:
         return []
     mask, page = np.uint64(reader.value("track.order_mask")), np.uint64(reader.memory.page_size)

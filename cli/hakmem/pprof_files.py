@@ -160,8 +160,11 @@ def encode(snapshot: Snapshot, symbols: Symbols) -> bytes:
         sample.location_id.extend(
             [writer.location(each) for each in addresses(entry.frames)] or [writer.named(entry.name)]
         )
-        for key, (number, unit) in entry.labels.items():
-            sample.label.add(key=writer.text(key), num=number, num_unit=writer.text(unit))
+        for key, (value, unit) in entry.labels.items():
+            if isinstance(value, str):
+                sample.label.add(key=writer.text(key), str=writer.text(value))
+            else:
+                sample.label.add(key=writer.text(key), num=value, num_unit=writer.text(unit))
     return gzip.compress(writer.finish().SerializeToString(), mtime=0)
 
 

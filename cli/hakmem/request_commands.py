@@ -9,6 +9,7 @@ import click
 from hakmem.errors import Failure
 
 _NOT_DONE = 1
+ARM_SECONDS = 60.0  # unless other ones are asked for
 _process = click.argument("process", type=click.IntRange(min=1), metavar="PID")
 
 
@@ -16,7 +17,7 @@ _process = click.argument("process", type=click.IntRange(min=1), metavar="PID")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
-    default=60.0,
+    default=ARM_SECONDS,
     show_default=True,
     help="For so long from now; 0 ends it.",
 )

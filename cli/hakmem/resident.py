@@ -172,7 +172,7 @@ def _heap_rows(live: list[int], shares: list[float], rest: tuple[int, ...]) -> l
 
 
 def _own_ranges(reader: Reader, heap: Heap) -> list[tuple[int, int]]:
-    """Where heaps, bins, quarantines, sites and records of tracked slabs lie: in mappings that may have others' pages too."""
+    """Where heaps, bins, quarantines, sites, events and records of tracked slabs lie: in mappings that may have others' pages too."""
     names, ranges = reader.names, outside_pinned.records(reader, heap)
     size, at = names.field("heap")[1], names.field("heap.bin_at_class")[0]
     word, bin_size = reader.value("heap.word_bytes"), names.field("bin")[1]
@@ -185,11 +185,21 @@ def _own_ranges(reader: Reader, heap: Heap) -> list[tuple[int, int]]:
         if reader.secure:
             quarantine = names.number(address + names.field("heap.quarantine")[0])
             ranges.append((quarantine, quarantine + names.field("quarantine")[1]))
-    chunk, record = reader.value("site.chunk"), names.field("site")[1]
-    for index in range(-(-names.number(names.place("site.count"), 4) // chunk)):
-        address = names.number(names.place("site.chunks") + 8 * index)
-        if address:
-            ranges.append((address, address + chunk * record))
+    return ranges + _site_ranges(reader)
+
+
+def _site_ranges(reader: Reader) -> list[tuple[int, int]]:
+    """Of sites, and of what was counted by site while the process was armed, which older libraries don't tell."""
+    names, chunk, ranges = reader.names, reader.value("site.chunk"), []
+    chunks = -(-names.number(names.place("site.count"), 4) // chunk)
+    for place, record in (("site.chunks", "site"), ("event.chunks", "event")):
+        for index in range(chunks if place in names.places else 0):
+            address = names.number(names.place(place) + 8 * index)
+            if address:
+                ranges.append((address, address + chunk * names.field(record)[1]))
+    rows = names.number(names.place("event.rows")) if "event.rows" in names.places else 0
+    if rows:
+        ranges.append((rows, rows + reader.value("event.rows_most") * names.field("event_row")[1]))
     return ranges
 
 

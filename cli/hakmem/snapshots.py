@@ -155,6 +155,7 @@ class Snapshot:
     counted: dict[int, Counted] = field(default_factory=dict)  # by group
     seconds: float = 0.0  # in which that was; 0: since the process began
     freed: int | None = None  # blocks in that time; None: not known
+    armed: float = 0.0  # seconds that it goes on counting, as seen from outside; infinite: for good
     sites: dict[int, tuple[int, int]] = field(default_factory=dict)  # number: (parent, return address)
     checked: int = 0
     wrong: int = 0

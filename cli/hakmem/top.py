@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import sys
@@ -19,21 +20,25 @@ from rich.live import Live
 from rich.table import Table as Columns
 from rich.text import Text
 
-from hakmem import insight, outside_commands, resident
+from hakmem import insight, outside_commands, outside_events, resident
 from hakmem.errors import Failure
 from hakmem.estimates import NOT_SAMPLED
 from hakmem.memory import Process, Unreadable
 from hakmem.render import byte_text
+from hakmem.request_commands import ARM_SECONDS
 from hakmem.resident import Table
 from hakmem.snapshots import Snapshot, write
 from hakmem.symbols import Symbols
 
 PROC = Path("/proc")
-LIVE, GROWTH, NAME, PINNED = "live", "growth", "name", "pinned"
-_SORTS = {"l": LIVE, "g": GROWTH, "n": NAME, "p": PINNED}
+LIVE, GROWTH, NAME, PINNED, ALLOCATED = "live", "growth", "name", "pinned", "allocated"
+_SORTS = {"l": LIVE, "g": GROWTH, "n": NAME, "p": PINNED, "e": ALLOCATED}
 _QUIT = ("q", "\x03", "\x04")
-_SAVE = "s"
-_HELP = "l g n p: sort by live bytes, growth, name, pinned bytes   s: save a snapshot   q: quit"
+_SAVE, _ARM = "s", "a"
+_HELP = (
+    "l g n p e: sort by live bytes, growth, name, pinned bytes, what was allocated   "
+    "a: arm or disarm   s: save a snapshot   q: quit"
+)
 
 
 @dataclass
@@ -119,6 +124,12 @@ def list_table(found: list[Found]) -> Columns:
 # ---- One process ----
 
 
+def _armed_text(seconds: float) -> str:
+    if not seconds:
+        return ""
+    return "armed: it counts what it allocates" + (f", {seconds:.0f} s more" if math.isfinite(seconds) else ", for good")
+
+
 @dataclass
 class View:
     """What is shown of one process, over time."""
@@ -145,7 +156,24 @@ class View:
                 self.refresh()
         elif key == _SAVE:
             self.save()
+        elif key == _ARM:
+            self.arm()
         return True
+
+    def arm(self) -> None:
+        """For a while, as hakmem arm does; or no more."""
+        if self.found is None or self.found.taken is None:
+            return
+        source = None
+        try:
+            source = Process(self.process)
+            self.said = outside_events.arm(source, 0 if self.found.taken.armed else ARM_SECONDS)
+        except (Failure, Unreadable, OSError) as error:
+            self.said = f"not armed: {getattr(error, 'message', '') or error}"
+        finally:
+            if source is not None:
+                source.close()
+        self.refresh()
 
     def save(self) -> None:
         if self.found is None or self.found.taken is None:
@@ -207,6 +235,25 @@ class View:
             columns.add_row(pinned, error, sole, sole_error, live.get(row.line.key, ""), row.frames[0][0])
         return Group(heading, columns)
 
+    def by_allocated(self, taken: Snapshot) -> RenderableType:
+        """Who allocates, freed since or not, of the time that the process was armed."""
+        shown = insight.allocated_rows(taken, Symbols(taken), insight.FUNCTION)
+        if not shown:
+            return Text("nothing was counted" + ("" if taken.armed else ": the process is not armed"))
+        columns = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for title in ("allocated", "±", "objects"):
+            columns.add_column(title, justify="right", no_wrap=True)
+        columns.add_column(f"allocated by (sorted by {self.by})")
+        for row in shown[: self.top]:
+            error = byte_text(row.sums.error) if row.sums.events else ""
+            columns.add_row(byte_text(row.sums.bytes), error, f"{row.sums.objects:,}", row.frames[0][0])
+        return Group(Text(insight.allocated_heading(taken)), columns)
+
+    def sites(self, taken: Snapshot) -> RenderableType:
+        if self.by == PINNED:
+            return self.by_pinned(taken)
+        return self.by_allocated(taken) if self.by == ALLOCATED else self.by_live(taken)
+
     def render(self) -> RenderableType:
         if self.found is None:
             return Text("reading ...")
@@ -214,9 +261,9 @@ class View:
             return Text(f"process {self.process}: {self.found.problem}")
         taken = self.found.taken
         heading = Text(f"{self.found.name}, process {self.process}: {self.found.table.verdict.text}", style="bold")
-        sites = self.by_pinned(taken) if self.by == PINNED else self.by_live(taken)
         table = outside_commands.columns(self.found.table)
-        return Group(heading, table, sites, Text(self.said), Text(_HELP, style="dim"))
+        said = Text("\n".join(filter(None, (_armed_text(taken.armed), self.said))))
+        return Group(heading, table, self.sites(taken), said, Text(_HELP, style="dim"))
 
 
 @contextlib.contextmanager

@@ -143,6 +143,13 @@ def test_stacks_mappings_and_attributes(taken):
     assert ["(not sampled)"] in [names(data, sample) for sample in samples]
 
 
+def test_a_named_heap_is_named(taken):
+    taken.heap_names = {1: "cache"}
+    data = checked(otlp.encode(taken, Symbols(taken)))
+    tags = [attributes(data, sample).get("hakmem.tag") for sample in profiles_of(data)["inuse_space"].samples]
+    assert set(tags) == {None, (2, ""), ("heap cache", "")}  # no heap has the other one
+
+
 def test_code_made_at_run_time_has_no_type(taken):
     taken.mappings = [of_code("")]
     data = checked(otlp.encode(taken, Symbols(taken)))

@@ -23,6 +23,7 @@ from hakmem.snapshots import Snapshot
 
 _AGE = 0.3  # seconds that clocks may differ by
 _READS = int(os.environ.get("HAKMEM_TEST_READS", "1000"))
+_SAY_EVERY = 10_000  # readings
 
 
 def said(taken: Snapshot) -> dict:
@@ -174,7 +175,8 @@ def test_a_churning_process_has_no_impossible_figure(program):
                     assert heap.base <= each.address < heap.base + heap.size
                     assert each.site == 0 or each.site in taken.sites
                 largest = max(largest, len(taken.samples))
-    print(f"{_READS} readings, {100 * moving / slabs:.4f} % of slabs moving")
+            if (turn + 1) % _SAY_EVERY == 0 or turn + 1 == _READS:
+                print(f"{turn + 1:,} readings, {100 * moving / slabs:.4f} % of slabs moving", flush=True)
     assert moving < 0.01 * slabs
     assert largest > 0
 

@@ -224,6 +224,49 @@ def test_profiles_of_processes_are_read(inside):
     assert sum(line.bytes for line in stacks.lines.values()) == taken.live_bytes
 
 
+@pytest.fixture(scope="module")
+def armed(tmp_path_factory):
+    """As `inside`, of a process that counts what it allocates."""
+    folder = tmp_path_factory.mktemp("armed")
+    program = compiled(folder, KNOWN, "-g")
+    with running(program, "rest", folder / "heap", HAKMEM_KEEPER="0", HAKMEM_INSIGHT="2", HAKMEM_EVENTS="1"):
+        return snapshots.read(str(folder / "heap")), folder / "heap.pb"
+
+
+def test_an_armed_process_writes_what_it_allocated_as_the_tool_does(armed):
+    taken, file = armed
+    written = pprof_files._message("Profile").FromString(file.read_bytes())
+    tools = decoded(pprof_files.encode(dataclasses.replace(taken, strata=[]), Symbols(taken)))
+
+    def types(profile):
+        return [(profile.string_table[each.type], profile.string_table[each.unit]) for each in profile.sample_type]
+
+    assert types(written) == types(tools)
+    assert types(written)[3:] == [("alloc_objects", "count"), ("alloc_space", "bytes")]
+
+    def by_stack(profile, column):
+        sums: Counter = Counter()
+        for sample in profile.sample:
+            assert len(sample.value) == 5 and (sample.value[:3] == [0, 0, 0] or sample.value[3:] == [0, 0])
+            name = profile.location[sample.location_id[0] - 1].address or stack_name(profile, sample)
+            sums[stack_of(profile, sample) or name] += sample.value[column]
+        return +sums
+
+    groups = Counter(tuple(taken.stack(site)) for site, _ in taken.events)
+    assert len(groups) >= 3 and max(groups.values()) > 3
+    for column, field in ((3, "objects"), (4, "bytes")):
+        mine, theirs = by_stack(written, column), by_stack(tools, column)
+        assert sum(mine.values()) == sum(theirs.values()) == sum(getattr(each, field) for each in taken.counted.values())
+        assert mine[NOT_SAMPLED] == theirs[NOT_SAMPLED]
+        for key in mine.keys() | theirs.keys():  # each share is rounded
+            assert abs(mine[key] - theirs[key]) <= groups[key if isinstance(key, tuple) else ()]
+
+
+def stack_name(profile, sample) -> str:
+    (line,) = profile.location[sample.location_id[0] - 1].line
+    return profile.string_table[profile.function[line.function_id - 1].name]
+
+
 @pytest.fixture
 def go_top(tmp_path, environment):
     go = shutil.which("go")
@@ -264,3 +307,12 @@ def test_go_opens_what_a_process_writes(tmp_path, go_top):
     assert f"{taken.live_bytes}B total" in space
     (held,) = re.findall(r" (\d+)B +\S+ +main$", space, re.MULTILINE)
     assert int(held) > taken.live_bytes * 0.9
+
+
+def test_go_opens_what_an_armed_process_writes(armed, go_top):
+    taken, file = armed
+    space = go_top(file, "-unit=B", "-sample_index=alloc_space")
+    counted = [sum(getattr(each, field) for each in taken.counted.values()) for field in ("objects", "bytes")]
+    assert "Type: alloc_space" in space and f"{counted[1]}B total" in space
+    assert re.search(r" main$", space, re.MULTILINE)
+    assert f"{counted[0]} total" in go_top(file, "-sample_index=alloc_objects")

@@ -13,7 +13,7 @@ import pytest
 from heap import Heap, mixed, text_of
 from processes import compiled, running
 
-from hakmem import inspection, memory, outside, pages, resident
+from hakmem import inspection, memory, outside, outside_pinned, pages, resident
 from hakmem.memory import Process
 from hakmem.resident import CACHE, FRAGMENTATION, HUGE, OTHER, PAGE_CACHE, PROGRAM, Row, Table, judge
 
@@ -86,6 +86,40 @@ def test_records_of_tracked_slabs_are_hakmems_own(known):
             of[track] = table.of("meta"), table.of("anonymous")
     assert of["1"][0] > of["0"][0] + (1 << 20)
     assert of["1"][1] < of["0"][1] + (64 << 10)
+
+
+@pytest.mark.parametrize("reason", ["leak", "cache"], ids=["live", "ended"])
+def test_records_are_hakmems_own_also_of_slabs_that_have_ended(held, reason):
+    of = {}
+    for track in ("0", "1"):
+        with running(held, reason, HAKMEM_TRACK=track, HAKMEM_DECAY_MS="0", HAKMEM_INSIGHT="2") as process:
+            reader = outside.Reader(Process(process.pid))
+            slabs = len(reader.heap().slabs)
+            table, _ = resident.of_memory(Process(process.pid))
+            of[track] = table.of("meta"), table.of("anonymous")
+    assert slabs > 1000 if reason == "leak" else slabs < 100
+    assert of["1"][0] > of["0"][0] + (30 << 16)  # eight bytes for each block
+    assert of["1"][1] < of["0"][1] + (64 << 10)
+
+
+def test_an_older_library_tells_where_records_of_slabs_that_are_there_lie(held):
+    with running(held, "leak", HAKMEM_TRACK="1", HAKMEM_INSIGHT="2") as process:
+        reader = outside.Reader(Process(process.pid))
+        heap = reader.heap()
+        chunks = outside_pinned.records(reader, heap)
+        del reader.names.places["track.chunks"]
+        there = outside_pinned.records(reader, heap)
+    assert 30 << 16 < sum(end - start for start, end in there) <= sum(-(-(end - start) // 4096) * 4096 for start, end in chunks)
+    assert all(any(start < last and first < end for first, last in chunks) for start, end in there)
+
+
+def test_what_is_counted_of_events_is_hakmems_own(known):
+    with running(known, "churn", HAKMEM_EVENTS="1", HAKMEM_INSIGHT="2") as process:
+        reader = outside.Reader(Process(process.pid))
+        own = resident._own_ranges(reader, reader.heap())
+        places = [reader.names.number(reader.names.place(name)) for name in ("event.rows", "event.chunks")]
+    for place in places:
+        assert place and any(start == place for start, _ in own)
 
 
 def test_what_lies_on_each_page_is_exact():

@@ -21,8 +21,9 @@ from heap import CODE, Heap, mixed, of_code, pin
 from processes import compiled, running
 from rich.console import Console
 
-from hakmem import outside, resident, snapshots, top
+from hakmem import outside, outside_events, resident, snapshots, top
 from hakmem.memory import Process
+from hakmem.request_commands import ARM_SECONDS
 from hakmem.resident import Row, Table
 
 TESTS = Path(__file__).parent
@@ -31,6 +32,11 @@ TESTS = Path(__file__).parent
 @pytest.fixture(scope="module")
 def held(tmp_path_factory) -> Path:
     return compiled(tmp_path_factory.mktemp("held"), TESTS / "held.c")
+
+
+@pytest.fixture(scope="module")
+def churn(tmp_path_factory) -> Path:
+    return compiled(tmp_path_factory.mktemp("churn"), TESTS / "churn.c")
 
 
 # ---- The list ----
@@ -75,7 +81,7 @@ class Screen:
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("4H", 60, 150, 0, 0))
         self.before = termios.tcgetattr(inner)
         self.inner = inner
-        self.text = ""
+        self.text, self.written = "", b""
         environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm"}
         self.process = subprocess.Popen(
             command, stdin=inner, stdout=inner, stderr=inner, cwd=folder, env=environment, start_new_session=True
@@ -86,10 +92,11 @@ class Screen:
         while not re.search(pattern, self.text, re.S):
             assert time.monotonic() < end, self.text
             if select.select([self.terminal], [], [], 0.2)[0]:
-                self.text += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(self.terminal, 1 << 16).decode())
+                self.written += os.read(self.terminal, 1 << 16)  # which may end in the midst of a character
+                self.text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.written.decode(errors="ignore"))
 
     def press(self, key: str) -> None:
-        self.text = ""
+        self.text, self.written = "", b""
         os.write(self.terminal, key.encode())
 
     def end(self) -> None:
@@ -137,6 +144,39 @@ def test_p_sorts_by_what_is_kept(held, tmp_path):
         shown.end()
     (file,) = tmp_path.glob("heap.*")
     assert snapshots.read(str(file)).tracked
+
+
+def test_a_arms_the_process_and_disarms_it(churn, tmp_path):
+    with running(churn) as process:
+        reader = outside.Reader(Process(process.pid))
+        armed_until = lambda: reader.names.number(reader.names.place(outside_events.ARMED))  # noqa: E731
+        shown = Screen([HAKMEM, "top", str(process.pid), "--seconds", "0.3"], tmp_path)
+        shown.wait_for("q: quit")
+        assert "armed: it counts" not in shown.text and armed_until() == 0
+        shown.press("e")
+        shown.wait_for("nothing was counted: the process is not armed")
+        shown.press("a")
+        shown.wait_for(
+            r"allocated while the process was armed.*sorted by allocated.*often.*armed: it counts what it allocates, [56]\d s more"
+        )
+        left = armed_until() - Process(process.pid).now_ms()
+        assert 0 < left <= 1000 * ARM_SECONDS
+        shown.press("a")
+        shown.wait_for("it counts no more")
+        assert armed_until() == 0
+        shown.press("l")
+        shown.wait_for("sorted by live.*q: quit")
+        assert "armed: it counts" not in shown.text
+        shown.end()
+
+
+def test_a_does_not_end_what_the_option_asks_for(churn, tmp_path):
+    with running(churn, HAKMEM_EVENTS="1") as process:
+        shown = Screen([HAKMEM, "top", str(process.pid), "--seconds", "600"], tmp_path)
+        shown.wait_for("armed: it counts what it allocates, for good")
+        shown.press("a")
+        shown.wait_for("it counts already, for good: HAKMEM_EVENTS")
+        shown.end()
 
 
 def test_the_view_ends_with_the_process(screen):

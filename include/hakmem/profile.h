@@ -21,19 +21,20 @@ HAK_API bool hak_profile_write(int fd);
 
 /* Writes a profile of the heap to a file descriptor, as `go tool pprof` and services like it read one: pprof's protocol buffer, not
  * compressed.  It is what a server answers for /debug/pprof/heap; `hakmem profile` shows more.  The sample types are inuse_objects,
- * inuse_space, in bytes, and samples, a count; labels are bytes, of a block, and tag.  Objects and bytes sum to what is live: in each
- * size class as hak_stats_class counts it, and in large blocks.  What no sample tells of is "(not sampled)", and what has no stack
- * "(unknown)".  With HAKMEM_INSIGHT=0 and in the secure library all is not sampled, and the period 0.  Functions have no names, the
- * build ids of their files lead to them.  Nothing is allocated and no other thread is stopped: a block that is freed meanwhile has its
- * share in "(not sampled)".  Takes 24 KiB of stack.  Returns false when writing fails.  Since 0.2. */
+ * inuse_space, in bytes, and samples, a count; once the process was armed also alloc_objects and alloc_space, in bytes, which sum to what
+ * was counted (hak_profile_arm).  Labels are bytes, of a block, and tag, a number, or the text "heap NAME" of what named heaps hold.
+ * Objects and bytes sum to what is live: in each size class as hak_stats_class counts it, and in large blocks.  What no sample tells of
+ * is "(not sampled)", and what has no stack "(unknown)".  With HAKMEM_INSIGHT=0 and in the secure library all is not sampled, and the
+ * period 0.  Functions have no names, the build ids of their files lead to them.  Nothing is allocated and no other thread is stopped: a
+ * block that is freed meanwhile has its share in "(not sampled)".  Takes 24 KiB of stack.  Returns false when writing fails.  Since 0.2. */
 HAK_API bool hak_profile_pprof(int fd);
 
-/* Counts what is allocated from now on, also of what is freed soon, for so many seconds; 0 ends that, and HAKMEM_EVENTS.  The
- * counts, of all times together, are in snapshots (alloc_objects, alloc_space): exactly in each size class, in bytes asked for; where,
- * by one allocation in 512 KiB on average, of which n have an error of 1 / sqrt(n).  A block that realloc leaves where it is counts once,
- * as it was allocated; other threads count from their next slow path on.  Meanwhile a small allocation takes 173 instructions more
- * (docs/insight.md).  A fork's child is not armed, though with HAKMEM_EVENTS it is.  Also in the secure library.  Any thread.  Returns
- * false under Valgrind's memcheck.  Since 0.2. */
+/* Counts what is allocated from now on, also of what is freed soon, for so many seconds; 0 ends that, and HAKMEM_EVENTS.  The counts, of
+ * all times together, are in snapshots, and alloc_objects and alloc_space of hak_profile_pprof: exactly in each size class, in bytes
+ * asked for; where, by one allocation in 512 KiB on average, of which n have an error of 1 / sqrt(n).  A block that realloc leaves where
+ * it is counts once, as it was allocated; other threads count from their next slow path on.  Meanwhile a small allocation takes 173
+ * instructions more (docs/insight.md).  A fork's child is not armed, though with HAKMEM_EVENTS it is.  Also in the secure library.  Any
+ * thread.  Returns false under Valgrind's memcheck.  Since 0.2. */
 HAK_API bool hak_profile_arm(uint32_t seconds);
 
 /* What the calling thread allocates from now on has this number in profiles: a tenant's, a request's, a subsystem's.

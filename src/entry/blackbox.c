@@ -28,7 +28,8 @@
 #define SLOT_BYTES ((size_t)255 << 10)
 #define BOX_BYTES ((size_t)1 << 20)
 _Static_assert(HEAD_BYTES + SLOTS * SLOT_BYTES <= BOX_BYTES, "all entries have room");
-#define SITES_ROOM (SLOT_BYTES / 4 * 3) /* mappings leave so much for samples and sites */
+#define MAPPINGS_ROOM (SLOT_BYTES / 8 * 7) /* the names of heaps leave so much for what follows, */
+#define SITES_ROOM (SLOT_BYTES / 4 * 3)    /* and mappings for samples and sites */
 #define THINNED_MOST_SHIFT 16
 
 /* When an entry is due. */
@@ -148,6 +149,7 @@ static void write_body(writer_t *w, const look_t *l) {
   profile_begin(w, box.process);
   profile_census(w, &stats);
   write_figures(w, l, &stats);
+  profile_heaps(w, MAPPINGS_ROOM);
   mappings_from(&all, box.maps, box.memory, box.page);
   profile_mappings(w, &all, SITES_ROOM);
 }

@@ -108,6 +108,7 @@ static const named_value_t values[] PUBLISHED(".data.rel.ro.names") = {
     {"track.quiet", TRACK_QUIET},
     {"track.site_shift", TRACK_SITE_SHIFT}, /* its site ends where its time begins */
     {"track.born_shift", TRACK_BORN_SHIFT},
+    {"track.chunk_bytes", TRACK_CHUNK_BYTES},
     {"site.chunk", SITE_CHUNK},
     {"site.most", SITE_MOST},
     {"event.object_bits", EVENT_OBJECT_BITS},
@@ -214,6 +215,7 @@ static const named_place_t places[] PUBLISHED(".data.rel.ro.descriptor") = {
     {"heaps", &heaps_newest},
     {"page_bytes", &os_page},
     {"sample.rate", &sample_rate},
+    {"track.chunks", &track_chunks},
     {"site.chunks", site_chunks},
     {"site.count", &site_count},
     {"site.checked", &site_keys_checked},

@@ -7,7 +7,9 @@
  *
  * Fields of a message may come in any order, and a text's number is how many came before it.  So everything is written when it is
  * known, and little is kept.  Numbers of functions, mappings and locations rise from 1 without a gap: some readers take them for
- * indexes. */
+ * indexes.
+ *
+ * What was allocated while the process was armed is shared out in the same way, among the events of each group (front/watch.h). */
 #include "entry/entry.h"
 
 #include <errno.h>
@@ -18,6 +20,8 @@
 #include "entry/reading.h"
 #include "entry/writer.h"
 #include "front/census.h"
+#include "front/named.h"
+#include "front/watch.h"
 #include "kit/site.h"
 
 /* --- messages ------------------------------------------------------------------------------ */
@@ -27,7 +31,7 @@ enum { PROFILE_TYPE = 1, PROFILE_SAMPLE, PROFILE_MAPPING, PROFILE_LOCATION, PROF
 enum { PROFILE_PERIOD_TYPE = 11, PROFILE_PERIOD, PROFILE_DEFAULT_TYPE = 14 };
 enum { TYPE_KIND = 1, TYPE_UNIT };
 enum { SAMPLE_LOCATION = 1, SAMPLE_VALUE, SAMPLE_LABEL };
-enum { LABEL_KEY = 1, LABEL_NUMBER = 3, LABEL_UNIT };
+enum { LABEL_KEY = 1, LABEL_TEXT, LABEL_NUMBER, LABEL_UNIT };
 enum { MAPPING_ID = 1, MAPPING_START, MAPPING_END, MAPPING_OFFSET, MAPPING_FILE, MAPPING_BUILD_ID };
 enum { LOCATION_ID = 1, LOCATION_MAPPING, LOCATION_ADDRESS, LOCATION_CALL };
 enum { CALL_FUNCTION = 1 };
@@ -39,8 +43,8 @@ typedef struct message {
   format_t out;
   char text[WRITER_ROOM - 8];
 } message_t;
-/* Calls, three values and two labels, with their numbers. */
-_Static_assert(SITE_FRAMES * 5 + 3 * 11 + 2 * 20 < sizeof((message_t *)NULL)->text, "no message is longer");
+/* Calls, five values and two labels, with their numbers. */
+_Static_assert(SITE_FRAMES * 5 + 5 * 11 + 2 * 20 < sizeof((message_t *)NULL)->text, "no message is longer");
 
 static format_t *message(message_t *m) {
   format_init(&m->out, m->text, sizeof m->text);
@@ -72,6 +76,8 @@ enum {
   TEXT_SPACE,
   TEXT_BYTES,
   TEXT_SAMPLES,
+  TEXT_ALLOC_OBJECTS,
+  TEXT_ALLOC_SPACE,
   TEXT_PERIOD,
   TEXT_TAG,
   TEXT_UNKNOWN,
@@ -79,8 +85,16 @@ enum {
   TEXTS
 };
 static const char texts[TEXTS][16] = {
-    [TEXT_OBJECTS] = "inuse_objects",     [TEXT_COUNT] = "count",  [TEXT_SPACE] = "inuse_space", [TEXT_BYTES] = "bytes",
-    [TEXT_SAMPLES] = "samples",           [TEXT_PERIOD] = "space", [TEXT_TAG] = "tag",           [TEXT_UNKNOWN] = "(unknown)",
+    [TEXT_OBJECTS] = "inuse_objects",
+    [TEXT_COUNT] = "count",
+    [TEXT_SPACE] = "inuse_space",
+    [TEXT_BYTES] = "bytes",
+    [TEXT_SAMPLES] = "samples",
+    [TEXT_ALLOC_OBJECTS] = "alloc_objects",
+    [TEXT_ALLOC_SPACE] = "alloc_space",
+    [TEXT_PERIOD] = "space",
+    [TEXT_TAG] = "tag",
+    [TEXT_UNKNOWN] = "(unknown)",
     [TEXT_NOT_SAMPLED] = "(not sampled)",
 };
 
@@ -121,8 +135,10 @@ typedef struct shares {
 static uint64_t shares_take(shares_t *s, uint64_t weight) {
   s->passed = weight < s->weight - s->passed ? s->passed + weight : s->weight;
   if (s->weight == 0) return 0;
-  /* Neither operation decreases when `passed` grows, and in the end it is the total: both are less than 2^52. */
-  uint64_t upto = (uint64_t)((double)s->total * ((double)s->passed / (double)s->weight) + 0.5), share = upto - s->given;
+  /* Neither operation decreases when `passed` grows.  Past 2^52, which what was allocated may reach, it may be more than the total. */
+  uint64_t upto = (uint64_t)((double)s->total * ((double)s->passed / (double)s->weight) + 0.5);
+  if (upto > s->total || s->passed == s->weight) upto = s->total;
+  uint64_t share = upto - s->given;
   s->given = upto;
   return share;
 }
@@ -183,13 +199,18 @@ static HAK_COLD void count_groups(group_t *groups) {
 enum { NAMED_UNKNOWN = 1, NAMED_NOT_SAMPLED, LOCATION_SITES };
 
 #define MAPPINGS_MOST 512 /* addresses in further ones have none */
+#define NAMES_KEPT 64     /* of heaps; of more, some are written again */
 
 typedef struct pprof {
   writer_t out;
+  bool counted;             /* something was allocated while the process was armed: samples have two values more */
   uint32_t texts, mappings; /* how many were written */
   struct {
     uintptr_t start, end;
   } mapped[MAPPINGS_MOST];
+  struct {
+    uint32_t tag, text; /* TEXT_NONE: no heap has the tag */
+  } names[NAMES_KEPT];  /* by the tag's last bits */
 } pprof_t;
 
 /* Returns its number. */
@@ -215,6 +236,8 @@ static HAK_COLD void pprof_head(pprof_t *p) {
   pprof_type(p, PROFILE_TYPE, TEXT_OBJECTS, TEXT_COUNT);
   pprof_type(p, PROFILE_TYPE, TEXT_SPACE, TEXT_BYTES);
   pprof_type(p, PROFILE_TYPE, TEXT_SAMPLES, TEXT_COUNT);
+  if (p->counted) pprof_type(p, PROFILE_TYPE, TEXT_ALLOC_OBJECTS, TEXT_COUNT);
+  if (p->counted) pprof_type(p, PROFILE_TYPE, TEXT_ALLOC_SPACE, TEXT_BYTES);
   pprof_type(p, PROFILE_PERIOD_TYPE, TEXT_PERIOD, TEXT_BYTES);
   format_t *f = writer(&p->out);
   put_number(f, PROFILE_PERIOD, sample_rate);
@@ -222,10 +245,17 @@ static HAK_COLD void pprof_head(pprof_t *p) {
   put_number(f, PROFILE_TIME, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
 }
 
-static void put_values(format_t *f, uint64_t objects, uint64_t bytes, unsigned samples) {
-  put_number(f, SAMPLE_VALUE, objects);
-  put_number(f, SAMPLE_VALUE, bytes);
-  put_number(f, SAMPLE_VALUE, samples);
+typedef struct columns {
+  uint64_t objects, bytes, samples;
+  uint64_t alloc_objects, alloc_bytes;
+} columns_t;
+
+static void put_values(const pprof_t *p, format_t *f, columns_t v) {
+  put_number(f, SAMPLE_VALUE, v.objects);
+  put_number(f, SAMPLE_VALUE, v.bytes);
+  put_number(f, SAMPLE_VALUE, v.samples);
+  if (p->counted) put_number(f, SAMPLE_VALUE, v.alloc_objects);
+  if (p->counted) put_number(f, SAMPLE_VALUE, v.alloc_bytes);
 }
 
 static void put_stack(format_t *f, uint32_t number) {
@@ -238,41 +268,69 @@ static void put_stack(format_t *f, uint32_t number) {
   }
 }
 
-static void put_label(format_t *f, unsigned key, uint64_t number, unsigned unit) {
+/* `field` is LABEL_NUMBER or LABEL_TEXT. */
+static void put_label(format_t *f, unsigned key, unsigned field, uint64_t value, unsigned unit) {
   message_t m;
   format_t *label = message(&m);
   put_number(label, LABEL_KEY, key);
-  put_number(label, LABEL_NUMBER, number);
+  put_number(label, field, value);
   put_number(label, LABEL_UNIT, unit);
   put_bytes(f, SAMPLE_LABEL, label);
 }
 
+static HAK_COLD uint32_t pprof_heap_text(pprof_t *p, const char *name) {
+  char text[sizeof "heap " + HEAP_NAME];
+  format_t f;
+  format_init(&f, text, sizeof text);
+  format_text(&f, "heap ");
+  format_text(&f, name[0] != '\0' ? name : "(no name)");
+  return pprof_text(p, text);
+}
+
+/* The number of the text that says which named heap has the tag; TEXT_NONE: none has. */
+static HAK_COLD uint32_t pprof_heap(pprof_t *p, uint32_t tag) {
+  if ((tag & NAMED_TAG) == 0) return TEXT_NONE;
+  unsigned slot = tag % NAMES_KEPT;
+  if (p->names[slot].tag == tag) return p->names[slot].text;
+  census_named_t heap;
+  bool found = false;
+  for (const heap_t *at = NULL; !found && census_next_named(&at, &heap);) found = heap.tag == tag;
+  p->names[slot].tag = tag;
+  p->names[slot].text = found ? pprof_heap_text(p, heap.name) : TEXT_NONE;
+  return p->names[slot].text;
+}
+
 static HAK_COLD void pprof_sample(pprof_t *p, group_t *g, const reading_t *r) {
+  uint32_t heap = pprof_heap(p, r->tag);
   uint64_t objects = shares_take(&g->objects, weight_of(r)), bytes = shares_take(&g->bytes, r->size * weight_of(r));
   message_t m;
   format_t *f = message(&m);
   put_stack(f, r->site);
-  put_values(f, objects, g->size != 0 ? objects * g->size : bytes, 1);
-  put_label(f, TEXT_BYTES, r->size, TEXT_BYTES);
-  if (r->tag != 0) put_label(f, TEXT_TAG, r->tag, TEXT_NONE);
+  put_values(p, f, (columns_t){.objects = objects, .bytes = g->size != 0 ? objects * g->size : bytes, .samples = 1});
+  put_label(f, TEXT_BYTES, LABEL_NUMBER, r->size, TEXT_BYTES);
+  if (heap != TEXT_NONE) put_label(f, TEXT_TAG, LABEL_TEXT, heap, TEXT_NONE);
+  else if (r->tag != 0) put_label(f, TEXT_TAG, LABEL_NUMBER, r->tag, TEXT_NONE);
+  put_bytes(writer(&p->out), PROFILE_SAMPLE, f);
+}
+
+static HAK_COLD void pprof_not_sampled(pprof_t *p, columns_t v) {
+  message_t m;
+  format_t *f = message(&m);
+  put_number(f, SAMPLE_LOCATION, NAMED_NOT_SAMPLED);
+  put_values(p, f, v);
   put_bytes(writer(&p->out), PROFILE_SAMPLE, f);
 }
 
 /* What no sample has taken. */
 static HAK_COLD void pprof_rest(pprof_t *p, const group_t *groups) {
-  uint64_t objects = 0, bytes = 0;
+  columns_t v = {0};
   for (unsigned i = 0; i < GROUPS; i++) {
     const group_t *g = &groups[i];
     uint64_t left = g->objects.total - g->objects.given;
-    objects += left;
-    bytes += g->size != 0 ? left * g->size : g->bytes.total - g->bytes.given;
+    v.objects += left;
+    v.bytes += g->size != 0 ? left * g->size : g->bytes.total - g->bytes.given;
   }
-  if (objects == 0 && bytes == 0) return;
-  message_t m;
-  format_t *f = message(&m);
-  put_number(f, SAMPLE_LOCATION, NAMED_NOT_SAMPLED);
-  put_values(f, objects, bytes, 0);
-  put_bytes(writer(&p->out), PROFILE_SAMPLE, f);
+  if (v.objects != 0 || v.bytes != 0) pprof_not_sampled(p, v);
 }
 
 static HAK_COLD void pprof_samples(pprof_t *p) {
@@ -282,6 +340,68 @@ static HAK_COLD void pprof_samples(pprof_t *p) {
   while (reading_next(&r)) pprof_sample(p, &groups[group_of(&r)], &r);
   pprof_rest(p, groups);
 }
+
+/* --- what was allocated while the process was armed ------------------------------------------ */
+
+static HAK_COLD bool was_armed(void) {
+  for (unsigned group = 0; group < WATCH_GROUPS; group++) {
+    if (watch_counted(group).blocks != 0) return true;
+  }
+  return false;
+}
+
+/* The next row from *number on that has events; NULL: that was all. */
+static const event_row_t *next_row(uint32_t *number) {
+  for (const event_row_t *row; (row = event_row_at(*number)) != NULL;) {
+    ++*number;
+    if (load_relaxed(&row->key) != 0 && load_relaxed(&row->sums.events) != 0) return row;
+  }
+  return NULL;
+}
+
+static unsigned group_of_row(const event_row_t *row) { return (uint32_t)load_relaxed(&row->key) - 1; }
+static uint64_t objects_of_row(const event_row_t *row) { return load_relaxed(&row->sums.objects) >> EVENT_OBJECT_BITS; }
+
+/* Counts before events: rows grow only, so that who looks at them again shares out all of a group that has one. */
+static HAK_COLD void count_allocated(group_t *groups) {
+  for (unsigned i = 0; i < WATCH_GROUPS; i++) {
+    watch_sum_t sum = watch_counted(i);
+    groups[i].objects.total = sum.blocks;
+    groups[i].bytes.total = sum.bytes;
+  }
+  const event_row_t *row;
+  for (uint32_t number = 0; (row = next_row(&number)) != NULL;) {
+    group_t *g = &groups[group_of_row(row)];
+    g->objects.weight += objects_of_row(row);
+    g->bytes.weight += load_relaxed(&row->sums.bytes);
+  }
+}
+
+static HAK_COLD void pprof_row(pprof_t *p, group_t *g, const event_row_t *row) {
+  columns_t v = {.alloc_objects = shares_take(&g->objects, objects_of_row(row)),
+                 .alloc_bytes = shares_take(&g->bytes, load_relaxed(&row->sums.bytes))};
+  if (v.alloc_objects == 0 && v.alloc_bytes == 0) return;
+  message_t m;
+  format_t *f = message(&m);
+  put_stack(f, (uint32_t)(load_relaxed(&row->key) >> 32));
+  put_values(p, f, v);
+  put_bytes(writer(&p->out), PROFILE_SAMPLE, f);
+}
+
+static HAK_COLD void pprof_allocated(pprof_t *p) {
+  group_t groups[WATCH_GROUPS] = {{0}};
+  const event_row_t *row;
+  columns_t rest = {0};
+  count_allocated(groups);
+  for (uint32_t number = 0; (row = next_row(&number)) != NULL;) pprof_row(p, &groups[group_of_row(row)], row);
+  for (unsigned i = 0; i < WATCH_GROUPS; i++) {
+    rest.alloc_objects += groups[i].objects.total - groups[i].objects.given;
+    rest.alloc_bytes += groups[i].bytes.total - groups[i].bytes.given;
+  }
+  if (rest.alloc_objects != 0 || rest.alloc_bytes != 0) pprof_not_sampled(p, rest);
+}
+
+/* --- places ---------------------------------------------------------------------------------- */
 
 /* A place of no address, and its name as that of a function. */
 static HAK_COLD void pprof_named(pprof_t *p, unsigned number, unsigned text) {
@@ -355,8 +475,11 @@ HAK_COLD bool hak_profile_pprof(int fd) {
   int saved = errno;
   writer_open(&p.out, fd);
   p.texts = p.mappings = 0;
+  for (unsigned i = 0; i < NAMES_KEPT; i++) p.names[i].tag = 0;
+  p.counted = was_armed();
   pprof_head(&p);
   pprof_samples(&p);
+  if (p.counted) pprof_allocated(&p);
   pprof_named(&p, NAMED_UNKNOWN, TEXT_UNKNOWN);
   pprof_named(&p, NAMED_NOT_SAMPLED, TEXT_NOT_SAMPLED);
   pprof_mappings(&p);

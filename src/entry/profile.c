@@ -68,10 +68,10 @@ HAK_COLD void profile_sample(writer_t *w, const reading_t *r) {
   format_char(f, '\n');
 }
 
-static void write_heaps(writer_t *w) {
+HAK_COLD void profile_heaps(writer_t *w, size_t room) {
   census_named_t h;
   const heap_t *at = NULL;
-  while (census_next_named(&at, &h)) {
+  while (w->room >= room && census_next_named(&at, &h)) {
     format_t *f = writer(w);
     format_text(f, "heap");
     word_number(f, h.tag);
@@ -212,7 +212,7 @@ HAK_COLD bool hak_profile_write(int fd) {
   profile_begin(&w, (uint64_t)getpid());
   line_number(&w, "sample_bytes", sample_rate);
   profile_census(&w, &stats);
-  write_heaps(&w);
+  profile_heaps(&w, 0);
   write_samples(&w);
   pinned_write(&w);
   write_counted(&w);

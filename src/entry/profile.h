@@ -9,6 +9,8 @@
 void profile_begin(writer_t *w, uint64_t process);
 /* The size classes and the large blocks; *stats has the sums. */
 void profile_census(writer_t *w, hak_stats_t *stats);
+/* The names of named heaps, as many as leave so much of the writer's room. */
+void profile_heaps(writer_t *w, size_t room);
 void profile_sample(writer_t *w, const reading_t *r);
 /* How many sites there are, which is returned; and one of them. */
 site_figures_t profile_sites(writer_t *w);

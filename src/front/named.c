@@ -11,9 +11,6 @@
 #include "slab/large.h"
 #include "slab/remote.h"
 
-/* Tags of named heaps have this bit: those of threads are the program's own. */
-#define NAMED_TAG ((uint32_t)1 << 31)
-
 /* --- making ------------------------------------------------------------------------------ */
 
 /* What may stand in a report of any format as it is. */

@@ -28,6 +28,9 @@ HAK_CHECKED bool named_resize_large(unit_t *first, size_t size);
 /* A large block that was `owned`, and that its caller has claimed, is its heap's no more. */
 void named_let_go(unit_t *first);
 
+/* Tags of named heaps have this bit: those of threads are the program's own. */
+#define NAMED_TAG ((uint32_t)1 << 31)
+
 /* The named heap that the live block is from; NULL for any other. */
 HAK_CHECKED heap_t *named_of(const unit_t *span);
 

@@ -3,13 +3,15 @@
 #include "kit/meta.h"
 #include "kit/random.h"
 
-/* A mapping each; touched where it is used. */
-#define CHUNK_BYTES HAK_UNIT
+/* A mapping each, touched where it is used: first the address of the chunk before, then, from the next cache line on, records. */
+#define RECORD_BYTES HAK_UNIT
+_Static_assert(TRACK_CHUNK_BYTES == HAK_CACHE_LINE + RECORD_BYTES, "a chunk has its line and its records");
 _Static_assert(sizeof(track_t) << TRACK_ORDER_LEAST == HAK_CACHE_LINE, "records begin at a multiple of a cache line");
 _Static_assert((size_t)1 << TRACK_ORDER_MOST == HAK_UNIT / HAK_GRANULE, "there is room for a slab of the smallest blocks");
-_Static_assert(sizeof(track_t) << TRACK_ORDER_MOST <= CHUNK_BYTES, "a chunk has room for the most records");
+_Static_assert(sizeof(track_t) << TRACK_ORDER_MOST <= RECORD_BYTES, "a chunk has room for the most records");
 
 uint32_t track_every;
+_Atomic uintptr_t track_chunks;
 
 void track_start(uint32_t every) { track_every = every; }
 
@@ -23,13 +25,22 @@ static uintptr_t records_used(track_store_t *store, unsigned order) {
   return records;
 }
 
+/* Returns where its records begin; 0: there is no memory. */
+static uintptr_t chunk_new(void) {
+  uintptr_t chunk = (uintptr_t)meta_alloc(TRACK_CHUNK_BYTES), before = load_relaxed(&track_chunks);
+  if (chunk == 0) return 0;
+  do store_relaxed((_Atomic uintptr_t *)chunk, before);
+  while (!atomic_compare_exchange_weak_explicit(&track_chunks, &before, chunk, memory_order_relaxed, memory_order_relaxed));
+  return chunk + HAK_CACHE_LINE;
+}
+
 static uintptr_t records_new(track_store_t *store, unsigned order) {
   size_t bytes = sizeof(track_t) << order;
   if (store->end - store->next < bytes) {
-    uintptr_t chunk = (uintptr_t)meta_alloc(CHUNK_BYTES);
-    if (chunk == 0) return 0;
-    store->next = chunk;
-    store->end = chunk + CHUNK_BYTES;
+    uintptr_t first = chunk_new();
+    if (first == 0) return 0;
+    store->next = first;
+    store->end = first + RECORD_BYTES;
   }
   uintptr_t records = store->next;
   store->next = records + bytes;

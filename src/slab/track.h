@@ -59,6 +59,11 @@ typedef struct track_store {
   uintptr_t next, end;                  /* what none has had yet */
 } track_store_t;
 
+/* The newest chunk of memory that records lie in: for readers outside, who count them.  Each begins with the address of the one before,
+ * 0 in the first.  All stay for good. */
+#define TRACK_CHUNK_BYTES (HAK_CACHE_LINE + HAK_UNIT)
+extern _Atomic uintptr_t track_chunks;
+
 /* One slab in so many; 0: none. Set once, before the first slab. */
 extern uint32_t track_every;
 void track_start(uint32_t every);

@@ -62,7 +62,9 @@ static bool take_field(message_t *m, field_t *f) {
 /* ---- a profile ---- */
 
 enum { LOCATIONS = 1 << 16, MAPPINGS = 512, TEXTS = 2048, CLASSES = 64, SIZE_MOST = 32768 };
-enum { OBJECTS, SPACE, SAMPLES, VALUES };
+enum { OBJECTS, SPACE, SAMPLES, LIVE_VALUES, ALLOC_OBJECTS = LIVE_VALUES, ALLOC_SPACE, VALUES };
+static const char *const types[VALUES] = {"inuse_objects", "inuse_space", "samples", "alloc_objects", "alloc_space"};
+static unsigned columns = LIVE_VALUES; /* that a profile has: all once the process was armed */
 
 static uintptr_t addresses[LOCATIONS];
 static uint32_t location_mappings[LOCATIONS];
@@ -77,11 +79,20 @@ static struct {
   uint64_t small_objects[SIZE_MOST / 16 + 1], large_bytes;
   unsigned inexact; /* samples of blocks that have to be sampled, with other bytes than they have */
   uint64_t bytes[PLACES], tagged[PLACES];
+  uint64_t allocated[PLACES], allocated_bytes[PLACES];
 } seen;
 
 static bool text_is(uint64_t number, const char *want) {
   if (number >= seen.texts) return false;
   return (size_t)(texts[number].end - texts[number].at) == strlen(want) && memcmp(texts[number].at, want, strlen(want)) == 0;
+}
+
+static void see_type(message_t m) {
+  REQUIRE(seen.types < VALUES);
+  for (field_t f; take_field(&m, &f);) {
+    if (f.number == 1) CHECK(text_is(f.value, types[seen.types]));
+  }
+  seen.types++;
 }
 
 static void see_mapping(message_t m) {
@@ -145,6 +156,8 @@ static void see_place(uint32_t location, const uint64_t *values, bool tagged) {
   CHECK(addresses[location - 1] >= mapped[mapping - 1].start && addresses[location - 1] < mapped[mapping - 1].end);
   seen.bytes[place] += values[SPACE];
   if (tagged) seen.tagged[place] += values[SPACE];
+  seen.allocated[place] += values[ALLOC_OBJECTS];
+  seen.allocated_bytes[place] += values[ALLOC_SPACE];
 }
 
 static void see_size(uint64_t size, const uint64_t *values) {
@@ -158,18 +171,18 @@ static void see_size(uint64_t size, const uint64_t *values) {
 }
 
 static void see_sample(message_t m) {
-  uint32_t stack[64], depth = 0, columns = 0;
+  uint32_t stack[64], depth = 0, column = 0;
   uint64_t values[VALUES] = {0}, size = 0, tag = 0;
   for (field_t f; take_field(&m, &f);) {
     if (f.number == 1 && depth < 64) stack[depth++] = (uint32_t)f.value;
-    if (f.number == 2 && columns < VALUES) values[columns++] = f.value;
+    if (f.number == 2 && column < VALUES) values[column++] = f.value;
     if (f.number != 3) continue;
     uint64_t key = 0, number = label_of(f.content, &key);
     if (text_is(key, "bytes")) size = number;
     else if (text_is(key, "tag")) tag = number;
     else check_fail(__FILE__, __LINE__, "no label is text %u", (unsigned)key);
   }
-  CHECK(depth > 0 && columns == VALUES);
+  CHECK(depth > 0 && column == columns);
   for (unsigned i = 0; i < VALUES; i++) {
     CHECK((int64_t)values[i] >= 0);
     seen.sums[i] += values[i];
@@ -184,7 +197,7 @@ static void see_profile(message_t whole, unsigned turn) {
   for (field_t f; take_field(&whole, &f);) {
     if (turn == 0 && f.number == 6 && seen.texts < TEXTS) texts[seen.texts++] = f.content;
     if (turn == 0 && f.number == 12) seen.period = f.value;
-    if (turn == 1 && f.number == 1) seen.types++;
+    if (turn == 1 && f.number == 1) see_type(f.content);
     if (turn == 1 && f.number == 3) see_mapping(f.content);
     if (turn == 1 && f.number == 4) see_location(f.content);
     if (turn == 1 && f.number == 5) see_function(f.content);
@@ -201,7 +214,7 @@ static void look_at(int fd) {
   memset(&seen, 0, sizeof seen);
   for (unsigned turn = 0; turn < 3; turn++) see_profile((message_t){whole, whole + bytes}, turn);
   munmap((void *)(uintptr_t)whole, (size_t)bytes);
-  CHECK(text_is(0, "") && seen.types == VALUES && seen.texts < TEXTS);
+  CHECK(text_is(0, "") && seen.types == columns && seen.texts < TEXTS);
 }
 
 /* ---- what is counted ---- */
@@ -370,6 +383,60 @@ TEST(pprof_needs_no_memory) {
   REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
   look_at(fd);
   check_sums();
+}
+
+static void allocate(unsigned place, unsigned count, size_t bytes) {
+  for (unsigned i = 0; i < count; i++) api.free(allocate_at(place, bytes));
+}
+
+/* What was counted is exact; two places that share a group of sizes share it by some 120 events. */
+static void check_allocated(void) {
+  uint64_t small = seen.allocated[0] + seen.allocated[1], small_bytes = seen.allocated_bytes[0] + seen.allocated_bytes[1];
+  if (is_beside()) return;
+  CHECK_EQ(small, 400000);
+  CHECK_EQ(small_bytes, UINT64_C(400000) * 160);
+  CHECK(fabs((double)seen.allocated[0] / (double)small - 0.75) < 5 * sqrt(0.75 * 0.25 / 120));
+  /* Both are rounded, and what an event stands for is cut to whole blocks. */
+  CHECK(fabs((double)seen.allocated_bytes[0] / 160 - (double)seen.allocated[0]) < 3);
+  CHECK_EQ(seen.allocated[2], 40);
+  CHECK_EQ(seen.allocated_bytes[2], UINT64_C(40) << 20);
+  CHECK_EQ(seen.sums[ALLOC_OBJECTS], 400040);
+  CHECK_EQ(seen.sums[ALLOC_SPACE], UINT64_C(400000) * 160 + (UINT64_C(40) << 20));
+}
+
+TEST(pprof_tells_what_was_allocated_while_armed) {
+  find_pprof();
+  bool (*arm)(uint32_t) = (bool (*)(uint32_t))(uintptr_t)symbol_find("hak_profile_arm");
+  REQUIRE(arm != NULL && arm(600));
+  allocate(0, 300000, 160);
+  allocate(1, 100000, 160);
+  allocate(2, 40, 1 << 20);
+  columns = VALUES;
+  for (unsigned turn = 0; turn < 2; turn++) { /* while it is armed, and after */
+    int fd = memfd_create("pprof", 0);
+    count(&before);
+    CHECK(pprof_write(fd));
+    if (!is_beside()) check_untouched();
+    look_at(fd);
+    if (!is_beside()) check_sums();
+    check_allocated();
+    CHECK(arm(0));
+  }
+}
+
+/* A group of which no event tells. */
+TEST(pprof_has_what_no_event_tells_of) {
+  find_pprof();
+  bool (*arm)(uint32_t) = (bool (*)(uint32_t))(uintptr_t)symbol_find("hak_profile_arm");
+  REQUIRE(arm != NULL && arm(600));
+  allocate(0, 1, 16);
+  CHECK(arm(0));
+  int fd = memfd_create("pprof", 0);
+  columns = VALUES;
+  CHECK(pprof_write(fd));
+  look_at(fd);
+  CHECK(is_beside() || seen.sums[ALLOC_OBJECTS] == 1);
+  CHECK(is_beside() || seen.rest[ALLOC_SPACE] == 16);
 }
 
 TEST(pprof_that_cannot_be_written_is_said) {
