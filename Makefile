@@ -98,7 +98,7 @@ bench-scaling: workloads ## count atomic operations and lines that threads take 
 bench-limits: lib ## find the smallest memory limit that programs survive under each allocator; needs root and a memory controller
 	bench/limits/limits.py --build $(BUILD) $(ARGS)
 
-man: $(VENV)/.installed-bench ## write the man pages anew from the command line: packaging/man
+man: $(VENV)/.installed-bench ## write the man pages and docs/commands.md anew from the command line
 	$(VENV)/bin/python tools/gen_man
 
 wheel: ## build the wheel for this machine, with the tag that an index takes: build/wheel
