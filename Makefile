@@ -17,7 +17,7 @@ help: ## list the commands
 
 lib: ## build the libraries alone, shared and static, in build/; needs cmake and a C compiler
 	@test -f $(BUILD)/CMakeCache.txt || cmake -S . -B $(BUILD) -DHAKMEM_TESTS=OFF
-	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure hakmem_secure_static hakmem_launch
+	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure hakmem_secure_static hakmem_launch hakmem_compat
 
 amalgamation: ## write the library as one source and one header, for programs that compile it in: build/amalgamation
 	tools/amalgamate $(BUILD)/amalgamation
