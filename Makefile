@@ -39,6 +39,7 @@ recipes: dist ## fill in the recipes of other package managers: build/recipes; U
 
 run: ## set everything up, then show the demo; CMD="..." compares that command instead
 	@tools/setup build python
+	@tools/python $(VENV) $(PYTHON) >/dev/null
 	@$(MAKE) --no-print-directory lib
 	@cmake --install $(BUILD) --prefix $(BUILD)/installed >/dev/null
 	@python=$$(tools/python $(VENV) $(PYTHON)) && "$$python" $(BUILD)/installed/bin/hakmem $(if $(CMD),run --compare -- $(CMD),demo)
