@@ -17,7 +17,7 @@ help: ## list the commands
 
 lib: ## build the libraries alone, shared and static, in build/; needs cmake and a C compiler
 	@test -f $(BUILD)/CMakeCache.txt || cmake -S . -B $(BUILD) -DHAKMEM_TESTS=OFF
-	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure hakmem_secure_static hakmem_launch
+	cmake --build $(BUILD) -j $(JOBS) --target hakmem hakmem_static hakmem_secure hakmem_secure_static hakmem_launch hakmem_compat
 
 amalgamation: ## write the library as one source and one header, for programs that compile it in: build/amalgamation
 	tools/amalgamate $(BUILD)/amalgamation
@@ -39,6 +39,7 @@ recipes: dist ## fill in the recipes of other package managers: build/recipes; U
 
 run: ## set everything up, then show the demo; CMD="..." compares that command instead
 	@tools/setup build python
+	@tools/python $(VENV) $(PYTHON) >/dev/null
 	@$(MAKE) --no-print-directory lib
 	@cmake --install $(BUILD) --prefix $(BUILD)/installed >/dev/null
 	@python=$$(tools/python $(VENV) $(PYTHON)) && "$$python" $(BUILD)/installed/bin/hakmem $(if $(CMD),run --compare -- $(CMD),demo)
@@ -98,7 +99,7 @@ bench-scaling: workloads ## count atomic operations and lines that threads take 
 bench-limits: lib ## find the smallest memory limit that programs survive under each allocator; needs root and a memory controller
 	bench/limits/limits.py --build $(BUILD) $(ARGS)
 
-man: $(VENV)/.installed-bench ## write the man pages anew from the command line: packaging/man
+man: $(VENV)/.installed-bench ## write the man pages and docs/commands.md anew from the command line
 	$(VENV)/bin/python tools/gen_man
 
 wheel: ## build the wheel for this machine, with the tag that an index takes: build/wheel
@@ -120,7 +121,7 @@ setup-compilers:
 	@tools/setup build python cxx
 
 setup-tests: setup-compilers # one after the other, as apt wants
-	@tools/setup build python test ports programs rust bench recipes
+	@tools/setup build python test compat ports programs rust bench recipes
 	@tools/pinned
 
 # Within `make test`, what is missing is installed while what can be built is. What runs beside check leaves it half the processors.

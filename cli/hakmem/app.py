@@ -14,6 +14,7 @@ from typing import TextIO
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from hakmem import __version__, blackbox_command, demo, exits, leaks, peers, preload, render, reports
 from hakmem import library as library_queries
@@ -214,12 +215,21 @@ def _exit_as(comparison: Comparison) -> None:
     sys.exit(next((run.exit_code for run in runs if run.exit_code), 0))
 
 
+def _show_holders(holders: Table | str) -> None:
+    if isinstance(holders, str):
+        click.echo(holders)
+        return
+    click.echo("Who held its memory under hakmem when it had most; of your program: hakmem profile PID")
+    render.print_wide(holders)
+
+
 @main.command("demo")
 @repetitions_option
 @library_option
 def demo_command(repetitions: int, library: str | None) -> None:
     """Compare hakmem with the system malloc on CPython and SQLite; takes under a minute."""
-    there = peers.compared(preload.library(library), False, ())
+    path = preload.library(library)
+    there = peers.compared(path, False, ())
     click.echo(demo.INTRODUCTION)
     for part in demo.PARTS:
         comparison = _compare_with_progress(
@@ -234,6 +244,8 @@ def demo_command(repetitions: int, library: str | None) -> None:
             _exit_as(comparison)
         if comparison.interrupted:
             sys.exit(1)
+        if part.with_holders:
+            _show_holders(demo.holders(part, path))
     click.echo('\nAny program of yours: make run CMD="..." or hakmem run --compare -- CMD...')
 
 

@@ -1,12 +1,19 @@
-"""The embedded demo: CPython, with its SQLite, doing two kinds of work."""
+"""The embedded demo: CPython, with its SQLite, doing four kinds of work."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hakmem import preload
+from hakmem import blackbox, preload
+from hakmem.errors import Failure
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 
@@ -16,9 +23,24 @@ class Part:
     name: str
     explanation: str
     variables: dict[str, str] = field(default_factory=dict)
+    with_holders: bool = False  # tell also who holds its memory
 
 
+# Those where malloc matters most first; what gains nothing is shown too.
 PARTS = (
+    Part(
+        "buffers",
+        "Messages of 40 MB, received in parts, each into a buffer that grows. CPython as it is by default:\n"
+        "what is larger than 512 bytes it takes from malloc.",
+        {"PYTHONHASHSEED": "0"},
+    ),
+    Part(
+        "requests",
+        "A server whose 8 threads answer requests in JSON. PYTHONMALLOC=malloc turns CPython's own\n"
+        "small-object allocator off, which is not its default, so that every object comes from malloc.",
+        {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"},
+        with_holders=True,
+    ),
     Part(
         "sqlite",
         "SQLite in memory: tables, indexes, joins, deletes. SQLite takes every block from malloc;\n"
@@ -27,18 +49,43 @@ PARTS = (
     ),
     Part(
         "objects",
-        "Objects of every lifetime, and JSON. PYTHONMALLOC=malloc turns CPython's own small-object\n"
-        "allocator off, which is not its default, so that every object comes from malloc.",
+        "Objects of every lifetime, and JSON, with PYTHONMALLOC=malloc, in one thread.",
         {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"},
     ),
 )
 
 INTRODUCTION = (
     "One program, unmodified, under the system malloc and under hakmem in turn: CPython,\n"
-    "with work for SQLite first and then for its own objects. This takes under a minute."
+    "with four kinds of work. This takes under a minute."
 )
+
+HOLDERS = 3  # functions that are shown
 
 
 def command(part: Part) -> list[str]:
     python = SYSTEM_PYTHON if Path(SYSTEM_PYTHON).exists() else sys.executable
     return [python, "-S", "-B", str(preload.PACKAGE / "demo_workload.py"), part.name]
+
+
+def holders(part: Part, library: Path) -> Table | str:
+    """Runs it once more with a black box: who held the memory when there was most of it; or why that cannot be told."""
+    try:
+        from hakmem import insight, snapshots, symbols
+    except ImportError as error:
+        return f"Which functions hold the memory is told where Python has {error.name}: pip install ."
+    environment = preload.caller_environment() | part.variables
+    environment["LD_PRELOAD"] = preload.preload_value(environment, library)
+    with tempfile.TemporaryDirectory(prefix="hakmem-") as place:
+        file = f"{place}/box"
+        environment["HAKMEM_BLACKBOX"] = file
+        quiet = subprocess.DEVNULL
+        subprocess.run(command(part), env=environment, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
+        try:
+            most = max(blackbox.read(file).entries, key=lambda entry: entry.resident, default=None)
+            if most is None:
+                return "Which functions held the memory cannot be told: it ended too early."
+            taken = snapshots.parse(most.text.decode(errors="surrogateescape"), file)
+        except Failure as failure:
+            return f"Which functions held the memory cannot be told: {failure.message}"
+        rows, count = insight.rows(taken, symbols.Symbols(taken), insight.FUNCTION, HOLDERS)
+        return insight.profile_table(taken, rows, count, 1)

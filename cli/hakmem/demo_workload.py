@@ -1,9 +1,13 @@
 """The work of the demo; uses the standard library only. Arguments: the name of one part."""
 
+from __future__ import annotations
+
 import json
+import queue
 import random
 import sqlite3
 import sys
+import threading
 
 WORDS = "amber birch cedar dune ember fjord grove heath isle juniper kelp loam moss".split()
 
@@ -15,6 +19,51 @@ def text(source: random.Random, words: int) -> str:
 
 def item(source: random.Random) -> str:
     return f"{text(source, 3)} {source.randrange(1000)}"
+
+
+def answer(requests: queue.SimpleQueue[str | None], kept: list[object], answered: list[int]) -> None:
+    while True:
+        body = requests.get()
+        if body is None:
+            return
+        records = json.loads(body)
+        kept.append(records[len(kept) % 100 :: 200])
+        answered.append(len(json.dumps(records)))
+
+
+def requests() -> int:
+    """A server: 8 threads answer requests of 2 MB of JSON, each the next one, and a little of every request stays in a cache."""
+    source = random.Random(1)
+    records = [
+        {"id": at, "name": text(source, 2), "note": item(source) * (at % 12), "tags": [str(at), "new"]}
+        for at in range(20_000)
+    ]
+    bodies = [json.dumps(records[::2]), json.dumps(records[1::2])]
+    waiting: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    kept: list[object] = []
+    answered: list[int] = []
+    threads = [threading.Thread(target=answer, args=(waiting, kept, answered)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for number in range(16):
+        waiting.put(bodies[number % len(bodies)])
+    for _ in threads:
+        waiting.put(None)
+    for thread in threads:
+        thread.join()
+    return sum(answered)
+
+
+def buffers() -> int:
+    """Receive messages of 40 MB, of which nobody knows the length before the end."""
+    received = 0
+    part = b"x" * 4_000
+    for _ in range(12):
+        message = bytearray()
+        for _ in range(10_000):
+            message += part
+        received += len(message)
+    return received
 
 
 def sqlite() -> int:
@@ -71,4 +120,4 @@ def objects() -> int:
 
 
 if __name__ == "__main__":
-    print({"sqlite": sqlite, "objects": objects}[sys.argv[1]]())
+    print({"requests": requests, "buffers": buffers, "sqlite": sqlite, "objects": objects}[sys.argv[1]]())

@@ -1,4 +1,4 @@
-"""The man pages are what the command line says of itself, and come with it."""
+"""The man pages, and docs/commands.md, are what the command line says of itself; the former come with it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ extern "C" {
 typedef struct hak_pressure {
   uint32_t struct_size; /* bytes of it that are filled */
   uint32_t level;       /* HAK_PRESSURE_* */
-  uint64_t used;        /* bytes that count against the limit, as last seen: of all in the container, or of this heap */
+  uint64_t used;        /* bytes that count against the limit: of this heap; or of all in the container, as if what the heap has lately
+                           grown by were not written to yet, but will be */
   uint64_t limit;       /* bytes; 0: none is known */
   uint64_t wanted;      /* bytes of the allocation that is about to fail; else 0 */
 } hak_pressure_t;

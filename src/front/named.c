@@ -1,6 +1,7 @@
 #include "front/named.h"
 
 #include "front/heaps.h"
+#include "front/quarantine.h"
 #include "front/repair.h"
 #include "front/secure.h"
 #include "front/thread.h"
@@ -102,12 +103,20 @@ static void note_alloc(heap_t *heap) {
   note_peak(heap);
 }
 
+static void *take_one(heap_t *heap, unsigned size_class) {
+  region_bin_t *bin = &heap_bin(heap, size_class)->shared;
+  void *entry = NULL;
+  if (HAK_SECURE) return batch_take_among(&heap->owner, size_class, bin, quarantine_choose(heap, BATCH_NUMBERS, BATCH_NUMBERS));
+  return batch_take(&heap->owner, size_class, bin, &entry, 1) == 1 ? entry : NULL;
+}
+
 void *named_take(heap_t *heap, unsigned size_class, const char *function, bool *refused) {
   void *entry = NULL;
   named_lock(heap, function);
   if (!load_relaxed(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
   *refused = !allows(heap, class_info[size_class].size);
-  if (!*refused && batch_take(&heap->owner, size_class, &heap_bin(heap, size_class)->shared, &entry, 1) == 1) note_alloc(heap);
+  if (!*refused) entry = take_one(heap, size_class);
+  if (entry != NULL) note_alloc(heap);
   owner_unlock(&heap->owner);
   return entry;
 }

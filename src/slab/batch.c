@@ -84,6 +84,42 @@ uint32_t batch_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin,
   return taken;
 }
 
+/* Of the lowest bits that are set, as many as there are, one; `number` says which.  Not 0. */
+HAK_INLINE uint64_t bit_among(uint64_t bits, uint32_t number) {
+  uint64_t lowest[BATCH_AMONG] = {0};
+  uint32_t count = 0;
+  for (; count < BATCH_AMONG && bits != 0; bits &= bits - 1) lowest[count++] = bits & -bits;
+  return lowest[HAK_LIKELY(count == BATCH_AMONG) ? number % BATCH_AMONG : number % count];
+}
+
+/* NULL: it has none. */
+static void *slab_take_among(slab_owner_t *owner, unit_t *slab, uint32_t number) {
+  uint32_t unit = unit_number(slab), word = slab->first_word, words = slab_words(slab);
+  const class_info_t *info = slab_class(slab);
+  uint64_t all = 0;
+  for (; word < words && (all = load_relaxed(region_bits(region.free_bits, unit, word))) == 0; word++) {
+  }
+  slab->first_word = (uint16_t)word;
+  if (all == 0) return NULL;
+  uint64_t bit = bit_among(all, number);
+  store_relaxed(region_bits(region.free_bits, unit, word), all & ~bit);
+  char *block = (char *)region_address(unit) + (size_t)(word * 64 + bits_lowest64(bit)) * info->size;
+  slab_add_free(owner, slab, -1);
+  if (load_relaxed(&slab->holes) != 0) holes_end(slab, block, block + info->size - 1);
+  return block;
+}
+
+void *batch_take_among(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, uint32_t number) {
+  void *block = NULL;
+  while (block == NULL) { /* hole.c may have had all that was free */
+    unit_t *slab = slab_with_free(owner, size_class, bin);
+    if (slab == NULL) break;
+    block = slab_take_among(owner, slab, number);
+    if (load_relaxed(&slab->free) == 0) slab_move(owner, slab, true);
+  }
+  return block;
+}
+
 /* --- giving ------------------------------------------------------------------------------- */
 
 /* So many words of free bits are written for one batch, or a few more; and so many blocks are looked at together. */

@@ -440,6 +440,32 @@ TEST(heap_blocks_are_cleared_in_the_secure_library) {
   }
 }
 
+/* How many of a new heap's blocks, in the order in which they were taken, lie above the one before. */
+static unsigned rising(unsigned count, size_t size) {
+  hak_heap_t *one = heap.new("one");
+  unsigned rises = 0;
+  char *last = NULL;
+  for (unsigned i = 0; i < count; i++) {
+    char *block = heap.malloc(one, size);
+    rises += block > last;
+    last = block;
+  }
+  heap.free(one);
+  return rises;
+}
+
+/* One of the four lowest each time: so few rise or fall that this happens by chance once in 10^9 runs or less. */
+TEST(heap_blocks_lie_in_random_order_in_the_secure_library) {
+  find_heaps();
+  if (!is_secure()) check_skip("not the secure library");
+  enum { BLOCKS = 200 };
+  static const size_t of[] = {16, 100, 700, 3000};
+  for (unsigned i = 0; i < sizeof of / sizeof of[0]; i++) {
+    unsigned rises = rising(BLOCKS, of[i]);
+    CHECK(rises > BLOCKS / 4 && rises < BLOCKS * 9 / 10);
+  }
+}
+
 TEST(heap_is_known_by_name_in_a_snapshot) {
   find_heaps();
   if (is_secure()) check_skip("which has no samples");

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A program in a control group whose memory is limited: what hakmem sees, gives back and says; and its own hard limit.
 
-Takes the library's path, and that of the secure one.  Exit status 77, which ctest shows as skipped, where no group can be made.
+Takes the library's path, and that of the secure one, and with --pressure the program of pressure.c.  Exit status 77, which ctest shows as skipped, where no group can be made.
 """
+import argparse
 import os
 import pathlib
 import signal
@@ -50,13 +51,16 @@ def group_make():
 
 
 def run(library, program, folder=None, **more):
+    return run_command(library, [sys.executable, "-c", program], folder, PYTHONMALLOC="malloc", **more)
+
+
+def run_command(library, command, folder, **more):
     def enter():
         if folder:
             (folder / "cgroup.procs").write_text(str(os.getpid()))
 
-    environment = {**os.environ, "LD_PRELOAD": library, "PYTHONMALLOC": "malloc", **more}
-    return subprocess.run([sys.executable, "-c", program], env=environment, preexec_fn=enter, capture_output=True, text=True, check=False,
-                          timeout=500)
+    environment = {**os.environ, "LD_PRELOAD": library, **more}
+    return subprocess.run(command, env=environment, preexec_fn=enter, capture_output=True, text=True, check=False, timeout=500)
 
 
 def own_limits(library):
@@ -64,9 +68,18 @@ def own_limits(library):
     assert refused.returncode == 0 and 50 < int(refused.stdout) < 101, refused
 
 
+def near_is_told(library, program, folder):
+    told = run_command(library, [program, "-x", "pressure_near_in_a_group"], folder, GROUP_LIMIT=str(LIMIT))
+    assert told.returncode == 0, told
+
+
 def main():
-    library = sys.argv[1]
-    for each in sys.argv[1:]:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pressure", required=True)
+    parser.add_argument("libraries", nargs="+")
+    options = parser.parse_args()
+    library = options.libraries[0]
+    for each in options.libraries:
         own_limits(each)
     folder = group_make()
     if folder is None:
@@ -81,6 +94,8 @@ def main():
         assert off.returncode == -signal.SIGKILL, off
         half = run(library, REFUSED, folder, HAKMEM_LIMIT_HARD="50%")
         assert half.returncode == 0 and 50 < int(half.stdout) < 109, half
+        for each in options.libraries:
+            near_is_told(each, options.pressure, folder)
     finally:
         folder.rmdir()
     return 0

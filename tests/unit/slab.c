@@ -119,7 +119,9 @@ static void check_new_block(unsigned c, void *block) {
 static void take(unsigned c, uint32_t count) {
   void *batch[BATCH_MAX];
   if (out[c].count + count > OUT_MAX) return;
-  uint32_t taken = batch_take(&owner, c, &bins[c], batch, count);
+  bool among = count % 4 == 1; /* the other way to take one */
+  if (among) batch[0] = batch_take_among(&owner, c, &bins[c], unit_below(&seed, BATCH_NUMBERS));
+  uint32_t taken = !among ? batch_take(&owner, c, &bins[c], batch, count) : batch[0] != NULL;
   CHECK(taken > 0 && taken <= count);
   for (uint32_t i = 0; i < taken; i++) {
     check_new_block(c, batch[i]);
@@ -192,6 +194,31 @@ TEST(each_class_gives_every_block_of_its_slab_lowest_first) {
     CHECK((uintptr_t)batch[0] % HAK_UNIT == 0);
     give_blocks(&owner, batch, blocks);
   }
+}
+
+/* Looked for among the blocks of one word of bits, block by block. */
+TEST(one_among_the_lowest_is_the_one_of_its_number) {
+  enum { MOST = BATCH_AMONG, WORD = 64 };
+  bool taken[2 * WORD] = {false};
+  start_slabs(UINT64_MAX);
+  unsigned c = class_of(512);
+  uint32_t size = class_info[c].size, blocks = class_info[c].blocks;
+  REQUIRE(blocks > WORD && blocks <= 2 * WORD);
+  char *start = NULL;
+  for (uint32_t i = 0; i < blocks; i++) {
+    uint32_t lowest[MOST], count = 0, first = i < WORD ? 0 : WORD, number = unit_below(&seed, BATCH_NUMBERS);
+    for (uint32_t at = first; at < blocks && at < first + WORD && count < MOST; at++) {
+      if (!taken[at]) lowest[count++] = at;
+    }
+    char *block = batch_take_among(&owner, c, &bins[c], number);
+    REQUIRE(block != NULL && count > 0);
+    if (i == 0) start = region_address((uint32_t)region_unit(block));
+    CHECK_EQ(block - start, (size_t)lowest[number % count] * size);
+    taken[lowest[number % count]] = true;
+  }
+  CHECK_EQ(owner.partial[c].first, UNIT_NONE);
+  const char *next = batch_take_among(&owner, c, &bins[c], 0);
+  CHECK(next != NULL && (next < start || next >= start + HAK_UNIT));
 }
 
 TEST(a_batch_ends_with_the_slabs_there_are) {

@@ -1,0 +1,262 @@
+/* pressure.c - a program is told that the limit of its container is near, before it is urgent: hak_on_pressure, HAK_PRESSURE_NEAR.
+ *
+ * In files: a folder with the files of a control group, in place of the system's, which the check writes as it wants them to be.  It is
+ * mounted in a namespace of the process's own, of which it may have to be the root.
+ * In a group: one that container.py has put the process in; GROUP_LIMIT is its limit, and it is filled. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <fcntl.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <hakmem/hakmem.h>
+#include <hakmem/pressure.h>
+
+#include "check.h"
+
+enum { MIB = 1 << 20, HEAP = 16, CACHE = 32, MOST = 4096 };
+#define LIMIT ((uint64_t)1024 * MIB)
+/* By how much what is told may be more than what the files say: the heap's growth since they were read. */
+#define GROWTH ((uint64_t)4 * MIB)
+
+/* ---- What the program is told ---- */
+
+static struct {
+  unsigned calls;
+  hak_pressure_t last;
+  uint64_t ms[2]; /* when the last two calls were, the newer last */
+} told;
+static void *cache[CACHE]; /* of 1 MiB each: what the program could do without */
+
+static uint64_t now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static size_t callback(const hak_pressure_t *pressure, void *argument) {
+  size_t freed = 0;
+  CHECK(argument == &told);
+  CHECK_EQ(pressure->struct_size, sizeof *pressure);
+  told.calls++;
+  told.last = *pressure;
+  told.ms[0] = told.ms[1];
+  told.ms[1] = now_ms();
+  for (int i = 0; i < CACHE; i++) {
+    freed += cache[i] != NULL ? MIB : 0;
+    free(cache[i]);
+    cache[i] = NULL;
+  }
+  return freed;
+}
+
+static void *touched(size_t size) {
+  void *block = malloc(size);
+  if (block != NULL) memset(block, 1, size);
+  return block;
+}
+
+static void cache_fill(void) {
+  for (int i = 0; i < CACHE; i++) cache[i] = touched(MIB);
+}
+
+static hak_stats_t stats_now(void) {
+  hak_stats_t stats = {.struct_size = sizeof stats};
+  CHECK(hak_stats_get(&stats));
+  return stats;
+}
+
+/* Calls that come to nothing, but look at the limits when it is time to: each large block is a slow path, and the small one gives the
+ * thread a heap, which has the clock. */
+static void pass_time(void) {
+  void *small = touched(100);
+  for (int i = 0; i < 16; i++) free(touched(MIB / 16));
+  free(small);
+  usleep(1000);
+}
+
+/* ---- The files of a group ---- */
+
+static char folder[] = "/tmp/hakmem-pressure-XXXXXX";
+static const char *kind; /* "" or "memory/": where the files lie in it */
+static const char *const *names; /* of the limit and of what is used */
+static const char *const names_v1[] = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+static const char *const names_v2[] = {"memory.max", "memory.current", "inactive_file"};
+
+__attribute__((format(printf, 2, 3))) static void file_write(const char *name, const char *format, ...) {
+  char path[200], new[200], text[200];
+  va_list list;
+  va_start(list, format);
+  int length = vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  snprintf(path, sizeof path, "%s/%s%s", folder, kind, name);
+  snprintf(new, sizeof new, "%s/%s%s", folder, kind, "new");
+  int file = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  CHECK(file >= 0 && write(file, text, (size_t)length) == length && close(file) == 0);
+  CHECK_EQ(rename(new, path), 0); /* never half written for who looks meanwhile */
+}
+
+static uint64_t part(unsigned permille) { return LIMIT / 1000 * permille; }
+
+static void use_set(uint64_t used, uint64_t files) {
+  file_write("memory.stat", "cache 0\n%s %llu\n", names[2], (unsigned long long)files);
+  file_write(names[1], "%llu\n", (unsigned long long)used);
+}
+
+static void folder_remove(void) {
+  for (int i = 0; i < 2; i++) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s%s", folder, kind, names[i]);
+    unlink(path);
+  }
+  char path[200];
+  for (const char *const *name = (const char *const[]){"memory.stat", "memory.pressure", NULL}; *name != NULL; name++) {
+    snprintf(path, sizeof path, "%s/%s%s", folder, kind, *name);
+    unlink(path);
+  }
+  snprintf(path, sizeof path, "%s/%s", folder, kind);
+  rmdir(path);
+  rmdir(folder);
+}
+
+/* Whether /proc/self/cgroup says that the process is in a group of that version, whose path is then looked for below the mount. */
+static bool has_version(const char *line) {
+  char text[4096];
+  int file = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+  ssize_t length = file >= 0 ? read(file, text, sizeof text - 1) : -1;
+  if (file >= 0) close(file);
+  if (length <= 0) return false;
+  text[length] = '\0';
+  return strstr(text, line) != NULL;
+}
+
+static void mount_files(void) {
+  bool root = geteuid() == 0;
+  if (unshare(root ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+      mount(folder, "/sys/fs/cgroup", NULL, MS_BIND, NULL) != 0) {
+    folder_remove();
+    check_skip("no folder can be mounted in the place of the system's control groups here");
+  }
+}
+
+static void files_begin(bool version_1) {
+  kind = version_1 ? "memory/" : "";
+  names = version_1 ? names_v1 : names_v2;
+  if (!has_version(version_1 ? ":memory:/" : "0::/")) check_skip("the kernel tells of no such group");
+  if (mkdtemp(folder) == NULL) check_skip("no folder can be made in /tmp");
+  char path[200];
+  snprintf(path, sizeof path, "%s/%s", folder, kind);
+  if (version_1) CHECK_EQ(mkdir(path, 0700), 0);
+  file_write(names[0], "%llu\n", (unsigned long long)LIMIT);
+  use_set(part(500), 0);
+  mount_files();
+  hak_on_pressure(callback, &told);
+}
+
+/* A heap that is big enough to ask for limits, and stays as big. */
+static void heap_make(void) {
+  static void *heap;
+  heap = touched(HEAP * MIB);
+  CHECK(heap != NULL);
+  cache_fill();
+  while (stats_now().limit != LIMIT) pass_time();
+  CHECK_EQ(stats_now().limit_level, 0);
+}
+
+static void is_told(uint32_t level, uint64_t used) {
+  unsigned before = told.calls;
+  while (told.calls == before) pass_time();
+  CHECK_EQ(told.last.level, level);
+  CHECK_EQ(told.last.limit, LIMIT);
+  CHECK_EQ(told.last.wanted, 0);
+  CHECK(told.last.used >= used && told.last.used <= used + GROWTH);
+}
+
+/* Looks, and does not tell. */
+static void is_not_told(unsigned level) {
+  unsigned before = told.calls;
+  while (stats_now().limit_level != level) pass_time();
+  for (uint64_t looks = stats_now().limit_looks; stats_now().limit_looks < looks + 1;) pass_time();
+  CHECK_EQ(told.calls, before);
+}
+
+static void told_as_it_becomes_scarce(void) {
+  heap_make();
+  use_set(part(800), 0);
+  is_not_told(1); /* a quarter is left: hakmem hurries, the program need not */
+  hak_stats_t before = stats_now();
+  use_set(part(900), 0);
+  is_told(HAK_PRESSURE_NEAR, part(900));
+  CHECK(stats_now().purged >= before.purged + (uint64_t)CACHE * MIB); /* what it said that it had freed */
+  is_told(HAK_PRESSURE_NEAR, part(900)); /* again, but not at once */
+  CHECK(told.ms[1] - told.ms[0] >= 900);
+  use_set(part(950), 0);
+  is_told(HAK_PRESSURE_URGENT, part(950));
+  use_set(part(950), part(50)); /* files that were read once are no use of the program's */
+  is_told(HAK_PRESSURE_NEAR, part(900));
+  use_set(part(500), 0);
+  is_not_told(0);
+}
+
+TEST(pressure_near_in_files_of_version_1) {
+  files_begin(true);
+  told_as_it_becomes_scarce();
+  folder_remove();
+}
+
+TEST(pressure_near_in_files_of_version_2) {
+  files_begin(false);
+  told_as_it_becomes_scarce();
+  use_set(part(800), 0);
+  is_not_told(1);
+  /* Who waits for memory more than a tenth of the time is nearer than figures say. */
+  uint64_t stalled = 1000000;
+  for (unsigned before = told.calls; told.calls == before; pass_time()) {
+    file_write("memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=%llu\nfull total=0\n",
+               (unsigned long long)(stalled += 2000));
+  }
+  CHECK_EQ(told.last.level, HAK_PRESSURE_NEAR);
+  CHECK(told.last.used < part(875));
+  folder_remove();
+}
+
+/* ---- A real group ---- */
+
+/* Where the heap grows by an eighth of the limit while the kernel may not be asked again, the program is told of the next level at once. */
+static void *touched_slowly(void) {
+  usleep(5000);
+  return touched(MIB);
+}
+
+TEST(pressure_near_in_a_group) {
+  const char *text = getenv("GROUP_LIMIT");
+  if (text == NULL) check_skip("container.py runs it, in a group");
+  uint64_t limit = strtoull(text, NULL, 10);
+  bool stalls = access("/sys/fs/cgroup/memory", F_OK) != 0; /* of version 2: who waits for memory may be told a level earlier */
+  static void *blocks[MOST];
+  int count = 0;
+  hak_on_pressure(callback, &told);
+  cache_fill();
+  while (told.calls == 0 && count < MOST) blocks[count++] = touched_slowly();
+  CHECK_EQ(told.last.level, HAK_PRESSURE_NEAR);
+  CHECK_EQ(told.last.limit, limit);
+  CHECK(told.last.used >= limit / 8 * (stalls ? 6 : 7) && told.last.used < limit / 16 * 15);
+  CHECK(stats_now().limit_use <= told.last.used);
+  int first = count; /* the cache made room: it grows by that, and more */
+  while (told.last.level == HAK_PRESSURE_NEAR && count < MOST) blocks[count++] = touched_slowly();
+  CHECK_EQ(told.last.level, HAK_PRESSURE_URGENT);
+  CHECK(told.last.used >= limit / 16 * (stalls ? 14 : 15));
+  CHECK(count - first >= CACHE / 2);
+  while (count > 0) free(blocks[--count]);
+}
+
+int main(int argc, char **argv) { return check_main(argc, argv); }
