@@ -156,7 +156,6 @@ static uint32_t find_across(uint32_t units, uint64_t align, span_use_t use) {
 /* Under HAKMEM_LIMIT_HARD: whether it has no room for what of the claimed units may not be resident yet. They are free then. */
 static HAK_COLD bool units_refused(uint32_t start, uint32_t units) {
   if (ledger_permits(units_fresh(start, units))) return false;
-  add_relaxed(&pressure.refused, 1);
   units_release(start, units);
   return true;
 }
@@ -171,8 +170,8 @@ static uint32_t find_and_claim(uint32_t units, uint64_t align, span_use_t use) {
   }
 }
 
-/* Memory may be out of sight only while it is purged. False where that has no end: it is by a thread that a signal handler's child
- * has not, or by this one, which a handler has interrupted. */
+/* Memory may be out of sight, or count as idle, only while it is purged. False where that has no end: it is by a thread that a signal
+ * handler's child has not, or by this one, which a handler has interrupted. */
 static bool purge_wait(unsigned *tries) {
   if (os_forked() || *tries == WAITS_MOST) return false;
   if (++*tries < 64) os_yield();
@@ -194,14 +193,17 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
       store_relaxed(&ledger_lowest, 0); /* the hint may have passed a unit by */
       start = find_and_claim(units, align_units, use);
     }
-    if (start != SPAN_NONE) {
-      if (HAK_UNLIKELY(ledger_cap() != LEDGER_NO_CAP) && units_refused(start, units)) return SPAN_NONE;
+    bool refused = start != SPAN_NONE && HAK_UNLIKELY(ledger_cap() != LEDGER_NO_CAP) && units_refused(start, units);
+    if (start != SPAN_NONE && !refused) {
       memcheck_open(region_address(start), units * HAK_UNIT);
       *zero = units_mark_dirty(start, units, use);
       return start;
     }
-    if (region_grow(frontier, (uint32_t)want)) continue;
-    if ((!ledger_in_flight() && ledger_completions() == ends) || !purge_wait(&tries)) return SPAN_NONE;
+    if (!refused && region_grow(frontier, (uint32_t)want)) continue;
+    if ((!ledger_in_flight() && ledger_completions() == ends) || !purge_wait(&tries)) {
+      if (refused) add_relaxed(&pressure.refused, 1);
+      return SPAN_NONE;
+    }
   }
 }
 
@@ -220,7 +222,10 @@ bool span_claim(uint32_t start, uint32_t units) {
   bool fits = (uint64_t)start + units <= frontier;
   if (!fits && !(start <= frontier && reaches_frontier(start, frontier) && region_grow(frontier, units))) return false;
   if ((uint64_t)start + units > load_acquire(&region.units) || !units_claim(start, units)) return false;
-  if (HAK_UNLIKELY(ledger_cap() != LEDGER_NO_CAP) && units_refused(start, units)) return false;
+  if (HAK_UNLIKELY(ledger_cap() != LEDGER_NO_CAP) && units_refused(start, units)) {
+    add_relaxed(&pressure.refused, 1);
+    return false;
+  }
   (void)units_mark_dirty(start, units, SPAN_PLAIN);
   return true;
 }

@@ -563,6 +563,36 @@ TEST(alloc_and_free_do_not_purge_by_themselves) {
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), 0);
 }
 
+static void *purge_under_way(void *begun) {
+  ledger_note_in_flight(true);
+  pthread_barrier_wait(begun);
+  for (int i = 0; i < 1000; i++) os_yield();
+  (void)purge_all();
+  ledger_note_in_flight(false);
+  return NULL;
+}
+
+TEST(a_hard_limit_refuses_nothing_while_what_is_idle_goes_back) {
+  start_space((uint64_t)1 << 40);
+  bool zero = false;
+  uint32_t idle[4];
+  for (int i = 0; i < 4; i++) {
+    idle[i] = span_alloc(4, 1, SPAN_ZEROED, &zero);
+    REQUIRE(idle[i] != SPAN_NONE && span_alloc(1, 1, SPAN_ZEROED, &zero) != SPAN_NONE);
+  }
+  for (int i = 0; i < 4; i++) span_free(idle[i], 4);
+  ledger_set_cap(ledger_used_units() + ledger_idle_units());
+  CHECK(span_alloc(8, 1, SPAN_ZEROED, &zero) == SPAN_NONE); /* nobody gives back */
+  pthread_t thread;
+  pthread_barrier_t begun;
+  pthread_barrier_init(&begun, NULL, 2);
+  REQUIRE(pthread_create(&thread, NULL, purge_under_way, &begun) == 0);
+  pthread_barrier_wait(&begun);
+  CHECK(span_alloc(8, 1, SPAN_ZEROED, &zero) != SPAN_NONE);
+  pthread_join(thread, NULL);
+  CHECK(span_alloc(16, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
+}
+
 TEST(a_decay_of_zero_purges_at_each_call) {
   start_space(UINT64_MAX);
   CHECK(option_set(OPTION_decay_ms, 0));
