@@ -52,7 +52,7 @@ impl Heap {
     ///
     /// # Safety
     ///
-    /// No block of it is used or freed any more, and no thread has entered it.
+    /// No block of it is used or freed any more, not by libc either (see [`enter`](Self::enter)), and no thread has entered it.
     pub unsafe fn free(self) {
         // SAFETY: as our caller promises.
         unsafe { sys::hak_heap_free(self.raw.as_ptr()) };
@@ -62,6 +62,9 @@ impl Heap {
     ///
     /// As with [`tag`](crate::tag()), guards end in the opposite order of their making. Beyond a limit, what cannot fail, such as
     /// `Box::new`, ends the program, as it does where memory is out; `try_reserve` fails.
+    ///
+    /// What libc and the standard library allocate meanwhile and keep is from it too: the storage of threads that are started, which
+    /// libc uses again for others, buffers, thread-local values. So start threads before, or do not [`free`](Self::free) the heap.
     pub fn enter(&self) -> Entered<'_> {
         // SAFETY: the heap lives as long as the guard.
         Entered { before: unsafe { sys::hak_heap_set_default(self.raw.as_ptr()) }, of_this_thread: PhantomData }

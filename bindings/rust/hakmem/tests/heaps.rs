@@ -19,6 +19,12 @@ fn layouts() -> [Layout; 4] {
 fn what_a_thread_allocates_comes_from_the_heap_that_it_entered() {
     let outer = Heap::new(c"outer").unwrap();
     let inner = Heap::new(c"inner").unwrap();
+    // Started before: libc keeps a thread's storage for the next one.
+    let (begin, begun) = std::sync::mpsc::sync_channel::<()>(1);
+    let other = thread::spawn(move || {
+        begun.recv().unwrap();
+        Box::new(4_u64)
+    });
     {
         let _outer = outer.enter();
         let first = Box::new(1_u64);
@@ -27,7 +33,8 @@ fn what_a_thread_allocates_comes_from_the_heap_that_it_entered() {
             Box::new(2_u64)
         };
         let third = Box::new(3_u64);
-        let elsewhere = thread::spawn(|| Box::new(4_u64)).join().unwrap();
+        begin.send(()).unwrap();
+        let elsewhere = other.join().unwrap();
         assert!(outer.contains((&raw const *first).cast()) && outer.contains((&raw const *third).cast()));
         assert!(inner.contains((&raw const *second).cast()) && !outer.contains((&raw const *second).cast()));
         assert!(!outer.contains((&raw const *elsewhere).cast()));
