@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -211,15 +212,16 @@ def test_live_bits_of_blocks_that_are_free_or_wait_say_nothing(program, tmp_path
 
 
 def test_a_churning_process_has_no_impossible_figure(program):
-    moving = slabs = tracked = survivors = 0
+    moving = []  # the share of slabs in each reading; most in one during which the reader had to wait for a processor
+    tracked = survivors = 0
     with running(program, "churn", HAKMEM_TRACK="3") as process:
         reader = outside.Reader(Process(process.pid))
         for _ in range(_READS):
             taken = reader.snapshot(pinned=True)
             possible(taken, reader)
-            moving, slabs = moving + taken.moving, slabs + taken.slabs
+            moving.append(taken.moving / taken.slabs)
             tracked = max(tracked, len(taken.tracked))
             survivors = max(survivors, max((len(slab.survivors) for slab in taken.tracked), default=0))
-    print(f"{_READS} readings, {100 * moving / slabs:.4f} % of slabs moving")
-    assert moving < 0.02 * slabs
+    print(f"{_READS} readings, in the median {100 * statistics.median(moving):.4f} % of slabs moving")
+    assert statistics.median(moving) < 0.02
     assert tracked > 100 and survivors > 10

@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import pwd
+import random
 import re
 import socket
 import socketserver
@@ -21,6 +22,7 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+EPHEMERAL = 32768  # clients get ports from here on
 PATIENCE = 60  # seconds that a server may take to start or to end; only a hang takes so long
 
 
@@ -82,11 +84,13 @@ def wait_for(happened):
 
 
 def free_port():
-    """A port of 127.0.0.1 that was free for UDP and TCP just now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams, socket.socket() as stream:
-        datagrams.bind(("127.0.0.1", 0))
-        stream.bind(datagrams.getsockname())
-        return datagrams.getsockname()[1]
+    """A port of 127.0.0.1 that was free for UDP and TCP just now, and that no client gets by chance: dig shares its own with others."""
+    for port in random.sample(range(10000, EPHEMERAL), 100):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams, socket.socket() as stream, contextlib.suppress(OSError):
+            datagrams.bind(("127.0.0.1", port))
+            stream.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no free port")
 
 
 # ---- BIND 9: named, dig and nsupdate call mallocx, rallocx, sallocx and sdallocx for all they allocate ----

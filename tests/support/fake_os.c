@@ -171,8 +171,8 @@ static void *fake_map_in_arena(size_t bytes, int protection, int flags) {
 /* Mapped anywhere, at a multiple of the page size that the test has chosen. */
 static void *fake_map(size_t bytes, int protection, int flags) {
   if (fake.arena != 0) return fake_map_in_arena(bytes, protection, flags);
-  size_t page = os_page_size();
-  size_t spare = page - (size_t)sysconf(_SC_PAGESIZE);
+  size_t page = os_page_size(), own = (size_t)sysconf(_SC_PAGESIZE);
+  size_t spare = page > own ? page - own : 0;
   char *start = mmap(NULL, bytes + spare, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (start == MAP_FAILED) return NULL;
   char *aligned = start + (bits_round_up((uintptr_t)start, page) - (uintptr_t)start);
