@@ -18,7 +18,7 @@
  * Each case is a process of its own.  The judgements of how much is served hold
  * on hakmem; on another malloc they are printed.
  *
- * Arguments: --scene=all (without eight and crash), --seed.
+ * Arguments: --scene=all (without eight and crash), --most=512M above the present use, --seed.
  */
 #include <errno.h>
 #include <malloc.h>
@@ -385,15 +385,18 @@ static bool scene_chosen(const char *name) {
 
 int main(int argc, char **argv) {
   stress_init(argc, argv);
+  size_t most = stress_option("most", extras[EXTRAS - 1]);
   if (scene_chosen("start")) apart("start", scene_start, 0);
   for (unsigned kind = 0; kind < 2 * WAYS && scene_chosen("lowered"); kind++) apart("lowered", scene_lowered, kind);
-  for (unsigned i = 0; i < EXTRAS && scene_chosen("sweep"); i++) {
+  for (unsigned i = 0; i < EXTRAS && extras[i] <= most && scene_chosen("sweep"); i++) {
     apart("sweep AS", scene_sweep_as, extras[i]);
     apart("sweep DATA", scene_sweep_data, extras[i]);
   }
-  for (unsigned kind = 0; kind < EXTRAS * SIZES && scene_chosen("threads"); kind++)
-    if (kind % EXTRAS % 3 == 0 && sizes[kind / EXTRAS] <= extras[kind % EXTRAS] / 8) /* +8, +64 and +512 MiB */
+  for (unsigned kind = 0; kind < EXTRAS * SIZES && scene_chosen("threads"); kind++) {
+    size_t extra = extras[kind % EXTRAS];
+    if (kind % EXTRAS % 3 == 0 && extra <= most && sizes[kind / EXTRAS] <= extra / 8) /* +8, +64 and +512 MiB */
       apart("threads", scene_threads, kind);
+  }
   if (scene_chosen("eight")) scene_eight();
   if (scene_chosen("crash")) scene_crash();
   return stress_finish();
