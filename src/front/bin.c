@@ -46,8 +46,10 @@ void bin_init(bin_t *bin, unsigned size_class, uintptr_t thread) {
 static void bin_resize(bin_t *bin, intptr_t capacity) {
   void **entries = bin_entries(bin);
   intptr_t from = -bin->capacity, to = -capacity;
-  intptr_t count = owner_load(&bin->top) - from;
-  owner_store(&bin->top, from < to ? from : to); /* empty, with either capacity */
+  intptr_t bottom = from < to ? from : to, count = owner_load(&bin->top) - from;
+  owner_store(&entries[bottom - 1], BIN_END); /* first: a fork may find this thread waiting for the page of new entries */
+  atomic_signal_fence(memory_order_seq_cst);
+  owner_store(&bin->top, bottom); /* empty, with either capacity */
   atomic_signal_fence(memory_order_seq_cst);
   racy_store(&bin->capacity, capacity);
   if (to < from) {
