@@ -1,6 +1,10 @@
 /* bin.c - one bin over real slabs, against a model: which blocks the program holds. */
 #include "front/bin.h"
 
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "fake_os.h"
 #include "front/block.h"
 #include "kit/options.h"
@@ -46,6 +50,40 @@ static bin_t *start_bins(unsigned first, unsigned second) {
 static intptr_t between(intptr_t least, intptr_t n, intptr_t most) { return n < least ? least : n > most ? most : n; }
 /* What bin_kb says. */
 static intptr_t usual(unsigned c) { return between(8, (option_get(OPTION_bin_kb) << 10) / class_info[c].size, 256); }
+
+/* ---- a page of entries that must be waited for ---- */
+
+static struct {
+  bin_t *bin;
+  char *page; /* of the entries that it does not have yet */
+  int faults;
+  bool ends; /* what its top says then is an entry, or their end */
+} late;
+
+static void late_page(int number) {
+  (void)number;
+  if (mprotect(late.page, os_page_size(), PROT_READ | PROT_WRITE) != 0) _exit(1);
+  late.faults++;
+  late.ends = bin_entries(late.bin)[racy_load(&late.bin->top) - 1] != NULL;
+}
+
+/* A fork may lie there, and its child goes on with the bin. */
+TEST(a_bin_that_grows_has_an_end_while_its_new_page_is_waited_for) {
+  unsigned c = class_of(64);
+  REQUIRE(start_bins(c, c) != NULL);
+  size_t page = os_page_size();
+  late.page = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(late.page != MAP_FAILED);
+  late.bin = (bin_t *)(void *)(late.page + page + 24 * sizeof(void *)); /* room for 16 entries and their end, not for 32 */
+  bin_init(late.bin, c, 0x1230);
+  REQUIRE(late.bin->capacity == 16);
+  REQUIRE(mprotect(late.page, page, PROT_NONE) == 0);
+  REQUIRE(signal(SIGSEGV, late_page) != SIG_ERR);
+  for (int i = 0; i < 64 && late.bin->capacity == 16; i++) CHECK(bin_refill(late.bin, &owner, &budget));
+  CHECK(late.bin->capacity == 32);
+  CHECK_EQ(late.faults, 1);
+  CHECK(late.ends);
+}
 
 /* ---- what must hold ---- */
 
