@@ -60,6 +60,7 @@
 #include "front/heap.c"
 #include "front/quarantine.c"
 #include "front/heaps.c"
+#include "front/drain.c"
 #include "front/keeper.c"
 #include "front/repair.c"
 #include "front/watch.c"

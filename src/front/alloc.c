@@ -37,7 +37,7 @@ static bool trim_all(void) {
   bool others = now - load_relaxed(&others_ms) >= TRIM_OTHERS_MS;
   if (others) {
     store_relaxed(&others_ms, now);
-    heap_trim_others();
+    heap_trim_others(heap);
   }
   bool room = limits_make_room(heap); /* last: what the others leave empty */
   return large_trim() || own || others || room;

@@ -62,6 +62,30 @@ static void bin_resize(bin_t *bin, intptr_t capacity) {
   owner_store(&bin->top, to + count);
 }
 
+/* Its thread has met a bar, or comes by: moves what is left to where the bin begins, and takes bars off. */
+static HAK_NOINLINE void bin_settle_barred(bin_t *bin) {
+  void **entries = bin_entries(bin);
+  intptr_t bottom = -bin->capacity, from = bottom + load_relaxed(&bin->gone), count = owner_load(&bin->top) - from;
+  owner_store(&bin->top, bottom);
+  atomic_signal_fence(memory_order_seq_cst);
+  for (intptr_t i = 0; i < count; i++) {
+    void *entry = owner_load(&entries[from + i]);
+    if (entry_is_barred(entry)) {
+      void *block = entry_block(entry);
+      entry = sample_block_state(block) == SAMPLE_FREE ? entry_sampled(block) : block;
+    }
+    owner_store(&entries[bottom + i], entry);
+  }
+  store_relaxed(&bin->gone, 0);
+  bin->bar = 0;
+  atomic_signal_fence(memory_order_seq_cst);
+  owner_store(&bin->top, bottom + count);
+}
+
+HAK_INLINE void bin_settle(bin_t *bin) {
+  if (HAK_UNLIKELY(bin->bar != 0)) bin_settle_barred(bin);
+}
+
 static size_t extra_bytes(const bin_t *bin, intptr_t capacity) {
   intptr_t usual = usual_capacity(bin->shared.size_class);
   return capacity > usual ? (size_t)(capacity - usual) * bin->shared.block_size : 0;
@@ -107,16 +131,22 @@ static intptr_t bin_give(bin_t *bin, slab_owner_t *owner, intptr_t count) {
 }
 
 void bin_flush(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
+  bin_settle(bin);
+  if (HAK_UNLIKELY(owner_load(&bin->top) < 0)) return;
   (void)bin_give(bin, owner, (bin->capacity + 1) / 2);
   bin_adapt(bin, budget, BIN_FLUSHED);
 }
 
 void bin_empty(bin_t *bin, slab_owner_t *owner) {
+  bin_settle(bin);
   for (intptr_t count = (intptr_t)bin_count(bin); count > 0;) count -= bin_give(bin, owner, count);
   bin->batch = BATCH_FIRST;
 }
 
 void *bin_refill(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
+  bin_settle(bin);
+  void *left = bin_pop_entry(bin);
+  if (HAK_UNLIKELY(left != NULL)) return left;
   bin_adapt(bin, budget, BIN_REFILLED);
   void **entries = bin_entries(bin) - bin->capacity;
   uint32_t count = bin->batch;
@@ -147,6 +177,7 @@ static void bin_wake(bin_t *bin, slab_owner_t *owner) {
 }
 
 void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
+  bin_settle(bin);
   if (HAK_UNLIKELY(load_relaxed(&owner->sampler.quiet) != 0)) bin_wake(bin, owner);
   if ((!bin->used || pressure_now() >= PRESSURE_HIGH) && adapts() && bin->capacity > CAPACITY_LEAST) {
     intptr_t capacity = bin->capacity / 2 > CAPACITY_LEAST ? bin->capacity / 2 : CAPACITY_LEAST;
@@ -156,4 +187,35 @@ void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
     bin->batch = BATCH_FIRST;
   }
   bin->used = false;
+}
+
+/* --- what other threads take ---------------------------------------------------------------- */
+
+/* The last entry but one: the thread may have the last in its hands already. */
+bool bin_set_bar(bin_t *bin) {
+  intptr_t at = racy_load(&bin->top) - 2;
+  if (at < load_relaxed(&bin->gone) - bin->capacity) return false;
+  void **place = &bin_entries(bin)[at], *entry = racy_load(place);
+  if (!__atomic_compare_exchange_n(place, &entry, entry_barred(entry), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return false;
+  bin->bar = (int16_t)at;
+  bin->seen = INT16_MIN;
+  return true;
+}
+
+void bin_see_top(bin_t *bin) {
+  if (bin->bar != 0) bin->seen = (int16_t)racy_load(&bin->top);
+}
+
+/* Where a fork stops this, what was on its way is lost, and not in two places. */
+uint32_t bin_take_below(bin_t *bin, slab_owner_t *owner) {
+  void **entries = bin_entries(bin);
+  intptr_t at = bin->bar, first = load_relaxed(&bin->gone) - bin->capacity;
+  if (at == 0 || bin->seen < at + 2 || !entry_is_barred(racy_load(&entries[at]))) return 0;
+  void *last = entry_block(racy_load(&entries[at]));
+  store_relaxed(&bin->gone, (uint16_t)(at + 1 + bin->capacity));
+  atomic_signal_fence(memory_order_seq_cst);
+  racy_store(&entries[at], BIN_END);
+  for (intptr_t i = first; i < at;) i += (intptr_t)batch_give(owner, &entries[i], (uint32_t)(at - i));
+  (void)batch_give(owner, &last, 1);
+  return (uint32_t)(at + 1 - first);
 }

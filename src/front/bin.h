@@ -15,7 +15,8 @@
  * halves when the bin was neither refilled nor flushed between two ticks.
  *
  * Only the heap's thread touches a bin, and the thread that repairs it in a
- * fork's child: whenever top and capacity change together, the bin looks empty meanwhile. */
+ * fork's child: whenever top and capacity change together, the bin looks empty meanwhile.
+ * What lies below a bar another thread may take: drain.h. */
 #ifndef FRONT_BIN_H
 #define FRONT_BIN_H
 
@@ -29,6 +30,8 @@ typedef struct bin {
   intptr_t capacity;   /* entries */
   uint8_t last;        /* bin_event_t */
   bool used;           /* refilled or flushed since the last tick */
+  _Atomic uint16_t gone; /* so many of the lowest entries another thread has taken; the uppermost of them is a BIN_END */
+  int16_t bar, seen;   /* where a bar was set, 0: nowhere; the top that was seen since. With owner->lock */
   uint32_t batch;      /* blocks to bring with the next refill */
   _Atomic uint32_t refills; /* statistics, as are the next three */
   _Atomic uint32_t flushes;
@@ -47,7 +50,7 @@ typedef struct bin_budget {
 HAK_INLINE void **bin_entries(bin_t *bin) { return (void **)(void *)bin; }
 /* Blocks in it; of another thread's bin a guess. */
 HAK_INLINE uint32_t bin_count(const bin_t *bin) {
-  intptr_t count = racy_load(&bin->top) + racy_load(&bin->capacity);
+  intptr_t count = racy_load(&bin->top) + racy_load(&bin->capacity) - load_relaxed(&bin->gone);
   return count > 0 ? (uint32_t)count : 0;
 }
 
@@ -55,7 +58,7 @@ HAK_INLINE uint32_t bin_count(const bin_t *bin) {
  * map: the region knows it as the first member alone. */
 HAK_INLINE bin_t *bin_of_unit(uint64_t *live, size_t unit) { return (bin_t *)(void *)owner_load(region_bin(live, unit)); }
 
-#define BIN_END entry_sampled(NULL)
+#define BIN_END ((void *)(ENTRY_SAMPLED | ENTRY_BAR))
 
 /* NULL where there is none, or the next is sampled. */
 HAK_INLINE void *bin_pop(bin_t *bin) {
@@ -76,11 +79,11 @@ HAK_INLINE void *bin_pop(bin_t *bin) {
   return block;
 }
 
-/* The next entry, whatever it is, off the fast path: its block is not live yet. NULL where there is none. */
+/* The next entry, off the fast path: its block is not live yet. NULL where there is none, or it is barred. */
 HAK_INLINE void *bin_pop_entry(bin_t *bin) {
   intptr_t top = owner_load(&bin->top);
   void *entry = owner_load(&bin_entries(bin)[top - 1]);
-  if (entry == BIN_END) return NULL;
+  if (entry_is_barred(entry)) return NULL;
   owner_store(&bin->top, top - 1);
   return entry;
 }
@@ -98,13 +101,18 @@ HAK_CHECKED HAK_INLINE bool bin_push(bin_t *bin, void *block) {
 /* Entries that a bin of the class may ever have. */
 intptr_t bin_reserve(unsigned size_class);
 void bin_init(bin_t *bin, unsigned size_class, uintptr_t thread);
-/* With owner->lock: brings a batch into an empty bin and pops an entry; NULL when out of memory. */
+/* With owner->lock: pops an entry, of a batch that it brings if need be; NULL when out of memory. */
 HAK_CHECKED void *bin_refill(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget);
-/* With owner->lock: gives half of a full bin back. */
+/* With owner->lock: gives half of a full bin back, unless there is room by now. */
 void bin_flush(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget);
 /* With owner->lock: gives all back. */
 void bin_empty(bin_t *bin, slab_owner_t *owner);
 /* With owner->lock, now and then: makes an unused bin smaller. */
 void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget);
+
+/* By another thread, with owner->lock; in this order, with a barrier in all threads after each of the first two: drain.h. */
+bool bin_set_bar(bin_t *bin); /* false: the bin has too little below it */
+void bin_see_top(bin_t *bin);
+uint32_t bin_take_below(bin_t *bin, slab_owner_t *owner); /* gives back what is below the bar; how many blocks */
 
 #endif

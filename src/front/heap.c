@@ -6,7 +6,7 @@
 #include "os/os.h"
 
 #define NONE_TOP ((intptr_t)(offsetof(heap_t, none_entry) / sizeof(void *) + 1))
-heap_t heap_none = {.none = {.top = NONE_TOP, .capacity = -NONE_TOP}, .none_entry = (void *)ENTRY_SAMPLED};
+heap_t heap_none = {.none = {.top = NONE_TOP, .capacity = -NONE_TOP}, .none_entry = BIN_END};
 
 __thread uint32_t thread_inside;
 HAK_APART heapless_t heapless[HEAPLESS_LINES];

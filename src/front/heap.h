@@ -37,6 +37,13 @@ typedef struct heap_counts {
   _Atomic uint64_t counted_bytes[CLASS_COUNT]; /* that were asked for */
 } heap_counts_t;
 
+/* What is known of a thread that may be at rest: front/drain.c. */
+typedef struct heap_rest {
+  uint64_t activity; /* the keeper's, as the next */
+  uint8_t looks;
+  int64_t noted;     /* bytes; with owner.lock */
+} heap_rest_t;
+
 typedef struct heap {
   /* The bin of a heap without bins: `top` leads to the BIN_END behind it, and the capacity makes its count 0. */
   bin_t none;
@@ -49,7 +56,7 @@ typedef struct heap {
   _Atomic bool watched;               /* bin_at leads to `none` alone: front/watch.h */
   bin_budget_t budget;
   uint64_t last_tick_ms;
-  uint32_t slow_paths;
+  _Atomic uint32_t slow_paths;
   struct heap *_Atomic next; /* of all heaps; never removed */
   struct heap *link;         /* heaps.c, as the next two */
   _Atomic uint32_t state;
@@ -66,6 +73,7 @@ typedef struct heap {
   struct quarantine *quarantine;   /* front/quarantine.c */
   _Atomic uint32_t forking;        /* 1 while its thread forks: for the child, until its repair */
   struct heap *stand_in;           /* the named heap that its thread takes from instead; NULL: none */
+  heap_rest_t rest;
   heap_named_t named;
   heap_counts_t counts;
 } heap_t;

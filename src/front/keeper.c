@@ -8,6 +8,7 @@
 #include "space/purge.h"
 #include "slab/hole.h"
 #include "slab/remote.h"
+#include "front/drain.h"
 #include "front/heaps.h"
 
 /* Less idle memory than this waits for the program's next slow path, or for malloc_trim. */
@@ -56,11 +57,12 @@ static uint64_t period(int64_t decay, bool in_vain) {
   return decay / 2 < (int64_t)least ? least : (uint64_t)decay / 2;
 }
 
-/* Asked for from outside: all but what threads have in their bins. */
+/* Asked for from outside. */
 static void keeper_collect(void) {
   uint64_t number;
   if (!request_waits() || !request_take(&number)) return;
   store_relaxed(&working, 1);
+  (void)drain_bins(NULL);
   (void)heaps_collect();
   uint32_t aging = 0;
   (void)(purge_all() + hole_step(true, &aging));
@@ -79,12 +81,13 @@ static void keeper_run(void) {
     keeper_collect();
     if (decay < 0) continue;
     store_relaxed(&working, 1);
-    bool collected = heaps_collect();
+    bool collected = heaps_collect() | (drain_resting() != 0);
     bool purged = purge_step(step);
     uint32_t aging = 0;
     bool holes = hole_step(false, &aging) > 0;
     store_relaxed(&working, 0);
-    in_vain = purged || collected || holes || aging > 0 ? 0 : in_vain + 1;
+    bool more = aging > 0 || drain_waiting() >= KEEPER_BYTES;
+    in_vain = purged || collected || holes || more ? 0 : in_vain + 1;
   }
 }
 
@@ -93,6 +96,7 @@ static bool watches(void) { return load_relaxed(&keeper.prepare) != NULL; }
 
 static bool has_work(const heap_t *heap) {
   if (watches() || remote_is_behind() || ledger_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT) return true;
+  if (drain_waiting() >= KEEPER_BYTES) return true;
   return heap != NULL && hole_bytes_since_look(&heap->owner) > HOLE_WORTH;
 }
 
@@ -113,6 +117,7 @@ void keeper_call(const heap_t *heap) {
   if (HAK_LIKELY(!has_work(heap)) || os_thread_exists(&keeper) || load_relaxed(&keeper.unable) || !os_thread_possible()) return;
   if (option_get(OPTION_keeper) == 0 || (option_get(OPTION_decay_ms) < 0 && !watches()) || os_now_ms() < load_relaxed(&not_before_ms))
     return;
+  (void)os_started_filtered(); /* the keeper could not find out: os_barrier */
   if (!may_start(&confined)) store_relaxed(&not_before_ms, os_now_ms() + RARELY_MS);
   else if (os_thread_start(&keeper, keeper_run, confined)) add_relaxed(&starts, 1);
 }

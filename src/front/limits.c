@@ -129,7 +129,7 @@ static uint64_t next_look(uint64_t use, uint64_t units) {
 size_t limits_give_all(heap_t *heap) {
   uint32_t aging = 0;
   if (heap != NULL) heap_trim(heap);
-  heap_trim_others();
+  heap_trim_others(heap);
   (void)large_trim();
   return purge_all() + hole_step(true, &aging);
 }

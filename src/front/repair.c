@@ -1,6 +1,7 @@
 #include "front/repair.h"
 
 #include "base/thread.h"
+#include "front/drain.h"
 #include "front/heaps.h"
 #include "front/keeper.h"
 #include "kit/pressure.h"
@@ -100,6 +101,7 @@ static void heap_repair(heap_t *mine) {
   region_after_fork(inside);
   pressure_after_fork(thread_self());
   if (heap_first() != NULL && load_relaxed(&heap_first()->next) != NULL) slab_epoch++;
+  drain_after_fork();
   bool begun = keeper_after_fork();
   if (!heaps_orphan(mine, inside) && !begun) return;
   owners_reset(inside);

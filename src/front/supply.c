@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "front/drain.h"
 #include "front/heaps.h"
 #include "front/quarantine.h"
 #include "front/repair.h"
@@ -71,10 +72,12 @@ static void quarantine_empty(heap_t *heap) {
 static void bins_empty(heap_t *heap) {
   if (HAK_SECURE) quarantine_empty(heap);
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) bin_empty(heap_bin(heap, c), &heap->owner);
+  drain_note(heap);
 }
 
 void heap_tick(heap_t *heap) {
-  if (heap->slow_paths++ % TICK_EVERY != 0) return;
+  owner_add(&heap->slow_paths, 1);
+  if (load_relaxed(&heap->slow_paths) % TICK_EVERY != 1) return;
   uint64_t now = os_now_ms();
   if (now - heap->last_tick_ms < (pressure_now() >= PRESSURE_HIGH ? TICK_NEAR_MS : TICK_MS)) return;
   heap->last_tick_ms = now;
@@ -83,6 +86,7 @@ void heap_tick(heap_t *heap) {
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     bin_tick(heap_bin(heap, c), &heap->owner, &heap->budget);
   }
+  drain_note(heap);
   heap_unlock(heap);
   if (load_relaxed(&pressure.limit) != 0) purge_turn(); /* it is looked at with time, too */
 }
@@ -124,7 +128,8 @@ void heap_detach(heap_t *heap) {
   heaps_give(heap, HEAP_BARE);
 }
 
-void heap_trim_others(void) {
+void heap_trim_others(const heap_t *mine) {
+  (void)drain_bins(mine);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     if (!lock_try(&heap->owner.lock)) continue;
     if (load_relaxed(&heap->owner.thread) == 0) bins_empty(heap);
@@ -138,7 +143,7 @@ void heap_trim_others(void) {
 /* Blocks first, so that what they leave empty can be purged. */
 HAK_COLD size_t heap_collect(heap_t *heap, bool now) {
   if (heap != NULL) heap_trim(heap);
-  heap_trim_others();
+  heap_trim_others(heap);
   (void)large_trim();
   uint32_t aging = 0;
   return now ? purge_all() + hole_step(true, &aging) : purge_due();

@@ -125,6 +125,8 @@ typedef struct os_standing {
   bool filtered, privileged;
 } os_standing_t;
 os_standing_t os_standing(void);
+/* Whether the process was under a filter when this was first asked; reads the file once. */
+bool os_started_filtered(void);
 /* Whether the process has no other thread, ours included, by the same file; false where it cannot be read. */
 bool os_is_only_thread(void);
 /* How often the process has put itself under a filter.  From then on only those calls are made that glibc's malloc may make at the
@@ -142,6 +144,10 @@ HAK_INLINE bool os_multi_threaded(void) {
   extern char __libc_single_threaded __attribute__((weak));
   return &__libc_single_threaded != NULL && __libc_single_threaded == 0;
 }
+
+/* A full barrier in every thread of the process: when this returns, each has passed one since the call.  False, and no barrier, where the
+ * kernel has none, and where a filter may not know the call.  From a thread under a filter of ours only after os_started_filtered. */
+HAK_CHECKED bool os_barrier(void);
 
 /* Whether this process was forked since os_fork_watch or os_fork_seen: known by a page
  * that the kernel wipes in a child, however it was made.  Where the kernel cannot,

@@ -27,15 +27,8 @@ static long probe_ask(uintptr_t address) {
   return result;
 }
 
-/* A process of one thread may be under a filter from its start that knows no futex at all.  Read once. */
-static bool started_filtered(void) {
-  enum { UNKNOWN, NO, YES };
-  static _Atomic uint32_t known;
-  if (load_relaxed(&known) == UNKNOWN) store_relaxed(&known, os_standing().filtered ? YES : NO);
-  return load_relaxed(&known) == YES;
-}
-
-static bool may_ask(void) { return load_relaxed(&os_filters) == 0 && (!os_single_threaded() || !started_filtered()); }
+/* A process of one thread may be under a filter from its start that knows no futex at all. */
+static bool may_ask(void) { return load_relaxed(&os_filters) == 0 && (!os_single_threaded() || !os_started_filtered()); }
 
 bool probe_readable(uintptr_t address) {
   if (!may_ask()) return false;

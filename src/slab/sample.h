@@ -74,11 +74,15 @@ HAK_INLINE sample_state_t sample_state(const sample_t *sample) {
 
 /* --- entries ------------------------------------------------------------------------------ */
 
-/* What lies in bins, and what batch_take gives: a block's address, with this bit if it is sampled. No address has it. */
+/* What lies in bins, and what batch_take gives: a block's address, with the first of these bits if it is sampled. Both: malloc is not
+ * to go further down in the bin (front/drain.h), or, without a block, the bin ends there. No address has them. */
 #define ENTRY_SAMPLED ((uintptr_t)1 << 63)
+#define ENTRY_BAR ((uintptr_t)1 << 62)
 HAK_INLINE bool entry_is_sampled(const void *entry) { return (intptr_t)entry < 0; }
-HAK_INLINE void *entry_block(void *entry) { return (void *)((uintptr_t)entry & ~ENTRY_SAMPLED); }
+HAK_INLINE bool entry_is_barred(const void *entry) { return ((uintptr_t)entry & ENTRY_BAR) != 0; }
+HAK_INLINE void *entry_block(void *entry) { return (void *)((uintptr_t)entry & (ENTRY_BAR - 1)); }
 HAK_INLINE void *entry_sampled(void *block) { return (void *)((uintptr_t)block | ENTRY_SAMPLED); }
+HAK_INLINE void *entry_barred(void *entry) { return (void *)((uintptr_t)entry | ENTRY_SAMPLED | ENTRY_BAR); }
 
 /* The record of the block, which is the start of a slab's block; NULL if it has none here. */
 HAK_INLINE sample_t *sample_find(const void *block) {

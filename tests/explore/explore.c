@@ -100,6 +100,7 @@ static word_t *word_find(const volatile void *at) {
   return &x->words[i];
 }
 
+void explore_meet(const volatile void *word) { word_find(word)->found = word_find(word)->shared = true; }
 void explore_ignore(const volatile void *word) { word_find(word)->ignored = true; }
 
 static void word_note(word_t *word, explore_access_t access) {

@@ -65,6 +65,9 @@ bool explore_was_stale(void);
 /* Accesses to the word are no reason to switch: what is chosen by it does not matter. */
 void explore_ignore(const volatile void *word);
 
+/* Accesses to the word are a reason to switch, though only one actor makes them. */
+void explore_meet(const volatile void *word);
+
 /* --- between the parts of the explorer ----------------------------------------------------- */
 
 /* explore.c: the running actor cannot go on until another one has written; has ended the process; has crashed. */
@@ -84,6 +87,8 @@ double explore_seconds(void);
 void memory_start(void);
 void memory_keep(void);
 void memory_restore(void);
+/* In a preparation: actors may be switched before a barrier in all threads. */
+void memory_meet_barriers(void);
 /* The next so many mappings at a place of the program's choice fail. */
 void memory_refuse(unsigned count);
 

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "explore.h"
+#include "weak.h"
 #include "os/os.h"
 
 #define ARENA_BYTES ((size_t)3 << 30)
@@ -167,6 +168,18 @@ void __wrap_os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microsecond
 void __wrap_os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microseconds, bool shared) {
   (void)word, (void)value, (void)microseconds, (void)shared;
   explore_wait();
+}
+
+static int barriers;
+
+void memory_meet_barriers(void) { explore_meet(&barriers); }
+
+bool __wrap_os_barrier(void);
+bool __wrap_os_barrier(void) {
+  if (explore_actor() < 0) return true;
+  (void)explore_point(&barriers, EXPLORE_CHANGE, __builtin_return_address(0));
+  weak_barrier();
+  return true;
 }
 
 _Noreturn void __wrap_os_abort(void);

@@ -426,6 +426,39 @@ static void fork_and_take(void) {
   target_trim();
 }
 
+/* --- bins that others drain -------------------------------------------------------------------- */
+
+/* Three or more in the bin. */
+static void bin_of_some(void) {
+  taken_by(0, BIG_BLOCKS, BIG);
+  given_back(2, BIG_BLOCKS);
+  memory_meet_barriers();
+}
+static void bin_of_some_sampled(void) {
+  sampled();
+  for (unsigned i = 3; i < BIG_BLOCKS; i++) give(a[i]);
+  memory_meet_barriers();
+}
+
+static void pop_and_push(void) {
+  void *one = take(BIG), *other = take(BIG), *third = take(BIG);
+  give(other), give(third), give(one);
+}
+/* It has taken two while the lower one got its bar. */
+static void bin_barred_late(void) {
+  bin_of_some();
+  a[2] = take(BIG), a[3] = take(BIG);
+  target_bar_above(BIG);
+}
+static void up_and_down(void) { give(a[2]), give(a[3]), (void)take(BIG), (void)take(BIG); }
+static void up(void) { give(a[2]), give(a[3]); }
+static void pop_two(void) { (void)take(BIG), (void)take(BIG); }
+static void pop_all(void) {
+  for (unsigned i = 0; i < BIG_BLOCKS; i++) (void)take(BIG);
+}
+static void push_two(void) { give(a[0]), give(a[1]); }
+static void end_with_blocks(void) { give(take(BIG)), target_end_thread(); }
+
 /* --- the table ------------------------------------------------------------------------------- */
 
 enum { EVERY = EXPLORE_EVERY };
@@ -461,6 +494,16 @@ const scenario_t scenarios[] = {
     {"named_large", some_named, {named_large, named_free_large, give_1}, judge_named, NULL, 2, 3},
     {"named_forked", some_named, {named_large, fork_and_use_named, give_1}, judge_forked, NULL, 1, 2},
     {"named_forked_end", some_named, {target_named_end, fork_and_take, named_free_0}, judge_forked, NULL, 1, 2},
+    {"drained", bin_of_some, {pop_and_push, target_trim_others}, judge_end_live, NULL, 2, 4},
+    {"drained_late", bin_barred_late, {up_and_down, target_take_barred}, judge_end_live, NULL, 2, EVERY},
+    {"drained_late_and_left", bin_barred_late, {up, target_take_barred}, judge_end_live, NULL, 2, EVERY},
+    {"drained_two", bin_of_some, {pop_two, target_trim_others}, judge_end_live, NULL, 2, 4},
+    {"drained_to_the_end", bin_of_some, {pop_all, target_trim_others}, judge_end_live, NULL, 2, 4},
+    {"drained_and_freed", bin_of_some, {take_and_give, target_trim_others, push_two}, judge_end_live, NULL, 1, 3},
+    {"drained_twice", bin_of_some, {pop_and_push, target_trim_others, target_trim_others}, judge_end_live, NULL, 1, 3},
+    {"drained_exit", bin_of_some, {end_with_blocks, target_trim_others, give_0}, judge_end_live, NULL, 1, 3},
+    {"drained_forked", bin_of_some, {fork_and_use, target_trim_others}, judge_forked, NULL, 2, 3},
+    {"drained_sampled", bin_of_some_sampled, {pop_and_push, target_trim_others}, judge_end_live, NULL, 2, 3},
     {"guard_slots_made", two_slots, {slot_used, slot_used, slot_used}, judge_nothing, NULL, 2, 3},
     {"guard_slots", one_slot_used, {slot_used, slot_given, slot_used}, judge_nothing, NULL, 2, 3},
     {"two_purges", some_idle, {purge_everything, purge_everything, span_taken}, judge_purged, NULL, 2, EVERY},

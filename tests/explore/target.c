@@ -67,7 +67,21 @@ void target_trim(void) {
 
 void target_trim_others(void) {
   thread_enter();
-  heap_trim_others();
+  heap_trim_others(thread_heap);
+  thread_leave();
+}
+
+void target_bar_above(size_t size) {
+  bin_t *bin = heap_bin_for(thread_heap, size);
+  intptr_t top = racy_load(&bin->top);
+  bin->bar = (int16_t)top;
+  bin->seen = INT16_MIN;
+  racy_store(&bin_entries(bin)[top], entry_barred(racy_load(&bin_entries(bin)[top])));
+}
+
+void target_take_barred(void) {
+  thread_enter();
+  (void)take_barred(NULL, false);
   thread_leave();
 }
 

@@ -20,6 +20,9 @@ void target_end_thread(void);
 /* What malloc_trim and a malloc without memory do: for the thread itself, and for all others. */
 void target_trim(void);
 void target_trim_others(void);
+/* What the running thread has taken last was barred when it was on its way; and what a drain does from there on. */
+void target_bar_above(size_t size);
+void target_take_barred(void);
 void target_purge_holes(void);
 /* The running thread is the only one of a fork's child. */
 void target_fork(void);

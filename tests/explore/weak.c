@@ -312,6 +312,17 @@ void weak_alone(void) {
   for (unsigned q = 0; q < EXPLORE_ACTORS; q++) learn(&me()->knows, &w->actors[q].knows);
 }
 
+void weak_barrier(void) {
+  for (unsigned q = 0; q < EXPLORE_ACTORS; q++) learn(&me()->knows, &w->actors[q].knows);
+  for (unsigned q = 0; q < EXPLORE_ACTORS; q++) {
+    actor_t *actor = &w->actors[q];
+    learn(&actor->knows, &me()->knows);
+    actor->fenced = actor->knows;
+    actor->has_fenced = true;
+  }
+  for (unsigned q = 0; q < EXPLORE_ACTORS; q++) w->actors[q].knows.seen.at[q] = ++w->actors[q].knows.before.at[q];
+}
+
 /* --- races ------------------------------------------------------------------------------- */
 
 static granule_t *granule_of(uintptr_t number) {

@@ -26,6 +26,8 @@ bool weak_compare_exchange(volatile void *at, unsigned bytes, uint64_t *expected
 void weak_fence(int order);
 /* All that any actor has done happens before what the running one does next. */
 void weak_alone(void);
+/* What any actor has done happens before what any other does next. */
+void weak_barrier(void);
 void weak_plain(const volatile void *at, size_t bytes, bool writes, const void *place);
 
 uint64_t weak_memory_get(const volatile void *at, unsigned bytes);

@@ -34,6 +34,7 @@ static struct {
   size_t page_size, map_limit;
   bool secure;
   os_standing_t standing;
+  void (*barrier)(void);
   bool confined; /* the last thread that was asked for */
   size_t resident, looked;
   fake_call_t during;
@@ -423,7 +424,16 @@ void os_thread_forget(os_thread_t *thread) {
 
 _Atomic uint32_t os_filters;
 os_standing_t os_standing(void) { return fake.standing; }
+bool os_started_filtered(void) { return fake.standing.filtered; }
 bool os_is_only_thread(void) { return true; }
+
+void fake_os_set_barrier(void (*barrier)(void)) { fake.barrier = barrier; }
+
+bool os_barrier(void) {
+  void (*barrier)(void) = fake.barrier;
+  if (barrier != NULL) barrier();
+  return barrier != NULL;
+}
 
 static void fake_keep(const char *text, size_t bytes) {
   size_t room = sizeof fake.captured - 1 - fake.captured_size;

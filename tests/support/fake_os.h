@@ -63,6 +63,8 @@ void fake_os_set_random_seed(uint64_t seed);
 void fake_os_set_secure(bool secure);
 /* What os_standing tells; neither at first. */
 void fake_os_set_standing(bool filtered, bool privileged);
+/* Runs in place of each barrier in all threads; NULL: the kernel has none. */
+void fake_os_set_barrier(void (*barrier)(void));
 /* Whether the thread that was last asked for was to be confined. */
 bool fake_os_confined(void);
 /* The pages that os_resident finds, if asked for as many; none at first. */

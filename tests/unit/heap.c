@@ -600,7 +600,7 @@ TEST(among_many_threads_one_that_takes_little_has_no_heap) {
   for (int i = 0; i < 2 * SOME; i++) block_free(some_blocks[i], 0, "free");
   pthread_barrier_wait(&many_end);
   for (int i = 0; i < MANY; i++) pthread_join(threads[i], NULL);
-  heap_trim_others();
+  heap_trim_others(NULL);
   hak_stats_t stats = check_census();
   CHECK(stats.live == 0 && stats.cached == 0 && stats.slabs == 0);
 }
@@ -932,7 +932,7 @@ TEST(a_trim_gives_back_the_empty_slabs_of_other_threads) {
   static void *blocks[1000];
   run_thread(allocate_trim_and_leave, blocks);
   for (int i = 0; i < 1000; i++) block_free(blocks[i], 0, "free");
-  heap_trim_others();
+  heap_trim_others(NULL);
   hak_stats_t stats = check_census();
   CHECK(stats.remote == 0 && stats.slabs == 0);
 }
@@ -1006,7 +1006,7 @@ static void check_repaired(heap_t *lost) {
   CHECK_EQ(load_relaxed(&thread_heap->owner.thread), thread_self());
   CHECK_EQ(load_relaxed(&thread_heap->state), HEAP_ATTACHED);
   check_heaps();
-  heap_trim_others(); /* what is in the bins of a thread that is gone waits for who takes its heap, or for this */
+  heap_trim_others(NULL); /* what is in the bins of a thread that is gone waits for who takes its heap, or for this */
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     bin_t *bin = heap_bin(lost, c);
     CHECK_EQ(racy_load(&bin->top), -bin->capacity);

@@ -1,0 +1,112 @@
+#include "front/drain.h"
+
+#include "os/os.h"
+#include "slab/remote.h"
+#include "front/heaps.h"
+
+/* Calls of drain_resting that find a heap's bins as they were, before these are drained. */
+#define RESTING_LOOKS 3
+
+/* One at a time: a bar that no barrier has followed yet would be taken for one's own. */
+static _Atomic uint32_t draining;
+static _Atomic int64_t drainable;
+
+/* --- what there is ------------------------------------------------------------------------ */
+
+HAK_INLINE bool is_drained(heap_t *heap, const heap_t *mine) { return heap != mine && load_relaxed(&heap->owner.thread) > OWNER_OF_MANY; }
+
+/* But for the last of each bin, which stays. */
+static int64_t heap_drainable(heap_t *heap) {
+  int64_t bytes = 0;
+  for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
+    uint32_t count = bin_count(heap_bin(heap, c));
+    if (count > 1) bytes += (int64_t)(count - 1) * class_info[c].size;
+  }
+  return bytes;
+}
+
+void drain_note(heap_t *heap) {
+  int64_t bytes = HAK_SECURE ? 0 : heap_drainable(heap);
+  add_relaxed(&drainable, bytes - heap->rest.noted);
+  heap->rest.noted = bytes;
+}
+
+uint64_t drain_waiting(void) {
+  int64_t bytes = load_relaxed(&drainable);
+  return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+/* Another number whenever the thread has used its bins, but for a malloc and free of the same class. */
+static uint64_t heap_activity(heap_t *heap) {
+  uint64_t sum = load_relaxed(&heap->slow_paths);
+  for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
+    sum = sum * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)racy_load(&heap_bin(heap, c)->top);
+  }
+  return sum;
+}
+
+/* --- taking it ---------------------------------------------------------------------------- */
+
+typedef uint64_t drain_step_t(heap_t *heap);
+
+static uint64_t set_bars(heap_t *heap) {
+  uint64_t bars = 0;
+  for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) bars += bin_set_bar(heap_bin(heap, c));
+  return bars;
+}
+
+static uint64_t see_tops(heap_t *heap) {
+  for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) bin_see_top(heap_bin(heap, c));
+  return 0;
+}
+
+static uint64_t take_below(heap_t *heap) {
+  uint64_t blocks = 0;
+  for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
+    blocks += bin_take_below(heap_bin(heap, c), &heap->owner);
+  }
+  drain_note(heap);
+  return blocks;
+}
+
+/* A heap whose lock is taken is in use. */
+static uint64_t each_heap(drain_step_t *take, const heap_t *mine, bool resting) {
+  uint64_t sum = 0;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    if (!is_drained(heap, mine) || (resting && heap->rest.looks < RESTING_LOOKS) || !lock_try_if_free(&heap->owner.lock)) continue;
+    if (is_drained(heap, mine)) sum += take(heap);
+    owner_unlock(&heap->owner);
+  }
+  return sum;
+}
+
+static uint64_t take_barred(const heap_t *mine, bool resting) {
+  if (!os_barrier()) return 0;
+  (void)each_heap(see_tops, mine, resting);
+  return os_barrier() ? each_heap(take_below, mine, resting) : 0;
+}
+
+static uint64_t drain(const heap_t *mine, bool resting) {
+  uint64_t blocks = 0;
+  if (HAK_SECURE || atomic_exchange(&draining, 1) != 0) return 0;
+  bool possible = os_barrier(); /* else each bar would cost its thread a moment, for nothing */
+  if (possible && each_heap(set_bars, mine, resting) != 0) blocks = take_barred(mine, resting);
+  store_release(&draining, 0);
+  return blocks;
+}
+
+uint64_t drain_bins(const heap_t *mine) { return drain(mine, false); }
+
+uint64_t drain_resting(void) {
+  bool any = false;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    uint64_t activity = is_drained(heap, NULL) && heap_drainable(heap) > 0 ? heap_activity(heap) : 0;
+    bool same = activity != 0 && activity == heap->rest.activity;
+    heap->rest.activity = activity;
+    heap->rest.looks = same && heap->rest.looks < RESTING_LOOKS ? heap->rest.looks + 1 : same ? heap->rest.looks : 0;
+    any |= heap->rest.looks == RESTING_LOOKS;
+  }
+  return any ? drain(NULL, true) : 0;
+}
+
+void drain_after_fork(void) { store_relaxed(&draining, 0); }
