@@ -39,7 +39,8 @@ static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *
   bool undone = !HAK_SECURE && heap->owner.helped;
   AUDIT(!HAK_CHECKS || undone || !region_is_live(block), block, "a block in a bin is live");
   sample_state_t state = sample_block_state(block);
-  bool agree = entry_is_sampled(entry) ? state == SAMPLE_FREE : state == SAMPLE_NONE || state == SAMPLE_QUIET;
+  bool agree = entry_is_barred(entry)    ? true
+               : entry_is_sampled(entry) ? state == SAMPLE_FREE : state == SAMPLE_NONE || state == SAMPLE_QUIET;
   AUDIT(agree, block, "a sampled block's entry and record disagree");
 }
 
@@ -47,7 +48,7 @@ static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *
 static void audit_entries(const heap_t *heap, bin_t *bin, unsigned c) {
   uint64_t seen[64] = {0};
   void **entries = bin_entries(bin);
-  intptr_t first = -bin->capacity, top = owner_load(&bin->top);
+  intptr_t first = load_relaxed(&bin->gone) - bin->capacity, top = owner_load(&bin->top);
   for (intptr_t i = first; i < top; i++) {
     void *block = owner_load(&entries[i]);
     uint64_t hash = (uint64_t)(uintptr_t)block * UINT64_C(0x9e3779b97f4a7c15) >> 52;
@@ -62,13 +63,14 @@ static void audit_entries(const heap_t *heap, bin_t *bin, unsigned c) {
 /* The bins of a thread that a fork has stopped in a change look empty in some way. */
 static void audit_bin(heap_t *heap, unsigned c) {
   bin_t *bin = heap_bin(heap, c);
-  intptr_t top = owner_load(&bin->top);
+  intptr_t top = owner_load(&bin->top), floor = load_relaxed(&bin->gone) - bin->capacity;
   bool named = bin->shared.size_class == c && bin->shared.block_size == class_info[c].size;
   AUDIT(named && owner_load(&bin->shared.thread) == load_relaxed(&heap->owner.thread), bin, "a bin is not what frees take it for");
   AUDIT(bin->capacity > 0 && bin->capacity <= bin_reserve(c), bin, "a bin has more entries than room");
   if (repair_was_made() && top < -bin->capacity) return;
-  AUDIT(top >= -bin->capacity && top < 0, bin, "a bin's top is not between its ends");
-  AUDIT(owner_load(&bin_entries(bin)[-bin->capacity - 1]) == BIN_END, bin, "a bin's first entry has no end below it");
+  AUDIT(top >= floor && top < 0, bin, "a bin's top is not between its ends");
+  AUDIT(bin->barred || floor == -bin->capacity, bin, "entries of a bin are gone, and there is no bar");
+  AUDIT(owner_load(&bin_entries(bin)[floor - 1]) == BIN_END, bin, "a bin's first entry has no end below it");
   audit_entries(heap, bin, c);
 }
 

@@ -77,13 +77,14 @@ static HAK_NOINLINE void bin_settle_barred(bin_t *bin) {
     owner_store(&entries[bottom + i], entry);
   }
   store_relaxed(&bin->gone, 0);
+  bin->barred = false;
   bin->bar = 0;
   atomic_signal_fence(memory_order_seq_cst);
   owner_store(&bin->top, bottom + count);
 }
 
 HAK_INLINE void bin_settle(bin_t *bin) {
-  if (HAK_UNLIKELY(bin->bar != 0)) bin_settle_barred(bin);
+  if (HAK_UNLIKELY(bin->barred)) bin_settle_barred(bin);
 }
 
 static size_t extra_bytes(const bin_t *bin, intptr_t capacity) {
@@ -194,22 +195,23 @@ void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
 /* The last entry but one: the thread may have the last in its hands already. */
 bool bin_set_bar(bin_t *bin) {
   intptr_t at = racy_load(&bin->top) - 2;
+  bin->bar = 0;
   if (at < load_relaxed(&bin->gone) - bin->capacity) return false;
   void **place = &bin_entries(bin)[at], *entry = racy_load(place);
   if (!__atomic_compare_exchange_n(place, &entry, entry_barred(entry), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return false;
+  bin->barred = true;
   bin->bar = (int16_t)at;
   bin->seen = INT16_MIN;
   return true;
 }
 
-void bin_see_top(bin_t *bin) {
-  if (bin->bar != 0) bin->seen = (int16_t)racy_load(&bin->top);
-}
+void bin_see_top(bin_t *bin) { bin->seen = (int16_t)racy_load(&bin->top); }
 
 /* Where a fork stops this, what was on its way is lost, and not in two places. */
 uint32_t bin_take_below(bin_t *bin, slab_owner_t *owner) {
   void **entries = bin_entries(bin);
   intptr_t at = bin->bar, first = load_relaxed(&bin->gone) - bin->capacity;
+  bin->bar = 0;
   if (at == 0 || bin->seen < at + 2 || !entry_is_barred(racy_load(&entries[at]))) return 0;
   void *last = entry_block(racy_load(&entries[at]));
   store_relaxed(&bin->gone, (uint16_t)(at + 1 + bin->capacity));

@@ -30,8 +30,9 @@ typedef struct bin {
   intptr_t capacity;   /* entries */
   uint8_t last;        /* bin_event_t */
   bool used;           /* refilled or flushed since the last tick */
+  bool barred;         /* its thread is to settle it. With owner->lock, as the next three */
   _Atomic uint16_t gone; /* so many of the lowest entries another thread has taken; the uppermost of them is a BIN_END */
-  int16_t bar, seen;   /* where a bar was set, 0: nowhere; the top that was seen since. With owner->lock */
+  int16_t bar, seen;   /* where the drain under way has set a bar, 0: nowhere; the top that it has seen since */
   uint32_t batch;      /* blocks to bring with the next refill */
   _Atomic uint32_t refills; /* statistics, as are the next three */
   _Atomic uint32_t flushes;

@@ -41,7 +41,8 @@ typedef struct heap_counts {
 typedef struct heap_rest {
   uint64_t activity; /* the keeper's, as the next */
   uint8_t looks;
-  int64_t noted;     /* bytes; with owner.lock */
+  int64_t noted;     /* bytes; with owner.lock, as the next */
+  uint32_t grown;    /* budget.grown at the time */
 } heap_rest_t;
 
 typedef struct heap {

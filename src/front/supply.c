@@ -36,9 +36,18 @@ heap_t *heap_attach(const heap_t *wanted) {
   return heap;
 }
 
+/* A bin has grown: so the heap may have more for others to take than is known, and a thread that makes no further call never says. */
+static void note_bins(heap_t *heap) {
+  uint32_t grown = load_relaxed(&heap->budget.grown);
+  if (HAK_LIKELY(grown == heap->rest.grown)) return;
+  heap->rest.grown = grown;
+  drain_note(heap);
+}
+
 void heap_flush(heap_t *heap, bin_t *bin) {
   heap_lock(heap);
   bin_flush(bin, &heap->owner, &heap->budget);
+  note_bins(heap);
   heap_unlock(heap);
 }
 

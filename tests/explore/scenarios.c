@@ -428,10 +428,12 @@ static void fork_and_take(void) {
 
 /* --- bins that others drain -------------------------------------------------------------------- */
 
-/* Three or more in the bin. */
+/* Three or more in the bin, and some in another one. */
 static void bin_of_some(void) {
   taken_by(0, BIG_BLOCKS, BIG);
   given_back(2, BIG_BLOCKS);
+  void *others[] = {take(BIG / 2), take(BIG / 2), take(BIG / 2)};
+  for (unsigned i = 0; i < 3; i++) give(others[i]);
   memory_meet_barriers();
 }
 static void bin_of_some_sampled(void) {
@@ -456,6 +458,7 @@ static void pop_two(void) { (void)take(BIG), (void)take(BIG); }
 static void pop_all(void) {
   for (unsigned i = 0; i < BIG_BLOCKS; i++) (void)take(BIG);
 }
+static void use_other(void) { give(take(BIG / 2)); }
 static void push_two(void) { give(a[0]), give(a[1]); }
 static void end_with_blocks(void) { give(take(BIG)), target_end_thread(); }
 
@@ -501,6 +504,7 @@ const scenario_t scenarios[] = {
     {"drained_to_the_end", bin_of_some, {pop_all, target_trim_others}, judge_end_live, NULL, 2, 4},
     {"drained_and_freed", bin_of_some, {take_and_give, target_trim_others, push_two}, judge_end_live, NULL, 1, 3},
     {"drained_twice", bin_of_some, {pop_and_push, target_trim_others, target_trim_others}, judge_end_live, NULL, 1, 3},
+    {"drained_again", bin_of_some, {use_other, target_trim_others, target_trim_others}, judge_end_live, NULL, 2, 3},
     {"drained_exit", bin_of_some, {end_with_blocks, target_trim_others, give_0}, judge_end_live, NULL, 1, 3},
     {"drained_forked", bin_of_some, {fork_and_use, target_trim_others}, judge_forked, NULL, 2, 3},
     {"drained_sampled", bin_of_some_sampled, {pop_and_push, target_trim_others}, judge_end_live, NULL, 2, 3},

@@ -74,6 +74,7 @@ void target_trim_others(void) {
 void target_bar_above(size_t size) {
   bin_t *bin = heap_bin_for(thread_heap, size);
   intptr_t top = racy_load(&bin->top);
+  bin->barred = true;
   bin->bar = (int16_t)top;
   bin->seen = INT16_MIN;
   racy_store(&bin_entries(bin)[top], entry_barred(racy_load(&bin_entries(bin)[top])));
