@@ -40,7 +40,8 @@ static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *
   AUDIT(!HAK_CHECKS || undone || !region_is_live(block), block, "a block in a bin is live");
   sample_state_t state = sample_block_state(block);
   bool agree = entry_is_barred(entry)    ? true
-               : entry_is_sampled(entry) ? state == SAMPLE_FREE : state == SAMPLE_NONE || state == SAMPLE_QUIET;
+               : entry_is_sampled(entry) ? state == SAMPLE_FREE
+                                         : state == SAMPLE_NONE || state == SAMPLE_QUIET;
   AUDIT(agree, block, "a sampled block's entry and record disagree");
 }
 

@@ -7,6 +7,9 @@
 /* Calls of drain_resting that find a heap's bins as they were, before these are drained. */
 #define RESTING_LOOKS 3
 
+/* Less in a thread's bins stays. */
+#define RESTING_BYTES ((int64_t)16 << 10)
+
 /* One at a time: a bar that no barrier has followed yet would be taken for one's own. */
 static _Atomic uint32_t draining;
 static _Atomic int64_t drainable;
@@ -88,7 +91,7 @@ static uint64_t take_barred(const heap_t *mine, bool resting) {
 
 static uint64_t drain(const heap_t *mine, bool resting) {
   uint64_t blocks = 0;
-  if (HAK_SECURE || atomic_exchange(&draining, 1) != 0) return 0;
+  if (HAK_SECURE || atomic_exchange_explicit(&draining, 1, memory_order_acquire) != 0) return 0;
   bool possible = os_barrier(); /* else each bar would cost its thread a moment, for nothing */
   if (possible && each_heap(set_bars, mine, resting) != 0) blocks = take_barred(mine, resting);
   store_release(&draining, 0);
@@ -97,14 +100,22 @@ static uint64_t drain(const heap_t *mine, bool resting) {
 
 uint64_t drain_bins(const heap_t *mine) { return drain(mine, false); }
 
-uint64_t drain_resting(void) {
+/* Whether it has rested for long enough. */
+static bool heap_rests(heap_t *heap) {
+  uint64_t activity = is_drained(heap, NULL) && heap_drainable(heap) >= RESTING_BYTES ? heap_activity(heap) : 0;
+  bool same = activity != 0 && activity == heap->rest.activity;
+  heap->rest.activity = activity;
+  if (!same) heap->rest.looks = 0;
+  else if (heap->rest.looks < RESTING_LOOKS) heap->rest.looks++;
+  return heap->rest.looks == RESTING_LOOKS;
+}
+
+uint64_t drain_resting(uint32_t *aging) {
   bool any = false;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    uint64_t activity = is_drained(heap, NULL) && heap_drainable(heap) > 0 ? heap_activity(heap) : 0;
-    bool same = activity != 0 && activity == heap->rest.activity;
-    heap->rest.activity = activity;
-    heap->rest.looks = same && heap->rest.looks < RESTING_LOOKS ? heap->rest.looks + 1 : same ? heap->rest.looks : 0;
-    any |= heap->rest.looks == RESTING_LOOKS;
+    bool rests = heap_rests(heap);
+    any |= rests;
+    *aging += !rests && heap->rest.looks > 0;
   }
   return any ? drain(NULL, true) : 0;
 }

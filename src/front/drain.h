@@ -21,8 +21,9 @@
 /* Takes what it can from the bins of all heaps that threads have, but `mine`'s, and gives it back to their slabs; the blocks.  None
  * where another thread is about it, or the kernel has no such barrier. No lock may be held. */
 uint64_t drain_bins(const heap_t *mine);
-/* The same for threads whose bins did not change between three calls.  For the keeper. */
-uint64_t drain_resting(void);
+/* The same for threads whose bins have held much, and did not change, from one call to the third after it; adds to *aging those that
+ * are on the way there.  For the keeper. */
+uint64_t drain_resting(uint32_t *aging);
 /* What could be taken from the heap's bins, as far as drain_waiting counts it: with its lock, now and then. */
 void drain_note(heap_t *heap);
 /* Bytes that were noted and not taken since; about. */

@@ -81,9 +81,9 @@ static void keeper_run(void) {
     keeper_collect();
     if (decay < 0) continue;
     store_relaxed(&working, 1);
-    bool collected = heaps_collect() | (drain_resting() != 0);
-    bool purged = purge_step(step);
     uint32_t aging = 0;
+    bool collected = heaps_collect() | (drain_resting(&aging) != 0);
+    bool purged = purge_step(step);
     bool holes = hole_step(false, &aging) > 0;
     store_relaxed(&working, 0);
     bool more = aging > 0 || drain_waiting() >= KEEPER_BYTES;

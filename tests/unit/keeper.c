@@ -81,6 +81,37 @@ TEST(idle_memory_is_given_back_without_a_further_call) {
   CHECK(purge_bytes() >= (uint64_t)50 << 20);
 }
 
+/* ---- bins ---- */
+
+static void barrier(void) {}
+
+/* Another number of blocks in the bin, whenever the keeper looks. */
+static void *one;
+static void take_or_free_one(void) {
+  if (one == NULL) {
+    one = block_alloc(SMALL_SIZE);
+    return;
+  }
+  block_free(one, 0, "free");
+  one = NULL;
+}
+
+TEST(what_a_resting_thread_has_in_its_bins_is_taken) {
+  static void *blocks[SMALL_BLOCKS];
+  start();
+  fake_os_set_barrier(barrier);
+  for (int i = 0; i < 64; i++) REQUIRE((blocks[i] = block_alloc(SMALL_SIZE)) != NULL);
+  for (int i = 0; i < 64; i++) block_free(blocks[i], 0, "free");
+  bin_t *bin = heap_bin_for(thread_heap, SMALL_SIZE);
+  uint32_t before = bin_count(bin);
+  meanwhile = take_or_free_one;
+  leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() == 1 && before > 4 && bin_count(bin) + 1 >= before);
+  meanwhile = NULL;
+  leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() == 2 && bin_count(bin) == 1);
+}
+
 TEST(it_sleeps_and_ends_when_nothing_is_left) {
   start();
   leave_idle((size_t)50 << 20);

@@ -592,6 +592,34 @@ TEST(nothing_moves_where_what_it_leaves_cannot_be_purged) {
 }
 #endif
 
+/* Stays in the loop until it is told to end; says at each turn which one of the other's numbers it has read. */
+static _Atomic uint64_t told, heard;
+static void *hear(void *unused) {
+  uint64_t now;
+  do {
+    now = load_relaxed(&told);
+    store_relaxed(&heard, now);
+  } while (now != UINT64_MAX);
+  return unused;
+}
+
+/* That the other thread has passed a barrier too cannot be shown on a processor that orders as much as most; that the kernel takes the
+ * call can, and that the process goes on. */
+TEST(a_barrier_in_all_threads) {
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, hear, NULL) == 0);
+  for (uint64_t i = 1; i < 1000; i++) {
+    store_relaxed(&told, i);
+    KEEPS_ERRNO(CHECK(os_barrier()));
+    CHECK(load_relaxed(&heard) <= i);
+  }
+  store_relaxed(&told, UINT64_MAX);
+  REQUIRE(pthread_join(thread, NULL) == 0);
+  store_relaxed(&os_filters, 1);
+  uint64_t calls = load_relaxed(&os_counts.other);
+  CHECK(!os_barrier() && load_relaxed(&os_counts.other) == calls);
+}
+
 TEST(calls_are_counted_by_kind) {
   size_t page = os_page_size();
   char *other = os_map(page);
