@@ -272,13 +272,16 @@ class Reader:
         top_at, capacity_at = self.names.field("bin.top")[0], self.names.field("bin.capacity")[0]
         data = self.memory.read(address, self.names.field("bin")[1])
         top, capacity = (int(data[at : at + 8].view(np.int64)[0]) for at in (top_at, capacity_at))
-        count = max(0, top + capacity)
+        bits, gone = self.value("entry.sampled"), 0
+        if "bin.gone" in self.names.fields:  # which older libraries don't tell
+            at = self.names.field("bin.gone")[0]
+            bits, gone = bits | self.value("entry.bar"), int(data[at : at + 2].view(np.uint16)[0])
+        count = max(0, top + capacity - gone)
         if not 0 <= count <= min(capacity, _ENTRIES_MOST):
             return  # the two words were read at two moments
         entries = np.zeros(0, np.uint64)
         if with_entries and count:
-            entries = self.memory.read(address - 8 * capacity, 8 * count).view(np.uint64)
-            entries = entries & ~np.uint64(self.value("entry.sampled"))
+            entries = self.memory.read(address - 8 * (capacity - gone), 8 * count).view(np.uint64) & ~np.uint64(bits)
         heap.bins.append(Bin(owner, number, count, entries))
         heap.cached[number] += count
 

@@ -2,10 +2,12 @@
  *
  *   rest    blocks of all sizes, some of them freed by another thread, one that came and went often; writes a snapshot to FILE, and a
  *           profile for pprof to FILE.pb; then nothing moves any more
+ *   drained a thread rests, and most of what it had in its bins was taken from it; the same files
  *   apart   blocks of one function that stay, each beside fifteen of another one that are freed
  *   churn   threads that allocate and free, also each other's blocks, for as long as it runs
  *   big     MiB, as FILE says, in small blocks, every eighth of them free */
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,6 +60,18 @@ static __attribute__((noinline)) void *goes(void) {
   return block;
 }
 
+static int tell_and_wait(const char *file) {
+  char other[4096];
+  snprintf(other, sizeof other, "%s.pb", file);
+  int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0600), second = open(other, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  if (fd < 0 || second < 0 || hak_profile_write == NULL || hak_profile_pprof == NULL) return 1;
+  if (!hak_profile_write(fd) || !hak_profile_pprof(second)) return 1;
+  close(fd);
+  close(second);
+  ready();
+  for (;;) pause();
+}
+
 static int rest(const char *file) {
   uint32_t state = 1;
   for (int i = 0; i < BLOCKS; i++) blocks[i] = malloc(1 + below(&state, 3000) * (i % 50 == 0 ? 10 : 1));
@@ -76,15 +90,7 @@ static int rest(const char *file) {
     if (i == 1) memmove(blocks, blocks + 1, FREED_BY_OTHERS * sizeof *blocks);
     if (pthread_create(&thread, NULL, free_some, NULL) != 0 || pthread_join(thread, NULL) != 0) return 1;
   }
-  char other[4096];
-  snprintf(other, sizeof other, "%s.pb", file);
-  int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0600), second = open(other, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  if (fd < 0 || second < 0 || hak_profile_write == NULL || hak_profile_pprof == NULL) return 1;
-  if (!hak_profile_write(fd) || !hak_profile_pprof(second)) return 1;
-  close(fd);
-  close(second);
-  ready();
-  for (;;) pause();
+  return tell_and_wait(file);
 }
 
 /* ---- apart ---- */
@@ -139,9 +145,36 @@ static int big(size_t mib) {
   for (;;) pause();
 }
 
+/* ---- drained ---- */
+
+static pthread_barrier_t freed;
+
+static void *free_and_rest(void *unused) {
+  void *some[24][40];
+  for (int i = 0; i < 24; i++) {
+    for (int k = 0; k < 40; k++) some[i][k] = malloc(16 + 80 * (size_t)i);
+  }
+  for (int i = 0; i < 24; i++) {
+    for (int k = 0; k < 40; k++) free(some[i][k]);
+  }
+  pthread_barrier_wait(&freed);
+  pause();
+  return unused;
+}
+
+static int drained(const char *file) {
+  pthread_t thread;
+  pthread_barrier_init(&freed, NULL, 2);
+  if (pthread_create(&thread, NULL, free_and_rest, NULL) != 0) return 1;
+  pthread_barrier_wait(&freed);
+  malloc_trim(0);
+  return tell_and_wait(file);
+}
+
 int main(int count, char **arguments) {
   const char *mode = count > 1 ? arguments[1] : "", *rest_of = count > 2 ? arguments[2] : "";
   if (strcmp(mode, "rest") == 0) return rest(rest_of);
+  if (strcmp(mode, "drained") == 0) return drained(rest_of);
   if (strcmp(mode, "apart") == 0) return apart();
   if (strcmp(mode, "churn") == 0) return run();
   return big((size_t)atoi(rest_of));

@@ -152,6 +152,17 @@ def test_what_changes_while_it_is_read_is_read_again_and_then_left_out(program, 
         assert 0 < seen.moving <= seen.slabs and seen.live_bytes == written.live_bytes
 
 
+def test_what_was_taken_from_a_bin_is_in_it_no_more(program, tmp_path):
+    file = tmp_path / "heap"
+    with running(program, "drained", file, HAKMEM_KEEPER="0") as process:
+        written, reader = snapshots.read(str(file)), outside.Reader(Process(process.pid))
+        heap = reader.heap(with_entries=True)
+        same(outside.read(reader.memory), written)
+    cached = [each for each in heap.bins if each.count]
+    assert len(cached) > 10 and sum(each.count for each in cached) < 100  # of 960
+    assert all(heap.base <= address < heap.base + heap.size for each in cached for address in each.entries.tolist())
+
+
 def test_a_churning_process_has_no_impossible_figure(program):
     largest = moving = slabs = 0
     stillest = 1.0  # the least share of slabs moving in a reading: in one that did not wait for a processor between two looks

@@ -96,6 +96,7 @@ static const named_value_t values[] PUBLISHED(".data.rel.ro.names") = {
     {"marks.seen", REGION_BITS_GROUP}, /* so far behind the marks */
     {"remote.others", REMOTE_OTHERS},
     {"entry.sampled", ENTRY_SAMPLED},
+    {"entry.bar", ENTRY_BAR},
     {"sample.state_bits", SAMPLE_STATE_BITS},
     {"sample.none", SAMPLE_NONE},
     {"sample.free", SAMPLE_FREE},
@@ -184,6 +185,7 @@ static const named_field_t fields[] PUBLISHED(".data.rel.ro.names") = {
     STRUCTURE("bin", bin_t),
     FIELD("bin.top", bin_t, top),
     FIELD("bin.capacity", bin_t, capacity),
+    FIELD("bin.gone", bin_t, gone), /* entries, from the lowest on, that are none any more */
     STRUCTURE("quarantine", struct quarantine),
     FIELD("quarantine.blocks", struct quarantine, blocks),
     {"page_bytes", 0, sizeof os_page},
