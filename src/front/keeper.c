@@ -61,14 +61,15 @@ uint32_t keeper_generation(void) { return load_relaxed(&generation); }
 
 /* Whether a keeper would look at limits. */
 static bool mind_wanted(void) {
-  return load_relaxed(&pressure.contained) && load_relaxed(&mind_open) != NULL && !load_relaxed(&mind_in_vain);
+  if (!load_relaxed(&pressure.contained) || load_relaxed(&mind_in_vain)) return false;
+  return load_relaxed(&mind_open) != NULL && load_relaxed(&mind_look) != NULL;
 }
 
 /* What opening takes is known to be permitted where no filter was met, or where it was just done. */
 static bool mind_prepare(void) {
   duty.look_in_ms = 0;
   if (!mind_wanted() || (!duty.watches && !keeper.confined)) return false;
-  bool opened = load_relaxed (&mind_open)(duty.watches);
+  bool opened = load_relaxed(&mind_open)(duty.watches);
   if (opened) duty.look_in_ms = 1;
   else store_relaxed(&mind_in_vain, true);
   return opened;
@@ -80,13 +81,13 @@ static bool prepare_mind(void) {
 }
 
 static bool prepare_watch(void) {
-  duty.watches = load_relaxed (&watch_open)();
+  duty.watches = load_relaxed(&watch_open)();
   return mind_prepare() || duty.watches;
 }
 
 static void look_at_limits(void) {
   store_relaxed(&working, 1);
-  duty.look_in_ms = load_relaxed (&mind_look)();
+  duty.look_in_ms = load_relaxed(&mind_look)();
   store_relaxed(&working, 0);
 }
 
@@ -157,9 +158,7 @@ static void keeper_run(void) {
 /* In the line that each slow path reads for `id`. */
 static bool watches(void) { return load_relaxed(&keeper.prepare) == prepare_watch; }
 
-static bool has_work(const heap_t *heap) {
-  return watches() || remote_is_behind() || much_is_idle(heap);
-}
+static bool has_work(const heap_t *heap) { return watches() || remote_is_behind() || much_is_idle(heap); }
 
 /* Under a filter that was there before the process was, only what it is known to permit is asked for: to clone, where libc has
  * done so.  The calls that confine the thread are not; so there is none where it could hold more than others. */

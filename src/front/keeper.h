@@ -2,8 +2,9 @@
  *
  * It is started when much lies idle, acts only while the program itself takes
  * no slow path, and ends when nothing is left: a process at rest has no thread
- * of ours.  Where the limit of a container is known it stays while much lies idle, and looks at that.  libc does not know it: a process that it sees as single-threaded
- * keeps its cheap locks, and nothing of libc's is locked or allocated to start it.
+ * of ours.  Where the limit of a container is known it stays while much lies
+ * idle, and looks at that.  libc does not know it: a process that it sees as
+ * single-threaded keeps its cheap locks, and nothing of libc's is locked or allocated to start it.
  * Where something is to be watched (keeper_watch) it is there for good.
  *
  * It must never hold what the program has dropped.  Before a call of libc's that changes what the process holds it is ended

@@ -42,7 +42,7 @@ typedef struct cgroup {
 HAK_CHECKED bool cgroup_find(cgroup_t *group, bool high);
 /* The same with what /proc/self/cgroup says, and the folders where version 1's controller of memory and version 2 are mounted. */
 HAK_CHECKED bool cgroup_find_in(cgroup_t *group, const char *text, const char *mount_v1, const char *mount_v2, bool high);
-/* Reads its limit and use anew; false if they cannot be read any more.  By open files it looks at both limits, since nobody finds it anew. */
+/* Reads its limit and use anew; false if they cannot be read any more.  By open files it looks at both limits: nobody finds it anew. */
 HAK_CHECKED bool cgroup_look(cgroup_t *group);
 /* Opens what there is to read of it, for a thread with descriptors of its own (file_apart), which ends with them. */
 void cgroup_open(const cgroup_t *group, cgroup_open_files_t *files);
