@@ -782,4 +782,8 @@ FAULTS = [
     Fault("far_from_a_limit_nobody_waits", "front/limits.c", "who waits for memory far from a limit is not seen to", "confined.pressure_idle",
           "if (limits_seen.stalls && level < PRESSURE_URGENT) level++;",
           "if (limits_seen.stalls && level != PRESSURE_FAR && level < PRESSURE_URGENT) level++;"),
+    Fault("what_was_cached_is_not_tried", "front/alloc.c", "at a limit of the process an allocation fails though what is cached would serve",
+          "api.linked.libc.alone",
+          "  return large_trim() || own || others || room;\n",
+          "  return false && (large_trim() || own || others || room);\n"),
 ]
