@@ -195,7 +195,6 @@ void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
 /* The last entry but one: the thread may have the last in its hands already. */
 bool bin_set_bar(bin_t *bin) {
   intptr_t at = racy_load(&bin->top) - 2;
-  bin->bar = 0;
   if (at < load_relaxed(&bin->gone) - bin->capacity) return false;
   void **place = &bin_entries(bin)[at], *entry = racy_load(place);
   if (!__atomic_compare_exchange_n(place, &entry, entry_barred(entry), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return false;

@@ -16,7 +16,8 @@
 #define PERIOD_MIN_MS 10
 #define ROUNDS_IN_VAIN 2 /* then it ends; what one round marks the next one purges */
 
-static os_thread_t keeper HAK_ALIGNED(HAK_CACHE_LINE);
+static bool prepare_mind(void), prepare_watch(void);
+static os_thread_t keeper HAK_ALIGNED(HAK_CACHE_LINE) = {.prepare = prepare_mind};
 static _Atomic uint32_t starts;
 static _Atomic uint32_t working; /* 1 while it may hold locks or units: for a fork's child */
 
@@ -30,30 +31,82 @@ static _Atomic uint64_t not_before_ms;
 /* What is watched. */
 #define LOOK_MS 100
 static keeper_look_t *_Atomic watcher;
+static os_prepare_t *_Atomic watch_open;
 static _Atomic bool children_watch;
 static _Atomic uint32_t generation;
+
+/* What is minded: limits of memory. */
+static keeper_open_t *_Atomic mind_open;
+static keeper_next_t *_Atomic mind_look;
+static _Atomic bool mind_in_vain; /* it could not open what there is to look at: none after it tries */
+
+/* Of the keeper that there is, and its alone. */
+static struct {
+  bool watches;
+  uint64_t look_in_ms; /* when it is to look at limits; 0: never */
+} duty;
 
 void keeper_watch(os_prepare_t *open, keeper_look_t *look, bool children) {
   store_relaxed(&children_watch, children);
   store_relaxed(&watcher, look);
-  store_release(&keeper.prepare, open);
+  store_relaxed(&watch_open, open);
+  store_release(&keeper.prepare, open != NULL ? prepare_watch : prepare_mind);
+}
+
+void keeper_mind(keeper_open_t *open, keeper_next_t *look) {
+  store_relaxed(&mind_look, look);
+  store_relaxed(&mind_open, open);
 }
 
 uint32_t keeper_generation(void) { return load_relaxed(&generation); }
 
-/* False: it is to end. */
+/* Whether a keeper would look at limits. */
+static bool mind_wanted(void) {
+  if (!load_relaxed(&pressure.contained) || load_relaxed(&mind_in_vain)) return false;
+  return load_relaxed(&mind_open) != NULL && load_relaxed(&mind_look) != NULL;
+}
+
+/* What opening takes is known to be permitted where no filter was met, or where it was just done. */
+static bool mind_prepare(void) {
+  duty.look_in_ms = 0;
+  if (!mind_wanted() || (!duty.watches && !keeper.confined)) return false;
+  bool opened = load_relaxed(&mind_open)(duty.watches);
+  if (opened) duty.look_in_ms = 1;
+  else store_relaxed(&mind_in_vain, true);
+  return opened;
+}
+
+static bool prepare_mind(void) {
+  duty.watches = false;
+  return mind_prepare();
+}
+
+static bool prepare_watch(void) {
+  duty.watches = load_relaxed(&watch_open)();
+  return mind_prepare() || duty.watches;
+}
+
+static void look_at_limits(void) {
+  store_relaxed(&working, 1);
+  duty.look_in_ms = load_relaxed(&mind_look)();
+  store_relaxed(&working, 0);
+}
+
+/* False: it is to end.  Shorter where a limit comes near meanwhile: then more is due. */
 static bool keeper_sleep(uint64_t milliseconds) {
-  for (; keeper.files && milliseconds > LOOK_MS; milliseconds -= LOOK_MS) {
-    if (!os_thread_sleep_ms(&keeper, LOOK_MS)) return false;
-    load_relaxed (&watcher)();
+  for (uint32_t level = pressure_now(); milliseconds > 0 && pressure_now() <= level;) {
+    uint64_t nap = duty.watches && milliseconds > LOOK_MS ? LOOK_MS : milliseconds;
+    if (duty.look_in_ms != 0 && nap > duty.look_in_ms) nap = duty.look_in_ms;
+    if (!os_thread_sleep_ms(&keeper, nap)) return false;
+    if (duty.watches) load_relaxed (&watcher)();
+    if (duty.look_in_ms != 0) look_at_limits();
+    milliseconds -= nap;
   }
-  if (!os_thread_sleep_ms(&keeper, milliseconds)) return false;
-  if (keeper.files) load_relaxed (&watcher)();
   return true;
 }
 
 static uint64_t period(int64_t decay, bool in_vain) {
-  uint64_t least = in_vain || decay < 0 ? LOOK_MS : PERIOD_MIN_MS;
+  uint64_t least = !in_vain && decay >= 0 ? PERIOD_MIN_MS : duty.watches ? LOOK_MS : RARELY_MS;
   return decay / 2 < (int64_t)least ? least : (uint64_t)decay / 2;
 }
 
@@ -70,13 +123,27 @@ static void keeper_collect(void) {
   request_finish(number);
 }
 
+/* Whether much could go back, as far as the heap tells, which may be NULL. */
+static bool much_is_idle(const heap_t *heap) {
+  if (ledger_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT || drain_waiting() >= KEEPER_BYTES) return true;
+  return heap != NULL && hole_bytes_since_look(&heap->owner) > HOLE_WORTH;
+}
+
+/* Whether it is to stay though nothing goes back by time. */
+static bool keeper_stays(void) {
+  if (duty.watches || duty.look_in_ms == 0) return duty.watches;
+  bool stays = much_is_idle(NULL);
+  for (heap_t *heap = heap_first(); heap != NULL && !stays; heap = load_relaxed(&heap->next)) stays = much_is_idle(heap);
+  return stays;
+}
+
 /* Nothing here may use errno or any other thread-local variable. */
 static void keeper_run(void) {
-  if (keeper.files) load_relaxed (&watcher)();
-  for (unsigned in_vain = 0; keeper.files || in_vain < ROUNDS_IN_VAIN;) {
+  if (duty.watches) load_relaxed (&watcher)();
+  for (unsigned in_vain = 0; in_vain < ROUNDS_IN_VAIN || keeper_stays();) {
     uint64_t step = purge_last_step();
     int64_t decay = pressure_decay(option_get(OPTION_decay_ms));
-    if (decay < 0 && !keeper.files) break;
+    if (decay < 0 && !keeper_stays()) break;
     if (!keeper_sleep(period(decay, in_vain >= ROUNDS_IN_VAIN))) break;
     keeper_collect();
     if (decay < 0) continue;
@@ -92,13 +159,9 @@ static void keeper_run(void) {
 }
 
 /* In the line that each slow path reads for `id`. */
-static bool watches(void) { return load_relaxed(&keeper.prepare) != NULL; }
+static bool watches(void) { return load_relaxed(&keeper.prepare) == prepare_watch; }
 
-static bool has_work(const heap_t *heap) {
-  if (watches() || remote_is_behind() || ledger_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT) return true;
-  if (drain_waiting() >= KEEPER_BYTES) return true;
-  return heap != NULL && hole_bytes_since_look(&heap->owner) > HOLE_WORTH;
-}
+static bool has_work(const heap_t *heap) { return watches() || remote_is_behind() || much_is_idle(heap); }
 
 /* Under a filter that was there before the process was, only what it is known to permit is asked for: to clone, where libc has
  * done so.  The calls that confine the thread are not; so there is none where it could hold more than others. */
@@ -115,8 +178,8 @@ static bool may_start(bool *confined) {
 void keeper_call(const heap_t *heap) {
   bool confined;
   if (HAK_LIKELY(!has_work(heap)) || os_thread_exists(&keeper) || load_relaxed(&keeper.unable) || !os_thread_possible()) return;
-  if (option_get(OPTION_keeper) == 0 || (option_get(OPTION_decay_ms) < 0 && !watches()) || os_now_ms() < load_relaxed(&not_before_ms))
-    return;
+  if (option_get(OPTION_keeper) == 0 || os_now_ms() < load_relaxed(&not_before_ms)) return;
+  if (option_get(OPTION_decay_ms) < 0 && !watches() && !(mind_wanted() && much_is_idle(heap))) return;
   (void)os_started_filtered(); /* the keeper could not find out: os_barrier */
   if (!may_start(&confined)) store_relaxed(&not_before_ms, os_now_ms() + RARELY_MS);
   else if (os_thread_start(&keeper, keeper_run, confined)) add_relaxed(&starts, 1);
@@ -142,6 +205,7 @@ bool keeper_after_fork(void) {
   os_thread_forget(&keeper);
   add_relaxed(&generation, 1);
   if (!load_relaxed(&children_watch)) keeper_watch(NULL, NULL, false);
+  store_relaxed(&mind_in_vain, false);
   store_relaxed(&stops, 0);
   store_relaxed(&not_before_ms, 0);
   bool worked = load_relaxed(&working) != 0;

@@ -2,8 +2,9 @@
  *
  * It is started when much lies idle, acts only while the program itself takes
  * no slow path, and ends when nothing is left: a process at rest has no thread
- * of ours.  libc does not know it: a process that it sees as single-threaded
- * keeps its cheap locks, and nothing of libc's is locked or allocated to start it.
+ * of ours.  Where the limit of a container is known it stays while much lies
+ * idle, and looks at that.  libc does not know it: a process that it sees as
+ * single-threaded keeps its cheap locks, and nothing of libc's is locked or allocated to start it.
  * Where something is to be watched (keeper_watch) it is there for good.
  *
  * It must never hold what the program has dropped.  Before a call of libc's that changes what the process holds it is ended
@@ -22,6 +23,12 @@ uint32_t keeper_starts(void); /* so far */
  * the process has other threads. */
 typedef void keeper_look_t(void);
 void keeper_watch(os_prepare_t *open, keeper_look_t *look, bool children);
+/* Where pressure.contained says that there is something to look at, a new keeper also calls `open` before it is confined, `apart` if it has
+ * descriptors of its own already, and while that was true `look`, which returns after how many ms to call it again; 0: no more.  Once, at
+ * start.  Not beside a filter that was there before the process, unless the black box was asked for or HAKMEM_KEEPER is 2. */
+typedef bool keeper_open_t(bool apart);
+typedef uint64_t keeper_next_t(void);
+void keeper_mind(keeper_open_t *open, keeper_next_t *look);
 /* 0, in a fork's child one more than in its parent. */
 uint32_t keeper_generation(void);
 /* Whether it sees to what is due by time. */

@@ -1,12 +1,16 @@
 #include "front/limits.h"
 
+#include <string.h>
+
 #include "os/cgroup.h"
+#include "os/file.h"
 #include "os/os.h"
 #include "kit/options.h"
 #include "space/ledger.h"
 #include "space/purge.h"
 #include "slab/hole.h"
 #include "slab/large.h"
+#include "front/keeper.h"
 #include "front/repair.h"
 #include "front/supply.h"
 
@@ -35,6 +39,12 @@ static HAK_APART struct {
   uint64_t give_ms, pause_ms;
 } limits_seen;
 
+/* The keeper's, which may open nothing later: its group as that was when it began, and what it has open of it. */
+static HAK_APART struct {
+  cgroup_open_files_t files;
+  char path[CGROUP_PATH];
+} limits_kept;
+
 /* When a tick may look. */
 static _Atomic uint64_t tick_ms;
 
@@ -61,29 +71,37 @@ static void see_stalls(uint64_t passed_ms) {
 static void see_use(uint64_t now, uint64_t units) {
   uint64_t limit = limit_known(), passed = now - limits_seen.ms;
   limits_seen.use = limits_seen.group.use;
+  limits_seen.stalls = false;
+  if (limit != 0) see_stalls(passed);
   if (limit != 0 && pressure_of(limits_seen.use, limit) != PRESSURE_FAR) {
     uint64_t spare = cgroup_reclaimable(&limits_seen.group);
     limits_seen.use -= spare < limits_seen.use ? spare : limits_seen.use;
-    see_stalls(passed);
-  } else {
-    limits_seen.stalls = false;
   }
   limits_seen.ms = now;
   limits_seen.units = units;
 }
 
+/* Who has files open has one group; all others find out now and then which it is. */
+static bool group_look(uint64_t now, const cgroup_open_files_t *files) {
+  limits_seen.group.files = files;
+  bool is_old = files == NULL && (!limits_seen.found || now - limits_seen.found_ms >= FIND_MS);
+  if (limits_seen.known && !is_old && cgroup_look(&limits_seen.group)) return true;
+  if (files != NULL) return false;
+  limits_seen.known = cgroup_find(&limits_seen.group, true);
+  limits_seen.found = true;
+  limits_seen.found_ms = now;
+  return limits_seen.known;
+}
+
 /* False: it was not asked, or says nothing. */
-static bool limits_ask(uint64_t now, uint64_t units) {
-  if (option_get(OPTION_container) == 0 || load_relaxed(&os_filters) != 0) return false;
+static bool limits_ask(uint64_t now, uint64_t units, const cgroup_open_files_t *files) {
+  bool off = option_get(OPTION_container) == 0;
+  if (off) store_relaxed(&pressure.contained, false);
+  if (off || load_relaxed(&os_filters) != 0) return false;
   if (limits_seen.found && now - limits_seen.ms < LIMITS_PAUSE_MS) return false;
   add_relaxed(&pressure.looks, 1);
-  bool there = limits_seen.found && now - limits_seen.found_ms < FIND_MS && limits_seen.known && cgroup_look(&limits_seen.group);
-  if (!there) {
-    there = cgroup_find(&limits_seen.group, true);
-    limits_seen.known = there;
-    limits_seen.found = true;
-    limits_seen.found_ms = now;
-  }
+  bool there = group_look(now, files);
+  store_relaxed(&pressure.contained, there && limit_known() != 0);
   if (there) see_use(now, units);
   else limits_seen.ms = now;
   return there;
@@ -149,7 +167,7 @@ static void level_set(heap_t *heap, uint64_t now, uint64_t use, uint64_t units) 
   pressure_source_t source = source_known();
   uint64_t limit = limit_known(), amount, in_use;
   pressure_level_t level = pressure_of(use, limit);
-  if (limits_seen.stalls && level != PRESSURE_FAR && level < PRESSURE_URGENT) level++;
+  if (limits_seen.stalls && level < PRESSURE_URGENT) level++;
   if (level < PRESSURE_URGENT && soft_is_passed(use, units, &amount, &in_use)) {
     level = PRESSURE_URGENT;
     source = PRESSURE_SOFT;
@@ -163,7 +181,8 @@ static void level_set(heap_t *heap, uint64_t now, uint64_t use, uint64_t units) 
   if (level == PRESSURE_URGENT) limits_give_back(heap, now, limit);
 }
 
-static HAK_COLD void limits_step(heap_t *heap) {
+/* By whoever has set look_at. */
+static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files) {
   uint64_t now = os_now_ms(), units = limits_heap_units();
   if (load_relaxed(&pressure.forked)) { /* half written, perhaps */
     store_relaxed(&pressure.forked, false);
@@ -171,7 +190,7 @@ static HAK_COLD void limits_step(heap_t *heap) {
   }
   uint64_t before =
       limits_seen.found && limits_seen.units < units ? limits_seen.units : units; /* what has grown since may not be written yet */
-  bool asked = limits_ask(now, units);
+  bool asked = limits_ask(now, units, files);
   uint64_t use = use_expected(units, asked ? before : limits_seen.units);
   if (!limits_seen.known) use = 0;
   cap_set(units);
@@ -179,11 +198,14 @@ static HAK_COLD void limits_step(heap_t *heap) {
   store_release(&pressure.look_at, next_look(use, limits_heap_units()));
 }
 
-static HAK_COLD void limits_look(heap_t *heap) {
+static bool look_claim(void) {
   uint64_t at = load_relaxed(&pressure.look_at);
-  if (at == UINT64_MAX) return;
-  if (!atomic_compare_exchange_strong_explicit(&pressure.look_at, &at, UINT64_MAX, memory_order_acquire, memory_order_relaxed)) return;
-  limits_step(heap);
+  if (at == UINT64_MAX) return false;
+  return atomic_compare_exchange_strong_explicit(&pressure.look_at, &at, UINT64_MAX, memory_order_acquire, memory_order_relaxed);
+}
+
+static HAK_COLD void limits_look(heap_t *heap) {
+  if (look_claim()) limits_step(heap, NULL);
 }
 
 void limits_due(heap_t *heap) {
@@ -210,6 +232,40 @@ HAK_COLD void limits_changed(void) {
   purge_turn();
 }
 
+/* --- the keeper's looks ------------------------------------------------------------------ */
+
+static HAK_COLD bool kept_open(bool apart) {
+  cgroup_t group;
+  if (!cgroup_find(&group, true) || group.limit == CGROUP_NONE || (!apart && !file_apart())) return false;
+  memcpy(limits_kept.path, group.path, CGROUP_PATH);
+  cgroup_open(&group, &limits_kept.files);
+  group.files = &limits_kept.files;
+  return cgroup_look(&group);
+}
+
+/* Where others look at another group, what it has open is of no use any more. */
+static void kept_step(void) {
+  if (!limits_seen.known || strcmp(limits_seen.group.path, limits_kept.path) != 0) {
+    store_relaxed(&pressure.contained, false); /* until they look again */
+    store_release(&pressure.look_at, (uint64_t)0);
+    purge_turn();
+    return;
+  }
+  limits_step(NULL, &limits_kept.files);
+  if (load_relaxed(&pressure.to_tell) != (uint32_t)PRESSURE_FAR) purge_turn(); /* by who allocates next */
+}
+
+static HAK_COLD uint64_t kept_look(void) {
+  uint64_t now = os_now_ms(), at = load_relaxed(&tick_ms);
+  if (now >= at && look_claim()) {
+    kept_step();
+    at = load_relaxed(&tick_ms);
+  }
+  if (at == UINT64_MAX || !load_relaxed(&pressure.contained)) return 0;
+  return at > now ? at - now : LIMITS_PAUSE_MS;
+}
+
 void limits_start(void) {
+  keeper_mind(kept_open, kept_look);
   if (option_get(OPTION_limit_soft) != 0 || option_get(OPTION_limit_hard) != 0) limits_changed();
 }

@@ -77,5 +77,6 @@ uint64_t pressure_percent(uint64_t use, uint64_t limit) { return limit < 100 ? 0
 void pressure_after_fork(uintptr_t thread) {
   if (load_relaxed(&pressure.teller) != thread) store_relaxed(&pressure.teller, (uintptr_t)0);
   store_relaxed(&pressure.forked, true);
+  store_relaxed(&pressure.contained, false);
   store_relaxed(&pressure.look_at, PRESSURE_FIRST_UNITS);
 }

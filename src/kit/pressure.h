@@ -36,6 +36,7 @@ typedef struct pressure {
   _Atomic uint64_t look_at;    /* units of the heap from which on the next look is due; UINT64_MAX while one is under way */
   _Atomic uint32_t to_tell;    /* the level that the program is to be told of: front/plea.h; PRESSURE_FAR: nothing */
   _Atomic bool listens;        /* the program wants to be told */
+  _Atomic bool contained;      /* its group has a limit, which could be read last */
   /* Figures. */
   _Atomic uint64_t given;      /* bytes given back while the level was not PRESSURE_FAR */
   _Atomic uint64_t looks;      /* times that the kernel was asked */

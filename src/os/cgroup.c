@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "os/file.h"
 #include "os/os.h"
 
 /* Where the controllers are mounted, unless an administrator has his own way.  In a container without a namespace of groups the paths
@@ -13,6 +14,8 @@ const char *cgroup_file_name(cgroup_version_t version, cgroup_file_t file) {
   switch (file) {
     case CGROUP_FILE_MAX: return version == CGROUP_V1 ? "memory.limit_in_bytes" : "memory.max";
     case CGROUP_FILE_HIGH: return "memory.high";
+    case CGROUP_FILE_STAT: return "memory.stat";
+    case CGROUP_FILE_PRESSURE: return "memory.pressure";
     default: return version == CGROUP_V1 ? "memory.usage_in_bytes" : "memory.current";
   }
 }
@@ -26,7 +29,8 @@ uint64_t cgroup_number(const char *text) {
   return number >= CGROUP_NO_LIMIT_V1 ? CGROUP_NONE : number;
 }
 
-static bool path_join(const cgroup_t *group, const char *name, char path[CGROUP_PATH]) {
+bool cgroup_path(const cgroup_t *group, cgroup_file_t file, char path[CGROUP_PATH]) {
+  const char *name = cgroup_file_name(group->version, file);
   size_t folder = strlen(group->path), length = strlen(name);
   if (folder + 1 + length >= CGROUP_PATH) return false;
   memcpy(path, group->path, folder);
@@ -35,25 +39,26 @@ static bool path_join(const cgroup_t *group, const char *name, char path[CGROUP_
   return true;
 }
 
-bool cgroup_path(const cgroup_t *group, cgroup_file_t file, char path[CGROUP_PATH]) {
-  return path_join(group, cgroup_file_name(group->version, file), path);
+HAK_COLD void cgroup_open(const cgroup_t *group, cgroup_open_files_t *files) {
+  char path[CGROUP_PATH];
+  for (cgroup_file_t file = CGROUP_FILE_MAX; file < CGROUP_FILES; file++) {
+    bool there = group->version == CGROUP_V2 || (file != CGROUP_FILE_HIGH && file != CGROUP_FILE_PRESSURE);
+    files->of[file] = there && cgroup_path(group, file, path) ? file_open(path) : -1;
+  }
 }
 
 /* The length, or -1. */
-static long group_read(const cgroup_t *group, const char *name, char *text, size_t size) {
+static long group_read(const cgroup_t *group, cgroup_file_t file, char *text, size_t size) {
   char path[CGROUP_PATH];
-  return path_join(group, name, path) ? os_read_file(path, text, size) : -1;
+  if (group->files == NULL) return cgroup_path(group, file, path) ? os_read_file(path, text, size) : -1;
+  long bytes = file_pread(group->files->of[file], text, size - 1, 0);
+  text[bytes > 0 ? bytes : 0] = '\0';
+  return bytes;
 }
 
 static uint64_t group_number(const cgroup_t *group, cgroup_file_t file) {
   char text[32];
-  return group_read(group, cgroup_file_name(group->version, file), text, sizeof text) > 0 ? cgroup_number(text) : CGROUP_NONE;
-}
-
-bool cgroup_look(cgroup_t *group) {
-  group->limit = group_number(group, group->by);
-  group->use = group_number(group, CGROUP_FILE_CURRENT);
-  return group->use != CGROUP_NONE;
+  return group_read(group, file, text, sizeof text) > 0 ? cgroup_number(text) : CGROUP_NONE;
 }
 
 /* The lesser of its two limits. */
@@ -63,6 +68,13 @@ static void limit_choose(cgroup_t *group, bool high) {
   uint64_t slow = high && group->version == CGROUP_V2 ? group_number(group, CGROUP_FILE_HIGH) : CGROUP_NONE;
   if (slow < most) group->by = CGROUP_FILE_HIGH;
   group->limit = slow < most ? slow : most;
+}
+
+bool cgroup_look(cgroup_t *group) {
+  if (group->files != NULL) limit_choose(group, true);
+  else group->limit = group_number(group, group->by);
+  group->use = group_number(group, CGROUP_FILE_CURRENT);
+  return group->use != CGROUP_NONE;
 }
 
 static uint64_t room_of(const cgroup_t *group) {
@@ -144,13 +156,13 @@ static uint64_t number_behind(const char *text, const char *name) {
 
 uint64_t cgroup_reclaimable(const cgroup_t *group) {
   char text[4096];
-  if (group_read(group, "memory.stat", text, sizeof text) <= 0) return 0;
+  if (group_read(group, CGROUP_FILE_STAT, text, sizeof text) <= 0) return 0;
   return number_behind(text, group->version == CGROUP_V1 ? "total_inactive_file " : "inactive_file ");
 }
 
 uint64_t cgroup_stalled_us(const cgroup_t *group) {
   char text[256];
-  if (group->version != CGROUP_V2 || group_read(group, "memory.pressure", text, sizeof text) <= 0) return 0;
+  if (group->version != CGROUP_V2 || group_read(group, CGROUP_FILE_PRESSURE, text, sizeof text) <= 0) return 0;
   const char *total = strstr(text, "total="); /* of the line "some", which is the first */
   uint64_t number = total != NULL ? cgroup_number(total + 6) : 0;
   return number == CGROUP_NONE ? 0 : number;

@@ -22,6 +22,23 @@ for size in (2000, 300, 7000, 90000, 600):
     kept += blocks[::400]
     del blocks
 """
+# A process that rests with memory idle, which it is to keep, and a neighbour that grows, slowly where it comes near the limit: together
+# they come to more.
+RESTS = """
+import sys
+block = b"1" * (80 << 20)
+del block
+print("rests", flush=True)
+sys.stdin.read()
+"""
+GROWS = """
+import time
+blocks = []
+for count in range(150):
+    blocks.append(b"1" * (1 << 20))
+    if count > 50:
+        time.sleep(0.05)
+"""
 REFUSED = """
 blocks = []
 try:
@@ -68,6 +85,21 @@ def own_limits(library):
     assert refused.returncode == 0 and 50 < int(refused.stdout) < 101, refused
 
 
+def neighbour_lives(library, folder, **more):
+    """Whether both live: the one that rests, and the one that grows."""
+
+    def enter():
+        (folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    environment = {**os.environ, "PYTHONMALLOC": "malloc", "HAKMEM_DECAY_MS": "-1", "HAKMEM_KEEPER": "2", "LD_PRELOAD": library, **more}
+    with subprocess.Popen([sys.executable, "-c", RESTS], env=environment, preexec_fn=enter, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as rests:
+        assert rests.stdout.readline() == b"rests\n"
+        grown = subprocess.run([sys.executable, "-c", GROWS], preexec_fn=enter, check=False, timeout=500)
+        rests.stdin.close()
+        return rests.wait(timeout=500) == 0 and grown.returncode == 0
+
+
 def near_is_told(library, program, folder):
     told = run_command(library, [program, "-x", "pressure_near_in_a_group"], folder, GROUP_LIMIT=str(LIMIT))
     assert told.returncode == 0, told
@@ -94,6 +126,8 @@ def main():
         assert off.returncode == -signal.SIGKILL, off
         half = run(library, REFUSED, folder, HAKMEM_LIMIT_HARD="50%")
         assert half.returncode == 0 and 50 < int(half.stdout) < 109, half
+        assert neighbour_lives(library, folder)
+        assert not neighbour_lives(library, folder, HAKMEM_CONTAINER="0")
         for each in options.libraries:
             near_is_told(each, options.pressure, folder)
     finally:

@@ -1,20 +1,26 @@
 /* pressure.c - a program is told that the limit of its container is near, before it is urgent: hak_on_pressure, HAK_PRESSURE_NEAR.
  *
- * In files: a folder with the files of a control group, in place of the system's, which the check writes as it wants them to be.  It is
+ * In files: a folder with the files of a control group, in place of the system's, which the check writes as it wants them to be. It is
  * mounted in a namespace of the process's own, of which it may have to be the root.
+ * Idle: the same, while the process makes no calls (HAKMEM_DECAY_MS=-1).
  * In a group: one that container.py has put the process in; GROUP_LIMIT is its limit, and it is filled. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -92,24 +98,29 @@ static const char *const *names; /* of the limit and of what is used */
 static const char *const names_v1[] = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
 static const char *const names_v2[] = {"memory.max", "memory.current", "inactive_file"};
 
+/* In place, since the keeper has them open; in one write, of numbers that have as many digits each time and of texts of one length: never
+ * half written for who looks meanwhile. */
 __attribute__((format(printf, 2, 3))) static void file_write(const char *name, const char *format, ...) {
-  char path[200], new[200], text[200];
+  char path[200], text[200];
   va_list list;
   va_start(list, format);
   int length = vsnprintf(text, sizeof text, format, list);
   va_end(list);
+  memset(text + length, '\n', sizeof text - (size_t)length);
   snprintf(path, sizeof path, "%s/%s%s", folder, kind, name);
-  snprintf(new, sizeof new, "%s/%s%s", folder, kind, "new");
-  int file = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  CHECK(file >= 0 && write(file, text, (size_t)length) == length && close(file) == 0);
-  CHECK_EQ(rename(new, path), 0); /* never half written for who looks meanwhile */
+  int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  CHECK(file >= 0 && write(file, text, sizeof text) == sizeof text && close(file) == 0);
 }
 
 static uint64_t part(unsigned permille) { return LIMIT / 1000 * permille; }
 
 static void use_set(uint64_t used, uint64_t files) {
-  file_write("memory.stat", "cache 0\n%s %llu\n", names[2], (unsigned long long)files);
-  file_write(names[1], "%llu\n", (unsigned long long)used);
+  file_write("memory.stat", "cache 0\n%s %020llu\n", names[2], (unsigned long long)files);
+  file_write(names[1], "%020llu\n", (unsigned long long)used);
+}
+
+static void stalls_set(uint64_t microseconds) {
+  file_write("memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=%020llu\nfull total=0\n", (unsigned long long)microseconds);
 }
 
 static void folder_remove(void) {
@@ -158,6 +169,7 @@ static void files_begin(bool version_1) {
   if (version_1) CHECK_EQ(mkdir(path, 0700), 0);
   file_write(names[0], "%llu\n", (unsigned long long)LIMIT);
   use_set(part(500), 0);
+  if (!version_1) stalls_set(1);
   mount_files();
   hak_on_pressure(callback, &told);
 }
@@ -221,11 +233,109 @@ TEST(pressure_near_in_files_of_version_2) {
   /* Who waits for memory more than a tenth of the time is nearer than figures say. */
   uint64_t stalled = 1000000;
   for (unsigned before = told.calls; told.calls == before; pass_time()) {
-    file_write("memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=%llu\nfull total=0\n",
-               (unsigned long long)(stalled += 2000));
+    stalls_set(stalled += 2000);
   }
   CHECK_EQ(told.last.level, HAK_PRESSURE_NEAR);
   CHECK(told.last.used < part(875));
+  folder_remove();
+}
+
+/* ---- A process that makes no calls ---- */
+
+enum { IDLE = 64 };
+
+static size_t resident_pages(void *block) {
+  static unsigned char pages[IDLE * MIB / 4096];
+  size_t count = 0, size = (size_t)sysconf(_SC_PAGESIZE);
+  CHECK_EQ(mincore(block, (size_t)IDLE * MIB, pages), 0);
+  for (size_t i = 0; i < (size_t)IDLE * MIB / size; i++) count += pages[i] & 1;
+  return count;
+}
+
+/* Entries of such a folder of /proc. */
+static unsigned entries(const char *path) {
+  char text[4096];
+  unsigned count = 0;
+  int file = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  CHECK(file >= 0);
+  for (long bytes; (bytes = syscall(SYS_getdents64, file, text, sizeof text)) > 0;) {
+    for (long at = 0; at < bytes; at += *(unsigned short *)(void *)(text + at + 16)) count++;
+  }
+  close(file);
+  return count;
+}
+
+/* A heap near whose limit nothing is, and a block of which all stays resident though it is free. */
+static void *idle_begin(bool version_1) {
+  if (getenv("HAKMEM_DECAY_MS") == NULL) check_skip("confined.pressure_idle runs it");
+  files_begin(version_1);
+  unsigned files = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+  heap_make();
+  void *block = touched((size_t)IDLE * MIB);
+  free(block);
+  CHECK(entries("/proc/self/task") > threads); /* the keeper is there, */
+  CHECK_EQ(entries("/proc/self/fd"), files);   /* and what it has open is not the program's */
+  for (uint64_t looks = stats_now().limit_looks; stats_now().limit_looks < looks + 2;) usleep(1000);
+  CHECK_EQ(stats_now().limit_level, 0);
+  CHECK_EQ(resident_pages(block), (size_t)IDLE * MIB / (size_t)sysconf(_SC_PAGESIZE));
+  return block;
+}
+
+/* But for what the heap may have taken of it meanwhile. */
+static void is_given_back(void *block) {
+  const size_t pages = (size_t)IDLE * MIB / (size_t)sysconf(_SC_PAGESIZE);
+  while (resident_pages(block) > pages / 64) usleep(1000);
+  while (entries("/proc/self/task") > 3) usleep(1000); /* "." and "..": it ends, since nothing is left */
+  hak_stats_t stats = stats_now();
+  CHECK_EQ(stats.limit_level, 3);
+  CHECK(stats.limit_given >= (uint64_t)(IDLE - 1) * MIB);
+}
+
+static void idle_gives_back(bool version_1) {
+  void *block = idle_begin(version_1);
+  for (int file = 3; file < 256; file++) close(file); /* as a program does that becomes a daemon; the same numbers are used again */
+  for (int i = 0; i < 16; i++) CHECK(open("/dev/null", O_RDONLY) >= 0);
+  unsigned calls = told.calls;
+  use_set(part(950), 0);
+  is_given_back(block);
+  CHECK_EQ(told.calls, calls); /* that is left to a thread of the program */
+  pass_time();
+  CHECK(told.calls > calls && told.last.level == HAK_PRESSURE_URGENT);
+  folder_remove();
+}
+
+TEST(pressure_idle_in_version_1) { idle_gives_back(true); }
+TEST(pressure_idle_in_version_2) { idle_gives_back(false); }
+
+/* Also far from a limit. */
+TEST(pressure_idle_sees_who_waits_for_memory) {
+  idle_begin(false);
+  for (uint64_t stalled = 1000000; stats_now().limit_level == 0; usleep(1000)) stalls_set(stalled += 2000);
+  CHECK_EQ(stats_now().limit_level, 1);
+  while (stats_now().limit_level != 0) usleep(1000); /* it is over */
+  folder_remove();
+}
+
+/* A child has a keeper of its own, once it has made calls. */
+TEST(pressure_idle_in_a_child) {
+  void *block = idle_begin(false);
+  uint64_t starts = stats_now().keeper_starts;
+  int ready[2];
+  char byte = 0;
+  CHECK_EQ(pipe(ready), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (stats_now().keeper_starts == starts) pass_time();
+    CHECK_EQ(write(ready[1], &byte, 1), 1);
+    is_given_back(block);
+    _exit(0);
+  }
+  CHECK(child > 0 && read(ready[0], &byte, 1) == 1);
+  use_set(part(950), 0);
+  is_given_back(block);
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
   folder_remove();
 }
 

@@ -239,8 +239,6 @@ FAULTS = [
     ("drained_under_a_hit", "front/bin.c", "bin->seen < at + 2", "bin->seen < at + 1", "drained_to_the_end"),
     ("drained_where_the_thread_was", "front/bin.c", "if (at == 0 || bin->seen < at + 2 || ", "if (at == 0 || ", "drained*"),
     ("drained_where_the_bar_was", "front/bin.c", " || !entry_is_barred(racy_load(&entries[at]))) return 0;", ") return 0;", "drained_late"),
-    ("drained_by_two", "front/drain.c", " || atomic_exchange_explicit(&draining, 1, memory_order_acquire) != 0", "", "drained_twice"),
-    ("drained_with_an_old_bar", "front/bin.c", "  bin->bar = 0;\n  if (at <", "  if (at <", "drained_again"),
     ("popped_below_a_bar", "front/bin.h", "  if (entry_is_barred(entry)) return NULL;\n", "  if (entry == BIN_END) return NULL;\n", "drained"),
     ("refilled_with_what_is_gone", "front/bin.c", "  if (HAK_UNLIKELY(bin->barred)) bin_settle_barred(bin);\n", "  (void)bin;\n", "drained_to_the_end"),
 ]

@@ -11,7 +11,9 @@
 #include "front/boot.h"
 #include "front/resize.h"
 #include "kit/options.h"
+#include "kit/pressure.h"
 #include "space/ledger.h"
+#include "slab/hole.h"
 #include "space/purge.h"
 #include "space/span.h"
 #include "unit.h"
@@ -540,3 +542,139 @@ static void be_a_child(bool watches) {
 
 TEST(a_child_watches_too) { be_a_child(true); }
 TEST(a_child_does_not_watch) { be_a_child(false); }
+
+/* ---- minding limits of memory ---- */
+
+enum { NEXT_MS = 400, FULL_AT = 10 };
+static bool apart_before;
+static uint64_t next_ms = NEXT_MS, looked_ms; /* of sleep, when it last looked */
+
+static bool open_mind(bool apart) {
+  opened++;
+  apart_before = apart;
+  return opens;
+}
+
+/* The container is full with a certain look: what front/limits.c does then. */
+static uint64_t look_until_full(void) {
+  if (looks++ > 0) CHECK(slept_ms - looked_ms <= NEXT_MS);
+  looked_ms = slept_ms;
+  if (looks == FULL_AT) (void)purge_all();
+  return next_ms;
+}
+
+/* No slow path looks at the limits of the system that the test runs on. */
+static void contain(keeper_next_t *look) {
+  start();
+  keeper_mind(open_mind, look);
+  store_relaxed(&pressure.contained, true);
+  store_relaxed(&pressure.look_at, UINT64_MAX);
+}
+
+static void mind(int64_t decay_ms) {
+  contain(look_until_full);
+  CHECK(option_set(OPTION_decay_ms, decay_ms));
+}
+
+TEST(it_minds_limits_where_memory_is_to_be_kept) {
+  mind(-1);
+  leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() == 1 && opened == 1 && !apart_before);
+  CHECK(looks >= FULL_AT && looks <= FULL_AT + 1000 / NEXT_MS + 1 && slept_ms < FULL_AT * NEXT_MS + 1000); /* then nothing is left */
+  CHECK_EQ(idle_bytes(), 0);
+  leave_idle((size_t)1 << 20);
+  CHECK_EQ(keeper_starts(), 1);
+}
+
+TEST(it_minds_limits_between_its_steps) {
+  mind(3600000);
+  leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() == 1 && looks >= FULL_AT);
+}
+
+static uint64_t come_near(void) {
+  if (++looks == 3) pressure_set(PRESSURE_URGENT, PRESSURE_MAX, 95, 100);
+  return NEXT_MS;
+}
+
+/* A 64th of an hour is the time then. */
+TEST(a_step_is_sooner_when_a_limit_comes_near) {
+  contain(come_near);
+  CHECK(option_set(OPTION_decay_ms, 3600000));
+  leave_idle((size_t)50 << 20);
+  CHECK_EQ(idle_bytes(), 0);
+  CHECK(slept_ms > 3600000 / 64 / 2 && slept_ms < 3600000 / 2);
+}
+
+TEST(without_a_limit_there_is_nothing_to_mind) {
+  mind(-1);
+  store_relaxed(&pressure.contained, false);
+  leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() == 0 && opened == 0);
+  CHECK(option_set(OPTION_decay_ms, DECAY_MS));
+  leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() == 1 && opened == 0 && looks == 0);
+  CHECK_EQ(slept_ms, naps * PERIOD_MS);
+}
+
+TEST(what_cannot_be_opened_is_not_tried_again) {
+  opens = false;
+  mind(-1);
+  for (int i = 0; i < 3; i++) leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() == 1 && opened == 1 && looks == 0);
+  CHECK(idle_bytes() >= (uint64_t)50 << 20);
+}
+
+TEST(it_ends_when_there_is_no_limit_to_look_at_any_more) {
+  next_ms = 0;
+  mind(-1);
+  leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() == 1 && looks == 1);
+  CHECK(idle_bytes() >= (uint64_t)50 << 20);
+}
+
+static uint64_t look_full_now_and_then(void) {
+  uint32_t aging;
+  if (++looks % FULL_AT == 0) (void)hole_step(true, &aging);
+  return NEXT_MS;
+}
+
+TEST(holes_are_minded_as_well) {
+  if (os_page_size() > (size_t)32 << 10) check_skip("there is a block that stays on every page");
+  contain(look_full_now_and_then);
+  CHECK(option_set(OPTION_decay_ms, -1));
+  leave_holes();
+  CHECK(keeper_starts() > 0 && looks >= FULL_AT);
+  CHECK(fake_os_calls(FAKE_ONLY(FAKE_PURGE)) > 100);
+  uint32_t starts = keeper_starts();
+  come_by();
+  CHECK_EQ(keeper_starts(), starts);
+  check_kept();
+}
+
+/* What it would have to ask for might end the process. */
+TEST(beside_a_filter_limits_are_not_minded) {
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, do_nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
+  if (!os_multi_threaded()) check_skip("this libc does not tell");
+  fake_os_set_standing(true, false);
+  mind(DECAY_MS);
+  leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() == 1 && opened == 0 && looks == 0);
+  CHECK_EQ(idle_bytes(), 0);
+}
+
+static bool open_nothing(void) { return true; }
+
+static void end_soon(void) {
+  static uint32_t came;
+  if (++came == LOOKS) (void)hold_outside();
+}
+
+/* The files of a black box are its own already. */
+TEST(it_minds_and_watches) {
+  contain(come_near);
+  keeper_watch(open_nothing, end_soon, false);
+  come_by();
+  CHECK(keeper_starts() == 1 && opened == 1 && apart_before && looks > 0);
+}

@@ -3,6 +3,7 @@
 
 #include "base/config.h"
 #include "os/cgroup.h"
+#include "os/file.h"
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -195,6 +196,22 @@ TEST(what_is_read_again_and_what_the_kernel_would_give_up) {
   CHECK_EQ(group.use, 200000);
   CHECK(cgroup_path(&group, CGROUP_FILE_MAX, path));
   CHECK_EQ(access(path, R_OK), 0);
+  /* The same by files that are open, which are read anew each time. */
+  cgroup_open_files_t files;
+  cgroup_open(&group, &files);
+  cgroup_t other = {.version = group.version, .files = &files};
+  CHECK(cgroup_look(&other));
+  CHECK_EQ(other.limit, 600000);
+  CHECK_EQ(other.use, 200000);
+  CHECK_EQ(cgroup_reclaimable(&other), 60000);
+  CHECK_EQ(cgroup_stalled_us(&other), 1234);
+  group_of_v2("/box", "600000\n", "500000\n", "300000\n");
+  CHECK(cgroup_look(&other));
+  CHECK_EQ(other.limit, 500000); /* a limit that has come meanwhile */
+  CHECK_EQ(other.by, CGROUP_FILE_HIGH);
+  CHECK_EQ(other.use, 300000);
+  for (int i = 0; i < CGROUP_FILES; i++) file_close(files.of[i]);
+  CHECK(!cgroup_look(&other));
   root_remove();
   CHECK(!cgroup_look(&group)); /* gone */
   CHECK(!find(&group, "0::/box\n", true));
@@ -203,10 +220,12 @@ TEST(what_is_read_again_and_what_the_kernel_would_give_up) {
 TEST(a_child_looks_for_itself) {
   store_relaxed(&pressure.look_at, UINT64_MAX); /* the looker and the teller have stayed behind */
   store_relaxed(&pressure.teller, (uintptr_t)7);
+  store_relaxed(&pressure.contained, true);
   pressure_after_fork(8);
   CHECK_EQ(load_relaxed(&pressure.look_at), PRESSURE_FIRST_UNITS);
   CHECK_EQ(load_relaxed(&pressure.teller), 0);
   CHECK(load_relaxed(&pressure.forked));
+  CHECK(!load_relaxed(&pressure.contained));
   store_relaxed(&pressure.teller, (uintptr_t)8); /* it forks within the callback */
   pressure_after_fork(8);
   CHECK_EQ(load_relaxed(&pressure.teller), 8);
