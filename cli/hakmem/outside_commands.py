@@ -202,7 +202,7 @@ def metrics_command(
     """Tell what hakmem processes hold as OpenMetrics: those with PID, else this user's, of root all.
 
     Written to standard output once, unless --listen or --textfile says otherwise. Processes are read from outside and only when somebody
-    asks; the right to trace them is needed.
+    asks; the right to trace them is needed, or that they have a window (HAKMEM_WINDOW).
     """
     from hakmem import metrics
 

@@ -220,7 +220,7 @@ TEST(a_reader_that_cuts_it_ends_nothing) {
 
 /* ---- ways in of another kind ---- */
 
-static void run_self(const char *mode, const char *window, const char *box) {
+static pid_t run_self(const char *mode, const char *window, const char *box) {
   pid_t child = fork();
   if (child == 0) {
     if (window == NULL) unsetenv("HAKMEM_WINDOW");
@@ -233,6 +233,7 @@ static void run_self(const char *mode, const char *window, const char *box) {
   int status = -1;
   CHECK_EQ(waitpid(child, &status, 0), child);
   CHECK_EQ(status, 0);
+  return child;
 }
 
 static void have_none(void) {
@@ -291,10 +292,41 @@ TEST(a_black_box_keeps_its_entries_beside_it) {
   unlink(file);
 }
 
+/* As a daemon's workers do, whose first process is gone. Once they have a window there is a file beside the box. */
+static void leave_workers(void) {
+  char name[64];
+  pid_t self = getpid();
+  WAIT_FOR(self);
+  if (fork() != 0) return;
+  while (getppid() == self) usleep(1000);
+  usleep(QUIET_US); /* the kernel lets go of its files in the background */
+  if (fork() == 0) {
+    leak((size_t)5 * MIB);
+    snprintf(name, sizeof name, "%.50s.done", getenv("HAKMEM_BLACKBOX"));
+    if (ask(getpid())) close(open(name, O_CREAT | O_WRONLY, 0600));
+  }
+  _exit(0);
+}
+
+TEST(workers_leave_the_black_box_of_one_that_is_gone) {
+  char file[] = "/tmp/hakmem-window-XXXXXX", done[sizeof file + 5];
+  int fd = mkstemp(file), ms = 0;
+  REQUIRE(fd >= 0);
+  close(fd);
+  snprintf(done, sizeof done, "%s.done", file);
+  pid_t first = run_self("daemon", "1", file);
+  while (access(done, F_OK) != 0 && ms++ < PATIENCE_MS) usleep(1000);
+  CHECK(unlink(done) == 0);
+  CHECK(read_file(file));
+  CHECK_EQ(seen.process, first);
+  unlink(file);
+}
+
 int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "subject") == 0) {
     if (strcmp(argv[2], "both") == 0) have_both();
     else if (strcmp(argv[2], "number") == 0) have_no_number();
+    else if (strcmp(argv[2], "daemon") == 0) leave_workers();
     else have_none();
     return check_failures() != 0;
   }
