@@ -7,8 +7,8 @@
  * of one that was torn, or was being overwritten, the sum is wrong, and the entries before it are there.
  *
  * The window is among the keeper's own descriptors (file_apart): nothing of the program sees it, closes it or has its number, no child and
- * no program that the process becomes gets it, and it goes with the keeper. So it is written by its descriptor, which nobody can change. Who
- * reads it may also write to it: to a word that the keeper compares and does not go by, whereupon there is a new entry.
+ * no program that the process becomes gets it, and it goes with the keeper. So it is written by its descriptor, which nobody can change.
+ * Who reads it may also write to it: to a word that the keeper compares and goes by in nothing else, whereupon there is a new entry.
  *
  * What does not fit is thinned: a sample stays with the chance that it would have had, had fewer bytes been sampled from the start. So the
  * estimates stay unbiased, and tell their larger errors. Which stay, their address says: the same in each entry. */
