@@ -114,6 +114,16 @@ def test_yama(scope, told, not_told, monkeypatch):
     assert failed.value.why in said and "Ways out" not in failed.value.why
 
 
+def test_no_window_is_advised_where_it_could_not_be_seen(monkeypatch):
+    """As in another user namespace."""
+    with child(dumpable=1) as pid, as_nobody(), monkeypatch.context() as patched:
+        patched.setattr(memory.os, "open", refuse)
+        patched.setattr(memory.os, "listdir", refuse)
+        with pytest.raises(memory.Refused) as failed:
+            memory.Process(pid)
+    assert "another namespace" in failed.value.message and "HAKMEM_WINDOW" not in failed.value.message
+
+
 def refuse(*_words) -> int:
     raise PermissionError(13, "Permission denied")
 

@@ -150,7 +150,9 @@ def test_the_view_shows_what_it_can(held, bars):
         text = screen(view)
         assert "by its window" in text and "fill" in text and "resident set" in text
         assert view.key("p") and "who keeps pages is not known" in screen(view)
-        assert view.key("e") and "who allocates is not known" in screen(view)
+        assert view.key("e")
+        text = screen(view)
+        assert "who allocates is not known" in text and "not armed" not in text  # nobody can tell
         assert view.key("a") and "not armed: " in screen(view)
 
 
@@ -171,6 +173,14 @@ def test_one_that_was_cut_ends_in_a_message(barred, held):
         shown = barred("profile", str(process.pid))
     assert shown.returncode == 1
     assert "not a black box" in shown.stderr and "Traceback" not in shown.stderr
+
+
+def test_one_that_goes_meanwhile_is_as_none(held, bars, monkeypatch):
+    with running(held, "leak", **VARIABLES) as process:
+        assert top.look(process.pid).table is not None
+        monkeypatch.setattr(window.os, "pread", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        found = top.look(process.pid)
+    assert found.table is None and "may not be read" in found.problem
 
 
 def test_run_has_it_kept(hakmem):

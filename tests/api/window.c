@@ -210,12 +210,15 @@ TEST(a_limit_for_files_is_no_end) {
   leak((size_t)1 * MIB);
 }
 
+/* It is the reader's loss: the keeper writes on. */
 TEST(a_reader_that_cuts_it_ends_nothing) {
+  struct stat facts;
   WAIT_FOR(getpid());
   CHECK(truncate(path, 0) == 0);
   leak((size_t)20 * MIB);
   usleep(QUIET_US);
   leak((size_t)1 * MIB);
+  CHECK(stat(path, &facts) == 0 && facts.st_size > 0);
 }
 
 /* ---- ways in of another kind ---- */
