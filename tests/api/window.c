@@ -3,6 +3,7 @@
  * Each check looks at its own process, which has the option; what another way in is for is asked of this program once more. */
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,6 +173,7 @@ TEST(a_child_has_its_own) {
   WAIT_FOR(getpid());
   pid_t child = fork();
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     leak((size_t)5 * MIB); /* until then it has made no call */
     if (write(from_child[1], &letter, 1) == 1 && read(to_child[0], &letter, 1) == 1) _exit(0);
     _exit(1);
