@@ -294,6 +294,7 @@ TEST(a_black_box_keeps_its_entries_beside_it) {
   REQUIRE(fd >= 0);
   close(fd);
   run_self("both", "1", file);
+  run_self("none", "0", file);
   unlink(file);
 }
 
