@@ -77,6 +77,12 @@ def main() -> None:
     metavar="FILE",
     help="Keep a black box in FILE, and show its last entry if the program is killed by a signal. %p is the process's number.",
 )
+@click.option(
+    "--window",
+    "with_window",
+    is_flag=True,
+    help="Let hakmem profile, resident, top and metrics see it where it may not be traced, as under Yama.",
+)
 @click.option("--leaks", "with_leaks", is_flag=True, help="Show what the program holds when it exits, by site.")
 @click.option(
     "--baseline",
@@ -101,6 +107,7 @@ def run(
     repetitions: int,
     profile_file: str | None,
     blackbox_file: str | None,
+    with_window: bool,
     with_leaks: bool,
     baseline: str | None,
     show_output: bool,
@@ -122,6 +129,8 @@ def run(
         raise click.UsageError("--secure and --library don't go together: give --library the secure one")
     if with_compare and (profile_file or with_leaks):
         raise click.UsageError("--profile and --leaks don't go with --compare")
+    if with_window and (with_compare or secure):
+        raise click.UsageError("--window does not go with --compare and --secure")
     if blackbox_file and (with_compare or profile_file or with_leaks):
         raise click.UsageError("--blackbox does not go with --compare, --profile and --leaks")
     if baseline and not with_leaks:
@@ -134,6 +143,8 @@ def run(
         _run_compared(list(command), repetitions, there, show_output, json_file, markdown_file)
     environment = preload.caller_environment()
     environment["LD_PRELOAD"] = preload.preload_value(environment, path)
+    if with_window:
+        environment["HAKMEM_WINDOW"] = "1"
     wanted: list[exits.Wanted] = []
     if with_stats:
         file = stats_file or environment.get("HAKMEM_STATS_FILE")

@@ -31,6 +31,7 @@ class Box:
     process: int = 0
     entries: list[Entry] = field(default_factory=list)  # the newest first
     torn: int = 0  # entries that were being written when the process ended, or overwritten in part
+    ask_at: int = 0  # of a window: where its word lies by which a new entry is asked for
 
     @property
     def newest(self) -> Entry:
@@ -66,6 +67,7 @@ def parse(data: bytes, name: str = "") -> Box:
         if int(facts[b"hakmem-blackbox"]) != _VERSION:
             raise Failure(f"{name}: a black box of another version of hakmem")
         box.process = int(facts[b"process"])
+        box.ask_at = int(facts.get(b"ask_at", 0))
         head_bytes, slots, slot_bytes = (int(facts[key]) for key in (b"head_bytes", b"slots", b"slot_bytes"))
         for slot in range(slots):
             start = head_bytes + slot * slot_bytes

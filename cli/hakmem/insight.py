@@ -139,6 +139,10 @@ def age_text(seconds: float | None) -> str:
     return f"{seconds:.1f} s"
 
 
+def window_text(age: float) -> str:
+    return f"by its window, {age:.1f} s old, since it may not be traced: who keeps pages and who allocates is not known"
+
+
 def heading(snapshot: Snapshot) -> list[str]:
     """What the whole is, and how well it is known."""
     when = datetime.datetime.fromtimestamp(snapshot.time, datetime.timezone.utc)
@@ -148,6 +152,8 @@ def heading(snapshot: Snapshot) -> list[str]:
         f"live {byte_text(snapshot.live_bytes)}, of that {byte_text(snapshot.large_bytes)} "
         f"in {snapshot.large_blocks:,} large blocks",
     ]
+    if snapshot.window_age is not None:
+        lines.append(window_text(snapshot.window_age))
     if snapshot.moving:
         lines.append(
             f"{snapshot.moving:,} of {snapshot.slabs:,} slabs changed while they were read: their blocks are about right"
@@ -346,6 +352,7 @@ def profile_json(
     return {
         "process": snapshot.process,
         "time": snapshot.time,
+        "window_age": snapshot.window_age,
         "live": snapshot.live_bytes,
         "large": snapshot.large_bytes,
         "sample_bytes": snapshot.rate,

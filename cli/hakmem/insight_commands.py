@@ -43,9 +43,12 @@ def _remark(remarks: list[str]) -> None:
 
 def taken(target: str) -> Snapshot:
     """The snapshot of a process, a core or a file."""
-    from hakmem import memory, outside, snapshots
+    from hakmem import memory, outside, snapshots, window
 
-    source = memory.open_memory(target)
+    try:
+        source = memory.open_memory(target)
+    except memory.Refused as refused:
+        return window.snapshot(int(target), refused)
     return snapshots.read(target) if source is None else outside.read(source)
 
 

@@ -53,6 +53,15 @@ class Refused(Failure):
         super().__init__(f"{self.why}. Ways out: " + "; ".join([*ways, itself]))
 
 
+def _window_ways(folder: Path) -> list[str]:
+    """Where its user may see what it has open, though not its memory (hakmem.window)."""
+    try:
+        os.listdir(folder / "fd")
+    except OSError:
+        return []
+    return ["started with HAKMEM_WINDOW=1 it has a window, which hakmem profile, resident, top and metrics look through"]
+
+
 def yama_scope() -> int:
     try:
         return int(_YAMA.read_text())
@@ -80,8 +89,9 @@ def refused(name: str, folder: Path) -> Refused:
         ways = [] if scope == 3 else [root, "sysctl kernel.yama.ptrace_scope=0 lets its user"]
         if scope == 1:
             ways.append("in the program, prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY) does")
-        return Refused(name, f"{why} (kernel.yama.ptrace_scope is {scope})", ways)
-    return Refused(name, "it has rights that this command has not, or is in another namespace", [root])
+        return Refused(name, f"{why} (kernel.yama.ptrace_scope is {scope})", ways + _window_ways(folder))
+    why = "it has rights that this command has not, or is in another namespace"
+    return Refused(name, why, [root, *_window_ways(folder)])
 
 
 class Unreadable(Exception):

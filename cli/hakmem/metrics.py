@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from hakmem import insight, resident, top
 from hakmem.errors import Failure
+from hakmem.resident import Table
 from hakmem.symbols import Symbols
 from hakmem.top import Found
 
@@ -51,6 +52,7 @@ class _Families:
         self.site = gauge("function_live", "Live bytes by the function that allocated them, estimated.", "function")
         self.error = gauge("function_live_error", "One standard error of that estimate.", "function")
         self.readable = gauge("readable", "0: a process with hakmem that could not be read this time.", unit="")
+        self.window = gauge("window_age", "Of a process that may not be traced: the age of what it told.", unit="seconds")
         self.seconds = gauge("read", "How long reading the process took.", unit="seconds")
         self.verdict = StateSetMetricFamily(
             f"{_PREFIX}verdict", "What stands out in the resident set.", labels=_LABELS
@@ -64,12 +66,10 @@ class _Families:
             return
         table, taken = found.table, found.taken
         self.total.add_metric(of, table.total or 0)
-        self.swapped.add_metric(of, table.swapped or 0)
-        parts: Counter[tuple[str, str]] = Counter()
-        for row in table.rows:
-            parts[row.key, row.group] += row.resident or 0
-        for part, size in parts.items():
-            self.part.add_metric((*of, *part), size)
+        if table.window_age is None:
+            self.add_parts(of, table)
+        else:
+            self.window.add_metric(of, table.window_age)
         self.live.add_metric(of, taken.live_bytes)
         self.blocks.add_metric(of, sum(each.live for each in taken.classes) + taken.large_blocks)
         self.verdict.add_metric(of, {kind: kind == table.verdict.kind for kind in _VERDICTS})
@@ -77,6 +77,14 @@ class _Families:
             for row in insight.rows(taken, Symbols(taken), insight.FUNCTION, functions)[0]:
                 self.site.add_metric((*of, row.frames[0][0]), row.line.bytes)
                 self.error.add_metric((*of, row.frames[0][0]), row.line.error)
+
+    def add_parts(self, of: tuple[str, str], table: Table) -> None:
+        self.swapped.add_metric(of, table.swapped or 0)
+        parts: Counter[tuple[str, str]] = Counter()
+        for row in table.rows:
+            parts[row.key, row.group] += row.resident or 0
+        for part, size in parts.items():
+            self.part.add_metric((*of, *part), size)
 
 
 class Processes(Collector):

@@ -30,9 +30,12 @@ _UNKNOWN = "not known"
 
 def table_of(target: str, pinned: bool = False) -> tuple[Table, Snapshot]:
     """The table of a process, a core or a snapshot's file; with who keeps pages, if `pinned`."""
-    from hakmem import memory, resident, snapshots
+    from hakmem import memory, resident, snapshots, window
 
-    source = memory.open_memory(target)
+    try:
+        source = memory.open_memory(target)
+    except memory.Refused:
+        return window.table_of(int(target), pinned)
     if source is not None:
         return resident.of_memory(source, pinned)
     taken = snapshots.read(target)
@@ -77,6 +80,7 @@ def columns(table: Table) -> Columns:
 def json_of(table: Table) -> dict:
     return {
         "process": table.process,
+        "window_age": table.window_age,
         "resident": table.total,
         "swapped": table.swapped,
         "control_group": table.group_total,
@@ -101,6 +105,8 @@ def resident_command(as_json: bool, target: str) -> None:
     if as_json:
         click.echo(json.dumps(json_of(table), indent=2))
         return
+    if table.window_age is not None:
+        click.echo(insight.window_text(table.window_age))
     render.print_wide(columns(table))
     if table.verdict.text:
         click.echo(table.verdict.text)
@@ -196,7 +202,7 @@ def metrics_command(
     """Tell what hakmem processes hold as OpenMetrics: those with PID, else this user's, of root all.
 
     Written to standard output once, unless --listen or --textfile says otherwise. Processes are read from outside and only when somebody
-    asks; the right to trace them is needed.
+    asks; the right to trace them is needed, or that they have a window (HAKMEM_WINDOW).
     """
     from hakmem import metrics
 

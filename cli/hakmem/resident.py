@@ -62,6 +62,7 @@ class Table:
     group_total: int | None = None  # of the control group: all, and page cache
     group_cache: int | None = None
     verdict: Verdict = field(default_factory=lambda: Verdict(PROGRAM, ""))
+    window_age: float | None = None  # as a snapshot has it
 
     def of(self, key: str) -> int:
         return sum(row.resident or 0 for row in self.rows if row.key == key)
@@ -409,7 +410,7 @@ def of_snapshot(taken: Snapshot) -> Table:
     rows = {"asked": live + taken.large_bytes, "bins": cached, "remote": remote, "slab_free": free}
     if taken.resident:
         rows |= {"spans": taken.free_spans, "meta": taken.own}
-    table = Table(taken.process)
+    table = Table(taken.process, window_age=taken.window_age)
     for key, title, group in _HEAP_ROWS:
         table.rows.append(Row(key, title if key != "asked" else "live", group, None, rows.get(key)))
     if taken.resident:

@@ -10,6 +10,7 @@ from hakmem.errors import Failure
 
 _MAGIC = "hakmem-snapshot"
 _CERTAIN = 1 << 32
+_FIGURES = ("thinned", "resident", "group", "group_limit", "free_spans", "own")
 _MOST_TENTHS = 1 << 31  # an age is a difference of 32 bits: past this it is one below zero
 _MOST_FRAMES = 1000  # of a stack; hakmem takes 64
 
@@ -172,6 +173,7 @@ class Snapshot:
     group_limit: int = 0
     free_spans: int = 0
     own: int = 0  # hakmem's own, touched or not
+    window_age: float | None = None  # seconds since a process that may not be traced told this; None: it was not asked
 
     @property
     def live_bytes(self) -> int:
@@ -313,7 +315,7 @@ _KINDS = {
     "allocated": _counted,
     "sites": _sites,
     "site": _site,
-} | dict.fromkeys(("thinned", "resident", "group", "group_limit", "free_spans", "own"), _figure)
+} | dict.fromkeys(_FIGURES, _figure)
 
 
 def is_snapshot(start: bytes) -> bool:
@@ -365,6 +367,7 @@ def text_of(snapshot: Snapshot) -> str:
         words = (each.block_size, each.slab_size, each.slabs, each.live, each.cached, each.free, each.remote)
         lines.append("class " + " ".join(map(str, words)))
     lines.append(f"large {snapshot.large_blocks} {snapshot.large_bytes}")
+    lines += [f"{kind} {figure}" for kind in _FIGURES if (figure := getattr(snapshot, kind))]
     lines += [f"heap {tag} {name or '-'}" for tag, name in snapshot.heap_names.items()]
     sizes = {each.block_size for each in snapshot.classes}
     for each in snapshot.samples:

@@ -20,10 +20,10 @@ from rich.live import Live
 from rich.table import Table as Columns
 from rich.text import Text
 
-from hakmem import insight, outside_commands, outside_events, resident
+from hakmem import insight, outside_commands, outside_events, window
 from hakmem.errors import Failure
 from hakmem.estimates import NOT_SAMPLED
-from hakmem.memory import Process, Unreadable
+from hakmem.memory import Process, Refused, Unreadable
 from hakmem.render import byte_text
 from hakmem.request_commands import ARM_SECONDS
 from hakmem.resident import Table
@@ -79,16 +79,11 @@ def name_of(process: int) -> str:
 def look(process: int, pinned: bool = False) -> Found:
     """One process; a problem instead of a table where it can't be read. Who keeps pages is read only if `pinned`."""
     found = Found(process, name_of(process))
-    source = None
     try:
-        source = Process(process)
-        found.table, found.taken = resident.of_memory(source, pinned)
+        found.table, found.taken = window.table_of(process, pinned)
     except (Failure, Unreadable, OSError) as error:
         found.advice = getattr(error, "message", "") or "it changed while it was read, or ended"
         found.problem = getattr(error, "why", found.advice)
-    finally:
-        if source is not None:
-            source.close()
     return found
 
 
@@ -117,7 +112,8 @@ def list_table(found: list[Found]) -> Columns:
             columns.add_row(str(each.process), "", "", each.name, Text(each.problem, style="dim"))
             continue
         total, live = byte_text(each.table.total or 0), byte_text(each.taken.live_bytes)
-        columns.add_row(str(each.process), total, live, each.name, each.table.verdict.text)
+        by_window = "" if each.table.window_age is None else " (by its window)"
+        columns.add_row(str(each.process), total, live, each.name, each.table.verdict.text + by_window)
     return columns
 
 
@@ -168,6 +164,8 @@ class View:
         try:
             source = Process(self.process)
             self.said = outside_events.arm(source, 0 if self.found.taken.armed else ARM_SECONDS)
+        except Refused as refused:
+            self.said = f"not armed: {refused.why}"
         except (Failure, Unreadable, OSError) as error:
             self.said = f"not armed: {getattr(error, 'message', '') or error}"
         finally:
@@ -238,6 +236,8 @@ class View:
     def by_allocated(self, taken: Snapshot) -> RenderableType:
         """Who allocates, freed since or not, of the time that the process was armed."""
         shown = insight.allocated_rows(taken, Symbols(taken), insight.FUNCTION)
+        if not shown and taken.window_age is not None:
+            return Text("who allocates is not known")
         if not shown:
             return Text("nothing was counted" + ("" if taken.armed else ": the process is not armed"))
         columns = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -262,7 +262,8 @@ class View:
         taken = self.found.taken
         heading = Text(f"{self.found.name}, process {self.process}: {self.found.table.verdict.text}", style="bold")
         table = outside_commands.columns(self.found.table)
-        said = Text("\n".join(filter(None, (_armed_text(taken.armed), self.said))))
+        source = "" if taken.window_age is None else insight.window_text(taken.window_age)
+        said = Text("\n".join(filter(None, (source, _armed_text(taken.armed), self.said))))
         return Group(heading, table, self.sites(taken), said, Text(_HELP, style="dim"))
 
 

@@ -25,6 +25,7 @@ from hakmem import (  # noqa: F401
     snapshot,
     symbols,
     top,
+    window,
 )
 from hakmem.errors import Failure
 
@@ -79,6 +80,7 @@ def test_one_that_has_closed_itself():
         said = refusal(pid)
         assert f"process {pid}: may not be read" in said and "PR_SET_DUMPABLE" in said and "Yama" not in said
         assert "CAP_SYS_PTRACE" in said and "HAKMEM_PROFILE" in said and "hakmem run --profile" in said
+        assert "HAKMEM_WINDOW" not in said  # what it has open nobody may see either
     with child(dumpable=1) as pid, as_nobody():
         memory.Process(pid).close()
 
@@ -107,9 +109,19 @@ def test_yama(scope, told, not_told, monkeypatch):
         with pytest.raises(memory.Refused) as failed:
             memory.Process(pid)
     said = failed.value.message
-    assert all(text in said for text in [*told, "HAKMEM_PROFILE", "hakmem run --profile"])
+    assert all(text in said for text in [*told, "HAKMEM_PROFILE", "hakmem run --profile", "HAKMEM_WINDOW=1"])
     assert not any(text in said for text in not_told)
     assert failed.value.why in said and "Ways out" not in failed.value.why
+
+
+def test_no_window_is_advised_where_it_could_not_be_seen(monkeypatch):
+    """As in another user namespace."""
+    with child(dumpable=1) as pid, as_nobody(), monkeypatch.context() as patched:
+        patched.setattr(memory.os, "open", refuse)
+        patched.setattr(memory.os, "listdir", refuse)
+        with pytest.raises(memory.Refused) as failed:
+            memory.Process(pid)
+    assert "another namespace" in failed.value.message and "HAKMEM_WINDOW" not in failed.value.message
 
 
 def refuse(*_words) -> int:

@@ -1,9 +1,14 @@
-/* blackbox.c - by option, a file that tells what held the memory after a process has gone, however it went.
+/* blackbox.c - by option, a file that tells what held the memory after a process has gone, however it went; and a window, a file without a
+ * name that tells the same while it runs, to who may not trace it.
  *
  * The keeper alone writes it, so that no thread of the program waits for a disk; docs/insight.md tells the format. It is mapped, so that it
  * stays where it is when the process gives up the right to open it; and copied to by the kernel (file_copy), so that a file that was cut
  * or a disk that is full is an error and not the process's end. An entry is a snapshot. Its head is written last, with the snapshot's sum:
  * of one that was torn, or was being overwritten, the sum is wrong, and the entries before it are there.
+ *
+ * The window is among the keeper's own descriptors (file_apart): nothing of the program sees it, closes it or has its number, no child and
+ * no program that the process becomes gets it, and it goes with the keeper. So it is written by its descriptor, which nobody can change.
+ * Who reads it may also write to it: to a word that the keeper compares and goes by in nothing else, whereupon there is a new entry.
  *
  * What does not fit is thinned: a sample stays with the chance that it would have had, had fewer bytes been sampled from the start. So the
  * estimates stay unbiased, and tell their larger errors. Which stay, their address says: the same in each entry. */
@@ -25,9 +30,12 @@
 
 #define HEAD_BYTES 256 /* of the file, and of each entry */
 #define SLOTS 4
+#define WINDOW_SLOTS 2                         /* one to be read, while the other is written */
+#define ASK_AT (HEAD_BYTES - sizeof(uint64_t)) /* of the window: the word by which a new entry is asked for */
 #define SLOT_BYTES ((size_t)255 << 10)
 #define BOX_BYTES ((size_t)1 << 20)
 _Static_assert(HEAD_BYTES + SLOTS * SLOT_BYTES <= BOX_BYTES, "all entries have room");
+#define ENTRY_TEXT (SLOT_BYTES - HEAD_BYTES)
 #define MAPPINGS_ROOM (SLOT_BYTES / 8 * 7) /* the names of heaps leave so much for what follows, */
 #define SITES_ROOM (SLOT_BYTES / 4 * 3)    /* and mappings for samples and sites */
 #define THINNED_MOST_SHIFT 16
@@ -39,19 +47,27 @@ _Static_assert(HEAD_BYTES + SLOTS * SLOT_BYTES <= BOX_BYTES, "all entries have r
 static const uint8_t levels[] = {80, 90, 95}; /* percent of the group's limit */
 enum { LEVELS = sizeof levels };
 
+/* Where entries go. */
+typedef struct shelf {
+  bool there;
+  char *mapped;   /* the file; NULL: it is the window */
+  uint32_t count; /* entries so far */
+  /* As of the last entry. */
+  uint64_t ms, resident;
+  unsigned level;
+} shelf_t;
+
 /* The keeper's alone, and not among what slow paths read. */
 static HAK_APART struct {
   uint32_t generation; /* of the process that all this is of */
   uint64_t process;
-  char *file;     /* NULL: none yet */
+  bool tried;     /* to have the file */
   char *page;     /* for copies of modules; behind it the sites of an entry, a bit each */
-  uint32_t count; /* entries so far */
-  unsigned shift; /* how much the last one was thinned */
-  /* As of the last entry. */
-  uint64_t ms, resident;
-  unsigned level;
+  unsigned shift; /* how much the last entry was thinned */
+  shelf_t disk, window;
+  uint64_t asked; /* the window's word as it was last seen */
   /* Files that this keeper has open. */
-  int statm, current, limit, maps, memory;
+  int statm, current, limit, maps, memory, window_file;
 } box;
 
 #define SITE_WORDS (SITE_MOST / 64)
@@ -90,12 +106,20 @@ static unsigned level_of(const look_t *l) {
   return level;
 }
 
+static bool is_asked(void) {
+  uint64_t word = 0;
+  if (file_pread(box.window_file, &word, sizeof word, ASK_AT) != (long)sizeof word || word == box.asked) return false;
+  box.asked = word;
+  return true;
+}
+
 /* NULL: none is due. */
-static const char *why_now(const look_t *l) {
-  if (box.count == 0) return "start";
-  if (level_of(l) > box.level) return "limit";
-  if (l->ms - box.ms >= EVERY_MS) return "time";
-  return l->resident > box.resident + box.resident / 20 && l->resident > box.resident + GROWTH_LEAST ? "growth" : NULL;
+static const char *why_now(const shelf_t *to, const look_t *l) {
+  if (to->count == 0) return "start";
+  if (level_of(l) > to->level) return "limit";
+  if (to->mapped == NULL && is_asked()) return "asked";
+  if (l->ms - to->ms >= EVERY_MS) return "time";
+  return l->resident > to->resident + to->resident / 20 && l->resident > to->resident + GROWTH_LEAST ? "growth" : NULL;
 }
 
 /* --- an entry ------------------------------------------------------------------------------ */
@@ -166,14 +190,20 @@ static bool write_thinned(writer_t *w) {
   return false;
 }
 
-static void write_head(writer_t *w, const look_t *l, const char *why, char *slot, size_t bytes) {
+static void shelf_writer(writer_t *w, const shelf_t *to, size_t at, size_t room) {
+  if (to->mapped != NULL) writer_into(w, box.memory, to->mapped + at, room);
+  else writer_at(w, box.window_file, at, room);
+}
+
+static void write_head(writer_t *w, const shelf_t *to, size_t slot, const look_t *l, const char *why) {
   const uint32_t sum = w->sum;
+  const size_t bytes = ENTRY_TEXT - w->room;
   struct timespec now = {0};
   (void)clock_gettime(CLOCK_REALTIME, &now);
-  writer_into(w, box.memory, slot, HEAD_BYTES);
+  shelf_writer(w, to, slot, HEAD_BYTES);
   format_t *f = writer(w);
   format_text(f, "entry");
-  word_number(f, box.count);
+  word_number(f, to->count);
   word_number(f, bytes);
   word_number(f, sum);
   word_number(f, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
@@ -186,40 +216,47 @@ static void write_head(writer_t *w, const look_t *l, const char *why, char *slot
   (void)writer_flush(w);
 }
 
-static void box_look(void) {
+static void shelf_look(shelf_t *to, const look_t *l) {
   writer_t w;
-  look_t l = look_around();
-  const char *why = why_now(&l);
+  const char *why = to->there ? why_now(to, l) : NULL;
   if (why == NULL) return;
-  char *slot = box.file + HEAD_BYTES + box.count % SLOTS * SLOT_BYTES, *text = slot + HEAD_BYTES;
-  writer_into(&w, box.memory, text, SLOT_BYTES - HEAD_BYTES);
-  write_body(&w, &l);
-  if (write_thinned(&w)) write_head(&w, &l, why, slot, (size_t)(w.to - text));
-  box.count++;
-  box.ms = l.ms;
-  box.resident = l.resident;
-  box.level = level_of(&l);
+  size_t slot = HEAD_BYTES + to->count % (to->mapped != NULL ? SLOTS : WINDOW_SLOTS) * SLOT_BYTES;
+  shelf_writer(&w, to, slot + HEAD_BYTES, ENTRY_TEXT);
+  write_body(&w, l);
+  if (write_thinned(&w)) write_head(&w, to, slot, l, why);
+  to->count++;
+  to->ms = l->ms;
+  to->resident = l->resident;
+  to->level = level_of(l);
+}
+
+/* Each has its own: what is asked of the window must not drive what came before out of the file. */
+static void box_look(void) {
+  look_t l = look_around();
+  shelf_look(&box.disk, &l);
+  shelf_look(&box.window, &l);
 }
 
 /* --- opening ------------------------------------------------------------------------------- */
 
-static void complain(const char *why) {
+static void complain(const char *option, const char *why) {
   line_t line;
   format_t *f = line_begin(&line);
-  format_text(f, "HAKMEM_BLACKBOX: ");
+  format_text(f, option);
   format_text(f, why);
   line_end(&line);
 }
 
-static bool say_whose(void) {
+static void say_whose(const shelf_t *to) {
   writer_t w;
-  writer_into(&w, box.memory, box.file, HEAD_BYTES);
+  shelf_writer(&w, to, 0, ASK_AT);
   line_number(&w, "hakmem-blackbox", 1);
   line_number(&w, "process", box.process);
   line_number(&w, "head_bytes", HEAD_BYTES);
-  line_number(&w, "slots", SLOTS);
+  line_number(&w, "slots", to->mapped != NULL ? SLOTS : WINDOW_SLOTS);
   line_number(&w, "slot_bytes", SLOT_BYTES);
-  return writer_flush(&w);
+  if (to->mapped == NULL) line_number(&w, "ask_at", ASK_AT);
+  (void)writer_flush(&w);
 }
 
 /* That of one that was killed is free a little after it is gone: the kernel lets go of files in the background. */
@@ -235,19 +272,36 @@ static bool owner_is_gone(const char *path) {
 }
 
 /* One that another process has is that one's: a shell's, of which this is a command, say. */
-static bool box_take(void) {
+static void file_take(void) {
   char path[PATH_ROOM];
   bool taken = false;
-  box.process = (uint64_t)getpid();
-  if (box.page == NULL) box.page = os_map(PROBE_PAGE + SITE_WORDS * sizeof(uint64_t));
   writer_path(path, option_path(PATH_blackbox));
-  if (box.page != NULL) box.file = file_share(path, BOX_BYTES, &taken);
+  box.disk.mapped = file_share(path, BOX_BYTES, &taken);
   for (uint32_t ms = 0; taken && ms < GONE_MOST_MS && owner_is_gone(path); ms++) {
     os_sleep_us(1000);
-    box.file = file_share(path, BOX_BYTES, &taken);
+    box.disk.mapped = file_share(path, BOX_BYTES, &taken);
   }
-  if (box.file == NULL && !taken) complain("the file cannot be written");
-  return box.file != NULL;
+  if (box.disk.mapped == NULL && !taken) complain("HAKMEM_BLACKBOX", ": the file cannot be written");
+  box.disk.there = box.disk.mapped != NULL;
+}
+
+static bool names_process(const char *path) {
+  for (; *path != '\0'; path++) {
+    if (path[0] == '%' && path[1] == 'p') return true;
+  }
+  return false;
+}
+
+/* False: there is nothing to write to. */
+static bool shelves_take(void) {
+  const char *path = option_path(PATH_blackbox);
+  box.process = (uint64_t)getpid();
+  if (box.page == NULL) box.page = os_map(PROBE_PAGE + SITE_WORDS * sizeof(uint64_t));
+  if (box.page == NULL) return false;
+  if (!box.tried && path[0] != '\0' && (box.generation == 0 || names_process(path))) file_take();
+  box.tried = true;
+  box.window = (shelf_t){.there = option_get(OPTION_window) != 0}; /* that of the keeper before has gone with it */
+  return box.disk.there || box.window.there;
 }
 
 /* The group of the process, or one around it, whose limit is met first. */
@@ -268,9 +322,9 @@ static bool box_open(void) {
     box.generation = keeper_generation();
     box.page = page;
   }
-  bool opened = box.file != NULL || box_take();
+  bool opened = shelves_take();
   if (opened && !file_apart()) {
-    complain("needs Linux 5.9");
+    complain(box.disk.there ? "HAKMEM_BLACKBOX" : "HAKMEM_WINDOW", ": needs Linux 5.9");
     opened = false;
   }
   if (!opened) {
@@ -279,22 +333,19 @@ static bool box_open(void) {
   }
   box.statm = file_open("/proc/self/statm");
   box.maps = file_open("/proc/self/maps");
-  box.memory = file_memory();
+  box.memory = file_memory("hakmem");
+  box.window_file = box.window.there ? file_memory("hakmem-window") : -1;
   group_open();
-  if (box.count == 0) (void)say_whose();
+  box.asked = 0;
+  if (box.disk.there && box.disk.count == 0) say_whose(&box.disk);
+  box.window.there = box.window_file >= 0;
+  if (box.window.there) say_whose(&box.window);
   return true;
-}
-
-static bool names_process(const char *path) {
-  for (; *path != '\0'; path++) {
-    if (path[0] == '%' && path[1] == 'p') return true;
-  }
-  return false;
 }
 
 HAK_COLD void blackbox_start(void) {
   if (HAK_SECURE || option_get(OPTION_keeper) == 0 || !os_thread_possible()) return;
-  keeper_watch(box_open, box_look, names_process(option_path(PATH_blackbox)));
+  keeper_watch(box_open, box_look, option_get(OPTION_window) != 0 || names_process(option_path(PATH_blackbox)));
   thread_enter();
   thread_leave_with_upkeep();
 }

@@ -10,7 +10,7 @@
 void crash_watch(void);
 /* What HAKMEM_STATS asks for at exit, if it does. */
 void report_at_exit(void);
-/* What HAKMEM_BLACKBOX asks for, if it does: at start, once options are known. */
+/* What HAKMEM_BLACKBOX and HAKMEM_WINDOW ask for, if one does: at start, once options are known. */
 void blackbox_start(void);
 /* The same as report_at_exit for HAKMEM_PROFILE. */
 void profile_at_exit(void);

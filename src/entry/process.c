@@ -27,7 +27,7 @@ static __attribute__((constructor)) void start(void) {
   hak_early(); /* the symbol is used */
   boot_finish();
   if (HAK_SECURE || option_get(OPTION_guard) != 0 || option_get(OPTION_crash_report) != 0) crash_watch();
-  if (option_path(PATH_blackbox)[0] != '\0') blackbox_start();
+  if (option_path(PATH_blackbox)[0] != '\0' || option_get(OPTION_window) != 0) blackbox_start();
   (void)pthread_atfork(thread_before_fork, thread_after_fork_here, thread_after_fork);
 }
 

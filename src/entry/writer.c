@@ -10,6 +10,8 @@ HAK_COLD void writer_open(writer_t *w, int fd) {
   w->fd = fd;
   w->good = true;
   w->to = NULL;
+  w->placed = false;
+  w->at = 0;
   w->room = 0;
   w->sum = 0;
   format_init(&w->out, w->text, sizeof w->text);
@@ -18,6 +20,13 @@ HAK_COLD void writer_open(writer_t *w, int fd) {
 HAK_COLD void writer_into(writer_t *w, int memory, char *to, size_t room) {
   writer_open(w, memory);
   w->to = to;
+  w->room = room;
+}
+
+HAK_COLD void writer_at(writer_t *w, int fd, uint64_t at, size_t room) {
+  writer_open(w, fd);
+  w->placed = true;
+  w->at = at;
   w->room = room;
 }
 
@@ -36,10 +45,16 @@ static uint32_t crc_32(uint32_t crc, const char *text, size_t bytes) {
 
 static bool put(writer_t *w) {
   size_t bytes = w->out.used;
-  if (w->to == NULL) return os_write(w->fd, w->out.text, bytes);
-  if (bytes > w->room || !file_copy(w->fd, w->to, w->out.text, bytes)) return false;
+  if (w->to == NULL && !w->placed) return os_write(w->fd, w->out.text, bytes);
+  if (bytes > w->room) return false;
+  if (w->placed) {
+    if (!file_pwrite(w->fd, w->out.text, bytes, w->at)) return false;
+    w->at += bytes;
+  } else {
+    if (!file_copy(w->fd, w->to, w->out.text, bytes)) return false;
+    w->to += bytes;
+  }
   w->sum = crc_32(w->sum, w->out.text, bytes);
-  w->to += bytes;
   w->room -= bytes;
   return true;
 }

@@ -9,7 +9,9 @@
 typedef struct writer {
   int fd; /* that it goes to, or by way of, as file_copy has it */
   bool good;
-  char *to; /* NULL: to the file */
+  char *to;    /* NULL: to the file, */
+  bool placed; /* and there to `at` */
+  uint64_t at;
   size_t room;
   uint32_t sum; /* CRC-32 of what is there */
   format_t out;
@@ -21,6 +23,8 @@ typedef struct writer {
 void writer_open(writer_t *w, int fd);
 /* Into memory that may be gone, by way of a file without a name; what does not fit is an error. */
 void writer_into(writer_t *w, int memory, char *to, size_t room);
+/* To a place of a file, by file_pwrite; what does not fit is an error. */
+void writer_at(writer_t *w, int fd, uint64_t at, size_t room);
 /* False if anything could not be written. */
 bool writer_flush(writer_t *w);
 /* For the next piece. */

@@ -19,7 +19,7 @@ HAK_COLD int file_open(const char *path) {
   return or_none(syscall_6(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC | O_NOCTTY, 0, 0, 0));
 }
 
-HAK_COLD int file_memory(void) { return or_none(syscall_3(SYS_memfd_create, (long)"hakmem", 1 /* closed by exec */, 0)); }
+HAK_COLD int file_memory(const char *name) { return or_none(syscall_3(SYS_memfd_create, (long)name, 1 /* closed by exec */, 0)); }
 
 HAK_COLD void file_close(int file) {
   if (file >= 0) (void)syscall_3(SYS_close, file, 0, 0);
@@ -32,12 +32,16 @@ HAK_COLD long file_pread(int file, void *to, size_t bytes, uint64_t from) {
   return count < 0 ? -1 : count;
 }
 
+HAK_COLD bool file_pwrite(int file, const void *from, size_t bytes, uint64_t to) {
+  return file >= 0 && syscall_6(SYS_pwrite64, file, (long)from, (long)bytes, (long)to, 0, 0) == (long)bytes;
+}
+
 HAK_COLD bool file_owner_is_there(uint64_t process) {
   return process == 0 || process > INT32_MAX || syscall_3(SYS_kill, (long)process, 0, 0) != -ESRCH;
 }
 
 HAK_COLD bool file_copy(int memory, void *to, const void *from, size_t bytes) {
-  if (memory < 0 || syscall_6(SYS_pwrite64, memory, (long)from, (long)bytes, 0, 0, 0) != (long)bytes) return false;
+  if (!file_pwrite(memory, from, bytes, 0)) return false;
   return syscall_6(SYS_pread64, memory, (long)to, (long)bytes, 0, 0, 0) == (long)bytes;
 }
 

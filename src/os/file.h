@@ -11,10 +11,12 @@
 HAK_CHECKED bool file_apart(void);
 
 /* All of these return -1 where it cannot be. */
-int file_open(const char *path); /* to be read */
-int file_memory(void);           /* one without a name */
+int file_open(const char *path);   /* to be read */
+int file_memory(const char *name); /* one in no folder; `name` is what /proc shows for it */
 /* Bytes from a place on, as many as there are up to `bytes`. Of the kernel's files a line is not cut if they are read in turn. */
 long file_pread(int file, void *to, size_t bytes, uint64_t from);
+/* All of them to a place, or false. */
+HAK_CHECKED bool file_pwrite(int file, const void *from, size_t bytes, uint64_t to);
 void file_close(int file);
 
 /* What a process leaves behind however it ends: a file of so many bytes, all 0, shared with the kernel; its room on the disk is reserved.

@@ -20,10 +20,12 @@ function(hak_api_other name)
   set_tests_properties(${name} PROPERTIES LABELS api TIMEOUT 600)
 endfunction()
 
-# The black box is the keeper's, which a sanitizer's runtime does not permit and an emulator cannot confine.
+# The black box and the window are the keeper's, which a sanitizer's runtime does not permit and an emulator cannot confine.
 if(HAKMEM_OVERRIDE AND NOT HAKMEM_SANITIZE AND NOT HAKMEM_TEST_PORT STREQUAL "qemu")
   hak_api_own(blackbox_linked linked blackbox.c)
   hak_api_test(api.linked.blackbox linked blackbox_linked -t 100)
+  hak_api_own(window_linked linked window.c)
+  hak_api_test(api.linked.window linked window_linked -t 100)
 endif()
 
 # Programs with operators of their own, and a library in C++ that a program in C opens.

@@ -592,6 +592,7 @@ TEST(nothing_moves_where_what_it_leaves_cannot_be_purged) {
 }
 #endif
 
+#if !defined(FAKE_OS)
 /* Stays in the loop until it is told to end; says at each turn which one of the other's numbers it has read. */
 static _Atomic uint64_t told, heard;
 static void *hear(void *unused) {
@@ -619,6 +620,7 @@ TEST(a_barrier_in_all_threads) {
   uint64_t calls = load_relaxed(&os_counts.other);
   CHECK(!os_barrier() && load_relaxed(&os_counts.other) == calls);
 }
+#endif
 
 TEST(calls_are_counted_by_kind) {
   size_t page = os_page_size();

@@ -271,7 +271,7 @@ static _Atomic long its_results[4];
 
 static bool open_files(void) {
   if (!file_apart()) return false;
-  its_file = file_memory();
+  its_file = file_memory("test");
   return its_file >= 0;
 }
 

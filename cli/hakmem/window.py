@@ -1,0 +1,75 @@
+"""Windows: what a process tells that may not be traced (HAKMEM_WINDOW=1; src/entry/blackbox.c).
+
+A window is a file without a name among the descriptors of one thread of the process, and looks like a black box. To open it takes the right
+to see what the process has mapped and open, which Yama leaves to its user; to trace it takes more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from hakmem import blackbox, memory, resident, snapshots
+from hakmem.blackbox import Box
+from hakmem.memory import Refused
+from hakmem.resident import Table
+from hakmem.snapshots import Snapshot
+
+_LINK = "/memfd:hakmem-window (deleted)"
+_FILES = 16  # the thread has fewer, from 0 on: others may have thousands
+_MOST_BYTES = 1 << 20
+_PATIENCE = 1.0  # seconds; the thread looks every tenth of one, if it runs
+_LOOK = 0.02
+
+
+def _open(process: int) -> int | None:
+    with contextlib.suppress(OSError):
+        for task in (Path("/proc") / str(process) / "task").iterdir():
+            for number in range(_FILES):
+                file = task / "fd" / str(number)
+                with contextlib.suppress(OSError):
+                    if os.readlink(file) == _LINK:
+                        return os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    return None
+
+
+def _newest(file: int, name: str) -> tuple[Box, int]:
+    """And the number of its newest entry; -1: it has none yet."""
+    box = blackbox.parse(os.pread(file, _MOST_BYTES, 0), name)
+    return box, box.entries[0].number if box.entries else -1
+
+
+def snapshot(process: int, refused: Refused) -> Snapshot:
+    """What the process tells now, or told last where it does not run; `refused` is raised if it has no window."""
+    file = _open(process)
+    if file is None:
+        raise refused
+    name = f"window of process {process}"
+    try:
+        box, before = _newest(file, name)
+        if box.ask_at:
+            os.pwrite(file, os.urandom(8), box.ask_at)
+        deadline, number = time.monotonic() + _PATIENCE, before
+        while number <= before and time.monotonic() < deadline:
+            time.sleep(_LOOK)
+            box, number = _newest(file, name)
+    except OSError:
+        raise refused from None
+    finally:
+        os.close(file)
+    taken = snapshots.parse(box.newest.text.decode(errors="surrogateescape"), name)
+    taken.window_age = max(0.0, time.time() - box.newest.time)
+    return taken
+
+
+def table_of(process: int, pinned: bool) -> tuple[Table, Snapshot]:
+    """As resident.of_memory has them; by the window where the process may not be traced."""
+    try:
+        source = memory.Process(process)
+    except Refused as refused:
+        taken = snapshot(process, refused)
+        return resident.of_snapshot(taken), taken
+    with contextlib.closing(source):
+        return resident.of_memory(source, pinned)
