@@ -287,7 +287,7 @@ class Reader:
 
     def _quarantine(self, heap: Heap, address: int) -> np.ndarray:
         at, size = self.names.field("quarantine.blocks")
-        blocks = self.memory.read(address + at, size).view(np.uint64).reshape(len(self.classes), -1)
+        blocks = self.memory.read(address + at, size).view(np.uint64).reshape(len(self.classes), -1) & ~np.uint64(1)
         for number, count in enumerate(np.count_nonzero(blocks, axis=1).tolist()):
             heap.cached[number] += count
         return blocks[blocks != 0]

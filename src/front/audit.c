@@ -49,7 +49,7 @@ static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *
 static void audit_entries(const heap_t *heap, bin_t *bin, unsigned c) {
   uint64_t seen[64] = {0};
   void **entries = bin_entries(bin);
-  intptr_t first = load_relaxed(&bin->gone) - bin->capacity, top = owner_load(&bin->top);
+  intptr_t first = bin->taken - bin->capacity, top = owner_load(&bin->top);
   for (intptr_t i = first; i < top; i++) {
     void *block = owner_load(&entries[i]);
     uint64_t hash = (uint64_t)(uintptr_t)block * UINT64_C(0x9e3779b97f4a7c15) >> 52;
@@ -64,7 +64,7 @@ static void audit_entries(const heap_t *heap, bin_t *bin, unsigned c) {
 /* The bins of a thread that a fork has stopped in a change look empty in some way. */
 static void audit_bin(heap_t *heap, unsigned c) {
   bin_t *bin = heap_bin(heap, c);
-  intptr_t top = owner_load(&bin->top), floor = load_relaxed(&bin->gone) - bin->capacity;
+  intptr_t top = owner_load(&bin->top), floor = bin->taken - bin->capacity;
   bool named = bin->shared.size_class == c && bin->shared.block_size == class_info[c].size;
   AUDIT(named && owner_load(&bin->shared.thread) == load_relaxed(&heap->owner.thread), bin, "a bin is not what frees take it for");
   AUDIT(bin->capacity > 0 && bin->capacity <= bin_reserve(c), bin, "a bin has more entries than room");

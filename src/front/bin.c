@@ -65,7 +65,7 @@ static void bin_resize(bin_t *bin, intptr_t capacity) {
 /* Its thread has met a bar, or comes by: moves what is left to where the bin begins, and takes bars off. */
 static HAK_NOINLINE void bin_settle_barred(bin_t *bin) {
   void **entries = bin_entries(bin);
-  intptr_t bottom = -bin->capacity, from = bottom + load_relaxed(&bin->gone), count = owner_load(&bin->top) - from;
+  intptr_t bottom = -bin->capacity, from = bottom + bin->taken, count = owner_load(&bin->top) - from;
   owner_store(&bin->top, bottom);
   atomic_signal_fence(memory_order_seq_cst);
   for (intptr_t i = 0; i < count; i++) {
@@ -77,6 +77,7 @@ static HAK_NOINLINE void bin_settle_barred(bin_t *bin) {
     owner_store(&entries[bottom + i], entry);
   }
   store_relaxed(&bin->gone, 0);
+  bin->taken = 0;
   bin->barred = false;
   bin->bar = 0;
   atomic_signal_fence(memory_order_seq_cst);
@@ -192,12 +193,14 @@ void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
 
 /* --- what other threads take ---------------------------------------------------------------- */
 
-/* The last entry but one: the thread may have the last in its hands already. */
+/* Below what the thread may have in its hands already.  In the secure library, whose hits look how many entries there are, the bar is
+ * that number. */
 bool bin_set_bar(bin_t *bin) {
-  intptr_t at = racy_load(&bin->top) - 2;
-  if (at < load_relaxed(&bin->gone) - bin->capacity) return false;
+  intptr_t at = racy_load(&bin->top) - 1 - BIN_REACH;
+  if (at < bin->taken - bin->capacity) return false;
   void **place = &bin_entries(bin)[at], *entry = racy_load(place);
-  if (!__atomic_compare_exchange_n(place, &entry, entry_barred(entry), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return false;
+  if (HAK_SECURE) store_relaxed(&bin->gone, (uint16_t)(at + 1 + bin->capacity));
+  else if (!__atomic_compare_exchange_n(place, &entry, entry_barred(entry), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return false;
   bin->barred = true;
   bin->bar = (int16_t)at;
   bin->seen = INT16_MIN;
@@ -209,11 +212,15 @@ void bin_see_top(bin_t *bin) { bin->seen = (int16_t)racy_load(&bin->top); }
 /* Where a fork stops this, what was on its way is lost, and not in two places. */
 uint32_t bin_take_below(bin_t *bin, slab_owner_t *owner) {
   void **entries = bin_entries(bin);
-  intptr_t at = bin->bar, first = load_relaxed(&bin->gone) - bin->capacity;
+  intptr_t at = bin->bar, first = bin->taken - bin->capacity;
   bin->bar = 0;
-  if (at == 0 || bin->seen < at + 2 || !entry_is_barred(racy_load(&entries[at]))) return 0;
+  if (at == 0 || bin->seen < at + 1 + BIN_REACH || !(HAK_SECURE || entry_is_barred(racy_load(&entries[at])))) {
+    store_relaxed(&bin->gone, bin->taken);
+    return 0;
+  }
   void *last = entry_block(racy_load(&entries[at]));
-  store_relaxed(&bin->gone, (uint16_t)(at + 1 + bin->capacity));
+  bin->taken = (uint16_t)(at + 1 + bin->capacity);
+  store_relaxed(&bin->gone, bin->taken);
   atomic_signal_fence(memory_order_seq_cst);
   racy_store(&entries[at], BIN_END);
   for (intptr_t i = first; i < at;) i += (intptr_t)batch_give(owner, &entries[i], (uint32_t)(at - i));

@@ -30,8 +30,9 @@ typedef struct bin {
   intptr_t capacity;   /* entries */
   uint8_t last;        /* bin_event_t */
   bool used;           /* refilled or flushed since the last tick */
-  bool barred;         /* its thread is to settle it. With owner->lock, as the next three */
-  _Atomic uint16_t gone; /* so many of the lowest entries another thread has taken; the uppermost of them is a BIN_END */
+  bool barred;         /* its thread is to settle it. With owner->lock, as the next four */
+  uint16_t taken;      /* so many of the lowest entries another thread has; the uppermost of them is a BIN_END */
+  _Atomic uint16_t gone; /* the same; in the secure library those below a bar too, which its hits leave alone */
   int16_t bar, seen;   /* where the drain under way has set a bar, 0: nowhere; the top that it has seen since */
   uint32_t batch;      /* blocks to bring with the next refill */
   _Atomic uint32_t refills; /* statistics, as are the next three */
@@ -46,6 +47,9 @@ typedef struct bin_budget {
   size_t extra_bytes; /* that capacities beyond bin_kb stand for */
   _Atomic uint32_t grown, shrunk;
 } bin_budget_t;
+
+/* A hit takes one of so many of the uppermost entries: in the secure library at random (front/secure.c). */
+#define BIN_REACH (HAK_SECURE ? 4 : 1)
 
 /* Hot, as `top` is. */
 HAK_INLINE void **bin_entries(bin_t *bin) { return (void **)(void *)bin; }

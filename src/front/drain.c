@@ -3,6 +3,7 @@
 #include "os/os.h"
 #include "slab/remote.h"
 #include "front/heaps.h"
+#include "front/quarantine.h"
 
 /* Calls of drain_resting that find a heap's bins as they were, before these are drained. */
 #define RESTING_LOOKS 3
@@ -18,18 +19,19 @@ static _Atomic int64_t drainable;
 
 HAK_INLINE bool is_drained(heap_t *heap, const heap_t *mine) { return heap != mine && load_relaxed(&heap->owner.thread) > OWNER_OF_MANY; }
 
-/* But for the last of each bin, which stays. */
+/* But for the uppermost of each bin, which stay. */
 static int64_t heap_drainable(heap_t *heap) {
   int64_t bytes = 0;
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     uint32_t count = bin_count(heap_bin(heap, c));
-    if (count > 1) bytes += (int64_t)(count - 1) * class_info[c].size;
+    if (HAK_SECURE) count += quarantine_waiting(heap, c);
+    if (count > BIN_REACH) bytes += (int64_t)(count - BIN_REACH) * class_info[c].size;
   }
   return bytes;
 }
 
 void drain_note(heap_t *heap) {
-  int64_t bytes = HAK_SECURE ? 0 : heap_drainable(heap);
+  int64_t bytes = heap_drainable(heap);
   add_relaxed(&drainable, bytes - heap->rest.noted);
   heap->rest.noted = bytes;
 }
@@ -55,12 +57,21 @@ typedef uint64_t drain_step_t(heap_t *heap);
 static uint64_t set_bars(heap_t *heap) {
   uint64_t bars = 0;
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) bars += bin_set_bar(heap_bin(heap, c));
+  if (HAK_SECURE) bars += quarantine_mark(heap);
   return bars;
 }
 
 static uint64_t see_tops(heap_t *heap) {
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) bin_see_top(heap_bin(heap, c));
+  if (HAK_SECURE) quarantine_see(heap);
   return 0;
+}
+
+static uint64_t take_quarantined(heap_t *heap) {
+  unsigned c = 0;
+  uint32_t place = 0, blocks = 0;
+  for (void *block; (block = quarantine_take_marked(heap, &c, &place)) != NULL; blocks++) heap_give_block(heap, block);
+  return blocks;
 }
 
 static uint64_t take_below(heap_t *heap) {
@@ -68,6 +79,7 @@ static uint64_t take_below(heap_t *heap) {
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     blocks += bin_take_below(heap_bin(heap, c), &heap->owner);
   }
+  if (HAK_SECURE) blocks += take_quarantined(heap);
   drain_note(heap);
   return blocks;
 }
@@ -91,7 +103,7 @@ static uint64_t take_barred(const heap_t *mine, bool resting) {
 
 static uint64_t drain(const heap_t *mine, bool resting) {
   uint64_t blocks = 0;
-  if (HAK_SECURE || atomic_exchange_explicit(&draining, 1, memory_order_acquire) != 0) return 0;
+  if (atomic_exchange_explicit(&draining, 1, memory_order_acquire) != 0) return 0;
   bool possible = os_barrier(); /* else each bar would cost its thread a moment, for nothing */
   if (possible && each_heap(set_bars, mine, resting) != 0) blocks = take_barred(mine, resting);
   store_release(&draining, 0);

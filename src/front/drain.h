@@ -12,7 +12,8 @@
  * was above, with one pop at most under way that has not seen the bar: of the uppermost entry.  Whatever it does next
  * sees the bar.  A thread that is not where this wants it, or moves meanwhile, loses nothing but a moment at the bar.
  *
- * Not of the secure library, whose hits take any of some entries. */
+ * In the secure library a hit takes any of BIN_REACH entries, and looks how many there are: there that number is the bar.  What waits in a
+ * quarantine is marked, seen and taken in the same steps. */
 #ifndef FRONT_DRAIN_H
 #define FRONT_DRAIN_H
 

@@ -4,6 +4,8 @@
 #include "kit/options.h"
 #include "kit/random.h"
 #include "os/os.h"
+#include "slab/batch.h"
+#include "slab/remote.h"
 
 #define NONE_TOP ((intptr_t)(offsetof(heap_t, none_entry) / sizeof(void *) + 1))
 heap_t heap_none = {.none = {.top = NONE_TOP, .capacity = -NONE_TOP}, .none_entry = BIN_END};
@@ -80,6 +82,17 @@ void heap_set_stand_in(heap_t *heap, heap_t *named) {
   if (named != NULL) add_relaxed(&named->named.users, 1);
   heap->stand_in = named;
   if (before != NULL) add_relaxed(&before->named.users, (uint32_t)-1);
+}
+
+void heap_free_remotely(void *block) {
+  uint32_t unit = (uint32_t)region_unit(block);
+  unit_t *slab = remote_mark(racy_load(region_bin(region.live, unit)), unit, block);
+  if (slab != NULL) remote_announce(slab);
+}
+
+void heap_give_block(heap_t *heap, void *block) {
+  if (slab_owner(unit_head((uint32_t)region_unit(block))) == &heap->owner) (void)batch_give(&heap->owner, &block, 1);
+  else heap_free_remotely(block);
 }
 
 void heap_retire_bins(heap_t *heap) {

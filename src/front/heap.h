@@ -136,6 +136,10 @@ void heap_set_table(heap_t *heap, unsigned c);
 void heap_set_watched(heap_t *heap, bool watched);
 /* Makes `thread` the one whose frees of the heap's blocks take the fast path. */
 void heap_set_thread(heap_t *heap, uintptr_t thread);
+/* A block goes back to its slab, past the bins; with the heap's lock. */
+void heap_give_block(heap_t *heap, void *block);
+/* Frees a block, of any heap's slab, that is not live any more. */
+void heap_free_remotely(void *block);
 /* Gives the memory of the bins of a heap without slabs back; what they have counted stays. */
 void heap_retire_bins(heap_t *heap);
 /* How many allocations the heap lets pass before the next one for a guard slot: at random, guard_every on average. */

@@ -7,6 +7,17 @@
 #define QUARANTINE_BYTES ((size_t)32 << 10) /* of a class */
 #define QUARANTINE_LEAST 4
 
+/* Of an entry: another thread wants the block. Blocks lie at multiples of 16. */
+#define WANTED ((uintptr_t)1)
+
+static bool is_marked(const void *entry) { return ((uintptr_t)entry & WANTED) != 0; }
+static void *unmarked(void *entry) { return (void *)((uintptr_t)entry & ~WANTED); }
+
+/* The one that succeeds has the block. */
+static bool entry_change(void **place, void *from, void *to) {
+  return __atomic_compare_exchange_n(place, &from, to, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
 size_t quarantine_bytes(void) { return sizeof(struct quarantine); }
 
 static uint8_t ring_length(unsigned c) {
@@ -23,11 +34,13 @@ void quarantine_init(heap_t *heap, void *memory) {
 
 void *quarantine_put(heap_t *heap, void *block, unsigned size_class) {
   struct quarantine *quarantine = heap->quarantine;
-  unsigned at = quarantine->rings[size_class].at, next = at + 1;
+  uint8_t *ring = &quarantine->rings[size_class].at;
+  unsigned at = owner_load(ring), next = at + 1;
   void **place = &quarantine->blocks[size_class][at];
   void *old = owner_load(place);
+  if (HAK_UNLIKELY(is_marked(old))) old = entry_change(place, old, NULL) ? unmarked(old) : NULL;
   owner_store(place, block);
-  quarantine->rings[size_class].at = (uint8_t)(next == quarantine->rings[size_class].length ? 0 : next);
+  owner_store(ring, (uint8_t)(next == quarantine->rings[size_class].length ? 0 : next));
   atomic_signal_fence(memory_order_seq_cst); /* out of here before it is anywhere else: see bin_take */
   return old;
 }
@@ -40,7 +53,7 @@ uint32_t quarantine_waiting(const heap_t *heap, unsigned size_class) {
 
 void *quarantine_next(const heap_t *heap, unsigned size_class, uint32_t *place) {
   while (*place < ring_length(size_class)) {
-    void *block = owner_load(&heap->quarantine->blocks[size_class][(*place)++]);
+    void *block = unmarked(owner_load(&heap->quarantine->blocks[size_class][(*place)++]));
     if (block != NULL) return block;
   }
   return NULL;
@@ -49,10 +62,38 @@ void *quarantine_next(const heap_t *heap, unsigned size_class, uint32_t *place) 
 void *quarantine_take(heap_t *heap) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     for (uint32_t i = 0; i < ring_length(c); i++) {
-      void *block = owner_load(&heap->quarantine->blocks[c][i]);
+      void *block = unmarked(owner_load(&heap->quarantine->blocks[c][i]));
       owner_store(&heap->quarantine->blocks[c][i], NULL);
       atomic_signal_fence(memory_order_seq_cst);
       if (block != NULL) return block;
+    }
+  }
+  return NULL;
+}
+
+bool quarantine_mark(heap_t *heap) {
+  bool any = false;
+  heap->quarantine->is_seen = false;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    for (uint32_t i = 0; i < ring_length(c); i++) {
+      void **place = &heap->quarantine->blocks[c][i], *block = racy_load(place);
+      any |= block != NULL && (is_marked(block) || entry_change(place, block, (char *)block + WANTED));
+    }
+  }
+  return any;
+}
+
+void quarantine_see(heap_t *heap) {
+  for (unsigned c = 0; c < CLASS_COUNT; c++) heap->quarantine->rings[c].seen = racy_load(&heap->quarantine->rings[c].at);
+  heap->quarantine->is_seen = true;
+}
+
+void *quarantine_take_marked(heap_t *heap, unsigned *size_class, uint32_t *place) {
+  for (; heap->quarantine->is_seen && *size_class < CLASS_COUNT; ++*size_class, *place = 0) {
+    while (*place < ring_length(*size_class)) {
+      uint32_t i = (*place)++;
+      void **entry = &heap->quarantine->blocks[*size_class][i], *block = racy_load(entry);
+      if (is_marked(block) && i != heap->quarantine->rings[*size_class].seen && entry_change(entry, block, NULL)) return unmarked(block);
     }
   }
   return NULL;
@@ -63,7 +104,7 @@ HAK_AUDITED void quarantine_audit(const heap_t *heap) {
     uint8_t at = heap->quarantine->rings[c].at, length = heap->quarantine->rings[c].length;
     AUDIT(length == ring_length(c) && at < length, heap, "a quarantine's place is not in it");
     for (unsigned i = 0; i < QUARANTINE_MOST; i++) {
-      const void *block = owner_load(&heap->quarantine->blocks[c][i]);
+      const void *block = unmarked(owner_load(&heap->quarantine->blocks[c][i]));
       if (block == NULL) continue;
       const unit_t *slab = unit_head((uint32_t)region_unit(block));
       bool known = i < length && load_relaxed(&slab->kind) == UNIT_SLAB && load_relaxed(&slab->size_class) == c;

@@ -14,9 +14,8 @@
 #include "front/thread.h"
 
 #define FRESH_FROM 4096 /* bytes */
-/* Entries of a bin from which one is chosen.  Each generation of blocks is scattered further; programs pay for that in
+/* BIN_REACH is from how many entries of a bin one is chosen.  Each generation of blocks is scattered further; programs pay for that in
  * locality: docs/dead-ends.md has the figures. */
-#define CHOICES 4
 
 /* --- canary and zeroes ------------------------------------------------------------------- */
 
@@ -165,7 +164,7 @@ void secure_clear(void *block, unsigned size_class, const char *function) {
 /* One of the uppermost of the `count` entries of a bin.  A fork in between leaks the last: it does not leave it in two places. */
 static void *bin_take(heap_t *heap, bin_t *bin, uint32_t count) {
   intptr_t top = owner_load(&bin->top);
-  void **entry = &bin_entries(bin)[top - 1 - (intptr_t)quarantine_choose(heap, count, CHOICES)];
+  void **entry = &bin_entries(bin)[top - 1 - (intptr_t)quarantine_choose(heap, count, BIN_REACH)];
   void *block = owner_load(entry), *last = owner_load(&bin_entries(bin)[top - 1]);
   owner_store(&bin->top, top - 1);
   atomic_signal_fence(memory_order_seq_cst);
@@ -181,7 +180,7 @@ void *secure_pop(heap_t *heap, bin_t *bin, size_t size) {
 
 void *secure_alloc(heap_t *heap, unsigned size_class, size_t size) {
   bin_t *bin = heap_bin(heap, size_class);
-  if (!load_relaxed(&heap->has_bin[size_class]) || bin_count(bin) == 0) {
+  while (!load_relaxed(&heap->has_bin[size_class]) || bin_count(bin) == 0) { /* once, or a drain has begun meanwhile */
     void *block = heap_refill(heap, size_class);
     if (block == NULL) return NULL;
     bool full = bin_push(bin, block); /* from where it comes: there is room */

@@ -51,23 +51,10 @@ void heap_flush(heap_t *heap, bin_t *bin) {
   heap_unlock(heap);
 }
 
-static void free_remotely(uint32_t unit, void *block) {
-  unit_t *slab = remote_mark(racy_load(region_bin(region.live, unit)), unit, block);
-  if (slab != NULL) remote_announce(slab);
-}
-
-/* A block goes back to its slab, past the bins; with the heap's lock. */
-static void give_back(heap_t *heap, void *block) {
-  uint32_t unit = (uint32_t)region_unit(block);
-  if (slab_owner(unit_head(unit)) == &heap->owner) (void)batch_give(&heap->owner, &block, 1);
-  else free_remotely(unit, block);
-}
-
 void heap_take_back(heap_t *heap, void *block) {
-  uint32_t unit = (uint32_t)region_unit(block);
-  unit_t *slab = unit_head(unit);
+  unit_t *slab = unit_head((uint32_t)region_unit(block));
   if (heap == NULL || slab_owner(slab) != &heap->owner) {
-    free_remotely(unit, block);
+    heap_free_remotely(block);
     return;
   }
   bin_t *bin = heap_bin(heap, load_relaxed(&slab->size_class));
@@ -75,7 +62,7 @@ void heap_take_back(heap_t *heap, void *block) {
 }
 
 static void quarantine_empty(heap_t *heap) {
-  for (void *block = quarantine_take(heap); block != NULL; block = quarantine_take(heap)) give_back(heap, block);
+  for (void *block = quarantine_take(heap); block != NULL; block = quarantine_take(heap)) heap_give_block(heap, block);
 }
 
 static void bins_empty(heap_t *heap) {

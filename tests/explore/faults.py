@@ -236,9 +236,9 @@ FAULTS = [
      "  store_release(track, track_with(live, TRACK_FREE));\n  return true;\n", "-T double_free*"),
     ("drained_before_bars_are_seen", "front/drain.c", "  if (!os_barrier()) return 0;\n", "", "drained_two"),
     ("drained_before_the_last_push", "front/drain.c", "return os_barrier() ? ", "return true ? ", "drained_late_and_left"),
-    ("drained_under_a_hit", "front/bin.c", "bin->seen < at + 2", "bin->seen < at + 1", "drained_to_the_end"),
-    ("drained_where_the_thread_was", "front/bin.c", "if (at == 0 || bin->seen < at + 2 || ", "if (at == 0 || ", "drained*"),
-    ("drained_where_the_bar_was", "front/bin.c", " || !entry_is_barred(racy_load(&entries[at]))) return 0;", ") return 0;", "drained_late"),
+    ("drained_under_a_hit", "front/bin.c", "bin->seen < at + 1 + BIN_REACH", "bin->seen < at + 1", "drained_to_the_end"),
+    ("drained_where_the_thread_was", "front/bin.c", "if (at == 0 || bin->seen < at + 1 + BIN_REACH || ", "if (at == 0 || ", "drained*"),
+    ("drained_where_the_bar_was", "front/bin.c", " || !(HAK_SECURE || entry_is_barred(racy_load(&entries[at])))) {", ") {", "drained_late"),
     ("popped_below_a_bar", "front/bin.h", "  if (entry_is_barred(entry)) return NULL;\n", "  if (entry == BIN_END) return NULL;\n", "drained"),
     ("refilled_with_what_is_gone", "front/bin.c", "  if (HAK_UNLIKELY(bin->barred)) bin_settle_barred(bin);\n", "  (void)bin;\n", "drained_to_the_end"),
 ]

@@ -48,7 +48,7 @@ static void place_bins(const unit_t *slab) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     if (!load_relaxed(&heap->has_bin[c])) continue;
     bin_t *bin = heap_bin(heap, c);
-    for (intptr_t i = load_relaxed(&bin->gone) - bin->capacity; i < racy_load(&bin->top); i++)
+    for (intptr_t i = bin->taken - bin->capacity; i < racy_load(&bin->top); i++)
       place_block(slab, entry_block(racy_load(&bin_entries(bin)[i])));
   }
 }

@@ -592,7 +592,7 @@ TEST(nothing_moves_where_what_it_leaves_cannot_be_purged) {
 }
 #endif
 
-#if !defined(FAKE_OS)
+#if !defined(FAKE_OS) && !defined(RACY_ATOMIC)
 /* Stays in the loop until it is told to end; says at each turn which one of the other's numbers it has read. */
 static _Atomic uint64_t told, heard;
 static void *hear(void *unused) {
