@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "front/boot.h"
+#include "front/drain.h"
 #include "front/memcheck.h"
 #include "front/limits.h"
 #include "front/named.h"
@@ -37,7 +38,8 @@ static bool trim_all(void) {
   bool others = now - load_relaxed(&others_ms) >= TRIM_OTHERS_MS;
   if (others) {
     store_relaxed(&others_ms, now);
-    heap_trim_others(heap);
+    (void)drain_bins(heap);
+    heap_trim_others();
   }
   bool room = limits_make_room(heap); /* last: what the others leave empty */
   return large_trim() || own || others || room;

@@ -10,6 +10,7 @@
 #include "space/purge.h"
 #include "slab/hole.h"
 #include "slab/large.h"
+#include "front/drain.h"
 #include "front/keeper.h"
 #include "front/repair.h"
 #include "front/supply.h"
@@ -147,7 +148,8 @@ static uint64_t next_look(uint64_t use, uint64_t units) {
 size_t limits_give_all(heap_t *heap) {
   uint32_t aging = 0;
   if (heap != NULL) heap_trim(heap);
-  heap_trim_others(heap);
+  (void)drain_bins(heap);
+  heap_trim_others();
   (void)large_trim();
   return purge_all() + hole_step(true, &aging);
 }

@@ -124,8 +124,7 @@ void heap_detach(heap_t *heap) {
   heaps_give(heap, HEAP_BARE);
 }
 
-void heap_trim_others(const heap_t *mine) {
-  (void)drain_bins(mine);
+void heap_trim_others(void) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     if (!lock_try(&heap->owner.lock)) continue;
     if (load_relaxed(&heap->owner.thread) == 0) bins_empty(heap);
@@ -139,7 +138,8 @@ void heap_trim_others(const heap_t *mine) {
 /* Blocks first, so that what they leave empty can be purged. */
 HAK_COLD size_t heap_collect(heap_t *heap, bool now) {
   if (heap != NULL) heap_trim(heap);
-  heap_trim_others(heap);
+  if (now) (void)drain_bins(heap); /* else a thread that says that it will be idle would cost all others theirs */
+  heap_trim_others();
   (void)large_trim();
   uint32_t aging = 0;
   return now ? purge_all() + hole_step(true, &aging) : purge_due();

@@ -26,10 +26,10 @@ void heap_tick(heap_t *heap);
 void heap_trim(heap_t *heap);
 /* Whether anything was freed to the heap since that was last done. */
 HAK_CHECKED bool heap_may_trim(heap_t *heap);
-/* For all heaps, as far as that can be done from outside, by any thread: remote frees, wholly free slabs, the bins of orphans, and of
- * what other threads than the one of `mine` have in theirs all but a block or two (drain.h). */
-void heap_trim_others(const heap_t *mine);
-/* All of that, and then free pages: all with `now`, else what is due. `heap` is the thread's, or NULL; not where a lock is held. The
+/* For all heaps, as far as that can be done from outside, by any thread: remote frees, wholly free slabs, and the bins of orphans; what
+ * live threads have in theirs is drain_bins' to take. */
+void heap_trim_others(void);
+/* All of that, and then free pages: all with `now`, and what live threads have in their bins, else what is due. `heap` is the thread's, or NULL; not where a lock is held. The
  * bytes given back. */
 size_t heap_collect(heap_t *heap, bool now);
 

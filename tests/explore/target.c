@@ -67,7 +67,8 @@ void target_trim(void) {
 
 void target_trim_others(void) {
   thread_enter();
-  heap_trim_others(thread_heap);
+  (void)drain_bins(thread_heap);
+  heap_trim_others();
   thread_leave();
 }
 

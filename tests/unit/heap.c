@@ -601,7 +601,7 @@ TEST(among_many_threads_one_that_takes_little_has_no_heap) {
   for (int i = 0; i < 2 * SOME; i++) block_free(some_blocks[i], 0, "free");
   pthread_barrier_wait(&many_end);
   for (int i = 0; i < MANY; i++) pthread_join(threads[i], NULL);
-  heap_trim_others(NULL);
+  heap_trim_others();
   hak_stats_t stats = check_census();
   CHECK(stats.live == 0 && stats.cached == 0 && stats.slabs == 0);
 }
@@ -652,6 +652,25 @@ TEST(what_lies_in_the_bin_of_another_thread_can_be_taken) {
   run_thread(drain_others, &taken); /* the bins are whole again */
   CHECK(taken > 8);
   bin_use();
+}
+
+static void *collect_what_is_due(void *unused) {
+  (void)heap_collect(thread_heap, false);
+  return unused;
+}
+static void *collect_all(void *unused) {
+  (void)heap_collect(thread_heap, true);
+  return unused;
+}
+
+TEST(a_thread_that_gives_back_what_it_has_leaves_others_theirs) {
+  bin_fill();
+  fake_os_set_barrier(barrier_counted);
+  uint64_t in_bin = bin_count(heap_bin_for(thread_heap, DRAINED_SIZE));
+  run_thread(collect_what_is_due, NULL);
+  CHECK_EQ(bin_count(heap_bin_for(thread_heap, DRAINED_SIZE)), in_bin);
+  run_thread(collect_all, NULL);
+  CHECK_EQ(bin_count(heap_bin_for(thread_heap, DRAINED_SIZE)), 1);
 }
 
 TEST(where_there_is_no_barrier_bins_stay_as_they_are) {
@@ -1015,7 +1034,7 @@ TEST(a_trim_gives_back_the_empty_slabs_of_other_threads) {
   static void *blocks[1000];
   run_thread(allocate_trim_and_leave, blocks);
   for (int i = 0; i < 1000; i++) block_free(blocks[i], 0, "free");
-  heap_trim_others(NULL);
+  heap_trim_others();
   hak_stats_t stats = check_census();
   CHECK(stats.remote == 0 && stats.slabs == 0);
 }
@@ -1089,7 +1108,7 @@ static void check_repaired(heap_t *lost) {
   CHECK_EQ(load_relaxed(&thread_heap->owner.thread), thread_self());
   CHECK_EQ(load_relaxed(&thread_heap->state), HEAP_ATTACHED);
   check_heaps();
-  heap_trim_others(NULL); /* what is in the bins of a thread that is gone waits for who takes its heap, or for this */
+  heap_trim_others(); /* what is in the bins of a thread that is gone waits for who takes its heap, or for this */
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     bin_t *bin = heap_bin(lost, c);
     CHECK_EQ(racy_load(&bin->top), -bin->capacity);
