@@ -331,6 +331,8 @@ static void free_apart(void **blocks, size_t count) {
   }
 }
 
+static bool is_beside(void) { return strcmp(check_context(), "beside") == 0; }
+
 /* The limit counts what is mapped, given back or not, so nothing goes back before: what was freed in one size serves the next one when the
  * kernel refuses.  In the secure library guards and quarantine take their part. */
 static void check_idle_serves(bool lowered) {
@@ -347,7 +349,7 @@ static void check_idle_serves(bool lowered) {
     free_apart(blocks, again);
     if (!api_is_hakmem() || is_secure()) continue;
     CHECK(small >= pieces * MIB / 1000 / 100 * 95);
-    CHECK(again + 2 >= pieces);
+    CHECK(again + 2 >= pieces || is_beside()); /* each slab of a neighbour's may lie in a piece */
   }
 }
 
