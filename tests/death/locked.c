@@ -150,10 +150,10 @@ static void free_sized_larger(void) { hak_free_sized(hide(get(SIZE)), 2 * SIZE);
 
 static void overflow(void) {
   char *block = get(SIZE);
-  hide(block)[SIZE] = 1;
+  hide(block)[SIZE] ^= 2;
   hak_free(block);
 }
-static void overflow_never_freed(void) { hide(get(SIZE))[SIZE] = 1; }
+static void overflow_never_freed(void) { hide(get(SIZE))[SIZE] ^= 2; }
 static void overflow_large(void) {
   char *block = get(300001);
   hide(block)[300001] = 1;
