@@ -149,7 +149,8 @@ static void keeper_run(void) {
     if (decay < 0) continue;
     store_relaxed(&working, 1);
     uint32_t aging = 0;
-    bool collected = heaps_collect() | (drain_resting(&aging) != 0);
+    bool collected = heaps_collect();
+    if (drain_resting(&aging) != 0) collected = true;
     bool purged = purge_step(step);
     bool holes = hole_step(false, &aging) > 0;
     store_relaxed(&working, 0);
