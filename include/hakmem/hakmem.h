@@ -108,9 +108,8 @@ HAK_API HAK_MUST_USE size_t hak_malloc_batch(size_t size, size_t count, void **b
 /* Frees blocks[0..count); NULL entries are skipped. */
 HAK_API void hak_free_batch(void **blocks, size_t count);
 
-/* Gives memory back: the calling thread's cached blocks, pending remote frees, what other threads have cached but for some blocks of each
- * class, every free page. With force false, of other threads' nothing, and only pages that have been free for the decay time. Returns the
- * bytes returned to the operating system. */
+/* Gives memory back: the calling thread's cached blocks, most of other threads', pending remote frees, every free page. With force false,
+ * nothing of other threads', and pages that have been free for the decay time. Returns the bytes returned to the operating system. */
 HAK_API size_t hak_collect(bool force);
 
 /* ---- The libc statistics names ---- since 0.1 */

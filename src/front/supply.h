@@ -29,8 +29,8 @@ HAK_CHECKED bool heap_may_trim(heap_t *heap);
 /* For all heaps, as far as that can be done from outside, by any thread: remote frees, wholly free slabs, and the bins of orphans; what
  * live threads have in theirs is drain_bins' to take. */
 void heap_trim_others(void);
-/* All of that, and then free pages: all with `now`, and what live threads have in their bins, else what is due. `heap` is the thread's, or NULL; not where a lock is held. The
- * bytes given back. */
+/* All of that, and then free pages: all with `now`, and what live threads have in their bins, else what is due. `heap` is the thread's,
+ * or NULL; not where a lock is held. The bytes given back. */
 size_t heap_collect(heap_t *heap, bool now);
 
 #endif
