@@ -225,5 +225,6 @@ uint32_t bin_take_below(bin_t *bin, slab_owner_t *owner) {
   racy_store(&entries[at], BIN_END);
   for (intptr_t i = first; i < at;) i += (intptr_t)batch_give(owner, &entries[i], (uint32_t)(at - i));
   (void)batch_give(owner, &last, 1);
+  owner_add(&bin->flush_blocks, (uint64_t)(at + 1 - first));
   return (uint32_t)(at + 1 - first);
 }
