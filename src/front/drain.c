@@ -103,6 +103,7 @@ static uint64_t take_barred(const heap_t *mine, bool resting) {
 
 static uint64_t drain(const heap_t *mine, bool resting) {
   uint64_t blocks = 0;
+  if (heaps_attached() <= (mine != NULL)) return 0; /* nobody else has a bin: the kernel is not asked */
   if (atomic_exchange_explicit(&draining, 1, memory_order_acquire) != 0) return 0;
   bool possible = os_barrier(); /* else each bar would cost its thread a moment, for nothing */
   if (possible && each_heap(set_bars, mine, resting) != 0) blocks = take_barred(mine, resting);

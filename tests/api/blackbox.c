@@ -14,22 +14,11 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "leak.h"
 
-enum { BOX_BYTES = 1 << 20, BLOCK = 1000, MIB = 1 << 20, PATIENCE_MS = 8000 };
+enum { BOX_BYTES = 1 << 20, MIB = 1 << 20, PATIENCE_MS = 8000 };
 
 /* ---- the subject ---- */
-
-static void *kept; /* each block leads to the one before */
-
-static void leak(size_t bytes) {
-  for (size_t done = 0; done < bytes; done += BLOCK) {
-    void **block = malloc(BLOCK);
-    if (block == NULL) abort();
-    memset(block, 1, BLOCK);
-    *block = kept;
-    kept = block;
-  }
-}
 
 /* Leaks until it is killed, but not without end. */
 static void grow(void) {

@@ -15,22 +15,11 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "leak.h"
 
-enum { MOST_BYTES = 1 << 20, BLOCK = 1000, MIB = 1 << 20, PATIENCE_MS = 8000, QUIET_US = 500000, NUMBERS = 256 };
+enum { MOST_BYTES = 1 << 20, MIB = 1 << 20, PATIENCE_MS = 8000, QUIET_US = 500000, NUMBERS = 256 };
 
 /* ---- the process ---- */
-
-static void *kept; /* each block leads to the one before */
-
-static void leak(size_t bytes) {
-  for (size_t done = 0; done < bytes; done += BLOCK) {
-    void **block = malloc(BLOCK);
-    if (block == NULL) abort();
-    memset(block, 1, BLOCK);
-    *block = kept;
-    kept = block;
-  }
-}
 
 /* ---- the reader ---- */
 

@@ -441,6 +441,8 @@ FAULTS = [
           "  intptr_t top = owner_load(&bin->top);\n"),
     Fault("drained_without_barriers", "front/drain.c", "a thread's bins are barred, for nothing, where no barrier can be", "unit.heap",
           "  if (possible && each_heap(", "  if (each_heap("),
+    Fault("barrier_of_one_thread", "front/drain.c", "a process of one thread asks the kernel for barriers", "unit.heap",
+          "  if (heaps_attached() <= (mine != NULL)) return 0;", "  if (heaps_attached() == 0) return 0;"),
     Fault("drained_in_use", "front/drain.c", "the keeper takes from bins that their thread uses", "unit.keeper",
           "  bool same = activity != 0 && activity == heap->rest.activity;\n", "  bool same = activity != 0;\n"),
     Fault("burst_not_noted", "front/supply.c", "what a thread has in its bins that has rested since its first moments is not known", "stress.drain_rest",

@@ -673,6 +673,14 @@ TEST(a_thread_that_gives_back_what_it_has_leaves_others_theirs) {
   CHECK_EQ(bin_count(heap_bin_for(thread_heap, DRAINED_SIZE)), 1);
 }
 
+TEST(a_process_of_one_thread_asks_for_no_barrier) {
+  bin_fill();
+  fake_os_set_barrier(barrier_counted);
+  CHECK(drain_bins(thread_heap) == 0 && barriers == 0);
+  (void)heap_collect(thread_heap, true);
+  CHECK_EQ(barriers, 0);
+}
+
 TEST(where_there_is_no_barrier_bins_stay_as_they_are) {
   bin_fill();
   uint64_t in_bin = bin_count(heap_bin_for(thread_heap, DRAINED_SIZE)), taken = 1;
