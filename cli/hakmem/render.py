@@ -225,6 +225,7 @@ _COUNT_GROUPS = (
             "bins_shrunk",
             "purged",
             "holes_purged",
+            "purged_again",
             "populated",
             "lead_slabs",
             "superslabs_moved",
@@ -244,6 +245,7 @@ _COUNT_GROUPS = (
 _CELLS = {
     "purged": byte_text,
     "holes_purged": byte_text,
+    "purged_again": byte_text,
     "populated": byte_text,
     "block_size": exact_byte_text,
     "slab_size": exact_byte_text,
@@ -261,6 +263,7 @@ _COUNT_TITLES = {
     "bin_hits": "bin hits (estimate)",
     "purged": "free units given back",
     "holes_purged": "holes, free pages in slabs, given back",
+    "purged_again": "given back as the heap grew, and needed again",
     "populated": "slabs populated by one call",
     "lead_slabs": "slabs taken for HAKMEM_LEAD",
     "huge_trials": "huge pages timed as they came in",

@@ -183,8 +183,7 @@ typedef struct hak_stats {
   uint64_t guards_left_out; /* inaccessible units not made, since mappings are limited: docs/security.md, so far, a count [counter] */
   uint64_t keeper_starts; /* times that the keeper, which gives memory back while the program rests, was started [counter] */
   uint64_t sys_mmap; /* system calls so far, counts [counter] */
-  uint64_t sys_munmap, sys_mprotect, sys_madvise;
-  uint64_t sys_mremap, sys_other;
+  uint64_t sys_munmap, sys_mprotect, sys_madvise, sys_mremap, sys_other;
   uint64_t huge_trials; /* huge pages timed as they were brought in, where the system gives them on request, so far, a count [counter] */
   uint64_t huge_losses; /* of these, those so slow that no more were asked for, for a while (HAKMEM_HUGE), a count [counter] */
   uint64_t huge_price_ns, small_price_ns; /* ns of processor time to bring in 2 MiB, as last measured; 0: never [clock] */
@@ -192,6 +191,7 @@ typedef struct hak_stats {
   uint64_t limit_level, limit_percent; /* how near: 0 far to 3 at it; of the limit, the most used as something was given back for it */
   uint64_t limit_given; /* bytes given back while a limit was near, so far: docs/containers.md [counter] */
   uint64_t limit_looks, limit_refused; /* so far, counts: the kernel was asked for limits; HAKMEM_LIMIT_HARD held back memory [counter] */
+  uint64_t purged_again; /* bytes given back since the heap grew, which it needed again: HAKMEM_IDLE_PERCENT, so far [counter] */
 } hak_stats_t;
 
 /* The figures of one size class. */

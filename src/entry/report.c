@@ -129,6 +129,7 @@ static const struct {
     FIGURE(bins_shrunk, false, "bins made smaller"),
     FIGURE(purged, true, "free units given back"),
     FIGURE(holes_purged, true, "holes given back: free pages in slabs"),
+    FIGURE(purged_again, true, "given back as the heap grew, and needed again"),
     FIGURE(populated, true, "slabs brought in by one call"),
     FIGURE(lead_slabs, false, "slabs taken for HAKMEM_LEAD"),
     FIGURE(superslabs_moved, false, "superslabs whose pages moved"),

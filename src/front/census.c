@@ -151,6 +151,7 @@ static void census_counters(hak_stats_t *stats) {
   stats->large_frees = load_relaxed(&large_free_count);
   stats->purged = purge_bytes();
   stats->holes_purged = hole_bytes();
+  stats->purged_again = purge_again_bytes();
   stats->populated = slab_populated_bytes();
   stats->lead_slabs = batch_lead_slabs();
   stats->superslabs_moved = move_count();

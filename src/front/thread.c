@@ -60,7 +60,8 @@ static void purge_new_holes(void) {
   uint64_t units = purge_peak_units(), before = load_relaxed(&settled);
   if (before == units) return;
   store_relaxed(&settled, units);
-  if (holes_are_worth_it() || pressure_now() >= PRESSURE_HIGH) (void)hole_step_part((uint32_t)(units - before));
+  bool worth = pressure_now() >= PRESSURE_HIGH || (purge_growth_pays() && holes_are_worth_it());
+  if (worth) (void)hole_step_part((uint32_t)(units - before));
 }
 
 /* Asked for from outside. Not in a signal handler within a slow path, which may hold what would be waited for. */

@@ -2,6 +2,7 @@
 
 #include "os/os.h"
 #include "kit/options.h"
+#include "space/purge.h"
 #include "slab/remote.h"
 
 /* --- taking ------------------------------------------------------------------------------- */
@@ -11,7 +12,9 @@ static void holes_end(unit_t *slab, const void *first, const void *last) {
   uintptr_t start = (uintptr_t)region_address(unit_number(slab));
   size_t page = os_page_size();
   uint64_t from = ((uintptr_t)first - start) / page, to = ((uintptr_t)last - start) / page;
-  store_relaxed(&slab->holes, load_relaxed(&slab->holes) & ~((UINT64_MAX << from) & (UINT64_MAX >> (63 - to))));
+  uint64_t holes = load_relaxed(&slab->holes), written = holes & (UINT64_MAX << from) & (UINT64_MAX >> (63 - to));
+  store_relaxed(&slab->holes, holes & ~written);
+  if (slab->holes_by_growth) purge_note_again(bits_count64(written) * page);
 }
 
 /* Takes up to `count` of the slab's free blocks, lowest first. */

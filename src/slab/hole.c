@@ -128,20 +128,23 @@ static bool slab_purge_holes(slab_owner_t *owner, unit_t *slab, size_t *purged, 
   return true;
 }
 
+typedef enum hole_cause { HOLE_AGED, HOLE_ASKED, HOLE_GROWTH } hole_cause_t;
+
 /* One slab, if its owner's lock is free. */
-static size_t slab_step(unit_t *slab, bool now, uint32_t *aging) {
+static size_t slab_step(unit_t *slab, hole_cause_t cause, uint32_t *aging) {
   slab_owner_t *owner = slab_owner(slab);
   if (!lock_try_if_free(&owner->lock)) return 0;
   size_t purged = 0;
   bool unheld = owner->held.units == 0; /* for one at a time: a fork's child finds there what it must bring back */
   bool there = unheld && load_acquire(&slab->kind) == UNIT_SLAB && slab_owner(slab) == owner;
   there = there && remote_look(owner, slab) && load_relaxed(&slab->free) != 0 && load_relaxed(&slab->size_class) != CLASS_ZERO;
-  if (there && (now || slab->age == AGE_ONE_STEP)) {
+  if (there && (cause != HOLE_AGED || slab->age == AGE_ONE_STEP)) {
     bool locked = slab_purge_holes(owner, slab, &purged, &there);
     add_relaxed(&bytes_purged, purged);
     pressure_note_given(purged);
     if (!locked) return purged;
     if (there) slab->age = AGE_LOOKED_AT;
+    if (there && purged > 0) slab->holes_by_growth = cause == HOLE_GROWTH;
   } else if (there && slab->age == AGE_CHANGED) {
     slab->age = AGE_ONE_STEP;
     ++*aging;
@@ -152,13 +155,13 @@ static size_t slab_step(unit_t *slab, bool now, uint32_t *aging) {
 }
 
 /* From *unit on, up to `units` of them, and `slabs` that gave something back. */
-static HAK_COLD size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, bool now, uint32_t *aging) {
+static HAK_COLD size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, hole_cause_t cause, uint32_t *aging) {
   size_t purged = 0;
   uint32_t end = load_acquire(&region.units);
   for (; *unit < end && units > 0 && slabs > 0; ++*unit, units--) {
     unit_t *slab = unit_at(*unit);
     if (load_acquire(&slab->kind) != UNIT_SLAB) continue;
-    size_t bytes = slab_step(slab, now, aging);
+    size_t bytes = slab_step(slab, cause, aging);
     purged += bytes;
     slabs -= bytes != 0;
   }
@@ -167,14 +170,14 @@ static HAK_COLD size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs
 
 HAK_COLD size_t hole_step(bool now, uint32_t *aging) {
   uint32_t unit = 0;
-  return hole_steps(&unit, UINT32_MAX, UINT32_MAX, now, aging);
+  return hole_steps(&unit, UINT32_MAX, UINT32_MAX, now ? HOLE_ASKED : HOLE_AGED, aging);
 }
 
 HAK_COLD size_t hole_step_part(uint32_t grown) {
   static _Atomic uint32_t at;
   uint32_t unit = load_relaxed(&at), aging;
   if (unit >= load_acquire(&region.units)) unit = 0;
-  size_t purged = hole_steps(&unit, HOLE_PART_UNITS + 8 * grown, 2 * grown, true, &aging);
+  size_t purged = hole_steps(&unit, HOLE_PART_UNITS + 8 * grown, 2 * grown, HOLE_GROWTH, &aging);
   store_relaxed(&at, unit);
   return purged;
 }

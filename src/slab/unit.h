@@ -37,6 +37,7 @@ typedef struct unit {
   uint16_t touched;    /* secure.c: the blocks that were live once lie below this one */
   bool dirty_when_free; /* secure.c: its free blocks may not be zero */
   uint8_t epoch;       /* slab_epoch when it was made */
+  bool holes_by_growth; /* the last ones were made as the heap grew */
   uint8_t guard;       /* os_guard_t of inaccessible units, and of what a large block's last unit has behind it */
   uint32_t left;       /* UNIT_LARGE in the secure library: of `bytes`, what was not asked for; zero as long as nobody does wrong */
   _Atomic bool remote;  /* of a UNIT_SLAB: another thread than its owner's may have freed a block of it */

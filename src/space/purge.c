@@ -15,6 +15,8 @@ static struct {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t most_units; /* in use or idle so far, when growth was settled */
   _Atomic uint64_t peak_units;                             /* by which the heap has exceeded its highest so far, in all */
   _Atomic uint64_t turns, purged_units;
+  _Atomic uint64_t again_bytes; /* given back by growth and needed by small spans again */
+  _Atomic uint64_t debt_bytes, debt_ms; /* of these, what time has not paid off; until when it has */
 } told;
 
 HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t purge_last_step_ms;
@@ -44,6 +46,7 @@ bool purge_span(uint32_t start, uint32_t units) {
 typedef struct run {
   uint32_t start, end;
   uint32_t purged; /* in all */
+  bool by_growth;
 } run_t;
 
 /* Gives the run back and sets it free again. */
@@ -56,6 +59,7 @@ static void run_end(run_t *run) {
   uint32_t s, mask;
   while (word_next(&walk, &s, &mask)) {
     if (done) atomic_fetch_and_explicit(&region.superslabs[s].dirty, ~mask, memory_order_relaxed);
+    if (done && run->by_growth) atomic_fetch_or_explicit(&region.superslabs[s].grown, mask, memory_order_relaxed);
     else atomic_fetch_or_explicit(&region.superslabs[s].cold, mask, memory_order_relaxed); /* nothing new to purge_step */
     ledger_release(s, mask);
   }
@@ -143,7 +147,7 @@ static size_t purge_by_growth(uint32_t units) {
   static _Atomic uint32_t above;
   uint32_t count = region_superslabs(), s = load_relaxed(&above);
   if (s == 0 || s > count) s = count;
-  run_t run = {0};
+  run_t run = {.by_growth = true};
   ledger_note_in_flight(true);
   for (uint32_t words = GROWTH_WORDS; words > 0 && s > 0 && run.purged + (run.end - run.start) < units; words--) {
     run_add(&run, --s, UINT32_MAX);
@@ -162,6 +166,31 @@ static uint64_t growth_allows(uint64_t surplus, uint64_t heap) {
   store_relaxed(&given, before + surplus);
   return surplus;
 }
+
+/* Small spans soon fault in again what was given back, and the peak is no lower.  So that is a debt, which time pays off: where a page
+ * costs 2.5 us, at a hundredth of the time.  Growth gives nothing back while the debt is larger than this part of the heap's highest. */
+#define DEBT_PART 16
+#define DEBT_PAID_PER_MS ((uint64_t)16 << 10)
+
+bool purge_growth_pays(void) {
+  uint64_t now = os_now_ms(), last = load_relaxed(&told.debt_ms), debt = load_relaxed(&told.debt_bytes);
+  if (debt != 0 && now != last &&
+      atomic_compare_exchange_strong_explicit(&told.debt_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) {
+    uint64_t paid = (now - last) * DEBT_PAID_PER_MS;
+    if (paid > debt) paid = debt;
+    debt -= paid;
+    add_relaxed(&told.debt_bytes, -paid);
+  }
+  return debt <= (load_relaxed(&told.most_units) << HAK_UNIT_SHIFT) / DEBT_PART;
+}
+
+void purge_note_again(size_t bytes) {
+  if (load_relaxed(&told.debt_bytes) == 0) store_relaxed(&told.debt_ms, os_now_ms());
+  add_relaxed(&told.debt_bytes, bytes);
+  add_relaxed(&told.again_bytes, bytes);
+}
+
+uint64_t purge_again_bytes(void) { return load_relaxed(&told.again_bytes); }
 
 uint64_t purge_peak_units(void) { return load_relaxed(&told.peak_units); }
 uint64_t purge_turns(void) { return load_relaxed(&told.turns); }
@@ -189,7 +218,7 @@ size_t purge_growth_due(void) {
   uint64_t allowed = used * (uint64_t)option_get(OPTION_idle_percent) / 100;
   uint64_t surplus = idle > allowed ? idle - allowed : 0;
   if (surplus > used + idle - most) surplus = used + idle - most;
-  surplus = growth_allows(surplus, used + idle);
+  surplus = purge_growth_pays() ? growth_allows(surplus, used + idle) : 0;
   store_relaxed(&told.most_units, used + idle - surplus);
   peak_note(fresh);
   return surplus == 0 ? 0 : purge_by_growth((uint32_t)surplus);

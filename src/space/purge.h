@@ -5,7 +5,7 @@
  *   by time    once it has been free for decay_ms, and
  *   by growth  when the heap is about to be larger than it ever was, while more
  *              than idle_percent of what is in use lies idle; in all, half of what the heap
- *              has grown to.
+ *              has grown to, and none while much of it is soon needed again.
  * Near a limit of memory (kit/pressure.h) the time is shorter, and growth demands all that is idle.
  * Both are done where no lock is held, with the units claimed meanwhile. */
 #ifndef SPACE_PURGE_H
@@ -20,6 +20,11 @@ size_t purge_all(void);
 size_t purge_due(void);
 /* Of that, what is due by growth alone. */
 size_t purge_growth_due(void);
+/* What was given back because the heap grew is needed by small spans again, in bytes. */
+void purge_note_again(size_t bytes);
+/* Whether that has come to little of late: else what growth gives back costs more than it spares. */
+bool purge_growth_pays(void);
+uint64_t purge_again_bytes(void); /* in all */
 /* Units that were fresh where the heap was about to exceed its highest so far, in all. */
 uint64_t purge_peak_units(void);
 /* Changes when the heap was about to exceed its highest, and by purge_turn: what else is rarely due is looked for then, so that slow

@@ -13,6 +13,9 @@
 #define WAIT_US 1000
 #define WAITS_MOST 5000
 
+/* Units of a span that lies in one superslab, at the lowest place that has room. */
+#define SMALL_SPAN (WORD_UNITS / 2)
+
 /* The start within `free` of the tightest run of n ones whose place is a
  * multiple of `align`, or WORD_UNITS. */
 static unsigned word_best_fit(uint32_t free, unsigned n, unsigned align) {
@@ -51,7 +54,7 @@ static HAK_NOINLINE void note_growth(void) {
 static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
   word_walk_t walk = {start, start + units};
   uint32_t s, mask;
-  uint32_t were_dirty = 0;
+  uint32_t were_dirty = 0, again = 0;
   while (word_next(&walk, &s, &mask)) {
     superslab_t *superslab = &region.superslabs[s];
     bool whole = use == SPAN_PLAIN && mask == UINT32_MAX && load_relaxed(&superslab->dirty) == 0;
@@ -59,10 +62,16 @@ static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
     uint32_t before = atomic_fetch_or_explicit(&superslab->dirty, mask, memory_order_relaxed);
     atomic_fetch_and_explicit(&superslab->cold, ~mask, memory_order_relaxed);
     were_dirty += bits_count32(before & mask);
+    uint32_t grown = load_relaxed(&superslab->grown) & mask;
+    if (HAK_UNLIKELY(grown != 0)) {
+      atomic_fetch_and_explicit(&superslab->grown, ~grown, memory_order_relaxed);
+      again += bits_count32(grown & ~before);
+    }
     if (use == SPAN_SLAB && before == 0) huge_slab_begin(walk.at - bits_count32(mask));
   }
   /* Fresh pages of a zeroed block are resident only where it is written. */
   ledger_note_use(units, were_dirty, use == SPAN_ZEROED ? 0 : units - were_dirty);
+  if (HAK_UNLIKELY(again != 0) && use != SPAN_ZEROED && units <= SMALL_SPAN) purge_note_again((size_t)again << HAK_UNIT_SHIFT);
   if (HAK_UNLIKELY(were_dirty != units)) note_growth();
   return were_dirty == 0;
 }
@@ -161,7 +170,7 @@ static HAK_COLD bool units_refused(uint32_t start, uint32_t units) {
 }
 
 static uint32_t find_and_claim(uint32_t units, uint64_t align, span_use_t use) {
-  if (units <= WORD_UNITS / 2 && align <= WORD_UNITS && region.base % HAK_SUPERSLAB == 0) {
+  if (units <= SMALL_SPAN && align <= WORD_UNITS && region.base % HAK_SUPERSLAB == 0) {
     return find_in_words(units, (unsigned)align);
   }
   for (;;) {

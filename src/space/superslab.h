@@ -18,6 +18,7 @@ typedef struct superslab {
   _Atomic uint32_t cold;   /* were free and dirty at the last step of the decay */
   _Atomic uint32_t huge;   /* 1: the kernel may back it with a huge page: huge.h */
   _Atomic uint32_t moved;  /* 1: a mapping of its own: move.h */
+  _Atomic uint32_t grown;  /* given back because the heap grew, and not written since: purge.h */
 } superslab_t;
 
 /* The words that hold units [at, end), lowest first. */

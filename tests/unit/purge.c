@@ -95,19 +95,70 @@ TEST(growth_after_a_purge_is_measured_from_what_stayed) {
   check_counts();
 }
 
-/* Small blocks and a large one that come in turn, at the heap's highest, would have each other's pages given back for ever. */
+/* In turn at the heap's highest: 64 units at one place, and 64 single ones at others. What each finds idle is the other's. */
+static size_t take_in_turn(uint64_t ms) {
+  uint32_t large = take(64, 1, SPAN_PLAIN);
+  fake_os_pass_time(ms);
+  size_t given = purge_due();
+  span_free(large, 64);
+  for (uint32_t i = 0; i < 4 * WORD; i += 2) CHECK_EQ(take(1, 1, SPAN_SLAB), i);
+  fake_os_pass_time(ms);
+  given += purge_due();
+  for (uint32_t i = 0; i < 4 * WORD; i += 2) span_free(i, 1);
+  return given;
+}
+
 TEST(growth_gives_back_half_of_the_heap_in_all) {
   start_purge(0);
   make_idle();
-  for (unsigned turn = 0; turn < 10; turn++) {
-    uint32_t large = take(64, 1, SPAN_PLAIN);
-    (void)purge_due();
-    span_free(large, 64);
-    for (uint32_t i = 0; i < 4 * WORD; i += 2) CHECK_EQ(take(1, 1, SPAN_SLAB), i);
-    (void)purge_due();
-    for (uint32_t i = 0; i < 4 * WORD; i += 2) span_free(i, 1);
-  }
+  for (unsigned turn = 0; turn < 10; turn++) (void)take_in_turn(10000);
   CHECK_EQ(purge_bytes(), (SINGLES + 64) / 2 * HAK_UNIT);
+}
+
+TEST(growth_gives_back_nothing_while_much_of_it_is_soon_needed_again) {
+  start_purge(0);
+  make_idle();
+  for (unsigned turn = 0; turn < 10; turn++) {
+    CHECK_EQ(take_in_turn(0), turn == 0 ? 64 * HAK_UNIT : 0);
+    CHECK_EQ(purge_again_bytes(), 64 * HAK_UNIT); /* the first time alone: then they were resident */
+    CHECK(!purge_growth_pays());
+  }
+  fake_os_pass_time(1000);
+  CHECK(purge_growth_pays());
+  (void)take(128, 1, SPAN_PLAIN);
+  CHECK_EQ(purge_due(), 64 * HAK_UNIT);
+  /* Time pays for what was needed again, and not ahead. */
+  fake_os_pass_time(100000);
+  for (uint32_t i = 0; i < 4 * WORD; i += 2) CHECK_EQ(take(1, 1, SPAN_SLAB), i);
+  CHECK_EQ(purge_again_bytes(), 128 * HAK_UNIT);
+  CHECK(!purge_growth_pays());
+}
+
+/* What goes back by time may come again as often as it likes, a block of zeroes may be written or not, and large blocks come late. */
+TEST(only_what_growth_gave_back_and_small_spans_write_counts_as_needed_again) {
+  start_purge(0);
+  make_idle();
+  CHECK_EQ(purge_all(), 64 * HAK_UNIT);
+  for (uint32_t i = 0; i < 4 * WORD; i += 2) CHECK_EQ(take(1, 1, SPAN_SLAB), i);
+  CHECK_EQ(purge_again_bytes(), 0);
+  for (uint32_t i = 0; i < 4 * WORD; i += 2) span_free(i, 1);
+  (void)take(64, 1, SPAN_PLAIN);
+  CHECK_EQ(purge_due(), 64 * HAK_UNIT);
+  for (uint32_t i = 0; i < 4 * WORD; i += 2) CHECK_EQ(take(1, 1, SPAN_ZEROED), i);
+  CHECK_EQ(purge_again_bytes(), 0);
+  CHECK(purge_growth_pays());
+}
+
+TEST(blocks_of_more_than_half_a_superslab_do_not_count_as_needing_pages_again) {
+  start_purge(0);
+  uint32_t first = take(WORD / 2 + 1, WORD, SPAN_PLAIN), second = take(WORD / 2 + 1, WORD, SPAN_PLAIN);
+  (void)purge_due();
+  span_free(first, WORD / 2 + 1);
+  (void)take(64, 1, SPAN_PLAIN);
+  CHECK_EQ(purge_due(), (WORD / 2 + 1) * HAK_UNIT);
+  CHECK_EQ(take(WORD / 2 + 1, WORD, SPAN_PLAIN), first);
+  CHECK(second != first);
+  CHECK_EQ(purge_again_bytes(), 0);
 }
 
 TEST(a_share_that_is_not_exceeded_is_kept) {
