@@ -107,11 +107,10 @@ wheel: ## build the wheel for this machine, with the tag that an index takes: bu
 	rm -rf $(BUILD)/wheel
 	PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheel
 
-wheels: ## build the wheels for x86-64 and, by the cross compiler, aarch64: build/wheels
+wheels: ## build the wheels for x86-64 and, by the cross compiler, aarch64, for glibc and musl each: build/wheels
 	@tools/setup build python ports
 	rm -rf $(BUILD)/wheels
-	PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheels
-	PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheels aarch64
+	for kind in "" aarch64 musl aarch64-musl; do PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheels $$kind || exit 1; done
 
 docs: ## build the documentation as a site, in build/site, and check its links
 	@tools/setup python

@@ -14,6 +14,7 @@
 /* One at a time: a bar that no barrier has followed yet would be taken for one's own. */
 static _Atomic uint32_t draining;
 static _Atomic int64_t drainable;
+static _Atomic bool unable; /* no barrier could be had when last asked: older kernels have none, and filters refuse it */
 
 /* --- what there is ------------------------------------------------------------------------ */
 
@@ -38,7 +39,7 @@ void drain_note(heap_t *heap) {
 
 uint64_t drain_waiting(void) {
   int64_t bytes = load_relaxed(&drainable);
-  return bytes > 0 ? (uint64_t)bytes : 0;
+  return bytes > 0 && !load_relaxed(&unable) ? (uint64_t)bytes : 0;
 }
 
 /* Another number whenever the thread has used its bins, but for a malloc and free of the same class. */
@@ -106,6 +107,7 @@ static uint64_t drain(const heap_t *mine, bool resting) {
   if (heaps_attached() <= (mine != NULL)) return 0; /* nobody else has a bin: the kernel is not asked */
   if (atomic_exchange_explicit(&draining, 1, memory_order_acquire) != 0) return 0;
   bool possible = os_barrier(); /* else each bar would cost its thread a moment, for nothing */
+  store_relaxed(&unable, !possible);
   if (possible && each_heap(set_bars, mine, resting) != 0) blocks = take_barred(mine, resting);
   store_release(&draining, 0);
   return blocks;

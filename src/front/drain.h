@@ -27,7 +27,7 @@ uint64_t drain_bins(const heap_t *mine);
 uint64_t drain_resting(uint32_t *aging);
 /* What could be taken from the heap's bins, as far as drain_waiting counts it: with its lock, now and then. */
 void drain_note(heap_t *heap);
-/* Bytes that were noted and not taken since; about. */
+/* Bytes that were noted and not taken since; about.  0 once it is known that none can be taken. */
 uint64_t drain_waiting(void);
 /* In a fork's child: who was about it is gone. */
 void drain_after_fork(void);

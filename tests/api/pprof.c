@@ -265,7 +265,7 @@ static void check_classes(void) {
 
 TEST(pprof_sums_to_what_is_live) {
   find_pprof();
-  int fd = memfd_create("pprof", 0);
+  int fd = check_file();
   REQUIRE(fd >= 0);
   hold_all();
   for (int i = 0; i < 100; i++) CHECK(api.malloc(0) != NULL && api.malloc(3000000) != NULL);
@@ -286,7 +286,7 @@ TEST(pprof_sums_to_what_is_live) {
 
 TEST(pprof_tells_who_holds_the_memory) {
   find_pprof();
-  int fd = memfd_create("pprof", 0);
+  int fd = check_file();
   uint32_t (*tag_set)(uint32_t) = (uint32_t (*)(uint32_t))(uintptr_t)symbol_find("hak_tag_set");
   REQUIRE(fd >= 0 && tag_set != NULL);
   hold_all();
@@ -328,7 +328,7 @@ static void wait_until_stuck(int fd) {
 }
 
 static void write_while(void (*move)(void)) {
-  int fd = memfd_create("pprof", 0), ends[2];
+  int fd = check_file(), ends[2];
   pthread_t thread;
   void *good = NULL;
   REQUIRE(fd >= 0 && pipe(ends) == 0 && fcntl(ends[1], F_SETPIPE_SZ, 4096) >= 0);
@@ -359,7 +359,7 @@ TEST(pprof_keeps_its_sums_while_blocks_come) {
   find_pprof();
   hold_all();
   let_go(0); /* for them to come where the writer has yet to look */
-  int fd = memfd_create("pprof", 0);
+  int fd = check_file();
   CHECK(pprof_write(fd));
   look_at(fd);
   uint64_t samples = seen.sums[SAMPLES];
@@ -370,7 +370,7 @@ TEST(pprof_keeps_its_sums_while_blocks_come) {
 TEST(pprof_needs_no_memory) {
   UNSANITIZED();
   find_pprof();
-  int fd = memfd_create("pprof", 0);
+  int fd = check_file();
   struct rlimit limit = {(size_t)400 << 20, RLIM_INFINITY};
   REQUIRE(fd >= 0 && setrlimit(RLIMIT_AS, &limit) == 0);
   while (api.malloc(30000) != NULL) continue;
@@ -413,7 +413,7 @@ TEST(pprof_tells_what_was_allocated_while_armed) {
   allocate(2, 40, 1 << 20);
   columns = VALUES;
   for (unsigned turn = 0; turn < 2; turn++) { /* while it is armed, and after */
-    int fd = memfd_create("pprof", 0);
+    int fd = check_file();
     count(&before);
     CHECK(pprof_write(fd));
     if (!is_beside()) check_untouched();
@@ -431,7 +431,7 @@ TEST(pprof_has_what_no_event_tells_of) {
   REQUIRE(arm != NULL && arm(600));
   allocate(0, 1, 16);
   CHECK(arm(0));
-  int fd = memfd_create("pprof", 0);
+  int fd = check_file();
   columns = VALUES;
   CHECK(pprof_write(fd));
   look_at(fd);
@@ -443,7 +443,7 @@ TEST(pprof_that_cannot_be_written_is_said) {
   find_pprof();
   CHECK(!pprof_write(-1));
   errno = MARK;
-  int fd = memfd_create("pprof", 0);
+  int fd = check_file();
   CHECK(pprof_write(fd));
   CHECK_EQ(errno, MARK);
 }

@@ -272,7 +272,7 @@ TEST(malloc_info_with_options_is_einval) {
 
 TEST(malloc_stats_writes_to_stderr_only) {
   char text[4096];
-  int error = memfd_create("stderr", 0), output = memfd_create("stdout", 0);
+  int error = check_file(), output = check_file();
   int saved_error = dup(STDERR_FILENO), saved_output = dup(STDOUT_FILENO);
   dup2(error, STDERR_FILENO), dup2(output, STDOUT_FILENO);
   api.malloc_stats();

@@ -464,6 +464,8 @@ FAULTS = [
           "  if (possible && each_heap(", "  if (each_heap("),
     Fault("barrier_of_one_thread", "front/drain.c", "a process of one thread asks the kernel for barriers", "unit.heap",
           "  if (heaps_attached() <= (mine != NULL)) return 0;", "  if (heaps_attached() == 0) return 0;"),
+    Fault("waits_for_bins_in_vain", "front/drain.c", "the keeper stays for what is in bins, where no barrier can be", "unit.keeper",
+          "  return bytes > 0 && !load_relaxed(&unable) ?", "  return bytes > 0 ?"),
     Fault("drained_in_use", "front/drain.c", "the keeper takes from bins that their thread uses", "unit.keeper",
           "  bool same = activity != 0 && activity == heap->rest.activity;\n", "  bool same = activity != 0;\n"),
     Fault("burst_not_noted", "front/supply.c", "what a thread has in its bins that has rested since its first moments is not known", "stress.drain_rest",

@@ -76,6 +76,15 @@ void check_skip(const char *reason) {
   _exit(check_failures() ? STATUS_FAILED : STATUS_SKIPPED);
 }
 
+int check_file(void) {
+  char path[] = "/tmp/check_XXXXXX"; /* Linux before 3.17 has no files in memory */
+  int fd = memfd_create("check", MFD_CLOEXEC);
+  if (fd >= 0 || errno != ENOSYS) return fd;
+  fd = mkostemp(path, O_CLOEXEC);
+  if (fd >= 0) unlink(path);
+  return fd;
+}
+
 size_t check_resident(void) {
   char text[128];
   int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
@@ -129,8 +138,8 @@ static void drop_emulator_line(char *text) {
 }
 
 int check_spawn(char *const argv[], char *const envp[], unsigned limit, char *errors, char *output, size_t room) {
-  int error_fd = memfd_create("stderr", MFD_CLOEXEC);
-  int output_fd = output ? memfd_create("stdout", MFD_CLOEXEC) : -1;
+  int error_fd = check_file();
+  int output_fd = output ? check_file() : -1;
   if (error_fd < 0 || (output && output_fd < 0)) return -1;
   pid_t child = fork();
   if (child == 0) {

@@ -49,6 +49,9 @@ void check_skip(const char *reason) __attribute__((noreturn));
 /* Resident bytes of this process, read without allocating. */
 size_t check_resident(void);
 
+/* An empty file without a name, open for reading and writing until exec; -1 if there can be none. */
+int check_file(void);
+
 /* Runs `argv` with stderr into `errors` (text, terminated, at most `room`
  * bytes), and with stdout too where `output` is given.  Returns wait's status,
  * or -1.  The program gets SIGALRM after `seconds`. */

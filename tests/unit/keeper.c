@@ -9,6 +9,7 @@
 #include "fake_os.h"
 #include "front/block.h"
 #include "front/boot.h"
+#include "front/drain.h"
 #include "front/resize.h"
 #include "kit/options.h"
 #include "kit/pressure.h"
@@ -112,6 +113,53 @@ TEST(what_a_resting_thread_has_in_its_bins_is_taken) {
   meanwhile = NULL;
   leave_idle((size_t)50 << 20);
   CHECK(keeper_starts() == 2 && bin_count(bin) == 1);
+}
+
+static void not_for_ever(void) {
+  if (naps <= 100) return;
+  check_fail(__FILE__, __LINE__, "it does not end");
+  exit(1);
+}
+
+/* Bins grow with what they are used for, up to some MiB for each thread. */
+static void fill_bins(void) {
+  enum { EACH = 512, ROUNDS = 20 };
+  void *blocks[EACH];
+  for (size_t size = 64; size <= (size_t)32 << 10; size += size / 8) {
+    for (int round = 0; round < ROUNDS; round++) {
+      for (int i = 0; i < EACH; i++) REQUIRE((blocks[i] = block_alloc(size)) != NULL);
+      for (int i = 0; i < EACH; i++) block_free(blocks[i], 0, "free");
+    }
+  }
+  drain_note(thread_heap);
+}
+
+static pthread_barrier_t turn;
+
+static void *fill_and_wait(void *unused) {
+  fill_bins();
+  pthread_barrier_wait(&turn);
+  pthread_barrier_wait(&turn);
+  return unused;
+}
+
+/* As where the kernel has no barriers for all threads: what is in bins stays there. */
+TEST(it_ends_though_nothing_can_be_taken_from_bins) {
+  pthread_t other;
+  start();
+  CHECK(option_set(OPTION_keeper, 0));
+  fill_bins();
+  REQUIRE(pthread_barrier_init(&turn, NULL, 2) == 0 && pthread_create(&other, NULL, fill_and_wait, NULL) == 0);
+  pthread_barrier_wait(&turn);
+  CHECK(option_set(OPTION_keeper, 1) && drain_waiting() >= (uint64_t)4 << 20);
+  meanwhile = not_for_ever;
+  leave_idle((size_t)50 << 20);
+  uint32_t starts = keeper_starts();
+  CHECK(starts > 0 && drain_waiting() == 0);
+  leave_idle((size_t)1 << 20);
+  CHECK_EQ(keeper_starts(), starts);
+  pthread_barrier_wait(&turn);
+  REQUIRE(pthread_join(other, NULL) == 0);
 }
 
 TEST(it_sleeps_and_ends_when_nothing_is_left) {
