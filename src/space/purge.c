@@ -58,9 +58,10 @@ static void run_end(run_t *run) {
   word_walk_t walk = {run->start, run->end};
   uint32_t s, mask;
   while (word_next(&walk, &s, &mask)) {
-    if (done) atomic_fetch_and_explicit(&region.superslabs[s].dirty, ~mask, memory_order_relaxed);
-    if (done && run->by_growth) atomic_fetch_or_explicit(&region.superslabs[s].grown, mask, memory_order_relaxed);
-    else atomic_fetch_or_explicit(&region.superslabs[s].cold, mask, memory_order_relaxed); /* nothing new to purge_step */
+    superslab_t *superslab = &region.superslabs[s];
+    if (done) atomic_fetch_and_explicit(&superslab->dirty, ~mask, memory_order_relaxed);
+    else atomic_fetch_or_explicit(&superslab->cold, mask, memory_order_relaxed); /* nothing new to purge_step */
+    if (done && run->by_growth) atomic_fetch_or_explicit(&superslab->grown, mask, memory_order_relaxed);
     ledger_release(s, mask);
   }
   run->start = run->end;
