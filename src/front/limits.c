@@ -118,9 +118,9 @@ static bool limits_ask(uint64_t now, uint64_t units, const cgroup_open_files_t *
 
 /* --- what it comes to -------------------------------------------------------------------- */
 
-/* Bytes in use in the group once all that was allocated since the last look is written to. */
-static uint64_t use_expected(uint64_t units, uint64_t units_before) {
-  int64_t grown = (int64_t)(units - units_before) * (int64_t)HAK_UNIT;
+/* Bytes in use in the group, had nobody else grown since the kernel was asked. */
+static uint64_t use_expected(uint64_t units) {
+  int64_t grown = (int64_t)(units - limits_seen.units) * (int64_t)HAK_UNIT;
   return grown < 0 && limits_seen.use < (uint64_t)-grown ? 0 : limits_seen.use + (uint64_t)grown;
 }
 
@@ -198,11 +198,11 @@ static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files)
     store_relaxed(&pressure.forked, false);
     limits_seen.known = limits_seen.found = false;
   }
-  uint64_t before =
-      limits_seen.found && limits_seen.units < units ? limits_seen.units : units; /* what has grown since may not be written yet */
-  bool asked = limits_ask(now, units, files);
-  uint64_t use = use_expected(units, asked ? before : limits_seen.units);
-  if (!limits_seen.known) use = 0;
+  /* What has grown may not be written yet, and grows as much again until the next look.  That is reckoned with also where it is too early
+   * to ask: else a heap that grows fast would seem to be two levels further on once the kernel is asked. */
+  uint64_t grown = limits_seen.found && limits_seen.units < units ? units - limits_seen.units : 0;
+  bool asked = limits_ask(now, units, files), too_early = !asked && now - limits_seen.ms < LIMITS_PAUSE_MS;
+  uint64_t use = limits_seen.known ? use_expected(units) + (asked || too_early ? grown << HAK_UNIT_SHIFT : 0) : 0;
   cap_set(units);
   level_set(heap, now, use, units);
   store_release(&pressure.look_at, next_look(use, limits_heap_units()));

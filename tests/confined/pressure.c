@@ -240,6 +240,29 @@ TEST(pressure_near_in_files_of_version_2) {
   folder_remove();
 }
 
+/* ---- A heap that grows faster than the kernel may be asked ---- */
+
+/* The program is told as soon as the next growth would be near: at the look after, it may be urgent.  Nothing is written to; the files say
+ * that it was, in case the kernel is asked after all. */
+static void grown_fast(bool version_1) {
+  const uint64_t use = (uint64_t)770 * MIB, growth = (uint64_t)65 * MIB;
+  files_begin(version_1);
+  heap_make();
+  use_set(use, 0);
+  for (uint64_t looks = stats_now().limit_looks; stats_now().limit_looks < looks + 2;) pass_time();
+  CHECK_EQ(told.calls, 0);
+  use_set(use + growth, 0);
+  void *block = malloc(growth); /* a look is due, and it is too early to ask */
+  CHECK_EQ(told.calls, 1);
+  CHECK_EQ(told.last.level, HAK_PRESSURE_NEAR);
+  CHECK(told.last.used + GROWTH >= use + 2 * growth && told.last.used <= use + 2 * growth + GROWTH);
+  free(block);
+  folder_remove();
+}
+
+TEST(pressure_fast_growth_in_files_of_version_1) { grown_fast(true); }
+TEST(pressure_fast_growth_in_files_of_version_2) { grown_fast(false); }
+
 /* ---- A container that is not to be looked at any more ---- */
 
 static void switched_off(bool version_1) {
