@@ -114,7 +114,10 @@ wheels: ## build the wheels for x86-64 and, by the cross compiler, aarch64, for 
 
 docs: ## build the documentation as a site, in build/site, and check its links
 	@tools/setup python
-	@tools/pinned python tools/site/make --output $(BUILD)/site
+	@tools/pinned python tools/site/make --output $(BUILD)/site --reporter $(VENV)/bin/python
+
+# The benchmark's results that are kept get their reports from the command line's own code.
+docs: $(if $(wildcard docs/benchmarks/*.json),$(VENV)/.installed-bench)
 
 setup-compilers:
 	@tools/setup build python cxx

@@ -6,6 +6,7 @@ import html
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,32 @@ def page(bench, tree) -> str:  # noqa: F811
     tree.add("itself", MEASURES_ITSELF, "figures = true", group="figures")
     bench("--brief", "--repetitions", "3", "--workloads", "*")
     return (tree.output / "report.html").read_text()
+
+
+def data_of(page: str) -> dict:
+    return json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+
+
+def test_what_is_kept_makes_the_same_report(page, tree, tmp_path):  # noqa: F811
+    file, folder = tmp_path / "kept.json", tmp_path / "again"
+    for arguments in (["pack", tree.output, file], ["report", file, folder]):
+        subprocess.run([sys.executable, "-m", "hakmem.bench.kept", *arguments], check=True)
+    assert str(tmp_path) not in file.read_text()  # nothing of the machine's folders
+    before, after = data_of(page), data_of((folder / "report.html").read_text())
+    assert before.pop("courses").keys() >= {"lost-1"} and after.pop("courses").keys() == before["values"].keys()
+    assert after == before and before["failures"]["dies"]["peer"] == "died of SIGSEGV: broken"
+    assert (folder / "report.md").read_text() == (tree.output / "report.md").read_text()
+    assert json.loads(file.read_text())["keys"].keys() >= {"run", "memory"}
+
+
+def test_results_of_another_format_are_refused(tmp_path):
+    (tmp_path / "kept.json").write_text('{"format": 0}')
+    done = subprocess.run(
+        [sys.executable, "-m", "hakmem.bench.kept", "report", tmp_path / "kept.json", tmp_path / "none"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and "format 0" in done.stderr and not (tmp_path / "none").exists()
 
 
 def test_the_report_opens_complete_and_alone(page, tmp_path):

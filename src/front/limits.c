@@ -94,11 +94,19 @@ static bool group_look(uint64_t now, const cgroup_open_files_t *files) {
   return limits_seen.known;
 }
 
+/* It is looked for again once that is wanted. */
+static void container_forget(void) {
+  limits_seen.known = limits_seen.found = false;
+  store_relaxed(&pressure.contained, false);
+}
+
 /* False: it was not asked, or says nothing. */
 static bool limits_ask(uint64_t now, uint64_t units, const cgroup_open_files_t *files) {
-  bool off = option_get(OPTION_container) == 0;
-  if (off) store_relaxed(&pressure.contained, false);
-  if (off || load_relaxed(&os_filters) != 0) return false;
+  if (option_get(OPTION_container) == 0) {
+    container_forget();
+    return false;
+  }
+  if (load_relaxed(&os_filters) != 0) return false;
   if (limits_seen.found && now - limits_seen.ms < LIMITS_PAUSE_MS) return false;
   add_relaxed(&pressure.looks, 1);
   bool there = group_look(now, files);
@@ -110,9 +118,9 @@ static bool limits_ask(uint64_t now, uint64_t units, const cgroup_open_files_t *
 
 /* --- what it comes to -------------------------------------------------------------------- */
 
-/* Bytes in use in the group once all that was allocated since the last look is written to. */
-static uint64_t use_expected(uint64_t units, uint64_t units_before) {
-  int64_t grown = (int64_t)(units - units_before) * (int64_t)HAK_UNIT;
+/* Bytes in use in the group, had nobody else grown since the kernel was asked. */
+static uint64_t use_expected(uint64_t units) {
+  int64_t grown = (int64_t)(units - limits_seen.units) * (int64_t)HAK_UNIT;
   return grown < 0 && limits_seen.use < (uint64_t)-grown ? 0 : limits_seen.use + (uint64_t)grown;
 }
 
@@ -190,11 +198,11 @@ static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files)
     store_relaxed(&pressure.forked, false);
     limits_seen.known = limits_seen.found = false;
   }
-  uint64_t before =
-      limits_seen.found && limits_seen.units < units ? limits_seen.units : units; /* what has grown since may not be written yet */
-  bool asked = limits_ask(now, units, files);
-  uint64_t use = use_expected(units, asked ? before : limits_seen.units);
-  if (!limits_seen.known) use = 0;
+  /* What has grown may not be written yet, and grows as much again until the next look.  That is reckoned with also where it is too early
+   * to ask: else a heap that grows fast would seem to be two levels further on once the kernel is asked. */
+  uint64_t grown = limits_seen.found && limits_seen.units < units ? units - limits_seen.units : 0;
+  bool asked = limits_ask(now, units, files), too_early = !asked && now - limits_seen.ms < LIMITS_PAUSE_MS;
+  uint64_t use = limits_seen.known ? use_expected(units) + (asked || too_early ? grown << HAK_UNIT_SHIFT : 0) : 0;
   cap_set(units);
   level_set(heap, now, use, units);
   store_release(&pressure.look_at, next_look(use, limits_heap_units()));
@@ -224,13 +232,24 @@ bool limits_make_room(heap_t *heap) {
   return given > 0 || ledger_cap() > before;
 }
 
-/* A limit in bytes holds at once, also for the next allocation; percent are known with the next look. */
+/* What was seen of it ends at once, and percent of it with it: a program that makes no calls may have no other look.  A soft limit in bytes
+ * stays. */
+static HAK_COLD void container_drop(void) {
+  container_forget();
+  if (option_get(OPTION_limit_hard) < 0) ledger_set_cap(LEDGER_NO_CAP);
+  if (load_relaxed(&pressure.source) == (uint32_t)PRESSURE_SOFT && option_get(OPTION_limit_soft) > 0) return;
+  pressure_set(PRESSURE_FAR, PRESSURE_NOTHING, 0, 0);
+  store_relaxed(&pressure.to_tell, (uint32_t)PRESSURE_FAR);
+}
+
+/* A limit in bytes holds at once, also for the next allocation; percent are known with the next look.  Who looks just now knows the change
+ * with the look after. */
 HAK_COLD void limits_changed(void) {
   int64_t hard = option_get(OPTION_limit_hard);
   if (hard >= 0) ledger_set_cap(hard > 0 ? (uint64_t)hard >> HAK_UNIT_SHIFT : LEDGER_NO_CAP);
-  uint64_t at = load_relaxed(&pressure.look_at); /* never over the claim of who looks just now */
-  if (at == UINT64_MAX) return;
-  (void)atomic_compare_exchange_strong_explicit(&pressure.look_at, &at, 0, memory_order_relaxed, memory_order_relaxed);
+  if (!look_claim()) return;
+  if (option_get(OPTION_container) == 0) container_drop();
+  store_release(&pressure.look_at, (uint64_t)0);
   purge_turn();
 }
 

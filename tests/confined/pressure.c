@@ -240,6 +240,82 @@ TEST(pressure_near_in_files_of_version_2) {
   folder_remove();
 }
 
+/* ---- A heap that grows faster than the kernel may be asked ---- */
+
+/* The program is told as soon as the next growth would be near: at the look after, it may be urgent.  Nothing is written to; the files say
+ * that it was, in case the kernel is asked after all. */
+static void grown_fast(bool version_1) {
+  const uint64_t use = (uint64_t)770 * MIB, growth = (uint64_t)65 * MIB;
+  files_begin(version_1);
+  heap_make();
+  use_set(use, 0);
+  for (uint64_t looks = stats_now().limit_looks; stats_now().limit_looks < looks + 2;) pass_time();
+  CHECK_EQ(told.calls, 0);
+  use_set(use + growth, 0);
+  void *block = malloc(growth); /* a look is due, and it is too early to ask */
+  CHECK_EQ(told.calls, 1);
+  CHECK_EQ(told.last.level, HAK_PRESSURE_NEAR);
+  CHECK(told.last.used + GROWTH >= use + 2 * growth && told.last.used <= use + 2 * growth + GROWTH);
+  free(block);
+  folder_remove();
+}
+
+TEST(pressure_fast_growth_in_files_of_version_1) { grown_fast(true); }
+TEST(pressure_fast_growth_in_files_of_version_2) { grown_fast(false); }
+
+/* ---- A container that is not to be looked at any more ---- */
+
+static void switched_off(bool version_1) {
+  if (!hak_option_set("container", 1)) check_skip("its options are sealed");
+  files_begin(version_1);
+  heap_make();
+  use_set(part(800), 0);
+  is_not_told(1);
+  use_set(part(950), 0);
+  is_told(HAK_PRESSURE_URGENT, part(950));
+  CHECK(hak_option_set("limit_hard", -10)); /* of what is used already: nothing more is to be had */
+  while (touched((size_t)HEAP * MIB) != NULL) {
+  }
+  unsigned calls = told.calls;
+  CHECK(hak_option_set("container", 0));
+  hak_stats_t stats = stats_now(); /* with no call that could look in between */
+  CHECK_EQ(stats.limit_level, 0);
+  CHECK_EQ(stats.limit, 0);
+  CHECK_EQ(stats.limit_use, 0);
+  void *block = touched((size_t)HEAP * MIB); /* percent of no limit are none */
+  CHECK(block != NULL);
+  free(block);
+  for (uint64_t until = now_ms() + 300; now_ms() < until;) pass_time();
+  CHECK_EQ(stats_now().limit_looks, stats.limit_looks);
+  CHECK_EQ(stats_now().limit_level, 0);
+  CHECK_EQ(told.calls, calls);
+  CHECK(hak_option_set("limit_hard", 0));
+  CHECK(hak_option_set("container", 1));
+  is_told(HAK_PRESSURE_URGENT, part(950));
+  CHECK(stats_now().limit_looks > stats.limit_looks);
+  folder_remove();
+}
+
+TEST(pressure_off_in_files_of_version_1) { switched_off(true); }
+TEST(pressure_off_in_files_of_version_2) { switched_off(false); }
+
+/* What the program has set itself in bytes holds still, and nothing of the container's does. */
+TEST(pressure_off_in_files_leaves_a_limit_in_bytes) {
+  if (!hak_option_set("limit_soft", MIB)) check_skip("its options are sealed");
+  files_begin(false);
+  void *heap = touched(HEAP * MIB);
+  while (stats_now().limit_looks == 0 || stats_now().limit != MIB) pass_time();
+  CHECK(hak_option_set("container", 0));
+  CHECK_EQ(stats_now().limit, MIB);
+  CHECK_EQ(stats_now().limit_level, 3);
+  CHECK(hak_option_set("limit_soft", -10)); /* passed, but for that there is no limit */
+  CHECK_EQ(stats_now().limit_level, 0);
+  for (int i = 0; i < 100; i++) pass_time();
+  CHECK_EQ(stats_now().limit_level, 0);
+  free(heap);
+  folder_remove();
+}
+
 /* ---- A process that makes no calls ---- */
 
 enum { IDLE = 64 };
@@ -274,7 +350,7 @@ static void *idle_begin(bool version_1) {
   void *block = touched((size_t)IDLE * MIB);
   free(block);
   CHECK(entries("/proc/self/task") > threads); /* the keeper is there, */
-  CHECK_EQ(entries("/proc/self/fd"), files);   /* and what it has open is not the program's */
+  CHECK_EQ(entries("/proc/self/fd"), files); /* and what it has open is not the program's */
   for (uint64_t looks = stats_now().limit_looks; stats_now().limit_looks < looks + 2;) usleep(1000);
   CHECK_EQ(stats_now().limit_level, 0);
   CHECK_EQ(resident_pages(block), (size_t)IDLE * MIB / (size_t)sysconf(_SC_PAGESIZE));
