@@ -61,7 +61,7 @@ FAULTS = [
     ("space", "a unit is lost", "space/span.c", "  ledger_note_free(units, dirty);\n  units_release(start, units);",
      "  ledger_note_free(units, dirty);\n  units_release(start, units - (units > 40));"),
     ("space", "memory that the kernel kept counts as zero", "space/purge.c",
-     "if (done) atomic_fetch_and_explicit(&region.superslabs[s].dirty", "if (true) atomic_fetch_and_explicit(&region.superslabs[s].dirty"),
+     "if (done) atomic_fetch_and_explicit(&superslab->dirty", "if (true) atomic_fetch_and_explicit(&superslab->dirty"),
     ("space", "moved pages count as zero", "space/move.c",
      "uint32_t before = atomic_exchange_explicit(&target->dirty, UINT32_MAX, memory_order_relaxed);", "uint32_t before = 0;"),
     ("space", "a unit is lost when the region grows", "space/region.c", "    atomic_fetch_or_explicit(&region.superslabs[s].free, mask, memory_order_release);\n",
