@@ -10,12 +10,12 @@
 /* Growth is settled in pieces of this many units, so that there is a call for each 2 MiB at most. */
 #define GROWTH_STEP ((uint64_t)WORD_UNITS)
 
-/* In units, and approximate.  Slow paths read them, so they lie apart. */
+/* In units or bytes, and approximate.  Slow paths read the first ones, so they lie apart. */
 static struct {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t most_units; /* in use or idle so far, when growth was settled */
   _Atomic uint64_t peak_units;                             /* by which the heap has exceeded its highest so far, in all */
   _Atomic uint64_t turns, purged_units;
-  _Atomic uint64_t again_bytes; /* given back by growth and needed by small spans again */
+  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t again_bytes; /* given back by growth and needed by small spans again */
   _Atomic uint64_t debt_bytes, debt_ms; /* of these, what time has not paid off; until when it has */
 } told;
 
