@@ -191,7 +191,7 @@ typedef struct hak_stats {
   uint64_t limit_level, limit_percent; /* how near: 0 far to 3 at it; of the limit, the most used as something was given back for it */
   uint64_t limit_given; /* bytes given back while a limit was near, so far: docs/containers.md [counter] */
   uint64_t limit_looks, limit_refused; /* so far, counts: the kernel was asked for limits; HAKMEM_LIMIT_HARD held back memory [counter] */
-  uint64_t purged_again; /* bytes given back since the heap grew, which it needed again: HAKMEM_IDLE_PERCENT, so far [counter] */
+  uint64_t purged_again; /* bytes given back because the heap grew, and soon needed again: HAKMEM_IDLE_PERCENT, so far [counter] */
 } hak_stats_t;
 
 /* The figures of one size class. */

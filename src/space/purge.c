@@ -177,10 +177,10 @@ bool purge_growth_pays(void) {
   uint64_t now = os_now_ms(), last = load_relaxed(&told.debt_ms), debt = load_relaxed(&told.debt_bytes);
   if (debt != 0 && now != last &&
       atomic_compare_exchange_strong_explicit(&told.debt_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) {
-    uint64_t paid = (now - last) * DEBT_PAID_PER_MS;
-    if (paid > debt) paid = debt;
-    debt -= paid;
-    add_relaxed(&told.debt_bytes, -paid);
+    uint64_t paid = (now - last) * DEBT_PAID_PER_MS, left = debt > paid ? debt - paid : 0;
+    /* In vain if it has changed meanwhile: another thread may have paid for the time before. */
+    bool settled = atomic_compare_exchange_strong_explicit(&told.debt_bytes, &debt, left, memory_order_relaxed, memory_order_relaxed);
+    if (settled) debt = left;
   }
   return debt <= (load_relaxed(&told.most_units) << HAK_UNIT_SHIFT) / DEBT_PART;
 }

@@ -19,8 +19,6 @@
 
 enum { MOST_BYTES = 1 << 20, MIB = 1 << 20, PATIENCE_MS = 8000, QUIET_US = 500000, NUMBERS = 256 };
 
-/* ---- the process ---- */
-
 /* ---- the reader ---- */
 
 static char path[300];

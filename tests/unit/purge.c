@@ -151,13 +151,13 @@ TEST(only_what_growth_gave_back_and_small_spans_write_counts_as_needed_again) {
 
 TEST(blocks_of_more_than_half_a_superslab_do_not_count_as_needing_pages_again) {
   start_purge(0);
-  uint32_t first = take(WORD / 2 + 1, WORD, SPAN_PLAIN), second = take(WORD / 2 + 1, WORD, SPAN_PLAIN);
+  uint32_t first = take(WORD / 2 + 1, WORD, SPAN_PLAIN);
+  (void)take(WORD / 2 + 1, WORD, SPAN_PLAIN);
   (void)purge_due();
   span_free(first, WORD / 2 + 1);
   (void)take(64, 1, SPAN_PLAIN);
   CHECK_EQ(purge_due(), (WORD / 2 + 1) * HAK_UNIT);
   CHECK_EQ(take(WORD / 2 + 1, WORD, SPAN_PLAIN), first);
-  CHECK(second != first);
   CHECK_EQ(purge_again_bytes(), 0);
 }
 

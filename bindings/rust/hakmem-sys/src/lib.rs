@@ -149,7 +149,7 @@ pub struct hak_stats_t {
     pub limit_looks: u64,
     /// Times that HAKMEM_LIMIT_HARD has held back memory, so far, a count (counter).
     pub limit_refused: u64,
-    /// Bytes given back since the heap grew, which it needed again: `HAKMEM_IDLE_PERCENT`, so far (counter).
+    /// Bytes given back because the heap grew, and soon needed again: `HAKMEM_IDLE_PERCENT`, so far (counter).
     pub purged_again: u64,
 }
 
