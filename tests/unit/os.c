@@ -13,6 +13,7 @@
 #define HAS_FILTERS
 #endif
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@
 
 #include "base/thread.h"
 #include "os/lock.h"
+#include "os/syscall.h"
 #include "unit.h"
 
 #define MARK 4242
@@ -151,6 +153,52 @@ TEST(map_at_replaces_nothing) {
   start[0] = 1;
   CHECK(os_unmap(start, some * page));
 }
+
+#if !defined(FAKE_OS)
+static char *_Atomic left;
+static _Atomic bool at_place;
+
+static void *leave_pages(void *unused) {
+  size_t bytes = some * os_page_size();
+  long start = syscall_6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (syscall_failed(start)) return NULL;
+  memset((char *)start, 7, bytes);
+  (void)syscall_3(SYS_munmap, start, (long)bytes, 0);
+  store_relaxed(&left, (char *)start);
+  return unused;
+}
+
+/* libc unmaps the stacks of threads in a way that ThreadSanitizer does not see: what such a thread has written
+ * is no race with what is mapped there later. */
+static void take_what_was_left(char *(*map)(char *at, size_t bytes)) {
+  size_t bytes = some * os_page_size();
+  pthread_t thread;
+  store_relaxed(&left, NULL);
+  REQUIRE(pthread_create(&thread, NULL, leave_pages, NULL) == 0);
+  while (load_relaxed(&left) == NULL) sched_yield(); /* relaxed, and no join: nothing orders the two but the kernel */
+  char *start = map(load_relaxed(&left), bytes);
+  REQUIRE(start != NULL);
+  for (size_t i = 0; i < bytes; i += sizeof(uintptr_t)) racy_store((uintptr_t *)(void *)(start + i), 1);
+  if (start == load_relaxed(&left)) store_relaxed(&at_place, true);
+  CHECK(os_unmap(start, bytes));
+  REQUIRE(pthread_join(thread, NULL) == 0);
+}
+
+static char *map_anywhere(char *at, size_t bytes) {
+  (void)at;
+  return os_map(bytes);
+}
+
+static char *map_there(char *at, size_t bytes) { return os_map_at(at, bytes) == OS_MAPPED ? at : NULL; }
+
+TEST(pages_have_no_past) {
+  for (int i = 0; i < 10; i++) {
+    take_what_was_left(map_anywhere);
+    take_what_was_left(map_there);
+  }
+  CHECK(load_relaxed(&at_place));
+}
+#endif
 
 static void check_purge(char *start) {
   size_t page = os_page_size();
