@@ -8,6 +8,7 @@
 
 #include "os/memcheck.c"
 #include "os/os_linux.c"
+#include "os/fork.c"
 #include "os/line.c"
 #include "os/file.c"
 #include "os/cgroup.c"

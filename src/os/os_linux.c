@@ -20,9 +20,6 @@
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000 /* older kernels take it for a hint, which os_map_at checks */
 #endif
-#ifndef MADV_WIPEONFORK
-#define MADV_WIPEONFORK 18
-#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -464,39 +461,6 @@ long os_read_file(const char *path, char *buffer, size_t size) {
   buffer[used] = '\0';
   (void)syscall_3(SYS_close, fd, 0, 0);
   return n < 0 && n != -EINTR ? -1 : (long)used;
-}
-
-/* FORK_SEEN in the process that set it up, 0 in one forked from it since, else the thread that repairs that one. */
-#define FORK_SEEN ((uintptr_t)1)
-static _Atomic uintptr_t fork_unwatched = FORK_SEEN;
-static _Atomic uintptr_t *_Atomic fork_page = &fork_unwatched;
-
-void os_fork_watch(void) {
-  _Atomic uintptr_t *page = os_map(os_page_size());
-  if (page != NULL && os_madvise(page, os_page_size(), MADV_WIPEONFORK)) {
-    store_relaxed(page, FORK_SEEN);
-    store_release(&fork_page, page);
-  } else if (page != NULL) {
-    (void)os_unmap(page, os_page_size());
-  }
-}
-
-bool os_forked(void) { return load_acquire(load_acquire(&fork_page)) != FORK_SEEN; }
-void os_fork_note(void) { store_relaxed(load_acquire(&fork_page), 0); }
-
-/* Not if the repair was interrupted by a handler that forked: there is a child of the child now. */
-void os_fork_seen(uintptr_t thread) {
-  (void)atomic_compare_exchange_strong_explicit(load_acquire(&fork_page), &thread, FORK_SEEN, memory_order_release, memory_order_relaxed);
-}
-
-bool os_fork_claim(uintptr_t thread) {
-  _Atomic uintptr_t *page = load_acquire(&fork_page);
-  for (;;) {
-    uintptr_t state = load_acquire(page);
-    if (state == FORK_SEEN || state == thread) return false;
-    if (state == 0 && atomic_compare_exchange_strong(page, &state, thread)) return true;
-    os_yield();
-  }
 }
 
 _Atomic uintptr_t os_aborting;

@@ -569,7 +569,7 @@ FAULTS = [
     Fault("lock_of_a_namesake", "os/lock.c", "a child's thread takes the lock of one that is gone for its own, and ends the process", "unit.os",
           "  if (inside && lock_is_mine(lock)) return;\n",
           "  (void)inside;\n  if (lock_is_mine(lock)) return;\n"),
-    Fault("two_repair_a_child", "os/os_linux.c", "two threads repair a child at once", "unit.os",
+    Fault("two_repair_a_child", "os/fork.c", "two threads repair a child at once", "unit.os",
           "    if (state == 0 && atomic_compare_exchange_strong(page, &state, thread)) return true;\n",
           "    if (state != FORK_SEEN) return store_relaxed(page, thread), true;\n"),
     Fault("freed_units_keep_their_bin", "slab/slab.c", "a stale pointer's free leads to a bin that may be gone", "fuzz.program",

@@ -1,0 +1,44 @@
+/* fork.c - whether this process was forked: a page that the kernel wipes in a child. */
+#include <sys/mman.h>
+
+#include "os/os.h"
+#include "os/syscall.h"
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+/* FORK_SEEN in the process that set it up, 0 in one forked from it since, else the thread that repairs that one. */
+#define FORK_SEEN ((uintptr_t)1)
+static _Atomic uintptr_t fork_unwatched = FORK_SEEN;
+static _Atomic uintptr_t *_Atomic fork_page = &fork_unwatched;
+
+void os_fork_watch(void) {
+  _Atomic uintptr_t *page = os_map(os_page_size());
+  if (page == NULL) return;
+  add_relaxed(&os_counts.madvise, 1);
+  if (syscall_3(SYS_madvise, (long)page, (long)os_page_size(), MADV_WIPEONFORK) == 0) {
+    store_relaxed(page, FORK_SEEN);
+    store_release(&fork_page, page);
+  } else {
+    (void)os_unmap(page, os_page_size());
+  }
+}
+
+bool os_forked(void) { return load_acquire(load_acquire(&fork_page)) != FORK_SEEN; }
+void os_fork_note(void) { store_relaxed(load_acquire(&fork_page), 0); }
+
+/* Not if the repair was interrupted by a handler that forked: there is a child of the child now. */
+void os_fork_seen(uintptr_t thread) {
+  (void)atomic_compare_exchange_strong_explicit(load_acquire(&fork_page), &thread, FORK_SEEN, memory_order_release, memory_order_relaxed);
+}
+
+bool os_fork_claim(uintptr_t thread) {
+  _Atomic uintptr_t *page = load_acquire(&fork_page);
+  for (;;) {
+    uintptr_t state = load_acquire(page);
+    if (state == FORK_SEEN || state == thread) return false;
+    if (state == 0 && atomic_compare_exchange_strong(page, &state, thread)) return true;
+    os_yield();
+  }
+}
