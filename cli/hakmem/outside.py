@@ -249,10 +249,9 @@ class Reader:
             data = self.memory.read(address, record.itemsize)
             head = data.view(record)[0]
             places = data[at_class : at_class + 2 * len(self.classes)].view(np.uint16)
-            for number in np.flatnonzero(data[has_bin : has_bin + len(self.classes)]).tolist():
-                self._read_bin(
-                    heap, address, number, address + int(places[number]) * self.value("heap.word_bytes"), with_entries
-                )
+            numbers = np.flatnonzero(data[has_bin : has_bin + len(self.classes)])
+            at = np.uint64(address) + places[numbers].astype(np.uint64) * np.uint64(self.value("heap.word_bytes"))
+            self._read_bins_of(heap, address, numbers, at, with_entries)
             if "heap.named" in names.fields:  # which older libraries don't tell
                 self._read_name(heap, data)
             if self.secure and head["quarantine"]:
@@ -268,22 +267,28 @@ class Reader:
             text = data[name[0] : name[0] + name[1]].tobytes().split(b"\0")[0]
             heap.heap_names[int(data[tag[0] : tag[0] + 4].view(np.uint32)[0])] = text.decode("ascii", "replace")
 
-    def _read_bin(self, heap: Heap, owner: int, number: int, address: int, with_entries: bool) -> None:
-        top_at, capacity_at = self.names.field("bin.top")[0], self.names.field("bin.capacity")[0]
-        data = self.memory.read(address, self.names.field("bin")[1])
-        top, capacity = (int(data[at : at + 8].view(np.int64)[0]) for at in (top_at, capacity_at))
-        bits, gone = self.value("entry.sampled"), 0
-        if "bin.gone" in self.names.fields:  # which older libraries don't tell
-            at = self.names.field("bin.gone")[0]
-            bits, gone = bits | self.value("entry.bar"), int(data[at : at + 2].view(np.uint16)[0])
-        count = max(0, top + capacity - gone)
-        if not 0 <= count <= min(capacity, _ENTRIES_MOST):
-            return  # the two words were read at two moments
-        entries = np.zeros(0, np.uint64)
-        if with_entries and count:
-            entries = self.memory.read(address - 8 * (capacity - gone), 8 * count).view(np.uint64) & ~np.uint64(bits)
-        heap.bins.append(Bin(owner, number, count, entries))
-        heap.cached[number] += count
+    def _read_bins_of(
+        self, heap: Heap, owner: int, numbers: np.ndarray, addresses: np.ndarray, with_entries: bool
+    ) -> None:
+        names = self.names
+        data = self.memory.gather(addresses[:, None], [names.field("bin")[1]])
+
+        def words(name: str, kind: type) -> np.ndarray:
+            at, size = names.field(name)
+            return np.ascontiguousarray(data[:, at : at + size]).view(kind)[:, 0].astype(np.int64)
+
+        capacities, bits, gone = words("bin.capacity", np.int64), self.value("entry.sampled"), np.zeros(len(data), np.int64)
+        if "bin.gone" in names.fields:  # which older libraries don't tell
+            bits, gone = bits | self.value("entry.bar"), words("bin.gone", np.uint16)
+        counts = np.maximum(0, words("bin.top", np.int64) + capacities - gone)
+        steady = counts <= np.minimum(capacities, _ENTRIES_MOST)  # else the two words were read at two moments
+        lowest = addresses - np.uint64(8) * (capacities - gone).astype(np.uint64)
+        for number, count, at in zip(numbers[steady].tolist(), counts[steady].tolist(), lowest[steady].tolist()):
+            entries = np.zeros(0, np.uint64)
+            if with_entries and count:
+                entries = self.memory.read(at, 8 * count).view(np.uint64) & ~np.uint64(bits)
+            heap.bins.append(Bin(owner, number, count, entries))
+            heap.cached[number] += count
 
     def _quarantine(self, heap: Heap, address: int) -> np.ndarray:
         at, size = self.names.field("quarantine.blocks")
