@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/counted.h"
+
 /* --- constants and what is the same for all ----------------------------------------------- */
 
 static int constant_read(const ctl_at_t *at, uint64_t *value) { return *value = at->of, 0; }
@@ -140,6 +142,20 @@ static int cache_create_read(const ctl_at_t *at, uint64_t *value) {
   return 0;
 }
 static int cache_write(const ctl_at_t *at, uint64_t value) { return (void)at, (void)value, 0; }
+
+/* --- what the calling thread has had ------------------------------------------------------- */
+
+/* A pointer is a size_t to mallctl. */
+enum { BYTES_TAKEN, BYTES_GIVEN, BYTES_TAKEN_AT, BYTES_GIVEN_AT };
+static int thread_bytes_read(const ctl_at_t *at, uint64_t *value) {
+  if (!compat_is_served()) return ENOENT;
+  const uint64_t facts[] = {[BYTES_TAKEN] = counted_bytes.taken,
+                            [BYTES_GIVEN] = counted_bytes.given,
+                            [BYTES_TAKEN_AT] = (uintptr_t)&counted_bytes.taken,
+                            [BYTES_GIVEN_AT] = (uintptr_t)&counted_bytes.given};
+  *value = facts[at->of];
+  return 0;
+}
 
 /* --- size classes ------------------------------------------------------------------------- */
 
@@ -399,7 +415,11 @@ const ctl_node_t ctl_nodes[] = {
     CONSTANT("opt.xmalloc", CTL_BOOL, false),
     CONSTANT("opt.zero", CTL_BOOL, false),
 
+    {"thread.allocated", CTL_U64, BYTES_TAKEN, thread_bytes_read, NULL, NULL},
+    {"thread.allocatedp", CTL_SIZE, BYTES_TAKEN_AT, thread_bytes_read, NULL, NULL},
     {"thread.arena", CTL_UNSIGNED, 0, thread_arena_read, thread_arena_write, NULL},
+    {"thread.deallocated", CTL_U64, BYTES_GIVEN, thread_bytes_read, NULL, NULL},
+    {"thread.deallocatedp", CTL_SIZE, BYTES_GIVEN_AT, thread_bytes_read, NULL, NULL},
     {"thread.idle", CTL_VOID, 0, NULL, flush_write, NULL},
     {"thread.tcache.enabled", CTL_BOOL, 1, constant_read, cache_on_write, NULL},
     {"thread.tcache.flush", CTL_VOID, 0, NULL, flush_write, NULL},

@@ -31,6 +31,10 @@
 /* 1: blocks are sampled, if insight is on.  The secure library knows no block by its live bit alone, and without live bits free would
  * not leave the fast path. */
 #define HAK_SAMPLED (HAK_CHECKS && !HAK_SECURE)
+/* 1: each thread's bytes are counted: base/counted.h. */
+#ifndef HAK_COUNTED
+#define HAK_COUNTED 0
+#endif
 /* 1: internal invariants are asserted. */
 #ifndef HAK_DEBUG
 #define HAK_DEBUG 0

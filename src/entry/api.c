@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/counted.h"
 #include "os/os.h"
 #include "kit/fault.h"
 #include "space/purge.h"
@@ -21,6 +22,10 @@
 #include "front/named.h"
 #include "front/resize.h"
 #include "front/supply.h"
+
+#if HAK_COUNTED
+__thread counted_t counted_bytes;
+#endif
 
 static void *fail(int error) {
   errno = error;

@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/counted.h"
 #include "front/boot.h"
 #include "front/drain.h"
+#include "front/inspect.h"
 #include "front/memcheck.h"
 #include "front/limits.h"
 #include "front/named.h"
@@ -179,6 +181,11 @@ static HAK_NOINLINE void alloc_count(size_t size) {
   else if (heap != NULL && load_relaxed(&heap->watched)) watch_small(heap, size);
 }
 
+/* Off the fast path. */
+static void alloc_counted(const void *block) {
+  if (HAK_COUNTED && block != NULL) counted_take(block_inspect(block).size);
+}
+
 /* --- from a named heap ------------------------------------------------------------------- */
 
 /* Profiles know its blocks by the heap. */
@@ -229,6 +236,7 @@ HAK_NOINLINE void *alloc_from(heap_t *heap, size_t size, size_t align, span_use_
     block = named_try(&request, &refused);
   }
   if (block == NULL) return out_of_memory();
+  alloc_counted(block);
   if (HAK_UNLIKELY(event_armed()) && armed_here()) watch_other(c != CLASS_NONE ? c : watch_group_of_large(size), size);
   if (memcheck_on()) memcheck_alloc(block, size, room, use == SPAN_ZEROED && c == CLASS_NONE);
   if (use == SPAN_ZEROED && c != CLASS_NONE && !HAK_SECURE) memset(block, 0, size);
@@ -242,6 +250,7 @@ void *alloc_any(size_t size, size_t align, span_use_t use) {
   if (HAK_UNLIKELY(heap != NULL && heap->stand_in != NULL)) return alloc_from(heap->stand_in, size, align, use, "malloc");
   size_t room = memcheck_on() ? memcheck_room(size, align) : size;
   void *block = room <= SMALL_MAX ? alloc_small(room) : alloc_large(room, align, use);
+  alloc_counted(block);
   if (HAK_UNLIKELY(event_armed()) && block != NULL) alloc_count(size);
   if (memcheck_on() && block != NULL) memcheck_alloc(block, size, room, use == SPAN_ZEROED);
   return block;
@@ -258,5 +267,7 @@ HAK_COLD void *alloc_uncached(size_t size) {
   void *entry = heap_take_one(heap, class_for(size));
   void *block = entry != NULL ? entry_take(entry, size) : NULL;
   thread_leave_with_upkeep();
-  return block != NULL ? block : alloc_any(size, 1, SPAN_PLAIN);
+  if (block == NULL) return alloc_any(size, 1, SPAN_PLAIN);
+  alloc_counted(block);
+  return block;
 }

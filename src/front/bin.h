@@ -53,6 +53,8 @@ typedef struct bin_budget {
 
 /* Hot, as `top` is. */
 HAK_INLINE void **bin_entries(bin_t *bin) { return (void **)(void *)bin; }
+/* What a program may use of a block. */
+HAK_INLINE size_t bin_usable(const bin_t *bin) { return bin->shared.size_class == CLASS_ZERO ? 0 : bin->shared.block_size; }
 /* Blocks in it; of another thread's bin a guess. */
 HAK_INLINE uint32_t bin_count(const bin_t *bin) {
   intptr_t count = racy_load(&bin->top) + racy_load(&bin->capacity) - load_relaxed(&bin->gone);

@@ -20,6 +20,7 @@
 #ifndef FRONT_BLOCK_H
 #define FRONT_BLOCK_H
 
+#include "base/counted.h"
 #include "base/thread.h"
 #include "front/alloc.h"
 #include "front/block_secure.h"
@@ -34,14 +35,16 @@ HAK_CHECKED size_t block_alloc_batch(size_t size, size_t count, void **blocks);
 
 HAK_INLINE void *block_alloc(size_t size) {
   if (HAK_SECURE) return alloc_secure(size);
+  bin_t *bin;
   void *block; /* of heap_bin_for; popped in each branch, which spares a jump */
   if (HAK_LIKELY(size <= HAK_TABLE_MAX)) {
-    block = bin_pop(heap_bin_at(thread_fast_heap, heap_small_index(size)));
+    block = bin_pop(bin = heap_bin_at(thread_fast_heap, heap_small_index(size)));
   } else {
     if (HAK_UNLIKELY(size > HAK_SMALL_MAX)) return alloc_miss(size);
-    block = bin_pop(heap_bin_at(thread_fast_heap, heap_mid_index(size)));
+    block = bin_pop(bin = heap_bin_at(thread_fast_heap, heap_mid_index(size)));
   }
   if (HAK_UNLIKELY(block == NULL)) return alloc_miss(size);
+  counted_take(bin_usable(bin));
   return block;
 }
 
@@ -67,6 +70,7 @@ HAK_INLINE bool block_free_below(uintptr_t limit, bool gate, void *block, size_t
     if (HAK_UNLIKELY(!bits_test_and_clear64(&word, place))) goto miss;
     owner_store(&live[index], word);
   }
+  counted_give(bin_usable(bin));
   if (HAK_UNLIKELY(bin_push(bin, block))) free_overflow(bin);
   return true;
 miss:

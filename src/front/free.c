@@ -1,5 +1,6 @@
 #include "front/free.h"
 
+#include "base/counted.h"
 #include "front/inspect.h"
 #include "front/named.h"
 #include "front/quarantine.h"
@@ -111,6 +112,7 @@ rest:
 
 /* memcheck first: it says more of a wrong free than our line. */
 HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
+  if (HAK_COUNTED && block != NULL) counted_give(block_inspect(block).size);
   if (memcheck_on() && block != NULL) memcheck_free(block);
   free_elsewhere(block, size, function);
 }

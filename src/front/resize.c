@@ -64,10 +64,15 @@ static bool resize_small(void *block, size_t old, size_t size) {
 }
 
 static bool resize_large(unit_t *slab, size_t size) {
+  size_t before = HAK_COUNTED ? large_usable(slab) : 0;
   thread_enter();
   bool owned = load_relaxed(&slab->owned);
   bool resized = size > SMALL_MAX && (HAK_UNLIKELY(owned) ? named_resize_large(slab, size) : large_resize(slab, size));
   thread_leave_with_upkeep();
+  if (HAK_COUNTED && resized) {
+    counted_give(before);
+    counted_take(large_usable(slab));
+  }
   return resized;
 }
 

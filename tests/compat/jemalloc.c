@@ -328,6 +328,101 @@ TEST(a_thread_may_take_another_arena) {
   CHECK_EQ(mallctl("thread.arena", NULL, NULL, &none, sizeof none), EFAULT);
 }
 
+/* ---- what a thread has had ---- */
+
+static uint64_t bytes_of(const char *name) {
+  uint64_t value = 0;
+  size_t size = sizeof value;
+  CHECK_EQ(mallctl(name, &value, &size, NULL, 0), 0);
+  return value;
+}
+
+static const uint64_t *bytes_at(const char *name) {
+  const uint64_t *at = NULL;
+  size_t size = sizeof at;
+  CHECK_EQ(mallctl(name, &at, &size, NULL, 0), 0);
+  return at;
+}
+
+/* What the calls did to the two figures of this thread. */
+#define CHECK_BYTES(calls, taken, given)                                                         \
+  do {                                                                                           \
+    uint64_t taken_ = *bytes_at("thread.allocatedp"), given_ = *bytes_at("thread.deallocatedp"); \
+    calls;                                                                                       \
+    CHECK_EQ(*bytes_at("thread.allocatedp") - taken_, taken);                                    \
+    CHECK_EQ(*bytes_at("thread.deallocatedp") - given_, given);                                  \
+  } while (0)
+
+TEST(each_call_is_counted_by_its_thread) {
+  CHECK_EQ(bytes_of("thread.allocated"), *bytes_at("thread.allocatedp"));
+  CHECK_EQ(bytes_of("thread.deallocated"), *bytes_at("thread.deallocatedp"));
+  for (size_t size = 0; size < 3000000; size = size * 3 / 2 + 1) {
+    size_t room = size != 0 ? nallocx(size, 0) : 0;
+    for (int turn = 0; turn < 3; turn++) { /* a miss, then hits */
+      void *volatile block = NULL;
+      CHECK_BYTES(block = malloc(size), room, 0);
+      CHECK_EQ(malloc_usable_size(block), room);
+      CHECK_BYTES(free(block), 0, room);
+    }
+    char *block = calloc(1, size + 1), *moved = NULL;
+    size_t before = malloc_usable_size(block), after = nallocx(2 * before, 0);
+    CHECK_BYTES(moved = realloc(block, 2 * before), after, before);
+    CHECK_BYTES(free(moved), 0, after);
+  }
+  void *volatile block = NULL;
+  CHECK_BYTES(block = mallocx(100, (int)ALIGN(4096)), sallocx(block, 0), 0);
+  CHECK_BYTES(sdallocx(block, 100, (int)ALIGN(4096)), 0, 4096);
+  CHECK_BYTES(block = mallocx(100, NO_CACHE), nallocx(100, 0), 0);
+  CHECK_BYTES(dallocx(block, NO_CACHE), 0, nallocx(100, 0));
+  CHECK_BYTES(free(NULL), 0, 0);
+  CHECK_BYTES(CHECK(malloc((size_t)PTRDIFF_MAX) == NULL), 0, 0);
+  unsigned arena = 0;
+  size_t size = sizeof arena;
+  CHECK_EQ(mallctl("arenas.create", &arena, &size, NULL, 0), 0);
+  CHECK_BYTES(block = mallocx(5000, ARENA(arena)), sallocx(block, 0), 0);
+  size_t room = sallocx(block, 0);
+  CHECK_BYTES(dallocx(block, 0), 0, room);
+}
+
+static void *free_there(void *block) {
+  CHECK_EQ(bytes_of("thread.deallocated"), 0);
+  uint64_t taken = bytes_of("thread.allocated");
+  size_t size = malloc_usable_size(block);
+  CHECK_BYTES(free(block), 0, size);
+  CHECK_EQ(bytes_of("thread.allocated"), taken);
+  return NULL;
+}
+
+TEST(a_block_is_counted_where_it_is_taken_and_where_it_is_freed) {
+  const size_t sizes[] = {10, 5000, 100000};
+  for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    void *block = malloc(sizes[i]);
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, free_there, block) == 0);
+    CHECK_BYTES(REQUIRE(pthread_join(thread, NULL) == 0), 0, 0);
+  }
+}
+
+/* What is between the two figures is what the thread's blocks take, whatever has happened. */
+TEST(what_was_had_less_what_was_given_back_is_what_there_is) {
+  enum { SLOTS = 1000, TURNS = 200000 };
+  void *blocks[SLOTS] = {NULL};
+  uint64_t before = bytes_of("thread.allocated") - bytes_of("thread.deallocated"), live = 0;
+  uint32_t state = 1;
+  for (unsigned i = 0; i < TURNS; i++) {
+    state = state * 1103515245u + 12345u;
+    void **slot = &blocks[state >> 8 & 1023];
+    if (slot >= blocks + SLOTS) continue;
+    size_t size = state >> 20 == 0 ? 200000 + (state & 0xfffff) : (state >> 4 & 0xfff);
+    if (state >> 30 == 0) *slot = realloc(*slot, size + 1);
+    else free(*slot), *slot = malloc(size);
+  }
+  for (unsigned i = 0; i < SLOTS; i++) live += malloc_usable_size(blocks[i]);
+  CHECK_EQ(bytes_of("thread.allocated") - bytes_of("thread.deallocated") - before, live);
+  for (unsigned i = 0; i < SLOTS; i++) free(blocks[i]);
+  CHECK_EQ(bytes_of("thread.allocated") - bytes_of("thread.deallocated"), before);
+}
+
 TEST(caches_can_be_made_and_named) {
   unsigned cache = number("tcache.create"), other = number("tcache.create");
   CHECK(cache != other);
