@@ -210,16 +210,21 @@ def test_one_is_taken_near_the_limit(environment, program, tmp_path):
         pytest.skip("mounts take root")
     if "0::/\n" not in Path("/proc/self/cgroup").read_text():
         pytest.skip("the test is in a group of its own")
+    seen = {}  # the file has room for four entries of all kinds
+
+    def look(box: blackbox.Box) -> int:
+        seen.update({entry.number: entry for entry in box.entries if entry.why == "limit"})
+        return len(seen)
+
     with begin(environment, file, *command, program, "1") as process:
         try:
             assert process.stdout.readline() == "ready\n"
             for percent, taken in ((79, 0), (81, 1), (85, 1), (90, 2), (96, 3), (99, 3)):
                 current.write_text(f"{percent * (1 << 30) // 100}\n")
-                time.sleep(0.5)
-                box = blackbox.read(str(file))
-                limits = [entry for entry in box.entries if entry.why == "limit"]
-                assert len(limits) == taken, percent
-                assert all(entry.limit == 1 << 30 and entry.group >= 0.8 * entry.limit for entry in limits)
+                wait_for(file, lambda box, least=taken: look(box) >= least, f"at {percent} % there is no new entry")
+                time.sleep(0.5)  # one too many would come
+                assert look(blackbox.read(str(file))) == taken, percent
+            assert all(entry.limit == 1 << 30 and entry.group >= 0.8 * entry.limit for entry in seen.values())
         finally:
             process.kill()
 

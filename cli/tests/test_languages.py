@@ -135,7 +135,7 @@ def test_cxx(tmp_path):
 
 
 def test_rust(tmp_path):
-    assert_from_malloc(held([built_by_cargo(tmp_path, "--offline")]))
+    assert_from_malloc(held([built_by_cargo(tmp_path)]))
 
 
 def test_rust_with_the_crate_has_hakmem_inside(hakmem, tmp_path):

@@ -1,5 +1,6 @@
 #include "slab/hole.h"
 
+#include "base/thread.h"
 #include "os/os.h"
 #include "kit/pressure.h"
 #include "space/huge.h"
@@ -27,6 +28,7 @@ static void blocks_hold(slab_owner_t *owner, unit_t *slab, uint32_t first, uint3
   owner->held.unit = unit;
   owner->held.first = first;
   owner->held.last = last;
+  owner->held.thread = thread_self();
   atomic_signal_fence(memory_order_seq_cst);
   owner->held.units = slab_class(slab)->units;
   atomic_signal_fence(memory_order_seq_cst);
@@ -130,10 +132,29 @@ static bool slab_purge_holes(slab_owner_t *owner, unit_t *slab, size_t *purged, 
 
 typedef enum hole_cause { HOLE_AGED, HOLE_ASKED, HOLE_GROWTH } hole_cause_t;
 
-/* One slab, if its owner's lock is free. */
-static size_t slab_step(unit_t *slab, hole_cause_t cause, uint32_t *aging) {
+/* Who asked waits for a thread that is at work on the owner: it would pass over all of the owner's slabs in no time, and the other may have
+ * lost its processor. Not for good: a signal handler may have interrupted what the other waits for. */
+#define HOLE_PATIENCE 2000
+#define HOLE_WAIT_US 500
+#define HOLE_YIELDS 4
+
+/* Takes the owner's lock; false: another has it still, or this thread itself. So it is with a hole of the owner's. */
+static bool owner_enter(slab_owner_t *owner, unsigned *patience) {
+  for (unsigned tries = 0;; tries++) {
+    bool locked = lock_try_if_free(&owner->lock);
+    bool busy = locked ? owner->held.units != 0 && owner->held.thread != thread_self() : !lock_is_mine(&owner->lock);
+    if (HAK_LIKELY(!busy) || *patience == 0 || os_forked()) return locked;
+    if (locked) owner_unlock(owner);
+    --*patience;
+    if (tries < HOLE_YIELDS) os_yield();
+    else os_sleep_us(HOLE_WAIT_US);
+  }
+}
+
+/* One slab. */
+static size_t slab_step(unit_t *slab, hole_cause_t cause, unsigned *patience, uint32_t *aging) {
   slab_owner_t *owner = slab_owner(slab);
-  if (!lock_try_if_free(&owner->lock)) return 0;
+  if (!owner_enter(owner, patience)) return 0;
   size_t purged = 0;
   bool unheld = owner->held.units == 0; /* for one at a time: a fork's child finds there what it must bring back */
   bool there = unheld && load_acquire(&slab->kind) == UNIT_SLAB && slab_owner(slab) == owner;
@@ -157,11 +178,12 @@ static size_t slab_step(unit_t *slab, hole_cause_t cause, uint32_t *aging) {
 /* From *unit on, up to `units` of them, and `slabs` that gave something back. */
 static HAK_COLD size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, hole_cause_t cause, uint32_t *aging) {
   size_t purged = 0;
+  unsigned patience = cause == HOLE_ASKED ? HOLE_PATIENCE : 0;
   uint32_t end = load_acquire(&region.units);
   for (; *unit < end && units > 0 && slabs > 0; ++*unit, units--) {
     unit_t *slab = unit_at(*unit);
     if (load_acquire(&slab->kind) != UNIT_SLAB) continue;
-    size_t bytes = slab_step(slab, cause, aging);
+    size_t bytes = slab_step(slab, cause, &patience, aging);
     purged += bytes;
     slabs -= bytes != 0;
   }

@@ -21,7 +21,8 @@ typedef struct slab_list {
 /* Blocks that are out of their slab while the kernel takes their pages. */
 typedef struct slab_held {
   uint32_t unit, first, last;
-  uint32_t units; /* 0: none; written last, cleared last */
+  uint32_t units;   /* 0: none; written last, cleared last */
+  uintptr_t thread; /* whose call it is */
 } slab_held_t;
 
 /* In place of the owner's thread, where none has it: whoever takes the lock to take blocks brings in what was freed, once the class has

@@ -483,6 +483,7 @@ const scenario_t scenarios[] = {
     {"freed_again", freed_before, {target_trim, give_0}, judge_end, NULL, EVERY, EVERY},
     {"holes", with_holes, {take_and_give, give_0, target_purge_holes}, judge_end, NULL, 2, EVERY},
     {"holes_meanwhile", with_holes, {take_other_class, target_purge_holes, give_0}, judge_end, NULL, 1, 3},
+    {"holes_twice", with_holes, {target_purge_holes, target_purge_holes, give_0}, judge_end, NULL, 1, 2},
     {"spans", two_superslabs, {span_across, spans_within, span_given}, judge_spans, NULL, 3, EVERY},
     {"unit_given_below", one_unit_left, {unit_taken_meanwhile, lower_unit_given}, judge_one_unit_left, NULL, EVERY, EVERY},
     {"growth", one_superslab_full, {span_beyond, span_beyond_too, blocks_taken}, judge_grown, NULL, 1, 2},

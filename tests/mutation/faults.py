@@ -360,6 +360,8 @@ FAULTS = [
     Fault("woken_in_its_second", "slab/sample.c", "a block that comes often takes the slow path each time it leaves its slab", "unit.sample",
           "  if (quiet == sample_clock() / TENTHS) return false;\n",
           "  (void)quiet;\n"),
+    Fault("asked_while_another_is_at_it", "slab/hole.c", "malloc_trim passes over all slabs while the keeper is at one", "unit.hole",
+          "cause == HOLE_ASKED ? HOLE_PATIENCE : 0", "0"),
     Fault("what_waits_keeps_its_page", "slab/pinned.c", "blocks that others have freed seem to keep pages", "unit.pinned",
           " | remote_word(unit, word));",
           ");"),

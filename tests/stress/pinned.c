@@ -1,7 +1,7 @@
 /* pinned.c - who keeps pages in use: slabs of which one block each is left, by three places in the code, 60, 30 and 10 % of them.
  *
  * - the pages that a snapshot counts are those that the kernel has there, within 1 %
- * - what each place keeps, estimated from the tracked slabs, is off by no more than four standard errors
+ * - what each place keeps, estimated from the tracked slabs, is off by no more than five standard errors: one run in 200,000 is
  * - when a place lets go, the resident set falls by what it was told to keep alone, and by its blocks
  *
  * The memory is touched, then given back but for the pages of what is left.  With HAKMEM_TRACK=1 the estimates are exact.
@@ -188,9 +188,9 @@ static void check_place(unsigned place) {
   double fallen = (double)(before - resident_there()), sole = share * (double)told.waste;
   stress_say("place %u: told to keep %.0f bytes alone, ± %.0f; the resident set fell by %.0f, of them %" PRIu64 " its blocks", place, sole,
              error * (double)told.waste, fallen, live);
-  stress_expect(fabs(share - true_share) <= 4 * error + 1e-9, "place %u has a share of %.4f, not %.4f; the error is %.4f", place, share,
+  stress_expect(fabs(share - true_share) <= 5 * error + 1e-9, "place %u has a share of %.4f, not %.4f; the error is %.4f", place, share,
                 true_share, error);
-  stress_expect(fabs(sole + (double)live - fallen) <= 4 * error * (double)told.waste + 0.01 * fallen, "place %u keeps %.0f, not %.0f",
+  stress_expect(fabs(sole + (double)live - fallen) <= 5 * error * (double)told.waste + 0.01 * fallen, "place %u keeps %.0f, not %.0f",
                 place, sole + (double)live, fallen);
 }
 

@@ -219,9 +219,9 @@ BREACH(MINE, "a slab is pending twice", queue(slab); store_relaxed(&remote_of(un
 BREACH(MINE, "a slab is pending and at rest", queue(slab); owner->rest[c] = unit + 1; store_relaxed(&owner->pending[c], unit + 1))
 BREACH(MINE, "a queued slab is not pending", queue(slab))
 BREACH(MINE, "a pending class has no bit", queue(slab); store_relaxed(&owner->pending[c], unit + 1))
-BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit_number(large), 0, 0, 1})
-BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit, 0, 100000, 1})
-BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit, 0, 0, 2})
+BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit_number(large), 0, 0, 1, 0})
+BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit, 0, 100000, 1, 0})
+BREACH(MINE, "what is held is in no slab of the owner", owner->held = (slab_held_t){unit, 0, 0, 2, 0})
 
 /* heaps and bins */
 BREACH(MINE, "a bin has what is no block", entries[1] = &breaches)

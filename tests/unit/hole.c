@@ -313,6 +313,40 @@ TEST(an_owner_has_one_hole_at_a_time) {
   CHECK_EQ(owner.held.units, 0);
 }
 
+static unit_t *beside[2];
+static _Atomic bool beside_ended;
+static pthread_t beside_thread;
+
+static void *ask_beside(void *unused) {
+  (void)step_now();
+  CHECK(load_relaxed(&beside[0]->holes) != 0 && load_relaxed(&beside[1]->holes) != 0);
+  store_release(&beside_ended, true);
+  return unused;
+}
+
+/* Until the other is through, which it is at once if it does not wait. */
+static void begin_beside(void *start) {
+  (void)start;
+  fake_os_during(FAKE_PURGE, NULL);
+  REQUIRE(pthread_create(&beside_thread, NULL, ask_beside, NULL) == 0);
+  for (int ms = 0; ms < 200 && !load_acquire(&beside_ended); ms++) os_sleep_us(1000);
+  CHECK(!load_acquire(&beside_ended));
+}
+
+/* As malloc_trim while the keeper is in the kernel, or has lost its processor. */
+TEST(who_asks_waits_for_another_thread_that_is_at_a_hole) {
+  start_holes(4096);
+  REQUIRE((beside[0] = full_slab(class_of(512))) != NULL);
+  give_blocks(&owner, &blocks[8], 8);
+  REQUIRE((beside[1] = full_slab(class_of(1024))) != NULL);
+  give_blocks(&owner, &blocks[4], 4);
+  CHECK_EQ(step(2), 0);
+  fake_os_during(FAKE_PURGE, begin_beside);
+  (void)step(0); /* the first, and perhaps the second */
+  REQUIRE(pthread_join(beside_thread, NULL) == 0);
+  CHECK_EQ(owner.held.units, 0);
+}
+
 TEST(blocks_outside_of_the_holes_can_be_taken_meanwhile) {
   start_holes(4096);
   class_meanwhile = class_of(512);
