@@ -22,9 +22,9 @@ void *heap_take(mi_heap_t *heap, size_t size, size_t alignment, bool zero) {
 }
 
 static bool stays(void *block, size_t size, size_t alignment) {
-  if (!compat_is_aligned(block, alignment)) return false;
   size_t usable = hak_malloc_usable_size(block);
-  return (size <= usable && size >= usable / 2) || hak_expand(block, size);
+  if (size <= usable && size >= usable / 2 && compat_is_aligned(block, alignment)) return true;
+  return compat_stays(block, size, alignment);
 }
 
 /* A block of no bytes is one. */
