@@ -78,7 +78,7 @@ static __attribute__((constructor)) void conf_start(void) {
 
 static __attribute__((destructor)) void conf_end(void) {
   if (conf.stats_print) malloc_stats_print(NULL, NULL, conf.stats_opts);
-  if (!conf.prof || !conf.prof_final || !profile_on()) return;
+  if (!conf.prof || !conf.prof_final || conf.prof_prefix[0] == '\0' || !profile_on()) return;
   char name[600];
   profile_name(name, sizeof name, 'f');
   if (!profile_dump(name)) perror(name);
