@@ -21,7 +21,12 @@ conf_t conf = {.prof_prefix = "jeprof"};
 
 static void set_flag(bool *flag, const char *value) { *flag = strcmp(value, "true") == 0; }
 
-static void take_decay(const char *value) { compat_option("decay_ms", strtoll(value, NULL, 10)); }
+/* What is no number is passed over. */
+static void take_decay(const char *value) {
+  char *end;
+  long long ms = strtoll(value, &end, 10);
+  if (end != value && *end == '\0') compat_option("decay_ms", ms);
+}
 static void take_keeper(const char *value) { compat_option("keeper", strcmp(value, "true") == 0); }
 static void take_thp(const char *value) {
   if (strcmp(value, "always") == 0) compat_option("huge", 1);

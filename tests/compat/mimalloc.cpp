@@ -274,6 +274,11 @@ TEST(environment) {
   CHECK(mi_option_is_enabled(1));
 }
 
+TEST(no_number) {
+  if (getenv("MIMALLOC_PURGE_DELAY") == nullptr) check_skip("for compat.mimalloc.no_number");
+  if (strcmp(getenv("MIMALLOC_PURGE_DELAY"), "soon") == 0) CHECK_EQ(mi_option_get(15), 1000);
+}
+
 static size_t printed;
 static void print_count(const char *text, void *to) {
   CHECK(to == &printed);
