@@ -54,11 +54,13 @@ void *compat_clear_from(void *block, size_t from) {
 
 bool compat_is_aligned(const void *block, size_t alignment) { return ((uintptr_t)block & (alignment - 1)) == 0; }
 
-bool compat_stays(void *block, size_t size, size_t alignment) {
-  if (!compat_is_aligned(block, alignment)) return false;
+/* hak_expand gives nothing back.  realloc does, and leaves large blocks where they are; another library's may not. */
+void *compat_resize(void *block, size_t size, size_t alignment) {
+  if (!compat_is_aligned(block, alignment)) return NULL;
   size_t good = hak_nallocx(size, __builtin_ctzl(alignment));
-  if (hak_malloc_usable_size(block) > good && good != 0) return hak_expand(block, size) && hak_malloc_usable_size(block) <= good;
-  return hak_expand(block, size);
+  if (good == 0 || hak_malloc_usable_size(block) <= good) return hak_expand(block, size) ? block : NULL;
+  if (size <= COMPAT_SMALL_MAX || (alignment > COMPAT_ALIGNED && !compat_is_served())) return NULL;
+  return hak_realloc(block, size);
 }
 
 void *compat_take(hak_heap_t *heap, size_t size, size_t alignment, bool zero) {

@@ -33,8 +33,8 @@ COMPAT(void *, rallocx, (void *block, size_t size, int flags)) {
   hak_heap_t *heap;
   if (!heap_of(flags, &heap)) return NULL;
   size_t before = hak_malloc_usable_size(block);
-  void *moved = block;
-  if (!compat_stays(block, size, FLAG_ALIGN(flags))) {
+  void *moved = compat_resize(block, size, FLAG_ALIGN(flags));
+  if (moved == NULL) {
     moved = allocate(FLAG_ARENA(flags) != 0 ? heap : hak_heap_of(block), size, flags & ~FLAG_ZERO);
     if (moved == NULL) return NULL;
     memcpy(moved, block, before < size ? before : size);

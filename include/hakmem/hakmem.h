@@ -99,7 +99,7 @@ typedef struct hak_sized {
 HAK_API HAK_MUST_USE hak_sized_t hak_alloc_at_least(size_t size);
 
 /* Grows or shrinks a block in place so that `size` bytes are usable. Returns true on success; false (errno untouched, block unchanged)
- * when it would have to move. Of a large block the memory beyond goes back; a small one keeps its size class. */
+ * when it would have to move. */
 HAK_API HAK_MUST_USE bool hak_expand(void *block, size_t size);
 
 /* Fills blocks[0..count) with blocks of `size` bytes; returns how many it got

@@ -81,11 +81,9 @@ static HAK_COLD bool resize_under_memcheck(const block_info_t *info, void *block
 bool block_expand(void *block, size_t size) {
   block_info_t info = block_inspect(block);
   if (info.state != BLOCK_LIVE) block_fault(&info, block, "hak_expand");
-  size_t usable = memcheck_usable(&info, block);
-  bool has_room = size <= usable, large = load_relaxed(&info.span->kind) == UNIT_LARGE;
-  if (has_room && (size == usable || !large || memcheck_on())) return true;
+  if (size <= memcheck_usable(&info, block)) return true;
   if (memcheck_on()) return resize_under_memcheck(&info, block, size);
-  if (large) return resize_large(info.span, size) || has_room;
+  if (load_relaxed(&info.span->kind) == UNIT_LARGE) return resize_large(info.span, size);
   return HAK_SECURE && resize_in_class(block, size, true);
 }
 

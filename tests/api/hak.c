@@ -35,20 +35,6 @@ TEST(expand_true_means_usable) {
   }
 }
 
-TEST(expand_to_less_gives_back_what_is_large) {
-  ONLY(FAMILY_HAK);
-  enum { MANY = 64 << 20, FEW = 1 << 20 };
-  char *block = fill(api.malloc(MANY), MANY, 1);
-  errno = MARK;
-  CHECK(hak.expand(block, FEW));
-  CHECK_EQ(errno, MARK);
-  size_t usable = api.malloc_usable_size(block);
-  CHECK(usable >= FEW && usable < FEW + 100000 && filled(block, FEW, 1));
-  CHECK(hak.expand(block, 100)); /* a small block is none in place */
-  CHECK(api.malloc_usable_size(block) >= 100);
-  api.free(block);
-}
-
 TEST(expand_false_leaves_block_and_errno) {
   ONLY(FAMILY_HAK);
   for EACH_SIZE(size) {
