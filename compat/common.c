@@ -54,6 +54,15 @@ void *compat_clear_from(void *block, size_t from) {
 
 bool compat_is_aligned(const void *block, size_t alignment) { return ((uintptr_t)block & (alignment - 1)) == 0; }
 
+/* hak_expand gives nothing back.  realloc does, and leaves large blocks where they are; another library's may not. */
+void *compat_resize(void *block, size_t size, size_t alignment) {
+  if (!compat_is_aligned(block, alignment)) return NULL;
+  size_t good = hak_nallocx(size, __builtin_ctzl(alignment));
+  if (good == 0 || hak_malloc_usable_size(block) <= good) return hak_expand(block, size) ? block : NULL;
+  if (size <= COMPAT_SMALL_MAX || (alignment > COMPAT_ALIGNED && !compat_is_served())) return NULL;
+  return hak_realloc(block, size);
+}
+
 void *compat_take(hak_heap_t *heap, size_t size, size_t alignment, bool zero) {
   void *block;
   if (alignment > COMPAT_ALIGNED) block = heap != NULL ? hak_heap_aligned_alloc(heap, alignment, size) : hak_memalign(alignment, size);
@@ -75,16 +84,25 @@ typedef void (*new_handler_t)(void);
 extern __attribute__((weak)) new_handler_t _ZSt15get_new_handlerv(void); /* std::get_new_handler() */
 extern __attribute__((weak)) _Noreturn void _ZSt17__throw_bad_allocv(void);
 
-void *compat_new(size_t size, size_t alignment, bool quiet) {
+void *cxx_catch(size_t size, size_t alignment, void *(*make)(size_t size, size_t alignment)); /* entry/cxx.c */
+
+/* NULL once there is no handler. */
+static void *new_or_ask(size_t size, size_t alignment) {
   for (;;) {
     void *block = alignment > COMPAT_ALIGNED ? hak_memalign(alignment, size) : hak_malloc(size);
     if (block != NULL) return block;
     new_handler_t handler = _ZSt15get_new_handlerv != NULL ? _ZSt15get_new_handlerv() : NULL;
-    if (handler != NULL) handler();
-    else if (quiet) return NULL;
-    else if (_ZSt17__throw_bad_allocv != NULL) _ZSt17__throw_bad_allocv();
-    else abort();
+    if (handler == NULL) return NULL;
+    handler();
   }
+}
+
+void *compat_new(size_t size, size_t alignment, bool quiet) {
+  if (quiet && _ZSt15get_new_handlerv != NULL) return cxx_catch(size, alignment, new_or_ask); /* a handler may throw */
+  void *block = new_or_ask(size, alignment);
+  if (block != NULL || quiet) return block;
+  if (_ZSt17__throw_bad_allocv == NULL) abort();
+  _ZSt17__throw_bad_allocv();
 }
 
 /* By way of a file: a pipe that nobody reads meanwhile would fill up. */

@@ -12,6 +12,8 @@
 
 /* Blocks have this alignment without being asked. */
 #define COMPAT_ALIGNED ((size_t)16)
+/* Larger ones have pages of their own. */
+#define COMPAT_SMALL_MAX ((size_t)32768)
 
 /* Whether malloc is this library's.  It is not where another library with hakmem in it comes first, as one that is preloaded does: all
  * of the public interface is then that one's, and what is inside of this one is not to be looked at. */
@@ -31,6 +33,8 @@ HAK_MUST_USE void *compat_take_automatic(size_t size, size_t alignment, bool zer
 /* Makes zero what may be used behind the first bytes; returns the block. */
 void *compat_clear_from(void *block, size_t from);
 bool compat_is_aligned(const void *block, size_t alignment);
+/* Resizes where it is, if no memory is wasted by it; NULL, with the block as it was, if the caller is to move it. */
+HAK_MUST_USE void *compat_resize(void *block, size_t size, size_t alignment);
 
 /* As operator new: asks the program's new handler to make room, again and again, then throws std::bad_alloc, or returns NULL if `quiet`.
  * Never by way of operator new: programs define that by the functions that call this. */

@@ -1,7 +1,7 @@
 /* arenas.c - arenas that a program creates: named heaps, found by number.
  *
- * A slot is taken by one atomic addition and never used for another arena, so that looking one up takes a load.  Who resets or
- * destroys an arena must see to it that nobody uses it meanwhile: jemalloc asks the same. */
+ * Looking one up takes a load.  Numbers of arenas that were destroyed are given out again, as jemalloc's are.  Who resets or destroys an
+ * arena must see to it that nobody uses its blocks meanwhile: jemalloc asks the same. */
 #include "jemalloc.h"
 
 #include <errno.h>
@@ -9,7 +9,8 @@
 #include <stdio.h>
 
 static hak_heap_t *_Atomic heaps[ARENAS_MOST];
-static _Atomic unsigned taken = 1; /* ARENA_AUTOMATIC */
+static _Atomic bool ended[ARENAS_MOST]; /* numbers to give out again */
+static _Atomic unsigned taken = 1;      /* ARENA_AUTOMATIC */
 
 bool arena_heap(unsigned arena, hak_heap_t **heap) {
   *heap = NULL;
@@ -30,30 +31,45 @@ static hak_heap_t *heap_for(unsigned arena) {
   return hak_heap_new(name);
 }
 
-int arena_create(unsigned *arena) {
+/* ARENA_AUTOMATIC if there is none. */
+static unsigned take_number(void) {
+  for (unsigned i = 1; i < arena_count(); i++) {
+    if (atomic_load_explicit(&ended[i], memory_order_relaxed) && atomic_exchange(&ended[i], false)) return i;
+  }
   unsigned number = atomic_fetch_add_explicit(&taken, 1, memory_order_relaxed);
-  if (number >= ARENAS_MOST) {
-    atomic_fetch_sub_explicit(&taken, 1, memory_order_relaxed);
+  if (number < ARENAS_MOST) return number;
+  atomic_fetch_sub_explicit(&taken, 1, memory_order_relaxed);
+  return ARENA_AUTOMATIC;
+}
+
+int arena_create(unsigned *arena) {
+  unsigned number = take_number();
+  if (number == ARENA_AUTOMATIC) return EAGAIN;
+  hak_heap_t *heap = heap_for(number);
+  if (heap == NULL) {
+    atomic_store(&ended[number], true);
     return EAGAIN;
   }
-  hak_heap_t *heap = heap_for(number);
-  if (heap == NULL) return EAGAIN; /* the number is lost */
   atomic_store_explicit(&heaps[number], heap, memory_order_release);
   *arena = number;
   return 0;
 }
 
 int arena_destroy(unsigned arena) {
-  if (arena == ARENA_AUTOMATIC || arena >= ARENAS_MOST) return EFAULT;
-  hak_heap_t *heap = atomic_exchange_explicit(&heaps[arena], NULL, memory_order_acq_rel);
+  hak_heap_t *heap;
+  if (arena == ARENA_AUTOMATIC || !arena_heap(arena, &heap) || heap_has_threads(heap)) return EFAULT;
+  heap = atomic_exchange_explicit(&heaps[arena], NULL, memory_order_acq_rel);
   if (heap == NULL) return EFAULT;
   hak_heap_free(heap);
+  atomic_store(&ended[arena], true);
   return 0;
 }
 
 int arena_reset(unsigned arena) {
   hak_heap_t *heap;
   if (arena == ARENA_AUTOMATIC || !arena_heap(arena, &heap)) return EFAULT;
+  if (heap_clear(heap)) return 0;
+  if (heap_has_threads(heap)) return EFAULT;
   hak_heap_t *fresh = heap_for(arena);
   if (fresh == NULL) return EAGAIN;
   atomic_store_explicit(&heaps[arena], fresh, memory_order_release);

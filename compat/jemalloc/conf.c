@@ -21,7 +21,12 @@ conf_t conf = {.prof_prefix = "jeprof"};
 
 static void set_flag(bool *flag, const char *value) { *flag = strcmp(value, "true") == 0; }
 
-static void take_decay(const char *value) { compat_option("decay_ms", strtoll(value, NULL, 10)); }
+/* What is no number is passed over. */
+static void take_decay(const char *value) {
+  char *end;
+  long long ms = strtoll(value, &end, 10);
+  if (end != value && *end == '\0') compat_option("decay_ms", ms);
+}
 static void take_keeper(const char *value) { compat_option("keeper", strcmp(value, "true") == 0); }
 static void take_thp(const char *value) {
   if (strcmp(value, "always") == 0) compat_option("huge", 1);
@@ -78,7 +83,7 @@ static __attribute__((constructor)) void conf_start(void) {
 
 static __attribute__((destructor)) void conf_end(void) {
   if (conf.stats_print) malloc_stats_print(NULL, NULL, conf.stats_opts);
-  if (!conf.prof || !conf.prof_final || !profile_on()) return;
+  if (!conf.prof || !conf.prof_final || conf.prof_prefix[0] == '\0' || !profile_on()) return;
   char name[600];
   profile_name(name, sizeof name, 'f');
   if (!profile_dump(name)) perror(name);

@@ -33,9 +33,9 @@ COMPAT(void *, rallocx, (void *block, size_t size, int flags)) {
   hak_heap_t *heap;
   if (!heap_of(flags, &heap)) return NULL;
   size_t before = hak_malloc_usable_size(block);
-  void *moved = block;
-  if (!compat_is_aligned(block, FLAG_ALIGN(flags)) || !hak_expand(block, size)) {
-    moved = allocate(heap != NULL ? heap : hak_heap_of(block), size, flags & ~FLAG_ZERO);
+  void *moved = compat_resize(block, size, FLAG_ALIGN(flags));
+  if (moved == NULL) {
+    moved = allocate(FLAG_ARENA(flags) != 0 ? heap : hak_heap_of(block), size, flags & ~FLAG_ZERO);
     if (moved == NULL) return NULL;
     memcpy(moved, block, before < size ? before : size);
     hak_free(block);
@@ -45,9 +45,9 @@ COMPAT(void *, rallocx, (void *block, size_t size, int flags)) {
 
 COMPAT(size_t, xallocx, (void *block, size_t size, size_t extra, int flags)) {
   size_t before = hak_malloc_usable_size(block);
-  if (!compat_is_aligned(block, FLAG_ALIGN(flags))) return before;
+  if (!compat_is_aligned(block, FLAG_ALIGN(flags)) || size > PTRDIFF_MAX) return before;
   if (extra > (size_t)PTRDIFF_MAX - size) extra = (size_t)PTRDIFF_MAX - size;
-  bool grown = hak_expand(block, size + extra) || (extra > 0 && hak_expand(block, size));
+  bool grown = hak_expand(block, size + extra) || (size > before && hak_expand(block, size));
   (void)grown; /* the size tells */
   if ((flags & FLAG_ZERO) != 0) (void)compat_clear_from(block, before);
   return hak_malloc_usable_size(block);

@@ -22,7 +22,7 @@ HAK_MUST_USE bool arena_heap(unsigned arena, hak_heap_t **heap);
 unsigned arena_count(void);
 /* Returns an errno. */
 int arena_create(unsigned *arena);
-/* Frees all blocks; the arena stays, or ends. */
+/* Frees all blocks; the arena stays, or ends.  One that is a thread's cannot end (EFAULT). */
 int arena_reset(unsigned arena);
 int arena_destroy(unsigned arena);
 /* That of a live block; false if there is no such block. */
@@ -55,6 +55,10 @@ typedef struct slab_use {
 slab_use_t slab_use(const void *block);
 /* A block past the caches of threads: of the lowest slab with room. */
 HAK_MUST_USE void *slab_alloc(size_t size);
+/* Frees all blocks of a heap, which stays; false where that cannot be done. */
+HAK_MUST_USE bool heap_clear(hak_heap_t *heap);
+/* Whether it is a thread's default; from outside only the calling one's is known. */
+bool heap_has_threads(hak_heap_t *heap);
 /* Fills in what is known of bins. */
 void slabs_look(snapshot_t *snapshot);
 

@@ -18,11 +18,19 @@ static const char *const texts[] = {"5.3.0-0-g54eaed1d8b56b1aa528be3bdd1877e59c5
 enum { TEXT_VERSION, TEXT_EMPTY, TEXT_DISABLED, TEXT_DEFAULT, TEXT_FALSE };
 static int text_read(const ctl_at_t *at, uint64_t *value) { return *value = (uintptr_t)texts[at->of], 0; }
 
-static int epoch_read(const ctl_at_t *at, uint64_t *value) { return (void)at, *value = snapshot()->epoch, 0; }
-static int epoch_write(const ctl_at_t *at, uint64_t value) {
-  (void)at, (void)value;
-  snapshot_refresh();
-  return 0;
+/* What is read is the epoch that the write has begun. */
+static int epoch_raw(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size) {
+  (void)at;
+  uint64_t epoch;
+  bool writes = fresh != NULL || fresh_size != 0;
+  if (writes && (fresh == NULL || fresh_size != sizeof epoch)) return EINVAL;
+  if (writes) snapshot_refresh();
+  if (old == NULL || old_size == NULL) return 0;
+  epoch = snapshot()->epoch;
+  bool fits = *old_size == sizeof epoch;
+  if (*old_size > sizeof epoch) *old_size = sizeof epoch;
+  memcpy(old, &epoch, *old_size);
+  return fits ? 0 : EINVAL;
 }
 
 static uint64_t option(const char *name) {
@@ -341,6 +349,7 @@ static int dump_raw(const ctl_at_t *at, void *old, size_t *old_size, const void 
   if (fresh != NULL) memcpy(&path, fresh, sizeof path);
   if (!profile_on()) return ENOENT;
   if (path == NULL) {
+    if (conf.prof_prefix[0] == '\0') return EFAULT; /* no dumps without a name */
     profile_name(own, sizeof own, 'm');
     path = own;
   }
@@ -371,7 +380,7 @@ static int sample_read(const ctl_at_t *at, uint64_t *value) {
 
 const ctl_node_t ctl_nodes[] = {
     TEXT("version", TEXT_VERSION),
-    {"epoch", CTL_U64, 0, epoch_read, epoch_write, NULL},
+    {"epoch", CTL_U64, 0, NULL, NULL, epoch_raw},
     {"background_thread", CTL_BOOL, 0, keeper_read, keeper_write, NULL},
     {"max_background_threads", CTL_SIZE, 1, constant_read, cache_write, NULL},
 

@@ -1,5 +1,5 @@
-/* slabs.c - how full slabs are, which defragmentation goes by.  The one file here that looks inside: the public interface tells of
- * size classes, not of single slabs. */
+/* slabs.c - what only the inside knows: how full slabs are, which defragmentation goes by, and what becomes of a heap that threads take
+ * from.  The one file here that looks inside. */
 #include "jemalloc.h"
 
 #include <string.h>
@@ -7,6 +7,8 @@
 #include "front/alloc.h"
 #include "front/census.h"
 #include "front/inspect.h"
+#include "front/named.h"
+#include "front/thread.h"
 #include "slab/remote.h"
 
 slab_use_t slab_use(const void *block) {
@@ -21,6 +23,21 @@ slab_use_t slab_use(const void *block) {
 }
 
 void *slab_alloc(size_t size) { return compat_is_served() ? alloc_uncached(size) : hak_malloc(size); }
+
+bool heap_clear(hak_heap_t *heap) {
+  if (!compat_is_served()) return false;
+  thread_enter();
+  named_reset((heap_t *)(void *)heap, "mallctl");
+  (void)thread_leave_with_upkeep();
+  return true;
+}
+
+bool heap_has_threads(hak_heap_t *heap) {
+  if (compat_is_served()) return load_relaxed(&((heap_t *)(void *)heap)->named.users) != 0;
+  hak_heap_t *in_force = hak_heap_set_default(NULL);
+  if (in_force != NULL) (void)hak_heap_set_default(in_force);
+  return in_force == heap;
+}
 
 static void count_nonfull(uint32_t *nonfull) {
   uint32_t end = load_acquire(&region.units);

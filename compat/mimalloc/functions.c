@@ -21,10 +21,10 @@ void *heap_take(mi_heap_t *heap, size_t size, size_t alignment, bool zero) {
   return compat_take(heap != NULL ? heap_named(heap) : NULL, size, alignment, zero);
 }
 
-static bool stays(void *block, size_t size, size_t alignment) {
-  if (!compat_is_aligned(block, alignment)) return false;
+static void *resize(void *block, size_t size, size_t alignment) {
   size_t usable = hak_malloc_usable_size(block);
-  return (size <= usable && size >= usable / 2) || hak_expand(block, size);
+  if (size <= usable && size >= usable / 2 && compat_is_aligned(block, alignment)) return block;
+  return compat_resize(block, size, alignment);
 }
 
 /* A block of no bytes is one. */
@@ -32,11 +32,13 @@ void *heap_change(mi_heap_t *heap, void *block, size_t size, size_t alignment, b
   if (!is_power_of_two(alignment)) return fail(EINVAL);
   if (block == NULL) return heap_take(heap, size, alignment, zero);
   size_t before = hak_malloc_usable_size(block);
-  if (size > 0 && stays(block, size, alignment)) return zero ? compat_clear_from(block, before) : block;
-  void *moved = heap_take(heap, size, alignment, false);
-  if (moved == NULL) return NULL;
-  memcpy(moved, block, before < size ? before : size);
-  hak_free(block);
+  void *moved = size > 0 ? resize(block, size, alignment) : NULL;
+  if (moved == NULL) {
+    moved = heap_take(heap, size, alignment, false);
+    if (moved == NULL) return NULL;
+    memcpy(moved, block, before < size ? before : size);
+    hak_free(block);
+  }
   return zero ? compat_clear_from(moved, before) : moved;
 }
 

@@ -160,7 +160,9 @@ static __attribute__((constructor)) void start(void) {
   (void)clock_gettime(CLOCK_MONOTONIC, &started);
   const char *delay = secure_getenv("MIMALLOC_PURGE_DELAY");
   if (delay == NULL) delay = secure_getenv("MIMALLOC_DECOMMIT_DELAY");
-  if (delay != NULL) compat_option("decay_ms", strtol(delay, NULL, 10));
+  char *end = NULL;
+  long ms = delay != NULL ? strtol(delay, &end, 10) : 0;
+  if (delay != NULL && end != delay && *end == '\0') compat_option("decay_ms", ms); /* what is no number is passed over */
   const char *large = secure_getenv("MIMALLOC_ALLOW_LARGE_OS_PAGES");
   if (is_on(large != NULL ? large : secure_getenv("MIMALLOC_LARGE_OS_PAGES"))) compat_option("huge", 1);
   values[OPTION_SHOW_STATS] = is_on(secure_getenv("MIMALLOC_SHOW_STATS"));

@@ -28,7 +28,7 @@ typedef struct hak_pressure {
 
 /* Returns how many bytes it has freed, or about so many; 0: none.  May allocate and free, but is not called again by what it calls.  Runs
  * in whichever thread allocates, inside that call: it must not take a lock that the program holds while it allocates, and not end by
- * longjmp or an exception.  errno is kept. */
+ * longjmp, an exception or pthread_exit.  The thread is not cancelled in it.  errno is kept. */
 typedef size_t hak_pressure_callback_t(const hak_pressure_t *pressure, void *argument);
 
 /* From now on this is called when memory becomes scarce: as it does, then once a second at most while it lasts, and whenever an

@@ -211,8 +211,9 @@ static HAK_COLD void text_classes(writer_t *w, const hak_class_stats_t *of_class
 
 static HAK_COLD void text_heaps(writer_t *w) {
   hak_heap_stats_t h;
+  const heap_t *at = NULL;
   format_text(writer(w), "    heap     orphan      slabs   slab KiB cached KiB     remote    refills    flushes\n");
-  for (uint32_t i = 0; census_heap(i, &h); i++) {
+  for (uint32_t i = 0; census_next_heap(&at, &h); i++) {
     const uint64_t columns[] = {i, h.orphaned, h.slabs, h.slab_bytes / 1024, h.cached / 1024, h.remote_frees, h.refills, h.flushes};
     format_row(writer(w), columns, sizeof columns / sizeof columns[0]);
   }
@@ -276,8 +277,9 @@ static HAK_COLD void json_classes(writer_t *w, const hak_class_stats_t *of_class
 
 static HAK_COLD void json_heaps(writer_t *w) {
   hak_heap_stats_t h;
+  const heap_t *at = NULL;
   format_text(writer(w), ",\n\"heap_stats\": [");
-  for (uint32_t i = 0; census_heap(i, &h); i++) {
+  for (uint32_t i = 0; census_next_heap(&at, &h); i++) {
     format_text(writer(w), i == 0 ? "\n  {" : ",\n  {");
     write_json_number(w, "orphaned", h.orphaned, false);
     write_json_number(w, "slabs", h.slabs, false);

@@ -190,16 +190,13 @@ HAK_COLD void census_take(hak_stats_t *stats, hak_class_stats_t *of_class) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) of_class[c] = classes[c];
 }
 
-HAK_COLD bool census_heap(uint32_t number, hak_heap_stats_t *stats) {
-  heap_t *heap = heap_first();
-  while (heap != NULL && (load_relaxed(&heap->state) == HEAP_BARE || number-- > 0)) heap = load_relaxed(&heap->next);
-  if (heap == NULL) return false;
+static void census_of(heap_t *heap, hak_heap_stats_t *stats) {
   *stats = (hak_heap_stats_t){
       .orphaned = is_ownerless(heap),
       .remote_frees = load_relaxed(&heap->owner.remote_frees),
   };
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    bin_t *bin = heap_bin(heap, c);
+    const bin_t *bin = heap_bin(heap, c);
     uint64_t slabs = load_relaxed(&heap->owner.slab_count[c]);
     stats->slabs += slabs;
     stats->slab_bytes += slabs * class_info[c].units * HAK_UNIT;
@@ -209,7 +206,22 @@ HAK_COLD bool census_heap(uint32_t number, hak_heap_stats_t *stats) {
     stats->refill_blocks += load_relaxed(&bin->refill_blocks);
     stats->flush_blocks += load_relaxed(&bin->flush_blocks);
   }
+}
+
+HAK_COLD bool census_next_heap(const heap_t **at, hak_heap_stats_t *stats) {
+  heap_t *heap = *at == NULL ? heap_first() : load_relaxed(&(*at)->next);
+  while (heap != NULL && load_relaxed(&heap->state) == HEAP_BARE) heap = load_relaxed(&heap->next);
+  if (heap == NULL) return false;
+  *at = heap;
+  census_of(heap, stats);
   return true;
+}
+
+HAK_COLD bool census_heap(uint32_t number, hak_heap_stats_t *stats) {
+  heap_t *heap = heap_first();
+  while (heap != NULL && (load_relaxed(&heap->state) == HEAP_BARE || number-- > 0)) heap = load_relaxed(&heap->next);
+  if (heap != NULL) census_of(heap, stats);
+  return heap != NULL;
 }
 
 static uint64_t not_below_0(int64_t bytes) { return bytes > 0 ? (uint64_t)bytes : 0; }

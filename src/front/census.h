@@ -10,6 +10,8 @@
 void census_take(hak_stats_t *stats, hak_class_stats_t *of_class);
 /* One heap, by its number from 0, newest first; false if there are not so many. */
 bool census_heap(uint32_t number, hak_heap_stats_t *stats);
+/* All of them in turn: the one after *at, which is NULL before the first; false at the end. */
+bool census_next_heap(const heap_t **at, hak_heap_stats_t *stats);
 
 /* Of a named heap what can be read without its lock; blocks that were freed and are not brought in are live. */
 typedef struct census_named {

@@ -261,6 +261,23 @@ static void free_list(heap_t *heap, const slab_list_t *list, const char *functio
   }
 }
 
+static void free_all(heap_t *heap, const char *function) {
+  slab_owner_t *owner = &heap->owner;
+  free_larges(heap, function);
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    free_list(heap, &owner->partial[c], function);
+    free_list(heap, &owner->full[c], function); /* last, since what is freed makes the slab one of the others */
+  }
+  slab_release_empty(owner);
+}
+
+void named_reset(heap_t *heap, const char *function) {
+  named_lock(heap, function);
+  collect_all(heap);
+  free_all(heap, function);
+  owner_unlock(&heap->owner);
+}
+
 void named_end(heap_t *heap, const char *function) {
   named_lock(heap, function);
   if (load_relaxed(&heap->named.users) != 0) {
@@ -272,12 +289,7 @@ void named_end(heap_t *heap, const char *function) {
   store_relaxed(&heap->named.given, false);
   owner->orphan = true;
   heap_set_thread(heap, 0);
-  free_larges(heap, function);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    free_list(heap, &owner->partial[c], function);
-    free_list(heap, &owner->full[c], function); /* last, since what is freed makes the slab one of the others */
-  }
-  slab_release_empty(owner);
+  free_all(heap, function);
   bool has_slabs = owner_has_slabs(owner);
   owner_unlock(owner);
   if (!has_slabs) heap_retire_bins(heap);

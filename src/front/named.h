@@ -18,6 +18,8 @@
 HAK_CHECKED heap_t *named_new(const char *name);
 /* Frees all its blocks, and gives the heap back.  Ends the process if a thread takes from it instead of its own. */
 void named_end(heap_t *heap, const char *function);
+/* Frees all its blocks; the heap stays, also as the default of threads. */
+void named_reset(heap_t *heap, const char *function);
 
 /* One entry (slab/sample.h) of the class, not live yet.  NULL: out of memory, or `*refused`: the heap is at its limit. */
 HAK_CHECKED void *named_take(heap_t *heap, unsigned size_class, const char *function, bool *refused);

@@ -1,6 +1,7 @@
 #include "front/plea.h"
 
 #include <errno.h>
+#include <pthread.h>
 
 #include "base/thread.h"
 #include "os/os.h"
@@ -48,12 +49,21 @@ void plea_set(hak_pressure_callback_t *callback, void *argument) {
   if (!mine) plea_end();
 }
 
+/* A callback may write or wait, where a thread may be cancelled, and malloc is no such place: nobody would be called any more. */
+static size_t plea_call(const hak_pressure_t *p) {
+  if (plea_hook.callback == NULL) return 0;
+  int saved = errno, before;
+  (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  size_t freed = plea_hook.callback(p, plea_hook.argument);
+  (void)pthread_setcancelstate(before, &before);
+  errno = saved;
+  return freed;
+}
+
 /* What it has freed goes back at once: the limit is near. */
 static bool plea_ask(uint32_t level, size_t wanted) {
-  int saved = errno;
   hak_pressure_t p = {sizeof p, level, load_relaxed(&pressure.use), load_relaxed(&pressure.limit), wanted};
-  size_t freed = plea_hook.callback != NULL ? plea_hook.callback(&p, plea_hook.argument) : 0;
-  errno = saved;
+  size_t freed = plea_call(&p);
   if (freed == 0) return false;
   thread_enter();
   (void)limits_give_all(thread_heap);

@@ -63,9 +63,10 @@ void *quarantine_take(heap_t *heap) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     for (uint32_t i = 0; i < ring_length(c); i++) {
       void *block = unmarked(owner_load(&heap->quarantine->blocks[c][i]));
+      if (block == NULL) continue; /* nor is its page touched: most heaps have used few classes */
       owner_store(&heap->quarantine->blocks[c][i], NULL);
       atomic_signal_fence(memory_order_seq_cst);
-      if (block != NULL) return block;
+      return block;
     }
   }
   return NULL;

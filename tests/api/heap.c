@@ -2,10 +2,12 @@
 #include "api.h"
 
 #include <hakmem/heap.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "symbol.h"
 
@@ -684,6 +686,22 @@ TEST(heap_in_children_forked_while_threads_take_from_it) {
 
 /* ---- many ---- */
 
+static double processor_seconds(void) {
+  struct timespec now;
+  CHECK_EQ(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now), 0);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* In time that goes with their number. */
+static void report_all(void) {
+  int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  double before = processor_seconds();
+  CHECK(hak.stats_text(nowhere) && hak.stats_json(nowhere));
+  double took = processor_seconds() - before;
+  if (took > 1.5) check_fail(__FILE__, __LINE__, "the reports took %.1f s", took);
+  (void)close(nowhere);
+}
+
 TEST(heap_times_ten_thousand) {
   find_heaps();
   UNSANITIZED();
@@ -698,6 +716,10 @@ TEST(heap_times_ten_thousand) {
     }
     size_t each = (check_resident() - before) / HEAPS;
     if (each > 80 * 1024) check_fail(__FILE__, __LINE__, "a heap of 1 KiB takes %zu bytes", each);
+    report_all();
     for (unsigned i = 0; i < HEAPS; i++) heap.free(heaps[i]);
   }
+  before = check_resident();
+  (void)hak.collect(true);
+  CHECK(check_resident() <= before + ((size_t)1 << 20)); /* giving back touches no pages of those that have ended */
 }

@@ -3,6 +3,7 @@
 
 #include <hakmem/heap.h>
 #include <hakmem/pressure.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 
@@ -122,6 +123,40 @@ TEST(pressure_is_asked_before_an_allocation_fails) {
   before = calls;
   CHECK(api.malloc((size_t)LIMIT * MIB) == NULL);
   CHECK_EQ(calls, before);
+}
+
+static __thread bool to_cancel;
+static size_t cancel_in_callback(const hak_pressure_t *pressure, void *argument) {
+  (void)pressure, (void)argument;
+  if (!to_cancel) return 0;
+  atomic_fetch_add(&calls, 1);
+  CHECK_EQ(pthread_cancel(pthread_self()), 0);
+  pthread_testcancel();
+  atomic_fetch_add(&inside, 1);
+  return 0;
+}
+static void *fill_and_be_cancelled(void *unused) {
+  to_cancel = true;
+  void *volatile block = api.malloc((size_t)LIMIT * 2 * MIB);
+  CHECK(block == NULL);
+  pthread_testcancel();
+  return unused;
+}
+
+TEST(pressure_does_not_make_malloc_a_cancellation_point) {
+  find_pressure();
+  CHECK(hak.option_set("limit_hard", (int64_t)LIMIT * MIB));
+  on_pressure(cancel_in_callback, NULL);
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, fill_and_be_cancelled, NULL) == 0);
+  void *result = NULL;
+  CHECK_EQ(pthread_join(thread, &result), 0);
+  CHECK(result == PTHREAD_CANCELED);
+  CHECK(calls > 0 && calls == inside); /* each call came to its end */
+  calls = inside = 0;
+  on_pressure(callback, &calls); /* nobody is in the one before */
+  CHECK(api.malloc((size_t)LIMIT * 2 * MIB) == NULL);
+  CHECK(calls > 0 && wrong == 0);
 }
 
 TEST(pressure_is_asked_for_named_heaps) {

@@ -88,6 +88,26 @@ TEST(reallocations) {
   }
 }
 
+TEST(what_shrinks_gives_back) {
+  for (int wanted = 4096; wanted <= 1 << 20; wanted <<= 8) {
+    char *block = mallocx(64 << 20, 0);
+    memset(block, 5, 64 << 20);
+    block = rallocx(block, (size_t)wanted, 0);
+    CHECK(sallocx(block, 0) < (size_t)wanted * 2 && all_bytes(block, 0, (size_t)wanted, 5));
+    dallocx(block, 0);
+  }
+  char *block = rallocx(mallocx(30000, 0), 20, 0);
+  CHECK(sallocx(block, 0) < 100);
+  dallocx(block, 0);
+  block = memset(mallocx(64 << 20, 0), 5, 64 << 20);
+  size_t usable = sallocx(block, 0);
+  CHECK_EQ(xallocx(block, SIZE_MAX, 1 << 20, 0), usable); /* the sum is less than what it has */
+  CHECK(all_bytes(block, 0, 64 << 20, 5));
+  char *same = rallocx(block, (64 << 20) - 100000, 0);
+  CHECK(same == block && sallocx(block, 0) < (64 << 20) - 90000); /* a large block that shrinks is not copied */
+  dallocx(same, 0);
+}
+
 TEST(in_place_or_not_at_all) {
   char *block = mallocx(100, 0);
   size_t usable = sallocx(block, 0);
@@ -167,6 +187,19 @@ TEST(figures_are_of_the_last_epoch) {
   CHECK_EQ(figure("stats.arenas.0.small.allocated") + figure("stats.arenas.0.large.allocated"), figure("stats.allocated"));
   CHECK_EQ(figure("stats.arenas.0.pactive") * figure("arenas.page"), active);
   dallocx(block, 0);
+}
+
+TEST(an_epoch_that_begins_is_read) {
+  uint64_t epoch = 1, again = 0;
+  size_t size = sizeof epoch;
+  CHECK_EQ(mallctl("epoch", &epoch, &size, &epoch, sizeof epoch), 0); /* one variable for both, as programs have it */
+  CHECK_EQ(mallctl("epoch", &again, &size, NULL, 0), 0);
+  CHECK_EQ(epoch, again);
+  CHECK_EQ(mallctl("epoch", NULL, NULL, &epoch, 4), EINVAL);
+  CHECK_EQ(mallctl("epoch", NULL, NULL, NULL, 8), EINVAL);
+  size = 4;
+  CHECK_EQ(mallctl("epoch", &again, &size, NULL, 0), EINVAL);
+  CHECK_EQ(size, 4);
 }
 
 TEST(bins_count_their_blocks) {
@@ -287,6 +320,12 @@ TEST(environment) {
   char name[64];
   (void)snprintf(name, sizeof name, "compat.x.%d.0.m0.heap", (int)getpid());
   CHECK_EQ(unlink(name), 0);
+}
+
+TEST(no_dumps_without_a_prefix) {
+  const char *none = "";
+  CHECK_EQ(mallctl("prof.prefix", NULL, NULL, &none, sizeof none), 0);
+  CHECK_EQ(mallctl("prof.dump", NULL, NULL, NULL, 0), EFAULT);
 }
 
 TEST(arenas_are_heaps) {
@@ -421,6 +460,79 @@ TEST(what_was_had_less_what_was_given_back_is_what_there_is) {
   CHECK_EQ(bytes_of("thread.allocated") - bytes_of("thread.deallocated") - before, live);
   for (unsigned i = 0; i < SLOTS; i++) free(blocks[i]);
   CHECK_EQ(bytes_of("thread.allocated") - bytes_of("thread.deallocated"), before);
+}
+
+static int arena_do(const char *what, unsigned arena) {
+  char name[64];
+  (void)snprintf(name, sizeof name, "arena.%u.%s", arena, what);
+  return mallctl(name, NULL, NULL, NULL, 0);
+}
+static int arena_take(unsigned arena) { return mallctl("thread.arena", NULL, NULL, &arena, sizeof arena); }
+static unsigned arena_with(const void *block) {
+  unsigned found = 77777;
+  size_t size = sizeof found;
+  return mallctl("arenas.lookup", &found, &size, &block, sizeof block) == 0 ? found : 88888;
+}
+
+/* Allocates, and keeps the arena until it is told to end. */
+static void *use_arena(void *to) {
+  pthread_barrier_t *barrier = to;
+  unsigned arena;
+  size_t size = sizeof arena;
+  CHECK_EQ(mallctl("arenas.create", &arena, &size, NULL, 0), 0);
+  CHECK_EQ(arena_take(arena), 0);
+  for (int i = 0; i < 1000; i++) CHECK(malloc((size_t)i * 50) != NULL);
+  (void)pthread_barrier_wait(barrier);
+  (void)pthread_barrier_wait(barrier);
+  CHECK_EQ(arena_with(malloc(100)), arena);
+  return (void *)(uintptr_t)arena;
+}
+
+TEST(an_arena_that_threads_use_can_be_reset) {
+  unsigned arena = number("arenas.create");
+  char held[64];
+  CHECK_EQ(arena_take(arena), 0);
+  void *small = malloc(100), *large = malloc(1 << 20);
+  CHECK(arena_with(small) == arena && arena_with(large) == arena);
+  CHECK_EQ(arena_do("destroy", arena), EFAULT);
+  CHECK_EQ(arena_do("reset", arena), 0);
+  next_epoch();
+  (void)snprintf(held, sizeof held, "stats.arenas.%u.pactive", arena);
+  CHECK_EQ(figure(held), 0);
+  CHECK_EQ(arena_with(malloc(100)), arena);
+  CHECK_EQ(arena_take(0), 0);
+  CHECK_EQ(arena_do("destroy", arena), 0);
+  pthread_barrier_t barrier;
+  CHECK_EQ(pthread_barrier_init(&barrier, NULL, 2), 0);
+  pthread_t thread;
+  CHECK_EQ(pthread_create(&thread, NULL, use_arena, &barrier), 0);
+  (void)pthread_barrier_wait(&barrier);
+  CHECK_EQ(arena_do("destroy", arena), EFAULT); /* its number is that of the thread's now */
+  CHECK_EQ(arena_do("reset", arena), 0);
+  (void)pthread_barrier_wait(&barrier);
+  void *theirs = NULL;
+  CHECK_EQ(pthread_join(thread, &theirs), 0);
+  CHECK_EQ((uintptr_t)theirs, arena);
+  CHECK_EQ(arena_do("destroy", arena), 0);
+}
+
+TEST(numbers_of_arenas_come_again) {
+  unsigned most = number("arenas.narenas") + 1;
+  for (int i = 0; i < 5000; i++) {
+    unsigned arena = number("arenas.create");
+    CHECK(mallocx(100, ARENA(arena)) != NULL);
+    CHECK_EQ(arena_do("destroy", arena), 0);
+    CHECK_EQ(arena_do("destroy", arena), EFAULT);
+  }
+  CHECK(number("arenas.narenas") <= most);
+}
+
+TEST(a_block_moves_to_the_arena_that_is_named) {
+  unsigned first = number("arenas.create"), second = number("arenas.create");
+  void *block = rallocx(mallocx(100, ARENA(first)), 100000, ARENA(0));
+  CHECK_EQ(arena_with(block), 0);
+  block = rallocx(block, 300, ARENA(second));
+  CHECK_EQ(arena_with(block), second);
 }
 
 TEST(caches_can_be_made_and_named) {

@@ -40,6 +40,7 @@ size_t mi_good_size(size_t size);
 void *mi_new(size_t size);
 void *mi_new_n(size_t count, size_t size);
 void *mi_new_nothrow(size_t size);
+void *mi_new_aligned_nothrow(size_t size, size_t alignment);
 void *mi_new_reallocn(void *block, size_t count, size_t size);
 void mi_collect(bool force);
 int mi_version(void);
@@ -111,6 +112,16 @@ TEST(functions) {
   CHECK_EQ(mi_version(), 209);
 }
 
+TEST(what_shrinks_gives_back) {
+  void *block = memset(mi_malloc(64 << 20), 5, 64 << 20);
+  block = mi_realloc(block, 4096);
+  CHECK(mi_usable_size(block) < 40000 && all_bytes(block, 0, 4096, 5));
+  block = mi_realloc(mi_realloc(block, 30000), 20);
+  CHECK(mi_usable_size(block) < 100);
+  block = mi_recalloc_aligned(mi_zalloc_aligned(1 << 20, 1 << 16), 1, 2000, 1 << 16);
+  CHECK(mi_usable_size(block) <= 1 << 16 && reinterpret_cast<uintptr_t>(block) % (1 << 16) == 0);
+}
+
 TEST(aligned) {
   void *block = mi_zalloc_aligned(100, 512);
   CHECK(reinterpret_cast<uintptr_t>(block) % 512 == 0);
@@ -157,6 +168,20 @@ TEST(new_is_defined_by_it) {
     CHECK(thrown && asked == 3);
   }
   CHECK(mi_new_nothrow(PTRDIFF_MAX) == nullptr);
+}
+
+static void throw_it() { throw std::bad_alloc(); }
+
+TEST(a_handler_that_throws_ends_in_null) {
+  std::set_new_handler(throw_it);
+  CHECK(mi_new_nothrow(PTRDIFF_MAX) == nullptr && mi_new_aligned_nothrow(PTRDIFF_MAX, 64) == nullptr);
+  bool thrown = false;
+  try {
+    mi_free(mi_new(PTRDIFF_MAX));
+  } catch (const std::bad_alloc &) {
+    thrown = true;
+  }
+  CHECK(thrown);
 }
 
 TEST(whose_a_block_is) {
@@ -247,6 +272,11 @@ TEST(environment) {
   if (getenv("MIMALLOC_PURGE_DELAY") == nullptr) check_skip("for compat.mimalloc.environment");
   CHECK_EQ(mi_option_get(15), 77);
   CHECK(mi_option_is_enabled(1));
+}
+
+TEST(no_number) {
+  if (getenv("MIMALLOC_PURGE_DELAY") == nullptr) check_skip("for compat.mimalloc.no_number");
+  if (strcmp(getenv("MIMALLOC_PURGE_DELAY"), "soon") == 0) CHECK_EQ(mi_option_get(15), 1000);
 }
 
 static size_t printed;

@@ -118,6 +118,13 @@ TEST(new_asks_the_handler_and_throws) {
   tc_delete(tc_new(100));
 }
 
+static void throw_it() { throw std::bad_alloc(); }
+
+TEST(a_handler_that_throws_ends_in_null) {
+  std::set_new_handler(throw_it);
+  CHECK(tc_new_nothrow(PTRDIFF_MAX, std::nothrow) == nullptr);
+}
+
 TEST(properties) {
   size_t before = property("generic.current_allocated_bytes");
   void *block = memset(malloc(10 << 20), 1, 10 << 20);
