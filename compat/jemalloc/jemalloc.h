@@ -53,6 +53,8 @@ typedef struct slab_use {
 
 /* Of the slab, or large block, that `block` is in; all 0 for anything else. */
 slab_use_t slab_use(const void *block);
+/* An array of addresses to one of three words each, sizes in bytes: what defragmentation asks.  Returns an errno. */
+int slab_use_of_each(const void *addresses, size_t size, void *uses, size_t uses_size);
 /* A block past the caches of threads: of the lowest slab with room. */
 HAK_MUST_USE void *slab_alloc(size_t size);
 /* Frees all blocks of a heap, which stays; false where that cannot be done. */

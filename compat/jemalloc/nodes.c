@@ -316,23 +316,9 @@ static int bin_stats_read(const ctl_at_t *at, uint64_t *value) {
   return 0;
 }
 
-/* --- defragmentation: how full the slab of each block is ----------------------------------- */
-
 static int batch_raw(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size) {
   (void)at;
-  const char *from = fresh;
-  char *to = old;
-  size_t count = fresh_size / sizeof(void *);
-  if (from == NULL || to == NULL || old_size == NULL || count == 0 || fresh_size % sizeof(void *) != 0) return EINVAL;
-  if (*old_size != count * 3 * sizeof(size_t)) return EINVAL;
-  for (size_t i = 0; i < count; i++) {
-    const void *block;
-    memcpy(&block, from + i * sizeof block, sizeof block);
-    slab_use_t use = slab_use(block);
-    const size_t told[] = {use.free, use.blocks, use.bytes};
-    memcpy(to + i * sizeof told, told, sizeof told);
-  }
-  return 0;
+  return old_size != NULL ? slab_use_of_each(fresh, fresh_size, old, *old_size) : EINVAL;
 }
 
 /* --- profiles ----------------------------------------------------------------------------- */

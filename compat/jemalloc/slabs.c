@@ -2,6 +2,7 @@
  * from.  The one file here that looks inside. */
 #include "jemalloc.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "front/alloc.h"
@@ -20,6 +21,22 @@ slab_use_t slab_use(const void *block) {
   const class_info_t *of = &class_info[load_relaxed(&info.span->size_class)];
   size_t free = load_relaxed(&info.span->free) + remote_waiting(info.span);
   return (slab_use_t){free < of->blocks ? free : of->blocks - 1, of->blocks, (size_t)of->units << HAK_UNIT_SHIFT};
+}
+
+int slab_use_of_each(const void *addresses, size_t size, void *uses, size_t uses_size) {
+  const char *from = addresses;
+  char *to = uses;
+  size_t count = size / sizeof(void *);
+  if (from == NULL || to == NULL || count == 0 || size % sizeof(void *) != 0) return EINVAL;
+  if (uses_size != count * 3 * sizeof(size_t)) return EINVAL;
+  for (size_t i = 0; i < count; i++) {
+    const void *block;
+    memcpy(&block, from + i * sizeof block, sizeof block);
+    slab_use_t use = slab_use(block);
+    const size_t told[] = {use.free, use.blocks, use.bytes};
+    memcpy(to + i * sizeof told, told, sizeof told);
+  }
+  return 0;
 }
 
 void *slab_alloc(size_t size) { return compat_is_served() ? alloc_uncached(size) : hak_malloc(size); }
