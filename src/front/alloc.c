@@ -143,7 +143,7 @@ static HAK_NOINLINE void *alloc_small(size_t size) {
 /* What fits in no region fails whatever is freed. */
 static HAK_COLD void *large_again(size_t size, size_t align, span_use_t use) {
   void *block = NULL;
-  if (large_good_size(size) > HAK_REGION_MAX) return out_of_memory();
+  if (large_good_size(size) == 0) return out_of_memory();
   for (unsigned pleas = 0; block == NULL && pleas < PLEAS_MOST && plea_for(size); pleas++) {
     thread_enter();
     block = large_alloc(size, align, use);
@@ -231,7 +231,7 @@ HAK_NOINLINE void *alloc_from(heap_t *heap, size_t size, size_t align, span_use_
   named_request_t request = {heap, room, align, use, c, function};
   bool refused;
   void *block = named_try(&request, &refused);
-  bool fits = c != CLASS_NONE || large_good_size(large_request(room)) <= HAK_REGION_MAX;
+  bool fits = c != CLASS_NONE || large_good_size(large_request(room)) != 0;
   for (unsigned pleas = 0; block == NULL && !refused && fits && pleas < PLEAS_MOST && plea_for(size); pleas++) {
     block = named_try(&request, &refused);
   }

@@ -44,10 +44,12 @@ size_t block_require(const void *block, const char *function) {
 
 size_t block_good_size(size_t size, size_t align) {
   if (size > PTRDIFF_MAX || align > PTRDIFF_MAX) return 0;
-  if (memcheck_on()) return size;
   unsigned c = class_for_aligned(size, align);
+  size_t pages = c == CLASS_NONE ? large_good_size(large_request(size)) : 0;
+  if (c == CLASS_NONE && pages == 0) return 0;
+  if (memcheck_on()) return size;
   if (HAK_SECURE) return c != CLASS_NONE ? size : large_request(size); /* no more than was asked for */
-  return c != CLASS_NONE ? class_usable(c) : large_good_size(large_request(size));
+  return c != CLASS_NONE ? class_usable(c) : pages;
 }
 
 /* The secure library takes note of the new size. */

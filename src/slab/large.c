@@ -13,7 +13,7 @@
 
 _Atomic uint64_t large_alloc_count, large_free_count;
 
-size_t large_good_size(size_t size) { return size > PTRDIFF_MAX ? 0 : bits_round_up(size, os_page_size()); }
+size_t large_good_size(size_t size) { return size > HAK_REGION_MAX ? 0 : bits_round_up(size, os_page_size()); }
 
 static void large_clear(uint32_t unit, size_t bytes) {
   int64_t kb = option_get(OPTION_zero_kb);
@@ -38,13 +38,12 @@ bool large_trim(void) { return HAK_SECURE && large_secure_trim(); }
 
 bool large_may_fit(size_t size, size_t align) {
   size_t bytes = large_good_size(size);
-  if (bytes == 0 || bytes > HAK_REGION_MAX) return false;
-  return region_may_hold(units_of(bytes), units_of_align(align));
+  return bytes != 0 && region_may_hold(units_of(bytes), units_of_align(align));
 }
 
 void *large_alloc(size_t size, size_t align, span_use_t use) {
   size_t bytes = large_good_size(size);
-  if (bytes == 0 || bytes > HAK_REGION_MAX) return NULL;
+  if (bytes == 0) return NULL;
   bool zero;
   uint32_t unit = HAK_SECURE ? large_secure_span(bytes, align, use, &zero) : large_span(bytes, align, use, &zero);
   if (unit == SPAN_NONE) return NULL;
@@ -83,7 +82,7 @@ void large_move(unit_t *from, void *to) {
 
 bool large_resize(unit_t *first, size_t size) {
   size_t bytes = large_good_size(size);
-  if (size <= HAK_SMALL_MAX || bytes == 0 || bytes > HAK_REGION_MAX) return false;
+  if (size <= HAK_SMALL_MAX || bytes == 0) return false;
   if (HAK_SECURE) return large_secure_resize(first, bytes, size);
   uint32_t start = unit_number(first);
   uint32_t have = load_relaxed(&first->units);

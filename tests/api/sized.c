@@ -118,6 +118,15 @@ TEST(good_size_never_falls) {
   }
 }
 
+TEST(good_size_of_what_can_never_be_had_is_0) {
+  NEED(api.malloc_good_size);
+  const size_t never[] = {SIZE_MAX, PTRDIFF_MAX, (size_t)1 << 62, (size_t)1 << 48};
+  for (size_t i = 0; i < sizeof never / sizeof never[0]; i++) {
+    CHECK(api.malloc(never[i]) == NULL);
+    CHECK_EQ(api.malloc_good_size(never[i]), 0);
+  }
+}
+
 TEST(good_size_of_a_good_size_is_itself) {
   NEED(api.malloc_good_size);
   for EACH_SIZE(size) CHECK_EQ(api.malloc_good_size(api.malloc_good_size(size)), api.malloc_good_size(size));
