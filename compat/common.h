@@ -12,8 +12,6 @@
 
 /* Blocks have this alignment without being asked. */
 #define COMPAT_ALIGNED ((size_t)16)
-/* Larger ones have pages of their own. */
-#define COMPAT_SMALL_MAX ((size_t)32768)
 
 /* Whether malloc is this library's.  It is not where another library with hakmem in it comes first, as one that is preloaded does: all
  * of the public interface is then that one's, and what is inside of this one is not to be looked at. */
