@@ -250,7 +250,7 @@ static bool os_tried(_Atomic uint32_t *verdict, bool (*works)(char *page, size_t
     size_t bytes = os_page_size();
     char *pages = os_map(2 * bytes);
     if (pages == NULL) return true; /* undecided: a kernel that is out of memory must not lose a way to give some back */
-    racy_store(pages, 1); /* ThreadSanitizer does not see such pages go, and what another thread tries next may lie here */
+    *pages = 1;
     known = works(pages, bytes) ? WORKS : FAILS;
     (void)os_unmap(pages, 2 * bytes);
     store_relaxed(verdict, known);
