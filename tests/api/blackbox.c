@@ -22,7 +22,10 @@ enum { BOX_BYTES = 1 << 20, MIB = 1 << 20, PATIENCE_MS = 8000 };
 
 /* Leaks until it is killed, but not without end. */
 static void grow(void) {
-  for (int i = 0; i < 300; i++) leak(MIB);
+  for (int i = 0; i < 300; i++) {
+    leak(MIB);
+    usleep(1000);
+  }
   for (;;) pause();
 }
 
@@ -73,6 +76,7 @@ typedef struct process {
 } process_t;
 
 static char folder[] = "/tmp/hakmem-box-XXXXXX";
+static bool folder_made;
 static char box_path[128];
 
 static void remove_folder(void) {
@@ -83,8 +87,9 @@ static void remove_folder(void) {
 
 static void begin(process_t *p, const char *mode, const char *name) {
   int to[2], from[2];
-  if (folder[sizeof folder - 2] == 'X') {
+  if (!folder_made) { /* its name does not tell: it may end in X */
     REQUIRE(mkdtemp(folder) != NULL);
+    folder_made = true;
     atexit(remove_folder);
   }
   snprintf(box_path, sizeof box_path, "%s/%s", folder, name);
@@ -254,7 +259,8 @@ TEST(a_kill_leaves_a_whole_one) {
   for (int turn = 0; turn < 20; turn++) {
     process_t p;
     begin(&p, "grow", "box");
-    usleep((useconds_t)(100000 + turn * 9000));
+    WAIT_FOR(box_path, (unsigned long)20 * MIB);
+    usleep((useconds_t)(turn * 9000));
     finish(&p);
     REQUIRE(box_read(box_path));
     check_entry(p.id);
