@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "front/inspect.h"
+#include "os/memcheck.h"
 
 bool compat_is_served(void) {
   static _Atomic int known; /* 1: yes, 2: no */
@@ -61,6 +62,12 @@ void *compat_resize(void *block, size_t size, size_t alignment) {
   if (good == 0 || hak_malloc_usable_size(block) <= good) return hak_expand(block, size) ? block : NULL;
   if (size <= HAK_SMALL_MAX || (alignment > COMPAT_ALIGNED && !compat_is_served())) return NULL;
   return hak_realloc(block, size);
+}
+
+bool compat_shrink(void *block, size_t size) {
+  if (size <= HAK_SMALL_MAX || !compat_is_served() || memcheck_on()) return false;
+  size_t good = hak_nallocx(size, 0);
+  return good != 0 && good < hak_malloc_usable_size(block) && hak_realloc(block, size) == block;
 }
 
 void *compat_take(hak_heap_t *heap, size_t size, size_t alignment, bool zero) {

@@ -33,6 +33,8 @@ void *compat_clear_from(void *block, size_t from);
 bool compat_is_aligned(const void *block, size_t alignment);
 /* Resizes where it is, if no memory is wasted by it; NULL, with the block as it was, if the caller is to move it. */
 HAK_MUST_USE void *compat_resize(void *block, size_t size, size_t alignment);
+/* Gives back what a large block has beyond `size`, without moving it; false if there is nothing, or where it might move. */
+bool compat_shrink(void *block, size_t size);
 
 /* As operator new: asks the program's new handler to make room, again and again, then throws std::bad_alloc, or returns NULL if `quiet`.
  * Never by way of operator new: programs define that by the functions that call this. */

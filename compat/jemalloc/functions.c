@@ -47,8 +47,9 @@ COMPAT(size_t, xallocx, (void *block, size_t size, size_t extra, int flags)) {
   size_t before = hak_malloc_usable_size(block);
   if (!compat_is_aligned(block, FLAG_ALIGN(flags)) || size > PTRDIFF_MAX) return before;
   if (extra > (size_t)PTRDIFF_MAX - size) extra = (size_t)PTRDIFF_MAX - size;
-  bool grown = hak_expand(block, size + extra) || (size > before && hak_expand(block, size));
-  (void)grown; /* the size tells */
+  bool resized = size + extra < before ? compat_shrink(block, size + extra)
+                                       : hak_expand(block, size + extra) || (size > before && hak_expand(block, size));
+  (void)resized; /* the size tells */
   if ((flags & FLAG_ZERO) != 0) (void)compat_clear_from(block, before);
   return hak_malloc_usable_size(block);
 }

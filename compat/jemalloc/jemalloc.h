@@ -97,6 +97,8 @@ typedef struct ctl_node {
 
 extern const ctl_node_t ctl_nodes[];
 extern const size_t ctl_node_count;
+/* Whether there was ever an arena of the number in a name, if its first parts have one; of other numbers only the node itself knows. */
+bool ctl_numbers_known(const ctl_node_t *node, const size_t *index, size_t parts);
 
 /* --- conf.c: malloc_conf and MALLOC_CONF --- */
 

@@ -110,7 +110,7 @@ COMPAT(int, mallctl, (const char *name, void *old, size_t *old_size, void *fresh
 COMPAT(int, mallctlnametomib, (const char *name, size_t *mib, size_t *mib_length)) {
   size_t index[CTL_DEPTH], parts;
   const ctl_node_t *node = node_find(name, index, &parts);
-  if (node == NULL) return ENOENT;
+  if (node == NULL || !ctl_numbers_known(node, index, parts)) return ENOENT;
   if (*mib_length > parts) *mib_length = parts;
   index[0] = (size_t)(node - ctl_nodes);
   memcpy(mib, index, *mib_length * sizeof *mib);

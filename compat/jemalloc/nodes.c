@@ -54,6 +54,11 @@ static int conf_prefix_read(const ctl_at_t *at, uint64_t *value) { return (void)
 /* The number of all arenas was once that of the first that is not there. */
 static bool is_all(size_t arena) { return arena == ARENAS_MOST || arena == arena_count(); }
 
+bool ctl_numbers_known(const ctl_node_t *node, const size_t *index, size_t parts) {
+  size_t at = strncmp(node->name, "arena.", 6) == 0 ? 1 : strncmp(node->name, "stats.arenas.", 13) == 0 ? 2 : SIZE_MAX;
+  return parts <= at || index[at] < arena_count() || is_all(index[at]);
+}
+
 static bool arena_known(size_t arena, hak_heap_t **heap) { return arena < ARENAS_MOST && arena_heap((unsigned)arena, heap); }
 
 static int purge_write(const ctl_at_t *at, uint64_t value) {

@@ -122,6 +122,19 @@ TEST(in_place_or_not_at_all) {
   dallocx(block, 0);
 }
 
+TEST(a_large_block_shrinks_in_place) {
+  char *block = mallocx(16 << 20, 0);
+  memset(block, 3, 16 << 20);
+  size_t before = sallocx(block, 0), less = xallocx(block, 1 << 20, 100, 0);
+  CHECK(less >= (1 << 20) + 100 && less == nallocx((1 << 20) + 100, 0));
+  CHECK_EQ(less, sallocx(block, 0));
+  CHECK(all_bytes(block, 0, (1 << 20) + 100, 3));
+  CHECK_EQ(xallocx(block, 1 << 20, 15 << 20, 0), before); /* what it gave back is free still */
+  CHECK_EQ(xallocx(block, 4096, 0, 0), before); /* as a small one it would have to move */
+  CHECK_EQ(xallocx(block, 1 << 20, 0, (int)ALIGN(1 << 30)), before);
+  dallocx(block, 0);
+}
+
 TEST(wrong_calls_of_mallctl) {
   size_t value = 0, size = sizeof value;
   CHECK_EQ(mallctl("stats.nothing", &value, &size, NULL, 0), ENOENT);
@@ -170,6 +183,10 @@ TEST(names_and_mibs_tell_the_same) {
   CHECK_EQ(mallctlnametomib("arenas.bin.0.size", mib, &two), 0); /* a beginning */
   CHECK_EQ(two, 2);
   CHECK_EQ(mallctlnametomib("no.such.name", mib, &length), ENOENT);
+  CHECK_EQ(mallctlnametomib("arena.77.purge", mib, &length), ENOENT);
+  CHECK_EQ(mallctlnametomib("stats.arenas.77.pactive", mib, &length), ENOENT);
+  CHECK_EQ(mallctlnametomib("arena." ALL_ARENAS ".purge", mib, &length), 0);
+  CHECK_EQ(mallctlnametomib("arena", mib, &length), 0);
 }
 
 TEST(figures_are_of_the_last_epoch) {
