@@ -27,8 +27,9 @@ static void *resize(void *block, size_t size, size_t alignment) {
   return compat_resize(block, size, alignment);
 }
 
-/* A block of no bytes is one. */
+/* A block of no bytes is one.  Alignments up to a word's are not looked at: every block has them. */
 void *heap_change(mi_heap_t *heap, void *block, size_t size, size_t alignment, bool zero) {
+  if (alignment <= sizeof(uintptr_t)) alignment = 1;
   if (!is_power_of_two(alignment)) return fail(EINVAL);
   if (block == NULL) return heap_take(heap, size, alignment, zero);
   size_t before = hak_malloc_usable_size(block);

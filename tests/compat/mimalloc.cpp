@@ -26,7 +26,10 @@ void *mi_recalloc_aligned(void *block, size_t count, size_t size, size_t alignme
 void *mi_reallocf(void *block, size_t size);
 int mi_reallocarr(void *at, size_t count, size_t size);
 void *mi_expand(void *block, size_t size);
+void *mi_malloc_aligned(size_t size, size_t alignment);
 void *mi_zalloc_aligned(size_t size, size_t alignment);
+void *mi_realloc_aligned(void *block, size_t size, size_t alignment);
+void *mi_rezalloc_aligned(void *block, size_t size, size_t alignment);
 void *mi_malloc_aligned_at(size_t size, size_t alignment, size_t offset);
 char *mi_strdup(const char *text);
 char *mi_strndup(const char *text, size_t most);
@@ -129,6 +132,11 @@ TEST(aligned) {
   CHECK(mi_zalloc_aligned(100, 24) == nullptr);
   CHECK(reinterpret_cast<uintptr_t>(mi_malloc_aligned_at(100, 64, 128)) % 64 == 0);
   CHECK(mi_malloc_aligned_at(100, 64, 8) == nullptr && errno == EINVAL);
+  CHECK(mi_malloc_aligned(100, 0) == nullptr && mi_malloc_aligned(100, 3) == nullptr);
+  block = mi_malloc(100);
+  CHECK(mi_realloc_aligned(block, 100, 24) == nullptr); // the block stays
+  block = memset(mi_realloc_aligned(mi_realloc_aligned(block, 5000, 0), 9000, 3), 7, 9000);
+  CHECK(all_bytes(mi_rezalloc_aligned(block, 9500, 8), 0, 9000, 7));
 }
 
 TEST(texts) {
