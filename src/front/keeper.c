@@ -149,6 +149,7 @@ static void keeper_run(void) {
     if (decay < 0) continue;
     store_relaxed(&working, 1);
     uint32_t aging = 0;
+    remote_waits_no_more();
     bool collected = heaps_collect();
     if (drain_resting(&aging) != 0) collected = true;
     bool purged = purge_step(step);
@@ -162,7 +163,7 @@ static void keeper_run(void) {
 /* In the line that each slow path reads for `id`. */
 static bool watches(void) { return load_relaxed(&keeper.prepare) == prepare_watch; }
 
-static bool has_work(const heap_t *heap) { return watches() || remote_is_behind() || much_is_idle(heap); }
+static bool has_work(const heap_t *heap) { return watches() || remote_is_behind() || remote_much_waits() || much_is_idle(heap); }
 
 /* Under a filter that was there before the process was, only what it is known to permit is asked for: to clone, where libc has
  * done so.  The calls that confine the thread are not; so there is none where it could hold more than others. */

@@ -18,7 +18,8 @@ uintptr_t remote_enter_freer(uint32_t unit) {
   return atomic_fetch_or(freers, REMOTE_OTHERS) | REMOTE_OTHERS;
 }
 
-static void remote_push(slab_owner_t *owner, const unit_t *slab) {
+/* Returns the slab's class. */
+static unsigned remote_push(slab_owner_t *owner, const unit_t *slab) {
   uint32_t unit = unit_number(slab);
   unsigned c = racy_load(region_bin(region.live, unit))->size_class; /* the slab's record is in the owner's cache */
   _Atomic uint32_t *pending = &owner->pending[c];
@@ -28,6 +29,7 @@ static void remote_push(slab_owner_t *owner, const unit_t *slab) {
   } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_seq_cst, memory_order_relaxed));
   /* A collection that has cleared the bit since then finds the slab.  Afterwards remote_help looks at the lock. */
   if ((atomic_load(&owner->pending_classes) >> c & 1) == 0) (void)atomic_fetch_or(&owner->pending_classes, (uint64_t)1 << c);
+  return c;
 }
 
 void owner_unlock(slab_owner_t *owner) {
@@ -171,9 +173,11 @@ static bool classes_collect(slab_owner_t *owner, uint32_t slabs) {
 bool remote_collect(slab_owner_t *owner) { return classes_collect(owner, REMOTE_COLLECT_MOST); }
 void remote_collect_all(slab_owner_t *owner) { (void)classes_collect(owner, UINT32_MAX); }
 
-/* An owner whose queue is too long although it was helped: others have announced while a helper had the lock. */
 static struct {
-  HAK_ALIGNED(HAK_CACHE_LINE) slab_owner_t *_Atomic owner_behind; /* every slow path reads it */
+  /* An owner whose queue is too long although it was helped: others have announced while a helper had the lock. */
+  HAK_ALIGNED(HAK_CACHE_LINE) slab_owner_t *_Atomic owner_behind;
+  _Atomic bool much_waits; /* every slow path reads both, so freers count elsewhere */
+  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint32_t units; /* queued for owners that lag, since the keeper has looked */
 } late;
 
 /* With the owner's lock, which it releases. */
@@ -183,14 +187,33 @@ static void help_locked(slab_owner_t *owner) {
   if (load_relaxed(&owner->pending_count) >= REMOTE_HELP_AT) store_relaxed(&late.owner_behind, owner);
 }
 
+/* An owner with so many queued slabs lags.  They are counted by as many, since freers of all owners write to one word. */
+#define REMOTE_LAG 4
+
+/* Lost updates only delay it. */
+static HAK_COLD void lag_note(unsigned size_class) {
+  uint32_t units = load_relaxed(&late.units) + REMOTE_LAG * class_info[size_class].units;
+  store_relaxed(&late.units, units);
+  if (units >= REMOTE_MUCH_UNITS && !load_relaxed(&late.much_waits)) store_relaxed(&late.much_waits, true);
+}
+
+bool remote_much_waits(void) { return load_relaxed(&late.much_waits); }
+
+void remote_waits_no_more(void) {
+  if (!load_relaxed(&late.much_waits)) return;
+  store_relaxed(&late.units, 0);
+  store_relaxed(&late.much_waits, false);
+}
+
 static int32_t help_at(uintptr_t thread) {
   if (thread == 0) return 0;
   return thread == OWNER_OF_MANY ? REMOTE_HELP_MANY_AT : REMOTE_HELP_AT;
 }
 
 /* Collects for an owner that will not: it is gone, or it has been idle for long. */
-static void remote_help(slab_owner_t *owner) {
+static void remote_help(slab_owner_t *owner, unsigned size_class) {
   int32_t count = atomic_fetch_add_explicit(&owner->pending_count, 1, memory_order_relaxed) + 1;
+  if (count % REMOTE_LAG == 0) lag_note(size_class);
   if (count < help_at(atomic_load(&owner->thread))) return;
   if (lock_try(&owner->lock)) help_locked(owner);
 }
@@ -208,8 +231,7 @@ void remote_announce(unit_t *slab) {
   uint32_t open = REMOTE_OPEN;
   if (!atomic_compare_exchange_strong(&remote_of(unit_number(slab))->state, &open, (uint32_t)REMOTE_QUEUED)) return;
   slab_owner_t *owner = slab_owner(slab);
-  remote_push(owner, slab);
-  remote_help(owner);
+  remote_help(owner, remote_push(owner, slab));
 }
 
 HAK_COLD void remote_recover(slab_owner_t *owner, unit_t *slab) {

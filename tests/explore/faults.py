@@ -127,12 +127,8 @@ FAULTS = [
   } while (!atomic_compare_exchange_weak_explicit(pending, &first, unit + 1, memory_order_seq_cst, memory_order_relaxed));
   if (!known) (""", "narrow.exiting.free.*"),
     ("help_before_push", "slab/remote.c",
-     """  remote_push(owner, slab);
-  remote_help(owner);
-""",
-     """  remote_help(owner);
-  remote_push(owner, slab);
-""", "narrow.exiting.free.*"),
+     "  remote_help(owner, remote_push(owner, slab));\n",
+     "  remote_help(owner, 0);\n  (void)remote_push(owner, slab);\n", "narrow.exiting.free.*"),
     ("help_without_lock", "slab/remote.c",
      "  if (lock_try(&owner->lock)) help_locked(owner);\n}\n\nbool",
      "  (void)lock_try(&owner->lock), help_locked(owner);\n}\n\nbool", "narrow.idle.*"),

@@ -50,6 +50,8 @@ static void leave_idle(size_t bytes) {
   block_free(block, 0, "free");
 }
 
+enum { LAGGING_BLOCKS = 8 * 17 };
+
 static uint64_t idle_bytes(void) { return ledger_census().dirty_free_units << HAK_UNIT_SHIFT; }
 
 static void *free_all(void *blocks) {
@@ -68,9 +70,29 @@ TEST(remote_frees_to_an_idle_thread_are_collected) {
   REQUIRE(pthread_create(&freer, NULL, free_all, blocks) == 0 && pthread_join(freer, NULL) == 0);
   lock_release(&owner->lock);
   CHECK(ledger_census().free_units < SMALL_BLOCKS * SMALL_SIZE >> HAK_UNIT_SHIFT);
+  uint32_t before = keeper_starts(); /* in vain */
   leave_idle((size_t)50 << 20);
-  CHECK_EQ(keeper_starts(), 1);
+  CHECK_EQ(keeper_starts(), before + 1);
   CHECK(load_relaxed(&owner->pending_classes) == 0 && load_relaxed(&owner->slab_count[class_of(SMALL_SIZE)]) <= 1);
+  CHECK_EQ(idle_bytes(), 0);
+}
+
+/* Too little for others to help it, and nothing else is idle. */
+static void *free_some(void *blocks) {
+  for (int i = 0; i < LAGGING_BLOCKS; i++) block_free(((void **)blocks)[i], 0, "free");
+  return NULL;
+}
+
+TEST(what_waits_for_an_idle_thread_is_collected_though_nothing_else_is_idle) {
+  static void *blocks[LAGGING_BLOCKS];
+  pthread_t freer;
+  start();
+  for (int i = 0; i < LAGGING_BLOCKS; i++) REQUIRE((blocks[i] = block_alloc(32768)) != NULL);
+  slab_owner_t *owner = &thread_heap->owner;
+  uint32_t slabs = load_relaxed(&owner->slab_count[class_of(32768)]);
+  REQUIRE(pthread_create(&freer, NULL, free_some, blocks) == 0 && pthread_join(freer, NULL) == 0);
+  CHECK_EQ(keeper_starts(), 1);
+  CHECK(slabs > 16 && load_relaxed(&owner->slab_count[class_of(32768)]) <= slabs - 16 + 1);
   CHECK_EQ(idle_bytes(), 0);
 }
 

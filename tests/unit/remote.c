@@ -459,6 +459,30 @@ TEST(the_queue_of_an_idle_owner_shrinks) {
   CHECK_EQ(load_relaxed(&owner.pending_count), 0);
 }
 
+/* Below what makes others help, a thread that sleeps would keep it for good. */
+TEST(the_keeper_is_told_of_what_waits_for_an_owner_that_lags) {
+  start_remote();
+  unsigned c = class_of(32768);
+  uint32_t slabs = REMOTE_MUCH_UNITS / class_info[c].units;
+  static void *blocks[REMOTE_MUCH_UNITS][8];
+  for (uint32_t i = 0; i < slabs; i++) REQUIRE(take_slab(c, blocks[i]) > 0);
+  for (uint32_t i = 0; i < slabs; i++) { /* it looks: none waits for long */
+    free_remotely(blocks[i][0]);
+    remote_collect(&owner);
+  }
+  CHECK(!remote_much_waits());
+  for (uint32_t i = 0; i < slabs; i++) {
+    CHECK(!remote_much_waits());
+    free_remotely(blocks[i][1]);
+  }
+  CHECK(remote_much_waits() && !remote_is_behind());
+  remote_waits_no_more();
+  CHECK(!remote_much_waits());
+  remote_collect(&owner);
+  for (uint32_t i = 0; i < slabs - 1; i++) free_remotely(blocks[i][2]);
+  CHECK(!remote_much_waits()); /* counted anew */
+}
+
 TEST(what_an_idle_owner_is_behind_with_is_caught_up_with) {
   start_remote();
   unsigned c = class_of(32768);
