@@ -1,6 +1,6 @@
 /* keeper.h - the thread that gives memory back in a process that has gone idle.
  *
- * It is started when much lies idle, acts only while the program itself takes
+ * It is started when much lies idle, or waits for threads that sleep, acts only while the program itself takes
  * no slow path, and ends when nothing is left: a process at rest has no thread
  * of ours.  Where the limit of a container is known it stays while much lies
  * idle, and looks at that.  libc does not know it: a process that it sees as

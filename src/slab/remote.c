@@ -9,6 +9,8 @@
 #define REMOTE_HELP_MANY_AT 8
 /* Each call that finds it so brings in more than it has queued: the queue grows no longer. */
 #define REMOTE_HELP_SLABS 8
+/* An owner with so many queued slabs lags.  They are noted by as many, since freers of all owners write to one word. */
+#define REMOTE_LAG 4
 
 uintptr_t remote_enter_freer(uint32_t unit) {
   _Atomic uintptr_t *freers = &remote_of(unit)->freers;
@@ -32,6 +34,38 @@ static unsigned remote_push(slab_owner_t *owner, const unit_t *slab) {
   return c;
 }
 
+static bool classes_collect(slab_owner_t *owner, uint32_t slabs);
+
+static struct {
+  /* An owner whose queue is too long although it was helped: others have announced while a helper had the lock. */
+  HAK_ALIGNED(HAK_CACHE_LINE) slab_owner_t *_Atomic owner_behind;
+  _Atomic bool much_waits; /* every slow path reads both, so freers count elsewhere */
+  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t bytes; /* that wait so, since the keeper has looked */
+} late;
+
+/* Lost updates only delay it. */
+static void late_note(int64_t bytes) {
+  if (bytes <= 0) return;
+  bytes += load_relaxed(&late.bytes);
+  store_relaxed(&late.bytes, bytes);
+  if (bytes >= REMOTE_MUCH_BYTES && !load_relaxed(&late.much_waits)) store_relaxed(&late.much_waits, true);
+}
+
+bool remote_much_waits(void) { return load_relaxed(&late.much_waits); }
+
+void remote_waits_no_more(void) {
+  if (!load_relaxed(&late.much_waits)) return;
+  store_relaxed(&late.bytes, 0);
+  store_relaxed(&late.much_waits, false);
+}
+
+/* In place of its thread, which sleeps or is gone: so nobody may see what comes free in slabs that stay. */
+static void collect_for(slab_owner_t *owner, uint32_t slabs) {
+  int64_t before = load_relaxed(&owner->free_bytes);
+  (void)classes_collect(owner, slabs);
+  late_note(load_relaxed(&owner->free_bytes) - before);
+}
+
 void owner_unlock(slab_owner_t *owner) {
   for (;;) {
     if (HAK_LIKELY(load_relaxed(&owner->thread) != 0)) { /* it will look itself */
@@ -41,7 +75,7 @@ void owner_unlock(slab_owner_t *owner) {
     /* Either we see what was pushed before the lock was free, or the pushing thread sees it free. */
     lock_release_fully(&owner->lock);
     if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;
-    (void)remote_collect(owner);
+    collect_for(owner, REMOTE_COLLECT_MOST);
   }
 }
 
@@ -173,36 +207,11 @@ static bool classes_collect(slab_owner_t *owner, uint32_t slabs) {
 bool remote_collect(slab_owner_t *owner) { return classes_collect(owner, REMOTE_COLLECT_MOST); }
 void remote_collect_all(slab_owner_t *owner) { (void)classes_collect(owner, UINT32_MAX); }
 
-static struct {
-  /* An owner whose queue is too long although it was helped: others have announced while a helper had the lock. */
-  HAK_ALIGNED(HAK_CACHE_LINE) slab_owner_t *_Atomic owner_behind;
-  _Atomic bool much_waits; /* every slow path reads both, so freers count elsewhere */
-  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint32_t units; /* queued for owners that lag, since the keeper has looked */
-} late;
-
 /* With the owner's lock, which it releases. */
 static void help_locked(slab_owner_t *owner) {
-  (void)classes_collect(owner, REMOTE_HELP_SLABS);
+  collect_for(owner, REMOTE_HELP_SLABS);
   owner_unlock(owner);
   if (load_relaxed(&owner->pending_count) >= REMOTE_HELP_AT) store_relaxed(&late.owner_behind, owner);
-}
-
-/* An owner with so many queued slabs lags.  They are counted by as many, since freers of all owners write to one word. */
-#define REMOTE_LAG 4
-
-/* Lost updates only delay it. */
-static HAK_COLD void lag_note(unsigned size_class) {
-  uint32_t units = load_relaxed(&late.units) + REMOTE_LAG * class_info[size_class].units;
-  store_relaxed(&late.units, units);
-  if (units >= REMOTE_MUCH_UNITS && !load_relaxed(&late.much_waits)) store_relaxed(&late.much_waits, true);
-}
-
-bool remote_much_waits(void) { return load_relaxed(&late.much_waits); }
-
-void remote_waits_no_more(void) {
-  if (!load_relaxed(&late.much_waits)) return;
-  store_relaxed(&late.units, 0);
-  store_relaxed(&late.much_waits, false);
 }
 
 static int32_t help_at(uintptr_t thread) {
@@ -213,7 +222,7 @@ static int32_t help_at(uintptr_t thread) {
 /* Collects for an owner that will not: it is gone, or it has been idle for long. */
 static void remote_help(slab_owner_t *owner, unsigned size_class) {
   int32_t count = atomic_fetch_add_explicit(&owner->pending_count, 1, memory_order_relaxed) + 1;
-  if (count % REMOTE_LAG == 0) lag_note(size_class);
+  if (count % REMOTE_LAG == 0) late_note((int64_t)REMOTE_LAG * class_info[size_class].units * HAK_UNIT);
   if (count < help_at(atomic_load(&owner->thread))) return;
   if (lock_try(&owner->lock)) help_locked(owner);
 }

@@ -65,9 +65,9 @@ void remote_collect_all(slab_owner_t *owner);
  * thread does on its slow path, without a lock: else the heap would grow while they wait. */
 bool remote_is_behind(void);
 void remote_catch_up(void);
-/* Whether so much waits for owners that lag that the keeper is to bring it in: a thread that sleeps would keep it, below what makes
- * others help.  remote_waits_no_more: from now on it is counted anew. */
-#define REMOTE_MUCH_UNITS 64
+/* Whether so much waits for owners that lag, or has come free in slabs of those that were helped, that the keeper is to look: a thread that
+ * sleeps, or is gone, does not.  remote_waits_no_more: from now on it is counted anew. */
+#define REMOTE_MUCH_BYTES ((int64_t)4 << 20)
 bool remote_much_waits(void);
 void remote_waits_no_more(void);
 

@@ -5,6 +5,7 @@
  *   it was, and some seconds later it has one thread, as it had
  * - sleepers: one thread frees what 16 others have allocated, which then sleep, of each so
  *   little that nobody helps it: the resident set falls to within 8 MiB of what it was
+ * - gone: one thread frees most of what four others have allocated, which have ended
  * - child: the same as free in the child of a fork that happens while memory is being given
  *   back, and in its parent
  * - holes: of 64 MiB of 512-byte blocks one of each 64 stays; malloc_trim(0) gives back
@@ -161,6 +162,36 @@ static void scene_sleepers(void) {
   settle("sleepers", start);
 }
 
+/* ---- gone ---- */
+
+enum { GONE = 4, GONE_BLOCKS = 10000, GONE_SIZE = 2048, GONE_KEPT = 32 };
+static void *gone_blocks[GONE][GONE_BLOCKS];
+
+static void *take_and_end(void *argument) {
+  void **taken = argument;
+  for (int i = 0; i < GONE_BLOCKS; i++) {
+    taken[i] = malloc(GONE_SIZE);
+    if (taken[i] == NULL) stress_fail("gone: no block");
+    memset(taken[i], 1, GONE_SIZE);
+  }
+  return NULL;
+}
+
+static void scene_gone(void) {
+  pthread_t threads[GONE];
+  free(malloc(1));
+  size_t start = process_resident();
+  for (int i = 0; i < GONE; i++)
+    if (pthread_create(&threads[i], NULL, take_and_end, gone_blocks[i]) != 0) stress_fail("gone: no thread");
+  for (int i = 0; i < GONE; i++) pthread_join(threads[i], NULL);
+  size_t peak = process_resident();
+  stress_expect(peak >= start + (size_t)GONE * GONE_BLOCKS * GONE_SIZE, "gone: only %zu MiB were resident", peak / MIB);
+  for (int i = 0; i < GONE; i++)
+    for (int n = 0; n < GONE_BLOCKS; n++)
+      if (n % GONE_KEPT != 0) free(gone_blocks[i][n]);
+  settle("gone", start);
+}
+
 /* ---- holes ---- */
 
 static void scene_holes(void) {
@@ -233,7 +264,8 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*run)(void);
-  } scenes[] = {{"free", scene_free}, {"sleepers", scene_sleepers}, {"child", scene_child}, {"holes", scene_holes}, {"grow", scene_grow}};
+  } scenes[] = {{"free", scene_free},   {"sleepers", scene_sleepers}, {"gone", scene_gone},
+                {"child", scene_child}, {"holes", scene_holes},       {"grow", scene_grow}};
   const char *scene = stress_word("scene", "free");
   for (unsigned i = 0; i < sizeof scenes / sizeof scenes[0]; i++)
     if (strcmp(scene, scenes[i].name) == 0) {

@@ -463,8 +463,8 @@ TEST(the_queue_of_an_idle_owner_shrinks) {
 TEST(the_keeper_is_told_of_what_waits_for_an_owner_that_lags) {
   start_remote();
   unsigned c = class_of(32768);
-  uint32_t slabs = REMOTE_MUCH_UNITS / class_info[c].units;
-  static void *blocks[REMOTE_MUCH_UNITS][8];
+  uint32_t slabs = (uint32_t)(REMOTE_MUCH_BYTES / HAK_UNIT) / class_info[c].units;
+  static void *blocks[REMOTE_MUCH_BYTES / HAK_UNIT][8];
   for (uint32_t i = 0; i < slabs; i++) REQUIRE(take_slab(c, blocks[i]) > 0);
   for (uint32_t i = 0; i < slabs; i++) { /* it looks: none waits for long */
     free_remotely(blocks[i][0]);
@@ -481,6 +481,22 @@ TEST(the_keeper_is_told_of_what_waits_for_an_owner_that_lags) {
   remote_collect(&owner);
   for (uint32_t i = 0; i < slabs - 1; i++) free_remotely(blocks[i][2]);
   CHECK(!remote_much_waits()); /* counted anew */
+}
+
+TEST(the_keeper_is_told_of_what_comes_free_in_an_orphans_slabs) {
+  start_remote();
+  enum { SLABS = REMOTE_MUCH_BYTES / HAK_UNIT + 3 }; /* one block of each stays */
+  static void *blocks[SLABS][64];
+  unsigned c = class_of(2048);
+  uint32_t count = class_info[c].blocks;
+  for (uint32_t i = 0; i < SLABS; i++) REQUIRE(take_slab(c, blocks[i]) == count);
+  store_relaxed(&owner.thread, 0);
+  owner.orphan = true;
+  for (uint32_t i = 0; i < SLABS; i++) {
+    CHECK(!remote_much_waits());
+    for (uint32_t n = 1; n < count; n++) free_remotely(blocks[i][n]);
+  }
+  CHECK(remote_much_waits() && load_relaxed(&owner.pending_count) == 0);
 }
 
 TEST(what_an_idle_owner_is_behind_with_is_caught_up_with) {
