@@ -34,51 +34,6 @@ static unsigned remote_push(slab_owner_t *owner, const unit_t *slab) {
   return c;
 }
 
-static bool classes_collect(slab_owner_t *owner, uint32_t slabs);
-
-static struct {
-  /* An owner whose queue is too long although it was helped: others have announced while a helper had the lock. */
-  HAK_ALIGNED(HAK_CACHE_LINE) slab_owner_t *_Atomic owner_behind;
-  _Atomic bool much_waits; /* every slow path reads both, so freers count elsewhere */
-  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t bytes; /* that wait so, since the keeper has looked */
-} late;
-
-/* Lost updates only delay it. */
-static void late_note(int64_t bytes) {
-  if (bytes <= 0) return;
-  bytes += load_relaxed(&late.bytes);
-  store_relaxed(&late.bytes, bytes);
-  if (bytes >= REMOTE_MUCH_BYTES && !load_relaxed(&late.much_waits)) store_relaxed(&late.much_waits, true);
-}
-
-bool remote_much_waits(void) { return load_relaxed(&late.much_waits); }
-
-void remote_waits_no_more(void) {
-  if (!load_relaxed(&late.much_waits)) return;
-  store_relaxed(&late.bytes, 0);
-  store_relaxed(&late.much_waits, false);
-}
-
-/* In place of its thread, which sleeps or is gone: so nobody may see what comes free in slabs that stay. */
-static void collect_for(slab_owner_t *owner, uint32_t slabs) {
-  int64_t before = load_relaxed(&owner->free_bytes);
-  (void)classes_collect(owner, slabs);
-  late_note(load_relaxed(&owner->free_bytes) - before);
-}
-
-void owner_unlock(slab_owner_t *owner) {
-  for (;;) {
-    if (HAK_LIKELY(load_relaxed(&owner->thread) != 0)) { /* it will look itself */
-      lock_release(&owner->lock);
-      return;
-    }
-    /* Either we see what was pushed before the lock was free, or the pushing thread sees it free. */
-    lock_release_fully(&owner->lock);
-    if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;
-    collect_for(owner, REMOTE_COLLECT_MOST);
-  }
-}
-
 /* Clears again the live bits that freers have cleared, since a plain store of the owner's to the
  * same word may have brought them back.  The owner's thread clears by plain stores too: what those
  * bring back is cleared when that freer's bits are taken.  The secure library changes live bits by
@@ -206,6 +161,49 @@ static bool classes_collect(slab_owner_t *owner, uint32_t slabs) {
 
 bool remote_collect(slab_owner_t *owner) { return classes_collect(owner, REMOTE_COLLECT_MOST); }
 void remote_collect_all(slab_owner_t *owner) { (void)classes_collect(owner, UINT32_MAX); }
+
+static struct {
+  /* An owner whose queue is too long although it was helped: others have announced while a helper had the lock. */
+  HAK_ALIGNED(HAK_CACHE_LINE) slab_owner_t *_Atomic owner_behind;
+  _Atomic bool much_waits; /* every slow path reads both, so freers count elsewhere */
+  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t bytes; /* that wait so, since the keeper has looked */
+} late;
+
+/* Lost updates only delay it. */
+static void late_note(int64_t bytes) {
+  if (bytes <= 0) return;
+  bytes += load_relaxed(&late.bytes);
+  store_relaxed(&late.bytes, bytes);
+  if (bytes >= REMOTE_MUCH_BYTES && !load_relaxed(&late.much_waits)) store_relaxed(&late.much_waits, true);
+}
+
+bool remote_much_waits(void) { return load_relaxed(&late.much_waits); }
+
+void remote_waits_no_more(void) {
+  if (!load_relaxed(&late.much_waits)) return;
+  store_relaxed(&late.bytes, 0);
+  store_relaxed(&late.much_waits, false);
+}
+
+/* In place of its thread, which sleeps or is gone: so nobody may see what comes free in slabs that stay. */
+static void collect_for(slab_owner_t *owner, uint32_t slabs) {
+  int64_t before = load_relaxed(&owner->free_bytes);
+  (void)classes_collect(owner, slabs);
+  late_note(load_relaxed(&owner->free_bytes) - before);
+}
+
+void owner_unlock(slab_owner_t *owner) {
+  for (;;) {
+    if (HAK_LIKELY(load_relaxed(&owner->thread) != 0)) { /* it will look itself */
+      lock_release(&owner->lock);
+      return;
+    }
+    /* Either we see what was pushed before the lock was free, or the pushing thread sees it free. */
+    lock_release_fully(&owner->lock);
+    if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;
+    collect_for(owner, REMOTE_COLLECT_MOST);
+  }
+}
 
 /* With the owner's lock, which it releases. */
 static void help_locked(slab_owner_t *owner) {

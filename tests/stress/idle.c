@@ -130,19 +130,23 @@ static void scene_child(void) {
 
 /* ---- sleepers ---- */
 
+static void take_all(void **taken, int count, size_t size) {
+  for (int i = 0; i < count; i++) {
+    taken[i] = malloc(size);
+    if (taken[i] == NULL) stress_fail("idle: no block of %zu bytes", size);
+    memset(taken[i], 1, size);
+  }
+}
+
 enum { SLEEPERS = 16, SLEEPER_BLOCKS = 200, SLEEPER_SIZE = 32 * 1024 };
 static void *sleeper_blocks[SLEEPERS][SLEEPER_BLOCKS];
 static pthread_barrier_t all_taken;
 
-static void *take_and_sleep(void *argument) {
-  void **taken = argument;
-  for (int i = 0; i < SLEEPER_BLOCKS; i++) {
-    taken[i] = malloc(SLEEPER_SIZE);
-    if (taken[i] == NULL) stress_fail("sleepers: no block");
-    memset(taken[i], 1, SLEEPER_SIZE);
-  }
+static void *take_and_sleep(void *taken) {
+  take_all(taken, SLEEPER_BLOCKS, SLEEPER_SIZE);
   pthread_barrier_wait(&all_taken);
-  for (;;) pause();
+  pause(); /* no signal comes that has a handler but the one that ends all */
+  return NULL;
 }
 
 static void scene_sleepers(void) {
@@ -167,13 +171,8 @@ static void scene_sleepers(void) {
 enum { GONE = 4, GONE_BLOCKS = 10000, GONE_SIZE = 2048, GONE_KEPT = 32 };
 static void *gone_blocks[GONE][GONE_BLOCKS];
 
-static void *take_and_end(void *argument) {
-  void **taken = argument;
-  for (int i = 0; i < GONE_BLOCKS; i++) {
-    taken[i] = malloc(GONE_SIZE);
-    if (taken[i] == NULL) stress_fail("gone: no block");
-    memset(taken[i], 1, GONE_SIZE);
-  }
+static void *take_and_end(void *taken) {
+  take_all(taken, GONE_BLOCKS, GONE_SIZE);
   return NULL;
 }
 

@@ -50,24 +50,27 @@ static void leave_idle(size_t bytes) {
   block_free(block, 0, "free");
 }
 
-enum { LAGGING_BLOCKS = 8 * 17 };
-
 static uint64_t idle_bytes(void) { return ledger_census().dirty_free_units << HAK_UNIT_SHIFT; }
 
+/* NULL ends them. */
 static void *free_all(void *blocks) {
-  for (int i = 0; i < SMALL_BLOCKS; i++) block_free(((void **)blocks)[i], 0, "free");
+  for (void **block = blocks; *block != NULL; block++) block_free(*block, 0, "free");
   return NULL;
+}
+
+static void free_by_another(void **blocks) {
+  pthread_t freer;
+  REQUIRE(pthread_create(&freer, NULL, free_all, blocks) == 0 && pthread_join(freer, NULL) == 0);
 }
 
 /* What another thread frees to one that takes no slow path, while that one's lock is taken. */
 TEST(remote_frees_to_an_idle_thread_are_collected) {
-  static void *blocks[SMALL_BLOCKS];
-  pthread_t freer;
+  static void *blocks[SMALL_BLOCKS + 1];
   start();
   for (int i = 0; i < SMALL_BLOCKS; i++) REQUIRE((blocks[i] = block_alloc(SMALL_SIZE)) != NULL);
   slab_owner_t *owner = &thread_heap->owner;
   lock_acquire(&owner->lock);
-  REQUIRE(pthread_create(&freer, NULL, free_all, blocks) == 0 && pthread_join(freer, NULL) == 0);
+  free_by_another(blocks);
   lock_release(&owner->lock);
   CHECK(ledger_census().free_units < SMALL_BLOCKS * SMALL_SIZE >> HAK_UNIT_SHIFT);
   uint32_t before = keeper_starts(); /* in vain */
@@ -77,20 +80,15 @@ TEST(remote_frees_to_an_idle_thread_are_collected) {
   CHECK_EQ(idle_bytes(), 0);
 }
 
-/* Too little for others to help it, and nothing else is idle. */
-static void *free_some(void *blocks) {
-  for (int i = 0; i < LAGGING_BLOCKS; i++) block_free(((void **)blocks)[i], 0, "free");
-  return NULL;
-}
-
+/* Too little for others to help it, and nothing else is idle: of 17 slabs the keeper is started at the sixteenth. */
 TEST(what_waits_for_an_idle_thread_is_collected_though_nothing_else_is_idle) {
-  static void *blocks[LAGGING_BLOCKS];
-  pthread_t freer;
+  enum { LAGGING = 17 * 8 };
+  static void *blocks[LAGGING + 1];
   start();
-  for (int i = 0; i < LAGGING_BLOCKS; i++) REQUIRE((blocks[i] = block_alloc(32768)) != NULL);
+  for (int i = 0; i < LAGGING; i++) REQUIRE((blocks[i] = block_alloc(32768)) != NULL);
   slab_owner_t *owner = &thread_heap->owner;
   uint32_t slabs = load_relaxed(&owner->slab_count[class_of(32768)]);
-  REQUIRE(pthread_create(&freer, NULL, free_some, blocks) == 0 && pthread_join(freer, NULL) == 0);
+  free_by_another(blocks);
   CHECK_EQ(keeper_starts(), 1);
   CHECK(slabs > 16 && load_relaxed(&owner->slab_count[class_of(32768)]) <= slabs - 16 + 1);
   CHECK_EQ(idle_bytes(), 0);
