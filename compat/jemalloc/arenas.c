@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 static hak_heap_t *_Atomic heaps[ARENAS_MOST];
 static _Atomic bool ended[ARENAS_MOST]; /* numbers to give out again */
@@ -23,6 +24,13 @@ bool arena_heap(unsigned arena, hak_heap_t **heap) {
 unsigned arena_count(void) {
   unsigned count = atomic_load_explicit(&taken, memory_order_relaxed);
   return count < ARENAS_MOST ? count : ARENAS_MOST;
+}
+
+unsigned arena_number(const hak_heap_t *heap) {
+  for (unsigned i = 1; heap != NULL && i < arena_count(); i++) {
+    if (atomic_load_explicit(&heaps[i], memory_order_relaxed) == heap) return i;
+  }
+  return ARENA_AUTOMATIC;
 }
 
 static hak_heap_t *heap_for(unsigned arena) {
@@ -61,6 +69,7 @@ int arena_destroy(unsigned arena) {
   heap = atomic_exchange_explicit(&heaps[arena], NULL, memory_order_acq_rel);
   if (heap == NULL) return EFAULT;
   hak_heap_free(heap);
+  hooks_forget(arena);
   atomic_store(&ended[arena], true);
   return 0;
 }
@@ -79,10 +88,31 @@ int arena_reset(unsigned arena) {
 
 bool arena_of(const void *block, unsigned *arena) {
   if (hak_malloc_usable_size(block) == 0) return false;
-  hak_heap_t *heap = hak_heap_of(block);
-  *arena = ARENA_AUTOMATIC;
-  for (unsigned i = 1; heap != NULL && i < arena_count(); i++) {
-    if (atomic_load_explicit(&heaps[i], memory_order_relaxed) == heap) *arena = i;
-  }
+  *arena = arena_number(hak_heap_of(block));
   return true;
+}
+
+/* --- nodes --- */
+
+/* Hooks may come along. */
+int arena_create_raw(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size) {
+  uintptr_t hooks;
+  unsigned arena;
+  if (fresh_size != (fresh != NULL ? sizeof hooks : 0)) return EINVAL;
+  if (old == NULL || old_size == NULL || *old_size != sizeof arena) return EINVAL;
+  int error = arena_create(&arena);
+  if (error != 0 || fresh == NULL) return memcpy(old, &arena, error == 0 ? sizeof arena : 0), error;
+  memcpy(&hooks, fresh, sizeof hooks);
+  error = hooks_write(&(ctl_at_t){(size_t[]){at->index[0], arena}, 0}, hooks);
+  if (error != 0) (void)arena_destroy(arena);
+  else memcpy(old, &arena, sizeof arena);
+  return error;
+}
+
+int arena_lookup_raw(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size) {
+  (void)at;
+  const void *block;
+  if (fresh == NULL || fresh_size != sizeof block || old == NULL || old_size == NULL || *old_size != sizeof(unsigned)) return EINVAL;
+  memcpy(&block, fresh, sizeof block);
+  return arena_of(block, old) ? 0 : EINVAL;
 }

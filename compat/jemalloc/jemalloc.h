@@ -25,6 +25,8 @@ int arena_create(unsigned *arena);
 /* Frees all blocks; the arena stays, or ends.  One that is a thread's cannot end (EFAULT). */
 int arena_reset(unsigned arena);
 int arena_destroy(unsigned arena);
+/* Of an arena that was created; ARENA_AUTOMATIC for any other heap, and NULL. */
+unsigned arena_number(const hak_heap_t *heap);
 /* That of a live block; false if there is no such block. */
 bool arena_of(const void *block, unsigned *arena);
 
@@ -59,6 +61,8 @@ int slab_use_of_each(const void *addresses, size_t size, void *uses, size_t uses
 HAK_MUST_USE void *slab_alloc(size_t size);
 /* Frees all blocks of a heap, which stays; false where that cannot be done. */
 HAK_MUST_USE bool heap_clear(hak_heap_t *heap);
+/* named_tell; false where that cannot be done. */
+HAK_MUST_USE bool heap_tell(hak_heap_t *heap, void (*call)(void *heap, void *span, size_t bytes));
 /* Whether it is a thread's default; from outside only the calling one's is known. */
 bool heap_has_threads(hak_heap_t *heap);
 /* Fills in what is known of bins. */
@@ -94,6 +98,15 @@ typedef struct ctl_node {
   /* In place of both where something else than one value is read or written. */
   int (*raw)(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size);
 } ctl_node_t;
+
+/* arenas.c */
+int arena_create_raw(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size);
+int arena_lookup_raw(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size);
+/* hooks.c: the extent hooks of an arena, as a pointer; those of ARENA_AUTOMATIC cannot be set. */
+int hooks_read(const ctl_at_t *at, uint64_t *value);
+int hooks_write(const ctl_at_t *at, uint64_t value);
+/* Its number may be another's now. */
+void hooks_forget(unsigned arena);
 
 extern const ctl_node_t ctl_nodes[];
 extern const size_t ctl_node_count;

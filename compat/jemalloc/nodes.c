@@ -110,30 +110,11 @@ static int reset_write(const ctl_at_t *at, uint64_t value) {
 
 static int count_read(const ctl_at_t *at, uint64_t *value) { return (void)at, *value = arena_count(), 0; }
 
-/* Hooks that come along would be called for the memory of the arena, which no named heap does. */
-static int create_raw(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size) {
-  (void)at;
-  if (fresh != NULL || fresh_size != 0) return EINVAL;
-  if (old == NULL || old_size == NULL || *old_size != sizeof(unsigned)) return EINVAL;
-  return arena_create(old);
-}
-
-static int lookup_raw(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size) {
-  (void)at;
-  const void *block;
-  if (fresh == NULL || fresh_size != sizeof block || old == NULL || old_size == NULL || *old_size != sizeof(unsigned)) return EINVAL;
-  memcpy(&block, fresh, sizeof block);
-  return arena_of(block, old) ? 0 : EINVAL;
-}
-
 static int thread_arena_read(const ctl_at_t *at, uint64_t *value) {
   (void)at;
-  hak_heap_t *in_force = hak_heap_set_default(NULL), *heap;
+  hak_heap_t *in_force = hak_heap_set_default(NULL);
   (void)hak_heap_set_default(in_force);
-  *value = ARENA_AUTOMATIC;
-  for (unsigned i = 1; i < arena_count() && in_force != NULL; i++) {
-    if (arena_known(i, &heap) && heap == in_force) *value = i;
-  }
+  *value = arena_number(in_force);
   return 0;
 }
 static int thread_arena_write(const ctl_at_t *at, uint64_t value) {
@@ -431,6 +412,7 @@ const ctl_node_t ctl_nodes[] = {
     {"arena.*.destroy", CTL_VOID, true, NULL, reset_write, NULL},
     {"arena.*.dirty_decay_ms", CTL_SSIZE, 1, decay_read, decay_write, NULL},
     TEXT("arena.*.dss", TEXT_DISABLED),
+    {"arena.*.extent_hooks", CTL_SIZE, 0, hooks_read, hooks_write, NULL},
     {"arena.*.initialized", CTL_BOOL, 0, initialized_read, NULL, NULL},
     {"arena.*.muzzy_decay_ms", CTL_SSIZE, 0, constant_read, muzzy_write, NULL},
     {"arena.*.purge", CTL_VOID, true, NULL, purge_write, NULL},
@@ -438,9 +420,9 @@ const ctl_node_t ctl_nodes[] = {
     {"arenas.bin.*.nregs", CTL_UNSIGNED, BIN_REGS, bin_read, NULL, NULL}, /* 32 bits, as jemalloc's uint32_t */
     {"arenas.bin.*.size", CTL_SIZE, BIN_SIZE, bin_read, NULL, NULL},
     {"arenas.bin.*.slab_size", CTL_SIZE, BIN_SLAB, bin_read, NULL, NULL},
-    {"arenas.create", CTL_UNSIGNED, 0, NULL, NULL, create_raw},
+    {"arenas.create", CTL_UNSIGNED, 0, NULL, NULL, arena_create_raw},
     {"arenas.dirty_decay_ms", CTL_SSIZE, 0, decay_read, decay_write, NULL},
-    {"arenas.lookup", CTL_UNSIGNED, 0, NULL, NULL, lookup_raw},
+    {"arenas.lookup", CTL_UNSIGNED, 0, NULL, NULL, arena_lookup_raw},
     {"arenas.muzzy_decay_ms", CTL_SSIZE, 0, constant_read, muzzy_write, NULL},
     {"arenas.narenas", CTL_UNSIGNED, 0, count_read, NULL, NULL},
     {"arenas.nbins", CTL_UNSIGNED, 0, bins_read, NULL, NULL},

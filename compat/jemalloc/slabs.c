@@ -49,6 +49,14 @@ bool heap_clear(hak_heap_t *heap) {
   return true;
 }
 
+bool heap_tell(hak_heap_t *heap, void (*call)(void *heap, void *span, size_t bytes)) {
+  if (!compat_is_served()) return false;
+  thread_enter();
+  named_tell((heap_t *)(void *)heap, call, "mallctl");
+  (void)thread_leave_with_upkeep();
+  return true;
+}
+
 bool heap_has_threads(hak_heap_t *heap) {
   if (compat_is_served()) return load_relaxed(&((heap_t *)(void *)heap)->named.users) != 0;
   hak_heap_t *in_force = hak_heap_set_default(NULL);

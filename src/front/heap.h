@@ -22,6 +22,7 @@ typedef enum heap_state {
 
 /* What a named heap has more; but for `given`, which is guarded by lists that the heap is not in, under its owner.lock. */
 #define HEAP_NAME 32
+typedef void heap_told_t(void *heap, void *span, size_t bytes);
 typedef struct heap_named {
   _Atomic bool given;      /* from hak_heap_new to hak_heap_free */
   _Atomic char name[HEAP_NAME];
@@ -29,6 +30,7 @@ typedef struct heap_named {
   _Atomic uint32_t users;  /* threads whose stand_in it is */
   _Atomic uint64_t limit;  /* bytes; 0: none */
   _Atomic uint64_t peak, allocs, refused;
+  heap_told_t *told;       /* front/named.h; NULL: nobody */
 } heap_named_t;
 
 /* What its thread has allocated while the process was armed, by class; grows only. */

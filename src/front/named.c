@@ -38,6 +38,7 @@ heap_t *named_new(const char *name) {
   store_relaxed(&named->peak, 0);
   store_relaxed(&named->allocs, 0);
   store_relaxed(&named->refused, 0);
+  named->told = NULL;
   store_relaxed(&named->given, true);
   owner_unlock(&heap->owner);
   heaps_give(heap, HEAP_NAMED);
@@ -110,14 +111,38 @@ static void *take_one(heap_t *heap, unsigned size_class) {
   return batch_take(&heap->owner, size_class, bin, &entry, 1) == 1 ? entry : NULL;
 }
 
+/* A span that blocks are taken from, or what it grew by, that the program is to be told of. */
+typedef struct news {
+  heap_told_t *told; /* NULL: nothing */
+  void *start;
+  size_t bytes;
+} news_t;
+
+/* With the lock; units of the span from `grown` on are new in any case. */
+static news_t news_of(const heap_t *heap, unit_t *first, uint32_t grown) {
+  uint32_t units = load_relaxed(&first->units), from = first->told ? grown : 0;
+  if (HAK_LIKELY(heap->named.told == NULL) || from >= units) return (news_t){NULL, NULL, 0};
+  first->told = true;
+  return (news_t){heap->named.told, region_address(unit_number(first) + from), (units - from) * HAK_UNIT};
+}
+
+static void tell(heap_t *heap, news_t news) {
+  if (HAK_UNLIKELY(news.told != NULL)) news.told(heap, news.start, news.bytes);
+}
+
 void *named_take(heap_t *heap, unsigned size_class, const char *function, bool *refused) {
   void *entry = NULL;
+  news_t news = {NULL, NULL, 0};
   named_lock(heap, function);
   if (!load_relaxed(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
   *refused = !allows(heap, class_info[size_class].size);
   if (!*refused) entry = take_one(heap, size_class);
-  if (entry != NULL) note_alloc(heap);
+  if (entry != NULL) {
+    note_alloc(heap);
+    news = news_of(heap, unit_head((uint32_t)region_unit(entry_block(entry))), UNIT_NONE);
+  }
   owner_unlock(&heap->owner);
+  tell(heap, news);
   return entry;
 }
 
@@ -138,9 +163,12 @@ void *named_take_large(heap_t *heap, size_t size, size_t align, span_use_t use, 
   void *block = *refused ? NULL : large_alloc(size, align, use);
   if (block == NULL) return NULL;
   unit_t *first = unit_at((uint32_t)region_unit(block));
+  news_t news = {NULL, NULL, 0};
   named_lock(heap, function);
   *refused = !adopt_large(heap, first);
+  if (!*refused) news = news_of(heap, first, UNIT_NONE);
   owner_unlock(&heap->owner);
+  tell(heap, news);
   if (!*refused) return block;
   if (HAK_CHECKS) (void)region_clear_live(block);
   large_free(first);
@@ -159,13 +187,17 @@ void named_let_go(unit_t *first) {
 bool named_resize_large(unit_t *first, size_t size) {
   heap_t *heap = heap_of(slab_owner(first));
   size_t old = load_relaxed(&first->bytes), bytes = large_good_size(size);
+  news_t news = {NULL, NULL, 0};
   lock(heap);
+  uint32_t units = load_relaxed(&first->units);
   bool resized = bytes != 0 && (bytes <= old || allows(heap, bytes - old)) && large_resize(first, size);
   if (resized) {
     owner_add(&heap->owner.large_bytes, (int64_t)load_relaxed(&first->bytes) - (int64_t)old);
     note_peak(heap);
+    news = news_of(heap, first, units);
   }
   owner_unlock(&heap->owner);
+  tell(heap, news);
   return resized;
 }
 
@@ -311,6 +343,12 @@ size_t named_collect(heap_t *heap, const char *function) {
 void named_set_limit(heap_t *heap, uint64_t bytes, const char *function) {
   named_lock(heap, function);
   store_relaxed(&heap->named.limit, bytes);
+  owner_unlock(&heap->owner);
+}
+
+void named_tell(heap_t *heap, heap_told_t *call, const char *function) {
+  named_lock(heap, function);
+  heap->named.told = call;
   owner_unlock(&heap->owner);
 }
 

@@ -40,6 +40,11 @@ HAK_CHECKED heap_t *named_of(const unit_t *span);
 size_t named_collect(heap_t *heap, const char *function);
 void named_set_limit(heap_t *heap, uint64_t bytes, const char *function);
 
+/* Has `call` called for each span that blocks of the heap are taken from, from now on, before the first of them is returned; also for what
+ * a large block grows by in place.  It may advise the kernel about the span, without a change of what is there: core dumps have it again
+ * once it is the heap's no more.  Called without a lock, on a slow path: other threads may have blocks of the span meanwhile. */
+void named_tell(heap_t *heap, heap_told_t *call, const char *function);
+
 typedef struct named_figures {
   uint64_t live, blocks, allocs, slab_bytes, large_bytes, large_blocks;
 } named_figures_t;

@@ -66,6 +66,8 @@ os_guard_t os_guard(void *start, size_t bytes, bool may_split);
 /* Makes exactly such a range accessible again, or some pages of one that is no larger than a unit; they are zero then.  Pages that
  * were accessible stay as they are.  False: the kernel is out of mappings to split. */
 bool os_unguard(void *start, size_t bytes);
+/* Has core dumps hold the pages again, where the program has advised the kernel to leave them out. */
+void os_dump(void *start, size_t bytes);
 /* Makes whole pages of ours unwritable, or writable again; false if the kernel refuses. */
 bool os_seal(const void *start, size_t bytes, bool sealed);
 /* How many of the first pages are resident; looks at 256 at most. */

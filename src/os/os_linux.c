@@ -336,6 +336,8 @@ bool os_renew(void *start, size_t bytes) {
   return true;
 }
 
+HAK_COLD void os_dump(void *start, size_t bytes) { (void)syscall_3(SYS_madvise, (long)start, (long)bytes, MADV_DODUMP); }
+
 /* Makes pages accessible; those that are so already keep their content. */
 static bool os_commit(void *start, size_t bytes) {
   add_relaxed(&os_counts.mprotect, 1);

@@ -62,6 +62,7 @@ void large_free(unit_t *first) {
   uint32_t unit = unit_number(first);
   uint32_t units = load_relaxed(&first->units);
   add_relaxed(&large_free_count, 1);
+  units_unadvise(first, units);
   if (HAK_SECURE) {
     large_secure_free(first);
     return;
@@ -91,6 +92,7 @@ bool large_resize(unit_t *first, size_t size) {
     if (!span_claim(start + have, want - have)) return false;
     units_extend(first, have, want);
   } else if (want < have) {
+    units_unadvise(first, have - want);
     store_relaxed(&first->units, want);
     units_leave(start + want, have - want);
     span_free(start + want, have - want);

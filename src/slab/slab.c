@@ -181,6 +181,7 @@ static bool slab_destroy(slab_owner_t *owner, unit_t *slab) {
   slab_set_bin(slab, &region_no_bin);
   sample_forget(&owner->sampler, slab);
   uint32_t units = load_relaxed(&slab->units);
+  units_unadvise(slab, units);
   if (HAK_SECURE && slab_may_be_dirty(slab) && c != CLASS_ZERO) units_clear(unit, units);
   if (HAK_SECURE) units_unguard(unit + units, SLAB_GUARDS);
   if (c == CLASS_ZERO) {

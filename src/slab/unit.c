@@ -24,6 +24,13 @@ void units_leave(uint32_t start, uint32_t units) {
   for (uint32_t i = 0; i < units; i++) store_release(&unit_at(start + i)->kind, (uint8_t)UNIT_FREE);
 }
 
+void units_unadvise(unit_t *first, uint32_t units) {
+  uint32_t of = load_relaxed(&first->units);
+  if (HAK_LIKELY(!first->told)) return;
+  os_dump(region_address(unit_number(first) + of - units), units * HAK_UNIT);
+  first->told = units < of;
+}
+
 void units_extend(unit_t *first, uint32_t from, uint32_t to) {
   uint32_t start = unit_number(first);
   for (uint32_t i = from; i < to; i++) unit_enter(start + i, start, UNIT_INSIDE, CLASS_NONE);

@@ -43,6 +43,7 @@ typedef struct unit {
   _Atomic bool remote;  /* of a UNIT_SLAB: another thread than its owner's may have freed a block of it */
   bool sampled;         /* of a UNIT_SLAB: slab/sample.h has a record of a block of it */
   _Atomic bool owned;   /* of a UNIT_LARGE alone: it is in the list of an owner, which remote_of tells */
+  bool told;            /* of a UNIT_SLAB or UNIT_LARGE: the program knows of the span, and may have advised the kernel: named_tell */
   _Atomic uintptr_t tracked; /* of a UNIT_SLAB: leads to a record of each of its blocks, if there are any: slab/track.h */
 } unit_t;
 _Static_assert(sizeof(unit_t) == HAK_CACHE_LINE, "a unit's record is one cache line");
@@ -65,6 +66,8 @@ HAK_INLINE uint64_t units_of_align(size_t align) { return align > HAK_UNIT ? ali
 /* Marks units as one span, before its owner publishes a block of it / after the last is back. */
 void units_enter(uint32_t start, uint32_t units, unit_kind_t kind, unsigned size_class);
 void units_leave(uint32_t start, uint32_t units);
+/* Takes back what the program may have advised the kernel of the last units of a span that it was told of: before these leave it. */
+void units_unadvise(unit_t *first, uint32_t units);
 /* A large block's span has units [from, to) more, counted from its first. */
 void units_extend(unit_t *first, uint32_t from, uint32_t to);
 

@@ -356,6 +356,8 @@ os_guard_t os_guard(void *start, size_t bytes, bool may_split) {
 }
 bool os_unguard(void *start, size_t bytes) { return fake_protect(start, bytes, PROT_READ | PROT_WRITE, "os_unguard"); }
 
+void os_dump(void *start, size_t bytes) { fake_check_range(start, bytes, "os_dump"); }
+
 /* What lies in the program's own pages stays writable: they need not be whole. */
 bool os_seal(const void *start, size_t bytes, bool sealed) {
   (void)start, (void)bytes, (void)sealed;
