@@ -5,6 +5,7 @@
 #include "os/cursor.h"
 #include "os/probe.h"
 #include "os/stack.h"
+#include "os/view.h"
 
 /* Reads what a sanitizer may take for somebody else's.  Nothing elsewhere, since compilers do not inline such a function. */
 #if defined(__SANITIZE_ADDRESS__) || defined(RACY_ATOMIC) || defined(__clang__)
@@ -443,4 +444,5 @@ void unwind_forget(void) {
 void unwind_prepare(void) {
   stack_prepare();
   module_prepare();
+  view_prepare();
 }
