@@ -124,7 +124,7 @@ view_t view_of(const module_t *m) {
   return v->view;
 }
 
-HAK_COLD void view_prepare(void) { store_relaxed(&view_wanted, os_address_limit() == UINT64_MAX); }
+void view_prepare(void) { store_relaxed(&view_wanted, os_address_limit() == UINT64_MAX); }
 
 HAK_COLD void view_drop_all(void) {
   for (uint32_t i = load_acquire(&view_count); i-- > 0 && load_relaxed(&os_filters) == 0;) {

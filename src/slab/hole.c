@@ -175,13 +175,20 @@ static size_t slab_step(unit_t *slab, hole_cause_t cause, unsigned *patience, ui
   return purged;
 }
 
+/* The units to the end of the large block that begins there; 1 for anything else. What has ended meanwhile may be passed over. */
+static uint32_t units_to_pass(const unit_t *first) {
+  uint32_t units = load_relaxed(&first->kind) == UNIT_LARGE ? load_relaxed(&first->units) : 0;
+  return units > 0 ? units : 1;
+}
+
 /* From *unit on, up to `units` of them, and `slabs` that gave something back. */
 static HAK_COLD size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, hole_cause_t cause, uint32_t *aging) {
   size_t purged = 0;
   unsigned patience = cause == HOLE_ASKED ? HOLE_PATIENCE : 0;
-  uint32_t end = load_acquire(&region.units);
-  for (; *unit < end && units > 0 && slabs > 0; ++*unit, units--) {
+  uint32_t end = load_acquire(&region.units), passed = 1;
+  for (; *unit < end && units > 0 && slabs > 0; *unit += passed, units -= passed < units ? passed : units) {
     unit_t *slab = unit_at(*unit);
+    passed = units_to_pass(slab);
     if (load_acquire(&slab->kind) != UNIT_SLAB) continue;
     size_t bytes = slab_step(slab, cause, &patience, aging);
     purged += bytes;

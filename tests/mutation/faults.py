@@ -900,4 +900,8 @@ FAULTS = [
     Fault("tables_where_the_program_happens_to_be", "os/module.c", "a library's file is looked for in the current folder", "unit.view",
           "*name == 0 ? \"/proc/self/exe\" : NULL;",
           "*name == 0 ? \"/proc/self/exe\" : name;"),
+    Fault("a_slab_behind_a_large_block_is_passed", "slab/hole.c", "as the heap grows, slabs right behind large blocks keep their free pages",
+          "unit.hole",
+          "  return units > 0 ? units : 1;",
+          "  return units + 1;"),
 ]

@@ -10,6 +10,7 @@
 #include "fake_os.h"
 #include "kit/options.h"
 #include "slab/batch.h"
+#include "slab/large.h"
 #include "slab/remote.h"
 #include "slabs.h"
 #include "space.h"
@@ -120,6 +121,17 @@ TEST(much_that_is_free_makes_looking_worthwhile) {
   CHECK((hole_bytes_since_look(&owner) > HOLE_WORTH));
   (void)step_now();
   CHECK(!(hole_bytes_since_look(&owner) > HOLE_WORTH));
+}
+
+/* A large block counts for its units, and no more than them are passed. */
+TEST(a_part_passes_large_blocks_and_finds_the_slab_behind) {
+  start_holes(4096);
+  void *large = large_alloc(4 * HOLE_PART_UNITS * HAK_UNIT, 1, SPAN_PLAIN);
+  unit_t *slab = full_slab(class_for(64));
+  REQUIRE(large != NULL && slab != NULL && unit_number(slab) == region_unit(large) + 4 * HOLE_PART_UNITS);
+  give_blocks(&owner, blocks, slab_class(slab)->blocks - 1);
+  CHECK_EQ(hole_step_part(1), 0); /* not beyond what it may look at */
+  CHECK(hole_step_part(1) > 0);
 }
 
 TEST(a_slab_whose_owner_is_at_work_waits) {
