@@ -72,7 +72,7 @@ static view_t view_in(int file, const module_t *m) {
   for (uint32_t i = 0; i < m->count; i++) {
     const ElfW(Phdr) *part = &m->parts[i];
     uintptr_t from = m->bias + part->p_vaddr, start = bits_round_down(m->header, os_page_size());
-    if (part->p_type != PT_LOAD || (part->p_flags & PF_W) != 0 || m->header - from >= part->p_filesz) continue;
+    if (part->p_type != PT_LOAD || (part->p_flags & PF_W) != 0 || m->header - from >= part->p_filesz || start < from) continue;
     size_t bytes = from + part->p_filesz - start;
     uint64_t offset = part->p_offset + start - from;
     if (offset % os_page_size() == 0) view = (view_t){start, start + bytes, view_map(file, bytes, offset)};

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "os/cfi.h"
@@ -25,7 +26,11 @@ static module_t module_at(uintptr_t text) {
   if (module_path(&m) == NULL) check_skip("the loader tells no paths");
   return m;
 }
-static module_t own_module(void) { return module_at((uintptr_t)own_module); }
+static module_t own_module(void) {
+  module_t m = module_at((uintptr_t)own_module);
+  if (m.header - m.start < os_page_size()) check_skip("all of it is on one page");
+  return m;
+}
 
 /* Bytes of the view that the process has mapped pages of. */
 static size_t resident(const view_t *view) {
@@ -115,7 +120,7 @@ TEST(none_where_addresses_are_limited) {
 
 TEST(none_where_memory_is_locked) {
   module_t m = own_module();
-  if (mlockall(MCL_FUTURE) != 0) check_skip("memory cannot be locked");
+  if (syscall(SYS_mlockall, MCL_FUTURE) != 0) check_skip("memory cannot be locked"); /* sanitizers make nothing of mlockall */
   expect_none(&m);
 }
 
@@ -151,6 +156,7 @@ static void copy(const char *from, const char *to, size_t most) {
 /* A library of the system's, loaded from a file of its own. */
 static module_t loaded_copy(void) {
   Dl_info info;
+  (void)own_module(); /* or there are no views here */
   void *system = dlopen("libm.so.6", RTLD_NOW), *cosine = system != NULL ? dlsym(system, "cos") : NULL;
   if (cosine == NULL || dladdr(cosine, &info) == 0) check_skip("no library to load");
   (void)snprintf(folder, sizeof folder, "/tmp/hakmem-view.%d", (int)getpid());
@@ -229,6 +235,11 @@ TEST(none_that_the_current_folder_tells) {
 
 /* ---- threads ---- */
 
+static bool are_equal(const cfi_rules_t *a, const cfi_rules_t *b) {
+  bool rows = memcmp(a->row.value, b->row.value, sizeof a->row.value) == 0 && memcmp(a->row.kind, b->row.kind, sizeof a->row.kind) == 0;
+  return rows && a->row.cfa == b->row.cfa && a->row.cfa_value == b->row.cfa_value && a->first == b->first && a->last == b->last;
+}
+
 static module_t shared_module;
 static void *search(void *unused) {
   (void)unused;
@@ -236,7 +247,7 @@ static void *search(void *unused) {
     cfi_rules_t rules, same;
     uintptr_t text = (uintptr_t)own_module + round % 4;
     CHECK(cfi_find(&shared_module, text, &rules) && cfi_find(&shared_module, text, &same));
-    CHECK(memcmp(&rules, &same, sizeof rules) == 0);
+    CHECK(are_equal(&rules, &same));
   }
   return NULL;
 }
