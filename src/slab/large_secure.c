@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "os/memcheck.h"
 #include "os/os.h"
 #include "kit/fault.h"
 #include "space/span.h"
@@ -11,6 +12,11 @@
 #define FREED_MOST 64
 static _Atomic uint32_t freed_units[FREED_MOST]; /* first units, 0 for none: unit 0 is before a block */
 static _Atomic uint32_t freed_count;
+/* What has waited stays inaccessible, with its neighbours, for a block of as many units: that takes two system calls, to open the one
+ * and to close the other, in place of seven.  Only light guards can be opened in part. */
+#define READY_MOST 16
+#define READY_UNITS 64
+static HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint32_t ready_units[READY_MOST]; /* as freed_units */
 
 /* `units` at a multiple of the alignment, between two more. */
 static uint32_t span_between(uint32_t units, size_t align, span_use_t use, bool *zero) {
@@ -29,9 +35,45 @@ static uint32_t span_between(uint32_t units, size_t align, span_use_t use, bool 
   return unit + step;
 }
 
+static void wait_end(uint32_t unit) {
+  uint32_t units = load_relaxed(&unit_at(unit)->units);
+  units_unguard(unit, units);
+  units_unguard(unit + units, 1);
+  units_unguard(unit - 1, 1);
+}
+
+/* False: it is to go. */
+static bool ready_keep(uint32_t unit) {
+  const unit_t *first = unit_at(unit);
+  uint32_t units = load_relaxed(&first->units), none = 0;
+  bool light = first->guard == OS_LIGHT && unit_at(unit - 1)->guard == OS_LIGHT && unit_at(unit + units)->guard == OS_LIGHT;
+  if (units > READY_UNITS || !light || memcheck_on()) return false;
+  for (uint32_t i = 0; i < READY_MOST; i++, none = 0) {
+    if (load_relaxed(&ready_units[i]) == 0 && atomic_compare_exchange_strong(&ready_units[i], &none, unit)) return true;
+  }
+  return false;
+}
+
+/* One whose bytes are accessible, and zero. */
+static uint32_t ready_take(uint32_t units, size_t bytes) {
+  for (uint32_t i = 0; i < READY_MOST; i++) {
+    uint32_t unit = load_relaxed(&ready_units[i]);
+    if (unit == 0 || load_relaxed(&unit_at(unit)->units) != units || !atomic_compare_exchange_strong(&ready_units[i], &unit, 0)) continue;
+    /* Now that it is ours: it may have come and gone meanwhile, and be of another size. */
+    if (load_relaxed(&unit_at(unit)->units) == units && os_unguard(region_address(unit), bytes)) return unit;
+    wait_end(unit);
+  }
+  return SPAN_NONE;
+}
+
 uint32_t large_secure_span(size_t bytes, size_t align, span_use_t use, bool *zero) {
   uint32_t units = units_of(bytes);
-  uint32_t unit = span_between(units, align, use, zero);
+  uint32_t unit = align <= HAK_UNIT ? ready_take(units, bytes) : SPAN_NONE;
+  if (unit != SPAN_NONE) {
+    *zero = true;
+    return unit;
+  }
+  unit = span_between(units, align, use, zero);
   if (unit == SPAN_NONE) return SPAN_NONE;
   units_guard(unit - 1, 1);
   units_guard(unit + units, 1);
@@ -39,13 +81,6 @@ uint32_t large_secure_span(size_t bytes, size_t align, span_use_t use, bool *zer
   size_t rest = units * HAK_UNIT - bytes;
   unit_at(unit)->guard = rest > 0 ? (uint8_t)units_guard_beside(unit, bytes, units * HAK_UNIT, unit + units) : OS_LIGHT;
   return unit;
-}
-
-static void wait_end(uint32_t unit) {
-  uint32_t units = load_relaxed(&unit_at(unit)->units);
-  units_unguard(unit, units);
-  units_unguard(unit + units, 1);
-  units_unguard(unit - 1, 1);
 }
 
 /* What is behind its bytes is inaccessible already, or must be cleared with it. */
@@ -57,7 +92,7 @@ void large_secure_free(unit_t *first) {
   first->guard = (uint8_t)units_guard_beside(unit, 0, bytes, unit + units);
   uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
   uint32_t oldest = atomic_exchange(&freed_units[place], unit);
-  if (oldest != 0) wait_end(oldest);
+  if (oldest != 0 && !ready_keep(oldest)) wait_end(oldest);
 }
 
 /* Grows in place: what was inaccessible behind the block becomes zero bytes of it.  Smaller it only becomes elsewhere. */
@@ -90,10 +125,8 @@ static bool grow_in_place(unit_t *first, size_t bytes) {
 
 bool large_is_whole(const unit_t *first) {
   const char *at = (const char *)region_address(unit_number(first)) + large_usable(first);
-  for (size_t left = HAK_SECURE ? first->left : 0; left > 0; left--) {
-    if (*at++ != 0) return false;
-  }
-  return true;
+  size_t left = HAK_SECURE ? first->left : 0;
+  return left == 0 || (*at == 0 && memcmp(at, at + 1, left - 1) == 0); /* each byte is the one before it */
 }
 
 /* Bytes of the last page that are not asked for any more become zero, as the others are. */
@@ -106,10 +139,11 @@ bool large_secure_resize(unit_t *first, size_t bytes, size_t size) {
   return true;
 }
 
-bool large_secure_trim(void) {
+/* False: there was none. */
+static bool end_all(_Atomic uint32_t *units, uint32_t count) {
   bool any = false;
-  for (uint32_t i = 0; i < FREED_MOST; i++) {
-    uint32_t unit = atomic_exchange(&freed_units[i], 0);
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t unit = atomic_exchange(&units[i], 0);
     if (unit == 0) continue;
     wait_end(unit);
     any = true;
@@ -117,9 +151,14 @@ bool large_secure_trim(void) {
   return any;
 }
 
+bool large_secure_trim(void) {
+  bool waited = end_all(freed_units, FREED_MOST), kept = end_all(ready_units, READY_MOST);
+  return waited || kept;
+}
+
 HAK_AUDITED void large_secure_audit_alone(void) {
-  for (uint32_t i = 0; i < FREED_MOST; i++) {
-    uint32_t unit = load_relaxed(&freed_units[i]);
+  for (uint32_t i = 0; i < FREED_MOST + READY_MOST; i++) {
+    uint32_t unit = i < FREED_MOST ? load_relaxed(&freed_units[i]) : load_relaxed(&ready_units[i - FREED_MOST]);
     AUDIT(unit == 0 || load_relaxed(&unit_at(unit)->kind) == UNIT_GUARD, region_address(unit), "a large block that waits is no guard");
   }
 }

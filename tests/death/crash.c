@@ -324,17 +324,60 @@ static void in_a_large_block_freed_before_others(void) {
   touch(announce(block, block));
 }
 
-/* In no figure while they wait; a trim ends that. */
-static void large_blocks_wait_until_a_trim(void) {
-  enum { COUNT = 60 };
-  char *blocks[COUNT];
+/* A block whose memory was another's of as many units, and has waited; where there are light guards its own are those of that one. */
+static char *block_used_again(size_t size, size_t before) {
+  char *first = new_block(before);
+  memset(first, 'x', before);
+  hak_free(first);
+  for (int i = 0; i < 200; i++) {
+    char *block = new_block(size);
+    if (block == first) return block;
+    memset(block, 'x', size);
+    hak_free(block);
+  }
+  return new_block(size);
+}
+
+static void past_a_block_used_again(void) {
+  char *block = block_used_again(4 * PART, 3 * PART + 100);
+  touch(announce(block + 4 * PART, block));
+}
+
+static void past_the_last_page_of_a_block_used_again(void) {
+  char *block = block_used_again(4 * PART + 1, 5 * PART);
+  touch(announce(block + pages_of(block), block));
+}
+
+static void before_a_block_used_again(void) {
+  char *block = block_used_again(4 * PART, 4 * PART);
+  touch(announce(block - 1, block));
+}
+
+static void in_a_block_used_again_and_freed(void) {
+  char *block = block_used_again(4 * PART, 4 * PART);
+  hak_free(block);
+  touch(announce(block + 4 * PART - 1, block));
+}
+
+static void a_block_used_again_is_zero(void) {
+  char *block = block_used_again(5 * PART, 4 * PART + 1);
+  for (size_t i = 0; i < 5 * PART; i++) {
+    if (block[i] != 0) _exit(EXIT_BROKEN);
+  }
+}
+
+/* In no figure while they wait, or are ready; a trim ends that. */
+static void large_blocks_end(int count, int kept) {
+  char *blocks[100];
   hak_stats_t before = {.struct_size = sizeof before}, after = before;
-  for (int i = 0; i < COUNT; i++) blocks[i] = new_block(LARGE);
-  for (int i = 0; i < COUNT; i++) hak_free(blocks[i]);
+  for (int i = 0; i < count; i++) blocks[i] = new_block(LARGE);
+  for (int i = 0; i < count; i++) hak_free(blocks[i]);
   if (!hak_stats_get(&before)) _exit(EXIT_BROKEN);
   hak_collect(true);
-  if (!hak_stats_get(&after) || after.span_free < before.span_free + (size_t)COUNT * LARGE) _exit(EXIT_BROKEN);
+  if (!hak_stats_get(&after) || after.span_free < before.span_free + (size_t)kept * LARGE) _exit(EXIT_BROKEN);
 }
+static void large_blocks_wait_until_a_trim(void) { large_blocks_end(60, 60); }
+static void large_blocks_are_ready_until_a_trim(void) { large_blocks_end(90, 80); }
 
 static void freed_blocks_wait_for_others(void) {
   char *block = new_block(200);
@@ -617,6 +660,14 @@ static const crash_t crashes[] = {
     {"in_a_large_block_freed_before_others", in_a_large_block_freed_before_others, REPORT, SIGSEGV, SEGV_AT "guard or quarantined memory\n",
      NO_STACK},
     {"large_blocks_wait_until_a_trim", large_blocks_wait_until_a_trim, SILENT, 0, "", NO_STACK},
+    {"large_blocks_are_ready_until_a_trim", large_blocks_are_ready_until_a_trim, SILENT, 0, "", NO_STACK},
+    {"past_a_block_used_again", past_a_block_used_again, REPORT, SIGSEGV, SEGV_AT "guard or quarantined memory\n", NO_STACK},
+    {"past_the_last_page_of_a_block_used_again", past_the_last_page_of_a_block_used_again, REPORT, SIGSEGV,
+     SEGV_AT "live block % of & bytes, at byte &, class large\n", NO_STACK},
+    {"before_a_block_used_again", before_a_block_used_again, REPORT, SIGSEGV, SEGV_AT "guard or quarantined memory\n", NO_STACK},
+    {"in_a_block_used_again_and_freed", in_a_block_used_again_and_freed, REPORT, SIGSEGV, SEGV_AT "guard or quarantined memory\n",
+     NO_STACK},
+    {"a_block_used_again_is_zero", a_block_used_again_is_zero, SILENT, 0, "", NO_STACK},
     {"freed_blocks_wait_for_others", freed_blocks_wait_for_others, SILENT, 0, "", NO_STACK},
     {"blocks_come_in_no_order", blocks_come_in_no_order, SILENT, 0, "", NO_STACK},
     {"fork_with_a_slab_that_stays", fork_with_a_slab_that_stays, SILENT, 0, "", NO_STACK},

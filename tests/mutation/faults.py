@@ -904,4 +904,10 @@ FAULTS = [
           "unit.hole",
           "  return units > 0 ? units : 1;",
           "  return units + 1;"),
+    Fault("a_ready_block_is_all_open", "slab/large_secure.c", "a large block whose memory was another's has its last pages open", "crash.secure",
+          "os_unguard(region_address(unit), bytes)) return unit;",
+          "os_unguard(region_address(unit), units * HAK_UNIT)) return unit;"),
+    Fault("what_is_ready_stays_so", "slab/large_secure.c", "a trim leaves what is ready for large blocks", "crash.secure",
+          "kept = end_all(ready_units, READY_MOST);",
+          "kept = false;"),
 ]
