@@ -291,8 +291,11 @@ static bool rules_find(const content_t *in, uintptr_t pc, cfi_rules_t *rules) {
 }
 
 /* Dropped pages come back by four or five faults a search.  So they are dropped the more seldom the more searches there were, which is in
- * programs that are large. */
-static bool is_time_to_drop(uint32_t searches) { return searches % (2 + searches / 256) == 0; }
+ * programs that are large; but not so seldom that much stays of what is searched for now and then. */
+static bool is_time_to_drop(uint32_t searches) {
+  uint32_t more = searches / 256;
+  return searches % (2 + (more < 30 ? more : 30)) == 0;
+}
 
 bool cfi_find(const module_t *m, uintptr_t pc, cfi_rules_t *rules) {
   static _Atomic uint32_t searches;
