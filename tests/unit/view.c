@@ -97,6 +97,13 @@ static void expect_none(const module_t *m) {
   CHECK(cfi_find(m, (uintptr_t)own_module, &rules) || m->start > (uintptr_t)own_module || m->end <= (uintptr_t)own_module);
 }
 
+TEST(none_before_they_are_prepared) {
+  module_t m;
+  module_prepare();
+  REQUIRE(module_find((uintptr_t)own_module, &m));
+  expect_none(&m);
+}
+
 TEST(none_under_a_filter) {
   module_t m = own_module();
   store_relaxed(&os_filters, 1);
