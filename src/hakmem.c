@@ -16,7 +16,6 @@
 #include "os/probe.c"
 #include "os/stack.c"
 #include "os/module.c"
-#include "os/view.c"
 #include "os/cfi.c"
 #include "os/unwind.c"
 #include "os/trace.c"

@@ -1,8 +1,6 @@
 #include "os/cfi.h"
 
-#include "base/atomics.h"
 #include "os/cursor.h"
-#include "os/view.h"
 
 /* How a table has its pointers: a form, what it is relative to, and whether it leads to the pointer only. */
 enum { FORM = 0x0f, RELATIVE = 0x70, INDIRECT = 0x80, RELATIVE_PLACE = 0x10, RELATIVE_HEADER = 0x30, OMITTED = 0xff };
@@ -22,21 +20,11 @@ typedef struct fde {
   cursor_t program;
 } fde_t;
 
-/* A module, and where its tables are read. */
-typedef struct content {
-  const module_t *module;
-  view_t view;
-} content_t;
-
-static cursor_t cursor_open(const content_t *in, uintptr_t address) {
-  cursor_t c = {.bad = false};
-  c.at = view_content(&in->view, in->module, address, &c.end);
-  if (c.at == NULL) return (cursor_t){.bad = true};
-  return c;
+static cursor_t cursor_open(const module_t *m, uintptr_t at) {
+  uintptr_t end = module_readable_end(m, at);
+  if (end == 0) return (cursor_t){.bad = true};
+  return (cursor_t){.at = (const uint8_t *)at, .end = (const uint8_t *)end};
 }
-
-/* The address of what is read next. */
-static uintptr_t cursor_address(const content_t *in, const cursor_t *c) { return view_address(&in->view, c->at); }
 
 static uint64_t read_form(cursor_t *c, uint8_t encoding) {
   switch (encoding & FORM) {
@@ -53,16 +41,16 @@ static uint64_t read_form(cursor_t *c, uint8_t encoding) {
   }
 }
 
-static uintptr_t read_pointer(const content_t *in, cursor_t *c, uint8_t encoding) {
-  uintptr_t place = cursor_address(in, c), value = read_form(c, encoding);
+static uintptr_t read_pointer(const module_t *m, cursor_t *c, uint8_t encoding) {
+  uintptr_t place = (uintptr_t)c->at, value = read_form(c, encoding);
   switch (encoding & RELATIVE) {
     case 0: break;
     case RELATIVE_PLACE: value += place; break;
-    case RELATIVE_HEADER: value += in->module->header; break;
+    case RELATIVE_HEADER: value += m->header; break;
     default: c->bad = true;
   }
   if ((encoding & INDIRECT) == 0 || c->bad) return value;
-  cursor_t other = cursor_open(in, value);
+  cursor_t other = cursor_open(m, value);
   value = cursor_unsigned(&other, 8);
   c->bad |= other.bad;
   return value;
@@ -71,8 +59,8 @@ static uintptr_t read_pointer(const content_t *in, cursor_t *c, uint8_t encoding
 /* --- CIE and FDE ------------------------------------------------------------------------- */
 
 /* A cursor over one record behind its length; bad at the end of all. */
-static cursor_t record_open(const content_t *in, uintptr_t at) {
-  cursor_t c = cursor_open(in, at);
+static cursor_t record_open(const module_t *m, uintptr_t at) {
+  cursor_t c = cursor_open(m, at);
   uint64_t length = cursor_unsigned(&c, 4);
   if (length == 0 || length > (size_t)(c.end - c.at)) c.bad = true;
   else c.end = c.at + length;
@@ -97,9 +85,9 @@ static bool read_augmentation(cursor_t *c, const uint8_t *letters, cie_t *cie) {
   return !c->bad;
 }
 
-static bool cie_read(const content_t *in, uintptr_t at, cie_t *cie) {
+static bool cie_read(const module_t *m, uintptr_t at, cie_t *cie) {
   if (cie->at == at) return true;
-  cursor_t c = record_open(in, at);
+  cursor_t c = record_open(m, at);
   *cie = (cie_t){0};
   if (cursor_unsigned(&c, 4) != 0) return false; /* no CIE */
   uint64_t version = cursor_unsigned(&c, 1);
@@ -115,12 +103,12 @@ static bool cie_read(const content_t *in, uintptr_t at, cie_t *cie) {
   return true;
 }
 
-static bool fde_read(const content_t *in, uintptr_t at, cie_t *cie, fde_t *fde) {
-  cursor_t c = record_open(in, at);
-  uintptr_t place = cursor_address(in, &c);
+static bool fde_read(const module_t *m, uintptr_t at, cie_t *cie, fde_t *fde) {
+  cursor_t c = record_open(m, at);
+  uintptr_t place = (uintptr_t)c.at;
   uint64_t back = cursor_unsigned(&c, 4);
-  if (c.bad || back == 0 || !cie_read(in, place - back, cie)) return false;
-  fde->start = read_pointer(in, &c, cie->encoding);
+  if (c.bad || back == 0 || !cie_read(m, place - back, cie)) return false;
+  fde->start = read_pointer(m, &c, cie->encoding);
   fde->bytes = read_form(&c, cie->encoding);
   if (cie->sized) cursor_skip(&c, cursor_uleb(&c));
   fde->program = c;
@@ -131,39 +119,39 @@ static bool fde_holds(const fde_t *fde, uintptr_t pc) { return pc - fde->start <
 
 /* --- which FDE --------------------------------------------------------------------------- */
 
-static bool frames_scan(const content_t *in, uintptr_t at, uintptr_t pc, cie_t *cie, fde_t *fde) {
+static bool frames_scan(const module_t *m, uintptr_t at, uintptr_t pc, cie_t *cie, fde_t *fde) {
   for (unsigned i = 0; i < RECORDS_MOST; i++) {
-    cursor_t c = record_open(in, at);
+    cursor_t c = record_open(m, at);
     if (c.bad) return false;
-    if (fde_read(in, at, cie, fde) && fde_holds(fde, pc)) return true;
-    at = view_address(&in->view, c.end);
+    if (fde_read(m, at, cie, fde) && fde_holds(fde, pc)) return true;
+    at = (uintptr_t)c.end;
   }
   return false;
 }
 
-static uintptr_t table_entry(const content_t *in, const uint8_t *table, unsigned bytes, uint64_t index) {
+static uintptr_t table_entry(const module_t *m, const uint8_t *table, unsigned bytes, uint64_t index) {
   cursor_t c = {table + index * bytes, table + (index + 1) * bytes, false};
-  return in->module->header + (uintptr_t)cursor_signed(&c, bytes);
+  return m->header + (uintptr_t)cursor_signed(&c, bytes);
 }
 
 /* The table has a pair for each FDE, in the order of where its code starts. */
-static bool header_search(const content_t *in, uintptr_t pc, cie_t *cie, fde_t *fde) {
-  cursor_t c = cursor_open(in, in->module->header);
+static bool header_search(const module_t *m, uintptr_t pc, cie_t *cie, fde_t *fde) {
+  cursor_t c = cursor_open(m, m->header);
   uint64_t version = cursor_unsigned(&c, 1);
   uint8_t frames_form = (uint8_t)cursor_unsigned(&c, 1), count_form = (uint8_t)cursor_unsigned(&c, 1);
   uint8_t form = (uint8_t)cursor_unsigned(&c, 1);
-  uintptr_t frames = read_pointer(in, &c, frames_form);
+  uintptr_t frames = read_pointer(m, &c, frames_form);
   if (version != 1 || c.bad) return false;
   unsigned bytes = form == (RELATIVE_HEADER | 0x0b) ? 4 : form == (RELATIVE_HEADER | 0x0c) ? 8 : 0;
-  if (bytes == 0 || count_form == OMITTED) return frames_scan(in, frames, pc, cie, fde);
-  uint64_t low = 0, high = read_pointer(in, &c, count_form);
+  if (bytes == 0 || count_form == OMITTED) return frames_scan(m, frames, pc, cie, fde);
+  uint64_t low = 0, high = read_pointer(m, &c, count_form);
   if (c.bad || high > (size_t)(c.end - c.at) / (2 * bytes)) return false;
   while (low < high) { /* all before low start at or below pc, all from high on above it */
     uint64_t middle = low + (high - low) / 2;
-    if (table_entry(in, c.at, bytes, 2 * middle) <= pc) low = middle + 1;
+    if (table_entry(m, c.at, bytes, 2 * middle) <= pc) low = middle + 1;
     else high = middle;
   }
-  return low > 0 && fde_read(in, table_entry(in, c.at, bytes, 2 * low - 1), cie, fde) && fde_holds(fde, pc);
+  return low > 0 && fde_read(m, table_entry(m, c.at, bytes, 2 * low - 1), cie, fde) && fde_holds(fde, pc);
 }
 
 /* --- the programs of tables -------------------------------------------------------------- */
@@ -173,7 +161,7 @@ typedef struct machine {
   uint32_t nested;
   uintptr_t first, next; /* what the row holds for so far; both stay where the program passes pc */
   uintptr_t pc;
-  const content_t *content;
+  const module_t *module;
   const cie_t *cie;
   bool bad, done;
 } machine_t;
@@ -209,7 +197,7 @@ static int64_t machine_scaled(const machine_t *x, int64_t factor) { return (int6
 
 /* Where an expression is; passes it. */
 static int64_t machine_expression(const machine_t *x, cursor_t *c) {
-  int64_t place = (int64_t)(cursor_address(x->content, c) - x->content->module->start);
+  int64_t place = (int64_t)((uintptr_t)c->at - x->module->start);
   cursor_skip(c, cursor_uleb(c));
   return place;
 }
@@ -253,7 +241,7 @@ static void machine_run_one(machine_t *x, cursor_t *c) {
   }
   switch (op) {
     case 0x00: break;
-    case 0x01: machine_advance(x, read_pointer(x->content, c, x->cie->encoding)); break;
+    case 0x01: machine_advance(x, read_pointer(x->module, c, x->cie->encoding)); break;
     case 0x02:
     case 0x03:
     case 0x04: machine_advance(x, x->first + cursor_unsigned(c, 1u << (op - 2)) * code); break;
@@ -276,32 +264,15 @@ static bool machine_run(machine_t *x, cursor_t program) {
   return true;
 }
 
-static bool rules_find(const content_t *in, uintptr_t pc, cfi_rules_t *rules) {
+bool cfi_find(const module_t *m, uintptr_t pc, cfi_rules_t *rules) {
   cie_t cie = {0};
   fde_t fde;
-  const module_t *m = in->module;
-  if (m->header != 0 ? !header_search(in, pc, &cie, &fde) : m->frames == 0 || !frames_scan(in, m->frames, pc, &cie, &fde)) return false;
-  machine_t x = {.first = fde.start, .next = fde.start + fde.bytes, .pc = pc, .content = in, .cie = &cie};
+  if (m->header != 0 ? !header_search(m, pc, &cie, &fde) : m->frames == 0 || !frames_scan(m, m->frames, pc, &cie, &fde)) return false;
+  machine_t x = {.first = fde.start, .next = fde.start + fde.bytes, .pc = pc, .module = m, .cie = &cie};
   row_set_cfa(&x, CFI_SP, 0);
   if (!machine_run(&x, cie.program)) return false;
   x.initial = x.row;
   if (!machine_run(&x, fde.program)) return false;
   *rules = (cfi_rules_t){.row = x.row, .ra = cie.ra, .signal = cie.signal, .first = x.first, .last = x.next - 1};
   return true;
-}
-
-/* Dropped pages come back by four or five faults a search.  So they are dropped the more seldom the more searches there were, which is in
- * programs that are large; but not so seldom that much stays of what is searched for now and then. */
-static bool is_time_to_drop(uint32_t searches) {
-  uint32_t more = searches / 256;
-  return searches % (2 + (more < 30 ? more : 30)) == 0;
-}
-
-bool cfi_find(const module_t *m, uintptr_t pc, cfi_rules_t *rules) {
-  static _Atomic uint32_t searches;
-  content_t in = {.module = m};
-  if (m->header != 0) in.view = view_of(m);
-  bool found = rules_find(&in, pc, rules);
-  if (is_time_to_drop(atomic_fetch_add_explicit(&searches, 1, memory_order_relaxed) + 1)) view_drop_all();
-  return found;
 }

@@ -90,31 +90,18 @@ static void loader_prepare(void) {
   if (dlsym != NULL) store_release(&loader_asks, (__typeof(_dl_find_object) *)(uintptr_t)dlsym(RTLD_DEFAULT, "_dl_find_object"));
 }
 
-static bool loader_finds(uintptr_t address, struct dl_find_object *found) {
-  __typeof(_dl_find_object) *ask = load_acquire(&loader_asks);
-  return ask != NULL && ask((void *)address, found) == 0;
-}
-
 static bool loader_place(uintptr_t address, uintptr_t *start, uintptr_t *end) {
   struct dl_find_object found;
-  if (!loader_finds(address, &found)) return false;
+  __typeof(_dl_find_object) *ask = load_acquire(&loader_asks);
+  if (ask == NULL || ask((void *)address, &found) != 0) return false;
   *start = (uintptr_t)found.dlfo_map_start;
   *end = (uintptr_t)found.dlfo_map_end;
   return true;
-}
-
-/* The program has no name there. */
-HAK_COLD const char *module_path(const module_t *m) {
-  struct dl_find_object found;
-  if (!loader_finds(m->start, &found) || found.dlfo_link_map == NULL) return NULL;
-  const char *name = found.dlfo_link_map->l_name;
-  return name == NULL || *name == '/' ? name : *name == 0 ? "/proc/self/exe" : NULL;
 }
 #else
 static bool loader_answers(void) { return false; }
 static void loader_prepare(void) {}
 static bool loader_place(uintptr_t address, uintptr_t *start, uintptr_t *end) { return (void)address, (void)start, (void)end, false; }
-const char *module_path(const module_t *m) { return (void)m, NULL; }
 #endif
 
 static bool loader_find(uintptr_t address, module_t *m) {

@@ -35,8 +35,6 @@ HAK_CHECKED bool module_place(uintptr_t text, uintptr_t *start);
 HAK_CHECKED bool module_of_copy(const void *page, module_t *module);
 /* The bytes of its build id, and where they are; 0: it has none. */
 size_t module_build_id(const module_t *module, const uint8_t **id);
-/* The path of its file, if the loader tells one that does not depend on the current folder; NULL else.  For as long as it is loaded. */
-const char *module_path(const module_t *module);
 /* Where the readable content that the address is in ends; 0: it is in none. */
 uintptr_t module_readable_end(const module_t *module, uintptr_t address);
 

@@ -5,7 +5,6 @@
 #include "os/cursor.h"
 #include "os/probe.h"
 #include "os/stack.h"
-#include "os/view.h"
 
 /* Reads what a sanitizer may take for somebody else's.  Nothing elsewhere, since compilers do not inline such a function. */
 #if defined(__SANITIZE_ADDRESS__) || defined(RACY_ATOMIC) || defined(__clang__)
@@ -444,5 +443,4 @@ void unwind_forget(void) {
 void unwind_prepare(void) {
   stack_prepare();
   module_prepare();
-  view_prepare();
 }

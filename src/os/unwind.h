@@ -3,10 +3,10 @@
  * By unwind tables; where an address has none, by its frame pointer, if that leads up the stack to a call of known code.  Not
  * the other way round: a chain of frame pointers can be right in each link and yet pass by the functions that keep none.
  *
- * Takes no lock, calls no function of libc but what compilers call by themselves and _dl_find_object, allocates nothing but views
- * (view.h), keeps errno.  Reads of the stack only what is known to be readable (stack.h), else what the kernel says to be, once a page
- * and walk, and upwards only: a frame that does not end above its callee's is the last, but for a signal's, which may be on another
- * stack.  So it may run in signal handlers, on alternate stacks and on those of fibers, and with tables that are wrong. */
+ * Takes no lock, calls no function of libc but what compilers call by themselves and _dl_find_object, allocates nothing, keeps
+ * errno.  Reads of the stack only what is known to be readable (stack.h), else what the kernel says to be, once a page and walk, and
+ * upwards only: a frame that does not end above its callee's is the last, but for a signal's, which may be on another stack.  So it
+ * may run in signal handlers, on alternate stacks and on those of fibers, and with tables that are wrong. */
 #ifndef OS_UNWIND_H
 #define OS_UNWIND_H
 

@@ -12,18 +12,12 @@
 #define module_is_ours fuzz_module_is_ours
 #define module_place fuzz_module_place
 #define module_of_copy fuzz_module_of_copy
-#define module_path fuzz_module_path
-#define view_prepare fuzz_view_prepare
-#define view_of fuzz_view_of
-#define view_content fuzz_view_content
-#define view_drop_all fuzz_view_drop_all
 #define cfi_find fuzz_cfi_find
 #define unwind_prepare fuzz_unwind_prepare
 #define unwind_here fuzz_unwind_here
 #define unwind_forget fuzz_unwind_forget
 #include "os/cfi.c"
 #include "os/module.c"
-#include "os/view.c"
 #include "os/unwind.c"
 
 #include <sys/mman.h>

@@ -93,7 +93,7 @@ static void read_fde(const module_t *m, uintptr_t start, uintptr_t next) {
   cie_t cie = {0};
   fde_t fde;
   if (start == m->bias) return; /* the linker has dropped the function */
-  if (!header_search(&(content_t){.module = m}, start, &cie, &fde)) {
+  if (!header_search(m, start, &cie, &fde)) {
     if (next == start) return; /* there are several of no length */
     failures++;
     fprintf(stderr, "no FDE for %#lx\n", (unsigned long)(start - m->bias));
@@ -117,16 +117,15 @@ static bool read_file(const char *path) {
   if (!image_open(path, &image)) return false;
   fdes = rows = failures = 0;
   if (module_read(&m, image.start, image.start + image.bytes) && m.header != 0) {
-    const content_t in = {.module = &m};
-    cursor_t c = cursor_open(&in, m.header);
+    cursor_t c = cursor_open(&m, m.header);
     cursor_skip(&c, 1);
     uint8_t frames = (uint8_t)cursor_unsigned(&c, 1), count = (uint8_t)cursor_unsigned(&c, 1), form = (uint8_t)cursor_unsigned(&c, 1);
-    (void)read_pointer(&in, &c, frames);
-    uint64_t entries = count == OMITTED ? 0 : read_pointer(&in, &c, count);
+    (void)read_pointer(&m, &c, frames);
+    uint64_t entries = count == OMITTED ? 0 : read_pointer(&m, &c, count);
     if (form == (RELATIVE_HEADER | 0x0b)) {
       for (uint64_t i = 0; i < entries; i++) {
-        uintptr_t next = i + 1 < entries ? table_entry(&in, c.at, 4, 2 * i + 2) : UINTPTR_MAX;
-        read_fde(&m, table_entry(&in, c.at, 4, 2 * i), next);
+        uintptr_t next = i + 1 < entries ? table_entry(&m, c.at, 4, 2 * i + 2) : UINTPTR_MAX;
+        read_fde(&m, table_entry(&m, c.at, 4, 2 * i), next);
       }
     }
   }
