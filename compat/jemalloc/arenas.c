@@ -101,11 +101,12 @@ int arena_create_raw(const ctl_at_t *at, void *old, size_t *old_size, const void
   if (fresh_size != (fresh != NULL ? sizeof hooks : 0)) return EINVAL;
   if (old == NULL || old_size == NULL || *old_size != sizeof arena) return EINVAL;
   int error = arena_create(&arena);
-  if (error != 0 || fresh == NULL) return memcpy(old, &arena, error == 0 ? sizeof arena : 0), error;
-  memcpy(&hooks, fresh, sizeof hooks);
-  error = hooks_write(&(ctl_at_t){(size_t[]){at->index[0], arena}, 0}, hooks);
-  if (error != 0) (void)arena_destroy(arena);
-  else memcpy(old, &arena, sizeof arena);
+  if (error == 0 && fresh != NULL) {
+    memcpy(&hooks, fresh, sizeof hooks);
+    error = hooks_write(&(ctl_at_t){(size_t[]){at->index[0], arena}, 0}, hooks);
+    if (error != 0) (void)arena_destroy(arena);
+  }
+  if (error == 0) memcpy(old, &arena, sizeof arena);
   return error;
 }
 

@@ -119,9 +119,10 @@ int hooks_write(const ctl_at_t *at, uint64_t value) {
   unsigned arena = (unsigned)at->index[1];
   if (arena == ARENA_AUTOMATIC || hooks == NULL || hooks->alloc == NULL) return EFAULT;
   int error = hooks_try(arena, hooks);
-  if (error != 0 || !heap_tell(heap, span_told)) return error != 0 ? error : EFAULT;
+  if (error != 0) return error;
+  /* First the hooks: a span is told once, also to none. */
   atomic_store_explicit(&hooks_of[arena], hooks, memory_order_release);
-  return 0;
+  return heap_tell(heap, span_told) ? 0 : EFAULT;
 }
 
 void hooks_forget(unsigned arena) { atomic_store_explicit(&hooks_of[arena], NULL, memory_order_release); }
