@@ -23,6 +23,8 @@ static void audit_taken_units(uint32_t superslab, bool (*in_span)(uint32_t unit)
   uint32_t ends = ledger_completions();
   if (ledger_in_flight()) return;
   uint32_t taken = load_relaxed(&region.superslabs[superslab].mapped) & ~load_acquire(&region.superslabs[superslab].free);
+  bool found = room_has_noted(region.rooms, superslab, load_acquire(&region.superslabs[superslab].free));
+  AUDIT(found || ledger_in_flight() || ledger_completions() != ends, &region.superslabs[superslab], "no search finds what is free");
   for (; taken != 0; taken &= taken - 1) {
     uint32_t unit = superslab * WORD_UNITS + bits_lowest32(taken);
     bool settled = !ledger_in_flight() && ledger_completions() == ends;

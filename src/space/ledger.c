@@ -37,7 +37,7 @@ uint64_t ledger_take_fresh(uint64_t least) {
 }
 
 void ledger_release(uint32_t superslab, uint32_t mask) {
-  atomic_fetch_or_explicit(&region.superslabs[superslab].free, mask, memory_order_release);
+  room_note(region.rooms, superslab, atomic_fetch_or(&region.superslabs[superslab].free, mask) | mask);
   uint32_t lowest = load_relaxed(&ledger_lowest);
   while (superslab < lowest &&
          !atomic_compare_exchange_weak_explicit(&ledger_lowest, &lowest, superslab, memory_order_relaxed, memory_order_relaxed)) {
@@ -74,4 +74,5 @@ HAK_COLD void ledger_recover(void) {
   store_relaxed(&ledger.idle_units, (int64_t)census.dirty_free_units);
   store_relaxed(&ledger.under_way, 0);
   store_relaxed(&ledger_lowest, 0);
+  for (uint32_t s = region_superslabs(); s-- > 0;) room_note(region.rooms, s, load_relaxed(&region.superslabs[s].free));
 }

@@ -10,11 +10,21 @@ region_t region HAK_ALIGNED(HAK_CACHE_LINE);
 region_bin_t region_no_bin HAK_ALIGNED(HAK_CACHE_LINE);
 
 /* The zones, in bytes for each superslab; the first has a fixed place below the second. */
-typedef enum zone { ZONE_BIN, ZONE_LIVE, ZONE_BITS, ZONE_UNITS, ZONE_REMOTES, ZONE_SAMPLES, ZONE_SUPERSLABS, ZONE_COUNT } zone_t;
+typedef enum zone {
+  ZONE_BIN,
+  ZONE_LIVE,
+  ZONE_BITS,
+  ZONE_UNITS,
+  ZONE_REMOTES,
+  ZONE_SAMPLES,
+  ZONE_SUPERSLABS,
+  ZONE_ROOMS,
+  ZONE_COUNT
+} zone_t;
 #define OF_UNITS(bytes) (WORD_UNITS * (size_t)(bytes))
 static const size_t zone_bytes[ZONE_COUNT] = {
     OF_UNITS(REGION_BIN_BYTES),    OF_UNITS(REGION_LIVE_BYTES),   REGION_MAPS_BYTES,   OF_UNITS(REGION_UNIT_BYTES),
-    OF_UNITS(REGION_REMOTE_BYTES), OF_UNITS(REGION_SAMPLE_BYTES), sizeof(superslab_t),
+    OF_UNITS(REGION_REMOTE_BYTES), OF_UNITS(REGION_SAMPLE_BYTES), sizeof(superslab_t), sizeof(room_t) / ROOM_GROUP,
 };
 _Static_assert(sizeof *region_bin(NULL, 0) == REGION_BIN_BYTES, "the zone of bins has room for every unit's");
 _Static_assert(REGION_LIVE_BYTES == sizeof *region.live * (HAK_UNIT >> 10), "a word of the live map for each KiB: region_live_word");
@@ -126,7 +136,7 @@ static void units_publish(uint32_t start, uint32_t end) {
   uint32_t s, mask;
   while (word_next(&walk, &s, &mask)) {
     atomic_fetch_or_explicit(&region.superslabs[s].mapped, mask, memory_order_relaxed);
-    atomic_fetch_or_explicit(&region.superslabs[s].free, mask, memory_order_release);
+    room_note(region.rooms, s, atomic_fetch_or(&region.superslabs[s].free, mask) | mask);
   }
 }
 
@@ -273,6 +283,7 @@ static void layout_plan(const place_t *place, uint64_t most_bytes, uint64_t rand
   region.remotes = (char *)layout.zone[ZONE_REMOTES].start;
   region.samples = (char *)layout.zone[ZONE_SAMPLES].start;
   region.superslabs = (superslab_t *)layout.zone[ZONE_SUPERSLABS].start;
+  region.rooms = (room_t *)layout.zone[ZONE_ROOMS].start;
 }
 
 /* Undoes a start that has mapped a part of the zones. */

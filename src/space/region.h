@@ -19,7 +19,7 @@
 #define SPACE_REGION_H
 
 #include "base/check.h"
-#include "space/superslab.h"
+#include "space/room.h"
 
 /* What a unit has in each zone, but for superslabs; those of the layers above are asserted where the records are. */
 #define REGION_BIN_BYTES sizeof(void *)
@@ -43,6 +43,7 @@ typedef struct region {
   char *remotes;                 /* slab/remote.h */
   char *samples;                 /* slab/sample.h */
   superslab_t *superslabs;
+  room_t *rooms;
   _Atomic uint32_t units;        /* units below which block memory may be mapped; grows only */
 } HAK_SEALED region_t;
 extern region_t region;

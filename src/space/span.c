@@ -94,28 +94,36 @@ static bool units_claim(uint32_t start, uint32_t units) {
   return true;
 }
 
-/* Within one superslab, the lowest that has room. */
-static uint32_t find_in_words(uint32_t units, unsigned align) {
+/* No superslab from `from` to `lowest` has had a free unit.  Who frees one meanwhile may be missed: find_lowest looks there before the
+ * heap grows. */
+static void note_lowest(uint32_t from, uint32_t lowest) {
+  if (lowest == from) return;
+  (void)atomic_compare_exchange_strong_explicit(&ledger_lowest, &from, lowest, memory_order_relaxed, memory_order_relaxed);
+}
+
+/* Within one superslab, the lowest from `from` on that has room. */
+static uint32_t find_in_words(uint32_t from, uint32_t units, unsigned align) {
   uint32_t count = region_superslabs();
-  uint32_t lowest = load_relaxed(&ledger_lowest);
-  bool all_full = true;
-  for (uint32_t s = lowest; s < count; s++) {
+  unsigned level = bits_highest64(units);
+  uint32_t s = room_next(region.rooms, region.superslabs, from, count, level);
+  if (level == 0 && s < count) note_lowest(from, s);
+  for (; s < count; s = room_next(region.rooms, region.superslabs, s + 1, count, level)) {
     superslab_t *superslab = &region.superslabs[s];
-    uint32_t free = load_acquire(&superslab->free); /* units that a purge has claimed are missed with the purge in sight: see span_alloc */
-    if (free == 0) continue;
-    if (all_full && s > lowest) {
-      /* May miss a unit freed meanwhile below; span_alloc looks from 0 again before it grows. */
-      (void)atomic_compare_exchange_strong_explicit(&ledger_lowest, &lowest, s, memory_order_relaxed, memory_order_relaxed);
-    }
-    all_full = false;
     for (;;) {
-      unsigned start = word_best_fit(free, units, align);
+      unsigned start = word_best_fit(load_acquire(&superslab->free), units, align);
       if (start == WORD_UNITS) break;
       if (word_claim(&superslab->free, bits_mask32(start, units))) return s * WORD_UNITS + start;
-      free = load_acquire(&superslab->free);
     }
   }
   return SPAN_NONE;
+}
+
+static uint32_t find_lowest(uint32_t units, unsigned align) {
+  uint32_t lowest = load_relaxed(&ledger_lowest);
+  uint32_t start = find_in_words(lowest, units, align);
+  if (start != SPAN_NONE || lowest == 0) return start;
+  store_relaxed(&ledger_lowest, 0); /* the hint may have passed a unit by */
+  return find_in_words(0, units, align);
 }
 
 /* How many of the units would be faulted in. */
@@ -126,40 +134,64 @@ static uint32_t units_fresh(uint32_t start, uint32_t units) {
   return fresh;
 }
 
-/* Across superslabs: the tightest of the runs that are long enough; for what will be written, of those with the fewest units to fault
- * in.  A block that must be zero may be large and hardly used. */
-static uint32_t find_across(uint32_t units, uint64_t align, span_use_t use) {
+typedef struct wanted {
+  uint32_t units;
+  uint64_t align;
+  span_use_t use;
+} wanted_t;
+
+/* The best place so far. */
+typedef struct found {
+  uint32_t start;
+  uint64_t cost; /* fresh units, then units of the run */
+} found_t;
+
+/* A run of free units is another place. */
+static void found_compare(found_t *found, const wanted_t *wanted, uint32_t run, uint32_t length) {
   const uint64_t base_units = region.base >> HAK_UNIT_SHIFT;
-  uint32_t count = region_superslabs();
-  uint32_t best = SPAN_NONE;
-  uint64_t least = UINT64_MAX; /* what `best` costs: fresh units, then units of the run */
-  uint32_t run_start = 0, run_length = 0;
+  uint64_t start = bits_round_up(base_units + run, wanted->align) - base_units;
+  if (start + wanted->units > (uint64_t)run + length) return;
+  /* A block that must be zero may be large and hardly used. */
+  uint64_t fresh = wanted->use == SPAN_ZEROED ? 0 : units_fresh((uint32_t)start, wanted->units), cost = fresh << 32 | length;
+  if (cost < found->cost) *found = (found_t){(uint32_t)start, cost};
+}
+
+/* How many of a superslab's units are free from `at` on in a row. */
+static unsigned run_from(uint32_t free, unsigned at) {
+  uint32_t taken = ~free >> at;
+  return taken == 0 ? WORD_UNITS - at : bits_lowest32(taken);
+}
+
+/* How many are at its end. */
+static unsigned run_at_end(uint32_t free) { return free == UINT32_MAX ? WORD_UNITS : WORD_UNITS - 1 - bits_highest64((uint32_t)~free); }
+
+/* Across superslabs: the tightest of the runs that are long enough; for what will be written, of those with the fewest units to fault
+ * in.  Half of such a run lies in one superslab, or all of one's units are in it: only where that is so is looked. */
+static uint32_t find_across(const wanted_t *wanted) {
+  uint32_t count = region_superslabs(), run = 0, length = 0;
+  unsigned level = wanted->units < 2 * WORD_UNITS - 1 ? bits_highest64((wanted->units + 1) / 2) : ROOM_LEVELS - 1;
+  found_t found = {SPAN_NONE, UINT64_MAX};
   for (uint32_t s = 0; s <= count; s++) {
+    uint32_t next = length > 0 ? s : room_next(region.rooms, region.superslabs, s, count, level);
+    if (next > s) { /* the run may begin in the one before */
+      s = next;
+      length = run_at_end(load_acquire(&region.superslabs[s - 1].free));
+      run = s * WORD_UNITS - length;
+    }
     uint32_t free = s < count ? load_acquire(&region.superslabs[s].free) : 0;
-    unsigned at = 0;
-    while (at < WORD_UNITS) {
+    for (unsigned at = 0; at < WORD_UNITS;) {
+      unsigned more = run_from(free, at);
+      if (length == 0) run = s * WORD_UNITS + at;
+      length += more;
+      at += more;
+      if (at == WORD_UNITS) break; /* it may go on */
+      if (length > 0) found_compare(&found, wanted, run, length);
+      length = 0;
       uint32_t rest = free >> at;
-      if ((rest & 1) != 0) {
-        unsigned length = ~rest == 0 ? WORD_UNITS : bits_lowest32(~rest);
-        if (length > WORD_UNITS - at) length = WORD_UNITS - at;
-        if (run_length == 0) run_start = s * WORD_UNITS + at;
-        run_length += length;
-        at += length;
-        continue;
-      }
-      uint64_t start = bits_round_up(base_units + run_start, align) - base_units;
-      if (run_length > 0 && start + units <= (uint64_t)run_start + run_length) {
-        uint64_t fresh = use == SPAN_ZEROED ? 0 : units_fresh((uint32_t)start, units), cost = fresh << 32 | run_length;
-        if (cost < least) {
-          best = (uint32_t)start;
-          least = cost;
-        }
-      }
-      run_length = 0;
       at += rest == 0 ? WORD_UNITS - at : bits_lowest32(rest);
     }
   }
-  return best;
+  return found.start;
 }
 
 /* Under HAKMEM_LIMIT_HARD: whether it has no room for what of the claimed units may not be resident yet. They are free then. */
@@ -170,11 +202,9 @@ static HAK_COLD bool units_refused(uint32_t start, uint32_t units) {
 }
 
 static uint32_t find_and_claim(uint32_t units, uint64_t align, span_use_t use) {
-  if (units <= SMALL_SPAN && align <= WORD_UNITS && region.base % HAK_SUPERSLAB == 0) {
-    return find_in_words(units, (unsigned)align);
-  }
+  if (units <= SMALL_SPAN && align <= WORD_UNITS && region.base % HAK_SUPERSLAB == 0) return find_lowest(units, (unsigned)align);
   for (;;) {
-    uint32_t start = find_across(units, align, use);
+    uint32_t start = find_across(&(wanted_t){units, align, use});
     if (start == SPAN_NONE || units_claim(start, units)) return start;
   }
 }
@@ -196,12 +226,7 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
   for (unsigned tries = 0;;) {
     uint32_t ends = ledger_completions();
     uint32_t frontier = load_acquire(&region.units);
-    bool may_be = units <= frontier;
-    uint32_t start = may_be ? find_and_claim(units, align_units, use) : SPAN_NONE;
-    if (may_be && start == SPAN_NONE) {
-      store_relaxed(&ledger_lowest, 0); /* the hint may have passed a unit by */
-      start = find_and_claim(units, align_units, use);
-    }
+    uint32_t start = units <= frontier ? find_and_claim(units, align_units, use) : SPAN_NONE;
     bool refused = start != SPAN_NONE && HAK_UNLIKELY(ledger_cap() != LEDGER_NO_CAP) && units_refused(start, units);
     if (start != SPAN_NONE && !refused) {
       memcheck_open(region_address(start), units * HAK_UNIT);

@@ -22,6 +22,7 @@
 #include "kit/request.c"
 #include "kit/pressure.c"
 
+#include "space/room.c"
 #include "space/region.c"
 #include "space/ledger.c"
 #include "space/huge.c"

@@ -7,13 +7,13 @@
 #include "space.h"
 #include "unit.h"
 
-enum { RANGES = 8, STARTS = 48, BLOCK_BITS = 23, ZONE_BITS = 27 };
+enum { RANGES = 9, STARTS = 48, BLOCK_BITS = 23, ZONE_BITS = 27 };
 
 /* Where the blocks and the zones are. */
 static bool is_ours(uintptr_t start, uintptr_t end) {
   const char *const zones[] = {
       (char *)region_bin(region.live, 0), (char *)region.live, region.free_bits, region.unit_records, region.remotes, region.samples,
-      (char *)region.superslabs};
+      (char *)region.superslabs,          (char *)region.rooms};
   for (size_t i = 0; i < sizeof zones / sizeof zones[0]; i++) {
     if ((uintptr_t)zones[i] >= start && (uintptr_t)zones[i] < end) return true;
   }
