@@ -174,7 +174,7 @@ FAULTS = [
           "    atomic_fetch_and_explicit(&superslab->cold, ~mask, memory_order_relaxed);\n",
           ""),
     Fault("no_look_below_the_hint", "space/span.c", "the region grows though a unit is free that the hint has passed by",
-          "explore.scenarios unit.span",
+          "explore.scenarios",
           "  if (start != SPAN_NONE || lowest == 0) return start;\n",
           "  if (start != SPAN_NONE || lowest > 0) return start;\n"),
     Fault("cleared_without_a_look", "space/room.c", "units set free while a search clears the bit stay unfound, and the heap grows",
