@@ -78,6 +78,17 @@ def test_a_process_at_work_has_a_table_that_sums(known):
             assert abs(table.of("moved")) < 0.1 * total
 
 
+def test_every_zone_is_hakmems_own(known):
+    with running(known, "big", "64") as process:
+        reader = outside.Reader(Process(process.pid))
+        heap = reader.heap(with_entries=True)
+        first = min(reader.names.zone(name)[0] for name in reader.names.zones)
+        last = max(reader.names.zone(name)[0] for name in reader.names.zones)
+        starts = [area.start for area in reader.memory.areas if first - (1 << 30) < area.start < last + (1 << 30)]
+        kinds = {start: inspection.inspect(reader, start)[0].kind for start in starts}
+    assert len(kinds) >= 5 and set(kinds.values()) == {inspection.METADATA}
+
+
 def test_records_of_tracked_slabs_are_hakmems_own(known):
     of = {}
     for track in ("0", "1"):

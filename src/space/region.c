@@ -276,6 +276,7 @@ static void layout_plan(const place_t *place, uint64_t most_bytes, uint64_t rand
   racy_store(&region.minus_base, 0 - base);
   racy_store(&region.live, (uint64_t *)live);
   region.live_bias = live - ((base >> 10) << 3);
+  region.bins = (char *)layout.zone[ZONE_BIN].start;
   region.unit_records = (char *)layout.zone[ZONE_UNITS].start;
   region.free_bits = (char *)layout.zone[ZONE_BITS].start;
   region.remote_bits = region.free_bits + REGION_BITS_BYTES;

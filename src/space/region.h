@@ -36,6 +36,7 @@ typedef struct region {
   uintptr_t live_bias;           /* the live word for an address is at live_bias + (address >> 10) * 8 */
   uintptr_t gated_limit;         /* the same as limit once the gate is open, 0 before; hot */
   uintptr_t base;                /* address of unit 0; 0 before region_init */
+  char *bins;                    /* see region_bin */
   char *unit_records;            /* slab/unit.h */
   char *free_bits;               /* see region_bits */
   char *remote_bits;             /* in the same zone, as are the next */

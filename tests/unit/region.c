@@ -17,7 +17,10 @@
 #define LOW_PLACES_ALONE() (void)0
 #endif
 
-enum { ZONES = 7, MANY_UNITS = 100000 }; /* no zone has room for so many in its first page, of any size */
+enum {
+  ZONES = 7,
+  MANY_UNITS = 100000
+}; /* no zone has room for so many in its first page, of any size, but that of rooms, which is not tried */
 
 static region_bin_t some_bin;
 
