@@ -1,0 +1,131 @@
+/* large.c - a heap of GiB in large blocks, which threads replace by others of any size.
+ *
+ * Each thread takes blocks out of a common table, frees or resizes them, and puts others there: from 33 KiB to 8 MiB, some widely
+ * aligned.  A block is written at both ends alone, so that little of the heap is resident.  After each round everything is freed.
+ *
+ * Checked: what was written; and on hakmem that later rounds find their memory in what earlier ones have left: the 2 MiB pieces
+ * that the heap has are at the end no more than a quarter above those of the first round, and live bytes those of the start.
+ *
+ * Arguments: --ops=80K (in all rounds), --threads=4, --blocks=1500, --rounds=8, --seed.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+#include "names.h"
+
+enum { THREADS_MAX = 64, BLOCKS_MAX = 100000, HANG_SECONDS = 600 };
+#define SMALLEST (33 * KIB)
+
+/* Both ends of a block. */
+typedef struct mark {
+  size_t size;
+  uint64_t key;
+} mark_t;
+
+typedef struct worker {
+  pthread_t handle;
+  unsigned number;
+  uint64_t ops;
+} worker_t;
+
+static _Atomic(mark_t *) table[BLOCKS_MAX];
+static unsigned blocks;
+
+static mark_t *last_of(mark_t *first) { return (mark_t *)(void *)((char *)first + first->size) - 1; }
+
+static mark_t *block_write(void *at, size_t size, uint64_t key) {
+  mark_t *first = at;
+  if (first == NULL) stress_fail("no memory for %zu bytes", size);
+  *first = (mark_t){size, key};
+  *last_of(first) = (mark_t){size, ~key};
+  return first;
+}
+
+static void block_check(mark_t *first) {
+  const mark_t *last = last_of(first);
+  if (last->size != first->size || last->key != ~first->key) stress_fail("a block of %zu bytes has another's end", first->size);
+}
+
+static void block_end(mark_t *first) {
+  if (first == NULL) return;
+  block_check(first);
+  free(first);
+}
+
+/* 33 KiB to 8 MiB, each doubling as often; rounded, so that both ends are aligned. */
+static size_t size_pick(rng_t *rng) {
+  size_t low = SMALLEST << rng_below(rng, 8);
+  return (low + rng_below(rng, (uint32_t)low)) / sizeof(mark_t) * sizeof(mark_t);
+}
+
+static mark_t *block_make(rng_t *rng) {
+  size_t size = size_pick(rng);
+  uint64_t key = rng_next(rng);
+  if (!rng_one_in(rng, 8)) return block_write(malloc(size), size, key);
+  void *wide = NULL;
+  return block_write(posix_memalign(&wide, (size_t)4096 << rng_below(rng, 13), size) == 0 ? wide : NULL, size, key);
+}
+
+static mark_t *block_resize(rng_t *rng, mark_t *first) {
+  size_t size = size_pick(rng), before = first->size;
+  uint64_t key = first->key;
+  block_check(first);
+  first = realloc(first, size);
+  if (first == NULL || first->size != before || first->key != key)
+    stress_fail("realloc of %zu to %zu bytes lost the content", before, size);
+  return block_write(first, size, key);
+}
+
+static void *work(void *argument) {
+  const worker_t *worker = argument;
+  rng_t rng = rng_make(worker->number);
+  for (uint64_t i = 0; i < worker->ops; i++) {
+    _Atomic(mark_t *) *slot = &table[rng_below(&rng, blocks)];
+    mark_t *old = atomic_exchange(slot, NULL);
+    bool resized = old != NULL && rng_one_in(&rng, 4);
+    if (!resized) block_end(old);
+    block_end(atomic_exchange(slot, resized ? block_resize(&rng, old) : block_make(&rng)));
+  }
+  return NULL;
+}
+
+static void round_run(unsigned round, unsigned threads, uint64_t ops) {
+  static worker_t workers[THREADS_MAX];
+  for (unsigned i = 0; i < threads; i++) {
+    workers[i] = (worker_t){.number = round * threads + i, .ops = ops / threads};
+    if (pthread_create(&workers[i].handle, NULL, work, &workers[i]) != 0) stress_fail("no thread");
+  }
+  for (unsigned i = 0; i < threads; i++) pthread_join(workers[i].handle, NULL);
+}
+
+static void table_empty(void) {
+  for (unsigned i = 0; i < blocks; i++) block_end(atomic_exchange(&table[i], NULL));
+}
+
+int main(int argc, char **argv) {
+  stress_init(argc, argv);
+  uint64_t ops = stress_count("ops", 80000), begin = clock_ns(), first = 0;
+  unsigned threads = (unsigned)stress_option("threads", 4), rounds = (unsigned)stress_option("rounds", 8);
+  blocks = (unsigned)stress_option("blocks", 1500);
+  if (threads > THREADS_MAX || blocks > BLOCKS_MAX) stress_fail("at most %d threads and %d blocks", THREADS_MAX, BLOCKS_MAX);
+  hak_stats_t before, after;
+  bool hakmem = stress_stats(&before);
+  for (unsigned round = 0; round < rounds; round++) {
+    stress_watch(HANG_SECONDS, "a round");
+    round_run(round, threads, ops / rounds);
+    if (hakmem && stress_stats(&after) && round == 0) first = after.superslabs;
+    table_empty();
+  }
+  if (hakmem && stress_stats(&after)) {
+    stress_say("%llu times 2 MiB after a round, %llu after %u, in %.1f s", (unsigned long long)first, (unsigned long long)after.superslabs,
+               rounds, (double)(clock_ns() - begin) / 1e9);
+    stress_expect(after.superslabs <= first + first / 4, "%llu times 2 MiB, after one round %llu", (unsigned long long)after.superslabs,
+                  (unsigned long long)first);
+    stress_expect(after.live <= before.live + 64 * KIB, "live bytes: %llu at the start, %llu at the end", (unsigned long long)before.live,
+                  (unsigned long long)after.live);
+  }
+  return stress_finish();
+}
