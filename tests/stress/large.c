@@ -6,7 +6,7 @@
  * Checked: what was written; and on hakmem that later rounds find their memory in what earlier ones have left: the 2 MiB pieces
  * that the heap has are at the end no more than a quarter above those of the first round, and live bytes those of the start.
  *
- * Arguments: --ops=80K (in all rounds), --threads=4, --blocks=1500, --rounds=8, --seed.
+ * Arguments: --ops=80K (in all rounds, of which there are three at least), --threads=4, --blocks=1500, --seed.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,7 +16,8 @@
 #include "harness.h"
 #include "names.h"
 
-enum { THREADS_MAX = 64, BLOCKS_MAX = 100000, HANG_SECONDS = 600 };
+/* In a round nearly every place of the table is filled, so that each round needs as much memory. */
+enum { THREADS_MAX = 64, BLOCKS_MAX = 100000, OPS_A_BLOCK = 4, ROUNDS_LEAST = 3, HANG_SECONDS = 600 };
 #define SMALLEST (33 * KIB)
 
 /* Both ends of a block. */
@@ -108,14 +109,16 @@ static void table_empty(void) {
 int main(int argc, char **argv) {
   stress_init(argc, argv);
   uint64_t ops = stress_count("ops", 80000), begin = clock_ns(), first = 0;
-  unsigned threads = (unsigned)stress_option("threads", 4), rounds = (unsigned)stress_option("rounds", 8);
+  unsigned threads = (unsigned)stress_option("threads", 4);
   blocks = (unsigned)stress_option("blocks", 1500);
   if (threads > THREADS_MAX || blocks > BLOCKS_MAX) stress_fail("at most %d threads and %d blocks", THREADS_MAX, BLOCKS_MAX);
+  uint64_t ops_a_round = (uint64_t)blocks * OPS_A_BLOCK;
+  unsigned rounds = ops / ops_a_round > ROUNDS_LEAST ? (unsigned)(ops / ops_a_round) : ROUNDS_LEAST;
   hak_stats_t before, after;
   bool hakmem = stress_stats(&before);
   for (unsigned round = 0; round < rounds; round++) {
     stress_watch(HANG_SECONDS, "a round");
-    round_run(round, threads, ops / rounds);
+    round_run(round, threads, ops_a_round);
     if (hakmem && stress_stats(&after) && round == 0) first = after.superslabs;
     table_empty();
   }
