@@ -56,7 +56,10 @@ class Side:
                 process.kill()
                 raise
             process.terminate()
-            assert process.wait(timeout=PATIENCE) == 0, log.read_text(errors="replace")
+            try:
+                assert process.wait(timeout=PATIENCE) == 0, log.read_text(errors="replace")
+            finally:
+                process.kill()  # else leaving the block waits for a process that hangs
 
     def require_mapped(self, pid):
         """The process has this library, and not the one whose name it bears."""
@@ -81,6 +84,12 @@ def wait_for(happened):
     while not happened():
         assert time.monotonic() < end, "what is waited for does not happen"
         time.sleep(0.02)
+
+
+def all_asleep(pid):
+    """No thread of the process runs or waits for a processor."""
+    states = [stat.read_text().rpartition(")")[2].split()[0] for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"S"}
 
 
 def free_port():
@@ -298,6 +307,8 @@ def yrmcds(side):
             assert asking[(key + 1) % 4].get(key) == (value(key) if key % 3 else None), key
         for one in asking:
             one.close()
+        # A worker that its end finds in a job spins forever (1.1.9 stores "running" before the worker takes it back), with any malloc.
+        wait_for(lambda: all_asleep(process.pid))
 
 
 # What each needs, beside the package's name.
