@@ -54,6 +54,7 @@ void fuzz_run(const uint8_t *data, size_t size) {
   at = data;
   end = data + size;
   fake_os_set_arena(ARENA);
+  fake_os_set_alone(true);
   fake_os_capture();
   fuzz_target();
 }

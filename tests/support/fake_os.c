@@ -32,7 +32,7 @@ static struct {
   os_map_result_t map_at_failure;
   uint64_t address_limit, physical_memory, random_seed;
   size_t page_size, map_limit;
-  bool secure;
+  bool secure, alone;
   os_standing_t standing;
   void (*barrier)(void);
   bool confined; /* the last thread that was asked for */
@@ -94,6 +94,7 @@ void fake_os_set_page_size(size_t bytes) { fake.page_size = bytes; }
 void fake_os_set_map_limit(size_t mappings) { fake.map_limit = mappings; }
 void fake_os_set_random_seed(uint64_t seed) { fake.random_seed = seed; }
 void fake_os_set_secure(bool secure) { fake.secure = secure; }
+void fake_os_set_alone(bool alone) { fake.alone = alone; }
 void fake_os_set_standing(bool filtered, bool privileged) { fake.standing = (os_standing_t){filtered, privileged}; }
 bool fake_os_confined(void) { return fake.confined; }
 void fake_os_set_resident(size_t pages) { fake.resident = pages; }
@@ -383,6 +384,7 @@ void os_yield(void) {
 }
 
 void os_sleep_us(unsigned microseconds) {
+  if (fake.alone) return;
   int saved = fake_enter();
   struct timespec pause = {.tv_sec = 0, .tv_nsec = (long)microseconds * 1000};
   (void)nanosleep(&pause, NULL);

@@ -61,6 +61,8 @@ void fake_os_set_page_size(size_t bytes);
 void fake_os_set_map_limit(size_t mappings);
 void fake_os_set_random_seed(uint64_t seed);
 void fake_os_set_secure(bool secure);
+/* One thread plays all: nothing changes while it sleeps, which takes no time then. */
+void fake_os_set_alone(bool alone);
 /* What os_standing tells; neither at first. */
 void fake_os_set_standing(bool filtered, bool privileged);
 /* Runs in place of each barrier in all threads; NULL: the kernel has none. */
