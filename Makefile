@@ -53,9 +53,9 @@ workloads: lib # the benchmark's own programs
 	cmake -S . -B $(BUILD) -DHAKMEM_BENCH=ON
 	cmake --build $(BUILD) -j $(JOBS) --target bench_workloads
 
-# Two parts at a time: most wait now and then, for a package or an idle process, or keep one processor busy.
+# Three parts at a time: most wait now and then, for a package or an idle process, or keep one processor busy.
 test: ## set everything up, build, and run every test
-	@$(MAKE) --no-print-directory --keep-going -j 2 --output-sync=target SETUP=yes \
+	@$(MAKE) --no-print-directory --keep-going -j 3 --output-sync=target SETUP=yes \
 	  check check-asan check-tsan check-aarch64 check-musl check-cli check-rust check-packages check-recipes check-docs check-bench
 
 soak: setup-tests built ## the long tests: hours
