@@ -41,14 +41,17 @@ def server(library, folder):
     command = [SERVER, "--port", "0", "--unixsocket", socket, "--dir", folder, "--save", "", "--appendonly", "no"]
     with open(folder / "log", "w", encoding="utf-8") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process:
         try:
-            for _ in range(200):
+            for _ in range(1200):  # a minute: only a hang takes so long
                 if socket.exists():
                     break
                 time.sleep(0.05)
             yield process.pid, Redis(socket)
         finally:
             process.terminate()
-            process.wait(timeout=60)
+            try:
+                process.wait(timeout=60)
+            finally:
+                process.kill()  # else leaving the block waits for a process that hangs
 
 
 def resident(pid):
