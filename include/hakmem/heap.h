@@ -44,9 +44,10 @@ HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(3) void *hak_heap_realloc(hak_heap_t *heap, 
  * limit.  What is live already stays.  A realloc that has to move needs room for both. */
 HAK_API void hak_heap_set_limit(hak_heap_t *heap, size_t bytes);
 /* The calling thread's malloc and kin, with operator new, take from `heap` from now on; with NULL from the thread's own again.  Returns
- * the heap before, or NULL.  It ends with the thread.  A child of fork keeps that of the thread that forked.  What libc allocates
- * meanwhile and keeps is from it too: the storage of threads that are started, which libc uses again for others, and the buffers of
- * streams.  So start threads and open files before, or do not free the heap. */
+ * the heap before, or NULL.  Out of memory, in a thread that has not allocated yet, nothing changes and errno is ENOMEM; set it to 0
+ * before to see that.  It ends with the thread.  A child of fork keeps that of the thread that forked.  What libc allocates meanwhile
+ * and keeps is from it too: the storage of threads that are started, which libc uses again for others, and the buffers of streams.  So
+ * start threads and open files before, or do not free the heap. */
 HAK_API hak_heap_t *hak_heap_set_default(hak_heap_t *heap);
 /* The heap of a live block; NULL if it is malloc's, or no live block. */
 HAK_API hak_heap_t *hak_heap_of(const void *block);

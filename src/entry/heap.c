@@ -93,6 +93,7 @@ HAK_COLD hak_heap_t *hak_heap_set_default(hak_heap_t *heap) {
   if (mine == NULL) mine = thread_attach();
   heap_t *before = mine != NULL ? mine->stand_in : NULL;
   if (mine != NULL) thread_set_stand_in(inner(heap));
+  else errno = ENOMEM;
   thread_leave();
   return outer(before);
 }

@@ -261,6 +261,18 @@ static void *fill_heap(void *heap) {
   return NULL;
 }
 
+/* The thread's first call may fail, and has changed nothing then. */
+static void *take_by_default(void *heap) {
+  errno = 0;
+  (void)hak_heap_set_default(heap);
+  hak_heap_t *expected = errno == ENOMEM ? NULL : heap;
+  CHECK(hak_heap_set_default(heap) == expected);
+  void *block = hak_malloc(300);
+  if (block != NULL) CHECK(hak_heap_of(block) == heap);
+  hak_free(block);
+  return NULL;
+}
+
 /* Named heaps that are ended with what is in them, filled by two threads; what a refused realloc leaves is the heap's too. */
 static void run_heaps(void) {
   pthread_t thread;
@@ -273,6 +285,7 @@ static void run_heaps(void) {
     }
     (void)fill_heap(heap);
     start_and_join(&thread, fill_heap, heap);
+    start_and_join(&thread, take_by_default, heap);
     hak_heap_t *before = hak_heap_set_default(heap);
     void *block = hak_malloc(300);
     (void)hak_heap_set_default(before);
