@@ -118,10 +118,12 @@ typedef struct news {
   size_t bytes;
 } news_t;
 
-/* With the lock; units of the span from `grown` on are new in any case. */
-static news_t news_of(const heap_t *heap, unit_t *first, uint32_t grown) {
+/* With the lock, for the block's span, whose units from `grown` on are new in any case. */
+static news_t news_of(const heap_t *heap, const void *block, uint32_t grown) {
+  if (HAK_LIKELY(heap->named.told == NULL)) return (news_t){NULL, NULL, 0};
+  unit_t *first = unit_head((uint32_t)region_unit(block));
   uint32_t units = load_relaxed(&first->units), from = first->told ? grown : 0;
-  if (HAK_LIKELY(heap->named.told == NULL) || from >= units) return (news_t){NULL, NULL, 0};
+  if (from >= units) return (news_t){NULL, NULL, 0};
   first->told = true;
   return (news_t){heap->named.told, region_address(unit_number(first) + from), (units - from) * HAK_UNIT};
 }
@@ -139,7 +141,7 @@ void *named_take(heap_t *heap, unsigned size_class, const char *function, bool *
   if (!*refused) entry = take_one(heap, size_class);
   if (entry != NULL) {
     note_alloc(heap);
-    news = news_of(heap, unit_head((uint32_t)region_unit(entry_block(entry))), UNIT_NONE);
+    news = news_of(heap, entry_block(entry), UNIT_NONE);
   }
   owner_unlock(&heap->owner);
   tell(heap, news);
@@ -166,7 +168,7 @@ void *named_take_large(heap_t *heap, size_t size, size_t align, span_use_t use, 
   news_t news = {NULL, NULL, 0};
   named_lock(heap, function);
   *refused = !adopt_large(heap, first);
-  if (!*refused) news = news_of(heap, first, UNIT_NONE);
+  if (!*refused) news = news_of(heap, block, UNIT_NONE);
   owner_unlock(&heap->owner);
   tell(heap, news);
   if (!*refused) return block;
@@ -194,7 +196,7 @@ bool named_resize_large(unit_t *first, size_t size) {
   if (resized) {
     owner_add(&heap->owner.large_bytes, (int64_t)load_relaxed(&first->bytes) - (int64_t)old);
     note_peak(heap);
-    news = news_of(heap, first, units);
+    news = news_of(heap, region_address(unit_number(first)), units);
   }
   owner_unlock(&heap->owner);
   tell(heap, news);
