@@ -88,7 +88,10 @@ def wait_for(happened):
 
 def all_asleep(pid):
     """No thread of the process runs or waits for a processor."""
-    states = [stat.read_text().rpartition(")")[2].split()[0] for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
+    try:
+        states = [stat.read_text().rpartition(")")[2].split()[0] for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # one has just ended
+        return False
     return set(states) == {"S"}
 
 
@@ -307,7 +310,7 @@ def yrmcds(side):
             assert asking[(key + 1) % 4].get(key) == (value(key) if key % 3 else None), key
         for one in asking:
             one.close()
-        # A worker that its end finds in a job spins forever (1.1.9 stores "running" before the worker takes it back), with any malloc.
+        # A worker that is still in a job when the server is ended may spin forever, with any malloc: it clears what stop() has set.
         wait_for(lambda: all_asleep(process.pid))
 
 

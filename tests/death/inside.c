@@ -12,8 +12,8 @@
  * or with no more memory to be had than the one just gives back;
  * and the end of the thread that gives memory back, for which a program waits that changes its user.
  *
- *   inside [-a] [filter]                  run the scenes and actions whose names contain `filter`; of pairs of calls some, and of the
- *                                         secure library's each with one action, with -a all
+ *   inside [-a] [filter]                  run the scenes and actions whose names contain `filter`; with -a all pairs of calls, not some,
+ *                                         and every action in each call of the secure library, not one
  *   inside -x SCENE ACTION FIRST SECOND   one run here, for a debugger
  */
 #ifndef _GNU_SOURCE
@@ -47,9 +47,9 @@ enum {
   CHILD_ENDS_WELL
 };
 #ifdef EXPECT_SECURE
-enum { STEP = 3, PAIRS_STEP = 9 }; /* it makes three times as many calls */
+enum { EVERY_ACTION = 0, PAIRS_STEP = 9 }; /* it makes three times as many calls */
 #else
-enum { STEP = 1, PAIRS_STEP = 3 };
+enum { EVERY_ACTION = 1, PAIRS_STEP = 3 };
 #endif
 enum { BLOCKS = 400, IDLE_BYTES = 32 << 20, LIMIT_SECONDS = 60, WAITS_MOST = 3, FAILURES_MOST = 3 };
 /* Past musl's fork nobody puts its own locks and list of threads right. */
@@ -492,10 +492,12 @@ static int run_one(const scene_t *scene, action_t how, unsigned first, unsigned 
   return ENDS_WRONG;
 }
 
-static unsigned step = STEP, pairs_step = PAIRS_STEP;
+static bool every_action = EVERY_ACTION;
+static unsigned pairs_step = PAIRS_STEP;
 
-/* The calls of one thread, before and after each; with several actions and not all calls, other ones for each action. */
+/* The calls of one thread, before and after each: all of them, or those whose turn it is with this action. */
 static void run_calls(const scene_t *scene, action_t how) {
+  unsigned step = every_action ? 1 : scene->actions;
   for (unsigned n = 1 + (unsigned)how % step; found.failed < FAILURES_MOST; n += step) {
     int status = run_one(scene, how, n, 0);
     if (status == FIRST_MAKES_LESS) break;
@@ -532,7 +534,7 @@ static int run_scene(const scene_t *scene, action_t how) {
 int main(int argc, char **argv) {
   if (argc == 6 && strcmp(argv[1], "-x") == 0) return run_here(argv);
   int failed = 0;
-  if (argc > 1 && strcmp(argv[1], "-a") == 0) step = pairs_step = 1, argc--, argv++;
+  if (argc > 1 && strcmp(argv[1], "-a") == 0) every_action = true, pairs_step = 1, argc--, argv++;
   setvbuf(stdout, NULL, _IOLBF, 0);
   setenv("HAKMEM_GUARD_EVERY", "300", 1);
   for (size_t i = 0; i < sizeof scenes / sizeof scenes[0]; i++) {
