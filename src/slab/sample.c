@@ -1,5 +1,6 @@
 #include "slab/sample.h"
 
+#include "base/thread.h"
 #include "base/usdt.h"
 #include "kit/random.h"
 #include "kit/site.h"
@@ -48,10 +49,11 @@ static void state_set(sample_t *sample, sample_state_t state) {
 /* bytes / sample_rate, in 1/2^32; 0: certain. */
 static uint32_t chance_of(uint64_t bytes) { return bytes >= sample_rate ? 0 : (uint32_t)((bytes << 32) / sample_rate); }
 
-/* Not the owner's, which may not have its lock here. */
+/* Not the owner's, which may not have its lock here; and no word that other threads write. */
 static uint32_t random_anywhere(void) {
-  static _Atomic uint64_t turn;
-  return (uint32_t)(random_mix(atomic_fetch_add_explicit(&turn, UINT64_C(0x9e3779b97f4a7c15), memory_order_relaxed) ^ region.base) >> 32);
+  static __thread uint64_t turn __attribute__((tls_model("initial-exec")));
+  turn += UINT64_C(0x9e3779b97f4a7c15);
+  return (uint32_t)(random_mix(turn ^ thread_self() ^ region.base) >> 32);
 }
 
 /* By who has the block. */
@@ -288,9 +290,10 @@ void sample_resize_large(uint32_t unit, size_t bytes) {
 void sample_open_large(uint32_t unit, size_t bytes) {
   if (!HAK_SAMPLED || sample_rate == 0) return;
   sample_t *sample = sample_of(unit);
-  uint32_t chance = chance_of(bytes), now = sample_clock();
+  uint32_t chance = chance_of(bytes);
   sample_close_large(unit);
   if (chance != 0 && random_anywhere() >= chance) return;
+  uint32_t now = sample_clock();
   store_release(&sample->place, 0);
   store_release(&sample->chance, chance);
   sample_state_t state = count_fired(sample, now) < SAMPLE_FIRES ? SAMPLE_LIVE : SAMPLE_QUIET;
