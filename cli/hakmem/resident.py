@@ -90,7 +90,8 @@ class _Heap:
 def _sum(reader: Reader, on: Contents, taken: np.ndarray, zero: dict[str, float], huge: np.ndarray) -> _Heap:
     """Of the pages that are taken; `zero` is which share of the huge ones of each kind was never written to."""
     page, classes = reader.memory.page_size, len(reader.classes)
-    kind = {name: (on.kind == reader.value(f"kind.{name}")) & taken for name in ("slab", "large", "free", "meta")}
+    kind = {name: (on.kind == reader.value(f"kind.{name}")) & taken for name in ("slab", "large", "free", "kept", "meta")}
+    kind["free"] |= kind["kept"]  # by its thread, for the next large block
     slab, large = kind["slab"], kind["large"] & ~on.past
     out = np.where(slab, np.clip(page - on.free - on.waiting - on.cached, 0, page), 0)
     live = np.bincount(np.minimum(on.size_class[slab], classes), out[slab], classes + 1).astype(np.int64)
@@ -382,7 +383,8 @@ def _counted(reader: Reader, heap: Heap, taken: Snapshot, shares: list[float]) -
     blocks = sum(each.slabs * each.slab_size for each in taken.classes)
     free = blocks - sum(live) - cached - remote
     words = (heap.superslabs["free"] & heap.superslabs["dirty"]).view(np.uint32)
-    spans = int(np.bitwise_count(words).sum()) * heap.unit_bytes
+    kept = heap.units[heap.units["kind"] == reader.value("kind.kept")]
+    spans = (int(np.bitwise_count(words).sum()) + int(kept["units"].sum())) * heap.unit_bytes
     return [*_heap_rows([*live, taken.large_bytes], shares, (cached, remote, spans, free)), None, None]
 
 

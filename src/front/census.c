@@ -65,6 +65,14 @@ static void census_large(hak_stats_t *stats, hak_class_stats_t *of_class, const 
   stats->slab_free += load_relaxed(&first->units) * HAK_UNIT - bytes;
 }
 
+/* Free for its thread alone. */
+static void census_kept(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *first) {
+  (void)of_class;
+  uint64_t bytes = load_relaxed(&first->units) * HAK_UNIT;
+  stats->span_free += bytes;
+  stats->purge_pending += bytes;
+}
+
 static void census_meta(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *first) {
   (void)of_class;
   stats->metadata += load_relaxed(&first->units) * HAK_UNIT;
@@ -76,7 +84,7 @@ static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uin
       [UNIT_SLAB] = census_slab,
       [UNIT_LARGE] = census_large,
       [UNIT_META] = census_meta,
-      [UNIT_GUARD] = NULL,
+      [UNIT_KEPT] = census_kept,
   };
   const unit_t *first = unit_at(unit);
   uint8_t kind = load_acquire(&first->kind);
@@ -97,6 +105,8 @@ static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
     stats->heaps += !bare;
     stats->heaps_orphaned += !bare && is_ownerless(heap);
     stats->remote_frees += load_relaxed(&heap->owner.remote_frees);
+    stats->large_allocs += load_relaxed(&heap->owner.kept.takes);
+    stats->large_frees += load_relaxed(&heap->owner.kept.puts);
     stats->bins_grown += load_relaxed(&heap->budget.grown);
     stats->bins_shrunk += load_relaxed(&heap->budget.shrunk);
     counted += load_relaxed(&heap->counted_allocs);
@@ -141,14 +151,14 @@ static void census_classes(hak_stats_t *stats, hak_class_stats_t *of_class) {
 static void census_counters(hak_stats_t *stats) {
   region_census_t region_figures = region_census();
   ledger_census_t span = ledger_census();
-  stats->span_free = span.free_units << HAK_UNIT_SHIFT;
-  stats->purge_pending = span.dirty_free_units << HAK_UNIT_SHIFT;
+  stats->span_free += span.free_units << HAK_UNIT_SHIFT;
+  stats->purge_pending += span.dirty_free_units << HAK_UNIT_SHIFT;
   stats->metadata += region_figures.metadata + meta_bytes();
   stats->reserved = region_figures.mapped + meta_bytes();
   stats->superslabs = region_figures.superslabs;
   stats->committed = stats->live + stats->cached + stats->remote + stats->slab_free + stats->span_free;
-  stats->large_allocs = load_relaxed(&large_alloc_count);
-  stats->large_frees = load_relaxed(&large_free_count);
+  stats->large_allocs += load_relaxed(&large_alloc_count);
+  stats->large_frees += load_relaxed(&large_free_count);
   stats->purged = purge_bytes();
   stats->holes_purged = hole_bytes();
   stats->purged_again = purge_again_bytes();

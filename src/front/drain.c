@@ -21,7 +21,7 @@ static _Atomic bool unable; /* no barrier could be had when last asked: older ke
 HAK_INLINE bool is_drained(heap_t *heap, const heap_t *mine) { return heap != mine && load_relaxed(&heap->owner.thread) > OWNER_OF_MANY; }
 
 /* But for the uppermost of each bin, which stay. */
-static int64_t heap_drainable(heap_t *heap) {
+static int64_t bins_drainable(heap_t *heap) {
   int64_t bytes = 0;
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     uint32_t count = bin_count(heap_bin(heap, c));
@@ -32,7 +32,9 @@ static int64_t heap_drainable(heap_t *heap) {
 }
 
 void drain_note(heap_t *heap) {
-  int64_t bytes = heap_drainable(heap);
+  uint32_t units = kept_units(&heap->owner.kept);
+  store_relaxed(&heap->rest.noted_units, units);
+  int64_t bytes = bins_drainable(heap) + (int64_t)(units * HAK_UNIT);
   add_relaxed(&drainable, bytes - heap->rest.noted);
   heap->rest.noted = bytes;
 }
@@ -113,11 +115,27 @@ static uint64_t drain(const heap_t *mine, bool resting) {
   return blocks;
 }
 
-uint64_t drain_bins(const heap_t *mine) { return drain(mine, false); }
+/* What a thread keeps of large blocks needs no barrier. */
+uint64_t drain_bins(const heap_t *mine) {
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    if (heap != mine) (void)kept_release(&heap->owner.kept);
+  }
+  return drain(mine, false);
+}
+
+/* True: some of what its thread keeps went back. */
+static bool age_kept(heap_t *heap) {
+  if (kept_age(&heap->owner.kept) == 0) return false;
+  if (lock_try_if_free(&heap->owner.lock)) {
+    drain_note(heap);
+    owner_unlock(&heap->owner);
+  }
+  return true;
+}
 
 /* Whether it has rested for long enough. */
 static bool heap_rests(heap_t *heap) {
-  uint64_t activity = is_drained(heap, NULL) && heap_drainable(heap) >= RESTING_BYTES ? heap_activity(heap) : 0;
+  uint64_t activity = is_drained(heap, NULL) && bins_drainable(heap) >= RESTING_BYTES ? heap_activity(heap) : 0;
   bool same = activity != 0 && activity == heap->rest.activity;
   heap->rest.activity = activity;
   if (!same) heap->rest.looks = 0;
@@ -126,13 +144,15 @@ static bool heap_rests(heap_t *heap) {
 }
 
 uint64_t drain_resting(uint32_t *aging) {
-  bool any = false;
+  bool any = false, aged = false;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    aged |= age_kept(heap);
+    *aging += kept_units(&heap->owner.kept) > 0;
     bool rests = heap_rests(heap);
     any |= rests;
     *aging += !rests && heap->rest.looks > 0;
   }
-  return any ? drain(NULL, true) : 0;
+  return (any ? drain(NULL, true) : 0) + aged;
 }
 
 void drain_after_fork(void) { store_relaxed(&draining, 0); }

@@ -31,7 +31,7 @@ static void free_large(const block_info_t *info, void *block, const char *functi
     fault_abort("overflow", function, block, "bytes behind the block were overwritten", FAULT_LARGE);
   }
   if (HAK_UNLIKELY(load_relaxed(&info->span->owned))) named_let_go(info->span);
-  large_free(info->span);
+  if (!heap_keep_large(thread_heap, info->span)) large_free(info->span);
 }
 
 static void free_slot(const block_info_t *info, void *block, const char *function) {

@@ -21,6 +21,20 @@ static uint32_t span_used(uint32_t unit) {
   return kind != UNIT_FREE && kind != UNIT_INSIDE ? load_relaxed(&first->units) : 0;
 }
 
+/* The same, where what threads have kept of large blocks is no span any more: one that was about to keep a block, or to take it, may
+ * have left it in no place. */
+static uint32_t span_used_but_kept(uint32_t unit) {
+  unit_t *first = unit_at(unit);
+  if (load_relaxed(&first->kind) == UNIT_KEPT) store_relaxed(&first->kind, (uint8_t)UNIT_FREE);
+  return span_used(unit);
+}
+
+/* Not where this thread itself may be about it. */
+static void kept_recover(bool inside) {
+  for (heap_t *heap = heap_first(); heap != NULL && !inside; heap = load_relaxed(&heap->next)) kept_forget(&heap->owner.kept);
+  span_recover(inside ? span_used : span_used_but_kept);
+}
+
 static heap_t *_Atomic forker;
 static _Atomic bool repaired;
 
@@ -105,7 +119,7 @@ static void heap_repair(heap_t *mine) {
   bool begun = keeper_after_fork();
   if (!heaps_orphan(mine, inside) && !begun) return;
   owners_reset(inside);
-  span_recover(span_used);
+  kept_recover(inside);
   slabs_recover();
 }
 

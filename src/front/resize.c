@@ -70,6 +70,9 @@ static bool resize_large(unit_t *slab, size_t size) {
   thread_enter();
   bool owned = load_relaxed(&slab->owned);
   bool resized = size > SMALL_MAX && (HAK_UNLIKELY(owned) ? named_resize_large(slab, size) : large_resize(slab, size));
+  heap_t *heap = thread_heap;
+  bool again = !resized && !owned && size > large_usable(slab) && heap != NULL && kept_release(&heap->owner.kept);
+  if (again) resized = large_resize(slab, size); /* what the thread keeps may lie behind it */
   thread_leave_with_upkeep();
   if (HAK_COUNTED && resized) {
     counted_give(before);

@@ -8,8 +8,11 @@
 #include "front/quarantine.h"
 #include "front/repair.h"
 #include "front/shared.h"
+#include "kit/options.h"
 #include "kit/pressure.h"
+#include "os/memcheck.h"
 #include "os/os.h"
+#include "space/ledger.h"
 #include "space/purge.h"
 #include "slab/batch.h"
 #include "slab/hole.h"
@@ -61,6 +64,32 @@ void heap_take_back(heap_t *heap, void *block) {
   if (bin_push(bin, sample_block_state(block) != SAMPLE_NONE ? entry_sampled(block) : block)) heap_flush(heap, bin);
 }
 
+/* --- large blocks ------------------------------------------------------------------------ */
+
+/* Units of them that each thread may keep: together a sixteenth of what is in use, or two each. */
+#define KEPT_SHARE 16
+#define KEPT_LEAST 2u
+static uint32_t keep_most(void) {
+  if (HAK_SECURE || memcheck_on() || option_get(OPTION_decay_ms) == 0 || pressure_now() >= PRESSURE_HIGH) return 0;
+  uint64_t share = ledger_used_units() / KEPT_SHARE / (heaps_attached() | 1);
+  return share >= KEPT_UNITS ? KEPT_UNITS : share <= KEPT_LEAST ? KEPT_LEAST : (uint32_t)share;
+}
+
+void *heap_take_large(heap_t *heap, size_t size, span_use_t use) {
+  return HAK_SECURE || heap == NULL ? NULL : large_take_kept(&heap->owner.kept, size, use);
+}
+
+bool heap_keep_large(heap_t *heap, unit_t *first) {
+  if (heap == NULL || load_relaxed(&first->units) > KEPT_UNITS || !large_keep(&heap->owner.kept, first, keep_most())) return false;
+  if (HAK_LIKELY(kept_units(&heap->owner.kept) <= load_relaxed(&heap->rest.noted_units))) return true;
+  heap_lock(heap);
+  drain_note(heap);
+  heap_unlock(heap);
+  return true;
+}
+
+/* --- what goes back ---------------------------------------------------------------------- */
+
 static void quarantine_empty(heap_t *heap) {
   for (void *block = quarantine_take(heap); block != NULL; block = quarantine_take(heap)) heap_give_block(heap, block);
 }
@@ -77,6 +106,7 @@ void heap_tick(heap_t *heap) {
   uint64_t now = os_now_ms();
   if (now - heap->last_tick_ms < (pressure_now() >= PRESSURE_HIGH ? TICK_NEAR_MS : TICK_MS)) return;
   heap->last_tick_ms = now;
+  (void)kept_age(&heap->owner.kept);
   heap_lock(heap);
   (void)remote_collect(&heap->owner);
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
@@ -89,6 +119,7 @@ void heap_tick(heap_t *heap) {
 
 /* Everything that the heap keeps goes back; with its lock. */
 static void heap_empty(heap_t *heap) {
+  (void)kept_release(&heap->owner.kept);
   bins_empty(heap);
   remote_collect_all(&heap->owner);
   remote_look_at_all(&heap->owner);
@@ -97,6 +128,7 @@ static void heap_empty(heap_t *heap) {
 
 bool heap_may_trim(heap_t *heap) {
   if (load_relaxed(&heap->owner.pending_classes) != 0 || load_relaxed(&heap->owner.free_bytes) > heap->trimmed_free_bytes) return true;
+  if (kept_units(&heap->owner.kept) > 0) return true;
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     if (bin_count(heap_bin(heap, c)) > 0 || (HAK_SECURE && quarantine_waiting(heap, c) > 0)) return true;
   }
@@ -112,6 +144,7 @@ void heap_trim(heap_t *heap) {
 
 void heap_detach(heap_t *heap) {
   heap_lock(heap);
+  (void)kept_release(&heap->owner.kept);
   bins_empty(heap);
   heap->owner.orphan = true;
   heap_set_thread(heap, 0);
@@ -127,7 +160,10 @@ void heap_detach(heap_t *heap) {
 void heap_trim_others(void) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     if (!lock_try(&heap->owner.lock)) continue;
-    if (load_relaxed(&heap->owner.thread) == 0) bins_empty(heap);
+    if (load_relaxed(&heap->owner.thread) == 0) {
+      (void)kept_release(&heap->owner.kept);
+      bins_empty(heap);
+    }
     remote_collect_all(&heap->owner);
     remote_look_at_all(&heap->owner);
     slab_release_empty(&heap->owner);

@@ -5,6 +5,7 @@
 #define FRONT_SUPPLY_H
 
 #include "front/heap.h"
+#include "space/span.h"
 
 /* An orphan, if it can be `wanted`, or a new heap, attached to the calling thread. NULL when out of memory. */
 HAK_CHECKED heap_t *heap_attach(const heap_t *wanted);
@@ -20,14 +21,19 @@ void heap_flush(heap_t *heap, bin_t *bin);
 /* Takes a free block that is in no bin: into a bin if it is from this heap's slabs, else it is a remote free. `heap` may be NULL. */
 void heap_take_back(heap_t *heap, void *block);
 
-/* Makes unused bins smaller if it is time to, near a limit of memory others too. */
+/* A large block of those that the thread keeps; NULL if none has the size. `heap` may be NULL. */
+HAK_CHECKED void *heap_take_large(heap_t *heap, size_t size, span_use_t use);
+/* Keeps one that is not live any more; false if it is to be freed. `heap` may be NULL. */
+HAK_CHECKED bool heap_keep_large(heap_t *heap, unit_t *first);
+
+/* Makes unused bins smaller if it is time to, near a limit of memory others too, and lets large blocks go that were not asked for again. */
 void heap_tick(heap_t *heap);
-/* Gives the bins' blocks, collected remote frees and wholly free slabs back. */
+/* Gives the bins' blocks, kept large ones, collected remote frees and wholly free slabs back. */
 void heap_trim(heap_t *heap);
 /* Whether anything was freed to the heap since that was last done. */
 HAK_CHECKED bool heap_may_trim(heap_t *heap);
-/* For all heaps, as far as that can be done from outside, by any thread: remote frees, wholly free slabs, and the bins of orphans; what
- * live threads have in theirs is drain_bins' to take. */
+/* For all heaps, as far as that can be done from outside, by any thread: remote frees, wholly free slabs, and what orphans' heaps have;
+ * what live threads have is drain_bins' to take. */
 void heap_trim_others(void);
 /* All of that, and then free pages: all with `now`, and what live threads have in their bins, else what is due. `heap` is the thread's,
  * or NULL; not where a lock is held. The bytes given back. */

@@ -5,6 +5,7 @@
 #include "os/os.h"
 #include "kit/options.h"
 #include "space/huge.h"
+#include "space/ledger.h"
 #include "space/move.h"
 #include "space/purge.h"
 #include "space/span.h"
@@ -34,6 +35,14 @@ static uint32_t large_span(size_t bytes, size_t align, span_use_t use, bool *zer
 
 /* --- blocks ------------------------------------------------------------------------------ */
 
+/* Its span is entered: now it is the program's. */
+static void *block_begin(uint32_t unit, size_t bytes) {
+  void *block = region_address(unit);
+  if (HAK_CHECKS) region_set_live(block);
+  sample_open_large(unit, bytes);
+  return block;
+}
+
 bool large_trim(void) { return HAK_SECURE && large_secure_trim(); }
 
 bool large_may_fit(size_t size, size_t align) {
@@ -51,11 +60,24 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
   store_relaxed(&unit_at(unit)->bytes, bytes);
   unit_at(unit)->left = (uint32_t)(bytes - size);
   units_enter(unit, units_of(bytes), UNIT_LARGE, CLASS_NONE);
-  void *block = region_address(unit);
-  if (HAK_CHECKS) region_set_live(block);
-  sample_open_large(unit, bytes);
   add_relaxed(&large_alloc_count, 1);
-  return block;
+  return block_begin(unit, bytes);
+}
+
+void *large_take_kept(kept_t *kept, size_t size, span_use_t use) {
+  size_t bytes = large_good_size(size);
+  uint32_t units = units_of(bytes);
+  uint32_t unit = units <= KEPT_UNITS ? kept_take(kept, units) : SPAN_NONE;
+  if (unit == SPAN_NONE) {
+    /* Runs of free units that are long, or not fresh, come before what is kept. */
+    if ((units > KEPT_UNITS && use != SPAN_ZEROED) || ledger_idle_units() < units) (void)kept_release(kept);
+    return NULL;
+  }
+  if (use == SPAN_ZEROED) large_clear(unit, bytes);
+  store_relaxed(&unit_at(unit)->bytes, bytes);
+  store_release(&unit_at(unit)->kind, (uint8_t)UNIT_LARGE); /* with its bytes */
+  owner_add(&kept->takes, 1);
+  return block_begin(unit, bytes);
 }
 
 void large_free(unit_t *first) {
@@ -71,6 +93,14 @@ void large_free(unit_t *first) {
   huge_learn(unit, units);
   units_leave(unit, units);
   span_free(unit, units);
+}
+
+bool large_keep(kept_t *kept, unit_t *first, uint32_t most) {
+  if (load_relaxed(&first->units) > most || first->told) return false;
+  sample_close_large(unit_number(first));
+  if (!kept_put(kept, first, most)) return false;
+  owner_add(&kept->puts, 1);
+  return true;
 }
 
 void large_move(unit_t *from, void *to) {

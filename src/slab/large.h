@@ -3,9 +3,10 @@
 #ifndef SLAB_LARGE_H
 #define SLAB_LARGE_H
 
+#include "slab/kept.h"
 #include "slab/large_secure.h"
 
-/* Sources of large_allocs and large_frees. */
+/* Sources of large_allocs and large_frees, with each kept_t. */
 extern _Atomic uint64_t large_alloc_count, large_free_count;
 
 /* What a request that needs a large block is one of: an alignment may need one for a size that does not. */
@@ -15,6 +16,9 @@ size_t large_good_size(size_t size);
 /* NULL when out of memory; zero if `use` says so. `align` is a power of two. */
 HAK_CHECKED void *large_alloc(size_t size, size_t align, span_use_t use);
 void large_free(unit_t *first);
+/* The same from what a thread keeps, for that thread: NULL and false if it has nothing, or no room.  Not in the secure library. */
+HAK_CHECKED void *large_take_kept(kept_t *kept, size_t size, span_use_t use);
+HAK_CHECKED bool large_keep(kept_t *kept, unit_t *first, uint32_t most);
 /* Whether such a block could be had if all others were freed. */
 HAK_CHECKED bool large_may_fit(size_t size, size_t align);
 /* What the secure library keeps back of freed blocks becomes usable; false if there is none, as elsewhere. */

@@ -12,6 +12,7 @@
 #define SLAB_SLAB_H
 
 #include "os/lock.h"
+#include "slab/kept.h"
 #include "slab/sample.h"
 
 typedef struct slab_list {
@@ -36,6 +37,7 @@ typedef struct slab_owner {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t pending_classes; /* a bit for each whose stack may not be empty, set after the push */
   _Atomic int32_t pending_count; /* units on those stacks and in `rest`, give or take those just on their way */
   _Atomic uint32_t pending[CLASS_COUNT]; /* stacks of units with remote frees: unit + 1, 0 for none; any thread pushes */
+  kept_t kept;
   HAK_ALIGNED(HAK_CACHE_LINE) lock_t lock; /* guards all below */
   uint32_t rest[CLASS_COUNT];  /* taken off those stacks, and left for the next collection */
   _Atomic uint64_t remote_frees;

@@ -16,7 +16,8 @@ typedef enum unit_kind {
   UNIT_LARGE,  /* first unit of a large block */
   UNIT_SLOTS,  /* first unit of the guard slots: slots.h */
   UNIT_META,   /* first unit of memory of ours: front/heaps.c */
-  UNIT_GUARD   /* first unit of inaccessible ones */
+  UNIT_GUARD,  /* first unit of inaccessible ones */
+  UNIT_KEPT    /* first unit of a freed large block that its thread keeps: kept.h */
 } unit_kind_t;
 
 struct slab_owner;

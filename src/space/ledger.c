@@ -3,8 +3,7 @@
 /* In units, and approximate: concurrent changes are counted one after the other.  Each line of these is apart from what else slow paths
  * read: every span writes to the first. */
 static struct {
-  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t used_units;
-  _Atomic int64_t idle_units;
+  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t units; /* in use, in the upper half; idle, in the lower */
   _Atomic uint64_t cap; /* LEDGER_NO_CAP, or see ledger_set_cap */
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t fresh_units; /* taken while they were zero, since ledger_take_fresh */
   _Atomic uint32_t under_way, ledger_ends;
@@ -12,22 +11,23 @@ static struct {
 
 _Atomic uint32_t ledger_lowest;
 
+/* Both counts in one word, so that a span writes once. */
+static uint64_t units_word(int64_t used, int64_t idle) { return ((uint64_t)used << 32) + (uint64_t)idle; }
+static int64_t word_idle(uint64_t word) { return (int32_t)word; }
+static int64_t word_used(uint64_t word) { return (int32_t)((word - (uint64_t)word_idle(word)) >> 32); }
+
 void ledger_note_use(uint32_t units, uint32_t dirty, uint32_t fresh) {
-  add_relaxed(&ledger.used_units, units);
-  if (dirty != 0) add_relaxed(&ledger.idle_units, -(int64_t)dirty);
+  add_relaxed(&ledger.units, units_word(units, -(int64_t)dirty));
   if (fresh != 0) add_relaxed(&ledger.fresh_units, fresh);
 }
 
-void ledger_note_free(uint32_t units, uint32_t dirty) {
-  add_relaxed(&ledger.used_units, -(int64_t)units);
-  if (dirty != 0) add_relaxed(&ledger.idle_units, dirty);
-}
+void ledger_note_free(uint32_t units, uint32_t dirty) { add_relaxed(&ledger.units, units_word(-(int64_t)units, dirty)); }
 
-void ledger_note_purged(uint32_t units) { add_relaxed(&ledger.idle_units, -(int64_t)units); }
+void ledger_note_purged(uint32_t units) { add_relaxed(&ledger.units, units_word(0, -(int64_t)units)); }
 
 static uint64_t at_least_0(int64_t n) { return n > 0 ? (uint64_t)n : 0; }
-uint64_t ledger_used_units(void) { return at_least_0(load_relaxed(&ledger.used_units)); }
-uint64_t ledger_idle_units(void) { return at_least_0(load_relaxed(&ledger.idle_units)); }
+uint64_t ledger_used_units(void) { return at_least_0(word_used(load_relaxed(&ledger.units))); }
+uint64_t ledger_idle_units(void) { return at_least_0(word_idle(load_relaxed(&ledger.units))); }
 
 uint64_t ledger_take_fresh(uint64_t least) {
   int64_t fresh = load_relaxed(&ledger.fresh_units);
@@ -70,8 +70,7 @@ HAK_COLD ledger_census_t ledger_census(void) {
 
 HAK_COLD void ledger_recover(void) {
   ledger_census_t census = ledger_census();
-  store_relaxed(&ledger.used_units, (int64_t)census.used_units);
-  store_relaxed(&ledger.idle_units, (int64_t)census.dirty_free_units);
+  store_relaxed(&ledger.units, units_word((int64_t)census.used_units, (int64_t)census.dirty_free_units));
   store_relaxed(&ledger.under_way, 0);
   store_relaxed(&ledger_lowest, 0);
   for (uint32_t s = region_superslabs(); s-- > 0;) room_note(region.rooms, s, load_relaxed(&region.superslabs[s].free));

@@ -59,8 +59,10 @@ static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
     superslab_t *superslab = &region.superslabs[s];
     bool whole = use == SPAN_PLAIN && mask == UINT32_MAX && load_relaxed(&superslab->dirty) == 0;
     if (whole && !move_idle_to(s)) huge_large_begin(s);
-    uint32_t before = atomic_fetch_or_explicit(&superslab->dirty, mask, memory_order_relaxed);
-    atomic_fetch_and_explicit(&superslab->cold, ~mask, memory_order_relaxed);
+    /* The bits of these units are nobody else's now: no write where they are as they should be. */
+    uint32_t before = load_relaxed(&superslab->dirty);
+    if ((before & mask) != mask) before = atomic_fetch_or_explicit(&superslab->dirty, mask, memory_order_relaxed);
+    if ((load_relaxed(&superslab->cold) & mask) != 0) atomic_fetch_and_explicit(&superslab->cold, ~mask, memory_order_relaxed);
     were_dirty += bits_count32(before & mask);
     uint32_t grown = load_relaxed(&superslab->grown) & mask;
     if (HAK_UNLIKELY(grown != 0)) {

@@ -426,6 +426,26 @@ static void fork_and_take(void) {
   target_trim();
 }
 
+/* --- large blocks that a thread keeps ---------------------------------------------------------- */
+
+/* One in use, and one kept. */
+static void one_kept(void) {
+  taken_by(0, 2, HAK_SMALL_MAX + 1);
+  a[2] = take(BIG);
+  give(a[1]);
+  if (kept_units(&target_heap_of(0)->owner.kept) != 1) explore_fail("it is not kept");
+}
+static void take_and_give_large(void) { give(take(HAK_SMALL_MAX + 1)); }
+static void take_large(void) { (void)take(HAK_SMALL_MAX + 1); }
+static void give_large_and_take(void) { give(a[0]), (void)take(HAK_SMALL_MAX + 1); }
+static void fork_and_use_large(void) {
+  target_fork();
+  give(take(HAK_SMALL_MAX + 1));
+  give(a[0]);
+  take_large();
+  target_trim();
+}
+
 /* --- bins that others drain -------------------------------------------------------------------- */
 
 /* Three or more in the bin, and some in another one. */
@@ -498,6 +518,10 @@ const scenario_t scenarios[] = {
     {"named_large", some_named, {named_large, named_free_large, give_1}, judge_named, NULL, 2, 3},
     {"named_forked", some_named, {named_large, fork_and_use_named, give_1}, judge_forked, NULL, 1, 2},
     {"named_forked_end", some_named, {target_named_end, fork_and_take, named_free_0}, judge_forked, NULL, 1, 2},
+    {"kept_taken", one_kept, {take_large, target_trim_others, give_large_and_take}, judge_end_live, NULL, 2, 4},
+    {"kept_released", one_kept, {take_and_give_large, target_trim_others, take_large}, judge_end_live, NULL, 2, 4},
+    {"kept_aged", one_kept, {take_and_give_large, target_age_kept, target_age_kept}, judge_end_live, NULL, 2, 4},
+    {"kept_forked", one_kept, {take_and_give_large, fork_and_use_large, target_age_kept}, judge_forked, NULL, 1, 2},
     {"drained", bin_of_some, {pop_and_push, target_trim_others}, judge_end_live, NULL, 2, 4},
     {"drained_late", bin_barred_late, {up_and_down, target_take_barred}, judge_end_live, NULL, 2, EVERY},
     {"drained_late_and_left", bin_barred_late, {up, target_take_barred}, judge_end_live, NULL, 2, EVERY},

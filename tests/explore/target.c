@@ -72,6 +72,14 @@ void target_trim_others(void) {
   thread_leave();
 }
 
+void target_age_kept(void) {
+  thread_enter();
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    for (int i = 0; i < 2; i++) (void)kept_age(&heap->owner.kept);
+  }
+  thread_leave();
+}
+
 void target_bar_above(size_t size) {
   bin_t *bin = heap_bin_for(thread_heap, size);
   intptr_t top = racy_load(&bin->top);
@@ -172,8 +180,7 @@ void target_guard_slots(int64_t count) {
 void *target_guarded(size_t size) { return slot_alloc(size); }
 
 void target_ignore_figures(void) {
-  explore_ignore(&ledger.used_units);
-  explore_ignore(&ledger.idle_units);
+  explore_ignore(&ledger.units);
   explore_ignore(&ledger.fresh_units);
   for (unsigned i = 0; i < HEAPLESS_LINES; i++) explore_ignore(&heapless[i].heapless_inside);
   explore_ignore(&attached_count);

@@ -20,6 +20,8 @@ void target_end_thread(void);
 /* What malloc_trim and a malloc without memory do: for the thread itself, and for all others. */
 void target_trim(void);
 void target_trim_others(void);
+/* What the keeper does with large blocks that threads keep, twice. */
+void target_age_kept(void);
 /* What the running thread has taken last was barred when it was on its way; and what a drain does from there on. */
 void target_bar_above(size_t size);
 void target_take_barred(void);

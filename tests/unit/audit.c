@@ -159,8 +159,8 @@ BREACH(ALL, "a flag of a superslab is neither 0 nor 1", store_relaxed(&UNIT_WORD
 BREACH(ALL, "a huge page or move of a part", unmap_spare(); store_relaxed(&UNIT_WORD(unit_number(spare))->huge, 1))
 BREACH(ALL, "a free unit lies in a span", atomic_fetch_or(&UNIT_WORD(unit)->free, UNIT_BIT(unit)))
 BREACH(ALL, "a unit is neither free nor in a span", atomic_fetch_and(&UNIT_WORD(unit_number(spare))->free, ~UNIT_BIT(unit_number(spare))))
-BREACH(ALL, "units in use were not counted", ADD(ledger.used_units, 1))
-BREACH(ALL, "idle units were not counted", ADD(ledger.idle_units, 1))
+BREACH(ALL, "units in use were not counted", ADD(ledger.units, (uint64_t)1 << 32))
+BREACH(ALL, "idle units were not counted", ADD(ledger.units, 1))
 BREACH(ALL, "units without zones", layout.zones_ready = 0)
 BREACH(ALL, "the limit is not where the zones end", racy_store(&region.limit, region.limit + 1))
 BREACH(ALL, "the gate has another limit", racy_store(&region.gated_limit, 1))
@@ -173,6 +173,7 @@ BREACH(ALL, "a large block has not the bytes of its units", ADD(large->bytes, HA
 BREACH(ALL, "a large block has more left over than a page", large->left = 1 << 20)
 BREACH(ALL, "a large block is in the list of no owner", store_relaxed(&large->owned, true);
        store_relaxed(&remote_of(unit_number(large))->owner, NULL))
+BREACH(ALL, "what a thread keeps is no span of that kind", store_relaxed(&owner->kept.kept_spans[0], (uint64_t)1 << 32 | (unit + 1)))
 BREACH(ALL, "a large block is not live", (void)region_clear_live(region_address(unit_number(large))))
 BREACH(ALL, "a span ends beyond the frontier", store_relaxed(&large->units, 1 << 20))
 BREACH(ALL, "a span's last unit is not in it", large[LARGE_UNITS - 1].head--)

@@ -1,0 +1,88 @@
+#include "slab/kept.h"
+
+#include "kit/fault.h"
+#include "space/span.h"
+
+/* A word: the span's first unit plus 1, its units, and whether kept_age has seen it. */
+#define COLD ((uint64_t)1 << 63)
+
+static uint64_t word_of(uint32_t unit, uint32_t units) { return (uint64_t)units << 32 | ((uint64_t)unit + 1); }
+static uint32_t word_unit(uint64_t word) { return (uint32_t)word - 1; }
+static uint32_t word_units(uint64_t word) { return (uint32_t)((word & ~COLD) >> 32); }
+
+/* The same word may have come again meanwhile: then it leads to the same span. */
+static bool word_change(_Atomic uint64_t *at, uint64_t from, uint64_t to) {
+  return atomic_compare_exchange_strong_explicit(at, &from, to, memory_order_acq_rel, memory_order_relaxed);
+}
+
+static void span_give(uint64_t word) {
+  units_leave(word_unit(word), word_units(word));
+  span_free(word_unit(word), word_units(word));
+}
+
+uint32_t kept_take(kept_t *kept, uint32_t units) {
+  for (unsigned i = 0; i < KEPT_MOST; i++) {
+    uint64_t word = load_relaxed(&kept->kept_spans[i]);
+    if (word_units(word) == units && word_change(&kept->kept_spans[i], word, 0)) return word_unit(word);
+  }
+  return SPAN_NONE;
+}
+
+bool kept_put(kept_t *kept, unit_t *first, uint32_t most) {
+  uint32_t units = load_relaxed(&first->units), together = units;
+  _Atomic uint64_t *room = NULL;
+  for (unsigned i = 0; i < KEPT_MOST; i++) {
+    uint64_t word = load_relaxed(&kept->kept_spans[i]);
+    if (word == 0) room = &kept->kept_spans[i];
+    together += word_units(word);
+  }
+  if (room == NULL || together > most) return false;
+  store_relaxed(&first->kind, (uint8_t)UNIT_KEPT);
+  if (word_change(room, 0, word_of(unit_number(first), units))) return true;
+  store_relaxed(&first->kind, (uint8_t)UNIT_LARGE); /* a signal handler has taken the room */
+  return false;
+}
+
+bool kept_release(kept_t *kept) {
+  bool any = false;
+  for (unsigned i = 0; i < KEPT_MOST; i++) {
+    uint64_t word = load_relaxed(&kept->kept_spans[i]);
+    if (word == 0 || !word_change(&kept->kept_spans[i], word, 0)) continue;
+    span_give(word);
+    any = true;
+  }
+  return any;
+}
+
+uint32_t kept_age(kept_t *kept) {
+  uint32_t given = 0;
+  for (unsigned i = 0; i < KEPT_MOST; i++) {
+    uint64_t word = load_relaxed(&kept->kept_spans[i]);
+    if (word == 0 || !word_change(&kept->kept_spans[i], word, (word & COLD) != 0 ? 0 : word | COLD)) continue;
+    if ((word & COLD) == 0) continue;
+    span_give(word);
+    given += word_units(word);
+  }
+  return given;
+}
+
+uint32_t kept_units(const kept_t *kept) {
+  uint32_t units = 0;
+  for (unsigned i = 0; i < KEPT_MOST; i++) units += word_units(load_relaxed(&kept->kept_spans[i]));
+  return units;
+}
+
+HAK_COLD void kept_forget(kept_t *kept) {
+  for (unsigned i = 0; i < KEPT_MOST; i++) store_relaxed(&kept->kept_spans[i], 0);
+}
+
+HAK_AUDITED void kept_audit_alone(const kept_t *kept) {
+  for (unsigned i = 0; i < KEPT_MOST; i++) {
+    uint64_t word = load_relaxed(&kept->kept_spans[i]);
+    if (word == 0) continue;
+    const unit_t *first = unit_at(word_unit(word));
+    bool known = load_relaxed(&first->kind) == UNIT_KEPT && load_relaxed(&first->units) == word_units(word);
+    AUDIT(known || load_relaxed(&kept->kept_spans[i]) != word, region_address(word_unit(word)),
+          "what a thread keeps is no span of that kind");
+  }
+}

@@ -1,0 +1,210 @@
+/* kept.c - large blocks that a thread keeps: what comes back, how much may stay, and when it goes. */
+#include "slab/kept.h"
+
+#include <pthread.h>
+
+#include "fake_os.h"
+#include "front/block.h"
+#include "front/boot.h"
+#include "front/census.h"
+#include "front/drain.h"
+#include "front/heaps.h"
+#include "front/repair.h"
+#include "front/resize.h"
+#include "front/supply.h"
+#include "kit/options.h"
+#include "kit/pressure.h"
+#include "space.h"
+#include "space/ledger.h"
+#include "unit.h"
+
+enum { LARGE = 40000, HELD = 200 }; /* one unit each; so many in use let a thread keep all it can */
+static char *held[HELD];
+
+static void start_kept(void) {
+  CHECK(option_set(OPTION_decay_ms, -1) && option_set(OPTION_region_mb, 1024));
+  boot_finish();
+  for (unsigned i = 0; i < HELD; i++) REQUIRE((held[i] = block_alloc(LARGE)) != NULL);
+  block_free(block_alloc(100), 0, "free"); /* the thread has a heap from the first small block on */
+  REQUIRE(thread_heap != NULL);
+}
+
+static void give(void *block) { block_free(block, 0, "free"); }
+static kept_t *mine(void) { return &thread_heap->owner.kept; }
+
+static hak_stats_t check_sums(void) {
+  hak_stats_t stats;
+  census_take(&stats, NULL);
+  CHECK_EQ(stats.live + stats.cached + stats.remote + stats.slab_free + stats.span_free, stats.committed);
+  CHECK_EQ(stats.committed, (uint64_t)units_mapped() * HAK_UNIT);
+  CHECK_EQ(stats.large_allocs - stats.large_frees, stats.large_blocks);
+  CHECK_EQ(ledger_census().used_units, ledger_used_units());
+  return stats;
+}
+
+TEST(a_block_of_as_many_units_comes_from_what_the_thread_keeps) {
+  start_kept();
+  char *one = held[0], *wide = block_alloc(3 * HAK_UNIT - 5000);
+  uint64_t used = ledger_used_units(), live = check_sums().live;
+  memset(one, 1, LARGE);
+  give(one);
+  give(wide);
+  CHECK_EQ(kept_units(mine()), 4);
+  CHECK_EQ(ledger_used_units(), used);
+  CHECK(check_sums().live < live);
+  CHECK(block_alloc(3 * HAK_UNIT) == wide);
+  CHECK(unit_head((uint32_t)region_unit(wide))->bytes == 3 * HAK_UNIT);
+  CHECK(block_alloc(HAK_UNIT) == one);
+  CHECK_EQ(kept_units(mine()), 0);
+  CHECK(mine()->takes == 2 && mine()->puts == 2);
+  give(one);
+  CHECK(block_alloc(2 * HAK_UNIT) != one);
+  (void)check_sums();
+}
+
+TEST(what_it_gives_is_zero_and_aligned_where_that_was_asked_for) {
+  start_kept();
+  memset(held[0], 1, LARGE);
+  char *one = held[0];
+  give(one);
+  CHECK(block_alloc_zeroed(LARGE) == one && unit_is_zero(one, LARGE));
+  give(one);
+  char *aligned = block_alloc_aligned((size_t)1 << 20, LARGE);
+  CHECK((uintptr_t)aligned % ((size_t)1 << 20) == 0 && aligned != one);
+}
+
+TEST(a_thread_keeps_a_share_and_no_more_than_there_is_room_for) {
+  start_kept();
+  for (unsigned i = 0; i < HELD / 2; i++) give(held[i]);
+  CHECK_EQ(kept_units(mine()), KEPT_UNITS);
+  CHECK_EQ(check_sums().live, (uint64_t)(HELD / 2) * 40960);
+  for (unsigned i = HELD / 2; i < HELD; i++) give(held[i]);
+  CHECK(kept_release(mine()) && !kept_release(mine()));
+  char *two[] = {block_alloc(LARGE), block_alloc(LARGE), block_alloc(LARGE)};
+  for (unsigned i = 0; i < 3; i++) give(two[i]); /* hardly anything is in use */
+  CHECK_EQ(kept_units(mine()), 2);
+}
+
+TEST(it_keeps_nothing_where_memory_is_short_or_goes_back_at_once) {
+  start_kept();
+  store_relaxed(&pressure.level, (uint32_t)PRESSURE_HIGH);
+  give(held[0]);
+  CHECK_EQ(kept_units(mine()), 0);
+  store_relaxed(&pressure.level, (uint32_t)PRESSURE_FAR);
+  CHECK(option_set(OPTION_decay_ms, 0));
+  give(held[1]);
+  CHECK_EQ(kept_units(mine()), 0);
+}
+
+TEST(what_nobody_asks_for_goes_at_the_second_look) {
+  start_kept();
+  give(held[0]), give(held[1]);
+  CHECK_EQ(kept_age(mine()), 0);
+  give(block_alloc(LARGE)); /* one of the two has been used */
+  CHECK_EQ(kept_age(mine()), 1);
+  CHECK_EQ(kept_units(mine()), 1);
+  CHECK_EQ(kept_age(mine()), 1);
+  CHECK_EQ(kept_units(mine()), 0);
+  (void)check_sums();
+  give(held[2]);
+  for (int i = 0; i < 3; i++) { /* by the thread's own slow paths, once a second */
+    fake_os_pass_time(1001);
+    for (int k = 0; k < 64; k++) heap_tick(thread_heap);
+  }
+  CHECK_EQ(kept_units(mine()), 0);
+  give(held[3]);
+  uint32_t aging = 0;
+  CHECK(drain_resting(&aging) == 0 && aging == 1); /* by the keeper */
+  CHECK(drain_resting(&aging) == 1 && kept_units(mine()) == 0);
+}
+
+TEST(fresh_memory_and_long_runs_come_after_what_is_kept) {
+  start_kept();
+  for (unsigned i = 0; i < 4; i++) give(held[i]);
+  CHECK(ledger_idle_units() == 0 && kept_units(mine()) == 4);
+  char *four = block_alloc(4 * HAK_UNIT); /* nothing idle is left but this */
+  CHECK(four == held[0] && kept_units(mine()) == 0);
+  give(held[5]), give(held[6]);
+  char *grown = block_alloc(LARGE);
+  CHECK(grown != NULL && block_alloc((KEPT_UNITS + 1) * HAK_UNIT) != NULL);
+  CHECK_EQ(kept_units(mine()), 0);
+}
+
+TEST(a_block_grows_into_what_is_kept_behind_it) {
+  start_kept();
+  CHECK(held[1] == held[0] + HAK_UNIT);
+  give(held[1]);
+  CHECK(kept_units(mine()) == 1 && block_expand(held[0], 2 * HAK_UNIT));
+  CHECK_EQ(kept_units(mine()), 0);
+  (void)check_sums();
+}
+
+/* --- other threads ------------------------------------------------------------------------ */
+
+static pthread_barrier_t kept, looked_at;
+
+static void *keep(void *heap) {
+  give(block_alloc(100));
+  give(held[0]), give(held[1]);
+  CHECK_EQ(kept_units(mine()), 2);
+  *(heap_t **)heap = thread_heap;
+  pthread_barrier_wait(&kept);
+  pthread_barrier_wait(&looked_at);
+  return NULL;
+}
+
+/* A thread that keeps two blocks, until end_keeper. */
+static heap_t *start_keeper(pthread_t *thread) {
+  static heap_t *heap;
+  start_kept();
+  pthread_barrier_init(&kept, NULL, 2);
+  pthread_barrier_init(&looked_at, NULL, 2);
+  if (pthread_create(thread, NULL, keep, &heap) != 0) abort();
+  pthread_barrier_wait(&kept);
+  return heap;
+}
+
+static void end_keeper(pthread_t thread) {
+  pthread_barrier_wait(&looked_at);
+  pthread_join(thread, NULL);
+  (void)check_sums();
+}
+
+TEST(a_trim_by_another_thread_takes_what_one_keeps) {
+  pthread_t thread;
+  heap_t *heap = start_keeper(&thread);
+  CHECK(drain_waiting() >= 2 * HAK_UNIT);
+  (void)drain_bins(thread_heap);
+  CHECK_EQ(kept_units(&heap->owner.kept), 0);
+  end_keeper(thread);
+}
+
+TEST(a_thread_that_ends_or_trims_keeps_nothing) {
+  pthread_t thread;
+  heap_t *heap = start_keeper(&thread);
+  end_keeper(thread);
+  CHECK_EQ(kept_units(&heap->owner.kept), 0);
+  give(held[2]);
+  CHECK(kept_units(mine()) == 1 && heap_may_trim(thread_heap));
+  heap_trim(thread_heap);
+  CHECK_EQ(kept_units(mine()), 0);
+  (void)check_sums();
+}
+
+/* Of a thread that was about to take a block, and stayed in the parent. */
+TEST(a_fork_loses_no_span_that_was_on_its_way) {
+  pthread_t thread;
+  heap_t *heap = start_keeper(&thread);
+  uint64_t used = ledger_used_units();
+  CHECK_EQ(kept_take(&heap->owner.kept, 1), region_unit(held[1]));
+  give(held[2]);
+  thread_before_fork();
+  store_relaxed(&heap->inside, 1);
+  thread_after_fork();
+  thread_enter(), thread_leave();
+  CHECK(kept_units(&heap->owner.kept) == 0 && kept_units(mine()) == 0);
+  CHECK_EQ(ledger_used_units(), used - 3);
+  (void)check_sums();
+  give(held[3]);
+  CHECK(block_alloc(LARGE) == held[3]);
+}
