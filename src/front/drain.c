@@ -123,14 +123,13 @@ uint64_t drain_bins(const heap_t *mine) {
   return drain(mine, false);
 }
 
-/* True: some of what its thread keeps went back. */
+/* True: some of what its thread keeps went back.  What its thread has taken since, and then rested, is not to be waited for either. */
 static bool age_kept(heap_t *heap) {
-  if (kept_age(&heap->owner.kept) == 0) return false;
-  if (lock_try_if_free(&heap->owner.lock)) {
-    drain_note(heap);
-    owner_unlock(&heap->owner);
-  }
-  return true;
+  bool given = kept_age(&heap->owner.kept) != 0;
+  if (kept_units(&heap->owner.kept) == load_relaxed(&heap->rest.noted_units) || !lock_try_if_free(&heap->owner.lock)) return given;
+  drain_note(heap);
+  owner_unlock(&heap->owner);
+  return given;
 }
 
 /* Whether it has rested for long enough. */

@@ -67,7 +67,7 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
 void *large_take_kept(kept_t *kept, size_t size, span_use_t use) {
   size_t bytes = large_good_size(size);
   uint32_t units = units_of(bytes);
-  uint32_t unit = units <= KEPT_UNITS ? kept_take(kept, units) : SPAN_NONE;
+  uint32_t unit = bytes != 0 && units <= KEPT_UNITS ? kept_take(kept, units) : SPAN_NONE;
   if (unit == SPAN_NONE) {
     /* Runs of free units that are long, or not fresh, come before what is kept. */
     if ((units > KEPT_UNITS && use != SPAN_ZEROED) || ledger_idle_units() < units) (void)kept_release(kept);

@@ -120,10 +120,40 @@ static _Atomic uint64_t bytes_populated;
 
 uint64_t slab_populated_bytes(void) { return load_relaxed(&bytes_populated); }
 
-static void slab_populate(const slab_owner_t *owner, unsigned size_class, uint32_t unit) {
+/* A program may use little of a block that is larger than a page.  So now and then a full slab of such a class is brought in beside a
+ * new one: what that costs tells whether much of it was missing.  As long as it was, slabs of the class have those pages that are
+ * written to. */
+#define LEARN_EVERY 64 /* slabs */
+#define SPARSE_SHARE 4 /* of a new slab's price */
+
+static bool in_pages(unsigned size_class) { return class_info[size_class].size > os_page_size(); }
+
+static void learn_sparse(slab_owner_t *owner, unsigned size_class, uint32_t unit) {
+  uint64_t bit = (uint64_t)1 << size_class;
+  bool due = (owner->learnt & bit) == 0 || load_relaxed(&owner->slab_count[size_class]) % LEARN_EVERY == 0;
+  uint32_t newest = owner->full[size_class].first, older = newest != UNIT_NONE ? unit_at(newest)->next : UNIT_NONE;
+  uint64_t start = due && older != UNIT_NONE ? os_thread_ns() : 0;
+  size_t bytes = class_info[size_class].units * HAK_UNIT;
+  if (start == 0 || !os_populate(region_address(older), bytes)) return;
+  uint64_t old_end = os_thread_ns();
+  (void)os_populate(region_address(unit), bytes);
+  uint64_t new_ns = os_thread_ns() - old_end;
+  owner->learnt |= bit;
+  owner->sparse = (old_end - start) * SPARSE_SHARE > new_ns ? owner->sparse | bit : owner->sparse & ~bit;
+}
+
+/* Whether a huge page would be filled. */
+static span_use_t slab_use(const slab_owner_t *owner, unsigned size_class) {
+  bool filled = !in_pages(size_class) || ((owner->learnt & ~owner->sparse) >> size_class & 1) != 0;
+  return filled ? SPAN_SLAB : SPAN_PLAIN;
+}
+
+static void slab_populate(slab_owner_t *owner, unsigned size_class, uint32_t unit) {
   if (option_get(OPTION_populate) == 0 || load_relaxed(&owner->slab_count[size_class]) < POPULATE_FROM) return;
   if (load_relaxed(&owner->thread) == 0) return; /* shared by threads of which each takes little */
+  if (in_pages(size_class)) learn_sparse(owner, size_class, unit);
   size_t bytes = class_info[size_class].units * HAK_UNIT;
+  if ((owner->sparse >> size_class & 1) != 0) return;
   if (os_populate(region_address(unit), bytes)) add_relaxed(&bytes_populated, bytes);
 }
 
@@ -138,7 +168,7 @@ static void slab_guard(uint32_t unit, unsigned size_class) {
 unit_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
   const class_info_t *info = &class_info[size_class];
   bool zero;
-  uint32_t unit = span_alloc(info->units + SLAB_GUARDS, 1, SPAN_SLAB, &zero);
+  uint32_t unit = span_alloc(info->units + SLAB_GUARDS, 1, slab_use(owner, size_class), &zero);
   if (unit == SPAN_NONE) return NULL;
   slab_guard(unit, size_class);
   if (zero && size_class != CLASS_ZERO && !huge_has(unit)) slab_populate(owner, size_class, unit);

@@ -52,6 +52,7 @@ typedef struct slab_owner {
   slab_list_t large; /* large blocks: large_own */
   _Atomic uint32_t slab_count[CLASS_COUNT];
   slab_held_t held;
+  uint64_t learnt, sparse; /* classes, a bit each, of which it is known whether programs use little of each block; which do */
   bool orphan; /* nobody takes from it: it keeps no wholly free slab */
   bool relist; /* for the repair in a fork's child alone */
   bool helped; /* for audits: another thread has collected for one that has a thread, which may undo its clearing of live bits */

@@ -291,6 +291,7 @@ bool os_populate(void *start, size_t bytes) {
   int saved = fake_enter();
   fake_check_range(start, bytes, "os_populate");
   add_relaxed(&os_counts.madvise, 1);
+  fake_run_during(FAKE_POPULATE, start);
   bool done = !fake_fails(FAKE_POPULATE);
   if (load_relaxed(&fake.thread_ns) != 0) {
     bool huge = (uintptr_t)start == load_relaxed(&fake.last_huge);

@@ -16,6 +16,7 @@
 #include "kit/pressure.h"
 #include "space.h"
 #include "space/ledger.h"
+#include "slab/large.h"
 #include "unit.h"
 
 enum { LARGE = 40000, HELD = 200 }; /* one unit each; so many in use let a thread keep all it can */
@@ -77,7 +78,7 @@ TEST(a_thread_keeps_a_share_and_no_more_than_there_is_room_for) {
   start_kept();
   for (unsigned i = 0; i < HELD / 2; i++) give(held[i]);
   CHECK_EQ(kept_units(mine()), KEPT_UNITS);
-  CHECK_EQ(check_sums().live, (uint64_t)(HELD / 2) * 40960);
+  CHECK_EQ(check_sums().live, (uint64_t)(HELD / 2) * large_good_size(LARGE));
   for (unsigned i = HELD / 2; i < HELD; i++) give(held[i]);
   CHECK(kept_release(mine()) && !kept_release(mine()));
   char *two[] = {block_alloc(LARGE), block_alloc(LARGE), block_alloc(LARGE)};
@@ -176,6 +177,9 @@ TEST(a_trim_by_another_thread_takes_what_one_keeps) {
   CHECK(drain_waiting() >= 2 * HAK_UNIT);
   (void)drain_bins(thread_heap);
   CHECK_EQ(kept_units(&heap->owner.kept), 0);
+  uint32_t aging = 0;
+  (void)drain_resting(&aging);
+  CHECK(aging == 0 && drain_waiting() < HAK_UNIT);
   end_keeper(thread);
 }
 

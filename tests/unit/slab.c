@@ -320,6 +320,64 @@ TEST(only_slabs_of_fresh_pages_are_populated_and_only_if_wanted) {
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), 0);
 }
 
+/* What bringing in a slab costs: one that there was, and a new one. */
+static uint64_t old_price;
+static void price_by_age(void *start) {
+  bool old = load_relaxed(&unit_at((uint32_t)region_unit(start))->kind) == UNIT_SLAB;
+  fake_os_set_prices(old ? old_price : 1000, 0);
+}
+
+static void start_learning(uint64_t price) {
+  if (os_page_size() > 16384) check_skip("no block is larger than a page");
+  start_slabs(UINT64_MAX);
+  old_price = price;
+  fake_os_set_prices(1000, 0);
+  fake_os_during(FAKE_POPULATE, price_by_age);
+}
+
+static uint64_t populated_by(unsigned c, int slabs) {
+  uint64_t before = slab_populated_bytes();
+  for (int i = 0; i < slabs; i++) take(c, class_info[c].blocks);
+  return (slab_populated_bytes() - before) / (class_info[c].units * HAK_UNIT);
+}
+
+TEST(where_programs_use_little_of_each_block_slabs_are_not_populated) {
+  unsigned c = class_of(16384);
+  start_learning(300);
+  CHECK_EQ(populated_by(c, 60), 0);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), 2);
+  old_price = 10; /* later they do */
+  CHECK_EQ(populated_by(c, 20), 16);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), 2 + 2 + 16);
+  old_price = 900; /* and again they do not */
+  CHECK_EQ(populated_by(c, 64), 48);
+}
+
+TEST(where_they_use_all_of_it_slabs_are_populated) {
+  unsigned c = class_of(16384);
+  start_learning(200);
+  CHECK_EQ(populated_by(c, 60), 60 - 16);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), 2 + 60 - 16);
+}
+
+/* Superslabs that are huge when four more than may be are in use. */
+static uint64_t huge_with(uint64_t price) {
+  unsigned c = class_of(16384);
+  start_learning(price);
+  CHECK(option_set(OPTION_huge, 1));
+  while (ledger_used_units() < 20 * HAK_UNITS_PER_SUPERSLAB) take(c, class_info[c].blocks);
+  return huge_count();
+}
+TEST(where_they_use_all_of_it_slabs_begin_huge_pages) { CHECK(huge_with(200) >= 3); }
+TEST(where_they_use_little_slabs_begin_none) { CHECK_EQ(huge_with(300), 0); }
+
+TEST(slabs_of_blocks_within_a_page_are_populated_without_a_look) {
+  unsigned c = class_of(4096);
+  start_learning(1000);
+  CHECK_EQ(populated_by(c, 40), 40 - 16);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), 40 - 16);
+}
+
 TEST(slabs_of_a_huge_superslab_are_not_populated) {
   start_slabs(UINT64_MAX);
   unsigned c = class_of(8192);
