@@ -6,7 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling bench-limits man wheel wheels docs \
+.PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling bench-drawn bench-limits man wheel wheels docs \
         test soak repeat fuzz coverage mutation setup-compilers setup-tests built check check-asan check-tsan check-aarch64 \
         check-aarch64-cross check-musl check-cli \
         check-rust check-packages check-recipes check-docs check-bench check-bench-big \
@@ -95,6 +95,9 @@ bench-counts: ## count instructions and cache misses for each operation; ARGS=--
 bench-scaling: workloads ## count atomic operations and lines that threads take from each other, with 2 to 128 threads
 	cmake --build $(BUILD) -j $(JOBS) --target hakmem_counting
 	bench/scaling/scaling.py --build $(BUILD) $(ARGS)
+
+bench-drawn: workloads peers $(VENV)/.installed-bench ## workloads drawn at random, under every allocator
+	$(VENV)/bin/python bench/drawn/drawn.py --build $(BUILD) $(ARGS)
 
 bench-limits: lib ## find the smallest memory limit that programs survive under each allocator; needs root and a memory controller
 	bench/limits/limits.py --build $(BUILD) $(ARGS)
@@ -190,6 +193,7 @@ check-bench check-bench-big: built $(VENV)/.installed-bench
 	rm -rf $(BUILD)/bench/$@
 	$(alone) $(VENV)/bin/hakmem bench --build $(BUILD) --output $(BUILD)/bench/$@ --brief $(CHECKED) \
 	  --allocators system,hakmem --check-failures
+	$(alone) $(VENV)/bin/python bench/drawn/drawn.py --build $(BUILD) --check
 check-bench: CHECKED := --workloads "*" --without bench-big
 check-bench-big: CHECKED := --workloads bench-big
 check-bench-big: setup-big
