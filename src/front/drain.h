@@ -20,12 +20,13 @@
 #include "front/heap.h"
 
 /* Takes what it can from the bins of all heaps that threads have, but `mine`'s, and gives it back to their slabs; the blocks.  None
- * where another thread is about it, or the kernel has no such barrier. No lock may be held. */
+ * where another thread is about it, or the kernel has no such barrier.  What these threads keep of large blocks goes back in any case.
+ * No lock may be held. */
 uint64_t drain_bins(const heap_t *mine);
 /* The same for threads whose bins have held much, and did not change, from one call to the third after it; adds to *aging those that
- * are on the way there.  For the keeper. */
+ * are on the way there.  What threads keep of large blocks becomes older, or goes back.  For the keeper. */
 uint64_t drain_resting(uint32_t *aging);
-/* What could be taken from the heap's bins, as far as drain_waiting counts it: with its lock, now and then. */
+/* What could be taken from the heap's bins and of what it keeps, as far as drain_waiting counts it: with its lock, now and then. */
 void drain_note(heap_t *heap);
 /* Bytes that were noted and not taken since; about.  0 once it is known that none can be taken. */
 uint64_t drain_waiting(void);
