@@ -129,11 +129,12 @@ void *batch_take_among(slab_owner_t *owner, unsigned size_class, region_bin_t *b
 #define GIVE_WORDS 32
 #define GIVE_TOGETHER 32
 
-/* Blocks of one word of a slab's bits. */
+/* Blocks of one word of a slab's free bits. */
 typedef struct share {
   unit_t *slab;
-  uint32_t word;
-  slab_word_t given;
+  _Atomic uint64_t *at;
+  uint64_t bits;
+  uint32_t word, blocks;
 } share_t;
 
 /* Divides the blocks into shares, in their order, a block that is there twice into two.  Where they lie in different slabs, whose
@@ -150,7 +151,7 @@ static uint32_t shares_find(share_t *shares, void **blocks, uint32_t count) {
     size_t offset = (uintptr_t)entry_block(owner_load(&blocks[i])) - base;
     uint64_t bit = offset - start < room ? (uint64_t)1 << class_block_at(c, offset - start) : 0;
     if (HAK_UNLIKELY((bit & ~bits) == 0)) {
-      share->given.bits = bits, share->given.blocks = i - first;
+      share->bits = bits, share->blocks = i - first;
       share = &shares[found++];
       first = i;
       uint32_t unit = (uint32_t)(offset >> HAK_UNIT_SHIFT);
@@ -160,16 +161,16 @@ static uint32_t shares_find(share_t *shares, void **blocks, uint32_t count) {
       room = slab_bytes - block / 64 * bytes;
       start += block / 64 * bytes;
       if (room > bytes) room = bytes;
+      __builtin_prefetch(unit_at(unit), 1);
       bits = 0, bit = (uint64_t)1 << block % 64;
       share->slab = unit_at(unit);
       share->word = block / 64;
-      share->given.at = region_bits(region.free_bits, unit, block / 64);
-      __builtin_prefetch(share->slab, 1);
-      __builtin_prefetch(share->given.at, 1);
+      share->at = region_bits(region.free_bits, unit, block / 64);
+      __builtin_prefetch(share->at, 1);
     }
     bits |= bit;
   }
-  share->given.bits = bits, share->given.blocks = count - first;
+  share->bits = bits, share->blocks = count - first;
   return found;
 }
 
@@ -183,20 +184,28 @@ static void shares_prefetch(const share_t *shares, uint32_t count) {
   }
 }
 
-/* A block that another thread has freed at the same moment as the owner waits to be collected too. */
-static void share_give(slab_owner_t *owner, const share_t *share) {
+/* Sets the share's blocks free.  One that another thread has freed at the same moment as the owner waits to be collected too. */
+HAK_INLINE void share_give(slab_owner_t *owner, const share_t *share, uint32_t given) {
   unit_t *slab = share->slab;
-  uint64_t remote = load_relaxed(&slab->remote) ? remote_word(unit_number(slab), share->word) & share->given.bits : 0;
-  if (HAK_UNLIKELY(remote != 0)) slab_double_free(owner, slab, share->word, remote);
-  (void)slab_give_word(owner, slab, share->word, &share->given);
+  uint64_t before = load_relaxed(share->at), bits = share->bits, taken = before & bits;
+  if (HAK_UNLIKELY(load_relaxed(&slab->remote))) taken |= remote_word(unit_number(slab), share->word) & bits;
+  if (HAK_UNLIKELY(taken != 0)) slab_double_free(owner, slab, share->word, taken, given);
+  store_relaxed(share->at, before | bits);
+  if (share->word < slab->first_word) slab->first_word = (uint16_t)share->word;
 }
 
 /* Returns how many words it has written. */
 static uint32_t give_together(slab_owner_t *owner, void **blocks, uint32_t count) {
   share_t shares[GIVE_TOGETHER];
-  uint32_t words = shares_find(shares, blocks, count);
+  uint32_t words = shares_find(shares, blocks, count), given = 0;
   shares_prefetch(shares, words);
-  for (uint32_t i = 0; i < words; i++) share_give(owner, &shares[i]);
+  for (uint32_t i = 0; i < words; i++) {
+    share_give(owner, &shares[i], given);
+    given += shares[i].blocks;
+    if (i + 1 < words && shares[i + 1].slab == shares[i].slab) continue;
+    (void)slab_count_given(owner, shares[i].slab, given);
+    given = 0;
+  }
   return words;
 }
 

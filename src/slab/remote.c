@@ -68,7 +68,7 @@ static uint64_t word_take(uint32_t unit, uint32_t word, uintptr_t freers) {
   return bits;
 }
 
-/* Takes all remote frees of the slab; the last word may destroy it: then false. So may this without any, if it could not end while it was
+/* Takes all remote frees of the slab, which may destroy it: then false. So may this without any, if it could not end while it was
  * queued. */
 static bool remote_take(slab_owner_t *owner, unit_t *slab) {
   uint32_t unit = unit_number(slab);
@@ -77,13 +77,16 @@ static bool remote_take(slab_owner_t *owner, unit_t *slab) {
   uintptr_t freers = atomic_load(&remote_of(unit)->freers); /* after the slab was opened */
   bool own = !HAK_SECURE && load_relaxed(&owner->thread) == thread_self();
   if (HAK_AUDIT && !own && load_relaxed(&owner->thread) > OWNER_OF_MANY) owner->helped = true;
+  uint32_t given = 0;
   for (uint32_t word = 0; word * 64 < info->blocks; word++) {
     uint64_t bits = word_take(unit, word, freers);
     if (bits == 0) continue;
     if (HAK_CHECKS) blocks_clear_live(start + (size_t)word * 64 * info->size, info->size, bits, own);
-    owner_add(&owner->remote_frees, bits_count64(bits));
-    if (!slab_give_bits(owner, slab, word, bits)) return false;
+    slab_set_free(owner, slab, word, bits, given);
+    given += bits_count64(bits);
   }
+  owner_add(&owner->remote_frees, given);
+  if (given > 0 && !slab_count_given(owner, slab, given)) return false;
   return !owner->orphan || load_relaxed(&slab->free) == 0 || slab_end_if_free(owner, slab);
 }
 

@@ -233,26 +233,31 @@ bool slab_end_if_free(slab_owner_t *owner, unit_t *slab) {
   return kept || !slab_destroy(owner, slab);
 }
 
-HAK_COLD _Noreturn void slab_double_free(slab_owner_t *owner, const unit_t *slab, uint32_t word, uint64_t bits) {
+HAK_COLD _Noreturn void slab_double_free(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits, uint32_t given) {
   const class_info_t *info = slab_class(slab);
   size_t block = word * 64 + bits_lowest64(bits);
+  slab_add_free(owner, slab, (int32_t)given);
   if (lock_is_mine(&owner->lock)) lock_release(&owner->lock);
   fault_abort("double free", "free", (char *)region_address(unit_number(slab)) + block * info->size, "block is already free", info->size);
 }
 
-bool slab_give_word(slab_owner_t *owner, unit_t *slab, uint32_t word, const slab_word_t *given) {
-  uint64_t before = load_relaxed(given->at);
-  if (HAK_UNLIKELY((before & given->bits) != 0)) slab_double_free(owner, slab, word, before & given->bits);
-  store_relaxed(given->at, before | given->bits);
+void slab_set_free(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits, uint32_t given) {
+  _Atomic uint64_t *at = region_bits(region.free_bits, unit_number(slab), word);
+  uint64_t before = load_relaxed(at);
+  if (HAK_UNLIKELY((before & bits) != 0)) slab_double_free(owner, slab, word, before & bits, given);
+  store_relaxed(at, before | bits);
   if (word < slab->first_word) slab->first_word = (uint16_t)word;
-  slab_add_free(owner, slab, (int32_t)given->blocks);
+}
+
+bool slab_count_given(slab_owner_t *owner, unit_t *slab, uint32_t given) {
+  slab_add_free(owner, slab, (int32_t)given);
   if (HAK_LIKELY(!slab->listed_full && load_relaxed(&slab->free) != slab_class(slab)->blocks)) return true;
   return slab_end_if_free(owner, slab);
 }
 
 bool slab_give_bits(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits) {
-  _Atomic uint64_t *at = region_bits(region.free_bits, unit_number(slab), word);
-  return slab_give_word(owner, slab, word, &(slab_word_t){at, bits, bits_count64(bits)});
+  slab_set_free(owner, slab, word, bits, 0);
+  return slab_count_given(owner, slab, bits_count64(bits));
 }
 
 static void slab_release_empty_class(slab_owner_t *owner, unsigned size_class) {

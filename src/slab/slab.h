@@ -84,18 +84,14 @@ void large_disown(slab_owner_t *owner, unit_t *first);
 void slab_move(slab_owner_t *owner, unit_t *slab, bool full);
 /* Sets free the blocks in `bits` (word `word`) of the owner's slab; false if that was the end of the slab. */
 bool slab_give_bits(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits);
-/* The same, where more is known. */
-typedef struct slab_word {
-  _Atomic uint64_t *at; /* the word of free bits */
-  uint64_t bits;
-  uint32_t blocks; /* how many bits are set */
-} slab_word_t;
-bool slab_give_word(slab_owner_t *owner, unit_t *slab, uint32_t word, const slab_word_t *given);
+/* The same in two steps, the first of them for each word; `given` blocks of the slab are set free, and not counted yet. */
+void slab_set_free(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits, uint32_t given);
+bool slab_count_given(slab_owner_t *owner, unit_t *slab, uint32_t given);
 /* Ends the slab if it is wholly free and not to be kept; false if that was so. */
 bool slab_end_if_free(slab_owner_t *owner, unit_t *slab);
-/* The end, where one of the blocks is free already; releases the lock first, since nothing is half-changed yet and a handler of
- * SIGABRT may allocate. */
-_Noreturn void slab_double_free(slab_owner_t *owner, const unit_t *slab, uint32_t word, uint64_t bits);
+/* The end, where one of the blocks is free already; counts what is `given`, so that nothing is half-changed, and releases the lock, since
+ * a handler of SIGABRT may allocate. */
+_Noreturn void slab_double_free(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits, uint32_t given);
 /* `blocks` more, or fewer, are free in the slab. */
 void slab_add_free(slab_owner_t *owner, unit_t *slab, int32_t blocks);
 uint64_t slab_populated_bytes(void); /* so far */

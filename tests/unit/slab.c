@@ -459,6 +459,16 @@ TEST(a_block_given_twice_ends_the_process) {
   }
 }
 
+/* A handler of SIGABRT may allocate. */
+TEST(what_a_batch_has_given_before_it_ends_the_process_is_counted) {
+  start_slabs(UINT64_MAX);
+  void *blocks[4096];
+  REQUIRE(batch_take(&owner, 0, &bins[0], blocks, 4096) == 4096);
+  give_blocks(&owner, &blocks[70], 1);
+  CHECK(dies_as_double_free((void *[]){blocks[0], blocks[70], blocks[200]}, 3, blocks[70], 0));
+  CHECK_EQ(load_relaxed(&unit_head((uint32_t)region_unit(blocks[0]))->free), 2);
+}
+
 TEST(a_block_twice_in_one_batch_ends_the_process) {
   start_slabs(UINT64_MAX);
   for (unsigned c = 0; c < CLASS_ZERO; c++) {
