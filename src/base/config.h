@@ -70,8 +70,12 @@
 #define HAK_REGION_MIN ((uint64_t)64 << 30)
 #define HAK_REGION_MAX ((uint64_t)4 << 40)
 
-/* Blocks up to here come from slabs, larger ones are spans of their own. */
-#define HAK_SMALL_MAX ((size_t)32 << 10)
+/* Blocks up to here come from slabs, larger ones are spans of their own.  In the secure library more of them are: what is freed of
+ * these is inaccessible. */
+#define HAK_SMALL_MAX ((size_t)(HAK_SECURE ? 32 : 64) << 10)
+/* Up to here come so those that are zeroed or grown by realloc: what a program leaves of a fresh span takes no memory, and a span grows
+ * where it is. */
+#define HAK_SLAB_ALWAYS ((size_t)32 << 10)
 /* Sizes up to here find their class by table, larger ones by bit scan. */
 #define HAK_TABLE_MAX ((size_t)1024)
 
@@ -87,6 +91,7 @@
 #endif
 
 _Static_assert(HAK_CHECKS || !HAK_SECURE, "the secure library needs the live map");
+_Static_assert(HAK_SLAB_ALWAYS <= HAK_SMALL_MAX, "a size that no slab has is a span's");
 _Static_assert(HAK_SUPERSLAB / HAK_UNIT == HAK_UNITS_PER_SUPERSLAB, "a superslab's units fit one 32-bit word");
 
 #endif

@@ -175,10 +175,10 @@ static HAK_NOINLINE bool armed_here(void) {
 }
 
 /* The calling thread has got a block of `size` bytes from its own heap, or a large one. */
-static HAK_NOINLINE void alloc_count(size_t size) {
+static HAK_NOINLINE void alloc_count(size_t size, bool small) {
   heap_t *heap = thread_heap;
   if (!armed_here()) return;
-  if (size > SMALL_MAX) watch_other(watch_group_of_large(size), size);
+  if (!small) watch_other(watch_group_of_large(size), size);
   else if (heap != NULL && load_relaxed(&heap->watched)) watch_small(heap, size);
 }
 
@@ -250,9 +250,10 @@ void *alloc_any(size_t size, size_t align, span_use_t use) {
   heap_t *heap = thread_heap;
   if (HAK_UNLIKELY(heap != NULL && heap->stand_in != NULL)) return alloc_from(heap->stand_in, size, align, use, "malloc");
   size_t room = memcheck_on() ? memcheck_room(size, align) : size;
-  void *block = room <= SMALL_MAX ? alloc_small(room) : alloc_large(room, align, use);
+  bool small = room < LARGE_MIN || (room <= SMALL_MAX && use == SPAN_PLAIN);
+  void *block = small ? alloc_small(room) : alloc_large(room, align, use);
   alloc_counted(block);
-  if (HAK_UNLIKELY(event_armed()) && block != NULL) alloc_count(size);
+  if (HAK_UNLIKELY(event_armed()) && block != NULL) alloc_count(size, small);
   if (memcheck_on() && block != NULL) memcheck_alloc(block, size, room, use == SPAN_ZEROED);
   return block;
 }

@@ -5,18 +5,26 @@
 #include "slab/batch.h"
 
 #define CAPACITY_FIRST 16
+/* Of blocks that are larger, as many as these bytes hold. */
 #define CAPACITY_LEAST 8
+#define CAPACITY_LEAST_BYTES ((size_t)256 << 10)
 #define CAPACITY_MOST 256
 #define RESERVE_BYTES ((size_t)512 << 10)
 #define BATCH_FIRST 4
-_Static_assert(BATCH_FIRST <= CAPACITY_LEAST, "a bin of any capacity has room for the first batch");
+_Static_assert(BATCH_FIRST <= CAPACITY_LEAST && BATCH_FIRST <= CAPACITY_LEAST_BYTES / HAK_SMALL_MAX,
+               "a bin of any capacity has room for the first batch");
 
 typedef enum bin_event { BIN_NEW, BIN_REFILLED, BIN_FLUSHED } bin_event_t;
 
+static intptr_t least_capacity(unsigned c) {
+  size_t n = CAPACITY_LEAST_BYTES / class_info[c].size;
+  return (intptr_t)(n < CAPACITY_LEAST ? n : CAPACITY_LEAST);
+}
+
 static intptr_t entries_for(size_t bytes, unsigned c) {
-  if (c == CLASS_ZERO) return CAPACITY_LEAST; /* they are rare, and every heap has room for these */
-  size_t n = bytes / class_info[c].size;
-  return (intptr_t)(n < CAPACITY_LEAST ? CAPACITY_LEAST : n > CAPACITY_MOST ? CAPACITY_MOST : n);
+  intptr_t n = (intptr_t)(bytes / class_info[c].size), least = least_capacity(c);
+  if (c == CLASS_ZERO) return least; /* they are rare, and every heap has room for these */
+  return n < least ? least : n > CAPACITY_MOST ? CAPACITY_MOST : n;
 }
 
 static intptr_t usual_capacity(unsigned c) {
@@ -181,8 +189,9 @@ static void bin_wake(bin_t *bin, slab_owner_t *owner) {
 void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
   bin_settle(bin);
   if (HAK_UNLIKELY(load_relaxed(&owner->sampler.quiet) != 0)) bin_wake(bin, owner);
-  if ((!bin->used || pressure_now() >= PRESSURE_HIGH) && adapts() && bin->capacity > CAPACITY_LEAST) {
-    intptr_t capacity = bin->capacity / 2 > CAPACITY_LEAST ? bin->capacity / 2 : CAPACITY_LEAST;
+  intptr_t least = least_capacity(bin->shared.size_class);
+  if ((!bin->used || pressure_now() >= PRESSURE_HIGH) && adapts() && bin->capacity > least) {
+    intptr_t capacity = bin->capacity / 2 > least ? bin->capacity / 2 : least;
     intptr_t surplus = (intptr_t)bin_count(bin) - capacity + 1; /* full only between a push and its flush */
     while (surplus > 0) surplus -= bin_give(bin, owner, surplus);
     (void)bin_change(bin, budget, capacity);

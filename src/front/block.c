@@ -7,7 +7,7 @@
 #include "slab/large.h"
 
 void *block_alloc_zeroed(size_t size) {
-  if (size > SMALL_MAX) return alloc_any(size, 1, SPAN_ZEROED);
+  if (size >= LARGE_MIN) return alloc_any(size, 1, SPAN_ZEROED);
   void *block = block_alloc(size);
   if (!HAK_SECURE && HAK_LIKELY(block != NULL)) memset(block, 0, size);
   return block;

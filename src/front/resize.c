@@ -69,7 +69,7 @@ static bool resize_large(unit_t *slab, size_t size) {
   size_t before = HAK_COUNTED ? large_usable(slab) : 0;
   thread_enter();
   bool owned = load_relaxed(&slab->owned);
-  bool resized = size > SMALL_MAX && (HAK_UNLIKELY(owned) ? named_resize_large(slab, size) : large_resize(slab, size));
+  bool resized = size >= LARGE_MIN && (HAK_UNLIKELY(owned) ? named_resize_large(slab, size) : large_resize(slab, size));
   heap_t *heap = thread_heap;
   bool again = !resized && !owned && size > large_usable(slab) && heap != NULL && kept_release(&heap->owner.kept);
   if (again) resized = large_resize(slab, size); /* what the thread keeps may lie behind it */
@@ -111,7 +111,9 @@ static void large_copy(unit_t *slab, void *from, void *to, size_t bytes) {
  * from, or NULL. */
 HAK_INLINE void *realloc_elsewhere(void *block, heap_t *heap, unit_t *large, size_t old, size_t size) {
   int saved = errno;
-  void *moved = heap != NULL ? alloc_from(heap, size, 1, SPAN_PLAIN, "realloc") : block_alloc(size);
+  void *moved;
+  if (heap != NULL) moved = alloc_from(heap, size, 1, SPAN_PLAIN, "realloc");
+  else moved = size > old && size >= LARGE_MIN ? alloc_any(size, 1, SPAN_GROWN) : block_alloc(size);
   if (HAK_UNLIKELY(moved == NULL)) {
     if (size > old || HAK_SECURE) return NULL; /* a sized free tells classes apart there: the block must have the size */
     errno = saved; /* shrinking cannot fail */

@@ -20,7 +20,7 @@
 #define WATCH_CERTAIN (WATCH_LARGE + 19u - WATCH_LARGE_FROM)
 #define WATCH_GROUPS (WATCH_CERTAIN + 1)
 _Static_assert(WATCH_GROUPS <= EVENT_GROUPS, "there are numbers for all");
-_Static_assert(EVENT_BYTES == 1u << 19 && HAK_SMALL_MAX == 1u << WATCH_LARGE_FROM, "the groups of large blocks lie between");
+_Static_assert(EVENT_BYTES == 1u << 19 && HAK_SLAB_ALWAYS == 1u << WATCH_LARGE_FROM, "the groups of large blocks lie between");
 
 /* The group of a large block, or one past its class's alignment. */
 unsigned watch_group_of_large(size_t size);

@@ -10,7 +10,7 @@
 #include "base/config.h"
 
 /* One more is for blocks of no bytes, which lie in inaccessible memory: no size but 0 leads to it. */
-#define CLASS_ZERO 40
+#define CLASS_ZERO 44
 #define CLASS_COUNT (CLASS_ZERO + 1)
 #define CLASS_NONE CLASS_COUNT
 
@@ -20,7 +20,7 @@
 #define CLASS_SIZES                                                                                                             \
   CLASS(16, 1), CLASS(32, 1), CLASS(48, 1), CLASS(64, 1), CLASS(80, 1), CLASS(96, 1), CLASS(112, 1), CLASS(128, 1),             \
       CLASS_DOUBLING(128, 1), CLASS_DOUBLING(256, 1), CLASS_DOUBLING(512, 1), CLASS_DOUBLING(1024, 1), CLASS_DOUBLING(2048, 1), \
-      CLASS_DOUBLING(4096, 1), CLASS_DOUBLING(8192, 2), CLASS_DOUBLING(16384, 4), CLASS(16, 1) /* CLASS_ZERO */
+      CLASS_DOUBLING(4096, 1), CLASS_DOUBLING(8192, 2), CLASS_DOUBLING(16384, 4), CLASS_DOUBLING(32768, 4), CLASS(16, 1) /* CLASS_ZERO */
 
 typedef struct class_info {
   uint32_t size;   /* bytes a block */
@@ -51,6 +51,8 @@ HAK_INLINE unsigned class_of_aligned(size_t size, size_t align) {
 #define CLASS_CANARY ((size_t)(HAK_SECURE ? 8 : 0))
 /* The largest size that a slab's block holds. */
 #define SMALL_MAX (HAK_SMALL_MAX - CLASS_CANARY)
+/* The least that a large block is made or resized for. */
+#define LARGE_MIN ((SMALL_MAX < HAK_SLAB_ALWAYS ? SMALL_MAX : HAK_SLAB_ALWAYS) + 1)
 
 /* The bytes of a class's block that the program may use; in the secure library what it has asked for, at most these. */
 HAK_INLINE size_t class_usable(unsigned c) { return c == CLASS_ZERO ? 0 : class_info[c].size - CLASS_CANARY; }

@@ -14,7 +14,11 @@
 
 _Atomic uint64_t large_alloc_count, large_free_count;
 
-size_t large_good_size(size_t size) { return size > HAK_REGION_MAX ? 0 : bits_round_up(size, os_page_size()); }
+/* What a program may use of a block is the same whether it is zeroed or not. */
+size_t large_good_size(size_t size) {
+  if (size > HAK_REGION_MAX) return 0;
+  return !HAK_SECURE && size <= SMALL_MAX ? class_usable(class_for(size)) : bits_round_up(size, os_page_size());
+}
 
 static void large_clear(uint32_t unit, size_t bytes) {
   int64_t kb = option_get(OPTION_zero_kb);
@@ -58,7 +62,7 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
   if (unit == SPAN_NONE) return NULL;
   if (use == SPAN_ZEROED && !zero) large_clear(unit, bytes);
   store_relaxed(&unit_at(unit)->bytes, bytes);
-  unit_at(unit)->left = (uint32_t)(bytes - size);
+  unit_at(unit)->left = HAK_SECURE ? (uint32_t)(bytes - size) : 0;
   units_enter(unit, units_of(bytes), UNIT_LARGE, CLASS_NONE);
   add_relaxed(&large_alloc_count, 1);
   return block_begin(unit, bytes);
@@ -113,7 +117,7 @@ void large_move(unit_t *from, void *to) {
 
 bool large_resize(unit_t *first, size_t size) {
   size_t bytes = large_good_size(size);
-  if (size <= HAK_SMALL_MAX || bytes == 0) return false;
+  if (size < LARGE_MIN || bytes == 0) return false;
   if (HAK_SECURE) return large_secure_resize(first, bytes, size);
   uint32_t start = unit_number(first);
   uint32_t have = load_relaxed(&first->units);

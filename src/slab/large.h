@@ -1,4 +1,5 @@
-/* large.h - blocks of more than HAK_SMALL_MAX bytes: a span each, owned by nobody.
+/* large.h - blocks of more than HAK_SMALL_MAX bytes, zeroed and grown ones of more than HAK_SLAB_ALWAYS: a span each, owned by
+ * nobody.
  * Any thread may free any; the calls on one block must not overlap. */
 #ifndef SLAB_LARGE_H
 #define SLAB_LARGE_H

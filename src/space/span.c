@@ -57,7 +57,7 @@ static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
   uint32_t were_dirty = 0, again = 0;
   while (word_next(&walk, &s, &mask)) {
     superslab_t *superslab = &region.superslabs[s];
-    bool whole = use == SPAN_PLAIN && mask == UINT32_MAX && load_relaxed(&superslab->dirty) == 0;
+    bool whole = (use == SPAN_PLAIN || use == SPAN_GROWN) && mask == UINT32_MAX && load_relaxed(&superslab->dirty) == 0;
     if (whole && !move_idle_to(s)) huge_large_begin(s);
     /* The bits of these units are nobody else's now: no write where they are as they should be. */
     uint32_t before = load_relaxed(&superslab->dirty);

@@ -121,7 +121,7 @@ TEST(heap_counts_to_the_byte) {
   static void *blocks[BLOCKS];
   uint64_t bytes = 0, large = 0, larges = 0, canary = is_secure() ? 8 : 0;
   for (unsigned i = 0; i < BLOCKS; i++) {
-    size_t size = api.malloc_good_size(i % 100 == 0 ? 40000 + i * 16 : 1 + i % 2000);
+    size_t size = api.malloc_good_size(i % 100 == 0 ? 100000 + i * 16 : 1 + i % 2000);
     blocks[i] = heap.malloc(one, size);
     REQUIRE(blocks[i]);
     bool is_large = i % 100 == 0;

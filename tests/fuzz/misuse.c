@@ -30,7 +30,7 @@ typedef struct verdict {
   size_t fault_class;
 } verdict_t;
 
-static bool is_small(const shadow_t *s) { return s->usable + CLASS_CANARY <= HAK_SMALL_MAX && !slots_hold(s->block); }
+static bool is_small(const shadow_t *s) { return !shadow_is_large(s) && !slots_hold(s->block); }
 
 static block_state_t state_at(size_t offset, unsigned c) {
   if (offset % HAK_GRANULE != 0) return BLOCK_MISALIGNED;

@@ -156,6 +156,8 @@ unsigned shadow_class(const shadow_t *s) {
   return s->usable == 0 ? CLASS_ZERO : class_of(s->usable);
 }
 
+bool shadow_is_large(const shadow_t *s) { return load_relaxed(&unit_head((uint32_t)region_unit(s->block))->kind) == UNIT_LARGE; }
+
 void shadow_census(void) {
   check_bins();
   hak_stats_t stats;
@@ -166,9 +168,9 @@ void shadow_census(void) {
     if (s->block == NULL) continue;
     held_in_all++;
     if (slots_hold(s->block)) continue;
-    if (s->usable + CLASS_CANARY > HAK_SMALL_MAX) {
+    if (shadow_is_large(s)) {
       spans++;
-      bytes += bits_round_up(s->usable, os_page_size());
+      bytes += HAK_SECURE ? bits_round_up(s->usable, os_page_size()) : s->usable;
     } else {
       held[shadow_class(s)]++;
     }

@@ -23,6 +23,7 @@ unsigned shadow_next(unsigned from);
 size_t shadow_bytes(void);
 /* The class of a small one. */
 unsigned shadow_class(const shadow_t *s);
+bool shadow_is_large(const shadow_t *s);
 /* A block that was just handed out: is it the program's alone? Fills it. */
 void shadow_enter(unsigned i, void *block, size_t size);
 /* Its content is as it was left. */

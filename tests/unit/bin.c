@@ -49,7 +49,8 @@ static bin_t *start_bins(unsigned first, unsigned second) {
 
 static intptr_t between(intptr_t least, intptr_t n, intptr_t most) { return n < least ? least : n > most ? most : n; }
 /* What bin_kb says. */
-static intptr_t usual(unsigned c) { return between(8, (option_get(OPTION_bin_kb) << 10) / class_info[c].size, 256); }
+static intptr_t least(unsigned c) { return between(0, (256 << 10) / class_info[c].size, 8); }
+static intptr_t usual(unsigned c) { return between(least(c), (option_get(OPTION_bin_kb) << 10) / class_info[c].size, 256); }
 
 /* ---- a page of entries that must be waited for ---- */
 
@@ -110,7 +111,7 @@ static size_t extra_of(const bin_t *bin) {
 static void check_bin(int n) {
   bin_t *bin = &places[n].bin;
   unsigned c = bin->shared.size_class;
-  CHECK(bin->capacity >= 8 && bin->capacity <= bin_reserve(c));
+  CHECK(bin->capacity >= least(c) && bin->capacity <= bin_reserve(c));
   CHECK(bin->top >= -bin->capacity && bin->top < 0);
   CHECK(bin_entries(bin)[-bin->capacity - 1] == BIN_END);
   const char *words = (const char *)places[n].words;

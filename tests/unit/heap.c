@@ -167,6 +167,29 @@ TEST(every_size_finds_the_bin_of_its_class) {
   }
 }
 
+static unit_kind_t kind_of(const void *block) { return load_relaxed(&unit_head((uint32_t)region_unit(block))->kind); }
+
+TEST(what_is_zeroed_or_has_grown_is_a_span_at_a_smaller_size) {
+  start_heap();
+  for (size_t size = LARGE_MIN - 1; size <= HAK_SMALL_MAX + 1; size += 1171) {
+    unit_kind_t larger = size < LARGE_MIN ? UNIT_SLAB : UNIT_LARGE, usual = size <= HAK_SMALL_MAX ? UNIT_SLAB : UNIT_LARGE;
+    char *plain = block_alloc(size), *zeroed = block_alloc_zeroed(size), *grown = block_realloc(block_alloc(20000), size);
+    char *same = block_realloc(block_alloc(size), size), *less = block_realloc(block_alloc_zeroed(100000), size);
+    REQUIRE(plain != NULL && zeroed != NULL && grown != NULL && same != NULL && less != NULL);
+    CHECK(kind_of(plain) == usual && kind_of(same) == usual);
+    CHECK(kind_of(zeroed) == larger && kind_of(grown) == larger && kind_of(less) == larger);
+    /* However it has come about: what a program may use is what it could ask for. */
+    char *const all[] = {plain, zeroed, grown, same, less};
+    for (int i = 0; i < 5; i++) {
+      CHECK_EQ(block_usable_size(all[i]), block_good_size(size, 1));
+      block_free(all[i], size, "free");
+    }
+  }
+  char *slack = block_realloc(block_alloc(20000), HAK_SMALL_MAX - 5000); /* spans grow where they are */
+  CHECK(block_realloc(slack, HAK_SMALL_MAX) == slack);
+  check_heaps();
+}
+
 TEST(bins_do_not_overlap_and_lie_within_the_heap) {
   start_heap();
   heap_t *heap = thread_attach();
@@ -929,10 +952,14 @@ TEST(while_armed_all_allocations_are_counted_by_events) {
     CHECK(counts_well(objects_counted() - before, (double)rounds[i].n, rounds[i].chance));
   }
   CHECK_EQ(load_relaxed(&thread_heap->counted_allocs), 2020000);
+  CHECK_EQ(watch_counted(watch_group_of_large(200000)).blocks, 2000);
+  for (int i = 0; i < 5; i++) block_free(i < 3 ? block_alloc_zeroed(40000) : block_alloc(40000), 0, "free");
+  CHECK(watch_counted(watch_group_of_large(40000)).blocks == 3 && watch_counted(class_of(40000)).blocks == 2);
+  CHECK_EQ(load_relaxed(&thread_heap->counted_allocs), 2020002);
   store_relaxed(&event_until_ms, 0);
   block_free(block_alloc(24), 0, "free"); /* the first finds out */
   CHECK(!load_relaxed(&thread_heap->watched));
-  CHECK_EQ(load_relaxed(&thread_heap->counted_allocs), 2020000);
+  CHECK_EQ(load_relaxed(&thread_heap->counted_allocs), 2020002);
   void *block = bin_pop(heap_bin_for(thread_heap, 24)); /* what malloc's hit finds */
   CHECK(block != NULL);
 }

@@ -273,7 +273,7 @@ static void steal_the_step(void) {
   if (naps > 4) return;
   /* Makes the step that is due, as malloc_trim would, a part for each tick of the clock. */
   for (int part = 0; part < 40; part++) {
-    leave_idle(HAK_UNIT);
+    leave_idle(HAK_SMALL_MAX + 1);
     (void)purge_due();
     fake_os_pass_time(1);
   }

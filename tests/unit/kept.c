@@ -22,11 +22,14 @@
 enum { LARGE = 40000, HELD = 200 }; /* one unit each; so many in use let a thread keep all it can */
 static char *held[HELD];
 
+/* A span at any size from LARGE_MIN on. */
+static void *take(size_t size) { return alloc_any(size, 1, SPAN_GROWN); }
+
 static void start_kept(void) {
   CHECK(option_set(OPTION_decay_ms, -1) && option_set(OPTION_region_mb, 1024));
   boot_finish();
-  for (unsigned i = 0; i < HELD; i++) REQUIRE((held[i] = block_alloc(LARGE)) != NULL);
-  block_free(block_alloc(100), 0, "free"); /* the thread has a heap from the first small block on */
+  for (unsigned i = 0; i < HELD; i++) REQUIRE((held[i] = take(LARGE)) != NULL);
+  block_free(take(100), 0, "free"); /* the thread has a heap from the first small block on */
   REQUIRE(thread_heap != NULL);
 }
 
@@ -45,7 +48,7 @@ static hak_stats_t check_sums(void) {
 
 TEST(a_block_of_as_many_units_comes_from_what_the_thread_keeps) {
   start_kept();
-  char *one = held[0], *wide = block_alloc(3 * HAK_UNIT - 5000);
+  char *one = held[0], *wide = take(3 * HAK_UNIT - 5000);
   uint64_t used = ledger_used_units(), live = check_sums().live;
   memset(one, 1, LARGE);
   give(one);
@@ -53,13 +56,13 @@ TEST(a_block_of_as_many_units_comes_from_what_the_thread_keeps) {
   CHECK_EQ(kept_units(mine()), 4);
   CHECK_EQ(ledger_used_units(), used);
   CHECK(check_sums().live < live);
-  CHECK(block_alloc(3 * HAK_UNIT) == wide);
+  CHECK(take(3 * HAK_UNIT) == wide);
   CHECK(unit_head((uint32_t)region_unit(wide))->bytes == 3 * HAK_UNIT);
-  CHECK(block_alloc(HAK_UNIT) == one);
+  CHECK(take(HAK_UNIT) == one);
   CHECK_EQ(kept_units(mine()), 0);
   CHECK(mine()->takes == 2 && mine()->puts == 2);
   give(one);
-  CHECK(block_alloc(2 * HAK_UNIT) != one);
+  CHECK(take(2 * HAK_UNIT) != one);
   (void)check_sums();
 }
 
@@ -81,7 +84,7 @@ TEST(a_thread_keeps_a_share_and_no_more_than_there_is_room_for) {
   CHECK_EQ(check_sums().live, (uint64_t)(HELD / 2) * large_good_size(LARGE));
   for (unsigned i = HELD / 2; i < HELD; i++) give(held[i]);
   CHECK(kept_release(mine()) && !kept_release(mine()));
-  char *two[] = {block_alloc(LARGE), block_alloc(LARGE), block_alloc(LARGE)};
+  char *two[] = {take(LARGE), take(LARGE), take(LARGE)};
   for (unsigned i = 0; i < 3; i++) give(two[i]); /* hardly anything is in use */
   CHECK_EQ(kept_units(mine()), 2);
 }
@@ -101,7 +104,7 @@ TEST(what_nobody_asks_for_goes_at_the_second_look) {
   start_kept();
   give(held[0]), give(held[1]);
   CHECK_EQ(kept_age(mine()), 0);
-  give(block_alloc(LARGE)); /* one of the two has been used */
+  give(take(LARGE)); /* one of the two has been used */
   CHECK_EQ(kept_age(mine()), 1);
   CHECK_EQ(kept_units(mine()), 1);
   CHECK_EQ(kept_age(mine()), 1);
@@ -123,11 +126,11 @@ TEST(fresh_memory_and_long_runs_come_after_what_is_kept) {
   start_kept();
   for (unsigned i = 0; i < 4; i++) give(held[i]);
   CHECK(ledger_idle_units() == 0 && kept_units(mine()) == 4);
-  char *four = block_alloc(4 * HAK_UNIT); /* nothing idle is left but this */
+  char *four = take(4 * HAK_UNIT); /* nothing idle is left but this */
   CHECK(four == held[0] && kept_units(mine()) == 0);
   give(held[5]), give(held[6]);
-  char *grown = block_alloc(LARGE);
-  CHECK(grown != NULL && block_alloc((KEPT_UNITS + 1) * HAK_UNIT) != NULL);
+  char *grown = take(LARGE);
+  CHECK(grown != NULL && take((KEPT_UNITS + 1) * HAK_UNIT) != NULL);
   CHECK_EQ(kept_units(mine()), 0);
 }
 
@@ -145,7 +148,7 @@ TEST(a_block_grows_into_what_is_kept_behind_it) {
 static pthread_barrier_t kept, looked_at;
 
 static void *keep(void *heap) {
-  give(block_alloc(100));
+  give(take(100));
   give(held[0]), give(held[1]);
   CHECK_EQ(kept_units(mine()), 2);
   *(heap_t **)heap = thread_heap;
@@ -210,5 +213,5 @@ TEST(a_fork_loses_no_span_that_was_on_its_way) {
   CHECK_EQ(ledger_used_units(), used - 3);
   (void)check_sums();
   give(held[3]);
-  CHECK(block_alloc(LARGE) == held[3]);
+  CHECK(take(LARGE) == held[3]);
 }
