@@ -403,13 +403,13 @@ bool os_thread_possible(void) { return true; }
 /* Runs it at once, to its end. */
 bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
   uint32_t none = 0;
-  fake.confined = thread->confined = confined;
   if (load_relaxed(&thread->held) != 0 || load_relaxed(&thread->unable)) return false;
   if (fake_fails(FAKE_THREAD) || !atomic_compare_exchange_strong(&thread->id, &none, 1)) return false;
+  fake.confined = thread->confined = confined; /* with the claim */
   os_prepare_t *prepare = load_acquire(&thread->prepare);
   thread->files = prepare != NULL && prepare();
   run();
-  store_relaxed(&thread->id, 0);
+  store_release(&thread->id, 0);
   return true;
 }
 
