@@ -1,6 +1,6 @@
 /* churn.c - a program that allocates much and holds next to nothing: churn [ROUNDS]; for good if there is no number.
  *
- * A round has COUNT blocks of 24 bytes from `often`, of 3,000 from `seldom` a hundredth of that, and a large one. */
+ * A round has COUNT blocks of 24 bytes from `often`, of 3,000 from `seldom` a hundredth of that, and one that no bin holds. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -20,6 +20,6 @@ int main(int count, char **arguments) {
   for (long left = count > 1 ? atol(arguments[1]) : -1; left != 0; left--) {
     often();
     seldom();
-    free(sink = malloc(40000));
+    free(sink = malloc(100000));
   }
 }
