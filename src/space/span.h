@@ -15,7 +15,7 @@ typedef enum span_use {
   SPAN_SLAB,
   SPAN_PLAIN, /* a large block, probably written all over */
   SPAN_ZEROED, /* a large block that must be zero, probably written here and there */
-  SPAN_GROWN   /* a large block that has grown to its size, and may be to grow where it is */
+  SPAN_GROWN   /* a large block that realloc has made larger, and may again, where it is */
 } span_use_t;
 
 /* A span of `units` units whose first unit's address is a multiple of
