@@ -170,7 +170,7 @@ BREACH(ALL, "a usable unit beyond the frontier", ADD(region.units, (uint32_t)-1)
 
 /* units and spans */
 BREACH(ALL, "a large block has not the bytes of its units", ADD(large->bytes, HAK_UNIT))
-BREACH(ALL, "a large block has not the bytes of its units", ADD(large->bytes, -16))
+BREACH(ALL, "a large block has not the bytes of its units", ADD(large->bytes, -HAK_GRANULE))
 BREACH(ALL, "a large block has more left over than a page", large->left = 1 << 20)
 BREACH(ALL, "a large block is in the list of no owner", store_relaxed(&large->owned, true);
        store_relaxed(&remote_of(unit_number(large))->owner, NULL))
