@@ -170,7 +170,8 @@ static bool thread_clone(os_thread_t *thread) {
 }
 
 /* SIGSYS stays as it is: a filter that traps ends a thread that blocks it.  No handler may run before the claim is settled, since one
- * that changes credentials would wait for this. */
+ * that changes credentials would wait for this.  Nor is a thread started in a child that a handler has forked from here, before the
+ * child is repaired: os_thread_forget would give the thread's stack to a second one. */
 bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
   if (!os_thread_possible() || os_thread_exists(thread) || load_relaxed(&thread->unable)) return false;
   if (confined && thread_lingers(thread)) return false;
@@ -178,7 +179,7 @@ bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
   uint32_t none = 0;
   (void)syscall_6(SYS_rt_sigprocmask, SIG_BLOCK, (long)&most, (long)&before, sizeof most, 0, 0); /* the new thread inherits it */
   bool started = false;
-  if (atomic_compare_exchange_strong(&thread->id, &none, 1)) {
+  if (!os_forked() && atomic_compare_exchange_strong(&thread->id, &none, 1)) {
     thread->run = run;
     thread->confined = confined;
     started = atomic_load(&thread->held) == 0 && thread_clone(thread);

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "os/file.h"
 #include "os/os.h"
 #include "os/syscall.h"
@@ -295,6 +296,22 @@ TEST(a_confined_one_may_have_files_of_its_own) {
   CHECK_EQ(load_relaxed(&its_results[1]), 0);
   CHECK_EQ(load_relaxed(&its_results[2]), -EBADF);
   CHECK_EQ(load_relaxed(&its_results[3]), -EPERM);
+}
+
+/* A signal handler may fork just before its thread starts one: the repair that follows forgets what was started. */
+TEST(a_child_that_is_not_repaired_starts_none) {
+  require_threads();
+  os_fork_note();
+  CHECK(!os_thread_start(&thread, count_run, false));
+  CHECK(!os_thread_exists(&thread));
+  REQUIRE(os_fork_claim(thread_self()));
+  CHECK(!os_thread_start(&thread, count_run, false));
+  os_thread_forget(&thread);
+  os_fork_seen(thread_self());
+  CHECK_EQ(load_relaxed(&runs), 0);
+  CHECK(os_thread_start(&thread, count_run, false));
+  wait_for_runs(1);
+  wait_for_end();
 }
 
 /* From the first moment that its starter has. */
