@@ -1,6 +1,7 @@
 """Keeps each finished run at once, a line of JSON each, so that a stopped benchmark can go on.
 
-The first line is the plan; a last line that was cut off while it was written is dropped.
+The first line is the plan; a last line that was cut off while it was written is dropped. Figures have six digits, so that a report
+made from what is kept of them later is the same to the last character.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ from pathlib import Path
 from hakmem.errors import Failure
 
 FILE = "runs.jsonl"
+_DIGITS = 6
 
 # What must not have changed since the runs that are already there.
 _KEPT = ("format", "choices", "machine", "allocators", "workloads")
+
+
+def _short(value: object) -> object:
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
 
 def stored_plan(output: Path) -> dict:
@@ -57,8 +63,9 @@ class Journal:
             file.write(json.dumps(value) + "\n")
 
     def add(self, entry: dict) -> None:
-        self._write(entry)
-        self._keep(entry)
+        short = {key: _short(value) for key, value in entry.items()}
+        self._write(short)
+        self._keep(short)
 
     def failed(self, workload: str, allocator: str) -> bool:
         return any(

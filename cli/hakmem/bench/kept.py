@@ -3,7 +3,7 @@
     python -m hakmem.bench.kept pack DIR FILE        the results.json in DIR, as a smaller file
     python -m hakmem.bench.kept report FILE DIR      results.json, report.html and report.md from that, in DIR
 
-Every figure of every repetition is there, to six digits. What is not is the resident set over the time of each run, so that the report
+Every figure of every repetition is there. What is not is the resident set over the time of each run, so that the report
 has no plot of it, and whatever tells of the machine's folders alone.
 """
 
@@ -18,16 +18,11 @@ from hakmem.bench import since
 from hakmem.errors import Failure
 
 FORMAT = 1
-_DIGITS = 6
 _CHOICES = ("repetitions", "timeout", "seed")
 _ALLOCATOR = ("name", "title", "version", "source")
 _COPIED = ("begun", "size", "machine", "hakmem", "reference", "strace_problem", "left_out", "workloads")
 _PAIR = ("kind", "workload", "allocator")
 _LEFT_OUT = (*_PAIR, "course", "samples")
-
-
-def _short(value: object) -> object:
-    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
 
 def _keys(runs: list[dict]) -> dict[str, list[str]]:
@@ -47,7 +42,7 @@ def pack(stored: dict) -> dict:
         "allocators": [{name: entry[name] for name in _ALLOCATOR} for entry in stored["allocators"]],
         "keys": keys,
         "runs": [
-            [*(run[name] for name in _PAIR), *(_short(run.get(key)) for key in keys[run["kind"]])] for run in stored["runs"]
+            [*(run[name] for name in _PAIR), *(run.get(key) for key in keys[run["kind"]])] for run in stored["runs"]
         ],
     }
 
