@@ -31,6 +31,7 @@ static void free_large(const block_info_t *info, void *block, const char *functi
     fault_abort("overflow", function, block, "bytes behind the block were overwritten", FAULT_LARGE);
   }
   if (HAK_UNLIKELY(load_relaxed(&info->span->owned))) named_let_go(info->span);
+  if (!HAK_SECURE && load_relaxed(&info->span->units) <= KEPT_UNITS) thread_attach_to_keep();
   if (!heap_keep_large(thread_heap, info->span)) large_free(info->span);
 }
 

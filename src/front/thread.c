@@ -21,10 +21,14 @@
 __thread heap_t *thread_fast_heap = &heap_none;
 __thread heap_t *thread_heap;
 __thread uint8_t thread_shared_blocks;
+static __thread uint8_t thread_large_frees __attribute__((tls_model("initial-exec")));
 static __thread bool thread_ended __attribute__((tls_model("initial-exec")));
 
 static pthread_key_t exit_key;
 static _Atomic bool exits_watched;
+
+/* The free of a large block with which a thread without a heap gets one. */
+#define LARGE_FREES_FIRST 4
 
 /* Heaps that are looked at for a peak. */
 #define HOLE_HEAPS 64
@@ -168,6 +172,10 @@ heap_t *thread_attach(void) { return attach_to(NULL); }
 void thread_set_stand_in(heap_t *named) {
   heap_set_stand_in(thread_heap, named);
   thread_fast_heap = named != NULL ? &heap_none : thread_heap;
+}
+
+void thread_attach_to_keep(void) {
+  if (thread_heap == NULL && !thread_ended && ++thread_large_frees >= LARGE_FREES_FIRST) (void)attach_to(NULL);
 }
 
 /* After the thread's end nobody would take the heap from it. */

@@ -52,6 +52,8 @@ HAK_CHECKED void *thread_take_shared(unsigned size_class);
 HAK_CHECKED heap_t *thread_attach(void);
 /* Has the thread, which has a heap, take from a named one instead; from its own with NULL. */
 void thread_set_stand_in(heap_t *named);
+/* For a thread without a heap that frees a large block which could be kept: after a few it gets a heap to keep them in. */
+void thread_attach_to_keep(void);
 /* For a thread without a heap that frees a block of this owner's: an orphan's heap becomes its own. Who frees one mostly frees more. */
 void thread_adopt(slab_owner_t *owner);
 /* Before the loader has given the main thread's variables their values: what malloc needs.  Calls nothing of libc's. */

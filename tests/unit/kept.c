@@ -12,6 +12,7 @@
 #include "front/repair.h"
 #include "front/resize.h"
 #include "front/supply.h"
+#include "front/thread.h"
 #include "kit/options.h"
 #include "kit/pressure.h"
 #include "space.h"
@@ -195,6 +196,37 @@ TEST(a_thread_that_ends_or_trims_keeps_nothing) {
   CHECK(kept_units(mine()) == 1 && heap_may_trim(thread_heap));
   heap_trim(thread_heap);
   CHECK_EQ(kept_units(mine()), 0);
+  (void)check_sums();
+}
+
+/* One that takes large blocks alone has no heap at first. */
+static void *free_large_alone(void *most) {
+  size_t size = *(const size_t *)most;
+  for (unsigned i = 0; i < 3; i++) give(take(size));
+  CHECK(thread_heap == NULL);
+  void *block = take(size);
+  give(block);
+  if (size > KEPT_UNITS * HAK_UNIT) {
+    CHECK(thread_heap == NULL);
+    return NULL;
+  }
+  if (thread_heap == NULL) return NULL;
+  CHECK(kept_units(mine()) == 1 && take(size) == block);
+  give(block);
+  return thread_heap;
+}
+
+TEST(a_thread_that_frees_large_blocks_alone_gets_a_heap_to_keep_them_in) {
+  size_t kept_size = LARGE, too_large = (KEPT_UNITS + 1) * HAK_UNIT;
+  void *heap;
+  pthread_t thread;
+  start_kept();
+  thread_watch_exits();
+  REQUIRE(pthread_create(&thread, NULL, free_large_alone, &kept_size) == 0 && pthread_join(thread, &heap) == 0);
+  REQUIRE(heap != NULL);
+  CHECK(load_relaxed(&((heap_t *)heap)->state) == HEAP_ORPHAN && kept_units(&((heap_t *)heap)->owner.kept) == 0);
+  REQUIRE(pthread_create(&thread, NULL, free_large_alone, &too_large) == 0 && pthread_join(thread, &heap) == 0);
+  CHECK(heap == NULL);
   (void)check_sums();
 }
 
