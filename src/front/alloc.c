@@ -140,14 +140,20 @@ static HAK_NOINLINE void *alloc_small(size_t size) {
 
 /* --- large ------------------------------------------------------------------------------- */
 
+/* Not one that the thread has kept. */
+static void *large_fresh(size_t size, size_t align, span_use_t use) {
+  if (use != SPAN_GROWN) return large_alloc(size, align, use);
+  return large_alloc_to_grow(size, thread_heap != NULL ? thread_heap->number : 0);
+}
+
 /* What fits in no region fails whatever is freed. */
 static HAK_COLD void *large_again(size_t size, size_t align, span_use_t use) {
   void *block = NULL;
   if (large_good_size(size) == 0) return out_of_memory();
   for (unsigned pleas = 0; block == NULL && pleas < PLEAS_MOST && plea_for(size); pleas++) {
     thread_enter();
-    block = large_alloc(size, align, use);
-    if (block == NULL && trim_all()) block = large_alloc(size, align, use);
+    block = large_fresh(size, align, use);
+    if (block == NULL && trim_all()) block = large_fresh(size, align, use);
     (void)thread_leave_with_upkeep();
   }
   return block != NULL ? block : out_of_memory();
@@ -157,8 +163,8 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
   if (size > PTRDIFF_MAX || !boot()) return out_of_memory();
   thread_enter();
   void *block = align <= HAK_UNIT ? heap_take_large(thread_heap, size, use) : NULL;
-  if (block == NULL) block = large_alloc(size, align, use);
-  if (HAK_UNLIKELY(block == NULL) && large_may_fit(size, align) && trim_all()) block = large_alloc(size, align, use);
+  if (block == NULL) block = large_fresh(size, align, use);
+  if (HAK_UNLIKELY(block == NULL) && large_may_fit(size, align) && trim_all()) block = large_fresh(size, align, use);
   if (HAK_UNLIKELY(thread_leave_with_upkeep())) plea_tell();
   return block != NULL ? block : large_again(size, align, use);
 }

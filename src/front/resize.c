@@ -71,8 +71,9 @@ static bool resize_large(unit_t *slab, size_t size) {
   bool owned = load_relaxed(&slab->owned);
   bool resized = size >= LARGE_MIN && (HAK_UNLIKELY(owned) ? named_resize_large(slab, size) : large_resize(slab, size));
   heap_t *heap = thread_heap;
-  bool again = !resized && !owned && size > large_usable(slab) && heap != NULL && kept_release(&heap->owner.kept);
-  if (again) resized = large_resize(slab, size); /* what the thread keeps may lie behind it */
+  bool may_grow = !resized && !owned && size > large_usable(slab);
+  bool again = may_grow && heap != NULL && large_is_before_kept(slab) && kept_release(&heap->owner.kept);
+  if (again) resized = large_resize(slab, size);
   thread_leave_with_upkeep();
   if (HAK_COUNTED && resized) {
     counted_give(before);

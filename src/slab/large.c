@@ -54,6 +54,15 @@ bool large_may_fit(size_t size, size_t align) {
   return bytes != 0 && region_may_hold(units_of(bytes), units_of_align(align));
 }
 
+/* `size` bytes were asked for. */
+static void *block_enter(uint32_t unit, size_t bytes, size_t size) {
+  store_relaxed(&unit_at(unit)->bytes, bytes);
+  unit_at(unit)->left = HAK_SECURE ? (uint32_t)(bytes - size) : 0;
+  units_enter(unit, units_of(bytes), UNIT_LARGE, CLASS_NONE);
+  add_relaxed(&large_alloc_count, 1);
+  return block_begin(unit, bytes);
+}
+
 void *large_alloc(size_t size, size_t align, span_use_t use) {
   size_t bytes = large_good_size(size);
   if (bytes == 0) return NULL;
@@ -61,11 +70,15 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
   uint32_t unit = HAK_SECURE ? large_secure_span(bytes, align, use, &zero) : large_span(bytes, align, use, &zero);
   if (unit == SPAN_NONE) return NULL;
   if (use == SPAN_ZEROED && !zero) large_clear(unit, bytes);
-  store_relaxed(&unit_at(unit)->bytes, bytes);
-  unit_at(unit)->left = HAK_SECURE ? (uint32_t)(bytes - size) : 0;
-  units_enter(unit, units_of(bytes), UNIT_LARGE, CLASS_NONE);
-  add_relaxed(&large_alloc_count, 1);
-  return block_begin(unit, bytes);
+  return block_enter(unit, bytes, size);
+}
+
+void *large_alloc_to_grow(size_t size, uint32_t home) {
+  size_t bytes = large_good_size(size);
+  bool zero;
+  if (HAK_SECURE || bytes == 0 || bytes >= HAK_SUPERSLAB) return large_alloc(size, 1, SPAN_GROWN);
+  uint32_t unit = span_alloc_to_grow(units_of(bytes), home, &zero);
+  return unit != SPAN_NONE ? block_enter(unit, bytes, size) : NULL;
 }
 
 void *large_take_kept(kept_t *kept, size_t size, span_use_t use) {
@@ -113,6 +126,11 @@ void large_move(unit_t *from, void *to) {
   uint32_t moved = HAK_SECURE ? 0 : move_pages(start, (uint32_t)region_unit(to), (uint32_t)(bytes >> HAK_UNIT_SHIFT));
   size_t done = (size_t)moved << HAK_UNIT_SHIFT;
   memcpy((char *)to + done, (char *)region_address(start) + done, bytes - done);
+}
+
+bool large_is_before_kept(const unit_t *first) {
+  uint32_t behind = unit_number(first) + load_relaxed(&first->units);
+  return behind < load_acquire(&region.units) && load_relaxed(&unit_at(behind)->kind) == UNIT_KEPT;
 }
 
 bool large_resize(unit_t *first, size_t size) {

@@ -16,6 +16,8 @@ HAK_INLINE size_t large_request(size_t size) { return size > SMALL_MAX ? size : 
 size_t large_good_size(size_t size);
 /* NULL when out of memory; zero if `use` says so. `align` is a power of two. */
 HAK_CHECKED void *large_alloc(size_t size, size_t align, span_use_t use);
+/* The same, SPAN_GROWN and where it may grow more: span.h. */
+HAK_CHECKED void *large_alloc_to_grow(size_t size, uint32_t home);
 void large_free(unit_t *first);
 /* The same from what a thread keeps, for that thread: NULL and false if it has nothing, or no room.  Not in the secure library. */
 HAK_CHECKED void *large_take_kept(kept_t *kept, size_t size, span_use_t use);
@@ -26,6 +28,8 @@ HAK_CHECKED bool large_may_fit(size_t size, size_t align);
 bool large_trim(void);
 /* Makes `size` bytes usable in place; false if that cannot be. New bytes are not zeroed. */
 HAK_CHECKED bool large_resize(unit_t *first, size_t size);
+/* Whether what lies behind it is kept, by any thread, for all that is known. */
+HAK_CHECKED bool large_is_before_kept(const unit_t *first);
 /* Brings the content of a live block into another, `to`, that is not smaller; what `from` holds then is lost. */
 void large_move(unit_t *from, void *to);
 

@@ -99,7 +99,7 @@ static bool units_claim(uint32_t start, uint32_t units) {
 /* No superslab from `from` to `lowest` has had a free unit.  Who frees one meanwhile may be missed: find_lowest looks there before the
  * heap grows. */
 static void note_lowest(uint32_t from, uint32_t lowest) {
-  if (lowest == from) return;
+  if (lowest == from || load_relaxed(&ledger_lowest) != from) return;
   (void)atomic_compare_exchange_strong_explicit(&ledger_lowest, &from, lowest, memory_order_relaxed, memory_order_relaxed);
 }
 
@@ -118,6 +118,12 @@ static uint32_t find_in_words(uint32_t from, uint32_t units, unsigned align) {
     }
   }
   return SPAN_NONE;
+}
+
+/* Each home begins at a superslab of its own, if there are so many: the first thread's at the lowest, where most slabs are too. */
+static uint32_t find_at_home(uint32_t units, uint32_t home) {
+  uint32_t others = region_superslabs() - 1;
+  return home != 0 && others != 0 ? find_in_words(1 + (home - 1) % others, units, 1) : SPAN_NONE;
 }
 
 static uint32_t find_lowest(uint32_t units, unsigned align) {
@@ -140,6 +146,7 @@ typedef struct wanted {
   uint32_t units;
   uint64_t align;
   span_use_t use;
+  uint32_t home; /* of SPAN_GROWN */
 } wanted_t;
 
 /* The best place so far. */
@@ -203,11 +210,14 @@ static HAK_COLD bool units_refused(uint32_t start, uint32_t units) {
   return true;
 }
 
-static uint32_t find_and_claim(uint32_t units, uint64_t align, span_use_t use) {
-  if (units <= SMALL_SPAN && align <= WORD_UNITS && region.base % HAK_SUPERSLAB == 0) return find_lowest(units, (unsigned)align);
+static uint32_t find_and_claim(const wanted_t *wanted) {
+  if (wanted->units <= SMALL_SPAN && wanted->align <= WORD_UNITS && region.base % HAK_SUPERSLAB == 0) {
+    uint32_t start = wanted->use == SPAN_GROWN ? find_at_home(wanted->units, wanted->home) : SPAN_NONE;
+    return start != SPAN_NONE ? start : find_lowest(wanted->units, (unsigned)wanted->align);
+  }
   for (;;) {
-    uint32_t start = find_across(&(wanted_t){units, align, use});
-    if (start == SPAN_NONE || units_claim(start, units)) return start;
+    uint32_t start = find_across(wanted);
+    if (start == SPAN_NONE || units_claim(start, wanted->units)) return start;
   }
 }
 
@@ -220,19 +230,20 @@ static bool purge_wait(unsigned *tries) {
   return true;
 }
 
-uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *zero) {
-  HAK_ASSERT(units > 0 && bits_is_pow2(align_units));
+static uint32_t span_take(const wanted_t *wanted, bool *zero) {
+  const uint32_t units = wanted->units;
+  HAK_ASSERT(units > 0 && bits_is_pow2(wanted->align));
   /* Room for the run wherever alignment lets it start. */
-  uint64_t want = (uint64_t)units + align_units - 1;
+  uint64_t want = (uint64_t)units + wanted->align - 1;
   if (want > HAK_REGION_MAX >> HAK_UNIT_SHIFT) return SPAN_NONE;
   for (unsigned tries = 0;;) {
     uint32_t ends = ledger_completions();
     uint32_t frontier = load_acquire(&region.units);
-    uint32_t start = units <= frontier ? find_and_claim(units, align_units, use) : SPAN_NONE;
+    uint32_t start = units <= frontier ? find_and_claim(wanted) : SPAN_NONE;
     bool refused = start != SPAN_NONE && HAK_UNLIKELY(ledger_cap() != LEDGER_NO_CAP) && units_refused(start, units);
     if (start != SPAN_NONE && !refused) {
       memcheck_open(region_address(start), units * HAK_UNIT);
-      *zero = units_mark_dirty(start, units, use);
+      *zero = units_mark_dirty(start, units, wanted->use);
       return start;
     }
     if (!refused && region_grow(frontier, (uint32_t)want)) continue;
@@ -242,6 +253,12 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
     }
   }
 }
+
+uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *zero) {
+  return span_take(&(wanted_t){units, align_units, use, 0}, zero);
+}
+
+uint32_t span_alloc_to_grow(uint32_t units, uint32_t home, bool *zero) { return span_take(&(wanted_t){units, 1, SPAN_GROWN, home}, zero); }
 
 /* The units from `start` to the frontier are all free. */
 static bool reaches_frontier(uint32_t start, uint32_t frontier) {

@@ -22,6 +22,9 @@ typedef enum span_use {
  * align_units * 64 KiB (a power of two).  *zero tells whether all of it is
  * known to be zero.  SPAN_NONE: out of memory. */
 HAK_CHECKED uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *zero);
+/* The same for a large block that realloc has made larger, and may again.  Blocks of one home, a number, lie near one another, so that
+ * those of other threads are not in the way. */
+HAK_CHECKED uint32_t span_alloc_to_grow(uint32_t units, uint32_t home, bool *zero);
 /* Claims just these units if all are free, or can be mapped, to grow the span that ends there. */
 HAK_CHECKED bool span_claim(uint32_t start, uint32_t units);
 void span_free(uint32_t start, uint32_t units);

@@ -230,6 +230,40 @@ TEST(a_thread_that_frees_large_blocks_alone_gets_a_heap_to_keep_them_in) {
   (void)check_sums();
 }
 
+static uint32_t superslab_of_growing(void) { return (uint32_t)region_unit(take(LARGE)) / HAK_UNITS_PER_SUPERSLAB; }
+
+static void *grow_at_home(void *unused) {
+  block_free(take(100), 0, "free");
+  uint32_t homes = region_superslabs() - 1;
+  CHECK(thread_heap->number != 0 && homes > thread_heap->number);
+  CHECK_EQ(superslab_of_growing(), 1 + (thread_heap->number - 1) % homes);
+  return unused;
+}
+
+TEST(what_grows_lies_apart_by_threads) {
+  pthread_t thread;
+  start_kept();
+  void *wide = take(200 * HAK_UNIT);
+  for (unsigned i = 0; i < HELD; i++) give(held[i]);
+  give(wide);
+  (void)kept_release(mine());
+  CHECK(thread_heap->number == 0 && superslab_of_growing() == 0);
+  REQUIRE(pthread_create(&thread, NULL, grow_at_home, NULL) == 0 && pthread_join(thread, NULL) == 0);
+}
+
+/* What other threads' blocks keep from growing in place does not cost the thread what it keeps. */
+TEST(what_is_kept_stays_unless_it_lies_behind_a_block_that_grows) {
+  start_kept();
+  void *wide = take(16 * HAK_UNIT);
+  char *one = take(LARGE), *wall = take(LARGE), *other = take(LARGE);
+  REQUIRE(wall == one + HAK_UNIT && other == wall + HAK_UNIT);
+  give(wide);
+  give(other);
+  CHECK(block_realloc(one, 2 * HAK_UNIT) != one);
+  CHECK_EQ(kept_units(mine()), 2);
+  CHECK(block_realloc(wall, 2 * HAK_UNIT) == wall);
+}
+
 /* Of a thread that was about to take a block, and stayed in the parent. */
 TEST(a_fork_loses_no_span_that_was_on_its_way) {
   pthread_t thread;

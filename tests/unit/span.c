@@ -429,6 +429,28 @@ TEST(a_span_grows_past_the_frontier_unless_something_is_in_the_way) {
   check_all();
 }
 
+static uint32_t take_at_home(uint32_t units, uint32_t home) {
+  bool zero;
+  uint32_t start = span_alloc_to_grow(units, home, &zero);
+  CHECK(start != SPAN_NONE && start % WORD + units <= WORD);
+  return start;
+}
+
+TEST(what_may_grow_lies_apart_from_that_of_other_homes) {
+  start_space((uint64_t)1 << 40);
+  for (unsigned i = 0; i < 3; i++) take(i, WORD, 1);
+  for (unsigned i = 0; i < 3; i++) give(i);
+  uint32_t frontier = load_relaxed(&region.units), homes = frontier / WORD - 1, starts[3];
+  REQUIRE(homes >= 2);
+  for (uint32_t home = 0; home < 3; home++) CHECK_EQ((starts[home] = take_at_home(1, home)) / WORD, home);
+  for (uint32_t home = 0; home < 3; home++) CHECK(span_claim(starts[home] + 1, 8));
+  CHECK_EQ(take_at_home(1, homes + 1) / WORD, 1); /* the second one's again */
+  CHECK_EQ(load_relaxed(&region.units), frontier);
+  /* A home that is full is none: what is free elsewhere comes before fresh memory. */
+  while (ledger_used_units() + 23 < frontier) (void)take_at_home(1, 2);
+  CHECK(take_at_home(16, 2) / WORD == 1 && load_relaxed(&region.units) == frontier);
+}
+
 TEST(a_purge_that_fails_leaves_the_units_dirty) {
   start_space(UINT64_MAX);
   take(0, 20, 1);
