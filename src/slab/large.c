@@ -130,7 +130,7 @@ void large_move(unit_t *from, void *to) {
 
 bool large_is_before_kept(const unit_t *first) {
   uint32_t behind = unit_number(first) + load_relaxed(&first->units);
-  return behind < load_acquire(&region.units) && load_relaxed(&unit_at(behind)->kind) == UNIT_KEPT;
+  return behind < load_relaxed(&region.units) && load_relaxed(&unit_at(behind)->kind) == UNIT_KEPT;
 }
 
 bool large_resize(unit_t *first, size_t size) {
