@@ -85,7 +85,7 @@ static hak_stats_t stats_now(void) {
  * thread a heap, which has the clock. */
 static void pass_time(void) {
   void *small = touched(100);
-  for (int i = 0; i < 16; i++) free(touched(MIB / 16));
+  for (int i = 0; i < 8; i++) free(touched(MIB / 8));
   free(small);
   usleep(1000);
 }
