@@ -61,8 +61,8 @@ typedef struct heap {
   bin_budget_t budget;
   uint64_t last_tick_ms;
   _Atomic uint32_t slow_paths;
+  uint32_t number;           /* how many heaps were made before */
   struct heap *_Atomic next; /* of all heaps; never removed */
-  uint32_t number;           /* how many were made before */
   struct heap *link;         /* heaps.c, as the next two */
   _Atomic uint32_t state;
   uintptr_t thread;

@@ -108,9 +108,9 @@ static void heap_list(heap_t *heap, heap_state_t state, uintptr_t thread) {
   heap->thread = thread;
   store_relaxed(&heap->state, (uint32_t)state);
   heap_enter(heap);
-  const heap_t *newest = load_relaxed(&heaps_newest);
+  heap_t *newest = load_relaxed(&heaps_newest);
   heap->number = newest != NULL ? newest->number + 1 : 0;
-  store_relaxed(&heap->next, load_relaxed(&heaps_newest));
+  store_relaxed(&heap->next, newest);
   store_release(&heaps_newest, heap);
   lock_release(&lists_lock);
 }
