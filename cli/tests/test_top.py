@@ -108,7 +108,8 @@ class Screen:
 
 @pytest.fixture
 def screen(held, tmp_path):
-    with running(held, "pinned") as process:
+    """Without the keeper, which would trim the idle heap between two readings that are compared."""
+    with running(held, "pinned", HAKMEM_KEEPER="0") as process:
         shown = Screen([HAKMEM, "top", str(process.pid), "--seconds", "0.3"], tmp_path)
         yield shown, process
         shown.end()
