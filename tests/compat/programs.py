@@ -215,7 +215,13 @@ def varnish(side):
         for number in range(OBJECTS):
             url = f"/{number}"
             assert fetch(asked, url) == fetch(asked, url) == page(url), url
-        figures = json.loads(side.call("/usr/bin/varnishstat", "-1", "-j", "-n", place))["counters"]
+
+        def counters():
+            return json.loads(side.call("/usr/bin/varnishstat", "-1", "-j", "-n", place))["counters"]
+
+        # A worker adds its counts once the answer is sent.
+        wait_for(lambda: counters()["MAIN.client_req"]["value"] == OBJECTS * 2)
+        figures = counters()
         assert figures["MAIN.cache_miss"]["value"] == OBJECTS and figures["MAIN.cache_hit"]["value"] == OBJECTS, figures
         # More than the store holds has passed, so the oldest were freed.
         assert figures["MAIN.n_lru_nuked"]["value"] > 0 and 0 < figures["SMA.s0.g_bytes"]["value"] <= 8 << 20, figures
