@@ -1,12 +1,12 @@
 /* memory.c - the state that each execution starts from, and the kernel's part in it.
  *
- * What an execution can change lies in the program's own variables, copied as
- * a whole, in one arena that stands for the kernel's mappings anywhere, and in
- * what is mapped at addresses of the program's choice.  The last two
- * are read-only at first: the first write to a page is a fault, which keeps
- * the page's content and makes it writable.  Restoring is then a copy of the
- * few pages that any execution has ever written to.  The explorer's own state
- * lies in mappings outside of all that. */
+ * What an execution can change lies in the program's own variables, in one
+ * arena that stands for the kernel's mappings anywhere, and in what is mapped
+ * at addresses of the program's choice.  All three are read-only at first: the
+ * first write to a page is a fault, which keeps the page's content and makes
+ * it writable.  Restoring is then a copy of the few pages that any execution
+ * has ever written to.  The explorer's own state lies in mappings outside of
+ * all that. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +33,6 @@ typedef struct memory {
   char *arena;
   places_t placed; /* by any execution; they stay */
   bool kept;
-  size_t data_bytes;
-  char *data;
   unsigned pages;
   char *page[PAGES_MOST];
   char *content; /* PAGES_MOST pages */
@@ -56,7 +54,16 @@ static void *map(size_t bytes, int protection) {
 
 /* --- pages ------------------------------------------------------------------------------- */
 
-static void page_keep(unsigned i) { memcpy(m->content + i * PAGE, m->page[i], PAGE); }
+static char *page_of(char *address) { return address - (uintptr_t)address % PAGE; }
+
+/* The first page of variables may begin with what the dynamic linker writes to. */
+static char *page_start(unsigned i) { return m->page[i] == page_of(__data_start) ? __data_start : m->page[i]; }
+
+static void page_copy(unsigned i, bool back) {
+  char *start = page_start(i), *copy = m->content + i * PAGE + (start - m->page[i]);
+  if (back) memcpy(start, copy, (size_t)(m->page[i] + PAGE - start));
+  else memcpy(copy, start, (size_t)(m->page[i] + PAGE - start));
+}
 
 /* Whether all of it lies in one place, or with `some` any of it in any. */
 static bool is_placed(const places_t *places, const char *start, const char *end, bool some) {
@@ -75,13 +82,13 @@ static bool place_add(places_t *places, char *start, char *end) {
 }
 
 static bool page_track(char *address) {
-  char *page = address - (uintptr_t)address % PAGE;
-  bool in_arena = page >= m->arena && page < m->arena + ARENA_BYTES;
-  if ((!in_arena && !is_placed(&m->placed, page, page + PAGE, false)) || m->pages == PAGES_MOST) return false;
+  char *page = page_of(address);
+  bool is_ours = (page >= m->arena && page < m->arena + ARENA_BYTES) || (page >= page_of(__data_start) && page < _end);
+  if ((!is_ours && !is_placed(&m->placed, page, page + PAGE, false)) || m->pages == PAGES_MOST) return false;
   if (mprotect(page, PAGE, PROT_READ | PROT_WRITE) != 0) return false;
   m->page[m->pages] = page;
-  if (m->kept) page_keep(m->pages);
   m->pages++;
+  if (m->kept) page_copy(m->pages - 1, false);
   return true;
 }
 
@@ -95,8 +102,6 @@ void memory_start(void) {
   memory_t *made = map(sizeof *made, PROT_READ | PROT_WRITE);
   made->arena = map(ARENA_BYTES, PROT_READ);
   made->content = map(PAGES_MOST * PAGE, PROT_READ | PROT_WRITE);
-  made->data_bytes = (size_t)(_end - __data_start);
-  made->data = map(made->data_bytes, PROT_READ | PROT_WRITE);
   m = made;
   static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT};
   struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
@@ -105,13 +110,13 @@ void memory_start(void) {
 
 void memory_keep(void) {
   m->kept = true;
-  for (unsigned i = 0; i < m->pages; i++) page_keep(i);
-  memcpy(m->data, __data_start, m->data_bytes);
+  for (unsigned i = 0; i < m->pages; i++) page_copy(i, false);
+  char *start = page_of(__data_start);
+  if (mprotect(start, bits_round_up((size_t)(_end - start), PAGE), PROT_READ) != 0) abort();
 }
 
 void memory_restore(void) {
-  for (unsigned i = 0; i < m->pages; i++) memcpy(m->page[i], m->content + i * PAGE, PAGE);
-  memcpy(__data_start, m->data, m->data_bytes);
+  for (unsigned i = 0; i < m->pages; i++) page_copy(i, true);
 }
 
 void memory_refuse(unsigned count) { refused = count; }

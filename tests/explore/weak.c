@@ -15,6 +15,7 @@ enum {
   ACCESSES = 1 << 20,
   LOCATIONS = 1 << 15,      /* powers of two */
   GRANULES = 1 << 17,
+  RUN = 64,
   NEVER = 0
 };
 
@@ -325,9 +326,10 @@ void weak_barrier(void) {
 
 /* --- races ------------------------------------------------------------------------------- */
 
+/* Neighbours lie side by side, as one access often covers many. */
 static granule_t *granule_of(uintptr_t number) {
-  size_t i = hash(number, GRANULES);
-  while (w->granules[i].number != number && w->granules[i].number != 0) i = (i + 1) % GRANULES;
+  size_t i = hash(number / RUN, GRANULES / RUN) * RUN + number % RUN;
+  while (w->granules[i].number != number && w->granules[i].number != 0) i = (i + RUN) % GRANULES;
   granule_t *granule = &w->granules[i];
   if (granule->number == 0) {
     if (++w->granules_used > GRANULES / 4 * 3) abort();
@@ -363,8 +365,14 @@ static void granule_note(uintptr_t number, const access_t *access) {
     return;
   }
   if (w->accesses_used == ACCESSES) abort();
-  w->accesses[w->accesses_used] = *access;
-  w->accesses[w->accesses_used].next = granule->first;
+  access_t *noted = &w->accesses[w->accesses_used];
+  noted->place = access->place; /* field by field: a whole copy would wait for the stores of its parts */
+  noted->step = access->step;
+  noted->next = granule->first;
+  noted->actor = access->actor;
+  noted->bytes = access->bytes;
+  noted->writes = access->writes;
+  noted->is_atomic = access->is_atomic;
   granule->first = w->accesses_used++;
 }
 
