@@ -22,6 +22,10 @@ def build(place, file, text, settings):
     return place / "explore"
 
 
+def scenarios(program):
+    return subprocess.run([program, "-l"], check=True, capture_output=True, text=True).stdout.split()
+
+
 def failure(program, options, seconds=900):
     """The first scenario that fails, and how; None if none does."""
     run = subprocess.run([program, "-q", *options], capture_output=True, text=True, timeout=seconds)
