@@ -58,13 +58,18 @@ static uintptr_t read_pointer(const module_t *m, cursor_t *c, uint8_t encoding) 
 
 /* --- CIE and FDE ------------------------------------------------------------------------- */
 
-/* A cursor over one record behind its length; bad at the end of all. */
-static cursor_t record_open(const module_t *m, uintptr_t at) {
-  cursor_t c = cursor_open(m, at);
-  uint64_t length = cursor_unsigned(&c, 4);
-  if (length == 0 || length > (size_t)(c.end - c.at)) c.bad = true;
-  else c.end = c.at + length;
-  return c;
+/* A cursor over the next record behind its length; bad at the end of all. */
+static cursor_t record_next(cursor_t *all) {
+  uint64_t length = cursor_unsigned(all, 4);
+  if (all->bad || length == 0 || length > (size_t)(all->end - all->at)) return (cursor_t){.bad = true};
+  cursor_t record = {.at = all->at, .end = all->at + length};
+  all->at = record.end;
+  return record;
+}
+
+static cursor_t record_at(const module_t *m, uintptr_t at) {
+  cursor_t all = cursor_open(m, at);
+  return record_next(&all);
 }
 
 static bool read_augmentation(cursor_t *c, const uint8_t *letters, cie_t *cie) {
@@ -87,7 +92,7 @@ static bool read_augmentation(cursor_t *c, const uint8_t *letters, cie_t *cie) {
 
 static bool cie_read(const module_t *m, uintptr_t at, cie_t *cie) {
   if (cie->at == at) return true;
-  cursor_t c = record_open(m, at);
+  cursor_t c = record_at(m, at);
   *cie = (cie_t){0};
   if (cursor_unsigned(&c, 4) != 0) return false; /* no CIE */
   uint64_t version = cursor_unsigned(&c, 1);
@@ -103,8 +108,7 @@ static bool cie_read(const module_t *m, uintptr_t at, cie_t *cie) {
   return true;
 }
 
-static bool fde_read(const module_t *m, uintptr_t at, cie_t *cie, fde_t *fde) {
-  cursor_t c = record_open(m, at);
+static bool fde_read(const module_t *m, cursor_t c, cie_t *cie, fde_t *fde) {
   uintptr_t place = (uintptr_t)c.at;
   uint64_t back = cursor_unsigned(&c, 4);
   if (c.bad || back == 0 || !cie_read(m, place - back, cie)) return false;
@@ -120,11 +124,11 @@ static bool fde_holds(const fde_t *fde, uintptr_t pc) { return pc - fde->start <
 /* --- which FDE --------------------------------------------------------------------------- */
 
 static bool frames_scan(const module_t *m, uintptr_t at, uintptr_t pc, cie_t *cie, fde_t *fde) {
+  cursor_t all = cursor_open(m, at);
   for (unsigned i = 0; i < RECORDS_MOST; i++) {
-    cursor_t c = record_open(m, at);
-    if (c.bad) return false;
-    if (fde_read(m, at, cie, fde) && fde_holds(fde, pc)) return true;
-    at = (uintptr_t)c.end;
+    cursor_t record = record_next(&all);
+    if (record.bad) return false;
+    if (fde_read(m, record, cie, fde) && fde_holds(fde, pc)) return true;
   }
   return false;
 }
@@ -151,7 +155,8 @@ static bool header_search(const module_t *m, uintptr_t pc, cie_t *cie, fde_t *fd
     if (table_entry(m, c.at, bytes, 2 * middle) <= pc) low = middle + 1;
     else high = middle;
   }
-  return low > 0 && fde_read(m, table_entry(m, c.at, bytes, 2 * low - 1), cie, fde) && fde_holds(fde, pc);
+  if (low == 0) return false;
+  return fde_read(m, record_at(m, table_entry(m, c.at, bytes, 2 * low - 1)), cie, fde) && fde_holds(fde, pc);
 }
 
 /* --- the programs of tables -------------------------------------------------------------- */
