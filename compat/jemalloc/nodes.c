@@ -151,6 +151,22 @@ static int thread_bytes_read(const ctl_at_t *at, uint64_t *value) {
   return 0;
 }
 
+static int peak_read(const ctl_at_t *at, uint64_t *value) {
+  (void)at;
+  if (!compat_is_served()) return ENOENT;
+  counted_note_peak();
+  *value = (uint64_t)counted_bytes.peak;
+  return 0;
+}
+
+static int peak_reset(const ctl_at_t *at, uint64_t value) {
+  (void)at, (void)value;
+  if (!compat_is_served()) return ENOENT;
+  counted_bytes.base = counted_net();
+  counted_bytes.peak = 0;
+  return 0;
+}
+
 /* --- size classes ------------------------------------------------------------------------- */
 
 static int bins_read(const ctl_at_t *at, uint64_t *value) { return (void)at, *value = snapshot()->bins, 0; }
@@ -402,6 +418,8 @@ const ctl_node_t ctl_nodes[] = {
     {"thread.deallocated", CTL_U64, BYTES_GIVEN, thread_bytes_read, NULL, NULL},
     {"thread.deallocatedp", CTL_SIZE, BYTES_GIVEN_AT, thread_bytes_read, NULL, NULL},
     {"thread.idle", CTL_VOID, 0, NULL, flush_write, NULL},
+    {"thread.peak.read", CTL_U64, 0, peak_read, NULL, NULL},
+    {"thread.peak.reset", CTL_VOID, 0, NULL, peak_reset, NULL},
     {"thread.tcache.enabled", CTL_BOOL, 1, constant_read, cache_on_write, NULL},
     {"thread.tcache.flush", CTL_VOID, 0, NULL, flush_write, NULL},
     {"tcache.create", CTL_UNSIGNED, 0, cache_create_read, NULL, NULL},

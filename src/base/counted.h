@@ -1,4 +1,4 @@
-/* counted.h - bytes that the calling thread has had, and has given back: jemalloc's thread.allocated and thread.deallocated.
+/* counted.h - bytes that the calling thread has had, and has given back: jemalloc's thread.allocated, thread.deallocated and thread.peak.
  *
  * In a build of its own, for libjemalloc.so.2 (compat/), since it takes instructions of each hit.  Sizes are usable ones.  What goes with a
  * destroyed heap nobody has given back. */
@@ -11,14 +11,28 @@
 #if HAK_COUNTED
 typedef struct counted {
   uint64_t taken, given; /* bytes */
+  int64_t base, peak;    /* the most that taken less given has been above base */
 } counted_t;
 extern __thread counted_t counted_bytes __attribute__((tls_model("initial-exec")));
 #define COUNTED_ADD(which, bytes) ((void)(counted_bytes.which += (bytes)))
+
+HAK_INLINE int64_t counted_net(void) { return (int64_t)(counted_bytes.taken - counted_bytes.given); }
+
+/* Not in hits, so that the peak may miss what the thread's bins hold. */
+HAK_INLINE void counted_note_peak(void) {
+  int64_t above = counted_net() - counted_bytes.base;
+  if (above > counted_bytes.peak) counted_bytes.peak = above;
+}
 #else
+HAK_INLINE void counted_note_peak(void) {}
 #define COUNTED_ADD(which, bytes) ((void)(bytes))
 #endif
 
 HAK_INLINE void counted_take(size_t bytes) { COUNTED_ADD(taken, bytes); }
+HAK_INLINE void counted_take_slow(size_t bytes) {
+  counted_take(bytes);
+  counted_note_peak();
+}
 HAK_INLINE void counted_give(size_t bytes) { COUNTED_ADD(given, bytes); }
 
 #endif

@@ -190,7 +190,7 @@ static HAK_NOINLINE void alloc_count(size_t size, bool small) {
 
 /* Off the fast path. */
 static void alloc_counted(const void *block) {
-  if (HAK_COUNTED && block != NULL) counted_take(block_inspect(block).size);
+  if (HAK_COUNTED && block != NULL) counted_take_slow(block_inspect(block).size);
 }
 
 /* --- from a named heap ------------------------------------------------------------------- */

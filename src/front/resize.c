@@ -77,7 +77,7 @@ static bool resize_large(unit_t *slab, size_t size) {
   thread_leave_with_upkeep();
   if (HAK_COUNTED && resized) {
     counted_give(before);
-    counted_take(large_usable(slab));
+    counted_take_slow(large_usable(slab));
   }
   return resized;
 }

@@ -479,6 +479,38 @@ TEST(what_was_had_less_what_was_given_back_is_what_there_is) {
   CHECK_EQ(bytes_of("thread.allocated") - bytes_of("thread.deallocated"), before);
 }
 
+static uint64_t peak(void) { return bytes_of("thread.peak.read"); }
+
+TEST(the_peak_is_the_most_since_it_was_reset) {
+  enum { COUNT = 2000, SIZE = 1024, LARGE = 3 << 20, SLACK = 100 << 10 };
+  void *blocks[COUNT];
+  REQUIRE(mallctl("thread.peak.reset", NULL, NULL, NULL, 0) == 0);
+  CHECK_EQ(peak(), 0);
+  for (unsigned i = 0; i < COUNT; i++) blocks[i] = malloc(SIZE);
+  uint64_t small = peak();
+  CHECK_EQ(small, (uint64_t)COUNT * nallocx(SIZE, 0));
+  for (unsigned i = 0; i < COUNT; i++) free(blocks[i]);
+  CHECK_EQ(peak(), small);
+  void *volatile large = malloc(LARGE);
+  large = realloc(large, 2 * LARGE);
+  size_t room = malloc_usable_size(large);
+  CHECK(peak() >= room && peak() <= room + room / 2 + 1); /* where it could not grow in place, both were there */
+  free(large);
+  for (unsigned i = 0; i < COUNT; i++) blocks[i] = malloc(SIZE);
+  REQUIRE(mallctl("thread.peak.reset", NULL, NULL, NULL, 0) == 0);
+  for (unsigned i = 0; i < COUNT; i++) free(blocks[i]);
+  CHECK_EQ(peak(), 0);
+  for (unsigned i = 0; i < COUNT; i++) blocks[i] = malloc(SIZE), free(blocks[i]);
+  CHECK_EQ(peak(), 0);
+
+  /* Nobody asks at the top. */
+  REQUIRE(mallctl("thread.peak.reset", NULL, NULL, NULL, 0) == 0);
+  for (unsigned i = 0; i < COUNT; i++) blocks[i] = malloc(SIZE);
+  for (unsigned i = 0; i < COUNT; i++) free(blocks[i]);
+  CHECK(peak() <= small && peak() + SLACK >= small);
+  CHECK_EQ(mallctl("thread.peak.reset", NULL, NULL, &small, sizeof small), EPERM);
+}
+
 static int arena_do(const char *what, unsigned arena) {
   char name[64];
   (void)snprintf(name, sizeof name, "arena.%u.%s", arena, what);
