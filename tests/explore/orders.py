@@ -25,7 +25,7 @@ BOTH = ["two_words", "holes_meanwhile", "narrow.busy.other.one", "narrow.exiting
 def searches(program, settings):
     """The cheapest first; the cells of the product, which have a dot in their names, take minutes."""
     small = [name for name in seeded.scenarios(program) if "." not in name]
-    yield from (["-b", "0", "-w", "1"], small, ["-b", "1", "-w", "1", "-t", "20", *BOTH], ["-b", "1"], [])
+    yield from (["-b", "0", "-w", "1"], ["-t", "20", *small], ["-b", "1", "-w", "1", "-t", "20", *BOTH], ["-b", "1"], [])
     if settings.deep:
         yield ["-b", "1", "-w", "1", "-t", settings.deep]
 

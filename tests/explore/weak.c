@@ -15,7 +15,7 @@ enum {
   ACCESSES = 1 << 20,
   LOCATIONS = 1 << 15,      /* powers of two */
   GRANULES = 1 << 17,
-  RUN = 64,
+  RUN = 64,                 /* granules side by side */
   NEVER = 0
 };
 
