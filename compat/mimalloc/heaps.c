@@ -1,11 +1,13 @@
 /* heaps.c - mimalloc's heaps: named heaps, and one that stands for malloc's own.
  *
- * mi_heap_delete leaves the blocks that are live to their program.  A named heap cannot be given up so, so it stays, with nobody to
- * take from it, until it is seen to be empty. */
+ * A heap is deleted by mi_heap_delete, or at the end of the thread that has made it.  Its live blocks are then left to their program, and
+ * count as malloc's own.  A named heap cannot be given up so, so it stays, with nobody to take from it, until it is seen to be empty. */
 #include "mimalloc.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "front/inspect.h"
 
@@ -20,59 +22,132 @@ static hak_heap_t *default_named(void) {
   return in_force;
 }
 
-/* --- deleted ones --------------------------------------------------------------------------- */
+/* --- whose heaps are -------------------------------------------------------------------------- */
 
-#define DELETED_MOST 256
-static hak_heap_t *_Atomic deleted[DELETED_MOST];
+/* Records are used again and never given back, so that no walk needs a lock, which a child of fork might find taken. */
+typedef struct record {
+  hak_heap_t *_Atomic heap;     /* NULL: unused */
+  const void *_Atomic holder; /* `this_thread` of the one that has made it, or `deleted`; NULL while somebody changes the record */
+} record_t;
 
-static bool is_empty(hak_heap_t *named) {
+#define RECORDS_EACH 255
+typedef struct records {
+  struct records *_Atomic next;
+  record_t each[RECORDS_EACH];
+} records_t;
+
+static records_t first_records;
+static _Thread_local char this_thread;
+static const char deleted;
+
+static record_t *record_find(const hak_heap_t *heap) {
+  for (records_t *some = &first_records; some != NULL; some = atomic_load(&some->next)) {
+    for (unsigned i = 0; i < RECORDS_EACH; i++) {
+      if (atomic_load(&some->each[i].heap) == heap) return &some->each[i];
+    }
+  }
+  return NULL;
+}
+
+static bool record_new(hak_heap_t *heap) {
+  for (records_t *some = &first_records;;) {
+    for (unsigned i = 0; i < RECORDS_EACH; i++) {
+      hak_heap_t *none = NULL;
+      if (!atomic_compare_exchange_strong(&some->each[i].heap, &none, heap)) continue;
+      atomic_store(&some->each[i].holder, &this_thread);
+      return true;
+    }
+    records_t *next = atomic_load(&some->next);
+    if (next == NULL) {
+      records_t *fresh = mmap(NULL, sizeof *fresh, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (fresh == MAP_FAILED) return false;
+      if (atomic_compare_exchange_strong(&some->next, &next, fresh)) next = fresh;
+      else (void)munmap(fresh, sizeof *fresh);
+    }
+    some = next;
+  }
+}
+
+/* Whoever succeeds may change the record, and end its heap. */
+static bool record_claim(record_t *record, const void *holder) {
+  return holder != NULL && atomic_compare_exchange_strong(&record->holder, &holder, NULL);
+}
+
+static void end(record_t *claimed) {
+  hak_heap_t *heap = atomic_exchange(&claimed->heap, NULL);
+  hak_heap_free(heap);
+}
+
+static void end_if_empty(record_t *claimed) {
   hak_heap_usage_t usage = {.struct_size = sizeof usage};
-  return hak_heap_usage_get(named, &usage) && usage.blocks == 0;
+  if (hak_heap_usage_get(atomic_load(&claimed->heap), &usage) && usage.blocks == 0) end(claimed);
+  else atomic_store(&claimed->holder, &deleted);
 }
 
-/* Each is one thread's as long as it is looked at.  Where there is no place for it, it stays for good. */
-static void keep_deleted(hak_heap_t *named) {
-  for (unsigned i = 0; i < DELETED_MOST; i++) {
-    hak_heap_t *none = NULL;
-    if (atomic_compare_exchange_strong(&deleted[i], &none, named)) return;
+static void end_empty(const void *holder) {
+  for (records_t *some = &first_records; some != NULL; some = atomic_load(&some->next)) {
+    for (unsigned i = 0; i < RECORDS_EACH; i++) {
+      record_t *record = &some->each[i];
+      if (atomic_load(&record->holder) == holder && record_claim(record, holder)) end_if_empty(record);
+    }
   }
 }
 
-static void end_empty(void) {
-  for (unsigned i = 0; i < DELETED_MOST; i++) {
-    if (atomic_load_explicit(&deleted[i], memory_order_relaxed) == NULL) continue;
-    hak_heap_t *named = atomic_exchange(&deleted[i], NULL);
-    if (named == NULL) continue;
-    if (is_empty(named)) hak_heap_free(named);
-    else keep_deleted(named);
-  }
+/* NULL is malloc's own. */
+static hak_heap_t *named_of(const void *block) {
+  hak_heap_t *heap = hak_heap_of(block);
+  record_t *record = heap != NULL ? record_find(heap) : NULL;
+  return record != NULL && atomic_load(&record->holder) == &deleted ? NULL : heap;
+}
+
+/* --- ends of threads --------------------------------------------------------------------------- */
+
+static pthread_key_t key;
+static bool has_key;
+
+static void thread_ended(void *holder) {
+  (void)hak_heap_set_default(NULL);
+  end_empty(holder);
+}
+static void make_key(void) { has_key = pthread_key_create(&key, thread_ended) == 0; }
+
+static void at_end_of_thread(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  (void)pthread_once(&once, make_key);
+  if (has_key) (void)pthread_setspecific(key, &this_thread);
 }
 
 /* --- the functions --------------------------------------------------------------------------- */
 
 COMPAT(mi_heap_t *, mi_heap_new, (void)) {
-  end_empty();
+  end_empty(&deleted);
   hak_heap_t *named = hak_heap_new("mi_heap");
-  return named != NULL ? heap_from(named) : NULL;
+  if (named == NULL) return NULL;
+  if (!record_new(named)) {
+    hak_heap_free(named);
+    return NULL;
+  }
+  at_end_of_thread();
+  return heap_from(named);
 }
 
-static bool leave(const mi_heap_t *heap, hak_heap_t **named) {
-  *named = heap != NULL ? heap_named(heap) : NULL;
-  if (*named == NULL) return false;
-  if (default_named() == *named) (void)hak_heap_set_default(NULL);
-  return true;
+/* The record of a heap that the caller is to end; NULL for malloc's own, and for one that is not there any more. */
+static record_t *leave(const mi_heap_t *heap) {
+  hak_heap_t *named = heap != NULL ? heap_named(heap) : NULL;
+  if (named == NULL) return NULL;
+  if (default_named() == named) (void)hak_heap_set_default(NULL);
+  record_t *record = record_find(named);
+  return record != NULL && record_claim(record, atomic_load(&record->holder)) ? record : NULL;
 }
 
 COMPAT(void, mi_heap_delete, (mi_heap_t * heap)) {
-  hak_heap_t *named;
-  if (!leave(heap, &named)) return;
-  if (is_empty(named)) hak_heap_free(named);
-  else keep_deleted(named);
+  record_t *record = leave(heap);
+  if (record != NULL) end_if_empty(record);
 }
 
 COMPAT(void, mi_heap_destroy, (mi_heap_t * heap)) {
-  hak_heap_t *named;
-  if (leave(heap, &named)) hak_heap_free(named);
+  record_t *record = leave(heap);
+  if (record != NULL) end(record);
 }
 
 COMPAT(mi_heap_t *, mi_heap_set_default, (mi_heap_t * heap)) {
@@ -88,18 +163,18 @@ COMPAT(void, mi_heap_collect, (mi_heap_t * heap, bool force)) {
   (void)hak_collect(force);
 }
 COMPAT(void, mi_collect, (bool force)) {
-  end_empty();
+  end_empty(&deleted);
   (void)hak_collect(force);
 }
 
 /* --- whose a block is -------------------------------------------------------------------------- */
 
 static bool is_live(const void *p) { return compat_place(p) == COMPAT_LIVE; }
-static bool contains(const mi_heap_t *heap, const void *p) { return is_live(p) && hak_heap_of(p) == heap_named(heap); }
+static bool contains(const mi_heap_t *heap, const void *p) { return is_live(p) && named_of(p) == heap_named(heap); }
 
 COMPAT(bool, mi_heap_contains_block, (mi_heap_t * heap, const void *p)) { return contains(heap, p); }
 COMPAT(bool, mi_heap_check_owned, (mi_heap_t * heap, const void *p)) { return contains(heap, p); }
-COMPAT(bool, mi_check_owned, (const void *p)) { return is_live(p) && hak_heap_of(p) == default_named(); }
+COMPAT(bool, mi_check_owned, (const void *p)) { return is_live(p) && named_of(p) == default_named(); }
 
 static bool is_ours(const void *p) { return compat_place(p) != COMPAT_FOREIGN; }
 COMPAT(bool, mi_is_in_heap_region, (const void *p)) { return is_ours(p); }
@@ -128,7 +203,7 @@ static bool visit_span(const mi_heap_t *heap, const unit_t *span, bool blocks_to
     if (!is_live(start + i * each)) continue;
     if (area.used++ == 0) first = start + i * each;
   }
-  if (first == NULL || hak_heap_of(first) != heap_named(heap)) return true;
+  if (first == NULL || named_of(first) != heap_named(heap)) return true;
   if (!visit(heap, &area, NULL, 0, to)) return false;
   for (size_t i = 0; i < count && blocks_too; i++) {
     if (is_live(start + i * each) && !visit(heap, &area, start + i * each, each, to)) return false;

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <new>
 
+#include <pthread.h>
+
 #include "support/check.h"
 
 struct mi_heap_t;
@@ -221,7 +223,7 @@ TEST(heaps) {
 
 TEST(deleted_heaps_leave_their_blocks) {
   void *blocks[600];
-  for (size_t i = 0; i < 600; i++) { // more than are kept track of
+  for (size_t i = 0; i < 600; i++) {
     mi_heap_t *heap = mi_heap_new();
     (void)mi_heap_set_default(heap);
     blocks[i] = memset(mi_heap_malloc(heap, 200), static_cast<int>(i % 100), 200);
@@ -233,6 +235,53 @@ TEST(deleted_heaps_leave_their_blocks) {
   for (size_t i = 1; i < 600; i += 2) CHECK(all_bytes(blocks[i], 0, 200, static_cast<char>(i % 100)));
   for (size_t i = 1; i < 600; i += 2) mi_free(blocks[i]);
   mi_collect(true);
+}
+
+static size_t named_heaps; // in the report
+static void count_heaps(const char *text, void *) {
+  static const char name[] = "mi_heap\n";
+  static size_t matched;
+  for (; *text != '\0'; text++) {
+    matched = *text == name[matched] ? matched + 1 : *text == name[0] ? 1 : 0;
+    if (name[matched] != '\0') continue;
+    named_heaps++;
+    matched = 0;
+  }
+}
+static size_t heaps_now() {
+  mi_collect(false);
+  named_heaps = 0;
+  mi_stats_print_out(count_heaps, nullptr);
+  return named_heaps;
+}
+
+// One with a live block, one that is empty, one that the thread itself has ended, and one that is its default.
+static void *make_heaps(void *) {
+  void *block = mi_heap_malloc(mi_heap_new(), 300);
+  mi_heap_t *empty = mi_heap_new();
+  mi_free(mi_heap_malloc(empty, 300));
+  mi_heap_destroy(mi_heap_new());
+  (void)mi_heap_set_default(mi_heap_new());
+  mi_free(mi_malloc(20));
+  CHECK(!mi_heap_contains_block(mi_heap_get_backing(), block));
+  return block;
+}
+
+TEST(heaps_end_with_their_thread) {
+  mi_heap_t *kept = mi_heap_new();
+  size_t before = heaps_now();
+  void *blocks[100];
+  for (size_t i = 0; i < 100; i++) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, nullptr, make_heaps, nullptr) == 0 && pthread_join(thread, &blocks[i]) == 0);
+    CHECK(mi_heap_contains_block(mi_heap_get_backing(), blocks[i]));
+  }
+  CHECK_EQ(heaps_now(), before + 100); // those with a live block
+  for (size_t i = 0; i < 100; i++) mi_free(blocks[i]);
+  CHECK_EQ(heaps_now(), before);
+  mi_free(mi_heap_malloc(kept, 10));
+  mi_heap_delete(kept);
+  CHECK_EQ(heaps_now(), before - 1);
 }
 
 struct seen {
