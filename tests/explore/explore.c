@@ -47,10 +47,12 @@ typedef struct actor {
 
 typedef struct word {
   const volatile void *at;
-  uint64_t execution;       /* that the next two are from */
+  uint64_t execution;       /* that the next three are from */
   uint8_t readers, writers; /* a bit an actor */
+  bool early;               /* in that one, before an actor's first choice */
   bool shared;              /* actors are switched before accesses to it */
-  bool found;               /* it will be, from the next search on */
+  bool fresh;               /* in this pass for the first time */
+  bool found;               /* they will be, from the next pass on */
   bool ignored;
 } word_t;
 
@@ -78,7 +80,10 @@ typedef struct explorer {
   uint32_t at, depth;
   node_t nodes[NODES];
   unsigned word_count;
-  bool grown; /* a shared word was found */
+  bool grown;       /* a shared word was found */
+  bool outdated;    /* one that changes all executions of the pass */
+  bool fresh_alone; /* an execution that no actor is switched in before a fresh word was made by a pass before this one */
+  bool fresh_taken; /* one was, in this execution */
   word_t words[WORDS];
 } explorer_t;
 
@@ -108,18 +113,25 @@ static void word_note(word_t *word, explore_access_t access) {
   if (word->execution != x->execution) {
     word->execution = x->execution;
     word->readers = word->writers = 0;
+    word->early = false;
   }
+  word->early |= x->starting;
   if (access == EXPLORE_READ) word->readers |= me;
   else word->writers |= me;
   unsigned all = word->readers | word->writers;
   if (word->found || word->ignored || word->writers == 0 || (all & (all - 1)) == 0) return;
   word->found = true;
   x->grown = true;
+  x->outdated |= word->early || x->bound == EXPLORE_EVERY;
 }
 
 static void words_enter_found(void) {
-  for (size_t i = 0; i < WORDS; i++) x->words[i].shared = x->words[i].found;
-  x->grown = false;
+  for (size_t i = 0; i < WORDS; i++) {
+    word_t *word = &x->words[i];
+    word->fresh = word->found && !word->shared;
+    word->shared = word->found;
+  }
+  x->grown = x->outdated = false;
 }
 
 /* --- choices ----------------------------------------------------------------------------- */
@@ -174,10 +186,16 @@ static unsigned node_pick(const uint8_t *option, unsigned count) {
   return node->chosen;
 }
 
+/* Where only what is preempted before a fresh word is new, the last preemption is kept for one. */
+static bool may_preempt(bool at_fresh) {
+  int most = x->fresh_alone && !x->fresh_taken && !at_fresh ? x->bound - 1 : x->bound;
+  return x->preemptions < most;
+}
+
 /* The actor that moves next, NOBODY where the execution ends; `me` is the one that runs, or NOBODY. */
-static int choose(int me) {
+static int choose(int me, bool at_fresh) {
   bool can_stay = me != NOBODY && x->actors[me].state == ACTOR_READY;
-  bool may_switch = !can_stay || x->preemptions < x->bound;
+  bool may_switch = !can_stay || may_preempt(at_fresh);
   uint8_t option[EXPLORE_ACTORS];
   unsigned count = 0;
   if (can_stay && (x->asleep >> me & 1) == 0) option[count++] = (uint8_t)me;
@@ -186,7 +204,10 @@ static int choose(int me) {
   }
   if (count == 0) return choice_none();
   unsigned pick = node_pick(option, count);
-  if (can_stay && option[pick] != me) x->preemptions++;
+  if (can_stay && option[pick] != me) {
+    x->preemptions++;
+    x->fresh_taken |= at_fresh;
+  }
   if (x->bound == EXPLORE_EVERY) sleep_update(option, pick);
   return option[pick];
 }
@@ -230,9 +251,9 @@ static ucontext_t *turn_to(int next) {
   return &x->actors[next].context;
 }
 
-static void decide(void) {
+static void decide(bool at_fresh) {
   int me = x->current;
-  int next = x->starting ? NOBODY : choose(me);
+  int next = x->starting ? NOBODY : choose(me, at_fresh);
   if (next != me) swapcontext(&x->actors[me].context, turn_to(next));
 }
 
@@ -240,7 +261,7 @@ static void actor_run(void) {
   int me = x->current;
   x->scenario->actors[me]();
   x->actors[me].state = ACTOR_ENDED;
-  setcontext(turn_to(x->starting ? NOBODY : choose(me)));
+  setcontext(turn_to(x->starting ? NOBODY : choose(me, false)));
 }
 
 static bool has_looked(const actor_t *actor, const volatile void *at) {
@@ -276,7 +297,7 @@ bool explore_point(const volatile void *at, explore_access_t access, const void 
   if (word->shared) {
     actor->word = at;
     actor->access = access;
-    decide();
+    decide(word->fresh);
     actor->word = NULL;
     if (x->verbose) printf("    %c %s %p in %s\n", 'A' + x->current, access_text[access], (void *)(uintptr_t)at, place_text(place));
   }
@@ -317,7 +338,7 @@ void explore_wait(void) {
   if (!actor->outdated) {
     actor->state = ACTOR_WAITING;
     if (x->verbose) printf("    %c waits\n", 'A' + x->current);
-    decide();
+    decide(false);
     actor->state = ACTOR_READY;
   }
   actor->outdated = false;
@@ -360,7 +381,7 @@ void explore_died(void) {
 void explore_crashed(int signal, const void *address) { explore_fail("signal %d at %p", signal, address); }
 
 void explore_alone(void) {
-  decide(); /* the others may be anywhere */
+  decide(false); /* the others may be anywhere */
   for (int q = 0; q < (int)x->actors_count; q++) {
     if (q != x->current) x->actors[q].state = ACTOR_ENDED;
   }
@@ -393,7 +414,7 @@ static void run_actors(void) {
   x->starting = false;
   x->current = NOBODY;
   if (x->outcome != RUNNING) return;
-  int first = choose(NOBODY);
+  int first = choose(NOBODY, false);
   if (first != NOBODY) swapcontext(&x->main, turn_to(first));
 }
 
@@ -416,6 +437,7 @@ static void run_once(void) {
   x->preemptions = 0;
   x->stale = 0;
   x->asleep = 0;
+  x->fresh_taken = false;
   weak_restart();
   x->execution++;
   x->steps = 0;
@@ -450,29 +472,32 @@ double explore_seconds(void) {
   return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Begins anew whenever a shared word was found. */
+/* In passes, until one finds no further shared word.  The first makes all executions that the words known before allow, a later one those
+ * alone that its fresh words add.  But where a word comes before an actor's first choice, that choice is another one from then on; and in
+ * every order, what two steps leave for another path hangs on all words.  Then the pass ends, and the next makes all of them. */
 uint64_t explore_search(int bound, unsigned stale, double end) {
   double start = explore_seconds();
-  uint64_t executions, pruned, longest, in_all = 0;
+  uint64_t executions = 0, pruned = 0, longest = 0, in_all = 0;
   bool over = false;
+  x->bound = bound;
+  x->stale_bound = stale;
+  x->fresh_alone = false;
   do {
     words_enter_found();
-    x->bound = bound;
-    x->stale_bound = stale;
     x->depth = 0;
-    executions = pruned = longest = 0;
+    if (!x->fresh_alone) executions = pruned = longest = 0;
     do {
       run_once();
       if (x->outcome == FAILED) {
         report();
         return 0;
       }
-      executions++;
+      executions += !x->fresh_alone || x->fresh_taken;
       pruned += x->outcome == PRUNED;
       if (x->length > longest) longest = x->length;
-      over = (executions % 64 == 0) && explore_seconds() > end;
-    } while (!x->grown && !over && path_next());
-    in_all += executions;
+      over = (++in_all % 64 == 0) && explore_seconds() > end;
+    } while (!x->outdated && !over && path_next());
+    x->fresh_alone = !x->outdated;
   } while (x->grown && !over);
   char text[32];
   snprintf(text, sizeof text, bound == EXPLORE_EVERY ? "every order" : "%d preemptions", bound);
