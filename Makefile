@@ -146,10 +146,10 @@ built: # the library, the tests and the benchmark's workloads
 check: built # the C tests
 	$(alone) ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 
-# What is counted. Of the API tests one context shows what all do: counters in files make every process slow.
+# What is counted. Of the API tests one way in shows what all do: counters in files make every process slow.
 # How many attacks the unoptimised library ends is not what attacks.secure expects.
 COVERED := ^unit$$|^api$$|^death$$|^fuzz$$
-NOT_COVERED := \.beside$$|\.worker$$|^unit\.oom|^attacks\.|^api\.(preloaded|archive|static|static_pie|secure_[a-z]*)\.|\.internal\.
+NOT_COVERED := ^unit\.oom|^attacks\.|^api\.(preloaded|archive|static|static_pie|secure_[a-z]*)\.|\.internal\.
 
 # The tests that need no preloading again, with the library and the tests instrumented.
 SANITIZED := unit|sanitize
