@@ -14,8 +14,7 @@ import pytest
 HAKMEM = str(Path(sys.executable).parent / "hakmem")
 
 
-@pytest.fixture
-def environment() -> dict[str, str]:
+def plain_environment() -> dict[str, str]:
     """This process's environment without what changes the outcome."""
     return {
         name: value
@@ -25,13 +24,18 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture
-def hakmem(environment):
+def environment() -> dict[str, str]:
+    return plain_environment()
+
+
+@pytest.fixture(scope="session")
+def hakmem():
     """Runs `hakmem ARGUMENTS` to its end."""
 
     def run(*arguments: str, input: str | None = None, **variables: str) -> subprocess.CompletedProcess:
         return subprocess.run(
             [HAKMEM, *arguments],
-            env=environment | variables,
+            env=plain_environment() | variables,
             input=input,
             stdin=subprocess.DEVNULL if input is None else None,
             capture_output=True,

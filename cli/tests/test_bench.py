@@ -362,14 +362,18 @@ def tree(tmp_path) -> Tree:
     return Tree(tmp_path)
 
 
-@pytest.fixture
-def bench(hakmem, tree):
+def bench_of(hakmem, tree: Tree):
     def run(*arguments: str, expected: int = 0, **variables) -> subprocess.CompletedProcess:
         result = hakmem("bench", "--root", str(tree.root), "--output", str(tree.output), *arguments, **variables)
         assert result.returncode == expected, result.stderr
         return result
 
     return run
+
+
+@pytest.fixture
+def bench(hakmem, tree):
+    return bench_of(hakmem, tree)
 
 
 SLOWER_UNDER_HAKMEM = ["sh", "-c", 'case "$LD_PRELOAD" in *libhakmem*) sleep 0.3;; *) sleep 0.01;; esac']

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_bench import DIES_UNDER_PEER, MEASURES_ITSELF, SLOWER_UNDER_HAKMEM, bench, tree  # noqa: F401, the fixtures
+from test_bench import DIES_UNDER_PEER, MEASURES_ITSELF, SLOWER_UNDER_HAKMEM, Tree, bench_of
+from test_bench import bench, tree  # noqa: F401, the fixtures
 
 # Anything from elsewhere is refused by the policy, and the refusal is a line of the console.
 POLICY = (
@@ -111,29 +112,36 @@ def visit(page: str, folder: Path, *options: str, steps: str = "") -> tuple[dict
     return json.loads(html.unescape(probe[1])), [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
-@pytest.fixture
-def page(bench, tree) -> str:  # noqa: F811
+@pytest.fixture(scope="module")
+def reported(hakmem, tmp_path_factory) -> Tree:
+    """A run and its report, which tests only read."""
+    tree = Tree(tmp_path_factory.mktemp("reported"))
     for threads in ("1", "2"):
         tree.add(f"lost-{threads}", [*SLOWER_UNDER_HAKMEM, threads], f"threads = {threads}", family="kin")
     tree.add("dies", DIES_UNDER_PEER, group="program")
     tree.add("itself", MEASURES_ITSELF, "figures = true", group="figures")
-    bench("--brief", "--repetitions", "3", "--workloads", "*")
-    return (tree.output / "report.html").read_text()
+    bench_of(hakmem, tree)("--brief", "--repetitions", "3", "--workloads", "*")
+    return tree
+
+
+@pytest.fixture
+def page(reported) -> str:
+    return (reported.output / "report.html").read_text()
 
 
 def data_of(page: str) -> dict:
     return json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
 
 
-def test_what_is_kept_makes_the_same_report(page, tree, tmp_path):  # noqa: F811
+def test_what_is_kept_makes_the_same_report(page, reported, tmp_path):
     file, folder = tmp_path / "kept.json", tmp_path / "again"
-    for arguments in (["pack", tree.output, file], ["report", file, folder]):
+    for arguments in (["pack", reported.output, file], ["report", file, folder]):
         subprocess.run([sys.executable, "-m", "hakmem.bench.kept", *arguments], check=True)
-    assert str(tmp_path) not in file.read_text()  # nothing of the machine's folders
+    assert str(reported.root) not in file.read_text()  # nothing of the machine's folders
     before, after = data_of(page), data_of((folder / "report.html").read_text())
     assert before.pop("courses").keys() >= {"lost-1"} and after.pop("courses").keys() == before["values"].keys()
     assert after == before and before["failures"]["dies"]["peer"] == "died of SIGSEGV: broken"
-    assert (folder / "report.md").read_text() == (tree.output / "report.md").read_text()
+    assert (folder / "report.md").read_text() == (reported.output / "report.md").read_text()
     assert json.loads(file.read_text())["keys"].keys() >= {"run", "memory"}
 
 
