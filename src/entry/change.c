@@ -137,6 +137,7 @@ static HAK_NOINLINE long changing_syscall(change_t change, long number, long a, 
 
 HAK_COLD long change_syscall(long number, long a, long b, long c, long d, long e, long f) {
   change_t change = change_of_syscall(number, a);
+  if (HAK_UNLIKELY(number == SYS_exit) && keeper_hold()) keeper_release(); /* if this is the last thread, none is to be left */
   if (HAK_UNLIKELY(change != CHANGE_NONE)) return changing_syscall(change, number, a, b, c, d, e, f);
   return next_syscall(number, a, b, c, d, e, f);
 }

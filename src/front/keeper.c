@@ -180,6 +180,7 @@ static bool may_start(bool *confined) {
 void keeper_call(const heap_t *heap) {
   bool confined;
   if (HAK_LIKELY(!has_work(heap)) || os_thread_exists(&keeper) || load_relaxed(&keeper.unable) || !os_thread_possible()) return;
+  if (!os_fork_was_by_libc()) return; /* it would outlive the process's only thread, and end in its place */
   if (option_get(OPTION_keeper) == 0 || os_now_ms() < load_relaxed(&not_before_ms)) return;
   if (option_get(OPTION_decay_ms) < 0 && !watches() && !(mind_wanted() && much_is_idle(heap))) return;
   (void)os_started_filtered(); /* the keeper could not find out: os_barrier */

@@ -37,11 +37,13 @@ static void kept_recover(bool inside) {
 
 static heap_t *_Atomic forker;
 static _Atomic bool repaired;
+static _Atomic bool repairing; /* what tells of threads that were on slow paths goes first: a child of the child finds none of it */
 
 bool repair_was_made(void) { return load_relaxed(&repaired); }
 
 bool heap_note_fork(heap_t *mine) {
-  if (mine != NULL && load_relaxed(&mine->forking) == 0) return false;
+  /* Where the thread forks again during the repair, that may have taken its flag away; the new child's page is no one's yet. */
+  if (mine != NULL && load_relaxed(&mine->forking) == 0 && os_fork_is_claimed()) return false;
   store_relaxed(&forker, mine);
   return true;
 }
@@ -69,11 +71,12 @@ static bool heaps_orphan(const heap_t *mine, bool inside) {
   return begun;
 }
 
-/* The table and the lists of the owners whose lock a thread that is gone has held. */
-static void owners_reset(bool inside) {
+/* The table and the lists of the owners whose lock a thread that is gone has held; of all owners if one has left a repair unfinished. */
+static void owners_reset(bool inside, bool unfinished) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     slab_owner_t *owner = &heap->owner;
-    bool half = (load_relaxed(&owner->lock.holder) != 0 && !(inside && lock_is_mine(&owner->lock))) || owner->held.units != 0;
+    bool mine = inside && lock_is_mine(&owner->lock);
+    bool half = (!mine && (unfinished || load_relaxed(&owner->lock.holder) != 0)) || owner->held.units != 0;
     lock_abandon(&owner->lock, inside);
     hole_recover(owner);
     owner_forget(owner, half);
@@ -110,15 +113,15 @@ static void slabs_recover(void) {
   }
 }
 
-static void heap_repair(heap_t *mine) {
+static void heap_repair(heap_t *mine, bool unfinished) {
   bool inside = thread_inside != 0;
   region_after_fork(inside);
   pressure_after_fork(thread_self());
   if (heap_first() != NULL && load_relaxed(&heap_first()->next) != NULL) slab_epoch++;
   drain_after_fork();
   bool begun = keeper_after_fork();
-  if (!heaps_orphan(mine, inside) && !begun) return;
-  owners_reset(inside);
+  if (!heaps_orphan(mine, inside) && !begun && !unfinished) return;
+  owners_reset(inside, unfinished);
   kept_recover(inside);
   slabs_recover();
 }
@@ -128,7 +131,12 @@ HAK_COLD void heap_after_fork(heap_t *mine) {
   store_relaxed(&repaired, true);
   event_after_fork();
   request_after_fork();
-  if (region.base != 0) heap_repair(mine);
+  bool unfinished = load_relaxed(&repairing);
+  store_relaxed(&repairing, true);
+  atomic_signal_fence(memory_order_seq_cst);
+  if (region.base != 0) heap_repair(mine, unfinished);
+  atomic_signal_fence(memory_order_seq_cst);
+  store_relaxed(&repairing, false);
   store_relaxed(&forker, NULL);
   os_fork_seen(thread_self());
 }

@@ -145,6 +145,7 @@ void thread_unwatch_exits(void) {
 void thread_before_fork(void) { heap_show_fork(thread_heap, true); }
 void thread_after_fork_here(void) { heap_show_fork(thread_heap, false); }
 void thread_after_fork(void) {
+  os_fork_note_libc();
   if (heap_note_fork(thread_heap)) os_fork_note();
 }
 

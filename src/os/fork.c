@@ -10,8 +10,10 @@
 
 /* FORK_SEEN in the process that set it up, 0 in one forked from it since, else the thread that repairs that one. */
 #define FORK_SEEN ((uintptr_t)1)
-static _Atomic uintptr_t fork_unwatched = FORK_SEEN;
-static _Atomic uintptr_t *_Atomic fork_page = &fork_unwatched;
+/* Behind it, whether libc has made the process. */
+#define FORK_BY_LIBC 1
+static _Atomic uintptr_t fork_unwatched[] = {FORK_SEEN, true};
+static _Atomic uintptr_t *_Atomic fork_page = fork_unwatched;
 
 void os_fork_watch(void) {
   _Atomic uintptr_t *page = os_map(os_page_size());
@@ -19,6 +21,7 @@ void os_fork_watch(void) {
   add_relaxed(&os_counts.madvise, 1);
   if (syscall_3(SYS_madvise, (long)page, (long)os_page_size(), MADV_WIPEONFORK) == 0) {
     store_relaxed(page, FORK_SEEN);
+    store_relaxed(&page[FORK_BY_LIBC], true);
     store_release(&fork_page, page);
   } else {
     (void)os_unmap(page, os_page_size());
@@ -26,7 +29,10 @@ void os_fork_watch(void) {
 }
 
 bool os_forked(void) { return load_acquire(load_acquire(&fork_page)) != FORK_SEEN; }
+bool os_fork_is_claimed(void) { return load_acquire(load_acquire(&fork_page)) != 0; }
 void os_fork_note(void) { store_relaxed(load_acquire(&fork_page), 0); }
+void os_fork_note_libc(void) { store_relaxed(&load_acquire(&fork_page)[FORK_BY_LIBC], true); }
+bool os_fork_was_by_libc(void) { return load_relaxed(&load_acquire(&fork_page)[FORK_BY_LIBC]); }
 
 /* Not if the repair was interrupted by a handler that forked: there is a child of the child now. */
 void os_fork_seen(uintptr_t thread) {

@@ -157,10 +157,16 @@ HAK_CHECKED bool os_barrier(void);
 void os_fork_watch(void);
 bool os_forked(void);
 void os_fork_note(void);
+/* From a fork handler in the child; and whether one has run there, as in the first process.  A child of clone or of the system call alone
+ * may end with its one thread: libc, which would end the process, is not asked. */
+void os_fork_note_libc(void);
+bool os_fork_was_by_libc(void);
 /* True for one of the threads that find out at the same time, named by its number: it repairs the child, and then calls
  * os_fork_seen.  The others wait for that here, but for a signal handler in the repairing thread.  False where there is nothing to
  * repair, or no longer. */
 HAK_CHECKED bool os_fork_claim(uintptr_t thread);
+/* Whether one does or has. */
+bool os_fork_is_claimed(void);
 void os_fork_seen(uintptr_t thread);
 
 /* Writes all of it, to standard error with fd 2; false on error. */

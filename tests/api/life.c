@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 /* Empty: the program may be of another libc or processor than what would be preloaded. */
@@ -348,6 +349,29 @@ TEST(fork_of_a_forked_child) {
     _exit(check_failures() != 0);
   }
   CHECK_EQ(status_of(child), 0);
+}
+
+/* So much lies idle then that a thread of the library may see to it: with the process's only other thread the process must end. */
+static int leave_much_idle(void *status) {
+  enum { BLOCKS = 200, BYTES = 60000 };
+  void *blocks[BLOCKS];
+  for (int i = 0; i < BLOCKS; i++) blocks[i] = fill(api.malloc(BYTES), BYTES, (unsigned)i);
+  for (int i = 0; i < BLOCKS; i++) api.free(blocks[i]);
+  return (int)(intptr_t)status;
+}
+
+TEST(child_of_clone_ends_with_its_status) {
+  UNSANITIZED();
+  enum { STACK = 1 << 18 };
+  static _Alignas(64) char stack[STACK];
+  pid_t child = clone(leave_much_idle, stack + STACK, SIGCHLD, (void *)(intptr_t)7);
+  CHECK_EQ(status_of(child), 7 << 8);
+}
+
+TEST(child_that_ends_its_only_thread_ends_with_its_status) {
+  pid_t child = fork();
+  if (child == 0) syscall(SYS_exit, leave_much_idle((void *)(intptr_t)7));
+  CHECK_EQ(status_of(child), 7 << 8);
 }
 
 TEST(vfork_and_exec) {

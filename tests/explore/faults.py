@@ -239,6 +239,15 @@ FAULTS = [
     ("drained_where_the_thread_was", "front/bin.c", "if (at == 0 || bin->seen < at + 1 + BIN_REACH || ", "if (at == 0 || ", "drained*"),
     ("drained_where_the_bar_was", "front/bin.c", " || !(HAK_SECURE || entry_is_barred(racy_load(&entries[at])))) {", ") {", "drained_late"),
     ("popped_below_a_bar", "front/bin.h", "  if (entry_is_barred(entry)) return NULL;\n", "  if (entry == BIN_END) return NULL;\n", "drained"),
+    ("repair_left_unfinished", "front/repair.c", " && !begun && !unfinished) return;", " && !begun) return;", "forked_again"),
+    ("lists_left_unfinished", "front/repair.c", "(!mine && (unfinished || load_relaxed", "(!mine && ((unfinished && false) || load_relaxed", "forked_again"),
+    ("unfinished_noted_late", "front/repair.c",
+     """  store_relaxed(&repairing, true);
+  atomic_signal_fence(memory_order_seq_cst);
+  if (region.base != 0) heap_repair(mine, unfinished);
+""", """  if (region.base != 0) heap_repair(mine, unfinished);
+  store_relaxed(&repairing, true);
+""", "forked_again"),
     ("refilled_with_what_is_gone", "front/bin.c", "  if (HAK_UNLIKELY(bin->barred)) bin_settle_barred(bin);\n", "  (void)bin;\n", "drained_to_the_end"),
 ]
 

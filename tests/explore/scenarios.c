@@ -97,6 +97,13 @@ static void fork_and_use(void) {
   target_trim();
 }
 
+/* Of the child's threads one repairs it, and another forks; a third would wait for the repair where the explorer does not see it. */
+static void left_behind(void) {
+  taken_by(EXPLORE_ACTORS - 1, BIG_BLOCKS, BIG);
+  given_back(2, BIG_BLOCKS);
+  target_left_behind(EXPLORE_ACTORS - 1);
+}
+
 /* The forker has no heap, and the owner is actor 0. */
 static void trim_and_take(void) { target_trim(), take_one(); }
 static void run_out(void) { take_one(), take_one(), take_one(), give(a[1]); }
@@ -494,6 +501,7 @@ const scenario_t scenarios[] = {
     {"forked_use", two_blocks_left, {run_out, fork_and_use, take_and_give}, judge_forked, NULL, 1, 2},
     {"forked_exit", two_blocks_left, {target_end_thread, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
     {"forked_adoption", an_orphan, {take_and_give, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
+    {"forked_again", left_behind, {take_and_give, fork_and_use}, judge_forked, NULL, 1, 2},
     {"forked_holes", with_holes, {target_purge_holes, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
     {"first_use", start, {take_and_give_first, take_and_give_first}, judge_first_use, NULL, 3, EVERY},
     {"first_use_by_three", start, {take_and_give_first, take_and_give_first, take_and_give_first}, judge_first_use, NULL, 1, 3},

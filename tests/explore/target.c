@@ -112,6 +112,16 @@ NO_RACE_CHECK void target_fork(void) {
   os_fork_note();
 }
 
+void target_left_behind(unsigned identity) {
+  heap_t *heap = target_heap_of(identity);
+  target_run_as(OUTSIDER);
+  vars[identity] = (thread_vars_t){.heap = &heap_none};
+  store_relaxed(&heap->inside, true);
+  store_relaxed(&heap->owner.lock.holder, target_self_of(identity));
+  for (unsigned c = 0; c < CLASS_COUNT; c++) heap->owner.partial[c].first = heap->owner.full[c].first = UNIT_NONE;
+  os_fork_note();
+}
+
 void target_forget_thread(void) {
   thread_fast_heap = &heap_none;
   thread_heap = NULL;

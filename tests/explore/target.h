@@ -28,6 +28,8 @@ void target_take_barred(void);
 void target_purge_holes(void);
 /* The running thread is the only one of a fork's child. */
 void target_fork(void);
+/* The process is a child that nobody has repaired, of one whose thread was on a slow path, with its heap's lock and half of its lists. */
+void target_left_behind(unsigned identity);
 /* The running thread's variables are those of a new one. */
 void target_forget_thread(void);
 /* A thread's heap, or NULL. */

@@ -504,7 +504,10 @@ long os_read_file(const char *path, char *buffer, size_t size) {
 static _Atomic uintptr_t fake_fork = 1; /* as fork_page of os_linux.c */
 void os_fork_watch(void) {}
 bool os_forked(void) { return load_acquire(&fake_fork) != 1; }
+bool os_fork_is_claimed(void) { return load_acquire(&fake_fork) != 0; }
 void os_fork_note(void) { store_relaxed(&fake_fork, 0); }
+void os_fork_note_libc(void) {}
+bool os_fork_was_by_libc(void) { return true; }
 void os_fork_seen(uintptr_t thread) { (void)atomic_compare_exchange_strong(&fake_fork, &thread, (uintptr_t)1); }
 
 bool os_fork_claim(uintptr_t thread) {
