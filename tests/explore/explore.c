@@ -81,7 +81,7 @@ typedef struct explorer {
   node_t nodes[NODES];
   unsigned word_count;
   bool grown;       /* a shared word was found */
-  bool outdated;    /* one that changes all executions of the pass */
+  bool redo;        /* one that changes all executions of the pass */
   bool fresh_alone; /* an execution that no actor is switched in before a fresh word was made by a pass before this one */
   bool fresh_taken; /* one was, in this execution */
   word_t words[WORDS];
@@ -122,7 +122,7 @@ static void word_note(word_t *word, explore_access_t access) {
   if (word->found || word->ignored || word->writers == 0 || (all & (all - 1)) == 0) return;
   word->found = true;
   x->grown = true;
-  x->outdated |= word->early || x->bound == EXPLORE_EVERY;
+  x->redo |= word->early || x->bound == EXPLORE_EVERY;
 }
 
 static void words_enter_found(void) {
@@ -131,7 +131,7 @@ static void words_enter_found(void) {
     word->fresh = word->found && !word->shared;
     word->shared = word->found;
   }
-  x->grown = x->outdated = false;
+  x->grown = x->redo = false;
 }
 
 /* --- choices ----------------------------------------------------------------------------- */
@@ -496,8 +496,8 @@ uint64_t explore_search(int bound, unsigned stale, double end) {
       pruned += x->outcome == PRUNED;
       if (x->length > longest) longest = x->length;
       over = (++in_all % 64 == 0) && explore_seconds() > end;
-    } while (!x->outdated && !over && path_next());
-    x->fresh_alone = !x->outdated;
+    } while (!x->redo && !over && path_next());
+    x->fresh_alone = !x->redo;
   } while (x->grown && !over);
   char text[32];
   snprintf(text, sizeof text, bound == EXPLORE_EVERY ? "every order" : "%d preemptions", bound);
