@@ -17,6 +17,7 @@
 #include "os/os.h"
 
 #define ARENA_BYTES ((size_t)3 << 30)
+#define ARENA_START ((char *)0x100000000000) /* the same each time: the allocator's random numbers hang on its addresses */
 #define ARENA_ALIGN ((size_t)2 << 20)
 #define PAGE ((size_t)4096)
 #define PAGES_MOST 16384
@@ -46,9 +47,10 @@ static size_t arena_used;
 static places_t placed; /* by this execution */
 static unsigned refused;
 
-static void *map(size_t bytes, int protection) {
-  void *start = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (start == MAP_FAILED) abort();
+static void *map(void *at, size_t bytes, int protection) {
+  int fixed = at != NULL ? MAP_FIXED_NOREPLACE : 0;
+  void *start = mmap(at, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
+  if (start == MAP_FAILED || (fixed != 0 && start != at)) abort();
   return start;
 }
 
@@ -99,9 +101,9 @@ static void on_fault(int signal, siginfo_t *info, void *context) {
 }
 
 void memory_start(void) {
-  memory_t *made = map(sizeof *made, PROT_READ | PROT_WRITE);
-  made->arena = map(ARENA_BYTES, PROT_READ);
-  made->content = map(PAGES_MOST * PAGE, PROT_READ | PROT_WRITE);
+  memory_t *made = map(NULL, sizeof *made, PROT_READ | PROT_WRITE);
+  made->arena = map(ARENA_START, ARENA_BYTES, PROT_READ);
+  made->content = map(NULL, PAGES_MOST * PAGE, PROT_READ | PROT_WRITE);
   m = made;
   static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT};
   struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
