@@ -7,6 +7,7 @@
 #include "space/split.h"
 
 #define NO_SUPERSLAB UINT32_MAX
+#define LOOKED_AT 512 /* superslabs, for an idle one: 1 GiB */
 
 static _Atomic uint64_t moved_ever;
 
@@ -35,13 +36,20 @@ void move_forget(uint32_t superslab) {
 
 uint64_t move_count(void) { return load_relaxed(&moved_ever); }
 
-/* Claims an idle superslab as a whole, the highest: spans are taken from the bottom. */
+/* Claims an idle superslab as a whole, the highest: spans are taken from the bottom.  A large heap is looked at in parts, one a call. */
 static uint32_t idle_claim(void) {
-  for (uint32_t s = region_superslabs(); s-- > 0;) {
+  static _Atomic uint32_t rest;
+  uint32_t end = load_relaxed(&rest), count = region_superslabs();
+  if (end == 0 || count <= LOOKED_AT) end = count;
+  uint32_t start = end > LOOKED_AT ? end - LOOKED_AT : 0;
+  store_relaxed(&rest, start);
+  for (uint32_t s = end; s-- > start;) {
     superslab_t *superslab = &region.superslabs[s];
     uint32_t all = UINT32_MAX;
     if (load_relaxed(&superslab->free) != all || load_relaxed(&superslab->dirty) != all) continue;
-    if (atomic_compare_exchange_strong_explicit(&superslab->free, &all, 0, memory_order_acq_rel, memory_order_relaxed)) return s;
+    if (!atomic_compare_exchange_strong_explicit(&superslab->free, &all, 0, memory_order_acq_rel, memory_order_relaxed)) continue;
+    store_relaxed(&rest, s);
+    return s;
   }
   return NO_SUPERSLAB;
 }

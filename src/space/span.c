@@ -15,6 +15,8 @@
 
 /* Units of a span that lies in one superslab, at the lowest place that has room. */
 #define SMALL_SPAN (WORD_UNITS / 2)
+/* Superslabs that are looked at after the first that would do: 1 GiB.  A larger heap has so many runs that more would find little. */
+#define LOOK_ON 512
 
 /* The start within `free` of the tightest run of n ones whose place is a
  * multiple of `align`, or WORD_UNITS. */
@@ -152,7 +154,8 @@ typedef struct wanted {
 /* The best place so far. */
 typedef struct found {
   uint32_t start;
-  uint64_t cost; /* fresh units, then units of the run */
+  uint64_t cost;  /* fresh units, then units of the run */
+  uint32_t until; /* superslabs are looked at up to here */
 } found_t;
 
 /* A run of free units is another place. */
@@ -162,7 +165,11 @@ static void found_compare(found_t *found, const wanted_t *wanted, uint32_t run, 
   if (start + wanted->units > (uint64_t)run + length) return;
   /* A block that must be zero may be large and hardly used. */
   uint64_t fresh = wanted->use == SPAN_ZEROED ? 0 : units_fresh((uint32_t)start, wanted->units), cost = fresh << 32 | length;
-  if (cost < found->cost) *found = (found_t){(uint32_t)start, cost};
+  if (cost >= found->cost) return;
+  if (found->start == SPAN_NONE) found->until = run / WORD_UNITS + LOOK_ON;
+  if (cost == wanted->units) found->until = 0; /* none is better */
+  found->start = (uint32_t)start;
+  found->cost = cost;
 }
 
 /* How many of a superslab's units are free from `at` on in a row. */
@@ -176,11 +183,10 @@ static unsigned run_at_end(uint32_t free) { return free == UINT32_MAX ? WORD_UNI
 
 /* Across superslabs: the tightest of the runs that are long enough; for what will be written, of those with the fewest units to fault
  * in.  Half of such a run lies in one superslab, or all of one's units are in it: only where that is so is looked. */
-static uint32_t find_across(const wanted_t *wanted) {
-  uint32_t count = region_superslabs(), run = 0, length = 0;
-  unsigned level = wanted->units < 2 * WORD_UNITS - 1 ? bits_highest64((wanted->units + 1) / 2) : ROOM_LEVELS - 1;
-  found_t found = {SPAN_NONE, UINT64_MAX};
-  for (uint32_t s = 0; s <= count; s++) {
+static uint32_t find_from(const wanted_t *wanted, uint32_t from, uint32_t count, unsigned level) {
+  uint32_t run = 0, length = 0;
+  found_t found = {SPAN_NONE, UINT64_MAX, UINT32_MAX};
+  for (uint32_t s = from; s <= count && s < found.until; s++) {
     uint32_t next = length > 0 ? s : room_next(region.rooms, region.superslabs, s, count, level);
     if (next > s) { /* the run may begin in the one before */
       s = next;
@@ -201,6 +207,18 @@ static uint32_t find_across(const wanted_t *wanted) {
     }
   }
   return found.start;
+}
+
+/* A heap that is looked at in part begins where the last search ended, since what lies before would not do for that one either. */
+static uint32_t find_across(const wanted_t *wanted) {
+  static _Atomic uint32_t last[ROOM_LEVELS];
+  uint32_t count = region_superslabs();
+  unsigned level = wanted->units < 2 * WORD_UNITS - 1 ? bits_highest64((wanted->units + 1) / 2) : ROOM_LEVELS - 1;
+  if (HAK_LIKELY(count <= LOOK_ON)) return find_from(wanted, 0, count, level);
+  uint32_t start = find_from(wanted, load_relaxed(&last[level]), count, level);
+  if (start == SPAN_NONE) start = find_from(wanted, 0, count, level);
+  store_relaxed(&last[level], start != SPAN_NONE ? start / WORD_UNITS : 0);
+  return start;
 }
 
 /* Under HAKMEM_LIMIT_HARD: whether it has no room for what of the claimed units may not be resident yet. They are free then. */

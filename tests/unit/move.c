@@ -87,6 +87,27 @@ TEST(a_large_block_gets_the_pages_of_an_idle_superslab) {
   CHECK(zero && is_zero(idle, WORD));
 }
 
+/* In parts, from the top, one for each block. */
+TEST(a_large_heap_is_looked_through_for_idle_superslabs) {
+  enum { SUPERSLABS = 1100 };
+  CHECK(option_set(OPTION_decay_ms, -1));
+  CHECK(option_set(OPTION_idle_percent, 1000000));
+  REQUIRE(region_init((uint64_t)4 * SUPERSLABS * HAK_SUPERSLAB));
+  bool zero;
+  uint32_t idle = take(1, SPAN_SLAB, &zero);
+  for (uint32_t s = 1; s < SUPERSLABS; s++) (void)take(1, SPAN_SLAB, &zero);
+  while (load_relaxed(&region.units) < 3 * SUPERSLABS * WORD / 2) (void)take(1, SPAN_SLAB, &zero);
+  span_free(idle, WORD);
+  unsigned blocks = 0;
+  while (blocks < 9 && moves() == 0) {
+    (void)take(2, SPAN_PLAIN, &zero);
+    blocks++;
+  }
+  CHECK(blocks > 1);
+  CHECK_EQ(moves(), 1);
+  check_counts();
+}
+
 static void get_nothing_moved(span_use_t use) {
   bool zero = false;
   uint32_t start = take(2, use, &zero);

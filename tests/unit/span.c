@@ -451,6 +451,36 @@ TEST(what_may_grow_lies_apart_from_that_of_other_homes) {
   CHECK(take_at_home(16, 2) / WORD == 1 && load_relaxed(&region.units) == frontier);
 }
 
+static uint32_t take_superslabs(uint32_t superslabs) {
+  bool zero;
+  uint32_t start = span_alloc(superslabs * WORD, WORD, SPAN_SLAB, &zero);
+  CHECK(start != SPAN_NONE && start % WORD == 0);
+  return start / WORD;
+}
+
+static void free_superslabs(uint32_t first, uint32_t superslabs) { span_free(first * WORD, superslabs * WORD); }
+
+TEST(a_large_heap_is_looked_at_in_part) {
+  enum { SUPERSLABS = 2000 };
+  CHECK(option_set(OPTION_decay_ms, -1));
+  REQUIRE(region_init((uint64_t)2 * SUPERSLABS * HAK_SUPERSLAB));
+  for (uint32_t s = 0; s < SUPERSLABS; s++) REQUIRE(take_superslabs(1) == s);
+  uint32_t frontier = load_relaxed(&region.units);
+  while (ledger_used_units() < frontier) (void)take_superslabs(1);
+  free_superslabs(5, 2);
+  free_superslabs(600, 1); /* a better place, but too far */
+  CHECK_EQ(take_superslabs(1), 5);
+  CHECK_EQ(take_superslabs(1), 6);
+  free_superslabs(3, 1); /* as good as the next two, but the last search ended behind it */
+  free_superslabs(500, 1);
+  CHECK_EQ(take_superslabs(1), 500);
+  CHECK_EQ(take_superslabs(1), 600);
+  CHECK_EQ(take_superslabs(1), 3); /* nothing is left there: all of the heap comes before fresh memory */
+  CHECK_EQ(load_relaxed(&region.units), frontier);
+  (void)take_superslabs(1);
+  CHECK(load_relaxed(&region.units) > frontier);
+}
+
 TEST(a_purge_that_fails_leaves_the_units_dirty) {
   start_space(UINT64_MAX);
   take(0, 20, 1);
