@@ -19,6 +19,8 @@ static _Atomic uint32_t attached_count, orphan_count;
 static lock_t lists_lock = LOCK_OF_RANK(LOCK_LISTS);
 static heap_t *attached[BUCKETS]; /* by thread */
 static heap_t *orphans, *bare_heaps;
+/* Named heaps that had slabs as they ended, for blocks in quarantine: to be looked at, and those after which it is the others' turn. */
+static heap_t *ended_heaps, *ended_later;
 
 heap_t *heap_first(void) { return load_acquire(&heaps_newest); }
 uint32_t heaps_attached(void) { return load_relaxed(&attached_count); }
@@ -43,6 +45,14 @@ static heap_t *chain_pop(heap_t **list) {
 static void chain_remove(heap_t **list, const heap_t *heap) {
   while (*list != NULL && *list != heap) list = &(*list)->link;
   if (*list != NULL) *list = heap->link;
+}
+
+static heap_t *ended_pop(void) {
+  if (ended_heaps == NULL) {
+    ended_heaps = ended_later;
+    ended_later = NULL;
+  }
+  return chain_pop(&ended_heaps);
 }
 
 /* The heap if it is one of the first of the list, else the first; NULL if there is none.  Where as many threads end at once as begin,
@@ -145,7 +155,7 @@ static heap_t *heap_find(uintptr_t thread, const heap_t *wanted) {
   lock_acquire(&lists_lock);
   heap_t *heap = chain_find(*bucket_of(thread), thread);
   if (heap == NULL) {
-    heap = chain_take(&orphans, wanted);
+    heap = orphans != NULL ? chain_take(&orphans, wanted) : ended_pop();
     if (heap != NULL) owner_add(&orphan_count, (uint32_t)-1);
     else heap = chain_pop(&bare_heaps);
     if (heap != NULL) heap_hand_to(heap, thread);
@@ -159,15 +169,33 @@ heap_t *heaps_take(uintptr_t thread, const heap_t *wanted) {
   return heap != NULL ? heap : heap_create(thread);
 }
 
-/* A bare one, or one of the first orphans if that has no slabs: it gets none, since nobody takes from it. */
+/* An orphan without slabs gets none, since nobody takes from it.  So many of them are looked at in a call. */
 #define EMPTY_LOOKED_AT 64
+static heap_t *orphan_take_empty(void) {
+  heap_t **link = &orphans;
+  for (unsigned i = 0; i < EMPTY_LOOKED_AT && *link != NULL; i++, link = &(*link)->link) {
+    if (!owner_has_slabs(&(*link)->owner)) return chain_pop(link);
+  }
+  return NULL;
+}
+
+/* Each in turn, since a thread that makes no calls may keep blocks of some in quarantine for ever; and a share of all, so that these are
+ * soon no more than four times what quarantines keep. */
+static heap_t *ended_take_empty(void) {
+  for (uint32_t i = EMPTY_LOOKED_AT + heaps_orphaned() / 4; i-- > 0;) {
+    heap_t *heap = ended_pop();
+    if (heap == NULL || !owner_has_slabs(&heap->owner)) return heap;
+    chain_push(&ended_later, heap);
+  }
+  return NULL;
+}
+
 static heap_t *heap_find_empty(uintptr_t thread) {
   lock_acquire(&lists_lock);
   heap_t *heap = chain_pop(&bare_heaps);
   if (heap == NULL) {
-    heap_t **link = &orphans;
-    for (unsigned i = 0; i < EMPTY_LOOKED_AT && *link != NULL && owner_has_slabs(&(*link)->owner); i++) link = &(*link)->link;
-    if (*link != NULL && !owner_has_slabs(&(*link)->owner)) heap = chain_pop(link);
+    heap = ended_take_empty();
+    if (heap == NULL) heap = orphan_take_empty();
     if (heap != NULL) owner_add(&orphan_count, (uint32_t)-1);
   }
   if (heap != NULL) heap_hand_to(heap, thread);
@@ -183,7 +211,12 @@ heap_t *heaps_take_empty(uintptr_t thread) {
 void heaps_end_named(heap_t *heap, heap_state_t state) {
   lock_acquire(&lists_lock);
   store_relaxed(&heap->state, (uint32_t)state);
-  heap_enter(heap);
+  if (state == HEAP_ORPHAN) {
+    chain_push(&ended_later, heap);
+    owner_add(&orphan_count, 1);
+  } else {
+    heap_enter(heap);
+  }
   lock_release(&lists_lock);
 }
 
@@ -245,7 +278,9 @@ HAK_AUDITED void heaps_audit(void) {
   }
   for (unsigned i = 0; i < BUCKETS; i++) in_buckets += chain_audit(attached[i], HEAP_ATTACHED, of[HEAP_ATTACHED]);
   AUDIT(in_buckets == of[HEAP_ATTACHED] && in_buckets == heaps_attached(), attached, "attached heaps were not counted");
-  uint32_t orphaned = chain_audit(orphans, HEAP_ORPHAN, of[HEAP_ORPHAN]);
+  uint32_t orphaned = 0;
+  const heap_t *lists[] = {orphans, ended_heaps, ended_later};
+  for (unsigned i = 0; i < 3; i++) orphaned += chain_audit(lists[i], HEAP_ORPHAN, of[HEAP_ORPHAN]);
   AUDIT(orphaned == of[HEAP_ORPHAN] && orphaned == heaps_orphaned(), &orphans, "orphans were not counted");
   AUDIT(chain_audit(bare_heaps, HEAP_BARE, of[HEAP_BARE]) == of[HEAP_BARE], &bare_heaps, "a bare heap is in no list");
   lock_release(&lists_lock);
@@ -254,7 +289,7 @@ HAK_AUDITED void heaps_audit(void) {
 HAK_COLD void heaps_after_fork(const heap_t *mine, const heap_t *forker, bool inside) {
   lock_abandon(&lists_lock, inside);
   for (unsigned i = 0; i < BUCKETS; i++) attached[i] = NULL;
-  orphans = bare_heaps = NULL;
+  orphans = bare_heaps = ended_heaps = ended_later = NULL;
   store_relaxed(&attached_count, 0);
   store_relaxed(&orphan_count, 0);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
