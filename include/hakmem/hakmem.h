@@ -169,7 +169,7 @@ typedef struct hak_stats {
   uint64_t flushes;         /* bins that gave blocks back, a count [counter] */
   uint64_t flush_blocks;    /* blocks those gave, a count [counter] */
   uint64_t bin_hits;        /* estimate: allocations served from bins without a refill, a count */
-  uint64_t remote_frees;    /* blocks freed by a thread that does not own them, a count [counter] */
+  uint64_t remote_frees;    /* blocks freed by a thread that does not own them, once their owner has them back, a count [counter] */
   uint64_t large_allocs;    /* large blocks allocated so far, a count [counter] */
   uint64_t large_frees;     /* large blocks freed so far, a count [counter] */
   uint64_t bins_grown;      /* bins made larger, as their use asked for, a count [counter] */

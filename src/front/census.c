@@ -47,7 +47,6 @@ static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const u
   if (waiting > class_info[c].blocks - free) waiting = class_info[c].blocks - free;
   stats->slabs++;
   stats->remote += waiting * size;
-  stats->remote_frees += waiting;
   stats->slab_free += class_info[c].units * HAK_UNIT - (class_info[c].blocks - free) * size;
   of_class[c].slabs++;
   of_class[c].free_blocks += free;

@@ -332,14 +332,20 @@ void named_end(heap_t *heap, const char *function) {
 
 /* --- figures ----------------------------------------------------------------------------- */
 
+static uint64_t slabs_bytes(const slab_owner_t *owner) {
+  uint64_t bytes = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) bytes += (uint64_t)load_relaxed(&owner->slab_count[c]) * class_info[c].units * HAK_UNIT;
+  return bytes;
+}
+
 size_t named_collect(heap_t *heap, const char *function) {
   named_lock(heap, function);
-  int64_t before = load_relaxed(&heap->owner.slab_bytes);
+  uint64_t before = slabs_bytes(&heap->owner);
   collect_all(heap);
   slab_release_empty(&heap->owner);
-  int64_t given = before - load_relaxed(&heap->owner.slab_bytes);
+  uint64_t given = before - slabs_bytes(&heap->owner);
   owner_unlock(&heap->owner);
-  return (size_t)given;
+  return given;
 }
 
 void named_set_limit(heap_t *heap, uint64_t bytes, const char *function) {
@@ -367,10 +373,8 @@ named_figures_t named_count(heap_t *heap, const char *function) {
   named_lock(heap, function);
   const slab_owner_t *owner = &heap->owner;
   collect_all(heap);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    figures.slab_bytes += (uint64_t)load_relaxed(&owner->slab_count[c]) * class_info[c].units * HAK_UNIT;
-    figures.blocks += blocks_out(&owner->partial[c]) + blocks_out(&owner->full[c]);
-  }
+  for (unsigned c = 0; c < CLASS_COUNT; c++) figures.blocks += blocks_out(&owner->partial[c]) + blocks_out(&owner->full[c]);
+  figures.slab_bytes = slabs_bytes(owner);
   const slab_held_t *held = &owner->held;
   if (held->units != 0) figures.blocks -= held->last - held->first + 1;
   figures.live = (uint64_t)owner_out_bytes(owner);
