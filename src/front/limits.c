@@ -49,8 +49,6 @@ static HAK_APART struct {
 /* When a tick may look. */
 static _Atomic uint64_t tick_ms;
 
-static uint64_t limits_heap_units(void) { return ledger_used_units() + ledger_idle_units(); }
-
 static uint64_t limit_known(void) { return limits_seen.known && limits_seen.group.limit != CGROUP_NONE ? limits_seen.group.limit : 0; }
 
 static pressure_source_t source_known(void) {
@@ -193,7 +191,7 @@ static void level_set(heap_t *heap, uint64_t now, uint64_t use, uint64_t units) 
 
 /* By whoever has set look_at. */
 static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files) {
-  uint64_t now = os_now_ms(), units = limits_heap_units();
+  uint64_t now = os_now_ms(), units = ledger_heap_units();
   if (load_relaxed(&pressure.forked)) { /* half written, perhaps */
     store_relaxed(&pressure.forked, false);
     limits_seen.known = limits_seen.found = false;
@@ -205,7 +203,7 @@ static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files)
   uint64_t use = limits_seen.known ? use_expected(units) + (asked || too_early ? grown << HAK_UNIT_SHIFT : 0) : 0;
   cap_set(units);
   level_set(heap, now, use, units);
-  store_release(&pressure.look_at, next_look(use, limits_heap_units()));
+  store_release(&pressure.look_at, next_look(use, ledger_heap_units()));
 }
 
 static bool look_claim(void) {
@@ -220,7 +218,7 @@ static HAK_COLD void limits_look(heap_t *heap) {
 
 void limits_due(heap_t *heap) {
   uint64_t at = load_relaxed(&tick_ms);
-  bool grown = limits_heap_units() >= load_relaxed(&pressure.look_at);
+  bool grown = ledger_heap_units() >= load_relaxed(&pressure.look_at);
   if (grown || (at != 0 && at != UINT64_MAX && os_now_ms() >= at)) limits_look(heap);
 }
 

@@ -5,6 +5,7 @@
 #include "os/memcheck.h"
 #include "os/os.h"
 #include "kit/fault.h"
+#include "space/ledger.h"
 #include "space/span.h"
 #include "space/split.h"
 /* Inaccessible are a unit before a block, what its last unit has beyond its bytes, a unit behind it, and the
@@ -60,7 +61,10 @@ static uint32_t ready_take(uint32_t units, size_t bytes) {
     uint32_t unit = load_relaxed(&ready_units[i]);
     if (unit == 0 || load_relaxed(&unit_at(unit)->units) != units || !atomic_compare_exchange_strong(&ready_units[i], &unit, 0)) continue;
     /* Now that it is ours: it may have come and gone meanwhile, and be of another size. */
-    if (load_relaxed(&unit_at(unit)->units) == units && os_unguard(region_address(unit), bytes)) return unit;
+    if (load_relaxed(&unit_at(unit)->units) == units && os_unguard(region_address(unit), bytes)) {
+      ledger_note_guards(-(int64_t)units);
+      return unit;
+    }
     wait_end(unit);
   }
   return SPAN_NONE;
@@ -89,6 +93,7 @@ void large_secure_free(unit_t *first) {
   size_t bytes = first->guard == OS_OPEN ? units * HAK_UNIT : load_relaxed(&first->bytes);
   first->guard = OS_OPEN;
   units_enter_guard(unit, units);
+  ledger_note_guards(units);
   first->guard = (uint8_t)units_guard_beside(unit, 0, bytes, unit + units);
   uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
   uint32_t oldest = atomic_exchange(&freed_units[place], unit);
@@ -119,6 +124,7 @@ static bool grow_in_place(unit_t *first, size_t bytes) {
     if (unit_at(unit + have)->guard == OS_SPLIT) split_give(SPLIT_GUARD);
     first->guard = want * HAK_UNIT > bytes ? (uint8_t)units_guard_beside(unit, bytes, want * HAK_UNIT, unit + want) : OS_LIGHT;
     units_extend(first, have, want);
+    ledger_note_guards(-1); /* the one that was behind it */
   }
   return true;
 }

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "space/ledger.h"
 #include "space/purge.h"
 #include "space/span.h"
 #include "space/split.h"
@@ -53,6 +54,7 @@ HAK_COLD void units_guard(uint32_t start, uint32_t units) {
   unit_t *first = unit_at(start);
   first->guard = OS_OPEN;
   units_enter_guard(start, units);
+  ledger_note_guards(units);
   bool may_split = split_take(SPLIT_GUARD);
   first->guard = (uint8_t)os_guard(region_address(start), units * HAK_UNIT, may_split);
   if (may_split && first->guard != OS_SPLIT) split_give(SPLIT_GUARD);
@@ -70,6 +72,7 @@ HAK_COLD void units_unguard(uint32_t start, uint32_t units) {
   if (!os_unguard(region_address(start), units * HAK_UNIT)) return;
   if (guard == OS_OPEN) units_clear(start, units);
   if (guard == OS_SPLIT) split_give(SPLIT_GUARD);
+  ledger_note_guards(-(int64_t)units);
   units_leave(start, units);
   span_free(start, units);
 }

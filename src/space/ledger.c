@@ -6,6 +6,7 @@ static struct {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t units; /* in use, in the upper half; idle, in the lower */
   _Atomic uint64_t cap; /* LEDGER_NO_CAP, or see ledger_set_cap */
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t fresh_units; /* taken while they were zero, since ledger_take_fresh */
+  _Atomic int64_t guard_units; /* of those in use */
   _Atomic uint32_t under_way, ledger_ends;
 } ledger = {.cap = LEDGER_NO_CAP};
 
@@ -44,9 +45,14 @@ void ledger_release(uint32_t superslab, uint32_t mask) {
   }
 }
 
+void ledger_note_guards(int64_t units) { add_relaxed(&ledger.guard_units, units); }
+uint64_t ledger_heap_units(void) {
+  return at_least_0((int64_t)(ledger_used_units() + ledger_idle_units()) - load_relaxed(&ledger.guard_units));
+}
+
 void ledger_set_cap(uint64_t units) { store_relaxed(&ledger.cap, units); }
 uint64_t ledger_cap(void) { return load_relaxed(&ledger.cap); }
-bool ledger_permits(uint64_t units) { return ledger_used_units() + ledger_idle_units() + units <= load_relaxed(&ledger.cap); }
+bool ledger_permits(uint64_t units) { return ledger_heap_units() + units <= load_relaxed(&ledger.cap); }
 
 void ledger_note_in_flight(bool begins) {
   if (!begins) (void)atomic_fetch_add_explicit(&ledger.ledger_ends, 1, memory_order_release);

@@ -13,13 +13,17 @@ void ledger_note_use(uint32_t units, uint32_t dirty, uint32_t fresh);
 void ledger_note_free(uint32_t units, uint32_t dirty);
 /* So many idle units were given back to the kernel. */
 void ledger_note_purged(uint32_t units);
-/* HAKMEM_LIMIT_HARD: so many units may be in use or idle, of which ledger_permits is true while so many more fit. */
+/* HAKMEM_LIMIT_HARD: ledger_heap_units may come to so many, of which ledger_permits is true while so many more fit. */
 #define LEDGER_NO_CAP UINT64_MAX
 void ledger_set_cap(uint64_t units);
 uint64_t ledger_cap(void);
 HAK_CHECKED bool ledger_permits(uint64_t units);
 uint64_t ledger_used_units(void);
 uint64_t ledger_idle_units(void);
+/* So many units in use are inaccessible from now on, or are no more: the kernel has no pages for these. */
+void ledger_note_guards(int64_t units);
+/* All in use or idle but for those: what may be resident. */
+uint64_t ledger_heap_units(void);
 /* What has become resident since this was last not 0, as soon as it is `least` units. */
 HAK_CHECKED uint64_t ledger_take_fresh(uint64_t least);
 

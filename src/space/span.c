@@ -49,7 +49,7 @@ static bool word_claim(_Atomic uint32_t *free, uint32_t mask) {
 
 /* The heap is larger than it was: it may be time to look at the limits again. */
 static HAK_NOINLINE void note_growth(void) {
-  if (HAK_UNLIKELY(ledger_used_units() + ledger_idle_units() >= load_relaxed(&pressure.look_at))) purge_turn();
+  if (HAK_UNLIKELY(ledger_heap_units() >= load_relaxed(&pressure.look_at))) purge_turn();
 }
 
 /* Enters the units as written; true if none was before. */

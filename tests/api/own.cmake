@@ -28,6 +28,14 @@ if(HAKMEM_OVERRIDE AND NOT HAKMEM_SANITIZE AND NOT HAKMEM_TEST_PORT STREQUAL "qe
   hak_api_test(api.linked.window linked window_linked -t 100)
 endif()
 
+if(HAKMEM_OVERRIDE AND NOT HAKMEM_SANITIZE)
+  hak_api_own(capped_preloaded preloaded capped.c)
+  hak_api_test(api.preloaded.capped preloaded capped_preloaded)
+  if(TARGET hakmem_secure)
+    hak_api_test(api.secure_preloaded.capped secure_preloaded capped_preloaded)
+  endif()
+endif()
+
 # Programs with operators of their own, and a library in C++ that a program in C opens.
 if(HAKMEM_OVERRIDE AND CMAKE_CXX_COMPILER)
   set(forms)
