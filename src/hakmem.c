@@ -26,6 +26,7 @@
 #include "kit/options.c"
 #include "kit/secret.c"
 #include "kit/site.c"
+#include "kit/closed.c"
 #include "kit/event.c"
 #include "kit/request.c"
 #include "kit/pressure.c"
@@ -94,6 +95,7 @@
 #if !HAK_ARCHIVE
 #include "entry/cxx.c" /* a member of its own there */
 #endif
+#include "entry/unload.c"
 #include "entry/crash.c"
 #include "entry/report.c"
 #include "entry/pinned.c"

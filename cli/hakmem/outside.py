@@ -7,13 +7,14 @@ is left out. No figure is more than there is room for, as the allocator's own ce
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from hakmem import descriptor, outside_events, outside_pinned
 from hakmem.memory import Memory, whole
-from hakmem.snapshots import Sample, SizeClass, Snapshot
+from hakmem.snapshots import Mapping, Sample, SizeClass, Snapshot
 
 _TRIES = 3
 _HEAPS_MOST = 1 << 20
@@ -375,6 +376,27 @@ class Reader:
         found.pop(0, None)
         return found
 
+    def _closed(self) -> list[Mapping]:
+        """Code that dlclose has taken away, where its sites are now; an older library's lie where others may have come since."""
+        if "closed.count" not in self.names.places:
+            return []
+        number, place = self.names.number, self.names.place
+        count, address = min(number(place("closed.count"), 4), self.value("closed.most")), number(place("closed.codes"))
+        size = self.names.field("code")[1]
+        codes = self.memory.read(address, count * size).tobytes() if count and address else b""
+        return [self._code(codes[at : at + size]) for at in range(0, len(codes), size)]
+
+    def _code(self, record: bytes) -> Mapping:
+        def bytes_of(name: str) -> bytes:
+            at, size = self.names.field(f"code.{name}")
+            return record[at : at + size]
+
+        start, end, offset, id_bytes = (
+            int.from_bytes(bytes_of(name), "little") for name in ("start", "end", "offset", "id_bytes")
+        )
+        path = os.fsdecode(bytes_of("path").partition(b"\0")[0])
+        return Mapping(start, end, offset, path, bytes_of("id")[:id_bytes].hex())
+
     # ---- the whole ----
 
     def heap(self, with_entries: bool = False) -> Heap:
@@ -430,7 +452,7 @@ class Reader:
         taken.checked, taken.wrong = (
             self.names.number(self.names.place(f"site.{name}")) for name in ("checked", "wrong")
         )
-        taken.mappings = self.memory.mappings()
+        taken.mappings = self.memory.mappings() + self._closed()
         taken.moving, taken.slabs = heap.moving, len(heap.slabs)
         return taken
 

@@ -16,6 +16,7 @@
 #include "front/heaps.h"
 #include "front/quarantine.h"
 #include "front/watch.h"
+#include "kit/closed.h"
 #include "kit/event.h"
 #include "kit/options.h"
 #include "kit/request.h"
@@ -113,6 +114,7 @@ static const named_value_t values[] PUBLISHED(".data.rel.ro.names") = {
     {"track.chunk_bytes", TRACK_CHUNK_BYTES},
     {"site.chunk", SITE_CHUNK},
     {"site.most", SITE_MOST},
+    {"closed.most", CLOSED_MOST},
     {"event.object_bits", EVENT_OBJECT_BITS},
     {"event.mean_bytes", EVENT_BYTES},
     {"event.groups", WATCH_GROUPS},
@@ -168,6 +170,13 @@ static const named_field_t fields[] PUBLISHED(".data.rel.ro.names") = {
     FIELD("site.address", site_t, address),
     FIELD("site.parent", site_t, parent),
     STRUCTURE("heap", heap_t),
+    STRUCTURE("code", code_t),
+    FIELD("code.start", code_t, start),
+    FIELD("code.end", code_t, end),
+    FIELD("code.offset", code_t, offset),
+    FIELD("code.id_bytes", code_t, id_bytes),
+    FIELD("code.id", code_t, id),
+    FIELD("code.path", code_t, path),
     STRUCTURE("event", event_site_t),
     FIELD("event.events", event_site_t, events),
     FIELD("event.bytes", event_site_t, bytes),
@@ -225,6 +234,8 @@ static const named_place_t places[] PUBLISHED(".data.rel.ro.descriptor") = {
     {"track.chunks", &track_chunks},
     {"site.chunks", site_chunks},
     {"site.count", &site_count},
+    {"closed.codes", &closed_codes},
+    {"closed.count", &closed_count},
     {"site.checked", &site_keys_checked},
     {"site.wrong", &site_keys_wrong},
     {"event.until_ms", &event_until_ms},

@@ -1,5 +1,7 @@
 #include "entry/reading.h"
 
+#include "base/format.h"
+#include "kit/closed.h"
 #include "os/file.h"
 #include "os/module.h"
 #include "os/os.h"
@@ -60,6 +62,7 @@ HAK_COLD void mappings_from(mappings_t *m, int file, int memory, char *page) {
   m->memory = memory;
   m->page = page;
   m->at = 0;
+  m->closed = 0;
   m->used = m->filled = 0;
 }
 
@@ -122,12 +125,8 @@ static bool find_module(const mappings_t *all, uintptr_t text, module_t *module)
          module_of_copy(all->page, module);
 }
 
-static HAK_COLD void read_build_id(const mappings_t *all, mapping_t *m) {
+static HAK_COLD void write_build_id(mapping_t *m, const uint8_t *id, size_t bytes) {
   static const char digits[] = "0123456789abcdef";
-  module_t module;
-  const uint8_t *id = NULL;
-  size_t bytes = find_module(all, m->start, &module) ? module_build_id(&module, &id) : 0;
-  if (bytes > BUILD_ID_MOST) bytes = 0;
   for (size_t i = 0; i < bytes; i++) {
     m->build_id[2 * i] = digits[id[i] >> 4];
     m->build_id[2 * i + 1] = digits[id[i] & 15];
@@ -135,11 +134,44 @@ static HAK_COLD void read_build_id(const mappings_t *all, mapping_t *m) {
   m->build_id[2 * bytes] = '\0';
 }
 
+static HAK_COLD void read_build_id(const mappings_t *all, mapping_t *m) {
+  module_t module;
+  const uint8_t *id = NULL;
+  size_t bytes = find_module(all, m->start, &module) ? module_build_id(&module, &id) : 0;
+  write_build_id(m, id, bytes > BUILD_ID_MOST ? 0 : bytes);
+}
+
+_Static_assert(CLOSED_ID <= BUILD_ID_MOST, "an id fits");
+static void put_hex(format_t *f, uint64_t value, char behind) {
+  char text[24];
+  format_t digits;
+  format_init(&digits, text, sizeof text);
+  format_hex(&digits, value);
+  format_text(f, text + 2);
+  format_char(f, behind);
+}
+
+/* As the kernel's line of a file without a device. */
+static HAK_COLD bool next_closed(mappings_t *all, mapping_t *m) {
+  const code_t *code = closed_at(all->closed++);
+  format_t f;
+  if (code == NULL) return false;
+  format_init(&f, m->line, sizeof m->line);
+  put_hex(&f, code->start, '-');
+  put_hex(&f, code->end, ' ');
+  format_text(&f, "r-xp ");
+  put_hex(&f, code->offset, ' ');
+  format_text(&f, "00:00 0 ");
+  format_text(&f, code->path);
+  write_build_id(m, code->id, code->id_bytes);
+  return line_parse(m);
+}
+
 HAK_COLD bool mappings_next(mappings_t *m, mapping_t *mapping) {
   while (next_line(m, mapping->line, sizeof mapping->line)) {
-    if (!line_parse(mapping)) continue;
+    if (!line_parse(mapping) || mapping->start >= CLOSED_START) continue; /* the kernel's own come after these */
     read_build_id(m, mapping);
     return true;
   }
-  return false;
+  return next_closed(m, mapping);
 }

@@ -25,7 +25,8 @@ typedef struct reading {
 /* The next one, all 0 before the first; false: that was all. */
 HAK_CHECKED bool reading_next(reading_t *r);
 
-/* A mapping of code: a line of /proc/self/maps, and the build id of the module that it is of. */
+/* A mapping of code: a line of /proc/self/maps, and the build id of the module that it is of; or code that was taken away, where its sites
+ * are (kit/closed.h). */
 #define MAPPING_LINE 412 /* what is longer is cut */
 #define BUILD_ID_MOST 32
 typedef struct mapping {
@@ -39,6 +40,7 @@ typedef struct mapping {
 typedef struct mappings {
   int file; /* -1: they cannot be had */
   uint64_t at;
+  uint32_t closed; /* what is next of these, after all others */
   long used, filled;
   char block[1024];
   int memory; /* that modules are copied by way of (file_copy), to `page`; -1: none, and they are read where they lie */

@@ -33,7 +33,7 @@ static site_t *node_make(uint32_t number) {
 static uint32_t node_find(uint32_t number, uint32_t end, uint32_t parent, uintptr_t address) {
   while (number != end) {
     const site_t *site = node_at(number);
-    if (site->address == address && site->parent == parent) return number;
+    if (racy_load(&site->address) == address && site->parent == parent) return number; /* site_move */
     number = site->next;
   }
   return SITE_NONE;
@@ -59,6 +59,26 @@ static uint32_t site_enter(uint32_t parent, uintptr_t address) {
   return number;
 }
 
+/* From `number` on: one there, or SITE_NONE. */
+static HAK_COLD uint32_t next_within(uint32_t number, uintptr_t start, uintptr_t end) {
+  uint32_t count = load_relaxed(&site_count);
+  for (; number < count && number < SITE_MOST; number++) {
+    const site_t *site = node_at(number);
+    uintptr_t address = site != NULL ? racy_load(&site->address) : 0;
+    if (address >= start && address < end) return number;
+  }
+  return SITE_NONE;
+}
+
+HAK_COLD bool site_knows(uintptr_t start, uintptr_t end) { return next_within(SITE_NONE + 1, start, end) != SITE_NONE; }
+
+HAK_COLD void site_move(uintptr_t start, uintptr_t end, uintptr_t to) {
+  for (uint32_t i = next_within(SITE_NONE + 1, start, end); i != SITE_NONE; i = next_within(i + 1, start, end)) {
+    site_t *site = node_at(i);
+    racy_store(&site->address, to + (site->address - start));
+  }
+}
+
 /* --- stacks ------------------------------------------------------------------------------- */
 
 static _Atomic bool sites_ready;
@@ -77,7 +97,9 @@ static uint32_t frames_take(void **frames, uint32_t most, void ***first) {
   return count - ours;
 }
 
-static uint32_t site_walk(void) {
+/* Called from one place, which no copy is made of: in an archive nobody can tell our own calls from the program's, and two places
+ * would make two sites of each. */
+static HAK_NOINLINE uint32_t site_walk(void) {
   void *frames[SITE_FRAMES], **first;
   uint32_t site = SITE_NONE;
   for (uint32_t i = frames_take(frames, SITE_FRAMES, &first); i-- > 0;) site = site_enter(site, (uintptr_t)first[i]);
@@ -111,8 +133,8 @@ static uint64_t key_of(uint64_t hash, bool ambiguous, uint32_t site) {
 
 /* Apart, so that its frames are not on the stack of the usual case. */
 static HAK_NOINLINE uint32_t site_look(uint64_t hash, _Atomic uint64_t *entry, uint64_t before) {
-  bool known = before >> KEY_HASH == hash >> KEY_HASH, ambiguous = known && (before >> KEY_AMBIGUOUS & 1) != 0;
   uint32_t site = site_walk();
+  bool known = before >> KEY_HASH == hash >> KEY_HASH, ambiguous = known && (before >> KEY_AMBIGUOUS & 1) != 0;
   if (known && !ambiguous) {
     bool other = (before & (((uint64_t)1 << KEY_TRUST) - 1)) != site;
     add_relaxed(&site_keys_checked, 1);
@@ -132,6 +154,11 @@ uint32_t site_here(void) {
   if (found >> KEY_HASH != hash >> KEY_HASH || !trusted) return site_look(hash, entry, found);
   store_relaxed(entry, found - ((uint64_t)1 << KEY_TRUST));
   return (uint32_t)(found & (((uint64_t)1 << KEY_TRUST) - 1));
+}
+
+HAK_COLD void site_forget(void) {
+  unwind_forget();
+  for (uint32_t i = 0; i < (uint32_t)1 << KEY_SHIFT; i++) store_relaxed(&site_keys[i], (uint64_t)0);
 }
 
 site_figures_t site_figures(void) {

@@ -35,6 +35,13 @@ uint32_t site_here(void);
 /* NULL for SITE_NONE and for what is none. */
 const site_t *site_at(uint32_t number);
 
+/* Whether any site is at one of the addresses. */
+bool site_knows(uintptr_t start, uintptr_t end);
+/* The sites there are at `to` and behind it from now on.  Beside others that are entered. */
+void site_move(uintptr_t start, uintptr_t end, uintptr_t to);
+/* What was learnt of addresses is learnt anew, since modules have gone. */
+void site_forget(void);
+
 /* What the thread wants its allocations to be known by; hak_tag_set. */
 extern __thread uint32_t site_tag __attribute__((tls_model("initial-exec")));
 

@@ -437,7 +437,7 @@ HAK_NOINLINE uint32_t unwind_here(void **frames, uint32_t most, bool *whole) {
 }
 
 void unwind_forget(void) {
-  for (unsigned i = 0; i < sizeof cache / sizeof cache[0]; i++) store_relaxed(&cache[i].pc, 0);
+  for (uint32_t i = 0; i < (uint32_t)1 << load_relaxed(&cache_shift); i++) store_relaxed(&cache[i].pc, 0);
 }
 
 void unwind_prepare(void) {

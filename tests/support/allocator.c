@@ -18,6 +18,7 @@
 #include "kit/options.c"
 #include "kit/secret.c"
 #include "kit/site.c"
+#include "kit/closed.c"
 #include "kit/event.c"
 #include "kit/request.c"
 #include "kit/pressure.c"

@@ -1,0 +1,119 @@
+/* unload.c - dlclose, after which what is known of the code that has gone may not be taken for that of another that comes to lie there.
+ *
+ * What has gone is found by comparison, since a library takes away those that it alone needed.  Not in a static program, and for none
+ * that libc closes itself: there rules of its unwind tables age (os/unwind.c). */
+#include "entry/entry.h"
+
+#if HAK_OVERRIDE && !HAK_ARCHIVE && defined(__GLIBC__)
+
+#include <dlfcn.h>
+#include <link.h>
+#include <string.h>
+
+#include "os/lock.h"
+#include "os/module.h"
+#include "os/os.h"
+#include "os/syscall.h"
+#include "kit/closed.h"
+#include "kit/site.h"
+#include "entry/change.h"
+
+#define CODES_MOST 1000
+
+typedef struct loaded {
+  uint64_t removed; /* modules, ever */
+  uint32_t count;
+  code_t codes[CODES_MOST];
+} loaded_t;
+
+static uintptr_t code_start(const struct dl_phdr_info *module, const ElfW(Phdr) *part) {
+  return (module->dlpi_addr + part->p_vaddr) & ~(uintptr_t)(os_page_size() - 1);
+}
+
+static void code_read(code_t *code, const struct dl_phdr_info *info, const ElfW(Phdr) *part) {
+  module_t module;
+  const uint8_t *id;
+  code->start = code_start(info, part);
+  code->end = info->dlpi_addr + part->p_vaddr + part->p_memsz;
+  code->offset = part->p_offset - (info->dlpi_addr + part->p_vaddr - code->start);
+  size_t bytes = module_find(code->start, &module) ? module_build_id(&module, &id) : 0;
+  code->id_bytes = bytes <= CLOSED_ID ? (uint32_t)bytes : 0;
+  if (code->id_bytes > 0) memcpy(code->id, id, bytes);
+  size_t length = strlen(info->dlpi_name);
+  memcpy(code->path, info->dlpi_name, length < CLOSED_PATH ? length : CLOSED_PATH - 1); /* in fresh memory, which ends it */
+}
+
+/* Calls `act` with each part of code until it returns false. */
+static int parts_each(struct dl_phdr_info *info, void (*act)(loaded_t *, const struct dl_phdr_info *, const ElfW(Phdr) *),
+                      loaded_t *loaded) {
+  loaded->removed = info->dlpi_subs;
+  for (size_t i = 0; i < info->dlpi_phnum; i++) {
+    const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+    if (part->p_type == PT_LOAD && (part->p_flags & PF_X) != 0) act(loaded, info, part);
+  }
+  return 0;
+}
+
+static void part_add(loaded_t *loaded, const struct dl_phdr_info *info, const ElfW(Phdr) *part) {
+  if (loaded->count < CODES_MOST && info->dlpi_name[0] != '\0') code_read(&loaded->codes[loaded->count++], info, part);
+}
+
+/* What is still there is none that has gone. */
+static void part_remove(loaded_t *loaded, const struct dl_phdr_info *info, const ElfW(Phdr) *part) {
+  for (uint32_t i = 0; i < loaded->count; i++) {
+    code_t *code = &loaded->codes[i];
+    if (code->start == code_start(info, part) && strncmp(code->path, info->dlpi_name, CLOSED_PATH - 1) == 0) code->start = code->end;
+  }
+}
+
+static int module_add_all(struct dl_phdr_info *info, size_t size, void *loaded) { return (void)size, parts_each(info, part_add, loaded); }
+static int module_keep(struct dl_phdr_info *info, size_t size, void *loaded) { return (void)size, parts_each(info, part_remove, loaded); }
+
+/* NULL: there are no sites, or there is no memory. */
+static HAK_COLD loaded_t *loaded_list(void) {
+  loaded_t *loaded = site_figures().sites > 0 ? os_map(sizeof *loaded) : NULL;
+  if (loaded != NULL) (void)dl_iterate_phdr(module_add_all, loaded);
+  return loaded;
+}
+
+/* The loader keeps the path that dlopen was given. */
+static HAK_COLD void path_complete(code_t *code) {
+  char path[2 * CLOSED_PATH];
+  if (code->path[0] == '/' || syscall_3(SYS_getcwd, (long)path, CLOSED_PATH, 0) <= 0) return;
+  size_t length = strlen(path);
+  path[length++] = '/';
+  memcpy(path + length, code->path, strlen(code->path) + 1);
+  if (strlen(path) < CLOSED_PATH) memcpy(code->path, path, strlen(path) + 1);
+}
+
+static HAK_COLD void loaded_compare(loaded_t *loaded) {
+  static lock_t lock;
+  uint64_t before = loaded->removed;
+  (void)dl_iterate_phdr(module_keep, loaded);
+  if (loaded->removed == before) return;
+  lock_acquire(&lock);
+  site_forget();
+  for (uint32_t i = 0; i < loaded->count; i++) {
+    code_t *code = &loaded->codes[i];
+    if (code->start == code->end) continue;
+    path_complete(code);
+    closed_enter(code);
+  }
+  lock_release(&lock);
+}
+
+static void *_Atomic next_dlclose;
+
+HAK_API HAK_COLD int dlclose(void *handle) {
+  int (*next)(void *) = (int (*)(void *))(uintptr_t)change_next(&next_dlclose, "dlclose");
+  if (next == NULL) return 0;
+  loaded_t *loaded = loaded_list();
+  int result = next(handle);
+  if (loaded != NULL) {
+    loaded_compare(loaded);
+    os_unmap(loaded, sizeof *loaded);
+  }
+  return result;
+}
+
+#endif
