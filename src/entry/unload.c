@@ -16,7 +16,6 @@
 #include "os/syscall.h"
 #include "kit/closed.h"
 #include "kit/site.h"
-#include "entry/change.h"
 
 #define CODES_MOST 1000
 
@@ -102,10 +101,8 @@ static HAK_COLD void loaded_compare(loaded_t *loaded) {
   lock_release(&lock);
 }
 
-static void *_Atomic next_dlclose;
-
 HAK_API HAK_COLD int dlclose(void *handle) {
-  int (*next)(void *) = (int (*)(void *))(uintptr_t)change_next(&next_dlclose, "dlclose");
+  int (*next)(void *) = (int (*)(void *))(uintptr_t)dlsym(RTLD_NEXT, "dlclose");
   if (next == NULL) return 0;
   loaded_t *loaded = loaded_list();
   int result = next(handle);
