@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import resource
-import signal
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -20,6 +17,7 @@ from hakmem import __version__, blackbox_command, demo, exits, leaks, peers, pre
 from hakmem import library as library_queries
 from hakmem.bench.allocators import Allocator
 from hakmem.bench.command import bench
+from hakmem.command_line import CommandLine
 from hakmem.compare import Comparison, compare
 from hakmem.errors import Failure
 from hakmem.insight_commands import diff, profile
@@ -38,7 +36,7 @@ repetitions_option = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hakmem")
 def main() -> None:
     """Run programs under hakmem, a drop-in malloc, and see what it does for them."""
@@ -219,10 +217,7 @@ def _exit_as(comparison: Comparison) -> None:
     runs = [run for name in (comparison.subject, *comparison.others) for run in comparison.runs[name]]
     for run in runs:
         if run.signal is not None:
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has left its own core, if any
-            if run.signal not in (signal.SIGKILL, signal.SIGSTOP):
-                signal.signal(run.signal, signal.SIG_DFL)
-            os.kill(os.getpid(), run.signal)
+            exits.end_as(-run.signal)
     sys.exit(next((run.exit_code for run in runs if run.exit_code), 0))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hakmem import insight, outside_commands, render
+from hakmem.command_line import Judging
 from hakmem.errors import Failure
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from hakmem.symbols import Symbols
 
 _CHANGED = 1
-_FAILED = 2  # not to be taken for a change
 
 _file = click.Path(exists=True, dir_okay=False)
 _out = click.Path(dir_okay=False, writable=True)
@@ -183,7 +183,7 @@ def profile(
     _remark(names.remarks())
 
 
-@click.command()
+@click.command(cls=Judging)
 @_top
 @_depth
 @click.option("--all", "everything", is_flag=True, help="Show also what may be by chance.")
@@ -197,11 +197,7 @@ def diff(top: int, depth: int, everything: bool, as_json: bool, before: str, aft
     """
     from hakmem.diff import compare_files
 
-    try:
-        difference = compare_files(before, after)
-    except Failure as failure:
-        failure.exit_code = _FAILED
-        raise
+    difference = compare_files(before, after)
     if as_json:
         click.echo(json.dumps(insight.difference_json(difference), indent=2))
     else:
