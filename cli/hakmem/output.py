@@ -1,4 +1,4 @@
-"""What a command writes to standard output and error. What fails there is one line.
+"""What a command writes: standard output and error, and the files that it is told to write. What fails there is one line.
 
 Where nobody reads any more rich and click end with 1, which may be an answer, and other errors they pass on as they are. So a standard
 stream tells of errors in its lowest layer, by exceptions that those know nothing of.
@@ -10,9 +10,12 @@ import contextlib
 import errno
 import io
 import os
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
+
+import click
 
 from hakmem.errors import Failure
 
@@ -78,3 +81,50 @@ def complete() -> Iterator[None]:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
+
+
+# ---- Files ----
+
+
+class OutFile(click.Path):
+    """The name of a file to write. With a slash at its end it is a directory's, which modules that handle paths lose sight of."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if os.fspath(value).endswith("/"):
+            self.fail(f"{value!r} names a directory.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def write(path: str, data: bytes) -> None:
+    """All of a file; - is standard output."""
+    if path == "-":
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        return
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from None
+
+
+def _identity(path: str) -> tuple[int, int] | str | None:
+    """Equal for two names of one file; None for what may be read and written at once, as a terminal."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return os.path.realpath(path)  # of a file that is not there yet
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+def apart(read: Iterable[str | None], written: Iterable[str | None]) -> None:
+    """Refuses to write a file over one that is read, or that is written too. A target that is no file may have any name."""
+    seen = {_identity(path): "it would be written over what is read" for path in read if path and os.path.exists(path)}
+    for path in filter(None, written):
+        identity = _identity(path)
+        if identity is not None and identity in seen:
+            raise Failure(f"{path}: {seen[identity]}; name another file")
+        seen[identity] = "it is named twice"

@@ -105,7 +105,7 @@ class AtExit:
     def _write(self, report: dict[str, Any], place: Path | None) -> None:
         as_json = place.suffix == _SUFFIX if place else self.json
         try:
-            with place.open("w") if place else contextlib.nullcontext(sys.stderr) as file:
+            with place.open("w", encoding="utf-8", errors="replace") if place else contextlib.nullcontext(sys.stderr) as file:
                 if as_json:
                     json.dump(report, file, indent=1)
                     file.write("\n")

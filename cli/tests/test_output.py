@@ -109,3 +109,66 @@ def test_only_an_answer_is_taken_for_one(raised, code):
     assert result.exit_code == code
     if isinstance(raised, OSError):
         assert result.output == "hakmem: x: Input/output error\n"
+
+
+# ---- Files ----
+
+
+def test_a_file_that_has_no_room_is_named(files):
+    for words in (("--json",), ("--markdown",)):
+        result = run(files, "run", "--compare", "--repetitions", "3", *words, "/dev/full", "--", "true")
+        assert (result.returncode, result.stderr) == (1, b"hakmem: /dev/full: No space left on device\n")
+    for option in ("--pprof", "--html", "--save"):
+        result = run(files, "profile", "heap", option, "/dev/full")
+        assert (result.returncode, result.stderr) == (1, b"hakmem: /dev/full: No space left on device\n")
+
+
+@pytest.mark.parametrize("option", ["--pprof", "--html", "--save"])
+def test_what_is_read_is_not_written_over(files, option):
+    before = (files / "heap").read_bytes()
+    os.link(files / "heap", files / "same")
+    for name in ("heap", "./heap", "same"):
+        result = run(files, "profile", "heap", option, name)
+        assert (result.returncode, result.stdout) == (1, b"")
+        assert result.stderr == f"hakmem: {name}: it would be written over what is read; name another file\n".encode()
+    assert (files / "heap").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("profile", "heap", "--html", "out", "--since", "heap", "--save", "heap"), "heap"),
+        (("blackbox", "heap", "--save", "heap"), "heap"),
+        (("run", "--leaks", "--baseline", "heap", "--profile", "heap", "--", "true"), "heap"),
+        (("profile", "heap", "--html", "out", "--save", "./out"), "./out"),
+    ],
+)
+def test_nor_is_one_file_two(files, words, named):
+    before = (files / "heap").read_bytes()
+    result = run(files, *words)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"hakmem: {named}: ".encode()) and result.stderr.count(b"\n") == 1
+    assert (files / "heap").read_bytes() == before and not (files / "out").exists()
+
+
+def test_what_is_no_file_may_be_named_twice(files):
+    assert run(files, "profile", "heap", "--pprof", "/dev/null", "--save", "/dev/null").returncode == 0
+    assert run(files, "profile", "heap", "--save", "-").stdout.endswith(b"\nend\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("profile", "heap", "--pprof", "heap/"),
+        ("profile", "heap", "--save", "new/"),
+        ("metrics", "--textfile", "heap/"),
+        ("run", "--compare", "--json", "heap/", "--", "true"),
+        ("run", "--stats-file", "new/", "--", "true"),
+    ],
+    ids=" ".join,
+)
+def test_a_slash_names_a_directory(files, words):
+    before = (files / "heap").read_bytes()
+    result = run(files, *words)
+    assert result.returncode == 2 and b"/' names a directory" in result.stderr
+    assert (files / "heap").read_bytes() == before and not (files / "new").exists()
