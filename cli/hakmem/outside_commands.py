@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 from rich import box
+from rich.console import Console
 from rich.table import Table as Columns
 
 from hakmem import insight, output, render
@@ -244,7 +245,9 @@ def top_command(as_json: bool, seconds: float, process: int | None) -> None:
             click.echo("no process with hakmem")
         else:
             render.print_wide(top.list_table(found))
-    elif as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("a process is watched on a terminal; elsewhere there is hakmem resident PID")
+    elif as_json or not (sys.stdin.isatty() and sys.stdout.isatty()) or Console().is_dumb_terminal:
+        raise click.UsageError(
+            "a process is watched on a terminal that can clear its screen; elsewhere there is hakmem resident PID"
+        )
     else:
         top.watch(process, seconds)
