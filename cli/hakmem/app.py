@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import resource
-import signal
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -16,10 +13,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from hakmem import __version__, blackbox_command, demo, exits, leaks, peers, preload, render, reports
+from hakmem import __version__, blackbox_command, demo, exits, leaks, output, peers, preload, render, reports
 from hakmem import library as library_queries
 from hakmem.bench.allocators import Allocator
 from hakmem.bench.command import bench
+from hakmem.command_line import CommandLine
 from hakmem.compare import Comparison, compare
 from hakmem.errors import Failure
 from hakmem.insight_commands import diff, profile
@@ -38,7 +36,7 @@ repetitions_option = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hakmem")
 def main() -> None:
     """Run programs under hakmem, a drop-in malloc, and see what it does for them."""
@@ -49,7 +47,7 @@ def main() -> None:
 @click.option("--stats-children", is_flag=True, help="With --stats: those of the processes that it started too.")
 @click.option(
     "--stats-file",
-    type=click.Path(dir_okay=False, writable=True),
+    type=output.OutFile(),
     metavar="FILE",
     help="Write the statistics to FILE, as JSON where its name ends in .json and as text otherwise; %p stands for the process.",
 )
@@ -66,14 +64,14 @@ def main() -> None:
 @click.option(
     "--profile",
     "profile_file",
-    type=click.Path(dir_okay=False, writable=True),
+    type=output.OutFile(),
     metavar="FILE",
     help="Write a snapshot of the heap to FILE when the program exits, for hakmem profile and hakmem diff.",
 )
 @click.option(
     "--blackbox",
     "blackbox_file",
-    type=click.Path(dir_okay=False, writable=True),
+    type=output.OutFile(),
     metavar="FILE",
     help="Keep a black box in FILE, and show its last entry if the program is killed by a signal. %p is the process's number.",
 )
@@ -91,9 +89,9 @@ def main() -> None:
     help="With --leaks: the snapshot of an earlier run. Exit with 1 where a site holds more than then, beyond chance.",
 )
 @click.option("--show-output", is_flag=True, help="In a comparison: don't discard what the program writes.")
-@click.option("--json", "json_file", type=click.File("w"), metavar="FILE", help="In a comparison: write it as JSON.")
+@click.option("--json", "json_file", type=output.OutFile(), metavar="FILE", help="In a comparison: write it as JSON.")
 @click.option(
-    "--markdown", "markdown_file", type=click.File("w"), metavar="FILE", help="In a comparison: write it as Markdown."
+    "--markdown", "markdown_file", type=output.OutFile(), metavar="FILE", help="In a comparison: write it as Markdown."
 )
 @library_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -111,8 +109,8 @@ def run(
     with_leaks: bool,
     baseline: str | None,
     show_output: bool,
-    json_file: TextIO | None,
-    markdown_file: TextIO | None,
+    json_file: str | None,
+    markdown_file: str | None,
     library: str | None,
     command: tuple[str, ...],
 ) -> None:
@@ -135,6 +133,7 @@ def run(
         raise click.UsageError("--blackbox does not go with --compare, --profile and --leaks")
     if baseline and not with_leaks:
         raise click.UsageError("--baseline belongs to --leaks")
+    output.apart((baseline,), (profile_file, stats_file, json_file, markdown_file))
     path = preload.library(library, secure=secure)
     program = preload.program(command[0])
     preload.warn_if_unreachable(program)
@@ -194,20 +193,17 @@ def _run_compared(
     repetitions: int,
     allocators: list[Allocator],
     show_output: bool,
-    json_file: TextIO | None,
-    markdown_file: TextIO | None,
+    json_file: str | None,
+    markdown_file: str | None,
 ) -> None:
     comparison = _compare_with_progress(command, repetitions, allocators, title="comparing", show_output=show_output)
     _show_compared(comparison)
     if json_file:
         libraries = {entry.name: {"library": entry.library, "version": entry.version} for entry in allocators}
         told = comparison.as_json() | {"allocators": libraries, "verdict": render.verdict_lines(comparison)}
-        json.dump(told, json_file, indent=2)
-        json_file.write("\n")
-        json_file.flush()
+        output.write(json_file, (json.dumps(told, indent=2) + "\n").encode())
     if markdown_file and comparison.measured:
-        markdown_file.write(render.comparison_markdown(comparison))
-        markdown_file.flush()
+        output.write(markdown_file, render.comparison_markdown(comparison).encode(errors="replace"))
     sys.stdout.flush()
     for line in render.outcome_lines(comparison):
         print(f"hakmem: {line}", file=sys.stderr)
@@ -219,10 +215,7 @@ def _exit_as(comparison: Comparison) -> None:
     runs = [run for name in (comparison.subject, *comparison.others) for run in comparison.runs[name]]
     for run in runs:
         if run.signal is not None:
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has left its own core, if any
-            if run.signal not in (signal.SIGKILL, signal.SIGSTOP):
-                signal.signal(run.signal, signal.SIG_DFL)
-            os.kill(os.getpid(), run.signal)
+            exits.end_as(-run.signal)
     sys.exit(next((run.exit_code for run in runs if run.exit_code), 0))
 
 

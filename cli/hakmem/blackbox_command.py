@@ -14,7 +14,7 @@ import click
 from rich import box as boxes
 from rich.table import Table
 
-from hakmem import blackbox, insight, outside_commands, render
+from hakmem import blackbox, insight, outside_commands, output, render
 from hakmem.errors import Failure
 from hakmem.exits import Ended
 from hakmem.render import byte_text
@@ -93,7 +93,7 @@ def _of_number(box: Box, number: int | None) -> Entry:
 @click.option("--json", "as_json", is_flag=True, help="Write everything as JSON instead.")
 @click.option(
     "--save",
-    type=click.Path(dir_okay=False, writable=True),
+    type=output.OutFile(),
     metavar="OUT",
     help="Write the entry as a snapshot's file, for hakmem profile and hakmem diff.",
 )
@@ -107,6 +107,7 @@ def blackbox_command(
     """
     from hakmem import resident, snapshots, symbols
 
+    output.apart((file,), (save,))
     box = blackbox.read(file)
     entry = _of_number(box, number)
     if everything:
@@ -116,10 +117,7 @@ def blackbox_command(
             render.print_wide(_list(box))
         return
     if save:
-        try:
-            Path(save).write_bytes(entry.text)
-        except OSError as error:
-            raise Failure(f"{save}: {error.strerror}") from None
+        output.write(save, entry.text)
         return
     if not as_json:
         click.echo(f"entry {entry.number} of process {box.process}, taken for: {entry.why}")

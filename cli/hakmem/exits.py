@@ -67,12 +67,14 @@ def _run(program: Path, command: list[str], environment: dict[str, str]) -> Ende
         return Ended(process.pid, name, process.wait())
 
 
-def _end_as(status: int) -> None:
+def end_as(status: int) -> None:
+    """Ends with this exit code, or of the signal that is its negative."""
     if status < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has left its own core, if any
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # whoever died of it first has left a core of its own, if any
         if -status not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
+        status = 128 - status  # where it is blocked: as a shell would say it
     sys.exit(status)
 
 
@@ -87,4 +89,4 @@ def run(program: Path, command: list[str], environment: dict[str, str], wanted: 
             places.append(place)
         ended = _run(program, command, environment)
         codes = [one.tell(place, ended) for one, place in zip(wanted, places)]
-    _end_as(ended.status or max(codes))
+    end_as(ended.status or max(codes))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hakmem import insight, outside_commands, render
+from hakmem import insight, outside_commands, output, render
+from hakmem.command_line import Judging
 from hakmem.errors import Failure
 
 if TYPE_CHECKING:
@@ -20,20 +21,12 @@ if TYPE_CHECKING:
     from hakmem.symbols import Symbols
 
 _CHANGED = 1
-_FAILED = 2  # not to be taken for a change
 
 _file = click.Path(exists=True, dir_okay=False)
-_out = click.Path(dir_okay=False, writable=True)
+_out = output.OutFile()
 _top = click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Show so many lines.")
 _depth = click.option("--depth", type=click.IntRange(min=1), default=4, show_default=True, help="Show so many calls.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Write everything as JSON instead.")
-
-
-def _write(path: str, data: bytes) -> None:
-    try:
-        Path(path).write_bytes(data)
-    except OSError as error:
-        raise Failure(f"{path}: {error.strerror}") from None
 
 
 def _remark(remarks: list[str]) -> None:
@@ -141,6 +134,7 @@ def profile(
 
     if (since or interval) and not html_out:
         raise click.UsageError("--since and --interval belong to --html; hakmem diff shows as text what changed")
+    output.apart((target, since), (pprof_out, otlp_out, html_out, save_out))
     before = _before(target, since, interval)
     table, read = outside_commands.table_of(target, pinned=True) if html_out else (None, None if events else taken(target))
     if events:
@@ -149,17 +143,17 @@ def profile(
             _remark(["nothing was counted: the process allocated little, or no thread of it took a slow path to see that it is armed"])
     names = symbols.Symbols(read)
     if pprof_out:
-        _write(pprof_out, pprof_files.encode(read, names))
+        output.write(pprof_out, pprof_files.encode(read, names))
     if otlp_out:
         try:
             from hakmem import otlp  # few ask for it, and its library takes a while too
         except ImportError:
             raise Failure("--otlp needs the module opentelemetry-proto 1.43, and with it Python 3.10") from None
-        _write(otlp_out, otlp.encode(read, names))
+        output.write(otlp_out, otlp.encode(read, names))
     if html_out:
-        _write(html_out, _page(read, names, table, before))
+        output.write(html_out, _page(read, names, table, before))
     if save_out:
-        _write(save_out, snapshots.text_of(read).encode(errors="surrogateescape"))
+        output.write(save_out, snapshots.text_of(read).encode(errors="surrogateescape"))
     if as_json:
         shown, _ = insight.rows(read, names, by)
         kept = insight.pinned_rows(read, names, by)
@@ -183,7 +177,7 @@ def profile(
     _remark(names.remarks())
 
 
-@click.command()
+@click.command(cls=Judging)
 @_top
 @_depth
 @click.option("--all", "everything", is_flag=True, help="Show also what may be by chance.")
@@ -197,11 +191,7 @@ def diff(top: int, depth: int, everything: bool, as_json: bool, before: str, aft
     """
     from hakmem.diff import compare_files
 
-    try:
-        difference = compare_files(before, after)
-    except Failure as failure:
-        failure.exit_code = _FAILED
-        raise
+    difference = compare_files(before, after)
     if as_json:
         click.echo(json.dumps(insight.difference_json(difference), indent=2))
     else:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, start_http_server, write_to_textfile
 from prometheus_client.core import GaugeMetricFamily, Metric, StateSetMetricFamily
@@ -126,10 +125,10 @@ def text_of(registry: CollectorRegistry) -> str:
     return generate_latest(registry).decode()
 
 
-def write(registry: CollectorRegistry, file: Path) -> None:
+def write(registry: CollectorRegistry, file: str) -> None:
     """For the node exporter's textfile collector, which reads Prometheus' own format; whoever reads it finds a whole one."""
     try:
-        write_to_textfile(str(file), registry)
+        write_to_textfile(file, registry)
     except OSError as error:
         raise Failure(f"{file}: {error.strerror}") from None
 

@@ -7,14 +7,14 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from rich import box
+from rich.console import Console
 from rich.table import Table as Columns
 
-from hakmem import insight, render
+from hakmem import insight, output, render
 from hakmem.errors import Failure
 from hakmem.render import byte_text
 
@@ -183,7 +183,7 @@ def _finding_json(found: Finding, frames: list[Frame]) -> dict:
 @click.option("--listen", metavar="ADDRESS", help="Answer HTTP at [HOST:]PORT, without HOST on this machine alone.")
 @click.option(
     "--textfile",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=output.OutFile(),
     metavar="FILE.prom",
     help="Write FILE, whole at any time, for the node exporter's textfile collector.",
 )
@@ -197,7 +197,7 @@ def _finding_json(found: Finding, frames: list[Frame]) -> dict:
 )
 @click.argument("processes", type=click.IntRange(min=1), nargs=-1, metavar="[PID]...")
 def metrics_command(
-    listen: str | None, textfile: Path | None, seconds: float | None, functions: int, processes: tuple[int, ...]
+    listen: str | None, textfile: str | None, seconds: float | None, functions: int, processes: tuple[int, ...]
 ) -> None:
     """Tell what hakmem processes hold as OpenMetrics: those with PID, else this user's, of root all.
 
@@ -245,7 +245,9 @@ def top_command(as_json: bool, seconds: float, process: int | None) -> None:
             click.echo("no process with hakmem")
         else:
             render.print_wide(top.list_table(found))
-    elif as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("a process is watched on a terminal; elsewhere there is hakmem resident PID")
+    elif as_json or not (sys.stdin.isatty() and sys.stdout.isatty()) or Console().is_dumb_terminal:
+        raise click.UsageError(
+            "a process is watched on a terminal that can clear its screen; elsewhere there is hakmem resident PID"
+        )
     else:
         top.watch(process, seconds)

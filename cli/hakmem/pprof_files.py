@@ -209,6 +209,8 @@ def decode(data: bytes, name: str) -> Stacks:
         space, count = _column(profile, ("inuse_space",)), _column(profile, ("inuse_objects",))
         samples = _column(profile, ("samples",))
         frames = _frames(profile)
+        if any(len(sample.value) != len(profile.sample_type) for sample in profile.sample):
+            raise IndexError
     except (DecodeError, OSError, EOFError, zlib.error, IndexError):
         raise Failure(f"{name}: neither a snapshot of hakmem nor a profile of pprof") from None
     if space is None or count is None:

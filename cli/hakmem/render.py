@@ -338,6 +338,13 @@ def _class_table(classes: list[dict[str, int]]) -> Table:
     return _row_table("size classes in use", _CLASS_COLUMNS, used)
 
 
+STATS_FIGURES = (*(key for key, _, _ in _MEMORY_ROWS), *(key for _, keys in _COUNT_GROUPS for key in keys))
+STATS_ROWS = {  # lists of objects, and their figures
+    "class_stats": tuple(key for key, _ in _CLASS_COLUMNS),
+    "heap_stats": tuple(key for key, _ in _HEAP_COLUMNS),
+}
+
+
 def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
     """What is zero is left out."""
     heading = f"hakmem {stats.get('version', '?')}, process {stats.get('pid', '?')}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,6 +15,27 @@ from hakmem.errors import Failure
 from hakmem.exits import WHY_NONE, Ended
 
 _SUFFIX = ".json"
+_PAST_FIGURES = 1 << 64
+
+
+def _check_figures(name: str, part: dict[str, Any], keys: Iterable[str]) -> None:
+    for key in keys:
+        figure = part.get(key, 0)
+        if not isinstance(figure, int) or not 0 <= figure < _PAST_FIGURES:
+            raise Failure(f"{name}: not a report of hakmem: {key} is no figure of one")
+
+
+def _check(name: str, report: Any) -> None:
+    """What is shown of a report is what it should be; the rest may be of a later version."""
+    if not isinstance(report, dict):
+        raise Failure(f"{name}: not a report of hakmem: a JSON object is expected")
+    _check_figures(name, report, render.STATS_FIGURES)
+    for key, figures in render.STATS_ROWS.items():
+        rows = report.get(key, [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise Failure(f"{name}: not a report of hakmem: {key} is not a list of JSON objects")
+        for row in rows:
+            _check_figures(name, row, figures)
 
 
 def read(file: TextIO) -> list[dict[str, Any]]:
@@ -30,11 +51,12 @@ def read(file: TextIO) -> list[dict[str, Any]]:
         while text[position:].strip():
             position += len(text[position:]) - len(text[position:].lstrip())
             report, position = decoder.raw_decode(text, position)
-            if not isinstance(report, dict):
-                raise Failure(f"{file.name}: not a report of hakmem: a JSON object is expected")
+            _check(file.name, report)
             reports.append(report)
     except json.JSONDecodeError as error:
         raise Failure(f"{file.name}: not a report of hakmem: {error.msg} in line {error.lineno}") from None
+    except (ValueError, RecursionError):
+        raise Failure(f"{file.name}: not a report of hakmem: a number is too long, or it is nested too deep") from None
     if not reports:
         raise Failure(f"{file.name}: not a report of hakmem: it is empty")
     return reports
@@ -83,7 +105,7 @@ class AtExit:
     def _write(self, report: dict[str, Any], place: Path | None) -> None:
         as_json = place.suffix == _SUFFIX if place else self.json
         try:
-            with place.open("w") if place else contextlib.nullcontext(sys.stderr) as file:
+            with place.open("w", encoding="utf-8", errors="replace") if place else contextlib.nullcontext(sys.stderr) as file:
                 if as_json:
                     json.dump(report, file, indent=1)
                     file.write("\n")

@@ -12,6 +12,10 @@ _MAGIC = "hakmem-snapshot"
 _CERTAIN = 1 << 32
 _FIGURES = ("thinned", "resident", "group", "group_limit", "free_spans", "own")
 _MOST_TENTHS = 1 << 31  # an age is a difference of 32 bits: past this it is one below zero
+# Past what hakmem can write, and what other formats have room for.
+_PAST_FIGURES = 1 << 63  # and sums of them
+_PAST_ADDRESSES = 1 << 64
+_PAST_TIMES = 1 << 33  # the year 2242
 _MOST_FRAMES = 1000  # of a stack; hakmem takes 64
 
 
@@ -198,25 +202,42 @@ class Snapshot:
         return addresses
 
 
+def _below(number: int, bound: int) -> int:
+    if not -bound <= number < bound:
+        raise ValueError("no such number")
+    return number
+
+
+def _numbers(words: list[str], first: int, end: int) -> list[int]:
+    """Those words of a line, which must be there; a later version may have more behind them."""
+    if len(words) < end:
+        raise ValueError("too few words")
+    return [_below(int(word), _PAST_FIGURES) for word in words[first:end]]
+
+
+def _address(word: str) -> int:
+    return _below(int(word, 16), _PAST_ADDRESSES)
+
+
 def _process(snapshot: Snapshot, words: list[str]) -> None:
-    snapshot.process = int(words[1])
+    (snapshot.process,) = _numbers(words, 1, 2)
 
 
 def _time(snapshot: Snapshot, words: list[str]) -> None:
-    snapshot.time = int(words[1])
+    snapshot.time = _below(int(words[1]), _PAST_TIMES)
 
 
 def _rate(snapshot: Snapshot, words: list[str]) -> None:
-    snapshot.rate = int(words[1])
+    (snapshot.rate,) = _numbers(words, 1, 2)
 
 
 def _class(snapshot: Snapshot, words: list[str]) -> None:
-    size, slab_size, slabs, live, cached, free, remote = map(int, words[1:8])
+    size, slab_size, slabs, live, cached, free, remote = _numbers(words, 1, 8)
     snapshot.classes.append(SizeClass(size, slab_size, slabs, live, cached, free, remote))
 
 
 def _large(snapshot: Snapshot, words: list[str]) -> None:
-    snapshot.large_blocks, snapshot.large_bytes = int(words[1]), int(words[2])
+    snapshot.large_blocks, snapshot.large_bytes = _numbers(words, 1, 3)
 
 
 def age_of(tenths: int) -> float:
@@ -225,11 +246,11 @@ def age_of(tenths: int) -> float:
 
 
 def _sample(snapshot: Snapshot, words: list[str]) -> None:
-    size, asked, chance, site, tag, tenths, quiet = map(int, words[2:9])
+    size, asked, chance, site, tag, tenths, quiet = _numbers(words, 2, 9)
     if size <= 0 or not 0 <= chance < _CERTAIN:
         raise ValueError("no such sample")
     share = chance / _CERTAIN if chance else 1.0
-    snapshot.samples.append(Sample(int(words[1], 16), size, asked, share, site, tag, age_of(tenths), quiet != 0))
+    snapshot.samples.append(Sample(_address(words[1]), size, asked, share, site, tag, age_of(tenths), quiet != 0))
 
 
 def _heap(snapshot: Snapshot, words: list[str]) -> None:
@@ -237,64 +258,65 @@ def _heap(snapshot: Snapshot, words: list[str]) -> None:
 
 
 def _page_size(snapshot: Snapshot, words: list[str]) -> None:
-    snapshot.page_size = int(words[1])
+    (snapshot.page_size,) = _numbers(words, 1, 2)
 
 
 def _stratum(snapshot: Snapshot, words: list[str]) -> None:
-    snapshot.strata.append(Stratum(*map(int, words[1:8])))
+    snapshot.strata.append(Stratum(*_numbers(words, 1, 8)))
 
 
 def _tracked(snapshot: Snapshot, words: list[str]) -> None:
-    size, quarter, live, waste = map(int, words[2:6])
+    size, quarter, live, waste = _numbers(words, 2, 6)
     if size <= 0:
         raise ValueError("no such slab")
-    snapshot.tracked.append(TrackedSlab(int(words[1], 16), size, quarter, live, waste, int(words[6], 16)))
+    snapshot.tracked.append(TrackedSlab(_address(words[1]), size, quarter, live, waste, int(words[6], 16)))
 
 
 def _survivor(snapshot: Snapshot, words: list[str]) -> None:
-    block, site, tenths, quiet = map(int, words[1:5])
+    block, site, tenths, quiet = _numbers(words, 1, 5)
     snapshot.tracked[-1].survivors.append(Survivor(block, site, age_of(tenths), quiet != 0))
 
 
 def _freed(snapshot: Snapshot, words: list[str]) -> None:
-    snapshot.tracked[-1].freed.append(Freed(*map(int, words[1:4])))
+    snapshot.tracked[-1].freed.append(Freed(*_numbers(words, 1, 4)))
 
 
 def _event(snapshot: Snapshot, words: list[str]) -> None:
-    site, events, objects, size = map(int, words[1:5])
+    site, events, objects, size = _numbers(words, 1, 5)
     if events <= 0:
         raise ValueError("no such count")
     snapshot.allocated[site] = Allocations(events, objects, size)
 
 
 def _event_of(snapshot: Snapshot, words: list[str]) -> None:
-    site, group, events, objects, size = map(int, words[1:6])
+    site, group, events, objects, size = _numbers(words, 1, 6)
     if events <= 0:
         raise ValueError("no such count")
     snapshot.events[site, group] = Allocations(events, objects, size)
 
 
 def _counted(snapshot: Snapshot, words: list[str]) -> None:
-    group, block_size, objects, size = map(int, words[1:5])
+    group, block_size, objects, size = _numbers(words, 1, 5)
     snapshot.counted[group] = Counted(block_size, objects, size)
 
 
 def _sites(snapshot: Snapshot, words: list[str]) -> None:
-    snapshot.checked, snapshot.wrong = int(words[2]), int(words[3])
+    snapshot.checked, snapshot.wrong = _numbers(words, 2, 4)
 
 
 def _site(snapshot: Snapshot, words: list[str]) -> None:
-    snapshot.sites[int(words[1])] = (int(words[2]), int(words[3], 16))
+    number, parent = _numbers(words, 1, 3)
+    snapshot.sites[number] = (parent, _address(words[3]))
 
 
 def _mapping(snapshot: Snapshot, words: list[str]) -> None:
-    start, end = (int(word, 16) for word in words[2].split("-"))
+    start, end = (_address(word) for word in words[2].split("-"))
     path = words[7] if len(words) > 7 else ""
-    snapshot.mappings.append(Mapping(start, end, int(words[4], 16), path, "" if words[1] == "-" else words[1]))
+    snapshot.mappings.append(Mapping(start, end, _address(words[4]), path, "" if words[1] == "-" else words[1]))
 
 
 def _figure(snapshot: Snapshot, words: list[str]) -> None:
-    setattr(snapshot, words[0], int(words[1]))
+    setattr(snapshot, words[0], *_numbers(words, 1, 2))
 
 
 _KINDS = {
@@ -323,6 +345,20 @@ def is_snapshot(start: bytes) -> bool:
     return start.startswith(_MAGIC.encode()) or blackbox.is_box(start)
 
 
+def _whole(snapshot: Snapshot) -> Snapshot:
+    """Sums that no process has are a fault of the file, as is a figure."""
+    sums = (
+        snapshot.live_bytes,
+        snapshot.large_blocks + sum(each.live for each in snapshot.classes),
+        sum(each.waste for each in snapshot.strata),
+        *(sum(getattr(each, name) for each in snapshot.counted.values()) for name in ("objects", "bytes")),
+        *(sum(getattr(each, name) for each in snapshot.allocated.values()) for name in ("objects", "bytes")),
+    )
+    if max(sums) >= _PAST_FIGURES:
+        raise Failure(f"{snapshot.file}: the snapshot can't be true: its figures sum to more than there is")
+    return snapshot
+
+
 def parse(text: str, name: str = "") -> Snapshot:
     """The snapshot; `name` is what messages call its file."""
     lines = text.splitlines()
@@ -340,7 +376,7 @@ def parse(text: str, name: str = "") -> Snapshot:
             elif kind == "mapping":
                 _mapping(snapshot, line.split(None, 7))  # a path may have spaces
             elif kind == "end":
-                return snapshot
+                return _whole(snapshot)
     except (ValueError, IndexError):
         raise Failure(f"{name}: line {number} can't be read: {lines[number - 1][:80]}") from None
     raise Failure(f"{name}: the snapshot is cut short: it has no end line (its writer was ended, or the disk is full)")

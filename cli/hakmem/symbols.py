@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,7 +120,8 @@ class Symbols:
         self._frames: dict[int, list[Frame]] = {}  # by the address that the call returns to
         self._ours: dict[int, bool] = {}  # by the same
         self._outside: dict[int, int] = {}  # by site
-        self._nameless: set[Mapping] = set()
+        self._asked: Counter[Mapping] = Counter()  # the addresses of each that were looked up
+        self._nameless: Counter[Mapping] = Counter()  # those of them that no function is at
         self._nowhere = 0
 
     def _mapping(self, address: int) -> Mapping | None:
@@ -148,8 +150,9 @@ class Symbols:
             return [Frame(address, mapping, name, name, "", 0)]
         module = self.module(mapping)
         symbol = module.symbol_at(address - mapping.start + mapping.offset)
+        self._asked[mapping] += 1
         if symbol is None:
-            self._nameless.add(mapping)
+            self._nameless[mapping] += 1
             return [Frame(address, mapping, "", "", "", 0)]
         *inlined, last = module.calls_at(address - mapping.start + mapping.offset) or [Call("", "", 0)]
         frames = [Frame(address, mapping, each.name, plain(each.name), each.file, each.line, True) for each in inlined]
@@ -208,11 +211,18 @@ class Symbols:
         first = next((index for index, frame in enumerate(frames) if not frame.plumbing), 0)
         return frames[first:]
 
+    def _missing(self, mapping: Mapping) -> str:
+        """A function may be missing here and there in any file, as what libc has signal handlers return to."""
+        missing, asked = self._nameless[mapping], self._asked[mapping]
+        if missing == asked:
+            return "no function of its tables is there"
+        return f"{missing:,} of {asked:,} addresses in it are in no function of its tables"
+
     def remarks(self) -> list[str]:
         """What could not be told of the addresses that were looked up, and why."""
         said = []
         for mapping in sorted(self._nameless, key=lambda mapping: mapping.path):
-            problem = self.module(mapping).problem or "no function of its tables is there"
+            problem = self.module(mapping).problem or self._missing(mapping)
             said.append(f"{mapping.path}: {problem}")
         for (path, _), module in self._modules.items():
             if "build id" in module.problem and not any(mapping.path == path for mapping in self._nameless):

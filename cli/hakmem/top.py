@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import select
+import signal
 import sys
 import termios
 import time
@@ -20,7 +21,7 @@ from rich.live import Live
 from rich.table import Table as Columns
 from rich.text import Text
 
-from hakmem import insight, outside_commands, outside_events, window
+from hakmem import exits, insight, outside_commands, outside_events, window
 from hakmem.errors import Failure
 from hakmem.estimates import NOT_SAMPLED
 from hakmem.memory import Process, Refused, Unreadable
@@ -33,6 +34,7 @@ from hakmem.symbols import Symbols
 PROC = Path("/proc")
 LIVE, GROWTH, NAME, PINNED, ALLOCATED = "live", "growth", "name", "pinned", "allocated"
 _SORTS = {"l": LIVE, "g": GROWTH, "n": NAME, "p": PINNED, "e": ALLOCATED}
+_ENDING = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
 _QUIT = ("q", "\x03", "\x04")
 _SAVE, _ARM = "s", "a"
 _HELP = (
@@ -276,7 +278,45 @@ def _keys() -> Iterator[int]:
         tty.setcbreak(file)
         yield file
     finally:
-        termios.tcsetattr(file, termios.TCSADRAIN, before)
+        with contextlib.suppress(termios.error):  # the terminal may be gone
+            termios.tcsetattr(file, termios.TCSADRAIN, before)
+
+
+class _Ending:
+    """Signals that would end this process at once end it when the terminal is as it was."""
+
+    def __init__(self) -> None:
+        self._came: int | None = None
+        self._may_raise = False  # not where the terminal is being changed
+
+    def _handle(self, number: int, _frame: object) -> None:
+        if self._came is not None:  # it takes too long: the terminal takes nothing, perhaps
+            exits.end_as(-number)
+        self._came = number
+        if self._may_raise:
+            raise SystemExit
+
+    def __enter__(self) -> _Ending:
+        self._before = {
+            number: signal.signal(number, self._handle) for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._came is not None:
+            exits.end_as(-self._came)
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        try:
+            self._may_raise = True
+            if self._came is not None:
+                raise SystemExit
+            yield
+        finally:
+            self._may_raise = False
 
 
 def watch(process: int, seconds: float) -> None:
@@ -285,17 +325,22 @@ def watch(process: int, seconds: float) -> None:
     view.refresh()
     if view.found is not None and view.found.table is None:
         raise Failure(view.found.advice)
-    with _keys() as file, Live(view.render(), console=Console(), screen=True, auto_refresh=False) as live:
-        due = time.monotonic() + seconds
-        while True:
-            ready, _, _ = select.select([file], [], [], max(0.0, due - time.monotonic()))
-            if ready:
-                key = os.read(file, 1).decode(errors="replace")
-                if not key or not view.key(key):
-                    return
-            else:
-                view.refresh()
-                due = time.monotonic() + seconds
-            live.update(view.render(), refresh=True)
-            if not (PROC / str(process)).exists():
+    with _Ending() as ending, _keys() as file, Live(view.render(), console=Console(), screen=True, auto_refresh=False) as live:
+        with ending.at_once():
+            _go_on(view, file, seconds, live)
+
+
+def _go_on(view: View, file: int, seconds: float, live: Live) -> None:
+    due = time.monotonic() + seconds
+    while True:
+        ready, _, _ = select.select([file], [], [], max(0.0, due - time.monotonic()))
+        if ready:
+            key = os.read(file, 1).decode(errors="replace")
+            if not key or not view.key(key):
                 return
+        else:
+            view.refresh()
+            due = time.monotonic() + seconds
+        live.update(view.render(), refresh=True)
+        if not (PROC / str(view.process)).exists():
+            return

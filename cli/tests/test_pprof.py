@@ -126,6 +126,14 @@ def test_files_that_are_no_profile_are_told(data):
         pprof_files.decode(data, "x")
 
 
+def test_sample_that_lacks_values_is_told():
+    taken = Heap({64: [2] * 100_000}).sampled(1)
+    profile = decoded(pprof_files.encode(taken, Symbols(taken)))
+    del profile.sample[0].value[1:]
+    with pytest.raises(Failure, match="^x: neither"):
+        pprof_files.decode(profile.SerializeToString(), "x")
+
+
 @pytest.fixture(scope="module")
 def inside(tmp_path_factory):
     """A process's snapshot, and the profile that it has written in the same state. One byte of its path is no UTF-8."""

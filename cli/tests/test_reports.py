@@ -48,12 +48,40 @@ def test_stats_of_several_processes_are_shown_in_turn(hakmem):
     assert "process 4243" in result.stdout
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "nonsense"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "nonsense", "[" * 100_000, '{"live": ' + "9" * 5000 + "}"])
 def test_file_that_is_no_report_is_one_line(hakmem, text):
     result = hakmem("stats", "-", input=text)
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith("hakmem: <stdin>: not a report of hakmem")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("live", "x"),
+        ("live", None),
+        ("live", 1.5),
+        ("live", -1),
+        ("committed", 1 << 64),
+        ("sys_mmap", "x"),
+        ("class_stats", 1),
+        ("class_stats", [1]),
+        ("class_stats", [{"refills": []}]),
+        ("heap_stats", {"slabs": 1}),
+        ("heap_stats", [{"slabs": "1"}]),
+    ],
+)
+def test_report_with_something_else_for_a_figure_is_one_line(hakmem, key, value):
+    result = hakmem("stats", "-", input=json.dumps(REPORT | {key: value}))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("hakmem: <stdin>: not a report of hakmem: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_a_later_version_adds_is_left_out(hakmem):
+    later = REPORT | {"weather": "fair", "class_stats": [REPORT["class_stats"][0] | {"mood": None}]}
+    assert hakmem("stats", "-", input=json.dumps(later)).stdout == hakmem("stats", "-", input=json.dumps(REPORT)).stdout
 
 
 def test_missing_file_is_refused(hakmem):

@@ -54,6 +54,39 @@ def test_cut_file_is_one_line(hakmem, tmp_path):
     assert result.stderr.count("\n") == 1
 
 
+KINDS = sorted({line.split()[0] for line in text_of(a_snapshot()).splitlines()} - {"hakmem-snapshot", "mapping", "end"})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_line_that_is_cut_short_is_told(kind):
+    """Not of a mapping, whose last word may be missing."""
+    whole = text_of(a_snapshot()).splitlines()
+    at = next(number for number, line in enumerate(whole) if line.split()[0] == kind)
+    whole[at] = whole[at].rpartition(" ")[0]
+    with pytest.raises(Failure, match=f"heap: line {at + 1} can't be read: {kind}"):
+        snapshots.parse("\n".join(whole), "heap")
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"), [("time", 1), ("class", 4), ("large", 2), ("sample", 1), ("sample", 6), ("tracked", 5), ("site", 3)]
+)
+def test_figure_that_none_can_be_is_told(kind, word):
+    whole = text_of(a_snapshot()).splitlines()
+    at = next(number for number, line in enumerate(whole) if line.split()[0] == kind)
+    words = whole[at].split()
+    words[word] = "9" * 26
+    whole[at] = " ".join(words)
+    with pytest.raises(Failure, match=f"heap: line {at + 1} can't be read"):
+        snapshots.parse("\n".join(whole), "heap")
+
+
+def test_figures_that_sum_to_more_than_there_is_are_told():
+    taken = a_snapshot()
+    taken.large_bytes = (1 << 63) - 1
+    with pytest.raises(Failure, match="heap: the snapshot can't be true"):
+        snapshots.parse(text_of(taken), "heap")
+
+
 @pytest.mark.parametrize("text", ["", "nonsense\nend\n", '{"a": 1}'])
 def test_file_that_is_no_snapshot_is_told(text):
     with pytest.raises(Failure, match="heap: not a snapshot of hakmem"):

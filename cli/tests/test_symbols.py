@@ -138,7 +138,9 @@ def test_what_lies_between_functions_is_in_none(tmp_path):
     found = symbols(built, sites={1: (0, built.after("one")), 2: (0, built.after("one") + 32)})
     assert found.stack(1)[0].name == "one"
     assert found.stack(2)[0].name.startswith("lib.so+0x")
-    assert found.remarks() == [f"{built.path}: no function of its tables is there"]
+    assert found.remarks() == [f"{built.path}: 1 of 2 addresses in it are in no function of its tables"]
+    alone = symbols(built, sites={1: (0, built.after("one") + 32)})
+    assert alone.remarks() == [f"{built.path}: no function of its tables is there"]
 
 
 def test_stripped_library_says_so(tmp_path):

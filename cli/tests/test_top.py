@@ -9,10 +9,12 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -76,24 +78,39 @@ def test_what_may_not_be_read_is_listed_as_such(held, monkeypatch):
 class Screen:
     """A terminal, and what a program has written to it."""
 
-    def __init__(self, command: list[str], folder: Path) -> None:
+    def __init__(self, command: list[str], folder: Path, **variables: str) -> None:
         self.terminal, inner = pty.openpty()
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("4H", 60, 150, 0, 0))
         self.before = termios.tcgetattr(inner)
         self.inner = inner
         self.text, self.written = "", b""
-        environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm"}
+        environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm"} | variables
         self.process = subprocess.Popen(
-            command, stdin=inner, stdout=inner, stderr=inner, cwd=folder, env=environment, start_new_session=True
+            command,
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in ENDING],  # as a shell would
         )
 
     def wait_for(self, pattern: str, within: float = 60) -> None:
+        self.wait_until(lambda: re.search(pattern, self.text, re.S), within)
+
+    def wait_until(self, seen: Callable[[], object], within: float = 60) -> None:
         end = time.monotonic() + within
-        while not re.search(pattern, self.text, re.S):
+        while not seen():
             assert time.monotonic() < end, self.text
             if select.select([self.terminal], [], [], 0.2)[0]:
                 self.written += os.read(self.terminal, 1 << 16)  # which may end in the midst of a character
                 self.text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.written.decode(errors="ignore"))
+
+    def as_it_was(self) -> bool:
+        """The cursor is there, and the usual screen with what was on it before."""
+        ends = (b"\x1b[?1049h", b"\x1b[?1049l"), (b"\x1b[?25l", b"\x1b[?25h")
+        return all(self.written.rfind(begun) < self.written.rfind(ended) for begun, ended in ends)
 
     def press(self, key: str) -> None:
         self.text, self.written = "", b""
@@ -104,6 +121,9 @@ class Screen:
         self.process.wait()
         os.close(self.terminal)
         os.close(self.inner)
+
+
+ENDING = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
 
 
 @pytest.fixture
@@ -186,6 +206,49 @@ def test_the_view_ends_with_the_process(screen):
     process.kill()
     process.wait()
     assert shown.process.wait(30) == 0
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_leaves_the_terminal_as_it_was(screen, number):
+    shown, _ = screen
+    shown.wait_for("q: quit")
+    assert not shown.as_it_was()
+    shown.process.send_signal(number)
+    assert shown.process.wait(30) == -number
+    shown.wait_until(shown.as_it_was)
+    assert termios.tcgetattr(shown.inner) == shown.before
+
+
+def test_a_signal_that_is_ignored_is_ignored(held, tmp_path):
+    with running(held, "pinned") as process:
+        command = f'trap "" HUP; exec {HAKMEM} top {process.pid} --seconds 0.3'
+        shown = Screen(["sh", "-c", command], tmp_path)
+        shown.wait_for("q: quit")
+        shown.process.send_signal(signal.SIGHUP)
+        shown.press("g")
+        shown.wait_for("sorted by growth")
+        shown.press("q")
+        assert shown.process.wait(30) == 0
+        shown.end()
+
+
+def test_a_terminal_of_few_characters(held, tmp_path):
+    plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    with running(held, "pinned") as process:
+        shown = Screen([HAKMEM, "top", str(process.pid), "--seconds", "0.3"], tmp_path, **plain)
+        shown.wait_for(r"live[\s|]+\?[\s|]+since.*q: quit")
+        os.write(shown.terminal, b"q")
+        assert shown.process.wait(30) == 0
+        shown.wait_until(shown.as_it_was)
+        shown.end()
+
+
+def test_a_terminal_without_a_screen_to_clear(held, tmp_path):
+    with running(held, "pinned") as process:
+        shown = Screen([HAKMEM, "top", str(process.pid)], tmp_path, TERM="dumb")
+        shown.wait_for("can clear its screen; elsewhere there is hakmem resident PID")
+        assert shown.process.wait(30) == 2
+        shown.end()
 
 
 def test_not_on_a_terminal(hakmem):

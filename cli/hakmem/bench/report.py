@@ -16,6 +16,7 @@ from hakmem.bench import page, tables
 from hakmem.bench.analysis import MEMORY, TIME, Results
 from hakmem.bench.since import Since
 from hakmem.bench.workloads import lines_of_scaling
+from hakmem.output import write as write_file
 from hakmem.runs import HAKMEM
 
 _TEMPLATE = "report.html.j2"
@@ -140,7 +141,11 @@ def write(stored: dict, output: Path, older: dict | None = None) -> Results:
     """Leaves results.json, report.html and report.md in `output`; with what changed since an older run."""
     results = Results(stored)
     since = Since(results, older) if older else None
-    (output / "results.json").write_text(json.dumps(stored, indent=1) + "\n")
-    (output / "report.html").write_text(html(results, since))
-    (output / "report.md").write_text(markdown(results, since))
+    files = {
+        "results.json": json.dumps(stored, indent=1) + "\n",
+        "report.html": html(results, since),
+        "report.md": markdown(results, since),
+    }
+    for name, text in files.items():
+        write_file(str(output / name), text.encode(errors="replace"))
     return results
