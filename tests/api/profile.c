@@ -160,6 +160,19 @@ TEST(what_was_freed_is_gone_from_samples) {
   CHECK_EQ(seen.samples[1] + seen.samples[2], 0);
 }
 
+/* By its innermost calls alone, which now and then are looked at whole. */
+TEST(a_call_is_known_again) {
+  enum { BLOCKS = 30000 };
+  static void *blocks[BLOCKS];
+  find_profile();
+  for (unsigned i = 0; i < BLOCKS; i++) blocks[i] = allocate_at(0, 1000);
+  bool any = looks();
+  for (unsigned i = 0; i < BLOCKS; i++) api.free(blocks[i]);
+  if (!any) return;
+  CHECK(seen.checked > 0);
+  CHECK(seen.wrong <= seen.checked / 4);
+}
+
 TEST(samples_have_the_tag_of_their_thread) {
   find_profile();
   CHECK_EQ(profile.tag_set(7), 0);
