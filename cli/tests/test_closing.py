@@ -23,12 +23,9 @@ def command(tmp_path_factory) -> list[Path]:
     return [program, folder / "one.so", folder / "two.so"]
 
 
-def profile(what: str | Path) -> list[dict]:
-    run = subprocess.run(["hakmem", "profile", str(what), "--json"], capture_output=True, text=True, check=True)
-    return json.loads(run.stdout)["lines"]
-
-
-def check(lines: list[dict]) -> None:
+def check(run: subprocess.CompletedProcess) -> None:
+    assert run.returncode == 0, run.stderr
+    lines = json.loads(run.stdout)["lines"]
     for which in ("one", "two"):
         mine = [line for line in lines if line["frames"] and line["frames"][0]["function"] == f"{which}_inner"]
         bytes_, error = sum(line["live"] for line in mine), sum(line["error"] ** 2 for line in mine) ** 0.5
@@ -37,19 +34,19 @@ def check(lines: list[dict]) -> None:
             assert [frame["function"] for frame in line["frames"][1:4]] == ["outer", "use", "main"]
 
 
-def test_a_running_process_tells(command):
+def test_a_running_process_tells(hakmem, command):
     with running(*command) as process:
-        check(profile(str(process.pid)))
+        check(hakmem("profile", str(process.pid), "--json"))
 
 
-def test_libraries_given_by_a_path_that_is_not_whole(command):
+def test_libraries_given_by_a_path_that_is_not_whole(hakmem, command):
     program, one, two = command
     with running(program, f"./{one.name}", f"./{two.name}", folder=program.parent) as process:
-        check(profile(str(process.pid)))
+        check(hakmem("profile", str(process.pid), "--json"))
 
 
-def test_a_snapshot_tells(command, tmp_path):
+def test_a_snapshot_tells(hakmem, command, tmp_path):
     file = tmp_path / "heap"
     with running(*command, "end", HAKMEM_PROFILE=str(file)) as process:
         process.wait()
-    check(profile(file))
+    check(hakmem("profile", str(file), "--json"))
