@@ -30,10 +30,13 @@ endif()
 
 if(HAKMEM_OVERRIDE AND NOT HAKMEM_SANITIZE)
   hak_api_own(capped_preloaded preloaded capped.c)
+  set(capped api.preloaded.capped)
   hak_api_test(api.preloaded.capped preloaded capped_preloaded)
   if(TARGET hakmem_secure)
+    list(APPEND capped api.secure_preloaded.capped)
     hak_api_test(api.secure_preloaded.capped secure_preloaded capped_preloaded)
   endif()
+  set_property(TEST ${capped} APPEND PROPERTY ENVIRONMENT HAKMEM_LIMIT_HARD=50M)
 endif()
 
 # Programs with operators of their own, and a library in C++ that a program in C opens.
