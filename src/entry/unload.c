@@ -42,7 +42,7 @@ static void code_read(code_t *code, const struct dl_phdr_info *info, const ElfW(
   memcpy(code->path, info->dlpi_name, length < CLOSED_PATH ? length : CLOSED_PATH - 1); /* in fresh memory, which ends it */
 }
 
-/* Calls `act` with each part of code until it returns false. */
+/* Calls `act` with each part of code. */
 static int parts_each(struct dl_phdr_info *info, void (*act)(loaded_t *, const struct dl_phdr_info *, const ElfW(Phdr) *),
                       loaded_t *loaded) {
   loaded->removed = info->dlpi_subs;
@@ -75,10 +75,11 @@ static HAK_COLD loaded_t *loaded_list(void) {
   return loaded;
 }
 
-/* The loader keeps the path that dlopen was given. */
+/* The loader keeps the path that dlopen was given.  A filter of the program's own may end it for the call. */
 static HAK_COLD void path_complete(code_t *code) {
   char path[2 * CLOSED_PATH];
-  if (code->path[0] == '/' || syscall_3(SYS_getcwd, (long)path, CLOSED_PATH, 0) <= 0) return;
+  if (code->path[0] == '/' || load_relaxed(&os_filters) != 0) return;
+  if (syscall_3(SYS_getcwd, (long)path, CLOSED_PATH, 0) <= 0) return;
   size_t length = strlen(path);
   path[length++] = '/';
   memcpy(path + length, code->path, strlen(code->path) + 1);
