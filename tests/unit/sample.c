@@ -25,6 +25,7 @@ static void start(uint64_t seed) {
   sample_start(RATE, false);
   REQUIRE(region_init(SMALL_REGION));
   owner_init(&owner);
+  owner.sampler.random = seed; /* alone: the owner's address is another one in each run */
   store_relaxed(&owner.thread, (uintptr_t)0x1230);
 }
 
