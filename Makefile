@@ -105,15 +105,15 @@ bench-limits: lib ## find the smallest memory limit that programs survive under 
 man: $(VENV)/.installed-bench ## write the man pages and docs/commands.md anew from the command line
 	$(VENV)/bin/python tools/gen_man
 
-wheel: ## build the wheel for this machine, with the tag that an index takes: build/wheel
+wheel: ## build the wheel for this machine, with the tag that an index takes: build/wheel; URL=... is the project's place, which it names
 	@tools/setup build python
 	rm -rf $(BUILD)/wheel
-	PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheel
+	URL=$(URL) PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheel
 
 wheels: ## build the wheels for x86-64 and, by the cross compiler, aarch64, for glibc and musl each: build/wheels
 	@tools/setup build python ports
 	rm -rf $(BUILD)/wheels
-	for kind in "" aarch64 musl aarch64-musl; do PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheels $$kind || exit 1; done
+	for kind in "" aarch64 musl aarch64-musl; do URL=$(URL) PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheels $$kind || exit 1; done
 
 docs: ## build the documentation as a site, in build/site, and check its links
 	@tools/setup python
@@ -180,7 +180,7 @@ check-recipes: # the tarball, Debian's packages and the recipes under packaging/
 	packaging/tests/check_recipes $(BUILD)
 
 check-packages: # the wheels, and `make run` where there is no index
-	$(alone) $(MAKE) --no-print-directory wheels
+	$(alone) $(MAKE) --no-print-directory wheels URL=https://hakmem.example
 	for wheel in $(BUILD)/wheels/*.whl; do packaging/tests/check_wheel "$$wheel" .venv/tools/bin || exit 1; done
 	rm -rf $(BUILD)/no-index
 	$(alone) PIP_NO_INDEX=1 $(MAKE) --no-print-directory run VENV=$(BUILD)/no-index CMD=true JOBS=$(JOBS)
