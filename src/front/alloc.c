@@ -163,7 +163,11 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
   if (size > PTRDIFF_MAX || !boot()) return out_of_memory();
   thread_enter();
   void *block = align <= HAK_UNIT ? heap_take_large(thread_heap, size, use) : NULL;
-  if (block == NULL) block = large_fresh(size, align, use);
+  if (block != NULL) {
+    if (HAK_UNLIKELY(thread_leave_unchanged())) plea_tell();
+    return block;
+  }
+  block = large_fresh(size, align, use);
   if (HAK_UNLIKELY(block == NULL) && large_may_fit(size, align) && trim_all()) block = large_fresh(size, align, use);
   if (HAK_UNLIKELY(thread_leave_with_upkeep())) plea_tell();
   return block != NULL ? block : large_again(size, align, use);

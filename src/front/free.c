@@ -25,19 +25,24 @@ static void free_claim(const block_info_t *info, const void *block, const char *
   if (HAK_CHECKS && !region_clear_live(block)) fault_freed(info, block, function);
 }
 
-static void free_large(const block_info_t *info, void *block, const char *function) {
+/* These return whether what they free stays with the thread. */
+
+static bool free_large(const block_info_t *info, void *block, const char *function) {
   free_claim(info, block, function);
   if (HAK_SECURE && !large_is_whole(info->span)) {
     fault_abort("overflow", function, block, "bytes behind the block were overwritten", FAULT_LARGE);
   }
   if (HAK_UNLIKELY(load_relaxed(&info->span->owned))) named_let_go(info->span);
   if (!HAK_SECURE && load_relaxed(&info->span->units) <= KEPT_UNITS) thread_attach_to_keep();
-  if (!heap_keep_large(thread_heap, info->span)) large_free(info->span);
+  if (heap_keep_large(thread_heap, info->span)) return true;
+  large_free(info->span);
+  return false;
 }
 
-static void free_slot(const block_info_t *info, void *block, const char *function) {
+static bool free_slot(const block_info_t *info, void *block, const char *function) {
   free_claim(info, block, function);
   slot_free(block, function);
+  return false;
 }
 
 /* Whether an allocation of `size`, with some alignment, leads to such a block. */
@@ -52,10 +57,10 @@ static void free_sampled(const block_info_t *info, void *block, const char *func
   heap_take_back(thread_heap, block);
 }
 
-static void free_in_slab(const block_info_t *info, void *block, const char *function) {
+static bool free_in_slab(const block_info_t *info, void *block, const char *function) {
   if (!HAK_SECURE) {
     free_sampled(info, block, function);
-    return;
+    return false;
   }
   free_claim(info, block, function);
   unsigned c = load_relaxed(&info->span->size_class);
@@ -63,23 +68,24 @@ static void free_in_slab(const block_info_t *info, void *block, const char *func
   heap_t *heap = thread_attach();
   if (heap != NULL) block = quarantine_put(heap, block, c);
   if (block != NULL) heap_take_back(heap, block);
+  return false;
 }
 
-static void (*const free_of_kind[])(const block_info_t *info, void *block, const char *function) = {
+static bool (*const free_of_kind[])(const block_info_t *info, void *block, const char *function) = {
     [UNIT_SLAB] = free_in_slab,
     [UNIT_LARGE] = free_large,
     [UNIT_SLOTS] = free_slot,
 };
 
 /* What neither the fast path nor free_elsewhere has taken. */
-static void free_inspected(void *block, size_t size, const char *function) {
+static bool free_inspected(void *block, size_t size, const char *function) {
   block_info_t info = block_inspect(block);
   if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) block_fault(&info, block, function);
   if (HAK_UNLIKELY(size > info.size)) block_fault_size(&info, block, function, "block is smaller");
   if (HAK_UNLIKELY(HAK_SECURE && size != 0 && !may_have_size(&info, size))) {
     block_fault_size(&info, block, function, "block is larger");
   }
-  free_of_kind[load_relaxed(&info.span->kind)](&info, block, function);
+  return free_of_kind[load_relaxed(&info.span->kind)](&info, block, function);
 }
 
 static HAK_NOINLINE void free_announce(unit_t *slab) {
@@ -92,8 +98,7 @@ static HAK_NOINLINE void free_announce(unit_t *slab) {
 static HAK_NOINLINE void free_rest(void *block, size_t size, const char *function) {
   if (block == NULL) return;
   thread_enter();
-  free_inspected(block, size, function);
-  thread_leave_with_upkeep();
+  (void)(free_inspected(block, size, function) ? thread_leave_unchanged() : thread_leave_with_upkeep());
 }
 
 /* Another heap's block: an atomic operation and mostly a plain store, and no more unless its slab has to be announced. What

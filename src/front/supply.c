@@ -71,8 +71,9 @@ void heap_take_back(heap_t *heap, void *block) {
 #define KEPT_LEAST 2u
 static uint32_t keep_most(void) {
   if (HAK_SECURE || memcheck_on() || option_get(OPTION_decay_ms) == 0 || pressure_now() >= PRESSURE_HIGH) return 0;
-  uint64_t share = ledger_used_units() / KEPT_SHARE / (heaps_attached() | 1);
-  return share >= KEPT_UNITS ? KEPT_UNITS : share <= KEPT_LEAST ? KEPT_LEAST : (uint32_t)share;
+  uint64_t share = ledger_used_units() / KEPT_SHARE, threads = heaps_attached() | 1;
+  if (HAK_LIKELY(share >= KEPT_UNITS * threads)) return KEPT_UNITS; /* mostly so, and a division is slow */
+  return share <= KEPT_LEAST * threads ? KEPT_LEAST : (uint32_t)(share / threads);
 }
 
 void *heap_take_large(heap_t *heap, size_t size, span_use_t use) {
@@ -80,8 +81,10 @@ void *heap_take_large(heap_t *heap, size_t size, span_use_t use) {
 }
 
 bool heap_keep_large(heap_t *heap, unit_t *first) {
-  if (heap == NULL || load_relaxed(&first->units) > KEPT_UNITS || !large_keep(&heap->owner.kept, first, keep_most())) return false;
-  if (HAK_LIKELY(kept_units(&heap->owner.kept) <= load_relaxed(&heap->rest.noted_units))) return true;
+  if (heap == NULL || load_relaxed(&first->units) > KEPT_UNITS) return false;
+  uint32_t kept = large_keep(&heap->owner.kept, first, keep_most());
+  if (kept == 0) return false;
+  if (HAK_LIKELY(kept <= load_relaxed(&heap->rest.noted_units))) return true;
   heap_lock(heap);
   drain_note(heap);
   heap_unlock(heap);

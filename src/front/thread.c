@@ -106,6 +106,15 @@ bool thread_leave_with_upkeep(void) {
   return false;
 }
 
+#define UNCHANGED_EVERY 8 /* divides TICK_EVERY of supply.c: the paths with which the clock is read are among those that look */
+bool thread_leave_unchanged(void) {
+  heap_t *heap = thread_heap;
+  if (heap == NULL || load_relaxed(&heap->slow_paths) % UNCHANGED_EVERY == 0) return thread_leave_with_upkeep();
+  owner_add(&heap->slow_paths, 1);
+  thread_leave();
+  return false;
+}
+
 /* From a slow path, which counts as one with a heap or without. */
 static void thread_heap_set(heap_t *heap) {
   thread_show_inside(heap, true);

@@ -3,12 +3,13 @@
 #include "kit/fault.h"
 #include "space/span.h"
 
-/* A word: the span's first unit plus 1, its units, and whether kept_age has seen it. */
-#define COLD ((uint64_t)1 << 63)
+/* A word: its units in the upper half; in the lower whether kept_age has seen it, and the span's first unit plus 1. */
+#define COLD ((uint64_t)1 << 31)
+_Static_assert(HAK_REGION_MAX / HAK_UNIT < COLD, "a unit's number leaves room for the flag");
 
 static uint64_t word_of(uint32_t unit, uint32_t units) { return (uint64_t)units << 32 | ((uint64_t)unit + 1); }
-static uint32_t word_unit(uint64_t word) { return (uint32_t)word - 1; }
-static uint32_t word_units(uint64_t word) { return (uint32_t)((word & ~COLD) >> 32); }
+static uint32_t word_unit(uint64_t word) { return (uint32_t)(word & (COLD - 1)) - 1; }
+static uint32_t word_units(uint64_t word) { return (uint32_t)(word >> 32); }
 
 /* The same word may have come again meanwhile: then it leads to the same span. */
 static bool word_change(_Atomic uint64_t *at, uint64_t from, uint64_t to) {
@@ -20,27 +21,31 @@ static void span_give(uint64_t word) {
   span_free(word_unit(word), word_units(word));
 }
 
+/* What was put last comes first, and behind it mostly what was put before it: kept_put fills the words from the last one on. */
 uint32_t kept_take(kept_t *kept, uint32_t units) {
+  uint32_t latest = kept->latest;
   for (unsigned i = 0; i < KEPT_MOST; i++) {
-    uint64_t word = load_relaxed(&kept->kept_spans[i]);
-    if (word_units(word) == units && word_change(&kept->kept_spans[i], word, 0)) return word_unit(word);
+    _Atomic uint64_t *at = &kept->kept_spans[(latest + i) % KEPT_MOST];
+    uint64_t word = load_relaxed(at);
+    if (word_units(word) == units && word_change(at, word, 0)) return word_unit(word);
   }
   return SPAN_NONE;
 }
 
-bool kept_put(kept_t *kept, unit_t *first, uint32_t most) {
+uint32_t kept_put(kept_t *kept, unit_t *first, uint32_t most) {
   uint32_t units = load_relaxed(&first->units), together = units;
-  _Atomic uint64_t *room = NULL;
+  uint32_t room = KEPT_MOST;
   for (unsigned i = 0; i < KEPT_MOST; i++) {
     uint64_t word = load_relaxed(&kept->kept_spans[i]);
-    if (word == 0) room = &kept->kept_spans[i];
+    if (word == 0) room = i;
     together += word_units(word);
   }
-  if (room == NULL || together > most) return false;
+  if (room == KEPT_MOST || together > most) return 0;
   store_relaxed(&first->kind, (uint8_t)UNIT_KEPT);
-  if (word_change(room, 0, word_of(unit_number(first), units))) return true;
+  kept->latest = room;
+  if (word_change(&kept->kept_spans[room], 0, word_of(unit_number(first), units))) return together;
   store_relaxed(&first->kind, (uint8_t)UNIT_LARGE); /* a signal handler has taken the room */
-  return false;
+  return 0;
 }
 
 bool kept_release(kept_t *kept) {

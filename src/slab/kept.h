@@ -17,12 +17,13 @@
 typedef struct kept {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t kept_spans[KEPT_MOST]; /* 0: none */
   _Atomic uint64_t takes, puts; /* so far, by the thread that has the owner */
+  uint32_t latest;              /* where that thread's last one was put */
 } kept_t;
 
 /* The first unit of a span of so many units, which is still of kind UNIT_KEPT and as it was left; SPAN_NONE if none is kept. */
 HAK_CHECKED uint32_t kept_take(kept_t *kept, uint32_t units);
-/* Keeps the span of a large block that is not live any more, if that makes no more than `most` units; else false. */
-HAK_CHECKED bool kept_put(kept_t *kept, unit_t *first, uint32_t most);
+/* Keeps the span of a large block that is not live any more, if that makes no more than `most` units: returns how many; else 0. */
+HAK_CHECKED uint32_t kept_put(kept_t *kept, unit_t *first, uint32_t most);
 /* Gives all back to the space; false if there was nothing. */
 bool kept_release(kept_t *kept);
 /* Gives back what was there at the call before; the units. */

@@ -112,12 +112,12 @@ void large_free(unit_t *first) {
   span_free(unit, units);
 }
 
-bool large_keep(kept_t *kept, unit_t *first, uint32_t most) {
-  if (load_relaxed(&first->units) > most || first->told) return false;
+uint32_t large_keep(kept_t *kept, unit_t *first, uint32_t most) {
+  if (load_relaxed(&first->units) > most || first->told) return 0;
   sample_close_large(unit_number(first));
-  if (!kept_put(kept, first, most)) return false;
-  owner_add(&kept->puts, 1);
-  return true;
+  uint32_t units = kept_put(kept, first, most);
+  if (units != 0) owner_add(&kept->puts, 1);
+  return units;
 }
 
 void large_move(unit_t *from, void *to) {

@@ -19,9 +19,10 @@ HAK_CHECKED void *large_alloc(size_t size, size_t align, span_use_t use);
 /* The same, SPAN_GROWN and where it may grow more: span.h. */
 HAK_CHECKED void *large_alloc_to_grow(size_t size, uint32_t home);
 void large_free(unit_t *first);
-/* The same from what a thread keeps, for that thread: NULL and false if it has nothing, or no room.  Not in the secure library. */
+/* The same from what a thread keeps, for that thread: NULL if it has nothing, and the units that it keeps then, or 0 if there is no room.
+ * Not in the secure library. */
 HAK_CHECKED void *large_take_kept(kept_t *kept, size_t size, span_use_t use);
-HAK_CHECKED bool large_keep(kept_t *kept, unit_t *first, uint32_t most);
+HAK_CHECKED uint32_t large_keep(kept_t *kept, unit_t *first, uint32_t most);
 /* Whether such a block could be had if all others were freed. */
 HAK_CHECKED bool large_may_fit(size_t size, size_t align);
 /* What the secure library keeps back of freed blocks becomes usable; false if there is none, as elsewhere. */
