@@ -15,6 +15,7 @@
 #include "front/thread.h"
 #include "kit/options.h"
 #include "kit/pressure.h"
+#include "kit/request.h"
 #include "space.h"
 #include "space/ledger.h"
 #include "slab/large.h"
@@ -99,6 +100,27 @@ TEST(it_keeps_nothing_where_memory_is_short_or_goes_back_at_once) {
   CHECK(option_set(OPTION_decay_ms, 0));
   give(held[1]);
   CHECK_EQ(kept_units(mine()), 0);
+}
+
+TEST(who_only_takes_what_he_keeps_looks_at_what_is_due_now_and_then) {
+  start_kept();
+  give(held[0]);
+  for (int offset = 0; offset < 8; offset++) { /* whichever call it begins with */
+    heap_tick(thread_heap);
+    uint64_t before = load_relaxed(&thread_heap->slow_paths), pairs = 0;
+    uint64_t asked = load_relaxed(&request_done) + 1;
+    store_relaxed(&request_wanted, asked);
+    for (; load_relaxed(&request_done) != asked; pairs++) {
+      REQUIRE(pairs < 4);
+      give(take(LARGE));
+    }
+    CHECK_EQ(load_relaxed(&thread_heap->slow_paths), before + 2 * pairs);
+    give(take(LARGE));
+  }
+  fake_os_pass_time(1001);
+  uint64_t ticked = thread_heap->last_tick_ms;
+  for (int i = 0; i < 32; i++) give(take(LARGE));
+  CHECK_EQ(thread_heap->last_tick_ms, ticked + 1001);
 }
 
 TEST(what_nobody_asks_for_goes_at_the_second_look) {
