@@ -238,8 +238,9 @@ class Row:
 
 def table(programs: list[str], chosen: dict[str, dict[str, str]], heaps: Path) -> None:
     titles = [f"processor time at {share:.0%} of the first one's peak" for share in SHARES]
-    print("| program | allocator | peak without limit, MiB | smallest limit, MiB | below it | " + " | ".join(titles) + " |")
-    print("|---|---|---|---|---|" + "---|" * len(SHARES))
+    columns = ["program", "allocator", "peak without limit, MiB", "processor time, s", "smallest limit, MiB", "below it", *titles]
+    print("| " + " | ".join(columns) + " |")
+    print("|---" * len(columns) + "|")
     for name in programs:
         peak = 0
         for allocator, environment in chosen.items():
@@ -254,7 +255,8 @@ def table(programs: list[str], chosen: dict[str, dict[str, str]], heaps: Path) -
                 done = row.at(share * peak) if share * peak >= least else None
                 lived = done is not None and done.outcome == "lived"
                 cells.append(f"{done.processor / row.processor:.2f}" if lived else done.outcome if done else row.worst)
-            print(f"| {name} | {allocator} | {in_mib(row.peak)} | {in_mib(least)} | {row.worst} | {' | '.join(cells)} |", flush=True)
+            found = [name, allocator, in_mib(row.peak), f"{row.processor:.2f}", in_mib(least), row.worst, *cells]
+            print("| " + " | ".join(found) + " |", flush=True)
 
 
 def check(chosen: dict[str, dict[str, str]], heaps: Path) -> int:
