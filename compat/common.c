@@ -21,9 +21,9 @@ bool compat_is_served(void) {
   return served;
 }
 
-/* From outside the usable size is all that is told. */
+/* From outside it is told of live blocks alone. */
 compat_place_t compat_place(const void *p) {
-  if (!compat_is_served()) return hak_malloc_usable_size(p) > 0 ? COMPAT_LIVE : COMPAT_FOREIGN;
+  if (!compat_is_served()) return hak_is_live(p) ? COMPAT_LIVE : COMPAT_FOREIGN;
   static const compat_place_t places[] = {[BLOCK_LIVE] = COMPAT_LIVE,
                                           [BLOCK_FREED] = COMPAT_OTHER,
                                           [BLOCK_INTERIOR] = COMPAT_INTERIOR,

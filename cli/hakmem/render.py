@@ -257,7 +257,7 @@ _CELLS = {
 _COUNT_TITLES = {
     "superslabs": "superslabs (2 MiB of block memory each)",
     "slabs": "slabs (blocks of one size class side by side)",
-    "heaps": "heaps (one for each thread that allocates)",
+    "heaps": "heaps (one for each thread that allocates, and named ones)",
     "heaps_orphaned": "of them orphaned (their threads have ended)",
     "mappings": "mappings of the process",
     "bin_hits": "bin hits (estimate)",

@@ -1,7 +1,8 @@
 /* arenas.c - arenas that a program creates: named heaps, found by number.
  *
  * Looking one up takes a load.  Numbers of arenas that were destroyed are given out again, as jemalloc's are.  Who resets or destroys an
- * arena must see to it that nobody uses its blocks meanwhile: jemalloc asks the same. */
+ * arena must see to it that nobody uses its blocks meanwhile: jemalloc asks the same.  Nodes that look at it are safe, since one call of
+ * mallctl runs at a time. */
 #include "jemalloc.h"
 
 #include <errno.h>
@@ -31,6 +32,12 @@ unsigned arena_number(const hak_heap_t *heap) {
     if (atomic_load_explicit(&heaps[i], memory_order_relaxed) == heap) return i;
   }
   return ARENA_AUTOMATIC;
+}
+
+unsigned arena_heaps(void) {
+  unsigned count = 0;
+  for (unsigned i = 1; i < arena_count(); i++) count += atomic_load_explicit(&heaps[i], memory_order_relaxed) != NULL;
+  return count;
 }
 
 static hak_heap_t *heap_for(unsigned arena) {
@@ -87,7 +94,7 @@ int arena_reset(unsigned arena) {
 }
 
 bool arena_of(const void *block, unsigned *arena) {
-  if (hak_malloc_usable_size(block) == 0) return false;
+  if (!hak_is_live(block)) return false;
   *arena = arena_number(hak_heap_of(block));
   return true;
 }

@@ -11,15 +11,20 @@
 #define FLAG_UNCACHED(flags) (((flags) >> 8 & 0xfff) == 1)
 #define FLAG_ARENA(flags) ((unsigned)(flags) >> 20)
 
-#define ARENAS_MOST 4096u   /* also the number that stands for all of them */
+#define ARENAS_MOST 4095u   /* with the highest number that FLAG_ARENA can name */
+#define ARENAS_ALL 4096u    /* the number that stands for all of them */
 #define ARENA_AUTOMATIC 0u  /* what malloc serves: hakmem's heaps of threads */
 
-/* --- arenas.c: an arena that was created is a named heap --- */
+#define DECAY_MOST 86400000 /* ms, hakmem's; a longer time is as good as this one */
+
+/* --- arenas.c: an arena that was created is a named heap; all but arena_heap within mallctl alone --- */
 
 /* False if there is no such arena.  NULL is the heap of ARENA_AUTOMATIC. */
 HAK_MUST_USE bool arena_heap(unsigned arena, hak_heap_t **heap);
 /* Numbers given out so far; some of them may be no more. */
 unsigned arena_count(void);
+/* Those that there are, but ARENA_AUTOMATIC. */
+unsigned arena_heaps(void);
 /* Returns an errno. */
 int arena_create(unsigned *arena);
 /* Frees all blocks; the arena stays, or ends.  One that is a thread's cannot end (EFAULT). */
@@ -30,7 +35,7 @@ unsigned arena_number(const hak_heap_t *heap);
 /* That of a live block; false if there is no such block. */
 bool arena_of(const void *block, unsigned *arena);
 
-/* --- snapshot.c: statistics as of the last epoch --- */
+/* --- snapshot.c: statistics as of the last epoch; within mallctl alone, of which one call runs at a time --- */
 
 #define SNAPSHOT_CLASSES 64
 
@@ -40,11 +45,12 @@ typedef struct snapshot {
   uint32_t bins; /* size classes, but for that of no bytes */
   hak_class_stats_t bin[SNAPSHOT_CLASSES];
   uint32_t nonfull[SNAPSHOT_CLASSES]; /* slabs with a free block, but one each that may be filling up */
+  uint64_t threads; /* that have a heap */
   uint64_t started_ns;
 } snapshot_t;
 
 void snapshot_refresh(void);
-/* The snapshot in force; the first call takes one.  Others may refresh it meanwhile: figures may then be of two epochs. */
+/* The snapshot in force; the first call takes one. */
 const snapshot_t *snapshot(void);
 
 /* --- slabs.c: what only the inside knows --- */
@@ -110,7 +116,7 @@ void hooks_forget(unsigned arena);
 
 extern const ctl_node_t ctl_nodes[];
 extern const size_t ctl_node_count;
-/* Whether there was ever an arena of the number in a name, if its first parts have one; of other numbers only the node itself knows. */
+/* Whether there was ever an arena of the number in a name, and there is a bin of that, if its first parts have them. */
 bool ctl_numbers_known(const ctl_node_t *node, const size_t *index, size_t parts);
 
 /* --- conf.c: malloc_conf and MALLOC_CONF --- */

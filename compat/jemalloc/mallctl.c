@@ -5,8 +5,23 @@
 #include "jemalloc.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* One call at a time, as with jemalloc: a node may look at an arena that another thread is about to end.  A hook that a node calls may
+ * call in turn, or fork. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static __thread unsigned depth;
+
+static void enter(void) {
+  if (depth++ == 0) (void)pthread_mutex_lock(&lock);
+}
+static void leave(void) {
+  if (--depth == 0) (void)pthread_mutex_unlock(&lock);
+}
+
+static __attribute__((constructor)) void start(void) { (void)pthread_atfork(enter, leave, leave); }
 
 static size_t type_size(ctl_type_t type) {
   static const size_t sizes[] = {[CTL_VOID] = 0,
@@ -97,20 +112,35 @@ static int node_do(const ctl_node_t *node, const size_t *index, void *old, size_
   if (error != 0) return error;
   if (writes) return node->write(&at, value_load(node->type, fresh));
   uint64_t ignored; /* a node that is not there is to be told of in any case */
-  return !reads && node->read != NULL ? node->read(&at, &ignored) : 0;
+  if (reads) return 0;
+  return node->read != NULL ? node->read(&at, &ignored) : EINVAL; /* or wants a value */
+}
+
+static int node_call(const ctl_node_t *node, const size_t *index, void *old, size_t *old_size, const void *fresh, size_t fresh_size) {
+  enter();
+  int error = node_do(node, index, old, old_size, fresh, fresh_size);
+  leave();
+  return error;
+}
+
+static bool numbers_known(const ctl_node_t *node, const size_t *index, size_t parts) {
+  enter();
+  bool known = ctl_numbers_known(node, index, parts);
+  leave();
+  return known;
 }
 
 COMPAT(int, mallctl, (const char *name, void *old, size_t *old_size, void *fresh, size_t fresh_size)) {
   size_t index[CTL_DEPTH], parts;
   const ctl_node_t *node = node_find(name, index, &parts);
   if (node == NULL || parts != node_parts(node)) return ENOENT;
-  return node_do(node, index, old, old_size, fresh, fresh_size);
+  return node_call(node, index, old, old_size, fresh, fresh_size);
 }
 
 COMPAT(int, mallctlnametomib, (const char *name, size_t *mib, size_t *mib_length)) {
   size_t index[CTL_DEPTH], parts;
   const ctl_node_t *node = node_find(name, index, &parts);
-  if (node == NULL || !ctl_numbers_known(node, index, parts)) return ENOENT;
+  if (node == NULL || !numbers_known(node, index, parts)) return ENOENT;
   if (*mib_length > parts) *mib_length = parts;
   index[0] = (size_t)(node - ctl_nodes);
   memcpy(mib, index, *mib_length * sizeof *mib);
@@ -121,5 +151,5 @@ COMPAT(int, mallctlbymib, (const size_t *mib, size_t mib_length, void *old, size
   if (mib_length == 0 || mib[0] >= ctl_node_count) return ENOENT;
   const ctl_node_t *node = &ctl_nodes[mib[0]];
   if (mib_length != node_parts(node)) return ENOENT;
-  return node_do(node, mib, old, old_size, fresh, fresh_size);
+  return node_call(node, mib, old, old_size, fresh, fresh_size);
 }

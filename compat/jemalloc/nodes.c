@@ -52,11 +52,13 @@ static int conf_prefix_read(const ctl_at_t *at, uint64_t *value) { return (void)
 /* --- arenas ------------------------------------------------------------------------------ */
 
 /* The number of all arenas was once that of the first that is not there. */
-static bool is_all(size_t arena) { return arena == ARENAS_MOST || arena == arena_count(); }
+static bool is_all(size_t arena) { return arena == ARENAS_ALL || arena == arena_count(); }
 
 bool ctl_numbers_known(const ctl_node_t *node, const size_t *index, size_t parts) {
-  size_t at = strncmp(node->name, "arena.", 6) == 0 ? 1 : strncmp(node->name, "stats.arenas.", 13) == 0 ? 2 : SIZE_MAX;
-  return parts <= at || index[at] < arena_count() || is_all(index[at]);
+  size_t arena = strncmp(node->name, "arena.", 6) == 0 ? 1 : strncmp(node->name, "stats.arenas.", 13) == 0 ? 2 : SIZE_MAX;
+  size_t bin = strncmp(node->name, "arenas.bin.", 11) == 0 ? 2 : strncmp(node->name, "stats.arenas.*.bins.", 20) == 0 ? 4 : SIZE_MAX;
+  if (parts > arena && index[arena] >= arena_count() && !is_all(index[arena])) return false;
+  return parts <= bin || index[bin] < snapshot()->bins;
 }
 
 static bool arena_known(size_t arena, hak_heap_t **heap) { return arena < ARENAS_MOST && arena_heap((unsigned)arena, heap); }
@@ -90,7 +92,8 @@ static int decay_write(const ctl_at_t *at, uint64_t value) {
   uint64_t before;
   int error = decay_read(at, &before);
   if (error != 0) return error;
-  return hak_option_set("decay_ms", (int64_t)value) ? 0 : EFAULT;
+  int64_t ms = (int64_t)value < DECAY_MOST ? (int64_t)value : DECAY_MOST;
+  return hak_option_set("decay_ms", ms) ? 0 : EFAULT;
 }
 
 /* Pages that were given back lazily there are none. */
@@ -98,13 +101,14 @@ static int muzzy_write(const ctl_at_t *at, uint64_t value) { return (void)at, (i
 
 static int initialized_read(const ctl_at_t *at, uint64_t *value) {
   hak_heap_t *heap;
-  if (at->index[1] >= arena_count()) return ENOENT;
-  *value = arena_known(at->index[1], &heap);
+  bool all = is_all(at->index[1]);
+  if (!all && at->index[1] >= arena_count()) return ENOENT;
+  *value = all || arena_known(at->index[1], &heap);
   return 0;
 }
 static int reset_write(const ctl_at_t *at, uint64_t value) {
   (void)value;
-  if (at->index[1] >= arena_count()) return ENOENT;
+  if (at->index[1] >= arena_count()) return is_all(at->index[1]) ? EFAULT : ENOENT;
   return at->of != 0 ? arena_destroy((unsigned)at->index[1]) : arena_reset((unsigned)at->index[1]);
 }
 
@@ -285,7 +289,7 @@ static int once_read(const ctl_at_t *at, uint64_t *value) {
       [ONCE_META] = s->metadata,
       [ONCE_RESIDENT] = total_resident(s),
       [ONCE_CACHED] = s->cached,
-      [ONCE_THREADS] = s->heaps - s->heaps_orphaned,
+      [ONCE_THREADS] = snapshot()->threads,
       [ONCE_UPTIME] = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - snapshot()->started_ns,
       [ONCE_FILLS] = s->refills,
       [ONCE_FLUSHES] = s->flushes,
@@ -354,7 +358,7 @@ static int prefix_write(const ctl_at_t *at, uint64_t value) {
 
 static int sample_read(const ctl_at_t *at, uint64_t *value) {
   (void)at;
-  *value = (uint64_t)__builtin_ctzll(option("sample_kb") << 10);
+  *value = 63 - (uint64_t)__builtin_clzll(option("sample_kb") << 10 | 1); /* rounded down: it may be no power of two */
   return 0;
 }
 

@@ -7,13 +7,14 @@
 
 #include "front/alloc.h"
 #include "front/census.h"
+#include "front/heaps.h"
 #include "front/inspect.h"
 #include "front/named.h"
 #include "front/thread.h"
 #include "slab/remote.h"
 
 slab_use_t slab_use(const void *block) {
-  if (!compat_is_served()) return (slab_use_t){0, hak_malloc_usable_size(block) > 0, hak_malloc_usable_size(block)};
+  if (!compat_is_served()) return hak_is_live(block) ? (slab_use_t){0, 1, hak_malloc_usable_size(block)} : (slab_use_t){0, 0, 0};
   block_info_t info = block_inspect(block);
   if (info.state != BLOCK_LIVE) return (slab_use_t){0, 0, 0};
   uint8_t kind = load_relaxed(&info.span->kind);
@@ -88,7 +89,11 @@ void slabs_look(snapshot_t *snapshot) {
     census_take(&stats, of_class);
     memcpy(snapshot->bin, of_class, CLASS_ZERO * sizeof of_class[0]);
     count_nonfull(snapshot->nonfull);
+    snapshot->threads = heaps_attached();
   } else {
     for (uint32_t c = 0; c < CLASS_ZERO; c++) (void)hak_stats_class(c, &snapshot->bin[c]);
+    uint64_t others = snapshot->stats.heaps_orphaned + arena_heaps();
+    snapshot->threads = snapshot->stats.heaps > others ? snapshot->stats.heaps - others : 0;
   }
+  if (snapshot->threads == 0) snapshot->threads = 1; /* the caller may have none yet */
 }

@@ -75,6 +75,9 @@ HAK_API void hak_free_aligned_sized(void *block, size_t alignment, size_t size);
 /* The bytes that may be used in a live block, at least those asked for, in the secure library just those; 0 for NULL. For a
  * pointer to anything else 0; in the secure library it ends the process. */
 HAK_API size_t hak_malloc_usable_size(const void *block);
+/* Whether a live block of hakmem's starts at `address`, which may be any, also in the secure library; false for NULL.  Any thread may ask.
+ * What other threads do meanwhile may change the answer before it is there. */
+HAK_API bool hak_is_live(const void *address);
 /* The usable size that malloc(size) would give; 0 where it cannot succeed. */
 HAK_API size_t hak_malloc_good_size(size_t size);
 
@@ -162,7 +165,7 @@ typedef struct hak_stats {
   uint64_t slabs;           /* slabs in use, a count [census] */
   uint64_t large_blocks;    /* live ones, a count [census] */
   uint64_t mappings;        /* mappings of the whole process, a count [os] */
-  uint64_t heaps;           /* per-thread heaps, used and orphaned, a count [counter] */
+  uint64_t heaps;           /* heaps of threads, used and orphaned, and of hak_heap_new, a count [counter] */
   uint64_t heaps_orphaned;  /* heaps whose thread has exited, a count [counter] */
   uint64_t refills;         /* bins refilled from slabs, a count [counter] */
   uint64_t refill_blocks;   /* blocks those brought, a count [counter] */
@@ -207,7 +210,7 @@ typedef struct hak_class_stats {
   uint64_t flushes;
 } hak_class_stats_t;
 
-/* The figures of the heap of one thread. */
+/* The figures of one heap: a thread's, or one of hak_heap_new. */
 typedef struct hak_heap_stats {
   uint64_t orphaned; /* 1 if its thread has exited */
   uint64_t slabs; /* slabs it owns, a count */

@@ -115,7 +115,7 @@ static const struct {
     FIGURE(slabs, false, "slabs: blocks of one size class side by side"),
     FIGURE(large_blocks, false, "large blocks"),
     FIGURE(mappings, false, "mappings of the process"),
-    FIGURE(heaps, false, "heaps: one for each thread that allocates"),
+    FIGURE(heaps, false, "heaps: one for each thread that allocates, and named ones"),
     FIGURE(heaps_orphaned, false, "of them orphans: of threads that have ended"),
     FIGURE(bin_hits, false, "bin hits"),
     FIGURE(refills, false, "refills"),

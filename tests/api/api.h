@@ -67,6 +67,7 @@ extern struct api api;
   X(alloc_at_least, hak_sized_t, (size_t))              \
   X(malloc_batch, size_t, (size_t, size_t, void **))    \
   X(free_batch, void, (void **, size_t))                \
+  X(is_live, bool, (const void *))                      \
   X(collect, size_t, (bool))                            \
   X(stats_get, bool, (hak_stats_t *))                   \
   X(stats_class, bool, (uint32_t, hak_class_stats_t *)) \

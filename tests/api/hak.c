@@ -4,6 +4,26 @@
 
 #include <sys/mman.h>
 
+/* ---- hak_is_live ---- */
+
+TEST(any_address_may_be_asked_about) {
+  ONLY(FAMILY_HAK);
+  static char mine[64];
+  char here[64], *mapping = mmap(NULL, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(!hak.is_live(NULL) && !hak.is_live(mine) && !hak.is_live(here) && !hak.is_live(mapping));
+  CHECK(!hak.is_live((void *)1) && !hak.is_live((void *)UINTPTR_MAX) && !hak.is_live((void *)(uintptr_t)strlen));
+  munmap(mapping, 1 << 20);
+  for EACH_SIZE(size) {
+    char *block = fill(api.malloc(size), size, 1), *aligned = api.memalign(4096, size);
+    CHECK(hak.is_live(block) && hak.is_live(aligned));
+    CHECK(!hak.is_live(block + 1) && (size < 64 || !hak.is_live(block + size / 32 * 16)));
+    CHECK(filled(block, size, 1));
+    api.free(aligned);
+    api.free(block);
+    CHECK(!hak.is_live(block) && !hak.is_live(aligned));
+  }
+}
+
 /* ---- hak_expand ---- */
 
 TEST(expand_to_the_usable_size_succeeds) {

@@ -62,6 +62,7 @@ TEST(hak_names_come_from_hakmem) {
       "hak_alloc_at_least",
       "hak_malloc_batch",
       "hak_free_batch",
+      "hak_is_live",
       "hak_collect",
       "hak_stats_get",
       "hak_stats_class",

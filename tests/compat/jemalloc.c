@@ -576,6 +576,95 @@ TEST(numbers_of_arenas_come_again) {
   CHECK(number("arenas.narenas") <= most);
 }
 
+static void *ask_about_all(void *node) {
+  static bool end;
+  if (node == NULL) __atomic_store_n(&end, true, __ATOMIC_RELAXED);
+  while (!__atomic_load_n(&end, __ATOMIC_RELAXED)) {
+    next_epoch();
+    if (strncmp(node, "stats", 5) == 0) (void)figure(node);
+    else CHECK_EQ(mallctl(node, NULL, NULL, NULL, 0), 0);
+  }
+  return NULL;
+}
+
+/* Another thread's arenas end while a node looks at all of them. */
+TEST(all_arenas_may_be_asked_about_while_some_end) {
+  static const char *const nodes[] = {"arena." ALL_ARENAS ".purge", "stats.arenas.0.small.allocated", "stats.arenas.0.pactive"};
+  pthread_t asking[3];
+  for (int i = 0; i < 3; i++) REQUIRE(pthread_create(&asking[i], NULL, ask_about_all, (void *)(uintptr_t)nodes[i]) == 0);
+  for (int i = 0; i < 3000; i++) {
+    unsigned arena = number("arenas.create");
+    CHECK(mallocx(100, ARENA(arena)) != NULL);
+    CHECK_EQ(arena_do(i % 2 == 0 ? "reset" : "purge", arena), 0);
+    CHECK_EQ(arena_do("destroy", arena), 0);
+  }
+  (void)ask_about_all(NULL);
+  for (int i = 0; i < 3; i++) (void)pthread_join(asking[i], NULL);
+}
+
+/* The last one too can be named by flags. */
+TEST(arenas_end_where_their_numbers_do) {
+  static unsigned arenas[4096];
+  unsigned count = 0, last = 0;
+  size_t size = sizeof last;
+  while (count < 4096 && mallctl("arenas.create", &last, &size, NULL, 0) == 0) arenas[count++] = last;
+  CHECK_EQ(last, 4094);
+  void *block = mallocx(100, ARENA(last));
+  CHECK(block != NULL && arena_with(block) == last);
+  while (count > 0) CHECK_EQ(arena_do("destroy", arenas[--count]), 0);
+}
+
+TEST(arenas_are_no_threads) {
+  unsigned arenas[7];
+  free(malloc(100));
+  for (int i = 0; i < 7; i++) arenas[i] = number("arenas.create");
+  next_epoch();
+  CHECK_EQ(number("stats.arenas.0.nthreads"), 1);
+  for (int i = 0; i < 7; i++) CHECK_EQ(arena_do("destroy", arenas[i]), 0);
+}
+
+TEST(what_is_not_there_is_said_as_jemalloc_says_it) {
+  size_t mib[6], length = 6;
+  bool initialized = false;
+  size_t size = sizeof initialized;
+  CHECK(mallctl("arena." ALL_ARENAS ".initialized", &initialized, &size, NULL, 0) == 0 && initialized);
+  CHECK_EQ(mallctl("arena." ALL_ARENAS ".destroy", NULL, NULL, NULL, 0), EFAULT);
+  CHECK_EQ(mallctl("arena." ALL_ARENAS ".reset", NULL, NULL, NULL, 0), EFAULT);
+  CHECK_EQ(mallctl("arena.3000.reset", NULL, NULL, NULL, 0), ENOENT);
+  CHECK_EQ(mallctlnametomib("arenas.bin.1000.size", mib, &length), ENOENT);
+  CHECK_EQ(mallctlnametomib("stats.arenas.0.bins.1000.curregs", mib, &length), ENOENT);
+  CHECK_EQ(mallctlnametomib("arenas.bin.0.size", mib, &length), 0);
+  CHECK_EQ(mallctl("tcache.flush", NULL, NULL, NULL, 0), EINVAL);
+  CHECK_EQ(mallctl("tcache.destroy", NULL, NULL, NULL, 0), EINVAL);
+  ssize_t decay = 100000000000, told = 0;
+  size = sizeof told;
+  CHECK_EQ(mallctl("arenas.dirty_decay_ms", NULL, NULL, &decay, sizeof decay), 0);
+  CHECK(mallctl("arenas.dirty_decay_ms", &told, &size, NULL, 0) == 0 && told == 86400000);
+  decay = -2;
+  CHECK_EQ(mallctl("arenas.dirty_decay_ms", NULL, NULL, &decay, sizeof decay), EFAULT);
+}
+
+/* HAKMEM_SAMPLE_KB may be no power of two. */
+TEST(the_logarithm_is_rounded_down) {
+  const char *text = getenv("HAKMEM_SAMPLE_KB");
+  size_t bytes = (text != NULL ? strtoul(text, NULL, 10) : 128) << 10, lg = figure("prof.lg_sample");
+  CHECK((size_t)1 << lg <= bytes && bytes < (size_t)2 << lg);
+}
+
+/* Also where the secure library is preloaded, which ends a process for a wrong pointer. */
+TEST(foreign_addresses_are_in_no_arena) {
+  static char mine[64];
+  char here[64], *block = malloc(100);
+  const void *of[] = {mine, here, block + 16, (void *)1};
+  for (int i = 0; i < 4; i++) {
+    unsigned arena = 0;
+    size_t size = sizeof arena;
+    CHECK_EQ(mallctl("arenas.lookup", &arena, &size, &of[i], sizeof of[i]), EINVAL);
+  }
+  CHECK_EQ(arena_with(block), 0);
+  free(block);
+}
+
 TEST(a_block_moves_to_the_arena_that_is_named) {
   unsigned first = number("arenas.create"), second = number("arenas.create");
   void *block = rallocx(mallocx(100, ARENA(first)), 100000, ARENA(0));

@@ -194,6 +194,15 @@ TEST(a_handler_that_throws_ends_in_null) {
   CHECK(thrown);
 }
 
+/* Also where the secure library is preloaded, which ends a process for a wrong pointer. */
+TEST(foreign_addresses_are_nobodys) {
+  static char mine[64];
+  char here[64], *block = static_cast<char *>(malloc(100));
+  CHECK(!mi_is_in_heap_region(here) && !mi_is_in_heap_region(mine) && mi_is_in_heap_region(block));
+  CHECK(!mi_check_owned(here) && !mi_check_owned(mine) && mi_check_owned(block));
+  free(block);
+}
+
 TEST(whose_a_block_is) {
   char *block = static_cast<char *>(mi_malloc(100)), local;
   CHECK(mi_is_in_heap_region(block) && mi_is_in_heap_region(block + 1) && !mi_is_in_heap_region(&local));

@@ -141,6 +141,16 @@ TEST(properties) {
   CHECK_EQ(property("tcmalloc.max_total_thread_cache_bytes"), 8 << 20);
 }
 
+/* Also where the secure library is preloaded, which ends a process for a wrong pointer. */
+TEST(foreign_addresses_are_nobodys) {
+  static char mine[64];
+  char here[64], *block = static_cast<char *>(malloc(100));
+  CHECK(MallocExtension_GetOwnership(here) == 2 && MallocExtension_GetOwnership(mine) == 2);
+  CHECK_EQ(MallocExtension_GetOwnership(block), 1);
+  CHECK(MallocExtension_VerifyMallocMemory(block) == 1 && MallocExtension_VerifyMallocMemory(block + 16) == 0);
+  free(block);
+}
+
 TEST(what_a_pointer_is) {
   char *block = static_cast<char *>(malloc(1000)), local;
   CHECK_EQ(MallocExtension_GetOwnership(block), 1);

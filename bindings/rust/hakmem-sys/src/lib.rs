@@ -287,6 +287,9 @@ extern "C" {
     pub fn hak_malloc_info(options: c_int, stream: *mut c_void) -> c_int;
     pub fn hak_mallinfo2() -> hak_mallinfo_t;
 
+    /// `address` may be any.
+    pub fn hak_is_live(address: *const c_void) -> bool;
+
     // Statistics and options
     pub fn hak_stats_get(stats: *mut hak_stats_t) -> bool;
     pub fn hak_stats_class(size_class: u32, stats: *mut hak_class_stats_t) -> bool;
