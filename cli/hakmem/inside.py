@@ -7,6 +7,7 @@ MemoryError where there is no room for what it writes.
 
 from __future__ import annotations
 
+import _thread
 import os
 from collections.abc import Iterator, Mapping
 
@@ -94,8 +95,8 @@ def _fill(file: FileIO, name: str) -> None:
 
 
 def _content(file: FileIO) -> bytes:
-    file.seek(0)
-    return file.read()
+    """By way of no offset, which a fork's child shares."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
 
 def _written(name: str) -> bytes:
@@ -225,6 +226,32 @@ def arm(seconds: int) -> None:
         raise RuntimeError("allocations can't be counted under Valgrind's memcheck")
 
 
+class _Counting:
+    """How many blocks of profile(events=True) there are: the last one to end ends the counting."""
+
+    def __init__(self) -> None:
+        self._blocks = 0
+        self._lock = _thread.allocate_lock()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:  # another thread may have had it
+        self._lock = _thread.allocate_lock()
+
+    def begin(self) -> None:
+        with self._lock:
+            arm(_MOST)
+            self._blocks += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if self._blocks == 0:
+                arm(0)
+
+
+_counting = _Counting()
+
+
 def trim() -> int:
     """Gives all free memory back to the system that can go, at once: hak_collect. Returns how many bytes went.
 
@@ -247,11 +274,13 @@ class profile:  # noqa: N801 (used as a function)
         print(taken.text())
 
     With `path` the snapshots are written to PATH.before and PATH.after, for `hakmem diff` and `hakmem profile`. With `events`
-    allocations are counted during the block, freed since or not: `allocated`. That ends an arm() under way.
+    allocations are counted during the block, freed since or not: `allocated`. The last such block to end ends an arm() under way.
 
     What is told is of the whole process: other threads' work is in it. It rests on samples, one for each 128 KiB of blocks on average: a
     change of less than 1 MiB is seldom told from chance, and one of some large blocks always. Objects in cycles that the garbage
-    collector has not found are kept: end the block with gc.collect(). An object serves one block; after it any thread may use it.
+    collector has not found are kept: end the block with gc.collect(). An object serves one block; after it any thread may use it. Blocks
+    may be within each other, and in threads side by side. A child that is forked in a block is told of itself, and writes no files; it
+    counts no allocations.
 
     Entering raises NotActive, and OSError where a snapshot can't be written. What is asked for after the block raises RuntimeError while
     that has not ended, and where no blocks are sampled (HAKMEM_INSIGHT=0, the secure library).
@@ -269,14 +298,24 @@ class profile:  # noqa: N801 (used as a function)
         self._taken = []
         self._kept = [open(f"{self._path}.{which}", "wb") for which in ("before", "after")] if self._path else []
         self._files = [_unwritten(), _unwritten()]
+        self._process = os.getpid()
         _fill(self._files[0], "hak_profile_write")
         if self._events:
-            arm(_MOST)
+            _counting.begin()
         return self
+
+    def _leave_to_parent(self) -> None:
+        """In a fork's child: what is to be written is the parent's."""
+        for file in (self._files.pop(), *self._kept):
+            file.close()
+        self._files.append(_unwritten())
+        self._kept = []
 
     def __exit__(self, *_: object) -> None:
         if self._events:
-            arm(0)
+            _counting.end()
+        if os.getpid() != self._process:
+            self._leave_to_parent()
         _fill(self._files[1], "hak_profile_write")
         for file in self._files:
             with file:

@@ -346,6 +346,56 @@ def test_with_events_what_is_freed_soon_is_told_too():
     assert others[0] == [] and "freed since or not" not in others[1]
 
 
+def test_blocks_within_each_other_and_side_by_side_count_all_of_theirs():
+    code = """
+    import threading
+    def churn(count):
+        for _ in range(count):
+            bytearray(100_000)
+    def beside():
+        with hakmem.profile(events=True) as taken:
+            begun.set()
+            outer_ended.wait()
+            churn(300)
+        found.append(taken)
+    found, begun, outer_ended = [], threading.Event(), threading.Event()
+    with hakmem.profile(events=True) as outer:
+        churn(100)
+        with hakmem.profile(events=True) as inner:
+            churn(100)
+        churn(500)
+        thread = threading.Thread(target=beside)
+        thread.start()
+        begun.wait()
+    outer_ended.set()
+    thread.join()
+    print(json.dumps([sum(line.sums.bytes for line in each.allocated) for each in (outer, inner, *found)]))
+    """
+    outer, inner, beside = said(code)
+    assert outer == pytest.approx(70_000_000, rel=0.02)
+    assert inner == pytest.approx(10_000_000, rel=0.02)
+    assert beside == pytest.approx(30_000_000, rel=0.02)
+
+
+def test_a_child_of_fork_leaves_its_parents_block_alone(tmp_path):
+    code = """
+    with hakmem.profile(sys.argv[1], events=True) as taken:
+        mine = [bytearray(1_000_000) for _ in range(10)]
+        child = os.fork()
+        if child == 0:
+            own = [bytearray(1_000_000) for _ in range(200)]
+        else:
+            os.waitpid(child, 0)
+    sys.stdout.write(json.dumps([child == 0, sum(each.change for each in taken.changes)]) + "\\n")
+    """
+    done = run(code, tmp_path / "taken")
+    assert done.returncode == 0, done.stderr
+    told = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert told[False] == pytest.approx(10_000_000, rel=0.3) and told[True] == pytest.approx(210_000_000, rel=0.3)
+    for which in ("before", "after"):
+        assert snapshots.read(str(tmp_path / f"taken.{which}")).live_bytes < 100_000_000
+
+
 def test_an_exception_passes_and_what_it_left_is_told():
     change, early = said(
         """
