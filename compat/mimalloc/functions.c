@@ -154,7 +154,9 @@ COMPAT(void *, mi__expand, (void *block, size_t size)) {
 
 /* --- the names of other systems --------------------------------------------------------------- */
 
-COMPAT(int, mi_posix_memalign, (void **result, size_t alignment, size_t size)) { return hak_posix_memalign(result, alignment, size); }
+COMPAT(int, mi_posix_memalign, (void **result, size_t alignment, size_t size)) {
+  return result != NULL ? hak_posix_memalign(result, alignment, size) : EINVAL;
+}
 COMPAT(void *, mi_memalign, (size_t alignment, size_t size)) { return hak_memalign(alignment, size); }
 COMPAT(void *, mi_aligned_alloc, (size_t alignment, size_t size)) { return hak_aligned_alloc(alignment, size); }
 COMPAT(void *, _aligned_malloc, (size_t alignment, size_t size)) { return hak_aligned_alloc(alignment, size); }

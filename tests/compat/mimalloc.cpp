@@ -28,6 +28,7 @@ void *mi_recalloc_aligned(void *block, size_t count, size_t size, size_t alignme
 void *mi_reallocf(void *block, size_t size);
 int mi_reallocarr(void *at, size_t count, size_t size);
 void *mi_expand(void *block, size_t size);
+int mi_posix_memalign(void **result, size_t alignment, size_t size);
 void *mi_malloc_aligned(size_t size, size_t alignment);
 void *mi_zalloc_aligned(size_t size, size_t alignment);
 void *mi_realloc_aligned(void *block, size_t size, size_t alignment);
@@ -139,6 +140,8 @@ TEST(aligned) {
   CHECK(mi_realloc_aligned(block, 100, 24) == nullptr); // the block stays
   block = memset(mi_realloc_aligned(mi_realloc_aligned(block, 5000, 0), 9000, 3), 7, 9000);
   CHECK(all_bytes(mi_rezalloc_aligned(block, 9500, 8), 0, 9000, 7));
+  CHECK(mi_posix_memalign(&block, 64, 10) == 0 && mi_posix_memalign(&block, 3, 10) == EINVAL);
+  CHECK_EQ(mi_posix_memalign(nullptr, 16, 10), EINVAL);
 }
 
 TEST(texts) {
