@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "front/inspect.h"
+#include "slab/slots.h"
 
 struct mi_heap_s heap_backing;
 
@@ -170,11 +171,33 @@ COMPAT(void, mi_collect, (bool force)) {
 /* --- whose a block is -------------------------------------------------------------------------- */
 
 static bool is_live(const void *p) { return compat_place(p) == COMPAT_LIVE; }
-static bool contains(const mi_heap_t *heap, const void *p) { return is_live(p) && named_of(p) == heap_named(heap); }
+static bool contains(const mi_heap_t *heap, const void *p) { return heap != NULL && is_live(p) && named_of(p) == heap_named(heap); }
+
+/* Where the block begins that p may lie in. */
+static const char *block_at(const void *p) {
+  const unit_t *span = block_inspect(p).span;
+  if (span == NULL) return p;
+  const char *start = region_address(unit_number(span));
+  unsigned c = load_relaxed(&span->size_class);
+  switch (load_relaxed(&span->kind)) {
+    case UNIT_SLAB: return start + class_block_at(c, (size_t)((const char *)p - start)) * class_info[c].size;
+    case UNIT_LARGE: return start;
+    case UNIT_SLOTS: return slot_start(p);
+    default: return p;
+  }
+}
+
+/* In a live block of the heap.  As in mimalloc only what is aligned as a word can be. */
+static bool holds(const mi_heap_t *heap, const void *p) {
+  if (contains(heap, p)) return true;
+  if (!compat_is_served() || (uintptr_t)p % sizeof(void *) != 0) return false;
+  const char *block = block_at(p);
+  return contains(heap, block) && (uintptr_t)p - (uintptr_t)block < hak_malloc_usable_size(block);
+}
 
 COMPAT(bool, mi_heap_contains_block, (mi_heap_t * heap, const void *p)) { return contains(heap, p); }
-COMPAT(bool, mi_heap_check_owned, (mi_heap_t * heap, const void *p)) { return contains(heap, p); }
-COMPAT(bool, mi_check_owned, (const void *p)) { return is_live(p) && named_of(p) == default_named(); }
+COMPAT(bool, mi_heap_check_owned, (mi_heap_t * heap, const void *p)) { return holds(heap, p); }
+COMPAT(bool, mi_check_owned, (const void *p)) { return holds(heap_from(default_named()), p); }
 
 static bool is_ours(const void *p) { return compat_place(p) != COMPAT_FOREIGN; }
 COMPAT(bool, mi_is_in_heap_region, (const void *p)) { return is_ours(p); }
@@ -190,12 +213,14 @@ typedef struct mi_heap_area_s {
 } mi_heap_area_t;
 typedef bool visit_fn(const mi_heap_t *heap, const mi_heap_area_t *area, void *block, size_t block_size, void *to);
 
-/* The blocks of one span, of which `each` are its size. */
+/* The blocks of one span, of which `each` are its size.  Those of no bytes are told so, since they may not be touched; their area tells
+ * the room that each has, since programs divide by it. */
 static bool visit_span(const mi_heap_t *heap, const unit_t *span, bool blocks_too, visit_fn *visit, void *to) {
   char *start = region_address(unit_number(span));
   bool is_slab = load_relaxed(&span->kind) == UNIT_SLAB;
   unsigned c = load_relaxed(&span->size_class);
   size_t each = is_slab ? class_info[c].size : load_relaxed(&span->bytes), count = is_slab ? class_info[c].blocks : 1;
+  size_t usable = is_slab ? class_usable(c) : each;
   size_t bytes = (size_t)load_relaxed(&span->units) << HAK_UNIT_SHIFT;
   mi_heap_area_t area = {start, bytes, bytes, 0, each, each};
   void *first = NULL;
@@ -204,9 +229,9 @@ static bool visit_span(const mi_heap_t *heap, const unit_t *span, bool blocks_to
     if (area.used++ == 0) first = start + i * each;
   }
   if (first == NULL || named_of(first) != heap_named(heap)) return true;
-  if (!visit(heap, &area, NULL, 0, to)) return false;
+  if (!visit(heap, &area, NULL, each, to)) return false;
   for (size_t i = 0; i < count && blocks_too; i++) {
-    if (is_live(start + i * each) && !visit(heap, &area, start + i * each, each, to)) return false;
+    if (is_live(start + i * each) && !visit(heap, &area, start + i * each, usable, to)) return false;
   }
   return true;
 }
@@ -219,8 +244,7 @@ COMPAT(bool, mi_heap_visit_blocks, (const mi_heap_t *heap, bool blocks_too, visi
     const unit_t *span = unit_at(unit);
     uint8_t kind = load_acquire(&span->kind);
     uint32_t units = load_relaxed(&span->units);
-    bool has_blocks = kind == UNIT_LARGE || (kind == UNIT_SLAB && load_relaxed(&span->size_class) < CLASS_ZERO);
-    if (has_blocks && !visit_span(heap, span, blocks_too, visit, to)) return false;
+    if ((kind == UNIT_LARGE || kind == UNIT_SLAB) && !visit_span(heap, span, blocks_too, visit, to)) return false;
     unit += kind != UNIT_FREE && kind != UNIT_INSIDE && units > 0 ? units : 1;
   }
   return true;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <new>
 
 #include <pthread.h>
@@ -62,6 +63,7 @@ void *mi_heap_malloc(mi_heap_t *heap, size_t size);
 void *mi_heap_realloc(mi_heap_t *heap, void *block, size_t size);
 void *mi_heap_zalloc_aligned(mi_heap_t *heap, size_t size, size_t alignment);
 bool mi_heap_contains_block(mi_heap_t *heap, const void *p);
+bool mi_heap_check_owned(mi_heap_t *heap, const void *p);
 bool mi_heap_visit_blocks(const mi_heap_t *heap, bool blocks_too,
                           bool (*visit)(const mi_heap_t *, const mi_heap_area_t *, void *, size_t, void *), void *to);
 void mi_stats_print_out(void (*out)(const char *, void *), void *to);
@@ -233,6 +235,22 @@ TEST(heaps) {
   mi_heap_destroy(backing), mi_heap_delete(backing), mi_heap_destroy(nullptr);
 }
 
+TEST(whose_an_address_is) {
+  mi_heap_t *heap = mi_heap_new(), *other = mi_heap_new(), *backing = mi_heap_get_backing();
+  for (size_t size = 24; size < 3000000; size *= 5) {
+    char *block = static_cast<char *>(mi_heap_malloc(heap, size)), *last = block + (size - 1) / 8 * 8;
+    for (char *p : {block, block + 8, block + 16, last}) CHECK(mi_heap_check_owned(heap, p) && !mi_heap_check_owned(other, p));
+    CHECK(!mi_heap_check_owned(backing, block + 8) && !mi_check_owned(last) && !mi_heap_check_owned(nullptr, block));
+    CHECK(!mi_heap_check_owned(heap, block + 1) && !mi_heap_contains_block(heap, block + 16));
+    mi_free(block);
+    CHECK(!mi_heap_check_owned(heap, block + 8));
+  }
+  char *plain = static_cast<char *>(mi_malloc(100)), *nothing = static_cast<char *>(mi_heap_malloc(heap, 0));
+  CHECK(mi_check_owned(plain + 8) && mi_heap_check_owned(backing, plain + 96) && !mi_heap_check_owned(nullptr, plain));
+  CHECK(mi_heap_check_owned(heap, nothing) && !mi_heap_check_owned(heap, nullptr) && !mi_heap_contains_block(nullptr, plain));
+  mi_heap_delete(other);
+}
+
 TEST(deleted_heaps_leave_their_blocks) {
   void *blocks[600];
   for (size_t i = 0; i < 600; i++) {
@@ -303,6 +321,7 @@ struct seen {
 static bool look(const mi_heap_t *, const mi_heap_area_t *area, void *block, size_t size, void *to) {
   seen *so_far = static_cast<seen *>(to);
   if (block == nullptr) {
+    CHECK(size > 0 && size == area->block_size);
     so_far->areas++;
     so_far->used += area->used;
   } else {
@@ -334,6 +353,15 @@ TEST(blocks_are_visited) {
   mi_free(mine);
   CHECK(mi_heap_visit_blocks(mi_heap_get_backing(), true, look, &after));
   CHECK_EQ(before.blocks, after.blocks + 1);
+}
+
+TEST(blocks_of_no_bytes_are_visited) {
+  mi_heap_t *heap = mi_heap_new();
+  for (size_t i = 0; i < 10; i++) CHECK(mi_heap_malloc(heap, 0) != nullptr);
+  for (size_t i = 0; i < 100; i++) CHECK(mi_heap_malloc(heap, 100) != nullptr);
+  seen all = {0, 0, 0, 0, SIZE_MAX};
+  CHECK(mi_heap_visit_blocks(heap, true, look, &all));
+  CHECK(all.areas == 2 && all.used == 110 && all.blocks == 110 && all.bytes >= 10000);
 }
 
 // With what CMakeLists.txt sets.
