@@ -37,11 +37,15 @@ compat_place_t compat_place(const void *p) {
   return places[state];
 }
 
-void compat_option(const char *name, int64_t value) {
+bool compat_option_is_given(const char *name) {
   char variable[32] = "HAKMEM_";
   size_t at = strlen(variable);
   for (const char *c = name; *c != '\0' && at < sizeof variable - 1; c++) variable[at++] = (char)(*c >= 'a' && *c <= 'z' ? *c - 32 : *c);
-  if (secure_getenv(variable) != NULL) return;
+  return secure_getenv(variable) != NULL;
+}
+
+void compat_option(const char *name, int64_t value) {
+  if (compat_option_is_given(name)) return;
   int saved = errno;
   (void)hak_option_set(name, value); /* what is out of range leaves the default */
   errno = saved;

@@ -21,7 +21,9 @@ bool compat_is_served(void);
 typedef enum compat_place { COMPAT_FOREIGN, COMPAT_OTHER, COMPAT_INTERIOR, COMPAT_LIVE } compat_place_t;
 compat_place_t compat_place(const void *p);
 
-/* Sets an option that may change at run time, unless the environment sets it as hakmem's own: HAKMEM_NAME. */
+/* Whether the environment sets an option as hakmem's own: HAKMEM_NAME. */
+bool compat_option_is_given(const char *name);
+/* Sets an option that may change at run time, unless that is so. */
 void compat_option(const char *name, int64_t value);
 
 /* From the heap, or as malloc does where there is none.  With `zero` all that may be used is zero. */

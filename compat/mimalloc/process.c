@@ -4,32 +4,85 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/atomics.h"
 
 COMPAT(int, mi_version, (void)) { return 209; }
 
 /* --- options: two have an equivalent, the others are kept as they are set ------------------------ */
 
-enum { OPTION_SHOW_STATS = 1, OPTION_LARGE_PAGES = 6, OPTION_PURGE_DELAY = 15, OPTIONS = 64 };
-static long values[OPTIONS];
+typedef struct option {
+  _Atomic long value;    /* mimalloc's default, until it is set */
+  const char *names[3];  /* in the environment, after MIMALLOC_: the first that is there counts */
+  const char *own;       /* hakmem's option, whose value this one has */
+  _Atomic bool is_given; /* by the environment or the program: no default any more */
+} option_t;
 
-static void option_apply(int option, long value) {
-  if (option == OPTION_PURGE_DELAY) (void)hak_option_set("decay_ms", value);
-  if (option == OPTION_LARGE_PAGES) (void)hak_option_set("huge", value != 0 ? 1 : 2);
+enum { OPTION_SHOW_STATS = 1, OPTION_LARGE_PAGES = 6, OPTIONS = 64 };
+/* clang-format off */
+static option_t options[OPTIONS] = {
+    [0] = {.names = {"SHOW_ERRORS"}},
+    [OPTION_SHOW_STATS] = {.names = {"SHOW_STATS"}},
+    [2] = {.names = {"VERBOSE"}},
+    [3] = {1, .names = {"EAGER_COMMIT"}},
+    [OPTION_LARGE_PAGES] = {.names = {"ALLOW_LARGE_OS_PAGES", "LARGE_OS_PAGES"}, .own = "huge"},
+    [7] = {.names = {"RESERVE_HUGE_OS_PAGES"}},
+    [8] = {-1, .names = {"RESERVE_HUGE_OS_PAGES_AT"}},
+    [9] = {0}, /* RESERVE_OS_MEMORY is a size with a unit, of what is not reserved here */
+    [11] = {.names = {"PAGE_RESET"}},
+    [12] = {.names = {"ABANDONED_PAGE_DECOMMIT", "ABANDONED_PAGE_RESET"}},
+    [14] = {1, .names = {"EAGER_COMMIT_DELAY"}},
+    [15] = {.names = {"PURGE_DELAY", "DECOMMIT_DELAY", "RESET_DELAY"}, .own = "decay_ms"},
+    [16] = {.names = {"USE_NUMA_NODES"}},
+    [17] = {.names = {"LIMIT_OS_ALLOC"}},
+    [18] = {100, .names = {"OS_TAG"}},
+    [19] = {16, .names = {"MAX_ERRORS"}},
+    [20] = {16, .names = {"MAX_WARNINGS"}},
+    [21] = {8, .names = {"MAX_SEGMENT_RECLAIM"}},
+    [22] = {1, .names = {"ALLOW_DECOMMIT"}},
+    [23] = {500, .names = {"SEGMENT_DECOMMIT_DELAY"}},
+    [24] = {1, .names = {"DECOMMIT_EXTEND_DELAY"}},
+    [25] = {.names = {"DESTROY_ON_EXIT"}},
+};
+/* clang-format on */
+
+static option_t *option_at(int number) { return number >= 0 && number < OPTIONS ? &options[number] : NULL; }
+
+#define HUGE_ALWAYS 1
+#define HUGE_WHERE_DENSE 2
+static int64_t to_own(const option_t *option, long value) {
+  if (option != &options[OPTION_LARGE_PAGES]) return value;
+  return value != 0 ? HUGE_ALWAYS : HUGE_WHERE_DENSE;
+}
+static long from_own(const option_t *option, int64_t value) {
+  return option == &options[OPTION_LARGE_PAGES] ? value == HUGE_ALWAYS : (long)value;
 }
 
-static long value_of(int option) {
-  int64_t decay = 0;
-  if (option < 0 || option >= OPTIONS) return 0;
-  if (option == OPTION_PURGE_DELAY && hak_option_get("decay_ms", &decay)) return (long)decay;
-  return __atomic_load_n(&values[option], __ATOMIC_RELAXED);
+static long value_of(int number) {
+  const option_t *option = option_at(number);
+  int64_t own;
+  if (option == NULL) return 0;
+  if (option->own != NULL && hak_option_get(option->own, &own)) return from_own(option, own);
+  return load_relaxed(&option->value);
 }
-static void set_value(int option, long value) {
-  if (option < 0 || option >= OPTIONS) return;
-  __atomic_store_n(&values[option], value, __ATOMIC_RELAXED);
-  option_apply(option, value);
+
+static void option_put(option_t *option, long value) {
+  store_relaxed(&option->value, value);
+  if (option->own != NULL) (void)hak_option_set(option->own, to_own(option, value));
+}
+static void set_value(int number, long value) {
+  option_t *option = option_at(number);
+  if (option == NULL) return;
+  store_relaxed(&option->is_given, true);
+  option_put(option, value);
+}
+static void set_default(int number, long value) {
+  option_t *option = option_at(number);
+  if (option != NULL && !load_relaxed(&option->is_given)) option_put(option, value);
 }
 
 COMPAT(long, mi_option_get, (int option)) { return value_of(option); }
@@ -43,9 +96,9 @@ COMPAT(size_t, mi_option_get_size, (int option)) {
 }
 COMPAT(bool, mi_option_is_enabled, (int option)) { return value_of(option) != 0; }
 COMPAT(void, mi_option_set, (int option, long value)) { set_value(option, value); }
-COMPAT(void, mi_option_set_default, (int option, long value)) { set_value(option, value); }
+COMPAT(void, mi_option_set_default, (int option, long value)) { set_default(option, value); }
 COMPAT(void, mi_option_set_enabled, (int option, bool enable)) { set_value(option, enable); }
-COMPAT(void, mi_option_set_enabled_default, (int option, bool enable)) { set_value(option, enable); }
+COMPAT(void, mi_option_set_enabled_default, (int option, bool enable)) { set_default(option, enable); }
 COMPAT(void, mi_option_enable, (int option)) { set_value(option, 1); }
 COMPAT(void, mi_option_disable, (int option)) { set_value(option, 0); }
 
@@ -154,20 +207,42 @@ COMPAT(mi_heap_t *, mi_heap_new_in_arena, (int arena)) { return (void)arena, NUL
 
 /* --- the environment ------------------------------------------------------------------------ */
 
-static bool is_on(const char *value) { return value != NULL && value[0] != '\0' && strchr("1tTyYoO", value[0]) != NULL; }
+static const char *variable_of(const option_t *option) {
+  for (size_t i = 0; i < sizeof option->names / sizeof option->names[0] && option->names[i] != NULL; i++) {
+    char variable[40] = "MIMALLOC_";
+    const char *value = secure_getenv(strncat(variable, option->names[i], sizeof variable - strlen(variable) - 1));
+    if (value != NULL) return value;
+  }
+  return NULL;
+}
+
+/* A number or a word; a variable that is there and empty is "on". */
+static bool read_value(const char *text, long *value) {
+  static const char *const words[][6] = {{"f", "false", "n", "no", "off"}, {"", "t", "true", "y", "yes", "on"}};
+  for (long i = 0; i < 12; i++) {
+    const char *word = words[i / 6][i % 6];
+    if (word != NULL && strcasecmp(text, word) == 0) return *value = i / 6, true;
+  }
+  char *end;
+  *value = strtol(text, &end, 10);
+  return end != text && *end == '\0';
+}
+
+static void take_option(option_t *option) {
+  const char *text = variable_of(option);
+  long value;
+  if (option->own != NULL) option->is_given = compat_option_is_given(option->own);
+  if (text == NULL || !read_value(text, &value)) return; /* what is neither is passed over */
+  option->is_given = true;
+  option->value = value;
+  if (option->own != NULL) compat_option(option->own, to_own(option, value));
+}
 
 static __attribute__((constructor)) void start(void) {
   (void)clock_gettime(CLOCK_MONOTONIC, &started);
-  const char *delay = secure_getenv("MIMALLOC_PURGE_DELAY");
-  if (delay == NULL) delay = secure_getenv("MIMALLOC_DECOMMIT_DELAY");
-  char *end = NULL;
-  long ms = delay != NULL ? strtol(delay, &end, 10) : 0;
-  if (delay != NULL && end != delay && *end == '\0') compat_option("decay_ms", ms); /* what is no number is passed over */
-  const char *large = secure_getenv("MIMALLOC_ALLOW_LARGE_OS_PAGES");
-  if (is_on(large != NULL ? large : secure_getenv("MIMALLOC_LARGE_OS_PAGES"))) compat_option("huge", 1);
-  values[OPTION_SHOW_STATS] = is_on(secure_getenv("MIMALLOC_SHOW_STATS"));
+  for (int i = 0; i < OPTIONS; i++) take_option(&options[i]);
 }
 
 static __attribute__((destructor)) void end(void) {
-  if (values[OPTION_SHOW_STATS] != 0) print(NULL, NULL);
+  if (options[OPTION_SHOW_STATS].value != 0) print(NULL, NULL);
 }

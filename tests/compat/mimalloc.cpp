@@ -73,6 +73,9 @@ void mi_process_info(size_t *elapsed, size_t *user, size_t *system, size_t *rss,
                      size_t *faults);
 long mi_option_get(int option);
 void mi_option_set(int option, long value);
+void mi_option_set_default(int option, long value);
+void mi_option_set_enabled_default(int option, bool enable);
+void mi_option_disable(int option);
 bool mi_option_is_enabled(int option);
 int mi_reserve_os_memory(size_t size, bool commit, bool large);
 }
@@ -369,6 +372,20 @@ TEST(environment) {
   if (getenv("MIMALLOC_PURGE_DELAY") == nullptr) check_skip("for compat.mimalloc.environment");
   CHECK_EQ(mi_option_get(15), 77);
   CHECK(mi_option_is_enabled(1));
+  mi_option_set_default(15, 88);
+  CHECK_EQ(mi_option_get(15), 77);
+  if (getenv("MIMALLOC_MAX_ERRORS") == nullptr) return;
+  mi_option_set_default(19, 9);
+  mi_option_set_enabled_default(3, true);
+  CHECK(mi_option_get(19) == 3 && !mi_option_is_enabled(3) && mi_option_is_enabled(2));
+  mi_option_set(19, 4);
+  CHECK_EQ(mi_option_get(19), 4);
+}
+
+TEST(precedence) {
+  if (getenv("HAKMEM_DECAY_MS") == nullptr) check_skip("for compat.mimalloc.precedence");
+  mi_option_set_default(15, 88);
+  CHECK_EQ(mi_option_get(15), 66);
 }
 
 TEST(no_number) {
@@ -398,6 +415,36 @@ TEST(statistics_and_options) {
   mi_option_set(2, 1);
   CHECK(mi_option_is_enabled(2));
   CHECK_EQ(mi_reserve_os_memory(1 << 20, true, false), ENOMEM);
+}
+
+// The numbers are what mimalloc 2.0.9 answers; those of options that are hakmem's own are not among them.
+TEST(options_that_nobody_has_set) {
+  static const struct {
+    int option;
+    long value;
+  } defaults[] = {{0, 0},    {3, 1},   {4, 0},   {7, 0},  {8, -1}, {9, 0},    {14, 1}, {16, 0},
+                  {18, 100}, {19, 16}, {20, 16}, {21, 8}, {22, 1}, {23, 500}, {24, 1}, {25, 0}};
+  for (auto &each : defaults) CHECK_EQ(mi_option_get(each.option), each.value);
+  mi_option_set_default(15, 77);
+  CHECK_EQ(mi_option_get(15), 77);
+}
+
+TEST(defaults_do_not_change_what_is_set) {
+  mi_option_set_default(19, 7);
+  mi_option_set_default(19, 8); // a default may change
+  CHECK_EQ(mi_option_get(19), 8);
+  mi_option_set_enabled_default(19, true);
+  CHECK_EQ(mi_option_get(19), 1);
+  mi_option_set(19, 5);
+  mi_option_set_default(19, 9);
+  CHECK_EQ(mi_option_get(19), 5);
+  mi_option_disable(3);
+  mi_option_set_enabled_default(3, true);
+  CHECK(!mi_option_is_enabled(3));
+  mi_option_set(15, 4321);
+  mi_option_set_default(15, 77);
+  CHECK_EQ(mi_option_get(15), 4321);
+  mi_option_set_default(-1, 1), mi_option_set_default(1000, 1); // there are none
 }
 
 int main(int argc, char **argv) { return check_main(argc, argv); }
