@@ -14,7 +14,7 @@ static hak_heap_t *_Atomic heaps[ARENAS_MOST];
 static _Atomic bool ended[ARENAS_MOST]; /* numbers to give out again */
 static _Atomic unsigned taken = 1;      /* ARENA_AUTOMATIC */
 
-bool arena_heap(unsigned arena, hak_heap_t **heap) {
+bool arena_heap(size_t arena, hak_heap_t **heap) {
   *heap = NULL;
   if (arena == ARENA_AUTOMATIC) return true;
   if (arena >= ARENAS_MOST) return false;

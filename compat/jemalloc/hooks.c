@@ -106,7 +106,7 @@ static int hooks_try(unsigned arena, hooks_t *hooks) {
 
 int hooks_read(const ctl_at_t *at, uint64_t *value) {
   hak_heap_t *heap;
-  if (at->index[1] >= ARENAS_MOST || !arena_heap((unsigned)at->index[1], &heap)) return ENOENT;
+  if (!arena_heap(at->index[1], &heap)) return ENOENT;
   hooks_t *hooks = atomic_load_explicit(&hooks_of[at->index[1]], memory_order_acquire);
   *value = (uintptr_t)(hooks != NULL ? hooks : &first_hooks);
   return 0;
@@ -115,7 +115,7 @@ int hooks_read(const ctl_at_t *at, uint64_t *value) {
 int hooks_write(const ctl_at_t *at, uint64_t value) {
   hooks_t *hooks = (hooks_t *)(uintptr_t)value;
   hak_heap_t *heap;
-  if (at->index[1] >= ARENAS_MOST || !arena_heap((unsigned)at->index[1], &heap)) return ENOENT;
+  if (!arena_heap(at->index[1], &heap)) return ENOENT;
   unsigned arena = (unsigned)at->index[1];
   if (arena == ARENA_AUTOMATIC || hooks == NULL || hooks->alloc == NULL) return EFAULT;
   int error = hooks_try(arena, hooks);

@@ -20,7 +20,7 @@
 /* --- arenas.c: an arena that was created is a named heap; all but arena_heap within mallctl alone --- */
 
 /* False if there is no such arena.  NULL is the heap of ARENA_AUTOMATIC. */
-HAK_MUST_USE bool arena_heap(unsigned arena, hak_heap_t **heap);
+HAK_MUST_USE bool arena_heap(size_t arena, hak_heap_t **heap);
 /* Numbers given out so far; some of them may be no more. */
 unsigned arena_count(void);
 /* Those that there are, but ARENA_AUTOMATIC. */
@@ -108,6 +108,13 @@ typedef struct ctl_node {
 /* arenas.c */
 int arena_create_raw(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size);
 int arena_lookup_raw(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size);
+/* threads.c: of the calling thread; for thread_bytes_read, whose pointers are size_t to mallctl, which of these. */
+enum { BYTES_TAKEN, BYTES_GIVEN, BYTES_TAKEN_AT, BYTES_GIVEN_AT };
+int thread_bytes_read(const ctl_at_t *at, uint64_t *value);
+int thread_peak_read(const ctl_at_t *at, uint64_t *value);
+int thread_peak_reset(const ctl_at_t *at, uint64_t value);
+int thread_arena_read(const ctl_at_t *at, uint64_t *value);
+int thread_arena_write(const ctl_at_t *at, uint64_t value);
 /* hooks.c: the extent hooks of an arena, as a pointer; those of ARENA_AUTOMATIC cannot be set. */
 int hooks_read(const ctl_at_t *at, uint64_t *value);
 int hooks_write(const ctl_at_t *at, uint64_t value);

@@ -8,8 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/counted.h"
-
 /* --- constants and what is the same for all ----------------------------------------------- */
 
 static int constant_read(const ctl_at_t *at, uint64_t *value) { return *value = at->of, 0; }
@@ -61,14 +59,12 @@ bool ctl_numbers_known(const ctl_node_t *node, const size_t *index, size_t parts
   return parts <= bin || index[bin] < snapshot()->bins;
 }
 
-static bool arena_known(size_t arena, hak_heap_t **heap) { return arena < ARENAS_MOST && arena_heap((unsigned)arena, heap); }
-
 static int purge_write(const ctl_at_t *at, uint64_t value) {
   (void)value;
   hak_heap_t *heap = NULL;
-  if (!is_all(at->index[1]) && !arena_known(at->index[1], &heap)) return ENOENT;
+  if (!is_all(at->index[1]) && !arena_heap(at->index[1], &heap)) return ENOENT;
   for (unsigned i = 1; i < arena_count() && is_all(at->index[1]); i++) {
-    if (arena_known(i, &heap)) (void)hak_heap_collect(heap);
+    if (arena_heap(i, &heap)) (void)hak_heap_collect(heap);
   }
   if (heap != NULL) (void)hak_heap_collect(heap);
   (void)hak_collect(at->of != 0);
@@ -84,7 +80,7 @@ static int flush_write(const ctl_at_t *at, uint64_t value) {
 /* The time is one for all that is freed; that of an arena can be read, and set, as that of all. */
 static int decay_read(const ctl_at_t *at, uint64_t *value) {
   hak_heap_t *heap;
-  if (at->of == 1 && !is_all(at->index[1]) && !arena_known(at->index[1], &heap)) return ENOENT;
+  if (at->of == 1 && !is_all(at->index[1]) && !arena_heap(at->index[1], &heap)) return ENOENT;
   *value = option("decay_ms");
   return 0;
 }
@@ -103,7 +99,7 @@ static int initialized_read(const ctl_at_t *at, uint64_t *value) {
   hak_heap_t *heap;
   bool all = is_all(at->index[1]);
   if (!all && at->index[1] >= arena_count()) return ENOENT;
-  *value = all || arena_known(at->index[1], &heap);
+  *value = all || arena_heap(at->index[1], &heap);
   return 0;
 }
 static int reset_write(const ctl_at_t *at, uint64_t value) {
@@ -113,21 +109,6 @@ static int reset_write(const ctl_at_t *at, uint64_t value) {
 }
 
 static int count_read(const ctl_at_t *at, uint64_t *value) { return (void)at, *value = arena_count(), 0; }
-
-static int thread_arena_read(const ctl_at_t *at, uint64_t *value) {
-  (void)at;
-  hak_heap_t *in_force = hak_heap_set_default(NULL);
-  (void)hak_heap_set_default(in_force);
-  *value = arena_number(in_force);
-  return 0;
-}
-static int thread_arena_write(const ctl_at_t *at, uint64_t value) {
-  (void)at;
-  hak_heap_t *heap;
-  if (!arena_known(value, &heap)) return EFAULT;
-  (void)hak_heap_set_default(heap);
-  return 0;
-}
 
 /* --- caches: every thread has bins, and no others ------------------------------------------ */
 
@@ -140,36 +121,6 @@ static int cache_create_read(const ctl_at_t *at, uint64_t *value) {
   return 0;
 }
 static int cache_write(const ctl_at_t *at, uint64_t value) { return (void)at, (void)value, 0; }
-
-/* --- what the calling thread has had ------------------------------------------------------- */
-
-/* A pointer is a size_t to mallctl. */
-enum { BYTES_TAKEN, BYTES_GIVEN, BYTES_TAKEN_AT, BYTES_GIVEN_AT };
-static int thread_bytes_read(const ctl_at_t *at, uint64_t *value) {
-  if (!compat_is_served()) return ENOENT;
-  const uint64_t facts[] = {[BYTES_TAKEN] = counted_bytes.taken,
-                            [BYTES_GIVEN] = counted_bytes.given,
-                            [BYTES_TAKEN_AT] = (uintptr_t)&counted_bytes.taken,
-                            [BYTES_GIVEN_AT] = (uintptr_t)&counted_bytes.given};
-  *value = facts[at->of];
-  return 0;
-}
-
-static int peak_read(const ctl_at_t *at, uint64_t *value) {
-  (void)at;
-  if (!compat_is_served()) return ENOENT;
-  counted_note_peak();
-  *value = (uint64_t)counted_bytes.peak;
-  return 0;
-}
-
-static int peak_reset(const ctl_at_t *at, uint64_t value) {
-  (void)at, (void)value;
-  if (!compat_is_served()) return ENOENT;
-  counted_bytes.base = counted_net();
-  counted_bytes.peak = 0;
-  return 0;
-}
 
 /* --- size classes ------------------------------------------------------------------------- */
 
@@ -232,7 +183,7 @@ static holding_t holding_automatic(const snapshot_t *s) {
   holding_t rest = holding_all(s);
   for (unsigned i = 1; i < arena_count(); i++) {
     hak_heap_t *heap;
-    if (!arena_known(i, &heap)) continue;
+    if (!arena_heap(i, &heap)) continue;
     holding_t other = holding_of(heap);
     take_off(&rest.small, other.small);
     take_off(&rest.large, other.large);
@@ -248,7 +199,7 @@ static int holding_read(const ctl_at_t *at, uint64_t *value) {
   hak_heap_t *heap = NULL;
   size_t arena = at->index[2];
   bool all = is_all(arena);
-  if (!all && !arena_known(arena, &heap)) return ENOENT;
+  if (!all && !arena_heap(arena, &heap)) return ENOENT;
   holding_t h = all ? holding_all(s) : heap != NULL ? holding_of(heap) : holding_automatic(s);
   const uint64_t figures[] = {h.small, h.large, h.large_blocks, h.active / (uint64_t)sysconf(_SC_PAGESIZE)};
   *value = figures[at->of];
@@ -277,7 +228,7 @@ enum {
 static int once_read(const ctl_at_t *at, uint64_t *value) {
   hak_heap_t *heap = NULL;
   size_t arena = at->index[2];
-  if (!is_all(arena) && !arena_known(arena, &heap)) return ENOENT;
+  if (!is_all(arena) && !arena_heap(arena, &heap)) return ENOENT;
   const hak_stats_t *s = &snapshot()->stats;
   uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), mapped = s->committed + s->metadata;
   struct timespec now;
@@ -309,7 +260,7 @@ enum { BIN_CURREGS, BIN_CURSLABS, BIN_NONFULL, BIN_FILLS, BIN_FLUSHES };
 static int bin_stats_read(const ctl_at_t *at, uint64_t *value) {
   const snapshot_t *s = snapshot();
   hak_heap_t *heap = NULL;
-  if ((!is_all(at->index[2]) && !arena_known(at->index[2], &heap)) || at->index[4] >= s->bins) return ENOENT;
+  if ((!is_all(at->index[2]) && !arena_heap(at->index[2], &heap)) || at->index[4] >= s->bins) return ENOENT;
   const hak_class_stats_t *bin = &s->bin[at->index[4]];
   const uint64_t figures[] = {
       [BIN_CURREGS] = bin->live_blocks + bin->cached_blocks,
@@ -422,8 +373,8 @@ const ctl_node_t ctl_nodes[] = {
     {"thread.deallocated", CTL_U64, BYTES_GIVEN, thread_bytes_read, NULL, NULL},
     {"thread.deallocatedp", CTL_SIZE, BYTES_GIVEN_AT, thread_bytes_read, NULL, NULL},
     {"thread.idle", CTL_VOID, 0, NULL, flush_write, NULL},
-    {"thread.peak.read", CTL_U64, 0, peak_read, NULL, NULL},
-    {"thread.peak.reset", CTL_VOID, 0, NULL, peak_reset, NULL},
+    {"thread.peak.read", CTL_U64, 0, thread_peak_read, NULL, NULL},
+    {"thread.peak.reset", CTL_VOID, 0, NULL, thread_peak_reset, NULL},
     {"thread.tcache.enabled", CTL_BOOL, 1, constant_read, cache_on_write, NULL},
     {"thread.tcache.flush", CTL_VOID, 0, NULL, flush_write, NULL},
     {"tcache.create", CTL_UNSIGNED, 0, cache_create_read, NULL, NULL},

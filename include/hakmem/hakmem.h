@@ -67,16 +67,14 @@ HAK_API HAK_MUST_USE int hak_posix_memalign(void **result, size_t alignment, siz
 HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(1) void *hak_valloc(size_t size);
 HAK_API HAK_MUST_USE HAK_MALLOC void *hak_pvalloc(size_t size);
 
-/* C23. `size` is what was asked for when the block was allocated; a size larger
- * than the block ends the process. NULL is no action. */
+/* C23. `size` is what was asked for when the block was allocated; one larger than the block ends the process. NULL is no action. */
 HAK_API void hak_free_sized(void *block, size_t size);
 HAK_API void hak_free_aligned_sized(void *block, size_t alignment, size_t size);
 
-/* The bytes that may be used in a live block, at least those asked for, in the secure library just those; 0 for NULL. For a
- * pointer to anything else 0; in the secure library it ends the process. */
+/* The bytes that may be used in a live block, at least those asked for, in the secure library just those; 0 for NULL. For a pointer to
+ * anything else 0; in the secure library it ends the process. */
 HAK_API size_t hak_malloc_usable_size(const void *block);
-/* Whether a live block of hakmem's starts at `address`, which may be any, also in the secure library; false for NULL.  Any thread may ask.
- * What other threads do meanwhile may change the answer before it is there. */
+/* Whether a live block of hakmem's starts at `address`, which may be any, also in the secure library, unless others change that now. */
 HAK_API bool hak_is_live(const void *address);
 /* The usable size that malloc(size) would give; 0 where it cannot succeed. */
 HAK_API size_t hak_malloc_good_size(size_t size);
@@ -105,8 +103,7 @@ HAK_API HAK_MUST_USE hak_sized_t hak_alloc_at_least(size_t size);
  * when it would have to move. */
 HAK_API HAK_MUST_USE bool hak_expand(void *block, size_t size);
 
-/* Fills blocks[0..count) with blocks of `size` bytes; returns how many it got
- * (fewer than `count` only when memory is out, errno ENOMEM then). */
+/* Fills blocks[0..count) with blocks of `size` bytes; returns how many it got: fewer only when memory is out, with ENOMEM. */
 HAK_API HAK_MUST_USE size_t hak_malloc_batch(size_t size, size_t count, void **blocks);
 /* Frees blocks[0..count); NULL entries are skipped. */
 HAK_API void hak_free_batch(void **blocks, size_t count);
