@@ -3,6 +3,8 @@
 
   limits.py --build build                             the table, in Markdown; each row as it is done
   limits.py ... --programs heaps-1,redis --allocators system,hakmem
+  limits.py ... --times                               processor time at limits that are shares of the first allocator's peak, over the
+                                                      first's without one: medians of three runs in turn, and how many lived
   limits.py ... --again python hakmem 90M 6           six runs at a limit: how often it lives, since that may hang on time
   limits.py ... --run redis hakmem 90M                one run, with hakmem's statistics; for finding out why
   limits.py ... --check                               one program at two limits: that it lives, and that it is killed
@@ -25,6 +27,7 @@ import resource
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -35,6 +38,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 MIB = 1 << 20
 STEP = 1.04  # as exact as the smallest limit is
+TIMES_SHARES = (2.0, 1.5, 1.1, 0.8)
+TIMES_RUNS = 3
 SHARES = (1.5, 1.1, 0.8)  # of the peak of the first allocator, the system's where it is asked for: the limits for the times
 PATIENCE = 10  # times the unlimited run: after that, and SLACK seconds, a run counts as stalled
 SLACK = 20
@@ -259,6 +264,36 @@ def table(programs: list[str], chosen: dict[str, dict[str, str]], heaps: Path) -
             print("| " + " | ".join(found) + " |", flush=True)
 
 
+def cell(done: list[Run], unit: float) -> str:
+    """The median of the processor times of those that lived; how many, if not all did."""
+    times = [each.processor for each in done if each.outcome == "lived"]
+    if not times:
+        return statistics.mode(each.outcome for each in done)
+    return f"{statistics.median(times) / unit:.2f}" + (f" ({len(times)} of {len(done)})" if len(times) < len(done) else "")
+
+
+def times_at_limits(programs: list[str], chosen: dict[str, dict[str, str]], heaps: Path) -> None:
+    print("| program | allocator | no limit | " + " | ".join(f"{share:.0%}" for share in TIMES_SHARES) + " |")
+    print("|---" * (3 + len(TIMES_SHARES)) + "|")
+    for name in programs:
+        first = next(iter(chosen.values()))
+        warm = {allocator: run(PROGRAMS[name], environment, None, heaps) for allocator, environment in chosen.items()}
+        peak = run(PROGRAMS[name], first, None, heaps).peak
+        done: dict[str, list[list[Run]]] = {allocator: [] for allocator in chosen}
+        for share in (None, *TIMES_SHARES):
+            turns: dict[str, list[Run]] = {allocator: [] for allocator in chosen}
+            for _ in range(TIMES_RUNS):
+                for allocator, environment in chosen.items():
+                    limit = None if share is None else int(share * peak)
+                    patience = PATIENCE * warm[allocator].seconds + SLACK
+                    turns[allocator].append(run(PROGRAMS[name], environment, limit, heaps, patience))
+            for allocator, runs in turns.items():
+                done[allocator].append(runs)
+        unit = float(cell(next(iter(done.values()))[0], 1))
+        for allocator, columns in done.items():
+            print(f"| {name} | {allocator} | {' | '.join(cell(each, unit) for each in columns)} |", flush=True)
+
+
 def check(chosen: dict[str, dict[str, str]], heaps: Path) -> int:
     """That limits are real: what fits lives, what cannot is killed, and it is said which was which."""
     program = Program("", ["{heaps}", "replaced", "24", "2"])
@@ -288,6 +323,7 @@ def main() -> int:
     parser.add_argument("--allocators", default="", help="names, with commas; otherwise all")
     parser.add_argument("--run", nargs=3, metavar=("PROGRAM", "ALLOCATOR", "LIMIT"), help="LIMIT: bytes, or MiB with M, or none")
     parser.add_argument("--again", nargs=4, metavar=("PROGRAM", "ALLOCATOR", "LIMIT", "RUNS"))
+    parser.add_argument("--times", action="store_true", help="the times alone, and not the smallest limits")
     parser.add_argument("--check", action="store_true", help="exit status 1 if a limit is not kept")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, ended)
@@ -320,7 +356,7 @@ def main() -> int:
         chosen = [name for name in asked if PROGRAMS[name].command[0] == "{heaps}" or shutil.which(PROGRAMS[name].command[0])]
         for name in set(asked) - set(chosen):
             print(f"left out, {PROGRAMS[name].command[0]} is not here: {name}")
-        table(chosen, {name: known[name] for name in names}, heaps)
+        (times_at_limits if given.times else table)(chosen, {name: known[name] for name in names}, heaps)
     return 0
 
 
