@@ -38,9 +38,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 MIB = 1 << 20
 STEP = 1.04  # as exact as the smallest limit is
-TIMES_SHARES = (2.0, 1.5, 1.1, 0.8)
-TIMES_RUNS = 3
-SHARES = (1.5, 1.1, 0.8)  # of the peak of the first allocator, the system's where it is asked for: the limits for the times
+SHARES = (2.0, 1.5, 1.1, 0.8)  # of the peak of the first allocator, the system's where it is asked for: the limits for the times
+RUNS = 3
 PATIENCE = 10  # times the unlimited run: after that, and SLACK seconds, a run counts as stalled
 SLACK = 20
 SKIPPED = 77
@@ -211,7 +210,6 @@ class Row:
     heaps: Path
     peak: int = 0
     seconds: float = 0
-    processor: float = 0
     worst: str = "killed"  # how it ended below the smallest
 
     def at(self, limit: float) -> Run:
@@ -220,7 +218,6 @@ class Row:
     def unlimited(self) -> bool:
         done = [run(self.program, self.environment, None, self.heaps) for _ in range(2)]
         self.peak, self.seconds = done[1].peak, max(each.seconds for each in done)
-        self.processor = min(each.processor for each in done)
         return all(each.outcome == "lived" for each in done)
 
     def smallest(self) -> float:
@@ -242,26 +239,17 @@ class Row:
 
 
 def table(programs: list[str], chosen: dict[str, dict[str, str]], heaps: Path) -> None:
-    titles = [f"processor time at {share:.0%} of the first one's peak" for share in SHARES]
-    columns = ["program", "allocator", "peak without limit, MiB", "processor time, s", "smallest limit, MiB", "below it", *titles]
+    columns = ["program", "allocator", "peak without limit, MiB", "smallest limit, MiB", "below it"]
     print("| " + " | ".join(columns) + " |")
     print("|---" * len(columns) + "|")
     for name in programs:
-        peak = 0
         for allocator, environment in chosen.items():
             row = Row(PROGRAMS[name], environment, heaps)
             if not row.unlimited():
                 print(f"| {name} | {allocator} | fails without a limit |", flush=True)
                 continue
-            peak = peak or row.peak
             least = row.smallest()
-            cells = []
-            for share in SHARES:
-                done = row.at(share * peak) if share * peak >= least else None
-                lived = done is not None and done.outcome == "lived"
-                cells.append(f"{done.processor / row.processor:.2f}" if lived else done.outcome if done else row.worst)
-            found = [name, allocator, in_mib(row.peak), f"{row.processor:.2f}", in_mib(least), row.worst, *cells]
-            print("| " + " | ".join(found) + " |", flush=True)
+            print(f"| {name} | {allocator} | {in_mib(row.peak)} | {in_mib(least)} | {row.worst} |", flush=True)
 
 
 def cell(done: list[Run], unit: float) -> str:
@@ -273,16 +261,16 @@ def cell(done: list[Run], unit: float) -> str:
 
 
 def times_at_limits(programs: list[str], chosen: dict[str, dict[str, str]], heaps: Path) -> None:
-    print("| program | allocator | no limit | " + " | ".join(f"{share:.0%}" for share in TIMES_SHARES) + " |")
-    print("|---" * (3 + len(TIMES_SHARES)) + "|")
+    print("| program | allocator | no limit | " + " | ".join(f"{share:.0%}" for share in SHARES) + " |")
+    print("|---" * (3 + len(SHARES)) + "|")
     for name in programs:
         first = next(iter(chosen.values()))
         warm = {allocator: run(PROGRAMS[name], environment, None, heaps) for allocator, environment in chosen.items()}
         peak = run(PROGRAMS[name], first, None, heaps).peak
         done: dict[str, list[list[Run]]] = {allocator: [] for allocator in chosen}
-        for share in (None, *TIMES_SHARES):
+        for share in (None, *SHARES):
             turns: dict[str, list[Run]] = {allocator: [] for allocator in chosen}
-            for _ in range(TIMES_RUNS):
+            for _ in range(RUNS):
                 for allocator, environment in chosen.items():
                     limit = None if share is None else int(share * peak)
                     patience = PATIENCE * warm[allocator].seconds + SLACK

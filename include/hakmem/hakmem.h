@@ -74,7 +74,7 @@ HAK_API void hak_free_aligned_sized(void *block, size_t alignment, size_t size);
 /* The bytes that may be used in a live block, at least those asked for, in the secure library just those; 0 for NULL. For a pointer to
  * anything else 0; in the secure library it ends the process. */
 HAK_API size_t hak_malloc_usable_size(const void *block);
-/* Whether a live block of hakmem's starts at `address`, which may be any, also in the secure library, unless others change that now. */
+/* Whether a live block starts at `address`, which may be any; any thread may ask. Others may change that before the answer is there. */
 HAK_API bool hak_is_live(const void *address);
 /* The usable size that malloc(size) would give; 0 where it cannot succeed. */
 HAK_API size_t hak_malloc_good_size(size_t size);

@@ -59,17 +59,17 @@ HAK_API size_t hak_heap_collect(hak_heap_t *heap);
 /* Exact for the moment of the call, under the heap's lock [lock], or kept since hak_heap_new [counter].  Later versions add fields at the
  * end alone. */
 typedef struct hak_heap_usage {
-  uint64_t struct_size; /* set by the caller to sizeof(hak_heap_usage_t); afterwards, how many bytes are filled */
-  uint64_t limit; /* hak_heap_set_limit */
-  uint64_t live; /* bytes of blocks, rounded, as the limit counts them; in the secure library also in quarantine [lock] */
-  uint64_t blocks; /* of those, a count [lock] */
-  uint64_t peak; /* the most that `live` was, with what had been freed and was not yet brought in [counter] */
-  uint64_t slab_bytes; /* the memory of its slabs [lock] */
-  uint64_t large_bytes; /* of `live`, in large blocks [lock] */
+  uint64_t struct_size;  /* set by the caller to sizeof(hak_heap_usage_t); afterwards, how many bytes are filled */
+  uint64_t limit;        /* hak_heap_set_limit */
+  uint64_t live;         /* bytes of blocks, rounded, as the limit counts them; in the secure library also in quarantine [lock] */
+  uint64_t blocks;       /* of those, a count [lock] */
+  uint64_t peak;         /* the most that `live` was, with what had been freed and was not yet brought in [counter] */
+  uint64_t slab_bytes;   /* the memory of its slabs [lock] */
+  uint64_t large_bytes;  /* of `live`, in large blocks [lock] */
   uint64_t large_blocks; /* of `blocks` [lock] */
-  uint64_t allocs; /* blocks allocated so far, a count [counter] */
-  uint64_t frees; /* blocks freed so far: allocs less blocks */
-  uint64_t refused; /* allocations that the limit has refused, a count [counter] */
+  uint64_t allocs;       /* blocks allocated so far, a count [counter] */
+  uint64_t frees;        /* blocks freed so far: allocs less blocks */
+  uint64_t refused;      /* allocations that the limit has refused, a count [counter] */
 } hak_heap_usage_t;
 
 /* Fills as much of *usage as struct_size says; what a newer, longer one has more is set to 0.  False (EINVAL), with nothing written, if

@@ -25,7 +25,7 @@ static void free_claim(const block_info_t *info, const void *block, const char *
   if (HAK_CHECKS && !region_clear_live(block)) fault_freed(info, block, function);
 }
 
-/* These return whether what they free stays with the thread. */
+/* These return whether nothing is due that was not before. */
 
 static bool free_large(const block_info_t *info, void *block, const char *function) {
   free_claim(info, block, function);
@@ -34,9 +34,9 @@ static bool free_large(const block_info_t *info, void *block, const char *functi
   }
   if (HAK_UNLIKELY(load_relaxed(&info->span->owned))) named_let_go(info->span);
   if (!HAK_SECURE && load_relaxed(&info->span->units) <= KEPT_UNITS) thread_attach_to_keep();
-  if (heap_keep_large(thread_heap, info->span)) return true;
-  large_free(info->span);
-  return false;
+  heap_keep_t kept = heap_keep_large(thread_heap, info->span);
+  if (kept == KEEP_NONE) large_free(info->span);
+  return kept == KEEP_AS_NOTED;
 }
 
 static bool free_slot(const block_info_t *info, void *block, const char *function) {

@@ -80,15 +80,15 @@ void *heap_take_large(heap_t *heap, size_t size, span_use_t use) {
   return HAK_SECURE || heap == NULL ? NULL : large_take_kept(&heap->owner.kept, size, use);
 }
 
-bool heap_keep_large(heap_t *heap, unit_t *first) {
-  if (heap == NULL || load_relaxed(&first->units) > KEPT_UNITS) return false;
+heap_keep_t heap_keep_large(heap_t *heap, unit_t *first) {
+  if (heap == NULL || load_relaxed(&first->units) > KEPT_UNITS) return KEEP_NONE;
   uint32_t kept = large_keep(&heap->owner.kept, first, keep_most());
-  if (kept == 0) return false;
-  if (HAK_LIKELY(kept <= load_relaxed(&heap->rest.noted_units))) return true;
+  if (kept == 0) return KEEP_NONE;
+  if (HAK_LIKELY(kept <= load_relaxed(&heap->rest.noted_units))) return KEEP_AS_NOTED;
   heap_lock(heap);
   drain_note(heap);
   heap_unlock(heap);
-  return true;
+  return KEEP_MORE;
 }
 
 /* --- what goes back ---------------------------------------------------------------------- */

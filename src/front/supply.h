@@ -23,8 +23,10 @@ void heap_take_back(heap_t *heap, void *block);
 
 /* A large block of those that the thread keeps; NULL if none has the size. `heap` may be NULL. */
 HAK_CHECKED void *heap_take_large(heap_t *heap, size_t size, span_use_t use);
-/* Keeps one that is not live any more; false if it is to be freed. `heap` may be NULL. */
-HAK_CHECKED bool heap_keep_large(heap_t *heap, unit_t *first);
+/* Keeps one that is not live any more, unless it is to be freed: KEEP_NONE.  With KEEP_MORE the heap keeps more than others knew to be
+ * worth looking for. `heap` may be NULL. */
+typedef enum heap_keep { KEEP_NONE, KEEP_AS_NOTED, KEEP_MORE } heap_keep_t;
+HAK_CHECKED heap_keep_t heap_keep_large(heap_t *heap, unit_t *first);
 
 /* Makes unused bins smaller if it is time to, near a limit of memory others too, and lets large blocks go that were not asked for again. */
 void heap_tick(heap_t *heap);

@@ -41,8 +41,8 @@ HAK_INLINE void thread_leave(void) {
 }
 /* thread_leave, after giving back what is due.  True: the program is to be told of a limit, where it may be (front/plea.h). */
 bool thread_leave_with_upkeep(void);
-/* The same where nothing was taken from the space or given back to it: then something may be due, but no more than before, so that every
- * eighth such call looks. */
+/* The same where nothing was taken from the space or given back to it, and no more is kept than the keeper knows of: something may be due,
+ * but no more than before, so that every eighth such call looks. */
 bool thread_leave_unchanged(void);
 /* From the fork handlers: before, in the parent and in the child. */
 void thread_before_fork(void);

@@ -606,6 +606,8 @@ FAULTS = [
           "newest != NULL ? newest->number + 1 : 0", "newest != NULL ? 99 : 0"),
     Fault("kept_for_nothing", "front/resize.c", "a block that cannot grow takes all that its thread keeps with it", "unit.kept",
           "heap != NULL && large_is_before_kept(slab) && ", "heap != NULL && "),
+    Fault("more_is_kept_unseen", "front/free.c", "threads that keep large blocks and rest start no keeper", "unit.kept",
+          "return kept == KEEP_AS_NOTED;", "return kept != KEEP_NONE;"),
     Fault("unchanged_for_good", "front/thread.c", "who only takes large blocks that he keeps never does what is due", "unit.kept",
           "% UNCHANGED_EVERY == 0", "% UNCHANGED_EVERY > UNCHANGED_EVERY"),
     Fault("large_blocks_alone", "front/thread.c", "a thread that takes large blocks alone keeps none", "unit.kept",

@@ -123,6 +123,18 @@ TEST(who_only_takes_what_he_keeps_looks_at_what_is_due_now_and_then) {
   CHECK_EQ(thread_heap->last_tick_ms, ticked + 1001);
 }
 
+/* It may be the thread's last call for long, and what it keeps now enough for the keeper to start. */
+TEST(who_keeps_more_than_before_looks_at_what_is_due) {
+  start_kept();
+  for (int offset = 0; offset < 8; offset++) { /* whichever call it is */
+    heap_tick(thread_heap);
+    uint64_t asked = load_relaxed(&request_done) + 1;
+    store_relaxed(&request_wanted, asked);
+    give(held[offset]);
+    CHECK_EQ(load_relaxed(&request_done), asked);
+  }
+}
+
 TEST(what_nobody_asks_for_goes_at_the_second_look) {
   start_kept();
   give(held[0]), give(held[1]);
