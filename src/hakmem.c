@@ -9,6 +9,8 @@
 #include "os/memcheck.c"
 #include "os/os_linux.c"
 #include "os/fork.c"
+#include "os/standing.c"
+#include "os/barrier.c"
 #include "os/line.c"
 #include "os/file.c"
 #include "os/cgroup.c"

@@ -307,9 +307,10 @@ static bool shelves_take(void) {
 /* The group of the process, or one around it, whose limit is met first. */
 static void group_open(void) {
   cgroup_t group;
+  cgroup_text_t text;
   char path[CGROUP_PATH];
   box.current = box.limit = -1;
-  if (!cgroup_find(&group, false) || !cgroup_path(&group, CGROUP_FILE_MAX, path)) return;
+  if (!cgroup_find(&group, false, &text) || !cgroup_path(&group, CGROUP_FILE_MAX, path)) return;
   box.limit = file_open(path);
   if (cgroup_path(&group, CGROUP_FILE_CURRENT, path)) box.current = file_open(path);
 }

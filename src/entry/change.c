@@ -43,8 +43,18 @@ static long with_errno(long result) {
   return -1;
 }
 
+bool change_begin(void) {
+  os_standing_note(); /* a new root may have no /proc */
+  return keeper_hold();
+}
+
+void change_end(bool held) {
+  if (held) keeper_release();
+}
+
 #define RAW(number, a, b, c) with_errno(syscall_3((number), (long)(a), (long)(b), (long)(c)))
 
+CHANGE(chroot, int, (const char *path), (path), (int)RAW(SYS_chroot, path, 0, 0))
 CHANGE(unshare, int, (int flags), (flags), (int)RAW(SYS_unshare, flags, 0, 0))
 CHANGE(setns, int, (int fd, int kind), (fd, kind), (int)RAW(SYS_setns, fd, kind, 0))
 CHANGE(capset, int, (void *whose, const void *sets), (whose, sets), (int)RAW(SYS_capset, whose, sets, 0))
@@ -82,6 +92,8 @@ static change_t change_of_syscall(long number, long a) {
     case SYS_setfsuid:
     case SYS_setfsgid:
     case SYS_capset:
+    case SYS_chroot:
+    case SYS_pivot_root:
     case SYS_unshare:
     case SYS_setns:
     case SYS_landlock_restrict_self: return CHANGE_SOME;
@@ -106,38 +118,44 @@ static long next_syscall(long number, long a, long b, long c, long d, long e, lo
   return next != NULL ? next(number, a, b, c, d, e, f) : with_errno(syscall_6(number, a, b, c, d, e, f));
 }
 
-/* Counted before there is one: from then on nothing must be asked that it may forbid. */
-static void filter_begin(change_t change) {
-  if (change == CHANGE_FILTER) add_relaxed(&os_filters, 1);
+/* Counted before there is one: from then on nothing must be asked that it may forbid.  That of a guest is not this process's. */
+static bool filter_begin(change_t change) {
+  if (change != CHANGE_FILTER || os_is_guest()) return false;
+  add_relaxed(&os_filters, 1);
+  return true;
 }
 
-static void filter_end(change_t change, long result) {
-  if (change == CHANGE_FILTER && result < 0) add_relaxed(&os_filters, (uint32_t)-1);
+static void filter_end(bool counted, bool refused) {
+  if (counted && refused) add_relaxed(&os_filters, (uint32_t)-1);
+}
+
+/* A filter for all threads that one of them cannot have: the call returns its number, unless it would return a descriptor. */
+static bool is_refused(long number, long flags, long result) {
+  enum { FOR_ALL_THREADS = 1, BY_DESCRIPTOR = 8 };
+  return result < 0 || (number == SYS_seccomp && result > 0 && (flags & (FOR_ALL_THREADS | BY_DESCRIPTOR)) == FOR_ALL_THREADS);
 }
 
 HAK_COLD int change_prctl(int option, long b, long c, long d, long e) {
   change_t change = change_of_prctl(option);
   if (change == CHANGE_NONE) return next_prctl(option, b, c, d, e);
-  bool held = keeper_hold();
-  filter_begin(change);
+  bool held = change_begin(), counted = filter_begin(change);
   int result = next_prctl(option, b, c, d, e);
-  filter_end(change, result);
-  if (held) keeper_release();
+  filter_end(counted, result < 0);
+  change_end(held);
   return result;
 }
 
 static HAK_NOINLINE long changing_syscall(change_t change, long number, long a, long b, long c, long d, long e, long f) {
-  bool held = keeper_hold();
-  filter_begin(change);
+  bool held = change_begin(), counted = filter_begin(change);
   long result = next_syscall(number, a, b, c, d, e, f);
-  filter_end(change, result);
-  if (held) keeper_release();
+  filter_end(counted, is_refused(number, b, result));
+  change_end(held);
   return result;
 }
 
 HAK_COLD long change_syscall(long number, long a, long b, long c, long d, long e, long f) {
   change_t change = change_of_syscall(number, a);
-  if (HAK_UNLIKELY(number == SYS_exit) && keeper_hold()) keeper_release(); /* if this is the last thread, none is to be left */
+  if (HAK_UNLIKELY(number == SYS_exit)) change_end(keeper_hold()); /* if this is the last thread, none is to be left */
   if (HAK_UNLIKELY(change != CHANGE_NONE)) return changing_syscall(change, number, a, b, c, d, e, f);
   return next_syscall(number, a, b, c, d, e, f);
 }

@@ -11,6 +11,10 @@
 #define LIBC_NAME(name) __asm__(name)
 #define CHANGE_WEAK __attribute__((weak))
 
+/* Around each change: no keeper runs in between (keeper_hold), and what may be out of sight after it is noted first. */
+HAK_CHECKED bool change_begin(void);
+void change_end(bool held);
+
 /* The next definition of the name after ours; NULL where there is none, or nobody to ask. */
 void *change_next(void *_Atomic *known, const char *name);
 
@@ -18,10 +22,10 @@ void *change_next(void *_Atomic *known, const char *name);
   HAK_API CHANGE_WEAK type change_##name parameters LIBC_NAME(#name);        \
   type change_##name parameters {                                            \
     static void *_Atomic known;                                              \
-    bool held = keeper_hold();                                               \
+    bool held = change_begin();                                              \
     type(*next) parameters = (type(*) parameters)change_next(&known, #name); \
     type result = next != NULL ? next arguments : (otherwise);               \
-    if (held) keeper_release();                                              \
+    change_end(held);                                                        \
     return result;                                                           \
   }
 

@@ -37,9 +37,9 @@ HAK_COLD int change_initgroups(const char *user, gid_t group) {
   if (next == NULL) return not_there();
   int before;
   (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-  bool held = keeper_hold();
+  bool held = change_begin();
   int result = next(user, group);
-  if (held) keeper_release();
+  change_end(held);
   (void)pthread_setcancelstate(before, &before);
   return result;
 }

@@ -21,8 +21,8 @@ static os_thread_t keeper HAK_ALIGNED(HAK_CACHE_LINE) = {.prepare = prepare_mind
 static _Atomic uint32_t starts;
 static _Atomic uint32_t working; /* 1 while it may hold locks or units: for a fork's child */
 
-/* So long none is started where it may not be, or where the program has ended FEW_STOPS: one that changes its user for each of
- * its clients would start as many. */
+/* So long none is started where it may not be, where the kernel had none, or where the program has ended FEW_STOPS: one that changes
+ * its user for each of its clients would start as many. */
 #define RARELY_MS 1000
 #define FEW_STOPS 16
 static _Atomic uint32_t stops;
@@ -184,8 +184,9 @@ void keeper_call(const heap_t *heap) {
   if (option_get(OPTION_keeper) == 0 || os_now_ms() < load_relaxed(&not_before_ms)) return;
   if (option_get(OPTION_decay_ms) < 0 && !watches() && !(mind_wanted() && much_is_idle(heap))) return;
   (void)os_started_filtered(); /* the keeper could not find out: os_barrier */
-  if (!may_start(&confined)) store_relaxed(&not_before_ms, os_now_ms() + RARELY_MS);
-  else if (os_thread_start(&keeper, keeper_run, confined)) add_relaxed(&starts, 1);
+  bool may = may_start(&confined);
+  if (may && os_thread_start(&keeper, keeper_run, confined)) add_relaxed(&starts, 1);
+  else if (!may || load_relaxed(&keeper.refused)) store_relaxed(&not_before_ms, os_now_ms() + RARELY_MS);
 }
 
 bool keeper_is_there(void) { return os_thread_exists(&keeper) && option_get(OPTION_decay_ms) > 0; }

@@ -40,6 +40,9 @@ static HAK_APART struct {
   uint64_t give_ms, pause_ms;
 } limits_seen;
 
+/* Of whoever looks, too. */
+static HAK_APART cgroup_text_t limits_text;
+
 /* The keeper's, which may open nothing later: its group as that was when it began, and what it has open of it. */
 static HAK_APART struct {
   cgroup_open_files_t files;
@@ -73,7 +76,7 @@ static void see_use(uint64_t now, uint64_t units) {
   limits_seen.stalls = false;
   if (limit != 0) see_stalls(passed);
   if (limit != 0 && pressure_of(limits_seen.use, limit) != PRESSURE_FAR) {
-    uint64_t spare = cgroup_reclaimable(&limits_seen.group);
+    uint64_t spare = cgroup_reclaimable(&limits_seen.group, &limits_text);
     limits_seen.use -= spare < limits_seen.use ? spare : limits_seen.use;
   }
   limits_seen.ms = now;
@@ -86,7 +89,7 @@ static bool group_look(uint64_t now, const cgroup_open_files_t *files) {
   bool is_old = files == NULL && (!limits_seen.found || now - limits_seen.found_ms >= FIND_MS);
   if (limits_seen.known && !is_old && cgroup_look(&limits_seen.group)) return true;
   if (files != NULL) return false;
-  limits_seen.known = cgroup_find(&limits_seen.group, true);
+  limits_seen.known = cgroup_find(&limits_seen.group, true, &limits_text);
   limits_seen.found = true;
   limits_seen.found_ms = now;
   return limits_seen.known;
@@ -192,6 +195,7 @@ static void level_set(heap_t *heap, uint64_t now, uint64_t use, uint64_t units) 
 /* By whoever has set look_at. */
 static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files) {
   uint64_t now = os_now_ms(), units = ledger_heap_units();
+  os_standing_note(); /* for the keeper: the program may soon have used up its descriptors */
   if (load_relaxed(&pressure.forked)) { /* half written, perhaps */
     store_relaxed(&pressure.forked, false);
     limits_seen.known = limits_seen.found = false;
@@ -255,7 +259,8 @@ HAK_COLD void limits_changed(void) {
 
 static HAK_COLD bool kept_open(bool apart) {
   cgroup_t group;
-  if (!cgroup_find(&group, true) || group.limit == CGROUP_NONE || (!apart && !file_apart())) return false;
+  cgroup_text_t text; /* on the keeper's own stack: somebody else may be looking */
+  if (!cgroup_find(&group, true, &text) || group.limit == CGROUP_NONE || (!apart && !file_apart())) return false;
   memcpy(limits_kept.path, group.path, CGROUP_PATH);
   cgroup_open(&group, &limits_kept.files);
   group.files = &limits_kept.files;

@@ -138,9 +138,9 @@ bool cgroup_find_in(cgroup_t *group, const char *text, const char *mount_v1, con
   return false;
 }
 
-bool cgroup_find(cgroup_t *group, bool high) {
-  char text[4096];
-  return os_read_file("/proc/self/cgroup", text, sizeof text) > 0 && cgroup_find_in(group, text, usual_v1, usual_v2, high);
+bool cgroup_find(cgroup_t *group, bool high, cgroup_text_t *room) {
+  if (os_read_file("/proc/self/cgroup", room->bytes, sizeof room->bytes) <= 0) return false;
+  return cgroup_find_in(group, room->bytes, usual_v1, usual_v2, high);
 }
 
 /* The number behind a name that a line begins with, and after it what is in between; 0 without. */
@@ -154,10 +154,9 @@ static uint64_t number_behind(const char *text, const char *name) {
   return 0;
 }
 
-uint64_t cgroup_reclaimable(const cgroup_t *group) {
-  char text[4096];
-  if (group_read(group, CGROUP_FILE_STAT, text, sizeof text) <= 0) return 0;
-  return number_behind(text, group->version == CGROUP_V1 ? "total_inactive_file " : "inactive_file ");
+uint64_t cgroup_reclaimable(const cgroup_t *group, cgroup_text_t *room) {
+  if (group_read(group, CGROUP_FILE_STAT, room->bytes, sizeof room->bytes) <= 0) return 0;
+  return number_behind(room->bytes, group->version == CGROUP_V1 ? "total_inactive_file " : "inactive_file ");
 }
 
 uint64_t cgroup_stalled_us(const cgroup_t *group) {

@@ -37,9 +37,14 @@ typedef struct cgroup {
   char path[CGROUP_PATH];
 } cgroup_t;
 
+/* Room for what a file says: for the caller to have, since malloc may be called on a small stack. */
+typedef struct cgroup_text {
+  char bytes[4096];
+} cgroup_text_t;
+
 /* Finds the group that has the least room below its limit, which is met first; without any limit that of the process. With `high` the
  * limit at which the kernel slows a group down counts as one.  False: there is no memory controller to be seen. */
-HAK_CHECKED bool cgroup_find(cgroup_t *group, bool high);
+HAK_CHECKED bool cgroup_find(cgroup_t *group, bool high, cgroup_text_t *room);
 /* The same with what /proc/self/cgroup says, and the folders where version 1's controller of memory and version 2 are mounted. */
 HAK_CHECKED bool cgroup_find_in(cgroup_t *group, const char *text, const char *mount_v1, const char *mount_v2, bool high);
 /* Reads its limit and use anew; false if they cannot be read any more.  By open files it looks at both limits: nobody finds it anew. */
@@ -48,7 +53,7 @@ HAK_CHECKED bool cgroup_look(cgroup_t *group);
 void cgroup_open(const cgroup_t *group, cgroup_open_files_t *files);
 /* What of its use the kernel gives up before it kills: the part of the page cache that was used once; 0 where it is not known.
  * Bytes. A dear file to read: the kernel sums over processors. */
-uint64_t cgroup_reclaimable(const cgroup_t *group);
+uint64_t cgroup_reclaimable(const cgroup_t *group, cgroup_text_t *room);
 /* So many us have processes of the group waited for memory so far; 0 where the kernel does not tell. */
 uint64_t cgroup_stalled_us(const cgroup_t *group);
 /* The path of such a file of the group; false if it is too long. */

@@ -1,11 +1,15 @@
 /* fork.c - whether this process was forked: a page that the kernel wipes in a child. */
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #include "os/os.h"
 #include "os/syscall.h"
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
+#endif
+#ifndef PR_GET_TID_ADDRESS
+#define PR_GET_TID_ADDRESS 40
 #endif
 
 /* FORK_SEEN in the process that set it up, 0 in one forked from it since, else the thread that repairs that one. */
@@ -33,6 +37,15 @@ bool os_fork_is_claimed(void) { return load_acquire(load_acquire(&fork_page)) !=
 void os_fork_note(void) { store_relaxed(load_acquire(&fork_page), 0); }
 void os_fork_note_libc(void) { store_relaxed(&load_acquire(&fork_page)[FORK_BY_LIBC], true); }
 bool os_fork_was_by_libc(void) { return load_relaxed(&load_acquire(&fork_page)[FORK_BY_LIBC]); }
+
+/* libc has the kernel write to a word of each of its threads as that ends, also of a child's: a thread without one is a raw child's, a
+ * raw thread, or what vfork and its like have made.  A kernel that does not tell leaves all of these unknown. */
+bool os_is_guest(void) {
+  void *word = NULL;
+  if (load_relaxed(&os_filters) != 0 || !os_fork_was_by_libc()) return false;
+  if (syscall_3(SYS_prctl, PR_GET_TID_ADDRESS, (long)&word, 0) != 0 || word != NULL) return false;
+  return syscall_3(SYS_getpid, 0, 0, 0) == syscall_3(SYS_gettid, 0, 0, 0);
+}
 
 /* Not if the repair was interrupted by a handler that forked: there is a child of the child now. */
 void os_fork_seen(uintptr_t thread) {

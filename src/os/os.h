@@ -99,6 +99,7 @@ typedef struct os_thread {
   /* Runs in it before it is confined; may be NULL. True: it has descriptors of its own, and may then read and write by these. */
   os_prepare_t *_Atomic prepare;
   _Atomic bool unable;    /* one could not confine itself */
+  _Atomic bool refused;   /* the kernel had none when it was last asked for one */
   bool confined;
   bool files; /* `prepare` said so */
   long leader;                    /* its process, if confined, */
@@ -122,11 +123,14 @@ void os_thread_release(os_thread_t *thread);
 void os_thread_forget(os_thread_t *thread);
 
 /* What the kernel says of the calling thread: whether a filter judges its system calls, and whether it could change its user, or
- * has.  Reads a file; both count as true where it cannot. */
+ * has.  Reads a file (os/standing.c); where that cannot be had for want of a descriptor or of /proc, what was true when it was last
+ * read; else both count as true. */
 typedef struct os_standing {
   bool filtered, privileged;
 } os_standing_t;
 os_standing_t os_standing(void);
+/* Reads the file unless it was read before: to be called while it still can be. */
+void os_standing_note(void);
 /* Whether the process was under a filter when this was first asked; reads the file once. */
 bool os_started_filtered(void);
 /* Whether the process has no other thread, ours included, by the same file; false where it cannot be read. */
@@ -161,6 +165,9 @@ void os_fork_note(void);
  * may end with its one thread: libc, which would end the process, is not asked. */
 void os_fork_note_libc(void);
 bool os_fork_was_by_libc(void);
+/* Whether the caller is a process of its own in the memory of this one, as between vfork and exec: what it changes about itself is not
+ * changed here.  By system calls, so false once the process is under a filter of its own; and where the kernel does not tell. */
+bool os_is_guest(void);
 /* True for one of the threads that find out at the same time, named by its number: it repairs the child, and then calls
  * os_fork_seen.  The others wait for that here, but for a signal handler in the repairing thread.  False where there is nothing to
  * repair, or no longer. */

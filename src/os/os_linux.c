@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/thread.h"
-#include "os/memcheck.h"
 #include "os/syscall.h"
 
 #ifndef MAP_FIXED_NOREPLACE
@@ -32,13 +31,6 @@
 #endif
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
-#endif
-
-/* ThreadSanitizer does not see the kernel's barriers. */
-#if defined(RACY_ATOMIC)
-#define BARRIER_UNSEEN true
-#else
-#define BARRIER_UNSEEN false
 #endif
 
 os_counts_t os_counts;
@@ -153,60 +145,6 @@ uint64_t os_thread_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* The number that stands after `key` in what one of the kernel's files says; false without it. */
-static bool number_after(const char *text, const char *key, unsigned base, uint64_t *number) {
-  const char *at = strstr(text, key);
-  if (at == NULL) return false;
-  at += strlen(key);
-  while (*at == ' ' || *at == '\t') at++;
-  const char *first = at;
-  for (*number = 0;; at++) {
-    unsigned digit = *at >= '0' && *at <= '9' ? (unsigned)(*at - '0') : *at >= 'a' && *at <= 'f' ? (unsigned)(*at - 'a') + 10 : 16;
-    if (digit >= base) return at != first;
-    *number = *number * base + digit;
-  }
-}
-
-/* Four numbers stand after each of these: real, effective, saved, and for files. */
-static bool has_one_identity(const char *text, const char *key) {
-  const char *at = strstr(text, key);
-  const char *word[4];
-  size_t length[4];
-  if (at == NULL) return false;
-  at += strlen(key);
-  for (int i = 0; i < 4; i++) {
-    word[i] = at += strspn(at, "\t ");
-    length[i] = strcspn(at, "\t \n");
-    if (length[i] == 0 || length[i] != length[0] || memcmp(word[i], word[0], length[0]) != 0) return false;
-    at += length[i];
-  }
-  return true;
-}
-
-os_standing_t os_standing(void) {
-  os_standing_t standing = {true, true};
-  char text[4096];
-  uint64_t filter, capabilities;
-  if (os_read_file("/proc/thread-self/status", text, sizeof text) <= 0) return standing;
-  if (!number_after(text, "\nSeccomp:", 10, &filter) || !number_after(text, "\nCapPrm:", 16, &capabilities)) return standing;
-  standing.filtered = filter != 0;
-  standing.privileged = capabilities != 0 || !has_one_identity(text, "\nUid:") || !has_one_identity(text, "\nGid:");
-  return standing;
-}
-
-bool os_started_filtered(void) {
-  enum { UNKNOWN, NO, YES };
-  static _Atomic uint32_t known;
-  if (load_relaxed(&known) == UNKNOWN) store_relaxed(&known, os_standing().filtered ? YES : NO);
-  return load_relaxed(&known) == YES;
-}
-
-bool os_is_only_thread(void) {
-  char text[4096];
-  uint64_t threads;
-  return os_read_file("/proc/thread-self/status", text, sizeof text) > 0 && number_after(text, "\nThreads:", 10, &threads) && threads == 1;
-}
-
 #define PLAIN_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
 #if defined(RACY_ATOMIC)
@@ -311,10 +249,19 @@ static bool move_works(char *page, size_t bytes) {
   return purge_works(page, bytes);
 }
 
+/* Whether a limit of the process, which may be lowered below what it has mapped, leaves room for another page. */
+static bool may_map(void) {
+  size_t bytes = os_page_size();
+  void *page = os_map(bytes);
+  return page != NULL && os_unmap(page, bytes);
+}
+
 bool os_move(void *from, void *to, size_t bytes) {
   static _Atomic bool unable;
   static _Atomic uint32_t verdict;
   if (load_relaxed(&unable) || !os_tried(&verdict, move_works)) return false;
+  /* The kernel unmaps the target before it looks at the limit; nothing could be mapped in its place then. */
+  if (!may_map()) return false;
   /* Of locked pages the lock would go along, and not stay with `from`: such advice is refused for them.  What is moved
    * is one mapping, unless the program has locked a part, so one page tells of all. */
   if (!os_madvise(from, os_page_size(), MADV_COLD)) return false;
@@ -417,17 +364,6 @@ void os_wake(_Atomic uint32_t *word, unsigned threads) {
 }
 
 /* What is waited for is mostly a few instructions away, unless its thread has lost the processor. */
-/* The numbers of membarrier's commands; one for all processes would wait for the kernel's next grace period. */
-enum { BARRIER_PROCESS = 8, BARRIER_REGISTER = 16 };
-
-bool os_barrier(void) {
-  if (BARRIER_UNSEEN || valgrind_on() || load_relaxed(&os_filters) != 0 || os_started_filtered()) return false;
-  long result = syscall_3(SYS_membarrier, BARRIER_PROCESS, 0, 0);
-  if (result == -EPERM && syscall_3(SYS_membarrier, BARRIER_REGISTER, 0, 0) == 0) result = syscall_3(SYS_membarrier, BARRIER_PROCESS, 0, 0);
-  add_relaxed(&os_counts.other, 1);
-  return result == 0;
-}
-
 void os_yield(void) {
   for (int i = 0; i < 32; i++) cpu_pause();
   os_sleep_us(1);

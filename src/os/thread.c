@@ -182,7 +182,9 @@ bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
   if (!os_forked() && atomic_compare_exchange_strong(&thread->id, &none, 1)) {
     thread->run = run;
     thread->confined = confined;
-    started = atomic_load(&thread->held) == 0 && thread_clone(thread);
+    bool held = atomic_load(&thread->held) != 0;
+    started = !held && thread_clone(thread);
+    store_relaxed(&thread->refused, !held && !started);
     if (!started) store_relaxed(&thread->id, 0); /* else the kernel does that */
   }
   (void)syscall_6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof before, 0, 0);

@@ -279,6 +279,49 @@ TEST(thread_stacks_may_be_16_kib) {
   }
 }
 
+/* Coroutines live on stacks that their programs choose, of 4 KiB too. */
+#if defined(__aarch64__)
+enum { STACK_OF_CALLS = 4608 }; /* its frames are larger, the unwinder's above all */
+#else
+enum { STACK_OF_CALLS = 4096 };
+#endif
+enum { PAINTED = 128 << 10, PAINT = 0x5a };
+static _Alignas(64) unsigned char painted[PAINTED];
+
+/* With a heap that has a limit to look at, and idle memory that a keeper is asked for. */
+static void use_much(void) {
+  enum { MANY = 200, LARGE = 100000 };
+  static void *blocks[MANY];
+  deep_use(NULL);
+  for (int i = 0; i < MANY; i++) memset(blocks[i] = api.malloc(LARGE), 1, LARGE);
+  for (int i = 0; i < MANY; i++) api.free(blocks[i]);
+  deep_use(NULL);
+}
+
+static void *measure_stack(void *unused) {
+  unsigned char *here = __builtin_frame_address(0);
+  size_t below = (size_t)(here - painted) - 256; /* this function's own */
+  memset(painted, PAINT, below);
+  use_much();
+  size_t left = 0;
+  while (left < below && painted[left] == PAINT) left++;
+  size_t used = below - left;
+  if (used > STACK_OF_CALLS) check_fail(__FILE__, __LINE__, "calls take %zu bytes of stack", used);
+  return unused;
+}
+
+TEST(calls_take_little_stack) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  check_skip("their frames are larger");
+#endif
+  pthread_attr_t attributes;
+  pthread_t thread;
+  pthread_attr_init(&attributes);
+  REQUIRE(pthread_attr_setstack(&attributes, painted, sizeof painted) == 0);
+  REQUIRE(pthread_create(&thread, &attributes, measure_stack, NULL) == 0);
+  REQUIRE(pthread_join(thread, NULL) == 0);
+}
+
 /* ---- fork, vfork, spawn ---- */
 
 static int status_of(pid_t child) {

@@ -14,13 +14,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -214,6 +217,7 @@ CALL(name_prctl_keepcaps, BY_NAME, prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0))
 CALL(name_prctl_bounding, BY_NAME, prctl(PR_CAPBSET_DROP, 0, 0, 0, 0))
 CALL(name_prctl_ambient, BY_NAME, prctl(47 /* PR_CAP_AMBIENT */, 4 /* clear all */, 0, 0, 0))
 CALL(name_prctl_seccomp, BY_NAME, prctl(PR_SET_SECCOMP, 2, &filter, 0, 0))
+CALL(name_chroot, BY_NAME, chroot("/"))
 CALL(name_unshare, BY_NAME, unshare(CLONE_FS | CLONE_FILES))
 CALL(name_setns, BY_NAME, setns(open("/proc/self/ns/uts", O_RDONLY), CLONE_NEWUTS))
 CALL(number_setuid, BY_NAME, syscall(SYS_setuid, other))
@@ -227,6 +231,7 @@ CALL(number_setfsgid, BY_NAME, syscall(SYS_setfsgid, other))
 CALL(number_capset, BY_NAME, syscall(SYS_capset, &self, no_capabilities))
 CALL(number_prctl, BY_NAME, syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 CALL(number_seccomp, BY_NAME, syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) + syscall(SYS_seccomp, 1, 0, &filter))
+CALL(number_chroot, BY_NAME, syscall(SYS_chroot, "/"))
 CALL(number_unshare, BY_NAME, syscall(SYS_unshare, CLONE_FS))
 CALL(number_setns, BY_NAME, syscall(SYS_setns, open("/proc/self/ns/uts", O_RDONLY), CLONE_NEWUTS))
 CALL(number_landlock, BY_NAME, syscall(SYS_landlock_restrict_self, -1, 0) < 0 && errno != EBADF ? -1 : 0)
@@ -274,9 +279,84 @@ TEST(a_filter_for_all_threads_is_granted) {
   CHECK_EQ(syscall(SYS_seccomp, 1, 1 /* SECCOMP_FILTER_FLAG_TSYNC */, &filter), 0);
 }
 
+/* It writes to this process's memory, and judges another's calls. */
+TEST(a_filter_of_a_vfork_child_is_not_the_processs) {
+  idle(IDLE_BYTES);
+  pid_t child = vfork();
+  if (child == 0) {
+    bool filtered = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, 2, &filter, 0, 0) == 0;
+    _exit(filtered ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  idle(IDLE_BYTES);
+  CHECK_EQ(thread_count(), expects_thread ? 2 : 1);
+}
+
+static struct {
+  atomic_bool has_filter, ends;
+} another;
+
+static void *filter_itself(void *unused) {
+  CHECK(raw(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0) == 0 && raw(SYS_prctl, PR_SET_SECCOMP, 2, (long)&filter) == 0);
+  atomic_store(&another.has_filter, true);
+  while (!atomic_load(&another.ends)) sleep_ms(1);
+  return unused;
+}
+
+/* The kernel tells by a number that is no error. */
+TEST(a_filter_that_a_thread_cannot_have_changes_nothing) {
+  pthread_t thread;
+  REQUIRE(pthread_create(&thread, NULL, filter_itself, NULL) == 0);
+  while (!atomic_load(&another.has_filter)) sleep_ms(1);
+  REQUIRE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  CHECK(syscall(SYS_seccomp, 1, 1 /* SECCOMP_FILTER_FLAG_TSYNC */, &filter) > 0);
+  idle(IDLE_BYTES);
+  CHECK_EQ(thread_count(), expects_thread ? 3 : 2);
+  atomic_store(&another.ends, true);
+  REQUIRE(pthread_join(thread, NULL) == 0);
+}
+
+/* ---- No way to the kernel's files ---- */
+
+static void idle_without_descriptors(void) {
+  struct rlimit before;
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0 && setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, before.rlim_max}) == 0);
+  idle(IDLE_BYTES);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
+TEST(a_moment_without_descriptors_is_not_for_good) {
+  idle_without_descriptors();
+  for (int tries = 0; tries < 100 && expects_thread && thread_count() == 1; tries++) {
+    sleep_ms(100);
+    idle(IDLE_BYTES);
+  }
+  CHECK_EQ(thread_count(), expects_thread ? 2 : 1);
+}
+
+TEST(a_large_heap_knows_already_what_descriptors_are_needed_for) {
+  for (int i = 0; i < 64; i++) memset(malloc(500000), 1, 500000); /* without an idle one */
+  idle_without_descriptors();
+  CHECK_EQ(thread_count(), expects_thread ? 2 : 1);
+}
+
+TEST(a_new_root_needs_no_proc) {
+  char root[] = "/tmp/hakmem-root-XXXXXX";
+  if (!is_root) check_skip("needs root");
+  int outside = open("/", O_RDONLY | O_DIRECTORY);
+  REQUIRE(outside >= 0 && mkdtemp(root) != NULL && chdir(root) == 0 && rmdir(root) == 0);
+  REQUIRE(chroot(".") == 0 && chdir("/") == 0);
+  idle(IDLE_BYTES);
+  REQUIRE(fchdir(outside) == 0 && raw(SYS_chroot, (long)".", 0, 0) == 0); /* to see the threads */
+  CHECK_EQ(thread_count(), expects_thread ? 2 : 1);
+}
+
 /* ---- Calls go on to libc as they are ---- */
 
 TEST(errno_is_libcs) {
+  errno = 0;
+  CHECK(chroot("/nowhere/at/all") == -1 && errno == ENOENT);
   errno = 0;
   CHECK(unshare(-1) == -1 && errno == EINVAL);
   errno = 0;

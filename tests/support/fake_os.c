@@ -404,7 +404,9 @@ bool os_thread_possible(void) { return true; }
 bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
   uint32_t none = 0;
   if (load_relaxed(&thread->held) != 0 || load_relaxed(&thread->unable)) return false;
-  if (fake_fails(FAKE_THREAD) || !atomic_compare_exchange_strong(&thread->id, &none, 1)) return false;
+  bool refused = fake_fails(FAKE_THREAD);
+  store_relaxed(&thread->refused, refused);
+  if (refused || !atomic_compare_exchange_strong(&thread->id, &none, 1)) return false;
   fake.confined = thread->confined = confined; /* with the claim */
   os_prepare_t *prepare = load_acquire(&thread->prepare);
   thread->files = prepare != NULL && prepare();
@@ -429,7 +431,9 @@ void os_thread_forget(os_thread_t *thread) {
 
 _Atomic uint32_t os_filters;
 os_standing_t os_standing(void) { return fake.standing; }
+void os_standing_note(void) {}
 bool os_started_filtered(void) { return fake.standing.filtered; }
+bool os_is_guest(void) { return false; }
 bool os_is_only_thread(void) { return true; }
 
 void fake_os_set_barrier(void (*barrier)(void)) { fake.barrier = barrier; }

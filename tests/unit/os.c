@@ -377,6 +377,30 @@ TEST(a_move_that_is_refused_is_not_the_last) {
   CHECK(to[0] == 8 && unit_is_zero(from, bytes - page) && from[bytes - page] == 8);
 }
 
+/* The kernel takes the target away before it finds that it may map nothing. */
+static void move_under(int kind) {
+  size_t bytes = some * os_page_size();
+  char *start = os_map(3 * bytes);
+  REQUIRE(start != NULL);
+  char *from = start, *to = start + 2 * bytes;
+  if (!os_move(from, to, bytes)) check_skip("the kernel moves no pages");
+  memset(from, 8, bytes);
+  struct rlimit before, low;
+  REQUIRE(getrlimit(kind, &before) == 0);
+  low = before;
+  low.rlim_cur = 1;
+  REQUIRE(setrlimit(kind, &low) == 0);
+  void *more = os_map(bytes);
+  bool moved = os_move(from, to, bytes);
+  REQUIRE(setrlimit(kind, &before) == 0);
+  if (more != NULL) check_skip("there are no such limits here");
+  CHECK(!moved && from[0] == 8 && from[bytes - 1] == 8 && unit_is_zero(to, bytes));
+  CHECK(os_move(from, to, bytes) && to[bytes - 1] == 8);
+}
+
+TEST(nothing_moves_where_the_addresses_are_limited_below_what_is_mapped) { move_under(RLIMIT_AS); }
+TEST(nothing_moves_where_the_data_is_limited_below_what_is_mapped) { move_under(RLIMIT_DATA); }
+
 /* The kernel would take the lock from what stays. */
 TEST(locked_pages_do_not_move) {
   size_t page = os_page_size();
@@ -935,9 +959,10 @@ static int fork_once_more(int depth) {
   if (child == 0) {
     os_fork_note(); /* what a fork handler does */
     CHECK(os_forked());
+    CHECK(!os_is_guest());
     CHECK(os_fork_claim(thread_self()) && !os_fork_claim(thread_self()) && os_forked());
     os_fork_seen(thread_self());
-    CHECK(!os_forked());
+    CHECK(!os_forked() && !os_is_guest());
     if (depth > 0) CHECK_EQ(fork_once_more(depth - 1), 0);
     _exit(check_failures() != 0);
   }
@@ -977,12 +1002,68 @@ TEST(a_fork_within_a_repair_wants_another) {
 }
 
 #if !defined(FAKE_OS)
+static struct {
+  volatile bool is_one, is_one_under_filters, shares_memory;
+} guest;
+
+/* What it changes about itself is its own, though it writes to this process's memory; also in a child of libc's. */
+static void be_host(void) {
+  pid_t child = vfork();
+  if (child == 0) {
+    guest.is_one = os_is_guest();
+    store_relaxed(&os_filters, 1);
+    guest.is_one_under_filters = os_is_guest();
+    store_relaxed(&os_filters, 0);
+    guest.shares_memory = true;
+    _exit(0);
+  }
+  REQUIRE(waitpid(child, NULL, 0) == child);
+  CHECK(!os_is_guest());
+  if (!guest.shares_memory) check_skip("vfork is a fork here");
+  CHECK(guest.is_one && !guest.is_one_under_filters);
+}
+
+TEST(a_child_that_shares_the_memory_is_a_guest) {
+  os_fork_watch();
+  be_host();
+  pid_t child = fork();
+  if (child == 0) {
+    os_fork_note_libc();
+    if (os_fork_claim(thread_self())) os_fork_seen(thread_self());
+    guest.is_one = false;
+    be_host();
+    _exit(check_failures() != 0);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+static _Atomic uint32_t raw_ends;
+
+static int raw_run(void *unused) {
+  guest.is_one = os_is_guest();
+  guest.shares_memory = true;
+  return (int)(intptr_t)unused;
+}
+
+TEST(a_thread_that_libc_has_not_made_is_no_guest) {
+  static _Alignas(64) char stack[16384];
+  const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_PARENT_SETTID;
+  guest.is_one = true;
+  REQUIRE(clone(raw_run, stack + sizeof stack, flags, NULL, &raw_ends) >= 0);
+  while (!guest.shares_memory) os_sleep_us(100);
+  CHECK(!guest.is_one);
+  while (syscall(SYS_tgkill, getpid(), load_relaxed(&raw_ends), 0) == 0) os_sleep_us(100);
+}
+#endif
+
 /* Of a fork that runs no handlers the kernel alone tells. */
 TEST(a_raw_fork_is_noticed_without_a_handler) {
   os_fork_watch();
   CHECK(!os_forked());
   pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
-  if (child == 0) _exit(os_forked() ? 0 : 1);
+  if (child == 0) _exit(os_forked() && !os_is_guest() ? 0 : 1);
   int status = -1;
   REQUIRE(waitpid(child, &status, 0) == child);
   CHECK_EQ(status, 0);

@@ -1,6 +1,7 @@
 /* os_thread.c - the thread that libc does not know, on Linux itself. */
 #include <dirent.h>
 #include <errno.h>
+#include <grp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -117,10 +118,13 @@ TEST(what_could_not_be_started_can_be_later) {
   REQUIRE(setrlimit(RLIMIT_AS, &none) == 0);
   bool started = os_thread_start(&thread, count_run, false);
   REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
-  CHECK(!started && !os_thread_exists(&thread));
-  CHECK(os_thread_start(&thread, count_run, false));
+  CHECK(!started && !os_thread_exists(&thread) && load_relaxed(&thread.refused));
+  CHECK(os_thread_start(&thread, count_run, false) && !load_relaxed(&thread.refused));
   wait_for_end();
   CHECK_EQ(load_relaxed(&runs), 1);
+  os_thread_hold(&thread);
+  CHECK(!os_thread_start(&thread, count_run, false) && !load_relaxed(&thread.refused)); /* the kernel was not asked */
+  os_thread_release(&thread);
 }
 
 /* ---- signals ---- */
@@ -411,6 +415,62 @@ TEST(the_standing_is_what_the_kernel_says) {
   store_relaxed(&os_filters, 1);
   standing = os_standing();
   CHECK(standing.filtered && standing.privileged);
+}
+
+static struct rlimit descriptors;
+
+static void without_descriptors(void) {
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &descriptors) == 0);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, descriptors.rlim_max}) == 0);
+}
+
+static void with_descriptors(void) { REQUIRE(setrlimit(RLIMIT_NOFILE, &descriptors) == 0); }
+
+static bool is_standing(os_standing_t expected) {
+  os_standing_t standing = os_standing();
+  return standing.filtered == expected.filtered && standing.privileged == expected.privileged;
+}
+
+TEST(a_moment_without_descriptors_settles_nothing) {
+  without_descriptors();
+  os_standing_note();
+  CHECK(is_standing((os_standing_t){true, true}) && os_started_filtered());
+  with_descriptors();
+  CHECK_EQ(os_started_filtered(), os_standing().filtered);
+}
+
+TEST(without_descriptors_the_standing_is_what_was_noted) {
+  os_standing_note();
+  without_descriptors();
+  os_standing_t standing = os_standing();
+  bool filtered = os_started_filtered();
+  with_descriptors();
+  CHECK(is_standing(standing));
+  CHECK_EQ(filtered, standing.filtered);
+}
+
+TEST(in_a_root_without_proc_the_standing_is_what_was_noted) {
+  char root[] = "/tmp/hakmem-root-XXXXXX";
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  check_skip("the runtime needs /proc at the end");
+#endif
+  if (geteuid() != 0) check_skip("needs root");
+  os_standing_t standing = os_standing();
+  REQUIRE(mkdtemp(root) != NULL && chdir(root) == 0 && rmdir(root) == 0 && chroot(".") == 0);
+  CHECK(is_standing(standing));
+  CHECK_EQ(os_started_filtered(), standing.filtered);
+}
+
+/* They stand in one line before what is looked for. */
+TEST(many_groups_hide_nothing) {
+  static gid_t groups[400];
+  if (geteuid() != 0) check_skip("needs root");
+  os_standing_t standing = os_standing();
+  for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+    groups[i] = (gid_t)(1000 + i);
+    REQUIRE(setgroups(i + 1, groups) == 0);
+    CHECK(is_standing(standing));
+  }
 }
 
 static void *wait_to_end(void *ends) {

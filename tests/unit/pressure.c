@@ -103,6 +103,8 @@ static void group_of_v2(const char *group, const char *max, const char *high, co
   group_file(group, "memory.current", current);
 }
 
+static cgroup_text_t room;
+
 static void root_make(void) { REQUIRE(mkdtemp(root)); }
 
 static void root_remove(void) {
@@ -173,7 +175,7 @@ TEST(version_1_has_its_names) {
   CHECK_EQ(group.version, CGROUP_V1);
   CHECK_EQ(group.limit, 500000);
   CHECK_EQ(group.use, 100000);
-  CHECK_EQ(cgroup_reclaimable(&group), 70000);
+  CHECK_EQ(cgroup_reclaimable(&group, &room), 70000);
   CHECK(!cgroup_find_in(&group, "4:memory_not:/box\n", root, "/nowhere", true));
   root_remove();
 }
@@ -184,11 +186,11 @@ TEST(what_is_read_again_and_what_the_kernel_would_give_up) {
   root_make();
   group_of_v2("/box", "500000\n", "max\n", "100000\n");
   CHECK(find(&group, "0::/box\n", true));
-  CHECK_EQ(cgroup_reclaimable(&group), 0);
+  CHECK_EQ(cgroup_reclaimable(&group, &room), 0);
   CHECK_EQ(cgroup_stalled_us(&group), 0);
   group_file("/box", "memory.stat", "anon 5\nfile 90000\ninactive_file 60000\nactive_file 30000\n");
   group_file("/box", "memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1234\nfull avg10=0.00 total=5\n");
-  CHECK_EQ(cgroup_reclaimable(&group), 60000);
+  CHECK_EQ(cgroup_reclaimable(&group, &room), 60000);
   CHECK_EQ(cgroup_stalled_us(&group), 1234);
   group_of_v2("/box", "600000\n", "max\n", "200000\n");
   CHECK(cgroup_look(&group));
@@ -203,7 +205,7 @@ TEST(what_is_read_again_and_what_the_kernel_would_give_up) {
   CHECK(cgroup_look(&other));
   CHECK_EQ(other.limit, 600000);
   CHECK_EQ(other.use, 200000);
-  CHECK_EQ(cgroup_reclaimable(&other), 60000);
+  CHECK_EQ(cgroup_reclaimable(&other, &room), 60000);
   CHECK_EQ(cgroup_stalled_us(&other), 1234);
   group_of_v2("/box", "600000\n", "500000\n", "300000\n");
   CHECK(cgroup_look(&other));
