@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hakmem.errors import Failure
 
+from hakmem.names import printable
 _MAGIC = b"hakmem-blackbox "
 _VERSION = 1
 
@@ -54,7 +56,7 @@ def _entry(slot: bytes, head_bytes: int) -> Entry | None:
     text = slot[head_bytes : head_bytes + size]
     if len(text) != size or zlib.crc32(text) != total:
         return None
-    return Entry(number, milliseconds / 1000, resident, group, limit, words[8].decode(errors="replace"), text)
+    return Entry(number, milliseconds / 1000, resident, group, limit, printable(os.fsdecode(words[8])), text)
 
 
 def parse(data: bytes, name: str = "") -> Box:

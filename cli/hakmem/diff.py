@@ -19,6 +19,7 @@ from pathlib import Path
 from hakmem import pprof_files
 from hakmem.errors import Failure
 from hakmem.estimates import NOT_SAMPLED, Line, Stacks, estimate
+from hakmem.names import printable
 from hakmem.snapshots import Sample, Snapshot, is_snapshot, of_bytes
 from hakmem.symbols import Frame, Symbols
 
@@ -201,7 +202,7 @@ def _side_of_snapshot(snapshot: Snapshot) -> _Side:
 def _side_of_pprof(stacks: Stacks) -> _Side:
     total = sum(line.bytes for line in stacks.lines.values())
     lines = {key: line for key, line in stacks.lines.items() if [frame[2] for frame in key] != [NOT_SAMPLED]}
-    shown = {key: [(name, "") for _, _, name in key] for key in lines}
+    shown = {key: [(printable(name), "") for _, _, name in key] for key in lines}
     return _Side(Stacks(stacks.file, stacks.rate, lines), total, shown, [])
 
 

@@ -4,6 +4,8 @@ import sys
 
 from click import ClickException
 
+from hakmem.names import printable
+
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 
@@ -16,4 +18,4 @@ class Failure(ClickException):
         self.exit_code = exit_code
 
     def show(self, file=None) -> None:
-        print(f"hakmem: {self.message}", file=file or sys.stderr)
+        print(f"hakmem: {printable(self.message)}", file=file or sys.stderr)

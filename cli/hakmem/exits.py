@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from hakmem import names
 from hakmem.errors import NOT_EXECUTABLE, Failure
 from hakmem.forwarding import Forwarding
 
@@ -51,7 +52,7 @@ def _last_name(process: subprocess.Popen, given: str) -> str:
     """What the process was called in the end: a shell may have become another program. It has ended, and waits to be waited for."""
     with contextlib.suppress(OSError):
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        name = Path(f"/proc/{process.pid}/comm").read_text(errors="replace").rstrip("\n")
+        name = names.of_process(process.pid)
         return name if name != given[:_COMM] else given
     return given
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hakmem.memory import Memory
+from hakmem.names import printable
 from hakmem.outside import Heap, Reader
 from hakmem.render import byte_text
 from hakmem.snapshots import Sample, Snapshot
@@ -55,9 +56,9 @@ def _foreign(memory: Memory, address: int) -> Finding:
     if area is None:
         detail = "near NULL" if address < 1 << 16 else "nothing is mapped there"
     elif area.path.startswith("/"):
-        detail = f"{area.path}+{address - area.start + area.offset:#x}"
+        detail = f"{printable(area.path)}+{address - area.start + area.offset:#x}"
     else:
-        detail = area.path or "an anonymous mapping"
+        detail = printable(area.path) or "an anonymous mapping"
     return Finding(address, FOREIGN, detail)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import re
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from elftools.elf.elffile import ELFFile
 from hakmem.errors import Failure
 from hakmem.snapshots import Mapping
 
+from hakmem.names import kernel_lines
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PIECE = 64 << 20  # of one read
 _ELF = b"\x7fELF\x02\x01"  # of 64 bits, the lower byte first
@@ -64,18 +64,18 @@ def _window_ways(folder: Path) -> list[str]:
 
 def yama_scope() -> int:
     try:
-        return int(_YAMA.read_text())
-    except (OSError, ValueError):
+        return int(kernel_lines(_YAMA)[0])
+    except (OSError, ValueError, IndexError):
         return 0
 
 
 def refused(name: str, folder: Path) -> Refused:
     """What the kernel has against it, by its own order: users, what the process has asked for, Yama, rights."""
     try:
-        text = (folder / "status").read_text()
-        users = {int(word) for word in re.findall(r"^Uid:\s+(\d+)\s+(\d+)\s+(\d+)", text, re.M)[0]}
+        of_users = next(line for line in kernel_lines(folder / "status") if line.startswith("Uid:"))
+        users = {int(word) for word in of_users.split()[1:4]}
         owner = (folder / "status").stat().st_uid  # that of the folder itself remains its user
-    except (OSError, IndexError):
+    except (OSError, ValueError, StopIteration):
         users, owner = {os.geteuid()}, os.geteuid()
     scope = yama_scope()
     root = "root can (CAP_SYS_PTRACE)"
@@ -228,9 +228,9 @@ class Memory:
         return found
 
 
-def parse_maps(text: str) -> list[Area]:
+def parse_maps(lines: Iterable[str]) -> list[Area]:
     areas = []
-    for line in text.splitlines():
+    for line in lines:
         words = line.split(None, 5)
         start, end = (int(word, 16) for word in words[0].split("-"))
         path = words[5] if len(words) > 5 else ""
@@ -250,7 +250,7 @@ class Process(Memory):
         self.folder = Path("/proc") / str(process)
         self.time = int(time.time())
         try:
-            self.areas = parse_maps((self.folder / "maps").read_text(errors="surrogateescape"))
+            self.areas = parse_maps(kernel_lines(self.folder / "maps"))
             self._file = os.open(self.folder / "mem", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise Failure(f"{self.name}: there is none") from None
@@ -303,7 +303,7 @@ class Process(Memory):
         found = []
         for task in (self.folder / "task").iterdir():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                found.append(int((task / "syscall").read_text().split()[-2], 16))
+                found.append(int(kernel_lines(task / "syscall")[0].split()[-2], 16))
         return found
 
 

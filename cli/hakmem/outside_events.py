@@ -11,7 +11,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from hakmem import allocations
 from hakmem.errors import Failure
 from hakmem.memory import Memory, whole
+from hakmem.names import kernel_lines
 from hakmem.snapshots import Allocations, Counted, Snapshot
 
 if TYPE_CHECKING:
@@ -250,5 +250,5 @@ def collect(memory: Memory, seconds: float) -> bool:
 def resident_bytes(process: int) -> int | None:
     """Of its resident set, as the kernel counts in batches; None if it has ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(kernel_lines(f"/proc/{process}/statm")[0].split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hakmem.memory import Area, parse_maps
+from hakmem.names import kernel_lines
 
 if TYPE_CHECKING:
     from hakmem.outside import Heap, Reader
@@ -42,14 +43,14 @@ def mappings(folder: Path) -> list[Mapped]:
     found: list[Mapped] = []
     counts: dict[str, int] = {}
     area = None
-    for line in (folder / "smaps").read_text(errors="surrogateescape").splitlines():
+    for line in kernel_lines(folder / "smaps"):
         key, _, rest = line.partition(":")
         if key in ("Rss", "Anonymous", "AnonHugePages", "Swap"):
             counts[key] = int(rest.split()[0]) << 10
         elif " " in key:  # a line of maps: addresses, flags, ...
             if area is not None:
                 found.append(_mapped(area, counts))
-            (area,), counts = parse_maps(line), {}
+            (area,), counts = parse_maps([line]), {}
     if area is not None:
         found.append(_mapped(area, counts))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from hakmem.bench import allocators
 from hakmem.bench.allocators import Allocator
 from hakmem.errors import Failure
+from hakmem.names import lines_of
 from hakmem.runs import HAKMEM, SYSTEM
 
 SECURE = "hakmem-secure"
@@ -127,8 +129,8 @@ def _listed_by_loader() -> list[Path]:
     program = shutil.which("ldconfig") or shutil.which("ldconfig", path="/sbin:/usr/sbin")
     if not program:
         return []
-    done = subprocess.run([program, "-p"], capture_output=True, text=True)
-    return [Path(line.split(" => ")[1]) for line in done.stdout.splitlines() if " => " in line]
+    done = subprocess.run([program, "-p"], capture_output=True)
+    return [Path(line.split(" => ")[1]) for line in lines_of(os.fsdecode(done.stdout)) if " => " in line]
 
 
 def _not_found(text: str, manifest: Path | None, problems: list[str]) -> str:

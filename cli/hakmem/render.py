@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem.compare import Comparison
+from hakmem.names import printable
 from hakmem.runs import MEASURES, SYSTEM, Measure, Run, Spread
 
 _WIDEST = 1000  # columns
@@ -350,7 +351,7 @@ def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
     heading = f"hakmem {stats.get('version', '?')}, process {stats.get('pid', '?')}"
     if stats.get("name"):
         heading += f" ({stats['name']})"
-    tables: list[RenderableType] = [Text(heading, style="bold"), _memory_table(stats)]
+    tables: list[RenderableType] = [Text(printable(heading), style="bold"), _memory_table(stats)]
     for title, keys in _COUNT_GROUPS:
         if any(stats.get(key) for key in keys):
             tables.append(_count_table(title, keys, stats))
@@ -361,30 +362,35 @@ def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
     return tables
 
 
+def console(**options: Any) -> Console:
+    """Names of others are in what it prints: nothing in brackets or between colons means anything."""
+    return Console(markup=False, emoji=False, **options)
+
+
 def print_wide(table: Table, *, to_errors: bool = False) -> None:
     write_wide([table], sys.stderr if to_errors else sys.stdout)
 
 
 def write_wide(renderables: Sequence[RenderableType], file: IO[str]) -> None:
     """Folds them where a terminal is too narrow; elsewhere they are as wide as they want to be."""
-    console = Console(file=file)
-    if not console.is_terminal:
-        wanted = max(Console(width=_WIDEST).measure(one).maximum for one in renderables)
-        console = Console(file=file, width=max(console.width, wanted))
+    shown = console(file=file)
+    if not shown.is_terminal:
+        wanted = max(console(width=_WIDEST).measure(one).maximum for one in renderables)
+        shown = console(file=file, width=max(shown.width, wanted))
     for one in renderables:
-        console.print(one)
+        shown.print(one)
 
 
 def wide_text(parts: Iterable[str | Table]) -> str:
     """What print_wide() prints where there is no terminal, of one part after the other."""
-    console = Console(file=io.StringIO(), width=_WIDEST, color_system=None, force_terminal=False)
-    with console.capture() as capture:
+    shown = console(file=io.StringIO(), width=_WIDEST, color_system=None, force_terminal=False)
+    with shown.capture() as capture:
         for part in parts:
-            console.print(Text(part) if isinstance(part, str) else part)
+            shown.print(Text(part) if isinstance(part, str) else part)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
 def print_all(renderables: list[RenderableType]) -> None:
-    console = Console()
+    shown = console()
     for renderable in renderables:
-        console.print(renderable)
+        shown.print(renderable)

@@ -15,6 +15,7 @@ import numpy as np
 
 from hakmem import outside_pinned
 from hakmem.memory import Memory, Process, Unreadable, whole
+from hakmem.names import kernel_lines, printable
 from hakmem.outside import Heap, Reader
 from hakmem.pages import Contents, Mapped, Pagemap, Pages, contents, mappings
 from hakmem.render import byte_text
@@ -244,7 +245,7 @@ def _other_rows(others: list[Mapped], stack_pointers: list[int]) -> list[Row]:
         elif path == "[heap]":
             add("brk", "brk: another allocator's", each.resident)
         elif path.startswith("[anon"):
-            add("named", f"anonymous memory named {path[1:-1].partition(':')[2]}", each.resident)
+            add("named", f"anonymous memory named {printable(path[1:-1].partition(':')[2])}", each.resident)
         elif path:
             add("files", "files: code and mapped data", each.resident)
         else:
@@ -314,11 +315,11 @@ def judge(table: Table, decay: str = "") -> Verdict:
 
 def control_group(process: int, root: Path = _CGROUPS, proc: Path = Path("/proc")) -> tuple[int | None, int | None]:
     """What the process's control group holds, and how much of that is page cache; None where there is none of its own."""
-    with contextlib.suppress(OSError, ValueError, StopIteration, KeyError):
-        lines = (proc / str(process) / "cgroup").read_text().splitlines()
-        folder = root / next(line[3:] for line in lines if line.startswith("0::")).strip().lstrip("/")
-        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        return int((folder / "memory.current").read_text()), int(stat["file"]) - int(stat.get("shmem", 0))
+    with contextlib.suppress(OSError, ValueError, StopIteration, KeyError, IndexError):
+        lines = kernel_lines(proc / str(process) / "cgroup")
+        folder = root / next(line[3:] for line in lines if line.startswith("0::")).lstrip("/")
+        stat = dict(line.split() for line in kernel_lines(folder / "memory.stat"))
+        return int(kernel_lines(folder / "memory.current")[0]), int(stat["file"]) - int(stat.get("shmem", 0))
     return None, None
 
 

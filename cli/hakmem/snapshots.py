@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hakmem import blackbox
 from hakmem.errors import Failure
+from hakmem.names import lines_of, printable
 
 _MAGIC = "hakmem-snapshot"
 _CERTAIN = 1 << 32
@@ -190,7 +191,7 @@ class Snapshot:
 
     def tag_text(self, tag: int) -> str:
         if tag in self.heap_names:
-            return f"heap {self.heap_names[tag] or '(no name)'}"
+            return f"heap {printable(self.heap_names[tag]) or '(no name)'}"
         return f"tag {tag}" if tag else "no tag"
 
     def stack(self, site: int) -> list[int]:
@@ -361,7 +362,7 @@ def _whole(snapshot: Snapshot) -> Snapshot:
 
 def parse(text: str, name: str = "") -> Snapshot:
     """The snapshot; `name` is what messages call its file."""
-    lines = text.splitlines()
+    lines = lines_of(text)
     if not lines or lines[0].split()[:1] != [_MAGIC]:
         raise Failure(f"{name}: not a snapshot of hakmem: its first line does not say so")
     snapshot = Snapshot(file=name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from hakmem.demangling import plain
 from hakmem.dwarf import Call
 from hakmem.elf import DEBUG_ROOT, Module
+from hakmem.names import lines_of, printable
 from hakmem.snapshots import Mapping, Snapshot
 
 JIT_FOLDER = Path("/tmp")
@@ -55,15 +57,15 @@ class Frame:
     def name(self) -> str:
         """The function, or else the place in its file."""
         if self.function:
-            return self.function
+            return printable(self.function)
         if self.mapping is None:
             return f"0x{self.address:x}"
         offset = self.address - self.mapping.start + self.mapping.offset
-        return f"{self.mapping.name or 'memory'}+0x{offset:x}"
+        return f"{printable(self.mapping.name) or 'memory'}+0x{offset:x}"
 
     @property
     def place(self) -> str:
-        return f"{self.file.rpartition('/')[2]}:{self.line}" if self.file else ""
+        return f"{printable(self.file.rpartition('/')[2])}:{self.line}" if self.file else ""
 
     @property
     def plumbing(self) -> bool:
@@ -90,7 +92,7 @@ class _Jit:
     def __init__(self, file: Path) -> None:
         self._functions: list[tuple[int, int, str]] = []
         with contextlib.suppress(OSError):
-            for line in file.read_text(errors="replace").splitlines():
+            for line in lines_of(os.fsdecode(file.read_bytes())):
                 with contextlib.suppress(ValueError):
                     start, size, name = line.split(None, 2)
                     self._functions.append((int(start, 16), int(size, 16), name))
@@ -231,4 +233,4 @@ class Symbols:
             said.append(
                 f"{self._nowhere} addresses are in no file: made at run time, perhaps ({self._jit_file} would name them)"
             )
-        return list(dict.fromkeys(said))
+        return [printable(each) for each in dict.fromkeys(said)]

@@ -16,15 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table as Columns
 from rich.text import Text
 
-from hakmem import exits, insight, outside_commands, outside_events, window
+from hakmem import exits, insight, names, outside_commands, outside_events, render, window
 from hakmem.errors import Failure
 from hakmem.estimates import NOT_SAMPLED
 from hakmem.memory import Process, Refused, Unreadable
+from hakmem.names import kernel_lines
 from hakmem.render import byte_text
 from hakmem.request_commands import ARM_SECONDS
 from hakmem.resident import Table
@@ -58,7 +59,7 @@ class Found:
 def _has_hakmem(process: int) -> bool:
     """By names of files alone, which is quick; a program that is linked with it statically shows when it is read."""
     with contextlib.suppress(OSError):
-        return "hakmem" in (PROC / str(process) / "maps").read_text(errors="replace")
+        return any("hakmem" in line for line in kernel_lines(PROC / str(process) / "maps"))
     return False
 
 
@@ -74,7 +75,7 @@ def processes(user: int) -> list[int]:
 
 def name_of(process: int) -> str:
     with contextlib.suppress(OSError):
-        return (PROC / str(process) / "comm").read_text().strip()
+        return names.of_process(process)
     return "?"
 
 
@@ -325,7 +326,7 @@ def watch(process: int, seconds: float) -> None:
     view.refresh()
     if view.found is not None and view.found.table is None:
         raise Failure(view.found.advice)
-    with _Ending() as ending, _keys() as file, Live(view.render(), console=Console(), screen=True, auto_refresh=False) as live:
+    with _Ending() as ending, _keys() as file, Live(view.render(), console=render.console(), screen=True, auto_refresh=False) as live:
         with ending.at_once():
             _go_on(view, file, seconds, live)
 
