@@ -6,6 +6,7 @@ import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from elftools.common.exceptions import DWARFError
 from elftools.dwarf.die import DIE
 from elftools.dwarf.ranges import BaseAddressEntry
 from elftools.elf.elffile import ELFFile
@@ -46,6 +47,16 @@ def _name(die: DIE) -> str:
             break
         die = die.get_DIE_from_attribute(origin)
     return _scoped(die)
+
+
+def _children(die: DIE) -> Iterator[DIE]:
+    """Each lies behind the one before: a damaged file's sibling may lead back, and would do so for good."""
+    before = die.offset
+    for child in die.iter_children():
+        if child.offset <= before:
+            raise DWARFError("entries that lead in a circle")
+        before = child.offset
+        yield child
 
 
 class Sources:
@@ -139,7 +150,7 @@ class Sources:
         return [(low, high.value if high.form == "DW_FORM_addr" else low + high.value)]
 
     def _functions_of(self, die: DIE) -> Iterator[tuple[int, int, DIE]]:
-        for child in die.iter_children():
+        for child in _children(die):
             if child.tag == "DW_TAG_subprogram":
                 for low, high in self._ranges_of(child):
                     yield low, high, child
@@ -153,7 +164,7 @@ class Sources:
         inside = next((die for low, high, die in self._functions[unit] if low <= address < high), None)
         found = []
         while inside is not None:
-            inside = next((each for each in inside.iter_children() if self._holds(each, address)), None)
+            inside = next((each for each in _children(inside) if self._holds(each, address)), None)
             if inside is not None and inside.tag == "DW_TAG_inlined_subroutine":
                 found.append(inside)
         return found

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
+import errno
+import io
+import os
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from elftools.common.exceptions import DWARFError, ELFError
+from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import NoteSection, SymbolTableSection
+from elftools.elf.sections import NoteSection, Section, SymbolTableSection
 from elftools.elf.segments import Segment
 
+from hakmem import plausible
 from hakmem.dwarf import Call, Sources
+from hakmem.errors import Failure
 
 DEBUG_ROOT = Path("/usr/lib/debug")
 
 _FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 _EXECUTABLE = 1  # PF_X
 _PAGE = 4096
+_NOTES_MOST = 1 << 16  # bytes of a section
+_SECTIONS_MOST = 1 << 16  # of a file of holes there might be any number
 _FILE = 4  # STT_FILE: the local symbols after it are of that source
 _BINDINGS = {1: 0, 2: 1, 0: 2}  # global, weak, local: which of the names of one place to take
 _OUR_SOURCE = "hakmem.c"
@@ -42,14 +51,56 @@ class Symbol:
     source: str  # empty where it is not known
 
 
+class _Named(io.BufferedReader):
+    """No more is asked of the system than there is: a forged header may name any size, and room would be made for it first."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, os.fstat(self.fileno()).st_size - self.tell())
+        wanted = left if size is None or size < 0 else min(size, left)
+        if wanted > plausible.READ_MOST:
+            raise ELFError(f"damaged: {wanted} bytes of it belong together")
+        return super().read(wanted)
+
+
+def descriptor_of(path: str | os.PathLike[str], flags: int) -> int:
+    """Of a file that a process names, which may be anything: all but a regular file is not there. Nothing waits here for a pipe's other
+    end, nor becomes this process's terminal."""
+    file = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise FileNotFoundError(errno.ENOENT, "it is no regular file", os.fspath(path))
+    return file
+
+
+def open_named(path: str | os.PathLike[str]) -> io.BufferedReader:
+    return _Named(io.FileIO(descriptor_of(path, os.O_RDONLY)))
+
+
+@contextlib.contextmanager
+def parsing() -> Iterator[None]:
+    """Around what reads an ELF file. elftools takes a file's word for what is where, and a damaged one makes it raise anything."""
+    try:
+        yield
+    except (ELFError, OSError, Failure):
+        raise
+    except Exception as error:
+        raise ELFError(f"damaged ({type(error).__name__}: {error})") from error
+
+
 def _text(table: bytes, offset: int) -> str:
     return table[offset : table.index(b"\0", offset)].decode(errors="replace")
+
+
+def _sections(elf: ELFFile) -> Iterator[Section]:
+    if elf.num_sections() > _SECTIONS_MOST:
+        raise ELFError(f"{elf.num_sections()} sections")
+    return elf.iter_sections()
 
 
 def _symbols(elf: ELFFile) -> Iterator[Symbol]:
     """The functions, the best name of each place last; read in one go, as some libraries have a million symbols."""
     found = []
-    for section in elf.iter_sections():
+    for section in _sections(elf):
         if not isinstance(section, SymbolTableSection) or section["sh_type"] == "SHT_NOBITS":
             continue
         strings = elf.get_section(section["sh_link"]).data()
@@ -83,8 +134,8 @@ def _with_sources(symbols: list[Symbol]) -> list[Symbol]:
 
 
 def _build_id(elf: ELFFile) -> str:
-    for section in elf.iter_sections():
-        if isinstance(section, NoteSection):
+    for section in _sections(elf):
+        if isinstance(section, NoteSection) and section["sh_size"] <= _NOTES_MOST:
             for note in section.iter_notes():
                 if note["n_type"] == "NT_GNU_BUILD_ID":
                     return note["n_desc"]
@@ -107,9 +158,10 @@ class Module:
         program = self._program(path, build_id)
         files = [elf for elf in (program, self._debug(build_id, debug_root)) if elf]
         try:
-            for elf in files:
-                self._read(elf)
-        except (ELFError, DWARFError, ValueError, KeyError, struct.error) as error:
+            with parsing():
+                for elf in files:
+                    self._read(elf)
+        except (ELFError, OSError) as error:
             self.problem = f"its tables can't be read: {error}"
         self._symbols = _with_sources(sorted(self._symbols, key=lambda symbol: symbol.start))
         self._starts = [symbol.start for symbol in self._symbols]
@@ -123,13 +175,14 @@ class Module:
             if not path.startswith("/"):
                 self.problem = "it is no file"
                 return None
-            elf = ELFFile(open(path, "rb"))  # noqa: SIM115, its tables are read on demand
-            found = _build_id(elf)
+            with parsing():
+                elf = ELFFile(open_named(path))  # its tables are read on demand
+                found = _build_id(elf)
         except OSError as error:
             self.problem = f"it can't be opened: {error.strerror}"
             return None
-        except ELFError:
-            self.problem = "it is no program or library"
+        except ELFError as error:
+            self.problem = f"it is no program or library: {error}"
             return None
         if not build_id:
             self.problem = "the snapshot has no build id to compare the file with"
@@ -141,12 +194,13 @@ class Module:
     def _debug(self, build_id: str, root: Path) -> ELFFile | None:
         path = root / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug"
         try:
-            if not build_id or not path.is_file():
+            if not build_id:
                 return None
-            elf = ELFFile(open(path, "rb"))  # noqa: SIM115
-            if _build_id(elf) == build_id:
-                self.problem = ""
-                return elf
+            with parsing():
+                elf = ELFFile(open_named(path))
+                if _build_id(elf) == build_id:
+                    self.problem = ""
+                    return elf
         except (OSError, ELFError):
             pass
         return None
@@ -203,8 +257,9 @@ class Module:
         if self._sources is None or address is None:
             return []
         try:
-            return self._sources.calls_at(address)
-        except (DWARFError, ELFError, AttributeError, KeyError, IndexError, ValueError):
+            with parsing():
+                return self._sources.calls_at(address)
+        except (ELFError, OSError):
             return []  # forms that the reader does not know, or that refer to a file of their own
 
     def is_ours(self, symbol: Symbol) -> bool:

@@ -11,13 +11,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from elftools.common.exceptions import ELFError
+
 from hakmem.demangling import plain
 from hakmem.dwarf import Call
-from hakmem.elf import DEBUG_ROOT, Module
+from hakmem.elf import DEBUG_ROOT, Module, open_named
 from hakmem.names import lines_of, printable
 from hakmem.snapshots import Mapping, Snapshot
 
 JIT_FOLDER = Path("/tmp")
+_JIT_MOST = 1 << 28  # bytes
 
 _OUR_LIBRARY = "libhakmem"
 _MOST_OURS = 16  # calls within hakmem, at most, from the one that looks for the stack
@@ -91,8 +94,8 @@ class _Jit:
 
     def __init__(self, file: Path) -> None:
         self._functions: list[tuple[int, int, str]] = []
-        with contextlib.suppress(OSError):
-            for line in lines_of(os.fsdecode(file.read_bytes())):
+        with contextlib.suppress(OSError, ELFError), open_named(file) as found:  # anybody may have put anything there
+            for line in lines_of(os.fsdecode(found.read(_JIT_MOST))):
                 with contextlib.suppress(ValueError):
                     start, size, name = line.split(None, 2)
                     self._functions.append((int(start, 16), int(size, 16), name))

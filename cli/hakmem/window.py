@@ -11,7 +11,7 @@ import os
 import time
 from pathlib import Path
 
-from hakmem import blackbox, memory, resident, snapshots
+from hakmem import blackbox, elf, memory, resident, snapshots
 from hakmem.blackbox import Box
 from hakmem.memory import Refused
 from hakmem.resident import Table
@@ -31,7 +31,7 @@ def _open(process: int) -> int | None:
                 file = task / "fd" / str(number)
                 with contextlib.suppress(OSError):
                     if os.readlink(file) == _LINK:
-                        return os.open(file, os.O_RDWR | os.O_CLOEXEC)
+                        return elf.descriptor_of(file, os.O_RDWR)
     return None
 
 
