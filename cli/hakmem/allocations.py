@@ -49,7 +49,7 @@ def _variance(each: Allocations) -> float:
 def _share_out(counted: Counted, of_key: dict[Hashable, Allocations], sums: dict[Hashable, Sums]) -> None:
     objects = apportion(counted.objects, {key: each.objects for key, each in of_key.items()})
     held = apportion(counted.bytes, {key: each.bytes for key, each in of_key.items()})
-    whole = sum(each.bytes for each in of_key.values())
+    whole = sum(each.bytes for each in of_key.values()) or 1  # of none where all were of no bytes
     variances = {key: _variance(each) for key, each in of_key.items()}
     variance, ratio = sum(variances.values()), counted.bytes / whole
     for key, each in of_key.items():

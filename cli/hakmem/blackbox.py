@@ -7,11 +7,14 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hakmem import plausible
 from hakmem.errors import Failure
-
 from hakmem.names import printable
+from hakmem.plausible import Damaged
+
 _MAGIC = b"hakmem-blackbox "
 _VERSION = 1
+_HEAD_MOST = 4096  # bytes of the head
 
 
 @dataclass
@@ -52,25 +55,25 @@ def _entry(slot: bytes, head_bytes: int) -> Entry | None:
     words = slot[:head_bytes].split(b"\n", 1)[0].split()
     if len(words) < 9 or words[0] != b"entry":
         return None
-    number, size, total, milliseconds, resident, group, limit = map(int, words[1:8])
+    number, size, total, milliseconds, resident, group, limit = (plausible.figure(int(word)) for word in words[1:8])
     text = slot[head_bytes : head_bytes + size]
     if len(text) != size or zlib.crc32(text) != total:
         return None
-    return Entry(number, milliseconds / 1000, resident, group, limit, printable(os.fsdecode(words[8])), text)
+    return Entry(number, plausible.when(milliseconds / 1000), resident, group, limit, printable(os.fsdecode(words[8])), text)
 
 
 def parse(data: bytes, name: str = "") -> Box:
     """The box; `name` is what messages call its file."""
     if not is_box(data):
-        raise Failure(f"{name}: not a black box of hakmem: its first line does not say so")
+        raise Damaged(name, "not a black box of hakmem: its first line does not say so")
     box = Box(name)
     try:
-        facts = dict(line.split(b" ", 1) for line in data[:4096].split(b"\0", 1)[0].splitlines())
+        facts = dict(line.split(b" ", 1) for line in data[:_HEAD_MOST].split(b"\0", 1)[0].splitlines())
         if int(facts[b"hakmem-blackbox"]) != _VERSION:
             raise Failure(f"{name}: a black box of another version of hakmem")
-        box.process = int(facts[b"process"])
-        box.ask_at = int(facts.get(b"ask_at", 0))
+        box.process, box.ask_at = plausible.figure(int(facts[b"process"])), int(facts.get(b"ask_at", 0))
         head_bytes, slots, slot_bytes = (int(facts[key]) for key in (b"head_bytes", b"slots", b"slot_bytes"))
+        plausible.box(name, head_bytes, slots, slot_bytes, box.ask_at)
         for slot in range(slots):
             start = head_bytes + slot * slot_bytes
             read = data[start : start + slot_bytes]
@@ -80,7 +83,7 @@ def parse(data: bytes, name: str = "") -> Box:
             elif read.strip(b"\0"):
                 box.torn += 1
     except (ValueError, KeyError):
-        raise Failure(f"{name}: the black box can't be read") from None
+        raise Damaged(name, "the black box can't be read") from None
     box.entries.sort(key=lambda entry: -entry.number)
     return box
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hakmem import plausible
 from hakmem.errors import Failure
 from hakmem.memory import Core, Memory, Unreadable
 
@@ -45,8 +46,10 @@ class Descriptor:
         self.zones = {
             _name(row): (_name(row, _NAME), *struct.unpack_from("<II", row, 2 * _NAME)) for row in rows["zones"]
         }
+        classes = [struct.unpack_from("<II", row) for row in rows["classes"]]
+        plausible.library(memory.name, self.values, self.fields, self.zones, classes)
         self._zones: dict[str, tuple[int, int, int]] = {}
-        self.classes = [struct.unpack_from("<II", row) for row in rows["classes"]]
+        self.classes = classes
 
     def _rows(self, head: bytes, index: int) -> list[bytes]:
         address, stride, count = struct.unpack_from("<QII", head, _HEAD.size + 16 * index)
@@ -98,7 +101,7 @@ class Descriptor:
         for name in names:
             offset, size = self.field(f"{structure}.{name}")
             fields["offsets"].append(offset)
-            fields["formats"].append(f"<u{size}")
+            fields["formats"].append(f"<u{plausible.number_size(self.memory.name, name, size)}")
         return np.dtype(fields)
 
 

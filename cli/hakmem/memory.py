@@ -15,10 +15,13 @@ import numpy as np
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
+from hakmem import plausible
+from hakmem.elf import open_named, parsing
 from hakmem.errors import Failure
+from hakmem.names import kernel_lines
+from hakmem.plausible import Damaged
 from hakmem.snapshots import Mapping
 
-from hakmem.names import kernel_lines
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PIECE = 64 << 20  # of one read
 _ELF = b"\x7fELF\x02\x01"  # of 64 bits, the lower byte first
@@ -100,9 +103,11 @@ class Unreadable(Exception):
 
 @contextlib.contextmanager
 def whole(memory: Memory) -> Iterator[None]:
-    """Around what needs all that it reads."""
+    """Around what needs all that it reads, and computes with it."""
+    absurd = "its heap can't be true, or it changed while it was read" if memory.live else "its heap can't be true"
     try:
-        yield
+        with np.errstate(all="ignore"), plausible.reading(memory.name, absurd):
+            yield
     except Unreadable as error:
         why = "it ended while it was read" if memory.live else f"the core lacks what lies at {error}"
         raise Failure(f"{memory.name}: {why}") from None
@@ -142,6 +147,7 @@ class Memory:
 
     def read(self, address: int, size: int) -> np.ndarray:
         """The bytes; Unreadable if some are not there."""
+        plausible.room(self.name, size)
         buffer = np.empty(size, np.uint8)
         if size:
             self.read_into(buffer, address)
@@ -178,6 +184,8 @@ class Memory:
             if header[:6] != _ELF:
                 return []
             offset, (size, count) = struct.unpack_from("<Q", header, 32)[0], struct.unpack_from("<HH", header, 54)
+            if size != _SEGMENT.size:
+                return []
             table = self.bytes_at(start + offset, size * count)
             return [_SEGMENT.unpack_from(table, size * index) for index in range(count)]
         except (Unreadable, struct.error):
@@ -284,6 +292,7 @@ class Process(Memory):
 
     def gather(self, addresses: np.ndarray, sizes: list[int]) -> np.ndarray:
         """One system call for some hundred rows."""
+        plausible.room(self.name, len(addresses) * sum(sizes))
         found = np.empty((len(addresses), sum(sizes)), np.uint8)
         parts = np.empty((*addresses.shape, 2), np.uint64)
         parts[:, :, 0], parts[:, :, 1] = addresses, sizes
@@ -313,16 +322,16 @@ class Core(Memory):
     def __init__(self, path: str) -> None:
         super().__init__()
         self.name = path
-        self.time = int(Path(path).stat().st_mtime)
+        self.time = max(0, int(Path(path).stat().st_mtime))
         self._parts: list[tuple[int, int, int]] = []  # addresses from and to, offset in the file
         self._stacks: list[int] = []
         self._vdso = 0
         try:
-            self._data = np.memmap(path, np.uint8, "r")
-            with open(path, "rb") as file:
+            with parsing(), open_named(path) as file:
+                self._data = np.memmap(path, np.uint8, "r")
                 self._read(ELFFile(file))
-        except (ELFError, OSError, ValueError, KeyError, struct.error) as error:
-            raise Failure(f"{path}: the core can't be read: {error}") from None
+        except (ELFError, OSError) as error:
+            raise Damaged(path, f"the core can't be read: {error}") from None
 
     def _read(self, elf: ELFFile) -> None:
         files: list[Area] = []
@@ -375,7 +384,7 @@ class Core(Memory):
         elif note["n_type"] == "NT_AUXV":
             data = note["n_descdata"]
             pairs = dict(struct.iter_unpack("<QQ", data[: len(data) // 16 * 16]))
-            self.page_size = pairs.get(_AT_PAGESZ, self.page_size)
+            self.page_size = plausible.page_size(self.name, pairs.get(_AT_PAGESZ, self.page_size))
             self._vdso = pairs.get(_AT_SYSINFO_EHDR, 0)
         elif note["n_type"] == "NT_PRSTATUS":
             self._stacks += _stack_pointer(note["n_descdata"])
@@ -395,6 +404,7 @@ class Core(Memory):
 
     def gather(self, addresses: np.ndarray, sizes: list[int]) -> np.ndarray:
         starts, stops, offsets = (np.array(column, np.uint64) for column in zip(*self._parts))
+        plausible.room(self.name, len(addresses) * sum(sizes))
         found = []
         for column, size in zip(addresses.T, sizes):
             part = np.searchsorted(starts, column, "right") - 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hakmem import descriptor, outside_events, outside_pinned
+from hakmem import descriptor, outside_events, outside_pinned, plausible
 from hakmem.memory import Memory, whole
 from hakmem.snapshots import Mapping, Sample, SizeClass, Snapshot
 
@@ -454,7 +454,7 @@ class Reader:
         )
         taken.mappings = self.memory.mappings() + self._closed()
         taken.moving, taken.slabs = heap.moving, len(heap.slabs)
-        return taken
+        return plausible.snapshot(taken)
 
 
 def read(memory: Memory) -> Snapshot:

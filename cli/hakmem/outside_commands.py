@@ -241,6 +241,9 @@ def top_command(as_json: bool, seconds: float, process: int | None) -> None:
         if as_json:
             listed = [(each, each.table) for each in found if each.table is not None]
             click.echo(json.dumps([{"name": each.name} | json_of(table) for each, table in listed], indent=2))
+            for each in found:
+                if each.damaged:
+                    print(f"hakmem: {each.problem}", file=sys.stderr)
         elif not found:
             click.echo("no process with hakmem")
         else:

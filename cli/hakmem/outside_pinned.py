@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hakmem import plausible
 from hakmem.pages import of_bits
 from hakmem.snapshots import Freed, Stratum, Survivor, TrackedSlab, age_of
 
@@ -36,7 +37,7 @@ class _Kept:
     def __init__(self, reader: Reader, heap: Heap) -> None:
         self.reader = reader
         self.value = value = reader.value
-        self.page = reader.names.word("page_bytes")
+        self.page = plausible.page_size(reader.memory.name, reader.names.word("page_bytes"))
         self.base, self.now = heap.base, reader.now(heap) // value("sample.clock_ms")
         self.samples = reader.names.record("sample", _SAMPLE) if reader.rate() else None
         # By class and quarter: slabs, tracked ones, pages, waste, idle.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import io
 import zlib
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,16 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from hakmem import entries
+from hakmem import entries, plausible
 from hakmem.errors import Failure
 from hakmem.estimates import Line, Stacks
+from hakmem.plausible import Damaged
 from hakmem.snapshots import Mapping, Snapshot
 from hakmem.symbols import Frame, Symbols, addresses, clean
 
 _PACKAGE = "perftools.profiles"
 _GZIP = b"\x1f\x8b"
+_UNPACKED_MOST = 1 << 30
 
 # The fields of each message: name, number, type; [] for many of them. Texts are numbers of the table of strings.
 _MESSAGES = {
@@ -202,21 +205,31 @@ def _error_of(held: int, objects: int, samples: int | None, rate: float) -> tupl
     return held * held * (1 - chance) / max(1, count), count
 
 
+def _unpacked(data: bytes, name: str) -> bytes:
+    """Some bytes can stand for any number of them."""
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        found = file.read(_UNPACKED_MOST + 1)
+    plausible.must(len(found) <= _UNPACKED_MOST, name, f"the profile has more than {_UNPACKED_MOST} bytes")
+    return found
+
+
 def decode(data: bytes, name: str) -> Stacks:
     """The live bytes in a pprof file, by stack, with what can be said of their errors."""
     try:
-        profile = _message("Profile").FromString(gzip.decompress(data) if data.startswith(_GZIP) else data)
+        profile = _message("Profile").FromString(_unpacked(data, name) if data.startswith(_GZIP) else data)
         space, count = _column(profile, ("inuse_space",)), _column(profile, ("inuse_objects",))
         samples = _column(profile, ("samples",))
         frames = _frames(profile)
         if any(len(sample.value) != len(profile.sample_type) for sample in profile.sample):
             raise IndexError
     except (DecodeError, OSError, EOFError, zlib.error, IndexError):
-        raise Failure(f"{name}: neither a snapshot of hakmem nor a profile of pprof") from None
+        raise Damaged(name, "neither a snapshot of hakmem nor a profile of pprof") from None
     if space is None or count is None:
         raise Failure(f"{name}: the profile has no inuse_space and inuse_objects")
     if profile.period <= 0:
         raise Failure(f"{name}: the profile does not say how many bytes a sample stands for (its period)")
+    for sample in profile.sample:
+        plausible.must(min(sample.value, default=0) >= 0, name, "the profile holds less than nothing: is it a difference itself?")
     stacks = Stacks(name, profile.period)
     for sample in profile.sample:
         key = tuple(frame for each in sample.location_id for frame in frames.get(each, ()))

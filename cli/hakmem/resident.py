@@ -194,7 +194,7 @@ def _own_ranges(reader: Reader, heap: Heap) -> list[tuple[int, int]]:
 def _site_ranges(reader: Reader) -> list[tuple[int, int]]:
     """Of sites, and of what was counted by site while the process was armed, which older libraries don't tell."""
     names, chunk, ranges = reader.names, reader.value("site.chunk"), []
-    chunks = -(-names.number(names.place("site.count"), 4) // chunk)
+    chunks = -(-min(names.number(names.place("site.count"), 4), reader.value("site.most")) // chunk)
     for place, record in (("site.chunks", "site"), ("event.chunks", "event")):
         for index in range(chunks if place in names.places else 0):
             address = names.number(names.place(place) + 8 * index)
@@ -397,7 +397,7 @@ def of_memory(memory: Memory, pinned: bool = False) -> tuple[Table, Snapshot]:
             return _process_table(reader, memory, pinned)
         heap = reader.heap()
         taken = reader.snapshot(heap, pinned)
-    counted = _counted(reader, heap, taken, _asked_shares(reader, taken))
+        counted = _counted(reader, heap, taken, _asked_shares(reader, taken))
     table = Table(memory.process)
     for (key, title, group), count in zip(_HEAP_ROWS, counted):
         table.rows.append(Row(key, title, group, None, count))

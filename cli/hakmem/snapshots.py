@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hakmem import blackbox
+from hakmem import blackbox, plausible
 from hakmem.errors import Failure
 from hakmem.names import lines_of, printable
+from hakmem.plausible import Damaged
 
 _MAGIC = "hakmem-snapshot"
 _CERTAIN = 1 << 32
 _FIGURES = ("thinned", "resident", "group", "group_limit", "free_spans", "own")
 _MOST_TENTHS = 1 << 31  # an age is a difference of 32 bits: past this it is one below zero
-# Past what hakmem can write, and what other formats have room for.
-_PAST_FIGURES = 1 << 63  # and sums of them
-_PAST_ADDRESSES = 1 << 64
-_PAST_TIMES = 1 << 33  # the year 2242
 _MOST_FRAMES = 1000  # of a stack; hakmem takes 64
 
 
@@ -203,21 +200,15 @@ class Snapshot:
         return addresses
 
 
-def _below(number: int, bound: int) -> int:
-    if not -bound <= number < bound:
-        raise ValueError("no such number")
-    return number
-
-
 def _numbers(words: list[str], first: int, end: int) -> list[int]:
     """Those words of a line, which must be there; a later version may have more behind them."""
     if len(words) < end:
         raise ValueError("too few words")
-    return [_below(int(word), _PAST_FIGURES) for word in words[first:end]]
+    return [plausible.figure(int(word)) for word in words[first:end]]
 
 
 def _address(word: str) -> int:
-    return _below(int(word, 16), _PAST_ADDRESSES)
+    return plausible.address(int(word, 16))
 
 
 def _process(snapshot: Snapshot, words: list[str]) -> None:
@@ -225,7 +216,7 @@ def _process(snapshot: Snapshot, words: list[str]) -> None:
 
 
 def _time(snapshot: Snapshot, words: list[str]) -> None:
-    snapshot.time = _below(int(words[1]), _PAST_TIMES)
+    snapshot.time = plausible.when(int(words[1]))
 
 
 def _rate(snapshot: Snapshot, words: list[str]) -> None:
@@ -255,7 +246,7 @@ def _sample(snapshot: Snapshot, words: list[str]) -> None:
 
 
 def _heap(snapshot: Snapshot, words: list[str]) -> None:
-    snapshot.heap_names[int(words[1])] = "" if words[2] == "-" else words[2]
+    snapshot.heap_names[plausible.figure(int(words[1]))] = "" if words[2] == "-" else words[2]
 
 
 def _page_size(snapshot: Snapshot, words: list[str]) -> None:
@@ -270,7 +261,7 @@ def _tracked(snapshot: Snapshot, words: list[str]) -> None:
     size, quarter, live, waste = _numbers(words, 2, 6)
     if size <= 0:
         raise ValueError("no such slab")
-    snapshot.tracked.append(TrackedSlab(_address(words[1]), size, quarter, live, waste, int(words[6], 16)))
+    snapshot.tracked.append(TrackedSlab(_address(words[1]), size, quarter, live, waste, _address(words[6])))
 
 
 def _survivor(snapshot: Snapshot, words: list[str]) -> None:
@@ -346,25 +337,11 @@ def is_snapshot(start: bytes) -> bool:
     return start.startswith(_MAGIC.encode()) or blackbox.is_box(start)
 
 
-def _whole(snapshot: Snapshot) -> Snapshot:
-    """Sums that no process has are a fault of the file, as is a figure."""
-    sums = (
-        snapshot.live_bytes,
-        snapshot.large_blocks + sum(each.live for each in snapshot.classes),
-        sum(each.waste for each in snapshot.strata),
-        *(sum(getattr(each, name) for each in snapshot.counted.values()) for name in ("objects", "bytes")),
-        *(sum(getattr(each, name) for each in snapshot.allocated.values()) for name in ("objects", "bytes")),
-    )
-    if max(sums) >= _PAST_FIGURES:
-        raise Failure(f"{snapshot.file}: the snapshot can't be true: its figures sum to more than there is")
-    return snapshot
-
-
 def parse(text: str, name: str = "") -> Snapshot:
     """The snapshot; `name` is what messages call its file."""
     lines = lines_of(text)
     if not lines or lines[0].split()[:1] != [_MAGIC]:
-        raise Failure(f"{name}: not a snapshot of hakmem: its first line does not say so")
+        raise Damaged(name, "not a snapshot of hakmem: its first line does not say so")
     snapshot = Snapshot(file=name)
     number = 0
     try:
@@ -377,10 +354,10 @@ def parse(text: str, name: str = "") -> Snapshot:
             elif kind == "mapping":
                 _mapping(snapshot, line.split(None, 7))  # a path may have spaces
             elif kind == "end":
-                return _whole(snapshot)
+                return plausible.snapshot(snapshot)
     except (ValueError, IndexError):
-        raise Failure(f"{name}: line {number} can't be read: {lines[number - 1][:80]}") from None
-    raise Failure(f"{name}: the snapshot is cut short: it has no end line (its writer was ended, or the disk is full)")
+        raise Damaged(name, f"line {number} can't be read: {lines[number - 1][:80]}") from None
+    raise Damaged(name, "the snapshot is cut short: it has no end line (its writer was ended, or the disk is full)")
 
 
 def of_bytes(data: bytes, name: str = "") -> Snapshot:

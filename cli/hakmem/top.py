@@ -26,6 +26,7 @@ from hakmem.errors import Failure
 from hakmem.estimates import NOT_SAMPLED
 from hakmem.memory import Process, Refused, Unreadable
 from hakmem.names import kernel_lines
+from hakmem.plausible import Damaged
 from hakmem.render import byte_text
 from hakmem.request_commands import ARM_SECONDS
 from hakmem.resident import Table
@@ -54,6 +55,7 @@ class Found:
     taken: Snapshot | None = None
     problem: str = ""
     advice: str = ""  # the same, and what to do about it
+    damaged: bool = False  # what it has instead of a heap can't be one
 
 
 def _has_hakmem(process: int) -> bool:
@@ -87,11 +89,12 @@ def look(process: int, pinned: bool = False) -> Found:
     except (Failure, Unreadable, OSError) as error:
         found.advice = getattr(error, "message", "") or "it changed while it was read, or ended"
         found.problem = getattr(error, "why", found.advice)
+        found.damaged = isinstance(error, Damaged)
     return found
 
 
 def is_of_hakmem(found: Found) -> bool:
-    return found.table is not None or (_has_hakmem(found.process) and "no hakmem" not in found.problem)
+    return found.table is not None or found.damaged or (_has_hakmem(found.process) and "no hakmem" not in found.problem)
 
 
 def all_found(user: int) -> list[Found]:

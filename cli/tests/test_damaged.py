@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import os
 import random
 import resource
+import shutil
 import struct
 import subprocess
 from collections.abc import Callable, Iterator
@@ -12,23 +15,33 @@ from pathlib import Path
 
 import pytest
 from elftools.common.exceptions import DWARFError
-from heap import Heap, mixed, of_code, text_of
-from processes import LIBRARY, compiled
+from heap import Heap, mixed, of_code, pin, text_of
+from processes import LIBRARY, compiled, running
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
+from test_metrics import only, samples
 
-from hakmem import dwarf, plausible
+from hakmem import blackbox, diff, dwarf, flame, insight, inspection, memory, outside, plausible, pprof_files, resident, snapshots
 from hakmem.elf import Module, open_named
+from hakmem.errors import Failure
+from hakmem.plausible import Damaged
 from hakmem.symbols import Symbols
 
 TESTS = Path(__file__).parent
 SEED = 20_260_101
 ROOM = 1 << 30  # bytes that a reading may take beside what there is: more is asked for by a forged number alone
 ABSURD = [0, 1, 1 << 31, (1 << 32) - 1, 1 << 60, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
+WORDS = [b"0", b"-1", b"1", str(1 << 60).encode(), str(1 << 64).encode(), b"9" * 30, b"nan", b"0x", b"", b"\xff"]
 HEAP = Heap({64: mixed({2: 3000, 3: 1000}, free=50), 4096: mixed({2: 100})}, [(4, 50 << 10), (5, 3 << 20)])
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory) -> Path:
     return compiled(tmp_path_factory.mktemp("known"), TESTS / "known.c", "-g")
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory) -> Path:
+    return compiled(tmp_path_factory.mktemp("held"), TESTS / "held.c")
 
 
 @pytest.fixture
@@ -53,6 +66,16 @@ def replace_number(data: bytearray, draw: random.Random) -> None:
     data[at : at + size] = (draw.choice(ABSURD) % (1 << 8 * size)).to_bytes(size, "little")
 
 
+def replace_word(data: bytearray, draw: random.Random) -> None:
+    """Of a text: a number of a line."""
+    lines = data.split(b"\n")
+    at = draw.randrange(len(lines))
+    words = lines[at].split(b" ")
+    words[draw.randrange(len(words))] = draw.choice(WORDS)
+    lines[at] = b" ".join(words)
+    data[:] = b"\n".join(lines)
+
+
 def flip(data: bytearray, draw: random.Random) -> None:
     data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
 
@@ -74,6 +97,238 @@ def mutations(data: bytes, count: int, *more: Callable) -> Iterator[bytes]:
             if changed:
                 draw.choice((replace_number, flip, flip, cut, take_out, *more * 3))(changed, draw)
         yield bytes(changed)
+
+
+def ends(command: Callable[[], object]) -> bool:
+    """Whether it ends well; a failure is one line, and was not for lack of memory."""
+    try:
+        command()
+    except Failure as failure:
+        assert "\n" not in failure.message and not isinstance(failure.__cause__, MemoryError), failure.message
+        return False
+    return True
+
+
+def use(taken: snapshots.Snapshot) -> None:
+    """All that commands make of a snapshot."""
+    names = Symbols(taken)
+    table = resident.of_snapshot(taken)
+    flame.page(taken, names, table, diff.compare(taken, snapshots.parse(text_of(HEAP.sampled(2)))) if taken.rate else None)
+    pprof_files.encode(taken, names)
+    for by in (insight.SITE, insight.FUNCTION, insight.TAG):
+        insight.rows(taken, names, by)
+    insight.allocated_rows(taken, names, insight.SITE)
+    insight.heading(taken)
+    assert snapshots.parse(snapshots.text_of(taken), "again").live_bytes == taken.live_bytes
+    with contextlib.suppress(ImportError):
+        from hakmem import otlp
+
+        otlp.encode(taken, names)
+
+
+# ---- Snapshots and other files ----
+
+
+def a_snapshot() -> bytes:
+    taken = pin(HEAP.sampled(1), HEAP, every=2)
+    taken.mappings = [of_code("/opt/program", "ab" * 20)]
+    more = ["event 2 3 30 300", "event_of 2 1 3 30 300", "allocated 1 16 40 400", "thinned 5", "resident 1000000", "group 5", "own 7"]
+    return text_of(taken).replace("\nsites", "".join(f"\n{line}" for line in more) + "\nsites", 1).encode()
+
+
+def test_damaged_snapshots(little_room):
+    ended = [
+        ends(lambda: use(snapshots.of_bytes(data, "heap"))) for data in mutations(a_snapshot(), 300, replace_word)
+    ]
+    assert 20 < sum(ended) < 280
+
+
+def box_of(*texts: bytes) -> bytes:
+    """A black box with these entries."""
+    import zlib
+
+    head, slot = 512, 1 << 16
+    data = b"hakmem-blackbox 1\nprocess 77\nhead_bytes %d\nslots %d\nslot_bytes %d\n" % (head, len(texts), slot)
+    data = data.ljust(head, b"\0")
+    for number, text in enumerate(texts):
+        line = b"entry %d %d %d 1800000000000 1000000 2000000 0 time\n" % (number, len(text), zlib.crc32(text))
+        data += (line.ljust(head, b"\0") + text).ljust(slot, b"\0")
+    return data
+
+
+def test_damaged_black_boxes(little_room):
+    small = Heap({64: mixed({2: 300})})
+    whole = box_of(*(text_of(small.sampled(seed)).encode() for seed in (1, 2)))
+    assert ends(lambda: use(snapshots.of_bytes(whole, "box")))
+    # In the head, where there are numbers, and anywhere.
+    for data in mutations(whole[:600], 300, replace_word):
+        ends(lambda data=data: use(snapshots.of_bytes(data + whole[600:], "box")))
+        with contextlib.suppress(Failure):
+            for entry in blackbox.parse(data + whole[600:], "box").entries:
+                assert entry.time < 1 << 33
+    for data in mutations(whole, 100):
+        ends(lambda data=data: use(snapshots.of_bytes(data, "box")))
+
+
+def test_damaged_profiles_of_pprof(little_room):
+    taken = HEAP.sampled(1)
+    packed = pprof_files.encode(taken, Symbols(taken))
+    before = pprof_files.decode(packed, "before")
+    for data in mutations(packed, 150):
+        ends(lambda data=data: diff.compare(before, pprof_files.decode(data, "after")))
+    for data in mutations(gzip.decompress(packed), 300):
+        ends(lambda data=data: diff.compare(before, pprof_files.decode(data, "after")))
+
+
+def test_a_profile_that_unpacks_to_more_than_any_has(little_room, monkeypatch):
+    monkeypatch.setattr(pprof_files, "_UNPACKED_MOST", 1 << 20)
+    with pytest.raises(Damaged, match="more than"):
+        pprof_files.decode(gzip.compress(bytes(2 << 20)), "bomb")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "time -1",
+        "class 16 65536 1 -1 0 0 0",
+        "page_bytes 0",
+        f"survivor {1 << 60} 2 1 0",
+        f"event 2 {1 << 60} {1 << 62} {1 << 62}\nevent 3 1 {1 << 62} {1 << 62}",
+        f"tracked 0x10 {1 << 60} 1 1 1 0x1",
+        "tracked 0x10 64 1 1 1 0x1" + "0" * 30,
+    ],
+)
+def test_commands_say_so_in_a_line(hakmem, tmp_path, line):
+    file, good = tmp_path / "heap", tmp_path / "good"
+    good.write_bytes(a_snapshot())
+    file.write_bytes(a_snapshot().replace(b"\nsites", b"\n" + line.encode() + b"\nsites", 1))
+    for words in (["profile", file], ["resident", file], ["diff", good, file], ["profile", "--html", tmp_path / "out", file]):
+        done = hakmem(*map(str, words))
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+        assert done.stderr.startswith(f"hakmem: {file}: ")
+
+
+def test_a_window_that_would_have_words_written_anywhere():
+    data = box_of(text_of(HEAP.sampled(1)).encode()).replace(b"\nslots", b"\nask_at %d\nslots" % (1 << 60), 1)
+    with pytest.raises(Damaged, match="black box can't be true"):
+        blackbox.parse(data, "window")
+
+
+# ---- Cores ----
+
+
+@pytest.fixture(scope="module")
+def core(program, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("core")
+    if not shutil.which("gcore"):
+        pytest.skip("no gdb")
+    with running(program, "rest", folder / "heap") as process:
+        subprocess.run(["gcore", "-o", folder / "core", str(process.pid)], check=True, capture_output=True)
+        return folder / f"core.{process.pid}"
+
+
+def read_core(path: str) -> None:
+    source = memory.Core(path)
+    table, taken = resident.of_memory(source, pinned=True)
+    insight.heading(taken)
+    with memory.whole(source):
+        inspection.inspect(outside.Reader(source), taken.samples[0].address if taken.samples else 1 << 40)
+
+
+def of_descriptor(core: Path) -> list[tuple[int, int]]:
+    """Where in the file the tables lie that describe the heap, the region's record, and the heap's first records: offsets and bytes."""
+    source = memory.Core(str(core))
+    reader = outside.Reader(source)
+    names = reader.names
+    places = [(names.address, 96), (names.place("region"), 128), (names.place("site.count"), 8)]
+    tables = names.memory.bytes_at(names.address, 128)
+    places += [(at, stride * count) for at, stride, count in (struct.unpack_from("<QII", tables, 32 + 16 * i) for i in range(5))]
+    places += [(names.zone(name)[0], 4096) for name in ("units", "samples", "superslabs", "remotes")]
+    places += [(reader.heap().heaps[0], 2048)]
+    found = []
+    for address, size in places:
+        start, _, offset = next(part for part in source._parts if part[0] <= address < part[1])
+        found.append((offset + address - start, size))
+    return found
+
+
+def test_damaged_cores(core, tmp_path, little_room):
+    """Where numbers are that lead on: the headers, and the tables and records of hakmem."""
+    file = tmp_path / "core"
+    shutil.copyfile(core, file)
+    draw, ended = random.Random(SEED), 0
+    with open(file, "r+b", buffering=0) as changed:
+        for at, size in [(0, 64), (64, 56 * 20), *of_descriptor(core)]:
+            before = os.pread(changed.fileno(), size, at)
+            for _ in range(15):
+                data = bytearray(before)
+                draw.choice((replace_number, replace_number, flip))(data, draw)
+                os.pwrite(changed.fileno(), data, at)
+                ended += ends(lambda: read_core(str(file)))
+            os.pwrite(changed.fileno(), before, at)
+    assert ended > 20
+    assert ends(lambda: read_core(str(file)))
+
+
+# ---- Processes ----
+
+
+def forge(process: int, where: int, number: int, size: int = 8) -> None:
+    with open(f"/proc/{process}/mem", "r+b", buffering=0) as file:
+        file.seek(where)
+        file.write(number.to_bytes(size, "little"))
+
+
+def row_of(names, table: str, name: str) -> int:
+    """The address of a value, or of a field's size, in the descriptor's tables."""
+    index = ("values", "fields", "places", "zones", "classes").index(table)
+    address, stride, count = struct.unpack("<QII", names.memory.bytes_at(names.address + 32 + 16 * index, 16))
+    rows = [address + stride * row for row in range(count)]
+    return next(row for row in rows if names.memory.bytes_at(row, 24).rstrip(b"\0").decode() == name) + 24
+
+
+FORGED = {
+    "units": lambda names: (names.place("region") + names.field("region.units")[0], 1 << 31, 4),
+    "base": lambda names: (names.place("region") + names.field("region.base")[0], (1 << 64) - 1, 8),
+    "unit bytes": lambda names: (row_of(names, "values", "unit.bytes"), 0, 8),
+    "state bits": lambda names: (row_of(names, "values", "sample.state_bits"), 1 << 60, 8),
+    "clock": lambda names: (row_of(names, "values", "sample.clock_ms"), 0, 8),
+    "chunk": lambda names: (row_of(names, "values", "site.chunk"), 0, 8),
+    "field": lambda names: (row_of(names, "fields", "bin") + 4, (1 << 32) - 1, 4),
+    "number": lambda names: (row_of(names, "fields", "unit.head") + 4, 3, 4),
+    "page": lambda names: (names.place("page_bytes"), 0, 8),
+    "large": lambda names: (names.zone("units")[0] + names.field("unit.bytes")[0], (1 << 64) - 1, 8),
+}
+
+
+@pytest.mark.parametrize("which", FORGED)
+def test_a_forged_heap_is_told(held, which, little_room):
+    with running(held, "leak") as process, contextlib.closing(memory.Process(process.pid)) as source:
+        names = outside.Reader(source).names
+        if which == "large":
+            forge(process.pid, names.zone("units")[0] + names.field("unit.kind")[0], outside.Reader(source).value("kind.large"), 1)
+        forge(process.pid, *FORGED[which](names))
+        with pytest.raises(Failure) as failed:
+            outside.read(source)
+        assert failed.value.message.startswith(f"process {process.pid}: ") and "\n" not in failed.value.message
+        assert not isinstance(failed.value.__cause__, MemoryError)
+
+
+@pytest.mark.parametrize("which", ["units", "unit bytes", "state bits"])
+def test_views_of_all_go_on(hakmem, held, which):
+    with running(held, "leak") as forged, running(held, "leak") as other:
+        with contextlib.closing(memory.Process(forged.pid)) as source:
+            forge(forged.pid, *FORGED[which](outside.Reader(source).names))
+        listed, as_json, told, one = (
+            hakmem(*words) for words in (["top"], ["top", "--json"], ["metrics"], ["resident", str(forged.pid)])
+        )
+    assert (one.returncode, one.stderr.count("\n")) == (2, 1) and "can't be true" in one.stderr
+    assert [each.returncode for each in (listed, as_json, told)] == [0, 0, 0], listed.stderr
+    lines = {line.split()[0]: line for line in listed.stdout.splitlines() if line.strip()}
+    assert "can't be true" in lines[str(forged.pid)] and "the program holds it" in lines[str(other.pid)]
+    assert f"process {forged.pid}: " in as_json.stderr and as_json.stderr.count("\n") == 1
+    found = samples(parse_open(told.stdout))
+    assert only(found, "hakmem_readable", forged.pid) == 0 and only(found, "hakmem_readable", other.pid) == 1
 
 
 # ---- Files that a process names ----

@@ -255,7 +255,7 @@ def test_what_cannot_be_read_is_one_line(hakmem, tmp_path):
     broken.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 4, 62) + bytes(20))
     assert is_core(broken.read_bytes())
     result = hakmem("profile", str(broken))
-    assert result.returncode == 1 and result.stderr.count("\n") == 1 and "can't be read" in result.stderr
+    assert result.returncode == 2 and result.stderr.count("\n") == 1 and "can't be read" in result.stderr
 
 
 def test_a_number_that_is_a_file_is_the_file(tmp_path, monkeypatch):

@@ -49,7 +49,7 @@ def test_cut_file_is_one_line(hakmem, tmp_path):
     file = tmp_path / "cut"
     file.write_text(text_of(a_snapshot()).removesuffix("end\n"))
     result = hakmem("profile", str(file))
-    assert (result.returncode, result.stdout) == (1, "")
+    assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith(f"hakmem: {file}: the snapshot is cut short")
     assert result.stderr.count("\n") == 1
 
@@ -83,7 +83,7 @@ def test_figure_that_none_can_be_is_told(kind, word):
 def test_figures_that_sum_to_more_than_there_is_are_told():
     taken = a_snapshot()
     taken.large_bytes = (1 << 63) - 1
-    with pytest.raises(Failure, match="heap: the snapshot can't be true"):
+    with pytest.raises(Failure, match="heap: it can't be true"):
         snapshots.parse(text_of(taken), "heap")
 
 

@@ -171,7 +171,7 @@ def test_one_that_was_cut_ends_in_a_message(barred, held):
         os.ftruncate(file, 0)
         os.close(file)
         shown = barred("profile", str(process.pid))
-    assert shown.returncode == 1
+    assert shown.returncode == 2
     assert "not a black box" in shown.stderr and "Traceback" not in shown.stderr
 
 
