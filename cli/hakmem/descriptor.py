@@ -127,4 +127,6 @@ def find(memory: Memory) -> Descriptor:
             continue
     if idle is not None:
         raise Failure(f"{memory.name}: hakmem is there and has not been asked for memory yet")
+    if memory.cut:
+        raise plausible.Damaged(memory.name, memory.cut)
     raise Failure(f"{memory.name}: no hakmem is there, or one too old to be read from outside")

@@ -104,13 +104,13 @@ class Unreadable(Exception):
 @contextlib.contextmanager
 def whole(memory: Memory) -> Iterator[None]:
     """Around what needs all that it reads, and computes with it."""
-    absurd = "its heap can't be true, or it changed while it was read" if memory.live else "its heap can't be true"
+    absurd = "its heap can't be true, or it changed while it was read" if memory.live else memory.cut or "its heap can't be true"
     try:
         with np.errstate(all="ignore"), plausible.reading(memory.name, absurd):
             yield
     except Unreadable as error:
-        why = "it ended while it was read" if memory.live else f"the core lacks what lies at {error}"
-        raise Failure(f"{memory.name}: {why}") from None
+        why = "it ended while it was read" if memory.live else memory.cut or f"the core lacks what lies at {error}"
+        raise Failure(f"{memory.name}: {why}", plausible.EXIT_CODE if memory.cut else 1) from None
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,7 @@ class Memory:
     time = 0
     live = False  # it may change while it is read
     page_size = _PAGE
+    cut = ""  # of a core that lacks its end: what to say of that
 
     def __init__(self) -> None:
         self.areas: list[Area] = []
@@ -331,11 +332,12 @@ class Core(Memory):
                 self._data = np.memmap(path, np.uint8, "r")
                 self._read(ELFFile(file))
         except (ELFError, OSError) as error:
-            raise Damaged(path, f"the core can't be read: {error}") from None
+            raise Damaged(path, self.cut or f"the core can't be read: {error}") from None
 
     def _read(self, elf: ELFFile) -> None:
         files: list[Area] = []
         areas = []
+        self._see_end(elf)
         for segment in elf.iter_segments():
             if segment["p_type"] == "PT_NOTE":
                 for note in segment.iter_notes():
@@ -360,6 +362,15 @@ class Core(Memory):
         self.areas += named.values()  # what is not in the core at all: its flags are not known
         self.areas.sort(key=lambda area: area.start)
         self.areas = [self._flagged(area) if area in named.values() else area for area in self.areas]
+
+    def _see_end(self, elf: ELFFile) -> None:
+        """The kernel stops where the disk is full, or at its limit, and systemd-coredump at its own."""
+        self._tell_cut(elf["e_phoff"] + elf["e_phnum"] * elf["e_phentsize"])
+        self._tell_cut(max((segment["p_offset"] + segment["p_filesz"] for segment in elf.iter_segments()), default=0))
+
+    def _tell_cut(self, wanted: int) -> None:
+        if wanted > len(self._data):
+            self.cut = f"the core is cut short: it has {len(self._data)} of at least {wanted} bytes"
 
     def _flagged(self, area: Area) -> Area:
         """With what the file's own headers say of it, if these are in the core."""
@@ -438,6 +449,10 @@ def _stack_pointer(status: bytes) -> list[int]:
     return [struct.unpack_from("<Q", status, at)[0]] if at else []
 
 
+# As systemd-coredump keeps cores: how the files begin.
+_COMPRESSED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4", b"\xfd7zXZ\0": "xz", b"\x1f\x8b": "gzip"}
+
+
 def is_core(start: bytes) -> bool:
     """Whether a file that begins so is one."""
     return start[:6] == _ELF and start[16:18] == b"\x04\x00"
@@ -449,6 +464,10 @@ def open_memory(target: str) -> Process | Core | None:
         return Process(int(target))
     try:
         with open(target, "rb") as file:
-            return Core(target) if is_core(file.read(64)) else None
+            start = file.read(64)
     except OSError as error:
         raise Failure(f"{target}: {error.strerror}") from None
+    program = next((program for magic, program in _COMPRESSED.items() if start.startswith(magic)), None)
+    if program:
+        raise Failure(f"{target}: compressed; decompress first with {program} -d", plausible.EXIT_CODE)
+    return Core(target) if is_core(start) else None

@@ -270,6 +270,29 @@ def test_damaged_cores(core, tmp_path, little_room):
     assert ends(lambda: read_core(str(file)))
 
 
+def test_a_core_that_was_cut_short_says_so(hakmem, core, tmp_path):
+    file, size = tmp_path / "core", core.stat().st_size
+    for left in (100, 3000, size // 2):
+        shutil.copyfile(core, file)
+        os.truncate(file, left)
+        for words in (["profile", file], ["resident", file], ["inspect", file, "0x10"]):
+            done = hakmem(*map(str, words))
+            assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+            assert f"{file}: the core is cut short: it has {left} of" in done.stderr
+
+
+@pytest.mark.parametrize("program_of", ["zstd", "lz4", "xz", "gzip"])
+def test_a_compressed_core_says_what_to_do(hakmem, tmp_path, program_of):
+    if not shutil.which(program_of):
+        pytest.skip(f"no {program_of}")
+    file = tmp_path / "core.packed"
+    packed = subprocess.run([program_of, "-c"], input=b"\x7fELF" * 100, capture_output=True, check=True).stdout
+    file.write_bytes(packed)
+    for words in (["profile", file], ["resident", file], ["inspect", file, "0x10"]):
+        done = hakmem(*map(str, words))
+        assert (done.returncode, done.stderr) == (2, f"hakmem: {file}: compressed; decompress first with {program_of} -d\n")
+
+
 # ---- Processes ----
 
 
