@@ -17,6 +17,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from hakmem import insight, resident, top
+from hakmem.command_line import ERROR
 from hakmem.errors import Failure
 from hakmem.resident import Table
 from hakmem.symbols import Symbols
@@ -140,9 +141,14 @@ def address_of(text: str) -> tuple[str, int]:
         number = int(port)
     except ValueError:
         number = -1
-    if not 0 <= number < 1 << 16 or (colon and not host):
-        raise Failure(f"{text}: not an address, which is PORT or HOST:PORT")
-    return host.strip("[]") or "127.0.0.1", number
+    host = host.strip("[]") if colon else "127.0.0.1"
+    try:
+        host.encode("idna")  # as it is looked up
+    except UnicodeError:
+        host = ""
+    if not 0 <= number < 1 << 16 or not host:
+        raise Failure(f"{text}: not an address, which is PORT or HOST:PORT", ERROR)
+    return host, number
 
 
 def serve(registry: CollectorRegistry, host: str, port: int) -> tuple[str, threading.Thread]:

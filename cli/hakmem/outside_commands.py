@@ -210,7 +210,7 @@ def metrics_command(
         raise click.UsageError("--listen and --textfile don't go together")
     if seconds is not None and textfile is None:
         raise click.UsageError("--seconds belongs to --textfile")
-    registry = metrics.registry_of(processes, os.geteuid(), functions)
+    registry = metrics.registry_of(tuple(dict.fromkeys(processes)), os.geteuid(), functions)
     if listen is not None:
         where, thread = metrics.serve(registry, *metrics.address_of(listen))
         click.echo(where)

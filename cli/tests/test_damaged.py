@@ -434,6 +434,19 @@ def test_a_file_of_holes_with_any_size_in_its_headers(program, tmp_path, little_
     assert "sections" in Module(str(file), "").problem
 
 
+def test_processes_are_told_once(hakmem, held):
+    with running(held, "leak") as process:
+        found = samples(parse_open(hakmem("metrics", "--functions", "0", str(process.pid), str(process.pid)).stdout))
+    assert only(found, "hakmem_readable", process.pid) == 1
+
+
+@pytest.mark.parametrize("host", ["a" * 64, "a..b", "ü" * 70, "\udcff"])
+def test_hosts_that_are_no_names(hakmem, host):
+    done = hakmem("metrics", "--listen", f"{host}:0")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "not an address" in done.stderr
+
+
 def test_entries_that_lead_in_a_circle_end():
     class Entry:
         def __init__(self, offset: int, below: tuple = ()) -> None:
