@@ -95,7 +95,7 @@ def _strata(snapshot: Snapshot) -> Iterable[_Stratum]:
 
 
 def apportion(total: int, weights: dict[Hashable, float]) -> dict[Hashable, int]:
-    """Whole numbers in proportion to the weights that sum to `total`, alike where there are none: what is left goes to the largest remainders."""
+    """Whole numbers in proportion to the weights that sum to `total`; alike where all are 0. What is left goes to the largest remainders."""
     parts = {key: round(weight * _GRAIN) for key, weight in weights.items()}
     if not any(parts.values()):
         parts = dict.fromkeys(parts, 1)

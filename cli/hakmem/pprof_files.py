@@ -22,6 +22,7 @@ from hakmem.symbols import Frame, Symbols, addresses, clean
 _PACKAGE = "perftools.profiles"
 _GZIP = b"\x1f\x8b"
 _UNPACKED_MOST = 1 << 30
+_PIECE = 1 << 20
 
 # The fields of each message: name, number, type; [] for many of them. Texts are numbers of the table of strings.
 _MESSAGES = {
@@ -207,10 +208,12 @@ def _error_of(held: int, objects: int, samples: int | None, rate: float) -> tupl
 
 def _unpacked(data: bytes, name: str) -> bytes:
     """Some bytes can stand for any number of them."""
+    found = bytearray()
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        found = file.read(_UNPACKED_MOST + 1)
-    plausible.must(len(found) <= _UNPACKED_MOST, name, f"the profile has more than {_UNPACKED_MOST} bytes")
-    return found
+        while part := file.read(_PIECE):
+            found += part
+            plausible.must(len(found) <= _UNPACKED_MOST, name, f"the profile has more than {_UNPACKED_MOST} bytes")
+    return bytes(found)
 
 
 def decode(data: bytes, name: str) -> Stacks:

@@ -143,7 +143,7 @@ class Symbols:
 
     def _calls(self, returns_to: int) -> list[Frame]:
         """The call there, after those that were compiled into it, the innermost first."""
-        address = returns_to - 1  # the call may be the last instruction of its function
+        address = max(0, returns_to - 1)  # the call may be the last instruction of its function
         mapping = self._mapping(address)
         if mapping is None or not mapping.path.startswith("/"):
             if self._jit is None:

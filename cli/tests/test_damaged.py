@@ -20,7 +20,7 @@ from processes import LIBRARY, compiled, running
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from test_metrics import only, samples
 
-from hakmem import blackbox, diff, dwarf, flame, insight, inspection, memory, outside, plausible, pprof_files, resident, snapshots
+from hakmem import blackbox, diff, dwarf, flame, insight, inspection, memory, outside, plausible, pprof_files, resident, snapshots, top
 from hakmem.elf import Module, open_named
 from hakmem.errors import Failure
 from hakmem.plausible import Damaged
@@ -183,7 +183,30 @@ def test_damaged_profiles_of_pprof(little_room):
 def test_a_profile_that_unpacks_to_more_than_any_has(little_room, monkeypatch):
     monkeypatch.setattr(pprof_files, "_UNPACKED_MOST", 1 << 20)
     with pytest.raises(Damaged, match="more than"):
-        pprof_files.decode(gzip.compress(bytes(2 << 20)), "bomb")
+        pprof_files.decode(gzip.compress(bytes(16 << 20)) * (2 * ROOM >> 24), "bomb")
+
+
+def test_a_profile_that_holds_less_than_nothing():
+    """As go tool pprof writes it of a difference."""
+    taken = HEAP.sampled(1)
+    profile = pprof_files._message("Profile").FromString(gzip.decompress(pprof_files.encode(taken, Symbols(taken))))
+    profile.sample[0].value[0] = -1
+    with pytest.raises(Damaged, match="less than nothing"):
+        pprof_files.decode(profile.SerializeToString(), "difference")
+
+
+def test_a_call_that_returns_to_nowhere():
+    taken = HEAP.sampled(1)
+    taken.sites[2] = (1, 0)
+    use(taken)
+
+
+def test_what_was_allocated_of_no_bytes():
+    lines = b"\nevent 2 3 30 0\nevent_of 2 1 3 30 0\nallocated 1 0 40 0\nsites"
+    taken = snapshots.of_bytes(text_of(HEAP.sampled(1)).encode().replace(b"\nsites", lines, 1), "heap")
+    names = Symbols(taken)
+    (row,) = insight.allocated_rows(taken, names, insight.SITE)
+    assert (row.sums.objects, row.sums.bytes, row.sums.error) == (40, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -352,6 +375,15 @@ def test_views_of_all_go_on(hakmem, held, which):
     assert f"process {forged.pid}: " in as_json.stderr and as_json.stderr.count("\n") == 1
     found = samples(parse_open(told.stdout))
     assert only(found, "hakmem_readable", forged.pid) == 0 and only(found, "hakmem_readable", other.pid) == 1
+
+
+def test_one_that_is_linked_with_hakmem_is_listed_too(held, monkeypatch):
+    """Of such nothing but its descriptor says that it has hakmem."""
+    monkeypatch.setattr(top, "_has_hakmem", lambda _: False)
+    with running(held, "leak") as process, contextlib.closing(memory.Process(process.pid)) as source:
+        forge(process.pid, *FORGED["unit bytes"](outside.Reader(source).names))
+        found = top.look(process.pid)
+    assert found.damaged and top.is_of_hakmem(found)
 
 
 # ---- Files that a process names ----
