@@ -25,7 +25,7 @@ from hakmem.symbols import Frame, Symbols
 
 LEVEL = 0.05
 
-_EXACT_UP_TO = 200  # tosses: beyond it the normal distribution is as good
+_EXACT_UP_TO = 100  # tosses of the rarer outcome: beyond it the normal distribution is as good
 _FEW = 20  # samples: below it the normal distribution is not good
 
 
@@ -73,11 +73,18 @@ def normal_chance(change: float, error: float) -> float:
 def coin_chance(heads: int, tails: int, chance: float = 0.5) -> float:
     """Of a result as uneven as this one, where heads come with this chance."""
     tosses = heads + tails
-    if tosses > _EXACT_UP_TO:
+    if tosses * min(chance, 1 - chance) > _EXACT_UP_TO:
         spread = math.sqrt(tosses * chance * (1 - chance))
         return normal_chance(heads - tosses * chance, spread)
-    terms = [math.comb(tosses, k) * chance**k * (1 - chance) ** (tosses - k) for k in range(tosses + 1)]
-    return min(1.0, 2 * min(sum(terms[: heads + 1]), sum(terms[heads:])))
+    return min(1.0, 2 * min(_at_most(heads, tosses, chance), _at_most(tails, tosses, 1 - chance)))
+
+
+def _at_most(heads: int, tosses: int, chance: float) -> float:
+    """The chance of no more heads. By logarithms, as combinations of many tosses are past what a float holds."""
+    if not 0 < chance < 1:
+        return float(heads == tosses or not chance)
+    ways = (math.lgamma(tosses + 1) - math.lgamma(k + 1) - math.lgamma(tosses - k + 1) for k in range(heads + 1))
+    return sum(math.exp(way + k * math.log(chance) + (tosses - k) * math.log1p(-chance)) for k, way in enumerate(ways))
 
 
 def adjust(changes: Sequence[Change]) -> None:

@@ -137,6 +137,13 @@ def test_coin_and_normal_chances():
     assert (normal_chance(0, 0), normal_chance(1, 0)) == (1, 0)
 
 
+def test_chances_of_many_tosses_of_an_uneven_coin():
+    assert coin_chance(0, 2000, 1 / 101) == pytest.approx(2 * (100 / 101) ** 2000)
+    assert (coin_chance(0, 3, 1.0), coin_chance(3, 0, 1.0), coin_chance(3, 0, 0.0)) == (0, 1, 0)
+    poisson = 1 - sum(math.exp(-5) * 5**count / math.factorial(count) for count in range(16))
+    assert coin_chance(16, 50_000 - 16, 1e-4) == pytest.approx(2 * poisson, rel=0.01)
+
+
 def test_benjamini_and_hochberg():
     chances = [0.01, 0.04, 0.03, 0.005, 0.9]
     changes = [Change(None, 0, 0, 0, 0, chance) for chance in chances]
