@@ -2,8 +2,8 @@
 
 Two snapshots of one process are a panel: the same places are sampled in both, so that what did not change adds no error. All but the
 blocks that are certain to be sampled stand for the same number of bytes, so that a site which holds as much as before gains and loses
-sampled blocks equally often: that is a fair coin's game, and is judged as one. Profiles of two processes are sampled apart from each
-other, and each brings its own error.
+sampled blocks equally often: that is a fair coin's game, and is judged as one. Where samples were given up in between the coin is not
+fair, and panel.py tells its odds. Profiles of two processes are sampled apart from each other, and each brings its own error.
 
 Many sites are judged at once. Benjamini and Hochberg's procedure keeps the expected share of false ones among those that are told at 5 %.
 """
@@ -11,15 +11,16 @@ Many sites are judged at once. Benjamini and Hochberg's procedure keeps the expe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from hakmem import pprof_files
+from hakmem import panel, pprof_files
 from hakmem.errors import Failure
 from hakmem.estimates import NOT_SAMPLED, Line, Stacks, estimate
 from hakmem.names import printable
+from hakmem.panel import Site
 from hakmem.snapshots import Sample, Snapshot, is_snapshot, of_bytes
 from hakmem.symbols import Frame, Symbols
 
@@ -106,45 +107,11 @@ def is_panel(before: Snapshot, after: Snapshot) -> bool:
     return before.process == after.process and before.rate == after.rate and bool(few) and known
 
 
-@dataclass
-class _Moves:
-    """What changed among the sampled blocks of a site."""
-
-    gained: int = 0
-    lost: int = 0
-    certain: int = 0  # bytes
-    change: float = 0.0
-    variance: float = 0.0
-
-    def add(self, sample: Sample, sign: int) -> None:
-        self.change += sign * sample.weight
-        if sample.chance == 1:
-            self.certain += sign * sample.size
-            return
-        self.variance += sample.weight**2 * (1 - sample.chance)
-        self.gained += sign > 0
-        self.lost += sign < 0
-
-    @property
-    def chance(self) -> float:
-        if self.certain:
-            return normal_chance(self.change, math.sqrt(self.variance))
-        return coin_chance(self.gained, self.lost)
-
-
-def _moves(before: Snapshot, after: Snapshot, site_of: Callable[[Sample], int]) -> dict[int, _Moves]:
-    old = {sample.address: sample for sample in before.samples}
-    new = {sample.address: sample for sample in after.samples}
-    moves: dict[int, _Moves] = {}
-    for address in old.keys() | new.keys():
-        one, other = old.get(address), new.get(address)
-        if one and other and (site_of(one), one.size) == (site_of(other), other.size):
-            moves.setdefault(site_of(one), _Moves())
-            continue
-        for sample, sign in ((one, -1), (other, 1)):
-            if sample:
-                moves.setdefault(site_of(sample), _Moves()).add(sample, sign)
-    return moves
+def _panel_chance(site: Site) -> float:
+    """Samples are counted; blocks that are certain to be sampled leave nothing to count."""
+    if site.certain:
+        return normal_chance(site.change, site.error)
+    return coin_chance(*site.counts, site.odds)
 
 
 def _shown(frames: list[Frame]) -> list[tuple[str, str]]:
@@ -159,8 +126,8 @@ def _panel(before: Snapshot, after: Snapshot) -> Difference:
 
     held = [{line.key: line.bytes for line in estimate(snapshot, site_of)} for snapshot in (before, after)]
     changes = [
-        Change(site, held[0].get(site, 0), held[1].get(site, 0), moves.change, math.sqrt(moves.variance), moves.chance)
-        for site, moves in _moves(before, after, site_of).items()
+        Change(key, *(each.get(key, 0) for each in held), site.change, site.error, _panel_chance(site))
+        for key, site in panel.sites(before, after, site_of).items()
     ]
     adjust(changes)
     symbols.resolve_sites(change.key for change in changes)

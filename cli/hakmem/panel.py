@@ -1,0 +1,188 @@
+"""What two snapshots of one process say of its sites: which sampled blocks each gained, and which it lost.
+
+All but the blocks that are certain to be sampled stand for R bytes, until a thread allocates so fast that it gives samples up: then every
+second one goes when its place is allocated again, what is left stands for twice as many bytes, and so on. A site that holds as much as
+before may so lose a hundred samples and gain one, or none. Two things tell of it: samples that stand for more than R, and the
+allocator's own count of each class.
+
+So a site is judged by grains, the bytes that a sample stands for. On the side that has more, gained or lost, they are those of its samples.
+On the other it is what was not seen that counts, and that may have been as coarse as anything of the class. What a class's samples gained
+less than the count, beyond chance, is one more of them, which nobody has seen. What they are off by chance is shared out by the squares of
+what each stands for, so that it is the coarse ones that are brought in line: to scale all would take from sites whose threads gave up
+nothing. Where all of a class stand for R bytes nothing of this is done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hakmem.snapshots import Sample, Snapshot
+
+GAINED, LOST = 0, 1  # the sides
+
+_BY_CHANCE = 2.5  # standard errors that samples are off the count before some are missing
+_LARGE = 0  # in place of a class's size: of these none is given up
+
+
+def _alike(grains: tuple[float, float]) -> bool:
+    return math.isclose(*grains, rel_tol=0.01)
+
+
+@dataclass
+class Side:
+    """Samples that were gained, or lost."""
+
+    bytes: float = 0.0  # that they stand for
+    squares: float = 0.0  # of these, sample by sample
+    coarsest: float = 0.0
+
+    def add(self, weight: float) -> None:
+        self.include(Side(weight, weight * weight, weight))
+
+    def include(self, other: Side) -> None:
+        self.bytes += other.bytes
+        self.squares += other.squares
+        self.coarsest = max(self.coarsest, other.coarsest)
+
+    @property
+    def grain(self) -> float:
+        return self.squares / self.bytes if self.bytes else 0.0
+
+    def shift(self, part: float) -> None:
+        """Each sample by so much of its square; as fewer or more of them, which are as coarse as before."""
+        factor = max(0.0, 1 + part * self.grain)
+        self.bytes *= factor
+        self.squares *= factor
+
+
+@dataclass
+class Moves:
+    """What changed among sampled blocks, without those that are certain to be sampled."""
+
+    sides: tuple[Side, Side] = field(default_factory=lambda: (Side(), Side()))
+    off: float = 0.0  # of a class: how much more its samples gained than was counted, for each square byte
+
+    def include(self, other: Moves) -> None:
+        for side, added in zip(self.sides, other.sides):
+            side.include(added)
+
+    @property
+    def change(self) -> float:
+        return self.sides[GAINED].bytes - self.sides[LOST].bytes
+
+    @property
+    def squares(self) -> float:
+        return sum(side.squares for side in self.sides)
+
+    @property
+    def grains(self) -> tuple[float, float]:
+        """The coarsest of each side; one that nothing tells of is as the other."""
+        gained, lost = (side.coarsest for side in self.sides)
+        return gained or lost, lost or gained
+
+    def count(self, growth: int, rate: int) -> None:
+        """Holds a class's samples against the growth of its live bytes; where no sample moves, some times R move unseen."""
+        missing = growth - self.change
+        by_chance = _BY_CHANCE**2 * max(self.squares, rate * abs(growth))
+        if missing**2 > by_chance:
+            self.sides[GAINED if missing > 0 else LOST].add(math.sqrt(missing**2 - by_chance))
+        if not _alike(self.grains):
+            self.off = (self.change - growth) / self.squares
+
+    def shift(self, off: float) -> None:
+        self.sides[GAINED].shift(-off)
+        self.sides[LOST].shift(off)
+
+
+@dataclass
+class Site:
+    """What changed among the sampled blocks of a site."""
+
+    certain: int = 0  # bytes of blocks that are certain to be sampled
+    moves: Moves = field(default_factory=Moves)
+    of_class: dict[int, Moves] = field(default_factory=lambda: defaultdict(Moves))
+    sampling: float = 0.0  # the variance that it brings
+    grains: tuple[float, float] = (1.0, 1.0)  # of the sides
+
+    def add(self, sample: Sample, side: int, size: int) -> None:
+        if sample.chance == 1:
+            self.certain += sample.size if side == GAINED else -sample.size
+            return
+        self.of_class[size].sides[side].add(sample.weight)
+        self.sampling += sample.variance
+
+    def weigh(self, classes: dict[int, Moves]) -> None:
+        for size, moves in self.of_class.items():
+            moves.shift(classes[size].off)
+            self.moves.include(moves)
+        more = GAINED if self.moves.change > 0 else LOST
+        seen = self.moves.sides[more]
+        if not seen.bytes:
+            return
+        unseen = sum(moves.sides[more].bytes * classes[size].grains[1 - more] for size, moves in self.of_class.items())
+        grains = seen.grain, unseen / seen.bytes
+        self.grains = grains if more == GAINED else grains[::-1]
+
+    @property
+    def change(self) -> float:
+        return self.certain + self.moves.change
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Samples of these grains that were gained, and that were lost."""
+        gained, lost = (round(side.bytes / grain) for side, grain in zip(self.moves.sides, self.grains))
+        return gained, lost
+
+    @property
+    def odds(self) -> float:
+        """The chance that a sample which moves is one that was gained, if the site holds as much as before."""
+        return 0.5 if _alike(self.grains) else self.grains[LOST] / sum(self.grains)
+
+    @property
+    def error(self) -> float:
+        """Of the change: where grains differ, that of as many bytes on either side."""
+        if _alike(self.grains):
+            return math.sqrt(self.sampling)
+        return math.sqrt(max(side.bytes for side in self.moves.sides) * sum(self.grains))
+
+
+def _growth(before: Snapshot, after: Snapshot) -> dict[int, int]:
+    """Of the live bytes of each class."""
+    growth: Counter[int] = Counter()
+    for snapshot, sign in ((before, -1), (after, 1)):
+        for each in snapshot.classes:
+            growth[each.block_size] += sign * each.live * each.block_size
+    return growth
+
+
+def _moved(before: Snapshot, after: Snapshot, site_of: Callable[[Sample], int]) -> dict[int, Site]:
+    """A sample that stands for more than before was lost, and another was gained."""
+    sizes = {each.block_size for snapshot in (before, after) for each in snapshot.classes}
+    old = {sample.address: sample for sample in before.samples}
+    new = {sample.address: sample for sample in after.samples}
+    found: dict[int, Site] = {site_of(sample): Site() for sample in (*old.values(), *new.values())}
+    for address in old.keys() | new.keys():
+        one, other = old.get(address), new.get(address)
+        if one and other and (site_of(one), one.size, one.chance) == (site_of(other), other.size, other.chance):
+            continue
+        for sample, side in ((one, LOST), (other, GAINED)):
+            if sample:
+                found[site_of(sample)].add(sample, side, sample.size if sample.size in sizes else _LARGE)
+    return found
+
+
+def sites(before: Snapshot, after: Snapshot, site_of: Callable[[Sample], int]) -> dict[int, Site]:
+    found = _moved(before, after, site_of)
+    classes: dict[int, Moves] = defaultdict(Moves)
+    for site in found.values():
+        for size, moves in site.of_class.items():
+            classes[size].include(moves)
+    growth = _growth(before, after)
+    for size in classes.keys() & growth.keys():
+        classes[size].count(growth[size], after.rate)
+    for site in found.values():
+        site.weigh(classes)
+    return found
