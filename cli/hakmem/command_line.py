@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import traceback
@@ -13,6 +14,18 @@ from hakmem import exits, output
 from hakmem.errors import Failure
 
 ERROR = 2  # of commands whose exit code 1 is an answer
+
+
+class Seconds(click.FloatRange):
+    """A time that can be waited for: click's own bounds let infinity and what is no number pass."""
+
+    MOST = 1e9  # 30 years
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = super().convert(value, param, ctx)
+        if math.isnan(seconds) or seconds > self.MOST:
+            self.fail(f"{value} is no number of seconds to wait for.", param, ctx)
+        return seconds
 
 
 class CommandLine(click.Group):

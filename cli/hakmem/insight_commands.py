@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hakmem import insight, outside_commands, output, render
-from hakmem.command_line import Judging
+from hakmem.command_line import Judging, Seconds
 from hakmem.errors import Failure
 
 if TYPE_CHECKING:
@@ -98,13 +98,13 @@ def _page(read: Snapshot, names: Symbols, table: Table | None, before: Snapshot 
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(min=0, min_open=True),
     metavar="SECONDS",
     help="With --html: what grew in so many seconds from now; of a process.",
 )
 @click.option(
     "--events",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(min=0, min_open=True),
     metavar="SECONDS",
     help="Count what the process allocates for so many seconds, freed soon or not.",
 )

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table as Columns
 
 from hakmem import insight, output, render
+from hakmem.command_line import Seconds
 from hakmem.errors import Failure
 from hakmem.render import byte_text
 
@@ -187,7 +188,7 @@ def _finding_json(found: Finding, frames: list[Frame]) -> dict:
     metavar="FILE.prom",
     help="Write FILE, whole at any time, for the node exporter's textfile collector.",
 )
-@click.option("--seconds", type=click.FloatRange(min=1), metavar="N", help="With --textfile: again and again, every N s.")
+@click.option("--seconds", type=Seconds(min=1), metavar="N", help="With --textfile: again and again, every N s.")
 @click.option(
     "--functions",
     type=click.IntRange(min=0),
@@ -226,7 +227,7 @@ def metrics_command(
 
 @click.command("top")
 @_as_json
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Look so often.")
+@click.option("--seconds", type=Seconds(min=0.1), default=2.0, show_default=True, help="Look so often.")
 @click.argument("process", type=click.IntRange(min=1), required=False, metavar="[PID]")
 def top_command(as_json: bool, seconds: float, process: int | None) -> None:
     """List the processes that hakmem is in, with what makes up their memory; of one, watch it.

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from hakmem.command_line import Seconds
 from hakmem.errors import Failure
 
 _NOT_DONE = 1
@@ -16,7 +17,7 @@ _process = click.argument("process", type=click.IntRange(min=1), metavar="PID")
 @click.command("arm")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     default=ARM_SECONDS,
     show_default=True,
     help="For so long from now; 0 ends it.",
@@ -37,7 +38,7 @@ def arm_command(seconds: float, process: int) -> None:
 @click.command("collect")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     default=5.0,
     show_default=True,
     help="Wait so long for the process to do it.",

@@ -172,3 +172,14 @@ def test_a_slash_names_a_directory(files, words):
     result = run(files, *words)
     assert result.returncode == 2 and b"/' names a directory" in result.stderr
     assert (files / "heap").read_bytes() == before and not (files / "new").exists()
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "1e300"])
+@pytest.mark.parametrize(
+    "words",
+    ["arm --seconds", "collect --seconds", "top --seconds", "profile --interval", "profile --events", "metrics --textfile F --seconds"],
+)
+def test_what_is_no_time_to_wait_for_is_refused(hakmem, words, seconds):
+    result = hakmem(*words.split(), seconds, "1")
+    assert result.returncode == 2
+    assert "is no number of seconds" in result.stderr

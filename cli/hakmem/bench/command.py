@@ -22,6 +22,7 @@ from hakmem.bench.journal import Journal, stored_plan
 from hakmem.bench.plan import Choices, Places, Plan, Step
 from hakmem.bench.progress import Steps
 from hakmem.bench.runner import Runner, RunFailed, strace_problem
+from hakmem.command_line import Seconds
 from hakmem.errors import Failure
 from hakmem.runs import HAKMEM, SYSTEM
 
@@ -245,7 +246,7 @@ def _need_report_packages() -> None:
 @click.option("--repetitions", type=click.IntRange(min=1), help="Runs of each pair.  [default: 5; 1 with --brief]")
 @click.option("--brief", is_flag=True, help="Small sizes: shows that everything runs, and measures nothing.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=120, show_default=True, help="Seconds for a run."
+    "--timeout", type=Seconds(min=0, min_open=True), default=120, show_default=True, help="Seconds for a run."
 )
 @click.option("--seed", type=int, help="Of the order of allocators.  [default: a random one, recorded]")
 @click.option("--library", metavar="FILE", help="The hakmem to measure.  [default: libhakmem.so in --build]")
