@@ -14,9 +14,10 @@
 
 /* FORK_SEEN in the process that set it up, 0 in one forked from it since, else the thread that repairs that one. */
 #define FORK_SEEN ((uintptr_t)1)
-/* Behind it, whether libc has made the process. */
-#define FORK_BY_LIBC 1
-static _Atomic uintptr_t fork_unwatched[] = {FORK_SEEN, true};
+/* Behind it, who has made the process. */
+enum { BY_CLONE = 0, BY_EXEC, BY_LIBC };
+#define FORK_MADE 1
+static _Atomic uintptr_t fork_unwatched[] = {FORK_SEEN, BY_EXEC};
 static _Atomic uintptr_t *_Atomic fork_page = fork_unwatched;
 
 void os_fork_watch(void) {
@@ -25,7 +26,7 @@ void os_fork_watch(void) {
   add_relaxed(&os_counts.madvise, 1);
   if (syscall_3(SYS_madvise, (long)page, (long)os_page_size(), MADV_WIPEONFORK) == 0) {
     store_relaxed(page, FORK_SEEN);
-    store_relaxed(&page[FORK_BY_LIBC], true);
+    store_relaxed(&page[FORK_MADE], BY_EXEC);
     store_release(&fork_page, page);
   } else {
     (void)os_unmap(page, os_page_size());
@@ -35,14 +36,25 @@ void os_fork_watch(void) {
 bool os_forked(void) { return load_acquire(load_acquire(&fork_page)) != FORK_SEEN; }
 bool os_fork_is_claimed(void) { return load_acquire(load_acquire(&fork_page)) != 0; }
 void os_fork_note(void) { store_relaxed(load_acquire(&fork_page), 0); }
-void os_fork_note_libc(void) { store_relaxed(&load_acquire(&fork_page)[FORK_BY_LIBC], true); }
-bool os_fork_was_by_libc(void) { return load_relaxed(&load_acquire(&fork_page)[FORK_BY_LIBC]); }
 
-/* libc has the kernel write to a word of each of its threads as that ends, also of a child's: a thread without one is a raw child's, a
- * raw thread, or what vfork and its like have made.  A kernel that does not tell leaves all of these unknown. */
+static uintptr_t made_by(void) { return load_relaxed(&load_acquire(&fork_page)[FORK_MADE]); }
+void os_fork_note_libc(void) { store_relaxed(&load_acquire(&fork_page)[FORK_MADE], BY_LIBC); }
+bool os_fork_was_by_libc(void) { return made_by() != BY_CLONE; }
+
+/* libc has the kernel write to a word of each of its threads as that ends; glibc, but not musl, of a fork's child too.  A thread without
+ * one is a raw child's, a raw thread, or what vfork and its like have made.  A page that is not wiped does not tell of raw children. */
+static bool has_words(void) {
+  if (load_acquire(&fork_page) == fork_unwatched) return false;
+#if defined(__GLIBC__)
+  return made_by() != BY_CLONE;
+#else
+  return made_by() == BY_EXEC;
+#endif
+}
+
 bool os_is_guest(void) {
   void *word = NULL;
-  if (load_relaxed(&os_filters) != 0 || !os_fork_was_by_libc()) return false;
+  if (load_relaxed(&os_filters) != 0 || !has_words()) return false;
   if (syscall_3(SYS_prctl, PR_GET_TID_ADDRESS, (long)&word, 0) != 0 || word != NULL) return false;
   return syscall_3(SYS_getpid, 0, 0, 0) == syscall_3(SYS_gettid, 0, 0, 0);
 }
