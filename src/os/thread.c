@@ -173,6 +173,7 @@ static bool thread_clone(os_thread_t *thread) {
  * that changes credentials would wait for this.  Nor is a thread started in a child that a handler has forked from here, before the
  * child is repaired: os_thread_forget would give the thread's stack to a second one. */
 bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
+  store_relaxed(&thread->refused, false);
   if (!os_thread_possible() || os_thread_exists(thread) || load_relaxed(&thread->unable)) return false;
   if (confined && thread_lingers(thread)) return false;
   uint64_t most = ~((uint64_t)1 << (SIGSYS - 1)), before;
