@@ -35,5 +35,7 @@ static __attribute__((destructor)) void end(void) {
   if (HAK_SECURE) secure_check();
   if (option_get(OPTION_stats) != 0) report_at_exit();
   if (option_path(PATH_profile)[0] != '\0') profile_at_exit();
+#if defined(__GLIBC__) /* musl unloads nothing; and a lock that a thread held as this process was forked is held for good there */
   thread_unwatch_exits();
+#endif
 }

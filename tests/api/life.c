@@ -330,6 +330,37 @@ static int status_of(pid_t child) {
   return status;
 }
 
+static void *end_at_once(void *unused) {
+  api.free(api.malloc(100));
+  return unused;
+}
+
+static void *let_threads_end(void *stop) {
+  while (!atomic_load((atomic_bool *)stop)) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, end_at_once, NULL) == 0) pthread_join(thread, NULL);
+  }
+  return NULL;
+}
+
+/* Whatever such a thread holds of libc's, the child may have for good. */
+TEST(fork_child_ends_though_threads_were_ending) {
+  atomic_bool stop = false;
+  pthread_t threads[2];
+  for (size_t i = 0; i < 2; i++) REQUIRE(pthread_create(&threads[i], NULL, let_threads_end, &stop) == 0);
+  for (int i = 0; i < 1000; i++) {
+    pid_t child = fork();
+    if (child == 0) exit(0);
+    int status = -1, waited = 0;
+    while (waitpid(child, &status, WNOHANG) == 0 && ++waited < 200000) usleep(100);
+    if (waited == 200000) kill(child, SIGKILL); /* no signal that it may have blocked */
+    CHECK_EQ(status, 0);
+    if (status != 0) break;
+  }
+  atomic_store(&stop, true);
+  for (size_t i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+}
+
 TEST(fork_child_allocates_and_frees_what_it_inherits) {
   for (int round = 0; round < 30; round++) {
     for (unsigned i = 0; i < 2000; i++) orphans[i] = fill(api.malloc(sizes[i % 60]), sizes[i % 60], i);
