@@ -1,7 +1,6 @@
 /* standing.c - what the kernel says of the calling thread: filters, privileges, whether there are others. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "os/os.h"
@@ -11,11 +10,12 @@
  * for is one. */
 #define PART 512
 
-/* How many of the lines were found. */
+/* UNKNOWN where the line is missing, as in some kernels and emulators. */
+#define UNKNOWN UINT64_MAX
 typedef struct status {
   uint64_t filter, capabilities, threads;
   bool one_user, one_group;
-  unsigned lines;
+  unsigned lines; /* found */
 } status_t;
 #define STATUS_LINES 5
 
@@ -27,11 +27,11 @@ static const char *value_of(const char *line, const char *key) {
 
 static uint64_t number_of(const char *text, unsigned base) {
   uint64_t number = 0;
-  for (;; text++) {
+  for (const char *first = text;; text++) {
     unsigned digit = *text >= '0' && *text <= '9'   ? (unsigned)(*text - '0')
                      : *text >= 'a' && *text <= 'f' ? (unsigned)(*text - 'a') + 10
                                                     : 16;
-    if (digit >= base) return number;
+    if (digit >= base) return text == first ? UNKNOWN : number;
     number = number * base + digit;
   }
 }
@@ -83,13 +83,13 @@ static void lines_read(long file, status_t *status) {
 
 /* 0, or the negated error. */
 static long status_read(status_t *status) {
-  *status = (status_t){0};
+  *status = (status_t){.filter = UNKNOWN, .capabilities = UNKNOWN, .threads = UNKNOWN};
   if (load_relaxed(&os_filters) != 0) return -EPERM;
   long file = syscall_6(SYS_openat, AT_FDCWD, (long)"/proc/thread-self/status", O_RDONLY | O_CLOEXEC, 0, 0, 0);
   if (syscall_failed(file)) return file;
   lines_read(file, status);
   (void)syscall_3(SYS_close, file, 0, 0);
-  return status->lines == STATUS_LINES ? 0 : -EINVAL;
+  return 0;
 }
 
 static bool no_descriptor_is_left(long error) { return error == -EMFILE || error == -ENFILE; }
@@ -98,15 +98,16 @@ static bool no_descriptor_is_left(long error) { return error == -EMFILE || error
 enum { NOTED = 1, NOTED_FILTERED = 2, NOTED_PRIVILEGED = 4 };
 static _Atomic uint32_t noted;
 
-/* What the file says, or said before where there is no way to it now; 0: neither. */
+/* What the file says of this thread, or said last where there is no way to it now; 0: neither. */
 static uint32_t note_read(long *error) {
   status_t status;
   *error = status_read(&status);
-  if (*error == 0) {
-    bool privileged = status.capabilities != 0 || !status.one_user || !status.one_group;
-    store_relaxed(&noted, NOTED | (status.filter != 0 ? NOTED_FILTERED : 0) | (privileged ? NOTED_PRIVILEGED : 0));
-  }
-  return *error == 0 || *error == -ENOENT || no_descriptor_is_left(*error) ? load_relaxed(&noted) : 0;
+  if (*error != 0) return *error == -ENOENT || no_descriptor_is_left(*error) ? load_relaxed(&noted) : 0;
+  if (status.filter == UNKNOWN || status.capabilities == UNKNOWN) return 0;
+  bool privileged = status.capabilities != 0 || !status.one_user || !status.one_group;
+  uint32_t note = NOTED | (status.filter != 0 ? NOTED_FILTERED : 0) | (privileged ? NOTED_PRIVILEGED : 0);
+  store_relaxed(&noted, note);
+  return note; /* another thread may have noted its own meanwhile */
 }
 
 os_standing_t os_standing(void) {
@@ -121,9 +122,9 @@ void os_standing_note(void) {
 
 /* Not settled by a moment without descriptors. */
 bool os_started_filtered(void) {
-  enum { UNKNOWN, NO, YES };
+  enum { NOT_ASKED, NO, YES };
   static _Atomic uint32_t known;
-  if (load_relaxed(&known) == UNKNOWN) {
+  if (load_relaxed(&known) == NOT_ASKED) {
     long error;
     uint32_t note = note_read(&error);
     if (note == 0 && no_descriptor_is_left(error)) return true;

@@ -676,6 +676,8 @@ FAULTS = [
           "*error == -ENOENT || no_descriptor_is_left(*error) ? load", "no_descriptor_is_left(*error) ? load"),
     Fault("a_moment_settles_it", "os/standing.c", "a moment without descriptors counts as a filter for good", "unit.os_thread",
           "if (note == 0 && no_descriptor_is_left(error)) return true;", "if (note != 0 && no_descriptor_is_left(error)) return true;"),
+    Fault("missing_lines_are_none", "os/standing.c", "where the kernel does not tell of filters there is none", "unit.os_thread",
+          "if (status.filter == UNKNOWN || status.capabilities == UNKNOWN) return 0;", "if (status.filter == UNKNOWN) status.filter = 0;"),
     Fault("groups_hide_the_rest", "os/standing.c", "who has many groups counts as under a filter", "unit.os_thread",
           "if (used == PART) passing = true, used = 0;", "if (used == PART) passing = true;"),
     Fault("asked_at_each_slow_path", "front/keeper.c", "each slow path asks for a keeper that cannot be had", "unit.keeper",

@@ -3,10 +3,13 @@
 #include <errno.h>
 #include <grp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -459,6 +462,34 @@ TEST(in_a_root_without_proc_the_standing_is_what_was_noted) {
   REQUIRE(mkdtemp(root) != NULL && chdir(root) == 0 && rmdir(root) == 0 && chroot(".") == 0);
   CHECK(is_standing(standing));
   CHECK_EQ(os_started_filtered(), standing.filtered);
+}
+
+/* In a namespace of mounts, where a file of the test's stands in place of the kernel's. */
+TEST(a_line_that_is_missing_is_no_other) {
+  static const struct {
+    const char *text;
+    os_standing_t standing;
+    bool is_only_thread;
+  } cases[] = {
+      {"CapPrm:\t0\nSeccomp:\t0\n", {false, true}, false},
+      {"Uid:\t1\t1\t1\t1\nGid:\t2\t2\t2\t2\nThreads:\t1\nSeccomp:\t0\n", {true, true}, true},
+      {"Uid:\t1\t1\t1\t1\nGid:\t2\t2\t2\t2\nThreads:\t2\nCapPrm:\t0\nSeccomp:\t\n", {true, true}, false},
+      {"Uid:\t1\t1\t1\t1\nGid:\t2\t2\t2\t2\nThreads:\t1\nCapPrm:\t0\nSeccomp:\t0\n", {false, false}, true},
+  };
+  char file[] = "/tmp/hakmem-status-XXXXXX", place[64];
+  if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) check_skip("needs root");
+  snprintf(place, sizeof place, "/proc/self/task/%ld/status", syscall_3(SYS_gettid, 0, 0, 0));
+  int fd = mkstemp(file);
+  REQUIRE(fd >= 0);
+  bool mounted = mount(file, place, NULL, MS_BIND, NULL) == 0;
+  REQUIRE(unlink(file) == 0);
+  if (!mounted) check_skip("nothing may be mounted there");
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    size_t length = strlen(cases[i].text);
+    REQUIRE(ftruncate(fd, 0) == 0 && pwrite(fd, cases[i].text, length, 0) == (ssize_t)length);
+    CHECK(is_standing(cases[i].standing));
+    CHECK_EQ(os_is_only_thread(), cases[i].is_only_thread);
+  }
 }
 
 /* They stand in one line before what is looked for. */
