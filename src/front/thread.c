@@ -87,7 +87,7 @@ static void leave(void) {
 static _Atomic uint64_t turns_seen;
 
 /* Who frees may not tell the program: so what is to be told stays due until somebody allocates. */
-static HAK_COLD bool leave_in_turn(uint64_t seen) {
+static HAK_NOINLINE bool leave_in_turn(uint64_t seen) {
   store_relaxed(&turns_seen, seen);
   limits_due(thread_heap);
   purge_new_holes();

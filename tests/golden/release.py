@@ -8,6 +8,7 @@
   silence   programs print the same with the library as without it, and nothing on standard error
   seldom    what seldom runs is code of its own, of which a small process brings in nothing: src/placement.ld
   first     a process that allocates nothing brings in what starts and ends it alone: src/placement.ld
+  small     a small process with one thread brings in that and what such ones run: src/placement.ld
 """
 import argparse
 import os
@@ -128,18 +129,27 @@ def check_placed(check, library, command, wanted, unwanted):
 
 
 def check_seldom(library):
-    yield from check_placed("seldom", library, ["/bin/cat", "/proc/self/smaps"], [".text"], [".text.seldom"])
+    yield from check_placed("seldom", library, ["/bin/cat", "/proc/self/smaps"], [".text.small"], [".text.seldom"])
+
+
+def check_resident(check, library, arguments, wanted, unwanted):
+    """The same of resident.c."""
+    with tempfile.TemporaryDirectory() as made:
+        program = os.path.join(made, "resident")
+        subprocess.run(["cc", "-O1", "-fno-builtin", "-o", program, HERE / "resident.c"], check=True)
+        yield from check_placed(check, library, [program, *arguments], wanted, unwanted)
 
 
 def check_first(library):
-    with tempfile.TemporaryDirectory() as made:
-        idle = os.path.join(made, "idle")
-        subprocess.run(["cc", "-O1", "-o", idle, HERE / "idle.c"], check=True)
-        yield from check_placed("first", library, [idle], [".text.first"], [".text.seldom", ".text", ".eh_frame"])
+    yield from check_resident("first", library, [], [".text.first"], [".text.seldom", ".text.small", ".text", ".eh_frame"])
+
+
+def check_small(library):
+    yield from check_resident("small", library, ["allocate"], [".text.first", ".text.small"], [".text.seldom", ".text"])
 
 
 CHECKS = {"imports": check_imports, "exports": check_exports, "needed": check_needed, "tls": check_tls, "silence": check_silence,
-          "seldom": check_seldom, "first": check_first}
+          "seldom": check_seldom, "first": check_first, "small": check_small}
 
 
 def main():

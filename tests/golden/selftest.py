@@ -373,20 +373,27 @@ class Release(Library):
     def test_placement(self):
         fill = '__attribute__((used, section("%s"))) void %s(void) { __asm__ volatile(".skip 8192, 0x90"); }\n'
         seldom, usual, first = fill % (".text.unlikely.x", "x"), fill % (".text.y", "y"), fill % (".text.startup.x", "h")
-        start = "__attribute__((constructor%s)) static void start(void) { __asm__ volatile(\"\"); }\n"
-        runs = start % ', section(".text.unlikely.z")'
+        small = fill % (".text.hak_malloc", "s")
+        runs, begins, other, starts = (
+            f'__attribute__((constructor, section("{name}"))) static void c{i}(void) {{ __asm__ volatile(""); }}\n'
+            for i, name in enumerate((".text.unlikely.z", ".text.hak_free", ".text.z", ".text.start")))
         apart = ("-O1", "-Wl,-T," + str(TOOLS.parent / "src/placement.ld"))
-        self.assertEqual("", self.found("seldom", seldom + usual + start % "", *apart))
-        self.assertIn("of .text.seldom are resident", self.found("seldom", seldom + usual + runs, *apart))
-        self.assertIn("nothing of .text is resident", self.found("seldom", seldom + usual, *apart, "-nostdlib"))
-        self.assertIn(".text.seldom is not there", self.found("seldom", seldom + usual + start % "", "-O1"))
-        self.assertIn(".text.seldom is not there", self.found("seldom", usual + start % "", *apart))
+        self.assertEqual("", self.found("seldom", seldom + small + begins, *apart))
+        self.assertIn("of .text.seldom are resident", self.found("seldom", seldom + small + begins + runs, *apart))
+        self.assertIn("nothing of .text.small is resident", self.found("seldom", seldom + small, *apart, "-nostdlib"))
+        self.assertIn(" is not there", self.found("seldom", seldom + small + begins, "-O1"))
+        self.assertIn(".text.seldom is not there", self.found("seldom", small + begins, *apart))
         tables = "void callee(void) WEAK;\n" + "".join(f"void g{i}(void) {{ if (callee) callee(); callee(); }}\n" for i in range(64))
-        parts = seldom + usual + first + tables
+        parts = seldom + usual + small + first + tables
         apart = (*apart, "-DWEAK=__attribute__((weak))", "-ffunction-sections")
-        self.assertEqual("", self.found("first", parts + start % "", *apart))
-        self.assertIn("of .text are resident", self.found("first", parts + start % ', section(".text.z")', *apart))
+        self.assertEqual("", self.found("first", parts + starts, *apart))
+        self.assertIn("of .text are resident", self.found("first", parts + other, *apart))
+        self.assertIn("of .text.small are resident", self.found("first", parts + begins, *apart))
         self.assertIn("nothing of .text.first is resident", self.found("first", parts, *apart, "-nostdlib"))
+        self.assertEqual("", self.found("small", parts + starts + begins, *apart))
+        self.assertIn("of .text are resident", self.found("small", parts + begins + other, *apart))
+        self.assertIn("of .text.seldom are resident", self.found("small", parts + begins + runs, *apart))
+        self.assertIn("nothing of .text.small is resident", self.found("small", parts + starts, *apart))
 
 
 BUMP = """

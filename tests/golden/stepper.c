@@ -78,7 +78,7 @@ static void child_run(int count, char **sizes, bool operators) {
 
 typedef struct text_range {
   uint64_t base; /* where the file's first byte is mapped */
-  uint64_t low;  /* the executable mapping */
+  uint64_t low;  /* the executable mappings, and what lies between them */
   uint64_t high;
 } text_range_t;
 
@@ -101,7 +101,7 @@ static text_range_t library_find(pid_t pid, const char *library) {
       range.base = low;
     }
     if (access[2] == 'x') {
-      range.low = low;
+      if (range.low == 0) range.low = low;
       range.high = high;
     }
   }
