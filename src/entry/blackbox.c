@@ -332,8 +332,8 @@ static bool box_open(void) {
     keeper_watch(NULL, NULL, false);
     return false;
   }
-  box.statm = file_open("/proc/self/statm");
-  box.maps = file_open("/proc/self/maps");
+  box.statm = file_open("/proc/thread-self/statm");
+  box.maps = file_mappings();
   box.memory = file_memory("hakmem");
   box.window_file = box.window.there ? file_memory("hakmem-window") : -1;
   group_open();

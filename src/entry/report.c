@@ -5,13 +5,13 @@
 #include "entry/entry.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 #if HAK_OVERRIDE && defined(__GLIBC__)
 #include <malloc.h>
 #endif
 
+#include "os/file.h"
 #include "os/line.h"
 #include "kit/pressure.h"
 #include "os/os.h"
@@ -34,18 +34,19 @@ static HAK_COLD void write_json_number(writer_t *w, const char *name, uint64_t v
  * mappings stay 0. */
 static void stats_add_os(hak_stats_t *stats) {
   char text[256];
-  if (os_read_file("/proc/self/statm", text, sizeof text) > 0) {
+  bool there = os_read_file("/proc/thread-self/statm", text, sizeof text) > 0; /* the first thread may have ended */
+  if (there || os_read_file("/proc/self/statm", text, sizeof text) > 0) {
     const char *at = strchr(text, ' ');
     for (at = at != NULL ? at + 1 : ""; *at >= '0' && *at <= '9'; at++) stats->resident = stats->resident * 10 + (uint64_t)(*at - '0');
     stats->resident *= os_page_size();
   }
-  int fd = load_relaxed(&os_filters) != 0 ? -1 : open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return;
+  int file = load_relaxed(&os_filters) != 0 ? -1 : file_mappings();
   char block[1024];
-  for (ssize_t n; (n = read(fd, block, sizeof block)) > 0;) {
-    for (ssize_t i = 0; i < n; i++) stats->mappings += block[i] == '\n';
+  long bytes;
+  for (uint64_t at = 0; (bytes = file_pread(file, block, sizeof block, at)) > 0; at += (uint64_t)bytes) {
+    for (long i = 0; i < bytes; i++) stats->mappings += block[i] == '\n';
   }
-  close(fd);
+  file_close(file);
 }
 
 static HAK_COLD void stats_fill(hak_stats_t *stats, hak_class_stats_t *of_class) {

@@ -19,6 +19,15 @@ HAK_COLD int file_open(const char *path) {
   return or_none(syscall_6(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC | O_NOCTTY, 0, 0, 0));
 }
 
+/* Where the first thread has ended, the process's own list is empty. */
+HAK_COLD int file_mappings(void) {
+  char byte;
+  int file = file_open("/proc/self/maps");
+  if (file_pread(file, &byte, 1, 0) == 1) return file;
+  file_close(file);
+  return file_open("/proc/thread-self/maps");
+}
+
 HAK_COLD int file_memory(const char *name) { return or_none(syscall_3(SYS_memfd_create, (long)name, 1 /* closed by exec */, 0)); }
 
 HAK_COLD void file_close(int file) {

@@ -12,6 +12,7 @@ HAK_CHECKED bool file_apart(void);
 
 /* All of these return -1 where it cannot be. */
 int file_open(const char *path);   /* to be read */
+int file_mappings(void);          /* those of this process, a line each */
 int file_memory(const char *name); /* one in no folder; `name` is what /proc shows for it */
 /* Bytes from a place on, as many as there are up to `bytes`. Of the kernel's files a line is not cut if they are read in turn. */
 long file_pread(int file, void *to, size_t bytes, uint64_t from);

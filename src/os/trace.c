@@ -1,9 +1,9 @@
 #include "os/trace.h"
 
-#include <fcntl.h>
 
 #include "base/atomics.h"
 #include "base/format.h"
+#include "os/file.h"
 #include "os/line.h"
 #include "os/os.h"
 #include "os/syscall.h"
@@ -53,10 +53,10 @@ static uintptr_t read_hex(reader_t *r, int *last) {
   return value;
 }
 
-/* Finds the mapping of the address in /proc/self/maps: "start-end flags offset device inode path". */
+/* Finds the mapping of the address in the kernel's list: "start-end flags offset device inode path". */
 static void format_place(format_t *f, uintptr_t address) {
-  reader_t r = {.fd = syscall_6(SYS_openat, AT_FDCWD, (long)"/proc/self/maps", O_RDONLY | O_CLOEXEC, 0, 0, 0)};
-  if (syscall_failed(r.fd)) return;
+  reader_t r = {.fd = file_mappings()};
+  if (r.fd < 0) return;
   for (int c = 0; c >= 0;) {
     uintptr_t start = read_hex(&r, &c), end = read_hex(&r, &c);
     while (c >= 0 && reader_next(&r) != ' ') continue; /* flags */

@@ -5,6 +5,8 @@
 #include <hakmem/profile.h>
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
+#include <sys/wait.h>
 
 #include "places.h"
 #include "symbol.h"
@@ -267,6 +269,39 @@ TEST(sampled_blocks_are_like_others) {
     blocks[i] = moved;
   }
   for (int i = 0; i < COUNT; i++) api.free(blocks[i]);
+}
+
+/* What is left of the process whose first thread has ended: whether a snapshot names its mappings. */
+static void *look_alone(void *first) {
+  char line[1024];
+  unsigned mappings = 0;
+  FILE *file = tmpfile();
+  (void)pthread_join(*(pthread_t *)first, NULL);
+  bool written = file != NULL && profile.write(fileno(file));
+  if (written) rewind(file);
+  while (written && fgets(line, sizeof line, file) != NULL) mappings += strncmp(line, "mapping ", 8) == 0;
+  hak_stats_t stats = {.struct_size = sizeof stats};
+  bool told = ((bool (*)(hak_stats_t *))(uintptr_t)symbol_find("hak_stats_get"))(&stats);
+  _exit(!written ? 2 : (mappings == 0 && !is_secure()) ? 3 : !told || stats.resident == 0 || stats.mappings == 0 ? 4 : 0);
+}
+
+/* Of its first thread the kernel's files are empty then. */
+TEST(a_process_whose_first_thread_has_ended_tells_of_itself) {
+  static pthread_t first;
+  pthread_t other;
+  int status;
+  find_profile();
+  hold_all();
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    first = pthread_self();
+    if (pthread_create(&other, NULL, look_alone, &first) != 0) _exit(5);
+    pthread_exit(NULL);
+  }
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  CHECK(WIFEXITED(status));
+  CHECK_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(a_snapshot_that_cannot_be_written_is_said) {
