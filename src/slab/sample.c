@@ -162,9 +162,11 @@ void sample_enter(sampler_t *sampler, const unit_t *slab, void **blocks, uint32_
 
 /* --- blocks ------------------------------------------------------------------------------- */
 
+static uint32_t sample_asked(size_t bytes) { return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes; }
+
 /* The stores release what the state was before: who reads one of them finds the state changed. */
 static void sample_fill(sample_t *sample, size_t asked, uint32_t now, sample_state_t state) {
-  store_release(&sample->asked, asked > UINT32_MAX ? UINT32_MAX : (uint32_t)asked);
+  store_release(&sample->asked, sample_asked(asked));
   store_release(&sample->born, now);
   store_release(&sample->tag, site_tag);
   if (state == SAMPLE_LIVE) store_release(&sample->site, site_wanted());
@@ -273,18 +275,20 @@ void sample_resize(const void *block, size_t asked) {
 
 /* --- large blocks ------------------------------------------------------------------------- */
 
-/* One that grows in place, and is known already for certain, stays what it is; tracers are told of another. */
+/* One that grows in place, and is known already for certain, stays its first site's; tracers are told of another. */
 void sample_resize_large(uint32_t unit, size_t bytes) {
   if (!HAK_SAMPLED || sample_rate == 0) return;
-  const sample_t *sample = sample_of(unit);
+  sample_t *sample = sample_of(unit);
   sample_state_t state = sample_state(sample);
   bool known = state == SAMPLE_LIVE || (state == SAMPLE_QUIET && !is_listened());
   if (!known || load_relaxed(&sample->chance) != 0 || chance_of(bytes) != 0) {
     sample_open_large(unit, bytes);
-  } else if (state == SAMPLE_LIVE) {
-    tell_free(region_address(unit));
-    tell_alloc(region_address(unit), bytes, 0);
+    return;
   }
+  store_relaxed(&sample->asked, sample_asked(bytes));
+  if (state != SAMPLE_LIVE) return;
+  tell_free(region_address(unit));
+  tell_alloc(region_address(unit), bytes, 0);
 }
 
 void sample_open_large(uint32_t unit, size_t bytes) {

@@ -46,7 +46,7 @@ typedef struct sample {
   _Atomic uint32_t chance; /* of being sampled, in 1/2^32; 0: certain */
   _Atomic uint32_t site;  /* kit/site.h */
   _Atomic uint32_t tag;   /* of the thread: hak_tag_set */
-  _Atomic uint32_t asked; /* bytes; of a large block its unit tells */
+  _Atomic uint32_t asked; /* bytes, of a large block rounded to pages; UINT32_MAX: its unit tells */
   _Atomic uint32_t born;  /* sample_clock */
   _Atomic uint32_t fired; /* the second, and in the low eight bits how often in that */
 } sample_t;

@@ -458,6 +458,12 @@ TEST(a_large_block_that_grows_in_place_is_looked_at_again) {
   REQUIRE(block != NULL);
   uint32_t unit = (uint32_t)region_unit(block);
   CHECK(large_resize(unit_at(unit), RATE));
-  CHECK(sample_state(sample_of(unit)) == SAMPLE_LIVE);
-  CHECK_EQ(load_relaxed(&sample_of(unit)->chance), 0);
+  sample_t *sample = sample_of(unit);
+  CHECK(sample_state(sample) == SAMPLE_LIVE);
+  CHECK_EQ(load_relaxed(&sample->chance), 0);
+  store_relaxed(&sample->site, 5);
+  CHECK(large_resize(unit_at(unit), 3 * RATE));
+  CHECK(load_relaxed(&sample->asked) == 3 * RATE && load_relaxed(&sample->site) == 5);
+  CHECK(large_resize(unit_at(unit), RATE));
+  CHECK(load_relaxed(&sample->asked) == RATE && load_relaxed(&sample->site) == 5);
 }
