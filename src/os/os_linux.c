@@ -256,14 +256,24 @@ static bool may_map(void) {
   return page != NULL && os_unmap(page, bytes);
 }
 
+/* A kernel from 6.17 on moves several mappings one by one, and may stop between two of them.  Growth in place is refused for more than
+ * one, before anything else is looked at; and for one too, as far as another mapping: this stack's or this library's. */
+static bool is_one_mapping(char *start, size_t bytes) {
+  static char ours;
+  char here, *last = start + bytes, *beyond = &here > last ? &here : &ours;
+  if (beyond < last) return false; /* none is known */
+  size_t length = bits_round_up((size_t)(beyond - start) + 1, os_page_size());
+  return syscall_6(SYS_mremap, (long)start, (long)bytes, (long)length, 0, 0, 0) != -EFAULT;
+}
+
 bool os_move(void *from, void *to, size_t bytes) {
   static _Atomic bool unable;
   static _Atomic uint32_t verdict;
   if (load_relaxed(&unable) || !os_tried(&verdict, move_works)) return false;
   /* The kernel unmaps the target before it looks at the limit; nothing could be mapped in its place then. */
-  if (!may_map()) return false;
-  /* Of locked pages the lock would go along, and not stay with `from`: such advice is refused for them.  What is moved
-   * is one mapping, unless the program has locked a part, so one page tells of all. */
+  if (!may_map() || !is_one_mapping(from, bytes)) return false;
+  /* Of locked pages the lock would go along, and not stay with `from`: such advice is refused for them.  Of one mapping one page tells of
+   * all. */
   if (!os_madvise(from, os_page_size(), MADV_COLD)) return false;
   long error = os_mremap(from, to, bytes);
   if (error == 0) return true;

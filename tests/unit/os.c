@@ -377,6 +377,21 @@ TEST(a_move_that_is_refused_is_not_the_last) {
   CHECK(to[0] == 8 && unit_is_zero(from, bytes - page) && from[bytes - page] == 8);
 }
 
+/* Some kernels move a part of them. */
+TEST(several_mappings_are_not_moved) {
+  size_t page = os_page_size(), bytes = some * page;
+  char *start = os_map(3 * bytes);
+  REQUIRE(start != NULL);
+  char *from = start, *to = start + 2 * bytes;
+  if (!os_move(from, to, bytes)) check_skip("the kernel moves no pages");
+  memset(from, 8, bytes);
+  REQUIRE(madvise(from + bytes / 2, page, MADV_DONTFORK) == 0);
+  CHECK(!os_move(from, to, bytes));
+  CHECK(from[0] == 8 && from[bytes - 1] == 8 && unit_is_zero(to, bytes));
+  REQUIRE(madvise(from + bytes / 2, page, MADV_DOFORK) == 0);
+  CHECK(os_move(from, to, bytes) && to[bytes - 1] == 8);
+}
+
 /* The kernel takes the target away before it finds that it may map nothing. */
 static void move_under(int kind) {
   size_t bytes = some * os_page_size();
