@@ -173,6 +173,7 @@ static bool may_start(bool *confined) {
   if (load_relaxed(&os_filters) != 0) return false;
   if (watches()) return true; /* it was asked for */
   os_standing_t standing = os_standing();
+  if (!standing.filtered && os_is_guest()) return false; /* it would end with what vfork has made, whatever it holds then */
   *confined = !standing.filtered;
   return !standing.filtered || (os_multi_threaded() && !standing.privileged);
 }

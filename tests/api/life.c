@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <sys/auxv.h>
 #include <sys/syscall.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 /* Empty: the program may be of another libc or processor than what would be preloaded. */
@@ -455,6 +456,23 @@ TEST(child_that_ends_its_only_thread_ends_with_its_status) {
   CHECK_EQ(status_of(child), 7 << 8);
 }
 #endif
+
+/* Links of the folder: two more than there are threads. */
+static int leave_much_idle_and_look(void *unused) {
+  struct stat status;
+  (void)leave_much_idle(unused);
+  api.free(api.malloc(100000));
+  return stat("/proc/self/task", &status) == 0 ? (int)status.st_nlink : 0;
+}
+
+/* It would end with the child, whatever it holds then, and the memory is the parent's. */
+TEST(child_that_shares_the_memory_starts_no_thread) {
+  UNSANITIZED();
+  enum { STACK = 1 << 18 };
+  static _Alignas(64) char stack[STACK];
+  pid_t child = clone(leave_much_idle_and_look, stack + STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+  CHECK_EQ(status_of(child), 3 << 8);
+}
 
 TEST(vfork_and_exec) {
   for (volatile int i = 0; i < 20; i++) { /* vfork returns twice */
