@@ -49,13 +49,20 @@ typedef struct run {
   bool by_growth;
 } run_t;
 
-/* Gives the run back and sets it free again. */
-static void run_end(run_t *run) {
-  uint32_t units = run->end - run->start;
-  if (units == 0) return;
-  bool done = purge_span(run->start, units);
-  if (done) run->purged += units;
-  word_walk_t walk = {run->start, run->end};
+/* A page that the program has locked fails all that the kernel would do from it on: so a part that fails is halved, so often at most. */
+#define HALVED_MOST 64
+
+/* Gives a part of the run back and sets it free again. */
+static void part_end(run_t *run, uint32_t start, uint32_t end, uint32_t *halved) {
+  bool done = purge_span(start, end - start);
+  if (!done && end - start > 1 && (*halved)++ < HALVED_MOST) {
+    uint32_t middle = start + (end - start) / 2;
+    part_end(run, start, middle, halved);
+    part_end(run, middle, end, halved);
+    return;
+  }
+  if (done) run->purged += end - start;
+  word_walk_t walk = {start, end};
   uint32_t s, mask;
   while (word_next(&walk, &s, &mask)) {
     superslab_t *superslab = &region.superslabs[s];
@@ -64,6 +71,11 @@ static void run_end(run_t *run) {
     if (done && run->by_growth) atomic_fetch_or_explicit(&superslab->grown, mask, memory_order_relaxed);
     ledger_release(s, mask);
   }
+}
+
+static void run_end(run_t *run) {
+  uint32_t halved = 0;
+  if (run->end != run->start) part_end(run, run->start, run->end, &halved);
   run->start = run->end;
 }
 

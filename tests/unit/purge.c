@@ -1,6 +1,8 @@
 /* purge.c - when free units go back, which, and what is counted; by time in span.c too. */
 #include "space/purge.h"
 
+#include <sys/mman.h>
+
 #include "fake_os.h"
 #include "kit/options.h"
 #include "space.h"
@@ -270,6 +272,24 @@ TEST(a_purged_span_reads_as_zero_and_stays_in_use) {
   CHECK_EQ(purge_bytes(), 70 * HAK_UNIT);
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), 1);
   check_counts();
+}
+
+/* As where the program has locked a page. */
+TEST(a_unit_that_cannot_be_purged_keeps_no_other_from_it) {
+  start_purge(0);
+  uint32_t span = take(21 * WORD, WORD, SPAN_PLAIN);
+  REQUIRE(mlock(region_address(span + 5 * WORD), 1) == 0);
+  span_free(span, 21 * WORD);
+  CHECK_EQ(purge_all(), (21 * WORD - 1) * HAK_UNIT);
+  check_counts();
+}
+
+TEST(a_part_is_halved_no_more_often_than_its_bound) {
+  start_purge(0);
+  span_free(take(21 * WORD, WORD, SPAN_PLAIN), 21 * WORD);
+  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
+  CHECK_EQ(purge_all(), 0);
+  CHECK_EQ(fake_os_injected(), 2 * 64 + 1);
 }
 
 TEST(a_span_that_cannot_be_purged_keeps_its_content) {

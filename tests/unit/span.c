@@ -686,11 +686,12 @@ TEST(a_purge_that_failed_is_tried_again) {
   start_space(UINT64_MAX);
   (void)used_and_freed(5);
   first_step(100);
-  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, 1);
+  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
   fake_os_pass_time(50);
   CHECK_EQ(purge_due(), 0);
-  CHECK_EQ(fake_os_injected(), 1);
+  CHECK_EQ(fake_os_injected(), 9); /* of five units, of each half, and so on */
   CHECK_EQ(dirty_free(), 5);
+  fake_os_fail_none();
   fake_os_pass_time(50);
   CHECK_EQ(purge_due(), 5 * HAK_UNIT);
   CHECK_EQ(dirty_free(), 0);
