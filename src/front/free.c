@@ -14,33 +14,36 @@
 #include "slab/sample.h"
 #include "slab/slots.h"
 
-static _Noreturn void fault_freed(const block_info_t *info, const void *block, const char *function) {
-  block_info_t freed = *info;
-  freed.state = BLOCK_FREED;
-  block_fault(&freed, block, function);
+/* It was the start of a live block a moment ago. */
+static HAK_COLD _Noreturn void fault_not_live(const void *block, const char *function) {
+  block_info_t info = block_inspect(block);
+  info.state = BLOCK_FREED;
+  block_fault(&info, block, function);
 }
 
 /* Claims the live block for its one free: another thread may have been faster. */
-static void free_claim(const block_info_t *info, const void *block, const char *function) {
-  if (HAK_CHECKS && !region_clear_live(block)) fault_freed(info, block, function);
+static void free_claim(const void *block, const char *function) {
+  if (!HAK_CHECKS || HAK_LIKELY(region_clear_live(block))) return;
+  fault_not_live(block, function);
 }
 
 /* These return whether nothing is due that was not before. */
 
-static bool free_large(const block_info_t *info, void *block, const char *function) {
-  free_claim(info, block, function);
-  if (HAK_SECURE && !large_is_whole(info->span)) {
+static bool free_large(unit_t *span, void *block, const char *function) {
+  free_claim(block, function);
+  if (HAK_SECURE && !large_is_whole(span)) {
     fault_abort("overflow", function, block, "bytes behind the block were overwritten", FAULT_LARGE);
   }
-  if (HAK_UNLIKELY(load_relaxed(&info->span->owned))) named_let_go(info->span);
-  if (!HAK_SECURE && load_relaxed(&info->span->units) <= KEPT_UNITS) thread_attach_to_keep();
-  heap_keep_t kept = heap_keep_large(thread_heap, info->span);
-  if (kept == KEEP_NONE) large_free(info->span);
+  if (HAK_UNLIKELY(load_relaxed(&span->owned))) named_let_go(span);
+  if (!HAK_SECURE && load_relaxed(&span->units) <= KEPT_LONGEST) thread_attach_to_keep();
+  heap_keep_t kept = heap_keep_large(thread_heap, span);
+  if (kept == KEEP_NONE) large_free(span);
   return kept == KEEP_AS_NOTED;
 }
 
-static bool free_slot(const block_info_t *info, void *block, const char *function) {
-  free_claim(info, block, function);
+static bool free_slot(unit_t *span, void *block, const char *function) {
+  (void)span;
+  free_claim(block, function);
   slot_free(block, function);
   return false;
 }
@@ -52,18 +55,18 @@ static bool may_have_size(const block_info_t *info, size_t size) {
 }
 
 /* Where blocks are live by their bit, free_elsewhere has found this one not to be: another thread freed it, and has got it again. */
-static void free_sampled(const block_info_t *info, void *block, const char *function) {
-  if (!sample_close(block)) fault_freed(info, block, function);
+static void free_sampled(void *block, const char *function) {
+  if (!sample_close(block)) fault_not_live(block, function);
   heap_take_back(thread_heap, block);
 }
 
-static bool free_in_slab(const block_info_t *info, void *block, const char *function) {
+static bool free_in_slab(unit_t *span, void *block, const char *function) {
   if (!HAK_SECURE) {
-    free_sampled(info, block, function);
+    free_sampled(block, function);
     return false;
   }
-  free_claim(info, block, function);
-  unsigned c = load_relaxed(&info->span->size_class);
+  free_claim(block, function);
+  unsigned c = load_relaxed(&span->size_class);
   secure_clear(block, c, function);
   heap_t *heap = thread_attach();
   if (heap != NULL) block = quarantine_put(heap, block, c);
@@ -71,7 +74,7 @@ static bool free_in_slab(const block_info_t *info, void *block, const char *func
   return false;
 }
 
-static bool (*const free_of_kind[])(const block_info_t *info, void *block, const char *function) = {
+static bool (*const free_of_kind[])(unit_t *span, void *block, const char *function) = {
     [UNIT_SLAB] = free_in_slab,
     [UNIT_LARGE] = free_large,
     [UNIT_SLOTS] = free_slot,
@@ -85,7 +88,7 @@ static bool free_inspected(void *block, size_t size, const char *function) {
   if (HAK_UNLIKELY(HAK_SECURE && size != 0 && !may_have_size(&info, size))) {
     block_fault_size(&info, block, function, "block is larger");
   }
-  return free_of_kind[load_relaxed(&info.span->kind)](&info, block, function);
+  return free_of_kind[load_relaxed(&info.span->kind)](info.span, block, function);
 }
 
 static HAK_NOINLINE void free_announce(unit_t *slab) {
@@ -95,10 +98,20 @@ static HAK_NOINLINE void free_announce(unit_t *slab) {
   thread_leave_with_upkeep();
 }
 
+/* The large block that starts there, live or not; NULL if none does. */
+HAK_INLINE unit_t *large_at(const void *block) {
+  size_t unit = region_unit(block);
+  if (unit >= load_acquire(&region.units) || block != region_address((uint32_t)unit)) return NULL;
+  return load_relaxed(&unit_at((uint32_t)unit)->kind) == UNIT_LARGE ? unit_at((uint32_t)unit) : NULL;
+}
+
 static HAK_NOINLINE void free_rest(void *block, size_t size, const char *function) {
   if (block == NULL) return;
   thread_enter();
-  (void)(free_inspected(block, size, function) ? thread_leave_unchanged() : thread_leave_with_upkeep());
+  unit_t *large = HAK_SECURE ? NULL : large_at(block);
+  bool usual = large != NULL && size <= large_usable(large);
+  bool unchanged = usual ? free_large(large, block, function) : free_inspected(block, size, function);
+  (void)(unchanged ? thread_leave_unchanged() : thread_leave_with_upkeep());
 }
 
 /* Another heap's block: an atomic operation and mostly a plain store, and no more unless its slab has to be announced. What

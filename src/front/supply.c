@@ -81,7 +81,7 @@ void *heap_take_large(heap_t *heap, size_t size, span_use_t use) {
 }
 
 heap_keep_t heap_keep_large(heap_t *heap, unit_t *first) {
-  if (heap == NULL || load_relaxed(&first->units) > KEPT_UNITS) return KEEP_NONE;
+  if (heap == NULL || load_relaxed(&first->units) > KEPT_LONGEST) return KEEP_NONE;
   uint32_t kept = large_keep(&heap->owner.kept, first, keep_most());
   if (kept == 0) return KEEP_NONE;
   if (HAK_LIKELY(kept <= load_relaxed(&heap->rest.noted_units))) return KEEP_AS_NOTED;

@@ -21,30 +21,46 @@ static void span_give(uint64_t word) {
   span_free(word_unit(word), word_units(word));
 }
 
-/* What was put last comes first, and behind it mostly what was put before it: kept_put fills the words from the last one on. */
+/* What was put last comes first, and behind it mostly what was put before it. */
 uint32_t kept_take(kept_t *kept, uint32_t units) {
-  uint32_t latest = kept->latest;
-  for (unsigned i = 0; i < KEPT_MOST; i++) {
-    _Atomic uint64_t *at = &kept->kept_spans[(latest + i) % KEPT_MOST];
+  uint32_t row = units % KEPT_ROWS, top = kept->top[row];
+  for (unsigned i = 1; i <= KEPT_WAYS; i++) {
+    uint32_t way = (top - i) % KEPT_WAYS;
+    _Atomic uint64_t *at = &kept->kept_spans[row * KEPT_WAYS + way];
     uint64_t word = load_relaxed(at);
-    if (word_units(word) == units && word_change(at, word, 0)) return word_unit(word);
+    if (word_units(word) != units || !word_change(at, word, 0)) continue;
+    kept->bound -= units;
+    kept->top[row] = (uint8_t)way;
+    return word_unit(word);
   }
   return SPAN_NONE;
 }
 
+/* Whether so many units more are no more than `most`. */
+static bool has_room(kept_t *kept, uint32_t units, uint32_t most) {
+  uint32_t released = load_relaxed(&kept->released);
+  if (HAK_LIKELY(kept->bound + units <= most)) return true;
+  if (kept->counted == released) return false;
+  kept->counted = released;
+  kept->bound = kept_units(kept);
+  return kept->bound + units <= most;
+}
+
 uint32_t kept_put(kept_t *kept, unit_t *first, uint32_t most) {
-  uint32_t units = load_relaxed(&first->units), together = units;
-  uint32_t room = KEPT_MOST;
-  for (unsigned i = 0; i < KEPT_MOST; i++) {
-    uint64_t word = load_relaxed(&kept->kept_spans[i]);
-    if (word == 0) room = i;
-    together += word_units(word);
+  uint32_t units = load_relaxed(&first->units);
+  if (!has_room(kept, units, most)) return 0;
+  uint32_t row = units % KEPT_ROWS, top = kept->top[row];
+  for (unsigned i = 0; i < KEPT_WAYS; i++) {
+    uint32_t way = (top + i) % KEPT_WAYS;
+    _Atomic uint64_t *at = &kept->kept_spans[row * KEPT_WAYS + way];
+    if (load_relaxed(at) != 0) continue;
+    store_relaxed(&first->kind, (uint8_t)UNIT_KEPT);
+    if (word_change(at, 0, word_of(unit_number(first), units))) {
+      kept->top[row] = (uint8_t)(way + 1);
+      return kept->bound += units;
+    }
+    store_relaxed(&first->kind, (uint8_t)UNIT_LARGE); /* a signal handler has taken the room */
   }
-  if (room == KEPT_MOST || together > most) return 0;
-  store_relaxed(&first->kind, (uint8_t)UNIT_KEPT);
-  kept->latest = room;
-  if (word_change(&kept->kept_spans[room], 0, word_of(unit_number(first), units))) return together;
-  store_relaxed(&first->kind, (uint8_t)UNIT_LARGE); /* a signal handler has taken the room */
   return 0;
 }
 
@@ -56,6 +72,7 @@ bool kept_release(kept_t *kept) {
     span_give(word);
     any = true;
   }
+  if (any) add_relaxed(&kept->released, 1);
   return any;
 }
 
@@ -68,6 +85,7 @@ uint32_t kept_age(kept_t *kept) {
     span_give(word);
     given += word_units(word);
   }
+  add_relaxed(&kept->released, 1);
   return given;
 }
 
@@ -79,6 +97,7 @@ uint32_t kept_units(const kept_t *kept) {
 
 HAK_COLD void kept_forget(kept_t *kept) {
   for (unsigned i = 0; i < KEPT_MOST; i++) store_relaxed(&kept->kept_spans[i], 0);
+  kept->bound = 0;
 }
 
 HAK_AUDITED void kept_audit_alone(const kept_t *kept) {

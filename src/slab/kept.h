@@ -11,13 +11,20 @@
 
 #include "slab/unit.h"
 
-#define KEPT_MOST 8      /* spans */
-#define KEPT_UNITS 8u    /* of them together: 512 KiB */
+#define KEPT_LONGEST 8u /* units of a span: 512 KiB */
+#define KEPT_UNITS 32u  /* of all together: 2 MiB */
+#define KEPT_ROWS 4u    /* spans of one length share a row */
+#define KEPT_WAYS 8u    /* spans in a row: a line */
+#define KEPT_MOST (KEPT_ROWS * KEPT_WAYS)
 
 typedef struct kept {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t kept_spans[KEPT_MOST]; /* 0: none */
   _Atomic uint64_t takes, puts; /* so far, by the thread that has the owner */
-  uint32_t latest;              /* where that thread's last one was put */
+  _Atomic uint32_t released;    /* how often some may have gone back to the space */
+  /* Of that thread alone: */
+  uint32_t counted;       /* `released` when it last counted the units */
+  uint32_t bound;         /* no more units than these, but for what a signal handler has put since */
+  uint8_t top[KEPT_ROWS]; /* behind where the last one of the row was put */
 } kept_t;
 
 /* The first unit of a span of so many units, which is still of kind UNIT_KEPT and as it was left; SPAN_NONE if none is kept. */

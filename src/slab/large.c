@@ -84,10 +84,11 @@ void *large_alloc_to_grow(size_t size, uint32_t home) {
 void *large_take_kept(kept_t *kept, size_t size, span_use_t use) {
   size_t bytes = large_good_size(size);
   uint32_t units = units_of(bytes);
-  uint32_t unit = bytes != 0 && units <= KEPT_UNITS ? kept_take(kept, units) : SPAN_NONE;
+  uint32_t unit = bytes != 0 && units <= KEPT_LONGEST ? kept_take(kept, units) : SPAN_NONE;
   if (unit == SPAN_NONE) {
     /* Runs of free units that are long, or not fresh, come before what is kept. */
-    if ((units > KEPT_UNITS && use != SPAN_ZEROED) || ledger_idle_units() < units) (void)kept_release(kept);
+    bool first = (units > KEPT_LONGEST && use != SPAN_ZEROED) || ledger_idle_units() < units;
+    if (first && kept->bound != 0) (void)kept_release(kept);
     return NULL;
   }
   if (use == SPAN_ZEROED) large_clear(unit, bytes);

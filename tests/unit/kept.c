@@ -21,7 +21,7 @@
 #include "slab/large.h"
 #include "unit.h"
 
-enum { LARGE = 40000, HELD = 200 }; /* one unit each; so many in use let a thread keep all it can */
+enum { LARGE = 40000, HELD = 600 }; /* one unit each; so many in use let a thread keep all it can */
 static char *held[HELD];
 
 /* A span at any size from LARGE_MIN on. */
@@ -80,15 +80,34 @@ TEST(what_it_gives_is_zero_and_aligned_where_that_was_asked_for) {
 }
 
 TEST(a_thread_keeps_a_share_and_no_more_than_there_is_room_for) {
+  void *spans[3][KEPT_WAYS];
   start_kept();
-  for (unsigned i = 0; i < HELD / 2; i++) give(held[i]);
-  CHECK_EQ(kept_units(mine()), KEPT_UNITS);
-  CHECK_EQ(check_sums().live, (uint64_t)(HELD / 2) * large_good_size(LARGE));
-  for (unsigned i = HELD / 2; i < HELD; i++) give(held[i]);
+  for (unsigned i = 0; i < 3 * KEPT_WAYS; i++) spans[i / KEPT_WAYS][i % KEPT_WAYS] = take((i / KEPT_WAYS + 1) * HAK_UNIT);
+  for (unsigned i = 0; i < KEPT_WAYS; i++) give(spans[0][i]);
+  give(held[0]); /* there are as many of its length */
+  CHECK_EQ(kept_units(mine()), KEPT_WAYS);
+  for (unsigned i = 0; i < KEPT_WAYS; i++) give(spans[1][i]);
+  CHECK_EQ(kept_units(mine()), 3 * KEPT_WAYS);
+  for (unsigned i = 0; i < KEPT_WAYS; i++) give(spans[2][i]);
+  CHECK_EQ(kept_units(mine()), KEPT_UNITS - (KEPT_UNITS - 3 * KEPT_WAYS) % 3);
+  CHECK_EQ(check_sums().live, (uint64_t)(HELD - 1) * large_good_size(LARGE));
   CHECK(kept_release(mine()) && !kept_release(mine()));
+  void *longest = take(KEPT_LONGEST * HAK_UNIT), *longer = take((KEPT_LONGEST + 1) * HAK_UNIT);
+  give(longest), give(longer);
+  CHECK_EQ(kept_units(mine()), KEPT_LONGEST);
+  for (unsigned i = 1; i < HELD; i++) give(held[i]);
+  CHECK(kept_release(mine()));
   char *two[] = {take(LARGE), take(LARGE), take(LARGE)};
   for (unsigned i = 0; i < 3; i++) give(two[i]); /* hardly anything is in use */
   CHECK_EQ(kept_units(mine()), 2);
+}
+
+TEST(what_it_gives_is_what_it_has_kept_last) {
+  start_kept();
+  for (unsigned i = 0; i < 3; i++) give(held[i]);
+  CHECK(take(LARGE) == held[2]);
+  give(held[3]);
+  for (unsigned i = 4; i-- > 0;) CHECK(i == 2 || take(LARGE) == held[i]);
 }
 
 TEST(it_keeps_nothing_where_memory_is_short_or_goes_back_at_once) {
@@ -165,7 +184,7 @@ TEST(fresh_memory_and_long_runs_come_after_what_is_kept) {
   CHECK(four == held[0] && kept_units(mine()) == 0);
   give(held[5]), give(held[6]);
   char *grown = take(LARGE);
-  CHECK(grown != NULL && take((KEPT_UNITS + 1) * HAK_UNIT) != NULL);
+  CHECK(grown != NULL && take((KEPT_LONGEST + 1) * HAK_UNIT) != NULL);
   CHECK_EQ(kept_units(mine()), 0);
 }
 
@@ -240,7 +259,7 @@ static void *free_large_alone(void *most) {
   CHECK(thread_heap == NULL);
   void *block = take(size);
   give(block);
-  if (size > KEPT_UNITS * HAK_UNIT) {
+  if (size > KEPT_LONGEST * HAK_UNIT) {
     CHECK(thread_heap == NULL);
     return NULL;
   }
@@ -251,7 +270,7 @@ static void *free_large_alone(void *most) {
 }
 
 TEST(a_thread_that_frees_large_blocks_alone_gets_a_heap_to_keep_them_in) {
-  size_t kept_size = LARGE, too_large = (KEPT_UNITS + 1) * HAK_UNIT;
+  size_t kept_size = LARGE, too_large = (KEPT_LONGEST + 1) * HAK_UNIT;
   void *heap;
   pthread_t thread;
   start_kept();
