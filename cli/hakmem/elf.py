@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import dataclasses
 import errno
 import io
 import os
@@ -31,6 +32,8 @@ _NOTES_MOST = 1 << 16  # bytes of a section
 _SECTIONS_MOST = 1 << 16  # of a file of holes there might be any number
 _FILE = 4  # STT_FILE: the local symbols after it are of that source
 _BINDINGS = {1: 0, 2: 1, 0: 2}  # global, weak, local: which of the names of one place to take
+_LOCAL = _BINDINGS[0]
+_HIDDEN = (1, 2)  # STV_INTERNAL, STV_HIDDEN: what lies behind some other source's symbols if the linker makes it local
 _OUR_SOURCE = "hakmem.c"
 _OUR_MARK = "hak_malloc"
 
@@ -49,6 +52,7 @@ class Symbol:
     size: int
     name: str
     source: str  # empty where it is not known
+    hidden: bool  # from other files of its program or library
 
 
 class _Named(io.BufferedReader):
@@ -106,29 +110,33 @@ def _symbols(elf: ELFFile) -> Iterator[Symbol]:
         strings = elf.get_section(section["sh_link"]).data()
         data = section.data()
         source = ""
-        for name, info, _, index, value, size in struct.iter_unpack("<IBBHQQ", data[: len(data) // 24 * 24]):
+        for name, info, other, index, value, size in struct.iter_unpack("<IBBHQQ", data[: len(data) // 24 * 24]):
             kind = info & 15
             if kind == _FILE:
                 source = _text(strings, name)
             elif kind in _FUNCTIONS and index:
                 rank = _BINDINGS.get(info >> 4, 1)
                 text = _text(strings, name).partition("@")[0]  # less the version, as in memcpy@GLIBC_2.2.5
-                found.append((value, -rank, -len(text), text, size, source if rank == 2 else ""))
+                hidden = other & 3 in _HIDDEN
+                of_source = source if rank == _LOCAL and not hidden else ""
+                found.append((value, -rank, -len(text), text, size, of_source, hidden or rank == _LOCAL))
     found.sort()
-    for value, _, _, text, size, source in found:
-        yield Symbol(value, size, text, source)
+    for value, _, _, text, size, source, hidden in found:
+        yield Symbol(value, size, text, source, hidden)
 
 
 def _with_sources(symbols: list[Symbol]) -> list[Symbol]:
-    """With the sources of global symbols too, as far as local ones of one source lie around them: the linker keeps these together."""
+    """With the sources of hidden symbols too, as far as local ones of one source lie around them: the linker keeps these together. But it
+    sorts code that runs at the start and at the end apart, and between a source's parts puts those of others, such as main."""
     following = [""] * (len(symbols) + 1)
     for index in range(len(symbols) - 1, -1, -1):
         following[index] = symbols[index].source or following[index + 1]
     found, source = [], ""
     for index, symbol in enumerate(symbols):
         source = symbol.source or source
-        if not symbol.source and source and source == following[index]:
-            symbol = Symbol(symbol.start, symbol.size, symbol.name, source)
+        may_be = symbol.hidden and not symbol.source and symbol.name != "main"
+        if may_be and source and source == following[index]:
+            symbol = dataclasses.replace(symbol, source=source)
         found.append(symbol)
     return found
 

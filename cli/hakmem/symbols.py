@@ -123,7 +123,7 @@ class Symbols:
         self._modules: dict[tuple[str, str], Module] = {}
         self._program = snapshot.mappings[0].path if snapshot.mappings else ""
         self._frames: dict[int, list[Frame]] = {}  # by the address that the call returns to
-        self._ours: dict[int, bool] = {}  # by the same
+        self._ours: dict[int, bool | None] = {}  # by the same
         self._outside: dict[int, int] = {}  # by site
         self._asked: Counter[Mapping] = Counter()  # the addresses of each that were looked up
         self._nameless: Counter[Mapping] = Counter()  # those of them that no function is at
@@ -179,21 +179,24 @@ class Symbols:
                 addresses.add(address)
         self.resolve(addresses)
 
-    def _is_ours(self, returns_to: int) -> bool:
-        """Whether it is in hakmem itself. Not the whole frame: all sites are asked for, and lines of sources take long."""
-        found = self._ours.get(returns_to)
-        if found is None:
+    def _is_ours(self, returns_to: int) -> bool | None:
+        """Whether it is in hakmem itself; None where the program has hakmem within it, but no name there. Not the whole frame: all sites
+        are asked for, and lines of sources take long."""
+        if returns_to not in self._ours:
             mapping = self._mapping(returns_to - 1)
-            found = mapping is not None and mapping.name.startswith(_OUR_LIBRARY)
+            found: bool | None = mapping is not None and mapping.name.startswith(_OUR_LIBRARY)
             if mapping is not None and not found and mapping.path == self._program:
                 module = self.module(mapping)
-                symbol = module.holds_hakmem and module.symbol_at(returns_to - 1 - mapping.start + mapping.offset)
-                found = bool(symbol) and module.is_ours(symbol)
+                if module.holds_hakmem:
+                    symbol = module.symbol_at(returns_to - 1 - mapping.start + mapping.offset)
+                    found = None if symbol is None else module.is_ours(symbol)
             self._ours[returns_to] = found
-        return found
+        return self._ours[returns_to]
 
     def outside(self, site: int) -> int:
-        """The site of the call into hakmem: of one that is linked with the program, its own calls are on the stack too."""
+        """The site of the call into hakmem: of one that is linked with the program, its own calls are on the stack too, the innermost of
+        all. Past the first that is another's none is looked for: hakmem calls functions of the program too, which may allocate. Before
+        one that is known to be hakmem's may lie some without a name, as in a program that names what it exports alone."""
         found = self._outside.get(site)
         if found is None:
             found = at = site
@@ -201,8 +204,11 @@ class Symbols:
                 if at not in self._snapshot.sites:
                     break
                 at, address = self._snapshot.sites[at]
-                if self._is_ours(address):
+                ours = self._is_ours(address)
+                if ours:
                     found = at
+                elif ours is False or found != site:
+                    break
             self._outside[site] = found
         return found
 

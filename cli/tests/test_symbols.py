@@ -222,6 +222,44 @@ def test_own_calls_of_a_static_program_are_left_out(tmp_path):
     assert [other.outside(site) for site in calls] == list(calls)
 
 
+@pytest.mark.parametrize("linker", ["bfd", "gold"])
+def test_main_of_a_program_that_hakmem_is_linked_with_is_its_own(tmp_path, linker):
+    """Code that runs at the start or the end is sorted apart, so that main lies between parts of hakmem's."""
+    if not shutil.which(f"ld.{linker}"):
+        pytest.skip("no such linker")
+    (tmp_path / "program.c").write_text("""
+      extern void *hak_malloc(unsigned long);
+      __attribute__((section(".text.startup"))) int main(void) { return hak_malloc(3) != (void *)0; }
+    """)
+    ours = """
+      static volatile int count;
+      __attribute__((destructor, section(".text.exit"))) static void end(void) { count--; }
+      __attribute__((constructor, section(".text.startup"))) static void start(void) { count++; }
+      __attribute__((noinline)) static int inner(int x) { return x * 3 + count; }
+      __attribute__((noinline, visibility("hidden"))) int shared(int x) { return inner(x) * 7; }
+      __attribute__((noinline)) static int outer(int x) { return shared(x) + x; }
+      void *hak_malloc(unsigned long bytes) { return (void *)(long)outer((int)bytes); }
+    """
+    options = ("-fno-toplevel-reorder", f"-fuse-ld={linker}", str(tmp_path / "program.c"))
+    built = compiled(tmp_path, *options, source=ours, name="hakmem.c")
+    ends = {name: built.after(name) for name in ("end", "main", "start")}
+    if linker == "bfd":
+        assert ends == dict(sorted(ends.items(), key=lambda each: each[1]))
+    calls = {1: (0, ends["main"]), 2: (1, built.after("hak_malloc"))}
+    calls |= {3: (2, built.after("outer")), 4: (3, built.after("shared")), 5: (4, built.after("inner"))}
+    found = symbols(built, sites=calls)
+    assert [found.outside(site) for site in calls] == [1] * 5
+
+
+def test_what_hakmem_calls_is_not_left_out(tmp_path):
+    """A library that hakmem is not linked with begins no stack with hakmem's calls; further out they are those that called the program."""
+    code = compiled(tmp_path).mapping()
+    taken = Snapshot(mappings=[code, of_code("/usr/lib/libhakmem.so.0", start=CODE + (1 << 30))])
+    taken.sites = {1: (0, CODE + (1 << 30) + 16), 2: (1, code.start + 16), 3: (2, CODE + (1 << 30) + 32)}
+    found = Symbols(taken)
+    assert [found.outside(site) for site in taken.sites] == [0, 2, 2]
+
+
 def test_own_library_is_left_out(tmp_path):
     sites = {1: (0, 0x10), 2: (1, CODE + 64), 3: (2, CODE + 32)}
     found = symbols(compiled(tmp_path), of_code("/usr/lib/libhakmem.so.0.1.0"), sites=sites)
