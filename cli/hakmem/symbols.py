@@ -13,7 +13,7 @@ from pathlib import Path
 
 from elftools.common.exceptions import ELFError
 
-from hakmem.demangling import plain
+from hakmem.demangling import is_cxx, plain
 from hakmem.dwarf import Call
 from hakmem.elf import DEBUG_ROOT, Module, open_named
 from hakmem.names import lines_of, printable
@@ -27,12 +27,13 @@ _MOST_OURS = 16  # calls within hakmem, at most, from the one that looks for the
 _VIRTUAL = ("[vdso]", "[vsyscall]")  # the kernel's, no files
 
 # What stands between an allocator and the code that wanted the memory.
-_PLUMBING_FILES = ("libc.so", "libc-", "ld-linux", "ld-musl", "libstdc++.so", "libc++.so")
+_PLUMBING_FILES = re.compile(r"(libc(-[0-9.]+)?|libstdc\+\+|libc\+\+)\.so(\.|$) | libc\.musl- | ld-(linux|musl)", re.VERBOSE)
 _PLUMBING = (
     "operator new", "std::", "void std::", "__gnu_cxx::", "g_malloc", "g_realloc", "g_slice_", "xmalloc", "xrealloc", "xcalloc",
     "PyMem_", "PyObject_Malloc", "PyObject_Calloc", "PyObject_Realloc", "_PyMem_", "_PyObject_Malloc", "_PyObject_Realloc",
-    "__rust_", "__rustc::", "__rdl_", "__rg_", "alloc::", "<alloc::", "<core::", "<std::", "hashbrown::", "<hashbrown::", "<hakmem::",
+    "__rust_", "__rustc::", "__rdl_", "__rg_", "<alloc::", "<core::", "<std::", "<hashbrown::", "<hakmem::",
 )  # fmt: skip
+_CRATES = ("alloc::", "hashbrown::")  # which may be namespaces of C++ too
 # Rust's own by their files: the functions that are compiled into others, most of these, may have no more than the last part of a name.
 _PLUMBING_SOURCES = re.compile(
     r"/library/(alloc|core|std)/src/ | /hashbrown-[^/]+/src/ | /hakmem(-[0-9.]+)?/src/block\.rs$", re.VERBOSE
@@ -73,8 +74,9 @@ class Frame:
     @property
     def plumbing(self) -> bool:
         return (
-            (self.mapping is not None and self.mapping.name.startswith(_PLUMBING_FILES))
+            (self.mapping is not None and _PLUMBING_FILES.match(self.mapping.name) is not None)
             or self.function.startswith(_PLUMBING)
+            or (self.function.startswith(_CRATES) and not is_cxx(self.symbol))
             or _PLUMBING_SOURCES.search(self.file) is not None
         )
 

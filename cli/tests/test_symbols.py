@@ -10,6 +10,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from heap import CODE, of_code
 
+from hakmem.demangling import plain
 from hakmem.snapshots import Snapshot
 from hakmem.symbols import Frame, Symbols, addresses
 
@@ -293,3 +294,37 @@ def test_what_only_passes_memory_on_is_not_who_wanted_it(tmp_path):
 )
 def test_what_rust_only_passes_on(function, file, passes):
     assert Frame(CODE, None, function, function, file, 1).plumbing == passes
+
+
+@pytest.mark.parametrize(
+    ("file", "passes"),
+    [
+        ("libc.so.6", True),
+        ("libc-2.31.so", True),
+        ("libc.musl-x86_64.so.1", True),
+        ("ld-musl-x86_64.so.1", True),
+        ("libc.so", True),
+        ("libstdc++.so.6.0.30", True),
+        ("libc++.so.1", True),
+        ("libc-client.so.2007e", False),
+        ("libc-ares.so.2", False),
+        ("libc.sorted", False),
+    ],
+)
+def test_libraries_that_only_pass_on(file, passes):
+    assert Frame(CODE, of_code(f"/usr/lib/{file}"), "work", "work", "", 0).plumbing == passes
+
+
+@pytest.mark.parametrize(
+    ("symbol", "passes"),
+    [
+        ("_ZN5alloc4Pool4growEi", False),  # C++
+        ("_ZN5alloc3fmt6format17h0123456789abcdefE", True),  # Rust, of old
+        ("_RNvNtCslNYArtu3iFV_5alloc3fmt6formatCs6GmmlP4bgsG_1r", True),
+        ("alloc::fmt::format", True),  # as something else had it
+    ],
+)
+def test_namespace_that_is_called_as_a_crate_of_rust_is_none(symbol, passes):
+    name = plain(symbol)
+    assert name.startswith("alloc::")
+    assert Frame(CODE, None, symbol, name, "", 0).plumbing == passes
