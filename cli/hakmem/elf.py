@@ -10,7 +10,7 @@ import io
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ _FILE = 4  # STT_FILE: the local symbols after it are of that source
 _BINDINGS = {1: 0, 2: 1, 0: 2}  # global, weak, local: which of the names of one place to take
 _LOCAL = _BINDINGS[0]
 _HIDDEN = (1, 2)  # STV_INTERNAL, STV_HIDDEN: what lies behind some other source's symbols if the linker makes it local
+_ANOTHER = "the file is another one than the process ran (the build id differs)"
 _OUR_SOURCE = "hakmem.c"
 _OUR_MARK = "hak_malloc"
 
@@ -153,8 +154,15 @@ def _build_id(elf: ELFFile) -> str:
 class Module:
     """One file that was mapped as code. What it cannot tell, and why, is in `problem`."""
 
-    def __init__(self, path: str, build_id: str, code_offset: int = 0, debug_root: Path = DEBUG_ROOT) -> None:
-        """`code_offset` is where the mapped code begins in the file."""
+    def __init__(
+        self,
+        path: str,
+        build_id: str,
+        code_offset: int = 0,
+        debug_root: Path = DEBUG_ROOT,
+        others: Iterable[str] = (),
+    ) -> None:
+        """`code_offset` is where the mapped code begins in the file, `others` are paths that it may have beside."""
         self.problem = ""
         self.has_lines = False
         self.holds_hakmem = False
@@ -163,7 +171,7 @@ class Module:
         self._symbols: list[Symbol] = []
         self._sources: Sources | None = None
         self._code_offset = code_offset
-        program = self._program(path, build_id)
+        program = self._program(path, build_id, others)
         files = [elf for elf in (program, self._debug(build_id, debug_root)) if elf]
         try:
             with parsing():
@@ -178,26 +186,33 @@ class Module:
         elif not self.problem and not self._complete:
             self.problem = "stripped: it names exported functions alone"
 
-    def _program(self, path: str, build_id: str) -> ELFFile | None:
+    def _program(self, path: str, build_id: str, others: Iterable[str]) -> ELFFile | None:
+        if not path.startswith("/"):
+            self.problem = "it is no file"
+            return None
+        problems = []
+        for place in (path, *(others if build_id else ())):
+            elf, problem = self._opened(place, build_id)
+            if elf is not None:
+                self.problem = problem
+                return elf
+            problems.append(problem)
+        self.problem = _ANOTHER if _ANOTHER in problems else problems[0]
+        return None
+
+    def _opened(self, path: str, build_id: str) -> tuple[ELFFile | None, str]:
+        """The file if it may be the one, and what is wrong with it."""
         try:
-            if not path.startswith("/"):
-                self.problem = "it is no file"
-                return None
             with parsing():
                 elf = ELFFile(open_named(path))  # its tables are read on demand
                 found = _build_id(elf)
         except OSError as error:
-            self.problem = f"it can't be opened: {error.strerror}"
-            return None
+            return None, f"it can't be opened: {error.strerror}"
         except ELFError as error:
-            self.problem = f"it is no program or library: {error}"
-            return None
+            return None, f"it is no program or library: {error}"
         if not build_id:
-            self.problem = "the snapshot has no build id to compare the file with"
-        elif found != build_id:
-            self.problem = "the file is another one than the process ran (the build id differs)"
-            return None
-        return elf
+            return elf, "the snapshot has no build id to compare the file with"
+        return (elf, "") if found == build_id else (None, _ANOTHER)
 
     def _debug(self, build_id: str, root: Path) -> ELFFile | None:
         path = root / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug"

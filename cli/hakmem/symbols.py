@@ -13,6 +13,7 @@ from pathlib import Path
 
 from elftools.common.exceptions import ELFError
 
+from hakmem import places
 from hakmem.demangling import is_cxx, plain
 from hakmem.dwarf import Call
 from hakmem.elf import DEBUG_ROOT, Module, open_named
@@ -94,15 +95,22 @@ def addresses(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
 class _Jit:
     """Functions that were made at run time: perf's map, which interpreters write when told to."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, files: list[Path]) -> None:
+        """The first of the files that is there."""
+        self.file = files[0]
         self._functions: list[tuple[int, int, str]] = []
-        with contextlib.suppress(OSError, ELFError), open_named(file) as found:  # anybody may have put anything there
-            for line in lines_of(os.fsdecode(found.read(_JIT_MOST))):
-                with contextlib.suppress(ValueError):
-                    start, size, name = line.split(None, 2)
-                    self._functions.append((int(start, 16), int(size, 16), name))
+        for file in files:
+            with contextlib.suppress(OSError, ELFError), open_named(file) as found:  # anybody may have put anything there
+                self._read(os.fsdecode(found.read(_JIT_MOST)))
+                break
         self._functions.sort(key=lambda each: each[0])
         self._starts = [start for start, _, _ in self._functions]
+
+    def _read(self, text: str) -> None:
+        for line in lines_of(text):
+            with contextlib.suppress(ValueError):
+                start, size, name = line.split(None, 2)
+                self._functions.append((int(start, 16), int(size, 16), name))
 
     def name(self, address: int) -> str:
         index = bisect.bisect_right(self._starts, address) - 1
@@ -120,7 +128,7 @@ class Symbols:
         self._mappings = sorted(snapshot.mappings, key=lambda mapping: mapping.start)
         self._starts = [mapping.start for mapping in self._mappings]
         self._debug_root = debug_root
-        self._jit_file = jit_folder / f"perf-{snapshot.process}.map"
+        self._jit_folder = jit_folder
         self._jit: _Jit | None = None
         self._modules: dict[tuple[str, str], Module] = {}
         self._program = snapshot.mappings[0].path if snapshot.mappings else ""
@@ -140,7 +148,8 @@ class Symbols:
     def module(self, mapping: Mapping) -> Module:
         key = (mapping.path, mapping.build_id)
         if key not in self._modules:
-            self._modules[key] = Module(mapping.path, mapping.build_id, mapping.offset, self._debug_root)
+            others = places.of_code(self._snapshot.process, mapping)
+            self._modules[key] = Module(mapping.path, mapping.build_id, mapping.offset, self._debug_root, others)
         return self._modules[key]
 
     def _calls(self, returns_to: int) -> list[Frame]:
@@ -149,7 +158,7 @@ class Symbols:
         mapping = self._mapping(address)
         if mapping is None or not mapping.path.startswith("/"):
             if self._jit is None:
-                self._jit = _Jit(self._jit_file)
+                self._jit = _Jit(places.of_jit(self._snapshot, self._jit_folder))
             name = self._jit.name(address)
             if not name and mapping is not None and mapping.path in _VIRTUAL:
                 name = mapping.path
@@ -240,8 +249,8 @@ class Symbols:
         for (path, _), module in self._modules.items():
             if "build id" in module.problem and not any(mapping.path == path for mapping in self._nameless):
                 said.append(f"{path}: {module.problem}")
-        if self._nowhere:
+        if self._nowhere and self._jit is not None:
             said.append(
-                f"{self._nowhere} addresses are in no file: made at run time, perhaps ({self._jit_file} would name them)"
+                f"{self._nowhere} addresses are in no file: made at run time, perhaps ({self._jit.file} would name them)"
             )
         return [printable(each) for each in dict.fromkeys(said)]
