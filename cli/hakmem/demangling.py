@@ -67,6 +67,10 @@ except ImportError:
     DemanglingError, demangle = Mangled, otherwise
 
 
+def is_cxx(symbol: str) -> bool:
+    return symbol.startswith("_Z") and not _RUST.match(symbol)
+
+
 def plain(symbol: str) -> str:
     """The name as its programmers write it; as it is where it is no C++ or Rust name, or cannot be read."""
     if not symbol.startswith(("_Z", "_R")):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import dataclasses
 import errno
 import io
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,9 @@ _NOTES_MOST = 1 << 16  # bytes of a section
 _SECTIONS_MOST = 1 << 16  # of a file of holes there might be any number
 _FILE = 4  # STT_FILE: the local symbols after it are of that source
 _BINDINGS = {1: 0, 2: 1, 0: 2}  # global, weak, local: which of the names of one place to take
+_LOCAL = _BINDINGS[0]
+_HIDDEN = (1, 2)  # STV_INTERNAL, STV_HIDDEN: what lies behind some other source's symbols if the linker makes it local
+_ANOTHER = "the file is another one than the process ran (the build id differs)"
 _OUR_SOURCE = "hakmem.c"
 _OUR_MARK = "hak_malloc"
 
@@ -49,6 +53,7 @@ class Symbol:
     size: int
     name: str
     source: str  # empty where it is not known
+    hidden: bool  # from other files of its program or library
 
 
 class _Named(io.BufferedReader):
@@ -106,29 +111,33 @@ def _symbols(elf: ELFFile) -> Iterator[Symbol]:
         strings = elf.get_section(section["sh_link"]).data()
         data = section.data()
         source = ""
-        for name, info, _, index, value, size in struct.iter_unpack("<IBBHQQ", data[: len(data) // 24 * 24]):
+        for name, info, other, index, value, size in struct.iter_unpack("<IBBHQQ", data[: len(data) // 24 * 24]):
             kind = info & 15
             if kind == _FILE:
                 source = _text(strings, name)
             elif kind in _FUNCTIONS and index:
                 rank = _BINDINGS.get(info >> 4, 1)
                 text = _text(strings, name).partition("@")[0]  # less the version, as in memcpy@GLIBC_2.2.5
-                found.append((value, -rank, -len(text), text, size, source if rank == 2 else ""))
+                hidden = other & 3 in _HIDDEN
+                of_source = source if rank == _LOCAL and not hidden else ""
+                found.append((value, -rank, -len(text), text, size, of_source, hidden or rank == _LOCAL))
     found.sort()
-    for value, _, _, text, size, source in found:
-        yield Symbol(value, size, text, source)
+    for value, _, _, text, size, source, hidden in found:
+        yield Symbol(value, size, text, source, hidden)
 
 
 def _with_sources(symbols: list[Symbol]) -> list[Symbol]:
-    """With the sources of global symbols too, as far as local ones of one source lie around them: the linker keeps these together."""
+    """With the sources of hidden symbols too, as far as local ones of one source lie around them: the linker keeps these together. But it
+    sorts code that runs at the start and at the end apart, and between a source's parts puts those of others, such as main."""
     following = [""] * (len(symbols) + 1)
     for index in range(len(symbols) - 1, -1, -1):
         following[index] = symbols[index].source or following[index + 1]
     found, source = [], ""
     for index, symbol in enumerate(symbols):
         source = symbol.source or source
-        if not symbol.source and source and source == following[index]:
-            symbol = Symbol(symbol.start, symbol.size, symbol.name, source)
+        may_be = symbol.hidden and not symbol.source and symbol.name != "main"
+        if may_be and source and source == following[index]:
+            symbol = dataclasses.replace(symbol, source=source)
         found.append(symbol)
     return found
 
@@ -145,8 +154,15 @@ def _build_id(elf: ELFFile) -> str:
 class Module:
     """One file that was mapped as code. What it cannot tell, and why, is in `problem`."""
 
-    def __init__(self, path: str, build_id: str, code_offset: int = 0, debug_root: Path = DEBUG_ROOT) -> None:
-        """`code_offset` is where the mapped code begins in the file."""
+    def __init__(
+        self,
+        path: str,
+        build_id: str,
+        code_offset: int = 0,
+        debug_root: Path = DEBUG_ROOT,
+        others: Iterable[str] = (),
+    ) -> None:
+        """`code_offset` is where the mapped code begins in the file, `others` are paths that it may have beside."""
         self.problem = ""
         self.has_lines = False
         self.holds_hakmem = False
@@ -155,7 +171,7 @@ class Module:
         self._symbols: list[Symbol] = []
         self._sources: Sources | None = None
         self._code_offset = code_offset
-        program = self._program(path, build_id)
+        program = self._program(path, build_id, others)
         files = [elf for elf in (program, self._debug(build_id, debug_root)) if elf]
         try:
             with parsing():
@@ -170,26 +186,33 @@ class Module:
         elif not self.problem and not self._complete:
             self.problem = "stripped: it names exported functions alone"
 
-    def _program(self, path: str, build_id: str) -> ELFFile | None:
+    def _program(self, path: str, build_id: str, others: Iterable[str]) -> ELFFile | None:
+        if not path.startswith("/"):
+            self.problem = "it is no file"
+            return None
+        problems = []
+        for place in (path, *(others if build_id else ())):
+            elf, problem = self._opened(place, build_id)
+            if elf is not None:
+                self.problem = problem
+                return elf
+            problems.append(problem)
+        self.problem = _ANOTHER if _ANOTHER in problems else problems[0]
+        return None
+
+    def _opened(self, path: str, build_id: str) -> tuple[ELFFile | None, str]:
+        """The file if it may be the one, and what is wrong with it."""
         try:
-            if not path.startswith("/"):
-                self.problem = "it is no file"
-                return None
             with parsing():
                 elf = ELFFile(open_named(path))  # its tables are read on demand
                 found = _build_id(elf)
         except OSError as error:
-            self.problem = f"it can't be opened: {error.strerror}"
-            return None
+            return None, f"it can't be opened: {error.strerror}"
         except ELFError as error:
-            self.problem = f"it is no program or library: {error}"
-            return None
+            return None, f"it is no program or library: {error}"
         if not build_id:
-            self.problem = "the snapshot has no build id to compare the file with"
-        elif found != build_id:
-            self.problem = "the file is another one than the process ran (the build id differs)"
-            return None
-        return elf
+            return elf, "the snapshot has no build id to compare the file with"
+        return (elf, "") if found == build_id else (None, _ANOTHER)
 
     def _debug(self, build_id: str, root: Path) -> ELFFile | None:
         path = root / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug"

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from elftools.common.exceptions import ELFError
 
-from hakmem.demangling import plain
+from hakmem import places
+from hakmem.demangling import is_cxx, plain
 from hakmem.dwarf import Call
 from hakmem.elf import DEBUG_ROOT, Module, open_named
 from hakmem.names import lines_of, printable
@@ -27,12 +28,13 @@ _MOST_OURS = 16  # calls within hakmem, at most, from the one that looks for the
 _VIRTUAL = ("[vdso]", "[vsyscall]")  # the kernel's, no files
 
 # What stands between an allocator and the code that wanted the memory.
-_PLUMBING_FILES = ("libc.so", "libc-", "ld-linux", "ld-musl", "libstdc++.so", "libc++.so")
+_PLUMBING_FILES = re.compile(r"(libc(-[0-9.]+)?|libstdc\+\+|libc\+\+)\.so(\.|$) | libc\.musl- | ld-(linux|musl)", re.VERBOSE)
 _PLUMBING = (
     "operator new", "std::", "void std::", "__gnu_cxx::", "g_malloc", "g_realloc", "g_slice_", "xmalloc", "xrealloc", "xcalloc",
     "PyMem_", "PyObject_Malloc", "PyObject_Calloc", "PyObject_Realloc", "_PyMem_", "_PyObject_Malloc", "_PyObject_Realloc",
-    "__rust_", "__rustc::", "__rdl_", "__rg_", "alloc::", "<alloc::", "<core::", "<std::", "hashbrown::", "<hashbrown::", "<hakmem::",
+    "__rust_", "__rustc::", "__rdl_", "__rg_", "<alloc::", "<core::", "<std::", "<hashbrown::", "<hakmem::",
 )  # fmt: skip
+_CRATES = ("alloc::", "hashbrown::")  # which may be namespaces of C++ too
 # Rust's own by their files: the functions that are compiled into others, most of these, may have no more than the last part of a name.
 _PLUMBING_SOURCES = re.compile(
     r"/library/(alloc|core|std)/src/ | /hashbrown-[^/]+/src/ | /hakmem(-[0-9.]+)?/src/block\.rs$", re.VERBOSE
@@ -73,8 +75,9 @@ class Frame:
     @property
     def plumbing(self) -> bool:
         return (
-            (self.mapping is not None and self.mapping.name.startswith(_PLUMBING_FILES))
+            (self.mapping is not None and _PLUMBING_FILES.match(self.mapping.name) is not None)
             or self.function.startswith(_PLUMBING)
+            or (self.function.startswith(_CRATES) and not is_cxx(self.symbol))
             or _PLUMBING_SOURCES.search(self.file) is not None
         )
 
@@ -92,15 +95,22 @@ def addresses(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
 class _Jit:
     """Functions that were made at run time: perf's map, which interpreters write when told to."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, files: list[Path]) -> None:
+        """The first of the files that is there."""
+        self.file = files[0]
         self._functions: list[tuple[int, int, str]] = []
-        with contextlib.suppress(OSError, ELFError), open_named(file) as found:  # anybody may have put anything there
-            for line in lines_of(os.fsdecode(found.read(_JIT_MOST))):
-                with contextlib.suppress(ValueError):
-                    start, size, name = line.split(None, 2)
-                    self._functions.append((int(start, 16), int(size, 16), name))
+        for file in files:
+            with contextlib.suppress(OSError, ELFError), open_named(file) as found:  # anybody may have put anything there
+                self._read(os.fsdecode(found.read(_JIT_MOST)))
+                break
         self._functions.sort(key=lambda each: each[0])
         self._starts = [start for start, _, _ in self._functions]
+
+    def _read(self, text: str) -> None:
+        for line in lines_of(text):
+            with contextlib.suppress(ValueError):
+                start, size, name = line.split(None, 2)
+                self._functions.append((int(start, 16), int(size, 16), name))
 
     def name(self, address: int) -> str:
         index = bisect.bisect_right(self._starts, address) - 1
@@ -118,12 +128,12 @@ class Symbols:
         self._mappings = sorted(snapshot.mappings, key=lambda mapping: mapping.start)
         self._starts = [mapping.start for mapping in self._mappings]
         self._debug_root = debug_root
-        self._jit_file = jit_folder / f"perf-{snapshot.process}.map"
+        self._jit_folder = jit_folder
         self._jit: _Jit | None = None
         self._modules: dict[tuple[str, str], Module] = {}
         self._program = snapshot.mappings[0].path if snapshot.mappings else ""
         self._frames: dict[int, list[Frame]] = {}  # by the address that the call returns to
-        self._ours: dict[int, bool] = {}  # by the same
+        self._ours: dict[int, bool | None] = {}  # by the same
         self._outside: dict[int, int] = {}  # by site
         self._asked: Counter[Mapping] = Counter()  # the addresses of each that were looked up
         self._nameless: Counter[Mapping] = Counter()  # those of them that no function is at
@@ -138,7 +148,8 @@ class Symbols:
     def module(self, mapping: Mapping) -> Module:
         key = (mapping.path, mapping.build_id)
         if key not in self._modules:
-            self._modules[key] = Module(mapping.path, mapping.build_id, mapping.offset, self._debug_root)
+            others = places.of_code(self._snapshot.process, mapping)
+            self._modules[key] = Module(mapping.path, mapping.build_id, mapping.offset, self._debug_root, others)
         return self._modules[key]
 
     def _calls(self, returns_to: int) -> list[Frame]:
@@ -147,7 +158,7 @@ class Symbols:
         mapping = self._mapping(address)
         if mapping is None or not mapping.path.startswith("/"):
             if self._jit is None:
-                self._jit = _Jit(self._jit_file)
+                self._jit = _Jit(places.of_jit(self._snapshot, self._jit_folder))
             name = self._jit.name(address)
             if not name and mapping is not None and mapping.path in _VIRTUAL:
                 name = mapping.path
@@ -179,21 +190,24 @@ class Symbols:
                 addresses.add(address)
         self.resolve(addresses)
 
-    def _is_ours(self, returns_to: int) -> bool:
-        """Whether it is in hakmem itself. Not the whole frame: all sites are asked for, and lines of sources take long."""
-        found = self._ours.get(returns_to)
-        if found is None:
+    def _is_ours(self, returns_to: int) -> bool | None:
+        """Whether it is in hakmem itself; None where the program has hakmem within it, but no name there. Not the whole frame: all sites
+        are asked for, and lines of sources take long."""
+        if returns_to not in self._ours:
             mapping = self._mapping(returns_to - 1)
-            found = mapping is not None and mapping.name.startswith(_OUR_LIBRARY)
+            found: bool | None = mapping is not None and mapping.name.startswith(_OUR_LIBRARY)
             if mapping is not None and not found and mapping.path == self._program:
                 module = self.module(mapping)
-                symbol = module.holds_hakmem and module.symbol_at(returns_to - 1 - mapping.start + mapping.offset)
-                found = bool(symbol) and module.is_ours(symbol)
+                if module.holds_hakmem:
+                    symbol = module.symbol_at(returns_to - 1 - mapping.start + mapping.offset)
+                    found = None if symbol is None else module.is_ours(symbol)
             self._ours[returns_to] = found
-        return found
+        return self._ours[returns_to]
 
     def outside(self, site: int) -> int:
-        """The site of the call into hakmem: of one that is linked with the program, its own calls are on the stack too."""
+        """The site of the call into hakmem: of one that is linked with the program, its own calls are on the stack too, the innermost of
+        all. Past the first that is another's none is looked for: hakmem calls functions of the program too, which may allocate. Before
+        one that is known to be hakmem's may lie some without a name, as in a program that names what it exports alone."""
         found = self._outside.get(site)
         if found is None:
             found = at = site
@@ -201,8 +215,11 @@ class Symbols:
                 if at not in self._snapshot.sites:
                     break
                 at, address = self._snapshot.sites[at]
-                if self._is_ours(address):
+                ours = self._is_ours(address)
+                if ours:
                     found = at
+                elif ours is False or found != site:
+                    break
             self._outside[site] = found
         return found
 
@@ -232,8 +249,8 @@ class Symbols:
         for (path, _), module in self._modules.items():
             if "build id" in module.problem and not any(mapping.path == path for mapping in self._nameless):
                 said.append(f"{path}: {module.problem}")
-        if self._nowhere:
+        if self._nowhere and self._jit is not None:
             said.append(
-                f"{self._nowhere} addresses are in no file: made at run time, perhaps ({self._jit_file} would name them)"
+                f"{self._nowhere} addresses are in no file: made at run time, perhaps ({self._jit.file} would name them)"
             )
         return [printable(each) for each in dict.fromkeys(said)]

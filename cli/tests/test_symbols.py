@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 from pathlib import Path
 
+import processes
 import pytest
 from elftools.elf.elffile import ELFFile
 from heap import CODE, of_code
 
-from hakmem.snapshots import Snapshot
+from hakmem.demangling import plain
+from hakmem.names import kernel_lines
+from hakmem.snapshots import Mapping, Snapshot
 from hakmem.symbols import Frame, Symbols, addresses
 
 SOURCE = """
@@ -161,6 +165,7 @@ def test_file_of_another_build_is_not_guessed_from(tmp_path):
 
 def test_missing_file_is_told(tmp_path):
     built = compiled(tmp_path)
+    built.path.unlink()
     found = symbols(built, built.mapping(f"{built.path} (deleted)"))
     assert names_of(found)[0].startswith("lib.so+0x")
     assert "can't be opened: No such file" in found.remarks()[0]
@@ -222,10 +227,112 @@ def test_own_calls_of_a_static_program_are_left_out(tmp_path):
     assert [other.outside(site) for site in calls] == list(calls)
 
 
+@pytest.mark.parametrize("linker", ["bfd", "gold"])
+def test_main_of_a_program_that_hakmem_is_linked_with_is_its_own(tmp_path, linker):
+    """Code that runs at the start or the end is sorted apart, so that main lies between parts of hakmem's."""
+    if not shutil.which(f"ld.{linker}"):
+        pytest.skip("no such linker")
+    (tmp_path / "program.c").write_text("""
+      extern void *hak_malloc(unsigned long);
+      __attribute__((section(".text.startup"))) int main(void) { return hak_malloc(3) != (void *)0; }
+    """)
+    ours = """
+      static volatile int count;
+      __attribute__((destructor, section(".text.exit"))) static void end(void) { count--; }
+      __attribute__((constructor, section(".text.startup"))) static void start(void) { count++; }
+      __attribute__((noinline)) static int inner(int x) { return x * 3 + count; }
+      __attribute__((noinline, visibility("hidden"))) int shared(int x) { return inner(x) * 7; }
+      __attribute__((noinline)) static int outer(int x) { return shared(x) + x; }
+      void *hak_malloc(unsigned long bytes) { return (void *)(long)outer((int)bytes); }
+    """
+    options = ("-fno-toplevel-reorder", f"-fuse-ld={linker}", str(tmp_path / "program.c"))
+    built = compiled(tmp_path, *options, source=ours, name="hakmem.c")
+    ends = {name: built.after(name) for name in ("end", "main", "start")}
+    if linker == "bfd":
+        assert ends == dict(sorted(ends.items(), key=lambda each: each[1]))
+    calls = {1: (0, ends["main"]), 2: (1, built.after("hak_malloc"))}
+    calls |= {3: (2, built.after("outer")), 4: (3, built.after("shared")), 5: (4, built.after("inner"))}
+    found = symbols(built, sites=calls)
+    assert [found.outside(site) for site in calls] == [1] * 5
+
+
+def test_what_hakmem_calls_is_not_left_out(tmp_path):
+    """A library that hakmem is not linked with begins no stack with hakmem's calls; further out they are those that called the program."""
+    code = compiled(tmp_path).mapping()
+    taken = Snapshot(mappings=[code, of_code("/usr/lib/libhakmem.so.0", start=CODE + (1 << 30))])
+    taken.sites = {1: (0, CODE + (1 << 30) + 16), 2: (1, code.start + 16), 3: (2, CODE + (1 << 30) + 32)}
+    found = Symbols(taken)
+    assert [found.outside(site) for site in taken.sites] == [0, 2, 2]
+
+
 def test_own_library_is_left_out(tmp_path):
     sites = {1: (0, 0x10), 2: (1, CODE + 64), 3: (2, CODE + 32)}
     found = symbols(compiled(tmp_path), of_code("/usr/lib/libhakmem.so.0.1.0"), sites=sites)
     assert found.outside(3) == 1
+
+
+def test_files_that_are_deleted_or_have_another_in_their_place(tmp_path):
+    built = compiled(tmp_path)
+    deleted = built.mapping(f"{built.path} (deleted)")  # and the same was installed again
+    assert names_of(symbols(built, deleted)) == ["shown", "ends", "hidden", GROW]
+    shutil.copy("/bin/true", built.path)
+    found = symbols(built, deleted)
+    assert names_of(found)[0] == "lib.so+0x" + found.stack(1)[0].name.partition("0x")[2]
+    assert "the build id differs" in found.remarks()[0]
+
+
+@contextlib.contextmanager
+def within_own_mounts(script: str, *arguments):
+    """Where the script has mounted a folder of its own upon the first argument."""
+    apart = ["unshare", "-mpf", "--kill-child", "--mount-proc"]
+    if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("may make no namespaces")
+    whole = f'mount -t tmpfs none "$1" || exit 1; {script}'
+    command = [*apart, "sh", "-c", whole, "sh", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            yield int(child)
+        finally:
+            process.kill()
+
+
+RESTS = """
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((noinline)) void *holds(void) { return malloc(4 << 20); }
+int main(int count, char **arguments) {
+  if (count > 1) unlink(arguments[0]);
+  return !holds() || write(1, "ready\\n", 6) != 6 || pause();
+}
+"""
+RUN = 'cp "$2" "$3" "$1"; echo "a0000 10 made" >"$1/perf-1.map"; LD_PRELOAD="$1/${3##*/}" exec "$1/rests"'
+
+
+@pytest.mark.parametrize("argument", ["", " deleted"])
+def test_files_of_a_process_with_its_own_mounts(hakmem, tmp_path, argument):
+    source, mounted = tmp_path / "rests.c", tmp_path / "mounted"
+    source.write_text(RESTS)
+    mounted.mkdir()
+    program = processes.compiled(tmp_path, source)
+    with within_own_mounts(RUN + argument, mounted, program, processes.LIBRARY) as process:
+        done = hakmem("profile", str(process))
+        assert "holds" in done.stdout, done
+        words = next(line.split(None, 5) for line in kernel_lines(f"/proc/{process}/maps") if "r-xp" in line)
+        start, end = (int(word, 16) for word in words[0].split("-"))
+        taken = Snapshot(process=process, mappings=[Mapping(start, end, int(words[2], 16), words[5], "")])
+        taken.sites = {1: (0, 0xA0001)}
+        for folder, name in ((mounted, "made"), (tmp_path, "0xa0000")):
+            found = Symbols(taken, jit_folder=folder)
+            found.resolve_sites([1])
+            assert found.stack(1)[0].name == name
+        assert f"/proc/{process}/root{tmp_path}/perf-1.map" in found.remarks()[0]
+        taken.mappings = [of_code(words[5])]  # of another one that had its number
+        found = Symbols(taken, jit_folder=mounted)
+        found.resolve_sites([1])
+        assert found.stack(1)[0].name == "0xa0000"
+        assert f"({mounted}/perf-{process}.map would" in found.remarks()[0]
 
 
 def test_what_only_passes_memory_on_is_not_who_wanted_it(tmp_path):
@@ -255,3 +362,37 @@ def test_what_only_passes_memory_on_is_not_who_wanted_it(tmp_path):
 )
 def test_what_rust_only_passes_on(function, file, passes):
     assert Frame(CODE, None, function, function, file, 1).plumbing == passes
+
+
+@pytest.mark.parametrize(
+    ("file", "passes"),
+    [
+        ("libc.so.6", True),
+        ("libc-2.31.so", True),
+        ("libc.musl-x86_64.so.1", True),
+        ("ld-musl-x86_64.so.1", True),
+        ("libc.so", True),
+        ("libstdc++.so.6.0.30", True),
+        ("libc++.so.1", True),
+        ("libc-client.so.2007e", False),
+        ("libc-ares.so.2", False),
+        ("libc.sorted", False),
+    ],
+)
+def test_libraries_that_only_pass_on(file, passes):
+    assert Frame(CODE, of_code(f"/usr/lib/{file}"), "work", "work", "", 0).plumbing == passes
+
+
+@pytest.mark.parametrize(
+    ("symbol", "passes"),
+    [
+        ("_ZN5alloc4Pool4growEi", False),  # C++
+        ("_ZN5alloc3fmt6format17h0123456789abcdefE", True),  # Rust, of old
+        ("_RNvNtCslNYArtu3iFV_5alloc3fmt6formatCs6GmmlP4bgsG_1r", True),
+        ("alloc::fmt::format", True),  # as something else had it
+    ],
+)
+def test_namespace_that_is_called_as_a_crate_of_rust_is_none(symbol, passes):
+    name = plain(symbol)
+    assert name.startswith("alloc::")
+    assert Frame(CODE, None, symbol, name, "", 0).plumbing == passes
