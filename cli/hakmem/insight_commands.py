@@ -139,6 +139,8 @@ def profile(
     table, read = outside_commands.table_of(target, pinned=True) if html_out else (None, None if events else taken(target))
     if events:
         read = counted(target, events)
+        if read.seconds < events:
+            _remark([f"counted for {read.seconds:g} s, not for {events:g}: then somebody ended that the process is armed"])
         if not (read.counted or read.allocated):
             _remark(["nothing was counted: the process allocated little, or no thread of it took a slow path to see that it is armed"])
     names = symbols.Symbols(read)
