@@ -247,6 +247,24 @@ def parse_maps(lines: Iterable[str]) -> list[Area]:
     return areas
 
 
+def _clock_offset_ms(folder: Path) -> int:
+    """What the monotonic clock of the process is ahead of this one's by, as it may be in another time namespace."""
+    itself = Path("/proc/self")
+    try:
+        if os.readlink(folder / "ns/time") == os.readlink(itself / "ns/time"):
+            return 0
+        return _monotonic_ms(folder) - _monotonic_ms(itself)
+    except (OSError, ValueError, StopIteration):  # a kernel that has none, or does not tell
+        return 0
+
+
+def _monotonic_ms(folder: Path) -> int:
+    """Of the namespace that its children are in, which is its own unless it has just asked for another one."""
+    words = next(line.split() for line in kernel_lines(folder / "timens_offsets") if line.startswith("monotonic"))
+    seconds, nanoseconds = map(int, words[1:3])
+    return seconds * 1000 + nanoseconds // 1_000_000
+
+
 class Process(Memory):
     """A process that runs, through /proc/PID/mem: as its user where nothing forbids it, or with CAP_SYS_PTRACE."""
 
@@ -267,6 +285,7 @@ class Process(Memory):
             raise refused(self.name, self.folder) from None
         except OSError as error:
             raise Failure(f"{self.name}: {error.strerror}") from None
+        self._ahead_ms = _clock_offset_ms(self.folder)
 
     def close(self) -> None:
         os.close(self._file)
@@ -307,7 +326,7 @@ class Process(Memory):
         return found
 
     def now_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
+        return time.monotonic_ns() // 1_000_000 + self._ahead_ms
 
     def stack_pointers(self) -> list[int]:
         found = []

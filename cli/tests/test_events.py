@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -140,6 +142,19 @@ def test_a_process_that_others_arm_no_more_was_counted_for_less(hakmem, start, c
         seconds = json.loads(shown)["allocated"]["seconds"]
         assert 0 < seconds < 10
         assert said == f"hakmem: counted for {seconds:g} s, not for 20: then somebody ended that the process is armed\n"
+
+
+@pytest.mark.parametrize("ahead", [1000, -30])
+def test_a_process_in_another_time_namespace_is_armed_by_its_own_clock(hakmem, churn, ahead):
+    apart = ["unshare", "-T", "--monotonic", str(ahead), "--fork", "--kill-child"]
+    if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("no time namespace can be had")
+    with running(*apart, churn) as parent:
+        process = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().strip()
+        assert of_functions(hakmem, "--events", "0.5", process)["often"]["objects"] > 1000
+        assert hakmem("arm", "--seconds", "20", process).returncode == 0
+        due = time.monotonic() + ahead + 20
+        assert abs(until(outside.Reader(Process(int(process)))) / 1000 - due) < 10
 
 
 def test_pprof_has_the_types(hakmem, churn, tmp_path):
