@@ -42,7 +42,7 @@ def taken(target: str) -> Snapshot:
         source = memory.open_memory(target)
     except memory.Refused as refused:
         return window.snapshot(int(target), refused)
-    return snapshots.read(target) if source is None else outside.read(source)
+    return snapshots.of_bytes(source, target) if isinstance(source, bytes) else outside.read(source)
 
 
 def counted(target: str, seconds: float) -> Snapshot:
@@ -50,7 +50,7 @@ def counted(target: str, seconds: float) -> Snapshot:
     from hakmem import memory, outside_events
 
     source = memory.open_memory(target)
-    if source is None:
+    if isinstance(source, bytes):
         raise click.UsageError("--events is for a process: a file has those that were counted before it was written")
     return outside_events.watch(source, seconds)
 

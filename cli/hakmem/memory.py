@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import stat
 import struct
 import time
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,7 @@ from hakmem.elf import open_named, parsing
 from hakmem.errors import Failure
 from hakmem.names import kernel_lines
 from hakmem.plausible import Damaged
-from hakmem.snapshots import Mapping
+from hakmem.snapshots import Mapping, is_snapshot
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PIECE = 64 << 20  # of one read
@@ -33,6 +34,7 @@ _AT_PAGESZ, _AT_SYSINFO_EHDR = 6, 33
 _BUILD_ID = 3  # NT_GNU_BUILD_ID
 _NOTES_MOST = 1 << 16
 _EXECUTABLE = 1
+_START = 64  # bytes that tell what a file is
 _VDSO = "[vdso]"
 _KERNEL = 1 << 63
 
@@ -477,16 +479,23 @@ def is_core(start: bytes) -> bool:
     return start[:6] == _ELF and start[16:18] == b"\x04\x00"
 
 
-def open_memory(target: str) -> Process | Core | None:
-    """By a process's number or a core's path; None for a file that is something else."""
+def open_memory(target: str) -> Process | Core | bytes:
+    """By a process's number or a core's path; of a file that is something else what it has. That may be a pipe, so it is read once."""
     if target.isdecimal() and not Path(target).exists():
         return Process(int(target))
     try:
         with open(target, "rb") as file:
-            start = file.read(64)
+            start = file.read(_START)
+            if is_snapshot(start):
+                return start + file.read()
+            is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise Failure(f"{target}: {error.strerror}") from None
     program = next((program for magic, program in _COMPRESSED.items() if start.startswith(magic)), None)
     if program:
         raise Failure(f"{target}: compressed; decompress first with {program} -d", plausible.EXIT_CODE)
-    return Core(target) if is_core(start) else None
+    if not is_core(start):
+        return start
+    if not is_regular:
+        raise Failure(f"{target}: a core is read here and there, which a pipe can't be: write it to a file")
+    return Core(target)

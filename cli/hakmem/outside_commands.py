@@ -37,9 +37,9 @@ def table_of(target: str, pinned: bool = False) -> tuple[Table, Snapshot]:
         source = memory.open_memory(target)
     except memory.Refused:
         return window.table_of(int(target), pinned)
-    if source is not None:
+    if not isinstance(source, bytes):
         return resident.of_memory(source, pinned)
-    taken = snapshots.read(target)
+    taken = snapshots.of_bytes(source, target)
     return resident.of_snapshot(taken), taken
 
 
@@ -132,7 +132,7 @@ def inspect_command(as_json: bool, target: str, address: int) -> None:
     from hakmem import inspection, memory, outside, symbols
 
     source = memory.open_memory(target)
-    if source is None:
+    if isinstance(source, bytes):
         raise Failure(f"{target}: neither a process nor a core")
     with memory.whole(source):
         found, taken = inspection.inspect(outside.Reader(source), address)

@@ -261,4 +261,4 @@ def test_what_cannot_be_read_is_one_line(hakmem, tmp_path):
 def test_a_number_that_is_a_file_is_the_file(tmp_path, monkeypatch):
     (tmp_path / "123").write_text("hakmem-snapshot 1\nend\n")
     monkeypatch.chdir(tmp_path)
-    assert open_memory("123") is None
+    assert open_memory("123") == b"hakmem-snapshot 1\nend\n"
