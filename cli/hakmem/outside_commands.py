@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -114,10 +115,11 @@ def resident_command(as_json: bool, target: str) -> None:
 
 
 def _number(_context: click.Context, _option: click.Parameter, text: str) -> int:
-    try:
-        return int(text, 16 if text[:2].lower() == "0x" or any(letter in "abcdefABCDEF" for letter in text) else 10)
-    except ValueError:
-        raise Failure(f"{text}: not an address") from None
+    with contextlib.suppress(ValueError):
+        number = int(text, 16 if text[:2].lower() == "0x" or any(letter in "abcdefABCDEF" for letter in text) else 10)
+        if 0 <= number < 1 << 64:
+            return number
+    raise Failure(f"{text}: not an address")
 
 
 @click.command("inspect")
