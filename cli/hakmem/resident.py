@@ -37,6 +37,7 @@ _SAMPLES = 10  # of a class, at least, to tell what was asked for
 _ZEROS_READ = 4096  # pages
 _CGROUPS = Path("/sys/fs/cgroup")
 _COUNTED = "of what was counted while it was armed"
+_REST = "the rest of the resident set"  # of what tells no mappings
 _SHARED = ("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")
 
 
@@ -310,9 +311,8 @@ def judge(table: Table, decay: str = "") -> Verdict:
     if kind == META:
         return Verdict(kind, f"hakmem's own records: {byte_text(groups[kind])}")
     largest = max((row for row in table.rows if row.group == OTHER), key=lambda row: row.resident or 0)
-    return Verdict(
-        kind, f"not the heap: {byte_text(groups[kind])}, of that {byte_text(largest.resident or 0)} {largest.title}"
-    )
+    part = _REST if largest.key == "others" else f"of that {byte_text(largest.resident or 0)} {largest.title}"
+    return Verdict(kind, f"not the heap: {byte_text(groups[kind])}, {part}")
 
 
 def control_group(process: int, root: Path = _CGROUPS, proc: Path = Path("/proc")) -> tuple[int | None, int | None]:
@@ -427,7 +427,7 @@ def of_snapshot(taken: Snapshot) -> Table:
 def _judge_counted(table: Table) -> None:
     """As if all that is counted were resident: what is not makes the rest look smaller than it is."""
     rest = table.total - sum(row.counted or 0 for row in table.rows)
-    others = Row("others", "not the heap: the rest of the resident set", OTHER, None, max(0, rest))
+    others = Row("others", f"not the heap: {_REST}", OTHER, None, max(0, rest))
     table.rows.append(others)
     if rest < 0:
         table.rows.append(Row("absent", "counted and not resident", PROGRAM, None, rest))

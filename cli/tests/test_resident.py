@@ -16,6 +16,7 @@ from processes import compiled, running
 from hakmem import inspection, memory, outside, outside_pinned, pages, resident
 from hakmem.memory import Process
 from hakmem.resident import CACHE, FRAGMENTATION, HUGE, OTHER, PAGE_CACHE, PROGRAM, Row, Table, judge
+from hakmem.snapshots import Snapshot
 
 TESTS = Path(__file__).parent
 MUCH = 56 << 20
@@ -212,6 +213,12 @@ def test_verdict_is_the_largest_excess_if_it_is_worth_a_word():
     table = rows(asked=500, files=100)
     table.group_total, table.group_cache = 5000, 4000
     assert judge(table).kind == PAGE_CACHE
+
+
+def test_where_no_mappings_are_known_the_rest_is_told_once():
+    table = resident.of_snapshot(Snapshot(process=7, resident=80 << 20, own=1 << 20))
+    assert table.verdict.text == "not the heap: 79.0 MiB, the rest of the resident set"
+    assert [row.counted for row in table.rows if row.title == "not the heap: the rest of the resident set"] == [79 << 20]
 
 
 def test_control_group(tmp_path):
