@@ -55,6 +55,15 @@ def counted(target: str, seconds: float) -> Snapshot:
     return outside_events.watch(source, seconds)
 
 
+def _is_process(target: str) -> bool:
+    from hakmem import memory
+
+    try:
+        return isinstance(memory.open_memory(target), memory.Process)
+    except memory.Refused:
+        return True
+
+
 def _before(target: str, since: str | None, interval: float | None) -> Snapshot | Stacks | None:
     """What the target is held against: a file's, or its own of a while ago."""
     from hakmem import diff
@@ -65,7 +74,7 @@ def _before(target: str, since: str | None, interval: float | None) -> Snapshot 
         return diff.read(since)
     if not interval:
         return None
-    if Path(target).exists():
+    if Path(target).exists() and not _is_process(target):
         raise click.UsageError("--interval is for a process: a file does not change")
     first = taken(target)
     time.sleep(interval)

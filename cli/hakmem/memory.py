@@ -480,8 +480,11 @@ def is_core(start: bytes) -> bool:
 
 
 def open_memory(target: str) -> Process | Core | bytes:
-    """By a process's number or a core's path; of a file that is something else what it has. That may be a pipe, so it is read once."""
-    if target.isdecimal() and not Path(target).exists():
+    """By a process's number or a core's path; of a file that is something else what it has. That may be a pipe, so it is read once.
+
+    A file that has a number for a name is taken for one only where it can be read, or no process has that number.
+    """
+    if target.isdecimal() and not Path(target).is_file():
         return Process(int(target))
     try:
         with open(target, "rb") as file:
@@ -495,7 +498,7 @@ def open_memory(target: str) -> Process | Core | bytes:
     if program:
         raise Failure(f"{target}: compressed; decompress first with {program} -d", plausible.EXIT_CODE)
     if not is_core(start):
-        return start
+        return Process(int(target)) if target.isdecimal() and Path(f"/proc/{int(target)}").exists() else start
     if not is_regular:
         raise Failure(f"{target}: a core is read here and there, which a pipe can't be: write it to a file")
     return Core(target)
