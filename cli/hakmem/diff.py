@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hakmem import panel, pprof_files
 from hakmem.errors import Failure
-from hakmem.estimates import NOT_SAMPLED, Line, Stacks, estimate
+from hakmem.estimates import NOT_SAMPLED, UNKNOWN, Line, Stacks, estimate
 from hakmem.names import printable
 from hakmem.panel import Site
 from hakmem.snapshots import Sample, Snapshot, is_snapshot, of_bytes
@@ -174,10 +174,15 @@ def _side_of_snapshot(snapshot: Snapshot) -> _Side:
 
 
 def _side_of_pprof(stacks: Stacks) -> _Side:
-    total = sum(line.bytes for line in stacks.lines.values())
-    lines = {key: line for key, line in stacks.lines.items() if [frame[2] for frame in key] != [NOT_SAMPLED]}
-    shown = {key: [(printable(name), "") for _, _, name in key] for key in lines}
-    return _Side(Stacks(stacks.file, stacks.rate, lines), total, shown, [])
+    side = _Side(Stacks(stacks.file, stacks.rate), sum(line.bytes for line in stacks.lines.values()), {}, [])
+    for key, line in stacks.lines.items():
+        names = [frame[2] for frame in key]
+        if names == [NOT_SAMPLED]:
+            continue
+        place = () if names == [UNKNOWN] else key  # as a snapshot has what has no stack
+        _add(side.stacks.lines, place, line)
+        side.shown[place] = [(printable(name), "") for _, _, name in place]
+    return side
 
 
 def _common(sides: Sequence[_Side]) -> set[str]:

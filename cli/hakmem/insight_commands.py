@@ -42,7 +42,7 @@ def taken(target: str) -> Snapshot:
         source = memory.open_memory(target)
     except memory.Refused as refused:
         return window.snapshot(int(target), refused)
-    return snapshots.read(target) if source is None else outside.read(source)
+    return snapshots.of_bytes(source, target) if isinstance(source, bytes) else outside.read(source)
 
 
 def counted(target: str, seconds: float) -> Snapshot:
@@ -50,9 +50,18 @@ def counted(target: str, seconds: float) -> Snapshot:
     from hakmem import memory, outside_events
 
     source = memory.open_memory(target)
-    if source is None:
+    if isinstance(source, bytes):
         raise click.UsageError("--events is for a process: a file has those that were counted before it was written")
     return outside_events.watch(source, seconds)
+
+
+def _is_process(target: str) -> bool:
+    from hakmem import memory
+
+    try:
+        return isinstance(memory.open_memory(target), memory.Process)
+    except memory.Refused:
+        return True
 
 
 def _before(target: str, since: str | None, interval: float | None) -> Snapshot | Stacks | None:
@@ -65,7 +74,7 @@ def _before(target: str, since: str | None, interval: float | None) -> Snapshot 
         return diff.read(since)
     if not interval:
         return None
-    if Path(target).exists():
+    if Path(target).exists() and not _is_process(target):
         raise click.UsageError("--interval is for a process: a file does not change")
     first = taken(target)
     time.sleep(interval)
@@ -139,6 +148,8 @@ def profile(
     table, read = outside_commands.table_of(target, pinned=True) if html_out else (None, None if events else taken(target))
     if events:
         read = counted(target, events)
+        if read.seconds < events:
+            _remark([f"counted for {read.seconds:g} s, not for {events:g}: then somebody ended that the process is armed"])
         if not (read.counted or read.allocated):
             _remark(["nothing was counted: the process allocated little, or no thread of it took a slow path to see that it is armed"])
     names = symbols.Symbols(read)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 
-from hakmem.memory import Memory
+from hakmem import resident
+from hakmem.memory import Memory, Unreadable
 from hakmem.names import printable
 from hakmem.outside import Heap, Reader
 from hakmem.render import byte_text
@@ -112,13 +114,21 @@ def _in_region(reader: Reader, heap: Heap, address: int) -> Finding:
     return Finding(address, UNUSED, "written before, not given back yet" if dirty else "never written, or given back")
 
 
+def _own_record(reader: Reader, heap: Heap, address: int) -> Finding | None:
+    with contextlib.suppress(Unreadable):  # a core may lack them
+        for start, end, what in resident.own_records(reader, heap):
+            if start <= address < end:
+                return Finding(address, METADATA, what)
+    return None
+
+
 def inspect(reader: Reader, address: int) -> tuple[Finding, Snapshot]:
     heap = reader.heap(with_entries=True)
     taken = reader.snapshot(heap)
     if heap.base <= address < heap.base + heap.size:
         found = _in_region(reader, heap, address)
     else:
-        found = _foreign(reader.memory, address)
+        found = _own_record(reader, heap, address) or _foreign(reader.memory, address)
         for name in reader.names.zones:
             start, stride, each = reader.names.zone(name)
             if start <= address < start + -(-len(heap.units) // each) * stride:

@@ -33,9 +33,9 @@ def _grew(before: str, after: Path, top: int, depth: int) -> bool:
     from hakmem.diff import compare_files
 
     difference = compare_files(before, str(after))
-    difference.changes = [change for change in difference.changes if change.told and change.change > 0]
     for line in insight.difference_heading(difference):
         print(line, file=sys.stderr)
+    difference.changes = [change for change in difference.changes if change.told and change.change > 0]
     if difference.changes:
         render.print_wide(insight.difference_table(difference, top, depth, False), to_errors=True)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import stat
 import struct
 import time
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,7 @@ from hakmem.elf import open_named, parsing
 from hakmem.errors import Failure
 from hakmem.names import kernel_lines
 from hakmem.plausible import Damaged
-from hakmem.snapshots import Mapping
+from hakmem.snapshots import Mapping, is_snapshot
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PIECE = 64 << 20  # of one read
@@ -33,6 +34,7 @@ _AT_PAGESZ, _AT_SYSINFO_EHDR = 6, 33
 _BUILD_ID = 3  # NT_GNU_BUILD_ID
 _NOTES_MOST = 1 << 16
 _EXECUTABLE = 1
+_START = 64  # bytes that tell what a file is
 _VDSO = "[vdso]"
 _KERNEL = 1 << 63
 
@@ -247,6 +249,24 @@ def parse_maps(lines: Iterable[str]) -> list[Area]:
     return areas
 
 
+def _clock_offset_ms(folder: Path) -> int:
+    """What the monotonic clock of the process is ahead of this one's by, as it may be in another time namespace."""
+    itself = Path("/proc/self")
+    try:
+        if os.readlink(folder / "ns/time") == os.readlink(itself / "ns/time"):
+            return 0
+        return _monotonic_ms(folder) - _monotonic_ms(itself)
+    except (OSError, ValueError, StopIteration):  # a kernel that has none, or does not tell
+        return 0
+
+
+def _monotonic_ms(folder: Path) -> int:
+    """Of the namespace that its children are in, which is its own unless it has just asked for another one."""
+    words = next(line.split() for line in kernel_lines(folder / "timens_offsets") if line.startswith("monotonic"))
+    seconds, nanoseconds = map(int, words[1:3])
+    return seconds * 1000 + nanoseconds // 1_000_000
+
+
 class Process(Memory):
     """A process that runs, through /proc/PID/mem: as its user where nothing forbids it, or with CAP_SYS_PTRACE."""
 
@@ -267,6 +287,7 @@ class Process(Memory):
             raise refused(self.name, self.folder) from None
         except OSError as error:
             raise Failure(f"{self.name}: {error.strerror}") from None
+        self._ahead_ms = _clock_offset_ms(self.folder)
 
     def close(self) -> None:
         os.close(self._file)
@@ -307,7 +328,7 @@ class Process(Memory):
         return found
 
     def now_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
+        return time.monotonic_ns() // 1_000_000 + self._ahead_ms
 
     def stack_pointers(self) -> list[int]:
         found = []
@@ -458,16 +479,26 @@ def is_core(start: bytes) -> bool:
     return start[:6] == _ELF and start[16:18] == b"\x04\x00"
 
 
-def open_memory(target: str) -> Process | Core | None:
-    """By a process's number or a core's path; None for a file that is something else."""
-    if target.isdecimal() and not Path(target).exists():
+def open_memory(target: str) -> Process | Core | bytes:
+    """By a process's number or a core's path; of a file that is something else what it has. That may be a pipe, so it is read once.
+
+    A file that has a number for a name is taken for one only where it can be read, or no process has that number.
+    """
+    if target.isdecimal() and not Path(target).is_file():
         return Process(int(target))
     try:
         with open(target, "rb") as file:
-            start = file.read(64)
+            start = file.read(_START)
+            if is_snapshot(start):
+                return start + file.read()
+            is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise Failure(f"{target}: {error.strerror}") from None
     program = next((program for magic, program in _COMPRESSED.items() if start.startswith(magic)), None)
     if program:
         raise Failure(f"{target}: compressed; decompress first with {program} -d", plausible.EXIT_CODE)
-    return Core(target) if is_core(start) else None
+    if not is_core(start):
+        return Process(int(target)) if target.isdecimal() and Path(f"/proc/{int(target)}").exists() else start
+    if not is_regular:
+        raise Failure(f"{target}: a core is read here and there, which a pipe can't be: write it to a file")
+    return Core(target)

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from hakmem import insight, resident, top
 from hakmem.command_line import ERROR
 from hakmem.errors import Failure
+from hakmem.estimates import NOT_SAMPLED
 from hakmem.resident import Table
 from hakmem.symbols import Symbols
 from hakmem.top import Found
@@ -76,7 +77,8 @@ class _Families:
         if functions and taken.rate:
             for row in insight.rows(taken, Symbols(taken), insight.FUNCTION, functions)[0]:
                 self.site.add_metric((*of, row.frames[0][0]), row.line.bytes)
-                self.error.add_metric((*of, row.frames[0][0]), row.line.error)
+                if row.line.key != NOT_SAMPLED:  # whose error is not known
+                    self.error.add_metric((*of, row.frames[0][0]), row.line.error)
 
     def add_parts(self, of: tuple[str, str], table: Table) -> None:
         self.swapped.add_metric(of, table.swapped or 0)

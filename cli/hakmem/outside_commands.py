@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -37,9 +38,9 @@ def table_of(target: str, pinned: bool = False) -> tuple[Table, Snapshot]:
         source = memory.open_memory(target)
     except memory.Refused:
         return window.table_of(int(target), pinned)
-    if source is not None:
+    if not isinstance(source, bytes):
         return resident.of_memory(source, pinned)
-    taken = snapshots.read(target)
+    taken = snapshots.of_bytes(source, target)
     return resident.of_snapshot(taken), taken
 
 
@@ -114,10 +115,11 @@ def resident_command(as_json: bool, target: str) -> None:
 
 
 def _number(_context: click.Context, _option: click.Parameter, text: str) -> int:
-    try:
-        return int(text, 16 if text[:2].lower() == "0x" or any(letter in "abcdefABCDEF" for letter in text) else 10)
-    except ValueError:
-        raise Failure(f"{text}: not an address") from None
+    with contextlib.suppress(ValueError):
+        number = int(text, 16 if text[:2].lower() == "0x" or any(letter in "abcdefABCDEF" for letter in text) else 10)
+        if 0 <= number < 1 << 64:
+            return number
+    raise Failure(f"{text}: not an address")
 
 
 @click.command("inspect")
@@ -132,7 +134,7 @@ def inspect_command(as_json: bool, target: str, address: int) -> None:
     from hakmem import inspection, memory, outside, symbols
 
     source = memory.open_memory(target)
-    if source is None:
+    if isinstance(source, bytes):
         raise Failure(f"{target}: neither a process nor a core")
     with memory.whole(source):
         found, taken = inspection.inspect(outside.Reader(source), address)

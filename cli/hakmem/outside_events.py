@@ -10,7 +10,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -164,40 +164,72 @@ def _wait_for_threads(reader: Reader, within: float) -> tuple[int, int]:
         time.sleep(_LOOK)
 
 
+class _Armed:
+    """A process that counts at least up to a time of ours, beside others that may want the same of it."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._ours = self._theirs = 0  # what was written last, and what stood there before
+
+    def _raise(self, least: int) -> None:
+        found = _armed_until(self._reader)
+        if found < least:
+            if found != self._ours:
+                self._theirs = found
+            self._ours = least
+            _arm(self._reader, least)
+
+    def again(self, seconds: float) -> None:
+        """Anew for so long, and for what this tool takes; where it goes on for longer than that nothing is done."""
+        self._raise(_now(self._reader) + round(1000 * (seconds + _LONGER)))
+
+    def wait(self, seconds: float) -> float:
+        """For so long, or until somebody ends that it is armed; returns the seconds. One that arms it for less is overruled for so long."""
+        self.again(seconds)
+        least, start = _now(self._reader) + round(1000 * seconds), time.monotonic()
+        while (passed := time.monotonic() - start) < seconds:
+            found = _armed_until(self._reader)
+            if not found:
+                return max(_LOOK, round(passed, 2))
+            if found < least:
+                self._raise(least + 1000 * _LONGER)
+            time.sleep(min(_LOOK, seconds - passed))
+        return seconds
+
+    def end(self) -> None:
+        """As others want it: what they have written since stays, and what they had written before if that is still to come."""
+        if self._ours and _armed_until(self._reader) == self._ours:
+            _arm(self._reader, self._theirs if self._theirs > _now(self._reader) else 0)
+
+
 @contextlib.contextmanager
-def armed(reader: Reader, seconds: float) -> Iterator[Callable[[], None]]:
-    """Has the process count what it allocates: by a time in its memory, up to which it does. That is anew so many seconds from each call."""
-    until, already = 0, _armed_until(reader) != 0  # then it is not for us to end
-
-    def again() -> None:
-        nonlocal until
-        if not already:
-            until = _now(reader) + round(1000 * (seconds + _LONGER))
-            _arm(reader, until)
-
-    again()
+def armed(reader: Reader, seconds: float) -> Iterator[_Armed]:
+    """Has the process count what it allocates: by a time in its memory, up to which it does."""
+    holder = _Armed(reader)
     try:
-        yield again
+        holder.again(seconds)
+        yield holder
     finally:
-        if not already and _armed_until(reader) == until:
-            _arm(reader, 0)
+        holder.end()
 
 
 def watch(memory: Memory, seconds: float) -> Snapshot:
-    """The snapshot after so long a time, in which the process has counted what it allocated; and nothing that it counted before."""
+    """The snapshot after so long a time, in which the process has counted what it allocated; and nothing that it counted before.
+
+    Where somebody has ended that meanwhile it is of the time up to then, as its `seconds` tell.
+    """
     from hakmem.outside import Reader
 
     with whole(memory):
         reader = Reader(memory)
         _now(reader)
-        with armed(reader, seconds) as again:
+        with armed(reader, seconds) as holder:
             _wait_for_threads(reader, min(seconds, _SEEN_WITHIN))
             before = reader.snapshot()
-            again()
-            time.sleep(seconds)
+            counted = holder.wait(seconds)
         taken = reader.snapshot(pinned=True)
     allocations.since(before, taken)
-    taken.seconds = seconds
+    taken.seconds = counted
     return taken
 
 

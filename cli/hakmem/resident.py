@@ -36,6 +36,8 @@ _EXCESS = 0.25  # of what is resident: from here on it is worth a word of its ow
 _SAMPLES = 10  # of a class, at least, to tell what was asked for
 _ZEROS_READ = 4096  # pages
 _CGROUPS = Path("/sys/fs/cgroup")
+_COUNTED = "of what was counted while it was armed"
+_REST = "the rest of the resident set"  # of what tells no mappings
 _SHARED = ("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")
 
 
@@ -174,36 +176,37 @@ def _heap_rows(live: list[int], shares: list[float], rest: tuple[int, ...]) -> l
 # ---- The other mappings ----
 
 
-def _own_ranges(reader: Reader, heap: Heap) -> list[tuple[int, int]]:
-    """Where heaps, bins, quarantines, sites, events and records of tracked slabs lie: in mappings that may have others' pages too."""
-    names, ranges = reader.names, outside_pinned.records(reader, heap)
+def own_records(reader: Reader, heap: Heap) -> list[tuple[int, int, str]]:
+    """Where what lies that is in no zone, and what it is: in mappings that may have others' pages too."""
+    names = reader.names
+    found = [(start, end, "of tracked slabs") for start, end in outside_pinned.records(reader, heap)]
     size, at = names.field("heap")[1], names.field("heap.bin_at_class")[0]
     word, bin_size = reader.value("heap.word_bytes"), names.field("bin")[1]
     for address in heap.heaps:
-        ranges.append((address, address + size))
+        found.append((address, address + size, "of a heap"))
         places = reader.memory.read(address + at, 2 * len(reader.classes)).view(np.uint16)
         first, last = int(places.min()), int(places.max())
         reserve = int(np.diff(np.sort(places)).max(initial=0))  # what a bin's entries may take, below it
-        ranges.append((address + max(0, first - reserve) * word, address + last * word + bin_size))
+        found.append((address + max(0, first - reserve) * word, address + last * word + bin_size, "of a heap's bins"))
         if reader.secure:
             quarantine = names.number(address + names.field("heap.quarantine")[0])
-            ranges.append((quarantine, quarantine + names.field("quarantine")[1]))
-    return ranges + _site_ranges(reader)
+            found.append((quarantine, quarantine + names.field("quarantine")[1], "of a quarantine"))
+    return found + _site_records(reader)
 
 
-def _site_ranges(reader: Reader) -> list[tuple[int, int]]:
+def _site_records(reader: Reader) -> list[tuple[int, int, str]]:
     """Of sites, and of what was counted by site while the process was armed, which older libraries don't tell."""
-    names, chunk, ranges = reader.names, reader.value("site.chunk"), []
+    names, chunk, found = reader.names, reader.value("site.chunk"), []
     chunks = -(-min(names.number(names.place("site.count"), 4), reader.value("site.most")) // chunk)
-    for place, record in (("site.chunks", "site"), ("event.chunks", "event")):
+    for place, record, what in (("site.chunks", "site", "of sites"), ("event.chunks", "event", _COUNTED)):
         for index in range(chunks if place in names.places else 0):
             address = names.number(names.place(place) + 8 * index)
             if address:
-                ranges.append((address, address + chunk * names.field(record)[1]))
+                found.append((address, address + chunk * names.field(record)[1], what))
     rows = names.number(names.place("event.rows")) if "event.rows" in names.places else 0
     if rows:
-        ranges.append((rows, rows + reader.value("event.rows_most") * names.field("event_row")[1]))
-    return ranges
+        found.append((rows, rows + reader.value("event.rows_most") * names.field("event_row")[1], _COUNTED))
+    return found
 
 
 def _overlaps(mapped: Mapped, ranges: list[tuple[int, int]]) -> bool:
@@ -308,9 +311,8 @@ def judge(table: Table, decay: str = "") -> Verdict:
     if kind == META:
         return Verdict(kind, f"hakmem's own records: {byte_text(groups[kind])}")
     largest = max((row for row in table.rows if row.group == OTHER), key=lambda row: row.resident or 0)
-    return Verdict(
-        kind, f"not the heap: {byte_text(groups[kind])}, of that {byte_text(largest.resident or 0)} {largest.title}"
-    )
+    part = _REST if largest.key == "others" else f"of that {byte_text(largest.resident or 0)} {largest.title}"
+    return Verdict(kind, f"not the heap: {byte_text(groups[kind])}, {part}")
 
 
 def control_group(process: int, root: Path = _CGROUPS, proc: Path = Path("/proc")) -> tuple[int | None, int | None]:
@@ -342,7 +344,7 @@ def _process_table(reader: Reader, memory: Process, pinned: bool) -> tuple[Table
             (start, start + -(-len(heap.units) // each) * stride)
             for start, stride, each in map(reader.names.zone, reader.names.zones)
         ]
-        own, others, meta, blocks = _own_ranges(reader, heap), [], resident.meta, 0
+        own, others, meta, blocks = [each[:2] for each in own_records(reader, heap)], [], resident.meta, 0
         for each in mapped:
             if _overlaps(each, region):
                 blocks += each.resident
@@ -425,7 +427,7 @@ def of_snapshot(taken: Snapshot) -> Table:
 def _judge_counted(table: Table) -> None:
     """As if all that is counted were resident: what is not makes the rest look smaller than it is."""
     rest = table.total - sum(row.counted or 0 for row in table.rows)
-    others = Row("others", "not the heap: the rest of the resident set", OTHER, None, max(0, rest))
+    others = Row("others", f"not the heap: {_REST}", OTHER, None, max(0, rest))
     table.rows.append(others)
     if rest < 0:
         table.rows.append(Row("absent", "counted and not resident", PROGRAM, None, rest))

@@ -211,3 +211,15 @@ def test_errors_are_no_changes(hakmem, files, text):
     assert result.stderr.startswith(f"hakmem: {files / 'bad'}: ")
     assert result.stderr.count("\n") == 1
     assert hakmem("diff", str(files / "a"), str(files / "none")).returncode == 2
+
+
+@pytest.mark.parametrize("other", ["snapshot", "pprof"])
+def test_what_has_no_stack_is_the_same_in_a_snapshot_and_in_pprof(other):
+    snapshot = Heap(MANY).sampled(1)
+    for sample in snapshot.samples[::2]:
+        sample.site = 0
+    profile = pprof_files.decode(pprof_files.encode(snapshot, Symbols(snapshot)), "heap.pb.gz")
+    difference = compare(snapshot if other == "snapshot" else profile, profile)
+    assert not difference.told
+    (unknown,) = [change for change in difference.changes if change.key == ()]
+    assert unknown.before == unknown.after > 0 and not unknown.frames

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -70,6 +72,89 @@ def test_a_process_is_armed_from_outside_for_a_while(hakmem, churn):
     assert known == sum(line["events"] for line in lines.values())
     assert known <= sum(each.events for each in first.values())  # some are from before all threads counted
     assert 0.2 < again["often"]["objects"] / lines["often"]["objects"] < 5  # not both times together
+
+
+def until(reader: outside.Reader) -> int:
+    return reader.names.number(reader.names.place(outside_events.ARMED))
+
+
+def write_until(reader: outside.Reader, seconds: float) -> int:
+    """As another tool does."""
+    word = reader.memory.now_ms() + round(1000 * seconds) if seconds else 0
+    reader.memory.write(reader.names.place(outside_events.ARMED), word.to_bytes(8, "little"))
+    return word
+
+
+def test_a_process_that_is_armed_for_less_is_armed_for_as_long_as_is_asked(hakmem, start, churn):
+    with running(churn) as process:
+        reader = outside.Reader(Process(process.pid))
+        least = write_until(reader, 1.5)
+        counting = start("profile", "--events", "3", "--json", str(process.pid))
+        while counting.poll() is None and until(reader) == least:
+            time.sleep(0.01)
+        raised = until(reader)
+        shown, said = counting.communicate(timeout=60)
+        assert raised >= least + 1500, "it was left at the shorter time"
+        assert json.loads(shown)["allocated"]["seconds"] == 3 and not said
+        assert until(reader) == 0
+
+
+def test_how_long_a_process_was_armed_stays_as_others_want_it(churn):
+    with running(churn) as process:
+        reader = outside.Reader(Process(process.pid))
+        theirs = write_until(reader, 30)
+        with outside_events.armed(reader, 60):
+            assert until(reader) > theirs + 30_000
+        assert until(reader) == theirs
+        with outside_events.armed(reader, 1):
+            assert until(reader) == theirs
+        assert until(reader) == theirs
+        with outside_events.armed(reader, 60):
+            theirs = write_until(reader, 90)
+        assert until(reader) == theirs
+
+
+def test_the_first_of_two_tools_leaves_the_process_armed_for_the_second(churn):
+    with running(churn) as process:
+        reader = outside.Reader(Process(process.pid))
+        first, second = outside_events.armed(reader, 1), outside_events.armed(reader, 30)
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert until(reader) > reader.memory.now_ms() + 30_000
+        time.sleep(0.01)
+        with outside_events.armed(reader, 20):
+            pass
+        assert until(reader) > reader.memory.now_ms() + 30_000
+        second.__exit__(None, None, None)
+        assert until(reader) < reader.memory.now_ms() + 10_000
+
+
+def test_a_process_that_others_arm_no_more_was_counted_for_less(hakmem, start, churn):
+    with running(churn) as process:
+        reader = outside.Reader(Process(process.pid))
+        counting = start("profile", "--events", "20", "--json", str(process.pid))
+        while not until(reader):
+            assert counting.poll() is None
+        time.sleep(1.5)
+        write_until(reader, 0)
+        shown, said = counting.communicate(timeout=60)
+        seconds = json.loads(shown)["allocated"]["seconds"]
+        assert 0 < seconds < 10
+        assert said == f"hakmem: counted for {seconds:g} s, not for 20: then somebody ended that the process is armed\n"
+
+
+@pytest.mark.parametrize("ahead", [1000, -30])
+def test_a_process_in_another_time_namespace_is_armed_by_its_own_clock(hakmem, churn, ahead):
+    apart = ["unshare", "-T", "--monotonic", str(ahead), "--fork", "--kill-child"]
+    if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("no time namespace can be had")
+    with running(*apart, churn) as parent:
+        process = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().strip()
+        assert of_functions(hakmem, "--events", "0.5", process)["often"]["objects"] > 1000
+        assert hakmem("arm", "--seconds", "20", process).returncode == 0
+        due = time.monotonic() + ahead + 20
+        assert abs(until(outside.Reader(Process(int(process)))) / 1000 - due) < 10
 
 
 def test_pprof_has_the_types(hakmem, churn, tmp_path):

@@ -87,6 +87,7 @@ def test_growth_fails_the_run(hakmem, program, tmp_path, grown):
     after = (16 << 20) + (4 << 20 if grown else 0)
     result = hakmem("run", "--leaks", "--baseline", str(file), "--", program, "8000", str(after))
     assert result.returncode == (1 if grown else 0)
+    assert re.search(r"^[1-9]\d* sites; ", result.stderr, re.MULTILINE), "they are all counted, told or not"
     if grown:
         assert re.search(r"\+4\.0 MiB\s.*keep_large", result.stderr)
     else:

@@ -8,6 +8,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from heap import Heap
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse
 from processes import compiled, running
@@ -54,6 +55,16 @@ def test_the_parts_sum_to_the_resident_set_and_functions_have_errors(hakmem, hel
     assert functions["fill"] == pytest.approx(HELD, abs=4 * errors["fill"])
     assert only(found, "hakmem_readable", process.pid) == 1
     assert only(found, "hakmem_read_seconds", process.pid) > 0
+
+
+def test_what_is_not_sampled_has_no_error_that_is_known(monkeypatch):
+    taken = Heap({64: [2] * 60_000, 16: [7] * 4}).sampled(1)
+    monkeypatch.setattr(top, "look", lambda process: top.Found(process, "it", resident.of_snapshot(taken), taken))
+    found = samples(parse_open(metrics.text_of(metrics.registry_of((1,), 0, 10))))
+    live, errors = (
+        [labels["function"] for labels, _ in found[f"hakmem_function_live{what}_bytes"]] for what in ("", "_error")
+    )
+    assert len(live) == 2 and [name for name in live if name not in errors] == ["(not sampled)"]
 
 
 def test_one_verdict_holds(hakmem, held):

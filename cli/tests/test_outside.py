@@ -261,4 +261,18 @@ def test_what_cannot_be_read_is_one_line(hakmem, tmp_path):
 def test_a_number_that_is_a_file_is_the_file(tmp_path, monkeypatch):
     (tmp_path / "123").write_text("hakmem-snapshot 1\nend\n")
     monkeypatch.chdir(tmp_path)
-    assert open_memory("123") is None
+    assert open_memory("123") == b"hakmem-snapshot 1\nend\n"
+
+
+def test_a_file_that_is_none_of_hakmems_does_not_hide_a_process(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    number = str(os.getpid())
+    Path(number).write_text("notes")
+    assert open_memory(number).process == os.getpid()
+    Path(number).unlink()
+    Path(number).mkdir()  # as in /proc
+    assert open_memory(number).process == os.getpid()
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    Path(str(gone.pid)).write_text("notes")
+    assert open_memory(str(gone.pid)) == b"notes"

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from heap import RATE, Heap, mixed, text_of
@@ -161,6 +162,20 @@ def test_table_begins_with_the_whole_and_how_well_it_is_known(hakmem, file):
     assert "live ± share objects age allocated by" in text
     assert re.search(r"3\.0 MiB 0 B 17\.7 % 1 5\.0 s 0x", text)
     assert "addresses are in no file" in result.stderr  # said, not guessed
+
+
+@pytest.mark.parametrize("command", ["profile", "resident"])
+def test_a_snapshot_is_read_from_a_pipe_too(hakmem, file, command):
+    piped = hakmem(command, "--json", "/dev/stdin", input=Path(file).read_text())
+    assert (piped.returncode, piped.stdout) == (0, hakmem(command, "--json", str(file)).stdout), piped.stderr
+
+
+def test_a_pipe_of_something_else_is_told(hakmem):
+    core = "\x7fELF\x02\x01" + 10 * "\0" + "\4\0"
+    for text, code, said in (("nonsense", 2, "not a snapshot of hakmem"), (core, 1, "a pipe can't be")):
+        result = hakmem("profile", "/dev/stdin", input=text)
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (code, "", 1)
+        assert result.stderr.startswith("hakmem: /dev/stdin: ") and said in result.stderr
 
 
 def test_top_and_depth_bound_the_table(hakmem, file):

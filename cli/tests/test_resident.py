@@ -16,6 +16,7 @@ from processes import compiled, running
 from hakmem import inspection, memory, outside, outside_pinned, pages, resident
 from hakmem.memory import Process
 from hakmem.resident import CACHE, FRAGMENTATION, HUGE, OTHER, PAGE_CACHE, PROGRAM, Row, Table, judge
+from hakmem.snapshots import Snapshot
 
 TESTS = Path(__file__).parent
 MUCH = 56 << 20
@@ -127,7 +128,7 @@ def test_an_older_library_tells_where_records_of_slabs_that_are_there_lie(held):
 def test_what_is_counted_of_events_is_hakmems_own(known):
     with running(known, "churn", HAKMEM_EVENTS="1", HAKMEM_INSIGHT="2") as process:
         reader = outside.Reader(Process(process.pid))
-        own = resident._own_ranges(reader, reader.heap())
+        own = [each[:2] for each in resident.own_records(reader, reader.heap())]
         places = [reader.names.number(reader.names.place(name)) for name in ("event.rows", "event.chunks")]
     for place in places:
         assert place and any(start == place for start, _ in own)
@@ -214,6 +215,12 @@ def test_verdict_is_the_largest_excess_if_it_is_worth_a_word():
     assert judge(table).kind == PAGE_CACHE
 
 
+def test_where_no_mappings_are_known_the_rest_is_told_once():
+    table = resident.of_snapshot(Snapshot(process=7, resident=80 << 20, own=1 << 20))
+    assert table.verdict.text == "not the heap: 79.0 MiB, the rest of the resident set"
+    assert [row.counted for row in table.rows if row.title == "not the heap: the rest of the resident set"] == [79 << 20]
+
+
 def test_control_group(tmp_path):
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cgroup").write_text("0::/system/app\n")
@@ -298,6 +305,10 @@ def test_every_kind_of_address_is_told(known, tmp_path):
         slab = next(unit for unit in heap.slabs.tolist() if reader.classes[heap.units["size_class"][unit]].size == 48)
         assert kind(heap.base + slab * heap.unit_bytes + 65535) == inspection.TAIL
         assert kind(reader.names.zone("units")[0]) == inspection.METADATA
+        of_heap, of_sites = heap.heaps[0], reader.names.number(reader.names.place("site.chunks"))
+        for address, what in ((of_heap, "of a heap"), (of_heap + 64, "of a heap"), (of_sites + 16, "of sites")):
+            found, _ = inspection.inspect(reader, address)
+            assert found.sentence() == f"{address:#x}: hakmem's records, {what}"
         assert kind(heap.base - (1 << 30)) == kind(16) == inspection.FOREIGN
         assert str(known) in inspection.inspect(reader, reader.memory.files()[str(known)])[0].detail
 
@@ -315,4 +326,5 @@ def test_inspect_names_the_site(hakmem, known, tmp_path):
     )
     assert as_json["sample"]["asked"] == sample.asked
     assert "main" in [frame["function"] for frame in as_json["sample"]["frames"]]
-    assert hakmem("inspect", str(process.pid), "here").stderr == "hakmem: here: not an address\n"
+    for word in ("here", "-5", "-0x5", hex(1 << 64)):
+        assert hakmem("inspect", "--", str(process.pid), word).stderr == f"hakmem: {word}: not an address\n"
