@@ -53,9 +53,7 @@ HAK_COLD bool reading_next(reading_t *r) {
 /* --- mappings ----------------------------------------------------------------------------- */
 
 /* A filter of the program's own may end it for opening a file late. */
-HAK_COLD void mappings_open(mappings_t *m) {
-  mappings_from(m, load_relaxed(&os_filters) != 0 ? -1 : file_mappings(), -1, NULL);
-}
+HAK_COLD void mappings_open(mappings_t *m) { mappings_from(m, load_relaxed(&os_filters) != 0 ? -1 : file_mappings(), -1, NULL); }
 
 HAK_COLD void mappings_from(mappings_t *m, int file, int memory, char *page) {
   m->file = file;

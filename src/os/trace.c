@@ -1,6 +1,5 @@
 #include "os/trace.h"
 
-
 #include "base/atomics.h"
 #include "base/format.h"
 #include "os/file.h"
