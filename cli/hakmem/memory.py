@@ -267,6 +267,21 @@ def _monotonic_ms(folder: Path) -> int:
     return seconds * 1000 + nanoseconds // 1_000_000
 
 
+def _has_ended(task: Path) -> bool:
+    with contextlib.suppress(OSError, IndexError):
+        return kernel_lines(task / "stat")[0].rpartition(")")[2].split()[0] in ("Z", "X")
+    return True
+
+
+def folder_of(process: int) -> Path:
+    """Where the kernel tells of the process. Of a first thread that has ended it tells nothing: then by another one's number."""
+    folder = Path("/proc") / str(process)
+    if folder.exists() and _has_ended(folder):
+        with contextlib.suppress(OSError):
+            return next((task for task in sorted((folder / "task").iterdir()) if not _has_ended(task)), folder)
+    return folder
+
+
 class Process(Memory):
     """A process that runs, through /proc/PID/mem: as its user where nothing forbids it, or with CAP_SYS_PTRACE."""
 
@@ -276,7 +291,7 @@ class Process(Memory):
         super().__init__()
         self.process = process
         self.name = f"process {process}"
-        self.folder = Path("/proc") / str(process)
+        self.folder = folder_of(process)
         self.time = int(time.time())
         try:
             self.areas = parse_maps(kernel_lines(self.folder / "maps"))
@@ -322,7 +337,7 @@ class Process(Memory):
         for first in range(0, len(addresses), rows):
             remote, local = parts[first : first + rows], found[first : first + rows]
             into = np.array([local.ctypes.data, local.nbytes], np.uint64)
-            count = _readv(self.process, into.ctypes.data, 1, remote.ctypes.data, remote.shape[0] * remote.shape[1], 0)
+            count = _readv(int(self.folder.name), into.ctypes.data, 1, remote.ctypes.data, remote.shape[0] * remote.shape[1], 0)
             if count != local.nbytes:
                 raise Unreadable(f"some of {remote.shape[0]} places")
         return found
@@ -332,7 +347,7 @@ class Process(Memory):
 
     def stack_pointers(self) -> list[int]:
         found = []
-        for task in (self.folder / "task").iterdir():
+        for task in (Path("/proc") / str(self.process) / "task").iterdir():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 found.append(int(kernel_lines(task / "syscall")[0].split()[-2], 16))
         return found

@@ -17,7 +17,7 @@ import numpy as np
 
 from hakmem import allocations
 from hakmem.errors import Failure
-from hakmem.memory import Memory, whole
+from hakmem.memory import Memory, folder_of, whole
 from hakmem.names import kernel_lines
 from hakmem.snapshots import Allocations, Counted, Snapshot
 
@@ -282,5 +282,5 @@ def collect(memory: Memory, seconds: float) -> bool:
 def resident_bytes(process: int) -> int | None:
     """Of its resident set, as the kernel counts in batches; None if it has ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(kernel_lines(f"/proc/{process}/statm")[0].split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(kernel_lines(folder_of(process) / "statm")[0].split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return None

@@ -24,7 +24,7 @@ from rich.text import Text
 from hakmem import exits, insight, names, outside_commands, outside_events, render, window
 from hakmem.errors import Failure
 from hakmem.estimates import NOT_SAMPLED
-from hakmem.memory import Process, Refused, Unreadable
+from hakmem.memory import Process, Refused, Unreadable, folder_of
 from hakmem.names import kernel_lines
 from hakmem.plausible import Damaged
 from hakmem.render import byte_text
@@ -61,7 +61,7 @@ class Found:
 def _has_hakmem(process: int) -> bool:
     """By names of files alone, which is quick; a program that is linked with it statically shows when it is read."""
     with contextlib.suppress(OSError):
-        return any("hakmem" in line for line in kernel_lines(PROC / str(process) / "maps"))
+        return any("hakmem" in line for line in kernel_lines(folder_of(process) / "maps"))
     return False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -99,6 +100,42 @@ def test_a_process_that_ends_meanwhile_is_one_line(program, tmp_path):
         process.wait()
         with pytest.raises(Failure, match="it ended while it was read"), whole(source):
             reader.snapshot()
+
+
+_FIRST_ENDS = """
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void *hold(void *first) {
+  char *block = malloc(12 << 20);
+  (void)pthread_join(*(pthread_t *)first, NULL);
+  memset(block, 1, 12 << 20);
+  (void)!write(1, "ready\\n", 6);
+  return sleep(100), block;
+}
+int main(void) {
+  static pthread_t first, other;
+  first = pthread_self();
+  if (pthread_create(&other, NULL, hold, &first) != 0) return 1;
+  pthread_exit(NULL);
+}
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_is_read_all_the_same(hakmem, tmp_path):
+    source = tmp_path / "first_ends.c"
+    source.write_text(_FIRST_ENDS)
+    with running(compiled(tmp_path, source, "-g")) as process:
+        told = hakmem("profile", str(process.pid), "--json")
+        assert told.returncode == 0, told.stderr
+        held = [line["frames"] for line in json.loads(told.stdout)["lines"] if line["live"] >= 12 << 20]
+        assert "hold" in str(held)
+        assert str(process.pid) in hakmem("top", "--json").stdout
+        table = hakmem("resident", str(process.pid), "--json")
+        assert table.returncode == 0, table.stderr
+        assert max(row["resident"] for row in json.loads(table.stdout)["rows"]) >= 12 << 20
 
 
 def test_bits_and_entries_are_as_many_as_are_counted(program, tmp_path):
