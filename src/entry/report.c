@@ -5,13 +5,13 @@
 #include "entry/entry.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 #if HAK_OVERRIDE && defined(__GLIBC__)
 #include <malloc.h>
 #endif
 
-#include "os/file.h"
 #include "os/line.h"
 #include "kit/pressure.h"
 #include "os/os.h"
@@ -30,6 +30,16 @@ static HAK_COLD void write_json_number(writer_t *w, const char *name, uint64_t v
 
 /* --- figures ----------------------------------------------------------------------------- */
 
+static uint64_t lines_in(const char *path) {
+  uint64_t lines = 0;
+  char block[1024];
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  for (ssize_t n; fd >= 0 && (n = read(fd, block, sizeof block)) > 0;)
+    for (ssize_t i = 0; i < n; i++) lines += block[i] == '\n';
+  if (fd >= 0) close(fd);
+  return lines;
+}
+
 /* From /proc: the resident pages, the lines of the map.  A filter of the program's own may end it for opening a file late: then the
  * mappings stay 0. */
 static void stats_add_os(hak_stats_t *stats) {
@@ -40,13 +50,9 @@ static void stats_add_os(hak_stats_t *stats) {
     for (at = at != NULL ? at + 1 : ""; *at >= '0' && *at <= '9'; at++) stats->resident = stats->resident * 10 + (uint64_t)(*at - '0');
     stats->resident *= os_page_size();
   }
-  int file = load_relaxed(&os_filters) != 0 ? -1 : file_mappings();
-  char block[1024];
-  long bytes;
-  for (uint64_t at = 0; (bytes = file_pread(file, block, sizeof block, at)) > 0; at += (uint64_t)bytes) {
-    for (long i = 0; i < bytes; i++) stats->mappings += block[i] == '\n';
-  }
-  file_close(file);
+  if (load_relaxed(&os_filters) != 0) return;
+  stats->mappings = lines_in("/proc/self/maps");
+  if (stats->mappings == 0) stats->mappings = lines_in("/proc/thread-self/maps"); /* the first thread has ended */
 }
 
 static HAK_COLD void stats_fill(hak_stats_t *stats, hak_class_stats_t *of_class) {

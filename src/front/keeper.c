@@ -167,15 +167,16 @@ static bool has_work(const heap_t *heap) { return watches() || remote_is_behind(
 
 /* Under a filter that was there before the process was, only what it is known to permit is asked for: to clone, where libc has
  * done so.  The calls that confine the thread are not; so there is none where it could hold more than others. */
-static bool may_start(bool *confined) {
+typedef enum permission { REFUSED, GRANTED, OF_A_GUEST } permission_t;
+static permission_t may_start(bool *confined) {
   *confined = true;
-  if (option_get(OPTION_keeper) == 2) return true;
-  if (load_relaxed(&os_filters) != 0) return false;
-  if (watches()) return true; /* it was asked for */
+  if (option_get(OPTION_keeper) == 2) return GRANTED;
+  if (load_relaxed(&os_filters) != 0) return REFUSED;
+  if (watches()) return GRANTED; /* it was asked for */
   os_standing_t standing = os_standing();
-  if (!standing.filtered && os_is_guest()) return false; /* it would end with what vfork has made, whatever it holds then */
+  if (!standing.filtered && os_is_guest()) return OF_A_GUEST;
   *confined = !standing.filtered;
-  return !standing.filtered || (os_multi_threaded() && !standing.privileged);
+  return !standing.filtered || (os_multi_threaded() && !standing.privileged) ? GRANTED : REFUSED;
 }
 
 void keeper_call(const heap_t *heap) {
@@ -185,9 +186,10 @@ void keeper_call(const heap_t *heap) {
   if (option_get(OPTION_keeper) == 0 || os_now_ms() < load_relaxed(&not_before_ms)) return;
   if (option_get(OPTION_decay_ms) < 0 && !watches() && !(mind_wanted() && much_is_idle(heap))) return;
   (void)os_started_filtered(); /* the keeper could not find out: os_barrier */
-  bool may = may_start(&confined);
-  if (may && os_thread_start(&keeper, keeper_run, confined)) add_relaxed(&starts, 1);
-  else if (!may || load_relaxed(&keeper.refused)) store_relaxed(&not_before_ms, os_now_ms() + RARELY_MS);
+  permission_t permission = may_start(&confined);
+  if (permission == OF_A_GUEST) return; /* it would end with what vfork has made, whatever it holds then; the parent may start one */
+  if (permission == GRANTED && os_thread_start(&keeper, keeper_run, confined)) add_relaxed(&starts, 1);
+  else if (permission == REFUSED || load_relaxed(&keeper.refused)) store_relaxed(&not_before_ms, os_now_ms() + RARELY_MS);
 }
 
 bool keeper_is_there(void) { return os_thread_exists(&keeper) && option_get(OPTION_decay_ms) > 0; }

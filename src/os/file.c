@@ -19,7 +19,7 @@ HAK_COLD int file_open(const char *path) {
   return or_none(syscall_6(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC | O_NOCTTY, 0, 0, 0));
 }
 
-/* Where the first thread has ended, the process's own list is empty. */
+/* Where the first thread has ended, the process's own list is empty.  It comes first, since emulators imitate no other. */
 HAK_COLD int file_mappings(void) {
   char byte;
   int file = file_open("/proc/self/maps");

@@ -258,11 +258,12 @@ static bool may_map(void) {
 
 /* A kernel from 6.17 on moves several mappings one by one, and may stop between two of them.  Growth in place is refused for more than
  * one, before anything else is looked at; and for one too, as far as another mapping: this stack's or this library's. */
-static bool is_one_mapping(char *start, size_t bytes) {
+static bool is_one_mapping(void *start, size_t bytes) {
   static char ours;
-  char here, *last = start + bytes, *beyond = &here > last ? &here : &ours;
+  char here;
+  uintptr_t last = (uintptr_t)start + bytes, beyond = (uintptr_t)&here > last ? (uintptr_t)&here : (uintptr_t)&ours;
   if (beyond < last) return false; /* none is known */
-  size_t length = bits_round_up((size_t)(beyond - start) + 1, os_page_size());
+  size_t length = bits_round_up(beyond - (uintptr_t)start + 1, os_page_size());
   return syscall_6(SYS_mremap, (long)start, (long)bytes, (long)length, 0, 0, 0) != -EFAULT;
 }
 

@@ -1,8 +1,9 @@
 #include "os/trace.h"
 
+#include <fcntl.h>
+
 #include "base/atomics.h"
 #include "base/format.h"
-#include "os/file.h"
 #include "os/line.h"
 #include "os/os.h"
 #include "os/syscall.h"
@@ -52,10 +53,10 @@ static uintptr_t read_hex(reader_t *r, int *last) {
   return value;
 }
 
-/* Finds the mapping of the address in the kernel's list: "start-end flags offset device inode path". */
-static void format_place(format_t *f, uintptr_t address) {
-  reader_t r = {.fd = file_mappings()};
-  if (r.fd < 0) return;
+/* Finds the mapping of the address in a list of the kernel's: "start-end flags offset device inode path". False: the list is empty. */
+static bool format_place_of(format_t *f, uintptr_t address, const char *list) {
+  reader_t r = {.fd = syscall_6(SYS_openat, AT_FDCWD, (long)list, O_RDONLY | O_CLOEXEC, 0, 0, 0)};
+  if (syscall_failed(r.fd)) return false;
   for (int c = 0; c >= 0;) {
     uintptr_t start = read_hex(&r, &c), end = read_hex(&r, &c);
     while (c >= 0 && reader_next(&r) != ' ') continue; /* flags */
@@ -72,6 +73,12 @@ static void format_place(format_t *f, uintptr_t address) {
     if (here || (start == 0 && end == 0)) break;
   }
   (void)syscall_3(SYS_close, r.fd, 0, 0);
+  return r.end != 0;
+}
+
+/* By no call that a program's filter may not know: file_mappings makes one. */
+static void format_place(format_t *f, uintptr_t address) {
+  if (!format_place_of(f, address, "/proc/self/maps")) (void)format_place_of(f, address, "/proc/thread-self/maps");
 }
 
 HAK_COLD void trace_print(const char *what, const trace_t *trace) {

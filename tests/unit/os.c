@@ -362,14 +362,19 @@ static bool has_flag(const void *address, const char *flag) {
   return has;
 }
 
+/* Memory of three times as many bytes, the first of which are written and can be moved. */
+static char *movable(size_t bytes) {
+  char *start = os_map(3 * bytes);
+  if (start == NULL) abort();
+  if (!os_move(start, start + 2 * bytes, bytes)) check_skip("the kernel moves no pages");
+  memset(start, 8, bytes);
+  return start;
+}
+
 /* As for want of mappings: the kernel knows moves all the same. */
 TEST(a_move_that_is_refused_is_not_the_last) {
   size_t page = os_page_size(), bytes = some * page;
-  char *start = os_map(3 * bytes);
-  REQUIRE(start != NULL);
-  char *from = start, *to = start + 2 * bytes;
-  if (!os_move(from, to, bytes)) check_skip("the kernel moves no pages");
-  memset(from, 8, bytes);
+  char *from = movable(bytes), *to = from + 2 * bytes;
   refuse_argument(SYS_mremap, 1, (uint32_t)bytes, ENOMEM);
   KEEPS_ERRNO(CHECK(!os_move(from, to, bytes)));
   CHECK(from[0] == 8 && from[bytes - 1] == 8 && unit_is_zero(to, bytes));
@@ -380,11 +385,7 @@ TEST(a_move_that_is_refused_is_not_the_last) {
 /* Some kernels move a part of them. */
 TEST(several_mappings_are_not_moved) {
   size_t page = os_page_size(), bytes = some * page;
-  char *start = os_map(3 * bytes);
-  REQUIRE(start != NULL);
-  char *from = start, *to = start + 2 * bytes;
-  if (!os_move(from, to, bytes)) check_skip("the kernel moves no pages");
-  memset(from, 8, bytes);
+  char *from = movable(bytes), *to = from + 2 * bytes;
   REQUIRE(madvise(from + bytes / 2, page, MADV_DONTFORK) == 0);
   CHECK(!os_move(from, to, bytes));
   CHECK(from[0] == 8 && from[bytes - 1] == 8 && unit_is_zero(to, bytes));
@@ -395,11 +396,7 @@ TEST(several_mappings_are_not_moved) {
 /* The kernel takes the target away before it finds that it may map nothing. */
 static void move_under(int kind) {
   size_t bytes = some * os_page_size();
-  char *start = os_map(3 * bytes);
-  REQUIRE(start != NULL);
-  char *from = start, *to = start + 2 * bytes;
-  if (!os_move(from, to, bytes)) check_skip("the kernel moves no pages");
-  memset(from, 8, bytes);
+  char *from = movable(bytes), *to = from + 2 * bytes;
   struct rlimit before, low;
   REQUIRE(getrlimit(kind, &before) == 0);
   low = before;
@@ -418,17 +415,13 @@ TEST(nothing_moves_where_the_data_is_limited_below_what_is_mapped) { move_under(
 
 /* The kernel would take the lock from what stays. */
 TEST(locked_pages_do_not_move) {
-  size_t page = os_page_size();
-  char *start = os_map(3 * some * page);
-  REQUIRE(start != NULL);
-  char *from = start, *to = start + 2 * some * page;
-  if (!os_move(from, to, some * page)) check_skip("the kernel moves no pages");
-  memset(from, 8, some * page);
-  REQUIRE((int)syscall(SYS_mlock, from, some * page) == 0);
-  CHECK(!os_move(from, to, some * page));
+  size_t bytes = some * os_page_size();
+  char *from = movable(bytes), *to = from + 2 * bytes;
+  REQUIRE((int)syscall(SYS_mlock, from, bytes) == 0);
+  CHECK(!os_move(from, to, bytes));
   CHECK(from[0] == 8 && has_flag(from, " lo"));
-  REQUIRE((int)syscall(SYS_munlock, from, some * page) == 0);
-  CHECK(os_move(from, to, some * page));
+  REQUIRE((int)syscall(SYS_munlock, from, bytes) == 0);
+  CHECK(os_move(from, to, bytes));
 }
 
 TEST(what_is_renewed_is_kept_from_huge_pages) {
