@@ -1,4 +1,4 @@
-"""What holds for all commands: how they end."""
+"""What holds for all commands: how they end, and options that several have."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ import click
 
 from hakmem import exits, output
 from hakmem.errors import Failure
+
+library_option = click.option(
+    "--library", metavar="FILE", help="Use this libhakmem.so instead of the one installed with the command line."
+)
+repetitions_option = click.option(
+    "--repetitions",
+    type=click.IntRange(min=3),
+    default=5,
+    show_default=True,
+    help="Runs under each allocator in a comparison.",
+)
 
 ERROR = 2  # of commands whose exit code 1 is an answer
 

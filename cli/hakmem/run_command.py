@@ -1,0 +1,162 @@
+"""`hakmem run`. What only some of its options need is imported where they are given: without them it is over in a moment."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from hakmem import exits, output, preload
+from hakmem.command_line import library_option, repetitions_option
+from hakmem.errors import Failure
+
+
+@click.command("run", context_settings={"allow_interspersed_args": False})
+@click.option("--stats", "with_stats", is_flag=True, help="Show the program's statistics when it has ended.")
+@click.option("--stats-children", is_flag=True, help="With --stats: those of the processes that it started too.")
+@click.option(
+    "--stats-file",
+    type=output.OutFile(),
+    metavar="FILE",
+    help="Write the statistics to FILE, as JSON where its name ends in .json and as text otherwise; %p stands for the process.",
+)
+@click.option("--compare", "with_compare", is_flag=True, help="Run it under the system malloc too, in turn, with a verdict.")
+@click.option(
+    "--with",
+    "others",
+    multiple=True,
+    metavar="LIB",
+    help="In a comparison: run it under this allocator too, a library's path or a name such as jemalloc, tcmalloc, mimalloc.",
+)
+@click.option("--secure", is_flag=True, help="Run or compare hakmem's secure library in place of the default one.")
+@repetitions_option
+@click.option(
+    "--profile",
+    "profile_file",
+    type=output.OutFile(),
+    metavar="FILE",
+    help="Write a snapshot of the heap to FILE when the program exits, for hakmem profile and hakmem diff.",
+)
+@click.option(
+    "--blackbox",
+    "blackbox_file",
+    type=output.OutFile(),
+    metavar="FILE",
+    help="Keep a black box in FILE, and show its last entry if the program is killed by a signal. %p is the process's number.",
+)
+@click.option(
+    "--window",
+    "with_window",
+    is_flag=True,
+    help="Let hakmem profile, resident, top and metrics see it where it may not be traced, as under Yama.",
+)
+@click.option("--leaks", "with_leaks", is_flag=True, help="Show what the program holds when it exits, by site.")
+@click.option(
+    "--baseline",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="With --leaks: the snapshot of an earlier run. Exit with 1 where a site holds more than then, beyond chance.",
+)
+@click.option("--show-output", is_flag=True, help="In a comparison: don't discard what the program writes.")
+@click.option("--json", "json_file", type=output.OutFile(), metavar="FILE", help="In a comparison: write it as JSON.")
+@click.option(
+    "--markdown", "markdown_file", type=output.OutFile(), metavar="FILE", help="In a comparison: write it as Markdown."
+)
+@library_option
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def run_command(
+    with_stats: bool,
+    stats_children: bool,
+    stats_file: str | None,
+    with_compare: bool,
+    others: tuple[str, ...],
+    secure: bool,
+    repetitions: int,
+    profile_file: str | None,
+    blackbox_file: str | None,
+    with_window: bool,
+    with_leaks: bool,
+    baseline: str | None,
+    show_output: bool,
+    json_file: str | None,
+    markdown_file: str | None,
+    library: str | None,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND under hakmem; its exit code and signals are passed through.
+
+    With --compare, standard input is read again by each run where it is a file, and is empty otherwise.
+    """
+    with_stats = with_stats or stats_children or stats_file is not None
+    if with_stats and with_compare:
+        raise click.UsageError("--stats and --compare don't go together")
+    if not with_compare and (json_file or markdown_file or show_output or others):
+        raise click.UsageError("--with, --json, --markdown and --show-output belong to --compare")
+    if secure and library:
+        raise click.UsageError("--secure and --library don't go together: give --library the secure one")
+    if with_compare and (profile_file or with_leaks):
+        raise click.UsageError("--profile and --leaks don't go with --compare")
+    if with_window and (with_compare or secure):
+        raise click.UsageError("--window does not go with --compare and --secure")
+    if blackbox_file and (with_compare or profile_file or with_leaks):
+        raise click.UsageError("--blackbox does not go with --compare, --profile and --leaks")
+    if baseline and not with_leaks:
+        raise click.UsageError("--baseline belongs to --leaks")
+    output.apart((baseline,), (profile_file, stats_file, json_file, markdown_file))
+    path = preload.library(library, secure=secure)
+    program = preload.program(command[0])
+    preload.warn_if_unreachable(program)
+    if with_compare:
+        _run_compared(list(command), repetitions, path, secure, others, show_output, json_file, markdown_file)
+    environment = preload.caller_environment()
+    environment["LD_PRELOAD"] = preload.preload_value(environment, path)
+    if with_window:
+        environment["HAKMEM_WINDOW"] = "1"
+    wanted: list[exits.Wanted] = []
+    if with_stats:
+        from hakmem import reports
+
+        file = stats_file or environment.get("HAKMEM_STATS_FILE")
+        if file and not Path(file).absolute().parent.is_dir():
+            raise Failure(f"{file}: no such directory")
+        wanted.append(reports.AtExit(file, stats_children, json=environment.get("HAKMEM_STATS_JSON") == "1"))
+    if blackbox_file:
+        from hakmem import blackbox_command
+
+        wanted.append(blackbox_command.LastEntry(blackbox_file))
+    if profile_file or with_leaks:
+        from hakmem import leaks
+
+        wanted.append(leaks.Holding(profile_file, with_leaks, baseline))
+    if wanted:
+        exits.run(program, list(command), environment, wanted)
+    preload.become(program, list(command), environment)
+
+
+def _run_compared(
+    command: list[str],
+    repetitions: int,
+    library: Path,
+    secure: bool,
+    others: tuple[str, ...],
+    show_output: bool,
+    json_file: str | None,
+    markdown_file: str | None,
+) -> None:
+    from hakmem import comparing, peers, render
+
+    allocators = peers.compared(library, secure, others)
+    comparison = comparing.with_progress(command, repetitions, allocators, title="comparing", show_output=show_output)
+    comparing.show(comparison)
+    if json_file:
+        libraries = {entry.name: {"library": entry.library, "version": entry.version} for entry in allocators}
+        told = comparison.as_json() | {"allocators": libraries, "verdict": render.verdict_lines(comparison)}
+        output.write(json_file, (json.dumps(told, indent=2) + "\n").encode())
+    if markdown_file and comparison.measured:
+        output.write(markdown_file, render.comparison_markdown(comparison).encode(errors="replace"))
+    sys.stdout.flush()
+    for line in render.outcome_lines(comparison):
+        print(f"hakmem: {line}", file=sys.stderr)
+    comparing.exit_as(comparison)
