@@ -130,7 +130,6 @@ def _panel(before: Snapshot, after: Snapshot) -> Difference:
         for key, site in panel.sites(before, after, site_of).items()
     ]
     adjust(changes)
-    symbols.resolve_sites(change.key for change in changes)
     for change in changes:
         change.frames = _shown(symbols.wanting(change.key))
     return Difference(changes, before.live_bytes, after.live_bytes, True, symbols.remarks())
@@ -164,7 +163,6 @@ def _add(lines: dict[tuple, Line], key: tuple, line: Line) -> None:
 def _side_of_snapshot(snapshot: Snapshot) -> _Side:
     symbols = Symbols(snapshot)
     lines = estimate(snapshot, lambda sample: symbols.outside(sample.site), cautious=True)
-    symbols.resolve_sites(line.key for line in lines)
     side = _Side(Stacks(snapshot.file, snapshot.rate), snapshot.live_bytes, {}, symbols.remarks())
     for line in lines:
         key = tuple(_frame_key(frame) for frame in symbols.stack(line.key))

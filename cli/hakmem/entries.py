@@ -49,7 +49,6 @@ def _live(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
         return symbols.outside(sample.site), sample.size, ages.class_of(sample), sample.tag
 
     lines = estimate(snapshot, key)
-    symbols.resolve_sites(line.key[0] for line in lines if isinstance(line.key, tuple))
     for line in lines:
         yield _entry(snapshot, line, symbols)
 
@@ -57,7 +56,6 @@ def _live(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
 def _pinned(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
     """Entries of their own, since records in tracked slabs have neither size nor tag."""
     lines = pinned.estimate(snapshot, symbols.outside).lines
-    symbols.resolve_sites(line.key for line in lines if line.key != pinned.NOT_TRACKED)
     for line in lines:
         values = dict(zip(PINNED, (line.sole, line.shared)))
         if line.key == pinned.NOT_TRACKED:
@@ -68,7 +66,6 @@ def _pinned(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
 
 def _allocated(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
     sums = allocations.by_key(snapshot, symbols.outside)
-    symbols.resolve_sites(site for site in sums if site != NOT_SAMPLED)
     for site, each in sums.items():
         values = dict(zip(ALLOCATED, (each.objects, each.bytes)))
         yield Entry(values, [], NOT_SAMPLED) if site == NOT_SAMPLED else Entry(values, symbols.stack(site))

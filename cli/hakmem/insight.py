@@ -68,12 +68,8 @@ def _key_of(symbols: Symbols, by: str) -> Callable[[Sample], Hashable]:
 
 def rows(snapshot: Snapshot, symbols: Symbols, by: str, top: int | None = None) -> tuple[list[Row], int]:
     """The largest lines by site, function or tag, and how many there are in all."""
-    if by == FUNCTION:
-        symbols.resolve_sites({symbols.outside(sample.site) for sample in snapshot.samples})
     lines = estimate(snapshot, _key_of(symbols, by))
     shown = lines[:top]
-    if by == SITE:
-        symbols.resolve_sites(line.key for line in shown if line.key != NOT_SAMPLED)
 
     def frames(line: Line) -> list[tuple[str, str]]:
         if line.key == NOT_SAMPLED or by == FUNCTION:
@@ -91,12 +87,8 @@ def pinned_rows(
     """Who keeps pages, the largest lines; None where the snapshot does not tell: records there have no tag, older ones are not there."""
     if by == TAG or not snapshot.strata:
         return None
-    if by == FUNCTION:
-        symbols.resolve_sites({symbols.outside(each.site) for slab in snapshot.tracked for each in slab.survivors})
     whole = pinned.estimate(snapshot, _key_of_site(symbols, by))
     shown = whole.lines[:top]
-    if by == SITE:
-        symbols.resolve_sites(line.key for line in shown if line.key != NOT_TRACKED)
 
     def frames(line: PinnedLine) -> list[tuple[str, str]]:
         if line.key == NOT_TRACKED or by == FUNCTION:
@@ -118,11 +110,7 @@ def allocated_rows(snapshot: Snapshot, symbols: Symbols, by: str) -> list[Alloca
     """Who allocates, the largest first; nobody where nothing was counted. All sum to what was. Events have no tag."""
     if by == TAG:
         return []
-    if by == FUNCTION:
-        symbols.resolve_sites({symbols.outside(site) for site in snapshot.allocated})
     sums = allocations.by_key(snapshot, _key_of_site(symbols, by))
-    if by == SITE:
-        symbols.resolve_sites(site for site in sums if site != NOT_SAMPLED)
 
     def frames(key: Hashable) -> list[tuple[str, str]]:
         return [(str(key), "")] if by == FUNCTION or key == NOT_SAMPLED else _shown(symbols.wanting(key)) or [(UNKNOWN, "")]

@@ -142,7 +142,6 @@ def inspect_command(as_json: bool, target: str, address: int) -> None:
     frames = []
     if found.sample is not None:
         site = names.outside(found.sample.site)
-        names.resolve_sites([site])
         frames = names.stack(site)
     if as_json:
         click.echo(json.dumps(_finding_json(found, frames), indent=2))

@@ -30,11 +30,15 @@ _VIRTUAL = ("[vdso]", "[vsyscall]")  # the kernel's, no files
 # What stands between an allocator and the code that wanted the memory.
 _PLUMBING_FILES = re.compile(r"(libc(-[0-9.]+)?|libstdc\+\+|libc\+\+)\.so(\.|$) | libc\.musl- | ld-(linux|musl)", re.VERBOSE)
 _PLUMBING = (
-    "operator new", "std::", "void std::", "__gnu_cxx::", "g_malloc", "g_realloc", "g_slice_", "xmalloc", "xrealloc", "xcalloc",
+    "operator new", "std::", "__gnu_cxx::", "g_malloc", "g_realloc", "g_slice_", "xmalloc", "xrealloc", "xcalloc",
     "PyMem_", "PyObject_Malloc", "PyObject_Calloc", "PyObject_Realloc", "_PyMem_", "_PyObject_Malloc", "_PyObject_Realloc",
-    "__rust_", "__rustc::", "__rdl_", "__rg_", "<alloc::", "<core::", "<std::", "<hashbrown::", "<hakmem::",
+    "__rust_", "__rustc::", "__rdl_", "__rg_",
 )  # fmt: skip
-_CRATES = ("alloc::", "hashbrown::")  # which may be namespaces of C++ too
+# By C++'s mangled name, since the plain one of a template begins with what it returns.
+_PLUMBING_CXX = re.compile(r"_ZZ*( nw | na | (N[rVK]*[RO]?)? (S[tabsiod] | 9__gnu_cxx))", re.VERBOSE)
+_CRATES = ("alloc", "core", "std", "hashbrown", "hakmem")
+_BARE_CRATES = ("alloc::", "hashbrown::")  # which may be namespaces of C++ too
+_TYPE = re.compile(r"[&*\[(]* (?:(?:mut|const|dyn)\ )* (?P<first>\w*) (?P<path>::)?", re.VERBOSE)
 # Rust's own by their files: the functions that are compiled into others, most of these, may have no more than the last part of a name.
 _PLUMBING_SOURCES = re.compile(
     r"/library/(alloc|core|std)/src/ | /hashbrown-[^/]+/src/ | /hakmem(-[0-9.]+)?/src/block\.rs$", re.VERBOSE
@@ -44,6 +48,26 @@ _PLUMBING_SOURCES = re.compile(
 def clean(name: str) -> str:
     """As Unicode, which formats want and names of files may not be."""
     return name.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _is_of_crates(path: str) -> bool:
+    """Whether Rust's own have the type or trait; those without a path, such as usize, are of the language."""
+    found = _TYPE.match(path)
+    return found is not None and (found["first"] in _CRATES if found["path"] else bool(found["first"]))
+
+
+def _is_rusts_own(function: str) -> bool:
+    """Of `<TYPE as TRAIT>::function` who has either of the two may have written it."""
+    if not function.startswith("<"):
+        return function.startswith(_BARE_CRATES)
+    depth, at = 0, 0
+    for at, letter in enumerate(function):
+        depth += (letter == "<") - (letter == ">" and function[at - 1] != "-")
+        if depth == 0:
+            return _is_of_crates(function[1:at])
+        if depth == 1 and function.startswith(" as ", at):
+            return _is_of_crates(function[1:at]) and _is_of_crates(function[at + 4 :])
+    return False
 
 
 @dataclass(frozen=True)
@@ -74,10 +98,13 @@ class Frame:
 
     @property
     def plumbing(self) -> bool:
+        if self.mapping is not None and _PLUMBING_FILES.match(self.mapping.name):
+            return True
+        if is_cxx(self.symbol):
+            return _PLUMBING_CXX.match(self.symbol) is not None
         return (
-            (self.mapping is not None and _PLUMBING_FILES.match(self.mapping.name) is not None)
-            or self.function.startswith(_PLUMBING)
-            or (self.function.startswith(_CRATES) and not is_cxx(self.symbol))
+            self.function.startswith(_PLUMBING)
+            or _is_rusts_own(self.function)
             or _PLUMBING_SOURCES.search(self.file) is not None
         )
 
@@ -154,6 +181,11 @@ class Symbols:
 
     def _calls(self, returns_to: int) -> list[Frame]:
         """The call there, after those that were compiled into it, the innermost first."""
+        if returns_to not in self._frames:
+            self._frames[returns_to] = self._look_up(returns_to)
+        return self._frames[returns_to]
+
+    def _look_up(self, returns_to: int) -> list[Frame]:
         address = max(0, returns_to - 1)  # the call may be the last instruction of its function
         mapping = self._mapping(address)
         if mapping is None or not mapping.path.startswith("/"):
@@ -173,22 +205,6 @@ class Symbols:
         *inlined, last = module.calls_at(address - mapping.start + mapping.offset) or [Call("", "", 0)]
         frames = [Frame(address, mapping, each.name, plain(each.name), each.file, each.line, True) for each in inlined]
         return [*frames, Frame(address, mapping, symbol.name, plain(symbol.name), last.file, last.line)]
-
-    def resolve(self, addresses: Iterable[int]) -> None:
-        """Looks up what stack() will be asked for."""
-        for address in set(addresses) - self._frames.keys():
-            self._frames[address] = self._calls(address)
-
-    def resolve_sites(self, sites: Iterable[int]) -> None:
-        """All frames of these sites and of those that they were called from."""
-        addresses: set[int] = set()
-        seen: set[int] = set()
-        for site in sites:
-            while site in self._snapshot.sites and site not in seen:
-                seen.add(site)
-                site, address = self._snapshot.sites[site]
-                addresses.add(address)
-        self.resolve(addresses)
 
     def _is_ours(self, returns_to: int) -> bool | None:
         """Whether it is in hakmem itself; None where the program has hakmem within it, but no name there. Not the whole frame: all sites
@@ -224,8 +240,8 @@ class Symbols:
         return found
 
     def stack(self, site: int) -> list[Frame]:
-        """The site's calls, the innermost first. resolve_sites has looked them up."""
-        return [frame for address in self._snapshot.stack(site) for frame in self._frames[address]]
+        """The site's calls, the innermost first."""
+        return [frame for address in self._snapshot.stack(site) for frame in self._calls(address)]
 
     def wanting(self, site: int) -> list[Frame]:
         """The stack from the call that wanted the memory, past what only passes it on."""

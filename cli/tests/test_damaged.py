@@ -410,7 +410,6 @@ def test_pipes_in_place_of_other_named_files(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         os.mkfifo(path)
     found = Symbols(taken, jit_folder=tmp_path)
-    found.resolve_sites([2])
     assert found.stack(2)[0].name.startswith("0x")
     assert Module(str(LIBRARY), "ab" * 20, 0, tmp_path).problem
 

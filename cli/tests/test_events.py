@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from processes import compiled, running
 
-from hakmem import outside, outside_events, pprof_files, snapshots
+from hakmem import insight, outside, outside_events, pprof_files, snapshots
 from hakmem.memory import Process
+from hakmem.snapshots import Allocations, Counted, Snapshot
 from hakmem.symbols import Symbols
 
 TESTS = Path(__file__).parent
@@ -222,3 +223,11 @@ def test_a_process_that_rests_is_asked_no_more(hakmem, tmp_path):
         assert said.returncode == 1 and "made no call" in said.stderr
         names = outside.Reader(Process(process.pid)).names
         assert names.number(names.place("request.wanted")) == names.number(names.place("request.done")) == 0
+
+
+def test_functions_are_told_where_a_site_began_between_two_readings():
+    """What sites have allocated is read before what they have of each size."""
+    taken = Snapshot(sites={1: (0, 16), 2: (0, 32)}, allocated={1: Allocations(1, 2, 64)}, counted={0: Counted(32, 4, 128)})
+    taken.events = {(1, 0): Allocations(1, 2, 64), (2, 0): Allocations(1, 2, 64)}
+    rows = insight.allocated_rows(taken, Symbols(taken), insight.FUNCTION)
+    assert sum(row.sums.bytes for row in rows) == 128

@@ -11,8 +11,10 @@ from collections import Counter
 import pytest
 from heap import PAGE, UNIT, Heap, mixed, pages_of, pin, slabs_of, text_of
 
+from hakmem import insight
 from hakmem.pinned import NOT_TRACKED, TOO_FEW, estimate
 from hakmem.snapshots import Freed, Snapshot, Stratum, Survivor, TrackedSlab
+from hakmem.symbols import Symbols
 
 # Sparse and dense slabs, blocks that lie across pages, and a class of one site.
 BLOCKS = {2: 600, 3: 300, 4: 100}
@@ -240,6 +242,15 @@ def test_json_has_all_lines_and_they_sum(hakmem, file):
     assert set(result["lines"][0]) == keys
     assert result["too_small"] is False
     assert result["separable"] is None  # all are young
+
+
+def test_functions_are_told_where_all_blocks_of_a_site_are_freed():
+    taken = pin(HEAP.sampled(3), HEAP, every=3)
+    taken.sites[999] = (0, 0x999000)
+    for slab in taken.tracked:
+        slab.freed.append(Freed(0, 999, 5))
+    rows, _ = insight.pinned_rows(taken, Symbols(taken), insight.FUNCTION)
+    assert rows
 
 
 def test_small_heap_is_said_to_be_too_small(hakmem, tmp_path):

@@ -69,9 +69,7 @@ def symbols(built: Built, mapping=None, sites=None, **options) -> Symbols:
     names = ("shown", "ends", "hidden", "_ZN3app4growEiNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE")
     taken = Snapshot(process=4242, mappings=[mapping or built.mapping()])
     taken.sites = sites or {number: (0, built.after(name)) for number, name in enumerate(names, 1)}
-    found = Symbols(taken, **options)
-    found.resolve_sites(taken.sites)
-    return found
+    return Symbols(taken, **options)
 
 
 def names_of(found: Symbols) -> list[str]:
@@ -144,6 +142,7 @@ def test_what_lies_between_functions_is_in_none(tmp_path):
     assert found.stack(2)[0].name.startswith("lib.so+0x")
     assert found.remarks() == [f"{built.path}: 1 of 2 addresses in it are in no function of its tables"]
     alone = symbols(built, sites={1: (0, built.after("one") + 32)})
+    assert alone.stack(1)[0].name.startswith("lib.so+0x")
     assert alone.remarks() == [f"{built.path}: no function of its tables is there"]
 
 
@@ -325,12 +324,10 @@ def test_files_of_a_process_with_its_own_mounts(hakmem, tmp_path, argument):
         taken.sites = {1: (0, 0xA0001)}
         for folder, name in ((mounted, "made"), (tmp_path, "0xa0000")):
             found = Symbols(taken, jit_folder=folder)
-            found.resolve_sites([1])
             assert found.stack(1)[0].name == name
         assert f"/proc/{process}/root{tmp_path}/perf-1.map" in found.remarks()[0]
         taken.mappings = [of_code(words[5])]  # of another one that had its number
         found = Symbols(taken, jit_folder=mounted)
-        found.resolve_sites([1])
         assert found.stack(1)[0].name == "0xa0000"
         assert f"({mounted}/perf-{process}.map would" in found.remarks()[0]
 
@@ -340,7 +337,6 @@ def test_what_only_passes_memory_on_is_not_who_wanted_it(tmp_path):
     sites = {1: (0, built.after("shown")), 2: (1, CODE + (1 << 30) + 16), 3: (0, CODE + (1 << 30) + 16)}
     taken = Snapshot(sites=sites, mappings=[built.mapping(), of_code("/lib/libc.so.6", start=CODE + (1 << 30))])
     found = Symbols(taken)
-    found.resolve_sites(sites)
     assert [frame.name for frame in found.wanting(2)] == ["shown"]
     assert [frame.name for frame in found.wanting(3)] == ["libc.so.6+0xf"]  # there is nobody else
 
@@ -357,6 +353,16 @@ def test_what_only_passes_memory_on_is_not_who_wanted_it(tmp_path):
         ("resize<u8>", "/registry/hashbrown-0.15.2/src/raw/mod.rs", True),
         ("alloc", "/app/src/block.rs", False),
         ("core::Engine::load()", "/app/core/engine.cpp", False),
+        ("<alloc::vec::Vec<alloc::vec::Vec<u8>> as rs::Load>::load_rows", "", False),
+        ("<std::collections::hash::map::HashMap<u64, fn(u8) -> u8> as rs::Cachex>::fill_cache", "", False),
+        ("<rs::Text as core::clone::Clone>::clone", "", False),
+        ("<&mut rs::Text as core::fmt::Write>::write_str", "", False),
+        ("<usize as core::fmt::Display>::fmt", "", True),
+        ("<alloc::vec::Vec<rs::Text> as core::clone::Clone>::clone", "", True),
+        ("<[alloc::string::String] as alloc::slice::Join<&str>>::join", "", True),
+        ("<dyn core::any::Any>::type_id", "", True),
+        ("<rs::Text>::grow", "", False),
+        ("<cut off", "", False),
         ("app::hold", "", False),
     ],
 )
@@ -396,3 +402,24 @@ def test_namespace_that_is_called_as_a_crate_of_rust_is_none(symbol, passes):
     name = plain(symbol)
     assert name.startswith("alloc::")
     assert Frame(CODE, None, symbol, name, "", 0).plumbing == passes
+
+
+@pytest.mark.parametrize(
+    ("symbol", "passes"),
+    [
+        ("_ZN3svc8load_allIcEESt6vectorIT_SaIS2_EEi", False),  # std::vector<char> svc::load_all<char>(int)
+        ("_ZNSt6vectorIcSaIcEE7reserveEm", True),
+        ("_ZNKSt6vectorIcSaIcEE4copyEv", True),
+        ("_ZNOSt6vectorIcSaIcEE4takeEv", True),
+        ("_ZSt8for_eachIPiPFviEET0_T_S4_S3_", True),
+        ("_ZNSs4_Rep9_S_createEmmRKSaIcE", True),
+        ("_ZZNSt6thread8_M_startEvENKUlvE_clEv", True),
+        ("_ZN9__gnu_cxx13new_allocatorIcE8allocateEmPKv", True),
+        ("_Znwm", True),
+        ("_ZnamSt11align_val_t", True),
+        ("_ZN5State4growEv", False),
+        ("_ZN3newEv", False),
+    ],
+)
+def test_what_cxx_only_passes_on(symbol, passes):
+    assert Frame(CODE, None, symbol, plain(symbol), "", 0).plumbing == passes
