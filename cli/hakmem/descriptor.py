@@ -106,7 +106,7 @@ class Descriptor:
 
 
 def _candidates(memory: Memory) -> Iterator[int]:
-    for start in memory.files().values():
+    for _, start in memory.images():
         for name, kind, address, content in memory.notes_at(start):
             if (name, kind) == _NOTE and len(content) == 8:
                 yield (address + struct.unpack("<q", content)[0]) % (1 << 64)

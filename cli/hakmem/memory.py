@@ -212,13 +212,30 @@ class Memory:
             yield name, kind, start + content, data[content : content + content_size]
             at = content + -(-content_size // align) * align
 
+    def _parts_in_place(self, path: str, start: int) -> int:
+        """How many parts of a program or library lie where it would have them if it were loaded at `start`."""
+        loads = [each for each in self.segments_at(start) if each[0] == _PT_LOAD]
+        bias = start - min((each[3] for each in loads), default=0) // self.page_size * self.page_size
+        found = 0
+        for _, flags, offset, address, *_ in loads:
+            area = self.area_at(bias + address)
+            if area is not None and area.path == path and area.offset - area.start == offset - address - bias:
+                found += 1 + (flags & _EXECUTABLE != 0 and "x" in area.flags)
+        return found
+
+    def images(self) -> Iterator[tuple[str, int]]:
+        """Where each mapped file begins, with its path. One may be mapped also to be read, as symbolizers do, or be loaded twice."""
+        starts: dict[str, list[int]] = {}
+        for area in self.areas:
+            if area.offset == 0 and (area.path.startswith("/") or area.path == _VDSO):
+                starts.setdefault(area.path, []).append(area.start)
+        for path, several in starts.items():
+            parts = [self._parts_in_place(path, start) for start in several] if len(several) > 1 else [0]
+            yield from ((path, start) for start, count in zip(several, parts) if count == max(parts))
+
     def files(self) -> dict[str, int]:
-        """Where each mapped file begins, by its path."""
-        return {
-            area.path: area.start
-            for area in reversed(self.areas)
-            if area.offset == 0 and (area.path.startswith("/") or area.path == _VDSO)
-        }
+        """Where each begins, by its path; of one that is loaded twice, the lower."""
+        return dict(reversed([*self.images()]))
 
     def build_id(self, path: str) -> str:
         start = self.files().get(path)

@@ -10,6 +10,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -253,6 +254,22 @@ def test_found_in_a_stripped_library_and_by_its_magic_in_a_core_without_headers(
     assert not any(headers)
     assert descriptor.find(core).address == found.address
     assert said(outside.read(core)) == said(snapshots.read(str(file)))
+
+
+def test_found_where_its_file_is_mapped_to_be_read_too(tmp_path):
+    """As symbolizers do, which take an address below that of the library."""
+    code = "import mmap, sys; files = [open(name, 'rb') for name in sys.argv[1:]]"
+    code += "; maps = [mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) for file in files]"
+    code += "; print('ready', flush=True); input()"
+    with running(sys.executable, "-c", code, LIBRARY) as process:
+        alive = Process(process.pid)
+        areas = [area for area in alive.areas if area.path == str(LIBRARY.resolve())]
+        starts = [area.start for area in areas if area.offset == 0]
+        code = min(area.start for area in areas if "x" in area.flags)
+        assert len(starts) == 2
+        for memory in (alive, cored(process.pid, tmp_path)):
+            assert memory.files()[str(LIBRARY.resolve())] == max(start for start in starts if start < code)
+            assert descriptor.find(memory).memory is memory
 
 
 def test_what_a_reader_misses_is_named(program, tmp_path):
