@@ -30,7 +30,7 @@ _SEGMENT = struct.Struct(
     "<IIQQQQQQ"
 )  # type, flags, offset, address, physical one, bytes in the file and in memory, alignment
 _PT_LOAD, _PT_NOTE = 1, 4
-_AT_PAGESZ, _AT_SYSINFO_EHDR = 6, 33
+_AT_PAGESZ, _AT_ENTRY, _AT_SYSINFO_EHDR = 6, 9, 33
 _BUILD_ID = 3  # NT_GNU_BUILD_ID
 _NOTES_MOST = 1 << 16
 _EXECUTABLE = 1
@@ -175,6 +175,10 @@ class Memory:
         """Of the threads, as far as they can be had."""
         return []
 
+    def program(self) -> int:
+        """Where the kernel began it: in its code, or in the loader's where that was the command; 0 where it is not known."""
+        return 0
+
     def area_at(self, address: int) -> Area | None:
         return next((area for area in self.areas if area.start <= address < area.end), None)
 
@@ -266,6 +270,11 @@ def parse_maps(lines: Iterable[str]) -> list[Area]:
     return areas
 
 
+def _words_by_number(auxv: bytes) -> dict[int, int]:
+    """What the kernel has told it as it began."""
+    return dict(struct.iter_unpack("<QQ", auxv[: len(auxv) // 16 * 16]))
+
+
 def _clock_offset_ms(folder: Path) -> int:
     """What the monotonic clock of the process is ahead of this one's by, as it may be in another time namespace."""
     itself = Path("/proc/self")
@@ -320,6 +329,12 @@ class Process(Memory):
         except OSError as error:
             raise Failure(f"{self.name}: {error.strerror}") from None
         self._ahead_ms = _clock_offset_ms(self.folder)
+
+    def program(self) -> int:
+        try:
+            return _words_by_number((self.folder / "auxv").read_bytes()).get(_AT_ENTRY, 0)
+        except OSError:
+            return 0
 
     def close(self) -> None:
         os.close(self._file)
@@ -379,7 +394,7 @@ class Core(Memory):
         self.time = max(0, int(Path(path).stat().st_mtime))
         self._parts: list[tuple[int, int, int]] = []  # addresses from and to, offset in the file
         self._stacks: list[int] = []
-        self._vdso = 0
+        self._vdso = self._program = 0
         try:
             with parsing(), open_named(path) as file:
                 self._data = np.memmap(path, np.uint8, "r")
@@ -416,6 +431,9 @@ class Core(Memory):
         self.areas.sort(key=lambda area: area.start)
         self.areas = [self._flagged(area) if area in named.values() else area for area in self.areas]
 
+    def program(self) -> int:
+        return self._program
+
     def _see_end(self, elf: ELFFile) -> None:
         """The kernel stops where the disk is full, or at its limit, and systemd-coredump at its own."""
         self._tell_cut(elf["e_phoff"] + elf["e_phnum"] * elf["e_phentsize"])
@@ -446,10 +464,10 @@ class Core(Memory):
                 path = name.decode(errors="surrogateescape") if isinstance(name, bytes) else name
                 files.append(Area(entry["vm_start"], entry["vm_end"], "r-xp", offset, path))
         elif note["n_type"] == "NT_AUXV":
-            data = note["n_descdata"]
-            pairs = dict(struct.iter_unpack("<QQ", data[: len(data) // 16 * 16]))
-            self.page_size = plausible.page_size(self.name, pairs.get(_AT_PAGESZ, self.page_size))
-            self._vdso = pairs.get(_AT_SYSINFO_EHDR, 0)
+            told = _words_by_number(note["n_descdata"])
+            self.page_size = plausible.page_size(self.name, told.get(_AT_PAGESZ, self.page_size))
+            self._vdso = told.get(_AT_SYSINFO_EHDR, 0)
+            self._program = told.get(_AT_ENTRY, 0)
         elif note["n_type"] == "NT_PRSTATUS":
             self._stacks += _stack_pointer(note["n_descdata"])
 

@@ -121,8 +121,7 @@ class _Dictionary:
 
 def _resource(snapshot: Snapshot) -> list[KeyValue]:
     attributes: dict[str, int | str] = {"process.pid": snapshot.process}
-    if snapshot.mappings:
-        program = snapshot.mappings[0]
+    if program := snapshot.program_mapping:
         attributes |= {"process.executable.name": program.name, "process.executable.path": program.path}
     return [KeyValue(key=key, value=_value(value)) for key, value in attributes.items()]
 

@@ -452,6 +452,7 @@ class Reader:
         taken.checked, taken.wrong = (
             self.names.number(self.names.place(f"site.{name}")) for name in ("checked", "wrong")
         )
+        taken.program = self.memory.program()
         taken.mappings = self.memory.mappings() + self._closed()
         taken.moving, taken.slabs = heap.moving, len(heap.slabs)
         return plausible.snapshot(taken)

@@ -157,8 +157,8 @@ def encode(snapshot: Snapshot, symbols: Symbols) -> bytes:
     profile.period = snapshot.rate
     profile.default_sample_type = writer.text(entries.SPACE)
     profile.time_nanos = snapshot.time * 10**9
-    if snapshot.mappings:
-        writer.mapping(snapshot.mappings[0])  # pprof takes the first one for the program
+    if snapshot.program_mapping:
+        writer.mapping(snapshot.program_mapping)  # pprof takes the first one for the program
     for entry in entries.entries(snapshot, symbols):
         sample = profile.sample.add(value=[entry.values.get(kind, 0) for kind in types])
         sample.location_id.extend(

@@ -162,6 +162,7 @@ class Snapshot:
     sites: dict[int, tuple[int, int]] = field(default_factory=dict)  # number: (parent, return address)
     checked: int = 0
     wrong: int = 0
+    program: int = 0  # where it begins, an address in its code; 0: not known
     mappings: list[Mapping] = field(default_factory=list)
     slabs: int = 0  # that were read from outside of the process
     moving: int = 0  # of them those that did not stand still
@@ -176,6 +177,13 @@ class Snapshot:
     free_spans: int = 0
     own: int = 0  # hakmem's own, touched or not
     window_age: float | None = None  # seconds since a process that may not be traced told this; None: it was not asked
+
+    @property
+    def program_mapping(self) -> Mapping | None:
+        """The code of the program itself; where older versions don't tell, of the first file, as mappings begin with it mostly."""
+        files = [each for each in self.mappings if each.path.startswith("/")]
+        found = next((each for each in files if each.start <= self.program < each.end), None)
+        return found or next(iter(files), None)
 
     @property
     def live_bytes(self) -> int:
@@ -213,6 +221,10 @@ def _address(word: str) -> int:
 
 def _process(snapshot: Snapshot, words: list[str]) -> None:
     (snapshot.process,) = _numbers(words, 1, 2)
+
+
+def _program(snapshot: Snapshot, words: list[str]) -> None:
+    snapshot.program = _address(words[1])
 
 
 def _time(snapshot: Snapshot, words: list[str]) -> None:
@@ -313,6 +325,7 @@ def _figure(snapshot: Snapshot, words: list[str]) -> None:
 
 _KINDS = {
     "process": _process,
+    "program": _program,
     "time": _time,
     "sample_bytes": _rate,
     "class": _class,
@@ -377,6 +390,8 @@ def read(path: str) -> Snapshot:
 def text_of(snapshot: Snapshot) -> str:
     """The file that hakmem itself would write."""
     lines = [f"{_MAGIC} 1", f"process {snapshot.process}", f"time {snapshot.time}", f"sample_bytes {snapshot.rate}"]
+    if snapshot.program:
+        lines.append(f"program {snapshot.program:#x}")
     for each in snapshot.classes:
         words = (each.block_size, each.slab_size, each.slabs, each.live, each.cached, each.free, each.remote)
         lines.append("class " + " ".join(map(str, words)))

@@ -158,7 +158,8 @@ class Symbols:
         self._jit_folder = jit_folder
         self._jit: _Jit | None = None
         self._modules: dict[tuple[str, str], Module] = {}
-        self._program = snapshot.mappings[0].path if snapshot.mappings else ""
+        program = snapshot.program_mapping
+        self._program = program.path if program else ""
         self._frames: dict[int, list[Frame]] = {}  # by the address that the call returns to
         self._ours: dict[int, bool | None] = {}  # by the same
         self._outside: dict[int, int] = {}  # by site

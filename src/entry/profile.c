@@ -196,6 +196,10 @@ HAK_COLD void profile_begin(writer_t *w, uint64_t process) {
   struct timespec now = {0};
   (void)clock_gettime(CLOCK_REALTIME, &now);
   line_number(w, "time", (uint64_t)now.tv_sec);
+  format_t *f = writer(w);
+  format_text(f, "program");
+  word_address(f, os_program());
+  format_char(f, '\n');
 }
 
 HAK_COLD bool profile_end(writer_t *w) {

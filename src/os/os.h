@@ -31,6 +31,7 @@ extern _Atomic size_t os_page;       /* the same once it was asked for: for read
 uint64_t os_physical_memory(void);   /* bytes */
 size_t os_map_limit(void);           /* mappings that a process may have; the first call reads it, and must be at start */
 uint64_t os_address_limit(void);     /* RLIMIT_AS in bytes, UINT64_MAX when unlimited */
+uintptr_t os_program(void);             /* an address in the program's own code */
 bool os_is_privileged(void);             /* running with privileges its caller lacks */
 bool os_has_shadow(void);            /* a sanitizer's runtime occupies the middle of the addresses */
 uint64_t os_random_seed(void);       /* differs for each process, in which it is the same */

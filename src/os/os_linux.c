@@ -90,6 +90,7 @@ size_t os_map_limit(void) {
   return limit;
 }
 
+uintptr_t os_program(void) { return getauxval(AT_ENTRY); } /* where the loader is the command, it puts the program's there */
 bool os_is_privileged(void) { return getauxval(AT_SECURE) != 0; }
 
 /* SipHash-2-4 of one word under the 16 bytes that the kernel gives each process.  libc makes its stack canary and its pointer

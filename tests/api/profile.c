@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
+#include <sys/auxv.h>
 #include <sys/wait.h>
 
 #include "places.h"
@@ -43,6 +44,7 @@ static struct {
   uint64_t events[PLACES], event_objects[PLACES], event_bytes[PLACES];
   uint64_t rate, classes, checked, wrong;
   uint64_t counted_blocks, counted_bytes; /* while armed, exactly */
+  uintptr_t program;
   bool begins, ends;
 } seen;
 
@@ -95,6 +97,7 @@ static void see_line(const char *line, bool sites_alone) {
   if (sites_alone) return;
   seen.begins |= strcmp(line, "hakmem-snapshot 1") == 0;
   seen.ends |= strcmp(line, "end") == 0;
+  (void)sscanf(line, "program %" SCNxPTR, &seen.program);
   (void)sscanf(line, "sample_bytes %" SCNu64, &seen.rate);
   (void)sscanf(line, "sites %*u %" SCNu64 " %" SCNu64, &seen.checked, &seen.wrong);
   if (sscanf(line, "class %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &size, &slab, &slabs, &live) == 4) seen.classes += size * live;
@@ -123,6 +126,7 @@ static void look(void) {
   }
   fclose(file);
   CHECK(seen.begins && seen.ends);
+  CHECK_EQ(seen.program, getauxval(AT_ENTRY));
 }
 
 static bool looks(void) {

@@ -189,6 +189,7 @@ static void *fake_map(size_t bytes, int protection, int flags) {
 size_t os_page_size(void) { return fake.page_size != 0 ? fake.page_size : (size_t)sysconf(_SC_PAGESIZE); }
 size_t os_map_limit(void) { return fake.map_limit; }
 uint64_t os_physical_memory(void) { return fake.physical_memory; }
+uintptr_t os_program(void) { return 0; }
 bool os_is_privileged(void) { return fake.secure; }
 bool os_has_shadow(void) { return false; } /* os_map_at refuses what is one */
 uint64_t os_random_seed(void) { return fake.random_seed; }
