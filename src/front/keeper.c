@@ -17,7 +17,9 @@
 #define ROUNDS_IN_VAIN 2 /* then it ends; what one round marks the next one purges */
 
 static bool prepare_mind(void), prepare_watch(void);
-static os_thread_t keeper HAK_ALIGNED(HAK_CACHE_LINE) = {.prepare = prepare_mind};
+/* Its own from the start: a program that has met a limit on addresses, and frees, has no others for a stack. */
+static HAK_APART char keeper_stack[OS_THREAD_STACK];
+static os_thread_t keeper HAK_ALIGNED(HAK_CACHE_LINE) = {.prepare = prepare_mind, .stack = keeper_stack};
 static _Atomic uint32_t starts;
 static _Atomic uint32_t working; /* 1 while it may hold locks or units: for a fork's child */
 

@@ -90,8 +90,9 @@ typedef struct os_capabilities {
 
 typedef bool os_prepare_t(void);
 
+#define OS_THREAD_STACK ((size_t)64 << 10)
 /* A thread that libc does not know: it has no thread-local variables, and no
- * signal is delivered to it.  All zero at first. */
+ * signal is delivered to it.  All but `prepare` and `stack` zero at first. */
 typedef struct os_thread {
   _Atomic uint32_t id;   /* not 0 while it uses its stack; the kernel clears it */
   _Atomic uint32_t last; /* its number in the kernel, or that of the one before while the kernel may still know it */
@@ -106,7 +107,7 @@ typedef struct os_thread {
   long leader;                    /* its process, if confined, */
   os_capabilities_t capabilities; /* and what that held at the start */
   void (*run)(void);
-  void *stack;
+  void *stack; /* of OS_THREAD_STACK bytes; if NULL at first it is mapped, which limits may forbid */
 } os_thread_t;
 bool os_thread_possible(void); /* false under a tool that must know every thread */
 /* Runs `run` in a new thread; false if there is one already, if it is held, or if there can be none.  When this returns a confined

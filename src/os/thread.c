@@ -28,7 +28,6 @@
 
 /* The low half of the first page is the thread's own local storage: the word that tells
  * it from others, and room for libc's should a call go there after all. */
-#define THREAD_STACK ((size_t)64 << 10)
 #define THREAD_LOCAL 2048
 /* How often a thread of a process that may change its user looks whether it has. */
 #define WATCH_MS 100
@@ -154,13 +153,13 @@ static bool thread_lingers(os_thread_t *thread) {
 static bool thread_clone(os_thread_t *thread) {
   const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID |
                     CLONE_CHILD_CLEARTID; /* the kernel writes `last` before it runs */
-  if (thread->stack == NULL) thread->stack = os_map(THREAD_STACK);
+  if (thread->stack == NULL) thread->stack = os_map(OS_THREAD_STACK);
   if (thread->stack == NULL) return false;
   void **local = (void **)(void *)((char *)thread->stack + THREAD_LOCAL);
   *local = local; /* what thread_self reads */
   store_relaxed(&thread->ready, 0);
   int saved = errno;
-  int result = clone(thread_main, (char *)thread->stack + THREAD_STACK, flags, thread, &thread->last, local, &thread->id);
+  int result = clone(thread_main, (char *)thread->stack + OS_THREAD_STACK, flags, thread, &thread->last, local, &thread->id);
   errno = saved;
   /* The caller goes on beside a thread that has given its power up, or was killed for trying. */
   while (result >= 0 && load_acquire(&thread->ready) == 0 && os_thread_exists(thread) && !os_forked()) {

@@ -3,6 +3,7 @@
  * - free: 200 MiB of small, middle and large blocks are freed, and the program then
  *   only sleeps: without a further call its resident set falls to within 16 MiB of what
  *   it was, and some seconds later it has one thread, as it had
+ * - limited: the same as free, after the program has met a limit on its addresses
  * - sleepers: one thread frees what 16 others have allocated, which then sleep, of each so
  *   little that nobody helps it: the resident set falls to within 8 MiB of what it was
  * - gone: one thread frees most of what four others have allocated, which have ended
@@ -21,6 +22,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -126,6 +128,22 @@ static void scene_child(void) {
   settle("parent", start);
   waitpid(pid, &status, 0);
   stress_expect(status == 0, "child: ended with status 0x%x", (unsigned)status);
+}
+
+/* No thread of the library ran before, for which there are no addresses now. */
+static void scene_limited(void) {
+  enum { SIZE = 1000 };
+  rng_t rng = rng_make(3);
+  size_t start = start_free(), count = 0;
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) != 0) stress_fail("no limit to lower");
+  limit.rlim_cur = process_virtual() + volume;
+  if (setrlimit(RLIMIT_AS, &limit) != 0) stress_fail("limits cannot be lowered");
+  while (count < BLOCKS_MOST && (blocks[count] = malloc(SIZE)) != NULL) memset(blocks[count++], 1, SIZE);
+  stress_expect(count < BLOCKS_MOST && process_resident() > start + volume / 2, "limited: %zu blocks, and no limit was met", count);
+  stress_expect(threads_now() == 1, "limited: %u threads before it frees, which then proves nothing", threads_now());
+  volume_free(&rng, count);
+  settle("limited", start);
 }
 
 /* ---- sleepers ---- */
@@ -263,8 +281,8 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*run)(void);
-  } scenes[] = {{"free", scene_free},   {"sleepers", scene_sleepers}, {"gone", scene_gone},
-                {"child", scene_child}, {"holes", scene_holes},       {"grow", scene_grow}};
+  } scenes[] = {{"free", scene_free},   {"sleepers", scene_sleepers}, {"gone", scene_gone},      {"child", scene_child},
+                {"holes", scene_holes}, {"grow", scene_grow},         {"limited", scene_limited}};
   const char *scene = stress_word("scene", "free");
   for (unsigned i = 0; i < sizeof scenes / sizeof scenes[0]; i++)
     if (strcmp(scene, scenes[i].name) == 0) {
