@@ -77,5 +77,5 @@ def plain(symbol: str) -> str:
         return symbol
     try:
         return demangle(symbol).replace(_STRING, "std::string")
-    except DemanglingError:
+    except (DemanglingError, UnicodeError):
         return symbol

@@ -106,7 +106,10 @@ class Descriptor:
 
 
 def _candidates(memory: Memory) -> Iterator[int]:
-    for _, start in memory.images():
+    """The program's own first, whose malloc goes before that of a library which is preloaded into it."""
+    program = memory.area_at(memory.program())
+    of_program = program.path if program else ""
+    for _, start in sorted(memory.images(), key=lambda image: image[0] != of_program):
         for name, kind, address, content in memory.notes_at(start):
             if (name, kind) == _NOTE and len(content) == 8:
                 yield (address + struct.unpack("<q", content)[0]) % (1 << 64)
@@ -115,7 +118,7 @@ def _candidates(memory: Memory) -> Iterator[int]:
 
 
 def find(memory: Memory) -> Descriptor:
-    """Of several, as in a static program with another one preloaded, the one that is in use."""
+    """Of several, as in a program that is linked with one and has another one preloaded, the one that is in use."""
     idle = None
     for address in _candidates(memory):
         try:

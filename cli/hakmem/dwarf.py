@@ -25,7 +25,7 @@ class Call:
 
 
 def _text(die: DIE, attribute: str) -> str:
-    return die.attributes[attribute].value.decode(errors="replace") if attribute in die.attributes else ""
+    return die.attributes[attribute].value.decode(errors="surrogateescape") if attribute in die.attributes else ""
 
 
 def _scoped(die: DIE) -> str:
@@ -114,8 +114,8 @@ class Sources:
         if program is None:
             return [], []
         base = 0 if program["version"] >= 5 else 1  # files are counted from it
-        names = [entry.name.decode(errors="replace") for entry in program["file_entry"]]
-        folders = [folder.decode(errors="replace") for folder in program["include_directory"]]
+        names = [entry.name.decode(errors="surrogateescape") for entry in program["file_entry"]]
+        folders = [folder.decode(errors="surrogateescape") for folder in program["include_directory"]]
         files = []
         for entry, name in zip(program["file_entry"], names):
             index = entry.dir_index - base

@@ -93,7 +93,7 @@ def parsing() -> Iterator[None]:
 
 
 def _text(table: bytes, offset: int) -> str:
-    return table[offset : table.index(b"\0", offset)].decode(errors="replace")
+    return table[offset : table.index(b"\0", offset)].decode(errors="surrogateescape")
 
 
 def _sections(elf: ELFFile) -> Iterator[Section]:

@@ -20,7 +20,7 @@ from processes import LIBRARY, compiled, running
 
 from hakmem import descriptor, outside, snapshots
 from hakmem.errors import Failure
-from hakmem.memory import Core, Process, is_core, open_memory, whole
+from hakmem.memory import Area, Core, Memory, Process, is_core, open_memory, whole
 from hakmem.snapshots import Snapshot
 
 _AGE = 0.3  # seconds that clocks may differ by
@@ -270,6 +270,21 @@ def test_found_where_its_file_is_mapped_to_be_read_too(tmp_path):
         for memory in (alive, cored(process.pid, tmp_path)):
             assert memory.files()[str(LIBRARY.resolve())] == max(start for start in starts if start < code)
             assert descriptor.find(memory).memory is memory
+
+
+def test_the_programs_own_is_looked_at_before_a_preloaded_one():
+    """Which has been asked for little, and has a region all the same."""
+
+    class Both(Memory):
+        def program(self):
+            return 0x9010
+
+        def notes_at(self, start):
+            yield "hakmem", 0x68616B, start + 0x100, struct.pack("<q", 0x20)
+
+    both = Both()
+    both.areas = [Area(0x1000, 0x2000, "r-xp", 0, "/lib/libhakmem.so"), Area(0x9000, 0xA000, "r-xp", 0, "/bin/server")]
+    assert [*descriptor._candidates(both)] == [0x9120, 0x1120]
 
 
 def test_what_a_reader_misses_is_named(program, tmp_path):

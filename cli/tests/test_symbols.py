@@ -134,6 +134,13 @@ def test_without_debug_information_there_are_names_alone(tmp_path):
     assert found.stack(1)[0].place == ""
 
 
+def test_names_that_are_no_text_are_shown_by_their_bytes(tmp_path):
+    source = 'int one(void) __asm__("caf\\351"); int one(void) { return 1; }'
+    built = compiled(tmp_path, source=source)
+    found = symbols(built, sites={1: (0, built.after("caf\ufffd"))})
+    assert found.stack(1)[0].name == "caf\\xe9"
+
+
 def test_what_lies_between_functions_is_in_none(tmp_path):
     gap = '__asm__(".text; .skip 64, 0x90");'
     built = compiled(tmp_path, "-fno-toplevel-reorder", source=f"int one(void) {{ return 1; }} {gap} int two;")

@@ -31,7 +31,8 @@ static __attribute__((constructor)) void start(void) {
   (void)pthread_atfork(thread_before_fork, thread_after_fork_here, thread_after_fork);
 }
 
-static __attribute__((destructor)) void end(void) {
+/* In an archive after the program's own, which may free.  No priority is less. */
+static __attribute__((destructor(101))) void end(void) {
   if (HAK_SECURE) secure_check();
   if (option_get(OPTION_stats) != 0) report_at_exit();
   if (option_path(PATH_profile)[0] != '\0') profile_at_exit();
