@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from hakmem import names
+from hakmem import names, signals
 from hakmem.errors import NOT_EXECUTABLE, Failure
 from hakmem.forwarding import Forwarding
 
@@ -34,7 +34,7 @@ class Ended:
     @property
     def how(self) -> str:
         if self.status < 0:
-            return f"{self.name} died of {signal.Signals(-self.status).name}"
+            return f"{self.name} died of {signals.name_of(-self.status)}"
         return f"{self.name} ended with code {self.status}"
 
 
@@ -72,7 +72,7 @@ def end_as(status: int) -> None:
     """Ends with this exit code, or of the signal that is its negative."""
     if status < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # whoever died of it first has left a core of its own, if any
-        if -status not in (signal.SIGKILL, signal.SIGSTOP):
+        with contextlib.suppress(OSError, ValueError):  # nothing can be set for SIGKILL and those that the C library keeps for itself
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
         status = 128 - status  # where it is blocked: as a shell would say it

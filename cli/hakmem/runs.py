@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from hakmem import preload
+from hakmem import preload, signals
 from hakmem.errors import NOT_EXECUTABLE, NOT_FOUND, Failure
 
 SYSTEM = "system"
@@ -39,7 +38,7 @@ class Run:
     @property
     def outcome(self) -> str:
         if self.signal is not None:
-            return f"died of {signal.Signals(self.signal).name}"
+            return f"died of {signals.name_of(self.signal)}"
         return f"exit {self.exit_code}"
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
+
+from hakmem import signals
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 255])
@@ -20,6 +23,29 @@ def test_exit_code_is_the_commands(hakmem, code):
 def test_death_by_signal_is_the_commands(hakmem, name):
     result = hakmem("run", "--", "sh", "-c", f"kill -{name[3:]} $$")
     assert result.returncode == -getattr(signal, name)
+
+
+@pytest.mark.parametrize("mode", ["--leaks", "--stats", "--compare"])
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        (signal.SIGRTMIN, "SIGRTMIN"),
+        (signal.SIGRTMIN + 6, r"SIGRTMIN\+6"),
+        (signal.SIGRTMAX - 1, "SIGRTMAX-1"),
+        (signal.SIGRTMAX, "SIGRTMAX"),
+    ],
+)
+def test_death_by_a_signal_that_has_no_name_is_told_too(hakmem, mode, number, name):
+    die = f"import os; os.kill(os.getpid(), {int(number)})"
+    result = hakmem("run", mode, "--", sys.executable, "-c", die)
+    assert result.returncode == -number
+    assert re.search(rf"^hakmem: .* died of {name}( |$)", result.stderr, re.M), result.stderr
+
+
+def test_real_time_signals_are_called_as_by_a_shell():
+    shell = subprocess.run(["bash", "-c", "for n in {34..64}; do kill -l $n; done"], capture_output=True, text=True, check=True)
+    assert [signals.name_of(number) for number in range(34, 65)] == [f"SIG{name}" for name in shell.stdout.split()]
+    assert signals.name_of(32) == "signal 32"  # glibc's own
 
 
 def test_command_takes_the_place_of_the_process(start):
