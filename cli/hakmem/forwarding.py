@@ -6,15 +6,24 @@ import os
 import signal
 import subprocess
 
+_KEPT = frozenset(
+    {signal.SIGKILL, signal.SIGSTOP}  # can't be caught
+    | {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}  # faults of its own
+    | {signal.SIGPIPE, signal.SIGXFSZ}  # of what it writes itself
+    | {signal.SIGCHLD}  # of the command
+    | {signal.SIGTTIN, signal.SIGTTOU}  # of the terminal, to all of a group in the background: they stop both
+)
+_ASK_FOR_NO_END = (signal.SIGCONT, signal.SIGTSTP, signal.SIGURG, signal.SIGWINCH)
 
-def _in_foreground() -> bool:
+
+def _in_foreground(command: int) -> bool:
     """True where the terminal sends its signals to the command too."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
         return False
     try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
+        return os.tcgetpgrp(terminal) == os.getpgrp() == os.getpgid(command)
     except OSError:
         return False
     finally:
@@ -22,20 +31,24 @@ def _in_foreground() -> bool:
 
 
 class Forwarding:
-    """While in force, the signals sent to this process go on to the command under way."""
+    """While in force, the signals sent to this process go on to the command under way.
 
-    SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-    FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+    What a terminal has sent the command has by itself, if it is in the same group. A shell that continues a job tells all of it too, which
+    is the same as to be told once, but whoever else does may mean this process alone: so that goes on in any case.
+    """
+
+    SIGNALS = tuple(sorted(signal.valid_signals() - _KEPT))
+    FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH)
 
     def __init__(self) -> None:
-        self.received = False
+        self.received = False  # one that asks for an end, or may
         self.process: subprocess.Popen | None = None
         self._early: list[int] = []  # came while a command was being started
         self._old: dict[int, object] = {}
 
     def __enter__(self) -> Forwarding:
         for number in self.SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: of a library that is preloaded here
                 self._old[number] = signal.signal(number, self._handle)
         return self
 
@@ -49,10 +62,16 @@ class Forwarding:
             process.send_signal(self._early.pop(0))
 
     def _handle(self, number: int, _frame: object) -> None:
-        self.received = True
-        if number in self.FROM_TERMINAL and _in_foreground():
-            return
-        if self.process:
-            self.process.send_signal(number)
-        else:
+        self.received = self.received or number not in _ASK_FOR_NO_END
+        if not self.process:
             self._early.append(number)
+        elif not (number in self.FROM_TERMINAL and _in_foreground(self.process.pid)):
+            self.process.send_signal(number)
+        if number == signal.SIGTSTP:
+            self._stop()
+
+    def _stop(self) -> None:
+        """As whoever sent it expects: a shell waits for that, and continues this process together with the command, or alone."""
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, self._handle)

@@ -29,8 +29,11 @@ enum { EXIT_USAGE = 2, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
 extern char **environ;
 
-static const int forwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-static const size_t forwarded_count = sizeof(forwarded) / sizeof(forwarded[0]);
+/* Not forwarded: what can't be caught, faults of this process's own, and what its writes, its child and a terminal in the background bring;
+ * cli/hakmem/forwarding.py has the same.  This process does not stop with COMMAND: whoever waits for it does.
+ */
+static const int kept[] = {SIGKILL, SIGSTOP, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGPIPE, SIGXFSZ, SIGCHLD, SIGTTIN, SIGTTOU};
+static const size_t kept_count = sizeof(kept) / sizeof(kept[0]);
 
 /* Set before the signals are unblocked, and never again. */
 static volatile pid_t child;
@@ -40,13 +43,20 @@ static void forward(int signal, siginfo_t *info, void *context) {
   if (info->si_code != SI_KERNEL) kill(child, signal);
 }
 
+static bool is_kept(int signal) {
+  for (size_t i = 0; i < kept_count; i++) {
+    if (kept[i] == signal) return true;
+  }
+  return false;
+}
+
 static void forward_signals(void) {
   struct sigaction action = {.sa_sigaction = forward, .sa_flags = SA_SIGINFO | SA_RESTART};
   sigemptyset(&action.sa_mask);
-  for (size_t i = 0; i < forwarded_count; i++) {
+  for (int signal = 1; signal <= SIGRTMAX; signal++) {
     struct sigaction old;
-    sigaction(forwarded[i], NULL, &old);
-    if (old.sa_handler != SIG_IGN) sigaction(forwarded[i], &action, NULL);
+    /* Those that libc keeps for itself it does not tell of. */
+    if (!is_kept(signal) && sigaction(signal, NULL, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(signal, &action, NULL);
   }
 }
 
