@@ -21,6 +21,6 @@ def options_command(library: str | None) -> None:
 @click.command("stats")
 @click.argument("file", type=click.File("r"))
 def stats_command(file: TextIO) -> None:
-    """Show the statistics in FILE, written by hakmem run --stats-file or with HAKMEM_STATS=1 HAKMEM_STATS_FILE=FILE."""
+    """Show the statistics in FILE, written by hakmem run --stats-file FILE.json or with HAKMEM_STATS=1 HAKMEM_STATS_FILE=FILE."""
     for report in reports.read(file):
         render.print_all(render.stats_tables(report))

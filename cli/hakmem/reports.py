@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from hakmem.exits import WHY_NONE, Ended
 
 _SUFFIX = ".json"
 _PAST_FIGURES = 1 << 64
+_TEXT = re.compile(r"hakmem \S+, process \d")  # how one as text begins
 
 
 def _check_figures(name: str, part: dict[str, Any], keys: Iterable[str]) -> None:
@@ -54,6 +56,9 @@ def read(file: TextIO) -> list[dict[str, Any]]:
             _check(file.name, report)
             reports.append(report)
     except json.JSONDecodeError as error:
+        if _TEXT.match(text):
+            what = "a report as text, which can be read as it is"
+            raise Failure(f"{file.name}: {what}; this command reads those that --stats-file writes to a name in .json") from None
         raise Failure(f"{file.name}: not a report of hakmem: {error.msg} in line {error.lineno}") from None
     except (ValueError, RecursionError):
         raise Failure(f"{file.name}: not a report of hakmem: a number is too long, or it is nested too deep") from None

@@ -93,6 +93,15 @@ def test_file_is_json_where_it_is_called_so(hakmem, tmp_path):
             assert processes(file.read_text()) == [(number, "bash")]
 
 
+def test_a_report_as_text_is_told_as_such(hakmem, tmp_path):
+    file = tmp_path / "stats.txt"
+    hakmem("run", "--stats-file", str(file), "--", "true")
+    result = hakmem("stats", str(file))
+    assert (result.returncode, result.stdout) == (1, "")
+    why = "a report as text, which can be read as it is; this command reads those that --stats-file writes to a name in .json"
+    assert result.stderr == f"hakmem: {file}: {why}\n"
+
+
 def test_children_have_files_of_their_own(hakmem, tmp_path):
     program = ("bash", "-c", "echo $$; ls / >/dev/null; sort /dev/null; exit 0")
     for name in ("stats.json", "stats.%p.json"):
