@@ -16,7 +16,7 @@ import numpy as np
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from hakmem import plausible
+from hakmem import others, plausible
 from hakmem.elf import open_named, parsing
 from hakmem.errors import Failure
 from hakmem.names import kernel_lines
@@ -34,7 +34,7 @@ _AT_PAGESZ, _AT_ENTRY, _AT_SYSINFO_EHDR = 6, 9, 33
 _BUILD_ID = 3  # NT_GNU_BUILD_ID
 _NOTES_MOST = 1 << 16
 _EXECUTABLE = 1
-_START = 64  # bytes that tell what a file is
+_START = 4096  # bytes that tell what a file is
 _VDSO = "[vdso]"
 _KERNEL = 1 << 63
 
@@ -520,10 +520,6 @@ def _stack_pointer(status: bytes) -> list[int]:
     return [struct.unpack_from("<Q", status, at)[0]] if at else []
 
 
-# As systemd-coredump keeps cores: how the files begin.
-_COMPRESSED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4", b"\xfd7zXZ\0": "xz", b"\x1f\x8b": "gzip"}
-
-
 def is_core(start: bytes) -> bool:
     """Whether a file that begins so is one."""
     return start[:6] == _ELF and start[16:18] == b"\x04\x00"
@@ -544,9 +540,8 @@ def open_memory(target: str) -> Process | Core | bytes:
             is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise Failure(f"{target}: {error.strerror}") from None
-    program = next((program for magic, program in _COMPRESSED.items() if start.startswith(magic)), None)
-    if program:
-        raise Failure(f"{target}: compressed; decompress first with {program} -d", plausible.EXIT_CODE)
+    if what := others.what_is(start):
+        raise Damaged(target, what)
     if not is_core(start):
         return Process(int(target)) if target.isdecimal() and Path(f"/proc/{int(target)}").exists() else start
     if not is_regular:

@@ -70,6 +70,18 @@ def test_calls_compiled_into_others_are_lines_of_one_place(taken, tmp_path):
     assert [each for each in found.changes if each.change] == []
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "compressed"])
+def test_other_commands_say_who_reads_one(hakmem, tmp_path, pack):
+    taken = Heap({64: mixed({2: 1000})}).sampled(1)
+    file = tmp_path / "heap.pb"
+    file.write_bytes(pack(gzip.decompress(pprof_files.encode(taken, Symbols(taken)))))
+    for words in (["profile", file], ["resident", file], ["inspect", file, "0x10"]):
+        done = hakmem(*map(str, words))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"hakmem: {file}: a profile of pprof, which hakmem diff reads, and go tool pprof\n"
+    assert hakmem("diff", str(file), str(file)).returncode == 0
+
+
 def test_what_is_pinned_is_two_types_more(taken):
     pin(taken, SMALL, every=2)
     data = pprof_files.encode(taken, Symbols(taken))
