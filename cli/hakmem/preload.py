@@ -7,13 +7,19 @@ import shutil
 import signal
 import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from hakmem.errors import NOT_EXECUTABLE, NOT_FOUND, Failure
 
 PACKAGE = Path(__file__).resolve().parent
 
-_PT_INTERP = 3
+_PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 2, 3, 4
+_ET_DYN = 3
+_DT_FLAGS_1, _DF_1_PIE = 0x6FFFFFFB, 1 << 27
+_CONTENTS_MOST = 1 << 16  # bytes of notes, and of what there is for the loader
+_NOTE = struct.pack("<III", 7, 8, 0x68616B) + b"hakmem\0"  # as hakmem.descriptor finds it in a process
 _OURS = ("libhakmem.so", "libhakmem-secure.so")
 
 
@@ -65,25 +71,48 @@ def without_preload(environment: dict[str, str]) -> str:
     return ":".join(entry for entry in _preloads(environment) if not Path(entry).name.startswith(_OURS))
 
 
+def _has_note(notes: bytes) -> bool:
+    """Whether hakmem itself is among them, linked into the program."""
+    return any(notes[at : at + len(_NOTE)] == _NOTE for at in range(0, len(notes), 4))
+
+
+def _is_program(dynamic: bytes) -> bool:
+    """Whether what can be loaded anywhere is a static program, not a library; the loader is one that can be run."""
+    return any(tag == _DT_FLAGS_1 and value & _DF_1_PIE for tag, value in struct.iter_unpack("<QQ", dynamic[: len(dynamic) // 16 * 16]))
+
+
+def _has_no_loader(file: BinaryIO) -> bool:
+    """Whether it is a program that starts without the loader, and has no hakmem of its own."""
+    header = file.read(64)
+    if header[:5] != b"\x7fELF\x02":
+        return False
+    (kind,) = struct.unpack_from("<H", header, 16)
+    (offset,) = struct.unpack_from("<Q", header, 32)
+    size, count = struct.unpack_from("<HH", header, 54)
+    file.seek(offset)
+    table = file.read(size * count)
+    segments = [struct.unpack_from("<IIQQQQ", table, i * size) for i in range(len(table) // size)] if size else []
+
+    def contents(wanted: int) -> Iterator[bytes]:
+        for each, _, start, _, _, bytes_ in segments:
+            if each == wanted and bytes_ <= _CONTENTS_MOST:
+                file.seek(start)
+                yield file.read(bytes_)
+
+    if any(each[0] == _PT_INTERP for each in segments) or any(map(_has_note, contents(_PT_NOTE))):
+        return False
+    return kind != _ET_DYN or any(map(_is_program, contents(_PT_DYNAMIC)))
+
+
 def why_unreachable(path: Path) -> str | None:
     """The reason why LD_PRELOAD has no effect on the program at `path`, where it can be seen from outside."""
     try:
         if path.stat().st_mode & 0o6000 and os.geteuid() != 0:
             return "it runs with another user's rights (setuid or setgid)"
         with path.open("rb") as file:
-            header = file.read(64)
-            if header[:5] != b"\x7fELF\x02":
-                return None
-            offset, size, count = (
-                *struct.unpack_from("<Q", header, 32),
-                *struct.unpack_from("<HH", header, 54),
-            )
-            file.seek(offset)
-            segments = file.read(size * count)
-    except (OSError, struct.error):
+            return "it is statically linked" if _has_no_loader(file) else None
+    except (OSError, OverflowError, struct.error):
         return None
-    kinds = [struct.unpack_from("<I", segments, i * size)[0] for i in range(len(segments) // size)] if size else []
-    return None if _PT_INTERP in kinds else "it is statically linked"
 
 
 def warn_if_unreachable(path: Path) -> None:

@@ -159,6 +159,33 @@ def test_static_program_runs_with_a_warning(hakmem, tmp_path):
     assert result.stderr == f"hakmem: warning: {program} runs without hakmem: it is statically linked\n"
 
 
+@pytest.mark.parametrize("options", [("-static",), ("-static-pie",), ("-static", "-Wl,-z,noseparate-code")], ids=" ".join)
+def test_static_program_with_hakmem_in_it_runs_without_a_warning(hakmem, tmp_path, options):
+    """By hakmem's note, which says where its descriptor lies."""
+    compiler = shutil.which("cc")
+    if not compiler:
+        pytest.skip("no C compiler")
+    source, program = tmp_path / "answer.c", tmp_path / "answer"
+    source.write_text(
+        "__attribute__((section(\".note.hakmem\"), used, aligned(4)))\n"
+        "static const struct { unsigned words[3]; char name[8]; long where; } note = {{7, 8, 0x68616b}, \"hakmem\", 0};\n"
+        "int main(void) { return 42; }\n"
+    )
+    subprocess.run([compiler, *options, "-o", program, source], check=True)
+    result = hakmem("run", "--", str(program))
+    assert (result.returncode, result.stderr) == (42, "")
+
+
+def test_a_program_that_the_loader_is_told_to_start_runs_without_a_warning(hakmem):
+    with open("/proc/self/maps") as file:
+        loader = next((line.split()[-1] for line in file if re.search(r"/ld-[^/]*$", line)), None)
+    if not loader:
+        pytest.skip("no loader of its own")
+    result = hakmem("run", "--", loader, shutil.which("cat"), "/proc/self/maps")
+    assert "libhakmem.so" in result.stdout
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_wrong_usage_is_refused(hakmem):
     for arguments in (
         [],
