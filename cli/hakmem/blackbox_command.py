@@ -143,7 +143,7 @@ class LastEntry:
     def tell(self, directory: Path, ended: Ended) -> int:
         if ended.status >= 0:
             return 0
-        own = self.file.replace("%p", str(ended.number))
+        own = output.of_process(self.file, ended.number)
         print(f"hakmem: {ended.how}", file=sys.stderr)
         try:
             box = blackbox.read(own)

@@ -79,6 +79,15 @@ def end_as(status: int) -> None:
     sys.exit(status)
 
 
+def _told(one: Wanted, directory: Path, ended: Ended) -> int:
+    """What fails leaves alone what else is wanted, and the program's own end."""
+    try:
+        return one.tell(directory, ended)
+    except Failure as failure:
+        failure.show()
+        return failure.exit_code
+
+
 def run(program: Path, command: list[str], environment: dict[str, str], wanted: Sequence[Wanted]) -> None:
     """Runs the program, tells what is wanted of it, and ends as it did; returns never."""
     with tempfile.TemporaryDirectory(prefix="hakmem-") as name:
@@ -89,5 +98,5 @@ def run(program: Path, command: list[str], environment: dict[str, str], wanted: 
             environment = environment | one.variables(place)
             places.append(place)
         ended = _run(program, command, environment)
-        codes = [one.tell(place, ended) for one, place in zip(wanted, places)]
+        codes = [_told(one, place, ended) for one, place in zip(wanted, places)]
     end_as(ended.status or max(codes))

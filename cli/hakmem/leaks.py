@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from hakmem import insight, render
+from hakmem import insight, output, render
 from hakmem.errors import Failure
 from hakmem.exits import WHY_NONE, Ended
 
@@ -47,7 +46,8 @@ def _grew(before: str, after: Path, top: int, depth: int) -> bool:
 class Holding:
     """The snapshot of the program's exit goes to the file `keep`, and with `show` to standard error as a table.
 
-    The exit code is GROWN where a site holds more than in the snapshot `baseline`, and where there is nothing to tell.
+    The exit code is GROWN where a site holds more than in the snapshot `baseline`, where there is nothing to tell,
+    and where the file can't be written.
     """
 
     keep: str | None
@@ -65,12 +65,18 @@ class Holding:
         if not file.exists():
             print(f"hakmem: {ended.how} and left no snapshot: {WHY_NONE}", file=sys.stderr)
             return GROWN
-        if self.keep:
-            try:
-                shutil.copyfile(file, self.keep)
-            except OSError as error:
-                raise Failure(f"{self.keep}: {error.strerror}") from None
+        kept = not self.keep or self._keep(file, output.of_process(self.keep, ended.number))
         if self.show:
             _show_live(file, self.top, self.depth)
         grew = self.baseline is not None and _grew(self.baseline, file, self.top, self.depth)
-        return GROWN if grew else 0
+        return GROWN if grew or not kept else 0
+
+    @staticmethod
+    def _keep(file: Path, name: str) -> bool:
+        """False where it can't be: then the rest is shown all the more."""
+        try:
+            output.write(name, file.read_bytes())
+        except Failure as failure:
+            failure.show()
+            return False
+        return True

@@ -13,6 +13,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -109,6 +110,30 @@ def write(path: str, data: bytes) -> None:
             file.write(data)
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}") from None
+
+
+def of_process(name: str, process: int) -> str:
+    """The file that a process has where many are given one name."""
+    return name.replace("%p", str(process))
+
+
+def expect_room(name: str) -> None:
+    """Fails before a program runs where its file could not be written after it. Whether that can be only an attempt tells, which leaves
+    nothing; of what is no file, as a pipe, it would be seen."""
+    path = Path(of_process(name, os.getpid())).absolute()
+    if name == "-" or (path.exists() and not path.is_file()):
+        return
+    if not path.parent.is_dir():
+        raise Failure(f"{name}: no such directory")
+    try:
+        if path.exists():
+            os.close(os.open(path, os.O_WRONLY))
+        else:
+            with contextlib.suppress(FileExistsError):  # a link to what is not there yet
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+                path.unlink()
+    except OSError as error:
+        raise Failure(f"{name}: {error.strerror}") from None
 
 
 def _identity(path: str) -> tuple[int, int] | str | None:

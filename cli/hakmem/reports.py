@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from hakmem import render
+from hakmem import output, render
 from hakmem.errors import Failure
 from hakmem.exits import WHY_NONE, Ended
 
@@ -103,7 +103,7 @@ class AtExit:
         if not self.file:
             return None
         if own or "%p" in self.file:
-            return Path(self.file.replace("%p", str(number)))
+            return Path(output.of_process(self.file, number))
         path = Path(self.file)
         return path.with_name(f"{path.stem}.{number}{path.suffix}")
 

@@ -10,7 +10,6 @@ import click
 
 from hakmem import exits, output, preload
 from hakmem.command_line import library_option, repetitions_option
-from hakmem.errors import Failure
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -37,7 +36,7 @@ from hakmem.errors import Failure
     "profile_file",
     type=output.OutFile(),
     metavar="FILE",
-    help="Write a snapshot of the heap to FILE when the program exits, for hakmem profile and hakmem diff.",
+    help="Write a snapshot of the heap to FILE when the program exits, for hakmem profile and hakmem diff. %p is the process's number.",
 )
 @click.option(
     "--blackbox",
@@ -119,16 +118,19 @@ def run_command(
         from hakmem import reports
 
         file = stats_file or environment.get("HAKMEM_STATS_FILE")
-        if file and not Path(file).absolute().parent.is_dir():
-            raise Failure(f"{file}: no such directory")
+        if file:
+            output.expect_room(file)
         wanted.append(reports.AtExit(file, stats_children, json=environment.get("HAKMEM_STATS_JSON") == "1"))
     if blackbox_file:
         from hakmem import blackbox_command
 
+        output.expect_room(blackbox_file)
         wanted.append(blackbox_command.LastEntry(blackbox_file))
     if profile_file or with_leaks:
         from hakmem import leaks
 
+        if profile_file:
+            output.expect_room(profile_file)
         wanted.append(leaks.Holding(profile_file, with_leaks, baseline))
     if wanted:
         exits.run(program, list(command), environment, wanted)

@@ -68,6 +68,36 @@ def test_profile_leaves_the_snapshot_alone(hakmem, program, tmp_path):
     assert shown["large"] == 16 << 20
 
 
+def test_the_snapshots_name_may_have_the_processs_number(hakmem, tmp_path):
+    result = hakmem("run", "--profile", str(tmp_path / "heap.%p"), "--", "bash", "-c", "echo $$")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == [f"heap.{int(result.stdout)}"]
+
+
+@pytest.mark.parametrize("option", ["--profile", "--blackbox", "--stats-file"])
+def test_no_place_for_a_file_is_told_before_the_program_runs(hakmem, tmp_path, option):
+    file = tmp_path / "none" / "file"
+    result = hakmem("run", option, str(file), "--", "touch", str(tmp_path / "ran"))
+    assert (result.returncode, result.stderr) == (1, f"hakmem: {file}: no such directory\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_where_nothing_may_be_written_is_told_before_the_program_runs(hakmem, tmp_path):
+    """Of /proc not even root may."""
+    result = hakmem("run", "--profile", "/proc/heap", "--", "touch", str(tmp_path / "ran"))
+    assert result.returncode == 1 and re.fullmatch(r"hakmem: /proc/heap: .*\n", result.stderr)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", ["--profile", "--stats-file"])
+def test_what_is_wanted_beside_is_shown_where_a_file_cannot_be_written_in_the_end(hakmem, program, option):
+    result = hakmem("run", "--leaks", option, "/dev/full", "--", program, "0", str(16 << 20))
+    assert result.returncode == 1
+    assert "hakmem: /dev/full: No space left on device\n" in result.stderr
+    assert re.search(r"16\.0 MiB\s.*keep_large", result.stderr)
+    assert hakmem("run", option, "/dev/full", "--", program, "0", "0", "7").returncode == 7
+
+
 def test_a_child_does_not_take_the_place_of_the_program(hakmem, program, tmp_path):
     file = tmp_path / "heap"
     assert hakmem("run", "--profile", str(file), "--", program, "0", str(16 << 20), "fork").returncode == 0
