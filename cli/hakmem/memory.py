@@ -29,7 +29,7 @@ _ELF = b"\x7fELF\x02\x01"  # of 64 bits, the lower byte first
 _SEGMENT = struct.Struct(
     "<IIQQQQQQ"
 )  # type, flags, offset, address, physical one, bytes in the file and in memory, alignment
-_PT_LOAD, _PT_NOTE = 1, 4
+PT_LOAD, _PT_NOTE = 1, 4
 _AT_PAGESZ, _AT_ENTRY, _AT_SYSINFO_EHDR = 6, 9, 33
 _BUILD_ID = 3  # NT_GNU_BUILD_ID
 _NOTES_MOST = 1 << 16
@@ -201,7 +201,7 @@ class Memory:
     def notes_at(self, start: int) -> Iterator[tuple[str, int, int, bytes]]:
         """Names, types, addresses and contents of the notes there."""
         segments = self.segments_at(start)
-        first = min((each[3] - each[2] for each in segments if each[0] == _PT_LOAD), default=0)
+        first = min((each[3] - each[2] for each in segments if each[0] == PT_LOAD), default=0)
         for kind, _, _, address, _, bytes_, _, align in segments:
             if kind == _PT_NOTE and bytes_ <= _NOTES_MOST:
                 with contextlib.suppress(Unreadable, struct.error):
@@ -218,7 +218,7 @@ class Memory:
 
     def _parts_in_place(self, path: str, start: int) -> int:
         """How many parts of a program or library lie where it would have them if it were loaded at `start`."""
-        loads = [each for each in self.segments_at(start) if each[0] == _PT_LOAD]
+        loads = [each for each in self.segments_at(start) if each[0] == PT_LOAD]
         bias = start - min((each[3] for each in loads), default=0) // self.page_size * self.page_size
         found = 0
         for _, flags, offset, address, *_ in loads:
@@ -447,7 +447,7 @@ class Core(Memory):
         """With what the file's own headers say of it, if these are in the core."""
         start = self.files().get(area.path, area.start)
         segments = self.segments_at(start)
-        loads = [each for each in segments if each[0] == _PT_LOAD]
+        loads = [each for each in segments if each[0] == PT_LOAD]
         # By address: the same part of a file may be mapped twice, once as a hole that nobody can read.
         bias = start - min((each[3] for each in loads), default=0) // self.page_size * self.page_size
         code = [(bias + each[3], bias + each[3] + each[6]) for each in loads if each[1] & _EXECUTABLE]

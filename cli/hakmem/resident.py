@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hakmem import outside_pinned
+from hakmem import elsewhere, outside_pinned
 from hakmem.memory import Memory, Process, Unreadable, whole
-from hakmem.names import kernel_lines, printable
+from hakmem.names import kernel_lines
 from hakmem.outside import Heap, Reader
 from hakmem.pages import Contents, Mapped, Pagemap, Pages, contents, mappings
 from hakmem.render import byte_text
@@ -38,7 +38,6 @@ _ZEROS_READ = 4096  # pages
 _CGROUPS = Path("/sys/fs/cgroup")
 _COUNTED = "of what was counted while it was armed"
 _REST = "the rest of the resident set"  # of what tells no mappings
-_SHARED = ("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")
 
 
 @dataclass
@@ -224,43 +223,6 @@ def _resident_in(mapped: Mapped, ranges: list[tuple[int, int]], pagemap: Pagemap
     return min(mapped.resident, page * int((pages & ours).sum()))
 
 
-def _other_rows(others: list[Mapped], stack_pointers: list[int]) -> list[Row]:
-    found: dict[tuple[str, str], int] = {}
-    before = None
-
-    def add(key: str, title: str, count: int) -> None:
-        found[key, title] = found.get((key, title), 0) + count
-
-    for each in others:
-        path, flags = each.area.path, each.area.flags
-        follows = before is not None and before.area.end == each.area.start and before.area.path.startswith("/")
-        if path.startswith("[stack") or (
-            not path.startswith("/") and any(each.area.start <= sp < each.area.end for sp in stack_pointers)
-        ):
-            add("stacks", "stacks of threads", each.resident)
-        elif flags[3:4] == "s" or path.startswith(_SHARED):
-            add("shared", "shared memory", each.resident)
-        elif path.startswith("/"):
-            add("data", "data of programs and libraries, written", each.anonymous)
-            add("files", "files: code and mapped data", each.resident - each.anonymous)
-        elif not path and follows and "w" in flags and "w" in before.area.flags:
-            add("data", "data of programs and libraries, written", each.resident)
-        elif path == "[heap]":
-            add("brk", "brk: another allocator's", each.resident)
-        elif path.startswith("[anon"):
-            add("named", f"anonymous memory named {printable(path[1:-1].partition(':')[2])}", each.resident)
-        elif path:
-            add("files", "files: code and mapped data", each.resident)
-        else:
-            add("anonymous", "anonymous mappings of others", each.resident)
-        before = each
-    return [
-        Row(key, title, OTHER, count)
-        for (key, title), count in sorted(found.items(), key=lambda item: -item[1])
-        if count
-    ]
-
-
 # ---- The verdict ----
 
 
@@ -334,7 +296,7 @@ def _process_table(reader: Reader, memory: Process, pinned: bool) -> tuple[Table
     try:
         heap = reader.heap(with_entries=True)
         pages = pagemap.pages(heap.base, heap.size)
-        mapped = mappings(memory.folder)
+        mapped = elsewhere.apart(mappings(memory.folder), memory, pagemap)
         taken = reader.snapshot(heap, pinned)
         on = contents(reader, heap)
         zeros = _zeros(reader, heap, on, pages) if pages.huge.any() else {}
@@ -364,7 +326,7 @@ def _process_table(reader: Reader, memory: Process, pinned: bool) -> tuple[Table
     rows = _heap_rows(resident.live.tolist(), shares, rest)
     for (key, title, group), count, all_of in zip(_HEAP_ROWS, rows, counted):
         table.rows.append(Row(key, title, group, count, all_of))
-    table.rows += _other_rows(others, memory.stack_pointers())
+    table.rows += [Row(key, title, OTHER, count) for key, title, count in elsewhere.rows(others, memory.stack_pointers())]
     seen = sum(row.resident or 0 for row in table.rows if row.key != "meta" and row.group != OTHER) + resident.meta
     if blocks != seen:
         table.rows.append(

@@ -1,4 +1,5 @@
 /* held.c - programs that hold much memory, each for another reason: held REASON. About 64 MiB; all goes on to be so. */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -42,6 +43,17 @@ static void huge(void) {
 
 static void others(void) { memset(mmap(NULL, MUCH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1, MUCH); }
 
+/* Right above the program's own data, as libraries often come to lie right below: then the kernel makes one mapping of both. */
+static void beside(void) {
+  extern char end[];
+  uintptr_t page = (uintptr_t)getpagesize();
+  void *above = (void *)(((uintptr_t)end + page - 1) / page * page);
+  void *there = mmap(above, MUCH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (there != above) exit(1);
+  memset(there, 1, MUCH);
+  memset(blocks, 0, sizeof blocks);
+}
+
 static pthread_barrier_t filled;
 static void *stack(void *unused) {
   volatile char much[STACK];
@@ -63,7 +75,8 @@ int main(int count, char **arguments) {
   static const struct {
     const char *name;
     void (*hold)(void);
-  } reasons[] = {{"leak", leak}, {"cache", cache}, {"pinned", pinned}, {"huge", huge}, {"mmap", others}, {"stacks", stacks}};
+  } reasons[] = {{"leak", leak},   {"cache", cache},   {"pinned", pinned}, {"huge", huge},
+                 {"mmap", others}, {"beside", beside}, {"stacks", stacks}};
   for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
     if (count > 1 && strcmp(arguments[1], reasons[i].name) == 0) reasons[i].hold();
   }

@@ -46,6 +46,7 @@ REASONS = [
     ("pinned", {}, FRAGMENTATION, "slab_free", "free blocks on pages that few live ones keep"),
     ("huge", {"HAKMEM_HUGE": "1"}, HUGE, "huge", "HAKMEM_HUGE=0"),
     ("mmap", {}, OTHER, "anonymous", "anonymous mappings of others"),
+    ("beside", {}, OTHER, "anonymous", "anonymous mappings of others"),
     ("stacks", {}, OTHER, "stacks", "stacks of threads"),
 ]
 
@@ -68,6 +69,18 @@ def test_each_reason_has_its_verdict_and_the_table_sums(held, reason, variables,
     assert table.verdict.kind == kind
     assert re.search(text, table.verdict.text)
     assert taken.live_bytes == 0 or reason != "cache"
+
+
+def test_what_lies_right_above_a_programs_data_is_none_of_it(held):
+    with running(held, "beside") as process:
+        lines = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+        table, _ = resident.of_memory(Process(process.pid))
+    data = next(index for index, line in enumerate(lines) if line.endswith("/held") and " rw-p " in line)
+    start, end = (int(word, 16) for word in lines[data + 1].split()[0].split("-"))
+    assert end - start > MUCH, "the kernel has made one mapping of both"
+    assert sum(row.resident for row in table.rows) == table.total
+    assert table.of("anonymous") >= 64 << 20
+    assert 2 << 20 <= table.of("data") < 4 << 20  # with the program's own `blocks`
 
 
 def test_a_process_at_work_has_a_table_that_sums(known):

@@ -1,0 +1,100 @@
+"""What the mappings of a process are that are not the heap's: stacks, libraries, other allocators' memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hakmem.memory import PT_LOAD, Memory
+from hakmem.names import printable
+from hakmem.pages import Mapped, Pagemap
+
+_SHARED = ("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")
+
+
+# ---- What programs and libraries write to ----
+
+
+def _follows(each: Mapped, before: Mapped | None) -> bool:
+    """Whether it may be what a program or library has in memory beyond its file."""
+    return (
+        before is not None
+        and before.area.end == each.area.start
+        and before.area.path.startswith("/")
+        and not each.area.path
+        and "w" in each.area.flags
+        and "w" in before.area.flags
+    )
+
+
+def _end(memory: Memory, start: int) -> int | None:
+    """Where the memory of the program or library ends that begins there; None where its headers can't be read."""
+    loaded = [each for each in memory.segments_at(start) if each[0] == PT_LOAD]
+    if not loaded:
+        return None
+    first = min(address - offset for _, _, offset, address, *_ in loaded)
+    end = start - first + max(address + size for _, _, _, address, _, _, size, _ in loaded)
+    return -(-end // memory.page_size) * memory.page_size
+
+
+def apart(mapped: list[Mapped], memory: Memory, pagemap: Pagemap) -> list[Mapped]:
+    """The mappings, but what the kernel has made one is in two: a library's data, and memory of somebody else right above."""
+    return list(_apart(mapped, memory, pagemap))
+
+
+def _apart(mapped: list[Mapped], memory: Memory, pagemap: Pagemap) -> Iterator[Mapped]:
+    starts: dict[str, int] = {}  # of files, the last time that each was mapped
+    before = None
+    for each in mapped:
+        area = each.area
+        if area.offset == 0:
+            starts[area.path] = area.start
+        end = None
+        if _follows(each, before) and before.area.path in starts:
+            end = _end(memory, starts[before.area.path])
+        before = each
+        if end is None or not area.start <= end < area.end:
+            yield each
+            continue
+        resident = memory.page_size * int(pagemap.pages(area.start, end - area.start).present.sum())
+        resident = min(resident, each.resident)
+        yield Mapped(replace(area, end=end), resident, min(resident, each.anonymous), 0, 0)
+        rest = replace(area, start=end)
+        yield Mapped(rest, each.resident - resident, max(0, each.anonymous - resident), each.huge, each.swapped)
+
+
+# ---- The rows ----
+
+
+def rows(others: list[Mapped], stack_pointers: list[int]) -> list[tuple[str, str, int]]:
+    """Their keys, titles and resident bytes, the largest first."""
+    found: dict[tuple[str, str], int] = {}
+    before = None
+
+    def add(key: str, title: str, count: int) -> None:
+        found[key, title] = found.get((key, title), 0) + count
+
+    for each in others:
+        path, flags = each.area.path, each.area.flags
+        if path.startswith("[stack") or (
+            not path.startswith("/") and any(each.area.start <= sp < each.area.end for sp in stack_pointers)
+        ):
+            add("stacks", "stacks of threads", each.resident)
+        elif flags[3:4] == "s" or path.startswith(_SHARED):
+            add("shared", "shared memory", each.resident)
+        elif path.startswith("/"):
+            add("data", "data of programs and libraries, written", each.anonymous)
+            add("files", "files: code and mapped data", each.resident - each.anonymous)
+        elif _follows(each, before):
+            add("data", "data of programs and libraries, written", each.resident)
+        elif path == "[heap]":
+            add("brk", "brk: another allocator's", each.resident)
+        elif path.startswith("[anon"):
+            add("named", f"anonymous memory named {printable(path[1:-1].partition(':')[2])}", each.resident)
+        elif path:
+            add("files", "files: code and mapped data", each.resident)
+        else:
+            add("anonymous", "anonymous mappings of others", each.resident)
+        before = each
+    largest_first = sorted(found.items(), key=lambda item: -item[1])
+    return [(key, title, count) for (key, title), count in largest_first if count]
