@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,6 +10,8 @@ from hakmem.memory import PT_LOAD, Memory
 from hakmem.names import printable
 from hakmem.pages import Mapped, Pagemap
 
+_GUARD_MOST = 64 << 10  # bytes: a page, whatever its size
+_ARENA = 64 << 20  # of glibc's malloc: bytes of addresses that each takes
 _SHARED = ("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")
 
 
@@ -63,12 +66,47 @@ def _apart(mapped: list[Mapped], memory: Memory, pagemap: Pagemap) -> Iterator[M
         yield Mapped(rest, each.resident - resident, max(0, each.anonymous - resident), each.huge, each.swapped)
 
 
+# ---- Stacks ----
+
+
+def _guarded(each: Mapped, before: Mapped | None) -> bool:
+    """Whether it is as the C library maps a thread's stack: right above some pages that nobody may touch. So may be what follows what an
+    arena of glibc's malloc has not used yet, which is another arena, and these begin at multiples of their size."""
+    return (
+        before is not None
+        and before.area.end == each.area.start
+        and not (before.area.path or each.area.path)
+        and before.area.flags.startswith("---")
+        and each.area.flags.startswith("rw-p")
+        and before.area.size <= _GUARD_MOST
+        and each.area.start % _ARENA != 0
+    )
+
+
+def _stacks(others: list[Mapped], pointers: list[int | None]) -> set[int]:
+    """Where the mappings begin that are stacks of threads: by their stack pointers, and for as many threads as have none that is known, by
+    a guard below. Of more mappings than that, those of the most usual size: threads have mostly the same."""
+    known = [pointer for pointer in pointers if pointer is not None]
+    found, guarded = set(), {}
+    before = None
+    for each in others:
+        if not each.area.path.startswith("/") and any(each.area.start <= pointer < each.area.end for pointer in known):
+            found.add(each.area.start)
+        elif _guarded(each, before):
+            guarded[each.area.start] = before.area.size + each.area.size
+        before = each
+    usual = Counter(guarded.values())
+    likely = sorted(guarded, key=lambda start: -usual[guarded[start]])
+    return found.union(likely[: pointers.count(None)])
+
+
 # ---- The rows ----
 
 
-def rows(others: list[Mapped], stack_pointers: list[int]) -> list[tuple[str, str, int]]:
+def rows(others: list[Mapped], stack_pointers: list[int | None]) -> list[tuple[str, str, int]]:
     """Their keys, titles and resident bytes, the largest first."""
     found: dict[tuple[str, str], int] = {}
+    stacks = _stacks(others, stack_pointers)
     before = None
 
     def add(key: str, title: str, count: int) -> None:
@@ -76,9 +114,7 @@ def rows(others: list[Mapped], stack_pointers: list[int]) -> list[tuple[str, str
 
     for each in others:
         path, flags = each.area.path, each.area.flags
-        if path.startswith("[stack") or (
-            not path.startswith("/") and any(each.area.start <= sp < each.area.end for sp in stack_pointers)
-        ):
+        if path.startswith("[stack") or each.area.start in stacks:
             add("stacks", "stacks of threads", each.resident)
         elif flags[3:4] == "s" or path.startswith(_SHARED):
             add("shared", "shared memory", each.resident)

@@ -171,8 +171,8 @@ class Memory:
         """The process's monotonic clock; None where it is not known."""
         return None
 
-    def stack_pointers(self) -> list[int]:
-        """Of the threads, as far as they can be had."""
+    def stack_pointers(self) -> list[int | None]:
+        """Of the threads; None for one whose stack is not known."""
         return []
 
     def program(self) -> int:
@@ -377,11 +377,16 @@ class Process(Memory):
     def now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000 + self._ahead_ms
 
-    def stack_pointers(self) -> list[int]:
-        found = []
+    def stack_pointers(self) -> list[int | None]:
+        """Of a thread that runs at the moment, or could, the kernel says no more than that. The first one's stack has a name."""
+        found: list[int | None] = []
         for task in (Path("/proc") / str(self.process) / "task").iterdir():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                found.append(int(kernel_lines(task / "syscall")[0].split()[-2], 16))
+            with contextlib.suppress(OSError, ValueError):
+                words = " ".join(kernel_lines(task / "syscall")).split()
+                if words != ["running"]:
+                    found += [int(word, 16) for word in words[-2:-1]]
+                elif int(task.name) != self.process:
+                    found.append(None)
         return found
 
 
@@ -497,8 +502,8 @@ class Core(Memory):
             )
         return np.concatenate(found, axis=1)
 
-    def stack_pointers(self) -> list[int]:
-        return self._stacks
+    def stack_pointers(self) -> list[int | None]:
+        return list(self._stacks)
 
     def find(self, words: bytes) -> Iterator[int]:
         """Addresses where these bytes lie, in the smallest parts first; only multiples of 16."""

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MUCH = 64 << 20, SMALL = 256, COUNT = MUCH / SMALL, THREADS = 32, STACK = 2 << 20, HUGE = 2 << 20 };
+enum { MUCH = 64 << 20, SMALL = 256, COUNT = MUCH / SMALL, THREADS = 32, BUSY = 4, STACK = 2 << 20, HUGE = 2 << 20 };
 static void *blocks[COUNT];
 
 static void fill(size_t bytes) {
@@ -62,21 +62,35 @@ static void *stack(void *unused) {
   for (;;) pause();
   return unused;
 }
-static void stacks(void) {
-  pthread_barrier_init(&filled, NULL, THREADS + 1);
-  for (int i = 0; i < THREADS; i++) {
+static void start(int threads, void *(*run)(void *), size_t stack_bytes) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, stack_bytes);
+  pthread_barrier_init(&filled, NULL, (unsigned)threads + 1);
+  for (int i = 0; i < threads; i++) {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, stack, NULL) != 0) exit(1);
+    if (pthread_create(&thread, &attributes, run, NULL) != 0) exit(1);
   }
   pthread_barrier_wait(&filled);
 }
+static void stacks(void) { start(THREADS, stack, 2 * STACK); }
+
+/* The kernel does not tell where the stack of a thread is that runs. */
+static void *busy_stack(void *unused) {
+  volatile char much[MUCH / BUSY];
+  for (size_t i = 0; i < sizeof much; i += 1024) much[i] = 1;
+  pthread_barrier_wait(&filled);
+  for (;;) much[0]++;
+  return unused;
+}
+static void busy(void) { start(BUSY, busy_stack, 2 * MUCH / BUSY); }
 
 int main(int count, char **arguments) {
   static const struct {
     const char *name;
     void (*hold)(void);
   } reasons[] = {{"leak", leak},   {"cache", cache},   {"pinned", pinned}, {"huge", huge},
-                 {"mmap", others}, {"beside", beside}, {"stacks", stacks}};
+                 {"mmap", others}, {"beside", beside}, {"stacks", stacks}, {"busy", busy}};
   for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
     if (count > 1 && strcmp(arguments[1], reasons[i].name) == 0) reasons[i].hold();
   }

@@ -13,8 +13,9 @@ import pytest
 from heap import Heap, mixed, text_of
 from processes import compiled, running
 
-from hakmem import inspection, memory, outside, outside_pinned, pages, resident
+from hakmem import elsewhere, inspection, memory, outside, outside_pinned, pages, resident
 from hakmem.memory import Process
+from hakmem.pages import Mapped
 from hakmem.resident import CACHE, FRAGMENTATION, HUGE, OTHER, PAGE_CACHE, PROGRAM, Row, Table, judge
 from hakmem.snapshots import Snapshot
 
@@ -48,6 +49,7 @@ REASONS = [
     ("mmap", {}, OTHER, "anonymous", "anonymous mappings of others"),
     ("beside", {}, OTHER, "anonymous", "anonymous mappings of others"),
     ("stacks", {}, OTHER, "stacks", "stacks of threads"),
+    ("busy", {}, OTHER, "stacks", "stacks of threads"),
 ]
 
 
@@ -202,6 +204,33 @@ def test_pages_by_scan_are_those_of_pagemap_less_the_page_of_zeros(known, tmp_pa
     assert 4096 * first.sum() == kernel
     assert not (first & ~second).any()
     assert 256 <= (second & ~first).sum() < 300
+
+
+def mapped(text: str, resident_bytes: int = 0) -> Mapped:
+    return Mapped(memory.parse_maps([text])[0], resident_bytes, resident_bytes, 0, 0)
+
+
+def test_of_a_thread_that_runs_a_stack_is_what_has_a_guard_below():
+    others = [
+        mapped("7f0000000000-7f0000001000 ---p 0 00:00 0"),
+        mapped("7f0000001000-7f0000800000 rw-p 0 00:00 0", 1),
+        mapped("7f0000800000-7f0000801000 ---p 0 00:00 0"),
+        mapped("7f0000801000-7f0001000000 rw-p 0 00:00 0", 1),
+        mapped("7f0100000000-7f0100021000 rw-p 0 00:00 0", 10),  # glibc's arenas: the second one's guard is the first one's rest
+        mapped("7f0100021000-7f0104000000 ---p 0 00:00 0"),
+        mapped("7f0104000000-7f0107ff0000 rw-p 0 00:00 0", 100),
+        mapped("7f0107ff0000-7f0108000000 ---p 0 00:00 0"),
+        mapped("7f0108000000-7f010c000000 rw-p 0 00:00 0", 1000),
+        mapped("7f0200000000-7f0200001000 ---p 0 00:00 0"),  # of some other size, as may be a guarded block
+        mapped("7f0200001000-7f0200002000 rw-p 0 00:00 0", 10000),
+    ]
+
+    def stacks(pointers: list[int | None]) -> int:
+        return sum(count for key, _, count in elsewhere.rows(others, pointers) if key == "stacks")
+
+    assert [stacks([None] * threads) for threads in range(5)] == [0, 1, 2, 10002, 10002]
+    assert stacks([0x7F0100000010]) == 10
+    assert stacks([0x7F0000700000, None]) == 2
 
 
 def rows(**resident_of: int) -> Table:
