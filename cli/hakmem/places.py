@@ -14,6 +14,7 @@ from hakmem.names import kernel_lines
 from hakmem.snapshots import Mapping, Snapshot
 
 _DELETED = " (deleted)"
+_LINE_FEED = "\\012"  # as the kernel writes one within a path of /proc/PID/maps
 
 
 def of_code(process: int, mapping: Mapping) -> Iterator[str]:
@@ -21,7 +22,9 @@ def of_code(process: int, mapping: Mapping) -> Iterator[str]:
     paths = [mapping.path]
     if mapping.path.endswith(_DELETED):  # or it is called that
         paths.append(mapping.path.removesuffix(_DELETED))
-        yield paths[-1]
+    if _LINE_FEED in mapping.path:  # or it is called that, which the kernel writes in the same way
+        paths += [path.replace(_LINE_FEED, "\n") for path in paths]
+    yield from paths[1:]
     if process:
         for path in paths:
             yield f"/proc/{process}/root{path}"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from heap import CODE, Heap, mixed, of_code, text_of
-from processes import running
+from processes import compiled, running
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse
 
@@ -122,3 +123,14 @@ def test_functions_made_at_run_time(tmp_path):
     taken = HEAP.sampled(1)
     found = Symbols(taken, jit_folder=tmp_path)
     assert found.stack(2)[0].name == "py::a\\x1c\\u2028b\\xff"
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "two\\012lines"], ids=["line feed", "as the kernel writes one"])
+def test_functions_of_a_program_whose_path_has_a_line_feed_have_names(hakmem, tmp_path, name):
+    folder, file = tmp_path / name, tmp_path / "heap"
+    folder.mkdir()
+    program = compiled(tmp_path).rename(folder / "known")
+    with running(program, "big", "64") as process:
+        hakmem("profile", "--save", str(file), str(process.pid))
+    assert "\\012lines/known" in file.read_text()
+    assert re.search(r"\bmain\b", hakmem("profile", str(file)).stdout)
