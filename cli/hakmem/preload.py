@@ -71,37 +71,52 @@ def without_preload(environment: dict[str, str]) -> str:
     return ":".join(entry for entry in _preloads(environment) if not Path(entry).name.startswith(_OURS))
 
 
-def _has_note(notes: bytes) -> bool:
-    """Whether hakmem itself is among them, linked into the program."""
-    return any(notes[at : at + len(_NOTE)] == _NOTE for at in range(0, len(notes), 4))
+class _Program:
+    """What an executable's headers say; OSError, OverflowError or struct.error where they can't be read."""
 
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            header = file.read(64)
+            self.is_elf = header[:5] == b"\x7fELF\x02"
+            self._kind, *_ = struct.unpack_from("<H", header, 16) if self.is_elf else (0,)
+            self._segments = list(self._table(file, header)) if self.is_elf else []
+            self._notes = list(self._contents(file, _PT_NOTE))
+            self._dynamic = list(self._contents(file, _PT_DYNAMIC))
 
-def _is_program(dynamic: bytes) -> bool:
-    """Whether what can be loaded anywhere is a static program, not a library; the loader is one that can be run."""
-    return any(tag == _DT_FLAGS_1 and value & _DF_1_PIE for tag, value in struct.iter_unpack("<QQ", dynamic[: len(dynamic) // 16 * 16]))
+    @staticmethod
+    def _table(file: BinaryIO, header: bytes) -> Iterator[tuple[int, ...]]:
+        (offset,), (size, count) = struct.unpack_from("<Q", header, 32), struct.unpack_from("<HH", header, 54)
+        file.seek(offset)
+        table = file.read(size * count)
+        for index in range(len(table) // size if size else 0):
+            yield struct.unpack_from("<IIQQQQ", table, index * size)
 
-
-def _has_no_loader(file: BinaryIO) -> bool:
-    """Whether it is a program that starts without the loader, and has no hakmem of its own."""
-    header = file.read(64)
-    if header[:5] != b"\x7fELF\x02":
-        return False
-    (kind,) = struct.unpack_from("<H", header, 16)
-    (offset,) = struct.unpack_from("<Q", header, 32)
-    size, count = struct.unpack_from("<HH", header, 54)
-    file.seek(offset)
-    table = file.read(size * count)
-    segments = [struct.unpack_from("<IIQQQQ", table, i * size) for i in range(len(table) // size)] if size else []
-
-    def contents(wanted: int) -> Iterator[bytes]:
-        for each, _, start, _, _, bytes_ in segments:
-            if each == wanted and bytes_ <= _CONTENTS_MOST:
+    def _contents(self, file: BinaryIO, wanted: int) -> Iterator[bytes]:
+        for kind, _, start, _, _, size in self._segments:
+            if kind == wanted and size <= _CONTENTS_MOST:
                 file.seek(start)
-                yield file.read(bytes_)
+                yield file.read(size)
 
-    if any(each[0] == _PT_INTERP for each in segments) or any(map(_has_note, contents(_PT_NOTE))):
+    @property
+    def has_hakmem(self) -> bool:
+        """Whether it is linked with the archive."""
+        return any(notes[at : at + len(_NOTE)] == _NOTE for notes in self._notes for at in range(0, len(notes), 4))
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it starts without the loader, which is none of these programs itself, though it can be run."""
+        if not self.is_elf or any(kind == _PT_INTERP for kind, *_ in self._segments):
+            return False
+        words = (word for each in self._dynamic for word in struct.iter_unpack("<QQ", each[: len(each) // 16 * 16]))
+        return self._kind != _ET_DYN or any(tag == _DT_FLAGS_1 and value & _DF_1_PIE for tag, value in words)
+
+
+def has_hakmem(path: Path) -> bool:
+    """Whether the program has hakmem within it. Its malloc is that one, and one that is preloaded has nothing to tell."""
+    try:
+        return _Program(path).has_hakmem
+    except (OSError, OverflowError, struct.error):
         return False
-    return kind != _ET_DYN or any(map(_is_program, contents(_PT_DYNAMIC)))
 
 
 def why_unreachable(path: Path) -> str | None:
@@ -109,8 +124,8 @@ def why_unreachable(path: Path) -> str | None:
     try:
         if path.stat().st_mode & 0o6000 and os.geteuid() != 0:
             return "it runs with another user's rights (setuid or setgid)"
-        with path.open("rb") as file:
-            return "it is statically linked" if _has_no_loader(file) else None
+        program = _Program(path)
+        return "it is statically linked" if program.is_static and not program.has_hakmem else None
     except (OSError, OverflowError, struct.error):
         return None
 

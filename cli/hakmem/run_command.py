@@ -110,7 +110,8 @@ def run_command(
     if with_compare:
         _run_compared(list(command), repetitions, path, secure, others, show_output, json_file, markdown_file)
     environment = preload.caller_environment()
-    environment["LD_PRELOAD"] = preload.preload_value(environment, path)
+    if not preload.has_hakmem(program):
+        environment["LD_PRELOAD"] = preload.preload_value(environment, path)
     if with_window:
         environment["HAKMEM_WINDOW"] = "1"
     wanted: list[exits.Wanted] = []
