@@ -43,7 +43,7 @@ class Forwarding:
     def __init__(self) -> None:
         self.received = False  # one that asks for an end, or may
         self.process: subprocess.Popen | None = None
-        self._early: list[int] = []  # came while a command was being started
+        self._early: list[int] = []  # came while a command was being started, or this process stood still
         self._old: dict[int, object] = {}
 
     def __enter__(self) -> Forwarding:
@@ -71,7 +71,11 @@ class Forwarding:
             self._stop()
 
     def _stop(self) -> None:
-        """As whoever sent it expects: a shell waits for that, and continues this process together with the command, or alone."""
+        """As whoever sent it expects: a shell waits for that, and continues this process together with the command, or alone. What comes
+        meanwhile goes on when all is as before: whoever sees that it does may want to stop it again."""
+        process, self.process = self.process, None
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, self._handle)
+        if process:
+            self.started(process)

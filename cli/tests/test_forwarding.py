@@ -111,7 +111,7 @@ def test_it_stops_and_goes_on_with_the_program():
         os.setpgid(0, 0)
 
     with running("--leaks", set_up=apart) as process:
-        for _ in range(2):
+        for _ in range(100):
             process.send_signal(signal.SIGTSTP)
             assert told(process) == str(int(signal.SIGTSTP))
             _, status = os.waitpid(process.pid, os.WUNTRACED)
