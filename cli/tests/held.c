@@ -1,5 +1,7 @@
 /* held.c - programs that hold much memory, each for another reason: held REASON. About 64 MiB; all goes on to be so. */
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -43,16 +45,35 @@ static void huge(void) {
 
 static void others(void) { memset(mmap(NULL, MUCH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1, MUCH); }
 
-/* Right above the program's own data, as libraries often come to lie right below: then the kernel makes one mapping of both. */
-static void beside(void) {
-  extern char end[];
+static uintptr_t page_up(uintptr_t address) {
   uintptr_t page = (uintptr_t)getpagesize();
-  void *above = (void *)(((uintptr_t)end + page - 1) / page * page);
-  void *there = mmap(above, MUCH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-  if (there != above) exit(1);
-  memset(there, 1, MUCH);
-  memset(blocks, 0, sizeof blocks);
+  return (address + page - 1) / page * page;
 }
+
+/* The program's data once more, as if it was a library's, and memory of somebody else right above: the kernel makes one mapping of what
+ * follows the file's part, as it does where a library comes to lie right below what was there before.
+ */
+static int map_beside(struct dl_phdr_info *program, size_t size, void *unused) {
+  (void)size, (void)unused;
+  uintptr_t page = (uintptr_t)getpagesize(), first = UINTPTR_MAX, past = 0;
+  const ElfW(Phdr) *written = NULL;
+  for (int i = 0; i < program->dlpi_phnum; i++) {
+    const ElfW(Phdr) *segment = &program->dlpi_phdr[i];
+    if (segment->p_type != PT_LOAD) continue;
+    if (segment->p_vaddr < first) first = segment->p_vaddr / page * page;
+    if (segment->p_vaddr + segment->p_memsz > past) past = page_up(segment->p_vaddr + segment->p_memsz);
+    if (segment->p_flags & PF_W) written = segment;
+  }
+  char *base = mmap(NULL, past - first + MUCH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  int file = open("/proc/self/exe", O_RDONLY);
+  mmap(base, page, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, 0);
+  uintptr_t from = written->p_vaddr / page * page, to = page_up(written->p_vaddr + written->p_filesz);
+  off_t offset = (off_t)(written->p_offset / page * page);
+  mmap(base + (from - first), to - from, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, offset);
+  memset(base + (to - first), 1, past - to + MUCH);
+  return 1;
+}
+static void beside(void) { dl_iterate_phdr(map_beside, NULL); }
 
 static pthread_barrier_t filled;
 static void *stack(void *unused) {

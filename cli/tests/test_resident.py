@@ -77,7 +77,7 @@ def test_what_lies_right_above_a_programs_data_is_none_of_it(held):
     with running(held, "beside") as process:
         lines = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
         table, _ = resident.of_memory(Process(process.pid))
-    data = next(index for index, line in enumerate(lines) if line.endswith("/held") and " rw-p " in line)
+    data = max(index for index, line in enumerate(lines) if line.endswith("/held") and " rw-p " in line)
     start, end = (int(word, 16) for word in lines[data + 1].split()[0].split("-"))
     assert end - start > MUCH, "the kernel has made one mapping of both"
     assert sum(row.resident for row in table.rows) == table.total
