@@ -38,6 +38,20 @@ SENT = ["HUP", "INT", "QUIT", "ABRT", "USR1", "USR2", "ALRM", "CONT", "URG", "XC
 SENT = [getattr(signal, f"SIG{name}") for name in SENT] + [signal.SIGRTMIN, signal.SIGRTMIN + 3, signal.SIGRTMAX]
 
 
+@pytest.fixture(autouse=True)
+def hang_is_a_failure():
+    """A signal that is lost is waited for without end."""
+
+    def fail(_number: int, _frame: object) -> None:
+        raise TimeoutError("a signal was lost")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(200)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
 def program_of(process: subprocess.Popen) -> int:
     """The last of its descendants: of a comparison the launcher is between."""
     number = process.pid
