@@ -81,10 +81,11 @@ def holders(part: Part, library: Path) -> Table | str:
         quiet = subprocess.DEVNULL
         subprocess.run(command(part), env=environment, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
         try:
-            most = max(blackbox.read(file).entries, key=lambda entry: entry.resident, default=None)
-            if most is None:
+            entries = [snapshots.parse(each.text.decode(errors="surrogateescape"), file) for each in blackbox.read(file).entries]
+            # Not the most resident: as the program ends its blocks are freed before their pages go.
+            taken = max(entries, key=lambda entry: entry.live_bytes, default=None)
+            if taken is None:
                 return "Which functions held the memory cannot be told: it ended too early."
-            taken = snapshots.parse(most.text.decode(errors="surrogateescape"), file)
         except Failure as failure:
             return f"Which functions held the memory cannot be told: {failure.message}"
         rows, count = insight.rows(taken, symbols.Symbols(taken), insight.FUNCTION, HOLDERS)
