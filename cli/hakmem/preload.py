@@ -15,9 +15,11 @@ from hakmem.errors import NOT_EXECUTABLE, NOT_FOUND, Failure
 
 PACKAGE = Path(__file__).resolve().parent
 
-_PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 2, 3, 4
+_PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
 _ET_DYN = 3
+_DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 5, 6, 10
 _DT_FLAGS_1, _DF_1_PIE = 0x6FFFFFFB, 1 << 27
+_SYMBOL = struct.Struct("<IBBHQQ")
 _CONTENTS_MOST = 1 << 16  # bytes of notes, and of what there is for the loader
 _NOTE = struct.pack("<III", 7, 8, 0x68616B) + b"hakmem\0"  # as hakmem.descriptor finds it in a process
 _OURS = ("libhakmem.so", "libhakmem-secure.so")
@@ -81,7 +83,9 @@ class _Program:
             self._kind, *_ = struct.unpack_from("<H", header, 16) if self.is_elf else (0,)
             self._segments = list(self._table(file, header)) if self.is_elf else []
             self._notes = list(self._contents(file, _PT_NOTE))
-            self._dynamic = list(self._contents(file, _PT_DYNAMIC))
+            dynamic = b"".join(self._contents(file, _PT_DYNAMIC))
+            self._dynamic = dict(struct.iter_unpack("<QQ", dynamic[: len(dynamic) // 16 * 16]))
+            self._exports = list(self._exported(file)) if self.has_hakmem else []
 
     @staticmethod
     def _table(file: BinaryIO, header: bytes) -> Iterator[tuple[int, ...]]:
@@ -97,6 +101,22 @@ class _Program:
                 file.seek(start)
                 yield file.read(size)
 
+    def _read_at(self, file: BinaryIO, address: int, size: int) -> bytes:
+        for kind, _, offset, start, _, held in self._segments:
+            if kind == _PT_LOAD and start <= address < start + held:
+                file.seek(offset + address - start)
+                return file.read(min(size, start + held - address))
+        return b""
+
+    def _exported(self, file: BinaryIO) -> Iterator[bytes]:
+        """The names that it gives the loader; behind the table come its strings, sooner or later."""
+        symbols, strings = self._dynamic.get(_DT_SYMTAB, 0), self._dynamic.get(_DT_STRTAB, 0)
+        names = self._read_at(file, strings, self._dynamic.get(_DT_STRSZ, 0))
+        table = self._read_at(file, symbols, max(0, strings - symbols))
+        for name, _, _, section, _, _ in _SYMBOL.iter_unpack(table[: len(table) // _SYMBOL.size * _SYMBOL.size]):
+            if section != 0 and name < len(names):
+                yield names[name : names.find(b"\0", name)]
+
     @property
     def has_hakmem(self) -> bool:
         """Whether it is linked with the archive."""
@@ -107,14 +127,18 @@ class _Program:
         """Whether it starts without the loader, which is none of these programs itself, though it can be run."""
         if not self.is_elf or any(kind == _PT_INTERP for kind, *_ in self._segments):
             return False
-        words = (word for each in self._dynamic for word in struct.iter_unpack("<QQ", each[: len(each) // 16 * 16]))
-        return self._kind != _ET_DYN or any(tag == _DT_FLAGS_1 and value & _DF_1_PIE for tag, value in words)
+        return self._kind != _ET_DYN or self._dynamic.get(_DT_FLAGS_1, 0) & _DF_1_PIE != 0
+
+    @property
+    def has_hakmems_malloc(self) -> bool:
+        """Whether that takes the calls of libraries too. An archive without libc's names leaves these to what is preloaded."""
+        return self.has_hakmem and b"malloc" in self._exports
 
 
-def has_hakmem(path: Path) -> bool:
-    """Whether the program has hakmem within it. Its malloc is that one, and one that is preloaded has nothing to tell."""
+def has_own_malloc(path: Path) -> bool:
+    """Whether the program's malloc is a hakmem within it, which leaves one that is preloaded nothing to tell."""
     try:
-        return _Program(path).has_hakmem
+        return _Program(path).has_hakmems_malloc
     except (OSError, OverflowError, struct.error):
         return False
 

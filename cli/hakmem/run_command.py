@@ -110,7 +110,7 @@ def run_command(
     if with_compare:
         _run_compared(list(command), repetitions, path, secure, others, show_output, json_file, markdown_file)
     environment = preload.caller_environment()
-    if not preload.has_hakmem(program):
+    if not preload.has_own_malloc(program):
         environment["LD_PRELOAD"] = preload.preload_value(environment, path)
     if with_window:
         environment["HAKMEM_WINDOW"] = "1"

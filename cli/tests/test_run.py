@@ -159,22 +159,37 @@ def test_static_program_runs_with_a_warning(hakmem, tmp_path):
     assert result.stderr == f"hakmem: warning: {program} runs without hakmem: it is statically linked\n"
 
 
-@pytest.mark.parametrize("options", [(), ("-static",), ("-static-pie",), ("-static", "-Wl,-z,noseparate-code")], ids=" ".join)
-def test_program_with_hakmem_in_it_runs_with_that_alone(hakmem, tmp_path, options):
+_NOTE = """
+#include <stdlib.h>
+__attribute__((section(".note.hakmem"), used, aligned(4)))
+static const struct { unsigned words[3]; char name[8]; long where; } note = {{7, 8, 0x68616b}, "hakmem", 0};
+#if MALLOC
+void *malloc(size_t size) { return size == 0 ? (void *)&note : NULL; }
+#endif
+int main(void) { return getenv("LD_PRELOAD") == NULL ? 42 : 43; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("-DMALLOC=1",), 42),
+        ((), 43),  # of an archive without libc's names, whose malloc is to be preloaded
+        (("-static",), 43),  # for what it starts
+        (("-static-pie",), 43),
+        (("-static", "-Wl,-z,noseparate-code"), 43),
+    ],
+)
+def test_program_with_hakmem_in_it_runs_with_that_alone(hakmem, tmp_path, options, code):
     """By hakmem's note, which says where its descriptor lies. A second one would write the last word on an empty heap."""
     compiler = shutil.which("cc")
     if not compiler:
         pytest.skip("no C compiler")
     source, program = tmp_path / "answer.c", tmp_path / "answer"
-    source.write_text(
-        "__attribute__((section(\".note.hakmem\"), used, aligned(4)))\n"
-        "static const struct { unsigned words[3]; char name[8]; long where; } note = {{7, 8, 0x68616b}, \"hakmem\", 0};\n"
-        "#include <stdlib.h>\n"
-        "int main(void) { return getenv(\"LD_PRELOAD\") == NULL ? 42 : 1; }\n"
-    )
+    source.write_text(_NOTE)
     subprocess.run([compiler, *options, "-o", program, source], check=True)
     result = hakmem("run", "--", str(program))
-    assert (result.returncode, result.stderr) == (42, "")
+    assert (result.returncode, result.stderr) == (code, "")
 
 
 def test_a_program_that_the_loader_is_told_to_start_runs_without_a_warning(hakmem):
