@@ -64,8 +64,9 @@ static void purge_new_holes(void) {
   uint64_t units = purge_peak_units(), before = load_relaxed(&settled);
   if (before == units) return;
   store_relaxed(&settled, units);
-  bool worth = pressure_now() >= PRESSURE_HIGH || (purge_growth_pays() && holes_are_worth_it());
-  if (worth) (void)hole_step_part((uint32_t)(units - before));
+  bool high = pressure_now() >= PRESSURE_HIGH;
+  if (!high && !purge_growth_pays()) return;
+  (void)hole_round_part(high || holes_are_worth_it(), (uint32_t)(units - before));
 }
 
 /* Asked for from outside. Not in a signal handler within a slow path, which may hold what would be waited for. */

@@ -202,11 +202,15 @@ HAK_COLD size_t hole_step(bool now, uint32_t *aging) {
   return hole_steps(&unit, UINT32_MAX, UINT32_MAX, now ? HOLE_ASKED : HOLE_AGED, aging);
 }
 
-HAK_COLD size_t hole_step_part(uint32_t grown) {
-  static _Atomic uint32_t at;
-  uint32_t unit = load_relaxed(&at), aging;
-  if (unit >= load_acquire(&region.units)) unit = 0;
+size_t hole_round_part(bool begin, uint32_t grown) {
+  static _Atomic uint32_t at, left;
+  uint32_t end = load_acquire(&region.units), unit = load_relaxed(&at), aging;
+  uint32_t to_look_at = begin ? end : load_relaxed(&left);
+  if (to_look_at == 0) return 0;
+  if (unit >= end) unit = 0;
+  uint32_t from = unit;
   size_t purged = hole_steps(&unit, HOLE_PART_UNITS + 8 * grown, 2 * grown, HOLE_GROWTH, &aging);
   store_relaxed(&at, unit);
+  store_relaxed(&left, to_look_at > unit - from ? to_look_at - (unit - from) : 0);
   return purged;
 }

@@ -18,10 +18,11 @@ HAK_INLINE int64_t hole_bytes_since_look(const slab_owner_t *owner) {
  * with `now` of all; brings in the remote frees that nobody announces. Any thread that holds no lock. *aging: slabs that will be looked at
  * by the next step. The bytes given back. */
 size_t hole_step(bool now, uint32_t *aging);
-/* A part of a step with `now`, from where the last one ended, for a heap that has grown by so many units: of
- * HOLE_PART_UNITS and eight times as many units, and of twice as many slabs. */
+
+/* A round over all slabs, in parts, each for a heap that has grown by so many units: of HOLE_PART_UNITS and eight times as many units,
+ * and of twice as many slabs. `begin`: from here on all are to be looked at; else what is left of the round, if anything. */
 #define HOLE_PART_UNITS 1024
-size_t hole_step_part(uint32_t grown);
+size_t hole_round_part(bool begin, uint32_t grown);
 
 /* In a fork's child: blocks that a thread that is gone has held go back, as bits alone. */
 void hole_recover(slab_owner_t *owner);

@@ -20,9 +20,14 @@ size_t large_good_size(size_t size) {
   return !HAK_SECURE && size <= SMALL_MAX ? class_usable(class_for(size)) : bits_round_up(size, os_page_size());
 }
 
-static void large_clear(uint32_t unit, size_t bytes) {
+/* Whether pages from the kernel are better than clearing so much. */
+static bool zeroed_by_kernel(size_t bytes) {
   int64_t kb = option_get(OPTION_zero_kb);
-  if (kb != 0 && bytes >> 10 >= (size_t)kb && purge_span(unit, units_of(bytes))) return;
+  return kb != 0 && bytes >> 10 >= (size_t)kb;
+}
+
+static void large_clear(uint32_t unit, size_t bytes) {
+  if (zeroed_by_kernel(bytes) && purge_span(unit, units_of(bytes))) return;
   memset(region_address(unit), 0, bytes);
 }
 
@@ -55,8 +60,9 @@ bool large_may_fit(size_t size, size_t align) {
 }
 
 /* `size` bytes were asked for. */
-static void *block_enter(uint32_t unit, size_t bytes, size_t size) {
+static void *block_enter(uint32_t unit, size_t bytes, size_t size, span_use_t use) {
   store_relaxed(&unit_at(unit)->bytes, bytes);
+  unit_at(unit)->zeroed = use == SPAN_ZEROED;
   unit_at(unit)->left = HAK_SECURE ? (uint32_t)(bytes - size) : 0;
   units_enter(unit, units_of(bytes), UNIT_LARGE, CLASS_NONE);
   add_relaxed(&large_alloc_count, 1);
@@ -70,7 +76,7 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
   uint32_t unit = HAK_SECURE ? large_secure_span(bytes, align, use, &zero) : large_span(bytes, align, use, &zero);
   if (unit == SPAN_NONE) return NULL;
   if (use == SPAN_ZEROED && !zero) large_clear(unit, bytes);
-  return block_enter(unit, bytes, size);
+  return block_enter(unit, bytes, size, use);
 }
 
 void *large_alloc_to_grow(size_t size, uint32_t home) {
@@ -78,7 +84,7 @@ void *large_alloc_to_grow(size_t size, uint32_t home) {
   bool zero;
   if (HAK_SECURE || bytes == 0 || bytes >= HAK_SUPERSLAB) return large_alloc(size, 1, SPAN_GROWN);
   uint32_t unit = span_alloc_to_grow(units_of(bytes), home, &zero);
-  return unit != SPAN_NONE ? block_enter(unit, bytes, size) : NULL;
+  return unit != SPAN_NONE ? block_enter(unit, bytes, size, SPAN_GROWN) : NULL;
 }
 
 void *large_take_kept(kept_t *kept, size_t size, span_use_t use) {
@@ -109,6 +115,9 @@ void large_free(unit_t *first) {
   }
   sample_close_large(unit);
   huge_learn(unit, units);
+  /* The next of calloc's would give them back in any case: so they need not wait for it. */
+  bool fresh = first->zeroed && zeroed_by_kernel(load_relaxed(&first->bytes)) && option_get(OPTION_decay_ms) >= 0;
+  if (fresh) (void)purge_span_to_free(unit, units);
   units_leave(unit, units);
   span_free(unit, units);
 }

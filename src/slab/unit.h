@@ -39,6 +39,7 @@ typedef struct unit {
   bool dirty_when_free; /* secure.c: its free blocks may not be zero */
   uint8_t epoch;       /* slab_epoch when it was made */
   bool holes_by_growth; /* the last ones were made as the heap grew */
+  bool zeroed;         /* UNIT_LARGE: it is calloc's */
   uint8_t guard;       /* os_guard_t of inaccessible units, and of what a large block's last unit has behind it */
   uint32_t left;       /* UNIT_LARGE in the secure library: of `bytes`, what was not asked for; zero as long as nobody does wrong */
   _Atomic bool remote;  /* of a UNIT_SLAB: another thread than its owner's may have freed a block of it */

@@ -40,6 +40,14 @@ bool purge_span(uint32_t start, uint32_t units) {
   return done;
 }
 
+bool purge_span_to_free(uint32_t start, uint32_t units) {
+  if (!purge_span(start, units)) return false;
+  word_walk_t walk = {start, start + units};
+  uint32_t s, mask;
+  while (word_next(&walk, &s, &mask)) atomic_fetch_and_explicit(&region.superslabs[s].dirty, ~mask, memory_order_relaxed);
+  return true;
+}
+
 /* --- one purge ---------------------------------------------------------------------------- */
 
 /* A run of claimed units, which goes to the kernel in one call though it may span superslabs. */

@@ -38,6 +38,8 @@ extern _Atomic uint64_t purge_last_step_ms;
 HAK_CHECKED bool purge_step(uint64_t last);
 /* Gives the pages of a span in use back, which then reads as zero; false: it may not. */
 HAK_CHECKED bool purge_span(uint32_t start, uint32_t units);
+/* The same for one that is about to be free: its units are then as if nobody had written to them. */
+bool purge_span_to_free(uint32_t start, uint32_t units);
 uint64_t purge_bytes(void); /* given back so far */
 
 #endif

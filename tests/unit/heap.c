@@ -1112,6 +1112,22 @@ TEST(a_heap_that_grows_gives_its_holes_back) {
   CHECK_EQ(hole_bytes(), given);
 }
 
+/* And so in many small steps, of which the first alone finds much that was not free before. */
+TEST(a_heap_that_grows_step_by_step_gives_all_holes_back) {
+  enum { BLOCKS = 32768, STEPS = 16 };
+  static void *blocks[BLOCKS];
+  CHECK(option_set(OPTION_keeper, 0));
+  start_heap();
+  CHECK(option_set(OPTION_decay_ms, 86400000));
+  for (int i = 0; i < BLOCKS; i++) REQUIRE((blocks[i] = block_alloc(512)) != NULL);
+  for (int i = 0; i < BLOCKS; i++) {
+    if (i % 64 != 0) block_free(blocks[i], 0, "free");
+  }
+  if (os_page_size() > (size_t)32 << 10) check_skip("there is a block that stays on every page");
+  for (int i = 0; i < STEPS; i++) REQUIRE(block_alloc((size_t)1 << 20) != NULL);
+  CHECK(hole_bytes() > (uint64_t)8 << 20);
+}
+
 /* ---- a child of fork: a thread that left unseen stands for one that stayed in the parent ---- */
 
 static heap_t *lost_heap(void **blocks) {

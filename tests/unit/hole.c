@@ -130,8 +130,29 @@ TEST(a_part_passes_large_blocks_and_finds_the_slab_behind) {
   unit_t *slab = full_slab(class_for(64));
   REQUIRE(large != NULL && slab != NULL && unit_number(slab) == region_unit(large) + 4 * HOLE_PART_UNITS);
   give_blocks(&owner, blocks, slab_class(slab)->blocks - 1);
-  CHECK_EQ(hole_step_part(1), 0); /* not beyond what it may look at */
-  CHECK(hole_step_part(1) > 0);
+  CHECK_EQ(hole_round_part(true, 1), 0); /* not beyond what it may look at */
+  CHECK(hole_round_part(false, 1) > 0);
+}
+
+/* What was found worth a look is looked at in as many parts as it takes, and then no more. */
+TEST(a_round_goes_on_until_all_slabs_were_looked_at) {
+  enum { SLABS = 7 };
+  start_holes(4096);
+  static void *held[SLABS][BLOCKS_MOST];
+  for (int i = 0; i < SLABS; i++) {
+    REQUIRE(full_slab(class_of(512)) != NULL);
+    memcpy(held[i], blocks, sizeof blocks);
+  }
+  for (int i = 0; i < SLABS; i++) {
+    give_blocks(&owner, &held[i][8], 8);
+    give_blocks(&owner, &held[i][64], 8);
+  }
+  CHECK_EQ(hole_round_part(true, 1), 2 * 2 * 4096); /* two slabs for each unit */
+  CHECK_EQ(hole_round_part(false, 2), 4 * 2 * 4096);
+  CHECK_EQ(hole_round_part(false, 2), 2 * 4096);
+  for (int i = 0; i < SLABS; i++) give_blocks(&owner, &held[i][32], 8);
+  CHECK_EQ(hole_round_part(false, 8), 0);
+  CHECK_EQ(hole_round_part(true, 8), SLABS * 4096);
 }
 
 TEST(a_slab_whose_owner_is_at_work_waits) {

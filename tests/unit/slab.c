@@ -538,19 +538,55 @@ TEST(large_blocks_grow_and_shrink_where_they_are) {
   CHECK(large_alloc(HAK_UNIT, (size_t)1 << 62, SPAN_PLAIN) == NULL);
 }
 
+static void large_round(size_t size, span_use_t use) {
+  char *block = large_alloc(size, 1, use);
+  REQUIRE(block != NULL);
+  check_large(block, size, 1, use == SPAN_ZEROED);
+  CHECK(region_clear_live(block));
+  large_free(unit_head((uint32_t)region_unit(block)));
+}
+
+static uint64_t purges(void) { return fake_os_calls(FAKE_ONLY(FAKE_PURGE)); }
+
 TEST(a_large_block_is_zero_though_the_kernel_takes_nothing_back) {
   start_slabs(UINT64_MAX);
+  CHECK(option_set(OPTION_decay_ms, 1000));
   const size_t size = (size_t)32 << 20;
-  for (int round = 0; round < 3; round++) {
-    if (round == 1) fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
-    if (round == 2) fake_os_fail_none();
-    char *block = large_alloc(size, 1, SPAN_ZEROED);
-    REQUIRE(block != NULL);
-    CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), round);
-    check_large(block, size, 1, true);
-    CHECK(region_clear_live(block));
-    large_free(unit_head((uint32_t)region_unit(block)));
+  large_round(size, SPAN_PLAIN);
+  CHECK_EQ(purges(), 0);
+  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
+  large_round(size, SPAN_ZEROED);
+  CHECK_EQ(purges(), 2); /* in vain, as it comes and as it goes */
+  large_round(size, SPAN_ZEROED);
+  CHECK_EQ(purges(), 4);
+  fake_os_fail_none();
+  large_round(size, SPAN_ZEROED);
+  CHECK_EQ(purges(), 6);
+}
+
+TEST(a_large_block_of_callocs_goes_back_at_once) {
+  start_slabs(UINT64_MAX);
+  CHECK(option_set(OPTION_decay_ms, 1000));
+  const size_t size = ((size_t)32 << 20) + HAK_UNIT; /* the last superslab in part */
+  for (uint64_t round = 1; round < 4; round++) {
+    large_round(size, SPAN_ZEROED);
+    CHECK_EQ(purges(), round); /* none before the next */
+    CHECK_EQ(ledger_idle_units(), 0);
   }
+  large_round(size, SPAN_PLAIN);
+  CHECK_EQ(purges(), 3);
+  CHECK_EQ(ledger_idle_units(), size / HAK_UNIT);
+  (void)purge_all();
+  CHECK_EQ(purges(), 4);
+  /* Not where it is so small that it is cleared, or memory is to stay. */
+  CHECK(option_set(OPTION_decay_ms, -1));
+  large_round(size, SPAN_ZEROED);
+  CHECK_EQ(purges(), 4);
+  CHECK_EQ(purge_all(), size);
+  CHECK(option_set(OPTION_decay_ms, 1000));
+  CHECK(option_set(OPTION_zero_kb, 0));
+  large_round(size, SPAN_ZEROED);
+  CHECK_EQ(purges(), 5);
 }
 
 TEST(large_blocks_that_were_written_all_over_are_huge_the_next_time) {
