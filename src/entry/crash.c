@@ -84,3 +84,12 @@ HAK_COLD void crash_watch(void) {
   }
   if (HAK_SECURE) (void)os_seal(&watched, sizeof watched, true);
 }
+
+HAK_COLD void crash_unwatch(void) {
+  struct sigaction now;
+  for (int i = 0; i < WATCHED; i++) {
+    const watched_t *w = &watched.of[i];
+    bool ours = sigaction(w->number, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == crashed;
+    if (ours) (void)sigaction(w->number, &w->before, NULL);
+  }
+}

@@ -3,7 +3,10 @@
 
 #include <pthread.h>
 
+#include "os/module.h"
+#include "os/os.h"
 #include "front/boot.h"
+#include "front/keeper.h"
 #include "front/secure.h"
 #include "front/thread.h"
 
@@ -27,9 +30,21 @@ static __attribute__((constructor)) void start(void) {
   hak_early(); /* the symbol is used */
   boot_finish();
   if (HAK_SECURE || option_get(OPTION_guard) != 0 || option_get(OPTION_crash_report) != 0) crash_watch();
+  if (option_get(OPTION_stats) != 0) report_at_start();
   if (option_path(PATH_blackbox)[0] != '\0' || option_get(OPTION_window) != 0) blackbox_start();
   (void)pthread_atfork(thread_before_fork, thread_after_fork_here, thread_after_fork);
 }
+
+/* The shared library stays.  A library with the archive in it does not: once dlclose has taken its code away nothing may run there. */
+#if HAK_ARCHIVE
+static HAK_COLD void leave_library(void) {
+  module_t module;
+  if (module_find((uintptr_t)leave_library, &module) && module_has_text(&module, os_program())) return;
+  crash_unwatch();
+  bool held = keeper_hold(); /* for good */
+  (void)held;
+}
+#endif
 
 /* In an archive after the program's own, which may free.  No priority is less. */
 static __attribute__((destructor(101))) void end(void) {
@@ -38,5 +53,8 @@ static __attribute__((destructor(101))) void end(void) {
   if (option_path(PATH_profile)[0] != '\0') profile_at_exit();
 #if defined(__GLIBC__) /* musl unloads nothing; and a lock that a thread held as this process was forked is held for good there */
   thread_unwatch_exits();
+#endif
+#if HAK_ARCHIVE
+  leave_library();
 #endif
 }

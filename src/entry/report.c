@@ -379,16 +379,16 @@ HAK_COLD bool hak_options_json(int fd) {
 
 /* --- at exit ----------------------------------------------------------------------------- */
 
+static bool no_standard_error;
+
+HAK_COLD void report_at_start(void) { no_standard_error = fcntl(2, F_GETFD) < 0; }
 HAK_COLD void report_at_exit(void) {
   const char *path = option_path(PATH_stats_file);
-  int fd = path[0] != '\0' ? writer_file(path) : 2;
-  bool json = option_get(OPTION_stats_json) != 0 || path[0] != '\0';
-  if (fd < 0) {
-    line_write("cannot write the file that HAKMEM_STATS_FILE names");
-    return;
-  }
-  (void)(json ? hak_stats_json(fd) : hak_stats_text(fd));
-  if (fd != 2) close(fd);
+  bool to_file = path[0] != '\0', json = to_file || option_get(OPTION_stats_json) != 0;
+  int fd = to_file ? writer_file(path) : no_standard_error ? -1 : 2;
+  bool good = fd >= 0 && (json ? hak_stats_json(fd) : hak_stats_text(fd));
+  if (to_file && !good) line_write("cannot write the file that HAKMEM_STATS_FILE names");
+  if (to_file && fd >= 0) close(fd);
 }
 
 /* --- libc's names ------------------------------------------------------------------------ */

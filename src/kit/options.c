@@ -141,7 +141,9 @@ static HAK_COLD bool parse_amount(const char *text, size_t length, const option_
   return true;
 }
 
-/* A decimal number with an optional sign, or on/off, true/false, yes/no. */
+#define SWITCH_MOST 2
+
+/* A decimal number with an optional sign; of a switch, or what is one but for a third way, also on/off, true/false, yes/no. */
 static HAK_COLD bool parse_value(const char *text, size_t length, const option_info_t *info, int64_t *value) {
   static const struct {
     const char *word;
@@ -150,7 +152,7 @@ static HAK_COLD bool parse_value(const char *text, size_t length, const option_i
   for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
     if (text_equal(words[i].word, text, length)) {
       *value = words[i].value;
-      return true;
+      return info->max <= SWITCH_MOST;
     }
   }
   if (parse_amount(text, length, info, value)) return true;

@@ -2,6 +2,7 @@
  * each check starts this program again and reads what it says. */
 #include "api.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -73,6 +74,40 @@ TEST(environment_stats_file_is_replaced) {
   CHECK(length > 200 && length < (ssize_t)sizeof report && report[0] == '{' && memcmp(report + length - 2, "}\n", 2) == 0);
   close(file);
   unlink(path);
+}
+
+TEST(environment_stats_file_that_is_full_is_one_line) {
+  run_with("malloc_of_0_is_unique", "HAKMEM_STATS=1", "HAKMEM_STATS_FILE=/dev/full");
+  CHECK(strcmp(errors, "hakmem: cannot write the file that HAKMEM_STATS_FILE names\n") == 0);
+}
+
+/* As a program without a standard error does whose first file is so its descriptor 2. */
+TEST(environment_stats_are_not_written_to_a_file_of_the_program) {
+  ONLY(FAMILY_HAK);
+  NEED(hak.version);
+  char path[] = "/tmp/hak-api-XXXXXX", script[128];
+  int file = mkstemp(path);
+  REQUIRE(file >= 0);
+  snprintf(script, sizeof script, "exec \"$0\" -v hak -x leaves_a_file_open 2>&-");
+  char *const argv[] = {(char *)(uintptr_t)"/bin/sh", (char *)(uintptr_t)"-c", script, (char *)(uintptr_t)check_self(), NULL};
+  setenv("HAKMEM_STATS", "1", 1);
+  setenv("TEST_FILE", path, 1);
+  int status = check_spawn(argv, environ, 20, errors, output, sizeof errors);
+  unsetenv("TEST_FILE");
+  unsetenv("HAKMEM_STATS");
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  char text[8] = "";
+  CHECK_EQ(pread(file, text, sizeof text - 1, 0), 4);
+  CHECK(strcmp(text, "mine") == 0);
+  close(file);
+  unlink(path);
+}
+
+TEST(leaves_a_file_open) {
+  const char *path = getenv("TEST_FILE");
+  if (!path) check_skip("only for the check above");
+  CHECK_EQ(open(path, O_WRONLY), 2);
+  CHECK_EQ(write(2, "mine", 4), 4);
 }
 
 TEST(environment_long_values_do_no_harm) {

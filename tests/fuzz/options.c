@@ -25,12 +25,12 @@ static unsigned complaints;
 
 static bool same(const char *word, const char *at, size_t length) { return strlen(word) == length && strncasecmp(word, at, length) == 0; }
 
-static bool model_number(const char *value, size_t length, int64_t *number) {
+static bool model_number(const char *value, size_t length, bool words_too, int64_t *number) {
   static const char *const words[] = {"off", "on", "false", "true", "no", "yes"};
   for (unsigned i = 0; i < 6; i++) {
     if (!same(words[i], value, length)) continue;
     *number = i % 2;
-    return true;
+    return words_too;
   }
   char digits[32] = "";
   if (length == 0 || length > 19) return false;
@@ -57,7 +57,7 @@ static void model_set(const char *name, size_t name_length, const char *value, s
     const option_info_t *info = &option_info[i];
     if (!same(info->name, name, name_length)) continue;
     int64_t number;
-    bool good = model_number(value, length, &number) && number >= info->min && number <= info->max;
+    bool good = model_number(value, length, info->max <= 2, &number) && number >= info->min && number <= info->max;
     want[i] = good ? number : info->fallback;
     complaints += !good;
     return;
