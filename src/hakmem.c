@@ -20,6 +20,7 @@
 #include "os/module.c"
 #include "os/cfi.c"
 #include "os/unwind.c"
+#include "os/memo.c"
 #include "os/trace.c"
 #include "os/thread.c"
 

@@ -3,6 +3,7 @@
 #include "base/atomics.h"
 #include "kit/meta.h"
 #include "kit/random.h"
+#include "os/memo.h"
 #include "os/module.h"
 #include "os/os.h"
 #include "os/unwind.h"
@@ -90,8 +91,8 @@ void site_start(void) {
 }
 
 /* The innermost frames, of which ours are left out: how many, and where they begin. */
-static uint32_t frames_take(void **frames, uint32_t most, void ***first) {
-  uint32_t count = unwind_here(frames, most, NULL), ours = 0;
+static uint32_t frames_take(void **frames, uint32_t most, unwind_reads_t *reads, void ***first) {
+  uint32_t count = unwind_here(frames, most, NULL, reads), ours = 0;
   while (ours < count && module_is_ours((uintptr_t)frames[ours])) ours++;
   *first = frames + ours;
   return count - ours;
@@ -102,7 +103,7 @@ static uint32_t frames_take(void **frames, uint32_t most, void ***first) {
 static HAK_NOINLINE uint32_t site_walk(void) {
   void *frames[SITE_FRAMES], **first;
   uint32_t site = SITE_NONE;
-  for (uint32_t i = frames_take(frames, SITE_FRAMES, &first); i-- > 0;) site = site_enter(site, (uintptr_t)first[i]);
+  for (uint32_t i = frames_take(frames, SITE_FRAMES, NULL, &first); i-- > 0;) site = site_enter(site, (uintptr_t)first[i]);
   return site;
 }
 
@@ -121,9 +122,13 @@ static __thread uintptr_t site_depth_from; /* some place in the thread's stack *
 static uint64_t key_hash(void) {
   void *frames[KEY_FRAMES], **first;
   uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+  uint64_t hash;
+  if (memo_find(here, &hash)) return hash;
+  unwind_reads_t reads = {.from = here};
   if (site_depth_from == 0) site_depth_from = here;
-  uint64_t hash = site_depth_from - here;
-  for (uint32_t i = frames_take(frames, KEY_FRAMES, &first); i-- > 0;) hash = random_mix(hash ^ (uintptr_t)first[i]);
+  hash = site_depth_from - here;
+  for (uint32_t i = frames_take(frames, KEY_FRAMES, &reads, &first); i-- > 0;) hash = random_mix(hash ^ (uintptr_t)first[i]);
+  memo_keep(&reads, hash);
   return hash;
 }
 
@@ -158,6 +163,7 @@ uint32_t site_here(void) {
 
 HAK_COLD void site_forget(void) {
   unwind_forget();
+  memo_forget();
   for (uint32_t i = 0; i < (uint32_t)1 << KEY_SHIFT; i++) store_relaxed(&site_keys[i], (uint64_t)0);
 }
 

@@ -12,6 +12,14 @@
 
 #include "base/bits.h"
 
+/* Of a function that reads the stack, of which a sanitizer may take a word for somebody else's.  Nothing elsewhere, since compilers do not
+ * inline such a function. */
+#if defined(__SANITIZE_ADDRESS__) || defined(RACY_ATOMIC) || defined(__clang__)
+#define UNWATCHED __attribute__((no_sanitize("address"), no_sanitize("thread")))
+#else
+#define UNWATCHED
+#endif
+
 /* Once, when libc can be asked; before that nothing is known of the first thread. */
 void stack_prepare(void);
 /* From the page that sp is on, which is in use, up to where can be read. */

@@ -20,7 +20,7 @@ bool trace_ready(void) { return load_acquire(&ready); }
 
 HAK_COLD void trace_take(trace_t *trace) {
   trace->thread = (uint32_t)syscall_3(SYS_gettid, 0, 0, 0);
-  uint32_t depth = unwind_here(trace->frame, TRACE_FRAMES, NULL);
+  uint32_t depth = unwind_here(trace->frame, TRACE_FRAMES, NULL, NULL);
   trace->depth = depth > 0 ? depth : 1;
   if (depth == 0) trace->frame[0] = NULL;
 }

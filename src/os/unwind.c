@@ -6,13 +6,6 @@
 #include "os/probe.h"
 #include "os/stack.h"
 
-/* Reads what a sanitizer may take for somebody else's.  Nothing elsewhere, since compilers do not inline such a function. */
-#if defined(__SANITIZE_ADDRESS__) || defined(RACY_ATOMIC) || defined(__clang__)
-#define UNWATCHED __attribute__((no_sanitize("address"), no_sanitize("thread")))
-#else
-#define UNWATCHED
-#endif
-
 typedef enum step { STEP_DONE, STEP_END, STEP_STUCK } step_t; /* END: where the thread began */
 
 typedef struct walk {
@@ -25,6 +18,7 @@ typedef struct walk {
   bool asked, refused; /* whether the kernel's answers are worth anything */
   uint64_t low, high;  /* of the stack, proved readable */
   module_t module;     /* the last one */
+  unwind_reads_t *reads; /* or NULL */
 } walk_t;
 
 #define BIT(reg) ((uint32_t)1 << (reg))
@@ -302,10 +296,16 @@ static bool rule_of(const cfi_rules_t *rules, uint32_t *rule) {
 
 static uint32_t rule_part(uint32_t rule, unsigned shift, unsigned bits) { return rule >> shift & (((uint32_t)1 << bits) - 1); }
 
+static void reads_note(unwind_reads_t *reads, uint64_t place) {
+  if (place < reads->from) return;
+  if (reads->count < UNWIND_READS) reads->place[reads->count++] = place;
+  else reads->all = false;
+}
+
 /* Goes on for as long as all is simple, and stays where it is not. */
 UNWATCHED static step_t follow_cached(walk_t *w, void **frames, uint32_t *depth, uint32_t most) {
   const uint32_t needed = BIT(CFI_SP) | BIT(CFI_FP);
-  uint64_t at = w->exact ? w->pc : w->pc - 1, sp = w->reg[CFI_SP], fp = w->reg[CFI_FP], unused;
+  uint64_t at = w->exact ? w->pc : w->pc - 1, sp = w->reg[CFI_SP], fp = w->reg[CFI_FP], fp_from = 0, unused;
   uint32_t rule, rules = 0;
   if ((w->known & needed) != needed) return STEP_DONE;
   while (*depth < most && cache_get(at, &rule)) {
@@ -319,7 +319,11 @@ UNWATCHED static step_t follow_cached(walk_t *w, void **frames, uint32_t *depth,
     }
     uint64_t next = stripped(*(const uint64_t *)place);
     if (next < PROBE_PAGE) break;
-    if (saved != 0) fp = *(const uint64_t *)fp_place;
+    if (w->reads != NULL) {
+      if ((rule & RULE_FP) != 0 && fp_from != 0) reads_note(w->reads, fp_from);
+      reads_note(w->reads, place);
+    }
+    if (saved != 0) fp = *(const uint64_t *)fp_place, fp_from = fp_place;
     frames[(*depth)++] = (void *)next;
     w->pc = next, at = next - 1;
     w->reg[CFI_SP] = sp = cfa;
@@ -394,6 +398,7 @@ static step_t follow_frame_pointer(walk_t *w) {
 /* --- the walk ---------------------------------------------------------------------------- */
 
 static step_t step(walk_t *w) {
+  if (w->reads != NULL) w->reads->all = false;
   uint64_t at = w->exact ? w->pc : w->pc - 1;
   uint32_t rule;
   cfi_rules_t rules;
@@ -416,9 +421,10 @@ static uint32_t walk(walk_t *w, void **frames, uint32_t most, step_t *last) {
   return depth;
 }
 
-HAK_NOINLINE uint32_t unwind_here(void **frames, uint32_t most, bool *whole) {
+HAK_NOINLINE uint32_t unwind_here(void **frames, uint32_t most, bool *whole, unwind_reads_t *reads) {
   step_t last;
-  walk_t start = {.known = START_KNOWN, .exact = true}, w;
+  walk_t start = {.known = START_KNOWN, .exact = true, .reads = reads}, w;
+  if (reads != NULL) reads->count = 0, reads->all = true;
   walk_start(&start);
   start.reg[CFI_FP] = (uintptr_t)__builtin_frame_address(0); /* what it is, because of this */
   start.low = start.reg[CFI_SP] & ~(uint64_t)(PROBE_PAGE - 1);

@@ -16,9 +16,20 @@
  * read files; not while another thread is in it. */
 void unwind_prepare(void);
 
+/* What led a walk to its return addresses: words of the stack, of which those below `from` are left out.  Where the same function stands
+ * at the same place and all of them are the same, a walk finds the same.  Not `all` of them are told if there are more, or not by rules
+ * of earlier walks alone. */
+enum { UNWIND_READS = 20 };
+typedef struct unwind_reads {
+  uintptr_t from;
+  uintptr_t place[UNWIND_READS];
+  uint32_t count;
+  bool all;
+} unwind_reads_t;
+
 /* Where this was called, where that function was called, and so on, `most` at most; how many.  *whole, unless NULL: it came to where
- * the thread or fiber began. */
-uint32_t unwind_here(void **frames, uint32_t most, bool *whole);
+ * the thread or fiber began.  `reads` may be NULL. */
+uint32_t unwind_here(void **frames, uint32_t most, bool *whole, unwind_reads_t *reads);
 /* Each walk leaves what it has learnt of addresses to later ones; this drops it, as for modules that have gone. */
 void unwind_forget(void);
 

@@ -58,7 +58,7 @@ static void judge(const chain_t *c, bool gaps, bool want_whole) {
   for (int i = 0; i < 2; i++) {
     bool whole = false;
     errno = EXDEV;
-    depth[i] = unwind_here(frames[i], MOST, &whole);
+    depth[i] = unwind_here(frames[i], MOST, &whole, NULL);
     CHECK(errno == EXDEV);
     CHECK(whole || !want_whole);
     bool noted = are_noted(frames[i], depth[i], c, gaps);
@@ -146,7 +146,7 @@ TEST(calls_of_code_with_a_frame_register_of_its_own) {
 /* What is reported is true as far as it goes. */
 static void judge_the_first(chain_t *c) {
   void *frames[MOST];
-  unsigned depth = unwind_here(frames, MOST, NULL);
+  unsigned depth = unwind_here(frames, MOST, NULL, NULL);
   CHECK(depth >= 2 && frames[1] == __builtin_return_address(0) && c->count > 0);
   judged++;
 }
@@ -161,7 +161,7 @@ TEST(code_without_either_ends_a_stack) {
 
 static void judge_a_short_one(chain_t *c) {
   void *frames[4] = {NULL, NULL, NULL, c};
-  CHECK_EQ(unwind_here(frames, 3, NULL), 3);
+  CHECK_EQ(unwind_here(frames, 3, NULL, NULL), 3);
   CHECK(frames[1] == __builtin_return_address(0) && frames[2] == c->noted[c->count - 1] && frames[3] == c);
   CHECK_EQ(unwind_here(frames, 0, NULL), 0);
   judged++;

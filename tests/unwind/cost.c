@@ -14,7 +14,7 @@ __attribute__((noinline)) static void innermost(void) {
   static void *frames[MOST];
   for (unsigned i = 0; i < walks; i++) {
     if (anew) unwind_forget();
-    depth = unwind_here(frames, MOST, NULL);
+    depth = unwind_here(frames, MOST, NULL, NULL);
   }
 }
 

@@ -98,7 +98,7 @@ static void sample(int number, siginfo_t *info, void *context) {
   bool whole, root = false;
   uint64_t led;
   int saved = errno;
-  unsigned depth = unwind_here(ours, MOST, &whole), their_depth = (unsigned)backtrace(theirs, MOST);
+  unsigned depth = unwind_here(ours, MOST, &whole, NULL), their_depth = (unsigned)backtrace(theirs, MOST);
   mine = tail_from(mine, &depth, pc);
   other = tail_from(other, &their_depth, pc);
   for (unsigned i = 0; i < depth; i++) root |= is_root(mine[i]);
