@@ -217,6 +217,20 @@ def test_wrong_usage_is_refused(hakmem):
         assert "Usage:" in result.stderr
 
 
+@pytest.mark.parametrize("option", [("--window",), ("--blackbox", "box")])
+def test_what_hakmems_thread_writes_is_refused_where_there_is_none(hakmem, tmp_path, monkeypatch, option):
+    monkeypatch.chdir(tmp_path)
+    for secure, variables, why in (
+        (("--secure",), {}, "--secure: the secure library keeps none"),
+        ((), {"HAKMEM_KEEPER": "0"}, "HAKMEM_KEEPER=0: hakmem's thread, which writes it, is not started then"),
+        ((), {"HAKMEM_KEEPER": "Off"}, "HAKMEM_KEEPER=0: "),
+    ):
+        result = hakmem("run", *secure, *option, "--", "touch", "ran", **variables)
+        assert result.returncode == 2 and f"{option[0]} does not go with {why}" in " ".join(result.stderr.split())
+    assert not (tmp_path / "ran").exists()
+    assert hakmem("run", *option, "--", "touch", "ran", HAKMEM_KEEPER="2").returncode == 0
+
+
 def test_command_needs_click_and_rich_alone():
     """As Debian's package has it; what a single command needs beyond is loaded by that command."""
     extras = ["numpy", "scipy", "jinja2", "elftools", "textual", "google", "opentelemetry", "vl_convert"]
