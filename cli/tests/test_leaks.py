@@ -13,6 +13,7 @@ import pytest
 PROGRAM = """
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 static void *kept[1 << 16];
@@ -33,6 +34,7 @@ int main(int count, char **words) { /* small blocks, bytes of a large one, how i
     if (atoi(words[1]) == 1) _exit(0);
   }
   if (count > 3 && strcmp(words[3], "abort") == 0) abort();
+  if (count > 3 && strcmp(words[3], "call") == 0) syscall(SYS_exit_group, 0);
   if (count > 3 && strcmp(words[3], "sleep") == 0) pause();
   return count > 3 ? atoi(words[3]) : 0;
 }
@@ -108,6 +110,17 @@ def test_a_childs_snapshot_is_not_taken_for_the_programs(hakmem, program):
     result = hakmem("run", "--leaks", "--", program, "1", "0", "fork")
     assert result.returncode == 1
     assert "ended with code 0 and left no snapshot" in result.stderr
+
+
+@pytest.mark.parametrize(("option", "code"), [(("--leaks",), 1), (("--profile", "heap"), 1), (("--stats",), 0)])
+def test_an_end_by_the_system_call_is_named_among_the_reasons(hakmem, program, tmp_path, monkeypatch, option, code):
+    monkeypatch.chdir(tmp_path)
+    result = hakmem("run", *option, "--", program, "8000", "0", "call")
+    what = "statistics" if "--stats" in option else "snapshot"
+    assert result.returncode == code
+    assert result.stderr.startswith(
+        f"hakmem: program ended with code 0 and left no {what}: it was killed, left by _exit or by the system call itself, as Go programs do,"
+    )
 
 
 @pytest.mark.parametrize("grown", [False, True])
