@@ -114,8 +114,6 @@ def run_command(
     if with_compare:
         _run_compared(list(command), repetitions, path, secure, others, show_output, json_file, markdown_file)
     environment = preload.caller_environment()
-    if not preload.has_own_malloc(program):
-        environment["LD_PRELOAD"] = preload.preload_value(environment, path)
     if with_window:
         environment["HAKMEM_WINDOW"] = "1"
     wanted: list[exits.Wanted] = []
@@ -137,6 +135,7 @@ def run_command(
         if profile_file:
             output.expect_room(profile_file)
         wanted.append(leaks.Holding(profile_file, with_leaks, baseline))
+    preload.put_in_front(environment, program, path, asked=bool(wanted))
     if wanted:
         exits.run(program, list(command), environment, wanted)
     preload.become(program, list(command), environment)
