@@ -267,8 +267,8 @@ class Symbols:
         return f"{where} in no file: made at run time, perhaps ({jit.file} would name {'it' if one else 'them'})"
 
     def remarks(self) -> list[str]:
-        """What could not be told of the addresses that were looked up, and why."""
-        said = []
+        """What could not be told of the memory and of the addresses that were looked up, and why."""
+        said = [self._snapshot.untold] if self._snapshot.untold else []
         for mapping in sorted(self._nameless, key=lambda mapping: mapping.path):
             problem = self.module(mapping).problem or self._missing(mapping)
             said.append(f"{mapping.path}: {problem}")

@@ -9,6 +9,7 @@ import subprocess
 import time
 
 import pytest
+from processes import with_own
 
 PROGRAM = """
 #include <stdlib.h>
@@ -135,6 +136,15 @@ def test_growth_fails_the_run(hakmem, program, tmp_path, grown):
         assert re.search(r"\+4\.0 MiB\s.*keep_large", result.stderr)
     else:
         assert "no site holds more" in result.stderr
+
+
+def test_growth_in_a_programs_own_hakmem_fails_the_run(hakmem, tmp_path):
+    """Which leaves malloc to libc: another one that is preloaded would write its own snapshot there."""
+    program, file = str(with_own(tmp_path)), tmp_path / "before"
+    assert hakmem("run", "--profile", str(file), "--", program, "10000", "10000").returncode == 0
+    result = hakmem("run", "--leaks", "--baseline", str(file), "--", program, "80000", "10000")
+    assert result.returncode == 1 and re.search(r"MiB\s.*hold_own", result.stderr)
+    assert "hold_other" not in result.stderr and "malloc's memory is libc's" in result.stderr
 
 
 def test_what_shrank_does_not(hakmem, program, tmp_path):
