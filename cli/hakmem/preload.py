@@ -149,8 +149,9 @@ def put_in_front(environment: dict[str, str], program: Path, path: Path, *, aske
     found = _described(program)
     if found and found.has_hakmems_malloc:
         return
+    has_another = found is not None and found.has_hakmem and not found.is_static
     asked = asked or any(environment.get(name) for name in _WRITTEN)
-    if not (asked and found and found.has_hakmem) or found.is_static:
+    if not (asked and has_another):
         environment["LD_PRELOAD"] = preload_value(environment, path)
         return
     if others := without_preload(environment):
