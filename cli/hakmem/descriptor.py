@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -105,14 +106,19 @@ class Descriptor:
         return np.dtype(fields)
 
 
+def _noted(memory: Memory, start: int) -> Iterator[int]:
+    """By the notes of the program or library that begins there."""
+    for name, kind, address, content in memory.notes_at(start):
+        if (name, kind) == _NOTE and len(content) == 8:
+            yield (address + struct.unpack("<q", content)[0]) % (1 << 64)
+
+
 def _candidates(memory: Memory) -> Iterator[int]:
     """The program's own first, whose malloc goes before that of a library which is preloaded into it."""
     program = memory.area_at(memory.program())
     of_program = program.path if program else ""
     for _, start in sorted(memory.images(), key=lambda image: image[0] != of_program):
-        for name, kind, address, content in memory.notes_at(start):
-            if (name, kind) == _NOTE and len(content) == 8:
-                yield (address + struct.unpack("<q", content)[0]) % (1 << 64)
+        yield from _noted(memory, start)
     if isinstance(memory, Core):  # it may lack the pages of the notes
         yield from memory.find(MAGIC)
 
@@ -133,3 +139,23 @@ def find(memory: Memory) -> Descriptor:
     if memory.cut:
         raise plausible.Damaged(memory.name, memory.cut)
     raise Failure(f"{memory.name}: no hakmem is there, or one too old to be read from outside")
+
+
+def _is_in_use(memory: Memory, address: int) -> bool:
+    """Whether it holds more than what each has from the start."""
+    try:
+        found = Descriptor(memory, address)
+        return found.word("region", "region.units") > found.value("superslab.units")
+    except (Unreadable, Failure):
+        return False
+
+
+def untold(memory: Memory, found: Descriptor) -> str:
+    """What to say of a preloaded hakmem that holds memory beside the program's own, which was found; empty where there is none."""
+    own, program = memory.area_at(found.address), memory.area_at(memory.program())
+    if own is None or program is None or own.path != program.path:
+        return ""
+    for path, start in memory.images():
+        if Path(path).name.startswith("libhakmem") and any(_is_in_use(memory, address) for address in _noted(memory, start)):
+            return f"another hakmem is in use beside the program's own, {path}: what it holds is not told here"
+    return ""

@@ -18,7 +18,9 @@ from hakmem import names, signals
 from hakmem.errors import NOT_EXECUTABLE, Failure
 from hakmem.forwarding import Forwarding
 
-WHY_NONE = "it was killed, left by _exit, runs without hakmem, or may not write where others may"
+WHY_NONE = (
+    "it was killed, left by _exit or by the system call itself, as Go programs do, runs without hakmem, or may not write where others may"
+)
 
 _COMM = 15  # so many characters of its name the kernel keeps
 

@@ -55,6 +55,14 @@ def counted(target: str, seconds: float) -> Snapshot:
     return outside_events.watch(source, seconds)
 
 
+def _why_nothing(process: int) -> str:
+    from hakmem import memory
+
+    if memory.is_stopped(process):
+        return "the process is stopped"
+    return "the process allocated little, or no thread of it took a slow path to see that it is armed"
+
+
 def _is_process(target: str) -> bool:
     from hakmem import memory
 
@@ -151,7 +159,7 @@ def profile(
         if read.seconds < events:
             _remark([f"counted for {read.seconds:g} s, not for {events:g}: then somebody ended that the process is armed"])
         if not (read.counted or read.allocated):
-            _remark(["nothing was counted: the process allocated little, or no thread of it took a slow path to see that it is armed"])
+            _remark([f"nothing was counted: {_why_nothing(read.process)}"])
     names = symbols.Symbols(read)
     if pprof_out:
         output.write(pprof_out, pprof_files.encode(read, names))

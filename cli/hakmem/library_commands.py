@@ -15,7 +15,7 @@ from hakmem.command_line import library_option
 @library_option
 def options_command(library: str | None) -> None:
     """List the options, which are variables of the environment."""
-    render.print_all([render.options_table(library_queries.options(preload.library(library)))])
+    render.print_wide(render.options_table(library_queries.options(preload.library(library))))
 
 
 @click.command("stats")

@@ -293,10 +293,15 @@ def _monotonic_ms(folder: Path) -> int:
     return seconds * 1000 + nanoseconds // 1_000_000
 
 
-def _has_ended(task: Path) -> bool:
+def _state(folder: Path) -> str:
+    """The kernel's letter for what it does; empty where there is none any more."""
     with contextlib.suppress(OSError, IndexError):
-        return kernel_lines(task / "stat")[0].rpartition(")")[2].split()[0] in ("Z", "X")
-    return True
+        return " ".join(kernel_lines(folder / "stat")).rpartition(")")[2].split()[0]
+    return ""
+
+
+def _has_ended(task: Path) -> bool:
+    return _state(task) in ("", "Z", "X")
 
 
 def folder_of(process: int) -> Path:
@@ -306,6 +311,11 @@ def folder_of(process: int) -> Path:
         with contextlib.suppress(OSError):
             return next((task for task in sorted((folder / "task").iterdir()) if not _has_ended(task)), folder)
     return folder
+
+
+def is_stopped(process: int) -> bool:
+    """By a signal, or by a debugger."""
+    return _state(folder_of(process)) in ("T", "t")
 
 
 class Process(Memory):

@@ -454,6 +454,7 @@ class Reader:
         )
         taken.program = self.memory.program()
         taken.mappings = self.memory.mappings() + self._closed()
+        taken.untold = descriptor.untold(self.memory, self.names)
         taken.moving, taken.slabs = heap.moving, len(heap.slabs)
         return plausible.snapshot(taken)
 

@@ -18,6 +18,7 @@ from rich.table import Table as Columns
 from hakmem import insight, output, render
 from hakmem.command_line import Seconds
 from hakmem.errors import Failure
+from hakmem.names import printable
 from hakmem.render import byte_text
 
 if TYPE_CHECKING:
@@ -103,7 +104,9 @@ def resident_command(as_json: bool, target: str) -> None:
 
     Of a core or a snapshot the pages are not known: there only what the heap has counted is shown.
     """
-    table, _ = table_of(target)
+    table, taken = table_of(target)
+    if taken.untold:
+        print(f"hakmem: {printable(taken.untold)}", file=sys.stderr)
     if as_json:
         click.echo(json.dumps(json_of(table), indent=2))
         return

@@ -22,6 +22,7 @@ _DT_FLAGS_1, _DF_1_PIE = 0x6FFFFFFB, 1 << 27
 _SYMBOL = struct.Struct("<IBBHQQ")
 _CONTENTS_MOST = 1 << 16  # bytes of notes, and of what there is for the loader
 _NOTE = struct.pack("<III", 7, 8, 0x68616B) + b"hakmem\0"  # as hakmem.descriptor finds it in a process
+_WRITTEN = ("HAKMEM_PROFILE", "HAKMEM_STATS_FILE", "HAKMEM_BLACKBOX")  # options that name a file which each hakmem in a process writes
 _OURS = ("libhakmem.so", "libhakmem-secure.so")
 
 
@@ -135,12 +136,30 @@ class _Program:
         return self.has_hakmem and b"malloc" in self._exports
 
 
-def has_own_malloc(path: Path) -> bool:
-    """Whether the program's malloc is a hakmem within it, which leaves one that is preloaded nothing to tell."""
+def _described(path: Path) -> _Program | None:
     try:
-        return _Program(path).has_hakmems_malloc
+        return _Program(path)
     except (OSError, OverflowError, struct.error):
-        return False
+        return None
+
+
+def put_in_front(environment: dict[str, str], program: Path, path: Path, *, asked: bool) -> None:
+    """Has the loader put the library at `path` in front of the program. A hakmem within that leaves another one nothing to tell if it takes
+    malloc's calls. Else that one would write over what it writes, where files are `asked` for."""
+    found = _described(program)
+    if found and found.has_hakmems_malloc:
+        return
+    has_another = found is not None and found.has_hakmem and not found.is_static
+    asked = asked or any(environment.get(name) for name in _WRITTEN)
+    if not (asked and has_another):
+        environment["LD_PRELOAD"] = preload_value(environment, path)
+        return
+    if others := without_preload(environment):
+        environment["LD_PRELOAD"] = others
+    else:
+        environment.pop("LD_PRELOAD", None)
+    what = "what is told is what that holds, malloc's memory is libc's"
+    print(f"hakmem: {program} has hakmem within it, and none is preloaded: {what}", file=sys.stderr)
 
 
 def why_unreachable(path: Path) -> str | None:

@@ -35,6 +35,17 @@ def arm_command(seconds: float, process: int) -> None:
     click.echo(f"process {process}: {outside_events.arm(memory.Process(process), seconds)}")
 
 
+def _why_not(process: int, seconds: float) -> str:
+    from hakmem import memory
+
+    if memory.is_stopped(process):
+        return "is stopped, and does nothing before it goes on"
+    return (
+        f"has made no call to the allocator within {seconds:g} s that would see the request, and has no thread that gives memory back, "
+        "or one that has not come to it"
+    )
+
+
 @click.command("collect")
 @click.option(
     "--seconds",
@@ -57,11 +68,7 @@ def collect_command(seconds: float, process: int) -> None:
     source = memory.Process(process)
     before = outside_events.resident_bytes(process)
     if not outside_events.collect(source, seconds):
-        print(
-            f"hakmem: process {process} has made no call to the allocator within {seconds:g} s that would see the request, and has no thread "
-            "that gives memory back; it is asked no more",
-            file=sys.stderr,
-        )
+        print(f"hakmem: process {process} {_why_not(process, seconds)}; it is asked no more", file=sys.stderr)
         sys.exit(_NOT_DONE)
     after = outside_events.resident_bytes(process)
     if before is None or after is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import click
 
 from hakmem import exits, output, preload
 from hakmem.command_line import library_option, repetitions_option
+
+_OFF = ("0", "off", "false", "no")  # as the library reads its options
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -97,10 +100,11 @@ def run_command(
         raise click.UsageError("--secure and --library don't go together: give --library the secure one")
     if with_compare and (profile_file or with_leaks):
         raise click.UsageError("--profile and --leaks don't go with --compare")
-    if with_window and (with_compare or secure):
-        raise click.UsageError("--window does not go with --compare and --secure")
+    if with_window and with_compare:
+        raise click.UsageError("--window does not go with --compare")
     if blackbox_file and (with_compare or profile_file or with_leaks):
         raise click.UsageError("--blackbox does not go with --compare, --profile and --leaks")
+    _refuse_without_keeper({"--window": with_window, "--blackbox": blackbox_file is not None}, secure)
     if baseline and not with_leaks:
         raise click.UsageError("--baseline belongs to --leaks")
     output.apart((baseline,), (profile_file, stats_file, json_file, markdown_file))
@@ -110,8 +114,6 @@ def run_command(
     if with_compare:
         _run_compared(list(command), repetitions, path, secure, others, show_output, json_file, markdown_file)
     environment = preload.caller_environment()
-    if not preload.has_own_malloc(program):
-        environment["LD_PRELOAD"] = preload.preload_value(environment, path)
     if with_window:
         environment["HAKMEM_WINDOW"] = "1"
     wanted: list[exits.Wanted] = []
@@ -133,9 +135,19 @@ def run_command(
         if profile_file:
             output.expect_room(profile_file)
         wanted.append(leaks.Holding(profile_file, with_leaks, baseline))
+    preload.put_in_front(environment, program, path, asked=bool(wanted))
     if wanted:
         exits.run(program, list(command), environment, wanted)
     preload.become(program, list(command), environment)
+
+
+def _refuse_without_keeper(options: dict[str, bool], secure: bool) -> None:
+    """The thread that gives memory back writes what they are for."""
+    for option in (name for name, given in options.items() if given):
+        if secure:
+            raise click.UsageError(f"{option} does not go with --secure: the secure library keeps none")
+        if os.environ.get("HAKMEM_KEEPER", "").lower() in _OFF:
+            raise click.UsageError(f"{option} does not go with HAKMEM_KEEPER=0: hakmem's thread, which writes it, is not started then")
 
 
 def _run_compared(

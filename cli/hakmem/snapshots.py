@@ -176,6 +176,7 @@ class Snapshot:
     group_limit: int = 0
     free_spans: int = 0
     own: int = 0  # hakmem's own, touched or not
+    untold: str = ""  # what to say of another hakmem in the process
     window_age: float | None = None  # seconds since a process that may not be traced told this; None: it was not asked
 
     @property

@@ -25,17 +25,19 @@ _JIT_MOST = 1 << 28  # bytes
 
 _OUR_LIBRARY = "libhakmem"
 _MOST_OURS = 16  # calls within hakmem, at most, from the one that looks for the stack
+_NO_MAPPINGS = "the process could not read its own mappings (no /proc in its root?)"
+_GONE = 1 << 62  # from here on lie libraries that the process has closed
 _VIRTUAL = ("[vdso]", "[vsyscall]")  # the kernel's, no files
 
 # What stands between an allocator and the code that wanted the memory.
 _PLUMBING_FILES = re.compile(r"(libc(-[0-9.]+)?|libstdc\+\+|libc\+\+)\.so(\.|$) | libc\.musl- | ld-(linux|musl)", re.VERBOSE)
 _PLUMBING = (
-    "operator new", "std::", "__gnu_cxx::", "g_malloc", "g_realloc", "g_slice_", "xmalloc", "xrealloc", "xcalloc",
+    "operator new", "std::", "__gnu_cxx::", "hak::", "g_malloc", "g_realloc", "g_slice_", "xmalloc", "xrealloc", "xcalloc",
     "PyMem_", "PyObject_Malloc", "PyObject_Calloc", "PyObject_Realloc", "_PyMem_", "_PyObject_Malloc", "_PyObject_Realloc",
     "__rust_", "__rustc::", "__rdl_", "__rg_",
 )  # fmt: skip
 # By C++'s mangled name, since the plain one of a template begins with what it returns.
-_PLUMBING_CXX = re.compile(r"_ZZ*( nw | na | (N[rVK]*[RO]?)? (S[tabsiod] | 9__gnu_cxx))", re.VERBOSE)
+_PLUMBING_CXX = re.compile(r"_ZZ*( nw | na | (N[rVK]*[RO]?)? (S[tabsiod] | 9__gnu_cxx | 3hak\d))", re.VERBOSE)
 _CRATES = ("alloc", "core", "std", "hashbrown", "hakmem")
 _BARE_CRATES = ("alloc::", "hashbrown::")  # which may be namespaces of C++ too
 _TYPE = re.compile(r"[&*\[(]* (?:(?:mut|const|dyn)\ )* (?P<first>\w*) (?P<path>::)?", re.VERBOSE)
@@ -257,9 +259,16 @@ class Symbols:
             return "no function of its tables is there"
         return f"{missing:,} of {asked:,} addresses in it are in no function of its tables"
 
+    def _nowhere_text(self, jit: _Jit) -> str:
+        one = self._nowhere == 1
+        if not any(mapping.start < _GONE for mapping in self._mappings):
+            return f"{self._nowhere} {'address has' if one else 'addresses have'} no name: {_NO_MAPPINGS}"
+        where = "1 address is" if one else f"{self._nowhere} addresses are"
+        return f"{where} in no file: made at run time, perhaps ({jit.file} would name {'it' if one else 'them'})"
+
     def remarks(self) -> list[str]:
-        """What could not be told of the addresses that were looked up, and why."""
-        said = []
+        """What could not be told of the memory and of the addresses that were looked up, and why."""
+        said = [self._snapshot.untold] if self._snapshot.untold else []
         for mapping in sorted(self._nameless, key=lambda mapping: mapping.path):
             problem = self.module(mapping).problem or self._missing(mapping)
             said.append(f"{mapping.path}: {problem}")
@@ -267,7 +276,5 @@ class Symbols:
             if "build id" in module.problem and not any(mapping.path == path for mapping in self._nameless):
                 said.append(f"{path}: {module.problem}")
         if self._nowhere and self._jit is not None:
-            said.append(
-                f"{self._nowhere} addresses are in no file: made at run time, perhaps ({self._jit.file} would name them)"
-            )
+            said.append(self._nowhere_text(self._jit))
         return [printable(each) for each in dict.fromkeys(said)]

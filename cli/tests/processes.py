@@ -15,6 +15,7 @@ import hakmem
 
 LIBRARY = Path(hakmem.__file__).parent / "libhakmem.so"
 KNOWN = Path(__file__).parent / "known.c"
+ROOT = Path(__file__).parents[2]
 
 
 def compiled(folder: Path, source: Path = KNOWN, *options: str) -> Path:
@@ -24,6 +25,13 @@ def compiled(folder: Path, source: Path = KNOWN, *options: str) -> Path:
     out = folder / source.stem
     subprocess.run([compiler, "-O1", "-pthread", *options, "-o", out, source], check=True)
     return out
+
+
+def with_own(folder: Path) -> Path:
+    """A program with a hakmem within it, as of an archive without libc's names."""
+    options = ["-O2", "-g", "-std=gnu11", "-fvisibility=hidden", "-D_GNU_SOURCE", "-DHAK_ARCHIVE=1", "-DHAK_OVERRIDE=0"]
+    folders = [f"-I{ROOT / name}" for name in ("src", "include")]
+    return compiled(folder, Path(__file__).parent / "within.c", *options, *folders, str(ROOT / "src" / "hakmem.c"))
 
 
 @contextmanager

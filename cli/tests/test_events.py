@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -223,6 +225,19 @@ def test_a_process_that_rests_is_asked_no_more(hakmem, tmp_path):
         assert said.returncode == 1 and "made no call" in said.stderr
         names = outside.Reader(Process(process.pid)).names
         assert names.number(names.place("request.wanted")) == names.number(names.place("request.done")) == 0
+
+
+def test_a_process_that_is_stopped_is_told_as_such(hakmem, churn):
+    with running(churn) as process:
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        asked = hakmem("collect", "--seconds", "0.2", str(process.pid))
+        assert asked.returncode == 1 and asked.stdout == ""
+        assert asked.stderr == f"hakmem: process {process.pid} is stopped, and does nothing before it goes on; it is asked no more\n"
+        counted = hakmem("profile", "--events", "0.1", str(process.pid))
+        assert counted.returncode == 0 and "nothing was counted: the process is stopped\n" in counted.stderr
+        process.send_signal(signal.SIGCONT)
+        assert "resident" in hakmem("collect", "--seconds", "30", str(process.pid)).stdout
 
 
 def test_functions_are_told_where_a_site_began_between_two_readings():

@@ -9,10 +9,12 @@ import subprocess
 import time
 
 import pytest
+from processes import with_own
 
 PROGRAM = """
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 static void *kept[1 << 16];
@@ -33,6 +35,7 @@ int main(int count, char **words) { /* small blocks, bytes of a large one, how i
     if (atoi(words[1]) == 1) _exit(0);
   }
   if (count > 3 && strcmp(words[3], "abort") == 0) abort();
+  if (count > 3 && strcmp(words[3], "call") == 0) syscall(SYS_exit_group, 0);
   if (count > 3 && strcmp(words[3], "sleep") == 0) pause();
   return count > 3 ? atoi(words[3]) : 0;
 }
@@ -110,6 +113,16 @@ def test_a_childs_snapshot_is_not_taken_for_the_programs(hakmem, program):
     assert "ended with code 0 and left no snapshot" in result.stderr
 
 
+@pytest.mark.parametrize(("option", "code"), [(("--leaks",), 1), (("--profile", "heap"), 1), (("--stats",), 0)])
+def test_an_end_by_the_system_call_is_named_among_the_reasons(hakmem, program, tmp_path, monkeypatch, option, code):
+    monkeypatch.chdir(tmp_path)
+    result = hakmem("run", *option, "--", program, "8000", "0", "call")
+    what = "statistics" if "--stats" in option else "snapshot"
+    assert result.returncode == code
+    why = "it was killed, left by _exit or by the system call itself, as Go programs do, "
+    assert result.stderr.startswith(f"hakmem: program ended with code 0 and left no {what}: {why}")
+
+
 @pytest.mark.parametrize("grown", [False, True])
 def test_growth_fails_the_run(hakmem, program, tmp_path, grown):
     file = tmp_path / "before"
@@ -122,6 +135,15 @@ def test_growth_fails_the_run(hakmem, program, tmp_path, grown):
         assert re.search(r"\+4\.0 MiB\s.*keep_large", result.stderr)
     else:
         assert "no site holds more" in result.stderr
+
+
+def test_growth_in_a_programs_own_hakmem_fails_the_run(hakmem, tmp_path):
+    """Which leaves malloc to libc: another one that is preloaded would write its own snapshot there."""
+    program, file = str(with_own(tmp_path)), tmp_path / "before"
+    assert hakmem("run", "--profile", str(file), "--", program, "10000", "10000").returncode == 0
+    result = hakmem("run", "--leaks", "--baseline", str(file), "--", program, "80000", "10000")
+    assert result.returncode == 1 and re.search(r"MiB\s.*hold_own", result.stderr)
+    assert "hold_other" not in result.stderr and "malloc's memory is libc's" in result.stderr
 
 
 def test_what_shrank_does_not(hakmem, program, tmp_path):

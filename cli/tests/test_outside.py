@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import LIBRARY, compiled, running
+from processes import LIBRARY, compiled, running, with_own
 
 from hakmem import descriptor, outside, snapshots
 from hakmem.errors import Failure
@@ -285,6 +285,20 @@ def test_the_programs_own_is_looked_at_before_a_preloaded_one():
     both = Both()
     both.areas = [Area(0x1000, 0x2000, "r-xp", 0, "/lib/libhakmem.so"), Area(0x9000, 0xA000, "r-xp", 0, "/bin/server")]
     assert [*descriptor._candidates(both)] == [0x9120, 0x1120]
+
+
+def test_another_one_beside_the_programs_own_is_told_of(hakmem, tmp_path):
+    program = with_own(tmp_path)
+    for count, is_told in (("0", False), ("10000", True)):
+        with running(program, "10000", count, "wait") as process:
+            profile = hakmem("profile", str(process.pid))
+            remarks = json.loads(hakmem("profile", "--json", str(process.pid)).stdout)["remarks"]
+            table = hakmem("resident", str(process.pid))
+            core = hakmem("profile", cored(process.pid, tmp_path).name)
+        text = f"another hakmem is in use beside the program's own, {LIBRARY.resolve()}: what it holds is not told here"
+        assert "hold_own" in profile.stdout and "hold_other" not in profile.stdout
+        assert [text in told for told in (profile.stderr, remarks, table.stderr, core.stderr)] == [is_told] * 4
+        assert table.returncode == 0
 
 
 def test_what_a_reader_misses_is_named(program, tmp_path):

@@ -161,7 +161,7 @@ def test_table_begins_with_the_whole_and_how_well_it_is_known(hakmem, file):
     assert "site confidence 97.5 % (40 looked at again)" in text
     assert "live ± share objects age allocated by" in text
     assert re.search(r"3\.0 MiB 0 B 17\.7 % 1 5\.0 s 0x", text)
-    assert "addresses are in no file" in result.stderr  # said, not guessed
+    assert "addresses have no name" in result.stderr  # said, not guessed
 
 
 @pytest.mark.parametrize("command", ["profile", "resident"])

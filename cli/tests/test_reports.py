@@ -100,11 +100,11 @@ def test_options_in_full(hakmem):
     from hakmem import library, preload
 
     listed = library.options(preload.library())
-    output = hakmem("options", COLUMNS="400").stdout
+    output = hakmem("options").stdout  # to a pipe
     assert listed
     for option in listed:
-        assert f"HAKMEM_{option['name'].upper().removeprefix('HAKMEM_')}" in output
-        assert option["help"] in output
+        name = f"HAKMEM_{option['name'].upper().removeprefix('HAKMEM_')}"
+        assert any(name in line and option["help"] in line for line in output.splitlines())
 
 
 def test_what_a_program_writes_can_be_shown(hakmem, tmp_path):

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -170,6 +171,16 @@ int main(void) { return getenv("LD_PRELOAD") == NULL ? 42 : 43; }
 """
 
 
+def _with_note(folder: Path, *options: str) -> str:
+    compiler = shutil.which("cc")
+    if not compiler:
+        pytest.skip("no C compiler")
+    source, program = folder / "answer.c", folder / "answer"
+    source.write_text(_NOTE)
+    subprocess.run([compiler, *options, "-o", program, source], check=True)
+    return str(program)
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [
@@ -182,14 +193,36 @@ int main(void) { return getenv("LD_PRELOAD") == NULL ? 42 : 43; }
 )
 def test_program_with_hakmem_in_it_runs_with_that_alone(hakmem, tmp_path, options, code):
     """By hakmem's note, which says where its descriptor lies. A second one would write the last word on an empty heap."""
-    compiler = shutil.which("cc")
-    if not compiler:
-        pytest.skip("no C compiler")
-    source, program = tmp_path / "answer.c", tmp_path / "answer"
-    source.write_text(_NOTE)
-    subprocess.run([compiler, *options, "-o", program, source], check=True)
-    result = hakmem("run", "--", str(program))
+    result = hakmem("run", "--", _with_note(tmp_path, *options))
     assert (result.returncode, result.stderr) == (code, "")
+
+
+_ASKED = [("--leaks",), ("--profile", "heap"), ("--stats",), ("--stats-file", "stats"), ("--blackbox", "box")]
+_TOLD = "what is told is what that holds, malloc's memory is libc's"
+
+
+@pytest.mark.parametrize("option", _ASKED)
+def test_no_second_hakmem_writes_what_is_asked_of_the_programs_own(hakmem, tmp_path, monkeypatch, option):
+    """Beside one that leaves malloc to libc."""
+    monkeypatch.chdir(tmp_path)
+    program = _with_note(tmp_path)
+    result = hakmem("run", *option, "--", program, LD_PRELOAD="/x/libhakmem.so")
+    assert result.returncode == 42
+    assert result.stderr.count(f"hakmem: {program} has hakmem within it, and none is preloaded: {_TOLD}\n") == 1
+    assert hakmem("run", *option, "--", program, LD_PRELOAD="libm.so.6").returncode == 43
+
+
+@pytest.mark.parametrize("variable", ["HAKMEM_PROFILE", "HAKMEM_STATS_FILE", "HAKMEM_BLACKBOX"])
+def test_nor_what_the_environment_asks_for(hakmem, tmp_path, variable):
+    program = _with_note(tmp_path)
+    result = hakmem("run", "--", program, **{variable: str(tmp_path / "file")})
+    assert (result.returncode, result.stderr.count("\n"), _TOLD in result.stderr) == (42, 1, True)
+
+
+@pytest.mark.parametrize("options", [("-static",), ("-static-pie",)])
+def test_what_a_static_program_starts_is_preloaded_all_the_same(hakmem, tmp_path, options):
+    result = hakmem("run", "--stats", "--", _with_note(tmp_path, *options))
+    assert result.returncode == 43 and _TOLD not in result.stderr
 
 
 def test_a_program_that_the_loader_is_told_to_start_runs_without_a_warning(hakmem):
@@ -215,6 +248,20 @@ def test_wrong_usage_is_refused(hakmem):
         result = hakmem("run", *arguments)
         assert result.returncode == 2
         assert "Usage:" in result.stderr
+
+
+@pytest.mark.parametrize("option", [("--window",), ("--blackbox", "box")])
+def test_what_hakmems_thread_writes_is_refused_where_there_is_none(hakmem, tmp_path, monkeypatch, option):
+    monkeypatch.chdir(tmp_path)
+    for secure, variables, why in (
+        (("--secure",), {}, "--secure: the secure library keeps none"),
+        ((), {"HAKMEM_KEEPER": "0"}, "HAKMEM_KEEPER=0: hakmem's thread, which writes it, is not started then"),
+        ((), {"HAKMEM_KEEPER": "Off"}, "HAKMEM_KEEPER=0: "),
+    ):
+        result = hakmem("run", *secure, *option, "--", "touch", "ran", **variables)
+        assert result.returncode == 2 and f"{option[0]} does not go with {why}" in " ".join(result.stderr.split())
+    assert not (tmp_path / "ran").exists()
+    assert hakmem("run", *option, "--", "touch", "ran", HAKMEM_KEEPER="2").returncode == 0
 
 
 def test_command_needs_click_and_rich_alone():

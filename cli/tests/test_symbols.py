@@ -209,6 +209,25 @@ def test_jit_functions_are_named_by_perfs_map(tmp_path):
     assert "2 addresses are in no file" in found.remarks()[0]
 
 
+@pytest.mark.parametrize(("count", "text"), [(1, "1 address is in no file"), (2, "2 addresses are in no file")])
+def test_addresses_in_no_file_are_counted(tmp_path, count, text):
+    found = symbols(compiled(tmp_path), sites={number: (0, 16 * number) for number in range(1, count + 1)}, jit_folder=tmp_path)
+    for site in range(1, count + 1):
+        found.stack(site)
+    assert found.remarks()[0].startswith(text)
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "1 address has no name: "), (2, "2 addresses have no name: ")])
+def test_a_process_that_could_not_read_its_mappings_is_told_as_such(tmp_path, count, text):
+    """As in a chroot without /proc."""
+    taken = Snapshot(process=4242, mappings=[of_code("/lib/closed.so", start=1 << 62)])
+    taken.sites = {number: (0, CODE + number) for number in range(1, count + 1)}
+    found = Symbols(taken, jit_folder=tmp_path)
+    for site in range(1, count + 1):
+        found.stack(site)
+    assert found.remarks() == [f"{text}the process could not read its own mappings (no /proc in its root?)"]
+
+
 def test_own_calls_of_a_static_program_are_left_out(tmp_path):
     ours = """
       int user(int x) { return x; }
@@ -422,6 +441,12 @@ def test_namespace_that_is_called_as_a_crate_of_rust_is_none(symbol, passes):
         ("_ZNSs4_Rep9_S_createEmmRKSaIcE", True),
         ("_ZZNSt6thread8_M_startEvENKUlvE_clEv", True),
         ("_ZN9__gnu_cxx13new_allocatorIcE8allocateEmPKv", True),
+        ("_ZN3hak6detail8allocateEmm", True),
+        ("_ZN3hak6detail8allocateEP8hak_heapmm", True),
+        ("_ZN3hak9allocatorIiE8allocateEm", True),
+        ("_ZN3hak13heap_resource11do_allocateEmm", True),
+        ("_ZN3hakC1Ev", False),  # a class of the program's
+        ("_ZN4haku6detail8allocateEmm", False),
         ("_Znwm", True),
         ("_ZnamSt11align_val_t", True),
         ("_ZN5State4growEv", False),
