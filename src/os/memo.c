@@ -1,6 +1,7 @@
 #include "os/memo.h"
 
 #include "base/atomics.h"
+#include "base/config.h"
 #include "os/stack.h"
 
 /* Places are words from the frame on, and one more: 16 bits each, so many in a word, and 0 behind the last. */

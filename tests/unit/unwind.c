@@ -1,5 +1,6 @@
 /* unwind.c - stacks whose return addresses are known: every way of compiling them, and every place to be in. */
 #include "os/unwind.c"
+#include "os/memo.c"
 
 #include <errno.h>
 #if __has_include(<linux/seccomp.h>)
@@ -73,6 +74,99 @@ static void judge_calls(chain_t *c) { judge(c, false, LIBC_HAS_TABLES); }
 static void judge_through_others(chain_t *c) { judge(c, true, LIBC_HAS_TABLES); }
 
 static chain_t new_chain(void (*innermost)(chain_t *)) { return (chain_t){.rounds = LEVELS, .seed = 7, .innermost = innermost}; }
+
+/* ---- what a walk has read ---- */
+
+enum { CALLS = 6 };
+
+/* The words that lead to the callers: each of their addresses is in one of them. */
+static HAK_NOINLINE void judge_reads(void) {
+  void *frames[CALLS];
+  unwind_reads_t reads = {.from = (uintptr_t)__builtin_frame_address(0)};
+  unwind_forget();
+  uint32_t found = 1;
+  for (int i = 0; i < 2; i++) { /* by tables, and by what is known then */
+    CHECK_EQ(unwind_here(frames, CALLS, NULL, &reads), CALLS);
+    CHECK_EQ(reads.all, i);
+  }
+  for (uint32_t i = 0; i < reads.count; i++) {
+    CHECK(reads.place[i] >= reads.from);
+    if (found < CALLS && *(void **)reads.place[i] == frames[found]) found++;
+  }
+  CHECK_EQ(found, CALLS);
+  (void)unwind_here(frames, 1, NULL, &reads);
+  CHECK_EQ(reads.count, 0);
+  judged++;
+}
+
+static HAK_NOINLINE void judge_below(unsigned levels) {
+  if (levels > 0) judge_below(levels - 1);
+  else judge_reads();
+  judged++;
+}
+
+TEST(a_walk_tells_what_it_has_read) {
+  unwind_prepare();
+  judge_below(CALLS);
+  CHECK_EQ(judged, CALLS + 2);
+}
+
+enum { WORDS = PAGE / 8, HERE = 4 };
+static _Alignas(PAGE) uint64_t page_words[2 * WORDS];
+
+static unwind_reads_t reads_of(uint32_t count, uint64_t apart) {
+  unwind_reads_t reads = {.from = (uintptr_t)&page_words[HERE], .count = count, .all = true};
+  for (uint32_t i = 0; i < count; i++) {
+    reads.place[i] = (uintptr_t)&page_words[HERE + apart * i];
+    page_words[HERE + apart * i] = 1000 + i;
+  }
+  return reads;
+}
+
+static bool is_kept(uint64_t number) {
+  uint64_t found = 0;
+  return memo_find((uintptr_t)&page_words[HERE], &found) && found == number;
+}
+
+TEST(a_stack_that_looks_as_it_did_has_its_number) {
+  for (uint32_t count = 1; count <= UNWIND_READS; count++) {
+    unwind_reads_t reads = reads_of(count, 3);
+    memo_keep(&reads, count);
+    CHECK(is_kept(count));
+    page_words[HERE + 1]++, page_words[HERE + 3 * count]++; /* none of them */
+    CHECK(is_kept(count));
+    for (uint32_t i = 0; i < count; i++) {
+      ++*(uint64_t *)reads.place[i];
+      CHECK(!is_kept(count));
+      --*(uint64_t *)reads.place[i];
+    }
+    CHECK(is_kept(count));
+  }
+  uint64_t found;
+  CHECK(!memo_find((uintptr_t)&page_words[HERE + 2], &found));
+  memo_forget();
+  CHECK(!is_kept(UNWIND_READS));
+}
+
+TEST(a_stack_of_which_not_all_is_known_has_none) {
+  unwind_reads_t reads = reads_of(3, 1);
+  reads.all = false;
+  memo_keep(&reads, 1);
+  CHECK(!is_kept(1));
+  reads = reads_of(0, 1); /* nothing to know it by */
+  memo_keep(&reads, 2);
+  CHECK(!is_kept(2));
+  reads = reads_of(2, WORDS - HERE - 1); /* the last word of the page */
+  memo_keep(&reads, 3);
+  CHECK(is_kept(3));
+  memo_forget();
+  reads = reads_of(2, WORDS - HERE); /* nobody has said that it can be read */
+  memo_keep(&reads, 4);
+  CHECK(!is_kept(4));
+  reads.place[1] = reads.from + ((uintptr_t)1 << 20); /* too far for a memo */
+  memo_keep(&reads, 5);
+  CHECK(!is_kept(5));
+}
 
 /* ---- calls ---- */
 
@@ -163,7 +257,7 @@ static void judge_a_short_one(chain_t *c) {
   void *frames[4] = {NULL, NULL, NULL, c};
   CHECK_EQ(unwind_here(frames, 3, NULL, NULL), 3);
   CHECK(frames[1] == __builtin_return_address(0) && frames[2] == c->noted[c->count - 1] && frames[3] == c);
-  CHECK_EQ(unwind_here(frames, 0, NULL), 0);
+  CHECK_EQ(unwind_here(frames, 0, NULL, NULL), 0);
   judged++;
 }
 
@@ -334,7 +428,7 @@ static void handle_step(int number, siginfo_t *info, void *context) {
   chain_t outer = *current;
   outer.count = stepped_base;
   bool whole = false;
-  unsigned depth = unwind_here(frames, MOST, &whole);
+  unsigned depth = unwind_here(frames, MOST, &whole, NULL);
   if (!are_noted(frames, depth, &outer, true)) {
     if (stepped_wrong++ == 0) show(frames, depth, &outer);
   }
@@ -392,7 +486,7 @@ static bool answer_probes(uint32_t answer) {
 static void judge_without_proof(chain_t *c) {
   void *frames[MOST];
   bool whole = true;
-  unsigned depth = unwind_here(frames, MOST, &whole);
+  unsigned depth = unwind_here(frames, MOST, &whole, NULL);
   CHECK(depth < c->count && !whole);
   for (unsigned i = 2; i < depth; i++) CHECK(frames[i] == c->noted[c->count + 1 - i]);
   judged++;
@@ -604,7 +698,7 @@ static bool spoil_a_rule(void *const *frames, unsigned depth, const chain_t *c) 
     if (!cache_get(pc, &rule) || rule == 0) continue;
     for (uint32_t more = 1; more < 200; more++) {
       cache_put(pc, rule + (more << RULE_CFA));
-      if (!are_noted(others, unwind_here(others, MOST, NULL), c, false)) return true;
+      if (!are_noted(others, unwind_here(others, MOST, NULL, NULL), c, false)) return true;
     }
   }
   return false;
@@ -613,10 +707,10 @@ static bool spoil_a_rule(void *const *frames, unsigned depth, const chain_t *c) 
 /* A rule that has got old, as where a module went, is used for so many walks at most. */
 static void judge_after_wrong_rules(chain_t *c) {
   void *frames[MOST];
-  unsigned walks = 0, depth = unwind_here(frames, MOST, NULL);
+  unsigned walks = 0, depth = unwind_here(frames, MOST, NULL, NULL);
   CHECK(are_noted(frames, depth, c, false));
   CHECK(spoil_a_rule(frames, depth, c));
-  while (!are_noted(frames, unwind_here(frames, MOST, NULL), c, false) && walks <= CACHE_ANEW) walks++;
+  while (!are_noted(frames, unwind_here(frames, MOST, NULL, NULL), c, false) && walks <= CACHE_ANEW) walks++;
   CHECK(walks < CACHE_ANEW);
   judged++;
 }
