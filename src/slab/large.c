@@ -97,6 +97,7 @@ void *large_take_kept(kept_t *kept, size_t size, span_use_t use) {
     if (first && kept->bound != 0) (void)kept_release(kept);
     return NULL;
   }
+  unit_at(unit)->zeroed = use == SPAN_ZEROED;
   if (use == SPAN_ZEROED) large_clear(unit, bytes);
   store_relaxed(&unit_at(unit)->bytes, bytes);
   store_release(&unit_at(unit)->kind, (uint8_t)UNIT_LARGE); /* with its bytes */
