@@ -138,12 +138,13 @@ static void drop_emulator_line(char *text) {
 }
 
 int check_spawn(char *const argv[], char *const envp[], unsigned limit, char *errors, char *output, size_t room) {
-  int error_fd = check_file();
+  int error_fd = errors ? check_file() : -1;
   int output_fd = output ? check_file() : -1;
-  if (error_fd < 0 || (output && output_fd < 0)) return -1;
+  if ((errors && error_fd < 0) || (output && output_fd < 0)) return -1;
   pid_t child = fork();
   if (child == 0) {
-    dup2(error_fd, STDERR_FILENO);
+    if (errors) dup2(error_fd, STDERR_FILENO);
+    else close(STDERR_FILENO);
     if (output) dup2(output_fd, STDOUT_FILENO);
     alarm(limit);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* a crash that is expected leaves nothing behind */
@@ -151,8 +152,10 @@ int check_spawn(char *const argv[], char *const envp[], unsigned limit, char *er
   }
   int status = -1;
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-  read_back(error_fd, errors, room);
-  drop_emulator_line(errors);
+  if (errors) {
+    read_back(error_fd, errors, room);
+    drop_emulator_line(errors);
+  }
   if (output) read_back(output_fd, output, room);
   return child > 0 ? status : -1;
 }

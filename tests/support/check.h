@@ -53,7 +53,7 @@ size_t check_resident(void);
 int check_file(void);
 
 /* Runs `argv` with stderr into `errors` (text, terminated, at most `room`
- * bytes), and with stdout too where `output` is given.  Returns wait's status,
+ * bytes; NULL: without any), and with stdout too where `output` is given.  Returns wait's status,
  * or -1.  The program gets SIGALRM after `seconds`. */
 int check_spawn(char *const argv[], char *const envp[], unsigned seconds, char *errors, char *output, size_t room);
 /* The path of this program, for check_spawn. */
