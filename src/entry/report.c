@@ -380,8 +380,8 @@ HAK_COLD bool hak_options_json(int fd) {
 /* --- at exit ----------------------------------------------------------------------------- */
 
 static bool no_standard_error;
-
 HAK_COLD void report_at_start(void) { no_standard_error = fcntl(2, F_GETFD) < 0; }
+
 HAK_COLD void report_at_exit(void) {
   const char *path = option_path(PATH_stats_file);
   bool to_file = path[0] != '\0', json = to_file || option_get(OPTION_stats_json) != 0;

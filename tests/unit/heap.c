@@ -1083,48 +1083,53 @@ TEST(a_trim_gives_back_the_empty_slabs_of_other_threads) {
   CHECK(stats.remote == 0 && stats.slabs == 0);
 }
 
-/* Without a keeper: 16 MiB of small blocks, of which one in 64 stays, and then 8 MiB more. */
-TEST(a_heap_that_grows_gives_its_holes_back) {
-  enum { BLOCKS = 32768 };
-  static void *blocks[BLOCKS];
+enum { HOLED = 32768 };
+static void *holed[HOLED];
+
+static void holed_allocate(void) {
+  for (int i = 0; i < HOLED; i++) {
+    if (holed[i] == NULL) REQUIRE((holed[i] = block_alloc(512)) != NULL);
+  }
+}
+
+static void holed_thin(void) {
+  for (int i = 0; i < HOLED; i++) {
+    if (i % 64 == 0) continue;
+    block_free(holed[i], 0, "free");
+    holed[i] = NULL;
+  }
+}
+
+/* Without a keeper: 16 MiB of small blocks, of which one in 64 stays. */
+static void start_holed(void) {
   CHECK(option_set(OPTION_keeper, 0));
   start_heap();
   CHECK(option_set(OPTION_decay_ms, 86400000));
-  for (int i = 0; i < BLOCKS; i++) REQUIRE((blocks[i] = block_alloc(512)) != NULL);
-  for (int i = 0; i < BLOCKS; i++) {
-    if (i % 64 != 0) block_free(blocks[i], 0, "free");
-  }
+  holed_allocate();
+  holed_thin();
   CHECK_EQ(hole_bytes(), 0);
   if (os_page_size() > (size_t)32 << 10) check_skip("there is a block that stays on every page");
+}
+
+/* By 8 MiB. */
+TEST(a_heap_that_grows_gives_its_holes_back) {
+  start_holed();
   void *large = block_alloc((size_t)8 << 20);
   uint64_t given = hole_bytes();
   CHECK(large != NULL && given > (uint64_t)8 << 20);
   CHECK_EQ(purge_again_bytes(), 0);
   /* Their blocks come again, and go: so the next growth leaves them. */
-  for (int i = 0; i < BLOCKS; i++) {
-    if (i % 64 != 0) REQUIRE((blocks[i] = block_alloc(512)) != NULL);
-  }
+  holed_allocate();
   CHECK(purge_again_bytes() > given / 2 && purge_again_bytes() <= given);
-  for (int i = 0; i < BLOCKS; i++) {
-    if (i % 64 != 0) block_free(blocks[i], 0, "free");
-  }
+  holed_thin();
   CHECK(block_alloc((size_t)16 << 20) != NULL);
   CHECK_EQ(hole_bytes(), given);
 }
 
 /* And so in many small steps, of which the first alone finds much that was not free before. */
 TEST(a_heap_that_grows_step_by_step_gives_all_holes_back) {
-  enum { BLOCKS = 32768, STEPS = 16 };
-  static void *blocks[BLOCKS];
-  CHECK(option_set(OPTION_keeper, 0));
-  start_heap();
-  CHECK(option_set(OPTION_decay_ms, 86400000));
-  for (int i = 0; i < BLOCKS; i++) REQUIRE((blocks[i] = block_alloc(512)) != NULL);
-  for (int i = 0; i < BLOCKS; i++) {
-    if (i % 64 != 0) block_free(blocks[i], 0, "free");
-  }
-  if (os_page_size() > (size_t)32 << 10) check_skip("there is a block that stays on every page");
-  for (int i = 0; i < STEPS; i++) REQUIRE(block_alloc((size_t)1 << 20) != NULL);
+  start_holed();
+  for (int step = 0; step < 16; step++) REQUIRE(block_alloc((size_t)1 << 20) != NULL);
   CHECK(hole_bytes() > (uint64_t)8 << 20);
 }
 
