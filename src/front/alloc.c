@@ -6,6 +6,7 @@
 #include "base/counted.h"
 #include "front/boot.h"
 #include "front/drain.h"
+#include "front/handover.h"
 #include "front/inspect.h"
 #include "front/memcheck.h"
 #include "front/limits.h"
@@ -34,8 +35,9 @@ void *out_of_memory(void) {
 static bool trim_all(void) {
   static _Atomic uint64_t others_ms;
   heap_t *heap = thread_heap;
-  bool own = heap != NULL && heap_may_trim(heap);
+  bool own = heap != NULL && heap_may_trim(heap), left = handover_waiting() > 0;
   if (own) heap_trim(heap);
+  if (left) handover_release();
   uint64_t now = os_now_ms();
   bool others = now - load_relaxed(&others_ms) >= TRIM_OTHERS_MS;
   if (others) {
@@ -44,7 +46,7 @@ static bool trim_all(void) {
     heap_trim_others();
   }
   bool room = limits_make_room(heap); /* last: what the others leave empty */
-  return large_trim() || own || others || room;
+  return large_trim() || own || left || others || room;
 }
 
 /* An allocation that has failed is tried again so often at most, each time after the program has freed something. */

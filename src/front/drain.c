@@ -34,7 +34,7 @@ static int64_t bins_drainable(heap_t *heap) {
 void drain_note(heap_t *heap) {
   uint32_t units = kept_units(&heap->owner.kept);
   store_relaxed(&heap->rest.noted_units, units);
-  int64_t bytes = bins_drainable(heap) + (int64_t)(units * HAK_UNIT);
+  int64_t bytes = (int64_t)(units * HAK_UNIT) + (is_drained(heap, NULL) ? bins_drainable(heap) : 0);
   add_relaxed(&drainable, bytes - heap->rest.noted);
   heap->rest.noted = bytes;
 }
@@ -85,6 +85,16 @@ static uint64_t take_below(heap_t *heap) {
   if (HAK_SECURE) blocks += take_quarantined(heap);
   drain_note(heap);
   return blocks;
+}
+
+static void quarantine_empty(heap_t *heap) {
+  for (void *block = quarantine_take(heap); block != NULL; block = quarantine_take(heap)) heap_give_block(heap, block);
+}
+
+void drain_empty(heap_t *heap) {
+  if (HAK_SECURE) quarantine_empty(heap);
+  for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) bin_empty(heap_bin(heap, c), &heap->owner);
+  drain_note(heap);
 }
 
 /* A heap whose lock is taken is in use. */

@@ -26,6 +26,8 @@ uint64_t drain_bins(const heap_t *mine);
 /* The same for threads whose bins have held much, and did not change, from one call to the third after it; adds to *aging those that
  * are on the way there.  What threads keep of large blocks becomes older, or goes back.  For the keeper. */
 uint64_t drain_resting(uint32_t *aging);
+/* Gives all that is in the heap's bins back to its slabs: with its lock, by its thread or where none has it. */
+void drain_empty(heap_t *heap);
 /* What could be taken from the heap's bins and of what it keeps, as far as drain_waiting counts it: with its lock, now and then. */
 void drain_note(heap_t *heap);
 /* Bytes that were noted and not taken since; about.  0 once it is known that none can be taken. */

@@ -9,6 +9,7 @@
 #include "slab/hole.h"
 #include "slab/remote.h"
 #include "front/drain.h"
+#include "front/handover.h"
 #include "front/heaps.h"
 
 /* Less idle memory than this waits for the program's next slow path, or for malloc_trim. */
@@ -118,6 +119,7 @@ static void keeper_collect(void) {
   if (!request_waits() || !request_take(&number)) return;
   store_relaxed(&working, 1);
   (void)drain_bins(NULL);
+  handover_release();
   (void)heaps_collect();
   uint32_t aging = 0;
   (void)(purge_all() + hole_step(true, &aging));
@@ -127,7 +129,7 @@ static void keeper_collect(void) {
 
 /* Whether much could go back, as far as the heap tells, which may be NULL. */
 static bool much_is_idle(const heap_t *heap) {
-  if (ledger_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT || drain_waiting() >= KEEPER_BYTES) return true;
+  if (ledger_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT || drain_waiting() + handover_waiting() >= KEEPER_BYTES) return true;
   return heap != NULL && hole_bytes_since_look(&heap->owner) > HOLE_WORTH;
 }
 
@@ -154,6 +156,7 @@ static void keeper_run(void) {
     remote_waits_no_more();
     bool collected = heaps_collect();
     if (drain_resting(&aging) != 0) collected = true;
+    aging += handover_age(os_now_ms());
     bool purged = purge_step(step);
     bool holes = hole_step(false, &aging) > 0;
     store_relaxed(&working, 0);

@@ -4,6 +4,7 @@
 
 #include "base/thread.h"
 #include "front/drain.h"
+#include "front/handover.h"
 #include "front/heaps.h"
 #include "front/quarantine.h"
 #include "front/repair.h"
@@ -31,8 +32,10 @@ heap_t *heap_attach(const heap_t *wanted) {
   heap_t *heap = heaps_take(thread_self(), wanted);
   if (heap == NULL) return NULL;
   heap_lock(heap);
+  handover_end(heap);
   heap->owner.orphan = false;
   heap_set_thread(heap, thread_self());
+  drain_note(heap);
   heap_unlock(heap);
   memset(heap->shared_blocks, 0, sizeof heap->shared_blocks);
   heap_set_stand_in(heap, NULL); /* of a thread that has gone unseen */
@@ -93,16 +96,6 @@ heap_keep_t heap_keep_large(heap_t *heap, unit_t *first) {
 
 /* --- what goes back ---------------------------------------------------------------------- */
 
-static void quarantine_empty(heap_t *heap) {
-  for (void *block = quarantine_take(heap); block != NULL; block = quarantine_take(heap)) heap_give_block(heap, block);
-}
-
-static void bins_empty(heap_t *heap) {
-  if (HAK_SECURE) quarantine_empty(heap);
-  for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) bin_empty(heap_bin(heap, c), &heap->owner);
-  drain_note(heap);
-}
-
 void heap_tick(heap_t *heap) {
   owner_add(&heap->slow_paths, 1);
   if (load_relaxed(&heap->slow_paths) % TICK_EVERY != 1) return;
@@ -117,13 +110,14 @@ void heap_tick(heap_t *heap) {
   }
   drain_note(heap);
   heap_unlock(heap);
+  handover_age(now);
   if (load_relaxed(&pressure.limit) != 0) purge_turn(); /* it is looked at with time, too */
 }
 
 /* Everything that the heap keeps goes back; with its lock. */
 static void heap_empty(heap_t *heap) {
   (void)kept_release(&heap->owner.kept);
-  bins_empty(heap);
+  drain_empty(heap);
   remote_collect_all(&heap->owner);
   remote_look_at_all(&heap->owner);
   slab_release_empty(&heap->owner);
@@ -148,9 +142,9 @@ void heap_trim(heap_t *heap) {
 void heap_detach(heap_t *heap) {
   heap_lock(heap);
   (void)kept_release(&heap->owner.kept);
-  bins_empty(heap);
   heap->owner.orphan = true;
   heap_set_thread(heap, 0);
+  if (!handover_leave(heap)) drain_empty(heap);
   (void)remote_collect(&heap->owner);
   slab_release_empty(&heap->owner);
   bool has_slabs = owner_has_slabs(&heap->owner);
@@ -165,7 +159,8 @@ void heap_trim_others(void) {
     if (!lock_try(&heap->owner.lock)) continue;
     if (load_relaxed(&heap->owner.thread) == 0) {
       (void)kept_release(&heap->owner.kept);
-      bins_empty(heap);
+      handover_end(heap);
+      drain_empty(heap);
     }
     remote_collect_all(&heap->owner);
     remote_look_at_all(&heap->owner);

@@ -1,6 +1,7 @@
 /* scenarios.c - what product.c has not.  Blocks of 8192 bytes, mostly: eight fill a slab of one unit. */
 #include "front/boot.h"
 #include "judge.h"
+#include "kit/options.h"
 #include "program.h"
 #include "slab/sample.h"
 #include "space/ledger.h"
@@ -489,6 +490,34 @@ static void use_other(void) { give(take(BIG / 2)); }
 static void push_two(void) { give(a[0]), give(a[1]); }
 static void end_with_blocks(void) { give(take(BIG)), target_end_thread(); }
 
+/* --- what a thread leaves in its bins ---------------------------------------------------------- */
+
+/* Six blocks in the bin of a thread that leaves them as it ends, and two with others. */
+static void to_be_handed_over(unsigned identity) {
+  taken_by(identity, BIG_BLOCKS, BIG);
+  given_back(2, BIG_BLOCKS);
+  if (!option_set(OPTION_decay_ms, 1000)) explore_fail("nothing goes back with time");
+}
+static void about_to_end(void) { to_be_handed_over(0); }
+/* The next look empties it. */
+static void handed_over(void) {
+  to_be_handed_over(EXPLORE_ACTORS - 1);
+  heap_t *heap = target_heap_of(EXPLORE_ACTORS - 1);
+  target_end_thread();
+  target_age_handovers();
+  if (bin_count(heap_bin_for(heap, BIG)) == 0) explore_fail("nothing is left");
+}
+static void age_twice(void) { target_age_handovers(), target_age_handovers(); }
+static void take_both_and_end(void) { (void)take(BIG), give(take(BIG)), target_end_thread(); }
+
+/* What was left has gone back, and nobody leaves anything any more. */
+static void nothing_is_left(void) {
+  age_twice();
+  if (!option_set(OPTION_decay_ms, -1)) explore_fail("memory goes back with time");
+}
+static void judge_handed_over(void) { nothing_is_left(), judge_end_live(); }
+static void judge_handed_over_forked(void) { nothing_is_left(), judge_forked(); }
+
 /* --- the table ------------------------------------------------------------------------------- */
 
 enum { EVERY = EXPLORE_EVERY };
@@ -526,6 +555,9 @@ const scenario_t scenarios[] = {
     {"named_large", some_named, {named_large, named_free_large, give_1}, judge_named, NULL, 2, 3},
     {"named_forked", some_named, {named_large, fork_and_use_named, give_1}, judge_forked, NULL, 1, 2},
     {"named_forked_end", some_named, {target_named_end, fork_and_take, named_free_0}, judge_forked, NULL, 1, 2},
+    {"handed_over", handed_over, {take_both_and_end, target_age_handovers, give_0}, judge_handed_over, NULL, 2, 4},
+    {"handed_over_at_the_end", about_to_end, {target_end_thread, age_twice, take_and_give}, judge_handed_over, NULL, 2, 4},
+    {"handed_over_forked", about_to_end, {target_end_thread, fork_and_use, age_twice}, judge_handed_over_forked, NULL, 1, 2},
     {"kept_taken", one_kept, {take_large, target_trim_others, give_large_and_take}, judge_end_live, NULL, 2, 4},
     {"kept_released", one_kept, {take_and_give_large, target_trim_others, take_large}, judge_end_live, NULL, 2, 4},
     {"kept_aged", one_kept, {take_and_give_large, target_age_kept, target_age_kept}, judge_end_live, NULL, 2, 4},

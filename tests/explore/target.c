@@ -82,6 +82,12 @@ void target_age_kept(void) {
   thread_leave();
 }
 
+void target_age_handovers(void) {
+  thread_enter();
+  for (unsigned i = 0; i < HANDOVERS; i++) handover_look(i, false);
+  thread_leave();
+}
+
 void target_bar_above(size_t size) {
   bin_t *bin = heap_bin_for(thread_heap, size);
   intptr_t top = racy_load(&bin->top);

@@ -22,6 +22,8 @@ void target_trim(void);
 void target_trim_others(void);
 /* What the keeper does with large blocks that threads keep, twice. */
 void target_age_kept(void);
+/* One look at what threads that have ended have left in their bins; the second one empties them. */
+void target_age_handovers(void);
 /* What the running thread has taken last was barred when it was on its way; and what a drain does from there on. */
 void target_bar_above(size_t size);
 void target_take_barred(void);

@@ -58,6 +58,7 @@
 #include "front/quarantine.c"
 #include "front/heaps.c"
 #include "front/drain.c"
+#include "front/handover.c"
 #include "front/keeper.c"
 #include "front/repair.c"
 #include "front/watch.c"

@@ -10,7 +10,9 @@
 #include "front/block.h"
 #include "front/boot.h"
 #include "front/drain.h"
+#include "front/handover.h"
 #include "front/resize.h"
+#include "front/thread.h"
 #include "kit/options.h"
 #include "kit/pressure.h"
 #include "space/ledger.h"
@@ -133,6 +135,58 @@ TEST(what_a_resting_thread_has_in_its_bins_is_taken) {
   meanwhile = NULL;
   leave_idle((size_t)50 << 20);
   CHECK(keeper_starts() == 2 && bin_count(bin) == 1);
+}
+
+static void *use_and_end(void *heap) {
+  void *block = block_alloc(SMALL_SIZE);
+  CHECK(block != NULL);
+  block_free(block, 0, "free");
+  *(heap_t **)heap = thread_heap;
+  return NULL;
+}
+
+static heap_t *left_heap;
+static void leave_at_the_third_nap(void) {
+  pthread_t other;
+  if (naps != 3) return;
+  REQUIRE(pthread_create(&other, NULL, use_and_end, &left_heap) == 0 && pthread_join(other, NULL) == 0);
+  REQUIRE(left_heap != NULL && left_heap != thread_heap);
+  CHECK(bin_count(heap_bin_for(left_heap, SMALL_SIZE)) > 0);
+}
+
+/* It is there for something else, which is done by then, and stays for this. */
+TEST(what_a_thread_has_left_as_it_ended_goes_back) {
+  start();
+  REQUIRE(thread_attach() != NULL);
+  meanwhile = leave_at_the_third_nap;
+  leave_idle((size_t)50 << 20);
+  REQUIRE(left_heap != NULL);
+  CHECK(keeper_starts() == 1 && bin_count(heap_bin_for(left_heap, SMALL_SIZE)) == 0);
+  CHECK(!owner_has_slabs(&left_heap->owner) && idle_bytes() == 0);
+}
+
+static pthread_barrier_t all_have;
+
+static void *use_classes_and_end(void *unused) {
+  for (unsigned c = 0; c < CLASS_ZERO; c++) {
+    if (class_info[c].units > 1) continue;
+    void *block = block_alloc(class_info[c].size);
+    CHECK(block != NULL);
+    block_free(block, 0, "free");
+  }
+  pthread_barrier_wait(&all_have);
+  return unused;
+}
+
+/* What is free in the slabs that their bins keep counts as much as free spans do. */
+TEST(what_threads_have_left_starts_it) {
+  enum { THREADS = 8 };
+  pthread_t others[THREADS];
+  start();
+  REQUIRE(pthread_barrier_init(&all_have, NULL, THREADS) == 0);
+  for (int i = 0; i < THREADS; i++) REQUIRE(pthread_create(&others[i], NULL, use_classes_and_end, NULL) == 0);
+  for (int i = 0; i < THREADS; i++) REQUIRE(pthread_join(others[i], NULL) == 0);
+  CHECK(keeper_starts() > 0 && handover_waiting() < (uint64_t)4 << 20);
 }
 
 static void not_for_ever(void) {

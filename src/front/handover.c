@@ -1,0 +1,107 @@
+#include "front/handover.h"
+
+#include "kit/options.h"
+#include "kit/pressure.h"
+#include "slab/remote.h"
+#include "front/drain.h"
+
+/* What a thread may leave: few blocks, of classes with one slab each, since otherwise a few blocks would keep many slabs. */
+#define HANDOVERS 8
+#define HANDOVER_BYTES ((int64_t)512 << 10)
+
+/* A heap that is here changes by who has its lock. */
+static struct {
+  heap_t *_Atomic heap;
+  _Atomic bool aged;     /* it was here at the last look */
+  _Atomic int64_t bytes; /* of free blocks, in its bins and in the slabs that these keep */
+} handovers[HANDOVERS];
+static _Atomic int64_t left_bytes;
+static _Atomic uint64_t handovers_seen_ms;
+
+static int64_t bins_bytes(heap_t *heap) {
+  int64_t bytes = 0;
+  for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
+    if (load_relaxed(&heap->owner.slab_count[c]) == 1) bytes += (int64_t)bin_count(heap_bin(heap, c)) * class_info[c].size;
+  }
+  return bytes;
+}
+
+/* The secure library gives all back: what waits in quarantine would wait for good. */
+static bool may_stay(heap_t *heap) {
+  if (HAK_SECURE || option_get(OPTION_decay_ms) <= 0 || pressure_now() != PRESSURE_FAR) return false;
+  int64_t bytes = bins_bytes(heap);
+  return bytes > 0 && bytes <= HANDOVER_BYTES;
+}
+
+/* The number of a place that is this heap's now; HANDOVERS: there is none. */
+static unsigned place_take(heap_t *heap) {
+  for (unsigned i = 0; i < HANDOVERS; i++) {
+    heap_t *none = NULL;
+    if (load_relaxed(&handovers[i].heap) != NULL) continue;
+    if (atomic_compare_exchange_strong_explicit(&handovers[i].heap, &none, heap, memory_order_relaxed, memory_order_relaxed)) return i;
+  }
+  return HANDOVERS;
+}
+
+bool handover_leave(heap_t *heap) {
+  unsigned i = may_stay(heap) ? place_take(heap) : HANDOVERS;
+  if (i == HANDOVERS) return false;
+  int64_t bytes = bins_bytes(heap);
+  for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
+    if (load_relaxed(&heap->owner.slab_count[c]) != 1) bin_empty(heap_bin(heap, c), &heap->owner);
+  }
+  slab_release_empty(&heap->owner);
+  bytes += load_relaxed(&heap->owner.free_bytes);
+  store_relaxed(&handovers[i].aged, false);
+  store_relaxed(&handovers[i].bytes, bytes);
+  add_relaxed(&left_bytes, bytes);
+  drain_note(heap);
+  return true;
+}
+
+static void place_leave(unsigned i) {
+  add_relaxed(&left_bytes, -load_relaxed(&handovers[i].bytes));
+  store_relaxed(&handovers[i].heap, NULL);
+}
+
+void handover_end(heap_t *heap) {
+  for (unsigned i = 0; i < HANDOVERS; i++) {
+    if (load_relaxed(&handovers[i].heap) == heap) place_leave(i);
+  }
+}
+
+/* A heap whose lock is taken is about to be a thread's. */
+static void handover_look(unsigned i, bool now) {
+  heap_t *heap = load_relaxed(&handovers[i].heap);
+  if (heap == NULL || !lock_try_if_free(&heap->owner.lock)) return;
+  bool same = load_relaxed(&handovers[i].heap) == heap;
+  if (same && (now || load_relaxed(&handovers[i].aged))) {
+    place_leave(i);
+    drain_empty(heap);
+    slab_release_empty(&heap->owner);
+  } else if (same) {
+    store_relaxed(&handovers[i].aged, true);
+  }
+  owner_unlock(&heap->owner);
+}
+
+uint32_t handover_age(uint64_t now_ms) {
+  uint32_t count = 0;
+  int64_t decay = pressure_decay(option_get(OPTION_decay_ms));
+  bool due = decay >= 0 && now_ms - load_relaxed(&handovers_seen_ms) >= (uint64_t)decay;
+  if (due) store_relaxed(&handovers_seen_ms, now_ms);
+  for (unsigned i = 0; i < HANDOVERS; i++) {
+    if (due) handover_look(i, false);
+    count += load_relaxed(&handovers[i].heap) != NULL;
+  }
+  return count;
+}
+
+void handover_release(void) {
+  for (unsigned i = 0; i < HANDOVERS; i++) handover_look(i, true);
+}
+
+uint64_t handover_waiting(void) {
+  int64_t bytes = load_relaxed(&left_bytes);
+  return bytes > 0 ? (uint64_t)bytes : 0;
+}
