@@ -95,14 +95,20 @@ static void look_at_limits(void) {
   store_relaxed(&working, 0);
 }
 
-/* False: it is to end.  Shorter where a limit comes near meanwhile: then more is due. */
+/* Longest: something may be asked for from outside, or other options set. */
+#define NAP_MS 1000
+
+/* False: it is to end.  Shorter where more is due meanwhile: a limit comes near, or memory is to go back sooner or at once. */
 static bool keeper_sleep(uint64_t milliseconds) {
-  for (uint32_t level = pressure_now(); milliseconds > 0 && pressure_now() <= level;) {
-    uint64_t nap = duty.watches && milliseconds > LOOK_MS ? LOOK_MS : milliseconds;
+  uint32_t level = pressure_now();
+  int64_t decay = option_get(OPTION_decay_ms);
+  while (milliseconds > 0 && pressure_now() <= level && option_get(OPTION_decay_ms) == decay) {
+    uint64_t longest = duty.watches ? LOOK_MS : NAP_MS, nap = milliseconds > longest ? longest : milliseconds;
     if (duty.look_in_ms != 0 && nap > duty.look_in_ms) nap = duty.look_in_ms;
     if (!os_thread_sleep_ms(&keeper, nap)) return false;
     if (duty.watches) load_relaxed (&watcher)();
     if (duty.look_in_ms != 0) look_at_limits();
+    if (request_waits()) break;
     milliseconds -= nap;
   }
   return true;

@@ -15,6 +15,7 @@
 #include "front/thread.h"
 #include "kit/options.h"
 #include "kit/pressure.h"
+#include "kit/request.h"
 #include "space/ledger.h"
 #include "slab/hole.h"
 #include "space/purge.h"
@@ -187,6 +188,44 @@ TEST(what_threads_have_left_starts_it) {
   for (int i = 0; i < THREADS; i++) REQUIRE(pthread_create(&others[i], NULL, use_classes_and_end, NULL) == 0);
   for (int i = 0; i < THREADS; i++) REQUIRE(pthread_join(others[i], NULL) == 0);
   CHECK(keeper_starts() > 0 && handover_waiting() < (uint64_t)4 << 20);
+}
+
+/* ---- what is asked for meanwhile ---- */
+
+static uint64_t done_after_ms;
+static void ask_at_the_first_nap(void) {
+  if (naps == 1) store_relaxed(&request_wanted, 1);
+  if (load_relaxed(&request_done) != 1 || done_after_ms != 0) return;
+  done_after_ms = slept_ms;
+  CHECK_EQ(handover_waiting(), 0);
+}
+
+TEST(it_does_what_is_asked_for_though_nothing_is_due_for_long) {
+  start();
+  CHECK(option_set(OPTION_decay_ms, 600000));
+  pthread_t other;
+  heap_t *heap = NULL;
+  REQUIRE(thread_attach() != NULL);
+  REQUIRE(pthread_create(&other, NULL, use_and_end, &heap) == 0 && pthread_join(other, NULL) == 0);
+  CHECK(handover_waiting() > 0);
+  meanwhile = ask_at_the_first_nap;
+  leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() == 1 && idle_bytes() == 0);
+  CHECK(done_after_ms > 0 && done_after_ms <= 3000);
+}
+
+static void shorten_at_the_first_nap(void) {
+  if (naps == 1) CHECK(option_set(OPTION_decay_ms, 100));
+  if (idle_bytes() == 0 && done_after_ms == 0) done_after_ms = slept_ms;
+}
+
+TEST(it_goes_by_what_the_options_are_now) {
+  start();
+  CHECK(option_set(OPTION_decay_ms, 600000));
+  meanwhile = shorten_at_the_first_nap;
+  leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() == 1 && idle_bytes() == 0);
+  CHECK(done_after_ms > 0 && done_after_ms <= 3000);
 }
 
 static void not_for_ever(void) {
