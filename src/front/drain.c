@@ -142,6 +142,19 @@ static bool age_kept(heap_t *heap) {
   return given;
 }
 
+/* What a fork's child finds in the bins of a thread that it has not: nobody takes it, and no barrier is needed. */
+static bool drain_gone(heap_t *heap) {
+  if (load_relaxed(&heap->owner.thread) != 0 || !lock_try_if_free(&heap->owner.lock)) return false;
+  bool gone = load_relaxed(&heap->owner.thread) == 0 && heap->rest.noted != 0;
+  if (gone) {
+    (void)kept_release(&heap->owner.kept);
+    drain_empty(heap);
+    slab_release_empty(&heap->owner);
+  }
+  owner_unlock(&heap->owner);
+  return gone;
+}
+
 /* Whether it has rested for long enough. */
 static bool heap_rests(heap_t *heap) {
   uint64_t activity = is_drained(heap, NULL) && bins_drainable(heap) >= RESTING_BYTES ? heap_activity(heap) : 0;
@@ -155,7 +168,7 @@ static bool heap_rests(heap_t *heap) {
 uint64_t drain_resting(uint32_t *aging) {
   bool any = false, aged = false;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    aged |= age_kept(heap);
+    aged |= age_kept(heap) | drain_gone(heap);
     *aging += kept_units(&heap->owner.kept) > 0;
     bool rests = heap_rests(heap);
     any |= rests;
@@ -164,4 +177,10 @@ uint64_t drain_resting(uint32_t *aging) {
   return (any ? drain(NULL, true) : 0) + aged;
 }
 
-void drain_after_fork(void) { store_relaxed(&draining, 0); }
+/* A fork may fall between the two stores of a note. */
+HAK_COLD void drain_after_fork(void) {
+  int64_t bytes = 0;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) bytes += heap->rest.noted;
+  store_relaxed(&drainable, bytes);
+  store_relaxed(&draining, 0);
+}

@@ -24,7 +24,8 @@
  * No lock may be held. */
 uint64_t drain_bins(const heap_t *mine);
 /* The same for threads whose bins have held much, and did not change, from one call to the third after it; adds to *aging those that
- * are on the way there.  What threads keep of large blocks becomes older, or goes back.  For the keeper. */
+ * are on the way there.  What threads keep of large blocks becomes older, or goes back, as does what a fork's child finds in the
+ * bins of those that it has not.  For the keeper. */
 uint64_t drain_resting(uint32_t *aging);
 /* Gives all that is in the heap's bins back to its slabs: with its lock, by its thread or where none has it. */
 void drain_empty(heap_t *heap);
@@ -32,7 +33,7 @@ void drain_empty(heap_t *heap);
 void drain_note(heap_t *heap);
 /* Bytes that were noted and not taken since; about.  0 once it is known that none can be taken. */
 uint64_t drain_waiting(void);
-/* In a fork's child: who was about it is gone. */
+/* In a fork's child: who was about it is gone, and what was noted is counted anew. */
 void drain_after_fork(void);
 
 #endif

@@ -101,6 +101,15 @@ void handover_release(void) {
   for (unsigned i = 0; i < HANDOVERS; i++) handover_look(i, true);
 }
 
+/* A fork may fall between the two stores of a change. */
+HAK_COLD void handover_after_fork(void) {
+  int64_t bytes = 0;
+  for (unsigned i = 0; i < HANDOVERS; i++) {
+    if (load_relaxed(&handovers[i].heap) != NULL) bytes += load_relaxed(&handovers[i].bytes);
+  }
+  store_relaxed(&left_bytes, bytes);
+}
+
 uint64_t handover_waiting(void) {
   int64_t bytes = load_relaxed(&left_bytes);
   return bytes > 0 ? (uint64_t)bytes : 0;

@@ -21,5 +21,7 @@ uint32_t handover_age(uint64_t now_ms);
 void handover_release(void);
 /* Bytes of free blocks that are left so, with what is free in their slabs; about. */
 uint64_t handover_waiting(void);
+/* In a fork's child: counts them anew. */
+void handover_after_fork(void);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/thread.h"
 #include "front/drain.h"
+#include "front/handover.h"
 #include "front/heaps.h"
 #include "front/keeper.h"
 #include "kit/pressure.h"
@@ -119,6 +120,7 @@ static void heap_repair(heap_t *mine, bool unfinished) {
   pressure_after_fork(thread_self());
   if (heap_first() != NULL && load_relaxed(&heap_first()->next) != NULL) slab_epoch++;
   drain_after_fork();
+  handover_after_fork();
   bool begun = keeper_after_fork();
   if (!heaps_orphan(mine, inside) && !begun && !unfinished) return;
   owners_reset(inside, unfinished);

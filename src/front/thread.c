@@ -62,7 +62,7 @@ static bool holes_are_worth_it(void) {
 static void purge_new_holes(void) {
   static _Atomic uint64_t settled;
   uint64_t units = purge_peak_units(), before = load_relaxed(&settled);
-  if (before == units) return;
+  if (before >= units) return; /* another thread may have seen more */
   store_relaxed(&settled, units);
   bool high = pressure_now() >= PRESSURE_HIGH;
   if (!high && !purge_growth_pays()) return;

@@ -118,8 +118,8 @@ void large_free(unit_t *first) {
   huge_learn(unit, units);
   /* The next of calloc's would give them back in any case: so they need not wait for it. */
   bool fresh = first->zeroed && zeroed_by_kernel(load_relaxed(&first->bytes)) && option_get(OPTION_decay_ms) >= 0;
+  units_leave(unit, units); /* first: in a fork's child a large block that is not live would be nobody's, and a claim is undone */
   if (fresh) (void)purge_span_to_free(unit, units);
-  units_leave(unit, units);
   span_free(unit, units);
 }
 

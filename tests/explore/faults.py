@@ -167,11 +167,11 @@ FAULTS = [
      "  if (heap != NULL) *list = heap->link;\n  return heap;",
      "  return heap;", "two_adopters"),
     ("lock_not_released", "front/supply.c",
-     """  heap_set_thread(heap, thread_self());
+     """  drain_note(heap);
   heap_unlock(heap);
-""",
-     """  heap_set_thread(heap, thread_self());
-""", "first_use"),
+  memset""",
+     """  drain_note(heap);
+  memset""", "first_use"),
     ("refilled_without_lock", "front/supply.c",
      """  heap_lock(heap);
   if (!load_relaxed(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
@@ -244,6 +244,7 @@ FAULTS = [
     ("handed_over_unseen", "front/handover.c", "bool same = load_relaxed(&handovers[i].heap) == heap;", "bool same = true;", "handed_over"),
     ("handed_over_without_lock", "front/handover.c", "if (heap == NULL || !lock_try_if_free(&heap->owner.lock)) return;",
      "if (heap == NULL) return;", "handed_over"),
+    ("left_counted_as_before_a_fork", "front/repair.c", "  handover_after_fork();\n", "", "handed_over_forked"),
     ("repair_left_unfinished", "front/repair.c", " && !begun && !unfinished) return;", " && !begun) return;", "forked_again"),
     ("lists_left_unfinished", "front/repair.c", "(!mine && (unfinished || load_relaxed", "(!mine && ((unfinished && false) || load_relaxed", "forked_again"),
     ("unfinished_noted_late", "front/repair.c",

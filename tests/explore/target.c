@@ -88,6 +88,14 @@ void target_age_handovers(void) {
   thread_leave();
 }
 
+bool target_handovers_counted(void) {
+  int64_t bytes = 0;
+  for (unsigned i = 0; i < HANDOVERS; i++) {
+    if (load_relaxed(&handovers[i].heap) != NULL) bytes += load_relaxed(&handovers[i].bytes);
+  }
+  return load_relaxed(&left_bytes) == bytes;
+}
+
 void target_bar_above(size_t size) {
   bin_t *bin = heap_bin_for(thread_heap, size);
   intptr_t top = racy_load(&bin->top);

@@ -24,6 +24,8 @@ void target_trim_others(void);
 void target_age_kept(void);
 /* One look at what threads that have ended have left in their bins; the second one empties them. */
 void target_age_handovers(void);
+/* Whether the bytes of what is left add up to what is known of them. */
+bool target_handovers_counted(void);
 /* What the running thread has taken last was barred when it was on its way; and what a drain does from there on. */
 void target_bar_above(size_t size);
 void target_take_barred(void);

@@ -1248,6 +1248,22 @@ TEST(slow_paths_bring_in_what_others_have_freed) {
   CHECK_EQ(check_census().remote, 0);
 }
 
+static void is_no_block(void *start) { CHECK_EQ(load_relaxed(&unit_at((uint32_t)region_unit(start))->kind), UNIT_FREE); }
+
+/* A fork meanwhile finds no large block that is not live. */
+TEST(a_block_of_callocs_is_none_while_its_pages_go_back) {
+  start_heap();
+  CHECK(option_set(OPTION_decay_ms, 1000));
+  char *block = block_alloc_zeroed((size_t)64 << 20);
+  REQUIRE(block != NULL);
+  memset(block, 1, (size_t)64 << 20);
+  fake_os_during(FAKE_PURGE, is_no_block);
+  uint64_t calls = fake_os_calls(FAKE_ONLY(FAKE_PURGE));
+  block_free(block, 0, "free");
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), calls + 1);
+  fake_os_during(FAKE_PURGE, NULL);
+}
+
 static void *allocate_trim_and_leave(void *blocks) {
   (void)allocate_and_leave(blocks);
   heap_trim(thread_heap);

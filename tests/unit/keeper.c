@@ -553,6 +553,42 @@ TEST(a_child_gets_its_own) {
   CHECK_EQ(keeper_starts(), 2);
 }
 
+/* A thread with much in its bins that is not there in the child. */
+static void *fill_and_vanish(void *heap) {
+  fill_bins();
+  *(heap_t **)heap = thread_heap;
+  pthread_barrier_wait(&all_have); /* no two of them have the same number */
+  thread_fast_heap = &heap_none;
+  thread_heap = NULL;
+  return NULL;
+}
+
+static void fork_and_rest(void) {
+  thread_before_fork();
+  thread_after_fork();
+  leave_idle((size_t)1 << 20);
+}
+
+TEST(what_a_child_finds_in_the_bins_of_gone_threads_goes_back) {
+  enum { THREADS = 4 };
+  heap_t *heaps[THREADS];
+  start();
+  REQUIRE(thread_attach() != NULL && option_set(OPTION_keeper, 0));
+  pthread_t others[THREADS];
+  REQUIRE(pthread_barrier_init(&all_have, NULL, THREADS) == 0);
+  for (int i = 0; i < THREADS; i++) REQUIRE(pthread_create(&others[i], NULL, fill_and_vanish, &heaps[i]) == 0);
+  for (int i = 0; i < THREADS; i++) REQUIRE(pthread_join(others[i], NULL) == 0);
+  REQUIRE(drain_waiting() >= (uint64_t)4 << 20 && option_set(OPTION_keeper, 1));
+  meanwhile = not_for_ever;
+  fork_and_rest();
+  CHECK_EQ(keeper_starts(), 1);
+  CHECK_EQ(drain_waiting(), 0);
+  for (int i = 0; i < THREADS; i++) {
+    CHECK_EQ(load_relaxed(&heaps[i]->state), HEAP_ORPHAN);
+    for (unsigned c = 0; c < CLASS_ZERO; c++) CHECK(!heaps[i]->has_bin[c] || bin_count(heap_bin(heaps[i], c)) == 0);
+  }
+}
+
 /* ---- holes ---- */
 
 static char *small[SMALL_BLOCKS];
