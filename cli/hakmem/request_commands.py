@@ -59,8 +59,7 @@ def collect_command(seconds: float, process: int) -> None:
     """Have a process give back to the system what it can, as malloc_trim(3) would, and tell what its resident set was and is.
 
     A thread of the process does it at its next allocation that is not from its own free blocks, or the thread that gives memory back, where
-    there is one; it may take a while in a large heap. What other threads keep for reuse stays. The exit code is 1 if nobody did within
-    the time; then the request is taken back.
+    there is one; it may take a while in a large heap. The exit code is 1 if nobody did within the time; then the request is taken back.
     """
     from hakmem import memory, outside_events
     from hakmem.render import byte_text

@@ -109,7 +109,7 @@ HAK_API HAK_MUST_USE size_t hak_malloc_batch(size_t size, size_t count, void **b
 HAK_API void hak_free_batch(void **blocks, size_t count);
 
 /* Gives memory back: the calling thread's cached blocks, most of other threads', pending remote frees, every free page. With force false,
- * nothing of other threads', and pages that have been free for the decay time. Returns the bytes returned to the operating system. */
+ * nothing of threads that run, and pages that have been free for the decay time. Returns the bytes returned to the operating system. */
 HAK_API size_t hak_collect(bool force);
 
 /* ---- The libc statistics names ---- since 0.1 */
@@ -125,13 +125,13 @@ HAK_API int hak_malloc_info(int options, FILE *stream);
 
 /* glibc's mallinfo2, field by field; bytes but for the counts. */
 typedef struct hak_mallinfo {
-  size_t arena;    /* block memory in all */
-  size_t ordblks;  /* slabs in use, a count */
-  size_t smblks;   /* 0 */
-  size_t hblks;    /* large blocks live, a count */
-  size_t hblkhd;   /* 0: large blocks are part of arena */
-  size_t usmblks;  /* 0 */
-  size_t fsmblks;  /* cached in bins */
+  size_t arena; /* block memory in all */
+  size_t ordblks; /* slabs in use, a count */
+  size_t smblks; /* 0 */
+  size_t hblks; /* large blocks live, a count */
+  size_t hblkhd; /* 0: large blocks are part of arena */
+  size_t usmblks; /* 0 */
+  size_t fsmblks; /* cached in bins */
   size_t uordblks; /* live blocks */
   size_t fordblks; /* arena less uordblks */
   size_t keepcost; /* what malloc_trim could give back at once */
@@ -145,38 +145,38 @@ HAK_API hak_mallinfo_t hak_mallinfo2(void);
  * skewed by operations under way.  Sources: [census] walks slab records and bins, [counter] is an atomic counter kept on slow paths, [os]
  * asks the kernel, [clock] measures.  Later versions add fields at the end alone. */
 typedef struct hak_stats {
-  uint32_t struct_size;     /* set by the caller to sizeof(hak_stats_t); afterwards, how many bytes are filled */
-  uint32_t classes;         /* number of size classes; the last is that of malloc(0) */
-  uint64_t requested;       /* estimate: live bytes less an estimate of rounding [census] */
-  uint64_t live;            /* in blocks held by the program [census] */
-  uint64_t cached;          /* in blocks in thread bins, ready for reuse [census] */
-  uint64_t remote;          /* in blocks freed by other threads, not yet collected [census] */
-  uint64_t slab_free;       /* free blocks inside slabs in use, and their tails [census] */
-  uint64_t span_free;       /* free units of committed superslabs [census] */
-  uint64_t purge_pending;   /* the part of span_free that has been touched and not yet given back [census] */
-  uint64_t metadata;        /* records, maps, bitmaps and heaps, touched or not [counter] */
-  uint64_t committed;       /* readable and writable block memory: live + cached + remote + slab_free + span_free */
-  uint64_t reserved;        /* address space mapped, for blocks and metadata [counter] */
-  uint64_t resident;        /* resident set of the whole process [os] */
-  uint64_t superslabs;      /* superslabs with any committed unit, a count [counter] */
-  uint64_t slabs;           /* slabs in use, a count [census] */
-  uint64_t large_blocks;    /* live ones, a count [census] */
-  uint64_t mappings;        /* mappings of the whole process, a count [os] */
-  uint64_t heaps;           /* heaps of threads, used and orphaned, and of hak_heap_new, a count [counter] */
-  uint64_t heaps_orphaned;  /* heaps whose thread has exited, a count [counter] */
-  uint64_t refills;         /* bins refilled from slabs, a count [counter] */
-  uint64_t refill_blocks;   /* blocks those brought, a count [counter] */
-  uint64_t flushes;         /* bins that gave blocks back, a count [counter] */
-  uint64_t flush_blocks;    /* blocks those gave, a count [counter] */
-  uint64_t bin_hits;        /* estimate: allocations served from bins without a refill, a count */
-  uint64_t remote_frees;    /* blocks freed by a thread that does not own them, once their owner has them back, a count [counter] */
-  uint64_t large_allocs;    /* large blocks allocated so far, a count [counter] */
-  uint64_t large_frees;     /* large blocks freed so far, a count [counter] */
-  uint64_t bins_grown;      /* bins made larger, as their use asked for, a count [counter] */
-  uint64_t bins_shrunk;     /* bins made smaller after disuse, a count [counter] */
-  uint64_t purged;          /* bytes of free spans given back to the kernel so far [counter] */
-  uint64_t holes_purged;    /* bytes of free pages in partly used slabs given back so far [counter] */
-  uint64_t populated;       /* bytes of slabs brought in by one call instead of a fault a page, so far [counter] */
+  uint32_t struct_size; /* set by the caller to sizeof(hak_stats_t); afterwards, how many bytes are filled */
+  uint32_t classes; /* number of size classes; the last is that of malloc(0) */
+  uint64_t requested; /* estimate: live bytes less an estimate of rounding [census] */
+  uint64_t live; /* in blocks held by the program [census] */
+  uint64_t cached; /* in blocks in thread bins, ready for reuse [census] */
+  uint64_t remote; /* in blocks freed by other threads, not yet collected [census] */
+  uint64_t slab_free; /* free blocks inside slabs in use, and their tails [census] */
+  uint64_t span_free; /* free units of committed superslabs [census] */
+  uint64_t purge_pending; /* the part of span_free that has been touched and not yet given back [census] */
+  uint64_t metadata; /* records, maps, bitmaps and heaps, touched or not [counter] */
+  uint64_t committed; /* readable and writable block memory: live + cached + remote + slab_free + span_free */
+  uint64_t reserved; /* address space mapped, for blocks and metadata [counter] */
+  uint64_t resident; /* resident set of the whole process [os] */
+  uint64_t superslabs; /* superslabs with any committed unit, a count [counter] */
+  uint64_t slabs; /* slabs in use, a count [census] */
+  uint64_t large_blocks; /* live ones, a count [census] */
+  uint64_t mappings; /* mappings of the whole process, a count [os] */
+  uint64_t heaps; /* heaps of threads, used and orphaned, and of hak_heap_new, a count [counter] */
+  uint64_t heaps_orphaned; /* heaps whose thread has exited, a count [counter] */
+  uint64_t refills; /* bins refilled from slabs, a count [counter] */
+  uint64_t refill_blocks; /* blocks those brought, a count [counter] */
+  uint64_t flushes; /* bins that gave blocks back, a count [counter] */
+  uint64_t flush_blocks; /* blocks those gave, a count [counter] */
+  uint64_t bin_hits; /* estimate: allocations served from bins without a refill, a count */
+  uint64_t remote_frees; /* blocks freed by a thread that does not own them, once their owner has them back, a count [counter] */
+  uint64_t large_allocs; /* large blocks allocated so far, a count [counter] */
+  uint64_t large_frees; /* large blocks freed so far, a count [counter] */
+  uint64_t bins_grown; /* bins made larger, as their use asked for, a count [counter] */
+  uint64_t bins_shrunk; /* bins made smaller after disuse, a count [counter] */
+  uint64_t purged; /* bytes of free spans given back to the kernel so far [counter] */
+  uint64_t holes_purged; /* bytes of free pages in partly used slabs given back so far [counter] */
+  uint64_t populated; /* bytes of slabs brought in by one call instead of a fault a page, so far [counter] */
   uint64_t lead_slabs; /* slabs taken so that fewer collections of remote frees are needed (HAKMEM_LEAD), so far, a count [counter] */
   uint64_t superslabs_moved; /* superslabs whose pages changed their address instead of being copied or faulted in, a count [counter] */
   uint64_t superslabs_huge; /* superslabs that may be huge pages now, a count [counter] */

@@ -20,23 +20,24 @@ static _Atomic bool unable; /* no barrier could be had when last asked: older ke
 
 HAK_INLINE bool is_drained(heap_t *heap, const heap_t *mine) { return heap != mine && load_relaxed(&heap->owner.thread) > OWNER_OF_MANY; }
 
-/* But for the uppermost of each bin, which stay. */
+/* But for the uppermost of each bin, which stay; 0 where it is too little to be taken from a thread that rests. */
 static int64_t bins_drainable(heap_t *heap) {
   int64_t bytes = 0;
+  if (!is_drained(heap, NULL)) return 0;
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     uint32_t count = bin_count(heap_bin(heap, c));
     if (HAK_SECURE) count += quarantine_waiting(heap, c);
     if (count > BIN_REACH) bytes += (int64_t)(count - BIN_REACH) * class_info[c].size;
   }
-  return bytes;
+  return bytes >= RESTING_BYTES ? bytes : 0;
 }
 
 void drain_note(heap_t *heap) {
   uint32_t units = kept_units(&heap->owner.kept);
   store_relaxed(&heap->rest.noted_units, units);
-  int64_t bytes = (int64_t)(units * HAK_UNIT) + (is_drained(heap, NULL) ? bins_drainable(heap) : 0);
-  add_relaxed(&drainable, bytes - heap->rest.noted);
-  heap->rest.noted = bytes;
+  int64_t bytes = (int64_t)(units * HAK_UNIT) + bins_drainable(heap);
+  add_relaxed(&drainable, bytes - load_relaxed(&heap->rest.noted));
+  store_relaxed(&heap->rest.noted, bytes);
 }
 
 uint64_t drain_waiting(void) {
@@ -144,8 +145,8 @@ static bool age_kept(heap_t *heap) {
 
 /* What a fork's child finds in the bins of a thread that it has not: nobody takes it, and no barrier is needed. */
 static bool drain_gone(heap_t *heap) {
-  if (load_relaxed(&heap->owner.thread) != 0 || !lock_try_if_free(&heap->owner.lock)) return false;
-  bool gone = load_relaxed(&heap->owner.thread) == 0 && heap->rest.noted != 0;
+  if (load_relaxed(&heap->owner.thread) != 0 || load_relaxed(&heap->rest.noted) == 0 || !lock_try_if_free(&heap->owner.lock)) return false;
+  bool gone = load_relaxed(&heap->owner.thread) == 0;
   if (gone) {
     (void)kept_release(&heap->owner.kept);
     drain_empty(heap);
@@ -155,13 +156,21 @@ static bool drain_gone(heap_t *heap) {
   return gone;
 }
 
-/* Whether it has rested for long enough. */
+/* A thread that has rested since may have taken out by hits what was noted: nobody else would say that there is nothing to wait for. */
+static void note_less(heap_t *heap) {
+  if (load_relaxed(&heap->rest.noted) == 0 || !lock_try_if_free(&heap->owner.lock)) return;
+  drain_note(heap);
+  owner_unlock(&heap->owner);
+}
+
+/* Whether it has rested for long enough, and there is something to take. */
 static bool heap_rests(heap_t *heap) {
-  uint64_t activity = is_drained(heap, NULL) && bins_drainable(heap) >= RESTING_BYTES ? heap_activity(heap) : 0;
-  bool same = activity != 0 && activity == heap->rest.activity;
+  uint64_t activity = is_drained(heap, NULL) ? heap_activity(heap) : 0;
+  bool same = activity != 0 && activity == heap->rest.activity, worth = bins_drainable(heap) > 0;
   heap->rest.activity = activity;
-  if (!same) heap->rest.looks = 0;
+  if (!same || !worth) heap->rest.looks = 0;
   else if (heap->rest.looks < RESTING_LOOKS) heap->rest.looks++;
+  if (same && !worth) note_less(heap);
   return heap->rest.looks == RESTING_LOOKS;
 }
 
@@ -180,7 +189,7 @@ uint64_t drain_resting(uint32_t *aging) {
 /* A fork may fall between the two stores of a note. */
 HAK_COLD void drain_after_fork(void) {
   int64_t bytes = 0;
-  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) bytes += heap->rest.noted;
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) bytes += load_relaxed(&heap->rest.noted);
   store_relaxed(&drainable, bytes);
   store_relaxed(&draining, 0);
 }

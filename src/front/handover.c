@@ -38,7 +38,7 @@ static unsigned place_take(heap_t *heap) {
   for (unsigned i = 0; i < HANDOVERS; i++) {
     heap_t *none = NULL;
     if (load_relaxed(&handovers[i].heap) != NULL) continue;
-    if (atomic_compare_exchange_strong_explicit(&handovers[i].heap, &none, heap, memory_order_relaxed, memory_order_relaxed)) return i;
+    if (atomic_compare_exchange_strong_explicit(&handovers[i].heap, &none, heap, memory_order_acquire, memory_order_relaxed)) return i;
   }
   return HANDOVERS;
 }
@@ -50,7 +50,6 @@ bool handover_leave(heap_t *heap) {
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     if (load_relaxed(&heap->owner.slab_count[c]) != 1) bin_empty(heap_bin(heap, c), &heap->owner);
   }
-  slab_release_empty(&heap->owner);
   bytes += load_relaxed(&heap->owner.free_bytes);
   store_relaxed(&handovers[i].aged, false);
   store_relaxed(&handovers[i].bytes, bytes);
@@ -59,9 +58,10 @@ bool handover_leave(heap_t *heap) {
   return true;
 }
 
+/* Its bytes are counted before the next heap's are written. */
 static void place_leave(unsigned i) {
   add_relaxed(&left_bytes, -load_relaxed(&handovers[i].bytes));
-  store_relaxed(&handovers[i].heap, NULL);
+  store_release(&handovers[i].heap, NULL);
 }
 
 void handover_end(heap_t *heap) {
@@ -78,7 +78,6 @@ static void handover_look(unsigned i, bool now) {
   if (same && (now || load_relaxed(&handovers[i].aged))) {
     place_leave(i);
     drain_empty(heap);
-    slab_release_empty(&heap->owner);
   } else if (same) {
     store_relaxed(&handovers[i].aged, true);
   }

@@ -43,8 +43,8 @@ typedef struct heap_counts {
 typedef struct heap_rest {
   uint64_t activity; /* the keeper's, as the next */
   uint8_t looks;
-  int64_t noted;     /* bytes; with owner.lock, as the next two */
-  uint32_t grown;    /* budget.grown at the time */
+  _Atomic int64_t noted;        /* bytes; with owner.lock, as the next two */
+  uint32_t grown;               /* budget.grown at the time */
   _Atomic uint32_t noted_units; /* of them, what the thread keeps of large blocks */
 } heap_rest_t;
 

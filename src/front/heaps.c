@@ -220,7 +220,10 @@ void heaps_end_named(heap_t *heap, heap_state_t state) {
   lock_release(&lists_lock);
 }
 
+/* Not if a signal handler has taken it again meanwhile, for the thread that is about to end: it then ends once more. */
 static void heap_leave(heap_t *heap, heap_state_t state) {
+  bool ended = state == HEAP_ORPHAN || state == HEAP_BARE;
+  if (ended && load_relaxed(&heap->owner.thread) != 0) return;
   chain_remove(bucket_of(heap->thread), heap);
   owner_add(&attached_count, (uint32_t)-1);
   heap->thread = 0;

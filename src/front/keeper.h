@@ -1,7 +1,7 @@
 /* keeper.h - the thread that gives memory back in a process that has gone idle.
  *
- * It is started when much lies idle, or waits for threads that sleep, acts
- * only while the program itself takes no slow path, and ends when nothing is
+ * It is started when much lies idle, or waits for threads that sleep, does
+ * what is due by time while it is there, and ends when nothing is
  * left: a process at rest has no thread of ours.  Where the limit of a container is known it stays while much lies
  * idle, and looks at that.  libc does not know it: a process that it sees as
  * single-threaded keeps its cheap locks, and nothing of libc's is locked or allocated to start it.

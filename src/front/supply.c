@@ -144,9 +144,9 @@ void heap_detach(heap_t *heap) {
   (void)kept_release(&heap->owner.kept);
   heap->owner.orphan = true;
   heap_set_thread(heap, 0);
-  if (!handover_leave(heap)) drain_empty(heap);
   (void)remote_collect(&heap->owner);
-  slab_release_empty(&heap->owner);
+  slab_release_empty(&heap->owner); /* from here on they end as they become free */
+  if (!handover_leave(heap)) drain_empty(heap);
   bool has_slabs = owner_has_slabs(&heap->owner);
   owner_unlock(&heap->owner);
   if (heaps_keep(heap, has_slabs ? UINT32_MAX : ORPHANS_KEPT)) return;

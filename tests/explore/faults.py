@@ -142,15 +142,15 @@ FAULTS = [
      "double_free"),
     ("gone_after_unlock", "front/supply.c",
      """  heap_set_thread(heap, 0);
-  if (!handover_leave(heap)) drain_empty(heap);
   (void)remote_collect(&heap->owner);
-  slab_release_empty(&heap->owner);
+  slab_release_empty(&heap->owner); /* from here on they end as they become free */
+  if (!handover_leave(heap)) drain_empty(heap);
   bool has_slabs = owner_has_slabs(&heap->owner);
   owner_unlock(&heap->owner);
 """,
-     """  if (!handover_leave(heap)) drain_empty(heap);
-  (void)remote_collect(&heap->owner);
+     """  (void)remote_collect(&heap->owner);
   slab_release_empty(&heap->owner);
+  if (!handover_leave(heap)) drain_empty(heap);
   bool has_slabs = owner_has_slabs(&heap->owner);
   owner_unlock(&heap->owner);
   heap_set_thread(heap, 0);

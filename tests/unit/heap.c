@@ -527,6 +527,17 @@ TEST(who_first_frees_an_orphans_block_gets_its_heap) {
   }
 }
 
+/* As where a signal handler of the thread allocates between the two steps of its end. */
+TEST(a_heap_that_is_taken_again_is_no_orphan) {
+  start_heap();
+  heap_t *heap = thread_attach();
+  REQUIRE(heap != NULL);
+  CHECK(heaps_keep(heap, UINT32_MAX));
+  heaps_give(heap, HEAP_BARE);
+  CHECK(load_relaxed(&heap->state) == HEAP_ATTACHED && heap->thread == thread_self());
+  CHECK(heaps_attached() == 1 && heaps_orphaned() == 0);
+}
+
 /* ---- what a thread that ends leaves in its bins ---- */
 
 enum { LEFT_SIZE = 1000, LEFT_FEW = 40 /* in one slab */ };

@@ -18,6 +18,7 @@
 #include "kit/request.h"
 #include "space/ledger.h"
 #include "slab/hole.h"
+#include "slab/remote.h"
 #include "space/purge.h"
 #include "space/span.h"
 #include "unit.h"
@@ -552,6 +553,65 @@ TEST(a_child_gets_its_own) {
   CHECK(meanwhile == NULL);
   CHECK_EQ(keeper_starts(), 2);
 }
+
+/* ---- bins that hold little ---- */
+
+enum { LITTLE = 400 };
+static pthread_barrier_t little_taken, little_done;
+
+static void note(void) {
+  lock_acquire(&thread_heap->owner.lock);
+  drain_note(thread_heap);
+  owner_unlock(&thread_heap->owner);
+}
+
+/* So little in each that it stays there, and 4 MiB in all. */
+static void *free_little(void *unused) {
+  enum { FREED = 24 };
+  void *blocks[FREED];
+  CHECK(thread_attach() != NULL); /* a thread that takes little would have none */
+  for (int i = 0; i < FREED; i++) CHECK((blocks[i] = block_alloc(SMALL_SIZE)) != NULL);
+  for (int i = 0; i < FREED; i++) block_free(blocks[i], 0, "free");
+  note();
+  pthread_barrier_wait(&little_taken);
+  pthread_barrier_wait(&little_done);
+  return unused;
+}
+
+/* It is noted that there is much, of which hits, which note nothing, take the most. */
+static void *free_much_and_take(void *unused) {
+  enum { FREED = 64, TAKEN = 48 };
+  void *blocks[FREED];
+  CHECK(thread_attach() != NULL);
+  for (int i = 0; i < FREED; i++) CHECK((blocks[i] = block_alloc(SMALL_SIZE)) != NULL);
+  for (int i = 0; i < FREED; i++) block_free(blocks[i], 0, "free");
+  note();
+  CHECK(bin_count(heap_bin_for(thread_heap, SMALL_SIZE)) > TAKEN);
+  for (int i = 0; i < TAKEN; i++) CHECK((blocks[i] = block_alloc(SMALL_SIZE)) != NULL);
+  pthread_barrier_wait(&little_taken);
+  pthread_barrier_wait(&little_done);
+  for (int i = 0; i < TAKEN; i++) block_free(blocks[i], 0, "free");
+  return unused;
+}
+
+static void end_beside(void *(*run)(void *)) {
+  static pthread_t threads[LITTLE];
+  start();
+  fake_os_set_barrier(barrier);
+  REQUIRE(thread_attach() != NULL);
+  REQUIRE(pthread_barrier_init(&little_taken, NULL, LITTLE + 1) == 0 && pthread_barrier_init(&little_done, NULL, LITTLE + 1) == 0);
+  for (int i = 0; i < LITTLE; i++) REQUIRE(pthread_create(&threads[i], NULL, run, NULL) == 0);
+  pthread_barrier_wait(&little_taken);
+  meanwhile = not_for_ever;
+  leave_idle((size_t)50 << 20);
+  CHECK(keeper_starts() > 0 && drain_waiting() < HAK_UNIT);
+  meanwhile = NULL;
+  pthread_barrier_wait(&little_done);
+  for (int i = 0; i < LITTLE; i++) pthread_join(threads[i], NULL);
+}
+
+TEST(it_ends_where_each_of_many_threads_has_little) { end_beside(free_little); }
+TEST(it_ends_where_many_threads_have_less_than_was_noted) { end_beside(free_much_and_take); }
 
 /* A thread with much in its bins that is not there in the child. */
 static void *fill_and_vanish(void *heap) {
