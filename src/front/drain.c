@@ -177,7 +177,8 @@ static bool heap_rests(heap_t *heap) {
 uint64_t drain_resting(uint32_t *aging) {
   bool any = false, aged = false;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    aged |= age_kept(heap) | drain_gone(heap);
+    aged |= age_kept(heap);
+    aged |= drain_gone(heap);
     *aging += kept_units(&heap->owner.kept) > 0;
     bool rests = heap_rests(heap);
     any |= rests;
