@@ -160,6 +160,7 @@ FAULTS = [
   heap_lock(heap);
 """,
      """void heap_detach(heap_t *heap) {
+  store_relaxed(&heap->owner.thread, 0);
   heaps_give(heap, HEAP_ORPHAN);
   heap_lock(heap);
 """, "narrow.exiting.same.*"),
