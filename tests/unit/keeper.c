@@ -598,10 +598,11 @@ static void end_beside(void *(*run)(void *)) {
   static pthread_t threads[LITTLE];
   start();
   fake_os_set_barrier(barrier);
-  REQUIRE(thread_attach() != NULL);
+  REQUIRE(thread_attach() != NULL && option_set(OPTION_keeper, 0));
   REQUIRE(pthread_barrier_init(&little_taken, NULL, LITTLE + 1) == 0 && pthread_barrier_init(&little_done, NULL, LITTLE + 1) == 0);
   for (int i = 0; i < LITTLE; i++) REQUIRE(pthread_create(&threads[i], NULL, run, NULL) == 0);
   pthread_barrier_wait(&little_taken);
+  CHECK(option_set(OPTION_keeper, 1));
   meanwhile = not_for_ever;
   leave_idle((size_t)50 << 20);
   CHECK(keeper_starts() > 0 && drain_waiting() < HAK_UNIT);
