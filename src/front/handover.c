@@ -27,9 +27,8 @@ static int64_t bins_bytes(heap_t *heap) {
 }
 
 /* The secure library gives all back: what waits in quarantine would wait for good. */
-static bool may_stay(heap_t *heap) {
+static bool may_stay(int64_t bytes) {
   if (HAK_SECURE || option_get(OPTION_decay_ms) <= 0 || pressure_now() != PRESSURE_FAR) return false;
-  int64_t bytes = bins_bytes(heap);
   return bytes > 0 && bytes <= HANDOVER_BYTES;
 }
 
@@ -44,9 +43,9 @@ static unsigned place_take(heap_t *heap) {
 }
 
 bool handover_leave(heap_t *heap) {
-  unsigned i = may_stay(heap) ? place_take(heap) : HANDOVERS;
-  if (i == HANDOVERS) return false;
   int64_t bytes = bins_bytes(heap);
+  unsigned i = may_stay(bytes) ? place_take(heap) : HANDOVERS;
+  if (i == HANDOVERS) return false;
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     if (load_relaxed(&heap->owner.slab_count[c]) != 1) bin_empty(heap_bin(heap, c), &heap->owner);
   }

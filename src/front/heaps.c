@@ -220,10 +220,12 @@ void heaps_end_named(heap_t *heap, heap_state_t state) {
   lock_release(&lists_lock);
 }
 
-/* Not if a signal handler has taken it again meanwhile, for the thread that is about to end: it then ends once more. */
+/* A signal handler of the thread that is about to end has taken its heap again: so the thread ends once more. */
+static bool is_taken_again(const heap_t *heap) { return load_relaxed(&heap->owner.thread) != 0; }
+
 static void heap_leave(heap_t *heap, heap_state_t state) {
   bool ended = state == HEAP_ORPHAN || state == HEAP_BARE;
-  if (ended && load_relaxed(&heap->owner.thread) != 0) return;
+  if (ended && is_taken_again(heap)) return;
   chain_remove(bucket_of(heap->thread), heap);
   owner_add(&attached_count, (uint32_t)-1);
   heap->thread = 0;
@@ -239,7 +241,7 @@ void heaps_give(heap_t *heap, heap_state_t state) {
 
 bool heaps_keep(heap_t *heap, uint32_t most) {
   lock_acquire(&lists_lock);
-  bool kept = heaps_orphaned() < most;
+  bool kept = is_taken_again(heap) || heaps_orphaned() < most;
   if (kept) heap_leave(heap, HEAP_ORPHAN);
   lock_release(&lists_lock);
   return kept;

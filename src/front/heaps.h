@@ -22,7 +22,7 @@ HAK_CHECKED heap_t *heaps_take_empty(uintptr_t thread);
 void heaps_end_named(heap_t *heap, heap_state_t state);
 /* An attached heap is its thread's no more: an orphan, one without bins, shared or named. */
 void heaps_give(heap_t *heap, heap_state_t state);
-/* The same: an orphan. False, and nothing done, if there are so many already. */
+/* The same: an orphan. False, and nothing done, if there are so many already; not where its thread has it again. */
 HAK_CHECKED bool heaps_keep(heap_t *heap, uint32_t most);
 /* How many heaps threads have / are orphans. */
 uint32_t heaps_attached(void);

@@ -533,6 +533,7 @@ TEST(a_heap_that_is_taken_again_is_no_orphan) {
   heap_t *heap = thread_attach();
   REQUIRE(heap != NULL);
   CHECK(heaps_keep(heap, UINT32_MAX));
+  CHECK(heaps_keep(heap, 0)); /* nor are its bins given back */
   heaps_give(heap, HEAP_BARE);
   CHECK(load_relaxed(&heap->state) == HEAP_ATTACHED && heap->thread == thread_self());
   CHECK(heaps_attached() == 1 && heaps_orphaned() == 0);
