@@ -20,9 +20,9 @@
 #include <sys/mman.h>
 
 #include "base/bits.h"
-#include "os/lock.h"
 #include "os/os.h"
 #include "os/syscall.h"
+#include "front/repair.h"
 #include "kit/fault.h"
 #include "kit/options.h"
 
@@ -137,13 +137,12 @@ static bool redirect(void) {
 
 /* Once. */
 static HAK_COLD bool redirected_all(void) {
-  static lock_t lock;
   static bool tried, done;
-  lock_acquire(&lock);
+  lock_acquire(&loader_lock);
   if (!tried) done = redirect();
   tried = true;
   bool result = done;
-  lock_release(&lock);
+  lock_release(&loader_lock);
   return result;
 }
 

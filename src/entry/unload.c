@@ -10,10 +10,10 @@
 #include <link.h>
 #include <string.h>
 
-#include "os/lock.h"
 #include "os/module.h"
 #include "os/os.h"
 #include "os/syscall.h"
+#include "front/repair.h"
 #include "kit/closed.h"
 #include "kit/site.h"
 
@@ -87,11 +87,10 @@ static HAK_COLD void path_complete(code_t *code) {
 }
 
 static HAK_COLD void loaded_compare(loaded_t *loaded) {
-  static lock_t lock;
   uint64_t before = loaded->removed;
   (void)dl_iterate_phdr(module_keep, loaded);
   if (loaded->removed == before) return;
-  lock_acquire(&lock);
+  lock_acquire(&loader_lock);
   site_forget();
   for (uint32_t i = 0; i < loaded->count; i++) {
     code_t *code = &loaded->codes[i];
@@ -99,7 +98,7 @@ static HAK_COLD void loaded_compare(loaded_t *loaded) {
     path_complete(code);
     closed_enter(code);
   }
-  lock_release(&lock);
+  lock_release(&loader_lock);
 }
 
 HAK_API HAK_COLD int dlclose(void *handle) {

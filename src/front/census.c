@@ -93,8 +93,7 @@ static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uin
   return units > 0 ? units : 1;
 }
 
-/* No thread has it, and the program neither. */
-static bool is_ownerless(const heap_t *heap) { return load_relaxed(&heap->owner.thread) == 0; }
+static bool is_orphan(const heap_t *heap) { return load_relaxed(&heap->state) == HEAP_ORPHAN; }
 
 /* Bare heaps are spare memory, nobody's: what their bins have counted is in bins_retired. */
 static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
@@ -102,7 +101,7 @@ static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     bool bare = load_relaxed(&heap->state) == HEAP_BARE;
     stats->heaps += !bare;
-    stats->heaps_orphaned += !bare && is_ownerless(heap);
+    stats->heaps_orphaned += is_orphan(heap);
     stats->remote_frees += load_relaxed(&heap->owner.remote_frees);
     stats->large_allocs += load_relaxed(&heap->owner.kept.takes);
     stats->large_frees += load_relaxed(&heap->owner.kept.puts);
@@ -201,7 +200,7 @@ HAK_COLD void census_take(hak_stats_t *stats, hak_class_stats_t *of_class) {
 
 static void census_of(heap_t *heap, hak_heap_stats_t *stats) {
   *stats = (hak_heap_stats_t){
-      .orphaned = is_ownerless(heap),
+      .orphaned = is_orphan(heap),
       .remote_frees = load_relaxed(&heap->owner.remote_frees),
   };
   for (unsigned c = 0; c < CLASS_COUNT; c++) {

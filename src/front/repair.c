@@ -128,11 +128,14 @@ static void heap_repair(heap_t *mine, bool unfinished) {
   slabs_recover();
 }
 
+lock_t loader_lock;
+
 HAK_COLD void heap_after_fork(heap_t *mine) {
   if (!os_fork_claim(thread_self())) return;
   store_relaxed(&repaired, true);
   event_after_fork();
   request_after_fork();
+  lock_abandon(&loader_lock, true);
   bool unfinished = load_relaxed(&repairing);
   store_relaxed(&repairing, true);
   atomic_signal_fence(memory_order_seq_cst);

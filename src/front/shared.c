@@ -20,7 +20,7 @@ static heap_t *_Atomic shared[SHARED_HEAPS];
 /* Its lock is what gives it to a thread, for one block at a time; to the frees it is an orphan. */
 static heap_t *shared_make(heap_t *_Atomic *entry) {
   heap_t *none = NULL;
-  heap_t *heap = heaps_take((uintptr_t)&none, NULL); /* the number of no thread, and of no other call */
+  heap_t *heap = heaps_take_empty((uintptr_t)&none); /* the number of no thread, and of no other call */
   if (heap == NULL) return NULL;
   bool first = atomic_compare_exchange_strong(entry, &none, heap);
   heap_lock(heap);

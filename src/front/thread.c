@@ -116,10 +116,11 @@ bool thread_leave_unchanged(void) {
   return false;
 }
 
-/* From a slow path, which counts as one with a heap or without. */
+/* From a slow path, which counts as one with a heap or without.  A signal handler may have taken that heap just before. */
 static void thread_heap_set(heap_t *heap) {
-  thread_show_inside(heap, true);
   heap_t *before = thread_heap;
+  if (before == heap) return;
+  thread_show_inside(heap, true);
   thread_heap = heap;
   thread_show_inside(before, false);
 }

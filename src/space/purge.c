@@ -276,7 +276,7 @@ size_t purge_due(void) {
 
 uint64_t purge_last_step(void) { return load_relaxed(&purge_last_step_ms); }
 
-/* Needs no clock: purge_last_step_ms alone may make a call into libc. */
+/* Needs no clock: reading it may make a call into libc, which the keeper may not. */
 bool purge_step(uint64_t last) {
   uint32_t before = cold_units(); /* what of it the kernel refuses stays so for good */
   if (sweep_is_under_way()) (void)sweep_some(UINT32_MAX, UINT32_MAX);

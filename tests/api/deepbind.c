@@ -1,4 +1,4 @@
-/* deepbind.c - libraries that are opened with RTLD_DEEPBIND, and what dlopen looks at its caller for. */
+/* deepbind.c - libraries that are opened with RTLD_DEEPBIND, what dlopen looks at its caller for, and forks beside threads that open or close one. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -11,6 +11,7 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -46,6 +47,8 @@ static void *function(void *from, const char *name) {
 }
 
 static int ask(void *deep) { return ((int (*)(void))function(deep, "deep_ask"))(); }
+
+static void free_from(void *deep) { free(((void *(*)(int, size_t))function(deep, "deep_make"))(0, 100)); }
 
 static bool under_hakmem(void) { return dlsym(RTLD_DEFAULT, "hak_version") != NULL; }
 
@@ -131,6 +134,77 @@ TEST(errors_are_the_loaders_own) {
   CHECK(dlopen(NULL, RTLD_LAZY) != NULL);
 }
 
+/* ---- A fork beside a thread that opens or closes a library ---- */
+
+/* That thread is held up in what the library calls of libc while it has its lock: the program's functions come before libc's. */
+enum { PASSING, HOLDING, HELD };
+static _Atomic int gate;
+static __thread bool is_held_up;
+
+static void gate_pass(void) {
+  int holding = HOLDING;
+  if (is_held_up && atomic_compare_exchange_strong(&gate, &holding, HELD)) {
+    while (atomic_load(&gate) == HELD) usleep(1000);
+  }
+}
+
+int dladdr1(const void *address, Dl_info *info, void **extra, int flags) {
+  gate_pass();
+  return ((int (*)(const void *, Dl_info *, void **, int))function(RTLD_NEXT, "dladdr1"))(address, info, extra, flags);
+}
+
+int strcmp(const char *a, const char *b) {
+  gate_pass();
+  while (*a != '\0' && *a == *b) a++, b++;
+  return (unsigned char)*a - (unsigned char)*b;
+}
+
+static void open_deep(void) { free_from(library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND)); }
+
+/* Which has allocated, and been sampled, so that there is something to note when it goes. */
+static void close_deep(void) {
+  void *deep = library("libdeep.so", RTLD_NOW);
+  void *(*make)(int, size_t) = (void *(*)(int, size_t))function(deep, "deep_make");
+  for (int i = 0; i < 1000; i++) CHECK(make(0, 10000) != NULL);
+  CHECK_EQ(dlclose(deep), 0);
+}
+
+static void *held_up(void *act) {
+  is_held_up = true;
+  (*(void (**)(void))act)();
+  return NULL;
+}
+
+static void child_does_beside(void (*act)(void)) {
+  pthread_t thread;
+  int status;
+  atomic_store(&gate, HOLDING);
+  CHECK(pthread_create(&thread, NULL, held_up, &act) == 0);
+  while (atomic_load(&gate) != HELD) usleep(1000);
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(60); /* as it would wait for ever */
+    free(malloc(5000000)); /* it has repaired what it found by then */
+    act();
+    _exit(check_failures() != 0);
+  }
+  atomic_store(&gate, PASSING);
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+TEST(a_child_opens_one_as_a_thread_of_its_parent_did) {
+  if (!under_hakmem()) check_skip("the system's malloc runs");
+  child_does_beside(open_deep);
+}
+
+TEST(a_child_closes_one_as_a_thread_of_its_parent_did) {
+  if (!under_hakmem()) check_skip("the system's malloc runs");
+  if (getenv("TEST_SECURE") != NULL) check_skip("the secure library takes no samples, so it notes nothing");
+  close_deep(); /* it is known from then on, so that it is compared */
+  child_does_beside(close_deep);
+}
+
 /* ---- Where libc's table cannot be written ---- */
 
 static int find_libc(struct dl_phdr_info *info, size_t size, void *found) {
@@ -181,8 +255,6 @@ static void foreign_line(const char *option, const char *name, const char *expec
   CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
   if (strstr(errors, expected) == NULL) check_fail(__FILE__, __LINE__, "%s", errors);
 }
-
-static void free_from(void *deep) { free(((void *(*)(int, size_t))function(deep, "deep_make"))(0, 100)); }
 
 TEST(with_the_option_the_line_names_the_flag) {
   if (!under_hakmem()) check_skip("the system's malloc runs");

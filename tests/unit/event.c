@@ -104,6 +104,27 @@ TEST(a_request_is_taken_once_and_a_child_answers_none) {
   CHECK(!request_waits() && load_relaxed(&request_done) == 7);
 }
 
+TEST(a_request_that_is_taken_back_while_a_thread_is_at_it_waits_for_nobody_else) {
+  uint64_t number = 0, next = 0;
+  store_relaxed(&request_wanted, 1);
+  CHECK(request_take(&number));
+  store_relaxed(&request_wanted, 0);
+  CHECK(!request_take(&next));
+  request_finish(number);
+  CHECK_EQ(load_relaxed(&request_done), 1);
+}
+
+TEST(of_two_requests_the_later_one_stays_done) {
+  uint64_t first = 0, second = 0;
+  store_relaxed(&request_wanted, 1);
+  CHECK(request_take(&first));
+  store_relaxed(&request_wanted, 2);
+  CHECK(request_take(&second) && second == 2);
+  request_finish(second);
+  request_finish(first);
+  CHECK_EQ(load_relaxed(&request_done), 2);
+}
+
 TEST(arming_ends_when_its_time_is_over) {
   store_relaxed(&event_until_ms, os_now_ms() + 1000);
   CHECK(!event_expire() && event_armed());

@@ -650,6 +650,37 @@ TEST(few_threads_leave_what_they_have_and_none_leaves_much) {
   CHECK_EQ(heaps_with_blocks(), 8);
 }
 
+static void *attach_and_stay(void *barrier) {
+  CHECK(thread_attach() != NULL);
+  take_and_free(LEFT_SIZE, 1);
+  pthread_barrier_wait(barrier);
+  pthread_barrier_wait(barrier);
+  return NULL;
+}
+
+TEST(what_a_thread_has_left_is_not_shared_by_others) {
+  enum { THREADS = 16 };
+  pthread_t leaver, threads[THREADS];
+  pthread_barrier_t leaves, end;
+  start_handover();
+  pthread_barrier_init(&leaves, NULL, 2);
+  pthread_barrier_init(&end, NULL, THREADS + 1);
+  REQUIRE(pthread_create(&leaver, NULL, attach_and_stay, &leaves) == 0);
+  pthread_barrier_wait(&leaves);
+  for (int i = 0; i < THREADS; i++) REQUIRE(pthread_create(&threads[i], NULL, attach_and_stay, &end) == 0);
+  pthread_barrier_wait(&end);
+  pthread_barrier_wait(&leaves);
+  REQUIRE(pthread_join(leaver, NULL) == 0);
+  void *block = block_alloc(LEFT_SIZE);
+  CHECK(block != NULL && thread_heap == NULL && handover_waiting() > 0);
+  CHECK_EQ(check_census().heaps_orphaned, 1);
+  block_free(block, 0, "free");
+  pthread_barrier_wait(&end);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  pthread_barrier_destroy(&leaves);
+  pthread_barrier_destroy(&end);
+}
+
 /* Some in a bin whose blocks lie in several slabs, and one of another class. */
 static void *leave_two_classes(void *unused) {
   for (int i = 0; i < 4; i++) take_and_free(16384, LEFT_FEW);
