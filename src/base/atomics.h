@@ -36,10 +36,15 @@
   do {                                                                                       \
     for (size_t i_ = 0; i_ < (count); i_++) owner_store(&(to)[i_], owner_load(&(from)[i_])); \
   } while (0)
+#define owner_clear(words, count)                                         \
+  do {                                                                    \
+    for (size_t i_ = 0; i_ < (count); i_++) owner_store(&(words)[i_], 0); \
+  } while (0)
 #else
 #define owner_load(p) (*(p))
 #define owner_store(p, v) ((void)(*(p) = (v)))
 #define owner_move(to, from, count) ((void)memmove((to), (from), (count) * sizeof *(to))) /* downward */
+#define owner_clear(words, count) ((void)memset((words), 0, (count) * sizeof *(words)))
 #endif
 /* Such a word, by a thread that is not its owner. */
 #define racy_load(p) __atomic_load_n((p), __ATOMIC_RELAXED)

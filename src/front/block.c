@@ -9,8 +9,8 @@
 void *block_alloc_zeroed(size_t size) {
   if (size >= LARGE_MIN) return alloc_any(size, 1, SPAN_ZEROED);
   void *block = block_alloc(size);
-  if (!HAK_SECURE && HAK_LIKELY(block != NULL)) memset(block, 0, size);
-  return block;
+  if (HAK_SECURE || HAK_UNLIKELY(block == NULL)) return block;
+  return memset(block, 0, size);
 }
 
 void *block_alloc_aligned(size_t align, size_t size) {

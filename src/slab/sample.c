@@ -22,12 +22,14 @@ _Static_assert(SAMPLE_FIRES <= TRACK_FIRED_MOST && SAMPLE_FIRES <= FIRED_MOST, "
 #define SITES_FROM 32
 
 uint64_t sample_rate;
+static uint64_t rate_inverse; /* 2^48 / sample_rate */
 static _Atomic bool sites_wanted;
 
 /* The blocks that begin in a unit may be as many bytes, and one and a half units for one block of the largest size. */
 #define RATE_LEAST (2 * (uint64_t)HAK_UNIT)
 void sample_start(uint64_t bytes, bool sites_at_once) {
   sample_rate = !HAK_SAMPLED || bytes == 0 ? 0 : bytes < RATE_LEAST ? RATE_LEAST : bytes;
+  if (sample_rate != 0) rate_inverse = ((uint64_t)1 << 48) / sample_rate;
   store_relaxed(&sites_wanted, sites_at_once);
 }
 
@@ -47,7 +49,7 @@ static void state_set(sample_t *sample, sample_state_t state) {
 }
 
 /* bytes / sample_rate, in 1/2^32; 0: certain. */
-static uint32_t chance_of(uint64_t bytes) { return bytes >= sample_rate ? 0 : (uint32_t)((bytes << 32) / sample_rate); }
+static uint32_t chance_of(uint64_t bytes) { return bytes >= sample_rate ? 0 : (uint32_t)(bytes * rate_inverse >> 16); }
 
 /* Not the owner's, which may not have its lock here; and no word that other threads write. */
 static uint32_t random_anywhere(void) {
@@ -105,7 +107,7 @@ void sample_choose(sampler_t *sampler, unit_t *slab) {
   const class_info_t *info = &class_info[load_relaxed(&slab->size_class)];
   uint32_t block = 0;
   for (uint32_t i = 0; i < info->units; i++) {
-    uint32_t end = (uint32_t)(((size_t)(i + 1) * HAK_UNIT + info->size - 1) / info->size); /* that begin before the unit's end */
+    uint32_t end = class_block_at(load_relaxed(&slab->size_class), (size_t)(i + 1) * HAK_UNIT - 1) + 1; /* that begin before its end */
     if (end > info->blocks) end = info->blocks;
     size_t start = (size_t)block * info->size - (size_t)i * HAK_UNIT;
     if (end > block && unit_choose(sampler, unit_number(slab) + i, start, info->size, end - block)) slab->sampled = true;

@@ -1,5 +1,7 @@
 #include "slab/slab.h"
 
+#include <string.h>
+
 #include "base/check.h"
 #include "os/memcheck.h"
 #include "os/os.h"
@@ -104,8 +106,7 @@ uint8_t slab_epoch;
 
 /* The map may still have bits that a plain store has brought back: see remote.c. */
 static void units_clear_live(uint32_t unit, uint32_t units) {
-  uint64_t *words = region_live_word(region_address(unit));
-  for (size_t i = 0; i < units * (HAK_UNIT / 1024); i++) racy_store(&words[i], 0);
+  owner_clear(region_live_word(region_address(unit)), units * (HAK_UNIT / 1024));
 }
 
 void slab_add_free(slab_owner_t *owner, unit_t *slab, int32_t blocks) {
