@@ -22,7 +22,7 @@ from hakmem.estimates import NOT_SAMPLED, UNKNOWN, Line, Stacks, estimate
 from hakmem.names import printable
 from hakmem.panel import Site
 from hakmem.snapshots import Sample, Snapshot, is_snapshot, of_bytes
-from hakmem.symbols import Frame, Symbols
+from hakmem.symbols import CLOSED, Frame, Symbols
 
 LEVEL = 0.05
 
@@ -100,11 +100,17 @@ def adjust(changes: Sequence[Change]) -> None:
 # ---- One process ----
 
 
+def _is_same(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether a site was the one and is the other: that of a library which has been closed since is elsewhere."""
+    return one[0] == other[0] and (one[1] == other[1] or max(one[1], other[1]) >= CLOSED)
+
+
 def is_panel(before: Snapshot, after: Snapshot) -> bool:
-    """Whether both are of one process: its sites stay as they are, and no two processes have theirs at the same addresses."""
-    few, many = sorted((before.sites, after.sites), key=len)
-    known = all(many.get(number) == site for number, site in few.items())
-    return before.process == after.process and before.rate == after.rate and bool(few) and known
+    """Whether both are of one process: its sites stay as they are, and no two processes have theirs at the same addresses. A snapshot may
+    have only those that blocks lead to."""
+    common = before.sites.keys() & after.sites.keys()
+    known = all(_is_same(before.sites[number], after.sites[number]) for number in common)
+    return before.process == after.process and before.rate == after.rate and bool(common) and known
 
 
 def _panel_chance(site: Site) -> float:
@@ -119,10 +125,13 @@ def _shown(frames: list[Frame]) -> list[tuple[str, str]]:
 
 
 def _panel(before: Snapshot, after: Snapshot) -> Difference:
-    symbols = Symbols(after if len(after.sites) >= len(before.sites) else before)
+    old, new = Symbols(before), Symbols(after)
+
+    def symbols_of(site: int) -> Symbols:
+        return new if site in after.sites else old
 
     def site_of(sample: Sample) -> int:
-        return symbols.outside(sample.site)
+        return symbols_of(sample.site).outside(sample.site)
 
     held = [{line.key: line.bytes for line in estimate(snapshot, site_of)} for snapshot in (before, after)]
     changes = [
@@ -131,8 +140,9 @@ def _panel(before: Snapshot, after: Snapshot) -> Difference:
     ]
     adjust(changes)
     for change in changes:
-        change.frames = _shown(symbols.wanting(change.key))
-    return Difference(changes, before.live_bytes, after.live_bytes, True, symbols.remarks())
+        change.frames = _shown(symbols_of(change.key).wanting(change.key))
+    remarks = list(dict.fromkeys(old.remarks() + new.remarks()))
+    return Difference(changes, before.live_bytes, after.live_bytes, True, remarks)
 
 
 # ---- Two processes ----
@@ -144,6 +154,11 @@ class _Side:
     total: int
     shown: dict[tuple, list[tuple[str, str]]]
     remarks: list[str]
+    coarsest: float = 0.0  # the most bytes that a sample stands for; 0: as many as all
+
+    @property
+    def grain(self) -> float:
+        return max(self.coarsest, self.stacks.rate)
 
 
 def _frame_key(frame: Frame) -> tuple[str, int | None, str]:
@@ -157,13 +172,16 @@ def _add(lines: dict[tuple, Line], key: tuple, line: Line) -> None:
     sum_.bytes += line.bytes
     sum_.samples += line.samples
     sum_.uncertain += line.uncertain
+    sum_.stood_for += line.stood_for
+    sum_.squares += line.squares
     sum_.variance += line.variance
 
 
 def _side_of_snapshot(snapshot: Snapshot) -> _Side:
     symbols = Symbols(snapshot)
     lines = estimate(snapshot, lambda sample: symbols.outside(sample.site), cautious=True)
-    side = _Side(Stacks(snapshot.file, snapshot.rate), snapshot.live_bytes, {}, symbols.remarks())
+    coarsest = max((sample.weight for sample in snapshot.samples if sample.chance < 1), default=0.0)
+    side = _Side(Stacks(snapshot.file, snapshot.rate), snapshot.live_bytes, {}, symbols.remarks(), coarsest)
     for line in lines:
         key = tuple(_frame_key(frame) for frame in symbols.stack(line.key))
         _add(side.stacks.lines, key, line)
@@ -189,12 +207,20 @@ def _common(sides: Sequence[_Side]) -> set[str]:
     return (one & other) - {""}
 
 
-def _chance(before: Line, after: Line, rates: tuple[float, float]) -> float:
+def _counted(line: Line, coarsest: float) -> tuple[int, float]:
+    """Samples, and what each stands for, were all alike; what nobody has seen may have been as coarse as anything of the side."""
+    if not line.stood_for:
+        return line.uncertain, coarsest
+    grain = line.squares / line.stood_for
+    return round(line.stood_for / grain), grain
+
+
+def _chance(before: Line, after: Line, coarsest: tuple[float, float]) -> float:
     """New and vanished sites, and those of few samples, are counted; a certain block leaves nothing to count."""
-    counts = before.uncertain, after.uncertain
+    (lost, one), (gained, other) = (_counted(*each) for each in zip((before, after), coarsest))
     only_chance = before.samples == before.uncertain and after.samples == after.uncertain
-    if only_chance and sum(counts) and (sum(counts) < _FEW or not all(counts)):
-        return coin_chance(counts[0], counts[1], rates[1] / (rates[0] + rates[1]))
+    if only_chance and lost + gained and (lost + gained < _FEW or not (lost and gained)):
+        return coin_chance(lost, gained, other / (one + other))
     return normal_chance(after.bytes - before.bytes, math.sqrt(before.variance + after.variance))
 
 
@@ -208,13 +234,13 @@ def _apart(sides: Sequence[_Side]) -> Difference:
             place = tuple(each for each, _ in groupby(places))  # once where functions were compiled into others
             _add(merged, place, line)
             shown[place] = side.shown[key]
-    rates = sides[0].stacks.rate, sides[1].stacks.rate
+    coarsest = sides[0].grain, sides[1].grain
     changes = []
     for key in lines[0].keys() | lines[1].keys():
         before, after = (each.get(key, Line(key)) for each in lines)
         error = math.sqrt(before.variance + after.variance)
         change = after.bytes - before.bytes
-        chance = _chance(before, after, rates)
+        chance = _chance(before, after, coarsest)
         changes.append(Change(key, before.bytes, after.bytes, change, error, chance, frames=shown[key]))
     adjust(changes)
     remarks = list(dict.fromkeys(sides[0].remarks + sides[1].remarks))

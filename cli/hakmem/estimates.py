@@ -38,6 +38,8 @@ class Line:
     asked: int = 0
     samples: int = 0
     uncertain: int = 0  # samples that there might not have been
+    stood_for: float = 0.0  # the bytes that these stood for; 0: not known
+    squares: float = 0.0  # of those, sample by sample
     variance: float = 0.0  # of the bytes
     byte_seconds: float = 0.0
 
@@ -86,9 +88,9 @@ def _large_strata(snapshot: Snapshot, samples: list[Sample]) -> Iterable[_Stratu
 def _strata(snapshot: Snapshot) -> Iterable[_Stratum]:
     classes = {each.block_size: each for each in snapshot.classes if each.block_size}
     of_class: dict[int, list[Sample]] = {size: [] for size in classes}
-    large = []
+    large: list[Sample] = []
     for sample in snapshot.samples:
-        of_class.get(sample.size, large).append(sample)
+        (large if sample.large else of_class.get(sample.size, large)).append(sample)
     for size, each in classes.items():
         yield _Stratum(of_class[size], each.live * size, each.live, size)
     yield from _large_strata(snapshot, large)
@@ -172,7 +174,10 @@ class _Estimate:
         line.bytes += held
         line.objects += objects
         line.samples += len(samples)
-        line.uncertain += sum(each.chance < 1 for each in samples)
+        uncertain = [each.weight for each in samples if each.chance < 1]
+        line.uncertain += len(uncertain)
+        line.stood_for += sum(uncertain)
+        line.squares += sum(each * each for each in uncertain)
         line.variance += variance
         line.asked += round(held * sum(min(_asked(each), each.size) / each.chance for each in samples) / weight)
         line.byte_seconds += held * sum(each.age * each.weight for each in samples) / weight

@@ -167,6 +167,9 @@ class Memory:
     def bytes_at(self, address: int, size: int) -> bytes:
         return self.read(address, size).tobytes()
 
+    def refresh(self) -> None:
+        """What is mapped, and the time, as they are by now."""
+
     def now_ms(self) -> int | None:
         """The process's monotonic clock; None where it is not known."""
         return None
@@ -328,9 +331,8 @@ class Process(Memory):
         self.process = process
         self.name = f"process {process}"
         self.folder = folder_of(process)
-        self.time = int(time.time())
         try:
-            self.areas = parse_maps(kernel_lines(self.folder / "maps"))
+            self.refresh()
             self._file = os.open(self.folder / "mem", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise Failure(f"{self.name}: there is none") from None
@@ -339,6 +341,10 @@ class Process(Memory):
         except OSError as error:
             raise Failure(f"{self.name}: {error.strerror}") from None
         self._ahead_ms = _clock_offset_ms(self.folder)
+
+    def refresh(self) -> None:
+        self.time = int(time.time())
+        self.areas = parse_maps(kernel_lines(self.folder / "maps"))
 
     def program(self) -> int:
         try:

@@ -229,6 +229,10 @@ class Reader:
         heap.units[units] = after
         room = np.maximum(self.blocks[classes] - after["free"], 0)
         heap.waiting[units] = np.where(is_slab, np.minimum(waiting, room), 0)
+        missing = groups - len(heap.free_bits)
+        if missing > 0:  # a slab has become one of smaller blocks than any had
+            rows = ((0, missing), (0, 0), (0, 0))
+            heap.free_bits, heap.remote_bits = (np.pad(bits, rows) for bits in (heap.free_bits, heap.remote_bits))
         for bits_of, found in ((heap.free_bits, look.free), (heap.remote_bits, look.waits)):
             bits_of[:groups, units] = np.swapaxes(found, 0, 1) * is_slab[None, :, None]
         return units[is_slab & ~same]
@@ -348,7 +352,7 @@ class Reader:
         age = (now // clock - records["born"].astype(np.int64)) % _CLOCK_BITS
         seconds = np.where(age < _CLOCK_BITS // 2, age, 0) * clock / 1000
         share = np.where(records["chance"] == 0, 1.0, records["chance"] / _CERTAIN)
-        columns = (addresses, size, records["asked"], share, records["site"], records["tag"], seconds, quietly)
+        columns = (addresses, size, records["asked"], share, records["site"], records["tag"], seconds, quietly, is_large)
         return [Sample(*row) for row in zip(*(column[size > 0].tolist() for column in columns))]
 
     def now(self, heap: Heap) -> int:

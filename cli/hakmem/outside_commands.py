@@ -226,7 +226,10 @@ def metrics_command(
         metrics.write(registry, textfile)
         while seconds is not None:
             time.sleep(seconds)
-            metrics.write(registry, textfile)
+            try:
+                metrics.write(registry, textfile)
+            except Failure as failure:  # a disk that is full now may not be in the end
+                print(f"hakmem: {failure}", file=sys.stderr)
 
 
 @click.command("top")

@@ -227,6 +227,7 @@ def watch(memory: Memory, seconds: float) -> Snapshot:
             _wait_for_threads(reader, min(seconds, _SEEN_WITHIN))
             before = reader.snapshot()
             counted = holder.wait(seconds)
+        memory.refresh()  # libraries may have come and gone
         taken = reader.snapshot(pinned=True)
     allocations.since(before, taken)
     taken.seconds = counted

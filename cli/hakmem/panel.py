@@ -170,7 +170,8 @@ def _moved(before: Snapshot, after: Snapshot, site_of: Callable[[Sample], int]) 
             continue
         for sample, side in ((one, LOST), (other, GAINED)):
             if sample:
-                found[site_of(sample)].add(sample, side, sample.size if sample.size in sizes else _LARGE)
+                is_large = sample.large or sample.size not in sizes
+                found[site_of(sample)].add(sample, side, _LARGE if is_large else sample.size)
     return found
 
 

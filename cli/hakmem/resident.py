@@ -142,7 +142,7 @@ def _asked_shares(reader: Reader, taken: Snapshot) -> list[float]:
     count: Counter[int] = Counter()
     sizes = {each.size for each in reader.classes}
     for sample in taken.samples:
-        key = sample.size if sample.size in sizes else 0
+        key = 0 if sample.large or sample.size not in sizes else sample.size
         asked[key] += min(sample.asked, sample.size)
         held[key] += sample.size
         count[key] += 1

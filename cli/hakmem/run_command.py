@@ -107,7 +107,7 @@ def run_command(
     _refuse_without_keeper({"--window": with_window, "--blackbox": blackbox_file is not None}, secure)
     if baseline and not with_leaks:
         raise click.UsageError("--baseline belongs to --leaks")
-    output.apart((baseline,), (profile_file, stats_file, json_file, markdown_file))
+    output.apart((baseline,), (profile_file, stats_file, json_file, markdown_file, blackbox_file))
     path = preload.library(library, secure=secure)
     program = preload.program(command[0])
     preload.warn_if_unreachable(program)

@@ -42,6 +42,7 @@ class Sample:
     tag: int
     age: float  # seconds
     quiet: bool  # the record may be of an earlier block in the same place
+    large: bool = False  # a span of its own, which may be as large as the blocks of a class
 
     @property
     def weight(self) -> float:
@@ -255,7 +256,8 @@ def _sample(snapshot: Snapshot, words: list[str]) -> None:
     if size <= 0 or not 0 <= chance < _CERTAIN:
         raise ValueError("no such sample")
     share = chance / _CERTAIN if chance else 1.0
-    snapshot.samples.append(Sample(_address(words[1]), size, asked, share, site, tag, age_of(tenths), quiet != 0))
+    large = words[9] != "0" if len(words) > 9 else all(each.block_size != size for each in snapshot.classes)
+    snapshot.samples.append(Sample(_address(words[1]), size, asked, share, site, tag, age_of(tenths), quiet != 0, large))
 
 
 def _heap(snapshot: Snapshot, words: list[str]) -> None:
@@ -399,12 +401,11 @@ def text_of(snapshot: Snapshot) -> str:
     lines.append(f"large {snapshot.large_blocks} {snapshot.large_bytes}")
     lines += [f"{kind} {figure}" for kind in _FIGURES if (figure := getattr(snapshot, kind))]
     lines += [f"heap {tag} {name or '-'}" for tag, name in snapshot.heap_names.items()]
-    sizes = {each.block_size for each in snapshot.classes}
     for each in snapshot.samples:
         chance = round(each.chance * _CERTAIN) % _CERTAIN
         lines.append(
             f"sample {each.address:#x} {each.size} {each.asked} {chance} {each.site} {each.tag} "
-            f"{round(10 * each.age)} {each.quiet:d} {each.size not in sizes:d}"
+            f"{round(10 * each.age)} {each.quiet:d} {each.large:d}"
         )
     if snapshot.page_size:
         lines.append(f"page_bytes {snapshot.page_size}")

@@ -26,7 +26,7 @@ _JIT_MOST = 1 << 28  # bytes
 _OUR_LIBRARY = "libhakmem"
 _MOST_OURS = 16  # calls within hakmem, at most, from the one that looks for the stack
 _NO_MAPPINGS = "the process could not read its own mappings (no /proc in its root?)"
-_GONE = 1 << 62  # from here on lie libraries that the process has closed
+CLOSED = 1 << 62  # from here on lie libraries that the process has closed
 _VIRTUAL = ("[vdso]", "[vsyscall]")  # the kernel's, no files
 
 # What stands between an allocator and the code that wanted the memory.
@@ -261,7 +261,7 @@ class Symbols:
 
     def _nowhere_text(self, jit: _Jit) -> str:
         one = self._nowhere == 1
-        if not any(mapping.start < _GONE for mapping in self._mappings):
+        if not any(mapping.start < CLOSED for mapping in self._mappings):
             return f"{self._nowhere} {'address has' if one else 'addresses have'} no name: {_NO_MAPPINGS}"
         where = "1 address is" if one else f"{self._nowhere} addresses are"
         return f"{where} in no file: made at run time, perhaps ({jit.file} would name {'it' if one else 'them'})"

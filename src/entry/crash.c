@@ -50,18 +50,26 @@ static void say(const watched_t *w, const siginfo_t *info) {
   if (!sent && slots_hold(info->si_addr)) slot_print(info->si_addr);
 }
 
+#ifndef SEGV_MTEAERR
+#define SEGV_MTEAERR 8
+#endif
+/* The kernel tells of some faults only after the instruction: of memory tags that are checked at leisure, and of memory that has failed. */
+static bool faults_again(int number, int code) {
+  return code > 0 && !(number == SIGSEGV && code == SEGV_MTEAERR) && !(number == SIGBUS && code == BUS_MCEERR_AO);
+}
+
 /* Passes the signal to the handler that was there before. What the default would have done is left to the instruction, which
  * faults again, to abort, which raises it again, or for a signal that was sent, to sending it again. */
 static void pass_on(const watched_t *w, int number, siginfo_t *info, void *context) {
   const struct sigaction *before = &w->before;
   if ((before->sa_flags & SA_SIGINFO) != 0) {
     before->sa_sigaction(number, info, context);
-  } else if (before->sa_handler == SIG_IGN && info->si_code <= 0) {
+  } else if (before->sa_handler == SIG_IGN && !faults_again(number, info->si_code)) {
     return;
   } else if (before->sa_handler == SIG_DFL || before->sa_handler == SIG_IGN) {
     struct sigaction standard = {.sa_handler = SIG_DFL};
     (void)sigaction(number, &standard, NULL);
-    if (info->si_code <= 0) (void)raise(number);
+    if (!faults_again(number, info->si_code)) (void)raise(number);
   } else {
     before->sa_handler(number);
   }

@@ -25,8 +25,10 @@ static void write_stratum(writer_t *w, unsigned c, unsigned quarter, const strat
   format_char(f, '\n');
 }
 
-static void write_survivor(writer_t *w, const unit_t *slab, uint32_t number, uintptr_t tracked) {
-  const void *block = (char *)region_address(unit_number(slab)) + (size_t)number * slab_class(slab)->size;
+/* While lines are written the slab may end, and its unit become another span's: so its class is the one that was looked at. */
+
+static void write_survivor(writer_t *w, const unit_t *slab, unsigned c, uint32_t number, uintptr_t tracked) {
+  const void *block = (char *)region_address(unit_number(slab)) + (size_t)number * class_info[c].size;
   uint64_t word = load_acquire(track_at(tracked, number));
   const sample_t *sample = sample_find(block);
   format_t *f = writer(w);
@@ -54,11 +56,11 @@ static unsigned freed_add(freed_t *freed, unsigned sites, uint32_t site) {
   return sites;
 }
 
-static void write_freed(writer_t *w, const unit_t *slab, uint32_t page, uintptr_t tracked) {
+static void write_freed(writer_t *w, unsigned c, uint32_t page, uintptr_t tracked) {
   freed_t freed[FREED_SITES];
   unsigned sites = 0;
-  size_t size = slab_class(slab)->size, bytes = os_page_size();
-  for (uint32_t i = (uint32_t)(page * bytes / size); i < slab_class(slab)->blocks && i * size < (page + 1) * bytes; i++) {
+  size_t size = class_info[c].size, bytes = os_page_size();
+  for (uint32_t i = (uint32_t)(page * bytes / size); i < class_info[c].blocks && i * size < (page + 1) * bytes; i++) {
     uint64_t word = load_acquire(track_at(tracked, i));
     if (word != 0 && track_state(word) == TRACK_FREE) sites = freed_add(freed, sites, track_site(word));
   }
@@ -86,10 +88,10 @@ static void write_tracked(writer_t *w, const unit_t *slab, const pinned_t *pinne
   for (uint32_t word = 0; word * 64 < class_info[c].blocks; word++) {
     for (uint64_t bits = pinned->live[word]; bits != 0; bits &= bits - 1) {
       uint32_t block = word * 64 + bits_lowest64(bits);
-      if (pinned_wastes(slab, pinned, block)) write_survivor(w, slab, block, tracked);
+      if (pinned_wastes(pinned, c, block)) write_survivor(w, slab, c, block, tracked);
     }
   }
-  for (uint64_t pages = pinned->wasteful; pages != 0; pages &= pages - 1) write_freed(w, slab, bits_lowest64(pages), tracked);
+  for (uint64_t pages = pinned->wasteful; pages != 0; pages &= pages - 1) write_freed(w, c, bits_lowest64(pages), tracked);
 }
 
 static void write_slab(writer_t *w, const unit_t *slab, stratum_t (*strata)[QUARTERS]) {

@@ -111,6 +111,7 @@ static void *alloc_refill(size_t size) {
   void *block = thread_take_shared(c);
   if (block != NULL) return entry_take(block, size);
   heap_t *heap = thread_attach();
+  if (HAK_UNLIKELY(heap == NULL) && trim_all()) heap = thread_attach();
   if (heap == NULL) return NULL;
   if (first && load_relaxed(&heap->watched)) block = alloc_watched(heap, size); /* from the first on */
   if (block == NULL) block = take_small(heap, c, size);
@@ -148,10 +149,8 @@ static void *large_fresh(size_t size, size_t align, span_use_t use) {
   return large_alloc_to_grow(size, thread_heap != NULL ? thread_heap->number : 0);
 }
 
-/* What fits in no region fails whatever is freed. */
 static HAK_COLD void *large_again(size_t size, size_t align, span_use_t use) {
   void *block = NULL;
-  if (large_good_size(size) == 0) return out_of_memory();
   for (unsigned pleas = 0; block == NULL && pleas < PLEAS_MOST && plea_for(size); pleas++) {
     thread_enter();
     block = large_fresh(size, align, use);
@@ -170,9 +169,11 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
     return block;
   }
   block = large_fresh(size, align, use);
-  if (HAK_UNLIKELY(block == NULL) && large_may_fit(size, align) && trim_all()) block = large_fresh(size, align, use);
+  bool may_fit = block != NULL || large_may_fit(size, align); /* else it fails whatever is freed */
+  if (HAK_UNLIKELY(block == NULL) && may_fit && trim_all()) block = large_fresh(size, align, use);
   if (HAK_UNLIKELY(thread_leave_with_upkeep())) plea_tell();
-  return block != NULL ? block : large_again(size, align, use);
+  if (HAK_LIKELY(block != NULL)) return block;
+  return may_fit ? large_again(size, align, use) : out_of_memory();
 }
 
 /* --- while the process is armed ---------------------------------------------------------- */
@@ -244,7 +245,7 @@ HAK_NOINLINE void *alloc_from(heap_t *heap, size_t size, size_t align, span_use_
   named_request_t request = {heap, room, align, use, c, function};
   bool refused;
   void *block = named_try(&request, &refused);
-  bool fits = c != CLASS_NONE || large_good_size(large_request(room)) != 0;
+  bool fits = c != CLASS_NONE || (block == NULL && large_may_fit(large_request(room), align));
   for (unsigned pleas = 0; block == NULL && !refused && fits && pleas < PLEAS_MOST && plea_for(size); pleas++) {
     block = named_try(&request, &refused);
   }

@@ -74,7 +74,7 @@ static bool free_in_slab(unit_t *span, void *block, const char *function) {
   return false;
 }
 
-static bool (*const free_of_kind[])(unit_t *span, void *block, const char *function) = {
+static bool (*const free_of_kind[UNIT_KEPT + 1])(unit_t *span, void *block, const char *function) = {
     [UNIT_SLAB] = free_in_slab,
     [UNIT_LARGE] = free_large,
     [UNIT_SLOTS] = free_slot,
@@ -88,7 +88,9 @@ static bool free_inspected(void *block, size_t size, const char *function) {
   if (HAK_UNLIKELY(HAK_SECURE && size != 0 && !may_have_size(&info, size))) {
     block_fault_size(&info, block, function, "block is larger");
   }
-  return free_of_kind[load_relaxed(&info.span->kind)](info.span, block, function);
+  unsigned kind = load_relaxed(&info.span->kind);
+  if (HAK_UNLIKELY(free_of_kind[kind] == NULL)) fault_not_live(block, function); /* another thread was faster just now */
+  return free_of_kind[kind](info.span, block, function);
 }
 
 static HAK_NOINLINE void free_announce(unit_t *slab) {

@@ -86,7 +86,7 @@ static void handover_look(unsigned i, bool now) {
 uint32_t handover_age(uint64_t now_ms) {
   uint32_t count = 0;
   int64_t decay = pressure_decay(option_get(OPTION_decay_ms));
-  bool due = decay >= 0 && now_ms - load_relaxed(&handovers_seen_ms) >= (uint64_t)decay;
+  bool due = decay >= 0 && (int64_t)(now_ms - load_relaxed(&handovers_seen_ms)) >= decay; /* another thread's may be later */
   if (due) store_relaxed(&handovers_seen_ms, now_ms);
   for (unsigned i = 0; i < HANDOVERS; i++) {
     if (due) handover_look(i, false);

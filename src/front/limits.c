@@ -18,6 +18,7 @@
 #define FIND_MS 10000    /* the process may be moved to another group, and another group become the tightest */
 #define NEAR_MS 100      /* while a limit is near, since others in the group grow too */
 #define FAR_MS 1000      /* while there is one */
+#define REFUSED_PAUSE_MS 1
 #define FIRST_GROWTH ((uint64_t)1024) /* without a limit: the units that the heap must have grown by, or doubled */
 
 /* So much of the time that passed its group has waited for memory: it is nearer to the limit than figures say. */
@@ -68,14 +69,16 @@ static void see_stalls(uint64_t passed_ms) {
   limits_seen.stalls = before != 0 && passed_ms > 0 && stalled > before && (stalled - before) / 1000 > passed_ms / STALLED_SHARE;
 }
 
+static bool is_share_of_limit(void) { return option_get(OPTION_limit_hard) < 0 || option_get(OPTION_limit_soft) < 0; }
+
 /* Most of what a group uses may be files that were read once.  The kernel gives these up first, so they are no reason to hurry; what of
- * files was used again it keeps longer, and counts here.  So does kubelet reckon what a container needs.  Asked near the limit alone. */
+ * files was used again it keeps longer, and counts here.  So does kubelet reckon what a container needs.  Asked where it matters: near
+ * the limit, and for a share of it. */
 static void see_use(uint64_t now, uint64_t units) {
   uint64_t limit = limit_known(), passed = now - limits_seen.ms;
   limits_seen.use = limits_seen.group.use;
-  limits_seen.stalls = false;
   if (limit != 0) see_stalls(passed);
-  if (limit != 0 && pressure_of(limits_seen.use, limit) != PRESSURE_FAR) {
+  if (limit != 0 && (pressure_of(limits_seen.use, limit) != PRESSURE_FAR || is_share_of_limit())) {
     uint64_t spare = cgroup_reclaimable(&limits_seen.group, &limits_text);
     limits_seen.use -= spare < limits_seen.use ? spare : limits_seen.use;
   }
@@ -97,18 +100,21 @@ static bool group_look(uint64_t now, const cgroup_open_files_t *files) {
 
 /* It is looked for again once that is wanted. */
 static void container_forget(void) {
-  limits_seen.known = limits_seen.found = false;
+  limits_seen.known = limits_seen.found = limits_seen.stalls = false;
   store_relaxed(&pressure.contained, false);
 }
 
-/* False: it was not asked, or says nothing. */
-static bool limits_ask(uint64_t now, uint64_t units, const cgroup_open_files_t *files) {
+/* False: it was not asked, or says nothing.  Where an allocation was `refused` it is asked again soon: others may have given back. */
+static bool limits_ask(uint64_t now, uint64_t units, const cgroup_open_files_t *files, bool refused) {
+  uint64_t pause = refused ? REFUSED_PAUSE_MS : LIMITS_PAUSE_MS;
   if (option_get(OPTION_container) == 0) {
     container_forget();
     return false;
   }
-  if (load_relaxed(&os_filters) != 0) return false;
-  if (limits_seen.found && now - limits_seen.ms < LIMITS_PAUSE_MS) return false;
+  bool silent = load_relaxed(&os_filters) != 0;
+  if (!silent && limits_seen.found && now - limits_seen.ms < pause) return false;
+  limits_seen.stalls = false; /* they were of a moment */
+  if (silent) return false;
   add_relaxed(&pressure.looks, 1);
   bool there = group_look(now, files);
   store_relaxed(&pressure.contained, there && limit_known() != 0);
@@ -133,10 +139,11 @@ static bool soft_is_passed(uint64_t use, uint64_t units, uint64_t *amount, uint6
   return *amount != UINT64_MAX && *in_use >= *amount;
 }
 
-static void cap_set(uint64_t units) {
+/* By what was seen at one time: what the heap has grown by since is no memory that others have given back. */
+static void cap_set(void) {
   int64_t option = option_get(OPTION_limit_hard);
   uint64_t amount = pressure_amount(option, limit_known()), cap = LEDGER_NO_CAP;
-  if (amount != UINT64_MAX) cap = option > 0 ? amount >> HAK_UNIT_SHIFT : pressure_cap_of(amount, limits_seen.use, units);
+  if (amount != UINT64_MAX) cap = option > 0 ? amount >> HAK_UNIT_SHIFT : pressure_cap_of(amount, limits_seen.use, limits_seen.units);
   ledger_set_cap(cap);
 }
 
@@ -186,14 +193,15 @@ static void level_set(heap_t *heap, uint64_t now, uint64_t use, uint64_t units) 
     use = in_use;
   }
   pressure_set(level, source, use, limit);
-  store_relaxed(&tick_ms, limit_known() == 0 ? UINT64_MAX : now + (level != PRESSURE_FAR ? NEAR_MS : FAR_MS));
+  uint64_t next = level != PRESSURE_FAR ? NEAR_MS : FAR_MS;
+  store_relaxed(&tick_ms, limit_known() == 0 && level == PRESSURE_FAR ? UINT64_MAX : now + next);
   bool tells = level >= PRESSURE_HIGH && load_relaxed(&pressure.listens);
   store_relaxed(&pressure.to_tell, tells ? (uint32_t)level : (uint32_t)PRESSURE_FAR);
   if (level == PRESSURE_URGENT) limits_give_back(heap, now, limit);
 }
 
 /* By whoever has set look_at. */
-static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files) {
+static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files, bool refused) {
   uint64_t now = os_now_ms(), units = ledger_heap_units();
   os_standing_note(); /* for the keeper: the program may soon have used up its descriptors */
   if (load_relaxed(&pressure.forked)) { /* half written, perhaps */
@@ -203,9 +211,9 @@ static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files)
   /* What has grown may not be written yet, and grows as much again until the next look.  That is reckoned with also where it is too early
    * to ask: else a heap that grows fast would seem to be two levels further on once the kernel is asked. */
   uint64_t grown = limits_seen.found && limits_seen.units < units ? units - limits_seen.units : 0;
-  bool asked = limits_ask(now, units, files), too_early = !asked && now - limits_seen.ms < LIMITS_PAUSE_MS;
+  bool asked = limits_ask(now, units, files, refused), too_early = !asked && now - limits_seen.ms < LIMITS_PAUSE_MS;
   uint64_t use = limits_seen.known ? use_expected(units) + (asked || too_early ? grown << HAK_UNIT_SHIFT : 0) : 0;
-  cap_set(units);
+  cap_set();
   level_set(heap, now, use, units);
   store_release(&pressure.look_at, next_look(use, ledger_heap_units()));
 }
@@ -216,21 +224,21 @@ static bool look_claim(void) {
   return atomic_compare_exchange_strong_explicit(&pressure.look_at, &at, UINT64_MAX, memory_order_acquire, memory_order_relaxed);
 }
 
-static HAK_COLD void limits_look(heap_t *heap) {
-  if (look_claim()) limits_step(heap, NULL);
+static HAK_COLD void limits_look(heap_t *heap, bool refused) {
+  if (look_claim()) limits_step(heap, NULL, refused);
 }
 
 void limits_due(heap_t *heap) {
   uint64_t at = load_relaxed(&tick_ms);
   bool grown = ledger_heap_units() >= load_relaxed(&pressure.look_at);
-  if (grown || (at != 0 && at != UINT64_MAX && os_now_ms() >= at)) limits_look(heap);
+  if (grown || (at != 0 && at != UINT64_MAX && os_now_ms() >= at)) limits_look(heap, false);
 }
 
 bool limits_make_room(heap_t *heap) {
   uint64_t before = ledger_cap();
   if (HAK_LIKELY(before == LEDGER_NO_CAP)) return false;
   size_t given = ledger_idle_units() > 0 ? purge_all() : 0;
-  limits_look(heap);
+  limits_look(heap, true);
   return given > 0 || ledger_cap() > before;
 }
 
@@ -275,7 +283,7 @@ static void kept_step(void) {
     purge_turn();
     return;
   }
-  limits_step(NULL, &limits_kept.files);
+  limits_step(NULL, &limits_kept.files, false);
   if (load_relaxed(&pressure.to_tell) != (uint32_t)PRESSURE_FAR) purge_turn(); /* by who allocates next */
 }
 

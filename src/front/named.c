@@ -107,7 +107,11 @@ static void note_alloc(heap_t *heap) {
 static void *take_one(heap_t *heap, unsigned size_class) {
   region_bin_t *bin = &heap_bin(heap, size_class)->shared;
   void *entry = NULL;
-  if (HAK_SECURE) return batch_take_among(&heap->owner, size_class, bin, quarantine_choose(heap, BATCH_NUMBERS, BATCH_NUMBERS));
+  if (HAK_SECURE) {
+    void *block = batch_take_among(&heap->owner, size_class, bin, quarantine_choose(heap, BATCH_NUMBERS, BATCH_NUMBERS));
+    if (block != NULL) unit_head((uint32_t)region_unit(block))->touched = UINT16_MAX; /* it may be a thread's slab later */
+    return block;
+  }
   return batch_take(&heap->owner, size_class, bin, &entry, 1) == 1 ? entry : NULL;
 }
 

@@ -116,7 +116,8 @@ HAK_INLINE void *realloc_elsewhere(void *block, heap_t *heap, unit_t *large, siz
   if (heap != NULL) moved = alloc_from(heap, size, 1, SPAN_PLAIN, "realloc");
   else moved = size > old && size >= LARGE_MIN ? alloc_any(size, 1, SPAN_GROWN) : block_alloc(size);
   if (HAK_UNLIKELY(moved == NULL)) {
-    if (size > old || HAK_SECURE) return NULL; /* a sized free tells classes apart there: the block must have the size */
+    bool grown = large != NULL && size > old && resize_large(large, size); /* what went back meanwhile may be enough for that */
+    if (!grown && (size > old || HAK_SECURE)) return NULL; /* a sized free tells classes apart there: the block must have the size */
     errno = saved; /* shrinking cannot fail */
     return block;
   }

@@ -109,16 +109,17 @@ void large_free(unit_t *first) {
   uint32_t unit = unit_number(first);
   uint32_t units = load_relaxed(&first->units);
   add_relaxed(&large_free_count, 1);
-  units_unadvise(first, units);
   if (HAK_SECURE) {
+    units_unadvise(first, units);
     large_secure_free(first);
     return;
   }
   sample_close_large(unit);
-  huge_learn(unit, units);
   /* The next of calloc's would give them back in any case: so they need not wait for it. */
   bool fresh = first->zeroed && zeroed_by_kernel(load_relaxed(&first->bytes)) && option_get(OPTION_decay_ms) >= 0;
   units_leave(unit, units); /* first: in a fork's child a large block that is not live would be nobody's, and a claim is undone */
+  units_unadvise(first, units);
+  huge_learn(unit, units);
   if (fresh) (void)purge_span_to_free(unit, units);
   span_free(unit, units);
 }

@@ -79,8 +79,8 @@ bool pinned_look(const unit_t *slab, pinned_t *pinned) {
   return true;
 }
 
-bool pinned_wastes(const unit_t *slab, const pinned_t *pinned, uint32_t block) {
-  size_t page = os_page_size(), start = (size_t)block * slab_class(slab)->size, end = start + slab_class(slab)->size;
+bool pinned_wastes(const pinned_t *pinned, unsigned size_class, uint32_t block) {
+  size_t page = os_page_size(), size = class_info[size_class].size, start = block * size, end = start + size;
   uint64_t pages = (UINT64_MAX << start / page) & (UINT64_MAX >> (63 - (end - 1) / page));
   return (pinned->wasteful & pages) != 0;
 }

@@ -20,7 +20,7 @@ typedef struct pinned {
 
 /* False if it is no slab with live blocks; any thread. */
 HAK_CHECKED bool pinned_look(const unit_t *slab, pinned_t *pinned);
-/* Whether one of the pages that the block lies on has waste. */
-bool pinned_wastes(const unit_t *slab, const pinned_t *pinned, uint32_t block);
+/* Whether one of the pages that the block lies on has waste: of a slab of that class as it was looked at. */
+bool pinned_wastes(const pinned_t *pinned, unsigned size_class, uint32_t block);
 
 #endif

@@ -51,9 +51,12 @@ static void state_set(sample_t *sample, sample_state_t state) {
 /* bytes / sample_rate, in 1/2^32; 0: certain. */
 static uint32_t chance_of(uint64_t bytes) { return bytes >= sample_rate ? 0 : (uint32_t)(bytes * rate_inverse >> 16); }
 
-/* Not the owner's, which may not have its lock here; and no word that other threads write. */
+/* Not the owner's, which may not have its lock here; and no word that other threads write, but once for a thread: the next one mostly
+ * has the last one's number. */
 static uint32_t random_anywhere(void) {
+  static _Atomic uint64_t threads;
   static __thread uint64_t turn __attribute__((tls_model("initial-exec")));
+  if (HAK_UNLIKELY(turn == 0)) turn = random_mix(atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1);
   turn += UINT64_C(0x9e3779b97f4a7c15);
   return (uint32_t)(random_mix(turn ^ thread_self() ^ region.base) >> 32);
 }
@@ -131,7 +134,7 @@ static bool quiet_ends(const void *block) {
   sample_t *sample = sample_find(block);
   track_t *track = sample == NULL ? track_find(block) : NULL;
   uint32_t quiet = sample != NULL ? load_relaxed(&sample->fired) >> FIRED_BITS : track_born(load_relaxed(track)) / TENTHS;
-  if (quiet == sample_clock() / TENTHS) return false;
+  if ((quiet ^ sample_clock() / TENTHS) << FIRED_BITS == 0) return false; /* a record has no more bits of it */
   if (sample != NULL) state_set(sample, SAMPLE_FREE);
   else track_set(track, TRACK_FREE);
   return true;

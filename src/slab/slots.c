@@ -9,6 +9,7 @@
 #include "kit/meta.h"
 #include "kit/options.h"
 #include "kit/random.h"
+#include "space/ledger.h"
 #include "space/span.h"
 #include "space/split.h"
 
@@ -63,6 +64,7 @@ static bool pool_make(void) {
   if (unit == SPAN_NONE) return false;
   unit_at(unit)->guard = OS_LIGHT; /* to the account of splits: its pages are counted one by one */
   units_enter_guard(unit, units);
+  ledger_note_guards((int64_t)units);
   if (!pool_guard(unit, units)) {
     units_unguard(unit, units);
     return false;

@@ -195,7 +195,7 @@ static uint64_t growth_allows(uint64_t surplus, uint64_t heap) {
 
 bool purge_growth_pays(void) {
   uint64_t now = os_now_ms(), last = load_relaxed(&told.debt_ms), debt = load_relaxed(&told.debt_bytes);
-  if (debt != 0 && now != last &&
+  if (debt != 0 && now > last &&
       atomic_compare_exchange_strong_explicit(&told.debt_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) {
     uint64_t paid = (now - last) * DEBT_PAID_PER_MS, left = debt > paid ? debt - paid : 0;
     /* In vain if it has changed meanwhile: another thread may have paid for the time before. */

@@ -28,6 +28,12 @@ if(HAKMEM_OVERRIDE AND NOT HAKMEM_SANITIZE AND NOT HAKMEM_TEST_PORT STREQUAL "qe
   hak_api_test(api.linked.window linked window_linked -t 100)
 endif()
 
+if(HAKMEM_OVERRIDE)
+  hak_api_own(slow_reader_linked linked slow_reader.c)
+  hak_api_test(api.linked.slow_reader linked slow_reader_linked)
+  set_property(TEST api.linked.slow_reader APPEND PROPERTY ENVIRONMENT HAKMEM_TRACK=1)
+endif()
+
 if(HAKMEM_OVERRIDE AND NOT HAKMEM_SANITIZE)
   hak_api_own(capped_preloaded preloaded capped.c)
   set(capped api.preloaded.capped)

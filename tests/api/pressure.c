@@ -5,6 +5,7 @@
 #include <hakmem/pressure.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "symbol.h"
@@ -80,6 +81,62 @@ TEST(pressure_is_told_from_the_soft_limit_on) {
   CHECK_EQ(told_size, sizeof(hak_pressure_t));
   CHECK(told_use >= (uint64_t)LIMIT * MIB && told_use <= (uint64_t)2 * LIMIT * MIB);
   CHECK_EQ(wrong, 0);
+}
+
+/* Calls with a slow path now and then, some of which look at the clock. */
+static void pass_time(void) {
+  void *blocks[100];
+  for (unsigned i = 0; i < 100; i++) blocks[i] = api.malloc(3000);
+  for (unsigned i = 0; i < 100; i++) api.free(blocks[i]);
+  usleep(1000);
+}
+
+static uint32_t level_now(void) {
+  hak_stats_t stats = {.struct_size = sizeof stats};
+  CHECK(hak.stats_get(&stats));
+  return (uint32_t)stats.limit_level;
+}
+
+TEST(pressure_ends_below_the_soft_limit) {
+  find_pressure();
+  CHECK(hak.option_set("limit_soft", (int64_t)LIMIT * MIB));
+  CHECK_EQ(cache_fill(LIMIT + 16), LIMIT + 16);
+  CHECK_EQ(level_now(), 3);
+  cache_free(MOST);
+  while (level_now() != 0) pass_time();
+}
+
+/* The 30 MiB that are free go back only as the 80 are refused, and then what is behind the block may be taken. */
+TEST(pressure_hard_limit_leaves_room_to_grow_in_place) {
+  find_pressure();
+  CHECK(hak.option_set("decay_ms", -1));
+  CHECK(hak.option_set("limit_hard", (int64_t)100 * MIB));
+  char *first = api.malloc((size_t)30 * MIB), *block = api.malloc((size_t)60 * MIB);
+  CHECK(first != NULL && block != NULL);
+  memset(first, 1, (size_t)30 * MIB);
+  memset(block, 2, (size_t)60 * MIB);
+  api.free(first);
+  errno = EXDEV;
+  char *grown = api.realloc(block, (size_t)80 * MIB);
+  CHECK(grown == block && errno == EXDEV);
+  if (grown != NULL) CHECK(grown[0] == 2 && grown[(size_t)60 * MIB - 1] == 2);
+  api.free(grown != NULL ? grown : block);
+}
+
+TEST(pressure_is_not_told_for_what_can_never_be_had) {
+  UNSANITIZED();
+  find_pressure();
+  on_pressure(callback, &calls);
+  free_each = 4;
+  CHECK_EQ(cache_fill(LIMIT), LIMIT);
+  struct rlimit limit;
+  CHECK_EQ(getrlimit(RLIMIT_AS, &limit), 0);
+  limit.rlim_cur = (rlim_t)8 << 30;
+  CHECK_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  errno = 0;
+  CHECK(api.malloc((size_t)64 << 30) == NULL && errno == ENOMEM);
+  CHECK_EQ(calls, 0);
+  cache_free(MOST);
 }
 
 TEST(pressure_hard_limit_refuses_what_would_pass_it) {

@@ -8,6 +8,8 @@
 #define _GNU_SOURCE
 #endif
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -313,6 +315,35 @@ TEST(pressure_off_in_files_leaves_a_limit_in_bytes) {
   for (int i = 0; i < 100; i++) pass_time();
   CHECK_EQ(stats_now().limit_level, 0);
   free(heap);
+  folder_remove();
+}
+
+TEST(pressure_off_in_files_forgets_who_waited) {
+  if (!hak_option_set("container", 1)) check_skip("its options are sealed");
+  files_begin(false);
+  heap_make();
+  for (uint64_t stalled = 1000000; stats_now().limit_level != 1; pass_time()) stalls_set(stalled += 2000);
+  CHECK(hak_option_set("container", 0));
+  for (int i = 0; i < 300; i++) pass_time();
+  CHECK_EQ(stats_now().limit_level, 0);
+  folder_remove();
+}
+
+/* ---- A share of the limit where the kernel is not asked any more ---- */
+
+/* What the heap grows by is not what others gave back. */
+TEST(pressure_percent_in_files_hold_under_a_filter) {
+  if (!hak_option_set("limit_hard", -60)) check_skip("its options are sealed");
+  files_begin(false);
+  hak_on_pressure(NULL, NULL);
+  heap_make();
+  for (uint64_t looks = stats_now().limit_looks; stats_now().limit_looks < looks + 2;) pass_time();
+  struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  struct sock_fprog program = {1, &allow};
+  CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+  uint64_t room = LIMIT / 10, got = 0; /* six tenths, of which five are used */
+  while (got <= 2 * room && malloc(MIB) != NULL) got += MIB;
+  CHECK(got >= room - 2 * GROWTH && got <= room + 2 * GROWTH);
   folder_remove();
 }
 

@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -109,6 +110,13 @@ static void by_abort(void) {
 static void by_kill(void) {
   announce(NULL, NULL);
   kill(getpid(), SIGSEGV);
+}
+
+/* As the kernel does it where memory has failed that nobody is about to use. */
+static void by_memory_that_failed(void) {
+  siginfo_t info = {.si_signo = SIGBUS, .si_code = BUS_MCEERR_AO};
+  info.si_addr = announce((void *)(uintptr_t)16, NULL);
+  syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), SIGBUS, &info);
 }
 
 /* The secure library's options are settled at the start. */
@@ -641,6 +649,7 @@ static const crash_t crashes[] = {
     {"by_abort", by_abort, REPORT, SIGABRT, "hakmem: SIGABRT: sent by process #\n", NO_STACK},
     {"by_abort", by_abort, SILENT, SIGABRT, "", NO_STACK},
     {"by_kill", by_kill, REPORT, SIGSEGV, "hakmem: SIGSEGV: sent by process #\n", NO_STACK},
+    {"by_memory_that_failed", by_memory_that_failed, REPORT, SIGBUS, "hakmem: SIGBUS at @: near NULL, not hakmem's\n", NO_STACK},
     {"overflow_the_stack", overflow_the_stack, REPORT, SIGSEGV, "hakmem: SIGSEGV at 0x[0-9a-f]+: foreign, not hakmem's\n", NO_STACK},
     {"set_an_option", set_an_option, SILENT, 0, "", NO_STACK},
     {"with_a_later_handler", with_a_later_handler, REPORT, 0, "plain handler\n", NO_STACK},

@@ -1,6 +1,8 @@
 /* sample.c - which blocks are sampled, and what their records tell. */
 #include "slab/sample.h"
 
+#include <pthread.h>
+
 #include "fake_os.h"
 #include "kit/options.h"
 #include "kit/site.h"
@@ -255,10 +257,11 @@ static void come_and_go(void *block, int times, int second) {
   }
 }
 
+/* Seconds of uptime: also such as have more bits than a record. */
 TEST(a_block_that_comes_and_goes_often_is_quiet_for_the_rest_of_the_second) {
   start(unit_seed());
   void *block = take_sampled(class_of(512));
-  for (int second = 1; second < 4; second++) {
+  for (int second = 1; second < 1 << 26; second = second < 4 ? second + 1 : second * 3) {
     come_and_go(block, BUDGET, second);
     CHECK(!sample_open(&owner.sampler, block, 500));
     CHECK_EQ(load_relaxed(&owner.sampler.quiet), 1);
@@ -448,6 +451,29 @@ TEST(large_blocks_are_sampled_by_their_size) {
     double p = whole >= RATE ? 1 : (double)whole / RATE;
     check_count("large", (unsigned)(bytes >> 10), TURNS, p, sampled);
   }
+}
+
+static void *take_large_once(void *sampled) {
+  void *block = large_alloc(70000, 1, SPAN_PLAIN);
+  if (block == NULL) return NULL;
+  uint32_t unit = (uint32_t)region_unit(block);
+  *(uint64_t *)sampled += sample_state(sample_of(unit)) != SAMPLE_NONE;
+  large_free(unit_at(unit));
+  return sampled;
+}
+
+/* They have the same number, mostly. */
+TEST(threads_that_follow_each_other_have_chances_of_their_own) {
+  start(unit_seed());
+  enum { THREADS = 400 };
+  uint64_t sampled = 0;
+  for (int i = 0; i < THREADS; i++) {
+    pthread_t thread;
+    void *done;
+    REQUIRE(pthread_create(&thread, NULL, take_large_once, &sampled) == 0 && pthread_join(thread, &done) == 0);
+    CHECK(done != NULL);
+  }
+  check_count("large", 70000, THREADS, (double)large_good_size(70000) / RATE, sampled);
 }
 
 TEST(a_large_block_that_grows_in_place_is_looked_at_again) {
