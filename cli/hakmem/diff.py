@@ -28,6 +28,7 @@ LEVEL = 0.05
 
 _EXACT_UP_TO = 100  # tosses of the rarer outcome: beyond it the normal distribution is as good
 _FEW = 20  # samples: below it the normal distribution is not good
+_UNSEEN = 10  # times what a sample stands for: a class that holds as much has none by chance in one of 20,000 cases
 
 
 @dataclass
@@ -177,11 +178,19 @@ def _add(lines: dict[tuple, Line], key: tuple, line: Line) -> None:
     sum_.variance += line.variance
 
 
+def _coarsest(snapshot: Snapshot) -> float:
+    """The most bytes that a sample stands for: by the samples, and by classes that should have some and have none."""
+    seen = {sample.size for sample in snapshot.samples if not sample.large}
+    held = [each.live * each.block_size for each in snapshot.classes if each.block_size not in seen]
+    weights = [sample.weight for sample in snapshot.samples if sample.chance < 1]
+    return max([0.0, *weights, *(each for each in held if each > _UNSEEN * snapshot.rate)])
+
+
 def _side_of_snapshot(snapshot: Snapshot) -> _Side:
     symbols = Symbols(snapshot)
     lines = estimate(snapshot, lambda sample: symbols.outside(sample.site), cautious=True)
-    coarsest = max((sample.weight for sample in snapshot.samples if sample.chance < 1), default=0.0)
-    side = _Side(Stacks(snapshot.file, snapshot.rate), snapshot.live_bytes, {}, symbols.remarks(), coarsest)
+    stacks = Stacks(snapshot.file, snapshot.rate)
+    side = _Side(stacks, snapshot.live_bytes, {}, symbols.remarks(), _coarsest(snapshot))
     for line in lines:
         key = tuple(_frame_key(frame) for frame in symbols.stack(line.key))
         _add(side.stacks.lines, key, line)
@@ -219,7 +228,8 @@ def _chance(before: Line, after: Line, coarsest: tuple[float, float]) -> float:
     """New and vanished sites, and those of few samples, are counted; a certain block leaves nothing to count."""
     (lost, one), (gained, other) = (_counted(*each) for each in zip((before, after), coarsest))
     only_chance = before.samples == before.uncertain and after.samples == after.uncertain
-    if only_chance and lost + gained and (lost + gained < _FEW or not (lost and gained)):
+    few = lost + gained < _FEW or not (lost and gained) or (min(lost, gained) < _FEW and not math.isclose(one, other, rel_tol=0.01))
+    if only_chance and lost + gained and few:
         return coin_chance(lost, gained, other / (one + other))
     return normal_chance(after.bytes - before.bytes, math.sqrt(before.variance + after.variance))
 

@@ -252,12 +252,12 @@ def age_of(tenths: int) -> float:
 
 
 def _sample(snapshot: Snapshot, words: list[str]) -> None:
-    size, asked, chance, site, tag, tenths, quiet = _numbers(words, 2, 9)
+    size, asked, chance, site, tag, tenths, quiet, large = _numbers(words, 2, 10)
     if size <= 0 or not 0 <= chance < _CERTAIN:
         raise ValueError("no such sample")
     share = chance / _CERTAIN if chance else 1.0
-    large = words[9] != "0" if len(words) > 9 else all(each.block_size != size for each in snapshot.classes)
-    snapshot.samples.append(Sample(_address(words[1]), size, asked, share, site, tag, age_of(tenths), quiet != 0, large))
+    age = age_of(tenths)
+    snapshot.samples.append(Sample(_address(words[1]), size, asked, share, site, tag, age, quiet != 0, large != 0))
 
 
 def _heap(snapshot: Snapshot, words: list[str]) -> None:

@@ -62,7 +62,7 @@ class Heap:
             chance = min(1.0, size / self.rate)
             if draw() < chance:
                 address = BASE + (1 << 40) + number * (1 << 30)
-                taken.samples.append(Sample(address, size, size, chance, site, site % 3, 5.0, False))
+                taken.samples.append(Sample(address, size, size, chance, site, site % 3, 5.0, False, True))
         taken.large_blocks, taken.large_bytes = len(self.large), sum(size for _, size in self.large)
         most = max((sample.site for sample in taken.samples), default=1)
         # Site n is called from main, which is site 1.
@@ -144,7 +144,7 @@ def text_of(snapshot: Snapshot) -> str:
         chance = round(each.chance * 2**32) % 2**32
         lines.append(
             f"sample {each.address:#x} {each.size} {each.asked} {chance} {each.site} {each.tag} "
-            f"{round(10 * each.age)} {each.quiet:d}"
+            f"{round(10 * each.age)} {each.quiet:d} {each.large:d}"
         )
     if taken := snapshot.page_size:
         lines.append(f"page_bytes {taken}")

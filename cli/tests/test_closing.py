@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from processes import compiled, running
+
+from hakmem import outside, outside_events
+from hakmem.memory import Process
 
 HERE = Path(__file__).parent
 MADE = 6 * 10_000 * 1024  # bytes that each of the two libraries has taken
@@ -15,6 +19,7 @@ MADE = 6 * 10_000 * 1024  # bytes that each of the two libraries has taken
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory) -> list[Path]:
+    """The program, and two libraries."""
     folder = tmp_path_factory.mktemp("closing")
     program = compiled(folder, HERE / "closing.c")
     for which, frame in (("one", 256), ("two", 1024)):
@@ -50,3 +55,18 @@ def test_a_snapshot_tells(hakmem, command, tmp_path):
     with running(*command, "end", HAKMEM_PROFILE=str(file)) as process:
         process.wait()
     check(hakmem("profile", str(file), "--json"))
+
+
+def test_a_library_that_is_opened_while_it_is_counted_has_names(start, command, tmp_path):
+    program = compiled(tmp_path, HERE / "opening.c")
+    with running(program, command[1]) as process:
+        counting = start("profile", "--events", "4", "--json", str(process.pid))
+        reader = outside.Reader(Process(process.pid))
+        while counting.poll() is None and not reader.names.number(reader.names.place(outside_events.ARMED)):
+            time.sleep(0.01)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        output, errors = counting.communicate(timeout=60)
+    assert counting.returncode == 0, errors
+    lines = json.loads(output)["allocated"]["lines"]
+    assert "one_inner" in [line["frames"][0]["function"] for line in lines if line["frames"]]

@@ -13,7 +13,7 @@ from heap import RATE, Heap, mixed, text_of
 from hakmem import pprof_files
 from hakmem.diff import Change, adjust, coin_chance, compare, is_panel, normal_chance
 from hakmem.snapshots import Sample, SizeClass
-from hakmem.symbols import Symbols
+from hakmem.symbols import CLOSED, Symbols
 
 PAIRS = 200
 # So many of 200 equal pairs may raise an alarm, if 5 % do: the binomial distribution's 99.9 %.
@@ -90,6 +90,15 @@ def test_growth_between_two_processes_is_found():
     assert [change.frames[0][0] for change in told] == ["0x40028f"]  # that of site 41
 
 
+def test_growth_of_large_blocks_as_large_as_a_class_is_found():
+    marks = Heap({65536: [2] * 400}).marks(1)
+    before = Heap({65536: [2] * 400}, [(3, 65536)] * 100).snapshot(marks)
+    after = Heap({65536: [2] * 400}, [(3, 65536)] * 900).snapshot(marks)
+    assert [change.key for change in compare(before, after).told] == [3]
+    told = compare(before, replace(after, process=78)).told
+    assert len(told) == 1 and abs(told[0].change - (800 << 16)) < 4 * told[0].error
+
+
 def test_what_did_not_change_adds_no_error():
     marks = Heap(MANY).marks(1)
     one, other = Heap(MANY).snapshot(marks), Heap(MANY).snapshot(marks)
@@ -126,6 +135,18 @@ def test_one_process_is_known_by_its_sites():
     assert is_panel(one, other)
     assert not is_panel(one, replace(other, process=78))
     assert not is_panel(one, replace(other, sites=other.sites | {1: (0, 0x999)}))  # the number was given again
+    assert not is_panel(one, replace(other, sites={}))
+
+
+def test_sites_that_one_snapshot_alone_has_and_closed_libraries_are_of_one_process_too():
+    one, other = Heap(MANY | {64: [50] * 20_000}).sampled(1), Heap(MANY | {64: [51] * 20_000}).sampled(1)
+    del other.sites[50]  # as a black box tells of those alone that blocks lead to
+    parent, address = other.sites[41]
+    other.sites[41] = (parent, CLOSED | address)
+    difference = compare(one, other)
+    assert difference.panel
+    told = {change.key: change.frames[0][0] for change in difference.told}
+    assert told == {50: "0x40031f", 51: "0x40032f"}
 
 
 def test_coin_and_normal_chances():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,22 @@ def test_samples_given_up_seldom_raise_an_alarm(kind):
         kind(pair)
         difference = compare(*pair.snapshots())
         assert difference.panel
+        alarms += bool(difference.told)
+    assert alarms <= MOST_ALARMS
+
+
+@pytest.mark.parametrize("given_up", [(0, 3), (3, 0), (6, 0), (2, 5)], ids=str)
+@pytest.mark.parametrize("size", [MIB, 4 * MIB, 40 * MIB], ids=lambda size: f"{size // MIB} MiB")
+def test_a_process_that_gave_up_samples_seldom_raises_an_alarm_beside_one_that_did_not(given_up, size):
+    alarms = 0
+    for seed in range(PAIRS):
+        pair = Pair(seed)
+        for site in HELD:
+            for side in (0, 1):
+                pair.hold(side, site, SMALL, size, given_up[side])
+        before, after = pair.snapshots()
+        difference = compare(before, replace(after, process=78))
+        assert not difference.panel
         alarms += bool(difference.told)
     assert alarms <= MOST_ALARMS
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from heap import RATE, Heap, mixed, text_of
 
+from hakmem import snapshots
 from hakmem.estimates import NOT_SAMPLED, apportion, estimate
 from hakmem.snapshots import Sample, SizeClass, Snapshot
 
@@ -100,9 +101,9 @@ def test_class_without_samples_is_a_line():
 def test_large_blocks_that_are_certain_are_exact():
     taken = Snapshot(rate=RATE, large_blocks=6, large_bytes=(1 << 20) + 5 * (64 << 10))
     taken.samples = [
-        Sample(0, 1 << 20, 1 << 20, 1.0, 1, 0, 0, False),
-        Sample(1 << 30, 64 << 10, 64 << 10, 0.5, 2, 0, 0, False),
-        Sample(2 << 30, 64 << 10, 64 << 10, 0.5, 3, 0, 0, False),
+        Sample(0, 1 << 20, 1 << 20, 1.0, 1, 0, 0, False, True),
+        Sample(1 << 30, 64 << 10, 64 << 10, 0.5, 2, 0, 0, False, True),
+        Sample(2 << 30, 64 << 10, 64 << 10, 0.5, 3, 0, 0, False, True),
     ]
     lines = {line.key: line for line in estimate(taken)}
     assert (lines[1].bytes, lines[1].objects, lines[1].error) == (1 << 20, 1, 0)
@@ -111,15 +112,24 @@ def test_large_blocks_that_are_certain_are_exact():
     assert lines[2].error > 0
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_large_blocks_may_be_as_large_as_a_class(seed):
+    taken = Heap({65536: [2] * 400}, [(3, 65536)] * 400).sampled(seed)
+    for each in (taken, snapshots.of_bytes(snapshots.text_of(taken).encode(), "heap")):
+        lines = {line.key: line for line in estimate(each)}
+        assert lines[2].bytes == lines[3].bytes == 400 << 16
+        assert NOT_SAMPLED not in lines
+
+
 def test_large_blocks_that_came_after_the_count_do_not_break_the_sum():
     taken = Snapshot(rate=RATE, large_blocks=1, large_bytes=1 << 20)
-    taken.samples = [Sample(at << 30, 1 << 20, 1 << 20, 1.0, at, 0, 0, False) for at in (1, 2)]
+    taken.samples = [Sample(at << 30, 1 << 20, 1 << 20, 1.0, at, 0, 0, False, True) for at in (1, 2)]
     assert [line.bytes for line in estimate(taken)] == [1 << 19, 1 << 19]
 
 
 def test_blocks_of_4_gib_and_more_have_no_waste():
     taken = Snapshot(rate=RATE, large_blocks=1, large_bytes=5 << 30)
-    taken.samples = [Sample(0, 5 << 30, (1 << 32) - 1, 1.0, 1, 0, 0, False)]
+    taken.samples = [Sample(0, 5 << 30, (1 << 32) - 1, 1.0, 1, 0, 0, False, True)]
     assert estimate(taken)[0].asked == 5 << 30
 
 

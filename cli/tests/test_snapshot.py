@@ -97,7 +97,7 @@ def test_file_that_is_no_snapshot_is_told(text):
     "line",
     [
         "sample 0x10 16 16",
-        "sample 0x10 0 0 0 0 0 0 0",
+        "sample 0x10 0 0 0 0 0 0 0 0",
         "class 16 x 1 1 1 1 1",
         "site 1 0 zz",
         "tracked 0x1 0 0 0 0 0x0",
@@ -110,7 +110,7 @@ def test_broken_line_is_told_with_its_number(line):
 
 
 def test_block_that_came_while_the_snapshot_was_written_has_no_age():
-    read = snapshots.parse("hakmem-snapshot 1\nsample 0x10 16 16 9 0 0 4294967295 0\nend\n")
+    read = snapshots.parse("hakmem-snapshot 1\nsample 0x10 16 16 9 0 0 4294967295 0 0\nend\n")
     assert read.samples[0].age == 0
 
 
@@ -122,7 +122,7 @@ def test_loop_of_sites_ends():
 def test_big_snapshots_are_read_in_less_than_a_second():
     draw = random.Random(1).randrange
     lines = ["hakmem-snapshot 1"]
-    lines += [f"sample {hex(i << 16)} 64 60 2097152 {draw(1, 100_000)} 0 {i} 0" for i in range(100_000)]
+    lines += [f"sample {hex(i << 16)} 64 60 2097152 {draw(1, 100_000)} 0 {i} 0 0" for i in range(100_000)]
     lines += [f"site {i} {draw(i)} {hex(draw(1 << 40))}" for i in range(1, 100_001)]
     text = "\n".join([*lines, "end\n"])
     start = time.process_time()

@@ -76,7 +76,7 @@ HAK_API void hak_free_aligned_sized(void *block, size_t alignment, size_t size);
 HAK_API size_t hak_malloc_usable_size(const void *block);
 /* Whether a live block starts at `address`, which may be any; any thread may ask. Others may change that before the answer is there. */
 HAK_API bool hak_is_live(const void *address);
-/* The usable size that malloc(size) would give; 0 where it cannot succeed. */
+/* The usable size that malloc(size) would give, if there is room; 0 for more than any heap holds. */
 HAK_API size_t hak_malloc_good_size(size_t size);
 
 /* Flags for hak_nallocx and hak_sdallocx: the alignment as its logarithm, as in jemalloc. HAK_ZERO changes nothing here. */

@@ -109,7 +109,7 @@ static unit_t *span_at(const void *p) {
   return unit_head((uint32_t)unit);
 }
 
-/* A record may become another span's meanwhile: then the program frees a block that it does not have, and any state ends it. */
+/* A record may become another span's meanwhile: then the program frees a block that it does not have, and whatever is found ends it. */
 block_info_t block_inspect(const void *p) {
   block_info_t info = {BLOCK_FOREIGN, NULL, 0};
   unit_t *span = span_at(p);

@@ -55,8 +55,7 @@ const char *pressure_use_name(pressure_source_t source) {
     case PRESSURE_MAX:
     case PRESSURE_HIGH_MARK: return "memory.current";
     case PRESSURE_V1: return "memory.usage_in_bytes";
-    case PRESSURE_SOFT:
-    case PRESSURE_HARD: return "the heap";
+    case PRESSURE_SOFT: return "the heap";
     default: return "nothing";
   }
 }
@@ -67,7 +66,6 @@ const char *pressure_limit_name(pressure_source_t source) {
     case PRESSURE_HIGH_MARK: return "memory.high";
     case PRESSURE_V1: return "memory.limit_in_bytes";
     case PRESSURE_SOFT: return "HAKMEM_LIMIT_SOFT";
-    case PRESSURE_HARD: return "HAKMEM_LIMIT_HARD";
     default: return "no limit";
   }
 }

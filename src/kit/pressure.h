@@ -16,14 +16,7 @@ typedef enum pressure_level {
 } pressure_level_t;
 
 /* What limits. */
-typedef enum pressure_source {
-  PRESSURE_NOTHING,
-  PRESSURE_MAX,
-  PRESSURE_HIGH_MARK,
-  PRESSURE_V1,
-  PRESSURE_SOFT,
-  PRESSURE_HARD
-} pressure_source_t;
+typedef enum pressure_source { PRESSURE_NOTHING, PRESSURE_MAX, PRESSURE_HIGH_MARK, PRESSURE_V1, PRESSURE_SOFT } pressure_source_t;
 
 #define PRESSURE_ROOM ((uint64_t)2 << 30)
 /* The heap from which on limits are looked for: smaller ones change little, and most processes end before. */
