@@ -1,11 +1,11 @@
 /* limits.h - what limits the process's memory, looked at now and then, and what is done when it is near.
  *
  * The kernel is asked by a thread of the program on a slow path: when the heap has grown by a quarter of what was left, and where there
- * is a limit, or the program's own is passed, also with time; never within LIMITS_PAUSE_MS of the last time, but where an allocation would
- * fail.  It opens files for that, so it is not done once the process
- * has put itself under a filter (os_filters): what is left is reckoned then from how the heap grows.  A heap of less than 8 MiB asks
- * nothing unless a limit of the program's own is set.  While the program makes no calls and memory lies idle the keeper looks, at the same times and to the same effect; it has
- * opened the files before it was confined.
+ * is a limit, or the program's own is passed, also with time; never within LIMITS_PAUSE_MS of the last time, but where an allocation
+ * would fail. It opens files for that, so it is not done once the process has put itself under a filter (os_filters): what is left is
+ * reckoned then from how the heap grows. A heap of less than 8 MiB asks nothing unless a limit of the program's own is set. While the
+ * program makes no calls and memory lies idle the keeper looks, at the same times and to the same effect; it has opened the files before
+ * it was confined.
  *
  * One thread looks at a time: it has set pressure.look_at to UINT64_MAX.  What the levels change stands in kit/pressure.h. */
 #ifndef FRONT_LIMITS_H
