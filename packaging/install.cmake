@@ -12,9 +12,21 @@ write_basic_package_version_file(hakmemConfigVersion.cmake COMPATIBILITY SameMin
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/hakmemConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/hakmemConfigVersion.cmake
         DESTINATION ${package_dir})
 
-# The prefix follows the file, so an installed tree can be moved.
-file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
-string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")
+# The prefix follows the file, so an installed tree can be moved; not where somebody has named whole directories.
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(pc_prefix ${CMAKE_INSTALL_PREFIX})
+else()
+  file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")
+  set(pc_prefix "\${pcfiledir}/${pc_to_prefix}")
+endif()
+foreach(name IN ITEMS libdir includedir)
+  string(TOUPPER CMAKE_INSTALL_${name} directory)
+  set(pc_${name} ${${directory}})
+  if(NOT IS_ABSOLUTE "${pc_${name}}")
+    set(pc_${name} "\${prefix}/${pc_${name}}")
+  endif()
+endforeach()
 foreach(pc_name IN ITEMS hakmem hakmem-secure)
   set(pc_kind "")
   if(pc_name STREQUAL "hakmem-secure")
@@ -46,7 +58,7 @@ foreach(library IN ITEMS hakmem hakmem_secure)
     install(FILES ${link} DESTINATION ${modules_dir}/hakmem)
   endif()
 endforeach()
-file(RELATIVE_PATH bin_to_modules /${CMAKE_INSTALL_BINDIR} /${modules_dir})
+file(RELATIVE_PATH bin_to_modules ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}/hakmem)
 configure_file(packaging/hakmem.in bin/hakmem @ONLY)
 install(PROGRAMS ${CMAKE_CURRENT_BINARY_DIR}/bin/hakmem DESTINATION ${CMAKE_INSTALL_BINDIR})
 

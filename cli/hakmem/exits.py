@@ -60,6 +60,7 @@ def _last_name(process: subprocess.Popen, given: str) -> str:
 
 
 def _run(program: Path, command: list[str], environment: dict[str, str]) -> Ended:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller may have had it ignored: then the kernel keeps no status of a child
     with Forwarding() as forwarding:
         try:
             process = subprocess.Popen(command, executable=program.absolute(), env=environment, close_fds=False)

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hakmem.errors import Failure
 
 
+@contextlib.contextmanager
+def _own_settings() -> Iterator[None]:
+    """What the caller has set is for the programs that it runs: loaded here, the library would open the same files."""
+    theirs = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("HAKMEM_")}
+    try:
+        yield
+    finally:
+        os.environ.update(theirs)
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    with _own_settings():
+        return ctypes.CDLL(str(path))
+
+
 def options(path: Path) -> list[dict[str, Any]]:
     """The options the library at `path` knows, as it lists them."""
     try:
-        library = ctypes.CDLL(str(path))
+        library = _load(path)
     except OSError as error:
         raise Failure(f"the library {path} can't be loaded: {error}") from None
     try:
@@ -33,7 +50,7 @@ def options(path: Path) -> list[dict[str, Any]]:
 def version(path: Path) -> str:
     """The version the library at `path` says it has; empty where it says none."""
     try:
-        say = ctypes.CDLL(str(path)).hak_version
+        say = _load(path).hak_version
     except (OSError, AttributeError):
         return ""
     say.restype = ctypes.c_char_p

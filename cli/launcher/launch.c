@@ -109,6 +109,7 @@ int main(int argc, char **argv) {
   }
   if (next + 1 >= argc) return usage_error();
   char **command = argv + next + 1;
+  signal(SIGCHLD, SIG_DFL); /* ignored, as a caller may have it, the kernel would keep no status of the program */
   int fd = atoi(argv[1]);
   if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return usage_error();
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import HAKMEM
 
 from hakmem import signals
 
@@ -107,6 +108,30 @@ def test_environment_is_not_changed_otherwise(hakmem, monkeypatch):
 def test_stats_are_asked_for(hakmem):
     result = hakmem("run", "--stats", "--", "sh", "-c", "echo $HAKMEM_STATS")
     assert result.stdout == "1\n"
+
+
+@pytest.mark.parametrize("mode", [["--stats"], ["--leaks"], ["--compare", "--repetitions", "1"]], ids=lambda mode: mode[0])
+def test_status_is_the_commands_where_the_caller_ignores_ends_of_children(environment, mode):
+    command = [HAKMEM, "run", *mode, "--", "sh", "-c", "exit 3"]
+    usual, ignored = (
+        subprocess.run(
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            preexec_fn=lambda: signal.signal(signal.SIGCHLD, how),
+        )
+        for how in (signal.SIG_DFL, signal.SIG_IGN)
+    )
+    assert usual.returncode != 0
+    assert (ignored.returncode, ignored.stderr) == (usual.returncode, usual.stderr)
+
+
+def test_the_callers_settings_are_the_programs_alone(hakmem, tmp_path):
+    file = tmp_path / "heap"
+    assert not hakmem("options", HAKMEM_STATS="1").stderr
+    assert hakmem("options", HAKMEM_PROFILE=str(file)).returncode == 0 and not file.exists()
 
 
 @pytest.mark.parametrize(
