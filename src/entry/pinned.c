@@ -26,7 +26,6 @@ static void write_stratum(writer_t *w, unsigned c, unsigned quarter, const strat
 }
 
 /* While lines are written the slab may end, and its unit become another span's: so its class is the one that was looked at. */
-
 static void write_survivor(writer_t *w, const unit_t *slab, unsigned c, uint32_t number, uintptr_t tracked) {
   const void *block = (char *)region_address(unit_number(slab)) + (size_t)number * class_info[c].size;
   uint64_t word = load_acquire(track_at(tracked, number));

@@ -16,16 +16,14 @@ _Static_assert(BATCH_FIRST <= CAPACITY_LEAST && BATCH_FIRST <= CAPACITY_LEAST_BY
 
 typedef enum bin_event { BIN_NEW, BIN_REFILLED, BIN_FLUSHED } bin_event_t;
 
-/* At each refill and flush, where a division would show. */
-static uint32_t blocks_in(size_t bytes, unsigned c) { return class_block_at(c, bytes); }
-
+/* At each refill and flush: a division would show. */
 static intptr_t least_capacity(unsigned c) {
-  uint32_t n = blocks_in(CAPACITY_LEAST_BYTES, c);
+  uint32_t n = class_block_at(c, CAPACITY_LEAST_BYTES);
   return (intptr_t)(n < CAPACITY_LEAST ? n : CAPACITY_LEAST);
 }
 
 static intptr_t entries_for(size_t bytes, unsigned c) {
-  intptr_t n = (intptr_t)blocks_in(bytes, c), least = least_capacity(c);
+  intptr_t n = (intptr_t)class_block_at(c, bytes), least = least_capacity(c);
   if (c == CLASS_ZERO) return least; /* they are rare, and every heap has room for these */
   return n < least ? least : n > CAPACITY_MOST ? CAPACITY_MOST : n;
 }

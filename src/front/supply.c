@@ -74,9 +74,9 @@ void heap_take_back(heap_t *heap, void *block) {
 #define KEPT_LEAST 2u
 static uint32_t keep_most(void) {
   if (HAK_SECURE || memcheck_on() || option_get(OPTION_decay_ms) == 0 || pressure_now() >= PRESSURE_HIGH) return 0;
-  uint32_t share = (uint32_t)(ledger_used_units() / KEPT_SHARE), threads = heaps_attached() | 1;
+  uint64_t share = ledger_used_units() / KEPT_SHARE, threads = heaps_attached() | 1;
   if (HAK_LIKELY(share >= KEPT_UNITS * threads)) return KEPT_UNITS; /* mostly so, and a division is slow */
-  return share <= KEPT_LEAST * threads ? KEPT_LEAST : threads == 1 ? share : share / threads;
+  return share <= KEPT_LEAST * threads ? KEPT_LEAST : (uint32_t)(share / threads);
 }
 
 void *heap_take_large(heap_t *heap, size_t size, span_use_t use) {
