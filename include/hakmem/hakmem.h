@@ -67,7 +67,7 @@ HAK_API HAK_MUST_USE int hak_posix_memalign(void **result, size_t alignment, siz
 HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(1) void *hak_valloc(size_t size);
 HAK_API HAK_MUST_USE HAK_MALLOC void *hak_pvalloc(size_t size);
 
-/* C23. `size` is what was asked for when the block was allocated; one larger than the block ends the process. NULL is no action. */
+/* C23. `size` is what was asked for last, also by realloc or hak_expand; one larger than the block ends the process. NULL is no action. */
 HAK_API void hak_free_sized(void *block, size_t size);
 HAK_API void hak_free_aligned_sized(void *block, size_t alignment, size_t size);
 
@@ -99,7 +99,7 @@ typedef struct hak_sized {
 /* Allocates at least `size` bytes and says how many there are. */
 HAK_API HAK_MUST_USE hak_sized_t hak_alloc_at_least(size_t size);
 
-/* Grows or shrinks a block in place so that `size` bytes are usable. Returns true on success; false (errno untouched, block unchanged)
+/* Makes a block larger or smaller in place: `size` bytes are usable, and kept. Returns true on success; false (errno, block unchanged)
  * when it would have to move. */
 HAK_API HAK_MUST_USE bool hak_expand(void *block, size_t size);
 

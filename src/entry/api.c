@@ -126,7 +126,7 @@ HAK_COLD void *hak_pvalloc(size_t size) {
 
 size_t hak_malloc_usable_size(const void *block) { return block == NULL ? 0 : block_usable_size(block); }
 
-bool hak_is_live(const void *address) { return address != NULL && block_inspect(address).state == BLOCK_LIVE; }
+bool hak_is_live(const void *address) { return address != NULL && block_locate(address).state == BLOCK_LIVE; }
 
 size_t hak_malloc_good_size(size_t size) { return block_good_size(size, 1); }
 

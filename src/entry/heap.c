@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "hakmem/heap.h"
+#include "front/alloc.h"
 #include "front/block.h"
 #include "front/boot.h"
 #include "front/inspect.h"
@@ -24,6 +25,7 @@ HAK_COLD hak_heap_t *hak_heap_new(const char *name) {
   if (!boot()) return out_of_memory();
   thread_enter();
   heap_t *heap = named_new(name);
+  if (HAK_UNLIKELY(heap == NULL) && trim_all()) heap = named_new(name);
   thread_leave_with_upkeep();
   return heap != NULL ? outer(heap) : out_of_memory();
 }
@@ -91,6 +93,7 @@ HAK_COLD hak_heap_t *hak_heap_set_default(hak_heap_t *heap) {
   if (mine == NULL && heap == NULL) return NULL;
   thread_enter();
   if (mine == NULL) mine = thread_attach();
+  if (HAK_UNLIKELY(mine == NULL) && trim_all()) mine = thread_attach();
   heap_t *before = mine != NULL ? mine->stand_in : NULL;
   if (mine != NULL) thread_set_stand_in(inner(heap));
   else errno = ENOMEM;
@@ -99,7 +102,7 @@ HAK_COLD hak_heap_t *hak_heap_set_default(hak_heap_t *heap) {
 }
 
 hak_heap_t *hak_heap_of(const void *block) {
-  block_info_t info = block_inspect(block);
+  block_info_t info = block_locate(block);
   return info.state == BLOCK_LIVE ? outer(named_of(info.span)) : NULL;
 }
 

@@ -31,8 +31,7 @@ void *out_of_memory(void) {
 /* Other threads' heaps are walked so often at most. */
 #define TRIM_OTHERS_MS 10
 
-/* What is cached anywhere may make the room.  False: nothing is, for all that is known. */
-static bool trim_all(void) {
+bool trim_all(void) {
   static _Atomic uint64_t others_ms;
   heap_t *heap = thread_heap;
   bool own = heap != NULL && heap_may_trim(heap), left = handover_waiting() > 0;
@@ -45,8 +44,8 @@ static bool trim_all(void) {
     (void)drain_bins(heap);
     heap_trim_others();
   }
-  bool room = limits_make_room(heap); /* last: what the others leave empty */
-  return large_trim() || own || left || others || room;
+  bool waited = large_trim(), room = limits_make_room(heap); /* last: what the others leave empty */
+  return waited || own || left || others || room;
 }
 
 /* An allocation that has failed is tried again so often at most, each time after the program has freed something. */
@@ -210,6 +209,7 @@ static void *named_block(heap_t *heap, unsigned size_class, size_t size, size_t 
   void *block;
   if (size_class == CLASS_NONE) {
     block = named_take_large(heap, large_request(size), align, use, function, refused);
+    if (HAK_SECURE && block != NULL) large_note_size(block, size);
   } else {
     block = named_take(heap, size_class, function, refused);
     if (block != NULL) block = HAK_SECURE ? secure_open(block, size_class, size) : entry_take(block, size);

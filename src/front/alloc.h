@@ -15,6 +15,9 @@ HAK_CHECKED void *alloc_from(struct heap *heap, size_t size, size_t align, span_
 /* From the lowest slab with room, past the bin, which may hold what was freed in emptier ones: for programs that move blocks to get
  * slabs empty (compat/jemalloc). */
 HAK_CHECKED void *alloc_uncached(size_t size);
+/* Where memory is out: gives back what is cached anywhere, on a slow path. False: nothing is, for all that is known, and the next try
+ * will fail as well. */
+HAK_CHECKED bool trim_all(void);
 /* Sets errno; returns NULL. */
 void *out_of_memory(void);
 

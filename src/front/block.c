@@ -22,7 +22,9 @@ void *block_alloc_aligned(size_t align, size_t size) {
     if (HAK_SECURE && block != NULL) secure_resize(block, c, size, "aligned_alloc");
     return block;
   }
-  return alloc_any(large_request(size), align, SPAN_PLAIN);
+  void *block = alloc_any(large_request(size), align, SPAN_PLAIN);
+  if (HAK_SECURE && block != NULL) large_note_size(block, size);
+  return block;
 }
 
 size_t block_alloc_batch(size_t size, size_t count, void **blocks) {

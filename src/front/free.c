@@ -48,12 +48,6 @@ static bool free_slot(unit_t *span, void *block, const char *function) {
   return false;
 }
 
-/* Whether an allocation of `size`, with some alignment, leads to such a block. */
-static bool may_have_size(const block_info_t *info, size_t size) {
-  if (load_relaxed(&info->span->kind) != UNIT_LARGE) return size == info->size;
-  return large_request(size) == info->size;
-}
-
 /* Where blocks are live by their bit, free_elsewhere has found this one not to be: another thread freed it, and has got it again. */
 static void free_sampled(void *block, const char *function) {
   if (!sample_close(block)) fault_not_live(block, function);
@@ -85,7 +79,7 @@ static bool free_inspected(void *block, size_t size, const char *function) {
   block_info_t info = block_inspect(block);
   if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) block_fault(&info, block, function);
   if (HAK_UNLIKELY(size > info.size)) block_fault_size(&info, block, function, "block is smaller");
-  if (HAK_UNLIKELY(HAK_SECURE && size != 0 && !may_have_size(&info, size))) {
+  if (HAK_UNLIKELY(HAK_SECURE && size != 0 && size != info.size)) {
     block_fault_size(&info, block, function, "block is larger");
   }
   unsigned kind = load_relaxed(&info.span->kind);

@@ -27,11 +27,15 @@ static block_state_t state_of(bool is_start, bool is_live) {
 
 static void slab_place(block_info_t *info, const unit_t *span, const void *p) {
   unsigned c = load_relaxed(&span->size_class);
+  if (HAK_UNLIKELY(c >= CLASS_COUNT)) { /* another span's by now, of no class */
+    info->state = BLOCK_FREED;
+    return;
+  }
   size_t offset = span_offset(span, p);
   uint32_t block = class_block_at(c, offset);
   bool is_start = (size_t)block * class_info[c].size == offset && block < class_info[c].blocks;
   info->state = state_of(is_start, is_start && slab_block_is_live(p));
-  info->size = HAK_SECURE && info->state == BLOCK_LIVE ? secure_size(p, c, NULL) : class_usable(c);
+  info->size = class_usable(c);
 }
 static size_t slab_fault_class(const unit_t *span) { return slab_class(span)->size; }
 
@@ -109,8 +113,8 @@ static unit_t *span_at(const void *p) {
   return unit_head((uint32_t)unit);
 }
 
-/* A record may become another span's meanwhile: then the program frees a block that it does not have, and whatever is found ends it. */
-block_info_t block_inspect(const void *p) {
+/* A record may become another span's meanwhile: what is found then is of before or after. */
+block_info_t block_locate(const void *p) {
   block_info_t info = {BLOCK_FOREIGN, NULL, 0};
   unit_t *span = span_at(p);
   if (span == NULL) return info;
@@ -123,6 +127,15 @@ block_info_t block_inspect(const void *p) {
   info.span = span;
   kind->place(&info, span, p);
   if (misaligned) info.state = BLOCK_MISALIGNED;
+  return info;
+}
+
+/* Whose record becomes another span's meanwhile frees a block that it does not have: whatever is found ends it. */
+block_info_t block_inspect(const void *p) {
+  block_info_t info = block_locate(p);
+  if (!HAK_SECURE || info.state != BLOCK_LIVE || load_relaxed(&info.span->kind) != UNIT_SLAB) return info;
+  unsigned c = load_relaxed(&info.span->size_class);
+  if (c < CLASS_COUNT) info.size = secure_size(p, c, NULL);
   return info;
 }
 

@@ -1,4 +1,4 @@
-/* inspect.h - what a pointer is: exact for any address, without a system call and without touching what it points to. */
+/* inspect.h - what a pointer is: exact for any address, without a system call. */
 #ifndef FRONT_INSPECT_H
 #define FRONT_INSPECT_H
 
@@ -19,6 +19,9 @@ typedef struct block_info {
   size_t size;  /* usable bytes */
 } block_info_t;
 
+/* Without touching what it points to, so that any thread may ask about any address; `size` is all that the block has room for. */
+block_info_t block_locate(const void *p);
+/* For the thread that has the block: the secure library reads there what was asked for. */
 block_info_t block_inspect(const void *p);
 /* For fault_abort. */
 size_t block_fault_class(const block_info_t *info);

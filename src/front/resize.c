@@ -8,6 +8,7 @@
 #include "front/memcheck.h"
 #include "front/named.h"
 #include "front/secure.h"
+#include "kit/fault.h"
 #include "slab/large.h"
 #include "slab/sample.h"
 
@@ -48,7 +49,7 @@ size_t block_good_size(size_t size, size_t align) {
   size_t pages = c == CLASS_NONE ? large_good_size(large_request(size)) : 0;
   if (c == CLASS_NONE && pages == 0) return 0;
   if (memcheck_on()) return size;
-  if (HAK_SECURE) return c != CLASS_NONE ? size : large_request(size); /* no more than was asked for */
+  if (HAK_SECURE) return size; /* no more than was asked for */
   return c != CLASS_NONE ? class_usable(c) : pages;
 }
 
@@ -66,6 +67,9 @@ static bool resize_small(void *block, size_t old, size_t size) {
 }
 
 static bool resize_large(unit_t *slab, size_t size) {
+  if (HAK_SECURE && !large_is_whole(slab)) {
+    fault_abort("overflow", "realloc", region_address(unit_number(slab)), "bytes behind the block were overwritten", FAULT_LARGE);
+  }
   size_t before = HAK_COUNTED ? large_usable(slab) : 0;
   thread_enter();
   bool owned = load_relaxed(&slab->owned);
@@ -92,7 +96,8 @@ static HAK_COLD bool resize_under_memcheck(const block_info_t *info, void *block
 bool block_expand(void *block, size_t size) {
   block_info_t info = block_inspect(block);
   if (info.state != BLOCK_LIVE) block_fault(&info, block, "hak_expand");
-  if (size <= memcheck_usable(&info, block)) return true;
+  size_t usable = memcheck_usable(&info, block);
+  if (size == usable || (size < usable && (!HAK_SECURE || memcheck_on() || size == 0))) return true; /* the secure one notes less, too */
   if (memcheck_on()) return resize_under_memcheck(&info, block, size);
   if (load_relaxed(&info.span->kind) == UNIT_LARGE) return resize_large(info.span, size);
   return HAK_SECURE && resize_in_class(block, size, true);

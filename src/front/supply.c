@@ -127,7 +127,10 @@ bool heap_may_trim(heap_t *heap) {
   if (load_relaxed(&heap->owner.pending_classes) != 0 || load_relaxed(&heap->owner.free_bytes) > heap->trimmed_free_bytes) return true;
   if (kept_units(&heap->owner.kept) > 0) return true;
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
-    if (bin_count(heap_bin(heap, c)) > 0 || (HAK_SECURE && quarantine_waiting(heap, c) > 0)) return true;
+    if (bin_count(heap_bin(heap, c)) > 0) return true;
+  }
+  for (unsigned c = 0; HAK_SECURE && c < CLASS_COUNT; c++) { /* of blocks that others have allocated it has no bin */
+    if (quarantine_waiting(heap, c) > 0) return true;
   }
   return false;
 }

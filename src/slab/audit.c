@@ -17,7 +17,8 @@ static void audit_large(const unit_t *slab, uint32_t units) {
   void *at = unit_address(slab);
   size_t bytes = load_relaxed(&slab->bytes), room = units * HAK_UNIT;
   AUDIT(bytes <= room && bytes > room - HAK_UNIT && bytes == large_good_size(bytes), at, "a large block has not the bytes of its units");
-  AUDIT(slab->left < os_page_size() && slab->guard <= OS_SPLIT, at, "a large block has more left over than a page");
+  size_t most = bytes == large_good_size(large_request(0)) ? bytes : os_page_size() - 1; /* that many: for its alignment alone */
+  AUDIT(slab->left <= most && slab->guard <= OS_SPLIT, at, "a large block has more left over than a page");
   AUDIT(!HAK_CHECKS || region_is_live(at), at, "a large block is not live");
   AUDIT(!load_relaxed(&slab->owned) || slab_owner(slab) != NULL, at, "a large block is in the list of no owner");
 }

@@ -26,9 +26,11 @@ static bool zeroed_by_kernel(size_t bytes) {
   return kb != 0 && bytes >> 10 >= (size_t)kb;
 }
 
+/* In the secure library what is behind its last page is inaccessible, and would not stay so in units that are mapped anew. */
 static void large_clear(uint32_t unit, size_t bytes) {
-  if (zeroed_by_kernel(bytes) && purge_span(unit, units_of(bytes))) return;
-  memset(region_address(unit), 0, bytes);
+  uint32_t units = HAK_SECURE ? (uint32_t)(bytes >> HAK_UNIT_SHIFT) : units_of(bytes);
+  size_t purged = zeroed_by_kernel(bytes) && purge_span(unit, units) ? units * HAK_UNIT : 0;
+  if (purged < bytes) memset((char *)region_address(unit) + purged, 0, bytes - purged);
 }
 
 static uint32_t large_span(size_t bytes, size_t align, span_use_t use, bool *zero) {
@@ -67,6 +69,11 @@ static void *block_enter(uint32_t unit, size_t bytes, size_t size, span_use_t us
   units_enter(unit, units_of(bytes), UNIT_LARGE, CLASS_NONE);
   add_relaxed(&large_alloc_count, 1);
   return block_begin(unit, bytes);
+}
+
+void large_note_size(void *block, size_t size) {
+  unit_t *first = unit_at((uint32_t)region_unit(block));
+  first->left = (uint32_t)(load_relaxed(&first->bytes) - size);
 }
 
 void *large_alloc(size_t size, size_t align, span_use_t use) {
@@ -108,16 +115,17 @@ void *large_take_kept(kept_t *kept, size_t size, span_use_t use) {
 void large_free(unit_t *first) {
   uint32_t unit = unit_number(first);
   uint32_t units = load_relaxed(&first->units);
-  add_relaxed(&large_free_count, 1);
   if (HAK_SECURE) {
     units_unadvise(first, units);
     large_secure_free(first);
+    add_relaxed(&large_free_count, 1);
     return;
   }
   sample_close_large(unit);
   /* The next of calloc's would give them back in any case: so they need not wait for it. */
   bool fresh = first->zeroed && zeroed_by_kernel(load_relaxed(&first->bytes)) && option_get(OPTION_decay_ms) >= 0;
-  units_leave(unit, units); /* first: in a fork's child a large block that is not live would be nobody's, and a claim is undone */
+  units_leave(unit, units); /* first: what follows may wait for the kernel, and a fork's child would do it all again */
+  add_relaxed(&large_free_count, 1);
   units_unadvise(first, units);
   huge_learn(unit, units);
   if (fresh) (void)purge_span_to_free(unit, units);

@@ -16,7 +16,9 @@ HAK_INLINE size_t large_request(size_t size) { return size > SMALL_MAX ? size : 
 size_t large_good_size(size_t size);
 /* NULL when out of memory; zero if `use` says so. `align` is a power of two. */
 HAK_CHECKED void *large_alloc(size_t size, size_t align, span_use_t use);
-/* The same, SPAN_GROWN and where it may grow more: span.h. */
+/* In the secure library, for one that was asked for with less than large_request tells: that is its size. */
+void large_note_size(void *block, size_t size);
+/* The same as large_alloc, SPAN_GROWN and where it may grow more: span.h. */
 HAK_CHECKED void *large_alloc_to_grow(size_t size, uint32_t home);
 void large_free(unit_t *first);
 /* The same from what a thread keeps, for that thread: NULL if it has nothing, and the units that it keeps then, or 0 if there is no room.

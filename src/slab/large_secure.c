@@ -38,9 +38,9 @@ static uint32_t span_between(uint32_t units, size_t align, span_use_t use, bool 
 
 static void wait_end(uint32_t unit) {
   uint32_t units = load_relaxed(&unit_at(unit)->units);
-  units_unguard(unit, units);
-  units_unguard(unit + units, 1);
+  units_unguard(unit + units, 1); /* from the ends: opened first, its middle would take mappings */
   units_unguard(unit - 1, 1);
+  units_unguard(unit, units);
 }
 
 /* False: it is to go. */
@@ -57,6 +57,7 @@ static bool ready_keep(uint32_t unit) {
 
 /* One whose bytes are accessible, and zero. */
 static uint32_t ready_take(uint32_t units, size_t bytes) {
+  if (HAK_UNLIKELY(ledger_cap() != LEDGER_NO_CAP) && !ledger_permits(units)) return SPAN_NONE;
   for (uint32_t i = 0; i < READY_MOST; i++) {
     uint32_t unit = load_relaxed(&ready_units[i]);
     if (unit == 0 || load_relaxed(&unit_at(unit)->units) != units || !atomic_compare_exchange_strong(&ready_units[i], &unit, 0)) continue;
@@ -91,10 +92,10 @@ uint32_t large_secure_span(size_t bytes, size_t align, span_use_t use, bool *zer
 void large_secure_free(unit_t *first) {
   uint32_t unit = unit_number(first), units = load_relaxed(&first->units);
   size_t bytes = first->guard == OS_OPEN ? units * HAK_UNIT : load_relaxed(&first->bytes);
-  first->guard = OS_OPEN;
+  os_guard_t guard = units_guard_beside(unit, 0, bytes, unit + units); /* first: while it is a block a fork's child can do it again */
   units_enter_guard(unit, units);
+  first->guard = (uint8_t)guard;
   ledger_note_guards(units);
-  first->guard = (uint8_t)units_guard_beside(unit, 0, bytes, unit + units);
   uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
   uint32_t oldest = atomic_exchange(&freed_units[place], unit);
   if (oldest != 0 && !ready_keep(oldest)) wait_end(oldest);

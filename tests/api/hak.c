@@ -3,6 +3,7 @@
 #include "api.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* ---- hak_is_live ---- */
 
@@ -23,6 +24,18 @@ TEST(any_address_may_be_asked_about) {
     if (strcmp(check_context(), "beside") == 0) continue; /* another thread may have them now */
     CHECK(!hak.is_live(block) && !hak.is_live(aligned));
   }
+}
+
+/* Others may ask about a block whose thread frees it meanwhile, and whose pages go. */
+TEST(whether_a_block_is_live_is_told_without_reading_it) {
+  ONLY(FAMILY_HAK);
+  enum { BYTES = 32760, PAGE = 4096 };
+  if (sysconf(_SC_PAGESIZE) != PAGE) check_skip("pages of 4 KiB");
+  char *block = api.aligned_alloc(PAGE, BYTES), *last = block + BYTES / PAGE * PAGE;
+  REQUIRE(block != NULL && mprotect(last, PAGE, PROT_NONE) == 0);
+  CHECK(hak.is_live(block));
+  CHECK(mprotect(last, PAGE, PROT_READ | PROT_WRITE) == 0);
+  api.free(block);
 }
 
 /* ---- hak_expand ---- */
@@ -53,6 +66,16 @@ TEST(expand_true_means_usable) {
       }
     CHECK(filled(before, size, 1) && filled(block, size, 2) && filled(after, size, 3));
     api.free(before), api.free(block), api.free(after);
+  }
+}
+
+TEST(expand_to_less_is_the_size_that_a_sized_free_may_have) {
+  ONLY(FAMILY_HAK);
+  for EACH_SIZE(size) {
+    void *block = fill(api.malloc(size), size, 1);
+    size_t less = size / 2 + 1, now = hak.expand(block, less) ? less : size;
+    CHECK(api.malloc_usable_size(block) >= now && filled(block, now, 1));
+    api.free_sized(block, now);
   }
 }
 

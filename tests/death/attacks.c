@@ -131,6 +131,12 @@ static void overflow_aligned(size_t size) {
   drop(block);
 }
 
+static void overflow_aligned_to_units(size_t size) {
+  char *block = hide(hak_aligned_alloc(65536, size));
+  put(block + size, 1);
+  drop(block);
+}
+
 static void read_past_the_end(size_t size) {
   char *block = among(size);
   look(block + size);

@@ -487,7 +487,7 @@ static const misuse_t table[] = {
      DIES_IF_SECURE, ONCE},
 
 #ifdef EXPECT_SECURE /* a freed large block cannot be written to: crash.c */
-    {"overwritten_link", overwritten_link, "use after free", "malloc", CLASS_MAYBE, DIES_OR_RETURNS, SLAB},
+    {"overwritten_link", overwritten_link, "use after free", "malloc", CLASS_MAYBE, DIES, SLAB},
 
     {"overflow_found_by_free", overflow_found_by_free, "overflow", "free", CLASS_OF_SIZE, DIES, SLAB},
     {"overflow_found_by_realloc", overflow_found_by_realloc, "overflow", "realloc", CLASS_OF_SIZE, DIES, SLAB},

@@ -210,9 +210,7 @@ static void op_wrong(void) {
 }
 
 /* The secure library tells a smaller size from the block's too. */
-static bool one_byte_is_wrong(const shadow_t *s) {
-  return HAK_SECURE && (is_small(s) ? s->usable != 1 : s->usable > HAK_SMALL_MAX + HAK_UNIT);
-}
+static bool one_byte_is_wrong(const shadow_t *s) { return HAK_SECURE && s->usable != 1; }
 
 /* A size that the block does not have. */
 static void op_wrong_size(void) {

@@ -264,8 +264,8 @@ static void op_expand(void) {
   call_begins();
   bool done = hak_expand(before.block, size);
   free_ends();
-  shadow_check_moved(&before, before.block, before.usable);
-  if (!done || size <= before.size) return;
+  shadow_check_moved(&before, before.block, done && size < before.usable ? size : before.usable);
+  if (!done || size == 0) return;
   shadow_forget(i);
   shadow_enter(i, before.block, size);
 }

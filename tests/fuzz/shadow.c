@@ -6,6 +6,7 @@
 #include "front/heaps.h"
 #include "front/inspect.h"
 #include "fuzz.h"
+#include "slab/large.h"
 #include "slab/slots.h"
 
 shadow_t shadows[SHADOWS];
@@ -170,7 +171,7 @@ void shadow_census(void) {
     if (slots_hold(s->block)) continue;
     if (shadow_is_large(s)) {
       spans++;
-      bytes += HAK_SECURE ? bits_round_up(s->usable, os_page_size()) : s->usable;
+      bytes += HAK_SECURE ? bits_round_up(large_request(s->usable), os_page_size()) : s->usable;
     } else {
       held[shadow_class(s)]++;
     }
