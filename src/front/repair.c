@@ -10,6 +10,7 @@
 #include "kit/request.h"
 #include "os/os.h"
 #include "slab/hole.h"
+#include "slab/large.h"
 #include "slab/remote.h"
 #include "space/span.h"
 
@@ -93,13 +94,17 @@ static region_bin_t *slab_bin(const unit_t *slab) {
   return &heap_bin(heap, c)->shared;
 }
 
-/* Of a large block that a named heap has. */
-static void large_recover(unit_t *first) {
-  slab_owner_t *owner = slab_owner(first);
-  if (owner->relist) large_own(owner, first);
+/* One that is not live a thread which is gone had freed, or was about to give out. */
+static void large_recover(unit_t *first, bool inside) {
+  slab_owner_t *owner = load_relaxed(&first->owned) ? slab_owner(first) : NULL; /* a named heap */
+  if (owner != NULL && owner->relist) large_own(owner, first);
+  if (!HAK_CHECKS || inside || region_is_live(region_address(unit_number(first)))) return;
+  if (owner != NULL) large_disown(owner, first);
+  first->zeroed = false; /* its pages go back with time: the child waits for no kernel here */
+  large_free(first);
 }
 
-static void slabs_recover(void) {
+static void slabs_recover(bool inside) {
   uint32_t units = load_relaxed(&region.units);
   for (uint32_t unit = 0; unit < units;) {
     uint32_t length = span_used(unit);
@@ -109,7 +114,7 @@ static void slabs_recover(void) {
       if (owner->relist) slab_relist(owner, slab, slab_bin(slab));
       remote_recover(owner, slab);
     }
-    if (length > 0 && load_relaxed(&slab->kind) == UNIT_LARGE && load_relaxed(&slab->owned)) large_recover(slab);
+    if (length > 0 && load_relaxed(&slab->kind) == UNIT_LARGE) large_recover(slab, inside);
     unit += length > 0 ? length : 1;
   }
 }
@@ -125,7 +130,7 @@ static void heap_repair(heap_t *mine, bool unfinished) {
   if (!heaps_orphan(mine, inside) && !begun && !unfinished) return;
   owners_reset(inside, unfinished);
   kept_recover(inside);
-  slabs_recover();
+  slabs_recover(inside);
 }
 
 lock_t loader_lock;
@@ -146,6 +151,12 @@ HAK_COLD void heap_after_fork(heap_t *mine) {
   os_fork_seen(thread_self());
 }
 
-void heap_lock(heap_t *heap) {
-  while (!lock_wait(&heap->owner.lock)) heap_after_fork(heap);
+/* Within its own repair a thread calls this in a signal handler alone, and whoever holds the lock is gone. */
+void heap_lock_as(heap_t *heap, heap_t *mine) {
+  while (!lock_wait(&heap->owner.lock)) {
+    heap_after_fork(mine);
+    if (HAK_UNLIKELY(os_fork_is_claimed_by(thread_self()))) lock_reentered();
+  }
 }
+
+void heap_lock(heap_t *heap) { heap_lock_as(heap, heap); }

@@ -28,6 +28,8 @@ bool repair_was_made(void);
 
 /* Waits for the heap's lock, only where the thread is inside nothing else: in a child the repair may run meanwhile. */
 void heap_lock(heap_t *heap);
+/* The same by a thread whose own heap is another, or NULL. */
+void heap_lock_as(heap_t *heap, heap_t *mine);
 HAK_INLINE void heap_unlock(heap_t *heap) { lock_release(&heap->owner.lock); }
 
 #endif

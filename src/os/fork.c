@@ -64,6 +64,8 @@ void os_fork_seen(uintptr_t thread) {
   (void)atomic_compare_exchange_strong_explicit(load_acquire(&fork_page), &thread, FORK_SEEN, memory_order_release, memory_order_relaxed);
 }
 
+bool os_fork_is_claimed_by(uintptr_t thread) { return load_relaxed(load_acquire(&fork_page)) == thread; }
+
 bool os_fork_claim(uintptr_t thread) {
   _Atomic uintptr_t *page = load_acquire(&fork_page);
   for (;;) {

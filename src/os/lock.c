@@ -97,8 +97,7 @@ bool lock_try(lock_t *lock) {
 
 bool lock_is_mine(const lock_t *lock) { return load_relaxed(&lock->holder) == thread_self(); }
 
-/* Only a signal handler that has interrupted the allocator, and calls it, waits for its own thread: that has no end. */
-static HAK_COLD _Noreturn void lock_reentered(void) {
+HAK_COLD void lock_reentered(void) {
   if (load_relaxed(&os_aborting) != thread_self()) line_write("a signal handler called the allocator, which its thread was inside of");
   os_end();
 }

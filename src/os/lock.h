@@ -43,6 +43,9 @@ void lock_release(lock_t *lock);
 /* The same, sequentially consistent: what a thread did before it failed to take the
  * lock is seen by the holder after this. */
 void lock_release_fully(lock_t *lock);
+/* Only a signal handler that has interrupted the allocator, and calls it, waits for its own thread: that has no end. One line, and the
+ * process ends. */
+_Noreturn void lock_reentered(void);
 /* Whether the calling thread holds it. */
 bool lock_is_mine(const lock_t *lock);
 /* In a fork's child: releases the lock, unless the calling thread is `inside` of what takes locks and itself holds it: what is not

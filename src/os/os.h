@@ -176,6 +176,8 @@ bool os_is_guest(void);
 HAK_CHECKED bool os_fork_claim(uintptr_t thread);
 /* Whether one does or has. */
 bool os_fork_is_claimed(void);
+/* Whether it is under way, by this thread. */
+bool os_fork_is_claimed_by(uintptr_t thread);
 void os_fork_seen(uintptr_t thread);
 
 /* Writes all of it, to standard error with fd 2; false on error. */

@@ -510,6 +510,7 @@ static _Atomic uintptr_t fake_fork = 1; /* as fork_page of os_linux.c */
 void os_fork_watch(void) {}
 bool os_forked(void) { return load_acquire(&fake_fork) != 1; }
 bool os_fork_is_claimed(void) { return load_acquire(&fake_fork) != 0; }
+bool os_fork_is_claimed_by(uintptr_t thread) { return load_relaxed(&fake_fork) == thread; }
 void os_fork_note(void) { store_relaxed(&fake_fork, 0); }
 void os_fork_note_libc(void) {}
 bool os_fork_was_by_libc(void) { return true; }

@@ -6,128 +6,26 @@
 #include <sched.h>
 
 #include "fake_os.h"
+#include "front/alloc.h"
 #include "front/block.h"
-#include "front/boot.h"
 #include "front/census.h"
-#include "front/drain.h"
-#include "front/handover.h"
 #include "front/heaps.h"
 #include "front/inspect.h"
-#include "front/repair.h"
+#include "front/named.h"
 #include "front/resize.h"
 #include "front/supply.h"
 #include "front/thread.h"
 #include "front/watch.h"
+#include "heaps.h"
 #include "kit/options.h"
-#include "kit/pressure.h"
 #include "slab/hole.h"
 #include "slab/remote.h"
-#include "space.h"
 #include "space/ledger.h"
 #include "space/purge.h"
 #include "space/span.h"
 #include "unit.h"
 
-static uint64_t seed;
-
-/* ---- what must hold whenever no thread is at work ---- */
-
-static void check_bin(const heap_t *heap, bin_t *bin, unsigned c) {
-  CHECK(bin->shared.size_class == c && bin->shared.block_size == class_info[c].size);
-  CHECK_EQ(bin->shared.thread, load_relaxed(&heap->owner.thread));
-  CHECK(bin->capacity <= bin_reserve(c));
-  intptr_t top = racy_load(&bin->top);
-  CHECK(top >= -bin->capacity && top < 0);
-  CHECK(bin_entries(bin)[-bin->capacity - 1] == BIN_END); /* below the first entry: the end of a pop */
-  for (intptr_t i = -bin->capacity; i < top; i++) {
-    void *block = entry_block(racy_load(&bin_entries(bin)[i]));
-    unit_t *slab = unit_head((uint32_t)region_unit(block));
-    CHECK(slab_class(slab) == &class_info[c] && slab_owner(slab) == &heap->owner);
-    CHECK(*region_bin(region.live, region_unit(block)) == &bin->shared);
-    CHECK(!region_is_live(block));
-  }
-}
-
-static uint64_t count_heaps(bool orphans_only) {
-  uint64_t count = 0;
-  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    uint32_t state = load_relaxed(&heap->state);
-    count += state == HEAP_ORPHAN || (!orphans_only && state != HEAP_BARE);
-  }
-  return count;
-}
-
-static void check_heaps(void) {
-  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    for (unsigned c = 0; c < CLASS_COUNT; c++) {
-      if (heap->has_bin[c]) check_bin(heap, heap_bin(heap, c), c);
-      else CHECK_EQ(load_relaxed(&heap->owner.slab_count[c]), 0);
-    }
-  }
-}
-
-/* What the bins of all heaps have counted. */
-static void check_bin_figures(const hak_stats_t *stats, const hak_class_stats_t *classes) {
-  uint64_t refills = 0, flushes = 0, refill_blocks = 0, flush_blocks = 0;
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    uint64_t of_class[2] = {bins_retired[c].refills, bins_retired[c].flushes};
-    refill_blocks += bins_retired[c].refill_blocks;
-    flush_blocks += bins_retired[c].flush_blocks;
-    for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-      const bin_t *bin = heap_bin(heap, c);
-      of_class[0] += bin->refills;
-      of_class[1] += bin->flushes;
-      refill_blocks += bin->refill_blocks;
-      flush_blocks += bin->flush_blocks;
-    }
-    CHECK(classes[c].refills == of_class[0] && classes[c].flushes == of_class[1]);
-    refills += of_class[0];
-    flushes += of_class[1];
-  }
-  CHECK(stats->refills == refills && stats->flushes == flushes);
-  CHECK(stats->refill_blocks == refill_blocks && stats->flush_blocks == flush_blocks);
-}
-
-/* The figures add up, and the parts are what is mapped. */
-static hak_stats_t check_census(void) {
-  hak_stats_t stats;
-  hak_class_stats_t classes[CLASS_COUNT];
-  census_take(&stats, classes);
-  CHECK_EQ(stats.live + stats.cached + stats.remote + stats.slab_free + stats.span_free, stats.committed);
-  CHECK_EQ(stats.committed, (uint64_t)units_mapped() * HAK_UNIT);
-  uint64_t slabs = 0, cached = 0;
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    const hak_class_stats_t *s = &classes[c];
-    CHECK_EQ(s->live_blocks + s->cached_blocks + s->free_blocks + s->remote_blocks, s->slabs * class_info[c].blocks);
-    slabs += s->slabs;
-    cached += s->cached_blocks * s->block_size;
-  }
-  CHECK_EQ(slabs, stats.slabs);
-  CHECK_EQ(cached, stats.cached);
-  CHECK(stats.requested <= stats.live);
-  check_bin_figures(&stats, classes);
-  return stats;
-}
-
-static void start_heap(void) {
-  seed = unit_seed();
-  CHECK(option_set(OPTION_decay_ms, -1) && option_set(OPTION_region_mb, 1024));
-  boot_finish();
-}
-
-static void run_thread(void *(*run)(void *), void *argument) {
-  pthread_t thread;
-  REQUIRE(pthread_create(&thread, NULL, run, argument) == 0);
-  pthread_join(thread, NULL);
-}
-
 /* ---- the table of sizes ---- */
-
-static const bin_t *bin_found(heap_t *heap, size_t size) {
-  size_t index = size <= HAK_TABLE_MAX ? heap_small_index(size) : heap_mid_index(size);
-  CHECK(index < sizeof heap->bin_at / sizeof heap->bin_at[0]);
-  return heap_bin_at(heap, index);
-}
 
 /* Allocates one block of the class and gives it back. */
 static void use_class(unsigned c) {
@@ -168,8 +66,6 @@ TEST(every_size_finds_the_bin_of_its_class) {
     CHECK(bin_found(thread_heap, size) == heap_bin(thread_heap, class_of(size)));
   }
 }
-
-static unit_kind_t kind_of(const void *block) { return load_relaxed(&unit_head((uint32_t)region_unit(block))->kind); }
 
 TEST(what_is_zeroed_or_has_grown_is_a_span_at_a_smaller_size) {
   start_heap();
@@ -394,6 +290,21 @@ TEST(other_heaps_are_walked_every_ten_milliseconds_at_most) {
   pthread_join(thread, NULL);
 }
 
+/* Between two looks its slab has ended, and the unit is about to be another span's. */
+TEST(a_block_of_a_slab_that_ends_meanwhile_is_none) {
+  start_heap();
+  void *block = block_alloc(100);
+  REQUIRE(block != NULL);
+  unit_t *slab = unit_head((uint32_t)region_unit(block));
+  uint8_t c = load_relaxed(&slab->size_class);
+  store_relaxed(&slab->size_class, (uint8_t)CLASS_NONE);
+  CHECK_EQ(block_locate(block).state, BLOCK_FREED);
+  CHECK_EQ(block_inspect(block).state, BLOCK_FREED);
+  store_relaxed(&slab->size_class, c);
+  CHECK_EQ(block_inspect(block).state, BLOCK_LIVE);
+  block_free(block, 0, "free");
+}
+
 TEST(the_tail_of_a_slab_is_no_block) {
   start_heap();
   char *block = block_alloc(200);
@@ -418,12 +329,6 @@ TEST(what_others_have_mapped_between_units_is_foreign) {
 
 /* ---- the census against a count of our own ---- */
 
-static uint64_t usable_of(void *const *blocks, int count) {
-  uint64_t bytes = 0;
-  for (int i = 0; i < count; i++) bytes += blocks[i] != NULL ? block_usable_size(blocks[i]) : 0;
-  return bytes;
-}
-
 static void *free_every_third(void *argument) {
   void **blocks = argument;
   for (int i = 0; i < 3000; i += 3) {
@@ -435,6 +340,7 @@ static void *free_every_third(void *argument) {
 
 TEST(the_census_counts_what_is_live_to_the_byte) {
   start_heap();
+  uint64_t seed = unit_seed();
   static void *blocks[3000];
   for (int round = 0; round < 6; round++) {
     for (int i = 0; i < 3000; i++) {
@@ -537,218 +443,6 @@ TEST(a_heap_that_is_taken_again_is_no_orphan) {
   heaps_give(heap, HEAP_BARE);
   CHECK(load_relaxed(&heap->state) == HEAP_ATTACHED && heap->thread == thread_self());
   CHECK(heaps_attached() == 1 && heaps_orphaned() == 0);
-}
-
-/* ---- what a thread that ends leaves in its bins ---- */
-
-enum { LEFT_SIZE = 1000, LEFT_FEW = 40 /* in one slab */ };
-
-static void *_Atomic block_on_top; /* what a thread has freed last */
-
-static void take_and_free(size_t size, int count) {
-  void *blocks[LEFT_FEW];
-  for (int i = 0; i < count; i++) REQUIRE((blocks[i] = block_alloc(size)) != NULL);
-  for (int i = 0; i < count; i++) block_free(blocks[i], 0, "free");
-  store_relaxed(&block_on_top, blocks[count - 1]);
-}
-
-static void *leave_few(void *unused) {
-  take_and_free(LEFT_SIZE, LEFT_FEW);
-  return unused;
-}
-
-static void *find_them(void *unused) {
-  void *block = block_alloc(LEFT_SIZE);
-  CHECK(block == load_relaxed(&block_on_top));
-  block_free(block, 0, "free");
-  return unused;
-}
-
-/* Time passes, and somebody looks. */
-static uint32_t left_after(uint64_t ms) {
-  fake_os_pass_time(ms);
-  return handover_age(os_now_ms());
-}
-
-static void start_handover(void) {
-  start_heap();
-  CHECK(option_set(OPTION_decay_ms, 1000) && option_set(OPTION_keeper, 0));
-  (void)left_after(1000);
-}
-
-TEST(the_next_thread_finds_what_the_last_one_had_in_its_bins) {
-  start_handover();
-  run_thread(leave_few, NULL);
-  CHECK(check_census().cached >= LEFT_FEW / 2 * LEFT_SIZE && check_census().live == 0);
-  check_heaps();
-  uint64_t slabs = check_census().slabs;
-  for (int i = 0; i < 3; i++) run_thread(find_them, NULL);
-  CHECK(count_heaps(false) == 1 && check_census().slabs == slabs);
-  CHECK(thread_attach() != NULL); /* it is this thread's */
-  CHECK_EQ(left_after(1000) + left_after(1000), 0);
-  CHECK(check_census().cached > 0);
-}
-
-TEST(what_nobody_takes_up_in_time_goes_back) {
-  start_handover();
-  run_thread(leave_few, NULL);
-  CHECK_EQ(left_after(999), 1); /* the last look was too near */
-  CHECK_EQ(left_after(1), 1);
-  CHECK(left_after(999) == 1 && check_census().cached > 0);
-  CHECK_EQ(left_after(1), 0);
-  hak_stats_t stats = check_census();
-  CHECK(stats.cached == 0 && stats.slabs == 0 && stats.live == 0);
-  CHECK_EQ(drain_waiting(), 0);
-  run_thread(leave_few, NULL); /* the time of each is its own */
-  CHECK(left_after(1000) == 1 && check_census().cached > 0);
-}
-
-TEST(a_threads_slow_paths_see_to_what_others_have_left) {
-  start_handover();
-  CHECK(thread_attach() != NULL);
-  run_thread(leave_few, NULL);
-  uint64_t left = check_census().cached;
-  for (int i = 0; i < 1000; i++) {
-    fake_os_pass_time(10);
-    block_free(block_alloc(HAK_SMALL_MAX + 1), 0, "free");
-  }
-  CHECK(left > 0 && check_census().cached == 0);
-}
-
-static uint32_t heaps_with_blocks(void) {
-  uint32_t count = 0;
-  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    count += load_relaxed(&heap->has_bin[class_of(LEFT_SIZE)]) && bin_count(heap_bin(heap, class_of(LEFT_SIZE))) > 0;
-  }
-  return count;
-}
-
-static pthread_barrier_t many_leave;
-
-static void *leave_together(void *unused) {
-  take_and_free(LEFT_SIZE, 1);
-  pthread_barrier_wait(&many_leave);
-  return unused;
-}
-
-static void leave_many_at_once(unsigned count) {
-  pthread_t threads[16];
-  pthread_barrier_init(&many_leave, NULL, count);
-  for (unsigned i = 0; i < count; i++) REQUIRE(pthread_create(&threads[i], NULL, leave_together, NULL) == 0);
-  for (unsigned i = 0; i < count; i++) pthread_join(threads[i], NULL);
-  pthread_barrier_destroy(&many_leave);
-}
-
-TEST(few_threads_leave_what_they_have_and_none_leaves_much) {
-  start_handover();
-  leave_many_at_once(12);
-  CHECK_EQ(heaps_with_blocks(), 8);
-  heap_trim_others();
-  CHECK_EQ(heaps_with_blocks(), 0);
-  CHECK_EQ(left_after(0), 0);
-  leave_many_at_once(12); /* their places are free again */
-  CHECK_EQ(heaps_with_blocks(), 8);
-}
-
-static void *attach_and_stay(void *barrier) {
-  CHECK(thread_attach() != NULL);
-  take_and_free(LEFT_SIZE, 1);
-  pthread_barrier_wait(barrier);
-  pthread_barrier_wait(barrier);
-  return NULL;
-}
-
-TEST(what_a_thread_has_left_is_not_shared_by_others) {
-  enum { THREADS = 16 };
-  pthread_t leaver, threads[THREADS];
-  pthread_barrier_t leaves, end;
-  start_handover();
-  pthread_barrier_init(&leaves, NULL, 2);
-  pthread_barrier_init(&end, NULL, THREADS + 1);
-  REQUIRE(pthread_create(&leaver, NULL, attach_and_stay, &leaves) == 0);
-  pthread_barrier_wait(&leaves);
-  for (int i = 0; i < THREADS; i++) REQUIRE(pthread_create(&threads[i], NULL, attach_and_stay, &end) == 0);
-  pthread_barrier_wait(&end);
-  pthread_barrier_wait(&leaves);
-  REQUIRE(pthread_join(leaver, NULL) == 0);
-  void *block = block_alloc(LEFT_SIZE);
-  CHECK(block != NULL && thread_heap == NULL && handover_waiting() > 0);
-  CHECK_EQ(check_census().heaps_orphaned, 1);
-  block_free(block, 0, "free");
-  pthread_barrier_wait(&end);
-  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
-  pthread_barrier_destroy(&leaves);
-  pthread_barrier_destroy(&end);
-}
-
-/* Some in a bin whose blocks lie in several slabs, and one of another class. */
-static void *leave_two_classes(void *unused) {
-  for (int i = 0; i < 4; i++) take_and_free(16384, LEFT_FEW);
-  CHECK(bin_count(heap_bin_for(thread_heap, 16384)) > 0);
-  take_and_free(LEFT_SIZE, LEFT_FEW);
-  return unused;
-}
-
-TEST(blocks_that_keep_several_slabs_are_not_left) {
-  start_handover();
-  run_thread(leave_two_classes, NULL);
-  heap_t *heap = heap_first();
-  CHECK_EQ(bin_count(heap_bin_for(heap, 16384)), 0);
-  CHECK(bin_count(heap_bin_for(heap, LEFT_SIZE)) > 0 && check_census().slabs == 1);
-  CHECK_EQ(handover_waiting(), class_info[class_of(LEFT_SIZE)].blocks * class_info[class_of(LEFT_SIZE)].size);
-  CHECK_EQ(drain_waiting(), 0);
-  handover_release();
-  CHECK(check_census().slabs == 0 && handover_waiting() == 0);
-  run_thread(leave_few, NULL);
-  CHECK(handover_waiting() > 0);
-  CHECK(thread_attach() == heap && handover_waiting() == 0 && drain_waiting() > 0);
-}
-
-static void *leave_much(void *bytes) {
-  for (unsigned c = 0; c < CLASS_ZERO; c++) {
-    uint32_t blocks = class_info[c].blocks < LEFT_FEW ? class_info[c].blocks : LEFT_FEW;
-    take_and_free(class_info[c].size, (int)blocks);
-  }
-  for (unsigned c = 0; c < CLASS_ZERO; c++) {
-    CHECK(load_relaxed(&thread_heap->owner.slab_count[c]) <= 1);
-    if (thread_heap->has_bin[c]) *(size_t *)bytes += bin_count(heap_bin(thread_heap, c)) * class_info[c].size;
-  }
-  return NULL;
-}
-
-TEST(a_thread_with_much_in_its_bins_leaves_nothing) {
-  size_t bytes = 0;
-  start_handover();
-  run_thread(leave_much, &bytes);
-  CHECK(bytes > (size_t)512 << 10);
-  CHECK(check_census().cached == 0 && left_after(0) == 0);
-}
-
-TEST(nothing_is_left_where_nothing_goes_back_with_time) {
-  start_handover();
-  for (int64_t decay = -1; decay <= 0; decay++) {
-    CHECK(option_set(OPTION_decay_ms, decay));
-    run_thread(leave_few, NULL);
-    CHECK(check_census().cached == 0 && left_after(0) == 0);
-  }
-  CHECK(option_set(OPTION_decay_ms, 1000));
-  store_relaxed(&pressure.level, (uint32_t)PRESSURE_HIGH);
-  run_thread(leave_few, NULL);
-  CHECK(check_census().cached == 0 && left_after(0) == 0);
-}
-
-/* At once, however lately the other heaps have been looked at. */
-TEST(what_threads_have_left_is_found_when_memory_runs_out) {
-  start_handover();
-  run_thread(leave_few, NULL);
-  fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
-  for (int i = 0; i < 3; i++) {
-    CHECK(handover_waiting() > 0);
-    void *all = block_alloc(units_mapped() * HAK_UNIT);
-    CHECK(all != NULL && handover_waiting() == 0);
-    block_free(all, 0, "free");
-    run_thread(leave_few, NULL);
-  }
 }
 
 static pthread_key_t late_key;
@@ -856,116 +550,6 @@ TEST(among_many_threads_one_that_takes_little_has_no_heap) {
   CHECK(stats.live == 0 && stats.cached == 0 && stats.slabs == 0);
 }
 
-/* ---- what lies in the bins of other threads ---- */
-
-enum { DRAINED = 60, DRAINED_SIZE = 1000 };
-static void *drained[DRAINED];
-static unsigned barriers;
-
-static void bin_fill(void) {
-  start_heap();
-  for (int i = 0; i < DRAINED; i++) REQUIRE((drained[i] = block_alloc(DRAINED_SIZE)) != NULL);
-  for (int i = 0; i < DRAINED; i++) block_free(drained[i], 0, "free");
-  REQUIRE(bin_count(heap_bin_for(thread_heap, DRAINED_SIZE)) > 8);
-}
-
-/* The thread goes on as if nothing had been. */
-static void bin_use(void) {
-  for (int i = 0; i < DRAINED; i++) {
-    REQUIRE((drained[i] = block_alloc(DRAINED_SIZE)) != NULL);
-    for (int k = 0; k < i; k++) CHECK(drained[k] != drained[i]);
-  }
-  CHECK_EQ(check_census().live, usable_of(drained, DRAINED));
-  for (int i = 0; i < DRAINED; i++) block_free(drained[i], 0, "free");
-  check_heaps();
-  CHECK_EQ(check_census().live, 0);
-}
-
-static void barrier_counted(void) { barriers++; }
-static void *drain_others(void *taken) {
-  *(uint64_t *)taken = drain_bins(thread_heap);
-  return NULL;
-}
-
-TEST(what_lies_in_the_bin_of_another_thread_can_be_taken) {
-  bin_fill();
-  fake_os_set_barrier(barrier_counted);
-  bin_t *bin = heap_bin_for(thread_heap, DRAINED_SIZE);
-  uint64_t in_bin = bin_count(bin), taken = 0, free_before = (uint64_t)load_relaxed(&thread_heap->owner.free_bytes);
-  run_thread(drain_others, &taken);
-  CHECK(barriers == 3 && taken == in_bin - 1 && bin_count(bin) == 1);
-  CHECK_EQ((uint64_t)load_relaxed(&thread_heap->owner.free_bytes) - free_before, taken * bin->shared.block_size);
-  CHECK(check_census().cached == bin->shared.block_size && check_census().live == 0);
-  run_thread(drain_others, &taken);
-  CHECK_EQ(taken, 0);
-  bin_use();
-  run_thread(drain_others, &taken); /* the bins are whole again */
-  CHECK(taken > 8);
-  bin_use();
-}
-
-static void *collect_what_is_due(void *unused) {
-  (void)heap_collect(thread_heap, false);
-  return unused;
-}
-static void *collect_all(void *unused) {
-  (void)heap_collect(thread_heap, true);
-  return unused;
-}
-
-TEST(a_thread_that_gives_back_what_it_has_leaves_others_theirs) {
-  bin_fill();
-  fake_os_set_barrier(barrier_counted);
-  uint64_t in_bin = bin_count(heap_bin_for(thread_heap, DRAINED_SIZE));
-  run_thread(collect_what_is_due, NULL);
-  CHECK_EQ(bin_count(heap_bin_for(thread_heap, DRAINED_SIZE)), in_bin);
-  run_thread(collect_all, NULL);
-  CHECK_EQ(bin_count(heap_bin_for(thread_heap, DRAINED_SIZE)), 1);
-}
-
-TEST(a_process_of_one_thread_asks_for_no_barrier) {
-  bin_fill();
-  fake_os_set_barrier(barrier_counted);
-  CHECK(drain_bins(thread_heap) == 0 && barriers == 0);
-  (void)heap_collect(thread_heap, true);
-  CHECK_EQ(barriers, 0);
-}
-
-TEST(where_there_is_no_barrier_bins_stay_as_they_are) {
-  bin_fill();
-  uint64_t in_bin = bin_count(heap_bin_for(thread_heap, DRAINED_SIZE)), taken = 1;
-  run_thread(drain_others, &taken);
-  CHECK(taken == 0 && bin_count(heap_bin_for(thread_heap, DRAINED_SIZE)) == in_bin);
-  CHECK(!heap_bin_for(thread_heap, DRAINED_SIZE)->barred);
-  bin_use();
-}
-
-/* What the thread does while it is drained: at the first, second or third barrier it takes and frees so many. */
-static unsigned at_barrier, moves_down, moves_up;
-
-static void move_at_barrier(void) {
-  if (++barriers != at_barrier) return;
-  for (unsigned i = 0; i < moves_down; i++) REQUIRE((drained[i] = block_alloc(DRAINED_SIZE)) != NULL);
-  for (unsigned i = 0; i < moves_up; i++) block_free(drained[i], 0, "free");
-}
-
-TEST(a_thread_that_moves_while_it_is_drained_loses_nothing) {
-  bin_fill();
-  fake_os_set_barrier(move_at_barrier);
-  for (at_barrier = 1; at_barrier <= 3; at_barrier++) {
-    for (moves_down = 0; moves_down <= 8; moves_down++) {
-      for (moves_up = 0; moves_up <= moves_down; moves_up++) {
-        barriers = 0;
-        (void)drain_bins(NULL); /* its own, as another would: it is on no slow path */
-        for (unsigned i = moves_up; i < moves_down; i++) block_free(drained[i], 0, "free");
-        CHECK_EQ(check_census().live, 0);
-        bin_use();
-      }
-    }
-  }
-}
-
-/* Of so many that have waited together a few stay for the next threads; the others' bins are gone. */
 TEST(heaps_of_many_threads_that_are_gone_give_their_bins_back) {
   start_heap();
   pthread_t threads[MANY * 3];
@@ -986,11 +570,6 @@ TEST(heaps_of_many_threads_that_are_gone_give_their_bins_back) {
   CHECK(bare >= MANY * 3 - 16);
   run_thread(take_many_and_free, NULL);
   check_heaps();
-}
-
-static void *allocate_and_leave(void *blocks) {
-  for (int i = 0; i < 1000; i++) ((void **)blocks)[i] = block_alloc((size_t)i * 7 % 5000);
-  return NULL;
 }
 
 TEST(blocks_outlive_their_thread_and_come_back_to_the_space) {
@@ -1024,15 +603,6 @@ TEST(an_adopted_heap_takes_frees_of_old_blocks_as_its_own) {
   CHECK_EQ(stats.remote_frees, 0);
   heap_trim(thread_heap);
   CHECK_EQ(check_census().slabs, 0);
-}
-
-/* A thread that ends without its destructor (no key was to be had) leaves a
- * heap with its name on it; the next thread there gets it by that name. */
-static void *allocate_unseen(void *blocks) {
-  (void)allocate_and_leave(blocks);
-  thread_fast_heap = &heap_none;
-  thread_heap = NULL; /* what the destructor looks at */
-  return (void *)thread_self();
 }
 
 static void *free_all_and_allocate(void *blocks) {
@@ -1291,6 +861,35 @@ TEST(slow_paths_bring_in_what_others_have_freed) {
   CHECK_EQ(check_census().remote, 0);
 }
 
+static heap_t *ending;
+
+static void end_it(void *start) {
+  if (ending == NULL) return;
+  named_end(ending, "test");
+  ending = NULL;
+  CHECK_EQ(kind_of(start), UNIT_SLAB);
+}
+
+/* Its slab stays until the kernel has taken the pages: they would be somebody else's by then. */
+TEST(the_end_of_a_named_heap_leaves_alone_what_goes_back_meanwhile) {
+  start_heap();
+  ending = named_new("cache");
+  REQUIRE(ending != NULL);
+  void *blocks[100];
+  for (int i = 0; i < 100; i++) {
+    REQUIRE((blocks[i] = alloc_from(ending, 500, 1, SPAN_PLAIN, "test")) != NULL);
+    memset(blocks[i], 1, 500);
+  }
+  for (int i = 0; i < 99; i++) block_free(blocks[i], 0, "free");
+  uint32_t unused = 0;
+  fake_os_during(FAKE_PURGE, end_it);
+  CHECK(named_count(ending, "test").blocks == 1 && hole_step(true, &unused) > 0);
+  fake_os_during(FAKE_PURGE, NULL);
+  CHECK(ending == NULL);
+  CHECK_EQ(kind_of(blocks[0]), UNIT_FREE);
+  check_heaps();
+}
+
 static void is_no_block(void *start) { CHECK_EQ(load_relaxed(&unit_at((uint32_t)region_unit(start))->kind), UNIT_FREE); }
 
 /* A fork meanwhile finds no large block that is not live. */
@@ -1373,327 +972,6 @@ TEST(a_heap_that_grows_step_by_step_gives_all_holes_back) {
   start_holed();
   for (int step = 0; step < 16; step++) REQUIRE(block_alloc((size_t)1 << 20) != NULL);
   CHECK(hole_bytes() > (uint64_t)8 << 20);
-}
-
-/* ---- a child of fork: a thread that left unseen stands for one that stayed in the parent ---- */
-
-static heap_t *lost_heap(void **blocks) {
-  run_thread(allocate_unseen, blocks);
-  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    if (heap != thread_heap && load_relaxed(&heap->state) == HEAP_ATTACHED) return heap;
-  }
-  return NULL;
-}
-
-/* Not lock_acquire: the one that vanished before may have had the same number, and nobody waits with a lock. */
-static void *lock_and_vanish(void *lock) {
-  CHECK(lock_try(lock));
-  return NULL;
-}
-
-static void *forked_blocks[1000];
-
-/* A thread with a heap, and one of another that is lost, its lock held, with blocks in its bins. */
-static heap_t *start_forked(void) {
-  start_heap();
-  void *own = block_alloc(100);
-  CHECK(own != NULL);
-  block_free(own, 0, "free");
-  heap_t *lost = lost_heap(forked_blocks);
-  for (int i = 0; i < 1000; i += 3) {
-    block_free(forked_blocks[i], 0, "free"); /* remotely, and not collected */
-    forked_blocks[i] = NULL;
-  }
-  if (lost == NULL) return NULL;
-  run_thread(lock_and_vanish, &lost->owner.lock);
-  store_relaxed(&lost->inside, 1);
-  return lost;
-}
-
-/* The child takes a slow path. */
-static void enter_once(void) {
-  thread_enter();
-  thread_leave();
-}
-
-static bool is_repaired(heap_t *lost) {
-  return !os_forked() && load_relaxed(&lost->state) == HEAP_ORPHAN && load_relaxed(&lost->owner.lock.holder) == 0;
-}
-
-/* All is well after a repair: what is live is just what was, and all of it can be freed. */
-static void check_repaired(heap_t *lost) {
-  CHECK(is_repaired(lost));
-  CHECK_EQ(load_relaxed(&lost->owner.thread), 0);
-  CHECK_EQ(load_relaxed(&thread_heap->owner.thread), thread_self());
-  CHECK_EQ(load_relaxed(&thread_heap->state), HEAP_ATTACHED);
-  check_heaps();
-  heap_trim_others(); /* what is in the bins of a thread that is gone waits for who takes its heap, or for this */
-  for (unsigned c = 0; c < CLASS_COUNT; c++) {
-    bin_t *bin = heap_bin(lost, c);
-    CHECK_EQ(racy_load(&bin->top), -bin->capacity);
-    CHECK_EQ(load_relaxed(&lost->owner.pending[c]), 0);
-  }
-  hak_stats_t stats = check_census();
-  CHECK(stats.live == usable_of(forked_blocks, 1000) && stats.remote == 0);
-  for (int i = 0; i < 1000; i++) block_free(forked_blocks[i], 0, "free");
-  heap_trim(thread_heap);
-  stats = check_census();
-  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) CHECK_EQ(load_relaxed(&heap->owner.free_bytes), 0);
-  CHECK(stats.live == 0 && stats.cached == 0 && stats.remote == 0 && stats.slabs == 0);
-  CHECK_EQ(stats.span_free, stats.committed);
-}
-
-/* The kernel copied the heap before the class's first use, and the slab after it. */
-TEST(a_child_adds_the_bin_that_a_slab_needs) {
-  heap_t *lost = start_forked();
-  REQUIRE(lost != NULL);
-  unsigned c = class_of(100);
-  bin_t *bin = heap_bin(lost, c);
-  REQUIRE(lost->has_bin[c] && bin->shared.thread != 0);
-  racy_store(&bin->top, -bin->capacity);
-  lost->has_bin[c] = false; /* the table still leads there */
-  thread_before_fork();
-  thread_after_fork();
-  enter_once();
-  CHECK(lost->has_bin[c] && bin_found(lost, 100) == bin);
-  CHECK_EQ(bin->shared.thread, 0); /* else a thread with the lost one's name would push into it */
-  check_heaps();
-}
-
-/* The copy fell into the midst of a first use. */
-TEST(a_child_finds_no_bin_that_its_heap_has_not) {
-  heap_t *lost = start_forked();
-  REQUIRE(lost != NULL);
-  unsigned c = class_of(30000);
-  REQUIRE(!lost->has_bin[c]);
-  lost->bin_at[heap_mid_index(30000)] = lost->bin_at_class[c];
-  lost->bin_at[heap_small_index(100)] = 0;
-  thread_before_fork();
-  thread_after_fork();
-  enter_once();
-  CHECK(bin_found(lost, 30000) == &lost->none);
-  check_repaired(lost);
-  CHECK(bin_found(lost, 100) == heap_bin(lost, class_of(100)));
-}
-
-TEST(a_child_with_a_handler_is_repaired_when_it_next_enters) {
-  heap_t *lost = start_forked();
-  REQUIRE(lost != NULL);
-  thread_before_fork();
-  thread_after_fork();
-  CHECK(!is_repaired(lost));
-  enter_once();
-  check_repaired(lost);
-}
-
-TEST(a_child_without_a_handler_is_repaired_when_it_next_enters) {
-  heap_t *lost = start_forked();
-  REQUIRE(lost != NULL);
-  os_fork_note();
-  thread_enter();
-  CHECK(is_repaired(lost));
-  thread_leave();
-  check_repaired(lost);
-}
-
-TEST(a_fork_inside_a_slow_path_is_repaired_when_it_leaves) {
-  heap_t *lost = start_forked();
-  REQUIRE(lost != NULL);
-  thread_enter();
-  thread_before_fork();
-  thread_after_fork(); /* as from a signal handler */
-  CHECK(os_forked());
-  CHECK_EQ(load_relaxed(&lost->state), HEAP_ATTACHED);
-  thread_leave();
-  CHECK_EQ(thread_inside, 0);
-  check_repaired(lost);
-}
-
-TEST(only_the_outermost_leave_repairs) {
-  heap_t *lost = start_forked();
-  REQUIRE(lost != NULL);
-  thread_enter();
-  os_fork_note();
-  thread_enter();
-  CHECK(os_forked() && load_relaxed(&lost->state) == HEAP_ATTACHED);
-  thread_leave();
-  CHECK(os_forked() && load_relaxed(&lost->state) == HEAP_ATTACHED);
-  thread_leave();
-  check_repaired(lost);
-}
-
-TEST(what_was_begun_before_a_fork_is_ended_under_its_own_lock) {
-  heap_t *lost = start_forked();
-  REQUIRE(lost != NULL);
-  thread_enter();
-  REQUIRE(lock_try(&thread_heap->owner.lock));
-  thread_before_fork();
-  thread_after_fork();
-  CHECK(os_forked() && lock_is_mine(&thread_heap->owner.lock));
-  lock_release(&thread_heap->owner.lock);
-  thread_leave();
-  check_repaired(lost);
-}
-
-/* Some other thread was collecting for this heap when the process forked. */
-TEST(a_child_does_not_wait_for_who_held_its_lock) {
-  heap_t *lost = start_forked();
-  REQUIRE(lost != NULL);
-  run_thread(lock_and_vanish, &thread_heap->owner.lock);
-  thread_enter();
-  os_fork_note();
-  heap_trim(thread_heap);
-  thread_leave();
-  check_repaired(lost);
-}
-
-static void *take_first(void *unused) {
-  void *block = block_alloc(100);
-  CHECK(block != NULL && thread_heap != NULL && load_relaxed(&thread_heap->owner.thread) == thread_self());
-  block_free(block, 0, "free");
-  return unused;
-}
-
-/* And has the number of the one whose lock it finds, as the next thread mostly has. */
-TEST(a_child_may_start_a_thread_before_it_comes_by) {
-  heap_t *lost = start_forked();
-  REQUIRE(lost != NULL);
-  thread_before_fork();
-  thread_after_fork();
-  run_thread(take_first, NULL);
-  CHECK(!os_forked() && load_relaxed(&lost->owner.lock.holder) == 0);
-  CHECK_EQ(load_relaxed(&thread_heap->state), HEAP_ATTACHED);
-  CHECK(thread_heap->thread == thread_self() && load_relaxed(&thread_heap->owner.thread) == thread_self());
-  check_repaired(lost);
-}
-
-/* Its handler ran before hakmem's: the kernel has reported the fork, but which thread forked is not known yet. */
-TEST(a_child_may_start_a_thread_in_another_librarys_handler) {
-  heap_t *lost = start_forked();
-  REQUIRE(lost != NULL);
-  thread_before_fork();
-  os_fork_note();
-  run_thread(take_first, NULL);
-  CHECK(!os_forked());
-  thread_after_fork();
-  CHECK(!os_forked()); /* what has begun since stays as it is */
-  check_repaired(lost);
-}
-
-TEST(a_parents_fork_leaves_no_mark) {
-  start_heap();
-  CHECK(block_alloc(100) != NULL);
-  thread_before_fork();
-  CHECK_EQ(thread_heap->forking, 1);
-  thread_after_fork_here();
-  CHECK_EQ(thread_heap->forking, 0);
-}
-
-TEST(a_child_without_a_heap_is_repaired_too) {
-  start_heap();
-  heap_t *lost = lost_heap(forked_blocks);
-  REQUIRE(lost != NULL && thread_heap == NULL);
-  thread_before_fork();
-  thread_after_fork();
-  enter_once();
-  CHECK(is_repaired(lost));
-  CHECK_EQ(check_census().live, usable_of(forked_blocks, 1000));
-  REQUIRE(thread_attach() != NULL);
-  CHECK(thread_heap == lost);
-  for (int i = 0; i < 1000; i++) block_free(forked_blocks[i], 0, "free");
-  heap_trim(thread_heap);
-  CHECK_EQ(check_census().slabs, 0);
-  check_heaps();
-}
-
-/* A mark in a slab's record, which counting its free blocks clears, shows whether the repair has looked at it. */
-static bool slab_is_counted_again(const heap_t *lost) {
-  unit_t *slab = unit_head((uint32_t)region_unit(forked_blocks[1]));
-  const uint8_t mark = 255;
-  CHECK(slab_owner(slab) == &lost->owner);
-  slab->age = mark;
-  thread_before_fork();
-  thread_after_fork();
-  enter_once();
-  return slab->age != mark;
-}
-
-TEST(where_no_thread_was_at_work_a_child_orphans_heaps_and_looks_at_no_slab) {
-  start_heap();
-  REQUIRE(thread_attach() != NULL);
-  heap_t *lost = lost_heap(forked_blocks);
-  REQUIRE(lost != NULL);
-  CHECK(!slab_is_counted_again(lost));
-  check_repaired(lost);
-}
-
-TEST(where_another_thread_was_at_work_a_child_makes_the_lists_of_its_lock_anew) {
-  heap_t *lost = start_forked();
-  REQUIRE(lost != NULL);
-  CHECK(slab_is_counted_again(lost));
-}
-
-TEST(where_a_thread_without_a_heap_was_at_work_its_units_are_free_in_a_child) {
-  start_heap();
-  REQUIRE(thread_attach() != NULL);
-  heap_t *lost = lost_heap(forked_blocks);
-  REQUIRE(lost != NULL);
-  bool zero;
-  uint32_t start = span_alloc(5, 1, SPAN_PLAIN, &zero); /* by a thread that is gone */
-  REQUIRE(start != SPAN_NONE);
-  units_enter(start, 5, UNIT_LARGE, CLASS_NONE);
-  for (uint32_t i = 0; i < 2; i++) store_relaxed(&unit_at(start + i)->kind, (uint8_t)UNIT_FREE); /* left in part, or entered */
-  store_relaxed(&heapless_of(1)->heapless_inside, 1);
-  thread_before_fork();
-  thread_after_fork();
-  enter_once();
-  CHECK_EQ(load_relaxed(&heapless_of(1)->heapless_inside), 0);
-  for (uint32_t unit = start; unit < start + 5; unit++) {
-    CHECK_EQ(load_relaxed(&unit_at(unit)->kind), UNIT_FREE);
-    CHECK((load_relaxed(&region.superslabs[unit / WORD_UNITS].free) >> unit % WORD_UNITS & 1) != 0);
-  }
-  check_repaired(lost);
-}
-
-/* While a thread that is gone gave a hole back. */
-TEST(blocks_that_were_held_for_the_kernel_are_free_again_in_a_child) {
-  heap_t *lost = start_forked();
-  REQUIRE(lost != NULL);
-  unit_t *slab = unit_head((uint32_t)region_unit(forked_blocks[1]));
-  uint32_t unit = unit_number(slab), blocks = slab_class(slab)->blocks;
-  _Atomic uint64_t *bits = region_bits(region.free_bits, unit, (blocks - 1) / 64);
-  REQUIRE((load_relaxed(bits) >> (blocks - 1) % 64 & 1) != 0);
-  lost->owner.held = (slab_held_t){.unit = unit, .first = blocks - 1, .last = blocks - 1, .units = slab_class(slab)->units};
-  store_relaxed(bits, load_relaxed(bits) & ~((uint64_t)1 << (blocks - 1) % 64));
-  thread_before_fork();
-  thread_after_fork();
-  enter_once();
-  check_repaired(lost);
-}
-
-TEST(nothing_is_repaired_where_nothing_forked) {
-  heap_t *lost = start_forked();
-  REQUIRE(lost != NULL);
-  heap_after_fork(thread_heap);
-  thread_enter();
-  thread_leave();
-  CHECK(!is_repaired(lost));
-  CHECK_EQ(load_relaxed(&lost->state), HEAP_ATTACHED);
-}
-
-TEST(a_second_fork_is_repaired_again) {
-  heap_t *lost = start_forked();
-  REQUIRE(lost != NULL);
-  thread_before_fork();
-  thread_after_fork();
-  enter_once();
-  CHECK(is_repaired(lost));
-  run_thread(lock_and_vanish, &lost->owner.lock);
-  store_relaxed(&lost->inside, 1);
-  thread_before_fork();
-  thread_after_fork();
-  enter_once();
-  check_repaired(lost);
 }
 
 /* ---- the census beside threads at work ---- */

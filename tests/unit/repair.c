@@ -1,0 +1,416 @@
+/* repair.c - a fork's child: a thread that left unseen stands for one that stayed in the parent. */
+#include "front/repair.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "front/alloc.h"
+#include "front/block.h"
+#include "front/heaps.h"
+#include "front/named.h"
+#include "front/supply.h"
+#include "front/thread.h"
+#include "heaps.h"
+#include "os/os.h"
+#include "space/span.h"
+
+/* ---- a child of fork: a thread that left unseen stands for one that stayed in the parent ---- */
+
+static heap_t *lost_heap(void **blocks) {
+  run_thread(allocate_unseen, blocks);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
+    if (heap != thread_heap && load_relaxed(&heap->state) == HEAP_ATTACHED) return heap;
+  }
+  return NULL;
+}
+
+/* Not lock_acquire: the one that vanished before may have had the same number, and nobody waits with a lock. */
+static void *lock_and_vanish(void *lock) {
+  CHECK(lock_try(lock));
+  return NULL;
+}
+
+static void *forked_blocks[1000];
+
+/* As a slow path does it: a thread that attaches outside of one is counted as inside. */
+static void attach_inside(void) {
+  thread_enter();
+  REQUIRE(thread_attach() != NULL);
+  thread_leave();
+}
+
+static void free_some_remotely(void) {
+  for (int i = 0; i < 1000; i += 3) {
+    block_free(forked_blocks[i], 0, "free");
+    forked_blocks[i] = NULL;
+  }
+}
+
+/* A thread with a heap, and one of another that is lost, its lock held, with blocks in its bins. */
+static heap_t *start_forked(void) {
+  start_heap();
+  void *own = block_alloc(100);
+  CHECK(own != NULL);
+  block_free(own, 0, "free");
+  heap_t *lost = lost_heap(forked_blocks);
+  free_some_remotely(); /* and nobody has collected them */
+  if (lost == NULL) return NULL;
+  run_thread(lock_and_vanish, &lost->owner.lock);
+  store_relaxed(&lost->inside, 1);
+  return lost;
+}
+
+/* The child takes a slow path. */
+static void enter_once(void) {
+  thread_enter();
+  thread_leave();
+}
+
+static bool is_repaired(heap_t *lost) {
+  return !os_forked() && load_relaxed(&lost->state) == HEAP_ORPHAN && load_relaxed(&lost->owner.lock.holder) == 0;
+}
+
+/* All is well after a repair: what is live is just what was, and all of it can be freed. */
+static void check_repaired(heap_t *lost) {
+  CHECK(is_repaired(lost));
+  CHECK_EQ(load_relaxed(&lost->owner.thread), 0);
+  CHECK_EQ(load_relaxed(&thread_heap->owner.thread), thread_self());
+  CHECK_EQ(load_relaxed(&thread_heap->state), HEAP_ATTACHED);
+  check_heaps();
+  heap_trim_others(); /* what is in the bins of a thread that is gone waits for who takes its heap, or for this */
+  for (unsigned c = 0; c < CLASS_COUNT; c++) {
+    bin_t *bin = heap_bin(lost, c);
+    CHECK_EQ(racy_load(&bin->top), -bin->capacity);
+    CHECK_EQ(load_relaxed(&lost->owner.pending[c]), 0);
+  }
+  hak_stats_t stats = check_census();
+  CHECK(stats.live == usable_of(forked_blocks, 1000) && stats.remote == 0);
+  for (int i = 0; i < 1000; i++) block_free(forked_blocks[i], 0, "free");
+  heap_trim(thread_heap);
+  stats = check_census();
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) CHECK_EQ(load_relaxed(&heap->owner.free_bytes), 0);
+  CHECK(stats.live == 0 && stats.cached == 0 && stats.remote == 0 && stats.slabs == 0);
+  CHECK_EQ(stats.span_free, stats.committed);
+}
+
+/* The kernel copied the heap before the class's first use, and the slab after it. */
+TEST(a_child_adds_the_bin_that_a_slab_needs) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  unsigned c = class_of(100);
+  bin_t *bin = heap_bin(lost, c);
+  REQUIRE(lost->has_bin[c] && bin->shared.thread != 0);
+  racy_store(&bin->top, -bin->capacity);
+  lost->has_bin[c] = false; /* the table still leads there */
+  thread_before_fork();
+  thread_after_fork();
+  enter_once();
+  CHECK(lost->has_bin[c] && bin_found(lost, 100) == bin);
+  CHECK_EQ(bin->shared.thread, 0); /* else a thread with the lost one's name would push into it */
+  check_heaps();
+}
+
+/* The copy fell into the midst of a first use. */
+TEST(a_child_finds_no_bin_that_its_heap_has_not) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  unsigned c = class_of(30000);
+  REQUIRE(!lost->has_bin[c]);
+  lost->bin_at[heap_mid_index(30000)] = lost->bin_at_class[c];
+  lost->bin_at[heap_small_index(100)] = 0;
+  thread_before_fork();
+  thread_after_fork();
+  enter_once();
+  CHECK(bin_found(lost, 30000) == &lost->none);
+  check_repaired(lost);
+  CHECK(bin_found(lost, 100) == heap_bin(lost, class_of(100)));
+}
+
+TEST(a_child_with_a_handler_is_repaired_when_it_next_enters) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  thread_before_fork();
+  thread_after_fork();
+  CHECK(!is_repaired(lost));
+  enter_once();
+  check_repaired(lost);
+}
+
+TEST(a_child_without_a_handler_is_repaired_when_it_next_enters) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  os_fork_note();
+  thread_enter();
+  CHECK(is_repaired(lost));
+  thread_leave();
+  check_repaired(lost);
+}
+
+TEST(a_fork_inside_a_slow_path_is_repaired_when_it_leaves) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  thread_enter();
+  thread_before_fork();
+  thread_after_fork(); /* as from a signal handler */
+  CHECK(os_forked());
+  CHECK_EQ(load_relaxed(&lost->state), HEAP_ATTACHED);
+  thread_leave();
+  CHECK_EQ(thread_inside, 0);
+  check_repaired(lost);
+}
+
+TEST(only_the_outermost_leave_repairs) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  thread_enter();
+  os_fork_note();
+  thread_enter();
+  CHECK(os_forked() && load_relaxed(&lost->state) == HEAP_ATTACHED);
+  thread_leave();
+  CHECK(os_forked() && load_relaxed(&lost->state) == HEAP_ATTACHED);
+  thread_leave();
+  check_repaired(lost);
+}
+
+TEST(what_was_begun_before_a_fork_is_ended_under_its_own_lock) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  thread_enter();
+  REQUIRE(lock_try(&thread_heap->owner.lock));
+  thread_before_fork();
+  thread_after_fork();
+  CHECK(os_forked() && lock_is_mine(&thread_heap->owner.lock));
+  lock_release(&thread_heap->owner.lock);
+  thread_leave();
+  check_repaired(lost);
+}
+
+/* Some other thread was collecting for this heap when the process forked. */
+TEST(a_child_does_not_wait_for_who_held_its_lock) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  run_thread(lock_and_vanish, &thread_heap->owner.lock);
+  thread_enter();
+  os_fork_note();
+  heap_trim(thread_heap);
+  thread_leave();
+  check_repaired(lost);
+}
+
+static void *take_first(void *unused) {
+  void *block = block_alloc(100);
+  CHECK(block != NULL && thread_heap != NULL && load_relaxed(&thread_heap->owner.thread) == thread_self());
+  block_free(block, 0, "free");
+  return unused;
+}
+
+/* And has the number of the one whose lock it finds, as the next thread mostly has. */
+TEST(a_child_may_start_a_thread_before_it_comes_by) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  thread_before_fork();
+  thread_after_fork();
+  run_thread(take_first, NULL);
+  CHECK(!os_forked() && load_relaxed(&lost->owner.lock.holder) == 0);
+  CHECK_EQ(load_relaxed(&thread_heap->state), HEAP_ATTACHED);
+  CHECK(thread_heap->thread == thread_self() && load_relaxed(&thread_heap->owner.thread) == thread_self());
+  check_repaired(lost);
+}
+
+/* Its handler ran before hakmem's: the kernel has reported the fork, but which thread forked is not known yet. */
+TEST(a_child_may_start_a_thread_in_another_librarys_handler) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  thread_before_fork();
+  os_fork_note();
+  run_thread(take_first, NULL);
+  CHECK(!os_forked());
+  thread_after_fork();
+  CHECK(!os_forked()); /* what has begun since stays as it is */
+  check_repaired(lost);
+}
+
+TEST(a_parents_fork_leaves_no_mark) {
+  start_heap();
+  CHECK(block_alloc(100) != NULL);
+  thread_before_fork();
+  CHECK_EQ(thread_heap->forking, 1);
+  thread_after_fork_here();
+  CHECK_EQ(thread_heap->forking, 0);
+}
+
+TEST(a_child_without_a_heap_is_repaired_too) {
+  start_heap();
+  heap_t *lost = lost_heap(forked_blocks);
+  REQUIRE(lost != NULL && thread_heap == NULL);
+  thread_before_fork();
+  thread_after_fork();
+  enter_once();
+  CHECK(is_repaired(lost));
+  CHECK_EQ(check_census().live, usable_of(forked_blocks, 1000));
+  REQUIRE(thread_attach() != NULL);
+  CHECK(thread_heap == lost);
+  for (int i = 0; i < 1000; i++) block_free(forked_blocks[i], 0, "free");
+  heap_trim(thread_heap);
+  CHECK_EQ(check_census().slabs, 0);
+  check_heaps();
+}
+
+/* A mark in a slab's record, which counting its free blocks clears, shows whether the repair has looked at it. */
+static bool slab_is_counted_again(const heap_t *lost) {
+  unit_t *slab = unit_head((uint32_t)region_unit(forked_blocks[1]));
+  const uint8_t mark = 255;
+  CHECK(slab_owner(slab) == &lost->owner);
+  slab->age = mark;
+  thread_before_fork();
+  thread_after_fork();
+  enter_once();
+  return slab->age != mark;
+}
+
+TEST(where_no_thread_was_at_work_a_child_orphans_heaps_and_looks_at_no_slab) {
+  start_heap();
+  attach_inside();
+  heap_t *lost = lost_heap(forked_blocks);
+  REQUIRE(lost != NULL);
+  free_some_remotely(); /* a look at all slabs would bring them in */
+  CHECK(load_relaxed(&lost->owner.pending[class_of(100)]) != 0);
+  CHECK(!slab_is_counted_again(lost));
+  CHECK(load_relaxed(&lost->owner.pending[class_of(100)]) != 0);
+  check_repaired(lost);
+}
+
+TEST(where_another_thread_was_at_work_a_child_makes_the_lists_of_its_lock_anew) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  CHECK(slab_is_counted_again(lost));
+}
+
+TEST(where_a_thread_without_a_heap_was_at_work_its_units_are_free_in_a_child) {
+  start_heap();
+  attach_inside();
+  heap_t *lost = lost_heap(forked_blocks);
+  REQUIRE(lost != NULL);
+  bool zero;
+  uint32_t start = span_alloc(5, 1, SPAN_PLAIN, &zero); /* by a thread that is gone */
+  REQUIRE(start != SPAN_NONE);
+  units_enter(start, 5, UNIT_LARGE, CLASS_NONE);
+  for (uint32_t i = 0; i < 2; i++) store_relaxed(&unit_at(start + i)->kind, (uint8_t)UNIT_FREE); /* left in part, or entered */
+  store_relaxed(&heapless_of(1)->heapless_inside, 1);
+  thread_before_fork();
+  thread_after_fork();
+  enter_once();
+  CHECK_EQ(load_relaxed(&heapless_of(1)->heapless_inside), 0);
+  for (uint32_t unit = start; unit < start + 5; unit++) {
+    CHECK_EQ(load_relaxed(&unit_at(unit)->kind), UNIT_FREE);
+    CHECK((load_relaxed(&region.superslabs[unit / WORD_UNITS].free) >> unit % WORD_UNITS & 1) != 0);
+  }
+  check_repaired(lost);
+}
+
+/* A thread that is gone had claimed the block for its free, and waited for the kernel or for a lock. */
+static void is_free_in_a_child(unit_t *first, heap_t *lost) {
+  uint32_t start = unit_number(first), units = load_relaxed(&first->units);
+  CHECK(region_clear_live(region_address(start)));
+  thread_before_fork();
+  thread_after_fork();
+  enter_once();
+  for (uint32_t unit = start; unit < start + units; unit++) CHECK_EQ(load_relaxed(&unit_at(unit)->kind), UNIT_FREE);
+  check_repaired(lost);
+}
+
+static unit_t *span_of(const void *block) { return unit_head((uint32_t)region_unit(block)); }
+
+TEST(a_large_block_that_was_being_freed_is_free_in_a_child) {
+  if (!HAK_CHECKS) check_skip("without live bits nothing tells");
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  void *block = block_alloc((size_t)3 << 20);
+  REQUIRE(block != NULL);
+  is_free_in_a_child(span_of(block), lost);
+}
+
+static void is_no_named_heaps_in_a_child(bool locked) {
+  if (!HAK_CHECKS) check_skip("as above");
+  heap_t *lost = start_forked(), *named = named_new("cache");
+  REQUIRE(lost != NULL && named != NULL);
+  void *block = alloc_from(named, 200000, 1, SPAN_PLAIN, "test"), *other = alloc_from(named, 200000, 1, SPAN_PLAIN, "test");
+  REQUIRE(block != NULL && other != NULL);
+  if (locked) run_thread(lock_and_vanish, &named->owner.lock);
+  CHECK(region_clear_live(block));
+  thread_before_fork();
+  thread_after_fork();
+  enter_once();
+  CHECK_EQ(kind_of(block), UNIT_FREE);
+  CHECK(named_count(named, "test").large_blocks == 1);
+  named_end(named, "test");
+  CHECK_EQ(kind_of(other), UNIT_FREE);
+  check_repaired(lost);
+}
+
+TEST(a_named_heaps_large_block_that_was_being_freed_is_free_in_a_child) { is_no_named_heaps_in_a_child(false); }
+TEST(so_is_one_of_a_heap_whose_lists_are_made_anew) { is_no_named_heaps_in_a_child(true); }
+
+/* While a thread that is gone gave a hole back. */
+TEST(blocks_that_were_held_for_the_kernel_are_free_again_in_a_child) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  unit_t *slab = unit_head((uint32_t)region_unit(forked_blocks[1]));
+  uint32_t unit = unit_number(slab), blocks = slab_class(slab)->blocks;
+  _Atomic uint64_t *bits = region_bits(region.free_bits, unit, (blocks - 1) / 64);
+  REQUIRE((load_relaxed(bits) >> (blocks - 1) % 64 & 1) != 0);
+  lost->owner.held = (slab_held_t){.unit = unit, .first = blocks - 1, .last = blocks - 1, .units = slab_class(slab)->units};
+  store_relaxed(bits, load_relaxed(bits) & ~((uint64_t)1 << (blocks - 1) % 64));
+  thread_before_fork();
+  thread_after_fork();
+  enter_once();
+  check_repaired(lost);
+}
+
+/* Where another lock is held by nobody who will come back. */
+static _Noreturn void lock_within_a_repair(heap_t *heap) {
+  (void)signal(SIGALRM, SIG_DFL);
+  alarm(20); /* it waits for ever otherwise */
+  os_fork_note();
+  CHECK(os_fork_claim(thread_self()));
+  heap_lock(heap); /* as from a handler's malloc */
+  _exit(0);
+}
+
+TEST(a_handler_that_interrupts_a_repair_does_not_wait_for_a_lock_that_was_left_behind) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  (void)fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) lock_within_a_repair(lost);
+  int status = 0;
+  REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+TEST(nothing_is_repaired_where_nothing_forked) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  heap_after_fork(thread_heap);
+  thread_enter();
+  thread_leave();
+  CHECK(!is_repaired(lost));
+  CHECK_EQ(load_relaxed(&lost->state), HEAP_ATTACHED);
+}
+
+TEST(a_second_fork_is_repaired_again) {
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  thread_before_fork();
+  thread_after_fork();
+  enter_once();
+  CHECK(is_repaired(lost));
+  run_thread(lock_and_vanish, &lost->owner.lock);
+  store_relaxed(&lost->inside, 1);
+  thread_before_fork();
+  thread_after_fork();
+  enter_once();
+  check_repaired(lost);
+}
