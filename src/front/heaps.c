@@ -174,7 +174,9 @@ heap_t *heaps_take(uintptr_t thread, const heap_t *wanted) {
 static heap_t *orphan_take_empty(void) {
   heap_t **link = &orphans;
   for (unsigned i = 0; i < EMPTY_LOOKED_AT && *link != NULL; i++, link = &(*link)->link) {
-    if (!owner_has_slabs(&(*link)->owner)) return chain_pop(link);
+    const slab_owner_t *owner = &(*link)->owner;
+    bool empty = !owner_has_slabs(owner) && load_relaxed(&owner->large_blocks) == 0; /* a fork may leave those of a heap that ended */
+    if (empty) return chain_pop(link);
   }
   return NULL;
 }

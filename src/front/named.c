@@ -54,9 +54,7 @@ void named_require(const heap_t *heap, const char *function) {
 }
 
 /* As heap_lock; in a child the thread's own heap is the one that stays. */
-static void lock(heap_t *heap) {
-  while (!lock_wait(&heap->owner.lock)) heap_after_fork(thread_heap);
-}
+static void lock(heap_t *heap) { heap_lock_as(heap, thread_heap); }
 
 static void named_lock(heap_t *heap, const char *function) {
   named_require(heap, function);
@@ -85,11 +83,15 @@ static bool fits(const heap_t *heap, uint64_t bytes) {
   return limit == 0 || (uint64_t)owner_out_bytes(&heap->owner) + bytes <= limit;
 }
 
-/* Whether there may be so many bytes more. */
-static bool allows(heap_t *heap, uint64_t bytes) {
+static bool fits_once_collected(heap_t *heap, uint64_t bytes) {
   if (HAK_LIKELY(fits(heap, bytes))) return true;
   collect_all(heap);
-  if (fits(heap, bytes)) return true;
+  return fits(heap, bytes);
+}
+
+/* Whether there may be so many bytes more. */
+static bool allows(heap_t *heap, uint64_t bytes) {
+  if (HAK_LIKELY(fits_once_collected(heap, bytes))) return true;
   owner_add(&heap->named.refused, 1);
   return false;
 }
@@ -196,7 +198,8 @@ bool named_resize_large(unit_t *first, size_t size) {
   news_t news = {NULL, NULL, 0};
   lock(heap);
   uint32_t units = load_relaxed(&first->units);
-  bool resized = bytes != 0 && (bytes <= old || allows(heap, bytes - old)) && large_resize(first, size);
+  bool fits = bytes <= old || fits_once_collected(heap, bytes - old); /* a refusal is counted where it is tried elsewhere */
+  bool resized = bytes != 0 && fits && large_resize(first, size);
   if (resized) {
     owner_add(&heap->owner.large_bytes, (int64_t)load_relaxed(&first->bytes) - (int64_t)old);
     note_peak(heap);
@@ -257,12 +260,16 @@ static void claim_sampled(claimed_t *claimed, const unit_t *slab) {
   }
 }
 
-/* Without a live map whatever is out is the program's. */
+/* Without a live map whatever is out is the program's, but for what a hole holds: the slab stays until its pages have gone. */
 static void claim_out(claimed_t *claimed, const unit_t *slab) {
   uint32_t blocks = slab_class(slab)->blocks, unit = unit_number(slab);
+  const slab_held_t *held = &slab_owner(slab)->held;
   for (uint32_t word = 0; word * 64 < blocks; word++) {
-    uint64_t all = blocks - word * 64 >= 64 ? UINT64_MAX : ((uint64_t)1 << (blocks - word * 64)) - 1;
-    claimed->words[word] = all & ~load_relaxed(region_bits(region.free_bits, unit, word)) & ~remote_word(unit, word);
+    uint64_t out = bits_range64(word, 0, blocks - 1);
+    if (held->units != 0 && held->unit == unit && word >= held->first / 64 && word <= held->last / 64) {
+      out &= ~bits_range64(word, held->first, held->last);
+    }
+    claimed->words[word] = out & ~load_relaxed(region_bits(region.free_bits, unit, word)) & ~remote_word(unit, word);
   }
 }
 
@@ -387,6 +394,7 @@ named_figures_t named_count(heap_t *heap, const char *function) {
   figures.large_bytes = (uint64_t)load_relaxed(&owner->large_bytes);
   figures.blocks += figures.large_blocks;
   figures.allocs = load_relaxed(&heap->named.allocs);
+  if (figures.allocs < figures.blocks) figures.allocs = figures.blocks; /* a thread that a fork left behind was about to count one */
   owner_unlock(&heap->owner);
   return figures;
 }
