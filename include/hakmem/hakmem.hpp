@@ -3,7 +3,8 @@
  * The first two are stateless views of what hak_malloc serves, so memory
  * may be allocated by one object and given back by another, in any thread.
  * They honour every alignment, throw std::bad_alloc when memory is out, and
- * pass the size back on deallocation, which hakmem checks.
+ * pass the size back on deallocation, which hakmem checks. A program that is
+ * compiled without exceptions ends instead; without RTTI a resource equals itself alone.
  *
  *   std::vector<float, hak::allocator<float>> samples;
  *   std::pmr::string name{"x", hak::get_memory_resource()};
@@ -21,6 +22,7 @@
 #include <hakmem/heap.h>
 
 #include <cstddef>
+#include <cstdlib>
 #include <limits>
 #include <memory_resource>
 #include <new>
@@ -33,17 +35,37 @@ namespace detail {
 /* hakmem gives this alignment to every block, without being asked. */
 inline constexpr std::size_t natural_alignment = 16;
 
+template <typename Exception>
+[[noreturn]] inline void fail() {
+#if defined(__cpp_exceptions)
+  throw Exception();
+#else
+  std::abort();
+#endif
+}
+
+/* The other one, where it is of the same kind. */
+template <typename Resource>
+[[nodiscard]] inline const Resource *as_same(const Resource *one, const std::pmr::memory_resource &other) noexcept {
+#if defined(__cpp_rtti)
+  (void)one;
+  return dynamic_cast<const Resource *>(&other);
+#else
+  return one == &other ? one : nullptr;
+#endif
+}
+
 /* Throws std::bad_alloc; never returns null. */
 [[nodiscard]] inline void *allocate(std::size_t size, std::size_t alignment) {
   void *block = alignment <= natural_alignment ? hak_malloc(size) : hak_aligned_alloc(alignment, size);
-  if (block == nullptr) throw std::bad_alloc();
+  if (block == nullptr) detail::fail<std::bad_alloc>();
   return block;
 }
 
 /* The same from a named heap. */
 [[nodiscard]] inline void *allocate(hak_heap_t *heap, std::size_t size, std::size_t alignment) {
   void *block = alignment <= natural_alignment ? hak_heap_malloc(heap, size) : hak_heap_aligned_alloc(heap, alignment, size);
-  if (block == nullptr) throw std::bad_alloc();
+  if (block == nullptr) detail::fail<std::bad_alloc>();
   return block;
 }
 
@@ -73,7 +95,7 @@ public:
    * std::bad_array_new_length when the bytes cannot be counted, else
    * std::bad_alloc when there are none. */
   [[nodiscard]] T *allocate(size_type count) {
-    if (count > std::numeric_limits<size_type>::max() / sizeof(T)) throw std::bad_array_new_length();
+    if (count > std::numeric_limits<size_type>::max() / sizeof(T)) detail::fail<std::bad_array_new_length>();
     return static_cast<T *>(detail::allocate(count * sizeof(T), alignof(T)));
   }
 
@@ -96,15 +118,13 @@ constexpr bool operator!=(const allocator<T> &, const allocator<Other> &) noexce
 class memory_resource final : public std::pmr::memory_resource {
 private:
   void *do_allocate(std::size_t size, std::size_t alignment) override {
-    if (alignment == 0 || (alignment & (alignment - 1)) != 0) throw std::bad_alloc();
+    if (alignment == 0 || (alignment & (alignment - 1)) != 0) detail::fail<std::bad_alloc>();
     return detail::allocate(size, alignment);
   }
 
   void do_deallocate(void *block, std::size_t size, std::size_t alignment) override { detail::deallocate(block, size, alignment); }
 
-  bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
-    return this == &other || dynamic_cast<const memory_resource *>(&other) != nullptr;
-  }
+  bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override { return detail::as_same(this, other) != nullptr; }
 };
 
 /* The one resource of the process.  It is never destroyed, so that static
@@ -115,7 +135,7 @@ private:
   return resource;
 }
 
-/* ---- Named heaps: heap.h ---- since 0.2 */
+/* ---- Named heaps: heap.h ---- since 0.1 */
 
 /* A memory resource over a named heap, which must outlive what it has allocated.  Two are equal that are of the same heap. */
 class heap_resource final : public std::pmr::memory_resource {
@@ -125,14 +145,14 @@ public:
 
 private:
   void *do_allocate(std::size_t size, std::size_t alignment) override {
-    if (alignment == 0 || (alignment & (alignment - 1)) != 0) throw std::bad_alloc();
+    if (alignment == 0 || (alignment & (alignment - 1)) != 0) detail::fail<std::bad_alloc>();
     return detail::allocate(of, size, alignment);
   }
 
   void do_deallocate(void *block, std::size_t size, std::size_t alignment) override { detail::deallocate(block, size, alignment); }
 
   bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
-    const auto *resource = dynamic_cast<const heap_resource *>(&other);
+    const auto *resource = detail::as_same(this, other);
     return resource != nullptr && resource->of == of;
   }
 
@@ -145,7 +165,7 @@ class heap {
 public:
   /* Throws std::bad_alloc. */
   explicit heap(const char *name = nullptr) : resource_(hak_heap_new(name)) {
-    if (get() == nullptr) throw std::bad_alloc();
+    if (get() == nullptr) detail::fail<std::bad_alloc>();
   }
   heap(const heap &) = delete;
   heap &operator=(const heap &) = delete;
@@ -196,7 +216,7 @@ public:
 
   /* As allocator::allocate. */
   [[nodiscard]] T *allocate(size_type count) {
-    if (count > std::numeric_limits<size_type>::max() / sizeof(T)) throw std::bad_array_new_length();
+    if (count > std::numeric_limits<size_type>::max() / sizeof(T)) detail::fail<std::bad_array_new_length>();
     return static_cast<T *>(detail::allocate(of, count * sizeof(T), alignof(T)));
   }
   void deallocate(T *objects, size_type count) noexcept { detail::deallocate(objects, count * sizeof(T), alignof(T)); }

@@ -77,6 +77,10 @@ if(HAKMEM_OVERRIDE AND CMAKE_CXX_COMPILER)
     hak_api_other(api.secure_preloaded.replaced ${compare} preloaded ${replaced} --library $<TARGET_FILE:hakmem_secure>)
   endif()
 
+  hak_api_own(plain_linked linked plain.cpp)
+  target_compile_options(plain_linked PRIVATE -fno-exceptions -fno-rtti)
+  hak_api_other(api.linked.plain plain_linked)
+
   if(static IN_LIST HAK_STATIC_WAYS)
     hak_api_own(bare static bare.cpp)
     hak_api_other(api.static.bare bare)
