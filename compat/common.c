@@ -64,7 +64,8 @@ void *compat_resize(void *block, size_t size, size_t alignment) {
   if (!compat_is_aligned(block, alignment)) return NULL;
   size_t good = hak_nallocx(size, __builtin_ctzl(alignment));
   if (good == 0 || hak_malloc_usable_size(block) <= good) return hak_expand(block, size) ? block : NULL;
-  if (size <= HAK_SMALL_MAX || (alignment > COMPAT_ALIGNED && !compat_is_served())) return NULL;
+  bool may_move = memcheck_on() || !compat_is_served();
+  if (size <= HAK_SMALL_MAX || (alignment > COMPAT_ALIGNED && may_move)) return NULL;
   return hak_realloc(block, size);
 }
 

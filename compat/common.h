@@ -12,6 +12,7 @@
 
 /* Blocks have this alignment without being asked. */
 #define COMPAT_ALIGNED ((size_t)16)
+#define COMPAT_DECAY_MOST 86400000 /* ms, hakmem's; a longer time is as good as this one */
 
 /* Whether malloc is this library's.  It is not where another library with hakmem in it comes first, as one that is preloaded does: all
  * of the public interface is then that one's, and what is inside of this one is not to be looked at. */

@@ -25,7 +25,7 @@ static void set_flag(bool *flag, const char *value) { *flag = strcmp(value, "tru
 static void take_decay(const char *value) {
   char *end;
   long long ms = strtoll(value, &end, 10);
-  if (end != value && *end == '\0') compat_option("decay_ms", ms < DECAY_MOST ? ms : DECAY_MOST);
+  if (end != value && *end == '\0') compat_option("decay_ms", ms < COMPAT_DECAY_MOST ? ms : COMPAT_DECAY_MOST);
 }
 static void take_keeper(const char *value) { compat_option("keeper", strcmp(value, "true") == 0); }
 static void take_thp(const char *value) {

@@ -15,8 +15,6 @@
 #define ARENAS_ALL 4096u    /* the number that stands for all of them */
 #define ARENA_AUTOMATIC 0u  /* what malloc serves: hakmem's heaps of threads */
 
-#define DECAY_MOST 86400000 /* ms, hakmem's; a longer time is as good as this one */
-
 /* --- arenas.c: an arena that was created is a named heap; all but arena_heap within mallctl alone --- */
 
 /* False if there is no such arena.  NULL is the heap of ARENA_AUTOMATIC. */

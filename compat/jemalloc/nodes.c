@@ -88,7 +88,7 @@ static int decay_write(const ctl_at_t *at, uint64_t value) {
   uint64_t before;
   int error = decay_read(at, &before);
   if (error != 0) return error;
-  int64_t ms = (int64_t)value < DECAY_MOST ? (int64_t)value : DECAY_MOST;
+  int64_t ms = (int64_t)value < COMPAT_DECAY_MOST ? (int64_t)value : COMPAT_DECAY_MOST;
   return hak_option_set("decay_ms", ms) ? 0 : EFAULT;
 }
 

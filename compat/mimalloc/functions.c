@@ -144,7 +144,7 @@ COMPAT(size_t, mi_malloc_good_size, (size_t size)) { return hak_malloc_good_size
 
 static void *expand(void *block, size_t size) {
   if (block == NULL) return NULL;
-  return size <= hak_malloc_usable_size(block) || hak_expand(block, size) ? block : NULL;
+  return hak_expand(block, size) ? block : NULL;
 }
 COMPAT(void *, mi_expand, (void *block, size_t size)) { return expand(block, size); }
 COMPAT(void *, mi__expand, (void *block, size_t size)) {

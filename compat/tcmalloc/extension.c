@@ -36,8 +36,24 @@ static size_t cache_limit(const hak_stats_t *s) { return (void)s, (size_t)option
 static size_t aggressive(const hak_stats_t *s) { return (void)s, option("decay_ms") == 0; }
 static size_t sampling(const hak_stats_t *s) { return (void)s, option("insight") != 0 ? (size_t)option("sample_kb") << 10 : 0; }
 
+/* A rate, to tcmalloc a weight, is the share of a second that pages are kept less: 1, its default, is ours; 0 keeps them for good. */
+static double rate = 1;
+static double get_rate(void) {
+  double now;
+  __atomic_load(&rate, &now, __ATOMIC_RELAXED);
+  return now;
+}
+static int64_t decay_of(double of) {
+  double ms = 1000 / of;
+  return !(of > 0) ? -1 : ms < COMPAT_DECAY_MOST ? (int64_t)ms : COMPAT_DECAY_MOST;
+}
+static void set_rate(double to) {
+  __atomic_store(&rate, &to, __ATOMIC_RELAXED);
+  (void)hak_option_set("decay_ms", decay_of(to));
+}
+
 static bool set_cache_limit(size_t bytes) { return bytes >> 10 <= INT32_MAX && hak_option_set("bins_extra_kb", (int64_t)(bytes >> 10)); }
-static bool set_aggressive(size_t on) { return hak_option_set("decay_ms", on != 0 ? 0 : 1000); }
+static bool set_aggressive(size_t on) { return hak_option_set("decay_ms", on != 0 ? 0 : decay_of(get_rate())); }
 
 static const struct {
   const char *name;
@@ -146,18 +162,6 @@ COMPAT(void, MallocExtension_MarkThreadIdle, (void)) { (void)hak_collect(false);
 COMPAT(void, MallocExtension_MarkThreadTemporarilyIdle, (void)) { (void)hak_collect(false); }
 COMPAT(void, MallocExtension_MarkThreadBusy, (void)) {}
 
-/* A rate, to tcmalloc a weight, is the share of a second that pages are kept less: 1, its default, is ours; 0 keeps them for good. */
-static double rate = 1;
-static void set_rate(double to) {
-  __atomic_store(&rate, &to, __ATOMIC_RELAXED);
-  (void)hak_option_set("decay_ms", to > 0 ? (int64_t)(1000 / to) : -1);
-}
-static double get_rate(void) {
-  double now;
-  __atomic_load(&rate, &now, __ATOMIC_RELAXED);
-  return now;
-}
-
 /* --- the object ----------------------------------------------------------------------------- */
 
 struct extension;
@@ -247,7 +251,7 @@ static __attribute__((constructor)) void start(void) {
   const char *most = secure_getenv("TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES");
   if (of_rate != NULL) {
     rate = strtod(of_rate, NULL);
-    compat_option("decay_ms", rate > 0 ? (int64_t)(1000 / rate) : -1);
+    compat_option("decay_ms", decay_of(rate));
   }
   if (decommit != NULL && strchr("1tTyY", decommit[0]) != NULL && decommit[0] != '\0') compat_option("decay_ms", 0);
   if (most != NULL) compat_option("bins_extra_kb", (int64_t)(strtoull(most, NULL, 10) >> 10));

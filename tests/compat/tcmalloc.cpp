@@ -1,4 +1,6 @@
 // tcmalloc.cpp - libtcmalloc_minimal.so.4: the C names of gperftools, and the object that programs in C++ call.
+#include <dlfcn.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -175,6 +177,13 @@ TEST(statistics) {
   CHECK(strlen(text) == 49 && text[50] == 1);
 }
 
+// hakmem's own, which gperftools' headers know nothing of.
+static int64_t decay_ms() {
+  int64_t value = -2;
+  auto *get = reinterpret_cast<bool (*)(const char *, int64_t *)>(dlsym(RTLD_DEFAULT, "hak_option_get"));
+  return get != nullptr && get("decay_ms", &value) ? value : -2;
+}
+
 TEST(the_object_does_the_same) {
   MallocExtension *it = MallocExtension::instance();
   size_t value = 0;
@@ -201,6 +210,11 @@ TEST(the_object_does_the_same) {
   CHECK(it->ReadStackTraces(&blocks) == nullptr && blocks == 0 && it->GetThreadCacheSize() == 0);
   it->SetMemoryReleaseRate(2);
   CHECK(it->GetMemoryReleaseRate() == 2);
+  // The end of the aggressive kind brings back what was set; a rate as small as can be is a day.
+  CHECK(it->SetNumericProperty("tcmalloc.aggressive_memory_decommit", 0) && decay_ms() == 500);
+  it->SetMemoryReleaseRate(1e-300);
+  CHECK_EQ(decay_ms(), 86400000);
+  it->SetMemoryReleaseRate(2);
   it->MarkThreadIdle(), it->MarkThreadBusy(), it->MarkThreadTemporarilyIdle();
 }
 
