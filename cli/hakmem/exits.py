@@ -74,7 +74,9 @@ def _run(program: Path, command: list[str], environment: dict[str, str]) -> Ende
 def end_as(status: int) -> None:
     """Ends with this exit code, or of the signal that is its negative."""
     if status < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # whoever died of it first has left a core of its own, if any
+        _, most = resource.getrlimit(resource.RLIMIT_CORE)
+        least = 1 if most == resource.RLIM_INFINITY else min(1, most)  # 0 would still start a handler that takes cores from a pipe
+        resource.setrlimit(resource.RLIMIT_CORE, (least, least))  # whoever died of it first has left a core of its own, if any
         with contextlib.suppress(OSError, ValueError):  # nothing can be set for SIGKILL and those that the C library keeps for itself
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)

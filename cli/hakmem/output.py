@@ -50,6 +50,7 @@ class _Told(io.FileIO):
 
 
 def _told(stream: TextIO | None, title: str, errors: str) -> TextIO | None:
+    """None is one that was closed before: what is for nobody must not go to another one."""
     try:
         raw = _Told(stream.fileno(), title)
     except (AttributeError, OSError):  # closed, or in the place of one
@@ -58,12 +59,17 @@ def _told(stream: TextIO | None, title: str, errors: str) -> TextIO | None:
     return io.TextIOWrapper(io.BufferedWriter(raw), stream.encoding, errors, line_buffering=by_lines)
 
 
+def _dropping() -> TextIO:
+    """For remarks, where standard error is closed: print and rich take None for standard output."""
+    return open(os.devnull, "w", encoding="utf-8", errors="backslashreplace")
+
+
 @contextlib.contextmanager
 def streams() -> Iterator[None]:
     """Standard output and error meanwhile tell of errors; what the encoding of the output lacks is a question mark there."""
     before = sys.stdout, sys.stderr
     sys.stdout = _told(sys.stdout, "standard output", "replace")
-    sys.stderr = _told(sys.stderr, "standard error", "backslashreplace")
+    sys.stderr = _told(sys.stderr, "standard error", "backslashreplace") or _dropping()
     try:
         yield
     finally:

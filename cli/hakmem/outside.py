@@ -380,6 +380,10 @@ class Reader:
         found.pop(0, None)
         return found
 
+    def knows_stacks(self) -> bool:
+        """Whether it looks for the callers of what it counts: not where samples are off, until hak_profile_arm is called."""
+        return self.rate() != 0 or bool(self._sites())
+
     def _closed(self) -> list[Mapping]:
         """Code that dlclose has taken away, where its sites are now; an older library's lie where others may have come since."""
         if "closed.count" not in self.names.places:

@@ -250,6 +250,8 @@ def arm(memory: Memory, seconds: float) -> str:
     text = f"it counts what it allocates for {seconds:g} s"
     if seen < threads:
         text += f"; {threads - seen} of {threads} threads have not seen that yet: they do when one of them takes a slow path"
+    if not reader.knows_stacks():
+        text += "; it knows no callers (HAKMEM_INSIGHT=0, or the secure library), so all will be (unknown)"
     return text
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import HAKMEM as COMMAND
 
 from hakmem import peers
+from hakmem.bench import allocators
 from hakmem.compare import Comparison, order
 from hakmem.errors import Failure
 from hakmem.render import comparison_markdown, outcome_lines, verdict_lines
@@ -312,3 +315,10 @@ def test_what_is_no_allocator_is_one_line(hakmem, name, message):
     result = hakmem("run", "--compare", "--with", name, "--", "true")
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
     assert message in result.stderr
+
+
+def test_a_library_at_a_path_in_no_encoding_is_refused_in_a_line(tmp_path):
+    library = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.so"))
+    library.write_text("no library")
+    with pytest.raises(Failure, match="can't be preloaded"):
+        allocators.check_preload(library)

@@ -195,6 +195,7 @@ def test_a_process_is_armed_and_left_alone(hakmem, churn):
     with running(churn) as process:
         said = hakmem("arm", "--seconds", "50", str(process.pid))
         assert said.returncode == 0 and "counts what it allocates for 50 s" in said.stdout
+        assert "callers" not in said.stdout
         reader = outside.Reader(Process(process.pid))
         end = time.monotonic() + 30
         while not reader.snapshot().counted:
@@ -202,6 +203,12 @@ def test_a_process_is_armed_and_left_alone(hakmem, churn):
         assert outside_events.counting(reader) == (1, 1)
         assert "no more" in hakmem("arm", "--seconds", "0", str(process.pid)).stdout
         assert reader.names.number(reader.names.place(outside_events.ARMED)) == 0
+
+
+def test_a_process_without_stacks_is_armed_and_that_is_said(hakmem, churn):
+    with running(churn, HAKMEM_INSIGHT="0") as process:
+        said = hakmem("arm", "--seconds", "50", str(process.pid))
+    assert said.returncode == 0 and "it knows no callers" in said.stdout
 
 
 def test_what_the_option_asks_for_is_not_ended(hakmem, churn):

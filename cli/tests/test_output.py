@@ -57,6 +57,12 @@ def run(folder, *words: str, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **v
 # ---- Standard output and error ----
 
 
+def test_remarks_are_dropped_where_standard_error_is_closed(files):
+    shell = ["sh", "-c", 'exec "$0" run --stats -- echo said 2>&-', HAKMEM]
+    done = subprocess.run(shell, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=plain_environment(), timeout=120)
+    assert (done.returncode, done.stdout) == (0, b"said\n")
+
+
 @each_run
 def test_output_that_does_not_arrive_is_one_line(files, words, unbuffered):
     with open("/dev/full", "w") as full:

@@ -48,7 +48,7 @@ def preloaded(
 def check_preload(path: Path) -> None:
     """The dynamic loader goes on without a library it can't load, and would measure the system's malloc."""
     environment = os.environ | {"LD_PRELOAD": str(path)}
-    done = subprocess.run(["true"], env=environment, capture_output=True, text=True)
+    done = subprocess.run(["true"], env=environment, capture_output=True, text=True, errors="surrogateescape")
     if done.returncode or "LD_PRELOAD" in done.stderr:
         raise Failure(f"{path} can't be preloaded: {done.stderr.strip() or f'exit {done.returncode}'}")
 
