@@ -7,10 +7,9 @@ JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
 .PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling bench-drawn bench-limits man wheel wheels docs \
-        test soak repeat fuzz coverage mutation setup-compilers setup-tests built check check-asan check-tsan check-aarch64 \
-        check-aarch64-cross check-musl check-cli \
-        check-rust check-packages check-recipes check-docs check-bench check-bench-big \
-        setup-big clean
+        test soak repeat fuzz coverage mutation setup-compilers setup-tests built built-asan built-tsan built-aarch64-cross built-musl \
+        check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-rust check-packages check-recipes \
+        check-docs check-bench check-bench-big setup-big clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -53,15 +52,17 @@ workloads: lib # the benchmark's own programs
 	cmake -S . -B $(BUILD) -DHAKMEM_BENCH=ON
 	cmake --build $(BUILD) -j $(JOBS) --target bench_workloads
 
-# Three parts at a time: most wait now and then, for a package or an idle process, or keep one processor busy.
+# Three parts at a time: most wait now and then, for a package or an idle process, or keep one processor busy.  First all is built, since
+# make would begin the longest part last, which is ready after others; a part that is not built is told of when it is tested.
+parts := --no-print-directory --keep-going -j 3 --output-sync=target SETUP=yes
 test: ## set everything up, build, and run every test
-	@$(MAKE) --no-print-directory --keep-going -j 3 --output-sync=target SETUP=yes \
-	  check check-asan check-tsan check-aarch64 check-musl check-cli check-rust check-packages check-recipes check-docs check-bench
+	@$(MAKE) $(parts) setup-tests built built-asan built-tsan built-aarch64-cross built-musl $(VENV)/.installed-bench || true
+	@$(MAKE) $(parts) check check-cli check-aarch64 check-musl check-tsan check-asan check-rust check-packages check-recipes check-docs check-bench
 
 soak: setup-tests built ## the long tests: hours
 	ctest --test-dir $(BUILD) --output-on-failure -C soak -L soak
 
-repeat: setup-tests built ## run every workload and stress program a hundred times, idle and busy; ARGS="--help" lists the choices
+repeat: setup-tests built ## run every synthetic workload and stress program a hundred times, idle and busy; ARGS="--help" lists the choices
 	tests/repeat/run --build $(BUILD) $(ARGS)
 
 fuzz: ## run every fuzz target with libFuzzer for SECONDS=60
@@ -131,9 +132,10 @@ setup-tests: setup-compilers # one after the other, as apt wants
 
 # Within `make test`, what is missing is installed while what can be built is. What runs beside check leaves it half the processors.
 ifdef SETUP
-built check-asan check-tsan $(VENV)/.installed-bench: | setup-compilers
-check check-aarch64-cross check-musl check-cli check-rust check-packages check-recipes check-docs check-bench docs: | setup-tests
-check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-rust check-recipes: JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
+built built-asan built-tsan $(VENV)/.installed-bench: | setup-compilers
+check check-cli check-rust check-packages check-recipes check-docs check-bench docs built-aarch64-cross built-musl: | setup-tests
+built-asan built-tsan built-aarch64-cross built-musl check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-rust check-recipes: \
+  JOBS := $(shell echo $$(($$(nproc) / 2 + $$(nproc) % 2)))
 endif
 
 # What a recipe starts has a number of jobs of its own.
@@ -153,15 +155,19 @@ NOT_COVERED := ^unit\.oom|^attacks\.|^api\.(preloaded|archive|static|static_pie|
 
 # The tests that need no preloading again, with the library and the tests instrumented.
 SANITIZED := unit|sanitize
-check-asan check-tsan: check-%:
+built-asan built-tsan: built-%:
 	$(alone) cmake --preset $*
 	$(alone) cmake --build --preset $* -j $(JOBS) --target sanitized
+
+check-asan check-tsan: check-%: built-%
 	$(alone) ctest --preset $* --no-tests=error -L '$(SANITIZED)' -j $(JOBS)
 
 # The other platforms, as far as they can be had on this one: tests/ports/README.md.
-check-aarch64-cross check-musl: check-%:
+built-aarch64-cross built-musl: built-%:
 	$(alone) cmake --preset $*
 	$(alone) cmake --build --preset $* -j $(JOBS)
+
+check-aarch64-cross check-musl: check-%: built-%
 	$(alone) ctest --preset $* --no-tests=error -j $(JOBS)
 
 check-aarch64: check-aarch64-cross # and the unit tests with pages of 64 KiB
