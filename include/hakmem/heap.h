@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-/* ---- Named heaps ---- since 0.2 */
+/* ---- Named heaps ---- since 0.1 */
 
 /* A heap; only pointers to it are passed. */
 typedef struct hak_heap hak_heap_t;

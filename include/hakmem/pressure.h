@@ -11,12 +11,12 @@
 extern "C" {
 #endif
 
-/* How scarce it is. Since 0.2. */
+/* How scarce it is. Since 0.1. */
 #define HAK_PRESSURE_NEAR 1    /* an eighth of the limit is left, or less; of a limit above 8 GiB: 1 GiB */
 #define HAK_PRESSURE_URGENT 2  /* half of that; or HAKMEM_LIMIT_SOFT is passed */
 #define HAK_PRESSURE_FAILING 3 /* an allocation is about to fail, at HAKMEM_LIMIT_HARD or since the system gives nothing more */
 
-/* What the program is told. Later versions add fields at the end alone. Since 0.2. */
+/* What the program is told. Later versions add fields at the end alone. Since 0.1. */
 typedef struct hak_pressure {
   uint32_t struct_size; /* bytes of it that are filled */
   uint32_t level;       /* HAK_PRESSURE_* */
@@ -34,7 +34,7 @@ typedef size_t hak_pressure_callback_t(const hak_pressure_t *pressure, void *arg
 /* From now on this is called when memory becomes scarce: as it does, then once a second at most while it lasts, and whenever an
  * allocation is about to fail; by one thread at a time.  Where it says that it has freed something, that is given back to the system, and
  * an allocation that was about to fail is tried again.  Replaces the one before; NULL: none.  When this returns no other thread is in the
- * one before, so it must not be called with a lock that this one takes.  In a fork's child it stays.  Since 0.2. */
+ * one before, so it must not be called with a lock that this one takes.  In a fork's child it stays.  Since 0.1. */
 HAK_API void hak_on_pressure(hak_pressure_callback_t *callback, void *argument);
 
 #ifdef __cplusplus

@@ -16,7 +16,7 @@ extern "C" {
 
 /* Writes a snapshot to a file descriptor: text that `hakmem profile` reads, of the format that docs/insight.md describes.  Nothing is
  * allocated and no other thread is stopped: a block that is allocated or freed meanwhile is in it or not.  Returns false when writing
- * fails. Since 0.2. */
+ * fails. Since 0.1. */
 HAK_API bool hak_profile_write(int fd);
 
 /* Writes a profile of the heap to a file descriptor, as `go tool pprof` and services like it read one: pprof's protocol buffer, not
@@ -26,7 +26,7 @@ HAK_API bool hak_profile_write(int fd);
  * Objects and bytes sum to what is live: in each size class as hak_stats_class counts it, and in large blocks.  What no sample tells of
  * is "(not sampled)", and what has no stack "(unknown)".  With HAKMEM_INSIGHT=0 and in the secure library all is not sampled, and the
  * period 0.  Functions have no names, the build ids of their files lead to them.  Nothing is allocated and no other thread is stopped: a
- * block that is freed meanwhile has its share in "(not sampled)".  Takes 24 KiB of stack.  Returns false when writing fails.  Since 0.2. */
+ * block that is freed meanwhile has its share in "(not sampled)".  Takes 24 KiB of stack.  Returns false when writing fails.  Since 0.1. */
 HAK_API bool hak_profile_pprof(int fd);
 
 /* Counts what is allocated from now on, also of what is freed soon, for so many seconds; 0 ends that, and HAKMEM_EVENTS.  The counts, of
@@ -34,11 +34,11 @@ HAK_API bool hak_profile_pprof(int fd);
  * asked for; where, by one allocation in 512 KiB on average, of which n have an error of 1 / sqrt(n).  A block that realloc leaves where
  * it is counts once, as it was allocated; other threads count from their next slow path on.  Meanwhile a small allocation takes 173
  * instructions more (docs/insight.md).  A fork's child is not armed, though with HAKMEM_EVENTS it is.  Also in the secure library.  Any
- * thread.  Returns false under Valgrind's memcheck.  Since 0.2. */
+ * thread.  Returns false under Valgrind's memcheck.  Since 0.1. */
 HAK_API bool hak_profile_arm(uint32_t seconds);
 
 /* What the calling thread allocates from now on has this number in profiles: a tenant's, a request's, a subsystem's.
- * 0, which threads begin with, is none.  Returns the number before.  Async-signal-safe. Since 0.2. */
+ * 0, which threads begin with, is none.  Returns the number before.  Async-signal-safe. Since 0.1. */
 HAK_API uint32_t hak_tag_set(uint32_t tag);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* limits.h - what limits the process's memory, looked at now and then, and what is done when it is near.
  *
- * The kernel is asked by a thread of the program on a slow path: when the heap has grown by a quarter of what was left, and where there
+ * The kernel is asked by a thread of the program on a slow path: when the heap has grown by what pressure_step says, and where there
  * is a limit, or the program's own is passed, also with time; never within LIMITS_PAUSE_MS of the last time, but where an allocation
  * would fail. It opens files for that, so it is not done once the process has put itself under a filter (os_filters): what is left is
  * reckoned then from how the heap grows. A heap of less than 8 MiB asks nothing unless a limit of the program's own is set. While the
