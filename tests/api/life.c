@@ -314,6 +314,7 @@ static void *measure_stack(void *unused) {
 }
 
 TEST(calls_take_little_stack) {
+  NOT_COUNTED();
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   check_skip("their frames are larger");
 #endif

@@ -53,6 +53,7 @@ TEST(limit_then_memory_within_it) {
 }
 
 TEST(limit_then_enomem_and_recovery) {
+  NOT_COUNTED();
   UNSANITIZED();
   REQUIRE(limit_address_space((size_t)512 * MIB));
   for (int round = 0; round < 5; round++) {
@@ -79,6 +80,7 @@ TEST(limit_then_enomem_and_recovery) {
 }
 
 TEST(limit_then_small_blocks_until_enomem) {
+  NOT_COUNTED();
   UNSANITIZED();
   REQUIRE(limit_address_space((size_t)400 * MIB));
   struct link {

@@ -157,6 +157,7 @@ TEST(pressure_hard_limit_refuses_what_would_pass_it) {
 }
 
 TEST(pressure_is_asked_before_an_allocation_fails) {
+  NOT_COUNTED();
   find_pressure();
   CHECK(hak.option_set("limit_hard", (int64_t)LIMIT * MIB));
   on_pressure(callback, &calls);

@@ -169,6 +169,7 @@ TEST(what_was_freed_is_gone_from_samples) {
 
 /* By its innermost calls alone, which now and then are looked at whole. */
 TEST(a_call_is_known_again) {
+  NOT_COUNTED();
   enum { BLOCKS = 30000 };
   static void *blocks[BLOCKS];
   find_profile();
