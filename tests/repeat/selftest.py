@@ -72,6 +72,9 @@ class Repeat(unittest.TestCase):
         kept = self.expect("refuses", "echo lost a block >&2; exit 3", "exit status 3")
         self.assertIn("lost a block", kept)
 
+    def test_library_that_is_not_preloaded(self):
+        self.expect("alone", "echo \"ERROR: ld.so: object 'x' cannot be preloaded\" >&2", "the library was not preloaded")
+
     def test_result(self):
         self.expect("garbles", "echo nothing; exit 0", "a wrong result")
 

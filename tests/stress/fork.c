@@ -238,7 +238,9 @@ static void *grow_forker_run(void *argument) {
       stress_watch(hang_seconds, "a child of the scene grow");
       for (unsigned i = 0; i < GROW_CHILD; i++) {
         size_t size = GROW_LEAST + rng_below(&rng, GROW_SPREAD);
-        if (malloc(size) == NULL) stress_fail("grow: no block of %zu bytes, the %u. of a child", size, i);
+        char *block = malloc(size);
+        if (block == NULL) stress_fail("grow: no block of %zu bytes, the %u. of a child", size, i);
+        block[0] = block[size - 1] = 1; /* they are there: the parent may have been about to map them */
       }
       _exit(0);
     }

@@ -11,10 +11,10 @@
  *   sleep; then again, with 48 more
  * - ring: every thread allocates a batch, and frees the one of its neighbour
  *
- * In the scene idle the freed memory may take --settle=1 seconds to be
+ * In the scene idle the freed memory may take --settle=60 seconds to be
  * available again, since nothing but a tick can move it; the limit then holds.
  *
- * Arguments: --scene=all, --live=370M, --volume=8G (bytes allocated in a scene), --settle=1, --seed.
+ * Arguments: --scene=all, --live=370M, --volume=8G (bytes allocated in a scene), --settle=60, --seed.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -229,7 +229,7 @@ static void scene_idle(void) {
     resident_sample();
     freer_wait(owners[i].count);
     done += owners[i].share;
-    settle(stress_option("settle", 1));
+    settle(stress_option("settle", 60));
   }
   pthread_barrier_wait(&leave);
   for (unsigned i = 0; i < OWNERS; i++) pthread_join(owners[i].handle, NULL);
