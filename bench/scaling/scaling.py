@@ -40,9 +40,8 @@ WORKLOADS = {
 }
 CLAIM = "region_clear_live"  # the one operation that a block cannot do without which another thread frees
 
-# name: the most operations, and the most writes, for 1,000 calls with any number of threads
-# The least and the most of each figure. Each freed block is claimed: 500 operations, by which a busy machine leaves more or fewer to collect;
-# a figure that is about 0 may be reckoned below.
+# name: the least and the most operations, then writes, for 1,000 calls with any number of threads. Of pass-64 half are frees, and each
+# claims its block; what start and end take is subtracted, so that a figure may come out below 0.
 CHECKED = {"sharing-active": ((-50, 100), (-50, 100)), "pass-64": ((100, 700), (-50, 90))}
 CHECKED_THREADS = (4, 32)
 CHECKED_SCALE = 0.4

@@ -31,9 +31,7 @@ static void free_claim(const void *block, const char *function) {
 
 static bool free_large(unit_t *span, void *block, const char *function) {
   free_claim(block, function);
-  if (HAK_SECURE && !large_is_whole(span)) {
-    fault_abort("overflow", function, block, "bytes behind the block were overwritten", FAULT_LARGE);
-  }
+  large_require_whole(span, function);
   if (HAK_UNLIKELY(load_relaxed(&span->owned))) named_let_go(span);
   if (!HAK_SECURE && load_relaxed(&span->units) <= KEPT_LONGEST) thread_attach_to_keep();
   heap_keep_t kept = heap_keep_large(thread_heap, span);

@@ -8,7 +8,6 @@
 #include "front/memcheck.h"
 #include "front/named.h"
 #include "front/secure.h"
-#include "kit/fault.h"
 #include "slab/large.h"
 #include "slab/sample.h"
 
@@ -67,9 +66,7 @@ static bool resize_small(void *block, size_t old, size_t size) {
 }
 
 static bool resize_large(unit_t *slab, size_t size) {
-  if (HAK_SECURE && !large_is_whole(slab)) {
-    fault_abort("overflow", "realloc", region_address(unit_number(slab)), "bytes behind the block were overwritten", FAULT_LARGE);
-  }
+  large_require_whole(slab, "realloc");
   size_t before = HAK_COUNTED ? large_usable(slab) : 0;
   thread_enter();
   bool owned = load_relaxed(&slab->owned);

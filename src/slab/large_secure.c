@@ -136,6 +136,10 @@ bool large_is_whole(const unit_t *first) {
   return left == 0 || (*at == 0 && memcmp(at, at + 1, left - 1) == 0); /* each byte is the one before it */
 }
 
+HAK_COLD void large_overflown(const unit_t *first, const char *function) {
+  fault_abort("overflow", function, region_address(unit_number(first)), "bytes behind the block were overwritten", FAULT_LARGE);
+}
+
 /* Bytes of the last page that are not asked for any more become zero, as the others are. */
 bool large_secure_resize(unit_t *first, size_t bytes, size_t size) {
   size_t asked = large_usable(first);

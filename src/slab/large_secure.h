@@ -20,6 +20,10 @@ bool large_secure_trim(void);
 HAK_INLINE size_t large_usable(const unit_t *first) { return load_relaxed(&first->bytes) - (HAK_SECURE ? first->left : 0); }
 /* False: something was written behind these. */
 HAK_CHECKED bool large_is_whole(const unit_t *first);
+_Noreturn void large_overflown(const unit_t *first, const char *function);
+HAK_INLINE void large_require_whole(const unit_t *first, const char *function) {
+  if (HAK_SECURE && HAK_UNLIKELY(!large_is_whole(first))) large_overflown(first, function);
+}
 
 /* The freed blocks that wait. */
 HAK_AUDITS(void large_secure_audit_alone(void);)

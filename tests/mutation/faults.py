@@ -947,7 +947,7 @@ FAULTS = [
           "  add_relaxed(&large_free_count, 1);\n  units_unadvise(first, units);\n  huge_learn(unit, units);\n"
           "  if (fresh) (void)purge_span_to_free(unit, units);\n  units_leave(unit, units);\n"),
     Fault("freed_block_is_nobodys", "front/repair.c", "a large block is lost to a child that is forked while its free waits", "unit.repair",
-          "large_disown(owner, first);\n  first->zeroed = false; /* its pages go back with time: the child waits for no kernel here */\n  large_free(first);\n",
+          "large_disown(owner, first);\n  first->zeroed = false; /* its pages go back with time, since others wait for the repair */\n  large_free(first);\n",
           "large_disown(owner, first);\n"),
     Fault("freed_block_is_listed", "front/repair.c", "a child's named heap has a large block that was freed", "unit.repair",
           "  if (owner != NULL) large_disown(owner, first);\n", ""),
@@ -1145,7 +1145,7 @@ FAULTS = [
     Fault("class_of_no_slab", "front/inspect.c", "a look at a slab that ends meanwhile reads beyond the table of classes", "unit.heap",
           "  if (HAK_UNLIKELY(c >= CLASS_COUNT)) {", "  if (false) {"),
     Fault("overflow_grown_over", "front/resize.c", "an overflow of a large block is the program's own byte after a realloc in place", "attacks.secure",
-          "if (HAK_SECURE && !large_is_whole(slab)) {", "if (false) {"),
+          "  large_require_whole(slab, \"realloc\");\n", ""),
     Fault("a_slabs_memory_stays_advised", "slab/slab.c", "what was advised of a slab's memory holds for who has it next", "compat.jemalloc",
           "  units_unadvise(slab, units);\n",
           ""),
