@@ -140,13 +140,15 @@ TEST(what_a_thread_has_left_is_not_shared_by_others) {
   pthread_barrier_init(&end, NULL, THREADS + 1);
   REQUIRE(pthread_create(&leaver, NULL, attach_and_stay, &leaves) == 0);
   pthread_barrier_wait(&leaves);
+  const heap_t *left = heap_first();
   for (int i = 0; i < THREADS; i++) REQUIRE(pthread_create(&threads[i], NULL, attach_and_stay, &end) == 0);
   pthread_barrier_wait(&end);
   pthread_barrier_wait(&leaves);
   REQUIRE(pthread_join(leaver, NULL) == 0);
   void *block = block_alloc(LEFT_SIZE);
   CHECK(block != NULL && thread_heap == NULL && handover_waiting() > 0);
-  CHECK_EQ(check_census().heaps_orphaned, 1);
+  CHECK_EQ(load_relaxed(&left->state), HEAP_ORPHAN); /* another may be one: of two threads that make the same shared heap, one's is left */
+  check_census();
   block_free(block, 0, "free");
   pthread_barrier_wait(&end);
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
