@@ -119,28 +119,33 @@ static bool protect(const part_t *pages, int protection) {
   return syscall_3(SYS_mprotect, (long)pages->start, (long)(pages->end - pages->start), protection) == 0;
 }
 
-static bool redirect(void) {
+static bool libc_find(symbols_t *symbols) {
   Dl_info info;
   struct link_map *libc;
-  symbols_t symbols;
   void *inside = dlsym(RTLD_NEXT, "gnu_get_libc_version");
-  if (inside == NULL || dladdr1(inside, &info, (void **)&libc, RTLD_DL_LINKMAP) == 0 || !symbols_of(libc, &symbols)) return false;
+  return inside != NULL && dladdr1(inside, &info, (void **)&libc, RTLD_DL_LINKMAP) != 0 && symbols_of(libc, symbols);
+}
+
+static bool redirect(const symbols_t *symbols) {
   part_t pages = {0, 0};
-  for (size_t i = 0; i < REDIRECTED; i++) symbols_each(&symbols, i, range_extend, &pages);
+  for (size_t i = 0; i < REDIRECTED; i++) symbols_each(symbols, i, range_extend, &pages);
   pages.start = bits_round_down(pages.start, os_page_size());
   pages.end = bits_round_up(pages.end, os_page_size());
   if (pages.end == 0 || !protect(&pages, PROT_READ | PROT_WRITE)) return false;
-  for (size_t i = 0; i < REDIRECTED; i++) symbols_each(&symbols, i, symbol_lead, NULL);
+  for (size_t i = 0; i < REDIRECTED; i++) symbols_each(symbols, i, symbol_lead, NULL);
   (void)protect(&pages, PROT_READ);
   return true;
 }
 
-/* Once. */
+/* Once.  The loader is asked without our lock: a constructor's dlclose waits for ours while its thread holds the loader's. */
 static HAK_COLD bool redirected_all(void) {
-  static bool tried, done;
+  static _Atomic bool tried;
+  static bool done;
+  symbols_t symbols;
+  bool found = !load_relaxed(&tried) && libc_find(&symbols);
   lock_acquire(&loader_lock);
-  if (!tried) done = redirect();
-  tried = true;
+  if (!load_relaxed(&tried)) done = found && redirect(&symbols);
+  store_relaxed(&tried, true);
   bool result = done;
   lock_release(&loader_lock);
   return result;

@@ -61,14 +61,12 @@ static void audit_entries(const heap_t *heap, bin_t *bin, unsigned c) {
   }
 }
 
-/* The bins of a thread that a fork has stopped in a change look empty in some way. */
 static void audit_bin(heap_t *heap, unsigned c) {
   bin_t *bin = heap_bin(heap, c);
   intptr_t top = owner_load(&bin->top), floor = bin->taken - bin->capacity;
   bool named = bin->shared.size_class == c && bin->shared.block_size == class_info[c].size;
   AUDIT(named && owner_load(&bin->shared.thread) == load_relaxed(&heap->owner.thread), bin, "a bin is not what frees take it for");
   AUDIT(bin->capacity > 0 && bin->capacity <= bin_reserve(c), bin, "a bin has more entries than room");
-  if (repair_was_made() && top < -bin->capacity) return;
   AUDIT(top >= floor && top < 0, bin, "a bin's top is not between its ends");
   AUDIT(bin->barred || floor == -bin->capacity, bin, "entries of a bin are gone, and there is no bar");
   AUDIT(owner_load(&bin_entries(bin)[floor - 1]) == BIN_END, bin, "a bin's first entry has no end below it");

@@ -141,11 +141,24 @@ static intptr_t bin_give(bin_t *bin, slab_owner_t *owner, intptr_t count) {
   return count;
 }
 
+/* A signal handler between a push that fills the bin and its flush pushes one block more, over the name: all others it frees elsewhere. */
 void bin_flush(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
   bin_settle(bin);
-  if (HAK_UNLIKELY(owner_load(&bin->top) < 0)) return;
-  (void)bin_give(bin, owner, (bin->capacity + 1) / 2);
-  bin_adapt(bin, budget, BIN_FLUSHED);
+  intptr_t top = owner_load(&bin->top);
+  if (HAK_LIKELY(top >= 0)) {
+    (void)bin_give(bin, owner, (bin->capacity + 1) / 2);
+    bin_adapt(bin, budget, BIN_FLUSHED);
+  }
+  uintptr_t thread = load_relaxed(&owner->thread);
+  if (HAK_UNLIKELY(racy_load(&bin->shared.thread) != thread)) racy_store(&bin->shared.thread, thread);
+}
+
+void bin_recover(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
+  bin_settle(bin);
+  intptr_t bottom = -bin->capacity;
+  if (owner_load(&bin->top) < bottom) owner_store(&bin->top, bottom);
+  owner_store(&bin_entries(bin)[bottom - 1], BIN_END);
+  bin_flush(bin, owner, budget);
 }
 
 void bin_empty(bin_t *bin, slab_owner_t *owner) {

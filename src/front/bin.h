@@ -105,6 +105,12 @@ HAK_CHECKED HAK_INLINE bool bin_push(bin_t *bin, void *block) {
   return top == 0;
 }
 
+/* Counts a block of the class that did not go through the bin. With owner->lock. */
+HAK_INLINE void bin_count_taken(bin_t *bin) {
+  owner_add(&bin->refills, 1);
+  owner_add(&bin->refill_blocks, 1);
+}
+
 /* Entries that a bin of the class may ever have. */
 intptr_t bin_reserve(unsigned size_class);
 void bin_init(bin_t *bin, unsigned size_class, uintptr_t thread);
@@ -112,6 +118,8 @@ void bin_init(bin_t *bin, unsigned size_class, uintptr_t thread);
 HAK_CHECKED void *bin_refill(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget);
 /* With owner->lock: gives half of a full bin back, unless there is room by now. */
 void bin_flush(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget);
+/* With owner->lock, in a fork's child, of a bin whose thread may have been in the midst of a change: gives it its ends back. */
+void bin_recover(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget);
 /* With owner->lock: gives all back. */
 void bin_empty(bin_t *bin, slab_owner_t *owner);
 /* With owner->lock, now and then: makes an unused bin smaller. */

@@ -130,9 +130,13 @@ HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
   free_elsewhere(block, size, function);
 }
 
+/* The thread's bin, mostly. But one that a fork's child starts may have the number of one that is gone, and has pushed into that one's:
+ * another thread may have that heap by now, and finds the bin full. */
 HAK_NOINLINE void free_overflow(bin_t *bin) {
   thread_enter();
-  heap_t *heap = thread_attach(); /* the bin's heap, if need be by heap_find_own */
-  if (heap != NULL) heap_flush(heap, bin);
+  void *last = entry_block(owner_load(&bin_entries(bin)[-1]));
+  if (HAK_UNLIKELY(thread_heap == NULL)) thread_adopt(slab_owner(unit_head((uint32_t)region_unit(last))));
+  heap_t *heap = thread_attach();
+  if (heap != NULL && heap_bin(heap, bin->shared.size_class) == bin) heap_flush(heap, bin);
   thread_leave_with_upkeep();
 }

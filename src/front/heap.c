@@ -73,7 +73,9 @@ void heap_init(heap_t *heap, char *bins) {
 void heap_set_thread(heap_t *heap, uintptr_t thread) {
   atomic_store(&heap->owner.thread, thread); /* before the lock is released: see remote_help */
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
-    racy_store(&heap_bin(heap, c)->shared.thread, thread);
+    bin_t *bin = heap_bin(heap, c);
+    if (HAK_UNLIKELY(owner_load(&bin->top) > 0)) owner_store(&bin->top, 0); /* a fork, and a block over the name: bin_flush */
+    racy_store(&bin->shared.thread, thread);
   }
 }
 

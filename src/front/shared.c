@@ -36,10 +36,7 @@ static void *shared_take_from(heap_t *heap, unsigned c) {
   if (!load_relaxed(&heap->has_bin[c])) heap_add_bin(heap, c);
   bin_t *bin = heap_bin(heap, c);
   bool taken = batch_take(&heap->owner, c, &bin->shared, &block, 1) == 1;
-  if (taken) {
-    owner_add(&bin->refills, 1);
-    owner_add(&bin->refill_blocks, 1);
-  }
+  if (taken) bin_count_taken(bin);
   owner_unlock(&heap->owner);
   return taken ? block : NULL;
 }

@@ -28,6 +28,12 @@
 /* So many orphans' heaps stay as they are, for the next threads; more only if they have slabs. */
 #define ORPHANS_KEPT 16
 
+static void bins_recover(heap_t *heap) {
+  for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
+    bin_recover(heap_bin(heap, c), &heap->owner, &heap->budget);
+  }
+}
+
 heap_t *heap_attach(const heap_t *wanted) {
   heap_t *heap = heaps_take(thread_self(), wanted);
   if (heap == NULL) return NULL;
@@ -35,6 +41,7 @@ heap_t *heap_attach(const heap_t *wanted) {
   handover_end(heap);
   heap->owner.orphan = false;
   heap_set_thread(heap, thread_self());
+  if (HAK_UNLIKELY(repair_was_made())) bins_recover(heap);
   drain_note(heap);
   heap_unlock(heap);
   memset(heap->shared_blocks, 0, sizeof heap->shared_blocks);
@@ -198,7 +205,9 @@ void *heap_take_one(heap_t *heap, unsigned size_class) {
   void *block;
   heap_lock(heap);
   if (!load_relaxed(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
-  bool taken = batch_take(&heap->owner, size_class, &heap_bin(heap, size_class)->shared, &block, 1) == 1;
+  bin_t *bin = heap_bin(heap, size_class);
+  bool taken = batch_take(&heap->owner, size_class, &bin->shared, &block, 1) == 1;
+  if (taken) bin_count_taken(bin);
   heap_unlock(heap);
   return taken ? block : NULL;
 }

@@ -31,7 +31,7 @@ FAULTS = [
     ("program", "the bins of an ended thread go while slabs lead there", "front/supply.c",
      "has_slabs ? UINT32_MAX : ORPHANS_KEPT", "0"),
     ("program", "an orphan's bins still name its thread", "front/heap.c",
-     "racy_store(&heap_bin(heap, c)->shared.thread, thread);", "if (thread != 0) racy_store(&heap_bin(heap, c)->shared.thread, thread);"),
+     "racy_store(&bin->shared.thread, thread);", "if (thread != 0) racy_store(&bin->shared.thread, thread);"),
     ("program", "a bin keeps what it has given back", "front/bin.c",
      "  owner_move(&entries[bottom], &entries[bottom + count], (size_t)(top - bottom - count));\n", ""),
     ("program", "a fork's child takes heaps for those of threads that are gone", "front/repair.c",

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "front/thread.h"
 #include "heaps.h"
 #include "os/os.h"
+#include "slab/batch.h"
 #include "space/span.h"
 
 /* ---- a child of fork: a thread that left unseen stands for one that stayed in the parent ---- */
@@ -418,4 +420,187 @@ TEST(a_second_fork_is_repaired_again) {
   thread_after_fork();
   enter_once();
   check_repaired(lost);
+}
+
+/* ---- bins as a fork has found them ---- */
+
+#define BIN_SIZE 4500 /* of the lost heap's blocks many are of its class */
+
+static bin_t *lost_bin(heap_t *lost) { return heap_bin(lost, class_of(BIN_SIZE)); }
+
+static void fork_here(void) {
+  thread_before_fork();
+  thread_after_fork();
+}
+
+static heap_t *the_lost;
+
+static void *next_of_its_class(void) {
+  for (int i = 0; i < 1000; i++) {
+    void *block = forked_blocks[i];
+    if (block == NULL || class_of(block_usable_size(block)) != class_of(BIN_SIZE)) continue;
+    forked_blocks[i] = NULL;
+    return block;
+  }
+  CHECK(false);
+  return NULL;
+}
+
+/* As the thread that is gone was called: one block less than its bin has room for. */
+static void fill_as_a_namesake(bin_t *bin) {
+  heap_set_thread(the_lost, thread_self());
+  while (racy_load(&bin->top) < -1) block_free(next_of_its_class(), 0, "free");
+}
+
+static void *overflow_as_a_namesake(void *unused) {
+  bin_t *bin = lost_bin(the_lost);
+  fill_as_a_namesake(bin);
+  block_free(next_of_its_class(), 0, "free");
+  CHECK(thread_heap == the_lost);
+  CHECK(racy_load(&bin->top) < 0);
+  check_heaps();
+  return unused;
+}
+
+/* Another thread has got the heap between the push and what follows. */
+static void *overflow_too_late(void *unused) {
+  bin_t *bin = lost_bin(the_lost);
+  fill_as_a_namesake(bin);
+  void *block = next_of_its_class();
+  CHECK(!HAK_CHECKS || region_clear_live(block));
+  CHECK(bin_push(bin, block));
+  enter_once();
+  CHECK(heaps_take(2, the_lost) == the_lost);
+  free_overflow(bin);
+  CHECK(thread_heap != NULL && thread_heap != the_lost);
+  CHECK_EQ(racy_load(&bin->top), 0);
+  return unused;
+}
+
+static void fork_with_two_lost(void) {
+  CHECK(option_set(OPTION_insight, 0)); /* the free of a sampled block is a slow path */
+  start_heap();
+  attach_inside();
+  REQUIRE((the_lost = lost_heap(forked_blocks)) != NULL);
+  heap_t *other = heaps_take(1, NULL); /* also of a thread that is gone */
+  REQUIRE(other != NULL && other->number < the_lost->number); /* so it is the first orphan */
+  fork_here();
+}
+
+/* libc gives a new thread the stack of one that has ended, and so its number. */
+TEST(a_childs_thread_that_is_a_namesake_of_one_that_is_gone_takes_up_the_heap_that_it_frees_into) {
+  fork_with_two_lost();
+  run_thread(overflow_as_a_namesake, NULL);
+  check_repaired(the_lost);
+}
+
+TEST(a_childs_thread_that_is_a_namesake_leaves_a_bin_alone_that_is_another_threads_by_now) {
+  fork_with_two_lost();
+  run_thread(overflow_too_late, NULL);
+}
+
+/* Takes the heap up and uses its bin from both ends. */
+static void *use_the_lost(void *unused) {
+  static void *blocks[300];
+  attach_inside();
+  CHECK(thread_heap == the_lost);
+  check_heaps();
+  for (int i = 0; i < 300; i++) memset(blocks[i] = block_alloc(BIN_SIZE), i, BIN_SIZE);
+  for (int i = 0; i < 300; i++) CHECK_EQ(*(uint8_t *)blocks[i], (uint8_t)i);
+  for (int i = 0; i < 300; i++) block_free(blocks[i], 0, "free");
+  check_heaps();
+  return unused;
+}
+
+static void is_used_again_in_a_child(void) {
+  fork_here();
+  run_thread(use_the_lost, NULL);
+  check_repaired(the_lost);
+}
+
+static void find_full(void) {
+  REQUIRE((the_lost = start_forked()) != NULL);
+  bin_t *bin = lost_bin(the_lost);
+  bool full = false;
+  for (void *block; !full; full = bin_push(bin, block)) {
+    REQUIRE(batch_take(&the_lost->owner, class_of(BIN_SIZE), &bin->shared, &block, 1) == 1);
+  }
+}
+
+TEST(a_bin_that_a_fork_found_full_is_flushed_before_it_is_used_again) {
+  find_full();
+  is_used_again_in_a_child();
+}
+
+/* By a handler's free. That block is lost. */
+TEST(a_bin_that_a_fork_found_more_than_full_has_its_name_again) {
+  find_full();
+  CHECK(!bin_push(lost_bin(the_lost), the_lost));
+  fork_here();
+  run_thread(use_the_lost, NULL);
+}
+
+/* As it was becoming smaller, or larger: the entries were on their way, and are lost. */
+static void resized(intptr_t before, intptr_t now) {
+  REQUIRE((the_lost = start_forked()) != NULL);
+  bin_t *bin = lost_bin(the_lost);
+  while (bin_count(bin) > 0) {
+    void *block = entry_block(bin_pop_entry(bin));
+    (void)batch_give(&the_lost->owner, &block, 1);
+  }
+  intptr_t bottom = before > now ? -before : -now;
+  CHECK(before <= bin_reserve(class_of(BIN_SIZE)) && now <= bin_reserve(class_of(BIN_SIZE)));
+  for (intptr_t i = -before; i < 0; i++) racy_store(&bin_entries(bin)[i], the_lost); /* what is left there of others */
+  racy_store(&bin_entries(bin)[bottom - 1], BIN_END);
+  racy_store(&bin->top, bottom);
+  racy_store(&bin->capacity, now);
+  is_used_again_in_a_child();
+}
+
+TEST(a_bin_that_a_fork_found_becoming_smaller_has_both_its_ends) { resized(32, 16); }
+TEST(a_bin_that_a_fork_found_becoming_larger_has_both_its_ends) { resized(16, 32); }
+
+/* Its thread was giving blocks back, and another one had taken some from below. */
+TEST(a_bin_that_looked_empty_and_is_barred_is_empty) {
+  REQUIRE((the_lost = start_forked()) != NULL);
+  bin_t *bin = lost_bin(the_lost);
+  while (bin_count(bin) > 0) {
+    void *block = entry_block(bin_pop_entry(bin));
+    (void)batch_give(&the_lost->owner, &block, 1);
+  }
+  racy_store(&bin->top, -bin->capacity);
+  bin->barred = true;
+  bin->taken = 5;
+  store_relaxed(&bin->gone, 5);
+  is_used_again_in_a_child();
+}
+
+/* A handler between the push that fills a bin and its flush. */
+TEST(a_block_that_is_pushed_over_a_bins_name_is_given_back_and_the_name_written_anew) {
+  void *blocks[200];
+  CHECK(option_set(OPTION_insight, 0)); /* a sampled block's free takes another way */
+  start_heap();
+  for (int i = 0; i < 200; i++) REQUIRE((blocks[i] = block_alloc(BIN_SIZE)) != NULL);
+  bin_t *bin = heap_bin(thread_heap, class_of(BIN_SIZE));
+  int i = 0;
+  for (; racy_load(&bin->top) < -1; i++) block_free(blocks[i], 0, "free");
+  CHECK(!HAK_CHECKS || region_clear_live(blocks[i]));
+  CHECK(bin_push(bin, blocks[i++]));
+  block_free(blocks[i++], 0, "free"); /* the handler */
+  CHECK_EQ(racy_load(&bin->top), 1);
+  free_overflow(bin);
+  check_heaps();
+  for (; i < 200; i++) block_free(blocks[i], 0, "free");
+  heap_trim(thread_heap);
+  hak_stats_t stats = check_census();
+  CHECK(stats.live == 0 && stats.cached == 0 && stats.remote == 0 && stats.slabs == 0);
+}
+
+TEST(a_block_that_went_past_the_bin_is_counted) {
+  start_heap();
+  attach_inside();
+  void *block = heap_take_one(thread_heap, class_of(BIN_SIZE));
+  REQUIRE(block != NULL);
+  hak_stats_t stats = check_census();
+  CHECK(stats.refills == 1 && stats.refill_blocks == 1);
 }
