@@ -38,14 +38,21 @@ static void kept_recover(bool inside) {
 }
 
 static heap_t *_Atomic forker;
-static _Atomic bool repaired;
+static _Atomic uintptr_t forker_thread;
+static _Atomic uint32_t repairs, repairs_before; /* the latter: as a thread was about to fork */
 static _Atomic bool repairing; /* what tells of threads that were on slow paths goes first: a child of the child finds none of it */
 
-bool repair_was_made(void) { return load_relaxed(&repaired); }
+bool repair_was_made(void) { return load_relaxed(&repairs) != 0; }
+
+void heap_show_fork(heap_t *mine, bool forking) {
+  if (forking) store_relaxed(&repairs_before, load_relaxed(&repairs));
+  if (mine != NULL) store_relaxed(&mine->forking, forking);
+}
 
 bool heap_note_fork(heap_t *mine) {
-  /* Where the thread forks again during the repair, that may have taken its flag away; the new child's page is no one's yet. */
-  if (mine != NULL && load_relaxed(&mine->forking) == 0 && os_fork_is_claimed()) return false;
+  /* A thread of the parent may have repaired that meanwhile: then the child's page is no one's yet. */
+  if (os_fork_is_claimed() && load_relaxed(&repairs) != load_relaxed(&repairs_before)) return false;
+  store_relaxed(&forker_thread, thread_self());
   store_relaxed(&forker, mine);
   return true;
 }
@@ -122,7 +129,7 @@ static void slabs_recover(bool inside) {
 static void heap_repair(heap_t *mine, bool unfinished) {
   bool inside = thread_inside != 0;
   region_after_fork(inside);
-  pressure_after_fork(thread_self());
+  pressure_after_fork(load_relaxed(&forker_thread) != 0 ? load_relaxed(&forker_thread) : thread_self());
   if (heap_first() != NULL && load_relaxed(&heap_first()->next) != NULL) slab_epoch++;
   drain_after_fork();
   handover_after_fork();
@@ -137,7 +144,7 @@ lock_t loader_lock;
 
 HAK_COLD void heap_after_fork(heap_t *mine) {
   if (!os_fork_claim(thread_self())) return;
-  store_relaxed(&repaired, true);
+  add_relaxed(&repairs, 1);
   event_after_fork();
   request_after_fork();
   lock_abandon(&loader_lock, true);
@@ -148,6 +155,7 @@ HAK_COLD void heap_after_fork(heap_t *mine) {
   atomic_signal_fence(memory_order_seq_cst);
   store_relaxed(&repairing, false);
   store_relaxed(&forker, NULL);
+  store_relaxed(&forker_thread, (uintptr_t)0);
   os_fork_seen(thread_self());
 }
 

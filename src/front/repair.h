@@ -17,9 +17,7 @@ void heap_after_fork(heap_t *mine);
 /* Of who changes what the loader has, or notes what it took away; such a child starts with it free. */
 extern lock_t loader_lock;
 /* From the fork handlers, with the thread's heap or NULL: before, and after in the parent. */
-HAK_INLINE void heap_show_fork(heap_t *mine, bool forking) {
-  if (mine != NULL) store_relaxed(&mine->forking, forking);
-}
+void heap_show_fork(heap_t *mine, bool forking);
 /* In the child, whose one thread may take a slow path later than one that it starts. False: that has been repaired already, since
  * another library's handler has started a thread. */
 HAK_CHECKED bool heap_note_fork(heap_t *mine);

@@ -145,7 +145,9 @@ static void thread_exit(void *own) {
 
 void thread_watch_exits(void) {
   /* Without a key, heaps are taken over by the next thread at the same address: heap_attach. */
-  if (pthread_key_create(&exit_key, thread_exit) == 0) store_release(&exits_watched, true);
+  if (pthread_key_create(&exit_key, thread_exit) != 0) return;
+  store_release(&exits_watched, true);
+  if (thread_heap != NULL) (void)pthread_setspecific(exit_key, thread_heap); /* main mostly has one by now, and may end first */
 }
 
 void thread_unwatch_exits(void) {

@@ -25,11 +25,10 @@ HAK_INLINE void thread_show_inside(heap_t *heap, bool inside) {
   else add_relaxed(&heapless_of(thread_self())->heapless_inside, inside ? 1 : (uint32_t)-1);
 }
 HAK_INLINE void thread_enter(void) {
-  if (thread_inside == 0) {
-    if (HAK_UNLIKELY(os_forked())) heap_after_fork(thread_heap);
-    thread_show_inside(thread_heap, true);
-  }
+  if (thread_inside == 0 && HAK_UNLIKELY(os_forked())) heap_after_fork(thread_heap);
   thread_inside++;
+  atomic_signal_fence(memory_order_seq_cst); /* else a handler's thread_leave takes away what is shown */
+  if (thread_inside == 1) thread_show_inside(thread_heap, true);
   atomic_signal_fence(memory_order_seq_cst);
 }
 HAK_INLINE void thread_leave(void) {

@@ -17,7 +17,7 @@ bool event_expire(void) {
   return true;
 }
 
-void event_after_fork(void) {
+HAK_COLD void event_after_fork(void) {
   if (load_relaxed(&event_until_ms) != EVENT_ALWAYS) store_relaxed(&event_until_ms, 0);
 }
 

@@ -72,7 +72,7 @@ const char *pressure_limit_name(pressure_source_t source) {
 
 uint64_t pressure_percent(uint64_t use, uint64_t limit) { return limit < 100 ? 0 : use / (limit / 100); }
 
-void pressure_after_fork(uintptr_t thread) {
+HAK_COLD void pressure_after_fork(uintptr_t thread) {
   if (load_relaxed(&pressure.teller) != thread) store_relaxed(&pressure.teller, (uintptr_t)0);
   store_relaxed(&pressure.forked, true);
   store_relaxed(&pressure.contained, false);

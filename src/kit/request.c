@@ -15,7 +15,7 @@ void request_finish(uint64_t number) {
 }
 
 /* Another thread may have been at work in the parent: nobody is here. */
-void request_after_fork(void) {
+HAK_COLD void request_after_fork(void) {
   store_relaxed(&request_taken, load_relaxed(&request_done));
   store_relaxed(&request_wanted, load_relaxed(&request_done));
 }

@@ -422,6 +422,19 @@ static void *inherit(void *argument) {
   return NULL;
 }
 
+static void *start_late(void *unused) {
+  CHECK(thread_attach() != NULL);
+  boot_finish();
+  return unused;
+}
+
+/* As main's mostly has one before that: it may end before the process. */
+TEST(the_heap_of_the_thread_that_starts_the_library_is_left_too) {
+  run_thread(start_late, NULL);
+  REQUIRE(heap_first() != NULL);
+  CHECK_EQ(load_relaxed(&heap_first()->state), HEAP_ORPHAN);
+}
+
 TEST(who_first_frees_an_orphans_block_gets_its_heap) {
   legacy_t legacies[2];
   start_heap();

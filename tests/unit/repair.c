@@ -14,6 +14,7 @@
 #include "front/supply.h"
 #include "front/thread.h"
 #include "heaps.h"
+#include "kit/pressure.h"
 #include "os/os.h"
 #include "slab/batch.h"
 #include "space/span.h"
@@ -232,6 +233,48 @@ TEST(a_child_may_start_a_thread_in_another_librarys_handler) {
   thread_after_fork();
   CHECK(!os_forked()); /* what has begun since stays as it is */
   check_repaired(lost);
+}
+
+TEST(so_it_may_where_the_forker_has_no_heap) {
+  start_heap();
+  heap_t *lost = lost_heap(forked_blocks);
+  REQUIRE(lost != NULL && thread_heap == NULL);
+  thread_before_fork();
+  os_fork_note();
+  run_thread(take_first, NULL);
+  CHECK(!os_forked());
+  thread_after_fork();
+  CHECK(!os_forked());
+}
+
+static void *repair_as_the_teller(void *unused) {
+  store_relaxed(&pressure.teller, thread_self());
+  enter_once();
+  return unused;
+}
+
+static void *repair_simply(void *unused) {
+  enter_once();
+  return unused;
+}
+
+/* One that is gone was telling the program of a limit. */
+TEST(a_childs_thread_with_the_number_of_a_teller_is_none) {
+  REQUIRE(start_forked() != NULL);
+  thread_before_fork();
+  thread_after_fork();
+  run_thread(repair_as_the_teller, NULL);
+  CHECK_EQ(load_relaxed(&pressure.teller), 0);
+}
+
+TEST(who_forks_in_the_callback_goes_on_telling_in_the_child) {
+  REQUIRE(start_forked() != NULL);
+  store_relaxed(&pressure.teller, thread_self());
+  thread_before_fork();
+  thread_after_fork();
+  run_thread(repair_simply, NULL);
+  CHECK_EQ(load_relaxed(&pressure.teller), thread_self());
+  store_relaxed(&pressure.teller, (uintptr_t)0);
 }
 
 TEST(a_parents_fork_leaves_no_mark) {
