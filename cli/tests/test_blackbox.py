@@ -232,19 +232,19 @@ def test_one_is_taken_near_the_limit(environment, program, tmp_path):
 @pytest.fixture
 def control_group():
     """One with a limit of 96 MiB."""
-    folder = GROUPS / f"hakmem-test-{os.getpid()}"
-    if not (GROUPS / "cgroup.controllers").exists():
-        pytest.skip("no control groups of version 2")
+    older = (GROUPS / "memory" / "memory.limit_in_bytes").exists()
+    folder = (GROUPS / "memory" if older else GROUPS) / f"hakmem-test-{os.getpid()}"
     try:
         folder.mkdir()
     except OSError as error:
         pytest.skip(f"no control group can be made: {error.strerror}")
     try:
-        if not (folder / "memory.max").exists():
+        limit, swap = ("memory.limit_in_bytes", "memory.swappiness") if older else ("memory.max", "memory.swap.max")
+        if not (folder / limit).exists():
             pytest.skip("control groups do not bound memory here")
-        (folder / "memory.max").write_text(str(96 << 20))
-        if (folder / "memory.swap.max").exists():
-            (folder / "memory.swap.max").write_text("0")
+        (folder / limit).write_text(str(96 << 20))
+        if (folder / swap).exists():
+            (folder / swap).write_text("0")
         yield folder
     finally:
         for _ in range(50):

@@ -8,11 +8,13 @@ Scenes:
   sandbox    a list as OpenSSH's, of what is permitted to the whole program: the shadow model runs with one thread, and each
              check of the API passes that passes so on the system's malloc
 
-A call is refused by ending the process (kill), by a signal whose handler then makes it return ENOSYS (trap), or by an error.
+A call is refused by ending the process (kill), by a signal whose handler then makes it return ENOSYS (trap), or by an error.  Each scene
+first refuses what cannot be done without, and sees the process end: else a filter that meets nothing would pass.
 """
 import argparse
 import itertools
 import os
+import signal
 import subprocess
 import sys
 
@@ -56,6 +58,12 @@ class Runner:
         self.problems.append(f"{os.path.basename(library)} REFUSE={filter_text} {settings}: status {done.returncode}: {' / '.join(last)}")
 
 
+    def expect_end(self, library, filter_text, *command, **more):
+        done = self.run(library, filter_text, *command, **more)
+        if done.returncode != -signal.SIGSYS:
+            self.problems.append(f"{os.path.basename(library)} REFUSE={filter_text}: status {done.returncode}: the filter meets nothing")
+
+
 def shadow(runner, *arguments):
     return [runner.options.shadow, "--ops=20K", "--live=8M", *arguments]
 
@@ -68,6 +76,8 @@ def each_refusal(runner):
 
 
 def one_call(runner):
+    for library in runner.libraries():
+        runner.expect_end(library, "ours:kill:mmap", *shadow(runner, "--threads=4"))
     for library, way, call in each_refusal(runner):
         runner.expect_life(library, f"ours:{way}:{call}", *shadow(runner, "--threads=4", "--expect=hakmem"))
     for library, way in itertools.product(runner.libraries(), WAYS):  # which glibc's malloc needs where there are several threads alone
@@ -75,6 +85,8 @@ def one_call(runner):
 
 
 def past_libc(runner):
+    for call, keeper in (("mmap", "1"), ("clone", "2")):
+        runner.expect_end(runner.options.library, f"ours:kill:{call}", *shadow(runner, "--threads=4"), REFUSE_PAST_LIBC="1", HAKMEM_KEEPER=keeper)
     for library, way, call in each_refusal(runner):
         if (way, call) not in PAST_LIBC_ASKED:
             runner.expect_life(library, f"ours:{way}:{call}", *shadow(runner, "--threads=4", "--expect=hakmem"), REFUSE_PAST_LIBC="1")
@@ -84,6 +96,8 @@ def past_libc(runner):
 
 
 def all_calls(runner):
+    runner.expect_end(runner.options.library, "ours:kill:mmap", runner.options.api, "-v", "libc", "-x", "malloc_serves_every_size",
+                      REFUSE_ARGUMENT="-x", TEST_EXPECTS_HAKMEM="1")
     for library, way in itertools.product(runner.libraries(), ["kill", "trap", "EPERM"]):
         secure = {"TEST_SECURE": "1"} if library == runner.options.secure else {}
         runner.expect_life(library, f"ours:{way}:{','.join(OTHERS)}", runner.options.api, "-v", "libc", REFUSE_ARGUMENT="-x",
@@ -96,6 +110,7 @@ def passing(runner, library, names, **more):
 
 
 def sandbox(runner):
+    runner.expect_end(runner.options.library, "list:kill:read,write", *shadow(runner, "--threads=1"))
     for library, past in itertools.product(["", *runner.libraries()], [{}, {"REFUSE_PAST_LIBC": "1"}]):
         runner.expect_life(library, f"list:kill:usual,{MODEL}", *shadow(runner, "--threads=1"), **past)
     names = subprocess.run([runner.options.api, "-l"], capture_output=True, text=True, check=True).stdout.split()

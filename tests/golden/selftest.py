@@ -535,6 +535,22 @@ class Mutations(Checker):
         self.check(1, "in src/slab/hole.c, not once")
 
 
+class Skips(Checker):
+    """What ctest has skipped is listed with its reason."""
+    TESTS = ("add_test(one sh -c \"echo 'skipped: a_check: no room here'; echo 'alone: 1 passed, 0 failed, 1 skipped'\")\n"
+             "add_test(two sh -c \"echo 'no such tool'; exit 77\")\n"
+             "set_tests_properties(two PROPERTIES SKIP_RETURN_CODE 77)\n"
+             "add_test(three true)\n")
+
+    def test_listed(self):
+        self.write("CTestTestfile.cmake", self.TESTS)
+        subprocess.run(["ctest", "--test-dir", self.root, "--output-junit", self.root / "tests.xml", "--test-output-size-passed", "1000000"],
+                       check=True, capture_output=True)
+        got, text = self.run_tool(HERE.parent / "support" / "skips", self.root / "tests.xml")
+        self.assertEqual(text, "2 skipped\n  no room here: one a_check\n  no such tool: two\n")
+        self.assertEqual(got, 0)
+
+
 class Seeding(Checker):
     """What all tables of seeded faults share, with a "build" that reads the changed source and a "test" that looks for a word."""
     Fault = collections.namedtuple("Fault", "name file text instead")

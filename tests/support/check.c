@@ -72,7 +72,7 @@ void check_fail(const char *file, int line, const char *format, ...) {
 }
 
 void check_skip(const char *reason) {
-  (void)reason;
+  tell("skipped: %s: %s", running, reason);
   _exit(check_failures() ? STATUS_FAILED : STATUS_SKIPPED);
 }
 
