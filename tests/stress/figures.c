@@ -121,7 +121,7 @@ static void scene_mixed(void) {
   waitpid(child, &status, 0);
   if (WIFSIGNALED(status)) stress_fail("mixed: the child of a fork died of signal %d at once", WTERMSIG(status));
   if (WIFEXITED(status)) {
-    stress_say("mixed: skipped, ptrace is not permitted here");
+    stress_say("skipped: mixed: ptrace is not permitted here");
     return;
   }
   ptrace(PTRACE_SETOPTIONS, child, NULL, (void *)(intptr_t)(PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_EXITKILL));
@@ -201,7 +201,7 @@ static void scene_true(const char *library) {
   for (int i = 0; i < TRUE_RUNS; i++) {
     size_t a = true_resident(NULL), b = true_resident(library);
     if (a == 0 || b == 0) {
-      stress_say("true: skipped, ptrace is not permitted here");
+      stress_say("skipped: true: ptrace is not permitted here");
       return;
     }
     without = a < without ? a : without;

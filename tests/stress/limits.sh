@@ -68,7 +68,7 @@ demand 204800 'eight threads' "$program" --scene=eight
 
 loaded=$(core_size "$library" 2>/dev/null)
 if test -z "$plain" || test -z "$loaded"; then
-  echo "limits.sh: core dumps: skipped, none can be written here"
+  echo "skipped: core dumps: none can be written here"
 elif test "$loaded" -le $((plain + 8192)); then
   echo "limits.sh: core dump of $loaded KiB, at most $((plain + 8192))"
 else
