@@ -58,7 +58,7 @@ def begin(environment, file, *command: str, **options) -> subprocess.Popen:
 
 
 def wait_for(file: Path, condition, what: str) -> blackbox.Box:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         if file.exists() and blackbox.is_box(file.read_bytes()):
             box = blackbox.read(str(file))

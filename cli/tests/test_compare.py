@@ -108,7 +108,7 @@ def test_signal_sent_to_it_reaches_the_command(start):
     process = start("run", "--compare", "--show-output", "--", "sh", "-c", waits)
     assert process.stdout.readline() == "up\n"
     process.terminate()
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=60)
     assert output.startswith("got\n")
     assert process.returncode == 5
 

@@ -103,7 +103,7 @@ def test_files_of_pprof_have_the_names(hakmem, program, tmp_path):
 def test_a_black_box_has_the_names(hakmem, program, tmp_path):
     box = tmp_path / "box"
     with running(program, HAKMEM_BLACKBOX=str(box), HAKMEM_SAMPLE_KB="128", HAKMEM_INSIGHT="2"):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while lines_of(hakmem, box).get("tag 7", 0) < 2 << 20:  # the last that is allocated
             assert time.monotonic() < deadline, blackbox.read(str(box))
             time.sleep(0.2)

@@ -166,7 +166,7 @@ def test_signals_reach_the_program(start, name):
     signal.signal(number, before)
     assert process.stdout.readline() == "up\n"
     os.kill(process.pid, number)
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=60)
     assert (output, process.returncode) == ("got\n", 5)
     assert len(processes(errors)) == 1
 

@@ -16,7 +16,7 @@
 #include "check.h"
 #include "leak.h"
 
-enum { BOX_BYTES = 1 << 20, MIB = 1 << 20, PATIENCE_MS = 8000 };
+enum { BOX_BYTES = 1 << 20, MIB = 1 << 20, PATIENCE_MS = 60000 };
 
 /* ---- the subject ---- */
 

@@ -17,7 +17,7 @@
 #include "check.h"
 #include "leak.h"
 
-enum { MOST_BYTES = 1 << 20, MIB = 1 << 20, PATIENCE_MS = 8000, QUIET_US = 500000, NUMBERS = 256 };
+enum { MOST_BYTES = 1 << 20, MIB = 1 << 20, PATIENCE_MS = 60000, QUIET_US = 500000, NUMBERS = 256 };
 
 /* ---- the reader ---- */
 
