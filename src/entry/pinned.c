@@ -97,7 +97,8 @@ static void write_slab(writer_t *w, const unit_t *slab, stratum_t (*strata)[QUAR
   pinned_t pinned;
   uintptr_t tracked = load_acquire(&slab->tracked);
   unsigned c = load_relaxed(&slab->size_class);
-  if (!pinned_look(slab, &pinned) || load_relaxed(&slab->size_class) != c) return;
+  if (c >= CLASS_COUNT || !pinned_look(slab, &pinned) || load_relaxed(&slab->size_class) != c || pinned.blocks > class_info[c].blocks)
+    return;
   stratum_t *s = &strata[c][quarter_of(&pinned, c)];
   s->slabs++;
   s->tracked += tracked != 0;

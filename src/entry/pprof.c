@@ -437,7 +437,8 @@ static HAK_COLD void pprof_mapping(pprof_t *p, const mapping_t *mapping) {
 static HAK_COLD void pprof_mappings(pprof_t *p) {
   mappings_t all;
   mapping_t mapping;
-  mappings_open(&all);
+  HAK_ALIGNED(MODULE_COPY_ALIGN) char page[MODULE_COPY];
+  mappings_open(&all, page);
   while (p->mappings < MAPPINGS_MOST && mappings_next(&all, &mapping)) {
     if (mapping.path[0] != '\0') pprof_mapping(p, &mapping);
   }

@@ -167,7 +167,8 @@ HAK_COLD bool hak_profile_arm(uint32_t seconds) {
   if (memcheck_on()) return false;
   site_start();
   thread_enter(); /* first: the repair of a fork's child ends what its parent was armed for */
-  store_relaxed(&event_until_ms, seconds == 0 ? 0 : os_now_ms() + (uint64_t)seconds * 1000);
+  if (seconds == 0) store_relaxed(&event_until_ms, 0);
+  else event_arm(os_now_ms() + (uint64_t)seconds * 1000);
   if (seconds != 0) watch_heaps(); /* each thread undoes its own */
   thread_leave();
   return true;
@@ -211,6 +212,7 @@ HAK_COLD bool hak_profile_write(int fd) {
   writer_t w;
   mappings_t all;
   hak_stats_t stats;
+  HAK_ALIGNED(MODULE_COPY_ALIGN) char page[MODULE_COPY];
   int saved = errno;
   writer_open(&w, fd);
   profile_begin(&w, (uint64_t)getpid());
@@ -223,7 +225,7 @@ HAK_COLD bool hak_profile_write(int fd) {
   write_events(&w);
   write_rows(&w);
   write_sites(&w);
-  mappings_open(&all);
+  mappings_open(&all, page);
   profile_mappings(&w, &all, 0);
   mappings_close(&all);
   bool good = profile_end(&w);

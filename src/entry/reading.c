@@ -53,7 +53,9 @@ HAK_COLD bool reading_next(reading_t *r) {
 /* --- mappings ----------------------------------------------------------------------------- */
 
 /* A filter of the program's own may end it for opening a file late. */
-HAK_COLD void mappings_open(mappings_t *m) { mappings_from(m, load_relaxed(&os_filters) != 0 ? -1 : file_mappings(), -1, NULL); }
+HAK_COLD void mappings_open(mappings_t *m, char *page) {
+  mappings_from(m, load_relaxed(&os_filters) != 0 ? -1 : file_mappings(), -1, page);
+}
 
 HAK_COLD void mappings_from(mappings_t *m, int file, int memory, char *page) {
   m->file = file;
@@ -116,11 +118,14 @@ static bool line_parse(mapping_t *m) {
   return true;
 }
 
+/* A module may be taken away meanwhile, so its headers are copied; where the kernel copies nothing, they are read where they lie. */
 static bool find_module(const mappings_t *all, uintptr_t text, module_t *module) {
   uintptr_t start;
-  if (all->memory < 0) return module_find(text, module);
-  return module_place(text, &start) && file_copy(all->memory, all->page, (const void *)start, PROBE_PAGE) &&
-         module_of_copy(all->page, module);
+  if (!module_place(text, &start)) return false;
+  bool copied =
+      all->memory >= 0 ? file_copy(all->memory, all->page, (const void *)start, MODULE_COPY) : probe_copy(all->page, start, MODULE_COPY);
+  if (copied) return module_of_copy(all->page, module);
+  return all->memory < 0 && !probe_copy(all->page, (uintptr_t)&start, sizeof start) && module_find(text, module);
 }
 
 static HAK_COLD void write_build_id(mapping_t *m, const uint8_t *id, size_t bytes) {

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "hakmem/hakmem.h"
+#include "os/module.h"
 #include "slab/sample.h"
 
 /* The bytes of all large blocks: what is live and in no class. */
@@ -43,12 +44,13 @@ typedef struct mappings {
   uint32_t closed; /* what is next of these, after all others */
   long used, filled;
   char block[1024];
-  int memory; /* that modules are copied by way of (file_copy), to `page`; -1: none, and they are read where they lie */
+  int memory; /* that modules are copied by way of (file_copy), to `page`; -1: by the kernel at once (probe_copy) */
   char *page;
 } mappings_t;
 
-void mappings_open(mappings_t *m);
-/* From a file that stays open, where modules may be unloaded meanwhile: `page` is such a copy's, at its boundary. */
+/* `page` is for copies of modules: MODULE_COPY bytes, at such a boundary. */
+void mappings_open(mappings_t *m, char *page);
+/* From a file that stays open. */
 void mappings_from(mappings_t *m, int file, int memory, char *page);
 /* By rising addresses; false: that was all. */
 HAK_CHECKED bool mappings_next(mappings_t *m, mapping_t *mapping);

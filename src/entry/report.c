@@ -456,7 +456,7 @@ HAK_COLD hak_mallinfo_t hak_mallinfo2(void) {
       .usmblks = 0,
       .fsmblks = stats.cached,
       .uordblks = stats.live,
-      .fordblks = stats.committed - stats.live,
+      .fordblks = stats.committed > stats.live ? stats.committed - stats.live : 0,
       .keepcost = stats.purge_pending,
   };
 }

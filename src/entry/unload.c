@@ -35,7 +35,7 @@ static void code_read(code_t *code, const struct dl_phdr_info *info, const ElfW(
   code->start = code_start(info, part);
   code->end = info->dlpi_addr + part->p_vaddr + part->p_memsz;
   code->offset = part->p_offset - (info->dlpi_addr + part->p_vaddr - code->start);
-  size_t bytes = module_find(code->start, &module) ? module_build_id(&module, &id) : 0;
+  size_t bytes = module_find(info->dlpi_addr + part->p_vaddr, &module) ? module_build_id(&module, &id) : 0;
   code->id_bytes = bytes <= CLOSED_ID ? (uint32_t)bytes : 0;
   if (code->id_bytes > 0) memcpy(code->id, id, bytes);
   size_t length = strlen(info->dlpi_name);
@@ -105,10 +105,16 @@ HAK_API HAK_COLD int dlclose(void *handle) {
   int (*next)(void *) = (int (*)(void *))(uintptr_t)dlsym(RTLD_NEXT, "dlclose");
   if (next == NULL) return 0;
   loaded_t *loaded = loaded_list();
+  module_close_begin();
   int result = next(handle);
+  module_close_end();
   if (loaded != NULL) {
     loaded_compare(loaded);
     os_unmap(loaded, sizeof *loaded);
+  } else {
+    lock_acquire(&loader_lock);
+    site_forget();
+    lock_release(&loader_lock);
   }
   return result;
 }

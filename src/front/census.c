@@ -57,11 +57,12 @@ static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const u
 /* A request ends anywhere in its block's last page: half a page too much on average. */
 static void census_large(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *first) {
   (void)of_class;
-  uint64_t bytes = load_relaxed(&first->bytes);
+  uint64_t bytes = load_relaxed(&first->bytes), room = load_relaxed(&first->units) * HAK_UNIT, half = os_page_size() / 2;
+  if (bytes > room) bytes = room;
   stats->large_blocks++;
   stats->live += bytes;
-  stats->requested += bytes - os_page_size() / 2;
-  stats->slab_free += load_relaxed(&first->units) * HAK_UNIT - bytes;
+  stats->requested += bytes > half ? bytes - half : 0;
+  stats->slab_free += room - bytes;
 }
 
 /* Free for its thread alone. */

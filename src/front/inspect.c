@@ -64,6 +64,10 @@ static void describe_block(format_t *f, const char *start, size_t size, bool liv
 
 static void slab_describe(format_t *f, const unit_t *span, const void *p) {
   unsigned c = load_relaxed(&span->size_class);
+  if (c >= CLASS_COUNT) { /* just now */
+    format_text(f, "a slab that another thread has given back");
+    return;
+  }
   const class_info_t *info = &class_info[c];
   bool nothing = c == CLASS_ZERO;
   char *start = span_start(span);

@@ -197,9 +197,11 @@ bool named_resize_large(unit_t *first, size_t size) {
   size_t old = load_relaxed(&first->bytes), bytes = large_good_size(size);
   news_t news = {NULL, NULL, 0};
   lock(heap);
-  uint32_t units = load_relaxed(&first->units);
+  uint32_t units = load_relaxed(&first->units), tag = site_tag;
   bool fits = bytes <= old || fits_once_collected(heap, bytes - old); /* a refusal is counted where it is tried elsewhere */
+  site_tag = load_relaxed(&heap->named.tag);
   bool resized = bytes != 0 && fits && large_resize(first, size);
+  site_tag = tag;
   if (resized) {
     owner_add(&heap->owner.large_bytes, (int64_t)load_relaxed(&first->bytes) - (int64_t)old);
     note_peak(heap);

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "os/memcheck.h"
+#include "os/module.h"
 #include "kit/options.h"
 #include "kit/pressure.h"
 #include "kit/request.h"
@@ -159,6 +160,7 @@ void thread_before_fork(void) { heap_show_fork(thread_heap, true); }
 void thread_after_fork_here(void) { heap_show_fork(thread_heap, false); }
 void thread_after_fork(void) {
   os_fork_note_libc();
+  module_after_fork();
   if (heap_note_fork(thread_heap)) os_fork_note();
 }
 

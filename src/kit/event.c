@@ -17,6 +17,13 @@ bool event_expire(void) {
   return true;
 }
 
+void event_arm(uint64_t until_ms) {
+  uint64_t before = load_relaxed(&event_until_ms);
+  while (before < until_ms &&
+         !atomic_compare_exchange_weak_explicit(&event_until_ms, &before, until_ms, memory_order_relaxed, memory_order_relaxed)) {
+  }
+}
+
 HAK_COLD void event_after_fork(void) {
   if (load_relaxed(&event_until_ms) != EVENT_ALWAYS) store_relaxed(&event_until_ms, 0);
 }
@@ -87,7 +94,7 @@ static double event_chance(size_t bytes) { return bytes >= EVENT_BYTES ? 1 : 1 -
 int64_t event_distance(uint64_t *random) { return 1 + (int64_t)(minus_ln(random_next(random)) * (double)EVENT_BYTES); }
 
 void event_count(unsigned group, size_t bytes) {
-  if (event_expire()) return;
+  (void)event_expire(); /* this one counts: it is among the group's blocks by now */
   uint32_t site = site_here();
   event_site_t *sums = event_make(site);
   event_row_t *row = row_make(site, group);

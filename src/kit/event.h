@@ -41,6 +41,8 @@ HAK_INLINE uint64_t event_key(uint32_t site, unsigned group) { return (uint64_t)
 #define EVENT_ALWAYS UINT64_MAX
 extern _Atomic uint64_t event_until_ms;
 HAK_INLINE bool event_armed(void) { return load_relaxed(&event_until_ms) != 0; }
+/* Until that time, unless it is armed for longer. */
+void event_arm(uint64_t until_ms);
 /* Whether the time is over; then nothing is armed any more. */
 bool event_expire(void);
 

@@ -45,10 +45,12 @@ static uint32_t site_enter(uint32_t parent, uintptr_t address) {
   _Atomic uint32_t *bucket = &site_buckets[random_mix(address ^ (uint64_t)parent << 48) >> (64 - BUCKET_SHIFT)];
   uint32_t first = load_acquire(bucket), found = node_find(first, SITE_NONE, parent, address);
   if (found != SITE_NONE) return found;
-  if (load_relaxed(&site_count) >= SITE_MOST) return parent;
-  uint32_t number = atomic_fetch_add_explicit(&site_count, 1, memory_order_relaxed);
-  site_t *site = number < SITE_MOST ? node_make(number) : NULL;
-  if (site == NULL) return parent;
+  site_t *site;
+  uint32_t number = load_relaxed(&site_count);
+  do { /* no number is taken that has no memory */
+    site = number < SITE_MOST ? node_make(number) : NULL;
+    if (site == NULL) return parent;
+  } while (!atomic_compare_exchange_weak_explicit(&site_count, &number, number + 1, memory_order_relaxed, memory_order_relaxed));
   racy_store(&site->address, address); /* a snapshot may look */
   racy_store(&site->parent, parent);
   site->next = first;
@@ -82,10 +84,11 @@ HAK_COLD void site_move(uintptr_t start, uintptr_t end, uintptr_t to) {
 
 /* --- stacks ------------------------------------------------------------------------------- */
 
-static _Atomic bool sites_ready;
+static _Atomic bool sites_starting, sites_ready;
 
+/* By one thread; until it has, stacks are unknown. */
 void site_start(void) {
-  if (load_acquire(&sites_ready)) return;
+  if (atomic_exchange_explicit(&sites_starting, true, memory_order_relaxed)) return;
   unwind_prepare();
   store_release(&sites_ready, true);
 }
@@ -103,7 +106,11 @@ static uint32_t frames_take(void **frames, uint32_t most, unwind_reads_t *reads,
 static HAK_NOINLINE uint32_t site_walk(void) {
   void *frames[SITE_FRAMES], **first;
   uint32_t site = SITE_NONE;
-  for (uint32_t i = frames_take(frames, SITE_FRAMES, NULL, &first); i-- > 0;) site = site_enter(site, (uintptr_t)first[i]);
+  for (uint32_t i = frames_take(frames, SITE_FRAMES, NULL, &first); i-- > 0;) {
+    uint32_t inner = site_enter(site, (uintptr_t)first[i]);
+    if (inner == site) break; /* no room: what is further in would seem to be called from here */
+    site = inner;
+  }
   return site;
 }
 

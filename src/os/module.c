@@ -5,6 +5,7 @@
 
 #include "base/atomics.h"
 #include "base/config.h"
+#include "os/os.h"
 #include "os/probe.h"
 #include "os/syscall.h"
 
@@ -62,7 +63,7 @@ HAK_COLD size_t module_build_id(const module_t *m, const uint8_t **id) {
 /* The headers are in the first page, or this is none that we know. That one can be read. */
 static bool module_read(module_t *m, uintptr_t start, uintptr_t end) {
   const ElfW(Ehdr) *elf = (const void *)start;
-  if (start % PROBE_PAGE != 0 || end - start < sizeof *elf) return false;
+  if (start % MODULE_COPY_ALIGN != 0 || end - start < sizeof *elf) return false;
   if (memcmp(elf->e_ident, ELFMAG, SELFMAG) != 0) return false;
   if (elf->e_phentsize != sizeof *m->parts || elf->e_phoff % 8 != 0 || elf->e_phoff > PROBE_PAGE) return false;
   if (elf->e_phnum > (PROBE_PAGE - elf->e_phoff) / sizeof *m->parts) return false;
@@ -145,8 +146,41 @@ HAK_COLD bool module_place(uintptr_t text, uintptr_t *start) {
   return false;
 }
 
+/* --- modules that go ---------------------------------------------------------------------- */
+
+/* Who holds counts itself, then looks for who closes; who closes counts itself, then looks for who holds: one of the two sees the other. */
+static _Atomic uint32_t holding, closing;
+enum { CLOSE_WAITS = 100, CLOSE_WAIT_US = 100 };
+
+/* Not below 0, where a fork's child has forgotten it. */
+static void count_down(_Atomic uint32_t *count) {
+  uint32_t now = load_relaxed(count);
+  while (now > 0 && !atomic_compare_exchange_weak(count, &now, now - 1)) continue;
+}
+
+bool module_hold(void) {
+  (void)atomic_fetch_add(&holding, 1);
+  if (atomic_load(&closing) == 0) return true;
+  module_let_go();
+  return false;
+}
+
+void module_let_go(void) { count_down(&holding); }
+
+HAK_COLD void module_close_begin(void) {
+  (void)atomic_fetch_add(&closing, 1);
+  for (unsigned i = 0; i < CLOSE_WAITS && atomic_load(&holding) != 0; i++) os_sleep_us(CLOSE_WAIT_US);
+}
+
+HAK_COLD void module_close_end(void) { count_down(&closing); }
+
+HAK_COLD void module_after_fork(void) {
+  store_relaxed(&holding, 0);
+  store_relaxed(&closing, 0);
+}
+
 HAK_COLD bool module_of_copy(const void *page, module_t *module) {
-  return module_read(module, (uintptr_t)page, (uintptr_t)page + PROBE_PAGE);
+  return module_read(module, (uintptr_t)page, (uintptr_t)page + MODULE_COPY);
 }
 
 HAK_COLD void module_add(uintptr_t start, uintptr_t end, uintptr_t frames) {

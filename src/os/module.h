@@ -31,10 +31,19 @@ bool module_has_text(const module_t *module, uintptr_t address);
 bool module_is_ours(uintptr_t text);
 /* Where the module begins that has the address, if it is still there: nothing of it is read. False: it is in none. */
 HAK_CHECKED bool module_place(uintptr_t text, uintptr_t *start);
-/* A module as a copy of its first PROBE_PAGE bytes tells, which lies at such a boundary: of use for its build id alone. */
+/* A module as a copy of its first bytes tells, so many at such a boundary: of use for its build id alone. */
+#define MODULE_COPY 4096
+#define MODULE_COPY_ALIGN 16
 HAK_CHECKED bool module_of_copy(const void *page, module_t *module);
 /* The bytes of its build id, and where they are; 0: it has none. */
 size_t module_build_id(const module_t *module, const uint8_t **id);
+/* For who looks at an address that nothing proves to be of code in use: from here to module_let_go no module goes away, as far as the
+ * process closes them by our dlclose. False: one is just going, and nothing may be read.  A close waits a moment for who holds. */
+HAK_CHECKED bool module_hold(void);
+void module_let_go(void);
+void module_close_begin(void);
+void module_close_end(void);
+void module_after_fork(void); /* who held, or closed, is gone */
 /* Where the readable content that the address is in ends; 0: it is in none. */
 uintptr_t module_readable_end(const module_t *module, uintptr_t address);
 

@@ -10,18 +10,26 @@
 /* What the word is compared with.  Where it happens to be that, the wait is for no time at all. */
 #define VALUE 0x7ee5b0d3u
 
-static HAK_COLD long probe_copy(uintptr_t address) {
+static HAK_COLD long copy(void *to, uintptr_t from, size_t bytes) {
+  uintptr_t target[] = {(uintptr_t)to, bytes}, source[] = {from, bytes}; /* struct iovec */
+  return syscall_6(SYS_process_vm_readv, syscall_3(SYS_getpid, 0, 0, 0), (long)target, 1, (long)source, 1, 0);
+}
+
+HAK_COLD bool probe_copy(void *to, uintptr_t from, size_t bytes) {
+  if (load_relaxed(&os_filters) != 0) return false;
+  return copy(to, from, bytes) == (long)bytes;
+}
+
+static HAK_COLD long probe_by_copy(uintptr_t address) {
   char byte;
-  uintptr_t to[] = {(uintptr_t)&byte, 1}, from[] = {address, 1}; /* struct iovec */
-  long self = syscall_3(SYS_getpid, 0, 0, 0);
-  long result = syscall_6(SYS_process_vm_readv, self, (long)to, 1, (long)from, 1, 0);
+  long result = copy(&byte, address, 1);
   return result == 1 ? -EAGAIN : result;
 }
 
 static long probe_ask(uintptr_t address) {
   static const struct timespec at_once;
   uintptr_t word = address & ~(uintptr_t)3;
-  if (HAK_UNLIKELY(valgrind_on())) return probe_copy(word);
+  if (HAK_UNLIKELY(valgrind_on())) return probe_by_copy(word);
   long result = syscall_6(SYS_futex, (long)word, FUTEX_WAIT | FUTEX_PRIVATE, VALUE, (long)&at_once, 0, 0);
   if (result == 0) os_wake((_Atomic uint32_t *)word, 1); /* woken within no time: that was meant for another */
   return result;

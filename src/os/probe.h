@@ -13,6 +13,8 @@
 
 /* Whether the word that the byte is in, and so all that is on its page, can be read; false where that is not to be known. */
 bool probe_readable(uintptr_t address);
+/* Copies what another thread may unmap meanwhile; false where it cannot be read, or the kernel copies nothing. */
+bool probe_copy(void *to, uintptr_t from, size_t bytes);
 /* Whether the answers mean what they should: the end of the address space is nobody's. */
 bool probe_works(void);
 

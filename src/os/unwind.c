@@ -16,6 +16,7 @@ typedef struct walk {
   bool cached;        /* rules of earlier walks are used */
   bool thinned, lost; /* they have left registers out; one of those is missing */
   bool asked, refused; /* whether the kernel's answers are worth anything */
+  bool held;           /* modules, since a frame pointer has led to one */
   uint64_t low, high;  /* of the stack, proved readable */
   module_t module;     /* the last one */
   unwind_reads_t *reads; /* or NULL */
@@ -219,6 +220,7 @@ static step_t follow(walk_t *w, const cfi_rules_t *rules) {
   /* A call has left a return address somewhere else than the one that is being looked at. */
   bool kept = row->kind[rules->ra] == CFI_SAME;
   if ((known & BIT(rules->ra)) == 0 || (kept && !(w->exact && LEAF_KEEPS_RA))) return STEP_STUCK;
+  if (row->kind[CFI_SP] != CFI_SAME && (known & BIT(CFI_SP)) == 0) return STEP_STUCK;
   step_t step = enter(w, value[rules->ra], row->kind[CFI_SP] == CFI_SAME ? cfa : value[CFI_SP]);
   value[CFI_SP] = w->reg[CFI_SP];
   for (unsigned reg = 0; reg < CFI_REGS; reg++) w->reg[reg] = value[reg];
@@ -389,6 +391,7 @@ static step_t follow_frame_pointer(walk_t *w) {
   if (fp == 0) return w->exact ? STEP_STUCK : STEP_END;
   if (fp % 16 != 0 || !read_word(w, fp, &next) || !read_word(w, fp + 8, &pc)) return STEP_STUCK;
   pc = stripped(pc);
+  if (!w->held && !(w->held = module_hold())) return STEP_STUCK; /* what is there may be left of an earlier call */
   if (pc != 0 && !(module_has_text(&w->module, pc - 1) || module_find(pc - 1, &w->module))) return STEP_STUCK;
   w->reg[CFI_FP] = next;
   w->known = BIT(CFI_FP) | (LEAF_KEEPS_RA ? 0 : BIT(CFI_SP)); /* aarch64: where in the frame the two are is not said */
@@ -418,6 +421,7 @@ static uint32_t walk(walk_t *w, void **frames, uint32_t most, step_t *last) {
     if (depth == most || (*last = step(w)) != STEP_DONE) break;
     frames[depth++] = (void *)w->pc;
   }
+  if (w->held) module_let_go();
   return depth;
 }
 

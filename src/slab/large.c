@@ -163,7 +163,10 @@ bool large_resize(unit_t *first, size_t size) {
   if (want > have) {
     if (!span_claim(start + have, want - have)) return false;
     units_extend(first, have, want);
-  } else if (want < have) {
+  } else {
+    store_relaxed(&first->bytes, bytes); /* first: a census counts no more than its units hold */
+  }
+  if (want < have) {
     units_unadvise(first, have - want);
     store_relaxed(&first->units, want);
     units_leave(start + want, have - want);

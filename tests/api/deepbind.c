@@ -4,6 +4,7 @@
 #endif
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -16,6 +17,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -72,6 +74,22 @@ static void blocks_pass(void *deep) {
       free(move(make(how, size), 3 * size));
     }
   }
+}
+
+/* Stands for a library that another thread closes just then. */
+TEST(a_profile_survives_a_library_whose_headers_cannot_be_read) {
+  bool (*writes[])(int) = {(bool (*)(int))dlsym(RTLD_DEFAULT, "hak_profile_write"),
+                           (bool (*)(int))dlsym(RTLD_DEFAULT, "hak_profile_pprof")};
+  void *deep = library("libdeep.so", RTLD_NOW), *ask_it = function(deep, "deep_ask");
+  Dl_info info;
+  int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (writes[0] == NULL) check_skip("the system's malloc runs");
+  REQUIRE(nowhere >= 0 && dladdr(ask_it, &info) != 0);
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  REQUIRE(mprotect(info.dli_fbase, page, PROT_NONE) == 0);
+  for (int i = 0; i < 2; i++) CHECK(writes[i](nowhere));
+  REQUIRE(mprotect(info.dli_fbase, page, PROT_READ) == 0);
+  dlclose(deep);
 }
 
 TEST(a_deep_library_has_the_programs_malloc) { blocks_pass(library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND)); }

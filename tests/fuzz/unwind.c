@@ -12,6 +12,11 @@
 #define module_is_ours fuzz_module_is_ours
 #define module_place fuzz_module_place
 #define module_of_copy fuzz_module_of_copy
+#define module_hold fuzz_module_hold
+#define module_let_go fuzz_module_let_go
+#define module_close_begin fuzz_module_close_begin
+#define module_close_end fuzz_module_close_end
+#define module_after_fork fuzz_module_after_fork
 #define cfi_find fuzz_cfi_find
 #define unwind_prepare fuzz_unwind_prepare
 #define unwind_here fuzz_unwind_here

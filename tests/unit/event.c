@@ -131,9 +131,20 @@ TEST(arming_ends_when_its_time_is_over) {
   fake_os_pass_time(999);
   CHECK(!event_expire() && event_armed());
   fake_os_pass_time(1);
-  event_count(1, 100);
+  event_count(1, 100); /* the block was counted while it was armed */
   CHECK(!event_armed() && !event_expire());
-  CHECK(event_of(SITE_NONE) == NULL);
+  CHECK(event_of(SITE_NONE) != NULL && load_relaxed(&event_of(SITE_NONE)->events) == 1);
+}
+
+TEST(the_later_of_two_times_stands) {
+  event_arm(5000);
+  event_arm(3000);
+  CHECK_EQ(load_relaxed(&event_until_ms), 5000);
+  event_arm(6000);
+  CHECK_EQ(load_relaxed(&event_until_ms), 6000);
+  store_relaxed(&event_until_ms, EVENT_ALWAYS);
+  event_arm(7000);
+  CHECK(load_relaxed(&event_until_ms) == EVENT_ALWAYS);
 }
 
 TEST(without_memory_nothing_is_counted) {

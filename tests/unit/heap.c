@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include "fake_os.h"
 #include "front/alloc.h"
@@ -357,6 +358,23 @@ TEST(the_census_counts_what_is_live_to_the_byte) {
     if (round < 2) CHECK_EQ(stats.remote > 0, round == 1); /* later some may wait for longer */
     check_heaps();
   }
+}
+
+/* Between two stores of a thread that makes it smaller. */
+TEST(the_census_finds_no_more_in_a_large_block_than_its_units_hold) {
+  start_heap();
+  void *block = block_alloc((size_t)4 << 20);
+  REQUIRE(block != NULL);
+  unit_t *first = unit_head((uint32_t)region_unit(block));
+  hak_stats_t stats;
+  hak_class_stats_t classes[CLASS_COUNT];
+  uint64_t bytes = load_relaxed(&first->bytes);
+  for (int i = 0; i < 2; i++) { /* too much, and nothing yet */
+    store_relaxed(&first->bytes, i == 0 ? bytes << 10 : 0);
+    census_take(&stats, classes);
+    CHECK(stats.live <= stats.committed && stats.slab_free <= stats.committed && stats.requested <= stats.live);
+  }
+  store_relaxed(&first->bytes, bytes);
 }
 
 TEST(each_kind_of_system_call_has_its_figure) {
@@ -811,6 +829,23 @@ TEST(a_thread_whose_allocations_all_hit_is_armed_by_another) {
   check_heaps();
 }
 
+static void a_slow_path(void) { block_free(block_alloc((size_t)64 << 20), 0, "free"); } /* nobody keeps it */
+
+/* As by a tool, which writes the time and calls nothing. */
+TEST(armed_again_within_a_second_a_thread_counts_from_its_next_slow_path_on) {
+  start_heap();
+  block_free(block_alloc(24), 0, "free");
+  for (int i = 0; i < 3; i++) {
+    event_arm(os_now_ms() + 100);
+    a_slow_path();
+    CHECK(load_relaxed(&thread_heap->watched));
+    fake_os_pass_time(100);
+    a_slow_path();
+    block_free(block_alloc(24), 0, "free"); /* a miss finds that it is not wanted any more */
+    CHECK(!event_armed() && !load_relaxed(&thread_heap->watched));
+  }
+}
+
 TEST(a_new_threads_heap_is_as_it_is_wanted) {
   start_heap();
   arm();
@@ -874,6 +909,23 @@ TEST(slow_paths_bring_in_what_others_have_freed) {
   CHECK_EQ(check_census().remote, 0);
 }
 
+TEST(a_named_heaps_large_block_stays_that_heaps_in_profiles_when_it_is_resized) {
+  CHECK(option_set(OPTION_insight, 2));
+  start_heap();
+  heap_t *named = named_new("cache");
+  REQUIRE(named != NULL);
+  uint32_t known = 0;
+  for (int i = 0; i < 64; i++) {
+    void *block = alloc_from(named, 300000, 1, SPAN_PLAIN, "test");
+    REQUIRE(block != NULL && block_realloc(block, 120000) == block); /* of which not every one is known */
+    const sample_t *sample = sample_of((uint32_t)region_unit(block));
+    if (sample_state(sample) != SAMPLE_LIVE) continue;
+    known++;
+    CHECK_EQ(load_relaxed(&sample->tag), load_relaxed(&named->named.tag));
+  }
+  CHECK(known > 0 && load_relaxed(&named->named.tag) != 0);
+}
+
 static heap_t *ending;
 
 static void end_it(void *start) {
@@ -885,6 +937,7 @@ static void end_it(void *start) {
 
 /* Its slab stays until the kernel has taken the pages: they would be somebody else's by then. */
 TEST(the_end_of_a_named_heap_leaves_alone_what_goes_back_meanwhile) {
+  if (sysconf(_SC_PAGESIZE) > 4096) check_skip("the kernel purges no pages of 4 KiB");
   start_heap();
   ending = named_new("cache");
   REQUIRE(ending != NULL);

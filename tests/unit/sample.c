@@ -223,6 +223,25 @@ TEST(sites_from_the_first_on_where_that_is_wanted) {
   CHECK(load_relaxed(&sample_find(block)->site) != SITE_NONE);
 }
 
+static HAK_NOINLINE uint32_t site_deep(unsigned depth) {
+  uint32_t site = depth == 0 ? site_here() : site_deep(depth - 1);
+  __asm__ volatile("" : "+r"(site)); /* no jump */
+  return site;
+}
+
+/* What had no room while memory was out has it later, and no stack is known with a hole. */
+TEST(without_memory_no_number_of_a_site_is_used_up) {
+  start(unit_seed());
+  site_start();
+  fake_os_fail(FAKE_ONLY(FAKE_MAP), 1, UINT64_MAX);
+  for (unsigned i = 0; i < 100; i++) CHECK_EQ(site_deep(i % 20), SITE_NONE);
+  CHECK_EQ(site_figures().sites, 0);
+  fake_os_fail(FAKE_ONLY(FAKE_MAP), 1, 1);
+  CHECK_EQ(site_deep(3), SITE_NONE);
+  fake_os_fail_none();
+  CHECK(site_deep(3) != SITE_NONE && site_figures().sites > 3);
+}
+
 TEST(one_of_two_frees_fails) {
   start(unit_seed());
   void *block = take_sampled(class_of(512));
