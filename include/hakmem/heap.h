@@ -5,8 +5,8 @@
  *   hak_heap_free(cache);                    // and all its blocks
  *
  * A block of a heap is like any other: free, realloc and malloc_usable_size take it, in any thread.  Every function here is thread-safe,
- * with one rule: nobody may use a heap, or a block of it, from when hak_heap_free is called on; but a free that is under way in another
- * thread meanwhile does no harm.  A call with a heap that is no more ends the process with one line, unless the same memory is another
+ * with one rule: nobody may use a heap, or a block of it, from when hak_heap_free is called on, and a free of such a block has to have
+ * returned by then.  A call with a heap that is no more ends the process with one line, unless the same memory is another
  * heap by then.  None is async-signal-safe.  Sizes, limits and figures are in bytes.
  *
  * In a child of fork there are the same heaps with the same blocks.  docs/heaps.md tells what a heap costs. */

@@ -99,11 +99,12 @@ void heap_give_block(heap_t *heap, void *block) {
 
 void heap_retire_bins(heap_t *heap) {
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
-    const bin_t *bin = heap_bin(heap, c);
-    add_relaxed(&bins_retired[c].refills, load_relaxed(&bin->refills));
-    add_relaxed(&bins_retired[c].flushes, load_relaxed(&bin->flushes));
-    add_relaxed(&bins_retired[c].refill_blocks, load_relaxed(&bin->refill_blocks));
-    add_relaxed(&bins_retired[c].flush_blocks, load_relaxed(&bin->flush_blocks));
+    bin_t *bin = heap_bin(heap, c);
+    /* Taken out, since pages that the program has locked stay as they are. */
+    add_relaxed(&bins_retired[c].refills, atomic_exchange_explicit(&bin->refills, 0, memory_order_relaxed));
+    add_relaxed(&bins_retired[c].flushes, atomic_exchange_explicit(&bin->flushes, 0, memory_order_relaxed));
+    add_relaxed(&bins_retired[c].refill_blocks, atomic_exchange_explicit(&bin->refill_blocks, 0, memory_order_relaxed));
+    add_relaxed(&bins_retired[c].flush_blocks, atomic_exchange_explicit(&bin->flush_blocks, 0, memory_order_relaxed));
     store_relaxed(&heap->has_bin[c], false);
     heap_set_table(heap, c);
   }

@@ -141,10 +141,13 @@ static bool soft_is_passed(uint64_t use, uint64_t units, uint64_t *amount, uint6
 
 /* By what was seen at one time: what the heap has grown by since is no memory that others have given back. */
 static void cap_set(void) {
-  int64_t option = option_get(OPTION_limit_hard);
-  uint64_t amount = pressure_amount(option, limit_known()), cap = LEDGER_NO_CAP;
-  if (amount != UINT64_MAX) cap = option > 0 ? amount >> HAK_UNIT_SHIFT : pressure_cap_of(amount, limits_seen.use, limits_seen.units);
-  ledger_set_cap(cap);
+  int64_t option;
+  do { /* who changes it meanwhile may have set his own just before */
+    option = option_get(OPTION_limit_hard);
+    uint64_t amount = pressure_amount(option, limit_known()), cap = LEDGER_NO_CAP;
+    if (amount != UINT64_MAX) cap = option > 0 ? amount >> HAK_UNIT_SHIFT : pressure_cap_of(amount, limits_seen.use, limits_seen.units);
+    ledger_set_cap(cap);
+  } while (option != option_get(OPTION_limit_hard));
 }
 
 static uint64_t next_look(uint64_t use, uint64_t units) {

@@ -65,10 +65,10 @@ static void named_lock(heap_t *heap, const char *function) {
 }
 
 heap_t *named_of(const unit_t *span) {
-  uint8_t kind = load_relaxed(&span->kind);
+  uint8_t kind = load_acquire(&span->kind); /* whose owner was written before */
   if (kind != UNIT_SLAB && (kind != UNIT_LARGE || !load_relaxed(&span->owned))) return NULL;
-  heap_t *heap = heap_of(slab_owner(span));
-  return load_relaxed(&heap->named.given) ? heap : NULL;
+  slab_owner_t *owner = slab_owner(span);
+  return owner != NULL && load_relaxed(&heap_of(owner)->named.given) ? heap_of(owner) : NULL;
 }
 
 /* --- taking ------------------------------------------------------------------------------ */

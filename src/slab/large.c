@@ -58,6 +58,7 @@ bool large_trim(void) { return HAK_SECURE && large_secure_trim(); }
 
 bool large_may_fit(size_t size, size_t align) {
   size_t bytes = large_good_size(size);
+  if (option_get(OPTION_limit_hard) > 0 && units_of(bytes) > ledger_cap()) return false; /* percent change with what others use */
   return bytes != 0 && region_may_hold(units_of(bytes), units_of_align(align));
 }
 

@@ -75,7 +75,8 @@ static void part_end(run_t *run, uint32_t start, uint32_t end, uint32_t *halved)
   while (word_next(&walk, &s, &mask)) {
     superslab_t *superslab = &region.superslabs[s];
     if (done) atomic_fetch_and_explicit(&superslab->dirty, ~mask, memory_order_relaxed);
-    else atomic_fetch_or_explicit(&superslab->cold, mask, memory_order_relaxed); /* nothing new to purge_step */
+    if (!done) atomic_fetch_or_explicit(&superslab->refused, mask, memory_order_relaxed);
+    else if (load_relaxed(&superslab->refused) != 0) atomic_fetch_and_explicit(&superslab->refused, ~mask, memory_order_relaxed);
     if (done && run->by_growth) atomic_fetch_or_explicit(&superslab->grown, mask, memory_order_relaxed);
     ledger_release(s, mask);
   }
@@ -127,8 +128,16 @@ static _Atomic uint32_t sweep = SWEEP_NONE;
 #define SWEEP_WORDS 64          /* of a call */
 #define SWEEP_UNITS WORD_UNITS  /* of a call: it ends after the superslab with which it has given back so many */
 
+/* What was cold; all that is idle; what the kernel has refused too. */
+typedef enum sweep_which { SWEEP_COLD, SWEEP_IDLE, SWEEP_REFUSED } sweep_which_t;
+
+static uint32_t asked_for(const superslab_t *superslab, sweep_which_t which) {
+  uint32_t units = which == SWEEP_COLD ? load_relaxed(&superslab->cold) : UINT32_MAX;
+  return which == SWEEP_REFUSED ? units : units & ~load_relaxed(&superslab->refused);
+}
+
 /* Every superslab from *at on, up to so many of them and so many units given back. */
-static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, bool all) {
+static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, sweep_which_t which) {
   uint32_t count = region_superslabs();
   run_t run = {0};
   ledger_note_in_flight(true);
@@ -136,8 +145,9 @@ static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, b
     uint32_t s = atomic_fetch_add_explicit(at, 1, memory_order_relaxed);
     if (s >= count) break;
     superslab_t *superslab = &region.superslabs[s];
-    run_add(&run, s, all ? UINT32_MAX : load_relaxed(&superslab->cold));
-    store_relaxed(&superslab->cold, load_relaxed(&superslab->free) & load_relaxed(&superslab->dirty));
+    run_add(&run, s, asked_for(superslab, which));
+    uint32_t idle = load_relaxed(&superslab->free) & load_relaxed(&superslab->dirty);
+    store_relaxed(&superslab->cold, idle & asked_for(superslab, SWEEP_IDLE));
   }
   if (load_relaxed(at) >= count) store_relaxed(at, SWEEP_NONE);
   return purge_end(&run);
@@ -145,12 +155,12 @@ static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, b
 
 static bool sweep_is_under_way(void) { return load_relaxed(&sweep) < region_superslabs(); }
 
-static size_t sweep_some(uint32_t words, uint32_t units) { return sweep_from(&sweep, words, units, false); }
+static size_t sweep_some(uint32_t words, uint32_t units) { return sweep_from(&sweep, words, units, SWEEP_COLD); }
 
 /* All at once, whatever step is under way. */
-static size_t sweep_all(bool all) {
+static size_t sweep_all(sweep_which_t which) {
   _Atomic uint32_t at = 0;
-  return sweep_from(&at, UINT32_MAX, UINT32_MAX, all);
+  return sweep_from(&at, UINT32_MAX, UINT32_MAX, which);
 }
 
 static uint32_t cold_units(void) {
@@ -159,7 +169,7 @@ static uint32_t cold_units(void) {
   return cold;
 }
 
-size_t purge_all(void) { return sweep_all(true); }
+size_t purge_all(void) { return sweep_all(SWEEP_REFUSED); }
 
 /* --- what is due -------------------------------------------------------------------------- */
 
@@ -171,7 +181,8 @@ static size_t purge_by_growth(uint32_t units) {
   run_t run = {.by_growth = true};
   ledger_note_in_flight(true);
   for (uint32_t words = GROWTH_WORDS; words > 0 && s > 0 && run.purged + (run.end - run.start) < units; words--) {
-    run_add(&run, --s, UINT32_MAX);
+    s--;
+    run_add(&run, s, asked_for(&region.superslabs[s], SWEEP_IDLE));
     run_end(&run);
   }
   store_relaxed(&above, run.purged < units ? s : 0);
@@ -245,6 +256,18 @@ size_t purge_growth_due(void) {
   return surplus == 0 ? 0 : purge_by_growth((uint32_t)surplus);
 }
 
+/* What was locked may be so no longer: once in a while all that the kernel has refused is as good as the rest. */
+#define REFUSED_MS 60000
+static void refused_forget(uint64_t now) {
+  static _Atomic uint64_t since_ms;
+  if (now - load_relaxed(&since_ms) < REFUSED_MS) return;
+  store_relaxed(&since_ms, now);
+  for (uint32_t s = region_superslabs(); s-- > 0;) {
+    _Atomic uint32_t *refused = &region.superslabs[s].refused;
+    if (load_relaxed(refused) != 0) store_relaxed(refused, 0);
+  }
+}
+
 /* A part of a step for each tick of the clock. */
 static size_t purge_time_due(void) {
   static _Atomic uint64_t last_part_ms;
@@ -256,11 +279,13 @@ static size_t purge_time_due(void) {
   uint64_t last = load_relaxed(&purge_last_step_ms);
   if (decay == 0) {
     store_relaxed(&purge_last_step_ms, now);
-    return sweep_all(true);
+    refused_forget(now);
+    return sweep_all(SWEEP_IDLE);
   }
   if (!sweep_is_under_way()) {
     if (now - last < (uint64_t)decay / 2) return 0;
     if (!atomic_compare_exchange_strong_explicit(&purge_last_step_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) return 0;
+    refused_forget(now);
     store_relaxed(&sweep, 0);
   } else if (load_relaxed(&last_part_ms) == now || atomic_exchange_explicit(&last_part_ms, now, memory_order_relaxed) == now) {
     return 0;
@@ -281,5 +306,5 @@ bool purge_step(uint64_t last) {
   uint32_t before = cold_units(); /* what of it the kernel refuses stays so for good */
   if (sweep_is_under_way()) (void)sweep_some(UINT32_MAX, UINT32_MAX);
   if (purge_last_step() != last) return true;
-  return sweep_all(false) > 0 || cold_units() > before;
+  return sweep_all(SWEEP_COLD) > 0 || cold_units() > before;
 }

@@ -28,7 +28,7 @@ static const size_t zone_bytes[ZONE_COUNT] = {
 };
 _Static_assert(sizeof *region_bin(NULL, 0) == REGION_BIN_BYTES, "the zone of bins has room for every unit's");
 _Static_assert(REGION_LIVE_BYTES == sizeof *region.live * (HAK_UNIT >> 10), "a word of the live map for each KiB: region_live_word");
-_Static_assert(sizeof(superslab_t) == 7 * 4 && WORD_UNITS == 8 * sizeof region.superslabs->free, "a bit a unit");
+_Static_assert(sizeof(superslab_t) == 8 * 4 && WORD_UNITS == 8 * sizeof region.superslabs->free, "a bit a unit");
 #define ZONE_PIECE ((uintptr_t)64 << 10) /* the largest page that a kernel has */
 
 /* How much the blocks grow at a time: a share of what there is, within bounds.  Nobody tells of a limit on addresses that is

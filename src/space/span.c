@@ -65,6 +65,8 @@ static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
     uint32_t before = load_relaxed(&superslab->dirty);
     if ((before & mask) != mask) before = atomic_fetch_or_explicit(&superslab->dirty, mask, memory_order_relaxed);
     if ((load_relaxed(&superslab->cold) & mask) != 0) atomic_fetch_and_explicit(&superslab->cold, ~mask, memory_order_relaxed);
+    uint32_t refused = load_relaxed(&superslab->refused) & mask;
+    if (HAK_UNLIKELY(refused != 0)) atomic_fetch_and_explicit(&superslab->refused, ~refused, memory_order_relaxed);
     were_dirty += bits_count32(before & mask);
     uint32_t grown = load_relaxed(&superslab->grown) & mask;
     if (HAK_UNLIKELY(grown != 0)) {
@@ -248,12 +250,20 @@ static bool purge_wait(unsigned *tries) {
   return true;
 }
 
+/* More than the heap may ever have: it need not grow to find that out. */
+static bool passes_cap(uint32_t units) {
+  if (HAK_LIKELY(units <= ledger_cap())) return false;
+  add_relaxed(&pressure.refused, 1);
+  return true;
+}
+
 static uint32_t span_take(const wanted_t *wanted, bool *zero) {
   const uint32_t units = wanted->units;
   HAK_ASSERT(units > 0 && bits_is_pow2(wanted->align));
   /* Room for the run wherever alignment lets it start. */
   uint64_t want = (uint64_t)units + wanted->align - 1;
   if (want > HAK_REGION_MAX >> HAK_UNIT_SHIFT) return SPAN_NONE;
+  if (passes_cap(units)) return SPAN_NONE;
   for (unsigned tries = 0;;) {
     uint32_t ends = ledger_completions();
     uint32_t frontier = load_acquire(&region.units);
@@ -289,6 +299,7 @@ static bool reaches_frontier(uint32_t start, uint32_t frontier) {
 }
 
 bool span_claim(uint32_t start, uint32_t units) {
+  if (passes_cap(units)) return false;
   uint32_t frontier = load_acquire(&region.units);
   bool fits = (uint64_t)start + units <= frontier;
   if (!fits && !(start <= frontier && reaches_frontier(start, frontier) && region_grow(frontier, units))) return false;

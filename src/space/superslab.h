@@ -19,6 +19,7 @@ typedef struct superslab {
   _Atomic uint32_t huge;   /* 1: the kernel may back it with a huge page: huge.h */
   _Atomic uint32_t moved;  /* 1: a mapping of its own: move.h */
   _Atomic uint32_t grown;  /* given back because the heap grew, and not written since: purge.h */
+  _Atomic uint32_t refused; /* the kernel would not take them: it is not asked again before they were used, for a while: purge.c */
 } superslab_t;
 
 /* The words that hold units [at, end), lowest first. */

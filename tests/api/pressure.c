@@ -11,6 +11,7 @@
 #include "symbol.h"
 
 enum { MIB = 1 << 20, LIMIT = 64, MOST = 256 };
+#define AS_MUCH ((size_t)LIMIT * MIB) /* as the limit: it is passed with what else there is (use_some), not by this alone */
 
 static void (*on_pressure)(hak_pressure_callback_t *, void *);
 
@@ -47,7 +48,7 @@ static size_t callback(const hak_pressure_t *pressure, void *argument) {
   told_use = pressure->used;
   told_wanted = pressure->wanted;
   told_size = pressure->struct_size;
-  void *small = api.malloc(100), *large = api.malloc((size_t)LIMIT * 2 * MIB);
+  void *small = api.malloc(100), *large = api.malloc(AS_MUCH);
   api.free(small);
   api.free(large);
   size_t freed = cache_free(free_each);
@@ -140,6 +141,18 @@ TEST(pressure_is_not_told_for_what_can_never_be_had) {
   cache_free(MOST);
 }
 
+TEST(pressure_is_not_told_for_what_passes_the_hard_limit_alone) {
+  find_pressure();
+  CHECK(hak.option_set("limit_hard", (int64_t)LIMIT * MIB));
+  on_pressure(callback, &calls);
+  free_each = 4;
+  CHECK_EQ(cache_fill(LIMIT / 4), LIMIT / 4);
+  errno = 0;
+  CHECK(api.malloc(2 * AS_MUCH) == NULL && errno == ENOMEM);
+  CHECK_EQ(calls, 0);
+  cache_free(MOST);
+}
+
 TEST(pressure_hard_limit_refuses_what_would_pass_it) {
   find_pressure();
   CHECK(hak.option_set("limit_hard", (int64_t)LIMIT * MIB));
@@ -194,9 +207,14 @@ static size_t cancel_in_callback(const hak_pressure_t *pressure, void *argument)
   atomic_fetch_add(&inside, 1);
   return 0;
 }
+static void use_some(void) {
+  static void *volatile kept;
+  REQUIRE((kept = api.malloc(MIB)) != NULL);
+}
+
 static void *fill_and_be_cancelled(void *unused) {
   to_cancel = true;
-  void *volatile block = api.malloc((size_t)LIMIT * 2 * MIB);
+  void *volatile block = api.malloc(AS_MUCH);
   CHECK(block == NULL);
   pthread_testcancel();
   return unused;
@@ -204,6 +222,7 @@ static void *fill_and_be_cancelled(void *unused) {
 
 TEST(pressure_does_not_make_malloc_a_cancellation_point) {
   find_pressure();
+  use_some();
   CHECK(hak.option_set("limit_hard", (int64_t)LIMIT * MIB));
   on_pressure(cancel_in_callback, NULL);
   pthread_t thread;
@@ -214,7 +233,7 @@ TEST(pressure_does_not_make_malloc_a_cancellation_point) {
   CHECK(calls > 0 && calls == inside); /* each call came to its end */
   calls = inside = 0;
   on_pressure(callback, &calls); /* nobody is in the one before */
-  CHECK(api.malloc((size_t)LIMIT * 2 * MIB) == NULL);
+  CHECK(api.malloc(AS_MUCH) == NULL);
   CHECK(calls > 0 && wrong == 0);
 }
 
@@ -251,13 +270,14 @@ static size_t fork_in_callback(const hak_pressure_t *pressure, void *argument) {
 
 TEST(pressure_stays_in_a_child) {
   find_pressure();
+  use_some();
   CHECK(hak.option_set("limit_hard", (int64_t)LIMIT * MIB));
   pid_t child = -1;
   on_pressure(fork_in_callback, &child);
-  CHECK(api.malloc((size_t)LIMIT * 2 * MIB) == NULL); /* returns in both */
+  CHECK(api.malloc(AS_MUCH) == NULL); /* returns in both */
   CHECK(child != -1);
   unsigned before = calls;
-  CHECK(api.malloc((size_t)LIMIT * 2 * MIB) == NULL && errno == ENOMEM);
+  CHECK(api.malloc(AS_MUCH) == NULL && errno == ENOMEM);
   CHECK(calls > before);
   if (child == 0) _exit(check_failures());
   int status = -1;

@@ -12,6 +12,7 @@
 #include "front/census.h"
 #include "front/heaps.h"
 #include "front/inspect.h"
+#include "front/limits.h"
 #include "front/named.h"
 #include "front/resize.h"
 #include "front/supply.h"
@@ -104,6 +105,28 @@ TEST(bins_do_not_overlap_and_lie_within_the_heap) {
 }
 
 /* A heap that uses few classes has its pages for these alone. */
+/* The pages of the bins are locked: they stay as they are. */
+TEST(what_bins_have_counted_is_counted_once_where_the_kernel_keeps_their_pages) {
+  start_heap();
+  block_free(block_alloc(100), 0, "free");
+  heap_t *heap = thread_heap;
+  heap_trim(heap);
+  uint64_t refills = check_census().refills;
+  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
+  for (int i = 0; i < 3; i++) heap_retire_bins(heap), heap_add_bin(heap, class_of(100));
+  fake_os_fail_none();
+  CHECK(refills > 0);
+  CHECK_EQ(check_census().refills, refills);
+}
+
+/* A block may get a guard slot, of just the size that was asked for. */
+TEST(no_more_is_promised_than_a_guarded_block_has) {
+  CHECK(option_set(OPTION_guard, 1));
+  start_heap();
+  for (size_t size = 1; size < 4000; size = size * 3 / 2 + 1) CHECK_EQ(block_good_size(size, 1), size);
+  CHECK(block_good_size(100000, 1) >= 100000);
+}
+
 TEST(bins_that_are_not_there_cost_no_memory) {
   start_heap();
   use_class(3);
@@ -228,6 +251,20 @@ TEST(what_can_never_be_had_empties_no_bin) {
   fake_os_fail(FAKE_TAKING, 1, UINT64_MAX); /* the kernel has no more */
   CHECK(block_alloc((units_mapped() + 1) * HAK_UNIT) == NULL);
   CHECK_EQ(check_census().cached, cached);
+}
+
+TEST(what_passes_the_hard_limit_alone_empties_no_bin_and_maps_nothing) {
+  start_heap();
+  CHECK(option_set(OPTION_limit_hard, 64 << 20));
+  limits_changed();
+  fill_bins();
+  uint64_t cached = check_census().cached, mapped = units_mapped();
+  CHECK(cached > 0);
+  CHECK(block_alloc((size_t)200 << 20) == NULL && block_alloc_aligned(4096, (size_t)200 << 20) == NULL);
+  CHECK(check_census().cached == cached && units_mapped() == mapped);
+  void *block = block_alloc(100000);
+  REQUIRE(block != NULL);
+  CHECK(!span_claim((uint32_t)region_unit(block) + 2, 3200) && units_mapped() == mapped);
 }
 
 TEST(what_was_in_vain_is_done_again_after_a_free) {

@@ -248,6 +248,29 @@ TEST(steps_end_where_nothing_can_be_given_back) {
   check_counts();
 }
 
+/* As where all memory is locked: thousands of calls a second otherwise. */
+static void is_asked_once(int64_t decay) {
+  start_purge(1000000);
+  CHECK(option_set(OPTION_decay_ms, decay));
+  uint32_t start = take(20, 1, SPAN_SLAB);
+  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
+  for (uint32_t i = 0; i < 20; i += 2) span_free(start + i, 1);
+  for (int i = 0; i < 10; i++) fake_os_pass_time(600), (void)purge_due();
+  CHECK_EQ(fake_os_injected(), 10);
+  REQUIRE(span_claim(start + 4, 1));
+  span_free(start + 4, 1);
+  for (int i = 0; i < 10; i++) fake_os_pass_time(600), (void)purge_due();
+  CHECK_EQ(fake_os_injected(), 11);
+  CHECK_EQ(purge_all(), 0); /* somebody wants to know */
+  CHECK_EQ(fake_os_injected(), 21);
+  fake_os_fail_none();
+  CHECK_EQ(purge_all(), 10 * HAK_UNIT);
+  check_counts();
+}
+
+TEST(what_the_kernel_has_refused_it_is_not_asked_for_again_before_it_was_used) { is_asked_once(1000); }
+TEST(nor_where_all_that_is_idle_goes_back_at_once) { is_asked_once(0); }
+
 TEST(a_step_leaves_what_was_used_since_the_last) {
   start_purge(1000000);
   uint32_t used = take(8, 1, SPAN_SLAB), idle = take(8, 1, SPAN_SLAB);

@@ -682,7 +682,7 @@ TEST(a_decay_set_anew_holds_from_the_next_step) {
   CHECK_EQ(purge_due(), 5 * HAK_UNIT);
 }
 
-TEST(a_purge_that_failed_is_tried_again) {
+TEST(a_purge_that_failed_is_tried_again_after_a_minute) {
   start_space(UINT64_MAX);
   (void)used_and_freed(5);
   first_step(100);
@@ -692,8 +692,13 @@ TEST(a_purge_that_failed_is_tried_again) {
   CHECK_EQ(fake_os_injected(), 9); /* of five units, of each half, and so on */
   CHECK_EQ(dirty_free(), 5);
   fake_os_fail_none();
-  fake_os_pass_time(50);
-  CHECK_EQ(purge_due(), 5 * HAK_UNIT);
+  size_t given = 0;
+  int ms = 0;
+  for (; given == 0 && ms < 100000; ms += 50) {
+    fake_os_pass_time(50);
+    given = purge_due();
+  }
+  CHECK(given == 5 * HAK_UNIT && ms > 59000 && ms < 61000);
   CHECK_EQ(dirty_free(), 0);
 }
 
