@@ -128,7 +128,13 @@ size_t hak_malloc_usable_size(const void *block) { return block == NULL ? 0 : bl
 
 bool hak_is_live(const void *address) { return address != NULL && block_locate(address).state == BLOCK_LIVE; }
 
-size_t hak_malloc_good_size(size_t size) { return block_good_size(size, 1); }
+/* What a program may rely on before it has the block: a small one may get a guard slot, which has just what was asked for. */
+static size_t promised_size(size_t size, size_t align) {
+  size_t good = block_good_size(size, align);
+  return option_get(OPTION_guard) != 0 && size < good && good <= HAK_SMALL_MAX ? size : good;
+}
+
+size_t hak_malloc_good_size(size_t size) { return promised_size(size, 1); }
 
 void hak_free_sized(void *block, size_t size) { block_free(block, size, "free_sized"); }
 
@@ -140,7 +146,7 @@ void hak_free_aligned_sized(void *block, size_t alignment, size_t size) {
 
 static size_t flags_alignment(int flags) { return (size_t)1 << (flags & 63); }
 
-size_t hak_nallocx(size_t size, int flags) { return block_good_size(size, flags_alignment(flags)); }
+size_t hak_nallocx(size_t size, int flags) { return promised_size(size, flags_alignment(flags)); }
 
 void hak_sdallocx(void *block, size_t size, int flags) {
   (void)flags;

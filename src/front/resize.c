@@ -8,7 +8,6 @@
 #include "front/memcheck.h"
 #include "front/named.h"
 #include "front/secure.h"
-#include "kit/options.h"
 #include "slab/large.h"
 #include "slab/sample.h"
 
@@ -50,7 +49,6 @@ size_t block_good_size(size_t size, size_t align) {
   if (c == CLASS_NONE && pages == 0) return 0;
   if (memcheck_on()) return size;
   if (HAK_SECURE) return size; /* no more than was asked for */
-  if (c != CLASS_NONE && option_get(OPTION_guard) != 0) return size; /* as in a guard slot */
   return c != CLASS_NONE ? class_usable(c) : pages;
 }
 

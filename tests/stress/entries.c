@@ -43,6 +43,7 @@ void entries_find(entries_t *entries) {
   if (!entries->on_hakmem) return;
   libc_extras_find(&entries->apis[0]);
   hak_find(&entries->apis[entries->count++]);
+  LOOK(entries->good_size, "hak_malloc_good_size");
   LOOK(entries->alloc_at_least, "hak_alloc_at_least"), LOOK(entries->expand, "hak_expand");
   LOOK(entries->malloc_batch, "hak_malloc_batch"), LOOK(entries->free_batch, "hak_free_batch");
   LOOK(entries->collect, "hak_collect");

@@ -36,6 +36,7 @@ typedef struct entries {
   unsigned count;  /* of apis */
   bool on_hakmem;  /* which has what follows */
   hak_sized_t (*alloc_at_least)(size_t);
+  size_t (*good_size)(size_t);
   bool (*expand)(void *, size_t);
   size_t (*malloc_batch)(size_t, size_t, void **);
   void (*free_batch)(void **, size_t);

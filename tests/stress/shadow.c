@@ -159,6 +159,8 @@ static void op_allocate(worker_t *worker, block_t *block) {
   else if (kind < 6) allocate_aligned(worker, block, api, size);
   else if (kind < 8) allocate_more(worker, block, api, size);
   else slot_fill(worker, block, api->malloc(size), size, 16, "malloc");
+  if (kind >= 8 && entries.good_size != NULL && entries.good_size(size) > block->usable)
+    stress_fail("hak_malloc_good_size(%zu) says %zu bytes, malloc_usable_size %zu", size, entries.good_size(size), block->usable);
 }
 
 /* ---- Free ---- */

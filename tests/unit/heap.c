@@ -119,14 +119,6 @@ TEST(what_bins_have_counted_is_counted_once_where_the_kernel_keeps_their_pages) 
   CHECK_EQ(check_census().refills, refills);
 }
 
-/* A block may get a guard slot, of just the size that was asked for. */
-TEST(no_more_is_promised_than_a_guarded_block_has) {
-  CHECK(option_set(OPTION_guard, 1));
-  start_heap();
-  for (size_t size = 1; size < 4000; size = size * 3 / 2 + 1) CHECK_EQ(block_good_size(size, 1), size);
-  CHECK(block_good_size(100000, 1) >= 100000);
-}
-
 TEST(bins_that_are_not_there_cost_no_memory) {
   start_heap();
   use_class(3);
