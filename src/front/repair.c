@@ -49,12 +49,15 @@ void heap_show_fork(heap_t *mine, bool forking) {
   if (mine != NULL) store_relaxed(&mine->forking, forking);
 }
 
-bool heap_note_fork(heap_t *mine) {
-  /* A thread of the parent may have repaired that meanwhile: then the child's page is no one's yet. */
-  if (os_fork_is_claimed() && load_relaxed(&repairs) != load_relaxed(&repairs_before)) return false;
+/* The page is another's: of a thread that repairs, or has repaired, this child, or, where the kernel wipes none, what it was in the
+ * parent.  A thread of the child has counted itself before; a thread of the parent may have repaired that just before the fork, but then
+ * the page is wiped, and no one's yet. */
+void heap_note_fork(heap_t *mine) {
+  bool claimed = os_fork_is_claimed();
+  if (claimed && load_relaxed(&repairs) != load_relaxed(&repairs_before)) return;
   store_relaxed(&forker_thread, thread_self());
   store_relaxed(&forker, mine);
-  return true;
+  if (claimed) os_fork_note();
 }
 
 /* Takes the heaps from the threads that are gone; true if one of these was on a slow path. */
@@ -143,8 +146,9 @@ static void heap_repair(heap_t *mine, bool unfinished) {
 lock_t loader_lock;
 
 HAK_COLD void heap_after_fork(heap_t *mine) {
+  if (!os_forked()) return;
+  add_relaxed(&repairs, 1); /* before the claim: heap_note_fork */
   if (!os_fork_claim(thread_self())) return;
-  add_relaxed(&repairs, 1);
   event_after_fork();
   request_after_fork();
   lock_abandon(&loader_lock, true);

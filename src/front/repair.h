@@ -18,9 +18,9 @@ void heap_after_fork(heap_t *mine);
 extern lock_t loader_lock;
 /* From the fork handlers, with the thread's heap or NULL: before, and after in the parent. */
 void heap_show_fork(heap_t *mine, bool forking);
-/* In the child, whose one thread may take a slow path later than one that it starts. False: that has been repaired already, since
- * another library's handler has started a thread. */
-HAK_CHECKED bool heap_note_fork(heap_t *mine);
+/* In the child, whose one thread may take a slow path later than one that it starts. Nothing is noted where that one has repaired already,
+ * or is about to: another library's handler may have started it. */
+void heap_note_fork(heap_t *mine);
 /* Whether there was one, in this process or in one that it was forked from: a block may be lost for good. */
 bool repair_was_made(void);
 

@@ -161,7 +161,7 @@ void thread_after_fork_here(void) { heap_show_fork(thread_heap, false); }
 void thread_after_fork(void) {
   os_fork_note_libc();
   module_after_fork();
-  if (heap_note_fork(thread_heap)) os_fork_note();
+  heap_note_fork(thread_heap);
 }
 
 void *thread_take_shared(unsigned size_class) {

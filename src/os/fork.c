@@ -2,7 +2,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
-#include "base/thread.h"
 #include "os/os.h"
 #include "os/syscall.h"
 
@@ -37,12 +36,7 @@ void os_fork_watch(void) {
 
 bool os_forked(void) { return load_acquire(load_acquire(&fork_page)) != FORK_SEEN; }
 bool os_fork_is_claimed(void) { return load_acquire(load_acquire(&fork_page)) != 0; }
-/* Where the kernel has wiped the page, another thread of the child may repair by now; this one has only where a handler of its forked. */
-void os_fork_note(void) {
-  _Atomic uintptr_t *page = load_acquire(&fork_page);
-  uintptr_t state = FORK_SEEN;
-  if (!atomic_compare_exchange_strong(page, &state, (uintptr_t)0) && state == thread_self()) store_relaxed(page, 0);
-}
+void os_fork_note(void) { store_relaxed(load_acquire(&fork_page), 0); }
 
 static uintptr_t made_by(void) { return load_relaxed(&load_acquire(&fork_page)[FORK_MADE]); }
 void os_fork_note_libc(void) { store_relaxed(&load_acquire(&fork_page)[FORK_MADE], BY_LIBC); }

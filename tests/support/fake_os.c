@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/config.h"
-#include "base/thread.h"
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
@@ -512,10 +511,7 @@ void os_fork_watch(void) {}
 bool os_forked(void) { return load_acquire(&fake_fork) != 1; }
 bool os_fork_is_claimed(void) { return load_acquire(&fake_fork) != 0; }
 bool os_fork_is_claimed_by(uintptr_t thread) { return load_relaxed(&fake_fork) == thread; }
-void os_fork_note(void) {
-  uintptr_t state = 1;
-  if (!atomic_compare_exchange_strong(&fake_fork, &state, (uintptr_t)0) && state == thread_self()) store_relaxed(&fake_fork, 0);
-}
+void os_fork_note(void) { store_relaxed(&fake_fork, 0); }
 void os_fork_note_libc(void) {}
 bool os_fork_was_by_libc(void) { return true; }
 void os_fork_seen(uintptr_t thread) { (void)atomic_compare_exchange_strong(&fake_fork, &thread, (uintptr_t)1); }

@@ -1007,17 +1007,6 @@ TEST(a_fork_within_a_repair_wants_another) {
   CHECK(!os_forked());
 }
 
-/* A thread that another library's handler in the child has started. */
-TEST(a_fork_handler_leaves_another_threads_repair_alone) {
-  const uintptr_t other = 4096;
-  os_fork_note();
-  REQUIRE(os_fork_claim(other));
-  os_fork_note();
-  CHECK(os_fork_is_claimed_by(other));
-  os_fork_seen(other);
-  CHECK(!os_forked());
-}
-
 #if !defined(FAKE_OS)
 static struct {
   volatile bool is_one, is_one_under_filters, shares_memory;

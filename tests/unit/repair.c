@@ -247,6 +247,20 @@ TEST(so_it_may_where_the_forker_has_no_heap) {
   CHECK(!os_forked());
 }
 
+/* Where the kernel wipes no page: it says that a thread repairs which is gone. */
+TEST(a_child_of_one_that_is_just_repaired_waits_for_nobody) {
+  const uintptr_t gone = 4096;
+  heap_t *lost = start_forked();
+  REQUIRE(lost != NULL);
+  os_fork_note();
+  REQUIRE(os_fork_claim(gone));
+  thread_before_fork();
+  thread_after_fork();
+  CHECK(!os_fork_is_claimed());
+  enter_once();
+  check_repaired(lost);
+}
+
 static void *repair_as_the_teller(void *unused) {
   store_relaxed(&pressure.teller, thread_self());
   enter_once();
