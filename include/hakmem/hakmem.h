@@ -76,14 +76,14 @@ HAK_API void hak_free_aligned_sized(void *block, size_t alignment, size_t size);
 HAK_API size_t hak_malloc_usable_size(const void *block);
 /* Whether a live block starts at `address`, which may be any; any thread may ask. Others may change that before the answer is there. */
 HAK_API bool hak_is_live(const void *address);
-/* The usable size that malloc(size) would give, if there is room; 0 for more than any heap holds. */
+/* The usable size that malloc(size) would give, if there is room, or less with HAKMEM_GUARD; 0 for more than any heap holds. */
 HAK_API size_t hak_malloc_good_size(size_t size);
 
 /* Flags for hak_nallocx and hak_sdallocx: the alignment as its logarithm, as in jemalloc. HAK_ZERO changes nothing here. */
 #define HAK_LG_ALIGN(la) ((int)(la))
 #define HAK_ALIGN(a) ((int)__builtin_ctzl(a))
 #define HAK_ZERO 0x40
-/* The usable size that an allocation of `size` with these flags would give, or 0. */
+/* The same of an allocation of `size` with these flags. */
 HAK_API size_t hak_nallocx(size_t size, int flags);
 /* As hak_free_sized; the flags tell nothing that the size does not. */
 HAK_API void hak_sdallocx(void *block, size_t size, int flags);

@@ -29,12 +29,12 @@ HAK_API bool hak_profile_write(int fd);
  * block that is freed meanwhile has its share in "(not sampled)".  Takes 28 KiB of stack.  Returns false when writing fails.  Since 0.1. */
 HAK_API bool hak_profile_pprof(int fd);
 
-/* Counts what is allocated from now on, also of what is freed soon, for so many seconds; 0 ends that, and HAKMEM_EVENTS.  The counts, of
- * all times together, are in snapshots, and alloc_objects and alloc_space of hak_profile_pprof: exactly in each size class, in bytes
- * asked for; where, by one allocation in 512 KiB on average, of which n have an error of 1 / sqrt(n).  A block that realloc leaves where
- * it is counts once, as it was allocated; other threads count from their next slow path on.  Meanwhile a small allocation takes 173
- * instructions more (docs/insight.md).  A fork's child is not armed, though with HAKMEM_EVENTS it is.  Also in the secure library.  Any
- * thread.  Returns false under Valgrind's memcheck.  Since 0.1. */
+/* Counts what is allocated from now on, also of what is freed soon, for so many seconds; what is armed for longer, as by HAKMEM_EVENTS,
+ * stays so.  0 ends either.  The counts, of all times together, are in snapshots, and alloc_objects and alloc_space of hak_profile_pprof:
+ * exactly in each size class, in bytes asked for; where, by one allocation in 512 KiB on average, of which n have an error of
+ * 1 / sqrt(n).  A block that realloc leaves where it is counts once, as it was allocated; other threads count from their next slow path
+ * on.  Meanwhile a small allocation takes 173 instructions more (docs/insight.md).  A fork's child is not armed, though with
+ * HAKMEM_EVENTS it is.  Also in the secure library.  Any thread.  Returns false under Valgrind's memcheck.  Since 0.1. */
 HAK_API bool hak_profile_arm(uint32_t seconds);
 
 /* What the calling thread allocates from now on has this number in profiles: a tenant's, a request's, a subsystem's.

@@ -61,7 +61,7 @@ HAK_COLD size_t module_build_id(const module_t *m, const uint8_t **id) {
 }
 
 /* The headers are in the first page, or this is none that we know. That one can be read. */
-static bool module_read(module_t *m, uintptr_t start, uintptr_t end) {
+static bool module_read_at(module_t *m, uintptr_t start, uintptr_t end) {
   const ElfW(Ehdr) *elf = (const void *)start;
   if (start % MODULE_COPY_ALIGN != 0 || end - start < sizeof *elf) return false;
   if (memcmp(elf->e_ident, ELFMAG, SELFMAG) != 0) return false;
@@ -79,6 +79,8 @@ static bool module_read(module_t *m, uintptr_t start, uintptr_t end) {
   if (header != 0) m->header = m->bias + header;
   return placed;
 }
+
+static bool module_read(module_t *m, uintptr_t start, uintptr_t end) { return start % PROBE_PAGE == 0 && module_read_at(m, start, end); }
 
 /* --- which there are --------------------------------------------------------------------- */
 
@@ -180,7 +182,7 @@ HAK_COLD void module_after_fork(void) {
 }
 
 HAK_COLD bool module_of_copy(const void *page, module_t *module) {
-  return module_read(module, (uintptr_t)page, (uintptr_t)page + MODULE_COPY);
+  return module_read_at(module, (uintptr_t)page, (uintptr_t)page + MODULE_COPY);
 }
 
 HAK_COLD void module_add(uintptr_t start, uintptr_t end, uintptr_t frames) {

@@ -164,16 +164,14 @@ bool large_resize(unit_t *first, size_t size) {
   if (want > have) {
     if (!span_claim(start + have, want - have)) return false;
     units_extend(first, have, want);
-  } else {
-    store_relaxed(&first->bytes, bytes); /* first: a census counts no more than its units hold */
   }
+  store_relaxed(&first->bytes, bytes); /* while there are the more units: a census counts no more than these hold */
   if (want < have) {
     units_unadvise(first, have - want);
     store_relaxed(&first->units, want);
     units_leave(start + want, have - want);
     span_free(start + want, have - want);
   }
-  store_relaxed(&first->bytes, bytes);
   sample_resize_large(start, bytes);
   return true;
 }

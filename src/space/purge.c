@@ -303,7 +303,7 @@ uint64_t purge_last_step(void) { return load_relaxed(&purge_last_step_ms); }
 
 /* Needs no clock: reading it may make a call into libc, which the keeper may not. */
 bool purge_step(uint64_t last) {
-  uint32_t before = cold_units(); /* what of it the kernel refuses stays so for good */
+  uint32_t before = cold_units(); /* what the kernel refuses is not among it */
   if (sweep_is_under_way()) (void)sweep_some(UINT32_MAX, UINT32_MAX);
   if (purge_last_step() != last) return true;
   return sweep_all(SWEEP_COLD) > 0 || cold_units() > before;

@@ -104,7 +104,6 @@ TEST(bins_do_not_overlap_and_lie_within_the_heap) {
   CHECK((size_t)(at - heap->bins) <= heap_bins_bytes());
 }
 
-/* A heap that uses few classes has its pages for these alone. */
 /* The pages of the bins are locked: they stay as they are. */
 TEST(what_bins_have_counted_is_counted_once_where_the_kernel_keeps_their_pages) {
   start_heap();
@@ -119,6 +118,7 @@ TEST(what_bins_have_counted_is_counted_once_where_the_kernel_keeps_their_pages) 
   CHECK_EQ(check_census().refills, refills);
 }
 
+/* A heap that uses few classes has its pages for these alone. */
 TEST(bins_that_are_not_there_cost_no_memory) {
   start_heap();
   use_class(3);

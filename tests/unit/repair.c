@@ -21,6 +21,11 @@
 
 /* ---- a child of fork: a thread that left unseen stands for one that stayed in the parent ---- */
 
+static void fork_here(void) {
+  thread_before_fork();
+  thread_after_fork();
+}
+
 static heap_t *lost_heap(void **blocks) {
   run_thread(allocate_unseen, blocks);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
@@ -107,8 +112,7 @@ TEST(a_child_adds_the_bin_that_a_slab_needs) {
   REQUIRE(lost->has_bin[c] && bin->shared.thread != 0);
   racy_store(&bin->top, -bin->capacity);
   lost->has_bin[c] = false; /* the table still leads there */
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   enter_once();
   CHECK(lost->has_bin[c] && bin_found(lost, 100) == bin);
   CHECK_EQ(bin->shared.thread, 0); /* else a thread with the lost one's name would push into it */
@@ -123,8 +127,7 @@ TEST(a_child_finds_no_bin_that_its_heap_has_not) {
   REQUIRE(!lost->has_bin[c]);
   lost->bin_at[heap_mid_index(30000)] = lost->bin_at_class[c];
   lost->bin_at[heap_small_index(100)] = 0;
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   enter_once();
   CHECK(bin_found(lost, 30000) == &lost->none);
   check_repaired(lost);
@@ -134,8 +137,7 @@ TEST(a_child_finds_no_bin_that_its_heap_has_not) {
 TEST(a_child_with_a_handler_is_repaired_when_it_next_enters) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   CHECK(!is_repaired(lost));
   enter_once();
   check_repaired(lost);
@@ -182,8 +184,7 @@ TEST(what_was_begun_before_a_fork_is_ended_under_its_own_lock) {
   REQUIRE(lost != NULL);
   thread_enter();
   REQUIRE(lock_try(&thread_heap->owner.lock));
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   CHECK(os_forked() && lock_is_mine(&thread_heap->owner.lock));
   lock_release(&thread_heap->owner.lock);
   thread_leave();
@@ -213,8 +214,7 @@ static void *take_first(void *unused) {
 TEST(a_child_may_start_a_thread_before_it_comes_by) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   run_thread(take_first, NULL);
   CHECK(!os_forked() && load_relaxed(&lost->owner.lock.holder) == 0);
   CHECK_EQ(load_relaxed(&thread_heap->state), HEAP_ATTACHED);
@@ -254,8 +254,7 @@ TEST(a_child_of_one_that_is_just_repaired_waits_for_nobody) {
   REQUIRE(lost != NULL);
   os_fork_note();
   REQUIRE(os_fork_claim(gone));
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   CHECK(!os_fork_is_claimed());
   enter_once();
   check_repaired(lost);
@@ -275,8 +274,7 @@ static void *repair_simply(void *unused) {
 /* One that is gone was telling the program of a limit. */
 TEST(a_childs_thread_with_the_number_of_a_teller_is_none) {
   REQUIRE(start_forked() != NULL);
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   run_thread(repair_as_the_teller, NULL);
   CHECK_EQ(load_relaxed(&pressure.teller), 0);
 }
@@ -284,8 +282,7 @@ TEST(a_childs_thread_with_the_number_of_a_teller_is_none) {
 TEST(who_forks_in_the_callback_goes_on_telling_in_the_child) {
   REQUIRE(start_forked() != NULL);
   store_relaxed(&pressure.teller, thread_self());
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   run_thread(repair_simply, NULL);
   CHECK_EQ(load_relaxed(&pressure.teller), thread_self());
   store_relaxed(&pressure.teller, (uintptr_t)0);
@@ -304,8 +301,7 @@ TEST(a_child_without_a_heap_is_repaired_too) {
   start_heap();
   heap_t *lost = lost_heap(forked_blocks);
   REQUIRE(lost != NULL && thread_heap == NULL);
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   enter_once();
   CHECK(is_repaired(lost));
   CHECK_EQ(check_census().live, usable_of(forked_blocks, 1000));
@@ -323,8 +319,7 @@ static bool slab_is_counted_again(const heap_t *lost, uint32_t *pending) {
   const uint8_t mark = 255;
   CHECK(slab_owner(slab) == &lost->owner);
   slab->age = mark;
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   thread_enter();
   *pending = load_relaxed(&lost->owner.pending[class_of(100)]); /* an audit at the end may bring them in */
   thread_leave();
@@ -363,8 +358,7 @@ TEST(where_a_thread_without_a_heap_was_at_work_its_units_are_free_in_a_child) {
   units_enter(start, 5, UNIT_LARGE, CLASS_NONE);
   for (uint32_t i = 0; i < 2; i++) store_relaxed(&unit_at(start + i)->kind, (uint8_t)UNIT_FREE); /* left in part, or entered */
   store_relaxed(&heapless_of(1)->heapless_inside, 1);
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   enter_once();
   CHECK_EQ(load_relaxed(&heapless_of(1)->heapless_inside), 0);
   for (uint32_t unit = start; unit < start + 5; unit++) {
@@ -378,8 +372,7 @@ TEST(where_a_thread_without_a_heap_was_at_work_its_units_are_free_in_a_child) {
 static void is_free_in_a_child(unit_t *first, heap_t *lost) {
   uint32_t start = unit_number(first), units = load_relaxed(&first->units);
   CHECK(region_clear_live(region_address(start)));
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   enter_once();
   for (uint32_t unit = start; unit < start + units; unit++) CHECK_EQ(load_relaxed(&unit_at(unit)->kind), UNIT_FREE);
   check_repaired(lost);
@@ -404,8 +397,7 @@ static void is_no_named_heaps_in_a_child(bool locked) {
   REQUIRE(block != NULL && other != NULL);
   if (locked) run_thread(lock_and_vanish, &named->owner.lock);
   CHECK(region_clear_live(block));
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   enter_once();
   CHECK_EQ(kind_of(block), UNIT_FREE);
   CHECK(named_count(named, "test").large_blocks == 1);
@@ -427,8 +419,7 @@ TEST(blocks_that_were_held_for_the_kernel_are_free_again_in_a_child) {
   REQUIRE((load_relaxed(bits) >> (blocks - 1) % 64 & 1) != 0);
   lost->owner.held = (slab_held_t){.unit = unit, .first = blocks - 1, .last = blocks - 1, .units = slab_class(slab)->units};
   store_relaxed(bits, load_relaxed(bits) & ~((uint64_t)1 << (blocks - 1) % 64));
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   enter_once();
   check_repaired(lost);
 }
@@ -467,14 +458,12 @@ TEST(nothing_is_repaired_where_nothing_forked) {
 TEST(a_second_fork_is_repaired_again) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   enter_once();
   CHECK(is_repaired(lost));
   run_thread(lock_and_vanish, &lost->owner.lock);
   store_relaxed(&lost->inside, 1);
-  thread_before_fork();
-  thread_after_fork();
+  fork_here();
   enter_once();
   check_repaired(lost);
 }
@@ -484,11 +473,6 @@ TEST(a_second_fork_is_repaired_again) {
 #define BIN_SIZE 4500 /* of the lost heap's blocks many are of its class */
 
 static bin_t *lost_bin(heap_t *lost) { return heap_bin(lost, class_of(BIN_SIZE)); }
-
-static void fork_here(void) {
-  thread_before_fork();
-  thread_after_fork();
-}
 
 static heap_t *the_lost;
 
