@@ -26,7 +26,7 @@ HAK_API bool hak_profile_write(int fd);
  * Objects and bytes sum to what is live: in each size class as hak_stats_class counts it, and in large blocks.  What no sample tells of
  * is "(not sampled)", and what has no stack "(unknown)".  With HAKMEM_INSIGHT=0 and in the secure library all is not sampled, and the
  * period 0.  Functions have no names, the build ids of their files lead to them.  Nothing is allocated and no other thread is stopped: a
- * block that is freed meanwhile has its share in "(not sampled)".  Takes 28 KiB of stack.  Returns false when writing fails.  Since 0.1. */
+ * block that is freed meanwhile has its share in "(not sampled)".  Takes 24 KiB of stack.  Returns false when writing fails.  Since 0.1. */
 HAK_API bool hak_profile_pprof(int fd);
 
 /* Counts what is allocated from now on, also of what is freed soon, for so many seconds; what is armed for longer, as by HAKMEM_EVENTS,
