@@ -269,7 +269,7 @@ FAULTS = [
           """  if (!os_move(region_address(from * WORD_UNITS), region_address(to * WORD_UNITS), HAK_SUPERSLAB)) return false;
   store_relaxed(&target->dirty, UINT32_MAX);
 """),
-    Fault("source_stays_huge", "space/move.c", "where pages were moved away the kernel brings in huge ones", "unit.huge",
+    Fault("source_stays_huge", "space/huge.c", "where pages were moved away the kernel brings in huge ones", "unit.huge",
           "  huge_end(from, from + 1); /* what comes next may use little of it */\n",
           ""),
 
@@ -285,6 +285,21 @@ FAULTS = [
     Fault("price_never_renewed", "space/huge.c", "small pages count as dear as they once were", "unit.huge",
           "mean == 0 ? price : (3 * mean + price) / 4",
           "mean == 0 ? price : mean"),
+    Fault("rows_without_number", "space/huge.c", "huge superslabs in turn with others take all mappings that the process may have", "unit.huge",
+          "  else if (alone && !split_take(SPLIT_HUGE)) return false;\n",
+          ""),
+    Fault("rows_joined_count_twice", "space/huge.c", "huge pages end though hardly any mappings are taken", "unit.huge",
+          "  if (was ? alone : before && behind) split_give(SPLIT_HUGE);\n",
+          ""),
+    Fault("rows_parted_count_once", "space/huge.c", "each superslab that ends in the midst of huge ones takes mappings uncounted", "unit.huge",
+          "  if (before && behind) split_add(SPLIT_HUGE);\n",
+          ""),
+    Fault("rows_ended_count_on", "space/huge.c", "huge pages end for good once so many rows of them were", "unit.huge",
+          "  if (!before && !behind) split_give(SPLIT_HUGE);\n",
+          ""),
+    Fault("moved_row_is_not_counted", "space/huge.c", "the count of rows wraps, and nothing is moved or guarded any more", "unit.huge",
+          "  if (alone && forced) split_add(SPLIT_HUGE);\n  else if",
+          "  if (alone && forced) (void)0;\n  else if"),
 
     # --- slab ---
     Fault("records_outlive_their_slab", "slab/sample.c", "a block of a new slab has the record of one that is gone", "unit.sample",
@@ -604,7 +619,7 @@ FAULTS = [
           "  add_relaxed(&watch_others.other_blocks[group], 1);\n",
           ""),
     Fault("new_heaps_are_not_watched", "front/thread.c", "threads that come while the process is armed are not counted at once", "unit.heap",
-          "    if (load_relaxed(&heap->watched) != watch_wanted()) watch_heap(heap);\n",
+          "  if (load_relaxed(&heap->watched) != watch_wanted()) watch_heap(heap);\n",
           ""),
     Fault("ended_thread_allocates", "front/thread.c", "a destructor that allocates takes blocks of a heap that is another's", "unit.heap",
           "  thread_fast_heap = &heap_none;\n  thread_heap_set(NULL);\n",

@@ -7,6 +7,7 @@
 #include "space/move.h"
 #include "space/purge.h"
 #include "space/span.h"
+#include "space/split.h"
 #include "unit.h"
 
 enum { WORD = HAK_UNITS_PER_SUPERSLAB, DENSE = 64, PROBES = 16, HEAP_UNITS = 16 * WORD };
@@ -36,6 +37,12 @@ static uint32_t huge_now(void) {
   uint32_t n = 0;
   for (uint32_t s = 0; s < region_superslabs(); s++) n += load_relaxed(&region.superslabs[s].huge);
   return n;
+}
+
+static uint32_t rows_now(void) {
+  uint32_t rows = 0;
+  for (uint32_t s = 0; s < region_superslabs(); s++) rows += is_huge(s * WORD) && (s == 0 || !is_huge((s - 1) * WORD));
+  return rows;
 }
 
 /* Frees large blocks that were found to have so many pages, so often. */
@@ -316,6 +323,33 @@ TEST(a_purge_ends_the_huge_superslabs_that_it_meets) {
   CHECK_EQ(huge_now(), 0);
 }
 
+/* Each makes two more of the mappings that a process may have. */
+TEST(rows_of_huge_superslabs_are_a_quarter_of_all_mappings_at_most) {
+  enum { ROWS = 25, MOST = 3 * ROWS };
+  fake_os_set_map_limit(ROWS * 8);
+  start_huge(1);
+  learn(DENSE, 2);
+  uint32_t first = take(MOST * WORD, WORD, SPAN_ZEROED) / WORD;
+  for (uint32_t s = first; s < first + MOST; s += 2) huge_large_begin(s);
+  CHECK_EQ(huge_count(), ROWS);
+  CHECK_EQ(rows_now(), ROWS);
+  CHECK(!split_take(SPLIT_MOVE));
+  while (!is_huge(first * WORD) || !is_huge((first + 2) * WORD)) first++;
+  do huge_large_begin(first + 1); /* not if it is one to compare with */
+  while (!is_huge((first + 1) * WORD));
+  CHECK(split_take(SPLIT_MOVE)); /* two rows are one now */
+  huge_end(first + 1, first + 2);
+  split_give(SPLIT_MOVE);
+  CHECK(!split_take(SPLIT_MOVE)); /* and two again */
+  huge_end(first, first + 1);
+  CHECK(split_take(SPLIT_MOVE));
+  CHECK(!split_take(SPLIT_MOVE));
+  huge_end(first, first + MOST);
+  CHECK_EQ(huge_count(), 0);
+  for (int i = 1; i < ROWS; i++) CHECK(split_take(SPLIT_MOVE));
+  CHECK(!split_take(SPLIT_MOVE));
+}
+
 TEST(the_count_follows_pages_that_move) {
   start_huge(1);
   CHECK(option_set(OPTION_move, 1));
@@ -327,6 +361,9 @@ TEST(the_count_follows_pages_that_move) {
   CHECK_EQ(move_pages(from, to, 4 * WORD), 4 * WORD);
   CHECK(is_huge(to + WORD) && !is_huge(from + WORD));
   CHECK_EQ(huge_count(), huge_now());
+  size_t used = rows_now() + 4; /* with those that were moved */
+  for (size_t left = os_map_limit() / 8 - used; left > 0; left--) CHECK(split_take(SPLIT_MOVE));
+  CHECK(!split_take(SPLIT_MOVE));
   CHECK(purge_span(from, 4 * WORD) && purge_span(to, 4 * WORD));
   CHECK_EQ(huge_now(), 0);
   CHECK_EQ(huge_count(), 0);
