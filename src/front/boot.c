@@ -16,10 +16,10 @@
 #include "front/thread.h"
 #include "front/watch.h"
 
-typedef enum boot_state { BOOT_NONE, BOOT_UNDER_WAY, BOOT_DONE } boot_state_t;
-static _Atomic uint32_t boot_state;
+#define BOOT_NONE ((uintptr_t)0)
+#define BOOT_DONE ((uintptr_t)1)
+static _Atomic uintptr_t boot_state; /* one of these, or the thread that does it */
 static _Atomic bool options_read;
-static _Atomic uintptr_t booting; /* the thread that does it */
 
 static bool wants_profile(void) { return option_get(OPTION_insight) > 1 || option_path(PATH_profile)[0] != '\0'; }
 static bool wants_samples(void) { return !memcheck_on() && (option_get(OPTION_insight) != 0 || wants_profile()); }
@@ -41,9 +41,8 @@ static void hide_base(void) {
 }
 
 static bool boot_first(void) {
-  uint32_t none = BOOT_NONE;
-  if (atomic_compare_exchange_strong_explicit(&boot_state, &none, (uint32_t)BOOT_UNDER_WAY, memory_order_acquire, memory_order_relaxed)) {
-    store_relaxed(&booting, thread_self());
+  uintptr_t state = BOOT_NONE, self = thread_self();
+  if (atomic_compare_exchange_strong_explicit(&boot_state, &state, self, memory_order_acquire, memory_order_relaxed)) {
     boot_options();
     os_fork_watch();
     if (HAK_SECURE) secret_start();
@@ -53,11 +52,11 @@ static bool boot_first(void) {
     }
     bool done = region_init((uint64_t)option_get(OPTION_region_mb) << 20);
     if (done && memcheck_on()) hide_base();
-    store_release(&boot_state, (uint32_t)(done ? BOOT_DONE : BOOT_NONE));
+    store_release(&boot_state, done ? BOOT_DONE : BOOT_NONE);
     return done;
   }
-  if (load_relaxed(&booting) == thread_self()) return false; /* a preloaded mmap or open that allocates */
-  while (load_relaxed(&boot_state) == BOOT_UNDER_WAY && !os_forked()) os_yield();
+  if (state == self) return false; /* a preloaded mmap or open that allocates, or a signal handler */
+  while (load_relaxed(&boot_state) > BOOT_DONE && !os_forked()) os_yield();
   return load_acquire(&boot_state) == BOOT_DONE;
 }
 

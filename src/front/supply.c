@@ -149,8 +149,16 @@ void heap_trim(heap_t *heap) {
   heap_unlock(heap);
 }
 
-void heap_detach(heap_t *heap) {
+/* A signal handler of the thread that ends may have taken the heap again. */
+static bool retire_bins(heap_t *heap) {
   heap_lock(heap);
+  bool ended = load_relaxed(&heap->owner.thread) == 0;
+  if (ended) heap_retire_bins(heap);
+  heap_unlock(heap);
+  return ended;
+}
+
+void heap_detach(heap_t *heap) {
   (void)kept_release(&heap->owner.kept);
   heap->owner.orphan = true;
   heap_set_thread(heap, 0);
@@ -160,8 +168,7 @@ void heap_detach(heap_t *heap) {
   bool has_slabs = owner_has_slabs(&heap->owner);
   owner_unlock(&heap->owner);
   if (heaps_keep(heap, has_slabs ? UINT32_MAX : ORPHANS_KEPT)) return;
-  heap_retire_bins(heap);
-  heaps_give(heap, HEAP_BARE);
+  if (retire_bins(heap)) heaps_give(heap, HEAP_BARE);
 }
 
 void heap_trim_others(void) {

@@ -9,7 +9,8 @@
 
 /* An orphan, if it can be `wanted`, or a new heap, attached to the calling thread. NULL when out of memory. */
 HAK_CHECKED heap_t *heap_attach(const heap_t *wanted);
-/* Lets another thread have the heap, with what its bins have if that is little; else that goes back to the slabs. It may be gone then. */
+/* With its lock, which it releases: lets another thread have the heap, with what its bins have if that is little; else that goes back to
+ * the slabs. It may be gone then. */
 void heap_detach(heap_t *heap);
 
 /* Brings blocks of the class into its empty bin and pops one; NULL when out of memory. */

@@ -137,6 +137,7 @@ static void thread_exit(void *own) {
   if (heap != thread_heap) return;
   thread_enter();
   thread_ended = true;
+  heap_lock(heap); /* first: a signal handler that allocates now finds the heap, and is told, rather than take it again */
   thread_fast_heap = &heap_none;
   thread_heap_set(NULL);
   heap_set_stand_in(heap, NULL);
@@ -169,17 +170,24 @@ void *thread_take_shared(unsigned size_class) {
   return heap_take_shared(size_class, &thread_shared_blocks, false);
 }
 
+/* A signal handler has got the thread a heap while it was about to get one. */
+static HAK_COLD heap_t *keep_one(heap_t *heap, heap_t *other) {
+  if (other == NULL || other == heap) return heap;
+  heap_lock(other);
+  heap_detach(other);
+  return heap;
+}
+
 static heap_t *attach_to(const heap_t *wanted) {
-  heap_t *heap = thread_heap;
-  if (heap == NULL) {
-    heap = heap_attach(wanted);
-    if (heap == NULL) return NULL;
-    /* Before pthread_setspecific, which may allocate. */
-    thread_heap_set(heap);
-    if (load_relaxed(&heap->watched) != watch_wanted()) watch_heap(heap);
-    thread_fast_heap = heap;
-    if (load_acquire(&exits_watched)) (void)pthread_setspecific(exit_key, heap);
-  }
+  if (thread_heap != NULL) return thread_heap;
+  heap_t *heap = heap_attach(wanted);
+  if (HAK_UNLIKELY(thread_heap != NULL)) return keep_one(thread_heap, heap);
+  if (heap == NULL) return NULL;
+  /* Before pthread_setspecific, which may allocate. */
+  thread_heap_set(heap);
+  if (load_relaxed(&heap->watched) != watch_wanted()) watch_heap(heap);
+  thread_fast_heap = heap;
+  if (load_acquire(&exits_watched)) (void)pthread_setspecific(exit_key, heap);
   return heap;
 }
 

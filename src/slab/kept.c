@@ -50,6 +50,7 @@ uint32_t kept_put(kept_t *kept, unit_t *first, uint32_t most) {
   uint32_t units = load_relaxed(&first->units);
   if (!has_room(kept, units, most)) return 0;
   uint32_t row = units % KEPT_ROWS, top = kept->top[row];
+  uint32_t bound = kept->bound += units; /* first: a signal handler may take the span as soon as it is there */
   for (unsigned i = 0; i < KEPT_WAYS; i++) {
     uint32_t way = (top + i) % KEPT_WAYS;
     _Atomic uint64_t *at = &kept->kept_spans[row * KEPT_WAYS + way];
@@ -57,10 +58,11 @@ uint32_t kept_put(kept_t *kept, unit_t *first, uint32_t most) {
     store_relaxed(&first->kind, (uint8_t)UNIT_KEPT);
     if (word_change(at, 0, word_of(unit_number(first), units))) {
       kept->top[row] = (uint8_t)(way + 1);
-      return kept->bound += units;
+      return bound;
     }
     store_relaxed(&first->kind, (uint8_t)UNIT_LARGE); /* a signal handler has taken the room */
   }
+  kept->bound -= units;
   return 0;
 }
 

@@ -11,6 +11,7 @@
 /* --- plain accesses ---------------------------------------------------------------------- */
 
 static void plain(const volatile void *at, size_t bytes, bool writes, const void *place) {
+  explore_interrupt(at);
   if (explore_is_watched(at)) weak_plain(at, bytes, writes, place);
 }
 

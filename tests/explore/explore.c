@@ -71,6 +71,8 @@ typedef struct explorer {
   ucontext_t main;
   bool starting, judging, verbose, quiet;
   bool expects, shown;
+  void (*handler)(void);
+  bool interrupted; /* in this execution */
   jmp_buf judge_end;
   outcome_t outcome;
   unsigned asleep; /* a bit an actor: what it would do now, another path does */
@@ -284,11 +286,27 @@ void explore_changed(const volatile void *at) {
   }
 }
 
+/* Of the actor that runs. */
+static bool is_on_stack(const volatile void *at) { return (uintptr_t)at - (uintptr_t)x->actors[x->current].stack < STACK_BYTES; }
+
 static const char *const access_text[] = {"reads", "writes", "changes"};
 
 int explore_actor(void) { return x->current; }
 
+/* On the actor's own stack and as the same thread, as the kernel does it. */
+void explore_interrupt(const volatile void *at) {
+  static const uint8_t option[] = {false, true};
+  if (x->handler == NULL || x->interrupted || x->current != 0 || is_on_stack(at)) return;
+  if (option[node_pick(option, 2)] == 0) return;
+  x->interrupted = true;
+  if (x->verbose) printf("    A is interrupted by a signal handler\n");
+  x->handler();
+  x->actors[0].outdated = true; /* what it was about to wait for may have come meanwhile */
+  if (x->verbose) printf("    A goes on\n");
+}
+
 bool explore_point(const volatile void *at, explore_access_t access, const void *place) {
+  explore_interrupt(at);
   if (++x->steps > STEPS_MOST) explore_fail("no end after %d accesses", STEPS_MOST);
   if (x->current == NOBODY) return false;
   actor_t *actor = &x->actors[x->current];
@@ -310,7 +328,7 @@ bool explore_point(const volatile void *at, explore_access_t access, const void 
 bool explore_is_watched(const volatile void *at) {
   if (x->current == NOBODY) return false;
   uintptr_t local = (uintptr_t)__builtin_thread_pointer() - (uintptr_t)at + LOCAL_BYTES;
-  return (uintptr_t)at - (uintptr_t)x->actors[x->current].stack >= STACK_BYTES && local >= 2 * LOCAL_BYTES;
+  return !is_on_stack(at) && local >= 2 * LOCAL_BYTES;
 }
 
 /* --- reads of what is not newest --------------------------------------------------------- */
@@ -389,6 +407,7 @@ void explore_alone(void) {
 }
 
 void explore_expect(void) { x->expects = true; }
+void explore_handle(void (*handler)(void)) { x->handler = handler; }
 
 void explore_show(void) {
   x->shown = true;
@@ -422,8 +441,12 @@ static void judge(void) {
   if (x->outcome == COMPLETE) x->scenario->judge();
 }
 
+/* The handler has met its thread inside of the allocator, under a lock. */
+static bool is_reentered(void) { return x->interrupted && strstr(fake_os_captured(), "a signal handler called the allocator") != NULL; }
+
 static void judge_outcome(void) {
   const char *dies = x->scenario->dies;
+  if (x->outcome == DIED && is_reentered()) return;
   if (x->outcome == DIED && (dies == NULL || strncmp(fake_os_captured(), dies, strlen(dies)) != 0)) {
     explore_fail("the process ended: %.300s", fake_os_captured());
   }
@@ -438,6 +461,7 @@ static void run_once(void) {
   x->stale = 0;
   x->asleep = 0;
   x->fresh_taken = false;
+  x->interrupted = false;
   weak_restart();
   x->execution++;
   x->steps = 0;

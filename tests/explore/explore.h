@@ -39,6 +39,8 @@ extern const size_t scenario_count;
 extern uintptr_t explore_self;
 /* The actor that runs; negative: the preparation or the judge, for whom nothing is explored. */
 int explore_actor(void);
+/* Before any access: a signal handler may come between. */
+void explore_interrupt(const volatile void *at);
 /* Before an access to an atomic word, at `place` in the program; whether an actor makes it. */
 bool explore_point(const volatile void *word, explore_access_t access, const void *place);
 /* After an EXPLORE_CHANGE that has succeeded. */
@@ -60,6 +62,9 @@ void explore_alone(void);
 /* In a preparation: some execution has to end in what the judge is to see.  The judge has seen it; without the former it is wrong. */
 void explore_expect(void);
 void explore_show(void);
+/* In a preparation: a signal interrupts the first actor before any one of its accesses, and this is its handler. If that finds the thread
+ * inside of the allocator under a lock, the process may end with the line that says so. */
+void explore_handle(void (*handler)(void));
 /* Whether a load of this execution has not returned the newest value. */
 bool explore_was_stale(void);
 /* Accesses to the word are no reason to switch: what is chosen by it does not matter. */

@@ -157,13 +157,26 @@ FAULTS = [
 """, "narrow.exiting.free.*"),
     ("orphan_too_soon", "front/supply.c",
      """void heap_detach(heap_t *heap) {
-  heap_lock(heap);
 """,
      """void heap_detach(heap_t *heap) {
+  heap_unlock(heap);
   store_relaxed(&heap->owner.thread, 0);
   heaps_give(heap, HEAP_ORPHAN);
   heap_lock(heap);
 """, "narrow.exiting.same.*"),
+    ("ends_before_its_lock", "front/thread.c",
+     "  heap_lock(heap); /* first: a signal handler that allocates now finds the heap, and is told, rather than take it again */\n"
+     "  thread_fast_heap = &heap_none;\n  thread_heap_set(NULL);\n",
+     "  thread_fast_heap = &heap_none;\n  thread_heap_set(NULL);\n  heap_lock(heap);\n", "interrupted_exit"),
+    ("bins_retired_under_a_handler", "front/supply.c",
+     "  bool ended = load_relaxed(&heap->owner.thread) == 0;\n", "  bool ended = true;\n", "interrupted_retire"),
+    ("two_heaps_for_one_thread", "front/thread.c",
+     "  if (HAK_UNLIKELY(thread_heap != NULL)) return keep_one(thread_heap, heap);\n", "", "interrupted_first"),
+    ("start_waits_for_itself", "front/boot.c",
+     "  if (state == self) return false; /* a preloaded mmap or open that allocates, or a signal handler */\n", "", "interrupted_first"),
+    ("kept_and_given_back", "slab/kept.c",
+     "  uint32_t bound = kept->bound += units; /* first: a signal handler may take the span as soon as it is there */\n",
+     "  uint32_t bound = kept->bound + units;\n", "interrupted_large"),
     ("adopted_and_left", "front/heaps.c",
      "  if (heap != NULL) *list = heap->link;\n  return heap;",
      "  return heap;", "two_adopters"),
@@ -192,10 +205,10 @@ FAULTS = [
      "  if (!atomic_compare_exchange_strong(&lock->holder, &none, thread_self())) return false;",
      "  if (atomic_load(&lock->holder) != none) return false;\n  atomic_store(&lock->holder, thread_self());", "narrow.idle.*"),
     ("boot_in_two_steps", "front/boot.c",
-     "  if (atomic_compare_exchange_strong_explicit(&boot_state, &none, (uint32_t)BOOT_UNDER_WAY, memory_order_acquire, memory_order_relaxed)) {",
-     "  if (atomic_load(&boot_state) == none) {\n    atomic_store(&boot_state, (uint32_t)BOOT_UNDER_WAY);", "first_use"),
+     "  if (atomic_compare_exchange_strong_explicit(&boot_state, &state, self, memory_order_acquire, memory_order_relaxed)) {",
+     "  if (atomic_load(&boot_state) == state) {\n    atomic_store(&boot_state, self);", "first_use"),
     ("boot_not_waited_for", "front/boot.c",
-     "  while (load_relaxed(&boot_state) == BOOT_UNDER_WAY && !os_forked()) os_yield();\n",
+     "  while (load_relaxed(&boot_state) > BOOT_DONE && !os_forked()) os_yield();\n",
      "", "first_use"),
     ("units_claimed_in_two_steps", "space/span.c",
      "if (atomic_compare_exchange_weak_explicit(free, &seen, seen & ~mask, memory_order_acquire, memory_order_relaxed)) return true;",

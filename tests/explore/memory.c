@@ -190,4 +190,6 @@ bool __wrap_os_barrier(void) {
 }
 
 _Noreturn void __wrap_os_abort(void);
+_Noreturn void __wrap_os_end(void);
 _Noreturn void __wrap_os_abort(void) { explore_died(); }
+void __wrap_os_end(void) { explore_died(); }

@@ -518,6 +518,27 @@ static void nothing_is_left(void) {
 static void judge_handed_over(void) { nothing_is_left(), judge_end_live(); }
 static void judge_handed_over_forked(void) { nothing_is_left(), judge_forked(); }
 
+/* --- a signal handler that allocates --------------------------------------------------------- */
+
+static void exit_interrupted(void) { two_blocks_left(), explore_handle(take_one); }
+static void retire_interrupted(void) { taken_by(0, 1, BIG), given_back(0, 1), target_many_orphans(), explore_handle(take_one); }
+/* In the midst of the library's start there is nothing yet for the handler. */
+static void first_interrupted(void) { start(), explore_expect(), explore_handle(take_if_there_is); }
+static void hits_interrupted(void) { bin_of_some(), explore_handle(take_and_give); }
+static void refill_interrupted(void) { taken_by(0, BIG_BLOCKS, BIG), explore_handle(take_and_give); }
+static void take_three(void) { (void)take(BIG), (void)take(BIG), (void)take(BIG); }
+static void trim_interrupted(void) { two_blocks_left(), explore_handle(take_and_give); }
+static void large_interrupted(void) { one_kept(), explore_handle(take_and_give_large); }
+static void drain_interrupted(void) {
+  taken_by(1, BIG_BLOCKS, BIG);
+  given_back(2, BIG_BLOCKS);
+  memory_meet_barriers();
+  explore_handle(take_and_give);
+}
+static void adoption_interrupted(void) { an_orphan(), explore_handle(take_and_give); }
+static void handover_interrupted(void) { handed_over(), explore_handle(take_and_give); }
+static void sampled_interrupted(void) { sampled(), explore_handle(take_and_give); }
+
 /* --- the table ------------------------------------------------------------------------------- */
 
 enum { EVERY = EXPLORE_EVERY };
@@ -576,6 +597,17 @@ const scenario_t scenarios[] = {
     {"guard_slots_made", two_slots, {slot_used, slot_used, slot_used}, judge_nothing, NULL, 2, 3},
     {"guard_slots", one_slot_used, {slot_used, slot_given, slot_used}, judge_nothing, NULL, 2, 3},
     {"two_purges", some_idle, {purge_everything, purge_everything, span_taken}, judge_purged, NULL, 2, EVERY},
+    {"interrupted_exit", exit_interrupted, {target_end_thread, take_one}, judge_end, NULL, 1, 2},
+    {"interrupted_retire", retire_interrupted, {target_end_thread, take_one}, judge_end, NULL, 1, 2},
+    {"interrupted_first", first_interrupted, {take_and_give_first, take_and_give_first}, judge_end, NULL, 0, 1},
+    {"interrupted_hits", hits_interrupted, {pop_and_push, target_trim_others}, judge_end_live, NULL, 1, 2},
+    {"interrupted_refill", refill_interrupted, {take_three, give_0}, judge_end_live, NULL, 1, 2},
+    {"interrupted_trim", trim_interrupted, {target_trim, give_0}, judge_end_live, NULL, 1, 2},
+    {"interrupted_large", large_interrupted, {take_and_give_large, target_trim_others}, judge_end_live, NULL, 1, 2},
+    {"interrupted_drain", drain_interrupted, {target_trim_others, pop_and_push}, judge_end_live, NULL, 1, 2},
+    {"interrupted_adoption", adoption_interrupted, {take_and_give, take_one, give_0}, judge_end, NULL, 0, 2},
+    {"interrupted_handover", handover_interrupted, {take_both_and_end, target_age_handovers}, judge_handed_over, NULL, 1, 2},
+    {"interrupted_sampled", sampled_interrupted, {sampled_used_again, give_0}, judge_end_live, NULL, 1, 2},
     {"double_free_flushed", full_slab_of_first, {give_0_wrongly, give_0_wrongly}, found_in_bin, DOUBLE_FREE, EVERY, EVERY},
     {"double_free_used", full_slab_of_first, {give_take_and_give, give_0_wrongly}, found_in_bin, DOUBLE_FREE, EVERY, EVERY},
     {"double_free_kept", full_slab_of_first, {give_and_take, give_0_wrongly}, found_when_freed, DOUBLE_FREE, EVERY, EVERY},

@@ -17,6 +17,8 @@ void target_free(void *block);
 void target_write(void *at);
 /* What runs when the calling thread ends. */
 void target_end_thread(void);
+/* As if so many heaps were left that one without slabs gives up its bins. */
+void target_many_orphans(void);
 /* What malloc_trim and a malloc without memory do: for the thread itself, and for all others. */
 void target_trim(void);
 void target_trim_others(void);
