@@ -4,15 +4,19 @@
 #include "base/config.h"
 #include "os/stack.h"
 
-/* Places are words from the frame on, and one more: 16 bits each, so many in a word, and 0 behind the last. */
-enum { PLACE_BITS = 16, PLACES = 64 / PLACE_BITS, PLACE_WORDS = UNWIND_READS / PLACES };
+/* A step: in its lower bits the place of a word, in words from the frame on and one more, 0 behind the last; in the upper ones the sum
+ * of all words up to there.  So each word is compared before the next place is looked at: as long as they are the same the walk would go
+ * there too, and what a walk by tables reads is in use.  Anything else may have gone with a fiber's stack.
+ *
+ * Of more than one writer perhaps: each sum is of the frame and the number too, so what was not written together is not believed. */
+enum { PLACE_BITS = 16 };
+#define PLACE_MASK (((uint64_t)1 << PLACE_BITS) - 1)
 
-/* Of more than one writer perhaps: the sum is of all other words, so what was not written together is not believed. */
 typedef struct memo {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t here;
-  _Atomic uint64_t number, sum, places[PLACE_WORDS];
+  _Atomic uint64_t number, steps[UNWIND_READS + 1];
 } memo_t;
-_Static_assert(sizeof(memo_t) == HAK_CACHE_LINE, "a memo is one cache line");
+_Static_assert(sizeof(memo_t) == 3 * HAK_CACHE_LINE, "a memo is three cache lines");
 
 #define MEMO_SHIFT 6
 static HAK_APART memo_t memos[1 << MEMO_SHIFT];
@@ -24,48 +28,44 @@ static uint64_t mixed(uint64_t sum, uint64_t word) {
 
 static memo_t *memo_at(uintptr_t here) { return &memos[mixed(0, here) >> 8 & ((1 << MEMO_SHIFT) - 1)]; }
 
-/* The sum goes on over the words at four places; false if one of them may not be readable: of `words`, all are. */
-UNWATCHED static bool sum_of(uint64_t four, uintptr_t here, uintptr_t words, uint64_t *sum) {
-  *sum = mixed(*sum, four);
-  for (; four != 0; four >>= PLACE_BITS) {
-    uintptr_t place = four & (((uint64_t)1 << PLACE_BITS) - 1);
-    if (place > words) return false;
-    *sum = mixed(*sum, ((const uint64_t *)here)[place - 1]);
-  }
-  return true;
+static uint64_t step_of(uint64_t sum, uint64_t place) { return (sum & ~PLACE_MASK) | place; }
+
+/* The sum goes on over the word at a place. */
+UNWATCHED static uint64_t sum_with(uint64_t sum, uintptr_t here, uint64_t place) {
+  return mixed(sum ^ place, ((const uint64_t *)here)[place - 1]);
 }
 
 bool memo_find(uintptr_t here, uint64_t *number) {
   const memo_t *memo = memo_at(here);
   if (load_relaxed(&memo->here) != here) return false;
-  uintptr_t words = (stack_readable_end(here) - here) / sizeof(uint64_t);
   *number = load_relaxed(&memo->number);
-  uint64_t sum = mixed(here, *number), four = 1;
-  for (unsigned i = 0; i < PLACE_WORDS && four != 0; i++) {
-    four = load_relaxed(&memo->places[i]);
-    if (!sum_of(four, here, words, &sum)) return false;
+  uint64_t sum = mixed(here, *number);
+  for (unsigned i = 0; i <= UNWIND_READS; i++) {
+    uint64_t step = load_relaxed(&memo->steps[i]), place = step & PLACE_MASK;
+    if (place != 0) sum = sum_with(sum, here, place);
+    if (step_of(sum, place) != step) return false;
+    if (place == 0) return true;
   }
-  return load_relaxed(&memo->sum) == sum;
+  return false;
 }
 
+static uint64_t place_among(const unwind_reads_t *reads, uint32_t i) { return (reads->place[i] - reads->from) / sizeof(uint64_t) + 1; }
+
 void memo_keep(const unwind_reads_t *reads, uint64_t number) {
-  uintptr_t here = reads->from, words = (stack_readable_end(here) - here) / sizeof(uint64_t);
-  uint64_t places[PLACE_WORDS] = {0}, sum = mixed(here, number), four = 1;
+  uintptr_t here = reads->from;
+  uint64_t sum = mixed(here, number);
+  memo_t *memo = memo_at(here);
   if (!reads->all || reads->count == 0) return;
   for (uint32_t i = 0; i < reads->count; i++) {
-    uintptr_t place = (reads->place[i] - here) / sizeof(uint64_t) + 1;
-    if (place >> PLACE_BITS != 0) return;
-    places[i / PLACES] |= (uint64_t)place << i % PLACES * PLACE_BITS;
-  }
-  memo_t *memo = memo_at(here);
-  for (unsigned i = 0; i < PLACE_WORDS && four != 0; i++) {
-    four = places[i];
-    if (!sum_of(four, here, words, &sum)) return;
-    store_relaxed(&memo->places[i], four);
+    if (place_among(reads, i) > PLACE_MASK) return;
   }
   store_relaxed(&memo->here, here);
   store_relaxed(&memo->number, number);
-  store_relaxed(&memo->sum, sum);
+  for (unsigned i = 0; i <= reads->count; i++) {
+    uint64_t place = i < reads->count ? place_among(reads, i) : 0;
+    if (place != 0) sum = sum_with(sum, here, place);
+    store_relaxed(&memo->steps[i], step_of(sum, place));
+  }
 }
 
 HAK_COLD void memo_forget(void) {
