@@ -24,9 +24,11 @@ static uintptr_t stack_prove(uintptr_t at, uintptr_t end) {
   return at;
 }
 
+bool stack_is_first(uintptr_t sp) { return load_relaxed(&first_end) - sp - 1 < FIRST_MOST; }
+
 uintptr_t stack_readable_end(uintptr_t sp) {
   uintptr_t self = thread_self(), end = load_relaxed(&first_end), page = bits_round_down(sp, PROBE_PAGE);
-  if (end - sp - 1 < FIRST_MOST) {
+  if (stack_is_first(sp)) {
     if (load_relaxed(&first_thread) != self) store_relaxed(&first_thread, self);
     return end;
   }

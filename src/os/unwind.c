@@ -16,7 +16,7 @@ typedef struct walk {
   bool cached;        /* rules of earlier walks are used */
   bool thinned, lost; /* they have left registers out; one of those is missing */
   bool asked, refused; /* whether the kernel's answers are worth anything */
-  bool held;           /* modules, since a frame pointer has led to one */
+  bool held, guessed;  /* modules, since a frame pointer has led to one; by such a one alone */
   uint64_t low, high;  /* of the stack, proved readable */
   module_t module;     /* the last one */
   unwind_reads_t *reads; /* or NULL */
@@ -384,11 +384,18 @@ static step_t follow_signal(walk_t *w) {
   return pc < PROBE_PAGE ? STEP_END : STEP_DONE;
 }
 
+/* What tables lead to is in use.  A guess may pass that by: from then on what was once proved of a stack is asked anew. */
+static void guess(walk_t *w) {
+  if (!w->guessed && !stack_is_first(w->reg[CFI_SP])) w->low = w->high = 0;
+  w->guessed = true;
+}
+
 /* Both words lie up the stack, and the code that they lead to is known.  What the caller had in the register may be anything. */
 static step_t follow_frame_pointer(walk_t *w) {
   uint64_t fp = w->reg[CFI_FP], next, pc;
   if ((w->known & BIT(CFI_FP)) == 0) return STEP_STUCK;
   if (fp == 0) return w->exact ? STEP_STUCK : STEP_END;
+  guess(w);
   if (fp % 16 != 0 || !read_word(w, fp, &next) || !read_word(w, fp + 8, &pc)) return STEP_STUCK;
   pc = stripped(pc);
   if (!w->held && !(w->held = module_hold())) return STEP_STUCK; /* what is there may be left of an earlier call */

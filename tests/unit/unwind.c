@@ -161,6 +161,18 @@ TEST(a_stack_of_which_not_all_is_known_has_none) {
   CHECK(!is_kept(3));
 }
 
+/* As where a signal handler has kept one in the midst of another, or two threads have. */
+TEST(a_memo_with_the_end_of_another_is_none) {
+  unwind_reads_t reads = reads_of(3, 1);
+  memo_keep(&reads, 5);
+  memo_t *memo = memo_at(reads.from);
+  uint64_t end = load_relaxed(&memo->steps[reads.count]);
+  store_relaxed(&memo->steps[2], end);
+  CHECK(!is_kept(5));
+  memo_keep(&reads, 5);
+  CHECK(is_kept(5));
+}
+
 /* As where a fiber's stack has gone and another one begins at the same place. */
 TEST(behind_a_word_that_differs_nothing_is_read) {
   size_t bytes = 2 * (size_t)sysconf(_SC_PAGESIZE);
@@ -190,6 +202,17 @@ TEST(calls_by_frame_pointers) {
   unwind_prepare();
   chain_pointers(&c);
   CHECK_EQ(judged, 1);
+}
+
+/* As where a thread's stack has no guard, and a fiber's has been below it when that was proved to be readable. */
+TEST(a_frame_pointer_leads_to_nothing_that_has_gone) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  char *stack = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(stack != MAP_FAILED && munmap(stack + page, page) == 0);
+  walk_t w = {.known = BIT(CFI_SP) | BIT(CFI_FP), .low = (uintptr_t)stack, .high = (uintptr_t)stack + 2 * page};
+  w.reg[CFI_SP] = w.low + 64;
+  w.reg[CFI_FP] = w.low + page + 64;
+  CHECK_EQ(follow_frame_pointer(&w), STEP_STUCK);
 }
 
 static void judge_closing(chain_t *c) {
