@@ -13,9 +13,9 @@ bool split_take(split_t kind) {
   size_t others = load_relaxed(&split_counts[SPLIT_MOVE]) + load_relaxed(&split_counts[SPLIT_HUGE]);
   if (guards + others >= most) return false;
   if (kind != SPLIT_GUARD && others >= most / 2) return false; /* these save time alone: they leave guards a half at least */
-  split_add(kind);
+  add_relaxed(&split_counts[kind], 1);
   return true;
 }
 
-void split_add(split_t kind) { add_relaxed(&split_counts[kind], 1); }
 void split_give(split_t kind) { add_relaxed(&split_counts[kind], (uint32_t)-1); }
+void split_set(split_t kind, uint32_t count) { store_relaxed(&split_counts[kind], count); }

@@ -272,7 +272,7 @@ FAULTS = [
           """  if (!os_move(region_address(from * WORD_UNITS), region_address(to * WORD_UNITS), HAK_SUPERSLAB)) return false;
   store_relaxed(&target->dirty, UINT32_MAX);
 """),
-    Fault("source_stays_huge", "space/huge.c", "where pages were moved away the kernel brings in huge ones", "unit.huge",
+    Fault("source_stays_huge", "space/move.c", "where pages were moved away the kernel brings in huge ones", "unit.huge",
           "  huge_end(from, from + 1); /* what comes next may use little of it */\n",
           ""),
 
@@ -289,20 +289,17 @@ FAULTS = [
           "mean == 0 ? price : (3 * mean + price) / 4",
           "mean == 0 ? price : mean"),
     Fault("rows_without_number", "space/huge.c", "huge superslabs in turn with others take all mappings that the process may have", "unit.huge",
-          "  else if (alone && !split_take(SPLIT_HUGE)) return false;\n",
+          "  return split_take(SPLIT_HUGE);\n",
+          "  return split_take(SPLIT_HUGE) || true;\n"),
+    Fault("rows_never_counted_anew", "space/huge.c", "huge pages end for good once so many rows of them were", "unit.huge",
+          "  split_set(SPLIT_HUGE, rows);\n",
           ""),
-    Fault("rows_joined_count_twice", "space/huge.c", "huge pages end though hardly any mappings are taken", "unit.huge",
-          "  if (was ? alone : before && behind) split_give(SPLIT_HUGE);\n",
+    Fault("row_of_one_is_no_row", "space/huge.c", "each huge superslab counts as if it stood alone", "unit.huge",
+          "    rows += huge & ~before;\n",
+          "    rows += huge;\n"),
+    Fault("rows_not_joined", "space/huge.c", "a huge superslab beside another is refused as if it took mappings", "unit.huge",
+          "  if (is_huge(s - 1) || is_huge(s + 1)) return true;\n",
           ""),
-    Fault("rows_parted_count_once", "space/huge.c", "each superslab that ends in the midst of huge ones takes mappings uncounted", "unit.huge",
-          "  if (before && behind) split_add(SPLIT_HUGE);\n",
-          ""),
-    Fault("rows_ended_count_on", "space/huge.c", "huge pages end for good once so many rows of them were", "unit.huge",
-          "  if (!before && !behind) split_give(SPLIT_HUGE);\n",
-          ""),
-    Fault("moved_row_is_not_counted", "space/huge.c", "the count of rows wraps, and nothing is moved or guarded any more", "unit.huge",
-          "  if (alone && forced) split_add(SPLIT_HUGE);\n  else if",
-          "  if (alone && forced) (void)0;\n  else if"),
 
     # --- slab ---
     Fault("records_outlive_their_slab", "slab/sample.c", "a block of a new slab has the record of one that is gone", "unit.sample",
