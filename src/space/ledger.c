@@ -8,6 +8,7 @@ static struct {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t fresh_units; /* taken while they were zero, since ledger_take_fresh */
   _Atomic int64_t guard_units; /* of those in use */
   _Atomic uint32_t under_way, ledger_ends;
+  _Atomic int64_t hidden_units;
 } ledger = {.cap = LEDGER_NO_CAP};
 
 _Atomic uint32_t ledger_lowest;
@@ -62,6 +63,9 @@ void ledger_note_in_flight(bool begins) {
 bool ledger_in_flight(void) { return load_acquire(&ledger.under_way) != 0; }
 uint32_t ledger_completions(void) { return load_acquire(&ledger.ledger_ends); }
 
+void ledger_note_hidden(int64_t units) { add_relaxed(&ledger.hidden_units, units); }
+uint64_t ledger_hidden_units(void) { return at_least_0(load_relaxed(&ledger.hidden_units)); }
+
 HAK_COLD ledger_census_t ledger_census(void) {
   ledger_census_t census = {0};
   uint32_t count = region_superslabs();
@@ -78,6 +82,7 @@ HAK_COLD void ledger_recover(void) {
   ledger_census_t census = ledger_census();
   store_relaxed(&ledger.units, units_word((int64_t)census.used_units, (int64_t)census.dirty_free_units));
   store_relaxed(&ledger.under_way, 0);
+  store_relaxed(&ledger.hidden_units, 0);
   store_relaxed(&ledger_lowest, 0);
   for (uint32_t s = region_superslabs(); s-- > 0;) room_note(region.rooms, s, load_relaxed(&region.superslabs[s].free));
 }

@@ -60,8 +60,10 @@ bool move_idle_to(uint32_t superslab) {
   uint32_t source = idle_claim();
   bool moved = false;
   if (source != NO_SUPERSLAB) {
+    ledger_note_hidden(WORD_UNITS);
     moved = load_relaxed(&region.superslabs[source].dirty) == UINT32_MAX && superslab_move(source, superslab);
     ledger_release(source, UINT32_MAX);
+    ledger_note_hidden(-(int64_t)WORD_UNITS);
   }
   ledger_note_in_flight(false);
   return moved;

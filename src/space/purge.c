@@ -83,8 +83,12 @@ static void part_end(run_t *run, uint32_t start, uint32_t end, uint32_t *halved)
 }
 
 static void run_end(run_t *run) {
-  uint32_t halved = 0;
-  if (run->end != run->start) part_end(run, run->start, run->end, &halved);
+  uint32_t halved = 0, units = run->end - run->start;
+  if (units != 0) {
+    ledger_note_hidden(units);
+    part_end(run, run->start, run->end, &halved);
+    ledger_note_hidden(-(int64_t)units);
+  }
   run->start = run->end;
 }
 

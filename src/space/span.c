@@ -9,9 +9,11 @@
 #include "space/move.h"
 #include "space/purge.h"
 
-/* No purge takes five seconds. */
+/* How often is searched again while memory is out of sight: no purge takes five seconds.  Small ones of threads that free may have no end,
+ * and what they hide can only join what is free around it. */
 #define WAIT_US 1000
 #define WAITS_MOST 5000
+#define WAITS_FOR_SMALL 100
 
 /* Units of a span that lies in one superslab, at the lowest place that has room. */
 #define SMALL_SPAN (WORD_UNITS / 2)
@@ -243,11 +245,18 @@ static uint32_t find_and_claim(const wanted_t *wanted) {
 
 /* Memory may be out of sight, or count as idle, only while it is purged. False where that has no end: it is by a thread that a signal
  * handler's child has not, or by this one, which a handler has interrupted. */
-static bool purge_wait(unsigned *tries) {
-  if (os_forked() || *tries == WAITS_MOST) return false;
+static bool purge_wait(unsigned *tries, unsigned most) {
+  if (os_forked() || *tries >= most) return false;
   if (++*tries < 64) os_yield();
   else os_sleep_us(WAIT_US);
   return true;
+}
+
+static unsigned waits_most(uint32_t units, bool refused) {
+  if (ledger_hidden_units() >= units) return WAITS_MOST;
+  bool could_be = refused ? ledger_heap_units() + units <= ledger_cap() + ledger_idle_units()
+                          : load_relaxed(&region.units) - ledger_used_units() >= units;
+  return could_be ? WAITS_FOR_SMALL : 0;
 }
 
 /* More than the heap may ever have: it need not grow to find that out. */
@@ -275,7 +284,7 @@ static uint32_t span_take(const wanted_t *wanted, bool *zero) {
       return start;
     }
     if (!refused && region_grow(frontier, (uint32_t)want)) continue;
-    if ((!ledger_in_flight() && ledger_completions() == ends) || !purge_wait(&tries)) {
+    if ((!ledger_in_flight() && ledger_completions() == ends) || !purge_wait(&tries, waits_most(units, refused))) {
       if (refused) add_relaxed(&pressure.refused, 1);
       return SPAN_NONE;
     }

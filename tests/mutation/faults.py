@@ -301,6 +301,19 @@ FAULTS = [
           "  if (is_huge(s - 1) || is_huge(s + 1)) return true;\n",
           ""),
 
+    Fault("waits_for_what_is_not_there", "space/span.c", "a request for more than is free waits while other threads give back", "unit.span",
+          "  return could_be ? WAITS_FOR_SMALL : 0;\n",
+          "  return WAITS_FOR_SMALL;\n"),
+    Fault("waits_for_small_purges", "space/span.c", "a request that fails takes 25 seconds beside threads that free all the time", "unit.span",
+          "  return could_be ? WAITS_FOR_SMALL : 0;\n",
+          "  return could_be ? WAITS_MOST : 0;\n"),
+    Fault("waits_under_a_cap", "space/span.c", "under HAKMEM_LIMIT_HARD a request that fails waits for what can make no room", "unit.span",
+          "ledger_heap_units() + units <= ledger_cap() + ledger_idle_units()",
+          "ledger_heap_units() + units != ledger_cap() + ledger_idle_units()"),
+    Fault("hidden_is_not_waited_for", "space/span.c", "memory is out although a purge is about to set it free", "unit.span",
+          "  if (ledger_hidden_units() >= units) return WAITS_MOST;\n",
+          ""),
+
     # --- slab ---
     Fault("records_outlive_their_slab", "slab/sample.c", "a block of a new slab has the record of one that is gone", "unit.sample",
           "    if (sample_state(sample) != SAMPLE_NONE) state_set(sample, SAMPLE_NONE);\n  }\n  if (quiet",

@@ -47,6 +47,7 @@ static struct {
   size_t captured_size;
   char captured[16384];
   jmp_buf *abort_place;
+  _Atomic uint64_t slept_us;
   uintptr_t arena, arena_end; /* 0: the kernel chooses */
   placed_t placed[PLACED_MOST]; /* what os_map_at has mapped beside it */
   unsigned placed_count;
@@ -385,7 +386,10 @@ void os_yield(void) {
   errno = saved;
 }
 
+uint64_t fake_os_slept_us(void) { return load_relaxed(&fake.slept_us); }
+
 void os_sleep_us(unsigned microseconds) {
+  add_relaxed(&fake.slept_us, microseconds);
   if (fake.alone) return;
   int saved = fake_enter();
   struct timespec pause = {.tv_sec = 0, .tv_nsec = (long)microseconds * 1000};

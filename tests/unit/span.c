@@ -407,6 +407,30 @@ TEST(a_full_region_serves_again_after_frees) {
   CHECK(span_alloc(1, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
 }
 
+/* As beside threads that free, and so give back, all the time. */
+TEST(what_purges_cannot_bring_is_not_waited_for) {
+  start_space(UINT64_MAX);
+  bool zero;
+  uint32_t all = SMALL_REGION >> HAK_UNIT_SHIFT, first = span_alloc(all, 1, SPAN_ZEROED, &zero);
+  REQUIRE(first != SPAN_NONE);
+  for (uint32_t unit = 0; unit < all; unit += 4) span_free(first + unit, 2);
+  ledger_note_in_flight(true);
+  fake_os_set_alone(true);
+  CHECK(span_alloc(all / 2 + 1, 1, SPAN_ZEROED, &zero) == SPAN_NONE); /* more than is free */
+  CHECK_EQ(fake_os_slept_us(), 0);
+  CHECK(span_alloc(4, 1, SPAN_ZEROED, &zero) == SPAN_NONE); /* more than is free in a row */
+  CHECK(fake_os_slept_us() > 0 && fake_os_slept_us() < 100000);
+  ledger_note_hidden(4); /* but if that may be it */
+  CHECK(span_alloc(4, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
+  CHECK(fake_os_slept_us() > 4000000);
+  ledger_note_hidden(-4);
+  uint64_t asleep = fake_os_slept_us();
+  ledger_set_cap(ledger_used_units() + 1); /* less than that, though all that is idle went back */
+  CHECK(span_alloc(2, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
+  CHECK_EQ(fake_os_slept_us(), asleep);
+  ledger_note_in_flight(false);
+}
+
 TEST(a_span_grows_past_the_frontier_unless_something_is_in_the_way) {
   start_space((uint64_t)1 << 40);
   take(0, 1, 1);
