@@ -20,6 +20,10 @@
 /* Superslabs that are looked at after the first that would do: 1 GiB.  A larger heap has so many runs that more would find little. */
 #define LOOK_ON 512
 
+/* Superslabs that are looked at for a span that lies in one, at a time: which runs they have is known by powers of two alone.  Where all
+ * have shorter ones it is better to grow than to look at each. */
+#define IN_VAIN 64
+
 /* The start within `free` of the tightest run of n ones whose place is a
  * multiple of `align`, or WORD_UNITS. */
 static unsigned word_best_fit(uint32_t free, unsigned n, unsigned align) {
@@ -109,35 +113,61 @@ static void note_lowest(uint32_t from, uint32_t lowest) {
   (void)atomic_compare_exchange_strong_explicit(&ledger_lowest, &from, lowest, memory_order_relaxed, memory_order_relaxed);
 }
 
-/* Within one superslab, the lowest from `from` on that has room. */
-static uint32_t find_in_words(uint32_t from, uint32_t units, unsigned align) {
+typedef struct wanted {
+  uint32_t units;
+  uint64_t align;
+  span_use_t use;
+  uint32_t home;  /* of SPAN_GROWN */
+  bool everywhere; /* the heap cannot grow */
+} wanted_t;
+
+/* Within one superslab that may have 2^level units in a row: the lowest from *at on that has room, of `most`.  *at: where to go on. */
+static uint32_t find_in_words(const wanted_t *wanted, uint32_t *at, unsigned level, uint32_t most) {
   uint32_t count = region_superslabs();
-  unsigned level = bits_highest64(units);
-  uint32_t s = room_next(region.rooms, region.superslabs, from, count, level);
-  if (level == 0 && s < count) note_lowest(from, s);
-  for (; s < count; s = room_next(region.rooms, region.superslabs, s + 1, count, level)) {
-    superslab_t *superslab = &region.superslabs[s];
+  for (uint32_t looked = 0; looked < most; looked++, ++*at) {
+    *at = room_next(region.rooms, region.superslabs, *at, count, level);
+    if (*at >= count) break;
+    _Atomic uint32_t *free = &region.superslabs[*at].free;
     for (;;) {
-      unsigned start = word_best_fit(load_acquire(&superslab->free), units, align);
+      unsigned start = word_best_fit(load_acquire(free), wanted->units, (unsigned)wanted->align);
       if (start == WORD_UNITS) break;
-      if (word_claim(&superslab->free, bits_mask32(start, units))) return s * WORD_UNITS + start;
+      if (word_claim(free, bits_mask32(start, wanted->units))) return *at * WORD_UNITS + start;
     }
   }
   return SPAN_NONE;
 }
 
 /* Each home begins at a superslab of its own, if there are so many: the first thread's at the lowest, where most slabs are too. */
-static uint32_t find_at_home(uint32_t units, uint32_t home) {
+static uint32_t find_at_home(const wanted_t *wanted) {
   uint32_t others = region_superslabs() - 1;
-  return home != 0 && others != 0 ? find_in_words(1 + (home - 1) % others, units, 1) : SPAN_NONE;
+  if (wanted->home == 0 || others == 0) return SPAN_NONE;
+  uint32_t at = 1 + (wanted->home - 1) % others;
+  return find_in_words(wanted, &at, bits_highest64(wanted->units), IN_VAIN);
 }
 
-static uint32_t find_lowest(uint32_t units, unsigned align) {
-  uint32_t lowest = load_relaxed(&ledger_lowest);
-  uint32_t start = find_in_words(lowest, units, align);
-  if (start != SPAN_NONE || lowest == 0) return start;
-  store_relaxed(&ledger_lowest, 0); /* the hint may have passed a unit by */
-  return find_in_words(0, units, align);
+/* Some of those that the lowest is not among, in turn; then where twice as many units are in a row. */
+static uint32_t find_higher(const wanted_t *wanted, uint32_t above, unsigned level) {
+  static _Atomic uint32_t next[ROOM_LEVELS];
+  uint32_t at = load_relaxed(&next[level]);
+  if (at < above) at = above;
+  uint32_t start = find_in_words(wanted, &at, level, IN_VAIN);
+  store_relaxed(&next[level], at < region_superslabs() ? at : 0);
+  if (start != SPAN_NONE) return start;
+  at = above;
+  return find_in_words(wanted, &at, level + 1, IN_VAIN);
+}
+
+static uint32_t find_lowest(const wanted_t *wanted) {
+  unsigned level = bits_highest64(wanted->units);
+  uint32_t most = wanted->everywhere ? UINT32_MAX : IN_VAIN, lowest = load_relaxed(&ledger_lowest), at = lowest;
+  uint32_t start = find_in_words(wanted, &at, level, most);
+  if (level == 0 && wanted->align == 1 && start != SPAN_NONE) note_lowest(lowest, start / WORD_UNITS);
+  if (start == SPAN_NONE && at >= region_superslabs() && lowest != 0) {
+    store_relaxed(&ledger_lowest, 0); /* the hint may have passed a unit by */
+    at = 0;
+    start = find_in_words(wanted, &at, level, most);
+  }
+  return start == SPAN_NONE && at < region_superslabs() ? find_higher(wanted, at, level) : start;
 }
 
 /* How many of the units would be faulted in. */
@@ -147,13 +177,6 @@ static uint32_t units_fresh(uint32_t start, uint32_t units) {
   while (word_next(&walk, &s, &mask)) fresh += bits_count32(mask & ~load_relaxed(&region.superslabs[s].dirty));
   return fresh;
 }
-
-typedef struct wanted {
-  uint32_t units;
-  uint64_t align;
-  span_use_t use;
-  uint32_t home; /* of SPAN_GROWN */
-} wanted_t;
 
 /* The best place so far. */
 typedef struct found {
@@ -234,8 +257,8 @@ static HAK_COLD bool units_refused(uint32_t start, uint32_t units) {
 
 static uint32_t find_and_claim(const wanted_t *wanted) {
   if (wanted->units <= SMALL_SPAN && wanted->align <= WORD_UNITS && region.base % HAK_SUPERSLAB == 0) {
-    uint32_t start = wanted->use == SPAN_GROWN ? find_at_home(wanted->units, wanted->home) : SPAN_NONE;
-    return start != SPAN_NONE ? start : find_lowest(wanted->units, (unsigned)wanted->align);
+    uint32_t start = wanted->use == SPAN_GROWN ? find_at_home(wanted) : SPAN_NONE;
+    return start != SPAN_NONE ? start : find_lowest(wanted);
   }
   for (;;) {
     uint32_t start = find_across(wanted);
@@ -266,7 +289,14 @@ static bool passes_cap(uint32_t units) {
   return true;
 }
 
-static uint32_t span_take(const wanted_t *wanted, bool *zero) {
+/* Not all of a larger heap is looked at before it grows. */
+static bool look_everywhere(wanted_t *wanted) {
+  if (wanted->everywhere || wanted->units > SMALL_SPAN || region_superslabs() <= IN_VAIN) return false;
+  wanted->everywhere = true;
+  return true;
+}
+
+static uint32_t span_take(wanted_t *wanted, bool *zero) {
   const uint32_t units = wanted->units;
   HAK_ASSERT(units > 0 && bits_is_pow2(wanted->align));
   /* Room for the run wherever alignment lets it start. */
@@ -283,7 +313,7 @@ static uint32_t span_take(const wanted_t *wanted, bool *zero) {
       *zero = units_mark_dirty(start, units, wanted->use);
       return start;
     }
-    if (!refused && region_grow(frontier, (uint32_t)want)) continue;
+    if ((!refused && region_grow(frontier, (uint32_t)want)) || look_everywhere(wanted)) continue;
     if ((!ledger_in_flight() && ledger_completions() == ends) || !purge_wait(&tries, waits_most(units, refused))) {
       if (refused) add_relaxed(&pressure.refused, 1);
       return SPAN_NONE;
@@ -292,10 +322,12 @@ static uint32_t span_take(const wanted_t *wanted, bool *zero) {
 }
 
 uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *zero) {
-  return span_take(&(wanted_t){units, align_units, use, 0}, zero);
+  return span_take(&(wanted_t){units, align_units, use, 0, false}, zero);
 }
 
-uint32_t span_alloc_to_grow(uint32_t units, uint32_t home, bool *zero) { return span_take(&(wanted_t){units, 1, SPAN_GROWN, home}, zero); }
+uint32_t span_alloc_to_grow(uint32_t units, uint32_t home, bool *zero) {
+  return span_take(&(wanted_t){units, 1, SPAN_GROWN, home, false}, zero);
+}
 
 /* The units from `start` to the frontier are all free. */
 static bool reaches_frontier(uint32_t start, uint32_t frontier) {

@@ -484,6 +484,42 @@ static uint32_t take_superslabs(uint32_t superslabs) {
 
 static void free_superslabs(uint32_t first, uint32_t superslabs) { span_free(first * WORD, superslabs * WORD); }
 
+enum { HOLED = 200, HOLE = 4 };
+
+/* Full, but for holes of so many units in each superslab. */
+static void start_holed(uint64_t bytes) {
+  CHECK(option_set(OPTION_decay_ms, -1));
+  REQUIRE(region_init(bytes));
+  for (uint32_t s = 0; s < HOLED; s++) REQUIRE(take_superslabs(1) == s);
+  uint32_t frontier = load_relaxed(&region.units);
+  while (ledger_used_units() < frontier) (void)take_superslabs(1);
+  for (uint32_t s = 0; s < HOLED; s++) span_free(s * WORD, HOLE);
+}
+
+static uint32_t take_more(void) {
+  bool zero;
+  return span_alloc(HOLE + 1, 1, SPAN_SLAB, &zero);
+}
+
+TEST(holes_that_are_too_short_are_not_all_looked_at) {
+  start_holed((uint64_t)2 * HOLED * HAK_SUPERSLAB);
+  uint32_t frontier = load_relaxed(&region.units), far = (HOLED - 5) * WORD, found = 0;
+  span_free(far + HOLE, 1);
+  CHECK_EQ(take_more(), frontier);
+  for (int i = 0; i < 4 && found != far; i++) found = take_more(); /* others in turn */
+  CHECK_EQ(found, far);
+  span_free(10 * WORD + HOLE, 1);
+  CHECK_EQ(take_more(), 10 * WORD); /* and the lowest each time */
+}
+
+TEST(all_are_before_memory_is_out) {
+  start_holed((uint64_t)HOLED * HAK_SUPERSLAB);
+  uint32_t far = (HOLED - 5) * WORD;
+  CHECK_EQ(take_more(), SPAN_NONE);
+  span_free(far + HOLE, 1);
+  CHECK_EQ(take_more(), far);
+}
+
 TEST(a_large_heap_is_looked_at_in_part) {
   enum { SUPERSLABS = 2000 };
   CHECK(option_set(OPTION_decay_ms, -1));
