@@ -35,8 +35,8 @@ typedef struct bin {
   _Atomic uint16_t gone; /* the same; in the secure library those below a bar too, which its hits leave alone */
   int16_t bar, seen;   /* where the drain under way has set a bar, 0: nowhere; the top that it has seen since */
   uint32_t batch;      /* blocks to bring with the next refill */
-  _Atomic uint32_t refills; /* statistics, as are the next three */
-  _Atomic uint32_t flushes;
+  _Atomic uint64_t refills; /* statistics, as are the next three */
+  _Atomic uint64_t flushes;
   _Atomic uint64_t refill_blocks;
   _Atomic uint64_t flush_blocks;
 } bin_t;

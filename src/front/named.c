@@ -339,8 +339,8 @@ void named_end(heap_t *heap, const char *function) {
   heap_set_thread(heap, 0);
   free_all(heap, function);
   bool has_slabs = owner_has_slabs(owner);
+  if (!has_slabs) heap_retire_bins(heap); /* under the lock: another thread may be emptying bins that have no thread */
   owner_unlock(owner);
-  if (!has_slabs) heap_retire_bins(heap);
   heaps_end_named(heap, has_slabs ? HEAP_ORPHAN : HEAP_BARE);
 }
 

@@ -64,6 +64,7 @@ void heap_note_fork(heap_t *mine) {
 static bool heaps_orphan(const heap_t *mine, bool inside) {
   bool begun = false;
   for (unsigned i = 0; i < HEAPLESS_LINES; i++) begun |= atomic_exchange(&heapless[i].heapless_inside, 0) != 0;
+  if (inside && mine == NULL) add_relaxed(&heapless_of(thread_self())->heapless_inside, 1); /* this thread, which is about to get one */
   const heap_t *by = load_relaxed(&forker);
   heaps_after_fork(mine, by, inside);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) store_relaxed(&heap->named.users, 0);

@@ -226,6 +226,7 @@ static bool is_left(const sampler_t *sampler, sample_t *sample) {
   uint32_t wanted = chance_of(class_info[load_relaxed(&slab->size_class)].size) >> thinned, chance = load_relaxed(&sample->chance);
   while (chance >> coins > wanted) coins++;
   if (coins == 0) return true;
+  if (chance >> coins == 0) return false; /* 0 is for what is certain */
   store_relaxed(&sample->chance, chance >> coins);
   return random_anywhere() >> (32 - coins) == 0;
 }

@@ -166,6 +166,19 @@ TEST(a_fork_inside_a_slow_path_is_repaired_when_it_leaves) {
   check_repaired(lost);
 }
 
+/* As where it waits for the lock of its first heap, and a handler has forked. */
+TEST(a_thread_without_a_heap_stays_counted) {
+  REQUIRE(start_forked() != NULL);
+  thread_fast_heap = &heap_none;
+  thread_heap = NULL;
+  thread_enter();
+  os_fork_note();
+  heap_after_fork(NULL);
+  CHECK(!os_forked());
+  thread_leave();
+  for (unsigned i = 0; i < HEAPLESS_LINES; i++) CHECK_EQ(load_relaxed(&heapless[i].heapless_inside), 0);
+}
+
 TEST(only_the_outermost_leave_repairs) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);

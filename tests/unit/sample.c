@@ -404,6 +404,22 @@ TEST(a_thinned_estimate_has_no_bias) {
   check_count("by their records", c, blocks, p, (uint64_t)(estimate * p));
 }
 
+/* A chance of 0 says that all such blocks are sampled. */
+TEST(no_block_becomes_certain_as_it_is_thinned) {
+  start(unit_seed());
+  void *block = take_sampled(class_of(16));
+  sample_t *sample = sample_find(block);
+  sample_start((uint64_t)1 << 30, false);
+  store_relaxed(&owner.sampler.thinned, 7);
+  uint32_t before = load_relaxed(&sample->state);
+  for (int i = 0; i < 10000; i++) {
+    store_relaxed(&sample->state, before);
+    store_relaxed(&sample->chance, 64);
+    bool open = sample_open(&owner.sampler, block, 16);
+    CHECK(!open || load_relaxed(&sample->chance) != 0);
+  }
+}
+
 TEST(new_slabs_are_thinned_from_the_start) {
   enum { SLABS = 8192, THINNED = 2 };
   start(unit_seed());
