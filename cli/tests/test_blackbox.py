@@ -94,6 +94,20 @@ def test_who_leaked_is_told_after_a_kill(hakmem, killed):
     assert "resident set" in text and "the program holds it" in text
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_of_two_copies_the_one_with_the_blocks_writes(hakmem, environment, program, tmp_path, first):
+    copy, file = tmp_path / "copy.so", tmp_path / "box"
+    shutil.copy(LIBRARY, copy)
+    both = [str(LIBRARY), str(copy)] if first else [str(copy), str(LIBRARY)]
+    variables = environment | {"LD_PRELOAD": ":".join(both), "HAKMEM_BLACKBOX": str(file)}
+    with subprocess.Popen([program, "40"], env=variables, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        ready = time.time()
+        wait_for(file, lambda box: box.newest.time >= ready and box.newest.resident > 40 << 20, "no entry of what has leaked")
+        process.kill()
+    assert "leak_blocks" in hakmem("blackbox", str(file)).stdout
+
+
 def test_entries_are_listed_and_taken_out(hakmem, killed, tmp_path):
     listed = json.loads(hakmem("blackbox", "--all", "--json", str(killed)).stdout)
     assert len(listed) >= 2

@@ -1,6 +1,7 @@
 /* process.c - the events of a process's life: start, fork, exit. */
 #include "entry/entry.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 
 #include "os/module.h"
@@ -26,12 +27,25 @@ void hak_early(void) __attribute__((ifunc("start_early"), visibility("hidden")))
 static void hak_early(void) {}
 #endif
 
+/* Of two copies in a process the first one's names are bound to; the other has no blocks, and should not take the one file that there is
+ * to tell of them. */
+#if HAK_SHARED
+static HAK_COLD bool is_first_copy(void) {
+  module_t ours;
+  uintptr_t first = (uintptr_t)dlsym(RTLD_DEFAULT, "hak_malloc");
+  return first == 0 || !module_find((uintptr_t)is_first_copy, &ours) || module_has_text(&ours, first);
+}
+#else
+static bool is_first_copy(void) { return true; }
+#endif
+
 static __attribute__((constructor)) void start(void) {
   hak_early(); /* the symbol is used */
   boot_finish();
   if (HAK_SECURE || option_get(OPTION_guard) != 0 || option_get(OPTION_crash_report) != 0) crash_watch();
   if (option_get(OPTION_stats) != 0) report_at_start();
-  if (option_path(PATH_blackbox)[0] != '\0' || option_get(OPTION_window) != 0) blackbox_start();
+  bool tells = option_path(PATH_blackbox)[0] != '\0' || option_get(OPTION_window) != 0;
+  if (tells && is_first_copy()) blackbox_start();
   (void)pthread_atfork(thread_before_fork, thread_after_fork_here, thread_after_fork);
 }
 

@@ -137,7 +137,7 @@ static void check_all(void) {
 
 static bool take(int n) {
   bin_t *bin = &places[n].bin;
-  uint32_t refills = bin->refills;
+  uint64_t refills = bin->refills;
   void *block = bin_pop(bin);
   if (block == NULL) {
     CHECK_EQ(bin_count(bin), 0);
@@ -217,7 +217,7 @@ TEST(refills_double_a_bin_up_to_bin_kb) {
   bin_t *bin = start_bins(class_of(1024), 0);
   REQUIRE(bin != NULL);
   for (intptr_t want = 32; bin->refills < 20; want = between(0, want * 2, 64)) {
-    uint32_t refills = bin->refills;
+    uint64_t refills = bin->refills;
     while (bin->refills == refills) REQUIRE(take(0));
     CHECK_EQ(bin->capacity, want);
   }
@@ -231,7 +231,7 @@ TEST(flushes_double_a_bin_up_to_bin_kb) {
   REQUIRE(held_count[0] > 500);
   for (int i = 0; i < held_count[0]; i++) region_set_live(held[0][i]);
   for (intptr_t want = 32; bin->flushes < 10; want = between(0, want * 2, 64)) {
-    uint32_t flushes = bin->flushes;
+    uint64_t flushes = bin->flushes;
     while (bin->flushes == flushes) give(0, 0);
     CHECK_EQ(bin->capacity, want);
   }
@@ -287,7 +287,7 @@ TEST(a_batch_doubles_up_to_half_the_bin) {
   REQUIRE(bin != NULL);
   uint64_t before = 0;
   for (uint64_t want = 4; bin->refills < 10; want = want < 128 ? want * 2 : 128) {
-    uint32_t refills = bin->refills;
+    uint64_t refills = bin->refills;
     while (bin->refills == refills) REQUIRE(take(0));
     CHECK_EQ(bin->refill_blocks - before, want);
     before = bin->refill_blocks;

@@ -152,7 +152,7 @@ TEST(a_full_bin_gives_half_of_itself_back) {
   for (int i = 0; i < 2000; i++) REQUIRE((blocks[i] = block_alloc(100)) != NULL);
   bin_t *bin = heap_bin(thread_heap, class_of(100));
   for (int i = 0; i < 2000; i++) {
-    uint32_t flushes = bin->flushes;
+    uint64_t flushes = bin->flushes;
     intptr_t capacity = bin->capacity;
     block_free(blocks[i], 0, "free");
     CHECK(bin->top < 0);
