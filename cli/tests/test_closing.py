@@ -57,6 +57,16 @@ def test_a_snapshot_tells(hakmem, command, tmp_path):
     check(hakmem("profile", str(file), "--json"))
 
 
+@pytest.mark.parametrize("where", ["end", "apart"])
+def test_a_library_that_comes_back_has_its_numbers_again(command, tmp_path, where):
+    file = tmp_path / "heap"
+    with running(*command, where, HAKMEM_PROFILE=str(file)) as process:
+        process.wait()
+    sites = [line.split()[2:] for line in file.read_text().splitlines() if line.startswith("site ")]  # parent and address
+    assert sites
+    assert len(sites) == len({tuple(site) for site in sites})
+
+
 def test_a_library_that_is_opened_while_it_is_counted_has_names(start, command, tmp_path):
     program = compiled(tmp_path, HERE / "opening.c")
     with running(program, command[1]) as process:

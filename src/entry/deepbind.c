@@ -22,7 +22,7 @@
 #include "base/bits.h"
 #include "os/os.h"
 #include "os/syscall.h"
-#include "front/repair.h"
+#include "kit/closed.h"
 #include "kit/fault.h"
 #include "kit/options.h"
 

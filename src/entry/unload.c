@@ -13,7 +13,6 @@
 #include "os/module.h"
 #include "os/os.h"
 #include "os/syscall.h"
-#include "front/repair.h"
 #include "kit/closed.h"
 #include "kit/site.h"
 
@@ -25,16 +24,10 @@ typedef struct loaded {
   code_t codes[CODES_MOST];
 } loaded_t;
 
-static uintptr_t code_start(const struct dl_phdr_info *module, const ElfW(Phdr) *part) {
-  return (module->dlpi_addr + part->p_vaddr) & ~(uintptr_t)(os_page_size() - 1);
-}
-
 static void code_read(code_t *code, const struct dl_phdr_info *info, const ElfW(Phdr) *part) {
   module_t module;
   const uint8_t *id;
-  code->start = code_start(info, part);
-  code->end = info->dlpi_addr + part->p_vaddr + part->p_memsz;
-  code->offset = part->p_offset - (info->dlpi_addr + part->p_vaddr - code->start);
+  code_place(code, info->dlpi_addr, part);
   size_t bytes = module_find(info->dlpi_addr + part->p_vaddr, &module) ? module_build_id(&module, &id) : 0;
   code->id_bytes = bytes <= CLOSED_ID ? (uint32_t)bytes : 0;
   if (code->id_bytes > 0) memcpy(code->id, id, bytes);
@@ -59,9 +52,11 @@ static void part_add(loaded_t *loaded, const struct dl_phdr_info *info, const El
 
 /* What is still there is none that has gone. */
 static void part_remove(loaded_t *loaded, const struct dl_phdr_info *info, const ElfW(Phdr) *part) {
+  code_t there;
+  code_place(&there, info->dlpi_addr, part);
   for (uint32_t i = 0; i < loaded->count; i++) {
     code_t *code = &loaded->codes[i];
-    if (code->start == code_start(info, part) && strncmp(code->path, info->dlpi_name, CLOSED_PATH - 1) == 0) code->start = code->end;
+    if (code->start == there.start && strncmp(code->path, info->dlpi_name, CLOSED_PATH - 1) == 0) code->start = code->end;
   }
 }
 
@@ -96,7 +91,7 @@ static HAK_COLD void loaded_compare(loaded_t *loaded) {
     code_t *code = &loaded->codes[i];
     if (code->start == code->end) continue;
     path_complete(code);
-    closed_enter(code);
+    if (site_knows(code->start, code->end)) site_move(code->start, code->end, closed_enter(code));
   }
   lock_release(&loader_lock);
 }

@@ -5,6 +5,7 @@
 #include "front/handover.h"
 #include "front/heaps.h"
 #include "front/keeper.h"
+#include "kit/closed.h"
 #include "kit/pressure.h"
 #include "kit/event.h"
 #include "kit/request.h"
@@ -143,8 +144,6 @@ static void heap_repair(heap_t *mine, bool unfinished) {
   kept_recover(inside);
   slabs_recover(inside);
 }
-
-lock_t loader_lock;
 
 HAK_COLD void heap_after_fork(heap_t *mine) {
   if (!os_forked()) return;

@@ -14,8 +14,6 @@
 /* In a fork's child, once, while no thread is inside anything of ours: orphans the heaps of threads that are gone, and repairs what
  * one of them had begun. `mine` is the calling thread's heap, or NULL.  Does nothing elsewhere. */
 void heap_after_fork(heap_t *mine);
-/* Of who changes what the loader has, or notes what it took away; such a child starts with it free. */
-extern lock_t loader_lock;
 /* From the fork handlers, with the thread's heap or NULL: before, and after in the parent. */
 void heap_show_fork(heap_t *mine, bool forking);
 /* In the child, whose one thread may take a slow path later than one that it starts. Nothing is noted where that one has repaired already,

@@ -1,11 +1,13 @@
 #include "kit/site.h"
 
 #include "base/atomics.h"
+#include "kit/closed.h"
 #include "kit/meta.h"
 #include "kit/random.h"
 #include "os/memo.h"
 #include "os/module.h"
 #include "os/os.h"
+#include "os/probe.h"
 #include "os/unwind.h"
 
 __thread uint32_t site_tag;
@@ -40,10 +42,28 @@ static uint32_t node_find(uint32_t number, uint32_t end, uint32_t parent, uintpt
   return SITE_NONE;
 }
 
+/* By what of an address stays where a module is loaded elsewhere. */
+static uint64_t bucket_number(uint32_t parent, uintptr_t address) {
+  return random_mix(address % PROBE_PAGE ^ (uint64_t)parent << 16) >> (64 - BUCKET_SHIFT);
+}
+
+/* Whether the code there has been taken away once, and its sites have come back now.  Not while another thread is about such. */
+static HAK_COLD bool sites_come_back(uintptr_t address) {
+  code_t code;
+  if (!code_with(address, &code) || !lock_try(&loader_lock)) return false;
+  uintptr_t place = closed_leave(&code);
+  if (place != 0) site_move(place, place + (code.end - code.start), code.start);
+  lock_release(&loader_lock);
+  return place != 0;
+}
+
 /* The parent itself where there is no room for another. */
 static uint32_t site_enter(uint32_t parent, uintptr_t address) {
-  _Atomic uint32_t *bucket = &site_buckets[random_mix(address ^ (uint64_t)parent << 48) >> (64 - BUCKET_SHIFT)];
+  _Atomic uint32_t *bucket = &site_buckets[bucket_number(parent, address)];
   uint32_t first = load_acquire(bucket), found = node_find(first, SITE_NONE, parent, address);
+  if (found == SITE_NONE && HAK_UNLIKELY(load_relaxed(&closed_count) != 0) && sites_come_back(address)) {
+    found = node_find(first, SITE_NONE, parent, address);
+  }
   if (found != SITE_NONE) return found;
   site_t *site;
   uint32_t number = load_relaxed(&site_count);

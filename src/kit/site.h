@@ -37,7 +37,7 @@ const site_t *site_at(uint32_t number);
 
 /* Whether any site is at one of the addresses. */
 bool site_knows(uintptr_t start, uintptr_t end);
-/* The sites there are at `to` and behind it from now on.  Beside others that are entered. */
+/* The sites there are at `to` and behind it from now on, which is as far from a page's start.  Beside others that are entered. */
 void site_move(uintptr_t start, uintptr_t end, uintptr_t to);
 /* What was learnt of addresses is learnt anew, since modules have gone. */
 void site_forget(void);
