@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -119,23 +118,54 @@ def _candidates(memory: Memory) -> Iterator[int]:
     of_program = program.path if program else ""
     for _, start in sorted(memory.images(), key=lambda image: image[0] != of_program):
         yield from _noted(memory, start)
-    if isinstance(memory, Core):  # it may lack the pages of the notes
-        yield from memory.find(MAGIC)
+
+
+def _all(memory: Memory) -> list[Descriptor]:
+    """Those that are there; what is wrong with the first that can't be read, if none can."""
+    found: dict[int, Descriptor] = {}
+    wrong: Failure | None = None
+
+    def look(addresses: Iterator[int]) -> None:
+        nonlocal wrong
+        for address in addresses:
+            if address not in found:
+                try:
+                    one = Descriptor(memory, address)
+                    one.word("region", "region.units")
+                    found[address] = one
+                except Unreadable:
+                    continue
+                except Failure as failure:
+                    wrong = wrong or failure
+
+    look(_candidates(memory))
+    if not found and isinstance(memory, Core):  # it may lack the pages of the notes
+        look(memory.find(MAGIC))
+    if not found and wrong is not None:
+        raise wrong
+    return [*found.values()]
+
+
+def _use(found: Descriptor) -> tuple[int, int]:
+    """How many units have something in them, and how many there are: each hakmem has some from its start, asked for memory or not."""
+    try:
+        units = found.word("region", "region.units")
+        address, stride, each = found.zone("units")
+        records = found.memory.read(address, -(-units // each) * stride).view(found.record("unit", ["kind"]))
+        empty = [found.value(f"kind.{name}") for name in ("free", "kept")]
+        return int((~np.isin(records["kind"][:units], empty)).sum()), units
+    except (Unreadable, Failure, ValueError):
+        return 0, 0
 
 
 def find(memory: Memory) -> Descriptor:
-    """Of several, as in a program that is linked with one and has another one preloaded, the one that is in use."""
-    idle = None
-    for address in _candidates(memory):
-        try:
-            found = Descriptor(memory, address)
-            if found.word("region", "region.units"):
-                return found
-            idle = found
-        except Unreadable:
-            continue
-    if idle is not None:
-        raise Failure(f"{memory.name}: hakmem is there and has not been asked for memory yet")
+    """Of several, as in a program that is linked with one and has another one preloaded, the one that is used most."""
+    several = _all(memory)
+    if several:
+        found = several[0] if len(several) == 1 else max(several, key=_use)  # of equal ones the first, which is the program's own
+        if not found.word("region", "region.units"):
+            raise Failure(f"{memory.name}: hakmem is there and has not been asked for memory yet")
+        return found
     if memory.cut:
         raise plausible.Damaged(memory.name, memory.cut)
     raise Failure(f"{memory.name}: no hakmem is there, or one too old to be read from outside")
@@ -151,11 +181,8 @@ def _is_in_use(memory: Memory, address: int) -> bool:
 
 
 def untold(memory: Memory, found: Descriptor) -> str:
-    """What to say of a preloaded hakmem that holds memory beside the program's own, which was found; empty where there is none."""
-    own, program = memory.area_at(found.address), memory.area_at(memory.program())
-    if own is None or program is None or own.path != program.path:
-        return ""
+    """What to say of another hakmem that holds memory beside the one that was found; empty where there is none."""
     for path, start in memory.images():
-        if Path(path).name.startswith("libhakmem") and any(_is_in_use(memory, address) for address in _noted(memory, start)):
-            return f"another hakmem is in use beside the program's own, {path}: what it holds is not told here"
+        if any(address != found.address and _is_in_use(memory, address) for address in _noted(memory, start)):
+            return f"another hakmem is in use beside the one that is told of, in {path}: what it holds is not told here"
     return ""

@@ -287,18 +287,30 @@ def test_the_programs_own_is_looked_at_before_a_preloaded_one():
     assert [*descriptor._candidates(both)] == [0x9120, 0x1120]
 
 
-def test_another_one_beside_the_programs_own_is_told_of(hakmem, tmp_path):
+def test_of_two_the_one_that_is_used_most_is_told_and_the_other_one_named(hakmem, tmp_path):
     program = with_own(tmp_path)
-    for count, is_told in (("0", False), ("10000", True)):
-        with running(program, "10000", count, "wait") as process:
+    for own, other, is_own, named in (("10000", "0", True, None), ("40000", "10000", True, LIBRARY), ("10000", "40000", False, program)):
+        with running(program, own, other, "wait") as process:
             profile = hakmem("profile", str(process.pid))
             remarks = json.loads(hakmem("profile", "--json", str(process.pid)).stdout)["remarks"]
             table = hakmem("resident", str(process.pid))
             core = hakmem("profile", cored(process.pid, tmp_path).name)
-        text = f"another hakmem is in use beside the program's own, {LIBRARY.resolve()}: what it holds is not told here"
-        assert "hold_own" in profile.stdout and "hold_other" not in profile.stdout
-        assert [text in told for told in (profile.stderr, remarks, table.stderr, core.stderr)] == [is_told] * 4
+        for told in (profile, core):
+            assert ("hold_own" in told.stdout, "hold_other" in told.stdout) == (is_own, not is_own), (own, other)
+        text = f"another hakmem is in use beside the one that is told of, in {named and named.resolve()}: what it holds is not told here"
+        assert [text in told for told in (profile.stderr, remarks, table.stderr, core.stderr)] == [named is not None] * 4
+        assert ("another hakmem" in profile.stderr) == (named is not None)
         assert table.returncode == 0
+
+
+def test_of_two_the_idle_one_is_not_told_however_little_the_other_one_has(tmp_path):
+    program = with_own(tmp_path)
+    for own, other, of in (("0", "1000", LIBRARY), ("1000", "0", program), ("0", "40000", LIBRARY)):
+        with running(program, own, other, "wait") as process:
+            memory = Process(process.pid)
+            found = descriptor.find(memory)
+            assert memory.area_at(found.address).path == str(of.resolve())
+            assert descriptor.untold(memory, found) == ""
 
 
 def test_what_a_reader_misses_is_named(program, tmp_path):
