@@ -6,6 +6,7 @@ A process that has taken the number of an ended one is told by its mappings, or 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,18 +18,76 @@ _DELETED = " (deleted)"
 _LINE_FEED = "\\012"  # as the kernel writes one within a path of /proc/PID/maps
 
 
-def of_code(process: int, mapping: Mapping) -> Iterator[str]:
-    """Of the file that was mapped, beside its path: any of these may be of another one."""
+def _paths(mapping: Mapping) -> list[str]:
+    """What the kernel's name for the file may stand for."""
     paths = [mapping.path]
     if mapping.path.endswith(_DELETED):  # or it is called that
         paths.append(mapping.path.removesuffix(_DELETED))
     if _LINE_FEED in mapping.path:  # or it is called that, which the kernel writes in the same way
         paths += [path.replace(_LINE_FEED, "\n") for path in paths]
+    return paths
+
+
+def of_code(process: int, mapping: Mapping) -> Iterator[str]:
+    """Of the file that was mapped, beside its path: any of these may be of another one."""
+    paths = _paths(mapping)
     yield from paths[1:]
     if process:
-        for path in paths:
-            yield f"/proc/{process}/root{path}"
-        yield f"/proc/{process}/map_files/{mapping.start:x}-{mapping.end:x}"
+        yield from (_in_root(process, path) for path in paths)
+        yield from (_exe(process), _map_file(process, mapping))
+
+
+def _in_root(process: int, path: str) -> str:
+    return f"/proc/{process}/root{path}"
+
+
+def _exe(process: int) -> str:
+    return f"/proc/{process}/exe"
+
+
+def _map_file(process: int, mapping: Mapping) -> str:
+    """Which wants more rights than all else."""
+    return f"/proc/{process}/map_files/{mapping.start:x}-{mapping.end:x}"
+
+
+def itself(process: int, mapping: Mapping) -> list[str] | None:
+    """Where the very file is that a process has mapped, which needs no build id then. None where the process does not run any more, or
+    another one has its number."""
+    try:
+        words = next(filter(lambda words: _is_of(words, mapping), _maps(process)))
+    except (OSError, StopIteration):
+        return None
+    device, number = words[3:5]
+    found = [_map_file(process, mapping)]
+    with contextlib.suppress(OSError):
+        if os.readlink(_exe(process)) == mapping.path:
+            found.append(_exe(process))
+    for path in _paths(mapping):
+        # Of some file systems, as btrfs and overlayfs, the device is another one here. No number is another file's while one has it mapped.
+        if _identity(_in_root(process, path))[1] == number:
+            found.append(_in_root(process, path))
+        if _identity(path) == (device, number):
+            found.append(path)
+    return found
+
+
+def _maps(process: int) -> Iterator[list[str]]:
+    return (line.split(None, 5) for line in kernel_lines(f"/proc/{process}/maps"))
+
+
+def _is_of(words: list[str], mapping: Mapping) -> bool:
+    """Whether these of a line of maps are the mapping's."""
+    span = f"{mapping.start:08x}-{mapping.end:08x}"
+    return words[0] == span and words[5:] == [mapping.path] and int(words[2], 16) == mapping.offset
+
+
+def _identity(path: str) -> tuple[str, str]:
+    """The device and the number, as /proc/PID/maps has them."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return "", ""
+    return f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}", str(status.st_ino)
 
 
 def _runs(snapshot: Snapshot) -> bool:

@@ -178,8 +178,10 @@ class Symbols:
     def module(self, mapping: Mapping) -> Module:
         key = (mapping.path, mapping.build_id)
         if key not in self._modules:
-            others = places.of_code(self._snapshot.process, mapping)
-            self._modules[key] = Module(mapping.path, mapping.build_id, mapping.offset, self._debug_root, others)
+            process, id_ = self._snapshot.process, mapping.build_id
+            others = places.of_code(process, mapping)
+            itself = None if id_ else places.itself(process, mapping)
+            self._modules[key] = Module(mapping.path, id_, mapping.offset, self._debug_root, others, itself)
         return self._modules[key]
 
     def _calls(self, returns_to: int) -> list[Frame]:
