@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import HAKMEM, plain_environment
 from processes import LIBRARY, compiled, running, with_own
 
 from hakmem import descriptor, outside, snapshots
@@ -99,8 +100,65 @@ def test_a_process_that_ends_meanwhile_is_one_line(program, tmp_path):
         reader = outside.Reader(source)
         process.kill()
         process.wait()
-        with pytest.raises(Failure, match="it ended while it was read"), whole(source):
+        with pytest.raises(Failure, match="it ended, or became another program, while it was read"), whole(source):
             reader.snapshot()
+
+
+def test_a_process_that_becomes_another_program_meanwhile_is_one_line(tmp_path):
+    """Not garbage of that one's, which has the number."""
+    source = tmp_path / "becomes.c"
+    source.write_text(_BECOMES)
+    with running(compiled(tmp_path, source)) as process:
+        memory = Process(process.pid)
+        reader = outside.Reader(memory)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "ready\n"
+        with pytest.raises(Failure, match="it ended, or became another program, while it was read"), whole(memory):
+            reader.snapshot()
+
+
+_BECOMES = """
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  for (int i = 0; i < 1000; i++) memset(malloc(10000), 1, 10000);
+  char letter;
+  if (write(1, "ready\\n", 6) != 6 || read(0, &letter, 1) != 1) return 1;
+  if (count < 2) execl(words[0], words[0], "again", (char *)NULL);
+  return 1;
+}
+"""
+
+
+# ---- Where a sandbox refuses to read several places by one system call ----
+
+# The kernel's BPF: load the number of the call, where it is the one return ERRNO | EPERM, else ALLOW.
+_SANDBOX = """
+import ctypes, os, struct, sys
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, int(sys.argv[1])), (0x06, 0, 0, 0x00050000 | 1), (0x06, 0, 0, 0x7FFF0000)]
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in code))
+head = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(code), ctypes.addressof(program)))
+libc = ctypes.CDLL(None)
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, head, 0, 0):
+    sys.exit(77)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def test_where_the_call_for_many_places_is_refused_each_is_read_alone(program, tmp_path):
+    number = {"x86_64": "310", "aarch64": "270"}.get(os.uname().machine)
+    if number is None:
+        pytest.skip("the number of process_vm_readv is not known here")
+    file = tmp_path / "heap"
+    with running(program, "rest", file, HAKMEM_KEEPER="0") as process:
+        plain = [HAKMEM, "profile", "--save", "-", str(process.pid)]
+        done = subprocess.run([sys.executable, "-c", _SANDBOX, number, *plain], env=plain_environment(), capture_output=True, timeout=300)
+        if done.returncode == 77:
+            pytest.skip("no seccomp filter may be set")
+        assert (done.returncode, done.stderr) == (0, b"")
+        same(snapshots.parse(done.stdout.decode(), "of the sandbox"), snapshots.read(str(file)))
 
 
 _FIRST_ENDS = """
