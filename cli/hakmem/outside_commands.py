@@ -75,6 +75,8 @@ def columns(table: Table) -> Columns:
         shown.add_row("its control group", byte_text(table.group_total), "", "")
         if table.group_cache is not None:
             shown.add_row("of that page cache", byte_text(table.group_cache), "", "")
+        if table.group_limit is not None:
+            shown.add_row("and its limit", byte_text(table.group_limit), "", "")
     shown.caption = "Counted: by the heap's own records, resident or not."
     shown.caption_justify = "left"
     return shown
@@ -88,6 +90,7 @@ def json_of(table: Table) -> dict:
         "swapped": table.swapped,
         "control_group": table.group_total,
         "control_group_cache": table.group_cache,
+        "control_group_limit": table.group_limit,
         "rows": [
             {"key": row.key, "title": row.title, "group": row.group, "resident": row.resident, "counted": row.counted}
             for row in table.rows
