@@ -233,6 +233,26 @@ def test_of_a_thread_that_runs_a_stack_is_what_has_a_guard_below():
     assert stacks([0x7F0000700000, None]) == 2
 
 
+@pytest.mark.parametrize(
+    ("flags", "path", "key"),
+    [
+        ("r--s", "/srv/index", "files"),
+        ("rw-s", "/srv/index (deleted)", "files"),
+        ("r--p", "/srv/index", "files"),
+        ("rw-s", "/dev/shm/ring", "shared"),
+        ("rw-s", "/memfd:ring (deleted)", "shared"),
+        ("rw-s", "/SYSV00000000 (deleted)", "shared"),
+        ("rw-s", "/dev/zero (deleted)", "shared"),
+        ("rw-s", "", "shared"),
+        ("rw-s", "[anon_shmem:ring]", "shared"),
+    ],
+)
+def test_a_file_that_is_mapped_to_be_shared_is_a_file(flags, path, key):
+    """And goes when memory is wanted, which shared memory does not."""
+    each = Mapped(memory.parse_maps([f"7f0000000000-7f0000002000 {flags} 0 fe:00 4711 {path}".rstrip()])[0], 8192, 0, 0, 0)
+    assert [(found, count) for found, _, count in elsewhere.rows([each], [])] == [(key, 8192)]
+
+
 def rows(**resident_of: int) -> Table:
     groups = {
         "asked": PROGRAM,
