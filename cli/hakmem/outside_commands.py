@@ -259,7 +259,7 @@ def top_command(as_json: bool, seconds: float, process: int | None) -> None:
             click.echo("no process with hakmem")
         else:
             render.print_wide(top.list_table(found))
-    elif as_json or not (sys.stdin.isatty() and sys.stdout.isatty()) or Console().is_dumb_terminal:
+    elif as_json or not all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout)) or Console().is_dumb_terminal:
         raise click.UsageError(
             "a process is watched on a terminal that can clear its screen; elsewhere there is hakmem resident PID"
         )
