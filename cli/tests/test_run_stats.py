@@ -137,6 +137,15 @@ def test_json_on_standard_error_as_the_option_says(hakmem, word, is_json):
     assert (json.loads(result.stderr)["name"] == "sort") if is_json else result.stderr.startswith("hakmem 0.")
 
 
+def test_a_temporary_folder_with_a_place_for_numbers_in_its_name(hakmem, tmp_path):
+    folder = tmp_path / "a%pb"
+    folder.mkdir()
+    result = hakmem("run", "--stats", "--leaks", "--", "sort", "/dev/null", TMPDIR=str(folder))
+    assert result.returncode == 0
+    assert len(processes(result.stderr)) == 1 and "hakmem: live at exit" in result.stderr
+    assert "left no" not in result.stderr
+
+
 def test_with_leaks_both_are_shown(hakmem, tmp_path):
     kept = tmp_path / "snapshot"
     result = hakmem("run", "--stats", "--leaks", "--profile", str(kept), "--", "sort", "/dev/null")
