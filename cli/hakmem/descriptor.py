@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,22 @@ def _use(found: Descriptor) -> tuple[int, int]:
         return 0, 0
 
 
+def _lacking(memory: Memory) -> str:
+    """A library of ours of which a core has nothing, but its headers perhaps, which stand in its first page; empty where there is none."""
+    ours = [area for area in memory.areas if isinstance(memory, Core) and Path(area.path).name.startswith("libhakmem")]
+    for path in dict.fromkeys(area.path for area in ours):
+        if not any(_is_there(memory, area.start) for area in ours if area.path == path and area.offset):
+            return path
+    return ""
+
+
+def _is_there(memory: Memory, address: int) -> bool:
+    try:
+        return len(memory.bytes_at(address, 1)) == 1
+    except Unreadable:
+        return False
+
+
 def find(memory: Memory) -> Descriptor:
     """Of several, as in a program that is linked with one and has another one preloaded, the one that is used most."""
     several = _all(memory)
@@ -168,6 +185,9 @@ def find(memory: Memory) -> Descriptor:
         return found
     if memory.cut:
         raise plausible.Damaged(memory.name, memory.cut)
+    if lacking := _lacking(memory):
+        why = "/proc/PID/coredump_filter says what a core has; gcore -a writes all"
+        raise Failure(f"{memory.name}: the core lacks the memory of {lacking}: {why}")
     raise Failure(f"{memory.name}: no hakmem is there, or one too old to be read from outside")
 
 

@@ -314,6 +314,25 @@ def test_found_in_a_stripped_library_and_by_its_magic_in_a_core_without_headers(
     assert said(outside.read(core)) == said(snapshots.read(str(file)))
 
 
+def test_a_core_that_lacks_the_librarys_memory_is_told_as_such(hakmem, program, tmp_path):
+    with running(program, "rest", tmp_path / "heap") as process:
+        folder = Path("/proc") / str(process.pid)
+        for kinds in ("0x0", "0x10"):  # nothing, headers alone
+            (folder / "coredump_filter").write_text(kinds)
+            core = cored(process.pid, tmp_path)
+            assert any(area.path == str(LIBRARY.resolve()) for area in core.areas)
+            for command, *address in (["profile"], ["resident"], ["inspect", "0x10"]):
+                told = hakmem(command, core.name, *address)
+                assert told.returncode == 1
+                assert told.stderr.startswith(f"hakmem: {core.name}: the core lacks the memory of {LIBRARY.resolve()}: "), told.stderr
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            with pytest.raises(Failure, match="no hakmem is there"):
+                descriptor.find(cored(other.pid, tmp_path))
+        finally:
+            other.kill()
+
+
 def test_found_where_its_file_is_mapped_to_be_read_too(tmp_path):
     """As symbolizers do, which take an address below that of the library."""
     code = "import mmap, sys; files = [open(name, 'rb') for name in sys.argv[1:]]"
