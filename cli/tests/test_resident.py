@@ -474,3 +474,43 @@ def test_inspect_names_the_site(hakmem, known, tmp_path):
     assert "main" in [frame["function"] for frame in as_json["sample"]["frames"]]
     for word in ("here", "-5", "-0x5", hex(1 << 64)):
         assert hakmem("inspect", "--", str(process.pid), word).stderr == f"hakmem: {word}: not an address\n"
+
+
+def test_an_address_is_read_as_the_kernel_prints_it(hakmem, tmp_path):
+    """Which is hexadecimal without 0x, and may have no letter."""
+    source = tmp_path / "mapped.c"
+    source.write_text(_MAPPED)
+    program = compiled(tmp_path, source)
+    with running(program, "0x555555554000", "555555554000", "0x12345000") as process:
+
+        def told(word: str) -> tuple[int, str]:
+            done = hakmem("inspect", str(process.pid), word, "--json")
+            return json.loads(done.stdout)["address"], done.stderr
+
+        taken = "hakmem: of {:#x} and {:#x} the address is taken for {:#x}: 0x tells which is meant\n"
+        assert told("0x555555554000") == (0x555555554000, "")
+        assert told("555555554000") == (555555554000, "")  # both are mapped
+        assert told(str(0x555555554000)) == (0x555555554000, "")
+        for word in ("12345000", "12345678"):
+            number = int(word, 16)
+            assert told(word) == (number, taken.format(int(word), number, number))
+        assert told("012345000") == (0x12345000, "")
+        assert told("99999999999999") == (99999999999999, taken.format(99999999999999, 0x99999999999999, 99999999999999))
+
+
+_MAPPED = """
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  for (int i = 1; i < count; i++) {
+    char *page = (char *)(strtoul(words[i], NULL, 0) / 4096 * 4096);
+    char *found = mmap(page, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (found != page && errno != EEXIST) return 1; /* the program itself may lie there */
+  }
+  free(malloc(100));
+  return write(1, "ready\\n", 6) != 6 || pause();
+}
+"""
