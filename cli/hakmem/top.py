@@ -36,8 +36,8 @@ from hakmem.symbols import Symbols
 PROC = Path("/proc")
 LIVE, GROWTH, NAME, PINNED, ALLOCATED = "live", "growth", "name", "pinned", "allocated"
 _SORTS = {"l": LIVE, "g": GROWTH, "n": NAME, "p": PINNED, "e": ALLOCATED}
-_ENDING = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
-_QUIT = ("q", "\x03", "\x04")
+_ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+_QUIT = ("q", "\x03", "\x04")  # Ctrl-C comes as a key from a terminal without signals alone
 _SAVE, _ARM = "s", "a"
 _HELP = (
     "l g n p e: sort by live bytes, growth, name, pinned bytes, what was allocated   "
@@ -287,7 +287,7 @@ def _keys() -> Iterator[int]:
 
 
 class _Ending:
-    """Signals that would end this process at once end it when the terminal is as it was."""
+    """Signals that would end this process at once end it when the terminal is as it was; that of Ctrl-C does what q does."""
 
     def __init__(self) -> None:
         self._came: int | None = None
@@ -309,7 +309,7 @@ class _Ending:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if self._came is not None:
+        if self._came not in (None, signal.SIGINT):
             exits.end_as(-self._came)
 
     @contextlib.contextmanager

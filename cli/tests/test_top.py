@@ -93,7 +93,7 @@ class Screen:
             cwd=folder,
             env=environment,
             start_new_session=True,
-            preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in ENDING],  # as a shell would
+            preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in (*ENDING, signal.SIGINT)],  # as a shell would
         )
 
     def wait_for(self, pattern: str, within: float = 60) -> None:
@@ -215,6 +215,15 @@ def test_a_signal_leaves_the_terminal_as_it_was(screen, number):
     assert not shown.as_it_was()
     shown.process.send_signal(number)
     assert shown.process.wait(30) == -number
+    shown.wait_until(shown.as_it_was)
+    assert termios.tcgetattr(shown.inner) == shown.before
+
+
+def test_ctrl_c_ends_the_view_as_q_does(screen):
+    shown, _ = screen
+    shown.wait_for("q: quit")
+    shown.process.send_signal(signal.SIGINT)
+    assert shown.process.wait(30) == 0
     shown.wait_until(shown.as_it_was)
     assert termios.tcgetattr(shown.inner) == shown.before
 
