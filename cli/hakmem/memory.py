@@ -309,6 +309,12 @@ def _has_ended(task: Path) -> bool:
     return _state(task) in ("", "Z", "X")
 
 
+def expect_proc() -> None:
+    """Fails where processes can't be seen at all: none of them must be told to be missing there."""
+    if not Path("/proc/self").exists():
+        raise Failure("/proc is not mounted here: processes can't be seen without it")
+
+
 def folder_of(process: int) -> Path:
     """Where the kernel tells of the process. Of a first thread that has ended it tells nothing: then by another one's number."""
     folder = Path("/proc") / str(process)
@@ -338,6 +344,7 @@ class Process(Memory):
             self.refresh()
             self._file = os.open(self.folder / "mem", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
+            expect_proc()
             raise Failure(f"{self.name}: there is none") from None
         except PermissionError:
             raise refused(self.name, self.folder) from None

@@ -24,7 +24,7 @@ from rich.text import Text
 from hakmem import exits, insight, names, outside_commands, outside_events, render, window
 from hakmem.errors import Failure
 from hakmem.estimates import NOT_SAMPLED
-from hakmem.memory import Process, Refused, Unreadable, folder_of
+from hakmem.memory import Process, Refused, Unreadable, expect_proc, folder_of
 from hakmem.names import kernel_lines
 from hakmem.plausible import Damaged
 from hakmem.render import byte_text
@@ -67,6 +67,7 @@ def _has_hakmem(process: int) -> bool:
 
 def processes(user: int) -> list[int]:
     """Those of the user, or of everybody if that is root."""
+    expect_proc()
     found = []
     for folder in PROC.iterdir():
         with contextlib.suppress(OSError):
