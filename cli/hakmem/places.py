@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from hakmem.names import kernel_lines
 from hakmem.snapshots import Mapping, Snapshot
 
 _DELETED = " (deleted)"
+_START_TIME = 19  # of /proc/PID/stat behind the name
+_CLOCKS_APART = 2.0  # seconds: a clock that is set right meanwhile, and file systems that count in twos
 _LINE_FEED = "\\012"  # as the kernel writes one within a path of /proc/PID/maps
 
 
@@ -101,18 +105,43 @@ def _runs(snapshot: Snapshot) -> bool:
     )
 
 
-def of_jit(snapshot: Snapshot, folder: Path) -> list[Path]:
-    """Of the map of what it makes at run time, the most likely place first. It has written that with the number that it has itself, and
-    to its own folder."""
+@dataclass(frozen=True)
+class Jit:
+    """Where the map may be of what a process makes at run time, the most likely place first; and of one that runs since when it does, and
+    whose it is."""
+
+    files: list[Path]
+    since: float | None = None
+    users: frozenset[int] = frozenset()
+
+    def problem(self, status: os.stat_result) -> str:
+        """Why a file there can't be the process's; empty where it may be: anybody may have written one, and numbers come again."""
+        if self.since is None:
+            return ""
+        if status.st_uid not in self.users:
+            return "it is another user's than the process"
+        return "it was written before the process began" if status.st_mtime < self.since - _CLOCKS_APART else ""
+
+
+def of_jit(snapshot: Snapshot, folder: Path) -> Jit:
+    """It has written its map with the number that it has itself, and to its own folder."""
     seen = folder / f"perf-{snapshot.process}.map"
     try:
         if not _runs(snapshot):
-            return [seen]
-        lines = kernel_lines(f"/proc/{snapshot.process}/status")
-        numbers = next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [str(snapshot.process)])
+            return Jit([seen])
+        told = dict(line.split(":", 1) for line in kernel_lines(f"/proc/{snapshot.process}/status") if ":" in line)
+        number = told.get("NSpid", "").split()[-1:] or [str(snapshot.process)]
+        users = frozenset({0, *map(int, told["Uid"].split())})
+        since = _began(snapshot.process)
         own = Path(f"/proc/{snapshot.process}/root{folder}")
-        if numbers[-1] == str(snapshot.process) and os.path.samefile(own, folder):
-            return [seen]
-        return [own / f"perf-{numbers[-1]}.map", seen]
-    except (OSError, IndexError):  # it has ended, or may not be looked into
-        return [seen]
+        if number == [str(snapshot.process)] and os.path.samefile(own, folder):
+            return Jit([seen], since, users)
+        return Jit([own / f"perf-{number[0]}.map", seen], since, users)
+    except (OSError, IndexError, KeyError, ValueError):  # it has ended, or may not be looked into
+        return Jit([seen])
+
+
+def _began(process: int) -> float:
+    """When, by the clock that files have."""
+    ticks = int(" ".join(kernel_lines(f"/proc/{process}/stat")).rpartition(")")[2].split()[_START_TIME])
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import processes
@@ -359,6 +361,32 @@ def test_files_of_a_process_with_its_own_mounts(hakmem, tmp_path, argument):
         found = Symbols(taken, jit_folder=mounted)
         assert found.stack(1)[0].name == "0xa0000"
         assert f"({mounted}/perf-{process}.map would" in found.remarks()[0]
+
+
+@pytest.mark.parametrize("kind", ["its own", "of root", "of an ended one", "of another user"])
+def test_a_map_of_functions_may_be_only_the_processs_own(tmp_path, kind):
+    """Anybody may write to /tmp, and numbers of processes come again."""
+    source = tmp_path / "rests.c"
+    source.write_text(RESTS)
+    program, before = processes.compiled(tmp_path, source), time.time()
+    with processes.running(program) as process:
+        file = tmp_path / f"perf-{process.pid}.map"
+        file.write_text("a0000 10 made\n")
+        if kind == "of an ended one":
+            os.utime(file, (before - 10, before - 10))
+        if kind in ("of root", "of another user"):
+            if os.geteuid() != 0:
+                pytest.skip("only root gives files away")
+            os.chown(file, 0 if kind == "of root" else 65534, -1)
+        found = Symbols(outside.read(Process(process.pid)), jit_folder=tmp_path)
+        found._snapshot.sites = {1: (0, 0xA0001)}
+        name, remarks = found.stack(1)[0].name, found.remarks()
+    if kind in ("its own", "of root"):
+        assert (name, remarks) == ("made", [])
+        return
+    why = {"of an ended one": "it was written before the process began", "of another user": "it is another user's than the process"}
+    assert name == "0xa0000"
+    assert remarks[0] == f"{file}: no names are taken from it: {why[kind]}"
 
 
 OTHER = """
