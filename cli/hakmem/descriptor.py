@@ -50,6 +50,7 @@ class Descriptor:
         classes = [struct.unpack_from("<II", row) for row in rows["classes"]]
         plausible.library(memory.name, self.values, self.fields, self.zones, classes)
         self._zones: dict[str, tuple[int, int, int]] = {}
+        self.others: list[int] = []  # addresses of those of other hakmems in the process
         self.classes = classes
 
     def _rows(self, head: bytes, index: int) -> list[bytes]:
@@ -180,6 +181,7 @@ def find(memory: Memory) -> Descriptor:
     several = _all(memory)
     if several:
         found = several[0] if len(several) == 1 else max(several, key=_use)  # of equal ones the first, which is the program's own
+        found.others = [each.address for each in several if each is not found]
         if not found.word("region", "region.units"):
             raise Failure(f"{memory.name}: hakmem is there and has not been asked for memory yet")
         return found
@@ -202,7 +204,9 @@ def _is_in_use(memory: Memory, address: int) -> bool:
 
 def untold(memory: Memory, found: Descriptor) -> str:
     """What to say of another hakmem that holds memory beside the one that was found; empty where there is none."""
-    for path, start in memory.images():
-        if any(address != found.address and _is_in_use(memory, address) for address in _noted(memory, start)):
-            return f"another hakmem is in use beside the one that is told of, in {path}: what it holds is not told here"
+    for address in found.others:
+        if _is_in_use(memory, address):
+            area = memory.area_at(address)
+            where = f", in {area.path}" if area and area.path else ""
+            return f"another hakmem is in use beside the one that is told of{where}: what it holds is not told here"
     return ""

@@ -113,7 +113,8 @@ def whole(memory: Memory) -> Iterator[None]:
         with np.errstate(all="ignore"), plausible.reading(memory.name, absurd):
             yield
     except Unreadable as error:
-        why = "it ended, or became another program, while it was read" if memory.live else memory.cut or f"the core lacks what lies at {error}"
+        gone = "it ended, or became another program, while it was read"
+        why = gone if memory.live else memory.cut or f"the core lacks what lies at {error}"
         raise Failure(f"{memory.name}: {why}", plausible.EXIT_CODE if memory.cut else 1) from None
 
 

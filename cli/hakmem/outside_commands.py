@@ -137,7 +137,8 @@ def _address(source: Memory, readings: list[int]) -> int:
     """The first that is mapped. Of several it is said which one was taken, unless that is no guess."""
     address = next((each for each in readings if source.area_at(each)), readings[0])
     if len(readings) > 1 and (address != readings[0] or not source.area_at(address)):
-        print(f"hakmem: of {' and '.join(map(hex, readings))} the address is taken for {address:#x}: 0x tells which is meant", file=sys.stderr)
+        several = " and ".join(map(hex, readings))
+        print(f"hakmem: of {several} the address is taken for {address:#x}: 0x tells which is meant", file=sys.stderr)
     return address
 
 

@@ -339,7 +339,7 @@ def _folders(process: int, proc: Path) -> Iterator[tuple[Path, Path, bool]]:
     for line in kernel_lines(proc / "self/mountinfo"):
         mount, _, kind = line.partition(" - ")
         root, point = mount.split()[3:5]
-        name, _, options = kind.split(None, 2)
+        name, *_, options = kind.split()
         unified = name == "cgroup2"
         if not unified and (name != "cgroup" or "memory" not in options.split(",")):
             continue
