@@ -50,6 +50,7 @@ class Descriptor:
         classes = [struct.unpack_from("<II", row) for row in rows["classes"]]
         plausible.library(memory.name, self.values, self.fields, self.zones, classes)
         self._zones: dict[str, tuple[int, int, int]] = {}
+        self.others: list[int] = []  # addresses of those of other hakmems in the process
         self.classes = classes
 
     def _rows(self, head: bytes, index: int) -> list[bytes]:
@@ -119,25 +120,76 @@ def _candidates(memory: Memory) -> Iterator[int]:
     of_program = program.path if program else ""
     for _, start in sorted(memory.images(), key=lambda image: image[0] != of_program):
         yield from _noted(memory, start)
-    if isinstance(memory, Core):  # it may lack the pages of the notes
-        yield from memory.find(MAGIC)
+
+
+def _all(memory: Memory) -> list[Descriptor]:
+    """Those that are there; what is wrong with the first that can't be read, if none can."""
+    found: dict[int, Descriptor] = {}
+    wrong: Failure | None = None
+
+    def look(addresses: Iterator[int]) -> None:
+        nonlocal wrong
+        for address in addresses:
+            if address not in found:
+                try:
+                    one = Descriptor(memory, address)
+                    one.word("region", "region.units")
+                    found[address] = one
+                except Unreadable:
+                    continue
+                except Failure as failure:
+                    wrong = wrong or failure
+
+    look(_candidates(memory))
+    if not found and isinstance(memory, Core):  # it may lack the pages of the notes
+        look(memory.find(MAGIC))
+    if not found and wrong is not None:
+        raise wrong
+    return [*found.values()]
+
+
+def _use(found: Descriptor) -> tuple[int, int]:
+    """How many units have something in them, and how many there are: each hakmem has some from its start, asked for memory or not."""
+    try:
+        units = found.word("region", "region.units")
+        address, stride, each = found.zone("units")
+        records = found.memory.read(address, -(-units // each) * stride).view(found.record("unit", ["kind"]))
+        empty = [found.value(f"kind.{name}") for name in ("free", "kept")]
+        return int((~np.isin(records["kind"][:units], empty)).sum()), units
+    except (Unreadable, Failure, ValueError):
+        return 0, 0
+
+
+def _lacking(memory: Memory) -> str:
+    """A library of ours of which a core has nothing, but its headers perhaps, which stand in its first page; empty where there is none."""
+    ours = [area for area in memory.areas if isinstance(memory, Core) and Path(area.path).name.startswith("libhakmem")]
+    for path in dict.fromkeys(area.path for area in ours):
+        if not any(_is_there(memory, area.start) for area in ours if area.path == path and area.offset):
+            return path
+    return ""
+
+
+def _is_there(memory: Memory, address: int) -> bool:
+    try:
+        return len(memory.bytes_at(address, 1)) == 1
+    except Unreadable:
+        return False
 
 
 def find(memory: Memory) -> Descriptor:
-    """Of several, as in a program that is linked with one and has another one preloaded, the one that is in use."""
-    idle = None
-    for address in _candidates(memory):
-        try:
-            found = Descriptor(memory, address)
-            if found.word("region", "region.units"):
-                return found
-            idle = found
-        except Unreadable:
-            continue
-    if idle is not None:
-        raise Failure(f"{memory.name}: hakmem is there and has not been asked for memory yet")
+    """Of several, as in a program that is linked with one and has another one preloaded, the one that is used most."""
+    several = _all(memory)
+    if several:
+        found = several[0] if len(several) == 1 else max(several, key=_use)  # of equal ones the first, which is the program's own
+        found.others = [each.address for each in several if each is not found]
+        if not found.word("region", "region.units"):
+            raise Failure(f"{memory.name}: hakmem is there and has not been asked for memory yet")
+        return found
     if memory.cut:
         raise plausible.Damaged(memory.name, memory.cut)
+    if lacking := _lacking(memory):
+        why = "/proc/PID/coredump_filter says what a core has; gcore -a writes all"
+        raise Failure(f"{memory.name}: the core lacks the memory of {lacking}: {why}")
     raise Failure(f"{memory.name}: no hakmem is there, or one too old to be read from outside")
 
 
@@ -151,11 +203,10 @@ def _is_in_use(memory: Memory, address: int) -> bool:
 
 
 def untold(memory: Memory, found: Descriptor) -> str:
-    """What to say of a preloaded hakmem that holds memory beside the program's own, which was found; empty where there is none."""
-    own, program = memory.area_at(found.address), memory.area_at(memory.program())
-    if own is None or program is None or own.path != program.path:
-        return ""
-    for path, start in memory.images():
-        if Path(path).name.startswith("libhakmem") and any(_is_in_use(memory, address) for address in _noted(memory, start)):
-            return f"another hakmem is in use beside the program's own, {path}: what it holds is not told here"
+    """What to say of another hakmem that holds memory beside the one that was found; empty where there is none."""
+    for address in found.others:
+        if _is_in_use(memory, address):
+            area = memory.area_at(address)
+            where = f", in {area.path}" if area and area.path else ""
+            return f"another hakmem is in use beside the one that is told of{where}: what it holds is not told here"
     return ""

@@ -35,6 +35,7 @@ _BINDINGS = {1: 0, 2: 1, 0: 2}  # global, weak, local: which of the names of one
 _LOCAL = _BINDINGS[0]
 _HIDDEN = (1, 2)  # STV_INTERNAL, STV_HIDDEN: what lies behind some other source's symbols if the linker makes it local
 _ANOTHER = "the file is another one than the process ran (the build id differs)"
+_NOT_ITS_OWN = "the process has mapped another file than the one there, and no build id tells what it was"
 _OUR_SOURCE = "hakmem.c"
 _OUR_MARK = "hak_malloc"
 
@@ -161,8 +162,10 @@ class Module:
         code_offset: int = 0,
         debug_root: Path = DEBUG_ROOT,
         others: Iterable[str] = (),
+        itself: list[str] | None = None,
     ) -> None:
-        """`code_offset` is where the mapped code begins in the file, `others` are paths that it may have beside."""
+        """`code_offset` is where the mapped code begins in the file, `others` are paths that it may have beside. Without a build id
+        `itself` are paths of the very file, as far as that is known: other files are not to be taken for it."""
         self.problem = ""
         self.has_lines = False
         self.holds_hakmem = False
@@ -171,7 +174,7 @@ class Module:
         self._symbols: list[Symbol] = []
         self._sources: Sources | None = None
         self._code_offset = code_offset
-        program = self._program(path, build_id, others)
+        program = self._program(path, build_id, others) if build_id or itself is None else self._itself(path, itself)
         files = [elf for elf in (program, self._debug(build_id, debug_root)) if elf]
         try:
             with parsing():
@@ -198,6 +201,16 @@ class Module:
                 return elf
             problems.append(problem)
         self.problem = _ANOTHER if _ANOTHER in problems else problems[0]
+        return None
+
+    def _itself(self, path: str, places: list[str]) -> ELFFile | None:
+        """What was told not to be another one needs no build id."""
+        self.problem = _NOT_ITS_OWN if os.path.exists(path) else "it can't be opened, and has no build id to be found by elsewhere"
+        for place in places:
+            elf, _ = self._opened(place, "")
+            if elf is not None:
+                self.problem = ""
+                return elf
         return None
 
     def _opened(self, path: str, build_id: str) -> tuple[ELFFile | None, str]:

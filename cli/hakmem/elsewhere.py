@@ -12,7 +12,7 @@ from hakmem.pages import Mapped, Pagemap
 
 _GUARD_MOST = 64 << 10  # bytes: a page, whatever its size
 _ARENA = 64 << 20  # of glibc's malloc: bytes of addresses that each takes
-_SHARED = ("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")
+_SHARED = ("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")  # what has such a name is no file: it goes when nobody has it
 
 
 # ---- What programs and libraries write to ----
@@ -116,7 +116,7 @@ def rows(others: list[Mapped], stack_pointers: list[int | None]) -> list[tuple[s
         path, flags = each.area.path, each.area.flags
         if path.startswith("[stack") or each.area.start in stacks:
             add("stacks", "stacks of threads", each.resident)
-        elif flags[3:4] == "s" or path.startswith(_SHARED):
+        elif path.startswith(_SHARED) or (flags[3:4] == "s" and not path.startswith("/")):
             add("shared", "shared memory", each.resident)
         elif path.startswith("/"):
             add("data", "data of programs and libraries, written", each.anonymous)

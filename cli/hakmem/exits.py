@@ -22,6 +22,7 @@ WHY_NONE = (
     "it was killed, left by _exit or by the system call itself, as Go programs do, runs without hakmem, or may not write where others may"
 )
 
+_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 _COMM = 15  # so many characters of its name the kernel keeps
 
 
@@ -93,9 +94,21 @@ def _told(one: Wanted, directory: Path, ended: Ended) -> int:
         return failure.exit_code
 
 
+def _folder() -> str:
+    """Where files may be for a while. In the whole of a name the library puts the process's number for %p, which TMPDIR may have too."""
+    usual = tempfile.gettempdir()
+    several = [usual, *_FOLDERS, os.getcwd()] if "%p" in usual else [usual]
+    for folder in several:
+        if "%p" not in folder and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    if "%p" in usual:
+        raise Failure(f"{usual}: TMPDIR has %p in it, which stands for the process in names of files, and there is no other folder")
+    return usual
+
+
 def run(program: Path, command: list[str], environment: dict[str, str], wanted: Sequence[Wanted]) -> None:
     """Runs the program, tells what is wanted of it, and ends as it did; returns never."""
-    with tempfile.TemporaryDirectory(prefix="hakmem-") as name:
+    with tempfile.TemporaryDirectory(prefix="hakmem-", dir=_folder()) as name:
         places = []
         for index, one in enumerate(wanted):
             place = Path(name) / str(index)

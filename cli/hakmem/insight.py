@@ -290,7 +290,7 @@ def _allocated_json(snapshot: Snapshot, shown: list[AllocatedRow]) -> dict[str, 
         "lines": [
             {
                 "bytes": row.sums.bytes,
-                "error": row.sums.error,
+                "error": row.sums.error if row.sums.events else None,
                 "objects": row.sums.objects,
                 "events": row.sums.events,
                 "frames": _frames_json(row.frames),
@@ -298,6 +298,11 @@ def _allocated_json(snapshot: Snapshot, shown: list[AllocatedRow]) -> dict[str, 
             for row in shown
         ],
     }
+
+
+def _known(figure: float, key: Hashable) -> float | None:
+    """Of what nobody has looked at: not known, where 0 would be certain."""
+    return None if key in (NOT_SAMPLED, NOT_TRACKED) else figure
 
 
 def _frames_json(frames: list[tuple[str, str]]) -> list[dict[str, str]]:
@@ -317,9 +322,9 @@ def _pinned_json(shown: list[PinnedRow], whole: Pinned) -> dict[str, Any]:
         "lines": [
             {
                 "shared": row.line.shared,
-                "shared_error": row.line.shared_error,
-                "sole": row.line.sole,
-                "sole_error": row.line.sole_error,
+                "shared_error": _known(row.line.shared_error, row.line.key),
+                "sole": _known(row.line.sole, row.line.key),
+                "sole_error": _known(row.line.sole_error, row.line.key),
                 "slabs": row.line.slabs,
                 "youngest": row.line.youngest,
                 "oldest": row.line.oldest,
@@ -349,7 +354,7 @@ def profile_json(
         "lines": [
             {
                 "live": row.line.bytes,
-                "error": row.line.error,
+                "error": _known(row.line.error, row.line.key),
                 "objects": row.line.objects,
                 "asked": row.line.asked,
                 "samples": row.line.samples,

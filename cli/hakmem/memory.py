@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import stat
 import struct
@@ -39,10 +40,11 @@ _VDSO = "[vdso]"
 _KERNEL = 1 << 63
 
 
-_readv = ctypes.CDLL(None).process_vm_readv
+_readv = ctypes.CDLL(None, use_errno=True).process_vm_readv
 _readv.argtypes = [ctypes.c_int, *[ctypes.c_void_p, ctypes.c_ulong] * 2, ctypes.c_ulong]
 _readv.restype = ctypes.c_ssize_t
 _IOV_MOST = 1024
+_REFUSALS = (errno.EPERM, errno.EACCES, errno.ENOSYS)  # a sandbox's of the system call
 
 
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -111,7 +113,8 @@ def whole(memory: Memory) -> Iterator[None]:
         with np.errstate(all="ignore"), plausible.reading(memory.name, absurd):
             yield
     except Unreadable as error:
-        why = "it ended while it was read" if memory.live else memory.cut or f"the core lacks what lies at {error}"
+        gone = "it ended, or became another program, while it was read"
+        why = gone if memory.live else memory.cut or f"the core lacks what lies at {error}"
         raise Failure(f"{memory.name}: {why}", plausible.EXIT_CODE if memory.cut else 1) from None
 
 
@@ -307,6 +310,12 @@ def _has_ended(task: Path) -> bool:
     return _state(task) in ("", "Z", "X")
 
 
+def expect_proc() -> None:
+    """Fails where processes can't be seen at all: none of them must be told to be missing there."""
+    if not Path("/proc/self").exists():
+        raise Failure("/proc is not mounted here: processes can't be seen without it")
+
+
 def folder_of(process: int) -> Path:
     """Where the kernel tells of the process. Of a first thread that has ended it tells nothing: then by another one's number."""
     folder = Path("/proc") / str(process)
@@ -329,12 +338,14 @@ class Process(Memory):
     def __init__(self, process: int) -> None:
         super().__init__()
         self.process = process
+        self._gathers = True
         self.name = f"process {process}"
         self.folder = folder_of(process)
         try:
             self.refresh()
             self._file = os.open(self.folder / "mem", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
+            expect_proc()
             raise Failure(f"{self.name}: there is none") from None
         except PermissionError:
             raise refused(self.name, self.folder) from None
@@ -376,7 +387,7 @@ class Process(Memory):
             raise Failure(f"{self.name}: its memory can't be written to: {error.strerror}") from None
 
     def gather(self, addresses: np.ndarray, sizes: list[int]) -> np.ndarray:
-        """One system call for some hundred rows."""
+        """One system call for some hundred rows; one for each place where that call is refused."""
         plausible.room(self.name, len(addresses) * sum(sizes))
         found = np.empty((len(addresses), sum(sizes)), np.uint8)
         parts = np.empty((*addresses.shape, 2), np.uint64)
@@ -384,11 +395,27 @@ class Process(Memory):
         rows = max(1, _IOV_MOST // len(sizes))
         for first in range(0, len(addresses), rows):
             remote, local = parts[first : first + rows], found[first : first + rows]
-            into = np.array([local.ctypes.data, local.nbytes], np.uint64)
-            count = _readv(int(self.folder.name), into.ctypes.data, 1, remote.ctypes.data, remote.shape[0] * remote.shape[1], 0)
-            if count != local.nbytes:
-                raise Unreadable(f"some of {remote.shape[0]} places")
+            if not (self._gathers and self._gather(remote, local)):
+                self._gather_singly(remote, local)
         return found
+
+    def _gather(self, remote: np.ndarray, local: np.ndarray) -> bool:
+        """False where the kernel, or who stands before it, refuses the call itself: it will the next time too."""
+        into = np.array([local.ctypes.data, local.nbytes], np.uint64)
+        count = _readv(int(self.folder.name), into.ctypes.data, 1, remote.ctypes.data, remote.shape[0] * remote.shape[1], 0)
+        if count == local.nbytes:
+            return True
+        if count < 0 and ctypes.get_errno() in _REFUSALS:
+            self._gathers = False
+            return False
+        raise Unreadable(f"some of {remote.shape[0]} places")
+
+    def _gather_singly(self, remote: np.ndarray, local: np.ndarray) -> None:
+        for places, row in zip(remote.tolist(), local):
+            at = 0
+            for address, size in places:
+                self.read_into(row[at : at + size], address)
+                at += size
 
     def now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000 + self._ahead_ms

@@ -20,6 +20,7 @@ from hakmem import insight, resident, top
 from hakmem.command_line import ERROR
 from hakmem.errors import Failure
 from hakmem.estimates import NOT_SAMPLED
+from hakmem.memory import expect_proc
 from hakmem.resident import Table
 from hakmem.symbols import Symbols
 from hakmem.top import Found
@@ -99,6 +100,7 @@ class Processes(Collector):
         self._due = 0.0
 
     def _read(self) -> list[Metric]:
+        expect_proc()
         families = _Families()
         for process in self._processes or top.processes(self._user):
             start = time.monotonic()

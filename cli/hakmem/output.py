@@ -108,6 +108,8 @@ class OutFile(click.Path):
 def write(path: str, data: bytes) -> None:
     """All of a file; - is standard output."""
     if path == "-":
+        if sys.stdout is None:  # as Python has it where that is closed
+            raise Failure(f"standard output: {os.strerror(errno.EBADF)}")
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         return

@@ -23,6 +23,7 @@ from hakmem.render import byte_text
 
 if TYPE_CHECKING:
     from hakmem.inspection import Finding
+    from hakmem.memory import Memory
     from hakmem.resident import Table
     from hakmem.snapshots import Snapshot
     from hakmem.symbols import Frame
@@ -75,6 +76,8 @@ def columns(table: Table) -> Columns:
         shown.add_row("its control group", byte_text(table.group_total), "", "")
         if table.group_cache is not None:
             shown.add_row("of that page cache", byte_text(table.group_cache), "", "")
+        if table.group_limit is not None:
+            shown.add_row("and its limit", byte_text(table.group_limit), "", "")
     shown.caption = "Counted: by the heap's own records, resident or not."
     shown.caption_justify = "left"
     return shown
@@ -88,6 +91,7 @@ def json_of(table: Table) -> dict:
         "swapped": table.swapped,
         "control_group": table.group_total,
         "control_group_cache": table.group_cache,
+        "control_group_limit": table.group_limit,
         "rows": [
             {"key": row.key, "title": row.title, "group": row.group, "resident": row.resident, "counted": row.counted}
             for row in table.rows
@@ -117,22 +121,36 @@ def resident_command(as_json: bool, target: str) -> None:
         click.echo(table.verdict.text)
 
 
-def _number(_context: click.Context, _option: click.Parameter, text: str) -> int:
+def _readings(_context: click.Context, _option: click.Parameter, text: str) -> list[int]:
+    """What the word may stand for, the likelier first: digits alone are decimal, or hexadecimal as in /proc/PID/maps."""
+    is_plain = text.isdecimal()
+    bases = (16, 10) if is_plain and text[0] == "0" else (10, 16) if is_plain else (16,)
     with contextlib.suppress(ValueError):
-        number = int(text, 16 if text[:2].lower() == "0x" or any(letter in "abcdefABCDEF" for letter in text) else 10)
-        if 0 <= number < 1 << 64:
-            return number
+        numbers = dict.fromkeys(int(text, base) for base in bases)
+        found = [number for number in numbers if 0 <= number < 1 << 64]
+        if found:
+            return found
     raise Failure(f"{text}: not an address")
+
+
+def _address(source: Memory, readings: list[int]) -> int:
+    """The first that is mapped. Of several it is said which one was taken, unless that is no guess."""
+    address = next((each for each in readings if source.area_at(each)), readings[0])
+    if len(readings) > 1 and (address != readings[0] or not source.area_at(address)):
+        several = " and ".join(map(hex, readings))
+        print(f"hakmem: of {several} the address is taken for {address:#x}: 0x tells which is meant", file=sys.stderr)
+    return address
 
 
 @click.command("inspect")
 @_as_json
 @click.argument("target", metavar="PID|CORE")
-@click.argument("address", callback=_number)
-def inspect_command(as_json: bool, target: str, address: int) -> None:
+@click.argument("address", callback=_readings)
+def inspect_command(as_json: bool, target: str, address: list[int]) -> None:
     """Tell what lies at ADDRESS of a process or a core: a block and its state, free memory, hakmem's own, or what is not hakmem's.
 
-    Of a sampled block also where it was allocated, when, and how much was asked for.
+    Of a sampled block also where it was allocated, when, and how much was asked for. With 0x or a letter ADDRESS is hexadecimal. Digits
+    alone are decimal, or hexadecimal, as /proc/PID/maps prints them, where that alone is mapped or the first digit is 0; a guess is told.
     """
     from hakmem import inspection, memory, outside, symbols
 
@@ -140,7 +158,7 @@ def inspect_command(as_json: bool, target: str, address: int) -> None:
     if isinstance(source, bytes):
         raise Failure(f"{target}: neither a process nor a core")
     with memory.whole(source):
-        found, taken = inspection.inspect(outside.Reader(source), address)
+        found, taken = inspection.inspect(outside.Reader(source), _address(source, address))
     names = symbols.Symbols(taken)
     frames = []
     if found.sample is not None:
@@ -256,7 +274,10 @@ def top_command(as_json: bool, seconds: float, process: int | None) -> None:
             click.echo("no process with hakmem")
         else:
             render.print_wide(top.list_table(found))
-    elif as_json or not (sys.stdin.isatty() and sys.stdout.isatty()) or Console().is_dumb_terminal:
+        for each in found:
+            if each.taken is not None and each.taken.untold:
+                print(f"hakmem: process {each.process}: {printable(each.taken.untold)}", file=sys.stderr)
+    elif as_json or not all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout)) or Console().is_dumb_terminal:
         raise click.UsageError(
             "a process is watched on a terminal that can clear its screen; elsewhere there is hakmem resident PID"
         )

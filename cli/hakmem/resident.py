@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,9 @@ PAGE_CACHE = "page cache"
 _EXCESS = 0.25  # of what is resident: from here on it is worth a word of its own
 _SAMPLES = 10  # of a class, at least, to tell what was asked for
 _ZEROS_READ = 4096  # pages
-_CGROUPS = Path("/sys/fs/cgroup")
+_PROC = Path("/proc")
+_NEAR = 0.75  # of a limit: from here on the library gives back what it holds idle (docs/containers.md)
+_LIMITS_MOST = 1 << 60  # of version 1, which says no limit by a number
 _COUNTED = "of what was counted while it was armed"
 _REST = "the rest of the resident set"  # of what tells no mappings
 
@@ -63,6 +66,7 @@ class Table:
     swapped: int | None = None
     group_total: int | None = None  # of the control group: all, and page cache
     group_cache: int | None = None
+    group_limit: int | None = None
     verdict: Verdict = field(default_factory=lambda: Verdict(PROGRAM, ""))
     window_age: float | None = None  # as a snapshot has it
 
@@ -253,10 +257,22 @@ def judge(table: Table, decay: str = "") -> Verdict:
     kind = max(groups, key=groups.get)
     resident = table.total or sum(row.resident or 0 for row in table.rows)
     asked = table.in_group(PROGRAM)
-    if table.group_cache and table.group_cache > resident and table.group_cache * 2 > (table.group_total or 0):
-        cache, all_of = byte_text(table.group_cache), byte_text(table.group_total or 0)
-        text = f"{cache} of the {all_of} of its control group are the page cache, which goes when memory is wanted"
-        return Verdict(PAGE_CACHE, text)
+    cached = _page_cache_text(table, resident)
+    if cached and table.group_limit and (table.group_total or 0) >= _NEAR * table.group_limit:
+        return Verdict(PAGE_CACHE, cached)
+    found = _judge_parts(table, kind, groups, resident, asked, decay)
+    return replace(found, text=f"{found.text}; {cached}") if cached else found
+
+
+def _page_cache_text(table: Table, resident: int) -> str:
+    """Of a control group that is page cache mostly; empty where it is not."""
+    if not table.group_cache or table.group_cache <= resident or table.group_cache * 2 <= (table.group_total or 0):
+        return ""
+    cache, all_of = byte_text(table.group_cache), byte_text(table.group_total or 0)
+    return f"{cache} of the {all_of} of its control group are the page cache, which goes when memory is wanted"
+
+
+def _judge_parts(table: Table, kind: str, groups: dict[str, int], resident: int, asked: int, decay: str) -> Verdict:
     if groups[kind] < asked and groups[kind] < _EXCESS * resident:
         return Verdict(PROGRAM, f"the program holds it: {byte_text(asked)} are live, as asked for")
     if kind == CACHE:
@@ -277,14 +293,77 @@ def judge(table: Table, decay: str = "") -> Verdict:
     return Verdict(kind, f"not the heap: {byte_text(groups[kind])}, {part}")
 
 
-def control_group(process: int, root: Path = _CGROUPS, proc: Path = Path("/proc")) -> tuple[int | None, int | None]:
-    """What the process's control group holds, and how much of that is page cache; None where there is none of its own."""
-    with contextlib.suppress(OSError, ValueError, StopIteration, KeyError, IndexError):
-        lines = kernel_lines(proc / str(process) / "cgroup")
-        folder = root / next(line[3:] for line in lines if line.startswith("0::")).lstrip("/")
-        stat = dict(line.split() for line in kernel_lines(folder / "memory.stat"))
-        return int(kernel_lines(folder / "memory.current")[0]), int(stat["file"]) - int(stat.get("shmem", 0))
-    return None, None
+# ---- Its control group ----
+
+
+@dataclass(frozen=True)
+class Group:
+    """A control group that a process is in: what it holds, how much of that is page cache, and what it may hold, if that is limited."""
+
+    total: int | None = None
+    cache: int | None = None
+    limit: int | None = None
+
+    @property
+    def is_near(self) -> bool:
+        return self.total is not None and self.limit is not None and self.total >= _NEAR * self.limit
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    return {name: int(count) for name, count in (line.split() for line in kernel_lines(file))}
+
+
+def _limit(file: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError, IndexError):  # "max" is no number
+        limit = int(kernel_lines(file)[0])
+        return limit if limit < _LIMITS_MOST else None
+    return None
+
+
+def _group(folder: Path, unified: bool) -> Group:
+    """OSError where there is none, as at the root of all."""
+    total = int(kernel_lines(folder / ("memory.current" if unified else "memory.usage_in_bytes"))[0])
+    limits = [_limit(folder / name) for name in (("memory.max", "memory.high") if unified else ("memory.limit_in_bytes",))]
+    limit, cache = min((each for each in limits if each is not None), default=None), None
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        counts = _numbers(folder / "memory.stat")
+        names = ("file", "shmem") if unified else ("total_cache", "total_shmem")
+        cache = counts[names[0]] - counts.get(names[1], 0)
+    return Group(total, cache, limit)
+
+
+def _folders(process: int, proc: Path) -> Iterator[tuple[Path, Path, bool]]:
+    """Where the kernel tells of the process's groups: the innermost, the outermost that can be seen here, and whether it is of version 2.
+    What is mounted may be a group itself, as in a container that has no namespace of groups: paths are the machine's there."""
+    paths = [line.split(":", 2)[1:] for line in kernel_lines(proc / str(process) / "cgroup")]
+    for line in kernel_lines(proc / "self/mountinfo"):
+        mount, _, kind = line.partition(" - ")
+        root, point = mount.split()[3:5]
+        name, *_, options = kind.split()
+        unified = name == "cgroup2"
+        if not unified and (name != "cgroup" or "memory" not in options.split(",")):
+            continue
+        for controllers, path in paths:
+            is_its = not controllers if unified else "memory" in controllers.split(",")
+            within = Path(path).parts[len(Path(root).parts) :]
+            if is_its and Path(root) in (Path(path), *Path(path).parents) and ".." not in within:
+                yield Path(point, *within), Path(point), unified
+
+
+def control_group(process: int, proc: Path = _PROC) -> Group:
+    """Of the groups that the process is in the innermost whose limit is near, or else the innermost."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for folder, outermost, unified in _folders(process, proc):
+            while True:
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    group = _group(folder, unified)
+                    if unified or folder != outermost or group.limit is not None:  # version 1 counts the whole machine as a group
+                        found.append(group)
+                if folder == outermost:
+                    break
+                folder = folder.parent
+    return next((group for group in found if group.is_near), found[0] if found else Group())
 
 
 # ---- The whole ----
@@ -333,7 +412,8 @@ def _process_table(reader: Reader, memory: Process, pinned: bool) -> tuple[Table
             Row("moved", "came and went while this was read", CACHE if blocks > seen else PROGRAM, blocks - seen)
         )
     table.total, table.swapped = sum(each.resident for each in mapped), sum(each.swapped for each in mapped)
-    table.group_total, table.group_cache = control_group(memory.process)
+    group = control_group(memory.process)
+    table.group_total, table.group_cache, table.group_limit = group.total, group.cache, group.limit
     table.verdict = judge(table, _decay_text(reader, heap))
     return table, taken
 

@@ -12,7 +12,7 @@ import click
 from hakmem import exits, output, preload
 from hakmem.command_line import library_option, repetitions_option
 
-_OFF = ("0", "off", "false", "no")  # as the library reads its options
+_OFF, _ON = ("0", "off", "false", "no"), ("1", "on", "true", "yes")  # as the library reads its options
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -123,7 +123,7 @@ def run_command(
         file = stats_file or environment.get("HAKMEM_STATS_FILE")
         if file:
             output.expect_room(file)
-        wanted.append(reports.AtExit(file, stats_children, json=environment.get("HAKMEM_STATS_JSON") == "1"))
+        wanted.append(reports.AtExit(file, stats_children, json=environment.get("HAKMEM_STATS_JSON", "").lower() in _ON))
     if blackbox_file:
         from hakmem import blackbox_command
 
@@ -171,7 +171,8 @@ def _run_compared(
         output.write(json_file, (json.dumps(told, indent=2) + "\n").encode())
     if markdown_file and comparison.measured:
         output.write(markdown_file, render.comparison_markdown(comparison).encode(errors="replace"))
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     for line in render.outcome_lines(comparison):
         print(f"hakmem: {line}", file=sys.stderr)
     comparing.exit_as(comparison)

@@ -124,12 +124,16 @@ def addresses(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
 class _Jit:
     """Functions that were made at run time: perf's map, which interpreters write when told to."""
 
-    def __init__(self, files: list[Path]) -> None:
-        """The first of the files that is there."""
-        self.file = files[0]
+    def __init__(self, at: places.Jit) -> None:
+        """The first of the files that is there and may be the process's."""
+        self.file = at.files[0]
+        self.refused: list[str] = []  # of others, and why they were
         self._functions: list[tuple[int, int, str]] = []
-        for file in files:
+        for file in at.files:
             with contextlib.suppress(OSError, ELFError), open_named(file) as found:  # anybody may have put anything there
+                if problem := at.problem(os.fstat(found.fileno())):
+                    self.refused.append(f"{file}: no names are taken from it: {problem}")
+                    continue
                 self._read(os.fsdecode(found.read(_JIT_MOST)))
                 break
         self._functions.sort(key=lambda each: each[0])
@@ -178,8 +182,10 @@ class Symbols:
     def module(self, mapping: Mapping) -> Module:
         key = (mapping.path, mapping.build_id)
         if key not in self._modules:
-            others = places.of_code(self._snapshot.process, mapping)
-            self._modules[key] = Module(mapping.path, mapping.build_id, mapping.offset, self._debug_root, others)
+            process, id_ = self._snapshot.process, mapping.build_id
+            others = places.of_code(process, mapping)
+            itself = None if id_ else places.itself(process, mapping)
+            self._modules[key] = Module(mapping.path, id_, mapping.offset, self._debug_root, others, itself)
         return self._modules[key]
 
     def _calls(self, returns_to: int) -> list[Frame]:
@@ -275,6 +281,7 @@ class Symbols:
         for (path, _), module in self._modules.items():
             if "build id" in module.problem and not any(mapping.path == path for mapping in self._nameless):
                 said.append(f"{path}: {module.problem}")
+        said += self._jit.refused if self._jit is not None else []
         if self._nowhere and self._jit is not None:
             said.append(self._nowhere_text(self._jit))
         return [printable(each) for each in dict.fromkeys(said)]

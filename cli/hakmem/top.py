@@ -24,7 +24,7 @@ from rich.text import Text
 from hakmem import exits, insight, names, outside_commands, outside_events, render, window
 from hakmem.errors import Failure
 from hakmem.estimates import NOT_SAMPLED
-from hakmem.memory import Process, Refused, Unreadable, folder_of
+from hakmem.memory import Process, Refused, Unreadable, expect_proc, folder_of
 from hakmem.names import kernel_lines
 from hakmem.plausible import Damaged
 from hakmem.render import byte_text
@@ -36,8 +36,8 @@ from hakmem.symbols import Symbols
 PROC = Path("/proc")
 LIVE, GROWTH, NAME, PINNED, ALLOCATED = "live", "growth", "name", "pinned", "allocated"
 _SORTS = {"l": LIVE, "g": GROWTH, "n": NAME, "p": PINNED, "e": ALLOCATED}
-_ENDING = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
-_QUIT = ("q", "\x03", "\x04")
+_ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+_QUIT = ("q", "\x03", "\x04")  # Ctrl-C comes as a key from a terminal without signals alone
 _SAVE, _ARM = "s", "a"
 _HELP = (
     "l g n p e: sort by live bytes, growth, name, pinned bytes, what was allocated   "
@@ -67,6 +67,7 @@ def _has_hakmem(process: int) -> bool:
 
 def processes(user: int) -> list[int]:
     """Those of the user, or of everybody if that is root."""
+    expect_proc()
     found = []
     for folder in PROC.iterdir():
         with contextlib.suppress(OSError):
@@ -132,6 +133,13 @@ def _armed_text(seconds: float) -> str:
     return "armed: it counts what it allocates" + (f", {seconds:.0f} s more" if math.isfinite(seconds) else ", for good")
 
 
+def _remark_text(process: int, remarks: list[str]) -> str:
+    """The first of what could not be told: there is no room for all."""
+    if len(remarks) < 2:
+        return "".join(remarks)
+    return f"{remarks[0]} ({len(remarks) - 1} more such: hakmem profile {process})"
+
+
 @dataclass
 class View:
     """What is shown of one process, over time."""
@@ -192,9 +200,9 @@ class View:
         except OSError as error:
             self.said = f"{path}: {error.strerror}"
 
-    def functions(self, taken: Snapshot) -> list[tuple[str, insight.Row, int]]:
+    def functions(self, taken: Snapshot, names: Symbols) -> list[tuple[str, insight.Row, int]]:
         """Names, rows and how much they have grown since the view began."""
-        shown, _ = insight.rows(taken, Symbols(taken), insight.FUNCTION)
+        shown, _ = insight.rows(taken, names, insight.FUNCTION)
         named = [(row.frames[0][0], row) for row in shown if row.line.key != NOT_SAMPLED]
         if not self.first:
             self.first = {name: row.line.bytes for name, row in named}
@@ -206,21 +214,20 @@ class View:
         }
         return sorted(grown, key=order[self.by])[: self.top]
 
-    def by_live(self, taken: Snapshot) -> RenderableType:
+    def by_live(self, taken: Snapshot, names: Symbols) -> RenderableType:
         if not taken.rate:
             return Text("no blocks are sampled: who holds them is not known")
         columns = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for title in ("live", "±", f"since {insight.age_text(time.monotonic() - self.since)}"):
             columns.add_column(title, justify="right", no_wrap=True)
         columns.add_column(f"allocated by (sorted by {self.by})")
-        for name, row, grown in self.functions(taken):
+        for name, row, grown in self.functions(taken, names):
             change = f"{'+' if grown >= 0 else '-'}{byte_text(abs(grown))}"
             columns.add_row(byte_text(row.line.bytes), byte_text(row.line.error), change, name)
         return columns
 
-    def by_pinned(self, taken: Snapshot) -> RenderableType:
+    def by_pinned(self, taken: Snapshot, names: Symbols) -> RenderableType:
         """Who keeps pages that are partly free, and what is live of each."""
-        names = Symbols(taken)
         kept = insight.pinned_rows(taken, names, insight.FUNCTION, self.top)
         if kept is None:
             return Text("who keeps pages is not known")
@@ -239,9 +246,9 @@ class View:
             columns.add_row(pinned, error, sole, sole_error, live.get(row.line.key, ""), row.frames[0][0])
         return Group(heading, columns)
 
-    def by_allocated(self, taken: Snapshot) -> RenderableType:
+    def by_allocated(self, taken: Snapshot, names: Symbols) -> RenderableType:
         """Who allocates, freed since or not, of the time that the process was armed."""
-        shown = insight.allocated_rows(taken, Symbols(taken), insight.FUNCTION)
+        shown = insight.allocated_rows(taken, names, insight.FUNCTION)
         if not shown and taken.window_age is not None:
             return Text("who allocates is not known")
         if not shown:
@@ -255,10 +262,10 @@ class View:
             columns.add_row(byte_text(row.sums.bytes), error, f"{row.sums.objects:,}", row.frames[0][0])
         return Group(Text(insight.allocated_heading(taken)), columns)
 
-    def sites(self, taken: Snapshot) -> RenderableType:
+    def sites(self, taken: Snapshot, names: Symbols) -> RenderableType:
         if self.by == PINNED:
-            return self.by_pinned(taken)
-        return self.by_allocated(taken) if self.by == ALLOCATED else self.by_live(taken)
+            return self.by_pinned(taken, names)
+        return self.by_allocated(taken, names) if self.by == ALLOCATED else self.by_live(taken, names)
 
     def render(self) -> RenderableType:
         if self.found is None:
@@ -269,8 +276,10 @@ class View:
         heading = Text(f"{self.found.name}, process {self.process}: {self.found.table.verdict.text}", style="bold")
         table = outside_commands.columns(self.found.table)
         source = "" if taken.window_age is None else insight.window_text(taken.window_age)
-        said = Text("\n".join(filter(None, (source, _armed_text(taken.armed), self.said))))
-        return Group(heading, table, self.sites(taken), said, Text(_HELP, style="dim"))
+        names = Symbols(taken)
+        sites = self.sites(taken, names)
+        said = Text("\n".join(filter(None, (source, _armed_text(taken.armed), _remark_text(self.process, names.remarks()), self.said))))
+        return Group(heading, table, sites, said, Text(_HELP, style="dim"))
 
 
 @contextlib.contextmanager
@@ -287,7 +296,7 @@ def _keys() -> Iterator[int]:
 
 
 class _Ending:
-    """Signals that would end this process at once end it when the terminal is as it was."""
+    """Signals that would end this process at once end it when the terminal is as it was; that of Ctrl-C does what q does."""
 
     def __init__(self) -> None:
         self._came: int | None = None
@@ -309,7 +318,7 @@ class _Ending:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if self._came is not None:
+        if self._came not in (None, signal.SIGINT):
             exits.end_as(-self._came)
 
     @contextlib.contextmanager

@@ -41,10 +41,10 @@ def files(tmp_path):
     return tmp_path
 
 
-def run(folder, *words: str, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **variables: str):
+def run(folder, *words: str, stdout=subprocess.PIPE, stderr=subprocess.PIPE, command=(HAKMEM,), **variables: str):
     """With streams that the fixture `hakmem` has no other use for."""
     return subprocess.run(
-        [HAKMEM, *words],
+        [*command, *words],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,
@@ -61,6 +61,30 @@ def test_remarks_are_dropped_where_standard_error_is_closed(files):
     shell = ["sh", "-c", 'exec "$0" run --stats -- echo said 2>&-', HAKMEM]
     done = subprocess.run(shell, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=plain_environment(), timeout=120)
     assert (done.returncode, done.stdout) == (0, b"said\n")
+
+
+def closed(folder, *words: str, **variables: str) -> subprocess.CompletedProcess:
+    """With standard output closed."""
+    return run(folder, *words, stdout=None, command=("sh", "-c", 'exec "$0" "$@" >&-', HAKMEM), **variables)
+
+
+@each_run
+def test_where_standard_output_is_closed_nothing_is_written(files, words, unbuffered):
+    result = closed(files, *words, PYTHONUNBUFFERED=unbuffered)
+    assert (result.returncode, b"Traceback" in result.stderr) == (0, False), result.stderr
+
+
+def test_a_file_for_standard_output_that_is_closed_is_one_line(files):
+    for option in ("--save", "--pprof", "--html"):
+        result = closed(files, "profile", option, "-", "heap")
+        assert (result.returncode, result.stderr) == (1, b"hakmem: standard output: Bad file descriptor\n")
+
+
+def test_a_comparison_and_a_watch_without_standard_output_have_no_traceback(files):
+    result = closed(files, "run", "--compare", "--repetitions", "3", "true")
+    assert (result.returncode, b"Traceback" in result.stderr) == (0, False), result.stderr
+    result = closed(files, "top", str(os.getpid()))
+    assert result.returncode == 2 and b"a process is watched on a terminal" in result.stderr
 
 
 @each_run

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import HAKMEM, plain_environment
 from processes import LIBRARY, compiled, running, with_own
 
 from hakmem import descriptor, outside, snapshots
@@ -99,8 +100,65 @@ def test_a_process_that_ends_meanwhile_is_one_line(program, tmp_path):
         reader = outside.Reader(source)
         process.kill()
         process.wait()
-        with pytest.raises(Failure, match="it ended while it was read"), whole(source):
+        with pytest.raises(Failure, match="it ended, or became another program, while it was read"), whole(source):
             reader.snapshot()
+
+
+def test_a_process_that_becomes_another_program_meanwhile_is_one_line(tmp_path):
+    """Not garbage of that one's, which has the number."""
+    source = tmp_path / "becomes.c"
+    source.write_text(_BECOMES)
+    with running(compiled(tmp_path, source)) as process:
+        memory = Process(process.pid)
+        reader = outside.Reader(memory)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "ready\n"
+        with pytest.raises(Failure, match="it ended, or became another program, while it was read"), whole(memory):
+            reader.snapshot()
+
+
+_BECOMES = """
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  for (int i = 0; i < 1000; i++) memset(malloc(10000), 1, 10000);
+  char letter;
+  if (write(1, "ready\\n", 6) != 6 || read(0, &letter, 1) != 1) return 1;
+  if (count < 2) execl(words[0], words[0], "again", (char *)NULL);
+  return 1;
+}
+"""
+
+
+# ---- Where a sandbox refuses to read several places by one system call ----
+
+# The kernel's BPF: load the number of the call, where it is the one return ERRNO | EPERM, else ALLOW.
+_SANDBOX = """
+import ctypes, os, struct, sys
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, int(sys.argv[1])), (0x06, 0, 0, 0x00050000 | 1), (0x06, 0, 0, 0x7FFF0000)]
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in code))
+head = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(code), ctypes.addressof(program)))
+libc = ctypes.CDLL(None)
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, head, 0, 0):
+    sys.exit(77)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def test_where_the_call_for_many_places_is_refused_each_is_read_alone(program, tmp_path):
+    number = {"x86_64": "310", "aarch64": "270"}.get(os.uname().machine)
+    if number is None:
+        pytest.skip("the number of process_vm_readv is not known here")
+    file = tmp_path / "heap"
+    with running(program, "rest", file, HAKMEM_KEEPER="0") as process:
+        plain = [HAKMEM, "profile", "--save", "-", str(process.pid)]
+        done = subprocess.run([sys.executable, "-c", _SANDBOX, number, *plain], env=plain_environment(), capture_output=True, timeout=300)
+        if done.returncode == 77:
+            pytest.skip("no seccomp filter may be set")
+        assert (done.returncode, done.stderr) == (0, b"")
+        same(snapshots.parse(done.stdout.decode(), "of the sandbox"), snapshots.read(str(file)))
 
 
 _FIRST_ENDS = """
@@ -256,6 +314,25 @@ def test_found_in_a_stripped_library_and_by_its_magic_in_a_core_without_headers(
     assert said(outside.read(core)) == said(snapshots.read(str(file)))
 
 
+def test_a_core_that_lacks_the_librarys_memory_is_told_as_such(hakmem, program, tmp_path):
+    with running(program, "rest", tmp_path / "heap") as process:
+        folder = Path("/proc") / str(process.pid)
+        for kinds in ("0x0", "0x10"):  # nothing, headers alone
+            (folder / "coredump_filter").write_text(kinds)
+            core = cored(process.pid, tmp_path)
+            assert any(area.path == str(LIBRARY.resolve()) for area in core.areas)
+            for command, *address in (["profile"], ["resident"], ["inspect", "0x10"]):
+                told = hakmem(command, core.name, *address)
+                assert told.returncode == 1
+                assert told.stderr.startswith(f"hakmem: {core.name}: the core lacks the memory of {LIBRARY.resolve()}: "), told.stderr
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            with pytest.raises(Failure, match="no hakmem is there"):
+                descriptor.find(cored(other.pid, tmp_path))
+        finally:
+            other.kill()
+
+
 def test_found_where_its_file_is_mapped_to_be_read_too(tmp_path):
     """As symbolizers do, which take an address below that of the library."""
     code = "import mmap, sys; files = [open(name, 'rb') for name in sys.argv[1:]]"
@@ -287,18 +364,30 @@ def test_the_programs_own_is_looked_at_before_a_preloaded_one():
     assert [*descriptor._candidates(both)] == [0x9120, 0x1120]
 
 
-def test_another_one_beside_the_programs_own_is_told_of(hakmem, tmp_path):
+def test_of_two_the_one_that_is_used_most_is_told_and_the_other_one_named(hakmem, tmp_path):
     program = with_own(tmp_path)
-    for count, is_told in (("0", False), ("10000", True)):
-        with running(program, "10000", count, "wait") as process:
+    for own, other, is_own, named in (("10000", "0", True, None), ("40000", "10000", True, LIBRARY), ("10000", "40000", False, program)):
+        with running(program, own, other, "wait") as process:
             profile = hakmem("profile", str(process.pid))
             remarks = json.loads(hakmem("profile", "--json", str(process.pid)).stdout)["remarks"]
             table = hakmem("resident", str(process.pid))
             core = hakmem("profile", cored(process.pid, tmp_path).name)
-        text = f"another hakmem is in use beside the program's own, {LIBRARY.resolve()}: what it holds is not told here"
-        assert "hold_own" in profile.stdout and "hold_other" not in profile.stdout
-        assert [text in told for told in (profile.stderr, remarks, table.stderr, core.stderr)] == [is_told] * 4
+        for told in (profile, core):
+            assert ("hold_own" in told.stdout, "hold_other" in told.stdout) == (is_own, not is_own), (own, other)
+        text = f"another hakmem is in use beside the one that is told of, in {named and named.resolve()}: what it holds is not told here"
+        assert [text in told for told in (profile.stderr, remarks, table.stderr, core.stderr)] == [named is not None] * 4
+        assert ("another hakmem" in profile.stderr) == (named is not None)
         assert table.returncode == 0
+
+
+def test_of_two_the_idle_one_is_not_told_however_little_the_other_one_has(tmp_path):
+    program = with_own(tmp_path)
+    for own, other, of in (("0", "1000", LIBRARY), ("1000", "0", program), ("0", "40000", LIBRARY)):
+        with running(program, own, other, "wait") as process:
+            memory = Process(process.pid)
+            found = descriptor.find(memory)
+            assert memory.area_at(found.address).path == str(of.resolve())
+            assert descriptor.untold(memory, found) == ""
 
 
 def test_what_a_reader_misses_is_named(program, tmp_path):

@@ -244,6 +244,15 @@ def test_json_has_all_lines_and_they_sum(hakmem, file):
     assert result["separable"] is None  # all are young
 
 
+def test_what_is_not_tracked_has_no_figures_but_its_share_in_json(hakmem, tmp_path):
+    taken = pin(HEAP.sampled(3), HEAP, every=10_000)
+    file = tmp_path / "heap"
+    file.write_text(text_of(taken))
+    (line,) = json.loads(hakmem("profile", str(file), "--json").stdout)["pinned"]["lines"]
+    assert line["frames"] == [{"function": NOT_TRACKED}] and line["shared"] > 0
+    assert (line["shared_error"], line["sole"], line["sole_error"]) == (None, None, None)
+
+
 def test_functions_are_told_where_all_blocks_of_a_site_are_freed():
     taken = pin(HEAP.sampled(3), HEAP, every=3)
     taken.sites[999] = (0, 0x999000)

@@ -203,6 +203,17 @@ def test_json_has_everything(hakmem, file):
     assert all(len(line["frames"]) == 2 for line in result["lines"])
 
 
+def test_an_error_that_is_not_known_is_none_in_json(hakmem, tmp_path):
+    """0 would say that it is certain."""
+    heap = Heap(SHARES.owners)
+    taken = heap.snapshot([])
+    file = tmp_path / "heap"
+    file.write_text(text_of(taken))
+    (line,) = json.loads(hakmem("profile", "--json", str(file)).stdout)["lines"]
+    assert line["frames"] == [{"function": NOT_SAMPLED}]
+    assert line["live"] > 0 and line["error"] is None
+
+
 def test_lines_by_tag_and_by_function(hakmem, file):
     by_tag = json.loads(hakmem("profile", file, "--by", "tag", "--json").stdout)
     assert {line["frames"][0]["function"] for line in by_tag["lines"]} == {"tag 1", "tag 2", "no tag"}

@@ -6,11 +6,14 @@ import contextlib
 import ctypes
 import os
 import re
+import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner
+from conftest import HAKMEM, plain_environment
 
 # Of the commands' modules all that they load later: as another user it may not be found.
 from hakmem import (  # noqa: F401
@@ -145,3 +148,13 @@ def test_views_of_several_say_so():
     assert "Ways out" in failed.value.message
     assert "may not be read" in found.problem and "Ways out" not in found.problem  # a line in a table
     assert re.search(rf'^hakmem_readable{{.*pid="{pid}".*}} 0.0$', text, re.M)
+
+
+@pytest.mark.parametrize("words", [["profile", "1"], ["resident", "1"], ["inspect", "1", "0x10"], ["top"], ["metrics"], ["metrics", "1"]])
+def test_where_there_is_no_proc_no_process_is_told_to_be_missing(words):
+    apart = ["unshare", "-m", "--propagation", "private", "sh", "-c", 'mount -t tmpfs none /proc || exit 1; exec "$@"', "sh"]
+    if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("may not mount anything")
+    done = subprocess.run([*apart, HAKMEM, *words], env=plain_environment(), capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "hakmem: /proc is not mounted here: processes can't be seen without it\n"

@@ -233,6 +233,26 @@ def test_of_a_thread_that_runs_a_stack_is_what_has_a_guard_below():
     assert stacks([0x7F0000700000, None]) == 2
 
 
+@pytest.mark.parametrize(
+    ("flags", "path", "key"),
+    [
+        ("r--s", "/srv/index", "files"),
+        ("rw-s", "/srv/index (deleted)", "files"),
+        ("r--p", "/srv/index", "files"),
+        ("rw-s", "/dev/shm/ring", "shared"),
+        ("rw-s", "/memfd:ring (deleted)", "shared"),
+        ("rw-s", "/SYSV00000000 (deleted)", "shared"),
+        ("rw-s", "/dev/zero (deleted)", "shared"),
+        ("rw-s", "", "shared"),
+        ("rw-s", "[anon_shmem:ring]", "shared"),
+    ],
+)
+def test_a_file_that_is_mapped_to_be_shared_is_a_file(flags, path, key):
+    """And goes when memory is wanted, which shared memory does not."""
+    each = Mapped(memory.parse_maps([f"7f0000000000-7f0000002000 {flags} 0 fe:00 4711 {path}".rstrip()])[0], 8192, 0, 0, 0)
+    assert [(found, count) for found, _, count in elsewhere.rows([each], [])] == [(key, 8192)]
+
+
 def rows(**resident_of: int) -> Table:
     groups = {
         "asked": PROGRAM,
@@ -252,9 +272,21 @@ def test_verdict_is_the_largest_excess_if_it_is_worth_a_word():
     assert judge(rows(asked=500, spans=120, slab_free=380)).kind == FRAGMENTATION
     assert judge(rows(asked=10, bins=20, files=5)).text.startswith("cache: 20 B lie in threads' bins")
     assert "wait for their owners" in judge(rows(asked=10, remote=20)).text
-    table = rows(asked=500, files=100)
+
+
+def test_page_cache_is_the_verdict_only_where_the_limit_of_the_group_is_near():
+    table = rows(asked=50, slab_free=950)
+    alone = judge(table)
+    assert alone.kind == FRAGMENTATION
     table.group_total, table.group_cache = 5000, 4000
-    assert judge(table).kind == PAGE_CACHE
+    for limit, kind in ((None, FRAGMENTATION), (50_000, FRAGMENTATION), (5100, PAGE_CACHE)):
+        table.group_limit = limit
+        found = judge(table)
+        assert found.kind == kind
+        cached = "3.9 KiB of the 4.9 KiB of its control group are the page cache, which goes when memory is wanted"
+        assert found.text == (cached if kind == PAGE_CACHE else f"{alone.text}; {cached}")
+    table.group_cache = 900  # less than what the process has
+    assert judge(table) == alone
 
 
 def test_where_no_mappings_are_known_the_rest_is_told_once():
@@ -263,15 +295,87 @@ def test_where_no_mappings_are_known_the_rest_is_told_once():
     assert [row.counted for row in table.rows if row.title == "not the heap: the rest of the resident set"] == [79 << 20]
 
 
-def test_control_group(tmp_path):
-    (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "cgroup").write_text("0::/system/app\n")
-    folder = tmp_path / "system" / "app"
-    folder.mkdir(parents=True)
-    (folder / "memory.current").write_text("1000\n")
-    (folder / "memory.stat").write_text("anon 200\nfile 700\nshmem 100\n")
-    assert resident.control_group(7, tmp_path, tmp_path) == (1000, 600)
-    assert resident.control_group(8, tmp_path, tmp_path) == (None, None)
+class Groups:
+    """A /proc and control groups as the kernel would tell of them, for process 7."""
+
+    def __init__(self, folder: Path) -> None:
+        self.proc, self.mounted = folder / "proc", folder / "groups"
+        self.lines: list[str] = []
+        (self.proc / "self").mkdir(parents=True)
+        (self.proc / "7").mkdir()
+
+    def mount(self, kind: str, name: str, options: str, root: str = "/") -> Path:
+        point = self.mounted / name
+        self.lines.append(f"31 23 0:28 {root} {point} rw,relatime - {kind} {kind} {options}\n")
+        (self.proc / "self" / "mountinfo").write_text("".join(self.lines))
+        return point
+
+    def is_in(self, *paths: str) -> None:
+        (self.proc / "7" / "cgroup").write_text("".join(f"{path}\n" for path in paths))
+
+    def of(self) -> tuple:
+        found = resident.control_group(7, self.proc)
+        return found.total, found.cache, found.limit
+
+
+def group(folder: Path, total: int, stat: str, limit: str = "max", high: str = "max") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "memory.current").write_text(f"{total}\n")
+    (folder / "memory.stat").write_text(stat)
+    (folder / "memory.max").write_text(f"{limit}\n")
+    (folder / "memory.high").write_text(f"{high}\n")
+
+
+def old_group(folder: Path, total: int, stat: str, limit: int = 9223372036854771712) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "memory.usage_in_bytes").write_text(f"{total}\n")
+    (folder / "memory.stat").write_text(stat)
+    (folder / "memory.limit_in_bytes").write_text(f"{limit}\n")
+
+
+def test_of_nested_control_groups_the_innermost_whose_limit_is_near(tmp_path):
+    groups = Groups(tmp_path)
+    point = groups.mount("cgroup2", "", "rw")
+    groups.is_in("0::/pod/app/leaf")
+    assert groups.of() == (None, None, None)
+    group(point / "pod/app/leaf", 1000, "anon 200\nfile 700\nshmem 100\n")
+    assert groups.of() == (1000, 600, None)
+    group(point / "pod/app", 2000, "file 1500\n", "10000")  # far from its limit
+    assert groups.of() == (1000, 600, None)
+    group(point / "pod", 9000, "file 8000\n", "max", "10000")
+    assert groups.of() == (9000, 8000, 10000)
+    group(point / "pod/app/leaf", 1000, "anon 200\nfile 700\nshmem 100\n", "1100")
+    assert groups.of() == (1000, 600, 1100)
+    groups.is_in("0::/../elsewhere")  # out of what is seen here
+    assert groups.of() == (None, None, None)
+
+
+def test_control_groups_of_version_1(tmp_path):
+    groups = Groups(tmp_path)
+    groups.mount("cgroup2", "unified", "rw").mkdir(parents=True)
+    groups.mount("cgroup", "cpu", "rw,cpu")
+    point = groups.mount("cgroup", "memory", "rw,memory")
+    groups.is_in("4:cpu:/", "3:memory:/docker/one", "0::/")
+    old_group(point, 90_000, "cache 5\ntotal_cache 80000\n")
+    assert groups.of() == (None, None, None)  # the machine is no group
+    old_group(point / "docker/one", 1000, "cache 5\ntotal_cache 900\ntotal_shmem 100\n")
+    assert groups.of() == (1000, 800, None)
+    old_group(point / "docker", 4000, "total_cache 3000\n", 4100)
+    assert groups.of() == (4000, 3000, 4100)
+
+
+def test_a_control_group_that_is_mounted_alone_has_the_paths_of_the_machine(tmp_path):
+    """As in a container without a namespace of groups."""
+    groups = Groups(tmp_path)
+    point = groups.mount("cgroup2", "", "rw", "/docker/one")
+    group(point, 500, "file 100\n")
+    groups.is_in("0::/docker/one")
+    assert groups.of() == (500, 100, None)
+    groups.is_in("0::/docker/one/below")
+    group(point / "below", 50, "file 10\n")
+    assert groups.of() == (50, 10, None)
+    groups.is_in("0::/docker/another")
+    assert groups.of() == (None, None, None)
 
 
 # ---- The commands ----
@@ -370,3 +474,43 @@ def test_inspect_names_the_site(hakmem, known, tmp_path):
     assert "main" in [frame["function"] for frame in as_json["sample"]["frames"]]
     for word in ("here", "-5", "-0x5", hex(1 << 64)):
         assert hakmem("inspect", "--", str(process.pid), word).stderr == f"hakmem: {word}: not an address\n"
+
+
+def test_an_address_is_read_as_the_kernel_prints_it(hakmem, tmp_path):
+    """Which is hexadecimal without 0x, and may have no letter."""
+    source = tmp_path / "mapped.c"
+    source.write_text(_MAPPED)
+    program = compiled(tmp_path, source)
+    with running(program, "0x555555554000", "555555554000", "0x12345000") as process:
+
+        def told(word: str) -> tuple[int, str]:
+            done = hakmem("inspect", str(process.pid), word, "--json")
+            return json.loads(done.stdout)["address"], done.stderr
+
+        taken = "hakmem: of {:#x} and {:#x} the address is taken for {:#x}: 0x tells which is meant\n"
+        assert told("0x555555554000") == (0x555555554000, "")
+        assert told("555555554000") == (555555554000, "")  # both are mapped
+        assert told(str(0x555555554000)) == (0x555555554000, "")
+        for word in ("12345000", "12345678"):
+            number = int(word, 16)
+            assert told(word) == (number, taken.format(int(word), number, number))
+        assert told("012345000") == (0x12345000, "")
+        assert told("99999999999999") == (99999999999999, taken.format(99999999999999, 0x99999999999999, 99999999999999))
+
+
+_MAPPED = """
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  for (int i = 1; i < count; i++) {
+    char *page = (char *)(strtoul(words[i], NULL, 0) / 4096 * 4096);
+    char *found = mmap(page, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (found != page && errno != EEXIST) return 1; /* the program itself may lie there */
+  }
+  free(malloc(100));
+  return write(1, "ready\\n", 6) != 6 || pause();
+}
+"""

@@ -131,9 +131,19 @@ def test_no_place_for_the_file_is_told_before_the_program_runs(hakmem, tmp_path)
     assert not (tmp_path / "ran").exists()
 
 
-def test_json_on_standard_error_as_the_option_says(hakmem):
-    result = hakmem("run", "--stats", "--", "sort", "/dev/null", HAKMEM_STATS_JSON="1")
-    assert json.loads(result.stderr)["name"] == "sort"
+@pytest.mark.parametrize(("word", "is_json"), [("1", True), ("on", True), ("True", True), ("yes", True), ("0", False), ("off", False)])
+def test_json_on_standard_error_as_the_option_says(hakmem, word, is_json):
+    result = hakmem("run", "--stats", "--", "sort", "/dev/null", HAKMEM_STATS_JSON=word)
+    assert (json.loads(result.stderr)["name"] == "sort") if is_json else result.stderr.startswith("hakmem 0.")
+
+
+def test_a_temporary_folder_with_a_place_for_numbers_in_its_name(hakmem, tmp_path):
+    folder = tmp_path / "a%pb"
+    folder.mkdir()
+    result = hakmem("run", "--stats", "--leaks", "--", "sort", "/dev/null", TMPDIR=str(folder))
+    assert result.returncode == 0
+    assert len(processes(result.stderr)) == 1 and "hakmem: live at exit" in result.stderr
+    assert "left no" not in result.stderr
 
 
 def test_with_leaks_both_are_shown(hakmem, tmp_path):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import processes
@@ -12,7 +15,9 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from heap import CODE, of_code
 
+from hakmem import outside, places
 from hakmem.demangling import plain
+from hakmem.memory import Process
 from hakmem.names import kernel_lines
 from hakmem.snapshots import Mapping, Snapshot
 from hakmem.symbols import Frame, Symbols, addresses
@@ -356,6 +361,100 @@ def test_files_of_a_process_with_its_own_mounts(hakmem, tmp_path, argument):
         found = Symbols(taken, jit_folder=mounted)
         assert found.stack(1)[0].name == "0xa0000"
         assert f"({mounted}/perf-{process}.map would" in found.remarks()[0]
+
+
+@pytest.mark.parametrize("kind", ["its own", "of root", "of an ended one", "of another user"])
+def test_a_map_of_functions_may_be_only_the_processs_own(tmp_path, kind):
+    """Anybody may write to /tmp, and numbers of processes come again."""
+    source = tmp_path / "rests.c"
+    source.write_text(RESTS)
+    program, before = processes.compiled(tmp_path, source), time.time()
+    with processes.running(program) as process:
+        file = tmp_path / f"perf-{process.pid}.map"
+        file.write_text("a0000 10 made\n")
+        if kind == "of an ended one":
+            os.utime(file, (before - 10, before - 10))
+        if kind in ("of root", "of another user"):
+            if os.geteuid() != 0:
+                pytest.skip("only root gives files away")
+            os.chown(file, 0 if kind == "of root" else 65534, -1)
+        found = Symbols(outside.read(Process(process.pid)), jit_folder=tmp_path)
+        found._snapshot.sites = {1: (0, 0xA0001)}
+        name, remarks = found.stack(1)[0].name, found.remarks()
+    if kind in ("its own", "of root"):
+        assert (name, remarks) == ("made", [])
+        return
+    why = {"of an ended one": "it was written before the process began", "of another user": "it is another user's than the process"}
+    assert name == "0xa0000"
+    assert remarks[0] == f"{file}: no names are taken from it: {why[kind]}"
+
+
+OTHER = """
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((noinline)) void *another(void) { return malloc(4 << 20); }
+__attribute__((noinline)) void *other(void) { return another(); }
+int main(void) { return !other() || pause(); }
+"""
+
+
+def without_build_ids(folder: Path) -> tuple[Path, Path]:
+    """The program that rests, and another one with other functions at its places."""
+    found = []
+    for name, source in (("rests.c", RESTS), ("other.c", OTHER)):
+        (folder / name).write_text(source)
+        found.append(processes.compiled(folder, folder / name, "-Wl,--build-id=none"))
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("argument", ["", " deleted"])
+def test_the_readers_own_file_is_not_taken_for_one_of_another_mount(hakmem, tmp_path, argument):
+    """Without a build id to tell them apart."""
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    program, other = without_build_ids(tmp_path)
+    shutil.copy(other, mounted / "rests")
+    with within_own_mounts(RUN + argument, mounted, program, processes.LIBRARY) as process:
+        done = hakmem("profile", str(process))
+    assert "holds" in done.stdout, done
+    assert "other" not in done.stdout and str(mounted / "rests") not in done.stderr
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_program_that_is_deleted_or_replaced_needs_no_build_id_while_it_runs(hakmem, tmp_path, replaced):
+    program, other = without_build_ids(tmp_path)
+    with processes.running(program) as process:
+        program.unlink()
+        if replaced:
+            other.rename(program)
+        done = hakmem("profile", str(process.pid))
+    assert "holds" in done.stdout, done
+    assert "another" not in done.stdout and str(program) not in done.stderr
+
+
+def test_another_file_is_not_taken_for_the_one_that_a_process_has_mapped(tmp_path, monkeypatch):
+    """Where nothing leads to that any more."""
+    program, other = without_build_ids(tmp_path)
+    with processes.running(program) as process:
+        taken = outside.read(Process(process.pid))
+        mapping = next(each for each in taken.mappings if each.path == str(program))
+        kept = program.rename(tmp_path / "kept")
+        monkeypatch.setattr(places, "_map_file", lambda *_words: "/nowhere")  # as to those who may not
+        monkeypatch.setattr(places, "_exe", lambda *_words: "/nowhere")
+        shutil.copy(other, program)
+        taken.mappings, taken.sites = [dataclasses.replace(mapping, path=str(kept))], {1: (0, mapping.start + 1)}
+        assert places.itself(process.pid, taken.mappings[0]) == ["/nowhere", f"/proc/{process.pid}/root{kept}", str(kept)]
+        kept.unlink()
+        taken.mappings = [dataclasses.replace(mapping, path=f"{kept} (deleted)")]
+        shutil.copy(other, kept)
+        found = Symbols(taken)
+        assert found.stack(1)[0].name.startswith("kept+0x")
+        assert found.remarks() == [f"{kept} (deleted): it can't be opened, and has no build id to be found by elsewhere"]
+    taken.process = process.pid  # it has ended: what is there may be the file, or not
+    taken.mappings = [dataclasses.replace(mapping, path=str(kept))]
+    found = Symbols(taken)
+    found.stack(1)
+    assert any("no build id to compare" in remark for remark in found.remarks())
 
 
 def test_what_only_passes_memory_on_is_not_who_wanted_it(tmp_path):

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from conftest import HAKMEM
 from heap import CODE, Heap, mixed, of_code, pin
-from processes import compiled, running
+from processes import LIBRARY, compiled, running, with_own
 from rich.console import Console
 
 from hakmem import outside, outside_events, resident, snapshots, top
@@ -93,7 +93,7 @@ class Screen:
             cwd=folder,
             env=environment,
             start_new_session=True,
-            preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in ENDING],  # as a shell would
+            preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in (*ENDING, signal.SIGINT)],  # as a shell would
         )
 
     def wait_for(self, pattern: str, within: float = 60) -> None:
@@ -219,6 +219,15 @@ def test_a_signal_leaves_the_terminal_as_it_was(screen, number):
     assert termios.tcgetattr(shown.inner) == shown.before
 
 
+def test_ctrl_c_ends_the_view_as_q_does(screen):
+    shown, _ = screen
+    shown.wait_for("q: quit")
+    shown.process.send_signal(signal.SIGINT)
+    assert shown.process.wait(30) == 0
+    shown.wait_until(shown.as_it_was)
+    assert termios.tcgetattr(shown.inner) == shown.before
+
+
 def test_a_signal_that_is_ignored_is_ignored(held, tmp_path):
     with running(held, "pinned") as process:
         command = f'trap "" HUP; exec {HAKMEM} top {process.pid} --seconds 0.3'
@@ -281,6 +290,23 @@ def test_sites_are_sorted_by_what_they_hold_and_by_growth():
     assert re.search(r"\+1?\d{3}\.\d KiB\s+program\+0x3f|\+1\.\d MiB\s+program\+0x3f", grown)
     assert view.key("n") and view.by == top.NAME
     assert not view.key("q")
+
+
+def test_what_could_not_be_told_is_said_below_the_table():
+    table = Table(77, [Row("asked", "live", resident.PROGRAM, 1 << 20, 1 << 20)], 1 << 20)
+    view = top.View(77, found=top.Found(77, "name", table, taken({2: 60_000, 3: 30_000})))
+    assert "/nowhere/program: it can't be opened: No such file or directory\n" in re.sub(r" +\n", "\n", text_of(view))
+    view.found.taken.untold = "another hakmem is there"
+    text = text_of(view)
+    assert "another hakmem is there (1 more such: hakmem profile 77)" in text and "can't be opened" not in text
+
+
+def test_of_each_process_it_is_said_what_the_list_does_not_tell(hakmem, tmp_path):
+    program = with_own(tmp_path)
+    with running(program, "40000", "10000", "wait") as process:
+        for options in ((), ("--json",)):
+            said = hakmem("top", *options).stderr
+            assert f"hakmem: process {process.pid}: another hakmem is in use beside the one that is told of, in {LIBRARY.resolve()}" in said
 
 
 def test_by_pinned_bytes_those_are_first_who_keep_most():
