@@ -54,19 +54,32 @@ bool purge_span_to_free(uint32_t start, uint32_t units) {
 typedef struct run {
   uint32_t start, end;
   uint32_t purged; /* in all */
+  uint32_t superslab, halved; /* the last one of which a part was halved, and how often */
   bool by_growth;
 } run_t;
 
-/* A page that the program has locked fails all that the kernel would do from it on: so a part that fails is halved, so often at most. */
-#define HALVED_MOST 64
+/* A page that the program has locked fails all that the kernel would do from it on, so a part that fails is halved: between superslabs as
+ * often as it takes, which is less often than there are any, and in each so often at most.  That finds the units of four pages. */
+#define HALVED_MOST 15
+
+/* Where to halve a part that has failed; `start` if it is to be halved no further. */
+static uint32_t part_middle(run_t *run, uint32_t start, uint32_t end) {
+  uint32_t first = start / WORD_UNITS, beyond = (end - 1) / WORD_UNITS + 1;
+  if (beyond - first > 1) return (first + (beyond - first) / 2) * WORD_UNITS;
+  if (run->superslab != first) run->halved = 0;
+  run->superslab = first;
+  if (end - start == 1 || run->halved == HALVED_MOST) return start;
+  run->halved++;
+  return start + (end - start) / 2;
+}
 
 /* Gives a part of the run back and sets it free again. */
-static void part_end(run_t *run, uint32_t start, uint32_t end, uint32_t *halved) {
+static void part_end(run_t *run, uint32_t start, uint32_t end) {
   bool done = purge_span(start, end - start);
-  if (!done && end - start > 1 && (*halved)++ < HALVED_MOST) {
-    uint32_t middle = start + (end - start) / 2;
-    part_end(run, start, middle, halved);
-    part_end(run, middle, end, halved);
+  uint32_t middle = done ? start : part_middle(run, start, end);
+  if (middle != start) {
+    part_end(run, start, middle);
+    part_end(run, middle, end);
     return;
   }
   if (done) run->purged += end - start;
@@ -83,8 +96,7 @@ static void part_end(run_t *run, uint32_t start, uint32_t end, uint32_t *halved)
 }
 
 static void run_end(run_t *run) {
-  uint32_t halved = 0;
-  if (run->end != run->start) part_end(run, run->start, run->end, &halved);
+  if (run->end != run->start) part_end(run, run->start, run->end);
   run->start = run->end;
 }
 

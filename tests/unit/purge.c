@@ -2,6 +2,7 @@
 #include "space/purge.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -299,24 +300,46 @@ TEST(a_purged_span_reads_as_zero_and_stays_in_use) {
   check_counts();
 }
 
+/* Sanitizers have a mlock that does nothing. */
+static void lock_page_of(uint32_t unit) {
+  REQUIRE(syscall(SYS_mlock, region_address(unit), 1) == 0);
+  if (madvise(region_address(unit), HAK_UNIT, MADV_DONTNEED) == 0) check_skip("locked pages are given back here");
+}
+
 /* As where the program has locked a page. */
 TEST(a_unit_that_cannot_be_purged_keeps_no_other_from_it) {
   start_purge(0);
   uint32_t span = take(21 * WORD, WORD, SPAN_PLAIN);
-  /* Sanitizers have a mlock that does nothing. */
-  REQUIRE(syscall(SYS_mlock, region_address(span + 5 * WORD), 1) == 0);
-  if (madvise(region_address(span + 5 * WORD), HAK_UNIT, MADV_DONTNEED) == 0) check_skip("locked pages are given back here");
+  lock_page_of(span + 5 * WORD);
   span_free(span, 21 * WORD);
   CHECK_EQ(purge_all(), (21 * WORD - 1) * HAK_UNIT);
   check_counts();
 }
 
+/* In each superslab at either end, as many as one may have. */
+TEST(units_that_cannot_be_purged_keep_no_other_from_it_however_many) {
+  enum { SUPERSLABS = 21, EACH = 4, FIRST = 5 };
+  struct rlimit limit;
+  REQUIRE(getrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+  if (limit.rlim_cur < (SUPERSLABS * EACH + 1) * (rlim_t)sysconf(_SC_PAGESIZE)) check_skip("too few pages may be locked");
+  start_purge(0);
+  uint32_t span = take(SUPERSLABS * WORD, WORD, SPAN_PLAIN);
+  for (uint32_t s = 0; s < SUPERSLABS; s++) {
+    for (uint32_t i = 0; i < EACH; i++) lock_page_of(span + s * WORD + FIRST + 7 * i);
+  }
+  span_free(span, SUPERSLABS * WORD);
+  CHECK_EQ(purge_all(), SUPERSLABS * (WORD - EACH) * HAK_UNIT);
+  for (uint32_t s = 0; s < SUPERSLABS; s++) CHECK_EQ(dirty_free(span / WORD + s), EACH);
+  check_counts();
+}
+
+/* The kernel is not asked more than twice for each superslab, and for the parts that each may have. */
 TEST(a_part_is_halved_no_more_often_than_its_bound) {
   start_purge(0);
   span_free(take(21 * WORD, WORD, SPAN_PLAIN), 21 * WORD);
   fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
   CHECK_EQ(purge_all(), 0);
-  CHECK_EQ(fake_os_injected(), 2 * 64 + 1);
+  CHECK_EQ(fake_os_injected(), 2 * 21 - 1 + 21 * 2 * 15);
 }
 
 TEST(a_span_that_cannot_be_purged_keeps_its_content) {
