@@ -88,11 +88,24 @@ HAK_AUDITED bool hole_audit(const slab_owner_t *owner, const unit_t *slab) {
   return true;
 }
 
-/* The next run of pages from `page` on that is free and resident for all that is known. */
+static uint64_t hole_mask(const hole_t *hole) { return UINT64_MAX >> (64 - hole->pages) << hole->page; }
+
+/* What the kernel has refused it is not asked for again in the same minute, however the slab changes: it may be locked no longer then. */
+#define REFUSED_MS 60000
+static uint8_t minute_now(void) { return (uint8_t)(os_now_ms() / REFUSED_MS); }
+static bool refusals_are_old(const unit_t *slab) { return remote_of(unit_number(slab))->refused != 0 && slab->refused_at != minute_now(); }
+
+static void refusals_note(unit_t *slab, uint64_t asked, uint64_t gone) {
+  uint64_t *refused = &remote_of(unit_number(slab))->refused;
+  *refused = (*refused & ~asked) | (asked & ~gone);
+  if (gone != asked) slab->refused_at = minute_now();
+}
+
+/* The next run of pages from `page` on that is free, resident for all that is known, and was not refused. */
 static bool hole_find(const unit_t *slab, uint32_t page, hole_t *hole) {
   uint32_t unit = unit_number(slab);
   uint32_t pages = (uint32_t)(slab_class(slab)->units * HAK_UNIT / os_page_size());
-  uint64_t holes = load_relaxed(&slab->holes);
+  uint64_t holes = load_relaxed(&slab->holes) | remote_of(unit)->refused;
   hole->pages = 0;
   for (; page < pages; page++) {
     uint32_t first, last;
@@ -108,24 +121,37 @@ static bool hole_find(const unit_t *slab, uint32_t page, hole_t *hole) {
   return hole->pages > 0;
 }
 
+/* A locked page fails all that the kernel would do from it on, so the pages of a run that fails are tried one by one; where all are locked,
+ * of a large slab no more than these. A bit for each page that went. */
+#define REFUSALS_MOST 16
+static uint64_t pages_purge(uint32_t unit, const hole_t *hole, unsigned *refusals) {
+  size_t bytes = os_page_size();
+  char *start = (char *)region_address(unit) + hole->page * bytes;
+  if (os_purge(start, hole->pages * bytes)) return hole_mask(hole);
+  uint64_t gone = 0;
+  for (uint32_t n = 0; n < hole->pages && hole->pages > 1 && *refusals < REFUSALS_MOST; n++) {
+    if (os_purge(start + n * bytes, bytes)) gone |= (uint64_t)1 << (hole->page + n);
+    else ++*refusals;
+  }
+  return gone;
+}
+
 /* With the owner's lock, which it lets go meanwhile; false: it could not take it again. *purged: bytes given back;
  * *there: the slab still is. */
 static bool slab_purge_holes(slab_owner_t *owner, unit_t *slab, size_t *purged, bool *there) {
-  size_t page_bytes = os_page_size();
   hole_t hole = {.page = 0};
+  unsigned refusals = 0;
   *there = true;
   while (*there && hole_find(slab, hole.page + hole.pages, &hole)) {
     blocks_hold(owner, slab, hole.first, hole.last);
     owner_unlock(owner);
-    bool done = os_purge((char *)region_address(unit_number(slab)) + hole.page * page_bytes, hole.pages * page_bytes);
+    uint64_t gone = pages_purge(unit_number(slab), &hole, &refusals);
     if (!lock_wait(&owner->lock)) return false; /* a signal handler has forked: the repair sees to the rest */
     huge_end(unit_number(slab) / HAK_UNITS_PER_SUPERSLAB, unit_number(slab) / HAK_UNITS_PER_SUPERSLAB + 1);
-    if (done) {
-      store_relaxed(&slab->holes, load_relaxed(&slab->holes) | (UINT64_MAX >> (64 - hole.pages)) << hole.page);
-      *purged += hole.pages * page_bytes;
-    }
+    if (gone != 0) store_relaxed(&slab->holes, load_relaxed(&slab->holes) | gone);
+    refusals_note(slab, hole_mask(&hole), gone);
+    *purged += bits_count64(gone) * os_page_size();
     *there = blocks_return(owner, slab, hole.first, hole.last);
-    if (!done) break;
   }
   return true;
 }
@@ -159,7 +185,9 @@ static size_t slab_step(unit_t *slab, hole_cause_t cause, unsigned *patience, ui
   bool unheld = owner->held.units == 0; /* for one at a time: a fork's child finds there what it must bring back */
   bool there = unheld && load_acquire(&slab->kind) == UNIT_SLAB && slab_owner(slab) == owner;
   there = there && remote_look(owner, slab) && load_relaxed(&slab->free) != 0 && load_relaxed(&slab->size_class) != CLASS_ZERO;
-  if (there && (cause != HOLE_AGED || slab->age == AGE_ONE_STEP)) {
+  bool again = there && refusals_are_old(slab);
+  if (there && (cause != HOLE_AGED || slab->age == AGE_ONE_STEP || (again && slab->age == AGE_LOOKED_AT))) {
+    if (again || cause == HOLE_ASKED) remote_of(unit_number(slab))->refused = 0;
     bool locked = slab_purge_holes(owner, slab, &purged, &there);
     add_relaxed(&bytes_purged, purged);
     pressure_note_given(purged);

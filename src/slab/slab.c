@@ -183,6 +183,7 @@ unit_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin)
   slab->first_word = 0;
   slab->listed_full = false;
   store_relaxed(&slab->holes, 0);
+  remote_of(unit)->refused = 0;
   slab->touched = zero ? 0 : (uint16_t)info->blocks;
   slab->epoch = slab_epoch;
   slab->dirty_when_free = !zero && slab_epoch != 0;

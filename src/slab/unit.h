@@ -41,6 +41,7 @@ typedef struct unit {
   bool holes_by_growth; /* the last ones were made as the heap grew */
   bool zeroed;         /* UNIT_LARGE: it is calloc's */
   uint8_t guard;       /* os_guard_t of inaccessible units, and of what a large block's last unit has behind it */
+  uint8_t refused_at;  /* of a UNIT_SLAB: the minute in which it was last so refused a page */
   uint32_t left;       /* UNIT_LARGE in the secure library: of `bytes`, what was not asked for; zero as long as nobody does wrong */
   _Atomic bool remote;  /* of a UNIT_SLAB: another thread than its owner's may have freed a block of it */
   bool sampled;         /* of a UNIT_SLAB: slab/sample.h has a record of a block of it */
@@ -105,7 +106,7 @@ typedef struct remote {
   _Atomic uintptr_t freers; /* thread_self() of its marker, 0 for none; and REMOTE_OTHERS if others may have set remote bits */
   struct slab_owner *_Atomic owner; /* of the slab, set before its first block is out: here, since its freers ask for it; or of a
                                        large block that is `owned` */
-  uint64_t spare;
+  uint64_t refused; /* of a slab, under the owner's lock, a bit a page: the kernel would not take it: hole.c */
 } remote_t;
 _Static_assert(sizeof(remote_t) == REGION_REMOTE_BYTES, "the zone of remote records has one for each unit");
 

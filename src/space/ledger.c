@@ -1,15 +1,20 @@
 #include "space/ledger.h"
 
+/* Where something is idle: the lowest in the upper half, the end in the lower.  Of two words one thread could empty one, and another be
+ * content with the other. */
+#define IDLE_NOWHERE ((uint64_t)UINT32_MAX << 32)
+
 /* In units, and approximate: concurrent changes are counted one after the other.  Each line of these is apart from what else slow paths
  * read: every span writes to the first. */
 static struct {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t units; /* in use, in the upper half; idle, in the lower */
   _Atomic uint64_t cap; /* LEDGER_NO_CAP, or see ledger_set_cap */
+  _Atomic uint64_t idle_range;
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t fresh_units; /* taken while they were zero, since ledger_take_fresh */
   _Atomic int64_t guard_units; /* of those in use */
   _Atomic uint32_t under_way, ledger_ends;
   _Atomic int64_t hidden_units;
-} ledger = {.cap = LEDGER_NO_CAP};
+} ledger = {.cap = LEDGER_NO_CAP, .idle_range = IDLE_NOWHERE};
 
 _Atomic uint32_t ledger_lowest;
 
@@ -38,12 +43,30 @@ uint64_t ledger_take_fresh(uint64_t least) {
   return (uint64_t)fresh;
 }
 
+/* Sequentially consistent, as setting units free and looking for them is: either the range is widened after it was taken, or who has taken
+ * it finds the units. */
+void ledger_note_idle(uint32_t from, uint32_t end) {
+  uint64_t seen = atomic_load(&ledger.idle_range), wider;
+  do {
+    uint32_t lowest = (uint32_t)(seen >> 32), highest = (uint32_t)seen;
+    wider = (uint64_t)(from < lowest ? from : lowest) << 32 | (end > highest ? end : highest);
+  } while (wider != seen && !atomic_compare_exchange_weak(&ledger.idle_range, &seen, wider));
+}
+
+ledger_range_t ledger_take_idle(void) {
+  uint64_t range = load_relaxed(&ledger.idle_range); /* it has at least what this thread has noted */
+  if (range != IDLE_NOWHERE) range = atomic_exchange(&ledger.idle_range, IDLE_NOWHERE);
+  return (ledger_range_t){(uint32_t)(range >> 32), (uint32_t)range};
+}
+
 void ledger_release(uint32_t superslab, uint32_t mask) {
+  bool idle = (load_relaxed(&region.superslabs[superslab].dirty) & mask) != 0; /* they are still the caller's */
   room_note(region.rooms, superslab, atomic_fetch_or(&region.superslabs[superslab].free, mask) | mask);
   uint32_t lowest = load_relaxed(&ledger_lowest);
   while (superslab < lowest &&
          !atomic_compare_exchange_weak_explicit(&ledger_lowest, &lowest, superslab, memory_order_relaxed, memory_order_relaxed)) {
   }
+  if (idle) ledger_note_idle(superslab, superslab + 1);
 }
 
 void ledger_note_guards(int64_t units) { add_relaxed(&ledger.guard_units, units); }
@@ -84,5 +107,6 @@ HAK_COLD void ledger_recover(void) {
   store_relaxed(&ledger.under_way, 0);
   store_relaxed(&ledger.hidden_units, 0);
   store_relaxed(&ledger_lowest, 0);
+  ledger_note_idle(0, region_superslabs());
   for (uint32_t s = region_superslabs(); s-- > 0;) room_note(region.rooms, s, load_relaxed(&region.superslabs[s].free));
 }

@@ -29,6 +29,13 @@ HAK_CHECKED uint64_t ledger_take_fresh(uint64_t least);
 
 /* Sets units free that are the caller's: the end of a span, of a purge or of a move. */
 void ledger_release(uint32_t superslab, uint32_t mask);
+/* In superslabs [from, end) units are idle that may go back: all that were idle when they were set free; or are no longer refused. */
+void ledger_note_idle(uint32_t from, uint32_t end);
+typedef struct ledger_range {
+  uint32_t from, end;
+} ledger_range_t;
+/* Where that was since the last such call; from the lowest on to the highest, so not all of it.  The caller looks at all of them. */
+ledger_range_t ledger_take_idle(void);
 /* No superslab below this one is likely to have a free unit. */
 extern _Atomic uint32_t ledger_lowest;
 

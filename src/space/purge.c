@@ -54,19 +54,32 @@ bool purge_span_to_free(uint32_t start, uint32_t units) {
 typedef struct run {
   uint32_t start, end;
   uint32_t purged; /* in all */
+  uint32_t superslab, halved; /* the last one of which a part was halved, and how often */
   bool by_growth;
 } run_t;
 
-/* A page that the program has locked fails all that the kernel would do from it on: so a part that fails is halved, so often at most. */
-#define HALVED_MOST 64
+/* A page that the program has locked fails all that the kernel would do from it on, so a part that fails is halved: between superslabs as
+ * often as it takes, which is less often than there are any, and in each so often at most.  That finds the units of four pages. */
+#define HALVED_MOST 15
+
+/* Where to halve a part that has failed; `start` if it is to be halved no further. */
+static uint32_t part_middle(run_t *run, uint32_t start, uint32_t end) {
+  uint32_t first = start / WORD_UNITS, beyond = (end - 1) / WORD_UNITS + 1;
+  if (beyond - first > 1) return (first + (beyond - first) / 2) * WORD_UNITS;
+  if (run->superslab != first) run->halved = 0;
+  run->superslab = first;
+  if (end - start == 1 || run->halved == HALVED_MOST) return start;
+  run->halved++;
+  return start + (end - start) / 2;
+}
 
 /* Gives a part of the run back and sets it free again. */
-static void part_end(run_t *run, uint32_t start, uint32_t end, uint32_t *halved) {
+static void part_end(run_t *run, uint32_t start, uint32_t end) {
   bool done = purge_span(start, end - start);
-  if (!done && end - start > 1 && (*halved)++ < HALVED_MOST) {
-    uint32_t middle = start + (end - start) / 2;
-    part_end(run, start, middle, halved);
-    part_end(run, middle, end, halved);
+  uint32_t middle = done ? start : part_middle(run, start, end);
+  if (middle != start) {
+    part_end(run, start, middle);
+    part_end(run, middle, end);
     return;
   }
   if (done) run->purged += end - start;
@@ -83,19 +96,28 @@ static void part_end(run_t *run, uint32_t start, uint32_t end, uint32_t *halved)
 }
 
 static void run_end(run_t *run) {
-  uint32_t halved = 0, units = run->end - run->start;
+  uint32_t units = run->end - run->start;
   if (units != 0) {
     ledger_note_hidden(units);
-    part_end(run, run->start, run->end, &halved);
+    part_end(run, run->start, run->end);
     ledger_note_hidden(-(int64_t)units);
   }
   run->start = run->end;
 }
 
-/* Claims the superslab's units that are free, dirty and in `mask`, and enters them into the run. */
-static void run_add(run_t *run, uint32_t s, uint32_t mask) {
+/* What was cold; all that is idle; what the kernel has refused too. */
+typedef enum sweep_which { SWEEP_COLD, SWEEP_IDLE, SWEEP_REFUSED } sweep_which_t;
+
+static uint32_t asked_for(const superslab_t *superslab, sweep_which_t which) {
+  uint32_t units = which == SWEEP_COLD ? load_relaxed(&superslab->cold) : UINT32_MAX;
+  return which == SWEEP_REFUSED ? units : units & ~atomic_load(&superslab->refused);
+}
+
+/* Claims the superslab's units that are free, dirty and asked for, and enters them into the run. */
+static void run_add(run_t *run, uint32_t s, sweep_which_t which) {
   superslab_t *superslab = &region.superslabs[s];
-  mask &= load_relaxed(&superslab->free) & load_relaxed(&superslab->dirty);
+  uint32_t mask = atomic_load(&superslab->free); /* after ledger_take_idle, and before what was written before they were free */
+  mask &= load_relaxed(&superslab->dirty) & asked_for(superslab, which);
   if (mask == 0) return;
   /* Claimed while the kernel works, so that nobody is handed pages that vanish. */
   uint32_t claimed = mask & atomic_fetch_and_explicit(&superslab->free, ~mask, memory_order_acq_rel); /* after ledger_note_in_flight */
@@ -132,14 +154,6 @@ static _Atomic uint32_t sweep = SWEEP_NONE;
 #define SWEEP_WORDS 64          /* of a call */
 #define SWEEP_UNITS WORD_UNITS  /* of a call: it ends after the superslab with which it has given back so many */
 
-/* What was cold; all that is idle; what the kernel has refused too. */
-typedef enum sweep_which { SWEEP_COLD, SWEEP_IDLE, SWEEP_REFUSED } sweep_which_t;
-
-static uint32_t asked_for(const superslab_t *superslab, sweep_which_t which) {
-  uint32_t units = which == SWEEP_COLD ? load_relaxed(&superslab->cold) : UINT32_MAX;
-  return which == SWEEP_REFUSED ? units : units & ~load_relaxed(&superslab->refused);
-}
-
 /* Every superslab from *at on, up to so many of them and so many units given back. */
 static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, sweep_which_t which) {
   uint32_t count = region_superslabs();
@@ -149,7 +163,7 @@ static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, s
     uint32_t s = atomic_fetch_add_explicit(at, 1, memory_order_relaxed);
     if (s >= count) break;
     superslab_t *superslab = &region.superslabs[s];
-    run_add(&run, s, asked_for(superslab, which));
+    run_add(&run, s, which);
     uint32_t idle = load_relaxed(&superslab->free) & load_relaxed(&superslab->dirty);
     store_relaxed(&superslab->cold, idle & asked_for(superslab, SWEEP_IDLE));
   }
@@ -165,6 +179,14 @@ static size_t sweep_some(uint32_t words, uint32_t units) { return sweep_from(&sw
 static size_t sweep_all(sweep_which_t which) {
   _Atomic uint32_t at = 0;
   return sweep_from(&at, UINT32_MAX, UINT32_MAX, which);
+}
+
+/* What has become idle since the last time; what the kernel has refused is not walked over for it again and again. */
+static size_t sweep_idle(void) {
+  ledger_range_t range = ledger_take_idle();
+  if (range.from >= range.end) return 0;
+  _Atomic uint32_t at = range.from;
+  return sweep_from(&at, range.end - range.from, UINT32_MAX, SWEEP_IDLE);
 }
 
 static uint32_t cold_units(void) {
@@ -186,7 +208,7 @@ static size_t purge_by_growth(uint32_t units) {
   ledger_note_in_flight(true);
   for (uint32_t words = GROWTH_WORDS; words > 0 && s > 0 && run.purged + (run.end - run.start) < units; words--) {
     s--;
-    run_add(&run, s, asked_for(&region.superslabs[s], SWEEP_IDLE));
+    run_add(&run, s, SWEEP_IDLE);
     run_end(&run);
   }
   store_relaxed(&above, run.purged < units ? s : 0);
@@ -268,7 +290,9 @@ static void refused_forget(uint64_t now) {
   store_relaxed(&since_ms, now);
   for (uint32_t s = region_superslabs(); s-- > 0;) {
     _Atomic uint32_t *refused = &region.superslabs[s].refused;
-    if (load_relaxed(refused) != 0) store_relaxed(refused, 0);
+    if (load_relaxed(refused) == 0) continue;
+    atomic_store(refused, 0);
+    ledger_note_idle(s, s + 1);
   }
 }
 
@@ -284,7 +308,7 @@ static size_t purge_time_due(void) {
   if (decay == 0) {
     store_relaxed(&purge_last_step_ms, now);
     refused_forget(now);
-    return sweep_all(SWEEP_IDLE);
+    return sweep_idle();
   }
   if (!sweep_is_under_way()) {
     if (now - last < (uint64_t)decay / 2) return 0;

@@ -40,6 +40,7 @@ static const struct {
     CALL(capget),   CALL(capset),    CALL(prlimit64),  CALL(clock_gettime),   CALL(seccomp),     CALL(rt_sigaction),
     CALL(write),    CALL(exit),      CALL(exit_group), CALL(gettimeofday),    CALL(ppoll),       CALL(pselect6),
     CALL(shutdown), CALL(sysinfo),   CALL(setitimer),  CALL(rt_sigreturn),    CALL(getrusage),   CALL(set_robust_list),
+    CALL(fcntl),    CALL(pread64),   CALL(pwrite64),   CALL(rt_sigpending),   CALL(kill),        CALL(rt_sigtimedwait),
 #ifdef SYS_rseq
     CALL(rseq),
 #endif

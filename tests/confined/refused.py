@@ -21,7 +21,8 @@ import sys
 # glibc's malloc needs these too, so a filter that ends who makes them, it could not live under either.
 MEMORY = ["munmap", "mprotect", "madvise", "mremap"]
 OTHERS = ["mincore", "openat", "read", "close", "clone", "nanosleep", "sched_yield", "rt_sigprocmask", "rt_sigaction", "getrandom",
-          "tgkill", "waitid", "getpid", "gettid", "prctl", "capget", "capset", "prlimit64", "seccomp", "clock_gettime"]
+          "rt_sigpending", "rt_sigtimedwait", "tgkill", "waitid", "getpid", "gettid", "prctl", "capget", "capset", "prlimit64", "seccomp",
+          "clock_gettime"]
 ERRORS = ["EPERM", "ENOSYS", "EACCES"]
 WAYS = ["kill", "trap", *ERRORS]
 

@@ -263,6 +263,35 @@ static void judge_purged(void) {
   if (ledger_used_units() != 0 || ledger_in_flight()) explore_fail("figures are left");
 }
 
+/* What a thread has freed has gone back when it has swept, or another's sweep has it. */
+static void at_once(void) {
+  start();
+  if (!boot()) explore_fail("no region");
+  if (!option_set(OPTION_decay_ms, 0)) explore_fail("nothing goes back at once");
+  spans[0] = take_span(HAK_UNITS_PER_SUPERSLAB - 1);
+  spans[1] = take_span(1);
+  spans[2] = take_span(LATER);
+  spans[3] = take_span(LATER);
+  (void)purge_due();
+}
+
+static void given_and_swept(uint32_t at, uint32_t units) {
+  give_span(at, units);
+  (void)purge_due();
+}
+static void low_given_and_swept(void) { given_and_swept(spans[0], HAK_UNITS_PER_SUPERSLAB - 1); }
+static void high_given_and_swept(void) { given_and_swept(spans[2], LATER); }
+static void high_given_too(void) { given_and_swept(spans[3], LATER); }
+
+static void judge_swept(void) {
+  if (ledger_census().dirty_free_units != 0) explore_fail("idle units that no sweep looks at");
+  give_span(spans[1], 1);
+  if (unit_taken[spans[0]]) give_span(spans[0], HAK_UNITS_PER_SUPERSLAB - 1);
+  if (unit_taken[spans[3]]) give_span(spans[3], LATER);
+  if (!option_set(OPTION_decay_ms, -1)) explore_fail("memory goes back with time");
+  judge_nothing_used();
+}
+
 /* --- growth ---------------------------------------------------------------------------------- */
 
 static void one_superslab_full(void) {
@@ -597,6 +626,8 @@ const scenario_t scenarios[] = {
     {"guard_slots_made", two_slots, {slot_used, slot_used, slot_used}, judge_nothing, NULL, 2, 3},
     {"guard_slots", one_slot_used, {slot_used, slot_given, slot_used}, judge_nothing, NULL, 2, 3},
     {"two_purges", some_idle, {purge_everything, purge_everything, span_taken}, judge_purged, NULL, 2, EVERY},
+    {"purged_at_once", at_once, {low_given_and_swept, high_given_and_swept}, judge_swept, NULL, EVERY, EVERY},
+    {"purged_at_once_beside", at_once, {high_given_and_swept, high_given_too}, judge_swept, NULL, EVERY, EVERY},
     {"interrupted_exit", exit_interrupted, {target_end_thread, take_one}, judge_end, NULL, 1, 2},
     {"interrupted_retire", retire_interrupted, {target_end_thread, take_one}, judge_end, NULL, 1, 2},
     {"interrupted_first", first_interrupted, {take_and_give_first, take_and_give_first}, judge_end, NULL, 0, 1},

@@ -39,6 +39,7 @@ static struct {
   size_t resident, looked;
   fake_call_t during;
   void (*_Atomic run_during)(void *start);
+  const char *_Atomic locked;
   _Atomic uint64_t made_huge, made_small;
   _Atomic uintptr_t last_huge; /* where it was asked for last */
   _Atomic uint64_t thread_ns, unit_price, huge_price;
@@ -70,6 +71,7 @@ void fake_os_fail(unsigned kinds, uint64_t first, uint64_t count) {
   store_release(&fake.kinds, kinds);
 }
 
+void fake_os_lock(const void *byte) { store_release(&fake.locked, (const char *)byte); }
 void fake_os_fail_none(void) { fake_os_fail(0, 0, 0); }
 void fake_os_fail_map_at_as(os_map_result_t result) { fake.map_at_failure = result; }
 uint64_t fake_os_injected(void) { return load_relaxed(&fake.injected); }
@@ -283,7 +285,9 @@ bool os_purge(void *start, size_t bytes) {
   fake_check_range(start, bytes, "os_purge");
   add_relaxed(&os_counts.madvise, 1);
   fake_run_during(FAKE_PURGE, start);
-  bool done = !fake_fails(FAKE_PURGE) && madvise(start, bytes, MADV_DONTNEED) == 0;
+  const char *locked = load_acquire(&fake.locked);
+  bool fails = fake_fails(FAKE_PURGE) || ((char *)start <= locked && locked < (char *)start + bytes);
+  bool done = !fails && madvise(start, bytes, MADV_DONTNEED) == 0;
   errno = saved;
   return done;
 }

@@ -40,6 +40,8 @@ typedef enum fake_call {
  * fail from the `first` on.  Replaces what was set before. */
 void fake_os_fail(unsigned kinds, uint64_t first, uint64_t count);
 void fake_os_fail_none(void);
+/* As if the program had locked the page of this byte: a purge that it is part of fails. NULL ends it. */
+void fake_os_lock(const void *byte);
 /* What a failing os_map_at returns: OS_NOMEM at first, or OS_TAKEN. */
 void fake_os_fail_map_at_as(os_map_result_t result);
 /* Failures made so far. */

@@ -283,13 +283,88 @@ TEST(a_purge_that_fails_changes_nothing) {
   give_blocks(&owner, &blocks[24], 8);
   fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
   CHECK_EQ(step_now(), 0);
-  CHECK_EQ(purges(), 1); /* the next would fail too */
+  CHECK_EQ(purges(), 2); /* what lies behind may not fail */
   CHECK_EQ(slab->holes, 0);
   CHECK_EQ(hole_bytes(), 0);
   CHECK_EQ(load_relaxed(&slab->free), 16);
   CHECK(is_filled(blocks[8], 8 * 512));
   fake_os_fail_none();
   CHECK_EQ(step_now(), 2 * 4096);
+}
+
+/* As where the program has locked a page: here the second of pages 1 to 4. */
+TEST(a_page_that_does_not_go_keeps_no_other) {
+  start_holes(4096);
+  unit_t *slab = full_slab(class_of(512));
+  REQUIRE(slab != NULL);
+  give_blocks(&owner, &blocks[8], 32);
+  give_blocks(&owner, &blocks[48], 8);
+  uint64_t calls = purges();
+  fake_os_lock((char *)blocks[0] + 2 * 4096);
+  CHECK_EQ(step_now(), 4 * 4096);
+  CHECK_EQ(load_relaxed(&slab->holes), 1u << 1 | 1u << 3 | 1u << 4 | 1u << 6);
+  CHECK_EQ(purges() - calls, 1 + 4 + 1);
+  CHECK(is_filled(blocks[16], 8 * 512) && unit_is_zero(blocks[24], 2 * 4096));
+  CHECK_EQ(load_relaxed(&slab->free), 40);
+  CHECK_EQ(step_now(), 0); /* who asks wants to know */
+  CHECK_EQ(purges() - calls, 7);
+  fake_os_lock(NULL);
+  CHECK_EQ(step_now(), 4096);
+}
+
+TEST(a_page_that_did_not_go_is_asked_for_once_a_minute) {
+  start_holes(4096);
+  unsigned c = class_of(512);
+  REQUIRE(full_slab(c) != NULL);
+  give_blocks(&owner, &blocks[8], 8);
+  fake_os_lock(blocks[8]);
+  CHECK_EQ(step(1), 0);
+  for (int i = 0; i < 10; i++) CHECK_EQ(step(0), 0);
+  CHECK_EQ(purges(), 1);
+  /* However the slab changes; and what is new goes. */
+  give_blocks(&owner, &blocks[24], 8);
+  CHECK_EQ(step(1), 0);
+  CHECK_EQ(step(0), 4096);
+  CHECK_EQ(purges(), 2);
+  fake_os_pass_time(60000);
+  for (int i = 0; i < 10; i++) CHECK_EQ(step(0), 0);
+  CHECK_EQ(purges(), 3);
+  fake_os_lock(NULL);
+  fake_os_pass_time(60000);
+  CHECK_EQ(step(0), 4096);
+  fake_os_pass_time(60000);
+  CHECK_EQ(step(0), 0);
+  CHECK_EQ(purges(), 4);
+  /* A slab that is made there later has pages of its own. */
+  fake_os_lock(blocks[0]);
+  give_blocks(&owner, blocks, 8);
+  CHECK_EQ(step_now(), 0);
+  fake_os_lock(NULL);
+  give_blocks(&owner, &blocks[16], 8);
+  give_blocks(&owner, &blocks[32], class_info[c].blocks - 32);
+  slab_release_empty(&owner);
+  REQUIRE(full_slab(c) != NULL);
+  give_blocks(&owner, blocks, 8);
+  CHECK_EQ(step(1), 0);
+  CHECK_EQ(step(0), 4096);
+}
+
+TEST(of_a_large_slab_that_is_all_locked_few_pages_are_asked_for) {
+  start_holes(4096);
+  unsigned c = class_of(32768);
+  unit_t *slab = full_slab(c);
+  REQUIRE(slab != NULL);
+  give_blocks(&owner, &blocks[1], class_info[c].blocks - 1);
+  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
+  CHECK_EQ(step(1), 0);
+  CHECK_EQ(step(0), 0);
+  CHECK_EQ(purges(), 1 + 16);
+  void *block = NULL;
+  CHECK_EQ(batch_take(&owner, c, &bins[c], &block, 1), 1);
+  give_blocks(&owner, &block, 1);
+  CHECK_EQ(step(1), 0);
+  CHECK_EQ(step(0), 0);
+  CHECK_EQ(purges(), 1 + 16);
 }
 
 /* ---- meanwhile ---- */

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/thread.h"
+#include "os/line.h"
 #include "os/lock.h"
 #include "os/syscall.h"
 #include "unit.h"
@@ -823,6 +824,113 @@ TEST(writing_goes_on_after_a_signal) {
   close(ends[1]);
   pthread_join(reader, NULL);
 }
+
+#if !defined(FAKE_OS)
+/* ---- what a write sends ---- */
+
+static volatile sig_atomic_t handled;
+static void count_it(int number) { handled = handled + (number != 0); }
+
+static bool waits(int number) {
+  sigset_t pending;
+  return sigpending(&pending) == 0 && sigismember(&pending, number) == 1;
+}
+
+static bool is_blocked(int number) {
+  sigset_t mask;
+  return pthread_sigmask(SIG_BLOCK, NULL, &mask) == 0 && sigismember(&mask, number) == 1;
+}
+
+static void block(int number) {
+  sigset_t mask;
+  sigemptyset(&mask);
+  sigaddset(&mask, number);
+  REQUIRE(pthread_sigmask(SIG_BLOCK, &mask, NULL) == 0);
+}
+
+/* A pipe that nobody reads. */
+static int broken_pipe(void) {
+  int ends[2] = {-1, -1};
+  CHECK(pipe(ends) == 0);
+  close(ends[0]);
+  return ends[1];
+}
+
+/* A file that may have 4 bytes more. */
+static int limited_file(void) {
+  char path[] = "/tmp/hak-unit-XXXXXX";
+  struct rlimit limit = {4, RLIM_INFINITY};
+  int fd = mkstemp(path);
+  CHECK(fd >= 0 && unlink(path) == 0 && setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  return fd;
+}
+
+/* By default both are the end of the process. */
+static void check_hushed(int fd, int number) {
+  struct sigaction action = {.sa_handler = SIG_DFL};
+  REQUIRE(sigaction(number, &action, NULL) == 0);
+  KEEPS_ERRNO(CHECK(!os_write(fd, "0123456789", 10)));
+  CHECK(!is_blocked(number) && !waits(number));
+  action.sa_handler = count_it;
+  REQUIRE(sigaction(number, &action, NULL) == 0);
+  KEEPS_ERRNO(CHECK(!os_write(fd, "0123456789", 10)));
+  CHECK_EQ(handled, 0);
+  block(number);
+  KEEPS_ERRNO(CHECK(!os_write(fd, "0123456789", 10)));
+  CHECK(is_blocked(number) && !waits(number));
+  /* The program's own waits on. */
+  REQUIRE(raise(number) == 0);
+  KEEPS_ERRNO(CHECK(!os_write(fd, "0123456789", 10)));
+  CHECK(is_blocked(number) && waits(number));
+}
+
+TEST(a_write_to_a_pipe_that_nobody_reads_fails_and_sends_nothing) { check_hushed(broken_pipe(), SIGPIPE); }
+
+TEST(a_write_past_the_limit_of_sizes_fails_and_sends_nothing) {
+  int fd = limited_file();
+  check_hushed(fd, SIGXFSZ);
+  CHECK_EQ(lseek(fd, 0, SEEK_END), 4);
+}
+
+TEST(a_process_whose_last_line_nobody_reads_ends_by_abort) {
+  int fd = broken_pipe(), status = 0;
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)dup2(fd, 2);
+    line_write("the last one");
+    os_abort();
+  }
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+#if defined(HAS_FILTERS)
+/* It may not know the other calls. */
+TEST(under_a_filter_of_its_own_a_process_makes_no_call_for_a_write_but_that) {
+  NOT_COUNTED();
+  struct sigaction action = {.sa_handler = count_it};
+  int fd = broken_pipe();
+  REQUIRE(sigaction(SIGPIPE, &action, NULL) == 0);
+  store_relaxed(&os_filters, 1);
+  deny(SYS_rt_sigpending, KILLED);
+  deny(SYS_rt_sigtimedwait, KILLED);
+  deny(SYS_rt_sigprocmask, KILLED);
+  CHECK(!os_write(fd, "0123456789", 10));
+  CHECK_EQ(handled, 1);
+}
+
+TEST(a_signal_that_cannot_be_blocked_is_the_programs) {
+  struct sigaction action = {.sa_handler = count_it};
+  int fd = broken_pipe();
+  REQUIRE(sigaction(SIGPIPE, &action, NULL) == 0);
+  deny(SYS_rt_sigprocmask, ERROR(EPERM));
+  KEEPS_ERRNO(CHECK(!os_write(fd, "0123456789", 10)));
+  CHECK_EQ(handled, 1);
+}
+#endif
+#endif
 
 /* ---- the lock ---- */
 

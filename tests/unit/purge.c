@@ -2,6 +2,7 @@
 #include "space/purge.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -271,6 +272,76 @@ static void is_asked_once(int64_t decay) {
 TEST(what_the_kernel_has_refused_it_is_not_asked_for_again_before_it_was_used) { is_asked_once(1000); }
 TEST(nor_where_all_that_is_idle_goes_back_at_once) { is_asked_once(0); }
 
+/* ---- at once ---- */
+
+static uint32_t apart[8];
+
+/* Units in so many superslabs. */
+static void start_at_once(void) {
+  start_purge(1000000);
+  CHECK(option_set(OPTION_decay_ms, 0));
+  for (unsigned i = 0; i < 8; i++) apart[i] = take(WORD, WORD, SPAN_SLAB);
+  (void)purge_due();
+}
+
+/* All superslabs for each free, in a large heap, or where a locked unit stays idle for good. */
+TEST(where_all_goes_back_at_once_only_where_something_became_idle_is_looked) {
+  start_at_once();
+  span_free(apart[4], 5);
+  ledger_range_t range = ledger_take_idle();
+  CHECK(range.from == apart[4] / WORD && range.end == range.from + 1);
+  range = ledger_take_idle();
+  CHECK(range.from >= range.end);
+  span_free(apart[6], 7);
+  CHECK_EQ(purge_due(), 7 * HAK_UNIT);
+  CHECK_EQ(purge_due(), 0);
+  CHECK_EQ(ledger_idle_units(), 5);
+  /* From the lowest to the highest, and not what was given back before. */
+  span_free(apart[5], 1);
+  span_free(apart[3], 2);
+  CHECK_EQ(purge_due(), 8 * HAK_UNIT);
+  CHECK_EQ(ledger_idle_units(), 0);
+  range = ledger_take_idle();
+  CHECK(range.from >= range.end);
+  check_counts();
+}
+
+TEST(what_became_idle_before_all_is_to_go_back_at_once_goes_too) {
+  start_at_once();
+  for (int decay = -1; decay <= 1000; decay += 1001) {
+    CHECK(option_set(OPTION_decay_ms, decay));
+    for (unsigned i = 0; i < 8; i++) span_free(apart[i], WORD);
+    CHECK_EQ(purge_due(), 0);
+    CHECK(option_set(OPTION_decay_ms, 0));
+    CHECK_EQ(purge_due(), 8 * WORD * HAK_UNIT);
+    for (unsigned i = 0; i < 8; i++) apart[i] = take(WORD, WORD, SPAN_SLAB);
+  }
+}
+
+TEST(what_was_refused_goes_back_when_it_is_asked_for_again) {
+  start_at_once();
+  fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
+  span_free(apart[1], 1);
+  span_free(apart[6], 1);
+  CHECK_EQ(purge_due(), 0);
+  fake_os_fail_none();
+  CHECK_EQ(purge_due(), 0);
+  fake_os_pass_time(60000);
+  CHECK_EQ(purge_due(), 2 * HAK_UNIT);
+  check_counts();
+}
+
+/* What a thread that is gone had taken to sweep. */
+TEST(a_child_sweeps_all) {
+  start_at_once();
+  span_free(apart[1], 1);
+  span_free(apart[6], 1);
+  (void)ledger_take_idle();
+  CHECK_EQ(purge_due(), 0);
+  ledger_recover();
+  CHECK_EQ(purge_due(), 2 * HAK_UNIT);
+}
+
 TEST(a_step_leaves_what_was_used_since_the_last) {
   start_purge(1000000);
   uint32_t used = take(8, 1, SPAN_SLAB), idle = take(8, 1, SPAN_SLAB);
@@ -299,24 +370,46 @@ TEST(a_purged_span_reads_as_zero_and_stays_in_use) {
   check_counts();
 }
 
+/* Sanitizers have a mlock that does nothing. */
+static void lock_page_of(uint32_t unit) {
+  REQUIRE(syscall(SYS_mlock, region_address(unit), 1) == 0);
+  if (madvise(region_address(unit), HAK_UNIT, MADV_DONTNEED) == 0) check_skip("locked pages are given back here");
+}
+
 /* As where the program has locked a page. */
 TEST(a_unit_that_cannot_be_purged_keeps_no_other_from_it) {
   start_purge(0);
   uint32_t span = take(21 * WORD, WORD, SPAN_PLAIN);
-  /* Sanitizers have a mlock that does nothing. */
-  REQUIRE(syscall(SYS_mlock, region_address(span + 5 * WORD), 1) == 0);
-  if (madvise(region_address(span + 5 * WORD), HAK_UNIT, MADV_DONTNEED) == 0) check_skip("locked pages are given back here");
+  lock_page_of(span + 5 * WORD);
   span_free(span, 21 * WORD);
   CHECK_EQ(purge_all(), (21 * WORD - 1) * HAK_UNIT);
   check_counts();
 }
 
+/* In each superslab at either end, as many as one may have. */
+TEST(units_that_cannot_be_purged_keep_no_other_from_it_however_many) {
+  enum { SUPERSLABS = 21, EACH = 4, FIRST = 5 };
+  struct rlimit limit;
+  REQUIRE(getrlimit(RLIMIT_MEMLOCK, &limit) == 0);
+  if (limit.rlim_cur < (SUPERSLABS * EACH + 1) * (rlim_t)sysconf(_SC_PAGESIZE)) check_skip("too few pages may be locked");
+  start_purge(0);
+  uint32_t span = take(SUPERSLABS * WORD, WORD, SPAN_PLAIN);
+  for (uint32_t s = 0; s < SUPERSLABS; s++) {
+    for (uint32_t i = 0; i < EACH; i++) lock_page_of(span + s * WORD + FIRST + 7 * i);
+  }
+  span_free(span, SUPERSLABS * WORD);
+  CHECK_EQ(purge_all(), SUPERSLABS * (WORD - EACH) * HAK_UNIT);
+  for (uint32_t s = 0; s < SUPERSLABS; s++) CHECK_EQ(dirty_free(span / WORD + s), EACH);
+  check_counts();
+}
+
+/* The kernel is not asked more than twice for each superslab, and for the parts that each may have. */
 TEST(a_part_is_halved_no_more_often_than_its_bound) {
   start_purge(0);
   span_free(take(21 * WORD, WORD, SPAN_PLAIN), 21 * WORD);
   fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
   CHECK_EQ(purge_all(), 0);
-  CHECK_EQ(fake_os_injected(), 2 * 64 + 1);
+  CHECK_EQ(fake_os_injected(), 2 * 21 - 1 + 21 * 2 * 15);
 }
 
 TEST(a_span_that_cannot_be_purged_keeps_its_content) {
