@@ -237,7 +237,8 @@ typedef struct cache_entry {
   _Atomic uint64_t pc, rule; /* the rule's low half is a hash of the pc */
 } cache_entry_t;
 enum { CACHE_FIRST = 8, CACHE_SHIFT = 12, CACHE_ANEW = 256 };
-/* One page of it at first, twice as many when half of the entries had to make room. */
+/* One page of it at first, twice as many when so many as an eighth of the entries had to make room: of 15 addresses in 256 places two have
+ * the same with a chance of two fifths, and where both are in each walk none of these is remembered as a whole. */
 static HAK_APART cache_entry_t cache[1 << CACHE_SHIFT];
 static _Atomic uint32_t cache_shift = CACHE_FIRST, cache_replaced;
 static _Atomic uint32_t cache_walks;
@@ -251,7 +252,7 @@ static cache_entry_t *cache_at(uint64_t hash) { return &cache[hash >> (64 - load
 
 static void cache_grow(void) {
   uint32_t shift = load_relaxed(&cache_shift), replaced = load_relaxed(&cache_replaced) + 1;
-  bool grows = shift < CACHE_SHIFT && replaced > (uint32_t)1 << shift >> 1;
+  bool grows = shift < CACHE_SHIFT && replaced > (uint32_t)1 << shift >> 3;
   store_relaxed(&cache_replaced, grows ? 0 : replaced);
   if (grows) store_relaxed(&cache_shift, shift + 1); /* what is in the wrong place now is found no more */
 }
