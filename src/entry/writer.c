@@ -103,5 +103,10 @@ HAK_COLD void writer_path(char path[PATH_ROOM], const char *pattern) {
 HAK_COLD int writer_file(const char *pattern) {
   char path[PATH_ROOM];
   writer_path(path, pattern);
-  return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  /* A pipe that nobody reads is an error: an exit that waits for a reader may wait for ever.  Once it is open it is waited for, as
+   * standard error is.  Under a filter of the program's own only what was asked for is called. */
+  int hasty = load_relaxed(&os_filters) == 0 ? O_NONBLOCK : 0;
+  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | hasty, 0666);
+  if (fd >= 0 && hasty != 0) (void)fcntl(fd, F_SETFL, 0); /* of what was opened here, be it /dev/stderr, alone */
+  return fd;
 }

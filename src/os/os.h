@@ -183,7 +183,7 @@ void os_fork_seen(uintptr_t thread);
 /* Writes all of it, to standard error with fd 2; false on error.  A pipe that nobody reads and a limit of sizes are errors like any other:
  * no SIGPIPE and no SIGXFSZ comes of it, but once the process is under a filter of its own (os_filters). */
 bool os_write(int fd, const char *text, size_t bytes);
-/* Reads a whole small file into buffer, NUL-terminated; the length, or -1. */
+/* Reads a whole small file into buffer, NUL-terminated; the length, or -1.  For who writes to a pipe it waits a second, if there is one. */
 long os_read_file(const char *path, char *buffer, size_t size);
 _Noreturn void os_abort(void);
 /* The thread that is in it: should a handler make that wait for a lock of its own, the reason was said. */

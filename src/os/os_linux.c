@@ -429,20 +429,26 @@ bool os_write(int fd, const char *text, size_t bytes) {
   return bytes == 0;
 }
 
+/* Who writes to a pipe may be slow, or never come. */
+#define READ_PATIENCE 1000
+#define READ_WAIT_US 1000
+
 long os_read_file(const char *path, char *buffer, size_t size) {
   if (load_relaxed(&os_filters) != 0) return -1;
-  long fd = syscall_6(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+  long fd = syscall_6(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0, 0, 0);
   if (syscall_failed(fd)) return -1;
   size_t used = 0;
   long n = 1;
-  while (used + 1 < size && n != 0) {
+  for (unsigned waits = 0; used + 1 < size && n != 0;) {
     n = syscall_3(SYS_read, fd, (long)(buffer + used), (long)(size - 1 - used));
-    if (n < 0 && n != -EINTR) break;
+    if (n == -EAGAIN && waits++ < READ_PATIENCE) os_sleep_us(READ_WAIT_US);
+    else if (n < 0 && n != -EINTR) break;
     if (n > 0) used += (size_t)n;
   }
   buffer[used] = '\0';
+  bool nobodys = used == 0 && n == 0 && syscall_3(SYS_lseek, fd, 0, SEEK_CUR) == -ESPIPE; /* a pipe that nobody writes to */
   (void)syscall_3(SYS_close, fd, 0, 0);
-  return n < 0 && n != -EINTR ? -1 : (long)used;
+  return nobodys || (n < 0 && n != -EINTR) ? -1 : (long)used;
 }
 
 _Atomic uintptr_t os_aborting;

@@ -3,7 +3,9 @@
 #include "api.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 extern char **environ;
@@ -79,6 +81,60 @@ TEST(environment_stats_file_is_replaced) {
 TEST(environment_stats_file_that_is_full_is_one_line) {
   run_with("malloc_of_0_is_unique", "HAKMEM_STATS=1", "HAKMEM_STATS_FILE=/dev/full");
   CHECK(strcmp(errors, "hakmem: cannot write the file that HAKMEM_STATS_FILE names\n") == 0);
+}
+
+/* What is nobody's is one line, and no process waits for who never comes. */
+TEST(environment_pipes_that_nobody_has_are_one_line) {
+  static const struct {
+    const char *name, *said;
+  } files[] = {{"HAKMEM_STATS_FILE", "hakmem: cannot write the file that HAKMEM_STATS_FILE names\n"},
+               {"HAKMEM_PROFILE", "hakmem: cannot write the file that HAKMEM_PROFILE names\n"},
+               {"HAKMEM_CONF", "hakmem: cannot read HAKMEM_CONF"}};
+  ONLY(FAMILY_HAK);
+  char folder[] = "/tmp/hak-api-XXXXXX", path[64], setting[128];
+  REQUIRE(mkdtemp(folder) != NULL);
+  snprintf(path, sizeof path, "%s/pipe", folder);
+  REQUIRE(mkfifo(path, 0600) == 0);
+  for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    snprintf(setting, sizeof setting, "%s=%s", files[i].name, path);
+    run_with("malloc_of_0_is_unique", i == 0 ? "HAKMEM_STATS=1" : NULL, setting);
+    CHECK(lines(errors) == 1 && strncmp(errors, files[i].said, strlen(files[i].said)) == 0);
+  }
+  unlink(path);
+  rmdir(folder);
+}
+
+static struct {
+  int end;
+  size_t length;
+  char text[1 << 20];
+} slow;
+
+/* Later than the pipe is full. */
+static void *read_slowly(void *unused) {
+  usleep(300000);
+  for (ssize_t n; (n = read(slow.end, slow.text + slow.length, sizeof slow.text - slow.length)) > 0;) slow.length += (size_t)n;
+  return unused;
+}
+
+/* As /dev/stderr is where that is a pipe. */
+TEST(environment_stats_go_to_a_pipe_by_its_descriptor) {
+  ONLY(FAMILY_HAK);
+  int ends[2];
+  char setting[64];
+  pthread_t reader;
+  REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+  (void)fcntl(ends[1], F_SETPIPE_SZ, 4096);
+  slow.end = ends[0];
+  REQUIRE(pthread_create(&reader, NULL, read_slowly, NULL) == 0);
+  snprintf(setting, sizeof setting, "HAKMEM_STATS_FILE=/proc/%d/fd/%d", (int)getpid(), ends[1]);
+  run_with("malloc_of_0_is_unique", "HAKMEM_STATS=1", setting);
+  CHECK(strcmp(errors, "") == 0);
+  CHECK((fcntl(ends[1], F_GETFL) & O_NONBLOCK) == 0);
+  close(ends[1]);
+  pthread_join(reader, NULL);
+  close(ends[0]);
+  CHECK(slow.length > 4096 && slow.text[0] == '{' && memcmp(slow.text + slow.length - 2, "}\n", 2) == 0);
 }
 
 /* As a program without a standard error does whose first file is so its descriptor 2. */

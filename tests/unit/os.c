@@ -20,6 +20,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -789,6 +790,54 @@ TEST(writing_and_reading_whole_files) {
   KEEPS_ERRNO(CHECK_EQ(os_read_file(path, buffer, sizeof buffer), -1));
   KEEPS_ERRNO(CHECK(os_read_file("/", buffer, sizeof buffer) == -1));
 }
+
+#if !defined(FAKE_OS)
+/* A pipe with a name, in a folder of its own. */
+static char pipe_folder[] = "/tmp/hak-unit-XXXXXX", pipe_path[sizeof pipe_folder + 2];
+
+static void make_pipe(void) {
+  REQUIRE(mkdtemp(pipe_folder) != NULL);
+  snprintf(pipe_path, sizeof pipe_path, "%s/f", pipe_folder);
+  REQUIRE(mkfifo(pipe_path, 0600) == 0);
+}
+
+static void remove_pipe(void) { CHECK(unlink(pipe_path) == 0 && rmdir(pipe_folder) == 0); }
+
+TEST(a_pipe_that_nobody_writes_to_is_no_file) {
+  char buffer[32];
+  make_pipe();
+  KEEPS_ERRNO(CHECK_EQ(os_read_file(pipe_path, buffer, sizeof buffer), -1));
+  int writer_end = open(pipe_path, O_RDWR); /* who writes nothing is not waited for for ever */
+  KEEPS_ERRNO(CHECK_EQ(os_read_file(pipe_path, buffer, sizeof buffer), -1));
+  close(writer_end);
+  KEEPS_ERRNO(CHECK_EQ(os_read_file("/dev/null", buffer, sizeof buffer), 0));
+  remove_pipe();
+}
+
+static void *write_late(void *unused) {
+  int fd = open(pipe_path, O_WRONLY);
+  os_sleep_us(50000);
+  CHECK_EQ(write(fd, "01234", 5), 5);
+  os_sleep_us(50000);
+  CHECK_EQ(write(fd, "56789", 5), 5);
+  close(fd);
+  return unused;
+}
+
+TEST(a_pipe_is_read_to_its_end) {
+  char buffer[32];
+  pthread_t late;
+  make_pipe();
+  int reader_end = open(pipe_path, O_RDONLY | O_NONBLOCK); /* so that the writer's can be opened */
+  REQUIRE(reader_end >= 0 && pthread_create(&late, NULL, write_late, NULL) == 0);
+  os_sleep_us(20000);
+  KEEPS_ERRNO(CHECK_EQ(os_read_file(pipe_path, buffer, sizeof buffer), 10));
+  CHECK(strcmp(buffer, "0123456789") == 0);
+  pthread_join(late, NULL);
+  close(reader_end);
+  remove_pipe();
+}
+#endif
 
 TEST(writing_to_nowhere_fails) { KEEPS_ERRNO(CHECK(!os_write(-1, "text", 4))); }
 
