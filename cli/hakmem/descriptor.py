@@ -51,6 +51,7 @@ class Descriptor:
         plausible.library(memory.name, self.values, self.fields, self.zones, classes)
         self._zones: dict[str, tuple[int, int, int]] = {}
         self.others: list[int] = []  # addresses of those of other hakmems in the process
+        self.unread = ""  # what is wrong with one that can't be read
         self.classes = classes
 
     def _rows(self, head: bytes, index: int) -> list[bytes]:
@@ -122,8 +123,8 @@ def _candidates(memory: Memory) -> Iterator[int]:
         yield from _noted(memory, start)
 
 
-def _all(memory: Memory) -> list[Descriptor]:
-    """Those that are there; what is wrong with the first that can't be read, if none can."""
+def _all(memory: Memory) -> tuple[list[Descriptor], Failure | None]:
+    """Those that are there, and what is wrong with the first that can't be read."""
     found: dict[int, Descriptor] = {}
     wrong: Failure | None = None
 
@@ -143,9 +144,7 @@ def _all(memory: Memory) -> list[Descriptor]:
     look(_candidates(memory))
     if not found and isinstance(memory, Core):  # it may lack the pages of the notes
         look(memory.find(MAGIC))
-    if not found and wrong is not None:
-        raise wrong
-    return [*found.values()]
+    return [*found.values()], wrong
 
 
 def _use(found: Descriptor) -> tuple[int, int]:
@@ -154,7 +153,7 @@ def _use(found: Descriptor) -> tuple[int, int]:
         units = found.word("region", "region.units")
         address, stride, each = found.zone("units")
         records = found.memory.read(address, -(-units // each) * stride).view(found.record("unit", ["kind"]))
-        empty = [found.value(f"kind.{name}") for name in ("free", "kept")]
+        empty = [found.values[kind] for kind in ("kind.free", "kind.kept") if kind in found.values]
         return int((~np.isin(records["kind"][:units], empty)).sum()), units
     except (Unreadable, Failure, ValueError):
         return 0, 0
@@ -178,13 +177,18 @@ def _is_there(memory: Memory, address: int) -> bool:
 
 def find(memory: Memory) -> Descriptor:
     """Of several, as in a program that is linked with one and has another one preloaded, the one that is used most."""
-    several = _all(memory)
+    several, wrong = _all(memory)
     if several:
         found = several[0] if len(several) == 1 else max(several, key=_use)  # of equal ones the first, which is the program's own
         found.others = [each.address for each in several if each is not found]
+        found.unread = str(wrong) if wrong else ""
+        if wrong is not None and not _use(found)[0]:
+            raise wrong
         if not found.word("region", "region.units"):
             raise Failure(f"{memory.name}: hakmem is there and has not been asked for memory yet")
         return found
+    if wrong is not None:
+        raise wrong
     if memory.cut:
         raise plausible.Damaged(memory.name, memory.cut)
     if lacking := _lacking(memory):
@@ -209,4 +213,4 @@ def untold(memory: Memory, found: Descriptor) -> str:
             area = memory.area_at(address)
             where = f", in {area.path}" if area and area.path else ""
             return f"another hakmem is in use beside the one that is told of{where}: what it holds is not told here"
-    return ""
+    return f"another hakmem can't be told of: {found.unread}" if found.unread else ""

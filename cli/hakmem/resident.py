@@ -37,7 +37,7 @@ _EXCESS = 0.25  # of what is resident: from here on it is worth a word of its ow
 _SAMPLES = 10  # of a class, at least, to tell what was asked for
 _ZEROS_READ = 4096  # pages
 _PROC = Path("/proc")
-_NEAR = 0.75  # of a limit: from here on the library gives back what it holds idle (docs/containers.md)
+_NEAR_SHARE, _NEAR_MOST = 4, 2 << 30  # of a limit, and bytes: nearer the library gives back what is idle (docs/containers.md)
 _LIMITS_MOST = 1 << 60  # of version 1, which says no limit by a number
 _COUNTED = "of what was counted while it was armed"
 _REST = "the rest of the resident set"  # of what tells no mappings
@@ -258,7 +258,7 @@ def judge(table: Table, decay: str = "") -> Verdict:
     resident = table.total or sum(row.resident or 0 for row in table.rows)
     asked = table.in_group(PROGRAM)
     cached = _page_cache_text(table, resident)
-    if cached and table.group_limit and (table.group_total or 0) >= _NEAR * table.group_limit:
+    if cached and table.group_limit and _is_near(table.group_total or 0, table.group_limit):
         return Verdict(PAGE_CACHE, cached)
     found = _judge_parts(table, kind, groups, resident, asked, decay)
     return replace(found, text=f"{found.text}; {cached}") if cached else found
@@ -306,7 +306,11 @@ class Group:
 
     @property
     def is_near(self) -> bool:
-        return self.total is not None and self.limit is not None and self.total >= _NEAR * self.limit
+        return self.total is not None and self.limit is not None and _is_near(self.total, self.limit)
+
+
+def _is_near(total: int, limit: int) -> bool:
+    return limit - total <= min(limit // _NEAR_SHARE, _NEAR_MOST)
 
 
 def _numbers(file: Path) -> dict[str, int]:

@@ -27,16 +27,16 @@ void hak_early(void) __attribute__((ifunc("start_early"), visibility("hidden")))
 static void hak_early(void) {}
 #endif
 
-/* Of two copies in a process the first one's names are bound to; the other has no blocks, and should not take the one file that there is
- * to tell of them. */
+/* Of two copies in a process one has the program's blocks, the one whose malloc its names are bound to; the other should not take the one
+ * file that there is to tell of them. */
 #if HAK_SHARED
-static HAK_COLD bool is_first_copy(void) {
+static HAK_COLD bool is_bound_to(void) {
   module_t ours;
-  uintptr_t first = (uintptr_t)dlsym(RTLD_DEFAULT, "hak_malloc");
-  return first == 0 || !module_find((uintptr_t)is_first_copy, &ours) || module_has_text(&ours, first);
+  uintptr_t first = (uintptr_t)dlsym(RTLD_DEFAULT, HAK_OVERRIDE ? "malloc" : "hak_malloc");
+  return first == 0 || !module_find((uintptr_t)is_bound_to, &ours) || module_has_text(&ours, first);
 }
 #else
-static bool is_first_copy(void) { return true; }
+static bool is_bound_to(void) { return true; }
 #endif
 
 static __attribute__((constructor)) void start(void) {
@@ -45,7 +45,7 @@ static __attribute__((constructor)) void start(void) {
   if (HAK_SECURE || option_get(OPTION_guard) != 0 || option_get(OPTION_crash_report) != 0) crash_watch();
   if (option_get(OPTION_stats) != 0) report_at_start();
   bool tells = option_path(PATH_blackbox)[0] != '\0' || option_get(OPTION_window) != 0;
-  if (tells && is_first_copy()) blackbox_start();
+  if (tells && is_bound_to()) blackbox_start();
   (void)pthread_atfork(thread_before_fork, thread_after_fork_here, thread_after_fork);
 }
 

@@ -50,7 +50,10 @@ static uint64_t bucket_number(uint32_t parent, uintptr_t address) {
 /* Whether the code there has been taken away once, and its sites have come back now.  Not while another thread is about such. */
 static HAK_COLD bool sites_come_back(uintptr_t address) {
   code_t code;
-  if (!code_with(address, &code) || !lock_try(&loader_lock)) return false;
+  if (!module_hold()) return false; /* the address may be what a guess has led to */
+  bool known = code_with(address, &code);
+  module_let_go();
+  if (!known || !lock_try(&loader_lock)) return false;
   uintptr_t place = closed_leave(&code);
   if (place != 0) site_move(place, place + (code.end - code.start), code.start);
   lock_release(&loader_lock);

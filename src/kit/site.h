@@ -1,7 +1,8 @@
 /* site.h - sites: the stacks that blocks are allocated from, each with a number.
  *
  * A site is a node of a tree: the address that its innermost call returns to, and the site that this call was made from.  Nodes are never
- * changed or removed, so that anyone can read them at any time, also from outside of the process.
+ * removed, and of one its address alone changes, with the module that it is in (site_move): so anyone can read them at any time, also from
+ * outside of the process.
  *
  * The whole stack is walked for a site that is new.  Else the innermost few calls and the depth of the stack lead to the number that
  * they had last; a walk of the whole, one time in 32, tells whether that was right. */
@@ -29,7 +30,7 @@ extern _Atomic uint64_t site_keys_checked, site_keys_wrong;
 
 /* When the loader can be asked; before that all sites are SITE_NONE. */
 void site_start(void);
-/* Where the calling thread is, outside of this library as far as that can be told. Takes no lock, keeps errno, may map memory.
+/* Where the calling thread is, outside of this library as far as that can be told. Waits for no lock, keeps errno, may map memory.
  * Async-signal-safe. */
 uint32_t site_here(void);
 /* NULL for SITE_NONE and for what is none. */

@@ -4,11 +4,10 @@
 #include "base/config.h"
 #include "os/stack.h"
 
-/* A step: in its lower bits the place of a word, in words from the frame on and one more, 0 behind the last; in the upper ones the sum
- * of all words up to there.  So each word is compared before the next place is looked at: as long as they are the same the walk would go
- * there too, and what a walk by tables reads is in use.  Anything else may have gone with a fiber's stack.
- *
- * Of more than one writer perhaps: each sum is of the frame and the number too, so what was not written together is not believed. */
+/* A step: in its lower bits the place of a word, in words from the frame on and one more, 0 behind the last; in the upper ones the sum of
+ * that and of all before it: the frame, the number, the words at the places before.  So nothing is read before the step that leads there is
+ * believed: as long as all is the same the walk would go there too, and what a walk by tables reads is in use.  Anything else may have
+ * gone with a fiber's stack, or be a step of another writer's. */
 enum { PLACE_BITS = 16 };
 #define PLACE_MASK (((uint64_t)1 << PLACE_BITS) - 1)
 
@@ -30,10 +29,7 @@ static memo_t *memo_at(uintptr_t here) { return &memos[mixed(0, here) >> 8 & ((1
 
 static uint64_t step_of(uint64_t sum, uint64_t place) { return (sum & ~PLACE_MASK) | place; }
 
-/* The sum goes on over the word at a place. */
-UNWATCHED static uint64_t sum_with(uint64_t sum, uintptr_t here, uint64_t place) {
-  return mixed(sum ^ place, ((const uint64_t *)here)[place - 1]);
-}
+UNWATCHED static uint64_t word_at(uintptr_t here, uint64_t place) { return ((const uint64_t *)here)[place - 1]; }
 
 bool memo_find(uintptr_t here, uint64_t *number) {
   const memo_t *memo = memo_at(here);
@@ -42,9 +38,10 @@ bool memo_find(uintptr_t here, uint64_t *number) {
   uint64_t sum = mixed(here, *number);
   for (unsigned i = 0; i <= UNWIND_READS; i++) {
     uint64_t step = load_relaxed(&memo->steps[i]), place = step & PLACE_MASK;
-    if (place != 0) sum = sum_with(sum, here, place);
+    sum = mixed(sum, place);
     if (step_of(sum, place) != step) return false;
     if (place == 0) return true;
+    sum = mixed(sum, word_at(here, place));
   }
   return false;
 }
@@ -63,8 +60,9 @@ void memo_keep(const unwind_reads_t *reads, uint64_t number) {
   store_relaxed(&memo->number, number);
   for (unsigned i = 0; i <= reads->count; i++) {
     uint64_t place = i < reads->count ? place_among(reads, i) : 0;
-    if (place != 0) sum = sum_with(sum, here, place);
+    sum = mixed(sum, place);
     store_relaxed(&memo->steps[i], step_of(sum, place));
+    if (place != 0) sum = mixed(sum, word_at(here, place));
   }
 }
 

@@ -395,8 +395,9 @@ typedef struct hush {
 } hush_t;
 
 /* Under a filter that came after the start nothing is called but write itself, and signals come as for any write of the program's.  One
- * that was there before is taken to know what libc's own abort calls, or in containers nothing would be gained; the call that takes a
- * signal is made where one was sent, so that a filter which ends the process for it ends none that would have lived. */
+ * that was there before is taken to know what libc's own abort calls, or in containers nothing would be gained.  The call that takes a
+ * signal is made where one was sent, so that a filter which ends the process for it ends none that would have lived, and the one that
+ * asks for signals where the program has blocked these two. */
 static hush_t hush_begin(void) {
   hush_t hush = {.on = load_relaxed(&os_filters) == 0};
   uint64_t both = SIGNAL_BIT(SIGPIPE) | SIGNAL_BIT(SIGXFSZ), *before = &hush.before;

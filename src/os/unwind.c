@@ -238,7 +238,7 @@ typedef struct cache_entry {
 } cache_entry_t;
 enum { CACHE_FIRST = 8, CACHE_SHIFT = 12, CACHE_ANEW = 256 };
 /* One page of it at first, twice as many when so many as an eighth of the entries had to make room: of 15 addresses in 256 places two have
- * the same with a chance of two fifths, and where both are in each walk none of these is remembered as a whole. */
+ * the same with a chance of one third, and where both are in each walk none of these is remembered as a whole. */
 static HAK_APART cache_entry_t cache[1 << CACHE_SHIFT];
 static _Atomic uint32_t cache_shift = CACHE_FIRST, cache_replaced;
 static _Atomic uint32_t cache_walks;

@@ -91,10 +91,10 @@ static bool huge_bring_in(uint32_t s) {
 
 static bool is_huge(uint32_t s) { return s < region_superslabs() && load_relaxed(&region.superslabs[s].huge) != 0; }
 
-/* Huge ones in a row are one mapping.  Counted where one begins a row, and not as they come and go: two threads at neighbours would
- * each see the other, or neither would. */
-static bool row_permitted(uint32_t s) {
-  if (is_huge(s - 1) || is_huge(s + 1)) return true;
+static bool is_huge_beside(uint32_t s) { return is_huge(s - 1) || is_huge(s + 1); }
+
+/* Counts as they come and go; two threads at neighbours may count one too few or too many, for good. */
+static void rows_count(void) {
   uint32_t rows = 0, before = 0;
   for (uint32_t i = 0, count = region_superslabs(); i < count; i++) {
     uint32_t huge = load_relaxed(&region.superslabs[i].huge);
@@ -102,17 +102,36 @@ static bool row_permitted(uint32_t s) {
     before = huge;
   }
   split_set(SPLIT_HUGE, rows);
+}
+
+/* Huge ones in a row are one mapping: one alone begins one, one between two makes them one. */
+static bool row_begun(uint32_t s) {
+  if (is_huge(s - 1) && is_huge(s + 1)) split_give(SPLIT_HUGE);
+  if (is_huge_beside(s) || split_take(SPLIT_HUGE)) return true;
+  rows_count();
   return split_take(SPLIT_HUGE);
+}
+
+static void row_ended(uint32_t s) {
+  if (is_huge(s - 1) && is_huge(s + 1)) split_add(SPLIT_HUGE);
+  if (!is_huge_beside(s)) split_give(SPLIT_HUGE);
+}
+
+static bool huge_unset(uint32_t s) {
+  _Atomic uint32_t *huge = &region.superslabs[s].huge;
+  if (load_relaxed(huge) == 0 || atomic_exchange_explicit(huge, 0, memory_order_relaxed) == 0) return false;
+  row_ended(s);
+  return true;
 }
 
 static void huge_begin(uint32_t s, bool tried) {
   superslab_t *superslab = &region.superslabs[s];
   if (load_relaxed(&superslab->mapped) != UINT32_MAX || pressure_now() != PRESSURE_FAR) return;
   if (tried && (load_relaxed(&small_price) == 0 || os_now_ms() < load_relaxed(&paused_until))) return;
-  if (load_relaxed(&superslab->huge) != 0 || !row_permitted(s)) return;
+  if (load_relaxed(&superslab->huge) != 0 || !row_begun(s)) return;
   if (atomic_exchange_explicit(&superslab->huge, 1, memory_order_relaxed) != 0) return;
   if (!tried) os_huge(region_address(s * WORD_UNITS), HAK_SUPERSLAB, true);
-  else if (!huge_bring_in(s)) store_relaxed(&superslab->huge, 0);
+  else if (!huge_bring_in(s)) (void)huge_unset(s);
 }
 
 static bool is_probe(void) { return atomic_fetch_add_explicit(&superslab_count, 1, memory_order_relaxed) % PROBE_EVERY == 0; }
@@ -133,13 +152,22 @@ void huge_large_begin(uint32_t s) {
 void huge_end(uint32_t first, uint32_t end) {
   uint32_t lowest = end, highest = first;
   for (uint32_t s = first; s < end; s++) {
-    _Atomic uint32_t *huge = &region.superslabs[s].huge;
-    if (load_relaxed(huge) == 0 || atomic_exchange_explicit(huge, 0, memory_order_relaxed) == 0) continue;
+    if (!huge_unset(s)) continue;
     if (s < lowest) lowest = s;
     highest = s;
   }
   if (lowest == end) return;
   os_huge(region_address(lowest * WORD_UNITS), (size_t)(highest + 1 - lowest) << HAK_SUPERSLAB_SHIFT, false);
+}
+
+void huge_move(uint32_t from, uint32_t to) {
+  (void)huge_unset(to);
+  if (is_huge(from)) {
+    if (is_huge(to - 1) && is_huge(to + 1)) split_give(SPLIT_HUGE);
+    if (!is_huge_beside(to)) split_add(SPLIT_HUGE);
+    store_relaxed(&region.superslabs[to].huge, 1);
+  }
+  huge_end(from, from + 1); /* what comes next may use little of it */
 }
 
 uint64_t huge_count(void) {

@@ -24,6 +24,8 @@ void huge_large_begin(uint32_t superslab);
 void huge_learn(uint32_t start, uint32_t units);
 /* Part of superslabs [first, end) was purged. */
 void huge_end(uint32_t first, uint32_t end);
+/* The pages of one superslab have gone to another, and what it is with them. */
+void huge_move(uint32_t from, uint32_t to);
 uint64_t huge_count(void); /* superslabs that are huge now */
 /* Whether the unit's superslab is. */
 HAK_INLINE bool huge_has(uint32_t unit) { return load_relaxed(&region.superslabs[unit / WORD_UNITS].huge) != 0; }

@@ -86,6 +86,8 @@ void ledger_note_in_flight(bool begins) {
 bool ledger_in_flight(void) { return load_acquire(&ledger.under_way) != 0; }
 uint32_t ledger_completions(void) { return load_acquire(&ledger.ledger_ends); }
 
+uint32_t ledger_begun(void) { return load_acquire(&ledger.ledger_ends) + load_acquire(&ledger.under_way); }
+
 void ledger_note_hidden(int64_t units) { add_relaxed(&ledger.hidden_units, units); }
 uint64_t ledger_hidden_units(void) { return at_least_0(load_relaxed(&ledger.hidden_units)); }
 

@@ -43,7 +43,8 @@ extern _Atomic uint32_t ledger_lowest;
 void ledger_note_in_flight(bool begins);
 bool ledger_in_flight(void);
 uint32_t ledger_completions(void);
-/* So many of them are out of sight from now on, or are no more: of a purge's longest run, while the kernel works. */
+uint32_t ledger_begun(void); /* how often it has begun; perhaps one too many */
+/* So many of them are out of sight from now on, or are no more: those that the kernel is at work on. */
 void ledger_note_hidden(int64_t units);
 uint64_t ledger_hidden_units(void);
 

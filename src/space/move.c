@@ -23,9 +23,8 @@ static bool superslab_move(uint32_t from, uint32_t to) {
     return false;
   }
   if (atomic_exchange_explicit(&target->moved, 1, memory_order_relaxed) != 0 && splits) split_give(SPLIT_MOVE);
-  store_relaxed(&target->huge, load_relaxed(&source->huge)); /* so is the mapping */
   store_relaxed(&source->dirty, 0);
-  huge_end(from, from + 1); /* what comes next may use little of it */
+  huge_move(from, to);
   add_relaxed(&moved_ever, 1);
   return true;
 }

@@ -55,12 +55,15 @@ typedef struct run {
   uint32_t start, end;
   uint32_t purged; /* in all */
   uint32_t superslab, halved; /* the last one of which a part was halved, and how often */
+  uint32_t in_vain;           /* calls since one gave something back */
   bool by_growth;
 } run_t;
 
 /* A page that the program has locked fails all that the kernel would do from it on, so a part that fails is halved: between superslabs as
- * often as it takes, which is less often than there are any, and in each so often at most.  That finds the units of four pages. */
+ * often as it takes, which is less often than there are any, and in each so often at most.  That finds the units of four pages.  In none
+ * after so many calls in a row that gave nothing: there all is locked. */
 #define HALVED_MOST 15
+#define IN_VAIN_MOST 64
 
 /* Where to halve a part that has failed; `start` if it is to be halved no further. */
 static uint32_t part_middle(run_t *run, uint32_t start, uint32_t end) {
@@ -68,7 +71,7 @@ static uint32_t part_middle(run_t *run, uint32_t start, uint32_t end) {
   if (beyond - first > 1) return (first + (beyond - first) / 2) * WORD_UNITS;
   if (run->superslab != first) run->halved = 0;
   run->superslab = first;
-  if (end - start == 1 || run->halved == HALVED_MOST) return start;
+  if (end - start == 1 || run->halved == HALVED_MOST || run->in_vain > IN_VAIN_MOST) return start;
   run->halved++;
   return start + (end - start) / 2;
 }
@@ -76,6 +79,7 @@ static uint32_t part_middle(run_t *run, uint32_t start, uint32_t end) {
 /* Gives a part of the run back and sets it free again. */
 static void part_end(run_t *run, uint32_t start, uint32_t end) {
   bool done = purge_span(start, end - start);
+  run->in_vain = done ? 0 : run->in_vain + 1;
   uint32_t middle = done ? start : part_middle(run, start, end);
   if (middle != start) {
     part_end(run, start, middle);
@@ -329,7 +333,6 @@ size_t purge_due(void) {
 
 uint64_t purge_last_step(void) { return load_relaxed(&purge_last_step_ms); }
 
-/* Needs no clock: reading it may make a call into libc, which the keeper may not. */
 bool purge_step(uint64_t last) {
   uint32_t before = cold_units(); /* what the kernel refuses is not among it */
   if (sweep_is_under_way()) (void)sweep_some(UINT32_MAX, UINT32_MAX);

@@ -9,8 +9,8 @@
 #include "space/move.h"
 #include "space/purge.h"
 
-/* How often is searched again while memory is out of sight: no purge takes five seconds.  Small ones of threads that free may have no end,
- * and what they hide can only join what is free around it. */
+/* How often is searched again while memory is out of sight: no purge takes five seconds.  New ones of threads that free may have no end,
+ * and if they are small, what they hide can only join what is free around it. */
 #define WAIT_US 1000
 #define WAITS_MOST 5000
 #define WAITS_FOR_SMALL 100
@@ -106,8 +106,8 @@ static bool units_claim(uint32_t start, uint32_t units) {
   return true;
 }
 
-/* No superslab from `from` to `lowest` has had a free unit.  Who frees one meanwhile may be missed: find_lowest looks there before the
- * heap grows. */
+/* No superslab from `from` to `lowest` has had a free unit.  Who frees one meanwhile may be missed: find_lowest looks there where nothing
+ * is found from the hint on, so before memory is out at the latest. */
 static void note_lowest(uint32_t from, uint32_t lowest) {
   if (lowest == from || load_relaxed(&ledger_lowest) != from) return;
   (void)atomic_compare_exchange_strong_explicit(&ledger_lowest, &from, lowest, memory_order_relaxed, memory_order_relaxed);
@@ -145,7 +145,7 @@ static uint32_t find_at_home(const wanted_t *wanted) {
   return find_in_words(wanted, &at, bits_highest64(wanted->units), IN_VAIN);
 }
 
-/* Some of those that the lowest is not among, in turn; then where twice as many units are in a row. */
+/* Some of those that the lowest are not among, in turn; then where so many units are in a row that there is room wherever they begin. */
 static uint32_t find_higher(const wanted_t *wanted, uint32_t above, unsigned level) {
   static _Atomic uint32_t next[ROOM_LEVELS];
   uint32_t at = load_relaxed(&next[level]);
@@ -153,8 +153,9 @@ static uint32_t find_higher(const wanted_t *wanted, uint32_t above, unsigned lev
   uint32_t start = find_in_words(wanted, &at, level, IN_VAIN);
   store_relaxed(&next[level], at < region_superslabs() ? at : 0);
   if (start != SPAN_NONE) return start;
+  unsigned surely = bits_highest64(wanted->units + (uint32_t)wanted->align - 1) + 1;
   at = above;
-  return find_in_words(wanted, &at, level + 1, IN_VAIN);
+  return find_in_words(wanted, &at, surely < ROOM_LEVELS ? surely : ROOM_LEVELS - 1, IN_VAIN);
 }
 
 static uint32_t find_lowest(const wanted_t *wanted) {
@@ -266,20 +267,31 @@ static uint32_t find_and_claim(const wanted_t *wanted) {
   }
 }
 
-/* Memory may be out of sight, or count as idle, only while it is purged. False where that has no end: it is by a thread that a signal
- * handler's child has not, or by this one, which a handler has interrupted. */
-static bool purge_wait(unsigned *tries, unsigned most) {
-  if (os_forked() || *tries >= most) return false;
-  if (++*tries < 64) os_yield();
-  else os_sleep_us(WAIT_US);
-  return true;
+/* How long a search that finds nothing is made again, and what was seen before it was last made. */
+typedef struct patience {
+  unsigned tries;
+  uint32_t begun; /* purges, when it had first found nothing */
+  uint32_t ends;  /* purges that have ended */
+  uint64_t hidden; /* units out of sight */
+} patience_t;
+
+static unsigned waits_most(const patience_t *patience, uint32_t units, bool refused) {
+  if (patience->hidden >= units) return WAITS_MOST;
+  uint64_t heap = ledger_heap_units(), idle = ledger_idle_units(), rest = heap > idle ? heap - idle : 0;
+  bool could_be = refused ? rest + units <= ledger_cap() : load_relaxed(&region.units) - ledger_used_units() >= units;
+  if (!could_be) return 0;
+  return (int32_t)(patience->ends - patience->begun) < 0 ? WAITS_MOST : WAITS_FOR_SMALL;
 }
 
-static unsigned waits_most(uint32_t units, bool refused) {
-  if (ledger_hidden_units() >= units) return WAITS_MOST;
-  bool could_be = refused ? ledger_heap_units() + units <= ledger_cap() + ledger_idle_units()
-                          : load_relaxed(&region.units) - ledger_used_units() >= units;
-  return could_be ? WAITS_FOR_SMALL : 0;
+/* Memory may be out of sight, or count as idle, only while it is purged. False where that has no end: it is by a thread that a signal
+ * handler's child has not, or by this one, which a handler has interrupted; or where it would be in vain. */
+static bool purge_wait(patience_t *patience, uint32_t units, bool refused) {
+  if (!ledger_in_flight() && ledger_completions() == patience->ends) return false;
+  if (patience->tries == 0) patience->begun = ledger_begun();
+  if (os_forked() || patience->tries >= waits_most(patience, units, refused)) return false;
+  if (++patience->tries < 64) os_yield();
+  else os_sleep_us(WAIT_US);
+  return true;
 }
 
 /* More than the heap may ever have: it need not grow to find that out. */
@@ -303,8 +315,9 @@ static uint32_t span_take(wanted_t *wanted, bool *zero) {
   uint64_t want = (uint64_t)units + wanted->align - 1;
   if (want > HAK_REGION_MAX >> HAK_UNIT_SHIFT) return SPAN_NONE;
   if (passes_cap(units)) return SPAN_NONE;
-  for (unsigned tries = 0;;) {
-    uint32_t ends = ledger_completions();
+  for (patience_t patience = {0};;) {
+    patience.ends = ledger_completions();
+    patience.hidden = ledger_hidden_units();
     uint32_t frontier = load_acquire(&region.units);
     uint32_t start = units <= frontier ? find_and_claim(wanted) : SPAN_NONE;
     bool refused = start != SPAN_NONE && HAK_UNLIKELY(ledger_cap() != LEDGER_NO_CAP) && units_refused(start, units);
@@ -314,7 +327,7 @@ static uint32_t span_take(wanted_t *wanted, bool *zero) {
       return start;
     }
     if ((!refused && region_grow(frontier, (uint32_t)want)) || look_everywhere(wanted)) continue;
-    if ((!ledger_in_flight() && ledger_completions() == ends) || !purge_wait(&tries, waits_most(units, refused))) {
+    if (!purge_wait(&patience, units, refused)) {
       if (refused) add_relaxed(&pressure.refused, 1);
       return SPAN_NONE;
     }

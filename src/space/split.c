@@ -13,9 +13,18 @@ bool split_take(split_t kind) {
   size_t others = load_relaxed(&split_counts[SPLIT_MOVE]) + load_relaxed(&split_counts[SPLIT_HUGE]);
   if (guards + others >= most) return false;
   if (kind != SPLIT_GUARD && others >= most / 2) return false; /* these save time alone: they leave guards a half at least */
-  add_relaxed(&split_counts[kind], 1);
+  split_add(kind);
   return true;
 }
 
-void split_give(split_t kind) { add_relaxed(&split_counts[kind], (uint32_t)-1); }
+void split_add(split_t kind) { add_relaxed(&split_counts[kind], 1); }
+
+/* Not below 0, where one was counted wrong (huge.c). */
+void split_give(split_t kind) {
+  uint32_t count = load_relaxed(&split_counts[kind]);
+  while (count > 0 &&
+         !atomic_compare_exchange_weak_explicit(&split_counts[kind], &count, count - 1, memory_order_relaxed, memory_order_relaxed)) {
+  }
+}
+
 void split_set(split_t kind, uint32_t count) { store_relaxed(&split_counts[kind], count); }

@@ -11,6 +11,8 @@ typedef enum split { SPLIT_GUARD, SPLIT_MOVE, SPLIT_HUGE, SPLIT_KINDS } split_t;
 
 /* One more; false: there are enough. */
 HAK_CHECKED bool split_take(split_t kind);
+/* One more that has been made already. */
+void split_add(split_t kind);
 /* There are so many of the kind, counted anew. */
 void split_set(split_t kind, uint32_t count);
 /* One less. */

@@ -49,6 +49,7 @@ static struct {
   char captured[16384];
   jmp_buf *abort_place;
   _Atomic uint64_t slept_us;
+  void (*meanwhile)(void);
   uintptr_t arena, arena_end; /* 0: the kernel chooses */
   placed_t placed[PLACED_MOST]; /* what os_map_at has mapped beside it */
   unsigned placed_count;
@@ -391,9 +392,11 @@ void os_yield(void) {
 }
 
 uint64_t fake_os_slept_us(void) { return load_relaxed(&fake.slept_us); }
+void fake_os_set_meanwhile(void (*run)(void)) { fake.meanwhile = run; }
 
 void os_sleep_us(unsigned microseconds) {
   add_relaxed(&fake.slept_us, microseconds);
+  if (fake.meanwhile != NULL) fake.meanwhile();
   if (fake.alone) return;
   int saved = fake_enter();
   struct timespec pause = {.tv_sec = 0, .tv_nsec = (long)microseconds * 1000};

@@ -65,8 +65,9 @@ void fake_os_set_random_seed(uint64_t seed);
 void fake_os_set_secure(bool secure);
 /* One thread plays all: nothing changes while it sleeps, which takes no time then. */
 void fake_os_set_alone(bool alone);
-/* How long it has slept, or would have. */
+/* How long it has slept, or would have; what happens meanwhile, NULL: nothing. */
 uint64_t fake_os_slept_us(void);
+void fake_os_set_meanwhile(void (*run)(void));
 /* What os_standing tells; neither at first. */
 void fake_os_set_standing(bool filtered, bool privileged);
 /* Runs in place of each barrier in all threads; NULL: the kernel has none. */

@@ -333,20 +333,26 @@ TEST(rows_of_huge_superslabs_are_a_quarter_of_all_mappings_at_most) {
   for (uint32_t s = first; s < first + MOST; s += 2) huge_large_begin(s);
   CHECK_EQ(huge_count(), ROWS);
   CHECK_EQ(rows_now(), ROWS);
+  CHECK(!split_take(SPLIT_MOVE));
   while (!is_huge(first * WORD) || !is_huge((first + 2) * WORD)) first++;
   do huge_large_begin(first + 1); /* between two: not if it is one to compare with */
   while (!is_huge((first + 1) * WORD));
   CHECK_EQ(rows_now(), ROWS - 1);
-  uint32_t free = first + 1;
-  while (is_huge(free * WORD) || is_huge((free - 1) * WORD) || is_huge((free + 1) * WORD)) free++;
-  for (int i = 0; i < 2; i++) huge_large_begin(free); /* two rows have become one */
-  CHECK_EQ(rows_now(), ROWS);
-  huge_large_begin(free + 2), huge_large_begin(free + 2);
-  CHECK_EQ(huge_count(), ROWS + 2);
-  CHECK(!split_take(SPLIT_MOVE));
+  CHECK(split_take(SPLIT_MOVE)); /* two rows have become one */
   huge_end(first + 1, first + 2);
-  huge_end(first + 2, first + MOST);
-  huge_large_begin(free), huge_large_begin(free);
+  split_give(SPLIT_MOVE);
+  CHECK(!split_take(SPLIT_MOVE)); /* and two again */
+  huge_end(first, first + 1);
+  CHECK(split_take(SPLIT_MOVE));
+  CHECK(!split_take(SPLIT_MOVE));
+  huge_large_begin(first + 3), huge_large_begin(first + 3); /* three in a row */
+  CHECK_EQ(rows_now(), ROWS - 2);
+  split_give(SPLIT_MOVE), split_add(SPLIT_HUGE), split_add(SPLIT_HUGE); /* too many, as of two threads at neighbours */
+  huge_large_begin(first), huge_large_begin(first);
+  CHECK_EQ(rows_now(), ROWS - 1);
+  huge_end(first, first + MOST);
+  CHECK_EQ(huge_count(), 0);
+  split_give(SPLIT_HUGE); /* and one too few */
   CHECK(split_take(SPLIT_MOVE));
 }
 
@@ -361,6 +367,9 @@ TEST(the_count_follows_pages_that_move) {
   CHECK_EQ(move_pages(from, to, 4 * WORD), 4 * WORD);
   CHECK(is_huge(to + WORD) && !is_huge(from + WORD));
   CHECK_EQ(huge_count(), huge_now());
+  size_t used = rows_now() + 4; /* with those that were moved */
+  for (size_t left = os_map_limit() / 8 - used; left > 0; left--) CHECK(split_take(SPLIT_MOVE));
+  CHECK(!split_take(SPLIT_MOVE));
   CHECK(purge_span(from, 4 * WORD) && purge_span(to, 4 * WORD));
   CHECK_EQ(huge_now(), 0);
   CHECK_EQ(huge_count(), 0);

@@ -407,6 +407,11 @@ TEST(a_full_region_serves_again_after_frees) {
   CHECK(span_alloc(1, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
 }
 
+static void another_purge(void) {
+  ledger_note_in_flight(true);
+  ledger_note_in_flight(false);
+}
+
 /* As beside threads that free, and so give back, all the time. */
 TEST(what_purges_cannot_bring_is_not_waited_for) {
   start_space(UINT64_MAX);
@@ -414,17 +419,23 @@ TEST(what_purges_cannot_bring_is_not_waited_for) {
   uint32_t all = SMALL_REGION >> HAK_UNIT_SHIFT, first = span_alloc(all, 1, SPAN_ZEROED, &zero);
   REQUIRE(first != SPAN_NONE);
   for (uint32_t unit = 0; unit < all; unit += 4) span_free(first + unit, 2);
-  ledger_note_in_flight(true);
   fake_os_set_alone(true);
+  ledger_note_in_flight(true);
   CHECK(span_alloc(all / 2 + 1, 1, SPAN_ZEROED, &zero) == SPAN_NONE); /* more than is free */
   CHECK_EQ(fake_os_slept_us(), 0);
-  CHECK(span_alloc(4, 1, SPAN_ZEROED, &zero) == SPAN_NONE); /* more than is free in a row */
+  fake_os_set_meanwhile(another_purge);
+  CHECK(span_alloc(4, 1, SPAN_ZEROED, &zero) == SPAN_NONE); /* more than is free in a row, beside purges that come and go */
   CHECK(fake_os_slept_us() > 0 && fake_os_slept_us() < 100000);
+  uint64_t asleep = fake_os_slept_us();
   ledger_note_hidden(4); /* but if that may be it */
   CHECK(span_alloc(4, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
-  CHECK(fake_os_slept_us() > 4000000);
+  CHECK(fake_os_slept_us() - asleep > 4000000);
   ledger_note_hidden(-4);
-  uint64_t asleep = fake_os_slept_us();
+  fake_os_set_meanwhile(NULL);
+  asleep = fake_os_slept_us();
+  CHECK(span_alloc(4, 1, SPAN_ZEROED, &zero) == SPAN_NONE); /* or if one does not end */
+  CHECK(fake_os_slept_us() - asleep > 4000000);
+  asleep = fake_os_slept_us();
   ledger_set_cap(ledger_used_units() + 1); /* less than that, though all that is idle went back */
   CHECK(span_alloc(2, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
   CHECK_EQ(fake_os_slept_us(), asleep);
@@ -678,7 +689,7 @@ TEST(alloc_and_free_do_not_purge_by_themselves) {
 static void *purge_under_way(void *begun) {
   ledger_note_in_flight(true);
   pthread_barrier_wait(begun);
-  for (int i = 0; i < 100; i++) os_yield(); /* on a busy machine each is milliseconds, and the other waits for a bounded time */
+  os_sleep_us(100000);
   (void)purge_all();
   ledger_note_in_flight(false);
   return NULL;

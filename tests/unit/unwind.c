@@ -161,6 +161,25 @@ TEST(a_stack_of_which_not_all_is_known_has_none) {
   CHECK(!is_kept(3));
 }
 
+/* Two writers of one entry: the later steps are of the one whose stack is deeper. */
+TEST(a_memo_with_the_steps_of_another_leads_nowhere) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  char *stack = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(stack != MAP_FAILED);
+  uint64_t *here = (uint64_t *)(void *)stack, *far = (uint64_t *)(void *)(stack + page), found = 0;
+  unwind_reads_t deep = {.from = (uintptr_t)here, .place = {(uintptr_t)(here + 1), (uintptr_t)far}, .count = 2, .all = true};
+  unwind_reads_t shallow = deep;
+  shallow.place[1] = (uintptr_t)(here + 2);
+  memo_t *memo = memo_at(deep.from);
+  memo_keep(&deep, 7);
+  uint64_t step = load_relaxed(&memo->steps[1]);
+  memo_keep(&shallow, 8);
+  CHECK(memo_find(deep.from, &found) && found == 8);
+  store_relaxed(&memo->steps[1], step);
+  REQUIRE(munmap(stack + page, page) == 0);
+  CHECK(!memo_find(deep.from, &found));
+}
+
 /* As where a signal handler has kept one in the midst of another, or two threads have. */
 TEST(a_memo_with_the_end_of_another_is_none) {
   unwind_reads_t reads = reads_of(3, 1);
