@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -65,6 +66,14 @@ def test_a_library_that_comes_back_has_its_numbers_again(command, tmp_path, wher
     sites = [line.split()[2:] for line in file.read_text().splitlines() if line.startswith("site ")]  # parent and address
     assert sites
     assert len(sites) == len({tuple(site) for site in sites})
+
+
+def test_a_library_with_ever_new_names_is_one(command, tmp_path):
+    file, copy = tmp_path / "heap", tmp_path / "copy.so"
+    shutil.copy(command[1], copy)
+    with running(*command[:2], copy, "end", HAKMEM_PROFILE=str(file)) as process:
+        process.wait()
+    assert sum(line.startswith("mapping ") and " 4000" in line for line in file.read_text().splitlines()) == 1
 
 
 def test_a_library_that_is_opened_while_it_is_counted_has_names(start, command, tmp_path):
