@@ -7,6 +7,7 @@
 #include "os/module.h"
 #include "os/os.h"
 #include "front/boot.h"
+#include "front/inspect.h"
 #include "front/keeper.h"
 #include "front/secure.h"
 #include "front/thread.h"
@@ -27,13 +28,16 @@ void hak_early(void) __attribute__((ifunc("start_early"), visibility("hidden")))
 static void hak_early(void) {}
 #endif
 
-/* Of two copies in a process one has the program's blocks, the one whose malloc its names are bound to; the other should not take the one
- * file that there is to tell of them. */
+/* Of two copies in a process one has the program's blocks; the other should not take the one file that there is to tell of them.  A block
+ * tells: the address of malloc may be the program's, which has a jump there, or has the archive. */
 #if HAK_SHARED
 static HAK_COLD bool is_bound_to(void) {
-  module_t ours;
-  uintptr_t first = (uintptr_t)dlsym(RTLD_DEFAULT, HAK_OVERRIDE ? "malloc" : "hak_malloc");
-  return first == 0 || !module_find((uintptr_t)is_bound_to, &ours) || module_has_text(&ours, first);
+  void *(*its_malloc)(size_t) = (void *(*)(size_t))(uintptr_t)dlsym(RTLD_DEFAULT, HAK_OVERRIDE ? "malloc" : "hak_malloc");
+  void (*its_free)(void *) = (void (*)(void *))(uintptr_t)dlsym(RTLD_DEFAULT, HAK_OVERRIDE ? "free" : "hak_free");
+  void *block = its_malloc != NULL && its_free != NULL ? its_malloc(1) : NULL;
+  bool ours = block == NULL || block_locate(block).state == BLOCK_LIVE;
+  if (block != NULL) its_free(block);
+  return ours;
 }
 #else
 static bool is_bound_to(void) { return true; }
