@@ -304,7 +304,8 @@ TEST(a_page_that_does_not_go_keeps_no_other) {
   CHECK_EQ(step_now(), 4 * 4096);
   CHECK_EQ(load_relaxed(&slab->holes), 1u << 1 | 1u << 3 | 1u << 4 | 1u << 6);
   CHECK_EQ(purges() - calls, 1 + 4 + 1);
-  CHECK(is_filled(blocks[16], 8 * 512) && unit_is_zero(blocks[24], 2 * 4096));
+  CHECK(is_filled(blocks[16], 8 * 512));
+  if (sysconf(_SC_PAGESIZE) <= 4096) CHECK(unit_is_zero(blocks[24], 2 * 4096)); /* the kernel purges no part of a page */
   CHECK_EQ(load_relaxed(&slab->free), 40);
   CHECK_EQ(step_now(), 0); /* who asks wants to know */
   CHECK_EQ(purges() - calls, 7);
