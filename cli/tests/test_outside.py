@@ -390,6 +390,22 @@ def test_of_two_the_idle_one_is_not_told_however_little_the_other_one_has(tmp_pa
             assert descriptor.untold(memory, found) == ""
 
 
+def test_of_two_the_one_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    program, readable, why = with_own(tmp_path), descriptor.Descriptor, "it is of another version"
+
+    def read(memory, address):
+        if memory.area_at(address).path == str(LIBRARY.resolve()):
+            raise Failure(why)
+        return readable(memory, address)
+
+    monkeypatch.setattr(descriptor, "Descriptor", read)
+    with running(program, "1000", "1000", "wait") as process:
+        memory = Process(process.pid)
+        assert descriptor.untold(memory, descriptor.find(memory)) == f"another hakmem can't be told of: {why}"
+    with running(program, "0", "1000", "wait") as process, pytest.raises(Failure, match=why):
+        descriptor.find(Process(process.pid))
+
+
 def test_what_a_reader_misses_is_named(program, tmp_path):
     with running(program, "rest", tmp_path / "heap") as process:
         found = descriptor.find(Process(process.pid))

@@ -93,7 +93,8 @@ static bool is_huge(uint32_t s) { return s < region_superslabs() && load_relaxed
 
 static bool is_huge_beside(uint32_t s) { return is_huge(s - 1) || is_huge(s + 1); }
 
-/* Counts as they come and go; two threads at neighbours may count one too few or too many, for good. */
+/* Rows are counted as they come and go, by who changes a flag and then looks at its neighbours': of two threads at neighbours one too many
+ * or too few may be.  Where a row is refused all are counted anew. */
 static void rows_count(void) {
   uint32_t rows = 0, before = 0;
   for (uint32_t i = 0, count = region_superslabs(); i < count; i++) {
