@@ -91,14 +91,22 @@ HAK_INLINE bool bits_test_and_clear64(uint64_t *word, uint64_t n) {
 #endif
 }
 
-/* Sets bit n % 64 of *word. */
-HAK_INLINE void bits_set64(uint64_t *word, uint64_t n) {
+/* Sets bit n % 64 of *word and tells whether it was set. */
+HAK_INLINE bool bits_test_and_set64(uint64_t *word, uint64_t n) {
 #if defined(__x86_64__)
-  __asm__("btsq %1, %0" : "+r"(*word) : "r"(n)); /* as above */
+  bool was;
+  __asm__("btsq %2, %0" : "+r"(*word), "=@ccc"(was) : "r"(n)); /* as above */
+  return was;
 #else
-  *word |= (uint64_t)1 << (n & 63);
+  uint64_t bit = (uint64_t)1 << (n & 63);
+  bool was = (*word & bit) != 0;
+  *word |= bit;
+  return was;
 #endif
 }
+
+/* Sets bit n % 64 of *word. */
+HAK_INLINE void bits_set64(uint64_t *word, uint64_t n) { (void)bits_test_and_set64(word, n); }
 
 /* For a loop that waits for another processor. */
 HAK_INLINE void cpu_pause(void) {

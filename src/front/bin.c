@@ -176,12 +176,6 @@ void *bin_refill(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
   uint32_t count = bin->batch;
   uint32_t taken = batch_take(owner, bin->shared.size_class, &bin->shared, entries, count);
   if (taken == 0) return NULL;
-  /* The lowest address on top: the program then walks upward. */
-  for (uint32_t low = 0, high = taken - 1; low < high; low++, high--) {
-    void *block = owner_load(&entries[low]);
-    owner_store(&entries[low], owner_load(&entries[high]));
-    owner_store(&entries[high], block);
-  }
   atomic_signal_fence(memory_order_seq_cst);
   owner_store(&bin->top, (intptr_t)taken - 1 - bin->capacity);
   owner_add(&bin->refills, 1);

@@ -17,27 +17,28 @@ static void holes_end(unit_t *slab, const void *first, const void *last) {
   if (slab->holes_by_growth) purge_note_again(bits_count64(written) * page);
 }
 
-/* Takes up to `count` of the slab's free blocks, lowest first. */
-static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **blocks, uint32_t count) {
+/* Takes up to `count` of the slab's free blocks into the entries below `end`, the lowest block last. */
+static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **end, uint32_t count) {
   uint32_t unit = unit_number(slab);
-  const class_info_t *info = slab_class(slab);
+  const size_t size = slab_class(slab)->size;
   char *start = region_address(unit);
-  uint32_t taken = 0;
+  void **blocks = end, **const stop = end - count;
   uint32_t word = slab->first_word;
   uint32_t words = slab_words(slab);
-  for (; taken < count && word < words; word++) {
+  for (; blocks != stop && word < words; word++) {
     _Atomic uint64_t *bits = region_bits(region.free_bits, unit, word);
     uint64_t left = load_relaxed(bits);
     uint64_t before = left;
-    for (; left != 0 && taken < count; left &= left - 1) {
-      owner_store(&blocks[taken++], (void *)(start + (size_t)(word * 64 + bits_lowest64(left)) * info->size));
-    }
+    char *first = start + (size_t)word * 64 * size;
+    HAK_FORGET(first); /* else two additions for each block */
+    for (; left != 0 && blocks != stop; left &= left - 1) owner_store(--blocks, (void *)(first + (size_t)bits_lowest64(left) * size));
     if (left != before) store_relaxed(bits, left);
     if (left != 0) break;
   }
   slab->first_word = (uint16_t)word;
+  uint32_t taken = (uint32_t)(end - blocks);
   slab_add_free(owner, slab, -(int32_t)taken);
-  if (load_relaxed(&slab->holes) != 0 && taken > 0) holes_end(slab, blocks[0], (char *)blocks[taken - 1] + info->size - 1);
+  if (load_relaxed(&slab->holes) != 0 && taken > 0) holes_end(slab, end[-1], (char *)*blocks + size - 1);
   return taken;
 }
 
@@ -74,17 +75,18 @@ static unit_t *slab_with_free(slab_owner_t *owner, unsigned size_class, region_b
 #define TAKE_SLABS 8
 
 uint32_t batch_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, void **blocks, uint32_t count) {
-  uint32_t taken = 0, slabs = 0;
+  uint32_t left = count, slabs = 0;
   do {
     unit_t *slab = slab_with_free(owner, size_class, bin);
     if (slab == NULL) break;
-    uint32_t more = slab_take_from(owner, slab, blocks + taken, count - taken);
-    sample_enter(&owner->sampler, slab, blocks + taken, more);
-    taken += more;
+    uint32_t more = slab_take_from(owner, slab, blocks + left, left);
+    left -= more;
+    sample_enter(&owner->sampler, slab, blocks + left, more);
     if (load_relaxed(&slab->free) == 0) slab_move(owner, slab, true);
     /* Better a short batch than a further slab; but hole.c may have had all that was free. */
-  } while (taken == 0 || (taken < count && ++slabs < TAKE_SLABS && owner->partial[size_class].first != UNIT_NONE));
-  return taken;
+  } while (left == count || (left > 0 && ++slabs < TAKE_SLABS && owner->partial[size_class].first != UNIT_NONE));
+  if (left > 0) owner_move(blocks, blocks + left, count - left);
+  return count - left;
 }
 
 /* Of the lowest bits that are set, as many as there are, one; `number` says which.  Not 0. */
@@ -134,44 +136,43 @@ typedef struct share {
   unit_t *slab;
   _Atomic uint64_t *at;
   uint64_t bits;
-  uint32_t word, blocks;
+  uint32_t word;
+  uint32_t first; /* its first block is this one of the batch */
 } share_t;
 
-/* Divides the blocks into shares, in their order, a block that is there twice into two.  Where they lie in different slabs, whose
- * records and bits are in no cache, the misses overlap if all are asked for first. */
+/* Divides the blocks into shares, in their order, a block that is there twice into two, with one more that begins at `count`.  Where they
+ * lie in different slabs, whose records and bits are in no cache, the misses overlap if all are asked for first. */
 static uint32_t shares_find(share_t *shares, void **blocks, uint32_t count) {
-  const uintptr_t base = region.base; /* offsets are from here */
   unsigned c = load_relaxed(&unit_head((uint32_t)region_unit(entry_block(owner_load(&blocks[0]))))->size_class);
   const size_t bytes = 64 * (size_t)class_info[c].size, slab_bytes = class_info[c].units * HAK_UNIT;
-  size_t start = 0, room = 0; /* where the blocks of the share's word are, and their bytes */
-  share_t none, *share = &none;
-  uint32_t found = 0, first = 0;
+  const uint32_t last = (class_info[c].blocks - 1) / 64; /* the last word of a slab, whose blocks are fewer mostly */
+  const size_t bytes_of_last = slab_bytes - last * bytes;
+  uintptr_t start = 0; /* where the blocks of the share's word are, and how many bytes of them there are */
+  size_t room = 0;
+  share_t *share = shares;
   uint64_t bits = 0;
   for (uint32_t i = 0; i < count; i++) {
-    size_t offset = (uintptr_t)entry_block(owner_load(&blocks[i])) - base;
-    uint64_t bit = offset - start < room ? (uint64_t)1 << class_block_at(c, offset - start) : 0;
-    if (HAK_UNLIKELY((bit & ~bits) == 0)) {
-      share->bits = bits, share->blocks = i - first;
-      share = &shares[found++];
-      first = i;
-      uint32_t unit = (uint32_t)(offset >> HAK_UNIT_SHIFT);
-      if (slab_bytes > HAK_UNIT) unit = unit_number(unit_head(unit));
-      start = (size_t)unit << HAK_UNIT_SHIFT;
-      uint32_t block = class_block_at(c, offset - start);
-      room = slab_bytes - block / 64 * bytes;
-      start += block / 64 * bytes;
-      if (room > bytes) room = bytes;
-      __builtin_prefetch(unit_at(unit), 1);
-      bits = 0, bit = (uint64_t)1 << block % 64;
-      share->slab = unit_at(unit);
-      share->word = block / 64;
-      share->at = region_bits(region.free_bits, unit, block / 64);
-      __builtin_prefetch(share->at, 1);
-    }
-    bits |= bit;
+    uintptr_t entry = (uintptr_t)owner_load(&blocks[i]); /* a sampled one is beyond any room, and begins a share */
+    if (HAK_LIKELY(entry - start < room && !bits_test_and_set64(&bits, class_block_at(c, entry - start)))) continue;
+    if (i > 0) share++->bits = bits;
+    share->first = i;
+    uintptr_t address = (uintptr_t)entry_block((void *)entry);
+    uint32_t unit = (uint32_t)region_unit((void *)address);
+    if (slab_bytes > HAK_UNIT) unit = unit_number(unit_head(unit));
+    start = (uintptr_t)region_address(unit);
+    uint32_t block = class_block_at(c, address - start);
+    start += block / 64 * bytes;
+    room = block / 64 == last ? bytes_of_last : bytes;
+    __builtin_prefetch(unit_at(unit), 1);
+    bits = (uint64_t)1 << block % 64;
+    share->slab = unit_at(unit);
+    share->word = block / 64;
+    share->at = region_bits(region.free_bits, unit, block / 64);
+    __builtin_prefetch(share->at, 1);
   }
-  share->bits = bits, share->blocks = count - first;
-  return found;
+  share++->bits = bits;
+  share->first = count;
+  return (uint32_t)(share - shares);
 }
 
 /* The neighbours of those that leave the list of full ones. */
@@ -196,12 +197,12 @@ HAK_INLINE void share_give(slab_owner_t *owner, const share_t *share, uint32_t g
 
 /* Returns how many words it has written. */
 static uint32_t give_together(slab_owner_t *owner, void **blocks, uint32_t count) {
-  share_t shares[GIVE_TOGETHER];
+  share_t shares[GIVE_TOGETHER + 1];
   uint32_t words = shares_find(shares, blocks, count), given = 0;
   shares_prefetch(shares, words);
   for (uint32_t i = 0; i < words; i++) {
     share_give(owner, &shares[i], given);
-    given += shares[i].blocks;
+    given += shares[i + 1].first - shares[i].first;
     if (i + 1 < words && shares[i + 1].slab == shares[i].slab) continue;
     (void)slab_count_given(owner, shares[i].slab, given);
     given = 0;

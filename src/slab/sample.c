@@ -147,6 +147,17 @@ void *sample_wake(sampler_t *sampler, void *block) {
   return entry_sampled(block);
 }
 
+/* Where the block is among entries that fall; `count` if it is not. */
+static uint32_t entry_of(void **entries, uint32_t count, const void *block) {
+  uint32_t from = 0, until = count;
+  while (from < until) {
+    uint32_t middle = (from + until) / 2;
+    if ((uintptr_t)entry_block(owner_load(&entries[middle])) > (uintptr_t)block) from = middle + 1;
+    else until = middle;
+  }
+  return from < count && entry_block(owner_load(&entries[from])) == block ? from : count;
+}
+
 void sample_enter(sampler_t *sampler, const unit_t *slab, void **blocks, uint32_t count) {
   if (!HAK_SAMPLED || count == 0) return;
   if (load_relaxed(&slab->tracked) != 0) {
@@ -154,14 +165,13 @@ void sample_enter(sampler_t *sampler, const unit_t *slab, void **blocks, uint32_
     return;
   }
   if (!slab->sampled) return;
-  uint32_t unit = unit_number(slab), last = (uint32_t)region_unit(owner_load(&blocks[count - 1]));
-  for (uint32_t u = (uint32_t)region_unit(owner_load(&blocks[0])); u <= last && u < unit + load_relaxed(&slab->units); u++) {
+  uint32_t unit = unit_number(slab), last = (uint32_t)region_unit(owner_load(&blocks[0]));
+  for (uint32_t u = (uint32_t)region_unit(owner_load(&blocks[count - 1])); u <= last && u < unit + load_relaxed(&slab->units); u++) {
     const sample_t *sample = sample_of(u);
     if (sample_state(sample) == SAMPLE_NONE) continue;
     void *block = (char *)region_address(u) + (size_t)load_relaxed(&sample->place) * HAK_GRANULE;
-    for (uint32_t i = 0; i < count; i++) {
-      if (owner_load(&blocks[i]) == block) owner_store(&blocks[i], sample_wake(sampler, block));
-    }
+    uint32_t i = entry_of(blocks, count, block);
+    if (i < count) owner_store(&blocks[i], sample_wake(sampler, block));
   }
 }
 

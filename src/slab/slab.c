@@ -109,12 +109,6 @@ static void units_clear_live(uint32_t unit, uint32_t units) {
   owner_clear(region_live_word(region_address(unit)), units * (HAK_UNIT / 1024));
 }
 
-void slab_add_free(slab_owner_t *owner, unit_t *slab, int32_t blocks) {
-  store_relaxed(&slab->free, (uint16_t)(load_relaxed(&slab->free) + blocks));
-  owner_add(&owner->free_bytes, (int64_t)blocks * slab_class(slab)->size);
-  slab->age = 0;
-}
-
 /* A class that has grown this far gets the pages of a new slab in one call and not by a fault each. */
 #define POPULATE_FROM 16
 static _Atomic uint64_t bytes_populated;
@@ -249,12 +243,6 @@ void slab_set_free(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bi
   if (HAK_UNLIKELY((before & bits) != 0)) slab_double_free(owner, slab, word, before & bits, given);
   store_relaxed(at, before | bits);
   if (word < slab->first_word) slab->first_word = (uint16_t)word;
-}
-
-bool slab_count_given(slab_owner_t *owner, unit_t *slab, uint32_t given) {
-  slab_add_free(owner, slab, (int32_t)given);
-  if (HAK_LIKELY(!slab->listed_full && load_relaxed(&slab->free) != slab_class(slab)->blocks)) return true;
-  return slab_end_if_free(owner, slab);
 }
 
 bool slab_give_bits(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits) {

@@ -84,16 +84,25 @@ void large_disown(slab_owner_t *owner, unit_t *first);
 void slab_move(slab_owner_t *owner, unit_t *slab, bool full);
 /* Sets free the blocks in `bits` (word `word`) of the owner's slab; false if that was the end of the slab. */
 bool slab_give_bits(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits);
-/* The same in two steps, the first of them for each word; `given` blocks of the slab are set free, and not counted yet. */
+/* The same in two steps, of which slab_count_given is the second and this one is for each word; `given` blocks of the slab are set free,
+ * and not counted yet. */
 void slab_set_free(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits, uint32_t given);
-bool slab_count_given(slab_owner_t *owner, unit_t *slab, uint32_t given);
 /* Ends the slab if it is wholly free and not to be kept; false if that was so. */
 bool slab_end_if_free(slab_owner_t *owner, unit_t *slab);
 /* The end, where one of the blocks is free already; counts what is `given`, so that nothing is half-changed, and releases the lock, since
  * a handler of SIGABRT may allocate. */
 _Noreturn void slab_double_free(slab_owner_t *owner, unit_t *slab, uint32_t word, uint64_t bits, uint32_t given);
 /* `blocks` more, or fewer, are free in the slab. */
-void slab_add_free(slab_owner_t *owner, unit_t *slab, int32_t blocks);
+HAK_INLINE void slab_add_free(slab_owner_t *owner, unit_t *slab, int32_t blocks) {
+  store_relaxed(&slab->free, (uint16_t)(load_relaxed(&slab->free) + blocks));
+  owner_add(&owner->free_bytes, (int64_t)blocks * slab_class(slab)->size);
+  slab->age = 0;
+}
+HAK_INLINE bool slab_count_given(slab_owner_t *owner, unit_t *slab, uint32_t given) {
+  slab_add_free(owner, slab, (int32_t)given);
+  if (HAK_LIKELY(!slab->listed_full && load_relaxed(&slab->free) != slab_class(slab)->blocks)) return true;
+  return slab_end_if_free(owner, slab);
+}
 uint64_t slab_populated_bytes(void); /* so far */
 /* Gives wholly free slabs back to the space. */
 void slab_release_empty(slab_owner_t *owner);

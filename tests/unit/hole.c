@@ -37,7 +37,7 @@ static void start_holes(size_t page) {
 /* All blocks of a new slab of the class into blocks[0..), filled. */
 static unit_t *full_slab(unsigned c) {
   uint32_t count = class_info[c].blocks;
-  if (batch_take(&owner, c, &bins[c], blocks, count) != count) return NULL;
+  if (take_blocks(&owner, c, &bins[c], blocks, count) != count) return NULL;
   for (uint32_t i = 0; i < count; i++) memset(blocks[i], FILL, class_info[c].size);
   return unit_head((uint32_t)region_unit(blocks[0]));
 }
@@ -71,7 +71,7 @@ TEST(a_slab_is_left_alone_until_nothing_happened_to_it_between_two_steps) {
   give_blocks(&owner, &blocks[24], 8); /* not age any more */
   CHECK_EQ(step(1), 0);
   void *block = NULL;
-  CHECK_EQ(batch_take(&owner, c, &bins[c], &block, 1), 1);
+  CHECK_EQ(take_blocks(&owner, c, &bins[c], &block, 1), 1);
   CHECK_EQ(step(1), 0);
   CHECK_EQ(purges(), 0);
   CHECK_EQ(step(0), 2 * 4096); /* the first of three pages has a block out */
@@ -98,7 +98,7 @@ TEST(a_page_counts_again_after_a_block_of_it_was_out) {
   give_blocks(&owner, &blocks[8], 24); /* pages 1 to 3 */
   CHECK_EQ(step_now(), 3 * 4096);
   void *taken[9];
-  CHECK_EQ(batch_take(&owner, c, &bins[c], taken, 9), 9); /* page 1 and a block of page 2 */
+  CHECK_EQ(take_blocks(&owner, c, &bins[c], taken, 9), 9); /* page 1 and a block of page 2 */
   for (int i = 0; i < 9; i++) memset(taken[i], FILL, 512);
   give_blocks(&owner, taken, 9);
   CHECK_EQ(step_now(), 2 * 4096);
@@ -111,7 +111,7 @@ TEST(much_that_is_free_makes_looking_worthwhile) {
   CHECK(!(hole_bytes_since_look(&owner) > HOLE_WORTH));
   static void *held[200];
   uint32_t count = 0;
-  while (count < 200) count += batch_take(&owner, c, &bins[c], &held[count], 1);
+  while (count < 200) count += take_blocks(&owner, c, &bins[c], &held[count], 1);
   CHECK(!(hole_bytes_since_look(&owner) > HOLE_WORTH));
   for (uint32_t i = 0; i < 200; i += 2) give_blocks(&owner, &held[i], 1); /* 3.1 MiB */
   CHECK(!(hole_bytes_since_look(&owner) > HOLE_WORTH));
@@ -210,7 +210,7 @@ static void check_class(unsigned c, uint32_t one_in) {
   }
   uint32_t taken = 0;
   static void *again[BLOCKS_MOST];
-  while (taken < freed) taken += batch_take(&owner, c, &bins[c], &again[taken], freed - taken);
+  while (taken < freed) taken += take_blocks(&owner, c, &bins[c], &again[taken], freed - taken);
   for (uint32_t i = 0; i < freed; i++) {
     uint32_t index = class_block_at(c, (size_t)((char *)again[i] - (char *)blocks[0]));
     CHECK(index < info->blocks && again[i] == blocks[index] && state[index]++ == 0);
@@ -257,7 +257,7 @@ TEST(a_new_slab_has_no_holes_of_an_old_one) {
   slab_release_empty(&owner);
   CHECK_EQ(load_relaxed(&slab->kind), UNIT_FREE);
   void *block = NULL;
-  CHECK_EQ(batch_take(&owner, c, &bins[c], &block, 1), 1);
+  CHECK_EQ(take_blocks(&owner, c, &bins[c], &block, 1), 1);
   CHECK(block == blocks[0] && slab->holes == 0);
   CHECK_EQ(step_now(), HAK_UNIT - 4096);
 }
@@ -361,7 +361,7 @@ TEST(of_a_large_slab_that_is_all_locked_few_pages_are_asked_for) {
   CHECK_EQ(step(0), 0);
   CHECK_EQ(purges(), 1 + 16);
   void *block = NULL;
-  CHECK_EQ(batch_take(&owner, c, &bins[c], &block, 1), 1);
+  CHECK_EQ(take_blocks(&owner, c, &bins[c], &block, 1), 1);
   give_blocks(&owner, &block, 1);
   CHECK_EQ(step(1), 0);
   CHECK_EQ(step(0), 0);
@@ -377,7 +377,7 @@ static void take_one(void *start) {
   (void)start;
   fake_os_during(FAKE_PURGE, NULL);
   CHECK(lock_try(&owner.lock)); /* nobody waits for the kernel */
-  CHECK_EQ(batch_take(&owner, class_meanwhile, &bins[class_meanwhile], &taken_meanwhile, 1), 1);
+  CHECK_EQ(take_blocks(&owner, class_meanwhile, &bins[class_meanwhile], &taken_meanwhile, 1), 1);
   lock_release(&owner.lock);
 }
 
@@ -483,7 +483,7 @@ TEST(a_slab_whose_last_block_comes_back_meanwhile_ends) {
   unsigned c = class_of(512);
   unit_t *slab = full_slab(c);
   void *other;
-  REQUIRE(slab != NULL && batch_take(&owner, c, &bins[c], &other, 1) == 1);
+  REQUIRE(slab != NULL && take_blocks(&owner, c, &bins[c], &other, 1) == 1);
   left_to_give = 8;
   give_blocks(&owner, &blocks[8], class_info[c].blocks - 8);
   fake_os_during(FAKE_PURGE, give_the_rest);
@@ -517,7 +517,7 @@ static void *take_and_give(void *number) {
     lock_acquire(&mine->lock);
     if (held[n] == NULL) {
       class_of_held[n] = CLASS_ZERO - 1 - unit_below(&state_of_random, CLASSES);
-      CHECK_EQ(batch_take(mine, class_of_held[n], &bins[class_of_held[n]], (void **)&held[n], 1), 1);
+      CHECK_EQ(take_blocks(mine, class_of_held[n], &bins[class_of_held[n]], (void **)&held[n], 1), 1);
       lock_release(&mine->lock);
       memset(held[n], mark, class_info[class_of_held[n]].size);
       continue;

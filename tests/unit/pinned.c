@@ -57,7 +57,7 @@ static void free_elsewhere(unsigned c, void *block) {
 
 static unit_t *full_slab(unsigned c) {
   uint32_t count = class_info[c].blocks, taken = 0;
-  while (taken < count) taken += batch_take(&owner, c, &bins[c], blocks + taken, count - taken);
+  while (taken < count) taken += take_blocks(&owner, c, &bins[c], blocks + taken, count - taken);
   for (uint32_t i = 0; i < count; i++) make_live(i);
   return unit_head((uint32_t)region_unit(blocks[0]));
 }
@@ -170,7 +170,7 @@ TEST(what_is_no_slab_with_live_blocks_keeps_nothing) {
   void *block = large_alloc(100000, 1, SPAN_PLAIN), *none;
   REQUIRE(block != NULL);
   CHECK(!pinned_look(unit_at((uint32_t)region_unit(block)), &pinned));
-  CHECK_EQ(batch_take(&owner, CLASS_ZERO, &bins[CLASS_ZERO], &none, 1), 1);
+  CHECK_EQ(take_blocks(&owner, CLASS_ZERO, &bins[CLASS_ZERO], &none, 1), 1);
   region_set_live(none);
   CHECK(!pinned_look(unit_head((uint32_t)region_unit(none)), &pinned));
 }

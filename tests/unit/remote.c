@@ -47,7 +47,7 @@ static void free_remotely(void *block) { CHECK(remotely_freed(block)); }
 /* Every block of one slab of the class, live. */
 static uint32_t take_slab(unsigned c, void **blocks) {
   uint32_t count = class_info[c].blocks;
-  if (batch_take(&owner, c, &bins[c], blocks, count) != count) return 0;
+  if (take_blocks(&owner, c, &bins[c], blocks, count) != count) return 0;
   for (uint32_t i = 0; i < count; i++) region_set_live(blocks[i]);
   return count;
 }
@@ -95,7 +95,7 @@ TEST(the_next_miss_of_the_owner_collects) {
   void *blocks[4096], *again[4096];
   uint32_t count = take_slab(3, blocks);
   for (uint32_t i = 0; i < count; i++) free_remotely(blocks[i]);
-  CHECK_EQ(batch_take(&owner, 3, &bins[3], again, count), count);
+  CHECK_EQ(take_blocks(&owner, 3, &bins[3], again, count), count);
   CHECK_EQ(load_relaxed(&owner.slab_count[3]), 1);
   for (uint32_t i = 0; i < count; i++) CHECK(again[i] == blocks[i]);
 }
@@ -107,9 +107,9 @@ TEST(a_miss_of_one_class_leaves_the_others_until_memory_would_grow) {
   REQUIRE(count > 0 && others > 0);
   for (uint32_t i = 0; i < count / 2; i++) free_remotely(blocks[i]);
   for (uint32_t i = 0; i < others; i++) free_remotely(other[i]);
-  CHECK_EQ(batch_take(&owner, 3, &bins[3], again, count / 2), count / 2);
+  CHECK_EQ(take_blocks(&owner, 3, &bins[3], again, count / 2), count / 2);
   CHECK_EQ(remote_waiting(slab_holding(other[0])), others);
-  CHECK_EQ(batch_take(&owner, 3, &bins[3], again, 1), 1); /* a new slab, but first all that is waiting */
+  CHECK_EQ(take_blocks(&owner, 3, &bins[3], again, 1), 1); /* a new slab, but first all that is waiting */
   CHECK_EQ(remote_waiting(slab_holding(other[0])), 0);
   CHECK_EQ(free_in(slab_holding(other[0])), others);
 }
@@ -124,14 +124,14 @@ TEST(who_frees_gets_ahead) {
   for (uint32_t i = 0; i < FEW; i++) free_remotely(blocks[i]);
   for (uint32_t i = 0; i < others; i++) free_remotely(other[i]);
   uint64_t before = batch_lead_slabs();
-  CHECK_EQ(batch_take(&owner, 3, &bins[3], more, 1), 1);
+  CHECK_EQ(take_blocks(&owner, 3, &bins[3], more, 1), 1);
   CHECK_EQ(batch_lead_slabs(), before + 1);
   CHECK_EQ(load_relaxed(&owner.slab_count[3]), 2);
   CHECK_EQ(free_in(slab_holding(other[0])), others); /* all that was waiting came first */
   for (uint32_t i = FEW; i < count; i++) free_remotely(blocks[i]);
-  CHECK_EQ(batch_take(&owner, 3, &bins[3], more, count + FEW - 1), count + FEW - 1);
+  CHECK_EQ(take_blocks(&owner, 3, &bins[3], more, count + FEW - 1), count + FEW - 1);
   CHECK_EQ(remote_waiting(slab_holding(blocks[0])), count - FEW);
-  CHECK_EQ(batch_take(&owner, 3, &bins[3], more, count - FEW), count - FEW);
+  CHECK_EQ(take_blocks(&owner, 3, &bins[3], more, count - FEW), count - FEW);
   CHECK_EQ(batch_lead_slabs(), before + 1);
   CHECK_EQ(load_relaxed(&owner.slab_count[3]), 2);
 }
@@ -142,11 +142,11 @@ TEST(nobody_gets_ahead_of_enough_or_unless_wanted) {
   uint32_t count = take_slab(3, blocks);
   REQUIRE(count > 8);
   for (uint32_t i = 0; i < count / 4; i++) free_remotely(blocks[i]);
-  CHECK_EQ(batch_take(&owner, 3, &bins[3], more, count / 4), count / 4);
+  CHECK_EQ(take_blocks(&owner, 3, &bins[3], more, count / 4), count / 4);
   CHECK_EQ(load_relaxed(&owner.slab_count[3]), 1);
   CHECK(option_set(OPTION_lead, 0));
   free_remotely(blocks[count - 1]);
-  CHECK_EQ(batch_take(&owner, 3, &bins[3], more, 1), 1);
+  CHECK_EQ(take_blocks(&owner, 3, &bins[3], more, 1), 1);
   CHECK_EQ(load_relaxed(&owner.slab_count[3]), 1);
   CHECK_EQ(batch_lead_slabs(), 0);
 }
@@ -280,7 +280,7 @@ TEST(a_block_is_marked_as_often_as_it_is_freed) {
     remote_collect(&owner);
     CHECK_EQ(free_in(slab), round % 2 == 0 ? 2 : 1);
     uint32_t count = round % 2 == 0 ? 2 : 1;
-    CHECK_EQ(batch_take(&owner, 1, &bins[1], again, count), count);
+    CHECK_EQ(take_blocks(&owner, 1, &bins[1], again, count), count);
     for (uint32_t i = 0; i < count; i++) region_set_live(again[i]);
   }
 }
@@ -623,7 +623,7 @@ static void produce(uint32_t *at) {
     unsigned c = unit_below(&seed, 3) * 12 + 3;
     void *batch[16];
     lock_acquire(&owner.lock);
-    uint32_t taken = batch_take(&owner, c, &bins[c], batch, 1 + unit_below(&seed, 16));
+    uint32_t taken = take_blocks(&owner, c, &bins[c], batch, 1 + unit_below(&seed, 16));
     lock_release(&owner.lock);
     CHECK(taken > 0);
     for (uint32_t i = 0; i < taken; i++) mark(batch[i], class_info[c].size);

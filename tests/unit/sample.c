@@ -34,7 +34,7 @@ static void start(uint64_t seed) {
 /* The slab's blocks, all of them; the first one's unit. */
 static uint32_t take_slab(unsigned c) {
   uint32_t blocks = class_info[c].blocks, taken = 0;
-  while (taken < blocks) taken += batch_take(&owner, c, &bins[c], entries + taken, blocks - taken);
+  while (taken < blocks) taken += take_blocks(&owner, c, &bins[c], entries + taken, blocks - taken);
   return (uint32_t)region_unit(entry_block(entries[0]));
 }
 
@@ -119,7 +119,7 @@ TEST(none_is_sampled_where_that_is_not_wanted) {
 TEST(blocks_of_no_bytes_are_not_sampled) {
   start(unit_seed());
   for (int i = 0; i < 64; i++) {
-    CHECK_EQ(batch_take(&owner, CLASS_ZERO, &bins[CLASS_ZERO], entries, 1), 1);
+    CHECK_EQ(take_blocks(&owner, CLASS_ZERO, &bins[CLASS_ZERO], entries, 1), 1);
     CHECK(!entry_is_sampled(entries[0]));
   }
 }
@@ -133,7 +133,7 @@ TEST(a_sampled_block_remains_one) {
     CHECK(sample_open(&owner.sampler, block, 1000) && sample_close(block));
     CHECK_EQ(batch_give(&owner, &block, 1), 1);
     void *entry;
-    CHECK_EQ(batch_take(&owner, c, &bins[c], &entry, 1), 1);
+    CHECK_EQ(take_blocks(&owner, c, &bins[c], &entry, 1), 1);
     CHECK(entry == entry_sampled(block));
   }
 }

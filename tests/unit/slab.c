@@ -121,7 +121,7 @@ static void take(unsigned c, uint32_t count) {
   if (out[c].count + count > OUT_MAX) return;
   bool among = count % 4 == 1; /* the other way to take one */
   if (among) batch[0] = batch_take_among(&owner, c, &bins[c], unit_below(&seed, BATCH_NUMBERS));
-  uint32_t taken = !among ? batch_take(&owner, c, &bins[c], batch, count) : batch[0] != NULL;
+  uint32_t taken = !among ? take_blocks(&owner, c, &bins[c], batch, count) : batch[0] != NULL;
   CHECK(taken > 0 && taken <= count);
   for (uint32_t i = 0; i < taken; i++) {
     check_new_block(c, batch[i]);
@@ -183,15 +183,16 @@ TEST(random_batches_match_the_model_under_a_limit) {
 
 /* ---- one property each ---- */
 
-TEST(each_class_gives_every_block_of_its_slab_lowest_first) {
+TEST(each_class_gives_every_block_of_its_slab_lowest_last) {
   start_slabs(UINT64_MAX);
   for (unsigned c = 0; c < CLASS_ZERO; c++) {
     uint32_t blocks = class_info[c].blocks;
     void *batch[4096];
     REQUIRE(batch_take(&owner, c, &bins[c], batch, blocks) == blocks);
     CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1);
-    for (uint32_t i = 0; i < blocks; i++) CHECK((char *)batch[i] == (char *)batch[0] + (size_t)i * class_info[c].size);
-    CHECK((uintptr_t)batch[0] % HAK_UNIT == 0);
+    for (uint32_t i = 0; i < blocks; i++)
+      CHECK((char *)batch[blocks - 1 - i] == (char *)batch[blocks - 1] + (size_t)i * class_info[c].size);
+    CHECK((uintptr_t)batch[blocks - 1] % HAK_UNIT == 0);
     give_blocks(&owner, batch, blocks);
   }
 }
@@ -225,7 +226,7 @@ TEST(a_batch_ends_with_the_slabs_there_are) {
   start_slabs(UINT64_MAX);
   unsigned c = class_of(16384);
   void *batch[64];
-  CHECK_EQ(batch_take(&owner, c, &bins[c], batch, 64), class_info[c].blocks);
+  CHECK_EQ(take_blocks(&owner, c, &bins[c], batch, 64), class_info[c].blocks);
   CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1);
 }
 
@@ -234,7 +235,7 @@ TEST(one_empty_slab_of_a_class_is_kept_and_no_more) {
   unsigned c = class_of(1024);
   uint32_t blocks = class_info[c].blocks;
   void *first[64], *second[64];
-  REQUIRE(batch_take(&owner, c, &bins[c], first, blocks) == blocks && batch_take(&owner, c, &bins[c], second, blocks) == blocks);
+  REQUIRE(take_blocks(&owner, c, &bins[c], first, blocks) == blocks && take_blocks(&owner, c, &bins[c], second, blocks) == blocks);
   CHECK_EQ(load_relaxed(&owner.slab_count[c]), 2);
   give_blocks(&owner, first, blocks);
   CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1 + 1); /* the other is full: this one is all there is to take from */
@@ -254,7 +255,7 @@ TEST(a_batch_is_of_few_slabs) {
   uint32_t blocks = class_info[c].blocks;
   static void *slabs[SLABS][8], *apart[SLABS], *batch[SLABS];
   for (int i = 0; i < SLABS; i++) {
-    REQUIRE(batch_take(&owner, c, &bins[c], slabs[i], blocks) == blocks);
+    REQUIRE(take_blocks(&owner, c, &bins[c], slabs[i], blocks) == blocks);
     apart[i] = slabs[i][i % (int)blocks];
   }
   uint32_t given = batch_give(&owner, apart, SLABS);
@@ -262,7 +263,7 @@ TEST(a_batch_is_of_few_slabs) {
   CHECK_EQ(load_relaxed(&owner.free_bytes), (int64_t)(given * class_info[c].size));
   give_blocks(&owner, apart + given, SLABS - given);
   CHECK_EQ(load_relaxed(&owner.free_bytes), (int64_t)(SLABS * class_info[c].size));
-  uint32_t taken = batch_take(&owner, c, &bins[c], batch, SLABS);
+  uint32_t taken = take_blocks(&owner, c, &bins[c], batch, SLABS);
   CHECK(taken > 0 && taken <= SLABS_OF_A_TAKE);
 }
 
@@ -270,7 +271,7 @@ TEST(a_block_that_comes_and_goes_costs_no_slab) {
   start_slabs(UINT64_MAX);
   void *block;
   for (int i = 0; i < 100; i++) {
-    CHECK_EQ(batch_take(&owner, 5, &bins[5], &block, 1), 1);
+    CHECK_EQ(take_blocks(&owner, 5, &bins[5], &block, 1), 1);
     give_blocks(&owner, &block, 1);
     CHECK_EQ(load_relaxed(&owner.slab_count[5]), 1);
   }
@@ -283,10 +284,10 @@ TEST(out_of_memory_takes_what_there_is_and_then_nothing) {
   unsigned c = class_of(4096);
   void *batch[16];
   uint32_t taken, total = 0;
-  while ((taken = batch_take(&owner, c, &bins[c], batch, 16)) != 0) total += taken;
+  while ((taken = take_blocks(&owner, c, &bins[c], batch, 16)) != 0) total += taken;
   CHECK_EQ(total, units_mapped() * 16);
   fake_os_fail_none();
-  CHECK(batch_take(&owner, c, &bins[c], batch, 16) > 0);
+  CHECK(take_blocks(&owner, c, &bins[c], batch, 16) > 0);
 }
 
 /* A class has 16 slabs before the pages of the next are brought in by one call. */
@@ -451,7 +452,7 @@ TEST(a_block_given_twice_ends_the_process) {
   start_slabs(UINT64_MAX);
   for (unsigned c = 0; c < CLASS_ZERO; c++) {
     void *batch[4];
-    REQUIRE(batch_take(&owner, c, &bins[c], batch, 4) == 4);
+    REQUIRE(take_blocks(&owner, c, &bins[c], batch, 4) == 4);
     give_blocks(&owner, &batch[1], 1);
     CHECK(dies_as_double_free(&batch[1], 1, batch[1], c));
     void *mixed[3] = {batch[0], batch[1], batch[2]};
@@ -463,7 +464,7 @@ TEST(a_block_given_twice_ends_the_process) {
 TEST(what_a_batch_has_given_before_it_ends_the_process_is_counted) {
   start_slabs(UINT64_MAX);
   void *blocks[4096];
-  REQUIRE(batch_take(&owner, 0, &bins[0], blocks, 4096) == 4096);
+  REQUIRE(take_blocks(&owner, 0, &bins[0], blocks, 4096) == 4096);
   give_blocks(&owner, &blocks[70], 1);
   CHECK(dies_as_double_free((void *[]){blocks[0], blocks[70], blocks[200]}, 3, blocks[70], 0));
   CHECK_EQ(load_relaxed(&unit_head((uint32_t)region_unit(blocks[0]))->free), 2);
@@ -473,7 +474,7 @@ TEST(a_block_twice_in_one_batch_ends_the_process) {
   start_slabs(UINT64_MAX);
   for (unsigned c = 0; c < CLASS_ZERO; c++) {
     void *batch[4];
-    REQUIRE(batch_take(&owner, c, &bins[c], batch, 4) == 4);
+    REQUIRE(take_blocks(&owner, c, &bins[c], batch, 4) == 4);
     void *twice[3] = {batch[0], batch[2], batch[2]};
     CHECK(dies_as_double_free(twice, 3, batch[2], c));
   }

@@ -33,7 +33,7 @@ static void start(uint32_t every) {
 /* The slab's blocks, all of them. */
 static unit_t *take_slab(unsigned c) {
   uint32_t blocks = class_info[c].blocks, taken = 0;
-  while (taken < blocks) taken += batch_take(&owner, c, &bins[c], entries + taken, blocks - taken);
+  while (taken < blocks) taken += take_blocks(&owner, c, &bins[c], entries + taken, blocks - taken);
   return unit_head((uint32_t)region_unit(entry_block(entries[0])));
 }
 
@@ -77,7 +77,7 @@ TEST(one_slab_in_so_many_is_tracked) {
     uint64_t tracked = 0;
     for (int i = 0; i < SLABS; i++) {
       void *entry;
-      REQUIRE(batch_take(&owner, c, &bins[c], &entry, 1) == 1);
+      REQUIRE(take_blocks(&owner, c, &bins[c], &entry, 1) == 1);
       void *block = entry_block(entry);
       tracked += is_tracked(unit_head((uint32_t)region_unit(block)));
       give_blocks(&owner, &block, 1);
