@@ -113,7 +113,7 @@ static void large_copy(unit_t *slab, void *from, void *to, size_t bytes) {
 /* `old`: what the program may use of it; `large`: its slab if it is a large one whose pages may move; `heap`: the named heap that it is
  * from, or NULL. */
 HAK_INLINE void *realloc_elsewhere(void *block, heap_t *heap, unit_t *large, size_t old, size_t size) {
-  int saved = errno;
+  int saved = large != NULL || size <= old ? errno : 0;
   void *moved;
   if (heap != NULL) moved = alloc_from(heap, size, 1, SPAN_PLAIN, "realloc");
   else moved = size > old && size >= LARGE_MIN ? alloc_any(size, 1, SPAN_GROWN) : block_alloc(size);
@@ -135,7 +135,7 @@ static HAK_COLD void *realloc_under_memcheck(const block_info_t *info, void *blo
   return realloc_elsewhere(block, named_of(info->span), NULL, memcheck_usable(info, block), size);
 }
 
-void *block_realloc(void *block, size_t size) {
+static HAK_NOINLINE void *realloc_any(void *block, size_t size) {
   const region_bin_t *bin = &region_no_bin;
   size_t old = small_size_in(&bin, block, "realloc");
   unit_t *large = NULL;
@@ -158,4 +158,16 @@ void *block_realloc(void *block, size_t size) {
   }
   heap_t *heap = HAK_LIKELY(racy_load(&bin->thread) > OWNER_OF_MANY) ? NULL : named_of(unit_head((uint32_t)region_unit(block)));
   return realloc_elsewhere(block, heap, large, old, size);
+}
+
+static HAK_NOINLINE void *realloc_small(void *block, size_t old, size_t size) { return realloc_elsewhere(block, NULL, NULL, old, size); }
+
+/* A small block that stays small and is of no named heap takes the short way. */
+void *block_realloc(void *block, size_t size) {
+  const region_bin_t *bin;
+  size_t old = small_size_in(&bin, block, "realloc");
+  if (HAK_UNLIKELY(old == 0 || size > SMALL_MAX)) return realloc_any(block, size);
+  if (HAK_SECURE ? resize_in_class(block, size, false) : class_for(size) == bin->size_class) return block;
+  if (HAK_UNLIKELY(racy_load(&bin->thread) <= OWNER_OF_MANY)) return realloc_any(block, size);
+  return realloc_small(block, old, size);
 }

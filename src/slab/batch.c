@@ -17,28 +17,28 @@ static void holes_end(unit_t *slab, const void *first, const void *last) {
   if (slab->holes_by_growth) purge_note_again(bits_count64(written) * page);
 }
 
-/* Takes up to `count` of the slab's free blocks into the entries below `end`, the lowest block last. */
-static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **end, uint32_t count) {
+/* Takes up to `count` of the slab's free blocks, the lowest one last.  No entry beyond them is written: one there may be that of a free
+ * which a signal handler's refill has interrupted. */
+static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **blocks, uint32_t count) {
   uint32_t unit = unit_number(slab);
   const size_t size = slab_class(slab)->size;
   char *start = region_address(unit);
-  void **blocks = end, **const stop = end - count;
+  uint32_t free = load_relaxed(&slab->free), taken = free < count ? free : count, at = taken;
   uint32_t word = slab->first_word;
-  uint32_t words = slab_words(slab);
-  for (; blocks != stop && word < words; word++) {
+  for (; at != 0; word++) {
+    HAK_ASSERT(word < slab_words(slab));
     _Atomic uint64_t *bits = region_bits(region.free_bits, unit, word);
     uint64_t left = load_relaxed(bits);
     uint64_t before = left;
     char *first = start + (size_t)word * 64 * size;
     HAK_FORGET(first); /* else two additions for each block */
-    for (; left != 0 && blocks != stop; left &= left - 1) owner_store(--blocks, (void *)(first + (size_t)bits_lowest64(left) * size));
+    for (; left != 0 && at != 0; left &= left - 1) owner_store(&blocks[--at], (void *)(first + (size_t)bits_lowest64(left) * size));
     if (left != before) store_relaxed(bits, left);
     if (left != 0) break;
   }
   slab->first_word = (uint16_t)word;
-  uint32_t taken = (uint32_t)(end - blocks);
   slab_add_free(owner, slab, -(int32_t)taken);
-  if (load_relaxed(&slab->holes) != 0 && taken > 0) holes_end(slab, end[-1], (char *)*blocks + size - 1);
+  if (load_relaxed(&slab->holes) != 0 && taken > 0) holes_end(slab, blocks[taken - 1], (char *)blocks[0] + size - 1);
   return taken;
 }
 
@@ -75,18 +75,17 @@ static unit_t *slab_with_free(slab_owner_t *owner, unsigned size_class, region_b
 #define TAKE_SLABS 8
 
 uint32_t batch_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, void **blocks, uint32_t count) {
-  uint32_t left = count, slabs = 0;
+  uint32_t taken = 0, slabs = 0;
   do {
     unit_t *slab = slab_with_free(owner, size_class, bin);
     if (slab == NULL) break;
-    uint32_t more = slab_take_from(owner, slab, blocks + left, left);
-    left -= more;
-    sample_enter(&owner->sampler, slab, blocks + left, more);
+    uint32_t more = slab_take_from(owner, slab, blocks + taken, count - taken);
+    sample_enter(&owner->sampler, slab, blocks + taken, more);
+    taken += more;
     if (load_relaxed(&slab->free) == 0) slab_move(owner, slab, true);
     /* Better a short batch than a further slab; but hole.c may have had all that was free. */
-  } while (left == count || (left > 0 && ++slabs < TAKE_SLABS && owner->partial[size_class].first != UNIT_NONE));
-  if (left > 0) owner_move(blocks, blocks + left, count - left);
-  return count - left;
+  } while (taken == 0 || (taken < count && ++slabs < TAKE_SLABS && owner->partial[size_class].first != UNIT_NONE));
+  return taken;
 }
 
 /* Of the lowest bits that are set, as many as there are, one; `number` says which.  Not 0. */

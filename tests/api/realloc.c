@@ -93,6 +93,17 @@ TEST(realloc_doubles_to_64_mib) {
   api.free(block);
 }
 
+TEST(realloc_leaves_what_it_gives_up) {
+  NEED(api.malloc_usable_size);
+  for (size_t size = 512; size <= 65536; size *= 2) {
+    void *block = api.realloc(new_block(size, 4), size / 4);
+    REQUIRE(block);
+    CHECK(api.malloc_usable_size(block) < size / 2);
+    CHECK(filled(block, size / 4, 4));
+    api.free(block);
+  }
+}
+
 TEST(realloc_halves_from_64_mib) {
   void *block = new_block((size_t)64 << 20, 3);
   for (size_t size = (size_t)32 << 20; size > 0; size /= 2) {

@@ -251,6 +251,8 @@ FAULTS = [
      "  store_release(track, track_with(live, TRACK_FREE));\n  return true;\n", "-T double_free*"),
     ("drained_before_bars_are_seen", "front/drain.c", "  if (!os_barrier()) return 0;\n", "", "drained_two"),
     ("drained_before_the_last_push", "front/drain.c", "return os_barrier() ? ", "return true ? ", "drained_late_and_left"),
+    ("refill_writes_beyond_what_it_brings", "slab/batch.c", "  uint32_t taken = 0, slabs = 0;\n",
+     "  uint32_t taken = 0, slabs = 0;\n  for (uint32_t i = 0; i < count; i++) owner_store(&blocks[i], blocks[0]);\n", "interrupted_hits"),
     ("drained_under_a_hit", "front/bin.c", "bin->seen < at + 1 + BIN_REACH", "bin->seen < at + 1", "drained_to_the_end"),
     ("drained_where_the_thread_was", "front/bin.c", "if (at == 0 || bin->seen < at + 1 + BIN_REACH || ", "if (at == 0 || ", "drained*"),
     ("drained_where_the_bar_was", "front/bin.c", " || !(HAK_SECURE || entry_is_barred(racy_load(&entries[at])))) {", ") {", "drained_late"),
