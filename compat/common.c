@@ -8,7 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "front/boot.h"
 #include "front/inspect.h"
+#include "kit/options.h"
 #include "os/memcheck.h"
 
 bool compat_is_served(void) {
@@ -38,6 +40,11 @@ compat_place_t compat_place(const void *p) {
 }
 
 bool compat_option_is_given(const char *name) {
+  if (compat_is_served()) {
+    boot_options();
+    option_t option = option_find(name, strlen(name));
+    return option != OPTION_COUNT && option_is_given(option);
+  }
   char variable[32] = "HAKMEM_";
   size_t at = strlen(variable);
   for (const char *c = name; *c != '\0' && at < sizeof variable - 1; c++) variable[at++] = (char)(*c >= 'a' && *c <= 'z' ? *c - 32 : *c);
@@ -99,9 +106,9 @@ extern __attribute__((weak)) _Noreturn void _ZSt17__throw_bad_allocv(void);
 void *cxx_catch(size_t size, size_t alignment, void *(*make)(size_t size, size_t alignment)); /* entry/cxx.c */
 
 /* NULL once there is no handler. */
-static void *new_or_ask(size_t size, size_t alignment) {
+static void *new_or_ask(hak_heap_t *heap, size_t size, size_t alignment) {
   for (;;) {
-    void *block = alignment > COMPAT_ALIGNED ? hak_memalign(alignment, size) : hak_malloc(size);
+    void *block = compat_take(heap, size, alignment, false);
     if (block != NULL) return block;
     new_handler_t handler = _ZSt15get_new_handlerv != NULL ? _ZSt15get_new_handlerv() : NULL;
     if (handler == NULL) return NULL;
@@ -109,16 +116,23 @@ static void *new_or_ask(size_t size, size_t alignment) {
   }
 }
 
-void *compat_new(size_t size, size_t alignment, bool quiet) {
-  if (quiet && _ZSt15get_new_handlerv != NULL) return cxx_catch(size, alignment, new_or_ask); /* a handler may throw */
-  void *block = new_or_ask(size, alignment);
-  if (block != NULL || quiet) return block;
+static void *new_or_ask_quietly(size_t size, size_t alignment) { return new_or_ask(NULL, size, alignment); }
+
+void *compat_new_quiet(size_t size, size_t alignment) {
+  if (_ZSt15get_new_handlerv == NULL) return new_or_ask_quietly(size, alignment);
+  return cxx_catch(size, alignment, new_or_ask_quietly); /* a handler may throw */
+}
+
+void *compat_new(hak_heap_t *heap, size_t size, size_t alignment) {
+  void *block = new_or_ask(heap, size, alignment);
+  if (block != NULL) return block;
   if (_ZSt17__throw_bad_allocv == NULL) abort();
   _ZSt17__throw_bad_allocv();
 }
 
 /* By way of a file: a pipe that nobody reads meanwhile would fill up. */
 bool compat_capture(bool (*write)(int fd), compat_text_fn *out, void *to) {
+  if (compat_is_served() && load_relaxed(&os_filters) != 0) return false; /* which may end the process for a file that malloc never makes */
   int saved = errno;
   int fd = memfd_create("report", MFD_CLOEXEC);
   if (fd < 0) return false;

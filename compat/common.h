@@ -39,13 +39,15 @@ HAK_MUST_USE void *compat_resize(void *block, size_t size, size_t alignment);
 /* Gives back what a large block has beyond `size`, without moving it; false if there is nothing, or where it might move. */
 bool compat_shrink(void *block, size_t size);
 
-/* As operator new: asks the program's new handler to make room, again and again, then throws std::bad_alloc, or returns NULL if `quiet`.
+/* As operator new: asks the program's new handler to make room, again and again, then throws std::bad_alloc. `heap` as for compat_take.
  * Never by way of operator new: programs define that by the functions that call this. */
-void *compat_new(size_t size, size_t alignment, bool quiet);
+void *compat_new(hak_heap_t *heap, size_t size, size_t alignment);
+/* The same, but returns NULL. */
+void *compat_new_quiet(size_t size, size_t alignment);
 
 typedef void compat_text_fn(void *to, const char *text);
 /* Gives what `write` writes to a descriptor to `out`, a few KiB of text at a time.  Nothing is allocated.  False if there is no
- * memory for a file without a name. */
+ * memory for a file without a name, or the program has a filter of system calls. */
 bool compat_capture(bool (*write)(int fd), compat_text_fn *out, void *to);
 
 #endif

@@ -95,13 +95,13 @@
 #include "entry/writer.c"
 #include "entry/api.c"
 #include "entry/heap.c"
+#include "entry/unload.c"
+#include "entry/crash.c"
+#include "entry/report.c"
 #include "entry/deepbind.c"
 #if !HAK_ARCHIVE
 #include "entry/cxx.c" /* a member of its own there */
 #endif
-#include "entry/unload.c"
-#include "entry/crash.c"
-#include "entry/report.c"
 #include "entry/pinned.c"
 #include "entry/reading.c"
 #include "entry/profile.c"

@@ -7,7 +7,8 @@
     with hakmem.profile() as taken: ...   # what a block of code kept
     print(taken.text())
 
-docs/languages/python.md tells more. The import is cheap, and works wherever: functions raise NotActive where hakmem is not in use.
+docs/languages/python.md tells more. The import is cheap, and works wherever ctypes does: functions raise NotActive where hakmem
+is not in use.
 """
 
 from __future__ import annotations

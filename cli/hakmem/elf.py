@@ -57,6 +57,13 @@ class Symbol:
     hidden: bool  # from other files of its program or library
 
 
+class _Unwarned(io.FileIO):
+    """A module's file is read on demand, and ends with what reads it: nobody forgot to close it."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class _Named(io.BufferedReader):
     """No more is asked of the system than there is: a forged header may name any size, and room would be made for it first."""
 
@@ -66,6 +73,9 @@ class _Named(io.BufferedReader):
         if wanted > plausible.READ_MOST:
             raise ELFError(f"damaged: {wanted} bytes of it belong together")
         return super().read(wanted)
+
+    def __del__(self) -> None:
+        self.close()  # before the file, which warns of none then
 
 
 def descriptor_of(path: str | os.PathLike[str], flags: int) -> int:
@@ -79,7 +89,7 @@ def descriptor_of(path: str | os.PathLike[str], flags: int) -> int:
 
 
 def open_named(path: str | os.PathLike[str]) -> io.BufferedReader:
-    return _Named(io.FileIO(descriptor_of(path, os.O_RDONLY)))
+    return _Named(_Unwarned(descriptor_of(path, os.O_RDONLY)))
 
 
 @contextlib.contextmanager

@@ -8,12 +8,12 @@ MemoryError where there is no room for what it writes.
 from __future__ import annotations
 
 import _thread
+import operator
 import os
 from collections.abc import Iterator, Mapping
 
 TYPE_CHECKING = False  # typing's own would take as long to import as all that is imported here
 if TYPE_CHECKING:
-    from io import FileIO
     from typing import Any, BinaryIO
 
     from hakmem.diff import Change, Difference
@@ -76,6 +76,7 @@ def active() -> bool:
 
 
 def _number(value: int, what: str) -> int:
+    value = operator.index(value)
     if not 0 <= value <= _MOST:
         raise ValueError(f"{what} must be from 0 to {_MOST}, not {value}")
     return value
@@ -84,17 +85,19 @@ def _number(value: int, what: str) -> int:
 # ---- What the library writes ----
 
 
-def _unwritten() -> FileIO:
+def _unwritten() -> BinaryIO:
     """A file in memory of its own, not in the heap: a snapshot must not be in the next one. Without a buffer, for the same reason."""
-    return open(os.memfd_create("hakmem"), "r+b", buffering=0)
+    from hakmem.unnamed import unnamed_file
+
+    return unnamed_file("hakmem")
 
 
-def _fill(file: FileIO, name: str) -> None:
+def _fill(file: BinaryIO, name: str) -> None:
     if not _function(name)(file.fileno()):
         raise MemoryError(f"{name} found no room to write")
 
 
-def _content(file: FileIO) -> bytes:
+def _content(file: BinaryIO) -> bytes:
     """By way of no offset, which a fork's child shares."""
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
@@ -234,8 +237,9 @@ class _Counting:
         self._lock = _thread.allocate_lock()
         os.register_at_fork(after_in_child=self._renew)
 
-    def _renew(self) -> None:  # another thread may have had it
+    def _renew(self) -> None:  # another thread may have had the lock; the blocks are the parent's
         self._lock = _thread.allocate_lock()
+        self._blocks = 0
 
     def begin(self) -> None:
         with self._lock:
@@ -287,7 +291,7 @@ class profile:  # noqa: N801 (used as a function)
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, events: bool = False) -> None:
-        self._path = None if path is None else os.fspath(path)
+        self._path = None if path is None else os.fsdecode(path)
         self._events = events
         self._taken: list[bytes] = []  # before and after
         self._difference: Difference | None = None
@@ -296,6 +300,7 @@ class profile:  # noqa: N801 (used as a function)
         for name in ("hak_profile_write", "hak_profile_arm"):  # what they need is allocated before the first snapshot
             _function(name)
         self._taken = []
+        self._difference = None
         self._kept = [open(f"{self._path}.{which}", "wb") for which in ("before", "after")] if self._path else []
         self._files = [_unwritten(), _unwritten()]
         self._process = os.getpid()
@@ -312,10 +317,10 @@ class profile:  # noqa: N801 (used as a function)
         self._kept = []
 
     def __exit__(self, *_: object) -> None:
-        if self._events:
-            _counting.end()
         if os.getpid() != self._process:
             self._leave_to_parent()
+        elif self._events:
+            _counting.end()
         _fill(self._files[1], "hak_profile_write")
         for file in self._files:
             with file:

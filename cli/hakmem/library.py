@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hakmem.errors import Failure
+from hakmem.unnamed import unnamed_file
 
 
 @contextlib.contextmanager
@@ -40,7 +41,7 @@ def options(path: Path) -> list[dict[str, Any]]:
         raise Failure(f"the library {path} does not list its options") from None
     write.argtypes = [ctypes.c_int]
     write.restype = ctypes.c_bool
-    with open(os.memfd_create("hakmem-options"), "rb") as file:
+    with unnamed_file("hakmem-options") as file:
         if not write(file.fileno()):
             raise Failure(f"the library {path} could not write its options")
         file.seek(0)

@@ -184,6 +184,28 @@ def test_numbers_that_do_not_fit_are_refused(call, number):
     assert done.stderr.splitlines()[-1].startswith("ValueError: ") and str(number) in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize("call", ["set_tag", "tag", "arm"])
+@pytest.mark.parametrize("number", [1.5, "x", None])
+def test_what_is_no_number_is_refused(call, number):
+    assert run(f"hakmem.{call}({number!r})").stderr.splitlines()[-1].startswith("TypeError: ")
+
+
+def test_a_python_without_memory_files_has_others():
+    code = """
+    import ctypes, tempfile
+    del os.memfd_create
+    if sys.argv[1] == "neither":
+        ctypes.CDLL = lambda name: object()
+    from hakmem.unnamed import unnamed_file
+    with unnamed_file("a name") as file:
+        file.write(b"text")
+        print(json.dumps([os.pread(file.fileno(), 10, 0) == b"text", "memfd:a name" in os.readlink(f"/proc/self/fd/{file.fileno()}")]))
+    """
+    assert said(code, "libc's") == [True, True]
+    assert said(code, "neither") == [True, False]
+    assert said("del os.memfd_create\nprint(json.dumps(hakmem.stats().pid == os.getpid()))") is True
+
+
 # ---- Files ----
 
 TO_EACH_TARGET = """
@@ -316,6 +338,55 @@ def test_its_snapshots_are_kept_where_a_path_is_given(hakmem, tmp_path):
     )
     done = hakmem("diff", str(tmp_path / "work.before"), str(tmp_path / "work.after"))
     assert done.returncode == 1 and "+8.0 MiB" in done.stdout
+
+
+def test_a_path_of_bytes_is_a_path(tmp_path):
+    said("with hakmem.profile(os.fsencode(sys.argv[1])):\n    pass\nprint(0)", tmp_path / "work")
+    assert {each.name for each in tmp_path.iterdir()} == {"work.before", "work.after"}
+
+
+def test_an_object_that_serves_again_tells_of_the_last_block():
+    code = """
+    taken = hakmem.profile()
+    with taken:
+        kept = bytearray(8 << 20)
+    first = len(taken.changes)
+    with taken:
+        pass
+    print(json.dumps([first, len(taken.changes)]))
+    """
+    first, second = said(code)
+    assert first > 0 and second == 0
+
+
+def test_what_is_told_leaves_no_file_unclosed():
+    done = run("with hakmem.profile() as taken:\n    kept = bytearray(8 << 20)\nprint(taken.text())\ndel taken", PYTHONWARNINGS="error")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_childs_own_blocks_end_its_counting():
+    code = """
+    def counted():
+        import re
+        return sum(int(size) for size in re.findall(rb"^allocated [0-9]+ [0-9]+ [0-9]+ ([0-9]+)", taken_now(), re.M))
+    def taken_now():
+        import io
+        into = io.BytesIO()
+        hakmem.snapshot(into)
+        return into.getvalue()
+    with hakmem.profile(events=True):
+        child = os.fork()
+        if child == 0:
+            with hakmem.profile(events=True):
+                for _ in range(100):
+                    bytearray(200_000)
+            before = counted()
+            for _ in range(100):
+                bytearray(200_000)
+            os._exit(counted() - before > 1_000_000)
+        print(json.dumps(os.waitpid(child, 0)[1]))
+    """
+    assert said(code) == 0
 
 
 def test_with_events_what_is_freed_soon_is_told_too():

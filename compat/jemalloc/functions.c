@@ -66,14 +66,10 @@ COMPAT(void, dallocx, (void *block, int flags)) {
 
 /* --- reports ----------------------------------------------------------------------------- */
 
-static void write_error(void *to, const char *text) {
-  (void)to;
-  (void)!write(STDERR_FILENO, text, strlen(text));
-}
-
 /* The report is hakmem's own; of the letters in `opts` J alone, for JSON, has a meaning to it. */
 COMPAT(void, malloc_stats_print, (void (*out)(void *, const char *), void *to, const char *opts)) {
-  if (out == NULL) out = malloc_message != NULL ? malloc_message : write_error;
-  bool json = opts != NULL && strchr(opts, 'J') != NULL;
-  if (!compat_capture(json ? hak_stats_json : hak_stats_text, out, to)) out(to, "hakmem: no memory for statistics\n");
+  bool json = opts != NULL && strchr(opts, 'J') != NULL, (*write_stats)(int fd) = json ? hak_stats_json : hak_stats_text;
+  if (out == NULL) out = malloc_message;
+  if (out == NULL) (void)write_stats(STDERR_FILENO);
+  else if (!compat_capture(write_stats, out, to)) out(to, "hakmem: no statistics: no memory, or a filter of system calls\n");
 }

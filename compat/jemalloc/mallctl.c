@@ -118,7 +118,7 @@ static int node_do(const ctl_node_t *node, const size_t *index, void *old, size_
 
 static int node_call(const ctl_node_t *node, const size_t *index, void *old, size_t *old_size, const void *fresh, size_t fresh_size) {
   enter();
-  int error = node_do(node, index, old, old_size, fresh, fresh_size);
+  int error = ctl_numbers_known(node, index, node_parts(node)) ? node_do(node, index, old, old_size, fresh, fresh_size) : ENOENT;
   leave();
   return error;
 }

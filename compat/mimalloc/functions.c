@@ -23,7 +23,7 @@ void *heap_take(mi_heap_t *heap, size_t size, size_t alignment, bool zero) {
 
 static void *resize(void *block, size_t size, size_t alignment) {
   size_t usable = hak_malloc_usable_size(block);
-  if (size <= usable && size >= usable / 2 && compat_is_aligned(block, alignment)) return block;
+  if (size <= usable && size >= usable / 2 && compat_is_aligned(block, alignment) && hak_expand(block, size)) return block;
   return compat_resize(block, size, alignment);
 }
 
@@ -37,7 +37,8 @@ void *heap_change(mi_heap_t *heap, void *block, size_t size, size_t alignment, b
   if (moved == NULL) {
     moved = heap_take(heap, size, alignment, false);
     if (moved == NULL) return NULL;
-    memcpy(moved, block, before < size ? before : size);
+    if (before > size) before = size;
+    memcpy(moved, block, before);
     hak_free(block);
   }
   return zero ? compat_clear_from(moved, before) : moved;
@@ -212,35 +213,33 @@ COMPAT(int, mi_wdupenv_s, (unsigned short **value, size_t *size, const unsigned 
 
 /* --- C++: the new handler is asked, then std::bad_alloc is thrown ------------------------------- */
 
-static void *new_many(size_t count, size_t size) {
+static size_t bytes_of(size_t count, size_t size) {
   size_t bytes;
-  return compat_new(product(count, size, &bytes) ? bytes : SIZE_MAX, 1, false); /* which there is never room for */
+  return product(count, size, &bytes) ? bytes : SIZE_MAX; /* which there is never room for */
 }
-COMPAT(void *, mi_new, (size_t size)) { return compat_new(size, 1, false); }
-COMPAT(void *, mi_new_aligned, (size_t size, size_t alignment)) { return compat_new(size, alignment, false); }
-COMPAT(void *, mi_new_nothrow, (size_t size)) { return compat_new(size, 1, true); }
-COMPAT(void *, mi_new_aligned_nothrow, (size_t size, size_t alignment)) { return compat_new(size, alignment, true); }
-COMPAT(void *, mi_new_n, (size_t count, size_t size)) { return new_many(count, size); }
+COMPAT(void *, mi_new, (size_t size)) { return compat_new(NULL, size, 1); }
+COMPAT(void *, mi_new_aligned, (size_t size, size_t alignment)) { return compat_new(NULL, size, alignment); }
+COMPAT(void *, mi_new_nothrow, (size_t size)) { return compat_new_quiet(size, 1); }
+COMPAT(void *, mi_new_aligned_nothrow, (size_t size, size_t alignment)) { return compat_new_quiet(size, alignment); }
+COMPAT(void *, mi_new_n, (size_t count, size_t size)) { return compat_new(NULL, bytes_of(count, size), 1); }
 
 static void *new_realloc(void *block, size_t size) {
   void *moved = heap_change(NULL, block, size, 1, false);
   if (moved != NULL) return moved;
-  moved = compat_new(size, 1, false);
+  moved = compat_new(NULL, size, 1);
   size_t before = hak_malloc_usable_size(block);
   if (block != NULL) memcpy(moved, block, before < size ? before : size);
   hak_free(block);
   return moved;
 }
 COMPAT(void *, mi_new_realloc, (void *block, size_t size)) { return new_realloc(block, size); }
-COMPAT(void *, mi_new_reallocn, (void *block, size_t count, size_t size)) {
-  size_t bytes;
-  return new_realloc(block, product(count, size, &bytes) ? bytes : SIZE_MAX);
-}
-COMPAT(void *, mi_heap_alloc_new, (mi_heap_t * heap, size_t size)) {
+COMPAT(void *, mi_new_reallocn, (void *block, size_t count, size_t size)) { return new_realloc(block, bytes_of(count, size)); }
+
+/* A handler runs with the thread's own default. */
+static void *heap_new(mi_heap_t *heap, size_t size) {
+  if (heap != &heap_backing) return compat_new(heap != NULL ? heap_named(heap) : NULL, size, 1);
   void *block = heap_take(heap, size, 1, false);
-  return block != NULL ? block : compat_new(size, 1, false);
+  return block != NULL ? block : compat_new(NULL, size, 1);
 }
-COMPAT(void *, mi_heap_alloc_new_n, (mi_heap_t * heap, size_t count, size_t size)) {
-  void *block = take_many(heap, count, size, 1, false);
-  return block != NULL ? block : new_many(count, size);
-}
+COMPAT(void *, mi_heap_alloc_new, (mi_heap_t * heap, size_t size)) { return heap_new(heap, size); }
+COMPAT(void *, mi_heap_alloc_new_n, (mi_heap_t * heap, size_t count, size_t size)) { return heap_new(heap, bytes_of(count, size)); }

@@ -180,7 +180,9 @@ static const char *block_at(const void *p) {
   const char *start = region_address(unit_number(span));
   unsigned c = load_relaxed(&span->size_class);
   switch (load_relaxed(&span->kind)) {
-    case UNIT_SLAB: return start + class_block_at(c, (size_t)((const char *)p - start)) * class_info[c].size;
+    case UNIT_SLAB:
+      if (c >= CLASS_COUNT) return p; /* it was a large block's when its class was read */
+      return start + class_block_at(c, (size_t)((const char *)p - start)) * class_info[c].size;
     case UNIT_LARGE: return start;
     case UNIT_SLOTS: return slot_start(p);
     default: return p;

@@ -108,11 +108,6 @@ static output_fn *output;
 static void *output_to;
 static struct timespec started;
 
-static void write_error(const char *text, void *to) {
-  (void)to;
-  (void)!write(STDERR_FILENO, text, strlen(text));
-}
-
 typedef struct target {
   output_fn *out;
   void *to;
@@ -121,8 +116,9 @@ static void to_target(void *to, const char *text) { ((target_t *)to)->out(text, 
 
 static void print(output_fn *out, void *to) {
   target_t target = {out, to};
-  if (out == NULL) target = output != NULL ? (target_t){output, output_to} : (target_t){write_error, NULL};
-  (void)compat_capture(hak_stats_text, to_target, &target);
+  if (out == NULL) target = (target_t){output, output_to};
+  if (target.out == NULL) (void)hak_stats_text(STDERR_FILENO);
+  else (void)compat_capture(hak_stats_text, to_target, &target);
 }
 
 COMPAT(void, mi_register_output, (output_fn * out, void *to)) {

@@ -52,17 +52,17 @@ COMPAT(int, tc_set_new_mode, (int mode)) { return __atomic_exchange_n(&new_mode,
 
 typedef const void *nothrow_t;
 
-COMPAT(void *, tc_new, (size_t size)) { return compat_new(size, 1, false); }
-COMPAT(void *, tc_newarray, (size_t size)) { return compat_new(size, 1, false); }
-COMPAT(void *, tc_new_nothrow, (size_t size, nothrow_t tag)) { return (void)tag, compat_new(size, 1, true); }
-COMPAT(void *, tc_newarray_nothrow, (size_t size, nothrow_t tag)) { return (void)tag, compat_new(size, 1, true); }
-COMPAT(void *, tc_new_aligned, (size_t size, size_t alignment)) { return compat_new(size, alignment, false); }
-COMPAT(void *, tc_newarray_aligned, (size_t size, size_t alignment)) { return compat_new(size, alignment, false); }
+COMPAT(void *, tc_new, (size_t size)) { return compat_new(NULL, size, 1); }
+COMPAT(void *, tc_newarray, (size_t size)) { return compat_new(NULL, size, 1); }
+COMPAT(void *, tc_new_nothrow, (size_t size, nothrow_t tag)) { return (void)tag, compat_new_quiet(size, 1); }
+COMPAT(void *, tc_newarray_nothrow, (size_t size, nothrow_t tag)) { return (void)tag, compat_new_quiet(size, 1); }
+COMPAT(void *, tc_new_aligned, (size_t size, size_t alignment)) { return compat_new(NULL, size, alignment); }
+COMPAT(void *, tc_newarray_aligned, (size_t size, size_t alignment)) { return compat_new(NULL, size, alignment); }
 COMPAT(void *, tc_new_aligned_nothrow, (size_t size, size_t alignment, nothrow_t tag)) {
-  return (void)tag, compat_new(size, alignment, true);
+  return (void)tag, compat_new_quiet(size, alignment);
 }
 COMPAT(void *, tc_newarray_aligned_nothrow, (size_t size, size_t alignment, nothrow_t tag)) {
-  return (void)tag, compat_new(size, alignment, true);
+  return (void)tag, compat_new_quiet(size, alignment);
 }
 
 COMPAT(void, tc_delete, (void *block)) { hak_free(block); }

@@ -21,13 +21,15 @@
 #define HAK_VERSION_MINOR 1
 #define HAK_VERSION_PATCH 0
 
+/* What the declarations tell a compiler.  A library that has hakmem in it and keeps the names to itself defines HAK_API as nothing. */
 #if defined(__GNUC__)
-/* What the declarations tell a compiler; empty for one that would not understand. */
+#ifndef HAK_API
 #define HAK_API __attribute__((visibility("default")))
+#endif
 #define HAK_MALLOC __attribute__((malloc))
 #define HAK_ALLOC_SIZE(...) __attribute__((alloc_size(__VA_ARGS__)))
 #define HAK_MUST_USE __attribute__((warn_unused_result))
-#else
+#else /* which would not understand */
 #define HAK_API
 #define HAK_MALLOC
 #define HAK_ALLOC_SIZE(...)
@@ -99,8 +101,7 @@ typedef struct hak_sized {
 /* Allocates at least `size` bytes and says how many there are. */
 HAK_API HAK_MUST_USE hak_sized_t hak_alloc_at_least(size_t size);
 
-/* Makes a block larger or smaller in place: `size` bytes are usable, and kept. Returns true on success; false (errno, block unchanged)
- * when it would have to move. */
+/* Makes a block larger or smaller in place, so that `size` bytes are usable; false (errno and block unchanged) where it would move. */
 HAK_API HAK_MUST_USE bool hak_expand(void *block, size_t size);
 
 /* Fills blocks[0..count) with blocks of `size` bytes; returns how many it got: fewer only when memory is out, with ENOMEM. */
@@ -238,9 +239,8 @@ HAK_API bool hak_stats_json(int fd);
 HAK_API bool hak_option_get(const char *name, int64_t *value);
 /* Sets an option at run time; false with EINVAL for an unknown name, a value out of range, or an option that is read at start only. */
 HAK_API bool hak_option_set(const char *name, int64_t value);
-/* Writes all options to a file descriptor as a JSON array, without allocating; returns false when writing fails.  Each is an object
- * of "name" (as above), "type" ("switch", "number" or "path"), "default", "min" and "max" (the last two null for a path), "runtime"
- * (whether hak_option_set may change it) and "help", which tells the unit.  Values in force are not part of it. */
+/* Writes all options to a file descriptor as a JSON array, without allocating; false when writing fails.  Each has "name", "type" ("switch",
+ * "number" or "path"), "default", "min" and "max" (null for a path), "runtime" (hak_option_set may change it), "help"; no value in force. */
 HAK_API bool hak_options_json(int fd);
 
 #ifdef __cplusplus

@@ -18,6 +18,7 @@
 #include "slab/hole.h"
 #include "slab/large.h"
 #include "front/block.h"
+#include "front/boot.h"
 #include "front/inspect.h"
 #include "front/limits.h"
 #include "front/named.h"
@@ -177,6 +178,7 @@ HAK_COLD size_t hak_collect(bool force) {
 }
 
 HAK_COLD bool hak_option_get(const char *name, int64_t *value) {
+  boot_options();
   option_t option = option_find(name, strlen(name));
   if (option == OPTION_COUNT) {
     errno = EINVAL;
@@ -187,6 +189,7 @@ HAK_COLD bool hak_option_get(const char *name, int64_t *value) {
 }
 
 HAK_COLD bool hak_option_set(const char *name, int64_t value) {
+  boot_options();
   option_t option = option_find(name, strlen(name));
   if (option == OPTION_COUNT || !option_info[option].at_run_time || !option_set(option, value)) {
     errno = EINVAL;

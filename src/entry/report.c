@@ -403,10 +403,7 @@ HAK_COLD void hak_malloc_stats(void) { (void)hak_stats_text(2); }
 
 /* glibc's parameters run from M_ARENA_MAX, -8, to M_TRIM_THRESHOLD, -1, and M_MXFAST, 1.  All are hints that say how its own arenas
  * are to work: they are accepted, since programs take a refusal for an error, and change nothing. */
-HAK_COLD int hak_mallopt(int parameter, int value) {
-  (void)value;
-  return (parameter >= -8 && parameter <= -1) || parameter == 1;
-}
+HAK_COLD int hak_mallopt(int parameter, int value) { return (void)value, (parameter >= -8 && parameter <= -1) || parameter == 1; }
 
 static void xml_number(format_t *f, const char *before, uint64_t value, const char *after) {
   format_text(f, before);
@@ -473,7 +470,7 @@ int mallopt(int parameter, int value) HAK_ALIAS(hak_mallopt);
 /* mallinfo is from when 2 GiB were much: a figure stops at what it can say, where glibc's wraps around. */
 static int to_int(size_t value) { return value > INT32_MAX ? INT32_MAX : (int)value; }
 
-HAK_COLD HAK_API struct mallinfo mallinfo(void) {
+HAK_COLD struct mallinfo report_mallinfo(void) {
   hak_mallinfo_t info = hak_mallinfo2();
   return (struct mallinfo){
       .arena = to_int(info.arena),
@@ -486,6 +483,7 @@ HAK_COLD HAK_API struct mallinfo mallinfo(void) {
   };
 }
 
+struct mallinfo mallinfo(void) HAK_ALIAS(report_mallinfo);
 #if __GLIBC_PREREQ(2, 33)
 _Static_assert(sizeof(struct mallinfo2) == sizeof(hak_mallinfo_t), "hak_mallinfo_t is laid out as mallinfo2");
 HAK_COLD HAK_API struct mallinfo2 mallinfo2(void) {

@@ -25,8 +25,8 @@ static bool wants_profile(void) { return option_get(OPTION_insight) > 1 || optio
 static bool wants_samples(void) { return !memcheck_on() && (option_get(OPTION_insight) != 0 || wants_profile()); }
 static bool wants_events(void) { return !memcheck_on() && option_get(OPTION_events) != 0; }
 
-static void boot_options(void) {
-  if (environ == NULL || atomic_exchange_explicit(&options_read, true, memory_order_relaxed)) return;
+void boot_options(void) {
+  if (environ == NULL || load_relaxed(&options_read) || atomic_exchange_explicit(&options_read, true, memory_order_relaxed)) return;
   options_load(environ);
   /* Before the first thread gets its heap, if libc has the variables by then. */
   if (option_get(OPTION_stats) != 0 || option_get(OPTION_guard) != 0) store_relaxed(&watch_always, true);

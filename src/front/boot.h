@@ -11,5 +11,7 @@
 HAK_CHECKED bool boot(void);
 /* From the library's constructor. */
 void boot_finish(void);
+/* Reads the options, once libc has the environment. */
+void boot_options(void);
 
 #endif

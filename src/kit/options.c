@@ -85,6 +85,8 @@ bool option_set(option_t option, int64_t value) {
   return true;
 }
 
+HAK_COLD bool option_is_given(option_t option) { return option_values.given[option]; }
+
 void options_seal(void) {
   if (!HAK_SECURE || option_values.sealed) return;
   option_values.sealed = true;
@@ -196,6 +198,7 @@ static HAK_COLD void option_read(const char *name, size_t name_length, const cha
     option_complain("bad value", text, length, &option_info[option]);
     store_relaxed(&option_values.number[option], option_info[option].fallback);
   }
+  option_values.given[option] = true;
 }
 
 static size_t trim(const char **text, size_t length) {

@@ -44,6 +44,7 @@ const char *option_help(const option_info_t *info);
 typedef struct option_values {
   _Atomic int64_t number[OPTION_COUNT];
   char path[PATH_COUNT][256];
+  bool given[OPTION_COUNT]; /* by the file or the environment */
   bool sealed;
 } HAK_SEALED option_values_t;
 extern option_values_t option_values;
@@ -55,6 +56,8 @@ const char *option_path(option_path_t path);
 
 /* Reads file and environment. `environment` may be NULL before libc has it. */
 void options_load(char *const *environment);
+/* Whether one of the two has a value for it. */
+bool option_is_given(option_t option);
 /* The option called `name` in any case, or OPTION_COUNT. */
 option_t option_find(const char *name, size_t length);
 /* The secure library's options stay as they are from here on. */

@@ -37,6 +37,16 @@ void *deep_make(int how, size_t size) {
 }
 size_t deep_usable(void *block);
 size_t deep_usable(void *block) { return malloc_usable_size(block); }
+size_t deep_used(void);
+size_t deep_used(void) {
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+  return mallinfo2().uordblks;
+#else
+  return 0;
+#endif
+}
+int deep_trim(void);
+int deep_trim(void) { return malloc_trim(0); }
 void deep_drop(void *block);
 void deep_drop(void *block) { free(block); }
 void *deep_move(void *block, size_t size);

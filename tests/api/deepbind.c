@@ -106,6 +106,23 @@ TEST(libc_itself_leads_to_the_programs_malloc_then) {
   CHECK(function(libc, "getpid") != after);
 }
 
+TEST(a_deep_library_is_told_the_programs_figures) {
+  void *deep = library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND);
+  size_t (*used)(void) = (size_t (*)(void))function(deep, "deep_used");
+  int (*trim)(void) = (int (*)(void))function(deep, "deep_trim");
+  static void *blocks[1000];
+  size_t before = used();
+  for (int i = 0; i < 1000; i++) CHECK((blocks[i] = malloc(10000)) != NULL);
+#if __GLIBC_PREREQ(2, 33)
+  CHECK(used() >= before + 10000000);
+#else
+  CHECK_EQ(before, 0);
+#endif
+  for (int i = 0; i < 1000; i++) memset(blocks[i], 1, 10000);
+  for (int i = 0; i < 1000; i++) free(blocks[i]);
+  if (under_hakmem()) CHECK(trim() == 1);
+}
+
 static void *open_again(void *unused) {
   blocks_pass(library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND));
   return unused;

@@ -35,6 +35,35 @@ static int lines(const char *text) {
   return count;
 }
 
+/* Before anybody has allocated, as dlsym does, where the program is linked to the archive. */
+extern bool hak_option_get(const char *name, int64_t *value) __attribute__((weak));
+extern bool hak_option_set(const char *name, int64_t value) __attribute__((weak));
+static int64_t asked_early;
+static bool set_early;
+static bool is_early(const char *what) {
+  const char *wanted = getenv("OPTIONS_EARLY");
+  return wanted != NULL && strcmp(wanted, what) == 0;
+}
+__attribute__((constructor)) static void ask_early(void) {
+  if (hak_option_get == NULL || hak_option_set == NULL) return;
+  if (is_early("get")) CHECK(hak_option_get("decay_ms", &asked_early));
+  if (is_early("set")) set_early = hak_option_set("decay_ms", 5);
+}
+TEST(early_option) {
+  int64_t late;
+  ONLY(FAMILY_HAK);
+  NEED(hak.option_get);
+  if (getenv("OPTIONS_EARLY") == NULL) check_skip("for what_is_set_early_stays");
+  if (hak_option_get == NULL) return; /* preloaded: the program knows nothing of it */
+  if (is_early("get")) CHECK_EQ(asked_early, 66);
+  CHECK(hak.option_get("decay_ms", &late));
+  CHECK_EQ(late, set_early ? 5 : 66); /* the secure library's are sealed */
+}
+TEST(what_is_set_early_stays) {
+  run_with("early_option", "HAKMEM_DECAY_MS=66", "OPTIONS_EARLY=get");
+  run_with("early_option", "HAKMEM_DECAY_MS=66", "OPTIONS_EARLY=set");
+}
+
 TEST(environment_without_settings_is_silent) {
   run_with("malloc_of_0_is_unique", NULL, NULL);
   CHECK(strcmp(errors, "") == 0);

@@ -1,5 +1,9 @@
 /* jemalloc.c - libjemalloc.so.2: its functions keep jemalloc's contract, and its nodes tell what is so. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,6 +13,7 @@
 #include <unistd.h>
 
 #include "support/check.h"
+#include "support/filter.h"
 
 /* As jemalloc's header declares them. */
 void *mallocx(size_t size, int flags);
@@ -318,6 +323,37 @@ TEST(options_pass_both_ways) {
   size = sizeof version;
   CHECK_EQ(mallctl("version", &version, &size, NULL, 0), 0);
   CHECK(strncmp(version, "5.3.0-", 6) == 0);
+}
+
+/* Of arenas that there are none of. */
+TEST(nodes_of_no_arena_are_not_there) {
+  static const char *const names[] = {"arena.777.dss", "arena.777.muzzy_decay_ms", "stats.arenas.777.dss",
+                                      "stats.arenas.777.muzzy_decay_ms"};
+  char old[64];
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    size_t size = i % 2 == 0 ? sizeof(char *) : sizeof(ssize_t);
+    CHECK_EQ(mallctl(names[i], old, &size, NULL, 0), ENOENT);
+  }
+  size_t mib[8], length = sizeof mib / sizeof mib[0], size = sizeof(ssize_t);
+  CHECK_EQ(mallctlnametomib("arena.0.muzzy_decay_ms", mib, &length), 0);
+  mib[1] = SIZE_MAX;
+  CHECK_EQ(mallctlbymib(mib, length, old, &size, NULL, 0), ENOENT);
+}
+
+/* A file without a name is what malloc itself never makes. */
+TEST(statistics_under_a_filter) {
+  filter_t filter = {0};
+  filter_load(&filter, FILTER_NUMBER);
+  filter_if_equal(&filter, SYS_memfd_create, FILTER_KILLED);
+  filter_answer(&filter, FILTER_ALLOWED);
+  filter.steps = filter.step;
+  CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  CHECK_EQ(prctl(PR_SET_SECCOMP, 2, &filter), 0);
+  int out[2], kept = dup(STDERR_FILENO);
+  CHECK(pipe2(out, O_NONBLOCK) == 0 && dup2(out[1], STDERR_FILENO) == STDERR_FILENO);
+  malloc_stats_print(NULL, NULL, NULL);
+  char text[64] = "";
+  CHECK(dup2(kept, STDERR_FILENO) == STDERR_FILENO && read(out[0], text, sizeof text - 1) > 10);
 }
 
 /* With MALLOC_CONF as CMakeLists.txt sets it. */

@@ -9,6 +9,7 @@
 #include <new>
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "support/check.h"
 
@@ -40,6 +41,9 @@ char *mi_strndup(const char *text, size_t most);
 char *mi_realpath(const char *name, char *resolved);
 int mi_dupenv_s(char **value, size_t *size, const char *name);
 void mi_free(void *block);
+void mi_free_size(void *block, size_t size);
+void *mi_heap_alloc_new(mi_heap_t *heap, size_t size);
+void *mi_heap_alloc_new_n(mi_heap_t *heap, size_t count, size_t size);
 void mi_free_size_aligned(void *block, size_t size, size_t alignment);
 void mi_cfree(void *block);
 size_t mi_usable_size(const void *block);
@@ -93,6 +97,16 @@ static bool all_bytes(const void *block, size_t from, size_t to, char value) {
     if (static_cast<const char *>(block)[i] != value) return false;
   }
   return true;
+}
+
+// Beside the secure library too, which knows what each block was asked for.
+TEST(foreign_sized_free_is_of_the_last_size) {
+  for (size_t size = 16; size < 100000; size = size * 5 / 4) {
+    void *block = mi_realloc(mi_malloc(size), size * 3 / 5);
+    mi_free_size(block, size * 3 / 5);
+    block = mi_realloc_aligned(mi_malloc_aligned(size, 64), size * 3 / 5, 64);
+    mi_free_size_aligned(block, size * 3 / 5, 64);
+  }
 }
 
 TEST(functions) {
@@ -203,6 +217,52 @@ TEST(a_handler_that_throws_ends_in_null) {
 }
 
 /* Also where the secure library is preloaded, which ends a process for a wrong pointer. */
+static rlimit unlimited;
+static int handler_calls;
+static void lift_the_limit() {
+  handler_calls++;
+  CHECK_EQ(setrlimit(RLIMIT_AS, &unlimited), 0);
+}
+
+TEST(what_a_handler_made_room_for_is_the_heaps) {
+  mi_heap_t *heap = mi_heap_new();
+  CHECK_EQ(getrlimit(RLIMIT_AS, &unlimited), 0);
+  rlimit little = unlimited;
+  little.rlim_cur = 1 << 20;
+  for (int many = 0; many < 2; many++) {
+    handler_calls = 0;
+    CHECK_EQ(setrlimit(RLIMIT_AS, &little), 0);
+    std::new_handler before = std::set_new_handler(lift_the_limit);
+    void *block = many != 0 ? mi_heap_alloc_new_n(heap, 300, 1 << 20) : mi_heap_alloc_new(heap, 300 << 20);
+    std::set_new_handler(before);
+    CHECK_EQ(handler_calls, 1);
+    CHECK(mi_heap_contains_block(heap, block));
+  }
+  mi_heap_destroy(heap);
+}
+
+// Whatever lay there before.
+TEST(what_grows_by_rezalloc_is_zero) {
+  for (size_t size = 40; size < 20000; size = size * 3 / 2) {
+    for (size_t larger = size; larger < size * 3 / 2; larger += 10) {
+      for (int i = 0; i < 4; i++) {
+        void *dirty = mi_malloc(larger);
+        memset(dirty, 0xee, larger);
+        mi_free(dirty);
+      }
+    }
+    unsigned char *blocks[] = {static_cast<unsigned char *>(mi_zalloc_aligned(size, 4096)),
+                               static_cast<unsigned char *>(mi_zalloc(size * 20))};
+    for (unsigned char *block : blocks) {
+      for (size_t larger = size; larger < size * 3 / 2; larger += 10) {
+        block = static_cast<unsigned char *>(mi_rezalloc(block, larger));
+        for (size_t i = 0; i < larger; i++) CHECK(block[i] == 0);
+      }
+      mi_free(block);
+    }
+  }
+}
+
 TEST(foreign_addresses_are_nobodys) {
   static char mine[64];
   char here[64], *block = static_cast<char *>(malloc(100));
@@ -383,7 +443,7 @@ TEST(environment) {
 }
 
 TEST(precedence) {
-  if (getenv("HAKMEM_DECAY_MS") == nullptr) check_skip("for compat.mimalloc.precedence");
+  if (getenv("HAKMEM_DECAY_MS") == nullptr && getenv("HAKMEM_CONF") == nullptr) check_skip("for compat.mimalloc.precedence");
   mi_option_set_default(15, 88);
   CHECK_EQ(mi_option_get(15), 66);
 }

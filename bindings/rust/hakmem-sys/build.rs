@@ -2,7 +2,19 @@
 
 use std::path::Path;
 
+/// What the environment asks of every C compiler, but for link-time optimisation: Rust's linker reads no objects of gcc's that wait for it.
+fn leave_out_lto() {
+    for (name, flags) in std::env::vars_os() {
+        let (Some(name), Some(flags)) = (name.to_str(), flags.to_str()) else { continue };
+        if name.contains("CFLAGS") && flags.contains("-flto") {
+            let kept: Vec<_> = flags.split_whitespace().filter(|flag| !flag.starts_with("-flto")).collect();
+            std::env::set_var(name, kept.join(" "));
+        }
+    }
+}
+
 fn main() {
+    leave_out_lto();
     let enabled = |feature: &str| if std::env::var_os(feature).is_some() { "1" } else { "0" };
     let sources = Path::new("c/src");
     cc::Build::new()

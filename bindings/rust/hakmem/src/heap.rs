@@ -52,7 +52,8 @@ impl Heap {
     ///
     /// # Safety
     ///
-    /// No block of it is used or freed any more, not by libc either (see [`enter`](Self::enter)), and no thread has entered it.
+    /// No block of it is used or freed any more, not by libc or the standard library either (see [`enter`](Self::enter): a panic's
+    /// backtrace is enough), and no thread has entered it.
     pub unsafe fn free(self) {
         // SAFETY: as our caller promises.
         unsafe { sys::hak_heap_free(self.raw.as_ptr()) };
@@ -65,6 +66,10 @@ impl Heap {
     ///
     /// What libc and the standard library allocate meanwhile and keep is from it too: the storage of threads that are started, which
     /// libc uses again for others, buffers, thread-local values. So start threads before, or do not [`free`](Self::free) the heap.
+    ///
+    /// A panic whose backtrace is printed (`RUST_BACKTRACE`) while a heap is entered leaves the standard library's table of symbols in it,
+    /// some 34 MiB, which it uses for good. Under a limit it waits for itself for ever, since what fails is told under the same lock.
+    /// A panic hook that prints no backtrace avoids both.
     pub fn enter(&self) -> Entered<'_> {
         // SAFETY: the heap lives as long as the guard.
         Entered { before: unsafe { sys::hak_heap_set_default(self.raw.as_ptr()) }, of_this_thread: PhantomData }
