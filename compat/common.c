@@ -106,9 +106,9 @@ extern __attribute__((weak)) _Noreturn void _ZSt17__throw_bad_allocv(void);
 void *cxx_catch(size_t size, size_t alignment, void *(*make)(size_t size, size_t alignment)); /* entry/cxx.c */
 
 /* NULL once there is no handler. */
-static void *new_or_ask(hak_heap_t *heap, size_t size, size_t alignment) {
+static void *new_or_ask(hak_heap_t *heap, bool automatic, size_t size, size_t alignment) {
   for (;;) {
-    void *block = compat_take(heap, size, alignment, false);
+    void *block = automatic ? compat_take_automatic(size, alignment, false) : compat_take(heap, size, alignment, false);
     if (block != NULL) return block;
     new_handler_t handler = _ZSt15get_new_handlerv != NULL ? _ZSt15get_new_handlerv() : NULL;
     if (handler == NULL) return NULL;
@@ -116,19 +116,21 @@ static void *new_or_ask(hak_heap_t *heap, size_t size, size_t alignment) {
   }
 }
 
-static void *new_or_ask_quietly(size_t size, size_t alignment) { return new_or_ask(NULL, size, alignment); }
+static void *new_or_ask_quietly(size_t size, size_t alignment) { return new_or_ask(NULL, false, size, alignment); }
 
 void *compat_new_quiet(size_t size, size_t alignment) {
   if (_ZSt15get_new_handlerv == NULL) return new_or_ask_quietly(size, alignment);
   return cxx_catch(size, alignment, new_or_ask_quietly); /* a handler may throw */
 }
 
-void *compat_new(hak_heap_t *heap, size_t size, size_t alignment) {
-  void *block = new_or_ask(heap, size, alignment);
+static void *new_or_throw(void *block) {
   if (block != NULL) return block;
   if (_ZSt17__throw_bad_allocv == NULL) abort();
   _ZSt17__throw_bad_allocv();
 }
+
+void *compat_new(hak_heap_t *heap, size_t size, size_t alignment) { return new_or_throw(new_or_ask(heap, false, size, alignment)); }
+void *compat_new_automatic(size_t size) { return new_or_throw(new_or_ask(NULL, true, size, 1)); }
 
 /* By way of a file: a pipe that nobody reads meanwhile would fill up. */
 bool compat_capture(bool (*write)(int fd), compat_text_fn *out, void *to) {

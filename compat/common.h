@@ -22,7 +22,8 @@ bool compat_is_served(void);
 typedef enum compat_place { COMPAT_FOREIGN, COMPAT_OTHER, COMPAT_INTERIOR, COMPAT_LIVE } compat_place_t;
 compat_place_t compat_place(const void *p);
 
-/* Whether the environment sets an option as hakmem's own: HAKMEM_NAME. */
+/* Whether the environment, as HAKMEM_NAME, or the file that HAKMEM_CONF names sets an option; of another hakmem, which serves the process,
+ * the environment alone is asked. */
 bool compat_option_is_given(const char *name);
 /* Sets an option that may change at run time, unless that is so. */
 void compat_option(const char *name, int64_t value);
@@ -42,7 +43,9 @@ bool compat_shrink(void *block, size_t size);
 /* As operator new: asks the program's new handler to make room, again and again, then throws std::bad_alloc. `heap` as for compat_take.
  * Never by way of operator new: programs define that by the functions that call this. */
 void *compat_new(hak_heap_t *heap, size_t size, size_t alignment);
-/* The same, but returns NULL. */
+/* The same from the thread's own heap, as compat_take_automatic. */
+void *compat_new_automatic(size_t size);
+/* The same as compat_new, but returns NULL. */
 void *compat_new_quiet(size_t size, size_t alignment);
 
 typedef void compat_text_fn(void *to, const char *text);

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import BinaryIO
+
+TYPE_CHECKING = False  # typing's own would take long to import
+if TYPE_CHECKING:
+    from typing import BinaryIO
 
 _CLOEXEC = 1  # MFD_CLOEXEC
 

@@ -237,9 +237,8 @@ COMPAT(void *, mi_new_reallocn, (void *block, size_t count, size_t size)) { retu
 
 /* A handler runs with the thread's own default. */
 static void *heap_new(mi_heap_t *heap, size_t size) {
-  if (heap != &heap_backing) return compat_new(heap != NULL ? heap_named(heap) : NULL, size, 1);
-  void *block = heap_take(heap, size, 1, false);
-  return block != NULL ? block : compat_new(NULL, size, 1);
+  if (heap == &heap_backing) return compat_new_automatic(size);
+  return compat_new(heap != NULL ? heap_named(heap) : NULL, size, 1);
 }
 COMPAT(void *, mi_heap_alloc_new, (mi_heap_t * heap, size_t size)) { return heap_new(heap, size); }
 COMPAT(void *, mi_heap_alloc_new_n, (mi_heap_t * heap, size_t count, size_t size)) { return heap_new(heap, bytes_of(count, size)); }

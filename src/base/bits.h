@@ -27,6 +27,8 @@
 /* For arrays that most processes never touch, or a line of: with pages of their own they do not spread the small variables over many,
  * since the linker puts what is aligned most first. */
 #define HAK_APART HAK_ALIGNED(4096)
+/* A name that is not hakmem's own, but libc's or C++'s.  hakmem's are HAK_API, which a library that keeps them to itself may change. */
+#define HAK_EXPORT __attribute__((visibility("default")))
 #if defined(__clang__)
 #define HAK_ALIAS(target) __attribute__((alias(#target), visibility("default"), used))
 #else

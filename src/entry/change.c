@@ -103,8 +103,8 @@ static change_t change_of_syscall(long number, long a) {
 
 /* Their arguments are words of whatever kind, so both are here what they are to the caller: six of a register each, and the last
  * one where a seventh goes. */
-HAK_API CHANGE_WEAK int change_prctl(int option, long b, long c, long d, long e) LIBC_NAME("prctl");
-HAK_API CHANGE_WEAK long change_syscall(long number, long a, long b, long c, long d, long e, long f) LIBC_NAME("syscall");
+HAK_EXPORT CHANGE_WEAK int change_prctl(int option, long b, long c, long d, long e) LIBC_NAME("prctl");
+HAK_EXPORT CHANGE_WEAK long change_syscall(long number, long a, long b, long c, long d, long e, long f) LIBC_NAME("syscall");
 
 static int next_prctl(int option, long b, long c, long d, long e) {
   static void *_Atomic known;

@@ -19,7 +19,7 @@ void change_end(bool held);
 void *change_next(void *_Atomic *known, const char *name);
 
 #define CHANGE(name, type, parameters, arguments, otherwise)                 \
-  HAK_API CHANGE_WEAK type change_##name parameters LIBC_NAME(#name);        \
+  HAK_EXPORT CHANGE_WEAK type change_##name parameters LIBC_NAME(#name);     \
   type change_##name parameters {                                            \
     static void *_Atomic known;                                              \
     bool held = change_begin();                                              \

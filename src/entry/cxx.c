@@ -206,9 +206,9 @@ HAK_INLINE bool delete_block(void *block, size_t size, const char *function) {
 /* --- the forms --------------------------------------------------------------------------- */
 
 /* Declared where they are defined: no C header names them. */
-#define OPERATOR(type, own, name, ...)                               \
-  static type own(__VA_ARGS__);                                      \
-  HAK_API type name(__VA_ARGS__) __attribute__((weak, alias(#own))); \
+#define OPERATOR(type, own, name, ...)                                  \
+  static type own(__VA_ARGS__);                                         \
+  HAK_EXPORT type name(__VA_ARGS__) __attribute__((weak, alias(#own))); \
   static type own(__VA_ARGS__)
 
 OPERATOR(void *, new_plain, _Znwm, size_t size) { return new_block(size); }

@@ -30,7 +30,7 @@ IDENTITY(setresgid, (gid_t real, gid_t effective, gid_t saved), (real, effective
 IDENTITY(setgroups, (size_t count, const gid_t *groups), (count, groups))
 
 /* It reads files, where a thread may be cancelled: then what is held would be so for good. */
-HAK_API int change_initgroups(const char *user, gid_t group) LIBC_NAME("initgroups");
+HAK_EXPORT int change_initgroups(const char *user, gid_t group) LIBC_NAME("initgroups");
 HAK_COLD int change_initgroups(const char *user, gid_t group) {
   static void *_Atomic known;
   int (*next)(const char *, gid_t) = (int (*)(const char *, gid_t))change_next(&known, "initgroups");

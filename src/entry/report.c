@@ -486,7 +486,7 @@ HAK_COLD struct mallinfo report_mallinfo(void) {
 struct mallinfo mallinfo(void) HAK_ALIAS(report_mallinfo);
 #if __GLIBC_PREREQ(2, 33)
 _Static_assert(sizeof(struct mallinfo2) == sizeof(hak_mallinfo_t), "hak_mallinfo_t is laid out as mallinfo2");
-HAK_COLD HAK_API struct mallinfo2 mallinfo2(void) {
+HAK_COLD HAK_EXPORT struct mallinfo2 mallinfo2(void) {
   hak_mallinfo_t info = hak_mallinfo2();
   struct mallinfo2 result;
   memcpy(&result, &info, sizeof result);

@@ -96,7 +96,7 @@ static HAK_COLD void loaded_compare(loaded_t *loaded) {
   lock_release(&loader_lock);
 }
 
-HAK_API HAK_COLD int dlclose(void *handle) {
+HAK_EXPORT HAK_COLD int dlclose(void *handle) {
   int (*next)(void *) = (int (*)(void *))(uintptr_t)dlsym(RTLD_NEXT, "dlclose");
   if (next == NULL) return 0;
   loaded_t *loaded = loaded_list();

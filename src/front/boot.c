@@ -64,6 +64,7 @@ bool boot(void) { return HAK_LIKELY(load_acquire(&boot_state) == BOOT_DONE) || b
 
 void boot_finish(void) {
   boot_options();
+  store_relaxed(&options_read, true); /* what is not there by now is not read: the secure library seals what there is */
   thread_watch_exits();
   if ((HAK_SAMPLED && wants_samples()) || wants_events()) site_start();
   options_seal();

@@ -17,8 +17,8 @@ static void holes_end(unit_t *slab, const void *first, const void *last) {
   if (slab->holes_by_growth) purge_note_again(bits_count64(written) * page);
 }
 
-/* Takes up to `count` of the slab's free blocks, the lowest one last.  No entry beyond them is written: one there may be that of a free
- * which a signal handler's refill has interrupted. */
+/* Takes up to `count` of the slab's free blocks, the lowest one last.  No entry beyond them is written: one there may belong to a free
+ * that was interrupted by the signal handler which refills here. */
 static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **blocks, uint32_t count) {
   uint32_t unit = unit_number(slab);
   const size_t size = slab_class(slab)->size;

@@ -7,8 +7,9 @@
 
 #include "slab/slab.h"
 
-/* Takes up to `count` blocks of the class into blocks[0..), as entries (slab/sample.h): of each slab the lowest free ones, which fall,
- * so that a bin has the lowest on top and the program walks upward. 0 only when memory is out. `bin` is what free finds for the class. */
+/* Takes up to `count` blocks of the class into blocks[0..), as entries (slab/sample.h): of each slab the lowest free ones, in falling
+ * order of address: a bin then has the lowest on top, and the program walks upward. 0 only when memory is out. `bin` is what free finds for
+ * the class. */
 HAK_CHECKED uint32_t batch_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, void **blocks, uint32_t count);
 /* One block, where none is sampled, of the lowest BATCH_AMONG, or as many as one word of bits has: that which `number` says, modulo how
  * many they are; a number at random below BATCH_NUMBERS, which any of these divides, gives each the same chance.  NULL when memory is

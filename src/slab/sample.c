@@ -147,7 +147,7 @@ void *sample_wake(sampler_t *sampler, void *block) {
   return entry_sampled(block);
 }
 
-/* Where the block is among entries that fall; `count` if it is not. */
+/* Where the block is among entries in falling order; `count` if it is not there. */
 static uint32_t entry_of(void **entries, uint32_t count, const void *block) {
   uint32_t from = 0, until = count;
   while (from < until) {

@@ -113,7 +113,7 @@ HAK_INLINE bool slab_block_is_live(const void *block) { return region_is_live(bl
 void sample_choose(sampler_t *sampler, unit_t *slab);
 /* The slab ends. */
 void sample_forget(sampler_t *sampler, unit_t *slab);
-/* Makes entries of the slab's blocks, which fall. */
+/* Makes entries of the slab's blocks, in falling order of address. */
 void sample_enter(sampler_t *sampler, const unit_t *slab, void **blocks, uint32_t count);
 
 /* --- blocks ------------------------------------------------------------------------------- */

@@ -216,7 +216,6 @@ TEST(a_handler_that_throws_ends_in_null) {
   CHECK(thrown);
 }
 
-/* Also where the secure library is preloaded, which ends a process for a wrong pointer. */
 static rlimit unlimited;
 static int handler_calls;
 static void lift_the_limit() {
@@ -224,8 +223,7 @@ static void lift_the_limit() {
   CHECK_EQ(setrlimit(RLIMIT_AS, &unlimited), 0);
 }
 
-TEST(what_a_handler_made_room_for_is_the_heaps) {
-  mi_heap_t *heap = mi_heap_new();
+static void handler_makes_room(mi_heap_t *heap, void **blocks) {
   CHECK_EQ(getrlimit(RLIMIT_AS, &unlimited), 0);
   rlimit little = unlimited;
   little.rlim_cur = 1 << 20;
@@ -233,12 +231,23 @@ TEST(what_a_handler_made_room_for_is_the_heaps) {
     handler_calls = 0;
     CHECK_EQ(setrlimit(RLIMIT_AS, &little), 0);
     std::new_handler before = std::set_new_handler(lift_the_limit);
-    void *block = many != 0 ? mi_heap_alloc_new_n(heap, 300, 1 << 20) : mi_heap_alloc_new(heap, 300 << 20);
+    blocks[many] = many != 0 ? mi_heap_alloc_new_n(heap, 300, 1 << 20) : mi_heap_alloc_new(heap, 300 << 20);
     std::set_new_handler(before);
     CHECK_EQ(handler_calls, 1);
-    CHECK(mi_heap_contains_block(heap, block));
+    CHECK(mi_heap_contains_block(heap, blocks[many]));
   }
+}
+
+TEST(what_a_handler_made_room_for_is_the_heaps) {
+  mi_heap_t *heap = mi_heap_new(), *other = mi_heap_new(), *before = mi_heap_set_default(other);
+  void *blocks[3][2];
+  handler_makes_room(heap, blocks[0]);
+  handler_makes_room(other, blocks[1]);
+  handler_makes_room(mi_heap_get_backing(), blocks[2]);
+  mi_heap_set_default(before);
+  for (auto &each : blocks) mi_free(each[0]), mi_free(each[1]);
   mi_heap_destroy(heap);
+  mi_heap_destroy(other);
 }
 
 // Whatever lay there before.
@@ -263,6 +272,7 @@ TEST(what_grows_by_rezalloc_is_zero) {
   }
 }
 
+/* Also where the secure library is preloaded, which ends a process for a wrong pointer. */
 TEST(foreign_addresses_are_nobodys) {
   static char mine[64];
   char here[64], *block = static_cast<char *>(malloc(100));

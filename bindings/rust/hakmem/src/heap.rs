@@ -67,9 +67,9 @@ impl Heap {
     /// What libc and the standard library allocate meanwhile and keep is from it too: the storage of threads that are started, which
     /// libc uses again for others, buffers, thread-local values. So start threads before, or do not [`free`](Self::free) the heap.
     ///
-    /// A panic whose backtrace is printed (`RUST_BACKTRACE`) while a heap is entered leaves the standard library's table of symbols in it,
-    /// some 34 MiB, which it uses for good. Under a limit it waits for itself for ever, since what fails is told under the same lock.
-    /// A panic hook that prints no backtrace avoids both.
+    /// A panic whose backtrace is printed (`RUST_BACKTRACE`) while a heap is entered leaves the standard library's table of symbols in it:
+    /// some 34 MiB, which that library uses until the program ends. Under a limit such a panic deadlocks: the failed allocation is reported
+    /// under the lock that printing the backtrace holds. A panic hook that prints no backtrace avoids both.
     pub fn enter(&self) -> Entered<'_> {
         // SAFETY: the heap lives as long as the guard.
         Entered { before: unsafe { sys::hak_heap_set_default(self.raw.as_ptr()) }, of_this_thread: PhantomData }
