@@ -240,7 +240,7 @@ HAK_API bool hak_option_get(const char *name, int64_t *value);
 /* Sets an option at run time; false with EINVAL for an unknown name, a value out of range, or an option that is read at start only. */
 HAK_API bool hak_option_set(const char *name, int64_t value);
 /* Writes all options to a file descriptor as a JSON array, without allocating; false when writing fails. Each has "name", "type" ("switch",
- * "number", "path"), "default", "min" and "max" (null for a path), "runtime" (hak_option_set may change it), "help"; no value in force. */
+ * "number", "path"), "default", "min" and "max" (null for a path), "runtime" (hak_option_set may change it), "help"; not the value now. */
 HAK_API bool hak_options_json(int fd);
 
 #ifdef __cplusplus

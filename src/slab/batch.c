@@ -25,8 +25,9 @@ static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **blocks,
   char *start = region_address(unit);
   uint32_t free = load_relaxed(&slab->free), taken = free < count ? free : count, at = taken;
   uint32_t word = slab->first_word;
+  uint32_t words = slab_words(slab);
   for (; at != 0; word++) {
-    HAK_ASSERT(word < slab_words(slab));
+    if (HAK_UNLIKELY(word >= words)) __builtin_trap(); /* fewer bits than it counts: the record is damaged */
     _Atomic uint64_t *bits = region_bits(region.free_bits, unit, word);
     uint64_t left = load_relaxed(bits);
     uint64_t before = left;

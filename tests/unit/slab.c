@@ -1,6 +1,9 @@
 /* slab.c - slabs of one owner against a model: which blocks are out. */
 #include "slab/slab.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "base/format.h"
 #include "fake_os.h"
 #include "kit/options.h"
@@ -220,6 +223,22 @@ TEST(one_among_the_lowest_is_the_one_of_its_number) {
   CHECK_EQ(owner.partial[c].first, UNIT_NONE);
   const char *next = batch_take_among(&owner, c, &bins[c], 0);
   CHECK(next != NULL && (next < start || next >= start + HAK_UNIT));
+}
+
+/* A batch never goes beyond a slab's own bits. */
+TEST(a_slab_that_counts_more_than_it_has_ends_the_process) {
+  start_slabs(UINT64_MAX);
+  unsigned c = class_of(1024);
+  void *batch[64];
+  REQUIRE(batch_take(&owner, c, &bins[c], batch, 1) == 1);
+  unit_t *slab = unit_at((uint32_t)region_unit(batch[0]));
+  pid_t child = fork();
+  if (child == 0) {
+    store_relaxed(&slab->free, (uint16_t)(load_relaxed(&slab->free) + 1));
+    _exit(batch_take(&owner, c, &bins[c], batch, 64) == 0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
 }
 
 TEST(a_batch_ends_with_the_slabs_there_are) {
