@@ -18,6 +18,7 @@ typedef struct walk {
   bool asked, refused; /* whether the kernel's answers are worth anything */
   bool held, guessed;  /* modules, since a frame pointer has led to one; by such a one alone */
   uint64_t low, high;  /* of the stack, proved readable */
+  uint64_t read;       /* the last word of it that was */
   module_t module;     /* the last one */
   unwind_reads_t *reads; /* or NULL */
 } walk_t;
@@ -81,6 +82,7 @@ UNWATCHED static bool read_word(walk_t *w, uint64_t address, uint64_t *value) {
   if (address % 8 != 0 || address < w->reg[CFI_SP] - (w->exact ? RED_ZONE : 0)) return false;
   if ((address < w->low || address >= w->high) && !prove(w, address)) return false;
   *value = *(const uint64_t *)address;
+  w->read = address;
   return true;
 }
 
@@ -246,6 +248,8 @@ static _Atomic uint32_t cache_walks;
 /* A rule: whether the CFA is of the frame pointer, its offset in words (0: the thread began here), where the frame pointer is
  * saved in words below the CFA (0: it is not), and whether other registers are saved too. */
 enum { RULE_FP = 1, RULE_CFA = 1, RULE_CFA_BITS = 15, RULE_SAVED = 16, RULE_SAVED_BITS = 14, RULE_OTHERS = 30 };
+/* That of code without tables, which is no signal's return either: no CFA lies 0 words from a frame pointer. */
+enum { RULE_NONE = RULE_FP };
 
 static uint64_t cache_hash(uint64_t pc) { return pc * UINT64_C(0x9e3779b97f4a7c15); }
 static cache_entry_t *cache_at(uint64_t hash) { return &cache[hash >> (64 - load_relaxed(&cache_shift))]; }
@@ -313,6 +317,7 @@ UNWATCHED static step_t follow_cached(walk_t *w, void **frames, uint32_t *depth,
   if ((w->known & needed) != needed) return STEP_DONE;
   while (*depth < most && cache_get(at, &rule)) {
     if (rule == 0) return STEP_END;
+    if (rule == RULE_NONE) break;
     uint64_t cfa = ((rule & RULE_FP) != 0 ? fp : sp) + 8 * (uint64_t)rule_part(rule, RULE_CFA, RULE_CFA_BITS);
     uint64_t saved = 8 * (uint64_t)rule_part(rule, RULE_SAVED, RULE_SAVED_BITS);
     uint64_t place = LEAF_KEEPS_RA ? cfa - saved + 8 : cfa - 8, fp_place = saved != 0 ? cfa - saved : place;
@@ -327,6 +332,7 @@ UNWATCHED static step_t follow_cached(walk_t *w, void **frames, uint32_t *depth,
       reads_note(w->reads, place);
     }
     if (saved != 0) fp = *(const uint64_t *)fp_place, fp_from = fp_place;
+    w->read = place;
     frames[(*depth)++] = (void *)next;
     w->pc = next, at = next - 1;
     w->reg[CFI_SP] = sp = cfa;
@@ -385,9 +391,13 @@ static step_t follow_signal(walk_t *w) {
   return pc < PROBE_PAGE ? STEP_END : STEP_DONE;
 }
 
-/* What tables lead to is in use.  A guess may pass that by: from then on what was once proved of a stack is asked anew. */
+/* What tables lead to is in use.  A guess may pass that by: from then on what was once proved of a stack is asked anew, but for the page
+ * that they have just led to. */
 static void guess(walk_t *w) {
-  if (!w->guessed && !stack_is_first(w->reg[CFI_SP])) w->low = w->high = 0;
+  if (!w->guessed && !stack_is_first(w->reg[CFI_SP])) {
+    w->low = w->read & ~(uint64_t)(PROBE_PAGE - 1);
+    w->high = w->low + PROBE_PAGE;
+  }
   w->guessed = true;
 }
 
@@ -412,11 +422,15 @@ static step_t step(walk_t *w) {
   if (w->reads != NULL) w->reads->all = false;
   uint64_t at = w->exact ? w->pc : w->pc - 1;
   uint32_t rule;
+  if (w->cached && cache_get(at, &rule) && rule == RULE_NONE) return follow_frame_pointer(w);
   cfi_rules_t rules;
   bool found = module_has_text(&w->module, at) || module_find(at, &w->module);
   found = found && cfi_find(&w->module, at, &rules);
   if ((!found || rules.signal) && at_signal_return(w)) return follow_signal(w);
-  if (!found) return follow_frame_pointer(w);
+  if (!found) {
+    cache_put(at, RULE_NONE);
+    return follow_frame_pointer(w);
+  }
   if (rule_of(&rules, &rule)) cache_put(at, rule);
   return follow(w, &rules);
 }

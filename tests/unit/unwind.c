@@ -234,6 +234,20 @@ TEST(a_frame_pointer_leads_to_nothing_that_has_gone) {
   CHECK_EQ(follow_frame_pointer(&w), STEP_STUCK);
 }
 
+/* The kernel is not asked for the page that tables have led to. */
+TEST(a_frame_pointer_stays_on_the_page_in_use) {
+  static _Alignas(PAGE) uint64_t words[2 * WORDS];
+  walk_t w = {.known = BIT(CFI_SP) | BIT(CFI_FP), .asked = true, .refused = true, .read = (uintptr_t)&words[1]};
+  unwind_prepare();
+  w.reg[CFI_SP] = (uintptr_t)&words[2];
+  w.reg[CFI_FP] = (uintptr_t)&words[4];
+  words[4] = (uintptr_t)&words[WORDS];
+  words[5] = (uintptr_t)__builtin_return_address(0);
+  CHECK_EQ(follow_frame_pointer(&w), STEP_DONE);
+  CHECK(w.pc == words[5] && w.reg[CFI_FP] == words[4]);
+  CHECK_EQ(follow_frame_pointer(&w), STEP_STUCK);
+}
+
 static void judge_closing(chain_t *c) {
   (void)c;
   void *frames[MOST];
@@ -630,6 +644,50 @@ TEST(a_filter_meets_no_call_of_the_first_threads_walk) {
   unwind_prepare();
   REQUIRE(count_calls());
   chain_tables(&c);
+  CHECK_EQ(judged, 1);
+}
+
+/* A frame that a program has written itself, into memory of no file: it calls `next` with its own argument. */
+void call_from_nowhere(chain_t *c, void (*next)(chain_t *));
+extern const char call_from_nowhere_end[];
+#if defined(__x86_64__)
+__asm__(
+    ".text\n call_from_nowhere:\n push %rbp\n mov %rsp, %rbp\n call *%rsi\n pop %rbp\n ret\n"
+    "call_from_nowhere_end:\n");
+#else
+__asm__(
+    ".text\n call_from_nowhere:\n stp x29, x30, [sp, -16]!\n mov x29, sp\n blr x1\n ldp x29, x30, [sp], 16\n ret\n"
+    "call_from_nowhere_end:\n");
+#endif
+
+static void judge_known_code(chain_t *c) {
+  void *frames[MOST];
+  judge_through_others(c);
+  CHECK(count_calls());
+  unsigned depth = unwind_here(frames, MOST, NULL, NULL);
+  CHECK(are_noted(frames, depth, c, true));
+  CHECK_EQ(calls, 0);
+}
+
+static void go_on_from_nowhere(chain_t *c) {
+  void (*code)(chain_t *, void (*)(chain_t *)) = call_from_nowhere;
+  size_t bytes = (size_t)((uintptr_t)call_from_nowhere_end - (uintptr_t)code);
+  char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(page != MAP_FAILED);
+  memcpy(page, (const void *)(uintptr_t)code, bytes);
+  __builtin___clear_cache(page, page + bytes);
+  code = (void (*)(chain_t *, void (*)(chain_t *)))(uintptr_t)page;
+  CHAIN_NOTE(c);
+  code(c, judge_known_code);
+  c->count--;
+}
+
+/* Code that has no tables and is no signal's return once will be so the next time. */
+TEST(a_filter_meets_no_call_for_code_that_has_been_looked_at) {
+  chain_t c = new_chain(go_on_from_nowhere);
+  store_relaxed(&cache_shift, CACHE_SHIFT);
+  unwind_prepare();
+  chain_plain(&c);
   CHECK_EQ(judged, 1);
 }
 
