@@ -14,11 +14,16 @@ __thread uint32_t site_tag;
 
 /* --- the tree ----------------------------------------------------------------------------- */
 
-#define BUCKET_SHIFT 10
+/* The first sites have a page of buckets, all that most programs need; the others a larger table, without which a walk of 30 calls would
+ * pass by hundreds of sites that it does not want. */
+#define FEW_SHIFT 10
+#define FEW_SITES (4u << FEW_SHIFT)
+#define MANY_SHIFT 14
 
 HAK_APART void *_Atomic site_chunks[SITE_MOST / SITE_CHUNK];
-static HAK_APART _Atomic uint32_t site_buckets[1 << BUCKET_SHIFT]; /* the newest of each hash */
-_Atomic uint32_t site_count = 1;                                   /* numbers; SITE_NONE is nobody's */
+static HAK_APART _Atomic uint32_t site_buckets[1 << FEW_SHIFT]; /* the newest of each hash */
+static void *_Atomic site_buckets_many;
+_Atomic uint32_t site_count = 1; /* numbers; SITE_NONE is nobody's */
 
 static site_t *node_at(uint32_t number) {
   site_t *chunk = load_acquire(&site_chunks[number >> SITE_CHUNK_SHIFT]);
@@ -42,9 +47,15 @@ static uint32_t node_find(uint32_t number, uint32_t end, uint32_t parent, uintpt
   return SITE_NONE;
 }
 
-/* By what of an address stays where a module is loaded elsewhere. */
-static uint64_t bucket_number(uint32_t parent, uintptr_t address) {
-  return random_mix(address % PROBE_PAGE ^ (uint64_t)parent << 16) >> (64 - BUCKET_SHIFT);
+/* Of what of an address stays where a module is loaded elsewhere. */
+static uint64_t node_hash(uint32_t parent, uintptr_t address) { return random_mix(address % PROBE_PAGE ^ (uint64_t)parent << 16); }
+
+static uint32_t site_find(uint64_t hash, uint32_t parent, uintptr_t address) {
+  const _Atomic uint32_t *bucket = &site_buckets[hash >> (64 - FEW_SHIFT)], *buckets = load_acquire(&site_buckets_many);
+  uint32_t found = node_find(load_acquire(bucket), SITE_NONE, parent, address);
+  if (found != SITE_NONE || buckets == NULL) return found;
+  bucket = &buckets[hash >> (64 - MANY_SHIFT)];
+  return node_find(load_acquire(bucket), SITE_NONE, parent, address);
 }
 
 /* Whether the code there has been taken away once, and its sites have come back now.  Not while another thread is about such. */
@@ -60,12 +71,15 @@ static HAK_COLD bool sites_come_back(uintptr_t address) {
   return place != 0;
 }
 
-/* The parent itself where there is no room for another. */
+/* The parent itself where there is no room for another.  Two threads that enter the same may get two while the larger table comes. */
 static uint32_t site_enter(uint32_t parent, uintptr_t address) {
-  _Atomic uint32_t *bucket = &site_buckets[bucket_number(parent, address)];
-  uint32_t first = load_acquire(bucket), found = node_find(first, SITE_NONE, parent, address);
+  uint64_t hash = node_hash(parent, address);
+  _Atomic uint32_t *bucket = &site_buckets[hash >> (64 - FEW_SHIFT)], *buckets = NULL;
+  if (load_relaxed(&site_count) >= FEW_SITES) buckets = meta_once(&site_buckets_many, sizeof *buckets << MANY_SHIFT);
+  if (buckets != NULL) bucket = &buckets[hash >> (64 - MANY_SHIFT)];
+  uint32_t first = load_acquire(bucket), found = site_find(hash, parent, address);
   if (found == SITE_NONE && HAK_UNLIKELY(load_relaxed(&closed_count) != 0) && sites_come_back(address)) {
-    found = node_find(first, SITE_NONE, parent, address);
+    found = site_find(hash, parent, address);
   }
   if (found != SITE_NONE) return found;
   site_t *site;
