@@ -261,7 +261,7 @@ static void cache_grow(void) {
   if (grows) store_relaxed(&cache_shift, shift + 1); /* what is in the wrong place now is found no more */
 }
 
-static bool cache_get(uint64_t pc, uint32_t *rule) {
+HAK_INLINE bool cache_get(uint64_t pc, uint32_t *rule) {
   uint64_t hash = cache_hash(pc);
   const cache_entry_t *entry = cache_at(hash);
   uint64_t found = load_relaxed(&entry->rule);
@@ -316,8 +316,10 @@ UNWATCHED static step_t follow_cached(walk_t *w, void **frames, uint32_t *depth,
   uint32_t rule, rules = 0;
   if ((w->known & needed) != needed) return STEP_DONE;
   while (*depth < most && cache_get(at, &rule)) {
-    if (rule == 0) return STEP_END;
-    if (rule == RULE_NONE) break;
+    if (rule <= RULE_NONE) {
+      if (rule == 0) return STEP_END;
+      break;
+    }
     uint64_t cfa = ((rule & RULE_FP) != 0 ? fp : sp) + 8 * (uint64_t)rule_part(rule, RULE_CFA, RULE_CFA_BITS);
     uint64_t saved = 8 * (uint64_t)rule_part(rule, RULE_SAVED, RULE_SAVED_BITS);
     uint64_t place = LEAF_KEEPS_RA ? cfa - saved + 8 : cfa - 8, fp_place = saved != 0 ? cfa - saved : place;
