@@ -435,6 +435,11 @@ def test_a_failed_workload_fails_the_check(bench, tree, command, reason):
     assert "| fine |" in (tree.output / "report.md").read_text()
 
 
+def test_without_the_systems_malloc_a_failure_of_the_reference_fails_the_check(bench, tree):
+    tree.add("dies", DIES_UNDER_PEER)
+    bench("--brief", "--allocators", "peer,hakmem", "--check-failures", expected=1)
+
+
 def test_a_failed_pair_is_not_run_again(bench, tree):
     tree.add("dies", DIES_UNDER_PEER)
     bench("--brief", "--repetitions", "3")
