@@ -42,8 +42,11 @@ def run(command, where, log, **variables):
 
 
 def answer(*command):
-    """What a command prints, or None when it fails."""
-    done = subprocess.run(command, capture_output=True, text=True)
+    """What a command prints, or None when it fails or is not here."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError:
+        return None
     return done.stdout.strip() if done.returncode == 0 else None
 
 

@@ -150,6 +150,12 @@ def test_a_named_peer_that_is_missing_is_a_failure(maker):
     assert status == 0 and "jemalloc" not in names and len(names) > 5
 
 
+def test_without_dpkg_debians_peers_are_left_out(maker, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(maker.module.Absent, match="libjemalloc2 is not installed"):
+        maker.module.from_debian({"package": "libjemalloc2", "library": "/usr/lib/{multiarch}/libjemalloc.so.2"})
+
+
 def test_a_peer_that_nobody_knows_is_refused(maker):
     with pytest.raises(SystemExit, match="no peer jemaloc; there are mimalloc3"):
         maker("--only", "jemaloc")
