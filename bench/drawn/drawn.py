@@ -72,7 +72,9 @@ def run(program: Path, drawn: dict[str, str | int], under: Allocator, timeout: f
     return done.seconds, done.cpu_seconds, done.peak_rss_kib, done.minor_faults
 
 
-def runs(options: argparse.Namespace, chosen: list[Allocator], by: random.Random):
+def runs(options: argparse.Namespace, chosen: list[Allocator]):
+    # Of the order by another one: how many allocators and repetitions there are must not change what is drawn.
+    by, order = random.Random(options.seed), random.Random(options.seed)
     program = options.build / "bench" / "drawn" / "drawn"
     system = next(each for each in chosen if each.name == SYSTEM)
     for _ in range(options.count):
@@ -82,7 +84,7 @@ def runs(options: argparse.Namespace, chosen: list[Allocator], by: random.Random
         drawn["steps"] = int(min(max(wanted, 3 * drawn["slots"]), MOST_STEPS))
         taken = {each.name: [] for each in chosen}
         for _ in range(options.repetitions):
-            for each in by.sample(chosen, len(chosen)):
+            for each in order.sample(chosen, len(chosen)):
                 taken[each.name].append(run(program, drawn, each, options.timeout))
         yield {"drawn": drawn, "runs": taken}
 
@@ -132,7 +134,7 @@ def main() -> int:
     known = allocators.known(options.build, options.library or options.build / "libhakmem.so")
     chosen = allocators.choose(known, [SYSTEM, *names] if names else [])
     lines = []
-    for line in runs(options, chosen, random.Random(options.seed)):
+    for line in runs(options, chosen):
         lines.append(line)
         if options.output:
             with options.output.open("a") as file:
