@@ -12,10 +12,12 @@ malloc --seconds, and stands in FILE.  Needs the command line (make build) and t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -65,10 +67,18 @@ def draw(by: random.Random) -> dict[str, str | int]:
 
 def run(program: Path, drawn: dict[str, str | int], under: Allocator, timeout: float) -> tuple[float, float, int, int]:
     """Seconds, of processors too, KiB, page faults."""
-    launch = Launch([str(program), *map(str, drawn.values())], dict(os.environ), under.added, stdout=subprocess.DEVNULL)
-    done = launch.wait(timeout)
+    command = [str(program), *map(str, drawn.values())]
+    launch = Launch(command, dict(os.environ), under.added, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        done = launch.wait(timeout)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"{under.name}: {' '.join(command)} takes more than {timeout:g} s") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(launch.process.pid, signal.SIGKILL)  # the launcher and the program below it
+        launch.process.wait()
     if done.exit_code != 0:
-        raise Failure(f"{under.name}: {program} {' '.join(map(str, drawn.values()))} failed")
+        raise Failure(f"{under.name}: {' '.join(command)} failed")
     return done.seconds, done.cpu_seconds, done.peak_rss_kib, done.minor_faults
 
 

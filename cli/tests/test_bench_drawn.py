@@ -1,4 +1,4 @@
-"""bench/drawn: what is drawn."""
+"""bench/drawn: what is drawn, and how each run of it ends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hakmem.bench.allocators import Allocator
+from hakmem.errors import Failure
 
 
 @pytest.fixture
@@ -34,3 +35,13 @@ def test_what_is_drawn_depends_on_the_seed_alone(drawn, monkeypatch):
 
     few = every(1, 1, "system", "hakmem")
     assert few == every(1, 3, "system", "hakmem") == every(1, 1, "system", "hakmem", "peer") != every(2, 1, "system", "hakmem")
+
+
+def test_a_run_that_takes_too_long_is_told_and_ended(drawn, tmp_path):
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho $$ >{tmp_path / 'pid'}\nexec sleep 600\n")
+    program.chmod(0o755)
+    with pytest.raises(Failure, match=r"^system: \S+program 1 takes more than 0\.5 s$"):
+        drawn.run(program, {"slots": 1}, *allocators("system"), 0.5)
+    left = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
+    assert not left.exists() or left.read_text().split()[2] == "Z"
