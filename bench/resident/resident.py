@@ -56,9 +56,12 @@ def rss(process: int) -> int:
 
 
 def stopped(process: int) -> bool:
-    """All of its threads."""
+    """All of its threads, less those that have ended. Raises ProcessLookupError where none is left: it may end at any time."""
     states = [each.read_text().rpartition(")")[2].split()[0] for each in Path(f"/proc/{process}/task").glob("*/stat")]
-    return bool(states) and all(state in "tT" for state in states)
+    left = [state for state in states if state not in "XZ"]
+    if not left:
+        raise ProcessLookupError(process)
+    return all(state in "tT" for state in left)
 
 
 def read(process: int, worst: Worst) -> None:

@@ -1,0 +1,70 @@
+"""bench/resident: when a process that is stopped to be read has come to rest."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from processes import compiled
+
+
+@pytest.fixture
+def resident(monkeypatch):
+    """resident.py"""
+    file = Path(__file__).parents[2] / "bench" / "resident" / "resident.py"
+    spec = importlib.util.spec_from_file_location("bench_resident", file)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)  # where its dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_process_that_has_ended_is_not_waited_for(resident):
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(ProcessLookupError):
+        resident.stopped(process.pid)
+    process.wait()
+    with pytest.raises(ProcessLookupError):
+        resident.stopped(process.pid)
+
+
+WITHOUT_MAIN = """
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+static void *run(void *main_thread) {
+  pthread_join(*(pthread_t *)main_thread, NULL);
+  puts("ready");
+  fflush(stdout);
+  pause();
+  return NULL;
+}
+int main(void) {
+  static pthread_t self, other;
+  self = pthread_self();
+  pthread_create(&other, NULL, run, &self);
+  pthread_exit(NULL);
+}
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_is_stopped_with_the_others(resident, tmp_path):
+    (tmp_path / "program.c").write_text(WITHOUT_MAIN)
+    with subprocess.Popen([compiled(tmp_path, tmp_path / "program.c")], stdout=subprocess.PIPE) as process:
+        try:
+            process.stdout.readline()
+            assert not resident.stopped(process.pid)
+            process.send_signal(signal.SIGSTOP)
+            deadline = time.monotonic() + 10
+            while not resident.stopped(process.pid) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert resident.stopped(process.pid)
+        finally:
+            process.kill()
