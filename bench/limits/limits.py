@@ -252,9 +252,14 @@ def table(programs: list[str], chosen: dict[str, dict[str, str]], heaps: Path) -
             print(f"| {name} | {allocator} | {in_mib(row.peak)} | {in_mib(least)} | {row.worst} |", flush=True)
 
 
+def processor_times(done: list[Run]) -> list[float]:
+    """Of those that lived."""
+    return [each.processor for each in done if each.outcome == "lived"]
+
+
 def cell(done: list[Run], unit: float) -> str:
     """The median of the processor times of those that lived; how many, if not all did."""
-    times = [each.processor for each in done if each.outcome == "lived"]
+    times = processor_times(done)
     if not times:
         return statistics.mode(each.outcome for each in done)
     return f"{statistics.median(times) / unit:.2f}" + (f" ({len(times)} of {len(done)})" if len(times) < len(done) else "")
@@ -277,7 +282,11 @@ def times_at_limits(programs: list[str], chosen: dict[str, dict[str, str]], heap
                     turns[allocator].append(run(PROGRAMS[name], environment, limit, heaps, patience))
             for allocator, runs in turns.items():
                 done[allocator].append(runs)
-        unit = float(cell(next(iter(done.values()))[0], 1))
+        times = processor_times(next(iter(done.values()))[0])
+        if not times:
+            print(f"| {name} | {next(iter(chosen))} | fails without a limit |", flush=True)
+            continue
+        unit = statistics.median(times)
         for allocator, columns in done.items():
             print(f"| {name} | {allocator} | {' | '.join(cell(each, unit) for each in columns)} |", flush=True)
 

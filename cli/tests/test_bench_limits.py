@@ -1,0 +1,46 @@
+"""bench/limits: the table of times."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def rows(monkeypatch, capsys) -> Callable[..., list[str]]:
+    """The rows of the table, where each run of the system's malloc takes so long and ends as `outcomes` say, hakmem's twice as long."""
+    file = Path(__file__).parents[2] / "bench" / "limits" / "limits.py"
+    spec = importlib.util.spec_from_file_location("limits", file)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)  # where its dataclasses look for it
+    spec.loader.exec_module(module)
+
+    def table(seconds: float, without: Iterable[str] = ("lived",)) -> list[str]:
+        left = list(without) * 9
+
+        def run(_program, environment: dict[str, str], limit: int | None, *_) -> module.Run:
+            outcome = left.pop() if limit is None and not environment else "lived"
+            return module.Run(outcome, 1, seconds * (2 if environment else 1), 100, "")
+
+        monkeypatch.setattr(module, "run", run)
+        module.times_at_limits(["heaps-1"], {"system": {}, "hakmem": {"LD_PRELOAD": "it"}}, Path())
+        return capsys.readouterr().out.splitlines()[2:]
+
+    return table
+
+
+def test_short_times_are_not_rounded_before_they_are_compared(rows):
+    for seconds in (0.034, 0.004, 9.0):
+        system, hakmem = rows(seconds)
+        assert system == "| heaps-1 | system | 1.00 | 1.00 | 1.00 | 1.00 | 1.00 |"
+        assert hakmem == "| heaps-1 | hakmem | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 |"
+
+
+def test_the_first_allocator_may_fail_without_a_limit(rows):
+    system, hakmem = rows(0.5, ("lived", "lived", "refused"))
+    assert system == "| heaps-1 | system | 1.00 (2 of 3) | 1.00 | 1.00 | 1.00 | 1.00 |" and hakmem.endswith("| 2.00 |")
+    assert rows(0.5, ("refused",)) == ["| heaps-1 | system | fails without a limit |"]
