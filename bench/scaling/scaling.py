@@ -99,6 +99,15 @@ def claims(options, places):
     return sum(counts[0] for place, counts in places.items() if known[place].startswith(CLAIM))
 
 
+def by_name(places, known):
+    """The counts by name, which several places share where the compiler has copied a line, or where a line does several things."""
+    found = collections.defaultdict(lambda: (0,) * len(FIGURES))
+    for place, counts in places.items():
+        if any(counts):
+            found[known[place]] = tuple(map(sum, zip(found[known[place]], counts)))
+    return found
+
+
 def table(options):
     print("| workload | needed | " + " | ".join(f"{threads} threads" for threads in THREADS) + " |")
     print("|---|---|" + "---|" * len(THREADS))
@@ -107,8 +116,7 @@ def table(options):
         cells, results[name] = [], {}
         for threads in THREADS:
             places = measure(options, name, threads)
-            known = names(options, places)
-            results[name][threads] = {known[place]: counts for place, counts in places.items() if any(counts)}
+            results[name][threads] = by_name(places, names(options, places))
             cells.append("{:.0f}, {:.0f}, {:.0f}".format(*total(places)))
         print(f"| {name} | {claims(options, places):.0f} | " + " | ".join(cells) + " |", flush=True)
     (options.output or options.build / "scaling.json").write_text(json.dumps(results, indent=1) + "\n")

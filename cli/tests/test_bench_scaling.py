@@ -1,0 +1,22 @@
+"""bench/scaling: what is kept of the counts."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+from pathlib import Path
+
+
+def test_what_two_places_have_in_one_line_counts_together(monkeypatch, tmp_path):
+    file = Path(__file__).parents[2] / "bench" / "scaling" / "scaling.py"
+    spec = importlib.util.spec_from_file_location("scaling", file)
+    scaling = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(scaling)
+    places = {16: (1.0, 2.0, 3.0), 32: (10.0, 20.0, 30.0), 48: (5.0, 0.0, 0.0), 64: (0.0, 0.0, 0.0)}
+    lines = {16: "one a.c:1", 32: "one a.c:1", 48: "other b.c:2", 64: "none c.c:3"}
+    monkeypatch.setattr(scaling, "measure", lambda *_: places)
+    monkeypatch.setattr(scaling, "names", lambda *_: lines)
+    scaling.table(argparse.Namespace(only=["pass-64"], output=tmp_path / "scaling.json"))
+    kept = json.loads((tmp_path / "scaling.json").read_text())["pass-64"]
+    assert kept["8"] == {"one a.c:1": [11.0, 22.0, 33.0], "other b.c:2": [5.0, 0.0, 0.0]}
