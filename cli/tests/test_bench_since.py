@@ -79,6 +79,17 @@ def test_another_size_has_nothing_in_common(compared):
     assert Since(compared.now, compared.before.stored).workloads == []
 
 
+def test_with_another_server_it_is_another_workload(compared):
+    def served(results: Results, *command: str) -> Results:
+        for entry in results.stored["workloads"]:
+            entry["server"] = {"command": command, "ready": ["true"]}
+        return Results(results.stored)
+
+    now = served(compared.now, "server", "--threads", "2")
+    assert Since(now, served(compared.before, "server", "--threads", "2").stored).workloads == compared.workloads
+    assert Since(now, served(compared.before, "server", "--threads", "8").stored).workloads == []
+
+
 def a_folder(place: Path, size: str) -> Path:
     place.mkdir(parents=True)
     (place / since.RESULTS).write_text(json.dumps({"size": size}))

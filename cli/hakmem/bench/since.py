@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hakmem.bench.analysis import NOTABLE, Results, geometric_mean
+from hakmem.bench.workloads import Workload
 from hakmem.errors import Failure
 
 RESULTS = "results.json"
@@ -50,17 +51,19 @@ def newest(folder: Path, output: Path, size: str) -> Path | None:
     return None
 
 
+def _work(entry: Workload, size: str) -> tuple:
+    return entry.command, entry.sizes(size), entry.env, entry.server
+
+
 class Since:
     def __init__(self, now: Results, older: dict) -> None:
         self.now = now
         self.before = Results(older)
         size = now.stored["size"]
-        same = {entry.name: (entry.command, entry.sizes(size), entry.env) for entry in self.before.plain}
+        same = {entry.name: _work(entry, size) for entry in self.before.plain}
         if self.before.stored["size"] != size:
             same = {}
-        self.workloads = [
-            entry.name for entry in now.plain if same.get(entry.name) == (entry.command, entry.sizes(size), entry.env)
-        ]
+        self.workloads = [entry.name for entry in now.plain if same.get(entry.name) == _work(entry, size)]
         self.allocators = [name for name in now.allocators if name in self.before.allocators]
 
     def version(self, allocator: str) -> str:
