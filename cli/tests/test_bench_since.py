@@ -92,7 +92,16 @@ def test_with_another_server_it_is_another_workload(compared):
 
 def a_folder(place: Path, size: str) -> Path:
     place.mkdir(parents=True)
-    (place / since.RESULTS).write_text(json.dumps({"size": size}))
+    (place / since.RESULTS).write_text(json.dumps(a_result(BEFORE).stored | {"size": size}))
+    return place
+
+
+def another_versions(place: Path) -> Path:
+    file = place / since.RESULTS
+    stored = json.loads(file.read_text())
+    for entry in stored["workloads"]:
+        entry["unheard_of"] = 1
+    file.write_text(json.dumps(stored))
     return place
 
 
@@ -102,6 +111,9 @@ def test_the_newest_older_run_of_the_same_size_is_taken(tmp_path):
     (tmp_path / "02b").mkdir()  # one that was stopped
     (tmp_path / "02c").mkdir()
     (tmp_path / "02c" / since.RESULTS).write_text("{")
+    (tmp_path / "02d").mkdir()
+    (tmp_path / "02d" / since.RESULTS).write_text("[]")
+    another_versions(a_folder(tmp_path / "02e", "full"))
     assert since.newest(tmp_path, tmp_path / "04", "full") == tmp_path / "02"
     assert since.newest(tmp_path, tmp_path / "elsewhere" / "04", "full") == tmp_path / "05"
     assert since.newest(tmp_path, tmp_path / "05", "full") == tmp_path / "02"
@@ -111,6 +123,12 @@ def test_the_newest_older_run_of_the_same_size_is_taken(tmp_path):
 def test_what_is_no_result_is_refused(tmp_path):
     with pytest.raises(Failure, match="results.json"):
         since.read(tmp_path)
+    for text in ("[]", "{}", '{"size": "full"}'):
+        (tmp_path / since.RESULTS).write_text(text)
+        with pytest.raises(Failure, match="no results"):
+            since.read(tmp_path)
+    with pytest.raises(Failure, match="another version's"):
+        since.read(another_versions(a_folder(tmp_path / "other", "full")))
 
 
 def test_the_command_compares_with_the_last_run(bench, tree):  # noqa: F811

@@ -28,10 +28,19 @@ class Change:
 
 
 def read(folder: Path) -> dict:
+    """What a report can be made from; to find otherwise when all runs are done would be late."""
     try:
-        return json.loads((folder / RESULTS).read_text())
+        stored = json.loads((folder / RESULTS).read_text())
     except (OSError, ValueError) as error:
         raise Failure(f"{folder / RESULTS}: {error}") from None
+    try:
+        Results(stored)
+        told = (stored["size"], stored["begun"], stored["hakmem"]["commit"], *(entry["version"] for entry in stored["allocators"]))
+        if not all(isinstance(one, str) for one in told):
+            raise TypeError
+    except (KeyError, TypeError, AttributeError):
+        raise Failure(f"{folder / RESULTS}: no results of hakmem bench, or another version's") from None
+    return stored
 
 
 def newest(folder: Path, output: Path, size: str) -> Path | None:
@@ -44,10 +53,10 @@ def newest(folder: Path, output: Path, size: str) -> Path | None:
         older = [place for place in older if place.parent.name < output.name]
     for place in older:
         try:
-            if read(place.parent).get("size") == size:
+            if read(place.parent)["size"] == size:
                 return place.parent
         except Failure:
-            continue  # cut off while it was written
+            continue  # cut off while it was written, or another version's
     return None
 
 
