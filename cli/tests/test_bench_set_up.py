@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,21 @@ def test_a_first_look_comes_before_all_else_and_is_in_no_result(bench, tree, cal
     assert "a first look, one run each, in no result" in told and "hakmem: quick: 0." in told
     assert "hakmem: a-program:" not in told
     assert len([run for run in tree.entries() if run["kind"] == "run"]) == 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_first_look_that_is_stopped_leaves_no_process(tree, calls, start, tmp_path, number):  # noqa: F811
+    running = tree.root / "running"
+    tree.add("slow", ["sh", "-c", f"echo $$ >{running}.new; mv {running}.new {running}; exec sleep 600"])
+    process = start("bench", "--root", str(tree.root), "--brief", "--set-up", "--timeout", "300", TMPDIR=str(tmp_path))
+    deadline = time.monotonic() + 60
+    while not running.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    left = Path("/proc", running.read_text().strip(), "stat")
+    assert not left.exists() or left.read_text().split()[2] == "Z"
+    assert process.returncode == 130 and calls() == [] and not list(tmp_path.glob("tmp*"))
 
 
 def test_a_workload_has_a_line_as_soon_as_its_first_runs_are_done(bench, tree):  # noqa: F811

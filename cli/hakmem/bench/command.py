@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import secrets
 import shutil
-import signal
 import sys
 import time
 from pathlib import Path
@@ -190,16 +189,13 @@ def _run_all(runner: Runner, plan: Plan, journal: Journal) -> None:
 def _run_until_stopped(plan: Plan, journal: Journal) -> None:
     """SIGTERM ends it as ctrl-C does: no process is left, and every finished run is kept."""
     runner = Runner(plan)
-    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
-    old = {number: signal.signal(number, lambda *_: runner.stop()) for number in heard}
     try:
-        _run_all(runner, plan, journal)
+        with runner.heeding_signals():
+            _run_all(runner, plan, journal)
     except KeyboardInterrupt:
         print(f"hakmem: stopped; hakmem bench --resume --output {plan.places.output} goes on", file=sys.stderr)
         sys.exit(_INTERRUPTED)
     finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
         shutil.rmtree(plan.places.output / "scratch", ignore_errors=True)
 
 
@@ -270,7 +266,10 @@ def bench(context, resume, output, root, build, named, set_up, check_failures, l
     if set_up and not list_only:
         asked = setting_up.chosen(choices, places.root)
         if not resume:
-            setting_up.first_look(choices, places, asked)
+            try:
+                setting_up.first_look(choices, places, asked)
+            except KeyboardInterrupt:
+                sys.exit(_INTERRUPTED)
         setting_up.bring(choices, places, asked)
     plan = plans.make(choices, places)
     if list_only:

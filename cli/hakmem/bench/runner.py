@@ -120,6 +120,19 @@ class Runner:
         for process in self._running:
             self._kill(process)
 
+    @contextlib.contextmanager
+    def heeding_signals(self) -> Iterator[None]:
+        """SIGTERM stops it meanwhile as ctrl-C does, with KeyboardInterrupt: no process is left."""
+        heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+        old = {number: signal.signal(number, lambda *_: self.stop()) for number in heard}
+        try:
+            yield
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+        if self._stopped:  # when nothing was running
+            raise KeyboardInterrupt
+
     # ---- What all runs share ----
 
     @staticmethod

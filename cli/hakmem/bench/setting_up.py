@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hakmem.bench import allocators, workloads
-from hakmem.bench.allocators import BASELINE
+from hakmem.bench.allocators import BASELINE, Allocator
 from hakmem.bench.plan import Choices, Places, Plan
 from hakmem.bench.runner import Runner, RunFailed
 from hakmem.bench.workloads import SYNTHETIC, Workload
@@ -56,16 +56,19 @@ def first_look(choices: Choices, places: Places, asked: list[Workload]) -> None:
     print("hakmem: a first look, one run each, in no result:", file=sys.stderr)
     with tempfile.TemporaryDirectory() as output:
         runner = Runner(Plan(choices, replace(places, output=Path(output)), asked, both, []))
-        for workload in asked:
-            try:
-                runner.prepare(workload)
-                system, hakmem = (runner.measure(workload, allocator) for allocator in both)
-            except RunFailed as failed:
-                print(f"hakmem: {workload.name}: {failed}", file=sys.stderr)
-                continue
-            times = f"{hakmem['seconds']:.3f} s, with the system's malloc {system['seconds']:.3f} s"
-            peaks = f"{hakmem['peak_rss_kib'] / 1024:.1f} MiB to {system['peak_rss_kib'] / 1024:.1f} MiB"
-            print(f"hakmem: {workload.name}: {times}; {peaks}", file=sys.stderr, flush=True)
+        with runner.heeding_signals():
+            for workload in asked:
+                print(f"hakmem: {workload.name}: {_first_runs(runner, workload, both)}", file=sys.stderr, flush=True)
+
+
+def _first_runs(runner: Runner, workload: Workload, both: list[Allocator]) -> str:
+    try:
+        runner.prepare(workload)
+        system, hakmem = (runner.measure(workload, allocator) for allocator in both)
+    except RunFailed as failed:
+        return str(failed)
+    times = f"{hakmem['seconds']:.3f} s, with the system's malloc {system['seconds']:.3f} s"
+    return f"{times}; {hakmem['peak_rss_kib'] / 1024:.1f} MiB to {system['peak_rss_kib'] / 1024:.1f} MiB"
 
 
 def _do(command: list[str], root: Path) -> bool:
