@@ -678,6 +678,12 @@ def test_a_failure_of_server_or_client_is_told(bench, tree, server, client, time
     assert tree.entries()[0]["failure"].startswith(reason)
 
 
+def test_a_server_is_looked_for_where_every_command_starts(bench, tree):
+    server = ["sh", "-c", "touch up; exec sleep 60"]
+    tree.add("served", ["test", "-e", "up"], "[workload.server]", f"command = {json.dumps(server)}", 'ready = ["test", "-e", "up"]')
+    bench("--brief", "--allocators", "hakmem", "--timeout", "5", "--check-failures")
+
+
 def test_no_process_is_left(bench, tree):
     pids = tree.root / "pids"
     tree.add("leaves", ["sh", "-c", f"sleep 600 & echo $! >>{pids}"])

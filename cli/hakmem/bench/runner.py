@@ -191,7 +191,12 @@ class Runner:
                 raise RunFailed(f"server: not ready after {timeout:g} s")
             with contextlib.suppress(subprocess.TimeoutExpired, OSError):
                 done = subprocess.run(
-                    ready, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, env=self._environment
+                    ready,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=timeout,
+                    env=self._environment,
+                    cwd=self._values["scratch"],
                 )
                 if done.returncode == 0:
                     return
