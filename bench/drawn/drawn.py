@@ -141,7 +141,7 @@ def main() -> int:
     names = [name for name in options.allocators.split(",") if name]
     if options.check:
         options.count, options.seconds, options.repetitions, names = 3, 0.02, 1, [HAKMEM]
-    known = allocators.known(options.build, options.library or options.build / "libhakmem.so")
+    known = allocators.known(options.build, options.library or options.build / "libhakmem.so", names)
     chosen = allocators.choose(known, [SYSTEM, *names] if names else [])
     lines = []
     for line in runs(options, chosen):

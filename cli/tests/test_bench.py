@@ -486,6 +486,15 @@ def test_a_library_that_cannot_be_preloaded_is_refused(bench, tree):
     assert "can't be preloaded" in bench("--brief", expected=1).stderr
 
 
+def test_a_peer_that_is_not_asked_for_may_be_gone(bench, tree):
+    (tree.root / "build/peers/libpeer.so").unlink()
+    tree.add("fine", ["true"])
+    bench("--brief", "--allocators", "system,hakmem", "--check-failures")
+    tree.output = tree.root / "other"
+    assert "libpeer.so does not exist" in bench("--brief", "--allocators", "system,peer", expected=1).stderr
+    assert "no allocator 'per'" in bench("--brief", "--allocators", "system,per", expected=1).stderr
+
+
 # ---- Workloads that measure something themselves ----
 
 MEASURES_ITSELF = [

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,8 +83,10 @@ def peers(manifest: Path, wanted: Callable[[str], bool] = lambda name: True) -> 
         raise Failure(f"{manifest}: {error!r}") from None
 
 
-def known(build: Path, library: Path) -> list[Allocator]:
-    return [system(), hakmem(HAKMEM, library, "this tree"), *peers(build / MANIFEST)]
+def known(build: Path, library: Path, names: Sequence[str] = ()) -> list[Allocator]:
+    """Of the peers those that are named, or all: what became of another one's library does not matter."""
+    ours = [system(), hakmem(HAKMEM, library, "this tree")]
+    return ours + peers(build / MANIFEST, lambda name: not names or name in names)
 
 
 def two_builds(library: Path, baseline: Path) -> list[Allocator]:
@@ -95,5 +97,5 @@ def choose(allocators: list[Allocator], names: Iterable[str]) -> list[Allocator]
     names = list(names)
     for name in names:
         if name not in [allocator.name for allocator in allocators]:
-            raise Failure(f"no allocator {name!r}; there are {', '.join(entry.name for entry in allocators)}")
+            raise Failure(f"no allocator {name!r}; hakmem bench --list shows all")
     return [allocator for allocator in allocators if not names or allocator.name in names]

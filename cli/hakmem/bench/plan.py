@@ -126,7 +126,7 @@ def make(choices: Choices, places: Places) -> Plan:
     if choices.baseline:
         there = allocators.two_builds(library, Path(choices.baseline))
     else:
-        there = allocators.known(places.build, library)
+        there = allocators.known(places.build, library, choices.allocators)
     listed = workloads.load(places.root / workloads.FILE)
     chosen, left_out = workloads.choose(listed, choices.workloads, choices.threads, choices.without)
     return Plan(choices, places, chosen, allocators.choose(there, choices.allocators), left_out)
