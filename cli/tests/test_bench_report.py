@@ -282,6 +282,14 @@ def test_a_report_of_such_workloads_alone_opens(bench, tree, tmp_path):  # noqa:
     assert "Figures of their own" in shown["headings"] and "Summary" not in shown["headings"]
 
 
+def test_a_report_without_any_figure_opens(bench, tree, tmp_path):  # noqa: F811
+    tree.add("fails", ["false"])
+    bench("--brief")
+    shown, console = visit((tree.output / "report.html").read_text(), tmp_path)
+    assert console == [] and all(shown["links"])
+    assert shown["failed"].count("failed") == 3 and "exit 1" in shown["failed"]
+
+
 def test_the_probe_sees_what_must_not_be(tmp_path):
     bad = '<html><head></head><body><img src="https://example.com/a.png"><script>absent()</script></body></html>'
     _, console = visit(bad, tmp_path)
