@@ -317,6 +317,18 @@ def test_a_cut_line_is_dropped_and_the_rest_kept(tmp_path):
     assert len(Journal(tmp_path, A_PLAN, resume=True).entries) == 2
 
 
+@pytest.mark.parametrize("kept", [0, 1, -1], ids=["nothing", "little", "all but the end"])
+def test_a_plan_that_was_cut_off_is_no_benchmark(tmp_path, kept):
+    Journal(tmp_path, A_PLAN, resume=False)
+    file = tmp_path / "runs.jsonl"
+    whole = file.read_text()
+    file.write_text(whole[:kept])
+    with pytest.raises(Failure, match="no benchmark to go on with"):
+        Journal(tmp_path, A_PLAN, resume=True)
+    Journal(tmp_path, A_PLAN, resume=False)
+    assert file.read_text() == whole
+
+
 def test_it_goes_on_with_the_same_allocators_alone(tmp_path):
     Journal(tmp_path, A_PLAN, resume=False)
     with pytest.raises(Failure, match="allocators"):

@@ -25,7 +25,10 @@ def _short(value: object) -> object:
 def stored_plan(output: Path) -> dict:
     try:
         with (output / FILE).open() as file:
-            return json.loads(file.readline())
+            line = file.readline()
+        if not line.endswith("\n"):
+            raise ValueError("cut off")
+        return json.loads(line)
     except (OSError, ValueError):
         raise Failure(f"{output} holds no benchmark to go on with") from None
 
@@ -37,10 +40,11 @@ class Journal:
         self._path = output / FILE
         if resume:
             self._read(stored_plan(output))
-        elif self._path.exists():
+        elif self._path.exists() and b"\n" in self._path.read_bytes():
             raise Failure(f"{output} holds a benchmark already: go on with it by --resume, or choose another --output")
         else:
             output.mkdir(parents=True, exist_ok=True)
+            self._path.unlink(missing_ok=True)  # a plan that was cut off
             self._write(plan)
 
     def _read(self, stored: dict) -> None:
