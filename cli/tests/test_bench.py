@@ -466,6 +466,12 @@ def test_prepare_runs_once_without_the_allocator(bench, tree):
     assert not any(run["failure"] for run in tree.entries())
 
 
+def test_a_version_may_be_in_any_encoding(bench, tree):
+    tree.add("fine", ["true"], r"version = ['printf', '\351tude 1.2']")
+    bench("--brief", "--allocators", "system,hakmem")
+    assert tree.results()["workloads"][0]["version"] == "\ufffdtude 1.2"
+
+
 def test_what_is_left_out_counts_as_neither_passed_nor_failed(bench, tree):
     tree.add("fine", ["true"])
     tree.add("big", ["no-such-program"], 'packages = "bench-big"')

@@ -63,7 +63,7 @@ def machine() -> dict[str, str]:
 def first_line(command: list[str]) -> str:
     """What the command writes first; empty where it fails."""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     lines = (done.stdout + done.stderr).strip().splitlines()
