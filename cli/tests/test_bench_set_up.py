@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -115,6 +116,11 @@ def test_a_workload_has_a_line_as_soon_as_its_first_runs_are_done(bench, tree): 
     assert lines[naps - 1].startswith("[3/") and lines[naps + 1].startswith("[4/")
     (dies,) = (line for line in lines if line.startswith("dies, first runs:"))
     assert dies.endswith("of system's, which is the best other")  # not of one that has failed
+
+
+def test_a_group_that_no_list_has_is_refused():
+    done = subprocess.run([PEERS.parents[1] / "tools" / "setup", "bench-biig"], capture_output=True, text=True)
+    assert done.returncode == 2 and "no list of packages has a group bench-biig" in done.stderr
 
 
 # ---- What makes the peers ----
