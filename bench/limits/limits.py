@@ -330,6 +330,9 @@ def main() -> int:
         print(f"skipped: {error}")
         return SKIPPED
     known = allocators(given.build)
+    unknown = [name for name in given.allocators.split(",") if name and name not in known]
+    if unknown:
+        parser.error(f"no allocator {', '.join(unknown)}; there are {', '.join(known)}")
     names = [name for name in known if not given.allocators or name in given.allocators.split(",")]
     with tempfile.TemporaryDirectory() as folder:
         heaps = Path(folder) / "heaps"
