@@ -137,18 +137,22 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         of = plan_of(given, folder)
         runner = Runner(of)
-        for workload in of.workloads:
-            try:
-                worst = look(runner, workload, of.allocators[0], given.seconds)
-            except RunFailed as failed:
-                print(f"{workload.name}: {failed}", file=sys.stderr)
-                holds = False
-                continue
-            holds &= worst.holds and worst.readings > 0
-            sizes = f"{worst.largest / MIB:.1f} | {worst.difference >> 10}{'' if worst.holds else ' !'} | {worst.resident / MIB:.1f}"
-            print(f"| {workload.name} | {worst.readings} | {sizes} | {worst.rest >> 10} |", flush=True)
+        with runner.heeding_signals():
+            for workload in of.workloads:
+                try:
+                    worst = look(runner, workload, of.allocators[0], given.seconds)
+                except RunFailed as failed:
+                    print(f"{workload.name}: {failed}", file=sys.stderr)
+                    holds = False
+                    continue
+                holds &= worst.holds and worst.readings > 0
+                sizes = f"{worst.largest / MIB:.1f} | {worst.difference >> 10}{'' if worst.holds else ' !'} | {worst.resident / MIB:.1f}"
+                print(f"| {workload.name} | {worst.readings} | {sizes} | {worst.rest >> 10} |", flush=True)
     return 0 if holds else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,4 +1,4 @@
-"""bench/resident: when a process that is stopped to be read has come to rest."""
+"""bench/resident: when a process that is stopped to be read has come to rest, and what is left when it is ended."""
 
 from __future__ import annotations
 
@@ -68,3 +68,33 @@ def test_a_process_whose_first_thread_has_ended_is_stopped_with_the_others(resid
             assert resident.stopped(process.pid)
         finally:
             process.kill()
+
+
+# With a workload of the test's own in place of the benchmark's.
+SLEEPS = """
+import runpy, sys
+from pathlib import Path
+from hakmem.bench import plan
+from hakmem.bench.allocators import Allocator
+from hakmem.bench.workloads import Workload
+
+file, folder = sys.argv[1:]
+sleeps = Workload("sleeps", "program", "sleeps", "", ["sh", "-c", f"echo $$ >{folder}/new; mv {folder}/new {folder}/pid; exec sleep 600"], {}, {})
+choices = plan.Choices([], [], [], 1, True, 600, 1, "", None, [])
+made = plan.Plan(choices, plan.Places(Path(folder), Path(folder), Path(folder)), [sleeps], [Allocator("system", "", "", "", None)], [])
+plan.make = lambda *_: made
+sys.argv = [file]
+runpy.run_path(file, run_name="__main__")
+"""
+
+
+def test_no_process_is_left_when_it_is_ended(tmp_path):
+    file = Path(__file__).parents[2] / "bench" / "resident" / "resident.py"
+    with subprocess.Popen([sys.executable, "-c", SLEEPS, file, tmp_path], stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.terminate()
+    left = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
+    assert not left.exists() or left.read_text().split()[2] == "Z"
+    assert process.returncode == 130
