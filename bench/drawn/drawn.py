@@ -121,6 +121,10 @@ def report(lines: list[dict]) -> None:
             print(f"    {behind[index]:.2f} {best[index]}: {' '.join(map(str, lines[index]['drawn'].values()))}")
 
 
+def ended(_number: int, _frame: object) -> None:
+    sys.exit(143)  # by way of what ends the run under way
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build")
@@ -135,6 +139,7 @@ def main() -> int:
     parser.add_argument("--read", type=Path)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, ended)
     if options.read:
         report([json.loads(line) for line in options.read.read_text().splitlines()])
         return 0

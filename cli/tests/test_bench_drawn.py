@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from hakmem import preload
 from hakmem.bench.allocators import Allocator
 from hakmem.errors import Failure
+
+FILE = Path(__file__).parents[2] / "bench" / "drawn" / "drawn.py"
 
 
 @pytest.fixture
 def drawn():
     """drawn.py"""
-    file = Path(__file__).parents[2] / "bench" / "drawn" / "drawn.py"
-    spec = importlib.util.spec_from_file_location("drawn", file)
+    spec = importlib.util.spec_from_file_location("drawn", FILE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -37,11 +42,34 @@ def test_what_is_drawn_depends_on_the_seed_alone(drawn, monkeypatch):
     assert few == every(1, 3, "system", "hakmem") == every(1, 1, "system", "hakmem", "peer") != every(2, 1, "system", "hakmem")
 
 
+def sleeping(program: Path) -> Path:
+    """Makes a program, and names the file that has its process's number while it runs."""
+    pid = program.with_suffix(".pid")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(f"#!/bin/sh\necho $$ >{pid}.new\nmv {pid}.new {pid}\nexec sleep 600\n")
+    program.chmod(0o755)
+    return pid
+
+
+def has_ended(pid: Path) -> bool:
+    left = Path("/proc", pid.read_text().strip(), "stat")
+    return not left.exists() or left.read_text().split()[2] == "Z"
+
+
 def test_a_run_that_takes_too_long_is_told_and_ended(drawn, tmp_path):
     program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\necho $$ >{tmp_path / 'pid'}\nexec sleep 600\n")
-    program.chmod(0o755)
+    pid = sleeping(program)
     with pytest.raises(Failure, match=r"^system: \S+program 1 takes more than 0\.5 s$"):
         drawn.run(program, {"slots": 1}, *allocators("system"), 0.5)
-    left = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
-    assert not left.exists() or left.read_text().split()[2] == "Z"
+    assert has_ended(pid)
+
+
+def test_no_process_is_left_when_it_is_ended(tmp_path):
+    pid = sleeping(tmp_path / "bench" / "drawn" / "drawn")
+    command = [sys.executable, FILE, "--build", tmp_path, "--library", preload.library(), "--allocators", "hakmem"]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        deadline = time.monotonic() + 60
+        while not pid.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.terminate()
+    assert has_ended(pid) and process.returncode == 143
