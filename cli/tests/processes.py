@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,20 @@ def compiled(folder: Path, source: Path = KNOWN, *options: str) -> Path:
     out = folder / source.stem
     subprocess.run([compiler, "-O1", "-pthread", *options, "-o", out, source], check=True)
     return out
+
+
+def ends(process: str) -> bool:
+    """Whether it ends within seconds, waited for or not: who is killed takes a moment."""
+    stat = Path(f"/proc/{process.strip()}/stat")
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            if stat.read_text().rpartition(")")[2].split()[0] in "XZ":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def with_own(folder: Path) -> Path:
