@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hakmem import preload
-from hakmem.bench import figures, tables
+from hakmem.bench import allocators, facts, figures, tables
 from hakmem.bench.allocators import Allocator
 from hakmem.bench.analysis import MEMORY, RATE, TIME, Results, Standing, geometric_mean, own_key
 from hakmem.bench.journal import Journal
@@ -282,6 +283,14 @@ def test_scaling_joins_what_differs_in_threads_alone():
 
     every = [made("64", 2), made("64", 1), made("8", 1), made("8", 4), made("1", 1)]
     assert [[entry.name for entry in line] for line in lines_of_scaling(every)] == [["64-1", "64-2"], ["8-1", "8-4"]]
+
+
+def test_a_libc_that_does_not_tell_its_version_has_none(monkeypatch):
+    def as_musls(name: str) -> str:
+        raise OSError(errno.EINVAL, name)
+
+    monkeypatch.setattr("os.confstr", as_musls)
+    assert allocators.system().version == "" and "C library" not in facts.machine()
 
 
 # ---- Who runs when ----

@@ -58,7 +58,7 @@ def hakmem(name: str, library: Path, source: str) -> Allocator:
 
 
 def system() -> Allocator:
-    return Allocator(SYSTEM, "system malloc", os.confstr("CS_GNU_LIBC_VERSION") or "", facts.distribution(), None)
+    return Allocator(SYSTEM, "system malloc", facts.c_library(), facts.distribution(), None)
 
 
 def peers(manifest: Path, wanted: Callable[[str], bool] = lambda name: True) -> list[Allocator]:

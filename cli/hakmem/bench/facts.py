@@ -26,6 +26,14 @@ def distribution() -> str:
     return _field(_text("/etc/os-release"), "PRETTY_NAME")
 
 
+def c_library() -> str:
+    """glibc and its version; musl does not tell."""
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (OSError, ValueError):
+        return ""
+
+
 def _cpu_model() -> str:
     cpuinfo = _text("/proc/cpuinfo")
     return _field(cpuinfo, "model name") or _field(cpuinfo, "CPU part") or platform.machine()
@@ -46,7 +54,7 @@ def machine() -> dict[str, str]:
         "cores": str(len(os.sched_getaffinity(0))),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
         "kernel": f"{system.sysname} {system.release}",
-        "C library": os.confstr("CS_GNU_LIBC_VERSION") or "",
+        "C library": c_library(),
         "distribution": distribution(),
         "page size": f"{os.sysconf('SC_PAGE_SIZE')} bytes",
         "transparent huge pages": _chosen(_text("/sys/kernel/mm/transparent_hugepage/enabled")),
