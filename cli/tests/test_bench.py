@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hakmem import preload
-from hakmem.bench import allocators, facts, figures, tables
+from hakmem.bench import allocators, command, facts, figures, tables
 from hakmem.bench.allocators import Allocator
 from hakmem.bench.analysis import MEMORY, RATE, TIME, Results, Standing, geometric_mean, own_key
 from hakmem.bench.journal import Journal
@@ -599,6 +599,24 @@ def test_a_stopped_benchmark_goes_on(bench, tree, start, number):
     assert after[: len(before)] == before
     assert len([run for run in after if run["kind"] == "run"]) == 12
     assert len({(run["kind"], run["workload"], run["allocator"], run["repetition"]) for run in after}) == len(after)
+
+
+def test_the_newest_that_was_stopped_goes_on(tmp_path):
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench/workloads.toml").touch()
+    results = tmp_path / "build/bench/results"
+
+    def resumed() -> str:
+        return command._places(str(tmp_path), None, None, resume=True).output.name
+
+    for name, files in (("1", ["runs.jsonl"]), ("2", ["runs.jsonl", "results.json"]), ("3", [])):
+        (results / name).mkdir(parents=True)
+        for file in files:
+            (results / name / file).touch()
+    (results / "notes").touch()
+    assert resumed() == "1"
+    (results / "1/results.json").touch()  # all are done: a report anew
+    assert resumed() == "2"
 
 
 # A signal just when subprocess has taken its lock: an exception then leaves the lock held.

@@ -17,7 +17,8 @@ from hakmem import render
 from hakmem.bench import plan as plans
 from hakmem.bench import setting_up, workloads
 from hakmem.bench.allocators import MANIFEST
-from hakmem.bench.journal import Journal, stored_plan
+from hakmem.bench.journal import FILE as JOURNAL
+from hakmem.bench.journal import RESULTS, Journal, stored_plan
 from hakmem.bench.plan import Choices, Places, Plan, Step
 from hakmem.bench.progress import Steps
 from hakmem.bench.runner import Runner, RunFailed, strace_problem
@@ -63,10 +64,11 @@ def _places(root: str | None, build: str | None, output: str | None, resume: boo
     results = Places(found, build_path, build_path).results
     if not resume:
         return Places(found, build_path, results / time.strftime("%Y%m%d-%H%M%S"))
-    there = sorted(results.iterdir()) if results.is_dir() else []
+    there = sorted(place.parent for place in results.glob(f"*/{JOURNAL}"))
     if not there:
         raise Failure(f"{results} holds no benchmark to go on with")
-    return Places(found, build_path, there[-1])
+    stopped = [place for place in there if not (place / RESULTS).exists()]
+    return Places(found, build_path, (stopped or there)[-1])
 
 
 def _older(places: Places, named: str | None, size: str) -> dict | None:
@@ -247,7 +249,7 @@ def _need_report_packages() -> None:
 @click.option("--seed", type=int, help="Of the order of allocators.  [default: a random one, recorded]")
 @click.option("--library", metavar="FILE", help="The hakmem to measure.  [default: libhakmem.so in --build]")
 @click.option("--baseline", metavar="FILE", help="Compare hakmem with this other build of it, and with nothing else.")
-@click.option("--resume", is_flag=True, help="Go on with the benchmark in --output.  [default: the newest]")
+@click.option("--resume", is_flag=True, help="Go on with the benchmark in --output.  [default: the newest that was stopped]")
 @click.option("--output", metavar="DIR", help="Where the results go.  [default: below BUILD/bench/results]")
 @click.option("--root", metavar="DIR", help="hakmem's source tree.  [default: the one around this directory]")
 @click.option("--build", metavar="DIR", help="The directory of its build.  [default: ROOT/build]")

@@ -12,6 +12,7 @@ from pathlib import Path
 from hakmem.errors import Failure
 
 FILE = "runs.jsonl"
+RESULTS = "results.json"  # beside it when all runs are done
 _DIGITS = 6
 
 # What must not have changed since the runs that are already there.

@@ -14,6 +14,7 @@ import vl_convert
 
 from hakmem.bench import page, tables
 from hakmem.bench.analysis import MEMORY, TIME, Results
+from hakmem.bench.journal import RESULTS
 from hakmem.bench.since import Since
 from hakmem.bench.workloads import lines_of_scaling
 from hakmem.output import write as write_file
@@ -142,7 +143,7 @@ def write(stored: dict, output: Path, older: dict | None = None) -> Results:
     results = Results(stored)
     since = Since(results, older) if older else None
     files = {
-        "results.json": json.dumps(stored, indent=1) + "\n",
+        RESULTS: json.dumps(stored, indent=1) + "\n",
         "report.html": html(results, since),
         "report.md": markdown(results, since),
     }

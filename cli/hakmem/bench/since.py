@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hakmem.bench.analysis import NOTABLE, Results, geometric_mean
+from hakmem.bench.journal import RESULTS
 from hakmem.bench.workloads import Workload
 from hakmem.errors import Failure
-
-RESULTS = "results.json"
 
 
 @dataclass(frozen=True)
