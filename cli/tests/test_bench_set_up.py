@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -121,6 +123,25 @@ def test_a_workload_has_a_line_as_soon_as_its_first_runs_are_done(bench, tree): 
 def test_a_group_that_no_list_has_is_refused():
     done = subprocess.run([PEERS.parents[1] / "tools" / "setup", "bench-biig"], capture_output=True, text=True)
     assert done.returncode == 2 and "no list of packages has a group bench-biig" in done.stderr
+
+
+def test_the_checks_tools_are_made_anew_when_their_python_is_gone(tmp_path):
+    pinned = tmp_path / "tools" / "pinned"
+    pinned.parent.mkdir()
+    shutil.copy(PEERS.parents[1] / "tools" / "pinned", pinned)
+    (pinned.parent / "requirements.txt").write_text("# none\n")
+
+    def works() -> bool:
+        return subprocess.run([pinned, "python", "-c", ""], env=os.environ | {"PYTHON": sys.executable}).returncode == 0
+
+    assert works()
+    python = tmp_path / ".venv" / "tools" / "bin" / "python"
+    made = python.lstat().st_mtime_ns
+    assert works() and python.lstat().st_mtime_ns == made
+    for link in python.parent.glob("python*"):
+        link.unlink()
+        link.symlink_to("/nonexistent/python3")
+    assert works()
 
 
 # ---- What makes the peers ----
