@@ -36,8 +36,9 @@ static void large_clear(uint32_t unit, size_t bytes) {
 static uint32_t large_span(size_t bytes, size_t align, span_use_t use, bool *zero) {
   uint32_t units = units_of(bytes);
   uint64_t align_units = units_of_align(align);
-  /* Large blocks start at a huge page if that costs nothing. */
-  if (bytes >= HAK_SUPERSLAB && align_units < HAK_UNITS_PER_SUPERSLAB) {
+  /* Large blocks start at a huge page where that costs little: in what they leave of the last one no other of their size has room. */
+  uint32_t left = -units % HAK_UNITS_PER_SUPERSLAB;
+  if (bytes >= HAK_SUPERSLAB && align_units < HAK_UNITS_PER_SUPERSLAB && left <= units / 8) {
     uint32_t unit = span_alloc(units, HAK_UNITS_PER_SUPERSLAB, use, zero);
     if (unit != SPAN_NONE) return unit;
   }

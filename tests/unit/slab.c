@@ -609,6 +609,35 @@ TEST(a_large_block_of_callocs_goes_back_at_once) {
   CHECK_EQ(purges(), 5);
 }
 
+/* Under a limit on addresses what lies between them is lost for more of the same size. */
+TEST(large_blocks_lie_close_together) {
+  enum { BLOCKS = 40 };
+  start_slabs(UINT64_MAX);
+  for (size_t bytes = HAK_SUPERSLAB; bytes < 5 * HAK_SUPERSLAB; bytes += HAK_UNIT) {
+    uint32_t most = 0;
+    unit_t *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) {
+      void *block = large_alloc(bytes, 1, SPAN_PLAIN);
+      REQUIRE(block != NULL);
+      blocks[i] = unit_head((uint32_t)region_unit(block));
+      if (unit_number(blocks[i]) > most) most = unit_number(blocks[i]);
+    }
+    size_t end = ((size_t)most << HAK_UNIT_SHIFT) + bytes, all = BLOCKS * bytes;
+    CHECK(end <= all + all / 8 + 2 * HAK_SUPERSLAB);
+    for (int i = 0; i < BLOCKS; i++) large_free(blocks[i]);
+    (void)purge_all();
+  }
+}
+
+/* One that fills them nearly. */
+TEST(large_blocks_start_at_a_huge_page_where_that_costs_little) {
+  start_slabs(UINT64_MAX);
+  for (int i = 0; i < 8; i++) {
+    void *block = large_alloc(4 * HAK_SUPERSLAB - HAK_UNIT, 1, SPAN_PLAIN);
+    CHECK(block != NULL && region_unit(block) % HAK_UNITS_PER_SUPERSLAB == 0);
+  }
+}
+
 TEST(large_blocks_that_were_written_all_over_are_huge_the_next_time) {
   start_slabs(UINT64_MAX);
   CHECK(option_set(OPTION_huge, 1) && option_set(OPTION_move, 0));
