@@ -71,17 +71,21 @@ static HAK_COLD bool sites_come_back(uintptr_t address) {
   return place != 0;
 }
 
-/* The parent itself where there is no room for another.  Two threads that enter the same may get two while the larger table comes. */
+/* The parent itself where there is no room for another.  Two threads that enter the same may get two while the larger table comes.  Only a
+ * site that is new asks for that: where there is no memory for it, a walk would ask in vain for each of its calls. */
 static uint32_t site_enter(uint32_t parent, uintptr_t address) {
   uint64_t hash = node_hash(parent, address);
-  _Atomic uint32_t *bucket = &site_buckets[hash >> (64 - FEW_SHIFT)], *buckets = NULL;
-  if (load_relaxed(&site_count) >= FEW_SITES) buckets = meta_once(&site_buckets_many, sizeof *buckets << MANY_SHIFT);
+  _Atomic uint32_t *bucket = &site_buckets[hash >> (64 - FEW_SHIFT)], *buckets = load_acquire(&site_buckets_many);
   if (buckets != NULL) bucket = &buckets[hash >> (64 - MANY_SHIFT)];
   uint32_t first = load_acquire(bucket), found = site_find(hash, parent, address);
   if (found == SITE_NONE && HAK_UNLIKELY(load_relaxed(&closed_count) != 0) && sites_come_back(address)) {
     found = site_find(hash, parent, address);
   }
   if (found != SITE_NONE) return found;
+  if (buckets == NULL && load_relaxed(&site_count) >= FEW_SITES) {
+    buckets = meta_once(&site_buckets_many, sizeof *buckets << MANY_SHIFT);
+    if (buckets != NULL) bucket = &buckets[hash >> (64 - MANY_SHIFT)], first = SITE_NONE; /* not looked at yet, others may be there */
+  }
   site_t *site;
   uint32_t number = load_relaxed(&site_count);
   do { /* no number is taken that has no memory */

@@ -73,6 +73,17 @@ TEST(without_the_larger_table_all_are_found) {
   CHECK_EQ(site_figures().sites, MANY);
 }
 
+/* A walk enters all of its calls, most of them known: where memory is short none of these asks for more. */
+TEST(who_finds_all_asks_for_no_memory) {
+  static uint32_t numbers[MANY];
+  enter_many(numbers, FEW_SITES - 1);
+  fake_os_fail(FAKE_ONLY(FAKE_MAP), 1, MANY);
+  enter_many(numbers, FEW_SITES - 1);
+  CHECK_EQ(fake_os_injected(), 0);
+  CHECK_EQ(site_enter(SITE_NONE, address_of(MANY)), SITE_NONE);
+  CHECK(fake_os_injected() > 0);
+}
+
 static pthread_barrier_t together;
 
 static void *enter_beside(void *numbers) {
