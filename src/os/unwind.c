@@ -278,6 +278,11 @@ static void cache_put(uint64_t pc, uint32_t rule) {
   store_relaxed(&entry->rule, (uint64_t)rule << 32 | (uint32_t)(hash >> 20));
 }
 
+static void cache_drop(uint64_t pc) {
+  cache_entry_t *entry = cache_at(cache_hash(pc));
+  if (load_relaxed(&entry->pc) == pc) store_relaxed(&entry->pc, 0);
+}
+
 /* Words below the CFA, if they are so many at most. */
 static bool words(int32_t below, unsigned bits, uint32_t *count) {
   *count = (uint32_t)below / 8;
@@ -424,7 +429,8 @@ static step_t step(walk_t *w) {
   if (w->reads != NULL) w->reads->all = false;
   uint64_t at = w->exact ? w->pc : w->pc - 1;
   uint32_t rule;
-  if (w->cached && cache_get(at, &rule) && rule == RULE_NONE) return follow_frame_pointer(w);
+  if (!w->cached) cache_drop(at); /* what is there now may be nothing that a rule can tell */
+  else if (cache_get(at, &rule) && rule == RULE_NONE) return follow_frame_pointer(w);
   cfi_rules_t rules;
   bool found = module_has_text(&w->module, at) || module_find(at, &w->module);
   found = found && cfi_find(&w->module, at, &rules);

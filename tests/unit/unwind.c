@@ -490,6 +490,28 @@ TEST(a_signal_handler_on_a_stack_of_its_own) {
   REQUIRE(sigaltstack(&other, NULL) == 0);
   signal_in_a_chain(SA_ONSTACK);
 }
+
+/* As where a library has come to lie where a program had written code: there are rules that the cache has no room for. */
+static void handle_with_an_old_rule(int number) {
+  void *frames[MOST];
+  (void)number;
+  REQUIRE(unwind_here(frames, MOST, NULL, NULL) > 2);
+  for (int i = 0; i < CACHE_ANEW; i++) {
+    if (i == 0) cache_put((uintptr_t)frames[1] - 1, RULE_NONE); /* where the handler returns to */
+    (void)unwind_here(frames, MOST, NULL, NULL);
+  }
+  uint32_t depth = unwind_here(frames, MOST, NULL, NULL);
+  CHECK(are_noted(frames, depth, current, true));
+  judged++;
+}
+
+TEST(what_was_remembered_of_a_place_gets_old) {
+  chain_t c = new_chain(send_signal);
+  unwind_prepare();
+  watch(SIGUSR1, 0, handle_with_an_old_rule);
+  chain_tables(&c);
+  CHECK_EQ(judged, 1);
+}
 #endif
 
 static sigjmp_buf back;
