@@ -436,7 +436,7 @@ static step_t step(walk_t *w) {
   found = found && cfi_find(&w->module, at, &rules);
   if ((!found || rules.signal) && at_signal_return(w)) return follow_signal(w);
   if (!found) {
-    cache_put(at, RULE_NONE);
+    if (!w->exact) cache_put(at, RULE_NONE); /* elsewhere that may be the byte before a signal's return */
     return follow_frame_pointer(w);
   }
   if (rule_of(&rules, &rule)) cache_put(at, rule);

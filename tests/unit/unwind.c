@@ -713,6 +713,26 @@ TEST(a_filter_meets_no_call_for_code_that_has_been_looked_at) {
   CHECK_EQ(judged, 1);
 }
 
+#if defined(__x86_64__)
+/* A signal may come before each instruction, and the last one before a signal's return is as long as a byte: the two have one address. */
+TEST(code_before_a_signals_return_does_not_hide_it) {
+  static const uint8_t code[] = {0xc3, 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+  static uint64_t words[WORDS];
+  enum { PC = 5 + 16 }; /* in struct ucontext */
+  uint8_t *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(page != MAP_FAILED);
+  memcpy(page, code, sizeof code);
+  words[PC] = 2 * PAGE;
+  unwind_prepare();
+  walk_t interrupted = {.pc = (uintptr_t)page, .cached = true, .exact = true};
+  CHECK_EQ(step(&interrupted), STEP_STUCK);
+  walk_t w = {.pc = (uintptr_t)page + 1, .cached = true, .low = (uintptr_t)words, .high = (uintptr_t)(words + WORDS)};
+  w.reg[CFI_SP] = w.low;
+  CHECK_EQ(step(&w), STEP_DONE);
+  CHECK(w.pc == words[PC] && w.exact);
+}
+#endif
+
 static void judge_twice(chain_t *c) {
   judge_calls(c);
   CHECK(count_calls());
