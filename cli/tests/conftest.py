@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import signal
 import subprocess
@@ -26,6 +27,20 @@ def plain_environment() -> dict[str, str]:
 @pytest.fixture
 def environment() -> dict[str, str]:
     return plain_environment()
+
+
+@pytest.fixture
+def bench_script(monkeypatch):
+    """Loads a program of bench/ as a module."""
+
+    def load(path: str):
+        spec = importlib.util.spec_from_file_location(f"bench_{Path(path).stem}", Path(__file__).parents[2] / "bench" / path)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, spec.name, module)  # where its dataclasses look for it
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import subprocess
 import sys
 import time
@@ -20,12 +19,8 @@ FILE = Path(__file__).parents[2] / "bench" / "drawn" / "drawn.py"
 
 
 @pytest.fixture
-def drawn():
-    """drawn.py"""
-    spec = importlib.util.spec_from_file_location("drawn", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def drawn(bench_script):
+    return bench_script("drawn/drawn.py")
 
 
 def allocators(*names: str) -> list[Allocator]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
@@ -13,14 +11,8 @@ import pytest
 
 
 @pytest.fixture
-def limits(monkeypatch) -> ModuleType:
-    """limits.py"""
-    file = Path(__file__).parents[2] / "bench" / "limits" / "limits.py"
-    spec = importlib.util.spec_from_file_location("limits", file)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # where its dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
+def limits(bench_script) -> ModuleType:
+    return bench_script("limits/limits.py")
 
 
 @pytest.fixture

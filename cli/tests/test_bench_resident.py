@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -15,14 +14,8 @@ from processes import compiled, ends
 
 
 @pytest.fixture
-def resident(monkeypatch):
-    """resident.py"""
-    file = Path(__file__).parents[2] / "bench" / "resident" / "resident.py"
-    spec = importlib.util.spec_from_file_location("bench_resident", file)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # where its dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
+def resident(bench_script):
+    return bench_script("resident/resident.py")
 
 
 def test_a_process_that_has_ended_is_not_waited_for(resident):

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
-from pathlib import Path
 
 
-def test_what_two_places_have_in_one_line_counts_together(monkeypatch, tmp_path):
-    file = Path(__file__).parents[2] / "bench" / "scaling" / "scaling.py"
-    spec = importlib.util.spec_from_file_location("scaling", file)
-    scaling = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(scaling)
+def test_what_two_places_have_in_one_line_counts_together(bench_script, monkeypatch, tmp_path):
+    scaling = bench_script("scaling/scaling.py")
     places = {16: (1.0, 2.0, 3.0), 32: (10.0, 20.0, 30.0), 48: (5.0, 0.0, 0.0), 64: (0.0, 0.0, 0.0)}
     lines = {16: "one a.c:1", 32: "one a.c:1", 48: "other b.c:2", 64: "none c.c:3"}
     monkeypatch.setattr(scaling, "measure", lambda *_: places)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -148,11 +147,9 @@ def test_the_checks_tools_are_made_anew_when_their_python_is_gone(tmp_path):
 
 
 @pytest.fixture
-def maker(tmp_path, monkeypatch):
+def maker(bench_script, tmp_path, monkeypatch):
     """make_peers.py, run with arguments: its exit status, and the names in the manifest."""
-    spec = importlib.util.spec_from_file_location("make_peers", PEERS / "make_peers.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = bench_script("peers/make_peers.py")
     made, brought = [], []
 
     def make(peer: dict, directory: Path, jobs: int) -> dict:
