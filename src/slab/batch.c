@@ -43,6 +43,21 @@ static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **blocks,
   return taken;
 }
 
+/* Larger blocks are few in a batch, and the waits for them so too. */
+#define RETURNED_SIZE 1024
+
+/* Blocks that others have freed lie in those threads' caches.  The program would wait for each as it writes to it, since a processor
+ * finishes its stores in order; if all are written to at once, the waits overlap.  What they hold stays.  A prefetch does less: of a line
+ * that two caches share it does not make this one the owner. */
+static void blocks_fetch(const unit_t *slab, void **blocks, uint32_t count) {
+  const class_info_t *info = slab_class(slab);
+  if (HAK_LIKELY(!slab->returned) || count == 1 || info->size > RETURNED_SIZE || info == &class_info[CLASS_ZERO]) return;
+  for (uint32_t i = count; i-- > 0;) { /* as a bin has them */
+    volatile char *first = owner_load(&blocks[i]);
+    *first = *first;
+  }
+}
+
 static _Atomic uint64_t lead_slabs;
 
 uint64_t batch_lead_slabs(void) { return load_relaxed(&lead_slabs); }
@@ -81,6 +96,7 @@ uint32_t batch_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin,
     unit_t *slab = slab_with_free(owner, size_class, bin);
     if (slab == NULL) break;
     uint32_t more = slab_take_from(owner, slab, blocks + taken, count - taken);
+    blocks_fetch(slab, blocks + taken, more);
     sample_enter(&owner->sampler, slab, blocks + taken, more);
     taken += more;
     if (load_relaxed(&slab->free) == 0) slab_move(owner, slab, true);

@@ -86,6 +86,7 @@ static bool remote_take(slab_owner_t *owner, unit_t *slab) {
     given += bits_count64(bits);
   }
   owner_add(&owner->remote_frees, given);
+  slab->returned = slab->listed_full;
   if (given > 0 && !slab_count_given(owner, slab, given)) return false;
   return !owner->orphan || load_relaxed(&slab->free) == 0 || slab_end_if_free(owner, slab);
 }

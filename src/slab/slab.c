@@ -176,6 +176,7 @@ unit_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin)
   if (HAK_CHECKS) units_clear_live(unit, info->units);
   slab->first_word = 0;
   slab->listed_full = false;
+  slab->returned = false;
   store_relaxed(&slab->holes, 0);
   remote_of(unit)->refused = 0;
   slab->touched = zero ? 0 : (uint16_t)info->blocks;

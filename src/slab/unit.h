@@ -39,7 +39,10 @@ typedef struct unit {
   bool dirty_when_free; /* secure.c: its free blocks may not be zero */
   uint8_t epoch;       /* slab_epoch when it was made */
   bool holes_by_growth; /* the last ones were made as the heap grew */
-  bool zeroed;         /* UNIT_LARGE: it is calloc's */
+  union {
+    bool zeroed;       /* UNIT_LARGE: it is calloc's */
+    bool returned;     /* UNIT_SLAB: when what others have freed was last brought in, nothing else was free */
+  };
   uint8_t guard;       /* os_guard_t of inaccessible units, and of what a large block's last unit has behind it */
   uint8_t refused_at;  /* of a UNIT_SLAB: the minute in which it was last so refused a page */
   uint32_t left;       /* UNIT_LARGE in the secure library: of `bytes`, what was not asked for; zero as long as nobody does wrong */

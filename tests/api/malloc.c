@@ -45,6 +45,21 @@ TEST(malloc_of_0_is_unique) {
   for (int i = 0; i < 100; i++) api.free(blocks[i]);
 }
 
+enum { NOTHINGS = 10000 };
+
+static void *free_nothings(void *blocks) {
+  for (int i = 0; i < NOTHINGS; i++) api.free(((void **)blocks)[i]);
+  return NULL;
+}
+
+TEST(malloc_of_0_freed_elsewhere_comes_again) {
+  static void *blocks[NOTHINGS];
+  for (int round = 0; round < 3; round++) {
+    for (int i = 0; i < NOTHINGS; i++) CHECK((blocks[i] = api.malloc(0)) != NULL);
+    in_thread(free_nothings, blocks);
+  }
+}
+
 TEST(malloc_of_0_can_be_reallocated) {
   void *block = api.realloc(api.malloc(0), 1000);
   REQUIRE(block);

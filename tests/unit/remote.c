@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
 
 #include "base/thread.h"
 #include "fake_os.h"
@@ -300,6 +302,45 @@ TEST(a_slab_of_the_smallest_blocks_has_no_marks) {
   remote_collect(&owner);
   CHECK_EQ(free_in(slab), 2);
   CHECK_EQ(remote_waiting(slab), 0);
+}
+
+/* Whether a batch of blocks of that size writes to them, where a slab of the class, whose pages have gone, has those alone that came
+ * back in the way that is told. */
+static bool batch_writes(size_t size, bool all_from_others, uint32_t count) {
+  unsigned c = class_of(size);
+  void *blocks[4096];
+  uint32_t all = take_slab(c, blocks), own = all_from_others ? 0 : all / 2;
+  CHECK(all > 0);
+  void *slab = region_address(unit_number(slab_holding(blocks[0])));
+  memset(blocks[0], 1, size);
+  for (uint32_t i = 0; i < own; i++) region_clear_live(blocks[i]);
+  give_blocks(&owner, blocks, own);
+  for (uint32_t i = own; i < all; i++) free_remotely(blocks[i]);
+  remote_collect(&owner);
+  CHECK(free_in(slab_holding(slab)) == all && madvise(slab, HAK_UNIT, MADV_DONTNEED) == 0);
+  CHECK_EQ(batch_take(&owner, c, &bins[c], blocks, count), count);
+  unsigned char there[HAK_UNIT / 4096];
+  CHECK(mincore(slab, HAK_UNIT, there) == 0);
+  return there[0] & 1;
+}
+
+TEST(blocks_that_others_alone_have_freed_are_fetched) {
+  start_remote();
+  CHECK(batch_writes(64, true, 8));
+  CHECK(batch_writes(1024, true, 2));
+  CHECK(!batch_writes(80, true, 1));
+  CHECK(!batch_writes(1280, true, 8));
+  CHECK(!batch_writes(128, false, 8));
+}
+
+TEST(fetched_blocks_stay_as_they_are) {
+  start_remote();
+  void *blocks[4096];
+  uint32_t count = take_slab(3, blocks);
+  for (uint32_t i = 0; i < count; i++) memset(blocks[i], (int)i, 64), free_remotely(blocks[i]);
+  CHECK_EQ(take_blocks(&owner, 3, &bins[3], blocks, count), count);
+  CHECK(slab_holding(blocks[0])->returned);
+  for (uint32_t i = 0; i < count; i++) CHECK(((uint8_t *)blocks[i])[0] == (uint8_t)i && memcmp(blocks[i], (char *)blocks[i] + 1, 63) == 0);
 }
 
 /* Not cleared, but equal to what was seen of them. */
