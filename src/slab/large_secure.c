@@ -131,9 +131,9 @@ static bool grow_in_place(unit_t *first, size_t bytes) {
 }
 
 bool large_is_whole(const unit_t *first) {
+  if (!HAK_SECURE || first->left == 0) return true;
   const char *at = (const char *)region_address(unit_number(first)) + large_usable(first);
-  size_t left = HAK_SECURE ? first->left : 0;
-  return left == 0 || (*at == 0 && memcmp(at, at + 1, left - 1) == 0); /* each byte is the one before it */
+  return *at == 0 && memcmp(at, at + 1, first->left - 1) == 0; /* each byte is the one before it */
 }
 
 HAK_COLD void large_overflown(const unit_t *first, const char *function) {
