@@ -47,8 +47,8 @@ static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **blocks,
 #define RETURNED_SIZE 1024
 
 /* Blocks that others have freed lie in those threads' caches.  The program would wait for each as it writes to it, since a processor
- * finishes its stores in order; if all are written to at once, the waits overlap.  What they hold stays.  A prefetch does less: of a line
- * that two caches share it does not make this one the owner. */
+ * finishes its stores in order; if all are written to at once, the waits overlap.  What they hold stays.  A prefetch for writing gains
+ * little: docs/dead-ends.md. */
 static void blocks_fetch(const unit_t *slab, void **blocks, uint32_t count) {
   const class_info_t *info = slab_class(slab);
   if (HAK_LIKELY(!slab->returned) || count == 1 || info->size > RETURNED_SIZE || info == &class_info[CLASS_ZERO]) return;

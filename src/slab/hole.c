@@ -148,7 +148,7 @@ static bool slab_purge_holes(slab_owner_t *owner, unit_t *slab, size_t *purged, 
     uint64_t gone = pages_purge(unit_number(slab), &hole, &refusals);
     if (!lock_wait(&owner->lock)) return false; /* a signal handler has forked: the repair sees to the rest */
     huge_end(unit_number(slab) / HAK_UNITS_PER_SUPERSLAB, unit_number(slab) / HAK_UNITS_PER_SUPERSLAB + 1);
-    if (gone != 0) store_relaxed(&slab->holes, load_relaxed(&slab->holes) | gone);
+    if (gone != 0) store_relaxed(&slab->holes, load_relaxed(&slab->holes) | gone), slab->returned = false;
     refusals_note(slab, hole_mask(&hole), gone);
     *purged += bits_count64(gone) * os_page_size();
     *there = blocks_return(owner, slab, hole.first, hole.last);

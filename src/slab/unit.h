@@ -41,7 +41,7 @@ typedef struct unit {
   bool holes_by_growth; /* the last ones were made as the heap grew */
   union {
     bool zeroed;       /* UNIT_LARGE: it is calloc's */
-    bool returned;     /* UNIT_SLAB: when what others have freed was last brought in, nothing else was free */
+    bool returned;     /* UNIT_SLAB: what was free came from others, when last brought in; and no page of it has gone since */
   };
   uint8_t guard;       /* os_guard_t of inaccessible units, and of what a large block's last unit has behind it */
   uint8_t refused_at;  /* of a UNIT_SLAB: the minute in which it was last so refused a page */

@@ -284,13 +284,6 @@ TEST(pprof_sums_to_what_is_live) {
   CHECK(is_secure() || seen.large_bytes >= (uint64_t)100 * 3000000);
 }
 
-static void check_place(unsigned place, uint64_t bytes, uint64_t held) {
-  double off = (double)bytes - (double)held, error = sqrt((double)RATE * (double)held);
-  if (fabs(off) > 5 * error)
-    check_fail(__FILE__, __LINE__, "place %u: %llu bytes, not %llu; the standard error is %g", place, (unsigned long long)bytes,
-               (unsigned long long)held, error);
-}
-
 TEST(pprof_tells_who_holds_the_memory) {
   find_pprof();
   int fd = check_file();
@@ -306,10 +299,14 @@ TEST(pprof_tells_who_holds_the_memory) {
   CHECK(pprof_write(fd));
   look_at(fd);
   for (unsigned place = 0; place < PLACES && !is_secure(); place++) {
-    check_place(place, seen.bytes[place], held_bytes[place]);
-    /* Not all that is seen there: of hold_all's blocks one of another place may seem to be of this one, too. */
-    if (place == 1) check_place(place, seen.tagged[place], held_bytes[place]);
-    else CHECK_EQ(seen.tagged[place], 0);
+    double off = (double)seen.bytes[place] - (double)held_bytes[place], error = sqrt((double)RATE * (double)held_bytes[place]);
+    if (fabs(off) > 5 * error)
+      check_fail(__FILE__, __LINE__, "place %u: %llu bytes, not %llu; the standard error is %g", place,
+                 (unsigned long long)seen.bytes[place], (unsigned long long)held_bytes[place], error);
+    /* Beside a busy thread a block or two of hold_all's of another place may seem to be of this one. */
+    if (place != 1) CHECK_EQ(seen.tagged[place], 0);
+    else if (is_beside()) CHECK(seen.bytes[place] - seen.tagged[place] <= 4 * (uint64_t)RATE);
+    else CHECK_EQ(seen.tagged[place], seen.bytes[place]);
   }
 }
 

@@ -96,7 +96,9 @@ TEST(a_page_counts_again_after_a_block_of_it_was_out) {
   unsigned c = class_of(512);
   REQUIRE(full_slab(c) != NULL);
   give_blocks(&owner, &blocks[8], 24); /* pages 1 to 3 */
+  unit_head((uint32_t)region_unit(blocks[0]))->returned = true;
   CHECK_EQ(step_now(), 3 * 4096);
+  CHECK(!unit_head((uint32_t)region_unit(blocks[0]))->returned); /* else a batch would bring them in */
   void *taken[9];
   CHECK_EQ(take_blocks(&owner, c, &bins[c], taken, 9), 9); /* page 1 and a block of page 2 */
   for (int i = 0; i < 9; i++) memset(taken[i], FILL, 512);
