@@ -171,7 +171,8 @@ def pinned_heading(whole: Pinned, page_size: int) -> list[str]:
     ]
     tracked = f"{whole.tracked:,} of {whole.slabs:,} slabs tracked"
     if whole.too_small:
-        return [*lines, f"{tracked}: too small to tell whose it is (HAKMEM_TRACK=128 tracks some, 1 all)"]
+        why = "too small to tell whose it is" if whole.tracked else "too few to tell whose it is"
+        return [*lines, f"{tracked}: {why} (in the default library HAKMEM_TRACK=128 tracks some, 1 all)"]
     if whole.quiet:
         tracked += f"; {100 * whole.quiet / whole.survivors:.0f} % of their blocks may be known by an earlier owner"
     if whole.separable is not None:

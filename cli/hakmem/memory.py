@@ -61,10 +61,10 @@ class Refused(Failure):
 
 
 def _window_ways(folder: Path) -> list[str]:
-    """Where its user may see what it has open, though not its memory (hakmem.window)."""
+    """Where its user may see what it has open, though not its memory (hakmem.window). Names alone are seen by who may not follow them, too."""
     try:
-        os.listdir(folder / "fd")
-    except OSError:
+        os.readlink(folder / "fd" / os.listdir(folder / "fd")[0])
+    except (OSError, IndexError):
         return []
     return ["started with HAKMEM_WINDOW=1 it has a window, which hakmem profile, resident, top and metrics look through"]
 

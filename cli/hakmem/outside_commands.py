@@ -277,7 +277,9 @@ def top_command(as_json: bool, seconds: float, process: int | None) -> None:
         for each in found:
             if each.taken is not None and each.taken.untold:
                 print(f"hakmem: process {each.process}: {printable(each.taken.untold)}", file=sys.stderr)
-    elif as_json or not all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout)) or Console().is_dumb_terminal:
+    elif as_json:
+        raise click.UsageError("--json writes the list of all processes; of one there is hakmem resident --json PID")
+    elif not all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout)) or Console().is_dumb_terminal:
         raise click.UsageError(
             "a process is watched on a terminal that can clear its screen; elsewhere there is hakmem resident PID"
         )

@@ -358,7 +358,7 @@ def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
     if stats.get("class_stats"):
         tables.append(_class_table(stats["class_stats"]))
     if stats.get("heap_stats"):
-        tables.append(_row_table("heaps, newest first", _HEAP_COLUMNS, stats["heap_stats"]))
+        tables.append(_row_table("heaps, newest record first", _HEAP_COLUMNS, stats["heap_stats"]))
     return tables
 
 

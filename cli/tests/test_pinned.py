@@ -266,7 +266,7 @@ def test_small_heap_is_said_to_be_too_small(hakmem, tmp_path):
     taken = pin(HEAP.sampled(3), HEAP, every=10_000)
     file = tmp_path / "heap"
     file.write_text(text_of(taken))
-    assert "too small to tell whose it is" in hakmem("profile", str(file)).stdout
+    assert "too few to tell whose it is" in hakmem("profile", str(file)).stdout
 
 
 def test_by_tag_there_is_no_second_table(hakmem, file):

@@ -127,6 +127,16 @@ def test_no_window_is_advised_where_it_could_not_be_seen(monkeypatch):
     assert "another namespace" in failed.value.message and "HAKMEM_WINDOW" not in failed.value.message
 
 
+def test_no_window_is_advised_to_who_has_fewer_rights():
+    """Who may see the names of what is open, and not follow them."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("only root can give rights up")
+    command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", str(HAKMEM), "resident", str(os.getpid())]
+    result = subprocess.run(command, capture_output=True, text=True, env=plain_environment())
+    assert result.returncode == 1 and "rights that this command has not" in result.stderr, result.stderr
+    assert "HAKMEM_WINDOW" not in result.stderr and "HAKMEM_PROFILE" in result.stderr
+
+
 def refuse(*_words) -> int:
     raise PermissionError(13, "Permission denied")
 

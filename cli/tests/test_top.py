@@ -324,7 +324,7 @@ def test_by_pinned_bytes_those_are_first_who_keep_most():
     assert view.key("p")
     found.strata, found.tracked = found.strata[:1], []
     found.strata[0].tracked = 0
-    assert "too small to tell whose it is" in text_of(view)
+    assert "too few to tell whose it is" in text_of(view)
 
 
 def test_a_saved_snapshot_is_read_as_it_was():

@@ -45,6 +45,7 @@ static int page_read(const ctl_at_t *at, uint64_t *value) { return (void)at, *va
 static int conf_prof_read(const ctl_at_t *at, uint64_t *value) { return (void)at, *value = profile_on(), 0; }
 static int conf_final_read(const ctl_at_t *at, uint64_t *value) { return (void)at, *value = conf.prof_final, 0; }
 static int conf_print_read(const ctl_at_t *at, uint64_t *value) { return (void)at, *value = conf.stats_print, 0; }
+static int conf_opts_read(const ctl_at_t *at, uint64_t *value) { return (void)at, *value = (uintptr_t)conf.stats_opts, 0; }
 static int conf_prefix_read(const ctl_at_t *at, uint64_t *value) { return (void)at, *value = (uintptr_t)conf.prof_prefix, 0; }
 
 /* --- arenas ------------------------------------------------------------------------------ */
@@ -360,6 +361,7 @@ const ctl_node_t ctl_nodes[] = {
     {"opt.prof_prefix", CTL_TEXT, 0, conf_prefix_read, NULL, NULL},
     CONSTANT("opt.retain", CTL_BOOL, true),
     {"opt.stats_print", CTL_BOOL, 0, conf_print_read, NULL, NULL},
+    {"opt.stats_print_opts", CTL_TEXT, 0, conf_opts_read, NULL, NULL},
     CONSTANT("opt.tcache", CTL_BOOL, true),
     CONSTANT("opt.tcache_max", CTL_SIZE, 32768),
     TEXT("opt.thp", TEXT_DEFAULT),

@@ -6,8 +6,7 @@
  * hak_free never changes it.
  *
  * A pointer that was not obtained from hakmem, was already freed, or does not point to the start of a block ends the process with one line
- * on standard error that names the pointer, the fault and the size class.
- */
+ * on standard error that names the pointer, the fault and the size class. */
 #ifndef HAKMEM_H
 #define HAKMEM_H
 
@@ -101,7 +100,8 @@ typedef struct hak_sized {
 /* Allocates at least `size` bytes and says how many there are. */
 HAK_API HAK_MUST_USE hak_sized_t hak_alloc_at_least(size_t size);
 
-/* Makes a block larger or smaller in place, so that `size` bytes are usable; false (errno and block unchanged) where it would move. */
+/* Makes a block larger in place; false (errno and block unchanged) where it would move. A smaller size is true and leaves it as it is; in
+ * the secure library a small block then has just that size, and a large one is false. */
 HAK_API HAK_MUST_USE bool hak_expand(void *block, size_t size);
 
 /* Fills blocks[0..count) with blocks of `size` bytes; returns how many it got: fewer only when memory is out, with ENOMEM. */
@@ -227,7 +227,7 @@ typedef struct hak_heap_stats {
 HAK_API bool hak_stats_get(hak_stats_t *stats);
 /* Fills *stats for one size class; false (EINVAL) for a class that does not exist. */
 HAK_API bool hak_stats_class(uint32_t size_class, hak_class_stats_t *stats);
-/* Fills *stats for heap `heap`, counted from 0, newest first; false (EINVAL) if there are not so many. */
+/* Fills *stats for heap `heap`, from 0, the newest record first (ended threads' are used again); false (EINVAL) if there are fewer. */
 HAK_API bool hak_stats_heap(uint32_t heap, hak_heap_stats_t *stats);
 /* Write a report to a file descriptor, without allocating. Return false when writing fails. */
 HAK_API bool hak_stats_text(int fd);
@@ -235,9 +235,9 @@ HAK_API bool hak_stats_json(int fd);
 
 /* ---- Options ---- since 0.1; the list is in docs/options.md */
 
-/* The value in force of the option `name` (without the HAKMEM_ prefix, any case); false (EINVAL) for an unknown name. */
+/* The value in force of the option `name` (without HAKMEM_, any case); false (EINVAL) for an unknown name, or a path's. */
 HAK_API bool hak_option_get(const char *name, int64_t *value);
-/* Sets an option at run time; false with EINVAL for an unknown name, a value out of range, or an option that is read at start only. */
+/* Sets an option; false (EINVAL) for an unknown name, a value out of range, or one read at start only, as all in the secure library. */
 HAK_API bool hak_option_set(const char *name, int64_t value);
 /* Writes all options to a file descriptor as a JSON array, without allocating; false when writing fails. Each has "name", "type" ("switch",
  * "number", "path"), "default", "min" and "max" (null for a path), "runtime" (hak_option_set may change it), "help"; not the value now. */

@@ -40,7 +40,7 @@ HAK_API HAK_MUST_USE HAK_MALLOC char *hak_heap_strdup(hak_heap_t *heap, const ch
 /* A block of another heap, or of none, moves into this one; plain realloc leaves a block in its heap.  NULL and 0 as with realloc. */
 HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(3) void *hak_heap_realloc(hak_heap_t *heap, void *block, size_t size);
 
-/* What live blocks may take, rounded as malloc_usable_size tells (in the secure library with 8 more; a block of 0 bytes takes 16); 0,
+/* What live blocks may take, rounded as hak_malloc_good_size tells (in the secure library with 8 more before that; 0 bytes take 16); 0,
  * with which a heap begins, is no limit.  What is live already stays.  A realloc that has to move needs room for both. */
 HAK_API void hak_heap_set_limit(hak_heap_t *heap, size_t bytes);
 /* The calling thread's malloc and kin, with operator new, take from `heap` from now on; with NULL from the thread's own again.  Returns

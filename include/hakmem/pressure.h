@@ -22,7 +22,8 @@ typedef struct hak_pressure {
   uint32_t level;       /* HAK_PRESSURE_* */
   uint64_t used;        /* bytes that count against the limit: of this heap; or of all in the container, as if what the heap has lately
                            grown by were not written to yet, but will be */
-  uint64_t limit;       /* bytes; 0: none is known */
+  uint64_t limit;       /* bytes: of the limit that is nearest, the container's or HAKMEM_LIMIT_SOFT; of HAKMEM_LIMIT_HARD, where that is
+                           why an allocation is about to fail: in percent, too, what this heap may come to. 0: none is known */
   uint64_t wanted;      /* bytes of the allocation that is about to fail; else 0 */
 } hak_pressure_t;
 

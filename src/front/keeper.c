@@ -133,6 +133,12 @@ static void keeper_collect(void) {
   request_finish(number);
 }
 
+/* Where nothing is kept for a while, whole spans go back at once and nothing lies idle. But what freed them has left bins and holes. */
+static _Atomic uint64_t given_when_looked;
+static bool much_has_gone(void) {
+  return option_get(OPTION_decay_ms) == 0 && purge_bytes() - load_relaxed(&given_when_looked) >= KEEPER_BYTES;
+}
+
 /* Whether much could go back, as far as the heap tells, which may be NULL. */
 static bool much_is_idle(const heap_t *heap) {
   if (ledger_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT || drain_waiting() + handover_waiting() >= KEEPER_BYTES) return true;
@@ -165,6 +171,7 @@ static void keeper_run(void) {
     aging += handover_age(os_now_ms());
     bool purged = purge_step(step);
     bool holes = hole_step(false, &aging) > 0;
+    store_relaxed(&given_when_looked, purge_bytes());
     store_relaxed(&working, 0);
     bool more = aging > 0 || drain_waiting() >= KEEPER_BYTES;
     in_vain = purged || collected || holes || more ? 0 : in_vain + 1;
@@ -174,7 +181,9 @@ static void keeper_run(void) {
 /* In the line that each slow path reads for `id`. */
 static bool watches(void) { return load_relaxed(&keeper.prepare) == prepare_watch; }
 
-static bool has_work(const heap_t *heap) { return watches() || remote_is_behind() || remote_much_waits() || much_is_idle(heap); }
+static bool has_work(const heap_t *heap) {
+  return watches() || remote_is_behind() || remote_much_waits() || much_is_idle(heap) || much_has_gone();
+}
 
 /* Under a filter that was there before the process was, only what it is known to permit is asked for: to clone, where libc has
  * done so.  The calls that confine the thread are not; so there is none where it could hold more than others. */

@@ -5,6 +5,8 @@
 
 #include "base/thread.h"
 #include "os/os.h"
+#include "space/ledger.h"
+#include "slab/class.h"
 #include "front/limits.h"
 #include "front/thread.h"
 
@@ -60,9 +62,19 @@ static size_t plea_call(const hak_pressure_t *p) {
   return freed;
 }
 
+/* What is nearest, or HAKMEM_LIMIT_HARD where that refuses so many bytes; its percent are what the heap may come to, too. */
+static hak_pressure_t plea_of(uint32_t level, size_t wanted) {
+  hak_pressure_t p = {sizeof p, level, load_relaxed(&pressure.use), load_relaxed(&pressure.limit), wanted};
+  unsigned c = class_for_aligned(wanted, 1);
+  if (level != HAK_PRESSURE_FAILING || ledger_permits(c != CLASS_NONE ? class_info[c].units : units_of(wanted))) return p;
+  p.used = ledger_heap_units() << HAK_UNIT_SHIFT;
+  p.limit = ledger_cap() << HAK_UNIT_SHIFT;
+  return p;
+}
+
 /* What it has freed goes back at once: the limit is near. */
 static bool plea_ask(uint32_t level, size_t wanted) {
-  hak_pressure_t p = {sizeof p, level, load_relaxed(&pressure.use), load_relaxed(&pressure.limit), wanted};
+  hak_pressure_t p = plea_of(level, wanted);
   size_t freed = plea_call(&p);
   if (freed == 0) return false;
   thread_enter();

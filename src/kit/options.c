@@ -93,6 +93,9 @@ void options_seal(void) {
   (void)os_seal(&option_values, sizeof option_values, true);
 }
 
+/* An option that may be percent, which are less than 0, may also be bytes with a letter. */
+#define PERCENT_LEAST (-100)
+
 /* One line: hakmem: <what> "<text>": <why> */
 static HAK_COLD void option_complain(const char *what, const char *text, size_t length, const option_info_t *info) {
   line_t line;
@@ -108,9 +111,13 @@ static HAK_COLD void option_complain(const char *what, const char *text, size_t 
     format_text(f, " for HAKMEM_");
     for (const char *c = info->name; *c != '\0'; c++) format_char(f, to_upper(*c));
     format_text(f, ", wants ");
-    format_signed(f, info->min);
-    format_text(f, " to ");
-    format_signed(f, info->max);
+    if (info->min == PERCENT_LEAST) {
+      format_text(f, "bytes, also with K, M or G, or 1% to 100%");
+    } else {
+      format_signed(f, info->min);
+      format_text(f, " to ");
+      format_signed(f, info->max);
+    }
     format_text(f, "; using ");
     format_signed(f, info->fallback);
   } else {
@@ -118,9 +125,6 @@ static HAK_COLD void option_complain(const char *what, const char *text, size_t 
   }
   line_end(&line);
 }
-
-/* An option that may be percent, which are less than 0, may also be bytes with a letter. */
-#define PERCENT_LEAST (-100)
 
 static HAK_COLD bool parse_amount(const char *text, size_t length, const option_info_t *info, int64_t *value) {
   if (info->min != PERCENT_LEAST || length < 2 || length > 16) return false;

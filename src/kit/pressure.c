@@ -36,7 +36,7 @@ uint64_t pressure_amount(int64_t option, uint64_t limit) {
 
 void pressure_set(pressure_level_t level, pressure_source_t source, uint64_t use, uint64_t limit) {
   store_relaxed(&pressure.source, (uint32_t)source);
-  store_relaxed(&pressure.use, use);
+  store_relaxed(&pressure.use, limit != 0 ? use : 0); /* of nothing */
   store_relaxed(&pressure.limit, limit);
   if (load_relaxed(&pressure.level) != (uint32_t)level) store_relaxed(&pressure.level, (uint32_t)level);
 }

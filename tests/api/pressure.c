@@ -162,6 +162,7 @@ TEST(pressure_hard_limit_refuses_what_would_pass_it) {
   CHECK(filled >= LIMIT / 2 && filled <= LIMIT);
   hak_stats_t stats = {.struct_size = sizeof stats};
   CHECK(hak.stats_get(&stats) && stats.limit_refused > 0);
+  CHECK(stats.limit != 0 || stats.limit_use == 0); /* what its container uses of no limit */
   cache_free(MOST);
   CHECK(cache_fill(LIMIT / 2) == LIMIT / 2); /* what was freed makes room */
   CHECK(hak.option_set("limit_hard", 0));
@@ -186,6 +187,8 @@ TEST(pressure_is_asked_before_an_allocation_fails) {
   CHECK(calls > 0);
   CHECK_EQ(told_level, HAK_PRESSURE_FAILING);
   CHECK_EQ(told_wanted, MIB);
+  CHECK_EQ(told_limit, (uint64_t)LIMIT * MIB); /* of this limit, not of its container's */
+  CHECK(told_use <= told_limit && told_use + 2 * MIB > told_limit);
   CHECK_EQ(wrong, 0);
   free_each = 0;
   unsigned before = calls;

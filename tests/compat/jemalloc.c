@@ -369,6 +369,9 @@ TEST(environment) {
   size = sizeof prefix;
   CHECK_EQ(mallctl("opt.prof_prefix", &prefix, &size, NULL, 0), 0);
   CHECK(strcmp(prefix, "compat.x") == 0);
+  const char *opts = NULL;
+  CHECK_EQ(mallctl("opt.stats_print_opts", &opts, &size, NULL, 0), 0);
+  CHECK(opts != NULL && strcmp(opts, "J") == 0);
   if (on) return;
   CHECK_EQ(mallctl("prof.dump", NULL, NULL, NULL, 0), 0);
   char name[64];

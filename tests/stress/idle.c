@@ -11,6 +11,8 @@
  *   back, and in its parent
  * - holes: of 64 MiB of 512-byte blocks one of each 64 stays; malloc_trim(0) gives back
  *   more than half, and what stays keeps its content
+ * - last: of 200 MiB in small blocks the last ones, each alone on its page, are freed when all else has gone back; what the thread's
+ *   bins hold of them goes back as well, also where HAKMEM_DECAY_MS=0 leaves nothing idle
  * - grow: realloc takes a block of 64 MiB, which cannot grow where it is, to 192 MiB; the
  *   content stays, and never are more than 1.3 times its size resident
  *
@@ -235,6 +237,31 @@ static void scene_holes(void) {
   stress_expect(given == 1 && after < before / 2, "holes: malloc_trim gave %d, %zu MiB stay", given, after / MIB);
 }
 
+/* ---- last ---- */
+
+static void scene_last(void) {
+  enum { ONE_IN = 32, STEP = 64, SIZES = 16 };
+  rng_t rng = rng_make(3);
+  size_t start = start_free(), count = 0, kept = 0;
+  for (size_t taken = 0; taken < volume && count < BLOCKS_MOST; count++) {
+    size_t size = STEP * (1 + rng_below(&rng, SIZES));
+    blocks[count] = malloc(size);
+    if (blocks[count] == NULL) stress_fail("no block of %zu bytes", size);
+    memset(blocks[count], (int)count, size);
+    taken += size;
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (rng_below(&rng, ONE_IN) == 0) blocks[kept++] = blocks[i];
+    else free(blocks[i]);
+  }
+  left_allowed = 80 * MIB;
+  settle("last, before", start);
+  if (stress_on_hakmem()) stress_expect(process_resident() > start + 16 * MIB, "last: few pages are kept, which proves nothing");
+  for (size_t i = 0; i < kept; i++) free(blocks[i]);
+  left_allowed = 6 * MIB;
+  settle("last", start);
+}
+
 /* ---- grow ---- */
 
 static void words_fill(uint64_t *words, size_t from, size_t to) {
@@ -281,8 +308,8 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*run)(void);
-  } scenes[] = {{"free", scene_free},   {"sleepers", scene_sleepers}, {"gone", scene_gone},      {"child", scene_child},
-                {"holes", scene_holes}, {"grow", scene_grow},         {"limited", scene_limited}};
+  } scenes[] = {{"free", scene_free},   {"sleepers", scene_sleepers}, {"gone", scene_gone},       {"child", scene_child},
+                {"holes", scene_holes}, {"grow", scene_grow},         {"limited", scene_limited}, {"last", scene_last}};
   const char *scene = stress_word("scene", "free");
   for (unsigned i = 0; i < sizeof scenes / sizeof scenes[0]; i++)
     if (strcmp(scene, scenes[i].name) == 0) {
