@@ -11,6 +11,7 @@
 #include "front/boot.h"
 #include "front/inspect.h"
 #include "kit/options.h"
+#include "os/file.h"
 #include "os/memcheck.h"
 
 bool compat_is_served(void) {
@@ -22,6 +23,9 @@ bool compat_is_served(void) {
   store_relaxed(&known, served ? 1 : 2);
   return served;
 }
+
+/* Early: dladdr waits for the loader's lock, which whoever runs a library's constructor holds. */
+static __attribute__((constructor)) void look_early(void) { (void)compat_is_served(); }
 
 /* From outside it is told of live blocks alone. */
 compat_place_t compat_place(const void *p) {
@@ -132,19 +136,20 @@ static void *new_or_throw(void *block) {
 void *compat_new(hak_heap_t *heap, size_t size, size_t alignment) { return new_or_throw(new_or_ask(heap, false, size, alignment)); }
 void *compat_new_automatic(size_t size) { return new_or_throw(new_or_ask(NULL, true, size, 1)); }
 
-/* By way of a file: a pipe that nobody reads meanwhile would fill up. */
+/* By way of a file: a pipe that nobody reads meanwhile would fill up.  Of libc's calls none in which a thread may be cancelled. */
 bool compat_capture(bool (*write)(int fd), compat_text_fn *out, void *to) {
   if (compat_is_served() && load_relaxed(&os_filters) != 0) return false; /* which may end the process for a file that malloc never makes */
   int saved = errno;
-  int fd = memfd_create("report", MFD_CLOEXEC);
+  int fd = file_memory("report");
   if (fd < 0) return false;
-  bool done = write(fd) && lseek(fd, 0, SEEK_SET) == 0;
+  bool done = write(fd);
   char text[4096];
-  for (ssize_t n; done && (n = read(fd, text, sizeof text - 1)) > 0;) {
+  uint64_t at = 0;
+  for (long n; done && (n = file_pread(fd, text, sizeof text - 1, at)) > 0; at += (uint64_t)n) {
     text[n] = '\0';
     out(to, text);
   }
-  close(fd);
+  file_close(fd);
   errno = saved;
   return done;
 }

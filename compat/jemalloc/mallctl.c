@@ -13,12 +13,18 @@
  * call in turn, or fork. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread unsigned depth;
+static __thread int cancel_state;
 
 static void enter(void) {
-  if (depth++ == 0) (void)pthread_mutex_lock(&lock);
+  if (depth++ != 0) return;
+  (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state); /* nodes read and write files: who ended there would keep the lock */
+  (void)pthread_mutex_lock(&lock);
 }
 static void leave(void) {
-  if (--depth == 0) (void)pthread_mutex_unlock(&lock);
+  if (--depth != 0) return;
+  int ignored;
+  (void)pthread_mutex_unlock(&lock);
+  (void)pthread_setcancelstate(cancel_state, &ignored);
 }
 
 static __attribute__((constructor)) void start(void) { (void)pthread_atfork(enter, leave, leave); }

@@ -12,6 +12,7 @@
 #include <malloc.h>
 #endif
 
+#include "os/file.h"
 #include "os/line.h"
 #include "kit/pressure.h"
 #include "os/os.h"
@@ -30,13 +31,14 @@ static HAK_COLD void write_json_number(writer_t *w, const char *name, uint64_t v
 
 /* --- figures ----------------------------------------------------------------------------- */
 
-static uint64_t lines_in(const char *path) {
-  uint64_t lines = 0;
+/* By no calls of libc's in which a thread may be cancelled: callers hold locks. */
+static uint64_t mappings_now(void) {
+  uint64_t lines = 0, at = 0;
   char block[1024];
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  for (ssize_t n; fd >= 0 && (n = read(fd, block, sizeof block)) > 0;)
-    for (ssize_t i = 0; i < n; i++) lines += block[i] == '\n';
-  if (fd >= 0) close(fd);
+  int file = file_mappings();
+  for (long n; (n = file_pread(file, block, sizeof block, at)) > 0; at += (uint64_t)n)
+    for (long i = 0; i < n; i++) lines += block[i] == '\n';
+  file_close(file);
   return lines;
 }
 
@@ -51,8 +53,7 @@ static void stats_add_os(hak_stats_t *stats) {
     stats->resident *= os_page_size();
   }
   if (load_relaxed(&os_filters) != 0) return;
-  stats->mappings = lines_in("/proc/self/maps");
-  if (stats->mappings == 0) stats->mappings = lines_in("/proc/thread-self/maps"); /* the first thread has ended */
+  stats->mappings = mappings_now();
 }
 
 static HAK_COLD void stats_fill(hak_stats_t *stats, hak_class_stats_t *of_class) {

@@ -252,6 +252,25 @@ TEST(thread_may_be_cancelled) {
   }
 }
 
+static bool figures_came;
+static void *take_figures_though_cancelled(void *unused) {
+  hak_stats_t stats = {.struct_size = sizeof stats};
+  (void)pthread_cancel(pthread_self());
+  figures_came = hak.stats_get(&stats) && stats.resident > 0;
+  pthread_testcancel();
+  return unused;
+}
+
+TEST(thread_that_is_to_be_cancelled_takes_figures) { /* which are read from files: callers may hold locks */
+  ONLY(FAMILY_HAK);
+  NEED(hak.stats_get);
+  pthread_t thread;
+  void *result = NULL;
+  REQUIRE(pthread_create(&thread, NULL, take_figures_though_cancelled, NULL) == 0);
+  CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+  CHECK(figures_came);
+}
+
 static void *deep_use(void *unused) {
   use_heap();
   void *block = api.malloc((size_t)3 << 20);
