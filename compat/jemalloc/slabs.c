@@ -59,7 +59,12 @@ bool heap_tell(hak_heap_t *heap, void (*call)(void *heap, void *span, size_t byt
 }
 
 bool heap_has_threads(hak_heap_t *heap) {
-  if (compat_is_served()) return load_relaxed(&((heap_t *)(void *)heap)->named.users) != 0;
+  if (compat_is_served()) {
+    thread_enter(); /* in a fork's child the threads that are gone are taken off first */
+    bool has = load_relaxed(&((heap_t *)(void *)heap)->named.users) != 0;
+    (void)thread_leave_with_upkeep();
+    return has;
+  }
   hak_heap_t *in_force = hak_heap_set_default(NULL);
   if (in_force != NULL) (void)hak_heap_set_default(in_force);
   return in_force == heap;

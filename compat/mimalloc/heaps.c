@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "front/inspect.h"
+#include "os/os.h"
 #include "slab/slots.h"
 
 struct mi_heap_s heap_backing;
@@ -27,9 +28,12 @@ static hak_heap_t *default_named(void) {
 
 /* Records are used again and never given back, so that no walk needs a lock, which a child of fork might find taken. */
 typedef struct record {
-  hak_heap_t *_Atomic heap;     /* NULL: unused */
-  const void *_Atomic holder; /* `this_thread` of the one that has made it, or `deleted`; NULL while somebody changes the record */
+  hak_heap_t *_Atomic heap;  /* NULL: unused */
+  _Atomic uintptr_t holder; /* the number of the thread that has made it, or DELETED; NOBODY while somebody changes the record */
 } record_t;
+
+/* Numbers of threads are never used again: of one that is gone in a fork's child, the heaps are nobody's. */
+enum { NOBODY, DELETED, FIRST_THREAD };
 
 #define RECORDS_EACH 255
 typedef struct records {
@@ -38,8 +42,13 @@ typedef struct records {
 } records_t;
 
 static records_t first_records;
-static _Thread_local char this_thread;
-static const char deleted;
+
+static uintptr_t this_thread(void) {
+  static atomic_uintptr_t numbers = FIRST_THREAD;
+  static _Thread_local uintptr_t number;
+  if (number == NOBODY) number = atomic_fetch_add(&numbers, 1);
+  return number;
+}
 
 static record_t *record_find(const hak_heap_t *heap) {
   for (records_t *some = &first_records; some != NULL; some = atomic_load(&some->next)) {
@@ -55,7 +64,7 @@ static bool record_new(hak_heap_t *heap) {
     for (unsigned i = 0; i < RECORDS_EACH; i++) {
       hak_heap_t *none = NULL;
       if (!atomic_compare_exchange_strong(&some->each[i].heap, &none, heap)) continue;
-      atomic_store(&some->each[i].holder, &this_thread);
+      atomic_store(&some->each[i].holder, this_thread());
       return true;
     }
     records_t *next = atomic_load(&some->next);
@@ -70,8 +79,8 @@ static bool record_new(hak_heap_t *heap) {
 }
 
 /* Whoever succeeds may change the record, and end its heap. */
-static bool record_claim(record_t *record, const void *holder) {
-  return holder != NULL && atomic_compare_exchange_strong(&record->holder, &holder, NULL);
+static bool record_claim(record_t *record, uintptr_t holder) {
+  return holder != NOBODY && atomic_compare_exchange_strong(&record->holder, &holder, NOBODY);
 }
 
 static void end(record_t *claimed) {
@@ -82,23 +91,34 @@ static void end(record_t *claimed) {
 static void end_if_empty(record_t *claimed) {
   hak_heap_usage_t usage = {.struct_size = sizeof usage};
   if (hak_heap_usage_get(atomic_load(&claimed->heap), &usage) && usage.blocks == 0) end(claimed);
-  else atomic_store(&claimed->holder, &deleted);
+  else atomic_store(&claimed->holder, DELETED);
 }
 
-static void end_empty(const void *holder) {
-  for (records_t *some = &first_records; some != NULL; some = atomic_load(&some->next)) {
-    for (unsigned i = 0; i < RECORDS_EACH; i++) {
-      record_t *record = &some->each[i];
-      if (atomic_load(&record->holder) == holder && record_claim(record, holder)) end_if_empty(record);
-    }
+static void end_empty_of(records_t *some, uintptr_t holder) {
+  for (unsigned i = 0; i < RECORDS_EACH; i++) {
+    record_t *record = &some->each[i];
+    if (atomic_load(&record->holder) == holder && record_claim(record, holder)) end_if_empty(record);
   }
+}
+
+static void end_empty(uintptr_t holder) {
+  for (records_t *some = &first_records; some != NULL; some = atomic_load(&some->next)) end_empty_of(some, holder);
+}
+
+/* A part of the deleted ones, in turn: thousands may keep a block each. */
+static void end_some_empty(void) {
+  static records_t *_Atomic in_turn;
+  records_t *some = atomic_load(&in_turn);
+  if (some == NULL) some = &first_records;
+  atomic_store(&in_turn, atomic_load(&some->next));
+  end_empty_of(some, DELETED);
 }
 
 /* NULL is malloc's own. */
 static hak_heap_t *named_of(const void *block) {
   hak_heap_t *heap = hak_heap_of(block);
   record_t *record = heap != NULL ? record_find(heap) : NULL;
-  return record != NULL && atomic_load(&record->holder) == &deleted ? NULL : heap;
+  return record != NULL && atomic_load(&record->holder) == DELETED ? NULL : heap;
 }
 
 /* --- ends of threads --------------------------------------------------------------------------- */
@@ -108,20 +128,20 @@ static bool has_key;
 
 static void thread_ended(void *holder) {
   (void)hak_heap_set_default(NULL);
-  end_empty(holder);
+  end_empty((uintptr_t)holder);
 }
 static void make_key(void) { has_key = pthread_key_create(&key, thread_ended) == 0; }
 
 static void at_end_of_thread(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   (void)pthread_once(&once, make_key);
-  if (has_key) (void)pthread_setspecific(key, &this_thread);
+  if (has_key) (void)pthread_setspecific(key, (void *)this_thread()); /* which is not 0 */
 }
 
 /* --- the functions --------------------------------------------------------------------------- */
 
 COMPAT(mi_heap_t *, mi_heap_new, (void)) {
-  end_empty(&deleted);
+  end_some_empty();
   hak_heap_t *named = hak_heap_new("mi_heap");
   if (named == NULL) return NULL;
   if (!record_new(named)) {
@@ -164,7 +184,7 @@ COMPAT(void, mi_heap_collect, (mi_heap_t * heap, bool force)) {
   (void)hak_collect(force);
 }
 COMPAT(void, mi_collect, (bool force)) {
-  end_empty(&deleted);
+  end_empty(DELETED);
   (void)hak_collect(force);
 }
 
@@ -238,6 +258,20 @@ static bool visit_span(const mi_heap_t *heap, const unit_t *span, bool blocks_to
   return true;
 }
 
+/* Guard slots, each on a page of its own, are malloc's own. */
+static bool visit_slots(const mi_heap_t *heap, const unit_t *span, bool blocks_too, visit_fn *visit, void *to) {
+  char *page = region_address(unit_number(span)), *end = page + ((size_t)load_relaxed(&span->units) << HAK_UNIT_SHIFT);
+  size_t bytes = os_page_size();
+  for (; page < end && heap_named(heap) == NULL; page += bytes) {
+    char *block = slot_start(page);
+    if (block < page || block >= page + bytes || !is_live(block)) continue;
+    mi_heap_area_t area = {page, bytes, bytes, 1, bytes, bytes};
+    if (!visit(heap, &area, NULL, bytes, to)) return false;
+    if (blocks_too && !visit(heap, &area, block, hak_malloc_usable_size(block), to)) return false;
+  }
+  return true;
+}
+
 /* Of malloc's own: the blocks of all threads.  Nobody may allocate or free meanwhile but what the visitor frees. */
 COMPAT(bool, mi_heap_visit_blocks, (const mi_heap_t *heap, bool blocks_too, visit_fn *visit, void *to)) {
   if (!compat_is_served()) return false;
@@ -247,6 +281,7 @@ COMPAT(bool, mi_heap_visit_blocks, (const mi_heap_t *heap, bool blocks_too, visi
     uint8_t kind = load_acquire(&span->kind);
     uint32_t units = load_relaxed(&span->units);
     if ((kind == UNIT_LARGE || kind == UNIT_SLAB) && !visit_span(heap, span, blocks_too, visit, to)) return false;
+    if (kind == UNIT_SLOTS && !visit_slots(heap, span, blocks_too, visit, to)) return false;
     unit += kind != UNIT_FREE && kind != UNIT_INSIDE && units > 0 ? units : 1;
   }
   return true;

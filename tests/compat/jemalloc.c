@@ -2,6 +2,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -339,6 +340,68 @@ TEST(nodes_of_no_arena_are_not_there) {
   CHECK_EQ(mallctlnametomib("arena.0.muzzy_decay_ms", mib, &length), 0);
   mib[1] = SIZE_MAX;
   CHECK_EQ(mallctlbymib(mib, length, old, &size, NULL, 0), ENOENT);
+}
+
+static bool called;
+static void hear(void *to, const char *text) { (void)to, (void)text; }
+static void *call_though_cancelled(void *name) {
+  CHECK_EQ(pthread_cancel(pthread_self()), 0);
+  const char *file = "cancelled.heap";
+  uint64_t epoch = 1;
+  if (name == NULL) malloc_stats_print(hear, NULL, "");
+  else if (strcmp(name, "prof.dump") == 0) CHECK_EQ(mallctl(name, NULL, NULL, &file, sizeof file), 0);
+  else CHECK_EQ(mallctl(name, NULL, NULL, &epoch, sizeof epoch), 0);
+  called = true;
+  pthread_testcancel();
+  return NULL;
+}
+
+/* Else the lock would stay with the thread. */
+TEST(nothing_is_a_cancellation_point) {
+  static char *const names[] = {"epoch", "prof.dump", NULL};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    pthread_t thread;
+    void *result = NULL;
+    called = false;
+    CHECK(pthread_create(&thread, NULL, call_though_cancelled, names[i]) == 0 && pthread_join(thread, &result) == 0);
+    CHECK(called && result == PTHREAD_CANCELED);
+    CHECK(number("arenas.narenas") > 0);
+  }
+  CHECK_EQ(unlink("cancelled.heap"), 0);
+}
+
+/* It may not wait for the loader's lock. */
+TEST(a_library_that_is_opened_may_wait_for_a_first_call) {
+  void *library = dlopen(OPENED, RTLD_NOW);
+  REQUIRE(library != NULL);
+  const int *served = dlsym(library, "opened_library_is_served");
+  CHECK(served != NULL && *served == 1);
+}
+
+static unsigned taken_arena;
+static void *take_and_stay(void *ready) {
+  CHECK_EQ(mallctl("thread.arena", NULL, NULL, &taken_arena, sizeof taken_arena), 0);
+  free(malloc(100));
+  (void)pthread_barrier_wait(ready);
+  (void)pause();
+  return NULL;
+}
+
+TEST(in_a_child_an_arena_of_a_thread_that_is_gone_can_be_destroyed) {
+  pthread_barrier_t ready;
+  pthread_t thread;
+  size_t size = sizeof taken_arena;
+  char destroy[40];
+  CHECK_EQ(mallctl("arenas.create", &taken_arena, &size, NULL, 0), 0);
+  (void)snprintf(destroy, sizeof destroy, "arena.%u.destroy", taken_arena);
+  REQUIRE(pthread_barrier_init(&ready, NULL, 2) == 0 && pthread_create(&thread, NULL, take_and_stay, &ready) == 0);
+  (void)pthread_barrier_wait(&ready);
+  CHECK_EQ(mallctl(destroy, NULL, NULL, NULL, 0), EFAULT);
+  pid_t child = fork();
+  if (child == 0) _exit(mallctl(destroy, NULL, NULL, NULL, 0));
+  int status = 1;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child);
+  CHECK_EQ(status, 0);
 }
 
 /* A file without a name is what malloc itself never makes. */

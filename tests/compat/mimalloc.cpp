@@ -10,6 +10,8 @@
 
 #include <pthread.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "support/check.h"
 
@@ -387,6 +389,53 @@ TEST(heaps_end_with_their_thread) {
   CHECK_EQ(heaps_now(), before - 1);
 }
 
+TEST(deleted_heaps_end_as_others_begin) {
+  enum { HEAPS = 600, PARTS = 4 };
+  size_t before = heaps_now();
+  static void *blocks[HEAPS];
+  for (void *&block : blocks) {
+    mi_heap_t *heap = mi_heap_new();
+    block = mi_heap_malloc(heap, 100);
+    mi_heap_delete(heap);
+  }
+  for (void *block : blocks) mi_free(block);
+  for (size_t i = 0; i < PARTS; i++) mi_heap_destroy(mi_heap_new()); // each looks at a part of them
+  named_heaps = 0;
+  mi_stats_print_out(count_heaps, nullptr);
+  CHECK_EQ(named_heaps, before);
+}
+
+static mi_heap_t *heap_of_a_thread;
+static void *make_and_stay(void *ready) {
+  heap_of_a_thread = mi_heap_new();
+  (void)pthread_barrier_wait(static_cast<pthread_barrier_t *>(ready));
+  (void)pause();
+  return nullptr;
+}
+static void *make_and_end(void *) {
+  mi_heap_delete(mi_heap_new());
+  return nullptr;
+}
+
+// It may have the place and the number of the one that has made the heap, and is gone.
+TEST(a_childs_thread_ends_no_heap_of_one_that_is_gone) {
+  pthread_barrier_t ready;
+  pthread_t thread;
+  CHECK(pthread_barrier_init(&ready, nullptr, 2) == 0 && pthread_create(&thread, nullptr, make_and_stay, &ready) == 0);
+  (void)pthread_barrier_wait(&ready);
+  pid_t child = fork();
+  if (child == 0) {
+    void *block = mi_heap_malloc(heap_of_a_thread, 100);
+    bool served = block != nullptr;
+    mi_free(block);
+    bool ended = pthread_create(&thread, nullptr, make_and_end, nullptr) == 0 && pthread_join(thread, nullptr) == 0;
+    _exit(served && ended && mi_heap_malloc(heap_of_a_thread, 100) != nullptr ? 0 : 1);
+  }
+  int status = 1;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child);
+  CHECK_EQ(status, 0);
+}
+
 struct seen {
   size_t areas, used, blocks, bytes, stop_after;
 };
@@ -435,6 +484,30 @@ TEST(blocks_of_no_bytes_are_visited) {
   seen all = {0, 0, 0, 0, SIZE_MAX};
   CHECK(mi_heap_visit_blocks(heap, true, look, &all));
   CHECK(all.areas == 2 && all.used == 110 && all.blocks == 110 && all.bytes >= 10000);
+}
+
+static size_t visits[10];
+static void *guarded[10];
+static bool find_guarded(const mi_heap_t *, const mi_heap_area_t *area, void *block, size_t size, void *) {
+  for (size_t i = 0; i < 10; i++) {
+    if (block == nullptr || block != guarded[i]) continue;
+    visits[i]++;
+    CHECK(size == mi_usable_size(block) && block >= area->blocks && area->used == 1);
+  }
+  return true;
+}
+
+// With HAKMEM_GUARD, as CMakeLists.txt sets it.
+TEST(guarded_blocks_are_visited) {
+  if (getenv("HAKMEM_GUARD") == nullptr) check_skip("for compat.mimalloc.guarded");
+  mi_free(mi_malloc(50));
+  for (void *&block : guarded) block = mi_malloc(50);
+  CHECK(mi_heap_visit_blocks(mi_heap_get_backing(), true, find_guarded, nullptr));
+  for (size_t of : visits) CHECK_EQ(of, 1);
+  mi_heap_t *other = mi_heap_new();
+  std::memset(visits, 0, sizeof visits);
+  CHECK(mi_heap_visit_blocks(other, true, find_guarded, nullptr));
+  for (size_t of : visits) CHECK_EQ(of, 0);
 }
 
 // With what CMakeLists.txt sets.
