@@ -50,8 +50,11 @@ class CommandLine(click.Group):
             exits.end_as(-signal.SIGPIPE)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with output.complete():
-            return super().invoke(ctx)
+        try:
+            with output.complete():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:  # also while a command's modules are loaded, whose exit code 1 may be an answer
+            exits.end_as(-signal.SIGINT)
 
 
 class Judging(click.Command):
@@ -66,8 +69,6 @@ class Judging(click.Command):
             raise
         except (click.ClickException, click.exceptions.Exit, output.ReaderGone):
             raise
-        except KeyboardInterrupt:
-            exits.end_as(-signal.SIGINT)
         except Exception:
             traceback.print_exc()
             sys.exit(ERROR)

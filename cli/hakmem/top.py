@@ -309,6 +309,11 @@ class _Ending:
         if self._may_raise:
             raise SystemExit
 
+    @property
+    def came(self) -> bool:
+        """One has; what its handler has raised is lost within a __del__."""
+        return self._came is not None
+
     def __enter__(self) -> _Ending:
         self._before = {
             number: signal.signal(number, self._handle) for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN
@@ -340,12 +345,12 @@ def watch(process: int, seconds: float) -> None:
         raise Failure(view.found.advice)
     with _Ending() as ending, _keys() as file, Live(view.render(), console=render.console(), screen=True, auto_refresh=False) as live:
         with ending.at_once():
-            _go_on(view, file, seconds, live)
+            _go_on(view, file, seconds, live, ending)
 
 
-def _go_on(view: View, file: int, seconds: float, live: Live) -> None:
+def _go_on(view: View, file: int, seconds: float, live: Live, ending: _Ending) -> None:
     due = time.monotonic() + seconds
-    while True:
+    while not ending.came:
         ready, _, _ = select.select([file], [], [], max(0.0, due - time.monotonic()))
         if ready:
             key = os.read(file, 1).decode(errors="replace")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import random
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -14,6 +17,16 @@ from hakmem import pprof_files
 from hakmem.diff import Change, adjust, coin_chance, compare, is_panel, normal_chance
 from hakmem.snapshots import Sample, SizeClass
 from hakmem.symbols import CLOSED, Symbols
+
+# As if Ctrl-C were pressed while the command's modules are loaded.
+INTERRUPTED = """
+import sys
+from hakmem import app
+def interrupted(*_):
+    raise KeyboardInterrupt
+app._Commands.get_command = interrupted
+app.main(["diff", "a", "b"])
+"""
 
 PAIRS = 200
 # So many of 200 equal pairs may raise an alarm, if 5 % do: the binomial distribution's 99.9 %.
@@ -25,6 +38,11 @@ MANY = {256: mixed(BLOCKS, free=4_000), 2048: mixed({site: count // 8 for site, 
 
 # Site 41 holds 8 MiB more.
 GROWN = dict(MANY) | {2048: mixed({site: count // 8 * (1 + 20 * (site == 41)) for site, count in BLOCKS.items()})}
+
+
+def test_an_interrupt_is_no_answer():
+    result = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
+    assert result.returncode == -signal.SIGINT, (result.returncode, result.stderr)
 
 
 def churned(owners: dict[int, list[int]], seed: int, part: float = 0.3) -> dict[int, list[int]]:

@@ -327,6 +327,20 @@ def test_by_pinned_bytes_those_are_first_who_keep_most():
     assert "too few to tell whose it is" in text_of(view)
 
 
+class Dying:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_comes_while_an_object_is_deleted_ends_it():
+    """What its handler raises goes no further."""
+    with top._Ending() as ending, ending.at_once():
+        Dying()
+        assert ending.came
+        top._go_on(None, -1, 3600, None, ending)  # returns before it looks at any of these
+
+
 def test_a_saved_snapshot_is_read_as_it_was():
     heap = Heap({64: mixed({2: 1000, 3: 500}, free=9)}, [(4, 300 << 10), (5, 70 << 10)] * 4)
     before = pin(heap.sampled(1), heap, every=1)
