@@ -6,6 +6,7 @@ PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 JOBS ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
+unexport CDPATH # by which cd goes elsewhere
 .PHONY: help lib amalgamation dist deb recipes run bench workloads peers bench-counts bench-scaling bench-drawn bench-limits man wheel wheels docs \
         test soak repeat fuzz coverage mutation setup-compilers setup-tests built built-asan built-tsan built-aarch64-cross built-musl \
         check check-asan check-tsan check-aarch64 check-aarch64-cross check-musl check-cli check-rust check-packages check-recipes \
@@ -25,7 +26,7 @@ amalgamation: ## write the library as one source and one header, for programs th
 dist = hakmem-$(shell sed -n 's/^\#define HAK_VERSION_[A-Z]* //p' include/hakmem/hakmem.h | paste -sd.)
 dist: ## pack the sources of the last commit: build/hakmem-VERSION.tar.gz, the same bytes each time
 	@mkdir -p $(BUILD)
-	git -c safe.directory=$(CURDIR) -c tar.umask=0022 archive --format=tar --prefix=$(dist)/ --output=$(abspath $(BUILD))/$(dist).tar HEAD
+	git -c "safe.directory=$(CURDIR)" -c tar.umask=0022 archive --format=tar --prefix=$(dist)/ --output="$(abspath $(BUILD))/$(dist).tar" HEAD
 	gzip --no-name --force -9 $(BUILD)/$(dist).tar
 
 deb: dist ## build Debian's packages of the last commit: build/deb
@@ -34,7 +35,7 @@ deb: dist ## build Debian's packages of the last commit: build/deb
 
 recipes: dist ## fill in the recipes of other package managers: build/recipes; URL=... is where the tarball will be
 	rm -rf $(BUILD)/recipes
-	packaging/fill $(BUILD)/$(dist).tar.gz $(BUILD)/recipes $(URL)
+	packaging/fill $(BUILD)/$(dist).tar.gz $(BUILD)/recipes "$(URL)"
 
 run: ## set everything up, then show the demo; CMD="..." compares that command instead
 	@tools/setup build python
@@ -85,7 +86,7 @@ coverage: ## count the lines of the library that the tests run; under 95 % of th
 
 mutation: ## seed faults into the sources, one after the other, and see the tests fail: an hour; ARGS="--only NAME" for one
 	@tools/setup build python test
-	tests/mutation/run --work $(abspath $(BUILD))/mutation --jobs $(JOBS) $(ARGS)
+	tests/mutation/run --work "$(abspath $(BUILD))/mutation" --jobs $(JOBS) $(ARGS)
 
 peers: ## fetch and build the other allocators, for the benchmark: build/peers/manifest.json
 	@tools/setup build python
@@ -112,12 +113,12 @@ man: $(VENV)/.installed-bench ## write the man pages and docs/commands.md anew f
 wheel: ## build the wheel for this machine, with the tag that an index takes: build/wheel; URL=... is the project's place, which it names
 	@tools/setup build python
 	rm -rf $(BUILD)/wheel
-	URL=$(URL) PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheel
+	URL="$(URL)" PYTHON=$(PYTHON) tools/make_wheel "$(abspath $(BUILD))/wheel"
 
 wheels: ## build the wheels for x86-64 and, by the cross compiler, aarch64, for glibc and musl each: build/wheels
 	@tools/setup build python ports
 	rm -rf $(BUILD)/wheels
-	for kind in "" aarch64 musl aarch64-musl; do URL=$(URL) PYTHON=$(PYTHON) tools/make_wheel $(abspath $(BUILD))/wheels $$kind || exit 1; done
+	for kind in "" aarch64 musl aarch64-musl; do URL="$(URL)" PYTHON=$(PYTHON) tools/make_wheel "$(abspath $(BUILD))/wheels" $$kind || exit 1; done
 
 docs: ## build the documentation as a site, in build/site, and check its links
 	@tools/setup python
@@ -148,7 +149,7 @@ alone := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL
 
 # ctest with these arguments; then what was skipped, of which ctest prints nothing. $(1): the folder that it runs in; $(3): variables.
 run_tests = status=0; $(alone) $(3) ctest $(2) --no-tests=error -j $(JOBS) --test-output-size-passed 1000000 \
-  --output-junit $(abspath $(1))/tests.xml || status=$$?; tests/support/skips $(abspath $(1))/tests.xml; exit $$status
+  --output-junit "$(abspath $(1))/tests.xml" || status=$$?; tests/support/skips "$(abspath $(1))/tests.xml"; exit $$status
 
 built: # the library, the tests and the benchmark's workloads
 	$(alone) cmake --preset default -B $(BUILD) -DHAKMEM_BENCH=ON
@@ -189,7 +190,7 @@ check-cli: $(VENV)/.installed-bench # the tests of the command line
 
 check-rust: # the crates' tests; outside of `make test` it sees to its own packages
 	@$(if $(SETUP),,tools/setup rust)
-	$(alone) CARGO_TARGET_DIR=$(abspath $(BUILD))/rust bindings/rust/check -j $(JOBS)
+	$(alone) CARGO_TARGET_DIR="$(abspath $(BUILD))/rust" bindings/rust/check -j $(JOBS)
 
 check-recipes: # the tarball, Debian's packages and the recipes under packaging/, built and used
 	@tools/setup build python test ports recipes
@@ -221,13 +222,16 @@ setup-big:
 python_sources := $(shell find cli src include packaging -type f -not -name '*.pyc') \
                   pyproject.toml CMakeLists.txt README.md LICENSE
 
+# It names its own place in all that it runs: in a tree that was moved it is made anew.
+$(shell grep -qsxF "$(CURDIR)" $(VENV)/.installed-bench || rm -f $(VENV)/.installed-bench)
+
 $(VENV)/.installed-bench: EXTRAS := test,bench
 $(VENV)/.installed-bench: $(python_sources)
-	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/pip --version >/dev/null 2>&1 || { rm -rf $(VENV)/bin $(VENV)/lib && $(PYTHON) -m venv $(VENV); }
 	@$(alone) $(VENV)/bin/pip install --quiet --disable-pip-version-check ".[$(EXTRAS)]" || { \
 	  echo "hakmem: pip could not install the command line; it needs a package index or a directory of wheels (pip config) for the requirements in pyproject.toml" >&2; \
 	  exit 1; }
-	@touch $@
+	@echo "$(CURDIR)" >$@
 
 clean: ## remove everything that was built
 	rm -rf build build-* $(BUILD) $(VENV) bindings/rust/target bindings/rust/bench/target
