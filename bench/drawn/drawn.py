@@ -148,6 +148,8 @@ def main() -> int:
         options.count, options.seconds, options.repetitions, names = 3, 0.02, 1, [HAKMEM]
     known = allocators.known(options.build, options.library or options.build / "libhakmem.so", names)
     chosen = allocators.choose(known, [SYSTEM, *names] if names else [])
+    if options.output and options.output.exists():
+        raise Failure(f"{options.output} holds a draw already: choose another --output")
     lines = []
     for line in runs(options, chosen):
         lines.append(line)

@@ -106,17 +106,19 @@ static void in_turn(uint32_t threads) {
   static const uint32_t parts[] = {20, 2, 1};
   enum { PARTS = sizeof parts / sizeof *parts };
   measured_t figures[PARTS];
-  uint32_t part = 0;
+  uint32_t part = 0, taken = 0, last = 0;
   double begin = workload_seconds();
   for (uint32_t i = 1; i <= threads; i++) {
     workload_join(thread_start(run_alone));
     for (; part < PARTS && i >= threads / parts[part]; part++) {
-      snprintf(figures[part].name, sizeof figures[part].name, "after %u threads", i);
-      figures[part].kib = workload_resident_kib();
+      if (last == i) continue; /* of few threads parts are the same */
+      last = i;
+      snprintf(figures[taken].name, sizeof figures[taken].name, "after %u threads", i);
+      figures[taken++].kib = workload_resident_kib();
     }
   }
   workload_report("many_threads", (uint64_t)2 * shape_blocks() * threads, workload_seconds() - begin);
-  for (uint32_t i = 0; i < PARTS; i++) workload_figure(figures[i].name, (double)figures[i].kib, "KiB");
+  for (uint32_t i = 0; i < taken; i++) workload_figure(figures[i].name, (double)figures[i].kib, "KiB");
 }
 
 int main(int argc, char **argv) {

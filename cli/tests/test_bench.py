@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import HAKMEM
 
 from hakmem import preload
 from hakmem.bench import allocators, command, facts, figures, tables
@@ -617,6 +618,15 @@ def test_the_newest_that_was_stopped_goes_on(tmp_path):
     assert resumed() == "1"
     (results / "1/results.json").touch()  # all are done: a report anew
     assert resumed() == "2"
+
+
+def test_one_of_another_version_does_not_go_on(tree):
+    tree.output.mkdir(parents=True)
+    (tree.output / "runs.jsonl").write_text('{"choices": {"of another version": 1}}\n')
+    result = subprocess.run(
+        [HAKMEM, "bench", "--root", tree.root, "--output", tree.output, "--resume"], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1 and "another version" in result.stderr and "Traceback" not in result.stderr, result.stderr
 
 
 # A signal just when subprocess has taken its lock: an exception then leaves the lock held.

@@ -47,6 +47,17 @@ def sleeping(program: Path) -> Path:
     return pid
 
 
+def test_a_draw_is_not_mixed_with_another(drawn, monkeypatch, tmp_path):
+    file = tmp_path / "draw"
+    file.write_text("{}\n")
+    monkeypatch.setattr(sys, "argv", ["drawn.py", "--check", "--output", str(file)])
+    monkeypatch.setattr(drawn.allocators, "known", lambda *_: [])
+    monkeypatch.setattr(drawn.allocators, "choose", lambda *_: [])
+    with pytest.raises(Failure, match="holds a draw already"):
+        drawn.main()
+    assert file.read_text() == "{}\n"
+
+
 def test_a_run_that_takes_too_long_is_told_and_ended(drawn, tmp_path):
     program = tmp_path / "program"
     pid = sleeping(program)

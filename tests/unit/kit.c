@@ -130,7 +130,7 @@ TEST(bad_values_are_one_line_and_the_default) {
 TEST(a_bad_value_of_any_option_names_its_range) {
   for (unsigned i = 0; i < OPTION_COUNT; i++) {
     const option_info_t *info = &option_info[i];
-    char entry[128], want[256];
+    char entry[128], want[400];
     snprintf(entry, sizeof entry, "HAKMEM_%.15s", info->name);
     for (char *at = entry; *at != '\0'; at++) *at = (char)toupper((unsigned char)*at);
     char range[128] = "bytes, also with K, M or G, or 1% to 100%";

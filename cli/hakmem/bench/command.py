@@ -84,7 +84,10 @@ def _choices(context: click.Context, places: Places, resume: bool, given: dict) 
         for name in given:
             if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
                 raise click.UsageError(f"--resume goes on with the choices made before; --{name} can't be another")
-        return Choices(**stored_plan(places.output)["choices"])
+        try:
+            return Choices(**stored_plan(places.output)["choices"])
+        except (KeyError, TypeError):
+            raise Failure(f"{places.output} can't go on: another version of hakmem began it") from None
     library = Path(given["library"] or places.build / "libhakmem.so").resolve()
     if not library.is_file():
         raise Failure(f"the library {library} does not exist; build it by `make lib`, or name one by --library")
