@@ -335,10 +335,14 @@ class Dying:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_signal_that_comes_while_an_object_is_deleted_ends_it():
     """What its handler raises goes no further."""
-    with top._Ending() as ending, ending.at_once():
-        Dying()
-        assert ending.came
-        top._go_on(None, -1, 3600, None, ending)  # returns before it looks at any of these
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what is ignored stays so, as in a shell's background
+    try:
+        with top._Ending() as ending, ending.at_once():
+            Dying()
+            assert ending.came
+            top._go_on(None, -1, 3600, None, ending)  # returns before it looks at any of these
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_saved_snapshot_is_read_as_it_was():
