@@ -15,6 +15,7 @@ import collections
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -135,10 +136,18 @@ def grown(options):
     return {place: tuple(b - a for a, b in zip(few.get(place, none), counts)) for place, counts in many.items()}
 
 
+def steady(options, name, threads, bounds):
+    """What it counts. Who meets whom also depends on what else the machine does: where that is out of bounds, the median of five."""
+    counts = [total(measure(options, name, threads))]
+    if any(not least <= figure <= most for figure, (least, most) in zip(counts[0], bounds)):
+        counts += (total(measure(options, name, threads)) for _ in range(4))
+    return tuple(map(statistics.median, zip(*counts)))
+
+
 def check(options):
     wrong, options.scale = 0, CHECKED_SCALE
     for name, bounds in CHECKED.items():
-        few, many = (total(measure(options, name, threads)) for threads in CHECKED_THREADS)
+        few, many = (steady(options, name, threads, bounds) for threads in CHECKED_THREADS)
         for figure, before, after, (least, most) in zip(FIGURES, few, many, bounds):
             bad = max(before, after) > most or min(before, after) < least
             threads = " and ".join(map(str, CHECKED_THREADS))

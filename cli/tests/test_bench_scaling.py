@@ -15,3 +15,19 @@ def test_what_two_places_have_in_one_line_counts_together(bench_script, monkeypa
     scaling.table(argparse.Namespace(only=["pass-64"], output=tmp_path / "scaling.json"))
     kept = json.loads((tmp_path / "scaling.json").read_text())["pass-64"]
     assert kept["8"] == {"one a.c:1": [11.0, 22.0, 33.0], "other b.c:2": [5.0, 0.0, 0.0]}
+
+
+def test_one_count_out_of_bounds_is_no_failure_and_five_are(bench_script, monkeypatch, capsys):
+    scaling = bench_script("scaling/scaling.py")
+    monkeypatch.setattr(scaling, "CHECKED", {"pass-64": ((100, 700), (-50, 90))})
+
+    def checked(*writes: int) -> int:
+        left = list(writes)
+        monkeypatch.setattr(scaling, "measure", lambda *_: {0: (500, left.pop(0), 0)})
+        status = scaling.check(argparse.Namespace())
+        assert not left
+        return status
+
+    assert checked(20, 30) == 0
+    assert checked(91, 20, 91, 20, 20, 30) == 0
+    assert checked(91, 20, 91, 20, 91, 30) == 1 and "FAIL pass-64: 91.0 and 30.0 writes" in capsys.readouterr().out
