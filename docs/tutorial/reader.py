@@ -1,11 +1,11 @@
-"""reader.py - a CPython program that leaks twice: in an extension (spans.c), and in a list of its own."""
+"""reader.py - a CPython program that leaks twice: in an extension (spans.c), and in one of its own lists."""
 
 import sys
 import time
 
 import spans
 
-seen = []  # what was read, for a report that nobody asks for
+seen = []  # what was read, for a report that is never requested
 
 
 def parse(line):

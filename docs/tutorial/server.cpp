@@ -1,4 +1,4 @@
-// server.cpp - a server that grows: it answers requests, and remembers more of each than it will ever ask for.
+// server.cpp - a server that grows: it answers requests, and remembers more of each than it will ever use.
 //
 // No network: a request is a number that the clients' threads make up.
 #include <chrono>

@@ -1,4 +1,4 @@
-/* spans.c - an extension of CPython that forgets what it has allocated, now and then: spans.cut(text) -> a list of words. */
+/* spans.c - an extension of CPython that sometimes forgets what it has allocated: spans.cut(text) -> a list of words. */
 #include <Python.h>
 #include <string.h>
 
