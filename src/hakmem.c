@@ -1,5 +1,5 @@
-/* hakmem.c - the release build: every source in one translation unit, lowest layer first, but for entry/change.c and
- * entry/identity.c, which are objects of their own since not every program wants their names. */
+/* hakmem.c - the release build: every source in one translation unit, lowest layer first, except entry/change.c and
+ * entry/identity.c, which are separate objects because not every program needs their names. */
 #ifndef HAK_SHARED
 #define HAK_SHARED (!HAK_ARCHIVE)
 #endif
@@ -100,7 +100,7 @@
 #include "entry/report.c"
 #include "entry/deepbind.c"
 #if !HAK_ARCHIVE
-#include "entry/cxx.c" /* a member of its own there */
+#include "entry/cxx.c" /* a separate member of the archive */
 #endif
 #include "entry/pinned.c"
 #include "entry/reading.c"

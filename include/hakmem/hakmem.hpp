@@ -1,10 +1,10 @@
-/* hakmem.hpp - hakmem for C++17: an STL allocator and a std::pmr resource, and both of a named heap.
+/* hakmem.hpp - hakmem for C++17: an STL allocator and a std::pmr resource, and both for a named heap.
  *
- * The first two are stateless views of what hak_malloc serves, so memory
- * may be allocated by one object and given back by another, in any thread.
- * They honour every alignment, throw std::bad_alloc when memory is out, and
- * pass the size back on deallocation, which hakmem checks. A program that is
- * compiled without exceptions ends instead; without RTTI a resource equals itself alone.
+ * The first two are stateless views of the heap behind hak_malloc, so memory
+ * may be allocated by one object and deallocated by another, in any thread.
+ * They honour every alignment, throw std::bad_alloc when memory is exhausted,
+ * and pass the size on deallocation, which hakmem checks.  A program compiled
+ * without exceptions aborts instead; without RTTI a resource equals only itself.
  *
  *   std::vector<float, hak::allocator<float>> samples;
  *   std::pmr::string name{"x", hak::get_memory_resource()};
@@ -32,7 +32,7 @@ namespace hak {
 
 namespace detail {
 
-/* hakmem gives this alignment to every block, without being asked. */
+/* Every block has at least this alignment. */
 inline constexpr std::size_t natural_alignment = 16;
 
 template <typename Exception>
@@ -44,7 +44,7 @@ template <typename Exception>
 #endif
 }
 
-/* The other one, where it is of the same kind. */
+/* Returns `other` if it is of the same class as `one`, otherwise null. */
 template <typename Resource>
 [[nodiscard]] inline const Resource *as_same(const Resource *one, const std::pmr::memory_resource &other) noexcept {
 #if defined(__cpp_rtti)
@@ -62,7 +62,7 @@ template <typename Resource>
   return block;
 }
 
-/* The same from a named heap. */
+/* The same, from a named heap. */
 [[nodiscard]] inline void *allocate(hak_heap_t *heap, std::size_t size, std::size_t alignment) {
   void *block = alignment <= natural_alignment ? hak_heap_malloc(heap, size) : hak_heap_aligned_alloc(heap, alignment, size);
   if (block == nullptr) detail::fail<std::bad_alloc>();
@@ -77,7 +77,7 @@ inline void deallocate(void *block, std::size_t size, std::size_t alignment) noe
 } // namespace detail
 
 /* An allocator for the standard containers, for T of any alignment.
- * All objects of all its types are equal. */
+ * All allocators compare equal, for any T. */
 template <typename T>
 class allocator {
 public:
@@ -91,15 +91,15 @@ public:
   template <typename Other>
   constexpr allocator(const allocator<Other> &) noexcept {}
 
-  /* Room for `count` objects, at least one address even for 0.  Throws
-   * std::bad_array_new_length when the bytes cannot be counted, else
-   * std::bad_alloc when there are none. */
+  /* Returns room for `count` objects, a unique address even for 0.  Throws
+   * std::bad_array_new_length when the size in bytes overflows, otherwise
+   * std::bad_alloc when memory is exhausted. */
   [[nodiscard]] T *allocate(size_type count) {
     if (count > std::numeric_limits<size_type>::max() / sizeof(T)) detail::fail<std::bad_array_new_length>();
     return static_cast<T *>(detail::allocate(count * sizeof(T), alignof(T)));
   }
 
-  /* `count` is what allocate was given. */
+  /* `count` must be the value passed to allocate. */
   void deallocate(T *objects, size_type count) noexcept { detail::deallocate(objects, count * sizeof(T), alignof(T)); }
 };
 
@@ -113,8 +113,8 @@ constexpr bool operator!=(const allocator<T> &, const allocator<Other> &) noexce
   return false;
 }
 
-/* A memory resource over hakmem's heap; any two are equal.  An alignment that
- * is no power of two is std::bad_alloc. */
+/* A memory resource over hakmem's heap; any two are equal.  Throws std::bad_alloc
+ * for an alignment that is not a power of two. */
 class memory_resource final : public std::pmr::memory_resource {
 private:
   void *do_allocate(std::size_t size, std::size_t alignment) override {
@@ -127,8 +127,8 @@ private:
   bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override { return detail::as_same(this, other) != nullptr; }
 };
 
-/* The one resource of the process.  It is never destroyed, so that static
- * objects may use it to their end. */
+/* Returns the one resource of the process.  It is never destroyed, so that
+ * static objects may use it in their destructors. */
 [[nodiscard]] inline memory_resource *get_memory_resource() noexcept {
   alignas(memory_resource) static unsigned char storage[sizeof(memory_resource)];
   static memory_resource *const resource = ::new (static_cast<void *>(storage)) memory_resource;
@@ -137,7 +137,7 @@ private:
 
 /* ---- Named heaps: heap.h ---- since 0.1 */
 
-/* A memory resource over a named heap, which must outlive what it has allocated.  Two are equal that are of the same heap. */
+/* A memory resource over a named heap; the heap must outlive all that is allocated from it.  Resources of the same heap are equal. */
 class heap_resource final : public std::pmr::memory_resource {
 public:
   explicit heap_resource(hak_heap_t *heap) noexcept : of(heap) {}
@@ -159,8 +159,8 @@ private:
   hak_heap_t *of;
 };
 
-/* A named heap and all its blocks, which end with it: objects in them are not destroyed, and containers that use it must have gone
- * before, or never give anything back. */
+/* Owns a named heap and all its blocks.  The destructor frees the blocks without destroying the objects in them; containers that use the
+ * heap must be destroyed before it, or never deallocate. */
 class heap {
 public:
   /* Throws std::bad_alloc. */
@@ -187,7 +187,7 @@ private:
   heap_resource resource_;
 };
 
-/* The calling thread's malloc and operator new take from the heap as long as this lives; then from what they took from before. */
+/* While this object lives, malloc and operator new of the calling thread allocate from the heap; then from the previous one again. */
 class default_heap {
 public:
   explicit default_heap(const heap &to) noexcept : before(hak_heap_set_default(to.get())) {}
@@ -199,7 +199,7 @@ private:
   hak_heap_t *before;
 };
 
-/* An allocator for the standard containers that takes from a named heap.  Two are equal that are of the same heap. */
+/* An allocator for the standard containers that allocates from a named heap.  Allocators of the same heap are equal. */
 template <typename T>
 class heap_allocator {
 public:
@@ -214,7 +214,7 @@ public:
   heap_allocator(const heap_allocator<Other> &other) noexcept : of(other.get()) {}
   [[nodiscard]] hak_heap_t *get() const noexcept { return of; }
 
-  /* As allocator::allocate. */
+  /* Like allocator::allocate. */
   [[nodiscard]] T *allocate(size_type count) {
     if (count > std::numeric_limits<size_type>::max() / sizeof(T)) detail::fail<std::bad_array_new_length>();
     return static_cast<T *>(detail::allocate(of, count * sizeof(T), alignof(T)));

@@ -1,9 +1,9 @@
 /* atomics.h - the memory orders in use.
  *
  * A relaxed access needs a reason: the value is advisory, or only its own thread
- * writes it; docs/memory_orders.md has one for each word.  A field that one thread
- * writes and others read is declared _Atomic, so that no tool and no reader has to
- * guess; a relaxed access costs what a plain one does. */
+ * writes it; docs/memory_orders.md gives the reason for each word.  A field that one
+ * thread writes and others read is declared _Atomic, so that no tool and no reader
+ * has to guess; a relaxed access costs the same as a plain one. */
 #ifndef BASE_ATOMICS_H
 #define BASE_ATOMICS_H
 
@@ -18,10 +18,10 @@
 /* For a counter that only one thread writes: no atomic read-modify-write. */
 #define owner_add(p, n) store_relaxed((p), load_relaxed(p) + (n))
 
-/* For the few words on the paths of every malloc and free.  They are plain
- * objects, each an aligned word that one instruction loads or stores: compilers
- * do not fold a relaxed atomic load into an operand, which cost four
- * instructions a free.  Under ThreadSanitizer they are the relaxed atomics that they stand for. */
+/* For the few words that every malloc and free accesses.  They are plain
+ * objects, each an aligned word that one instruction loads or stores, because
+ * compilers do not fold a relaxed atomic load into an operand: that cost four
+ * instructions per free.  Under ThreadSanitizer they are relaxed atomics. */
 #if defined(__SANITIZE_THREAD__)
 #define RACY_ATOMIC 1
 #elif defined(__has_feature)
@@ -46,7 +46,7 @@
 #define owner_move(to, from, count) ((void)memmove((to), (from), (count) * sizeof *(to))) /* downward */
 #define owner_clear(words, count) ((void)memset((words), 0, (count) * sizeof *(words)))
 #endif
-/* Such a word, by a thread that is not its owner. */
+/* Access to such a word by a thread that is not its owner. */
 #define racy_load(p) __atomic_load_n((p), __ATOMIC_RELAXED)
 #define racy_store(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 

@@ -1,4 +1,4 @@
-/* check.h - assertions of internal invariants; compiled always, run in debug builds. */
+/* check.h - assertions of internal invariants; always compiled, executed only in debug builds. */
 #ifndef BASE_CHECK_H
 #define BASE_CHECK_H
 
@@ -9,7 +9,8 @@
     if (HAK_DEBUG && !(cond)) __builtin_trap(); \
   } while (0)
 
-/* Before a function that audits alone call and that stands beside what it looks at; around its declaration. */
+/* For a function that only audits call, defined beside the data that it checks: HAK_AUDITED goes before its definition, HAK_AUDITS
+ * around its declaration. */
 #if HAK_AUDIT
 #define HAK_AUDITED
 #define HAK_AUDITS(declaration) declaration

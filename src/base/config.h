@@ -1,18 +1,42 @@
-/* config.h - the geometry of the heap and the words used for it.
+/* config.h - the geometry of the heap, and the terms used for it.
  *
- * Glossary, one meaning each:
- *   block       what malloc hands out
- *   granule     16 bytes, the unit of alignment; one bit in the live map
- *   unit        64 KiB of block memory, the unit that spans are counted in
- *   span        a run of units in one use: a slab or a large block
- *   slab        a span cut into blocks of one size class, owned by one heap
- *   superslab   2 MiB of block memory, one huge page: 32 units
- *   region      the one range of addresses that all block memory comes from
- *   zone        an array of metadata beside the region, indexed like it
- *   bin         a heap's bounded stack of free blocks of one size class
- *   heap        the bins and slabs of one thread; outlives the thread
- *   owner       the heap a slab belongs to, and the thread it is attached to
- *   orphan      a heap whose thread has exited
+ * Glossary; each word has one meaning.
+ *
+ * Memory, from the smallest to the largest:
+ *   granule      16 bytes, the unit of alignment; one bit in the live map
+ *   block        what malloc hands out
+ *   hole         whole free pages inside a partly used slab, which can go back to the kernel: slab/hole.h
+ *   guard slot   a page between inaccessible pages, for one small block at a time: slab/slots.h
+ *   unit         64 KiB of block memory; spans are counted in units
+ *   guard        inaccessible pages or units beside blocks, where an overflow faults
+ *   span         a run of units with one use: a slab or a large block
+ *   slab         a span cut into blocks of one size class, owned by one heap
+ *   large block  a block with a span of its own
+ *   superslab    2 MiB of block memory, one huge page: 32 units
+ *   region       the single address range that all block memory comes from
+ *   zone         an array of metadata beside the region, indexed like the region
+ *
+ * Threads and their heaps:
+ *   bin          a heap's bounded stack of free blocks of one size class
+ *   bar          a bit that another thread sets in a bin's entry; a pop that meets it waits for the heap's lock: front/drain.h
+ *   heap         the bins and slabs of one thread; outlives the thread
+ *   owner        the heap a slab belongs to, and the thread that heap is attached to
+ *   orphan       a heap whose thread has exited
+ *   parked       of a heap: its thread has ended with blocks still in the bins, for the next thread to use: front/handover.h
+ *   kept         of a large block: freed, but its thread keeps the span for a request of the same length: slab/kept.h
+ *   keeper       hakmem's own thread, which gives memory back while the program makes no calls: front/keeper.h
+ *
+ * Remote frees, by threads that do not own the block: slab/remote.h:
+ *   marker       the first thread to free a block of a slab remotely, for as long as the slab lasts
+ *   mark         a block's bit that the marker toggles as it frees the block, which waits while mark and owner's copy differ
+ *   remote bit   a block's bit that every other remote freer sets; the block waits until the owner takes the bit
+ *   lead         a slab that an owner adds so that its next collection of remote frees brings more blocks: slab/batch.c
+ *
+ * Profiles:
+ *   sampled      of a block: chosen at random to have a record of who allocated it, and when: slab/sample.h
+ *   tracked      of a slab: every block has such a record: slab/track.h
+ *   quiet        of a sampled block: allocated so often that its record is left as it is for a while
+ *   pinned       of bytes of a page: free, but kept resident by a live block on the same page: slab/pinned.h
  */
 #ifndef BASE_CONFIG_H
 #define BASE_CONFIG_H
@@ -20,18 +44,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 1: a free is checked against the live map before the block is taken back. */
+/* 1: free checks the live map before it takes a block back. */
 #ifndef HAK_CHECKS
 #define HAK_CHECKS 1
 #endif
-/* 1: the secure library, slower: canaries, quarantine, guard pages; docs/security.md tells what it adds. */
+/* 1: the secure library, slower: canaries, quarantine, guard pages; docs/security.md describes them. */
 #ifndef HAK_SECURE
 #define HAK_SECURE 0
 #endif
-/* 1: blocks are sampled, if insight is on.  The secure library knows no block by its live bit alone, and without live bits free would
- * not leave the fast path. */
+/* 1: blocks are sampled if insight is on.  Sampling needs the live bit: a sampled block has it clear, which takes its free off the fast
+ * path.  In the secure library the live bit alone does not identify a block. */
 #define HAK_SAMPLED (HAK_CHECKS && !HAK_SECURE)
-/* 1: each thread's bytes are counted: base/counted.h. */
+/* 1: the bytes of each thread are counted: base/counted.h. */
 #ifndef HAK_COUNTED
 #define HAK_COUNTED 0
 #endif
@@ -39,20 +63,20 @@
 #ifndef HAK_DEBUG
 #define HAK_DEBUG 0
 #endif
-/* 1: each layer's structures are audited at the end of every slow path, and the order of locks is checked. */
+/* 1: the structures of each layer are audited at the end of every slow path, and the lock order is checked. */
 #ifndef HAK_AUDIT
 #define HAK_AUDIT HAK_DEBUG
 #endif
-/* 1: the libc and C++ names are exported beside hak_*. */
+/* 1: the names of libc and C++ are exported as well as hak_*. */
 #ifndef HAK_OVERRIDE
 #define HAK_OVERRIDE 1
 #endif
-/* 1: for the archive, whose members are linked into programs. */
+/* 1: the build is for the archive, which is linked into programs. */
 #ifndef HAK_ARCHIVE
 #define HAK_ARCHIVE 0
 #endif
 
-/* The library alone is what surrounds the sources: they are linked into a shared one. */
+/* 1: the build is a shared library that holds nothing but hakmem. */
 #ifndef HAK_SHARED
 #define HAK_SHARED 0
 #endif
@@ -66,22 +90,22 @@
 #define HAK_UNITS_PER_SUPERSLAB 32u
 #define HAK_UNIT_GRANULES_SHIFT (HAK_UNIT_SHIFT - HAK_GRANULE_SHIFT)
 
-/* The region's size: four times physical memory, within these bounds. */
+/* The size of the region: four times physical memory, within these bounds. */
 #define HAK_REGION_MIN ((uint64_t)64 << 30)
 #define HAK_REGION_MAX ((uint64_t)4 << 40)
 
-/* Blocks up to here come from slabs, larger ones are spans of their own.  In the secure library more of them are: what is freed of
- * these is inaccessible. */
+/* Blocks up to this size come from slabs; larger ones are spans of their own.  The secure library makes more blocks spans, because freed
+ * spans become inaccessible. */
 #define HAK_SMALL_MAX ((size_t)(HAK_SECURE ? 32 : 64) << 10)
-/* Up to here come so those that are zeroed or grown by realloc: what a program leaves of a fresh span takes no memory, and a span grows
- * where it is. */
+/* The same limit for blocks that are zeroed or grown by realloc.  It is lower, because the parts of a fresh span that a program never
+ * touches take no memory, and because a span can grow in place. */
 #define HAK_SLAB_ALWAYS ((size_t)32 << 10)
-/* Sizes up to here find their class by table, larger ones by bit scan. */
+/* Sizes up to this find their class by table, larger ones by bit scan. */
 #define HAK_TABLE_MAX ((size_t)1024)
 
 #define HAK_CACHE_LINE 64
 
-/* For what the secure library keeps unwritable: whole pages, of any size that the processor knows. */
+/* For data that the secure library keeps unwritable: aligned to whole pages, of the largest size that the processor may use. */
 #if !HAK_SECURE
 #define HAK_SEALED
 #elif defined(__x86_64__)

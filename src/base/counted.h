@@ -1,7 +1,7 @@
-/* counted.h - bytes that the calling thread has had, and has given back: jemalloc's thread.allocated, thread.deallocated and thread.peak.
+/* counted.h - bytes that the calling thread has allocated and freed: jemalloc's thread.allocated, thread.deallocated and thread.peak.
  *
- * In a build of its own, for libjemalloc.so.2 (compat/), since it takes instructions of each hit.  Sizes are usable ones.  What goes with a
- * destroyed heap nobody has given back. */
+ * Only in a separate build, for libjemalloc.so.2 (compat/), since it adds instructions to each bin hit.  Sizes are usable sizes.  Blocks
+ * that end with a destroyed heap do not count as freed. */
 #ifndef BASE_COUNTED_H
 #define BASE_COUNTED_H
 
@@ -11,14 +11,14 @@
 #if HAK_COUNTED
 typedef struct counted {
   uint64_t taken, given; /* bytes */
-  int64_t base, peak;    /* the most that taken less given has been above base */
+  int64_t base, peak;    /* peak: the highest that taken less given has been above base */
 } counted_t;
 extern __thread counted_t counted_bytes __attribute__((tls_model("initial-exec")));
 #define COUNTED_ADD(which, bytes) ((void)(counted_bytes.which += (bytes)))
 
 HAK_INLINE int64_t counted_net(void) { return (int64_t)(counted_bytes.taken - counted_bytes.given); }
 
-/* Not in hits, so that the peak may miss what the thread's bins hold. */
+/* Not called on bin hits, so the peak may be too low by what the thread's bins hold. */
 HAK_INLINE void counted_note_peak(void) {
   int64_t above = counted_net() - counted_bytes.base;
   if (above > counted_bytes.peak) counted_bytes.peak = above;

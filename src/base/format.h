@@ -1,5 +1,5 @@
-/* format.h - text into a fixed buffer, without stdio and without allocation.
- * Text that does not fit is cut; the buffer always ends in a NUL. One thread a buffer. */
+/* format.h - formats text into a fixed buffer, without stdio and without allocation.
+ * Text that does not fit is cut; the buffer always ends in a NUL.  One thread per buffer. */
 #ifndef BASE_FORMAT_H
 #define BASE_FORMAT_H
 
@@ -8,7 +8,7 @@
 
 typedef struct format {
   char *text;
-  size_t size; /* of the buffer, in bytes, at least 1 */
+  size_t size; /* size of the buffer in bytes, at least 1 */
   size_t used;
 } format_t;
 

@@ -1,4 +1,4 @@
-/* thread.h - the identity of the calling thread, without a call. */
+/* thread.h - the identity of the calling thread, without a function call. */
 #ifndef BASE_THREAD_H
 #define BASE_THREAD_H
 

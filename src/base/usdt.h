@@ -1,9 +1,9 @@
-/* usdt.h - probes for tracers outside: places in the code that tools find by notes in the file, and set breakpoints on.
+/* usdt.h - probes for external tracers: places in the code that tools find by notes in the file and set breakpoints on.
  *
- * A probe is one instruction that does nothing.  Its note (SystemTap's third format, which bpftrace, perf, gdb and OpenTelemetry's
- * profiler read) has the provider's name and its own, where it is, where its arguments are, and its semaphore: a word that a
- * tracer counts up while it listens.  The arguments are in the registers of a function's, so that who does not read where they are
- * finds them too. */
+ * A probe is one nop instruction.  Its note (SystemTap's third format, which bpftrace, perf, gdb and OpenTelemetry's profiler read)
+ * holds the names of the provider and the probe, its address, the locations of its arguments, and its semaphore: a word that a tracer
+ * increments while it listens.  The arguments are in the registers of function arguments, so that a tracer that ignores their locations
+ * finds them, too. */
 #ifndef BASE_USDT_H
 #define BASE_USDT_H
 
@@ -11,7 +11,7 @@
 
 #include "base/config.h"
 
-/* The secure library, which samples no blocks, has nothing to tell. */
+/* The secure library samples no blocks, so it has nothing to report. */
 #if HAK_SAMPLED && defined(__x86_64__)
 #define USDT_FIRST "rdi"
 #define USDT_SECOND "rsi"
@@ -23,10 +23,10 @@
 #endif
 
 #if defined(USDT_FIRST)
-/* Of an _Atomic uint16_t that others write: in a section that the file has bytes for, since the kernel finds it by its place there. */
+/* For an _Atomic uint16_t that tracers write.  Its section must have bytes in the file, since the kernel finds it by its file offset. */
 #define USDT_SEMAPHORE __attribute__((section(".probes"), used))
 
-/* _.stapsdt.base tells who has the file how far it was moved since it was linked. */
+/* From _.stapsdt.base a reader of the file computes how far the code was moved since it was linked. */
 #define USDT_NOTE(provider, name, semaphore, arguments)                                                                   \
   "990: nop\n"                                                                                                            \
   ".pushsection .note.stapsdt, \"\", %%note\n"                                                                            \
@@ -47,7 +47,7 @@
   ".popsection\n"                                                                                                         \
   ".endif\n"
 
-/* Arguments are uint64_t, and nothing to be computed: that would take the registers. */
+/* Arguments are uint64_t and need no computation, which could use the same registers. */
 #define USDT_PROBE1(provider, name, semaphore, first)                                   \
   do {                                                                                  \
     register uint64_t usdt_first __asm__(USDT_FIRST) = (first);                         \

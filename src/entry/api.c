@@ -1,11 +1,11 @@
 /* api.c - the allocation functions: hak_* and, as aliases of them, the names of libc.
  *
- * What the names differ in is said here, and nothing else: which arguments are refused with which errno, what NULL and 0 mean.
- *   malloc(0), realloc(NULL, 0)   a block of no bytes, its own address
+ * This file holds only what the names differ in: which arguments are refused with which errno, and what NULL and 0 mean.
+ *   malloc(0), realloc(NULL, 0)   a block of no bytes, with an address of its own
  *   realloc(p, 0)                 frees and returns NULL, as glibc does
- *   an alignment                  a power of two, else EINVAL; posix_memalign wants at least a pointer's and leaves errno
- *   count * size                  ENOMEM where it overflows, before anything else is looked at
- * The name that the program called goes along, for the line that a wrong call ends with. */
+ *   an alignment                  a power of two, else EINVAL; posix_memalign wants at least a pointer's and leaves errno alone
+ *   count * size                  ENOMEM if it overflows, before anything else is checked
+ * Each function passes on the name that the program called, for the message after which a wrong call ends the process. */
 #include "entry/entry.h"
 
 #include <errno.h>
@@ -67,13 +67,13 @@ void *hak_reallocarray(void *block, size_t count, size_t size) {
   return hak_realloc(block, bytes);
 }
 
-/* A plain memset before free is a dead store to the compiler. */
+/* The compiler would remove a plain memset before free as a dead store. */
 static void clear(void *start, size_t bytes) {
   memset(start, 0, bytes);
   __asm__ volatile("" : : "r"(start) : "memory");
 }
 
-/* Always moves: what was there is cleared before anybody else can have it. */
+/* Always moves the block, so that the old content is cleared before anybody else can get it. */
 HAK_COLD void *hak_recallocarray(void *block, size_t old_count, size_t count, size_t size) {
   size_t bytes, old_bytes;
   if (block == NULL) return hak_calloc(count, size);
@@ -129,7 +129,7 @@ size_t hak_malloc_usable_size(const void *block) { return block == NULL ? 0 : bl
 
 bool hak_is_live(const void *address) { return address != NULL && block_locate(address).state == BLOCK_LIVE; }
 
-/* What a program may rely on before it has the block: a small one may get a guard slot, which has just what was asked for. */
+/* The size that a program may rely on before it has the block. A small block may get a guard slot, which has only the bytes requested. */
 static size_t promised_size(size_t size, size_t align) {
   size_t good = block_good_size(size, align);
   return option_get(OPTION_guard) != 0 && size < good && good <= HAK_SMALL_MAX ? size : good;
@@ -139,7 +139,7 @@ size_t hak_malloc_good_size(size_t size) { return promised_size(size, 1); }
 
 void hak_free_sized(void *block, size_t size) { block_free(block, size, "free_sized"); }
 
-/* The alignment tells nothing that the size does not: blocks of one size may have any. */
+/* The alignment checks nothing that the size does not: a block of any size may have any alignment. */
 void hak_free_aligned_sized(void *block, size_t alignment, size_t size) {
   (void)alignment;
   block_free(block, size, "free_aligned_sized");
@@ -154,7 +154,7 @@ void hak_sdallocx(void *block, size_t size, int flags) {
   block_free(block, size, "sdallocx");
 }
 
-/* Asks for all of the class, so that the secure library too lets the program use it. */
+/* Requests the whole size of the class, since the secure library lets a program use only what it requested. */
 HAK_COLD hak_sized_t hak_alloc_at_least(size_t size) {
   size_t good = block_good_size(size, 1);
   void *block = block_alloc(good > 0 ? good : size);
@@ -221,7 +221,7 @@ void free_aligned_sized(void *block, size_t alignment, size_t size) HAK_ALIAS(ha
 size_t nallocx(size_t size, int flags) HAK_ALIAS(hak_nallocx);
 void sdallocx(void *block, size_t size, int flags) HAK_ALIAS(hak_sdallocx);
 
-/* What older programs and glibc's own helpers call. */
+/* Names that older programs and glibc's own helpers call. */
 void *__libc_malloc(size_t size) HAK_ALIAS(hak_malloc);
 void __libc_free(void *block) HAK_ALIAS(hak_free);
 void __libc_cfree(void *block) HAK_ALIAS(hak_cfree);

@@ -1,17 +1,18 @@
-/* blackbox.c - by option, a file that tells what held the memory after a process has gone, however it went; and a window, a file without a
- * name that tells the same while it runs, to who may not trace it.
+/* blackbox.c - two optional reports of what holds the memory: the black box, a file that remains after the process has ended, however it
+ * ended; and the window, a file without a name, for readers that may not trace the running process.
  *
- * The keeper alone writes it, so that no thread of the program waits for a disk; docs/insight.md tells the format. It is mapped, so that it
- * stays where it is when the process gives up the right to open it; and copied to by the kernel (file_copy), so that a file that was cut
- * or a disk that is full is an error and not the process's end. An entry is a snapshot. Its head is written last, with the snapshot's sum:
- * of one that was torn, or was being overwritten, the sum is wrong, and the entries before it are there.
+ * The keeper alone writes them, so that no thread of the program waits for a disk; docs/insight.md describes the format. The black box is
+ * mapped, so that it stays in reach when the process gives up the right to open it. The kernel copies into it (file_copy), so that a
+ * truncated file or a full disk is an error and does not end the process. An entry is a snapshot. Its head is written last, with the
+ * snapshot's checksum: an entry that is torn or half overwritten has a wrong checksum, and the entries before it are intact.
  *
- * The window is among the keeper's own descriptors (file_apart): nothing of the program sees it, closes it or has its number, no child and
- * no program that the process becomes gets it, and it goes with the keeper. So it is written by its descriptor, which nobody can change.
- * Who reads it may also write to it: to a word that the keeper compares and goes by in nothing else, whereupon there is a new entry.
+ * The window is one of the keeper's own descriptors (file_apart): the program can neither see nor close it and loses no number to it; no
+ * child and no program that the process becomes inherits it; and it ends with the keeper. So its descriptor, which nobody can change, is
+ * used to write it.
+ * A reader may also write to it: a change of one word asks for a new entry. The keeper only compares that word.
  *
- * What does not fit is thinned: a sample stays with the chance that it would have had, had fewer bytes been sampled from the start. So the
- * estimates stay unbiased, and tell their larger errors. Which stay, their address says: the same in each entry. */
+ * If the samples do not fit, they are thinned: a sample stays with the chance that it would have had if fewer bytes had been sampled from
+ * the start. So the estimates stay unbiased, and their stated errors grow. A hash of the address decides, alike in each entry. */
 #include "entry/entry.h"
 
 #include <string.h>
@@ -28,45 +29,45 @@
 #include "os/os.h"
 #include "os/probe.h"
 
-#define HEAD_BYTES 256 /* of the file, and of each entry */
+#define HEAD_BYTES 256 /* at the start of the file, and of each entry */
 #define SLOTS 4
-#define WINDOW_SLOTS 2                         /* one to be read, while the other is written */
-#define ASK_AT (HEAD_BYTES - sizeof(uint64_t)) /* of the window: the word by which a new entry is asked for */
+#define WINDOW_SLOTS 2                         /* one is read while the other is written */
+#define ASK_AT (HEAD_BYTES - sizeof(uint64_t)) /* in the window: the word that readers change to request an entry */
 #define SLOT_BYTES ((size_t)255 << 10)
 #define BOX_BYTES ((size_t)1 << 20)
 _Static_assert(HEAD_BYTES + SLOTS * SLOT_BYTES <= BOX_BYTES, "all entries have room");
 #define ENTRY_TEXT (SLOT_BYTES - HEAD_BYTES)
-#define MAPPINGS_ROOM (SLOT_BYTES / 8 * 7) /* the names of heaps leave so much for what follows, */
-#define SITES_ROOM (SLOT_BYTES / 4 * 3)    /* and mappings for samples and sites */
+#define MAPPINGS_ROOM (SLOT_BYTES / 8 * 7) /* the names of heaps leave this much for what follows, */
+#define SITES_ROOM (SLOT_BYTES / 4 * 3)    /* and mappings leave this much for samples and sites */
 #define THINNED_MOST_SHIFT 16
 
 /* When an entry is due. */
 #define EVERY_MS 10000
 #define GROWTH_LEAST ((uint64_t)1 << 20)
-#define GONE_MOST_MS 1000 /* that the program's start may wait for the file of one that is gone */
+#define GONE_MOST_MS 1000 /* the longest wait, at the program's start, for the file of a process that is gone */
 static const uint8_t levels[] = {80, 90, 95}; /* percent of the group's limit */
 enum { LEVELS = sizeof levels };
 
 /* Where entries go. */
 typedef struct shelf {
   bool there;
-  char *mapped;   /* the file; NULL: it is the window */
+  char *mapped;   /* the file; NULL for the window */
   uint32_t count; /* entries so far */
   /* As of the last entry. */
   uint64_t ms, resident;
   unsigned level;
 } shelf_t;
 
-/* The keeper's alone, and not among what slow paths read. */
+/* Only the keeper uses it. It is kept apart from what slow paths read. */
 static HAK_APART struct {
-  uint32_t generation; /* of the process that all this is of */
+  uint32_t generation; /* of the process that all this belongs to */
   uint64_t process;
-  bool tried;     /* to have the file */
-  char *page;     /* for copies of modules; behind it the sites of an entry, a bit each */
+  bool tried;     /* to take the file */
+  char *page;     /* for copies of modules; after it a bit for each site of an entry */
   unsigned shift; /* how much the last entry was thinned */
   shelf_t disk, window;
-  uint64_t asked; /* the window's word as it was last seen */
-  /* Files that this keeper has open. */
+  uint64_t asked; /* the window's word when last read */
+  /* Descriptors of this keeper. */
   int statm, current, limit, maps, memory, window_file;
 } box;
 
@@ -76,10 +77,10 @@ static uint64_t *site_bits(void) { return (uint64_t *)(void *)(box.page + PROBE_
 /* --- what there is to see ------------------------------------------------------------------ */
 
 typedef struct look {
-  uint64_t ms, resident, group, limit; /* 0: not known; no limit */
+  uint64_t ms, resident, group, limit; /* 0: not known, or no limit */
 } look_t;
 
-/* The number in the text from its `skip`th space on; 0 where there is none, as for "max". */
+/* The number after the `skip`th space of the text; 0 if there is none, as in "max". */
 static uint64_t number_in(const char *text, unsigned skip) {
   uint64_t number = 0;
   for (; skip > 0 && *text != '\0'; text++) skip -= *text == ' ';
@@ -113,7 +114,7 @@ static bool is_asked(void) {
   return true;
 }
 
-/* NULL: none is due. */
+/* NULL if no entry is due. */
 static const char *why_now(const shelf_t *to, const look_t *l) {
   if (to->count == 0) return "start";
   if (level_of(l) > to->level) return "limit";
@@ -140,7 +141,7 @@ static void note_sites(uint32_t number) {
   }
 }
 
-/* Whether the sample stays, were so many bytes sampled as one; its chance is then what it would have been. */
+/* Returns whether the sample stays if one byte in `bytes` is sampled, and sets its chance to what it would then have been. */
 static bool sample_stays(reading_t *r, uint64_t bytes) {
   uint64_t weight = r->chance == 0 ? r->size : (r->size << 22) / r->chance << 10;
   if (weight >= bytes) return true;
@@ -178,7 +179,7 @@ static void write_body(writer_t *w, const look_t *l) {
   profile_mappings(w, &all, SITES_ROOM);
 }
 
-/* False: it cannot be written, however little it is. */
+/* False if the entry cannot be written even when thinned the most. */
 static bool write_thinned(writer_t *w) {
   const writer_t begun = *w;
   for (box.shift -= box.shift > 0; box.shift <= THINNED_MOST_SHIFT; box.shift++) {
@@ -230,7 +231,7 @@ static void shelf_look(shelf_t *to, const look_t *l) {
   to->level = level_of(l);
 }
 
-/* Each has its own: what is asked of the window must not drive what came before out of the file. */
+/* Each shelf has its own schedule: requests to the window must not push earlier entries out of the file. */
 static void box_look(void) {
   look_t l = look_around();
   shelf_look(&box.disk, &l);
@@ -259,7 +260,8 @@ static void say_whose(const shelf_t *to) {
   (void)writer_flush(&w);
 }
 
-/* That of one that was killed is free a little after it is gone: the kernel lets go of files in the background. */
+/* Returns whether the file's owner has ended. The file of a killed process becomes free a little later: the kernel releases files in the
+ * background. */
 static bool owner_is_gone(const char *path) {
   static const char before[] = "\nprocess ";
   char text[128];
@@ -271,7 +273,7 @@ static bool owner_is_gone(const char *path) {
   return number != NULL && !file_owner_is_there(number_in(number + sizeof before - 1, 0));
 }
 
-/* One that another process has is that one's: a shell's, of which this is a command, say. */
+/* If another process has the file, such as the shell that runs this command, it stays that process's. */
 static void file_take(void) {
   char path[PATH_ROOM];
   bool taken = false;
@@ -292,7 +294,7 @@ static bool names_process(const char *path) {
   return false;
 }
 
-/* False: there is nothing to write to. */
+/* False if there is nothing to write to. */
 static bool shelves_take(void) {
   const char *path = option_path(PATH_blackbox);
   box.process = (uint64_t)getpid();
@@ -300,11 +302,11 @@ static bool shelves_take(void) {
   if (box.page == NULL) return false;
   if (!box.tried && path[0] != '\0' && (box.generation == 0 || names_process(path))) file_take();
   box.tried = true;
-  box.window = (shelf_t){.there = option_get(OPTION_window) != 0}; /* that of the keeper before has gone with it */
+  box.window = (shelf_t){.there = option_get(OPTION_window) != 0}; /* the previous keeper's window ended with it */
   return box.disk.there || box.window.there;
 }
 
-/* The group of the process, or one around it, whose limit is met first. */
+/* Opens the files of the process's group, or of the group around it whose limit is met first. */
 static void group_open(void) {
   cgroup_t group;
   cgroup_text_t text;
@@ -315,9 +317,9 @@ static void group_open(void) {
   if (cgroup_path(&group, CGROUP_FILE_CURRENT, path)) box.current = file_open(path);
 }
 
-/* In a keeper that is new, before it is confined. */
+/* Runs in a new keeper, before it is confined. */
 static bool box_open(void) {
-  if (box.generation != keeper_generation()) { /* what the parent has is not mapped here */
+  if (box.generation != keeper_generation()) { /* the parent's file is not mapped here */
     char *page = box.page;
     memset(&box, 0, sizeof box);
     box.generation = keeper_generation();

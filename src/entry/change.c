@@ -1,9 +1,9 @@
 /* change.c - libc's calls by which a thread or process changes what it holds: capabilities, namespaces, filters.
  *
- * The thread of ours that libc does not know would go on holding what it had, so it is ended first (front/keeper.h).  Each name
- * then goes on to the next definition, libc's or another library's; in a static program, where nobody can be asked for that, it
- * makes the system call, which is all that libc's does.  An object of its own in the archive, and weak there: a program may
- * define such a name itself. */
+ * Our thread, which libc does not know, would keep what it held, so it is ended first (front/keeper.h).  Each name then calls the
+ * next definition, libc's or another library's.  A static program has no dlsym to find that, so there the name makes the system
+ * call, which is all that libc's function does.  In the archive this is an object of its own, and its names are weak: a program
+ * may define such a name itself. */
 #include "entry/entry.h"
 
 #if HAK_OVERRIDE
@@ -27,7 +27,7 @@
 
 #pragma weak dlsym /* not in static programs */
 
-/* Without a lock, and again if two come at once. */
+/* Takes no lock; two threads at the same time both look the name up. */
 HAK_COLD void *change_next(void *_Atomic *known, const char *name) {
   void *next = load_acquire(known);
   if (HAK_UNLIKELY(next == NULL) && &dlsym != NULL) {
@@ -58,7 +58,7 @@ CHANGE(chroot, int, (const char *path), (path), (int)RAW(SYS_chroot, path, 0, 0)
 CHANGE(unshare, int, (int flags), (flags), (int)RAW(SYS_unshare, flags, 0, 0))
 CHANGE(setns, int, (int fd, int kind), (fd, kind), (int)RAW(SYS_setns, fd, kind, 0))
 CHANGE(capset, int, (void *whose, const void *sets), (whose, sets), (int)RAW(SYS_capset, whose, sets, 0))
-/* The previous one is returned in any case, by a number that may look like an error's. */
+/* These always return the previous id, which may look like an error number. */
 CHANGE(setfsuid, int, (uid_t user), (user), (int)syscall_3(SYS_setfsuid, (long)user, 0, 0))
 CHANGE(setfsgid, int, (gid_t group), (group), (int)syscall_3(SYS_setfsgid, (long)group, 0, 0))
 
@@ -81,7 +81,7 @@ static change_t change_of_prctl(long option) {
 static change_t change_of_syscall(long number, long a) {
   switch (number) {
     case SYS_prctl: return change_of_prctl(a);
-    case SYS_seccomp: return a <= 1 ? CHANGE_FILTER : CHANGE_NONE; /* the others are questions */
+    case SYS_seccomp: return a <= 1 ? CHANGE_FILTER : CHANGE_NONE; /* the other operations only query */
     case SYS_setuid:
     case SYS_setgid:
     case SYS_setreuid:
@@ -101,8 +101,8 @@ static change_t change_of_syscall(long number, long a) {
   }
 }
 
-/* Their arguments are words of whatever kind, so both are here what they are to the caller: six of a register each, and the last
- * one where a seventh goes. */
+/* Their arguments are words of any type, so both are declared as a caller passes them: six in a register each, and the last one
+ * where a seventh argument goes. */
 HAK_EXPORT CHANGE_WEAK int change_prctl(int option, long b, long c, long d, long e) LIBC_NAME("prctl");
 HAK_EXPORT CHANGE_WEAK long change_syscall(long number, long a, long b, long c, long d, long e, long f) LIBC_NAME("syscall");
 
@@ -118,7 +118,7 @@ static long next_syscall(long number, long a, long b, long c, long d, long e, lo
   return next != NULL ? next(number, a, b, c, d, e, f) : with_errno(syscall_6(number, a, b, c, d, e, f));
 }
 
-/* Counted before there is one: from then on nothing must be asked that it may forbid.  That of a guest is not this process's. */
+/* Counts the filter before it exists, since after that no call may be made that it may forbid.  A guest's filter is not this process's. */
 static bool filter_begin(change_t change) {
   if (change != CHANGE_FILTER || os_is_guest()) return false;
   add_relaxed(&os_filters, 1);
@@ -129,7 +129,7 @@ static void filter_end(bool counted, bool refused) {
   if (counted && refused) add_relaxed(&os_filters, (uint32_t)-1);
 }
 
-/* A filter for all threads that one of them cannot have: the call returns its number, unless it would return a descriptor. */
+/* If one thread cannot take a filter for all threads, the call returns that thread's number, unless it was to return a descriptor. */
 static bool is_refused(long number, long flags, long result) {
   enum { FOR_ALL_THREADS = 1, BY_DESCRIPTOR = 8 };
   return result < 0 || (number == SYS_seccomp && result > 0 && (flags & (FOR_ALL_THREADS | BY_DESCRIPTOR)) == FOR_ALL_THREADS);
@@ -155,7 +155,7 @@ static HAK_NOINLINE long changing_syscall(change_t change, long number, long a, 
 
 HAK_COLD long change_syscall(long number, long a, long b, long c, long d, long e, long f) {
   change_t change = change_of_syscall(number, a);
-  if (HAK_UNLIKELY(number == SYS_exit)) change_end(keeper_hold()); /* if this is the last thread, none is to be left */
+  if (HAK_UNLIKELY(number == SYS_exit)) change_end(keeper_hold()); /* if this is the last thread, ours must not outlive it */
   if (HAK_UNLIKELY(change != CHANGE_NONE)) return changing_syscall(change, number, a, b, c, d, e, f);
   return next_syscall(number, a, b, c, d, e, f);
 }

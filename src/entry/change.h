@@ -1,4 +1,4 @@
-/* change.h - how a name of libc's that changes what the process holds is put before libc's own. */
+/* change.h - wraps libc functions that change what the process holds. */
 #ifndef ENTRY_CHANGE_H
 #define ENTRY_CHANGE_H
 
@@ -7,15 +7,15 @@
 #include "front/keeper.h"
 #include "entry/entry.h"
 
-/* Under names of our own, since libc's headers spell some types in several ways. */
+/* The wrappers have C names of our own, since libc's headers declare some types in several ways. */
 #define LIBC_NAME(name) __asm__(name)
 #define CHANGE_WEAK __attribute__((weak))
 
-/* Around each change: no keeper runs in between (keeper_hold), and what may be out of sight after it is noted first. */
+/* Called around each change: no keeper runs in between (keeper_hold), and files that may be out of reach afterwards are read first. */
 HAK_CHECKED bool change_begin(void);
 void change_end(bool held);
 
-/* The next definition of the name after ours; NULL where there is none, or nobody to ask. */
+/* The next definition of the name after ours; NULL if there is none, or no dlsym. */
 void *change_next(void *_Atomic *known, const char *name);
 
 #define CHANGE(name, type, parameters, arguments, otherwise)                 \

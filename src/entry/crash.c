@@ -1,4 +1,4 @@
-/* crash.c - by option, what a faulting address is to the allocator, said before the process ends as it would have. */
+/* crash.c - optionally reports what a faulting address is to the allocator, before the process ends as it would have. */
 #include "entry/entry.h"
 
 #include <signal.h>
@@ -15,7 +15,7 @@
 typedef struct watched {
   int number;
   const char *name;
-  struct sigaction before; /* what was to happen without us */
+  struct sigaction before; /* the action that ours replaces */
 } watched_t;
 enum { WATCHED = 3 };
 static struct {
@@ -34,11 +34,11 @@ static void say(const watched_t *w, const siginfo_t *info) {
   line_t line;
   format_t *f = line_begin(&line);
   format_text(f, w->name);
-  bool sent = info->si_code <= 0; /* by kill, raise or abort: no address has to do with it */
+  bool sent = info->si_code <= 0; /* by kill, raise or abort: no address is involved */
   if (sent) {
     format_text(f, ": sent by process ");
     format_signed(f, info->si_pid);
-  } else if (info->si_code == SI_KERNEL) { /* si_addr is 0 then, whatever was touched */
+  } else if (info->si_code == SI_KERNEL) { /* si_addr is then 0, whatever was accessed */
     format_text(f, " at an address that the processor does not tell, such as one that is not canonical");
   } else {
     format_text(f, " at ");
@@ -53,13 +53,13 @@ static void say(const watched_t *w, const siginfo_t *info) {
 #ifndef SEGV_MTEAERR
 #define SEGV_MTEAERR 8
 #endif
-/* The kernel tells of some faults only after the instruction: of memory tags that are checked at leisure, and of memory that has failed. */
+/* False for faults that the kernel reports only after the instruction: asynchronous memory tag checks, and memory that has failed. */
 static bool faults_again(int number, int code) {
   return code > 0 && !(number == SIGSEGV && code == SEGV_MTEAERR) && !(number == SIGBUS && code == BUS_MCEERR_AO);
 }
 
-/* Passes the signal to the handler that was there before. What the default would have done is left to the instruction, which
- * faults again, to abort, which raises it again, or for a signal that was sent, to sending it again. */
+/* Passes the signal to the previous handler. Where that is the default action, an instruction that faults again brings it about;
+ * any other signal, such as abort's or one that was sent, is raised again here. */
 static void pass_on(const watched_t *w, int number, siginfo_t *info, void *context) {
   const struct sigaction *before = &w->before;
   if ((before->sa_flags & SA_SIGINFO) != 0) {
@@ -77,7 +77,7 @@ static void pass_on(const watched_t *w, int number, siginfo_t *info, void *conte
 
 static void crashed(int number, siginfo_t *info, void *context) {
   const watched_t *w = watched_of(number);
-  /* Guard slots alone do not make us speak of others' faults. */
+  /* With guard slots alone, only faults in them are reported. */
   if (option_get(OPTION_crash_report) != 0 || (info->si_code > 0 && slots_hold(info->si_addr))) say(w, info);
   pass_on(w, number, info, context);
 }

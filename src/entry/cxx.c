@@ -1,24 +1,24 @@
 /* cxx.c - the C++ allocation operators, under their names in the C++ ABI.
  *
- * A program may define some of them itself, and the others then call its own, as the standard says ([new.delete]):
+ * A program may define some of them itself, and the others then call the program's, as the standard says ([new.delete]):
  *
  *   new(n, nothrow)     new(n)              delete(p, n)  delete(p, nothrow)      delete(p)
  *   new[](n)            new(n)              delete[](p)                           delete(p)
  *   new[](n, nothrow)   new[](n)            delete[](p, n)  delete[](p, nothrow)  delete[](p)
  *
- * and those with an alignment in the same way among themselves.  So each form is a function of ours, `own`, and a weak name for
- * it, which means the program's if it has one: in a static program by the linker's choice, else by the loader's.  Where all names
- * that others call are ours, each form does its work itself, delete with its check of the size.  `region.gated_limit` says so at
- * no cost to a delete that hits (one comparison for a new); until the constructor has set it, and where it never does, the call
- * compares.
+ * and likewise among the forms with an alignment.  So each form is a function of ours, `own`, with a weak name.  The name resolves
+ * to the program's function if there is one: the linker decides in a static program, otherwise the loader.  If all names that
+ * other forms call are ours, each form does its work itself, and delete checks the size.  `region.gated_limit` says so, at no cost
+ * to a delete that hits and one comparison for a new.  Until the constructor sets it, and if it never does, each call compares the
+ * names.
  *
  * Written in C so that the library needs no C++ compiler and no C++ runtime.  In the archive this is a member of its own, so that
- * only programs that use an operator get it, and they have the runtime. */
+ * only programs that use an operator link it, and those have the runtime. */
 #include "entry/entry.h"
 
 #if HAK_OVERRIDE
 
-#pragma GCC visibility push(hidden) /* so that a member of its own reaches our variables as the one translation unit does */
+#pragma GCC visibility push(hidden) /* so that a separate member reaches our variables as the single translation unit does */
 #include "os/os.h"
 #include "front/block.h"
 #include "front/boot.h"
@@ -57,8 +57,8 @@ static _Noreturn void throw_bad_alloc(void) {
 
 typedef void *(*new_t)(size_t size, size_t align);
 
-/* What make(size, align) returns, or NULL if it throws.  C has no catch: this is a frame with a personality of its own, which
- * stops every exception there; the end of a thread unwinds without a search for handlers, and passes. */
+/* Returns make(size, align), or NULL if that throws.  C has no catch, so this frame has a personality of its own, which stops every
+ * exception.  A thread that ends unwinds without the search for handlers, and passes through. */
 #pragma GCC visibility push(hidden)
 void *cxx_catch(size_t size, size_t align, new_t make);
 extern char cxx_landing[];
@@ -72,7 +72,7 @@ _Unwind_Reason_Code cxx_personality(int version, _Unwind_Action actions, uint64_
   (void)version, (void)kind;
   if ((actions & _UA_SEARCH_PHASE) != 0) return _URC_HANDLER_FOUND;
   if ((actions & _UA_HANDLER_FRAME) == 0) return _URC_CONTINUE_UNWIND;
-  _Unwind_SetGR(context, 0, (uintptr_t)thrown); /* the register of a first argument or a result */
+  _Unwind_SetGR(context, 0, (uintptr_t)thrown); /* the register of the first argument or of the result */
   _Unwind_SetIP(context, (uintptr_t)cxx_landing);
   return _URC_INSTALL_CONTEXT;
 }
@@ -132,8 +132,8 @@ __asm__(CATCH_BEGIN
 
 static void *quietly(size_t size, size_t align, new_t make) { return RUNTIME_LINKED ? cxx_catch(size, align, make) : make(size, align); }
 
-/* A program in C may have opened libraries in C++, whose runtime no name of ours is bound to.  Its own operators do what is to be
- * done; what they allocate with is our malloc.  NULL if there is no runtime. */
+/* A C program may have opened C++ libraries, whose runtime our weak references are not bound to.  The runtime's own operators then
+ * do the work; they allocate with our malloc.  NULL if no runtime is loaded. */
 static void *runtime_form(const char *name) {
   static const char *const runtimes[] = {"libstdc++.so.6", "libc++abi.so.1", "libc++.so.1"};
   for (size_t i = 0; i < sizeof runtimes / sizeof runtimes[0]; i++) {
@@ -146,7 +146,7 @@ static void *runtime_form(const char *name) {
 
 /* --- out of memory ----------------------------------------------------------------------- */
 
-/* Asks the new_handler to make room, again and again, as the standard wants.  NULL without one. */
+/* Calls the new_handler to make room and retries until that succeeds, as the standard demands.  NULL if there is no handler. */
 static void *new_retry(size_t size, size_t align) {
   for (;;) {
     new_handler_t handler = _ZSt15get_new_handlerv();
@@ -198,14 +198,14 @@ HAK_INLINE void *new_aligned_block_quietly(size_t size, size_t align) {
 
 HAK_INLINE bool gate_is_open(void) { return HAK_LIKELY(owner_load(&region.gated_limit) != 0); }
 
-/* False while the gate is shut, and for what is no block. */
+/* False while the gate is shut, or if this is not a block. */
 HAK_INLINE bool delete_block(void *block, size_t size, const char *function) {
   return HAK_LIKELY(block_free_below(owner_load(&region.gated_limit), true, block, size, function));
 }
 
 /* --- the forms --------------------------------------------------------------------------- */
 
-/* Declared where they are defined: no C header names them. */
+/* Declared here, where they are defined, since no C header declares them. */
 #define OPERATOR(type, own, name, ...)                                  \
   static type own(__VA_ARGS__);                                         \
   HAK_EXPORT type name(__VA_ARGS__) __attribute__((weak, alias(#own))); \

@@ -1,13 +1,12 @@
 /* deepbind.c - libraries that are opened with RTLD_DEEPBIND get this malloc too.
  *
- * The loader looks for the names that such a library uses first in the library and in what it needs, so in libc, and finds libc's
- * malloc there, whichever other library has defined one.  Blocks would pass between the two.  So before the first such library is opened,
- * libc's table of symbols is made to lead from the names of malloc's family to ours, in this process's copy of it.  Every other
- * name is bound as the flag says, on which programs rely to keep two versions of a library apart.  Where the table cannot be
- * written, the flag is cleared.
+ * For such a library the loader searches the library and its dependencies first.  These include libc, so it finds libc's malloc even
+ * if another library defines one, and blocks would pass between the two.  So before the first such library is opened, libc's symbol
+ * table is changed, in this process's copy: the names of malloc's family lead to ours.  Every other name is bound as the flag says,
+ * since programs rely on it to keep two versions of a library apart.  If the table cannot be written, the flag is cleared.
  *
- * libc's dlopen looks at its return address: the caller's RUNPATH says where to search.  So what stands here under its name is no
- * function that calls it, but a few instructions that jump to it and leave the caller's address where it was. */
+ * libc's dlopen reads its return address, since the caller's RUNPATH says where to search.  So the dlopen here does not call libc's:
+ * a few instructions jump to it and leave the return address in place. */
 #include "entry/entry.h"
 
 #if HAK_OVERRIDE && !HAK_ARCHIVE && defined(__GLIBC__)
@@ -66,7 +65,7 @@ static const struct {
 };
 #define REDIRECTED (sizeof redirected / sizeof redirected[0])
 
-/* What the dynamic section of a loaded object leads to. */
+/* What the dynamic section of a loaded object points to. */
 typedef struct symbols {
   uintptr_t base;
   ElfW(Sym) *table;
@@ -78,7 +77,7 @@ static bool symbols_of(const struct link_map *object, symbols_t *symbols) {
   *symbols = (symbols_t){.base = object->l_addr};
   for (const ElfW(Dyn) *entry = object->l_ld; entry->d_tag != DT_NULL; entry++) {
     uintptr_t address = entry->d_un.d_ptr;
-    if (address < symbols->base) address += symbols->base; /* where the loader leaves the section as it is */
+    if (address < symbols->base) address += symbols->base; /* some loaders do not relocate the section */
     if (entry->d_tag == DT_SYMTAB) symbols->table = (ElfW(Sym) *)address;
     if (entry->d_tag == DT_STRTAB) symbols->names = (const char *)address;
     if (entry->d_tag == DT_GNU_HASH) symbols->hash = (const uint32_t *)address;
@@ -86,7 +85,7 @@ static bool symbols_of(const struct link_map *object, symbols_t *symbols) {
   return symbols->table != NULL && symbols->names != NULL && symbols->hash != NULL;
 }
 
-/* Does `act` to each definition of the name: there may be one a version. */
+/* Calls `act` for each definition of the name: each version may have one. */
 static void symbols_each(const symbols_t *symbols, size_t which, void (*act)(const symbols_t *, ElfW(Sym) *, size_t which, void *),
                          void *context) {
   const uint32_t *hash = symbols->hash, buckets = hash[0], first = hash[1], bloom_words = hash[2];
@@ -117,7 +116,7 @@ static void range_extend(const symbols_t *symbols, ElfW(Sym) *symbol, size_t whi
   if (start + sizeof *symbol > range->end) range->end = start + sizeof *symbol;
 }
 
-/* One word, so that a lookup at the same moment finds the one or the other. */
+/* Writes a single word, so that a concurrent lookup finds either the old or the new address. */
 static void symbol_lead(const symbols_t *symbols, ElfW(Sym) *symbol, size_t which, void *context) {
   (void)context;
   __atomic_store_n(&symbol->st_value, (uintptr_t)redirected[which].ours - symbols->base, __ATOMIC_RELAXED);
@@ -145,7 +144,7 @@ static bool redirect(const symbols_t *symbols) {
   return true;
 }
 
-/* Once.  The loader is asked without our lock: a constructor's dlclose waits for ours while its thread holds the loader's. */
+/* Runs once.  It asks the loader without our lock: a constructor's dlclose waits for our lock while its thread holds the loader's. */
 static HAK_COLD bool redirected_all(void) {
   static _Atomic bool tried;
   static bool done;
@@ -189,7 +188,7 @@ jump_t deepbind_dlmopen(long space, const char *file, int mode) __attribute__((u
 
 jump_t deepbind_dlopen(int mode) { return jump_to("dlopen", mode_for(mode)); }
 
-/* Another space has a libc of its own, with its malloc: what comes from there belongs there. */
+/* Another namespace has a libc of its own, with its malloc: blocks from there belong there. */
 HAK_COLD jump_t deepbind_dlmopen(long space, const char *file, int mode) {
   (void)file;
   if (space == LM_ID_BASE) return jump_to("dlmopen", mode_for(mode));

@@ -1,15 +1,15 @@
-/* descriptor.c - what a reader outside of the process goes by: `hakmem profile PID`, `hakmem inspect CORE`.
+/* descriptor.c - the tables by which a reader outside the process finds its way: `hakmem profile PID`, `hakmem inspect CORE`.
  *
  * An ELF note leads to hak_descriptor, so that it is found in a library and in a static program alike, stripped or not.  A core may lack
- * the note's page, and what lies in read-only files: so all that is here lies among the constants that the loader writes addresses
- * into, which a core has, and begins with words that can be searched for.  These pages are the process's own in any case.
+ * the note's page and the content of read-only files.  So everything here lies among the constants that the loader relocates, which a
+ * core contains, and starts with a magic value that can be searched for.  Relocation makes these pages private to the process in any case.
  *
- * Everything has a name, and a reader goes by names alone: it finds an older library's tables shorter, a newer one's longer, and says so
- * where it misses something.  So a name keeps its meaning; what changes its meaning gets another name.  `version` changes when the
- * tables themselves look different.
+ * Everything has a name, and a reader goes by names alone: the tables of an older library are shorter, those of a newer one longer, and a
+ * reader reports what it misses.  So a name keeps its meaning; if the meaning changes, so does the name.  `version` changes when the
+ * format of the tables changes.
  *
- * Nobody in the process reads or writes any of it.  Of the places that it leads to readers may write to two alone, whose values nothing is
- * reached by: event.until_ms and request.wanted. */
+ * Nothing in the process reads or writes the tables.  A reader may write to only two of the places that they list, event.until_ms and
+ * request.wanted: the process reaches no memory through either value. */
 #include "entry/entry.h"
 
 #include "hakmem/hakmem.h"
@@ -38,7 +38,7 @@ typedef struct named_value {
 } named_value_t;
 
 typedef struct named_field {
-  char name[NAME_BYTES]; /* "structure.field"; a structure's own name alone has its size */
+  char name[NAME_BYTES]; /* "structure.field"; the structure's name alone gives its size */
   uint32_t offset, size;
 } named_field_t;
 
@@ -47,7 +47,7 @@ typedef struct named_place {
   const volatile void *address;
 } named_place_t;
 
-/* An array with an element for so many units each, as many as "region.units" asks for. */
+/* An array with one element for every `units` units, as many as "region.units" requires. */
 typedef struct named_zone {
   char name[NAME_BYTES];
   char pointer[NAME_BYTES]; /* the field of "region" that leads to it */
@@ -65,7 +65,7 @@ typedef struct table {
 
 typedef struct descriptor {
   char magic[16];
-  const struct descriptor *self; /* where it is: not so in what is a copy of it */
+  const struct descriptor *self; /* its own address; wrong in a copy elsewhere */
   uint32_t version, bytes;
   table_t values, fields, places, zones, classes; /* rows of the structures above */
 } descriptor_t;
@@ -92,10 +92,10 @@ static const named_value_t values[] PUBLISHED(".data.rel.ro.names") = {
     {"kind.guard", UNIT_GUARD},
     {"kind.kept", UNIT_KEPT},
     {"class.zero", CLASS_ZERO},
-    {"bits.group_words", 8}, /* of a map: words of a unit side by side, then those of the superslab's next unit */
+    {"bits.group_words", 8}, /* in a bitmap: adjacent words of one unit, before those of the superslab's next unit */
     {"bits.group_bytes", REGION_BITS_GROUP},
     {"marks.group_bytes", 2 * REGION_BITS_GROUP},
-    {"marks.seen", REGION_BITS_GROUP}, /* so far behind the marks */
+    {"marks.seen", REGION_BITS_GROUP}, /* this many bytes after the marks */
     {"remote.others", REMOTE_OTHERS},
     {"entry.sampled", ENTRY_SAMPLED},
     {"entry.bar", ENTRY_BAR},
@@ -105,11 +105,11 @@ static const named_value_t values[] PUBLISHED(".data.rel.ro.names") = {
     {"sample.live", SAMPLE_LIVE},
     {"sample.quiet", SAMPLE_QUIET},
     {"sample.clock_ms", 100},
-    {"track.order_mask", TRACK_ORDER_MASK}, /* of unit.tracked: as how many power of two there is room for; above it where they are */
-    {"track.state_bits", TRACK_STATE_BITS}, /* of a record, from its lowest bits */
+    {"track.order_mask", TRACK_ORDER_MASK}, /* of unit.tracked: log2 of the records it has room for; the bits above: where they are */
+    {"track.state_bits", TRACK_STATE_BITS}, /* the lowest bits of a record */
     {"track.live", TRACK_LIVE},
     {"track.quiet", TRACK_QUIET},
-    {"track.site_shift", TRACK_SITE_SHIFT}, /* its site ends where its time begins */
+    {"track.site_shift", TRACK_SITE_SHIFT}, /* the site ends where the time begins */
     {"track.born_shift", TRACK_BORN_SHIFT},
     {"track.chunk_bytes", TRACK_CHUNK_BYTES},
     {"site.chunk", SITE_CHUNK},
@@ -120,7 +120,7 @@ static const named_value_t values[] PUBLISHED(".data.rel.ro.names") = {
     {"event.groups", WATCH_GROUPS},
     {"event.rows_most", EVENT_ROWS},
     {"heap.attached", HEAP_ATTACHED}, /* of heap.state */
-    {"heap.word_bytes", 8}, /* what heap.bin_at_class counts in */
+    {"heap.word_bytes", 8}, /* the unit of heap.bin_at_class */
     {"quarantine.most", HAK_SECURE ? QUARANTINE_MOST : 0},
 };
 
@@ -182,14 +182,14 @@ static const named_field_t fields[] PUBLISHED(".data.rel.ro.names") = {
     FIELD("event.bytes", event_site_t, bytes),
     FIELD("event.objects", event_site_t, objects),
     STRUCTURE("event_row", event_row_t),
-    FIELD("event_row.key", event_row_t, key), /* and the fields of "event" */
+    FIELD("event_row.key", event_row_t, key), /* besides the fields of "event" */
     FIELD("heap.next", heap_t, next),
     FIELD("heap.has_bin", heap_t, has_bin),
     FIELD("heap.bin_at_class", heap_t, bin_at_class),
     FIELD("heap.last_tick_ms", heap_t, last_tick_ms),
     FIELD("heap.state", heap_t, state),
     FIELD("heap.watched", heap_t, watched),
-    FIELD("heap.counted", heap_t, counts), /* blocks of each class, then bytes of each */
+    FIELD("heap.counted", heap_t, counts), /* blocks of each class, then the bytes of each */
     FIELD("heap.quarantine", heap_t, quarantine),
     FIELD("heap.named", heap_t, named.given),
     FIELD("heap.name", heap_t, named.name),
@@ -197,7 +197,7 @@ static const named_field_t fields[] PUBLISHED(".data.rel.ro.names") = {
     STRUCTURE("bin", bin_t),
     FIELD("bin.top", bin_t, top),
     FIELD("bin.capacity", bin_t, capacity),
-    FIELD("bin.gone", bin_t, gone), /* entries, from the lowest on, that are none any more */
+    FIELD("bin.gone", bin_t, gone), /* how many of the lowest entries are no longer entries */
     STRUCTURE("quarantine", struct quarantine),
     FIELD("quarantine.blocks", struct quarantine, blocks),
     {"page_bytes", 0, sizeof os_page},
@@ -241,7 +241,7 @@ static const named_place_t places[] PUBLISHED(".data.rel.ro.descriptor") = {
     {"event.until_ms", &event_until_ms},
     {"event.chunks", event_chunks},
     {"event.rows", &event_rows},
-    {"event.others", &watch_others}, /* blocks of each group, then bytes of each */
+    {"event.others", &watch_others}, /* blocks of each group, then the bytes of each */
     {"request.wanted", &request_wanted},
     {"request.done", &request_done},
     {"purge.last_step_ms", &purge_last_step_ms},
@@ -261,7 +261,7 @@ const descriptor_t hak_descriptor PUBLISHED(".data.rel.ro.descriptor") = {
     .classes = TABLE(classes),
 };
 
-/* The note has the name "hakmem", this type, and how far from there the descriptor is. */
+/* The note has the name "hakmem", the type 0x68616b, and the descriptor's distance from there. */
 __asm__(
     ".pushsection .note.hakmem, \"a\", %note\n"
     "  .balign 4\n"

@@ -6,16 +6,16 @@
 #include "base/config.h"
 #include "kit/options.h"
 
-/* Installs the handlers that crash_report and guard ask for. Once, at start, where one of them does. */
+/* Installs the signal handlers that crash_report and guard ask for, if either does. Called once, at start. */
 void crash_watch(void);
-void crash_unwatch(void); /* where nobody has taken over since */
-/* What HAKMEM_STATS asks for at exit, if it does. */
-void report_at_start(void); /* before the program can open what it takes descriptor 2 for */
+void crash_unwatch(void); /* removes those that nobody has replaced since */
+/* The report that HAKMEM_STATS asks for. */
+void report_at_start(void); /* before the program can open a file that becomes descriptor 2 */
 void report_at_exit(void);
-struct mallinfo report_mallinfo(void); /* glibc's mallinfo, by a name that no program has */
-/* What HAKMEM_BLACKBOX and HAKMEM_WINDOW ask for, if one does: at start, once options are known. */
+struct mallinfo report_mallinfo(void); /* glibc's mallinfo, under a name that no program defines */
+/* Starts what HAKMEM_BLACKBOX and HAKMEM_WINDOW ask for, if either is set. Called at start, once the options are known. */
 void blackbox_start(void);
-/* The same as report_at_exit for HAKMEM_PROFILE. */
+/* As report_at_exit, for HAKMEM_PROFILE. */
 void profile_at_exit(void);
 
 #endif

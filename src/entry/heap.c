@@ -1,4 +1,4 @@
-/* heap.c - named heaps, as programs call them: include/hakmem/heap.h.  What they are is told by front/named.h. */
+/* heap.c - the calls for named heaps: include/hakmem/heap.h.  front/named.h explains what these are. */
 #include "entry/entry.h"
 
 #include <errno.h>
@@ -86,7 +86,7 @@ HAK_COLD void hak_heap_set_limit(hak_heap_t *heap, size_t bytes) {
   thread_leave();
 }
 
-/* A thread without a heap of its own gets one, which remembers the named one. */
+/* A thread without a heap of its own gets one, which records the named one as its default. */
 HAK_COLD hak_heap_t *hak_heap_set_default(hak_heap_t *heap) {
   if (heap != NULL) named_require(inner(heap), "hak_heap_set_default");
   heap_t *mine = thread_heap;
@@ -106,7 +106,7 @@ hak_heap_t *hak_heap_of(const void *block) {
   return info.state == BLOCK_LIVE ? outer(named_of(info.span)) : NULL;
 }
 
-/* Characters of an atomic array are characters. */
+/* The name is an array of atomic characters, which a caller reads as plain ones. */
 const char *hak_heap_name(const hak_heap_t *heap) {
   const heap_t *of = (const heap_t *)(const void *)heap;
   named_require(of, "hak_heap_name");
@@ -121,7 +121,7 @@ HAK_COLD size_t hak_heap_collect(hak_heap_t *heap) {
   return given;
 }
 
-/* What callers may say that their hak_heap_usage_t has, of whatever version. */
+/* The sizes that a caller may state for its hak_heap_usage_t, of any version. */
 #define USAGE_LEAST (2 * sizeof(uint64_t))
 #define USAGE_MOST 4096
 

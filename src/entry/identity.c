@@ -1,6 +1,6 @@
-/* identity.c - libc's calls by which a process changes its user and groups: as in change.c, for the shared libraries alone.
+/* identity.c - libc's calls by which a process changes its user and groups: as in change.c, but only in the shared libraries.
  *
- * libc makes all of its threads take part, so its own function must run; in a static program nobody can be asked for that, so
+ * libc applies such a change to all of its threads, so its own function must run.  A static program has no dlsym to find that, so
  * there libc's name stays, and our thread finds out by itself (os/thread.c). */
 #include "entry/entry.h"
 
@@ -29,7 +29,7 @@ IDENTITY(setresuid, (uid_t real, uid_t effective, uid_t saved), (real, effective
 IDENTITY(setresgid, (gid_t real, gid_t effective, gid_t saved), (real, effective, saved))
 IDENTITY(setgroups, (size_t count, const gid_t *groups), (count, groups))
 
-/* It reads files, where a thread may be cancelled: then what is held would be so for good. */
+/* initgroups reads files, where a thread may be cancelled: the keeper would then be held for good. */
 HAK_EXPORT int change_initgroups(const char *user, gid_t group) LIBC_NAME("initgroups");
 HAK_COLD int change_initgroups(const char *user, gid_t group) {
   static void *_Atomic known;

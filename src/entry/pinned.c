@@ -3,7 +3,7 @@
 #include "os/os.h"
 #include "slab/pinned.h"
 
-/* Slabs of one class that are about as full: what is not known of most of them is estimated from those that are tracked. */
+/* Slabs of one class that are about equally full: what most of them do not record is estimated from those that are tracked. */
 typedef struct stratum {
   uint64_t slabs, tracked, pages, waste, idle;
 } stratum_t;
@@ -25,7 +25,7 @@ static void write_stratum(writer_t *w, unsigned c, unsigned quarter, const strat
   format_char(f, '\n');
 }
 
-/* While lines are written the slab may end, and its unit become another span's: so its class is the one that was looked at. */
+/* The slab may end while lines are written, and its unit may join another span: so the class is the one that was examined. */
 static void write_survivor(writer_t *w, const unit_t *slab, unsigned c, uint32_t number, uintptr_t tracked) {
   const void *block = (char *)region_address(unit_number(slab)) + (size_t)number * class_info[c].size;
   uint64_t word = load_acquire(track_at(tracked, number));
@@ -39,8 +39,8 @@ static void write_survivor(writer_t *w, const unit_t *slab, unsigned c, uint32_t
   format_char(f, '\n');
 }
 
-/* Of a page the blocks that are free and were live once, by site: beside whom those lie that keep it.  Of very many sites not all are
- * told, and blocks are left out whose record may be of an earlier one. */
+/* The free blocks of a page that once were live, counted by site: the neighbours of the blocks that keep the page.  Sites beyond
+ * FREED_SITES are left out, and so are blocks whose record may be an earlier block's. */
 typedef struct freed {
   uint32_t site, count;
 } freed_t;
@@ -73,7 +73,7 @@ static void write_freed(writer_t *w, unsigned c, uint32_t page, uintptr_t tracke
   }
 }
 
-/* The slab, those of its blocks that keep more than themselves, and what they keep it beside. */
+/* Writes the slab, its live blocks that lie on a page with waste, and the freed blocks of these pages. */
 static void write_tracked(writer_t *w, const unit_t *slab, const pinned_t *pinned, unsigned c, uintptr_t tracked) {
   format_t *f = writer(w);
   format_text(f, "tracked");

@@ -1,4 +1,4 @@
-/* pinned.h - the part of a snapshot that tells who keeps pages in use: docs/insight.md. */
+/* pinned.h - the part of a snapshot that shows which blocks keep pages in use: docs/insight.md. */
 #ifndef ENTRY_PINNED_H
 #define ENTRY_PINNED_H
 

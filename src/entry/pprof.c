@@ -1,15 +1,15 @@
 /* pprof.c - the heap's profile as pprof's protocol buffer, written by the process itself.
  *
- * What each size class holds is counted; its samples tell only in which proportion to share that out.  So there are two passes over the
- * samples: one sums up what they stand for, the other writes each with its share.  Shares are differences of rounded running sums, so
- * that they sum to what was counted.  A block that goes between the passes leaves its share to "(not sampled)", one that comes finds
- * nothing left: whatever moves, no share is negative, and the sums hold.
+ * The blocks of each size class are counted; the samples only determine how the count is divided among sites.  So there are two passes
+ * over the samples: the first sums up what they stand for, the second writes each with its share.  Shares are differences of rounded
+ * running sums, so that they sum to the count.  A block that is freed between the passes leaves its share to "(not sampled)"; one that
+ * is allocated between them takes its share from those that follow.  Whatever changes, no share is negative, and the sums hold.
  *
- * Fields of a message may come in any order, and a text's number is how many came before it.  So everything is written when it is
- * known, and little is kept.  Numbers of functions, mappings and locations rise from 1 without a gap: some readers take them for
- * indexes.
+ * The fields of a message may come in any order, and a text's number is the count of texts before it.  So everything is written as soon
+ * as it is known, and little is kept.  The numbers of functions, mappings and locations rise from 1 without a gap, since some readers
+ * use them as indexes.
  *
- * What was allocated while the process was armed is shared out in the same way, among the events of each group (front/watch.h). */
+ * What was allocated while the process was armed is divided in the same way, among the events of each group (front/watch.h). */
 #include "entry/entry.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@
 
 /* --- messages ------------------------------------------------------------------------------ */
 
-/* The numbers of the fields, by message: profile.proto of pprof. */
+/* Field numbers, by message: pprof's profile.proto. */
 enum { PROFILE_TYPE = 1, PROFILE_SAMPLE, PROFILE_MAPPING, PROFILE_LOCATION, PROFILE_FUNCTION, PROFILE_TEXT, PROFILE_TIME = 9 };
 enum { PROFILE_PERIOD_TYPE = 11, PROFILE_PERIOD, PROFILE_DEFAULT_TYPE = 14 };
 enum { TYPE_KIND = 1, TYPE_UNIT };
@@ -38,12 +38,12 @@ enum { CALL_FUNCTION = 1 };
 enum { FUNCTION_ID = 1, FUNCTION_NAME, FUNCTION_SYMBOL };
 enum { WIRE_NUMBER = 0, WIRE_BYTES = 2, WIRE_BITS = 3 };
 
-/* One within another, or too long to be written in pieces: its length comes first. */
+/* A message that is a field of another, or a text.  It is built here first, because its length precedes it. */
 typedef struct message {
   format_t out;
   char text[WRITER_ROOM - 8];
 } message_t;
-/* Calls, five values and two labels, with their numbers. */
+/* Calls, five values and two labels, with their field numbers. */
 _Static_assert(SITE_FRAMES * 5 + 5 * 11 + 2 * 20 < sizeof((message_t *)NULL)->text, "no message is longer");
 
 static format_t *message(message_t *m) {
@@ -98,11 +98,11 @@ static const char texts[TEXTS][16] = {
     [TEXT_NOT_SAMPLED] = "(not sampled)",
 };
 
-/* Of the second byte of a character of UTF-8: what it is at least, or at most, after the leads where that is special. */
+/* The least and the greatest second byte of a UTF-8 character, which are special after some lead bytes. */
 static unsigned second_least(unsigned lead) { return lead == 0xe0 ? 0xa0 : (lead == 0xf0 ? 0x90 : 0x80); }
 static unsigned second_most(unsigned lead) { return lead == 0xed ? 0x9f : (lead == 0xf4 ? 0x8f : 0xbf); }
 
-/* How long the character is that the text begins with; 0: it is none that is well formed. */
+/* The length of the text's first character; 0 if that is not well-formed UTF-8. */
 static size_t utf8_length(const unsigned char *text) {
   unsigned lead = text[0];
   if (lead < 0x80) return 1;
@@ -114,7 +114,7 @@ static size_t utf8_length(const unsigned char *text) {
   return length;
 }
 
-/* Names of files may be anything; readers give up a profile of which one text is not well formed. */
+/* File names may hold any bytes, but readers reject a profile if one text is not well-formed UTF-8. */
 static void put_text(format_t *f, const char *text) {
   while (*text != '\0') {
     size_t length = utf8_length((const unsigned char *)text);
@@ -126,16 +126,16 @@ static void put_text(format_t *f, const char *text) {
 
 /* --- shares -------------------------------------------------------------------------------- */
 
-/* A whole number, to be shared out in proportion to weights of which the sum is known. */
+/* A whole number to be divided in proportion to weights with a known sum. */
 typedef struct shares {
   uint64_t total, given;
-  uint64_t weight, passed; /* of all; of those that had their share */
+  uint64_t weight, passed; /* the sum of all; of those that have their share */
 } shares_t;
 
 static uint64_t shares_take(shares_t *s, uint64_t weight) {
   s->passed = weight < s->weight - s->passed ? s->passed + weight : s->weight;
   if (s->weight == 0) return 0;
-  /* Neither operation decreases when `passed` grows.  Past 2^52, which what was allocated may reach, it may be more than the total. */
+  /* Neither operation decreases as `passed` grows.  Past 2^52, which allocated bytes may reach, the result may exceed the total. */
   uint64_t upto = (uint64_t)((double)s->total * ((double)s->passed / (double)s->weight) + 0.5);
   if (upto > s->total || s->passed == s->weight) upto = s->total;
   uint64_t share = upto - s->given;
@@ -143,9 +143,9 @@ static uint64_t shares_take(shares_t *s, uint64_t weight) {
   return share;
 }
 
-/* Blocks that were counted together: those of a class, large ones that had to be sampled, and the other large ones. */
+/* Blocks that are counted together: those of one class, large blocks that are always sampled, or the other large blocks. */
 typedef struct group {
-  uint64_t size; /* of each block; 0: they differ, and bytes have shares of their own */
+  uint64_t size; /* of each block; 0: sizes differ, and bytes are divided separately */
   shares_t objects, bytes;
 } group_t;
 enum { LARGE_CERTAIN = CLASS_COUNT, LARGE_REST, GROUPS };
@@ -170,12 +170,12 @@ static HAK_COLD void weigh_samples(group_t *groups) {
   }
 }
 
-/* Of the large blocks those that had to be sampled are known, and the samples of others share the rest. */
+/* The large blocks that are always sampled are known exactly; the samples of the others share the rest. */
 static HAK_COLD void count_large(group_t *groups, uint64_t objects, uint64_t bytes) {
   group_t *certain = &groups[LARGE_CERTAIN], *rest = &groups[LARGE_REST];
   certain->objects.total = certain->objects.weight >> WEIGHT_SHIFT;
   certain->bytes.total = certain->bytes.weight >> WEIGHT_SHIFT;
-  if (certain->objects.total > objects) certain->objects.total = objects; /* some came after the count */
+  if (certain->objects.total > objects) certain->objects.total = objects; /* some were allocated after the count */
   if (certain->bytes.total > bytes) certain->bytes.total = bytes;
   rest->objects.total = objects - certain->objects.total;
   rest->bytes.total = bytes - certain->bytes.total;
@@ -195,15 +195,15 @@ static HAK_COLD void count_groups(group_t *groups) {
 
 /* --- the parts of a profile ------------------------------------------------------------------ */
 
-/* Locations: two with names alone, then all sites by number. */
+/* Locations: two that only have names, then all sites by number. */
 enum { NAMED_UNKNOWN = 1, NAMED_NOT_SAMPLED, LOCATION_SITES };
 
-#define MAPPINGS_MOST 512 /* addresses in further ones have none */
-#define NAMES_KEPT 64     /* of heaps; of more, some are written again */
+#define MAPPINGS_MOST 512 /* addresses beyond these have no mapping */
+#define NAMES_KEPT 64     /* of heaps; if there are more, some are written again */
 
 typedef struct pprof {
   writer_t out;
-  bool counted;             /* something was allocated while the process was armed: samples have two values more */
+  bool counted;             /* something was allocated while the process was armed: samples have two more values */
   uint32_t texts, mappings; /* how many were written */
   struct {
     uintptr_t start, end;
@@ -213,7 +213,7 @@ typedef struct pprof {
   } names[NAMES_KEPT];  /* by the tag's last bits */
 } pprof_t;
 
-/* Returns its number. */
+/* Returns the text's number. */
 static HAK_COLD uint32_t pprof_text(pprof_t *p, const char *text) {
   message_t m;
   put_text(message(&m), text);
@@ -287,7 +287,7 @@ static HAK_COLD uint32_t pprof_heap_text(pprof_t *p, const char *name) {
   return pprof_text(p, text);
 }
 
-/* The number of the text that says which named heap has the tag; TEXT_NONE: none has. */
+/* The number of the text that names the heap with this tag; TEXT_NONE if there is no such heap. */
 static HAK_COLD uint32_t pprof_heap(pprof_t *p, uint32_t tag) {
   if ((tag & NAMED_TAG) == 0) return TEXT_NONE;
   unsigned slot = tag % NAMES_KEPT;
@@ -321,7 +321,7 @@ static HAK_COLD void pprof_not_sampled(pprof_t *p, columns_t v) {
   put_bytes(writer(&p->out), PROFILE_SAMPLE, f);
 }
 
-/* What no sample has taken. */
+/* What no sample took of the counts. */
 static HAK_COLD void pprof_rest(pprof_t *p, const group_t *groups) {
   columns_t v = {0};
   for (unsigned i = 0; i < GROUPS; i++) {
@@ -350,7 +350,7 @@ static HAK_COLD bool was_armed(void) {
   return false;
 }
 
-/* The next row from *number on that has events; NULL: that was all. */
+/* The next row with events, at *number or after; NULL at the end. */
 static const event_row_t *next_row(uint32_t *number) {
   for (const event_row_t *row; (row = event_row_at(*number)) != NULL;) {
     ++*number;
@@ -362,7 +362,7 @@ static const event_row_t *next_row(uint32_t *number) {
 static unsigned group_of_row(const event_row_t *row) { return (uint32_t)load_relaxed(&row->key) - 1; }
 static uint64_t objects_of_row(const event_row_t *row) { return load_relaxed(&row->sums.objects) >> EVENT_OBJECT_BITS; }
 
-/* Counts before events: rows grow only, so that who looks at them again shares out all of a group that has one. */
+/* Reads the counts before the rows.  Rows only grow, so the second pass divides the whole count of each group that has a row. */
 static HAK_COLD void count_allocated(group_t *groups) {
   for (unsigned i = 0; i < WATCH_GROUPS; i++) {
     watch_sum_t sum = watch_counted(i);
@@ -403,7 +403,7 @@ static HAK_COLD void pprof_allocated(pprof_t *p) {
 
 /* --- places ---------------------------------------------------------------------------------- */
 
-/* A place of no address, and its name as that of a function. */
+/* A location without an address, named as a function. */
 static HAK_COLD void pprof_named(pprof_t *p, unsigned number, unsigned text) {
   message_t m, inner;
   format_t *f = message(&m), *call = message(&inner);
@@ -433,7 +433,7 @@ static HAK_COLD void pprof_mapping(pprof_t *p, const mapping_t *mapping) {
   put_bytes(writer(&p->out), PROFILE_MAPPING, f);
 }
 
-/* Code of no file has no names, and there may be much of it. */
+/* Leaves out code without a file: it has no names, and there may be much of it. */
 static HAK_COLD void pprof_mappings(pprof_t *p) {
   mappings_t all;
   mapping_t mapping;
@@ -445,9 +445,9 @@ static HAK_COLD void pprof_mappings(pprof_t *p) {
   mappings_close(&all);
 }
 
-/* The number of the mapping that has the address; 0: none. */
+/* The number of the mapping that contains the address; 0 if none does. */
 static uint32_t mapping_of(const pprof_t *p, uintptr_t address) {
-  uint32_t from = 0, end = p->mappings; /* it is in here, if anywhere */
+  uint32_t from = 0, end = p->mappings; /* the mapping is in this range, if anywhere */
   while (end - from > 1) {
     uint32_t middle = from + (end - from) / 2;
     if (p->mapped[middle].start <= address) from = middle;

@@ -1,4 +1,4 @@
-/* pressure.c - the program's call when memory is scarce: include/hakmem/pressure.h.  What it is told, and when, is front/plea.h. */
+/* pressure.c - sets the program's callback for scarce memory: include/hakmem/pressure.h.  front/plea.h says when it is called and how. */
 #include "hakmem/pressure.h"
 
 #include "front/plea.h"

@@ -12,11 +12,11 @@
 #include "front/secure.h"
 #include "front/thread.h"
 
-/* No lock is taken before a fork: a handler that did would wait for threads
- * that hold stdio's locks inside an allocation.  The child repairs instead. */
+/* The fork handler takes no lock: it could wait for a thread that holds one of
+ * stdio's locks inside an allocation.  The child repairs the state instead. */
 
 /* A resolver of the executable's IFUNC symbols may allocate, before any constructor and before the main thread's variables have
- * values.  Resolvers of ours run before it, with the relocations of this library. */
+ * values.  Our own resolver runs earlier, while this library is relocated. */
 #if HAK_OVERRIDE && !HAK_ARCHIVE && defined(__GLIBC__)
 static void started_early(void) {}
 static __attribute__((used)) void (*start_early(void))(void) {
@@ -28,8 +28,8 @@ void hak_early(void) __attribute__((ifunc("start_early"), visibility("hidden")))
 static void hak_early(void) {}
 #endif
 
-/* Of two copies in a process one has the program's blocks; the other should not take the one file that there is to tell of them.  A block
- * tells: the address of malloc may be the program's, which has a jump there, or has the archive. */
+/* If a process contains two copies of this library, only the copy that has the program's blocks should take the file that reports them.
+ * An allocation shows which it is.  The address of malloc does not: it may be a jump in the program, or in the archive. */
 #if HAK_SHARED
 static HAK_COLD bool is_bound_to(void) {
   void *(*its_malloc)(size_t) = (void *(*)(size_t))(uintptr_t)dlsym(RTLD_DEFAULT, HAK_OVERRIDE ? "malloc" : "hak_malloc");
@@ -44,7 +44,7 @@ static bool is_bound_to(void) { return true; }
 #endif
 
 static __attribute__((constructor)) void start(void) {
-  hak_early(); /* the symbol is used */
+  hak_early(); /* keeps the symbol in use */
   boot_finish();
   if (HAK_SECURE || option_get(OPTION_guard) != 0 || option_get(OPTION_crash_report) != 0) crash_watch();
   if (option_get(OPTION_stats) != 0) report_at_start();
@@ -53,7 +53,7 @@ static __attribute__((constructor)) void start(void) {
   (void)pthread_atfork(thread_before_fork, thread_after_fork_here, thread_after_fork);
 }
 
-/* The shared library stays.  A library with the archive in it does not: once dlclose has taken its code away nothing may run there. */
+/* The shared library is never unloaded.  A library that contains the archive may be, and after its dlclose none of our code may run. */
 #if HAK_ARCHIVE
 static HAK_COLD void leave_library(void) {
   module_t module;
@@ -64,12 +64,12 @@ static HAK_COLD void leave_library(void) {
 }
 #endif
 
-/* In an archive after the program's own, which may free.  No priority is less. */
+/* In an archive this runs after the program's own destructors, which may free: no priority is lower. */
 static __attribute__((destructor(101))) void end(void) {
   if (HAK_SECURE) secure_check();
   if (option_get(OPTION_stats) != 0) report_at_exit();
   if (option_path(PATH_profile)[0] != '\0') profile_at_exit();
-#if defined(__GLIBC__) /* musl unloads nothing; and a lock that a thread held as this process was forked is held for good there */
+#if defined(__GLIBC__) /* musl never unloads, and there a lock that a thread held at the fork stays held for good */
   thread_unwatch_exits();
 #endif
 #if HAK_ARCHIVE

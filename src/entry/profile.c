@@ -1,7 +1,7 @@
-/* profile.c - snapshots of the heap: each live sampled block, the sites they lead to, and what puts them in proportion.
+/* profile.c - snapshots of the heap: each live sampled block, its site, and the counts that scale the samples.
  *
- * A snapshot is lines of words, each line of the kind that its first word names.  Nothing is summed up here: docs/insight.md tells the
- * format, and what the command line makes of it. */
+ * A snapshot consists of lines of words; the first word names the kind of line.  Nothing is summed up here.  docs/insight.md describes
+ * the format, and what the command line makes of it. */
 #include "entry/entry.h"
 
 #include <errno.h>
@@ -100,7 +100,7 @@ HAK_COLD site_figures_t profile_sites(writer_t *w) {
 HAK_COLD void profile_site(writer_t *w, uint32_t number) {
   const site_t *site = site_at(number);
   uintptr_t address = site == NULL ? 0 : racy_load(&site->address);
-  if (address == 0) return; /* not written yet, or given up for another */
+  if (address == 0) return; /* not written yet, or abandoned for another */
   format_t *f = writer(w);
   format_text(f, "site");
   word_number(f, number);
@@ -116,7 +116,7 @@ static void write_sites(writer_t *w) {
 
 /* --- events ------------------------------------------------------------------------------- */
 
-/* Exactly; what of it each site has, events tell. */
+/* These counts are exact; the events show how they divide among sites. */
 static void write_counted(writer_t *w) {
   for (unsigned group = 0; group < WATCH_GROUPS; group++) {
     watch_sum_t sum = watch_counted(group);
@@ -166,10 +166,10 @@ static void write_events(writer_t *w) {
 HAK_COLD bool hak_profile_arm(uint32_t seconds) {
   if (memcheck_on()) return false;
   site_start();
-  thread_enter(); /* first: the repair of a fork's child ends what its parent was armed for */
+  thread_enter(); /* first: the repair in a fork's child disarms what its parent had armed */
   if (seconds == 0) store_relaxed(&event_until_ms, 0);
   else event_arm(os_now_ms() + (uint64_t)seconds * 1000);
-  if (seconds != 0) watch_heaps(); /* each thread undoes its own */
+  if (seconds != 0) watch_heaps(); /* each thread ends that itself */
   thread_leave();
   return true;
 }

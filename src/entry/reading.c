@@ -15,7 +15,7 @@ HAK_COLD uint64_t large_bytes(const hak_stats_t *stats, const hak_class_stats_t 
 
 /* --- samples ------------------------------------------------------------------------------ */
 
-/* What the record says; false if it does not say the same before and after. */
+/* Reads the record; false if it changed meanwhile. */
 static bool read_record(const sample_t *sample, reading_t *r) {
   uint32_t before = load_acquire(&sample->state), place = load_acquire(&sample->place);
   r->address = (uintptr_t)region_address(r->unit) + (uintptr_t)place * HAK_GRANULE;
@@ -28,7 +28,7 @@ static bool read_record(const sample_t *sample, reading_t *r) {
   return load_acquire(&sample->state) == before;
 }
 
-/* What the block is that the record tells of; false if it is none, or not live. */
+/* Reads the size and class of the record's block; false if there is no block, or it is not live. */
 static bool read_block(reading_t *r) {
   const unit_t *head = unit_head(r->unit);
   uint8_t kind = load_acquire(&head->kind);
@@ -52,7 +52,7 @@ HAK_COLD bool reading_next(reading_t *r) {
 
 /* --- mappings ----------------------------------------------------------------------------- */
 
-/* A filter of the program's own may end it for opening a file late. */
+/* A filter of the program's own may end the process if a file is opened after it is set. */
 HAK_COLD void mappings_open(mappings_t *m, char *page) {
   mappings_from(m, load_relaxed(&os_filters) != 0 ? -1 : file_mappings(), -1, page);
 }
@@ -87,7 +87,7 @@ static HAK_COLD bool next_line(mappings_t *m, char *line, size_t size) {
   return false;
 }
 
-/* Leaves the text at what follows the number. */
+/* Advances the text past the number. */
 static uint64_t take_hex(const char **text) {
   for (uint64_t value = 0;; (*text)++) {
     char c = **text;
@@ -97,7 +97,7 @@ static uint64_t take_hex(const char **text) {
   }
 }
 
-/* The text from its next word on. */
+/* The rest of the text, from its next word. */
 static const char *next_word(const char *text) {
   while (*text != ' ' && *text != '\0') text++;
   while (*text == ' ') text++;
@@ -118,7 +118,7 @@ static bool line_parse(mapping_t *m) {
   return true;
 }
 
-/* A module may be taken away meanwhile, so its headers are copied; where the kernel copies nothing, they are read where they lie. */
+/* A module may be unloaded meanwhile, so its headers are copied; if the kernel copies nothing, they are read in place. */
 static bool find_module(const mappings_t *all, uintptr_t text, module_t *module) {
   uintptr_t start;
   if (!module_place(text, &start)) return false;
@@ -154,7 +154,7 @@ static void put_hex(format_t *f, uint64_t value, char behind) {
   format_char(f, behind);
 }
 
-/* As the kernel's line of a file without a device. */
+/* In the form of the kernel's line for a file without a device. */
 static HAK_COLD bool next_closed(mappings_t *all, mapping_t *m) {
   const code_t *code = closed_at(all->closed++);
   format_t f;
@@ -172,7 +172,7 @@ static HAK_COLD bool next_closed(mappings_t *all, mapping_t *m) {
 
 HAK_COLD bool mappings_next(mappings_t *m, mapping_t *mapping) {
   while (next_line(m, mapping->line, sizeof mapping->line)) {
-    if (!line_parse(mapping) || mapping->start >= CLOSED_START) continue; /* the kernel's own come after these */
+    if (!line_parse(mapping) || mapping->start >= CLOSED_START) continue; /* the kernel's own mappings, such as vsyscall, are above that */
     read_build_id(m, mapping);
     return true;
   }

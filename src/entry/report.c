@@ -1,7 +1,7 @@
 /* report.c - statistics and options as text, JSON and the structures of libc.
  *
- * The reports may be made in a process that is out of memory, so they neither allocate nor use stdio; malloc_info alone does, whose
- * caller gives a FILE.  Text and JSON show the same figures from one table: a new figure is one line there. */
+ * A process that is out of memory may ask for a report, so reports neither allocate nor use stdio; only malloc_info does, since its
+ * caller passes a FILE.  Text and JSON show the same figures from one table: a new figure takes one line there. */
 #include "entry/entry.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static HAK_COLD void write_json_number(writer_t *w, const char *name, uint64_t v
 
 /* --- figures ----------------------------------------------------------------------------- */
 
-/* By no calls of libc's in which a thread may be cancelled: callers hold locks. */
+/* Uses no libc call that is a cancellation point, since callers hold locks. */
 static uint64_t mappings_now(void) {
   uint64_t lines = 0, at = 0;
   char block[1024];
@@ -42,8 +42,8 @@ static uint64_t mappings_now(void) {
   return lines;
 }
 
-/* From /proc: the resident pages, the lines of the map.  A filter of the program's own may end it for opening a file late: then the
- * mappings stay 0. */
+/* Adds the resident set and the number of mappings, from /proc.  A filter of the program's own may end the process if another file is
+ * opened: under one, the mappings stay 0. */
 static void stats_add_os(hak_stats_t *stats) {
   char text[256];
   bool there = os_read_file("/proc/thread-self/statm", text, sizeof text) > 0; /* the first thread may have ended */
@@ -63,7 +63,7 @@ static HAK_COLD void stats_fill(hak_stats_t *stats, hak_class_stats_t *of_class)
   errno = saved;
 }
 
-/* What callers may say that their hak_stats_t has, of whatever version; more is taken for a word that was not set. */
+/* The sizes that a caller may state for its hak_stats_t, of any version; a larger one is taken for an uninitialized word. */
 #define STATS_LEAST (offsetof(hak_stats_t, requested) + sizeof(uint64_t))
 #define STATS_MOST 4096
 _Static_assert(sizeof(hak_stats_t) % sizeof(uint64_t) == 0 && sizeof(hak_stats_t) <= STATS_MOST, "a size that callers may say");
@@ -101,9 +101,9 @@ HAK_COLD bool hak_stats_heap(uint32_t heap, hak_heap_stats_t *stats) {
   return false;
 }
 
-/* Every figure of hak_stats_t, for both reports. One pointer each, since each is a relocation at the process's start. */
+/* Every figure of hak_stats_t, for both reports. Each has one pointer only, since a pointer is a relocation when the process starts. */
 static const struct {
-  const char *name; /* and behind its end the text */
+  const char *name; /* followed, after its terminating 0, by the text */
   uint16_t offset;
   bool bytes;
 } figures[] = {
@@ -185,7 +185,7 @@ static void format_row(format_t *f, const uint64_t *columns, size_t count) {
   format_char(f, '\n');
 }
 
-/* "memory.current was 91 % of memory.max".  What was allocated since the last look counts, so it may be more than the kernel allows. */
+/* "memory.current was 91 % of memory.max".  Memory allocated since the last reading counts, so it may exceed what the kernel allows. */
 static HAK_COLD void write_reason(format_t *f) {
   pressure_source_t source = (pressure_source_t)load_relaxed(&pressure.given_source);
   uint32_t percent = load_relaxed(&pressure.given_percent);
@@ -394,7 +394,7 @@ HAK_COLD void report_at_exit(void) {
 
 /* --- libc's names ------------------------------------------------------------------------ */
 
-/* glibc keeps `pad` bytes at the top of its heap; there is no such place here. */
+/* glibc keeps `pad` bytes at the top of its heap; here no heap has a top. */
 HAK_COLD int hak_malloc_trim(size_t pad) {
   (void)pad;
   return hak_collect(true) > 0;
@@ -402,8 +402,8 @@ HAK_COLD int hak_malloc_trim(size_t pad) {
 
 HAK_COLD void hak_malloc_stats(void) { (void)hak_stats_text(2); }
 
-/* glibc's parameters run from M_ARENA_MAX, -8, to M_TRIM_THRESHOLD, -1, and M_MXFAST, 1.  All are hints that say how its own arenas
- * are to work: they are accepted, since programs take a refusal for an error, and change nothing. */
+/* glibc's parameters run from M_ARENA_MAX, -8, to M_TRIM_THRESHOLD, -1, and M_MXFAST, 1.  All are hints for its own arenas.  They are
+ * accepted, since programs take a refusal for an error, and have no effect. */
 HAK_COLD int hak_mallopt(int parameter, int value) { return (void)value, (parameter >= -8 && parameter <= -1) || parameter == 1; }
 
 static void xml_number(format_t *f, const char *before, uint64_t value, const char *after) {
@@ -468,7 +468,7 @@ int mallopt(int parameter, int value) HAK_ALIAS(hak_mallopt);
 
 #if defined(__GLIBC__)
 
-/* mallinfo is from when 2 GiB were much: a figure stops at what it can say, where glibc's wraps around. */
+/* The fields of mallinfo are ints: a larger figure stops at INT_MAX, where glibc's wraps around. */
 static int to_int(size_t value) { return value > INT32_MAX ? INT32_MAX : (int)value; }
 
 HAK_COLD struct mallinfo report_mallinfo(void) {

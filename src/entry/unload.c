@@ -1,7 +1,7 @@
-/* unload.c - dlclose, after which what is known of the code that has gone may not be taken for that of another that comes to lie there.
+/* unload.c - dlclose: what is known of unloaded code must not be applied to other code that is loaded at the same place later.
  *
- * What has gone is found by comparison, since a library takes away those that it alone needed.  Not in a static program, and for none
- * that libc closes itself: there rules of its unwind tables age (os/unwind.c). */
+ * The lists of modules before and after are compared, since closing a library also unloads those that only it needed.  This covers neither
+ * static programs nor what libc closes itself: there cached unwind rules are renewed now and then (os/unwind.c). */
 #include "entry/entry.h"
 
 #if HAK_OVERRIDE && !HAK_ARCHIVE && defined(__GLIBC__)
@@ -19,7 +19,7 @@
 #define CODES_MOST 1000
 
 typedef struct loaded {
-  uint64_t removed; /* modules, ever */
+  uint64_t removed; /* modules, since the start */
   uint32_t count;
   code_t codes[CODES_MOST];
 } loaded_t;
@@ -32,10 +32,10 @@ static void code_read(code_t *code, const struct dl_phdr_info *info, const ElfW(
   code->id_bytes = bytes <= CLOSED_ID ? (uint32_t)bytes : 0;
   if (code->id_bytes > 0) memcpy(code->id, id, bytes);
   size_t length = strlen(info->dlpi_name);
-  memcpy(code->path, info->dlpi_name, length < CLOSED_PATH ? length : CLOSED_PATH - 1); /* in fresh memory, which ends it */
+  memcpy(code->path, info->dlpi_name, length < CLOSED_PATH ? length : CLOSED_PATH - 1); /* the memory is fresh, so the path ends with a 0 */
 }
 
-/* Calls `act` with each part of code. */
+/* Calls `act` with each segment of code. */
 static int parts_each(struct dl_phdr_info *info, void (*act)(loaded_t *, const struct dl_phdr_info *, const ElfW(Phdr) *),
                       loaded_t *loaded) {
   loaded->removed = info->dlpi_subs;
@@ -50,7 +50,7 @@ static void part_add(loaded_t *loaded, const struct dl_phdr_info *info, const El
   if (loaded->count < CODES_MOST && info->dlpi_name[0] != '\0') code_read(&loaded->codes[loaded->count++], info, part);
 }
 
-/* What is still there is none that has gone. */
+/* Marks code that is still loaded as not gone. */
 static void part_remove(loaded_t *loaded, const struct dl_phdr_info *info, const ElfW(Phdr) *part) {
   code_t there;
   code_place(&there, info->dlpi_addr, part);
@@ -63,14 +63,14 @@ static void part_remove(loaded_t *loaded, const struct dl_phdr_info *info, const
 static int module_add_all(struct dl_phdr_info *info, size_t size, void *loaded) { return (void)size, parts_each(info, part_add, loaded); }
 static int module_keep(struct dl_phdr_info *info, size_t size, void *loaded) { return (void)size, parts_each(info, part_remove, loaded); }
 
-/* NULL: there are no sites, or there is no memory. */
+/* NULL if there are no sites, or no memory. */
 static HAK_COLD loaded_t *loaded_list(void) {
   loaded_t *loaded = site_figures().sites > 0 ? os_map(sizeof *loaded) : NULL;
   if (loaded != NULL) (void)dl_iterate_phdr(module_add_all, loaded);
   return loaded;
 }
 
-/* The loader keeps the path that dlopen was given.  A filter of the program's own may end it for the call. */
+/* The loader keeps the path as dlopen was given it, possibly relative.  A filter of the program's own may end the process for getcwd. */
 static HAK_COLD void path_complete(code_t *code) {
   char path[2 * CLOSED_PATH];
   if (code->path[0] == '/' || load_relaxed(&os_filters) != 0) return;

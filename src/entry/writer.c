@@ -30,7 +30,7 @@ HAK_COLD void writer_at(writer_t *w, int fd, uint64_t at, size_t room) {
   w->room = room;
 }
 
-/* Of four bits at a time. */
+/* Four bits at a time. */
 static uint32_t crc_32(uint32_t crc, const char *text, size_t bytes) {
   static const uint32_t of_nibble[] = {0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
                                        0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
@@ -103,10 +103,10 @@ HAK_COLD void writer_path(char path[PATH_ROOM], const char *pattern) {
 HAK_COLD int writer_file(const char *pattern) {
   char path[PATH_ROOM];
   writer_path(path, pattern);
-  /* A pipe that nobody reads is an error: an exit that waits for a reader may wait for ever.  Once it is open it is waited for, as
-   * standard error is.  Under a filter of the program's own only what was asked for is called. */
+  /* A pipe without a reader is an error: an exit that waited for a reader might wait for ever.  Once the pipe is open, writes wait, as
+   * on standard error.  Under a filter of the program's own, only the calls that the report needs are made. */
   int hasty = load_relaxed(&os_filters) == 0 ? O_NONBLOCK : 0;
   int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | hasty, 0666);
-  if (fd >= 0 && hasty != 0) (void)fcntl(fd, F_SETFL, 0); /* of what was opened here, be it /dev/stderr, alone */
+  if (fd >= 0 && hasty != 0) (void)fcntl(fd, F_SETFL, 0); /* of this opening alone, even if it is /dev/stderr */
   return fd;
 }

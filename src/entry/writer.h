@@ -1,4 +1,4 @@
-/* writer.h - buffered text to a file descriptor or to memory, without stdio and without allocation. One thread a writer. */
+/* writer.h - buffered text to a file descriptor or to memory, without stdio and without allocation. A writer belongs to one thread. */
 #ifndef ENTRY_WRITER_H
 #define ENTRY_WRITER_H
 
@@ -7,13 +7,13 @@
 #include "base/format.h"
 
 typedef struct writer {
-  int fd; /* that it goes to, or by way of, as file_copy has it */
+  int fd; /* the target, or the file that file_copy copies through */
   bool good;
-  char *to;    /* NULL: to the file, */
-  bool placed; /* and there to `at` */
+  char *to;    /* NULL: write to the file, */
+  bool placed; /* at the place `at` if this is set */
   uint64_t at;
   size_t room;
-  uint32_t sum; /* CRC-32 of what is there */
+  uint32_t sum; /* CRC-32 of what was written; 0 after writer_open */
   format_t out;
   char text[2048];
 } writer_t;
@@ -21,24 +21,24 @@ typedef struct writer {
 #define WRITER_ROOM 512 /* no single piece is longer */
 
 void writer_open(writer_t *w, int fd);
-/* Into memory that may be gone, by way of a file without a name; what does not fit is an error. */
+/* Writes into memory that may be gone, through a file without a name; running out of room is an error. */
 void writer_into(writer_t *w, int memory, char *to, size_t room);
-/* To a place of a file, by file_pwrite; what does not fit is an error. */
+/* Writes at a place in a file, by file_pwrite; running out of room is an error. */
 void writer_at(writer_t *w, int fd, uint64_t at, size_t room);
 /* False if anything could not be written. */
 bool writer_flush(writer_t *w);
-/* For the next piece. */
+/* Returns where to put the next piece; flushes if the buffer may not hold it. */
 format_t *writer(writer_t *w);
 
-/* A word of a line, after a space; and a line of two words. */
+/* Write a word of a line, after a space; and a line of two words. */
 void word_number(format_t *f, uint64_t value);
 void word_address(format_t *f, uintptr_t value);
 void line_number(writer_t *w, const char *kind, uint64_t value);
 
-/* The name of the file that an option names, %p being the process's number. */
+/* Makes a path from an option's value; %p stands for the process's number. */
 #define PATH_ROOM 320
 void writer_path(char path[PATH_ROOM], const char *pattern);
-/* Opens it; -1 if that cannot be. */
+/* Opens that file for writing; -1 on error. */
 int writer_file(const char *pattern);
 
 #endif

@@ -28,7 +28,7 @@ void *out_of_memory(void) {
   return NULL;
 }
 
-/* Other threads' heaps are walked so often at most. */
+/* Other threads' heaps are trimmed no more often than this. */
 #define TRIM_OTHERS_MS 10
 
 bool trim_all(void) {
@@ -44,16 +44,16 @@ bool trim_all(void) {
     (void)drain_bins(heap);
     heap_trim_others();
   }
-  bool waited = large_trim(), room = limits_make_room(heap); /* last: what the others leave empty */
+  bool waited = large_trim(), room = limits_make_room(heap); /* last: gives back what the steps before have left empty */
   return waited || own || left || others || room;
 }
 
-/* An allocation that has failed is tried again so often at most, each time after the program has freed something. */
+/* An allocation that has failed is tried again at most this often, each time after the program has freed something. */
 #define PLEAS_MOST 16
 
 /* --- small ------------------------------------------------------------------------------- */
 
-/* The block of an entry that has left bins and slabs becomes live: by its bit, or by its record if it is sampled. */
+/* Makes the block of an entry live, once the entry has left bins and slabs: by its live bit, or by its record if it is sampled. */
 static void *entry_take(void *entry, size_t size) {
   void *block = entry_block(entry);
   bool recorded = entry_is_sampled(entry) && sample_open(&slab_owner(unit_head((uint32_t)region_unit(block)))->sampler, block, size);
@@ -61,7 +61,7 @@ static void *entry_take(void *entry, size_t size) {
   return block;
 }
 
-/* One block of the class, by way of its bin; NULL when out of memory. */
+/* Takes one block of the class, through its bin; NULL when out of memory. */
 static void *take_small(heap_t *heap, unsigned size_class, size_t size) {
   if (HAK_SECURE) return secure_alloc(heap, size_class, size);
   void *entry = load_relaxed(&heap->has_bin[size_class]) ? bin_pop_entry(heap_bin(heap, size_class)) : NULL;
@@ -69,7 +69,7 @@ static void *take_small(heap_t *heap, unsigned size_class, size_t size) {
   return entry != NULL ? entry_take(entry, size) : NULL;
 }
 
-/* From a bin of the heap, as malloc's fast path does it where allocations are not watched; NULL if there is nothing. */
+/* Pops from a bin of the heap, as malloc's fast path does where allocations are not watched. NULL if the bin has nothing ready. */
 HAK_INLINE void *alloc_hit(heap_t *heap, size_t size) {
   unsigned c = class_for(size);
   if (!load_relaxed(&heap->has_bin[c])) return NULL;
@@ -77,7 +77,7 @@ HAK_INLINE void *alloc_hit(heap_t *heap, size_t size) {
   return bin_pop(heap_bin(heap, c));
 }
 
-/* It is time for one in a guard slot; NULL if none is free. */
+/* For an allocation that is due for a guard slot; NULL if no slot is free. */
 static HAK_NOINLINE void *alloc_guarded(heap_t *heap, size_t size) {
   heap->until_guarded = heap_guard_interval(heap);
   if (HAK_SECURE || option_get(OPTION_guard) == 0) return NULL;
@@ -87,11 +87,11 @@ static HAK_NOINLINE void *alloc_guarded(heap_t *heap, size_t size) {
   return block;
 }
 
-/* While allocations are watched, all of them come here: each is counted, and one now and then gets a guard slot. NULL: the heap has nothing
- * ready. */
+/* While allocations are watched, all of them come here: each is counted, and now and then one gets a guard slot. NULL if the heap has
+ * nothing ready. */
 static void *alloc_watched(heap_t *heap, size_t size) {
   if (HAK_UNLIKELY(!watch_wanted())) {
-    if (thread_inside == 0) { /* else the heap may be locked below a signal's handler, which calls here */
+    if (thread_inside == 0) { /* else a signal handler may have interrupted the holder of the heap's lock */
       thread_enter();
       watch_heap(heap);
       thread_leave();
@@ -112,13 +112,13 @@ static void *alloc_refill(size_t size) {
   heap_t *heap = thread_attach();
   if (HAK_UNLIKELY(heap == NULL) && trim_all()) heap = thread_attach();
   if (heap == NULL) return NULL;
-  if (first && load_relaxed(&heap->watched)) block = alloc_watched(heap, size); /* from the first on */
+  if (first && load_relaxed(&heap->watched)) block = alloc_watched(heap, size); /* the first one counts too */
   if (block == NULL) block = take_small(heap, c, size);
   if (HAK_UNLIKELY(block == NULL) && trim_all()) block = take_small(heap, c, size);
   return block;
 }
 
-/* It has failed: once more whenever the program, asked for it, has freed something. */
+/* For a request that has failed: tries again each time that the program, when asked, has freed something. */
 static HAK_COLD void *small_again(size_t size) {
   void *block = NULL;
   for (unsigned pleas = 0; block == NULL && pleas < PLEAS_MOST && plea_for(size); pleas++) {
@@ -129,7 +129,7 @@ static HAK_COLD void *small_again(size_t size) {
   return block != NULL ? block : out_of_memory();
 }
 
-/* The thread's bin has nothing for the size, or it has no heap, or allocations are watched. */
+/* The thread's bin for the size has nothing ready, or the thread has no heap, or allocations are watched. */
 static HAK_NOINLINE void *alloc_small(size_t size) {
   heap_t *heap = thread_heap;
   void *block = heap != NULL && load_relaxed(&heap->watched) ? alloc_watched(heap, size) : NULL;
@@ -142,7 +142,7 @@ static HAK_NOINLINE void *alloc_small(size_t size) {
 
 /* --- large ------------------------------------------------------------------------------- */
 
-/* Not one that the thread has kept. */
+/* A new large block, not one that the thread has kept. */
 static void *large_fresh(size_t size, size_t align, span_use_t use) {
   if (use != SPAN_GROWN) return large_alloc(size, align, use);
   return large_alloc_to_grow(size, thread_heap != NULL ? thread_heap->number : 0);
@@ -168,7 +168,7 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
     return block;
   }
   block = large_fresh(size, align, use);
-  bool may_fit = block != NULL || large_may_fit(size, align); /* else it fails whatever is freed */
+  bool may_fit = block != NULL || large_may_fit(size, align); /* else it fails, whatever is freed */
   if (HAK_UNLIKELY(block == NULL) && may_fit && trim_all()) block = large_fresh(size, align, use);
   if (HAK_UNLIKELY(thread_leave_with_upkeep())) plea_tell();
   if (HAK_LIKELY(block != NULL)) return block;
@@ -177,7 +177,7 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
 
 /* --- while the process is armed ---------------------------------------------------------- */
 
-/* A fork's child is armed only if it is for good, which its repair tells. */
+/* Whether this process is armed. A fork's child stays armed only if that is for good, which its repair finds out. */
 static HAK_NOINLINE bool armed_here(void) {
   if (HAK_LIKELY(!os_forked())) return true;
   if (thread_inside != 0) return false;
@@ -186,7 +186,7 @@ static HAK_NOINLINE bool armed_here(void) {
   return event_armed();
 }
 
-/* The calling thread has got a block of `size` bytes from its own heap, or a large one. */
+/* Counts a block of `size` bytes that the calling thread has got: a small one from its own heap, or a large one. */
 static HAK_NOINLINE void alloc_count(size_t size, bool small) {
   heap_t *heap = thread_heap;
   if (!armed_here()) return;
@@ -194,14 +194,14 @@ static HAK_NOINLINE void alloc_count(size_t size, bool small) {
   else if (heap != NULL && load_relaxed(&heap->watched)) watch_small(heap, size);
 }
 
-/* Off the fast path. */
+/* counted_take, off the fast path. */
 static void alloc_counted(const void *block) {
   if (HAK_COUNTED && block != NULL) counted_take_slow(block_inspect(block).size);
 }
 
 /* --- from a named heap ------------------------------------------------------------------- */
 
-/* Profiles know its blocks by the heap. */
+/* Profiles attribute the block to the heap, by the heap's tag. */
 static void *named_block(heap_t *heap, unsigned size_class, size_t size, size_t align, span_use_t use, const char *function,
                          bool *refused) {
   uint32_t tag = site_tag;
@@ -218,7 +218,7 @@ static void *named_block(heap_t *heap, unsigned size_class, size_t size, size_t 
   return block;
 }
 
-/* A request of a named heap's. */
+/* A request to a named heap. */
 typedef struct named_request {
   heap_t *heap;
   size_t size, align;
@@ -227,7 +227,7 @@ typedef struct named_request {
   const char *function;
 } named_request_t;
 
-/* NULL and `refused`: for the heap's own limit, so that nothing that others free helps. */
+/* NULL with *refused set: the heap is at its own limit, so that no memory freed elsewhere helps. */
 static void *named_try(const named_request_t *r, bool *refused) {
   thread_enter();
   void *block = named_block(r->heap, r->size_class, r->size, r->align, r->use, r->function, refused);
@@ -257,7 +257,7 @@ HAK_NOINLINE void *alloc_from(heap_t *heap, size_t size, size_t align, span_use_
   return block;
 }
 
-/* --- either ------------------------------------------------------------------------------ */
+/* --- any request ------------------------------------------------------------------------- */
 
 void *alloc_any(size_t size, size_t align, span_use_t use) {
   heap_t *heap = thread_heap;
@@ -273,7 +273,7 @@ void *alloc_any(size_t size, size_t align, span_use_t use) {
 
 HAK_NOINLINE void *alloc_miss(size_t size) { return alloc_any(size, 1, SPAN_PLAIN); }
 
-/* What has bins of its own rules, or none, goes the usual way. */
+/* Takes the usual way where bins have rules of their own, or where there are none. */
 HAK_COLD void *alloc_uncached(size_t size) {
   heap_t *heap = thread_heap;
   bool usual = HAK_SECURE || memcheck_on() || heap == NULL || heap->stand_in != NULL || load_relaxed(&heap->watched);

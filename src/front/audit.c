@@ -45,7 +45,7 @@ static void audit_entry(const heap_t *heap, const bin_t *bin, unsigned c, void *
   AUDIT(agree, block, "a sampled block's entry and record disagree");
 }
 
-/* The bits of a hash tell mostly that a block was not seen before. */
+/* A bit set by hash shows, for most blocks, that the block was not seen before. */
 static void audit_entries(const heap_t *heap, bin_t *bin, unsigned c) {
   uint64_t seen[64] = {0};
   void **entries = bin_entries(bin);
@@ -90,7 +90,7 @@ static void audit_table(const heap_t *heap) {
   AUDIT(empty && heap->none_entry == BIN_END && heap_none.none_entry == BIN_END, heap, "the bin of no blocks is not empty");
 }
 
-/* Blocks that are out, free nowhere and not live are in the heap's bins, in quarantine or held. */
+/* Blocks that are out, not freed remotely and not live must be in the heap's bins, in quarantine or held. */
 static void audit_sums(heap_t *heap, const audit_sum_t *sums) {
   const slab_held_t *held = &heap->owner.held;
   unsigned of_held = held->units != 0 ? load_relaxed(&unit_at(held->unit)->size_class) : CLASS_NONE;
@@ -102,7 +102,7 @@ static void audit_sums(heap_t *heap, const audit_sum_t *sums) {
   }
 }
 
-/* With its lock; of all heaps that are no thread's, of others only what the lock guards. */
+/* With the heap's lock. Without `bins`, checks only what the lock guards. */
 static void audit_heap(heap_t *heap, bool bins, bool alone) {
   audit_sum_t sums[CLASS_COUNT] = {{0}};
   bool complete = alone && bins && HAK_CHECKS && !(HAK_SECURE && load_relaxed(&heap_first()->next) != NULL); /* others' quarantine */
@@ -128,10 +128,10 @@ static void audit_mine(const heap_t *heap) {
 
 enum { TURN_UNITS = 32, TURN_REGION = 64 };
 
-/* Since the thread has last seen the whole of its heap; where in the units it is. */
+/* Turns since the thread last checked the whole of its heap; and the unit that its walk over slabs has reached. */
 static __thread uint32_t turns, cursor;
 
-/* The next slab of the owner's within so many units, if there is one. */
+/* Checks the owner's next slab within TURN_UNITS units, if there is one. */
 static void audit_next_slab(slab_owner_t *owner) {
   for (unsigned i = 0; i < TURN_UNITS; i++) {
     if (++cursor >= load_acquire(&region.units)) cursor = 0;
@@ -142,14 +142,14 @@ static void audit_next_slab(slab_owner_t *owner) {
   }
 }
 
-/* What a look at the whole costs, in slabs. */
+/* The cost of checking the whole heap, in slabs and bins. */
 static uint32_t heap_weight(const heap_t *heap) {
   uint32_t weight = 0;
   for (unsigned c = 0; c < CLASS_COUNT; c++) weight += load_relaxed(&heap->owner.slab_count[c]) + (load_relaxed(&heap->has_bin[c]) ? 1 : 0);
   return weight;
 }
 
-/* True if it was the whole. */
+/* Returns true if it checked the whole heap. */
 static bool turn_mine(heap_t *heap, bool alone) {
   audit_mine(heap);
   if (!lock_try(&heap->owner.lock)) return false;
@@ -166,14 +166,15 @@ static bool turn_mine(heap_t *heap, bool alone) {
   return whole;
 }
 
-/* Another thread's heap, or no thread's.  An orphan's bins may be given back meanwhile, by the thread that has just left it. */
+/* A heap that is not the calling thread's. Its bins are checked only while alone: the thread that has just left an orphan may be giving its
+ * bins back. */
 static void audit_other(heap_t *heap, const heap_t *mine, bool alone) {
   if (heap == mine || !lock_try(&heap->owner.lock)) return;
   audit_heap(heap, alone && load_relaxed(&heap->owner.thread) == 0, alone);
   owner_unlock(&heap->owner);
 }
 
-/* One heap after the other, then their lists. */
+/* One heap per call, in order; after the last one, the lists. */
 static void turn_others(const heap_t *mine, bool alone) {
   static heap_t *_Atomic at;
   heap_t *heap = load_acquire(&at);
@@ -197,7 +198,7 @@ static void audit_rest_alone(void) {
 
 void audit_slow_path(heap_t *mine) {
   static _Atomic uint32_t turn;
-  if (load_acquire(&region.units) == 0 || os_forked()) return; /* or another thread is about to map it */
+  if (load_acquire(&region.units) == 0 || os_forked()) return; /* nothing is mapped yet, or another thread is about to map it */
   lock_audit_none();
   bool alone = always_alone();
   uint32_t now = atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed), superslabs = region_superslabs();

@@ -1,17 +1,18 @@
-/* audit.h - what must hold of heaps, their bins and whose each is; and when all audits are made.  With HAK_AUDIT alone.
+/* audit.h - the invariants of heaps, of their bins and of their owners; and when all audits run.  Only with HAK_AUDIT.
  *
- * The end of each slow path makes a turn (thread_leave): the words of one superslab, and of the thread's heap one slab and one
- * bin; the whole heap as often as it has slabs and bins, so that a turn costs the same whatever its size; another heap and the
- * lists of all now and then.  `alone`, while the process has one thread, every block and unit must be accounted for. */
+ * Each slow path ends with one turn (thread_leave).  A turn checks the words of one superslab, and one slab and one bin of the
+ * thread's heap.  After as many turns as the heap has slabs and bins, one turn checks the whole heap, so that the average cost
+ * does not depend on the heap's size.  Another heap, or the lists of all heaps, is checked now and then.  `alone` says that the
+ * process never had a second thread and is no fork's child: then every block and unit must be accounted for. */
 #ifndef FRONT_AUDIT_H
 #define FRONT_AUDIT_H
 
 #include "base/check.h"
 #include "front/heap.h"
 
-/* The end of a slow path of which no other is a part; by the thread whose heap this is, or NULL. */
+/* One turn, at the end of an outermost slow path. `mine` is the calling thread's heap, or NULL. */
 void audit_slow_path(heap_t *mine);
-/* All of it at once, for tests; the same. */
+/* Checks everything in one call, for tests. */
 void audit_all(heap_t *mine);
 
 #endif

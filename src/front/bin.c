@@ -5,7 +5,7 @@
 #include "slab/batch.h"
 
 #define CAPACITY_FIRST 16
-/* Of blocks that are larger, as many as these bytes hold. */
+/* Of larger blocks, as many as these bytes hold. */
 #define CAPACITY_LEAST 8
 #define CAPACITY_LEAST_BYTES ((size_t)256 << 10)
 #define CAPACITY_MOST 256
@@ -16,7 +16,7 @@ _Static_assert(BATCH_FIRST <= CAPACITY_LEAST && BATCH_FIRST <= CAPACITY_LEAST_BY
 
 typedef enum bin_event { BIN_NEW, BIN_REFILLED, BIN_FLUSHED } bin_event_t;
 
-/* At each refill and flush: a division would show. */
+/* Runs at each refill and flush, where the cost of a division would show. */
 static intptr_t least_capacity(unsigned c) {
   uint32_t n = class_block_at(c, CAPACITY_LEAST_BYTES);
   return (intptr_t)(n < CAPACITY_LEAST ? n : CAPACITY_LEAST);
@@ -24,7 +24,7 @@ static intptr_t least_capacity(unsigned c) {
 
 static intptr_t entries_for(size_t bytes, unsigned c) {
   intptr_t n = (intptr_t)class_block_at(c, bytes), least = least_capacity(c);
-  if (c == CLASS_ZERO) return least; /* they are rare, and every heap has room for these */
+  if (c == CLASS_ZERO) return least; /* blocks of this class are rare, and every heap has room for these */
   return n < least ? least : n > CAPACITY_MOST ? CAPACITY_MOST : n;
 }
 
@@ -43,7 +43,7 @@ void bin_init(bin_t *bin, unsigned size_class, uintptr_t thread) {
   bin->shared.size_class = size_class;
   bin->shared.block_size = class_info[size_class].size;
   bin->batch = BATCH_FIRST;
-  racy_store(&bin->capacity, capacity); /* a census may look */
+  racy_store(&bin->capacity, capacity); /* a census may read it */
   owner_store(&bin_entries(bin)[-capacity - 1], BIN_END);
   owner_store(&bin->top, -capacity);
   racy_store(&bin->shared.thread, thread);
@@ -51,14 +51,14 @@ void bin_init(bin_t *bin, unsigned size_class, uintptr_t thread) {
 
 /* --- capacity ---------------------------------------------------------------------------- */
 
-/* Moves the entries, of which there are at most `capacity`, to where the new capacity has them. */
+/* Moves the entries, at most `capacity` of them, to where they belong under the new capacity. */
 static void bin_resize(bin_t *bin, intptr_t capacity) {
   void **entries = bin_entries(bin);
   intptr_t from = -bin->capacity, to = -capacity;
   intptr_t bottom = from < to ? from : to, count = owner_load(&bin->top) - from;
-  owner_store(&entries[bottom - 1], BIN_END); /* first: a fork may find this thread waiting for the page of new entries */
+  owner_store(&entries[bottom - 1], BIN_END); /* first: a fork may come while this thread waits for the page of new entries */
   atomic_signal_fence(memory_order_seq_cst);
-  owner_store(&bin->top, bottom); /* empty, with either capacity */
+  owner_store(&bin->top, bottom); /* empty under either capacity */
   atomic_signal_fence(memory_order_seq_cst);
   racy_store(&bin->capacity, capacity);
   if (to < from) {
@@ -71,7 +71,8 @@ static void bin_resize(bin_t *bin, intptr_t capacity) {
   owner_store(&bin->top, to + count);
 }
 
-/* Its thread has met a bar, or comes by: moves what is left to where the bin begins, and takes bars off. */
+/* The bin's thread has met a bar, or is on a slow path anyway: moves the entries that are left down to the bin's bottom, and removes
+ * bars. */
 static HAK_NOINLINE void bin_settle_barred(bin_t *bin) {
   void **entries = bin_entries(bin);
   intptr_t bottom = -bin->capacity, from = bottom + bin->taken, count = owner_load(&bin->top) - from;
@@ -123,9 +124,8 @@ static void bin_adapt(bin_t *bin, bin_budget_t *budget, bin_event_t event) {
 
 /* --- blocks ------------------------------------------------------------------------------ */
 
-/* The oldest entries leave first, so that the blocks used last stay; up to `count`, returns how many.  The bin
- * is empty while they are on their way: a fork in between leaks, it does not
- * leave a block in two places. */
+/* Gives up to `count` entries back; returns how many. The oldest leave first, so that the blocks used last stay. The bin looks empty while
+ * they are on their way: a fork in between leaks them, but leaves no block in two places. */
 static intptr_t bin_give(bin_t *bin, slab_owner_t *owner, intptr_t count) {
   void **entries = bin_entries(bin);
   intptr_t bottom = -bin->capacity;
@@ -141,7 +141,8 @@ static intptr_t bin_give(bin_t *bin, slab_owner_t *owner, intptr_t count) {
   return count;
 }
 
-/* A signal handler between a push that fills the bin and its flush pushes one block more, over the name: all others it frees elsewhere. */
+/* If a signal handler frees a block between the push that fills the bin and the flush, it pushes that block over shared.thread. All further
+ * blocks of the class that it frees bypass the bin. */
 void bin_flush(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
   bin_settle(bin);
   intptr_t top = owner_load(&bin->top);
@@ -185,7 +186,7 @@ void *bin_refill(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
   return owner_load(&entries[taken - 1]);
 }
 
-/* Sampled blocks that are quiet are seen again. */
+/* Marks the entries of sampled blocks that are no longer quiet, so that malloc sees them again. */
 static void bin_wake(bin_t *bin, slab_owner_t *owner) {
   void **entries = bin_entries(bin);
   for (intptr_t i = -bin->capacity; i < owner_load(&bin->top); i++) {
@@ -200,7 +201,7 @@ void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
   intptr_t least = least_capacity(bin->shared.size_class);
   if ((!bin->used || pressure_now() >= PRESSURE_HIGH) && adapts() && bin->capacity > least) {
     intptr_t capacity = bin->capacity / 2 > least ? bin->capacity / 2 : least;
-    intptr_t surplus = (intptr_t)bin_count(bin) - capacity + 1; /* full only between a push and its flush */
+    intptr_t surplus = (intptr_t)bin_count(bin) - capacity + 1; /* one entry less: a bin is full only between a push and its flush */
     while (surplus > 0) surplus -= bin_give(bin, owner, surplus);
     (void)bin_change(bin, budget, capacity);
     bin->batch = BATCH_FIRST;
@@ -210,8 +211,8 @@ void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
 
 /* --- what other threads take ---------------------------------------------------------------- */
 
-/* Below what the thread may have in its hands already.  In the secure library, whose hits look how many entries there are, the bar is
- * that number. */
+/* Sets the bar below what the thread may have in its hands already. In the secure library, where hits read how many entries there are, the
+ * bar is that number. */
 bool bin_set_bar(bin_t *bin) {
   intptr_t at = racy_load(&bin->top) - 1 - BIN_REACH;
   if (at < bin->taken - bin->capacity) return false;
@@ -226,7 +227,7 @@ bool bin_set_bar(bin_t *bin) {
 
 void bin_see_top(bin_t *bin) { bin->seen = (int16_t)racy_load(&bin->top); }
 
-/* Where a fork stops this, what was on its way is lost, and not in two places. */
+/* If a fork stops this, the blocks on their way are lost, but none is in two places. */
 uint32_t bin_take_below(bin_t *bin, slab_owner_t *owner) {
   void **entries = bin_entries(bin);
   intptr_t at = bin->bar, first = bin->taken - bin->capacity;

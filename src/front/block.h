@@ -2,7 +2,7 @@
  *
  *   block_alloc           pop from the bin of the size's class
  *     alloc_miss          no heap, an empty bin, or a large size
- *       thread_attach       the thread's first: adopt an orphan heap or make one
+ *       thread_attach       a thread without a heap: adopt an orphan or make one
  *       bin_refill          a batch of blocks from a slab
  *         batch_take           a partly free slab, else a new one
  *           span_alloc          free units, else the region grows
@@ -10,7 +10,7 @@
  *
  *   block_free            push into the bin of the block's class
  *     free_miss           not the thread's own slab, or nothing live there
- *       remote_mark          another heap's: a mark of the slab's, or a remote bit
+ *       remote_mark          another heap's block: set its mark or its remote bit
  *       large_free          a span of its own
  *       block_fault         a wrong call: one line, abort
  *     bin_flush           the bin is full: half of it back to the slabs
@@ -27,16 +27,16 @@
 #include "front/free.h"
 #include "front/thread.h"
 
-/* The same as block_alloc, zeroed. */
+/* Like block_alloc, but the block is zeroed. */
 HAK_CHECKED void *block_alloc_zeroed(size_t size);
-/* `align` is a power of two; NULL with errno ENOMEM. */
+/* `align` is a power of two. Returns NULL with errno ENOMEM when out of memory. */
 HAK_CHECKED void *block_alloc_aligned(size_t align, size_t size);
 HAK_CHECKED size_t block_alloc_batch(size_t size, size_t count, void **blocks);
 
 HAK_INLINE void *block_alloc(size_t size) {
   if (HAK_SECURE) return alloc_secure(size);
   bin_t *bin;
-  void *block; /* of heap_bin_for; popped in each branch, which spares a jump */
+  void *block; /* the bin is heap_bin_for's; a pop in each branch spares a jump */
   if (HAK_LIKELY(size <= HAK_TABLE_MAX)) {
     block = bin_pop(bin = heap_bin_at(thread_fast_heap, heap_small_index(size)));
   } else {
@@ -48,12 +48,12 @@ HAK_INLINE void *block_alloc(size_t size) {
   return block;
 }
 
-/* What block_free does.  With a gate `limit` is region.gated_limit, and what lies beyond it is left to the caller: false, with
- * nothing done. */
+/* The body of block_free. With `gate`, `limit` is region.gated_limit: for a block beyond it, nothing is done, and false leaves the block to
+ * the caller. */
 HAK_INLINE bool block_free_below(uintptr_t limit, bool gate, void *block, size_t size, const char *function) {
   uintptr_t place = region_index(block);
   if (gate && HAK_UNLIKELY(place >= limit)) return false;
-  if (gate && !__builtin_constant_p(size)) HAK_FORGET(size); /* it stays in its register: gcc moved it away for the caller's sake */
+  if (gate && !__builtin_constant_p(size)) HAK_FORGET(size); /* keeps it in its register: gcc moved it for the caller's sake */
   if (HAK_SECURE) {
     free_secure(block, size, function);
     return true;
@@ -78,7 +78,7 @@ miss:
   return true;
 }
 
-/* `size`: what the caller believes, 0 if it does not say; a block that is smaller ends the process. */
+/* `size` is the size that the caller states, or 0 if it states none. A block that is smaller ends the process. */
 HAK_INLINE void block_free(void *block, size_t size, const char *function) {
   (void)block_free_below(owner_load(&region.limit), false, block, size, function);
 }

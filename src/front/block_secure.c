@@ -20,14 +20,14 @@ static HAK_NOINLINE void free_waited(void *block) {
   thread_leave_with_upkeep();
 }
 
-/* Puts a block that has waited into its bin, if that is the thread's own. */
+/* Puts a block that leaves quarantine into its bin, if that is the thread's own. */
 static void free_to_bin(void *block) {
   bin_t *bin = bin_of_unit(owner_load(&region.live), region_unit(block));
   if (HAK_UNLIKELY(owner_load(&bin->shared.thread) != thread_self())) free_waited(block);
   else if (HAK_UNLIKELY(bin_push(bin, block))) free_overflow(bin);
 }
 
-/* Another heap's blocks too: the quarantine is the freer's. */
+/* Takes other heaps' blocks too: a block waits in its freer's quarantine. */
 void free_secure(void *block, size_t size, const char *function) {
   uintptr_t place = region_index(block);
   heap_t *heap = thread_fast_heap;

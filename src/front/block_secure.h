@@ -1,4 +1,4 @@
-/* block_secure.h - what malloc's and free's usual paths are in the secure library. */
+/* block_secure.h - the usual paths of malloc and free in the secure library. */
 #ifndef FRONT_BLOCK_SECURE_H
 #define FRONT_BLOCK_SECURE_H
 

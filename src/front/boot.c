@@ -18,7 +18,7 @@
 
 #define BOOT_NONE ((uintptr_t)0)
 #define BOOT_DONE ((uintptr_t)1)
-static _Atomic uintptr_t boot_state; /* one of these, or the thread that does it */
+static _Atomic uintptr_t boot_state; /* one of these, or the thread that boots */
 static _Atomic bool options_read;
 
 static bool wants_profile(void) { return option_get(OPTION_insight) > 1 || option_path(PATH_profile)[0] != '\0'; }
@@ -28,12 +28,12 @@ static bool wants_events(void) { return !memcheck_on() && option_get(OPTION_even
 void boot_options(void) {
   if (environ == NULL || load_relaxed(&options_read) || atomic_exchange_explicit(&options_read, true, memory_order_relaxed)) return;
   options_load(environ);
-  /* Before the first thread gets its heap, if libc has the variables by then. */
+  /* Before the first thread gets its heap, if libc has the environment by then. */
   if (option_get(OPTION_stats) != 0 || option_get(OPTION_guard) != 0) store_relaxed(&watch_always, true);
   if (wants_events()) store_relaxed(&event_until_ms, EVENT_ALWAYS);
 }
 
-/* The first unit is nobody's: a block there would never be lost, since region.base leads to it. */
+/* Keeps the first unit unused: a block there would never count as lost, since region.base points to it. */
 static void hide_base(void) {
   bool zero;
   uint32_t unit = span_alloc(1, 1, SPAN_SLAB, &zero);
@@ -64,13 +64,13 @@ bool boot(void) { return HAK_LIKELY(load_acquire(&boot_state) == BOOT_DONE) || b
 
 void boot_finish(void) {
   boot_options();
-  store_relaxed(&options_read, true); /* what is not there by now is not read: the secure library seals what there is */
+  store_relaxed(&options_read, true); /* later options are not read: the secure library seals what there is */
   thread_watch_exits();
   if ((HAK_SAMPLED && wants_samples()) || wants_events()) site_start();
   options_seal();
   limits_start();
-  /* What is read later may be refused by then. */
+  /* Read now, since a filter may refuse it later. */
   huge_start();
   (void)os_map_limit();
-  if (!boot()) return; /* without memory; tried again by the first allocation */
+  if (!boot()) return; /* no memory; the first allocation tries again */
 }

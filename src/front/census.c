@@ -23,11 +23,12 @@
  *   committed = live + cached + remote + slab_free + span_free
  *   a slab's bytes = (live + cached + remote + free blocks) * block size + tail;   slab_free = free blocks and tails
  *
- * A slab's record tells its free blocks, its remote bits those that wait to be collected.  It cannot tell a live block from one in
- * a bin: both are out.  So all that is out counts as live first, and what the bins hold is taken off a class at a time.  Nothing is
- * locked; where two looks at a moving heap disagree, a figure is cut to what is possible. */
+ * A slab's record has the number of its free blocks, and its marks and remote bits show those that wait to be collected.  Neither
+ * distinguishes a live block from one in a bin: both are out.  So every block that is out counts as live first, and then the blocks
+ * in bins are subtracted, class by class.  Nothing is locked: where two reads of a moving heap disagree, a figure is cut to what is
+ * possible. */
 
-/* Blocks of no bytes take addresses, and no memory. */
+/* Blocks of no bytes take addresses, but no memory. */
 static uint32_t class_bytes(unsigned c) { return c == CLASS_ZERO ? 0 : class_info[c].size; }
 
 /* An allocation wastes about half the step between its class and the one below. */
@@ -39,7 +40,7 @@ static uint64_t class_rounding(unsigned c) {
 
 static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *slab) {
   unsigned c = load_relaxed(&slab->size_class);
-  if (c >= CLASS_COUNT) return; /* became another span meanwhile */
+  if (c >= CLASS_COUNT) return; /* it has become another span meanwhile */
   uint64_t size = class_bytes(c);
   uint64_t free = load_relaxed(&slab->free);
   uint64_t waiting = remote_waiting(slab);
@@ -51,10 +52,10 @@ static void census_slab(hak_stats_t *stats, hak_class_stats_t *of_class, const u
   of_class[c].slabs++;
   of_class[c].free_blocks += free;
   of_class[c].remote_blocks += waiting;
-  of_class[c].live_blocks += class_info[c].blocks - free - waiting; /* less what bins hold: census_heaps */
+  of_class[c].live_blocks += class_info[c].blocks - free - waiting; /* census_classes subtracts what bins hold */
 }
 
-/* A request ends anywhere in its block's last page: half a page too much on average. */
+/* A request ends anywhere in its block's last page, so that half a page is left over on average. */
 static void census_large(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *first) {
   (void)of_class;
   uint64_t bytes = load_relaxed(&first->bytes), room = load_relaxed(&first->units) * HAK_UNIT, half = os_page_size() / 2;
@@ -65,7 +66,7 @@ static void census_large(hak_stats_t *stats, hak_class_stats_t *of_class, const 
   stats->slab_free += room - bytes;
 }
 
-/* Free for its thread alone. */
+/* Kept large blocks: free, but for their thread alone. */
 static void census_kept(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *first) {
   (void)of_class;
   uint64_t bytes = load_relaxed(&first->units) * HAK_UNIT;
@@ -78,7 +79,7 @@ static void census_meta(hak_stats_t *stats, hak_class_stats_t *of_class, const u
   stats->metadata += load_relaxed(&first->units) * HAK_UNIT;
 }
 
-/* Returns how many units on the next span may begin. */
+/* Returns after how many units the next span may begin. */
 static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uint32_t unit) {
   static void (*const count_of_kind[])(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *first) = {
       [UNIT_SLAB] = census_slab,
@@ -96,7 +97,7 @@ static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uin
 
 static bool is_orphan(const heap_t *heap) { return load_relaxed(&heap->state) == HEAP_ORPHAN; }
 
-/* Bare heaps are spare memory, nobody's: what their bins have counted is in bins_retired. */
+/* Bare heaps are spare memory that no thread has: what their bins have counted is in bins_retired. */
 static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
   uint64_t counted = 0;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
@@ -141,7 +142,7 @@ static void census_classes(hak_stats_t *stats, hak_class_stats_t *of_class) {
     stats->refills += s->refills;
     stats->flushes += s->flushes;
   }
-  /* Counted in full when every allocation is; else at least what refills brought and bins did not give back. */
+  /* Exact if every allocation is counted; else a lower bound: what refills brought and bins did not give back. */
   uint64_t refilled = stats->refill_blocks - stats->flush_blocks;
   uint64_t allocs = stats->bin_hits > 0 ? stats->bin_hits : refilled;
   stats->bin_hits = allocs > stats->refills ? allocs - stats->refills : 0;

@@ -5,22 +5,23 @@
 #include "front/heaps.h"
 #include "front/quarantine.h"
 
-/* Calls of drain_resting that find a heap's bins as they were, before these are drained. */
+/* How many calls of drain_resting in a row must find a heap's bins unchanged before the bins are drained. */
 #define RESTING_LOOKS 3
 
-/* Less in a thread's bins stays. */
+/* A thread's bins that hold less are left alone. */
 #define RESTING_BYTES ((int64_t)16 << 10)
 
-/* One at a time: a bar that no barrier has followed yet would be taken for one's own. */
+/* One drain at a time: a second one would take a bar that no barrier has followed yet for its own. */
 static _Atomic uint32_t draining;
 static _Atomic int64_t drainable;
-static _Atomic bool unable; /* no barrier could be had when last asked: older kernels have none, and filters refuse it */
+static _Atomic bool unable; /* the last try found no barrier: older kernels have none, and filters refuse it */
 
-/* --- what there is ------------------------------------------------------------------------ */
+/* --- how much there is -------------------------------------------------------------------- */
 
 HAK_INLINE bool is_drained(heap_t *heap, const heap_t *mine) { return heap != mine && load_relaxed(&heap->owner.thread) > OWNER_OF_MANY; }
 
-/* But for the uppermost of each bin, which stay; 0 where it is too little to be taken from a thread that rests. */
+/* The bytes in the heap's bins, without the uppermost entries of each, which stay; 0 if that is too little to take from a thread that
+ * rests. */
 static int64_t bins_drainable(heap_t *heap) {
   int64_t bytes = 0;
   if (!is_drained(heap, NULL)) return 0;
@@ -45,7 +46,7 @@ uint64_t drain_waiting(void) {
   return bytes > 0 && !load_relaxed(&unable) ? (uint64_t)bytes : 0;
 }
 
-/* Another number whenever the thread has used its bins, but for a malloc and free of the same class. */
+/* A number that changes whenever the thread has used its bins, except for a malloc and free of the same class. */
 static uint64_t heap_activity(heap_t *heap) {
   uint64_t sum = load_relaxed(&heap->slow_paths);
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
@@ -54,7 +55,7 @@ static uint64_t heap_activity(heap_t *heap) {
   return sum;
 }
 
-/* --- taking it ---------------------------------------------------------------------------- */
+/* --- taking blocks ------------------------------------------------------------------------ */
 
 typedef uint64_t drain_step_t(heap_t *heap);
 
@@ -98,7 +99,7 @@ void drain_empty(heap_t *heap) {
   drain_note(heap);
 }
 
-/* A heap whose lock is taken is in use. */
+/* Passes over heaps whose lock is taken: they are in use. */
 static uint64_t each_heap(drain_step_t *take, const heap_t *mine, bool resting) {
   uint64_t sum = 0;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
@@ -117,7 +118,7 @@ static uint64_t take_barred(const heap_t *mine, bool resting) {
 
 static uint64_t drain(const heap_t *mine, bool resting) {
   uint64_t blocks = 0;
-  if (heaps_attached() <= (mine != NULL)) return 0; /* nobody else has a bin: the kernel is not asked */
+  if (heaps_attached() <= (mine != NULL)) return 0; /* no other thread has bins: the kernel is not asked */
   if (atomic_exchange_explicit(&draining, 1, memory_order_acquire) != 0) return 0;
   bool possible = os_barrier(); /* else each bar would cost its thread a moment, for nothing */
   store_relaxed(&unable, !possible);
@@ -126,7 +127,7 @@ static uint64_t drain(const heap_t *mine, bool resting) {
   return blocks;
 }
 
-/* What a thread keeps of large blocks needs no barrier. */
+/* What threads keep of large blocks goes back without a barrier. */
 uint64_t drain_bins(const heap_t *mine) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     if (heap != mine) (void)kept_release(&heap->owner.kept);
@@ -134,7 +135,8 @@ uint64_t drain_bins(const heap_t *mine) {
   return drain(mine, false);
 }
 
-/* True: some of what its thread keeps went back.  What its thread has taken since, and then rested, is not to be waited for either. */
+/* Returns true if some of what the thread keeps went back. If the thread has taken some of it since, and then rested, the keeper must not
+ * wait for that: it is noted anew. */
 static bool age_kept(heap_t *heap) {
   bool given = kept_age(&heap->owner.kept) != 0;
   if (kept_units(&heap->owner.kept) == load_relaxed(&heap->rest.noted_units) || !lock_try_if_free(&heap->owner.lock)) return given;
@@ -143,7 +145,8 @@ static bool age_kept(heap_t *heap) {
   return given;
 }
 
-/* What a fork's child finds in the bins of a thread that it has not: nobody takes it, and no barrier is needed. */
+/* Gives back what a fork's child finds in the bins of a thread that it does not have. No thread takes from them, so no barrier is
+ * needed. */
 static bool drain_gone(heap_t *heap) {
   if (load_relaxed(&heap->owner.thread) != 0 || load_relaxed(&heap->rest.noted) == 0 || !lock_try_if_free(&heap->owner.lock)) return false;
   bool gone = load_relaxed(&heap->owner.thread) == 0;
@@ -156,14 +159,15 @@ static bool drain_gone(heap_t *heap) {
   return gone;
 }
 
-/* A thread that has rested since may have taken out by hits what was noted: nobody else would say that there is nothing to wait for. */
+/* Notes anew how much there is. Hits may have taken out what was noted, before the thread rested; nothing else would show that there is
+ * nothing to wait for. */
 static void note_less(heap_t *heap) {
   if (load_relaxed(&heap->rest.noted) == 0 || !lock_try_if_free(&heap->owner.lock)) return;
   drain_note(heap);
   owner_unlock(&heap->owner);
 }
 
-/* Whether it has rested for long enough, and there is something to take. */
+/* Whether the heap's thread has rested for long enough, and there is something to take. */
 static bool heap_rests(heap_t *heap) {
   uint64_t activity = is_drained(heap, NULL) ? heap_activity(heap) : 0;
   bool same = activity != 0 && activity == heap->rest.activity, worth = bins_drainable(heap) > 0;
@@ -187,7 +191,7 @@ uint64_t drain_resting(uint32_t *aging) {
   return (any ? drain(NULL, true) : 0) + aged;
 }
 
-/* A fork may fall between the two stores of a note. */
+/* A fork may have come between the two stores of a note. */
 HAK_COLD void drain_after_fork(void) {
   int64_t bytes = 0;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) bytes += load_relaxed(&heap->rest.noted);

@@ -14,20 +14,20 @@
 #include "slab/sample.h"
 #include "slab/slots.h"
 
-/* It was the start of a live block a moment ago. */
+/* For a block that was live a moment ago. */
 static HAK_COLD _Noreturn void fault_not_live(const void *block, const char *function) {
   block_info_t info = block_inspect(block);
   info.state = BLOCK_FREED;
   block_fault(&info, block, function);
 }
 
-/* Claims the live block for its one free: another thread may have been faster. */
+/* Claims the live block for its one free. Another thread may have been faster: that ends the process. */
 static void free_claim(const void *block, const char *function) {
   if (!HAK_CHECKS || HAK_LIKELY(region_clear_live(block))) return;
   fault_not_live(block, function);
 }
 
-/* These return whether nothing is due that was not before. */
+/* These return true if nothing has become due. */
 
 static bool free_large(unit_t *span, void *block, const char *function) {
   free_claim(block, function);
@@ -46,7 +46,8 @@ static bool free_slot(unit_t *span, void *block, const char *function) {
   return false;
 }
 
-/* Where blocks are live by their bit, free_elsewhere has found this one not to be: another thread freed it, and has got it again. */
+/* For a sampled block, which is live by its record. One that is live by its bit now was not so in free_elsewhere: another thread has freed
+ * it and got it again, and this free is wrong. */
 static void free_sampled(void *block, const char *function) {
   if (!sample_close(block)) fault_not_live(block, function);
   heap_take_back(thread_heap, block);
@@ -72,7 +73,7 @@ static bool (*const free_of_kind[UNIT_KEPT + 1])(unit_t *span, void *block, cons
     [UNIT_SLOTS] = free_slot,
 };
 
-/* What neither the fast path nor free_elsewhere has taken. */
+/* Frees what neither the fast path nor free_elsewhere has taken. */
 static bool free_inspected(void *block, size_t size, const char *function) {
   block_info_t info = block_inspect(block);
   if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) block_fault(&info, block, function);
@@ -92,7 +93,7 @@ static HAK_NOINLINE void free_announce(unit_t *slab) {
   thread_leave_with_upkeep();
 }
 
-/* The large block that starts there, live or not; NULL if none does. */
+/* The record of the large block that starts there, live or not; NULL if none does. */
 HAK_INLINE unit_t *large_at(const void *block) {
   size_t unit = region_unit(block);
   if (unit >= load_acquire(&region.units) || block != region_address((uint32_t)unit)) return NULL;
@@ -108,8 +109,8 @@ static HAK_NOINLINE void free_rest(void *block, size_t size, const char *functio
   (void)(unchanged ? thread_leave_unchanged() : thread_leave_with_upkeep());
 }
 
-/* Another heap's block: an atomic operation and mostly a plain store, and no more unless its slab has to be announced. What
- * does is called last, so that the usual case keeps nothing for it. */
+/* Frees another heap's block, by one atomic operation and mostly a plain store, and no more unless the slab has to be announced. The call
+ * that announces comes last, so that the usual case saves no registers for it. */
 HAK_INLINE void free_elsewhere(void *block, size_t size, const char *function) {
   size_t unit = region_index_unit(region_index(block));
   if (HAK_SECURE || HAK_UNLIKELY(unit >= load_acquire(&region.units))) goto rest;
@@ -123,15 +124,15 @@ rest:
   free_rest(block, size, function);
 }
 
-/* memcheck first: it says more of a wrong free than our line. */
+/* memcheck comes first: it reports more about a wrong free than our line. */
 HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
   if (HAK_COUNTED && block != NULL) counted_give(block_inspect(block).size);
   if (memcheck_on() && block != NULL) memcheck_free(block);
   free_elsewhere(block, size, function);
 }
 
-/* The thread's bin, mostly. But one that a fork's child starts may have the number of one that is gone, and has pushed into that one's:
- * another thread may have that heap by now, and finds the bin full. */
+/* Mostly the bin is the thread's own. But a thread that a fork's child starts may have the number of one that is gone, and has pushed into
+ * that one's bin. If another thread has that heap by now, the bin stays full, and that thread finds it so. */
 HAK_NOINLINE void free_overflow(bin_t *bin) {
   thread_enter();
   void *last = entry_block(owner_load(&bin_entries(bin)[-1]));

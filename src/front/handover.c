@@ -5,14 +5,14 @@
 #include "slab/remote.h"
 #include "front/drain.h"
 
-/* What a thread may leave: few blocks, of classes with one slab each, since otherwise a few blocks would keep many slabs. */
+/* What a thread may leave: few blocks, and only of classes with one slab each, since otherwise a few blocks would keep many slabs. */
 #define HANDOVERS 8
 #define HANDOVER_BYTES ((int64_t)512 << 10)
 
-/* A heap that is here changes by who has its lock. */
+/* A place that names a heap is changed only by the holder of that heap's lock. */
 static struct {
   heap_t *_Atomic heap;
-  _Atomic bool aged;     /* it was here at the last look */
+  _Atomic bool aged;     /* it was here at the last check */
   _Atomic int64_t bytes; /* of free blocks, in its bins and in the slabs that these keep */
 } handovers[HANDOVERS];
 static _Atomic int64_t left_bytes;
@@ -26,13 +26,13 @@ static int64_t bins_bytes(heap_t *heap) {
   return bytes;
 }
 
-/* The secure library gives all back: what waits in quarantine would wait for good. */
+/* The secure library gives everything back: what waits in quarantine would wait there for good. */
 static bool may_stay(int64_t bytes) {
   if (HAK_SECURE || option_get(OPTION_decay_ms) <= 0 || pressure_now() != PRESSURE_FAR) return false;
   return bytes > 0 && bytes <= HANDOVER_BYTES;
 }
 
-/* The number of a place that is this heap's now; HANDOVERS: there is none. */
+/* Takes a free place for this heap and returns its number; HANDOVERS if there is none. */
 static unsigned place_take(heap_t *heap) {
   for (unsigned i = 0; i < HANDOVERS; i++) {
     heap_t *none = NULL;
@@ -57,7 +57,7 @@ bool handover_leave(heap_t *heap) {
   return true;
 }
 
-/* Its bytes are counted before the next heap's are written. */
+/* Subtracts the heap's bytes before the place is free, since the next heap's are written there. */
 static void place_leave(unsigned i) {
   add_relaxed(&left_bytes, -load_relaxed(&handovers[i].bytes));
   store_release(&handovers[i].heap, NULL);
@@ -69,7 +69,7 @@ void handover_end(heap_t *heap) {
   }
 }
 
-/* A heap whose lock is taken is about to be a thread's. */
+/* Passes over a heap whose lock is taken: it is about to be a thread's. */
 static void handover_look(unsigned i, bool now) {
   heap_t *heap = load_relaxed(&handovers[i].heap);
   if (heap == NULL || !lock_try_if_free(&heap->owner.lock)) return;
@@ -86,7 +86,7 @@ static void handover_look(unsigned i, bool now) {
 uint32_t handover_age(uint64_t now_ms) {
   uint32_t count = 0;
   int64_t decay = pressure_decay(option_get(OPTION_decay_ms));
-  bool due = decay >= 0 && (int64_t)(now_ms - load_relaxed(&handovers_seen_ms)) >= decay; /* another thread's may be later */
+  bool due = decay >= 0 && (int64_t)(now_ms - load_relaxed(&handovers_seen_ms)) >= decay; /* another thread's time may be later */
   if (due) store_relaxed(&handovers_seen_ms, now_ms);
   for (unsigned i = 0; i < HANDOVERS; i++) {
     if (due) handover_look(i, false);
@@ -99,7 +99,7 @@ void handover_release(void) {
   for (unsigned i = 0; i < HANDOVERS; i++) handover_look(i, true);
 }
 
-/* A fork may fall between the two stores of a change. */
+/* A fork may have come between the two stores of a change. */
 HAK_COLD void handover_after_fork(void) {
   int64_t bytes = 0;
   for (unsigned i = 0; i < HANDOVERS; i++) {

@@ -1,27 +1,28 @@
-/* handover.h - what threads that have ended leave in their bins to the next.
+/* handover.h - the bins that a thread leaves as they are when it ends, for the next thread.
  *
- * Where threads come and go, each would give back what its bins have, block by block, and the next take as much again.  So a thread
- * that ends leaves its bins as they are, if they hold and keep little and few heaps are left so: the next thread gets such a heap
- * first.  What nobody has taken up in decay_ms goes back.
+ * Where threads come and go, each would give the contents of its bins back, block by block, and the next would fetch as much again.
+ * So a thread that ends leaves its bins as they are, if they hold few bytes and tie up few slabs, and if few heaps are parked in this
+ * way already.  The next thread gets a parked heap first.  If no thread gets it within decay_ms, the blocks go back.
  *
- * A heap is left so from handover_leave to handover_end; no thread has it then, also as a fork's child finds it. */
+ * A heap is parked from handover_leave to handover_end.  No thread has it meanwhile; a fork's child finds it so, too. */
 #ifndef FRONT_HANDOVER_H
 #define FRONT_HANDOVER_H
 
 #include "front/heap.h"
 
-/* Leaves the heap, which is no thread's any more, with what its bins have.  False: that is nothing or too much, so many are left
- * already, or nothing goes back with time. With its lock. */
+/* Parks a heap that no thread has, with its bins still full. Returns false if the bins are empty or hold too much, if enough heaps are
+ * parked already, if time-based decay is off, near a memory limit, and in the secure library. The caller holds the heap's lock. */
 HAK_CHECKED bool handover_leave(heap_t *heap);
-/* It is no more: a thread gets it, or its bins are emptied. With its lock. */
+/* The heap is parked no more: a thread gets it, or its bins are emptied. The caller holds the heap's lock. */
 void handover_end(heap_t *heap);
-/* Empties the bins of those that were left for decay_ms or longer, as of `now_ms`; how many are left.  Where no lock is held. */
+/* Empties the bins of heaps that have been parked for decay_ms or longer at `now_ms`; returns how many stay parked. The caller holds no
+ * lock. */
 uint32_t handover_age(uint64_t now_ms);
-/* The same for all at once. */
+/* Empties the bins of all parked heaps, whatever their age. The caller holds no lock. */
 void handover_release(void);
-/* Bytes of free blocks that are left so, with what is free in their slabs; about. */
+/* About how many bytes of free blocks lie in parked bins, and in the slabs of these heaps. */
 uint64_t handover_waiting(void);
-/* In a fork's child: counts them anew. */
+/* In a fork's child: counts these bytes anew. */
 void handover_after_fork(void);
 
 #endif

@@ -16,7 +16,8 @@ HAK_APART bins_retired_t bins_retired[CLASS_COUNT];
 
 /* --- layout ------------------------------------------------------------------------------ */
 
-/* Puts the class's bins one behind the other from word `at` on: for each a BIN_END, its entries, itself. Returns the words. */
+/* Lays out the classes' bins one after the other from word `at` on: for each, a BIN_END, its entries and the bin itself. Returns how many
+ * words they take. */
 static size_t bins_place(heap_t *heap, size_t at) {
   const size_t line = HAK_CACHE_LINE / 8, start = at;
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
@@ -30,7 +31,7 @@ static size_t bins_place(heap_t *heap, size_t at) {
 
 size_t heap_bins_bytes(void) { return bits_round_up(bins_place(NULL, 0) * 8, os_page_size()); }
 
-/* What malloc finds for the sizes of the class: its bin, if it has one. */
+/* Sets what malloc finds for the sizes of the class: its bin, if it has one. */
 void heap_set_table(heap_t *heap, unsigned c) {
   bool leads = load_relaxed(&heap->has_bin[c]) && !load_relaxed(&heap->watched);
   uint16_t at = leads ? heap->bin_at_class[c] : 0;
@@ -74,7 +75,7 @@ void heap_set_thread(heap_t *heap, uintptr_t thread) {
   atomic_store(&heap->owner.thread, thread); /* before the lock is released: see remote_help */
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     bin_t *bin = heap_bin(heap, c);
-    if (HAK_UNLIKELY(owner_load(&bin->top) > 0)) owner_store(&bin->top, 0); /* a fork, and a block over the name: bin_flush */
+    if (HAK_UNLIKELY(owner_load(&bin->top) > 0)) owner_store(&bin->top, 0); /* a fork, and a block over shared.thread: bin_flush */
     racy_store(&bin->shared.thread, thread);
   }
 }
@@ -100,7 +101,7 @@ void heap_give_block(heap_t *heap, void *block) {
 void heap_retire_bins(heap_t *heap) {
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     bin_t *bin = heap_bin(heap, c);
-    /* Taken out, since pages that the program has locked stay as they are. */
+    /* The counts are taken out, since pages that the program has locked are not cleared. */
     add_relaxed(&bins_retired[c].refills, atomic_exchange_explicit(&bin->refills, 0, memory_order_relaxed));
     add_relaxed(&bins_retired[c].flushes, atomic_exchange_explicit(&bin->flushes, 0, memory_order_relaxed));
     add_relaxed(&bins_retired[c].refill_blocks, atomic_exchange_explicit(&bin->refill_blocks, 0, memory_order_relaxed));
@@ -109,6 +110,6 @@ void heap_retire_bins(heap_t *heap) {
     heap_set_table(heap, c);
   }
   heap->budget.extra_bytes = 0;
-  atomic_signal_fence(memory_order_seq_cst); /* a fork's child takes no zero for a bin */
+  atomic_signal_fence(memory_order_seq_cst); /* a fork's child must not take zeroes for a bin */
   (void)os_purge(heap->bins, heap_bins_bytes());
 }

@@ -15,11 +15,11 @@
 heap_t *_Atomic heaps_newest;
 static _Atomic uint32_t attached_count, orphan_count;
 
-/* Under `lists_lock`, but for the counts, which others read. */
+/* Guarded by `lists_lock`; the counts are read without it. */
 static lock_t lists_lock = LOCK_OF_RANK(LOCK_LISTS);
 static heap_t *attached[BUCKETS]; /* by thread */
 static heap_t *orphans, *bare_heaps;
-/* Named heaps that had slabs as they ended, for blocks in quarantine: to be looked at, and those after which it is the others' turn. */
+/* Named heaps that still had slabs when they ended, because of blocks in quarantine: those to check next, and those to check after them. */
 static heap_t *ended_heaps, *ended_later;
 
 heap_t *heap_first(void) { return load_acquire(&heaps_newest); }
@@ -55,8 +55,9 @@ static heap_t *ended_pop(void) {
   return chain_pop(&ended_heaps);
 }
 
-/* The heap if it is one of the first of the list, else the first; NULL if there is none.  Where as many threads end at once as begin,
- * each leads to its own: a look costs a line of the cache, and a heap that is not found some operations for each of its blocks. */
+/* Takes the heap if it is among the first of the list, else the first heap; NULL if the list is empty. The bound is high, so that each of
+ * many threads that begin finds the heap that it wants among those of as many that have just ended. A step costs one cache line; a heap
+ * that is not found costs some operations for each of its blocks. */
 #define CHAIN_LOOKED_AT 1024
 static heap_t *chain_take(heap_t **list, const heap_t *heap) {
   heap_t **link = list;
@@ -95,12 +96,12 @@ static void heap_hand_to(heap_t *heap, uintptr_t thread) {
 
 /* A chunk of heaps is one mapping: the heaps side by side, since a thread may use little more, then the bins of each on
  * pages of their own, then what the secure library needs for each.  All bins are within reach of their heap's 16-bit
- * offsets of words. */
+ * offsets, which count words. */
 #define CHUNK_HEAPS 4
 
 static size_t heads_bytes(uint32_t count) { return bits_round_up(count * sizeof(heap_t), os_page_size()); }
 
-/* The kernel's, or where addresses have run out, free units. */
+/* The kernel's memory or, where addresses have run out, free units. */
 static void *heap_memory(size_t bytes) {
   void *memory = meta_alloc(bytes);
   if (memory != NULL) return memory;
@@ -140,7 +141,7 @@ static heap_t *chunk_make(uint32_t count, uintptr_t thread) {
   return heap;
 }
 
-/* The first alone: most processes have one thread. */
+/* The first heap is made alone: most processes have one thread. */
 static heap_t *heap_create(uintptr_t thread) {
   heap_t *heap = NULL;
   bool reached = (heads_bytes(CHUNK_HEAPS) + CHUNK_HEAPS * heap_bins_bytes()) / 8 <= UINT16_MAX;
@@ -150,7 +151,8 @@ static heap_t *heap_create(uintptr_t thread) {
 
 /* --- taking and giving ------------------------------------------------------------------- */
 
-/* A heap that there is: the one that an earlier thread with this number has left behind unseen, else an orphan, else a bare one. */
+/* Takes an existing heap: the one that an earlier thread with this number has left behind unseen, else an orphan, else a bare one. NULL if
+ * there is none. */
 static heap_t *heap_find(uintptr_t thread, const heap_t *wanted) {
   lock_acquire(&lists_lock);
   heap_t *heap = chain_find(*bucket_of(thread), thread);
@@ -169,20 +171,20 @@ heap_t *heaps_take(uintptr_t thread, const heap_t *wanted) {
   return heap != NULL ? heap : heap_create(thread);
 }
 
-/* An orphan without slabs gets none, since nobody takes from it.  So many of them are looked at in a call. */
+/* Takes an orphan without slabs. It gets none meanwhile, since no thread allocates from an orphan. A call checks at most this many. */
 #define EMPTY_LOOKED_AT 64
 static heap_t *orphan_take_empty(void) {
   heap_t **link = &orphans;
   for (unsigned i = 0; i < EMPTY_LOOKED_AT && *link != NULL; i++, link = &(*link)->link) {
     const slab_owner_t *owner = &(*link)->owner;
-    bool empty = !owner_has_slabs(owner) && load_relaxed(&owner->large_blocks) == 0; /* a fork may leave those of a heap that ended */
+    bool empty = !owner_has_slabs(owner) && load_relaxed(&owner->large_blocks) == 0; /* a fork may leave some of a named heap that ended */
     if (empty) return chain_pop(link);
   }
   return NULL;
 }
 
-/* Each in turn, since a thread that makes no calls may keep blocks of some in quarantine for ever; and a share of all, so that these are
- * soon no more than four times what quarantines keep. */
+/* Checks them in rotation, since a thread that makes no calls may keep blocks of some in quarantine for ever. A call checks a share of all,
+ * so that there are soon no more than four times as many as quarantines keep. */
 static heap_t *ended_take_empty(void) {
   for (uint32_t i = EMPTY_LOOKED_AT + heaps_orphaned() / 4; i-- > 0;) {
     heap_t *heap = ended_pop();
@@ -222,7 +224,7 @@ void heaps_end_named(heap_t *heap, heap_state_t state) {
   lock_release(&lists_lock);
 }
 
-/* A signal handler of the thread that is about to end has taken its heap again: so the thread ends once more. */
+/* Whether a signal handler of the thread that is about to end has taken its heap again; then the thread's end runs once more. */
 static bool is_taken_again(const heap_t *heap) { return load_relaxed(&heap->owner.thread) != 0; }
 
 static void heap_leave(heap_t *heap, heap_state_t state) {
@@ -302,7 +304,7 @@ HAK_COLD void heaps_after_fork(const heap_t *mine, const heap_t *forker, bool in
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     bool gone = load_relaxed(&heap->state) == HEAP_ATTACHED && !heap_survives(heap, mine, forker);
     bool between = load_relaxed(&heap->state) == HEAP_NAMED && !load_relaxed(&heap->named.given); /* its end had begun */
-    if (gone) store_relaxed(&heap->named.given, false); /* or its making */
+    if (gone) store_relaxed(&heap->named.given, false); /* or its making had */
     if (gone || between) store_relaxed(&heap->state, (uint32_t)HEAP_ORPHAN);
     heap_enter(heap);
   }

@@ -9,9 +9,9 @@
 
 /* --- kinds of spans ---------------------------------------------------------------------- */
 
-/* What a kind of span is to a pointer into it; `span` is the record of its first unit. */
+/* How pointers into a kind of span are classified; `span` is the record of the span's first unit. */
 typedef struct kind {
-  void (*place)(block_info_t *info, const unit_t *span, const void *p); /* its state and size; NULL: such a span has no blocks */
+  void (*place)(block_info_t *info, const unit_t *span, const void *p); /* sets state and size; NULL: such a span has no blocks */
   size_t (*fault_class)(const unit_t *span);
   void (*describe)(format_t *f, const unit_t *span, const void *p); /* NULL: `words` */
   const char *words;
@@ -27,7 +27,7 @@ static block_state_t state_of(bool is_start, bool is_live) {
 
 static void slab_place(block_info_t *info, const unit_t *span, const void *p) {
   unsigned c = load_relaxed(&span->size_class);
-  if (HAK_UNLIKELY(c >= CLASS_COUNT)) { /* another span's by now, of no class */
+  if (HAK_UNLIKELY(c >= CLASS_COUNT)) { /* by now another span's, which has no class */
     info->state = BLOCK_FREED;
     return;
   }
@@ -64,7 +64,7 @@ static void describe_block(format_t *f, const char *start, size_t size, bool liv
 
 static void slab_describe(format_t *f, const unit_t *span, const void *p) {
   unsigned c = load_relaxed(&span->size_class);
-  if (c >= CLASS_COUNT) { /* just now */
+  if (c >= CLASS_COUNT) { /* since the kind was read */
     format_text(f, "a slab that another thread has given back");
     return;
   }
@@ -107,8 +107,8 @@ static const kind_t *kind_of(const unit_t *span) { return &kinds[load_acquire(&s
 
 /* --- pointers ---------------------------------------------------------------------------- */
 
-/* The record of the span that p may lie in.  NULL where nothing is mapped or was ever used: the records there are readable all the same,
- * since the zones end later than the blocks, but tell nothing. */
+/* The record of the span that p may lie in; NULL where nothing is mapped or was ever used. The records there can be read too, since the
+ * zones extend beyond the blocks, but they mean nothing. */
 static unit_t *span_at(const void *p) {
   size_t unit = region_unit(p);
   if (unit >= load_acquire(&region.units)) return NULL;
@@ -117,7 +117,7 @@ static unit_t *span_at(const void *p) {
   return unit_head((uint32_t)unit);
 }
 
-/* A record may become another span's meanwhile: what is found then is of before or after. */
+/* The record may become another span's meanwhile: the result then holds for the moment before or after. */
 block_info_t block_locate(const void *p) {
   block_info_t info = {BLOCK_FOREIGN, NULL, 0};
   unit_t *span = span_at(p);
@@ -134,7 +134,7 @@ block_info_t block_locate(const void *p) {
   return info;
 }
 
-/* Whose record becomes another span's meanwhile frees a block that it does not have: whatever is found ends it. */
+/* If the record becomes another span's meanwhile, the caller frees a block that it does not hold, and any result ends the process. */
 block_info_t block_inspect(const void *p) {
   block_info_t info = block_locate(p);
   if (!HAK_SECURE || info.state != BLOCK_LIVE || load_relaxed(&info.span->kind) != UNIT_SLAB) return info;
@@ -173,7 +173,7 @@ HAK_COLD _Noreturn void block_fault_size(const block_info_t *info, const void *p
   os_abort();
 }
 
-/* --- words ------------------------------------------------------------------------------- */
+/* --- in words ---------------------------------------------------------------------------- */
 
 HAK_COLD void block_describe(format_t *f, const void *p) {
   const unit_t *span = span_at(p);

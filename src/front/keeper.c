@@ -15,38 +15,38 @@
 /* Less idle memory than this waits for the program's next slow path, or for malloc_trim. */
 #define KEEPER_BYTES ((uint64_t)4 << 20)
 #define PERIOD_MIN_MS 10
-#define ROUNDS_IN_VAIN 2 /* then it ends; what one round marks the next one purges */
+#define ROUNDS_IN_VAIN 2 /* then it ends; what one round marks, the next one purges */
 
 static bool prepare_mind(void), prepare_watch(void);
-/* Its own from the start: a program that has met a limit on addresses, and frees, has no others for a stack. */
+/* Reserved from the start: a program that has met a limit on addresses, and frees, could map no stack. */
 static HAK_APART char keeper_stack[OS_THREAD_STACK];
 static os_thread_t keeper HAK_ALIGNED(HAK_CACHE_LINE) = {.prepare = prepare_mind, .stack = keeper_stack};
 static _Atomic uint32_t starts;
-static _Atomic uint32_t working; /* 1 while it may hold locks or units: for a fork's child */
+static _Atomic uint32_t working; /* 1 while the keeper may hold locks or units; read by a fork's child */
 
-/* So long none is started where it may not be, where the kernel had none, or where the program has ended FEW_STOPS: one that changes
- * its user for each of its clients would start as many. */
+/* How long no keeper is started where none may be, where the kernel had none, or once the program has ended FEW_STOPS of them: a program
+ * that changes its user for each of its clients would otherwise start as many. */
 #define RARELY_MS 1000
 #define FEW_STOPS 16
 static _Atomic uint32_t stops;
 static _Atomic uint64_t not_before_ms;
 
-/* What is watched. */
+/* For keeper_watch. */
 #define LOOK_MS 100
 static keeper_look_t *_Atomic watcher;
 static os_prepare_t *_Atomic watch_open;
 static _Atomic bool children_watch;
 static _Atomic uint32_t generation;
 
-/* What is minded: limits of memory. */
+/* For keeper_mind: limits of memory. */
 static keeper_open_t *_Atomic mind_open;
 static keeper_next_t *_Atomic mind_look;
-static _Atomic bool mind_in_vain; /* it could not open what there is to look at: none after it tries */
+static _Atomic bool mind_in_vain; /* one could not open what there is to check: no later one tries */
 
-/* Of the keeper that there is, and its alone. */
+/* For the running keeper alone. */
 static struct {
   bool watches;
-  uint64_t look_in_ms; /* when it is to look at limits; 0: never */
+  uint64_t look_in_ms; /* when it is to check limits; 0: never */
 } duty;
 
 void keeper_watch(os_prepare_t *open, keeper_look_t *look, bool children) {
@@ -63,13 +63,13 @@ void keeper_mind(keeper_open_t *open, keeper_next_t *look) {
 
 uint32_t keeper_generation(void) { return load_relaxed(&generation); }
 
-/* Whether a keeper would look at limits. */
+/* Whether a keeper would check limits. */
 static bool mind_wanted(void) {
   if (!load_relaxed(&pressure.contained) || load_relaxed(&mind_in_vain)) return false;
   return load_relaxed(&mind_open) != NULL && load_relaxed(&mind_look) != NULL;
 }
 
-/* What opening takes is known to be permitted where no filter was met, or where it was just done. */
+/* Opening files is known to be permitted if no filter was met, or if the watch has just done it. */
 static bool mind_prepare(void) {
   duty.look_in_ms = 0;
   if (!mind_wanted() || (!duty.watches && !keeper.confined)) return false;
@@ -95,10 +95,11 @@ static void look_at_limits(void) {
   store_relaxed(&working, 0);
 }
 
-/* Longest: something may be asked for from outside, or other options set. */
+/* The longest: a request may come from outside, or options may be changed. */
 #define NAP_MS 1000
 
-/* False: it is to end.  Shorter where more is due meanwhile: a limit comes near, or memory is to go back sooner or at once. */
+/* Sleeps; returns false if the keeper is to end. Returns early if more has become due: a limit comes near, or memory is to go back sooner
+ * or immediately. */
 static bool keeper_sleep(uint64_t milliseconds) {
   uint32_t level = pressure_now();
   int64_t decay = option_get(OPTION_decay_ms);
@@ -119,7 +120,7 @@ static uint64_t period(int64_t decay, bool in_vain) {
   return decay / 2 < (int64_t)least ? least : (uint64_t)decay / 2;
 }
 
-/* Asked for from outside. */
+/* Serves a request from outside. */
 static void keeper_collect(void) {
   uint64_t number;
   if (!request_waits() || !request_take(&number)) return;
@@ -133,19 +134,19 @@ static void keeper_collect(void) {
   request_finish(number);
 }
 
-/* Where nothing is kept for a while, whole spans go back at once and nothing lies idle. But what freed them has left bins and holes. */
+/* With decay_ms 0 whole spans go back immediately, and nothing lies idle. But what freed them has left blocks in bins, and holes. */
 static _Atomic uint64_t given_when_looked;
 static bool much_has_gone(void) {
   return option_get(OPTION_decay_ms) == 0 && purge_bytes() - load_relaxed(&given_when_looked) >= KEEPER_BYTES;
 }
 
-/* Whether much could go back, as far as the heap tells, which may be NULL. */
+/* Whether much could go back, by the process's figures and by those of `heap`, which may be NULL. */
 static bool much_is_idle(const heap_t *heap) {
   if (ledger_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT || drain_waiting() + handover_waiting() >= KEEPER_BYTES) return true;
   return heap != NULL && hole_bytes_since_look(&heap->owner) > HOLE_WORTH;
 }
 
-/* Whether it is to stay though nothing goes back by time. */
+/* Whether the keeper is to stay though nothing goes back by time. */
 static bool keeper_stays(void) {
   if (duty.watches || duty.look_in_ms == 0) return duty.watches;
   bool stays = much_is_idle(NULL);
@@ -178,21 +179,22 @@ static void keeper_run(void) {
   }
 }
 
-/* In the line that each slow path reads for `id`. */
+/* Reads the cache line that each slow path reads for `id` anyway. */
 static bool watches(void) { return load_relaxed(&keeper.prepare) == prepare_watch; }
 
 static bool has_work(const heap_t *heap) {
   return watches() || remote_is_behind() || remote_much_waits() || much_is_idle(heap) || much_has_gone();
 }
 
-/* Under a filter that was there before the process was, only what it is known to permit is asked for: to clone, where libc has
- * done so.  The calls that confine the thread are not; so there is none where it could hold more than others. */
+/* Under a filter that was there before the process, only calls are made that it is known to permit: clone, where libc has made one. The
+ * calls that confine the keeper are not known to be permitted, so there is no keeper where it could hold more privileges than the other
+ * threads. */
 typedef enum permission { REFUSED, GRANTED, OF_A_GUEST } permission_t;
 static permission_t may_start(bool *confined) {
   *confined = true;
   if (option_get(OPTION_keeper) == 2) return GRANTED;
   if (load_relaxed(&os_filters) != 0) return REFUSED;
-  if (watches()) return GRANTED; /* it was asked for */
+  if (watches()) return GRANTED; /* it was requested */
   os_standing_t standing = os_standing();
   if (!standing.filtered && os_is_guest()) return OF_A_GUEST;
   *confined = !standing.filtered;
@@ -202,12 +204,12 @@ static permission_t may_start(bool *confined) {
 void keeper_call(const heap_t *heap) {
   bool confined;
   if (HAK_LIKELY(!has_work(heap)) || os_thread_exists(&keeper) || load_relaxed(&keeper.unable) || !os_thread_possible()) return;
-  if (!os_fork_was_by_libc()) return; /* it would outlive the process's only thread, and end in its place */
+  if (!os_fork_was_by_libc()) return; /* it would outlive the process's only thread, and set the exit status in its place */
   if (option_get(OPTION_keeper) == 0 || os_now_ms() < load_relaxed(&not_before_ms)) return;
   if (option_get(OPTION_decay_ms) < 0 && !watches() && !(mind_wanted() && much_is_idle(heap))) return;
-  (void)os_started_filtered(); /* the keeper could not find out: os_barrier */
+  (void)os_started_filtered(); /* the keeper itself cannot find that out: os_barrier */
   permission_t permission = may_start(&confined);
-  if (permission == OF_A_GUEST) return; /* it would end with what vfork has made, whatever it holds then; the parent may start one */
+  if (permission == OF_A_GUEST) return; /* it would end with the child of vfork, whatever it holds then; the parent may start one */
   if (permission == GRANTED && os_thread_start(&keeper, keeper_run, confined)) add_relaxed(&starts, 1);
   else if (permission == REFUSED || load_relaxed(&keeper.refused)) store_relaxed(&not_before_ms, os_now_ms() + RARELY_MS);
 }
@@ -216,7 +218,7 @@ bool keeper_is_there(void) { return os_thread_exists(&keeper) && option_get(OPTI
 
 uint32_t keeper_starts(void) { return load_relaxed(&starts); }
 
-/* The keeper may wait for a lock that a signal handler has interrupted the holder of. */
+/* Not inside a slow path: the keeper may wait for a lock whose holder was interrupted by the signal handler that calls this. */
 bool keeper_hold(void) {
   if (os_forked() || thread_inside != 0) return false;
   if (os_thread_exists(&keeper) && atomic_fetch_add_explicit(&stops, 1, memory_order_relaxed) >= FEW_STOPS) {

@@ -19,38 +19,39 @@
 #define NEAR_MS 100      /* while a limit is near, since others in the group grow too */
 #define FAR_MS 1000      /* while there is one */
 #define REFUSED_PAUSE_MS 1
-#define FIRST_GROWTH ((uint64_t)1024) /* without a limit: the units that the heap must have grown by, or doubled */
+#define FIRST_GROWTH ((uint64_t)1024) /* without a limit: the heap must have grown by so many units, or doubled */
 
-/* So much of the time that passed its group has waited for memory: it is nearer to the limit than figures say. */
+/* If the group has waited for memory for more than 1/STALLED_SHARE of the time, it is nearer to the limit than figures say. */
 #define STALLED_SHARE 10
 
-/* What goes back at the highest level beside idle units costs a walk over all slabs.  Where that gives little it waits twice as long. */
+/* At the highest level more goes back than idle units, which costs a walk over all slabs.
+ * If that gives little, the pause before the next walk doubles. */
 #define GIVE_LEAST_MS 100
 #define GIVE_MOST_MS 3200
-#define GIVE_WORTH 64 /* a part of the limit */
+#define GIVE_WORTH 64 /* worth it: the limit divided by this */
 
-/* Of whoever looks: see the header. */
+/* For the thread that checks: see the header. */
 static HAK_APART struct {
   cgroup_t group;
-  bool known;              /* `group` is one */
-  bool found;              /* it was looked for */
-  uint64_t found_ms, ms;   /* when it was looked for and looked at */
-  uint64_t use, units;     /* then: bytes, and units of the heap */
-  uint64_t stalled_us;     /* then, so far */
+  bool known;              /* `group` is set */
+  bool found;              /* a group was looked for */
+  uint64_t found_ms, ms;   /* when it was looked for, and last read */
+  uint64_t use, units;     /* at that time: bytes in use, and units of the heap */
+  uint64_t stalled_us;     /* the total at that time */
   bool stalls;
   uint64_t give_ms, pause_ms;
 } limits_seen;
 
-/* Of whoever looks, too. */
+/* For the thread that checks, too. */
 static HAK_APART cgroup_text_t limits_text;
 
-/* The keeper's, which may open nothing later: its group as that was when it began, and what it has open of it. */
+/* For the keeper, which cannot open files later: its group as that was when the keeper began, and the files that it has open. */
 static HAK_APART struct {
   cgroup_open_files_t files;
   char path[CGROUP_PATH];
 } limits_kept;
 
-/* When a tick may look. */
+/* When the next check by time is due. */
 static _Atomic uint64_t tick_ms;
 
 static uint64_t limit_known(void) { return limits_seen.known && limits_seen.group.limit != CGROUP_NONE ? limits_seen.group.limit : 0; }
@@ -61,7 +62,7 @@ static pressure_source_t source_known(void) {
   return limits_seen.group.by == CGROUP_FILE_HIGH ? PRESSURE_HIGH_MARK : PRESSURE_MAX;
 }
 
-/* --- looking ----------------------------------------------------------------------------- */
+/* --- reading the limits ------------------------------------------------------------------ */
 
 static void see_stalls(uint64_t passed_ms) {
   uint64_t stalled = cgroup_stalled_us(&limits_seen.group), before = limits_seen.stalled_us;
@@ -71,9 +72,9 @@ static void see_stalls(uint64_t passed_ms) {
 
 static bool is_share_of_limit(void) { return option_get(OPTION_limit_hard) < 0 || option_get(OPTION_limit_soft) < 0; }
 
-/* Most of what a group uses may be files that were read once.  The kernel gives these up first, so they are no reason to hurry; what of
- * files was used again it keeps longer, and counts here.  So does kubelet reckon what a container needs.  Asked where it matters: near
- * the limit, and for a share of it. */
+/* Most of what a group uses may be files that were read once. The kernel gives these up first, so they are no reason to hurry. Pages of
+ * files that were used again are kept longer, and count here. kubelet computes in this way what a container needs. The figure is read where
+ * it matters: near the limit, and for a limit that is a share of it. */
 static void see_use(uint64_t now, uint64_t units) {
   uint64_t limit = limit_known(), passed = now - limits_seen.ms;
   limits_seen.use = limits_seen.group.use;
@@ -86,7 +87,7 @@ static void see_use(uint64_t now, uint64_t units) {
   limits_seen.units = units;
 }
 
-/* Who has files open has one group; all others find out now and then which it is. */
+/* With files open there is one group; without, the group is looked for again now and then. */
 static bool group_look(uint64_t now, const cgroup_open_files_t *files) {
   limits_seen.group.files = files;
   bool is_old = files == NULL && (!limits_seen.found || now - limits_seen.found_ms >= FIND_MS);
@@ -98,13 +99,14 @@ static bool group_look(uint64_t now, const cgroup_open_files_t *files) {
   return limits_seen.known;
 }
 
-/* It is looked for again once that is wanted. */
+/* Forgets the container; it is looked for again once the option wants that. */
 static void container_forget(void) {
   limits_seen.known = limits_seen.found = limits_seen.stalls = false;
   store_relaxed(&pressure.contained, false);
 }
 
-/* False: it was not asked, or says nothing.  Where an allocation was `refused` it is asked again soon: others may have given back. */
+/* Returns false if the kernel was not asked, or has no answer. If an allocation was `refused` it is asked again soon: others may have given
+ * memory back. */
 static bool limits_ask(uint64_t now, uint64_t units, const cgroup_open_files_t *files, bool refused) {
   uint64_t pause = refused ? REFUSED_PAUSE_MS : LIMITS_PAUSE_MS;
   if (option_get(OPTION_container) == 0) {
@@ -113,7 +115,7 @@ static bool limits_ask(uint64_t now, uint64_t units, const cgroup_open_files_t *
   }
   bool silent = load_relaxed(&os_filters) != 0;
   if (!silent && limits_seen.found && now - limits_seen.ms < pause) return false;
-  limits_seen.stalls = false; /* they were of a moment */
+  limits_seen.stalls = false; /* stalls hold for one check */
   if (silent) return false;
   add_relaxed(&pressure.looks, 1);
   bool there = group_look(now, files);
@@ -123,15 +125,15 @@ static bool limits_ask(uint64_t now, uint64_t units, const cgroup_open_files_t *
   return there;
 }
 
-/* --- what it comes to -------------------------------------------------------------------- */
+/* --- what follows from the figures ------------------------------------------------------- */
 
-/* Bytes in use in the group, had nobody else grown since the kernel was asked. */
+/* The bytes that the group would use if nobody else had grown since the kernel was asked. */
 static uint64_t use_expected(uint64_t units) {
   int64_t grown = (int64_t)(units - limits_seen.units) * (int64_t)HAK_UNIT;
   return grown < 0 && limits_seen.use < (uint64_t)-grown ? 0 : limits_seen.use + (uint64_t)grown;
 }
 
-/* False: the soft limit is none, or far. */
+/* Returns false if there is no soft limit, or if it is far. */
 static bool soft_is_passed(uint64_t use, uint64_t units, uint64_t *amount, uint64_t *in_use) {
   int64_t option = option_get(OPTION_limit_soft);
   *amount = pressure_amount(option, limit_known());
@@ -139,10 +141,10 @@ static bool soft_is_passed(uint64_t use, uint64_t units, uint64_t *amount, uint6
   return *amount != UINT64_MAX && *in_use >= *amount;
 }
 
-/* By what was seen at one time: what the heap has grown by since is no memory that others have given back. */
+/* Computed from figures of one time: what the heap has grown by since then is no memory that others have given back. */
 static void cap_set(void) {
   int64_t option;
-  do { /* who changes it meanwhile may have set his own just before */
+  do { /* a thread that changes it meanwhile may have set its own cap just before */
     option = option_get(OPTION_limit_hard);
     uint64_t amount = pressure_amount(option, limit_known()), cap = LEDGER_NO_CAP;
     if (amount != UINT64_MAX) cap = option > 0 ? amount >> HAK_UNIT_SHIFT : pressure_cap_of(amount, limits_seen.use, limits_seen.units);
@@ -182,7 +184,7 @@ static void limits_give_back(heap_t *heap, uint64_t now, uint64_t limit) {
   limits_seen.give_ms = now + limits_seen.pause_ms;
 }
 
-/* --- a look ------------------------------------------------------------------------------ */
+/* --- a check ----------------------------------------------------------------------------- */
 
 static void level_set(heap_t *heap, uint64_t now, uint64_t use, uint64_t units) {
   pressure_source_t source = source_known();
@@ -203,16 +205,16 @@ static void level_set(heap_t *heap, uint64_t now, uint64_t use, uint64_t units) 
   if (level == PRESSURE_URGENT) limits_give_back(heap, now, limit);
 }
 
-/* By whoever has set look_at. */
+/* By the thread that has claimed look_at. */
 static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files, bool refused) {
   uint64_t now = os_now_ms(), units = ledger_heap_units();
   os_standing_note(); /* for the keeper: the program may soon have used up its descriptors */
-  if (load_relaxed(&pressure.forked)) { /* half written, perhaps */
+  if (load_relaxed(&pressure.forked)) { /* may be half written */
     store_relaxed(&pressure.forked, false);
     limits_seen.known = limits_seen.found = false;
   }
-  /* What has grown may not be written yet, and grows as much again until the next look.  That is reckoned with also where it is too early
-   * to ask: else a heap that grows fast would seem to be two levels further on once the kernel is asked. */
+  /* What the heap has grown by may not be written to yet, and the heap may grow as much again before the next check. So that growth is
+   * added, also where it is too early to ask: else a heap that grows fast would seem two levels further on once the kernel is asked. */
   uint64_t grown = limits_seen.found && limits_seen.units < units ? units - limits_seen.units : 0;
   bool asked = limits_ask(now, units, files, refused), too_early = !asked && now - limits_seen.ms < LIMITS_PAUSE_MS;
   uint64_t use = limits_seen.known ? use_expected(units) + (asked || too_early ? grown << HAK_UNIT_SHIFT : 0) : 0;
@@ -245,8 +247,8 @@ bool limits_make_room(heap_t *heap) {
   return given > 0 || ledger_cap() > before;
 }
 
-/* What was seen of it ends at once, and percent of it with it: a program that makes no calls may have no other look.  A soft limit in bytes
- * stays. */
+/* Drops immediately what was seen of the container, and percentages of its limit: a program that makes no calls may have no other check. A
+ * soft limit in bytes stays. */
 static HAK_COLD void container_drop(void) {
   container_forget();
   if (option_get(OPTION_limit_hard) < 0) ledger_set_cap(LEDGER_NO_CAP);
@@ -255,8 +257,8 @@ static HAK_COLD void container_drop(void) {
   store_relaxed(&pressure.to_tell, (uint32_t)PRESSURE_FAR);
 }
 
-/* A limit in bytes holds at once, also for the next allocation; percent are known with the next look.  Who looks just now knows the change
- * with the look after. */
+/* A limit in bytes holds immediately, also for the next allocation; a percentage is known with the next check. A thread that is checking
+ * now takes the change into account at the check after that. */
 HAK_COLD void limits_changed(void) {
   int64_t hard = option_get(OPTION_limit_hard);
   if (hard >= 0) ledger_set_cap(hard > 0 ? (uint64_t)hard >> HAK_UNIT_SHIFT : LEDGER_NO_CAP);
@@ -266,11 +268,11 @@ HAK_COLD void limits_changed(void) {
   purge_turn();
 }
 
-/* --- the keeper's looks ------------------------------------------------------------------ */
+/* --- the keeper's checks ----------------------------------------------------------------- */
 
 static HAK_COLD bool kept_open(bool apart) {
   cgroup_t group;
-  cgroup_text_t text; /* on the keeper's own stack: somebody else may be looking */
+  cgroup_text_t text; /* on the keeper's own stack: another thread may be checking */
   if (!cgroup_find(&group, true, &text) || group.limit == CGROUP_NONE || (!apart && !file_apart())) return false;
   memcpy(limits_kept.path, group.path, CGROUP_PATH);
   cgroup_open(&group, &limits_kept.files);
@@ -278,16 +280,16 @@ static HAK_COLD bool kept_open(bool apart) {
   return cgroup_look(&group);
 }
 
-/* Where others look at another group, what it has open is of no use any more. */
+/* If other threads have found another group, the files that the keeper has open are of no use any more. */
 static void kept_step(void) {
   if (!limits_seen.known || strcmp(limits_seen.group.path, limits_kept.path) != 0) {
-    store_relaxed(&pressure.contained, false); /* until they look again */
+    store_relaxed(&pressure.contained, false); /* until they check again */
     store_release(&pressure.look_at, (uint64_t)0);
     purge_turn();
     return;
   }
   limits_step(NULL, &limits_kept.files, false);
-  if (load_relaxed(&pressure.to_tell) != (uint32_t)PRESSURE_FAR) purge_turn(); /* by who allocates next */
+  if (load_relaxed(&pressure.to_tell) != (uint32_t)PRESSURE_FAR) purge_turn(); /* for the thread that allocates next */
 }
 
 static HAK_COLD uint64_t kept_look(void) {

@@ -1,13 +1,13 @@
-/* limits.h - what limits the process's memory, looked at now and then, and what is done when it is near.
+/* limits.h - checks the memory limits of the process now and then, and acts when one is near.
  *
- * The kernel is asked by a thread of the program on a slow path: when the heap has grown by what pressure_step says, and where there
- * is a limit, or the program's own is passed, also with time; never within LIMITS_PAUSE_MS of the last time, but where an allocation
- * would fail. It opens files for that, so it is not done once the process has put itself under a filter (os_filters): what is left is
- * reckoned then from how the heap grows. A heap of less than 8 MiB asks nothing unless a limit of the program's own is set. While the
- * program makes no calls and memory lies idle the keeper looks, at the same times and to the same effect; it has opened the files before
- * it was confined.
+ * A thread of the program asks the kernel on a slow path: when the heap has grown by pressure_step and, where there is a limit or the
+ * program's own is passed, also by time.  It never asks within LIMITS_PAUSE_MS of the last time, except where an allocation would
+ * fail.  To ask it opens files, so it does not ask once the process has put itself under a filter (os_filters): from then on, the room
+ * that is left is estimated from how the heap grows.  A heap of less than 8 MiB asks nothing unless the program has set a limit of its
+ * own.  While the program makes no calls and memory lies idle, the keeper checks, at the same times and to the same effect; it has
+ * opened the files before it was confined.
  *
- * One thread looks at a time: it has set pressure.look_at to UINT64_MAX.  What the levels change stands in kit/pressure.h. */
+ * One thread checks at a time: the one that has set pressure.look_at to UINT64_MAX.  kit/pressure.h says what each level changes. */
 #ifndef FRONT_LIMITS_H
 #define FRONT_LIMITS_H
 
@@ -16,18 +16,18 @@
 
 #define LIMITS_PAUSE_MS 10
 
-/* Once, at start, when options are known. */
+/* To be called once, at start, when options are known. */
 void limits_start(void);
-/* An option of limits was changed: looks on the next slow path. */
+/* An option of limits was changed: the next slow path checks the limits. */
 void limits_changed(void);
 
-/* Looks if it is time to, by growth or by the clock: from a slow path, where no lock is held, once purge_turns has changed. `heap` is the
- * thread's, or NULL. */
+/* Checks the limits if that is due by growth or by time. Called on a slow path that holds no lock, once purge_turns has changed. `heap` is
+ * the thread's, or NULL. */
 void limits_due(heap_t *heap);
-/* An allocation has failed: gives back what is idle where HAKMEM_LIMIT_HARD may be the cause, and asks the kernel anew.
- * False: it is not. */
+/* For an allocation that has failed: if HAKMEM_LIMIT_HARD may be the cause, gives back what is idle and asks the kernel anew. Returns false
+ * if that has made no room. */
 HAK_CHECKED bool limits_make_room(heap_t *heap);
-/* Gives back all that can be, at whatever cost; the bytes. */
+/* Gives back all that it can, at whatever cost; returns the bytes. */
 size_t limits_give_all(heap_t *heap);
 
 #endif

@@ -10,7 +10,7 @@ size_t memcheck_room(size_t size, size_t align) {
   return room != 0 ? room : SIZE_MAX;
 }
 
-/* Nothing is given back in place: another block could have it before memcheck knows. */
+/* Shrinking in place gives no memory back: another block could have it before memcheck knows. */
 size_t memcheck_room_in_place(const block_info_t *info, const void *block, size_t size) {
   size_t old = memcheck_size(block, info->size), room = memcheck_room(size, 1);
   if (room == SIZE_MAX || (size < old && room != info->size)) return 0;

@@ -14,7 +14,7 @@
 
 /* --- making ------------------------------------------------------------------------------ */
 
-/* What may stand in a report of any format as it is. */
+/* Replaces what some report's format could not hold as it is. */
 static char name_char(char c) { return c > ' ' && c < 0x7f && c != '"' && c != '\\' ? c : '_'; }
 
 static void set_name(heap_named_t *named, const char *name) {
@@ -25,7 +25,7 @@ static void set_name(heap_named_t *named, const char *name) {
 
 heap_t *named_new(const char *name) {
   static _Atomic uint32_t made;
-  char here; /* the number of no thread, and of no other call */
+  char here; /* its address is the number of no thread, and of no other call */
   heap_t *heap = heaps_take_empty((uintptr_t)&here);
   if (heap == NULL) return NULL;
   heap_lock(heap);
@@ -53,7 +53,7 @@ void named_require(const heap_t *heap, const char *function) {
   if (HAK_UNLIKELY(heap == NULL || !load_relaxed(&heap->named.given))) no_heap(heap, function);
 }
 
-/* As heap_lock; in a child the thread's own heap is the one that stays. */
+/* Like heap_lock, but in a fork's child it is the thread's own heap that stays attached. */
 static void lock(heap_t *heap) { heap_lock_as(heap, thread_heap); }
 
 static void named_lock(heap_t *heap, const char *function) {
@@ -65,7 +65,7 @@ static void named_lock(heap_t *heap, const char *function) {
 }
 
 heap_t *named_of(const unit_t *span) {
-  uint8_t kind = load_acquire(&span->kind); /* whose owner was written before */
+  uint8_t kind = load_acquire(&span->kind); /* the owner was written before the kind */
   if (kind != UNIT_SLAB && (kind != UNIT_LARGE || !load_relaxed(&span->owned))) return NULL;
   slab_owner_t *owner = slab_owner(span);
   return owner != NULL && load_relaxed(&heap_of(owner)->named.given) ? heap_of(owner) : NULL;
@@ -89,7 +89,7 @@ static bool fits_once_collected(heap_t *heap, uint64_t bytes) {
   return fits(heap, bytes);
 }
 
-/* Whether there may be so many bytes more. */
+/* Whether there may be `bytes` more; counts a refusal. */
 static bool allows(heap_t *heap, uint64_t bytes) {
   if (HAK_LIKELY(fits_once_collected(heap, bytes))) return true;
   owner_add(&heap->named.refused, 1);
@@ -111,20 +111,20 @@ static void *take_one(heap_t *heap, unsigned size_class) {
   void *entry = NULL;
   if (HAK_SECURE) {
     void *block = batch_take_among(&heap->owner, size_class, bin, quarantine_choose(heap, BATCH_NUMBERS, BATCH_NUMBERS));
-    if (block != NULL) unit_head((uint32_t)region_unit(block))->touched = UINT16_MAX; /* it may be a thread's slab later */
+    if (block != NULL) unit_head((uint32_t)region_unit(block))->touched = UINT16_MAX; /* a thread may have the slab later */
     return block;
   }
   return batch_take(&heap->owner, size_class, bin, &entry, 1) == 1 ? entry : NULL;
 }
 
-/* A span that blocks are taken from, or what it grew by, that the program is to be told of. */
+/* A span that blocks are taken from, or the part that it grew by, of which the program is to be told. */
 typedef struct news {
   heap_told_t *told; /* NULL: nothing */
   void *start;
   size_t bytes;
 } news_t;
 
-/* With the lock, for the block's span, whose units from `grown` on are new in any case. */
+/* With the lock: the news of the block's span. Its units from `grown` on are new in any case. */
 static news_t news_of(const heap_t *heap, const void *block, uint32_t grown) {
   if (HAK_LIKELY(heap->named.told == NULL)) return (news_t){NULL, NULL, 0};
   unit_t *first = unit_head((uint32_t)region_unit(block));
@@ -154,7 +154,7 @@ void *named_take(heap_t *heap, unsigned size_class, const char *function, bool *
   return entry;
 }
 
-/* Whether the new large block may be the heap's; then it is. */
+/* Makes the new large block the heap's, if the limit allows it; returns whether it does. */
 static bool adopt_large(heap_t *heap, unit_t *first) {
   bool allowed = allows(heap, load_relaxed(&first->bytes));
   if (!allowed) return false;
@@ -163,7 +163,7 @@ static bool adopt_large(heap_t *heap, unit_t *first) {
   return true;
 }
 
-/* Made without the lock, since zeroing takes its time; the second look is the one that counts. */
+/* The block is made without the lock, since zeroing takes time; the second check of the limit is the one that counts. */
 void *named_take_large(heap_t *heap, size_t size, size_t align, span_use_t use, const char *function, bool *refused) {
   named_lock(heap, function);
   *refused = !allows(heap, large_good_size(size));
@@ -198,7 +198,7 @@ bool named_resize_large(unit_t *first, size_t size) {
   news_t news = {NULL, NULL, 0};
   lock(heap);
   uint32_t units = load_relaxed(&first->units), tag = site_tag;
-  bool fits = bytes <= old || fits_once_collected(heap, bytes - old); /* a refusal is counted where it is tried elsewhere */
+  bool fits = bytes <= old || fits_once_collected(heap, bytes - old); /* a refusal is counted when the move is tried */
   site_tag = load_relaxed(&heap->named.tag);
   bool resized = bytes != 0 && fits && large_resize(first, size);
   site_tag = tag;
@@ -235,12 +235,12 @@ static void free_larges(heap_t *heap, const char *function) {
 }
 
 typedef struct claimed {
-  uint64_t words[HAK_UNIT / HAK_GRANULE / 64]; /* by block */
+  uint64_t words[HAK_UNIT / HAK_GRANULE / 64]; /* a bit for each block */
 } claimed_t;
 
 static void claim(claimed_t *claimed, uint32_t index) { claimed->words[index / 64] |= (uint64_t)1 << index % 64; }
 
-/* By a word of the live map at a time; each is the slab's alone. */
+/* Claims a word of the live map at a time; each word is this slab's alone. */
 static void claim_live(claimed_t *claimed, const unit_t *slab) {
   unsigned c = load_relaxed(&slab->size_class);
   uint64_t *words = region_live_word(region_address(unit_number(slab)));
@@ -262,7 +262,7 @@ static void claim_sampled(claimed_t *claimed, const unit_t *slab) {
   }
 }
 
-/* Without a live map whatever is out is the program's, but for what a hole holds: the slab stays until its pages have gone. */
+/* Without a live map, whatever is out is the program's, except for what a hole holds: for that the slab stays until the pages have gone. */
 static void claim_out(claimed_t *claimed, const unit_t *slab) {
   uint32_t blocks = slab_class(slab)->blocks, unit = unit_number(slab);
   const slab_held_t *held = &slab_owner(slab)->held;
@@ -275,7 +275,7 @@ static void claim_out(claimed_t *claimed, const unit_t *slab) {
   }
 }
 
-/* What is done to a block that is free from now on. */
+/* For the claimed blocks, which are free from now on: clears them, or tells memcheck. */
 static void wipe(heap_t *heap, const unit_t *slab, const claimed_t *claimed, const char *function) {
   const class_info_t *info = slab_class(slab);
   unsigned c = load_relaxed(&slab->size_class);
@@ -297,7 +297,7 @@ static void free_slab(heap_t *heap, unit_t *slab, const char *function) {
   claim_sampled(&claimed, slab);
   if (HAK_SECURE || memcheck_on()) wipe(heap, slab, &claimed, function);
   for (uint32_t word = 0; word < words; word++) {
-    if (claimed.words[word] != 0 && !slab_give_bits(&heap->owner, slab, word, claimed.words[word])) return; /* the slab's end */
+    if (claimed.words[word] != 0 && !slab_give_bits(&heap->owner, slab, word, claimed.words[word])) return; /* the slab has ended */
   }
 }
 
@@ -314,7 +314,7 @@ static void free_all(heap_t *heap, const char *function) {
   free_larges(heap, function);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     free_list(heap, &owner->partial[c], function);
-    free_list(heap, &owner->full[c], function); /* last, since what is freed makes the slab one of the others */
+    free_list(heap, &owner->full[c], function); /* last: what is freed moves a full slab to the other list */
   }
   slab_release_empty(owner);
 }
@@ -333,7 +333,7 @@ void named_end(heap_t *heap, const char *function) {
     fault_abort("heap in use", function, heap, "a thread's default heap", 0);
   }
   slab_owner_t *owner = &heap->owner;
-  collect_all(heap); /* while it is no orphan, whose slabs end while they are looked at */
+  collect_all(heap); /* before it is an orphan, whose slabs may end during the walk */
   store_relaxed(&heap->named.given, false);
   owner->orphan = true;
   heap_set_thread(heap, 0);

@@ -11,11 +11,13 @@
 #include "front/thread.h"
 
 #define PLEA_AGAIN_MS 1000
-/* So long an allocation that fails waits for the program to free in another thread, which may wait for this one's locks. */
+/* How long at a time, and how often, an allocation that fails waits for another thread in which the program frees; that thread may wait for
+ * this one's locks. */
 #define PLEA_WAIT_US 1000
 #define PLEA_WAITS_MOST 100
 
-/* Written and read by pressure.teller alone.  The secure library keeps it unwritable in between: it tells what is called. */
+/* Written and read by the thread in pressure.teller alone. The secure library keeps it unwritable in between, since it holds the function
+ * to call. */
 static struct {
   hak_pressure_callback_t *callback;
   void *argument;
@@ -23,7 +25,7 @@ static struct {
 
 static bool hook_seal(bool sealed) { return !HAK_SECURE || os_seal(&plea_hook, sizeof plea_hook, sealed); }
 
-/* What was told last, and when: another level is told at once. */
+/* The level that was told last, and when it may be told again; a higher level is told immediately. */
 static _Atomic uint32_t plea_told;
 static _Atomic uint64_t plea_again_ms;
 
@@ -37,7 +39,7 @@ static void plea_end(void) { store_release(&pressure.teller, (uintptr_t)0); }
 static bool plea_is_mine(void) { return load_relaxed(&pressure.teller) == thread_self(); }
 
 void plea_set(hak_pressure_callback_t *callback, void *argument) {
-  thread_enter(); /* in a fork's child whoever was in it is gone */
+  thread_enter(); /* repairs a fork's child, in which the thread that was in the callback is gone */
   thread_leave();
   bool mine = plea_is_mine(); /* from the callback itself */
   while (!mine && !plea_begin()) os_sleep_us(PLEA_WAIT_US);
@@ -51,7 +53,8 @@ void plea_set(hak_pressure_callback_t *callback, void *argument) {
   if (!mine) plea_end();
 }
 
-/* A callback may write or wait, where a thread may be cancelled, and malloc is no such place: nobody would be called any more. */
+/* The callback may write or wait, and a thread may be cancelled there. malloc is no cancellation point: the teller would be gone, and the
+ * program never called back again. */
 static size_t plea_call(const hak_pressure_t *p) {
   if (plea_hook.callback == NULL) return 0;
   int saved = errno, before;
@@ -62,7 +65,8 @@ static size_t plea_call(const hak_pressure_t *p) {
   return freed;
 }
 
-/* What is nearest, or HAKMEM_LIMIT_HARD where that refuses so many bytes; its percent are what the heap may come to, too. */
+/* Describes the nearest limit, or HAKMEM_LIMIT_HARD if that refuses the request. A percentage, too, is given as what the heap may come
+ * to. */
 static hak_pressure_t plea_of(uint32_t level, size_t wanted) {
   hak_pressure_t p = {sizeof p, level, load_relaxed(&pressure.use), load_relaxed(&pressure.limit), wanted};
   unsigned c = class_for_aligned(wanted, 1);
@@ -72,7 +76,7 @@ static hak_pressure_t plea_of(uint32_t level, size_t wanted) {
   return p;
 }
 
-/* What it has freed goes back at once: the limit is near. */
+/* What the program has freed goes back immediately: the limit is near. */
 static bool plea_ask(uint32_t level, size_t wanted) {
   hak_pressure_t p = plea_of(level, wanted);
   size_t freed = plea_call(&p);
@@ -91,7 +95,7 @@ static uint32_t level_to_tell(uint32_t level) {
 HAK_COLD void plea_tell(void) {
   if (thread_inside != 0) return; /* a signal handler in a slow path: later */
   uint32_t level = level_to_tell(load_relaxed(&pressure.to_tell));
-  store_relaxed(&pressure.to_tell, (uint32_t)PRESSURE_FAR); /* until the next look */
+  store_relaxed(&pressure.to_tell, (uint32_t)PRESSURE_FAR); /* until the next check */
   uint64_t now = os_now_ms();
   if (level == 0 || (level <= load_relaxed(&plea_told) && now < load_relaxed(&plea_again_ms)) || !plea_begin()) return;
   store_relaxed(&plea_told, level);

@@ -4,16 +4,16 @@
 #include "kit/random.h"
 #include "kit/secret.h"
 
-#define QUARANTINE_BYTES ((size_t)32 << 10) /* of a class */
+#define QUARANTINE_BYTES ((size_t)32 << 10) /* of each class */
 #define QUARANTINE_LEAST 4
 
-/* Of an entry: another thread wants the block. Blocks lie at multiples of 16. */
+/* A bit of an entry: another thread wants the block. Blocks lie at multiples of 16. */
 #define WANTED ((uintptr_t)1)
 
 static bool is_marked(const void *entry) { return ((uintptr_t)entry & WANTED) != 0; }
 static void *unmarked(void *entry) { return (void *)((uintptr_t)entry & ~WANTED); }
 
-/* The one that succeeds has the block. */
+/* Of the threads that try, the one that succeeds has the block. */
 static bool entry_change(void **place, void *from, void *to) {
   return __atomic_compare_exchange_n(place, &from, to, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
@@ -41,7 +41,7 @@ void *quarantine_put(heap_t *heap, void *block, unsigned size_class) {
   if (HAK_UNLIKELY(is_marked(old))) old = entry_change(place, old, NULL) ? unmarked(old) : NULL;
   owner_store(place, block);
   owner_store(ring, (uint8_t)(next == quarantine->rings[size_class].length ? 0 : next));
-  atomic_signal_fence(memory_order_seq_cst); /* out of here before it is anywhere else: see bin_take */
+  atomic_signal_fence(memory_order_seq_cst); /* the block is out of here before it is anywhere else: see bin_take */
   return old;
 }
 
@@ -63,7 +63,7 @@ void *quarantine_take(heap_t *heap) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     for (uint32_t i = 0; i < ring_length(c); i++) {
       void *block = unmarked(owner_load(&heap->quarantine->blocks[c][i]));
-      if (block == NULL) continue; /* nor is its page touched: most heaps have used few classes */
+      if (block == NULL) continue; /* not written, so that its page stays untouched: most heaps have used few classes */
       owner_store(&heap->quarantine->blocks[c][i], NULL);
       atomic_signal_fence(memory_order_seq_cst);
       return block;
@@ -117,7 +117,7 @@ HAK_AUDITED void quarantine_audit(const heap_t *heap) {
   }
 }
 
-/* The upper half of a congruential generator's state: the lower bits repeat soon. */
+/* The upper half of a linear congruential generator's state: the lower bits repeat soon. */
 uint32_t quarantine_choose(heap_t *heap, uint32_t count, uint32_t most) {
   struct quarantine *quarantine = heap->quarantine;
   if (count > most) count = most;

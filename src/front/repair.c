@@ -15,8 +15,8 @@
 #include "slab/remote.h"
 #include "space/span.h"
 
-/* The units of the span that begins there; 0 where none does.  A further unit outside of any span is from one that a thread which is
- * gone had entered or left in part: it is in none. */
+/* The units of the span that begins there; 0 if none does. An `inside` unit that no span covers is left over from a span that a thread
+ * which is gone had entered or left in part: it becomes free. */
 static uint32_t span_used(uint32_t unit) {
   unit_t *first = unit_at(unit);
   uint8_t kind = load_relaxed(&first->kind);
@@ -24,15 +24,15 @@ static uint32_t span_used(uint32_t unit) {
   return kind != UNIT_FREE && kind != UNIT_INSIDE ? load_relaxed(&first->units) : 0;
 }
 
-/* The same, where what threads have kept of large blocks is no span any more: one that was about to keep a block, or to take it, may
- * have left it in no place. */
+/* The same, but large blocks that threads keep are no spans any more: a thread that was about to keep or take one may have left it in no
+ * place. */
 static uint32_t span_used_but_kept(uint32_t unit) {
   unit_t *first = unit_at(unit);
   if (load_relaxed(&first->kind) == UNIT_KEPT) store_relaxed(&first->kind, (uint8_t)UNIT_FREE);
   return span_used(unit);
 }
 
-/* Not where this thread itself may be about it. */
+/* Frees all kept blocks, but not where this thread itself may be keeping or taking one. */
 static void kept_recover(bool inside) {
   for (heap_t *heap = heap_first(); heap != NULL && !inside; heap = load_relaxed(&heap->next)) kept_forget(&heap->owner.kept);
   span_recover(inside ? span_used : span_used_but_kept);
@@ -40,8 +40,8 @@ static void kept_recover(bool inside) {
 
 static heap_t *_Atomic forker;
 static _Atomic uintptr_t forker_thread;
-static _Atomic uint32_t repairs, repairs_before; /* the latter: as a thread was about to fork */
-static _Atomic bool repairing; /* what tells of threads that were on slow paths goes first: a child of the child finds none of it */
+static _Atomic uint32_t repairs, repairs_before; /* the latter: the number when a thread was about to fork */
+static _Atomic bool repairing; /* a repair first clears what shows that threads were on slow paths: a child of the child finds none of it */
 
 bool repair_was_made(void) { return load_relaxed(&repairs) != 0; }
 
@@ -50,9 +50,9 @@ void heap_show_fork(heap_t *mine, bool forking) {
   if (mine != NULL) store_relaxed(&mine->forking, forking);
 }
 
-/* The page is another's: of a thread that repairs, or has repaired, this child, or, where the kernel wipes none, what it was in the
- * parent.  A thread of the child has counted itself before; a thread of the parent may have repaired that just before the fork, but then
- * the page is wiped, and no one's yet. */
+/* If the page is claimed, a thread repairs this child or has repaired it; or the kernel wipes no page, and it is as it was in the parent. A
+ * thread of the child has counted its repair before it claimed the page. A thread of the parent may have counted a repair of the parent
+ * just before the fork, but then the kernel wipes the page, and nobody has claimed it yet. */
 void heap_note_fork(heap_t *mine) {
   bool claimed = os_fork_is_claimed();
   if (claimed && load_relaxed(&repairs) != load_relaxed(&repairs_before)) return;
@@ -61,11 +61,11 @@ void heap_note_fork(heap_t *mine) {
   if (claimed) os_fork_note();
 }
 
-/* Takes the heaps from the threads that are gone; true if one of these was on a slow path. */
+/* Takes the heaps away from the threads that are gone; returns true if one of these was on a slow path. */
 static bool heaps_orphan(const heap_t *mine, bool inside) {
   bool begun = false;
   for (unsigned i = 0; i < HEAPLESS_LINES; i++) begun |= atomic_exchange(&heapless[i].heapless_inside, 0) != 0;
-  if (inside && mine == NULL) add_relaxed(&heapless_of(thread_self())->heapless_inside, 1); /* this thread, which is about to get one */
+  if (inside && mine == NULL) add_relaxed(&heapless_of(thread_self())->heapless_inside, 1); /* this thread, which is about to get a heap */
   const heap_t *by = load_relaxed(&forker);
   heaps_after_fork(mine, by, inside);
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) store_relaxed(&heap->named.users, 0);
@@ -85,7 +85,8 @@ static bool heaps_orphan(const heap_t *mine, bool inside) {
   return begun;
 }
 
-/* The table and the lists of the owners whose lock a thread that is gone has held; of all owners if one has left a repair unfinished. */
+/* Resets the tables and lists of owners whose lock a thread that is gone has held; of all owners, if such a thread has left a repair
+ * unfinished. */
 static void owners_reset(bool inside, bool unfinished) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     slab_owner_t *owner = &heap->owner;
@@ -98,7 +99,7 @@ static void owners_reset(bool inside, bool unfinished) {
   }
 }
 
-/* The class's first use may lie between what the slab's record and the heap's table tell. */
+/* The class's bin, which is made if it is missing: the class's first use may have been half done. */
 static region_bin_t *slab_bin(const unit_t *slab) {
   heap_t *heap = heap_of(slab_owner(slab));
   unsigned c = load_relaxed(&slab->size_class);
@@ -106,7 +107,7 @@ static region_bin_t *slab_bin(const unit_t *slab) {
   return &heap_bin(heap, c)->shared;
 }
 
-/* One that is not live a thread which is gone had freed, or was about to give out. */
+/* For a large block. If it is not live, a thread that is gone had freed it, or was about to hand it out. */
 static void large_recover(unit_t *first, bool inside) {
   slab_owner_t *owner = load_relaxed(&first->owned) ? slab_owner(first) : NULL; /* a named heap */
   if (owner != NULL && owner->relist) large_own(owner, first);
@@ -164,7 +165,7 @@ HAK_COLD void heap_after_fork(heap_t *mine) {
   os_fork_seen(thread_self());
 }
 
-/* Within its own repair a thread calls this in a signal handler alone, and whoever holds the lock is gone. */
+/* A thread that is repairing gets here only in a signal handler; whoever holds the lock is gone then. */
 void heap_lock_as(heap_t *heap, heap_t *mine) {
   while (!lock_wait(&heap->owner.lock)) {
     heap_after_fork(mine);

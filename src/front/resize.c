@@ -11,8 +11,8 @@
 #include "slab/large.h"
 #include "slab/sample.h"
 
-/* The size of a live block of a slab; 0 for anything else, which block_inspect then tells apart.
- * Only where a live block starts is a bit in the live map set. */
+/* The size of a live block of a slab; 0 for anything else, which block_inspect then classifies. A bit of the live map is set only where a
+ * live block starts. */
 HAK_INLINE size_t small_size_in(const region_bin_t **in, const void *block, const char *function) {
   (void)function;
   uintptr_t place = region_index(block);
@@ -48,11 +48,11 @@ size_t block_good_size(size_t size, size_t align) {
   size_t pages = c == CLASS_NONE ? large_good_size(large_request(size)) : 0;
   if (c == CLASS_NONE && pages == 0) return 0;
   if (memcheck_on()) return size;
-  if (HAK_SECURE) return size; /* no more than was asked for */
+  if (HAK_SECURE) return size; /* no more than requested */
   return c != CLASS_NONE ? class_usable(c) : pages;
 }
 
-/* The secure library takes note of the new size. */
+/* In the secure library, which records the new size in the block. */
 static bool resize_in_class(void *block, size_t size, bool grows) {
   unsigned c = load_relaxed(&unit_head((uint32_t)region_unit(block))->size_class);
   if (size > SMALL_MAX || (grows ? c == CLASS_ZERO || size > class_usable(c) : class_for(size) != c)) return false;
@@ -94,7 +94,7 @@ bool block_expand(void *block, size_t size) {
   block_info_t info = block_inspect(block);
   if (info.state != BLOCK_LIVE) block_fault(&info, block, "hak_expand");
   size_t usable = memcheck_usable(&info, block);
-  if (size == usable || (size < usable && (!HAK_SECURE || memcheck_on() || size == 0))) return true; /* the secure one notes less, too */
+  if (size == usable || (size < usable && (!HAK_SECURE || memcheck_on() || size == 0))) return true; /* the secure one records less, too */
   if (memcheck_on()) return resize_under_memcheck(&info, block, size);
   if (load_relaxed(&info.span->kind) == UNIT_LARGE) return resize_large(info.span, size);
   return HAK_SECURE && resize_in_class(block, size, true);
@@ -110,8 +110,8 @@ static void large_copy(unit_t *slab, void *from, void *to, size_t bytes) {
   thread_leave();
 }
 
-/* `old`: what the program may use of it; `large`: its slab if it is a large one whose pages may move; `heap`: the named heap that it is
- * from, or NULL. */
+/* `old`: the bytes of the block that the program may use; `large`: its record if it is a large one whose pages may move; `heap`: the named
+ * heap that it is from, or NULL. */
 HAK_INLINE void *realloc_elsewhere(void *block, heap_t *heap, unit_t *large, size_t old, size_t size) {
   int saved = large != NULL || size <= old ? errno : 0;
   void *moved;
@@ -119,7 +119,7 @@ HAK_INLINE void *realloc_elsewhere(void *block, heap_t *heap, unit_t *large, siz
   else moved = size > old && size >= LARGE_MIN ? alloc_any(size, 1, SPAN_GROWN) : block_alloc(size);
   if (HAK_UNLIKELY(moved == NULL)) {
     bool grown = large != NULL && size > old && resize_large(large, size); /* what went back meanwhile may be enough for that */
-    if (!grown && (size > old || HAK_SECURE)) return NULL; /* a sized free tells classes apart there: the block must have the size */
+    if (!grown && (size > old || HAK_SECURE)) return NULL; /* a sized free checks the size there: the block must have it */
     errno = saved; /* shrinking cannot fail */
     return block;
   }
@@ -162,7 +162,7 @@ static HAK_NOINLINE void *realloc_any(void *block, size_t size) {
 
 static HAK_NOINLINE void *realloc_small(void *block, size_t old, size_t size) { return realloc_elsewhere(block, NULL, NULL, old, size); }
 
-/* A small block that stays small and is of no named heap takes the short way. */
+/* A small block that stays small and is from no named heap takes the short path. */
 void *block_realloc(void *block, size_t size) {
   const region_bin_t *bin;
   size_t old = small_size_in(&bin, block, "realloc");

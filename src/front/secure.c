@@ -14,18 +14,19 @@
 #include "front/thread.h"
 
 #define FRESH_FROM 4096 /* bytes */
-/* BIN_REACH is from how many entries of a bin one is chosen.  Each generation of blocks is scattered further; programs pay for that in
- * locality: docs/dead-ends.md has the figures. */
+/* BIN_REACH is the number of entries of a bin from which one is chosen. Each generation of blocks is scattered further, and programs pay
+ * for that in locality: docs/dead-ends.md has the figures. */
 
 /* --- canary and zeroes ------------------------------------------------------------------- */
 
-/* The last word of a block: its canary, and in the two uppermost bytes how many bytes before it were not asked for.  Those are
- * zero, but for the first behind what was asked for, which is the canary's lowest byte: the mark, which is not 0, so that the
- * end of a string there is seen.  Where nothing is left over that byte is the word's own.  The next byte is 0: strings end there. */
+/* The last word of a block holds its canary and, in the two uppermost bytes, how many bytes before it were not requested. Those bytes are
+ * zero, except for the first one behind the requested size, the mark: it has the value of the canary's lowest byte, which is not 0, so that
+ * a string's terminator written there is detected. If no bytes are left over, the mark is the lowest byte of the word itself. The byte
+ * after that is 0: strings end there. */
 #define LEFT_SHIFT 48
 #define MARK(canary) ((char)(canary))
 
-/* Both halves of a product of two secret factors, one of them the block's. */
+/* Combines both halves of a product of two secret factors, one of which depends on the block. */
 static uint64_t canary_of(const void *block) {
   unsigned __int128 product = (unsigned __int128)((uintptr_t)block ^ secret.first) * secret.second;
   return (((uint64_t)product ^ (uint64_t)(product >> 64)) & ~(uint64_t)0xff00) | 1;
@@ -33,7 +34,7 @@ static uint64_t canary_of(const void *block) {
 
 static uint64_t *canary_place(void *block, uint32_t size) { return (uint64_t *)(void *)((char *)block + size - CLASS_CANARY); }
 
-/* But for the last word. */
+/* Whether all but the last word is zero. */
 static bool is_zero(const void *block, uint32_t size) {
   typedef uint64_t pair_t __attribute__((vector_size(16)));
   const pair_t *pairs = block;
@@ -42,14 +43,14 @@ static bool is_zero(const void *block, uint32_t size) {
   return (any[0] | any[1]) == 0;
 }
 
-/* The bytes that were asked for, of a block of `size` whose last word is in order; else more than any has. */
+/* The requested size of a block of `size` bytes whose last word is intact; else SIZE_MAX, more than any block has. */
 HAK_INLINE size_t asked_of(void *block, uint32_t size, uint64_t canary) {
   uint64_t word = *canary_place(block, size) ^ canary;
   size_t usable = size - CLASS_CANARY, left = (size_t)(word >> LEFT_SHIFT);
   return word << (64 - LEFT_SHIFT) == 0 && left <= usable ? usable - left : SIZE_MAX;
 }
 
-/* Whether a block is as it was made behind its bytes; looks at 8 of them, and the last word. */
+/* Whether a block is as it was made behind the requested size; checks 8 bytes there, and the last word. */
 HAK_INLINE bool is_whole(void *block, uint32_t size, size_t asked, uint64_t canary) {
   if (HAK_UNLIKELY(asked == SIZE_MAX)) return false;
   uint64_t behind, want = (unsigned char)MARK(canary);
@@ -73,7 +74,7 @@ size_t secure_size(const void *block, unsigned size_class, const char *function)
   return size - CLASS_CANARY;
 }
 
-/* No handler that ends the process in between may find it half-done: secure_check. */
+/* It counts as inside, so that no handler that ends the process in between finds it half done: secure_check. */
 void secure_resize(void *block, unsigned size_class, size_t asked, const char *function) {
   uint32_t size = class_info[size_class].size;
   size_t usable = size - CLASS_CANARY;
@@ -98,7 +99,7 @@ static HAK_NOINLINE void written_to(void *block, uint32_t size, uint64_t word) {
   *canary_place(block, size) = word;
 }
 
-/* A block of several pages that was never live is not read, which would fault its pages in twice. */
+/* Whether the block was never live. A block of several pages that was never live is not read, which would fault its pages in twice. */
 static bool is_fresh(const void *block, const bin_t *bin) {
   unit_t *slab = unit_head((uint32_t)region_unit(block));
   size_t offset = (size_t)((const char *)block - (const char *)region_address(unit_number(slab)));
@@ -108,7 +109,7 @@ static bool is_fresh(const void *block, const bin_t *bin) {
   return true;
 }
 
-/* Words of the live map that others may change too are changed by atomic read-modify-writes alone. */
+/* With several threads, words of the live map are changed by atomic read-modify-writes alone. */
 static void set_live(const void *block) {
   uint64_t *word = region_live_word(block);
   if (os_single_threaded()) owner_store(word, owner_load(word) | region_live_bit(block));
@@ -122,10 +123,10 @@ bool secure_claim_live(const void *block) {
   return (before & bit) != 0;
 }
 
-/* Live last, and not live first where it ends: what is live is whole, for secure_check. */
+/* A block gets its live bit last, and loses it first: so whatever is live is whole, for secure_check. */
 static void *make_live_of(void *block, uint32_t size, bool fresh, size_t asked) {
   uint64_t canary = canary_of(block), word = canary ^ (uint64_t)(size - CLASS_CANARY - asked) << LEFT_SHIFT;
-  bits_add64(canary_place(block, size), word); /* before the block is read: its page is faulted in once */
+  bits_add64(canary_place(block, size), word); /* a write before the block is read, so that its page is faulted in once */
   if (HAK_UNLIKELY(*canary_place(block, size) != word || (!fresh && !is_zero(block, size)))) written_to(block, size, word);
   ((char *)block)[asked] = MARK(canary);
   atomic_signal_fence(memory_order_seq_cst);
@@ -139,7 +140,7 @@ HAK_INLINE void *make_live(void *block, const bin_t *bin, size_t asked) {
   return make_live_of(block, size, size > FRESH_FROM && is_fresh(block, bin), asked);
 }
 
-/* Its pages are read, whoever has had them: whether they are fresh is the slab's record to tell, which others write. */
+/* Reads the block's pages even if they are fresh: the slab's record, which says so, is written by other threads. */
 void *secure_open(void *block, unsigned size_class, size_t size) {
   if (size_class == CLASS_ZERO) return set_live(block), block;
   return make_live_of(block, class_info[size_class].size, false, size);
@@ -161,7 +162,7 @@ void secure_clear(void *block, unsigned size_class, const char *function) {
 
 /* --- allocation -------------------------------------------------------------------------- */
 
-/* One of the uppermost of the `count` entries of a bin.  A fork in between leaks the last: it does not leave it in two places. */
+/* Takes one of the uppermost of the bin's `count` entries. A fork in between leaks the last entry, but never leaves it in two places. */
 static void *bin_take(heap_t *heap, bin_t *bin, uint32_t count) {
   intptr_t top = owner_load(&bin->top);
   void **entry = &bin_entries(bin)[top - 1 - (intptr_t)quarantine_choose(heap, count, BIN_REACH)];
@@ -180,10 +181,10 @@ void *secure_pop(heap_t *heap, bin_t *bin, size_t size) {
 
 void *secure_alloc(heap_t *heap, unsigned size_class, size_t size) {
   bin_t *bin = heap_bin(heap, size_class);
-  while (!load_relaxed(&heap->has_bin[size_class]) || bin_count(bin) == 0) { /* once, or a drain has begun meanwhile */
+  while (!load_relaxed(&heap->has_bin[size_class]) || bin_count(bin) == 0) { /* once, unless a drain has begun meanwhile */
     void *block = heap_refill(heap, size_class);
     if (block == NULL) return NULL;
-    bool full = bin_push(bin, block); /* from where it comes: there is room */
+    bool full = bin_push(bin, block); /* it was just popped there: there is room */
     HAK_ASSERT(!full);
   }
   return make_live(bin_take(heap, bin, bin_count(bin)), bin, size);
@@ -191,10 +192,10 @@ void *secure_alloc(heap_t *heap, unsigned size_class, size_t size) {
 
 /* --- at exit ------------------------------------------------------------------------------ */
 
-/* Reading them takes at most some 50 ms. */
+/* So many blocks take at most some 50 ms to read. */
 #define CHECKED_MOST ((uint32_t)1 << 20)
 
-/* One that is not live is zero, or on its way from or to being live. */
+/* A block that is not live is zero, or is about to become live or to be cleared. */
 static void check_block(void *block, uint32_t size, bool dirty_when_free) {
   uint64_t canary = canary_of(block);
   size_t asked = asked_of(block, size, canary);
@@ -222,7 +223,7 @@ static void check_waiting(const heap_t *heap, unsigned c) {
   }
 }
 
-/* Whether nobody else is in the midst of a change, or was when this process was forked.  Where libc does not tell, the kernel does. */
+/* Whether no other thread is in the middle of a change, or was when this process was forked. If libc does not know, the kernel is asked. */
 static bool is_alone(void) {
   if (os_single_threaded() || os_multi_threaded()) return os_single_threaded();
   return !os_forked() && slab_epoch == 0 && os_is_only_thread();

@@ -7,20 +7,20 @@
 #include "slab/batch.h"
 #include "slab/remote.h"
 
-/* So many heaps of shared slabs, from so many heaps of threads at once on; how often a thread tries them all. */
+/* The number of heaps with shared slabs; how often a thread tries them all; from how many attached heaps on they are used. */
 #define SHARED_HEAPS 8
 #define SHARED_ROUNDS 8
 #define SHARED_FROM 16
-/* So many blocks to a thread: as long as it has no heap, and of each class as long as its heap has no bin for that. */
+/* The most blocks that a thread gets: while it has no heap, and of each class while its heap has no bin for that class. */
 #define SHARED_BLOCKS_FIRST 128
 #define SHARED_BLOCKS 32
 
 static heap_t *_Atomic shared[SHARED_HEAPS];
 
-/* Its lock is what gives it to a thread, for one block at a time; to the frees it is an orphan. */
+/* Makes a heap of shared slabs. Its lock gives it to a thread, for one block at a time; to frees it is an orphan. */
 static heap_t *shared_make(heap_t *_Atomic *entry) {
   heap_t *none = NULL;
-  heap_t *heap = heaps_take_empty((uintptr_t)&none); /* the number of no thread, and of no other call */
+  heap_t *heap = heaps_take_empty((uintptr_t)&none); /* its address is the number of no thread, and of no other call */
   if (heap == NULL) return NULL;
   bool first = atomic_compare_exchange_strong(entry, &none, heap);
   heap_lock(heap);

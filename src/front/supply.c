@@ -22,10 +22,10 @@
 #include "slab/sample.h"
 
 #define TICK_MS 1000
-#define TICK_NEAR_MS 100 /* while a limit of memory is near */
+#define TICK_NEAR_MS 100 /* while a memory limit is near */
 #define TICK_EVERY 64 /* slow paths: reading the clock costs as much as a short one */
 
-/* So many orphans' heaps stay as they are, for the next threads; more only if they have slabs. */
+/* This many orphans stay as they are for the next threads; beyond that, only those with slabs. */
 #define ORPHANS_KEPT 16
 
 static void bins_recover(heap_t *heap) {
@@ -45,11 +45,12 @@ heap_t *heap_attach(const heap_t *wanted) {
   drain_note(heap);
   heap_unlock(heap);
   memset(heap->shared_blocks, 0, sizeof heap->shared_blocks);
-  heap_set_stand_in(heap, NULL); /* of a thread that has gone unseen */
+  heap_set_stand_in(heap, NULL); /* left by a thread that has ended unseen */
   return heap;
 }
 
-/* A bin has grown: so the heap may have more for others to take than is known, and a thread that makes no further call never says. */
+/* If a bin has grown, the heap may have more for others to take than is noted, and a thread that makes no further call would never note
+ * it. */
 static void note_bins(heap_t *heap) {
   uint32_t grown = load_relaxed(&heap->budget.grown);
   if (HAK_LIKELY(grown == heap->rest.grown)) return;
@@ -76,13 +77,13 @@ void heap_take_back(heap_t *heap, void *block) {
 
 /* --- large blocks ------------------------------------------------------------------------ */
 
-/* Units of them that each thread may keep: together a sixteenth of what is in use, or two each. */
+/* How many units of large blocks each thread may keep: all threads together a sixteenth of what is in use, but each at least two. */
 #define KEPT_SHARE 16
 #define KEPT_LEAST 2u
 static uint32_t keep_most(void) {
   if (HAK_SECURE || memcheck_on() || option_get(OPTION_decay_ms) == 0 || pressure_now() >= PRESSURE_HIGH) return 0;
   uint64_t share = ledger_used_units() / KEPT_SHARE, threads = heaps_attached() | 1;
-  if (HAK_LIKELY(share >= KEPT_UNITS * threads)) return KEPT_UNITS; /* mostly so, and a division is slow */
+  if (HAK_LIKELY(share >= KEPT_UNITS * threads)) return KEPT_UNITS; /* the usual case, and a division is slow */
   return share <= KEPT_LEAST * threads ? KEPT_LEAST : (uint32_t)(share / threads);
 }
 
@@ -118,10 +119,10 @@ void heap_tick(heap_t *heap) {
   drain_note(heap);
   heap_unlock(heap);
   handover_age(now);
-  if (load_relaxed(&pressure.limit) != 0) purge_turn(); /* it is looked at with time, too */
+  if (load_relaxed(&pressure.limit) != 0) purge_turn(); /* a limit is checked by time, too */
 }
 
-/* Everything that the heap keeps goes back; with its lock. */
+/* Gives back everything that the heap keeps. With its lock. */
 static void heap_empty(heap_t *heap) {
   (void)kept_release(&heap->owner.kept);
   drain_empty(heap);
@@ -136,7 +137,7 @@ bool heap_may_trim(heap_t *heap) {
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     if (bin_count(heap_bin(heap, c)) > 0) return true;
   }
-  for (unsigned c = 0; HAK_SECURE && c < CLASS_COUNT; c++) { /* of blocks that others have allocated it has no bin */
+  for (unsigned c = 0; HAK_SECURE && c < CLASS_COUNT; c++) { /* it has no bin for blocks that others have allocated */
     if (quarantine_waiting(heap, c) > 0) return true;
   }
   return false;
@@ -149,7 +150,7 @@ void heap_trim(heap_t *heap) {
   heap_unlock(heap);
 }
 
-/* A signal handler of the thread that ends may have taken the heap again. */
+/* Returns false, and does nothing, if a signal handler of the ending thread has taken the heap again. */
 static bool retire_bins(heap_t *heap) {
   heap_lock(heap);
   bool ended = load_relaxed(&heap->owner.thread) == 0;
@@ -163,7 +164,7 @@ void heap_detach(heap_t *heap) {
   heap->owner.orphan = true;
   heap_set_thread(heap, 0);
   (void)remote_collect(&heap->owner);
-  slab_release_empty(&heap->owner); /* from here on they end as they become free */
+  slab_release_empty(&heap->owner); /* from here on slabs end as they become free */
   if (!handover_leave(heap)) drain_empty(heap);
   bool has_slabs = owner_has_slabs(&heap->owner);
   owner_unlock(&heap->owner);
@@ -186,10 +187,10 @@ void heap_trim_others(void) {
   }
 }
 
-/* Blocks first, so that what they leave empty can be purged. */
+/* Blocks go back first, so that what they leave empty can be purged. */
 HAK_COLD size_t heap_collect(heap_t *heap, bool now) {
   if (heap != NULL) heap_trim(heap);
-  if (now) (void)drain_bins(heap); /* else a thread that says that it will be idle would cost all others theirs */
+  if (now) (void)drain_bins(heap); /* not otherwise: a thread that says that it will be idle would cost all others their bins */
   heap_trim_others();
   (void)large_trim();
   uint32_t aging = 0;

@@ -28,13 +28,13 @@ static __thread bool thread_ended __attribute__((tls_model("initial-exec")));
 static pthread_key_t exit_key;
 static _Atomic bool exits_watched;
 
-/* The free of a large block with which a thread without a heap gets one. */
+/* At this free of a large block a thread without a heap gets one. */
 #define LARGE_FREES_FIRST 4
 
-/* Heaps that are looked at for a peak. */
+/* How many heaps are checked at a peak. */
 #define HOLE_HEAPS 64
 
-/* Whether much is free inside slabs that was not when holes were last looked for: found out a few heaps at a time. */
+/* Whether much has become free inside slabs since holes were last looked for. A call adds up a few heaps. */
 static bool holes_are_worth_it(void) {
   static struct {
     HAK_ALIGNED(HAK_CACHE_LINE) heap_t *_Atomic at;
@@ -43,7 +43,7 @@ static bool holes_are_worth_it(void) {
   } look;
   heap_t *heap = load_relaxed(&look.at);
   if (heap == NULL) heap = heap_first();
-  int64_t unsettled = 0, free_bytes = 0; /* others write to the same words: once a look, not for each heap */
+  int64_t unsettled = 0, free_bytes = 0; /* others write to the shared words too: one update a call, not one for each heap */
   for (unsigned i = 0; i < HOLE_HEAPS && heap != NULL; i++, heap = load_relaxed(&heap->next)) {
     unsettled += hole_bytes_since_look(&heap->owner);
     free_bytes += load_relaxed(&heap->owner.free_bytes);
@@ -70,7 +70,7 @@ static void purge_new_holes(void) {
   (void)hole_round_part(high || holes_are_worth_it(), (uint32_t)(units - before));
 }
 
-/* Asked for from outside. Not in a signal handler within a slow path, which may hold what would be waited for. */
+/* Serves a request from outside. Not in a signal handler within a slow path, which may hold a lock that this would wait for. */
 static HAK_COLD void collect_as_asked(void) {
   uint64_t number;
   if (thread_inside != 1 || !request_take(&number)) return;
@@ -88,7 +88,7 @@ static void leave(void) {
 
 static _Atomic uint64_t turns_seen;
 
-/* Who frees may not tell the program: so what is to be told stays due until somebody allocates. */
+/* A thread that frees may not call the program back, so what is to be told stays due until a thread allocates. */
 static HAK_NOINLINE bool leave_in_turn(uint64_t seen) {
   store_relaxed(&turns_seen, seen);
   limits_due(thread_heap);
@@ -108,7 +108,7 @@ bool thread_leave_with_upkeep(void) {
   return false;
 }
 
-#define UNCHANGED_EVERY 8 /* divides TICK_EVERY of supply.c: the paths with which the clock is read are among those that look */
+#define UNCHANGED_EVERY 8 /* divides TICK_EVERY of supply.c: the slow paths that read the clock are among those that check */
 bool thread_leave_unchanged(void) {
   heap_t *heap = thread_heap;
   if (heap == NULL || load_relaxed(&heap->slow_paths) % UNCHANGED_EVERY == 0) return thread_leave_with_upkeep();
@@ -117,7 +117,7 @@ bool thread_leave_unchanged(void) {
   return false;
 }
 
-/* From a slow path, which counts as one with a heap or without.  A signal handler may have taken that heap just before. */
+/* Called on a slow path, which shows itself as one with a heap or without. A signal handler may have set the same heap just before. */
 static void thread_heap_set(heap_t *heap) {
   heap_t *before = thread_heap;
   if (before == heap) return;
@@ -126,18 +126,18 @@ static void thread_heap_set(heap_t *heap) {
   thread_show_inside(before, false);
 }
 
-/* The values come later, and the thread finds its heap again: heap_attach. */
+/* The loader sets the values later, and the thread then finds its heap again: heap_attach. */
 void thread_start_early(void) {
   if (thread_fast_heap == NULL) thread_fast_heap = &heap_none;
 }
 
-/* Runs when the thread ends, again if other destructors have allocated since. */
+/* Runs when the thread ends, and again if other destructors have allocated since. */
 static void thread_exit(void *own) {
   heap_t *heap = own;
   if (heap != thread_heap) return;
   thread_enter();
   thread_ended = true;
-  heap_lock(heap); /* first: a signal handler that allocates now finds the heap, and is told, rather than take it again */
+  heap_lock(heap); /* first: a signal handler that allocates now ends the process at this lock, rather than take the heap again */
   thread_fast_heap = &heap_none;
   thread_heap_set(NULL);
   heap_set_stand_in(heap, NULL);
@@ -146,10 +146,10 @@ static void thread_exit(void *own) {
 }
 
 void thread_watch_exits(void) {
-  /* Without a key, heaps are taken over by the next thread at the same address: heap_attach. */
+  /* Without a key, the next thread at the same address takes the heap over: heap_attach. */
   if (pthread_key_create(&exit_key, thread_exit) != 0) return;
   store_release(&exits_watched, true);
-  if (thread_heap != NULL) (void)pthread_setspecific(exit_key, thread_heap); /* main mostly has one by now, and may end first */
+  if (thread_heap != NULL) (void)pthread_setspecific(exit_key, thread_heap); /* main mostly has a heap by now, and may end first */
 }
 
 void thread_unwatch_exits(void) {
@@ -170,7 +170,7 @@ void *thread_take_shared(unsigned size_class) {
   return heap_take_shared(size_class, &thread_shared_blocks, false);
 }
 
-/* A signal handler has got the thread a heap while it was about to get one. */
+/* For a thread that was about to get a heap and has got one from a signal handler meanwhile: keeps `heap`, leaves the other. */
 static HAK_COLD heap_t *keep_one(heap_t *heap, heap_t *other) {
   if (other == NULL || other == heap) return heap;
   heap_lock(other);
@@ -202,7 +202,7 @@ void thread_attach_to_keep(void) {
   if (thread_heap == NULL && !thread_ended && ++thread_large_frees >= LARGE_FREES_FIRST) (void)attach_to(NULL);
 }
 
-/* After the thread's end nobody would take the heap from it. */
+/* After the thread's end nothing would take the heap from it again. */
 void thread_adopt(slab_owner_t *owner) {
   if (thread_heap != NULL || thread_ended || owner == NULL) return;
   const heap_t *heap = heap_of(owner);

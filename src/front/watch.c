@@ -62,7 +62,7 @@ HAK_COLD void watch_heap(heap_t *heap) {
 HAK_COLD void watch_step(void) {
   static _Atomic uint64_t again_ms, seen_until_ms;
   uint64_t now = os_now_ms(), until = load_relaxed(&event_until_ms);
-  bool anew = until != load_relaxed(&seen_until_ms); /* armed again, from outside: each thread has undone its own by now */
+  bool anew = until != load_relaxed(&seen_until_ms); /* armed again, from outside: by now each thread has undone its own */
   if (event_expire() || (now < load_relaxed(&again_ms) && !anew)) return;
   store_relaxed(&seen_until_ms, until);
   store_relaxed(&again_ms, now + WATCH_AGAIN_MS);

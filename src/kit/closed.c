@@ -49,7 +49,7 @@ HAK_COLD uintptr_t closed_enter(const code_t *code) {
   code_t *all = meta_once(&closed_codes, CLOSED_MOST * sizeof(code_t));
   uint32_t count = load_relaxed(&closed_count), i = 0;
   while (all != NULL && i < count && !is_same(&all[i], code)) i++;
-  /* One that was under another name, and is there again, or was: no site is at its place. */
+  /* Reuse an entry of the same code under another path whose sites have moved back: no site is at its place. */
   for (uint32_t k = 0; all != NULL && i == count && k < count; k++) {
     if (!is_away[k] && code->id_bytes != 0 && is_same_place(&all[k], code)) i = k;
   }

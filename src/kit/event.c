@@ -8,7 +8,7 @@ _Atomic uint64_t event_until_ms;
 HAK_APART void *_Atomic event_chunks[SITE_MOST / SITE_CHUNK];
 void *_Atomic event_rows;
 
-#define PROBES 32 /* of rows that are the first of others */
+#define PROBES 32 /* how many rows to try from the first one on */
 
 bool event_expire(void) {
   uint64_t until = load_relaxed(&event_until_ms);
@@ -45,7 +45,7 @@ const event_row_t *event_row_at(uint32_t number) {
   return rows == NULL || number >= EVENT_ROWS ? NULL : &rows[number];
 }
 
-/* Whether the row is the key's, or has become so. */
+/* Returns whether the row has this key, claiming a free row for it. */
 static bool row_is(event_row_t *row, uint64_t key) {
   uint64_t found = load_relaxed(&row->key);
   if (found != 0) return found == key;
@@ -80,7 +80,7 @@ static double exp_minus(double x) {
   return power;
 }
 
-/* -ln(u) for u = bits / 2^64: the zeroes before the first bit count ln 2 each, and the rest is a series. */
+/* -ln(u) for u = bits / 2^64: each zero before the first one bit counts ln 2, and the rest is a series. */
 static double minus_ln(uint64_t bits) {
   unsigned zeroes = bits == 0 ? 63 : 63 - bits_highest64(bits);
   double m = (double)(bits << zeroes | (uint64_t)1 << 63) / 0x1p63, t = (m - 1) / (m + 1), s = t * t;
@@ -88,13 +88,13 @@ static double minus_ln(uint64_t bits) {
   return (zeroes + 1) * 0.693147180559945309 - ln;
 }
 
-/* What is that large takes longer to write to than to look for its site, and is best known exactly. */
+/* A block from EVENT_BYTES on takes longer to write to than its site takes to find, and is best counted exactly. */
 static double event_chance(size_t bytes) { return bytes >= EVENT_BYTES ? 1 : 1 - exp_minus((double)bytes / (double)EVENT_BYTES); }
 
 int64_t event_distance(uint64_t *random) { return 1 + (int64_t)(minus_ln(random_next(random)) * (double)EVENT_BYTES); }
 
 void event_count(unsigned group, size_t bytes) {
-  (void)event_expire(); /* this one counts: it is among the group's blocks by now */
+  (void)event_expire(); /* this allocation still counts: the group's exact count has it */
   uint32_t site = site_here();
   event_site_t *sums = event_make(site);
   event_row_t *row = row_make(site, group);

@@ -3,7 +3,7 @@
 #include "base/config.h"
 #include "os/os.h"
 
-/* A mapping for each request: its users are heaps, each of several pages. */
+/* One mapping per request: the users are heaps and tables of several pages each. */
 static _Atomic size_t meta_total;
 
 void *meta_alloc(size_t bytes) {

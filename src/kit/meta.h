@@ -1,15 +1,15 @@
-/* meta.h - memory for the allocator's own structures: zeroed, and not given back once it is used.
- * What is no longer needed is kept by its user for the next use. Thread-safe. */
+/* meta.h - memory for the allocator's own structures: zeroed, and never given back once used.
+ * Users keep what they no longer need for the next use.  Thread-safe. */
 #ifndef KIT_META_H
 #define KIT_META_H
 
 #include "base/bits.h"
 
-/* NULL when out of memory; aligned to a cache line. */
+/* Returns memory aligned to a cache line; NULL when out of memory. */
 HAK_CHECKED void *meta_alloc(size_t bytes);
-/* What meta_alloc gave for as many bytes, and nobody else knows: another thread was faster. */
+/* Gives back what meta_alloc returned for the same number of bytes and nobody else has seen, as when another thread was faster. */
 void meta_return(void *start, size_t bytes);
-/* The memory of so many bytes that `*place` leads to; made if it leads to none yet, which several threads may ask for at once. NULL when
+/* Returns the memory that `*place` points to, and allocates it first if there is none; several threads may do so concurrently.  NULL when
  * out of memory. */
 HAK_CHECKED void *meta_once(void *_Atomic *place, size_t bytes);
 /* Bytes taken from the kernel so far. */

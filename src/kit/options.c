@@ -4,11 +4,12 @@
 #include "os/line.h"
 #include "os/os.h"
 
-/* The later wins: the default, HAKMEM_CONF's file, the environment, hak_option_set for those that may change at run time.
+/* Later sources override earlier ones: the default, the file that HAKMEM_CONF names, the environment, hak_option_set for options that may
+ * change at run time.
  *
- * Read before libc is ready, so nothing here calls it: no strlen, no strtol, no getenv. */
+ * Options are read before libc is ready, so nothing here calls libc: no strlen, no strtol, no getenv. */
 
-/* What they are for, one text behind the other. */
+/* The help texts, one after the other. */
 #define OPTION(name, fallback, min, max, at_run_time, help) char name[sizeof(help)];
 #define OPTION_PATH OPTION_TEXT
 #define OPTION_TEXT(name, help) char path_##name[sizeof(help)];
@@ -93,7 +94,7 @@ void options_seal(void) {
   (void)os_seal(&option_values, sizeof option_values, true);
 }
 
-/* An option that may be percent, which are less than 0, may also be bytes with a letter. */
+/* The minimum of options that accept a percentage, stored as a negative number, or bytes with a unit letter. */
 #define PERCENT_LEAST (-100)
 
 /* One line: hakmem: <what> "<text>": <why> */
@@ -149,7 +150,7 @@ static HAK_COLD bool parse_amount(const char *text, size_t length, const option_
 
 #define SWITCH_MOST 2
 
-/* A decimal number with an optional sign; of a switch, or what is one but for a third way, also on/off, true/false, yes/no. */
+/* Parses a decimal number with an optional minus sign; for a switch, which may have a third state, also on/off, true/false, yes/no. */
 static HAK_COLD bool parse_value(const char *text, size_t length, const option_info_t *info, int64_t *value) {
   static const struct {
     const char *word;
@@ -174,7 +175,7 @@ static HAK_COLD bool parse_value(const char *text, size_t length, const option_i
   return true;
 }
 
-/* True if the name is that of a path, kept or too long to be: then it is not looked for among the numbers. */
+/* Returns whether the name is a path option, even if its value is too long to keep: then it is not looked up among the numbers. */
 static bool path_read(const char *name, size_t name_length, const char *text, size_t length) {
   for (unsigned i = 0; i < PATH_COUNT; i++) {
     if (!text_equal(option_path_info[i].name, name, name_length)) continue;
@@ -197,7 +198,7 @@ static HAK_COLD void option_read(const char *name, size_t name_length, const cha
     return;
   }
   int64_t value;
-  /* The default, not what the file has said before: the line says so. */
+  /* Use the default, not an earlier value from the file: the line says so. */
   if (!parse_value(text, length, &option_info[option], &value) || !option_set(option, value)) {
     option_complain("bad value", text, length, &option_info[option]);
     store_relaxed(&option_values.number[option], option_info[option].fallback);
@@ -214,7 +215,7 @@ static size_t trim(const char **text, size_t length) {
   return length;
 }
 
-/* Lines of name=value; an optional hakmem_ prefix; # starts a comment. */
+/* A line is name=value, with an optional prefix hakmem_, or a comment that starts with #. */
 static HAK_COLD void options_read_line(const char *line, size_t length) {
   length = trim(&line, length);
   if (length == 0 || line[0] == '#') return;
@@ -253,7 +254,7 @@ static HAK_COLD void options_read_file(const char *path) {
 void options_load(char *const *environment) {
   static const char prefix[] = "HAKMEM_";
   const size_t prefix_length = sizeof prefix - 1;
-  if (environment == NULL || os_is_privileged()) return; /* the caller must not steer a process that has more rights */
+  if (environment == NULL || os_is_privileged()) return; /* the caller must not control a process with more privileges */
   for (int pass = 0; pass < 2; pass++) { /* the file first, so that the environment wins */
     for (char *const *entry = environment; *entry != NULL; entry++) {
       const char *name = *entry;

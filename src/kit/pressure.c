@@ -4,10 +4,10 @@
 
 #define STEP_LEAST ((uint64_t)2 << 20)
 
-/* Slow paths read the first words; what changes often is behind them. */
+/* Slow paths read the first words; words that change often follow them. */
 pressure_t pressure HAK_ALIGNED(HAK_CACHE_LINE) = {.look_at = PRESSURE_FIRST_UNITS};
 
-/* A large limit leaves much when three quarters are used: so what counts is what is left, up to a bound. */
+/* Under a large limit, much is left even at three quarters, so "near" is also bounded by the absolute amount left. */
 pressure_level_t pressure_of(uint64_t use, uint64_t limit) {
   if (limit == 0) return PRESSURE_FAR;
   uint64_t room = use < limit ? limit - use : 0, near = limit / 4 < PRESSURE_ROOM ? limit / 4 : PRESSURE_ROOM;
@@ -36,7 +36,7 @@ uint64_t pressure_amount(int64_t option, uint64_t limit) {
 
 void pressure_set(pressure_level_t level, pressure_source_t source, uint64_t use, uint64_t limit) {
   store_relaxed(&pressure.source, (uint32_t)source);
-  store_relaxed(&pressure.use, limit != 0 ? use : 0); /* of nothing */
+  store_relaxed(&pressure.use, limit != 0 ? use : 0); /* no use without a limit */
   store_relaxed(&pressure.limit, limit);
   if (load_relaxed(&pressure.level) != (uint32_t)level) store_relaxed(&pressure.level, (uint32_t)level);
 }

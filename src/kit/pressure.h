@@ -1,7 +1,7 @@
-/* pressure.h - how near the memory's limits are, as far as was last seen, and what that changes.
+/* pressure.h - how near the memory limits are, as last seen, and how that changes behaviour.
  *
- * front/limits.c writes it; every layer below reads one word.  While the level is PRESSURE_FAR nothing here changes anything.  Figures in
- * units are of the heap: units in use or idle, which is what may be resident of it. */
+ * front/limits.c writes the state; the layers below read one word.  The level PRESSURE_FAR changes nothing.  Figures in units refer to the
+ * heap: its units in use or idle, which may be resident. */
 #ifndef KIT_PRESSURE_H
 #define KIT_PRESSURE_H
 
@@ -10,62 +10,62 @@
 
 typedef enum pressure_level {
   PRESSURE_FAR,
-  PRESSURE_NEAR,  /* a quarter of the limit is left, and less than 2 GiB: no huge pages, a quarter of the decay time, no larger bins */
-  PRESSURE_HIGH,  /* half of that: a sixteenth; the heap grows no further while it has idle memory or holes; bins shrink */
-  PRESSURE_URGENT /* a quarter of that: a 64th; all goes back that can */
+  PRESSURE_NEAR,  /* at most a quarter of the limit, and at most 2 GiB, are left: no huge pages, decay time / 4, bins do not grow */
+  PRESSURE_HIGH,  /* at most half of that: decay time / 16, the heap does not grow while it has idle memory or holes, bins shrink */
+  PRESSURE_URGENT /* at most a quarter of that: decay time / 64, everything goes back that can */
 } pressure_level_t;
 
-/* What limits. */
+/* The kind of limit. */
 typedef enum pressure_source { PRESSURE_NOTHING, PRESSURE_MAX, PRESSURE_HIGH_MARK, PRESSURE_V1, PRESSURE_SOFT } pressure_source_t;
 
 #define PRESSURE_ROOM ((uint64_t)2 << 30)
-/* The heap from which on limits are looked for: smaller ones change little, and most processes end before. */
+/* Heap size from which limits are looked up: smaller heaps matter little, and most processes stay below. */
 #define PRESSURE_FIRST_UNITS ((uint64_t)128)
 
 typedef struct pressure {
   _Atomic uint32_t level;
-  _Atomic uint32_t source;     /* of `limit` */
-  _Atomic uint64_t limit, use; /* bytes, as last seen; 0: none */
-  _Atomic uint64_t look_at;    /* units of the heap from which on the next look is due; UINT64_MAX while one is under way */
-  _Atomic uint32_t to_tell;    /* the level that the program is to be told of: front/plea.h; PRESSURE_FAR: nothing */
-  _Atomic bool listens;        /* the program wants to be told */
-  _Atomic bool contained;      /* its group has a limit, which could be read last */
+  _Atomic uint32_t source;     /* the kind of `limit` */
+  _Atomic uint64_t limit, use; /* bytes, as last seen; limit 0: none */
+  _Atomic uint64_t look_at;    /* heap size in units at which the next check is due; UINT64_MAX during a check */
+  _Atomic uint32_t to_tell;    /* the level to report to the program: front/plea.h; PRESSURE_FAR: none */
+  _Atomic bool listens;        /* the program has set a callback */
+  _Atomic bool contained;      /* its control group has a limit, and the last read of it succeeded */
   /* Figures. */
   _Atomic uint64_t given;      /* bytes given back while the level was not PRESSURE_FAR */
-  _Atomic uint64_t looks;      /* times that the kernel was asked */
-  _Atomic uint64_t refused;    /* spans that would have passed the cap */
-  _Atomic uint32_t given_percent, given_source; /* of the limit, the most that was in use when something was given back; which limit */
-  _Atomic bool forked;         /* what the looker knows may be half written */
-  _Atomic uintptr_t teller;    /* the thread in which the program is being told; 0: none */
+  _Atomic uint64_t looks;      /* how often the kernel was asked for limits */
+  _Atomic uint64_t refused;    /* spans refused because they would have exceeded the cap */
+  _Atomic uint32_t given_percent, given_source; /* highest use, in percent of the limit, when memory was given back; its limit */
+  _Atomic bool forked;         /* state of the checking thread may be half written */
+  _Atomic uintptr_t teller;    /* the thread that runs the callback; 0: none */
 } pressure_t;
 extern pressure_t pressure;
 
 HAK_INLINE pressure_level_t pressure_now(void) { return (pressure_level_t)load_relaxed(&pressure.level); }
 
-/* The level that so much in use comes to; 0 as the limit: none. */
+/* Returns the level for this use of the limit; limit 0: none. */
 pressure_level_t pressure_of(uint64_t use, uint64_t limit);
-/* How far the heap may grow before the kernel is asked again, in units: a quarter of what is left, between 2 MiB and a sixteenth of the
- * limit. */
+/* Returns how far the heap may grow before the kernel is asked again, in units: a quarter of what is left, at most a sixteenth of the
+ * limit, and at least 2 MiB. */
 uint64_t pressure_step(uint64_t use, uint64_t limit);
-/* The units that the heap may come to for a limit of its container's, of which all others use the rest. */
+/* Returns the size in units that the heap may reach under its container's limit, given what all others use. */
 uint64_t pressure_cap_of(uint64_t limit, uint64_t use, uint64_t heap_units);
-/* An amount that an option tells, in bytes: more than 0 is bytes, less so many percent of the limit, which may be 0: none.
- * UINT64_MAX: no amount. */
+/* Converts the value of an option to bytes: above 0 it is bytes, below 0 a percentage of the limit.  UINT64_MAX: no amount, because the
+ * option is 0, or is a percentage and the limit is 0. */
 uint64_t pressure_amount(int64_t option, uint64_t limit);
-/* What is seen is so from now on. */
+/* Records what was seen. */
 void pressure_set(pressure_level_t level, pressure_source_t source, uint64_t use, uint64_t limit);
-/* Bytes were given back. */
+/* Records that bytes were given back. */
 void pressure_note_given(uint64_t bytes);
-/* What the option says, shortened by the level. Milliseconds; -1 and 0 stay. */
+/* Shortens the decay time of the option by the level.  Milliseconds; -1 and 0 stay as they are. */
 HAK_INLINE int64_t pressure_decay(int64_t milliseconds) {
   int64_t shorter = milliseconds >> 2 * pressure_now();
   return shorter > 0 || milliseconds <= 0 ? shorter : 1;
 }
-/* "memory.current" and "memory.max", or what the limit is called otherwise; static texts. */
+/* "memory.current" and "memory.max", or the names for other kinds of limit; static strings. */
 const char *pressure_use_name(pressure_source_t source);
 const char *pressure_limit_name(pressure_source_t source);
 uint64_t pressure_percent(uint64_t use, uint64_t limit);
-/* In a fork's child, for the thread that is there: whoever looked or told may have stayed behind. */
+/* Called in a fork's child by its only thread: a thread that was checking or in the callback may exist only in the parent. */
 void pressure_after_fork(uintptr_t thread);
 
 #endif

@@ -1,4 +1,4 @@
-/* random.h - a generator of one word (splitmix64): fast, and no secret by itself.  One thread a state. */
+/* random.h - a random number generator with one word of state (splitmix64): fast, not cryptographic.  One thread per state. */
 #ifndef KIT_RANDOM_H
 #define KIT_RANDOM_H
 
@@ -12,7 +12,7 @@ HAK_INLINE uint64_t random_mix(uint64_t x) {
 
 HAK_INLINE uint64_t random_next(uint64_t *state) { return random_mix(*state += UINT64_C(0x9e3779b97f4a7c15)); }
 
-/* Below `bound`, which is small: the bias is bound / 2^32. */
+/* Returns a number below `bound`, which must be small: the bias is bound / 2^32. */
 HAK_INLINE uint32_t random_below(uint64_t *state, uint32_t bound) { return (uint32_t)((random_next(state) >> 32) * bound >> 32); }
 
 #endif

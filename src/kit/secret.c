@@ -5,7 +5,7 @@
 struct secret secret;
 
 void secret_start(void) {
-  if (secret.first != 0) return; /* the first try to boot found no memory */
+  if (secret.first != 0) return; /* an earlier boot ran out of memory */
   secret.first = os_random() | 1;
   secret.second = os_random() | 1;
   secret.order = os_random();

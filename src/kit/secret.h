@@ -1,4 +1,4 @@
-/* secret.h - random numbers of the secure library that nobody may read or change; written at the start, then sealed. */
+/* secret.h - secret random numbers of the secure library; written at the start, then sealed against writes. */
 #ifndef KIT_SECRET_H
 #define KIT_SECRET_H
 
@@ -6,12 +6,12 @@
 #include "base/config.h"
 
 struct secret {
-  uint64_t first, second; /* of which canaries are made; 0 before the start */
-  uint64_t order; /* of which heaps make their random numbers: the kernel is asked at start alone, later it may refuse */
-} HAK_SEALED; /* the type, so that nothing else lies on its pages */
+  uint64_t first, second; /* canaries are made of these; 0 before the start */
+  uint64_t order; /* heaps derive their random numbers from this: the kernel is asked only at start, since later it may refuse */
+} HAK_SEALED; /* on the type, so that nothing else shares its pages */
 extern struct secret secret;
 
-/* Before the first block. */
+/* Call before the first block is allocated. */
 void secret_start(void);
 
 #endif

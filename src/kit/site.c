@@ -14,16 +14,16 @@ __thread uint32_t site_tag;
 
 /* --- the tree ----------------------------------------------------------------------------- */
 
-/* The first sites have a page of buckets, all that most programs need; the others a larger table, without which a walk of 30 calls would
- * pass by hundreds of sites that it does not want. */
+/* The first sites use one page of buckets, which is enough for most programs.  Later sites use a larger table; without it, a walk of 30
+ * calls would visit hundreds of other sites in the buckets. */
 #define FEW_SHIFT 10
 #define FEW_SITES (4u << FEW_SHIFT)
 #define MANY_SHIFT 14
 
 HAK_APART void *_Atomic site_chunks[SITE_MOST / SITE_CHUNK];
-static HAK_APART _Atomic uint32_t site_buckets[1 << FEW_SHIFT]; /* the newest of each hash */
+static HAK_APART _Atomic uint32_t site_buckets[1 << FEW_SHIFT]; /* the newest site of each hash */
 static void *_Atomic site_buckets_many;
-_Atomic uint32_t site_count = 1; /* numbers; SITE_NONE is nobody's */
+_Atomic uint32_t site_count = 1; /* numbers in use, including SITE_NONE */
 
 static site_t *node_at(uint32_t number) {
   site_t *chunk = load_acquire(&site_chunks[number >> SITE_CHUNK_SHIFT]);
@@ -37,7 +37,7 @@ static site_t *node_make(uint32_t number) {
   return chunk == NULL ? NULL : &chunk[number % SITE_CHUNK];
 }
 
-/* From `number` on, down to `end`. */
+/* Searches the chain from `number` down to `end`, exclusive. */
 static uint32_t node_find(uint32_t number, uint32_t end, uint32_t parent, uintptr_t address) {
   while (number != end) {
     const site_t *site = node_at(number);
@@ -47,7 +47,7 @@ static uint32_t node_find(uint32_t number, uint32_t end, uint32_t parent, uintpt
   return SITE_NONE;
 }
 
-/* Of what of an address stays where a module is loaded elsewhere. */
+/* Hashes only the part of an address that stays the same if its module is loaded elsewhere. */
 static uint64_t node_hash(uint32_t parent, uintptr_t address) { return random_mix(address % PROBE_PAGE ^ (uint64_t)parent << 16); }
 
 static uint32_t site_find(uint64_t hash, uint32_t parent, uintptr_t address) {
@@ -58,10 +58,11 @@ static uint32_t site_find(uint64_t hash, uint32_t parent, uintptr_t address) {
   return node_find(load_acquire(bucket), SITE_NONE, parent, address);
 }
 
-/* Whether the code there has been taken away once, and its sites have come back now.  Not while another thread is about such. */
+/* If the code at the address was closed and is loaded again, moves its sites back and returns true.  Does nothing while another thread
+ * holds the loader lock. */
 static HAK_COLD bool sites_come_back(uintptr_t address) {
   code_t code;
-  if (!module_hold()) return false; /* the address may be what a guess has led to */
+  if (!module_hold()) return false; /* the address may come from a guess of the walk */
   bool known = code_with(address, &code);
   module_let_go();
   if (!known || !lock_try(&loader_lock)) return false;
@@ -71,8 +72,9 @@ static HAK_COLD bool sites_come_back(uintptr_t address) {
   return place != 0;
 }
 
-/* The parent itself where there is no room for another.  Two threads that enter the same may get two while the larger table comes.  Only a
- * site that is new asks for that: where there is no memory for it, a walk would ask in vain for each of its calls. */
+/* Finds or makes the site; returns the parent if there is no room for another.  While the larger table is new, two threads may make two
+ * sites for the same call.  Only a new site requests that table: otherwise, without memory for it, a walk would request it in vain for each
+ * of its calls. */
 static uint32_t site_enter(uint32_t parent, uintptr_t address) {
   uint64_t hash = node_hash(parent, address);
   _Atomic uint32_t *bucket = &site_buckets[hash >> (64 - FEW_SHIFT)], *buckets = load_acquire(&site_buckets_many);
@@ -84,26 +86,26 @@ static uint32_t site_enter(uint32_t parent, uintptr_t address) {
   if (found != SITE_NONE) return found;
   if (buckets == NULL && load_relaxed(&site_count) >= FEW_SITES) {
     buckets = meta_once(&site_buckets_many, sizeof *buckets << MANY_SHIFT);
-    if (buckets != NULL) bucket = &buckets[hash >> (64 - MANY_SHIFT)], first = SITE_NONE; /* not looked at yet, others may be there */
+    if (buckets != NULL) bucket = &buckets[hash >> (64 - MANY_SHIFT)], first = SITE_NONE; /* bucket not searched yet, may have sites */
   }
   site_t *site;
   uint32_t number = load_relaxed(&site_count);
-  do { /* no number is taken that has no memory */
+  do { /* never take a number without memory for it */
     site = number < SITE_MOST ? node_make(number) : NULL;
     if (site == NULL) return parent;
   } while (!atomic_compare_exchange_weak_explicit(&site_count, &number, number + 1, memory_order_relaxed, memory_order_relaxed));
-  racy_store(&site->address, address); /* a snapshot may look */
+  racy_store(&site->address, address); /* a snapshot may read it */
   racy_store(&site->parent, parent);
   site->next = first;
   while (!atomic_compare_exchange_strong_explicit(bucket, &site->next, number, memory_order_release, memory_order_acquire)) {
-    found = node_find(site->next, first, parent, address); /* others have entered since: this one, perhaps */
+    found = node_find(site->next, first, parent, address); /* sites were entered since, perhaps this one */
     if (found != SITE_NONE) return found;
     first = site->next;
   }
   return number;
 }
 
-/* From `number` on: one there, or SITE_NONE. */
+/* Returns the first site from `number` on that is in [start, end), or SITE_NONE. */
 static HAK_COLD uint32_t next_within(uint32_t number, uintptr_t start, uintptr_t end) {
   uint32_t count = load_relaxed(&site_count);
   for (; number < count && number < SITE_MOST; number++) {
@@ -127,14 +129,14 @@ HAK_COLD void site_move(uintptr_t start, uintptr_t end, uintptr_t to) {
 
 static _Atomic bool sites_starting, sites_ready;
 
-/* By one thread; until it has, stacks are unknown. */
+/* Done by one thread; until it is done, stacks are unknown. */
 void site_start(void) {
   if (atomic_exchange_explicit(&sites_starting, true, memory_order_relaxed)) return;
   unwind_prepare();
   store_release(&sites_ready, true);
 }
 
-/* The innermost frames, of which ours are left out: how many, and where they begin. */
+/* Takes the innermost frames and skips those of this library; returns how many are left, from *first on. */
 static uint32_t frames_take(void **frames, uint32_t most, unwind_reads_t *reads, void ***first) {
   uint32_t count = unwind_here(frames, most, NULL, reads), ours = 0;
   while (ours < count && module_is_ours((uintptr_t)frames[ours])) ours++;
@@ -142,30 +144,30 @@ static uint32_t frames_take(void **frames, uint32_t most, unwind_reads_t *reads,
   return count - ours;
 }
 
-/* Called from one place, which no copy is made of: in an archive nobody can tell our own calls from the program's, and two places
- * would make two sites of each. */
+/* Called from one place, which is never duplicated: in an archive our own calls cannot be told from the program's, so two calling places
+ * would make two sites of every stack. */
 static HAK_NOINLINE uint32_t site_walk(void) {
   void *frames[SITE_FRAMES], **first;
   uint32_t site = SITE_NONE;
   for (uint32_t i = frames_take(frames, SITE_FRAMES, NULL, &first); i-- > 0;) {
     uint32_t inner = site_enter(site, (uintptr_t)first[i]);
-    if (inner == site) break; /* no room: what is further in would seem to be called from here */
+    if (inner == site) break; /* no room: frames further in would seem to be called from here */
     site = inner;
   }
   return site;
 }
 
-/* --- numbers by the innermost calls -------------------------------------------------------- */
+/* --- site numbers cached by the innermost calls -------------------------------------------- */
 
-/* An entry: half of the key's hash, whether it leads to several sites, how often it may still be believed, the site. */
+/* An entry: half of the key's hash, whether the key belongs to several sites, how often the entry may still be trusted, the site. */
 #define KEY_SHIFT 9
-#define KEY_FRAMES 12 /* with ours */
+#define KEY_FRAMES 12 /* including those of this library */
 enum { KEY_HASH = 32, KEY_AMBIGUOUS = 31, KEY_TRUST = 26, KEY_TRUST_MOST = 31 };
 _Static_assert(SITE_MOST <= 1 << KEY_TRUST, "a site's number has its bits");
 
 static HAK_APART _Atomic uint64_t site_keys[1 << KEY_SHIFT];
 _Atomic uint64_t site_keys_checked, site_keys_wrong;
-static __thread uintptr_t site_depth_from; /* some place in the thread's stack */
+static __thread uintptr_t site_depth_from; /* a fixed place in the thread's stack */
 
 static uint64_t key_hash(void) {
   void *frames[KEY_FRAMES], **first;
@@ -184,7 +186,7 @@ static uint64_t key_of(uint64_t hash, bool ambiguous, uint32_t site) {
   return hash >> KEY_HASH << KEY_HASH | (uint64_t)ambiguous << KEY_AMBIGUOUS | (uint64_t)KEY_TRUST_MOST << KEY_TRUST | site;
 }
 
-/* Apart, so that its frames are not on the stack of the usual case. */
+/* A separate function, so that the usual case does not need stack for its frames. */
 static HAK_NOINLINE uint32_t site_look(uint64_t hash, _Atomic uint64_t *entry, uint64_t before) {
   uint32_t site = site_walk();
   bool known = before >> KEY_HASH == hash >> KEY_HASH, ambiguous = known && (before >> KEY_AMBIGUOUS & 1) != 0;

@@ -1,18 +1,18 @@
-/* barrier.c - a barrier in all threads, by the kernel. */
+/* barrier.c - a memory barrier in all threads, issued by the kernel. */
 #include <errno.h>
 
 #include "os/memcheck.h"
 #include "os/os.h"
 #include "os/syscall.h"
 
-/* ThreadSanitizer does not see the kernel's barriers. */
+/* ThreadSanitizer does not know the kernel's barriers. */
 #if defined(RACY_ATOMIC)
 #define BARRIER_UNSEEN true
 #else
 #define BARRIER_UNSEEN false
 #endif
 
-/* The numbers of membarrier's commands; one for all processes would wait for the kernel's next grace period. */
+/* Commands of membarrier, private to the process; a barrier for all processes would wait for the kernel's next grace period. */
 enum { BARRIER_PROCESS = 8, BARRIER_REGISTER = 16 };
 
 bool os_barrier(void) {

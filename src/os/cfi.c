@@ -2,7 +2,7 @@
 
 #include "os/cursor.h"
 
-/* How a table has its pointers: a form, what it is relative to, and whether it leads to the pointer only. */
+/* Encoding of pointers in a table: the format, what the value is relative to, and whether it is the address of the pointer. */
 enum { FORM = 0x0f, RELATIVE = 0x70, INDIRECT = 0x80, RELATIVE_PLACE = 0x10, RELATIVE_HEADER = 0x30, OMITTED = 0xff };
 enum { NESTED_MOST = 3, STEPS_MOST = 1 << 16, RECORDS_MOST = 1 << 17 };
 
@@ -12,7 +12,7 @@ typedef struct cie {
   uint64_t code_align;
   int64_t data_align;
   uint8_t encoding, ra;
-  bool sized, signal; /* sized: each FDE tells how long its own augmentation is */
+  bool sized, signal; /* sized: each FDE holds the length of its own augmentation */
 } cie_t;
 
 typedef struct fde {
@@ -58,7 +58,7 @@ static uintptr_t read_pointer(const module_t *m, cursor_t *c, uint8_t encoding) 
 
 /* --- CIE and FDE ------------------------------------------------------------------------- */
 
-/* A cursor over the next record behind its length; bad at the end of all. */
+/* Returns a cursor over the next record, after its length field; it is bad at the end of the table. */
 static cursor_t record_next(cursor_t *all) {
   uint64_t length = cursor_unsigned(all, 4);
   if (all->bad || length == 0 || length > (size_t)(all->end - all->at)) return (cursor_t){.bad = true};
@@ -83,7 +83,7 @@ static bool read_augmentation(cursor_t *c, const uint8_t *letters, cie_t *cie) {
     else if (*letters == 'S') cie->signal = true;
     else if (*letters == 'L') (void)cursor_unsigned(c, 1);
     else if (*letters == 'P') (void)read_form(c, (uint8_t)cursor_unsigned(c, 1));
-    else if (*letters != 'B' && *letters != 'G') return false; /* of aarch64: how return addresses are signed, memory tagged */
+    else if (*letters != 'B' && *letters != 'G') return false; /* aarch64: how return addresses are signed and memory is tagged */
   }
   c->at = data;
   cursor_skip(c, length);
@@ -94,7 +94,7 @@ static bool cie_read(const module_t *m, uintptr_t at, cie_t *cie) {
   if (cie->at == at) return true;
   cursor_t c = record_at(m, at);
   *cie = (cie_t){0};
-  if (cursor_unsigned(&c, 4) != 0) return false; /* no CIE */
+  if (cursor_unsigned(&c, 4) != 0) return false; /* not a CIE */
   uint64_t version = cursor_unsigned(&c, 1);
   const uint8_t *letters = c.at;
   while (cursor_unsigned(&c, 1) != 0) continue;
@@ -138,7 +138,7 @@ static uintptr_t table_entry(const module_t *m, const uint8_t *table, unsigned b
   return m->header + (uintptr_t)cursor_signed(&c, bytes);
 }
 
-/* The table has a pair for each FDE, in the order of where its code starts. */
+/* Binary search: the table has a pair for each FDE, sorted by the start of its code. */
 static bool header_search(const module_t *m, uintptr_t pc, cie_t *cie, fde_t *fde) {
   cursor_t c = cursor_open(m, m->header);
   uint64_t version = cursor_unsigned(&c, 1);
@@ -150,7 +150,7 @@ static bool header_search(const module_t *m, uintptr_t pc, cie_t *cie, fde_t *fd
   if (bytes == 0 || count_form == OMITTED) return frames_scan(m, frames, pc, cie, fde);
   uint64_t low = 0, high = read_pointer(m, &c, count_form);
   if (c.bad || high > (size_t)(c.end - c.at) / (2 * bytes)) return false;
-  while (low < high) { /* all before low start at or below pc, all from high on above it */
+  while (low < high) { /* entries before low start at or below pc, entries from high on above it */
     uint64_t middle = low + (high - low) / 2;
     if (table_entry(m, c.at, bytes, 2 * middle) <= pc) low = middle + 1;
     else high = middle;
@@ -164,7 +164,7 @@ static bool header_search(const module_t *m, uintptr_t pc, cie_t *cie, fde_t *fd
 typedef struct machine {
   cfi_row_t row, initial, kept[NESTED_MOST];
   uint32_t nested;
-  uintptr_t first, next; /* what the row holds for so far; both stay where the program passes pc */
+  uintptr_t first, next; /* the range that the row holds for so far; final once the program passes pc */
   uintptr_t pc;
   const module_t *module;
   const cie_t *cie;
@@ -176,7 +176,7 @@ static int32_t machine_narrow(machine_t *x, int64_t value) {
   return (int32_t)value;
 }
 
-/* Of registers that nobody asks for, such as those of vectors, nothing is kept. */
+/* Ignores registers that are not needed, such as vector registers. */
 static void row_set(machine_t *x, uint64_t reg, cfi_kind_t kind, int64_t value) {
   if (reg >= CFI_REGS) return;
   x->row.kind[reg] = (uint8_t)kind;
@@ -200,7 +200,7 @@ static void machine_advance(machine_t *x, uintptr_t to) {
 
 static int64_t machine_scaled(const machine_t *x, int64_t factor) { return (int64_t)((uint64_t)factor * (uint64_t)x->cie->data_align); }
 
-/* Where an expression is; passes it. */
+/* Returns the place of an expression and skips it. */
 static int64_t machine_expression(const machine_t *x, cursor_t *c) {
   int64_t place = (int64_t)((uintptr_t)c->at - x->module->start);
   cursor_skip(c, cursor_uleb(c));
@@ -214,7 +214,7 @@ static void machine_nest(machine_t *x, bool in) {
 }
 
 static void machine_run_rule(machine_t *x, cursor_t *c, uint64_t op) {
-  uint64_t reg = cursor_uleb(c); /* the first operand of each */
+  uint64_t reg = cursor_uleb(c); /* the first operand of every such instruction */
   switch (op) {
     case 0x05: row_set(x, reg, CFI_OFFSET, machine_scaled(x, (int64_t)cursor_uleb(c))); break;
     case 0x06: row_restore(x, reg); break;
@@ -255,7 +255,7 @@ static void machine_run_one(machine_t *x, cursor_t *c) {
     case 0x0f: row_set_cfa(x, CFI_EXPRESSION_CFA, machine_expression(x, c)); break;
     case 0x13: x->row.cfa_value = machine_narrow(x, machine_scaled(x, cursor_sleb(c))); break;
     case 0x2c:
-    case 0x2d: break; /* aarch64: the return address is signed from here on, or no longer; it is stripped always */
+    case 0x2d: break; /* aarch64: return addresses are signed from here on, or no longer; the signature is always stripped */
     default: machine_run_rule(x, c, op);
   }
 }

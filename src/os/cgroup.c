@@ -5,8 +5,8 @@
 #include "os/file.h"
 #include "os/os.h"
 
-/* Where the controllers are mounted, unless an administrator has his own way.  In a container without a namespace of groups the paths
- * are those of the host, and what is mounted is the container's own group: then no folder of the path is there but the last, the mount. */
+/* The usual mount points of the controllers.  In a container without a cgroup namespace, paths are those of the host but the mount is the
+ * container's own group: then no folder of the path exists below the mount, and the search ends at the mount itself. */
 static const char usual_v2[] = "/sys/fs/cgroup";
 static const char usual_v1[] = "/sys/fs/cgroup/memory";
 
@@ -47,7 +47,7 @@ HAK_COLD void cgroup_open(const cgroup_t *group, cgroup_open_files_t *files) {
   }
 }
 
-/* The length, or -1. */
+/* Returns the length of the text, or -1. */
 static long group_read(const cgroup_t *group, cgroup_file_t file, char *text, size_t size) {
   char path[CGROUP_PATH];
   if (group->files == NULL) return cgroup_path(group, file, path) ? os_read_file(path, text, size) : -1;
@@ -61,7 +61,7 @@ static uint64_t group_number(const cgroup_t *group, cgroup_file_t file) {
   return group_read(group, file, text, sizeof text) > 0 ? cgroup_number(text) : CGROUP_NONE;
 }
 
-/* The lesser of its two limits. */
+/* Takes the lower of the two limits. */
 static void limit_choose(cgroup_t *group, bool high) {
   group->by = CGROUP_FILE_MAX;
   uint64_t most = group_number(group, CGROUP_FILE_MAX);
@@ -82,7 +82,7 @@ static uint64_t room_of(const cgroup_t *group) {
   return group->use < group->limit ? group->limit - group->use : 0;
 }
 
-/* Where the path of the group begins, in what /proc/self/cgroup says; NULL without.  Version 1 has it behind the names of controllers. */
+/* Finds the group's path in the text of /proc/self/cgroup; NULL if there is none.  In version 1 it follows the names of controllers. */
 static const char *own_path(const char *text, cgroup_version_t version) {
   for (const char *line = text; line != NULL && *line != '\0'; line = strchr(line, '\n'), line += line != NULL) {
     const char *names = strchr(line, ':');
@@ -101,7 +101,7 @@ static const char *own_path(const char *text, cgroup_version_t version) {
   return NULL;
 }
 
-/* The group, and those around it up to the mount, of which the outermost has a limit only where the mount is a container's. */
+/* Looks at the group and its ancestors up to the mount.  The outermost has a limit only if the mount is a container's own group. */
 static bool find_below(cgroup_t *best, const char *mount, const char *own, bool high) {
   cgroup_t group = {.version = best->version};
   size_t base = strlen(mount), length = strcspn(own, "\n");
@@ -112,7 +112,7 @@ static bool find_below(cgroup_t *best, const char *mount, const char *own, bool 
   memcpy(group.path + base, own, length);
   for (size_t end = base + length;; end--) {
     if (end > base && group.path[end] != '/' && group.path[end] != '\0') continue;
-    bool root = end == base + 1 && group.path[base] == '/'; /* the mount's, which has its turn next */
+    bool root = end == base + 1 && group.path[base] == '/'; /* the mount itself, which is next */
     group.path[end] = '\0';
     if (!root && group.path[end - 1] != '/') {
       limit_choose(&group, high);
@@ -129,7 +129,7 @@ static bool find_below(cgroup_t *best, const char *mount, const char *own, bool 
 }
 
 bool cgroup_find_in(cgroup_t *group, const char *text, const char *mount_v1, const char *mount_v2, bool high) {
-  for (cgroup_version_t version = CGROUP_V1; version <= CGROUP_V2; version++) { /* the controller is in one of them */
+  for (cgroup_version_t version = CGROUP_V1; version <= CGROUP_V2; version++) { /* only one of them has the controller */
     const char *own = own_path(text, version);
     group->version = version;
     if (own != NULL && find_below(group, version == CGROUP_V1 ? mount_v1 : mount_v2, own, high)) return true;
@@ -143,7 +143,7 @@ bool cgroup_find(cgroup_t *group, bool high, cgroup_text_t *room) {
   return cgroup_find_in(group, room->bytes, usual_v1, usual_v2, high);
 }
 
-/* The number behind a name that a line begins with, and after it what is in between; 0 without. */
+/* Returns the number after `name` at the start of a line; 0 if there is none.  `name` includes the separator. */
 static uint64_t number_behind(const char *text, const char *name) {
   size_t length = strlen(name);
   for (const char *line = text; line != NULL; line = strchr(line, '\n'), line += line != NULL) {
@@ -162,7 +162,7 @@ uint64_t cgroup_reclaimable(const cgroup_t *group, cgroup_text_t *room) {
 uint64_t cgroup_stalled_us(const cgroup_t *group) {
   char text[256];
   if (group->version != CGROUP_V2 || group_read(group, CGROUP_FILE_PRESSURE, text, sizeof text) <= 0) return 0;
-  const char *total = strstr(text, "total="); /* of the line "some", which is the first */
+  const char *total = strstr(text, "total="); /* of the first line, "some" */
   uint64_t number = total != NULL ? cgroup_number(total + 6) : 0;
   return number == CGROUP_NONE ? 0 : number;
 }

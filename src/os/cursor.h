@@ -1,4 +1,4 @@
-/* cursor.h - reads numbers as DWARF has them, never beyond an end.  What runs over it reads as 0 and is said once, by `bad`. */
+/* cursor.h - reads numbers in DWARF encodings, never beyond the end.  A read past the end returns 0 and sets `bad`, which stays set. */
 #ifndef OS_CURSOR_H
 #define OS_CURSOR_H
 
@@ -9,7 +9,7 @@ typedef struct cursor {
   bool bad;
 } cursor_t;
 
-/* Unsigned, of 1, 2, 4 or 8 bytes. */
+/* Reads an unsigned number of 1, 2, 4 or 8 bytes. */
 HAK_INLINE uint64_t cursor_unsigned(cursor_t *c, unsigned bytes) {
   uint64_t value = 0;
   if ((size_t)(c->end - c->at) < bytes) {

@@ -10,7 +10,7 @@
 /* <linux/close_range.h>, which not every libc has; the number is the same on all processors. */
 enum { CALL_CLOSE_RANGE = 436, CLOSE_UNSHARED = 2 };
 
-/* In one step: no descriptor of the program's is held meanwhile. */
+/* One call unshares and closes, so that no descriptor of the program stays open in between. */
 HAK_COLD bool file_apart(void) { return syscall_3(CALL_CLOSE_RANGE, 0, UINT32_MAX, CLOSE_UNSHARED) == 0; }
 
 static int or_none(long file) { return syscall_failed(file) ? -1 : (int)file; }
@@ -19,7 +19,7 @@ HAK_COLD int file_open(const char *path) {
   return or_none(syscall_6(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC | O_NOCTTY, 0, 0, 0));
 }
 
-/* Where the first thread has ended, the process's own list is empty.  It comes first, since emulators imitate no other. */
+/* If the first thread has ended, the list of the process is empty.  It is still tried first, since emulators provide no other. */
 HAK_COLD int file_mappings(void) {
   char byte;
   int file = file_open("/proc/self/maps");
@@ -54,8 +54,8 @@ HAK_COLD bool file_copy(int memory, void *to, const void *from, size_t bytes) {
   return syscall_6(SYS_pread64, memory, (long)to, (long)bytes, 0, 0, 0) == (long)bytes;
 }
 
-/* Nobody has it mapped who would lose what he sees: that one had it locked. Not every file system can reserve; then a disk that is full is
- * found out later. */
+/* Truncating is safe: a process that has the file mapped would hold the lock.  Not every file system can reserve space; if it cannot, a
+ * full disk shows only later. */
 static bool make_empty(int file, size_t bytes) {
   if (syscall_3(SYS_ftruncate, file, 0, 0) != 0 || syscall_3(SYS_ftruncate, file, (long)bytes, 0) != 0) return false;
   long result = syscall_6(SYS_fallocate, file, 0, 0, (long)bytes, 0, 0);
@@ -71,7 +71,7 @@ HAK_COLD void *file_share(const char *path, size_t bytes, bool *taken) {
   long locked = syscall_3(SYS_flock, file, LOCK_EX | LOCK_NB, 0), start = -1;
   *taken = locked == -EWOULDBLOCK;
   if (locked == 0 && make_empty(file, bytes)) {
-    start = syscall_6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0); /* which has the lock from here on */
+    start = syscall_6(SYS_mmap, 0, (long)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0); /* the mapping holds the lock from here on */
   }
   file_close(file);
   if (syscall_failed(start)) return NULL;

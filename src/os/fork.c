@@ -1,4 +1,4 @@
-/* fork.c - whether this process was forked: a page that the kernel wipes in a child. */
+/* fork.c - detects that this process was forked, by a page that the kernel wipes in a child. */
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
@@ -12,16 +12,17 @@
 #define PR_GET_TID_ADDRESS 40
 #endif
 
-/* FORK_SEEN in the process that set it up, 0 in one forked from it since, else the thread that repairs that one. */
+/* First word of the page: FORK_SEEN in the process that set it up or was repaired, 0 in a child since forked, or the id of the
+ * thread that repairs the child. */
 #define FORK_SEEN ((uintptr_t)1)
-/* Behind it, who has made the process. */
+/* Second word of the page: how the process was made. */
 enum { BY_CLONE = 0, BY_EXEC, BY_LIBC };
 #define FORK_MADE 1
 static _Atomic uintptr_t fork_unwatched[] = {FORK_SEEN, BY_EXEC};
 static _Atomic uintptr_t *_Atomic fork_page = fork_unwatched;
 
 void os_fork_watch(void) {
-  if (load_relaxed(&fork_page) != fork_unwatched) return; /* a start that failed further on */
+  if (load_relaxed(&fork_page) != fork_unwatched) return; /* an earlier start failed after this */
   _Atomic uintptr_t *page = os_map(os_page_size());
   if (page == NULL) return;
   add_relaxed(&os_counts.madvise, 1);
@@ -42,8 +43,9 @@ static uintptr_t made_by(void) { return load_relaxed(&load_acquire(&fork_page)[F
 void os_fork_note_libc(void) { store_relaxed(&load_acquire(&fork_page)[FORK_MADE], BY_LIBC); }
 bool os_fork_was_by_libc(void) { return made_by() != BY_CLONE; }
 
-/* libc has the kernel write to a word of each of its threads as that ends; glibc, but not musl, of a fork's child too.  A thread without
- * one is a raw child's, a raw thread, or what vfork and its like have made.  A page that is not wiped does not tell of raw children. */
+/* libc registers a word of each of its threads that the kernel clears when the thread ends; glibc does so in a fork's child, too, musl
+ * does not.  A thread without such a word is in a raw child, is a raw thread, or was made by vfork and the like.  Without a page that the
+ * kernel wipes, raw children are not detected. */
 static bool has_words(void) {
   if (load_acquire(&fork_page) == fork_unwatched) return false;
 #if defined(__GLIBC__)
@@ -60,7 +62,7 @@ bool os_is_guest(void) {
   return syscall_3(SYS_getpid, 0, 0, 0) == syscall_3(SYS_gettid, 0, 0, 0);
 }
 
-/* Not if the repair was interrupted by a handler that forked: there is a child of the child now. */
+/* Fails if a signal handler interrupted the repair and forked: then this is a child of the child. */
 void os_fork_seen(uintptr_t thread) {
   (void)atomic_compare_exchange_strong_explicit(load_acquire(&fork_page), &thread, FORK_SEEN, memory_order_release, memory_order_relaxed);
 }

@@ -3,7 +3,7 @@
 #include "os/os.h"
 
 HAK_COLD format_t *line_begin(line_t *line) {
-  format_init(&line->format, line->text, sizeof line->text - 1); /* there is room for the end */
+  format_init(&line->format, line->text, sizeof line->text - 1); /* leaves room for the newline */
   format_text(&line->format, "hakmem: ");
   return &line->format;
 }

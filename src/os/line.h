@@ -1,4 +1,4 @@
-/* line.h - a line of ours on standard error, "hakmem: ...": without stdio, without allocation, async-signal-safe. */
+/* line.h - writes a line "hakmem: ..." to standard error: without stdio, without allocation, async-signal-safe. */
 #ifndef OS_LINE_H
 #define OS_LINE_H
 
@@ -9,11 +9,11 @@ typedef struct line {
   char text[400];
 } line_t;
 
-/* Begins the line; the caller adds to it. */
+/* Begins a line; the caller appends to it. */
 format_t *line_begin(line_t *line);
-/* Ends it, and writes it in one call. */
+/* Ends the line and writes it with one call. */
 void line_end(line_t *line);
-/* The whole of one. */
+/* Writes a whole line. */
 void line_write(const char *text);
 
 #endif

@@ -7,7 +7,7 @@
 
 #if HAK_AUDIT
 
-/* The locks that are held, of all threads, and by whom; what finds no room is not checked. A thread reads what it has entered. */
+/* All held locks and their holders; locks that find no room are not checked.  A thread looks only for its own entries. */
 #define HELD_MOST 64
 static struct {
   const lock_t *_Atomic lock; /* NULL: free */
@@ -42,7 +42,7 @@ static void held_leave(const lock_t *lock) {
   }
 }
 
-/* Whether each lock that the thread holds, but for this one, has the lowest rank; *any: whether there are such. */
+/* Returns whether all locks that the thread holds, except `but`, have the lowest rank; *any: whether it holds any. */
 static bool holds_owners(const lock_t *but, bool *any) {
   bool owners = true;
   *any = false;
@@ -56,7 +56,7 @@ static bool holds_owners(const lock_t *but, bool *any) {
   return owners;
 }
 
-/* Whether the thread may wait for the lock while it holds what it does. */
+/* Checks that the thread may wait for the lock with the locks that it holds. */
 static void audit_wait(const lock_t *lock) {
   bool any, owners = holds_owners(lock, &any);
   ORDER(!any || (owners && lock->rank == LOCK_GROW), "waited for in the wrong order");
@@ -102,17 +102,18 @@ HAK_COLD void lock_reentered(void) {
   os_end();
 }
 
-/* What is waited for is mostly a few instructions away, unless the holder has lost its processor.  It would hardly get it back from a
- * thousand threads that poll, so they sleep until a release wakes one. */
+/* The holder is mostly a few instructions from its release, unless it has lost its processor.  It would hardly get the processor back
+ * from a thousand polling threads, so waiters sleep until a release wakes one. */
 #define YIELDS 4
-/* A release does not wait for its store to be visible before it looks for sleepers: it may miss one that has just begun to sleep. */
+/* A release checks for sleepers without waiting until its store is visible, so it may miss a thread that has just begun to sleep; the
+ * timeout bounds that. */
 #define SLEEP_US 10000
 
-/* The kernel waits on 32 bits. They tell most holders apart; what looks the same is looked at again. */
+/* The kernel waits on 32 bits.  They distinguish most holders; if two look alike, the waiter wakes by timeout and tries again. */
 static void *holder_word(lock_t *lock) { return (void *)(uintptr_t)&lock->holder; }
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the holder's first half is the lower one");
 
-/* Between two tries. */
+/* Waits between two tries. */
 static void lock_pause(lock_t *lock, unsigned tries) {
   uintptr_t holder = load_relaxed(&lock->holder);
   if (HAK_UNLIKELY(holder == thread_self())) lock_reentered();
@@ -157,6 +158,6 @@ void lock_release_fully(lock_t *lock) {
 void lock_abandon(lock_t *lock, bool inside) {
   if (inside && lock_is_mine(lock)) return;
   held_leave(lock);
-  store_relaxed(&lock->sleepers, 0); /* they stayed in the parent */
+  store_relaxed(&lock->sleepers, 0); /* the sleepers are in the parent */
   store_release(&lock->holder, (uintptr_t)0);
 }

@@ -7,7 +7,7 @@
 
 _Atomic uint32_t memcheck_state;
 
-/* Only memcheck answers this request; other tools, and the processor, leave the 0. */
+/* Only memcheck answers this request; other tools and a real processor leave the result 0. */
 bool memcheck_ask(void) {
   if (load_relaxed(&memcheck_state) == MEMCHECK_UNKNOWN) {
     bool watches = VALGRIND_MAKE_MEM_DEFINED(&memcheck_state, sizeof memcheck_state) != 0;
@@ -21,7 +21,7 @@ bool valgrind_on(void) { return RUNNING_ON_VALGRIND != 0; }
 void memcheck_make_open(void *start, size_t bytes) { (void)VALGRIND_MAKE_MEM_DEFINED(start, bytes); }
 void memcheck_make_hidden(void *start, size_t bytes) { (void)VALGRIND_MAKE_MEM_NOACCESS(start, bytes); }
 
-/* The tail stays hidden from other threads while we are there. */
+/* Disables error reports instead of opening the tail, which stays inaccessible to other threads. */
 static void tail_write(void *block, size_t size, size_t usable) {
   VALGRIND_DISABLE_ERROR_REPORTING;
   memcpy((char *)block + usable - sizeof size, &size, sizeof size);

@@ -1,14 +1,14 @@
-/* memcheck.h - tells Valgrind's memcheck what the program's blocks are.
+/* memcheck.h - tells Valgrind's memcheck about the program's blocks.
  *
- * In a process that memcheck watches, front/memcheck.c asks for MEMCHECK_TAIL
- * bytes more than the program did.  Those nobody may touch; the last of them
- * hold the size that was asked for.  So memcheck knows each block by its exact
- * size, and the next block is never nearer than it is with memcheck's own malloc.
+ * In a process that memcheck watches, front/memcheck.c requests MEMCHECK_TAIL
+ * bytes more than the program did.  This tail is inaccessible; its last bytes
+ * hold the size that the program requested.  So memcheck knows the exact size of
+ * each block, and the next block is never nearer than with memcheck's own malloc.
  *
- * Anywhere else, under Valgrind's other tools too, memcheck_on() is false.  It
- * is a constant, and all of this is nothing, without Valgrind's header at build
- * time, with HAKMEM_VALGRIND=OFF, and in the secure library, which looks into
- * free blocks itself. */
+ * In any other process, also under Valgrind's other tools, memcheck_on() is
+ * false.  It is constant false and everything here compiles to nothing without
+ * Valgrind's header at build time, with HAKMEM_VALGRIND=OFF, and in the secure
+ * library, which itself reads free blocks. */
 #ifndef OS_MEMCHECK_H
 #define OS_MEMCHECK_H
 
@@ -31,32 +31,32 @@
 
 enum { MEMCHECK_UNKNOWN, MEMCHECK_ABSENT, MEMCHECK_WATCHES };
 extern _Atomic uint32_t memcheck_state;
-/* Asks, once. */
+/* Asks Valgrind the first time, then returns the known answer. */
 bool memcheck_ask(void);
 HAK_INLINE bool memcheck_on(void) {
   return !HAK_SECURE && HAK_UNLIKELY(load_relaxed(&memcheck_state) != MEMCHECK_ABSENT) && memcheck_ask();
 }
-/* Whether any tool of Valgrind's runs the process. */
+/* Returns whether the process runs under any Valgrind tool. */
 bool valgrind_on(void);
 
-/* The rest is for where memcheck_on() is true; memcheck_open and memcheck_hide ask themselves. */
+/* Call the rest only if memcheck_on() is true; memcheck_open and memcheck_hide check that themselves. */
 
-/* A new block of `usable` bytes, its tail included, of which the program asked for `size`. */
+/* Announces a new block of `usable` bytes including its tail; the program requested `size`. */
 HAK_COLD void memcheck_alloc(void *block, size_t size, size_t usable, bool zero);
-/* Before the block is free to anybody; for whatever the program calls one. */
+/* Announces a free, before anyone can reuse the block.  Takes whatever pointer the program passed. */
 HAK_COLD void memcheck_free(void *block);
-/* What the program asked for. */
+/* Returns the size that the program requested. */
 HAK_COLD size_t memcheck_size(const void *block, size_t usable);
-/* The block has become of `size` and `usable` bytes, where it is; `old` is what it asked for before. */
+/* The block was resized in place to `size` and `usable` bytes; `old` is the size requested before. */
 HAK_COLD void memcheck_resize(void *block, size_t old, size_t size, size_t usable);
 
 HAK_COLD void memcheck_make_open(void *start, size_t bytes);
 HAK_COLD void memcheck_make_hidden(void *start, size_t bytes);
-/* Lets the allocator itself use memory that blocks were in. */
+/* Lets the allocator itself access memory that held blocks. */
 HAK_INLINE void memcheck_open(void *start, size_t bytes) {
   if (memcheck_on()) memcheck_make_open(start, bytes);
 }
-/* Ends that: nobody may, but where a block is announced. */
+/* Ends that: the memory is inaccessible until a block in it is announced. */
 HAK_INLINE void memcheck_hide(void *start, size_t bytes) {
   if (memcheck_on()) memcheck_make_hidden(start, bytes);
 }

@@ -4,10 +4,10 @@
 #include "base/config.h"
 #include "os/stack.h"
 
-/* A step: in its lower bits the place of a word, in words from the frame on and one more, 0 behind the last; in the upper ones the sum of
- * that and of all before it: the frame, the number, the words at the places before.  So nothing is read before the step that leads there is
- * believed: as long as all is the same the walk would go there too, and what a walk by tables reads is in use.  Anything else may have
- * gone with a fiber's stack, or be a step of another writer's. */
+/* A step.  Its lower bits hold the place of a word: its distance from the frame in words, plus one; 0 after the last step.  The upper bits
+ * hold a checksum of that place and all that precedes it: the frame, the number, the words at earlier places.  So a word is read only after
+ * the step with its place has been verified: while everything matches, a walk would read that word, too, and what a walk by tables reads
+ * is in use.  Any other address may have gone with a fiber's stack, or come from another thread's write of the memo. */
 enum { PLACE_BITS = 16 };
 #define PLACE_MASK (((uint64_t)1 << PLACE_BITS) - 1)
 

@@ -14,10 +14,10 @@ typedef struct known {
 } known_t;
 
 enum { KNOWN_MOST = 2 * 4096 / sizeof(known_t) };
-static HAK_APART known_t known_list[KNOWN_MOST]; /* grows alone; what it says of a place last is said last */
+static HAK_APART known_t known_list[KNOWN_MOST]; /* only grows; of entries for the same place, the last is the newest */
 static _Atomic uint32_t known_count;
 
-/* --- what a module says of itself -------------------------------------------------------- */
+/* --- a module's headers ------------------------------------------------------------------ */
 
 static bool part_has(const ElfW(Phdr) *part, uintptr_t bias, uintptr_t bytes, uintptr_t address) {
   return address - (bias + part->p_vaddr) < bytes;
@@ -60,7 +60,7 @@ HAK_COLD size_t module_build_id(const module_t *m, const uint8_t **id) {
   return 0;
 }
 
-/* The headers are in the first page, or this is none that we know. That one can be read. */
+/* Reads the headers, which must lie in the first page; the caller makes sure that this page is readable. */
 static bool module_read_at(module_t *m, uintptr_t start, uintptr_t end) {
   const ElfW(Ehdr) *elf = (const void *)start;
   if (start % MODULE_COPY_ALIGN != 0 || end - start < sizeof *elf) return false;
@@ -82,11 +82,11 @@ static bool module_read_at(module_t *m, uintptr_t start, uintptr_t end) {
 
 static bool module_read(module_t *m, uintptr_t start, uintptr_t end) { return start % PROBE_PAGE == 0 && module_read_at(m, start, end); }
 
-/* --- which there are --------------------------------------------------------------------- */
+/* --- finding modules --------------------------------------------------------------------- */
 
-#if defined(DLFO_STRUCT_HAS_EH_DBASE) /* glibc from 2.35 on; asked for by name, so that older ones do as well */
+#if defined(DLFO_STRUCT_HAS_EH_DBASE) /* glibc since 2.35; looked up by name, so that older versions work, too */
 static __typeof(_dl_find_object) *_Atomic loader_asks;
-extern __typeof(dlsym) dlsym __attribute__((weak)); /* a program linked statically may be without */
+extern __typeof(dlsym) dlsym __attribute__((weak)); /* a statically linked program may lack it */
 
 static bool loader_answers(void) { return load_relaxed(&loader_asks) != NULL; }
 static void loader_prepare(void) {
@@ -112,7 +112,7 @@ static bool loader_find(uintptr_t address, module_t *m) {
   return loader_place(address, &start, &end) && module_read(m, start, end);
 }
 
-/* Only glibc unmaps libraries, and never the program, which is the first of a full list. */
+/* Only glibc unmaps libraries, and never the program, which comes first in a complete list. */
 #if defined(__GLIBC__)
 static bool may_be_gone(uint32_t number) { return number != 0 || loader_answers(); }
 #else
@@ -148,13 +148,14 @@ HAK_COLD bool module_place(uintptr_t text, uintptr_t *start) {
   return false;
 }
 
-/* --- modules that go ---------------------------------------------------------------------- */
+/* --- modules that are closed -------------------------------------------------------------- */
 
-/* Who holds counts itself, then looks for who closes; who closes counts itself, then looks for who holds: one of the two sees the other. */
+/* A holder increments its count, then checks for closers; a closer increments its count, then checks for holders.  So at least one of the
+ * two sees the other. */
 static _Atomic uint32_t holding, closing;
 enum { CLOSE_WAITS = 100, CLOSE_WAIT_US = 100 };
 
-/* Not below 0, where a fork's child has forgotten it. */
+/* Never below 0: a fork's child has reset the count. */
 static void count_down(_Atomic uint32_t *count) {
   uint32_t now = load_relaxed(count);
   while (now > 0 && !atomic_compare_exchange_weak(count, &now, now - 1)) continue;
@@ -198,13 +199,13 @@ HAK_COLD void module_add(uintptr_t start, uintptr_t end, uintptr_t frames) {
   store_release(&known_count, count + 1);
 }
 
-/* --- the tables of those without .eh_frame_hdr, which linkers leave out of static programs ------------------------------- */
+/* --- the tables of modules without .eh_frame_hdr, which linkers leave out of static programs ----------------------------- */
 
 static bool file_read(long file, void *to, size_t bytes, uint64_t offset) {
   return syscall_6(SYS_pread64, file, (long)to, (long)bytes, (long)offset, 0, 0) == (long)bytes;
 }
 
-/* The file's address of its section .eh_frame, if it is the module's file. */
+/* Returns the file's address of its section .eh_frame; 0 if it has none or is not the module's file. */
 static uintptr_t file_frames(long file, const void *module) {
   ElfW(Ehdr) elf;
   ElfW(Shdr) names, section;
@@ -247,13 +248,13 @@ static int module_note(struct dl_phdr_info *info, size_t size, void *first) {
   return 0;
 }
 
-/* Of an archive the program is around us. */
+/* Empty in an archive, whose text is part of the program. */
 static uintptr_t ours_start, ours_end;
 bool module_is_ours(uintptr_t text) { return text >= ours_start && text < ours_end; }
 
 void module_prepare(void) {
   loader_prepare();
-  bool first = true; /* the program itself, which libc may call by any name */
+  bool first = true; /* the program itself, for which libc may report any name */
   (void)dl_iterate_phdr(module_note, &first);
   module_t ours;
   if (HAK_SHARED && module_find((uintptr_t)module_is_ours, &ours)) ours_start = ours.start, ours_end = ours.end;

@@ -1,8 +1,8 @@
 /* os.h - the kernel, as the allocator sees it.
  *
- * No function touches errno.  A failure is a return value: any call may be
- * refused, by a filter of the program's or its administrator's, and what could
- * not be done is done without.  All are thread-safe.  tests/support/fake_os.c
+ * No function touches errno.  A failure is a return value: a filter of the
+ * program or its administrator may refuse any call, and callers do without what
+ * could not be done.  All functions are thread-safe.  tests/support/fake_os.c
  * implements the same contract with failures on demand. */
 #ifndef OS_OS_H
 #define OS_OS_H
@@ -27,58 +27,59 @@ typedef enum os_map {
 } os_map_result_t;
 
 size_t os_page_size(void);           /* bytes; constant for a process */
-extern _Atomic size_t os_page;       /* the same once it was asked for: for readers outside, as all that entry/descriptor.c lists */
+extern _Atomic size_t os_page;       /* the same, once it was requested: for external readers, like all that entry/descriptor.c lists */
 uint64_t os_physical_memory(void);   /* bytes */
-size_t os_map_limit(void);           /* mappings that a process may have; the first call reads it, and must be at start */
+size_t os_map_limit(void);           /* how many mappings a process may have; the first call reads it and must be made at start */
 uint64_t os_address_limit(void);     /* RLIMIT_AS in bytes, UINT64_MAX when unlimited */
 uintptr_t os_program(void);             /* an address in the program's own code */
-bool os_is_privileged(void);             /* running with privileges its caller lacks */
-bool os_has_shadow(void);            /* a sanitizer's runtime occupies the middle of the addresses */
-uint64_t os_random_seed(void);       /* differs for each process, in which it is the same */
+bool os_is_privileged(void);             /* the process has privileges that its caller lacks */
+bool os_has_shadow(void);            /* a sanitizer's runtime occupies the middle of the address space */
+uint64_t os_random_seed(void);       /* constant within a process, different between processes */
 uint64_t os_random(void);            /* unpredictable */
 uint64_t os_now_ms(void);            /* monotonic, coarse */
 uint64_t os_thread_ns(void);         /* processor time of the calling thread, by a system call; 0 where that is not allowed */
 
-/* Maps zero pages at just this address, replacing nothing. */
+/* Maps zero pages at exactly this address, without replacing a mapping. */
 HAK_CHECKED os_map_result_t os_map_at(void *start, size_t bytes);
-/* Whether all of it is mapped, by whomever. Emulators may say so of what is mapped in part. */
+/* Returns whether the whole range is mapped, by anyone.  Emulators may also return true if only a part is. */
 HAK_CHECKED bool os_is_mapped(void *start, size_t bytes);
 /* Maps zero pages anywhere; NULL when out of memory. */
 HAK_CHECKED void *os_map(size_t bytes);
-/* False when the kernel is out of mappings to split, or refuses. */
+/* False if the kernel is out of mappings for a split, or refuses. */
 bool os_unmap(void *start, size_t bytes);
-/* Gives the pages back; they read as zero afterwards. False: they may keep their content,
- * as where the program has locked its memory. */
+/* Gives the pages back; they read as zero afterwards.  False: they may keep their content,
+ * for example because the program has locked its memory. */
 bool os_purge(void *start, size_t bytes);
-/* Brings in every page, as if written to; false if some are missing. */
+/* Brings in every page as if it were written to; false if some are missing. */
 bool os_populate(void *start, size_t bytes);
-/* Lets the kernel back the range with huge pages, or keeps it from that. */
+/* Allows or forbids the kernel to back the range with huge pages. */
 void os_huge(void *start, size_t bytes, bool huge);
-/* Moves the pages themselves; `from` reads as zero afterwards, what was at `to` is gone. Both
- * are mapped; `from` is nothing that was moved in pieces. False, always for locked pages: nothing has changed. */
+/* Moves the pages from `from` to `to`; `from` reads as zero afterwards, and the old content of `to` is lost.  Both
+ * must be mapped, and `from` must not have been moved in pieces.  False, as always for locked pages: `from` is unchanged. */
 HAK_CHECKED bool os_move(void *from, void *to, size_t bytes);
-/* The same as os_purge for what os_move has filled: makes one mapping with its neighbours of it again. */
+/* Like os_purge, for a range that os_move has filled: makes it one mapping with its neighbours again. */
 bool os_renew(void *start, size_t bytes);
-/* Makes pages inaccessible and gives their memory back, unless they are locked.  They are zero afterwards in any case.
+/* Makes pages inaccessible and gives their memory back, unless they are locked.  They are zero afterwards in any case.  Returns how:
  * OS_LIGHT: by a guard in the page tables, which costs no mapping.  OS_SPLIT: by protection, which splits the mapping.  OS_OPEN: they
- * stay accessible, since the kernel has no light guards, and `may_split` forbids a split or the kernel has no mapping left. */
+ * stay accessible, because there are no light guards, and either `may_split` is false or the kernel has no mapping left. */
 typedef enum os_guard { OS_OPEN, OS_LIGHT, OS_SPLIT } os_guard_t;
 os_guard_t os_guard(void *start, size_t bytes, bool may_split);
-/* Makes exactly such a range accessible again, or some pages of one that is no larger than a unit; they are zero then.  Pages that
- * were accessible stay as they are.  False: the kernel is out of mappings to split. */
+/* Makes exactly a range passed to os_guard accessible again, or some pages of one that is at most a unit; they are then zero.  Pages
+ * that were accessible keep their content.  False: the kernel is out of mappings for a split. */
 bool os_unguard(void *start, size_t bytes);
-/* Has core dumps hold the pages again, where the program has advised the kernel to leave them out. */
+/* Includes the pages in core dumps again, if the program has advised the kernel to leave them out. */
 void os_dump(void *start, size_t bytes);
-/* Makes whole pages of ours unwritable, or writable again; false if the kernel refuses. */
+/* Makes whole pages of our data unwritable, or writable again; false if the kernel refuses. */
 bool os_seal(const void *start, size_t bytes, bool sealed);
-/* How many of the first pages are resident; looks at 256 at most. */
+/* Returns how many of the first `pages` pages are resident; checks at most 256. */
 size_t os_resident(void *start, size_t pages);
 
-/* Neither is a cancellation point.  A thread that waits yields first, which is short, and then sleeps. */
+/* Neither is a cancellation point.  A waiting thread first yields, which is short, and then sleeps. */
 void os_yield(void);
 void os_sleep_us(unsigned microseconds);
 
-/* Waits while the word has the value, until woken or for so long at most; `shared`: the kernel wakes too. Wakes so many that wait. */
+/* os_wait sleeps while the word has the value, until it is woken or the time is over; `shared`: also woken by the kernel.  os_wake wakes
+ * at most `threads` waiting threads. */
 void os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microseconds, bool shared);
 void os_wake(_Atomic uint32_t *word, unsigned threads);
 
@@ -92,103 +93,107 @@ typedef bool os_prepare_t(void);
 
 #define OS_THREAD_STACK ((size_t)64 << 10)
 /* A thread that libc does not know: it has no thread-local variables, and no
- * signal is delivered to it.  All but `prepare` and `stack` zero at first. */
+ * signal is delivered to it.  All members but `prepare` and `stack` are zero at first. */
 typedef struct os_thread {
-  _Atomic uint32_t id;   /* not 0 while it uses its stack; the kernel clears it */
-  _Atomic uint32_t last; /* its number in the kernel, or that of the one before while the kernel may still know it */
-  _Atomic uint32_t held; /* how many callers hold it back; it sleeps on this */
-  _Atomic uint32_t ready; /* it has begun to work, or to end */
-  /* Runs in it before it is confined; may be NULL. True: it has descriptors of its own, and may then read and write by these. */
+  _Atomic uint32_t id;   /* not 0 while the thread uses its stack; the kernel clears it */
+  _Atomic uint32_t last; /* its thread id, or the id of the previous one while the kernel may still know it */
+  _Atomic uint32_t held; /* number of callers that hold it back; it sleeps on this word */
+  _Atomic uint32_t ready; /* it has begun to work, or is about to end */
+  /* Runs in the thread before it is confined; may be NULL.  True: it has its own descriptors and may read and write through them. */
   os_prepare_t *_Atomic prepare;
-  _Atomic bool unable;    /* one could not confine itself */
-  _Atomic bool refused;   /* the kernel had none when it was last asked for one */
+  _Atomic bool unable;    /* a thread could not confine itself */
+  _Atomic bool refused;   /* the kernel refused the last request for a thread */
   bool confined;
-  bool files; /* `prepare` said so */
-  long leader;                    /* its process, if confined, */
-  os_capabilities_t capabilities; /* and what that held at the start */
+  bool files; /* `prepare` returned true */
+  long leader;                    /* id of its process, if confined */
+  os_capabilities_t capabilities; /* capabilities of that process at the start */
   void (*run)(void);
-  void *stack; /* of OS_THREAD_STACK bytes; if NULL at first it is mapped, which limits may forbid */
+  void *stack; /* of OS_THREAD_STACK bytes; if NULL at first, it is mapped, which limits may prevent */
 } os_thread_t;
-bool os_thread_possible(void); /* false under a tool that must know every thread */
-/* Runs `run` in a new thread; false if there is one already, if it is held, or if there can be none.  When this returns a confined
- * one holds no capability, and can ask the kernel for memory and for sleep alone, and for its files; one that cannot be confined
+bool os_thread_possible(void); /* false under tools that must know every thread */
+/* Runs `run` in a new thread; false if it runs already, if it is held, or if a thread is impossible.  When this returns, a confined
+ * thread has no effective capability, and can ask the kernel for little more than memory, sleep and its files; one that cannot be confined
  * ends, and no other is started. */
 HAK_CHECKED bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined);
 HAK_INLINE bool os_thread_exists(os_thread_t *thread) { return load_relaxed(&thread->id) != 0; }
-/* For the thread itself.  False: it must end, because it is held, or because it is confined and its process no longer has the user,
- * groups or capabilities that it had at the start. */
+/* Called by the thread itself.  False: the thread must end, because it is held, or because it is confined and its process no longer has
+ * the user, groups or capabilities that it had at the start. */
 HAK_CHECKED bool os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds);
-/* Ends it, and waits until it is gone for the kernel too; each hold keeps a new one from being started until it is released. */
+/* Ends the thread and waits until it is gone for the kernel, too; no thread can be started until each hold is released. */
 void os_thread_hold(os_thread_t *thread);
 void os_thread_release(os_thread_t *thread);
 /* In a fork's child, where no such thread runs. */
 void os_thread_forget(os_thread_t *thread);
 
-/* What the kernel says of the calling thread: whether a filter judges its system calls, and whether it could change its user, or
- * has.  Reads a file (os/standing.c); where that cannot be had for want of a descriptor or of /proc, what was true when it was last
- * read; else both count as true. */
+/* What the kernel reports about the calling thread: whether a filter checks its system calls, and whether the thread can change its user
+ * or has done so.  Reads a file (os/standing.c).  If there is no descriptor or no /proc for that, the last known values hold; if there
+ * are none, or on any other failure, both are true. */
 typedef struct os_standing {
   bool filtered, privileged;
 } os_standing_t;
 os_standing_t os_standing(void);
-/* Reads the file unless it was read before: to be called while it still can be. */
+/* Reads the file unless it was read before; call it while that is still possible. */
 void os_standing_note(void);
-/* Whether the process was under a filter when this was first asked; reads the file once. */
+/* Returns whether the process was under a filter at the first call, which reads the file. */
 bool os_started_filtered(void);
-/* Whether the process has no other thread, ours included, by the same file; false where it cannot be read. */
+/* Returns whether the process has no other thread, including threads of ours, by the same file; false if it cannot be read. */
 bool os_is_only_thread(void);
-/* How often the process has put itself under a filter.  From then on only those calls are made that glibc's malloc may make at the
- * same moment; any other counts as refused, and is not tried. */
+/* How many times the process has put itself under a filter.  After the first, only calls are made that glibc's malloc might make at the
+ * same point; any other counts as refused and is not tried. */
 extern _Atomic uint32_t os_filters;
 
-/* Whether the process has no other thread, as far as libc knows: it may say no where there is none, and threads of ours do not
- * count.  Nothing that another thread does can overlap with what the caller does next. */
+/* Returns whether the process has no other thread, as far as libc knows; it may return false without another thread, and threads of ours
+ * do not count.  If true, nothing that another thread does can overlap with what the caller does next. */
 HAK_INLINE bool os_single_threaded(void) {
   extern char __libc_single_threaded __attribute__((weak)); /* glibc from 2.32 on */
   return &__libc_single_threaded != NULL && __libc_single_threaded != 0;
 }
-/* Whether libc has ever made another: it may say no where there were some. */
+/* Returns whether libc has ever made another thread; may be false although it has. */
 HAK_INLINE bool os_multi_threaded(void) {
   extern char __libc_single_threaded __attribute__((weak));
   return &__libc_single_threaded != NULL && __libc_single_threaded == 0;
 }
 
-/* A full barrier in every thread of the process: when this returns, each has passed one since the call.  False, and no barrier, where the
- * kernel has none, and where a filter may not know the call.  From a thread under a filter of ours only after os_started_filtered. */
+/* A full barrier in every thread of the process: when this returns true, each thread has passed one since the call.  False, without a
+ * barrier, if the kernel has none, or if a filter might not know the call.  A thread under a filter of ours may call this only after
+ * os_started_filtered. */
 HAK_CHECKED bool os_barrier(void);
 
-/* Whether this process was forked since os_fork_watch or os_fork_seen: known by a page
- * that the kernel wipes in a child, however it was made.  Where the kernel cannot,
- * os_fork_note, called by a fork handler, says so. */
+/* os_forked returns whether this process was forked since os_fork_watch or os_fork_seen:
+ * the kernel wipes a page in a child, however the child was made.  On kernels that
+ * cannot, os_fork_note, called by a fork handler, marks the child. */
 void os_fork_watch(void);
 bool os_forked(void);
 void os_fork_note(void);
-/* From a fork handler in the child; and whether one has run there, as in the first process.  A child of clone or of the system call alone
- * may end with its one thread: libc, which would end the process, is not asked. */
+/* os_fork_note_libc is called by a fork handler in the child; os_fork_was_by_libc returns whether that has happened, and true in a process
+ * that was not forked.  A child of clone or of the raw system call may exit by its one thread alone, past libc, and a thread of ours
+ * would keep it alive. */
 void os_fork_note_libc(void);
 bool os_fork_was_by_libc(void);
-/* Whether the caller is a process of its own in the memory of this one, as between vfork and exec: what it changes about itself is not
- * changed here.  By system calls, so false once the process is under a filter of its own; and where the kernel does not tell. */
+/* Returns whether the caller is a separate process in the memory of this one, as between vfork and exec: what it changes about itself does
+ * not change this process.  Needs system calls, so it returns false once the process has put itself under a filter, and if the kernel does
+ * not report it. */
 bool os_is_guest(void);
-/* True for one of the threads that find out at the same time, named by its number: it repairs the child, and then calls
- * os_fork_seen.  The others wait for that here, but for a signal handler in the repairing thread.  False where there is nothing to
- * repair, or no longer. */
+/* Claims the repair of a fork's child for the calling thread, whose number is `thread`.  True for one of the threads that detect the fork:
+ * it repairs the child and then calls os_fork_seen.  The others wait here until then, except a signal handler in the repairing thread.
+ * False: there is nothing to repair, or no longer, or this thread is already repairing. */
 HAK_CHECKED bool os_fork_claim(uintptr_t thread);
-/* Whether one does or has. */
+/* Returns whether a thread repairs the child or has done so. */
 bool os_fork_is_claimed(void);
-/* Whether it is under way, by this thread. */
+/* Returns whether this thread is repairing the child. */
 bool os_fork_is_claimed_by(uintptr_t thread);
 void os_fork_seen(uintptr_t thread);
 
-/* Writes all of it, to standard error with fd 2; false on error.  A pipe that nobody reads and a limit of sizes are errors like any other:
- * no SIGPIPE and no SIGXFSZ comes of it, but once the process is under a filter of its own (os_filters). */
+/* Writes all bytes to the descriptor, 2 for standard error; false on error.  A pipe that nobody reads and a file size limit are errors like
+ * any other and raise no SIGPIPE or SIGXFSZ, except once the process has put itself under a filter (os_filters). */
 bool os_write(int fd, const char *text, size_t bytes);
-/* Reads a whole small file into buffer, NUL-terminated; the length, or -1.  For who writes to a pipe it waits a second, if there is one. */
+/* Reads a whole small file into buffer, NUL-terminated; returns the length, or -1.  For a pipe it waits up to a second for the writer, if
+ * there is one. */
 long os_read_file(const char *path, char *buffer, size_t size);
 _Noreturn void os_abort(void);
-/* The thread that is in it: should a handler make that wait for a lock of its own, the reason was said. */
+/* The thread that is in os_abort: if a signal handler makes it wait for its own lock, the reason for the end was already written. */
 extern _Atomic uintptr_t os_aborting;
-/* The same past any handler of the program's. */
+/* Like os_abort, without running a handler of the program. */
 _Noreturn void os_end(void);
 
 #endif

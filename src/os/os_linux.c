@@ -17,7 +17,7 @@
 #include "os/syscall.h"
 
 #ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000 /* older kernels take it for a hint, which os_map_at checks */
+#define MAP_FIXED_NOREPLACE 0x100000 /* older kernels take the address as a hint, so os_map_at checks the result */
 #endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -37,7 +37,7 @@ os_counts_t os_counts;
 
 _Atomic uint32_t os_filters;
 
-/* What cannot happen unless our own bookkeeping is wrong. */
+/* For an error that cannot happen unless our own bookkeeping is wrong. */
 static _Noreturn void os_broken(const char *call) {
   (void)os_write(2, "hakmem: unexpected error from ", 30);
   size_t n = 0;
@@ -59,7 +59,7 @@ size_t os_page_size(void) {
 }
 
 uint64_t os_physical_memory(void) {
-  struct sysinfo all; /* not sysconf: some read a file, and each lies in pages of libc that small programs have no other use for */
+  struct sysinfo all; /* not sysconf: some versions read a file, and all lie in pages of libc that small programs do not otherwise use */
   add_relaxed(&os_counts.other, 1);
   return syscall_3(SYS_sysinfo, (long)&all, 0, 0) == 0 ? (uint64_t)all.totalram * all.mem_unit : 0;
 }
@@ -85,16 +85,16 @@ size_t os_map_limit(void) {
   if (os_read_file("/proc/sys/vm/max_map_count", text, sizeof text) > 0) {
     for (const char *at = text; *at >= '0' && *at <= '9'; at++) limit = limit * 10 + (size_t)(*at - '0');
   }
-  if (limit == 0) limit = 65530; /* what the kernel has if nobody changes it */
+  if (limit == 0) limit = 65530; /* the kernel's default */
   store_relaxed(&known, limit);
   return limit;
 }
 
-uintptr_t os_program(void) { return getauxval(AT_ENTRY); } /* where the loader is the command, it puts the program's there */
+uintptr_t os_program(void) { return getauxval(AT_ENTRY); } /* if the loader is run as the command, it stores the program's entry there */
 bool os_is_privileged(void) { return getauxval(AT_SECURE) != 0; }
 
-/* SipHash-2-4 of one word under the 16 bytes that the kernel gives each process.  libc makes its stack canary and its pointer
- * guard of these very bytes, so what may be seen of ours must tell nothing of them. */
+/* SipHash-2-4 of one word, keyed with the 16 random bytes that the kernel gives each process.  libc derives its stack canary and pointer
+ * guard from the same bytes, so our visible values must reveal nothing about them. */
 static void sip_round(uint64_t v[4]) {
   v[0] += v[1], v[1] = bits_rotr(v[1], 51) ^ v[0], v[0] = bits_rotr(v[0], 32);
   v[2] += v[3], v[3] = bits_rotr(v[3], 48) ^ v[2];
@@ -104,7 +104,7 @@ static void sip_round(uint64_t v[4]) {
 
 static uint64_t start_hash(uint64_t word) {
   uint64_t key[2];
-  const void *start = (const void *)getauxval(AT_RANDOM); /* anywhere */
+  const void *start = (const void *)getauxval(AT_RANDOM); /* any alignment */
   if (start != NULL) {
     memcpy(key, start, sizeof key);
   } else {
@@ -128,7 +128,7 @@ uint64_t os_random_seed(void) { return start_hash(0); }
 uint64_t os_random(void) {
   uint64_t value;
   if (syscall_3(SYS_getrandom, (long)&value, sizeof value, 1 /* GRND_NONBLOCK */) == (long)sizeof value) return value;
-  static _Atomic uint64_t calls; /* before the kernel has gathered enough */
+  static _Atomic uint64_t calls; /* for when the kernel has not gathered enough entropy yet */
   return start_hash(atomic_fetch_add(&calls, 1) + 1);
 }
 
@@ -149,8 +149,8 @@ uint64_t os_thread_ns(void) {
 #define PLAIN_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
 #if defined(RACY_ATOMIC)
-/* libc unmaps the stacks of threads where ThreadSanitizer does not see it, which would take what they wrote for a race with
- * what is mapped there later.  Its own mmap forgets; where it heeds writes it would take the mapping for one as well. */
+/* libc unmaps thread stacks unseen by ThreadSanitizer, which would report the stacks' old writes as races with later mappings at the
+ * same address.  Its own mmap makes it forget them; it would take the mapping itself for a write, so writes are ignored meanwhile. */
 extern void AnnotateIgnoreWritesBegin(const char *file, int line);
 extern void AnnotateIgnoreWritesEnd(const char *file, int line);
 
@@ -179,8 +179,8 @@ static bool os_madvise(void *start, size_t bytes, int advice) {
   return syscall_3(SYS_madvise, (long)start, (long)bytes, advice) == 0;
 }
 
-/* An emulator of another processor may accept a call and not do it, and pages that are taken for zero would not be.
- * What this is known of is tried once, before its first use, on pages of its own. */
+/* An emulator of another processor may accept a call without doing its work, and pages that count as zero would not be zero.
+ * Calls known to have this problem are tried once on separate pages before their first use. */
 typedef enum verdict { UNTRIED, WORKS, FAILS } verdict_t;
 
 static bool os_tried(_Atomic uint32_t *verdict, bool (*works)(char *page, size_t bytes)) {
@@ -188,7 +188,7 @@ static bool os_tried(_Atomic uint32_t *verdict, bool (*works)(char *page, size_t
   if (HAK_UNLIKELY(known == UNTRIED)) {
     size_t bytes = os_page_size();
     char *pages = os_map(2 * bytes);
-    if (pages == NULL) return true; /* undecided: a kernel that is out of memory must not lose a way to give some back */
+    if (pages == NULL) return true; /* undecided: out of memory is no reason to lose a way to give memory back */
     *pages = 1;
     known = works(pages, bytes) ? WORKS : FAILS;
     (void)os_unmap(pages, 2 * bytes);
@@ -212,7 +212,7 @@ void *os_map(size_t bytes) {
   return syscall_failed(start) ? NULL : (void *)start;
 }
 
-/* 0, or -ENOMEM where a part is not mapped.  By advice that is none: mincore may be a call that a filter kills for. */
+/* Returns 0, or -ENOMEM if a part is not mapped.  Uses advice without effect, since a filter may kill the process for mincore. */
 static long mapped_error(void *start, size_t bytes) { return syscall_3(SYS_madvise, (long)start, (long)bytes, MADV_NORMAL); }
 
 bool os_is_mapped(void *start, size_t bytes) { return mapped_error(start, bytes) == 0; }
@@ -222,7 +222,7 @@ bool os_unmap(void *start, size_t bytes) {
   return syscall_3(SYS_munmap, (long)start, (long)bytes, 0) == 0;
 }
 
-/* To be refused, as for locked memory, is no lie. */
+/* A refusal, as for locked memory, is a correct answer. */
 static bool purge_works(char *page, size_t bytes) { return !os_madvise(page, bytes, MADV_DONTNEED) || racy_load(page) == 0; }
 
 bool os_purge(void *start, size_t bytes) {
@@ -232,10 +232,10 @@ bool os_purge(void *start, size_t bytes) {
 
 bool os_populate(void *start, size_t bytes) { return os_madvise(start, bytes, MADV_POPULATE_WRITE); }
 
-/* EINVAL: a kernel without huge pages. */
+/* Ignores EINVAL, the answer of a kernel without huge pages. */
 void os_huge(void *start, size_t bytes, bool huge) { (void)os_madvise(start, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); }
 
-/* 0, or the negated errno. */
+/* Returns 0 or the negated error number. */
 static long os_mremap(void *from, void *to, size_t bytes) {
   add_relaxed(&os_counts.mremap, 1);
   long flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
@@ -243,27 +243,28 @@ static long os_mremap(void *from, void *to, size_t bytes) {
   return got == (long)to ? 0 : got;
 }
 
-/* What is left at `from` must be memory like any other. */
+/* The memory left at `from` must behave like any other memory. */
 static bool move_works(char *page, size_t bytes) {
   if (os_mremap(page, page + bytes, bytes) != 0) return false;
   racy_store(page, 1);
   return purge_works(page, bytes);
 }
 
-/* Whether a limit of the process, which may be lowered below what it has mapped, leaves room for another page. */
+/* Returns whether the limits of the process, which may have been lowered below what it has mapped, leave room for another page. */
 static bool may_map(void) {
   size_t bytes = os_page_size();
   void *page = os_map(bytes);
   return page != NULL && os_unmap(page, bytes);
 }
 
-/* A kernel from 6.17 on moves several mappings one by one, and may stop between two of them.  Growth in place is refused for more than
- * one, before anything else is looked at; and for one too, as far as another mapping: this stack's or this library's. */
+/* Since 6.17 the kernel moves several mappings one by one and may stop between two of them.  To find out whether the range is one mapping,
+ * this asks for growth in place up to an address in another mapping, this stack or this library: the kernel refuses that in any case,
+ * with EFAULT, before any other check, if the range is more than one mapping. */
 static bool is_one_mapping(void *start, size_t bytes) {
   static char ours;
   char here;
   uintptr_t last = (uintptr_t)start + bytes, beyond = (uintptr_t)&here > last ? (uintptr_t)&here : (uintptr_t)&ours;
-  if (beyond < last) return false; /* none is known */
+  if (beyond < last) return false; /* no such address is known */
   size_t length = bits_round_up(beyond - (uintptr_t)start + 1, os_page_size());
   return syscall_6(SYS_mremap, (long)start, (long)bytes, (long)length, 0, 0, 0) != -EFAULT;
 }
@@ -272,16 +273,16 @@ bool os_move(void *from, void *to, size_t bytes) {
   static _Atomic bool unable;
   static _Atomic uint32_t verdict;
   if (load_relaxed(&unable) || !os_tried(&verdict, move_works)) return false;
-  /* The kernel unmaps the target before it looks at the limit; nothing could be mapped in its place then. */
+  /* The kernel unmaps the target before it checks the limit; then nothing could be mapped in its place. */
   if (!may_map() || !is_one_mapping(from, bytes)) return false;
-  /* Of locked pages the lock would go along, and not stay with `from`: such advice is refused for them.  Of one mapping one page tells of
-   * all. */
+  /* The lock of locked pages would move along instead of staying with `from`.  The kernel refuses this advice for locked pages; one page
+   * stands for the whole mapping. */
   if (!os_madvise(from, os_page_size(), MADV_COLD)) return false;
   long error = os_mremap(from, to, bytes);
   if (error == 0) return true;
-  /* A filter that came later. Anything else, such as too many mappings, is of this move alone. */
+  /* A filter was installed later.  Other errors, such as too many mappings, concern only this move. */
   if (error == -EPERM || error == -ENOSYS || error == -EACCES || error == -EINVAL) store_relaxed(&unable, true);
-  /* The kernel may have unmapped the target before it found that it could not go on. */
+  /* The kernel may have unmapped the target before it failed. */
   if (mapped_error(to, bytes) != -ENOMEM) return false;
   if (os_map_at(to, bytes) == OS_NOMEM) os_broken("mremap");
   os_huge(to, bytes, false);
@@ -297,20 +298,20 @@ bool os_renew(void *start, size_t bytes) {
 
 HAK_COLD void os_dump(void *start, size_t bytes) { (void)syscall_3(SYS_madvise, (long)start, (long)bytes, MADV_DODUMP); }
 
-/* Makes pages accessible; those that are so already keep their content. */
+/* Makes pages accessible; pages that already are keep their content. */
 static bool os_commit(void *start, size_t bytes) {
   add_relaxed(&os_counts.mprotect, 1);
   long result = syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_READ | PROT_WRITE);
   return result == 0;
 }
 
-/* Some guards are made of protection; some of the light kind. */
+/* Whether any guard was made by protection, and whether any was made of the light kind. */
 static _Atomic bool guards_protect, guards_light;
 
-/* The light kind takes a page table entry for each page: not for large ranges. */
+/* Light guards need a page table entry per page, so they are not used for larger ranges. */
 #define GUARD_LIGHT ((size_t)2 << 20)
 
-/* The light kind drops what the pages hold. */
+/* A light guard must discard the content of its page. */
 static bool guard_works(char *page, size_t bytes) {
   return os_madvise(page, bytes, MADV_GUARD_INSTALL) && os_madvise(page, bytes, MADV_GUARD_REMOVE) && racy_load(page) == 0;
 }
@@ -322,12 +323,12 @@ static bool guard_lightly(void *start, size_t bytes) {
     if (HAK_UNLIKELY(!load_relaxed(&guards_light))) store_relaxed(&guards_light, true);
     return true;
   }
-  (void)os_madvise(start, bytes, MADV_GUARD_REMOVE); /* what of it is not locked may have been done */
+  (void)os_madvise(start, bytes, MADV_GUARD_REMOVE); /* pages that are not locked may have become guards */
   return false;
 }
 
-/* Of locked pages the kernel drops nothing.  They are cleared, not mapped anew, which would lose the program's lock; and not
- * dropped by MADV_DONTNEED_LOCKED, since a program that locks memory wants no page faults later. */
+/* The kernel does not discard locked pages.  They are cleared instead: a new mapping would lose the program's lock, and after
+ * MADV_DONTNEED_LOCKED there would be page faults, which a program that locks memory does not want. */
 static void pages_clear(void *start, size_t bytes) {
   if (!os_purge(start, bytes)) memset(start, 0, bytes);
 }
@@ -341,10 +342,10 @@ HAK_COLD os_guard_t os_guard(void *start, size_t bytes, bool may_split) {
   return syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_NONE) == 0 ? OS_SPLIT : OS_OPEN;
 }
 
-/* Guards of the light kind may lie within a range that was then protected: both ways, but where that cannot be. */
+/* A range that was protected may contain light guards, so both kinds are removed, unless one of them cannot be there. */
 HAK_COLD bool os_unguard(void *start, size_t bytes) {
   bool removed = os_madvise(start, bytes, MADV_GUARD_REMOVE);
-  if (!removed && load_relaxed(&guards_light)) return os_renew(start, bytes); /* a filter that came later */
+  if (!removed && load_relaxed(&guards_light)) return os_renew(start, bytes); /* a filter was installed later */
   if (removed && bytes <= GUARD_LIGHT && !load_relaxed(&guards_protect)) return true;
   return os_commit(start, bytes);
 }
@@ -365,7 +366,7 @@ HAK_COLD size_t os_resident(void *start, size_t pages) {
   return resident;
 }
 
-/* Of all calls to wait, glibc's malloc makes this one alone: a filter that was made for it has no other. */
+/* futex is the only call with which glibc's malloc waits, so a filter made for glibc's malloc allows no other. */
 void os_wait(_Atomic uint32_t *word, uint32_t value, uint64_t microseconds, bool shared) {
   struct timespec limit = {.tv_sec = (time_t)(microseconds / 1000000), .tv_nsec = (long)(microseconds % 1000000) * 1000};
   (void)syscall_6(SYS_futex, (long)word, FUTEX_WAIT | (shared ? 0 : FUTEX_PRIVATE), value, (long)&limit, 0, 0);
@@ -375,7 +376,7 @@ void os_wake(_Atomic uint32_t *word, unsigned threads) {
   (void)syscall_3(SYS_futex, (long)word, FUTEX_WAKE | FUTEX_PRIVATE, (long)threads);
 }
 
-/* What is waited for is mostly a few instructions away, unless its thread has lost the processor. */
+/* The thread waited for is mostly done in a few instructions, unless it has lost the processor. */
 void os_yield(void) {
   for (int i = 0; i < 32; i++) cpu_pause();
   os_sleep_us(1);
@@ -388,21 +389,22 @@ void os_sleep_us(unsigned microseconds) {
 
 #define SIGNAL_BIT(number) ((uint64_t)1 << ((number) - 1))
 
-/* What the kernel sends to a thread whose write fails: for what the program has not written, these are not its end, nor its handlers'. */
+/* Suppresses the signals that the kernel sends to a thread when a write fails: a write that the program did not make must not end it or
+ * run its handlers. */
 typedef struct hush {
-  uint64_t before, pending; /* the thread's mask, and what of it waited already */
+  uint64_t before, pending; /* the thread's mask, and which of its signals were already pending */
   bool on;
 } hush_t;
 
-/* Under a filter that came after the start nothing is called but write itself, and signals come as for any write of the program's.  One
- * that was there before is taken to know what libc's own abort calls, or in containers nothing would be gained.  The call that takes a
- * signal is made where one was sent, so that a filter which ends the process for it ends none that would have lived, and the one that
- * asks for signals where the program has blocked these two. */
+/* Under a filter installed after the start, only write itself is called, and signals come as for any write of the program.  A filter
+ * that was there from the start is assumed to allow what libc's abort calls; otherwise containers would gain nothing.  The call that
+ * consumes a signal is made only if one was sent, so that a filter which ends the process for that call ends only a process that the signal
+ * would have ended; the call that reads pending signals is made only if the program has blocked one of these two. */
 static hush_t hush_begin(void) {
   hush_t hush = {.on = load_relaxed(&os_filters) == 0};
   uint64_t both = SIGNAL_BIT(SIGPIPE) | SIGNAL_BIT(SIGXFSZ), *before = &hush.before;
   if (hush.on) hush.on = syscall_6(SYS_rt_sigprocmask, SIG_BLOCK, (long)&both, (long)before, sizeof both, 0, 0) == 0;
-  /* What is not blocked does not wait. */
+  /* A signal that is not blocked cannot be pending. */
   if (hush.on && (*before & both) != 0) (void)syscall_3(SYS_rt_sigpending, (long)&hush.pending, sizeof both, 0);
   return hush;
 }
@@ -430,7 +432,7 @@ bool os_write(int fd, const char *text, size_t bytes) {
   return bytes == 0;
 }
 
-/* Who writes to a pipe may be slow, or never come. */
+/* The writer of a pipe may be slow, or never come. */
 #define READ_PATIENCE 1000
 #define READ_WAIT_US 1000
 
@@ -447,7 +449,7 @@ long os_read_file(const char *path, char *buffer, size_t size) {
     if (n > 0) used += (size_t)n;
   }
   buffer[used] = '\0';
-  bool nobodys = used == 0 && n == 0 && syscall_3(SYS_lseek, fd, 0, SEEK_CUR) == -ESPIPE; /* a pipe that nobody writes to */
+  bool nobodys = used == 0 && n == 0 && syscall_3(SYS_lseek, fd, 0, SEEK_CUR) == -ESPIPE; /* a pipe without a writer */
   (void)syscall_3(SYS_close, fd, 0, 0);
   return nobodys || (n < 0 && n != -EINTR) ? -1 : (long)used;
 }

@@ -7,7 +7,7 @@
 #include "os/os.h"
 #include "os/syscall.h"
 
-/* What the word is compared with.  Where it happens to be that, the wait is for no time at all. */
+/* The word is compared with this value.  If it happens to be equal, the wait times out immediately. */
 #define VALUE 0x7ee5b0d3u
 
 static HAK_COLD long copy(void *to, uintptr_t from, size_t bytes) {
@@ -31,11 +31,11 @@ static long probe_ask(uintptr_t address) {
   uintptr_t word = address & ~(uintptr_t)3;
   if (HAK_UNLIKELY(valgrind_on())) return probe_by_copy(word);
   long result = syscall_6(SYS_futex, (long)word, FUTEX_WAIT | FUTEX_PRIVATE, VALUE, (long)&at_once, 0, 0);
-  if (result == 0) os_wake((_Atomic uint32_t *)word, 1); /* woken within no time: that was meant for another */
+  if (result == 0) os_wake((_Atomic uint32_t *)word, 1); /* this thread consumed a wake-up meant for another */
   return result;
 }
 
-/* A process of one thread may be under a filter from its start that knows no futex at all. */
+/* A single-threaded process may run, from its start, under a filter that does not allow futex. */
 static bool may_ask(void) { return load_relaxed(&os_filters) == 0 && (!os_single_threaded() || !os_started_filtered()); }
 
 bool probe_readable(uintptr_t address) {

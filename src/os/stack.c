@@ -6,14 +6,15 @@
 #include "base/thread.h"
 #include "os/probe.h"
 
-/* No other mapping lies as near below the first thread's stack: the kernel leaves it more room, and so do emulators. */
+/* No other mapping lies this near below the first thread's stack: the kernel and emulators leave it more room. */
 #define FIRST_MOST ((uintptr_t)4 << 20)
-/* So many pages are asked about at a time. A thread that starts deeper remains one of which nothing is known. */
+/* The most that is probed at a time, in bytes.  For a thread that is deeper than this, only its current page counts as readable. */
 #define ASKED_MOST ((uintptr_t)1 << 20)
 
 static _Atomic uintptr_t first_end;    /* of the first thread's stack; 0: not known */
-static _Atomic uintptr_t first_thread; /* its thread pointer, which is not on that stack */
-/* From here to the thread pointer; 0: nothing is. A signal handler in between proves as much or more. */
+static _Atomic uintptr_t first_thread; /* thread pointer of the first thread, which is not on its stack */
+/* The stack is known readable from here to the thread pointer; 0: nothing is known.  A signal handler that interrupts proves at least
+ * as much. */
 static __thread uintptr_t proved __attribute__((tls_model("initial-exec")));
 
 void stack_prepare(void) { store_relaxed(&first_end, getauxval(AT_RANDOM)); }

@@ -1,31 +1,31 @@
 /* stack.h - how much of the calling thread's stack can be read without asking the kernel each time.
  *
- * The first thread's stack is one mapping, from where the thread is up to what the kernel put there at the program's start.  Any
- * other thread's lies below its thread pointer, with glibc and with musl; that all in between can be read is asked once, page by
- * page, and kept in a variable of the thread.  A stack that is neither, of a fiber or for signals, may go away while the thread
- * lives, so nothing is kept of it: from it to the thread pointer there is a page that cannot be read, the guard of the thread's own
- * stack, unless the program has made that without one.
+ * The first thread's stack is one mapping, readable from the stack pointer up to what the kernel put there at the program's start.  The
+ * stack of any other thread lies below its thread pointer, both with glibc and with musl; the kernel is asked once, page by page, whether
+ * everything in between can be read, and the result is kept in a thread-local variable.  Any other stack, of a fiber or for signals, may
+ * go away while the thread lives, so nothing is kept about it: between it and the thread pointer lies an unreadable page, the guard of the
+ * thread's own stack, unless the program made that stack without a guard.
  *
- * Takes no lock, keeps errno; async-signal-safe. */
+ * Takes no lock, preserves errno; async-signal-safe. */
 #ifndef OS_STACK_H
 #define OS_STACK_H
 
 #include "base/bits.h"
 
-/* Of a function that reads the stack, of which a sanitizer may take a word for somebody else's.  Nothing elsewhere, since compilers do not
- * inline such a function. */
+/* For a function that reads stack words which a sanitizer may attribute to another object or thread.  Empty with gcc without a sanitizer,
+ * since compilers do not inline a function with these attributes. */
 #if defined(__SANITIZE_ADDRESS__) || defined(RACY_ATOMIC) || defined(__clang__)
 #define UNWATCHED __attribute__((no_sanitize("address"), no_sanitize("thread")))
 #else
 #define UNWATCHED
 #endif
 
-/* Once, when libc can be asked; before that nothing is known of the first thread. */
+/* Call once, when libc is ready; before that nothing is known about the first thread. */
 void stack_prepare(void);
-/* From the page that sp is on, which is in use, up to where can be read.  A thread without a guard below its stack may have had a fiber's
- * there that is gone: then this holds for what is in use alone. */
+/* Returns the end of the readable memory that begins with the page of sp, which is in use.  If a thread has no guard below its stack and a
+ * fiber's stack there is gone, the answer holds only for the memory in use. */
 uintptr_t stack_readable_end(uintptr_t sp);
-/* Whether it is on the first thread's stack, where it holds for all. */
+/* Returns whether sp is on the first thread's stack, where the answer holds for all of the range. */
 bool stack_is_first(uintptr_t sp);
 
 #endif

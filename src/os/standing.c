@@ -1,4 +1,4 @@
-/* standing.c - what the kernel says of the calling thread: filters, privileges, whether there are others. */
+/* standing.c - what the kernel reports about the calling thread: filters, privileges, and whether there are other threads. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -6,11 +6,11 @@
 #include "os/os.h"
 #include "os/syscall.h"
 
-/* malloc may be called on a small stack, so the file is read in parts.  Longer lines are left out; none of those that are looked
- * for is one. */
+/* malloc may be called on a small stack, so the file is read in parts.  Lines longer than a part are skipped; the lines needed here are
+ * shorter. */
 #define PART 512
 
-/* UNKNOWN where the line is missing, as in some kernels and emulators. */
+/* UNKNOWN if the line is missing, as with some kernels and emulators. */
 #define UNKNOWN UINT64_MAX
 typedef struct status {
   uint64_t filter, capabilities, threads;
@@ -19,7 +19,7 @@ typedef struct status {
 } status_t;
 #define STATUS_LINES 5
 
-/* What stands behind the key; NULL if the line has another. */
+/* Returns the value after the key; NULL if the line has another key. */
 static const char *value_of(const char *line, const char *key) {
   size_t length = strlen(key);
   return strncmp(line, key, length) == 0 ? line + length + strspn(line + length, "\t ") : NULL;
@@ -36,7 +36,7 @@ static uint64_t number_of(const char *text, unsigned base) {
   }
 }
 
-/* Four numbers: real, effective, saved, and for files. */
+/* The line has four ids: real, effective, saved, and for files.  Returns whether they are equal. */
 static bool is_one_identity(const char *text) {
   size_t length = strcspn(text, "\t ");
   const char *at = text;
@@ -81,7 +81,7 @@ static void lines_read(long file, status_t *status) {
   }
 }
 
-/* 0, or the negated error. */
+/* Returns 0 or a negated error number. */
 static long status_read(status_t *status) {
   *status = (status_t){.filter = UNKNOWN, .capabilities = UNKNOWN, .threads = UNKNOWN};
   if (load_relaxed(&os_filters) != 0) return -EPERM;
@@ -98,7 +98,7 @@ static bool no_descriptor_is_left(long error) { return error == -EMFILE || error
 enum { NOTED = 1, NOTED_FILTERED = 2, NOTED_PRIVILEGED = 4 };
 static _Atomic uint32_t noted;
 
-/* What the file says of this thread, or said last where there is no way to it now; 0: neither. */
+/* Returns what the file reports about this thread, or, if it cannot be opened now, what it reported last; 0: neither is known. */
 static uint32_t note_read(long *error) {
   status_t status;
   *error = status_read(&status);
@@ -120,7 +120,7 @@ void os_standing_note(void) {
   if (load_relaxed(&noted) == 0) (void)os_standing();
 }
 
-/* Not settled by a moment without descriptors. */
+/* A moment without free descriptors does not settle the answer. */
 bool os_started_filtered(void) {
   enum { NOT_ASKED, NO, YES };
   static _Atomic uint32_t known;

@@ -1,8 +1,8 @@
 /* syscall.h - system calls that leave errno alone.
  *
- * The allocator must keep errno, and its maintenance thread has no errno to
- * keep: libc knows nothing of that thread.  A result in [-4095, -1] is a
- * negated error number. */
+ * The allocator must preserve errno, and its maintenance thread has no errno,
+ * since libc does not know that thread.  A result in [-4095, -1] is a negated
+ * error number. */
 #ifndef OS_SYSCALL_H
 #define OS_SYSCALL_H
 

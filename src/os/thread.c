@@ -1,9 +1,9 @@
-/* thread.c - the thread that libc does not know, and what it gives up before it works.
+/* thread.c - the thread that libc does not know, and the rights that it gives up before it works.
  *
- * It shares the address space with the program, so nobody but the program's own may ever control it: it keeps its user and its
- * permitted capabilities, since another process with as little could else trace it and so own the program, and since a
- * change of either makes the kernel treat the program's memory as a set-user-id program's.  What it gives up instead is what it
- * may ask of the kernel: calls for memory of this process, and to wait. */
+ * The thread shares the address space with the program, so no process that may not control the program may ever control the thread.
+ * Therefore it keeps its user and its permitted capabilities: otherwise a process with as few rights could trace it and so control the
+ * program, and a change of either makes the kernel treat the program's memory like that of a set-user-id program.  Instead the thread
+ * restricts its system calls to those for memory of this process and for waiting. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -19,17 +19,17 @@
 #include "os/os.h"
 #include "os/syscall.h"
 
-/* A sanitizer's runtime must know every thread; so must Valgrind, which at the end frees what libc has, and then is alone. */
+/* A sanitizer's runtime must know every thread.  So must Valgrind, which at exit frees libc's memory and expects no other thread. */
 #if defined(__SANITIZE_ADDRESS__) || defined(RACY_ATOMIC)
 #define THREAD_POSSIBLE false
 #else
 #define THREAD_POSSIBLE true
 #endif
 
-/* The low half of the first page is the thread's own local storage: the word that tells
- * it from others, and room for libc's should a call go there after all. */
+/* The low half of the stack's first page is thread-local storage: the word that identifies
+ * the thread, and room for libc's data should a call reach libc after all. */
 #define THREAD_LOCAL 2048
-/* How often a thread of a process that may change its user looks whether it has. */
+/* How often a thread of a process that may change its user checks whether it has done so. */
 #define WATCH_MS 100
 
 bool os_thread_possible(void) { return THREAD_POSSIBLE && !valgrind_on(); }
@@ -38,7 +38,7 @@ static long process_id(void) { return syscall_3(SYS_getpid, 0, 0, 0); }
 
 /* --- the filter --------------------------------------------------------------------------- */
 
-/* The kernel's ABI, which not every libc has headers for. */
+/* The kernel's ABI; not every libc has headers for it. */
 typedef struct filter_step {
   uint16_t code;
   uint8_t if_true, if_false;
@@ -62,11 +62,11 @@ enum { AT_NUMBER = 0, AT_MACHINE = 4, AT_ARGUMENT = 16 };
 #define UNLESS_BITS(value, skip) {0x45, 0, (skip), (value)}
 #define IF(value, skip) {0x15, (skip), 0, (value)}
 #define ALLOW {0x06, 0, 0, 0x7fff0000}
-/* As an error: a thread that is killed leaves its locks to nobody. */
+/* Refuses with an error, since a killed thread would never release its locks. */
 #define REFUSE {0x06, 0, 0, 0x00050000 | EPERM}
 #define ALLOW_CALL(number) UNLESS(number, 1), ALLOW
 
-/* A line is a rule: memory that cannot be executed; and limits to look at, not to set. */
+/* Each line is a rule.  Memory must not be executable; limits may be read, not set. */
 /* clang-format off */
 #define BEGIN LOAD(AT_MACHINE), IF(MACHINE, 1), REFUSE, LOAD(AT_NUMBER)
 #define FILES ALLOW_CALL(SYS_pread64), ALLOW_CALL(SYS_pwrite64)
@@ -82,7 +82,7 @@ static const filter_step_t filter_usual[] = {BEGIN, MEMORY}, filter_with_files[]
 
 /* --- what the thread may do, and the process ---------------------------------------------- */
 
-/* An emulator may accept a filter and not have it. */
+/* An emulator may accept a filter without applying it. */
 static bool filter_works(void) { return syscall_3(SYS_getppid, 0, 0, 0) == -EPERM; }
 
 static bool capabilities_of(long id, os_capabilities_t *found) {
@@ -104,8 +104,8 @@ static bool capabilities_lower(const os_capabilities_t *held) {
   return syscall_3(SYS_capset, (long)&self, (long)&lowered, 0) == 0;
 }
 
-/* Whether the process still has the user, groups and capabilities that it had when the thread was started.  A thread without an
- * effective capability may ask for the limits of those processes alone whose users and groups are all its own. */
+/* Returns whether the process still has the user, groups and capabilities that it had when the thread was started.  A thread without
+ * effective capabilities can read the limits only of processes with exactly its own users and groups, so prlimit64 checks these. */
 static bool thread_unchanged(const os_thread_t *thread) {
   os_capabilities_t now;
   struct {
@@ -144,7 +144,7 @@ static int thread_main(void *argument) {
   return 0;
 }
 
-/* Whether the kernel still has the thread that ran last: it gives the id back before it is done with the thread. */
+/* Returns whether the kernel still has the previous thread: it clears the id before it is done with the thread. */
 static bool thread_lingers(os_thread_t *thread) {
   uint32_t last = load_relaxed(&thread->last);
   return last != 0 && syscall_3(SYS_tgkill, process_id(), last, 0) == 0;
@@ -152,7 +152,7 @@ static bool thread_lingers(os_thread_t *thread) {
 
 static bool thread_clone(os_thread_t *thread) {
   const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID |
-                    CLONE_CHILD_CLEARTID; /* the kernel writes `last` before it runs */
+                    CLONE_CHILD_CLEARTID; /* the kernel writes `last` before the thread runs */
   if (thread->stack == NULL) thread->stack = os_map(OS_THREAD_STACK);
   if (thread->stack == NULL) return false;
   void **local = (void **)(void *)((char *)thread->stack + THREAD_LOCAL);
@@ -161,23 +161,23 @@ static bool thread_clone(os_thread_t *thread) {
   int saved = errno;
   int result = clone(thread_main, (char *)thread->stack + OS_THREAD_STACK, flags, thread, &thread->last, local, &thread->id);
   errno = saved;
-  /* The caller goes on beside a thread that has given its power up, or was killed for trying. */
+  /* Wait until the thread has given up its rights, or was killed when it tried. */
   while (result >= 0 && load_acquire(&thread->ready) == 0 && os_thread_exists(thread) && !os_forked()) {
     os_wait(&thread->ready, 0, 1000, false);
   }
   return result >= 0;
 }
 
-/* SIGSYS stays as it is: a filter that traps ends a thread that blocks it.  No handler may run before the claim is settled, since one
- * that changes credentials would wait for this.  Nor is a thread started in a child that a handler has forked from here, before the
- * child is repaired: os_thread_forget would give the thread's stack to a second one. */
+/* SIGSYS is not blocked: a trapping filter would end a thread that blocks it.  No handler may run before the claim is settled, since a
+ * handler that changes credentials would wait for that.  If a handler has forked here, no thread is started in the child before the
+ * child is repaired: os_thread_forget would then let a second thread use the same stack. */
 bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
   store_relaxed(&thread->refused, false);
   if (!os_thread_possible() || os_thread_exists(thread) || load_relaxed(&thread->unable)) return false;
   if (confined && thread_lingers(thread)) return false;
   uint64_t most = ~((uint64_t)1 << (SIGSYS - 1)), before;
   uint32_t none = 0;
-  (void)syscall_6(SYS_rt_sigprocmask, SIG_BLOCK, (long)&most, (long)&before, sizeof most, 0, 0); /* the new thread inherits it */
+  (void)syscall_6(SYS_rt_sigprocmask, SIG_BLOCK, (long)&most, (long)&before, sizeof most, 0, 0); /* the new thread inherits the mask */
   bool started = false;
   if (!os_forked() && atomic_compare_exchange_strong(&thread->id, &none, 1)) {
     thread->run = run;
@@ -185,7 +185,7 @@ bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
     bool held = atomic_load(&thread->held) != 0;
     started = !held && thread_clone(thread);
     store_relaxed(&thread->refused, !held && !started);
-    if (!started) store_relaxed(&thread->id, 0); /* else the kernel does that */
+    if (!started) store_relaxed(&thread->id, 0); /* otherwise the kernel clears it */
   }
   (void)syscall_6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof before, 0, 0);
   add_relaxed(&os_counts.other, 3);
@@ -204,16 +204,16 @@ bool os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds) {
 }
 
 HAK_COLD void os_thread_hold(os_thread_t *thread) {
-  (void)atomic_fetch_add(&thread->held, 1); /* sequentially consistent, as the claim is: one of the two sees the other */
+  (void)atomic_fetch_add(&thread->held, 1); /* sequentially consistent, like the claim: at least one of the two sees the other */
   while (atomic_load(&thread->id) != 0) {
-    if (os_forked()) return; /* by a signal handler: it was left behind in the parent */
+    if (os_forked()) return; /* by a signal handler: the thread exists only in the parent */
     os_wake(&thread->held, INT32_MAX);
     os_wait(&thread->id, 1, 1000, true);
   }
   uint32_t last = load_relaxed(&thread->last);
   if (last == 0) return;
   while (thread_lingers(thread)) os_sleep_us(20);
-  /* It vanishes piece by piece under a lock that this has to wait for: there is nobody to wait for but oneself. */
+  /* The kernel removes the thread in steps under a lock.  waitid takes that lock, too; for the process itself it never waits. */
   (void)syscall_6(SYS_waitid, P_PID, process_id(), 0, WEXITED | WNOHANG | WNOWAIT, 0, 0);
   (void)atomic_compare_exchange_strong(&thread->last, &last, 0);
 }

@@ -53,7 +53,7 @@ static uintptr_t read_hex(reader_t *r, int *last) {
   return value;
 }
 
-/* Finds the mapping of the address in a list of the kernel's: "start-end flags offset device inode path". False: the list is empty. */
+/* Finds the mapping of the address in a list from the kernel: "start-end flags offset device inode path".  False: the list is empty. */
 static bool format_place_of(format_t *f, uintptr_t address, const char *list) {
   reader_t r = {.fd = syscall_6(SYS_openat, AT_FDCWD, (long)list, O_RDONLY | O_CLOEXEC, 0, 0, 0)};
   if (syscall_failed(r.fd)) return false;
@@ -76,7 +76,7 @@ static bool format_place_of(format_t *f, uintptr_t address, const char *list) {
   return r.end != 0;
 }
 
-/* By no call that a program's filter may not know: file_mappings makes one. */
+/* Does not use file_mappings, which makes a call that a program's filter may not allow. */
 static void format_place(format_t *f, uintptr_t address) {
   if (!format_place_of(f, address, "/proc/self/maps")) (void)format_place_of(f, address, "/proc/thread-self/maps");
 }

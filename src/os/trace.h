@@ -1,4 +1,4 @@
-/* trace.h - where the calling thread is: the return addresses of its calls. */
+/* trace.h - backtraces: the return addresses of the calling thread. */
 #ifndef OS_TRACE_H
 #define OS_TRACE_H
 
@@ -7,17 +7,17 @@
 #define TRACE_FRAMES 24
 
 typedef struct trace {
-  uint32_t thread; /* the kernel's number of it */
-  uint32_t depth;  /* 0: not taken */
+  uint32_t thread; /* its thread id in the kernel */
+  uint32_t depth;  /* 0: no trace was taken */
   void *frame[TRACE_FRAMES];
 } trace_t;
 
-/* At start, where traces may be wanted. It may lock and read files; again, it learns of modules that were loaded since. */
+/* Call at start if traces may be needed.  May take locks and read files; a further call adds modules loaded since. */
 void trace_prepare(void);
 bool trace_ready(void);
-/* Once that is so. Takes no lock, and allocates nothing. Keeps errno. Async-signal-safe. */
+/* Takes a trace; call only when trace_ready().  Takes no lock, allocates nothing, preserves errno.  Async-signal-safe. */
 void trace_take(trace_t *trace);
-/* To standard error, a line for each frame: its file and the offset in it. Async-signal-safe. */
+/* Writes a line for each frame to standard error: its file and the offset in it.  Async-signal-safe. */
 void trace_print(const char *what, const trace_t *trace);
 
 #endif

@@ -6,35 +6,35 @@
 #include "os/probe.h"
 #include "os/stack.h"
 
-typedef enum step { STEP_DONE, STEP_END, STEP_STUCK } step_t; /* END: where the thread began */
+typedef enum step { STEP_DONE, STEP_END, STEP_STUCK } step_t; /* END: the start of the thread */
 
 typedef struct walk {
   uint64_t reg[CFI_REGS];
-  uint32_t known; /* a bit for each */
+  uint32_t known; /* a bit for each register */
   uint64_t pc;
   bool exact;  /* pc is the next instruction, not where a call returns to */
-  bool cached;        /* rules of earlier walks are used */
-  bool thinned, lost; /* they have left registers out; one of those is missing */
-  bool asked, refused; /* whether the kernel's answers are worth anything */
-  bool held, guessed;  /* modules, since a frame pointer has led to one; by such a one alone */
-  uint64_t low, high;  /* of the stack, proved readable */
-  uint64_t read;       /* the last word of it that was */
-  module_t module;     /* the last one */
+  bool cached;        /* use rules of earlier walks */
+  bool thinned, lost; /* those rules left registers out; one of these was needed */
+  bool asked, refused; /* probe_works was asked; it returned false */
+  bool held, guessed;  /* module_hold is in effect; a frame pointer was followed, not a table */
+  uint64_t low, high;  /* the range of the stack proved readable */
+  uint64_t read;       /* address of the last word read */
+  module_t module;     /* the last one found */
   unwind_reads_t *reads; /* or NULL */
 } walk_t;
 
 #define BIT(reg) ((uint32_t)1 << (reg))
 
-/* aarch64: a return address is in a register first, and what has called nothing may need no stack; saved, it lies beside the
- * frame pointer.  x86-64: the call itself puts it right below the CFA. */
+/* aarch64: a return address is first in a register, and a leaf function may need no stack; if saved, it lies beside the frame
+ * pointer.  x86-64: the call itself stores it right below the CFA. */
 enum { LEAF_KEEPS_RA = CFI_RA < CFI_SP };
-/* What was interrupted may just have taken its registers from the stack again; they are still below it, where x86-64's signals
- * write nothing, and tables may say so. */
+/* Interrupted code may just have popped its registers; their values are still below the stack pointer, in the red zone that signals on
+ * x86-64 leave alone, and tables may refer to them there. */
 enum { RED_ZONE = LEAF_KEEPS_RA ? 0 : 128 };
 
-/* --- the registers at the start ---------------------------------------------------------- */
+/* --- the registers at the start of a walk ------------------------------------------------ */
 
-/* Those that calls preserve, and where the code is right here. */
+/* Captures the registers that calls preserve, and the current pc. */
 #if defined(__x86_64__)
 enum { START_KNOWN = BIT(3) | BIT(CFI_FP) | BIT(CFI_SP) | BIT(12) | BIT(13) | BIT(14) | BIT(15) };
 HAK_INLINE void walk_start(walk_t *w) {
@@ -59,7 +59,7 @@ HAK_INLINE void walk_start(walk_t *w) {
       : "memory");
   w->reg[CFI_SP] = sp;
 }
-/* Without the signature that a processor may put into a return address; nothing where it cannot. */
+/* Strips the signature that a processor may put into a return address; a no-op on processors without signatures. */
 HAK_INLINE uint64_t stripped(uint64_t address) {
   register uint64_t x30 __asm__("x30") = address;
   __asm__("hint #7" : "+r"(x30)); /* xpaclri */
@@ -93,7 +93,7 @@ static bool read_register(walk_t *w, uint64_t reg, uint64_t *value) {
   return known;
 }
 
-/* The caller's frame. */
+/* Moves on to the caller's frame. */
 static step_t enter(walk_t *w, uint64_t pc, uint64_t sp) {
   bool up = sp > w->reg[CFI_SP] || (w->exact && LEAF_KEEPS_RA && sp == w->reg[CFI_SP]);
   w->pc = stripped(pc);
@@ -167,7 +167,7 @@ static bool evaluate_one(walk_t *w, values_t *s, cursor_t *c) {
   }
 }
 
-/* With `cfa` on the stack at first, if there is one. No operation leads back, so the end is near. */
+/* Starts with `cfa` on the stack, unless NULL.  No operation jumps backward, so evaluation is bounded. */
 static HAK_COLD bool evaluate(walk_t *w, int32_t place, const uint64_t *cfa, uint64_t *value) {
   uintptr_t at = w->module.start + (uintptr_t)(intptr_t)place, end = module_readable_end(&w->module, at);
   if (end == 0) return false;
@@ -186,7 +186,7 @@ static HAK_COLD bool evaluate(walk_t *w, int32_t place, const uint64_t *cfa, uin
 
 /* --- what rules say ---------------------------------------------------------------------- */
 
-/* False: it is nowhere. */
+/* Finds the caller's value of a register.  False: it is not known. */
 static bool recover(walk_t *w, const cfi_row_t *row, unsigned reg, uint64_t cfa, uint64_t *value) {
   uint64_t place = cfa + (uint64_t)(int64_t)row->value[reg];
   switch (row->kind[reg]) {
@@ -200,7 +200,7 @@ static bool recover(walk_t *w, const cfi_row_t *row, unsigned reg, uint64_t cfa,
   }
 }
 
-/* Where sp is not known the frame pointer leads to the two saved words, if they lie side by side as in a chain of such. */
+/* If sp is not known, the frame pointer leads to the two saved words, provided that they are adjacent as in a chain of frames. */
 static step_t follow(walk_t *w, const cfi_rules_t *rules) {
   const cfi_row_t *row = &rules->row;
   uint64_t value[CFI_REGS], cfa, base;
@@ -219,7 +219,7 @@ static step_t follow(walk_t *w, const cfi_rules_t *rules) {
     if (row->kind[reg] == CFI_SAME) known |= w->known & BIT(reg), value[reg] = w->reg[reg];
     else if (recover(w, row, reg, cfa, &value[reg])) known |= BIT(reg);
   }
-  /* A call has left a return address somewhere else than the one that is being looked at. */
+  /* A function that was calling has saved its return address; only an interrupted leaf may still have it in the register. */
   bool kept = row->kind[rules->ra] == CFI_SAME;
   if ((known & BIT(rules->ra)) == 0 || (kept && !(w->exact && LEAF_KEEPS_RA))) return STEP_STUCK;
   if (row->kind[CFI_SP] != CFI_SAME && (known & BIT(CFI_SP)) == 0) return STEP_STUCK;
@@ -233,22 +233,22 @@ static step_t follow(walk_t *w, const cfi_rules_t *rules) {
 
 /* --- rules of earlier walks, by pc ------------------------------------------------------- */
 
-/* Of frames where the CFA is a register and an offset, the caller's frame pointer is where it was or saved, and the return
- * address is in its place beside that.  The two words of an entry are no single one: each says whose rule it is. */
+/* Only for frames where the CFA is a register plus an offset, the frame pointer is unchanged or saved, and the return address is at its
+ * usual place.  The two words of an entry are not written in one step, so each of them identifies the pc that the rule is for. */
 typedef struct cache_entry {
   _Atomic uint64_t pc, rule; /* the rule's low half is a hash of the pc */
 } cache_entry_t;
 enum { CACHE_FIRST = 8, CACHE_SHIFT = 12, CACHE_ANEW = 256 };
-/* One page of it at first, twice as many when so many as an eighth of the entries had to make room: of 15 addresses in 256 places two have
- * the same with a chance of one third, and where both are in each walk none of these is remembered as a whole. */
+/* The cache starts with one page and doubles whenever more than an eighth of its entries were replaced: among 15 addresses in 256 places
+ * two collide with a chance of one third, and if both occur in every walk, no such walk is ever fully cached. */
 static HAK_APART cache_entry_t cache[1 << CACHE_SHIFT];
 static _Atomic uint32_t cache_shift = CACHE_FIRST, cache_replaced;
 static _Atomic uint32_t cache_walks;
 
-/* A rule: whether the CFA is of the frame pointer, its offset in words (0: the thread began here), where the frame pointer is
- * saved in words below the CFA (0: it is not), and whether other registers are saved too. */
+/* A rule: whether the CFA is relative to the frame pointer, its offset in words (0: the thread began here), how many words below the CFA
+ * the frame pointer is saved (0: it is not saved), and whether other registers are saved, too. */
 enum { RULE_FP = 1, RULE_CFA = 1, RULE_CFA_BITS = 15, RULE_SAVED = 16, RULE_SAVED_BITS = 14, RULE_OTHERS = 30 };
-/* That of code without tables, which is no signal's return either: no CFA lies 0 words from a frame pointer. */
+/* The rule for code that has no tables and is not a signal return: no real CFA is 0 words from a frame pointer. */
 enum { RULE_NONE = RULE_FP };
 
 static uint64_t cache_hash(uint64_t pc) { return pc * UINT64_C(0x9e3779b97f4a7c15); }
@@ -258,7 +258,7 @@ static void cache_grow(void) {
   uint32_t shift = load_relaxed(&cache_shift), replaced = load_relaxed(&cache_replaced) + 1;
   bool grows = shift < CACHE_SHIFT && replaced > (uint32_t)1 << shift >> 3;
   store_relaxed(&cache_replaced, grows ? 0 : replaced);
-  if (grows) store_relaxed(&cache_shift, shift + 1); /* what is in the wrong place now is found no more */
+  if (grows) store_relaxed(&cache_shift, shift + 1); /* entries that are now at the wrong place are no longer found */
 }
 
 HAK_INLINE bool cache_get(uint64_t pc, uint32_t *rule) {
@@ -283,7 +283,7 @@ static void cache_drop(uint64_t pc) {
   if (load_relaxed(&entry->pc) == pc) store_relaxed(&entry->pc, 0);
 }
 
-/* Words below the CFA, if they are so many at most. */
+/* Converts bytes below the CFA into words; false unless they are whole words and fit the bits. */
 static bool words(int32_t below, unsigned bits, uint32_t *count) {
   *count = (uint32_t)below / 8;
   return below > 0 && below % 8 == 0 && *count < (uint32_t)1 << bits;
@@ -314,7 +314,7 @@ static void reads_note(unwind_reads_t *reads, uint64_t place) {
   else reads->all = false;
 }
 
-/* Goes on for as long as all is simple, and stays where it is not. */
+/* Follows cached rules as far as they go, and stops at the first frame that needs more. */
 UNWATCHED static step_t follow_cached(walk_t *w, void **frames, uint32_t *depth, uint32_t most) {
   const uint32_t needed = BIT(CFI_SP) | BIT(CFI_FP);
   uint64_t at = w->exact ? w->pc : w->pc - 1, sp = w->reg[CFI_SP], fp = w->reg[CFI_FP], fp_from = 0, unused;
@@ -356,7 +356,7 @@ UNWATCHED static step_t follow_cached(walk_t *w, void **frames, uint32_t *depth,
 
 /* --- without tables ---------------------------------------------------------------------- */
 
-/* Where a signal's handler returns to: the code that libc or the kernel has for that, and the registers as the kernel saved them. */
+/* Returns whether pc is at the code of libc or the kernel that a signal handler returns to; there the kernel has saved the registers. */
 HAK_COLD UNWATCHED static bool at_signal_return(const walk_t *w) {
   const uint8_t *code = (const uint8_t *)w->pc;
 #if defined(__x86_64__)
@@ -398,8 +398,8 @@ static step_t follow_signal(walk_t *w) {
   return pc < PROBE_PAGE ? STEP_END : STEP_DONE;
 }
 
-/* What tables lead to is in use.  A guess may pass that by: from then on what was once proved of a stack is asked anew, but for the page
- * that they have just led to. */
+/* Stack that tables lead to is in use.  A frame pointer may skip past it: from then on stack is probed again, whatever was proved before,
+ * except the page that the tables have just led to. */
 static void guess(walk_t *w) {
   if (!w->guessed && !stack_is_first(w->reg[CFI_SP])) {
     w->low = w->read & ~(uint64_t)(PROBE_PAGE - 1);
@@ -408,7 +408,7 @@ static void guess(walk_t *w) {
   w->guessed = true;
 }
 
-/* Both words lie up the stack, and the code that they lead to is known.  What the caller had in the register may be anything. */
+/* Requires that both words lie up the stack and that the return address is in known code.  The caller's frame pointer may be anything. */
 static step_t follow_frame_pointer(walk_t *w) {
   uint64_t fp = w->reg[CFI_FP], next, pc;
   if ((w->known & BIT(CFI_FP)) == 0) return STEP_STUCK;
@@ -416,10 +416,10 @@ static step_t follow_frame_pointer(walk_t *w) {
   guess(w);
   if (fp % 16 != 0 || !read_word(w, fp, &next) || !read_word(w, fp + 8, &pc)) return STEP_STUCK;
   pc = stripped(pc);
-  if (!w->held && !(w->held = module_hold())) return STEP_STUCK; /* what is there may be left of an earlier call */
+  if (!w->held && !(w->held = module_hold())) return STEP_STUCK; /* the words may be left from an earlier call */
   if (pc != 0 && !(module_has_text(&w->module, pc - 1) || module_find(pc - 1, &w->module))) return STEP_STUCK;
   w->reg[CFI_FP] = next;
-  w->known = BIT(CFI_FP) | (LEAF_KEEPS_RA ? 0 : BIT(CFI_SP)); /* aarch64: where in the frame the two are is not said */
+  w->known = BIT(CFI_FP) | (LEAF_KEEPS_RA ? 0 : BIT(CFI_SP)); /* aarch64: the place of the two words in the frame is not known */
   return enter(w, pc, fp + 16);
 }
 
@@ -429,14 +429,14 @@ static step_t step(walk_t *w) {
   if (w->reads != NULL) w->reads->all = false;
   uint64_t at = w->exact ? w->pc : w->pc - 1;
   uint32_t rule;
-  if (!w->cached) cache_drop(at); /* what is there now may be nothing that a rule can tell */
+  if (!w->cached) cache_drop(at); /* the code that is there now may not fit a rule */
   else if (cache_get(at, &rule) && rule == RULE_NONE) return follow_frame_pointer(w);
   cfi_rules_t rules;
   bool found = module_has_text(&w->module, at) || module_find(at, &w->module);
   found = found && cfi_find(&w->module, at, &rules);
   if ((!found || rules.signal) && at_signal_return(w)) return follow_signal(w);
   if (!found) {
-    if (!w->exact) cache_put(at, RULE_NONE); /* elsewhere that may be the byte before a signal's return */
+    if (!w->exact) cache_put(at, RULE_NONE); /* not for an exact pc: it may also be the pc - 1 of a frame at a signal's return */
     return follow_frame_pointer(w);
   }
   if (rule_of(&rules, &rule)) cache_put(at, rule);
@@ -460,10 +460,10 @@ HAK_NOINLINE uint32_t unwind_here(void **frames, uint32_t most, bool *whole, unw
   walk_t start = {.known = START_KNOWN, .exact = true, .reads = reads}, w;
   if (reads != NULL) reads->count = 0, reads->all = true;
   walk_start(&start);
-  start.reg[CFI_FP] = (uintptr_t)__builtin_frame_address(0); /* what it is, because of this */
+  start.reg[CFI_FP] = (uintptr_t)__builtin_frame_address(0); /* this call makes the register a frame pointer */
   start.low = start.reg[CFI_SP] & ~(uint64_t)(PROBE_PAGE - 1);
   start.high = stack_readable_end(start.reg[CFI_SP]);
-  /* What is known of an address gets old where a module goes and another comes in its place: now and then it is not used. */
+  /* Cached rules become stale if a module goes and another takes its place, so one walk in CACHE_ANEW does not use them. */
   start.cached = (atomic_fetch_add_explicit(&cache_walks, 1, memory_order_relaxed) + 1) % CACHE_ANEW != 0;
   w = start;
   uint32_t depth = walk(&w, frames, most, &last);

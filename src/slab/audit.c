@@ -17,7 +17,7 @@ static void audit_large(const unit_t *slab, uint32_t units) {
   void *at = unit_address(slab);
   size_t bytes = load_relaxed(&slab->bytes), room = units * HAK_UNIT;
   AUDIT(bytes <= room && bytes > room - HAK_UNIT && bytes == large_good_size(bytes), at, "a large block has not the bytes of its units");
-  size_t most = bytes == large_good_size(large_request(0)) ? bytes : os_page_size() - 1; /* that many: for its alignment alone */
+  size_t most = bytes == large_good_size(large_request(0)) ? bytes : os_page_size() - 1; /* that many: large for its alignment alone */
   AUDIT(slab->left <= most && slab->guard <= OS_SPLIT, at, "a large block has more left over than a page");
   AUDIT(!HAK_CHECKS || region_is_live(at), at, "a large block is not live");
   AUDIT(!load_relaxed(&slab->owned) || slab_owner(slab) != NULL, at, "a large block is in the list of no owner");
@@ -67,7 +67,7 @@ static void audit_listed(const slab_owner_t *owner, const unit_t *slab, unsigned
   AUDIT(state == REMOTE_OPEN || state == REMOTE_QUEUED, at, "a slab takes no remote frees");
 }
 
-/* The slab's units lead to it, and to one bin. */
+/* Checks that the slab's units lead to it, and to one bin. */
 static void audit_units(const unit_t *slab, uint32_t units) {
   uint32_t unit = unit_number(slab);
   const region_bin_t *bin = racy_load(region_bin(region.live, unit));
@@ -79,7 +79,7 @@ static void audit_units(const unit_t *slab, uint32_t units) {
   }
 }
 
-/* Of the blocks in `bits`, how many are live. */
+/* How many of the blocks in `bits` are live. */
 static uint32_t live_count(const unit_t *slab, uint32_t word, uint64_t bits) {
   char *start = (char *)unit_address(slab) + (size_t)word * 64 * slab_class(slab)->size;
   uint32_t live = 0;
@@ -89,7 +89,7 @@ static uint32_t live_count(const unit_t *slab, uint32_t word, uint64_t bits) {
   return live;
 }
 
-/* One word of the slab's bits; the free ones. No bit is set remotely of a block that is in its slab. */
+/* Checks one word of the slab's bits; returns the free ones.  No block that is in its slab waits as freed by another thread. */
 static uint64_t audit_word(const slab_owner_t *owner, const unit_t *slab, uint32_t word, audit_sum_t *sum) {
   void *at = unit_address(slab);
   uint32_t unit = unit_number(slab), rest = slab_class(slab)->blocks - word * 64;
@@ -122,7 +122,7 @@ void audit_slab(slab_owner_t *owner, const unit_t *slab, audit_sum_t *sum) {
 
 /* --- owners ------------------------------------------------------------------------------ */
 
-/* The slabs of one list; ends with one that is in it twice, since there are no more than `most`. */
+/* Checks the slabs of one list.  It ends even if one is in it twice, since there are no more than `most`. */
 static uint32_t audit_list(slab_owner_t *owner, uint32_t first, unsigned c, bool full, audit_sum_t *sum, int64_t *free_bytes) {
   uint32_t slabs = 0, most = load_relaxed(&owner->slab_count[c]);
   for (uint32_t unit = first; unit != UNIT_NONE; unit = unit_at(unit)->next) {
@@ -136,7 +136,7 @@ static uint32_t audit_list(slab_owner_t *owner, uint32_t first, unsigned c, bool
   return slabs;
 }
 
-/* A stack of queued slabs, which nobody takes from while the lock is held; how many they are. */
+/* Checks a stack of queued slabs, which nobody takes from while the lock is held; returns how many there are. */
 static uint32_t audit_chain(const slab_owner_t *owner, uint32_t first, unsigned c) {
   uint32_t slabs = 0, most = load_relaxed(&owner->slab_count[c]);
   for (; first != 0; first = load_relaxed(&remote_of(first - 1)->next)) {
@@ -156,7 +156,7 @@ static uint32_t queued_in(uint32_t unit) {
   return queued;
 }
 
-/* A slab is queued, then pushed: only in a process with one thread can nobody be between the two. */
+/* A slab is first queued, then pushed: only in a process with one thread can nobody be between the two. */
 static void audit_pending(const slab_owner_t *owner, unsigned c, bool alone) {
   uint32_t rest = audit_chain(owner, owner->rest[c], c);
   uint32_t pending = audit_chain(owner, load_acquire(&owner->pending[c]), c);
@@ -176,7 +176,7 @@ static void audit_held(const slab_owner_t *owner) {
   AUDIT(!known || held->units == slab_class(slab)->units, owner, "what is held is in no slab of the owner");
 }
 
-/* The large blocks of a named heap.  One may be on its way out, not live any more. */
+/* Checks the large blocks of a named heap.  One may be on its way out and not live any more. */
 static void audit_large_list(const slab_owner_t *owner) {
   uint64_t blocks = 0, most = load_relaxed(&owner->large_blocks);
   int64_t bytes = 0;

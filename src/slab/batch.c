@@ -7,7 +7,7 @@
 
 /* --- taking ------------------------------------------------------------------------------- */
 
-/* The pages from `first` to `last` will be written. */
+/* Ends the holes among the pages from `first` to `last`, which will be written. */
 static void holes_end(unit_t *slab, const void *first, const void *last) {
   uintptr_t start = (uintptr_t)region_address(unit_number(slab));
   size_t page = os_page_size();
@@ -17,8 +17,8 @@ static void holes_end(unit_t *slab, const void *first, const void *last) {
   if (slab->holes_by_growth) purge_note_again(bits_count64(written) * page);
 }
 
-/* Takes up to `count` of the slab's free blocks, the lowest one last.  No entry beyond them is written: one there may belong to a free
- * that was interrupted by the signal handler which refills here. */
+/* Takes up to `count` of the slab's free blocks, the lowest one last.  No entry beyond them is written: one there may belong to a free that
+ * was interrupted by the signal handler which refills here. */
 static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **blocks, uint32_t count) {
   uint32_t unit = unit_number(slab);
   const size_t size = slab_class(slab)->size;
@@ -32,7 +32,7 @@ static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **blocks,
     uint64_t left = load_relaxed(bits);
     uint64_t before = left;
     char *first = start + (size_t)word * 64 * size;
-    HAK_FORGET(first); /* else two additions for each block */
+    HAK_FORGET(first); /* otherwise two additions for each block */
     for (; left != 0 && at != 0; left &= left - 1) owner_store(&blocks[--at], (void *)(first + (size_t)bits_lowest64(left) * size));
     if (left != before) store_relaxed(bits, left);
     if (left != 0) break;
@@ -43,16 +43,16 @@ static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **blocks,
   return taken;
 }
 
-/* Larger blocks are few in a batch, and the waits for them so too. */
+/* Larger blocks are few in a batch, and so are the waits for them. */
 #define RETURNED_SIZE 1024
 
-/* Blocks that others have freed lie in those threads' caches.  The program would wait for each as it writes to it, since a processor
- * finishes its stores in order; if all are written to at once, the waits overlap.  What they hold stays.  A prefetch for writing gains
+/* Blocks that others have freed lie in those threads' caches.  The program would wait for each block as it writes to it, since a processor
+ * completes its stores in order; where all are written to in a row, the waits overlap.  The content stays.  A prefetch for writing gains
  * little: docs/dead-ends.md. */
 static void blocks_fetch(const unit_t *slab, void **blocks, uint32_t count) {
   const class_info_t *info = slab_class(slab);
   if (HAK_LIKELY(!slab->returned) || count == 1 || info->size > RETURNED_SIZE || info == &class_info[CLASS_ZERO]) return;
-  for (uint32_t i = count; i-- > 0;) { /* as a bin has them */
+  for (uint32_t i = count; i-- > 0;) { /* in the order in which a bin has them */
     volatile char *first = owner_load(&blocks[i]);
     *first = *first;
   }
@@ -62,8 +62,8 @@ static _Atomic uint64_t lead_slabs;
 
 uint64_t batch_lead_slabs(void) { return load_relaxed(&lead_slabs); }
 
-/* An owner that lives from what others free would collect every few blocks what they have just freed, and take the cache
- * lines from them each time.  With a slab more it comes for as many blocks at once. */
+/* An owner that lives on what others free would collect, every few blocks, what they have just freed, and take the cache lines from them
+ * each time.  With one more slab it collects less often, and more blocks at a time. */
 static void slab_take_lead(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
   const slab_list_t *partial = &owner->partial[size_class];
   if (option_get(OPTION_lead) == 0 || partial->first == UNIT_NONE) return;
@@ -73,10 +73,9 @@ static void slab_take_lead(slab_owner_t *owner, unsigned size_class, region_bin_
   if (slab_create(owner, size_class, bin) != NULL) add_relaxed(&lead_slabs, 1);
 }
 
-/* The slab to take blocks of the class from.  What others have freed is brought in
- * only when nothing else of the class is left: collected while they free,
- * the same cache lines would move back and forth.  Other classes' only before the heap
- * would take more memory. */
+/* The slab to take blocks of the class from.  What others have freed is brought in only when nothing else of the class is left: if it were
+ * collected while they free, the same cache lines would move back and forth.  What they have freed of other classes is brought in only
+ * before the heap would take more memory. */
 static unit_t *slab_with_free(slab_owner_t *owner, unsigned size_class, region_bin_t *bin) {
   slab_list_t *partial = &owner->partial[size_class];
   if (partial->first == UNIT_NONE) {
@@ -87,7 +86,7 @@ static unit_t *slab_with_free(slab_owner_t *owner, unsigned size_class, region_b
   return partial->first != UNIT_NONE ? unit_at(partial->first) : slab_create(owner, size_class, bin);
 }
 
-/* So many slabs are looked at for one batch: their records and bits are in no cache if the class has many. */
+/* At most so many slabs are visited for one batch: their records and bits are in no cache if the class has many. */
 #define TAKE_SLABS 8
 
 uint32_t batch_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, void **blocks, uint32_t count) {
@@ -100,12 +99,12 @@ uint32_t batch_take(slab_owner_t *owner, unsigned size_class, region_bin_t *bin,
     sample_enter(&owner->sampler, slab, blocks + taken, more);
     taken += more;
     if (load_relaxed(&slab->free) == 0) slab_move(owner, slab, true);
-    /* Better a short batch than a further slab; but hole.c may have had all that was free. */
+    /* Better a short batch than a further slab; but hole.c may hold all that was free. */
   } while (taken == 0 || (taken < count && ++slabs < TAKE_SLABS && owner->partial[size_class].first != UNIT_NONE));
   return taken;
 }
 
-/* Of the lowest bits that are set, as many as there are, one; `number` says which.  Not 0. */
+/* One of the lowest BATCH_AMONG set bits, or of as many as there are; `number` says which.  `bits` is not 0. */
 HAK_INLINE uint64_t bit_among(uint64_t bits, uint32_t number) {
   uint64_t lowest[BATCH_AMONG] = {0};
   uint32_t count = 0;
@@ -113,7 +112,7 @@ HAK_INLINE uint64_t bit_among(uint64_t bits, uint32_t number) {
   return lowest[HAK_LIKELY(count == BATCH_AMONG) ? number % BATCH_AMONG : number % count];
 }
 
-/* NULL: it has none. */
+/* NULL if the slab has none. */
 static void *slab_take_among(slab_owner_t *owner, unit_t *slab, uint32_t number) {
   uint32_t unit = unit_number(slab), word = slab->first_word, words = slab_words(slab);
   const class_info_t *info = slab_class(slab);
@@ -132,7 +131,7 @@ static void *slab_take_among(slab_owner_t *owner, unit_t *slab, uint32_t number)
 
 void *batch_take_among(slab_owner_t *owner, unsigned size_class, region_bin_t *bin, uint32_t number) {
   void *block = NULL;
-  while (block == NULL) { /* hole.c may have had all that was free */
+  while (block == NULL) { /* hole.c may hold all that was free */
     unit_t *slab = slab_with_free(owner, size_class, bin);
     if (slab == NULL) break;
     block = slab_take_among(owner, slab, number);
@@ -143,7 +142,7 @@ void *batch_take_among(slab_owner_t *owner, unsigned size_class, region_bin_t *b
 
 /* --- giving ------------------------------------------------------------------------------- */
 
-/* So many words of free bits are written for one batch, or a few more; and so many blocks are looked at together. */
+/* At most so many words of free bits are written for one batch, or a few more; and so many blocks are handled together. */
 #define GIVE_WORDS 32
 #define GIVE_TOGETHER 32
 
@@ -153,22 +152,22 @@ typedef struct share {
   _Atomic uint64_t *at;
   uint64_t bits;
   uint32_t word;
-  uint32_t first; /* its first block is this one of the batch */
+  uint32_t first; /* where its blocks begin in the batch */
 } share_t;
 
-/* Divides the blocks into shares, in their order, a block that is there twice into two, with one more that begins at `count`.  Where they
- * lie in different slabs, whose records and bits are in no cache, the misses overlap if all are asked for first. */
+/* Divides the blocks into shares, in their order; a block that is there twice begins another share.  One more share begins at `count`.
+ * Blocks may lie in different slabs, whose records and bits are in no cache: the misses overlap, since all are prefetched first. */
 static uint32_t shares_find(share_t *shares, void **blocks, uint32_t count) {
   unsigned c = load_relaxed(&unit_head((uint32_t)region_unit(entry_block(owner_load(&blocks[0]))))->size_class);
   const size_t bytes = 64 * (size_t)class_info[c].size, slab_bytes = class_info[c].units * HAK_UNIT;
-  const uint32_t last = (class_info[c].blocks - 1) / 64; /* the last word of a slab, whose blocks are fewer mostly */
+  const uint32_t last = (class_info[c].blocks - 1) / 64; /* the last word of a slab, mostly of fewer blocks */
   const size_t bytes_of_last = slab_bytes - last * bytes;
-  uintptr_t start = 0; /* where the blocks of the share's word are, and how many bytes of them there are */
+  uintptr_t start = 0; /* where the blocks of the share's word begin, and how many bytes they have */
   size_t room = 0;
   share_t *share = shares;
   uint64_t bits = 0;
   for (uint32_t i = 0; i < count; i++) {
-    uintptr_t entry = (uintptr_t)owner_load(&blocks[i]); /* a sampled one is beyond any room, and begins a share */
+    uintptr_t entry = (uintptr_t)owner_load(&blocks[i]); /* a sampled one lies beyond any room, and begins a share */
     if (HAK_LIKELY(entry - start < room && !bits_test_and_set64(&bits, class_block_at(c, entry - start)))) continue;
     if (i > 0) share++->bits = bits;
     share->first = i;
@@ -191,7 +190,7 @@ static uint32_t shares_find(share_t *shares, void **blocks, uint32_t count) {
   return (uint32_t)(share - shares);
 }
 
-/* The neighbours of those that leave the list of full ones. */
+/* Prefetches the neighbours of slabs that leave the list of full ones. */
 static void shares_prefetch(const share_t *shares, uint32_t count) {
   for (uint32_t i = 1; i < count; i++) {
     const unit_t *slab = shares[i].slab;
@@ -201,7 +200,8 @@ static void shares_prefetch(const share_t *shares, uint32_t count) {
   }
 }
 
-/* Sets the share's blocks free.  One that another thread has freed at the same moment as the owner waits to be collected too. */
+/* Sets the share's blocks free.  A block that another thread has freed at the same moment as the owner waits to be collected too: that is a
+ * double free. */
 HAK_INLINE void share_give(slab_owner_t *owner, const share_t *share, uint32_t given) {
   unit_t *slab = share->slab;
   uint64_t before = load_relaxed(share->at), bits = share->bits, taken = before & bits;

@@ -1,20 +1,19 @@
 /* class.h - the size classes: 16-byte steps to 128, then four for each doubling; one for no bytes.
  *
- * Every class size is a multiple of 16, and of 2^k for the k that makes the
- * blocks of a slab naturally aligned to it.  A slab has as many units as keep
- * the unused tail small; the tail is never touched, so it costs addresses only. */
+ * Every class size is a multiple of 16; where it is a multiple of 2^k, all blocks of a slab are aligned to 2^k.  A slab has as many units
+ * as keep the unused tail small; the tail is never touched, so it costs addresses only. */
 #ifndef SLAB_CLASS_H
 #define SLAB_CLASS_H
 
 #include "base/bits.h"
 #include "base/config.h"
 
-/* One more is for blocks of no bytes, which lie in inaccessible memory: no size but 0 leads to it. */
+/* One more class is for blocks of no bytes, which lie in inaccessible memory: no size but 0 leads to it. */
 #define CLASS_ZERO 44
 #define CLASS_COUNT (CLASS_ZERO + 1)
 #define CLASS_NONE CLASS_COUNT
 
-/* The classes in order, as CLASS(bytes a block, units a slab), of whatever CLASS makes. */
+/* All classes in order, as CLASS(bytes a block, units a slab), for a user that defines CLASS. */
 #define CLASS_DOUBLING(from, units) \
   CLASS((from) / 4 * 5, units), CLASS((from) / 4 * 6, units), CLASS((from) / 4 * 7, units), CLASS((from) / 4 * 8, units)
 #define CLASS_SIZES                                                                                                             \
@@ -51,10 +50,10 @@ HAK_INLINE unsigned class_of_aligned(size_t size, size_t align) {
 #define CLASS_CANARY ((size_t)(HAK_SECURE ? 8 : 0))
 /* The largest size that a slab's block holds. */
 #define SMALL_MAX (HAK_SMALL_MAX - CLASS_CANARY)
-/* The least that a large block is made or resized for. */
+/* The smallest size that a large block is made or resized for. */
 #define LARGE_MIN ((SMALL_MAX < HAK_SLAB_ALWAYS ? SMALL_MAX : HAK_SLAB_ALWAYS) + 1)
 
-/* The bytes of a class's block that the program may use; in the secure library what it has asked for, at most these. */
+/* The bytes of a class's block that the program may use; in the secure library it may use what it has requested, at most these. */
 HAK_INLINE size_t class_usable(unsigned c) { return c == CLASS_ZERO ? 0 : class_info[c].size - CLASS_CANARY; }
 /* The class of a request of up to SMALL_MAX bytes. */
 HAK_INLINE unsigned class_for(size_t size) { return size == 0 ? CLASS_ZERO : class_of(size + CLASS_CANARY); }

@@ -40,7 +40,7 @@ static void blocks_hold(slab_owner_t *owner, unit_t *slab, uint32_t first, uint3
   }
 }
 
-/* Puts them back; false if that was the end of the slab, which the last of them alone can be. */
+/* Puts them back; false if that ended the slab, which only the last word of them can do. */
 static bool blocks_return(slab_owner_t *owner, unit_t *slab, uint32_t first, uint32_t last) {
   bool there = true;
   for (uint32_t word = first / 64; word <= last / 64; word++) there = slab_give_bits(owner, slab, word, bits_range64(word, first, last));
@@ -64,7 +64,7 @@ typedef struct hole {
   uint32_t page, pages;
 } hole_t;
 
-/* The blocks that a page has bytes of; false if there are none. */
+/* The blocks that have bytes on a page; false if there are none. */
 static bool page_blocks(const unit_t *slab, uint32_t page, uint32_t *first, uint32_t *last) {
   unsigned c = load_relaxed(&slab->size_class);
   size_t bytes = os_page_size();
@@ -74,7 +74,7 @@ static bool page_blocks(const unit_t *slab, uint32_t page, uint32_t *first, uint
   return *first <= *last;
 }
 
-/* A block that lies on two pages may be held for the sake of the other. */
+/* A block that lies on two pages may be held for the sake of the other page. */
 HAK_AUDITED bool hole_audit(const slab_owner_t *owner, const unit_t *slab) {
   uint32_t pages = (uint32_t)(slab_class(slab)->units * HAK_UNIT / os_page_size()), unit = unit_number(slab), first, last;
   const slab_held_t *held = owner->held.units != 0 && owner->held.unit == unit ? &owner->held : NULL;
@@ -90,7 +90,8 @@ HAK_AUDITED bool hole_audit(const slab_owner_t *owner, const unit_t *slab) {
 
 static uint64_t hole_mask(const hole_t *hole) { return UINT64_MAX >> (64 - hole->pages) << hole->page; }
 
-/* What the kernel has refused it is not asked for again in the same minute, however the slab changes: it may be locked no longer then. */
+/* Pages that the kernel has refused are not requested again within the same minute, however the slab changes; later they may no longer be
+ * locked. */
 #define REFUSED_MS 60000
 static uint8_t minute_now(void) { return (uint8_t)(os_now_ms() / REFUSED_MS); }
 static bool refusals_are_old(const unit_t *slab) { return remote_of(unit_number(slab))->refused != 0 && slab->refused_at != minute_now(); }
@@ -101,7 +102,7 @@ static void refusals_note(unit_t *slab, uint64_t asked, uint64_t gone) {
   if (gone != asked) slab->refused_at = minute_now();
 }
 
-/* The next run of pages from `page` on that is free, resident for all that is known, and was not refused. */
+/* The next run of pages from `page` on that are free, resident as far as is known, and were not refused. */
 static bool hole_find(const unit_t *slab, uint32_t page, hole_t *hole) {
   uint32_t unit = unit_number(slab);
   uint32_t pages = (uint32_t)(slab_class(slab)->units * HAK_UNIT / os_page_size());
@@ -121,8 +122,8 @@ static bool hole_find(const unit_t *slab, uint32_t page, hole_t *hole) {
   return hole->pages > 0;
 }
 
-/* A locked page fails all that the kernel would do from it on, so the pages of a run that fails are tried one by one; where all are locked,
- * of a large slab no more than these. A bit for each page that went. */
+/* A locked page fails everything that the kernel would do from that page on, so if a run fails, its pages are tried one by one.  Where all
+ * of a large slab is locked, no more than REFUSALS_MOST are.  Returns a bit for each page that went. */
 #define REFUSALS_MOST 16
 static uint64_t pages_purge(uint32_t unit, const hole_t *hole, unsigned *refusals) {
   size_t bytes = os_page_size();
@@ -136,8 +137,8 @@ static uint64_t pages_purge(uint32_t unit, const hole_t *hole, unsigned *refusal
   return gone;
 }
 
-/* With the owner's lock, which it lets go meanwhile; false: it could not take it again. *purged: bytes given back;
- * *there: the slab still is. */
+/* The caller holds the owner's lock, which is released while the kernel works; false if it could not be taken again.  Adds the bytes given
+ * back to *purged.  *there: whether the slab still exists. */
 static bool slab_purge_holes(slab_owner_t *owner, unit_t *slab, size_t *purged, bool *there) {
   hole_t hole = {.page = 0};
   unsigned refusals = 0;
@@ -158,13 +159,15 @@ static bool slab_purge_holes(slab_owner_t *owner, unit_t *slab, size_t *purged, 
 
 typedef enum hole_cause { HOLE_AGED, HOLE_ASKED, HOLE_GROWTH } hole_cause_t;
 
-/* Who asked waits for a thread that is at work on the owner: it would pass over all of the owner's slabs in no time, and the other may have
- * lost its processor. Not for good: a signal handler may have interrupted what the other waits for. */
+/* Where the program has asked, this waits for another thread that is at work on the owner: it would otherwise pass over all of the owner's
+ * slabs in no time, and the other thread may have lost its processor.  It does not wait for good: it may be in a signal handler that has
+ * interrupted what the other thread waits for. */
 #define HOLE_PATIENCE 2000
 #define HOLE_WAIT_US 500
 #define HOLE_YIELDS 4
 
-/* Takes the owner's lock; false: another has it still, or this thread itself. So it is with a hole of the owner's. */
+/* Takes the owner's lock; false if another thread still has it, or this thread itself.  A hole of the owner that another thread holds is
+ * waited for in the same way. */
 static bool owner_enter(slab_owner_t *owner, unsigned *patience) {
   for (unsigned tries = 0;; tries++) {
     bool locked = lock_try_if_free(&owner->lock);
@@ -177,12 +180,12 @@ static bool owner_enter(slab_owner_t *owner, unsigned *patience) {
   }
 }
 
-/* One slab. */
+/* The step of one slab. */
 static size_t slab_step(unit_t *slab, hole_cause_t cause, unsigned *patience, uint32_t *aging) {
   slab_owner_t *owner = slab_owner(slab);
   if (!owner_enter(owner, patience)) return 0;
   size_t purged = 0;
-  bool unheld = owner->held.units == 0; /* for one at a time: a fork's child finds there what it must bring back */
+  bool unheld = owner->held.units == 0; /* one at a time: a fork's child finds there what it must put back */
   bool there = unheld && load_acquire(&slab->kind) == UNIT_SLAB && slab_owner(slab) == owner;
   there = there && remote_look(owner, slab) && load_relaxed(&slab->free) != 0 && load_relaxed(&slab->size_class) != CLASS_ZERO;
   bool again = there && refusals_are_old(slab);
@@ -203,13 +206,13 @@ static size_t slab_step(unit_t *slab, hole_cause_t cause, unsigned *patience, ui
   return purged;
 }
 
-/* The units to the end of the large block that begins there; 1 for anything else. What has ended meanwhile may be passed over. */
+/* The units to the end of the large block that begins there; 1 for anything else.  What has ended meanwhile may be passed over. */
 static uint32_t units_to_pass(const unit_t *first) {
   uint32_t units = load_relaxed(&first->kind) == UNIT_LARGE ? load_relaxed(&first->units) : 0;
   return units > 0 ? units : 1;
 }
 
-/* From *unit on, up to `units` of them, and `slabs` that gave something back. */
+/* The step of the slabs from *unit on: of up to `units` units, and until `slabs` slabs have given something back. */
 static HAK_COLD size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, hole_cause_t cause, uint32_t *aging) {
   size_t purged = 0;
   unsigned patience = cause == HOLE_ASKED ? HOLE_PATIENCE : 0;

@@ -3,7 +3,7 @@
 #include "kit/fault.h"
 #include "space/span.h"
 
-/* A word: its units in the upper half; in the lower whether kept_age has seen it, and the span's first unit plus 1. */
+/* A word has the span's units in the upper half; in the lower whether kept_age has seen it, and the span's first unit plus 1. */
 #define COLD ((uint64_t)1 << 31)
 _Static_assert(HAK_REGION_MAX / HAK_UNIT < COLD, "a unit's number leaves room for the flag");
 
@@ -11,7 +11,7 @@ static uint64_t word_of(uint32_t unit, uint32_t units) { return (uint64_t)units 
 static uint32_t word_unit(uint64_t word) { return (uint32_t)(word & (COLD - 1)) - 1; }
 static uint32_t word_units(uint64_t word) { return (uint32_t)(word >> 32); }
 
-/* The same word may have come again meanwhile: then it leads to the same span. */
+/* The same word may have gone and come again meanwhile: then it leads to the same span. */
 static bool word_change(_Atomic uint64_t *at, uint64_t from, uint64_t to) {
   return atomic_compare_exchange_strong_explicit(at, &from, to, memory_order_acq_rel, memory_order_relaxed);
 }
@@ -21,7 +21,7 @@ static void span_give(uint64_t word) {
   span_free(word_unit(word), word_units(word));
 }
 
-/* What was put last comes first, and behind it mostly what was put before it. */
+/* The span that was put last comes first, then mostly the one that was put before it. */
 uint32_t kept_take(kept_t *kept, uint32_t units) {
   uint32_t row = units % KEPT_ROWS, top = kept->top[row];
   for (unsigned i = 1; i <= KEPT_WAYS; i++) {
@@ -36,7 +36,7 @@ uint32_t kept_take(kept_t *kept, uint32_t units) {
   return SPAN_NONE;
 }
 
-/* Whether so many units more are no more than `most`. */
+/* Whether `units` more make no more than `most`. */
 static bool has_room(kept_t *kept, uint32_t units, uint32_t most) {
   uint32_t released = load_relaxed(&kept->released);
   if (HAK_LIKELY(kept->bound + units <= most)) return true;

@@ -20,13 +20,13 @@ size_t large_good_size(size_t size) {
   return !HAK_SECURE && size <= SMALL_MAX ? class_usable(class_for(size)) : bits_round_up(size, os_page_size());
 }
 
-/* Whether pages from the kernel are better than clearing so much. */
+/* Whether pages from the kernel are cheaper than clearing so many bytes. */
 static bool zeroed_by_kernel(size_t bytes) {
   int64_t kb = option_get(OPTION_zero_kb);
   return kb != 0 && bytes >> 10 >= (size_t)kb;
 }
 
-/* In the secure library what is behind its last page is inaccessible, and would not stay so in units that are mapped anew. */
+/* In the secure library what lies behind the block's last page is inaccessible, and would not stay so if its unit were mapped anew. */
 static void large_clear(uint32_t unit, size_t bytes) {
   uint32_t units = HAK_SECURE ? (uint32_t)(bytes >> HAK_UNIT_SHIFT) : units_of(bytes);
   size_t purged = zeroed_by_kernel(bytes) && purge_span(unit, units) ? units * HAK_UNIT : 0;
@@ -36,7 +36,8 @@ static void large_clear(uint32_t unit, size_t bytes) {
 static uint32_t large_span(size_t bytes, size_t align, span_use_t use, bool *zero) {
   uint32_t units = units_of(bytes);
   uint64_t align_units = units_of_align(align);
-  /* Large blocks start at a huge page where that costs little: in what they leave of the last one no other of their size has room. */
+  /* Large blocks start at a huge page where that costs little: what they leave of their last one has no room for another block of their
+   * size. */
   uint32_t left = -units % HAK_UNITS_PER_SUPERSLAB;
   if (bytes >= HAK_SUPERSLAB && align_units < HAK_UNITS_PER_SUPERSLAB && left <= units / 8) {
     uint32_t unit = span_alloc(units, HAK_UNITS_PER_SUPERSLAB, use, zero);
@@ -47,7 +48,7 @@ static uint32_t large_span(size_t bytes, size_t align, span_use_t use, bool *zer
 
 /* --- blocks ------------------------------------------------------------------------------ */
 
-/* Its span is entered: now it is the program's. */
+/* The block's span is entered: from here on the block is the program's. */
 static void *block_begin(uint32_t unit, size_t bytes) {
   void *block = region_address(unit);
   if (HAK_CHECKS) region_set_live(block);
@@ -59,11 +60,11 @@ bool large_trim(void) { return HAK_SECURE && large_secure_trim(); }
 
 bool large_may_fit(size_t size, size_t align) {
   size_t bytes = large_good_size(size);
-  if (option_get(OPTION_limit_hard) > 0 && units_of(bytes) > ledger_cap()) return false; /* percent change with what others use */
+  if (option_get(OPTION_limit_hard) > 0 && units_of(bytes) > ledger_cap()) return false; /* percentages vary with what others use */
   return bytes != 0 && region_may_hold(units_of(bytes), units_of_align(align));
 }
 
-/* `size` bytes were asked for. */
+/* `size` bytes were requested. */
 static void *block_enter(uint32_t unit, size_t bytes, size_t size, span_use_t use) {
   store_relaxed(&unit_at(unit)->bytes, bytes);
   unit_at(unit)->zeroed = use == SPAN_ZEROED;
@@ -101,7 +102,7 @@ void *large_take_kept(kept_t *kept, size_t size, span_use_t use) {
   uint32_t units = units_of(bytes);
   uint32_t unit = bytes != 0 && units <= KEPT_LONGEST ? kept_take(kept, units) : SPAN_NONE;
   if (unit == SPAN_NONE) {
-    /* Runs of free units that are long, or not fresh, come before what is kept. */
+    /* Long runs of free units, and runs that are not fresh, come before what is kept: it goes back where the space may have no such run. */
     bool first = (units > KEPT_LONGEST && use != SPAN_ZEROED) || ledger_idle_units() < units;
     if (first && kept->bound != 0) (void)kept_release(kept);
     return NULL;
@@ -124,7 +125,7 @@ void large_free(unit_t *first) {
     return;
   }
   sample_close_large(unit);
-  /* The next of calloc's would give them back in any case: so they need not wait for it. */
+  /* The next calloc would give these pages back in any case: so they need not wait for it. */
   bool fresh = first->zeroed && zeroed_by_kernel(load_relaxed(&first->bytes)) && option_get(OPTION_decay_ms) >= 0;
   units_leave(unit, units); /* first: what follows may wait for the kernel, and a fork's child would do it all again */
   add_relaxed(&large_free_count, 1);
@@ -166,7 +167,7 @@ bool large_resize(unit_t *first, size_t size) {
     if (!span_claim(start + have, want - have)) return false;
     units_extend(first, have, want);
   }
-  store_relaxed(&first->bytes, bytes); /* while there are the more units: a census counts no more than these hold */
+  store_relaxed(&first->bytes, bytes); /* while the span has the larger number of units: a census counts no more than these hold */
   if (want < have) {
     units_unadvise(first, have - want);
     store_relaxed(&first->units, want);

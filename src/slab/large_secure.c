@@ -8,18 +8,18 @@
 #include "space/ledger.h"
 #include "space/span.h"
 #include "space/split.h"
-/* Inaccessible are a unit before a block, what its last unit has beyond its bytes, a unit behind it, and the
- * block itself, once freed, until as many others have been freed after it. */
+/* Inaccessible are the unit before a block, the rest of its last unit behind its bytes, the unit behind it, and the block itself, once
+ * freed, until this many others have been freed after it. */
 #define FREED_MOST 64
-static _Atomic uint32_t freed_units[FREED_MOST]; /* first units, 0 for none: unit 0 is before a block */
+static _Atomic uint32_t freed_units[FREED_MOST]; /* first units, 0 for none: unit 0 can only be before a block */
 static _Atomic uint32_t freed_count;
-/* What has waited stays inaccessible, with its neighbours, for a block of as many units: that takes two system calls, to open the one
- * and to close the other, in place of seven.  Only light guards can be opened in part. */
+/* Blocks that have waited stay inaccessible, with the units beside them, for a block of as many units: that takes two system calls, to open
+ * one and to close the other, instead of seven.  Only light guards can be opened in part. */
 #define READY_MOST 16
 #define READY_UNITS 64
 static HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint32_t ready_units[READY_MOST]; /* as freed_units */
 
-/* `units` at a multiple of the alignment, between two more. */
+/* A span of `units` units at a multiple of the alignment, between two more units. */
 static uint32_t span_between(uint32_t units, size_t align, span_use_t use, bool *zero) {
   if (align > HAK_REGION_MAX) return SPAN_NONE;
   uint32_t unit;
@@ -28,7 +28,7 @@ static uint32_t span_between(uint32_t units, size_t align, span_use_t use, bool 
     if (unit == SPAN_NONE || (unit > 0 && span_claim(unit - 1, 1))) return unit;
     span_free(unit, units + 1);
   }
-  /* What is between one multiple and the next is free with what holds both. */
+  /* Take a span from the multiple before on, and free all that lies between but the unit before the block. */
   uint32_t step = align > HAK_UNIT ? (uint32_t)(align >> HAK_UNIT_SHIFT) : 1;
   unit = span_alloc(step + units + 1, step, use, zero);
   if (unit == SPAN_NONE) return SPAN_NONE;
@@ -43,7 +43,7 @@ static void wait_end(uint32_t unit) {
   units_unguard(unit, units);
 }
 
-/* False: it is to go. */
+/* Keeps a block that has waited; false if it is to go back. */
 static bool ready_keep(uint32_t unit) {
   const unit_t *first = unit_at(unit);
   uint32_t units = load_relaxed(&first->units), none = 0;
@@ -55,13 +55,13 @@ static bool ready_keep(uint32_t unit) {
   return false;
 }
 
-/* One whose bytes are accessible, and zero. */
+/* A block that was kept, whose bytes are accessible now, and zero; SPAN_NONE if there is none. */
 static uint32_t ready_take(uint32_t units, size_t bytes) {
   if (HAK_UNLIKELY(ledger_cap() != LEDGER_NO_CAP) && !ledger_permits(units)) return SPAN_NONE;
   for (uint32_t i = 0; i < READY_MOST; i++) {
     uint32_t unit = load_relaxed(&ready_units[i]);
     if (unit == 0 || load_relaxed(&unit_at(unit)->units) != units || !atomic_compare_exchange_strong(&ready_units[i], &unit, 0)) continue;
-    /* Now that it is ours: it may have come and gone meanwhile, and be of another size. */
+    /* Now that it is ours, its size is read again: it may have been taken and have come back with another. */
     if (load_relaxed(&unit_at(unit)->units) == units && os_unguard(region_address(unit), bytes)) {
       ledger_note_guards(-(int64_t)units);
       return unit;
@@ -82,13 +82,13 @@ uint32_t large_secure_span(size_t bytes, size_t align, span_use_t use, bool *zer
   if (unit == SPAN_NONE) return SPAN_NONE;
   units_guard(unit - 1, 1);
   units_guard(unit + units, 1);
-  units_enter_guard(unit, units); /* until it is one of a block */
+  units_enter_guard(unit, units); /* until it is entered as a block */
   size_t rest = units * HAK_UNIT - bytes;
   unit_at(unit)->guard = rest > 0 ? (uint8_t)units_guard_beside(unit, bytes, units * HAK_UNIT, unit + units) : OS_LIGHT;
   return unit;
 }
 
-/* What is behind its bytes is inaccessible already, or must be cleared with it. */
+/* What lies behind the block's bytes is inaccessible already, or must be cleared with the block. */
 void large_secure_free(unit_t *first) {
   uint32_t unit = unit_number(first), units = load_relaxed(&first->units);
   size_t bytes = first->guard == OS_OPEN ? units * HAK_UNIT : load_relaxed(&first->bytes);
@@ -101,7 +101,7 @@ void large_secure_free(unit_t *first) {
   if (oldest != 0 && !ready_keep(oldest)) wait_end(oldest);
 }
 
-/* Grows in place: what was inaccessible behind the block becomes zero bytes of it.  Smaller it only becomes elsewhere. */
+/* Grows in place: what was inaccessible behind the block becomes zero bytes of it.  A block shrinks only by moving. */
 static bool grow_in_place(unit_t *first, size_t bytes) {
   size_t old = load_relaxed(&first->bytes);
   uint32_t unit = unit_number(first), have = load_relaxed(&first->units), want = units_of(bytes);
@@ -110,7 +110,7 @@ static bool grow_in_place(unit_t *first, size_t bytes) {
     if (!span_claim(unit + have + 1, want - have)) return false;
     units_guard(unit + want, 1);
   }
-  /* First up to the guard: where the kernel fails, nothing was done but to the new guard. */
+  /* First up to the guard: if the kernel fails, nothing was done but the new guard. */
   char *block = region_address(unit);
   size_t open = want > have ? (have + 1) * HAK_UNIT : bytes;
   if (!os_unguard(block + old, open - old)) {
@@ -125,7 +125,7 @@ static bool grow_in_place(unit_t *first, size_t bytes) {
     if (unit_at(unit + have)->guard == OS_SPLIT) split_give(SPLIT_GUARD);
     first->guard = want * HAK_UNIT > bytes ? (uint8_t)units_guard_beside(unit, bytes, want * HAK_UNIT, unit + want) : OS_LIGHT;
     units_extend(first, have, want);
-    ledger_note_guards(-1); /* the one that was behind it */
+    ledger_note_guards(-1); /* the guard that was behind it */
   }
   return true;
 }
@@ -140,7 +140,7 @@ HAK_COLD void large_overflown(const unit_t *first, const char *function) {
   fault_abort("overflow", function, region_address(unit_number(first)), "bytes behind the block were overwritten", FAULT_LARGE);
 }
 
-/* Bytes of the last page that are not asked for any more become zero, as the others are. */
+/* Bytes of the last page that are no longer requested become zero, as the others behind the block are. */
 bool large_secure_resize(unit_t *first, size_t bytes, size_t size) {
   size_t asked = large_usable(first);
   if (!grow_in_place(first, bytes)) return false;
@@ -150,7 +150,7 @@ bool large_secure_resize(unit_t *first, size_t bytes, size_t size) {
   return true;
 }
 
-/* False: there was none. */
+/* False if there was none. */
 static bool end_all(_Atomic uint32_t *units, uint32_t count) {
   bool any = false;
   for (uint32_t i = 0; i < count; i++) {

@@ -10,7 +10,7 @@
 static void block_set(pinned_t *pinned, uint32_t block) { pinned->live[block / 64] |= (uint64_t)1 << block % 64; }
 static bool block_has(const pinned_t *pinned, uint32_t block) { return (pinned->live[block / 64] >> block % 64 & 1) != 0; }
 
-/* A live bit may be one that a plain store has brought back: of a block that is free, or waits to be collected, it says nothing. */
+/* A live bit may be one that a plain store has brought back: it says nothing of a block that is free or waits to be collected. */
 static void live_by_bit(pinned_t *pinned, uint32_t unit, unsigned c) {
   const uint64_t *words = region_live_word(region_address(unit));
   for (uint32_t word = 0; word < class_info[c].units * (HAK_UNIT / 1024); word++) {

@@ -3,13 +3,14 @@
 #include "base/check.h"
 #include "base/thread.h"
 
-/* An owner that has let this many slabs be queued is idle.  As many left after a help start the keeper: remote_is_behind. */
+/* An owner with so many queued slabs is taken for idle.  If as many are left after it was helped, remote_is_behind, which starts the
+ * keeper. */
 #define REMOTE_HELP_AT 64
-/* There may be thousands of these, which nobody takes from any more. */
+/* The same for an owner that many threads share: there may be thousands that nobody allocates from any more. */
 #define REMOTE_HELP_MANY_AT 8
-/* Each call that finds it so brings in more than it has queued: the queue grows no longer. */
+/* Each freer that finds an owner idle brings in more slabs than it has queued: so the queue does not grow. */
 #define REMOTE_HELP_SLABS 8
-/* An owner with so many queued slabs lags.  They are noted by as many, since freers of all owners write to one word. */
+/* An owner with so many queued slabs lags.  This is noted once for as many slabs, since freers of all owners write to one word. */
 #define REMOTE_LAG 4
 
 uintptr_t remote_enter_freer(uint32_t unit) {
@@ -34,10 +35,9 @@ static unsigned remote_push(slab_owner_t *owner, const unit_t *slab) {
   return c;
 }
 
-/* Clears again the live bits that freers have cleared, since a plain store of the owner's to the
- * same word may have brought them back.  The owner's thread clears by plain stores too: what those
- * bring back is cleared when that freer's bits are taken.  The secure library changes live bits by
- * atomic read-modify-writes alone: there only a fork can have left a bit to clear. */
+/* Clears the live bits that freers have cleared once more, since a plain store of the owner's thread to the same word may have brought them
+ * back.  The owner's thread clears by plain stores too: bits that such a store brings back are cleared when that freer's bits are taken.
+ * The secure library changes live bits by atomic read-modify-writes alone: there only a fork can have left a bit to clear. */
 static void blocks_clear_live(char *first, uint32_t size, uint64_t bits, bool own) {
   while (bits != 0) {
     char *block = first + (size_t)bits_lowest64(bits) * size;
@@ -68,7 +68,7 @@ static uint64_t word_take(uint32_t unit, uint32_t word, uintptr_t freers) {
   return bits;
 }
 
-/* Takes all remote frees of the slab, which may destroy it: then false. So may this without any, if it could not end while it was
+/* Takes all remote frees of the slab; false if that ended the slab.  It may end even if there are none, if it could not end while it was
  * queued. */
 static bool remote_take(slab_owner_t *owner, unit_t *slab) {
   uint32_t unit = unit_number(slab);
@@ -106,11 +106,11 @@ static void list_look(slab_owner_t *owner, const slab_list_t *list) {
 void remote_look_at_all(slab_owner_t *owner) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     list_look(owner, &owner->partial[c]);
-    list_look(owner, &owner->full[c]); /* last, since what it finds makes the slab one of the others */
+    list_look(owner, &owner->full[c]); /* last, since a slab in which this finds blocks moves to the partial ones */
   }
 }
 
-/* The stack leads from one cache miss to the next: those of a slab overlap with the work on the one before. */
+/* The stack leads from one cache miss to the next: a slab's misses overlap with the work on the slab before it. */
 static void remote_prefetch(uint32_t unit) {
   __builtin_prefetch(remote_of(unit), 1);
   __builtin_prefetch(unit_at(unit), 1);
@@ -129,7 +129,7 @@ static uint32_t rest_collect(slab_owner_t *owner, unsigned c, uint32_t most) {
   return slabs;
 }
 
-/* True if all was brought in that was there. The rest stays queued, so that its slabs are neither announced again nor destroyed. */
+/* True if everything that was there was brought in.  The rest stays queued, so that its slabs are neither announced again nor destroyed. */
 static bool class_collect(slab_owner_t *owner, unsigned c, uint32_t *most) {
   uint32_t slabs = rest_collect(owner, c, *most);
   bool all = slabs < *most;
@@ -142,7 +142,7 @@ static bool class_collect(slab_owner_t *owner, unsigned c, uint32_t *most) {
   return all && owner->rest[c] == 0;
 }
 
-/* For an orphan, whose rest nobody would see to, of all slabs. */
+/* How many slabs to collect: all of an orphan's, since nobody would see to the rest. */
 static uint32_t collect_most(const slab_owner_t *owner, uint32_t slabs) { return load_relaxed(&owner->thread) == 0 ? UINT32_MAX : slabs; }
 
 void remote_collect_class(slab_owner_t *owner, unsigned size_class) {
@@ -150,7 +150,7 @@ void remote_collect_class(slab_owner_t *owner, unsigned size_class) {
   (void)class_collect(owner, size_class, &most);
 }
 
-/* Of `slabs` at most, but for an orphan. */
+/* Collects from at most `slabs` slabs, from all of an orphan's.  True if none are left. */
 static bool classes_collect(slab_owner_t *owner, uint32_t slabs) {
   uint32_t most = collect_most(owner, slabs);
   if (load_relaxed(&owner->pending_classes) == 0) return true;
@@ -167,13 +167,13 @@ bool remote_collect(slab_owner_t *owner) { return classes_collect(owner, REMOTE_
 void remote_collect_all(slab_owner_t *owner) { (void)classes_collect(owner, UINT32_MAX); }
 
 static struct {
-  /* An owner whose queue is too long although it was helped: others have announced while a helper had the lock. */
+  /* An owner whose queue is too long although it was helped: freers have announced slabs while a helper had the lock. */
   HAK_ALIGNED(HAK_CACHE_LINE) slab_owner_t *_Atomic owner_behind;
-  _Atomic bool much_waits; /* every slow path reads both, so freers count elsewhere */
-  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t bytes; /* that wait so, since the keeper has looked */
+  _Atomic bool much_waits; /* every slow path reads both, so freers count on another line */
+  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t bytes; /* that wait so, since the keeper last looked */
 } late;
 
-/* Lost updates only delay it. */
+/* Lost updates only delay the keeper. */
 static void late_note(int64_t bytes) {
   if (bytes <= 0) return;
   bytes += load_relaxed(&late.bytes);
@@ -189,7 +189,7 @@ void remote_waits_no_more(void) {
   store_relaxed(&late.much_waits, false);
 }
 
-/* In place of its thread, which sleeps or is gone: so nobody may see what comes free in slabs that stay. */
+/* Collects in place of the owner's thread, which sleeps or is gone: so nobody else may see what becomes free in slabs that stay. */
 static void collect_for(slab_owner_t *owner, uint32_t slabs) {
   int64_t before = load_relaxed(&owner->free_bytes);
   (void)classes_collect(owner, slabs);
@@ -198,18 +198,18 @@ static void collect_for(slab_owner_t *owner, uint32_t slabs) {
 
 void owner_unlock(slab_owner_t *owner) {
   for (;;) {
-    if (HAK_LIKELY(load_relaxed(&owner->thread) != 0)) { /* it will look itself */
+    if (HAK_LIKELY(load_relaxed(&owner->thread) != 0)) { /* that thread will look itself */
       lock_release(&owner->lock);
       return;
     }
-    /* Either we see what was pushed before the lock was free, or the pushing thread sees it free. */
+    /* Either this thread sees what was pushed before the lock was free, or the pushing thread sees the lock free. */
     lock_release_fully(&owner->lock);
     if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;
     collect_for(owner, REMOTE_COLLECT_MOST);
   }
 }
 
-/* With the owner's lock, which it releases. */
+/* The caller holds the owner's lock, which this releases. */
 static void help_locked(slab_owner_t *owner) {
   collect_for(owner, REMOTE_HELP_SLABS);
   owner_unlock(owner);
@@ -221,7 +221,7 @@ static int32_t help_at(uintptr_t thread) {
   return thread == OWNER_OF_MANY ? REMOTE_HELP_MANY_AT : REMOTE_HELP_AT;
 }
 
-/* Collects for an owner that will not: it is gone, or it has been idle for long. */
+/* Counts the slab; collects for an owner whose thread will not, since it is gone or has been idle for long. */
 static void remote_help(slab_owner_t *owner, unsigned size_class) {
   int32_t count = atomic_fetch_add_explicit(&owner->pending_count, 1, memory_order_relaxed) + 1;
   if (count % REMOTE_LAG == 0) late_note((int64_t)REMOTE_LAG * class_info[size_class].units * HAK_UNIT);

@@ -8,24 +8,24 @@
 #include "space/ledger.h"
 
 #define SAMPLE_FIRES 32
-/* Records that an owner opens in a tenth of a second.  One takes about a microsecond in all: half a percent of its thread's time. */
+/* Records that an owner may open in a tenth of a second.  One takes about a microsecond in all: half a percent of its thread's time. */
 #define OPENED_MOST 512
 #define THINNED_MOST 8
-/* Records that an owner opens in a second before blocks become quiet that come and go often. */
+/* Records that an owner opens in a second before blocks that come and go often become quiet. */
 #define SAMPLE_BUDGET 4096
 #define FIRED_BITS 8
 #define FIRED_MOST (((uint32_t)1 << FIRED_BITS) - 1)
 _Static_assert(SAMPLE_FIRES <= TRACK_FIRED_MOST && SAMPLE_FIRES <= FIRED_MOST, "records can count that far");
 #define TENTHS 10
 
-/* Units in use from which on blocks have sites. */
+/* Blocks have sites once so many units are in use. */
 #define SITES_FROM 32
 
 uint64_t sample_rate;
 static uint64_t rate_inverse; /* 2^48 / sample_rate */
 static _Atomic bool sites_wanted;
 
-/* The blocks that begin in a unit may be as many bytes, and one and a half units for one block of the largest size. */
+/* The blocks that begin in a unit may have nearly so many bytes in all, and their chances may not sum to more than 1. */
 #define RATE_LEAST (2 * (uint64_t)HAK_UNIT)
 void sample_start(uint64_t bytes, bool sites_at_once) {
   sample_rate = !HAK_SAMPLED || bytes == 0 ? 0 : bytes < RATE_LEAST ? RATE_LEAST : bytes;
@@ -51,8 +51,8 @@ static void state_set(sample_t *sample, sample_state_t state) {
 /* bytes / sample_rate, in 1/2^32; 0: certain. */
 static uint32_t chance_of(uint64_t bytes) { return bytes >= sample_rate ? 0 : (uint32_t)(bytes * rate_inverse >> 16); }
 
-/* Not the owner's, which may not have its lock here; and no word that other threads write, but once for a thread: the next one mostly
- * has the last one's number. */
+/* Not the owner's random numbers, since its lock may not be held here.  No word that other threads write is written, except once in each
+ * thread: a new one mostly has the number of the last one that has ended. */
 static uint32_t random_anywhere(void) {
   static _Atomic uint64_t threads;
   static __thread uint64_t turn __attribute__((tls_model("initial-exec")));
@@ -61,24 +61,25 @@ static uint32_t random_anywhere(void) {
   return (uint32_t)(random_mix(turn ^ thread_self() ^ region.base) >> 32);
 }
 
-/* By who has the block. */
+/* For whoever has the block. */
 static void track_set(track_t *track, track_state_t state) { store_release(track, track_with(load_relaxed(track), state)); }
 
 /* --- what tracers are told ----------------------------------------------------------------- */
 
-/* How many listen. */
+/* How many tracers listen. */
 _Atomic uint16_t hak_alloc_listeners USDT_SEMAPHORE;
 _Atomic uint16_t hak_free_listeners USDT_SEMAPHORE;
 
 static bool is_listened(void) { return load_relaxed(&hak_alloc_listeners) != 0; }
 
-/* A record of a block of so many bytes is live.  Of whom the caller is it is told by the stack; apart, so that there is one place. */
+/* Fires the probe for a record, now live, of a block of so many bytes.  The tracer finds the caller by the stack.  This is a function of
+ * its own, so that the probe is in one place. */
 static HAK_NOINLINE void tell_alloc(const void *block, uint64_t bytes, uint32_t chance) {
   uint64_t address = (uintptr_t)block, stands_for = chance == 0 ? bytes : (bytes << 32) / chance;
   USDT_PROBE3(otel_memory, alloc, hak_alloc_listeners, address, bytes, stands_for);
 }
 
-/* It is not any more; the block is not yet anyone's again. */
+/* Fires the probe for a record that is no longer live; nobody has the block again yet. */
 static HAK_NOINLINE void tell_free(const void *block) {
   uint64_t address = (uintptr_t)block;
   USDT_PROBE1(otel_memory, free, hak_free_listeners, address);
@@ -86,13 +87,13 @@ static HAK_NOINLINE void tell_free(const void *block) {
 
 /* --- slabs -------------------------------------------------------------------------------- */
 
-/* Of the blocks that begin in the unit, from `first` on, one or none.  All have the same chance. */
+/* Chooses one or none of the blocks that begin in the unit, the first of them at `start`.  All have the same chance. */
 static bool unit_choose(sampler_t *sampler, uint32_t unit, size_t start, uint32_t size, uint32_t blocks) {
   sample_t *sample = sample_of(unit);
   uint32_t chance = chance_of(size) >> load_relaxed(&sampler->thinned);
   uint64_t all = (uint64_t)blocks * chance;
   if ((random_next(&sampler->random) >> 32) >= all) {
-    if (sample_state(sample) != SAMPLE_NONE) state_set(sample, SAMPLE_NONE); /* else its page is left alone */
+    if (sample_state(sample) != SAMPLE_NONE) state_set(sample, SAMPLE_NONE); /* otherwise its page is left untouched */
     return false;
   }
   store_relaxed(&sample->place, (uint32_t)((start + (size_t)random_below(&sampler->random, blocks) * size) / HAK_GRANULE));
@@ -110,7 +111,8 @@ void sample_choose(sampler_t *sampler, unit_t *slab) {
   const class_info_t *info = &class_info[load_relaxed(&slab->size_class)];
   uint32_t block = 0;
   for (uint32_t i = 0; i < info->units; i++) {
-    uint32_t end = class_block_at(load_relaxed(&slab->size_class), (size_t)(i + 1) * HAK_UNIT - 1) + 1; /* that begin before its end */
+    uint32_t end = class_block_at(load_relaxed(&slab->size_class), (size_t)(i + 1) * HAK_UNIT - 1) + 1; /* the block behind those that begin
+                                                                                                           before the unit ends */
     if (end > info->blocks) end = info->blocks;
     size_t start = (size_t)block * info->size - (size_t)i * HAK_UNIT;
     if (end > block && unit_choose(sampler, unit_number(slab) + i, start, info->size, end - block)) slab->sampled = true;
@@ -129,7 +131,7 @@ void sample_forget(sampler_t *sampler, unit_t *slab) {
   if (quiet != 0) add_relaxed(&sampler->quiet, -quiet);
 }
 
-/* A block that was quiet is looked at again, but in the second that made it so: false. */
+/* Ends the quiet time of a block; false in the second that made it quiet. */
 static bool quiet_ends(const void *block) {
   sample_t *sample = sample_find(block);
   track_t *track = sample == NULL ? track_find(block) : NULL;
@@ -147,7 +149,7 @@ void *sample_wake(sampler_t *sampler, void *block) {
   return entry_sampled(block);
 }
 
-/* Where the block is among entries in falling order; `count` if it is not there. */
+/* The index of the block among entries in descending order; `count` if it is not there. */
 static uint32_t entry_of(void **entries, uint32_t count, const void *block) {
   uint32_t from = 0, until = count;
   while (from < until) {
@@ -179,7 +181,7 @@ void sample_enter(sampler_t *sampler, const unit_t *slab, void **blocks, uint32_
 
 static uint32_t sample_asked(size_t bytes) { return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes; }
 
-/* The stores release what the state was before: who reads one of them finds the state changed. */
+/* Each store releases the earlier changes of the state: a reader that sees one of the new values finds that the state has changed. */
 static void sample_fill(sample_t *sample, size_t asked, uint32_t now, sample_state_t state) {
   store_release(&sample->asked, sample_asked(asked));
   store_release(&sample->born, now);
@@ -188,7 +190,7 @@ static void sample_fill(sample_t *sample, size_t asked, uint32_t now, sample_sta
   state_set(sample, state);
 }
 
-/* How often the record was opened in this second before; who listens is to be told of every time. */
+/* How often the record was opened in this second before; 0 while a tracer listens, which is to be told of every time. */
 static uint32_t count_fired(sample_t *sample, uint32_t now) {
   if (HAK_UNLIKELY(is_listened())) return 0;
   uint32_t second = now / TENTHS << FIRED_BITS, fired = load_relaxed(&sample->fired);
@@ -197,7 +199,7 @@ static uint32_t count_fired(sample_t *sample, uint32_t now) {
   return fired - second;
 }
 
-/* Once more in this second, in which the block was `fired` times; false if that is too often. */
+/* Counts one more opening in this second, in which the block had `fired` before; false if that is too often. */
 static bool may_fire(sampler_t *sampler, uint32_t fired, uint32_t second) {
   uint64_t all = load_relaxed(&sampler->fired);
   if (all >> 32 != second) all = (uint64_t)second << 32;
@@ -216,7 +218,8 @@ static bool track_open(sampler_t *sampler, track_t *track, uint32_t now) {
   return open;
 }
 
-/* One more record is opened.  The limit is one for each tenth of a second, and again for each time that it was met. */
+/* Counts one more record that is opened.  Each time that OPENED_MOST are opened in one tenth of a second, half of the blocks are given
+ * up. */
 static void count_open(sampler_t *sampler, uint32_t now) {
   uint32_t thinned = load_relaxed(&sampler->thinned), opened = load_relaxed(&sampler->opened);
   if (load_relaxed(&sampler->tenth) != now) {
@@ -228,7 +231,7 @@ static void count_open(sampler_t *sampler, uint32_t now) {
   if (opened % OPENED_MOST == 0 && thinned < THINNED_MOST) store_relaxed(&sampler->thinned, thinned + 1);
 }
 
-/* Whether the block is among those that are left, as many times as its record has not been through it. */
+/* Whether the block is among those that are left: a coin decides for each halving that its record has not been through. */
 static bool is_left(const sampler_t *sampler, sample_t *sample) {
   uint32_t thinned = load_relaxed(&sampler->thinned), coins = 0;
   if (HAK_LIKELY(thinned == 0)) return true;
@@ -291,7 +294,7 @@ void sample_resize(const void *block, size_t asked) {
 
 /* --- large blocks ------------------------------------------------------------------------- */
 
-/* One that grows in place, and is known already for certain, stays its first site's; tracers are told of another. */
+/* A block that grows in place and is sampled for certain already keeps its first site; tracers are told of a free and a new block. */
 void sample_resize_large(uint32_t unit, size_t bytes) {
   if (!HAK_SAMPLED || sample_rate == 0) return;
   sample_t *sample = sample_of(unit);

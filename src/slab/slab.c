@@ -94,7 +94,7 @@ static void slab_count(slab_owner_t *owner, unsigned size_class, int32_t slabs) 
   owner_add(&owner->slab_bytes, (int64_t)slabs * info->blocks * info->size);
 }
 
-/* Makes `bin` the one that takes the slab's blocks. */
+/* Makes `bin` the bin that a free finds for each of the slab's units. */
 static void slab_set_bin(const unit_t *slab, region_bin_t *bin) {
   uint32_t unit = unit_number(slab);
   for (uint32_t i = 0; i < load_relaxed(&slab->units); i++) racy_store(region_bin(region.live, unit + i), bin);
@@ -109,17 +109,17 @@ static void units_clear_live(uint32_t unit, uint32_t units) {
   owner_clear(region_live_word(region_address(unit)), units * (HAK_UNIT / 1024));
 }
 
-/* A class that has grown this far gets the pages of a new slab in one call and not by a fault each. */
+/* A class that has grown this far gets the pages of a new slab in one call instead of by a fault each. */
 #define POPULATE_FROM 16
 static _Atomic uint64_t bytes_populated;
 
 uint64_t slab_populated_bytes(void) { return load_relaxed(&bytes_populated); }
 
-/* A program may use little of a block that is larger than a page.  So now and then a full slab of such a class is brought in beside a
- * new one: what that costs tells whether much of it was missing.  As long as it was, slabs of the class have those pages that are
- * written to. */
+/* A program may use little of a block that is larger than a page.  So now and then a full slab of such a class is populated beside a new
+ * one: the cost shows whether many of its pages were missing.  As long as they were, slabs of the class get only the pages that are written
+ * to. */
 #define LEARN_EVERY 64 /* slabs */
-#define SPARSE_SHARE 4 /* of a new slab's price */
+#define SPARSE_SHARE 4 /* a full slab lacked many pages if it cost more than this part of a new one's price */
 
 static bool in_pages(unsigned size_class) { return class_info[size_class].size > os_page_size(); }
 
@@ -137,7 +137,7 @@ static void learn_sparse(slab_owner_t *owner, unsigned size_class, uint32_t unit
   owner->sparse = (old_end - start) * SPARSE_SHARE > new_ns ? owner->sparse | bit : owner->sparse & ~bit;
 }
 
-/* Whether a huge page would be filled. */
+/* SPAN_SLAB only where the slabs of the class would fill a huge page. */
 static span_use_t slab_use(const slab_owner_t *owner, unsigned size_class) {
   bool filled = !in_pages(size_class) || ((owner->learnt & ~owner->sparse) >> size_class & 1) != 0;
   return filled ? SPAN_SLAB : SPAN_PLAIN;
@@ -145,7 +145,7 @@ static span_use_t slab_use(const slab_owner_t *owner, unsigned size_class) {
 
 static void slab_populate(slab_owner_t *owner, unsigned size_class, uint32_t unit) {
   if (option_get(OPTION_populate) == 0 || load_relaxed(&owner->slab_count[size_class]) < POPULATE_FROM) return;
-  if (load_relaxed(&owner->thread) == 0) return; /* shared by threads of which each takes little */
+  if (load_relaxed(&owner->thread) == 0) return; /* shared by threads each of which takes little */
   if (in_pages(size_class)) learn_sparse(owner, size_class, unit);
   size_t bytes = class_info[size_class].units * HAK_UNIT;
   if ((owner->sparse >> size_class & 1) != 0) return;
@@ -197,7 +197,7 @@ unit_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin)
   return slab;
 }
 
-/* False while a remote free announces itself: the slab is looked at again when that is collected. */
+/* False if a remote free has queued the slab: it is looked at again when that is collected. */
 static bool slab_destroy(slab_owner_t *owner, unit_t *slab) {
   uint32_t unit = unit_number(slab);
   if (!remote_close(unit)) return false;
@@ -221,8 +221,7 @@ static bool slab_destroy(slab_owner_t *owner, unit_t *slab) {
   return true;
 }
 
-/* A class keeps one wholly free slab, unless another one has room: then a block
- * that comes and goes does not map and unmap. */
+/* A class keeps one wholly free slab, unless another slab has room: so a block that comes and goes does not map and unmap memory. */
 bool slab_end_if_free(slab_owner_t *owner, unit_t *slab) {
   slab_move(owner, slab, false);
   if (load_relaxed(&slab->free) != slab_class(slab)->blocks) return true;

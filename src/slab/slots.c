@@ -13,15 +13,15 @@
 #include "space/span.h"
 #include "space/split.h"
 
-#define FILL 0xa5 /* of a page's bytes that are not the block's */
+#define FILL 0xa5 /* the page's bytes that are not the block's */
 
 typedef enum slot_state { SLOT_UNUSED, SLOT_CHANGING, SLOT_LIVE, SLOT_FREED } slot_state_t;
 
 typedef struct slot {
   _Atomic uint32_t state;
   uint32_t size;
-  uint32_t place; /* of the block on its page: a leak checker must not find pointers of ours */
-  trace_t allocated, freed; /* the first has no depth before the first block */
+  uint32_t place; /* of the block on its page, no address: a leak checker must not find pointers of ours */
+  trace_t allocated, freed; /* `allocated` has no depth before the first block */
 } slot_t;
 
 typedef enum pool_state { POOL_NONE, POOL_UNDER_WAY, POOL_MADE } pool_state_t;
@@ -32,13 +32,13 @@ static struct {
   uint32_t count;
   char *start;
   size_t page;
-  bool splits; /* a page that is accessible makes two mappings more */
-  _Atomic uint32_t state; /* a block of a slot can be freed from POOL_MADE on */
+  bool splits; /* an accessible page makes two mappings more */
+  _Atomic uint32_t state; /* from POOL_MADE on a block of a slot can be freed */
   _Atomic uint32_t next;
   _Atomic uint64_t random;
 } pool;
 
-/* Unit by unit: of larger ranges no single page can be made accessible. */
+/* Unit by unit: in a larger range no single page could be made accessible. */
 static bool pool_guard(uint32_t unit, uint32_t units) {
   for (uint32_t i = 0; i < units; i++) {
     os_guard_t guard = os_guard(region_address(unit + i), HAK_UNIT, true);
@@ -59,10 +59,10 @@ static bool pool_make(void) {
   uint32_t units = units_of(bytes);
   slot_t *slots = meta_alloc(count * sizeof *slots);
   bool zero;
-  /* Whatever is missing, one try is enough: the program runs as well without. */
+  /* Whatever is missing, one try is enough: the program runs as well without slots. */
   uint32_t unit = slots == NULL ? SPAN_NONE : span_alloc(units, 1, SPAN_SLAB, &zero);
   if (unit == SPAN_NONE) return false;
-  unit_at(unit)->guard = OS_LIGHT; /* to the account of splits: its pages are counted one by one */
+  unit_at(unit)->guard = OS_LIGHT; /* for the account of splits, in which its pages are counted one by one */
   units_enter_guard(unit, units);
   ledger_note_guards((int64_t)units);
   if (!pool_guard(unit, units)) {
@@ -81,7 +81,7 @@ static bool pool_make(void) {
 
 static char *slot_page(uint32_t i) { return pool.start + (2 * (size_t)i + 1) * pool.page; }
 
-/* The slot whose page p is on, or the nearer one where p is between two. */
+/* The slot on whose page p lies, or the nearer one if p is between two. */
 static uint32_t slot_index(const void *p) {
   size_t offset = (size_t)((const char *)p - pool.start);
   size_t half = (offset + pool.page / 2) / pool.page; /* pages, rounded to the nearer border */
@@ -96,7 +96,7 @@ HAK_COLD void *slot_start(const void *p) {
   return slot->allocated.depth == 0 ? NULL : slot_page(slot_index(p)) + slot->place;
 }
 
-/* The one that has waited longest, nearly. */
+/* Claims a slot that is not in use, nearly the one that has waited longest. */
 static slot_t *slot_claim(uint32_t *index) {
   slot_t *slots = load_relaxed(&pool.slots);
   for (uint32_t tries = 0; tries < pool.count; tries++) {
@@ -114,7 +114,7 @@ static bool at_page_end(void) {
   return random_mix(state) % 4 != 0;
 }
 
-/* Blocks of any alignment that a size's class promises start at a multiple of its largest power of two. */
+/* Blocks start at a multiple of the largest power of two that divides their size, so at any alignment that the size's class promises. */
 static size_t start_from_end(size_t size, size_t page) {
   size_t align = size & (0 - size);
   if (align < HAK_GRANULE) align = HAK_GRANULE;
@@ -185,7 +185,7 @@ HAK_COLD bool slots_hold(const void *p) {
 
 HAK_COLD size_t slot_usable(const void *p) { return slot_at(p)->size; }
 
-/* What is between two states is out of use: nobody is at it, but its page could not be opened. */
+/* While no other thread is inside, no slot is between two states. */
 HAK_COLD HAK_AUDITED void slots_audit_alone(void) {
   const slot_t *slots = load_relaxed(&pool.slots);
   for (uint32_t i = 0; slots != NULL && i < pool.count; i++) {

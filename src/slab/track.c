@@ -3,7 +3,7 @@
 #include "kit/meta.h"
 #include "kit/random.h"
 
-/* A mapping each, touched where it is used: first the address of the chunk before, then, from the next cache line on, records. */
+/* Each chunk is a mapping, touched where it is used: first the address of the chunk before, then, from the next cache line on, records. */
 #define RECORD_BYTES HAK_UNIT
 _Static_assert(TRACK_CHUNK_BYTES == HAK_CACHE_LINE + RECORD_BYTES, "a chunk has its line and its records");
 _Static_assert(sizeof(track_t) << TRACK_ORDER_LEAST == HAK_CACHE_LINE, "records begin at a multiple of a cache line");
@@ -25,7 +25,7 @@ static uintptr_t records_used(track_store_t *store, unsigned order) {
   return records;
 }
 
-/* Returns where its records begin; 0: there is no memory. */
+/* Returns where the chunk's records begin; 0 if there is no memory. */
 static uintptr_t chunk_new(void) {
   uintptr_t chunk = (uintptr_t)meta_alloc(TRACK_CHUNK_BYTES), before = load_relaxed(&track_chunks);
   if (chunk == 0) return 0;

@@ -1,13 +1,13 @@
-/* track.h - tracked slabs: slabs of which every block has a record, so that it is known whose blocks lie beside whose.
+/* track.h - tracked slabs: slabs with a record of every block, so that it is known whose blocks lie beside whose.
  *
- * One slab in HAKMEM_TRACK is tracked, chosen at random when it is made; of the smallest blocks half as many, since a record is half as
- * large as these.  All its blocks are sampled in the sense of slab/sample.h, which opens and closes the records, but for the one of a
- * unit that is sampled by bytes too: that has its record there, and is what it would be in any slab.
+ * One slab in HAKMEM_TRACK is tracked, chosen at random when it is made; of slabs of the smallest blocks half as many, since a record is
+ * half as large as such a block.  All blocks of a tracked slab are sampled in the sense of slab/sample.h, which opens and closes the
+ * records.  The exception is a block that is sampled by bytes too: it has its record there, and is what it would be in any slab.
  *
- * A record is one word, so that who reads it has read one record; from its lowest bits up: track_state_t, how often the block was
- * allocated in the second that it was born in, its site, and when it was born (sample_clock).  That of a free block tells of the last one
- * there.  A slab's records lie side by side in memory of kit/meta.h, which is its owner's for good: the word that leads there may be
- * read by any thread at any time, and what it leads to as well. */
+ * A record is one word, so a reader never sees parts of two.  From its lowest bits up it has track_state_t, how often the block was
+ * allocated in the second that it was born in, its site, and when it was born (sample_clock).  The record of a free block describes the
+ * last one there.  A slab's records lie side by side in memory of kit/meta.h, which is its owner's for good: any thread may read the word
+ * that leads there, and what it leads to, at any time. */
 #ifndef SLAB_TRACK_H
 #define SLAB_TRACK_H
 
@@ -15,7 +15,7 @@
 #include "slab/unit.h"
 
 typedef enum track_state {
-  TRACK_FREE, /* 0, as what meta.h gives is */
+  TRACK_FREE, /* 0, as memory of meta.h is */
   TRACK_LIVE,
   TRACK_QUIET /* as SAMPLE_QUIET */
 } track_state_t;
@@ -35,14 +35,14 @@ HAK_INLINE uint64_t track_word(uint32_t born, uint32_t site, uint32_t fired, tra
 }
 HAK_INLINE uint64_t track_with(uint64_t word, track_state_t state) { return (word & ~(uint64_t)track_state(word)) | (uint32_t)state; }
 
-/* unit_t.tracked: where the records begin, a multiple of a cache line, and in the bits below that as how many power of two there is room
- * for.  So the record that it leads to is one, whatever becomes of the slab meanwhile. */
+/* unit_t.tracked: where the records begin, a multiple of a cache line; the bits below that say for how many there is room, as a power of
+ * two.  So what this leads to is a record, whatever becomes of the slab meanwhile. */
 #define TRACK_ORDER_MASK ((uintptr_t)HAK_CACHE_LINE - 1)
 HAK_INLINE track_t *track_at(uintptr_t tracked, uint32_t block) {
   return (track_t *)(tracked & ~TRACK_ORDER_MASK) + (block & (((uint32_t)1 << (tracked & TRACK_ORDER_MASK)) - 1));
 }
 
-/* The record of the block, which is the start of a slab's block; NULL if its slab is not tracked. */
+/* The record of the block, which begins at `block` in a slab; NULL if its slab is not tracked. */
 HAK_INLINE track_t *track_find(const void *block) {
   const unit_t *slab = unit_head((uint32_t)region_unit(block));
   uintptr_t tracked = load_acquire(&slab->tracked);
@@ -52,24 +52,25 @@ HAK_INLINE track_t *track_find(const void *block) {
   return c < CLASS_COUNT ? track_at(tracked, class_block_at(c, offset)) : NULL;
 }
 
-/* Memory for records that an owner of slabs has and does not use; guarded by its lock. A fork's child that finds that held forgets it. */
+/* Memory for records that an owner of slabs has and does not use; guarded by the owner's lock.  A fork's child that finds the lock held
+ * forgets the memory. */
 enum { TRACK_ORDER_LEAST = 3, TRACK_ORDER_MOST = 12 };
 typedef struct track_store {
-  uintptr_t free[TRACK_ORDER_MOST + 1]; /* by order: what tracked slabs have had, each leading to the next by its first word */
-  uintptr_t next, end;                  /* what none has had yet */
+  uintptr_t free[TRACK_ORDER_MOST + 1]; /* by order: records of tracked slabs that have ended, each leads to the next by its first word */
+  uintptr_t next, end;                  /* not used yet */
 } track_store_t;
 
-/* The newest chunk of memory that records lie in: for readers outside, who count them.  Each begins with the address of the one before,
- * 0 in the first.  All stay for good. */
+/* The newest chunk of memory that records lie in: readers outside of the process count the chunks.  Each begins with the address of the one
+ * before, 0 in the first.  None is ever given back. */
 #define TRACK_CHUNK_BYTES (HAK_CACHE_LINE + HAK_UNIT)
 extern _Atomic uintptr_t track_chunks;
 
-/* One slab in so many; 0: none. Set once, before the first slab. */
+/* One slab in so many is tracked; 0: none.  Set once, before the first slab. */
 extern uint32_t track_every;
 void track_start(uint32_t every);
 /* Chooses whether a new slab is tracked. */
 void track_choose(track_store_t *store, uint64_t *random, unit_t *slab);
-/* The slab ends; how many of its records were quiet. */
+/* Ends the records of a slab that ends; returns how many of them were quiet. */
 uint32_t track_forget(track_store_t *store, unit_t *slab);
 
 #endif

@@ -3,7 +3,8 @@
 #include "kit/fault.h"
 #include "space/ledger.h"
 
-/* Whether a unit is free and in a span.  Between two looks it may have been claimed and entered: so it is claimed here. */
+/* Whether a unit is both free and in a span.  Between the two reads another thread may have claimed and entered it: so it is claimed here
+ * and read again. */
 static bool is_both(uint32_t unit, bool (*in_span)(uint32_t unit)) {
   superslab_t *superslab = &region.superslabs[unit / WORD_UNITS];
   uint32_t bit = (uint32_t)1 << unit % WORD_UNITS;
@@ -18,7 +19,7 @@ static bool is_both(uint32_t unit, bool (*in_span)(uint32_t unit)) {
   return both;
 }
 
-/* What is out of sight for the moment is in neither; the keeper may have it. */
+/* Units that are out of sight for the moment are neither free nor in a span: the keeper may have them. */
 static void audit_taken_units(uint32_t superslab, bool (*in_span)(uint32_t unit)) {
   uint32_t ends = ledger_completions();
   if (ledger_in_flight()) return;
@@ -38,7 +39,8 @@ void audit_superslab(uint32_t s, bool alone, bool (*in_span)(uint32_t unit)) {
   uint32_t free = load_acquire(&superslab->free), dirty = load_relaxed(&superslab->dirty), cold = load_relaxed(&superslab->cold);
   uint32_t huge = load_relaxed(&superslab->huge), moved = load_relaxed(&superslab->moved);
   uint32_t mapped = load_relaxed(&superslab->mapped);
-  /* Entered before they were free; what others have seen of that may reach this thread later, by the lock. */
+  /* Units are entered in `mapped` before they are free, and `free` was acquired.  What others have set in the other words may be seen here
+   * before `mapped` is: then `mapped` is read under the lock. */
   AUDIT((free & ~mapped) == 0, at, "free units that are not usable");
   AUDIT((dirty & ~mapped) == 0 || region_maps(s, dirty), at, "dirty units that are not usable");
   AUDIT((cold & ~mapped) == 0 || region_maps(s, cold), at, "cold units that are not usable");

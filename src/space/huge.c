@@ -8,25 +8,26 @@
 #include "space/ledger.h"
 #include "space/split.h"
 
-/* The last superslab is partly used, and may be wholly resident: at most 1/16 of a heap this large. */
+/* The last superslab is only partly used, and may be wholly resident: that is at most 1/16 of a heap of this size. */
 #define HUGE_HEAP_UNITS (16 * WORD_UNITS)
-/* Large blocks that must have been dense in a row, and how often one superslab is made of small pages to learn anew. */
+/* How many large blocks in a row must have been dense, the most that are counted, and how often a superslab gets small pages to learn
+ * anew. */
 #define DENSE_ENOUGH 2
 #define DENSE_MOST 8
 #define PROBE_EVERY 16 /* superslabs */
 #define SAMPLE_PAGES ((size_t)64)
-/* What the trials may lose of what they have saved, in superslabs of small pages, and the pause after a loss beyond it, in losses. */
+/* The most savings that the trials may lose again, in superslabs of small pages; and the pause after a loss beyond them, in losses. */
 #define CREDIT_MOST 4
 #define PAUSE_LOSSES 16
-/* A page that takes less than this part of a superslab's small pages is one of these. */
+/* A page that costs less than this fraction of a superslab's small pages is itself a small one. */
 #define SMALL_SHARE 16
 
 static _Atomic uint32_t dense_score;
 static _Atomic uint32_t superslab_count;
 
-/* How huge pages are had. */
+/* How huge pages are obtained. */
 typedef enum way { WAY_NEVER, WAY_TRIED, WAY_ALWAYS } way_t;
-static _Atomic uint32_t system_way; /* what the administrator has chosen */
+static _Atomic uint32_t system_way; /* the administrator's choice */
 
 void huge_start(void) {
   char text[64];
@@ -44,8 +45,8 @@ static way_t way(void) {
 
 /* --- what one costs --------------------------------------------------------------------- */
 
-/* A huge page costs a third of its small ones, or, where a hypervisor has to find the memory, a hundred times as much; and which it is
- * changes.  So each is brought in at once and timed, and paid from what those before it have saved. */
+/* A huge page costs a third of its small pages, or a hundred times as much where a hypervisor has to find the memory; and which of the two
+ * it is changes.  So each huge page is brought in immediately and timed, and paid from what those before it have saved. */
 static _Atomic uint64_t small_price, huge_price; /* of a superslab, in ns, as last measured; 0 before */
 static _Atomic int64_t balance;                  /* ns saved */
 static _Atomic uint64_t paused_until;            /* os_now_ms */
@@ -55,7 +56,7 @@ huge_figures_t huge_figures(void) {
   return (huge_figures_t){load_relaxed(&trials), load_relaxed(&losses), load_relaxed(&huge_price), load_relaxed(&small_price)};
 }
 
-/* By a unit whose pages will be needed at once.  A mean, since memory that the hypervisor has to find is no rare case. */
+/* Times a unit whose pages are about to be needed.  The price is a mean, since memory that the hypervisor has to find is no rare case. */
 static void small_time(uint32_t unit) {
   uint64_t start = os_thread_ns(), mean = load_relaxed(&small_price);
   if (start == 0 || !os_populate(region_address(unit), HAK_UNIT)) return;
@@ -71,8 +72,8 @@ static void balance_note(int64_t saved) {
   add_relaxed(&losses, 1);
 }
 
-/* False: it is one of small pages after all.  The price tells: mincore would, but a filter that the program has installed past libc
- * may end it for that. */
+/* False if the superslab is one of small pages after all.  The price shows that.  So would mincore, but a filter that the program has
+ * installed without libc may end the process for that call. */
 static bool huge_bring_in(uint32_t s) {
   char *address = region_address(s * WORD_UNITS);
   uint64_t start = os_thread_ns();
@@ -93,8 +94,8 @@ static bool is_huge(uint32_t s) { return s < region_superslabs() && load_relaxed
 
 static bool is_huge_beside(uint32_t s) { return is_huge(s - 1) || is_huge(s + 1); }
 
-/* Rows are counted as they come and go, by who changes a flag and then looks at its neighbours': of two threads at neighbours one too many
- * or too few may be.  Where a row is refused all are counted anew. */
+/* Rows are counted as they come and go, by the thread that changes a flag and then reads the neighbours' flags: two threads at neighbouring
+ * superslabs may count one row too many or too few.  Where a row is refused all are counted anew. */
 static void rows_count(void) {
   uint32_t rows = 0, before = 0;
   for (uint32_t i = 0, count = region_superslabs(); i < count; i++) {
@@ -105,7 +106,7 @@ static void rows_count(void) {
   split_set(SPLIT_HUGE, rows);
 }
 
-/* Huge ones in a row are one mapping: one alone begins one, one between two makes them one. */
+/* Huge superslabs in a row are one mapping: one without huge neighbours begins a row, one between two joins their rows. */
 static bool row_begun(uint32_t s) {
   if (is_huge(s - 1) && is_huge(s + 1)) split_give(SPLIT_HUGE);
   if (is_huge_beside(s) || split_take(SPLIT_HUGE)) return true;
@@ -141,7 +142,7 @@ void huge_slab_begin(uint32_t unit) {
   uint64_t used = ledger_used_units();
   if (HAK_LIKELY(used < HUGE_HEAP_UNITS) || way() == WAY_NEVER || ledger_idle_units() > used / 16) return;
   bool tried = way() == WAY_TRIED;
-  if (tried && HAK_SECURE) return; /* guards part such a page at once */
+  if (tried && HAK_SECURE) return; /* guards would split such a page immediately */
   if (tried && is_probe()) small_time(unit);
   else huge_begin(unit / WORD_UNITS, tried);
 }
@@ -179,7 +180,7 @@ uint64_t huge_count(void) {
 
 /* --- which will be full ----------------------------------------------------------------- */
 
-/* Of the superslab's upper half, up to SAMPLE_PAGES: of 64 KiB these would be two superslabs. */
+/* Checks up to SAMPLE_PAGES pages of the superslab's upper half: so many pages of 64 KiB would be two superslabs. */
 static bool is_dense(uint32_t s) {
   size_t pages = HAK_SUPERSLAB / 2 / os_page_size();
   if (pages > SAMPLE_PAGES) pages = SAMPLE_PAGES;
@@ -190,7 +191,8 @@ void huge_learn(uint32_t start, uint32_t units) {
   uint32_t s = (start + WORD_UNITS - 1) / WORD_UNITS;
   if (way() != WAY_ALWAYS || (s + 1) * WORD_UNITS > start + units) return;
   superslab_t *superslab = &region.superslabs[s];
-  /* Huge pages are resident as a whole; so is what others wrote, nothing if it was moved away. */
+  /* A huge page is resident as a whole, and pages that were moved here were written by others; where pages were moved away nothing is
+   * resident. */
   if (load_relaxed(&superslab->huge) != 0 || load_relaxed(&superslab->moved) != 0 || load_relaxed(&superslab->dirty) == 0) return;
   uint32_t score = load_relaxed(&dense_score);
   if (!is_dense(s)) score = 0;

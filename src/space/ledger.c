@@ -1,16 +1,16 @@
 #include "space/ledger.h"
 
-/* Where something is idle: the lowest in the upper half, the end in the lower.  Of two words one thread could empty one, and another be
- * content with the other. */
+/* Where units are idle: the lowest superslab in the upper half, the end in the lower.  It is one word, since of two one thread could empty
+ * one while another finds the other as it should be. */
 #define IDLE_NOWHERE ((uint64_t)UINT32_MAX << 32)
 
-/* In units, and approximate: concurrent changes are counted one after the other.  Each line of these is apart from what else slow paths
- * read: every span writes to the first. */
+/* In units, and approximate, since concurrent changes are counted one after the other.  Each of these lines is apart from what else slow
+ * paths read: every span writes to the first. */
 static struct {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t units; /* in use, in the upper half; idle, in the lower */
   _Atomic uint64_t cap; /* LEDGER_NO_CAP, or see ledger_set_cap */
   _Atomic uint64_t idle_range;
-  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t fresh_units; /* taken while they were zero, since ledger_take_fresh */
+  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic int64_t fresh_units; /* that were zero when they were taken, since ledger_take_fresh */
   _Atomic int64_t guard_units; /* of those in use */
   _Atomic uint32_t under_way, ledger_ends;
   _Atomic int64_t hidden_units;
@@ -43,8 +43,8 @@ uint64_t ledger_take_fresh(uint64_t least) {
   return (uint64_t)fresh;
 }
 
-/* Sequentially consistent, as setting units free and looking for them is: either the range is widened after it was taken, or who has taken
- * it finds the units. */
+/* Sequentially consistent, as setting units free and searching for them are: either the range is widened after it was taken, or the thread
+ * that has taken it finds the units. */
 void ledger_note_idle(uint32_t from, uint32_t end) {
   uint64_t seen = atomic_load(&ledger.idle_range), wider;
   do {
@@ -54,7 +54,7 @@ void ledger_note_idle(uint32_t from, uint32_t end) {
 }
 
 ledger_range_t ledger_take_idle(void) {
-  uint64_t range = load_relaxed(&ledger.idle_range); /* it has at least what this thread has noted */
+  uint64_t range = load_relaxed(&ledger.idle_range); /* it covers at least what this thread has noted */
   if (range != IDLE_NOWHERE) range = atomic_exchange(&ledger.idle_range, IDLE_NOWHERE);
   return (ledger_range_t){(uint32_t)(range >> 32), (uint32_t)range};
 }

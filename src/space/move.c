@@ -7,7 +7,7 @@
 #include "space/split.h"
 
 #define NO_SUPERSLAB UINT32_MAX
-#define LOOKED_AT 512 /* superslabs, for an idle one: 1 GiB */
+#define LOOKED_AT 512 /* superslabs, in the search for an idle one: 1 GiB */
 
 static _Atomic uint64_t moved_ever;
 
@@ -35,7 +35,8 @@ void move_forget(uint32_t superslab) {
 
 uint64_t move_count(void) { return load_relaxed(&moved_ever); }
 
-/* Claims an idle superslab as a whole, the highest: spans are taken from the bottom.  A large heap is looked at in parts, one a call. */
+/* Claims a superslab that is idle as a whole, the highest, since spans are taken from the bottom.  A large heap is scanned in parts, one a
+ * call. */
 static uint32_t idle_claim(void) {
   static _Atomic uint32_t rest;
   uint32_t end = load_relaxed(&rest), count = region_superslabs();

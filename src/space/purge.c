@@ -7,16 +7,16 @@
 #include "space/ledger.h"
 #include "space/move.h"
 
-/* Growth is settled in pieces of this many units, so that there is a call for each 2 MiB at most. */
+/* Growth is settled in steps of this many units, so that there is at most one call for each 2 MiB. */
 #define GROWTH_STEP ((uint64_t)WORD_UNITS)
 
-/* In units or bytes, and approximate.  Slow paths read the first ones, so they lie apart. */
+/* In units or bytes, and approximate.  Slow paths read the first ones, so the others lie on another cache line. */
 static struct {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t most_units; /* in use or idle so far, when growth was settled */
-  _Atomic uint64_t peak_units;                             /* by which the heap has exceeded its highest so far, in all */
+  _Atomic uint64_t peak_units;                             /* by which the heap has exceeded its highest size so far, in all */
   _Atomic uint64_t turns, purged_units;
-  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t again_bytes; /* given back by growth and needed by small spans again */
-  _Atomic uint64_t debt_bytes, debt_ms; /* of these, what time has not paid off; until when it has */
+  HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t again_bytes; /* given back by growth and needed again */
+  _Atomic uint64_t debt_bytes, debt_ms; /* of these, what time has not paid off; the time up to which it has */
 } told;
 
 HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t purge_last_step_ms;
@@ -50,22 +50,23 @@ bool purge_span_to_free(uint32_t start, uint32_t units) {
 
 /* --- one purge ---------------------------------------------------------------------------- */
 
-/* A run of claimed units, which goes to the kernel in one call though it may span superslabs. */
+/* A run of claimed units, which goes to the kernel in one call even if it spans superslabs. */
 typedef struct run {
   uint32_t start, end;
   uint32_t purged; /* in all */
-  uint32_t superslab, halved; /* the last one of which a part was halved, and how often */
-  uint32_t in_vain;           /* calls since one gave something back */
+  uint32_t superslab, halved; /* the last one in which a part was halved, and how often */
+  uint32_t in_vain;           /* calls since the last one that gave something back */
   bool by_growth;
 } run_t;
 
-/* A page that the program has locked fails all that the kernel would do from it on, so a part that fails is halved: between superslabs as
- * often as it takes, which is less often than there are any, and in each so often at most.  That finds the units of four pages.  In none
- * after so many calls in a row that gave nothing: there all is locked. */
+/* A page that the program has locked fails everything that the kernel would do from that page on, so a part that fails is halved.  Between
+ * superslabs this is done as often as necessary, which is less often than there are superslabs; within each at most HALVED_MOST times,
+ * which finds the units of four locked pages.  Within a superslab nothing is halved after IN_VAIN_MOST calls in a row that gave nothing
+ * back: there everything is locked. */
 #define HALVED_MOST 15
 #define IN_VAIN_MOST 64
 
-/* Where to halve a part that has failed; `start` if it is to be halved no further. */
+/* Where to halve a part that has failed; `start` if it is not to be halved further. */
 static uint32_t part_middle(run_t *run, uint32_t start, uint32_t end) {
   uint32_t first = start / WORD_UNITS, beyond = (end - 1) / WORD_UNITS + 1;
   if (beyond - first > 1) return (first + (beyond - first) / 2) * WORD_UNITS;
@@ -76,7 +77,7 @@ static uint32_t part_middle(run_t *run, uint32_t start, uint32_t end) {
   return start + (end - start) / 2;
 }
 
-/* Gives a part of the run back and sets it free again. */
+/* Gives a part of the run back to the kernel and sets its units free again. */
 static void part_end(run_t *run, uint32_t start, uint32_t end) {
   bool done = purge_span(start, end - start);
   run->in_vain = done ? 0 : run->in_vain + 1;
@@ -109,7 +110,7 @@ static void run_end(run_t *run) {
   run->start = run->end;
 }
 
-/* What was cold; all that is idle; what the kernel has refused too. */
+/* What was cold; all that is idle; also what the kernel has refused. */
 typedef enum sweep_which { SWEEP_COLD, SWEEP_IDLE, SWEEP_REFUSED } sweep_which_t;
 
 static uint32_t asked_for(const superslab_t *superslab, sweep_which_t which) {
@@ -117,13 +118,13 @@ static uint32_t asked_for(const superslab_t *superslab, sweep_which_t which) {
   return which == SWEEP_REFUSED ? units : units & ~atomic_load(&superslab->refused);
 }
 
-/* Claims the superslab's units that are free, dirty and asked for, and enters them into the run. */
+/* Claims the superslab's units that are free, dirty and selected by `which`, and adds them to the run. */
 static void run_add(run_t *run, uint32_t s, sweep_which_t which) {
   superslab_t *superslab = &region.superslabs[s];
-  uint32_t mask = atomic_load(&superslab->free); /* after ledger_take_idle, and before what was written before they were free */
+  uint32_t mask = atomic_load(&superslab->free); /* after ledger_take_idle, before reading what was written before they were free */
   mask &= load_relaxed(&superslab->dirty) & asked_for(superslab, which);
   if (mask == 0) return;
-  /* Claimed while the kernel works, so that nobody is handed pages that vanish. */
+  /* Claimed while the kernel works, so that no thread is given pages that are about to vanish. */
   uint32_t claimed = mask & atomic_fetch_and_explicit(&superslab->free, ~mask, memory_order_acq_rel); /* after ledger_note_in_flight */
   uint32_t dirty = claimed & load_relaxed(&superslab->dirty);
   if (claimed != dirty) ledger_release(s, claimed & ~dirty);
@@ -150,15 +151,15 @@ static size_t purge_end(run_t *run) {
   return bytes;
 }
 
-/* A step goes over all superslabs; what was cold goes back, and what is idle becomes cold.  A program's own calls do a
- * little of it each, the keeper the rest. `sweep` is where it is. */
-#define SWEEP_NONE (UINT32_MAX / 2) /* the region may grow, but not to there */
+/* A step walks over all superslabs: what was cold goes back, and what is idle becomes cold.  Each call of the program's own threads does a
+ * small part of a step, the keeper does the rest.  `sweep` is the superslab that comes next. */
+#define SWEEP_NONE (UINT32_MAX / 2) /* the region may grow, but not that far */
 static _Atomic uint32_t sweep = SWEEP_NONE;
-#define GROWTH_WORDS 1024       /* of a call that gives back what growth demands */
-#define SWEEP_WORDS 64          /* of a call */
-#define SWEEP_UNITS WORD_UNITS  /* of a call: it ends after the superslab with which it has given back so many */
+#define GROWTH_WORDS 1024       /* superslabs of a call that gives back what growth demands */
+#define SWEEP_WORDS 64          /* superslabs of a call */
+#define SWEEP_UNITS WORD_UNITS  /* units of a call: it ends after the superslab with which it has given back so many */
 
-/* Every superslab from *at on, up to so many of them and so many units given back. */
+/* Walks over superslabs from *at on, until it has done `words` of them or given back `units`. */
 static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, sweep_which_t which) {
   uint32_t count = region_superslabs();
   run_t run = {0};
@@ -179,13 +180,13 @@ static bool sweep_is_under_way(void) { return load_relaxed(&sweep) < region_supe
 
 static size_t sweep_some(uint32_t words, uint32_t units) { return sweep_from(&sweep, words, units, SWEEP_COLD); }
 
-/* All at once, whatever step is under way. */
+/* All in one call, whatever step is under way. */
 static size_t sweep_all(sweep_which_t which) {
   _Atomic uint32_t at = 0;
   return sweep_from(&at, UINT32_MAX, UINT32_MAX, which);
 }
 
-/* What has become idle since the last time; what the kernel has refused is not walked over for it again and again. */
+/* Gives back what has become idle since the last call.  What the kernel has refused is no reason to walk over a superslab again. */
 static size_t sweep_idle(void) {
   ledger_range_t range = ledger_take_idle();
   if (range.from >= range.end) return 0;
@@ -203,7 +204,7 @@ size_t purge_all(void) { return sweep_all(SWEEP_REFUSED); }
 
 /* --- what is due -------------------------------------------------------------------------- */
 
-/* From the top down, since spans are taken from the bottom; from where the last call was, if that has found too little. */
+/* From the top down, since spans are taken from the bottom.  If the last call found too little, this one starts where that ended. */
 static size_t purge_by_growth(uint32_t units) {
   static _Atomic uint32_t above;
   uint32_t count = region_superslabs(), s = load_relaxed(&above);
@@ -219,7 +220,7 @@ static size_t purge_by_growth(uint32_t units) {
   return purge_end(&run);
 }
 
-/* A program whose large blocks come and go at the heap's highest would fault in again and again what was given back for it, and gain
+/* A program whose large blocks come and go at the heap's highest size would fault in again and again what was given back for it, and gain
  * little.  So all that is given back by growth stays below half of what the heap has grown to. */
 static uint64_t growth_allows(uint64_t surplus, uint64_t heap) {
   static _Atomic uint64_t given;
@@ -229,8 +230,9 @@ static uint64_t growth_allows(uint64_t surplus, uint64_t heap) {
   return surplus;
 }
 
-/* Small spans soon fault in again what was given back, and the peak is no lower.  So that is a debt, which time pays off: where a page
- * costs 2.5 us, at a hundredth of the time.  Growth gives nothing back while the debt is larger than this part of the heap's highest. */
+/* Small spans soon fault in again what was given back, and the peak is no lower.  So these bytes are a debt, which time pays off: at the
+ * rate at which faults take a hundredth of the time, where a page costs 2.5 us.  Growth gives nothing back while the debt is larger than
+ * this part of the heap's highest size. */
 #define DEBT_PART 16
 #define DEBT_PAID_PER_MS ((uint64_t)16 << 10)
 
@@ -239,7 +241,7 @@ bool purge_growth_pays(void) {
   if (debt != 0 && now > last &&
       atomic_compare_exchange_strong_explicit(&told.debt_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) {
     uint64_t paid = (now - last) * DEBT_PAID_PER_MS, left = debt > paid ? debt - paid : 0;
-    /* In vain if it has changed meanwhile: another thread may have paid for the time before. */
+    /* Fails if the debt has changed meanwhile: another thread may have paid for the time before. */
     bool settled = atomic_compare_exchange_strong_explicit(&told.debt_bytes, &debt, left, memory_order_relaxed, memory_order_relaxed);
     if (settled) debt = left;
   }
@@ -263,7 +265,8 @@ static void peak_note(uint64_t fresh) {
   purge_turn();
 }
 
-/* Near a limit the heap grows no further while any of it is idle, and where that was found once more is likely to be. */
+/* Near a limit the heap grows no further while any of it is idle.  Up to twice what is fresh goes back: where idle units were found, more
+ * are likely to be. */
 static size_t purge_instead(uint64_t fresh, uint64_t idle) {
   peak_note(fresh);
   uint64_t units = idle < 2 * fresh ? idle : 2 * fresh;
@@ -286,7 +289,7 @@ size_t purge_growth_due(void) {
   return surplus == 0 ? 0 : purge_by_growth((uint32_t)surplus);
 }
 
-/* What was locked may be so no longer: once in a while all that the kernel has refused is as good as the rest. */
+/* What was locked may no longer be: once in a while everything that the kernel has refused is treated like the rest again. */
 #define REFUSED_MS 60000
 static void refused_forget(uint64_t now) {
   static _Atomic uint64_t since_ms;
@@ -300,13 +303,13 @@ static void refused_forget(uint64_t now) {
   }
 }
 
-/* A part of a step for each tick of the clock. */
+/* Makes a part of a step for each tick of the clock. */
 static size_t purge_time_due(void) {
   static _Atomic uint64_t last_part_ms;
   int64_t decay = option_get(OPTION_decay_ms);
   if (decay < 0) return 0;
   decay = pressure_decay(decay);
-  /* What a step finds free is purged by the next one if nobody has used it since. */
+  /* What a step finds free is purged by the next step if nobody has used it since. */
   uint64_t now = os_now_ms();
   uint64_t last = load_relaxed(&purge_last_step_ms);
   if (decay == 0) {
@@ -334,7 +337,7 @@ size_t purge_due(void) {
 uint64_t purge_last_step(void) { return load_relaxed(&purge_last_step_ms); }
 
 bool purge_step(uint64_t last) {
-  uint32_t before = cold_units(); /* what the kernel refuses is not among it */
+  uint32_t before = cold_units(); /* without what the kernel refuses */
   if (sweep_is_under_way()) (void)sweep_some(UINT32_MAX, UINT32_MAX);
   if (purge_last_step() != last) return true;
   return sweep_all(SWEEP_COLD) > 0 || cold_units() > before;

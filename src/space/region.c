@@ -6,7 +6,7 @@
 #include "kit/fault.h"
 
 region_t region HAK_ALIGNED(HAK_CACHE_LINE);
-/* The fast paths look at it as the beginning of a bin. */
+/* The fast paths read it as the beginning of a bin. */
 region_bin_t region_no_bin HAK_ALIGNED(HAK_CACHE_LINE);
 
 /* The zones, in bytes for each superslab; the first has a fixed place below the second. */
@@ -31,31 +31,31 @@ _Static_assert(REGION_LIVE_BYTES == sizeof *region.live * (HAK_UNIT >> 10), "a w
 _Static_assert(sizeof(superslab_t) == 8 * 4 && WORD_UNITS == 8 * sizeof region.superslabs->free, "a bit a unit");
 #define ZONE_PIECE ((uintptr_t)64 << 10) /* the largest page that a kernel has */
 
-/* How much the blocks grow at a time: a share of what there is, within bounds.  Nobody tells of a limit on addresses that is
- * set meanwhile, and to ask is a call that a filter may forbid: so a step is no more than a limit has to spare. */
+/* How much the blocks grow at a time: a fraction of their current size, within bounds.  Nothing reports an address limit that is set
+ * meanwhile, and asking for it is a call that a filter may forbid: so a step is no more than a limit has to spare. */
 #define GROW_SHARE 64
 #define GROW_MAX_UNITS (((uint32_t)256 << 20) >> HAK_UNIT_SHIFT)
 #define GROW_MIN_UNITS WORD_UNITS
-/* The same where addresses are limited, so that most of what a limit leaves is there for the program's threads and libraries. */
+/* The same where addresses are limited, so that most of what a limit leaves remains for the program's threads and libraries. */
 #define SCARCE_SHARE 16
 #define SCARCE_MAX_UNITS (((uint32_t)4 << 20) >> HAK_UNIT_SHIFT)
 #define SCARCE_MIN_UNITS 4u
-#define ZONES_AHEAD 8 /* superslabs, at least and, since every unit's bin is written, at most */
+#define ZONES_AHEAD 8 /* superslabs, at least; and at most, since every unit's bin is written */
 #define ZONES_AHEAD_MOST 128
 
-/* A zone, or the blocks.  Its end is written once the kernel has mapped what lies below, and before anything leads there: so a
- * fork's child finds all that is led to, and what lies below the end of the blocks without being led to it maps no second time. */
+/* A zone, or the blocks.  `end` is written once the kernel has mapped what lies below it, and before anything leads there.  So a fork's
+ * child finds mapped whatever is led to; and what nothing leads to below the end of the blocks is not mapped a second time. */
 typedef struct range {
-  uintptr_t start;        /* of what is mapped in a row */
+  uintptr_t start;        /* of the contiguous mapping */
   _Atomic uintptr_t end;
-  _Atomic uintptr_t begun; /* of a zone: the end that the kernel is asked for */
+  _Atomic uintptr_t begun; /* of a zone: the end up to which the kernel is asked to map */
 } range_t;
 
 /* Written under `grow_lock`. */
 static struct {
   range_t zone[ZONE_COUNT];
   range_t blocks;
-  uint32_t capacity;      /* superslabs that have a place */
+  uint32_t capacity;      /* superslabs that there are addresses for */
   uint32_t zones_ready;   /* superslabs whose zones are usable */
   bool scarce;            /* addresses or memory are limited: little is mapped ahead */
   bool gate_open;         /* region_open_gate */
@@ -64,13 +64,13 @@ static lock_t grow_lock = LOCK_OF_RANK(LOCK_GROW);
 
 static uint32_t between(uint32_t n, uint32_t least, uint32_t most) { return n < least ? least : n > most ? most : n; }
 
-/* Whether a huge page has room below `end`. */
+/* Whether the range has room for a huge page below `end`. */
 static bool range_has_room(const range_t *range, uintptr_t end) {
   return bits_round_up(range->start, HAK_SUPERSLAB) + HAK_SUPERSLAB <= end;
 }
 
-/* [from, end) is mapped, which goes on where the range ends or, of the blocks, behind something else.  The kernel makes no huge page
- * there, which all of a range is advised of once one has room: the range stays one mapping. */
+/* Enters [from, end) as mapped: it begins where the range ends or, for the blocks, behind something else.  The kernel is advised to make no
+ * huge page there, for the whole range once it has room for one: so the range stays one mapping. */
 static void range_enter(range_t *range, uintptr_t from, uintptr_t end) {
   if (from != load_relaxed(&range->end)) range->start = from;
   store_relaxed(&range->end, end);
@@ -86,14 +86,14 @@ static os_map_result_t range_map(range_t *range, uintptr_t from, uintptr_t end) 
   return result;
 }
 
-/* Extends a zone.  In a fork's child a thread that is gone may have had it mapped and not entered it: blocks step over such a mapping,
- * which leaks, but a zone has to take it. */
+/* Extends a zone.  In a fork's child a thread that is gone may have had a part mapped and not entered it.  Blocks step over such a mapping,
+ * which leaks, but a zone has to take it over. */
 static bool zone_map(range_t *zone, uintptr_t end) {
   uintptr_t had = load_relaxed(&zone->end), begun = load_relaxed(&zone->begun);
   if (range_map(zone, had, begun) == OS_TAKEN && os_is_mapped((void *)had, begun - had)) range_enter(zone, had, begun);
   store_relaxed(&zone->begun, end);
   bool mapped = range_map(zone, load_relaxed(&zone->end), end) == OS_MAPPED;
-  store_relaxed(&zone->begun, (uintptr_t)0); /* somebody else's mapping is never taken for what was begun */
+  store_relaxed(&zone->begun, (uintptr_t)0); /* a foreign mapping is never taken for what was begun */
   return mapped;
 }
 
@@ -119,7 +119,7 @@ static bool zones_extend(uint32_t superslabs) {
   return true;
 }
 
-/* Covers the superslabs up to `needed`, and more at once while there is plenty. */
+/* Covers the superslabs up to `needed`, and more in the same step while there is plenty. */
 static bool zones_cover(uint32_t needed) {
   if (needed <= layout.zones_ready) return true;
   if (!layout.scarce) {
@@ -158,7 +158,7 @@ static os_map_result_t units_map(uint32_t start, uint32_t n) {
   return OS_MAPPED;
 }
 
-/* The free units just below the frontier, which a span that needs more can use. */
+/* How many units just below the frontier are free: a span that needs more can use them. */
 static uint32_t units_free_at_end(uint32_t frontier, uint32_t most) {
   uint32_t n = 0;
   while (n < most && n < frontier) {
@@ -170,8 +170,8 @@ static uint32_t units_free_at_end(uint32_t frontier, uint32_t most) {
   return n;
 }
 
-/* At least `need` where addresses are not scarce: then a step ends where a superslab does, as only one that is wholly mapped can be
- * a huge page. */
+/* At least `need` where addresses are not scarce.  Then a step ends where a superslab does, since only a wholly mapped superslab can be a
+ * huge page. */
 static uint32_t grow_step(uint32_t frontier, uint32_t need) {
   if (layout.scarce) return between(frontier / SCARCE_SHARE, SCARCE_MIN_UNITS, SCARCE_MAX_UNITS);
   uint32_t step = between(frontier / GROW_SHARE, GROW_MIN_UNITS, GROW_MAX_UNITS);
@@ -179,7 +179,7 @@ static uint32_t grow_step(uint32_t frontier, uint32_t need) {
   return (uint32_t)(bits_round_up(end, WORD_UNITS) - frontier);
 }
 
-/* Steps over a foreign mapping at the frontier, further each time. */
+/* Steps over `units` at the frontier, where a foreign mapping lies; the caller goes further each time. */
 static bool frontier_skip(uint32_t frontier, uint32_t units) {
   uint32_t next = frontier + units;
   if (next >= layout.capacity * WORD_UNITS || next < frontier) return false;
@@ -208,7 +208,7 @@ static bool grow_locked(uint32_t units) {
   }
 }
 
-/* Nothing but growth, with the lock, writes to `region` after the start. */
+/* After the start only growth and region_open_gate write to `region`, with the lock. */
 static bool region_seal(bool sealed) { return !HAK_SECURE || os_seal(&region, sizeof region, sealed); }
 
 bool region_grow(uint32_t frontier, uint32_t units) {
@@ -227,30 +227,31 @@ bool region_grow(uint32_t frontier, uint32_t units) {
 #define GIB ((uint64_t)1 << 30)
 #define TIB ((uint64_t)1 << 40)
 
-/* Where the zones, and where the blocks may lie, and the most bytes of blocks. */
+/* Where the zones may lie, where the blocks may lie, and the most bytes of blocks. */
 typedef struct place {
   uint64_t zones, zones_end;
   uint64_t blocks, blocks_end;
   uint64_t most;
 } place_t;
 static const place_t region_places[] = {
-    /* Below are what takes addresses at random of 46 bits (V8), its own (Go, GHC, ZGC) and AddressSanitizer's shadow; its blocks are
-     * at 96 TiB, at 85 programs of x86-64, at 120 and more what the kernel places.  aarch64 with 48 bits has its programs above. */
+    /* Below lie programs that take random addresses of 46 bits (V8) or places of their own (Go, GHC, ZGC), and AddressSanitizer's shadow;
+     * its blocks are at 96 TiB, programs of x86-64 at 85, and what the kernel places at 120 and more. aarch64 with 48 bits has its programs
+     * above. */
     {64 * TIB, 80 * TIB, 101 * TIB, 120 * TIB, HAK_REGION_MAX},
-    /* 39 bits of addresses: programs at 341 GiB; Go begins at 256, V8 takes any below. */
+    /* 39 bits of addresses: programs are at 341 GiB; Go begins at 256, V8 takes any address below. */
     {320 * GIB, 336 * GIB, 64 * GIB, 256 * GIB, 64 * GIB},
-    /* 36 bits.  Under Valgrind, whose tables are quick there. */
+    /* 36 bits; also for Valgrind, whose tables are fast there. */
     {8 * GIB, 12 * GIB, 12 * GIB, 60 * GIB, 32 * GIB},
 };
 #define PLACES (sizeof region_places / sizeof region_places[0])
 
-/* A multiple of `step` where `bytes` end before `end`, at random. */
+/* A random multiple of `step` above `start`, such that `bytes` from there end before `end`. */
 static uintptr_t place_choose(uint64_t start, uint64_t end, uint64_t bytes, uint64_t step, uint32_t random) {
   uint64_t choices = (end - start - bytes) / step;
   return start + (choices * random >> 32) * step;
 }
 
-/* Lays the zones out; returns the bytes in all. */
+/* Lays the zones out; returns their bytes in all. */
 static uint64_t zones_plan(uintptr_t start, uint32_t capacity) {
   uintptr_t at = start + (uintptr_t)REGION_BIN_OFFSET;
   for (unsigned z = 0; z < ZONE_COUNT; z++) {
@@ -298,7 +299,7 @@ static void layout_drop(void) {
   region.base = 0;
 }
 
-/* Twice at each place: something may lie where chance has led to.  Valgrind's user wants the same addresses each time. */
+/* Tries each place twice, since something may lie at a random address.  A user of Valgrind wants the same addresses each time. */
 static bool region_make(uint64_t most_bytes) {
   if (most_bytes == 0) {
     most_bytes = os_physical_memory() * 4;
@@ -316,7 +317,7 @@ static bool region_make(uint64_t most_bytes) {
 
 void region_open_gate(void) {
   lock_acquire(&grow_lock);
-  if (region_seal(false)) { /* else every such free asks */
+  if (region_seal(false)) { /* otherwise every such free goes on checking */
     layout.gate_open = true;
     limit_set(racy_load(&region.limit));
   }
@@ -332,7 +333,7 @@ bool region_init(uint64_t most_bytes) {
 
 /* --- the rest ---------------------------------------------------------------------------- */
 
-/* Whether the kernel would map what lies up to `end` beyond what it has, were there nothing in the way. */
+/* Whether the kernel would map everything up to `end` that is not mapped yet, if nothing were in the way. */
 static bool blocks_may_reach(uintptr_t end) {
   uintptr_t from = (uintptr_t)region_address(load_relaxed(&region.units)), had = load_relaxed(&layout.blocks.end);
   if (had > from) from = had;

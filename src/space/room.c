@@ -1,6 +1,6 @@
 #include "space/room.h"
 
-/* The units at which a run of 2^level begins, from those of a run of half that length. */
+/* The units at which a run of 2^level begins, from the units at which a run of half that length begins. */
 static uint32_t runs_double(uint32_t runs, unsigned level) { return runs & runs >> (1u << (level - 1)); }
 
 static bool has_run(uint32_t free, unsigned level) {
@@ -24,7 +24,7 @@ static void room_drop(room_t *rooms, const superslab_t *superslabs, uint32_t sup
   room_note(rooms, superslab, atomic_load(&superslabs[superslab].free));
 }
 
-/* The first superslab from `from` on that is to be looked at. */
+/* The first superslab from `from` on whose bit is set; not below `end` if there is none. */
 static uint32_t room_hint(room_t *rooms, uint32_t from, uint32_t end, unsigned level) {
   while (from < end) {
     uint64_t bits = load_acquire(&rooms[from / ROOM_GROUP].may_have[level]) >> from % ROOM_GROUP;
@@ -37,7 +37,7 @@ static uint32_t room_hint(room_t *rooms, uint32_t from, uint32_t end, unsigned l
 uint32_t room_next(room_t *rooms, const superslab_t *superslabs, uint32_t from, uint32_t end, unsigned level) {
   for (uint32_t s = from; s < end; s++) {
     if (HAK_UNLIKELY(is_kept(s)) && (s = room_hint(rooms, s, end, level)) >= end) break;
-    /* Who misses units that a purge has claimed sees it under way: span_alloc. */
+    /* A search that misses units because a purge has claimed them sees that purge under way: span_alloc. */
     if (has_run(load_acquire(&superslabs[s].free), level)) return s;
     if (HAK_UNLIKELY(is_kept(s))) room_drop(rooms, superslabs, s, level);
   }

@@ -1,19 +1,19 @@
 /* room.h - which superslabs may have room, so that a search need not look at each.
  *
- * The bit of a superslab at level n says that it may have 2^n free units in a row.  Who sets units free sets the bits afterwards; a
- * search that finds one wrong clears it and then looks at the units once more.  All four steps are sequentially consistent: either
- * the search sees the units, or who has set them free sees the cleared bit and sets it again.  Taking units changes no bit.
+ * The bit of a superslab at level n says that it may have 2^n free units in a row.  A thread that sets units free sets the bits afterwards;
+ * a search that finds a bit wrong clears it and then looks at the units once more.  All four steps are sequentially consistent: either the
+ * search sees the units, or the thread that has set them free sees the cleared bit and sets it again.  Taking units changes no bit.
  *
- * No bits are kept of the first superslabs, which are always looked at: so a small heap touches no page for this. */
+ * The first superslabs have no bits and are always looked at: so a small heap touches no page for this. */
 #ifndef SPACE_ROOM_H
 #define SPACE_ROOM_H
 
 #include "base/check.h"
 #include "space/superslab.h"
 
-#define ROOM_LEVELS 6 /* the last: all of its units */
-#define ROOM_GROUP 64 /* superslabs that share a line */
-/* Debug builds keep bits of all, so that every test tries them. */
+#define ROOM_LEVELS 6 /* the last: all units of a superslab */
+#define ROOM_GROUP 64 /* superslabs that share a cache line */
+/* In debug builds all superslabs have bits, so that every test exercises them. */
 #define ROOM_FIRST (HAK_DEBUG ? 0u : (uint32_t)ROOM_GROUP)
 
 typedef struct room {
@@ -21,11 +21,11 @@ typedef struct room {
 } room_t;
 _Static_assert(sizeof(room_t) == ROOM_GROUP, "a byte of its zone for each superslab");
 
-/* The superslab's free units are these by now, or were when some became free. */
+/* Sets the bits for the superslab's free units, which are these now, or were when some became free. */
 void room_note(room_t *rooms, uint32_t superslab, uint32_t free);
-/* The first superslab from `from` on that has 2^level free units in a row; `end` if none below that has. */
+/* The first superslab of [from, end) that has 2^level free units in a row; `end` if there is none. */
 HAK_CHECKED uint32_t room_next(room_t *rooms, const superslab_t *superslabs, uint32_t from, uint32_t end, unsigned level);
-/* Whether the superslab is found for all that is in `free`. */
+/* Whether the superslab has all the bits that the units in `free` call for. */
 HAK_AUDITS(bool room_has_noted(const room_t *rooms, uint32_t superslab, uint32_t free);)
 
 #endif

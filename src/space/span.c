@@ -9,23 +9,23 @@
 #include "space/move.h"
 #include "space/purge.h"
 
-/* How often is searched again while memory is out of sight: no purge takes five seconds.  New ones of threads that free may have no end,
- * and if they are small, what they hide can only join what is free around it. */
+/* How often a search is repeated while memory is out of sight: no purge takes five seconds.  Purges by threads that free may follow one
+ * another without end.  If only such later ones are under way, and they hide fewer units than the span needs, what they hide can only join
+ * what is free around it: then the search is repeated less often. */
 #define WAIT_US 1000
 #define WAITS_MOST 5000
 #define WAITS_FOR_SMALL 100
 
-/* Units of a span that lies in one superslab, at the lowest place that has room. */
+/* The most units of a span that is taken within one superslab, at the lowest place that has room. */
 #define SMALL_SPAN (WORD_UNITS / 2)
-/* Superslabs that are looked at after the first that would do: 1 GiB.  A larger heap has so many runs that more would find little. */
+/* Superslabs that are scanned after the first that would do: 1 GiB.  A larger heap has so many runs that scanning more gains little. */
 #define LOOK_ON 512
 
-/* Superslabs that are looked at for a span that lies in one, at a time: which runs they have is known by powers of two alone.  Where all
- * have shorter ones it is better to grow than to look at each. */
+/* Superslabs that are scanned at a time for a span within one superslab: their runs are known by powers of two alone.  Where all of these
+ * have only shorter runs it is better to grow than to scan every superslab. */
 #define IN_VAIN 64
 
-/* The start within `free` of the tightest run of n ones whose place is a
- * multiple of `align`, or WORD_UNITS. */
+/* The start within `free` of the tightest run of n ones at a multiple of `align`; WORD_UNITS if there is none. */
 static unsigned word_best_fit(uint32_t free, unsigned n, unsigned align) {
   unsigned best = WORD_UNITS;
   unsigned best_length = WORD_UNITS + 1;
@@ -53,12 +53,12 @@ static bool word_claim(_Atomic uint32_t *free, uint32_t mask) {
   return false;
 }
 
-/* The heap is larger than it was: it may be time to look at the limits again. */
+/* The heap has grown: it may be time to check the limits again. */
 static HAK_NOINLINE void note_growth(void) {
   if (HAK_UNLIKELY(ledger_heap_units() >= load_relaxed(&pressure.look_at))) purge_turn();
 }
 
-/* Enters the units as written; true if none was before. */
+/* Enters the units as written; true if none of them was before. */
 static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
   word_walk_t walk = {start, start + units};
   uint32_t s, mask;
@@ -67,7 +67,7 @@ static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
     superslab_t *superslab = &region.superslabs[s];
     bool whole = (use == SPAN_PLAIN || use == SPAN_GROWN) && mask == UINT32_MAX && load_relaxed(&superslab->dirty) == 0;
     if (whole && !move_idle_to(s)) huge_large_begin(s);
-    /* The bits of these units are nobody else's now: no write where they are as they should be. */
+    /* Only this thread changes the bits of these units now: it writes only where they are not yet as they should be. */
     uint32_t before = load_relaxed(&superslab->dirty);
     if ((before & mask) != mask) before = atomic_fetch_or_explicit(&superslab->dirty, mask, memory_order_relaxed);
     if ((load_relaxed(&superslab->cold) & mask) != 0) atomic_fetch_and_explicit(&superslab->cold, ~mask, memory_order_relaxed);
@@ -81,7 +81,7 @@ static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
     }
     if (use == SPAN_SLAB && before == 0) huge_slab_begin(walk.at - bits_count32(mask));
   }
-  /* Fresh pages of a zeroed block are resident only where it is written. */
+  /* Fresh pages of a zeroed block become resident only where it is written. */
   ledger_note_use(units, were_dirty, use == SPAN_ZEROED ? 0 : units - were_dirty);
   if (HAK_UNLIKELY(again != 0) && use != SPAN_ZEROED && units <= SMALL_SPAN) purge_note_again((size_t)again << HAK_UNIT_SHIFT);
   if (HAK_UNLIKELY(were_dirty != units)) note_growth();
@@ -106,8 +106,8 @@ static bool units_claim(uint32_t start, uint32_t units) {
   return true;
 }
 
-/* No superslab from `from` to `lowest` has had a free unit.  Who frees one meanwhile may be missed: find_lowest looks there where nothing
- * is found from the hint on, so before memory is out at the latest. */
+/* No superslab from `from` to `lowest` had a free unit.  A unit freed meanwhile may be missed: find_lowest searches there where nothing is
+ * found from the hint on, so before memory is out at the latest. */
 static void note_lowest(uint32_t from, uint32_t lowest) {
   if (lowest == from || load_relaxed(&ledger_lowest) != from) return;
   (void)atomic_compare_exchange_strong_explicit(&ledger_lowest, &from, lowest, memory_order_relaxed, memory_order_relaxed);
@@ -121,7 +121,8 @@ typedef struct wanted {
   bool everywhere; /* the heap cannot grow */
 } wanted_t;
 
-/* Within one superslab that may have 2^level units in a row: the lowest from *at on that has room, of `most`.  *at: where to go on. */
+/* Searches superslabs that may have 2^level units in a row, at most `most` of them, for the lowest from *at on that has room.  *at: where
+ * to go on. */
 static uint32_t find_in_words(const wanted_t *wanted, uint32_t *at, unsigned level, uint32_t most) {
   uint32_t count = region_superslabs();
   for (uint32_t looked = 0; looked < most; looked++, ++*at) {
@@ -137,7 +138,7 @@ static uint32_t find_in_words(const wanted_t *wanted, uint32_t *at, unsigned lev
   return SPAN_NONE;
 }
 
-/* Each home begins at a superslab of its own, if there are so many: the first thread's at the lowest, where most slabs are too. */
+/* Each home begins at a superslab of its own, if there are enough.  The first thread's begins at the lowest, where most slabs are too. */
 static uint32_t find_at_home(const wanted_t *wanted) {
   uint32_t others = region_superslabs() - 1;
   if (wanted->home == 0 || others == 0) return SPAN_NONE;
@@ -145,7 +146,8 @@ static uint32_t find_at_home(const wanted_t *wanted) {
   return find_in_words(wanted, &at, bits_highest64(wanted->units), IN_VAIN);
 }
 
-/* Some of those that the lowest are not among, in turn; then where so many units are in a row that there is room wherever they begin. */
+/* Searches some superslabs above the lowest ones, in rotation; then superslabs with so many units in a row that there is room wherever the
+ * run begins. */
 static uint32_t find_higher(const wanted_t *wanted, uint32_t above, unsigned level) {
   static _Atomic uint32_t next[ROOM_LEVELS];
   uint32_t at = load_relaxed(&next[level]);
@@ -164,7 +166,7 @@ static uint32_t find_lowest(const wanted_t *wanted) {
   uint32_t start = find_in_words(wanted, &at, level, most);
   if (level == 0 && wanted->align == 1 && start != SPAN_NONE) note_lowest(lowest, start / WORD_UNITS);
   if (start == SPAN_NONE && at >= region_superslabs() && lowest != 0) {
-    store_relaxed(&ledger_lowest, 0); /* the hint may have passed a unit by */
+    store_relaxed(&ledger_lowest, 0); /* the hint may have passed over a free unit */
     at = 0;
     start = find_in_words(wanted, &at, level, most);
   }
@@ -183,10 +185,10 @@ static uint32_t units_fresh(uint32_t start, uint32_t units) {
 typedef struct found {
   uint32_t start;
   uint64_t cost;  /* fresh units, then units of the run */
-  uint32_t until; /* superslabs are looked at up to here */
+  uint32_t until; /* superslabs are scanned up to here */
 } found_t;
 
-/* A run of free units is another place. */
+/* Compares a run of free units with the best place so far. */
 static void found_compare(found_t *found, const wanted_t *wanted, uint32_t run, uint32_t length) {
   const uint64_t base_units = region.base >> HAK_UNIT_SHIFT;
   uint64_t start = bits_round_up(base_units + run, wanted->align) - base_units;
@@ -195,22 +197,22 @@ static void found_compare(found_t *found, const wanted_t *wanted, uint32_t run, 
   uint64_t fresh = wanted->use == SPAN_ZEROED ? 0 : units_fresh((uint32_t)start, wanted->units), cost = fresh << 32 | length;
   if (cost >= found->cost) return;
   if (found->start == SPAN_NONE) found->until = run / WORD_UNITS + LOOK_ON;
-  if (cost == wanted->units) found->until = 0; /* none is better */
+  if (cost == wanted->units) found->until = 0; /* no place is better */
   found->start = (uint32_t)start;
   found->cost = cost;
 }
 
-/* How many of a superslab's units are free from `at` on in a row. */
+/* How many units of a superslab are free in a row from `at` on. */
 static unsigned run_from(uint32_t free, unsigned at) {
   uint32_t taken = ~free >> at;
   return taken == 0 ? WORD_UNITS - at : bits_lowest32(taken);
 }
 
-/* How many are at its end. */
+/* How many units at its end are free in a row. */
 static unsigned run_at_end(uint32_t free) { return free == UINT32_MAX ? WORD_UNITS : WORD_UNITS - 1 - bits_highest64((uint32_t)~free); }
 
-/* Across superslabs: the tightest of the runs that are long enough; for what will be written, of those with the fewest units to fault
- * in.  Half of such a run lies in one superslab, or all of one's units are in it: only where that is so is looked. */
+/* Searches across superslabs for the tightest run that is long enough; for what will be written, among the runs with the fewest units to
+ * fault in.  Half of such a run lies in one superslab, or it covers a whole superslab: only superslabs where that may be so are scanned. */
 static uint32_t find_from(const wanted_t *wanted, uint32_t from, uint32_t count, unsigned level) {
   uint32_t run = 0, length = 0;
   found_t found = {SPAN_NONE, UINT64_MAX, UINT32_MAX};
@@ -237,7 +239,8 @@ static uint32_t find_from(const wanted_t *wanted, uint32_t from, uint32_t count,
   return found.start;
 }
 
-/* A heap that is looked at in part begins where the last search ended, since what lies before would not do for that one either. */
+/* In a heap that is scanned in part a search begins where the last one ended, since what lies before would not have done for that one
+ * either. */
 static uint32_t find_across(const wanted_t *wanted) {
   static _Atomic uint32_t last[ROOM_LEVELS];
   uint32_t count = region_superslabs();
@@ -249,7 +252,8 @@ static uint32_t find_across(const wanted_t *wanted) {
   return start;
 }
 
-/* Under HAKMEM_LIMIT_HARD: whether it has no room for what of the claimed units may not be resident yet. They are free then. */
+/* Under HAKMEM_LIMIT_HARD: whether there is no room for those of the claimed units that may not be resident yet.  If so, sets the units
+ * free. */
 static HAK_COLD bool units_refused(uint32_t start, uint32_t units) {
   if (ledger_permits(units_fresh(start, units))) return false;
   units_release(start, units);
@@ -267,10 +271,10 @@ static uint32_t find_and_claim(const wanted_t *wanted) {
   }
 }
 
-/* How long a search that finds nothing is made again, and what was seen before it was last made. */
+/* How long a search that finds nothing is repeated, and what was seen before the last try. */
 typedef struct patience {
   unsigned tries;
-  uint32_t begun; /* purges, when it had first found nothing */
+  uint32_t begun; /* purges begun when it first found nothing */
   uint32_t ends;  /* purges that have ended */
   uint64_t hidden; /* units out of sight */
 } patience_t;
@@ -283,8 +287,9 @@ static unsigned waits_most(const patience_t *patience, uint32_t units, bool refu
   return (int32_t)(patience->ends - patience->begun) < 0 ? WAITS_MOST : WAITS_FOR_SMALL;
 }
 
-/* Memory may be out of sight, or count as idle, only while it is purged. False where that has no end: it is by a thread that a signal
- * handler's child has not, or by this one, which a handler has interrupted; or where it would be in vain. */
+/* Memory may be out of sight, or count as idle, only while it is purged: waits for that.  False where the wait would have no end, or would
+ * be in vain: the purge belongs to a thread that a signal handler's child does not have, or to this thread, which a handler has
+ * interrupted. */
 static bool purge_wait(patience_t *patience, uint32_t units, bool refused) {
   if (!ledger_in_flight() && ledger_completions() == patience->ends) return false;
   if (patience->tries == 0) patience->begun = ledger_begun();
@@ -294,14 +299,14 @@ static bool purge_wait(patience_t *patience, uint32_t units, bool refused) {
   return true;
 }
 
-/* More than the heap may ever have: it need not grow to find that out. */
+/* More units than the heap may ever have: it need not grow to find that out. */
 static bool passes_cap(uint32_t units) {
   if (HAK_LIKELY(units <= ledger_cap())) return false;
   add_relaxed(&pressure.refused, 1);
   return true;
 }
 
-/* Not all of a larger heap is looked at before it grows. */
+/* A larger heap is searched as a whole only if it cannot grow. */
 static bool look_everywhere(wanted_t *wanted) {
   if (wanted->everywhere || wanted->units > SMALL_SPAN || region_superslabs() <= IN_VAIN) return false;
   wanted->everywhere = true;
@@ -342,7 +347,7 @@ uint32_t span_alloc_to_grow(uint32_t units, uint32_t home, bool *zero) {
   return span_take(&(wanted_t){units, 1, SPAN_GROWN, home, false}, zero);
 }
 
-/* The units from `start` to the frontier are all free. */
+/* Whether the units from `start` to the frontier are all free. */
 static bool reaches_frontier(uint32_t start, uint32_t frontier) {
   word_walk_t walk = {start, frontier};
   uint32_t superslab, mask;

@@ -1,9 +1,8 @@
 /* span.h - runs of units: best fit, split and coalesce by bitmap.
  *
- * A superslab's free units are one word, and every change is one atomic
- * operation on it, so no lock is held and neighbours coalesce by themselves.
- * A span that crosses superslabs is claimed word by word and given back on
- * conflict.  The units of a span belong to its allocator. */
+ * A superslab's free units are one word, and every change is one atomic operation on it: so no lock is held, and neighbours coalesce by
+ * themselves.  A span that crosses superslabs is claimed word by word, and given back on conflict.  The units of a span belong to whoever
+ * allocated it. */
 #ifndef SPACE_SPAN_H
 #define SPACE_SPAN_H
 
@@ -14,23 +13,22 @@
 typedef enum span_use {
   SPAN_SLAB,
   SPAN_PLAIN, /* a large block, probably written all over */
-  SPAN_ZEROED, /* a large block that must be zero, probably written here and there */
-  SPAN_GROWN   /* a large block that realloc has made larger, and may again, where it is */
+  SPAN_ZEROED, /* a large block that must be zero, probably written only here and there */
+  SPAN_GROWN   /* a large block that realloc has made larger, and may make larger again in place */
 } span_use_t;
 
-/* A span of `units` units whose first unit's address is a multiple of
- * align_units * 64 KiB (a power of two).  *zero tells whether all of it is
- * known to be zero.  SPAN_NONE: out of memory. */
+/* Allocates a span of `units` units whose first unit's address is a multiple of align_units * 64 KiB (a power of two).  *zero: whether all
+ * of it is known to be zero.  SPAN_NONE when out of memory. */
 HAK_CHECKED uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *zero);
 /* The same for a large block that realloc has made larger, and may again.  Blocks of one home, a number, lie near one another, so that
- * those of other threads are not in the way. */
+ * other threads' blocks are not in the way. */
 HAK_CHECKED uint32_t span_alloc_to_grow(uint32_t units, uint32_t home, bool *zero);
-/* Claims just these units if all are free, or can be mapped, to grow the span that ends there. */
+/* Claims exactly these units, if all are free or can be mapped, to grow the span that ends where they begin. */
 HAK_CHECKED bool span_claim(uint32_t start, uint32_t units);
 void span_free(uint32_t start, uint32_t units);
 
-/* Sets free what is mapped, in no span and not free; `used` tells the length of
- * the span that starts at a unit, 0 for none.  For a fork's child, while no thread is inside. */
+/* For a fork's child, while no thread is inside: sets free what is mapped, in no span and not free.  `used` returns the length of the span
+ * that starts at a unit, 0 for none. */
 void span_recover(uint32_t (*used)(uint32_t unit));
 
 #endif

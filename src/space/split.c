@@ -7,19 +7,19 @@
 
 static _Atomic uint32_t split_counts[SPLIT_KINDS];
 
-/* Threads that take one at the same moment may exceed it by their number. */
+/* Threads that take one at the same moment may exceed the limit by their number. */
 bool split_take(split_t kind) {
   size_t most = os_map_limit() / 2 / MAPPINGS_OF_ONE, guards = load_relaxed(&split_counts[SPLIT_GUARD]);
   size_t others = load_relaxed(&split_counts[SPLIT_MOVE]) + load_relaxed(&split_counts[SPLIT_HUGE]);
   if (guards + others >= most) return false;
-  if (kind != SPLIT_GUARD && others >= most / 2) return false; /* these save time alone: they leave guards a half at least */
+  if (kind != SPLIT_GUARD && others >= most / 2) return false; /* these only save time: they leave at least half to guards */
   split_add(kind);
   return true;
 }
 
 void split_add(split_t kind) { add_relaxed(&split_counts[kind], 1); }
 
-/* Not below 0, where one was counted wrong (huge.c). */
+/* Not below 0, where one was miscounted (huge.c). */
 void split_give(split_t kind) {
   uint32_t count = load_relaxed(&split_counts[kind]);
   while (count > 0 &&

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Seeds one fault at a time into the sources and expects the explorer to find each.
+"""Seeds one fault at a time into the sources, and expects the explorer to find each.
 
   faults.py --source SRC --work DIR --objects A.o,B.o... [--jobs N] [--only NAME] [--check] -- COMPILER FLAGS...
 
-A fault replaces a text that occurs once in a file.  Exit status 0 when every entry fits the sources and every fault is found.
+A fault replaces a text that occurs once in a file.  Exit status 0 if every entry fits the sources and every fault is found.
 """
 import collections
 import sys
@@ -11,7 +11,7 @@ import sys
 import seeded
 from seeded import seeding
 
-# (name, file, text, instead, pattern of the scenarios of which one must fail, with `-T` before it where all slabs are to be tracked)
+# (name, file, text, replacement, pattern of scenarios: one of them must fail; `-T` before the pattern: all slabs are tracked)
 FAULTS = [
     ("take_before_open", "slab/remote.c",
      """    atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
@@ -143,7 +143,7 @@ FAULTS = [
     ("gone_after_unlock", "front/supply.c",
      """  heap_set_thread(heap, 0);
   (void)remote_collect(&heap->owner);
-  slab_release_empty(&heap->owner); /* from here on they end as they become free */
+  slab_release_empty(&heap->owner); /* from here on slabs end as they become free */
   if (!handover_leave(heap)) drain_empty(heap);
   bool has_slabs = owner_has_slabs(&heap->owner);
   owner_unlock(&heap->owner);
@@ -165,7 +165,7 @@ FAULTS = [
   heap_lock(heap);
 """, "narrow.exiting.same.*"),
     ("ends_before_its_lock", "front/thread.c",
-     "  heap_lock(heap); /* first: a signal handler that allocates now finds the heap, and is told, rather than take it again */\n"
+     "  heap_lock(heap); /* first: a signal handler that allocates now ends the process at this lock, rather than take the heap again */\n"
      "  thread_fast_heap = &heap_none;\n  thread_heap_set(NULL);\n",
      "  thread_fast_heap = &heap_none;\n  thread_heap_set(NULL);\n  heap_lock(heap);\n", "interrupted_exit"),
     ("bins_retired_under_a_handler", "front/supply.c",
@@ -281,7 +281,7 @@ Fault = collections.namedtuple("Fault", "name file text instead pattern")
 
 
 def attempt(fault, place, settings):
-    """The scenario that fails and how; None if none does."""
+    """The first scenario that fails, and how; None if none does."""
     program = seeded.build(place, fault.file, seeding.changed(fault, settings.source), settings)
     found = seeded.failure(program, ["-t", "60", *fault.pattern.split()])
     return found and ": ".join(found)
