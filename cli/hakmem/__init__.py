@@ -1,4 +1,4 @@
-"""hakmem, a drop-in malloc for Linux: its command line, and what a Python program that runs under it can ask and tell of itself.
+"""hakmem, a drop-in malloc for Linux: its command line, and functions for a Python program that runs under it.
 
     import hakmem
 
@@ -7,7 +7,7 @@
     with hakmem.profile() as taken: ...   # what a block of code kept
     print(taken.text())
 
-docs/languages/python.md tells more. The import is cheap, and works wherever ctypes does: functions raise NotActive where hakmem
+docs/languages/python.md describes them. The import is cheap, and works wherever ctypes does: the functions raise NotActive if hakmem
 is not in use.
 """
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> str:
-    """The version, which takes longer to find than all else here to import."""
+    """Finds the version only when needed, since that takes longer than importing everything else here."""
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""How long ago what lives was allocated, in classes. It is the age of what lives, which does not tell how long freed blocks lasted."""
+"""Age classes of live blocks: how long ago these were allocated. They do not show how long freed blocks lasted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import bisect
 
 from hakmem.snapshots import Sample
 
-# Seconds from which a class is, and its name.
+# The age in seconds at which a class begins, and its name.
 _CLASSES = [
     (0, "under 1 s"),
     (1, "1 s to 10 s"),
@@ -21,5 +21,5 @@ NAMES = [name for _, name in _CLASSES]
 
 
 def class_of(sample: Sample) -> int:
-    """Its number, the youngest being 0."""
+    """The number of the sample's class; the youngest is 0."""
     return bisect.bisect_right(FROM, sample.age) - 1

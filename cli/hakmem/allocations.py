@@ -1,12 +1,12 @@
-"""Who allocates, be it freed since or not: of the time that the process was armed.
+"""What was allocated by site while the process was armed, whether freed since or not.
 
-How much was allocated is counted, in each group of about equal sizes; which sites it was, events tell. Those of a group are scaled to
-sum to its count, so that all lines sum to what was allocated. A line has T * r of a group's bytes T, with r = Y / (Y + Z), Y what its
-events stand for and Z what the others' do. With V = Y² (1 - p) / n for n events, p being the mean of their chances, its variance is
+The amounts are counted exactly, in groups of similar sizes; events show which sites allocated them. The events of a group are scaled to
+sum to its count, so that all lines sum to what was allocated. A line has T * r of a group's T bytes, where r = Y / (Y + Z), Y is what its
+events stand for, and Z what the others stand for. With V = Y² (1 - p) / n for n events, p being the mean of their chances, its variance is
 
     (T / (Y + Z))² * ((1 - r)² * V(Y) + r² * V(Z))
 
-as that of what samples tell (hakmem.estimates). It is 0 where a line has all events of its groups.
+as for samples (hakmem.estimates). It is 0 if a line has all events of its groups.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Sums:
 
 
 def _variance(each: Allocations) -> float:
-    """Of the bytes that the events stand for."""
+    """The variance of the bytes that the events stand for."""
     return each.bytes * each.bytes * max(0.0, 1 / each.events - 1 / max(each.objects, each.events))
 
 
 def _share_out(counted: Counted, of_key: dict[Hashable, Allocations], sums: dict[Hashable, Sums]) -> None:
     objects = apportion(counted.objects, {key: each.objects for key, each in of_key.items()})
     held = apportion(counted.bytes, {key: each.bytes for key, each in of_key.items()})
-    whole = sum(each.bytes for each in of_key.values()) or 1  # of none where all were of no bytes
+    whole = sum(each.bytes for each in of_key.values()) or 1  # 0 if all blocks were of no bytes
     variances = {key: _variance(each) for key, each in of_key.items()}
     variance, ratio = sum(variances.values()), counted.bytes / whole
     for key, each in of_key.items():
@@ -59,7 +59,7 @@ def _share_out(counted: Counted, of_key: dict[Hashable, Allocations], sums: dict
 
 
 def by_key(snapshot: Snapshot, key_of: Callable[[int], Hashable]) -> dict[Hashable, Sums]:
-    """The sums by what `key_of` says of sites, the largest bytes first. They sum to what was counted; an older library counts nothing."""
+    """The sums by each site's `key_of`, the most bytes first. They sum to what was counted; an older library counts nothing."""
     sums: dict[Hashable, Sums] = defaultdict(Sums)
     of_group: dict[int, dict[Hashable, Allocations]] = defaultdict(dict)
     for (site, group), each in snapshot.events.items():
@@ -77,7 +77,7 @@ def by_key(snapshot: Snapshot, key_of: Callable[[int], Hashable]) -> dict[Hashab
 
 
 def totals(snapshot: Snapshot) -> tuple[int, int]:
-    """Blocks and bytes in all."""
+    """All blocks and bytes."""
     counts = snapshot.counted or snapshot.allocated
     return sum(each.objects for each in counts.values()), sum(each.bytes for each in counts.values())
 
@@ -87,8 +87,8 @@ def _live_blocks(snapshot: Snapshot) -> int:
 
 
 def since(before: Snapshot, after: Snapshot) -> None:
-    """Takes from `after` what was counted before. What was freed in between is what came and has not stayed; of a process that goes on
-    while it is read it is about right."""
+    """Subtracts from `after` what was counted before. What was freed in between is what was allocated and did not stay; this is approximate
+    if the process runs on while it is read."""
     after.allocated = {
         site: each - before.allocated[site] if site in before.allocated else each
         for site, each in after.allocated.items()

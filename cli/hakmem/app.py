@@ -1,5 +1,5 @@
-"""The commands by name. One is imported when it is called for: each needs a part of what all do, and `hakmem run` stands before programs
-that take less time than all of it."""
+"""The commands by name. A command is imported only when it is called: each needs only part of the code, and `hakmem run` starts programs
+that take less time than importing all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads black boxes: files of HAKMEM_BLACKBOX, which docs/insight.md tells the format of."""
+"""Reads black boxes, the files of HAKMEM_BLACKBOX; docs/insight.md describes their format."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ class Box:
     process: int = 0
     entries: list[Entry] = field(default_factory=list)  # the newest first
     torn: int = 0  # entries that were being written when the process ended, or overwritten in part
-    ask_at: int = 0  # of a window: where its word lies by which a new entry is asked for
+    ask_at: int = 0  # in a window: the place of the word that requests a new entry
 
     @property
     def newest(self) -> Entry:
         if not self.entries:
-            raise Failure(f"{self.file}: the black box has no whole entry: the process was killed before the first one was written")
+            raise Failure(f"{self.file}: the black box has no complete entry: the process was killed before the first one was written")
         return self.entries[0]
 
 
 def is_box(start: bytes) -> bool:
-    """Whether a file that begins so is one."""
+    """Whether a file with this beginning is a black box."""
     return start.startswith(_MAGIC)
 
 
 def _entry(slot: bytes, head_bytes: int) -> Entry | None:
-    """None where it is not whole."""
+    """The entry in a slot; None if it is not whole."""
     words = slot[:head_bytes].split(b"\n", 1)[0].split()
     if len(words) < 9 or words[0] != b"entry":
         return None
@@ -70,7 +70,7 @@ def parse(data: bytes, name: str = "") -> Box:
     try:
         facts = dict(line.split(b" ", 1) for line in data[:_HEAD_MOST].split(b"\0", 1)[0].splitlines())
         if int(facts[b"hakmem-blackbox"]) != _VERSION:
-            raise Failure(f"{name}: a black box of another version of hakmem")
+            raise Failure(f"{name}: the black box is of another version of hakmem")
         box.process, box.ask_at = plausible.figure(int(facts[b"process"])), int(facts.get(b"ask_at", 0))
         head_bytes, slots, slot_bytes = (int(facts[key]) for key in (b"head_bytes", b"slots", b"slot_bytes"))
         plausible.box(name, head_bytes, slots, slot_bytes, box.ask_at)

@@ -29,9 +29,9 @@ def _when(seconds: float) -> str:
 
 def _list(box: Box) -> Table:
     table = Table(box=boxes.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for title in ("entry", "UTC", "before the last", "resident", "control group", "its limit"):
+    for title in ("entry", "UTC", "before newest", "resident", "control group", "group limit"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("taken for")
+    table.add_column("reason")
     for entry in box.entries:
         table.add_row(
             str(entry.number),
@@ -66,7 +66,7 @@ def _show(box: Box, entry: Entry, top: int, depth: int, *, to_errors: bool) -> N
         click.echo(line, err=to_errors)
     if entry.limit:
         share = 100 * entry.group / entry.limit
-        line = f"its control group held {byte_text(entry.group)} of at most {byte_text(entry.limit)}: {share:.0f} %"
+        line = f"its control group held {byte_text(entry.group)} of a limit of {byte_text(entry.limit)}: {share:.0f} %"
         click.echo(line, err=to_errors)
     render.print_wide(outside_commands.columns(table), to_errors=to_errors)
     if table.verdict.text:
@@ -82,28 +82,28 @@ def _of_number(box: Box, number: int | None) -> Entry:
     for entry in box.entries:
         if entry.number == number:
             return entry
-    raise Failure(f"{box.file}: no whole entry {number}; --all lists those that there are")
+    raise Failure(f"{box.file}: no complete entry {number}; --all lists the entries")
 
 
 @click.command("blackbox")
 @click.option("--all", "everything", is_flag=True, help="List all entries, with their time and resident set.")
-@click.option("--entry", "number", type=click.IntRange(min=0), metavar="N", help="Take this one instead of the newest.")
-@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Show so many lines.")
-@click.option("--depth", type=click.IntRange(min=1), default=4, show_default=True, help="Show so many calls.")
+@click.option("--entry", "number", type=click.IntRange(min=0), metavar="N", help="Show this entry instead of the newest.")
+@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Show at most this many lines.")
+@click.option("--depth", type=click.IntRange(min=1), default=4, show_default=True, help="Show at most this many calls per stack.")
 @click.option("--json", "as_json", is_flag=True, help="Write everything as JSON instead.")
 @click.option(
     "--save",
     type=output.OutFile(),
     metavar="OUT",
-    help="Write the entry as a snapshot's file, for hakmem profile and hakmem diff.",
+    help="Write the entry as a snapshot, for hakmem profile and hakmem diff.",
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 def blackbox_command(
     everything: bool, number: int | None, top: int, depth: int, as_json: bool, save: str | None, file: str
 ) -> None:
-    """Show what held the memory of a process that may be gone, by the black box FILE of HAKMEM_BLACKBOX=FILE.
+    """Show what held the memory of a process, even one that is gone, from its black box: the FILE of HAKMEM_BLACKBOX=FILE.
 
-    It is that of the newest whole entry, ten seconds old at most when the process ended. hakmem profile and hakmem diff read FILE too.
+    Shows the newest complete entry, at most ten seconds old when the process ended. hakmem profile and hakmem diff read FILE too.
     """
     from hakmem import resident, snapshots, symbols
 
@@ -120,7 +120,7 @@ def blackbox_command(
         output.write(save, entry.text)
         return
     if not as_json:
-        click.echo(f"entry {entry.number} of process {box.process}, taken for: {entry.why}")
+        click.echo(f"entry {entry.number} of process {box.process}, reason: {entry.why}")
         _show(box, entry, top, depth, to_errors=False)
         return
     taken = snapshots.parse(entry.text.decode(errors="surrogateescape"), file)
@@ -133,7 +133,7 @@ def blackbox_command(
 
 @dataclass(frozen=True)
 class LastEntry:
-    """Has the program keep a black box; where a signal ended it the last entry is shown."""
+    """Makes the program keep a black box, and shows the last entry if a signal ended the program."""
 
     file: str
 
@@ -150,7 +150,7 @@ class LastEntry:
             entry = box.newest
             if box.process != ended.number:
                 raise Failure(f"{own}: the black box is of another process, {box.process}")
-            print(f"hakmem: {time.time() - entry.time:.1f} s ago its memory was held so", file=sys.stderr)
+            print(f"hakmem: what held its memory {time.time() - entry.time:.1f} s ago:", file=sys.stderr)
             _show(box, entry, 20, 4, to_errors=True)
         except Failure as failure:
             print(f"hakmem: {failure.message}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What holds for all commands: how they end, and options that several have."""
+"""What all commands share: how they end, and options that several have."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ ERROR = 2  # of commands whose exit code 1 is an answer
 
 
 class Seconds(click.FloatRange):
-    """A time that can be waited for: click's own bounds let infinity and what is no number pass."""
+    """A time that can be waited for: click's own bounds accept infinity and NaN."""
 
     MOST = 1e9  # 30 years
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         seconds = super().convert(value, param, ctx)
         if math.isnan(seconds) or seconds > self.MOST:
-            self.fail(f"{value} is no number of seconds to wait for.", param, ctx)
+            self.fail(f"{value} is not a valid number of seconds.", param, ctx)
         return seconds
 
 
 class CommandLine(click.Group):
-    """The commands. What is written must arrive; where its reader has gone they end of SIGPIPE."""
+    """The commands. A failed write is an error; if the reader has gone, a command ends with SIGPIPE."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         try:
@@ -53,12 +53,12 @@ class CommandLine(click.Group):
         try:
             with output.complete():
                 return super().invoke(ctx)
-        except KeyboardInterrupt:  # also while a command's modules are loaded, whose exit code 1 may be an answer
+        except KeyboardInterrupt:  # also while a command's modules are loaded; the command's exit code 1 may be an answer
             exits.end_as(-signal.SIGINT)
 
 
 class Judging(click.Command):
-    """A command whose exit code 1 is an answer, which nothing else may be taken for: not an error of this program either."""
+    """A command with an answer as its exit code 1. No error may exit with that code, not even one of this program itself."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Runs one command under the system malloc, hakmem, and others where asked, in turn, and keeps what each run cost."""
+"""Runs one command alternately under the system malloc, hakmem, and others if wanted, and records the cost of each run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TAIL_BYTES = 4000
 class Comparison:
     """All runs of one command, by allocator, in the order they ran.
 
-    The last of the allocators is hakmem, which the others are measured against.
+    The last of the allocators is hakmem, with which the others are compared.
     """
 
     command: list[str]
@@ -50,22 +50,22 @@ class Comparison:
         return Spread.over(measure.of(run) for run in self.runs[allocator])
 
     def ratio(self, measure: Measure, other: str = SYSTEM) -> float | None:
-        """hakmem's median over the other's; None where that is zero."""
+        """hakmem's median divided by the other's; None if that is zero."""
         median = self.spread(other, measure).median
         return self.spread(self.subject, measure).median / median if median else None
 
     def alike(self, measure: Measure, other: str) -> bool:
-        """True where hakmem's spread and the other's overlap: what lies between may be noise."""
+        """True if hakmem's spread and the other's overlap: the difference may be noise."""
         return self.spread(self.subject, measure).overlaps(self.spread(other, measure))
 
     def deviation(self, measure: Measure, other: str) -> float:
-        """Of the ratio of the two, as a share of it."""
+        """The standard deviation of the ratio of the two, as a fraction of the ratio."""
         of_each = ([measure.of(run) for run in self.runs[name]] for name in (self.subject, other))
         return math.hypot(*(statistics.stdev(values) / statistics.median(values) for values in of_each))
 
     @property
     def same_outcome(self) -> bool:
-        """True where every run ended in the same way."""
+        """True if every run ended in the same way."""
         return len({run.outcome for runs in self.runs.values() for run in runs}) == 1
 
     @property
@@ -78,7 +78,7 @@ class Comparison:
 
     @property
     def judged(self) -> bool:
-        """True where there is a verdict: runs that did the same work, and enough of them."""
+        """True if there is a verdict: enough runs, which did the same work."""
         return self.same_outcome and all(len(runs) >= FEWEST for runs in self.runs.values())
 
     def as_json(self) -> dict:
@@ -111,7 +111,7 @@ class Comparison:
 
 
 def order(repetitions: int, allocators: Sequence = ALLOCATORS) -> Iterator:
-    """Who runs when: in turn, and each first as often as the others, so that drift hits all alike."""
+    """The order of runs: the allocators alternate, and each goes first equally often, so that drift affects all alike."""
     for repetition in range(repetitions):
         first = repetition % len(allocators)
         yield from (*allocators[first:], *allocators[:first])
@@ -149,7 +149,7 @@ class _Streams:
 
 
 def _added(there: str, allocator: Allocator) -> list[str]:
-    """The variables under this allocator, whose library comes after what is preloaded already."""
+    """The variables for this allocator. Its library comes after what is already preloaded."""
     preloads = ":".join(filter(None, (there, allocator.library)))
     variables = ({"LD_PRELOAD": preloads} if preloads else {}) | allocator.env
     return [f"{name}={value}" for name, value in variables.items()]
@@ -177,7 +177,7 @@ def compare(
 ) -> Comparison:
     """Run `command` under each allocator `repetitions` times; stops early when a run dies of a signal or the user asks.
 
-    `variables` are added to the environment of every run; `before_run` is told whose turn it is.
+    `variables` are added to the environment of every run; `before_run` is called with the name of the next allocator.
     """
     environment = preload.caller_environment() | (variables or {})
     there = preload.without_preload(environment)

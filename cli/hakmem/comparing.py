@@ -43,7 +43,7 @@ def show(comparison: Comparison, title: str | None = None) -> None:
 
 
 def exit_as(comparison: Comparison) -> None:
-    """End as the command did: of its signal, or with its exit code, hakmem's runs first."""
+    """Exits as the command did, by its signal or with its exit code; hakmem's runs come first."""
     runs = [run for name in (comparison.subject, *comparison.others) for run in comparison.runs[name]]
     for run in runs:
         if run.signal is not None:

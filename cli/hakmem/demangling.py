@@ -1,7 +1,7 @@
 """C++ and Rust names as their programmers write them.
 
-By the module demangle, which wants Python 3.11 and which Debian does not have; else C++'s by the C++ runtime, and Rust's by
-rust_demangler. What cannot be had leaves names as they are.
+The module demangle reads both; it needs Python 3.11, and Debian does not have it. Without it the C++ runtime reads C++ names, and
+rust_demangler Rust names. Names that nothing available can read stay as they are.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _of_rust(symbol: str) -> str:
 
 
 def otherwise(symbol: str) -> str:
-    """Without the module demangle. Raises Mangled."""
+    """The name as read without the module demangle. Raises Mangled."""
     return _of_rust(symbol) if _RUST.match(symbol) else _of_cxx(symbol)
 
 
@@ -72,7 +72,7 @@ def is_cxx(symbol: str) -> bool:
 
 
 def plain(symbol: str) -> str:
-    """The name as its programmers write it; as it is where it is no C++ or Rust name, or cannot be read."""
+    """The name as its programmers write it; unchanged if it is not a C++ or Rust name, or cannot be read."""
     if not symbol.startswith(("_Z", "_R")):
         return symbol
     try:

@@ -23,21 +23,21 @@ class Part:
     name: str
     explanation: str
     variables: dict[str, str] = field(default_factory=dict)
-    with_holders: bool = False  # tell also who holds its memory
+    with_holders: bool = False  # also show who holds its memory
 
 
-# Those where malloc matters most first; what gains nothing is shown too.
+# The parts where malloc matters most come first; a part that gains nothing is shown too.
 PARTS = (
     Part(
         "buffers",
-        "Messages of 40 MB, received in parts, each into a buffer that grows. CPython as it is by default:\n"
-        "what is larger than 512 bytes it takes from malloc.",
+        "Messages of 40 MB, received in parts, each into a growing buffer. CPython with its defaults:\n"
+        "it takes objects larger than 512 bytes from malloc.",
         {"PYTHONHASHSEED": "0"},
     ),
     Part(
         "requests",
-        "A server whose 8 threads answer requests in JSON. PYTHONMALLOC=malloc turns CPython's own\n"
-        "small-object allocator off, which is not its default, so that every object comes from malloc.",
+        "A server whose 8 threads answer requests in JSON. PYTHONMALLOC=malloc, which is not the default,\n"
+        "turns off CPython's own small-object allocator, so that every object comes from malloc.",
         {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"},
         with_holders=True,
     ),
@@ -55,7 +55,7 @@ PARTS = (
 )
 
 INTRODUCTION = (
-    "One program, unmodified, under the system malloc and under hakmem in turn: CPython,\n"
+    "One program, unmodified, alternately under the system malloc and under hakmem: CPython,\n"
     "with four kinds of work. This takes under a minute."
 )
 
@@ -68,11 +68,11 @@ def command(part: Part) -> list[str]:
 
 
 def holders(part: Part, library: Path) -> Table | str:
-    """Runs it once more with a black box: who held the memory when there was most of it; or why that cannot be told."""
+    """Runs the part once more with a black box. Returns who held the memory at its peak, or why that is not known."""
     try:
         from hakmem import insight, snapshots, symbols
     except ImportError as error:
-        return f"Which functions hold the memory is told where Python has {error.name}: pip install ."
+        return f"Showing which functions hold the memory needs {error.name}: pip install ."
     environment = preload.caller_environment() | part.variables
     environment["LD_PRELOAD"] = preload.preload_value(environment, library)
     with tempfile.TemporaryDirectory(prefix="hakmem-") as place:
@@ -82,11 +82,11 @@ def holders(part: Part, library: Path) -> Table | str:
         subprocess.run(command(part), env=environment, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
         try:
             entries = [snapshots.parse(each.text.decode(errors="surrogateescape"), file) for each in blackbox.read(file).entries]
-            # Not the most resident: as the program ends its blocks are freed before their pages go.
+            # Not by resident set: as the program ends, its blocks are freed before their pages are given back.
             taken = max(entries, key=lambda entry: entry.live_bytes, default=None)
             if taken is None:
-                return "Which functions held the memory cannot be told: it ended too early."
+                return "Which functions held the memory cannot be shown: it ended too early."
         except Failure as failure:
-            return f"Which functions held the memory cannot be told: {failure.message}"
+            return f"Which functions held the memory cannot be shown: {failure.message}"
         rows, count = insight.rows(taken, symbols.Symbols(taken), insight.FUNCTION, HOLDERS)
         return insight.profile_table(taken, rows, count, 1)

@@ -15,7 +15,7 @@ def _show_holders(holders: Table | str) -> None:
     if isinstance(holders, str):
         click.echo(holders)
         return
-    click.echo("Who held its memory under hakmem when it had most; of your program: hakmem profile PID")
+    click.echo("Who held its memory under hakmem at its peak; for your own program: hakmem profile PID")
     render.print_wide(holders)
 
 
@@ -42,4 +42,4 @@ def demo_command(repetitions: int, library: str | None) -> None:
             sys.exit(1)
         if part.with_holders:
             _show_holders(demo.holders(part, path))
-    click.echo('\nAny program of yours: make run CMD="..." or hakmem run --compare -- CMD...')
+    click.echo('\nFor your own program: make run CMD="..." or hakmem run --compare -- CMD...')

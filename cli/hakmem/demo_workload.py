@@ -32,7 +32,7 @@ def answer(requests: queue.SimpleQueue[str | None], kept: list[object], answered
 
 
 def requests() -> int:
-    """A server: 8 threads answer requests of 2 MB of JSON, each the next one, and a little of every request stays in a cache."""
+    """A server: 8 threads each answer the next request, 2 MB of JSON, and a little of every request stays in a cache."""
     source = random.Random(1)
     records = [
         {"id": at, "name": text(source, 2), "note": item(source) * (at % 12), "tags": [str(at), "new"]}
@@ -55,7 +55,7 @@ def requests() -> int:
 
 
 def buffers() -> int:
-    """Receive messages of 40 MB, of which nobody knows the length before the end."""
+    """Receive messages of 40 MB, with a length that is unknown until the end."""
     received = 0
     part = b"x" * 4_000
     for _ in range(12):

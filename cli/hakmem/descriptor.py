@@ -1,4 +1,4 @@
-"""What a process's own hakmem says of where its structures lie: src/entry/descriptor.c, read by names alone."""
+"""Reads where a process's hakmem keeps its structures, from the tables of src/entry/descriptor.c, by names alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Descriptor:
             raise Unreadable("no descriptor, or a copy of one")
         if version != VERSION:
             raise Failure(
-                f"{memory.name}: its hakmem describes itself in a way ({version}) that this tool does not know"
+                f"{memory.name}: its hakmem describes itself in a format ({version}) that this tool does not know"
             )
         rows = {name: self._rows(head, index) for index, name in enumerate(_TABLES)}
         self.values = {_name(row): struct.unpack_from("<Q", row, _NAME)[0] for row in rows["values"]}
@@ -50,8 +50,8 @@ class Descriptor:
         classes = [struct.unpack_from("<II", row) for row in rows["classes"]]
         plausible.library(memory.name, self.values, self.fields, self.zones, classes)
         self._zones: dict[str, tuple[int, int, int]] = {}
-        self.others: list[int] = []  # addresses of those of other hakmems in the process
-        self.unread = ""  # what is wrong with one that can't be read
+        self.others: list[int] = []  # addresses of the descriptors of other hakmems in the process
+        self.unread = ""  # what is wrong with a descriptor that can't be read
         self.classes = classes
 
     def _rows(self, head: bytes, index: int) -> list[bytes]:
@@ -63,7 +63,7 @@ class Descriptor:
 
     def _missing(self, name: str) -> Failure:
         major, minor, patch = (self.values.get(f"library.{part}", 0) for part in ("major", "minor", "patch"))
-        return Failure(f"{self.memory.name}: its hakmem, {major}.{minor}.{patch}, does not tell of {name}")
+        return Failure(f"{self.memory.name}: its hakmem, {major}.{minor}.{patch}, does not describe {name}")
 
     def value(self, name: str) -> int:
         if name not in self.values:
@@ -76,13 +76,13 @@ class Descriptor:
         return self.places[name]
 
     def field(self, name: str) -> tuple[int, int]:
-        """Its offset and its bytes."""
+        """The field's offset and size."""
         if name not in self.fields:
             raise self._missing(name)
         return self.fields[name]
 
     def word(self, place: str, name: str | None = None) -> int:
-        """The field `name` of the structure at `place`; the same name if there is no other."""
+        """The field `name` of the structure at `place`; `name` is `place` by default."""
         offset, size = self.field(name or place)
         return self.number(self.place(place) + offset, size)
 
@@ -90,7 +90,7 @@ class Descriptor:
         return int.from_bytes(self.memory.bytes_at(address, size), "little")
 
     def zone(self, name: str) -> tuple[int, int, int]:
-        """Its address, which is for good, the bytes of an element, and how many units an element is for."""
+        """The zone's address, which never changes, the bytes of an element, and the number of units per element."""
         if name not in self._zones:
             if name not in self.zones:
                 raise self._missing(name)
@@ -99,7 +99,7 @@ class Descriptor:
         return self._zones[name]
 
     def record(self, structure: str, names: list[str]) -> np.dtype:
-        """Records of the structure with these fields, each a number."""
+        """A type for records of the structure with these fields, each a number."""
         fields: dict[str, Any] = {"names": names, "formats": [], "offsets": [], "itemsize": self.field(structure)[1]}
         for name in names:
             offset, size = self.field(f"{structure}.{name}")
@@ -109,14 +109,14 @@ class Descriptor:
 
 
 def _noted(memory: Memory, start: int) -> Iterator[int]:
-    """By the notes of the program or library that begins there."""
+    """The addresses in the notes of the program or library at `start`."""
     for name, kind, address, content in memory.notes_at(start):
         if (name, kind) == _NOTE and len(content) == 8:
             yield (address + struct.unpack("<q", content)[0]) % (1 << 64)
 
 
 def _candidates(memory: Memory) -> Iterator[int]:
-    """The program's own first, whose malloc goes before that of a library which is preloaded into it."""
+    """The program's own descriptor comes first, since its malloc precedes that of a preloaded library."""
     program = memory.area_at(memory.program())
     of_program = program.path if program else ""
     for _, start in sorted(memory.images(), key=lambda image: image[0] != of_program):
@@ -124,7 +124,7 @@ def _candidates(memory: Memory) -> Iterator[int]:
 
 
 def _all(memory: Memory) -> tuple[list[Descriptor], Failure | None]:
-    """Those that are there, and what is wrong with the first that can't be read."""
+    """All readable descriptors, and what is wrong with the first unreadable one."""
     found: dict[int, Descriptor] = {}
     wrong: Failure | None = None
 
@@ -142,13 +142,13 @@ def _all(memory: Memory) -> tuple[list[Descriptor], Failure | None]:
                     wrong = wrong or failure
 
     look(_candidates(memory))
-    if not found and isinstance(memory, Core):  # it may lack the pages of the notes
+    if not found and isinstance(memory, Core):  # the core may lack the pages of the notes
         look(memory.find(MAGIC))
     return [*found.values()], wrong
 
 
 def _use(found: Descriptor) -> tuple[int, int]:
-    """How many units have something in them, and how many there are: each hakmem has some from its start, asked for memory or not."""
+    """How many units are in use, and how many there are. Each hakmem has some from its start, even if it never allocated."""
     try:
         units = found.word("region", "region.units")
         address, stride, each = found.zone("units")
@@ -160,7 +160,7 @@ def _use(found: Descriptor) -> tuple[int, int]:
 
 
 def _lacking(memory: Memory) -> str:
-    """A library of ours of which a core has nothing, but its headers perhaps, which stand in its first page; empty where there is none."""
+    """The path of a hakmem library that a core lacks, except possibly its first page with the headers; empty if there is none."""
     ours = [area for area in memory.areas if isinstance(memory, Core) and Path(area.path).name.startswith("libhakmem")]
     for path in dict.fromkeys(area.path for area in ours):
         if not any(_is_there(memory, area.start) for area in ours if area.path == path and area.offset):
@@ -176,29 +176,29 @@ def _is_there(memory: Memory, address: int) -> bool:
 
 
 def find(memory: Memory) -> Descriptor:
-    """Of several, as in a program that is linked with one and has another one preloaded, the one that is used most."""
+    """The descriptor of the most used hakmem: a program that is linked with one may have another one preloaded."""
     several, wrong = _all(memory)
     if several:
-        found = several[0] if len(several) == 1 else max(several, key=_use)  # of equal ones the first, which is the program's own
+        found = several[0] if len(several) == 1 else max(several, key=_use)  # of equals the first, which is the program's own
         found.others = [each.address for each in several if each is not found]
         found.unread = str(wrong) if wrong else ""
         if wrong is not None and not _use(found)[0]:
             raise wrong
         if not found.word("region", "region.units"):
-            raise Failure(f"{memory.name}: hakmem is there and has not been asked for memory yet")
+            raise Failure(f"{memory.name}: hakmem is there, but nothing has been allocated from it yet")
         return found
     if wrong is not None:
         raise wrong
     if memory.cut:
         raise plausible.Damaged(memory.name, memory.cut)
     if lacking := _lacking(memory):
-        why = "/proc/PID/coredump_filter says what a core has; gcore -a writes all"
+        why = "/proc/PID/coredump_filter selects what a core contains; gcore -a writes everything"
         raise Failure(f"{memory.name}: the core lacks the memory of {lacking}: {why}")
-    raise Failure(f"{memory.name}: no hakmem is there, or one too old to be read from outside")
+    raise Failure(f"{memory.name}: no hakmem in it, or one too old to be read from outside")
 
 
 def _is_in_use(memory: Memory, address: int) -> bool:
-    """Whether it holds more than what each has from the start."""
+    """Whether this hakmem holds more than each has from the start."""
     try:
         found = Descriptor(memory, address)
         return found.word("region", "region.units") > found.value("superslab.units")
@@ -207,10 +207,10 @@ def _is_in_use(memory: Memory, address: int) -> bool:
 
 
 def untold(memory: Memory, found: Descriptor) -> str:
-    """What to say of another hakmem that holds memory beside the one that was found; empty where there is none."""
+    """A remark on another hakmem that holds memory besides the one that was found; empty if there is none."""
     for address in found.others:
         if _is_in_use(memory, address):
             area = memory.area_at(address)
             where = f", in {area.path}" if area and area.path else ""
-            return f"another hakmem is in use beside the one that is told of{where}: what it holds is not told here"
-    return f"another hakmem can't be told of: {found.unread}" if found.unread else ""
+            return f"another hakmem is in use besides the one shown here{where}: what it holds is not shown"
+    return f"another hakmem can't be read: {found.unread}" if found.unread else ""

@@ -1,11 +1,11 @@
 """What changed between two profiles beyond what sampling explains.
 
-Two snapshots of one process are a panel: the same places are sampled in both, so that what did not change adds no error. All but the
-blocks that are certain to be sampled stand for the same number of bytes, so that a site which holds as much as before gains and loses
-sampled blocks equally often: that is a fair coin's game, and is judged as one. Where samples were given up in between the coin is not
-fair, and panel.py tells its odds. Profiles of two processes are sampled apart from each other, and each brings its own error.
+Two snapshots of one process are a panel: the same places are sampled in both, so that what did not change adds no error. All samples
+stand for the same number of bytes, except blocks that are always sampled. So a site that holds as much as before gains and loses sampled
+blocks equally often, and its change is judged as tosses of a fair coin. If samples were given up in between, the coin is not fair, and
+panel.py computes its odds. Profiles of two processes are sampled independently, and each adds its own error.
 
-Many sites are judged at once. Benjamini and Hochberg's procedure keeps the expected share of false ones among those that are told at 5 %.
+Many sites are judged together. Benjamini and Hochberg's procedure keeps the expected share of false ones among the reported ones at 5 %.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from hakmem.symbols import CLOSED, Frame, Symbols
 
 LEVEL = 0.05
 
-_EXACT_UP_TO = 100  # tosses of the rarer outcome: beyond it the normal distribution is as good
-_FEW = 20  # samples: below it the normal distribution is not good
-_UNSEEN = 10  # times what a sample stands for: a class that holds as much has none by chance in one of 20,000 cases
+_EXACT_UP_TO = 100  # expected tosses of the rarer outcome; beyond this the normal distribution is as good
+_FEW = 20  # samples; below this the normal distribution is not good enough
+_UNSEEN = 10  # times what a sample stands for: a class that holds this much has no sample by chance in one of 20,000 cases
 
 
 @dataclass
 class Change:
-    """Of the live bytes of one site."""
+    """The change in one site's live bytes."""
 
     key: Hashable
     before: int
     after: int
     change: float
     error: float  # standard error of the change
-    chance: float  # of a change as large, if nothing had changed
-    adjusted: float = 1.0  # the same, with regard to how many sites there are
+    chance: float  # of a change as large as this, if nothing had changed
+    adjusted: float = 1.0  # the same, adjusted for the number of sites
     frames: list[tuple[str, str]] = field(default_factory=list)  # names and places, innermost first
 
     @property
@@ -66,14 +66,14 @@ class Difference:
 
 
 def normal_chance(change: float, error: float) -> float:
-    """Of a deviation from 0 as large as this one, to either side."""
+    """The chance of a deviation from 0 as large as this, to either side."""
     if not error:
         return 0.0 if change else 1.0
     return math.erfc(abs(change) / error / math.sqrt(2))
 
 
 def coin_chance(heads: int, tails: int, chance: float = 0.5) -> float:
-    """Of a result as uneven as this one, where heads come with this chance."""
+    """The chance of a result as uneven as this, if `chance` is that of heads."""
     tosses = heads + tails
     if tosses * min(chance, 1 - chance) > _EXACT_UP_TO:
         spread = math.sqrt(tosses * chance * (1 - chance))
@@ -82,7 +82,7 @@ def coin_chance(heads: int, tails: int, chance: float = 0.5) -> float:
 
 
 def _at_most(heads: int, tosses: int, chance: float) -> float:
-    """The chance of no more heads. By logarithms, as combinations of many tosses are past what a float holds."""
+    """The chance of at most so many heads. Uses logarithms, since combinations of many tosses overflow a float."""
     if not 0 < chance < 1:
         return float(heads == tosses or not chance)
     ways = (math.lgamma(tosses + 1) - math.lgamma(k + 1) - math.lgamma(tosses - k + 1) for k in range(heads + 1))
@@ -90,7 +90,7 @@ def _at_most(heads: int, tosses: int, chance: float) -> float:
 
 
 def adjust(changes: Sequence[Change]) -> None:
-    """Benjamini and Hochberg's procedure: a change is told if its adjusted chance is at most LEVEL."""
+    """Benjamini and Hochberg's procedure: a change is reported if its adjusted chance is at most LEVEL."""
     ordered = sorted(changes, key=lambda change: change.chance, reverse=True)
     least = 1.0
     for index, change in enumerate(ordered):
@@ -102,20 +102,20 @@ def adjust(changes: Sequence[Change]) -> None:
 
 
 def _is_same(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Whether a site was the one and is the other: that of a library which has been closed since is elsewhere."""
+    """Whether both are the same site: one in a library that was closed in between has another address since."""
     return one[0] == other[0] and (one[1] == other[1] or max(one[1], other[1]) >= CLOSED)
 
 
 def is_panel(before: Snapshot, after: Snapshot) -> bool:
-    """Whether both are of one process: its sites stay as they are, and no two processes have theirs at the same addresses. A snapshot may
-    have only those that blocks lead to."""
+    """Whether both are of one process: its sites never change, and no two processes have theirs at the same addresses. A snapshot may
+    contain only the sites of its blocks."""
     common = before.sites.keys() & after.sites.keys()
     known = all(_is_same(before.sites[number], after.sites[number]) for number in common)
     return before.process == after.process and before.rate == after.rate and bool(common) and known
 
 
 def _panel_chance(site: Site) -> float:
-    """Samples are counted; blocks that are certain to be sampled leave nothing to count."""
+    """The chance by the counts of samples; blocks that are always sampled leave nothing to count."""
     if site.certain:
         return normal_chance(site.change, site.error)
     return coin_chance(*site.counts, site.odds)
@@ -155,7 +155,7 @@ class _Side:
     total: int
     shown: dict[tuple, list[tuple[str, str]]]
     remarks: list[str]
-    coarsest: float = 0.0  # the most bytes that a sample stands for; 0: as many as all
+    coarsest: float = 0.0  # the most bytes that a sample stands for; 0: no more than the rate
 
     @property
     def grain(self) -> float:
@@ -179,7 +179,7 @@ def _add(lines: dict[tuple, Line], key: tuple, line: Line) -> None:
 
 
 def _coarsest(snapshot: Snapshot) -> float:
-    """The most bytes that a sample stands for: by the samples, and by classes that should have some and have none."""
+    """The most bytes that a sample stands for, by the samples and by classes that should have samples but have none."""
     seen = {sample.size for sample in snapshot.samples if not sample.large}
     held = [each.live * each.block_size for each in snapshot.classes if each.block_size not in seen]
     weights = [sample.weight for sample in snapshot.samples if sample.chance < 1]
@@ -204,20 +204,20 @@ def _side_of_pprof(stacks: Stacks) -> _Side:
         names = [frame[2] for frame in key]
         if names == [NOT_SAMPLED]:
             continue
-        place = () if names == [UNKNOWN] else key  # as a snapshot has what has no stack
+        place = () if names == [UNKNOWN] else key  # as a snapshot represents blocks without a stack
         _add(side.stacks.lines, place, line)
         side.shown[place] = [(printable(name), "") for _, _, name in place]
     return side
 
 
 def _common(sides: Sequence[_Side]) -> set[str]:
-    """The files that both ran: calls in them are told apart by their place, in others by the function's name."""
+    """The files that both processes ran: calls in these are distinguished by address, in other files by function name."""
     one, other = ({frame[0] for key in side.stacks.lines for frame in key} for side in sides)
     return (one & other) - {""}
 
 
 def _counted(line: Line, coarsest: float) -> tuple[int, float]:
-    """Samples, and what each stands for, were all alike; what nobody has seen may have been as coarse as anything of the side."""
+    """The number of samples and what each stands for, as if all were equal; unseen ones may be as coarse as the coarsest of the side."""
     if not line.stood_for:
         return line.uncertain, coarsest
     grain = line.squares / line.stood_for
@@ -225,7 +225,7 @@ def _counted(line: Line, coarsest: float) -> tuple[int, float]:
 
 
 def _chance(before: Line, after: Line, coarsest: tuple[float, float]) -> float:
-    """New and vanished sites, and those of few samples, are counted; a certain block leaves nothing to count."""
+    """Judges new and vanished sites, and those with few samples, by counting; blocks that are always sampled leave nothing to count."""
     (lost, one), (gained, other) = (_counted(*each) for each in zip((before, after), coarsest))
     only_chance = before.samples == before.uncertain and after.samples == after.uncertain
     few = lost + gained < _FEW or not (lost and gained) or (min(lost, gained) < _FEW and not math.isclose(one, other, rel_tol=0.01))
@@ -241,7 +241,7 @@ def _apart(sides: Sequence[_Side]) -> Difference:
     for side, merged in zip(sides, lines):
         for key, line in side.stacks.lines.items():
             places = (frame[:2] if frame[0] in common and frame[1] is not None else frame[2] for frame in key)
-            place = tuple(each for each, _ in groupby(places))  # once where functions were compiled into others
+            place = tuple(each for each, _ in groupby(places))  # only once for functions that were inlined into others
             _add(merged, place, line)
             shown[place] = side.shown[key]
     coarsest = sides[0].grain, sides[1].grain

@@ -1,4 +1,4 @@
-"""Where in the sources an address is: the line, and the calls that the compiler has put in place of functions."""
+"""Source positions of addresses: the line, and the inlined calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ORIGINS = ("DW_AT_abstract_origin", "DW_AT_specification")
 
 @dataclass(frozen=True)
 class Call:
-    name: str  # as the tables have it
+    name: str  # as in the tables
     file: str
     line: int
 
@@ -29,7 +29,7 @@ def _text(die: DIE, attribute: str) -> str:
 
 
 def _scoped(die: DIE) -> str:
-    """The name with what it is declared in, as C++ writes it."""
+    """The name with its scopes, as C++ writes it."""
     names = [_text(die, "DW_AT_name")]
     while (die := die.get_parent()) is not None and die.tag in _SCOPES:
         names.append(_text(die, "DW_AT_name") or "(anonymous namespace)")
@@ -37,7 +37,7 @@ def _scoped(die: DIE) -> str:
 
 
 def _name(die: DIE) -> str:
-    """Of what the function was declared as, where that is elsewhere."""
+    """The function's name, from its declaration if that is elsewhere."""
     for _ in range(4):
         linkage = next((_text(die, name) for name in _LINKAGE_NAMES if name in die.attributes), "")
         if linkage:
@@ -50,7 +50,7 @@ def _name(die: DIE) -> str:
 
 
 def _children(die: DIE) -> Iterator[DIE]:
-    """Each lies behind the one before: a damaged file's sibling may lead back, and would do so for good."""
+    """The children, each of which must follow the last: in a damaged file a sibling may lead back, in an endless loop."""
     before = die.offset
     for child in die.iter_children():
         if child.offset <= before:
@@ -60,7 +60,7 @@ def _children(die: DIE) -> Iterator[DIE]:
 
 
 class Sources:
-    """What DWARF tells of addresses; a unit's tables are read when an address of the unit is asked for."""
+    """DWARF's data on addresses; a unit's tables are read when an address in the unit is first looked up."""
 
     def __init__(self, elf: ELFFile) -> None:
         self._dwarf = elf.get_dwarf_info(follow_links=False)
@@ -72,7 +72,7 @@ class Sources:
         self._functions: dict[int, list[tuple[int, int, DIE]]] = {}
 
     def calls_at(self, address: int) -> list[Call]:
-        """The calls that were compiled into that place, the innermost first; of the last, its function's own, the name is empty."""
+        """The calls inlined at that place, the innermost first; the last is in the function itself, and its name is empty."""
         unit = self._ranges.cu_offset_at_addr(address) if self._ranges else None
         if unit is None:
             unit = self._unit_at(address)
@@ -91,7 +91,7 @@ class Sources:
         return [*calls, Call("", file, line)] if calls or file else []
 
     def _unit_at(self, address: int) -> int | None:
-        """By the bounds of the units themselves, where nobody wrote a table of them (clang)."""
+        """Finds the unit by the units' own bounds, if the compiler wrote no table of them (clang)."""
         if self._bounds is None:
             self._bounds = []
             for unit in self._dwarf.iter_CUs():
@@ -113,7 +113,7 @@ class Sources:
         program = self._dwarf.line_program_for_CU(self._dwarf.get_CU_at(unit))
         if program is None:
             return [], []
-        base = 0 if program["version"] >= 5 else 1  # files are counted from it
+        base = 0 if program["version"] >= 5 else 1  # the number of the first file
         names = [entry.name.decode(errors="surrogateescape") for entry in program["file_entry"]]
         folders = [folder.decode(errors="surrogateescape") for folder in program["include_directory"]]
         files = []
@@ -127,10 +127,10 @@ class Sources:
             if state is not None:
                 file = "" if state.end_sequence else self._file(unit, state.file)
                 rows.append((state.address, not state.end_sequence, file, state.line))
-        rows.sort(key=lambda row: row[:2])  # where one sequence ends and another begins, the latter
+        rows.sort(key=lambda row: row[:2])  # where one sequence ends and another begins, the latter counts
         return [row[0] for row in rows], [(file, line if file else 0) for _, _, file, line in rows]
 
-    # ---- functions that were compiled into others ----
+    # ---- inlined functions ----
 
     def _ranges_of(self, die: DIE) -> list[tuple[int, int]]:
         if "DW_AT_ranges" in die.attributes:
@@ -158,7 +158,7 @@ class Sources:
                 yield from self._functions_of(child)
 
     def _inlined_at(self, unit: int, address: int) -> list[DIE]:
-        """The outermost first."""
+        """The inlined calls at the address, the outermost first."""
         if unit not in self._functions:
             self._functions[unit] = list(self._functions_of(self._dwarf.get_CU_at(unit).get_top_DIE()))
         inside = next((die for low, high, die in self._functions[unit] if low <= address < high), None)

@@ -1,4 +1,4 @@
-"""Names and source lines of a program or library, from its tables and those that are kept apart from it."""
+"""Names and source lines of a program or library, from its own tables and separate debug files."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ DEBUG_ROOT = Path("/usr/lib/debug")
 _FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 _EXECUTABLE = 1  # PF_X
 _PAGE = 4096
-_NOTES_MOST = 1 << 16  # bytes of a section
-_SECTIONS_MOST = 1 << 16  # of a file of holes there might be any number
-_FILE = 4  # STT_FILE: the local symbols after it are of that source
-_BINDINGS = {1: 0, 2: 1, 0: 2}  # global, weak, local: which of the names of one place to take
+_NOTES_MOST = 1 << 16  # bytes in a section
+_SECTIONS_MOST = 1 << 16  # a sparse file might have any number
+_FILE = 4  # STT_FILE: the local symbols after it are from that source
+_BINDINGS = {1: 0, 2: 1, 0: 2}  # global, weak, local: the order of preference among names of one place
 _LOCAL = _BINDINGS[0]
-_HIDDEN = (1, 2)  # STV_INTERNAL, STV_HIDDEN: what lies behind some other source's symbols if the linker makes it local
-_ANOTHER = "the file is another one than the process ran (the build id differs)"
-_NOT_ITS_OWN = "the process has mapped another file than the one there, and no build id tells what it was"
+_HIDDEN = (1, 2)  # STV_INTERNAL, STV_HIDDEN: if the linker makes these local, they may follow another source's symbols
+_ANOTHER = "the file is not the one that the process ran (the build id differs)"
+_NOT_ITS_OWN = "the process mapped a file other than the one there now, and no build id tells which"
 _OUR_SOURCE = "hakmem.c"
 _OUR_MARK = "hak_malloc"
 
-# The names by which a program calls hakmem when it is linked with it.
+# The names by which a program that is linked with hakmem calls it.
 ENTRIES = frozenset(
     "malloc calloc realloc reallocarray recallocarray reallocf aligned_alloc posix_memalign memalign valloc pvalloc "
     "__libc_malloc __libc_calloc __libc_realloc __libc_reallocarray __libc_memalign __libc_valloc __libc_pvalloc "
@@ -53,38 +53,38 @@ class Symbol:
     start: int
     size: int
     name: str
-    source: str  # empty where it is not known
-    hidden: bool  # from other files of its program or library
+    source: str  # empty if unknown
+    hidden: bool  # not visible to other programs and libraries
 
 
 class _Unwarned(io.FileIO):
-    """A module's file is read on demand, and ends with what reads it: nobody forgot to close it."""
+    """A module's file is read on demand and closes with its reader, so Python must not warn that it was not closed."""
 
     def __del__(self) -> None:
         self.close()
 
 
 class _Named(io.BufferedReader):
-    """No more is asked of the system than there is: a forged header may name any size, and room would be made for it first."""
+    """Limits reads to what the file has: a forged header may name any size, and that much memory would be allocated first."""
 
     def read(self, size: int | None = -1) -> bytes:
         left = max(0, os.fstat(self.fileno()).st_size - self.tell())
         wanted = left if size is None or size < 0 else min(size, left)
         if wanted > plausible.READ_MOST:
-            raise ELFError(f"damaged: {wanted} bytes of it belong together")
+            raise ELFError(f"damaged: it claims to have a piece of {wanted} bytes")
         return super().read(wanted)
 
     def __del__(self) -> None:
-        self.close()  # before the file, which warns of none then
+        self.close()  # before the file itself, so that it does not warn
 
 
 def descriptor_of(path: str | os.PathLike[str], flags: int) -> int:
-    """Of a file that a process names, which may be anything: all but a regular file is not there. Nothing waits here for a pipe's other
-    end, nor becomes this process's terminal."""
+    """Opens a file that a process names, which may be anything: only a regular file counts. This does not wait for a pipe's other end, and
+    no terminal becomes this process's controlling one."""
     file = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise FileNotFoundError(errno.ENOENT, "it is no regular file", os.fspath(path))
+        raise FileNotFoundError(errno.ENOENT, "it is not a regular file", os.fspath(path))
     return file
 
 
@@ -94,7 +94,7 @@ def open_named(path: str | os.PathLike[str]) -> io.BufferedReader:
 
 @contextlib.contextmanager
 def parsing() -> Iterator[None]:
-    """Around what reads an ELF file. elftools takes a file's word for what is where, and a damaged one makes it raise anything."""
+    """Use around code that reads an ELF file: elftools trusts the file, and may raise any exception for a damaged one."""
     try:
         yield
     except (ELFError, OSError, Failure):
@@ -114,7 +114,7 @@ def _sections(elf: ELFFile) -> Iterator[Section]:
 
 
 def _symbols(elf: ELFFile) -> Iterator[Symbol]:
-    """The functions, the best name of each place last; read in one go, as some libraries have a million symbols."""
+    """The functions, with the best name of each place last. Reads a table in one step, since some libraries have a million symbols."""
     found = []
     for section in _sections(elf):
         if not isinstance(section, SymbolTableSection) or section["sh_type"] == "SHT_NOBITS":
@@ -128,7 +128,7 @@ def _symbols(elf: ELFFile) -> Iterator[Symbol]:
                 source = _text(strings, name)
             elif kind in _FUNCTIONS and index:
                 rank = _BINDINGS.get(info >> 4, 1)
-                text = _text(strings, name).partition("@")[0]  # less the version, as in memcpy@GLIBC_2.2.5
+                text = _text(strings, name).partition("@")[0]  # without the version, as in memcpy@GLIBC_2.2.5
                 hidden = other & 3 in _HIDDEN
                 of_source = source if rank == _LOCAL and not hidden else ""
                 found.append((value, -rank, -len(text), text, size, of_source, hidden or rank == _LOCAL))
@@ -138,8 +138,8 @@ def _symbols(elf: ELFFile) -> Iterator[Symbol]:
 
 
 def _with_sources(symbols: list[Symbol]) -> list[Symbol]:
-    """With the sources of hidden symbols too, as far as local ones of one source lie around them: the linker keeps these together. But it
-    sorts code that runs at the start and at the end apart, and between a source's parts puts those of others, such as main."""
+    """Adds the source of hidden symbols that lie between local ones of one source, since the linker keeps a source's code together. But it
+    moves code that runs at start or exit elsewhere, and may put other sources' code, such as main, between a source's parts."""
     following = [""] * (len(symbols) + 1)
     for index in range(len(symbols) - 1, -1, -1):
         following[index] = symbols[index].source or following[index + 1]
@@ -163,7 +163,7 @@ def _build_id(elf: ELFFile) -> str:
 
 
 class Module:
-    """One file that was mapped as code. What it cannot tell, and why, is in `problem`."""
+    """One file that was mapped as code. `problem` says what is missing, and why."""
 
     def __init__(
         self,
@@ -174,8 +174,8 @@ class Module:
         others: Iterable[str] = (),
         itself: list[str] | None = None,
     ) -> None:
-        """`code_offset` is where the mapped code begins in the file, `others` are paths that it may have beside. Without a build id
-        `itself` are paths of the very file, as far as that is known: other files are not to be taken for it."""
+        """`code_offset` is where the mapped code begins in the file; `others` are further paths that the file may have. Without a build id,
+        `itself` are known paths of exactly this file, and no other file may be taken for it."""
         self.problem = ""
         self.has_lines = False
         self.holds_hakmem = False
@@ -197,11 +197,11 @@ class Module:
         if not self.problem and not self._symbols:
             self.problem = "it has no symbols: stripped"
         elif not self.problem and not self._complete:
-            self.problem = "stripped: it names exported functions alone"
+            self.problem = "stripped: it names only exported functions"
 
     def _program(self, path: str, build_id: str, others: Iterable[str]) -> ELFFile | None:
         if not path.startswith("/"):
-            self.problem = "it is no file"
+            self.problem = "it is not a file"
             return None
         problems = []
         for place in (path, *(others if build_id else ())):
@@ -214,8 +214,8 @@ class Module:
         return None
 
     def _itself(self, path: str, places: list[str]) -> ELFFile | None:
-        """What was told not to be another one needs no build id."""
-        self.problem = _NOT_ITS_OWN if os.path.exists(path) else "it can't be opened, and has no build id to be found by elsewhere"
+        """The file at one of `places`, which are known to be this file, so no build id is needed."""
+        self.problem = _NOT_ITS_OWN if os.path.exists(path) else "it can't be opened, and has no build id to find it elsewhere by"
         for place in places:
             elf, _ = self._opened(place, "")
             if elf is not None:
@@ -224,7 +224,7 @@ class Module:
         return None
 
     def _opened(self, path: str, build_id: str) -> tuple[ELFFile | None, str]:
-        """The file if it may be the one, and what is wrong with it."""
+        """The file, if it may be the right one, and what is wrong with it."""
         try:
             with parsing():
                 elf = ELFFile(open_named(path))  # its tables are read on demand
@@ -232,7 +232,7 @@ class Module:
         except OSError as error:
             return None, f"it can't be opened: {error.strerror}"
         except ELFError as error:
-            return None, f"it is no program or library: {error}"
+            return None, f"it is not a program or library: {error}"
         if not build_id:
             return elf, "the snapshot has no build id to compare the file with"
         return (elf, "") if found == build_id else (None, _ANOTHER)
@@ -253,7 +253,7 @@ class Module:
 
     def _read(self, elf: ELFFile) -> None:
         if elf.elfclass != 64 or not elf.little_endian:
-            raise ELFError("not of a 64-bit little-endian machine")
+            raise ELFError("not for a 64-bit little-endian machine")
         if not self._segments:
             self._segments = [
                 (self._offset_of(each), each["p_memsz"], each["p_vaddr"])
@@ -273,20 +273,20 @@ class Module:
             self.has_lines = True
 
     def _offset_of(self, segment: Segment) -> int:
-        """Files of debug information alone have no code, and offsets of their own; a mapping begins with a page."""
+        """The segment's offset in the program. A debug file has no code and other offsets; a mapping begins at a page."""
         if segment["p_filesz"]:
             return segment["p_offset"]
         return self._code_offset + segment["p_vaddr"] % _PAGE
 
     def _address(self, offset: int) -> int | None:
-        """The address, as the file's tables have it, of what lies in the file at `offset`."""
+        """The address, by the file's tables, of the code at `offset` in the file."""
         for start, size, address in self._segments:
             if start <= offset < start + size:
                 return address + offset - start
         return None
 
     def symbol_at(self, offset: int) -> Symbol | None:
-        """The function that lies there in the file."""
+        """The function at that offset in the file."""
         address = self._address(offset)
         if address is None:
             return None
@@ -297,8 +297,8 @@ class Module:
         return symbol if address < symbol.start + symbol.size or not symbol.size else None
 
     def calls_at(self, offset: int) -> list[Call]:
-        """The calls that were compiled into that place, the innermost first; of the last, its function's own, the name is empty. None
-        where sources are not known."""
+        """The calls inlined at that place, the innermost first; the last is in the function itself, and its name is empty. No calls if the
+        sources are not known."""
         address = self._address(offset)
         if self._sources is None or address is None:
             return []
@@ -306,10 +306,10 @@ class Module:
             with parsing():
                 return self._sources.calls_at(address)
         except (ELFError, OSError):
-            return []  # forms that the reader does not know, or that refer to a file of their own
+            return []  # DWARF forms that the reader does not know, or that refer to a separate file
 
     def is_ours(self, symbol: Symbol) -> bool:
-        """Whether the function is a part of hakmem, linked into this program."""
+        """Whether the function is part of hakmem, linked into this program."""
         return self.holds_hakmem and (
             symbol.source == _OUR_SOURCE or symbol.name in ENTRIES or symbol.name[:4] == "hak_"
         )

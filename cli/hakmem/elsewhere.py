@@ -1,4 +1,4 @@
-"""What the mappings of a process are that are not the heap's: stacks, libraries, other allocators' memory."""
+"""Classifies the mappings of a process outside the heap: stacks, libraries, other allocators' memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from hakmem.memory import PT_LOAD, Memory
 from hakmem.names import printable
 from hakmem.pages import Mapped, Pagemap
 
-_GUARD_MOST = 64 << 10  # bytes: a page, whatever its size
-_ARENA = 64 << 20  # of glibc's malloc: bytes of addresses that each takes
-_SHARED = ("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")  # what has such a name is no file: it goes when nobody has it
+_GUARD_MOST = 64 << 10  # bytes; a page of any size
+_ARENA = 64 << 20  # bytes of addresses that each arena of glibc's malloc takes
+_SHARED = ("/dev/shm/", "/memfd:", "/SYSV", "/dev/zero")  # names that are not files: the memory goes when nobody maps it
 
 
-# ---- What programs and libraries write to ----
+# ---- Writable data of programs and libraries ----
 
 
 def _follows(each: Mapped, before: Mapped | None) -> bool:
-    """Whether it may be what a program or library has in memory beyond its file."""
+    """Whether it may be the memory of a program or library beyond its file."""
     return (
         before is not None
         and before.area.end == each.area.start
@@ -31,7 +31,7 @@ def _follows(each: Mapped, before: Mapped | None) -> bool:
 
 
 def _end(memory: Memory, start: int) -> int | None:
-    """Where the memory of the program or library ends that begins there; None where its headers can't be read."""
+    """The end of the memory of the program or library at `start`; None if its headers can't be read."""
     loaded = [each for each in memory.segments_at(start) if each[0] == PT_LOAD]
     if not loaded:
         return None
@@ -41,12 +41,12 @@ def _end(memory: Memory, start: int) -> int | None:
 
 
 def apart(mapped: list[Mapped], memory: Memory, pagemap: Pagemap) -> list[Mapped]:
-    """The mappings, but what the kernel has made one is in two: a library's data, and memory of somebody else right above."""
+    """The mappings. Where the kernel has merged a library's data with other memory right above it, these are two."""
     return list(_apart(mapped, memory, pagemap))
 
 
 def _apart(mapped: list[Mapped], memory: Memory, pagemap: Pagemap) -> Iterator[Mapped]:
-    starts: dict[str, int] = {}  # of files, the last time that each was mapped
+    starts: dict[str, int] = {}  # of files: where each was last mapped
     before = None
     for each in mapped:
         area = each.area
@@ -70,8 +70,8 @@ def _apart(mapped: list[Mapped], memory: Memory, pagemap: Pagemap) -> Iterator[M
 
 
 def _guarded(each: Mapped, before: Mapped | None) -> bool:
-    """Whether it is as the C library maps a thread's stack: right above some pages that nobody may touch. So may be what follows what an
-    arena of glibc's malloc has not used yet, which is another arena, and these begin at multiples of their size."""
+    """Whether it is mapped as the C library maps a thread's stack, right above inaccessible pages. An arena of glibc's malloc may lie so
+    too, above the unused end of another arena, but arenas begin at multiples of their size."""
     return (
         before is not None
         and before.area.end == each.area.start
@@ -84,8 +84,8 @@ def _guarded(each: Mapped, before: Mapped | None) -> bool:
 
 
 def _stacks(others: list[Mapped], pointers: list[int | None]) -> set[int]:
-    """Where the mappings begin that are stacks of threads: by their stack pointers, and for as many threads as have none that is known, by
-    a guard below. Of more mappings than that, those of the most usual size: threads have mostly the same."""
+    """The starts of the mappings that are thread stacks: found by stack pointer or, for threads without a known one, by a guard below.
+    If more mappings have a guard, those of the most common size are taken, since most threads have the same."""
     known = [pointer for pointer in pointers if pointer is not None]
     found, guarded = set(), {}
     before = None
@@ -104,7 +104,7 @@ def _stacks(others: list[Mapped], pointers: list[int | None]) -> set[int]:
 
 
 def rows(others: list[Mapped], stack_pointers: list[int | None]) -> list[tuple[str, str, int]]:
-    """Their keys, titles and resident bytes, the largest first."""
+    """The keys, titles and resident bytes of the rows, the largest first."""
     found: dict[tuple[str, str], int] = {}
     stacks = _stacks(others, stack_pointers)
     before = None
@@ -115,22 +115,22 @@ def rows(others: list[Mapped], stack_pointers: list[int | None]) -> list[tuple[s
     for each in others:
         path, flags = each.area.path, each.area.flags
         if path.startswith("[stack") or each.area.start in stacks:
-            add("stacks", "stacks of threads", each.resident)
+            add("stacks", "thread stacks", each.resident)
         elif path.startswith(_SHARED) or (flags[3:4] == "s" and not path.startswith("/")):
             add("shared", "shared memory", each.resident)
         elif path.startswith("/"):
-            add("data", "data of programs and libraries, written", each.anonymous)
+            add("data", "written data of programs and libraries", each.anonymous)
             add("files", "files: code and mapped data", each.resident - each.anonymous)
         elif _follows(each, before):
-            add("data", "data of programs and libraries, written", each.resident)
+            add("data", "written data of programs and libraries", each.resident)
         elif path == "[heap]":
-            add("brk", "brk: another allocator's", each.resident)
+            add("brk", "brk heap of another allocator", each.resident)
         elif path.startswith("[anon"):
             add("named", f"anonymous memory named {printable(path[1:-1].partition(':')[2])}", each.resident)
         elif path:
             add("files", "files: code and mapped data", each.resident)
         else:
-            add("anonymous", "anonymous mappings of others", each.resident)
+            add("anonymous", "other anonymous mappings", each.resident)
         before = each
     largest_first = sorted(found.items(), key=lambda item: -item[1])
     return [(key, title, count) for (key, title), count in largest_first if count]

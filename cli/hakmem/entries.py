@@ -1,4 +1,4 @@
-"""A snapshot as other tools' formats want it: values by stack. Each type of value sums to what the snapshot's tables sum to."""
+"""A snapshot in the form of other tools' formats: values by stack. Each type of value has the same sum as in the snapshot's tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALLOCATED = {"alloc_objects": "count", "alloc_space": "bytes"}
 @dataclass
 class Entry:
     values: dict[str, int]  # by type
-    frames: list[Frame]  # the innermost first; none: `name` says why
+    frames: list[Frame]  # the innermost first; if there are none, `name` says why
     name: str = UNKNOWN
     labels: dict[str, tuple[int | str, str]] = field(default_factory=dict)  # numbers and their units, or texts
 
@@ -54,7 +54,7 @@ def _live(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
 
 
 def _pinned(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
-    """Entries of their own, since records in tracked slabs have neither size nor tag."""
+    """These are separate entries, since records in tracked slabs have neither size nor tag."""
     lines = pinned.estimate(snapshot, symbols.outside).lines
     for line in lines:
         values = dict(zip(PINNED, (line.sole, line.shared)))
@@ -72,7 +72,7 @@ def _allocated(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
 
 
 def entries(snapshot: Snapshot, symbols: Symbols) -> Iterator[Entry]:
-    """The live ones are labelled with the bytes of their blocks, the age from which their class of ages is, and their
+    """All entries. The live ones are labelled with the bytes of their blocks, the lower bound of their age class, and their
     thread's tag or the name of their heap."""
     yield from _live(snapshot, symbols)
     if snapshot.strata:

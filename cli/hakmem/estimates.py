@@ -1,12 +1,12 @@
-"""Who holds the live bytes: what the samples of a snapshot say, brought in line with what the allocator counted.
+"""Who holds the live bytes: estimates from a snapshot's samples, scaled to what the allocator counted.
 
 A sampled block of s bytes with the chance p stands for s / p bytes. Within a size class these estimates are scaled to sum to the
-class's live bytes, which are known. So a line is T * Y / (Y + Z): T the class's live bytes, Y what the line's samples stand for and Z
-what the others do. Its variance is that ratio's, to first order: with r = Y / (Y + Z), and V the sum of s² (1 - p) / p² over samples,
+class's live bytes, which are known. So a line is T * Y / (Y + Z), where T is the class's live bytes, Y what the line's samples stand for,
+and Z what the others stand for. To first order, with r = Y / (Y + Z) and V the sum of s² (1 - p) / p² over samples, its variance is
 
     (T / (Y + Z))² * ((1 - r)² * V(Y) + r² * V(Z))
 
-It is 0 where a line has all of its class's samples. Classes are sampled apart from each other, so that their variances add.
+It is 0 if a line has all of its class's samples. Classes are sampled independently, so their variances add.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from hakmem.snapshots import Sample, Snapshot
 NOT_SAMPLED = "(not sampled)"
 UNKNOWN = "(unknown)"
 
-_GRAIN = 1 << 16  # weights are whole numbers of its parts, so that their sums are exact
+_GRAIN = 1 << 16  # weights are whole numbers of 1 / _GRAIN, so that their sums are exact
 _MOST_ASKED = (1 << 32) - 1
 
-# Below so many samples of a class, a comparison does not scale: one sample would be taken for the whole class.
+# A comparison does not scale a class with fewer samples: a single one would stand for the whole class.
 _SCALED_FROM = 10
 
 
 @dataclass
 class Line:
-    """What holds memory by one key: a site, a tag, a function."""
+    """The memory held under one key: a site, a tag, or a function."""
 
     key: Hashable
     bytes: int = 0
     objects: int = 0
     asked: int = 0
     samples: int = 0
-    uncertain: int = 0  # samples that there might not have been
-    stood_for: float = 0.0  # the bytes that these stood for; 0: not known
-    squares: float = 0.0  # of those, sample by sample
+    uncertain: int = 0  # samples that were not certain
+    stood_for: float = 0.0  # the bytes that these stand for; 0: not known
+    squares: float = 0.0  # the sum of their squares, sample by sample
     variance: float = 0.0  # of the bytes
     byte_seconds: float = 0.0
 
@@ -50,13 +50,13 @@ class Line:
 
     @property
     def age(self) -> float | None:
-        """Seconds since its bytes were allocated, on average."""
+        """The mean over its bytes of the seconds since allocation."""
         return self.byte_seconds / self.bytes if self.bytes and self.samples else None
 
 
 @dataclass
 class Stacks:
-    """Lines by stack, as two processes can be compared: frames as (build id, offset in the file or None, function)."""
+    """Lines by stack, in a form that is comparable between processes: frames are (build id, offset in the file or None, function)."""
 
     file: str
     rate: float
@@ -70,14 +70,14 @@ class _Stratum:
     samples: list[Sample]
     bytes: int
     objects: int
-    block_size: int  # 0: they differ
+    block_size: int  # 0: sizes differ
 
 
 def _large_strata(snapshot: Snapshot, samples: list[Sample]) -> Iterable[_Stratum]:
-    """Those that had to be sampled are known, and only the rest is shared out."""
+    """Blocks that are always sampled are known exactly; only the rest is divided among samples."""
     certain = [each for each in samples if each.chance == 1]
     held = sum(each.size for each in certain)
-    if held > snapshot.large_bytes or len(certain) > snapshot.large_blocks:  # some came after the count
+    if held > snapshot.large_bytes or len(certain) > snapshot.large_blocks:  # some were allocated after the count
         yield _Stratum(samples, snapshot.large_bytes, snapshot.large_blocks, 0)
         return
     rest = [each for each in samples if each.chance < 1]
@@ -97,7 +97,7 @@ def _strata(snapshot: Snapshot) -> Iterable[_Stratum]:
 
 
 def apportion(total: int, weights: dict[Hashable, float]) -> dict[Hashable, int]:
-    """Whole numbers in proportion to the weights that sum to `total`; alike where all are 0. What is left goes to the largest remainders."""
+    """Whole numbers in proportion to the weights, with the sum `total`; equal if all weights are 0. Rounds up the largest remainders."""
     parts = {key: round(weight * _GRAIN) for key, weight in weights.items()}
     if not any(parts.values()):
         parts = dict.fromkeys(parts, 1)
@@ -110,7 +110,7 @@ def apportion(total: int, weights: dict[Hashable, float]) -> dict[Hashable, int]
 
 
 def _asked(sample: Sample) -> int:
-    """The record has 32 bits for it; of a block that does not fit in there, the difference is less than a page."""
+    """The bytes requested. A record has 32 bits for them; for a larger block, the size exceeds them by less than a page."""
     return sample.size if sample.asked == _MOST_ASKED else sample.asked
 
 
@@ -162,7 +162,7 @@ class _Estimate:
         scaled = {}
         for key, samples in of_key.items():
             share, own = weights[key] / whole, variances[key]
-            if self._cautious:  # others may hold some of the class and have no sample: as much as half a sample
+            if self._cautious:  # sites without a sample may hold some of the class, as much as half a sample
                 share = (len(samples) + 0.5) / (len(stratum.samples) + 1)
                 own = variance * share
             ratio = stratum.bytes / whole
@@ -186,10 +186,10 @@ class _Estimate:
 def estimate(
     snapshot: Snapshot, key_of: Callable[[Sample], Hashable] = lambda sample: sample.site, cautious: bool = False
 ) -> list[Line]:
-    """The lines by what `key_of` says of samples, the largest first. All bytes sum to the snapshot's live bytes.
+    """The lines by each sample's `key_of`, the largest first. All bytes sum to the snapshot's live bytes.
 
-    `cautious` is for comparisons: classes with few samples are not scaled, or they would seem certain, and classes with none are left
-    out, so that the sum is only about right.
+    `cautious` is for comparisons: classes with few samples are not scaled, since they would then seem certain, and classes with none are
+    left out, so the sum is only approximate.
     """
     estimates = _Estimate(key_of, cautious)
     for stratum in _strata(snapshot):

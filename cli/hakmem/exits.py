@@ -1,4 +1,4 @@
-"""Runs a program to its end for what it leaves there, and ends as it did."""
+"""Runs a program to its end, reports what it leaves behind, and ends as it did."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from hakmem.errors import NOT_EXECUTABLE, Failure
 from hakmem.forwarding import Forwarding
 
 WHY_NONE = (
-    "it was killed, left by _exit or by the system call itself, as Go programs do, runs without hakmem, or may not write where others may"
+    "it was killed, ended by _exit or by the system call itself, as Go programs do, runs without hakmem, or may not write files"
 )
 
 _FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
-_COMM = 15  # so many characters of its name the kernel keeps
+_COMM = 15  # how many characters of a name the kernel keeps
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A program after its end: the process that `hakmem run` started, whatever it has become since."""
+    """A program after its end: the process that `hakmem run` started, whatever program it became."""
 
     number: int
     name: str
@@ -42,17 +42,17 @@ class Ended:
 
 
 class Wanted(Protocol):
-    """What is wanted of a program at its end: it writes it to files in a directory, and it is told from these."""
+    """A report that is wanted at a program's end: the program writes files to a directory, and the report is made from these."""
 
     def variables(self, directory: Path) -> dict[str, str]: ...
 
     def tell(self, directory: Path, ended: Ended) -> int:
-        """The exit code to end with where the program ended well."""
+        """Prints the report; returns the exit code to use if the program ended well."""
         ...
 
 
 def _last_name(process: subprocess.Popen, given: str) -> str:
-    """What the process was called in the end: a shell may have become another program. It has ended, and waits to be waited for."""
+    """The process's last name, since a shell may have become another program. Reads it after the end, before the process is reaped."""
     with contextlib.suppress(OSError):
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         name = names.of_process(process.pid)
@@ -61,7 +61,7 @@ def _last_name(process: subprocess.Popen, given: str) -> str:
 
 
 def _run(program: Path, command: list[str], environment: dict[str, str]) -> Ended:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller may have had it ignored: then the kernel keeps no status of a child
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller may have ignored it: then the kernel keeps no status of a child
     with Forwarding() as forwarding:
         try:
             process = subprocess.Popen(command, executable=program.absolute(), env=environment, close_fds=False)
@@ -73,20 +73,20 @@ def _run(program: Path, command: list[str], environment: dict[str, str]) -> Ende
 
 
 def end_as(status: int) -> None:
-    """Ends with this exit code, or of the signal that is its negative."""
+    """Ends this process with the exit code, or by the signal -status."""
     if status < 0:
         _, most = resource.getrlimit(resource.RLIMIT_CORE)
         least = 1 if most == resource.RLIM_INFINITY else min(1, most)  # 0 would still start a handler that takes cores from a pipe
-        resource.setrlimit(resource.RLIMIT_CORE, (least, least))  # whoever died of it first has left a core of its own, if any
-        with contextlib.suppress(OSError, ValueError):  # nothing can be set for SIGKILL and those that the C library keeps for itself
+        resource.setrlimit(resource.RLIMIT_CORE, (least, least))  # the program has left its own core, if any
+        with contextlib.suppress(OSError, ValueError):  # SIGKILL's action can't be set, nor that of signals that the C library reserves
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
-        status = 128 - status  # where it is blocked: as a shell would say it
+        status = 128 - status  # if the signal is blocked: as a shell reports it
     sys.exit(status)
 
 
 def _told(one: Wanted, directory: Path, ended: Ended) -> int:
-    """What fails leaves alone what else is wanted, and the program's own end."""
+    """A report that fails affects neither the others nor the way the program ended."""
     try:
         return one.tell(directory, ended)
     except Failure as failure:
@@ -95,19 +95,19 @@ def _told(one: Wanted, directory: Path, ended: Ended) -> int:
 
 
 def _folder() -> str:
-    """Where files may be for a while. In the whole of a name the library puts the process's number for %p, which TMPDIR may have too."""
+    """A directory for temporary files. Its name must not contain %p, as TMPDIR may: the library replaces that anywhere in a path."""
     usual = tempfile.gettempdir()
     several = [usual, *_FOLDERS, os.getcwd()] if "%p" in usual else [usual]
     for folder in several:
         if "%p" not in folder and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder
     if "%p" in usual:
-        raise Failure(f"{usual}: TMPDIR has %p in it, which stands for the process in names of files, and there is no other folder")
+        raise Failure(f"{usual}: TMPDIR contains %p, which file names use for the process number, and no other directory is usable")
     return usual
 
 
 def run(program: Path, command: list[str], environment: dict[str, str], wanted: Sequence[Wanted]) -> None:
-    """Runs the program, tells what is wanted of it, and ends as it did; returns never."""
+    """Runs the program, prints the wanted reports, and ends as it did; never returns."""
     with tempfile.TemporaryDirectory(prefix="hakmem-", dir=_folder()) as name:
         places = []
         for index, one in enumerate(wanted):

@@ -1,4 +1,4 @@
-"""A profile as one page of HTML that needs nothing from elsewhere: flame graphs of what is live, pinned, grown and how old, and tables."""
+"""A profile as one self-contained HTML page: flame graphs of live, pinned and grown memory and of its age, and tables."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from hakmem.symbols import Symbols
 _TEMPLATE = "flame.html"
 _PLACE = "/*data*/null"
 _MOST_ROWS = 1000
-_LEAST_SHARE = 1e-5  # of the whole: narrower calls are left out, no screen would show them
+_LEAST_SHARE = 1e-5  # of the whole; narrower calls are left out, since no screen would show them
 _MOST_DEPTH = 200
-_NO_VERDICT = "what is resident, and why, is known only of a process that runs"
+_NO_VERDICT = "what is resident, and why, is known only for a running process"
 _MORE, _LESS = "more", "less"
 
 
 def _names(key: Any, symbols: Symbols) -> list[str]:
-    """Of the site's calls, the outermost first; or why there are none."""
+    """The names of the site's calls, the outermost first; or why there are none."""
     if key in (NOT_SAMPLED, NOT_TRACKED):
         return [key]
     return [frame.name for frame in reversed(symbols.stack(key))][-_MOST_DEPTH:] or [UNKNOWN]
@@ -106,7 +106,7 @@ def _pinned(snapshot: Snapshot, symbols: Symbols) -> dict[str, Any] | None:
 
 
 def _growth(difference: Difference) -> dict[str, Any]:
-    """What changed beyond chance; what may be by chance is no growth."""
+    """What changed beyond chance; changes that may be due to chance are left out."""
     heading = insight.difference_heading(difference)
     told = difference.told
     heading.append(f"beyond chance: {len(told):,} sites" if told else "no site changed beyond chance")
@@ -143,7 +143,7 @@ def _lifetimes(snapshot: Snapshot, symbols: Symbols) -> dict[str, Any] | None:
         return [byte_text(line.bytes), f"{line.samples:,}", insight.age_text(line.age), *shares]
 
     heading = [
-        "how long ago what lives was allocated: the age of what lives, not of what was freed",
+        "how long ago the live blocks were allocated: their age, not the lifetime of freed blocks",
         *insight.heading(snapshot)[1:],
     ]
     titles = ["live", "samples", "mean age", *(ages.NAMES[age] for age in classes), "allocated by"]
@@ -154,12 +154,12 @@ def _lifetimes(snapshot: Snapshot, symbols: Symbols) -> dict[str, Any] | None:
 
 
 def _script(data: Any) -> str:
-    """JSON within a script: nothing in it may end that."""
+    """JSON in which no text can end the script element."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def page(snapshot: Snapshot, symbols: Symbols, table: Table | None = None, difference: Difference | None = None) -> str:
-    """With the table that sums to the resident set, and with what changed since an earlier look, if there are such."""
+    """The page, with the table that sums to the resident set and the changes since an earlier snapshot, if given."""
     views = {
         "live": _live(snapshot, symbols),
         "pinned": _pinned(snapshot, symbols),

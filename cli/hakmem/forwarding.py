@@ -1,4 +1,4 @@
-"""Signals that this process is sent are for the command that it runs."""
+"""Forwards the signals that this process receives to the command that it runs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import subprocess
 
 _KEPT = frozenset(
     {signal.SIGKILL, signal.SIGSTOP}  # can't be caught
-    | {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}  # faults of its own
-    | {signal.SIGPIPE, signal.SIGXFSZ}  # of what it writes itself
-    | {signal.SIGCHLD}  # of the command
-    | {signal.SIGTTIN, signal.SIGTTOU}  # of the terminal, to all of a group in the background: they stop both
+    | {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}  # its own faults
+    | {signal.SIGPIPE, signal.SIGXFSZ}  # from its own writes
+    | {signal.SIGCHLD}  # the command's
+    | {signal.SIGTTIN, signal.SIGTTOU}  # from the terminal, to a whole background group: they stop both
 )
 _ASK_FOR_NO_END = (signal.SIGCONT, signal.SIGTSTP, signal.SIGURG, signal.SIGWINCH)
 
 
 def _in_foreground(command: int) -> bool:
-    """True where the terminal sends its signals to the command too."""
+    """True if the terminal sends its signals to the command too."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
@@ -31,24 +31,24 @@ def _in_foreground(command: int) -> bool:
 
 
 class Forwarding:
-    """While in force, the signals sent to this process go on to the command under way.
+    """While active, forwards the signals sent to this process to the running command.
 
-    What a terminal has sent the command has by itself, if it is in the same group. A shell that continues a job tells all of it too, which
-    is the same as to be told once, but whoever else does may mean this process alone: so that goes on in any case.
+    The command gets a terminal's signals itself if it is in the same group. A shell that continues a job also signals the whole group, but
+    SIGCONT twice has the effect of one. Another sender may mean this process alone, so SIGCONT is forwarded in any case.
     """
 
     SIGNALS = tuple(sorted(signal.valid_signals() - _KEPT))
     FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH)
 
     def __init__(self) -> None:
-        self.received = False  # one that asks for an end, or may
+        self.received = False  # a signal that asks for an end, or may
         self.process: subprocess.Popen | None = None
-        self._early: list[int] = []  # came while a command was being started, or this process stood still
+        self._early: list[int] = []  # signals that came while a command was being started, or this process was stopped
         self._old: dict[int, object] = {}
 
     def __enter__(self) -> Forwarding:
         for number in self.SIGNALS:
-            if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: of a library that is preloaded here
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: set by a library that is preloaded here
                 self._old[number] = signal.signal(number, self._handle)
         return self
 
@@ -71,8 +71,8 @@ class Forwarding:
             self._stop()
 
     def _stop(self) -> None:
-        """As whoever sent it expects: a shell waits for that, and continues this process together with the command, or alone. What comes
-        meanwhile goes on when all is as before: whoever sees that it does may want to stop it again."""
+        """Stops this process, as the sender expects: a shell waits for that, and later continues this process with the command, or alone.
+        Signals that come meanwhile are forwarded once the handler is back, since a sender that sees their effect may stop this again."""
         process, self.process = self.process, None
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTSTP)

@@ -1,8 +1,8 @@
-"""What a program that runs under hakmem can ask and tell of itself: the package's own names, `import hakmem`.
+"""The names that `import hakmem` offers to a program that runs under hakmem.
 
 The library's functions are looked up in the process, by ctypes, when they are first called; nothing is loaded into it. All functions may
-be called by any thread at any time, also after a fork. The interpreter's lock is not held while the library works. What writes raises
-MemoryError where there is no room for what it writes.
+be called by any thread at any time, also after a fork. The interpreter's lock is not held while the library works. Functions that write
+raise MemoryError if there is no room for what they write.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import operator
 import os
 from collections.abc import Iterator, Mapping
 
-TYPE_CHECKING = False  # typing's own would take as long to import as all that is imported here
+TYPE_CHECKING = False  # importing typing's would take as long as all other imports here
 if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from hakmem.insight import AllocatedRow
     from hakmem.snapshots import Snapshot
 
-_MOST = (1 << 32) - 1  # of a tag and of seconds
+_MOST = (1 << 32) - 1  # the greatest tag and number of seconds
 _PROBE = "hak_stats_get"  # hakmem exports it in every build
 
 _functions: dict[str, Any] = {}
-_libraries: list[Any] = []  # what the process has loaded, as one
+_libraries: list[Any] = []  # all that the process has loaded, as one library
 
 
 class NotActive(RuntimeError):
@@ -86,7 +86,7 @@ def _number(value: int, what: str) -> int:
 
 
 def _unwritten() -> BinaryIO:
-    """A file in memory of its own, not in the heap: a snapshot must not be in the next one. Without a buffer, for the same reason."""
+    """A file in memory outside the heap, since a snapshot must not appear in the next one. It has no buffer, for the same reason."""
     from hakmem.unnamed import unnamed_file
 
     return unnamed_file("hakmem")
@@ -98,7 +98,7 @@ def _fill(file: BinaryIO, name: str) -> None:
 
 
 def _content(file: BinaryIO) -> bytes:
-    """By way of no offset, which a fork's child shares."""
+    """Reads without the file offset, which a fork's child shares."""
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
 
@@ -109,7 +109,7 @@ def _written(name: str) -> bytes:
 
 
 def _deliver(name: str, target: str | os.PathLike[str] | int | BinaryIO) -> None:
-    """By way of memory, so that the library needn't wait for the target, and what fails is told as Python tells it."""
+    """Writes through memory, so that the library needn't wait for the target, and a failure raises Python's usual exception."""
     data = _written(name)
     if hasattr(target, "write"):
         target.write(data)
@@ -121,10 +121,10 @@ def _deliver(name: str, target: str | os.PathLike[str] | int | BinaryIO) -> None
 def snapshot(target: str | os.PathLike[str] | int | BinaryIO) -> None:
     """Writes a snapshot of this process's heap, for `hakmem profile` and `hakmem diff`: hak_profile_write.
 
-    `target` is a path, whose file is replaced, a file descriptor, or a binary file, which gets it by one call of its write(). No other
-    thread is stopped: a block that is allocated or freed meanwhile is in it or not.
+    `target` is a path, whose file is replaced, a file descriptor, or a binary file, of which write() is called once. No other thread is
+    stopped: a block that is allocated or freed meanwhile may be included or not.
 
-    Raises OSError where it can't be written, and NotActive.
+    Raises OSError if the target can't be written, and NotActive.
     """
     _deliver("hak_profile_write", target)
 
@@ -132,10 +132,10 @@ def snapshot(target: str | os.PathLike[str] | int | BinaryIO) -> None:
 def pprof(target: str | os.PathLike[str] | int | BinaryIO) -> None:
     """Writes a profile of this process's heap for `go tool pprof`, not compressed: hak_profile_pprof.
 
-    `target` is what snapshot() takes, for a server's /debug/pprof/heap the response. Functions of the interpreter have no names in it:
-    the build ids of their files lead to them.
+    `target` is as for snapshot(); for a server's /debug/pprof/heap it is the response. The profile has no names of the interpreter's
+    functions, but the build ids of their files, by which they can be found.
 
-    Raises OSError where it can't be written, and NotActive.
+    Raises OSError if the target can't be written, and NotActive.
     """
     _deliver("hak_profile_pprof", target)
 
@@ -144,11 +144,11 @@ def pprof(target: str | os.PathLike[str] | int | BinaryIO) -> None:
 
 
 class Stats(Mapping[str, "Any"]):
-    """What the allocator counted, at one time: `stats["live"]` or `stats.live`.
+    """The allocator's counts at one time: `stats["live"]` or `stats.live`.
 
-    The names are those of hak_stats_t in hakmem.h, which explains each; all are bytes unless a name says otherwise. Those asked for
-    most: `live` (in blocks that the program holds), `committed` (live and free block memory), `resident` (of the whole process). Beside
-    them `class_stats` and `heap_stats` are lists of the same for each size class and for each thread's heap. A newer library has more.
+    The names are those of hak_stats_t in hakmem.h, which explains each; all are bytes unless a name says otherwise. The most used are
+    `live` (in blocks that the program holds), `committed` (live and free block memory), and `resident` (of the whole process). In addition,
+    `class_stats` and `heap_stats` list such counts for each size class and for each thread's heap. A newer library has more.
     """
 
     def __init__(self, figures: dict[str, Any]) -> None:
@@ -174,9 +174,10 @@ class Stats(Mapping[str, "Any"]):
 
 
 def stats() -> Stats:
-    """The allocator's statistics now: hak_stats_json, whatever the library has of them.
+    """The allocator's current statistics: hak_stats_json, with all figures that the library has.
 
-    Other threads are not stopped: each figure is exact, the set may be skewed by what they do. Takes some 0.2 ms, more with many threads.
+    Other threads are not stopped: each figure is exact, but the figures may not be from the same moment. Takes some 0.2 ms, more with many
+    threads.
 
     Raises NotActive.
     """
@@ -189,10 +190,10 @@ def stats() -> Stats:
 
 
 def set_tag(number: int) -> int:
-    """Labels what this thread allocates from now on, in profiles (`hakmem profile --by tag`), and returns the label before.
+    """Labels what this thread allocates from now on, in profiles (`hakmem profile --by tag`), and returns the previous label.
 
-    `number` is from 0, which is none, to 2**32 - 1: a tenant's, a request's, a subsystem's. It belongs to the thread of the operating
-    system: new threads begin with 0, and coroutines that share a thread share its label. Takes some 0.5 µs.
+    `number` is from 0, for no label, to 2**32 - 1, and may stand for a tenant, a request or a subsystem. It belongs to the operating
+    system's thread: new threads begin with 0, and coroutines that share a thread share its label. Takes some 0.5 µs.
 
     Raises ValueError for another number, and NotActive.
     """
@@ -200,15 +201,15 @@ def set_tag(number: int) -> int:
 
 
 class tag:  # noqa: N801 (used as a function)
-    """Labels what this thread allocates within the block: `with hakmem.tag(7): ...`. The label before comes back at its end.
+    """Labels what this thread allocates within the block: `with hakmem.tag(7): ...`. At its end the previous label is restored.
 
-    As set_tag(). With an `await` or a `yield` in the block, what runs meanwhile in this thread has the label too. An object is of one
-    thread.
+    The label is as for set_tag(). If the block contains an `await` or a `yield`, what runs meanwhile in this thread has the label too. An
+    object belongs to one thread.
     """
 
     def __init__(self, number: int) -> None:
         self._number = _number(number, "a tag")
-        self._before: list[int] = []  # the same object may be entered again within itself
+        self._before: list[int] = []  # the same object may be entered again inside its own block
 
     def __enter__(self) -> tag:
         self._before.append(set_tag(self._number))
@@ -219,25 +220,25 @@ class tag:  # noqa: N801 (used as a function)
 
 
 def arm(seconds: int) -> None:
-    """Counts what all threads allocate from now on, freed soon or not, by where, for so many seconds; 0 ends that: hak_profile_arm.
+    """Counts what all threads allocate from now on, by site, for so many seconds, freed soon or not; 0 ends that: hak_profile_arm.
 
-    The counts, of all times together, are in snapshots. Meanwhile a small allocation takes 173 instructions more.
+    Snapshots contain the counts, summed over all such times. Meanwhile a small allocation takes 173 instructions more.
 
-    Raises ValueError for seconds that are not from 0 to 2**32 - 1, RuntimeError under Valgrind's memcheck, and NotActive.
+    Raises ValueError unless seconds is from 0 to 2**32 - 1, RuntimeError under Valgrind's memcheck, and NotActive.
     """
     if not _function("hak_profile_arm")(_number(seconds, "seconds")):
         raise RuntimeError("allocations can't be counted under Valgrind's memcheck")
 
 
 class _Counting:
-    """How many blocks of profile(events=True) there are: the last one to end ends the counting."""
+    """Counts the open blocks of profile(events=True): the last one to end ends the counting of allocations."""
 
     def __init__(self) -> None:
         self._blocks = 0
         self._lock = _thread.allocate_lock()
         os.register_at_fork(after_in_child=self._renew)
 
-    def _renew(self) -> None:  # another thread may have had the lock; the blocks are the parent's
+    def _renew(self) -> None:  # another thread may have held the lock; the blocks are the parent's
         self._lock = _thread.allocate_lock()
         self._blocks = 0
 
@@ -257,10 +258,10 @@ _counting = _Counting()
 
 
 def trim() -> int:
-    """Gives all free memory back to the system that can go, at once: hak_collect. Returns how many bytes went.
+    """Immediately gives back to the system all free memory that can be given back: hak_collect. Returns how many bytes that was.
 
-    Without it free memory goes with time (HAKMEM_DECAY_MS). What other threads have in their bins stays there. Takes a while in a large
-    heap, during which other threads may wait.
+    Without this call free memory is given back with time (HAKMEM_DECAY_MS). The contents of other threads' bins stay there. In a large
+    heap this takes a while, during which other threads may wait.
 
     Raises NotActive.
     """
@@ -271,23 +272,23 @@ def trim() -> int:
 
 
 class profile:  # noqa: N801 (used as a function)
-    """Tells what a block of code allocated and kept: takes a snapshot of the process before and one after it.
+    """Reports what a block of code allocated and kept: takes a snapshot of the process before and one after it.
 
         with hakmem.profile() as taken:
             work()
         print(taken.text())
 
     With `path` the snapshots are written to PATH.before and PATH.after, for `hakmem diff` and `hakmem profile`. With `events`
-    allocations are counted during the block, freed since or not: `allocated`. The last such block to end ends an arm() under way.
+    allocations are counted during the block, freed since or not: `allocated`. When the last such block ends, this also ends an arm().
 
-    What is told is of the whole process: other threads' work is in it. It rests on samples, one for each 128 KiB of blocks on average: a
-    change of less than 1 MiB is seldom told from chance, and one of some large blocks always. Objects in cycles that the garbage
-    collector has not found are kept: end the block with gc.collect(). An object serves one block; after it any thread may use it. Blocks
-    may be within each other, and in threads side by side. A child that is forked in a block is told of itself, and writes no files; it
-    counts no allocations.
+    The report covers the whole process, including other threads' work. It rests on samples, one for each 128 KiB of blocks on average: a
+    change of less than 1 MiB can seldom be distinguished from chance, one of some large blocks always. Objects in cycles that the garbage
+    collector has not found count as kept: end the block with gc.collect(). An object serves one block at a time; after that any thread may
+    use it. Blocks may be nested, and may run in several threads. A child that is forked in a block gets a report on itself; it writes no
+    files and counts no allocations.
 
-    Entering raises NotActive, and OSError where a snapshot can't be written. What is asked for after the block raises RuntimeError while
-    that has not ended, and where no blocks are sampled (HAKMEM_INSIGHT=0, the secure library).
+    Entering raises NotActive, and OSError if a snapshot can't be written. The results raise RuntimeError until the block has ended, and
+    if no blocks are sampled (HAKMEM_INSIGHT=0, the secure library).
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, events: bool = False) -> None:
@@ -297,7 +298,7 @@ class profile:  # noqa: N801 (used as a function)
         self._difference: Difference | None = None
 
     def __enter__(self) -> profile:
-        for name in ("hak_profile_write", "hak_profile_arm"):  # what they need is allocated before the first snapshot
+        for name in ("hak_profile_write", "hak_profile_arm"):  # so that what they need is allocated before the first snapshot
             _function(name)
         self._taken = []
         self._difference = None
@@ -310,7 +311,7 @@ class profile:  # noqa: N801 (used as a function)
         return self
 
     def _leave_to_parent(self) -> None:
-        """In a fork's child: what is to be written is the parent's."""
+        """In a fork's child: the parent writes its files itself."""
         for file in (self._files.pop(), *self._kept):
             file.close()
         self._files.append(_unwritten())
@@ -331,7 +332,7 @@ class profile:  # noqa: N801 (used as a function)
 
     @property
     def snapshots(self) -> tuple[bytes, bytes]:
-        """Before and after, as snapshot() writes them."""
+        """The snapshots before and after, as snapshot() writes them."""
         if len(self._taken) < 2:
             raise RuntimeError("the block has not ended: there is no second snapshot yet")
         return self._taken[0], self._taken[1]
@@ -344,7 +345,7 @@ class profile:  # noqa: N801 (used as a function)
 
     @property
     def difference(self) -> Difference:
-        """All that `hakmem diff` finds; computed when it is first asked for, which may take seconds for the names."""
+        """All that `hakmem diff` finds. Computed at the first access, which may take seconds, for the names."""
         from hakmem import diff
         from hakmem.errors import Failure
 
@@ -359,17 +360,17 @@ class profile:  # noqa: N801 (used as a function)
     def changes(self) -> list[Change]:
         """The sites that hold more or less than before beyond chance, the largest change first.
 
-        Of each `change`, `before`, `after` and `error` (the standard error of the change) are bytes; `frames` are names and places of its
-        calls, the innermost first.
+        Each one's `change`, `before`, `after` and `error` (the standard error of the change) are in bytes; its `frames` are the names and
+        places of its calls, the innermost first.
         """
         return self.difference.told
 
     @property
     def allocated(self) -> list[AllocatedRow]:
-        """With `events`: what was allocated during the block by site, the largest first; else nothing.
+        """With `events`: what was allocated during the block by site, the largest first; otherwise nothing.
 
-        Of each `sums` has `bytes`, `objects` and the `error` of the bytes, shared out by so many `events`; `frames` are as in changes. All
-        sum to what was allocated, exactly; what no event tells of is "(not sampled)".
+        Each one's `sums` has `bytes`, `objects` and the `error` of the bytes, and the number of `events` that they rest on; `frames` are as
+        in changes. The sum of all is exactly what was allocated; what has no event is "(not sampled)".
         """
         from hakmem import insight, symbols
 
@@ -377,7 +378,7 @@ class profile:  # noqa: N801 (used as a function)
         return insight.allocated_rows(after, symbols.Symbols(after), insight.SITE)
 
     def _counted(self) -> Snapshot:
-        """The snapshot after, with what was counted since the one before."""
+        """The snapshot after the block, with only what was counted since the one before."""
         from hakmem import allocations
 
         before, after = self._parsed()
@@ -385,7 +386,7 @@ class profile:  # noqa: N801 (used as a function)
         return after
 
     def text(self, top: int = 20, depth: int = 8) -> str:
-        """What changed, as `hakmem diff` shows it, and with `events` what was allocated: `top` lines each, of `depth` calls."""
+        """What changed, as `hakmem diff` shows it, and with `events` what was allocated: up to `top` lines each, with `depth` calls."""
         from hakmem import insight, render
 
         difference = self.difference

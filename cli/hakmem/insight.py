@@ -17,7 +17,7 @@ from hakmem.estimates import NOT_SAMPLED, UNKNOWN, Line, estimate
 from hakmem.pinned import NOT_TRACKED, Pinned, PinnedLine
 from hakmem.render import byte_text
 
-if TYPE_CHECKING:  # they bring in packages that other commands need not wait for
+if TYPE_CHECKING:  # these load packages that other commands need not wait for
     from hakmem.diff import Change, Difference
     from hakmem.allocations import Sums
     from hakmem.snapshots import Sample, Snapshot
@@ -28,7 +28,7 @@ SITE, FUNCTION, TAG = "site", "function", "tag"
 
 @dataclass
 class Row:
-    """A line of a profile and the calls that it is shown with."""
+    """A line of a profile, and the calls shown with it."""
 
     line: Line
     frames: list[tuple[str, str]]  # names and places, the innermost first
@@ -67,7 +67,7 @@ def _key_of(symbols: Symbols, by: str) -> Callable[[Sample], Hashable]:
 
 
 def rows(snapshot: Snapshot, symbols: Symbols, by: str, top: int | None = None) -> tuple[list[Row], int]:
-    """The largest lines by site, function or tag, and how many there are in all."""
+    """The largest lines by site, function or tag, and the number of all lines."""
     lines = estimate(snapshot, _key_of(symbols, by))
     shown = lines[:top]
 
@@ -84,7 +84,7 @@ def rows(snapshot: Snapshot, symbols: Symbols, by: str, top: int | None = None) 
 def pinned_rows(
     snapshot: Snapshot, symbols: Symbols, by: str, top: int | None = None
 ) -> tuple[list[PinnedRow], Pinned] | None:
-    """Who keeps pages, the largest lines; None where the snapshot does not tell: records there have no tag, older ones are not there."""
+    """The largest lines of who keeps pages; None by tag, which these records do not have, or if the snapshot has no such records."""
     if by == TAG or not snapshot.strata:
         return None
     whole = pinned.estimate(snapshot, _key_of_site(symbols, by))
@@ -100,14 +100,14 @@ def pinned_rows(
 
 @dataclass
 class AllocatedRow:
-    """What was allocated by one key, and the calls that it is shown with."""
+    """What was allocated under one key, and the calls shown with it."""
 
     sums: Sums
     frames: list[tuple[str, str]]
 
 
 def allocated_rows(snapshot: Snapshot, symbols: Symbols, by: str) -> list[AllocatedRow]:
-    """Who allocates, the largest first; nobody where nothing was counted. All sum to what was. Events have no tag."""
+    """Who allocates, the largest first. All sum to what was counted. Empty if nothing was, and by tag, which events do not have."""
     if by == TAG:
         return []
     sums = allocations.by_key(snapshot, _key_of_site(symbols, by))
@@ -128,57 +128,57 @@ def age_text(seconds: float | None) -> str:
 
 
 def window_text(age: float) -> str:
-    return f"by its window, {age:.1f} s old, since it may not be traced: who keeps pages and who allocates is not known"
+    return f"from its window, {age:.1f} s old, since it may not be traced: who keeps pages and who allocates is not known"
 
 
 def heading(snapshot: Snapshot) -> list[str]:
-    """What the whole is, and how well it is known."""
+    """The totals, and how well they are known."""
     when = datetime.datetime.fromtimestamp(snapshot.time, datetime.timezone.utc)
     quiet = sum(sample.quiet for sample in snapshot.samples)
     lines = [
         f"process {snapshot.process}, {when:%Y-%m-%d %H:%M:%S} UTC",
-        f"live {byte_text(snapshot.live_bytes)}, of that {byte_text(snapshot.large_bytes)} "
+        f"live {byte_text(snapshot.live_bytes)}, including {byte_text(snapshot.large_bytes)} "
         f"in {snapshot.large_blocks:,} large blocks",
     ]
     if snapshot.window_age is not None:
         lines.append(window_text(snapshot.window_age))
     if snapshot.moving:
         lines.append(
-            f"{snapshot.moving:,} of {snapshot.slabs:,} slabs changed while they were read: their blocks are about right"
+            f"{snapshot.moving:,} of {snapshot.slabs:,} slabs changed while they were read: their counts are approximate"
         )
     if not snapshot.rate:
         return [*lines, "no blocks were sampled (HAKMEM_INSIGHT=0, or the secure library): who holds them is not known"]
     sampled = f"{len(snapshot.samples):,} live blocks sampled, one for each {byte_text(snapshot.rate)} of blocks"
     if snapshot.thinned:
-        sampled += f": fewer than the {byte_text(snapshot.thinned)} that the process had, for room"
+        sampled += f" (the process had one for each {byte_text(snapshot.thinned)}; the rest was left out for lack of room)"
     if quiet:
-        sampled += f"; {quiet:,} of them come and go often, and may be known by an earlier owner"
+        sampled += f"; {quiet:,} of them come and go often, and may be attributed to an earlier owner"
     lines.append(sampled)
     confidence = snapshot.confidence
     lines.append(
-        "site confidence: none was looked at again"
+        "site confidence: none was checked again"
         if confidence is None
-        else f"site confidence {100 * confidence:.1f} % ({snapshot.checked:,} looked at again)"
+        else f"site confidence {100 * confidence:.1f} % ({snapshot.checked:,} checked again)"
     )
     return lines
 
 
 def pinned_heading(whole: Pinned, page_size: int) -> list[str]:
-    """What pages hold beside live blocks, and how well it is known whose that is."""
+    """What pages hold besides live blocks, and how well its owners are known."""
     lines = [
-        f"pinned {byte_text(whole.waste)}: free, but on {whole.pages:,} pages of {byte_text(page_size)} that live blocks keep",
-        f"free pages beside them, which may go or were never used: at most {byte_text(whole.idle)}",
+        f"pinned {byte_text(whole.waste)}: free, but on {whole.pages:,} pages of {byte_text(page_size)} that live blocks keep in use",
+        f"free pages in the same slabs, which can be given back or were never used: at most {byte_text(whole.idle)}",
     ]
     tracked = f"{whole.tracked:,} of {whole.slabs:,} slabs tracked"
     if whole.too_small:
-        why = "too small to tell whose it is" if whole.tracked else "too few to tell whose it is"
-        return [*lines, f"{tracked}: {why} (in the default library HAKMEM_TRACK=128 tracks some, 1 all)"]
+        why = "too few to tell who keeps it (in the default library, HAKMEM_TRACK=128 tracks some of them, HAKMEM_TRACK=1 all)"
+        return [*lines, f"{tracked}: {why}"]
     if whole.quiet:
-        tracked += f"; {100 * whole.quiet / whole.survivors:.0f} % of their blocks may be known by an earlier owner"
+        tracked += f"; {100 * whole.quiet / whole.survivors:.0f} % of their blocks may be attributed to an earlier owner"
     if whole.separable is not None:
         error = byte_text(whole.separable_error)
         lines.append(
-            f"separable {byte_text(whole.separable)} ± {error}: at most so much is kept by sites whose blocks last beside others'"
+            f"separable {byte_text(whole.separable)} ± {error}: at most this much is kept by sites whose blocks last, next to others'"
         )
     return [*lines, tracked]
 
@@ -212,7 +212,7 @@ def profile_table(snapshot: Snapshot, shown: list[Row], count: int, depth: int) 
             age_text(line.age),
             _stack_text(row.frames, depth),
         )
-    table.caption = "±: standard error. Age: the mean over bytes."
+    table.caption = "±: standard error. Age: byte-weighted mean."
     if count > len(shown):
         rest = snapshot.live_bytes - sum(row.line.bytes for row in shown)
         table.caption += f" {count - len(shown):,} more hold {byte_text(rest)}."
@@ -240,7 +240,10 @@ def pinned_table(shown: list[PinnedRow], whole: Pinned, depth: int) -> Table:
     table.add_column("kept by blocks allocated by", overflow="fold")
     for row in shown:
         table.add_row(*pinned_cells(row.line, whole), _stack_text(row.frames, depth))
-    table.caption = "Pinned: divided among those on a page. Sole: goes if this one alone lets go, beside its blocks. ±: standard error."
+    table.caption = (
+        "Pinned: divided among all that keep a page. Sole: becomes free, besides its own blocks, if this line alone lets go. "
+        "±: standard error."
+    )
     if len(whole.lines) > len(shown):
         rest = whole.waste - sum(row.line.shared for row in shown)
         table.caption += f" {len(whole.lines) - len(shown):,} more keep {byte_text(rest)}."
@@ -302,7 +305,7 @@ def _allocated_json(snapshot: Snapshot, shown: list[AllocatedRow]) -> dict[str, 
 
 
 def _known(figure: float, key: Hashable) -> float | None:
-    """Of what nobody has looked at: not known, where 0 would be certain."""
+    """The figure; None for what was not sampled or tracked, since 0 would mean certainty."""
     return None if key in (NOT_SAMPLED, NOT_TRACKED) else figure
 
 
@@ -381,7 +384,7 @@ def difference_heading(difference: Difference) -> list[str]:
     how = (
         "two snapshots of one process: what did not change adds no error"
         if difference.panel
-        else "two processes, or profiles of pprof: each brings its own error"
+        else "two processes, or pprof profiles: each adds its own error"
     )
     change = difference.after - difference.before
     return [
@@ -417,7 +420,7 @@ def difference_table(difference: Difference, top: int, depth: int, everything: b
             _stack_text(change.frames, depth) if change.frames else Text(UNKNOWN),
         )
     table.caption = (
-        "±: standard error. Chance: of a change as large by sampling alone, with regard to the number of sites."
+        "±: standard error. Chance: of so large a change by sampling alone, adjusted for the number of sites."
     )
     if len(changes) > top:
         table.caption += f" {len(changes) - top:,} more."

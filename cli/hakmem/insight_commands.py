@@ -24,8 +24,8 @@ _CHANGED = 1
 
 _file = click.Path(exists=True, dir_okay=False)
 _out = output.OutFile()
-_top = click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Show so many lines.")
-_depth = click.option("--depth", type=click.IntRange(min=1), default=4, show_default=True, help="Show so many calls.")
+_top = click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Show at most this many lines.")
+_depth = click.option("--depth", type=click.IntRange(min=1), default=4, show_default=True, help="Show at most this many calls per stack.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Write everything as JSON instead.")
 
 
@@ -46,12 +46,12 @@ def taken(target: str) -> Snapshot:
 
 
 def counted(target: str, seconds: float) -> Snapshot:
-    """A process's, after it was armed for so long."""
+    """The snapshot of a process, after it was armed for that time."""
     from hakmem import memory, outside_events
 
     source = memory.open_memory(target)
     if isinstance(source, bytes):
-        raise click.UsageError("--events is for a process: a file has those that were counted before it was written")
+        raise click.UsageError("--events needs a running process: a file holds only what was counted before it was written")
     return outside_events.watch(source, seconds)
 
 
@@ -60,7 +60,7 @@ def _why_nothing(process: int) -> str:
 
     if memory.is_stopped(process):
         return "the process is stopped"
-    return "the process allocated little, or no thread of it took a slow path to see that it is armed"
+    return "the process allocated little, or none of its threads took a slow path, where it would see that it is armed"
 
 
 def _is_process(target: str) -> bool:
@@ -73,7 +73,7 @@ def _is_process(target: str) -> bool:
 
 
 def _before(target: str, since: str | None, interval: float | None) -> Snapshot | Stacks | None:
-    """What the target is held against: a file's, or its own of a while ago."""
+    """What the target is compared with: a file, or its own snapshot `interval` seconds earlier."""
     from hakmem import diff
 
     if since and interval:
@@ -83,7 +83,7 @@ def _before(target: str, since: str | None, interval: float | None) -> Snapshot 
     if not interval:
         return None
     if Path(target).exists() and not _is_process(target):
-        raise click.UsageError("--interval is for a process: a file does not change")
+        raise click.UsageError("--interval needs a running process: a file does not change")
     first = taken(target)
     time.sleep(interval)
     return first
@@ -104,26 +104,26 @@ def _page(read: Snapshot, names: Symbols, table: Table | None, before: Snapshot 
     type=click.Choice([insight.SITE, insight.FUNCTION, insight.TAG]),
     default=insight.SITE,
     show_default=True,
-    help="What a line is for: a stack of calls, the function that allocated, or the label of the thread.",
+    help="What each line stands for: a call stack, the function that allocated, or the thread's label.",
 )
 @_as_json
 @click.option("--pprof", "pprof_out", type=_out, metavar="OUT", help="Write a profile for `go tool pprof`.")
 @click.option("--otlp", "otlp_out", type=_out, metavar="OUT", help="Write profiles for OpenTelemetry (v1development).")
-@click.option("--html", "html_out", type=_out, metavar="OUT", help="Write one page with a flame graph.")
+@click.option("--html", "html_out", type=_out, metavar="OUT", help="Write an HTML page with a flame graph.")
 @click.option(
-    "--since", metavar="FILE", type=_file, help="With --html: what grew since this snapshot, or profile of pprof."
+    "--since", metavar="FILE", type=_file, help="With --html: show what grew since this snapshot or pprof profile."
 )
 @click.option(
     "--interval",
     type=Seconds(min=0, min_open=True),
     metavar="SECONDS",
-    help="With --html: what grew in so many seconds from now; of a process.",
+    help="With --html: show what a process's heap gains in the next SECONDS.",
 )
 @click.option(
     "--events",
     type=Seconds(min=0, min_open=True),
     metavar="SECONDS",
-    help="Count what the process allocates for so many seconds, freed soon or not.",
+    help="Count all that the process allocates in the next SECONDS, even what it soon frees.",
 )
 @click.option("--save", "save_out", type=_out, metavar="OUT", help="Write the snapshot, as the process itself would.")
 @click.argument("target", metavar="PID|CORE|FILE")
@@ -141,23 +141,23 @@ def profile(
     save_out: str | None,
     target: str,
 ) -> None:
-    """Show who holds the memory: of a process that runs, which takes no notice, of a core, or by a snapshot, written with
+    """Show who holds the memory in a running process (without disturbing it), a core, or a snapshot written with
     HAKMEM_PROFILE=FILE or hak_profile_write.
 
-    All lines sum to what the allocator counted as live, and each has a standard error. A second table tells who keeps
-    pages in use that are partly free.
+    The lines sum to what the allocator counted as live, and each has a standard error. A second table shows who keeps
+    partly free pages in use.
     """
-    from hakmem import pprof_files, snapshots, symbols  # what they need takes a while to load
+    from hakmem import pprof_files, snapshots, symbols  # here, since their packages take a while to load
 
     if (since or interval) and not html_out:
-        raise click.UsageError("--since and --interval belong to --html; hakmem diff shows as text what changed")
+        raise click.UsageError("--since and --interval need --html; hakmem diff shows the changes as text")
     output.apart((target, since), (pprof_out, otlp_out, html_out, save_out))
     before = _before(target, since, interval)
     table, read = outside_commands.table_of(target, pinned=True) if html_out else (None, None if events else taken(target))
     if events:
         read = counted(target, events)
         if read.seconds < events:
-            _remark([f"counted for {read.seconds:g} s, not for {events:g}: then somebody ended that the process is armed"])
+            _remark([f"counted for {read.seconds:g} s instead of {events:g}: then somebody disarmed the process"])
         if not (read.counted or read.allocated):
             _remark([f"nothing was counted: {_why_nothing(read.process)}"])
     names = symbols.Symbols(read)
@@ -165,9 +165,9 @@ def profile(
         output.write(pprof_out, pprof_files.encode(read, names))
     if otlp_out:
         try:
-            from hakmem import otlp  # few ask for it, and its library takes a while too
+            from hakmem import otlp  # few need it, and its library takes a while to load too
         except ImportError:
-            raise Failure("--otlp needs the module opentelemetry-proto 1.43, and with it Python 3.10") from None
+            raise Failure("--otlp needs the module opentelemetry-proto 1.43, which needs Python 3.10") from None
         output.write(otlp_out, otlp.encode(read, names))
     if html_out:
         output.write(html_out, _page(read, names, table, before))
@@ -199,14 +199,14 @@ def profile(
 @click.command(cls=Judging)
 @_top
 @_depth
-@click.option("--all", "everything", is_flag=True, help="Show also what may be by chance.")
+@click.option("--all", "everything", is_flag=True, help="Also show changes that may be due to chance.")
 @_as_json
 @click.argument("before", type=_file)
 @click.argument("after", type=_file)
 def diff(top: int, depth: int, everything: bool, as_json: bool, before: str, after: str) -> None:
-    """Show which sites hold more or less memory AFTER than BEFORE, beyond what sampling explains.
+    """Show which sites hold more or less memory in AFTER than in BEFORE, beyond what sampling explains.
 
-    Both are snapshots, or profiles of pprof. The exit code is 1 if any site changed, 0 if none did, and 2 for errors.
+    Both are snapshots or pprof profiles. The exit code is 1 if any site changed, 0 if none did, and 2 for errors.
     """
     from hakmem.diff import compare_files
 

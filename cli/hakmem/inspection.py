@@ -27,11 +27,11 @@ FOREIGN, METADATA, UNUSED, TAIL, OWN, GUARD, SLOT = (
 @dataclass
 class Finding:
     address: int
-    kind: str  # a state of a block, or what else it is
+    kind: str  # the state of a block, or what else lies there
     detail: str = ""
-    start: int | None = None  # of the block
+    start: int | None = None  # the block's
     size: int = 0
-    size_class: int | None = None  # bytes; None: a large block, or none
+    size_class: int | None = None  # bytes; None: a large block, or no block
     sample: Sample | None = None
     facts: dict[str, str] = field(default_factory=dict)
 
@@ -83,7 +83,7 @@ def _in_slab(reader: Reader, heap: Heap, address: int, head: int) -> Finding:
     found = Finding(address, state, start=begin, size=each.size, size_class=each.size)
     free, waiting = int(heap.units["free"][head]), int(heap.waiting[heap.slabs == head].sum())
     found.facts["slab"] = (
-        f"at {start:#x}, {each.blocks} blocks of {each.size} bytes: {free} free, {waiting} freed by others, "
+        f"at {start:#x}, {each.blocks} blocks of {each.size} bytes: {free} free, {waiting} freed by other threads, "
         f"{each.blocks - free - waiting} live or in bins"
     )
     return found
@@ -92,7 +92,7 @@ def _in_slab(reader: Reader, heap: Heap, address: int, head: int) -> Finding:
 def _in_large(heap: Heap, address: int, head: int) -> Finding:
     start, size = heap.base + head * heap.unit_bytes, int(heap.units["bytes"][head])
     if address - start >= size:
-        return Finding(address, UNUSED, f"behind the large block at {start:#x}")
+        return Finding(address, UNUSED, f"past the end of the large block at {start:#x}")
     return Finding(address, LIVE, start=start, size=size)
 
 
@@ -115,7 +115,7 @@ def _in_region(reader: Reader, heap: Heap, address: int) -> Finding:
 
 
 def _own_record(reader: Reader, heap: Heap, address: int) -> Finding | None:
-    with contextlib.suppress(Unreadable):  # a core may lack them
+    with contextlib.suppress(Unreadable):  # a core may lack the records
         for start, end, what in resident.own_records(reader, heap):
             if start <= address < end:
                 return Finding(address, METADATA, what)

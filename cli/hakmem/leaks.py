@@ -44,10 +44,10 @@ def _grew(before: str, after: Path, top: int, depth: int) -> bool:
 
 @dataclass(frozen=True)
 class Holding:
-    """The snapshot of the program's exit goes to the file `keep`, and with `show` to standard error as a table.
+    """Writes the snapshot of the program's exit to the file `keep`, and with `show` to standard error as a table.
 
-    The exit code is GROWN where a site holds more than in the snapshot `baseline`, where there is nothing to tell,
-    and where the file can't be written.
+    The exit code is GROWN if a site holds more than in the snapshot `baseline`, if there is no snapshot, or if the file
+    can't be written.
     """
 
     keep: str | None
@@ -57,7 +57,7 @@ class Holding:
     depth: int = 4
 
     def variables(self, directory: Path) -> dict[str, str]:
-        # A number for each process: children leave snapshots too, and must not take the place of the program's.
+        # A file for each process: children leave snapshots too, and must not replace the program's.
         return {"HAKMEM_PROFILE": str(directory / "%p"), "HAKMEM_INSIGHT": "1"}
 
     def tell(self, directory: Path, ended: Ended) -> int:
@@ -73,7 +73,7 @@ class Holding:
 
     @staticmethod
     def _keep(file: Path, name: str) -> bool:
-        """False where it can't be: then the rest is shown all the more."""
+        """Writes the file; returns False on failure, so that the rest is still shown."""
         try:
             output.write(name, file.read_bytes())
         except Failure as failure:

@@ -1,4 +1,4 @@
-"""Asks the library itself, loaded beside this process's own malloc."""
+"""Queries the library itself, which is loaded beside this process's own malloc."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hakmem.unnamed import unnamed_file
 
 @contextlib.contextmanager
 def _own_settings() -> Iterator[None]:
-    """What the caller has set is for the programs that it runs: loaded here, the library would open the same files."""
+    """Hides the caller's HAKMEM_* variables, which are meant for its programs: the library loaded here would open the same files."""
     theirs = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("HAKMEM_")}
     try:
         yield
@@ -49,7 +49,7 @@ def options(path: Path) -> list[dict[str, Any]]:
 
 
 def version(path: Path) -> str:
-    """The version the library at `path` says it has; empty where it says none."""
+    """The version that the library at `path` reports; empty if it reports none."""
     try:
         say = _load(path).hak_version
     except (OSError, AttributeError):

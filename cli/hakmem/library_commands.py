@@ -1,4 +1,4 @@
-"""The commands that show what the library says of itself: its options, and the statistics that it has written."""
+"""The commands that show what the library reports about itself: its options, and the statistics that it has written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hakmem.command_line import library_option
 @click.command("options")
 @library_option
 def options_command(library: str | None) -> None:
-    """List the options, which are variables of the environment."""
+    """List the options, which are environment variables."""
     render.print_wide(render.options_table(library_queries.options(preload.library(library))))
 
 

@@ -1,4 +1,4 @@
-"""The memory of another process, or of a core: read from outside, without a step of the process's own."""
+"""The memory of another process, or of a core: read from outside, without the process's participation."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from hakmem.plausible import Damaged
 from hakmem.snapshots import Mapping, is_snapshot
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_PIECE = 64 << 20  # of one read
-_ELF = b"\x7fELF\x02\x01"  # of 64 bits, the lower byte first
+_PIECE = 64 << 20  # the most bytes of one read
+_ELF = b"\x7fELF\x02\x01"  # 64-bit, little-endian
 _SEGMENT = struct.Struct(
     "<IIQQQQQQ"
-)  # type, flags, offset, address, physical one, bytes in the file and in memory, alignment
+)  # type, flags, offset, address, physical address, bytes in the file and in memory, alignment
 PT_LOAD, _PT_NOTE = 1, 4
 _AT_PAGESZ, _AT_ENTRY, _AT_SYSINFO_EHDR = 6, 9, 33
 _BUILD_ID = 3  # NT_GNU_BUILD_ID
 _NOTES_MOST = 1 << 16
 _EXECUTABLE = 1
-_START = 4096  # bytes that tell what a file is
+_START = 4096  # bytes that show what a file is
 _VDSO = "[vdso]"
 _KERNEL = 1 << 63
 
@@ -44,29 +44,29 @@ _readv = ctypes.CDLL(None, use_errno=True).process_vm_readv
 _readv.argtypes = [ctypes.c_int, *[ctypes.c_void_p, ctypes.c_ulong] * 2, ctypes.c_ulong]
 _readv.restype = ctypes.c_ssize_t
 _IOV_MOST = 1024
-_REFUSALS = (errno.EPERM, errno.EACCES, errno.ENOSYS)  # a sandbox's of the system call
+_REFUSALS = (errno.EPERM, errno.EACCES, errno.ENOSYS)  # by a sandbox that refuses the system call
 
 
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
-_SCOPES = {1: "root, and who has started it", 2: "root", 3: "nobody until the next boot"}
+_SCOPES = {1: "allows only root, and whoever started it", 2: "allows only root", 3: "allows nobody until the next boot"}
 
 
 class Refused(Failure):
-    """A process that may not be read; `why` is the message without what to do about it."""
+    """A process that may not be read; `why` is the message without the ways out."""
 
     def __init__(self, name: str, why: str, ways: list[str]) -> None:
         self.why = f"{name}: may not be read: {why}"
-        itself = "started by `hakmem run --profile FILE`, or with HAKMEM_PROFILE=FILE, it writes a snapshot itself as it ends"
+        itself = "start it by `hakmem run --profile FILE`, or with HAKMEM_PROFILE=FILE, and it writes a snapshot itself when it ends"
         super().__init__(f"{self.why}. Ways out: " + "; ".join([*ways, itself]))
 
 
 def _window_ways(folder: Path) -> list[str]:
-    """Where its user may see what it has open, though not its memory (hakmem.window). Names alone are seen by who may not follow them, too."""
+    """Suggests the window (hakmem.window) if this user may follow the links to the process's open files; listing them may need less."""
     try:
         os.readlink(folder / "fd" / os.listdir(folder / "fd")[0])
     except (OSError, IndexError):
         return []
-    return ["started with HAKMEM_WINDOW=1 it has a window, which hakmem profile, resident, top and metrics look through"]
+    return ["start it with HAKMEM_WINDOW=1, and hakmem profile, resident, top and metrics read its window"]
 
 
 def yama_scope() -> int:
@@ -77,38 +77,38 @@ def yama_scope() -> int:
 
 
 def refused(name: str, folder: Path) -> Refused:
-    """What the kernel has against it, by its own order: users, what the process has asked for, Yama, rights."""
+    """Why the kernel refuses, in the order of its own checks: users, what the process has asked for, Yama, rights."""
     try:
         of_users = next(line for line in kernel_lines(folder / "status") if line.startswith("Uid:"))
         users = {int(word) for word in of_users.split()[1:4]}
-        owner = (folder / "status").stat().st_uid  # that of the folder itself remains its user
+        owner = (folder / "status").stat().st_uid  # the folder's own owner remains the process's user
     except (OSError, ValueError, StopIteration):
         users, owner = {os.geteuid()}, os.geteuid()
     scope = yama_scope()
-    root = "root can (CAP_SYS_PTRACE)"
+    root = "run this as root (CAP_SYS_PTRACE)"
     if users != {os.geteuid()}:
-        return Refused(name, "it is another user's", [root])
+        return Refused(name, "it belongs to another user", [root])
     if owner not in users:
-        reasons = "prctl(PR_SET_DUMPABLE, 0), a change of user, or a program that may not be read"
+        reasons = "prctl(PR_SET_DUMPABLE, 0), a change of user, or a program file that it may not read"
         return Refused(name, f"it is closed to its own user, by {reasons}", [root])
     if scope:
-        why = f"Yama lets only {_SCOPES[scope]}" if scope in _SCOPES else "Yama forbids it"
-        ways = [] if scope == 3 else [root, "sysctl kernel.yama.ptrace_scope=0 lets its user"]
+        why = f"Yama {_SCOPES[scope]}" if scope in _SCOPES else "Yama forbids it"
+        ways = [] if scope == 3 else [root, "allow its user by sysctl kernel.yama.ptrace_scope=0"]
         if scope == 1:
-            ways.append("in the program, prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY) does")
+            ways.append("call prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY) in the program")
         return Refused(name, f"{why} (kernel.yama.ptrace_scope is {scope})", ways + _window_ways(folder))
-    why = "it has rights that this command has not, or is in another namespace"
+    why = "it has privileges that this command lacks, or is in another namespace"
     return Refused(name, why, [root, *_window_ways(folder)])
 
 
 class Unreadable(Exception):
-    """Nothing can be read there: it is not mapped, or not in the core."""
+    """Memory that can't be read: it is not mapped, or not in the core."""
 
 
 @contextlib.contextmanager
 def whole(memory: Memory) -> Iterator[None]:
-    """Around what needs all that it reads, and computes with it."""
-    absurd = "its heap can't be true, or it changed while it was read" if memory.live else memory.cut or "its heap can't be true"
+    """Use around code that needs everything it reads, and computes with it."""
+    absurd = "its heap can't be true, or changed while it was read" if memory.live else memory.cut or "its heap can't be true"
     try:
         with np.errstate(all="ignore"), plausible.reading(memory.name, absurd):
             yield
@@ -124,9 +124,9 @@ class Area:
 
     start: int
     end: int
-    flags: str  # as in /proc/PID/maps; of a core what its headers say
+    flags: str  # as in /proc/PID/maps; in a core as its headers say
     offset: int
-    path: str  # of a file, or a name in brackets; empty for anonymous memory
+    path: str  # a file's path, or a name in brackets; empty for anonymous memory
     line: str = ""  # of /proc/PID/maps
 
     @property
@@ -135,14 +135,14 @@ class Area:
 
 
 class Memory:
-    """What both doors have: reads by address, and what is mapped where."""
+    """What processes and cores share: reads by address, and what is mapped where."""
 
     name = ""
     process = 0
     time = 0
-    live = False  # it may change while it is read
+    live = False  # the memory may change while it is read
     page_size = _PAGE
-    cut = ""  # of a core that lacks its end: what to say of that
+    cut = ""  # the message for a core that lacks its end
 
     def __init__(self) -> None:
         self.areas: list[Area] = []
@@ -152,7 +152,7 @@ class Memory:
         raise NotImplementedError
 
     def read(self, address: int, size: int) -> np.ndarray:
-        """The bytes; Unreadable if some are not there."""
+        """The bytes; raises Unreadable if some are missing."""
         plausible.room(self.name, size)
         buffer = np.empty(size, np.uint8)
         if size:
@@ -161,7 +161,7 @@ class Memory:
         return buffer
 
     def gather(self, addresses: np.ndarray, sizes: list[int]) -> np.ndarray:
-        """Of each row of addresses what lies there, in order and, as far as can be, in one moment: a row of bytes."""
+        """A row of bytes for each row of addresses: what lies there, in order and, as far as possible, from a single moment."""
         raise NotImplementedError
 
     def write(self, address: int, data: bytes) -> None:
@@ -171,18 +171,18 @@ class Memory:
         return self.read(address, size).tobytes()
 
     def refresh(self) -> None:
-        """What is mapped, and the time, as they are by now."""
+        """Reads the mappings and the time anew."""
 
     def now_ms(self) -> int | None:
-        """The process's monotonic clock; None where it is not known."""
+        """The process's monotonic clock; None if unknown."""
         return None
 
     def stack_pointers(self) -> list[int | None]:
-        """Of the threads; None for one whose stack is not known."""
+        """The threads' stack pointers; None for a thread with an unknown stack."""
         return []
 
     def program(self) -> int:
-        """Where the kernel began it: in its code, or in the loader's where that was the command; 0 where it is not known."""
+        """The entry point at which the kernel started it: in its code, or in the loader's if that was the command; 0 if unknown."""
         return 0
 
     def area_at(self, address: int) -> Area | None:
@@ -205,7 +205,7 @@ class Memory:
             return []
 
     def notes_at(self, start: int) -> Iterator[tuple[str, int, int, bytes]]:
-        """Names, types, addresses and contents of the notes there."""
+        """Names, types, addresses and contents of the notes of the program or library at `start`."""
         segments = self.segments_at(start)
         first = min((each[3] - each[2] for each in segments if each[0] == PT_LOAD), default=0)
         for kind, _, _, address, _, bytes_, _, align in segments:
@@ -223,7 +223,7 @@ class Memory:
             at = content + -(-content_size // align) * align
 
     def _parts_in_place(self, path: str, start: int) -> int:
-        """How many parts of a program or library lie where it would have them if it were loaded at `start`."""
+        """How many parts of a program or library lie where they would if it were loaded at `start`."""
         loads = [each for each in self.segments_at(start) if each[0] == PT_LOAD]
         bias = start - min((each[3] for each in loads), default=0) // self.page_size * self.page_size
         found = 0
@@ -234,7 +234,7 @@ class Memory:
         return found
 
     def images(self) -> Iterator[tuple[str, int]]:
-        """Where each mapped file begins, with its path. One may be mapped also to be read, as symbolizers do, or be loaded twice."""
+        """The path and start of each mapped file. A file may also be mapped only for reading, as by symbolizers, or be loaded twice."""
         starts: dict[str, list[int]] = {}
         for area in self.areas:
             if area.offset == 0 and (area.path.startswith("/") or area.path == _VDSO):
@@ -244,7 +244,7 @@ class Memory:
             yield from ((path, start) for start, count in zip(several, parts) if count == max(parts))
 
     def files(self) -> dict[str, int]:
-        """Where each begins, by its path; of one that is loaded twice, the lower."""
+        """The start of each mapped file by its path; the lower one if it is loaded twice."""
         return dict(reversed([*self.images()]))
 
     def build_id(self, path: str) -> str:
@@ -255,7 +255,7 @@ class Memory:
         return next((content.hex() for name, kind, _, content in notes if (name, kind) == ("GNU", _BUILD_ID)), "")
 
     def mappings(self) -> list[Mapping]:
-        """What is mapped as code, as snapshots have it."""
+        """The mappings of code, as in snapshots."""
         ids: dict[str, str] = {}
         found = []
         for area in self.areas:
@@ -277,30 +277,30 @@ def parse_maps(lines: Iterable[str]) -> list[Area]:
 
 
 def _words_by_number(auxv: bytes) -> dict[int, int]:
-    """What the kernel has told it as it began."""
+    """The auxiliary vector, which the kernel passed to the process at its start."""
     return dict(struct.iter_unpack("<QQ", auxv[: len(auxv) // 16 * 16]))
 
 
 def _clock_offset_ms(folder: Path) -> int:
-    """What the monotonic clock of the process is ahead of this one's by, as it may be in another time namespace."""
+    """How far the process's monotonic clock is ahead of this one's, since it may be in another time namespace."""
     itself = Path("/proc/self")
     try:
         if os.readlink(folder / "ns/time") == os.readlink(itself / "ns/time"):
             return 0
         return _monotonic_ms(folder) - _monotonic_ms(itself)
-    except (OSError, ValueError, StopIteration):  # a kernel that has none, or does not tell
+    except (OSError, ValueError, StopIteration):  # a kernel without time namespaces, or one that does not show them
         return 0
 
 
 def _monotonic_ms(folder: Path) -> int:
-    """Of the namespace that its children are in, which is its own unless it has just asked for another one."""
+    """The offset of its children's time namespace, which is its own unless it has just created another."""
     words = next(line.split() for line in kernel_lines(folder / "timens_offsets") if line.startswith("monotonic"))
     seconds, nanoseconds = map(int, words[1:3])
     return seconds * 1000 + nanoseconds // 1_000_000
 
 
 def _state(folder: Path) -> str:
-    """The kernel's letter for what it does; empty where there is none any more."""
+    """The kernel's letter for its state; empty if it no longer exists."""
     with contextlib.suppress(OSError, IndexError):
         return " ".join(kernel_lines(folder / "stat")).rpartition(")")[2].split()[0]
     return ""
@@ -311,13 +311,13 @@ def _has_ended(task: Path) -> bool:
 
 
 def expect_proc() -> None:
-    """Fails where processes can't be seen at all: none of them must be told to be missing there."""
+    """Fails if processes can't be seen at all, so that none is reported as missing then."""
     if not Path("/proc/self").exists():
         raise Failure("/proc is not mounted here: processes can't be seen without it")
 
 
 def folder_of(process: int) -> Path:
-    """Where the kernel tells of the process. Of a first thread that has ended it tells nothing: then by another one's number."""
+    """The process's folder in /proc. If the first thread has ended, that shows nothing, and another thread's folder is used."""
     folder = Path("/proc") / str(process)
     if folder.exists() and _has_ended(folder):
         with contextlib.suppress(OSError):
@@ -326,12 +326,12 @@ def folder_of(process: int) -> Path:
 
 
 def is_stopped(process: int) -> bool:
-    """By a signal, or by a debugger."""
+    """Whether the process is stopped, by a signal or a debugger."""
     return _state(folder_of(process)) in ("T", "t")
 
 
 class Process(Memory):
-    """A process that runs, through /proc/PID/mem: as its user where nothing forbids it, or with CAP_SYS_PTRACE."""
+    """A running process, through /proc/PID/mem: as its user if nothing forbids it, or with CAP_SYS_PTRACE."""
 
     live = True
 
@@ -346,7 +346,7 @@ class Process(Memory):
             self._file = os.open(self.folder / "mem", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             expect_proc()
-            raise Failure(f"{self.name}: there is none") from None
+            raise Failure(f"{self.name}: no such process") from None
         except PermissionError:
             raise refused(self.name, self.folder) from None
         except OSError as error:
@@ -378,7 +378,7 @@ class Process(Memory):
             done += count
 
     def write(self, address: int, data: bytes) -> None:
-        """Into the memory of the process."""
+        """Writes to the memory of the process."""
         try:
             with open(self.folder / "mem", "r+b", buffering=0) as file:
                 file.seek(address)
@@ -387,7 +387,7 @@ class Process(Memory):
             raise Failure(f"{self.name}: its memory can't be written to: {error.strerror}") from None
 
     def gather(self, addresses: np.ndarray, sizes: list[int]) -> np.ndarray:
-        """One system call for some hundred rows; one for each place where that call is refused."""
+        """Uses one system call for some hundred rows, or one for each place if that call is refused."""
         plausible.room(self.name, len(addresses) * sum(sizes))
         found = np.empty((len(addresses), sum(sizes)), np.uint8)
         parts = np.empty((*addresses.shape, 2), np.uint64)
@@ -400,7 +400,7 @@ class Process(Memory):
         return found
 
     def _gather(self, remote: np.ndarray, local: np.ndarray) -> bool:
-        """False where the kernel, or who stands before it, refuses the call itself: it will the next time too."""
+        """False if the kernel or a sandbox refuses the call itself, as it then always will."""
         into = np.array([local.ctypes.data, local.nbytes], np.uint64)
         count = _readv(int(self.folder.name), into.ctypes.data, 1, remote.ctypes.data, remote.shape[0] * remote.shape[1], 0)
         if count == local.nbytes:
@@ -421,7 +421,7 @@ class Process(Memory):
         return time.monotonic_ns() // 1_000_000 + self._ahead_ms
 
     def stack_pointers(self) -> list[int | None]:
-        """Of a thread that runs at the moment, or could, the kernel says no more than that. The first one's stack has a name."""
+        """For a running or runnable thread the kernel shows no stack pointer. The first thread's stack is known by its name."""
         found: list[int | None] = []
         for task in (Path("/proc") / str(self.process) / "task").iterdir():
             with contextlib.suppress(OSError, ValueError):
@@ -434,13 +434,13 @@ class Process(Memory):
 
 
 class Core(Memory):
-    """A core: what the kernel or gcore has written of a process."""
+    """A core: what the kernel or gcore wrote of a process."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
         self.name = path
         self.time = max(0, int(Path(path).stat().st_mtime))
-        self._parts: list[tuple[int, int, int]] = []  # addresses from and to, offset in the file
+        self._parts: list[tuple[int, int, int]] = []  # start and end address, offset in the file
         self._stacks: list[int] = []
         self._vdso = self._program = 0
         try:
@@ -475,7 +475,7 @@ class Core(Memory):
             elif area.start == self._vdso or area.start >= _KERNEL:
                 area = replace(area, path=_VDSO if area.start == self._vdso else "[vsyscall]")
             self.areas.append(area)
-        self.areas += named.values()  # what is not in the core at all: its flags are not known
+        self.areas += named.values()  # files that are not in the core at all: their flags are not known
         self.areas.sort(key=lambda area: area.start)
         self.areas = [self._flagged(area) if area in named.values() else area for area in self.areas]
 
@@ -483,7 +483,7 @@ class Core(Memory):
         return self._program
 
     def _see_end(self, elf: ELFFile) -> None:
-        """The kernel stops where the disk is full, or at its limit, and systemd-coredump at its own."""
+        """Notes whether the core is cut: the kernel stops at a full disk or at its limit, and systemd-coredump at its own limit."""
         self._tell_cut(elf["e_phoff"] + elf["e_phnum"] * elf["e_phentsize"])
         self._tell_cut(max((segment["p_offset"] + segment["p_filesz"] for segment in elf.iter_segments()), default=0))
 
@@ -492,7 +492,7 @@ class Core(Memory):
             self.cut = f"the core is cut short: it has {len(self._data)} of at least {wanted} bytes"
 
     def _flagged(self, area: Area) -> Area:
-        """With what the file's own headers say of it, if these are in the core."""
+        """The area, with flags by the file's own headers if these are in the core."""
         start = self.files().get(area.path, area.start)
         segments = self.segments_at(start)
         loads = [each for each in segments if each[0] == PT_LOAD]
@@ -549,7 +549,7 @@ class Core(Memory):
         return list(self._stacks)
 
     def find(self, words: bytes) -> Iterator[int]:
-        """Addresses where these bytes lie, in the smallest parts first; only multiples of 16."""
+        """Addresses of these bytes that are multiples of 16, the smallest parts first."""
         for start, stop, offset in sorted(self._parts, key=lambda part: part[1] - part[0]):
             part = memoryview(self._data)[offset : offset + stop - start]
             for piece in range(0, len(part), _PIECE):
@@ -559,8 +559,8 @@ class Core(Memory):
                         yield start + piece + at
 
 
-# Where the kernel's elf_prstatus has the stack pointer: the registers begin at 112.
-_STACK_POINTER = {336: 112 + 19 * 8, 392: 112 + 31 * 8}  # by its size: x86-64's, aarch64's
+# The offset of the stack pointer in the kernel's elf_prstatus, where the registers begin at 112.
+_STACK_POINTER = {336: 112 + 19 * 8, 392: 112 + 31 * 8}  # by the structure's size: x86-64's, aarch64's
 
 
 def _stack_pointer(status: bytes) -> list[int]:
@@ -569,14 +569,14 @@ def _stack_pointer(status: bytes) -> list[int]:
 
 
 def is_core(start: bytes) -> bool:
-    """Whether a file that begins so is one."""
+    """Whether a file with this beginning is a core."""
     return start[:6] == _ELF and start[16:18] == b"\x04\x00"
 
 
 def open_memory(target: str) -> Process | Core | bytes:
-    """By a process's number or a core's path; of a file that is something else what it has. That may be a pipe, so it is read once.
+    """Opens a process by its number or a core by its path; for any other file returns its content. That may be a pipe, so it is read once.
 
-    A file that has a number for a name is taken for one only where it can be read, or no process has that number.
+    A file with a number as its name counts as a file only if it is a snapshot or a core, or no process has that number.
     """
     if target.isdecimal() and not Path(target).is_file():
         return Process(int(target))
@@ -593,5 +593,5 @@ def open_memory(target: str) -> Process | Core | bytes:
     if not is_core(start):
         return Process(int(target)) if target.isdecimal() and Path(f"/proc/{int(target)}").exists() else start
     if not is_regular:
-        raise Failure(f"{target}: a core is read here and there, which a pipe can't be: write it to a file")
+        raise Failure(f"{target}: reading a core takes random access, which a pipe does not allow: write it to a file")
     return Core(target)

@@ -1,7 +1,7 @@
-"""hakmem metrics: what hakmem processes hold, for Prometheus and whatever else reads OpenMetrics.
+"""hakmem metrics: what hakmem processes hold, for Prometheus and other readers of OpenMetrics.
 
-Nothing is counted here and nothing runs in the processes: each look reads them from outside, as hakmem resident does. The figures of one
-process are of one moment; those of different processes are not.
+Nothing is counted here and nothing runs in the processes: each reading is from outside, as for hakmem resident. The figures of one process
+are from the same moment; those of different processes are not.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ _VERDICTS = (
     resident.OTHER,
     resident.PAGE_CACHE,
 )
-_FRESH = 1.0  # seconds in which the processes are not read again, however many ask
+_FRESH = 1.0  # seconds in which the processes are not read again, however often someone asks
 _PREFIX = "hakmem_"
 
 
 class _Families:
-    """The metrics of one look, each with the samples of all processes."""
+    """The metrics of one reading, each with the samples of all processes."""
 
     def __init__(self) -> None:
         def gauge(name: str, text: str, *labels: str, unit: str = "bytes") -> GaugeMetricFamily:
             return GaugeMetricFamily(_PREFIX + name, text, labels=(*_LABELS, *labels), unit=unit)
 
-        self.total = gauge("process_resident", "Resident set of the process, by the kernel's smaps.")
-        self.part = gauge("resident", "What the resident set is made of: the parts' sum is the whole.", "part", "group")
+        self.total = gauge("process_resident", "Resident set of the process, according to the kernel's smaps.")
+        self.part = gauge("resident", "What the resident set is made of; the parts sum to the whole.", "part", "group")
         self.swapped = gauge("swapped", "Swapped out, not part of the resident set.")
         self.live = gauge("live", "Blocks that the program has allocated and not freed, resident or not.")
-        self.blocks = gauge("live_blocks", "How many they are.", unit="")
+        self.blocks = gauge("live_blocks", "Number of these blocks.", unit="")
         self.site = gauge("function_live", "Live bytes by the function that allocated them, estimated.", "function")
         self.error = gauge("function_live_error", "One standard error of that estimate.", "function")
-        self.readable = gauge("readable", "0: a process with hakmem that could not be read this time.", unit="")
-        self.window = gauge("window_age", "Of a process that may not be traced: the age of what it told.", unit="seconds")
+        self.readable = gauge("readable", "1 if the process could be read this time, 0 if not.", unit="")
+        self.window = gauge("window_age", "Age of the data from the window of a process that may not be traced.", unit="seconds")
         self.seconds = gauge("read", "How long reading the process took.", unit="seconds")
         self.verdict = StateSetMetricFamily(
             f"{_PREFIX}verdict", "What stands out in the resident set.", labels=_LABELS
@@ -78,7 +78,7 @@ class _Families:
         if functions and taken.rate:
             for row in insight.rows(taken, Symbols(taken), insight.FUNCTION, functions)[0]:
                 self.site.add_metric((*of, row.frames[0][0]), row.line.bytes)
-                if row.line.key != NOT_SAMPLED:  # whose error is not known
+                if row.line.key != NOT_SAMPLED:  # its error is not known
                     self.error.add_metric((*of, row.frames[0][0]), row.line.error)
 
     def add_parts(self, of: tuple[str, str], table: Table) -> None:
@@ -91,7 +91,7 @@ class _Families:
 
 
 class Processes(Collector):
-    """Reads the processes whenever somebody asks, but not more often than once in a second."""
+    """Reads the processes whenever someone asks, but at most once a second."""
 
     def __init__(self, processes: tuple[int, ...], user: int, functions: int) -> None:
         self._processes, self._user, self._functions = processes, user, functions
@@ -117,7 +117,7 @@ class Processes(Collector):
             return iter(self._metrics)
 
     def describe(self) -> list[Metric]:
-        return []  # or registering would read them
+        return []  # otherwise registering would read them
 
 
 def registry_of(processes: tuple[int, ...], user: int, functions: int) -> CollectorRegistry:
@@ -131,7 +131,7 @@ def text_of(registry: CollectorRegistry) -> str:
 
 
 def write(registry: CollectorRegistry, file: str) -> None:
-    """For the node exporter's textfile collector, which reads Prometheus' own format; whoever reads it finds a whole one."""
+    """Writes the file for the node exporter's textfile collector, in Prometheus' own format. A reader never sees a partial file."""
     try:
         write_to_textfile(file, registry)
     except OSError as error:
@@ -139,7 +139,7 @@ def write(registry: CollectorRegistry, file: str) -> None:
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """host:port, [host]:port, or a port on this machine alone."""
+    """Parses host:port, [host]:port, or a port on this machine only."""
     host, colon, port = text.rpartition(":")
     try:
         number = int(port)
@@ -147,16 +147,16 @@ def address_of(text: str) -> tuple[str, int]:
         number = -1
     host = host.strip("[]") if colon else "127.0.0.1"
     try:
-        host.encode("idna")  # as it is looked up
+        host.encode("idna")  # as in the lookup
     except UnicodeError:
         host = ""
     if not 0 <= number < 1 << 16 or not host:
-        raise Failure(f"{text}: not an address, which is PORT or HOST:PORT", ERROR)
+        raise Failure(f"{text}: not an address: PORT or HOST:PORT is expected", ERROR)
     return host, number
 
 
 def serve(registry: CollectorRegistry, host: str, port: int) -> tuple[str, threading.Thread]:
-    """Answers from now on; where, and what to wait for."""
+    """Starts to answer; returns the URL, and the thread to wait for."""
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:

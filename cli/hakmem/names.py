@@ -1,6 +1,6 @@
-"""Names of processes and files, as the kernel has them: bytes that need be no text, with anything in them but an end.
+"""Names of processes and files as the kernel stores them: bytes that need not be text and may contain anything but a zero.
 
-Anybody can give such names, and some commands look at everybody's processes.
+Anybody can give such names, and some commands read everybody's processes.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_UNDECODED = range(0xDC80, 0xDD00)  # what os.fsdecode() makes of bytes that are no UTF-8
+_UNDECODED = range(0xDC80, 0xDD00)  # what os.fsdecode() makes of bytes that are not UTF-8
 
 
 def lines_of(text: str) -> list[str]:
-    """A line feed ends a line, and nothing else that str.splitlines() takes for an end, which a name may have within it."""
+    """Splits at line feeds only: a name may contain the other characters that str.splitlines() splits at."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def kernel_lines(path: str | os.PathLike[str]) -> list[str]:
-    """The lines of a file of /proc or /sys, whatever they have in them."""
+    """The lines of a file in /proc or /sys, whatever they contain."""
     return lines_of(os.fsdecode(Path(path).read_bytes()))
 
 
 def printable(text: str) -> str:
-    """As it can be shown anywhere: what is no text, or would do something to a terminal, as the escape that Python has for it."""
+    """The text in a form that can be shown anywhere: bytes that are not text, and terminal controls, become Python's escapes."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else _escaped(letter) for letter in text)
@@ -34,5 +34,5 @@ def _escaped(letter: str) -> str:
 
 
 def of_process(process: int) -> str:
-    """What the process is called; OSError where there is none any more."""
+    """The name of the process; raises OSError if it no longer exists."""
     return printable("\n".join(kernel_lines(f"/proc/{process}/comm")))

@@ -1,17 +1,17 @@
-"""Files that look like what a command reads and are not: what they are, and who reads them."""
+"""Recognizes files that a command might be given but does not read, and says which program reads them."""
 
 from __future__ import annotations
 
 import zlib
 
 _GZIP = b"\x1f\x8b"
-# As systemd-coredump keeps cores: how the files begin.
+# How compressed files begin; systemd-coredump stores cores in such formats.
 _COMPRESSED = {b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4", b"\xfd7zXZ\0": "xz", _GZIP: "gzip"}
-_OF_GZIP = 31  # as zlib has it
+_OF_GZIP = 31  # zlib's number for the format
 
 
 def _is_pprof(start: bytes) -> bool:
-    """Its first field is a type of samples, and the first one of that a number. A text would have a line feed, and a backspace soon."""
+    """Whether the first field is a sample type that starts with a number. Text with these bytes would have a line feed and a backspace."""
     if start.startswith(_GZIP):
         try:
             start = zlib.decompressobj(_OF_GZIP).decompress(start, 3)
@@ -21,8 +21,8 @@ def _is_pprof(start: bytes) -> bool:
 
 
 def what_is(start: bytes) -> str:
-    """Of a file that begins so; empty where it is nothing that is known."""
+    """What a file with this beginning is; empty if unknown."""
     if _is_pprof(start):
-        return "a profile of pprof, which hakmem diff reads, and go tool pprof"
+        return "a pprof profile, which hakmem diff and go tool pprof read"
     program = next((program for magic, program in _COMPRESSED.items() if start.startswith(magic)), None)
     return f"compressed; decompress first with {program} -d" if program else ""

@@ -1,7 +1,7 @@
-"""Profiles as OpenTelemetry's protocol has them (signal v1development): what its collectors take and files of theirs hold.
+"""Profiles in OpenTelemetry's protocol (signal v1development), which its collectors accept and write to files.
 
-A profile there has one type of values, so that a snapshot is several. They share one dictionary, whose tables begin with an empty
-element each: index 0 is "none".
+A profile there has one type of value, so a snapshot becomes several. They share one dictionary; each of its tables begins with an empty
+element, so that index 0 means "none".
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from hakmem.entries import Entry
 from hakmem.snapshots import Mapping, Snapshot
 from hakmem.symbols import Frame, Symbols, addresses, clean
 
-# Names of the semantic conventions; what they have no word for is ours.
+# Names from the semantic conventions; the others are ours.
 _BUILD_ID = "process.executable.build_id.gnu"
 _FRAME_TYPE, _NATIVE = "profile.frame.type", "native"
 _LABELS = {"bytes": "allocation_size", "age": "hakmem.age", "tag": "hakmem.tag"}
 
 
 class _Table:
-    """Of the dictionary: each element once."""
+    """A table of the dictionary, with each element once."""
 
     def __init__(self, elements: Any, empty: Message) -> None:
         self._elements = elements
@@ -90,12 +90,12 @@ class _Dictionary:
         return self._function_table.index(element)
 
     def _new_location(self, frames: tuple[Frame, ...]) -> int:
-        """Without a function where none is known: who shows it may have better symbols."""
+        """Has no function if none is known: the viewer may have better symbols."""
         frame = frames[-1]
         element = format_of.Location(address=frame.address)
         if frame.mapping is not None:
             element.mapping_index = self._mapping(frame.mapping)
-            if frame.mapping.path:  # else it was made at run time, by whom is not known
+            if frame.mapping.path:  # otherwise it was made at run time, by an unknown runtime
                 element.attribute_indices.append(self.attribute(_FRAME_TYPE, _NATIVE))
         for each in frames:
             if each.function:
@@ -103,14 +103,14 @@ class _Dictionary:
         return self._location_table.index(element)
 
     def _location(self, frames: tuple[Frame, ...]) -> int:
-        """Of one address."""
+        """The location of one address."""
         number = self._locations.get(frames)
         if number is None:
             number = self._locations[frames] = self._new_location(frames)
         return number
 
     def _named(self, name: str) -> int:
-        """A place of no address, such as what no sample tells of."""
+        """A location without an address, such as for what was not sampled."""
         element = format_of.Location(lines=[format_of.Line(function_index=self._function(name, name, ""))])
         return self._location_table.index(element)
 
@@ -127,14 +127,14 @@ def _resource(snapshot: Snapshot) -> list[KeyValue]:
 
 
 def data_of(snapshot: Snapshot, symbols: Symbols) -> format_of.ProfilesData:
-    """The snapshot's estimates; what it holds comes first, which is what is shown by default."""
+    """The snapshot's estimates. Live bytes come first, since viewers show the first profile by default."""
     data = format_of.ProfilesData()
     dictionary = _Dictionary(data.dictionary)
     of_resource = data.resource_profiles.add()
     of_resource.resource.attributes.extend(_resource(snapshot))
     scope = of_resource.scope_profiles.add()
     scope.scope.name, scope.scope.version = "hakmem", hakmem.__version__
-    # What has the same stack and attributes is one sample.
+    # Entries with the same stack and attributes form one sample.
     sums: dict[str, dict[tuple, int]] = {kind: {} for kind in entries.types(snapshot)}
     for entry in entries.entries(snapshot, symbols):
         attributes = [dictionary.attribute(_LABELS[key], *value) for key, value in entry.labels.items()]
@@ -155,5 +155,5 @@ def data_of(snapshot: Snapshot, symbols: Symbols) -> format_of.ProfilesData:
 
 
 def encode(snapshot: Snapshot, symbols: Symbols) -> bytes:
-    """The bytes of the message, which are those of a request to a collector too."""
+    """The bytes of the message, which are also those of a request to a collector."""
     return data_of(snapshot, symbols).SerializeToString()

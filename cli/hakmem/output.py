@@ -1,7 +1,7 @@
-"""What a command writes: standard output and error, and the files that it is told to write. What fails there is one line.
+"""What a command writes: standard output and error, and the files named for it. A failure there is reported in one line.
 
-Where nobody reads any more rich and click end with 1, which may be an answer, and other errors they pass on as they are. So a standard
-stream tells of errors in its lowest layer, by exceptions that those know nothing of.
+If the reader is gone, rich and click exit with 1, which may be an answer; other errors they pass on unchanged. So the standard streams
+report errors in their lowest layer, by exceptions that rich and click do not handle.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from hakmem.errors import Failure
 
 
 class ReaderGone(Exception):
-    """Nobody reads what is written: the command ends as others do, of SIGPIPE, which Python has set to be ignored."""
+    """The reader is gone: the command ends by SIGPIPE, as other programs do, although Python ignores that signal."""
 
 
 class _Told(io.FileIO):
-    """A standard stream that tells once of what failed. What comes later is dropped: it would fail again, at the latest at the end."""
+    """A standard stream that reports its first failure and drops what comes later, which would fail again, at the latest at the end."""
 
     def __init__(self, number: int, title: str) -> None:
         super().__init__(number, "w", closefd=False)
@@ -34,7 +34,7 @@ class _Told(io.FileIO):
         self._failed = False
 
     def write(self, data: Any) -> int:
-        if self._failed or not len(data):  # click tries with nothing what kind of stream it is, and passes over errors
+        if self._failed or not len(data):  # click probes streams with empty writes, and ignores errors
             return len(data)
         try:
             written = super().write(data)
@@ -50,23 +50,23 @@ class _Told(io.FileIO):
 
 
 def _told(stream: TextIO | None, title: str, errors: str) -> TextIO | None:
-    """None is one that was closed before: what is for nobody must not go to another one."""
+    """Wraps a standard stream. None stands for one that was closed: its output must not go to another file."""
     try:
         raw = _Told(stream.fileno(), title)
-    except (AttributeError, OSError):  # closed, or in the place of one
+    except (AttributeError, OSError):  # closed, or a substitute
         return stream
     by_lines = stream.line_buffering or stream.write_through
     return io.TextIOWrapper(io.BufferedWriter(raw), stream.encoding, errors, line_buffering=by_lines)
 
 
 def _dropping() -> TextIO:
-    """For remarks, where standard error is closed: print and rich take None for standard output."""
+    """Takes remarks if standard error is closed, since print and rich take None for standard output."""
     return open(os.devnull, "w", encoding="utf-8", errors="backslashreplace")
 
 
 @contextlib.contextmanager
 def streams() -> Iterator[None]:
-    """Standard output and error meanwhile tell of errors; what the encoding of the output lacks is a question mark there."""
+    """Inside, standard output and error report errors; characters that the output's encoding lacks become question marks there."""
     before = sys.stdout, sys.stderr
     sys.stdout = _told(sys.stdout, "standard output", "replace")
     sys.stderr = _told(sys.stderr, "standard error", "backslashreplace") or _dropping()
@@ -78,7 +78,7 @@ def streams() -> Iterator[None]:
 
 @contextlib.contextmanager
 def complete() -> Iterator[None]:
-    """At the end all that was written has arrived, or it is told; so is what the system has refused."""
+    """At the end everything written has arrived, or this fails; errors of the system become failures too."""
     try:
         yield
     except OSError as error:
@@ -94,7 +94,7 @@ def complete() -> Iterator[None]:
 
 
 class OutFile(click.Path):
-    """The name of a file to write. With a slash at its end it is a directory's, which modules that handle paths lose sight of."""
+    """The name of a file to write. A slash at its end, which path modules drop, means a directory."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True)
@@ -106,9 +106,9 @@ class OutFile(click.Path):
 
 
 def write(path: str, data: bytes) -> None:
-    """All of a file; - is standard output."""
+    """Writes a whole file; - is standard output."""
     if path == "-":
-        if sys.stdout is None:  # as Python has it where that is closed
+        if sys.stdout is None:  # as Python sets it if that is closed
             raise Failure(f"standard output: {os.strerror(errno.EBADF)}")
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
@@ -121,13 +121,13 @@ def write(path: str, data: bytes) -> None:
 
 
 def of_process(name: str, process: int) -> str:
-    """The file that a process has where many are given one name."""
+    """The file of a process, if a name with %p is given to many."""
     return name.replace("%p", str(process))
 
 
 def expect_room(name: str) -> None:
-    """Fails before a program runs where its file could not be written after it. Whether that can be only an attempt tells, which leaves
-    nothing; of what is no file, as a pipe, it would be seen."""
+    """Fails before a program runs if its file could not be written afterwards. Only an attempt shows that; it leaves nothing behind. It is
+    skipped for what is not a file, such as a pipe, where it would be noticed."""
     path = Path(of_process(name, os.getpid())).absolute()
     if name == "-" or (path.exists() and not path.is_file()):
         return
@@ -137,7 +137,7 @@ def expect_room(name: str) -> None:
         if path.exists():
             os.close(os.open(path, os.O_WRONLY))
         else:
-            with contextlib.suppress(FileExistsError):  # a link to what is not there yet
+            with contextlib.suppress(FileExistsError):  # a link to a file that does not exist yet
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
                 path.unlink()
     except OSError as error:
@@ -145,17 +145,17 @@ def expect_room(name: str) -> None:
 
 
 def _identity(path: str) -> tuple[int, int] | str | None:
-    """Equal for two names of one file; None for what may be read and written at once, as a terminal."""
+    """Equal for two names of one file; None for what may be both read and written, such as a terminal."""
     try:
         found = os.stat(path)
     except OSError:
-        return os.path.realpath(path)  # of a file that is not there yet
+        return os.path.realpath(path)  # for a file that does not exist yet
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
 def apart(read: Iterable[str | None], written: Iterable[str | None]) -> None:
-    """Refuses to write a file over one that is read, or that is written too. A target that is no file may have any name."""
-    seen = {_identity(path): "it would be written over what is read" for path in read if path and os.path.exists(path)}
+    """Refuses to write a file over one that is read or also written. A target that is not a file may have any name."""
+    seen = {_identity(path): "it would overwrite what is read" for path in read if path and os.path.exists(path)}
     for path in filter(None, written):
         identity = _identity(path)
         if identity is not None and identity in seen:

@@ -1,8 +1,8 @@
-"""A heap as it is seen from outside of its process: what is counted, sampled and where each block is.
+"""A heap as seen from outside its process: counts, samples, and where each block is.
 
-Nothing stands still while it is read. A slab's record is read before its bits and after them, and a sample's record
-before its unit's and after it: what differs is read again, up to three times; then a slab counts as moving, and a sample
-is left out. No figure is more than there is room for, as the allocator's own census has it (src/front/census.c).
+The process goes on while it is read. A slab's record is read before its bits and after them, and a sample's record
+before its unit's and after it. If these differ, both are read again, up to three times; then a slab counts as moving, and
+a sample is left out. No figure exceeds what there is room for, as in the allocator's own census (src/front/census.c).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CERTAIN = 1 << 32
 _ENTRIES_MOST = 1 << 20
 
 _UNIT = ["kind", "size_class", "free", "head", "units", "bytes"]
-_UNIT_PINNED = ["holes", "tracked"]  # which older libraries don't tell
+_UNIT_PINNED = ["holes", "tracked"]  # older libraries don't have these
 _SAMPLE = ["state", "place", "chance", "site", "tag", "asked", "born"]
 _SUPERSLAB = ["free", "dirty", "cold"]
 _HEAP = ["next", "last_tick_ms", "quarantine"]
@@ -31,7 +31,7 @@ _HEAP = ["next", "last_tick_ms", "quarantine"]
 
 @dataclass
 class Class:
-    """A size class: bytes of a block, 0 of malloc(0)'s; bytes from one block to the next; units and blocks of a slab."""
+    """A size class: bytes of a block, 0 for malloc(0); bytes from one block to the next; units and blocks of a slab."""
 
     size: int
     step: int
@@ -46,32 +46,32 @@ class Bin:
     heap: int
     size_class: int
     count: int
-    entries: np.ndarray  # addresses; empty where they were not asked for
+    entries: np.ndarray  # addresses; empty unless requested
 
 
 @dataclass
 class Heap:
-    """One reading."""
+    """One reading of a heap."""
 
     base: int
     unit_bytes: int
     classes: list[Class]
     units: np.ndarray  # records of all units
     slabs: np.ndarray  # the numbers of slabs' first units
-    waiting: np.ndarray  # of each slab: blocks freed by others, not collected
+    waiting: np.ndarray  # for each slab: blocks freed by others and not collected
     superslabs: np.ndarray
     free_bits: np.ndarray  # [group of eight words, unit, word]
-    remote_bits: np.ndarray  # the same of blocks that wait
+    remote_bits: np.ndarray  # the same for blocks that wait
     samples: np.ndarray
     span_of_sample: np.ndarray = field(
         default_factory=lambda: np.zeros(0)
-    )  # the unit's record as it was with the sample's
+    )  # the unit's record when the sample was read
     bins: list[Bin] = field(default_factory=list)
     quarantined: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))  # addresses
     heaps: list[int] = field(default_factory=list)
-    heap_names: dict[int, str] = field(default_factory=dict)  # of named ones, by tag
+    heap_names: dict[int, str] = field(default_factory=dict)  # names of named heaps, by tag
     cached: list[int] = field(default_factory=list)  # blocks, by class
-    unsteady: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # slabs that did not stand still
+    unsteady: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # slabs that changed while they were read
 
     @property
     def moving(self) -> int:
@@ -90,13 +90,13 @@ class Heap:
 
 @dataclass
 class Look:
-    """Slabs of one class in one look: their records before and after it, and in between the bits of blocks that are free or wait."""
+    """Slabs of one class in one reading: their records before and after it, and in between the bits of free and waiting blocks."""
 
     before: np.ndarray
     after: np.ndarray
     free: np.ndarray  # [slab, group of words, word]
-    waits: np.ndarray  # none of them free
-    more: list[np.ndarray]  # what else was asked for: bytes
+    waits: np.ndarray  # without the free ones
+    more: list[np.ndarray]  # what else was requested: bytes
 
     @property
     def counted(self) -> np.ndarray:
@@ -138,7 +138,7 @@ class Reader:
         return (records["kind"] == self.value("kind.slab")) & (records["size_class"] < len(self.classes))
 
     def _places(self, zone: str, units: np.ndarray, groups: int, group_bytes: int, behind: int = 0) -> np.ndarray:
-        """Where the units' groups of words lie in a map of bits."""
+        """The addresses of the units' groups of words in a bitmap."""
         address, stride, _ = self.names.zone(zone)
         superslab, within = np.divmod(units.astype(np.uint64)[:, None], np.uint64(self.per_superslab))
         start = np.uint64(address + behind) + superslab * np.uint64(stride) + within * np.uint64(8 * self.group_words)
@@ -172,25 +172,25 @@ class Reader:
         return heap
 
     def _read_bits(self, heap: Heap, units: np.ndarray) -> np.ndarray:
-        """Of slabs the record, the bits and the record again; returns those that were changed in between."""
+        """Reads the slabs' records, bits, and records again; returns the slabs that changed in between."""
         groups = self.groups_of(heap.units["size_class"][units] % len(self.classes))
         shapes = groups * 4 + self.shape_of(self.freers[units])
         left = [self._read_shape(heap, units[shapes == shape], *divmod(int(shape), 4)) for shape in np.unique(shapes)]
         return np.concatenate(left) if left else units
 
     def groups_of(self, classes: np.ndarray) -> np.ndarray:
-        """How many groups of words the bits of a slab's blocks are."""
+        """How many groups of words the bits of a slab's blocks take."""
         return -(-self.blocks[classes] // (64 * self.group_words))
 
     def shape_of(self, freers: np.ndarray) -> np.ndarray:
-        """Which bits tell of blocks that wait: 2, remote ones; 1, marks too."""
+        """Which bits show waiting blocks: 2, remote ones; 1, marks as well."""
         marked = freers & ~np.uint64(self.value("remote.others")) != 0
         return (freers != 0) * 2 + marked
 
     def look(
         self, units: np.ndarray, classes: np.ndarray, groups: int, shape: int, more: list[tuple[np.ndarray, int]]
     ) -> Look:
-        """`more` has addresses, one for each slab, and how many bytes to read there."""
+        """Reads slabs once. `more` is further data: an address for each slab, and how many bytes to read there."""
         seen, marks_group, group = self._waits
         freed, marked = bool(shape & 2), bool(shape & 1)
         places = [each[:, None] for each, _ in more] + [self._places("free_bits", units, groups, group)]
@@ -213,7 +213,7 @@ class Reader:
             waits |= bits[:, -2] ^ bits[:, -1]
         words = -(-self.blocks[classes][:, None] // 64)
         used = (np.arange(groups * self.group_words) < words).reshape(free.shape)
-        free *= used  # what lies behind is of earlier slabs
+        free *= used  # the bits beyond are from earlier slabs
         return Look(before, after, free, waits & ~free * used, parts[1:-2])
 
     def _read_shape(self, heap: Heap, units: np.ndarray, groups: int, shape: int) -> np.ndarray:
@@ -230,7 +230,7 @@ class Reader:
         room = np.maximum(self.blocks[classes] - after["free"], 0)
         heap.waiting[units] = np.where(is_slab, np.minimum(waiting, room), 0)
         missing = groups - len(heap.free_bits)
-        if missing > 0:  # a slab has become one of smaller blocks than any had
+        if missing > 0:  # a slab now has smaller blocks than any had before
             rows = ((0, missing), (0, 0), (0, 0))
             heap.free_bits, heap.remote_bits = (np.pad(bits, rows) for bits in (heap.free_bits, heap.remote_bits))
         for bits_of, found in ((heap.free_bits, look.free), (heap.remote_bits, look.waits)):
@@ -257,7 +257,7 @@ class Reader:
             numbers = np.flatnonzero(data[has_bin : has_bin + len(self.classes)])
             at = np.uint64(address) + places[numbers].astype(np.uint64) * np.uint64(self.value("heap.word_bytes"))
             self._read_bins_of(heap, address, numbers, at, with_entries)
-            if "heap.named" in names.fields:  # which older libraries don't tell
+            if "heap.named" in names.fields:  # older libraries don't have this
                 self._read_name(heap, data)
             if self.secure and head["quarantine"]:
                 waiting.append(self._quarantine(heap, int(head["quarantine"])))
@@ -283,10 +283,10 @@ class Reader:
             return np.ascontiguousarray(data[:, at : at + size]).view(kind)[:, 0].astype(np.int64)
 
         capacities, bits, gone = words("bin.capacity", np.int64), self.value("entry.sampled"), np.zeros(len(data), np.int64)
-        if "bin.gone" in names.fields:  # which older libraries don't tell
+        if "bin.gone" in names.fields:  # older libraries don't have this
             bits, gone = bits | self.value("entry.bar"), words("bin.gone", np.uint16)
         counts = np.maximum(0, words("bin.top", np.int64) + capacities - gone)
-        steady = counts <= np.minimum(capacities, _ENTRIES_MOST)  # else the two words were read at two moments
+        steady = counts <= np.minimum(capacities, _ENTRIES_MOST)  # otherwise the two words are from different moments
         lowest = addresses - np.uint64(8) * (capacities - gone).astype(np.uint64)
         for number, count, at in zip(numbers[steady].tolist(), counts[steady].tolist(), lowest[steady].tolist()):
             entries = np.zeros(0, np.uint64)
@@ -308,7 +308,7 @@ class Reader:
         return self.names.word("sample.rate")
 
     def _read_samples(self, heap: Heap) -> None:
-        """A record that is the same before and after its unit's tells of that unit: while its block is live, the span lasts."""
+        """A record that is the same before and after its unit's record belongs to it: while the block is live, the span stays."""
         record = self.names.record("sample", _SAMPLE)
         heap.samples = self.zone("samples", len(heap.units), record)
         units = np.flatnonzero(self.state_of(heap.samples) > self.value("sample.free"))
@@ -341,7 +341,7 @@ class Reader:
         places = records["place"].astype(np.int64) * self.value("granule.bytes")
         addresses = heap.base + units * self.unit_bytes + places
         in_slab = np.isin(spans["kind"], (self.value("kind.slab"), self.value("kind.inside")))
-        sizes = np.zeros(len(self.classes) + 256, np.int64)  # of what is no class: none
+        sizes = np.zeros(len(self.classes) + 256, np.int64)  # 0 for numbers that are not a class
         sizes[: len(self.classes)] = [each.size for each in self.classes]
         size = np.where(in_slab, sizes[spans["size_class"]], 0)
         is_large = spans["kind"] == self.value("kind.large")
@@ -356,7 +356,7 @@ class Reader:
         return [Sample(*row) for row in zip(*(column[size > 0].tolist() for column in columns))]
 
     def now(self, heap: Heap) -> int:
-        """A core's clock is the newest time that is found in it."""
+        """The current time; for a core, the newest time found in it."""
         now = self.memory.now_ms()
         if now is not None:
             return now
@@ -381,11 +381,11 @@ class Reader:
         return found
 
     def knows_stacks(self) -> bool:
-        """Whether it looks for the callers of what it counts: not where samples are off, until hak_profile_arm is called."""
+        """Whether it records the callers of what it counts: if samples are off, only after hak_profile_arm."""
         return self.rate() != 0 or bool(self._sites())
 
     def _closed(self) -> list[Mapping]:
-        """Code that dlclose has taken away, where its sites are now; an older library's lie where others may have come since."""
+        """Code that dlclose has unloaded, at the new addresses of its sites. In an older library, other code may have its addresses now."""
         if "closed.count" not in self.names.places:
             return []
         number, place = self.names.number, self.names.place
@@ -444,7 +444,7 @@ class Reader:
         return found
 
     def snapshot(self, heap: Heap | None = None, pinned: bool = False) -> Snapshot:
-        """What hak_profile_write would have written; who keeps pages, which takes longer than the rest, only if `pinned`."""
+        """What hak_profile_write would write; includes who keeps pages, which takes longer than the rest, only if `pinned`."""
         heap = heap or self.heap()
         large = heap.units[heap.units["kind"] == self.value("kind.large")]
         taken = Snapshot(file=self.memory.name, process=self.memory.process, time=self.memory.time, rate=self.rate())

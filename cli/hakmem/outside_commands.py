@@ -1,4 +1,4 @@
-"""hakmem resident, inspect, metrics and top: what there is to say of processes and cores, from outside."""
+"""hakmem resident, inspect, metrics and top: reports on processes and cores, from outside."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UNKNOWN = "not known"
 
 
 def table_of(target: str, pinned: bool = False) -> tuple[Table, Snapshot]:
-    """The table of a process, a core or a snapshot's file; with who keeps pages, if `pinned`."""
+    """The table of a process, a core or a snapshot's file; the snapshot includes who keeps pages if `pinned`."""
     from hakmem import memory, resident, snapshots, window
 
     try:
@@ -50,7 +50,7 @@ CELL_TITLES = ("resident", "share", "counted")
 
 
 def cells_of(table: Table) -> Iterator[tuple[str, list[str]]]:
-    """The rows that have something, as text."""
+    """The rows that are not empty, as text."""
     total = table.total or 0
     for row in table.rows:
         if not row.resident and not row.counted and row.resident is not None:
@@ -75,9 +75,9 @@ def columns(table: Table) -> Columns:
     if table.group_total is not None:
         shown.add_row("its control group", byte_text(table.group_total), "", "")
         if table.group_cache is not None:
-            shown.add_row("of that page cache", byte_text(table.group_cache), "", "")
+            shown.add_row("page cache in it", byte_text(table.group_cache), "", "")
         if table.group_limit is not None:
-            shown.add_row("and its limit", byte_text(table.group_limit), "", "")
+            shown.add_row("its limit", byte_text(table.group_limit), "", "")
     shown.caption = "Counted: by the heap's own records, resident or not."
     shown.caption_justify = "left"
     return shown
@@ -104,9 +104,9 @@ def json_of(table: Table) -> dict:
 @_as_json
 @click.argument("target", metavar="PID|CORE|FILE")
 def resident_command(as_json: bool, target: str) -> None:
-    """Show what makes up the resident set of a process, to the last page, and what stands out.
+    """Show what makes up a process's resident set, down to the last page, and what stands out.
 
-    Of a core or a snapshot the pages are not known: there only what the heap has counted is shown.
+    A core or a snapshot does not say which pages were resident; for these, only what the heap has counted is shown.
     """
     table, taken = table_of(target)
     if taken.untold:
@@ -122,7 +122,7 @@ def resident_command(as_json: bool, target: str) -> None:
 
 
 def _readings(_context: click.Context, _option: click.Parameter, text: str) -> list[int]:
-    """What the word may stand for, the likelier first: digits alone are decimal, or hexadecimal as in /proc/PID/maps."""
+    """The addresses that the word may mean, the likelier first: bare digits are decimal, or hexadecimal as in /proc/PID/maps."""
     is_plain = text.isdecimal()
     bases = (16, 10) if is_plain and text[0] == "0" else (10, 16) if is_plain else (16,)
     with contextlib.suppress(ValueError):
@@ -134,11 +134,11 @@ def _readings(_context: click.Context, _option: click.Parameter, text: str) -> l
 
 
 def _address(source: Memory, readings: list[int]) -> int:
-    """The first that is mapped. Of several it is said which one was taken, unless that is no guess."""
+    """The first reading that is mapped. Prints which of several was taken, unless that is not a guess."""
     address = next((each for each in readings if source.area_at(each)), readings[0])
     if len(readings) > 1 and (address != readings[0] or not source.area_at(address)):
-        several = " and ".join(map(hex, readings))
-        print(f"hakmem: of {several} the address is taken for {address:#x}: 0x tells which is meant", file=sys.stderr)
+        several = " or ".join(map(hex, readings))
+        print(f"hakmem: the address may mean {several}; taken as {address:#x}: with 0x it is unambiguous", file=sys.stderr)
     return address
 
 
@@ -147,10 +147,11 @@ def _address(source: Memory, readings: list[int]) -> int:
 @click.argument("target", metavar="PID|CORE")
 @click.argument("address", callback=_readings)
 def inspect_command(as_json: bool, target: str, address: list[int]) -> None:
-    """Tell what lies at ADDRESS of a process or a core: a block and its state, free memory, hakmem's own, or what is not hakmem's.
+    """Show what lies at ADDRESS in a process or a core: a block and its state, free memory, hakmem's own memory, or memory outside hakmem.
 
-    Of a sampled block also where it was allocated, when, and how much was asked for. With 0x or a letter ADDRESS is hexadecimal. Digits
-    alone are decimal, or hexadecimal, as /proc/PID/maps prints them, where that alone is mapped or the first digit is 0; a guess is told.
+    For a sampled block, also show where and when it was allocated, and how many bytes were requested. ADDRESS is hexadecimal if it has 0x
+    or a letter. Digits alone are decimal; they are hexadecimal, as in /proc/PID/maps, if only that address is mapped or the first digit
+    is 0. The command reports when it had to guess.
     """
     from hakmem import inspection, memory, outside, symbols
 
@@ -172,9 +173,9 @@ def inspect_command(as_json: bool, target: str, address: list[int]) -> None:
         click.echo(f"  {fact} {text}")
     if found.sample is not None:
         sample = found.sample
-        earlier = " by an earlier block there, perhaps" if sample.quiet else ""
+        earlier = "; perhaps of an earlier block there" if sample.quiet else ""
         tag = f", tag {sample.tag}" if sample.tag else ""
-        click.echo(f"  sampled: {sample.asked} bytes asked for, {insight.age_text(sample.age)} ago{tag}{earlier}")
+        click.echo(f"  sampled: {sample.asked} bytes requested, {insight.age_text(sample.age)} ago{tag}{earlier}")
         for frame in frames:
             click.echo(f"    {frame.name} {frame.place}".rstrip())
     elif found.is_block and found.kind == inspection.LIVE:
@@ -203,36 +204,36 @@ def _finding_json(found: Finding, frames: list[Frame]) -> dict:
 
 
 @click.command("metrics")
-@click.option("--listen", metavar="ADDRESS", help="Answer HTTP at [HOST:]PORT, without HOST on this machine alone.")
+@click.option("--listen", metavar="ADDRESS", help="Serve HTTP at [HOST:]PORT; without HOST, only to this machine.")
 @click.option(
     "--textfile",
     type=output.OutFile(),
     metavar="FILE.prom",
-    help="Write FILE, whole at any time, for the node exporter's textfile collector.",
+    help="Write FILE, which is complete at any time, for the node exporter's textfile collector.",
 )
-@click.option("--seconds", type=Seconds(min=1), metavar="N", help="With --textfile: again and again, every N s.")
+@click.option("--seconds", type=Seconds(min=1), metavar="N", help="With --textfile: write it again every N seconds.")
 @click.option(
     "--functions",
     type=click.IntRange(min=0),
     default=10,
     show_default=True,
-    help="Tell the live bytes of so many functions of a process; 0 needs no symbols.",
+    help="Report the live bytes of this many functions of each process; 0 needs no symbols.",
 )
 @click.argument("processes", type=click.IntRange(min=1), nargs=-1, metavar="[PID]...")
 def metrics_command(
     listen: str | None, textfile: str | None, seconds: float | None, functions: int, processes: tuple[int, ...]
 ) -> None:
-    """Tell what hakmem processes hold as OpenMetrics: those with PID, else this user's, of root all.
+    """Export what hakmem processes hold as OpenMetrics: those given as PID, or else all of this user's; for root, everybody's.
 
-    Written to standard output once, unless --listen or --textfile says otherwise. Processes are read from outside and only when somebody
-    asks; the right to trace them is needed, or that they have a window (HAKMEM_WINDOW).
+    Prints them once to standard output, unless --listen or --textfile is given. Processes are read from outside, and only on request; that
+    takes the right to trace them, or a window in each of them (HAKMEM_WINDOW).
     """
     from hakmem import metrics
 
     if listen is not None and textfile is not None:
         raise click.UsageError("--listen and --textfile don't go together")
     if seconds is not None and textfile is None:
-        raise click.UsageError("--seconds belongs to --textfile")
+        raise click.UsageError("--seconds needs --textfile")
     registry = metrics.registry_of(tuple(dict.fromkeys(processes)), os.geteuid(), functions)
     if listen is not None:
         where, thread = metrics.serve(registry, *metrics.address_of(listen))
@@ -246,19 +247,19 @@ def metrics_command(
             time.sleep(seconds)
             try:
                 metrics.write(registry, textfile)
-            except Failure as failure:  # a disk that is full now may not be in the end
+            except Failure as failure:  # a full disk may have room later
                 print(f"hakmem: {failure}", file=sys.stderr)
 
 
 @click.command("top")
 @_as_json
-@click.option("--seconds", type=Seconds(min=0.1), default=2.0, show_default=True, help="Look so often.")
+@click.option("--seconds", type=Seconds(min=0.1), default=2.0, show_default=True, help="How many seconds between updates.")
 @click.argument("process", type=click.IntRange(min=1), required=False, metavar="[PID]")
 def top_command(as_json: bool, seconds: float, process: int | None) -> None:
-    """List the processes that hakmem is in, with what makes up their memory; of one, watch it.
+    """List the processes that use hakmem, with what makes up their memory, or watch one of them.
 
-    Without PID the list is of this user's processes, of root's all. With PID, on a terminal, the table goes on until q is pressed. There
-    the key a arms the process, as hakmem arm PID does, or ends that, and e shows who allocates.
+    Without PID, list this user's processes; for root, everybody's. With PID, on a terminal, update the table until q is pressed; the key a
+    arms the process, as hakmem arm PID does, or disarms it, and e shows who allocates.
     """
     from hakmem import top
 
@@ -278,10 +279,10 @@ def top_command(as_json: bool, seconds: float, process: int | None) -> None:
             if each.taken is not None and each.taken.untold:
                 print(f"hakmem: process {each.process}: {printable(each.taken.untold)}", file=sys.stderr)
     elif as_json:
-        raise click.UsageError("--json writes the list of all processes; of one there is hakmem resident --json PID")
+        raise click.UsageError("--json writes the list of all processes; for one, use hakmem resident --json PID")
     elif not all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout)) or Console().is_dumb_terminal:
         raise click.UsageError(
-            "a process is watched on a terminal that can clear its screen; elsewhere there is hakmem resident PID"
+            "watching a process needs a terminal that can clear its screen; elsewhere, use hakmem resident PID"
         )
     else:
         top.watch(process, seconds)

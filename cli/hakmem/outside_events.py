@@ -1,7 +1,7 @@
-"""What a process counts while it is armed, as it is seen from outside, and how it is armed from there.
+"""Reads from outside what a process counts while it is armed, and arms it from there.
 
-Two words of a process may be written to from outside, which src/entry/descriptor.c names: until when it is armed, and that it is to give back
-what it can. It finds them on its next slow path, so that one that makes no call takes no notice.
+Two words of a process, which src/entry/descriptor.c names, may be written from outside: the time until which it is armed, and a request to
+give back what it can. It sees them on its next slow path, so a process that makes no call does not notice.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from hakmem.snapshots import Allocations, Counted, Snapshot
 if TYPE_CHECKING:
     from hakmem.outside import Reader
 
-_LONGER = 5  # seconds armed, for what this tool takes; should it be killed, the process goes on without it
-_SEEN_WITHIN = 0.2  # seconds in which threads that allocate mostly have seen that they are to count
+_LONGER = 5  # more seconds armed, for this tool's own work; if it is killed, arming ends by itself
+_SEEN_WITHIN = 0.2  # seconds within which threads that allocate have usually started to count
 _LOOK = 0.02
 _ALWAYS = (1 << 64) - 1
 _HEAPS_MOST = 1 << 20
@@ -104,7 +104,7 @@ def _by_site(reader: Reader) -> dict[int, Allocations]:
 
 
 def _armed_seconds(reader: Reader) -> float:
-    """How long it goes on; 0 for a core, and for a library that can not."""
+    """How long it remains armed; 0 for a core, and for a library that can't be armed."""
     now = reader.memory.now_ms()
     if now is None or ARMED not in reader.names.places:
         return 0.0
@@ -113,7 +113,7 @@ def _armed_seconds(reader: Reader) -> float:
 
 
 def read(reader: Reader, into: Snapshot) -> None:
-    """What was counted while the process was armed; older libraries do not, or by site alone."""
+    """Reads what was counted while the process was armed; older libraries count nothing, or only by site."""
     into.armed = _armed_seconds(reader)
     if "event.chunks" in reader.names.places:
         into.allocated = _by_site(reader)
@@ -128,7 +128,7 @@ def read(reader: Reader, into: Snapshot) -> None:
 def _now(reader: Reader) -> int:
     now = reader.memory.now_ms()
     if now is None:
-        raise Failure(f"{reader.memory.name}: only a process that runs can be asked for something")
+        raise Failure(f"{reader.memory.name}: only a running process can be asked for this")
     return now
 
 
@@ -141,7 +141,7 @@ def _arm(reader: Reader, until: int) -> None:
 
 
 def counting(reader: Reader) -> tuple[int, int]:
-    """How many of the threads that have a heap count, and how many there are; an older library does not tell: none."""
+    """How many threads with a heap count, and how many there are; both 0 for an older library, which does not show this."""
     names = reader.names
     if "heap.watched" not in names.fields:
         return 0, 0
@@ -165,11 +165,11 @@ def _wait_for_threads(reader: Reader, within: float) -> tuple[int, int]:
 
 
 class _Armed:
-    """A process that counts at least up to a time of ours, beside others that may want the same of it."""
+    """A process that counts at least until our time, while other tools may arm it too."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._ours = self._theirs = 0  # what was written last, and what stood there before
+        self._ours = self._theirs = 0  # the time written last, and the one before it
 
     def _raise(self, least: int) -> None:
         found = _armed_until(self._reader)
@@ -180,11 +180,11 @@ class _Armed:
             _arm(self._reader, least)
 
     def again(self, seconds: float) -> None:
-        """Anew for so long, and for what this tool takes; where it goes on for longer than that nothing is done."""
+        """Arms it for so long from now, plus this tool's own time; does nothing if it is armed for longer already."""
         self._raise(_now(self._reader) + round(1000 * (seconds + _LONGER)))
 
     def wait(self, seconds: float) -> float:
-        """For so long, or until somebody ends that it is armed; returns the seconds. One that arms it for less is overruled for so long."""
+        """Waits for so long, or until someone disarms it; returns the seconds. If someone arms it for less, it is armed again meanwhile."""
         self.again(seconds)
         least, start = _now(self._reader) + round(1000 * seconds), time.monotonic()
         while (passed := time.monotonic() - start) < seconds:
@@ -197,14 +197,14 @@ class _Armed:
         return seconds
 
     def end(self) -> None:
-        """As others want it: what they have written since stays, and what they had written before if that is still to come."""
+        """Leaves it as others want it: keeps what they wrote since, or restores what they wrote before if that time is still to come."""
         if self._ours and _armed_until(self._reader) == self._ours:
             _arm(self._reader, self._theirs if self._theirs > _now(self._reader) else 0)
 
 
 @contextlib.contextmanager
 def armed(reader: Reader, seconds: float) -> Iterator[_Armed]:
-    """Has the process count what it allocates: by a time in its memory, up to which it does."""
+    """Makes the process count what it allocates, by a time written to its memory, until which it counts."""
     holder = _Armed(reader)
     try:
         holder.again(seconds)
@@ -214,9 +214,9 @@ def armed(reader: Reader, seconds: float) -> Iterator[_Armed]:
 
 
 def watch(memory: Memory, seconds: float) -> Snapshot:
-    """The snapshot after so long a time, in which the process has counted what it allocated; and nothing that it counted before.
+    """The snapshot after so much time, with what the process allocated in that time, and without what it counted before.
 
-    Where somebody has ended that meanwhile it is of the time up to then, as its `seconds` tell.
+    If someone disarms the process meanwhile, this covers the time until then, and `seconds` says how long that was.
     """
     from hakmem.outside import Reader
 
@@ -227,7 +227,7 @@ def watch(memory: Memory, seconds: float) -> Snapshot:
             _wait_for_threads(reader, min(seconds, _SEEN_WITHIN))
             before = reader.snapshot()
             counted = holder.wait(seconds)
-        memory.refresh()  # libraries may have come and gone
+        memory.refresh()  # libraries may have been loaded or unloaded
         taken = reader.snapshot(pinned=True)
     allocations.since(before, taken)
     taken.seconds = counted
@@ -235,23 +235,23 @@ def watch(memory: Memory, seconds: float) -> Snapshot:
 
 
 def arm(memory: Memory, seconds: float) -> str:
-    """Arms it from now on, and does not wait for the end; 0 ends that. Returns what there is to say."""
+    """Arms it from now on, without waiting for the end; 0 disarms it. Returns a message."""
     from hakmem.outside import Reader
 
     with whole(memory):
         reader = Reader(memory)
         now = _now(reader)
         if _armed_until(reader) == _ALWAYS:
-            return "it counts already, for good: HAKMEM_EVENTS"
+            return "already counting, permanently (HAKMEM_EVENTS)"
         _arm(reader, now + round(1000 * seconds) if seconds else 0)
         if not seconds:
-            return "it counts no more"
+            return "no longer counting"
         seen, threads = _wait_for_threads(reader, _SEEN_WITHIN)
-    text = f"it counts what it allocates for {seconds:g} s"
+    text = f"counting allocations for {seconds:g} s"
     if seen < threads:
-        text += f"; {threads - seen} of {threads} threads have not seen that yet: they do when one of them takes a slow path"
+        text += f"; {threads - seen} of {threads} threads have not seen that yet: they will when any of them takes a slow path"
     if not reader.knows_stacks():
-        text += "; it knows no callers (HAKMEM_INSIGHT=0, or the secure library), so all will be (unknown)"
+        text += "; callers are not recorded (HAKMEM_INSIGHT=0, or the secure library), so all will be (unknown)"
     return text
 
 
@@ -259,17 +259,17 @@ def arm(memory: Memory, seconds: float) -> str:
 
 
 def collect(memory: Memory, seconds: float) -> bool:
-    """Has the process give back what it can. False: it has made no call within that time, and is asked no more."""
+    """Asks the process to give back what it can. False if it made no call within that time; the request is then withdrawn."""
     from hakmem.outside import Reader
 
     with whole(memory):
         names = Reader(memory).names
         wanted, done = names.place(_WANTED), names.place(_DONE)
         if memory.now_ms() is None:
-            raise Failure(f"{memory.name}: only a process that runs can be asked for something")
+            raise Failure(f"{memory.name}: only a running process can be asked for this")
         before = names.number(done)
         number = names.number(wanted)
-        if number == before:  # else somebody asks already, for the same
+        if number == before:  # otherwise someone has already requested the same
             number = (before + 1) % (1 << 64)
             memory.write(wanted, number.to_bytes(8, "little"))
         end = time.monotonic() + seconds
@@ -283,7 +283,7 @@ def collect(memory: Memory, seconds: float) -> bool:
 
 
 def resident_bytes(process: int) -> int | None:
-    """Of its resident set, as the kernel counts in batches; None if it has ended."""
+    """The bytes of its resident set, which the kernel counts in batches; None if it has ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(kernel_lines(folder_of(process) / "statm")[0].split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return None

@@ -1,8 +1,8 @@
-"""What live blocks keep of pages, from outside: the rows that src/entry/pinned.c writes, made of the same words by the rules of
-src/slab/pinned.c. hakmem.pinned tells from them whose that is.
+"""What live blocks keep of pages, from outside: the rows that src/entry/pinned.c writes, from the same words and by the rules of
+src/slab/pinned.c. hakmem.pinned finds out from them who keeps the pages.
 
-Of each slab one look has all that its row is made of, with its record before and after it; what differs is read again, as outside.py
-has it. A row is of one set of live blocks, so that what moves meanwhile makes it another slab's of the kind, and not an impossible one.
+A single reading of each slab has all the data of its row, with the slab's record before and after it; if these differ, it is repeated, as
+in outside.py. A row rests on one set of live blocks, so a change meanwhile makes it that of another possible slab, not an impossible one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _QUARTERS = 4
 _BLOCKS_AT_ONCE = 1 << 21
 _FIELDS = ("kind", "size_class", "free", "units", "holes", "tracked")
 _SAMPLE = ["state", "place", "site", "born"]
-_RECORDS_MOST = 1 << 12  # of a slab
-_FREED_SITES = 64  # of a page, as src/entry/pinned.c has it
+_RECORDS_MOST = 1 << 12  # in a slab
+_FREED_SITES = 64  # in a page, as in src/entry/pinned.c
 _CHUNKS_MOST = 1 << 20
 
 
 def _bits(data: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Of each row of bytes the bits with these numbers."""
+    """The bits with these numbers in each row of bytes."""
     return (data[:, places >> 3] >> (places & 7).astype(np.uint8) & 1).astype(bool)
 
 
@@ -44,10 +44,10 @@ class _Kept:
         self.counts = np.zeros((len(reader.classes) * _QUARTERS, 5), np.int64)
         self.tracked: list[TrackedSlab] = []
 
-    # ---- one look ----
+    # ---- one reading ----
 
     def shapes(self, units: np.ndarray, records: np.ndarray) -> np.ndarray:
-        """What is read alike: by class, by how many records of blocks there are, and by which bits tell of blocks that wait."""
+        """Groups slabs that are read alike: by class, number of block records, and the bits that show waiting blocks."""
         orders = (records["tracked"] & np.uint64(self.value("track.order_mask"))).astype(np.int64)
         tracked = (records["tracked"] != 0) & (1 << np.minimum(orders, 62) <= _RECORDS_MOST)
         waits = self.reader.shape_of(self.reader.freers[units])
@@ -55,7 +55,7 @@ class _Kept:
         return (classes * 64 + np.where(tracked, orders + 1, 0)) * 4 + waits
 
     def take(self, units: np.ndarray, records: np.ndarray, last: bool) -> np.ndarray:
-        """Takes what stands still, and if this is the last try all that can be; returns which is left, and has that's new records."""
+        """Takes the slabs that did not change or, at the last try, all that are usable. Returns those left, and updates their records."""
         shapes = self.shapes(units, records)
         left = []
         for shape in np.unique(shapes).tolist():
@@ -106,7 +106,7 @@ class _Kept:
         if blocks.tracks is None:
             return
         starts, before = np.arange(each.blocks) * each.size, np.zeros((len(units), pages + 1), np.int8)
-        np.cumsum(wasteful, axis=1, out=before[:, 1:])  # how many pages with waste there are before each
+        np.cumsum(wasteful, axis=1, out=before[:, 1:])  # the number of pages with waste before each page
         survives = blocks.live & (before[:, (starts + each.size - 1) // page + 1] > before[:, starts // page])
         masks = (wasteful.astype(np.uint64) << np.arange(pages, dtype=np.uint64)).sum(axis=1, dtype=np.uint64)
         for row in np.flatnonzero(some).tolist():
@@ -125,7 +125,7 @@ class _Kept:
 
 
 class _Blocks:
-    """The blocks of slabs of one class: which are live, and what records of theirs say."""
+    """The blocks of slabs of one class: which are live, and their records."""
 
     def __init__(self, kept: _Kept, look: Look, told: np.ndarray, number: int, orders: int) -> None:
         reader, value = kept.reader, kept.value
@@ -134,7 +134,7 @@ class _Blocks:
         self.value, self.size, self.holes = value, each.size, look.after["holes"][told]
         numbers = np.arange(each.blocks)
         words = np.ascontiguousarray((look.free | look.waits)[told]).reshape(len(more[0]), -1).view(np.uint8)
-        # A live bit of a block that is free, or waits, may be one that a plain store has brought back.
+        # The live bit of a free or waiting block may be stale, restored by a plain store.
         self.live = _bits(more[0], numbers * (each.size // value("granule.bytes"))) & ~_bits(words, numbers)
         self.tracks = None
         if orders:
@@ -156,7 +156,7 @@ class _Blocks:
         return tracks & np.uint64((1 << self.value("track.state_bits")) - 1)
 
     def freed(self, row: int, pages: np.ndarray, page_size: int) -> list[Freed]:
-        """Of a tracked slab, whose free blocks were last: not where a record may be of an earlier one."""
+        """The last owners of a tracked slab's free blocks, except where the record may be an earlier block's."""
         words, states = self.tracks[row], self._states(self.tracks[row])
         known = (words != 0) & (states != self.value("track.live")) & (states != self.value("track.quiet"))
         sites, found = self._sites(words), []
@@ -172,7 +172,7 @@ class _Blocks:
         return words >> np.uint64(first) & np.uint64((1 << end - first) - 1)
 
     def survivors(self, row: int, numbers: np.ndarray, now: int) -> list[Survivor]:
-        """Of a tracked slab. A block that is sampled by bytes has its record there."""
+        """The survivors in a tracked slab. A block that is sampled by bytes has its record among the samples."""
         value, words = self.value, self.tracks[row, numbers]
         sites, born = self._sites(words), (words >> np.uint64(value("track.born_shift"))).astype(np.int64)
         quiet = self._states(words) == value("track.quiet")
@@ -201,8 +201,8 @@ def _chunks(reader: Reader) -> list[tuple[int, int]]:
 
 
 def records(reader: Reader, heap: Heap) -> list[tuple[int, int]]:
-    """Where records of tracked slabs lie, also of those that have ended. An older library does not tell that: then the pages of those
-    that are there."""
+    """Where the records of tracked slabs lie, including those of slabs that have ended; for an older library, which does not show
+    these, the pages of the current slabs' records."""
     if "track.chunks" in reader.names.places:
         return _chunks(reader)
     if not reader.tells_pinned:
@@ -219,7 +219,7 @@ def records(reader: Reader, heap: Heap) -> list[tuple[int, int]]:
 
 
 def read(reader: Reader, heap: Heap) -> tuple[int, list[Stratum], list[TrackedSlab]]:
-    """Bytes of a page, and the rows; none of a library that does not tell, or whose live bits say nothing."""
+    """The page size and the rows; none for a library that does not show them, or has no reliable live bits."""
     if not reader.tells_pinned or not reader.value("library.checks"):
         return 0, [], []
     kept = _Kept(reader, heap)

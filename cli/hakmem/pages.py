@@ -1,4 +1,4 @@
-"""Which pages of a process are resident, and what the blocks of a heap have on each."""
+"""Which pages of a process are resident, and how many bytes of a heap's blocks lie on each."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from hakmem.names import kernel_lines
 if TYPE_CHECKING:
     from hakmem.outside import Heap, Reader
 
-# PAGEMAP_SCAN of linux/fs.h, since Linux 6.7: alone it tells the kernel's page of zeros, which counts for nobody.
+# PAGEMAP_SCAN of linux/fs.h, since Linux 6.7: only it identifies the kernel's zero page, which counts for no process.
 _SCAN = 3 << 30 | 96 << 16 | ord("f") << 8 | 16
 _SCAN_ARGUMENT = struct.Struct("<12Q")
 _PRESENT, _ZERO, _HUGE = 1 << 3, 1 << 5, 1 << 6
 _REGIONS = 4096
 _PAGEMAP_PRESENT = np.uint64(1 << 63)
-_PRODUCTS_AT_ONCE = 1 << 18  # more of them BLAS gives to several threads, which on busy processors wait for each other
+_PRODUCTS_AT_ONCE = 1 << 18  # for more, BLAS uses several threads, which wait for each other on busy processors
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Mapped:
 
 
 def mappings(folder: Path) -> list[Mapped]:
-    """All of /proc/PID/smaps; the process waits meanwhile if it maps something."""
+    """Reads all of /proc/PID/smaps; if the process maps something meanwhile, it waits."""
     found: list[Mapped] = []
     counts: dict[str, int] = {}
     area = None
@@ -62,7 +62,7 @@ def _mapped(area: Area, counts: dict[str, int]) -> Mapped:
 
 @dataclass
 class Pages:
-    """Of a range of addresses, page by page: whether it is resident, and whether as a part of a huge page."""
+    """For each page in a range of addresses: whether it is resident, and whether it is part of a huge page."""
 
     present: np.ndarray
     huge: np.ndarray
@@ -136,7 +136,7 @@ def _overlaps(blocks: int, size: int, pages: int, page: int) -> np.ndarray:
 
 
 def of_bits(words: np.ndarray, blocks: int, size: int, pages: int, page: int) -> np.ndarray:
-    """For each slab, a row of words, the bytes that the blocks of set bits have on each of its pages."""
+    """For each slab, given as a row of words: the bytes of blocks with a set bit on each of its pages."""
     each = page // size if size else 0  # blocks on a page
     if each and page % size == 0 and each % 8 == 0:
         counts = np.bitwise_count(np.ascontiguousarray(words).view(np.uint8)[:, : pages * each // 8])
@@ -151,7 +151,7 @@ def of_bits(words: np.ndarray, blocks: int, size: int, pages: int, page: int) ->
 
 
 def of_blocks(addresses: np.ndarray, size: int, base: int, page: int, found: np.ndarray) -> None:
-    """Adds the bytes that these blocks have on each page."""
+    """Adds the bytes of these blocks on each page to `found`."""
     starts = addresses.astype(np.int64) - base
     starts = starts[(starts >= 0) & (starts + size <= len(found) * page)]
     for step in range(-(-size // page) + 1):
@@ -163,15 +163,15 @@ def of_blocks(addresses: np.ndarray, size: int, base: int, page: int, found: np.
 
 @dataclass
 class Contents:
-    """Of each page of a heap's block memory: what it is part of, and in slabs how many of its bytes are not live."""
+    """For each page of a heap's block memory: what it is part of, and in slabs how many of its bytes are not live."""
 
-    kind: np.ndarray  # of the span
+    kind: np.ndarray  # the span's
     size_class: np.ndarray
     free: np.ndarray
     waiting: np.ndarray
     cached: np.ndarray
-    past: np.ndarray  # behind the last byte of a large block
-    dirty: np.ndarray  # of free units: written since they were given back
+    past: np.ndarray  # past the last byte of a large block
+    dirty: np.ndarray  # in free units: written since they were given back
 
 
 def contents(reader: Reader, heap: Heap) -> Contents:

@@ -1,15 +1,15 @@
-"""What two snapshots of one process say of its sites: which sampled blocks each gained, and which it lost.
+"""The changes of sites between two snapshots of one process: which sampled blocks each site gained, and which it lost.
 
-All but the blocks that are certain to be sampled stand for R bytes, until a thread allocates so fast that it gives samples up: then every
-second one goes when its place is allocated again, what is left stands for twice as many bytes, and so on. A site that holds as much as
-before may so lose a hundred samples and gain one, or none. Two things tell of it: samples that stand for more than R, and the
-allocator's own count of each class.
+Every sample stands for R bytes, except blocks that are always sampled, until a thread allocates so fast that it gives samples up. Then
+every second sample goes when its place is allocated again, each remaining one stands for twice as many bytes, and so on. So a site that
+holds as much as before may lose a hundred samples and gain one, or none. Two things show this: samples that stand for more than R, and
+the allocator's own count of each class.
 
-So a site is judged by grains, the bytes that a sample stands for. On the side that has more, gained or lost, they are those of its samples.
-On the other it is what was not seen that counts, and that may have been as coarse as anything of the class. What a class's samples gained
-less than the count, beyond chance, is one more of them, which nobody has seen. What they are off by chance is shared out by the squares of
-what each stands for, so that it is the coarse ones that are brought in line: to scale all would take from sites whose threads gave up
-nothing. Where all of a class stand for R bytes nothing of this is done.
+So a site is judged by grains, the bytes that a sample stands for. On the side that has more, gained or lost, the grain is that of its
+samples. On the other side, what was not seen counts, and its grain may have been as coarse as the coarsest of the class. If a class's
+samples gained less than the count, beyond chance, the missing part is added as one more, unseen sample. Deviations within chance are
+shared out by the squares of what each sample stands for, so that mainly the coarse samples are corrected: scaling all would take from
+sites with threads that gave up nothing. If all samples of a class stand for R bytes, nothing of this is done.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from hakmem.snapshots import Sample, Snapshot
 
 GAINED, LOST = 0, 1  # the sides
 
-_BY_CHANCE = 2.5  # standard errors that samples are off the count before some are missing
-_LARGE = 0  # in place of a class's size: of these none is given up
+_BY_CHANCE = 2.5  # samples deviate from the count by this many standard errors before some count as missing
+_LARGE = 0  # in place of a class's size; samples of large blocks are never given up
 
 
 def _alike(grains: tuple[float, float]) -> bool:
@@ -35,8 +35,8 @@ def _alike(grains: tuple[float, float]) -> bool:
 class Side:
     """Samples that were gained, or lost."""
 
-    bytes: float = 0.0  # that they stand for
-    squares: float = 0.0  # of these, sample by sample
+    bytes: float = 0.0  # what they stand for
+    squares: float = 0.0  # the sum of its squares, sample by sample
     coarsest: float = 0.0
 
     def add(self, weight: float) -> None:
@@ -52,7 +52,7 @@ class Side:
         return self.squares / self.bytes if self.bytes else 0.0
 
     def shift(self, part: float) -> None:
-        """Each sample by so much of its square; as fewer or more of them, which are as coarse as before."""
+        """Shifts each sample by that fraction of its square, as if there were fewer or more samples of the same grain."""
         factor = max(0.0, 1 + part * self.grain)
         self.bytes *= factor
         self.squares *= factor
@@ -60,10 +60,10 @@ class Side:
 
 @dataclass
 class Moves:
-    """What changed among sampled blocks, without those that are certain to be sampled."""
+    """What changed among sampled blocks, without those that are always sampled."""
 
     sides: tuple[Side, Side] = field(default_factory=lambda: (Side(), Side()))
-    off: float = 0.0  # of a class: how much more its samples gained than was counted, for each square byte
+    off: float = 0.0  # for a class: the excess of its samples' gain over the count, per square byte
 
     def include(self, other: Moves) -> None:
         for side, added in zip(self.sides, other.sides):
@@ -79,12 +79,12 @@ class Moves:
 
     @property
     def grains(self) -> tuple[float, float]:
-        """The coarsest of each side; one that nothing tells of is as the other."""
+        """The coarsest grain of each side; a side without samples has that of the other."""
         gained, lost = (side.coarsest for side in self.sides)
         return gained or lost, lost or gained
 
     def count(self, growth: int, rate: int) -> None:
-        """Holds a class's samples against the growth of its live bytes; where no sample moves, some times R move unseen."""
+        """Compares a class's samples with the growth of its live bytes. If no sample moved, growth by several times R may be chance."""
         missing = growth - self.change
         by_chance = _BY_CHANCE**2 * max(self.squares, rate * abs(growth))
         if missing**2 > by_chance:
@@ -101,10 +101,10 @@ class Moves:
 class Site:
     """What changed among the sampled blocks of a site."""
 
-    certain: int = 0  # bytes of blocks that are certain to be sampled
+    certain: int = 0  # bytes of blocks that are always sampled
     moves: Moves = field(default_factory=Moves)
     of_class: dict[int, Moves] = field(default_factory=lambda: defaultdict(Moves))
-    sampling: float = 0.0  # the variance that it brings
+    sampling: float = 0.0  # the variance from sampling
     grains: tuple[float, float] = (1.0, 1.0)  # of the sides
 
     def add(self, sample: Sample, side: int, size: int) -> None:
@@ -132,25 +132,25 @@ class Site:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Samples of these grains that were gained, and that were lost."""
+        """The numbers of samples of these grains that were gained and lost."""
         gained, lost = (round(side.bytes / grain) for side, grain in zip(self.moves.sides, self.grains))
         return gained, lost
 
     @property
     def odds(self) -> float:
-        """The chance that a sample which moves is one that was gained, if the site holds as much as before."""
+        """The chance that a sample that moves was gained, if the site holds as much as before."""
         return 0.5 if _alike(self.grains) else self.grains[LOST] / sum(self.grains)
 
     @property
     def error(self) -> float:
-        """Of the change: where grains differ, that of as many bytes on either side."""
+        """The standard error of the change; if grains differ, that of equally many bytes on either side."""
         if _alike(self.grains):
             return math.sqrt(self.sampling)
         return math.sqrt(max(side.bytes for side in self.moves.sides) * sum(self.grains))
 
 
 def _growth(before: Snapshot, after: Snapshot) -> dict[int, int]:
-    """Of the live bytes of each class."""
+    """The growth of the live bytes of each class."""
     growth: Counter[int] = Counter()
     for snapshot, sign in ((before, -1), (after, 1)):
         for each in snapshot.classes:
@@ -159,7 +159,7 @@ def _growth(before: Snapshot, after: Snapshot) -> dict[int, int]:
 
 
 def _moved(before: Snapshot, after: Snapshot, site_of: Callable[[Sample], int]) -> dict[int, Site]:
-    """A sample that stands for more than before was lost, and another was gained."""
+    """A sample that stands for more than before counts as lost, and as another one gained."""
     sizes = {each.block_size for snapshot in (before, after) for each in snapshot.classes}
     old = {sample.address: sample for sample in before.samples}
     new = {sample.address: sample for sample in after.samples}

@@ -1,4 +1,4 @@
-"""Finds the allocators that hakmem is compared with: by path, among what `make peers` brought, or among the system's libraries."""
+"""Finds the allocators that hakmem is compared with: by path, among those that `make peers` built, or among the system's libraries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FOLDERS = ("usr/lib/*", "usr/lib", "usr/lib64", "usr/local/lib/*", "usr/local/l
 
 @dataclass(frozen=True)
 class _Known:
-    """What an allocator's library is called, and the package of Debian that has it."""
+    """The names of an allocator's library, and the Debian package that contains it."""
 
     patterns: tuple[str, ...]
     package: str = ""
@@ -42,13 +42,13 @@ _KNOWN = {
 
 
 def compared(library: Path, secure: bool, wanted: Iterable[str]) -> list[Allocator]:
-    """The system's malloc, the others that are wanted, and hakmem, each under a name of its own."""
+    """The system's malloc, the other wanted allocators, and hakmem, each under a different name."""
     found = [allocators.system()]
     for text in wanted:
         other = _find(text)
         taken = {SYSTEM, HAKMEM, SECURE} | {entry.name for entry in found}
         if other.library in [entry.library for entry in found]:
-            raise Failure(f"--with {text}: {other.library} is compared already")
+            raise Failure(f"--with {text}: {other.library} is already in the comparison")
         found.append(replace(other, name=text) if other.name in taken else other)
     return [*found, allocators.hakmem(SECURE if secure else HAKMEM, library, str(library))]
 
@@ -63,7 +63,7 @@ def _find(text: str) -> Allocator:
     for path in _of_system(text):
         try:
             return _from_file(_short(text), path)
-        except Failure as failure:  # of another processor, say
+        except Failure as failure:  # for example built for another processor
             problems.append(failure.message)
     raise Failure(_not_found(text, manifest, problems))
 
@@ -76,7 +76,7 @@ def _short(text: str) -> str:
 def _from_file(name: str, path: Path) -> Allocator:
     found = allocators.preloaded(name, name, "", str(path), path)
     if not _defines_malloc(path):
-        raise Failure(f"{path} is no allocator: it defines no malloc")
+        raise Failure(f"{path} is not an allocator: it defines no malloc")
     return found
 
 
@@ -94,14 +94,14 @@ def _defines_malloc(path: Path) -> bool:
 
 
 def _manifest() -> Path | None:
-    """Of the source tree that this is run in, if any."""
+    """The manifest of the source tree that this runs in, if any."""
     start = Path.cwd()
     places = (place / "build" / allocators.MANIFEST for place in (start, *start.parents))
     return next((place for place in places if place.is_file()), None)
 
 
 def _brought(name: str, manifest: Path) -> Allocator | None:
-    """The peer of that name; mimalloc is mimalloc3 where that is the first of them."""
+    """The peer of that name; mimalloc means mimalloc3 if that is the first of its versions."""
     named = allocators.peers(manifest, lambda peer: peer == name)
     return next(iter(named or allocators.peers(manifest, lambda peer: peer.rstrip("0123456789") == name)), None)
 
@@ -113,7 +113,7 @@ def _patterns(text: str) -> tuple[str, ...]:
 
 
 def _of_system(text: str) -> Iterator[Path]:
-    """Libraries that may be meant, those that the dynamic loader would find first."""
+    """Libraries that may be meant; those that the dynamic loader would find come first."""
     listed = _listed_by_loader()
     seen = set()
     for pattern in _patterns(text):
@@ -139,6 +139,6 @@ def _not_found(text: str, manifest: Path | None, problems: list[str]) -> str:
     places = f"{manifest} and the system's libraries" if manifest else "the system's libraries"
     message = f"no allocator {text!r} in {places} ({', '.join(_patterns(text))})"
     if text not in _KNOWN:
-        return f"{message}; names that are known are {', '.join(_KNOWN)}, or give the path of a library"
+        return f"{message}; known names are {', '.join(_KNOWN)}; or give the path of a library"
     package = _KNOWN[text].package
     return f"{message}; Debian has it in the package {package}" if package else f"{message}; `make peers` builds it"

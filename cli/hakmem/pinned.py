@@ -1,22 +1,23 @@
-"""Who keeps pages in use that are mostly free: what the tracked slabs of a snapshot say, brought in line with what was counted.
+"""Who keeps pages in use that are mostly free: estimates from the tracked slabs of a snapshot, scaled to what was counted.
 
-A page of a slab that has a live block stays. What of it is in no live block is its waste, which the snapshot counts in all slabs, by
-size class and by how full they are: a stratum. Whose blocks they are is known in tracked slabs, chosen at random. There a page's waste is
+A page of a slab stays while it has a live block. The bytes of the page outside live blocks are its waste. The snapshot counts the waste of
+all slabs, by size class and by how full they are: a stratum. The sites of blocks are known in tracked slabs, which are chosen at random.
+There a page's waste is counted as
 
-    sole     its site's, if all live blocks on it are of one site: what goes, beside that site's blocks, if it alone lets go
-    shared   divided equally among the sites that have a live block on it: these sum to the whole
+    sole     one site's, if all live blocks on the page are that site's: it goes, besides the site's blocks, if this site alone lets go
+    shared   divided equally among the sites that have a live block on the page: these sum to the whole
 
-With n of a stratum's N slabs tracked, w their waste and y a line's part of that, the line has W * sum(y) / sum(w), W being the
-stratum's waste. Its variance is that ratio's, by slabs, to first order: with r = sum(y) / sum(w) and m the mean of w,
+With n of a stratum's N slabs tracked, w their waste and y a line's part of that, the line has W * sum(y) / sum(w), where W is the
+stratum's waste. To first order, with r = sum(y) / sum(w) and m the mean of w, the variance by slabs is
 
     (W / m)² * (1 - n / N) / n * sum((y - r * w)²) / (n - 1)
 
-Strata are sampled apart from each other, so that their variances add.
+Strata are sampled independently, so their variances add.
 
-What of it is *separable* is estimated alike: the waste of pages that only sites keep whose blocks last, and whose other
-blocks were of sites whose blocks don't. A site's blocks last if of those that tell, 9 of 10 do: live ones of 10 s tell
-that, and freed ones the opposite; they don't if 9 of 10 of these are freed. It bounds what keeping such sites apart
-would save: a site has not always done what it did here last.
+The *separable* part is estimated in the same way: the waste of pages that are kept only by sites with lasting blocks, and
+on which the freed blocks were from sites with passing blocks. A live block of 10 s or more counts as lasting, a freed one as
+passing; a site is of one kind if 9 of 10 of its blocks that count are. The estimate is an upper bound of what keeping such
+sites apart would save, since a site has not always done what it did here last.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ from hakmem.snapshots import Snapshot, Stratum, Survivor, TrackedSlab
 
 NOT_TRACKED = "(not tracked)"
 
-# With fewer tracked slabs than this nothing is said, and with fewer in a stratum it is taken together with its neighbours.
+# With fewer tracked slabs than this there is no estimate; a stratum with fewer is merged with its neighbours.
 TOO_FEW = 8
 
 _LASTING = 10.0  # seconds
-_TELL = 10  # blocks of a site, at least, that are as old or freed
+_TELL = 10  # the least number of a site's blocks that are as old, or freed
 _PURE = 0.9
 
 
 @dataclass
 class PinnedLine:
-    """What is kept by one key: a site, a function."""
+    """What is kept by one key: a site or a function."""
 
     key: Hashable
     shared: int = 0
     sole: int = 0
     shared_variance: float = 0.0
     sole_variance: float = 0.0
-    slabs: int = 0  # tracked ones that it keeps pages of
+    slabs: int = 0  # tracked slabs of which it keeps pages
     youngest: float | None = None  # seconds
     oldest: float | None = None
 
@@ -64,22 +65,22 @@ class PinnedLine:
 
 @dataclass
 class Pinned:
-    """All that pages hold beside live blocks, and whose it is."""
+    """All that pages hold besides live blocks, and who keeps it."""
 
     waste: int = 0
     pages: int = 0
     idle: int = 0
     slabs: int = 0
     tracked: int = 0
-    quiet: int = 0  # survivors that may be known by an earlier owner of their place
+    quiet: int = 0  # survivors whose record may be an earlier block's
     survivors: int = 0
-    separable: int | None = None  # None: no block is old enough to tell
+    separable: int | None = None  # None: no site's blocks are known to last
     separable_variance: float = 0.0
     lines: list[PinnedLine] = field(default_factory=list)  # the largest first; `shared` sums to the waste
 
     @property
     def too_small(self) -> bool:
-        """Whether there are too few tracked slabs to tell whose it is."""
+        """Whether there are too few tracked slabs to estimate who keeps the pages."""
         return self.tracked < min(TOO_FEW, self.slabs)
 
     @property
@@ -89,7 +90,7 @@ class Pinned:
 
 @dataclass
 class _Parts:
-    """What the pages of one tracked slab have to say."""
+    """The waste of one tracked slab's pages, by key."""
 
     waste: int = 0
     separable: int = 0
@@ -98,7 +99,7 @@ class _Parts:
 
 
 def _pages_of(slab: TrackedSlab, survivor: Survivor, page_size: int) -> Iterable[tuple[int, int]]:
-    """The wasteful pages that the block lies on, with the bytes it has of each."""
+    """The wasteful pages that the block lies on, with its bytes on each."""
     start = survivor.block * slab.block_size
     end = start + slab.block_size
     for page in range(start // page_size, (end - 1) // page_size + 1):
@@ -108,14 +109,14 @@ def _pages_of(slab: TrackedSlab, survivor: Survivor, page_size: int) -> Iterable
 
 @dataclass
 class _Lives:
-    """Keys whose blocks last, and whose don't."""
+    """The keys with lasting blocks, and those with passing ones."""
 
     lasting: set[Hashable] = field(default_factory=set)
     passing: set[Hashable] = field(default_factory=set)
 
 
 def _lives(slabs: list[TrackedSlab], key_of: Callable[[int], Hashable]) -> _Lives:
-    """As far as blocks tell; what has no site is no key's."""
+    """The keys with enough blocks to judge; blocks without a site count for no key."""
     stay: dict[Hashable, int] = defaultdict(int)
     went: dict[Hashable, int] = defaultdict(int)
     for slab in slabs:
@@ -161,7 +162,7 @@ def _parts(slab: TrackedSlab, page_size: int, key_of: Callable[[int], Hashable],
 
 @dataclass
 class _Pool:
-    """Strata of one class that are taken together, and their tracked slabs."""
+    """Merged strata of one class, and their tracked slabs."""
 
     waste: int = 0
     slabs: int = 0
@@ -174,7 +175,7 @@ class _Pool:
 
     @property
     def known(self) -> bool:
-        """Whether they say anything of the rest, and how certain that is."""
+        """Whether the tracked slabs allow an estimate of the rest, and of its error."""
         return sum(each.waste for each in self.parts) > 0 and len(self.parts) >= min(2, self.slabs)
 
 
@@ -186,7 +187,7 @@ def _pools(snapshot: Snapshot, parts: dict[tuple[int, int], list[_Parts]]) -> It
         pools: list[_Pool] = []
         for stratum in sorted(strata, key=lambda each: each.quarter):
             found = parts.get((size, stratum.quarter), [])
-            # A slab may have become another one's, or none, while the snapshot was written.
+            # While the snapshot was written, a slab may have changed its stratum, or ended.
             pool = _Pool(stratum.waste, max(stratum.slabs, len(found)), found)
             if pools and min(len(pools[-1].parts), len(found)) < TOO_FEW:
                 pools[-1].take(pool)
@@ -197,7 +198,7 @@ def _pools(snapshot: Snapshot, parts: dict[tuple[int, int], list[_Parts]]) -> It
 
 @dataclass
 class _Sums:
-    """Over the tracked slabs of a pool, of what a line has of each: itself, its square, its product with the slab's waste."""
+    """Sums over the tracked slabs of a pool: a line's part of each, its square, and its product with the slab's waste."""
 
     part: float = 0.0
     square: float = 0.0
@@ -266,7 +267,7 @@ class _Estimate:
 
 
 def estimate(snapshot: Snapshot, key_of: Callable[[int], Hashable] = lambda site: site) -> Pinned:
-    """What is kept, by what `key_of` says of sites. The lines' shared bytes sum to the waste."""
+    """What is kept, by each site's `key_of`. The lines' shared bytes sum to the waste."""
     pinned = Pinned()
     for stratum in snapshot.strata:
         pinned.waste += stratum.waste

@@ -1,7 +1,7 @@
-"""Where a process's files may be found, and not only by their paths: it may have another root or other mounts, as in a container, and a file
-may be deleted or have another one in its place.
+"""Where a process's files may be found besides their paths: the process may have another root or other mounts, as in a container, and a
+file may be deleted or replaced.
 
-A process that has taken the number of an ended one is told by its mappings, or by the build id of the files.
+A process that has taken the number of an ended one is recognized by its mappings, or by the build ids of the files.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from hakmem.names import kernel_lines
 from hakmem.snapshots import Mapping, Snapshot
 
 _DELETED = " (deleted)"
-_START_TIME = 19  # of /proc/PID/stat behind the name
-_CLOCKS_APART = 2.0  # seconds: a clock that is set right meanwhile, and file systems that count in twos
-_LINE_FEED = "\\012"  # as the kernel writes one within a path of /proc/PID/maps
+_START_TIME = 19  # the word of /proc/PID/stat after the name
+_CLOCKS_APART = 2.0  # seconds: the clock may be corrected meanwhile, and some file systems store even seconds only
+_LINE_FEED = "\\012"  # as the kernel writes one in a path of /proc/PID/maps
 
 
 def _paths(mapping: Mapping) -> list[str]:
-    """What the kernel's name for the file may stand for."""
+    """The paths that the kernel's name for the file may mean."""
     paths = [mapping.path]
-    if mapping.path.endswith(_DELETED):  # or it is called that
+    if mapping.path.endswith(_DELETED):  # or the name really ends so
         paths.append(mapping.path.removesuffix(_DELETED))
-    if _LINE_FEED in mapping.path:  # or it is called that, which the kernel writes in the same way
+    if _LINE_FEED in mapping.path:  # or the name really contains that, which the kernel writes in the same way
         paths += [path.replace(_LINE_FEED, "\n") for path in paths]
     return paths
 
 
 def of_code(process: int, mapping: Mapping) -> Iterator[str]:
-    """Of the file that was mapped, beside its path: any of these may be of another one."""
+    """Further paths of the file that was mapped. Any of these may lead to another file."""
     paths = _paths(mapping)
     yield from paths[1:]
     if process:
@@ -50,13 +50,13 @@ def _exe(process: int) -> str:
 
 
 def _map_file(process: int, mapping: Mapping) -> str:
-    """Which wants more rights than all else."""
+    """The link to the mapped file; following it takes more rights than the other paths."""
     return f"/proc/{process}/map_files/{mapping.start:x}-{mapping.end:x}"
 
 
 def itself(process: int, mapping: Mapping) -> list[str] | None:
-    """Where the very file is that a process has mapped, which needs no build id then. None where the process does not run any more, or
-    another one has its number."""
+    """Paths of exactly the file that a process has mapped, which then needs no build id. None if the process has ended, or another one has
+    its number."""
     try:
         words = next(filter(lambda words: _is_of(words, mapping), _maps(process)))
     except (OSError, StopIteration):
@@ -67,7 +67,7 @@ def itself(process: int, mapping: Mapping) -> list[str] | None:
         if os.readlink(_exe(process)) == mapping.path:
             found.append(_exe(process))
     for path in _paths(mapping):
-        # Of some file systems, as btrfs and overlayfs, the device is another one here. No number is another file's while one has it mapped.
+        # On some file systems, such as btrfs and overlayfs, the device differs here. A mapped file's number is not given to another file.
         if _identity(_in_root(process, path))[1] == number:
             found.append(_in_root(process, path))
         if _identity(path) == (device, number):
@@ -80,13 +80,13 @@ def _maps(process: int) -> Iterator[list[str]]:
 
 
 def _is_of(words: list[str], mapping: Mapping) -> bool:
-    """Whether these of a line of maps are the mapping's."""
+    """Whether these words of a line of maps belong to the mapping."""
     span = f"{mapping.start:08x}-{mapping.end:08x}"
     return words[0] == span and words[5:] == [mapping.path] and int(words[2], 16) == mapping.offset
 
 
 def _identity(path: str) -> tuple[str, str]:
-    """The device and the number, as /proc/PID/maps has them."""
+    """The device and the inode number, as in /proc/PID/maps."""
     try:
         status = os.stat(path)
     except OSError:
@@ -95,7 +95,7 @@ def _identity(path: str) -> tuple[str, str]:
 
 
 def _runs(snapshot: Snapshot) -> bool:
-    """Whether it is of a process that still runs, and is seen here by that number."""
+    """Whether the snapshot's process still runs, and has that number here."""
     first = next((each for each in snapshot.mappings if each.path.startswith("/")), None)
     if first is None or not snapshot.process:
         return False
@@ -107,24 +107,24 @@ def _runs(snapshot: Snapshot) -> bool:
 
 @dataclass(frozen=True)
 class Jit:
-    """Where the map may be of what a process makes at run time, the most likely place first; and of one that runs since when it does, and
-    whose it is."""
+    """Where the map of code that a process makes at run time may be, the most likely place first; for a running process also its start time
+    and users."""
 
     files: list[Path]
     since: float | None = None
     users: frozenset[int] = frozenset()
 
     def problem(self, status: os.stat_result) -> str:
-        """Why a file there can't be the process's; empty where it may be: anybody may have written one, and numbers come again."""
+        """Why a file there can't be the process's; empty if it may be. Anybody may have written it, and process numbers are reused."""
         if self.since is None:
             return ""
         if status.st_uid not in self.users:
-            return "it is another user's than the process"
+            return "its owner is not the process's user"
         return "it was written before the process began" if status.st_mtime < self.since - _CLOCKS_APART else ""
 
 
 def of_jit(snapshot: Snapshot, folder: Path) -> Jit:
-    """It has written its map with the number that it has itself, and to its own folder."""
+    """The process names its map by the number that it sees for itself, and writes it in its own folder."""
     seen = folder / f"perf-{snapshot.process}.map"
     try:
         if not _runs(snapshot):
@@ -137,11 +137,11 @@ def of_jit(snapshot: Snapshot, folder: Path) -> Jit:
         if number == [str(snapshot.process)] and os.path.samefile(own, folder):
             return Jit([seen], since, users)
         return Jit([own / f"perf-{number[0]}.map", seen], since, users)
-    except (OSError, IndexError, KeyError, ValueError):  # it has ended, or may not be looked into
+    except (OSError, IndexError, KeyError, ValueError):  # it has ended, or may not be read
         return Jit([seen])
 
 
 def _began(process: int) -> float:
-    """When, by the clock that files have."""
+    """When it began, by the clock of file times."""
     ticks = int(" ".join(kernel_lines(f"/proc/{process}/stat")).rpartition(")")[2].split()[_START_TIME])
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")

@@ -1,8 +1,8 @@
-"""What can be true of a process, a snapshot or another file: what lies beyond is damage, or a forgery.
+"""What can be true of a process, a snapshot or another file; anything beyond is damage or a forgery.
 
-All that is read was written by somebody: a process of another user may hold what looks like a heap, and a file may have been cut. So sizes
-are held against these bounds before there is room made for them, and figures before anything is computed of them. What passes here no
-command stumbles over; beyond what is asked for here, `reading` catches what absurd numbers make of arithmetic.
+Nothing that is read can be trusted: a process of another user may hold something that looks like a heap, and a file may have been cut. So
+sizes are checked against these bounds before memory is allocated for them, and figures before anything is computed from them. No command
+fails on what passes here; beyond these checks, `reading` catches arithmetic errors from absurd numbers.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 EXIT_CODE = 2
 
-# One past what hakmem can write, and what other formats have room for.
-_FIGURES = 1 << 63  # and sums of them
+# One past the most that hakmem can write, or that other formats have room for.
+_FIGURES = 1 << 63  # for sums of figures too
 _ADDRESSES = 1 << 64
 _TIMES = 1 << 33  # the year 2242
 _MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-READ_MOST = max(1 << 30, _MACHINE // 4)  # bytes at once: records of a heap are less than 1/1000 of it
+READ_MOST = max(1 << 30, _MACHINE // 4)  # bytes read at once; the records of a heap are less than 1/1000 of it
 _QUARTERS = 4
-_SLAB_PAGES = 64  # of a tracked slab: a word has a bit for each
+_SLAB_PAGES = 64  # in a tracked slab: a word has a bit for each
 _PAGE_SIZES = [1 << shift for shift in range(12, 23)]
 _ARITHMETIC = (ArithmeticError, LookupError, MemoryError, ValueError, struct.error)
 
 
 class Damaged(Failure):
-    """What was read can't be true."""
+    """Data that can't be true."""
 
     def __init__(self, name: str, what: str) -> None:
         super().__init__(f"{name}: {what}", EXIT_CODE)
@@ -42,7 +42,7 @@ class Damaged(Failure):
 
 @contextlib.contextmanager
 def reading(name: str, what: str) -> Iterator[None]:
-    """Around what computes with numbers that were read: `what` is what to say where they make no sense."""
+    """Use around code that computes with numbers that were read: `what` is the message if they make no sense."""
     try:
         yield
     except _ARITHMETIC as error:
@@ -54,7 +54,7 @@ def must(true: bool, name: str, what: str) -> None:
         raise Damaged(name, what)
 
 
-# ---- Numbers of files; ValueError, as int() has it: who reads the file knows the line ----
+# ---- Numbers in files: they raise ValueError, as int() does, since the reader of the file knows the line ----
 
 
 def _below(number: int, bound: int) -> int:
@@ -72,7 +72,7 @@ def address(number: int) -> int:
 
 
 def when(seconds: float) -> float:
-    """Since 1970."""
+    """Checks a time in seconds since 1970."""
     return _below(seconds, _TIMES)
 
 
@@ -83,17 +83,17 @@ _BOX_SLOTS = 1 << 12
 
 
 def box(name: str, head_bytes: int, slots: int, slot_bytes: int, ask_at: int) -> None:
-    """The file may have less than that, where slots were not written yet or where it was cut."""
+    """Checks a box's head. The file may be shorter than that if slots were not written yet or it was cut."""
     fits = 0 < head_bytes <= min(slot_bytes, _BOX_HEAD) and 0 < slots <= _BOX_SLOTS and slot_bytes < _FIGURES
-    must(fits and 0 <= ask_at < _BOX_HEAD, name, "the black box can't be true: it has no room for what it says it has")
+    must(fits and 0 <= ask_at < _BOX_HEAD, name, "the black box can't be true: it has no room for what it claims to have")
 
 
 # ---- Memory ----
 
 
 def room(name: str, size: int) -> None:
-    """For what is read at once."""
-    must(0 <= size <= READ_MOST, name, f"it can't be true: {size} bytes of it belong together, by what it says of itself")
+    """Checks the size of a single read."""
+    must(0 <= size <= READ_MOST, name, f"it can't be true: it claims to have a piece of {size} bytes")
 
 
 def page_size(name: str, size: int) -> int:
@@ -106,7 +106,7 @@ def number_size(name: str, key: str, size: int) -> int:
     return size
 
 
-# What a library's constants are from and to. Those that are not here are compared alone.
+# The ranges of a library's constants. Those that are not here are only compared.
 _VALUES = {
     "granule.bytes": (8, 1 << 8),
     "unit.bytes": (1 << 12, 1 << 24),
@@ -138,7 +138,7 @@ def library(
     zones: Mapping[str, tuple[str, int, int]],
     classes: Iterable[tuple[int, int]],
 ) -> None:
-    """What a process's hakmem says of how its structures look."""
+    """Checks how a process's hakmem describes its structures."""
     for key, (least, most) in _VALUES.items():
         must(least <= values.get(key, least) <= most, name, f"its hakmem can't be true: {key} is {values.get(key)}")
     for key, (offset, size) in fields.items():
@@ -155,7 +155,7 @@ def library(
 
 
 def _figures(taken: Snapshot) -> Iterator[int]:
-    """All numbers that have no bounds of their own."""
+    """All numbers without bounds of their own."""
     yield from (taken.process, taken.rate, taken.large_blocks, taken.large_bytes, taken.freed or 0, taken.checked, taken.wrong)
     yield from (taken.thinned, taken.resident, taken.group, taken.group_limit, taken.free_spans, taken.own)
     for each in taken.classes:
@@ -209,17 +209,17 @@ def _is_slab(slab: TrackedSlab, page_size: int) -> bool:
 
 
 def snapshot(taken: Snapshot) -> Snapshot:
-    """The same; of a file, or of what was read from outside of a process."""
+    """Checks a snapshot from a file, or read from outside a process, and returns it."""
     name = taken.file
-    must(0 <= taken.time < _TIMES, name, "it can't be true: it is of no such time")
-    must(all(0 <= each < _FIGURES for each in _figures(taken)), name, "it can't be true: a figure is less or more than there can be")
-    must(all(0 <= each < _ADDRESSES for each in _addresses(taken)), name, "it can't be true: an address is none")
-    must(max(_sums(taken)) < _FIGURES, name, "it can't be true: its figures sum to more than there is")
-    must(all(map(_is_sample, taken.samples)), name, "it can't be true: a sampled block is none")
-    must(all(0 <= each.quarter < _QUARTERS for each in taken.strata), name, "it can't be true: its pinned pages are none")
+    must(0 <= taken.time < _TIMES, name, "it can't be true: its time is out of range")
+    must(all(0 <= each < _FIGURES for each in _figures(taken)), name, "it can't be true: a figure is out of range")
+    must(all(0 <= each < _ADDRESSES for each in _addresses(taken)), name, "it can't be true: an address is out of range")
+    must(max(_sums(taken)) < _FIGURES, name, "it can't be true: the sum of its figures is out of range")
+    must(all(map(_is_sample, taken.samples)), name, "it can't be true: a sampled block is impossible")
+    must(all(0 <= each.quarter < _QUARTERS for each in taken.strata), name, "it can't be true: its pinned pages are impossible")
     if taken.tracked:
         known = taken.page_size in _PAGE_SIZES and all(_is_slab(each, taken.page_size) for each in taken.tracked)
-        must(known, name, "it can't be true: a tracked slab is none")
+        must(known, name, "it can't be true: a tracked slab is impossible")
     events = (*taken.allocated.values(), *taken.events.values())
-    must(all(0 < each.events < _FIGURES for each in events), name, "it can't be true: what it says of events")
+    must(all(0 < each.events < _FIGURES for each in events), name, "it can't be true: its counts of events are out of range")
     return taken

@@ -1,4 +1,4 @@
-"""Profiles in pprof's format, as `go tool pprof` reads and many programs write them."""
+"""Profiles in pprof's format, which `go tool pprof` reads and many programs write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GZIP = b"\x1f\x8b"
 _UNPACKED_MOST = 1 << 30
 _PIECE = 1 << 20
 
-# The fields of each message: name, number, type; [] for many of them. Texts are numbers of the table of strings.
+# The fields of each message: name, number, type, with [] if repeated. Texts are indexes into the table of strings.
 _MESSAGES = {
     "ValueType": [("type", 1, "int64"), ("unit", 2, "int64")],
     "Label": [("key", 1, "int64"), ("str", 2, "int64"), ("num", 3, "int64"), ("num_unit", 4, "int64")],
@@ -102,7 +102,7 @@ class _Writer:
                 file_offset=mapping.offset,
                 filename=self.text(mapping.path),
                 build_id=self.text(mapping.build_id),
-                has_functions=True,  # or pprof would look for them in whatever lies at the path now
+                has_functions=True,  # otherwise pprof would look for them in whatever file is at the path now
                 has_filenames=lines,
                 has_line_numbers=lines,
                 has_inline_frames=lines,
@@ -120,7 +120,7 @@ class _Writer:
         return number
 
     def location(self, frames: list[Frame]) -> int:
-        """Of one address."""
+        """The location of one address."""
         last = frames[-1]
         number = self._locations.get(last.address)
         if number is None:
@@ -132,7 +132,7 @@ class _Writer:
         return number
 
     def named(self, name: str) -> int:
-        """A place of no address, such as what no sample tells of."""
+        """A location without an address, such as for what was not sampled."""
         number = self._locations.setdefault(-1 - self.text(name), len(self._locations) + 1)
         if number > len(self.profile.location):
             function = len(self._functions) + 1
@@ -158,7 +158,7 @@ def encode(snapshot: Snapshot, symbols: Symbols) -> bytes:
     profile.default_sample_type = writer.text(entries.SPACE)
     profile.time_nanos = snapshot.time * 10**9
     if snapshot.program_mapping:
-        writer.mapping(snapshot.program_mapping)  # pprof takes the first one for the program
+        writer.mapping(snapshot.program_mapping)  # pprof takes the first mapping for the program
     for entry in entries.entries(snapshot, symbols):
         sample = profile.sample.add(value=[entry.values.get(kind, 0) for kind in types])
         sample.location_id.extend(
@@ -197,7 +197,7 @@ def _frames(profile: Any) -> dict[int, tuple[tuple[str, int | None, str], ...]]:
 
 
 def _error_of(held: int, objects: int, samples: int | None, rate: float) -> tuple[float, int]:
-    """The variance of an entry, and how many samples it may have had; by its mean block where it does not say."""
+    """The variance of an entry, and how many samples it may have had, by its mean block if that is not given."""
     size = held / objects if objects else held
     chance = min(1.0, size / rate)
     count = samples if samples is not None else max(1, round(objects * chance))
@@ -207,7 +207,7 @@ def _error_of(held: int, objects: int, samples: int | None, rate: float) -> tupl
 
 
 def _unpacked(data: bytes, name: str) -> bytes:
-    """Some bytes can stand for any number of them."""
+    """Unpacks the data up to a limit, since few bytes can unpack to any number."""
     found = bytearray()
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
         while part := file.read(_PIECE):
@@ -217,7 +217,7 @@ def _unpacked(data: bytes, name: str) -> bytes:
 
 
 def decode(data: bytes, name: str) -> Stacks:
-    """The live bytes in a pprof file, by stack, with what can be said of their errors."""
+    """The live bytes in a pprof file by stack, with their errors as far as they are known."""
     try:
         profile = _message("Profile").FromString(_unpacked(data, name) if data.startswith(_GZIP) else data)
         space, count = _column(profile, ("inuse_space",)), _column(profile, ("inuse_objects",))
@@ -226,13 +226,13 @@ def decode(data: bytes, name: str) -> Stacks:
         if any(len(sample.value) != len(profile.sample_type) for sample in profile.sample):
             raise IndexError
     except (DecodeError, OSError, EOFError, zlib.error, IndexError):
-        raise Damaged(name, "neither a snapshot of hakmem nor a profile of pprof") from None
+        raise Damaged(name, "neither a hakmem snapshot nor a pprof profile") from None
     if space is None or count is None:
         raise Failure(f"{name}: the profile has no inuse_space and inuse_objects")
     if profile.period <= 0:
         raise Failure(f"{name}: the profile does not say how many bytes a sample stands for (its period)")
     for sample in profile.sample:
-        plausible.must(min(sample.value, default=0) >= 0, name, "the profile holds less than nothing: is it a difference itself?")
+        plausible.must(min(sample.value, default=0) >= 0, name, "the profile has negative values: is it itself a difference?")
     stacks = Stacks(name, profile.period)
     for sample in profile.sample:
         key = tuple(frame for each in sample.location_id for frame in frames.get(each, ()))

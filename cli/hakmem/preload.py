@@ -1,4 +1,4 @@
-"""Puts the library in front of a program: where it is, the environment, and the program itself."""
+"""Preloads the library into a program: finds both, sets the environment, and starts the program."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _ET_DYN = 3
 _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 5, 6, 10
 _DT_FLAGS_1, _DF_1_PIE = 0x6FFFFFFB, 1 << 27
 _SYMBOL = struct.Struct("<IBBHQQ")
-_CONTENTS_MOST = 1 << 16  # bytes of notes, and of what there is for the loader
+_CONTENTS_MOST = 1 << 16  # bytes of the notes, and of the dynamic section
 _NOTE = struct.pack("<III", 7, 8, 0x68616B) + b"hakmem\0"  # as hakmem.descriptor finds it in a process
-_WRITTEN = ("HAKMEM_PROFILE", "HAKMEM_STATS_FILE", "HAKMEM_BLACKBOX")  # options that name a file which each hakmem in a process writes
+_WRITTEN = ("HAKMEM_PROFILE", "HAKMEM_STATS_FILE", "HAKMEM_BLACKBOX")  # options with a file that each hakmem in a process writes
 _OURS = ("libhakmem.so", "libhakmem-secure.so")
 
 
 def library(path: str | None = None, *, secure: bool = False) -> Path:
-    """The shared library at `path`, or else the one this package carries: the default one, or the secure one."""
+    """The shared library at `path`, or the one in this package: the default one, or the secure one."""
     found = Path(path).resolve() if path else PACKAGE / _OURS[secure]
     if not found.is_file():
         raise Failure(f"the library {found} does not exist")
     if any(separator in str(found) for separator in " :"):
-        raise Failure(f"the library lies at {str(found)!r}: LD_PRELOAD can't carry a path with a space or colon")
+        raise Failure(f"the library is at {str(found)!r}: LD_PRELOAD can't carry a path with a space or colon")
     return found
 
 
@@ -49,7 +49,7 @@ def program(name: str) -> Path:
 
 
 def caller_environment() -> dict[str, str]:
-    """The environment this process was given; Python adds LC_CTYPE to its own in the C locale."""
+    """The environment this process was given: in the C locale, Python adds LC_CTYPE to it."""
     environment = dict(os.environ)
     try:
         given = Path("/proc/self/environ").read_bytes()
@@ -65,7 +65,7 @@ def _preloads(environment: dict[str, str]) -> list[str]:
 
 
 def preload_value(environment: dict[str, str], path: Path) -> str:
-    """LD_PRELOAD with the library after whatever is there already, less other copies of hakmem, which would come first."""
+    """LD_PRELOAD with the library added at the end, without other copies of hakmem, which would come first."""
     return ":".join(filter(None, (without_preload(environment), str(path))))
 
 
@@ -75,7 +75,7 @@ def without_preload(environment: dict[str, str]) -> str:
 
 
 class _Program:
-    """What an executable's headers say; OSError, OverflowError or struct.error where they can't be read."""
+    """An executable's headers; raises OSError, OverflowError or struct.error if they can't be read."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -110,7 +110,7 @@ class _Program:
         return b""
 
     def _exported(self, file: BinaryIO) -> Iterator[bytes]:
-        """The names that it gives the loader; behind the table come its strings, sooner or later."""
+        """The names that it exports. The table of symbols ends, at the latest, where its strings begin."""
         symbols, strings = self._dynamic.get(_DT_SYMTAB, 0), self._dynamic.get(_DT_STRTAB, 0)
         names = self._read_at(file, strings, self._dynamic.get(_DT_STRSZ, 0))
         table = self._read_at(file, symbols, max(0, strings - symbols))
@@ -125,14 +125,14 @@ class _Program:
 
     @property
     def is_static(self) -> bool:
-        """Whether it starts without the loader, which is none of these programs itself, though it can be run."""
+        """Whether it starts without the dynamic loader. The loader itself can be run too, but does not count as static."""
         if not self.is_elf or any(kind == _PT_INTERP for kind, *_ in self._segments):
             return False
         return self._kind != _ET_DYN or self._dynamic.get(_DT_FLAGS_1, 0) & _DF_1_PIE != 0
 
     @property
     def has_hakmems_malloc(self) -> bool:
-        """Whether that takes the calls of libraries too. An archive without libc's names leaves these to what is preloaded."""
+        """Whether its hakmem also serves the calls of libraries. An archive without libc's names leaves these to a preloaded library."""
         return self.has_hakmem and b"malloc" in self._exports
 
 
@@ -144,8 +144,8 @@ def _described(path: Path) -> _Program | None:
 
 
 def put_in_front(environment: dict[str, str], program: Path, path: Path, *, asked: bool) -> None:
-    """Has the loader put the library at `path` in front of the program. A hakmem within that leaves another one nothing to tell if it takes
-    malloc's calls. Else that one would write over what it writes, where files are `asked` for."""
+    """Makes the loader preload the library at `path`, unless the program contains a hakmem that serves malloc, which leaves it nothing to
+    do. If the program's hakmem does not, and files are `asked` for, nothing is preloaded either: both would write the same files."""
     found = _described(program)
     if found and found.has_hakmems_malloc:
         return
@@ -158,12 +158,12 @@ def put_in_front(environment: dict[str, str], program: Path, path: Path, *, aske
         environment["LD_PRELOAD"] = others
     else:
         environment.pop("LD_PRELOAD", None)
-    what = "what is told is what that holds, malloc's memory is libc's"
-    print(f"hakmem: {program} has hakmem within it, and none is preloaded: {what}", file=sys.stderr)
+    what = "only what that holds is reported, and malloc's memory is libc's"
+    print(f"hakmem: {program} has hakmem linked in, so none is preloaded: {what}", file=sys.stderr)
 
 
 def why_unreachable(path: Path) -> str | None:
-    """The reason why LD_PRELOAD has no effect on the program at `path`, where it can be seen from outside."""
+    """Why LD_PRELOAD has no effect on the program at `path`, as far as that can be seen from outside."""
     try:
         if path.stat().st_mode & 0o6000 and os.geteuid() != 0:
             return "it runs with another user's rights (setuid or setgid)"
@@ -180,7 +180,7 @@ def warn_if_unreachable(path: Path) -> None:
 
 
 def become(path: Path, command: list[str], environment: dict[str, str]) -> None:
-    """Replace this process by the program; returns never."""
+    """Replaces this process by the program; never returns."""
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
     try:

@@ -1,4 +1,4 @@
-"""Turns results into tables."""
+"""Renders results as tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def byte_text(count: float) -> str:
 
 
 def exact_byte_text(count: int) -> str:
-    """In the largest unit that needs no more than a few digits: 24 KiB, 1.25 KiB, 1000 B."""
+    """In the largest unit that takes only a few digits: 24 KiB, 1.25 KiB, 1000 B."""
     unit = 0
     while count >= 1024 and unit < len(_BYTE_UNITS) - 1 and len(f"{count / 1024:g}") <= 4:
         count /= 1024
@@ -69,9 +69,9 @@ def _ratio_text(comparison: Comparison, measure: Measure, other: str) -> Text:
 
 def _comparison_caption(comparison: Comparison) -> str:
     counts = [str(len(runs)) for runs in comparison.runs.values()]
-    caption = f"Medians of {', '.join(counts[:-1])} and {counts[-1]} interleaved runs, ± half of what lies between the least and the most. "
+    caption = f"Medians of {', '.join(counts[:-1])} and {counts[-1]} interleaved runs, ± half the range. "
     if not comparison.same_outcome:
-        return caption + "No ratios: the runs did not end alike."
+        return caption + "No ratios: the runs ended differently."
     others = comparison.others[0] if len(comparison.others) == 1 else "the other"
     return caption + f"Ratio: {comparison.subject} / {others}, less is better; ~ where the ranges overlap."
 
@@ -91,7 +91,7 @@ def _comparison_rows(comparison: Comparison) -> Iterator[list[str | Text]]:
 
 
 def comparison_table(comparison: Comparison, title: str | None = None) -> Table:
-    """The measures side by side; no ratios where the runs ended differently, and so did different work."""
+    """The measures side by side; no ratios if the runs ended differently, since they then did different work."""
     table = Table(
         title=Text(title or shlex.join(comparison.command), "table.title"),
         title_justify="left",
@@ -119,7 +119,7 @@ def comparison_markdown(comparison: Comparison) -> str:
 
 
 def verdict_lines(comparison: Comparison) -> list[str]:
-    """How hakmem did against each of the others, a line for each; none where there is no verdict."""
+    """How hakmem compares with each of the others, a line for each; none if there is no verdict."""
     return [_verdict(comparison, other) for other in comparison.others] if comparison.judged else []
 
 
@@ -139,7 +139,7 @@ def _verdict(comparison: Comparison, other: str) -> str:
 
 
 def outcome_lines(comparison: Comparison) -> list[str]:
-    """What has to be said about runs that did not end with exit 0; empty when all did."""
+    """Remarks on runs that did not end with exit 0; empty if all did."""
     lines = []
     for allocator, runs in comparison.runs.items():
         outcomes = [run.outcome for run in runs]
@@ -169,7 +169,7 @@ def _option_range(option: dict[str, Any]) -> str:
 def options_table(options: list[dict[str, Any]]) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD,
-        caption="* hak_option_set can change it while the program runs; the others are read at its start only.",
+        caption="* hak_option_set can change it while the program runs; the others are read only when it starts.",
         caption_justify="left",
     )
     table.add_column("variable", no_wrap=True)
@@ -189,17 +189,17 @@ def options_table(options: list[dict[str, Any]]) -> Table:
 
 # ---- Statistics ----
 
-# (key, title, depth); a deeper row is a part of the row above it.
+# (key, title, depth); a deeper row is part of the row above it.
 _MEMORY_ROWS = (
     ("resident", "resident set of the process", 0),
     ("committed", "committed for blocks", 0),
     ("live", "live: held by the program", 1),
-    ("requested", "of that asked for (estimate)", 2),
+    ("requested", "requested (estimate)", 2),
     ("cached", "cached in thread bins", 1),
     ("remote", "freed by other threads, not yet collected", 1),
     ("slab_free", "free in slabs in use", 1),
     ("span_free", "free units, between spans", 1),
-    ("purge_pending", "of that touched, to be given back", 2),
+    ("purge_pending", "touched, to be given back", 2),
     ("metadata", "metadata", 0),
     ("reserved", "address space mapped", 0),
 )
@@ -242,7 +242,7 @@ _COUNT_GROUPS = (
     ("system calls", ("sys_mmap", "sys_munmap", "sys_mprotect", "sys_madvise", "sys_mremap", "sys_other")),
 )
 
-# How a figure is written that is not a count.
+# How figures that are not counts are written.
 _CELLS = {
     "purged": byte_text,
     "holes_purged": byte_text,
@@ -254,12 +254,12 @@ _CELLS = {
     "cached": byte_text,
 }
 
-# What a count is called where its key does not say it.
+# Titles of counts that their keys do not explain.
 _COUNT_TITLES = {
     "superslabs": "superslabs (2 MiB of block memory each)",
     "slabs": "slabs (blocks of one size class side by side)",
     "heaps": "heaps (one for each thread that allocates, and named ones)",
-    "heaps_orphaned": "of them orphaned (their threads have ended)",
+    "heaps_orphaned": "of these, orphaned (their threads have ended)",
     "mappings": "mappings of the process",
     "bin_hits": "bin hits (estimate)",
     "purged": "free units given back",
@@ -268,7 +268,7 @@ _COUNT_TITLES = {
     "populated": "slabs populated by one call",
     "lead_slabs": "slabs taken for HAKMEM_LEAD",
     "huge_trials": "huge pages timed as they came in",
-    "huge_losses": "of them too dear, so that none was asked for, for a while",
+    "huge_losses": "of these, too expensive, so that none was requested for a while",
     "huge_price_ns": "2 MiB as a huge page, last measured, ns",
     "small_price_ns": "2 MiB as small pages, last measured, ns",
     "keeper_starts": "starts of the keeper, which gives memory back",
@@ -347,7 +347,7 @@ STATS_ROWS = {  # lists of objects, and their figures
 
 
 def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
-    """What is zero is left out."""
+    """The tables of a report, without zero figures."""
     heading = f"hakmem {stats.get('version', '?')}, process {stats.get('pid', '?')}"
     if stats.get("name"):
         heading += f" ({stats['name']})"
@@ -363,7 +363,7 @@ def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
 
 
 def console(**options: Any) -> Console:
-    """Names of others are in what it prints: nothing in brackets or between colons means anything."""
+    """A console that prints foreign names: brackets and colons have no special meaning."""
     return Console(markup=False, emoji=False, **options)
 
 
@@ -372,7 +372,7 @@ def print_wide(table: Table, *, to_errors: bool = False) -> None:
 
 
 def write_wide(renderables: Sequence[RenderableType], file: IO[str]) -> None:
-    """Folds them where a terminal is too narrow; elsewhere they are as wide as they want to be."""
+    """Folds tables if a terminal is too narrow; elsewhere they have their full width."""
     shown = console(file=file)
     if not shown.is_terminal:
         wanted = max(console(width=_WIDEST).measure(one).maximum for one in renderables)
@@ -382,7 +382,7 @@ def write_wide(renderables: Sequence[RenderableType], file: IO[str]) -> None:
 
 
 def wide_text(parts: Iterable[str | Table]) -> str:
-    """What print_wide() prints where there is no terminal, of one part after the other."""
+    """What print_wide() prints if there is no terminal, for one part after the other."""
     shown = console(file=io.StringIO(), width=_WIDEST, color_system=None, force_terminal=False)
     with shown.capture() as capture:
         for part in parts:

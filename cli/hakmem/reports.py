@@ -1,4 +1,4 @@
-"""Reads the statistics that hakmem writes as JSON; hakmem run --stats: those of a program at its end."""
+"""Reads the statistics that hakmem writes as JSON, and reports a program's at its end: hakmem run --stats."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from hakmem.exits import WHY_NONE, Ended
 
 _SUFFIX = ".json"
 _PAST_FIGURES = 1 << 64
-_TEXT = re.compile(r"hakmem \S+, process \d")  # how one as text begins
+_TEXT = re.compile(r"hakmem \S+, process \d")  # how a report as text begins
 
 
 def _check_figures(name: str, part: dict[str, Any], keys: Iterable[str]) -> None:
     for key in keys:
         figure = part.get(key, 0)
         if not isinstance(figure, int) or not 0 <= figure < _PAST_FIGURES:
-            raise Failure(f"{name}: not a report of hakmem: {key} is no figure of one")
+            raise Failure(f"{name}: not a report of hakmem: {key} is not a valid figure")
 
 
 def _check(name: str, report: Any) -> None:
-    """What is shown of a report is what it should be; the rest may be of a later version."""
+    """Checks the parts of a report that are shown; the rest may be from a later version."""
     if not isinstance(report, dict):
         raise Failure(f"{name}: not a report of hakmem: a JSON object is expected")
     _check_figures(name, report, render.STATS_FIGURES)
@@ -41,7 +41,7 @@ def _check(name: str, report: Any) -> None:
 
 
 def read(file: TextIO) -> list[dict[str, Any]]:
-    """The reports in `file`, one after the other; each is a JSON object."""
+    """The reports in `file`, in order; each is a JSON object."""
     try:
         text = file.read()
     except UnicodeDecodeError:
@@ -58,10 +58,10 @@ def read(file: TextIO) -> list[dict[str, Any]]:
     except json.JSONDecodeError as error:
         if _TEXT.match(text):
             what = "a report as text, which can be read as it is"
-            raise Failure(f"{file.name}: {what}; this command reads those that --stats-file writes to a name in .json") from None
+            raise Failure(f"{file.name}: {what}; this command reads those that --stats-file writes to a file named *.json") from None
         raise Failure(f"{file.name}: not a report of hakmem: {error.msg} in line {error.lineno}") from None
     except (ValueError, RecursionError):
-        raise Failure(f"{file.name}: not a report of hakmem: a number is too long, or it is nested too deep") from None
+        raise Failure(f"{file.name}: not a report of hakmem: a number is too long, or it is nested too deeply") from None
     if not reports:
         raise Failure(f"{file.name}: not a report of hakmem: it is empty")
     return reports
@@ -69,10 +69,10 @@ def read(file: TextIO) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class AtExit:
-    """The statistics of the program itself, and with `children` of those that it started too.
+    """Reports the statistics of the program itself and, with `children`, of the processes that it started.
 
-    They go to `file`, as JSON where it is called so and as text otherwise, or to standard error. In the name of a file %p stands for
-    the number of the process; a child's has it in any case.
+    They go to `file`, as JSON if its name ends in .json and as text otherwise, or to standard error. In a file's name %p stands for
+    the process's number; the name of a child's file always contains it.
     """
 
     file: str | None
@@ -80,8 +80,8 @@ class AtExit:
     json: bool = False
 
     def variables(self, directory: Path) -> dict[str, str]:
-        # Each process writes a file of its own: it may have closed standard error, and none writes over another's. A command
-        # below that does the same for another program leaves that one's here: hence the suffix.
+        # Each process writes a file of its own: it may have closed standard error, and must not overwrite another's. A nested
+        # hakmem run --stats writes its program's report here too, as JSON because of the suffix.
         return {"HAKMEM_STATS": "1", "HAKMEM_STATS_FILE": str(directory / f"%p{_SUFFIX}")}
 
     def tell(self, directory: Path, ended: Ended) -> int:
@@ -91,7 +91,7 @@ class AtExit:
             for report in _reports(own):
                 self._write({"name": ended.name} | report, self._place(ended.number, own=True))
         else:
-            hint = "; processes that it started did: --stats-children" if others and not self.children else ""
+            hint = "; processes that it started did: see --stats-children" if others and not self.children else ""
             print(f"hakmem: {ended.how} and left no statistics: {WHY_NONE}{hint}", file=sys.stderr)
         if self.children:
             for other in sorted(others, key=lambda path: path.stat().st_mtime_ns):
@@ -121,7 +121,7 @@ class AtExit:
 
 
 def _reports(path: Path) -> Iterator[dict[str, Any]]:
-    """What the process wrote; a line on standard error where it was cut short."""
+    """What the process wrote; prints a line to standard error if it was cut short."""
     try:
         with path.open() as file:
             yield from read(file)

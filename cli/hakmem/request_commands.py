@@ -1,4 +1,4 @@
-"""hakmem arm and hakmem collect: what a process that runs is asked for."""
+"""hakmem arm and hakmem collect: requests to a running process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hakmem.command_line import Seconds
 from hakmem.errors import Failure
 
 _NOT_DONE = 1
-ARM_SECONDS = 60.0  # unless other ones are asked for
+ARM_SECONDS = 60.0  # the default
 _process = click.argument("process", type=click.IntRange(min=1), metavar="PID")
 
 
@@ -20,15 +20,15 @@ _process = click.argument("process", type=click.IntRange(min=1), metavar="PID")
     type=Seconds(min=0),
     default=ARM_SECONDS,
     show_default=True,
-    help="For so long from now; 0 ends it.",
+    help="How long to count, in seconds from now; 0 ends it.",
 )
 @_process
 def arm_command(seconds: float, process: int) -> None:
-    """Have a process count what it allocates, freed soon or not, for a while; this command does not wait for it.
+    """Ask a process to count all that it allocates for a while, even what it soon frees; does not wait for the end.
 
-    What was counted is in every profile from then on: hakmem profile PID, its --pprof, and the snapshots that the process writes. To see
-    what is allocated in some seconds from now there is hakmem profile --events. The process is written one word to, a time, which
-    takes the right to trace it.
+    The counts appear in every later profile: hakmem profile PID, its --pprof output, and the snapshots that the process writes. To see
+    what is allocated during the next few seconds, use hakmem profile --events. This command writes one word, a time, into the process,
+    which takes the right to trace it.
     """
     from hakmem import memory, outside_events
 
@@ -39,10 +39,10 @@ def _why_not(process: int, seconds: float) -> str:
     from hakmem import memory
 
     if memory.is_stopped(process):
-        return "is stopped, and does nothing before it goes on"
+        return "is stopped, and does nothing until it continues"
     return (
-        f"has made no call to the allocator within {seconds:g} s that would see the request, and has no thread that gives memory back, "
-        "or one that has not come to it"
+        f"made no call to the allocator within {seconds:g} s that would see the request, and has no thread that gives memory back, "
+        "or one that did not get to it"
     )
 
 
@@ -52,14 +52,15 @@ def _why_not(process: int, seconds: float) -> str:
     type=Seconds(min=0),
     default=5.0,
     show_default=True,
-    help="Wait so long for the process to do it.",
+    help="How many seconds to wait for the process to do it.",
 )
 @_process
 def collect_command(seconds: float, process: int) -> None:
-    """Have a process give back to the system what it can, as malloc_trim(3) would, and tell what its resident set was and is.
+    """Ask a process to give its free memory back to the system, as malloc_trim(3) would, and report its resident set before and after.
 
-    A thread of the process does it at its next allocation that is not from its own free blocks, or the thread that gives memory back, where
-    there is one; it may take a while in a large heap. The exit code is 1 if nobody did within the time; then the request is taken back.
+    Either a thread of the process does so, at its next allocation that its own free blocks cannot serve, or the thread that gives memory
+    back, if there is one. In a large heap this may take a while. The exit code is 1 if no thread did so in time; the request is then
+    withdrawn.
     """
     from hakmem import memory, outside_events
     from hakmem.render import byte_text
@@ -67,7 +68,7 @@ def collect_command(seconds: float, process: int) -> None:
     source = memory.Process(process)
     before = outside_events.resident_bytes(process)
     if not outside_events.collect(source, seconds):
-        print(f"hakmem: process {process} {_why_not(process, seconds)}; it is asked no more", file=sys.stderr)
+        print(f"hakmem: process {process} {_why_not(process, seconds)}; the request was withdrawn", file=sys.stderr)
         sys.exit(_NOT_DONE)
     after = outside_events.resident_bytes(process)
     if before is None or after is None:

@@ -1,7 +1,7 @@
 """One table that sums to a process's resident set, and a verdict: what to do about it.
 
-The kernel's smaps says how much of each mapping is resident, its pagemap which pages of the heap, and the heap's own records what lies
-on each page. So each resident byte is in one row. What changes between these looks is a row too.
+The kernel's smaps shows how much of each mapping is resident, its pagemap which pages of the heap are, and the heap's own records what
+lies on each page. So each resident byte is in exactly one row. Changes between these readings have a row, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hakmem.pages import Contents, Mapped, Pagemap, Pages, contents, mappings
 from hakmem.render import byte_text
 from hakmem.snapshots import Snapshot
 
-# What the rows are, and what each counts for in the verdict.
+# The groups of rows, which the verdict compares.
 PROGRAM, CACHE, FRAGMENTATION, HUGE, META, OTHER = (
     "program",
     "cache",
@@ -33,14 +33,14 @@ PROGRAM, CACHE, FRAGMENTATION, HUGE, META, OTHER = (
 )
 PAGE_CACHE = "page cache"
 
-_EXCESS = 0.25  # of what is resident: from here on it is worth a word of its own
-_SAMPLES = 10  # of a class, at least, to tell what was asked for
+_EXCESS = 0.25  # of the resident set; from here on an excess gets a verdict
+_SAMPLES = 10  # the least number of samples of a class to estimate the bytes requested
 _ZEROS_READ = 4096  # pages
 _PROC = Path("/proc")
-_NEAR_SHARE, _NEAR_MOST = 4, 2 << 30  # of a limit, and bytes: nearer the library gives back what is idle (docs/containers.md)
-_LIMITS_MOST = 1 << 60  # of version 1, which says no limit by a number
+_NEAR_SHARE, _NEAR_MOST = 4, 2 << 30  # of a limit, and bytes: nearer, the library gives back idle memory (docs/containers.md)
+_LIMITS_MOST = 1 << 60  # version 1 expresses no limit by a number above this
 _COUNTED = "of what was counted while it was armed"
-_REST = "the rest of the resident set"  # of what tells no mappings
+_REST = "the rest of the resident set"  # for sources that do not show mappings
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Row:
     title: str
     group: str
     resident: int | None  # bytes; None: not known
-    counted: int | None = None  # bytes that the heap's records tell, resident or not
+    counted: int | None = None  # bytes by the heap's records, resident or not
 
 
 @dataclass
@@ -64,11 +64,11 @@ class Table:
     rows: list[Row] = field(default_factory=list)
     total: int | None = None  # the resident set by smaps
     swapped: int | None = None
-    group_total: int | None = None  # of the control group: all, and page cache
+    group_total: int | None = None  # of the control group: all memory, then page cache
     group_cache: int | None = None
     group_limit: int | None = None
     verdict: Verdict = field(default_factory=lambda: Verdict(PROGRAM, ""))
-    window_age: float | None = None  # as a snapshot has it
+    window_age: float | None = None  # as in a snapshot
 
     def of(self, key: str) -> int:
         return sum(row.resident or 0 for row in self.rows if row.key == key)
@@ -82,7 +82,7 @@ class Table:
 
 @dataclass
 class _Heap:
-    """Bytes of the heap that are resident, or all of them."""
+    """The bytes of the heap: the resident ones, or all."""
 
     live: np.ndarray  # by class; large blocks last
     cached: int = 0
@@ -94,10 +94,10 @@ class _Heap:
 
 
 def _sum(reader: Reader, on: Contents, taken: np.ndarray, zero: dict[str, float], huge: np.ndarray) -> _Heap:
-    """Of the pages that are taken; `zero` is which share of the huge ones of each kind was never written to."""
+    """Sums over the `taken` pages; `zero` is the share of each kind's huge pages that was never written."""
     page, classes = reader.memory.page_size, len(reader.classes)
     kind = {name: (on.kind == reader.value(f"kind.{name}")) & taken for name in ("slab", "large", "free", "kept", "meta")}
-    kind["free"] |= kind["kept"]  # by its thread, for the next large block
+    kind["free"] |= kind["kept"]  # kept by a thread for its next large block
     slab, large = kind["slab"], kind["large"] & ~on.past
     out = np.where(slab, np.clip(page - on.free - on.waiting - on.cached, 0, page), 0)
     live = np.bincount(np.minimum(on.size_class[slab], classes), out[slab], classes + 1).astype(np.int64)
@@ -116,14 +116,14 @@ def _sum(reader: Reader, on: Contents, taken: np.ndarray, zero: dict[str, float]
             never = min(never, int(live[classes]))
             live[classes] -= never
         else:
-            never = min(never, found.free)  # in slabs: pages whose blocks nobody had yet
+            never = min(never, found.free)  # in slabs: pages with blocks that were never allocated
             found.free -= never
         found.overshoot += never
     return found
 
 
 def _zeros(reader: Reader, heap: Heap, on: Contents, pages: Pages) -> dict[str, float]:
-    """Of huge pages of slabs and of large blocks, which share of their small pages is all zero: found by reading some."""
+    """For huge pages of slabs and of large blocks, the share of small pages in them that are all zero: found by reading some."""
     page, draw = reader.memory.page_size, np.random.default_rng(0)
     found = {}
     for name in ("slab", "large"):
@@ -131,7 +131,7 @@ def _zeros(reader: Reader, heap: Heap, on: Contents, pages: Pages) -> dict[str, 
         if len(numbers) > _ZEROS_READ:
             numbers = draw.choice(numbers, _ZEROS_READ, replace=False)
         if len(numbers):
-            with contextlib.suppress(Unreadable):  # some are gone
+            with contextlib.suppress(Unreadable):  # some pages are gone
                 read = reader.memory.gather(
                     np.uint64(heap.base) + numbers[:, None].astype(np.uint64) * np.uint64(page), [page]
                 )
@@ -140,7 +140,7 @@ def _zeros(reader: Reader, heap: Heap, on: Contents, pages: Pages) -> dict[str, 
 
 
 def _asked_shares(reader: Reader, taken: Snapshot) -> list[float]:
-    """Of the bytes of live blocks, by class, those asked for: by samples, else taken for half the step to the class below."""
+    """The share of live bytes that was requested, by class: by samples, or else as if half the step to the class below were unused."""
     asked: Counter[int] = Counter()
     held: Counter[int] = Counter()
     count: Counter[int] = Counter()
@@ -160,14 +160,14 @@ def _asked_shares(reader: Reader, taken: Snapshot) -> list[float]:
 
 
 _HEAP_ROWS = (
-    ("asked", "live: asked for by the program", PROGRAM),
-    ("rounding", "live: rounded up to blocks", FRAGMENTATION),
+    ("asked", "live: requested by the program", PROGRAM),
+    ("rounding", "live: rounding up to block sizes", FRAGMENTATION),
     ("bins", "cached in threads' bins", CACHE),
-    ("remote", "freed by other threads, not collected", CACHE),
+    ("remote", "freed by other threads, not collected yet", CACHE),
     ("spans", "free spans, not given back yet", CACHE),
-    ("slab_free", "free blocks in slabs, on pages with live ones mostly", FRAGMENTATION),
-    ("huge", "never written, there since huge pages are", HUGE),
-    ("meta", "hakmem's own", META),
+    ("slab_free", "free blocks in slabs, mostly on pages with live ones", FRAGMENTATION),
+    ("huge", "never written, resident only through huge pages", HUGE),
+    ("meta", "hakmem's own records", META),
 )
 
 
@@ -180,7 +180,7 @@ def _heap_rows(live: list[int], shares: list[float], rest: tuple[int, ...]) -> l
 
 
 def own_records(reader: Reader, heap: Heap) -> list[tuple[int, int, str]]:
-    """Where what lies that is in no zone, and what it is: in mappings that may have others' pages too."""
+    """hakmem's own records outside the zones, and what they are; their mappings may contain other pages too."""
     names = reader.names
     found = [(start, end, "of tracked slabs") for start, end in outside_pinned.records(reader, heap)]
     size, at = names.field("heap")[1], names.field("heap.bin_at_class")[0]
@@ -189,7 +189,7 @@ def own_records(reader: Reader, heap: Heap) -> list[tuple[int, int, str]]:
         found.append((address, address + size, "of a heap"))
         places = reader.memory.read(address + at, 2 * len(reader.classes)).view(np.uint16)
         first, last = int(places.min()), int(places.max())
-        reserve = int(np.diff(np.sort(places)).max(initial=0))  # what a bin's entries may take, below it
+        reserve = int(np.diff(np.sort(places)).max(initial=0))  # the room that a bin's entries may take, below the bin
         found.append((address + max(0, first - reserve) * word, address + last * word + bin_size, "of a heap's bins"))
         if reader.secure:
             quarantine = names.number(address + names.field("heap.quarantine")[0])
@@ -198,7 +198,7 @@ def own_records(reader: Reader, heap: Heap) -> list[tuple[int, int, str]]:
 
 
 def _site_records(reader: Reader) -> list[tuple[int, int, str]]:
-    """Of sites, and of what was counted by site while the process was armed, which older libraries don't tell."""
+    """The records of sites, and of counts by site while the process was armed, which older libraries do not have."""
     names, chunk, found = reader.names, reader.value("site.chunk"), []
     chunks = -(-min(names.number(names.place("site.count"), 4), reader.value("site.most")) // chunk)
     for place, record, what in (("site.chunks", "site", "of sites"), ("event.chunks", "event", _COUNTED)):
@@ -217,7 +217,7 @@ def _overlaps(mapped: Mapped, ranges: list[tuple[int, int]]) -> bool:
 
 
 def _resident_in(mapped: Mapped, ranges: list[tuple[int, int]], pagemap: Pagemap, page: int) -> int:
-    """Of the mapping, the resident bytes of pages that the ranges touch."""
+    """The resident bytes of the mapping's pages that the ranges touch."""
     pages = pagemap.pages(mapped.area.start, mapped.area.size).present
     ours = np.zeros(len(pages), bool)
     for start, end in ranges:
@@ -233,11 +233,11 @@ def _resident_in(mapped: Mapped, ranges: list[tuple[int, int]], pagemap: Pagemap
 def _decay_text(reader: Reader, heap: Heap) -> str:
     decay = reader.names.word("options", "options.decay_ms")
     if decay >= 1 << 63:
-        return "they stay for good, as HAKMEM_DECAY_MS=-1 says"
+        return "they are never given back (HAKMEM_DECAY_MS=-1)"
     last, now = reader.names.number(reader.names.place("purge.last_step_ms")), reader.memory.now_ms()
     cold = (heap.superslabs["free"] & heap.superslabs["dirty"] & ~heap.superslabs["cold"]).any()
     left = max(0, last + decay // 2 - (now or last)) + (decay // 2 if cold else 0)
-    return f"they go back within {max(left, 100) / 1000:.1f} s (HAKMEM_DECAY_MS)"
+    return f"they are given back within {max(left, 100) / 1000:.1f} s (HAKMEM_DECAY_MS)"
 
 
 def _cache_text(table: Table, decay: str) -> str:
@@ -246,13 +246,13 @@ def _cache_text(table: Table, decay: str) -> str:
         return f"{byte_text(spans)} are free spans: {decay}"
     if bins >= remote:
         return (
-            f"{byte_text(bins)} lie in threads' bins, for reuse (HAKMEM_BIN_KB, HAKMEM_BINS_EXTRA_KB make them smaller)"
+            f"{byte_text(bins)} are in threads' bins, for reuse (HAKMEM_BIN_KB, HAKMEM_BINS_EXTRA_KB make them smaller)"
         )
-    return f"{byte_text(remote)} were freed by other threads and wait for their owners, which make no calls"
+    return f"{byte_text(remote)} were freed by other threads and wait for their owners, which make no calls to the allocator"
 
 
 def judge(table: Table, decay: str = "") -> Verdict:
-    """By the largest excess over what is asked for, if that is worth a word; else the program holds what there is."""
+    """Names the largest excess over what was requested, if it is large enough; otherwise the program holds the memory."""
     groups = {group: table.in_group(group) for group in (CACHE, FRAGMENTATION, HUGE, META, OTHER)}
     kind = max(groups, key=groups.get)
     resident = table.total or sum(row.resident or 0 for row in table.rows)
@@ -265,31 +265,31 @@ def judge(table: Table, decay: str = "") -> Verdict:
 
 
 def _page_cache_text(table: Table, resident: int) -> str:
-    """Of a control group that is page cache mostly; empty where it is not."""
+    """A remark if the control group is mostly page cache; otherwise empty."""
     if not table.group_cache or table.group_cache <= resident or table.group_cache * 2 <= (table.group_total or 0):
         return ""
     cache, all_of = byte_text(table.group_cache), byte_text(table.group_total or 0)
-    return f"{cache} of the {all_of} of its control group are the page cache, which goes when memory is wanted"
+    return f"{cache} of the {all_of} of its control group are page cache, which the kernel drops when memory is needed"
 
 
 def _judge_parts(table: Table, kind: str, groups: dict[str, int], resident: int, asked: int, decay: str) -> Verdict:
     if groups[kind] < asked and groups[kind] < _EXCESS * resident:
-        return Verdict(PROGRAM, f"the program holds it: {byte_text(asked)} are live, as asked for")
+        return Verdict(PROGRAM, f"the program holds it: {byte_text(asked)} are live, as requested")
     if kind == CACHE:
         return Verdict(kind, f"cache: {_cache_text(table, decay)}")
     if kind == FRAGMENTATION:
         free, rounding = table.of("slab_free"), table.of("rounding")
-        text = f"{byte_text(free)} are free blocks on pages that few live ones keep, {byte_text(rounding)} rounding"
+        text = f"{byte_text(free)} are free blocks on pages that a few live ones keep, {byte_text(rounding)} are rounding"
         return Verdict(kind, f"fragmentation: {text}")
     if kind == HUGE:
         return Verdict(
             kind,
-            f"huge pages: {byte_text(groups[kind])} of them were never written to (HAKMEM_HUGE=0 takes small ones)",
+            f"huge pages: {byte_text(groups[kind])} of them were never written to (HAKMEM_HUGE=0 uses small pages)",
         )
     if kind == META:
         return Verdict(kind, f"hakmem's own records: {byte_text(groups[kind])}")
     largest = max((row for row in table.rows if row.group == OTHER), key=lambda row: row.resident or 0)
-    part = _REST if largest.key == "others" else f"of that {byte_text(largest.resident or 0)} {largest.title}"
+    part = _REST if largest.key == "others" else f"of which {byte_text(largest.resident or 0)} are {largest.title}"
     return Verdict(kind, f"not the heap: {byte_text(groups[kind])}, {part}")
 
 
@@ -298,7 +298,7 @@ def _judge_parts(table: Table, kind: str, groups: dict[str, int], resident: int,
 
 @dataclass(frozen=True)
 class Group:
-    """A control group that a process is in: what it holds, how much of that is page cache, and what it may hold, if that is limited."""
+    """A control group of a process: what it holds, how much of that is page cache, and its limit, if any."""
 
     total: int | None = None
     cache: int | None = None
@@ -318,14 +318,14 @@ def _numbers(file: Path) -> dict[str, int]:
 
 
 def _limit(file: Path) -> int | None:
-    with contextlib.suppress(OSError, ValueError, IndexError):  # "max" is no number
+    with contextlib.suppress(OSError, ValueError, IndexError):  # "max" is not a number
         limit = int(kernel_lines(file)[0])
         return limit if limit < _LIMITS_MOST else None
     return None
 
 
 def _group(folder: Path, unified: bool) -> Group:
-    """OSError where there is none, as at the root of all."""
+    """Reads a group; raises OSError if there is none, as at the root."""
     total = int(kernel_lines(folder / ("memory.current" if unified else "memory.usage_in_bytes"))[0])
     limits = [_limit(folder / name) for name in (("memory.max", "memory.high") if unified else ("memory.limit_in_bytes",))]
     limit, cache = min((each for each in limits if each is not None), default=None), None
@@ -337,8 +337,8 @@ def _group(folder: Path, unified: bool) -> Group:
 
 
 def _folders(process: int, proc: Path) -> Iterator[tuple[Path, Path, bool]]:
-    """Where the kernel tells of the process's groups: the innermost, the outermost that can be seen here, and whether it is of version 2.
-    What is mounted may be a group itself, as in a container that has no namespace of groups: paths are the machine's there."""
+    """The folders of the process's groups: the innermost, the outermost that is visible here, and whether they are of version 2. The
+    mount's root may itself be a group, as in a container without a cgroup namespace, where paths are the machine's."""
     paths = [line.split(":", 2)[1:] for line in kernel_lines(proc / str(process) / "cgroup")]
     for line in kernel_lines(proc / "self/mountinfo"):
         mount, _, kind = line.partition(" - ")
@@ -355,14 +355,14 @@ def _folders(process: int, proc: Path) -> Iterator[tuple[Path, Path, bool]]:
 
 
 def control_group(process: int, proc: Path = _PROC) -> Group:
-    """Of the groups that the process is in the innermost whose limit is near, or else the innermost."""
+    """The innermost of the process's groups that is near its limit, or else the innermost one."""
     found = []
     with contextlib.suppress(OSError, ValueError, IndexError):
         for folder, outermost, unified in _folders(process, proc):
             while True:
                 with contextlib.suppress(OSError, ValueError, IndexError):
                     group = _group(folder, unified)
-                    if unified or folder != outermost or group.limit is not None:  # version 1 counts the whole machine as a group
+                    if unified or folder != outermost or group.limit is not None:  # in version 1 the whole machine is a group
                         found.append(group)
                 if folder == outermost:
                     break
@@ -423,7 +423,7 @@ def _process_table(reader: Reader, memory: Process, pinned: bool) -> tuple[Table
 
 
 def _counted(reader: Reader, heap: Heap, taken: Snapshot, shares: list[float]) -> list[int | None]:
-    """The same rows, resident or not, as the heap's records have them."""
+    """The same rows by the heap's records, resident or not."""
     of_size = {each.block_size: each for each in taken.classes}
     live = [of_size[each.size].live * each.size if each.size in of_size else 0 for each in reader.classes]
     cached, remote = (
@@ -438,7 +438,7 @@ def _counted(reader: Reader, heap: Heap, taken: Snapshot, shares: list[float]) -
 
 
 def of_memory(memory: Memory, pinned: bool = False) -> tuple[Table, Snapshot]:
-    """The table of a process, or of a core, whose pages nobody knows any more; with who keeps pages, if `pinned`."""
+    """The table of a process or a core; a core's pages are not known. The snapshot includes who keeps pages if `pinned`."""
     with whole(memory):
         reader = Reader(memory)
         if isinstance(memory, Process):
@@ -453,7 +453,7 @@ def of_memory(memory: Memory, pinned: bool = False) -> tuple[Table, Snapshot]:
 
 
 def of_snapshot(taken: Snapshot) -> Table:
-    """What a snapshot's file tells: no pages, and nothing of other mappings. Of a black box the resident set is known, and the rest of it."""
+    """The table of a snapshot's file, without pages and other mappings. A black box also has the resident set, and so the rest of it."""
     live, cached, remote = (
         sum(getattr(each, name) * each.block_size for each in taken.classes) for name in ("live", "cached", "remote")
     )
@@ -471,11 +471,11 @@ def of_snapshot(taken: Snapshot) -> Table:
 
 
 def _judge_counted(table: Table) -> None:
-    """As if all that is counted were resident: what is not makes the rest look smaller than it is."""
+    """Judges as if all counted memory were resident; what is not resident makes the rest look smaller than it is."""
     rest = table.total - sum(row.counted or 0 for row in table.rows)
     others = Row("others", f"not the heap: {_REST}", OTHER, None, max(0, rest))
     table.rows.append(others)
     if rest < 0:
-        table.rows.append(Row("absent", "counted and not resident", PROGRAM, None, rest))
+        table.rows.append(Row("absent", "counted but not resident", PROGRAM, None, rest))
     as_if = Table(table.process, [Row(row.key, row.title, row.group, row.counted) for row in table.rows], table.total)
-    table.verdict = judge(as_if, "they go back within HAKMEM_DECAY_MS, or stay where that is -1")
+    table.verdict = judge(as_if, "they are given back within HAKMEM_DECAY_MS, or never if that is -1")

@@ -1,4 +1,4 @@
-"""`hakmem run`. What only some of its options need is imported where they are given: without them it is over in a moment."""
+"""`hakmem run`. Modules that only some options need are imported only if these are given, so that it is fast without them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _OFF, _ON = ("0", "off", "false", "no"), ("1", "on", "true", "yes")  # as the li
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("--stats", "with_stats", is_flag=True, help="Show the program's statistics when it has ended.")
-@click.option("--stats-children", is_flag=True, help="With --stats: those of the processes that it started too.")
+@click.option("--stats-children", is_flag=True, help="With --stats: also show those of the processes that it started.")
 @click.option(
     "--stats-file",
     type=output.OutFile(),
     metavar="FILE",
-    help="Write the statistics to FILE, as JSON where its name ends in .json and as text otherwise; %p stands for the process.",
+    help="Write the statistics to FILE, as JSON if its name ends in .json and as text otherwise; %p stands for the process's number.",
 )
-@click.option("--compare", "with_compare", is_flag=True, help="Run it under the system malloc too, in turn, with a verdict.")
+@click.option("--compare", "with_compare", is_flag=True, help="Run it alternately under the system malloc too, and give a verdict.")
 @click.option(
     "--with",
     "others",
     multiple=True,
     metavar="LIB",
-    help="In a comparison: run it under this allocator too, a library's path or a name such as jemalloc, tcmalloc, mimalloc.",
+    help="In a comparison: also run it under this allocator, given as a library's path or a name such as jemalloc, tcmalloc, mimalloc.",
 )
-@click.option("--secure", is_flag=True, help="Run or compare hakmem's secure library in place of the default one.")
+@click.option("--secure", is_flag=True, help="Run or compare hakmem's secure library instead of the default one.")
 @repetitions_option
 @click.option(
     "--profile",
@@ -52,16 +52,16 @@ _OFF, _ON = ("0", "off", "false", "no"), ("1", "on", "true", "yes")  # as the li
     "--window",
     "with_window",
     is_flag=True,
-    help="Let hakmem profile, resident, top and metrics see it where it may not be traced, as under Yama.",
+    help="Let hakmem profile, resident, top and metrics read it even where it may not be traced, as under Yama.",
 )
 @click.option("--leaks", "with_leaks", is_flag=True, help="Show what the program holds when it exits, by site.")
 @click.option(
     "--baseline",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="With --leaks: the snapshot of an earlier run. Exit with 1 where a site holds more than then, beyond chance.",
+    help="With --leaks: compare with this snapshot of an earlier run, and exit with 1 if a site holds more than then, beyond chance.",
 )
-@click.option("--show-output", is_flag=True, help="In a comparison: don't discard what the program writes.")
+@click.option("--show-output", is_flag=True, help="In a comparison: don't discard the program's output.")
 @click.option("--json", "json_file", type=output.OutFile(), metavar="FILE", help="In a comparison: write it as JSON.")
 @click.option(
     "--markdown", "markdown_file", type=output.OutFile(), metavar="FILE", help="In a comparison: write it as Markdown."
@@ -89,13 +89,13 @@ def run_command(
 ) -> None:
     """Run COMMAND under hakmem; its exit code and signals are passed through.
 
-    With --compare, standard input is read again by each run where it is a file, and is empty otherwise.
+    With --compare, each run reads standard input from its start if that is a file; otherwise standard input is empty.
     """
     with_stats = with_stats or stats_children or stats_file is not None
     if with_stats and with_compare:
         raise click.UsageError("--stats and --compare don't go together")
     if not with_compare and (json_file or markdown_file or show_output or others):
-        raise click.UsageError("--with, --json, --markdown and --show-output belong to --compare")
+        raise click.UsageError("--with, --json, --markdown and --show-output need --compare")
     if secure and library:
         raise click.UsageError("--secure and --library don't go together: give --library the secure one")
     if with_compare and (profile_file or with_leaks):
@@ -103,10 +103,10 @@ def run_command(
     if with_window and with_compare:
         raise click.UsageError("--window does not go with --compare")
     if blackbox_file and (with_compare or profile_file or with_leaks):
-        raise click.UsageError("--blackbox does not go with --compare, --profile and --leaks")
+        raise click.UsageError("--blackbox does not go with --compare, --profile or --leaks")
     _refuse_without_keeper({"--window": with_window, "--blackbox": blackbox_file is not None}, secure)
     if baseline and not with_leaks:
-        raise click.UsageError("--baseline belongs to --leaks")
+        raise click.UsageError("--baseline needs --leaks")
     output.apart((baseline,), (profile_file, stats_file, json_file, markdown_file, blackbox_file))
     path = preload.library(library, secure=secure)
     program = preload.program(command[0])
@@ -142,12 +142,12 @@ def run_command(
 
 
 def _refuse_without_keeper(options: dict[str, bool], secure: bool) -> None:
-    """The thread that gives memory back writes what they are for."""
+    """Refuses options whose output is written by the keeper, the thread that gives memory back, if there is none."""
     for option in (name for name, given in options.items() if given):
         if secure:
             raise click.UsageError(f"{option} does not go with --secure: the secure library keeps none")
         if os.environ.get("HAKMEM_KEEPER", "").lower() in _OFF:
-            raise click.UsageError(f"{option} does not go with HAKMEM_KEEPER=0: hakmem's thread, which writes it, is not started then")
+            raise click.UsageError(f"{option} does not go with HAKMEM_KEEPER=0: hakmem's thread, which writes it, is then not started")
 
 
 def _run_compared(

@@ -1,4 +1,4 @@
-"""One run of one command: what it cost, measured through the launcher."""
+"""One run of a command, and its cost, measured through the launcher."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Spread:
-    """The middle and the ends of one measure over the repetitions."""
+    """The median and the range of one measure over the repetitions."""
 
     median: float
     least: float
@@ -79,9 +79,9 @@ class Spread:
 
 
 class Launch:
-    """A command under way below the launcher.
+    """A command that runs below the launcher.
 
-    `added` are variables, NAME=VALUE, of the command alone; `options` go to Popen.
+    `added` are variables, NAME=VALUE, for the command only; `options` go to Popen.
     """
 
     def __init__(self, command: list[str], environment: dict[str, str], added: list[str], **options) -> None:
@@ -95,7 +95,7 @@ class Launch:
         )
 
     def wait(self, timeout: float | None = None) -> Run:
-        """What the command cost, after its end; raises subprocess.TimeoutExpired where that takes longer."""
+        """Waits for the end, and returns what the command cost; raises subprocess.TimeoutExpired if that takes longer."""
         self.process.wait(timeout)
         with self._report:
             self._report.seek(0)

@@ -1,14 +1,14 @@
-"""What signals are called."""
+"""Names of signals."""
 
 from __future__ import annotations
 
 import signal
 
-_AFTER_LEAST = 15  # so many real-time signals are counted from the least one on, the others from the greatest
+_AFTER_LEAST = 15  # this many real-time signals are named from SIGRTMIN, the others from SIGRTMAX
 
 
 def name_of(number: int) -> str:
-    """As a shell says it: real-time signals have two names alone, and each program counts on from these."""
+    """The name as a shell prints it: only two real-time signals have names, from which the others are counted."""
     least, greatest = signal.SIGRTMIN, signal.SIGRTMAX
     if least < number <= least + _AFTER_LEAST:
         return f"{least.name}+{number - least}"
@@ -16,5 +16,5 @@ def name_of(number: int) -> str:
         return f"{greatest.name}-{greatest - number}"
     try:
         return signal.Signals(number).name
-    except ValueError:  # the C library keeps some for itself
+    except ValueError:  # the C library reserves some
         return f"signal {number}"

@@ -1,4 +1,4 @@
-"""Reads the snapshots that hakmem writes: docs/insight.md tells their format."""
+"""Reads the snapshots that hakmem writes; docs/insight.md describes their format."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hakmem.plausible import Damaged
 _MAGIC = "hakmem-snapshot"
 _CERTAIN = 1 << 32
 _FIGURES = ("thinned", "resident", "group", "group_limit", "free_spans", "own")
-_MOST_TENTHS = 1 << 31  # an age is a difference of 32 bits: past this it is one below zero
-_MOST_FRAMES = 1000  # of a stack; hakmem takes 64
+_MOST_TENTHS = 1 << 31  # an age is a 32-bit difference: from here it is negative
+_MOST_FRAMES = 1000  # in a stack; hakmem records up to 64
 
 
 @dataclass
 class SizeClass:
-    """A size class that has slabs, in blocks."""
+    """A size class that has slabs; counts are in blocks."""
 
     block_size: int
     slab_size: int
@@ -41,8 +41,8 @@ class Sample:
     site: int
     tag: int
     age: float  # seconds
-    quiet: bool  # the record may be of an earlier block in the same place
-    large: bool = False  # a span of its own, which may be as large as the blocks of a class
+    quiet: bool  # the record may be an earlier block's in the same place
+    large: bool = False  # a span of its own, possibly of the same size as the blocks of a class
 
     @property
     def weight(self) -> float:
@@ -51,21 +51,21 @@ class Sample:
 
     @property
     def variance(self) -> float:
-        """Of the estimate that it is a part of (Horvitz and Thompson's)."""
+        """Its part of the variance of the estimate (Horvitz and Thompson's)."""
         return self.size * self.size * (1 - self.chance) / (self.chance * self.chance)
 
 
 @dataclass
 class Stratum:
-    """Slabs of one class that are about as full, and have live blocks: what those keep of their pages, counted."""
+    """Slabs of one class that have live blocks and are about equally full: counts of what these blocks keep of their pages."""
 
     block_size: int
-    quarter: int  # of the blocks that are live: 0 to 3
+    quarter: int  # by the share of live blocks: 0 to 3
     slabs: int
     tracked: int
     pages: int  # with live blocks
     waste: int  # bytes of these pages that are in no live block
-    idle: int  # bytes of pages without, that are not known to be with the kernel
+    idle: int  # bytes of pages without live blocks that are not known to have been given back
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Survivor:
 
 @dataclass
 class Freed:
-    """Blocks of a tracked slab that lie on a page with waste, at least with a part, and were allocated by one site last."""
+    """Free blocks of a tracked slab that lie at least partly on a page with waste, and were last allocated by one site."""
 
     page: int  # its number in the slab
     site: int
@@ -89,7 +89,7 @@ class Freed:
 
 @dataclass
 class TrackedSlab:
-    """A slab of which it is known whose all blocks are; those that lie on pages with waste are listed."""
+    """A slab with known sites for all its blocks; the blocks on pages with waste are listed."""
 
     address: int
     block_size: int
@@ -103,7 +103,7 @@ class TrackedSlab:
 
 @dataclass
 class Allocations:
-    """What a site has allocated while the process was armed, freed since or not: what so many events stand for."""
+    """What a site allocated while the process was armed, freed since or not, as `events` events stand for it."""
 
     events: int
     objects: int
@@ -118,9 +118,9 @@ class Allocations:
 
 @dataclass
 class Counted:
-    """What was allocated of one group of sizes while the process was armed: exactly, in bytes asked for."""
+    """What was allocated in one group of sizes while the process was armed: exact, in bytes requested."""
 
-    block_size: int  # 0: they differ, or have none
+    block_size: int  # 0: sizes differ, or are 0
     objects: int
     bytes: int
 
@@ -130,13 +130,13 @@ class Counted:
 
 @dataclass(frozen=True)
 class Mapping:
-    """What was mapped as code."""
+    """A mapping of code."""
 
     start: int
     end: int
     offset: int
     path: str
-    build_id: str  # empty where there is none
+    build_id: str  # empty if there is none
 
     @property
     def name(self) -> str:
@@ -152,37 +152,37 @@ class Snapshot:
     classes: list[SizeClass] = field(default_factory=list)
     large_blocks: int = 0
     large_bytes: int = 0
-    heap_names: dict[int, str] = field(default_factory=dict)  # of named heaps, by the tag that their blocks have
+    heap_names: dict[int, str] = field(default_factory=dict)  # of named heaps, by the tag of their blocks
     samples: list[Sample] = field(default_factory=list)
     allocated: dict[int, Allocations] = field(default_factory=dict)  # by site
     events: dict[tuple[int, int], Allocations] = field(default_factory=dict)  # the same by site and group
     counted: dict[int, Counted] = field(default_factory=dict)  # by group
-    seconds: float = 0.0  # in which that was; 0: since the process began
-    freed: int | None = None  # blocks in that time; None: not known
-    armed: float = 0.0  # seconds that it goes on counting, as seen from outside; infinite: for good
+    seconds: float = 0.0  # the time of these counts; 0: since the process began
+    freed: int | None = None  # blocks freed in that time; None: not known
+    armed: float = 0.0  # seconds that it will go on counting, as seen from outside; infinite: for good
     sites: dict[int, tuple[int, int]] = field(default_factory=dict)  # number: (parent, return address)
     checked: int = 0
     wrong: int = 0
-    program: int = 0  # where it begins, an address in its code; 0: not known
+    program: int = 0  # its entry point, an address in its code; 0: not known
     mappings: list[Mapping] = field(default_factory=list)
-    slabs: int = 0  # that were read from outside of the process
-    moving: int = 0  # of them those that did not stand still
+    slabs: int = 0  # those read from outside the process
+    moving: int = 0  # of these, the slabs that changed while they were read
     page_size: int = 0
     strata: list[Stratum] = field(default_factory=list)
     tracked: list[TrackedSlab] = field(default_factory=list)
-    # What a black box tells beside.
+    # What a black box has in addition.
     thinned: int = 0  # the bytes that one sample stood for before some were left out
     resident: int = 0  # bytes; 0: not known
-    group: int = 0  # of the control group
+    group: int = 0  # bytes of the control group
     group_limit: int = 0
     free_spans: int = 0
-    own: int = 0  # hakmem's own, touched or not
-    untold: str = ""  # what to say of another hakmem in the process
-    window_age: float | None = None  # seconds since a process that may not be traced told this; None: it was not asked
+    own: int = 0  # hakmem's own memory, touched or not
+    untold: str = ""  # a remark on another hakmem in the process
+    window_age: float | None = None  # seconds since a process that may not be traced wrote this to its window; None: not from a window
 
     @property
     def program_mapping(self) -> Mapping | None:
-        """The code of the program itself; where older versions don't tell, of the first file, as mappings begin with it mostly."""
+        """The code of the program itself. For older versions, which do not record it, that of the first file, usually the program."""
         files = [each for each in self.mappings if each.path.startswith("/")]
         found = next((each for each in files if each.start <= self.program < each.end), None)
         return found or next(iter(files), None)
@@ -193,7 +193,7 @@ class Snapshot:
 
     @property
     def confidence(self) -> float | None:
-        """How often a site found by a short look was right; None if none was looked at again."""
+        """How often a site found by the fast lookup was right; None if none was checked."""
         return 1 - self.wrong / self.checked if self.checked else None
 
     def tag_text(self, tag: int) -> str:
@@ -202,7 +202,7 @@ class Snapshot:
         return f"tag {tag}" if tag else "no tag"
 
     def stack(self, site: int) -> list[int]:
-        """The addresses that the site's calls return to, the innermost first."""
+        """The return addresses of the site's calls, the innermost first."""
         addresses: list[int] = []
         while site in self.sites and len(addresses) < _MOST_FRAMES:
             site, address = self.sites[site]
@@ -211,7 +211,7 @@ class Snapshot:
 
 
 def _numbers(words: list[str], first: int, end: int) -> list[int]:
-    """Those words of a line, which must be there; a later version may have more behind them."""
+    """The numbers in those words of a line, which must exist; a later version may append more."""
     if len(words) < end:
         raise ValueError("too few words")
     return [plausible.figure(int(word)) for word in words[first:end]]
@@ -247,7 +247,7 @@ def _large(snapshot: Snapshot, words: list[str]) -> None:
 
 
 def age_of(tenths: int) -> float:
-    """A block that came while the snapshot was being written is younger than its clock."""
+    """The age in seconds. It is negative, and counts as 0, if the block was allocated while the snapshot was written."""
     return tenths / 10 if tenths < _MOST_TENTHS else 0.0
 
 
@@ -349,7 +349,7 @@ _KINDS = {
 
 
 def is_snapshot(start: bytes) -> bool:
-    """Whether a file that begins so is one, or has one."""
+    """Whether a file with this beginning is a snapshot, or contains one."""
     return start.startswith(_MAGIC.encode()) or blackbox.is_box(start)
 
 
@@ -373,11 +373,11 @@ def parse(text: str, name: str = "") -> Snapshot:
                 return plausible.snapshot(snapshot)
     except (ValueError, IndexError):
         raise Damaged(name, f"line {number} can't be read: {lines[number - 1][:80]}") from None
-    raise Damaged(name, "the snapshot is cut short: it has no end line (its writer was ended, or the disk is full)")
+    raise Damaged(name, "the snapshot is cut short: it has no end line (its writer was killed, or the disk was full)")
 
 
 def of_bytes(data: bytes, name: str = "") -> Snapshot:
-    """A file's snapshot; of a black box its newest."""
+    """The snapshot in a file; the newest one if it is a black box."""
     if blackbox.is_box(data):
         data = blackbox.parse(data, name).newest.text
     return parse(data.decode(errors="surrogateescape"), name)

@@ -1,4 +1,4 @@
-"""Addresses of a snapshot as functions and source lines, and what could not be told of them."""
+"""Resolves a snapshot's addresses to functions and source lines, and reports what could not be resolved."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ JIT_FOLDER = Path("/tmp")
 _JIT_MOST = 1 << 28  # bytes
 
 _OUR_LIBRARY = "libhakmem"
-_MOST_OURS = 16  # calls within hakmem, at most, from the one that looks for the stack
+_MOST_OURS = 16  # the most calls within hakmem, counted from the one that records the stack
 _NO_MAPPINGS = "the process could not read its own mappings (no /proc in its root?)"
-CLOSED = 1 << 62  # from here on lie libraries that the process has closed
-_VIRTUAL = ("[vdso]", "[vsyscall]")  # the kernel's, no files
+CLOSED = 1 << 62  # libraries that the process has closed are at this address and above
+_VIRTUAL = ("[vdso]", "[vsyscall]")  # the kernel's mappings, not files
 
-# What stands between an allocator and the code that wanted the memory.
+# What lies between an allocator and the code that wanted the memory.
 _PLUMBING_FILES = re.compile(r"(libc(-[0-9.]+)?|libstdc\+\+|libc\+\+)\.so(\.|$) | libc\.musl- | ld-(linux|musl)", re.VERBOSE)
 _PLUMBING = (
     "operator new", "std::", "__gnu_cxx::", "hak::", "g_malloc", "g_realloc", "g_slice_", "xmalloc", "xrealloc", "xcalloc",
     "PyMem_", "PyObject_Malloc", "PyObject_Calloc", "PyObject_Realloc", "_PyMem_", "_PyObject_Malloc", "_PyObject_Realloc",
     "__rust_", "__rustc::", "__rdl_", "__rg_",
 )  # fmt: skip
-# By C++'s mangled name, since the plain one of a template begins with what it returns.
+# By C++'s mangled name, since the plain name of a template begins with its return type.
 _PLUMBING_CXX = re.compile(r"_ZZ*( nw | na | (N[rVK]*[RO]?)? (S[tabsiod] | 9__gnu_cxx | 3hak\d))", re.VERBOSE)
 _CRATES = ("alloc", "core", "std", "hashbrown", "hakmem")
-_BARE_CRATES = ("alloc::", "hashbrown::")  # which may be namespaces of C++ too
+_BARE_CRATES = ("alloc::", "hashbrown::")  # these names may also be C++ namespaces
 _TYPE = re.compile(r"[&*\[(]* (?:(?:mut|const|dyn)\ )* (?P<first>\w*) (?P<path>::)?", re.VERBOSE)
-# Rust's own by their files: the functions that are compiled into others, most of these, may have no more than the last part of a name.
+# Rust's own functions by their source files: most are inlined, and an inlined function may have only the last part of its name.
 _PLUMBING_SOURCES = re.compile(
     r"/library/(alloc|core|std)/src/ | /hashbrown-[^/]+/src/ | /hakmem(-[0-9.]+)?/src/block\.rs$", re.VERBOSE
 )
 
 
 def clean(name: str) -> str:
-    """As Unicode, which formats want and names of files may not be."""
+    """The name as valid Unicode, which formats require; file names may not be that."""
     return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _is_of_crates(path: str) -> bool:
-    """Whether Rust's own have the type or trait; those without a path, such as usize, are of the language."""
+    """Whether the type or trait is from Rust's own crates; those without a path, such as usize, belong to the language."""
     found = _TYPE.match(path)
     return found is not None and (found["first"] in _CRATES if found["path"] else bool(found["first"]))
 
 
 def _is_rusts_own(function: str) -> bool:
-    """Of `<TYPE as TRAIT>::function` who has either of the two may have written it."""
+    """Whether the function is from Rust's own crates: the owner of either part of `<TYPE as TRAIT>::function` may have written it."""
     if not function.startswith("<"):
         return function.startswith(_BARE_CRATES)
     depth, at = 0, 0
@@ -76,17 +76,17 @@ def _is_rusts_own(function: str) -> bool:
 class Frame:
     """A call on a stack."""
 
-    address: int  # within the instruction that calls: one before the address that it returns to
+    address: int  # in the calling instruction: one less than the return address
     mapping: Mapping | None
-    symbol: str  # as the tables have it; empty where they have none
+    symbol: str  # as in the tables; empty if they have none
     function: str  # demangled
     file: str
     line: int
-    inlined: bool = False  # the compiler has put it in place of a call in the next one
+    inlined: bool = False  # the compiler inlined it into the next frame
 
     @property
     def name(self) -> str:
-        """The function, or else the place in its file."""
+        """The function, or otherwise the place in its file."""
         if self.function:
             return printable(self.function)
         if self.mapping is None:
@@ -112,7 +112,7 @@ class Frame:
 
 
 def addresses(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
-    """The frames of each address, those that were compiled into others together with these."""
+    """The frames of each address: inlined ones together with the frame that they are inlined into."""
     together: list[Frame] = []
     for frame in frames:
         together.append(frame)
@@ -122,17 +122,17 @@ def addresses(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
 
 
 class _Jit:
-    """Functions that were made at run time: perf's map, which interpreters write when told to."""
+    """Functions made at run time, from perf's map, which interpreters write if requested."""
 
     def __init__(self, at: places.Jit) -> None:
-        """The first of the files that is there and may be the process's."""
+        """Reads the first of the files that exists and may be the process's."""
         self.file = at.files[0]
-        self.refused: list[str] = []  # of others, and why they were
+        self.refused: list[str] = []  # files that were refused, and why
         self._functions: list[tuple[int, int, str]] = []
         for file in at.files:
-            with contextlib.suppress(OSError, ELFError), open_named(file) as found:  # anybody may have put anything there
+            with contextlib.suppress(OSError, ELFError), open_named(file) as found:  # anybody can write files there
                 if problem := at.problem(os.fstat(found.fileno())):
-                    self.refused.append(f"{file}: no names are taken from it: {problem}")
+                    self.refused.append(f"{file}: not used for names: {problem}")
                     continue
                 self._read(os.fsdecode(found.read(_JIT_MOST)))
                 break
@@ -154,7 +154,7 @@ class _Jit:
 
 
 class Symbols:
-    """The frames of a snapshot's addresses; files are opened when an address in them is asked for."""
+    """The frames of a snapshot's addresses; a file is opened when an address in it is first looked up."""
 
     def __init__(self, snapshot: Snapshot, debug_root: Path = DEBUG_ROOT, jit_folder: Path = JIT_FOLDER) -> None:
         self._snapshot = snapshot
@@ -166,11 +166,11 @@ class Symbols:
         self._modules: dict[tuple[str, str], Module] = {}
         program = snapshot.program_mapping
         self._program = program.path if program else ""
-        self._frames: dict[int, list[Frame]] = {}  # by the address that the call returns to
-        self._ours: dict[int, bool | None] = {}  # by the same
+        self._frames: dict[int, list[Frame]] = {}  # by return address
+        self._ours: dict[int, bool | None] = {}  # by return address, too
         self._outside: dict[int, int] = {}  # by site
-        self._asked: Counter[Mapping] = Counter()  # the addresses of each that were looked up
-        self._nameless: Counter[Mapping] = Counter()  # those of them that no function is at
+        self._asked: Counter[Mapping] = Counter()  # how many addresses in each were looked up
+        self._nameless: Counter[Mapping] = Counter()  # how many of these are in no function
         self._nowhere = 0
 
     def _mapping(self, address: int) -> Mapping | None:
@@ -189,7 +189,7 @@ class Symbols:
         return self._modules[key]
 
     def _calls(self, returns_to: int) -> list[Frame]:
-        """The call there, after those that were compiled into it, the innermost first."""
+        """The call at that address, after those inlined into it, the innermost first."""
         if returns_to not in self._frames:
             self._frames[returns_to] = self._look_up(returns_to)
         return self._frames[returns_to]
@@ -216,8 +216,8 @@ class Symbols:
         return [*frames, Frame(address, mapping, symbol.name, plain(symbol.name), last.file, last.line)]
 
     def _is_ours(self, returns_to: int) -> bool | None:
-        """Whether it is in hakmem itself; None where the program has hakmem within it, but no name there. Not the whole frame: all sites
-        are asked for, and lines of sources take long."""
+        """Whether the address is in hakmem itself; None if the program contains hakmem, but has no name for the address. This does
+        not resolve the whole frame, since it is called for all sites, and source lines take long."""
         if returns_to not in self._ours:
             mapping = self._mapping(returns_to - 1)
             found: bool | None = mapping is not None and mapping.name.startswith(_OUR_LIBRARY)
@@ -230,9 +230,9 @@ class Symbols:
         return self._ours[returns_to]
 
     def outside(self, site: int) -> int:
-        """The site of the call into hakmem: of one that is linked with the program, its own calls are on the stack too, the innermost of
-        all. Past the first that is another's none is looked for: hakmem calls functions of the program too, which may allocate. Before
-        one that is known to be hakmem's may lie some without a name, as in a program that names what it exports alone."""
+        """The site of the call into hakmem. If hakmem is linked with the program, its own calls are on the stack too, the innermost ones.
+        The search ends at the first call that is not hakmem's, since hakmem also calls functions of the program, which may allocate.
+        Calls without a name may precede one that is known to be hakmem's, as in a program with only exported names."""
         found = self._outside.get(site)
         if found is None:
             found = at = site
@@ -253,27 +253,27 @@ class Symbols:
         return [frame for address in self._snapshot.stack(site) for frame in self._calls(address)]
 
     def wanting(self, site: int) -> list[Frame]:
-        """The stack from the call that wanted the memory, past what only passes it on."""
+        """The stack from the call that wanted the memory, without the calls that only pass it on."""
         frames = self.stack(site)
         first = next((index for index, frame in enumerate(frames) if not frame.plumbing), 0)
         return frames[first:]
 
     def _missing(self, mapping: Mapping) -> str:
-        """A function may be missing here and there in any file, as what libc has signal handlers return to."""
+        """Says how many names are missing. A few may be in any file, such as libc's code to which signal handlers return."""
         missing, asked = self._nameless[mapping], self._asked[mapping]
         if missing == asked:
-            return "no function of its tables is there"
-        return f"{missing:,} of {asked:,} addresses in it are in no function of its tables"
+            return "its tables have no function at any of the addresses"
+        return f"its tables have no function at {missing:,} of {asked:,} addresses"
 
     def _nowhere_text(self, jit: _Jit) -> str:
         one = self._nowhere == 1
         if not any(mapping.start < CLOSED for mapping in self._mappings):
             return f"{self._nowhere} {'address has' if one else 'addresses have'} no name: {_NO_MAPPINGS}"
         where = "1 address is" if one else f"{self._nowhere} addresses are"
-        return f"{where} in no file: made at run time, perhaps ({jit.file} would name {'it' if one else 'them'})"
+        return f"{where} in no file: perhaps generated at run time ({jit.file} would name {'it' if one else 'them'})"
 
     def remarks(self) -> list[str]:
-        """What could not be told of the memory and of the addresses that were looked up, and why."""
+        """What is not known of the memory and of the addresses that were looked up, and why."""
         said = [self._snapshot.untold] if self._snapshot.untold else []
         for mapping in sorted(self._nameless, key=lambda mapping: mapping.path):
             problem = self.module(mapping).problem or self._missing(mapping)

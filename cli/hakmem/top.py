@@ -1,4 +1,4 @@
-"""hakmem top: all processes that run with hakmem, or one of them, in the terminal, for as long as wanted."""
+"""hakmem top: lists all processes that run with hakmem, or watches one of them in the terminal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PROC = Path("/proc")
 LIVE, GROWTH, NAME, PINNED, ALLOCATED = "live", "growth", "name", "pinned", "allocated"
 _SORTS = {"l": LIVE, "g": GROWTH, "n": NAME, "p": PINNED, "e": ALLOCATED}
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-_QUIT = ("q", "\x03", "\x04")  # Ctrl-C comes as a key from a terminal without signals alone
+_QUIT = ("q", "\x03", "\x04")  # Ctrl-C arrives as a key only from a terminal without signals
 _SAVE, _ARM = "s", "a"
 _HELP = (
     "l g n p e: sort by live bytes, growth, name, pinned bytes, what was allocated   "
@@ -54,19 +54,19 @@ class Found:
     table: Table | None = None
     taken: Snapshot | None = None
     problem: str = ""
-    advice: str = ""  # the same, and what to do about it
-    damaged: bool = False  # what it has instead of a heap can't be one
+    advice: str = ""  # the problem, and what to do about it
+    damaged: bool = False  # what looks like its heap can't be one
 
 
 def _has_hakmem(process: int) -> bool:
-    """By names of files alone, which is quick; a program that is linked with it statically shows when it is read."""
+    """Goes by file names only, which is quick; a statically linked hakmem shows when the process is read."""
     with contextlib.suppress(OSError):
         return any("hakmem" in line for line in kernel_lines(folder_of(process) / "maps"))
     return False
 
 
 def processes(user: int) -> list[int]:
-    """Those of the user, or of everybody if that is root."""
+    """The user's processes, or everybody's if the user is root."""
     expect_proc()
     found = []
     for folder in PROC.iterdir():
@@ -83,7 +83,7 @@ def name_of(process: int) -> str:
 
 
 def look(process: int, pinned: bool = False) -> Found:
-    """One process; a problem instead of a table where it can't be read. Who keeps pages is read only if `pinned`."""
+    """Reads one process; sets a problem instead of a table if it can't be read. Reads who keeps pages only if `pinned`."""
     found = Found(process, name_of(process))
     try:
         found.table, found.taken = window.table_of(process, pinned)
@@ -99,7 +99,7 @@ def is_of_hakmem(found: Found) -> bool:
 
 
 def all_found(user: int) -> list[Found]:
-    """Every process that hakmem is in: of those that can't be read, the ones that have its library mapped."""
+    """Every process with hakmem; an unreadable process counts if it has hakmem's library mapped."""
     found = []
     for process in processes(user):
         each = look(process)
@@ -119,7 +119,7 @@ def list_table(found: list[Found]) -> Columns:
             columns.add_row(str(each.process), "", "", each.name, Text(each.problem, style="dim"))
             continue
         total, live = byte_text(each.table.total or 0), byte_text(each.taken.live_bytes)
-        by_window = "" if each.table.window_age is None else " (by its window)"
+        by_window = "" if each.table.window_age is None else " (from its window)"
         columns.add_row(str(each.process), total, live, each.name, each.table.verdict.text + by_window)
     return columns
 
@@ -130,19 +130,19 @@ def list_table(found: list[Found]) -> Columns:
 def _armed_text(seconds: float) -> str:
     if not seconds:
         return ""
-    return "armed: it counts what it allocates" + (f", {seconds:.0f} s more" if math.isfinite(seconds) else ", for good")
+    return "armed: counting allocations" + (f", {seconds:.0f} s left" if math.isfinite(seconds) else ", permanently")
 
 
 def _remark_text(process: int, remarks: list[str]) -> str:
-    """The first of what could not be told: there is no room for all."""
+    """Only the first remark, since there is no room for all."""
     if len(remarks) < 2:
         return "".join(remarks)
-    return f"{remarks[0]} ({len(remarks) - 1} more such: hakmem profile {process})"
+    return f"{remarks[0]} ({len(remarks) - 1} more: hakmem profile {process})"
 
 
 @dataclass
 class View:
-    """What is shown of one process, over time."""
+    """What is shown of a process over time."""
 
     process: int
     by: str = LIVE
@@ -156,7 +156,7 @@ class View:
         self.found = look(self.process, self.by == PINNED)
 
     def key(self, key: str) -> bool:
-        """False: the end is wanted."""
+        """Handles a key; False if it asks to quit."""
         if key in _QUIT:
             return False
         if key in _SORTS:
@@ -171,7 +171,7 @@ class View:
         return True
 
     def arm(self) -> None:
-        """For a while, as hakmem arm does; or no more."""
+        """Arms the process for a while, as hakmem arm does, or disarms it."""
         if self.found is None or self.found.taken is None:
             return
         source = None
@@ -201,7 +201,7 @@ class View:
             self.said = f"{path}: {error.strerror}"
 
     def functions(self, taken: Snapshot, names: Symbols) -> list[tuple[str, insight.Row, int]]:
-        """Names, rows and how much they have grown since the view began."""
+        """Names, rows, and their growth since the view began."""
         shown, _ = insight.rows(taken, names, insight.FUNCTION)
         named = [(row.frames[0][0], row) for row in shown if row.line.key != NOT_SAMPLED]
         if not self.first:
@@ -218,7 +218,7 @@ class View:
         if not taken.rate:
             return Text("no blocks are sampled: who holds them is not known")
         columns = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for title in ("live", "±", f"since {insight.age_text(time.monotonic() - self.since)}"):
+        for title in ("live", "±", f"last {insight.age_text(time.monotonic() - self.since)}"):
             columns.add_column(title, justify="right", no_wrap=True)
         columns.add_column(f"allocated by (sorted by {self.by})")
         for name, row, grown in self.functions(taken, names):
@@ -227,7 +227,7 @@ class View:
         return columns
 
     def by_pinned(self, taken: Snapshot, names: Symbols) -> RenderableType:
-        """Who keeps pages that are partly free, and what is live of each."""
+        """Who keeps partly free pages, and the live bytes of each."""
         kept = insight.pinned_rows(taken, names, insight.FUNCTION, self.top)
         if kept is None:
             return Text("who keeps pages is not known")
@@ -247,7 +247,7 @@ class View:
         return Group(heading, columns)
 
     def by_allocated(self, taken: Snapshot, names: Symbols) -> RenderableType:
-        """Who allocates, freed since or not, of the time that the process was armed."""
+        """Who allocated while the process was armed, freed since or not."""
         shown = insight.allocated_rows(taken, names, insight.FUNCTION)
         if not shown and taken.window_age is not None:
             return Text("who allocates is not known")
@@ -284,7 +284,7 @@ class View:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[int]:
-    """Keys as they are pressed, not by lines."""
+    """Delivers keys as they are pressed, not line by line."""
     file = sys.stdin.fileno()
     before = termios.tcgetattr(file)
     try:
@@ -296,14 +296,14 @@ def _keys() -> Iterator[int]:
 
 
 class _Ending:
-    """Signals that would end this process at once end it when the terminal is as it was; that of Ctrl-C does what q does."""
+    """Signals that would end this process immediately end it once the terminal is restored; SIGINT acts as q."""
 
     def __init__(self) -> None:
         self._came: int | None = None
-        self._may_raise = False  # not where the terminal is being changed
+        self._may_raise = False  # not while the terminal is being changed
 
     def _handle(self, number: int, _frame: object) -> None:
-        if self._came is not None:  # it takes too long: the terminal takes nothing, perhaps
+        if self._came is not None:  # it takes too long, possibly because the terminal accepts no output
             exits.end_as(-number)
         self._came = number
         if self._may_raise:
@@ -311,7 +311,7 @@ class _Ending:
 
     @property
     def came(self) -> bool:
-        """One has; what its handler has raised is lost within a __del__."""
+        """Whether a signal came; what its handler raises is lost inside a __del__."""
         return self._came is not None
 
     def __enter__(self) -> _Ending:
@@ -338,7 +338,7 @@ class _Ending:
 
 
 def watch(process: int, seconds: float) -> None:
-    """Until a key ends it, or the process ends."""
+    """Shows the process until a key ends that, or the process ends."""
     view = View(process)
     view.refresh()
     if view.found is not None and view.found.table is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-TYPE_CHECKING = False  # typing's own would take long to import
+TYPE_CHECKING = False  # importing typing's would take long
 if TYPE_CHECKING:
     from typing import BinaryIO
 
@@ -12,7 +12,7 @@ _CLOEXEC = 1  # MFD_CLOEXEC
 
 
 def unnamed_file(name: str) -> BinaryIO:
-    """In memory where that can be had, else a temporary file; without a buffer. `name` shows in /proc.
+    """A file in memory if possible, otherwise a temporary file; without a buffer. `name` shows in /proc.
 
     A Python that was built for a libc before 2.27 has no os.memfd_create, though the libc that it runs with may.
     """

@@ -1,7 +1,7 @@
-"""Windows: what a process tells that may not be traced (HAKMEM_WINDOW=1; src/entry/blackbox.c).
+"""Windows: the reports of a process that may not be traced (HAKMEM_WINDOW=1; src/entry/blackbox.c).
 
-A window is a file without a name among the descriptors of one thread of the process, and looks like a black box. To open it takes the right
-to see what the process has mapped and open, which Yama leaves to its user; to trace it takes more.
+A window is a file without a name among the descriptors of one thread of the process, and has the format of a black box. Opening it takes
+the right to see what the process has mapped and open, which Yama leaves to its user; tracing takes more.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hakmem.resident import Table
 from hakmem.snapshots import Snapshot
 
 _LINK = "/memfd:hakmem-window (deleted)"
-_FILES = 16  # the thread has fewer, from 0 on: others may have thousands
+_FILES = 16  # the thread has fewer, numbered from 0; other threads may have thousands
 _MOST_BYTES = 1 << 20
-_PATIENCE = 1.0  # seconds; the thread looks every tenth of one, if it runs
+_PATIENCE = 1.0  # seconds; the thread checks every tenth of a second, if it runs
 _LOOK = 0.02
 
 
@@ -36,13 +36,13 @@ def _open(process: int) -> int | None:
 
 
 def _newest(file: int, name: str) -> tuple[Box, int]:
-    """And the number of its newest entry; -1: it has none yet."""
+    """The box, and the number of its newest entry; -1 if it has none yet."""
     box = blackbox.parse(os.pread(file, _MOST_BYTES, 0), name)
     return box, box.entries[0].number if box.entries else -1
 
 
 def snapshot(process: int, refused: Refused) -> Snapshot:
-    """What the process tells now, or told last where it does not run; `refused` is raised if it has no window."""
+    """The process's current report, or its last one if it is not running; raises `refused` if it has no window."""
     file = _open(process)
     if file is None:
         raise refused
@@ -65,7 +65,7 @@ def snapshot(process: int, refused: Refused) -> Snapshot:
 
 
 def table_of(process: int, pinned: bool) -> tuple[Table, Snapshot]:
-    """As resident.of_memory has them; by the window where the process may not be traced."""
+    """As resident.of_memory, or by the window if the process may not be traced."""
     try:
         source = memory.Process(process)
     except Refused as refused:

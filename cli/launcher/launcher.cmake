@@ -1,8 +1,8 @@
-# The command line's launcher, and what the Python package carries: the libraries and the launcher, beside the modules.
+# The command line's launcher, and what the Python package contains besides the modules: the libraries and the launcher.
 
 include(CheckCSourceCompiles)
 
-# Static where there is a libc.a: its resident set is the least that a run can be said to have.
+# Static if there is a libc.a: the launcher's resident set is the least that a run can be measured to have.
 set(CMAKE_REQUIRED_LINK_OPTIONS -static)
 check_c_source_compiles("int main(void) { return 0; }" HAKMEM_HAS_STATIC_LIBC)
 unset(CMAKE_REQUIRED_LINK_OPTIONS)
@@ -17,7 +17,7 @@ if(NOT SKBUILD)
   return()
 endif()
 
-# Symbolic links don't survive in a wheel, so the libraries go in under their plain names.
+# Symbolic links do not survive in a wheel, so the libraries are packed under their plain names.
 install(FILES $<TARGET_FILE:hakmem> DESTINATION hakmem RENAME libhakmem.so COMPONENT python)
 if(TARGET hakmem_secure)
   install(FILES $<TARGET_FILE:hakmem_secure> DESTINATION hakmem RENAME libhakmem-secure.so COMPONENT python)

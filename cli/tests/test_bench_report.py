@@ -216,7 +216,7 @@ def test_what_is_clicked_sorts_filters_and_hides(page, tmp_path):
     assert head == ["workload", "group", "system", "hakmem", "peer"]
     assert [row[:3] for row in rows] == [["lost-1", "synthetic", "1.000"], ["lost-2", "synthetic", "1.000"], ["dies", "program", "1.000"]]
     assert rows[2][4] == "failed" and foot[0] == "geometric mean of 2" and foot[2] == "1.000" and float(foot[3]) > 2
-    assert re.fullmatch(r"lost-1, hakmem, time: median .* m?s, least .* m?s, most .* m?s, of 3", steps["explained"])
+    assert re.fullmatch(r"lost-1, hakmem, time: median .* m?s, minimum .* m?s, maximum .* m?s, runs: 3", steps["explained"])
 
     least = [min((cell for cell in row[2:] if cell != "failed"), key=float) for row in rows]
     assert len(steps["best"]) >= 3 and set(steps["best"]) == set(least)
@@ -230,7 +230,7 @@ def test_what_is_clicked_sorts_filters_and_hides(page, tmp_path):
     assert said == "1 of 3 workloads, 3 of 3 allocators"
     names, losses = steps["family"]
     assert sorted(names[1:-1]) == sorted(losses) == ["lost-1", "lost-2"]
-    assert steps["none"] == [2, ["Nothing to draw by this choice."]]
+    assert steps["none"] == [2, ["This choice leaves nothing to draw."]]
     assert steps["reset"] == [steps["whole"], ""]
     assert steps["group"] == ["workload", "dies", "geometric mean of 0"]
 

@@ -89,7 +89,7 @@ def test_a_first_look_comes_before_all_else_and_is_in_no_result(bench, tree, cal
     tree.add("a-program", ["true"], group="program")
     told = bench("--brief", "--set-up", "--allocators", "system,hakmem").stderr
     assert calls()[:3] == ["run ", "run libhakmem.so", "setup bench-tools bench"]
-    assert "a first look, one run each, in no result" in told and "hakmem: quick: 0." in told
+    assert "a first look, one run each, not part of the results" in told and "hakmem: quick: 0." in told
     assert "hakmem: a-program:" not in told
     assert len([run for run in tree.entries() if run["kind"] == "run"]) == 4
 
@@ -113,10 +113,10 @@ def test_a_workload_has_a_line_as_soon_as_its_first_runs_are_done(bench, tree): 
     tree.add("dies", DIES_UNDER_PEER)
     lines = bench("--brief", "--repetitions", "2").stderr.splitlines()
     (naps,) = (at for at, line in enumerate(lines) if line.startswith("naps, first runs: hakmem 0.2"))
-    assert "of system's, " in lines[naps] and lines[naps].endswith("of peer's, which is the best other")
+    assert "of system's, " in lines[naps] and lines[naps].endswith("of peer's, the best of the others")
     assert lines[naps - 1].startswith("[3/") and lines[naps + 1].startswith("[4/")
     (dies,) = (line for line in lines if line.startswith("dies, first runs:"))
-    assert dies.endswith("of system's, which is the best other")  # not of one that has failed
+    assert dies.endswith("of system's, the best of the others")  # not of one that has failed
 
 
 def test_a_group_that_no_list_has_is_refused():

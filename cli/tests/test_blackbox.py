@@ -158,7 +158,7 @@ def test_a_box_without_a_whole_entry_is_said(hakmem, killed):
     killed.write_bytes(data)
     result = hakmem("blackbox", str(killed))
     assert result.returncode == 1
-    assert "no whole entry" in result.stderr
+    assert "no complete entry" in result.stderr
     killed.write_text("no box")
     assert "not a black box" in hakmem("blackbox", str(killed)).stderr
 

@@ -93,7 +93,7 @@ def test_exit_code_under_hakmem_alone_is_told(compare):
     assert "3 of 3 runs under hakmem: exit 9" in result.stderr
     assert "why" in result.stderr
     assert "under system" not in result.stderr
-    assert "No ratios" in result.stdout  # a run that fails early is no gain
+    assert "No ratios" in " ".join(result.stdout.split())  # a run that fails early is no gain
 
 
 def test_death_by_signal_ends_the_comparison(compare):
@@ -262,7 +262,7 @@ def test_several_of_one_name_have_names_of_their_own(hakmem, tmp_path, other):
     result = hakmem("run", "--compare", "--repetitions", "3", "--with", str(other), "--with", str(copy), "--", "true")
     assert f"ratio to {copy}" in result.stdout and "ratio to other" in result.stdout
     again = hakmem("run", "--compare", "--with", str(other), "--with", str(other), "--", "true")
-    assert (again.returncode, again.stderr) == (1, f"hakmem: --with {other}: {other} is compared already\n")
+    assert (again.returncode, again.stderr) == (1, f"hakmem: --with {other}: {other} is already in the comparison\n")
 
 
 def test_secure_library_takes_the_place_of_the_default_one(compare, tmp_path):
@@ -295,7 +295,7 @@ def test_libraries_of_the_system_are_found_by_name(tmp_path, other, monkeypatch)
     folder.mkdir(parents=True)
     with pytest.raises(Failure, match="no allocator 'tcmalloc' .*Debian has it in the package libtcmalloc-minimal4"):
         peers._find("tcmalloc")
-    with pytest.raises(Failure, match="no allocator 'nonesuch' .*names that are known are jemalloc"):
+    with pytest.raises(Failure, match="no allocator 'nonesuch' .*known names are jemalloc"):
         peers._find("nonesuch")
     (folder / "libtcmalloc_minimal.so.3").write_text("no library")
     with pytest.raises(Failure, match="no allocator 'tcmalloc' can be used: .*can't be preloaded"):
@@ -309,7 +309,7 @@ def test_libraries_of_the_system_are_found_by_name(tmp_path, other, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("libm.so.6", "is no allocator: it defines no malloc"), ("/no/such.so", "does not exist")]
+    ("name", "message"), [("libm.so.6", "is not an allocator: it defines no malloc"), ("/no/such.so", "does not exist")]
 )
 def test_what_is_no_allocator_is_one_line(hakmem, name, message):
     result = hakmem("run", "--compare", "--with", name, "--", "true")

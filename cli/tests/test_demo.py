@@ -35,4 +35,4 @@ def test_demo_without_names_says_what_is_missing():
     result = subprocess.run(
         [sys.executable, "-c", hidden + call, str(preload.library(None))], capture_output=True, text=True, check=True
     )
-    assert result.stdout.startswith("Which functions hold the memory is told where Python has elftools"), result
+    assert result.stdout.startswith("Showing which functions hold the memory needs elftools"), result

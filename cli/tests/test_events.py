@@ -144,7 +144,7 @@ def test_a_process_that_others_arm_no_more_was_counted_for_less(hakmem, start, c
         shown, said = counting.communicate(timeout=60)
         seconds = json.loads(shown)["allocated"]["seconds"]
         assert 0 < seconds < 10
-        assert said == f"hakmem: counted for {seconds:g} s, not for 20: then somebody ended that the process is armed\n"
+        assert said == f"hakmem: counted for {seconds:g} s instead of 20: then somebody disarmed the process\n"
 
 
 @pytest.mark.parametrize("ahead", [1000, -30])
@@ -188,27 +188,27 @@ def test_a_file_can_not_be_armed(hakmem, churn, tmp_path):
     with running(churn, "1", HAKMEM_PROFILE=str(file)) as process:
         process.wait(60)
     refused = hakmem("profile", "--events", "1", str(file))
-    assert refused.returncode == 2 and "--events is for a process" in refused.stderr
+    assert refused.returncode == 2 and "--events needs a running process" in refused.stderr
 
 
 def test_a_process_is_armed_and_left_alone(hakmem, churn):
     with running(churn) as process:
         said = hakmem("arm", "--seconds", "50", str(process.pid))
-        assert said.returncode == 0 and "counts what it allocates for 50 s" in said.stdout
+        assert said.returncode == 0 and "counting allocations for 50 s" in said.stdout
         assert "callers" not in said.stdout
         reader = outside.Reader(Process(process.pid))
         end = time.monotonic() + 30
         while not reader.snapshot().counted:
             assert time.monotonic() < end
         assert outside_events.counting(reader) == (1, 1)
-        assert "no more" in hakmem("arm", "--seconds", "0", str(process.pid)).stdout
+        assert "no longer counting" in hakmem("arm", "--seconds", "0", str(process.pid)).stdout
         assert reader.names.number(reader.names.place(outside_events.ARMED)) == 0
 
 
 def test_a_process_without_stacks_is_armed_and_that_is_said(hakmem, churn):
     with running(churn, HAKMEM_INSIGHT="0") as process:
         said = hakmem("arm", "--seconds", "50", str(process.pid))
-    assert said.returncode == 0 and "it knows no callers" in said.stdout
+    assert said.returncode == 0 and "callers are not recorded" in said.stdout
 
 
 def test_what_the_option_asks_for_is_not_ended(hakmem, churn):
@@ -240,7 +240,7 @@ def test_a_process_that_is_stopped_is_told_as_such(hakmem, churn):
         os.waitpid(process.pid, os.WUNTRACED)
         asked = hakmem("collect", "--seconds", "0.2", str(process.pid))
         assert asked.returncode == 1 and asked.stdout == ""
-        assert asked.stderr == f"hakmem: process {process.pid} is stopped, and does nothing before it goes on; it is asked no more\n"
+        assert asked.stderr == f"hakmem: process {process.pid} is stopped, and does nothing until it continues; the request was withdrawn\n"
         counted = hakmem("profile", "--events", "0.1", str(process.pid))
         assert counted.returncode == 0 and "nothing was counted: the process is stopped\n" in counted.stderr
         process.send_signal(signal.SIGCONT)

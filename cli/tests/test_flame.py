@@ -152,7 +152,7 @@ def test_ages_sum_to_what_is_live(taken):
     small = [held[name] for name in names if name != "1 s to 10 s"]
     assert min(small) > 0.7 * max(small)
     assert tree["c"][1]["c"][0]["c"][0]["n"] == "program+0x3f"
-    assert "not of what was freed" in view["heading"][0]
+    assert "not the lifetime of freed blocks" in view["heading"][0]
     assert view["titles"][3:-1] == names
     cells = view["rows"][0]["cells"]
     assert cells == ["3.0 MiB", "1", "5.0 s", "", "100.0 %", "", "", ""]
@@ -207,8 +207,8 @@ def test_what_does_not_go_together_is_told(hakmem, taken, tmp_path):
     file, out = str(tmp_path / "heap"), str(tmp_path / "out")
     Path(file).write_text(text_of(taken))
     for arguments, why in (
-        (["--since", file], "belong to --html"),
-        (["--interval", "1"], "belong to --html"),
+        (["--since", file], "need --html"),
+        (["--interval", "1"], "need --html"),
         (["--since", file, "--interval", "1", "--html", out], "don't go together"),
         (["--interval", "1", "--html", out], "a file does not change"),
     ):
@@ -257,7 +257,7 @@ def test_page_works_without_a_network(hakmem, taken, tmp_path):
     assert say["hits"].startswith("3.0 MiB")
     assert say["rows"][0].startswith("3.0 MiB0 B")
     assert say["views"] == ["live", "pinned", "growth", "lifetimes"]
-    assert say["verdict"] == "what is resident, and why, is known only of a process that runs"
+    assert say["verdict"] == "what is resident, and why, is known only for a running process"
     assert say["made"][0].startswith("live") and f"{taken.live_bytes / (1 << 20):.1f} MiB" in say["made"][0]
     growth = {box["name"]: box for box in say["growth"]["boxes"]}
     assert growth["more"]["width"] == pytest.approx(1.5 * growth["less"]["width"], abs=1)
@@ -270,7 +270,7 @@ def test_page_works_without_a_network(hakmem, taken, tmp_path):
     assert red < blue
     old = {box["name"]: box for box in say["lifetimes"]["boxes"]}
     assert old["1 s to 10 s"]["width"] == pytest.approx(old["lifetimes"]["width"] * (3 << 20) / taken.live_bytes, abs=1)
-    assert "the age of what lives" in say["lifetimes"]["heading"]
+    assert "how long ago the live blocks were allocated" in say["lifetimes"]["heading"]
     pinned = {box["name"]: box for box in say["pinned"]}
     assert list(pinned)[:2] == ["pinned", "program+0x100f"]
     assert "program+0x103f" not in pinned  # a large block

@@ -119,7 +119,7 @@ def test_an_end_by_the_system_call_is_named_among_the_reasons(hakmem, program, t
     result = hakmem("run", *option, "--", program, "8000", "0", "call")
     what = "statistics" if "--stats" in option else "snapshot"
     assert result.returncode == code
-    why = "it was killed, left by _exit or by the system call itself, as Go programs do, "
+    why = "it was killed, ended by _exit or by the system call itself, as Go programs do, "
     assert result.stderr.startswith(f"hakmem: program ended with code 0 and left no {what}: {why}")
 
 

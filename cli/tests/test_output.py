@@ -84,7 +84,7 @@ def test_a_comparison_and_a_watch_without_standard_output_have_no_traceback(file
     result = closed(files, "run", "--compare", "--repetitions", "3", "true")
     assert (result.returncode, b"Traceback" in result.stderr) == (0, False), result.stderr
     result = closed(files, "top", str(os.getpid()))
-    assert result.returncode == 2 and b"a process is watched on a terminal" in result.stderr
+    assert result.returncode == 2 and b"watching a process needs a terminal" in result.stderr
 
 
 @each_run
@@ -160,7 +160,7 @@ def test_what_is_read_is_not_written_over(files, option):
     for name in ("heap", "./heap", "same"):
         result = run(files, "profile", "heap", option, name)
         assert (result.returncode, result.stdout) == (1, b"")
-        assert result.stderr == f"hakmem: {name}: it would be written over what is read; name another file\n".encode()
+        assert result.stderr == f"hakmem: {name}: it would overwrite what is read; name another file\n".encode()
     assert (files / "heap").read_bytes() == before
 
 
@@ -212,4 +212,4 @@ def test_a_slash_names_a_directory(files, words):
 def test_what_is_no_time_to_wait_for_is_refused(hakmem, words, seconds):
     result = hakmem(*words.split(), seconds, "1")
     assert result.returncode == 2
-    assert "is no number of seconds" in result.stderr
+    assert "is not a valid number of seconds" in result.stderr

@@ -327,7 +327,7 @@ def test_a_core_that_lacks_the_librarys_memory_is_told_as_such(hakmem, program, 
                 assert told.stderr.startswith(f"hakmem: {core.name}: the core lacks the memory of {LIBRARY.resolve()}: "), told.stderr
     with subprocess.Popen(["sleep", "60"]) as other:
         try:
-            with pytest.raises(Failure, match="no hakmem is there"):
+            with pytest.raises(Failure, match="no hakmem in it"):
                 descriptor.find(cored(other.pid, tmp_path))
         finally:
             other.kill()
@@ -374,7 +374,7 @@ def test_of_two_the_one_that_is_used_most_is_told_and_the_other_one_named(hakmem
             core = hakmem("profile", cored(process.pid, tmp_path).name)
         for told in (profile, core):
             assert ("hold_own" in told.stdout, "hold_other" in told.stdout) == (is_own, not is_own), (own, other)
-        text = f"another hakmem is in use beside the one that is told of, in {named and named.resolve()}: what it holds is not told here"
+        text = f"another hakmem is in use besides the one shown here, in {named and named.resolve()}: what it holds is not shown"
         assert [text in told for told in (profile.stderr, remarks, table.stderr, core.stderr)] == [named is not None] * 4
         assert ("another hakmem" in profile.stderr) == (named is not None)
         assert table.returncode == 0
@@ -401,7 +401,7 @@ def test_of_two_the_one_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(descriptor, "Descriptor", read)
     with running(program, "1000", "1000", "wait") as process:
         memory = Process(process.pid)
-        assert descriptor.untold(memory, descriptor.find(memory)) == f"another hakmem can't be told of: {why}"
+        assert descriptor.untold(memory, descriptor.find(memory)) == f"another hakmem can't be read: {why}"
     with running(program, "0", "1000", "wait") as process, pytest.raises(Failure, match=why):
         descriptor.find(Process(process.pid))
 
@@ -410,7 +410,7 @@ def test_what_a_reader_misses_is_named(program, tmp_path):
     with running(program, "rest", tmp_path / "heap") as process:
         found = descriptor.find(Process(process.pid))
         del found.fields["unit.kind"]
-        with pytest.raises(Failure, match=r"its hakmem, \d+\.\d+\.\d+, does not tell of unit\.kind"):
+        with pytest.raises(Failure, match=r"its hakmem, \d+\.\d+\.\d+, does not describe unit\.kind"):
             found.field("unit.kind")
 
 
@@ -433,12 +433,12 @@ def test_what_cannot_be_read_is_one_line(hakmem, tmp_path):
     gone = subprocess.Popen(["true"])
     gone.wait()
     result = hakmem("profile", str(gone.pid))
-    assert result.returncode == 1 and result.stderr == f"hakmem: process {gone.pid}: there is none\n"
+    assert result.returncode == 1 and result.stderr == f"hakmem: process {gone.pid}: no such process\n"
     with subprocess.Popen(["sleep", "60"]) as other:
         time.sleep(0.1)
         result = hakmem("profile", str(other.pid))
         other.kill()
-    assert result.stderr == f"hakmem: process {other.pid}: no hakmem is there, or one too old to be read from outside\n"
+    assert result.stderr == f"hakmem: process {other.pid}: no hakmem in it, or one too old to be read from outside\n"
     broken = tmp_path / "core"
     broken.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 4, 62) + bytes(20))
     assert is_core(broken.read_bytes())

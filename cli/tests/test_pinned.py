@@ -230,7 +230,7 @@ def test_second_table_tells_who_keeps_pages(hakmem, file):
     assert result.returncode == 0
     text = re.sub(r"\s+", " ", result.stdout)
     assert re.search(r"pinned [\d.]+ (K|M)iB: free, but on [\d,]+ pages of 4\.0 KiB that live blocks keep", text)
-    assert re.search(r"free pages beside them, .*: at most [\d.]+ (K|M)iB", text)
+    assert re.search(r"free pages in the same slabs, .*: at most [\d.]+ (K|M)iB", text)
     assert re.search(r"\d+ of \d+ slabs tracked ", text)
     assert "pinned ± share sole ± youngest oldest kept by blocks allocated by" in text
 
@@ -266,7 +266,7 @@ def test_small_heap_is_said_to_be_too_small(hakmem, tmp_path):
     taken = pin(HEAP.sampled(3), HEAP, every=10_000)
     file = tmp_path / "heap"
     file.write_text(text_of(taken))
-    assert "too few to tell whose it is" in hakmem("profile", str(file)).stdout
+    assert "too few to tell who keeps it" in hakmem("profile", str(file)).stdout
 
 
 def test_by_tag_there_is_no_second_table(hakmem, file):

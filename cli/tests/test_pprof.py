@@ -78,7 +78,7 @@ def test_other_commands_say_who_reads_one(hakmem, tmp_path, pack):
     for words in (["profile", file], ["resident", file], ["inspect", file, "0x10"]):
         done = hakmem(*map(str, words))
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == f"hakmem: {file}: a profile of pprof, which hakmem diff reads, and go tool pprof\n"
+        assert done.stderr == f"hakmem: {file}: a pprof profile, which hakmem diff and go tool pprof read\n"
     assert hakmem("diff", str(file), str(file)).returncode == 0
 
 

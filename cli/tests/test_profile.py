@@ -166,9 +166,9 @@ def test_table_begins_with_the_whole_and_how_well_it_is_known(hakmem, file):
     assert result.returncode == 0
     text = words(result.stdout)
     assert "process 77, 2027-01-15 08:00:00 UTC" in text
-    assert "live 17.0 MiB, of that 3.0 MiB in 1 large blocks" in text
+    assert "live 17.0 MiB, including 3.0 MiB in 1 large blocks" in text
     assert "live blocks sampled, one for each 128.0 KiB" in text
-    assert "site confidence 97.5 % (40 looked at again)" in text
+    assert "site confidence 97.5 % (40 checked again)" in text
     assert "live ± share objects age allocated by" in text
     assert re.search(r"3\.0 MiB 0 B 17\.7 % 1 5\.0 s 0x", text)
     assert "addresses have no name" in result.stderr  # said, not guessed
@@ -182,7 +182,7 @@ def test_a_snapshot_is_read_from_a_pipe_too(hakmem, file, command):
 
 def test_a_pipe_of_something_else_is_told(hakmem):
     core = "\x7fELF\x02\x01" + 10 * "\0" + "\4\0"
-    for text, code, said in (("nonsense", 2, "not a snapshot of hakmem"), (core, 1, "a pipe can't be")):
+    for text, code, said in (("nonsense", 2, "not a snapshot of hakmem"), (core, 1, "a pipe does not allow")):
         result = hakmem("profile", "/dev/stdin", input=text)
         assert (result.returncode, result.stdout, result.stderr.count("\n")) == (code, "", 1)
         assert result.stderr.startswith("hakmem: /dev/stdin: ") and said in result.stderr

@@ -92,16 +92,16 @@ def test_another_users():
     if os.geteuid() != 0 and os.stat("/proc/1").st_uid == os.geteuid():
         pytest.skip("there is no other user's process")
     said = refusal(os.getpid() if os.geteuid() == 0 else 1)
-    assert "another user's" in said and "CAP_SYS_PTRACE" in said and "HAKMEM_PROFILE" in said
+    assert "it belongs to another user" in said and "CAP_SYS_PTRACE" in said and "HAKMEM_PROFILE" in said
 
 
 @pytest.mark.parametrize(
     ("scope", "told", "not_told"),
     [
-        (1, ["who has started it", "sysctl kernel.yama.ptrace_scope=0", "PR_SET_PTRACER", "CAP_SYS_PTRACE"], []),
+        (1, ["whoever started it", "sysctl kernel.yama.ptrace_scope=0", "PR_SET_PTRACER", "CAP_SYS_PTRACE"], []),
         (2, ["only root", "sysctl kernel.yama.ptrace_scope=0", "CAP_SYS_PTRACE"], ["PR_SET_PTRACER"]),
         (3, ["nobody until the next boot"], ["sysctl", "PR_SET_PTRACER", "CAP_SYS_PTRACE"]),
-        (0, ["rights that this command has not", "CAP_SYS_PTRACE"], ["Yama", "sysctl"]),
+        (0, ["privileges that this command lacks", "CAP_SYS_PTRACE"], ["Yama", "sysctl"]),
     ],
 )
 def test_yama(scope, told, not_told, monkeypatch):
@@ -133,7 +133,7 @@ def test_no_window_is_advised_to_who_has_fewer_rights():
         pytest.skip("only root can give rights up")
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", str(HAKMEM), "resident", str(os.getpid())]
     result = subprocess.run(command, capture_output=True, text=True, env=plain_environment())
-    assert result.returncode == 1 and "rights that this command has not" in result.stderr, result.stderr
+    assert result.returncode == 1 and "privileges that this command lacks" in result.stderr, result.stderr
     assert "HAKMEM_WINDOW" not in result.stderr and "HAKMEM_PROFILE" in result.stderr
 
 

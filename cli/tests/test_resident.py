@@ -41,15 +41,15 @@ def rollup(process: int) -> int:
 
 
 REASONS = [
-    ("leak", {}, PROGRAM, "asked", "are live, as asked for"),
+    ("leak", {}, PROGRAM, "asked", "are live, as requested"),
     ("cache", {"HAKMEM_DECAY_MS": "-1"}, CACHE, "spans", "HAKMEM_DECAY_MS=-1"),
-    ("cache", {"HAKMEM_DECAY_MS": "60000"}, CACHE, "spans", r"they go back within \d\d\.\d s"),
-    ("pinned", {}, FRAGMENTATION, "slab_free", "free blocks on pages that few live ones keep"),
+    ("cache", {"HAKMEM_DECAY_MS": "60000"}, CACHE, "spans", r"they are given back within \d\d\.\d s"),
+    ("pinned", {}, FRAGMENTATION, "slab_free", "free blocks on pages that a few live ones keep"),
     ("huge", {"HAKMEM_HUGE": "1"}, HUGE, "huge", "HAKMEM_HUGE=0"),
-    ("mmap", {}, OTHER, "anonymous", "anonymous mappings of others"),
-    ("beside", {}, OTHER, "anonymous", "anonymous mappings of others"),
-    ("stacks", {}, OTHER, "stacks", "stacks of threads"),
-    ("busy", {}, OTHER, "stacks", "stacks of threads"),
+    ("mmap", {}, OTHER, "anonymous", "other anonymous mappings"),
+    ("beside", {}, OTHER, "anonymous", "other anonymous mappings"),
+    ("stacks", {}, OTHER, "stacks", "thread stacks"),
+    ("busy", {}, OTHER, "stacks", "thread stacks"),
 ]
 
 
@@ -270,7 +270,7 @@ def rows(**resident_of: int) -> Table:
 def test_verdict_is_the_largest_excess_if_it_is_worth_a_word():
     assert judge(rows(asked=800, spans=120, slab_free=70)).kind == PROGRAM
     assert judge(rows(asked=500, spans=120, slab_free=380)).kind == FRAGMENTATION
-    assert judge(rows(asked=10, bins=20, files=5)).text.startswith("cache: 20 B lie in threads' bins")
+    assert judge(rows(asked=10, bins=20, files=5)).text.startswith("cache: 20 B are in threads' bins")
     assert "wait for their owners" in judge(rows(asked=10, remote=20)).text
 
 
@@ -283,7 +283,7 @@ def test_page_cache_is_the_verdict_only_where_the_limit_of_the_group_is_near():
         table.group_limit = limit
         found = judge(table)
         assert found.kind == kind
-        cached = "3.9 KiB of the 4.9 KiB of its control group are the page cache, which goes when memory is wanted"
+        cached = "3.9 KiB of the 4.9 KiB of its control group are page cache, which the kernel drops when memory is needed"
         assert found.text == (cached if kind == PAGE_CACHE else f"{alone.text}; {cached}")
     table.group_cache = 900  # less than what the process has
     assert judge(table) == alone
@@ -387,7 +387,7 @@ def test_resident_shows_the_table_and_the_verdict(hakmem, held):
         result = json.loads(hakmem("resident", str(process.pid), "--json").stdout)
     assert shown.returncode == 0
     assert re.search(
-        r"free blocks in slabs, on pages with live ones mostly\s+[56]\d\.\d MiB\s+[89]\d\.\d %", shown.stdout
+        r"free blocks in slabs, mostly on pages with live ones\s+[56]\d\.\d MiB\s+[89]\d\.\d %", shown.stdout
     )
     assert re.search(r"resident set\s+[67]\d\.\d MiB\s+100\.0 %", shown.stdout)
     assert "\nfragmentation: " in shown.stdout
@@ -467,7 +467,7 @@ def test_inspect_names_the_site(hakmem, known, tmp_path):
         as_json = json.loads(hakmem("inspect", str(process.pid), str(sample.address), "--json").stdout)
     assert result.returncode == 0
     assert re.search(
-        r": the block at 0x\w+, .*: live\n  slab at .*\n  sampled: \d+ bytes asked for, .* ago\n(    .+\n)*    main",
+        r": the block at 0x\w+, .*: live\n  slab at .*\n  sampled: \d+ bytes requested, .* ago\n(    .+\n)*    main",
         result.stdout,
     )
     assert as_json["sample"]["asked"] == sample.asked
@@ -487,7 +487,7 @@ def test_an_address_is_read_as_the_kernel_prints_it(hakmem, tmp_path):
             done = hakmem("inspect", str(process.pid), word, "--json")
             return json.loads(done.stdout)["address"], done.stderr
 
-        taken = "hakmem: of {:#x} and {:#x} the address is taken for {:#x}: 0x tells which is meant\n"
+        taken = "hakmem: the address may mean {:#x} or {:#x}; taken as {:#x}: with 0x it is unambiguous\n"
         assert told("0x555555554000") == (0x555555554000, "")
         assert told("555555554000") == (555555554000, "")  # both are mapped
         assert told(str(0x555555554000)) == (0x555555554000, "")

@@ -223,7 +223,7 @@ def test_program_with_hakmem_in_it_runs_with_that_alone(hakmem, tmp_path, option
 
 
 _ASKED = [("--leaks",), ("--profile", "heap"), ("--stats",), ("--stats-file", "stats"), ("--blackbox", "box")]
-_TOLD = "what is told is what that holds, malloc's memory is libc's"
+_TOLD = "only what that holds is reported, and malloc's memory is libc's"
 
 
 @pytest.mark.parametrize("option", _ASKED)
@@ -233,7 +233,7 @@ def test_no_second_hakmem_writes_what_is_asked_of_the_programs_own(hakmem, tmp_p
     program = _with_note(tmp_path)
     result = hakmem("run", *option, "--", program, LD_PRELOAD="/x/libhakmem.so")
     assert result.returncode == 42
-    assert result.stderr.count(f"hakmem: {program} has hakmem within it, and none is preloaded: {_TOLD}\n") == 1
+    assert result.stderr.count(f"hakmem: {program} has hakmem linked in, so none is preloaded: {_TOLD}\n") == 1
     assert hakmem("run", *option, "--", program, LD_PRELOAD="libm.so.6").returncode == 43
 
 
@@ -280,7 +280,7 @@ def test_what_hakmems_thread_writes_is_refused_where_there_is_none(hakmem, tmp_p
     monkeypatch.chdir(tmp_path)
     for secure, variables, why in (
         (("--secure",), {}, "--secure: the secure library keeps none"),
-        ((), {"HAKMEM_KEEPER": "0"}, "HAKMEM_KEEPER=0: hakmem's thread, which writes it, is not started then"),
+        ((), {"HAKMEM_KEEPER": "0"}, "HAKMEM_KEEPER=0: hakmem's thread, which writes it, is then not started"),
         ((), {"HAKMEM_KEEPER": "Off"}, "HAKMEM_KEEPER=0: "),
     ):
         result = hakmem("run", *secure, *option, "--", "touch", "ran", **variables)

@@ -98,7 +98,7 @@ def test_a_report_as_text_is_told_as_such(hakmem, tmp_path):
     hakmem("run", "--stats-file", str(file), "--", "true")
     result = hakmem("stats", str(file))
     assert (result.returncode, result.stdout) == (1, "")
-    why = "a report as text, which can be read as it is; this command reads those that --stats-file writes to a name in .json"
+    why = "a report as text, which can be read as it is; this command reads those that --stats-file writes to a file named *.json"
     assert result.stderr == f"hakmem: {file}: {why}\n"
 
 

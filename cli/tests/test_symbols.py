@@ -152,10 +152,10 @@ def test_what_lies_between_functions_is_in_none(tmp_path):
     found = symbols(built, sites={1: (0, built.after("one")), 2: (0, built.after("one") + 32)})
     assert found.stack(1)[0].name == "one"
     assert found.stack(2)[0].name.startswith("lib.so+0x")
-    assert found.remarks() == [f"{built.path}: 1 of 2 addresses in it are in no function of its tables"]
+    assert found.remarks() == [f"{built.path}: its tables have no function at 1 of 2 addresses"]
     alone = symbols(built, sites={1: (0, built.after("one") + 32)})
     assert alone.stack(1)[0].name.startswith("lib.so+0x")
-    assert alone.remarks() == [f"{built.path}: no function of its tables is there"]
+    assert alone.remarks() == [f"{built.path}: its tables have no function at any of the addresses"]
 
 
 def test_stripped_library_says_so(tmp_path):
@@ -164,7 +164,7 @@ def test_stripped_library_says_so(tmp_path):
     found = symbols(built)
     assert names_of(found)[0] == "shown"
     assert names_of(found)[2].startswith("lib.so+0x")
-    assert found.remarks() == [f"{built.path}: stripped: it names exported functions alone"]
+    assert found.remarks() == [f"{built.path}: stripped: it names only exported functions"]
 
 
 def test_file_of_another_build_is_not_guessed_from(tmp_path):
@@ -384,9 +384,9 @@ def test_a_map_of_functions_may_be_only_the_processs_own(tmp_path, kind):
     if kind in ("its own", "of root"):
         assert (name, remarks) == ("made", [])
         return
-    why = {"of an ended one": "it was written before the process began", "of another user": "it is another user's than the process"}
+    why = {"of an ended one": "it was written before the process began", "of another user": "its owner is not the process's user"}
     assert name == "0xa0000"
-    assert remarks[0] == f"{file}: no names are taken from it: {why[kind]}"
+    assert remarks[0] == f"{file}: not used for names: {why[kind]}"
 
 
 OTHER = """
@@ -449,7 +449,7 @@ def test_another_file_is_not_taken_for_the_one_that_a_process_has_mapped(tmp_pat
         shutil.copy(other, kept)
         found = Symbols(taken)
         assert found.stack(1)[0].name.startswith("kept+0x")
-        assert found.remarks() == [f"{kept} (deleted): it can't be opened, and has no build id to be found by elsewhere"]
+        assert found.remarks() == [f"{kept} (deleted): it can't be opened, and has no build id to find it elsewhere by"]
     taken.process = process.pid  # it has ended: what is there may be the file, or not
     taken.mappings = [dataclasses.replace(mapping, path=str(kept))]
     found = Symbols(taken)

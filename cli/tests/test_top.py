@@ -173,30 +173,30 @@ def test_a_arms_the_process_and_disarms_it(churn, tmp_path):
         armed_until = lambda: reader.names.number(reader.names.place(outside_events.ARMED))  # noqa: E731
         shown = Screen([HAKMEM, "top", str(process.pid), "--seconds", "0.3"], tmp_path)
         shown.wait_for("q: quit")
-        assert "armed: it counts" not in shown.text and armed_until() == 0
+        assert "armed: counting" not in shown.text and armed_until() == 0
         shown.press("e")
         shown.wait_for("nothing was counted: the process is not armed")
         shown.press("a")
         shown.wait_for(
-            r"allocated while the process was armed.*sorted by allocated.*often.*armed: it counts what it allocates, [56]\d s more"
+            r"allocated while the process was armed.*sorted by allocated.*often.*armed: counting allocations, [56]\d s left"
         )
         left = armed_until() - Process(process.pid).now_ms()
         assert 0 < left <= 1000 * ARM_SECONDS
         shown.press("a")
-        shown.wait_for("it counts no more")
+        shown.wait_for("no longer counting")
         assert armed_until() == 0
         shown.press("l")
         shown.wait_for("sorted by live.*q: quit")
-        assert "armed: it counts" not in shown.text
+        assert "armed: counting" not in shown.text
         shown.end()
 
 
 def test_a_does_not_end_what_the_option_asks_for(churn, tmp_path):
     with running(churn, HAKMEM_EVENTS="1") as process:
         shown = Screen([HAKMEM, "top", str(process.pid), "--seconds", "600"], tmp_path)
-        shown.wait_for("armed: it counts what it allocates, for good")
+        shown.wait_for("armed: counting allocations, permanently")
         shown.press("a")
-        shown.wait_for("it counts already, for good: HAKMEM_EVENTS")
+        shown.wait_for("already counting, permanently .HAKMEM_EVENTS.")
         shown.end()
 
 
@@ -245,7 +245,7 @@ def test_a_terminal_of_few_characters(held, tmp_path):
     plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     with running(held, "pinned") as process:
         shown = Screen([HAKMEM, "top", str(process.pid), "--seconds", "0.3"], tmp_path, **plain)
-        shown.wait_for(r"live[\s|]+\?[\s|]+since.*q: quit")
+        shown.wait_for(r"live[\s|]+\?[\s|]+last \d.*q: quit")
         os.write(shown.terminal, b"q")
         assert shown.process.wait(30) == 0
         shown.wait_until(shown.as_it_was)
@@ -255,7 +255,7 @@ def test_a_terminal_of_few_characters(held, tmp_path):
 def test_a_terminal_without_a_screen_to_clear(held, tmp_path):
     with running(held, "pinned") as process:
         shown = Screen([HAKMEM, "top", str(process.pid)], tmp_path, TERM="dumb")
-        shown.wait_for("can clear its screen; elsewhere there is hakmem resident PID")
+        shown.wait_for("can clear its screen; elsewhere, use hakmem resident PID")
         assert shown.process.wait(30) == 2
         shown.end()
 
@@ -298,7 +298,7 @@ def test_what_could_not_be_told_is_said_below_the_table():
     assert "/nowhere/program: it can't be opened: No such file or directory\n" in re.sub(r" +\n", "\n", text_of(view))
     view.found.taken.untold = "another hakmem is there"
     text = text_of(view)
-    assert "another hakmem is there (1 more such: hakmem profile 77)" in text and "can't be opened" not in text
+    assert "another hakmem is there (1 more: hakmem profile 77)" in text and "can't be opened" not in text
 
 
 def test_of_each_process_it_is_said_what_the_list_does_not_tell(hakmem, tmp_path):
@@ -306,7 +306,7 @@ def test_of_each_process_it_is_said_what_the_list_does_not_tell(hakmem, tmp_path
     with running(program, "40000", "10000", "wait") as process:
         for options in ((), ("--json",)):
             said = hakmem("top", *options).stderr
-            assert f"hakmem: process {process.pid}: another hakmem is in use beside the one that is told of, in {LIBRARY.resolve()}" in said
+            assert f"hakmem: process {process.pid}: another hakmem is in use besides the one shown here, in {LIBRARY.resolve()}" in said
 
 
 def test_by_pinned_bytes_those_are_first_who_keep_most():
@@ -324,7 +324,7 @@ def test_by_pinned_bytes_those_are_first_who_keep_most():
     assert view.key("p")
     found.strata, found.tracked = found.strata[:1], []
     found.strata[0].tracked = 0
-    assert "too few to tell whose it is" in text_of(view)
+    assert "too few to tell who keeps it" in text_of(view)
 
 
 class Dying:

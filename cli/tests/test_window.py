@@ -72,7 +72,7 @@ def test_who_holds_the_memory_is_told(barred, held):
     line = shown["lines"][0]
     assert line["frames"][0]["function"] == "fill"
     assert line["live"] == pytest.approx(HELD, abs=4 * line["error"] + (1 << 20))
-    told = r"by its window, \d+\.\d s old"
+    told = r"from its window, \d+\.\d s old"
     assert re.search(told, text) and "fill" in text
     assert re.search(told, resident) and "the program holds it" in resident
     assert table["window_age"] >= 0 and table["resident"] > HELD and table["verdict"]["kind"] == "program"
@@ -135,7 +135,7 @@ def test_the_list_has_it(barred, held):
     with running(held, "leak", **VARIABLES) as process:
         listed = barred("top").stdout
     (line,) = [line for line in listed.splitlines() if line.split()[:1] == [str(process.pid)]]
-    assert "the program holds it" in line and "by its window" in line
+    assert "the program holds it" in line and "from its window" in line
 
 
 def test_the_view_shows_what_it_can(held, bars):
@@ -148,7 +148,7 @@ def test_the_view_shows_what_it_can(held, bars):
         view = top.View(process.pid)
         view.refresh()
         text = screen(view)
-        assert "by its window" in text and "fill" in text and "resident set" in text
+        assert "from its window" in text and "fill" in text and "resident set" in text
         assert view.key("p") and "who keeps pages is not known" in screen(view)
         assert view.key("e")
         text = screen(view)

@@ -3,8 +3,8 @@
 workloads   reads bench/workloads.toml
 allocators  the system's malloc, hakmem and its peers
 facts       the machine, the commit
-plan        who runs what, when: settled before the first run, so that a stopped benchmark can go on
-journal     keeps each finished run at once
+plan        who runs what, and when: fixed before the first run, so that a stopped benchmark can go on
+journal     writes each finished run immediately
 runner      does one run
 figures     what a workload measures itself
 analysis    medians, ratios, geometric means, intervals, outliers, losses

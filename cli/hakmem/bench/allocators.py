@@ -1,4 +1,4 @@
-"""The allocators: the system's malloc, hakmem, and the peers that `make peers` left."""
+"""The allocators: the system's malloc, hakmem, and the peers that `make peers` built."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Allocator:
     title: str
     version: str
     source: str
-    library: str | None  # what is preloaded; none for the system's own
-    digest: str | None = None  # of the library's bytes, so that a benchmark does not go on with another build
-    env: dict[str, str] = field(default_factory=dict)  # what its own manual asks for
+    library: str | None  # to preload; None for the system's own
+    digest: str | None = None  # of the library's bytes, so that a benchmark is not resumed with another build
+    env: dict[str, str] = field(default_factory=dict)  # what its manual requires
 
     @property
     def added(self) -> list[str]:
-        """The variables of a command that runs under it."""
+        """The environment variables for a command under this allocator."""
         preloaded = {"LD_PRELOAD": self.library} if self.library else {}
         return [f"{name}={value}" for name, value in (preloaded | self.env).items()]
 
@@ -46,7 +46,7 @@ def preloaded(
 
 
 def check_preload(path: Path) -> None:
-    """The dynamic loader goes on without a library it can't load, and would measure the system's malloc."""
+    """Fails if the library can't be loaded: the dynamic loader would go on without it, and the system's malloc would be measured."""
     environment = os.environ | {"LD_PRELOAD": str(path)}
     done = subprocess.run(["true"], env=environment, capture_output=True, text=True, errors="surrogateescape")
     if done.returncode or "LD_PRELOAD" in done.stderr:
@@ -62,7 +62,7 @@ def system() -> Allocator:
 
 
 def peers(manifest: Path, wanted: Callable[[str], bool] = lambda name: True) -> list[Allocator]:
-    """Those of the manifest whose names are wanted."""
+    """The peers in the manifest with a wanted name."""
     if not manifest.exists():
         return []
     try:
@@ -84,7 +84,7 @@ def peers(manifest: Path, wanted: Callable[[str], bool] = lambda name: True) -> 
 
 
 def known(build: Path, library: Path, names: Sequence[str] = ()) -> list[Allocator]:
-    """Of the peers those that are named, or all: what became of another one's library does not matter."""
+    """The system's malloc, hakmem, and the named peers, or all: the library of a peer that is not named is not checked."""
     ours = [system(), hakmem(HAKMEM, library, "this tree")]
     return ours + peers(build / MANIFEST, lambda name: not names or name in names)
 
@@ -97,5 +97,5 @@ def choose(allocators: list[Allocator], names: Iterable[str]) -> list[Allocator]
     names = list(names)
     for name in names:
         if name not in [allocator.name for allocator in allocators]:
-            raise Failure(f"no allocator {name!r}; hakmem bench --list shows all")
+            raise Failure(f"no allocator {name!r}; hakmem bench --list shows them")
     return [allocator for allocator in allocators if not names or allocator.name in names]

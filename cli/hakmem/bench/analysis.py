@@ -1,9 +1,9 @@
-"""Medians, ratios, geometric means, intervals, runs that stand out, and losses, from what results.json holds.
+"""Medians, ratios, geometric means, intervals, outliers, and losses, from results.json.
 
 A workload on which any of the allocators failed is left out of every geometric mean, so that all
 means are over the same work; the report names those workloads. Every other figure stays.
 
-A workload that prints figures is judged by these: it is in no mean and among no losses.
+A workload that prints its own figures is judged by these: no mean and no list of losses includes it.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ FIGURES = (
     (CALLS, "system calls", ""),
 )
 
-# Less is noise on most machines.
+# A smaller difference is noise on most machines.
 NOTABLE = 1.03
 
-# Of fewer runs no interval says more than their range, and none of them stands out.
+# With fewer runs an interval says no more than their range, and no run counts as an outlier.
 FEWEST = 5
 CONFIDENCE = 0.95
-# So many standard deviations, as the median deviation gives them, are no accident: Iglewicz and Hoaglin's bound.
+# Iglewicz and Hoaglin's bound for outliers, in standard deviations as estimated from the median deviation.
 FAR = 3.5
 
 
 def geometric_mean(values: Iterable[float | None]) -> float | None:
-    """None where there is nothing to take it of, or a value is missing or zero."""
+    """None if there are no values, or one is missing or zero."""
     values = list(values)
     if not values or not all(values):
         return None
@@ -77,12 +77,12 @@ class Standing:
     ahead: int
     level: int
     behind: int
-    missing: int  # no figure of hakmem's, or of any peer
+    missing: int  # hakmem has no figure, or no peer has one
 
 
 @dataclass(frozen=True)
 class Outlier:
-    """A run whose time is far from those of the other repetitions."""
+    """A run with a time far from that of the other repetitions."""
 
     workload: str
     allocator: str
@@ -116,7 +116,7 @@ class Results:
     def _take(self, entry: dict) -> None:
         pair = (entry["workload"], entry["allocator"])
         if entry["failure"]:
-            if entry["kind"] != "calls":  # strace itself may not be permitted, and slows what has a time limit
+            if entry["kind"] != "calls":  # strace may not be permitted, and slows runs that have a time limit
                 self._reasons[pair][entry["failure"]] += 1
             return
         for key, _, _ in FIGURES:
@@ -148,7 +148,7 @@ class Results:
         return Spread.over(values.values()) if values and not self.failure(workload, allocator) else None
 
     def values(self, workload: str, allocator: str, key: str) -> list[float]:
-        """Those of the repetitions; none where the allocator has failed."""
+        """The values of the repetitions; none if the allocator has failed."""
         values = self._values.get((workload, allocator, key), {})
         return [] if self.failure(workload, allocator) else [values[number] for number in sorted(values)]
 
@@ -157,12 +157,12 @@ class Results:
         return self._courses.get((workload, allocator), [])
 
     def ratio(self, workload: str, allocator: str, key: str, to: str | None = None) -> float | None:
-        """The quotient of the medians; None where one is missing or zero."""
+        """The quotient of the medians; None if one is missing, or the divisor is zero."""
         mine, other = self.spread(workload, allocator, key), self.spread(workload, to or self.reference, key)
         return mine.median / other.median if mine and other and other.median else None
 
     def interval(self, workload: str, allocator: str, key: str, to: str) -> tuple[float, float] | None:
-        """The 95 % interval of the ratio, by the bootstrap; None where there are too few runs."""
+        """The 95 % bootstrap interval of the ratio; None if there are too few runs."""
         pair = [list(self._values.get((workload, name, key), {}).values()) for name in (allocator, to)]
         if min(map(len, pair)) < FEWEST or not all(pair[1]):
             return None
@@ -176,11 +176,11 @@ class Results:
         return float(found.low), float(found.high)
 
     def figures(self, workload: str) -> list[Figure]:
-        """Those that the workload printed; the values are one run's."""
+        """The figures that the workload printed; their values are those of one run."""
         return list(self._figures[workload].values())
 
     def best(self, workload: str, key: str, among: Iterable[str]) -> str | None:
-        """Whose median is least."""
+        """The allocator with the least median."""
         medians = {name: spread.median for name in among if (spread := self.spread(workload, name, key))}
         return min(medians, key=medians.__getitem__) if medians else None
 
@@ -193,7 +193,7 @@ class Results:
         return sorted({workload.group for workload in self.plain})
 
     def common(self, group: str | None = None, key: str = TIME) -> list[str]:
-        """The plain workloads that every allocator finished, and of which there is the measure under all of them."""
+        """The plain workloads that every allocator finished with a value for the measure."""
         return [
             workload.name
             for workload in self.plain
@@ -202,7 +202,7 @@ class Results:
         ]
 
     def over_time(self) -> list[tuple[str, str, str]]:
-        """Of OVER_TIME what was measured."""
+        """The entries of OVER_TIME that were measured."""
         return [entry for entry in OVER_TIME if self.common(key=entry[0])]
 
     def mean(self, allocator: str, key: str, group: str | None = None) -> float | None:
@@ -222,7 +222,7 @@ class Results:
         ]
 
     def outliers(self) -> list[Outlier]:
-        """Of the plain workloads; they stay in every figure, as medians hardly mind them."""
+        """The outliers of the plain workloads; they stay in every figure, since they hardly move medians."""
         found = []
         for workload in self.plain:
             for allocator in self.allocators:
@@ -253,7 +253,7 @@ class Results:
         return sorted(found, key=lambda loss: -loss.ratio)
 
     def standing(self, key: str, group: str | None = None) -> Standing:
-        """Over the plain workloads; what is within NOTABLE is level."""
+        """Counts the plain workloads; a ratio within NOTABLE is level."""
         ratios = [
             (peer := self.best_peer(workload.name, key)) and self.ratio(workload.name, HAKMEM, key, to=peer)
             for workload in self.plain
@@ -263,7 +263,7 @@ class Results:
         ahead, behind = sum(ratio < 1 / NOTABLE for ratio in there), sum(ratio > NOTABLE for ratio in there)
         return Standing(ahead, len(there) - ahead - behind, behind, len(ratios) - len(there))
 
-    # ---- Two builds: ratios within each repetition, which drift of the machine hits alike ----
+    # ---- Two builds: ratios within each repetition, in which the machine's drift affects both alike ----
 
     def paired_ratios(self, workload: str, key: str) -> dict[int, float]:
         if self.failure(workload, HAKMEM) or self.failure(workload, BASELINE):
@@ -276,7 +276,7 @@ class Results:
         return Spread.over(ratios.values()) if ratios else None
 
     def paired_mean(self, key: str, group: str | None = None) -> Spread | None:
-        """The spread, over the repetitions, of the geometric mean within each."""
+        """The spread over the repetitions of each repetition's geometric mean."""
         ratios = [self.paired_ratios(name, key) for name in self.common(group)]
         if not ratios or not all(ratios):
             return None

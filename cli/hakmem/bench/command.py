@@ -28,11 +28,11 @@ from hakmem.runs import HAKMEM
 
 _INTERRUPTED = 130
 _KINDS = {"run": "", "memory": " (memory over time)", "calls": " (system calls)"}
-_FEW = 3  # so many workloads are shown one by one, when all is done
+_FEW = 3  # up to this many workloads are shown one by one at the end
 
 
 class _Words(click.ParamType):
-    """Words with commas between."""
+    """Words separated by commas."""
 
     name = "words"
 
@@ -57,7 +57,7 @@ def _places(root: str | None, build: str | None, output: str | None, resume: boo
     )
     if not found:
         where = start if root else f"{start} or above"
-        raise Failure(f"no {workloads.FILE} in {where}: the benchmark runs in hakmem's source tree; name it by --root")
+        raise Failure(f"no {workloads.FILE} in {where}: the benchmark runs in hakmem's source tree; give it with --root")
     build_path = Path(build).resolve() if build else found / "build"
     if output:
         return Places(found, build_path, Path(output).resolve())
@@ -66,14 +66,14 @@ def _places(root: str | None, build: str | None, output: str | None, resume: boo
         return Places(found, build_path, results / time.strftime("%Y%m%d-%H%M%S"))
     there = sorted(place.parent for place in results.glob(f"*/{JOURNAL}"))
     if not there:
-        raise Failure(f"{results} holds no benchmark to go on with")
+        raise Failure(f"{results} holds no benchmark to resume")
     stopped = [place for place in there if not (place / RESULTS).exists()]
     return Places(found, build_path, (stopped or there)[-1])
 
 
 def _older(places: Places, named: str | None, size: str) -> dict | None:
-    """The results to compare with: those in a directory that is named, or the newest that are older."""
-    from hakmem.bench import since  # here, since what it compares by takes a second to load, and comes with the benchmark alone
+    """The results to compare with: those in a named directory, or the newest older ones."""
+    from hakmem.bench import since  # here, since its packages take a second to load, and only hakmem[bench] installs them
 
     folder = Path(named) if named else since.newest(places.results, places.output, size)
     return since.read(folder) if folder else None
@@ -83,14 +83,14 @@ def _choices(context: click.Context, places: Places, resume: bool, given: dict) 
     if resume:
         for name in given:
             if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-                raise click.UsageError(f"--resume goes on with the choices made before; --{name} can't be another")
+                raise click.UsageError(f"--resume keeps the choices made before; --{name} can't be changed")
         try:
             return Choices(**stored_plan(places.output)["choices"])
         except (KeyError, TypeError):
-            raise Failure(f"{places.output} can't go on: another version of hakmem began it") from None
+            raise Failure(f"{places.output} can't be resumed: another version of hakmem began it") from None
     library = Path(given["library"] or places.build / "libhakmem.so").resolve()
     if not library.is_file():
-        raise Failure(f"the library {library} does not exist; build it by `make lib`, or name one by --library")
+        raise Failure(f"the library {library} does not exist; build it with `make lib`, or give one with --library")
     repetitions = given["repetitions"] or (1 if given["brief"] else 5)
     baseline = str(Path(given["baseline"]).resolve()) if given["baseline"] else None
     seed = secrets.randbelow(10**6) if given["seed"] is None else given["seed"]
@@ -116,7 +116,7 @@ def _listing(plan: Plan) -> list[Table]:
 
 
 def _perform(runner: Runner, step: Step, problem: str | None) -> dict:
-    """The line of the journal for the step."""
+    """Runs the step, and returns its journal entry."""
     entry = {
         "kind": step.kind,
         "workload": step.workload.name,
@@ -140,8 +140,8 @@ def _outcome(entry: dict) -> str:
         return f"{entry['system_calls']} system calls"
     if entry["kind"] == "memory":
         if not entry.get("samples"):
-            return "too short to be seen"
-        return f"{entry['mean_rss_kib'] / 1024:.1f} MiB in the mean, {entry['end_rss_kib'] / 1024:.1f} MiB at the end"
+            return "too short to be sampled"
+        return f"{entry['mean_rss_kib'] / 1024:.1f} MiB on average, {entry['end_rss_kib'] / 1024:.1f} MiB at the end"
     return f"{entry['seconds']:.3f} s, {entry['peak_rss_kib'] / 1024:.1f} MiB"
 
 
@@ -158,11 +158,11 @@ def _first_result(plan: Plan, journal: Journal, step: Step) -> str | None:
     best = min(seconds, key=seconds.__getitem__)
     beside = [*([plan.reference] if plan.reference in seconds and plan.reference != best else []), best]
     ratios = ", ".join(f"{mine / seconds[one]:.2f} of {one}'s" for one in beside)
-    return f"{name}, first runs: {HAKMEM} {mine:.3f} s, {ratios}, which is the best other"
+    return f"{name}, first runs: {HAKMEM} {mine:.3f} s, {ratios}, the best of the others"
 
 
 def _run_all(runner: Runner, plan: Plan, journal: Journal) -> None:
-    problems: dict[str, str | None] = {}  # why a workload can't run at all, once it is known
+    problems: dict[str, str | None] = {}  # why a workload can't run at all, once known
 
     def prepared(step: Step) -> str | None:
         name = step.workload.name
@@ -181,7 +181,7 @@ def _run_all(runner: Runner, plan: Plan, journal: Journal) -> None:
             title = f"{step.workload.name} {step.allocator.name}{_KINDS[step.kind]}"
             progress.begin(title)
             if journal.failed(step.workload.name, step.allocator.name):
-                progress.end(f"{title}: left out, as it has failed")
+                progress.end(f"{title}: skipped, since it has failed before")
                 continue
             entry = _perform(runner, step, prepared(step))
             journal.add(entry)
@@ -192,13 +192,13 @@ def _run_all(runner: Runner, plan: Plan, journal: Journal) -> None:
 
 
 def _run_until_stopped(plan: Plan, journal: Journal) -> None:
-    """SIGTERM ends it as ctrl-C does: no process is left, and every finished run is kept."""
+    """Runs all steps. SIGTERM stops this as ctrl-C does: no process is left, and every finished run is kept."""
     runner = Runner(plan)
     try:
         with runner.heeding_signals():
             _run_all(runner, plan, journal)
     except KeyboardInterrupt:
-        print(f"hakmem: stopped; hakmem bench --resume --output {plan.places.output} goes on", file=sys.stderr)
+        print(f"hakmem: stopped; hakmem bench --resume --output {plan.places.output} continues it", file=sys.stderr)
         sys.exit(_INTERRUPTED)
     finally:
         shutil.rmtree(plan.places.output / "scratch", ignore_errors=True)
@@ -223,7 +223,7 @@ def _summarise(results, output: Path) -> None:
     left_out = results.stored.get("left_out")
     if left_out:
         names = ", ".join(left_out)
-        print(f"hakmem: not run, as left out, so neither passed nor failed: {len(left_out)}: {names}", file=sys.stderr)
+        print(f"hakmem: left out, so neither passed nor failed: {len(left_out)}: {names}", file=sys.stderr)
     click.echo(f"{output / 'report.html'}\n{output / 'report.md'}\n{output / 'results.json'}")
 
 
@@ -241,30 +241,30 @@ def _need_report_packages() -> None:
     metavar="NAMES",
     help="Names, families, groups, or patterns of them.  [default: all but the group figures]",
 )
-@click.option("--without", type=_Words(), default="", metavar="NAMES", help="Leave these workloads out; patterns too.")
-@click.option("--allocators", type=_Words(), default="", metavar="NAMES", help="These allocators alone.")
-@click.option("--threads", type=_Numbers(), default="", metavar="N,...", help="Workloads with so many threads alone.")
-@click.option("--repetitions", type=click.IntRange(min=1), help="Runs of each pair.  [default: 5; 1 with --brief]")
-@click.option("--brief", is_flag=True, help="Small sizes: shows that everything runs, and measures nothing.")
+@click.option("--without", type=_Words(), default="", metavar="NAMES", help="Leave out these workloads; takes patterns too.")
+@click.option("--allocators", type=_Words(), default="", metavar="NAMES", help="Only these allocators.")
+@click.option("--threads", type=_Numbers(), default="", metavar="N,...", help="Only workloads with these numbers of threads.")
+@click.option("--repetitions", type=click.IntRange(min=1), help="Runs of each workload under each allocator.  [default: 5; 1 with --brief]")
+@click.option("--brief", is_flag=True, help="Use small sizes, only to check that everything runs: the figures mean nothing.")
 @click.option(
-    "--timeout", type=Seconds(min=0, min_open=True), default=120, show_default=True, help="Seconds for a run."
+    "--timeout", type=Seconds(min=0, min_open=True), default=120, show_default=True, help="Time limit of a run, in seconds."
 )
-@click.option("--seed", type=int, help="Of the order of allocators.  [default: a random one, recorded]")
-@click.option("--library", metavar="FILE", help="The hakmem to measure.  [default: libhakmem.so in --build]")
-@click.option("--baseline", metavar="FILE", help="Compare hakmem with this other build of it, and with nothing else.")
-@click.option("--resume", is_flag=True, help="Go on with the benchmark in --output.  [default: the newest that was stopped]")
+@click.option("--seed", type=int, help="Seed of the order of the allocators.  [default: a random one, recorded]")
+@click.option("--library", metavar="FILE", help="The hakmem library to measure.  [default: libhakmem.so in --build]")
+@click.option("--baseline", metavar="FILE", help="Compare hakmem only with this other build of it.")
+@click.option("--resume", is_flag=True, help="Resume the benchmark in --output.  [default: the newest that was stopped]")
 @click.option("--output", metavar="DIR", help="Where the results go.  [default: below BUILD/bench/results]")
 @click.option("--root", metavar="DIR", help="hakmem's source tree.  [default: the one around this directory]")
 @click.option("--build", metavar="DIR", help="The directory of its build.  [default: ROOT/build]")
 @click.option("--since", "named", metavar="DIR", help="Show changes since these results.  [default: the newest older ones]")
-@click.option("--set-up", is_flag=True, help="First install and build what this run asks for: packages and peers.")
+@click.option("--set-up", is_flag=True, help="First install the packages and build the peers that this run needs.")
 @click.option("--check-failures", is_flag=True, help="Exit with 1 if a workload failed with hakmem or the reference.")
-@click.option("--list", "list_only", is_flag=True, help="Show workloads and allocators; run nothing.")
+@click.option("--list", "list_only", is_flag=True, help="List workloads and allocators, and run nothing.")
 @click.pass_context
 def bench(context, resume, output, root, build, named, set_up, check_failures, list_only, **given) -> None:
-    """Run the workloads of bench/workloads.toml under every allocator, and report.
+    """Run the workloads of bench/workloads.toml under every allocator, and write a report.
 
-    Words in a list are separated by commas. Ctrl-C stops it; --resume goes on.
+    Words in a list are separated by commas. Ctrl-C stops the benchmark; --resume continues it.
     """
     places = _places(root, build, output, resume)
     choices = _choices(context, places, resume, given)
@@ -283,7 +283,7 @@ def bench(context, resume, output, root, build, named, set_up, check_failures, l
     _need_report_packages()
     older = _older(places, named, choices.size)
     if not (places.build / MANIFEST).exists() and not plan.choices.allocators and not plan.choices.baseline:
-        print(f"hakmem: no peers, as there is no {places.build / MANIFEST}; `make peers` brings them", file=sys.stderr)
+        print(f"hakmem: no peers, since there is no {places.build / MANIFEST}; `make peers` builds them", file=sys.stderr)
     begun = {"begun": time.strftime("%Y-%m-%d %H:%M %Z"), "strace_problem": strace_problem()}
     journal = Journal(places.output, plan.as_json() | begun, resume)
     _run_until_stopped(plan, journal)

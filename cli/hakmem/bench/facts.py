@@ -1,4 +1,4 @@
-"""What the results depend on beside the allocators: the machine and the commit."""
+"""What the results depend on besides the allocators: the machine and the commit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def distribution() -> str:
 
 
 def c_library() -> str:
-    """glibc and its version; musl does not tell."""
+    """glibc and its version; musl does not report itself."""
     try:
         return os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (OSError, ValueError):
@@ -46,7 +46,7 @@ def _chosen(text: str) -> str:
 
 
 def machine() -> dict[str, str]:
-    """Facts that stay as they are while the benchmark runs; those not to be had are left out."""
+    """Facts that do not change while the benchmark runs; unavailable ones are left out."""
     system = os.uname()
     found = {
         "CPU": _cpu_model(),
@@ -69,7 +69,7 @@ def machine() -> dict[str, str]:
 
 
 def first_line(command: list[str]) -> str:
-    """What the command writes first; empty where it fails."""
+    """The first line that the command writes; empty if it fails."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -79,7 +79,7 @@ def first_line(command: list[str]) -> str:
 
 
 def commit(root: Path) -> str:
-    """The commit of the tree at `root`, with a + where the tree differs from it."""
+    """The commit of the tree at `root`, with a + if the tree differs from it."""
     found = first_line(["git", "-C", str(root), "rev-parse", "HEAD"])
     changed = found and first_line(["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"])
     return found + ("+" if changed else "")

@@ -1,4 +1,4 @@
-"""What a workload measures itself, read from its output; bench/workloads/figures.h writes it."""
+"""Figures that a workload measures itself, read from its output; bench/workloads/figures.h writes them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Figure:
     name: str
     value: float
     unit: str
-    judged: bool  # less is better; a fact is a condition of the run alone
+    judged: bool  # less is better; a fact only states a condition of the run
 
 
 def parse(lines: Iterable[str]) -> list[Figure]:
-    """Those among the lines, in their order. Raises ValueError for a line that only begins like one, or comes twice."""
+    """The figures among the lines, in order. Raises ValueError for a malformed figure, or a name that comes twice."""
     found: dict[str, Figure] = {}
     for line in lines:
         if not line.startswith(("figure:", "fact:")):
@@ -35,6 +35,6 @@ def parse(lines: Iterable[str]) -> list[Figure]:
 
 
 def operations(lines: Iterable[str]) -> int | None:
-    """How many a workload says that it did, in the line that bench/workloads/workload.h writes; None where none says so."""
+    """The number of operations in the line that bench/workloads/workload.h writes; None if there is no such line."""
     matches = [match for line in lines if (match := _OPERATIONS.match(line))]
     return int(matches[-1][1]) if matches else None

@@ -1,7 +1,7 @@
-"""Keeps each finished run at once, a line of JSON each, so that a stopped benchmark can go on.
+"""Writes each finished run immediately, as a line of JSON, so that a stopped benchmark can go on.
 
 The first line is the plan; a last line that was cut off while it was written is dropped. Figures have six digits, so that a report
-made from what is kept of them later is the same to the last character.
+made later from the packed results (kept.py) is the same to the last character.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 from hakmem.errors import Failure
 
 FILE = "runs.jsonl"
-RESULTS = "results.json"  # beside it when all runs are done
+RESULTS = "results.json"  # written beside it when all runs are done
 _DIGITS = 6
 
-# What must not have changed since the runs that are already there.
+# The parts of the plan that must not have changed since the earlier runs.
 _KEPT = ("format", "choices", "machine", "allocators", "workloads")
 
 
@@ -31,7 +31,7 @@ def stored_plan(output: Path) -> dict:
             raise ValueError("cut off")
         return json.loads(line)
     except (OSError, ValueError):
-        raise Failure(f"{output} holds no benchmark to go on with") from None
+        raise Failure(f"{output} holds no benchmark to resume") from None
 
 
 class Journal:
@@ -42,7 +42,7 @@ class Journal:
         if resume:
             self._read(stored_plan(output))
         elif self._path.exists() and b"\n" in self._path.read_bytes():
-            raise Failure(f"{output} holds a benchmark already: go on with it by --resume, or choose another --output")
+            raise Failure(f"{output} already holds a benchmark: continue it with --resume, or choose another --output")
         else:
             output.mkdir(parents=True, exist_ok=True)
             self._path.unlink(missing_ok=True)  # a plan that was cut off
@@ -51,7 +51,7 @@ class Journal:
     def _read(self, stored: dict) -> None:
         changed = [key for key in _KEPT if stored.get(key) != self.plan[key]]
         if changed:
-            raise Failure(f"{self._path.parent} can't go on: changed since it began: {', '.join(changed)}")
+            raise Failure(f"{self._path.parent} can't be resumed: changed since it began: {', '.join(changed)}")
         self.plan = stored
         whole = self._path.read_bytes()
         whole = whole[: whole.rfind(b"\n") + 1]

@@ -26,7 +26,7 @@ _LEFT_OUT = (*_PAIR, "course", "samples")
 
 
 def _keys(runs: list[dict]) -> dict[str, list[str]]:
-    """Of each kind of runs, the names of the figures, in the order in which they first appear."""
+    """The names of the figures of each kind of run, in the order in which they first appear."""
     found: dict[str, dict[str, None]] = {}
     for run in runs:
         found.setdefault(run["kind"], {}).update(dict.fromkeys(key for key in run if key not in _LEFT_OUT))
@@ -48,7 +48,7 @@ def pack(stored: dict) -> dict:
 
 
 def unpack(kept: dict) -> dict:
-    """What the report takes; a figure that a run has not got is left out again."""
+    """Returns results in the form that the report reads, without the figures that a run does not have."""
     if kept["format"] != FORMAT:
         raise Failure(f"results of format {kept['format']}; this is for {FORMAT}")
     runs = []

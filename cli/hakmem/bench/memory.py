@@ -1,7 +1,7 @@
-"""The resident set of a process and all below it while it runs: its mean over time, and what is left at the end.
+"""The resident set of a process and its descendants while it runs: its mean over time, and what is left at the end.
 
-Pages that several of the processes share are counted once: a process's part of each, as the kernel's Pss gives it.
-To add that up the kernel walks the page tables, so that the run that is watched is no run to time.
+Pages that several processes share are counted once, by the kernel's Pss, which divides each among the processes.
+To add this up the kernel walks the page tables, so a run that is watched is not timed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 
 INTERVAL = 0.02
 _SHORTEST = 0.001
-_KEPT = 40  # samples that are kept of a run, for a plot
+_KEPT = 40  # samples of a run that are kept for a plot
 _SHARE = (
-    10  # pauses are a tenth of the time so far, while that is less, and ten times as long as what came before them took
+    10  # a pause is a tenth of the time so far, if that is less than INTERVAL, but at least ten times as long as the last sample took
 )
 
 
 def below(pid: int) -> Iterator[int]:
-    """The processes that `pid` has started, and those that these have started."""
+    """The descendants of `pid`."""
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError):
@@ -32,7 +32,7 @@ def below(pid: int) -> Iterator[int]:
 
 
 def _resident_kib(pid: int) -> int:
-    """0 for one that has ended; all its pages where the parts can't be had, as of another user's."""
+    """0 for a process that has ended; its whole resident set if Pss can't be read, as for another user's process."""
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -47,7 +47,7 @@ def _resident_kib(pid: int) -> int:
 
 
 def _course(totals: list[tuple[float, int]]) -> list[list[float]]:
-    """Seconds since the first sample, and KiB: of each stretch of time the highest, so that no peak gets lost."""
+    """Seconds since the first sample, and KiB: the highest value of each stretch of time, so that no peak is lost."""
     begun, ended = totals[0][0], totals[-1][0]
     highest: dict[int, tuple[float, int]] = {}
     for at, kib in totals:
@@ -58,10 +58,10 @@ def _course(totals: list[tuple[float, int]]) -> list[list[float]]:
 
 
 class Watch:
-    """Samples what the processes below one hold.
+    """Samples the resident sets of a process's descendants.
 
-    `outlived` is for a server: it is still there when the watch ends. Otherwise the end is that of the process that held most at any
-    time, since the command may be a script that checks what a program has printed.
+    `outlived` is for a server, which is still running when the watch ends. Otherwise the end is the end of the process that held the most
+    at any time, since the command may be a script that checks a program's output.
     """
 
     def __init__(self, outlived: bool) -> None:
@@ -83,7 +83,7 @@ class Watch:
         begun = time.monotonic()
         ended = False
         while not ended:
-            ended = stop.is_set()  # and one more sample, of a server without its client
+            ended = stop.is_set()  # one more sample follows, of a server without its client
             before = time.monotonic()
             sizes = {one: size for one in set(below(pid)) if (size := _resident_kib(one))}
             now = time.monotonic()
@@ -93,7 +93,7 @@ class Watch:
             stop.wait(max(pause, (now - before) * _SHARE))
 
     def summary(self) -> dict:
-        """Empty where nothing was seen: the command was too short."""
+        """Empty if there is no sample, since the command was too short."""
         if not self._samples:
             return {}
         totals = [(at, sum(sizes.values())) for at, sizes in self._samples]

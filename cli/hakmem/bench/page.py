@@ -1,4 +1,4 @@
-"""What the script of the page knows: every repetition of every pair, so that it can sort, choose, and add up anew."""
+"""The data for the page's script: every repetition of every pair, so that it can sort, filter, and recompute the means."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hakmem.bench.analysis import FIGURES, NOTABLE, RATE, Results
 from hakmem.bench.since import Since
 from hakmem.bench.workloads import lines_of_scaling
 
-_DIGITS = 6  # more are no figure
+_DIGITS = 6  # more have no meaning
 
 
 def _short(value: float) -> float:
@@ -20,7 +20,7 @@ def _values(results: Results, workload: str, allocator: str) -> dict[str, list[f
 
 
 def _by_pair(results: Results, of) -> dict[str, dict]:
-    """{workload: {allocator: what `of` tells of them}}, without what is empty."""
+    """{workload: {allocator: the result of `of`}}, without empty results."""
     return {
         workload.name: {name: told for name in results.allocators if (told := of(workload.name, name))}
         for workload in results.plain
@@ -28,7 +28,7 @@ def _by_pair(results: Results, of) -> dict[str, dict]:
 
 
 def _changes(since: Since, workload: str, allocator: str) -> dict[str, tuple[float, int]]:
-    """(now / before, 1 where that is beyond the spread)"""
+    """(now / before, 1 if that is beyond the spread)"""
     changes = {key: since.change(workload, allocator, key) for key, _, _ in FIGURES}
     return {key: (_short(change.ratio), int(change.beyond)) for key, change in changes.items() if change}
 
@@ -36,7 +36,7 @@ def _changes(since: Since, workload: str, allocator: str) -> dict[str, tuple[flo
 def data(results: Results, since: Since | None) -> dict:
     every = [key for key, _, _ in FIGURES]
     there = {key for key in every for entry in results.plain if _any(results, entry.name, key)}
-    there = there or set(every)  # where all failed: the script shows one of them
+    there = there or set(every)  # if all failed: the script needs a measure to show
     return {
         "reference": results.reference,
         "notable": NOTABLE,

@@ -1,4 +1,4 @@
-"""Who runs what, when: settled before the first run, and the same when a stopped benchmark goes on."""
+"""Who runs what, and when: fixed before the first run, and the same when a stopped benchmark goes on."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Places:
 
     @property
     def results(self) -> Path:
-        """Where results go, each in a directory of its own, unless they are sent elsewhere."""
+        """The default place of results, each in a directory of its own."""
         return self.build / "bench" / "results"
 
     def values(self, size: str) -> dict[str, str]:
-        """What stands for the names in a workload's commands, but for its port."""
+        """The values of the names in a workload's commands, except its port."""
         return {
             "workloads": str(self.build / "bench" / "workloads"),
             "programs": str(self.root / "bench" / "programs"),
@@ -80,7 +80,7 @@ class Plan:
     left_out: list[Workload]
 
     def steps(self, with_calls: bool) -> Iterator[Step]:
-        """Every allocator on one workload after the other, in an order of its own each time, and that over and over."""
+        """In each repetition, every workload under every allocator, in a newly shuffled order; then the runs that are not timed."""
         for repetition in range(self.choices.repetitions):
             for workload in self.workloads:
                 shuffled = list(self.allocators)
@@ -114,7 +114,7 @@ class Plan:
 
     @property
     def reference(self) -> str:
-        """Whom ratios are to: the system's malloc where it runs, the baseline in a comparison of two builds."""
+        """The allocator that ratios refer to: the system's malloc if it runs, the baseline in a comparison of two builds."""
         names = [allocator.name for allocator in self.allocators]
         if SYSTEM in names:
             return SYSTEM

@@ -1,4 +1,4 @@
-"""How far the benchmark is: a bar with what is left on a terminal, a line a run elsewhere."""
+"""The benchmark's progress: on a terminal a bar with the time left, elsewhere a line for each run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-_SPEED_SECONDS = 3600  # runs differ much, so the estimate looks far back
+_SPEED_SECONDS = 3600  # runs differ much, so the estimate uses a long history
 
 
 class Steps:
@@ -42,14 +42,14 @@ class Steps:
             self._bar.update(self._task, description=text)
 
     def tell(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a line that stays."""
         if self._bar:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
             print(text, file=sys.stderr, flush=True)
 
     def end(self, text: str, keep: bool = False) -> None:
-        """One step is done; on a terminal its line goes away unless it is to be kept."""
+        """Ends a step; on a terminal its line disappears unless `keep`."""
         self._done += 1
         if not self._bar:
             print(f"[{self._done}/{self._total}] {text}", file=sys.stderr, flush=True)

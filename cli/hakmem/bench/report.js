@@ -129,8 +129,8 @@ const explained = (workload, allocator) => {
   const { key, unit, title } = measure(), found = spread(workload, allocator, key);
   if (!found) return "no figure";
   const scale = scaleOf(found.median, unit);
-  return `${workload}, ${allocator}, ${title}: median ${valueText(found.median, scale)}, least ${valueText(found.least, scale)}, `
-    + `most ${valueText(found.most, scale)}, of ${found.runs}`;
+  return `${workload}, ${allocator}, ${title}: median ${valueText(found.median, scale)}, minimum ${valueText(found.least, scale)}, `
+    + `maximum ${valueText(found.most, scale)}, runs: ${found.runs}`;
 };
 const cellOf = (entry, allocator, best) => {
   const cell = make("td");
@@ -192,10 +192,10 @@ const drawMatrix = () => {
   table.createTFoot().append(footOf(rows, names));
   if (kept) all("th[data-column]", table).find(({ dataset }) => dataset.column === kept)?.firstChild.focus();
   const hint = {
-    since: "now / before, of medians; * is a change beyond the spread: the ranges of the repetitions do not touch",
+    since: "ratios of medians, now / before; * marks a change beyond the spread: the ranges of the repetitions do not overlap",
     values: "medians; the colour is the ratio to " + data.reference,
-  }[state.shown] ?? `quotients of medians, to ${base()}'s`;
-  byId("matrix-note").textContent = `${measure().title}: ${hint}. Less is better. Point at a cell for median, least and most.`;
+  }[state.shown] ?? `ratios of medians to ${base()}'s`;
+  byId("matrix-note").textContent = `${measure().title}: ${hint}. Less is better. Point at a cell for its median, minimum and maximum.`;
 };
 
 // ---- Plots ----
@@ -225,7 +225,7 @@ const config = () => {
 const draw = (id, spec) => {
   const place = byId(id);
   if (!spec) {
-    place.textContent = "Nothing to draw by this choice.";
+    place.textContent = "This choice leaves nothing to draw.";
     return Promise.resolve();
   }
   const options = { actions: false, renderer: "svg", ast: true, config: config(), tooltip: { theme: dark.matches ? "dark" : "light" } };
@@ -245,20 +245,20 @@ const scatter = () => {
   const shown = allocators(), keys = ["seconds", "peak_rss_kib"];
   const names = workloads().map(({ name }) => name)
     .filter((name) => keys.every((key) => [...shown, base()].every((one) => valuesOf(name, one, key)?.every((value) => value > 0))));
-  byId("scatter-note").textContent = `Geometric means over ${names.length} workloads, which all shown allocators finished; the bars go from the `
-    + "least to the most of the repetitions. Lower left is better.";
+  byId("scatter-note").textContent = `Geometric means over ${names.length} workloads that all shown allocators finished; the bars span the `
+    + "minimum and the maximum of the repetitions. Lower left is better.";
   if (!names.length || !shown.length) return null;
   const values = shown.map((allocator) => {
     const [time, memory] = keys.map((key) => meanSpread(names, allocator, key));
     return time && memory && { allocator, time: time.median, timeLeast: time.least, timeMost: time.most,
       memory: memory.median, memoryLeast: memory.least, memoryMost: memory.most };
   }).filter(Boolean);
-  const x = quantity("time", `time, ratio to ${base()}`, false), y = quantity("memory", "peak resident set, the same", false);
+  const x = quantity("time", `time, ratio to ${base()}`, false), y = quantity("memory", `peak resident set, ratio to ${base()}`, false);
   const tooltip = ["allocator", "time", "timeLeast", "timeMost", "memory", "memoryLeast", "memoryMost"].map((field) =>
     (field === "allocator" ? { field } : { field, type: "quantitative", format: ".3f" }));
   const { color, shape } = scales();
   return {
-    description: "Time against peak resident set, a point an allocator", width: Math.min(800, roomOf("plot-scatter") - 160), height: 380,
+    description: "Time against peak resident set of each allocator", width: Math.min(800, roomOf("plot-scatter") - 160), height: 380,
     data: { values }, encoding: { color, x, y },
     layer: [
       { mark: { type: "rule", strokeWidth: 2 }, encoding: { x: { ...x, field: "timeLeast" }, x2: { field: "timeMost" } } },

@@ -1,6 +1,6 @@
-"""The report: one HTML page that needs nothing from elsewhere, and the main tables as Markdown.
+"""The report: one self-contained HTML page, and the main tables as Markdown.
 
-The template lays the page out, report.js fills the table of all workloads and draws the plots from what page.py tells it.
+The template lays out the page; report.js fills the table of all workloads and draws the plots from page.py's data.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from hakmem.runs import HAKMEM
 _TEMPLATE = "report.html.j2"
 
 METHOD = (
-    "Workloads run one after the other, each under every allocator in an order shuffled anew, and all of that once "
-    "for each repetition, so that drift of the machine hits all allocators alike.",
-    "Time is the wall clock's, from the start of the process to its end. CPU, peak resident set and page faults are "
-    "what the kernel counts for the command and for the children it waited for, taken through a small launcher "
-    "whose own pages are not in them. The peak is that of the largest single process, not the sum.",
-    "With a server, time is the client's, and everything else is the server's, from its start to its end. For a "
-    "server that forks, such as PostgreSQL, the peak is again that of its largest process.",
-    "A workload that measures something itself, such as single calls, is judged by its own figures, and is in no mean "
-    "and no list of losses.",
-    "The mean of the resident set over time, and what it is at the end, are taken in a run of their own, which is not timed, from "
-    "samples every 20 ms: of the command and all that it has started, pages that they share counted once. With a server, it is "
-    "watched while the client runs, and its end is the client's. A run that is too short for a sample has neither.",
-    "System calls are those of one more run under strace, which is not timed; – where strace could not run.",
-    "A run that ends with anything but exit code 0, or takes longer than the limit, has failed, and with it the "
-    "allocator on that workload. Such a workload is left out of the geometric means of all allocators, so that all "
-    "means are over the same work; its other figures stay.",
+    "Workloads run one after the other, each under every allocator in a newly shuffled order. All of this is done once "
+    "for each repetition, so that drift of the machine affects all allocators alike.",
+    "Time is wall-clock time, from the start of the process to its end. CPU time, peak resident set and page faults are "
+    "what the kernel counts for the command and the children it waited for; a small launcher reads them, and its own "
+    "pages are not included. The peak is that of the largest single process, not the sum.",
+    "For a workload with a server, time is the client's; everything else is the server's, from its start to its end. For "
+    "a server that forks, such as PostgreSQL, the peak is again that of its largest process.",
+    "A workload that measures something itself, such as single calls, is judged by its own figures; no mean and no list "
+    "of losses includes it.",
+    "The mean resident set and the resident set at the end come from a separate run, which is not timed. It is sampled every "
+    "20 ms, over the command and all processes that it started, with shared pages counted once. A server is sampled while the "
+    "client runs, up to the client's end. A run that is too short to be sampled has neither figure.",
+    "System calls are counted in one more run, under strace, which is not timed; – where strace could not run.",
+    "A run that does not end with exit code 0, or exceeds the time limit, has failed, and so has the allocator on that "
+    "workload. Such a workload is left out of the geometric means of all allocators, so that all means cover the same "
+    "work; its other figures are still shown.",
 )
 
 
 def _headline_tables(results: Results, since: Since | None) -> list[tables.Table]:
-    """What a reader wants to know first."""
+    """The tables that a reader wants first."""
     found = [tables.summary(results)] if results.plain else []
     if results.compares_builds and results.plain:
         found.append(tables.paired(results))
@@ -102,7 +102,7 @@ def _drawing() -> str:
 
 
 def _inside_script(value: object) -> str:
-    """As JSON that no text in it can end the element of."""
+    """JSON in which no text can end the script element."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
 
 
@@ -139,7 +139,7 @@ def markdown(results: Results, since: Since | None = None) -> str:
 
 
 def write(stored: dict, output: Path, older: dict | None = None) -> Results:
-    """Leaves results.json, report.html and report.md in `output`; with what changed since an older run."""
+    """Writes results.json, report.html and report.md to `output`, with the changes since an older run if one is given."""
     results = Results(stored)
     since = Since(results, older) if older else None
     files = {

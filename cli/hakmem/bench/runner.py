@@ -1,4 +1,4 @@
-"""Does one run of a workload under an allocator, and says what it cost or why it failed."""
+"""Runs a workload once under an allocator, and reports what it cost or why it failed."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from hakmem.bench.workloads import SYNTHETIC, Workload, expand
 from hakmem.errors import Failure
 from hakmem.runs import Launch, Run
 
-_PREPARE_TIMEOUT = 1800  # it may compile or generate what all runs read
-_STRACE_TIMEOUT = 60  # without a count rather than minutes for an allocator that makes a call an operation
+_PREPARE_TIMEOUT = 1800  # it may compile the program or generate the data of all runs
+_STRACE_TIMEOUT = 60  # an allocator that makes a call for each operation gets no count, rather than minutes
 _READY_INTERVAL = 0.02
 _TAIL_BYTES = 2000
 
 
-# What looks at a process, whose id it is given, while its work is done.
+# Observes a process, given its id, while it works.
 Observer = Callable[[int], contextlib.AbstractContextManager[None]]
 
 
 class RunFailed(Exception):
-    """Why a run counts for nothing: its exit code, signal or timeout."""
+    """Why a run does not count: its exit code, signal or timeout."""
 
 
 @dataclass(frozen=True)
 class _Started:
-    """A command under way in a session of its own."""
+    """A command that runs in a session of its own."""
 
     launch: Launch
     errors: BinaryIO
@@ -70,7 +70,7 @@ class _Started:
         return {} if count is None else {"operations": count}
 
     def figures(self) -> list[dict]:
-        """What the command has printed of itself; raises RunFailed where that is nothing, or is no figure."""
+        """The figures that the command has printed; raises RunFailed if there are none, or one is malformed."""
         try:
             found = figures.parse(self._lines())
         except ValueError as error:
@@ -86,7 +86,7 @@ class _Started:
 
 
 def strace_problem() -> str:
-    """Why system calls can't be counted here; empty where they can."""
+    """Why system calls can't be counted here; empty if they can."""
     if not shutil.which("strace"):
         return "there is no strace"
     done = subprocess.run(["strace", "-f", "-c", "-o", "/dev/null", "true"], capture_output=True, text=True)
@@ -111,10 +111,10 @@ class Runner:
         self._running: list[subprocess.Popen] = []
 
     def stop(self) -> None:
-        """Ends the run under way, from a signal handler; whoever waits for it gets KeyboardInterrupt.
+        """Ends the current run, from a signal handler; the caller that waits for it gets KeyboardInterrupt.
 
-        An exception out of the handler itself may strike while subprocess holds its lock, and the wait that follows
-        has no end then.
+        The handler itself must not raise: that might happen while subprocess holds its lock, and the next wait
+        would never end.
         """
         self._stopped = True
         for process in self._running:
@@ -122,7 +122,7 @@ class Runner:
 
     @contextlib.contextmanager
     def heeding_signals(self) -> Iterator[None]:
-        """SIGTERM stops it meanwhile as ctrl-C does, with KeyboardInterrupt: no process is left."""
+        """Inside, SIGTERM stops the run as ctrl-C does, with KeyboardInterrupt: no process is left."""
         heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
         old = {number: signal.signal(number, lambda *_: self.stop()) for number in heard}
         try:
@@ -130,7 +130,7 @@ class Runner:
         finally:
             for number, handler in old.items():
                 signal.signal(number, handler)
-        if self._stopped:  # when nothing was running
+        if self._stopped:  # if nothing was running
             raise KeyboardInterrupt
 
     # ---- What all runs share ----
@@ -142,7 +142,7 @@ class Runner:
 
     @staticmethod
     def _output(workload: Workload) -> BinaryIO:
-        """Kept only where something is read from it: programs of others may print much."""
+        """Where output goes: kept only if something is read from it, since other programs may print much."""
         kept = workload.figures or workload.group == SYNTHETIC
         return tempfile.TemporaryFile() if kept else open(os.devnull, "w+b")
 
@@ -150,7 +150,7 @@ class Runner:
     def _started(
         self, command: list[str], workload: Workload, values: dict[str, str], added: list[str], name: str = ""
     ) -> Iterator[_Started]:
-        """The command, which is ended with all its session if it has not ended itself."""
+        """Starts the command; on exit, ends its whole session if it has not ended."""
         variables = dict(zip(workload.env, expand(workload.env.values(), values)))
         with tempfile.TemporaryFile() as errors, self._output(workload) as output:
             launch = Launch(
@@ -165,7 +165,7 @@ class Runner:
             )
             self._running.append(launch.process)
             try:
-                if self._stopped:  # before stop() could know of it
+                if self._stopped:  # before stop() could see it
                     raise KeyboardInterrupt
                 yield _Started(launch, errors, output, name)
             finally:
@@ -176,7 +176,7 @@ class Runner:
                     raise KeyboardInterrupt
 
     def _fresh_values(self, workload: Workload) -> dict[str, str]:
-        """What stands for the names in the commands of the next run, its scratch directory emptied."""
+        """Empties the scratch directory, and returns the values of the names in the next run's commands."""
         scratch = Path(self._values["scratch"])
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
@@ -213,7 +213,7 @@ class Runner:
         timeout: float,
         observe: Observer,
     ) -> Run:
-        """The client's time, with all else the server's."""
+        """Returns the client's time, and all other figures of the server."""
         with self._started([*prefix, *workload.server.command], workload, values, added, "server: ") as server:
             self._wait_ready(server, workload, values, timeout)
             with (
@@ -236,7 +236,7 @@ class Runner:
         timeout: float,
         observe: Observer = contextlib.nullcontext,
     ) -> tuple[Run, dict]:
-        """What the run cost, and what the workload tells itself: its operations, its figures."""
+        """What the run cost, and what the workload reports itself: its operations and its figures."""
         values = self._fresh_values(workload)
         if workload.server:
             return self._serve(workload, values, prefix, added, timeout, observe), {}
@@ -248,9 +248,9 @@ class Runner:
     # ---- The kinds of runs ----
 
     def prepare(self, workload: Workload) -> None:
-        """Makes what the workload reads; raises RunFailed where it can't run here at all."""
+        """Makes what the workload reads; raises RunFailed if it can't run here at all."""
         values = self._fresh_values(workload)
-        if workload.prepare:  # first, since it may build the program
+        if workload.prepare:  # first, since this may build the program
             with self._started(workload.prepare, workload, values, [], "prepare: ") as command:
                 command.check(command.wait(_PREPARE_TIMEOUT))
         command = workload.server.command if workload.server else workload.command
@@ -259,7 +259,7 @@ class Runner:
             raise RunFailed(f"{expand(command, values)[0]}: not found")
         reason = preload.why_unreachable(Path(program))
         if reason:
-            raise RunFailed(f"{program}: no allocator reaches it: {reason}")
+            raise RunFailed(f"{program}: it can't be run under another allocator: {reason}")
 
     def measure(self, workload: Workload, allocator: Allocator) -> dict:
         run, own = self._run(workload, [], allocator.added, self._timeout)
@@ -281,7 +281,7 @@ class Runner:
         return watch.summary()
 
     def look(self, workload: Workload, allocator: Allocator, observe: Observer) -> None:
-        """A run for who looks at it, and which is timed by nobody."""
+        """A run for the observer, which is not timed."""
         self._run(workload, [], allocator.added, self._timeout, observe)
 
     def count_calls(self, workload: Workload, allocator: Allocator) -> dict:

@@ -1,7 +1,7 @@
-"""Brings what a run asks for, and no more: the packages of its workloads, and the peers among its allocators.
+"""Installs what a run needs, and no more: the packages of its workloads, and the peers among its allocators.
 
-Before that it takes a first look: hakmem and the system's malloc need nothing, and show within minutes that all works here, and
-what the benchmark is about. Its runs are no part of the results, in which every allocator has its turn on a workload.
+Before that it takes a first look: hakmem and the system's malloc need nothing, and show within minutes that everything works here, and
+what the benchmark is about. These runs are not part of the results, for which every allocator runs each workload.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hakmem.runs import HAKMEM, SYSTEM
 
 SET_UP = Path("tools/setup")
 MAKE_PEERS = Path("bench/peers/make_peers.py")
-TOOLS = "bench-tools"  # the group of packages that measuring needs
+TOOLS = "bench-tools"  # the group of packages needed to measure
 _FEW = 3  # workloads of the first look
 
 
@@ -33,13 +33,13 @@ def chosen(choices: Choices, root: Path) -> list[Workload]:
 
 
 def packages(asked: Iterable[Workload]) -> list[str]:
-    """The groups that tools/setup knows. Synthetic workloads and those with figures are built here, of nothing else."""
+    """The groups of packages, by their names in tools/setup. Synthetic workloads and those with figures need none: they are built here."""
     own = (SYNTHETIC, workloads.APART)
     return [TOOLS, *sorted({workload.packages for workload in asked if workload.group not in own})]
 
 
 def peers(choices: Choices) -> list[str] | None:
-    """Their names; None for all of them."""
+    """The names of the peers; None for all."""
     if choices.baseline:
         return []
     if not choices.allocators:
@@ -48,12 +48,12 @@ def peers(choices: Choices) -> list[str] | None:
 
 
 def first_look(choices: Choices, places: Places, asked: list[Workload]) -> None:
-    """One run of a few workloads under each of the two, with a line for each workload."""
+    """Runs a few workloads once under both allocators, and prints a line for each workload."""
     asked = [workload for workload in asked if workload.group == SYNTHETIC][:_FEW]
     if not asked or choices.baseline:
         return
     both = [allocators.system(), allocators.hakmem(HAKMEM, Path(choices.library), "this tree")]
-    print("hakmem: a first look, one run each, in no result:", file=sys.stderr)
+    print("hakmem: a first look, one run each, not part of the results:", file=sys.stderr)
     with tempfile.TemporaryDirectory() as output:
         runner = Runner(Plan(choices, replace(places, output=Path(output)), asked, both, []))
         with runner.heeding_signals():
@@ -68,7 +68,7 @@ def _first_runs(runner: Runner, workload: Workload, both: list[Allocator]) -> st
     except RunFailed as failed:
         return str(failed)
     times = f"{hakmem['seconds']:.3f} s, with the system's malloc {system['seconds']:.3f} s"
-    return f"{times}; {hakmem['peak_rss_kib'] / 1024:.1f} MiB to {system['peak_rss_kib'] / 1024:.1f} MiB"
+    return f"{times}; {hakmem['peak_rss_kib'] / 1024:.1f} MiB against {system['peak_rss_kib'] / 1024:.1f} MiB"
 
 
 def _do(command: list[str], root: Path) -> bool:
@@ -84,4 +84,4 @@ def bring(choices: Choices, places: Places, asked: list[Workload]) -> None:
     make = [sys.executable, str(MAKE_PEERS), "--directory", str(places.build / "peers"), "--set-up"]
     make += ["--only", ",".join(wanted)] if wanted else []
     if not _do(make, places.root) and wanted:
-        raise Failure(f"not all of these peers can be had: {', '.join(wanted)}")
+        raise Failure(f"not all of these peers are available: {', '.join(wanted)}")

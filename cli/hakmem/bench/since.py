@@ -1,6 +1,6 @@
 """What changed since an older run: the same workloads in the same sizes, under allocators of the same names.
 
-The machine may have changed too. What an allocator whose version stayed the same lost or won meanwhile tells how much.
+The machine may have changed too; the change of an allocator with an unchanged version shows by how much.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hakmem.errors import Failure
 class Change:
     before: float
     now: float
-    beyond: bool  # the ranges of the repetitions do not touch, and it is notable
+    beyond: bool  # the ranges of the repetitions do not touch, and the change is notable
 
     @property
     def ratio(self) -> float:
@@ -27,7 +27,7 @@ class Change:
 
 
 def read(folder: Path) -> dict:
-    """What a report can be made from; to find otherwise when all runs are done would be late."""
+    """Reads results, and checks that a report can be made from them: after all runs it would be too late to find out."""
     try:
         stored = json.loads((folder / RESULTS).read_text())
     except (OSError, ValueError) as error:
@@ -38,14 +38,14 @@ def read(folder: Path) -> dict:
         if not all(isinstance(one, str) for one in told):
             raise TypeError
     except (KeyError, TypeError, AttributeError):
-        raise Failure(f"{folder / RESULTS}: no results of hakmem bench, or another version's") from None
+        raise Failure(f"{folder / RESULTS}: not results of hakmem bench, or those of another version") from None
     return stored
 
 
 def newest(folder: Path, output: Path, size: str) -> Path | None:
-    """The newest of the finished runs in `folder` that is older than the one in `output`, and of the same size.
+    """The newest finished run in `folder` that is older than the one in `output` and of the same size.
 
-    Their names are the times when they began.
+    The name of a run is the time when it began.
     """
     older = sorted((place for place in folder.glob(f"*/{RESULTS}") if place.parent != output), reverse=True)
     if output.parent == folder:
@@ -55,7 +55,7 @@ def newest(folder: Path, output: Path, size: str) -> Path | None:
             if read(place.parent)["size"] == size:
                 return place.parent
         except Failure:
-            continue  # cut off while it was written, or another version's
+            continue  # cut off while it was written, or from another version
     return None
 
 
@@ -75,7 +75,7 @@ class Since:
         self.allocators = [name for name in now.allocators if name in self.before.allocators]
 
     def version(self, allocator: str) -> str:
-        """Before and now, or one where it stayed."""
+        """The versions before and now, or one if it stayed the same."""
         before, now = (
             next(entry["version"] for entry in results.stored["allocators"] if entry["name"] == allocator)
             for results in (self.before, self.now)
@@ -91,7 +91,7 @@ class Since:
         return Change(before.median, now.median, beyond)
 
     def common(self, key: str) -> list[str]:
-        """The workloads that all the allocators finished in both."""
+        """The workloads that all the allocators finished in both runs."""
         return [name for name in self.workloads if all(self.change(name, one, key) for one in self.allocators)]
 
     def mean(self, allocator: str, key: str) -> float | None:

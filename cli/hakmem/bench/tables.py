@@ -14,14 +14,14 @@ from hakmem.render import scale_of, spread_text
 from hakmem.runs import HAKMEM, Spread
 
 NONE = "–"
-BRIEF = "BRIEF SIZES: these figures show that everything runs, and measure nothing. "
+BRIEF = "BRIEF SIZES: these figures show that everything runs, and mean nothing else. "
 
 
 @dataclass(frozen=True)
 class Cell:
     text: str
     mark: str = ""  # "best" of its row, "win" or "loss" of hakmem, "failed", "name" for a heading
-    value: float | None = None  # what to sort by, where the text has a unit
+    value: float | None = None  # what to sort by, if the text has a unit
 
 
 @dataclass
@@ -68,7 +68,7 @@ def summary(results: Results) -> Table:
     columns = _mean_columns(results)
     left_out = len(results.plain) - len(results.common())
     note = (
-        f"Geometric means of the ratios to {results.reference}, of medians; less is better. In brackets: over how many "
+        f"Geometric means of the ratios of medians to {results.reference}'s; less is better. In brackets: the number of "
         "workloads. "
     )
     if results.stored["size"] == "brief":
@@ -97,8 +97,8 @@ def standing(results: Results) -> Table:
     table = Table(
         "standing",
         "Wins and losses",
-        f"On how many workloads hakmem's median is more than {percent} below the best other allocator's, within {percent} of it, "
-        "and more above it. Each other allocator counts where it is best, so that no single one has to be ahead on all.",
+        f"The number of workloads on which hakmem's median is more than {percent} below the best other allocator's, within {percent} of "
+        "it, or more than that above it. The best other allocator is chosen for each workload.",
         ["measure", "wins", "level", "losses", "no figure"],
     )
     several = len(results.groups()) > 1
@@ -120,7 +120,7 @@ def left_out(results: Results) -> Table:
     table = Table(
         "left-out",
         "Failed",
-        "An allocator failed on these workloads, so no mean counts them, for any allocator.",
+        "An allocator failed on these workloads, so every allocator's means leave them out.",
         ["workload", "allocator", "reason"],
         of="workload",
     )
@@ -134,7 +134,7 @@ def losses(results: Results, key: str, title: str) -> Table:
         f"losses-{key}",
         f"Where hakmem is not first: {title}",
         f"Every workload on which hakmem's median is more than {100 * (NOTABLE - 1):.0f} % above the best other "
-        "allocator's; ~ where the ranges of the two overlap. The interval is the bootstrap's, of at least "
+        "allocator's; ~ where the ranges of the two overlap. The interval is from the bootstrap, with at least "
         f"{FEWEST} runs each.",
         ["workload", "best peer", "hakmem / best peer", f"{100 * CONFIDENCE:.0f} % interval"],
         of="workload",
@@ -150,8 +150,8 @@ def outliers(results: Results) -> Table:
     table = Table(
         "outliers",
         "Runs that stand out",
-        f"Their time is more than {FAR} standard deviations, taken from the median deviation, and more than "
-        f"{100 * (NOTABLE - 1):.0f} % from the median of their repetitions. They stay in every figure; where there are many, "
+        f"Their time is more than {FAR} standard deviations, estimated from the median deviation, and more than "
+        f"{100 * (NOTABLE - 1):.0f} % from the median of their repetitions. Every figure still includes them; if there are many, "
         "the machine was not idle.",
         ["workload", "allocator", "repetition", "time", "/ median"],
         of="workload",
@@ -189,7 +189,7 @@ def ratios(results: Results, key: str, title: str) -> Table:
     table = Table(
         f"ratio-{key}",
         f"{title[:1].upper()}{title[1:]}, ratio to {results.reference}",
-        "Quotients of medians; less is better.",
+        "Ratios of medians; less is better.",
         ["workload", *results.allocators, *(["hakmem / best peer", "best peer"] if with_peers else [])],
         of="workload",
     )
@@ -203,7 +203,7 @@ def ratios(results: Results, key: str, title: str) -> Table:
 
 
 def _against(results: Results, workload: str, key: str, other: str | None) -> Cell:
-    """hakmem's ratio to another."""
+    """hakmem's ratio to another allocator."""
     ratio = results.ratio(workload, HAKMEM, key, to=other) if other else None
     mark = "" if ratio is None else "loss" if ratio > NOTABLE else "win" if ratio < 1 / NOTABLE else ""
     return Cell(ratio_text(ratio), mark)
@@ -222,7 +222,7 @@ def _spread_text(spread: Spread, scale: tuple[float, str, str]) -> str:
 
 
 def _spread_cells(results: Results, workload: str, key: str, unit: str, judged: bool = True) -> list[Cell]:
-    """Each allocator's median and spread; the best is marked where less is better."""
+    """Each allocator's median and spread; the best is marked if less is better."""
     spreads = [results.spread(workload, allocator, key) for allocator in results.allocators]
     scale = scale_of(min((spread.median for spread in spreads if spread), default=0), unit)
     texts = [_spread_text(spread, scale) if spread else NONE for spread in spreads]
@@ -248,7 +248,7 @@ def mebibytes(results: Results, key: str, title: str) -> Table:
 
 
 def one_workload(results: Results, workload: Workload) -> Table:
-    """What its runs cost and what it measured itself, a line each; hakmem beside the reference and the best other."""
+    """The costs of its runs and the figures it measured itself, a line each; hakmem is compared with the reference and the best peer."""
     name = workload.name
     others = HAKMEM in results.allocators and results.reference != HAKMEM
     with_peers = others and len(results.allocators) > 2
@@ -256,12 +256,12 @@ def one_workload(results: Results, workload: Workload) -> Table:
         f"one-{name}",
         name,
         (BRIEF if results.stored["size"] == "brief" else "")
-        + f"{workload.about} Medians; ± half of what lies between the least and the most.",
+        + f"{workload.about} Medians; ± half the range.",
         ["", *results.allocators]
         + ([f"hakmem / {results.reference}"] if others else [])
         + (["hakmem / best peer", "best peer"] if with_peers else []),
     )
-    # Who measures something itself may sleep, so that its time says nothing.
+    # A workload that measures something itself may sleep, so its time means nothing.
     lines = [
         (key, title, unit, key != TIME or not workload.figures)
         for key, title, unit in FIGURES
@@ -292,7 +292,7 @@ def paired(results: Results) -> Table:
     table = Table(
         "paired",
         f"hakmem / {BASELINE}, paired",
-        "The ratio within each repetition: its median, and in brackets the least and the most; less is better. Marked "
+        "The ratio within each repetition: its median, and in brackets its minimum and maximum; less is better. Marked "
         "where all repetitions agree. The first row is the geometric mean within each repetition.",
         ["workload", "time", "peak RSS"],
     )
@@ -307,7 +307,7 @@ def paired(results: Results) -> Table:
 
 
 def _drift(since: Since, workload: str, key: str) -> float | None:
-    """The middle of what the others' medians changed by: what the machine did."""
+    """The median change of the other allocators, which shows the machine's drift."""
     changes = [since.change(workload, name, key) for name in since.allocators if name != HAKMEM]
     ratios = [change.ratio for change in changes if change]
     return statistics.median(ratios) if ratios else None
@@ -317,14 +317,14 @@ def since_means(since: Since) -> Table:
     before = since.before.stored
     commit = before["hakmem"]["commit"] or "unknown"
     note = (
-        f"The run of {before['begun']}, commit {commit}, was before. Geometric means of now / before, over the workloads in brackets, "
-        "which both have in the same sizes; less is better. What an allocator changed by that is the same build is the machine's. "
+        f"Before is the run of {before['begun']}, commit {commit}. Geometric means of now / before, over the workloads (their number in "
+        "brackets) that both have in the same sizes; less is better. Where an allocator's build is the same, its change is the machine's. "
     )
     if not since.common(TIME):
-        note += "There is no workload that all finished in both. "
+        note += "No workload was finished by all in both runs. "
     differing = since.other_machine()
     if differing:
-        note += f"The machine differs in: {', '.join(differing)}. "
+        note += f"The machines differ in: {', '.join(differing)}. "
     figures = [(TIME, "time"), (MEMORY, "peak RSS")]
     table = Table(
         "since",
@@ -344,7 +344,7 @@ def since_changes(since: Since) -> Table:
         "since-changes",
         "What changed under hakmem",
         f"Every workload whose median changed by more than {100 * (NOTABLE - 1):.0f} % and beyond the spread: the ranges of the "
-        "repetitions, before and now, do not touch. Beside it the median of what the other allocators changed by.",
+        "repetitions, before and now, do not overlap. Next to it, the median change of the other allocators.",
         ["workload", "measure", "before", "now", "now / before", "the others'"],
         of="workload",
     )

@@ -17,12 +17,12 @@ except ModuleNotFoundError:  # before Python 3.11
 
 FILE = Path("bench/workloads.toml")
 SYNTHETIC = "synthetic"  # the group of the programs in bench/workloads
-APART = "figures"  # the group that runs only where it is named
+APART = "figures"  # the group that runs only if it is named
 
 
 @dataclass(frozen=True)
 class Server:
-    """What runs under the allocator, and what succeeds once it answers."""
+    """The command that runs under the allocator, and one that succeeds once the server answers."""
 
     command: list[str]
     ready: list[str]
@@ -42,7 +42,7 @@ class Workload:
     version: list[str] | None = None
     env: dict[str, str] = field(default_factory=dict)
     server: Server | None = None
-    figures: bool = False  # it prints what it measures itself
+    figures: bool = False  # it prints figures that it measures itself
     packages: str = "bench"  # the group of Debian packages that it needs
 
     def sizes(self, size: str) -> dict[str, str]:
@@ -50,7 +50,7 @@ class Workload:
 
 
 def expand(words: Iterable[str], values: dict[str, str]) -> list[str]:
-    """The words with each {name} that `values` knows replaced; other braces are the command's own."""
+    """The words with each {name} in `values` replaced; other braces belong to the command."""
     pattern = re.compile("|".join(re.escape("{" + name + "}") for name in values))
     return [pattern.sub(lambda match: values[match[0][1:-1]], word) for word in words]
 
@@ -88,12 +88,12 @@ def load(file: Path) -> list[Workload]:
     found = [_parse(entry, f"{file}: {entry.get('name', f'workload {i}')}") for i, entry in enumerate(entries, 1)]
     names = [workload.name for workload in found]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        raise Failure(f"{file}: {name} stands there twice")
+        raise Failure(f"{file}: {name} is listed twice")
     return found
 
 
 def _matching(workloads: list[Workload], patterns: Iterable[str]) -> list[Workload]:
-    """Those whose name, family, group or packages match a pattern; a pattern that matches none is a mistake."""
+    """The workloads with a name, family, group or packages that match a pattern; a pattern that matches none is an error."""
 
     def matches(workload: Workload, pattern: str) -> bool:
         texts = (workload.name, workload.family, workload.group, workload.packages)
@@ -109,9 +109,9 @@ def _matching(workloads: list[Workload], patterns: Iterable[str]) -> list[Worklo
 def choose(
     workloads: list[Workload], patterns: Iterable[str], threads: Iterable[int], without: Iterable[str] = ()
 ) -> tuple[list[Workload], list[Workload]]:
-    """Those that match a pattern, and whose threads are asked for; and those of them that `without` leaves out.
+    """The workloads that match a pattern and have a wanted number of threads, and those of them that `without` leaves out.
 
-    Without a pattern all but the group that is apart.
+    Without a pattern, all but the group APART match.
     """
     patterns, threads = list(patterns), set(threads)
     asked = _matching(workloads, patterns) if patterns else [one for one in workloads if one.group != APART]
@@ -119,12 +119,12 @@ def choose(
     left_out = _matching(workloads, without)
     chosen = [workload for workload in asked if workload not in left_out]
     if not chosen:
-        raise Failure("no workload is left by this choice; hakmem bench --list shows all")
+        raise Failure("this choice leaves no workload; hakmem bench --list shows all")
     return chosen, [workload for workload in asked if workload in left_out]
 
 
 def lines_of_scaling(workloads: list[Workload]) -> list[list[Workload]]:
-    """The workloads that differ in the number of threads alone, together, fewest threads first."""
+    """Groups of workloads that differ only in the number of threads, the fewest threads first."""
 
     def alike(one: Workload, other: Workload) -> bool:
         return (
