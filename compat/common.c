@@ -24,10 +24,10 @@ bool compat_is_served(void) {
   return served;
 }
 
-/* Early: dladdr waits for the loader's lock, which whoever runs a library's constructor holds. */
+/* Done early, since dladdr waits for the loader's lock, which a thread holds while it runs a library's constructor. */
 static __attribute__((constructor)) void look_early(void) { (void)compat_is_served(); }
 
-/* From outside it is told of live blocks alone. */
+/* If another library serves malloc, only live blocks can be recognized. */
 compat_place_t compat_place(const void *p) {
   if (!compat_is_served()) return hak_is_live(p) ? COMPAT_LIVE : COMPAT_FOREIGN;
   static const compat_place_t places[] = {[BLOCK_LIVE] = COMPAT_LIVE,
@@ -58,7 +58,7 @@ bool compat_option_is_given(const char *name) {
 void compat_option(const char *name, int64_t value) {
   if (compat_option_is_given(name)) return;
   int saved = errno;
-  (void)hak_option_set(name, value); /* what is out of range leaves the default */
+  (void)hak_option_set(name, value); /* a value out of range leaves the default */
   errno = saved;
 }
 
@@ -70,7 +70,7 @@ void *compat_clear_from(void *block, size_t from) {
 
 bool compat_is_aligned(const void *block, size_t alignment) { return ((uintptr_t)block & (alignment - 1)) == 0; }
 
-/* hak_expand gives nothing back.  realloc does, and leaves large blocks where they are; another library's may not. */
+/* hak_expand gives no memory back.  realloc does, and leaves large blocks in place; another library's realloc may move them. */
 void *compat_resize(void *block, size_t size, size_t alignment) {
   if (!compat_is_aligned(block, alignment)) return NULL;
   size_t good = hak_nallocx(size, __builtin_ctzl(alignment));
@@ -102,14 +102,14 @@ void *compat_take_automatic(size_t size, size_t alignment, bool zero) {
   return block;
 }
 
-/* Of the C++ runtime, where there is one. */
+/* Functions of the C++ runtime, if there is one. */
 typedef void (*new_handler_t)(void);
 extern __attribute__((weak)) new_handler_t _ZSt15get_new_handlerv(void); /* std::get_new_handler() */
 extern __attribute__((weak)) _Noreturn void _ZSt17__throw_bad_allocv(void);
 
 void *cxx_catch(size_t size, size_t alignment, void *(*make)(size_t size, size_t alignment)); /* entry/cxx.c */
 
-/* NULL once there is no handler. */
+/* NULL if allocation fails and there is no handler. */
 static void *new_or_ask(hak_heap_t *heap, bool automatic, size_t size, size_t alignment) {
   for (;;) {
     void *block = automatic ? compat_take_automatic(size, alignment, false) : compat_take(heap, size, alignment, false);
@@ -136,9 +136,9 @@ static void *new_or_throw(void *block) {
 void *compat_new(hak_heap_t *heap, size_t size, size_t alignment) { return new_or_throw(new_or_ask(heap, false, size, alignment)); }
 void *compat_new_automatic(size_t size) { return new_or_throw(new_or_ask(NULL, true, size, 1)); }
 
-/* By way of a file: a pipe that nobody reads meanwhile would fill up.  Of libc's calls none in which a thread may be cancelled. */
+/* Uses a file, since a pipe that nobody reads meanwhile would fill up, and no libc call that is a cancellation point. */
 bool compat_capture(bool (*write)(int fd), compat_text_fn *out, void *to) {
-  if (compat_is_served() && load_relaxed(&os_filters) != 0) return false; /* which may end the process for a file that malloc never makes */
+  if (compat_is_served() && load_relaxed(&os_filters) != 0) return false; /* it may end the process for a file, which malloc never makes */
   int saved = errno;
   int fd = file_memory("report");
   if (fd < 0) return false;

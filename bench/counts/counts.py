@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Counts instructions and first-level data cache misses for each allocation operation, under every allocator.
 
-Each workload runs twice under valgrind, with N and with 2 N steps; the difference, divided by N steps' operations, is the cost of
-one operation, without start-up.  valgrind's tool is callgrind: its cache model is cachegrind's, and it says which shared object an
-instruction is from.  So each figure is there twice: in all, and in the allocator, which is everything outside the program, libc
-and the loader (for the system's allocator, libc without memcpy and its kin).
+Each workload runs twice under valgrind, with N and with 2 N steps; the difference, divided by the operations of N steps, is the cost
+of one operation, without start-up.  The tool is callgrind, which has cachegrind's cache model and knows the shared object of each
+instruction.  So each figure is given twice: in all, and in the allocator, which is everything outside the program, libc and the
+loader (for the system's allocator, libc without memcpy and similar functions).
 
-What could differ from run to run is fixed. valgrind itself decides on the addresses; the environment is nothing but what is named
-here; paths and arguments have one length (the loader keeps them, and so moves what follows); and libc's string functions are the
-baseline's.  What is pinned of hakmem does not decay by the clock either, which runs fast under valgrind, and samples no blocks, of which the
-clock bounds how many: `hakmem-fixed` beside the others, of which `hakmem` is as it comes.
+What could differ from run to run is fixed.  valgrind itself chooses the addresses; the environment has only what is named here;
+paths and arguments have a fixed length, since the loader keeps them, which moves what follows; and libc's string functions are the
+baseline's.  The pinned figures are those of `hakmem-fixed`, which has no time-based decay, as clocks run fast under valgrind, and
+samples no blocks, as the clock limits how many.  `hakmem` has its default settings.
 """
 import argparse
 import json
@@ -30,9 +30,9 @@ CACHES = ["--I1=32768,8,64", "--D1=49152,12,64", "--LL=2097152,16,64"]
 BASELINE = "glibc.cpu.hwcaps=-AVX2,-AVX512F,-AVX512VL,-ERMS,-FSRM"
 FOLDER = "/tmp"
 TOLERANCE = 0.02
-MISS_FLOOR = 0.01  # misses for each operation below which a change tells nothing
+MISS_FLOOR = 0.01  # changes by fewer misses for each operation mean nothing
 FIGURES = ("instructions", "misses", "all_instructions", "all_misses")
-PINNED = ("instructions", "misses", "all_misses")  # the program's own instructions are not the allocator's business
+PINNED = ("instructions", "misses", "all_misses")  # all_instructions also has the program's own instructions
 SKIPPED = 77
 FIXED = {"HAKMEM_DECAY_MS": "-1", "HAKMEM_INSIGHT": "0"}
 
@@ -67,7 +67,7 @@ def profile(text):
             if not callee:
                 here[kind] = known[number]
         elif line.startswith("calls="):
-            inclusive = True  # of the line that follows
+            inclusive = True  # the next line has the call's inclusive cost
         elif line.startswith("events:"):
             events = line.split()[1:]
         elif COST.match(line):
@@ -159,7 +159,7 @@ def allocators_of(build, alone):
 
 
 def show(results, instructions, misses, title):
-    """One Markdown table: instructions and misses, an allocator a row."""
+    """Prints a Markdown table of instructions and misses, with a row for each allocator."""
     print(f"\n{title}: instructions, first-level data misses, for each operation\n")
     print("| allocator | " + " | ".join(WORKLOADS) + " |\n|---|" + "---|" * len(WORKLOADS))
     for name, row in results.items():
@@ -168,7 +168,7 @@ def show(results, instructions, misses, title):
 
 
 def differences(measured, pinned):
-    """A line for each figure that is not within tolerance of its pin."""
+    """A line for each figure that differs from its pin by more than the tolerance."""
     for workload, counts in measured.items():
         for figure in PINNED:
             old, new = pinned.get(workload, {}).get(figure, 0), counts[figure]

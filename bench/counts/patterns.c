@@ -1,14 +1,14 @@
-/* patterns.c PATTERN STEPS - the plainest loops around malloc, for counting what one call costs.
+/* patterns.c PATTERN STEPS - the plainest loops around malloc, to count what one call costs.
  *
- *   pair    a block of 64 bytes and its end
- *   zeroed  a zeroed block of 4 KiB and its end
- *   growth  a buffer that doubles from 16 bytes to 1 MiB, and its end
+ *   pair    allocates and frees a block of 64 bytes
+ *   zeroed  allocates and frees a zeroed block of 4 KiB
+ *   growth  doubles a buffer from 16 bytes to 1 MiB, and frees it
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A program uses what it allocates; without a block there is nothing to count. */
+/* Writes to the block, as a program would; ends the process if there is no block. */
 static void *use(void *block) {
   if (block == NULL) exit(1);
   *(volatile char *)block = 1;

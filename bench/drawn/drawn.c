@@ -1,13 +1,13 @@
-/* drawn.c - one workload of those that drawn.py draws at random: all that makes it one is on its command line. */
+/* drawn.c - runs a workload that drawn.py has drawn at random, and which the command line describes completely. */
 #include <stdatomic.h>
 
 #include "../workloads/workload.h"
 
-/* What the blocks come and go by. */
+/* The order in which blocks are allocated and freed. */
 enum { REPLACE, STACK, QUEUE, FORWARD, REVERSE, SHUFFLED, GROW, YOUNG, SHIFT };
-/* How sizes lie between the smallest and the largest. */
+/* The distribution of sizes between the smallest and the largest. */
 enum { EVEN, DOUBLING, FALLING, FEW };
-/* What is written of a block: its first byte, its ends, all. */
+/* The bytes of a block that are written: the first, both ends, all. */
 enum { FIRST, ENDS, ALL };
 
 enum { CELLS = 256, NURSERY = 64, DIES_YOUNG = 10 };
@@ -15,7 +15,7 @@ enum { CELLS = 256, NURSERY = 64, DIES_YOUNG = 10 };
 static uint32_t pattern, threads, slots, steps, smallest, largest, sizes, written;
 static uint32_t zeroed, resized, aligned, passed; /* percent */
 
-/* Where a thread leaves blocks for another one to free. */
+/* A place where a thread leaves a block for another thread to free. */
 typedef struct cell {
   _Alignas(WORKLOAD_APART) void *_Atomic block;
 } cell_t;
@@ -24,7 +24,7 @@ static cell_t *cells;
 typedef struct task {
   _Alignas(WORKLOAD_APART) uint64_t state;
   uint32_t number;
-  void **blocks; /* slots of them */
+  void **blocks; /* as many as `slots` */
 } task_t;
 
 static bool chance(task_t *task, uint32_t percent) { return percent != 0 && workload_below(&task->state, 100) < percent; }
@@ -83,7 +83,7 @@ static void replace(task_t *task, void **block, uint32_t size) {
   *block = take(task, size);
 }
 
-/* A walk up and down: each time by a quarter of the slots at most. */
+/* The depth goes up and down at random, each time by at most a quarter of the slots. */
 static void run_stack(task_t *task) {
   uint32_t depth = 0;
   for (uint64_t step = 0; step < steps; step += slots / 8 + 1) {
@@ -99,7 +99,7 @@ static void run_stack(task_t *task) {
 
 static uint32_t divisor(uint32_t one, uint32_t other) { return other == 0 ? one : divisor(other, one % other); }
 
-/* All are taken, and then given back in some order. */
+/* Fills all slots, and then frees all blocks in some order. */
 static void run_filled(task_t *task) {
   uint32_t stride = pattern == SHUFFLED ? slots / 8 * 5 | 1 : 1;
   while (divisor(stride, slots) != 1) stride += 2;
@@ -113,7 +113,7 @@ static void run_filled(task_t *task) {
   }
 }
 
-/* Blocks that realloc makes larger by half until they are as large as any. */
+/* Grows blocks by realloc, by half each time, up to the largest size. */
 static void run_grow(task_t *task) {
   for (uint64_t step = 0; step < steps;) {
     void *block = NULL;
@@ -124,7 +124,7 @@ static void run_grow(task_t *task) {
   }
 }
 
-/* Nine of ten die young, one grows old. */
+/* Of ten blocks nine are freed soon, and one lives long. */
 static void run_young(task_t *task) {
   void *nursery[NURSERY] = {NULL};
   for (uint64_t step = 0; step < steps; step++) {
@@ -140,7 +140,7 @@ static void run_young(task_t *task) {
 static void run_slots(task_t *task) {
   for (uint64_t step = 0; step < steps; step++) {
     uint32_t at = pattern == QUEUE ? (uint32_t)(step % slots) : workload_below(&task->state, slots), size = size_of(task);
-    if (pattern == SHIFT) size >>= 3 - step * 4 / steps; /* an eighth of the sizes at first */
+    if (pattern == SHIFT) size >>= 3 - step * 4 / steps; /* sizes grow from an eighth to the whole */
     replace(task, &task->blocks[at], size < WORKLOAD_SMALLEST ? WORKLOAD_SMALLEST : size);
   }
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Draws workloads at random and runs them under every allocator, to find what no workload that somebody has thought of shows.
+"""Draws workloads at random and runs them under every allocator, to find what none of the designed workloads shows.
 
-  drawn.py --build build --count 100 --output FILE        a line of FILE for each workload, what it is and what each run took
-  drawn.py --read FILE                                    geometric means, and where hakmem is furthest behind
-  drawn.py --build build --check                          a few, small: exit status 1 if one fails
+  drawn.py --build build --count 100 --output FILE        writes a line to FILE for each workload: what it is, and what each run took
+  drawn.py --read FILE                                    prints geometric means, and where hakmem is furthest behind
+  drawn.py --build build --check                          runs a few small ones: exit status 1 if one fails
 
-What is drawn depends on --seed alone, so that two machines or two commits have the same; the number of steps is what takes the system's
-malloc --seconds, and stands in FILE.  Needs the command line (make build) and the peers (make peers).
+What is drawn depends only on --seed, so it is the same on two machines or for two commits.  The number of steps is chosen so that the
+system's malloc takes --seconds, and is written to FILE.  Needs the command line (make build) and the peers (make peers).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def draw(by: random.Random) -> dict[str, str | int]:
 
 
 def run(program: Path, drawn: dict[str, str | int], under: Allocator, timeout: float) -> tuple[float, float, int, int]:
-    """Seconds, of processors too, KiB, page faults."""
+    """Runs the workload.  Returns seconds, processor seconds, peak KiB, and page faults."""
     command = [str(program), *map(str, drawn.values())]
     launch = Launch(command, dict(os.environ), under.added, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -83,7 +83,7 @@ def run(program: Path, drawn: dict[str, str | int], under: Allocator, timeout: f
 
 
 def runs(options: argparse.Namespace, chosen: list[Allocator]):
-    # Of the order by another one: how many allocators and repetitions there are must not change what is drawn.
+    # A separate generator for the order: the number of allocators and repetitions must not change what is drawn.
     by, order = random.Random(options.seed), random.Random(options.seed)
     program = options.build / "bench" / "drawn" / "drawn"
     system = next(each for each in chosen if each.name == SYSTEM)
@@ -122,7 +122,7 @@ def report(lines: list[dict]) -> None:
 
 
 def ended(_number: int, _frame: object) -> None:
-    sys.exit(143)  # by way of what ends the run under way
+    sys.exit(143)  # an exception, so that the current run is ended
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""A high peak for a moment, in numpy: temporaries of expressions, sorts, strings.  arrays.py MEBIBYTES"""
+"""Short high peaks in numpy: temporaries of expressions, sorts, strings.  arrays.py MEBIBYTES"""
 
 import sys
 

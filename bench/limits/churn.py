@@ -1,10 +1,10 @@
-"""A service's heap in Python: records, lists and buffers of changing sizes, built and dropped.  churn.py MEBIBYTES"""
+"""The heap of a service in Python: records, lists and buffers of changing sizes are built and dropped.  churn.py MEBIBYTES"""
 
 import sys
 
 
 def build(size: int, bytes_: int) -> list[object]:
-    """Of about as many bytes; the rest of an object is about 100."""
+    """Objects of about `bytes_` bytes in all."""
     count = bytes_ // (size + 250)
     return [{"key": i, "value": b"v" * size, "list": [i, i + 1]} if size < 1000 else bytes(size) for i in range(count)]
 

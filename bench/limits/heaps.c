@@ -1,9 +1,9 @@
-/* heaps.c - heaps that grow and shrink, for a limit to be held against: as many bytes are live as are asked for, and no more.
+/* heaps.c - heaps that grow and shrink, to be run under a memory limit: never more bytes are live than the command line says.
  *
- * changing: all threads at once fill their shares with blocks of a size, free all but a twentieth at random, and go on with the next size;
- *   what stays, stays to the end.
- * replaced: as above, but what stays goes when the next size has been filled in.
- * in-turn: one thread after another fills the whole with small blocks and frees all but a hundredth; none of them ends before the last.
+ * changing: all threads together fill their shares with blocks of one size, free all but a random twentieth, and continue with the
+ *   next size; what stays, stays to the end.
+ * replaced: as above, but what stays is freed when the next size has been filled in.
+ * in-turn: one thread after another fills all of it with small blocks, and frees all but a hundredth; no thread ends before the last.
  */
 #include <semaphore.h>
 
@@ -30,14 +30,14 @@ typedef struct heap {
   pthread_t thread;
 } heap_t;
 
-static pthread_barrier_t step; /* of all that change */
-static sem_t turn_over, end;   /* of those in turn */
+static pthread_barrier_t step; /* for all threads that change sizes */
+static sem_t turn_over, end;   /* for threads that take turns */
 
 static void semaphore_wait(sem_t *semaphore) {
   while (sem_wait(semaphore) != 0) continue; /* a signal came */
 }
 
-/* A size of 0: each block has one of its own. */
+/* If the size is 0, each block gets a random size. */
 static uint64_t heap_fill(heap_t *heap, uint32_t size) {
   uint64_t count = 0;
   while (heap->used < heap->bytes) {

@@ -1,6 +1,6 @@
-"""Fills a redis server with keys of changing sizes and deletes all but a twentieth, round after round.  keys.py PORT MEBIBYTES
+"""Fills a redis server with keys of changing sizes and deletes all but a twentieth, in each round.  keys.py PORT MEBIBYTES
 
-The server makes the keys itself (DEBUG POPULATE).  Exit status 1 where it went away.
+The server makes the keys itself (DEBUG POPULATE).  Exit status 1 if the server has ended.
 """
 
 import random
@@ -12,7 +12,7 @@ BATCH = 500
 
 
 def ask(server: socket.socket, commands: Iterable[str]) -> None:
-    """One at a time; an answer is a line."""
+    """Sends the commands one at a time; each answer is a line."""
     for command in commands:
         server.sendall(command.encode() + b"\r\n")
         answer = b""

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Runs programs in a memory control group under falling limits, with each allocator: the smallest limit that each survives.
+"""Runs programs in a memory control group under falling limits, to find the smallest limit that each survives with each allocator.
 
-  limits.py --build build                             the table, in Markdown; each row as it is done
+  limits.py --build build                             prints the table, in Markdown, each row when it is done
   limits.py ... --programs heaps-1,redis --allocators system,hakmem
-  limits.py ... --times                               processor time at limits that are shares of the first allocator's peak, over the
-                                                      first's without one: medians of three runs in turn, and how many lived
-  limits.py ... --again python hakmem 90M 6           six runs at a limit: how often it lives, since that may hang on time
-  limits.py ... --run redis hakmem 90M                one run, with hakmem's statistics; for finding out why
-  limits.py ... --check                               one program at two limits: that it lives, and that it is killed
+  limits.py ... --times                               processor time at limits that are shares of the first allocator's peak, relative
+                                                      to its time without a limit: medians of three interleaved runs, and how many lived
+  limits.py ... --again python hakmem 90M 6           six runs at a limit: how often the program lives, since that may depend on timing
+  limits.py ... --run redis hakmem 90M                one run, with hakmem's statistics, to find out why
+  limits.py ... --check                               one program at two limits: it must live at one, and be killed at the other
 
-Allocators are the system's, hakmem, hakmem that is not to look at limits (HAKMEM_CONTAINER=0), and what is there of Debian's
-libjemalloc2, libtcmalloc-minimal4 and libmimalloc2.0 and of build/peers.  Needs root's right to make groups.  Without a memory
-controller, of version 1 or 2, exit status 77.
+The allocators are the system's, hakmem, hakmem with HAKMEM_CONTAINER=0 (it ignores limits), and those installed of Debian's
+libjemalloc2, libtcmalloc-minimal4 and libmimalloc2.0 and of build/peers.  Needs root's right to make groups.  Exit status 77 without a
+memory controller, of version 1 or 2.
 
-A run has a group of its own.  The group's use has the program's heap, stacks and page tables, and those pages of files that it
-was the first to read: the first run of each is left out.  Swap is not limited: there should be none.
+Each run has its own group.  The group's use includes the program's heap, stacks and page tables, and the pages of files that it was
+the first to read; so the first run of each program does not count.  Swap is not limited: there should be none.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 MIB = 1 << 20
-STEP = 1.04  # as exact as the smallest limit is
-SHARES = (2.0, 1.5, 1.1, 0.8)  # of the peak of the first allocator, the system's where it is asked for: the limits for the times
+STEP = 1.04  # the precision of the smallest limit
+SHARES = (2.0, 1.5, 1.1, 0.8)  # the limits for --times, as shares of the peak of the first allocator (the system's if it is chosen)
 RUNS = 3
-PATIENCE = 10  # times the unlimited run: after that, and SLACK seconds, a run counts as stalled
+PATIENCE = 10  # a run counts as stalled after so many times the unlimited run's duration, plus SLACK seconds
 SLACK = 20
 SKIPPED = 77
 DEBIAN = {"jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4", "mimalloc": "libmimalloc.so.2"}
@@ -52,7 +52,7 @@ PYTHON = "/usr/bin/python3"  # with Debian's numpy
 class Program:
     about: str
     command: list[str]
-    client: list[str] = field(default_factory=list)  # runs outside of the group; the command is then a server at {port}
+    client: list[str] = field(default_factory=list)  # runs outside the group; the command is then a server at {port}
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -77,13 +77,13 @@ PROGRAMS = {
 class Run:
     outcome: str  # lived, killed, refused (ended by itself, with an error), stalled
     seconds: float
-    processor: float  # seconds of it, user's and kernel's, of a run that has ended by itself
-    peak: int  # of the group, bytes
+    processor: float  # processor seconds, user and kernel, of a run that has ended by itself
+    peak: int  # of the group, in bytes
     errors: str
 
 
 class Group:
-    """A control group, for one run.  Its limit is none, or bytes."""
+    """A control group for one run.  Its limit is None or in bytes."""
 
     V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
@@ -126,10 +126,10 @@ class Group:
 
 
 def allocators(build: Path) -> dict[str, dict[str, str]]:
-    """For each what its environment has."""
+    """The allocators by name, each with its environment variables."""
     hakmem = str((build / "libhakmem.so").resolve())
     found = {
-        "system": {"LD_PRELOAD": "libc.so.6"},  # before any that the program is linked to
+        "system": {"LD_PRELOAD": "libc.so.6"},  # before any allocator that the program is linked to
         "hakmem": {"LD_PRELOAD": hakmem},
         "hakmem-unaware": {"LD_PRELOAD": hakmem, "HAKMEM_CONTAINER": "0"},
     }
@@ -149,13 +149,13 @@ def free_port() -> int:
 
 
 def processor_seconds() -> float:
-    """Of all children that have been waited for."""
+    """The processor time of all children that have been waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def serve(server: subprocess.Popen[str], client: list[str], port: int, patience: float) -> bool:
-    """Whether the client ended well and in time."""
+    """Runs the client.  Returns whether it ended well and in time."""
     until = time.monotonic() + 30
     while server.poll() is None and time.monotonic() < until:
         with contextlib.suppress(OSError):
@@ -164,7 +164,7 @@ def serve(server: subprocess.Popen[str], client: list[str], port: int, patience:
         time.sleep(0.02)
     done = subprocess.run(client, timeout=patience, capture_output=True, text=True, check=False)
     if server.poll() is None:
-        time.sleep(0.1 if done.returncode else 0)  # it may be about to die
+        time.sleep(0.1 if done.returncode else 0)  # the server may be about to die
         server.terminate()
     return done.returncode == 0
 
@@ -182,7 +182,7 @@ def run(program: Program, environment: dict[str, str], limit: int | None, heaps:
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, text=True) as process:
                 try:
                     served = not fill[1] or serve(process, fill[1], port, patience)
-                    before = processor_seconds()  # a client's are in it
+                    before = processor_seconds()  # includes the client's
                     good = process.wait(patience) in ((0, -signal.SIGTERM) if fill[1] else (0,)) and served
                     outcome = "lived" if good else "refused"
                 except subprocess.TimeoutExpired:
@@ -203,14 +203,14 @@ def in_mib(size: float) -> str:
 
 @dataclass
 class Row:
-    """What is found of a program with an allocator."""
+    """The results of a program with an allocator."""
 
     program: Program
     environment: dict[str, str]
     heaps: Path
     peak: int = 0
     seconds: float = 0
-    worst: str = "killed"  # how it ended below the smallest
+    worst: str = "killed"  # how it ended below the smallest limit
 
     def at(self, limit: float) -> Run:
         return run(self.program, self.environment, int(limit), self.heaps, PATIENCE * self.seconds + SLACK)
@@ -221,7 +221,7 @@ class Row:
         return all(each.outcome == "lived" for each in done)
 
     def smallest(self) -> float:
-        """The least limit that is survived, twice; what is 4 % less was not, once."""
+        """The smallest limit that the program survives twice, when a limit 4 % lower has failed once."""
         lives, dies = self.peak * STEP, 0.0
         while self.at(lives).outcome != "lived":
             lives, dies = lives * STEP, lives
@@ -253,12 +253,12 @@ def table(programs: list[str], chosen: dict[str, dict[str, str]], heaps: Path) -
 
 
 def processor_times(done: list[Run]) -> list[float]:
-    """Of those that lived."""
+    """The processor times of the runs that lived."""
     return [each.processor for each in done if each.outcome == "lived"]
 
 
 def cell(done: list[Run], unit: float) -> str:
-    """The median of the processor times of those that lived; how many, if not all did."""
+    """The median processor time of the runs that lived, and how many did if not all."""
     times = processor_times(done)
     if not times:
         return statistics.mode(each.outcome for each in done)
@@ -292,7 +292,7 @@ def times_at_limits(programs: list[str], chosen: dict[str, dict[str, str]], heap
 
 
 def check(chosen: dict[str, dict[str, str]], heaps: Path) -> int:
-    """That limits are real: what fits lives, what cannot is killed, and it is said which was which."""
+    """Checks that limits take effect: a program that fits lives, one that cannot fit is killed, and the outcome is reported right."""
     program = Program("", ["{heaps}", "replaced", "24", "2"])
     wrong = 0
     for allocator in ("system", "hakmem"):
@@ -310,7 +310,7 @@ def bytes_of(text: str) -> int | None:
 
 
 def ended(_number: int, _frame: object) -> None:
-    sys.exit(143)  # by way of what removes the group
+    sys.exit(143)  # an exception, so that the group is removed
 
 
 def main() -> int:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Brings the other allocators here, as libraries to preload, and writes their list: DIRECTORY/manifest.json.
+"""Gets the other allocators, as libraries to preload, and writes their list: DIRECTORY/manifest.json.
 
-peers.toml says where each comes from.  What a peer is built from and in is below DIRECTORY and stays there; a peer whose entry in
+peers.toml says where each comes from.  The sources and builds of the peers are below DIRECTORY and stay there; a peer whose entry in
 peers.toml has not changed is not built again.  Each library is tried (probe.c) before it is listed.  A peer that cannot be had is
-left out, with the reason; exit status 1 says that there is none at all, or with --only that one of those is missing.
+left out, with the reason printed.  Exit status 1 if there is none at all, or, with --only, if one of the named peers is missing.
 """
 import argparse
 import contextlib
@@ -42,7 +42,7 @@ def run(command, where, log, **variables):
 
 
 def answer(*command):
-    """What a command prints, or None when it fails or is not here."""
+    """What a command prints, or None if it fails or is not installed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError:
@@ -51,7 +51,7 @@ def answer(*command):
 
 
 def fetch(crate, directory):
-    """The directory of the crate's sources; cargo checks what it fetches against the registry's checksum."""
+    """Returns the directory of the crate's sources; cargo checks what it fetches against the registry's checksum."""
     name, version = crate.split("@")
     project = directory / "crates" / f"{name}-{version}"
     sources = project / "vendor" / name
@@ -62,12 +62,12 @@ def fetch(crate, directory):
         (project / "Cargo.toml").write_text(f'[package]\nname = "peer"\nversion = "0.0.0"\nedition = "2021"\n\n'
                                             f'[dependencies]\n{name} = "={version}"\n')
         run(["cargo", "vendor", "fetched"], project, project / "log")
-        (project / "fetched").rename(project / "vendor")  # only what arrived whole has this name
+        (project / "fetched").rename(project / "vendor")  # renamed last, so only complete sources have this name
     return sources
 
 
 def recipe_of(peer):
-    """All that a built peer depends on: its crate, how it is built, and the files here that this names."""
+    """Everything that a built peer depends on: its crate, its build script, and the files here that the script names."""
     files = [path.read_text() for path in sorted(HERE.iterdir()) if f"$here/{path.name}" in peer["how"]]
     return "\n".join([peer["crate"], peer["how"], *files])
 
@@ -99,7 +99,7 @@ def from_debian(peer):
 
 
 def try_out(entry, directory):
-    """Two programs under the library: one that knows nothing of it, and the probe."""
+    """Runs two programs under the library: an unrelated one, and the probe."""
     for program in (["/bin/true"], [str(directory / "probe"), entry["library"]]):
         environment = os.environ | entry.get("env", {}) | {"LD_PRELOAD": entry["library"]}
         done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60)
@@ -108,7 +108,7 @@ def try_out(entry, directory):
 
 
 def make(peer, directory, jobs):
-    """The peer's entry in the manifest."""
+    """Makes the peer; returns its entry for the manifest."""
     made = from_debian(peer) if "package" in peer else from_crate(peer, directory, jobs)
     entry = {field: (peer | made)[field] for field in FIELDS}
     if "env" in peer:
@@ -127,7 +127,7 @@ def arguments():
 
 
 def chosen(peers, only):
-    """Those whose names are asked for, in the order of the list."""
+    """The peers that --only names, in the order of the list."""
     if only is None:
         return peers
     names = only.split(",")
@@ -138,18 +138,18 @@ def chosen(peers, only):
 
 
 def groups(peers):
-    """What tools/setup is to bring for them: a package of Debian is a group of its own there."""
+    """The groups of tools/setup that the peers need; there, each Debian package is its own group."""
     return sorted({peer.get("package", "crates") for peer in peers})
 
 
 def set_up(peers):
-    """One at a time, so that without one package the others' peers still come."""
+    """Installs the groups one at a time, so that one missing package does not cost the other peers."""
     for group in groups(peers):
         subprocess.run([HERE.parent.parent / "tools" / "setup", group], stdin=subprocess.DEVNULL)
 
 
 def listed(directory, peers):
-    """The entries of an earlier run, of peers that are still known and libraries that are still there."""
+    """The entries of an earlier run whose peers are still known and whose libraries still exist."""
     entries = []
     with contextlib.suppress(OSError, ValueError):
         entries = json.loads((directory / "manifest.json").read_text())

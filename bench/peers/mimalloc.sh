@@ -1,7 +1,7 @@
 #!/bin/sh
-# mimalloc.sh v2|v3 - builds mimalloc's release library by its own CMake files, in the current directory.
+# mimalloc.sh v2|v3 - builds mimalloc's release library with its own CMake files, in the current directory.
 #
-# The crate leaves out mimalloc's cmake/: the version comes from the header, and what serves an installation alone can be empty.
+# The crate lacks mimalloc's cmake/: the version is taken from the header, and files that only serve installation can be empty.
 set -eu
 cp -r "$crate/c_src/mimalloc/$1/." .
 mkdir cmake

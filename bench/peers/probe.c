@@ -1,5 +1,5 @@
-/* probe.c LIBRARY - run with LIBRARY preloaded: is the whole malloc family its own, and does it work?
- * Exit status 0 says yes; otherwise one line tells what is wrong. */
+/* probe.c LIBRARY - run with LIBRARY preloaded, checks that the whole malloc family comes from it and works.
+ * Exit status 0 if so; otherwise one line says what is wrong. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The other operators are libstdc++'s where a library does not bring them; those call these. */
+/* The other operators may come from libstdc++, since those call these. */
 static const char *const names[] = {"malloc",         "calloc",        "realloc",  "free",
                                     "posix_memalign", "aligned_alloc", "memalign", "malloc_usable_size",
                                     "_Znwm",          "_Znam",         "_ZdlPv",   "_ZdaPv"};

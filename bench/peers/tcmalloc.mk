@@ -1,7 +1,7 @@
-# Builds Google's tcmalloc as a shared library in the current directory; crate=DIR is where libtcmalloc-sys lies.
+# Builds Google's tcmalloc as a shared library in the current directory; crate=DIR is the directory of libtcmalloc-sys.
 #
-# tcmalloc's own build is Bazel's, and the crate leaves its files out. The list of sources is the crate's; its bridge to Rust gives
-# way to the file that defines malloc and the C++ operators. The flags are those of an optimised Bazel build.
+# tcmalloc itself is built by Bazel, whose files the crate lacks. The list of sources is the crate's, except that the file which
+# defines malloc and the C++ operators replaces the bridge to Rust. The flags are those of an optimised Bazel build.
 
 sources := $(shell grep -o '"c_src/[^"]*\.\(cc\|S\)"' $(crate)/build.rs | tr -d '"' | grep -v _bridge) c_src/tcmalloc/tcmalloc/tcmalloc.cc
 objects := $(sources:%=%.o)

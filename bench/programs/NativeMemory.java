@@ -10,7 +10,7 @@ import java.util.zip.Deflater;
 import java.util.zip.Inflater;
 
 /**
- * What a JVM takes from malloc: direct buffers, and the state of zlib's streams, in several threads.
+ * Uses what a JVM gets from malloc: direct buffers, and the state of zlib's streams, in several threads.
  *
  * <p>java NativeMemory THREADS ROUNDS
  */

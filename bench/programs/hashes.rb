@@ -1,4 +1,4 @@
-# Makes records of hashes, arrays and strings, groups, changes and drops them, and sums up what is left.
+# Makes records with hashes, arrays and strings; groups, changes and drops them; sums up what is left.
 #
 #     hashes.rb RECORDS ROUNDS
 

@@ -1,4 +1,4 @@
-// Workers fill, compress, inflate and hash buffers, and pass trees of objects back: memory outside of V8's own heap.
+// Workers fill, compress, inflate and hash buffers, and pass trees of objects back: memory outside V8's own heap.
 //
 //     worker_threads.js WORKERS ROUNDS
 "use strict";

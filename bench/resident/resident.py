@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Holds the table of `hakmem resident` against what the kernel says of the same process, for all programs of the benchmark.
+"""Compares the table of `hakmem resident` with what the kernel reports for the same process, for all programs of the benchmark.
 
   resident.py [--workloads LIST] [--full] [--seconds N] [--build DIR]
                                       with the command line's own Python: .venv/bin/python bench/resident/resident.py
 
-Each workload runs under hakmem, again and again if it is short, while every process of it that has the library is stopped now and
-then, read by both, and let go. A row is for a workload: the largest difference, with the resident set at that time, and the largest
-resident set. Exit status 1 where a difference is above max(0.5 %, 1 MiB), or nothing was read. docs/insight.md has the table.
+Each workload runs under hakmem, repeatedly if it is short. Meanwhile each of its processes that has the library is stopped now and
+then, read in both ways, and continued. Each workload has a row with the largest difference, the resident set at that time, and the
+largest resident set. Exit status 1 if a difference is above max(0.5 %, 1 MiB), or if nothing was read. docs/insight.md has the table.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from hakmem.runs import HAKMEM
 
 MIB = 1 << 20
 SHARE, LEAST = 0.005, MIB
-ENOUGH, RUNS_MOST = 20, 20  # readings; runs of what is shorter than these
+ENOUGH, RUNS_MOST = 20, 20  # readings that are enough; the most runs to get them
 
 
 @dataclass
 class Worst:
     readings: int = 0
-    largest: int = 0  # resident set
-    resident: int = 0  # at the largest difference
+    largest: int = 0  # the largest resident set
+    resident: int = 0  # the resident set at the largest difference
     difference: int = 0
-    rest: int = 0  # in the row of what changed between two looks, at most
+    rest: int = 0  # the most in the row for what changed while it was read
 
     @property
     def holds(self) -> bool:
@@ -56,7 +56,7 @@ def rss(process: int) -> int:
 
 
 def stopped(process: int) -> bool:
-    """All of its threads, less those that have ended. Raises ProcessLookupError where none is left: it may end at any time."""
+    """Whether all its threads are stopped, except those that have ended. Raises ProcessLookupError if none is left, as may happen."""
     states = [each.read_text().rpartition(")")[2].split()[0] for each in Path(f"/proc/{process}/task").glob("*/stat")]
     left = [state for state in states if state not in "XZ"]
     if not left:
@@ -85,7 +85,7 @@ def read(process: int, worst: Worst) -> None:
 
 @contextlib.contextmanager
 def reading(process: int, found: Worst, seconds: float) -> Iterator[None]:
-    """What runs below the process, and itself, meanwhile."""
+    """Reads the process and its descendants repeatedly while the block runs."""
     ended = threading.Event()
 
     def run() -> None:

@@ -1,17 +1,17 @@
-/* count.c - counts what processors pay each other for, in place of ThreadSanitizer's runtime.
+/* count.c - counts what processors cost each other, instead of ThreadSanitizer's runtime.
  *
  * The library is compiled with -fsanitize=thread, which calls one of the functions below for each access to memory and each atomic
- * operation, and is linked with this file.  Counted are
- *   calls          of the library by others
- *   operations     atomic read-modify-writes; a compare-and-exchange that fails is one too
- *   writes         to a line of the cache that another thread was the last to write, atomic or plain
- *   reads          of a line that another thread has written since this one read or wrote it
- * in all and for each place in the code, and written to the file COUNT_FILE at exit.
+ * operation, and is linked with this file.  It counts
+ *   calls          of the library from outside
+ *   operations     atomic read-modify-writes, including failed compare-and-exchanges
+ *   writes         atomic or plain, to a cache line that another thread was the last to write
+ *   reads          of a cache line that another thread has written since this one read or wrote it
+ * in all and for each place in the code, and writes the counts to the file COUNT_FILE at exit.
  *
- * Threads give up their processor often and at random, so that they meet in the midst of things though there are few processors: a
- * thread that does so while it holds a lock lets each of the others make about as many calls as they would make beside it.
+ * Threads yield their processor often and at random, so that they interleave anywhere although there are few processors: while a
+ * thread that has yielded holds a lock, each of the others makes about as many calls as it would make in parallel.
  *
- * Caches are taken for large: a line is forgotten only where another one needs its entry, and then counts as never seen. */
+ * Caches are assumed to be large: a line is forgotten only if another line needs its entry, and then counts as never seen. */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,7 +27,7 @@ enum {
   LINE_SHIFT = 6,
   LINES = 1 << 20,
   SITES = 1 << 14,
-  THREADS = 512, /* that have entries of their own */
+  THREADS = 512, /* threads with separate entries */
   ENTRIES = 2048,
   YIELD_CALLS = 8,
   YIELD_OPERATIONS = 16
@@ -62,7 +62,7 @@ static uint32_t self(void) {
   return own_number;
 }
 
-/* Without libc, which would set errno: the keeper has none. */
+/* Without libc, which would set errno: the keeper has no errno. */
 static void processor_yield(void) {
 #if defined(__x86_64__)
   long result = SYS_sched_yield;
@@ -95,7 +95,7 @@ static site_t *site_of(void *place) {
 
 static uint64_t scattered(uint64_t number) { return number * 0x9e3779b97f4a7c15u >> 40; }
 
-/* Two threads that write to a line at once may both count, or neither: the counts are of hundreds of thousands. */
+/* If two threads write to a line at the same moment, both may be counted, or neither; with hundreds of thousands this does not matter. */
 static void note_write(const volatile void *address, void *place) {
   uint64_t number = (uintptr_t)address >> LINE_SHIFT;
   line_t *line = &lines[scattered(number) % LINES];
@@ -113,7 +113,7 @@ static void note_write(const volatile void *address, void *place) {
 static void note_read(const volatile void *address, void *place) {
   uint64_t number = (uintptr_t)address >> LINE_SHIFT;
   const line_t *line = &lines[scattered(number) % LINES];
-  if (__atomic_load_n(&line->number, __ATOMIC_RELAXED) != number) return; /* nobody has written it */
+  if (__atomic_load_n(&line->number, __ATOMIC_RELAXED) != number) return; /* no thread has written to it */
   uint32_t mine = self(), version = __atomic_load_n(&line->version, __ATOMIC_RELAXED);
   if (__atomic_load_n(&line->writer, __ATOMIC_RELAXED) == mine) return;
   entry_t *entry = &entries[mine % THREADS][scattered(number) % ENTRIES];
@@ -141,7 +141,7 @@ static __attribute__((destructor)) void report(void) {
   close(fd);
 }
 
-/* ---- What the compiler calls ---- */
+/* ---- The functions that the compiler calls ---- */
 
 #define HERE __builtin_return_address(0)
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Counts what threads pay each other for in the allocator, for 1,000 calls of it, with 2 to 128 threads.
+"""Counts what threads cost each other in the allocator, per 1,000 calls, with 2 to 128 threads.
 
-The library that counts is count.c's.  Each workload runs with N and with 2 N rounds of each thread; the difference is what goes on for
-as long as threads do.  What a thread begins with is in it where threads come and go.  Counted are atomic read-modify-writes, writes to
-lines of the cache that another thread was the last to write, and reads of lines that another has written since the last look.
+The library that counts is built with count.c.  Each workload runs with N and with 2 N rounds of each thread; the difference is the
+cost of running threads.  It includes the cost of starting a thread only if the workload's threads come and go.  Counted are atomic
+read-modify-writes, writes to cache lines that another thread was the last to write, and reads of cache lines that another thread has
+written since this thread last accessed them.
 
-  scaling.py --build build                            the table, in Markdown; all counts go to build/scaling.json
-  scaling.py ... --places pass-64 --threads 8         where one workload's counts come from
-  scaling.py ... --grown pass-64                      where they grow, from the fewest threads to the most
-  scaling.py ... --check                              exit status 1 if counts are too many with few threads or with many
+  scaling.py --build build                            prints the table, in Markdown; all counts go to build/scaling.json
+  scaling.py ... --places pass-64 --threads 8         shows where one workload's counts come from
+  scaling.py ... --grown pass-64                      shows where they grow, from the fewest threads to the most
+  scaling.py ... --check                              exit status 1 if counts are too high with few threads or with many
 """
 import argparse
 import collections
@@ -23,7 +24,7 @@ import tempfile
 THREADS = (2, 8, 32, 128)
 FIGURES = ("operations", "writes", "reads")
 
-# name: program, arguments, N.  The table is for the programs that take a number of threads.
+# name: program, arguments, N.  Only programs that take a number of threads are here.
 WORKLOADS = {
     "mixed-256": ("random_mixed", "{n} 256 {threads}", 30_000),
     "mixed-8192": ("random_mixed", "{n} 8192 {threads}", 40_000),
@@ -39,10 +40,10 @@ WORKLOADS = {
     "short-threads": ("short_threads", "200 {threads} {n}", 12),
     "large-blocks": ("large_blocks", "{n} 4 {threads} 100000 400000", 300),
 }
-CLAIM = "region_clear_live"  # the one operation that a block cannot do without which another thread frees
+CLAIM = "region_clear_live"  # the one operation that every remote free needs
 
-# name: the least and the most operations, then writes, for 1,000 calls with any number of threads. Of pass-64 half are frees, and each
-# claims its block; what start and end take is subtracted, so that a figure may come out below 0.
+# name: bounds for operations, then for writes, per 1,000 calls with any number of threads. Half of pass-64's calls are frees, each of
+# which claims its block. The cost of start and end is subtracted, so a figure may be below 0.
 CHECKED = {"sharing-active": ((-50, 100), (-50, 100)), "pass-64": ((100, 700), (-50, 90))}
 CHECKED_THREADS = (4, 32)
 CHECKED_SCALE = 0.4
@@ -66,7 +67,7 @@ def run(options, name, threads, n):
 
 
 def measure(options, name, threads):
-    """For 1,000 calls: the counts of each place."""
+    """The counts of each place, per 1,000 calls."""
     n = max(1, int(WORKLOADS[name][2] * options.scale))
     once, twice = run(options, name, threads, n), run(options, name, threads, 2 * n)
     calls, none = twice.calls - once.calls, (0,) * len(FIGURES)
@@ -81,7 +82,7 @@ def total(places):
 
 
 def names(options, places):
-    """For each place, the functions that it was inlined into, the innermost first."""
+    """For each place, the functions that it was inlined into, innermost first."""
     command = ["addr2line", "-a", "-f", "-i", "-s", "-e", options.library]
     asked = "".join(f"{place - 1:#x}\n" for place in places)
     lines = subprocess.run(command, input=asked, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -95,13 +96,13 @@ def names(options, places):
 
 
 def claims(options, places):
-    """The blocks that another thread has freed."""
+    """The number of blocks that another thread has freed."""
     known = names(options, places)
     return sum(counts[0] for place, counts in places.items() if known[place].startswith(CLAIM))
 
 
 def by_name(places, known):
-    """The counts by name, which several places share where the compiler has copied a line, or where a line does several things."""
+    """The counts by name.  Several places have the same name if the compiler has copied a line, or if a line does several things."""
     found = collections.defaultdict(lambda: (0,) * len(FIGURES))
     for place, counts in places.items():
         if any(counts):
@@ -137,7 +138,7 @@ def grown(options):
 
 
 def steady(options, name, threads, bounds):
-    """What it counts. Who meets whom also depends on what else the machine does: where that is out of bounds, the median of five."""
+    """The counts of a workload; if they are out of bounds, the median of five runs, as they also depend on the machine's other load."""
     counts = [total(measure(options, name, threads))]
     if any(not least <= figure <= most for figure, (least, most) in zip(counts[0], bounds)):
         counts += (total(measure(options, name, threads)) for _ in range(4))

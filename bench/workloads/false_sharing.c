@@ -1,12 +1,12 @@
-/* false_sharing.c - threads write small blocks of their own very often: slow where blocks of two threads share a cache line.
+/* false_sharing.c - threads write their own small blocks very often, which is slow if blocks of two threads share a cache line.
  *
- * active: each thread allocates its own.  passive: one thread has allocated a block for each,
- * side by side; the threads free them first, and a bad allocator gives each the same place again.
+ * active: each thread allocates its own blocks.  passive: one thread first allocates a block for each,
+ * side by side; each thread starts by freeing its block, and a bad allocator gives it the same place again.
  */
 #include "workload.h"
 
 typedef struct writer {
-  _Alignas(WORKLOAD_APART) void *handed; /* or NULL */
+  _Alignas(WORKLOAD_APART) void *handed; /* the block to free first, or NULL */
 } writer_t;
 
 static uint64_t step_count, write_count;

@@ -1,4 +1,4 @@
-/* figures.h - what a workload measures itself, beside the time and the memory that the runner takes.
+/* figures.h - for what a workload measures itself, besides the time and the memory that the runner measures.
  *
  *   figure: NAME: VALUE UNIT   something to be judged: less is better
  *   fact: NAME: VALUE UNIT     a condition of the run, not judged
@@ -17,7 +17,7 @@ static inline void workload_figure(const char *name, double value, const char *u
 
 static inline void workload_fact(const char *name, double value, const char *unit) { printf("fact: %s: %.1f %s\n", name, value, unit); }
 
-/* A line of this process's status in KiB, such as "VmRSS:"; read without malloc, which would wake the allocator. */
+/* A line of this process's status in KiB, such as "VmRSS:"; read without malloc, so that an idle allocator stays idle. */
 static inline uint64_t workload_status_kib(const char *line) {
   char text[8192];
   int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);

@@ -1,7 +1,7 @@
 /* fork_cost.c - what fork costs in a process with a heap of a given size, alone or beside idle threads with heaps of their own.
  *
- * A child execs /bin/true, exits, or allocates a little and exits; the three take turns. Timed is from fork to the return of the
- * wait. The program that is executed runs without a preloaded allocator: what that costs at its start is not fork's.
+ * A child execs /bin/true, exits, or allocates a little and exits; the three kinds alternate. The time from fork to the return of
+ * wait is measured. The executed program runs without a preloaded allocator, whose start is not part of the cost of fork.
  */
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -56,7 +56,7 @@ static void *idle_run(void *argument) {
 
 /* ---- Forks ---- */
 
-/* Blocks of many sizes, so that the allocator comes by its slow path. */
+/* Uses many sizes, so that the allocator takes its slow path. */
 static void child_allocate(void) {
   void *blocks[CHILD_BLOCKS];
   for (uint32_t i = 0; i < CHILD_BLOCKS; i++) blocks[i] = workload_block((size_t)16 << i % 12, i);
@@ -76,7 +76,7 @@ _Noreturn static void child_run(kind_t kind) {
   _exit(0);
 }
 
-/* One child; its time and page faults are kept where `times` says so. */
+/* Runs one child, and records its time and page faults in `times` unless that is NULL. */
 static void fork_once(kind_t kind, times_t *times, uint32_t at) {
   int status;
   struct rusage usage;
@@ -132,7 +132,7 @@ static void forks_run(uint32_t count) {
 }
 
 int main(int argc, char **argv) {
-  static heap_t heaps[IDLE_MOST + 1]; /* the last one is the forker's */
+  static heap_t heaps[IDLE_MOST + 1]; /* the last one belongs to the thread that forks */
   static pthread_t handles[IDLE_MOST];
   enum { MEBIBYTES, IDLE, FORKS, SEED, ARGUMENTS };
   workload_argument_t arguments[] = {

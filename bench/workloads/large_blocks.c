@@ -1,4 +1,4 @@
-/* large_blocks.c - a set of blocks of several MiB, replaced at random; every page of each is written. */
+/* large_blocks.c - blocks of several MiB are replaced at random; every page of each is written to. */
 #include "workload.h"
 
 typedef struct set {

@@ -2,8 +2,8 @@
  * blocks, and after a round a new thread takes over all of them, so that each
  * thread first frees blocks that another has allocated.
  *
- * Built twice: with malloc and free, and, with LARSON_SIZED, with C++'s
- * operator new and the sized operator delete.
+ * Built twice: with malloc and free, and, if LARSON_SIZED is defined, with C++'s
+ * operator new and sized operator delete.
  */
 #include "workload.h"
 
@@ -50,7 +50,7 @@ static void *round_run(void *argument) {
   return NULL;
 }
 
-/* The first blocks come from one thread, in an order that is shuffled afterwards. */
+/* One thread allocates the first blocks; their order is shuffled afterwards. */
 static void chain_fill(chain_t *chain, uint64_t seed, uint64_t thread) {
   chain->state = workload_seed(seed, thread);
   chain->slots = workload_table(slot_count, sizeof *chain->slots);

@@ -1,12 +1,12 @@
-/* latency.c - what single calls of malloc and free take at the worst: every call is timed, over a heap of a given size.
+/* latency.c - the worst-case duration of single calls of malloc and free: every call is timed, over a heap of a given size.
  *
- * Slots hold blocks of mixed sizes. Threads take turns: two are awake at a time, the others sleep, and a turn begins at a fixed
- * time after the last one, so that the rate of calls is the program's and the same for every allocator. In a turn a thread replaces
- * the blocks of a thousand random slots, most of them its own. Twice a tenth of all blocks is freed, the rest goes on being
- * replaced, and seconds later the tenth is allocated anew: so there is memory to give back, and time to do it in. At the end, when
- * all threads but the main one are gone, that one frees every block.
+ * Slots hold blocks of mixed sizes. Threads take turns: two are awake at a time, the others sleep. A turn begins at a fixed time
+ * after the last one, so that the program sets the rate of calls, which is the same for every allocator. In a turn a thread replaces
+ * the blocks of a thousand random slots, most of them its own. Twice a tenth of all blocks is freed, while the rest goes on being
+ * replaced, and is allocated anew seconds later: so there is memory to give back, and time to do it. At the end all threads but the
+ * main one are gone, and the main thread frees every block.
  *
- * Only the calls are timed. That a block is written is not, nor is waiting for a turn.
+ * Only the calls are timed, neither the writing of blocks nor the waiting for a turn.
  */
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -16,12 +16,12 @@
 
 enum {
   THREADS_MOST = 4096,
-  AWAKE = 2, /* more than processors would time the scheduler */
+  AWAKE = 2, /* more threads than processors would time the scheduler */
   STEPS = 1000,
-  FOREIGN_EVERY = 16, /* replacements, one is in any thread's slot */
-  CYCLES = 2,         /* of freeing a tenth and allocating it anew */
+  FOREIGN_EVERY = 16, /* one replacement in this many is in any thread's slot */
+  CYCLES = 2,         /* each frees a tenth and allocates it anew */
   ROUNDS_LEAST = 10,
-  CHECKED_EVERY = 64, /* a look would bring a cold line into the cache for the allocator */
+  CHECKED_EVERY = 64, /* a check would bring a cold line into the cache for the allocator */
   SLOW_NANOSECONDS = 100000
 };
 
@@ -30,7 +30,7 @@ typedef enum call { CALL_MALLOC, CALL_FREE, CALL_END, CALLS } call_t;
 
 static const char *const call_names[CALLS] = {"malloc", "free", "free at the end"};
 
-/* What those share that are awake one after the other; handed over with the turn. */
+/* Shared by the members that take turns with each other; handed over with the turn. */
 typedef struct team {
   _Alignas(WORKLOAD_APART) ticks_histogram_t calls[CALLS];
 } team_t;
@@ -40,12 +40,12 @@ typedef struct member {
   uint64_t state;
   uint32_t first, count; /* its own slots */
   team_t *team;
-  struct member *next; /* whose turn follows; perhaps its own */
+  struct member *next; /* the member whose turn follows; possibly itself */
 } member_t;
 
-/* Every block begins so. */
+/* The start of every block. */
 typedef struct block {
-  uint32_t tag; /* its slot */
+  uint32_t tag; /* the block's slot */
   uint32_t size;
 } block_t;
 
@@ -159,7 +159,7 @@ static double members_run(member_t *members, uint32_t count) {
   return seconds;
 }
 
-/* Looks at every block, and returns how many bytes there are. */
+/* Checks every block, and returns the sum of their sizes. */
 static uint64_t slots_live(void) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < slot_count; i++) {
@@ -195,7 +195,7 @@ static void call_report(const char *call, const ticks_histogram_t *times, double
   }
 }
 
-/* Ends what is left, too: nothing is printed before, since stdio allocates. */
+/* Also frees the remaining blocks. Nothing is printed before that, since stdio allocates. */
 static void report(ticks_histogram_t *calls, double tick, double seconds) {
   struct rusage usage;
   getrusage(RUSAGE_SELF, &usage);

@@ -1,14 +1,14 @@
-/* many_threads.c - what many threads cost in memory, and what is left of them: all at once, or one after the other.
+/* many_threads.c - the memory that many threads take, and what remains after them: all at once, or one after the other.
  *
- * Each thread allocates some blocks, 36 to 47 KiB, and frees them before it ends. At once: all wait until the last one has its
- * blocks; then all end, are joined, and the process is idle. While it is, it makes no call that the allocator would see.
+ * Each thread allocates 36 to 47 KiB of blocks, and frees them before it ends. At once: all threads wait until the last one has its
+ * blocks; then all end and are joined, and the process is idle. While idle it makes no call that the allocator would see.
  */
 #include "figures.h"
 
 enum { THREADS_MOST = 30000 };
 
-/* What is dear to one allocator is cheap to another: a size of its own for each block where every size has memory of its own, tiny
- * blocks where they keep their neighbours from being given back. */
+/* Allocators find different shapes expensive: a different size for each block if every size has its own memory, tiny blocks if they
+ * keep their neighbours from being given back. */
 typedef enum shape { SHAPE_WIDE, SHAPE_SMALL, SHAPE_MEDIUM, SHAPES } shape_t;
 
 enum { KINDS_MOST = 25, BLOCKS_MOST = 108 };
@@ -73,7 +73,7 @@ static pthread_t thread_start(void *(*run)(void *)) {
 
 /* ---- The two ways ---- */
 
-/* What is measured is printed at the end. */
+/* A measurement, which is printed at the end. */
 typedef struct measured {
   char name[64];
   uint64_t kib;
@@ -111,7 +111,7 @@ static void in_turn(uint32_t threads) {
   for (uint32_t i = 1; i <= threads; i++) {
     workload_join(thread_start(run_alone));
     for (; part < PARTS && i >= threads / parts[part]; part++) {
-      if (last == i) continue; /* of few threads parts are the same */
+      if (last == i) continue; /* with few threads, parts coincide */
       last = i;
       snprintf(figures[taken].name, sizeof figures[taken].name, "after %u threads", i);
       figures[taken++].kib = workload_resident_kib();

@@ -5,13 +5,13 @@ typedef enum order { FORWARD, REVERSE, RANDOM } order_t;
 
 enum { SMALLEST = 16, LARGEST = 1008, CHECKED_EVERY = 64 };
 
-/* Few are looked at: a look would bring a cold line into the cache for the allocator. */
+/* Checks only a few objects: a check would bring a cold line into the cache for the allocator. */
 static void object_free(void **objects, uint32_t index) {
   if (index % CHECKED_EVERY == 0) workload_check(objects[index], index);
   free(objects[index]);
 }
 
-/* Every index once, by a generator whose period is the next power of two: cheaper than shuffling the table. */
+/* Visits every index once, by a generator with the next power of two as its period: cheaper than shuffling the table. */
 static void free_at_random(void **objects, uint32_t count) {
   uint32_t mask = 1, index = 0;
   while (mask < count - 1) mask = mask << 1 | 1;

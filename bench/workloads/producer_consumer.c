@@ -1,7 +1,7 @@
 /* producer_consumer.c - pairs of threads: one allocates, the other frees.
  *
- * A pair shares a ring of `depth` blocks.  It is told the other's progress after
- * each batch, and looks for it only when its own view of the ring is full or empty.
+ * A pair shares a ring of `depth` blocks.  Each side publishes its progress after each
+ * batch, and reads the other's only when its own view of the ring is full or empty.
  */
 #include <stdatomic.h>
 #include <sys/prctl.h>
@@ -25,9 +25,9 @@ static uint32_t smallest, largest;
 
 enum { PAUSE = 200, LOOKS = 16, NAP_NANOSECONDS = 20000 };
 
-/* Waits until the other side has come to `least`; returns how far it is.  It looks seldom, since each look takes the line
- * from the writer.  Then it sleeps, for less time than the other side needs for the ring; yielding would not do where
- * threads outnumber the cores, since the kernel may well choose the waiting one again. */
+/* Waits until the other side has reached `least`; returns its progress.  It polls seldom, since each load takes the cache line
+ * from the writer.  Then it sleeps, for less time than the other side needs for the ring; yielding would not help where
+ * threads outnumber the cores, since the kernel may choose the waiting thread again. */
 static uint64_t progress_await(_Atomic uint64_t *progress, uint64_t least) {
   uint64_t now;
   for (uint32_t look = 1; (now = atomic_load_explicit(progress, memory_order_acquire)) < least; look++) {
@@ -55,7 +55,7 @@ static void consume(side_t *side) {
     if (made < taken + batch) made = progress_await(&channel->made, taken + batch);
     for (uint64_t i = taken; i < taken + batch; i++) {
       void *block = channel->ring[i & (depth - 1)];
-      workload_check(block, (uint32_t)i); /* a consumer reads what it is given */
+      workload_check(block, (uint32_t)i); /* a consumer reads the blocks that it gets */
       free(block);
     }
     atomic_store_explicit(&channel->taken, taken + batch, memory_order_release);

@@ -20,7 +20,7 @@ static void *mixed_run(void *argument) {
     free(blocks[slot]);
     blocks[slot] = workload_block(workload_between(&mixed->state, mixed->smallest, mixed->largest), slot);
   }
-  /* Checked here alone: a look at each block before its free would bring cold lines into the cache for the allocator. */
+  /* Checked only here: a check of each block before its free would bring cold lines into the cache for the allocator. */
   for (uint32_t slot = 0; slot < mixed->slots; slot++)
     if (blocks[slot] != NULL) {
       workload_check(blocks[slot], slot);

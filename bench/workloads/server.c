@@ -1,7 +1,7 @@
 /* server.c - a server: threads answer requests with temporary objects, keep state for each
  * session, pass objects on to each other, now and then need a large block, and are restarted.
  *
- * A thread's half of the sessions outlives it: its successor takes them over.
+ * Half of a thread's sessions outlive it: its successor takes them over.
  */
 #include <stdatomic.h>
 
@@ -39,7 +39,7 @@ static void session_replace(worker_t *worker) {
   worker->sessions[i] = workload_block(workload_falling(&worker->state, 32, 4000), i);
 }
 
-/* Leaves an object for whoever comes by, and ends the one that was left here. */
+/* Leaves an object for another worker, and frees the one that was left here. */
 static void mail_exchange(worker_t *worker) {
   void *object = workload_block(workload_falling(&worker->state, 32, 1000), MAIL);
   _Atomic(void *) *mailbox = &mailboxes[workload_below(&worker->state, MAILBOXES)];
@@ -95,7 +95,7 @@ int main(int argc, char **argv) {
   }
   double begin = workload_seconds();
   workload_threads(worker_run, workers, sizeof *workers, threads, rounds);
-  /* a request's temporary objects are 10 on average, and two more last */
+  /* a request allocates 10 temporary objects on average, and two more that last */
   workload_report("server", 2 * 12 * request_count * rounds * threads, workload_seconds() - begin);
   for (uint64_t i = 0; i < threads; i++) worker_end(&workers[i]);
   for (uint32_t i = 0; i < MAILBOXES; i++) block_end(mailboxes[i], MAIL);

@@ -3,7 +3,7 @@
 
 typedef struct task {
   _Alignas(WORKLOAD_APART) uint64_t state;
-  void **blocks; /* the last ones are still the predecessor's */
+  void **blocks; /* at first the last ones are still the predecessor's */
 } task_t;
 
 static uint32_t block_count, left_count;

@@ -1,5 +1,5 @@
 /* size_shift.c - fragmentation: memory is filled with blocks of one size, nine of ten are freed at
- * random, and what that gave back is filled with the next size; the rest lives to the end. */
+ * random, and the freed bytes are filled with the next size.  The remaining blocks live to the end of the round. */
 #include "workload.h"
 
 /* A block that stays. */
@@ -9,7 +9,7 @@ typedef struct block {
   struct block *next;
 } block_t;
 
-/* Each is half or a third as large again. */
+/* Each is larger than the last by a half or a third. */
 static const uint32_t sizes[] = {32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096};
 enum { SIZES = sizeof sizes / sizeof *sizes, STAYING = 10, STAYS = 0x59415453 };
 
@@ -17,7 +17,7 @@ typedef struct memory {
   uint64_t state;
   uint64_t bytes; /* to fill */
   uint64_t used;
-  uint64_t allocated; /* blocks, ever */
+  uint64_t allocated; /* blocks, in all */
   block_t **fresh;
   block_t *staying;
 } memory_t;

@@ -1,4 +1,4 @@
-/* ticks.h - times single calls by the processor's counter, and keeps the times in a histogram. */
+/* ticks.h - times single calls by the processor's time counter, and keeps the times in a histogram. */
 #ifndef BENCH_TICKS_H
 #define BENCH_TICKS_H
 
@@ -6,8 +6,8 @@
 
 /* ---- The counter ---- */
 
-/* Neither what stands before an interval nor what follows it is timed with it. The counters of all processors agree, and run at
- * one rate whatever the processor's own. */
+/* Instructions before and after an interval are not timed with it. The counters of all processors agree, and run at one rate,
+ * whatever the processor's clock rate. */
 #if defined(__x86_64__)
 #include <x86intrin.h>
 
@@ -42,7 +42,7 @@ static inline uint64_t ticks_begin(void) {
 static inline uint64_t ticks_end(void) { return ticks_begin(); }
 #endif
 
-/* Nanoseconds of a tick, by the kernel's clock. */
+/* Nanoseconds in a tick, measured by the kernel's clock. */
 static inline double ticks_calibrate(void) {
   double begin = workload_seconds();
   uint64_t first = ticks_begin();
@@ -53,11 +53,11 @@ static inline double ticks_calibrate(void) {
 
 /* ---- The histogram ---- */
 
-/* Buckets are as wide as the value's power of two by 32: a value is known to 3 %, and below 64 ticks to one. */
+/* A bucket's width is 1/32 of the value's power of two: values are known to 3 %, and below 64 ticks exactly. */
 enum { TICKS_FINE = 5, TICKS_BUCKETS = (64 - TICKS_FINE + 1) << TICKS_FINE };
 
 typedef struct ticks_histogram {
-  uint64_t slow_from; /* ticks; set by who owns it */
+  uint64_t slow_from; /* ticks; set by the histogram's owner */
   uint64_t count, most, slow, slow_sum;
   uint64_t buckets[TICKS_BUCKETS];
 } ticks_histogram_t;
@@ -96,7 +96,7 @@ static inline void ticks_merge(ticks_histogram_t *into, const ticks_histogram_t 
   for (uint32_t i = 0; i < TICKS_BUCKETS; i++) into->buckets[i] += from->buckets[i];
 }
 
-/* The least value that more than `share` of all do not exceed. */
+/* The smallest value that more than `share` of all values do not exceed. */
 static inline double ticks_percentile(const ticks_histogram_t *histogram, double share) {
   uint64_t wanted = (uint64_t)(share * (double)histogram->count), seen = 0;
   for (uint32_t i = 0; i < TICKS_BUCKETS; i++) {
@@ -106,7 +106,7 @@ static inline double ticks_percentile(const ticks_histogram_t *histogram, double
   return (double)histogram->most;
 }
 
-/* What an interval with nothing in it takes, half the time: every call's time has this in it. */
+/* The median time of an empty interval, which every call's time includes. */
 static inline double ticks_overhead(void) {
   static ticks_histogram_t nothing = {.slow_from = UINT64_MAX};
   for (int i = 0; i < 10000; i++) {

@@ -1,11 +1,11 @@
-/* ticks_test.c - checks the histogram that single calls are timed with; not a workload. */
+/* ticks_test.c - tests the histogram that times single calls; not a workload. */
 #include "ticks.h"
 
 static void check(bool holds, const char *what) {
   if (!holds) workload_fail(what);
 }
 
-/* Every value falls into a bucket whose middle is near, and buckets grow with values. */
+/* Every value is near the middle of its bucket, and buckets are in the order of values. */
 static void test_buckets(void) {
   uint32_t last = 0;
   for (uint64_t value = 0; value < UINT64_MAX / 2; value += value / 100 + 1) {

@@ -1,5 +1,5 @@
-/* vectors.c - vectors that grow by realloc, half as large again each time; a random one at each step.
- * One that has outgrown the largest length is dropped and begins anew. */
+/* vectors.c - vectors that grow by realloc: each step grows a random one by half.
+ * A vector that has outgrown the largest size is dropped and begins anew. */
 #include "workload.h"
 
 typedef struct vector {

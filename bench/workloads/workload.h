@@ -1,6 +1,6 @@
 /* workload.h - what the benchmark programs share: arguments, threads, random numbers, tagged blocks, the result line.
  *
- * The amount of work is fixed by the arguments, so that the time taken is the measure.
+ * The arguments fix the amount of work, so the time is the result.
  */
 #ifndef BENCH_WORKLOAD_H
 #define BENCH_WORKLOAD_H
@@ -17,7 +17,7 @@
 enum {
   WORKLOAD_THREADS = 256, /* at most */
   WORKLOAD_SMALLEST = 8,  /* a block has room for its tag or a pointer */
-  WORKLOAD_APART = 128,   /* what different threads write lies this far apart */
+  WORKLOAD_APART = 128,   /* distance between data that different threads write */
   WORKLOAD_PAGE = 4096,
   WORKLOAD_MIXED_MEAN = 1274 /* of workload_mixed */
 };
@@ -29,10 +29,10 @@ _Noreturn static inline void workload_fail(const char *what) {
 
 /* ---- Arguments ---- */
 
-/* A number, or, where the name lists words ("forward|reverse"), the index of one of them. */
+/* A number, or, if the name lists words ("forward|reverse"), the index of one of them. */
 typedef struct workload_argument {
   const char *name;
-  uint64_t value; /* the usual one, until the command line says another */
+  uint64_t value; /* the default, until the command line changes it */
   uint64_t least, most;
 } workload_argument_t;
 
@@ -77,7 +77,7 @@ static inline void workload_arguments(int argc, char **argv, workload_argument_t
   }
 }
 
-/* Those that many programs have, with their usual values. */
+/* Arguments that many programs have, with their defaults. */
 #define WORKLOAD_STEPS(usual) {"steps", usual, 1, UINT32_MAX}
 #define WORKLOAD_SIZE(name, usual) {name, usual, WORKLOAD_SMALLEST, UINT32_MAX / 2}
 #define WORKLOAD_COUNT(name, usual) {name, usual, 1, 1 << 24}
@@ -90,7 +90,7 @@ static inline uint64_t workload_seed(uint64_t seed, uint64_t thread) {
   return (seed * WORKLOAD_THREADS + thread + 1) * UINT64_C(0x9e3779b97f4a7c15) | 1;
 }
 
-/* xorshift64: a few instructions, so that the allocator is what is measured. */
+/* xorshift64: only a few instructions, so that the allocator is measured and not this. */
 static inline uint32_t workload_random(uint64_t *state) {
   *state ^= *state << 13;
   *state ^= *state >> 7;
@@ -114,8 +114,8 @@ static inline uint32_t workload_falling(uint64_t *state, uint32_t smallest, uint
   return one < other ? one : other;
 }
 
-/* The sizes of a program's heap: of 1000 blocks 950 are small, 49 up to 32 KiB, one up to 1 MiB; each sort takes a share of the
- * memory that counts. */
+/* Sizes as in a program's heap: of 1000 blocks 950 are small, 49 up to 32 KiB, and one up to 1 MiB; each kind takes a considerable
+ * share of the memory. */
 static inline uint32_t workload_mixed(uint64_t *state) {
   uint32_t sort = workload_below(state, 1000);
   if (sort >= 50) return workload_falling(state, 16, 1 << 10);
@@ -158,8 +158,8 @@ static inline void workload_join(pthread_t handle) {
   if (pthread_join(handle, NULL) != 0) workload_fail("a thread was lost");
 }
 
-/* Runs each item in a thread of its own, `rounds` times: when an item's thread has ended, a new one takes the item over.
- * A single thread for a single round is the caller itself: such a program never becomes multi-threaded. */
+/* Runs each item in its own thread, `rounds` times: when an item's thread has ended, a new one takes the item over.
+ * With one thread and one round the caller runs the item itself, so the program never becomes multi-threaded. */
 static inline void workload_threads(void *(*run)(void *), void *items, size_t item_size, uint64_t threads, uint64_t rounds) {
   pthread_t handles[WORKLOAD_THREADS];
   if (threads == 1 && rounds == 1) {

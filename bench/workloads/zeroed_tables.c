@@ -1,5 +1,5 @@
-/* zeroed_tables.c - large tables from calloc, of which few entries are ever used, as of hash tables.
- * A table is replaced at random; whatever is used must have been zero. */
+/* zeroed_tables.c - large tables from calloc in which, as in hash tables, few entries are ever used.
+ * Each step replaces a random table; every entry must be zero before its first use. */
 #include "workload.h"
 
 static void table_use(uint64_t *entries, uint32_t count, uint32_t uses, uint64_t *state) {

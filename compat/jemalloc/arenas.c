@@ -1,7 +1,7 @@
 /* arenas.c - arenas that a program creates: named heaps, found by number.
  *
- * Looking one up takes a load.  Numbers of arenas that were destroyed are given out again, as jemalloc's are.  Who resets or destroys an
- * arena must see to it that nobody uses its blocks meanwhile: jemalloc asks the same.  Nodes that look at it are safe, since one call of
+ * A lookup takes one load.  The numbers of destroyed arenas are given out again, as jemalloc's are.  A program that resets or destroys an
+ * arena must ensure that nobody uses its blocks meanwhile, as with jemalloc.  Nodes that read the arena are safe, since one call of
  * mallctl runs at a time. */
 #include "jemalloc.h"
 
@@ -46,7 +46,7 @@ static hak_heap_t *heap_for(unsigned arena) {
   return hak_heap_new(name);
 }
 
-/* ARENA_AUTOMATIC if there is none. */
+/* ARENA_AUTOMATIC if no number is left. */
 static unsigned take_number(void) {
   for (unsigned i = 1; i < arena_count(); i++) {
     if (atomic_load_explicit(&ended[i], memory_order_relaxed) && atomic_exchange(&ended[i], false)) return i;
@@ -101,7 +101,7 @@ bool arena_of(const void *block, unsigned *arena) {
 
 /* --- nodes --- */
 
-/* Hooks may come along. */
+/* The caller may pass hooks for the new arena. */
 int arena_create_raw(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size) {
   uintptr_t hooks;
   unsigned arena;

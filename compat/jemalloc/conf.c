@@ -1,7 +1,7 @@
-/* conf.c - what jemalloc's options say, where hakmem has the like; all others are passed over.  docs/migrate.md lists them.
+/* conf.c - applies jemalloc's options where hakmem has an equivalent, and ignores all others.  docs/migrate.md lists them.
  *
- * Later sources win, as with jemalloc: the program's variable, the name that /etc/malloc.conf links to, the environment, the other
- * variable.  HAKMEM_* in the environment wins over all. */
+ * Later sources win, as with jemalloc: the program's malloc_conf, the name that /etc/malloc.conf links to, the environment, the
+ * program's malloc_conf_2_conf_harder.  HAKMEM_* in the environment wins over all. */
 #include "jemalloc.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Programs define them. */
+/* Programs may define these. */
 HAK_API extern const char *malloc_conf;
 HAK_API extern const char *malloc_conf_2_conf_harder;
 const char *malloc_conf;
@@ -21,7 +21,7 @@ conf_t conf = {.prof_prefix = "jeprof"};
 
 static void set_flag(bool *flag, const char *value) { *flag = strcmp(value, "true") == 0; }
 
-/* What is no number is passed over. */
+/* Ignores a value that is not a number. */
 static void take_decay(const char *value) {
   char *end;
   long long ms = strtoll(value, &end, 10);

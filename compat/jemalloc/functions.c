@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Programs assign to it, and call through it. */
+/* Programs assign to this, and call through it. */
 HAK_API extern void (*malloc_message)(void *, const char *);
 void (*malloc_message)(void *, const char *);
 
@@ -16,7 +16,7 @@ static void *allocate(hak_heap_t *heap, size_t size, int flags) {
   return compat_take(heap, size, alignment, zero);
 }
 
-/* 0 stands for the automatic choice, so the numbers are one more. */
+/* In the flags 0 stands for the automatic choice, so an arena's number is one more there. */
 static bool heap_of(int flags, hak_heap_t **heap) {
   unsigned arena = FLAG_ARENA(flags);
   *heap = NULL;
@@ -28,7 +28,7 @@ COMPAT(void *, mallocx, (size_t size, int flags)) {
   return heap_of(flags, &heap) ? allocate(heap, size, flags) : NULL;
 }
 
-/* Stays in place where that is possible, in whichever arena, as jemalloc's does. */
+/* Resizes in place where possible, whichever arena the flags name, as jemalloc's does. */
 COMPAT(void *, rallocx, (void *block, size_t size, int flags)) {
   hak_heap_t *heap;
   if (!heap_of(flags, &heap)) return NULL;
@@ -49,7 +49,7 @@ COMPAT(size_t, xallocx, (void *block, size_t size, size_t extra, int flags)) {
   if (extra > (size_t)PTRDIFF_MAX - size) extra = (size_t)PTRDIFF_MAX - size;
   bool resized = size + extra < before ? compat_shrink(block, size + extra)
                                        : hak_expand(block, size + extra) || (size > before && hak_expand(block, size));
-  (void)resized; /* the size tells */
+  (void)resized; /* the returned size shows it */
   if ((flags & FLAG_ZERO) != 0) (void)compat_clear_from(block, before);
   return hak_malloc_usable_size(block);
 }
@@ -66,7 +66,7 @@ COMPAT(void, dallocx, (void *block, int flags)) {
 
 /* --- reports ----------------------------------------------------------------------------- */
 
-/* The report is hakmem's own; of the letters in `opts` J alone, for JSON, has a meaning to it. */
+/* The report is hakmem's own; of the letters in `opts` only J, for JSON, has an effect. */
 COMPAT(void, malloc_stats_print, (void (*out)(void *, const char *), void *to, const char *opts)) {
   bool json = opts != NULL && strchr(opts, 'J') != NULL, (*write_stats)(int fd) = json ? hak_stats_json : hak_stats_text;
   if (out == NULL) out = malloc_message;

@@ -1,8 +1,8 @@
-/* hooks.c - extent hooks: functions that a program has called for the memory of an arena.
+/* hooks.c - extent hooks: functions that jemalloc calls for the memory of an arena.
  *
- * RocksDB and folly set a hook `alloc` that calls the one before it and advises the kernel about what that returns, as that core dumps
- * leave it out.  Here that hook is called so for each span that the arena's blocks come from, and gets its memory by the one before
- * alone: hooks that bring memory of their own are not taken.  No other hook is called. */
+ * RocksDB and folly set an `alloc` hook that calls the previous one and advises the kernel about the memory that this returns, for
+ * example to leave it out of core dumps.  Here that hook is called for each span that the arena's blocks come from, and must return
+ * the memory that the previous hook offers: hooks that supply memory of their own are refused.  No other hook is called. */
 #include "jemalloc.h"
 
 #include <errno.h>
@@ -20,9 +20,9 @@ struct hooks {
   bool (*merge)(hooks_t *, void *, size_t, void *, size_t, bool committed, unsigned arena);
 };
 
-/* --- those that an arena has at first: true is "not done" --- */
+/* --- the hooks that an arena has at first: true means "not done" --- */
 
-/* The memory that a hook is being called for. */
+/* The memory for which a hook is being called. */
 typedef struct offered {
   void *start;
   size_t bytes;
@@ -57,11 +57,11 @@ static bool first_merge(hooks_t *hooks, void *a, size_t a_size, void *b, size_t 
 static hooks_t first_hooks = {first_alloc, first_dalloc, first_destroy, {first_change, first_change, first_change, first_change},
                               first_split, first_merge};
 
-/* --- of each arena --- */
+/* --- the hooks of each arena --- */
 
-static hooks_t *_Atomic hooks_of[ARENAS_MOST]; /* NULL: the first ones */
+static hooks_t *_Atomic hooks_of[ARENAS_MOST]; /* NULL: first_hooks */
 
-/* Whether the hook returns that very memory.  It may allocate, and so be called again for other memory meanwhile. */
+/* Returns whether the hook returned the memory that it was offered.  The hook may allocate, and so be called for other memory meanwhile. */
 static bool offer(hooks_t *hooks, unsigned arena, void *start, size_t bytes) {
   bool zero = false, commit = true;
   int saved = errno;
@@ -93,7 +93,7 @@ static void span_tried(void *heap, void *start, size_t bytes) {
   tried.fits = offer(tried.hooks, tried.arena, start, bytes);
 }
 
-/* On a span of a heap that ends at once: whether they do with what they are offered. */
+/* Tries the hooks on a span of a temporary heap: they must accept the memory that they are offered. */
 static int hooks_try(unsigned arena, hooks_t *hooks) {
   hak_heap_t *heap = hak_heap_new("hooks");
   if (heap == NULL) return EAGAIN;
@@ -120,7 +120,7 @@ int hooks_write(const ctl_at_t *at, uint64_t value) {
   if (arena == ARENA_AUTOMATIC || hooks == NULL || hooks->alloc == NULL) return EFAULT;
   int error = hooks_try(arena, hooks);
   if (error != 0) return error;
-  /* First the hooks: a span is told once, also to none. */
+  /* The hooks are set first: each span is reported only once, even if there are no hooks yet. */
   atomic_store_explicit(&hooks_of[arena], hooks, memory_order_release);
   return heap_tell(heap, span_told) ? 0 : EFAULT;
 }

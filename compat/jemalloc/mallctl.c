@@ -1,7 +1,7 @@
-/* mallctl.c - names and numbers of nodes, and how values pass; nodes.c tells what they are.
+/* mallctl.c - the names and MIBs of nodes, and the passing of values; nodes.c defines the nodes.
  *
- * A MIB has one element for each part of a name, of which programs may exchange those that are numbers in it.  The first element
- * tells the node, the others but numbers are 0. */
+ * A MIB has one element for each part of a name; programs may replace the elements that are numbers in the name.  The first element
+ * identifies the node, the others are 0 unless they are numbers. */
 #include "jemalloc.h"
 
 #include <errno.h>
@@ -9,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One call at a time, as with jemalloc: a node may look at an arena that another thread is about to end.  A hook that a node calls may
- * call in turn, or fork. */
+/* One call at a time, as with jemalloc: a node may read an arena that another thread is about to end.  A hook that a node calls may
+ * itself call mallctl, or fork. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread unsigned depth;
 static __thread int cancel_state;
 
 static void enter(void) {
   if (depth++ != 0) return;
-  (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state); /* nodes read and write files: who ended there would keep the lock */
+  (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state); /* nodes use files: a thread cancelled there would keep the lock */
   (void)pthread_mutex_lock(&lock);
 }
 static void leave(void) {
@@ -42,13 +42,13 @@ static size_t type_size(ctl_type_t type) {
 
 static uint64_t value_load(ctl_type_t type, const void *from) {
   uint64_t value = 0;
-  memcpy(&value, from, type_size(type)); /* little endian, as all that hakmem runs on */
+  memcpy(&value, from, type_size(type)); /* little endian, like all processors that hakmem runs on */
   return value;
 }
 
 static size_t part_length(const char *name) { return strcspn(name, "."); }
 
-/* A part that is a number. */
+/* Parses a part that is a number; false if it is not. */
 static bool part_number(const char *part, size_t length, size_t *number) {
   *number = 0;
   for (size_t i = 0; i < length; i++) {
@@ -58,7 +58,7 @@ static bool part_number(const char *part, size_t length, size_t *number) {
   return length > 0;
 }
 
-/* Compares a name with a node's as far as the name goes; how many parts match, 0 if one does not. */
+/* Compares a name with a node's as far as the name goes; returns how many parts match, or 0 if one does not. */
 static size_t name_match(const char *name, const char *node, size_t *index) {
   for (size_t parts = 1;; parts++) {
     size_t length = part_length(name), wanted = part_length(node);
@@ -81,7 +81,7 @@ static size_t node_parts(const ctl_node_t *node) {
   return parts;
 }
 
-/* The node of the name, or the first one below; numbers are not looked at. */
+/* The node of the name, or the first node below it; any number matches. */
 static const ctl_node_t *node_find(const char *name, size_t *index, size_t *parts) {
   for (size_t i = 0; i < ctl_node_count; i++) {
     *parts = name_match(name, ctl_nodes[i].name, index);
@@ -105,7 +105,7 @@ static int value_read(const ctl_node_t *node, const ctl_at_t *at, void *old, siz
   return 0;
 }
 
-/* Nothing is changed where what was there cannot be told; both functions see to it that `at` exists. */
+/* Changes nothing if the old value cannot be returned.  A node's read and write both check that `at` exists. */
 static int node_do(const ctl_node_t *node, const size_t *index, void *old, size_t *old_size, const void *fresh, size_t fresh_size) {
   ctl_at_t at = {index, node->of};
   bool reads = old != NULL && old_size != NULL, writes = fresh != NULL || fresh_size != 0;
@@ -117,9 +117,9 @@ static int node_do(const ctl_node_t *node, const size_t *index, void *old, size_
   int error = reads ? value_read(node, &at, old, old_size) : 0;
   if (error != 0) return error;
   if (writes) return node->write(&at, value_load(node->type, fresh));
-  uint64_t ignored; /* a node that is not there is to be told of in any case */
+  uint64_t ignored; /* a node that does not exist is an error in any case */
   if (reads) return 0;
-  return node->read != NULL ? node->read(&at, &ignored) : EINVAL; /* or wants a value */
+  return node->read != NULL ? node->read(&at, &ignored) : EINVAL; /* EINVAL: the node wants a value */
 }
 
 static int node_call(const ctl_node_t *node, const size_t *index, void *old, size_t *old_size, const void *fresh, size_t fresh_size) {

@@ -1,4 +1,4 @@
-/* nodes.c - the nodes that mallctl knows, one line each at the end.  docs/migrate.md tells which there are not, and why. */
+/* nodes.c - the nodes that mallctl knows, one line each at the end.  docs/migrate.md lists those that are missing, and why. */
 #include "jemalloc.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* --- constants and what is the same for all ----------------------------------------------- */
+/* --- constants and what all arenas share -------------------------------------------------- */
 
 static int constant_read(const ctl_at_t *at, uint64_t *value) { return *value = at->of, 0; }
 
@@ -16,7 +16,7 @@ static const char *const texts[] = {"5.3.0-0-g54eaed1d8b56b1aa528be3bdd1877e59c5
 enum { TEXT_VERSION, TEXT_EMPTY, TEXT_DISABLED, TEXT_DEFAULT, TEXT_FALSE };
 static int text_read(const ctl_at_t *at, uint64_t *value) { return *value = (uintptr_t)texts[at->of], 0; }
 
-/* What is read is the epoch that the write has begun. */
+/* A call that writes and reads returns the epoch that the write has begun. */
 static int epoch_raw(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size) {
   (void)at;
   uint64_t epoch;
@@ -50,7 +50,7 @@ static int conf_prefix_read(const ctl_at_t *at, uint64_t *value) { return (void)
 
 /* --- arenas ------------------------------------------------------------------------------ */
 
-/* The number of all arenas was once that of the first that is not there. */
+/* In older versions the number of the first arena that does not exist stood for all of them. */
 static bool is_all(size_t arena) { return arena == ARENAS_ALL || arena == arena_count(); }
 
 bool ctl_numbers_known(const ctl_node_t *node, const size_t *index, size_t parts) {
@@ -78,7 +78,7 @@ static int flush_write(const ctl_at_t *at, uint64_t value) {
   return 0;
 }
 
-/* The time is one for all that is freed; that of an arena can be read, and set, as that of all. */
+/* There is one decay time for all freed memory: reading or setting an arena's reads or sets that one. */
 static int decay_read(const ctl_at_t *at, uint64_t *value) {
   hak_heap_t *heap;
   if (at->of == 1 && !is_all(at->index[1]) && !arena_heap(at->index[1], &heap)) return ENOENT;
@@ -93,7 +93,7 @@ static int decay_write(const ctl_at_t *at, uint64_t value) {
   return hak_option_set("decay_ms", ms) ? 0 : EFAULT;
 }
 
-/* Pages that were given back lazily there are none. */
+/* No pages are given back lazily, so the time has no effect. */
 static int muzzy_write(const ctl_at_t *at, uint64_t value) { return (void)at, (int64_t)value >= -1 ? 0 : EFAULT; }
 
 static int initialized_read(const ctl_at_t *at, uint64_t *value) {
@@ -179,7 +179,7 @@ static holding_t holding_all(const snapshot_t *s) {
 
 static void take_off(uint64_t *from, uint64_t what) { *from -= what < *from ? what : *from; }
 
-/* The automatic arena has what no other has. */
+/* The automatic arena holds what no other arena holds. */
 static holding_t holding_automatic(const snapshot_t *s) {
   holding_t rest = holding_all(s);
   for (unsigned i = 1; i < arena_count(); i++) {
@@ -207,7 +207,7 @@ static int holding_read(const ctl_at_t *at, uint64_t *value) {
   return 0;
 }
 
-/* Figures that there are once, for all: they are those of the automatic arena, and 0 for others. */
+/* Figures that exist only for all arenas together: the automatic arena reports them, the others report 0. */
 enum {
   ONCE_DIRTY,
   ONCE_MAPPED,
@@ -256,7 +256,7 @@ static int once_read(const ctl_at_t *at, uint64_t *value) {
   return 0;
 }
 
-/* Bins too: a named heap does not tell of its classes. */
+/* The same for bins: a named heap does not count by class. */
 enum { BIN_CURREGS, BIN_CURSLABS, BIN_NONFULL, BIN_FILLS, BIN_FLUSHES };
 static int bin_stats_read(const ctl_at_t *at, uint64_t *value) {
   const snapshot_t *s = snapshot();
@@ -283,7 +283,7 @@ static int batch_raw(const ctl_at_t *at, void *old, size_t *old_size, const void
 
 static int active_write(const ctl_at_t *at, uint64_t value) { return (void)at, value == profile_on() ? 0 : EPERM; }
 
-/* A path, or NULL for a name as prof_prefix tells. */
+/* Takes a path, or NULL for a name that starts with prof_prefix. */
 static int dump_raw(const ctl_at_t *at, void *old, size_t *old_size, const void *fresh, size_t fresh_size) {
   (void)at;
   char own[600];
@@ -310,7 +310,7 @@ static int prefix_write(const ctl_at_t *at, uint64_t value) {
 
 static int sample_read(const ctl_at_t *at, uint64_t *value) {
   (void)at;
-  *value = 63 - (uint64_t)__builtin_clzll(option("sample_kb") << 10 | 1); /* rounded down: it may be no power of two */
+  *value = 63 - (uint64_t)__builtin_clzll(option("sample_kb") << 10 | 1); /* rounded down: it may not be a power of two */
   return 0;
 }
 

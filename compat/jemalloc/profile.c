@@ -1,8 +1,8 @@
-/* profile.c - the heap's profile as jemalloc writes it, "heap_v2", for jeprof and whatever else reads that.
+/* profile.c - the heap's profile in jemalloc's format, "heap_v2", for jeprof and other tools that read it.
  *
- * It is made of a snapshot's text (docs/insight.md), by two looks at it: samples come before the sites that they name.  Samples stand
- * for all blocks by then, so the period is written as 1, with which readers scale nothing up.  Memory for it is mapped, not
- * allocated, so that the profile is not of itself. */
+ * It is made from a snapshot's text (docs/insight.md) in two passes, since samples come before the sites that they name.  The samples are
+ * scaled to all blocks here, so the period is written as 1, and readers scale nothing up.  Its memory is mapped, not allocated, so that
+ * the profile does not include itself. */
 #include "jemalloc.h"
 #include "hakmem/profile.h"
 
@@ -38,7 +38,7 @@ void profile_name(char *name, size_t size, char letter) {
 
 typedef void line_fn(void *to, const char *line);
 
-/* The text ends with a zero: memory beyond a file's end is. */
+/* The text ends with a zero, since mapped memory beyond a file's end is zero. */
 static void lines_each(const char *text, const char *kind, line_fn *each, void *to) {
   size_t length = strlen(kind);
   for (const char *line = text; line != NULL && *line != '\0'; line = strchr(line, '\n') != NULL ? strchr(line, '\n') + 1 : NULL) {
@@ -66,7 +66,7 @@ static void site_take(void *to, const char *line) {
   if (site->parent >= sites->count) site->parent = 0;
 }
 
-/* address, bytes, bytes asked for, chance in 1/2^32, site, ... */
+/* address, bytes, bytes requested, chance in 1/2^32, site, ... */
 static void sample_take(void *to, const char *line) {
   sites_t *sites = to;
   char *end;
@@ -140,7 +140,7 @@ bool profile_dump(const char *path) {
   if (fd < 0) return false;
   bool done = false;
   off_t size = hak_profile_write(fd) ? lseek(fd, 0, SEEK_END) : -1;
-  /* One byte more, that the text ends. */
+  /* One byte more, so that the text ends with a zero. */
   char *text = size > 0 && ftruncate(fd, size + 1) == 0 ? mmap(NULL, (size_t)size + 1, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
   if (text != MAP_FAILED) {
     done = dump_text(path, text);

@@ -1,5 +1,5 @@
-/* slabs.c - what only the inside knows: how full slabs are, which defragmentation goes by, and what becomes of a heap that threads take
- * from.  The one file here that looks inside. */
+/* slabs.c - what only hakmem's internals know: how full slabs are, for defragmentation, and the heaps that threads allocate from.  Only
+ * this file and threads.c use the internals. */
 #include "jemalloc.h"
 
 #include <errno.h>
@@ -60,7 +60,7 @@ bool heap_tell(hak_heap_t *heap, void (*call)(void *heap, void *span, size_t byt
 
 bool heap_has_threads(hak_heap_t *heap) {
   if (compat_is_served()) {
-    thread_enter(); /* in a fork's child the threads that are gone are taken off first */
+    thread_enter(); /* in a fork's child this first removes the threads that are gone */
     bool has = load_relaxed(&((heap_t *)(void *)heap)->named.users) != 0;
     (void)thread_leave_with_upkeep();
     return has;
@@ -80,10 +80,10 @@ static void count_nonfull(uint32_t *nonfull) {
     if (kind == UNIT_SLAB && c < CLASS_ZERO && load_relaxed(&first->free) > 0) nonfull[c]++;
     unit += kind != UNIT_FREE && kind != UNIT_INSIDE && units > 0 ? units : 1;
   }
-  for (uint32_t c = 0; c < CLASS_ZERO; c++) nonfull[c] -= nonfull[c] > 0; /* jemalloc does not count the one that is filled up */
+  for (uint32_t c = 0; c < CLASS_ZERO; c++) nonfull[c] -= nonfull[c] > 0; /* jemalloc does not count the slab that is being filled */
 }
 
-/* All classes by one walk, where hak_stats_class takes one for each. */
+/* Reads all classes in one walk; hak_stats_class would take one for each. */
 void slabs_look(snapshot_t *snapshot) {
   _Static_assert(CLASS_ZERO <= SNAPSHOT_CLASSES, "all classes that have bytes");
   hak_stats_t stats;
@@ -100,5 +100,5 @@ void slabs_look(snapshot_t *snapshot) {
     uint64_t others = snapshot->stats.heaps_orphaned + arena_heaps();
     snapshot->threads = snapshot->stats.heaps > others ? snapshot->stats.heaps - others : 0;
   }
-  if (snapshot->threads == 0) snapshot->threads = 1; /* the caller may have none yet */
+  if (snapshot->threads == 0) snapshot->threads = 1; /* the caller may have no heap yet */
 }

@@ -1,4 +1,4 @@
-/* threads.c - nodes of the calling thread: what it has had, and which arena it takes from. */
+/* threads.c - nodes of the calling thread: how much it has allocated and freed, and which arena it allocates from. */
 #include "jemalloc.h"
 
 #include <errno.h>

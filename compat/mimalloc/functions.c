@@ -1,6 +1,6 @@
-/* functions.c - mimalloc's functions that allocate: each for the thread's default heap, and for one that is named.
+/* functions.c - mimalloc's functions that allocate: each for the thread's default heap, and for a given heap.
  *
- * A block may be aligned at an offset only where its start then is too: pointers into blocks are nothing to free. */
+ * A block can be aligned at an offset only if its start is then aligned too, since free does not take pointers into blocks. */
 #include "mimalloc.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static void *resize(void *block, size_t size, size_t alignment) {
   return compat_resize(block, size, alignment);
 }
 
-/* A block of no bytes is one.  Alignments up to a word's are not looked at: every block has them. */
+/* Size 0 also gives a block.  Alignments up to a word's are not checked, since every block has them. */
 void *heap_change(mi_heap_t *heap, void *block, size_t size, size_t alignment, bool zero) {
   if (alignment <= sizeof(uintptr_t)) alignment = 1;
   if (!is_power_of_two(alignment)) return fail(EINVAL);
@@ -83,7 +83,7 @@ static char *path_of(mi_heap_t *heap, const char *name, char *resolved) {
   return realpath(name, path) != NULL ? copy(heap, path, strlen(path)) : NULL;
 }
 
-/* Both forms of a function: the parameters after the heap, and what it does with `heap`. */
+/* Defines both forms of a function, from the parameters after the heap and from what it does with `heap`. */
 #define BOTH(type, name, parameters, named_parameters, body) \
   COMPAT(type, mi_##name, parameters) {                      \
     mi_heap_t *heap = NULL;                                  \
@@ -208,14 +208,14 @@ COMPAT(int, mi_wdupenv_s, (unsigned short **value, size_t *size, const unsigned 
   if (value == NULL || name == NULL) return EINVAL;
   if (size != NULL) *size = 0;
   *value = NULL;
-  return EINVAL; /* the environment is bytes here */
+  return EINVAL; /* here the environment consists of bytes */
 }
 
-/* --- C++: the new handler is asked, then std::bad_alloc is thrown ------------------------------- */
+/* --- C++: the new handler is called, then std::bad_alloc is thrown ------------------------------ */
 
 static size_t bytes_of(size_t count, size_t size) {
   size_t bytes;
-  return product(count, size, &bytes) ? bytes : SIZE_MAX; /* which there is never room for */
+  return product(count, size, &bytes) ? bytes : SIZE_MAX; /* for which there is never room */
 }
 COMPAT(void *, mi_new, (size_t size)) { return compat_new(NULL, size, 1); }
 COMPAT(void *, mi_new_aligned, (size_t size, size_t alignment)) { return compat_new(NULL, size, alignment); }
@@ -235,7 +235,7 @@ static void *new_realloc(void *block, size_t size) {
 COMPAT(void *, mi_new_realloc, (void *block, size_t size)) { return new_realloc(block, size); }
 COMPAT(void *, mi_new_reallocn, (void *block, size_t count, size_t size)) { return new_realloc(block, bytes_of(count, size)); }
 
-/* A handler runs with the thread's own default. */
+/* A new handler runs with the thread's own default heap in force. */
 static void *heap_new(mi_heap_t *heap, size_t size) {
   if (heap == &heap_backing) return compat_new_automatic(size);
   return compat_new(heap != NULL ? heap_named(heap) : NULL, size, 1);

@@ -1,7 +1,7 @@
 /* heaps.c - mimalloc's heaps: named heaps, and one that stands for malloc's own.
  *
- * A heap is deleted by mi_heap_delete, or at the end of the thread that has made it.  Its live blocks are then left to their program, and
- * count as malloc's own.  A named heap cannot be given up so, so it stays, with nobody to take from it, until it is seen to be empty. */
+ * A heap is deleted by mi_heap_delete, or when the thread that made it ends.  Its live blocks then remain the program's, and count as
+ * malloc's own.  To end a named heap would free them, so it stays, with nobody allocating from it, until it is found empty. */
 #include "mimalloc.h"
 
 #include <pthread.h>
@@ -24,15 +24,15 @@ static hak_heap_t *default_named(void) {
   return in_force;
 }
 
-/* --- whose heaps are -------------------------------------------------------------------------- */
+/* --- who owns heaps --------------------------------------------------------------------------- */
 
-/* Records are used again and never given back, so that no walk needs a lock, which a child of fork might find taken. */
+/* Records are reused and never freed, so that no walk needs a lock, which a fork's child might find held. */
 typedef struct record {
   hak_heap_t *_Atomic heap;  /* NULL: unused */
-  _Atomic uintptr_t holder; /* the number of the thread that has made it, or DELETED; NOBODY while somebody changes the record */
+  _Atomic uintptr_t holder; /* the number of the thread that made the heap, or DELETED; NOBODY while a thread changes the record */
 } record_t;
 
-/* Numbers of threads are never used again: of one that is gone in a fork's child, the heaps are nobody's. */
+/* Thread numbers are never reused, so in a fork's child the heaps of threads that are gone belong to no thread. */
 enum { NOBODY, DELETED, FIRST_THREAD };
 
 #define RECORDS_EACH 255
@@ -78,7 +78,7 @@ static bool record_new(hak_heap_t *heap) {
   }
 }
 
-/* Whoever succeeds may change the record, and end its heap. */
+/* A thread that succeeds may change the record, and end its heap. */
 static bool record_claim(record_t *record, uintptr_t holder) {
   return holder != NOBODY && atomic_compare_exchange_strong(&record->holder, &holder, NOBODY);
 }
@@ -105,7 +105,7 @@ static void end_empty(uintptr_t holder) {
   for (records_t *some = &first_records; some != NULL; some = atomic_load(&some->next)) end_empty_of(some, holder);
 }
 
-/* A part of the deleted ones, in turn: thousands may keep a block each. */
+/* Checks one group of records per call, in rotation, since thousands of deleted heaps may each keep a block. */
 static void end_some_empty(void) {
   static records_t *_Atomic in_turn;
   records_t *some = atomic_load(&in_turn);
@@ -114,7 +114,7 @@ static void end_some_empty(void) {
   end_empty_of(some, DELETED);
 }
 
-/* NULL is malloc's own. */
+/* The heap of a block; NULL for malloc's own. */
 static hak_heap_t *named_of(const void *block) {
   hak_heap_t *heap = hak_heap_of(block);
   record_t *record = heap != NULL ? record_find(heap) : NULL;
@@ -152,7 +152,7 @@ COMPAT(mi_heap_t *, mi_heap_new, (void)) {
   return heap_from(named);
 }
 
-/* The record of a heap that the caller is to end; NULL for malloc's own, and for one that is not there any more. */
+/* Claims the record of a heap, which the caller must then end; NULL for malloc's own, and for a heap that no longer exists. */
 static record_t *leave(const mi_heap_t *heap) {
   hak_heap_t *named = heap != NULL ? heap_named(heap) : NULL;
   if (named == NULL) return NULL;
@@ -188,12 +188,12 @@ COMPAT(void, mi_collect, (bool force)) {
   (void)hak_collect(force);
 }
 
-/* --- whose a block is -------------------------------------------------------------------------- */
+/* --- which heap a block is from --------------------------------------------------------------------- */
 
 static bool is_live(const void *p) { return compat_place(p) == COMPAT_LIVE; }
 static bool contains(const mi_heap_t *heap, const void *p) { return heap != NULL && is_live(p) && named_of(p) == heap_named(heap); }
 
-/* Where the block begins that p may lie in. */
+/* The start of the block that p may lie in. */
 static const char *block_at(const void *p) {
   const unit_t *span = block_inspect(p).span;
   if (span == NULL) return p;
@@ -201,7 +201,7 @@ static const char *block_at(const void *p) {
   unsigned c = load_relaxed(&span->size_class);
   switch (load_relaxed(&span->kind)) {
     case UNIT_SLAB:
-      if (c >= CLASS_COUNT) return p; /* it was a large block's when its class was read */
+      if (c >= CLASS_COUNT) return p; /* the span was a large block when its class was read */
       return start + class_block_at(c, (size_t)((const char *)p - start)) * class_info[c].size;
     case UNIT_LARGE: return start;
     case UNIT_SLOTS: return slot_start(p);
@@ -209,7 +209,7 @@ static const char *block_at(const void *p) {
   }
 }
 
-/* In a live block of the heap.  As in mimalloc only what is aligned as a word can be. */
+/* Whether p lies in a live block of the heap.  As in mimalloc, only a word-aligned pointer can. */
 static bool holds(const mi_heap_t *heap, const void *p) {
   if (contains(heap, p)) return true;
   if (!compat_is_served() || (uintptr_t)p % sizeof(void *) != 0) return false;
@@ -235,8 +235,8 @@ typedef struct mi_heap_area_s {
 } mi_heap_area_t;
 typedef bool visit_fn(const mi_heap_t *heap, const mi_heap_area_t *area, void *block, size_t block_size, void *to);
 
-/* The blocks of one span, of which `each` are its size.  Those of no bytes are told so, since they may not be touched; their area tells
- * the room that each has, since programs divide by it. */
+/* Visits the blocks of one span, which are `each` bytes apart.  Blocks of no bytes are reported as such, since they may not be touched, but
+ * their area reports the room of each, since programs divide by it. */
 static bool visit_span(const mi_heap_t *heap, const unit_t *span, bool blocks_too, visit_fn *visit, void *to) {
   char *start = region_address(unit_number(span));
   bool is_slab = load_relaxed(&span->kind) == UNIT_SLAB;
@@ -258,7 +258,7 @@ static bool visit_span(const mi_heap_t *heap, const unit_t *span, bool blocks_to
   return true;
 }
 
-/* Guard slots, each on a page of its own, are malloc's own. */
+/* Guard slots, each on a page of its own, count as malloc's own. */
 static bool visit_slots(const mi_heap_t *heap, const unit_t *span, bool blocks_too, visit_fn *visit, void *to) {
   char *page = region_address(unit_number(span)), *end = page + ((size_t)load_relaxed(&span->units) << HAK_UNIT_SHIFT);
   size_t bytes = os_page_size();
@@ -272,7 +272,7 @@ static bool visit_slots(const mi_heap_t *heap, const unit_t *span, bool blocks_t
   return true;
 }
 
-/* Of malloc's own: the blocks of all threads.  Nobody may allocate or free meanwhile but what the visitor frees. */
+/* For malloc's own heap, the blocks of all threads.  Meanwhile nobody may allocate or free, except that the visitor may free. */
 COMPAT(bool, mi_heap_visit_blocks, (const mi_heap_t *heap, bool blocks_too, visit_fn *visit, void *to)) {
   if (!compat_is_served()) return false;
   uint32_t end = load_acquire(&region.units);

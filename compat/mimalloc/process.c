@@ -1,4 +1,4 @@
-/* process.c - mimalloc's options, statistics, and what it asks of the system. */
+/* process.c - mimalloc's options, statistics, and its calls that reserve memory. */
 #include "mimalloc.h"
 
 #include <errno.h>
@@ -13,13 +13,13 @@
 
 COMPAT(int, mi_version, (void)) { return 209; }
 
-/* --- options: two have an equivalent, the others are kept as they are set ------------------------ */
+/* --- options: two have an equivalent, the others are only stored --------------------------------- */
 
 typedef struct option {
   _Atomic long value;    /* mimalloc's default, until it is set */
-  const char *names[3];  /* in the environment, after MIMALLOC_: the first that is there counts */
-  const char *own;       /* hakmem's option, whose value this one has */
-  _Atomic bool is_given; /* by the environment or the program: no default any more */
+  const char *names[3];  /* in the environment, after MIMALLOC_; the first that is set counts */
+  const char *own;       /* the hakmem option that holds its value */
+  _Atomic bool is_given; /* set by the environment or the program, so no longer a default */
 } option_t;
 
 enum { OPTION_SHOW_STATS = 1, OPTION_LARGE_PAGES = 6, OPTIONS = 64 };
@@ -32,7 +32,7 @@ static option_t options[OPTIONS] = {
     [OPTION_LARGE_PAGES] = {.names = {"ALLOW_LARGE_OS_PAGES", "LARGE_OS_PAGES"}, .own = "huge"},
     [7] = {.names = {"RESERVE_HUGE_OS_PAGES"}},
     [8] = {-1, .names = {"RESERVE_HUGE_OS_PAGES_AT"}},
-    [9] = {0}, /* RESERVE_OS_MEMORY is a size with a unit, of what is not reserved here */
+    [9] = {0}, /* RESERVE_OS_MEMORY is a size with a unit; nothing is reserved here */
     [11] = {.names = {"PAGE_RESET"}},
     [12] = {.names = {"ABANDONED_PAGE_DECOMMIT", "ABANDONED_PAGE_RESET"}},
     [14] = {1, .names = {"EAGER_COMMIT_DELAY"}},
@@ -128,7 +128,7 @@ COMPAT(void, mi_register_output, (output_fn * out, void *to)) {
 COMPAT(void, mi_stats_print_out, (output_fn * out, void *to)) { print(out, to); }
 COMPAT(void, mi_thread_stats_print_out, (output_fn * out, void *to)) { print(out, to); }
 COMPAT(void, mi_stats_print, (void *out)) {
-  (void)out; /* as the original has it */
+  (void)out; /* ignored, as in mimalloc */
   print(NULL, NULL);
 }
 COMPAT(void, mi_stats_reset, (void)) {}
@@ -156,11 +156,11 @@ COMPAT(void, mi_process_info,
   tell(rss, stats.resident);
   tell(peak_rss, (size_t)usage.ru_maxrss * 1024);
   tell(commit, stats.committed);
-  tell(peak_commit, stats.reserved); /* at most: what was committed once is not kept */
+  tell(peak_commit, stats.reserved); /* an upper bound: the peak is not recorded */
   tell(faults, (size_t)usage.ru_majflt);
 }
 
-/* --- what is asked for nothing: threads and the process start by themselves, no call defers a free --- */
+/* --- calls that do nothing: threads and the process start by themselves, and no free is deferred --- */
 
 COMPAT(void, mi_process_init, (void)) {}
 COMPAT(void, mi_thread_init, (void)) {}
@@ -169,7 +169,7 @@ COMPAT(bool, mi_is_redirected, (void)) { return false; }
 COMPAT(void, mi_register_deferred_free, (void (*call)(bool, unsigned long long, void *), void *to)) { (void)call, (void)to; }
 COMPAT(void, mi_register_error, (void (*call)(int, void *), void *to)) { (void)call, (void)to; }
 
-/* --- memory set aside: there is one region, which grows by itself; each says that it could not --------- */
+/* --- reserved memory: the one region grows by itself, so each of these calls fails --------- */
 
 COMPAT(int, mi_reserve_os_memory, (size_t size, bool commit, bool large)) { return (void)size, (void)commit, (void)large, ENOMEM; }
 COMPAT(int, mi_reserve_huge_os_pages, (size_t pages, double seconds, size_t *reserved)) {
@@ -212,7 +212,7 @@ static const char *variable_of(const option_t *option) {
   return NULL;
 }
 
-/* A number or a word; a variable that is there and empty is "on". */
+/* Reads a number or a word; a variable that is set but empty counts as "on". */
 static bool read_value(const char *text, long *value) {
   static const char *const words[][6] = {{"f", "false", "n", "no", "off"}, {"", "t", "true", "y", "yes", "on"}};
   for (long i = 0; i < 12; i++) {
@@ -228,7 +228,7 @@ static void take_option(option_t *option) {
   const char *text = variable_of(option);
   long value;
   if (option->own != NULL) option->is_given = compat_option_is_given(option->own);
-  if (text == NULL || !read_value(text, &value)) return; /* what is neither is passed over */
+  if (text == NULL || !read_value(text, &value)) return; /* any other text is ignored */
   option->is_given = true;
   option->value = value;
   if (option->own != NULL) compat_option(option->own, to_own(option, value));

@@ -1,7 +1,7 @@
-/* extension.c - gperftools' MallocExtension: its C functions, and the C++ object whose virtual functions these are.
+/* extension.c - gperftools' MallocExtension: its C functions, and the C++ object that has them as virtual functions.
  *
- * Programs in C++ call the object through its table, which is built here as the Itanium ABI and malloc_extension.h have it, so that the
- * library needs no C++ runtime.  What takes a std::string or std::vector leaves it as it is; docs/migrate.md lists these. */
+ * C++ programs call the object through its virtual table, which is built here as the Itanium ABI and malloc_extension.h define it, so that
+ * the library needs no C++ runtime.  Functions that take a std::string or std::vector leave it unchanged; docs/migrate.md lists them. */
 #include "../common.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ static size_t cache_limit(const hak_stats_t *s) { return (void)s, (size_t)option
 static size_t aggressive(const hak_stats_t *s) { return (void)s, option("decay_ms") == 0; }
 static size_t sampling(const hak_stats_t *s) { return (void)s, option("insight") != 0 ? (size_t)option("sample_kb") << 10 : 0; }
 
-/* A rate, to tcmalloc a weight, is the share of a second that pages are kept less: 1, its default, is ours; 0 keeps them for good. */
+/* tcmalloc's release rate is a weight; here it becomes a decay time of 1 s / rate.  Its default, 1, is ours; 0 keeps pages for good. */
 static double rate = 1;
 static double get_rate(void) {
   double now;
@@ -94,9 +94,9 @@ COMPAT(int, MallocExtension_SetNumericProperty, (const char *name, size_t value)
   return 0;
 }
 
-/* --- looks at the heap ---------------------------------------------------------------------- */
+/* --- checks of the heap ---------------------------------------------------------------------- */
 
-/* Each free is checked as it is made, so there is nothing to verify at once. */
+/* Each free is checked when it is made, so there is nothing to verify for all memory together. */
 COMPAT(int, MallocExtension_VerifyAllMemory, (void)) { return 1; }
 COMPAT(int, MallocExtension_VerifyMallocMemory, (const void *block)) { return compat_place(block) == COMPAT_LIVE; }
 COMPAT(int, MallocExtension_VerifyNewMemory, (const void *block)) { return MallocExtension_VerifyMallocMemory(block); }
@@ -104,7 +104,7 @@ COMPAT(int, MallocExtension_VerifyArrayNewMemory, (const void *block)) { return 
 
 #define HISTOGRAM 64
 
-/* Of blocks by the powers of two that their sizes lie at, or above; of large ones the bytes are known, and not each size. */
+/* Counts blocks by the power of two at or below their size.  Only the sum of the large ones is known: all count at their mean size. */
 COMPAT(int, MallocExtension_MallocMemoryStats, (int *blocks, size_t *total, int histogram[HISTOGRAM])) {
   hak_stats_t stats = stats_now();
   hak_class_stats_t of;
@@ -145,7 +145,7 @@ COMPAT(void, MallocExtension_GetStats, (char *buffer, int length)) {
 
 COMPAT(size_t, MallocExtension_GetEstimatedAllocatedSize, (size_t size)) { return hak_malloc_good_size(size); }
 COMPAT(size_t, MallocExtension_GetAllocatedSize, (const void *block)) { return hak_malloc_usable_size(block); }
-/* What one thread has is nowhere told. */
+/* What a single thread's bins hold is not reported. */
 COMPAT(size_t, MallocExtension_GetThreadCacheSize, (void)) { return 0; }
 
 enum { OWNED = 1, NOT_OWNED = 2 };
@@ -154,7 +154,7 @@ COMPAT(int, MallocExtension_GetOwnership, (const void *p)) { return compat_place
 /* --- giving back ---------------------------------------------------------------------------- */
 
 COMPAT(void, MallocExtension_ReleaseFreeMemory, (void)) { (void)hak_collect(true); }
-/* All, as there is no giving back of so much. */
+/* Gives back everything, since there is no call for a given amount. */
 COMPAT(void, MallocExtension_ReleaseToSystem, (size_t bytes)) {
   if (bytes > 0) (void)hak_collect(true);
 }
@@ -197,7 +197,7 @@ static void **no_stacks(SELF, int *period) {
 }
 static size_t cache_size(SELF) { return (void)self, 0; }
 
-/* In the order of malloc_extension.h, after the offset to the top and the type, which there is none of. */
+/* In the order of malloc_extension.h, after the offset to top and the type information, both NULL. */
 #define SLOT(function) (slot_fn *)(function)
 #pragma GCC diagnostic ignored "-Wcast-function-type"
 static slot_fn *const table[] = {
@@ -213,7 +213,7 @@ static slot_fn *const table[] = {
     SLOT(get_stats),    /* GetStats */
     SLOT(leave),        /* GetHeapSample: a std::string */
     SLOT(leave),        /* GetHeapGrowthStacks: the same */
-    SLOT(ranges),       /* Ranges: there are none to tell */
+    SLOT(ranges),       /* Ranges: there are none to report */
     SLOT(get_property), /* GetNumericProperty */
     SLOT(set_property), /* SetNumericProperty */
     SLOT(idle),         /* MarkThreadIdle */

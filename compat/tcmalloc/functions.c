@@ -27,7 +27,7 @@ COMPAT(size_t, tc_malloc_size, (void *block)) { return hak_malloc_usable_size(bl
 COMPAT(size_t, malloc_size, (void *block)) { return hak_malloc_usable_size(block); }
 COMPAT(size_t, tc_nallocx, (size_t size, int flags)) { return hak_nallocx(size, flags); }
 
-/* A figure stops at what an int can say. */
+/* A figure stops at the largest int. */
 static int cut(size_t figure) { return figure < INT32_MAX ? (int)figure : INT32_MAX; }
 
 COMPAT(struct mallinfo, tc_mallinfo, (void)) {
@@ -43,12 +43,12 @@ COMPAT(struct mallinfo, tc_mallinfo, (void)) {
   };
 }
 
-/* Whether malloc asks the new handler: it does not, whatever is said. */
+/* Whether malloc is to call the new handler.  The mode is stored, but malloc never calls it. */
 static int new_mode;
 COMPAT(int, tc_query_new_mode, (void)) { return __atomic_load_n(&new_mode, __ATOMIC_RELAXED); }
 COMPAT(int, tc_set_new_mode, (int mode)) { return __atomic_exchange_n(&new_mode, mode, __ATOMIC_RELAXED); }
 
-/* --- new and delete: the tag and the alignment of a delete tell nothing --------------------- */
+/* --- new and delete: the tag and the alignment of a delete are ignored --------------------- */
 
 typedef const void *nothrow_t;
 
@@ -80,7 +80,7 @@ COMPAT(void, tc_deletearray_aligned_nothrow, (void *block, size_t alignment, not
   (void)alignment, (void)tag, hak_free(block);
 }
 
-/* --- hooks: none is ever called, and adding one says so by its result ------------------------ */
+/* --- hooks: none is ever called, and the result of adding one says so ------------------------ */
 
 typedef void (*hook_t)(void);
 #define HOOK(kind)                                                                    \

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// What the environment asks of every C compiler, but for link-time optimisation: Rust's linker reads no objects of gcc's that wait for it.
+/// Removes link-time optimisation from the environment's compiler flags: Rust's linker cannot read gcc's LTO objects.
 fn leave_out_lto() {
     for (name, flags) in std::env::vars_os() {
         let (Some(name), Some(flags)) = (name.to_str(), flags.to_str()) else { continue };
@@ -38,12 +38,12 @@ fn main() {
         .flag("-fdata-sections")
         .pic(true)
         .force_frame_pointer(false)
-        .opt_level(2) // in debug builds too: an allocator without optimisation tells nothing of the program's own speed
+        .opt_level(2) // in debug builds too: with an unoptimised allocator, the program's own speed could not be judged
         .warnings(false)
         .compile("hakmem");
 
     println!("cargo:rerun-if-changed=c/src");
     println!("cargo:rerun-if-changed=c/include");
-    // For other build scripts, as DEP_HAKMEM_INCLUDE: code in C that calls hakmem by its own names.
+    // Other build scripts read this as DEP_HAKMEM_INCLUDE, to compile C code that calls hakmem by its own names.
     println!("cargo:include={}", std::env::current_dir().unwrap().join("c/include").display());
 }

@@ -1,5 +1,5 @@
-//! A program of real crates: `hakmem-bench WORKLOAD ROUNDS` does its work and prints a number, the same under every allocator, and then
-//! its peak in KiB.
+//! A program of real crates: `hakmem-bench WORKLOAD ROUNDS` runs a workload, then prints a number that is the same under every allocator,
+//! and its peak in KiB.
 
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -29,7 +29,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[global_allocator]
 static ALLOCATOR: snmalloc_rs::SnMalloc = snmalloc_rs::SnMalloc;
 
-/// Numbers of a fixed sequence: xorshift.
+/// A fixed sequence of random numbers: xorshift.
 struct Numbers(u64);
 
 impl Numbers {
@@ -40,7 +40,7 @@ impl Numbers {
         (self.0 % bound as u64) as usize
     }
 
-    /// A word of the language of these texts, whose words are used unequally often.
+    /// A random word of the texts; some words are much more frequent than others.
     fn word(&mut self) -> String {
         const PARTS: [&str; 16] = ["a", "be", "con", "de", "en", "for", "ga", "hi", "in", "ka", "lo", "mi", "no", "re", "ta", "un"];
         let most = 1 + self.below(1 << 15);
@@ -61,7 +61,7 @@ impl Numbers {
     }
 }
 
-/// As an interface sends them: nested, with strings of all lengths.
+/// Records as a web API sends them: nested, with strings of all lengths.
 fn records(count: usize, seed: u64) -> String {
     let mut numbers = Numbers(seed);
     let records: Vec<_> = (0..count)
@@ -75,7 +75,7 @@ fn records(count: usize, seed: u64) -> String {
     Value::from(records).to_string()
 }
 
-/// serde_json: text to a tree of maps and strings, changed, and back to text.
+/// serde_json: parses text into a tree of maps and strings, changes it, and writes it as text.
 fn json(rounds: usize) -> usize {
     let text = records(4000, 1);
     let mut length = 0;
@@ -108,7 +108,7 @@ fn pipeline(rounds: usize) -> usize {
     })
 }
 
-/// syn and quote: Rust's syntax trees, which are many small boxes, parsed, copied, changed, and turned into text.
+/// syn and quote: parses, copies and changes Rust syntax trees, which are many small boxes, and turns them into text.
 fn syntax(rounds: usize) -> usize {
     struct Rename;
     impl VisitMut for Rename {
@@ -137,7 +137,7 @@ fn syntax(rounds: usize) -> usize {
     length
 }
 
-/// tantivy: an index of texts, written by two threads beside its own, and searched.
+/// tantivy: an index of texts, written by two worker threads, and searched.
 fn search(rounds: usize) -> usize {
     let mut schema = Schema::builder();
     let title = schema.add_text_field("title", TEXT | STORED);
@@ -168,7 +168,7 @@ fn search(rounds: usize) -> usize {
     found
 }
 
-/// The most that the process has had resident, in KiB. What wait4 tells has a share of the parent's.
+/// The process's peak resident set, in KiB. The peak that wait4 reports includes part of the parent's.
 fn peak() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();

@@ -1,49 +1,49 @@
-//! The hakmem memory allocator, built from its C sources, and its interface.
+//! The hakmem memory allocator, built from its C sources, and its C interface.
 //!
-//! The functions have their C names; `hakmem.h`, `heap.h` and `profile.h`, in `c/include/hakmem` of this package, say what each does,
-//! its errors and its units. All are thread-safe. The crate `hakmem` has a global allocator and safe functions for most.
+//! The functions have their C names; `hakmem.h`, `heap.h`, `pressure.h` and `profile.h`, in `c/include/hakmem` of this package, describe
+//! them, their errors and their units. All are thread-safe. The crate `hakmem` has a global allocator, and safe wrappers for most of them.
 #![no_std]
 #![allow(non_camel_case_types)]
 
 use core::ffi::{c_char, c_int, c_void};
 
-/// glibc's `mallinfo2`, field by field; bytes but for the counts.
+/// The fields of glibc's `mallinfo2`; in bytes, except for counts.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct hak_mallinfo_t {
-    /// Block memory in all.
+    /// All block memory.
     pub arena: usize,
     /// Slabs in use, a count.
     pub ordblks: usize,
     /// 0.
     pub smblks: usize,
-    /// Large blocks live, a count.
+    /// Live large blocks, a count.
     pub hblks: usize,
     /// 0: large blocks are part of arena.
     pub hblkhd: usize,
     /// 0.
     pub usmblks: usize,
-    /// Cached in bins.
+    /// Bytes cached in bins.
     pub fsmblks: usize,
-    /// Live blocks.
+    /// Bytes of live blocks.
     pub uordblks: usize,
     /// Arena less uordblks.
     pub fordblks: usize,
-    /// What malloc_trim could give back at once.
+    /// Bytes that malloc_trim could give back immediately.
     pub keepcost: usize,
 }
 
 /// Statistics, in bytes unless the name says otherwise.
 ///
-/// Read without stopping other threads: each figure is exact for its source, the set may be skewed by operations
-/// under way. Sources: census walks slab records and bins, counter is an atomic counter kept on slow paths, os asks
-/// the kernel, clock measures.
+/// The figures are read without stopping other threads. Each is exact for its source, but concurrent operations may skew the set as a
+/// whole. Sources: `census` walks slab records and bins, `counter` is an atomic counter kept on slow paths, `os` asks the kernel,
+/// `clock` measures.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct hak_stats_t {
     /// Set by the caller to the size of the structure; afterwards, how many bytes are filled.
     pub struct_size: u32,
-    /// Number of size classes; the last is that of malloc(0).
+    /// Number of size classes; the last class is that of malloc(0).
     pub classes: u32,
     /// Estimate: live bytes less an estimate of rounding (census).
     pub requested: u64,
@@ -81,21 +81,21 @@ pub struct hak_stats_t {
     pub heaps_orphaned: u64,
     /// Bins refilled from slabs, a count (counter).
     pub refills: u64,
-    /// Blocks those brought, a count.
+    /// Blocks that these refills brought, a count.
     pub refill_blocks: u64,
     /// Bins that gave blocks back, a count (counter).
     pub flushes: u64,
-    /// Blocks those gave, a count.
+    /// Blocks that these flushes gave back, a count.
     pub flush_blocks: u64,
     /// Estimate: allocations served from bins without a refill, a count.
     pub bin_hits: u64,
-    /// Blocks freed by a thread that does not own them, a count (counter).
+    /// Blocks freed by a thread that does not own them, counted once their owner has them back (counter).
     pub remote_frees: u64,
     /// Large blocks allocated so far, a count (counter).
     pub large_allocs: u64,
     /// Large blocks freed so far, a count (counter).
     pub large_frees: u64,
-    /// Bins made larger, as their use asked for, a count (counter).
+    /// Bins made larger because of their use, a count (counter).
     pub bins_grown: u64,
     /// Bins made smaller after disuse, a count (counter).
     pub bins_shrunk: u64,
@@ -103,17 +103,17 @@ pub struct hak_stats_t {
     pub purged: u64,
     /// Bytes of free pages in partly used slabs given back so far (counter).
     pub holes_purged: u64,
-    /// Bytes of slabs brought in by one call instead of a fault a page, so far (counter).
+    /// Bytes of slabs populated by one call instead of a page fault for each page, so far (counter).
     pub populated: u64,
-    /// Slabs taken so that fewer collections of remote frees are needed (`HAKMEM_LEAD`), so far, a count (counter).
+    /// Slabs taken ahead so that remote frees are collected less often (`HAKMEM_LEAD`), so far, a count (counter).
     pub lead_slabs: u64,
-    /// Superslabs whose pages changed their address instead of being copied or faulted in, a count (counter).
+    /// Superslabs whose pages were moved to another address instead of being copied or faulted in, a count (counter).
     pub superslabs_moved: u64,
     /// Superslabs that may be huge pages now, a count (counter).
     pub superslabs_huge: u64,
-    /// Inaccessible units not made, since mappings are limited, so far, a count (counter).
+    /// Inaccessible units left out because mappings are limited, so far, a count (counter).
     pub guards_left_out: u64,
-    /// Times that the keeper, which gives memory back while the program rests, was started (counter).
+    /// How often the keeper, which gives memory back while the program rests, was started (counter).
     pub keeper_starts: u64,
     /// Calls of mmap so far, a count (counter).
     pub sys_mmap: u64,
@@ -127,29 +127,29 @@ pub struct hak_stats_t {
     pub sys_mremap: u64,
     /// Other system calls so far, a count (counter).
     pub sys_other: u64,
-    /// Huge pages timed as they were brought in, where the system gives them on request, so far, a count (counter).
+    /// Huge pages that were timed while faulted in, where the system gives them on request, so far, a count (counter).
     pub huge_trials: u64,
-    /// Of these, those so slow that no more were asked for, for a while (HAKMEM_HUGE), a count (counter).
+    /// Those of them so slow that no more were requested for a while (HAKMEM_HUGE), a count (counter).
     pub huge_losses: u64,
-    /// Nanoseconds of processor time to bring in 2 MiB as a huge page, as last measured; 0: never (clock).
+    /// Nanoseconds of processor time to fault in 2 MiB as a huge page, as last measured; 0: never measured (clock).
     pub huge_price_ns: u64,
     /// The same for 2 MiB of small pages.
     pub small_price_ns: u64,
-    /// The limit that is met first, a container's or HAKMEM_LIMIT_SOFT; 0: none known (os).
+    /// The nearest limit, a container's or HAKMEM_LIMIT_SOFT; 0: none known (os).
     pub limit: u64,
-    /// What counted against it when last looked at (os).
+    /// How much counted against that limit at the last check (os).
     pub limit_use: u64,
-    /// How near that is: 0 far, 1 near, 2 nearer, 3 at it.
+    /// How near the limit is: 0 far, 1 near, 2 nearer, 3 reached.
     pub limit_level: u64,
-    /// Of the limit, the most that was in use as something was given back for it, in percent.
+    /// The highest use at which memory was given back for the limit, in percent of the limit.
     pub limit_percent: u64,
-    /// Given back while a limit was near, so far (counter).
+    /// Bytes given back while a limit was near, so far (counter).
     pub limit_given: u64,
-    /// Times that the kernel was asked for limits, so far, a count (counter).
+    /// How often the kernel was asked for limits, so far, a count (counter).
     pub limit_looks: u64,
-    /// Times that HAKMEM_LIMIT_HARD has held back memory, so far, a count (counter).
+    /// How often HAKMEM_LIMIT_HARD has refused memory, so far, a count (counter).
     pub limit_refused: u64,
-    /// Bytes given back because the heap grew, and soon needed again: `HAKMEM_IDLE_PERCENT`, so far (counter).
+    /// Bytes given back because the heap grew, but soon needed again (`HAKMEM_IDLE_PERCENT`), so far (counter).
     pub purged_again: u64,
 }
 
@@ -157,9 +157,9 @@ pub struct hak_stats_t {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct hak_class_stats_t {
-    /// Bytes a block; 0 for those of malloc(0).
+    /// Bytes of a block; 0 for blocks of malloc(0).
     pub block_size: u64,
-    /// Bytes a slab.
+    /// Bytes of a slab.
     pub slab_size: u64,
     /// Slabs in use, a count.
     pub slabs: u64,
@@ -183,21 +183,21 @@ pub struct hak_class_stats_t {
 pub struct hak_heap_stats_t {
     /// 1 if its thread has exited.
     pub orphaned: u64,
-    /// Slabs it owns, a count.
+    /// Slabs that the heap owns, a count.
     pub slabs: u64,
-    /// The memory of those.
+    /// Bytes of these slabs.
     pub slab_bytes: u64,
     /// Bytes in its bins.
     pub cached: u64,
     /// Bins refilled from slabs, a count.
     pub refills: u64,
-    /// Blocks those brought, a count.
+    /// Blocks that these refills brought, a count.
     pub refill_blocks: u64,
     /// Bins that gave blocks back, a count.
     pub flushes: u64,
-    /// Blocks those gave, a count.
+    /// Blocks that these flushes gave back, a count.
     pub flush_blocks: u64,
-    /// Its blocks freed by other threads and collected.
+    /// Its blocks that other threads freed and that were collected, a count.
     pub remote_frees: u64,
 }
 
@@ -207,19 +207,19 @@ pub struct hak_heap_stats_t {
 pub struct hak_heap_usage_t {
     /// Set by the caller to the size of the structure; afterwards, how many bytes are filled.
     pub struct_size: u64,
-    /// What its live blocks may take; 0 is no limit.
+    /// Bytes that its live blocks may take; 0 is no limit.
     pub limit: u64,
-    /// Bytes of blocks, rounded, as the limit counts them; in the secure library also in quarantine (lock).
+    /// Rounded bytes of live blocks, as the limit counts them; in the secure library, those in quarantine too (lock).
     pub live: u64,
-    /// Of those, a count (lock).
+    /// The number of these blocks (lock).
     pub blocks: u64,
-    /// The most that `live` was, with what had been freed and was not yet brought in (counter).
+    /// The highest value of `live`, including blocks that were freed but not yet brought in (counter).
     pub peak: u64,
-    /// The memory of its slabs (lock).
+    /// Bytes of its slabs (lock).
     pub slab_bytes: u64,
-    /// Of `live`, in large blocks (lock).
+    /// The part of `live` in large blocks (lock).
     pub large_bytes: u64,
-    /// Of `blocks` (lock).
+    /// The number of large blocks in `blocks` (lock).
     pub large_blocks: u64,
     /// Blocks allocated so far, a count (counter).
     pub allocs: u64,
@@ -235,20 +235,20 @@ pub struct hak_heap_t {
     _private: [u8; 0],
 }
 
-/// A block and how many of its bytes may be used.
+/// A block and its usable size.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct hak_sized_t {
     /// Null, with size 0, on failure.
     pub ptr: *mut c_void,
-    /// Bytes usable, at least those asked for.
+    /// Usable bytes, at least the requested size.
     pub size: usize,
 }
 
-/// For the flags of [`hak_nallocx`] and [`hak_sdallocx`], to which the logarithm of the alignment is added.
+/// A flag of [`hak_nallocx`] and [`hak_sdallocx`]; the binary logarithm of the alignment is added to the flags.
 pub const HAK_ZERO: c_int = 0x40;
 
-#[allow(missing_docs)] // the headers have them
+#[allow(missing_docs)] // the headers document these
 extern "C" {
     // hakmem.h: the C allocation functions
     pub fn hak_version() -> *const c_char;
@@ -287,7 +287,7 @@ extern "C" {
     pub fn hak_malloc_info(options: c_int, stream: *mut c_void) -> c_int;
     pub fn hak_mallinfo2() -> hak_mallinfo_t;
 
-    /// `address` may be any.
+    /// `address` may be any address.
     pub fn hak_is_live(address: *const c_void) -> bool;
 
     // Statistics and options
@@ -325,20 +325,20 @@ extern "C" {
     pub fn hak_on_pressure(callback: Option<hak_pressure_callback_t>, argument: *mut c_void);
 }
 
-/// Returns how many bytes it has freed, or about so many.
+/// Returns how many bytes it has freed, exactly or as an estimate.
 pub type hak_pressure_callback_t = unsafe extern "C" fn(pressure: *const hak_pressure_t, argument: *mut c_void) -> usize;
 
 /// What a program is told when memory becomes scarce.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct hak_pressure_t {
-    /// Bytes of it that are filled.
+    /// How many bytes of this structure are filled.
     pub struct_size: u32,
     /// HAK_PRESSURE_*.
     pub level: u32,
     /// Bytes that count against the limit, as last seen.
     pub used: u64,
-    /// Bytes; 0: none is known.
+    /// The limit in bytes; 0: none is known.
     pub limit: u64,
     /// Bytes of the allocation that is about to fail; else 0.
     pub wanted: u64,

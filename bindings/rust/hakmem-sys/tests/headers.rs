@@ -1,4 +1,4 @@
-//! What this crate declares is what the headers do: every function, every field of the structures, and the version.
+//! This crate's declarations match the headers: every function, every field of the structures, and the version.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn headers() -> String {
     names.iter().map(|name| header(name)).collect()
 }
 
-/// The Rust type of a parameter, a field or a result of C.
+/// The Rust type of a C parameter, field or result.
 fn rust_type(c: &str) -> String {
     let words: Vec<_> = c.split_whitespace().filter(|word| *word != "struct").collect();
     let c = words.join(" ");
@@ -52,7 +52,7 @@ fn rust_type(c: &str) -> String {
     .to_string()
 }
 
-/// "TYPE NAME" or "TYPE *NAME", as "name: type".
+/// Turns "TYPE NAME" or "TYPE *NAME" into "name: type".
 fn declaration(c: &str) -> String {
     let at = c.rfind(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap();
     format!("{}: {}", &c[at + 1..], rust_type(&c[..=at]))
@@ -65,7 +65,7 @@ fn functions() -> Vec<String> {
     for statement in code.split(';') {
         let Some((_, text)) = statement.split_once("HAK_API ") else { continue };
         let mut text = text.to_string();
-        // Attributes have names in capitals, and maybe arguments.
+        // Attributes have names in capitals, and some have arguments.
         while let Some(at) = text.find("HAK_") {
             let end = text[at..].find([' ', '(']).map_or(text.len(), |length| at + length);
             let end = if text[end..].starts_with('(') { end + text[end..].find(')').unwrap() + 1 } else { end };

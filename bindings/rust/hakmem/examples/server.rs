@@ -1,4 +1,4 @@
-//! A server that holds what its tenants store, each under a tag, and answers /debug/pprof/heap:
+//! A server that holds the data of its tenants, each under a tag, and answers /debug/pprof/heap:
 //!
 //!     cargo run --example server &
 //!     curl -s localhost:8080/store/7              # a MiB for tenant 7

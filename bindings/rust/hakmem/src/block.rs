@@ -9,7 +9,7 @@ use crate::heap::alloc_in;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hakmem;
 
-/// Every block has this alignment without being asked.
+/// Every block has at least this alignment, even if none is requested.
 pub(crate) const NATURAL: usize = 16;
 
 // SAFETY: blocks are as large and as aligned as their layout says, and stay where they are until they are freed. Nothing
@@ -17,7 +17,7 @@ pub(crate) const NATURAL: usize = 16;
 unsafe impl GlobalAlloc for Hakmem {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: Layout has powers of two alone.
+        // SAFETY: a Layout's alignment is always a power of two.
         unsafe {
             if layout.align() <= NATURAL {
                 sys::hak_malloc(layout.size()).cast()
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Hakmem {
             // SAFETY: any size is allowed.
             return unsafe { sys::hak_calloc(1, layout.size()) }.cast();
         }
-        // SAFETY: as our caller promises; the block has as many bytes.
+        // SAFETY: as our caller promises; the block has at least `layout.size()` bytes.
         unsafe {
             let block = self.alloc(layout);
             if !block.is_null() {
@@ -57,7 +57,7 @@ unsafe impl GlobalAlloc for Hakmem {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: our caller promises that the block is ours, and that the new size is fit for a layout.
+        // SAFETY: our caller promises that the block is ours, and that the new size is valid for a layout.
         unsafe {
             if layout.align() <= NATURAL {
                 sys::hak_realloc(block.cast(), size).cast()
@@ -68,8 +68,8 @@ unsafe impl GlobalAlloc for Hakmem {
     }
 }
 
-/// C has no realloc that keeps an alignment. A block that shrinks moves, so that it gives memory back; one of a named heap
-/// stays in it.
+/// Reallocates a block with an alignment above [`NATURAL`], since C has no realloc that keeps an alignment. A block that shrinks
+/// moves, so that memory is given back. A block of a named heap stays in that heap.
 #[cold]
 unsafe fn realloc_aligned(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
     // SAFETY: as for realloc.
@@ -88,27 +88,27 @@ unsafe fn realloc_aligned(block: *mut u8, layout: Layout, size: usize) -> *mut u
     }
 }
 
-/// The bytes that may be used in a block, at least those asked for; with the feature `secure` no more, unless
-/// the alignment asks for a larger block.
+/// The number of usable bytes in a block: at least the requested size. With the feature `secure` it is exactly the requested size, unless
+/// the alignment requires a larger block.
 ///
 /// # Safety
 ///
-/// The block is live and hakmem's. Its layout stays what it was allocated with: freeing it with the usable size as its size is
-/// allowed too.
+/// The block is live and hakmem's. Its layout remains the one that it was allocated with; it may also be freed with the usable size
+/// as its size.
 #[inline]
 pub unsafe fn usable_size(block: *const u8) -> usize {
     // SAFETY: as our caller promises.
     unsafe { sys::hak_malloc_usable_size(block.cast()) }
 }
 
-/// The usable size that an allocation of `size` bytes would have; 0 where none can succeed.
+/// The usable size that an allocation of `size` bytes would have; 0 if no such allocation can succeed.
 #[inline]
 pub fn good_size(size: usize) -> usize {
     // SAFETY: any size is allowed.
     unsafe { sys::hak_malloc_good_size(size) }
 }
 
-/// Makes a block larger where it lies, so that `size` bytes are usable; false, with the block as it was, if it would have to move.
+/// Grows a block in place, so that `size` bytes are usable. Returns false and leaves the block unchanged if it would have to move.
 ///
 /// # Safety
 ///

@@ -4,14 +4,14 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file could not be written to its end.
+    /// The file could not be written completely.
     Write,
-    /// There is no such option, its value is out of its range, or it is read at the start alone.
+    /// There is no such option, the value is out of range, or the option is read only at start.
     Option,
 }
 
 impl Error {
-    /// This one, unless the library has succeeded.
+    /// Returns this error, unless the call succeeded.
     pub(crate) fn unless(self, succeeded: bool) -> Result<(), Self> {
         if succeeded {
             Ok(())

@@ -1,4 +1,4 @@
-//! hakmem as a program's global allocator, with what it tells of the heap: statistics, tags, profiles; and named heaps.
+//! hakmem as a program's global allocator, with statistics, tags and profiles of the heap, and with named heaps.
 //!
 //! ```
 //! #[global_allocator]
@@ -12,12 +12,12 @@
 //!
 //! The library is built from source and linked into the program; that needs a C compiler. Features:
 //!
-//! - `override`: `malloc`, `free` and their kin are hakmem's too, for all C and C++ code of the program. Without it they stay
-//!   the system's, and hakmem serves what Rust allocates.
-//! - `secure`: the secure library, which finds overflows by one byte at the free, keeps freed blocks back and surrounds large ones
-//!   with inaccessible pages. It keeps no profile.
+//! - `override`: hakmem also serves `malloc`, `free` and related functions, for all C and C++ code of the program. Without this feature
+//!   they remain the system's, and hakmem serves only Rust's allocations.
+//! - `secure`: the secure library, which detects overflows of even one byte at the free, delays the reuse of freed blocks and surrounds
+//!   large blocks with inaccessible pages. It keeps no profile.
 //!
-//! A wrong free ends the program with one line that names the pointer and the fault: a block that is freed twice or that is not
+//! A wrong free ends the program with one line that names the pointer and the fault: a second free of a block, a pointer that is not
 //! hakmem's, or a layout larger than the block.
 //!
 //! The crate needs no `std` and never panics. It is for Linux, on x86-64 and aarch64, with glibc or musl, dynamic or static.

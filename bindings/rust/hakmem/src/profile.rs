@@ -7,7 +7,7 @@ use crate::Error;
 
 /// Writes a snapshot of the heap to a file descriptor, for `hakmem profile` and `hakmem diff`.
 ///
-/// It allocates nothing and stops no thread.
+/// This allocates nothing and stops no thread.
 ///
 /// ```
 /// use std::os::fd::AsRawFd;
@@ -28,11 +28,11 @@ pub fn write_snapshot(descriptor: c_int) -> Result<(), Error> {
     Error::Write.unless(unsafe { sys::hak_profile_write(descriptor) })
 }
 
-/// Writes a profile of the live heap to a file descriptor, as `go tool pprof` reads it: what a server answers for
+/// Writes a profile of the live heap to a file descriptor, in the format of `go tool pprof`. A server can send it as its answer to
 /// `/debug/pprof/heap`.
 ///
-/// It allocates nothing, stops no thread, and takes 24 KiB of stack. The file is not compressed, and functions have no names in
-/// it: the build ids of their files lead to them.
+/// This allocates nothing, stops no thread, and takes 24 KiB of stack. The file is not compressed and contains no function names;
+/// readers find the names through the build ids of the binaries.
 ///
 /// # Errors
 ///
@@ -42,35 +42,35 @@ pub fn write_pprof(descriptor: c_int) -> Result<(), Error> {
     Error::Write.unless(unsafe { sys::hak_profile_pprof(descriptor) })
 }
 
-/// Counts what is allocated from now on, by where, also of what is freed soon, for so many seconds; 0 ends that.
+/// Counts allocations by stack for that many seconds from now, including blocks that are freed soon; 0 stops counting.
 ///
-/// The counts are in snapshots. False under Valgrind's memcheck.
+/// The counts are in snapshots. Returns false under Valgrind's memcheck.
 pub fn count_allocations(seconds: u32) -> bool {
     // SAFETY: any number is allowed.
     unsafe { sys::hak_profile_arm(seconds) }
 }
 
-/// While it lives, what this thread allocates has a number in profiles: a tenant's, a request's, a subsystem's.
+/// A guard: while it lives, profiles label this thread's allocations with a number, such as that of a tenant, a request or a subsystem.
 ///
 /// ```
 /// {
 ///     let _tag = hakmem::tag(42);
 ///     // What is allocated here has the tag 42: `hakmem profile --by tag`.
 /// }
-/// // And here the one before again: none.
+/// // Here the previous tag applies again: none.
 /// ```
 #[must_use = "the tag ends when this is dropped"]
 #[derive(Debug)]
 pub struct Tag {
     before: u32,
-    /// It belongs to its thread: neither Send nor Sync.
+    /// The guard belongs to its thread: neither Send nor Sync.
     of_this_thread: PhantomData<*const ()>,
 }
 
-/// Gives what the calling thread allocates this number, until the result is dropped; 0 is none.
+/// Labels the calling thread's allocations with this number until the returned guard is dropped; 0 is no label.
 ///
-/// Guards end in the opposite order of their making, as scopes do. One that is held over an `.await` labels what the thread does
-/// meanwhile for other tasks too.
+/// Guards must be dropped in the reverse order of their creation, as scopes do. A guard that is held across an `.await` also labels what
+/// the thread allocates for other tasks meanwhile.
 pub fn tag(number: u32) -> Tag {
     // SAFETY: any number is allowed.
     Tag { before: unsafe { sys::hak_tag_set(number) }, of_this_thread: PhantomData }

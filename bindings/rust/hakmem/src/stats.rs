@@ -5,14 +5,14 @@ use hakmem_sys as sys;
 
 use crate::Error;
 
-/// The allocator's figures; each field tells its unit.
+/// The allocator's figures; each field's documentation names its unit.
 pub type Stats = sys::hak_stats_t;
-/// Those of a size class.
+/// The figures of a size class.
 pub type ClassStats = sys::hak_class_stats_t;
-/// Those of a thread's heap.
+/// The figures of a thread's heap.
 pub type HeapStats = sys::hak_heap_stats_t;
 
-/// The figures of the process. It allocates nothing and stops no thread.
+/// The figures of the process. This allocates nothing and stops no thread.
 pub fn stats() -> Stats {
     let mut stats = Stats { struct_size: size_of::<Stats>() as u32, ..Stats::default() };
     // SAFETY: the structure says how large it is.
@@ -21,20 +21,20 @@ pub fn stats() -> Stats {
     stats
 }
 
-/// The figures of each size class, smallest blocks first; the last is that of blocks of no bytes.
+/// The figures of each size class, smallest blocks first; the last class is that of blocks of 0 bytes.
 pub fn class_stats() -> impl Iterator<Item = ClassStats> {
     (0..).map_while(|size_class| {
         let mut stats = ClassStats::default();
-        // SAFETY: a class that does not exist is an error.
+        // SAFETY: for a class that does not exist the call returns false.
         unsafe { sys::hak_stats_class(size_class, &mut stats) }.then_some(stats)
     })
 }
 
-/// The figures of each thread's heap, newest first; those of threads that are gone are `orphaned`.
+/// The figures of each thread's heap, newest first; the heaps of threads that have ended are `orphaned`.
 pub fn heap_stats() -> impl Iterator<Item = HeapStats> {
     (0..).map_while(|heap| {
         let mut stats = HeapStats::default();
-        // SAFETY: a heap that does not exist is an error.
+        // SAFETY: for a heap that does not exist the call returns false.
         unsafe { sys::hak_stats_heap(heap, &mut stats) }.then_some(stats)
     })
 }
@@ -59,14 +59,15 @@ pub fn write_stats_json(descriptor: c_int) -> Result<(), Error> {
     Error::Write.unless(unsafe { sys::hak_stats_json(descriptor) })
 }
 
-/// Gives memory back to the system: the calling thread's free blocks, what other threads have freed, every free page; without
-/// `force`, only what has been free for the decay time. Returns how many bytes went.
+/// Gives memory back to the system: the calling thread's cached blocks, most of other threads', blocks that other threads have freed,
+/// and every free page. Without `force`, other running threads keep theirs, and only pages that were free for the decay time go back.
+/// Returns how many bytes were given back.
 pub fn collect(force: bool) -> usize {
-    // SAFETY: it may be called at any time.
+    // SAFETY: this may be called at any time.
     unsafe { sys::hak_collect(force) }
 }
 
-/// The value in force of an option, by its name without `HAKMEM_`.
+/// The current value of an option, by its name without `HAKMEM_`.
 ///
 /// ```
 /// assert!(hakmem::option(c"sample_kb").is_ok_and(|kib| kib > 0));
@@ -82,7 +83,7 @@ pub fn option(name: &CStr) -> Result<i64, Error> {
     Ok(value)
 }
 
-/// Sets an option while the program runs. With the feature `secure` none can be set.
+/// Sets an option while the program runs. With the feature `secure` no option can be set.
 ///
 /// # Errors
 ///

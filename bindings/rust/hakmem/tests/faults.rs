@@ -1,4 +1,4 @@
-//! Wrong frees end the program with one line. Each fault runs in a process of its own: this program again, for one test.
+//! Wrong frees end the program with one line. Each fault runs in a process of its own, which is this program again, limited to one test.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::process::Command;
@@ -10,7 +10,7 @@ static ALLOCATOR: Hakmem = Hakmem;
 
 const MARK: &str = "FAULT_IN_THIS_PROCESS";
 
-/// Runs the test of this name again, which then does `fault`, and looks for its message.
+/// Runs the test of this name in a new process, which then does `fault`, and checks for its message.
 fn ends_with(message: &str, test: &str, fault: impl FnOnce()) {
     if std::env::var_os(MARK).is_some() {
         fault();
@@ -72,7 +72,7 @@ fn what_the_system_allocated() {
 fn an_overflow_by_one_byte() {
     ends_with("overflow: free_sized(", "an_overflow_by_one_byte", || unsafe {
         let block = Hakmem.alloc(layout(100));
-        let behind = block.add(100); // of the canary, which is random
+        let behind = block.add(100); // a mark derived from the canary, which is random
         behind.write(!behind.read());
         Hakmem.dealloc(block, layout(100));
     });

@@ -8,7 +8,7 @@ use hakmem::{Hakmem, Heap};
 #[global_allocator]
 static ALLOCATOR: Hakmem = Hakmem;
 
-/// What is freed may count for a while.
+/// With a quarantine, freed blocks may count as live for a while.
 const QUARANTINE: bool = cfg!(feature = "secure");
 
 fn layouts() -> [Layout; 4] {
@@ -19,7 +19,7 @@ fn layouts() -> [Layout; 4] {
 fn what_a_thread_allocates_comes_from_the_heap_that_it_entered() {
     let outer = Heap::new(c"outer").unwrap();
     let inner = Heap::new(c"inner").unwrap();
-    // Started before: libc keeps a thread's storage for the next one.
+    // Started before a heap is entered: libc keeps a thread's storage for the next thread.
     let (begin, begun) = std::sync::mpsc::sync_channel::<()>(1);
     let other = thread::spawn(move || {
         begun.recv().unwrap();
@@ -54,7 +54,7 @@ fn blocks_are_counted_stay_in_their_heap_and_end_with_it() {
     assert_eq!(heap.name(), c"of_blocks");
     assert_eq!(heap.usage().blocks, 0);
     for layout in layouts() {
-        // SAFETY: no size is 0, and each layout is the one that the block has.
+        // SAFETY: no size is 0, and each layout is that of the block.
         unsafe {
             let block = heap.alloc_zeroed(layout);
             assert!(std::slice::from_raw_parts(block, layout.size()).iter().all(|byte| *byte == 0));
@@ -64,7 +64,7 @@ fn blocks_are_counted_stay_in_their_heap_and_end_with_it() {
             let grown = heap.realloc(block, layout, 3 * layout.size());
             assert!(heap.contains(grown) && grown.addr() % layout.align() == 0 && grown.read() == 7, "{layout:?}");
             let larger = Layout::from_size_align(3 * layout.size(), layout.align()).unwrap();
-            let shrunk = Hakmem.realloc(grown, larger, layout.size()); // by whom is all the same
+            let shrunk = Hakmem.realloc(grown, larger, layout.size()); // Hakmem and the heap may both do this
             assert!(heap.contains(shrunk) && shrunk.addr() % layout.align() == 0 && shrunk.read() == 7, "{layout:?}");
             Hakmem.dealloc(shrunk, layout);
             let others = [0; 3].map(|_| heap.alloc(layout));

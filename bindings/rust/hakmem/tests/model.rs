@@ -8,7 +8,7 @@ use proptest::prelude::*;
 #[global_allocator]
 static ALLOCATOR: Hakmem = Hakmem;
 
-/// Larger blocks are whole pages.
+/// Blocks above this size are whole pages.
 const SMALL_MOST: usize = 32 << 10;
 
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A block that holds one byte throughout.
+/// A block filled with one byte value.
 struct Block {
     start: *mut u8,
     layout: Layout,
@@ -61,7 +61,7 @@ impl Block {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the block is live, as large, and nobody else's.
+        // SAFETY: the block is live, has that size, and is used by nobody else.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.layout.size()) }
     }
 
@@ -137,7 +137,7 @@ proptest! {
         run(steps);
     }
 
-    /// The layouts are those of the elements, the growth is Vec's own.
+    /// Tests layouts of several element types, with Vec's own growth.
     #[test]
     fn vectors_grow_and_shrink(mut model in prop::collection::vec(any::<u64>(), 0..5000), keep in any::<prop::sample::Index>()) {
         #[repr(align(64))]

@@ -1,10 +1,10 @@
-//! Whose malloc it is.
+//! Tests which library serves malloc.
 
 #[global_allocator]
 static ALLOCATOR: hakmem::Hakmem = hakmem::Hakmem;
 
-/// C's blocks are hakmem's with the feature `override` alone, also those that libc allocates itself.
-#[cfg(any(feature = "override", not(feature = "secure")))] // the secure library ends the process where a block is not its own
+/// C's blocks, including those that libc allocates itself, are hakmem's only with the feature `override`.
+#[cfg(any(feature = "override", not(feature = "secure")))] // the secure library ends the process if a block is not its own
 #[test]
 fn malloc_is_hakmem_s_on_request() {
     use std::ffi::{c_char, c_void};
@@ -15,7 +15,7 @@ fn malloc_is_hakmem_s_on_request() {
         fn strdup(text: *const c_char) -> *mut c_char;
     }
 
-    // SAFETY: both blocks are freed by the same library that they come from.
+    // SAFETY: both blocks are freed by the library that they come from.
     unsafe {
         for block in [malloc(1000), strdup(c"a string that is copied".as_ptr()).cast()] {
             assert_eq!(hakmem::usable_size(block.cast()) > 0, cfg!(feature = "override"));

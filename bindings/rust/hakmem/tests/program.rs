@@ -1,4 +1,4 @@
-//! The allocator as a program's own: what the heap tells of it, threads, alignments, reports.
+//! The allocator as a program's global allocator: statistics, threads, alignments, reports.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::fs::File;
@@ -14,7 +14,7 @@ static ALLOCATOR: Hakmem = Hakmem;
 
 const MIB: usize = 1 << 20;
 
-/// Without a name once it is open.
+/// Opens a temporary file and removes its name.
 fn file() -> File {
     let path = std::env::temp_dir().join(format!("hakmem.{}.{:?}", std::process::id(), thread::current().id()));
     let file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
@@ -47,7 +47,7 @@ fn the_heap_counts_what_rust_holds() {
 #[test]
 fn free_memory_goes_back() {
     for _ in 0..100 {
-        // other tests' threads may take it first
+        // other tests' threads may reuse the memory first
         drop(vec![1_u8; 32 * MIB]);
         if hakmem::collect(true) >= MIB {
             return;
@@ -84,7 +84,7 @@ fn every_alignment_is_kept_when_a_block_grows_and_shrinks() {
     for bits in 0..=22 {
         for size in [1, 100, 5000, 3 * MIB] {
             let layout = Layout::from_size_align(size, 1 << bits).unwrap();
-            // SAFETY: the size is not 0, and each layout is the one that the block has.
+            // SAFETY: the size is not 0, and each layout is that of the block.
             unsafe {
                 let block = Hakmem.alloc_zeroed(layout);
                 assert!(!block.is_null() && block.addr() % layout.align() == 0);
@@ -108,7 +108,7 @@ fn an_aligned_block_grows_in_place_where_it_has_room_and_is_freed_where_it_moves
     let small = Layout::from_size_align(1000, 64).unwrap();
     let before = hakmem::stats().live;
     for _ in 0..1000 {
-        // SAFETY: no size is 0, and each layout is the one that the block has.
+        // SAFETY: no size is 0, and each layout is that of the block.
         unsafe {
             let block = Hakmem.alloc(small);
             let room = hakmem::usable_size(block);
@@ -120,7 +120,7 @@ fn an_aligned_block_grows_in_place_where_it_has_room_and_is_freed_where_it_moves
             Hakmem.dealloc(shrunk, small);
         }
     }
-    // Other tests hold less than that meanwhile.
+    // Other tests hold less than this margin meanwhile.
     assert!(hakmem::stats().live < before + (1 << 30));
 }
 
@@ -194,7 +194,7 @@ fn options_are_read_and_set() {
     assert_eq!(hakmem::version(), env!("CARGO_PKG_VERSION"));
 }
 
-/// The tag that the thread has, which only a change tells.
+/// The thread's current tag, which only a change returns.
 fn current_tag() -> u32 {
     // SAFETY: any number is allowed.
     unsafe {
@@ -224,11 +224,11 @@ fn tags_end_with_their_scope() {
     assert_eq!(current_tag(), 0);
 }
 
-#[cfg(not(feature = "secure"))] // it keeps no samples
+#[cfg(not(feature = "secure"))] // the secure library keeps no samples
 #[test]
 fn snapshots_have_the_tag_of_what_is_held() {
     let tag = hakmem::tag(4_004_004);
-    let held: Vec<Vec<u8>> = (0..64).map(|_| vec![1; MIB]).collect(); // so large that each is sampled
+    let held: Vec<Vec<u8>> = (0..64).map(|_| vec![1; MIB]).collect(); // large enough that each is sampled
     drop(tag);
     let mut file = file();
     hakmem::write_snapshot(file.as_raw_fd()).unwrap();
