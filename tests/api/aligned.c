@@ -12,7 +12,7 @@ static void *by_posix(size_t alignment, size_t size) {
 
 typedef void *(*aligner_t)(size_t alignment, size_t size);
 
-/* ---- What the three have in common ---- */
+/* ---- What all aligned allocators have in common ---- */
 
 static void serve(aligner_t aligner, size_t smallest) {
   for (size_t alignment = smallest; alignment <= 65536; alignment *= 2)
@@ -27,7 +27,7 @@ static void serve(aligner_t aligner, size_t smallest) {
     }
 }
 
-/* Alignments that may not fit: aligned memory, or ENOMEM. */
+/* Alignments that may not fit: the result is aligned memory, or ENOMEM. */
 static void serve_huge(aligner_t aligner) {
   for (int bits = 17; bits <= 40; bits++)
     for (size_t size = 1; size <= 5000000; size = size * 1000 + 7) {
@@ -36,7 +36,7 @@ static void serve_huge(aligner_t aligner) {
       char *block = aligner(alignment, size);
       CHECK(block || errno == ENOMEM);
       CHECK(aligned(block, alignment));
-      CHECK(block || bits > 26); /* 64 MiB is always to be had */
+      CHECK(block || bits > 26); /* up to 64 MiB it must work */
       if (block) block[0] = 1, block[size - 1] = 2;
       api.free(block);
     }
@@ -74,7 +74,7 @@ static void refuse_impossible(aligner_t aligner) {
     }
 }
 
-/* Alignment and size are possible each, but not together. */
+/* Alignment and size are possible one by one, but not together. */
 static void refuse_the_sum(aligner_t aligner) {
   for (int bits = 60; bits <= 63; bits++)
     for (size_t size = 1; size < (size_t)PTRDIFF_MAX / 4; size = size * 1000) {

@@ -13,7 +13,7 @@ family_t api_family;
 
 #ifdef HAK_LINKED
 
-/* What some libc's headers do not declare. */
+/* Not declared by the headers of every libc. */
 void *pvalloc(size_t);
 int malloc_trim(size_t);
 int mallopt(int, int);
@@ -82,7 +82,7 @@ bool api_is_hakmem(void) { return true; }
 
 #else
 
-/* A data pointer becomes a function pointer by its bytes. */
+/* Copies a data pointer into a function pointer byte by byte. */
 static void bind(void *function, const char *prefix, const char *name) {
   char whole[64];
   snprintf(whole, sizeof whole, "%s%s", prefix, name);
@@ -108,7 +108,7 @@ static void find(family_t family) {
   bind(&api.pvalloc, "__libc_", "pvalloc");
 }
 
-/* What CMake says must be true even where the preloading went wrong. */
+/* What CMake states must hold even if the preloading failed. */
 bool api_is_hakmem(void) { return getenv("TEST_EXPECTS_HAKMEM") || symbol_find("hak_version"); }
 
 #endif
@@ -118,7 +118,7 @@ bool is_secure(void) { return getenv("TEST_SECURE") != NULL; }
 static void need_memory(const void *block, size_t size) {
   if (block) return;
   check_fail(__FILE__, __LINE__, "no block of %zu bytes", size);
-  check_skip("the check cannot go on"); /* a failure, because one was reported */
+  check_skip("the check cannot go on"); /* counts as a failure, because one was reported */
 }
 
 void *new_bytes(size_t size, int byte) {
@@ -127,7 +127,7 @@ void *new_bytes(size_t size, int byte) {
   return memset(block, byte, size);
 }
 
-/* The pattern is a ramp of 256 bytes that starts one higher in each next 256. */
+/* The pattern is a ramp of 256 bytes; each following ramp starts one higher. */
 static unsigned char ramp[512];
 
 static void make_ramp(void) {

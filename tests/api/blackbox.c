@@ -1,6 +1,6 @@
-/* blackbox.c - HAKMEM_BLACKBOX: what is in the file after a process was killed, whose file it is, and what the process survives.
+/* blackbox.c - HAKMEM_BLACKBOX: what the file contains after a process was killed, which process owns it, and what the process survives.
  *
- * The subject is this program once more, with the option. */
+ * The subject is another run of this program, with the option. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ enum { BOX_BYTES = 1 << 20, MIB = 1 << 20, PATIENCE_MS = 60000 };
 
 /* ---- the subject ---- */
 
-/* Leaks until it is killed, but not without end. */
+/* Leaks until it is killed, or up to a limit. */
 static void grow(void) {
   for (int i = 0; i < 300; i++) {
     leak(MIB);
@@ -29,7 +29,7 @@ static void grow(void) {
   for (;;) pause();
 }
 
-/* Each letter that comes is an order to the child, whose number is answered first. */
+/* The child first prints its process number; each letter that it then reads is an order to leak more. */
 static void have_child(void) {
   char letter;
   pid_t child = fork();
@@ -47,7 +47,7 @@ static void have_child(void) {
 }
 
 static int subject(const char *mode) {
-  if (strcmp(mode, "many") == 0) { /* 2 GiB of blocks without pages: more samples than an entry has room for, and not too many at once */
+  if (strcmp(mode, "many") == 0) { /* 2 GiB of blocks without pages: more samples than an entry has room for, at a moderate rate */
     for (int i = 0; i < 80000; i++) {
       void **block = malloc(27000);
       if (block != NULL) *block = kept;
@@ -72,7 +72,7 @@ typedef struct process {
   pid_t id;
   int to;
   FILE *from;
-  char first[64]; /* line of its output */
+  char first[64]; /* the first line of its output */
 } process_t;
 
 static char folder[] = "/tmp/hakmem-box-XXXXXX";
@@ -87,7 +87,7 @@ static void remove_folder(void) {
 
 static void begin(process_t *p, const char *mode, const char *name) {
   int to[2], from[2];
-  if (!folder_made) { /* its name does not tell: it may end in X */
+  if (!folder_made) { /* XXXXXX may have been replaced by a name that ends in X, so the name does not show whether the folder was made */
     REQUIRE(mkdtemp(folder) != NULL);
     folder_made = true;
     atexit(remove_folder);
@@ -151,7 +151,7 @@ static struct {
   entry_t newest;
 } box;
 
-/* False if there is no box yet. */
+/* Returns false if there is no box yet. */
 static bool box_read(const char *path) {
   int fd = open(path, O_RDONLY), head_bytes, slots, slot_bytes;
   memset(&box, 0, sizeof box);
@@ -177,7 +177,7 @@ static bool box_read(const char *path) {
   return true;
 }
 
-/* Until the newest entry has as much resident. */
+/* Waits until the newest entry reports this many resident bytes. */
 static bool wait_until(const char *path, unsigned long resident) {
   for (int ms = 0; ms < PATIENCE_MS; ms += 20) {
     if (box_read(path) && box.newest.number >= 0 && box.newest.resident >= resident) return true;
@@ -225,7 +225,7 @@ TEST(what_was_held_is_there_after_a_kill) {
   REQUIRE(box_read(box_path));
   check_entry(p.id);
   CHECK(lines_of("sample ") > 160 && lines_of("sample ") < 640 && lines_of("site ") > 0 && lines_of("thinned ") == 0);
-  CHECK(box.whole >= 2); /* one to be read while another is written, or was when the end came */
+  CHECK(box.whole >= 2); /* one entry can be read while another is being written, also at the moment of the kill */
 }
 
 TEST(other_users_cannot_read_it) {
@@ -254,7 +254,7 @@ TEST(a_torn_entry_is_passed_over) {
   check_entry(p.id);
 }
 
-/* At any moment, while entry follows entry. */
+/* A kill may come at any moment while entries follow each other. */
 TEST(a_kill_leaves_a_whole_one) {
   for (int turn = 0; turn < 20; turn++) {
     process_t p;
@@ -267,7 +267,7 @@ TEST(a_kill_leaves_a_whole_one) {
   }
 }
 
-/* What the samples of such blocks stand for. */
+/* The bytes that the samples of blocks of this size stand for. */
 static double bytes_told(unsigned long size) {
   double sum = 0;
   const char *end = box.newest.text + box.newest.bytes;
@@ -284,7 +284,7 @@ TEST(more_samples_than_there_is_room_for_are_thinned) {
   begin(&p, "many", "box");
   WAIT_FOR(box_path, (unsigned long)20 * MIB);
   for (int turn = 0; turn < 10 && lines_of("thinned ") == 0; turn++) {
-    order(&p); /* so that there is a new one */
+    order(&p); /* so that a new entry is written */
     usleep(200000);
     (void)box_read(box_path);
   }
@@ -294,7 +294,7 @@ TEST(more_samples_than_there_is_room_for_are_thinned) {
   CHECK_EQ(lines_of("thinned "), 1);
   unsigned long rate = number_of("\nsample_bytes "), from = number_of("\nthinned ");
   REQUIRE(from > 0 && rate >= 2 * from);
-  double live = 80000 * 28672.0, told = bytes_told(28672); /* the class's blocks */
+  double live = 80000 * 28672.0, told = bytes_told(28672); /* the block size of the class */
   if (told < 0.9 * live || told > 1.1 * live) check_fail(__FILE__, __LINE__, "%.0f MiB told, %.0f live", told / MIB, live / MIB);
 }
 
@@ -347,7 +347,7 @@ TEST(two_programs_do_not_share_one) {
   check_entry(first.id);
   finish(&first);
   process_t third;
-  begin(&third, "hold", "box"); /* now it is free */
+  begin(&third, "hold", "box"); /* now the file is free */
   WAIT_FOR(box_path, (unsigned long)20 * MIB);
   for (int ms = 0; ms < PATIENCE_MS && box.process != third.id; ms += 20) {
     usleep(20000);
@@ -357,7 +357,7 @@ TEST(two_programs_do_not_share_one) {
   finish(&third);
 }
 
-/* The kernel lets go of a killed process's files in the background: one that is started at once finds them locked. */
+/* The kernel closes a killed process's files in the background: a process that starts immediately finds them locked. */
 TEST(the_file_of_one_that_is_gone_is_waited_for) {
   process_t p;
   begin(&p, "hold", "box"); /* for the folder */

@@ -1,4 +1,4 @@
-/* capped.c - HAKMEM_LIMIT_HARD as the environment sets it, which alone the secure library listens to: that much blocks may take. */
+/* capped.c - HAKMEM_LIMIT_HARD set in the environment, the only way that the secure library accepts: it limits the memory of blocks. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -6,14 +6,14 @@
 
 #include "check.h"
 
-/* As HAKMEM_LIMIT_HARD, which the test is started with. */
+/* The value of HAKMEM_LIMIT_HARD that the test is started with. */
 #define LIMIT "50M"
 enum { LIMIT_BYTES = 50 << 20, BLOCKS_MOST = 1 << 20, MIB = 1 << 20, LARGE_MOST = 100 };
 static void *large[LARGE_MOST];
 
 int main(int argc, char **argv) { return check_main(argc, argv); }
 
-/* Of the limit nine tenths are served, then no more. */
+/* Nine tenths of the limit can be allocated, and then no more. */
 static void serves_to_the_limit(size_t size) {
   static void *blocks[BLOCKS_MOST];
   size_t count = 0;
@@ -31,7 +31,7 @@ static void *hide(void *block) {
   return at;
 }
 
-/* Freed, and no limit knows of them while they wait to be used again. */
+/* Frees blocks, which wait to be used again and do not count towards the limit. */
 static void leave_large(int count) {
   for (int i = 0; i < count; i++) free(memset(hide(malloc(MIB)), 1, MIB));
 }
@@ -51,7 +51,7 @@ static void take_small(size_t bytes) {
 TEST(what_freed_large_blocks_leave_is_room) {
   leave_large(60);
   take_small(46000000);
-  for (size_t i = 0; i < 46000; i++) { /* every second slab or so */
+  for (size_t i = 0; i < 46000; i++) { /* about every second slab */
     if (i / 128 % 2 == 0) free(small[i]);
   }
   CHECK(take_large(2 * MIB, LARGE_MOST) * 2 * MIB >= 15 * MIB);

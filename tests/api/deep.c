@@ -1,4 +1,4 @@
-/* deep.c - a library for deepbind.c to open; a second one, for `WAY` 1, opens a third that only its own RUNPATH leads to. */
+/* deep.c - a library for deepbind.c to open. With `WAY` 1 it is a second one, which opens a third that only its own RUNPATH leads to. */
 #include <dlfcn.h>
 #include <malloc.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 #if WAY == 0
 
-/* The program has a function of that name too. */
+/* The program has a function with the same name. */
 int deep_who(void);
 int deep_who(void) { return 2; }
 int deep_ask(void);

@@ -1,4 +1,5 @@
-/* deepbind.c - libraries that are opened with RTLD_DEEPBIND, what dlopen looks at its caller for, and forks beside threads that open or close one. */
+/* deepbind.c - libraries opened with RTLD_DEEPBIND, calls of dlopen that depend on their caller, and forks beside threads that open or
+ * close one. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -54,14 +55,14 @@ static void free_from(void *deep) { free(((void *(*)(int, size_t))function(deep,
 
 static bool under_hakmem(void) { return dlsym(RTLD_DEFAULT, "hak_version") != NULL; }
 
-/* Blocks of every kind, each made on one side and ended on the other. */
+/* Passes blocks of every kind, each made on one side and freed on the other. */
 static void blocks_pass(void *deep) {
   void *(*make)(int, size_t) = (void *(*)(int, size_t))function(deep, "deep_make");
   void *(*move)(void *, size_t) = (void *(*)(void *, size_t))function(deep, "deep_move");
   void (*drop)(void *) = (void (*)(void *))function(deep, "deep_drop");
   size_t (*usable)(void *) = (size_t (*)(void *))function(deep, "deep_usable");
   char *(*first)(void) = (char *(*)(void))function(deep, "deep_first");
-  free(first()); /* from its constructor */
+  free(first()); /* made by its constructor */
   for (int how = 0; how <= 9; how++) {
     for (size_t size = 40; size < 1000000; size *= 10) {
       char *block = make(how, size);
@@ -76,7 +77,7 @@ static void blocks_pass(void *deep) {
   }
 }
 
-/* Stands for a library that another thread closes just then. */
+/* Its headers cannot be read, as if another thread were just closing the library. */
 TEST(a_profile_survives_a_library_whose_headers_cannot_be_read) {
   bool (*writes[])(int) = {(bool (*)(int))dlsym(RTLD_DEFAULT, "hak_profile_write"),
                            (bool (*)(int))dlsym(RTLD_DEFAULT, "hak_profile_pprof")};
@@ -171,7 +172,7 @@ TEST(errors_are_the_loaders_own) {
 
 /* ---- A fork beside a thread that opens or closes a library ---- */
 
-/* That thread is held up in what the library calls of libc while it has its lock: the program's functions come before libc's. */
+/* The thread is stopped in a libc function that the library calls while it holds its lock: the program's functions precede libc's. */
 enum { PASSING, HOLDING, HELD };
 static _Atomic int gate;
 static __thread bool is_held_up;
@@ -196,7 +197,7 @@ int strcmp(const char *a, const char *b) {
 
 static void open_deep(void) { free_from(library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND)); }
 
-/* Which has allocated, and been sampled, so that there is something to note when it goes. */
+/* Closes a library that has allocated sampled blocks, so that there is something to note when it is closed. */
 static void close_deep(void) {
   void *deep = library("libdeep.so", RTLD_NOW);
   void *(*make)(int, size_t) = (void *(*)(int, size_t))function(deep, "deep_make");
@@ -218,8 +219,8 @@ static void child_does_beside(void (*act)(void)) {
   while (atomic_load(&gate) != HELD) usleep(1000);
   pid_t child = fork();
   if (child == 0) {
-    alarm(60); /* as it would wait for ever */
-    free(malloc(5000000)); /* it has repaired what it found by then */
+    alarm(60); /* otherwise it would wait forever */
+    free(malloc(5000000)); /* the child has repaired its state by then */
     act();
     _exit(check_failures() != 0);
   }
@@ -236,7 +237,7 @@ TEST(a_child_opens_one_as_a_thread_of_its_parent_did) {
 TEST(a_child_closes_one_as_a_thread_of_its_parent_did) {
   if (!under_hakmem()) check_skip("the system's malloc runs");
   if (getenv("TEST_SECURE") != NULL) check_skip("the secure library takes no samples, so it notes nothing");
-  close_deep(); /* it is known from then on, so that it is compared */
+  close_deep(); /* known from then on, so that it is compared */
   child_does_beside(close_deep);
 }
 
@@ -248,7 +249,7 @@ static int find_libc(struct dl_phdr_info *info, size_t size, void *found) {
   return 0;
 }
 
-/* Refuses mprotect in the 64 KiB-aligned MiB from `start` on. */
+/* Refuses mprotect in the MiB from `start` on; `start` is aligned to 64 KiB. */
 static void refuse_mprotect(uintptr_t start) {
   uint32_t high = (uint32_t)(start >> 32), low = (uint32_t)start;
   struct sock_filter code[] = {
@@ -278,7 +279,7 @@ TEST(the_flag_goes_where_the_table_stays) {
   blocks_pass(deep);
 }
 
-/* ---- What is said where such a library keeps libc's malloc ---- */
+/* ---- What is reported if such a library keeps libc's malloc ---- */
 
 static void foreign_line(const char *option, const char *name, const char *expected) {
   char errors[2000];

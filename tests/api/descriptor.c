@@ -1,4 +1,4 @@
-/* descriptor.c - what readers outside of the process go by: found by the ELF note, and enough, by names alone, to say what a block is. */
+/* descriptor.c - the descriptor for readers outside the process: found by the ELF note; its names alone suffice to describe a block. */
 #include "api.h"
 
 #include <link.h>
@@ -78,7 +78,7 @@ static uint32_t half(const table_t *table, const char *name, size_t offset) {
   return number;
 }
 
-/* The field of the structure that begins at `start`. */
+/* The structure that begins at `start`: the value of its field of this name. */
 static uint64_t field(const char *start, const char *name) {
   uint64_t number = 0;
   uint32_t bytes = half(&found->fields, name, NAME_BYTES + 4);

@@ -2,7 +2,7 @@
  * process come from preinit_array and constructors, the last from atexit
  * handlers and destructors.
  *
- *   early [free|realloc|calloc|aligned|keys]    what the very first call is
+ *   early [free|realloc|calloc|aligned|keys]    which call is the very first
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -23,7 +23,7 @@ enum { PREINIT = 1, FIRST = 2, CONSTRUCTOR = 4, MAIN = 8, ATEXIT = 16, DESTRUCTO
 enum { ALL = PREINIT | FIRST | CONSTRUCTOR | MAIN | ATEXIT | DESTRUCTOR | THREADS };
 
 static int stages;
-static void *kept[6][50]; /* by stage, freed in a later one */
+static void *kept[6][50]; /* by stage; freed in a later stage */
 
 static void hold(int stage) {
   for (size_t i = 0; i < 50; i++) {
@@ -50,7 +50,7 @@ static void *hold_in_thread(void *unused) {
   return unused;
 }
 
-/* The first calls of the process; `first` says which is the very first. */
+/* The first calls of the process; `first` names the very first. */
 static void call_first(const char *first) {
   errno = 0;
   if (strcmp(first, "free") == 0) free(NULL);
@@ -66,14 +66,14 @@ static void call_first(const char *first) {
 
 #ifdef __GLIBC__
 
-/* Runs before the constructors of every library, hakmem's too. */
+/* Runs before the constructors of every library, including hakmem's. */
 static void preinit(int argc, char **argv, char **environment) {
   (void)environment;
   call_first(argc > 1 ? argv[1] : "malloc");
 }
 __attribute__((section(".preinit_array"), used)) static void (*const at_preinit)(int, char **, char **) = preinit;
 
-#else /* musl runs nothing before constructors, and gives them no arguments */
+#else /* musl runs nothing before constructors, and passes them no arguments */
 
 __attribute__((constructor(101))) static void construct_very_first(void) {
   char line[512] = "";
@@ -103,7 +103,7 @@ static void at_exit(void) {
   stages |= ATEXIT;
 }
 
-/* The last: it gives the verdict, because main's status is already decided. */
+/* The last to run: it gives the verdict, because main's status was set earlier. */
 __attribute__((destructor(101))) static void destruct(void) {
   drop(4);
   drop(5);

@@ -1,4 +1,4 @@
-/* freed_late.c - frees in a destructor of its own what it holds; the archive's tells what is live after it. */
+/* freed_late.c - a destructor frees the block that the program holds; the archive's destructor reports live blocks after it. */
 #include <stdlib.h>
 #include <string.h>
 

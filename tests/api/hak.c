@@ -1,4 +1,4 @@
-/* hak.c - what hakmem has beyond the C library: in-place growth, sized
+/* hak.c - what hakmem offers beyond the C library: in-place growth, sized
  * allocation, batches, collection, statistics and options. */
 #include "api.h"
 
@@ -21,12 +21,12 @@ TEST(any_address_may_be_asked_about) {
     CHECK(filled(block, size, 1));
     api.free(aligned);
     api.free(block);
-    if (strcmp(check_context(), "beside") == 0) continue; /* another thread may have them now */
+    if (strcmp(check_context(), "beside") == 0) continue; /* another thread may have these blocks now */
     CHECK(!hak.is_live(block) && !hak.is_live(aligned));
   }
 }
 
-/* Others may ask about a block whose thread frees it meanwhile, and whose pages go. */
+/* Other threads may ask about a block while its thread frees it and its pages are given back. */
 TEST(whether_a_block_is_live_is_told_without_reading_it) {
   ONLY(FAMILY_HAK);
   enum { BYTES = 32760, PAGE = 4096 };
@@ -98,7 +98,7 @@ TEST(expand_of_a_small_block_beyond_its_class_is_false) {
   ONLY(FAMILY_HAK);
   for (size_t size = 16; size <= 16384; size *= 2) {
     void *first = api.malloc(size), *second = api.malloc(size);
-    CHECK(!hak.expand(first, is_secure() ? 2 * size : api.malloc_usable_size(first) + 1)); /* there what was asked is usable */
+    CHECK(!hak.expand(first, is_secure() ? 2 * size : api.malloc_usable_size(first) + 1)); /* secure: only requested bytes are usable */
     api.free(first), api.free(second);
   }
 }
@@ -122,7 +122,7 @@ TEST(expand_grows_large_blocks_where_there_is_room) {
   void *block = fill(api.malloc(300000), 300000, 5);
   int grown = 0;
   for (size_t size = 400000; size < 4000000; size += 100000) grown += hak.expand(block, size);
-  CHECK(grown > 0 || strcmp(check_context(), "beside") == 0); /* nothing else is allocated */
+  CHECK(grown > 0 || strcmp(check_context(), "beside") == 0); /* no other thread allocates */
   CHECK(filled(block, 300000, 5));
   api.free(block);
 }
@@ -293,7 +293,7 @@ static hak_stats_t read_stats(void) {
 
 static bool quiet(void) { return strcmp(check_context(), "beside") != 0; }
 
-/* A structure of another version: so many bytes that the caller has, and what lies behind them. */
+/* A structure of another version: `known` bytes that the caller has, and bytes behind them. */
 typedef union other_stats {
   hak_stats_t known;
   unsigned char bytes[4096 + 64];
@@ -324,7 +324,7 @@ TEST(stats_of_a_wrong_struct_size_are_einval) {
   }
 }
 
-/* Programs are not compiled anew with every version of the library. */
+/* Programs are not recompiled with every version of the library. */
 TEST(stats_fill_an_older_structure_and_nothing_behind_it) {
   ONLY(FAMILY_HAK);
   uint32_t classes = read_stats().classes;
@@ -351,7 +351,7 @@ TEST(stats_of_a_newer_structure_are_zero_where_they_are_not_known) {
   }
 }
 
-/* What programs were compiled with stays where it is. */
+/* The fields that programs were compiled with keep their offsets. */
 _Static_assert(offsetof(hak_stats_t, requested) == 8 && offsetof(hak_stats_t, committed) == 72, "the first fields of 0.1");
 _Static_assert(offsetof(hak_stats_t, sys_other) == 328 && sizeof(hak_stats_t) >= 336, "the last field of 0.1");
 
@@ -407,7 +407,7 @@ TEST(stats_count_remote_frees) {
   hak_stats_t before = read_stats();
   for (int i = 0; i < 5000; i++) many[i] = api.malloc(64);
   in_thread(free_all, NULL);
-  hak.collect(true); /* they are counted when their owner takes them back */
+  hak.collect(true); /* they are counted when their owner collects them */
   hak_stats_t after = read_stats();
   CHECK(after.remote_frees - before.remote_frees >= 5000);
   CHECK(after.live <= before.live + (quiet() ? 1 << 16 : 4 << 20)); /* libc keeps the thread's stack and its tables */
@@ -435,14 +435,14 @@ TEST(stats_do_not_allocate) {
 
 TEST(stats_of_classes) {
   ONLY(FAMILY_HAK);
-  /* The secure library has a canary behind each block. The last class is for blocks of no bytes. */
+  /* Blocks of the secure library end with a canary. The last class is for blocks of no bytes. */
   uint32_t classes = read_stats().classes;
   uint64_t last = 0, live = 0, held = is_secure() ? 80 : 64;
   for (int i = 0; i < 1000; i++) many[i] = api.malloc(64);
   for (uint32_t i = 0; i < classes; i++) {
     hak_class_stats_t stats;
     REQUIRE(hak.stats_class(i, &stats));
-    if (i == classes - 1) CHECK_EQ(stats.block_size, 0); /* malloc(0)'s */
+    if (i == classes - 1) CHECK_EQ(stats.block_size, 0); /* the class of malloc(0) */
     else CHECK(stats.block_size > last && stats.block_size % 16 == 0), last = stats.block_size;
     CHECK(stats.slab_size >= stats.block_size);
     if (stats.block_size == held) CHECK(stats.live_blocks >= 1000 && stats.slabs >= 1);
@@ -464,7 +464,7 @@ TEST(stats_of_a_class_that_does_not_exist_are_einval) {
   CHECK_EQ(errno, EINVAL);
 }
 
-/* A reader of JSON that keeps nothing: returns what follows a value, or NULL. */
+/* A JSON reader that keeps nothing: returns what follows a value, or NULL. */
 static const char *skip_space(const char *text) { return text + strspn(text, " \t\r\n"); }
 
 static const char *json_string(const char *text) {
@@ -539,7 +539,7 @@ TEST(stats_to_a_bad_descriptor_are_false) {
   CHECK(!hak.stats_json(1000));
 }
 
-/* ---- Options, at run time ---- */
+/* ---- Options at run time ---- */
 
 TEST(options_json_is_json_and_lists_what_can_be_got) {
   ONLY(FAMILY_HAK);

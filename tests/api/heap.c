@@ -1,4 +1,4 @@
-/* heap.c - named heaps: what they hold, count, refuse and free; threads, forks and ten thousand of them. */
+/* heap.c - named heaps: what they hold, count, refuse and free; threads, forks, and ten thousand heaps. */
 #include "api.h"
 
 #include <hakmem/heap.h>
@@ -51,7 +51,7 @@ static hak_heap_usage_t usage_of(hak_heap_t *of) {
 
 static uint64_t live_of(hak_heap_t *of) { return usage_of(of).live; }
 
-/* Blocks of the secure library wait in a quarantine. */
+/* In the secure library freed blocks wait in a quarantine, so counts are not exact. */
 static bool exact(void) { return !is_secure(); }
 
 /* ---- one heap ---- */
@@ -196,10 +196,10 @@ TEST(heap_keeps_to_its_limit) {
   CHECK(!heap.malloc(one, 80000) && errno == ENOMEM);
   CHECK_EQ(usage_of(one).refused, 2);
   void *malloced = api.malloc(100000);
-  CHECK(malloced); /* the others have theirs */
+  CHECK(malloced); /* the limit is of this heap alone */
   api.free(malloced);
   for (unsigned i = 0; i < count; i++) api.free(blocks[i]);
-  if (exact()) { /* what was freed is brought in before anything is refused */
+  if (exact()) { /* freed blocks are collected before anything is refused */
     void *large = heap.malloc(one, 80000);
     CHECK(large && api.realloc(large, 90000) != NULL);
     CHECK_EQ(usage_of(one).refused, 2);
@@ -220,7 +220,7 @@ TEST(heap_limit_holds_where_a_large_block_grows_in_place) {
   CHECK(!hak.expand(block, 300000));
   CHECK(!api.realloc(block, 300000));
   CHECK(heap.of(block) == one && live_of(one) <= 200000);
-  CHECK_EQ(usage_of(one).refused, 1); /* what could not grow, but was not tried elsewhere, is none */
+  CHECK_EQ(usage_of(one).refused, 1); /* expand does not count as refused, since nothing else was tried */
   heap.set_limit(one, 0);
   block = api.realloc(block, 300000);
   CHECK(block && heap.of(block) == one && live_of(one) >= 300000);
@@ -259,7 +259,7 @@ TEST(heap_keeps_what_realloc_moves) {
   heap.free(two);
 }
 
-/* ---- the end ---- */
+/* ---- the end of a heap ---- */
 
 TEST(heap_free_frees_all) {
   find_heaps();
@@ -280,11 +280,11 @@ TEST(heap_free_frees_all) {
   }
   (void)hak.collect(true);
   (void)hak.stats_get(&after);
-  bool beside = strcmp(check_context(), "beside") == 0; /* the other threads' blocks: a leak of all rounds would be 300 MiB */
-  CHECK(after.live <= before.live + ((uint64_t)(beside ? 64 : 1) << 20)); /* the first call's own, of stdio and others */
+  bool beside = strcmp(check_context(), "beside") == 0; /* with other threads' blocks; a leak in every round would be 300 MiB */
+  CHECK(after.live <= before.live + ((uint64_t)(beside ? 64 : 1) << 20)); /* what the first calls of stdio and others allocate */
   CHECK(beside || after.slabs <= before.slabs + 30);
   CHECK(beside || after.large_blocks <= before.large_blocks);
-  if (exact()) CHECK(after.heaps <= before.heaps + 3); /* else orphans whose last blocks wait in quarantine */
+  if (exact()) CHECK(after.heaps <= before.heaps + 3); /* otherwise there are orphans whose last blocks wait in quarantine */
 }
 
 static void dies(void (*body)(void), const char *what) {
@@ -337,7 +337,7 @@ static void overflow_large(void) {
 static void overflow(void) {
   hak_heap_t *one = heap.new("one");
   char *block = heap.malloc(one, 100);
-  block[100] ^= 2; /* another value than it has: one in 128 of these bytes is 1 */
+  block[100] ^= 2; /* always changes the byte: one in 128 of these bytes is 1 */
   heap.free(one);
 }
 
@@ -351,7 +351,7 @@ TEST(heap_wrong_calls_end_the_process) {
   if (is_secure()) dies(overflow_large, "overflow: hak_heap_free(");
 }
 
-/* ---- a thread's default ---- */
+/* ---- a thread's default heap ---- */
 
 TEST(heap_default_is_what_malloc_takes_from) {
   find_heaps();
@@ -396,10 +396,10 @@ TEST(heap_default_ends_with_its_thread) {
     pthread_join(thread, &block);
     CHECK(heap.of(block) == one);
   }
-  heap.free(one); /* else the end */
+  heap.free(one); /* otherwise it would end the process */
 }
 
-/* ---- what others have ---- */
+/* ---- blocks of other heaps ---- */
 
 enum { LEFT = 300 };
 static void *leave_blocks(void *blocks) {
@@ -437,7 +437,7 @@ TEST(heap_blocks_are_cleared_in_the_secure_library) {
     memset(blocks[i], 's', 1000);
   }
   void *kept = heap.malloc(one, 1000);
-  api.free(kept); /* in quarantine: its slab stays */
+  api.free(kept); /* in quarantine, so its slab stays */
   heap.free(one);
   uintptr_t slab = (uintptr_t)kept & ~(uintptr_t)65535;
   for (unsigned i = 0; i < BLOCKS; i++) {
@@ -445,7 +445,7 @@ TEST(heap_blocks_are_cleared_in_the_secure_library) {
   }
 }
 
-/* How many of a new heap's blocks, in the order in which they were taken, lie above the one before. */
+/* How many blocks of a new heap lie above the block that was taken before. */
 static unsigned rising(unsigned count, size_t size) {
   hak_heap_t *one = heap.new("one");
   unsigned rises = 0;
@@ -459,7 +459,7 @@ static unsigned rising(unsigned count, size_t size) {
   return rises;
 }
 
-/* One of the four lowest each time: so few rise or fall that this happens by chance once in 10^9 runs or less. */
+/* Each time one of the four lowest blocks is taken. The bounds fail by chance in at most one of 10^9 runs. */
 TEST(heap_blocks_lie_in_random_order_in_the_secure_library) {
   find_heaps();
   if (!is_secure()) check_skip("not the secure library");
@@ -546,7 +546,7 @@ static struct {
   pthread_barrier_t barrier;
 } shared;
 
-/* All take from one heap, free each other's blocks, and leave the rest to its end. */
+/* All threads take from one heap, free each other's blocks, and leave the rest to the heap's end. */
 static void *work(void *argument) {
   uint64_t random = (uintptr_t)argument * 2654435761u + 1;
   for (unsigned round = 0; round < 20; round++) {
@@ -584,9 +584,8 @@ TEST(heap_of_eight_threads) {
   for (unsigned i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
 }
 
-/* Frees under way when the heap ends: the other thread has each block from the slots, and may lose it to the end; then it never
- * frees it. What it has claimed by a live bit the end leaves to it.  Here both are told apart by who takes the slot first, and the end
- * comes while the last frees are still on their way to their slabs. */
+/* The other thread frees the blocks in the slots, and the heap ends right after the last of these calls, while the last blocks may
+ * still be on their way to their slabs.  The end of the heap leaves a block whose live bit a free has cleared to that free. */
 static void *free_slots(void *unused) {
   for (unsigned i = 0; i < SLOTS; i++) api.free(atomic_exchange(&shared.slots[i], NULL));
   atomic_store(&shared.round, 1);
@@ -687,7 +686,7 @@ TEST(heap_in_children_forked_while_threads_take_from_it) {
   heap.free(one);
 }
 
-/* ---- many ---- */
+/* ---- many heaps ---- */
 
 static double processor_seconds(void) {
   struct timespec now;
@@ -695,7 +694,7 @@ static double processor_seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* In time that goes with their number. */
+/* The time must be proportional to the number of heaps. */
 static void report_all(void) {
   int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
   double before = processor_seconds();
@@ -705,7 +704,7 @@ static void report_all(void) {
   (void)close(nowhere);
 }
 
-/* Those of the secure library have blocks in quarantine when they end. */
+/* In the secure library these heaps have blocks in quarantine when they end. */
 static uint64_t records_after(unsigned heaps) {
   for (unsigned i = 0; i < heaps; i++) {
     hak_heap_t *one = heap.new("short");
@@ -744,5 +743,5 @@ TEST(heap_times_ten_thousand) {
   }
   before = check_resident();
   (void)hak.collect(true);
-  CHECK(check_resident() <= before + ((size_t)1 << 20)); /* giving back touches no pages of those that have ended */
+  CHECK(check_resident() <= before + ((size_t)1 << 20)); /* giving back touches no pages of ended heaps */
 }

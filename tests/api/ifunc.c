@@ -1,5 +1,5 @@
-/* ifunc.c - the very first calls of the process come from a resolver of the executable's IFUNC symbol: while the loader relocates
- * it, before the main thread's variables have their values, before libc has the environment, and before any constructor. */
+/* ifunc.c - the very first calls of the process come from a resolver of the executable's IFUNC symbol: while the loader relocates the
+ * executable, before the main thread's thread-local variables are set, before libc has the environment, and before any constructor. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -58,7 +58,7 @@ TEST(what_a_resolver_allocates_is_there) {
   for (size_t i = 0; i < MANY; i++) free(many[i]);
 }
 
-/* The thread finds the heap again that it had in the resolver. */
+/* The thread still has the heap that it got in the resolver. */
 TEST(the_heap_is_the_same_afterwards) {
   bool (*get)(hak_stats_t *) = (bool (*)(hak_stats_t *))dlsym(RTLD_DEFAULT, "hak_stats_get");
   if (get == NULL) check_skip("the system's malloc runs");

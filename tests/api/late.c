@@ -1,4 +1,4 @@
-/* late.c - opens late.cpp's library, which is the argument, and calls it. */
+/* late.c - opens the library of late.cpp, whose path is the argument, and calls it. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* life.c - threads that begin and end, fork and spawn. */
+/* life.c - threads that start and end, fork and spawn. */
 #include "api.h"
 
 #include <limits.h>
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-/* Empty: the program may be of another libc or processor than what would be preloaded. */
+/* Empty, because the program may be built for another libc or processor than a preloaded library. */
 static char *const no_environment[] = {NULL};
 
 /* ---- A thread's first call ---- */
@@ -149,7 +149,7 @@ static void use_heap(void) {
   }
 }
 
-/* The block of each round is freed in the next; the key is set again each time. */
+/* The block of each round is freed in the next round, and the key is set again each time. */
 static void end_of_thread(void *block) {
   CHECK(filled(block, 100, 77));
   api.free(block);
@@ -229,7 +229,7 @@ TEST(thread_leaves_blocks_that_others_free) {
   in_thread(free_orphans, NULL);
   size_t before = check_resident();
   for (int i = 0; i < 30; i++) in_thread(make_orphans, NULL), in_thread(free_orphans, NULL);
-  CHECK(SANITIZED || check_resident() < before + ((size_t)12 << 20)); /* 60 MB passed */
+  CHECK(SANITIZED || check_resident() < before + ((size_t)12 << 20)); /* 60 MB were allocated in all */
 }
 
 static void *wait_to_be_cancelled(void *unused) {
@@ -261,7 +261,7 @@ static void *take_figures_though_cancelled(void *unused) {
   return unused;
 }
 
-TEST(thread_that_is_to_be_cancelled_takes_figures) { /* which are read from files: callers may hold locks */
+TEST(thread_that_is_to_be_cancelled_takes_figures) { /* figures are read from files: callers may hold locks */
   ONLY(FAMILY_HAK);
   NEED(hak.stats_get);
   pthread_t thread;
@@ -291,7 +291,7 @@ TEST(thread_stacks_may_be_16_kib) {
   pthread_attr_t attributes;
   pthread_t thread;
   pthread_attr_init(&attributes);
-  size_t least = (size_t)PTHREAD_STACK_MIN; /* musl's is 2 KiB, that of aarch64 more than 16 */
+  size_t least = (size_t)PTHREAD_STACK_MIN; /* musl's minimum is 2 KiB; on aarch64 it is more than 16 KiB */
   REQUIRE(pthread_attr_setstacksize(&attributes, least > 16 << 10 ? least : 16 << 10) == 0);
   for (int i = 0; i < 20; i++) {
     REQUIRE(pthread_create(&thread, &attributes, deep_use, NULL) == 0);
@@ -299,17 +299,17 @@ TEST(thread_stacks_may_be_16_kib) {
   }
 }
 
-/* Coroutines live on stacks that their programs choose, of 4 KiB too.  To see what an allocator takes:
+/* Coroutines run on stacks whose size their program chooses, down to 4 KiB.  To measure another allocator:
  * STACK_OF_CALLS=1 LD_BIND_NOW=1 LD_PRELOAD=LIBRARY build/tests/api/api_preloaded -c alone -v libc -x calls_take_little_stack */
 #if defined(__aarch64__)
-enum { STACK_OF_CALLS = 4608 }; /* its frames are larger, the unwinder's above all */
+enum { STACK_OF_CALLS = 4608 }; /* frames are larger here, the unwinder's above all */
 #else
 enum { STACK_OF_CALLS = 4096 };
 #endif
 enum { PAINTED = 128 << 10, PAINT = 0x5a };
 static _Alignas(64) unsigned char painted[PAINTED];
 
-/* With a heap that has a limit to look at, and idle memory that a keeper is asked for. */
+/* Uses a heap that must check limits, and leaves idle memory for which a keeper is started. */
 static void use_much(void) {
   enum { MANY = 200, LARGE = 100000 };
   static void *blocks[MANY];
@@ -321,7 +321,7 @@ static void use_much(void) {
 
 static void *measure_stack(void *unused) {
   unsigned char *here = __builtin_frame_address(0);
-  size_t below = (size_t)(here - painted) - 256; /* this function's own */
+  size_t below = (size_t)(here - painted) - 256; /* this function's own stack */
   memset(painted, PAINT, below);
   use_much();
   size_t left = 0;
@@ -366,7 +366,7 @@ static void *let_threads_end(void *stop) {
   return NULL;
 }
 
-/* Whatever such a thread holds of libc's, the child may have for good. */
+/* If such a thread holds something of libc's, the child may never get it. */
 TEST(fork_child_ends_though_threads_were_ending) {
   atomic_bool stop = false;
   pthread_t threads[2];
@@ -376,7 +376,7 @@ TEST(fork_child_ends_though_threads_were_ending) {
     if (child == 0) exit(0);
     int status = -1, waited = 0;
     while (waitpid(child, &status, WNOHANG) == 0 && ++waited < 200000) usleep(100);
-    if (waited == 200000) kill(child, SIGKILL); /* no signal that it may have blocked */
+    if (waited == 200000) kill(child, SIGKILL); /* SIGKILL, since other signals may be blocked */
     CHECK_EQ(status, 0);
     if (status != 0) break;
   }
@@ -449,7 +449,7 @@ TEST(fork_of_a_forked_child) {
   CHECK_EQ(status_of(child), 0);
 }
 
-/* So much lies idle then that a thread of the library may see to it: with the process's only other thread the process must end. */
+/* Leaves so much idle that the library may start a thread for it: the process must still end with its only other thread. */
 static int leave_much_idle(void *status) {
   enum { BLOCKS = 200, BYTES = 60000 };
   void *blocks[BLOCKS];
@@ -466,7 +466,7 @@ TEST(child_of_clone_ends_with_its_status) {
   CHECK_EQ(status_of(child), 7 << 8);
 }
 
-#ifndef HAK_ONLY /* which leaves libc's syscall alone */
+#ifndef HAK_ONLY /* this build leaves libc's syscall alone */
 TEST(child_that_ends_its_only_thread_ends_with_its_status) {
 #ifndef __GLIBC__
   if (getauxval(AT_BASE) == 0) check_skip("a static program has musl's own syscall");
@@ -482,7 +482,7 @@ static int thread_count(void) {
   return stat("/proc/self/task", &status) == 0 ? (int)status.st_nlink - 2 : 0;
 }
 
-/* As far as the thread's file tells, which Linux has since 3.17. */
+/* According to the thread's status file, which Linux has since 3.17. */
 static bool is_unfiltered(void) {
   FILE *file = fopen("/proc/thread-self/status", "r");
   char line[256];
@@ -498,15 +498,15 @@ static int leave_much_idle_and_look(void *unused) {
   return thread_count();
 }
 
-/* It would end with the child, whatever it holds then, and the memory is the parent's. */
+/* The library's thread would end with the child, whatever it held at that time, and the memory is the parent's. */
 TEST(child_that_shares_the_memory_starts_no_thread) {
   UNSANITIZED();
   enum { STACK = 1 << 18 };
   static _Alignas(64) char stack[STACK];
   pid_t child = clone(leave_much_idle_and_look, stack + STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
   CHECK_EQ(status_of(child), 1 << 8);
-  /* Nor does it keep its parent from starting one; beside another thread that one may have been started before, and under a filter
-   * that was there before the process there may be none. */
+  /* The child does not keep its parent from starting one. Beside another thread it may have been started before, and under a filter
+   * that was installed before the process started there may be none. */
   int before = thread_count(), after = leave_much_idle_and_look(NULL);
   if (api_is_hakmem() && !is_secure() && is_unfiltered() && strcmp(check_context(), "beside") != 0) CHECK_EQ(after, before + 1);
 }

@@ -1,4 +1,4 @@
-/* limits.c - limits of addresses and of memory, however they are set, and what can never be had. */
+/* limits.c - limits on addresses and on memory, however they are set, and requests that can never be met. */
 #include "api.h"
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 
 static void *many[20000];
 
-/* Blocks of all small kinds, of which some stay cached. */
+/* Frees blocks of all small sizes, so that some are cached. */
 static void use_heap(void) {
   for (unsigned i = 0; i < 2000; i++) many[i] = fill(api.malloc(i * 7 % 20000 + 1), 1, i);
   for (unsigned i = 0; i < 2000; i++) {
@@ -123,7 +123,7 @@ TEST(limit_in_threads) {
   for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
 }
 
-/* ---- Limits that nobody tells the library of ---- */
+/* ---- Limits that the library is not told of ---- */
 
 static size_t status_bytes(const char *field) {
   char line[256];
@@ -152,7 +152,7 @@ static bool limit_from_outside(size_t bytes) {
   return waitpid(child, &status, 0) == child && status == 0;
 }
 
-/* What a program does beside allocating. */
+/* What a program does besides allocating. */
 static void check_the_rest_works(void) {
   void *pages = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(pages != MAP_FAILED);
@@ -162,13 +162,13 @@ static void check_the_rest_works(void) {
   CHECK_EQ(error, 0);
   if (error == 0) pthread_join(thread, NULL);
 #if defined(__GLIBC__)
-  void *library = dlopen("libBrokenLocale.so.1", RTLD_NOW); /* of libc's own package, and used by nobody */
+  void *library = dlopen("libBrokenLocale.so.1", RTLD_NOW); /* from libc's own package, and loaded by no program */
   CHECK(library);
   if (library) dlclose(library);
 #endif
 }
 
-/* What is mapped, but for ranges of a GiB and more that are only held. The list of mappings may show one twice that grows meanwhile. */
+/* The mapped bytes, without ranges of a GiB and more that are only held. The list of mappings may show a range twice as it grows. */
 static size_t used_bytes(void) {
   static char line[4400];
   size_t held = 0;
@@ -186,7 +186,7 @@ static size_t used_bytes(void) {
 /* A program with a heap, whose limit is lowered to little more than it uses. */
 static void check_lowered(bool (*lower)(size_t bytes)) {
   UNSANITIZED();
-  enum { LIVE = 20000, MORE = 128 * MIB, MOST = 512 }; /* more than the heap grows by while the limit is set */
+  enum { LIVE = 20000, MORE = 128 * MIB, MOST = 512 }; /* MORE: greater than what the heap grows by while the limit is set */
   for (unsigned i = 0; i < LIVE; i++) many[i] = fill(api.malloc(i % 4000 + 1), 1, i);
   REQUIRE(lower(used_bytes() + MORE));
   check_the_rest_works();
@@ -206,7 +206,7 @@ TEST(limit_by_system_call_while_nobody_knows) { check_lowered(limit_itself); }
 TEST(limit_from_outside_while_nobody_knows) { check_lowered(limit_from_outside); }
 TEST(limit_by_libc_while_nobody_knows) { check_lowered(limit_address_space); }
 
-/* ---- What can never be had ---- */
+/* ---- Requests that can never be met ---- */
 
 static bool counted(void) { return api_is_hakmem() && strcmp(check_context(), "beside") != 0; }
 
@@ -228,7 +228,7 @@ static effort_t effort(void) {
     asked++;                 \
   } while (0)
 
-/* Every form fails, at once: nothing that is cached is given back for it, and the kernel is asked little. */
+/* Every call fails immediately: cached memory is not given back for it, and the kernel is hardly called. */
 static void check_never(size_t size) {
   char *block = fill(api.malloc(100), 100, 7), *large = fill(api.malloc(100000), 100, 8);
   effort_t before = effort();
@@ -291,7 +291,7 @@ TEST(limit_of_data_that_makes_a_size_impossible) {
   for (size_t size = 128 * (size_t)MIB; size < (size_t)1 << 43; size *= 2) check_never(size);
 }
 
-/* What could be had if other blocks were freed is looked for once, and then again when some were. */
+/* The search for memory that freed blocks might yield is made once, and again only after blocks were freed. */
 TEST(limit_reached_again_and_again) {
   UNSANITIZED();
   enum { ASKED = 1000 };
@@ -314,7 +314,7 @@ TEST(limit_reached_again_and_again) {
   api.free(block);
 }
 
-/* ---- What lies idle when a limit is met ---- */
+/* ---- Idle memory when a limit is met ---- */
 
 static size_t fill_with(void **blocks, size_t most, size_t size) {
   size_t count = 0;
@@ -325,7 +325,7 @@ static size_t fill_with(void **blocks, size_t most, size_t size) {
   return count;
 }
 
-/* What is freed last, and stays in a cache, lies far apart: it keeps much from being one piece. */
+/* The blocks that are freed last, and stay in a cache, lie far apart, so that much of the memory is not in one piece. */
 static void free_apart(void **blocks, size_t count) {
   enum { APART = 67 };
   for (size_t first = 0; first < APART; first++) {
@@ -335,8 +335,8 @@ static void free_apart(void **blocks, size_t count) {
 
 static bool is_beside(void) { return strcmp(check_context(), "beside") == 0; }
 
-/* The limit counts what is mapped, given back or not, so nothing goes back before: what was freed in one size serves the next one when the
- * kernel refuses.  In the secure library guards and quarantine take their part. */
+/* The limit counts all that is mapped, given back or not, so nothing is given back earlier: memory freed in one size serves the next
+ * size when the kernel refuses more.  In the secure library guards and the quarantine take part of it. */
 static void check_idle_serves(bool lowered) {
   enum { MOST = 1 << 18 };
   static void *blocks[MOST];
@@ -351,7 +351,7 @@ static void check_idle_serves(bool lowered) {
     free_apart(blocks, again);
     if (!api_is_hakmem() || is_secure()) continue;
     CHECK(small >= pieces * MIB / 1000 / 100 * 95);
-    CHECK(again + 2 >= pieces || is_beside()); /* each slab of a neighbour's may lie in a piece */
+    CHECK(again + 2 >= pieces || is_beside()); /* each slab of the other thread may lie in a piece */
   }
 }
 

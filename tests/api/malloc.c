@@ -360,7 +360,7 @@ TEST(free_of_huge_blocks_keeps_errno) {
 TEST(free_in_any_order) {
   enum { COUNT = 4096 };
   static void *blocks[COUNT];
-  for (unsigned stride = 1; stride < 4000; stride = stride * 3 + 2) { /* odd: a permutation */
+  for (unsigned stride = 1; stride < 4000; stride = stride * 3 + 2) { /* odd, so that it is a permutation */
     unsigned step = stride | 1;
     for (unsigned i = 0; i < COUNT; i++) blocks[i] = fill(api.malloc(sizes[i % 40]), sizes[i % 40], i);
     for (unsigned i = 0; i < COUNT; i++) {
@@ -427,7 +427,7 @@ TEST(free_makes_room_for_the_next) {
     for (int i = 0; i < 1000; i++) blocks[i] = new_bytes(20000, 1);
     for (int i = 0; i < 1000; i++) api.free(blocks[i]);
   }
-  CHECK(SANITIZED || check_resident() < before + ((size_t)48 << 20)); /* 1 GB passed, 20 MB at once */
+  CHECK(SANITIZED || check_resident() < before + ((size_t)48 << 20)); /* 1 GB in all, 20 MB at a time */
 }
 
 TEST(cfree_frees) {

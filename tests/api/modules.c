@@ -1,5 +1,5 @@
-/* modules.c - shared libraries that the C library loads of itself: iconv's modules. In a program that is linked statically they
- * bring a shared C library along, with a malloc of its own, beside hakmem in the program. */
+/* modules.c - shared libraries that the C library loads itself: iconv's modules. In a statically linked program they bring
+ * a shared C library along, with a malloc of its own, beside hakmem in the program. */
 #include <iconv.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 enum { ROUNDS = 50, BLOCKS = 200 };
 
 static const struct {
-  const char *charset, *bytes; /* of U+65E5, or of U+0416 */
+  const char *charset, *bytes; /* U+65E5 or U+0416 in this charset */
   bool cyrillic;
 } texts[] = {{"EUC-JP", "\xc6\xfc", false}, {"SHIFT_JIS", "\x93\xfa", false}, {"BIG5", "\xa4\xe9", false}, {"KOI8-R", "\xf6", true}};
 

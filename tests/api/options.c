@@ -1,5 +1,5 @@
 /* options.c - the environment and the configuration file, seen from outside:
- * each check starts this program again and reads what it says. */
+ * each check starts this program again and reads what it prints. */
 #include "api.h"
 
 #include <fcntl.h>
@@ -35,7 +35,7 @@ static int lines(const char *text) {
   return count;
 }
 
-/* Before anybody has allocated, as dlsym does, where the program is linked to the archive. */
+/* In a program that is linked to the archive, these calls come before any allocation, such as that of dlsym. */
 extern bool hak_option_get(const char *name, int64_t *value) __attribute__((weak));
 extern bool hak_option_set(const char *name, int64_t value) __attribute__((weak));
 static int64_t asked_early;
@@ -60,8 +60,8 @@ TEST(early_option) {
   ONLY(FAMILY_HAK);
   NEED(hak.option_get);
   if (getenv("OPTIONS_EARLY") == NULL && !cleared) check_skip("for what_is_set_early_stays");
-  if (hak_option_get == NULL) return; /* preloaded: the program knows nothing of it */
-  if (cleared) { /* what comes later is not read */
+  if (hak_option_get == NULL) return; /* preloaded: the program does not have these functions */
+  if (cleared) { /* what is set later is not read */
     CHECK_EQ(setenv("HAKMEM_DECAY_MS", "77", 1), 0);
     CHECK(hak.option_get("decay_ms", &late));
     CHECK(late != 77);
@@ -69,7 +69,7 @@ TEST(early_option) {
   }
   if (is_early("get")) CHECK_EQ(asked_early, 66);
   CHECK(hak.option_get("decay_ms", &late));
-  CHECK_EQ(late, set_early ? 5 : 66); /* the secure library's are sealed */
+  CHECK_EQ(late, set_early ? 5 : 66); /* the options of the secure library are sealed */
 }
 TEST(what_is_set_early_stays) {
   run_with("early_option", "HAKMEM_DECAY_MS=66", "OPTIONS_EARLY=get");
@@ -110,7 +110,7 @@ TEST(environment_stats_file_is_replaced) {
   int file = mkstemp(path);
   REQUIRE(file >= 0);
   memset(report, 'x', sizeof report);
-  CHECK(write(file, report, sizeof report) == sizeof report); /* more than any report */
+  CHECK(write(file, report, sizeof report) == sizeof report); /* longer than any report */
   snprintf(setting, sizeof setting, "HAKMEM_STATS_FILE=%s", path);
   run_with("malloc_of_0_is_unique", "HAKMEM_STATS=1", setting);
   CHECK(strcmp(errors, "") == 0);
@@ -125,7 +125,7 @@ TEST(environment_stats_file_that_is_full_is_one_line) {
   CHECK(strcmp(errors, "hakmem: cannot write the file that HAKMEM_STATS_FILE names\n") == 0);
 }
 
-/* What is nobody's is one line, and no process waits for who never comes. */
+/* A pipe without a partner causes one line, and the process does not wait for one. */
 TEST(environment_pipes_that_nobody_has_are_one_line) {
   static const struct {
     const char *name, *said;
@@ -152,14 +152,14 @@ static struct {
   char text[1 << 20];
 } slow;
 
-/* Later than the pipe is full. */
+/* Starts to read only after the pipe is full. */
 static void *read_slowly(void *unused) {
   usleep(300000);
   for (ssize_t n; (n = read(slow.end, slow.text + slow.length, sizeof slow.text - slow.length)) > 0;) slow.length += (size_t)n;
   return unused;
 }
 
-/* As /dev/stderr is where that is a pipe. */
+/* As /dev/stderr does if it is a pipe. */
 TEST(environment_stats_go_to_a_pipe_by_its_descriptor) {
   ONLY(FAMILY_HAK);
   int ends[2];
@@ -179,7 +179,7 @@ TEST(environment_stats_go_to_a_pipe_by_its_descriptor) {
   CHECK(slow.length > 4096 && slow.text[0] == '{' && memcmp(slow.text + slow.length - 2, "}\n", 2) == 0);
 }
 
-/* As a program without a standard error does whose first file is so its descriptor 2. */
+/* As in a program without a standard error whose first file therefore has descriptor 2. */
 TEST(environment_stats_are_not_written_to_a_file_of_the_program) {
   ONLY(FAMILY_HAK);
   NEED(hak.version);
@@ -224,7 +224,7 @@ TEST(environment_long_values_do_no_harm) {
   CHECK_EQ(lines(errors), 1);
 }
 
-/* A configuration file that lives as long as this process. */
+/* A configuration file that exists as long as this process. */
 static const char *write_file(const char *content) {
   static char setting[64];
   int fd = check_file();

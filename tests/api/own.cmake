@@ -1,4 +1,4 @@
-# Programs that bring something of their own: C++ operators, resolvers, libraries that they open.
+# Programs with something of their own: C++ operators, resolvers, libraries that they open.
 
 # hak_api_own(NAME WAY SOURCE): a program of one source.
 function(hak_api_own name way)
@@ -7,20 +7,20 @@ function(hak_api_own name way)
                                          $<$<COMPILE_LANGUAGE:CXX>:${api_no_warnings}>)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${name} PRIVATE test_support ${CMAKE_DL_LIBS})
-  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON) # dlsym must find what the archive brought
+  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON) # dlsym must find what comes from the archive
   hak_link(${name} ${way})
   if(NOT way STREQUAL "preloaded")
     target_compile_definitions(${name} PRIVATE HAK_LINKED)
   endif()
 endfunction()
 
-# hak_api_other(NAME COMMAND...): a test that sees to its environment itself, or runs on the system's malloc.
+# hak_api_other(NAME COMMAND...): a test that sets its environment itself, or runs on the system's malloc.
 function(hak_api_other name)
   add_test(NAME ${name} COMMAND ${ARGN})
   set_tests_properties(${name} PROPERTIES LABELS api TIMEOUT 600)
 endfunction()
 
-# The black box and the window are the keeper's, which a sanitizer's runtime does not permit and an emulator cannot confine.
+# The black box and the window need the keeper, which a sanitizer's runtime does not permit and an emulator cannot confine.
 if(HAKMEM_OVERRIDE AND NOT HAKMEM_SANITIZE AND NOT HAKMEM_TEST_PORT STREQUAL "qemu")
   hak_api_own(blackbox_linked linked blackbox.c)
   hak_api_test(api.linked.blackbox linked blackbox_linked -t 100)
@@ -45,7 +45,7 @@ if(HAKMEM_OVERRIDE AND NOT HAKMEM_SANITIZE)
   set_property(TEST ${capped} APPEND PROPERTY ENVIRONMENT HAKMEM_LIMIT_HARD=50M)
 endif()
 
-# Programs with operators of their own, and a library in C++ that a program in C opens.
+# Programs with their own operators, and a C++ library that a C program opens.
 if(HAKMEM_OVERRIDE AND CMAKE_CXX_COMPILER)
   set(forms)
   foreach(form RANGE 19)
@@ -91,7 +91,7 @@ if(HAKMEM_OVERRIDE AND CMAKE_CXX_COMPILER)
   foreach(link IN ITEMS preloaded linked archive)
     hak_api_own(late_${link} ${link} late.c)
     add_dependencies(late_${link} late)
-    if(link STREQUAL "archive") # C leaves the names out that it looks for
+    if(link STREQUAL "archive") # a C program does not take the names that the test needs from the archive
       hak_api_other(api.${link}.late late_${link} $<TARGET_FILE:late>)
     else()
       hak_api_test(api.${link}.late ${link} late_${link} $<TARGET_FILE:late>)
@@ -99,7 +99,7 @@ if(HAKMEM_OVERRIDE AND CMAKE_CXX_COMPILER)
   endforeach()
 endif()
 
-# What only glibc's loader has. First, malloc in an IFUNC resolver: linked in the ways in which glibc's own works there.
+# Features of glibc's loader alone. First, malloc in an IFUNC resolver, linked in the ways in which glibc's own malloc works there.
 if(HAKMEM_OVERRIDE AND NOT HAKMEM_TEST_PORT STREQUAL "musl")
   foreach(way IN ITEMS pie-now fixed-lazy fixed-now)
     string(REPLACE "-" ";" words ${way})
@@ -142,6 +142,6 @@ if(HAKMEM_OVERRIDE AND NOT HAKMEM_TEST_PORT STREQUAL "musl")
   if(TARGET hakmem_secure)
     hak_api_test(api.secure_preloaded.deepbind secure_preloaded deepbind_preloaded)
   endif()
-  hak_api_other(api.system.deepbind deepbind_preloaded) # what it expects of the loader is so
+  hak_api_other(api.system.deepbind deepbind_preloaded) # checks the test's assumptions about the loader
 endif()
 

@@ -1,7 +1,7 @@
 #include "places.h"
 
-#define PLACE_BYTES 64 /* of code, at most */
-/* A call at the end of a function would be a jump, and leave nothing on the stack. */
+#define PLACE_BYTES 64 /* the maximum of code bytes */
+/* A call at the end of a function would become a jump, and leave no frame on the stack. */
 #define PLACE(name)                                                                 \
   static __attribute__((noinline, aligned(PLACE_BYTES))) void *name(size_t bytes) { \
     void *block = api.malloc(bytes);                                                \

@@ -1,11 +1,11 @@
-/* plugin.c - what the library of unload.c has of its own, beside the archive of hakmem. */
+/* plugin.c - the code in the library of unload.c, beside the archive of hakmem. */
 #include <string.h>
 
 #include "hakmem/hakmem.h"
 
 void plugin_use(void);
 
-/* Much is free then, and waits for the keeper. */
+/* Afterwards much is free, and waits for the keeper. */
 void plugin_use(void) {
   enum { BLOCKS = 64 };
   void *blocks[BLOCKS];

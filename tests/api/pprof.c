@@ -1,4 +1,4 @@
-/* pprof.c - the profile that the process writes itself: decoded, and held against what the statistics count. */
+/* pprof.c - the profile that the process writes itself: decoded, and compared with the statistics. */
 #include "api.h"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ typedef struct message {
 typedef struct field {
   unsigned number;
   uint64_t value;    /* of a number, */
-  message_t content; /* or of what has a length */
+  message_t content; /* or of a field with a length */
 } field_t;
 
 static uint64_t take_varint(message_t *m) {
@@ -64,7 +64,7 @@ static bool take_field(message_t *m, field_t *f) {
 enum { LOCATIONS = 1 << 16, MAPPINGS = 512, TEXTS = 2048, CLASSES = 64, SIZE_MOST = 32768 };
 enum { OBJECTS, SPACE, SAMPLES, LIVE_VALUES, ALLOC_OBJECTS = LIVE_VALUES, ALLOC_SPACE, VALUES };
 static const char *const types[VALUES] = {"inuse_objects", "inuse_space", "samples", "alloc_objects", "alloc_space"};
-static unsigned columns = LIVE_VALUES; /* that a profile has: all once the process was armed */
+static unsigned columns = LIVE_VALUES; /* of a profile: all once the process was armed */
 
 static uintptr_t addresses[LOCATIONS];
 static uint32_t location_mappings[LOCATIONS];
@@ -75,9 +75,9 @@ static message_t texts[TEXTS];
 
 static struct {
   uint32_t locations, mappings, functions, texts, types;
-  uint64_t period, sums[VALUES], rest[VALUES]; /* `rest`: of what has no label */
+  uint64_t period, sums[VALUES], rest[VALUES]; /* `rest`: of samples without a label */
   uint64_t small_objects[SIZE_MOST / 16 + 1], large_bytes;
-  unsigned inexact; /* samples of blocks that have to be sampled, with other bytes than they have */
+  unsigned inexact; /* samples of blocks that are always sampled, with a wrong number of bytes */
   uint64_t bytes[PLACES], tagged[PLACES];
   uint64_t allocated[PLACES], allocated_bytes[PLACES];
 } seen;
@@ -134,7 +134,7 @@ static void see_function(message_t m) {
   CHECK_EQ(id, ++seen.functions);
 }
 
-/* Returns the number; `key` is the text that it is named by. */
+/* Returns the number; stores the text that names it in `key`. */
 static uint64_t label_of(message_t m, uint64_t *key) {
   uint64_t number = 0;
   for (field_t f; take_field(&m, &f);) {
@@ -192,7 +192,7 @@ static void see_sample(message_t m) {
   if (size != 0) see_size(size, values);
 }
 
-/* Texts first, then what names them, then what leads to that. */
+/* Turn 0 reads the texts, turn 1 what they name, turn 2 what refers to that. */
 static void see_profile(message_t whole, unsigned turn) {
   for (field_t f; take_field(&whole, &f);) {
     if (turn == 0 && f.number == 6 && seen.texts < TEXTS) texts[seen.texts++] = f.content;
@@ -217,7 +217,7 @@ static void look_at(int fd) {
   CHECK(text_is(0, "") && seen.types == columns && seen.texts < TEXTS);
 }
 
-/* ---- what is counted ---- */
+/* ---- what the statistics count ---- */
 
 typedef struct counted {
   hak_stats_t stats;
@@ -234,7 +234,7 @@ static void count(counted_t *c) {
 
 static bool is_beside(void) { return strcmp(check_context(), "beside") == 0; }
 
-/* With HAKMEM_STATS=1 bin_hits counts every allocation; without, what is allocated and freed again may go unseen. */
+/* With HAKMEM_STATS=1, bin_hits counts every allocation; without it, blocks that are allocated and freed again may not be counted. */
 static void check_untouched(void) {
   count(&after);
   CHECK(memcmp(before.of_class, after.of_class, sizeof before.of_class) == 0);
@@ -244,7 +244,7 @@ static void check_untouched(void) {
   CHECK_EQ(after.stats.sys_mmap, before.stats.sys_mmap);
 }
 
-/* What `seen` shows is what `before` has counted, to the block and to the byte. */
+/* `seen` must equal what `before` has counted, to the block and to the byte. */
 static void check_sums(void) {
   uint64_t objects = before.stats.large_blocks;
   for (uint32_t i = 0; i < before.stats.classes; i++) objects += before.of_class[i].live_blocks;
@@ -252,7 +252,7 @@ static void check_sums(void) {
   CHECK_EQ(seen.sums[SPACE], before.stats.live);
 }
 
-/* A class that has a sample has all its blocks in samples, while nothing moves. */
+/* If a class has a sample, all of its blocks are in samples, as long as no block moves. */
 static void check_classes(void) {
   for (uint32_t i = 0; i < before.stats.classes; i++) {
     const hak_class_stats_t *c = &before.of_class[i];
@@ -291,7 +291,7 @@ TEST(pprof_tells_who_holds_the_memory) {
   REQUIRE(fd >= 0 && tag_set != NULL);
   hold_all();
   let_go(1);
-  /* A record that was opened too often in this second keeps what it has of the block before, and the tag of this one. */
+  /* A record that was opened too often in this second keeps the data of an earlier block, with the tag of this one. */
   usleep(1100000);
   (void)tag_set(7);
   while (held_bytes[1] < HELD / 4) hold(1);
@@ -303,14 +303,14 @@ TEST(pprof_tells_who_holds_the_memory) {
     if (fabs(off) > 5 * error)
       check_fail(__FILE__, __LINE__, "place %u: %llu bytes, not %llu; the standard error is %g", place,
                  (unsigned long long)seen.bytes[place], (unsigned long long)held_bytes[place], error);
-    /* Beside a busy thread a block or two of hold_all's of another place may seem to be of this one. */
+    /* Beside a busy thread, a block or two of another place in hold_all may seem to be of this one. */
     if (place != 1) CHECK_EQ(seen.tagged[place], 0);
     else if (is_beside()) CHECK(seen.bytes[place] - seen.tagged[place] <= 4 * (uint64_t)RATE);
     else CHECK_EQ(seen.tagged[place], seen.bytes[place]);
   }
 }
 
-/* A pipe holds the writer up in the middle of its second pass. */
+/* A pipe stops the writer in the middle of its second pass. */
 static void *write_slowly(void *fd) {
   static bool good;
   good = pprof_write(*(int *)fd);
@@ -323,7 +323,7 @@ static void drain(int from, int to) {
   for (ssize_t bytes; (bytes = read(from, some, sizeof some)) > 0;) CHECK_EQ(write(to, some, (size_t)bytes), bytes);
 }
 
-/* Until there is something, and then no more. */
+/* Waits until the pipe has data, and no more comes. */
 static void wait_until_stuck(int fd) {
   for (int last = -1, now = 0; now == 0 || now != last;) {
     last = now;
@@ -363,13 +363,13 @@ TEST(pprof_keeps_its_sums_while_blocks_go) {
 TEST(pprof_keeps_its_sums_while_blocks_come) {
   find_pprof();
   hold_all();
-  let_go(0); /* for them to come where the writer has yet to look */
+  let_go(0); /* so that new blocks lie where the writer has not been yet */
   int fd = check_file();
   CHECK(pprof_write(fd));
   look_at(fd);
   uint64_t samples = seen.sums[SAMPLES];
   write_while(blocks_come);
-  CHECK(is_secure() || seen.sums[SAMPLES] > samples + samples / 10); /* theirs too, without a share */
+  CHECK(is_secure() || seen.sums[SAMPLES] > samples + samples / 10); /* they are counted too, without a share of the estimate */
 }
 
 TEST(pprof_needs_no_memory) {
@@ -394,7 +394,7 @@ static void allocate(unsigned place, unsigned count, size_t bytes) {
   for (unsigned i = 0; i < count; i++) api.free(allocate_at(place, bytes));
 }
 
-/* What was counted is exact; two places that share a group of sizes share it by some 120 events. */
+/* The sums are exact; two places with the same group of sizes divide it by some 120 events. */
 static void check_allocated(void) {
   uint64_t small = seen.allocated[0] + seen.allocated[1], small_bytes = seen.allocated_bytes[0] + seen.allocated_bytes[1];
   if (is_beside()) return;
@@ -417,7 +417,7 @@ TEST(pprof_tells_what_was_allocated_while_armed) {
   allocate(1, 100000, 160);
   allocate(2, 40, 1 << 20);
   columns = VALUES;
-  for (unsigned turn = 0; turn < 2; turn++) { /* while it is armed, and after */
+  for (unsigned turn = 0; turn < 2; turn++) { /* while the process is armed, and after that */
     int fd = check_file();
     count(&before);
     CHECK(pprof_write(fd));
@@ -429,7 +429,7 @@ TEST(pprof_tells_what_was_allocated_while_armed) {
   }
 }
 
-/* A group of which no event tells. */
+/* A group of sizes that has no event. */
 TEST(pprof_has_what_no_event_tells_of) {
   find_pprof();
   bool (*arm)(uint32_t) = (bool (*)(uint32_t))(uintptr_t)symbol_find("hak_profile_arm");

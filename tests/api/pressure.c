@@ -1,4 +1,4 @@
-/* pressure.c - limits of the program's own: when it is told, what it is told, and what its allocations return. */
+/* pressure.c - limits that the program sets: when its callback is called, with which values, and what its allocations return. */
 #include "api.h"
 
 #include <hakmem/heap.h>
@@ -11,11 +11,11 @@
 #include "symbol.h"
 
 enum { MIB = 1 << 20, LIMIT = 64, MOST = 256 };
-#define AS_MUCH ((size_t)LIMIT * MIB) /* as the limit: it is passed with what else there is (use_some), not by this alone */
+#define AS_MUCH ((size_t)LIMIT * MIB) /* as large as the limit: passes it together with other blocks (use_some), but not alone */
 
 static void (*on_pressure)(hak_pressure_callback_t *, void *);
 
-/* What the program could do without, and what it was told: with another thread beside, which may be told as well. */
+/* The blocks that the program could free, and the values that its callback was given; atomic, since another thread may run it too. */
 static void *_Atomic cache[MOST];
 static atomic_uint calls, inside, wrong, free_each;
 static _Atomic uint32_t told_level;
@@ -39,7 +39,7 @@ static size_t cache_free(unsigned count) {
   return freed * MIB;
 }
 
-/* Allocates and frees itself, also what cannot be had, and must not be called again by that. */
+/* Allocates and frees, also more than can be had; this must not call the callback again. */
 static size_t callback(const hak_pressure_t *pressure, void *argument) {
   if (atomic_fetch_add(&inside, 1) != 0 || argument != &calls) atomic_fetch_add(&wrong, 1);
   atomic_fetch_add(&calls, 1);
@@ -57,7 +57,7 @@ static size_t callback(const hak_pressure_t *pressure, void *argument) {
   return freed;
 }
 
-/* Blocks of 1 MiB into the cache until one is refused; how many there were. */
+/* Puts blocks of 1 MiB into the cache until one is refused; returns how many there were. */
 static unsigned cache_fill(unsigned count) {
   for (unsigned i = 0; i < count; i++) {
     void *block = api.malloc(MIB);
@@ -84,7 +84,7 @@ TEST(pressure_is_told_from_the_soft_limit_on) {
   CHECK_EQ(wrong, 0);
 }
 
-/* Calls with a slow path now and then, some of which look at the clock. */
+/* Takes a slow path now and then; some of these read the clock. */
 static void pass_time(void) {
   void *blocks[100];
   for (unsigned i = 0; i < 100; i++) blocks[i] = api.malloc(3000);
@@ -107,7 +107,7 @@ TEST(pressure_ends_below_the_soft_limit) {
   while (level_now() != 0) pass_time();
 }
 
-/* The 30 MiB that are free go back only as the 80 are refused, and then what is behind the block may be taken. */
+/* The 30 free MiB are given back only when the 80 are refused; then the block may grow into what lies behind it. */
 TEST(pressure_hard_limit_leaves_room_to_grow_in_place) {
   find_pressure();
   if (strcmp(check_context(), "beside") == 0) check_skip("the other thread may take what is behind the block");
@@ -162,9 +162,9 @@ TEST(pressure_hard_limit_refuses_what_would_pass_it) {
   CHECK(filled >= LIMIT / 2 && filled <= LIMIT);
   hak_stats_t stats = {.struct_size = sizeof stats};
   CHECK(hak.stats_get(&stats) && stats.limit_refused > 0);
-  CHECK(stats.limit != 0 || stats.limit_use == 0); /* what its container uses of no limit */
+  CHECK(stats.limit != 0 || stats.limit_use == 0); /* without a limit, the container's use does not count */
   cache_free(MOST);
-  CHECK(cache_fill(LIMIT / 2) == LIMIT / 2); /* what was freed makes room */
+  CHECK(cache_fill(LIMIT / 2) == LIMIT / 2); /* freed memory can be used again */
   CHECK(hak.option_set("limit_hard", 0));
   cache_free(MOST);
   CHECK_EQ(cache_fill(2 * LIMIT), 2 * LIMIT);
@@ -183,11 +183,11 @@ TEST(pressure_is_asked_before_an_allocation_fails) {
     if (block == NULL) break;
     cache[i] = block;
   }
-  CHECK_EQ(errno, 0); /* neither by the callback nor by what did not fail in the end */
+  CHECK_EQ(errno, 0); /* set neither by the callback nor by a call that succeeded in the end */
   CHECK(calls > 0);
   CHECK_EQ(told_level, HAK_PRESSURE_FAILING);
   CHECK_EQ(told_wanted, MIB);
-  CHECK_EQ(told_limit, (uint64_t)LIMIT * MIB); /* of this limit, not of its container's */
+  CHECK_EQ(told_limit, (uint64_t)LIMIT * MIB); /* this limit, not the container's */
   CHECK(told_use <= told_limit && told_use + 2 * MIB > told_limit);
   CHECK_EQ(wrong, 0);
   free_each = 0;
@@ -233,9 +233,9 @@ TEST(pressure_does_not_make_malloc_a_cancellation_point) {
   void *result = NULL;
   CHECK_EQ(pthread_join(thread, &result), 0);
   CHECK(result == PTHREAD_CANCELED);
-  CHECK(calls > 0 && calls == inside); /* each call came to its end */
+  CHECK(calls > 0 && calls == inside); /* each call has ended */
   calls = inside = 0;
-  on_pressure(callback, &calls); /* nobody is in the one before */
+  on_pressure(callback, &calls); /* no thread is in the earlier callback */
   CHECK(api.malloc(AS_MUCH) == NULL);
   CHECK(calls > 0 && wrong == 0);
 }
@@ -262,7 +262,8 @@ TEST(pressure_is_asked_for_named_heaps) {
   CHECK_EQ(wrong, 0);
 }
 
-/* As if the thread that looks or tells had stayed behind: the child is forked inside the callback, and is told in its turn. */
+/* As if the thread that checks or reports had stayed in the parent: the child is forked inside the callback, and its callback is called
+ * too. */
 static size_t fork_in_callback(const hak_pressure_t *pressure, void *argument) {
   pid_t *child = argument;
   (void)pressure;
@@ -277,7 +278,7 @@ TEST(pressure_stays_in_a_child) {
   CHECK(hak.option_set("limit_hard", (int64_t)LIMIT * MIB));
   pid_t child = -1;
   on_pressure(fork_in_callback, &child);
-  CHECK(api.malloc(AS_MUCH) == NULL); /* returns in both */
+  CHECK(api.malloc(AS_MUCH) == NULL); /* returns in both processes */
   CHECK(child != -1);
   unsigned before = calls;
   CHECK(api.malloc(AS_MUCH) == NULL && errno == ENOMEM);

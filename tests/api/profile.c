@@ -1,5 +1,5 @@
-/* profile.c - snapshots of the heap: what three places in the code hold, told by the samples alone, and what they allocate while the
- * process is armed. */
+/* profile.c - snapshots of the heap: what three places in the code hold, estimated from the samples alone, and what they allocate while
+ * the process is armed. */
 #include "api.h"
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ static struct {
   unsigned samples[PLACES], of_others, tagged[PLACES];
   uint64_t events[PLACES], event_objects[PLACES], event_bytes[PLACES];
   uint64_t rate, classes, checked, wrong;
-  uint64_t counted_blocks, counted_bytes; /* while armed, exactly */
+  uint64_t counted_blocks, counted_bytes; /* while armed, exact */
   uintptr_t program;
   bool begins, ends;
 } seen;
@@ -110,7 +110,7 @@ static void see_line(const char *line, bool sites_alone) {
   }
 }
 
-/* Twice, since sites come after the samples that lead to them. */
+/* Reads the file twice, since sites follow the samples that refer to them. */
 static void look(void) {
   FILE *file = tmpfile();
   char line[1024];
@@ -167,7 +167,7 @@ TEST(what_was_freed_is_gone_from_samples) {
   CHECK_EQ(seen.samples[1] + seen.samples[2], 0);
 }
 
-/* By its innermost calls alone, which now and then are looked at whole. */
+/* By its innermost calls alone; now and then the whole stack is checked. */
 TEST(a_call_is_known_again) {
   NOT_COUNTED();
   enum { BLOCKS = 30000 };
@@ -204,7 +204,7 @@ static void check_events(unsigned place, double objects, double bytes) {
                objects, (double)seen.event_bytes[place], bytes, (double)seen.events[place]);
 }
 
-/* To the block and byte, if nobody else allocates. */
+/* Exact to the block and byte, if no other thread allocates. */
 static void check_counted(uint64_t blocks, uint64_t bytes) {
   if (strcmp(check_context(), "beside") == 0) {
     CHECK(seen.counted_blocks >= blocks && seen.counted_bytes >= bytes);
@@ -217,7 +217,7 @@ static void check_counted(uint64_t blocks, uint64_t bytes) {
 TEST(what_is_allocated_while_armed_is_counted) {
   find_profile();
   allocate(0, 300000, 160);
-  CHECK(profile.arm(0)); /* not armed before either */
+  CHECK(profile.arm(0)); /* it was not armed before */
   look();
   CHECK_EQ(seen.events[0], 0);
   CHECK(profile.arm(600) && profile.arm(0) && profile.arm(600));
@@ -243,7 +243,7 @@ static uint64_t bin_hits(void) {
   return stats.bin_hits;
 }
 
-/* Of some allocations alone it would be no figure of all. */
+/* A count of some allocations only would not be the number of all hits. */
 TEST(hits_of_bins_do_not_fall_when_the_process_was_armed) {
   find_profile();
   for (int i = 0; i < 100000; i++) hold(0);
@@ -254,7 +254,7 @@ TEST(hits_of_bins_do_not_fall_when_the_process_was_armed) {
   CHECK(bin_hits() >= before);
 }
 
-/* A sampled block is one like others to all that asks for it. */
+/* For every function a sampled block is like any other. */
 TEST(sampled_blocks_are_like_others) {
   find_profile();
   enum { COUNT = 20000 };
@@ -286,7 +286,7 @@ static bool first_has_ended(void) {
   return ended;
 }
 
-/* What is left of a process whose first thread has ended: whether a snapshot names its mappings. */
+/* In a process whose first thread has ended: checks whether a snapshot names the process's mappings. */
 static void *look_alone(void *unused) {
   char line[1024];
   unsigned mappings = 0;

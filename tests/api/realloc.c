@@ -404,7 +404,7 @@ TEST(recallocarray_clears_what_it_grows_by) {
     dirty(size);
     char *block = new_block(size, 4);
     size_t usable = api.malloc_usable_size(block);
-    memset(block + size, 0xff, usable - size); /* what is beyond the old size may be anything */
+    memset(block + size, 0xff, usable - size); /* bytes beyond the old size may have any value */
     block = api.recallocarray(block, size, size * 2, 1);
     REQUIRE(block);
     CHECK(filled(block, size, 4));
@@ -448,12 +448,12 @@ TEST(recallocarray_clears_what_it_releases) {
     CHECK(filled(block, kept, 4));
     if (block == old && api.malloc_usable_size(block) >= size) CHECK(all_bytes(block + kept, size - kept, 0));
     char *next = api.malloc(size);
-    /* What is larger another thread may have used and freed meanwhile. */
+    /* A larger block may have been used and freed by another thread in the meantime. */
     if (next == old && block != old && size <= 32768) CHECK(all_bytes(next, size, 0)), seen++;
     api.free(next);
     api.free(block);
   }
-  CHECK(seen > 0 || is_secure()); /* there what is freed waits */
+  CHECK(seen > 0 || is_secure()); /* in the secure library freed blocks wait in a quarantine */
 }
 
 TEST(recallocarray_overflow_is_enomem_and_keeps_the_block) {

@@ -36,7 +36,7 @@ static void use(void) {
   for (size_t i = 0; i < 100; i++) release(blocks[i]);
 }
 
-/* Uses the library once each round, and lives until all rounds are over. */
+/* Uses the library once in each round, and lives until all rounds are over. */
 static void *live(void *unused) {
   for (int round = 1; round <= ROUNDS; round++) {
     while (atomic_load(&round_now) < round) usleep(100);

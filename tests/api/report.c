@@ -11,8 +11,8 @@
 
 /* ---- Names ---- */
 
-/* Each name must be defined by the object that defines hak_version; and where hakmem has a name of its own for the same, which is
- * hak_ in place of the prefix, it is that function. */
+/* Each name must be defined by the object that defines hak_version. If hakmem has a function of its own for the same purpose, with hak_
+ * in place of the prefix, the name must lead to that function. */
 static void come_from_hakmem(const char *const *names, size_t count, const char *prefix) {
   void *hakmem = symbol_find("hak_version");
   if (!hakmem) {
@@ -126,7 +126,7 @@ static void release(void **blocks, size_t size) {
 
 static void *held_blocks[HELD / 64];
 
-#ifdef __GLIBC__ /* whose structures they are */
+#ifdef __GLIBC__ /* the structures are glibc's */
 
 static void follow_mallinfo2(size_t size) {
   ONLY(FAMILY_LIBC);
@@ -190,7 +190,7 @@ TEST(mallinfo_keeps_errno) {
 
 /* ---- malloc_info ---- */
 
-/* Elements nest and close, nothing follows the root: enough to find a broken writer. */
+/* Elements nest and close, and nothing follows the root: enough to detect a broken writer. */
 static bool well_formed(const char *text) {
   char open[32][32];
   int depth = 0, roots = 0;
@@ -311,7 +311,7 @@ TEST(malloc_trim_returns_blocks_of_1000) { trim_after(1000); }
 TEST(malloc_trim_returns_blocks_of_60000) { trim_after(60000); }
 
 TEST(malloc_trim_returns_large_blocks) {
-  NEED(api.malloc_good_size); /* glibc has unmapped them already */
+  NEED(api.malloc_good_size); /* glibc has already unmapped them */
   trim_after((size_t)1 << 20);
 }
 
@@ -351,7 +351,7 @@ TEST(malloc_trim_keeps_errno) {
 
 /* ---- mallopt ---- */
 
-#ifndef __GLIBC__ /* the numbers are glibc's, and hold anywhere */
+#ifndef __GLIBC__ /* the numbers are glibc's, and are valid with any libc */
 enum {
   M_MXFAST = 1,
   M_TRIM_THRESHOLD = -1,
@@ -376,7 +376,7 @@ TEST(mallopt_accepts_glibc_s_parameters) {
 }
 
 TEST(mallopt_refuses_unknown_parameters) {
-  NEED(api.malloc_good_size); /* glibc says 1 to all */
+  NEED(api.malloc_good_size); /* glibc returns 1 for all */
   CHECK_EQ(api.mallopt(12345, 1), 0);
   CHECK_EQ(api.mallopt(-12345, 1), 0);
 }

@@ -60,11 +60,11 @@ TEST(usable_size_survives_realloc_to_itself) {
 }
 
 TEST(usable_size_wastes_less_than_a_quarter) {
-  NEED(api.malloc_good_size); /* a promise of hakmem's size classes */
+  NEED(api.malloc_good_size); /* hakmem's size classes promise this */
   for EACH_SIZE(size) {
     void *block = api.malloc(size);
     size_t usable = api.malloc_usable_size(block);
-    CHECK(usable <= size + size / 4 + 16 || size > 32768); /* beyond the classes, whole units */
+    CHECK(usable <= size + size / 4 + 16 || size > 32768); /* larger blocks are whole units */
     CHECK(usable <= size + size / 4 + 65536);
     api.free(block);
   }

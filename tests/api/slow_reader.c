@@ -1,4 +1,4 @@
-/* slow_reader.c - a profile whose reader is slow, while what it is about to tell of goes and other blocks come to lie there. */
+/* slow_reader.c - a profile with a slow reader, while blocks that are not reported yet are freed and others come to lie there. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -27,7 +27,7 @@ static void *write_profile(void *end) {
   return written ? end : NULL;
 }
 
-/* False at the end. */
+/* Returns false at the end. */
 static bool read_more(int end) {
   ssize_t count = read(end, text + bytes, bytes < MOST_BYTES ? MOST_BYTES - bytes : 0);
   if (count > 0) bytes += (size_t)count;
@@ -35,7 +35,7 @@ static bool read_more(int end) {
   return count > 0;
 }
 
-/* Of every page of the small ones one in four is left, so that each is told of. */
+/* One in four small blocks of every page stays, so that each page is reported. */
 static void take_tiny(void) {
   for (int i = 0; i < TINY; i++) CHECK((tiny[i] = hak_malloc(16)) != NULL);
   for (int i = 0; i < TINY; i++) {
@@ -60,7 +60,7 @@ TEST(a_slow_reader_gets_all_of_a_profile) {
   CHECK(pipe(ends) == 0 && fcntl(ends[0], F_SETPIPE_SZ, PIPE_BYTES) > 0);
   CHECK(pthread_create(&writer, NULL, write_profile, &ends[1]) == 0);
   while (strstr(text, "\ntracked ") == NULL && read_more(ends[0])) continue;
-  usleep(200000); /* the pipe is full by then, mostly, and the writer waits */
+  usleep(200000); /* by then the pipe is mostly full, and the writer waits */
   replace_tiny();
   while (read_more(ends[0])) continue;
   CHECK(pthread_join(writer, &written) == 0 && written != NULL);

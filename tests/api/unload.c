@@ -1,5 +1,5 @@
-/* unload.c - a library that has hakmem's archive in it is closed while the keeper is there: nothing of it is left that
- * could run.   unload LIBRARY */
+/* unload.c - a library that contains hakmem's archive is closed while the keeper runs: no code of the library may run
+ * afterwards.   unload LIBRARY */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,6 +1,6 @@
-/* window.c - HAKMEM_WINDOW: a process tells what holds its memory in a file without a name, which no descriptor of the program's leads to.
+/* window.c - HAKMEM_WINDOW: a process reports what holds its memory in a file without a name, which no descriptor of the program leads to.
  *
- * Each check looks at its own process, which has the option; what another way in is for is asked of this program once more. */
+ * Each check uses its own process, which has the option; processes with other settings are further runs of this program. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ enum { MOST_BYTES = 1 << 20, MIB = 1 << 20, PATIENCE_MS = 60000, QUIET_US = 5000
 
 static char path[300];
 
-/* Among the descriptors of one thread; their number is returned. */
+/* Searches among the descriptors of one thread; returns how many it has. */
 static int look_in(const char *folder, bool *found) {
   DIR *files = opendir(folder);
   if (files == NULL) return 0;
@@ -41,7 +41,7 @@ static int look_in(const char *folder, bool *found) {
   return count;
 }
 
-/* Of some thread of the process. */
+/* Whether any thread of the process has it. */
 static bool is_there(pid_t process) {
   char folder[64], name[128];
   bool found = false;
@@ -63,7 +63,7 @@ static struct {
   char why[16];
 } seen;
 
-/* False: there is no entry yet. */
+/* Returns false if there is no entry yet. */
 static bool read_file(const char *name) {
   int fd = open(name, O_RDONLY | O_CLOEXEC), head_bytes, slots, slot_bytes;
   memset(&seen, 0, sizeof seen);
@@ -97,7 +97,7 @@ static bool wait_for_window(pid_t process) {
 }
 #define WAIT_FOR(process) REQUIRE(wait_for_window(process))
 
-/* True once there is an entry that was not there before. */
+/* Returns true once there is an entry that was not there before. */
 static bool ask(pid_t process) {
   static uint64_t number = 1;
   if (!wait_for_window(process)) return false;
@@ -133,7 +133,7 @@ TEST(who_asks_once_is_answered_once) {
   CHECK_EQ(seen.newest, answer);
 }
 
-/* Daemons do so; and then their files have all numbers that there are. */
+/* Daemons do so; afterwards their own files may have all of these numbers. */
 TEST(closing_everything_leaves_it_and_nothing_is_written_to_other_files) {
   char name[] = "/tmp/hakmem-window-XXXXXX";
   int errors = dup(2), file = mkstemp(name);
@@ -167,7 +167,7 @@ TEST(a_child_has_its_own) {
   }
   REQUIRE(read(from_child[0], &letter, 1) == 1);
   CHECK(ask(child) && seen.process == child);
-  REQUIRE(ask(getpid())); /* who finds one whose process is another waits in vain */
+  REQUIRE(ask(getpid())); /* a reader that finds the window of another process waits in vain */
   int own = seen.newest;
   CHECK(ask(child));
   REQUIRE(wait_for_window(getpid()));
@@ -176,7 +176,7 @@ TEST(a_child_has_its_own) {
   CHECK_EQ(waitpid(child, NULL, 0), child);
 }
 
-/* Its user, groups, capabilities or filters: the keeper before has ended, and its descriptors with it. */
+/* When the user, groups, capabilities or filters change, the earlier keeper has ended, and its descriptors with it. */
 TEST(there_is_a_new_one_when_the_process_has_changed) {
   REQUIRE(ask(getpid()));
   REQUIRE(prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0) == 0);
@@ -186,7 +186,7 @@ TEST(there_is_a_new_one_when_the_process_has_changed) {
   CHECK(ask(getpid()));
 }
 
-/* A file of the kernel's memory is one too. */
+/* The limit also applies to a file in the kernel's memory. */
 TEST(a_limit_for_files_is_no_end) {
   NOT_COUNTED();
   struct rlimit limit = {1000, 1000};
@@ -200,7 +200,7 @@ TEST(a_limit_for_files_is_no_end) {
   leak((size_t)1 * MIB);
 }
 
-/* It is the reader's loss: the keeper writes on. */
+/* Only the reader loses by it: the keeper goes on writing. */
 TEST(a_reader_that_cuts_it_ends_nothing) {
   struct stat facts;
   WAIT_FOR(getpid());
@@ -211,7 +211,7 @@ TEST(a_reader_that_cuts_it_ends_nothing) {
   CHECK(stat(path, &facts) == 0 && facts.st_size > 0);
 }
 
-/* ---- ways in of another kind ---- */
+/* ---- other settings and processes ---- */
 
 static pid_t run_self(const char *mode, const char *window, const char *box) {
   pid_t child = fork();
@@ -235,25 +235,25 @@ static void have_none(void) {
   CHECK(!is_there(getpid()));
 }
 
-/* Programs count from 3. */
+/* Programs may rely on descriptor 3 being the first free one. */
 static void have_no_number(void) {
   bool found = false;
   WAIT_FOR(getpid());
-  CHECK_EQ(look_in("/proc/self/fd", &found), 4); /* the standard ones and the folder's */
+  CHECK_EQ(look_in("/proc/self/fd", &found), 4); /* the standard ones and that of the folder */
   CHECK(!found);
   CHECK_EQ(open("/dev/null", O_RDONLY), 3);
 }
 
 TEST(no_descriptor_of_the_program_is_its) { run_self("number", "1", NULL); }
 
-/* Of a program that has it neither the program that it becomes gets it. */
+/* A program that is executed by one that has a window does not inherit it. */
 TEST(by_default_there_is_none) {
   WAIT_FOR(getpid());
   run_self("none", NULL, NULL);
   run_self("none", "0", NULL);
 }
 
-/* What readers ask for must not drive what came before out of the file, which is for after the end. */
+/* Entries that readers request must not displace earlier ones from the file, which is for the time after the process has ended. */
 static void have_both(void) {
   const char *file = getenv("HAKMEM_BLACKBOX");
   WAIT_FOR(getpid());
@@ -286,14 +286,14 @@ TEST(a_black_box_keeps_its_entries_beside_it) {
   unlink(file);
 }
 
-/* As a daemon's workers do, whose first process is gone. Once they have a window there is a file beside the box. */
+/* As workers of a daemon whose first process has ended. Once they have a window, a file is created beside the box. */
 static void leave_workers(void) {
   char name[64];
   pid_t self = getpid();
   WAIT_FOR(self);
   if (fork() != 0) return;
   while (getppid() == self) usleep(1000);
-  usleep(QUIET_US); /* the kernel lets go of its files in the background */
+  usleep(QUIET_US); /* the kernel closes its files in the background */
   if (fork() == 0) {
     leak((size_t)5 * MIB);
     snprintf(name, sizeof name, "%.50s.done", getenv("HAKMEM_BLACKBOX"));

@@ -92,7 +92,7 @@ static unsigned hooked_arena(extent_alloc_t *alloc) {
   return arena;
 }
 
-/* ---- What the kernel says ---- */
+/* ---- What the kernel reports ---- */
 
 static bool is_dumped(const void *p) {
   static char line[512];
@@ -187,7 +187,7 @@ TEST(hooks_may_come_with_a_new_arena) {
   char *block = mallocx(100, ARENA(other));
   CHECK(!is_dumped(block));
   CHECK_EQ(mallctl(node(other, "destroy"), NULL, NULL, NULL, 0), 0);
-  CHECK_EQ(new_arena(), other); /* whose hooks are the first ones again */
+  CHECK_EQ(new_arena(), other); /* a new arena has the original hooks again */
   CHECK(hooks_in_force(other) != given && is_dumped(mallocx(100, ARENA(other))));
 }
 

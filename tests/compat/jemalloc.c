@@ -1,4 +1,4 @@
-/* jemalloc.c - libjemalloc.so.2: its functions keep jemalloc's contract, and its nodes tell what is so. */
+/* jemalloc.c - libjemalloc.so.2: its functions keep jemalloc's contract, and its nodes report the actual state. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -107,10 +107,10 @@ TEST(what_shrinks_gives_back) {
   dallocx(block, 0);
   block = memset(mallocx(64 << 20, 0), 5, 64 << 20);
   size_t usable = sallocx(block, 0);
-  CHECK_EQ(xallocx(block, SIZE_MAX, 1 << 20, 0), usable); /* the sum is less than what it has */
+  CHECK_EQ(xallocx(block, SIZE_MAX, 1 << 20, 0), usable); /* the sum is less than the present size */
   CHECK(all_bytes(block, 0, 64 << 20, 5));
   char *same = rallocx(block, (64 << 20) - 100000, 0);
-  CHECK(same == block && sallocx(block, 0) < (64 << 20) - 90000); /* a large block that shrinks is not copied */
+  CHECK(same == block && sallocx(block, 0) < (64 << 20) - 90000); /* a large block shrinks without being copied */
   dallocx(same, 0);
 }
 
@@ -119,12 +119,12 @@ TEST(in_place_or_not_at_all) {
   size_t usable = sallocx(block, 0);
   CHECK_EQ(xallocx(block, usable, 0, 0), usable);
   CHECK_EQ(xallocx(block, 1 << 20, 0, 0), usable);
-  CHECK_EQ(xallocx(block, usable, SIZE_MAX, 0), usable); /* extra is what may be, not what must */
+  CHECK_EQ(xallocx(block, usable, SIZE_MAX, 0), usable); /* extra is allowed, not required */
   CHECK_EQ(xallocx(block, usable, 0, (int)ALIGN(4096)), usable);
   dallocx(block, 0);
   block = mallocx(1 << 20, 0);
   size_t more = (1 << 20) + 200000;
-  CHECK(xallocx(block, more, SIZE_MAX - more + 2, 0) >= more); /* what follows is free, and their sum is 1 */
+  CHECK(xallocx(block, more, SIZE_MAX - more + 2, 0) >= more); /* the memory behind is free, and the sum wraps to 1 */
   dallocx(block, 0);
 }
 
@@ -135,10 +135,10 @@ TEST(a_large_block_shrinks_in_place) {
   CHECK(less >= (1 << 20) + 100 && less == nallocx((1 << 20) + 100, 0));
   CHECK_EQ(less, sallocx(block, 0));
   CHECK(all_bytes(block, 0, (1 << 20) + 100, 3));
-  CHECK_EQ(xallocx(block, 1 << 20, 15 << 20, 0), before); /* what it gave back is free still */
-  CHECK_EQ(xallocx(block, 4096, 0, 0), before); /* as a small one it would have to move */
+  CHECK_EQ(xallocx(block, 1 << 20, 15 << 20, 0), before); /* the memory that it gave back is still free */
+  CHECK_EQ(xallocx(block, 4096, 0, 0), before); /* a small block would have to move */
   int aligned = __builtin_ctzl((uintptr_t)block);
-  CHECK_EQ(xallocx(block, 1 << 20, 0, aligned + 1), before); /* nor is it where it would have to be */
+  CHECK_EQ(xallocx(block, 1 << 20, 0, aligned + 1), before); /* its address does not have this alignment */
   dallocx(block, 0);
 }
 
@@ -187,7 +187,7 @@ TEST(names_and_mibs_tell_the_same) {
   mib[2] = 0;
   CHECK_EQ(mallctlbymib(mib, 2, &before, &size, NULL, 0), ENOENT);
   size_t two = 2;
-  CHECK_EQ(mallctlnametomib("arenas.bin.0.size", mib, &two), 0); /* a beginning */
+  CHECK_EQ(mallctlnametomib("arenas.bin.0.size", mib, &two), 0); /* the beginning of a name */
   CHECK_EQ(two, 2);
   CHECK_EQ(mallctlnametomib("no.such.name", mib, &length), ENOENT);
   CHECK_EQ(mallctlnametomib("arena.77.purge", mib, &length), ENOENT);
@@ -216,7 +216,7 @@ TEST(figures_are_of_the_last_epoch) {
 TEST(an_epoch_that_begins_is_read) {
   uint64_t epoch = 1, again = 0;
   size_t size = sizeof epoch;
-  CHECK_EQ(mallctl("epoch", &epoch, &size, &epoch, sizeof epoch), 0); /* one variable for both, as programs have it */
+  CHECK_EQ(mallctl("epoch", &epoch, &size, &epoch, sizeof epoch), 0); /* one variable for both, as programs do it */
   CHECK_EQ(mallctl("epoch", &again, &size, NULL, 0), 0);
   CHECK_EQ(epoch, again);
   CHECK_EQ(mallctl("epoch", NULL, NULL, &epoch, 4), EINVAL);
@@ -303,7 +303,7 @@ TEST(purging_gives_back) {
   free(block);
   size_t before = check_resident();
   char purge[32];
-  (void)snprintf(purge, sizeof purge, "arena.%u.purge", number("arenas.narenas")); /* all, as older programs say it */
+  (void)snprintf(purge, sizeof purge, "arena.%u.purge", number("arenas.narenas")); /* all arenas, as older programs write it */
   CHECK_EQ(mallctl(purge, NULL, NULL, NULL, 0), 0);
   CHECK(check_resident() + (60 << 20) < before);
 }
@@ -327,7 +327,7 @@ TEST(options_pass_both_ways) {
   CHECK(strncmp(version, "5.3.0-", 6) == 0);
 }
 
-/* Of arenas that there are none of. */
+/* Of arenas that do not exist. */
 TEST(nodes_of_no_arena_are_not_there) {
   static const char *const names[] = {"arena.777.dss", "arena.777.muzzy_decay_ms", "stats.arenas.777.dss",
                                       "stats.arenas.777.muzzy_decay_ms"};
@@ -356,7 +356,7 @@ static void *call_though_cancelled(void *name) {
   return NULL;
 }
 
-/* Else the lock would stay with the thread. */
+/* Otherwise the thread would end with the lock held. */
 TEST(nothing_is_a_cancellation_point) {
   static char *const names[] = {"epoch", "prof.dump", NULL};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -370,7 +370,7 @@ TEST(nothing_is_a_cancellation_point) {
   CHECK_EQ(unlink("cancelled.heap"), 0);
 }
 
-/* It may not wait for the loader's lock. */
+/* The first call must not wait for the loader's lock. */
 TEST(a_library_that_is_opened_may_wait_for_a_first_call) {
   void *library = dlopen(OPENED, RTLD_NOW);
   REQUIRE(library != NULL);
@@ -404,7 +404,7 @@ TEST(in_a_child_an_arena_of_a_thread_that_is_gone_can_be_destroyed) {
   CHECK_EQ(status, 0);
 }
 
-/* A file without a name is what malloc itself never makes. */
+/* Creating a file without a name is a call that malloc itself never makes. */
 TEST(statistics_under_a_filter) {
   filter_t filter = {0};
   filter_load(&filter, FILTER_NUMBER);
@@ -420,14 +420,14 @@ TEST(statistics_under_a_filter) {
   CHECK(dup2(kept, STDERR_FILENO) == STDERR_FILENO && read(out[0], text, sizeof text - 1) > 10);
 }
 
-/* With MALLOC_CONF as CMakeLists.txt sets it. */
+/* With MALLOC_CONF as set by CMakeLists.txt. */
 TEST(environment) {
   if (getenv("MALLOC_CONF") == NULL) check_skip("for compat.jemalloc.environment");
   CHECK_EQ((ssize_t)figure("arenas.dirty_decay_ms"), -1);
   bool on = true;
   size_t size = sizeof on;
   CHECK_EQ(mallctl("opt.background_thread", &on, &size, NULL, 0), 0);
-  CHECK_EQ(on, getenv("HAKMEM_KEEPER") != NULL); /* hakmem's own wins */
+  CHECK_EQ(on, getenv("HAKMEM_KEEPER") != NULL); /* hakmem's own option takes precedence */
   const char *prefix = NULL;
   size = sizeof prefix;
   CHECK_EQ(mallctl("opt.prof_prefix", &prefix, &size, NULL, 0), 0);
@@ -487,7 +487,7 @@ TEST(a_thread_may_take_another_arena) {
   CHECK_EQ(mallctl("thread.arena", NULL, NULL, &none, sizeof none), EFAULT);
 }
 
-/* ---- what a thread has had ---- */
+/* ---- a thread's counts ---- */
 
 static uint64_t bytes_of(const char *name) {
   uint64_t value = 0;
@@ -503,7 +503,7 @@ static const uint64_t *bytes_at(const char *name) {
   return at;
 }
 
-/* What the calls did to the two figures of this thread. */
+/* Checks the change of this thread's two counts by the calls. */
 #define CHECK_BYTES(calls, taken, given)                                                         \
   do {                                                                                           \
     uint64_t taken_ = *bytes_at("thread.allocatedp"), given_ = *bytes_at("thread.deallocatedp"); \
@@ -562,7 +562,7 @@ TEST(a_block_is_counted_where_it_is_taken_and_where_it_is_freed) {
   }
 }
 
-/* What is between the two figures is what the thread's blocks take, whatever has happened. */
+/* The difference of the two counts is the size of the thread's blocks, whatever has happened. */
 TEST(what_was_had_less_what_was_given_back_is_what_there_is) {
   enum { SLOTS = 1000, TURNS = 200000 };
   void *blocks[SLOTS] = {NULL};
@@ -597,7 +597,7 @@ TEST(the_peak_is_the_most_since_it_was_reset) {
   void *volatile large = malloc(LARGE);
   large = realloc(large, 2 * LARGE);
   size_t room = malloc_usable_size(large);
-  CHECK(peak() >= room && peak() <= room + room / 2 + 1); /* where it could not grow in place, both were there */
+  CHECK(peak() >= room && peak() <= room + room / 2 + 1); /* if it could not grow in place, both blocks existed at one time */
   free(large);
   for (unsigned i = 0; i < COUNT; i++) blocks[i] = malloc(SIZE);
   REQUIRE(mallctl("thread.peak.reset", NULL, NULL, NULL, 0) == 0);
@@ -606,7 +606,7 @@ TEST(the_peak_is_the_most_since_it_was_reset) {
   for (unsigned i = 0; i < COUNT; i++) blocks[i] = malloc(SIZE), free(blocks[i]);
   CHECK_EQ(peak(), 0);
 
-  /* Nobody asks at the top. */
+  /* The peak is not read when it is reached. */
   REQUIRE(mallctl("thread.peak.reset", NULL, NULL, NULL, 0) == 0);
   for (unsigned i = 0; i < COUNT; i++) blocks[i] = malloc(SIZE);
   for (unsigned i = 0; i < COUNT; i++) free(blocks[i]);
@@ -626,7 +626,7 @@ static unsigned arena_with(const void *block) {
   return mallctl("arenas.lookup", &found, &size, &block, sizeof block) == 0 ? found : 88888;
 }
 
-/* Allocates, and keeps the arena until it is told to end. */
+/* Allocates, and keeps the arena until the second barrier. */
 static void *use_arena(void *to) {
   pthread_barrier_t *barrier = to;
   unsigned arena;
@@ -659,7 +659,7 @@ TEST(an_arena_that_threads_use_can_be_reset) {
   pthread_t thread;
   CHECK_EQ(pthread_create(&thread, NULL, use_arena, &barrier), 0);
   (void)pthread_barrier_wait(&barrier);
-  CHECK_EQ(arena_do("destroy", arena), EFAULT); /* its number is that of the thread's now */
+  CHECK_EQ(arena_do("destroy", arena), EFAULT); /* the thread's arena has the number now */
   CHECK_EQ(arena_do("reset", arena), 0);
   (void)pthread_barrier_wait(&barrier);
   void *theirs = NULL;
@@ -690,7 +690,7 @@ static void *ask_about_all(void *node) {
   return NULL;
 }
 
-/* Another thread's arenas end while a node looks at all of them. */
+/* Arenas of another thread end while a node reads all of them. */
 TEST(all_arenas_may_be_asked_about_while_some_end) {
   static const char *const nodes[] = {"arena." ALL_ARENAS ".purge", "stats.arenas.0.small.allocated", "stats.arenas.0.pactive"};
   pthread_t asking[3];
@@ -705,7 +705,7 @@ TEST(all_arenas_may_be_asked_about_while_some_end) {
   for (int i = 0; i < 3; i++) (void)pthread_join(asking[i], NULL);
 }
 
-/* The last one too can be named by flags. */
+/* Flags can name the last one too. */
 TEST(arenas_end_where_their_numbers_do) {
   static unsigned arenas[4096];
   unsigned count = 0, last = 0;
@@ -747,14 +747,14 @@ TEST(what_is_not_there_is_said_as_jemalloc_says_it) {
   CHECK_EQ(mallctl("arenas.dirty_decay_ms", NULL, NULL, &decay, sizeof decay), EFAULT);
 }
 
-/* HAKMEM_SAMPLE_KB may be no power of two. */
+/* HAKMEM_SAMPLE_KB need not be a power of two. */
 TEST(the_logarithm_is_rounded_down) {
   const char *text = getenv("HAKMEM_SAMPLE_KB");
   size_t bytes = (text != NULL ? strtoul(text, NULL, 10) : 128) << 10, lg = figure("prof.lg_sample");
   CHECK((size_t)1 << lg <= bytes && bytes < (size_t)2 << lg);
 }
 
-/* Also where the secure library is preloaded, which ends a process for a wrong pointer. */
+/* Also if the secure library is preloaded, which ends a process for a wrong pointer. */
 TEST(foreign_addresses_are_in_no_arena) {
   static char mine[64];
   char here[64], *block = malloc(100);
@@ -841,7 +841,7 @@ TEST(a_child_may_ask_too) {
   for (int i = 0; i < 200; i++) {
     pid_t child = fork();
     if (child == 0) {
-      alarm(10); /* what is locked for good is seen */
+      alarm(10); /* detects a lock that is never released */
       next_epoch();
       _exit(0);
     }

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Checks that a library has the names of the one in whose place it is.
+"""Checks that a library has the names of the library that it replaces.
 
-The page that tells what each does here has to have them all.  A line of the list is a name, or a name with "left out:" and the reason: that must not be there, lest the list tell less than there is.
-Exit status 0 when all holds, 1 with one line for each name that is not as listed.
+The page that describes each name must mention all of them.  A line of the list is a name, or a name with "left out: " and a reason;
+the library must not have a name that is listed as left out.
+Exit status 0 if all holds, 1 with one line for each name that is not as listed.
 """
 import argparse
 import fnmatch

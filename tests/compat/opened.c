@@ -1,4 +1,4 @@
-/* opened.c - a library whose constructor waits for a thread that calls what libjemalloc.so.2 has, while the loader's lock is held. */
+/* opened.c - a library whose constructor waits for a thread that calls a function of libjemalloc.so.2, while the loader's lock is held. */
 #include <pthread.h>
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Programs that Debian links to another allocator run on the library in its place: they answer right, and hakmem serves them.
+"""Programs that Debian links to another allocator run on the library in its place: their answers are right, and hakmem serves them.
 
-redis-server, which also moves blocks about, has redis.py.  Of mimalloc there is nothing to try: no package of Debian 12 needs it.
+redis.py does the same for redis-server, which also moves blocks.  There is none for mimalloc: no package of Debian 12 needs it.
 """
 import argparse
 import contextlib
@@ -23,7 +23,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 EPHEMERAL = 32768  # clients get ports from here on
-PATIENCE = 60  # seconds that a server may take to start or to end; only a hang takes so long
+PATIENCE = 60  # seconds that a server may take to start or to end; only a hang takes this long
 
 
 class Side:
@@ -46,7 +46,7 @@ class Side:
 
     @contextlib.contextmanager
     def server(self, *command):
-        """Runs a server to its orderly end, which SIGTERM asks for."""
+        """Runs a server until SIGTERM ends it in an orderly way."""
         log = self.folder / "log"
         with open(log, "w", encoding="utf-8") as out, subprocess.Popen(command, env=self.environment, stdout=out, stderr=out) as process:
             try:
@@ -59,22 +59,22 @@ class Side:
             try:
                 assert process.wait(timeout=PATIENCE) == 0, log.read_text(errors="replace")
             finally:
-                process.kill()  # else leaving the block waits for a process that hangs
+                process.kill()  # otherwise the end of the block waits for a process that hangs
 
     def require_mapped(self, pid):
-        """The process has this library, and not the one whose name it bears."""
+        """Checks that the process has mapped this library, and not the one that it replaces."""
         paths = set(re.findall(r"/\S*", pathlib.Path(f"/proc/{pid}/maps").read_text()))
         allocators = {path for path in paths if re.search(r"lib(jemalloc|tcmalloc\w*)\.so", path)}
         assert allocators == {str(self.library)}, allocators
 
     def require_served(self, blocks, pid=None):
-        """Some process's statistics, or that one's, written at its end, tell of so many blocks that came from hakmem."""
+        """Checks by the statistics, written when processes end, that hakmem gave the process (or one of all) at least so many blocks."""
         files = [self.figures_of / str(pid)] if pid else list(self.figures_of.iterdir())
         served = [figures["bin_hits"] + figures["large_allocs"] for figures in (json.loads(file.read_text()) for file in files)]
         assert served and max(served) >= blocks, (files, served)
 
     def large_bytes(self, pid):
-        """The most that large blocks of a process that runs have had, by its black box."""
+        """The largest number of bytes in large blocks that a running process's black box has recorded."""
         found = re.findall(rb"^large \d+ (\d+)$", (self.folder / f"box-{pid}").read_bytes(), re.MULTILINE)
         return max(map(int, found), default=0)
 
@@ -90,13 +90,13 @@ def all_asleep(pid):
     """No thread of the process runs or waits for a processor."""
     try:
         states = [stat.read_text().rpartition(")")[2].split()[0] for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
-    except OSError:  # one has just ended
+    except OSError:  # a thread has just ended
         return False
     return set(states) == {"S"}
 
 
 def free_port():
-    """A port of 127.0.0.1 that was free for UDP and TCP just now, and that no client gets by chance: dig shares its own with others."""
+    """A port of 127.0.0.1 that is free for UDP and TCP, and that no client gets by chance, as dig shares its port with others."""
     for port in random.sample(range(10000, EPHEMERAL), 100):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams, socket.socket() as stream, contextlib.suppress(OSError):
             datagrams.bind(("127.0.0.1", port))
@@ -143,18 +143,18 @@ def bind9(side):
         assert addresses == {f"h{host}.example.test.": address(host) for host in range(1000, HOSTS)}
         assert sum(row[3] == "TXT" and row[4] == f'"{"text" * 40}"' for row in rows) == 1000
     side.require_served(HOSTS, process.pid)
-    # dig's own: each of its queries took some.
+    # dig's own statistics: each of its queries took blocks.
     (side.figures_of / str(process.pid)).unlink()
     side.require_served(len(asked))
 
 
-# ---- Varnish: its objects lie in malloc's blocks ----
+# ---- Varnish: its objects lie in blocks of malloc ----
 
 OBJECTS, OBJECT_SIZE, STORE = 400, 64 << 10, "8M"
 
 
 def page(path):
-    """What the server behind has at a path: text that only this path has."""
+    """The text that the backend server has at a path, different for each path."""
     line = hashlib.sha256(path.encode()).hexdigest()
     return (line * (OBJECT_SIZE // len(line))).encode()
 
@@ -223,18 +223,18 @@ def varnish(side):
         wait_for(lambda: counters()["MAIN.client_req"]["value"] == OBJECTS * 2)
         figures = counters()
         assert figures["MAIN.cache_miss"]["value"] == OBJECTS and figures["MAIN.cache_hit"]["value"] == OBJECTS, figures
-        # More than the store holds has passed, so the oldest were freed.
+        # More has passed than the store holds, so the oldest objects were freed.
         assert figures["MAIN.n_lru_nuked"]["value"] > 0 and 0 < figures["SMA.s0.g_bytes"]["value"] <= 8 << 20, figures
         side.call("/usr/bin/varnishadm", "-n", place, "stop")  # the child ends in order and writes its statistics
         wait_for((side.figures_of / str(child)).exists)
     side.require_served(OBJECTS * 2, child)
 
 
-# ---- SWI-Prolog: it asks gperftools' MallocExtension, in C ----
+# ---- SWI-Prolog: it calls the C functions of gperftools' MallocExtension ----
 
 
 def usable(figures):
-    """What is in use by gperftools' own sum of its properties."""
+    """The bytes in use, as gperftools itself sums its properties."""
     free = ("tcmalloc.pageheap_free_bytes", "tcmalloc.pageheap_unmapped_bytes", "tcmalloc.central_cache_free_bytes",
             "tcmalloc.transfer_cache_free_bytes", "tcmalloc.thread_cache_free_bytes")
     return figures["generic.heap_size"] - sum(figures[name] for name in free)
@@ -248,7 +248,7 @@ def swi_prolog(side):
                        for part in ("generic." + rest).split("trimmed\n"))
     for figures in worked, trimmed:
         allocated = figures["generic.current_allocated_bytes"]
-        # It allocates while it asks for one property after the other.
+        # The program allocates between its queries of the properties.
         assert 1 << 20 < allocated and abs(usable(figures) - allocated) < 64 << 10, figures
     assert worked["tcmalloc.pageheap_free_bytes"] > 0 == trimmed["tcmalloc.pageheap_free_bytes"], (worked, trimmed)
     assert trimmed["tcmalloc.max_total_thread_cache_bytes"] == 8 << 20 != worked["tcmalloc.max_total_thread_cache_bytes"]
@@ -261,7 +261,7 @@ VALUES, LARGE = 5000, 32 << 10
 
 
 def value(key):
-    """Of 0 to 40 KiB."""
+    """The value of a key, of 0 to 40 KiB."""
     return (hashlib.sha256(str(key).encode()).digest() * 1280)[: key * 7919 % 40960]
 
 
@@ -307,7 +307,7 @@ def yrmcds(side):
         asking = [Memcached(port) for _ in range(4)]
         for key in range(VALUES):
             asking[key % 4].set(key)
-        # It ends by quick_exit, without statistics, so the black box tells, which lags behind.
+        # It ends by quick_exit, without statistics, so this reads the black box, which lags behind.
         large = sum(size for size in map(len, map(value, range(VALUES))) if size > LARGE)
         wait_for(lambda: side.large_bytes(process.pid) > large / 2)
         for key in range(0, VALUES, 3):
@@ -316,11 +316,11 @@ def yrmcds(side):
             assert asking[(key + 1) % 4].get(key) == (value(key) if key % 3 else None), key
         for one in asking:
             one.close()
-        # A worker that is still in a job when the server is ended may spin forever, with any malloc: it clears what stop() has set.
+        # A worker still in a job when the server ends may spin forever, with any malloc, because it clears what stop() has set.
         wait_for(lambda: all_asleep(process.pid))
 
 
-# What each needs, beside the package's name.
+# Each package's case, and the programs that it needs.
 CASES = {
     "bind9": (bind9, ["/usr/sbin/named", "/usr/bin/dig", "/usr/bin/nsupdate"]),
     "varnish": (varnish, ["/usr/sbin/varnishd", "/usr/bin/varnishstat"]),

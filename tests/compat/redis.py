@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Debian's redis-server, which is linked to libjemalloc.so.2, runs on the library in its place and tells plausible figures.
+"""Debian's redis-server, which is linked to libjemalloc.so.2, runs on the library in its place and reports plausible figures.
 
-Active defragmentation it refuses, since Debian builds it without what redis's own jemalloc has; that the nodes which redis and valkey
-go by tell the truth, and that moving blocks by them gives memory back, is tested in jemalloc.c.
+It refuses active defragmentation, since Debian builds it without the extension of redis's own jemalloc.  jemalloc.c tests that the
+nodes which redis and valkey use report the truth, and that moving blocks by them gives memory back.
 """
 import argparse
 import contextlib
@@ -27,7 +27,7 @@ class Redis:
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=60, input=stdin).stdout
 
     def figures(self):
-        """MEMORY STATS by name; redis-cli prints names and values in turn.  The server asks the library every 100 ms."""
+        """MEMORY STATS by name; redis-cli prints names and values alternately.  The server reads the library's figures every 100 ms."""
         time.sleep(0.5)
         lines = self.ask("memory", "stats").splitlines()
         return {name: float(value) for name, value in zip(lines, lines[1:]) if re.fullmatch(r"[\d.]+", value) and "." in name}
@@ -41,7 +41,7 @@ def server(library, folder):
     command = [SERVER, "--port", "0", "--unixsocket", socket, "--dir", folder, "--save", "", "--appendonly", "no"]
     with open(folder / "log", "w", encoding="utf-8") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process:
         try:
-            for _ in range(1200):  # a minute: only a hang takes so long
+            for _ in range(1200):  # a minute, which only a hang exceeds
                 if socket.exists():
                     break
                 time.sleep(0.05)
@@ -51,7 +51,7 @@ def server(library, folder):
             try:
                 process.wait(timeout=60)
             finally:
-                process.kill()  # else leaving the block waits for a process that hangs
+                process.kill()  # otherwise the end of the block waits for a process that hangs
 
 
 def resident(pid):
@@ -62,7 +62,7 @@ def check_figures(figures, pid, least):
     allocated, active, held = (figures[f"allocator.{name}"] for name in ("allocated", "active", "resident"))
     assert least < allocated <= active <= held, figures
     assert abs(figures["allocator-fragmentation.ratio"] - active / allocated) < 0.01, figures
-    # What the server holds beside the heap, its code and libraries, is some 10 MB.
+    # Besides the heap, the server holds its code and libraries, some 10 MB.
     assert held * 0.8 - (4 << 20) < resident(pid) < held + (32 << 20), (figures, resident(pid))
 
 

@@ -1,13 +1,13 @@
-/* change.c - what a process changes about itself while hakmem's thread lives in it: nothing of what was dropped stays anywhere.
+/* change.c - what a process changes about itself while it has hakmem's thread: no thread keeps privileges that were dropped.
  *
- * Each check lets the thread start, makes one call, and looks at every thread that the kernel knows.  The variant says what is
- * to be expected:
- *   names   the libc names are hakmem's: afterwards there is no other thread
- *   static  so are those that a static program can forward; the others are as raw calls
- *   none    there is no such thread at any time: the system's malloc, or the secure library
- * After a raw call the thread may hold only what it cannot use, and ends within a second where it can see the change.
+ * Each check makes the thread start, makes one call, and checks every thread that the kernel lists.  The variant says what to
+ * expect:
+ *   names   hakmem has the libc names: after the call there is no other thread
+ *   static  hakmem has those names that a static program can forward; the others are like raw calls
+ *   none    there is never such a thread: the system's malloc, or the secure library
+ * After a raw call the thread may hold only privileges that it cannot use, and it ends within a second if it can see the change.
  *
- * Without root the process is root of a user namespace with one user, and the checks that need two are not run. */
+ * Without root, the process becomes root of a user namespace with one user, and the checks that need two users are skipped. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -41,7 +41,7 @@
 enum { IDLE_BYTES = 8 << 20, IDLE_BLOCK = 16 << 10, NOBODY = 65534, THREADS_MOST = 16, ROUNDS = 10 };
 
 static bool expects_thread, names_covered;
-static bool is_root; /* a real one, to whom there are other users */
+static bool is_root; /* real root, for whom there are other users */
 static unsigned other; /* a user and group to change to */
 
 static long raw(long number, long a, long b, long c) {
@@ -58,7 +58,7 @@ static long raw(long number, long a, long b, long c) {
 #endif
 }
 
-/* ---- The threads of this process, looked at without an allocation ---- */
+/* ---- The threads of this process, listed without an allocation ---- */
 
 static unsigned threads(int ids[THREADS_MOST]) {
   char text[2048];
@@ -79,7 +79,7 @@ static unsigned thread_count(void) {
   return threads(ids);
 }
 
-/* The thread's line with that name in `line`, empty once it has ended. */
+/* Reads the line with this name from the thread's status into `line`, which is empty if the thread has ended. */
 static const char *status_line(int id, const char *name, char line[256]) {
   char path[64], text[8192];
   snprintf(path, sizeof path, "/proc/self/task/%d/status", id);
@@ -106,7 +106,7 @@ static void check_has(int id, const char *name, const char *value) {
   if (its[0] != '\0' && strstr(its, value) == NULL) check_fail(__FILE__, __LINE__, "thread has %s, not %s", its, value);
 }
 
-/* Whatever other thread there is has no power of its own. */
+/* Checks that no other thread has any privileges. */
 static void check_confined(void) {
   int ids[THREADS_MOST];
   for (unsigned n = threads(ids); n-- > 0;) {
@@ -117,7 +117,7 @@ static void check_confined(void) {
   }
 }
 
-/* And shared with no other process. */
+/* Checks also that the other threads have the same users, groups and capabilities as the process. */
 static void check_alike(void) {
   static const char *const names[] = {"Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapBnd:", "CapAmb:"};
   int ids[THREADS_MOST];
@@ -128,7 +128,7 @@ static void check_alike(void) {
 
 static void sleep_ms(long ms) { (void)nanosleep(&(struct timespec){0, ms * 1000000}, NULL); }
 
-/* Frees so much, in blocks that no library lets wait for long, that the thread has work. */
+/* Frees enough to give the thread work, in blocks that no library keeps for long. */
 static void idle(size_t bytes) {
   void **first = NULL;
   for (size_t at = 0; at < bytes; at += IDLE_BLOCK) {
@@ -147,7 +147,7 @@ static void idle(size_t bytes) {
 /* ---- One call ---- */
 
 typedef enum reach { BY_NAME, PAST_LIBC_SEEN, PAST_LIBC } reach_t;
-/* What libc has to do itself. */
+/* For calls that a static program cannot forward to libc. */
 #define BY_LIBC (names_covered ? BY_NAME : PAST_LIBC_SEEN)
 #define BY_LIBC_UNSEEN (names_covered ? BY_NAME : PAST_LIBC)
 
@@ -171,7 +171,7 @@ static void one_call(reach_t reach, long (*call)(void)) {
 #define CALL(id, reach, expression)                    \
   static long call_##id(void) { return (expression); } \
   TEST(id) { one_call((reach), call_##id); }
-/* It needs a second user: not run without root. */
+/* A call that needs a second user: skipped without root. */
 #define CALL_OF_ROOT(id, reach, expression)            \
   static long call_##id(void) { return (expression); } \
   TEST(id) {                                           \
@@ -187,7 +187,7 @@ static capability_header_t self = {0x20080522, 0};
 static const uint32_t no_capabilities[6];
 int capset(capability_header_t *header, const void *sets); /* <sys/capability.h> is not everywhere */
 
-/* A filter that permits all. */
+/* A filter that permits every call. */
 static struct {
   uint16_t code;
   uint8_t if_true, if_false;
@@ -272,14 +272,14 @@ TEST(no_thread_is_started_under_a_filter_that_was_there_before) {
   CHECK_EQ(thread_count(), 1);
 }
 
-/* With the flag that puts all threads under it, which the kernel grants only if they can be. */
+/* With the flag that puts all threads under the filter, which the kernel grants only if this is possible for each of them. */
 TEST(a_filter_for_all_threads_is_granted) {
   idle(IDLE_BYTES);
   REQUIRE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
   CHECK_EQ(syscall(SYS_seccomp, 1, 1 /* SECCOMP_FILTER_FLAG_TSYNC */, &filter), 0);
 }
 
-/* It writes to this process's memory, and judges another's calls. */
+/* The child shares this process's memory, but its filter applies only to its own calls. */
 TEST(a_filter_of_a_vfork_child_is_not_the_processs) {
   idle(IDLE_BYTES);
   pid_t child = vfork();
@@ -304,7 +304,7 @@ static void *filter_itself(void *unused) {
   return unused;
 }
 
-/* The kernel tells by a number that is no error. */
+/* The kernel reports this by a positive number, which is no error. */
 TEST(a_filter_that_a_thread_cannot_have_changes_nothing) {
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, filter_itself, NULL) == 0);
@@ -336,7 +336,7 @@ TEST(a_moment_without_descriptors_is_not_for_good) {
 }
 
 TEST(a_large_heap_knows_already_what_descriptors_are_needed_for) {
-  for (int i = 0; i < 64; i++) memset(malloc(500000), 1, 500000); /* without an idle one */
+  for (int i = 0; i < 64; i++) memset(malloc(500000), 1, 500000); /* with no idle memory */
   idle_without_descriptors();
   CHECK_EQ(thread_count(), expects_thread ? 2 : 1);
 }
@@ -352,7 +352,7 @@ TEST(a_new_root_needs_no_proc) {
   CHECK_EQ(thread_count(), expects_thread ? 2 : 1);
 }
 
-/* ---- Calls go on to libc as they are ---- */
+/* ---- Calls reach libc unchanged ---- */
 
 TEST(errno_is_libcs) {
   errno = 0;
@@ -386,7 +386,7 @@ TEST(all_arguments_arrive) {
   CHECK(prctl(PR_SET_NAME, want) == 0 && prctl(PR_GET_NAME, name) == 0 && strcmp(name, want) == 0);
 }
 
-/* ---- Namespaces: again and again, each time beside a thread of ours ---- */
+/* ---- Namespaces: repeatedly, each time with a thread of ours ---- */
 
 static int one_try(int (*call)(int kind), int kind, int rounds) {
   for (int i = 0; i < rounds; i++) {
@@ -398,7 +398,7 @@ static int one_try(int (*call)(int kind), int kind, int rounds) {
   return 0;
 }
 
-/* Those that the thread would stand in the way of are tried most. */
+/* Those that the thread would prevent are tried most often. */
 static int children_for(int kind) {
   bool in_the_way = kind == CLONE_NEWUSER || kind == CLONE_VM || kind == CLONE_SIGHAND || kind == CLONE_NEWNS;
   return getenv("CHANGE_BRIEFLY") != NULL ? 3 : in_the_way ? 100 : 10;
@@ -415,7 +415,7 @@ static void tries(int rounds, int (*call)(int kind), int kind) {
     else if (WEXITSTATUS(status) != 0) refused++, error = WEXITSTATUS(status);
   }
   if (refused != 0) check_fail(__FILE__, __LINE__, "%d of %d were refused, with errno %d", refused, children, error);
-  CHECK_EQ(alone, 0); /* and so none of the tries proves nothing */
+  CHECK_EQ(alone, 0); /* a try without the thread would prove nothing */
 }
 
 static int enter(int kind) {
@@ -430,7 +430,7 @@ static int enter(int kind) {
   return -1;
 }
 
-/* Some cannot be done twice. */
+/* Some kinds cannot be unshared twice. */
 #define UNSHARE(id, rounds, kind) \
   TEST(unshare_##id) { tries((rounds), unshare, (kind)); }
 #define ENTER(id, kind) \
@@ -464,7 +464,7 @@ static void write_file(const char *path, const char *text) {
   close(fd);
 }
 
-/* Root of a namespace in which there is nobody else. */
+/* Becomes root of a user namespace that has no other user. */
 static void become_root(void) {
   char map[64];
   unsigned user = geteuid(), group = getegid();

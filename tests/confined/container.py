@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""A program in a control group whose memory is limited: what hakmem sees, gives back and says; and its own hard limit.
+"""A program in a control group with a memory limit: what hakmem detects, gives back and reports; and hakmem's own hard limit.
 
-Takes the library's path, and that of the secure one, and with --pressure the program of pressure.c.  Exit status 77, which ctest shows as skipped, where no group can be made.
+Takes the paths of the library and of the secure library, and with --pressure that of pressure.c's program.  Exit status 77, which
+ctest shows as skipped, if no group can be made.
 """
 import argparse
 import os
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 
-# Between what the phases need near a limit, less than 180 MiB, and what they come to far from it, 247 MiB and more where nothing goes back.
+# Between what the phases need near a limit (less than 180 MiB) and what they use if nothing goes back (247 MiB and more).
 LIMIT = 216 << 20
 LONG_MS = "600000"
 PROGRAM = """
@@ -23,8 +24,8 @@ for size in (2000, 300, 7000, 90000, 600):
     kept += blocks[::400]
     del blocks
 """
-# A process that rests with memory idle, which it is to keep, and a neighbour that grows, slowly where it comes near the limit: together
-# they come to more.
+# A process that rests with idle memory, which its settings keep, and a neighbour that grows, slowly near the limit: together they
+# exceed it.
 RESTS = """
 import sys
 block = b"1" * (80 << 20)
@@ -51,7 +52,7 @@ except MemoryError:
 
 
 def group_make():
-    """A group with the limit, of whichever version bounds memory here; None."""
+    """Makes a group with the limit, of whichever cgroup version limits memory here; None if it cannot."""
     for root, file in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
         folder = pathlib.Path(root) / f"hakmem-test-{os.getpid()}"
         try:
@@ -87,7 +88,7 @@ def own_limits(library):
 
 
 def neighbour_lives(library, folder, **more):
-    """Whether both live: the one that rests, and the one that grows."""
+    """Whether both survive, the process that rests and the one that grows."""
 
     def enter():
         (folder / "cgroup.procs").write_text(str(os.getpid()))
@@ -119,7 +120,7 @@ def main():
         print("skipped: no control group that limits memory can be made here")
         return 77
     try:
-        # What goes back by time, on a slow machine, or as the heap grows would save it too.
+        # Memory that goes back with time, on a slow machine, or as the heap grows would save the program too.
         alone = {"HAKMEM_STATS": "1", "HAKMEM_DECAY_MS": LONG_MS, "HAKMEM_IDLE_PERCENT": "1000000"}
         done = run(library, PROGRAM, folder, **alone)
         assert done.returncode == 0, done

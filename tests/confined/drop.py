@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""A program of many lines, CPython, frees much, drops what it holds, and looks at all of its threads.
+"""A large program, CPython, frees much memory, drops privileges, and checks all of its threads.
 
-Each way of dropping is a process of its own.  Run by ctest with hakmem preloaded; without root only what needs none is tried.
+Each way of dropping runs in a separate process.  ctest runs this with hakmem preloaded; without root, only the ways that need no
+root are tried.
 """
 import ctypes
 import os
@@ -33,7 +34,7 @@ def threads():
         try:
             text = pathlib.Path(f"/proc/self/task/{entry}/status").read_text()
         except OSError:
-            continue  # it has ended
+            continue  # the thread has ended
         found[int(entry)] = dict(line.split(":", 1) for line in text.splitlines())
     return found
 
@@ -49,7 +50,7 @@ def drop(way):
         return f"{len(threads())} threads before, which proves nothing"
     WAYS[way]()
     deadline = time.monotonic() + 1
-    while time.monotonic() < deadline:  # those that are started meanwhile as well
+    while time.monotonic() < deadline:  # also checks threads that are started meanwhile
         free_much()
         found = threads()
         own = found.pop(os.getpid())

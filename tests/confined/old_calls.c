@@ -1,4 +1,4 @@
-/* old_calls.c - sees that old_kernel refuses what the kernel of VERSION has not, and nothing that it has.
+/* old_calls.c - checks that old_kernel refuses everything that the kernel of VERSION lacks, and nothing that it has.
  *
  *   old_kernel VERSION old_calls VERSION */
 #ifndef _GNU_SOURCE
@@ -22,14 +22,14 @@ enum { RSEQ = 334, CLONE3 = 435, CLOSE_RANGE = 436, PROCESS_MADVISE = 440, BYTES
 
 static char *pages;
 
-/* 0, or what a call failed with. */
+/* 0, or the error that a call failed with. */
 static int error_of(long result) { return result == -1 ? errno : 0; }
 static int call(long number, long a, long b, long c) { return error_of(syscall(number, a, b, c, 0, 0, 0)); }
 static int advice(int number) { return call(SYS_madvise, (long)pages, BYTES, number); }
 
 static int moved(void) { return error_of(syscall(SYS_mremap, pages, BYTES, BYTES, MREMAP_MAYMOVE | 4 /* DONTUNMAP */, 0)); }
 
-/* Where the flag is unknown, the address is a hint. */
+/* If the flag is unknown, the address is only a hint. */
 static int not_replaced(void) {
   long got = syscall(SYS_mmap, pages, BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | 0x100000, -1, 0);
   return got == -1 ? errno : got == (long)pages ? EFAULT : 0;
@@ -44,7 +44,7 @@ static int copied(void) {
 }
 
 static bool wrong(const char *name, int since, int version, int running, int error, int before, int after) {
-  if (version >= since && running < since) return false; /* nor has this machine's */
+  if (version >= since && running < since) return false; /* this machine's kernel lacks it too */
   int wanted = version >= since ? after : before;
   if (error != wanted) fprintf(stderr, "%s: %s, not %s\n", name, strerror(error), strerror(wanted));
   return error != wanted;
@@ -61,8 +61,8 @@ int main(int argc, char **argv) {
   pages = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (argc != 2 || pages == MAP_FAILED || uname(&machine) != 0) return 2;
   int version = number_of(argv[1]), running = number_of(machine.release), faults = 0;
-  if (prctl(PR_GET_SECCOMP) > 0) running = 0; /* what the test itself is refused is not known */
-  int unknown = version < 403 ? ENOSYS : EINVAL; /* membarrier, whose commands came one after the other */
+  if (prctl(PR_GET_SECCOMP) > 0) running = 0; /* under a filter it is not known what the test itself is refused */
+  int unknown = version < 403 ? ENOSYS : EINVAL; /* of membarrier, whose commands were added one by one */
 #define SEE(since, expression, before, after) faults += wrong(#expression, since, version, running, expression, before, after)
   SEE(302, copied(), ENOSYS, 0);
   SEE(317, call(SYS_getrandom, (long)pages, 8, 0), ENOSYS, 0);

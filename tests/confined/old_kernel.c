@@ -1,13 +1,13 @@
-/* old_kernel.c - runs a program as an older kernel would: what came later is refused as that kernel refuses it.
+/* old_kernel.c - runs a program as if under an older kernel: later features are refused as that kernel would refuse them.
  *
  *   old_kernel VERSION PROGRAM [ARGUMENT...]        VERSION is one of the table below
  *
- * A filter of system calls would be seen by the program, which then does without more than is missing: so its calls are stopped
- * from outside, those of its threads and children too.  A call that is not there fails with ENOSYS and an unknown command or advice with
- * EINVAL; an unknown flag of mmap is ignored, and files of /proc are not there.  What a kernel does otherwise than a later one,
- * or has other faults than it, is not shown.
+ * A program can see a system call filter, and would then give up more than what is missing.  So a tracer stops its calls, and those
+ * of its threads and children.  A call that the old kernel lacks fails with ENOSYS, an unknown command or advice with EINVAL; an
+ * unknown flag of mmap is ignored, and later files of /proc do not exist.  Other differences between kernels, in behaviour or in
+ * bugs, are not imitated.
  *
- * The status is the program's; 77 where a process cannot be traced so, 99 for an error of this one. */
+ * The exit status is the program's; 77 if processes cannot be traced in this way, 99 for an error of old_kernel itself. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -31,9 +31,9 @@
 #endif
 
 enum { CANNOT = 77, BROKEN = 99, PATH_MOST = 256 };
-enum { X32 = 0x40000000, PAGE = 4096 }; /* numbers from there on are another ABI's */
+enum { X32 = 0x40000000, PAGE = 4096 }; /* system call numbers from X32 on belong to another ABI */
 
-/* The number of the last system call that each has. */
+/* Each version with the number of its last system call. */
 static const struct version {
   const char *name;
   int number; /* 100 * major + minor */
@@ -42,7 +42,7 @@ static const struct version {
 
 static const struct version *kernel;
 
-/* What an argument may not be, before a version. */
+/* Values of arguments that kernels before a version refuse. */
 /* clang-format off */
 static const struct rule {
   int since;
@@ -65,7 +65,7 @@ static const struct rule {
     {417, SYS_mmap, 3, 0x100000 /* FIXED_NOREPLACE */, 0x100000, 0},
 };
 
-/* What a path may not hold. */
+/* Parts of paths that do not exist before a version. */
 static const struct file {
   int since;
   const char *part;
@@ -89,7 +89,7 @@ static unsigned long long *argument_of(struct user_regs_struct *regs, int argume
 static void read_path(pid_t thread, uint64_t address, char path[PATH_MOST]) {
   size_t used = 0;
   while (used < PATH_MOST - 1) {
-    size_t bytes = PAGE - (address + used) % PAGE; /* the next page may be nobody's */
+    size_t bytes = PAGE - (address + used) % PAGE; /* the next page may be unmapped */
     if (bytes > PATH_MOST - 1 - used) bytes = PATH_MOST - 1 - used;
     struct iovec to = {path + used, bytes}, from = {(void *)(uintptr_t)(address + used), bytes};
     ssize_t got = process_vm_readv(thread, &to, 1, &from, 1, 0);
@@ -110,7 +110,7 @@ static bool is_missing_file(pid_t thread, const struct user_regs_struct *regs) {
   return false;
 }
 
-/* The error that the call is answered with, or 0 where it is made; `changed` where its arguments are others now. */
+/* Returns the error that the call shall fail with, or 0 if it is to be made; sets `changed` if it has changed an argument. */
 static int judge(pid_t thread, struct user_regs_struct *regs, bool *changed) {
   if (regs->orig_rax >= X32) return 0;
   if (regs->orig_rax > kernel->last) return ENOSYS;
@@ -126,22 +126,22 @@ static int judge(pid_t thread, struct user_regs_struct *regs, bool *changed) {
   return is_missing_file(thread, regs) ? ENOENT : 0;
 }
 
-/* What a thread's call is to return, until it does. */
-static unsigned char answers[1 << 22]; /* there are no greater ids */
+/* By thread id: the error that the thread's current call shall return, or 0. */
+static unsigned char answers[1 << 22]; /* Linux has no larger ids */
 
 static void call_begins(pid_t thread) {
   struct user_regs_struct regs;
   bool changed = false;
-  if (ptrace(PTRACE_GETREGS, thread, 0, &regs) != 0) return; /* it was killed meanwhile */
+  if (ptrace(PTRACE_GETREGS, thread, 0, &regs) != 0) return; /* the thread was killed meanwhile */
   int error = judge(thread, &regs, &changed);
   if (error != 0) {
-    regs.orig_rax = UINT64_MAX; /* none is made */
+    regs.orig_rax = UINT64_MAX; /* no call is made */
     answers[thread] = (unsigned char)error;
   }
   if (error != 0 || changed) (void)ptrace(PTRACE_SETREGS, thread, 0, &regs);
 }
 
-/* Where none was made, a filter of the thread's own may have given another answer. */
+/* Sets the result of a call that was not made; a filter of the program may have given it another. */
 static void call_ends(pid_t thread) {
   struct user_regs_struct regs;
   if (answers[thread] == 0 || ptrace(PTRACE_GETREGS, thread, 0, &regs) != 0) return;
@@ -150,11 +150,11 @@ static void call_ends(pid_t thread) {
   (void)ptrace(PTRACE_SETREGS, thread, 0, &regs);
 }
 
-/* ---- All of them ---- */
+/* ---- All threads ---- */
 
 static void stopped(pid_t thread, int status) {
   int signal = WSTOPSIG(status), event = status >> 16;
-  if (event == PTRACE_EVENT_STOP && signal != SIGTRAP) { /* it stays stopped, as the signal wants */
+  if (event == PTRACE_EVENT_STOP && signal != SIGTRAP) { /* a stop signal: the thread stays stopped */
     (void)ptrace(PTRACE_LISTEN, thread, 0, 0);
     return;
   }
@@ -176,7 +176,7 @@ static int watch(pid_t first) {
       stopped(thread, status);
       continue;
     }
-    answers[thread] = 0; /* it was killed in a call */
+    answers[thread] = 0; /* it may have been killed in a call */
     if (thread == first) result = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
   return result;

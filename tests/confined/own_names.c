@@ -1,4 +1,4 @@
-/* own_names.c - a program that defines names which hakmem's archive defines too: it links, and its own are called. */
+/* own_names.c - a program that defines names which hakmem's archive defines too: it links, and its own functions are called. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -21,7 +21,7 @@ long syscall(long number, ...) {
   return 12;
 }
 
-/* One name that is hakmem's brings all of them into the program. */
+/* Using one of hakmem's names (unshare) links all of them into the program. */
 int main(void) {
   void *block = malloc(100);
   free(block);

@@ -1,9 +1,9 @@
-/* pressure.c - a program is told that the limit of its container is near, before it is urgent: hak_on_pressure, HAK_PRESSURE_NEAR.
+/* pressure.c - the callback of hak_on_pressure reports that the container's limit is near (HAK_PRESSURE_NEAR) before it is urgent.
  *
- * In files: a folder with the files of a control group, in place of the system's, which the check writes as it wants them to be. It is
- * mounted in a namespace of the process's own, of which it may have to be the root.
+ * In files: a folder with the files of a control group, which the check writes, is mounted over the system's. The mount is in the
+ * process's own namespace, for which the process may first have to become root of a user namespace.
  * Idle: the same, while the process makes no calls (HAKMEM_DECAY_MS=-1).
- * In a group: one that container.py has put the process in; GROUP_LIMIT is its limit, and it is filled. */
+ * In a group: container.py has put the process into a real group with the limit GROUP_LIMIT, and the process fills it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -32,17 +32,17 @@
 
 enum { MIB = 1 << 20, HEAP = 16, CACHE = 32, MOST = 4096 };
 #define LIMIT ((uint64_t)1024 * MIB)
-/* By how much what is told may be more than what the files say: the heap's growth since they were read. */
+/* How much more use may be reported than the files say: the heap's growth since they were read. */
 #define GROWTH ((uint64_t)4 * MIB)
 
-/* ---- What the program is told ---- */
+/* ---- What the callback gets ---- */
 
 static struct {
   unsigned calls;
   hak_pressure_t last;
-  uint64_t ms[2]; /* when the last two calls were, the newer last */
+  uint64_t ms[2]; /* the times of the last two calls, the newer last */
 } told;
-static void *cache[CACHE]; /* of 1 MiB each: what the program could do without */
+static void *cache[CACHE]; /* blocks of 1 MiB, which the program could do without */
 
 static uint64_t now_ms(void) {
   struct timespec now;
@@ -82,8 +82,8 @@ static hak_stats_t stats_now(void) {
   return stats;
 }
 
-/* Calls that come to nothing, but look at the limits when it is time to: each large block is a slow path, and the small one gives the
- * thread a heap, which has the clock. */
+/* Makes calls that only cause the limits to be checked when it is time: each large block takes a slow path, and the small one gives
+ * the thread a heap, which keeps the time of the next check. */
 static void pass_time(void) {
   void *small = touched(100);
   for (int i = 0; i < 8; i++) free(touched(MIB / 8));
@@ -94,13 +94,13 @@ static void pass_time(void) {
 /* ---- The files of a group ---- */
 
 static char folder[] = "/tmp/hakmem-pressure-XXXXXX";
-static const char *kind; /* "" or "memory/": where the files lie in it */
-static const char *const *names; /* of the limit and of what is used */
+static const char *kind; /* "" or "memory/": where in the folder the files are */
+static const char *const *names; /* of the files of the limit and the use, and of the line of inactive files */
 static const char *const names_v1[] = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
 static const char *const names_v2[] = {"memory.max", "memory.current", "inactive_file"};
 
-/* In place, since the keeper has them open; in one write, of numbers that have as many digits each time and of texts of one length: never
- * half written for who looks meanwhile. */
+/* Writes a file in place, since the keeper has it open, and in one write of a constant length with numbers of a constant width, so that
+ * a reader never sees it half written. */
 __attribute__((format(printf, 2, 3))) static void file_write(const char *name, const char *format, ...) {
   char path[200], text[200];
   va_list list;
@@ -140,7 +140,7 @@ static void folder_remove(void) {
   rmdir(folder);
 }
 
-/* Whether /proc/self/cgroup says that the process is in a group of that version, whose path is then looked for below the mount. */
+/* Whether /proc/self/cgroup puts the process in a group of that version; hakmem then searches its path below the mount. */
 static bool has_version(const char *line) {
   char text[4096];
   int file = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
@@ -175,7 +175,7 @@ static void files_begin(bool version_1) {
   hak_on_pressure(callback, &told);
 }
 
-/* A heap that is big enough to ask for limits, and stays as big. */
+/* Makes a heap that is big enough to check limits, and that keeps its size. */
 static void heap_make(void) {
   static void *heap;
   heap = touched(HEAP * MIB);
@@ -194,7 +194,7 @@ static void is_told(uint32_t level, uint64_t used) {
   CHECK(told.last.used >= used && told.last.used <= used + GROWTH);
 }
 
-/* Looks, and does not tell. */
+/* hakmem checks the limits, and does not call the callback. */
 static void is_not_told(unsigned level) {
   unsigned before = told.calls;
   while (stats_now().limit_level != level) pass_time();
@@ -205,16 +205,16 @@ static void is_not_told(unsigned level) {
 static void told_as_it_becomes_scarce(void) {
   heap_make();
   use_set(part(800), 0);
-  is_not_told(1); /* a quarter is left: hakmem hurries, the program need not */
+  is_not_told(1); /* a quarter is left: hakmem gives back more, the program need not */
   hak_stats_t before = stats_now();
   use_set(part(900), 0);
   is_told(HAK_PRESSURE_NEAR, part(900));
-  CHECK(stats_now().purged >= before.purged + (uint64_t)CACHE * MIB); /* what it said that it had freed */
-  is_told(HAK_PRESSURE_NEAR, part(900)); /* again, but not at once */
+  CHECK(stats_now().purged >= before.purged + (uint64_t)CACHE * MIB); /* what the callback has freed */
+  is_told(HAK_PRESSURE_NEAR, part(900)); /* again, but not immediately */
   CHECK(told.ms[1] - told.ms[0] >= 900);
   use_set(part(950), 0);
   is_told(HAK_PRESSURE_URGENT, part(950));
-  use_set(part(950), part(50)); /* files that were read once are no use of the program's */
+  use_set(part(950), part(50)); /* inactive file pages do not count as use */
   is_told(HAK_PRESSURE_NEAR, part(900));
   use_set(part(500), 0);
   is_not_told(0);
@@ -231,7 +231,7 @@ TEST(pressure_near_in_files_of_version_2) {
   told_as_it_becomes_scarce();
   use_set(part(800), 0);
   is_not_told(1);
-  /* Who waits for memory more than a tenth of the time is nearer than figures say. */
+  /* A group that waits for memory more than a tenth of the time is nearer to its limit than the figures say. */
   uint64_t stalled = 1000000;
   for (unsigned before = told.calls; told.calls == before; pass_time()) {
     stalls_set(stalled += 2000);
@@ -241,10 +241,10 @@ TEST(pressure_near_in_files_of_version_2) {
   folder_remove();
 }
 
-/* ---- A heap that grows faster than the kernel may be asked ---- */
+/* ---- A heap that grows faster than the files may be read ---- */
 
-/* The program is told as soon as the next growth would be near: at the look after, it may be urgent.  Nothing is written to; the files say
- * that it was, in case the kernel is asked after all. */
+/* The program is called when one more such growth would bring it near the limit, as at the next check it may be urgent.  The block is not
+ * written to; the files already count it, in case they are read after all. */
 static void grown_fast(bool version_1) {
   const uint64_t use = (uint64_t)770 * MIB, growth = (uint64_t)65 * MIB;
   files_begin(version_1);
@@ -253,7 +253,7 @@ static void grown_fast(bool version_1) {
   for (uint64_t looks = stats_now().limit_looks; stats_now().limit_looks < looks + 2;) pass_time();
   CHECK_EQ(told.calls, 0);
   use_set(use + growth, 0);
-  void *block = malloc(growth); /* a look is due, and it is too early to ask */
+  void *block = malloc(growth); /* a check is due, but too early to read the files */
   CHECK_EQ(told.calls, 1);
   CHECK_EQ(told.last.level, HAK_PRESSURE_NEAR);
   CHECK(told.last.used + GROWTH >= use + 2 * growth && told.last.used <= use + 2 * growth + GROWTH);
@@ -264,7 +264,7 @@ static void grown_fast(bool version_1) {
 TEST(pressure_fast_growth_in_files_of_version_1) { grown_fast(true); }
 TEST(pressure_fast_growth_in_files_of_version_2) { grown_fast(false); }
 
-/* ---- A container that is not to be looked at any more ---- */
+/* ---- The option container is switched off ---- */
 
 static void switched_off(bool version_1) {
   if (!hak_option_set("container", 1)) check_skip("its options are sealed");
@@ -274,16 +274,16 @@ static void switched_off(bool version_1) {
   is_not_told(1);
   use_set(part(950), 0);
   is_told(HAK_PRESSURE_URGENT, part(950));
-  CHECK(hak_option_set("limit_hard", -10)); /* of what is used already: nothing more is to be had */
+  CHECK(hak_option_set("limit_hard", -10)); /* percent, already in use: no more memory can be had */
   while (touched((size_t)HEAP * MIB) != NULL) {
   }
   unsigned calls = told.calls;
   CHECK(hak_option_set("container", 0));
-  hak_stats_t stats = stats_now(); /* with no call that could look in between */
+  hak_stats_t stats = stats_now(); /* with no call between that could check the limits */
   CHECK_EQ(stats.limit_level, 0);
   CHECK_EQ(stats.limit, 0);
   CHECK_EQ(stats.limit_use, 0);
-  void *block = touched((size_t)HEAP * MIB); /* percent of no limit are none */
+  void *block = touched((size_t)HEAP * MIB); /* a percentage of no limit is no limit */
   CHECK(block != NULL);
   free(block);
   for (uint64_t until = now_ms() + 300; now_ms() < until;) pass_time();
@@ -300,7 +300,7 @@ static void switched_off(bool version_1) {
 TEST(pressure_off_in_files_of_version_1) { switched_off(true); }
 TEST(pressure_off_in_files_of_version_2) { switched_off(false); }
 
-/* What the program has set itself in bytes holds still, and nothing of the container's does. */
+/* A limit that the program has set in bytes still holds, and nothing of the container's limit does. */
 TEST(pressure_off_in_files_leaves_a_limit_in_bytes) {
   if (!hak_option_set("limit_soft", MIB)) check_skip("its options are sealed");
   files_begin(false);
@@ -309,7 +309,7 @@ TEST(pressure_off_in_files_leaves_a_limit_in_bytes) {
   CHECK(hak_option_set("container", 0));
   CHECK_EQ(stats_now().limit, MIB);
   CHECK_EQ(stats_now().limit_level, 3);
-  CHECK(hak_option_set("limit_soft", -10)); /* passed, but for that there is no limit */
+  CHECK(hak_option_set("limit_soft", -10)); /* it would be exceeded, if there were a limit */
   CHECK_EQ(stats_now().limit_level, 0);
   for (int i = 0; i < 100; i++) pass_time();
   CHECK_EQ(stats_now().limit_level, 0);
@@ -328,9 +328,9 @@ TEST(pressure_off_in_files_forgets_who_waited) {
   folder_remove();
 }
 
-/* ---- A share of the limit where the kernel is not asked any more ---- */
+/* ---- A percentage of the limit when the kernel's files are read no more ---- */
 
-/* What the heap grows by is not what others gave back. */
+/* The heap grows only by the room that the last reading left. */
 TEST(pressure_percent_in_files_hold_under_a_filter) {
   if (!hak_option_set("limit_hard", -60)) check_skip("its options are sealed");
   files_begin(false);
@@ -358,7 +358,7 @@ static size_t resident_pages(void *block) {
   return count;
 }
 
-/* Entries of such a folder of /proc. */
+/* The number of entries of a folder of /proc. */
 static unsigned entries(const char *path) {
   char text[4096];
   unsigned count = 0;
@@ -371,7 +371,7 @@ static unsigned entries(const char *path) {
   return count;
 }
 
-/* A heap near whose limit nothing is, and a block of which all stays resident though it is free. */
+/* Begins far from the limit, with a large freed block that stays resident. */
 static void *idle_begin(bool version_1) {
   if (getenv("HAKMEM_DECAY_MS") == NULL) check_skip("confined.pressure_idle runs it");
   files_begin(version_1);
@@ -379,19 +379,19 @@ static void *idle_begin(bool version_1) {
   heap_make();
   void *block = touched((size_t)IDLE * MIB);
   free(block);
-  CHECK(entries("/proc/self/task") > threads); /* the keeper is there, */
-  CHECK_EQ(entries("/proc/self/fd"), files); /* and what it has open is not the program's */
+  CHECK(entries("/proc/self/task") > threads); /* the keeper runs, */
+  CHECK_EQ(entries("/proc/self/fd"), files); /* and the files it has open are not among the program's */
   for (uint64_t looks = stats_now().limit_looks; stats_now().limit_looks < looks + 2;) usleep(1000);
   CHECK_EQ(stats_now().limit_level, 0);
   CHECK_EQ(resident_pages(block), (size_t)IDLE * MIB / (size_t)sysconf(_SC_PAGESIZE));
   return block;
 }
 
-/* But for what the heap may have taken of it meanwhile. */
+/* Waits until the block has gone back, except what the heap may have reused of it. */
 static void is_given_back(void *block) {
   const size_t pages = (size_t)IDLE * MIB / (size_t)sysconf(_SC_PAGESIZE);
   while (resident_pages(block) > pages / 64) usleep(1000);
-  while (entries("/proc/self/task") > 3) usleep(1000); /* "." and "..": it ends, since nothing is left */
+  while (entries("/proc/self/task") > 3) usleep(1000); /* counts "." and ".."; the keeper ends, since nothing is left to give back */
   hak_stats_t stats = stats_now();
   CHECK_EQ(stats.limit_level, 3);
   CHECK(stats.limit_given >= (uint64_t)(IDLE - 1) * MIB);
@@ -399,12 +399,12 @@ static void is_given_back(void *block) {
 
 static void idle_gives_back(bool version_1) {
   void *block = idle_begin(version_1);
-  for (int file = 3; file < 256; file++) close(file); /* as a program does that becomes a daemon; the same numbers are used again */
+  for (int file = 3; file < 256; file++) close(file); /* as a daemon does when it starts; the numbers are then reused */
   for (int i = 0; i < 16; i++) CHECK(open("/dev/null", O_RDONLY) >= 0);
   unsigned calls = told.calls;
   use_set(part(950), 0);
   is_given_back(block);
-  CHECK_EQ(told.calls, calls); /* that is left to a thread of the program */
+  CHECK_EQ(told.calls, calls); /* only a thread of the program calls the callback */
   pass_time();
   CHECK(told.calls > calls && told.last.level == HAK_PRESSURE_URGENT);
   folder_remove();
@@ -413,16 +413,16 @@ static void idle_gives_back(bool version_1) {
 TEST(pressure_idle_in_version_1) { idle_gives_back(true); }
 TEST(pressure_idle_in_version_2) { idle_gives_back(false); }
 
-/* Also far from a limit. */
+/* The keeper notices this even far from a limit. */
 TEST(pressure_idle_sees_who_waits_for_memory) {
   idle_begin(false);
   for (uint64_t stalled = 1000000; stats_now().limit_level == 0; usleep(1000)) stalls_set(stalled += 2000);
   CHECK_EQ(stats_now().limit_level, 1);
-  while (stats_now().limit_level != 0) usleep(1000); /* it is over */
+  while (stats_now().limit_level != 0) usleep(1000); /* the waiting is over */
   folder_remove();
 }
 
-/* A child has a keeper of its own, once it has made calls. */
+/* A child gets its own keeper once it has made calls. */
 TEST(pressure_idle_in_a_child) {
   void *block = idle_begin(false);
   uint64_t starts = stats_now().keeper_starts;
@@ -447,7 +447,7 @@ TEST(pressure_idle_in_a_child) {
 
 /* ---- A real group ---- */
 
-/* Where the heap grows by an eighth of the limit while the kernel may not be asked again, the program is told of the next level at once. */
+/* Slowly, because a heap that grows by an eighth of the limit before the files may be read again skips to the next level. */
 static void *touched_slowly(void) {
   usleep(5000);
   return touched(MIB);
@@ -457,7 +457,7 @@ TEST(pressure_near_in_a_group) {
   const char *text = getenv("GROUP_LIMIT");
   if (text == NULL) check_skip("container.py runs it, in a group");
   uint64_t limit = strtoull(text, NULL, 10);
-  bool stalls = access("/sys/fs/cgroup/memory", F_OK) != 0; /* of version 2: who waits for memory may be told a level earlier */
+  bool stalls = access("/sys/fs/cgroup/memory", F_OK) != 0; /* version 2: a group that waits for memory may be called a level earlier */
   static void *blocks[MOST];
   int count = 0;
   hak_on_pressure(callback, &told);
@@ -467,7 +467,7 @@ TEST(pressure_near_in_a_group) {
   CHECK_EQ(told.last.limit, limit);
   CHECK(told.last.used >= limit / 8 * (stalls ? 6 : 7) && told.last.used < limit / 16 * 15);
   CHECK(stats_now().limit_use <= told.last.used);
-  int first = count; /* the cache made room: it grows by that, and more */
+  int first = count; /* the freed cache has made room: the heap can grow by that and more */
   while (told.last.level == HAK_PRESSURE_NEAR && count < MOST) blocks[count++] = touched_slowly();
   CHECK_EQ(told.last.level, HAK_PRESSURE_URGENT);
   CHECK(told.last.used >= limit / 16 * (stalls ? 14 : 15));

@@ -1,15 +1,15 @@
-/* refuse.c - puts the program that it is preloaded into under a filter of system calls, after hakmem has started and before main.
+/* refuse.c - puts the program that it is preloaded into under a system call filter, after hakmem has started and before main.
  *
  *   REFUSE=WHOM:HOW:CALLS
- *     WHOM   ours  calls that libhakmem's own code makes, and the clone that it has libc make; the program's own are not judged
- *            list  CALLS are those that are permitted, of everybody, and HOW is what the others meet; openat and stat fail with
- *                  EACCES, as in OpenSSH's sandbox
+ *     WHOM   ours  refuses CALLS that libhakmem's code makes, and the clone that it has libc make, but none of the program's own
+ *            list  permits only CALLS, to all code; HOW is applied to the other calls; openat and stat fail with EACCES, as in
+ *                  OpenSSH's sandbox
  *     HOW    kill, trap (a handler then makes the call return ENOSYS), or an error's name
- *     CALLS  names of the table below, with commas; `usual` stands for what a filter for a program on glibc's malloc permits
- *   REFUSE_PAST_LIBC=1   installs it by an instruction of its own, which no library sees, instead of prctl
+ *     CALLS  names from the table below, separated by commas; `usual` stands for what a filter for a program on glibc's malloc permits
+ *   REFUSE_PAST_LIBC=1   makes the system call by an instruction of its own, which no library sees, instead of calling prctl
  *   REFUSE_ARGUMENT=A    only in a process that has A among its arguments
  *
- * Preload it before libhakmem: what is preloaded first starts last.  What it cannot do ends the process with 99. */
+ * Preload it before libhakmem: the library preloaded first starts last.  An error ends the process with status 99. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -49,7 +49,7 @@ static const struct {
 #endif
 };
 
-/* What OpenSSH's manual and public descriptions of its sandbox say that it permits, and what ends a process and its timers. */
+/* The calls that OpenSSH's sandbox permits, by its manual and public descriptions, and those that end a process and set timers. */
 static const char usual[] =
     "read,write,close,exit,exit_group,brk,mmap,munmap,mprotect,mremap,madvise,futex,clock_gettime,gettimeofday,"
     "getpid,getrandom,rt_sigprocmask,poll,ppoll,select,pselect6,shutdown,clock_nanosleep,nanosleep,rt_sigreturn,"
@@ -164,7 +164,7 @@ static void install(void) {
 }
 
 static bool is_meant(void) {
-  static char arguments[4096]; /* not every libc tells them to a constructor */
+  static char arguments[4096]; /* not every libc passes them to constructors */
   const char *wanted = getenv("REFUSE_ARGUMENT");
   if (getenv("REFUSE") == NULL) return false;
   if (wanted == NULL) return true;

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Programs under filters of system calls that are installed after start: they live as on the system's malloc.
+"""Programs under system call filters that are installed after start: they survive as they do on the system's malloc.
 
 Scenes:
   one_call   each call that hakmem's code makes is refused alone, in each way, and the shadow model runs
-  past_libc  the same, the filter installed by an instruction that no library sees
+  past_libc  the same, with the filter installed by an instruction that no library sees
   all_calls  all calls that glibc's malloc does not make are refused together, and the API's checks run
-  sandbox    a list as OpenSSH's, of what is permitted to the whole program: the shadow model runs with one thread, and each
-             check of the API passes that passes so on the system's malloc
+  sandbox    a list like OpenSSH's of permitted calls, for the whole program: the shadow model runs with one thread, and each check
+             of the API passes that passes so on the system's malloc
 
-A call is refused by ending the process (kill), by a signal whose handler then makes it return ENOSYS (trap), or by an error.  Each scene
-first refuses what cannot be done without, and sees the process end: else a filter that meets nothing would pass.
+A call is refused by ending the process (kill), by a signal whose handler makes the call return ENOSYS (trap), or by an error.  Each
+scene first refuses an indispensable call and expects the process to end; otherwise a filter without effect would pass.
 """
 import argparse
 import itertools
@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 
-# glibc's malloc needs these too, so a filter that ends who makes them, it could not live under either.
+# glibc's malloc needs these too, so it could not survive a filter that kills for them either.
 MEMORY = ["munmap", "mprotect", "madvise", "mremap"]
 OTHERS = ["mincore", "openat", "read", "close", "clone", "nanosleep", "sched_yield", "rt_sigprocmask", "rt_sigaction", "getrandom",
           "rt_sigpending", "rt_sigtimedwait", "tgkill", "waitid", "getpid", "gettid", "prctl", "capget", "capset", "prlimit64", "seccomp",
@@ -26,12 +26,12 @@ OTHERS = ["mincore", "openat", "read", "close", "clone", "nanosleep", "sched_yie
 ERRORS = ["EPERM", "ENOSYS", "EACCES"]
 WAYS = ["kill", "trap", *ERRORS]
 
-# The model runs in a thread, and reads what is resident.
+# The shadow model runs in a thread, and reads its resident memory.
 MODEL = "clone3,set_robust_list,rseq,rt_sigaction,openat"
 
-# What nobody could know of who installs a filter past libc: it is asked for once more by reading a file.
+# hakmem cannot see a filter being installed past libc: it makes these calls once more, and learns of it by reading a file.
 PAST_LIBC_ASKED = {("kill", call) for call in ("openat", "read", "close", "mincore")}
-# The secure library's memory is sealed, and what must be zero is: it refuses to grow without the one, and needs the other.
+# The secure library seals its memory, and refuses to grow without mprotect; it needs madvise for memory that must be zero.
 SECURE_NEEDS = {"mprotect", "madvise"}
 
 
@@ -81,7 +81,7 @@ def one_call(runner):
         runner.expect_end(library, "ours:kill:mmap", *shadow(runner, "--threads=4"))
     for library, way, call in each_refusal(runner):
         runner.expect_life(library, f"ours:{way}:{call}", *shadow(runner, "--threads=4", "--expect=hakmem"))
-    for library, way in itertools.product(runner.libraries(), WAYS):  # which glibc's malloc needs where there are several threads alone
+    for library, way in itertools.product(runner.libraries(), WAYS):  # glibc's malloc needs futex only with several threads
         runner.expect_life(library, f"ours:{way}:futex", *shadow(runner, "--threads=1", "--expect=hakmem"))
 
 
@@ -91,7 +91,7 @@ def past_libc(runner):
     for library, way, call in each_refusal(runner):
         if (way, call) not in PAST_LIBC_ASKED:
             runner.expect_life(library, f"ours:{way}:{call}", *shadow(runner, "--threads=4", "--expect=hakmem"), REFUSE_PAST_LIBC="1")
-    for way in ["trap", *ERRORS]:  # a thread of hakmem's is wanted whatever the filter says
+    for way in ["trap", *ERRORS]:  # KEEPER=2 wants hakmem's thread regardless of filters
         runner.expect_life(runner.options.library, f"ours:{way}:clone", *shadow(runner, "--threads=4", "--expect=hakmem"),
                            REFUSE_PAST_LIBC="1", HAKMEM_KEEPER="2")
 
@@ -106,7 +106,7 @@ def all_calls(runner):
 
 
 def passing(runner, library, names, **more):
-    """Which checks pass, each in a process that is under the list."""
+    """The checks that pass, each in a separate process under the list."""
     return {name for name in names if runner.run(library, "list:kill:usual", runner.options.api, "-v", "libc", "-x", name, **more).returncode == 0}
 
 

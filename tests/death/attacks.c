@@ -1,11 +1,11 @@
-/* attacks.c - small programs that do one wrong thing each, and which library ends them.
+/* attacks.c - small programs, each with one mistake, and which library ends them.
  *
- * Each row of the table is such a program, run by itself with each of its sizes: it makes its mistake, goes on a little as a
+ * Each row of the table is such a program, run by itself with each of its sizes: it makes its mistake, continues for a while as a
  * program would, and returns from main.  An end is a line of ours with SIGABRT, or a fault at the wrong instruction.  The
- * table says for each library and kind of block what must come of it; the last line counts the ends.
+ * table states the required result for each library and kind of block; the last line counts the ends.
  *
  *   attacks [filter]       run the rows whose name contains `filter`
- *   attacks -x NAME SIZE   attack here, for a debugger
+ *   attacks -x NAME SIZE   attack in this process, for a debugger
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -25,7 +25,7 @@
 #include "check.h"
 #include "expect.h"
 
-/* musl allocates where pthread_atfork is called, which hakmem's start does. */
+/* musl allocates when pthread_atfork is called, which hakmem's start does. */
 #ifdef __GLIBC__
 enum { LIBC_ALLOCATES_FIRST = 0 };
 #else
@@ -33,7 +33,7 @@ enum { LIBC_ALLOCATES_FIRST = 1 };
 #endif
 enum { LIMIT_SECONDS = 20, MANY = 300 };
 
-/* ---- What they are made of ---- */
+/* ---- Building blocks ---- */
 
 static volatile char sink;
 static void *volatile kept[MANY];
@@ -46,13 +46,13 @@ static char *get(size_t size) {
 
 static char *filled(size_t size) { return memset(get(size), 'a', size); }
 static void drop(char *block) { hak_free(hide(block)); }
-/* Whatever is there becomes another. */
+/* Changes the bytes, whatever their values are. */
 static void put(char *at, size_t count) {
   for (size_t i = 0; i < count; i++) ((volatile char *)hide(at))[i] ^= 'A';
 }
 static void look(const char *at) { sink = *(volatile char *)hide(at); }
 
-/* A program that goes on: blocks of the size come and go. */
+/* Continues like a program: allocates and frees blocks of the size. */
 static void go_on(size_t size) {
   for (int i = 0; i < 20; i++) drop(filled(size));
 }
@@ -81,7 +81,7 @@ static void overflow_64(size_t size) { overflow(size, 64); }
 static void overflow_4096(size_t size) { overflow(size, 4096); }
 static void overflow_far(size_t size) { overflow(size, 300000); }
 
-/* The end of a string, for which there was no room counted. */
+/* Writes the end of a string for which no room was requested. */
 static void overflow_nul(size_t size) {
   char *block = among(size);
   hide(block)[size] = 0;
@@ -246,7 +246,7 @@ static void free_twice_later(size_t size) {
   drop(block);
 }
 
-/* Started before: what a libc allocates for a thread would take the place of the block. */
+/* Started before the free: what a libc allocates for a thread could reuse the block. */
 static void *drop_when_told(void *block) {
   char *_Atomic *told = block;
   while (*told == NULL) usleep(50);
@@ -295,7 +295,7 @@ static void free_of_a_made_up_chunk(size_t size) {
 static void usable_size_after_free(size_t size) { sink = (char)hak_malloc_usable_size(freed(size)); }
 static void usable_size_inside(size_t size) { sink = (char)hak_malloc_usable_size(among(size) + 16); }
 
-/* ---- Sizes that the program tells ---- */
+/* ---- Sizes that the program passes ---- */
 
 static void free_sized_smaller(size_t size) { hak_free_sized(among(size), size / 2); }
 static void free_sized_larger(size_t size) { hak_free_sized(among(size), size * 2); }
@@ -324,13 +324,13 @@ static void nothing_read_after_free(size_t size) {
 
 /* ---- The table ---- */
 
-/* Whether a program of the kind is ended: in the default library for small and large blocks, then in the secure one. */
+/* Whether such a program is ended: in the default library, then in the secure one. */
 typedef struct attack {
   const char *name;
   void (*run)(size_t size);
   unsigned sizes; /* bits of `sizes` below */
   const char *ends; /* a sign for each size, in the order of `sizes`: default, then secure. x: ends, -: goes on, .: either,
-                       * f: ends if no block comes before it, which is so where libc allocates nothing before main */
+                       * f: ends if no block comes before it, which is so if libc allocates nothing before main */
 } attack_t;
 
 static const size_t sizes[] = {20, 100, 1000, 5000, 100000, 262144};

@@ -1,12 +1,12 @@
-/* crash.c - what is said of a crash: by HAKMEM_CRASH_REPORT, by guard slots, and
+/* crash.c - the reports on crashes: by HAKMEM_CRASH_REPORT, by guard slots, and
  * by the inaccessible memory of the secure library.
  *
- * Each case runs in a process of its own, which says on its standard output
- * what it is about to touch; its standard error and its end are compared with
+ * Each case runs in a process of its own, which prints on its standard output
+ * what it is about to touch; its standard error and its exit status are compared with
  * the table.
  *
- *   crash [filter]   run the cases that contain `filter`
- *   crash -x NAME    crash here, for a debugger
+ *   crash [filter]   run the cases whose names contain `filter`
+ *   crash -x NAME    crash in this process, for a debugger
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -34,7 +34,7 @@ enum { LARGE = 1 << 20, PART = 1 << 16, LIMIT_SECONDS = 20, TEXT = 32768 };
 
 /* ---- In the crashing process ---- */
 
-/* Tells the parent what will be touched, and which block that has to do with. */
+/* Reports to the parent the address to be touched, and the related block. */
 static char *announce(const void *at, const void *block) {
   char line[96];
   int length = snprintf(line, sizeof line, "%p %p %d\n", at, block, (int)getpid());
@@ -55,7 +55,7 @@ static char *mapped(int protection) {
   return map == MAP_FAILED ? NULL : map;
 }
 
-/* Makes the page of the byte inaccessible. */
+/* Makes the byte's page inaccessible. */
 static char *forbid(char *at) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   if (mprotect((void *)((uintptr_t)at & ~(page - 1)), page, PROT_NONE) != 0) _exit(EXIT_BROKEN);
@@ -85,7 +85,7 @@ static void in_a_freed_block(void) {
   hak_free(other);
 }
 
-/* In the secure library it is inaccessible anyway. */
+/* In the secure library the block is inaccessible anyway. */
 static void in_a_freed_large_block(void) {
   char *block = new_block(LARGE);
   hak_free(block);
@@ -113,7 +113,8 @@ static void by_kill(void) {
   kill(getpid(), SIGSEGV);
 }
 
-/* As the kernel does it where memory has failed that nobody is about to use.  qemu, under which aarch64's tests run, ends of it itself. */
+/* As the kernel reports failed memory that no thread is about to use.  qemu, which runs the tests for aarch64, ends when it gets this
+ * signal. */
 #if defined(__x86_64__)
 static void by_memory_that_failed(void) {
   siginfo_t info = {.si_signo = SIGBUS, .si_code = BUS_MCEERR_AO};
@@ -122,7 +123,7 @@ static void by_memory_that_failed(void) {
 }
 #endif
 
-/* The secure library's options are settled at the start. */
+/* The secure library's options are fixed at the start. */
 static void set_an_option(void) {
   int64_t decay = 0;
   bool set = hak_option_set("decay_ms", 4711), got = hak_option_get("decay_ms", &decay);
@@ -135,7 +136,7 @@ static char fill_the_stack(unsigned frames) {
   return frames == 0 ? room[0] : (char)(fill_the_stack(frames - 1) + room[0]);
 }
 
-/* What is said of it needs the stack that the program has made for its own handlers. */
+/* The report needs the stack that the program has set up for its own handlers. */
 static void overflow_the_stack(void) {
   static char room[PART];
   const stack_t other = {.ss_sp = room, .ss_size = sizeof room};
@@ -173,13 +174,13 @@ static void full_handler(int number, siginfo_t *info, void *context) {
   _exit(0);
 }
 
-/* What these cases have installed before is in `early`. */
+/* `early` has installed the handlers of these cases. */
 static void after_a_full_handler(void) { near_null(); }
 static void after_a_plain_handler(void) { near_null(); }
 static void while_ignored(void) { near_null(); }
 static void by_kill_while_ignored(void) { by_kill(); }
 
-/* Runs before the constructors of every library, hakmem's too. */
+/* Runs before the constructors of every library, including hakmem's. */
 static void early(int argc, char **argv, char **environment) {
   (void)environment;
   const char *name = argc == 3 ? argv[2] : "";
@@ -191,7 +192,7 @@ __attribute__((section(".preinit_array"), used)) static void (*const early_entry
 
 #endif
 
-/* ---- The secure library's inaccessible memory, and what is not ---- */
+/* ---- The secure library's inaccessible memory, and its limits ---- */
 
 #ifdef EXPECT_SECURE
 
@@ -200,7 +201,7 @@ static void past_a_large_block(void) {
   touch(announce(block + 4 * PART, block));
 }
 
-/* Behind what was asked for, up to the page's end, bytes are looked at when the block is freed. */
+/* The bytes behind the requested ones, up to the end of the page, are checked when the block is freed. */
 static size_t pages_of(const char *block) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   return (hak_malloc_usable_size(block) + page - 1) & ~(page - 1);
@@ -221,7 +222,7 @@ static void past_an_aligned_large_block(void) {
   touch(announce(block + 4 * PART, block));
 }
 
-/* Upward from a block: no further than to the end of its slab. */
+/* Upward from a block: at most to the end of its slab. */
 static void past_a_slab(void) {
   char *at = new_block(200);
   announce(at, at);
@@ -245,7 +246,7 @@ static void nothing_grows(void) {
   }
 }
 
-/* More than the blocks that wait at once, of lengths that differ: no guard stays behind in memory that is used again. */
+/* More blocks than wait at one time, of different lengths: no guard stays behind in memory that is used again. */
 static void large_blocks_come_again(void) {
   for (size_t i = 0; i < 200; i++) {
     size_t size = (size_t)(i % 2 ? 3 << 20 : 1 << 19) + i % 7 * 12345;
@@ -255,7 +256,7 @@ static void large_blocks_come_again(void) {
   }
 }
 
-/* `*moves`: how often the block was made anew. */
+/* `*moves` counts how often the block was moved. */
 static char *grown_block(size_t from, size_t to, size_t step, int *moves) {
   char *block = new_block(from);
   memset(block, 'a', from);
@@ -269,7 +270,7 @@ static char *grown_block(size_t from, size_t to, size_t step, int *moves) {
   return block;
 }
 
-/* In place where nothing is behind it; the one in the way is neither lost nor written to. */
+/* In place if nothing is behind the block; a neighbour in the way is neither lost nor overwritten. */
 static void large_blocks_grow(void) {
   int moves = 0;
   char *alone = grown_block(LARGE, 8 * LARGE, 5000, &moves);
@@ -306,7 +307,7 @@ static void before_an_aligned_large_block(void) {
   touch(announce(block - 1, block));
 }
 
-/* Its guards are its own: they stay when the blocks beside it go. */
+/* The block has guards of its own: they stay when its neighbours are freed. */
 static void before_an_aligned_large_block_left_alone(void) {
   char *blocks[16];
   for (size_t i = 0; i < 16; i++) blocks[i] = hak_aligned_alloc(2 * PART, PART);
@@ -317,7 +318,7 @@ static void before_an_aligned_large_block_left_alone(void) {
   touch(announce(blocks[7] - 1, blocks[7]));
 }
 
-/* What lies before the first multiple of a wide alignment is free for others. */
+/* Memory before the first multiple of a large alignment is free for other blocks. */
 static void wide_alignments_cost_addresses(void) {
   const size_t align = (size_t)1 << 30;
   hak_stats_t stats = {.struct_size = sizeof stats};
@@ -335,7 +336,7 @@ static void in_a_large_block_freed_before_others(void) {
   touch(announce(block, block));
 }
 
-/* A block whose memory was another's of as many units, and has waited; where there are light guards its own are those of that one. */
+/* A block in the memory of an earlier block with as many units, which has waited; if guards are light, it has the guards of that block. */
 static char *block_used_again(size_t size, size_t before) {
   char *first = new_block(before);
   memset(first, 'x', before);
@@ -378,7 +379,7 @@ static void a_block_used_again_is_zero(void) {
   }
 }
 
-/* Bytes that have become free, after as many as that were freed, and by a trim: in no figure are blocks that wait, or are ready. */
+/* `freed`: bytes free after as many blocks were freed; `trimmed`: bytes that a trim adds. Neither counts blocks that wait or are ready. */
 static void free_and_trim(int count, size_t *freed, size_t *trimmed) {
   char *blocks[100];
   hak_stats_t before = {.struct_size = sizeof before}, after = before;
@@ -397,7 +398,7 @@ static void large_blocks_wait_until_a_trim(void) {
   if (trimmed < (size_t)60 * LARGE) _exit(EXIT_BROKEN);
 }
 
-/* Whether or not some are ready: each had a guard before it and one behind. */
+/* Whether or not some blocks are ready: each had a guard before it and one behind it. */
 static void nothing_is_ready_after_a_trim(void) {
   size_t freed, trimmed;
   free_and_trim(90, &freed, &trimmed);
@@ -414,7 +415,7 @@ static void freed_blocks_wait_for_others(void) {
   }
 }
 
-/* Side by side come few of them. */
+/* Few of the blocks are adjacent. */
 static void blocks_come_in_no_order(void) {
   int in_order = 0;
   char *last = new_block(60);
@@ -429,7 +430,7 @@ static void blocks_come_in_no_order(void) {
 
 static char *_Atomic left_behind, *kept_block;
 
-/* Another block keeps the slab, if one is wanted. */
+/* Frees a block; another block keeps the slab, if `keeps` is not NULL. */
 static void *free_and_sleep(void *keeps) {
   char *block = new_block(200);
   if (keeps) kept_block = new_block(200);
@@ -448,8 +449,8 @@ static void *use_many(void *unused) {
   return unused;
 }
 
-/* While a process forks its other threads run: a block may come filled whose heap, copied before, has it free. The child uses it
- * in the slab that it is in, or in one that is made of the same memory after that has ended, at once or later. */
+/* While a process forks, its other threads run: a block may be copied with content although its heap, copied before, has it free. The
+ * child uses the block in its slab, or in a slab that is made of the same memory after that one has ended, immediately or later. */
 static void fork_with_a_filled_block(bool keeps, bool ends_later) {
   pthread_t thread;
   int status = 0;
@@ -464,11 +465,11 @@ static void fork_with_a_filled_block(bool keeps, bool ends_later) {
   if (waitpid(child, &status, 0) != child || status != 0) _exit(EXIT_BROKEN);
 }
 
-/* The same of memory that is in no slab. */
+/* The same with memory that is in no slab. */
 static void fork_with_a_filled_unit(void) {
   static char *blocks[5000];
   int status = 0;
-  pthread_t thread; /* that such a memory can come from */
+  pthread_t thread; /* the thread that such memory can come from */
   if (pthread_create(&thread, NULL, free_and_sleep, NULL) != 0) _exit(EXIT_BROKEN);
   while (!left_behind) usleep(1000);
   for (int i = 0; i < 5000; i++) blocks[i] = new_block(200);
@@ -484,7 +485,7 @@ static void fork_with_a_slab_that_stays(void) { fork_with_a_filled_block(true, f
 static void fork_with_a_slab_that_ends(void) { fork_with_a_filled_block(false, false); }
 static void fork_with_a_slab_that_ends_later(void) { fork_with_a_filled_block(true, true); }
 
-/* A string that fills its block shows one byte more or two, which are not 0: who writes one there is seen. */
+/* A string that fills its block is followed by one or two bytes that are not 0: a program that writes its end there is detected. */
 static void strings_end_behind_their_block(void) {
   for (size_t i = 0; i < 1000; i++) {
     size_t size = 90 + i % 30;
@@ -498,10 +499,10 @@ static void strings_end_behind_their_block(void) {
 
 /* ---- Guard slots ---- */
 
-/* A guarded block at its page's end, or at its start: which of them is chosen at random. */
+/* A guarded block at the end of its page, or at its start: this is chosen at random. */
 static char *new_guarded(size_t size, bool at_end) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  hak_free(hak_malloc(size)); /* a thread's first block comes before its heap, which counts */
+  hak_free(hak_malloc(size)); /* a thread gets its first block before its heap, which counts allocations */
   for (int i = 0; i < 60; i++) {
     char *block = new_block(size);
     if ((((uintptr_t)block + (at_end ? (size + 15) & ~(size_t)15 : 0)) & (page - 1)) == 0) return block;
@@ -514,7 +515,7 @@ static void past_a_guarded_block(void) {
   touch(announce(block + 64, block));
 }
 
-/* Each slot has served several times, and starts afresh. */
+/* Each slot has been used several times, and is clean again. */
 static void past_a_guarded_block_of_a_used_slot(void) {
   for (int i = 0; i < 300; i++) hak_free(new_block(64));
   past_a_guarded_block();
@@ -582,7 +583,7 @@ static bool is_filled(const char *block, size_t size) {
   return true;
 }
 
-/* To a block of a slot, of a slab and a large one; the slots stay what they are. */
+/* Between a slot's block, a slab's block and a large block; the slots remain intact. */
 static void guarded_blocks_change_size(void) {
   for (int i = 0; i < 100; i++) {
     static const size_t sizes[] = {24, 200, 10, 5000, 100000, 3 << 20};
@@ -610,9 +611,9 @@ enum { NO_STACK = 0, ALLOCATED = 1, FREED = 2, ELSEWHERE = 4 };
 typedef struct crash {
   const char *name;
   void (*run)(void);
-  const char *options; /* HAKMEM_... variables, with a space between */
-  int signal;          /* 0: it ends well */
-  /* An extended regular expression for all that is said but the stacks.  In it @ stands
+  const char *options; /* HAKMEM_... variables, separated by spaces */
+  int signal;          /* 0: it ends without a crash */
+  /* An extended regular expression for all output except the stacks.  In it @ stands
    * for the address that is touched, % for the block, & for the bytes between, # for the process. */
   const char *said;
   int stacks;
@@ -734,7 +735,7 @@ enum { CRASHES = sizeof crashes / sizeof crashes[0] };
 
 /* ---- In the parent ---- */
 
-/* `environ` with the options at its end, where they win. */
+/* `environ` with the options at its end, where they take precedence. */
 static void build_environment(const char *options, char **all, size_t room, char *text) {
   size_t count = 0;
   for (; environ[count] && count + 4 < room; count++) all[count] = environ[count];
@@ -743,7 +744,7 @@ static void build_environment(const char *options, char **all, size_t room, char
   all[count] = NULL;
 }
 
-/* The expression with what was announced in place of @, % and #, and the distance of @ from % in place of &. */
+/* The expression with the announced values in place of @, % and #, and the distance of @ from % in place of &. */
 static void expand(const char *said, const char *announced, char *pattern, size_t room) {
   char at[32] = "", block[32] = "", process[32] = "", distance[32];
   sscanf(announced, "%31s %31s %31s", at, block, process);
@@ -767,13 +768,13 @@ static bool matches(const char *text, const char *pattern) {
 enum { FRAMES = 2, FRAMES_HERE = 1 };
 
 typedef struct stacks {
-  int found;       /* ALLOCATED, FREED: of FRAMES at least, of which one is in this program */
-  long threads[4]; /* by the same */
+  int found;       /* ALLOCATED, FREED: with at least FRAMES frames, one of them in this program */
+  long threads[4]; /* in the same order */
 } stacks_t;
 
 static bool is_frame(const char *line) { return strncmp(line, "hakmem:   #", 11) == 0; }
 
-/* Takes the stacks out of the text. */
+/* Removes the stacks from the text. */
 static stacks_t take_stacks(char *text) {
   stacks_t stacks = {0, {0}};
   char kept[TEXT] = "", here[4096];

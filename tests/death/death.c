@@ -1,14 +1,14 @@
-/* death.c - one misuse a case: each must end the process with one line on
+/* death.c - one misuse for each case: it must end the process with one line on
  * standard error that names the fault, the function, the pointer and the class.
  *
  *   hakmem: <fault>: <function>(<pointer>): <detail>
  *
- * Each case runs in a process of its own; it says on its standard output which
- * pointer it is about to misuse and how large a block that is, so that the
+ * Each case runs in a process of its own; it prints on its standard output
+ * the pointer that it is about to misuse and the size of the block, so that the
  * line is compared with what really happened.
  *
- *   death [-l] [filter]      run the cases that contain `filter`
- *   death -x NAME SIZE       misuse here, for a debugger
+ *   death [-l] [filter]      run the cases whose names contain `filter`
+ *   death -x NAME SIZE       misuse in this process, for a debugger
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -32,10 +32,10 @@
 
 enum { NEIGHBOURS = 64, MANY = 4000 };
 
-/* Where the block of a case is when it is misused decides which class its line must name. */
+/* The class that the line must name depends on where the block is when it is misused. */
 typedef enum block_class {
   CLASS_OF_SIZE, /* "class N", or "class large" */
-  CLASS_MAYBE,   /* a freed span: "class large" while it can be told, else nothing */
+  CLASS_MAYBE,   /* a freed span: "class large" as long as that is known, otherwise nothing */
   CLASS_NONE     /* no block, no class */
 } block_class_t;
 
@@ -48,12 +48,12 @@ typedef struct misuse {
   const char *function; /* as in the line, without the prefix hak_ */
   block_class_t class;
   outcome_t outcome;
-  size_t smallest, largest; /* the sizes that it makes sense for */
+  size_t smallest, largest; /* the range of sizes for which it makes sense */
 } misuse_t;
 
 /* ---- In the misusing process ---- */
 
-/* Tells the parent the pointer, and the block size where there is a block. */
+/* Reports to the parent the pointer, and the block size if there is a block. */
 static void *announce(void *pointer, size_t usable) {
   char line[64];
   int length = snprintf(line, sizeof line, "%p %zu\n", pointer, usable);
@@ -117,7 +117,7 @@ static void double_free_after_others(size_t size) {
   hak_free(hide(block));
 }
 
-/* So many others are freed that every cache has to give blocks back. */
+/* So many other blocks are freed that every cache must give blocks back. */
 static void double_free_after_a_flush(size_t size) {
   size_t count = size <= 4096 ? MANY : size <= LARGEST_SLAB_BLOCK ? 300 : 10;
   char *block = new_block(size);
@@ -293,7 +293,7 @@ static void free_of_a_non_canonical_address(size_t size) { free_of_address(((uin
 static void free_of_a_kernel_address(size_t size) { free_of_address(((uintptr_t)0xffff8880 << 32 | 0x1000) + 0 * size); }
 static void free_of_the_highest_address(size_t size) { free_of_address(~(uintptr_t)15 + 0 * size); }
 
-/* Addresses of hakmem's own range that it never gave out. */
+/* Addresses in hakmem's own range that it has never handed out. */
 static void free_beyond_what_was_used(size_t size) {
   char *block = new_block(size);
   hak_free(hide(announce((char *)((uintptr_t)block & ~(uintptr_t)15) + ((size_t)1 << 30), 0)));
@@ -323,7 +323,7 @@ static void free_aligned_sized_of_twice_the_size(size_t size) {
   hak_free_aligned_sized(block, 64, size * 2 + 64);
 }
 
-/* malloc_usable_size answers 0, or dies in the secure library, and never touches the address. */
+/* malloc_usable_size returns 0, or ends the process in the secure library, and never touches the address. */
 static void want_0(void *pointer) {
   if (hak_malloc_usable_size(announce(pointer, 0)) != 0) _exit(3);
 }
@@ -341,7 +341,7 @@ static void usable_size_of_a_low_address(size_t size) { want_0((void *)(uintptr_
 static void usable_size_of_a_non_canonical_address(size_t size) { want_0((void *)(((uintptr_t)0x5a5a << 48 | 0x1230) + 0 * size)); }
 static void usable_size_of_a_kernel_address(size_t size) { want_0((void *)(((uintptr_t)0xffff8880 << 32 | 0x1000) + 0 * size)); }
 
-/* What a program writes into a freed block must never come back as an address. */
+/* What a program writes into a freed block must never be returned as an address. */
 static void overwritten_link(size_t size) {
   _Alignas(64) static char target[1 << 16];
   char *blocks[8];
@@ -359,7 +359,7 @@ static void overwritten_link(size_t size) {
 
 #ifdef EXPECT_SECURE
 
-/* The byte behind the usable size; what is found names the call that ends the block. */
+/* Changes the byte behind the usable size; the report names the call that frees the block. */
 static char *overflown_block(size_t size) {
   char *block = new_block(size);
   ((char *)hide(block))[hak_malloc_usable_size(block)] ^= 1;
@@ -375,7 +375,7 @@ static void overflow_found_by_another_thread(size_t size) {
   free_by_helper(&helper, overflown_block(size));
 }
 
-/* Frees so many others that none has to wait, and takes all that is free. */
+/* Frees so many other blocks that none needs to wait, and takes all that is free. */
 static void reuse_all(size_t size) {
   size_t count = size <= 200 ? MANY : 300;
   for (size_t i = 0; i < NEIGHBOURS; i++) hak_free(neighbours[i]);
@@ -505,7 +505,7 @@ static const size_t block_sizes[] = {16, 200, 4096, 20000, 256 << 10, 4 << 20};
 
 /* ---- In the parent ---- */
 
-/* The regular expression that the whole of standard error must match. */
+/* The regular expression that all of standard error must match. */
 static void expected_line(const misuse_t *misuse, const char *announced, char *pattern, size_t room) {
   char pointer[32], class[64];
   size_t usable = 0;
@@ -513,13 +513,13 @@ static void expected_line(const misuse_t *misuse, const char *announced, char *p
   if (usable > LARGEST_SLAB_BLOCK) snprintf(class, sizeof class, ".*[^a-z]class large");
   else snprintf(class, sizeof class, ".*[^a-z]class %zu([^0-9].*)?", class_bytes(usable + CANARY));
   const char *detail = misuse->class == CLASS_OF_SIZE ? class : ".+";
-  /* overwritten_link may be found at any block, in any function */
+  /* the report on overwritten_link may come at any block, in any function */
   bool any = strcmp(misuse->name, "overwritten_link") == 0;
   snprintf(pattern, room, "^hakmem: (%s): (hak_)?%s\\(%s\\): %s$", misuse->faults, any ? "[a-z_]+" : misuse->function,
            any ? "0x[0-9a-f]+" : pointer, detail);
 }
 
-/* One line that ends, and matches. */
+/* Whether the text is one complete line that matches. */
 static bool matches(char *text, const char *pattern) {
   regex_t compiled;
   char *end = strchr(text, '\n');
@@ -557,7 +557,7 @@ int main(int argc, char **argv) {
   if (argc == 4 && strcmp(argv[1], "-x") == 0) {
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
       if (strcmp(table[i].name, argv[2]) == 0) table[i].run(strtoul(argv[3], NULL, 10));
-    return 0; /* survived */
+    return 0; /* the process survived */
   }
   bool list = argc > 1 && strcmp(argv[1], "-l") == 0;
   const char *filter = argc > 1 && !list ? argv[1] : "";

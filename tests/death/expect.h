@@ -1,4 +1,4 @@
-/* expect.h - what the programs of this folder share: which library they are tried with, its geometry, and their own ways. */
+/* expect.h - shared by the programs of this folder: which library they are tested with, its geometry, and helpers. */
 #ifndef TESTS_DEATH_EXPECT_H
 #define TESTS_DEATH_EXPECT_H
 
@@ -13,19 +13,19 @@ enum { SECURE = 0 };
 
 enum {
   LARGEST_SLAB_BLOCK = 32768,
-  CANARY = 8 * SECURE, /* what a class's blocks have beyond the usable size */
+  CANARY = 8 * SECURE, /* the bytes of a class's blocks beyond the usable size */
   EXIT_BROKEN = 2,     /* a process that could not even make its mistake */
 };
 
 extern char **environ;
 
-/* The compiler must not see that what is done with it is wrong. */
+/* Hides from the compiler that the pointer is misused. */
 static inline char *hide(const void *pointer) {
   const void *volatile hidden = pointer;
   return (char *)(uintptr_t)hidden;
 }
 
-/* The bytes of the block that a request gets, canary included: 16-byte steps to 128, then four for each doubling. */
+/* The size of the block that serves a request, canary included: 16-byte steps to 128, then four steps for each doubling. */
 static inline size_t class_bytes(size_t size) {
   size_t step = 16;
   while (size > 8 * step) step *= 2;

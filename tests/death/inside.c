@@ -1,20 +1,20 @@
-/* inside.c - signals that interrupt the allocator inside its system calls, which are where it lets locks go and waits.
+/* inside.c - signals that interrupt the allocator inside its system calls, where it releases locks and waits.
  *
- * A filter turns each call that the library's code makes into a signal.  Its handler makes the call itself, and once, before
- * or after it, does what the run is about:
+ * A filter turns each system call of the library's code into a signal.  The handler makes the call itself, and once, before
+ * or after it, takes the action of the run:
  *
- *   fork, clone   forks, through libc or past it; the parent and the child both return into the allocator, go on allocating and
- *                 freeing, and exit
- *   allocate      allocates and frees: nobody promises that; it works, or one line ends the process
+ *   fork, clone   forks, with libc or without it; the parent and the child both return into the allocator, go on allocating and freeing,
+ *                 and exit
+ *   allocate      allocates and frees, which is not promised to work: it works, or one line ends the process
  *
- * Scenes: a program by itself, with several settings, interrupted in each of its calls; two threads, of which one is stopped
- * inside each of its calls while the other is interrupted in each of its own, the one before the other or the other way round,
- * or with no more memory to be had than the one just gives back;
- * and the end of the thread that gives memory back, for which a program waits that changes its user.
+ * Scenes: a program by itself, with several settings, interrupted in each of its calls; two threads, one of which is stopped
+ * inside each of its calls while the other is interrupted in each of its own, in either order of the two stops,
+ * or with no more memory than what the stopped thread is just giving back;
+ * and the end of the thread that gives memory back, for which a program waits before it changes its user.
  *
  *   inside [-a] [filter]                  run the scenes and actions whose names contain `filter`; with -a all pairs of calls, not some,
  *                                         and every action in each call of the secure library, not one
- *   inside -x SCENE ACTION FIRST SECOND   one run here, for a debugger
+ *   inside -x SCENE ACTION FIRST SECOND   one run in this process, for a debugger
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -37,22 +37,22 @@
 #include "check.h"
 #include "filter.h"
 
-/* A process ends with one of these, or by a signal. */
+/* A process ends with one of these statuses, or by a signal. */
 enum {
   ENDS_WELL,
   ENDS_WRONG = 2,
-  FIRST_MAKES_LESS, /* calls than it is to be stopped in */
+  FIRST_MAKES_LESS, /* fewer calls than the one to stop in */
   SECOND_MAKES_LESS,
-  ENDS_WAITING, /* well, and a thread that is stopped next would only have waited once more */
+  ENDS_WAITING, /* well, but each later stop would only have waited once more */
   CHILD_ENDS_WELL
 };
 #ifdef EXPECT_SECURE
-enum { EVERY_ACTION = 0, PAIRS_STEP = 9 }; /* it makes three times as many calls */
+enum { EVERY_ACTION = 0, PAIRS_STEP = 9 }; /* the secure library makes three times as many calls */
 #else
 enum { EVERY_ACTION = 1, PAIRS_STEP = 3 };
 #endif
 enum { BLOCKS = 400, IDLE_BYTES = 32 << 20, LIMIT_SECONDS = 60, WAITS_MOST = 3, FAILURES_MOST = 3 };
-/* Past musl's fork nobody puts its own locks and list of threads right. */
+/* If musl's fork is bypassed, nothing repairs musl's own locks and list of threads. */
 #ifdef __GLIBC__
 enum { CAN_CLONE = 1 };
 #else
@@ -69,7 +69,7 @@ static _Noreturn void wrong(const char *what) {
   _exit(ENDS_WRONG);
 }
 
-/* ---- Blocks that know what they are ---- */
+/* ---- Blocks with a recognisable content ---- */
 
 typedef struct block {
   unsigned char *start;
@@ -106,22 +106,22 @@ static size_t count_of(size_t size) { return size <= 1000 ? BLOCKS : size <= 100
 typedef enum action { ACTION_FORK, ACTION_CLONE, ACTION_ALLOCATE, ACTIONS } action_t;
 static const char *const action_names[] = {"fork", "clone", "allocate"};
 
-/* Whose calls are counted, and where each is stopped.  The first is the one that acts. */
+/* Whose calls are counted, and in which call each thread is stopped.  The first thread is the one that acts. */
 typedef enum role { FIRST, SECOND, NOBODY } role_t;
 static __thread role_t role = NOBODY;
 static __thread bool inside;
 static struct {
   unsigned calls, stop; /* the call to stop in, 0 for none */
-  unsigned waits;       /* calls to wait up to there, with one other in between at most */
-  bool waited;          /* the last one was such */
+  unsigned waits;       /* waiting calls up to that one, with at most one other call between two of them */
+  bool waited;          /* the last call was a waiting one */
 } stops[2];
 static action_t action;
-static bool after; /* the call */
+static bool after; /* act after the call, not before it */
 
 static pid_t child;
 static bool is_child;
 static atomic_bool second_stopped, second_may_go_on, second_may_begin, second_ended;
-static bool second_begins_inside; /* when the first is stopped */
+static bool second_begins_inside; /* when the first thread is stopped */
 static block_t spare;
 
 static void begin_second(void) {
@@ -158,7 +158,7 @@ static void act(void) {
   if (!is_child) atomic_store(&second_may_go_on, true);
 }
 
-/* True if it is the call to stop in. */
+/* Whether this is the call to stop in. */
 static bool count_call(int number) {
   if (role == NOBODY || inside) return false;
   if (is_child || ++stops[role].calls > stops[role].stop) return false;
@@ -194,7 +194,7 @@ static void called(int signal_number, siginfo_t *info, void *context) {
   errno = saved;
 }
 
-/* Of the calling thread's calls, and of those of threads that it starts. */
+/* Interrupts the calls of the calling thread, and of the threads that it starts. */
 static void interrupt_calls(void) {
   static filter_t filter;
   struct sigaction handled = {.sa_sigaction = called, .sa_flags = SA_SIGINFO | SA_NODEFER};
@@ -264,7 +264,7 @@ static _Noreturn void end_child(void) {
   exit(CHILD_ENDS_WELL);
 }
 
-/* Runs when a thread's heap was given back: keys of libraries come before ours. */
+/* Runs after a thread's heap was given back: the keys of libraries come before ours. */
 static void end_thread(void *unused) {
   (void)unused;
   if (is_child) end_child();
@@ -291,7 +291,7 @@ static void use_thread(void) {
   (void)hak_collect(false);
 }
 
-/* ---- Scenes: each tells what became of the first ---- */
+/* ---- Scenes: each returns the outcome of the first thread's run ---- */
 
 static int ended(void) {
   bool first_less = stops[FIRST].calls < stops[FIRST].stop, second_less = atomic_load(&second_ended) && !atomic_load(&second_stopped);
@@ -313,7 +313,7 @@ static int alone(void) {
   return ended();
 }
 
-/* Blocks of each with holes among them, for the other to find; and slabs of each, full, for the other to free. */
+/* Blocks of each thread with holes among them, for the other thread to find; and full slabs of each, for the other to free. */
 static block_t sparse[2][BLOCKS], handed[2][BLOCKS];
 
 static void prepare(role_t mine) {
@@ -324,7 +324,7 @@ static void prepare(role_t mine) {
 static void use_beside(role_t mine) {
   static block_t large[2][BLOCKS];
   block_t *blocks = large[mine];
-  size_t count = mine == FIRST ? 60 : 160; /* more than the first has left free: both grow the region, under their locks */
+  size_t count = mine == FIRST ? 60 : 160; /* more than the first has left free: both threads grow the region, under their locks */
   role = mine;
   for (size_t i = 0; i < BLOCKS; i++) give(&handed[mine == FIRST][i]);
   for (size_t i = 0; i < count; i++) blocks[i] = take(32000);
@@ -368,7 +368,7 @@ static int stopped_inside(void) {
   return beside();
 }
 
-/* The second is stopped while it gives the only free memory back, the first waits for that since there may be no more. */
+/* The second thread is stopped while it gives the only free memory back; the first waits for it, since there may be no more. */
 static void *give_back(void *unused) {
   while (!atomic_load(&second_may_begin)) usleep(50);
   role = SECOND;
@@ -400,7 +400,7 @@ static __attribute__((unused)) int out_of_memory(void) {
   return status;
 }
 
-/* What changes the user waits for the thread that gives memory back to end. */
+/* A call that changes the user waits for the thread that gives memory back to end. */
 static int keeper(void) {
   hak_stats_t stats = {.struct_size = sizeof stats};
   for (int i = 0; i < 100 && stats.keeper_starts == 0; i++) {
@@ -421,8 +421,8 @@ typedef struct scene {
   const char *name;
   int (*run)(void);
   const char *option, *value;
-  unsigned actions; /* the first so many */
-  bool two;         /* threads: all pairs of stops */
+  unsigned actions; /* the number of actions, from the first */
+  bool two;         /* two threads: run with all pairs of stops */
 } scene_t;
 
 static const scene_t scenes[] = {
@@ -431,7 +431,7 @@ static const scene_t scenes[] = {
     {"watched", alone, "HAKMEM_GUARD", "1", ACTIONS, false},
     {"stopped_before", beside, "HAKMEM_KEEPER", "0", 1, true},
     {"stopped_inside", stopped_inside, "HAKMEM_KEEPER", "0", 1, true},
-#ifndef EXPECT_SECURE /* which keeps large blocks back */
+#ifndef EXPECT_SECURE /* the secure library keeps large blocks back */
     {"out_of_memory", out_of_memory, "HAKMEM_KEEPER", "0", 1, true},
 #endif
     {"keeper", keeper, "HAKMEM_KEEPER", "1", ACTION_ALLOCATE, false},
@@ -464,7 +464,7 @@ static struct {
   unsigned runs, lines, failed;
 } found;
 
-/* How it ended, ENDS_WRONG where that is a failure. */
+/* Returns how the run ended; ENDS_WRONG if that is a failure. */
 static int run_one(const scene_t *scene, action_t how, unsigned first, unsigned second_stop) {
   char at[2][16], errors[4096];
   snprintf(at[0], sizeof at[0], "%u", first);
@@ -495,7 +495,7 @@ static int run_one(const scene_t *scene, action_t how, unsigned first, unsigned 
 static bool every_action = EVERY_ACTION;
 static unsigned pairs_step = PAIRS_STEP;
 
-/* The calls of one thread, before and after each: all of them, or those whose turn it is with this action. */
+/* The calls of one thread, before and after each: all of them, or those that belong to this action. */
 static void run_calls(const scene_t *scene, action_t how) {
   unsigned step = every_action ? 1 : scene->actions;
   for (unsigned n = 1 + (unsigned)how % step; found.failed < FAILURES_MOST; n += step) {
@@ -505,7 +505,7 @@ static void run_calls(const scene_t *scene, action_t how) {
   }
 }
 
-/* Pairs of calls, so many apart; the one that goes first in time changes slower. */
+/* Pairs of calls, pairs_step apart; the stop that comes first in time changes more slowly. */
 static void run_pairs(const scene_t *scene) {
   bool inside_first = scene->run == stopped_inside;
   int slow_ends = inside_first ? FIRST_MAKES_LESS : SECOND_MAKES_LESS, fast_ends = inside_first ? SECOND_MAKES_LESS : FIRST_MAKES_LESS;

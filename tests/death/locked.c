@@ -1,12 +1,12 @@
-/* locked.c - faults that are found while the allocator is at work, some under a heap's lock, in a program whose handler of
- * SIGABRT allocates and frees: one line, the handler runs to its end, and the process ends.  Nothing hangs.
+/* locked.c - faults that are found while the allocator is at work, some under a heap's lock, in a program whose SIGABRT handler
+ * allocates and frees: one line is printed, the handler runs to its end, and the process ends.  Nothing hangs.
  *
- * What is found under the lock is a block that comes back a second time though both frees have found it live, as two threads'
- * at the same instant may (docs/security.md).  Here its live bit is set again between the two, which is why these programs
- * look inside: they are linked with the archive.
+ * The fault under the lock is a block that comes back a second time although both frees have found it live, as can happen with two threads
+ * at the same instant (docs/security.md).  Here the block's live bit is set again between the two frees. These programs therefore
+ * use internal functions, and are linked with the archive.
  *
  *   locked [filter]   run the rows whose name contains `filter`
- *   locked -x NAME    misuse here, for a debugger
+ *   locked -x NAME    misuse in this process, for a debugger
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -55,7 +55,7 @@ static void give_many(void) {
   for (int i = 0; i < BLOCKS; i++) hak_free(many[i]);
 }
 
-static char content[CLASS]; /* the secure library knows a live block by it, too */
+static char content[CLASS]; /* the secure library also recognises a live block by it */
 
 static void *in_thread(void (*run)(void)) {
   pthread_t thread;
@@ -86,7 +86,7 @@ static void free_it_again_and_collect(void) {
   collect();
 }
 
-/* A bin that is flushed holds it twice. */
+/* Found when a bin is flushed that holds the block twice. */
 static void flush(void) {
   take_it();
   free_it();
@@ -101,7 +101,7 @@ static void trim(void) {
   collect();
 }
 
-/* A thread's end finds it. */
+/* Found when a thread ends. */
 static void free_twice_and_end(void) {
   take_it();
   free_it();
@@ -109,7 +109,7 @@ static void free_twice_and_end(void) {
 }
 static void detach(void) { (void)in_thread(free_twice_and_end); }
 
-/* It is free in its slab when another thread's free of it is collected: by its owner that looks for blocks, */
+/* The block is free in its slab when another thread's free of it is collected: by its owner that needs blocks, */
 static void refill(void) {
   take_it();
   free_it();
@@ -118,7 +118,7 @@ static void refill(void) {
   take_many();
   take_many();
 }
-/* by another thread that looks at every heap, */
+/* by another thread that trims every heap, */
 static void trim_others(void) {
   take_it();
   free_it();
@@ -126,7 +126,7 @@ static void trim_others(void) {
   (void)in_thread(free_it_again);
   (void)in_thread(collect);
 }
-/* or by who frees it, since its owner is gone. */
+/* or by the freeing thread, since the owner has ended. */
 static void help(void) {
   (void)in_thread(take_it);
   free_it();
@@ -163,7 +163,7 @@ static void write_after_free(void) {
   take_it();
   free_it();
   hide(twice)[8] = 1;
-  give_many(); /* it has waited its time */
+  give_many(); /* it has waited long enough */
   for (int i = 0; i < 2 * BLOCKS; i++) (void)get(SIZE);
 }
 static void write_after_free_until_exit(void) {
@@ -185,7 +185,7 @@ typedef struct row {
   const char *name;
   void (*run)(void);
   const char *fault;
-  int library; /* 0 and 1: the default and the secure one alone, 2: both */
+  int library; /* 0 and 1: only the default or the secure library; 2: both */
 } row_t;
 
 static const row_t rows[] = {
@@ -210,7 +210,7 @@ static const row_t rows[] = {
 
 /* ---- In the parent ---- */
 
-/* A guard slot's stacks may follow. */
+/* The stacks of a guard slot may follow. */
 static bool says_once(const char *errors, const char *fault) {
   char start[128];
   snprintf(start, sizeof start, "hakmem: %s(0x", fault);
@@ -221,7 +221,7 @@ static int try_one(const row_t *row) {
   char errors[8192], output[256];
   char *const argv[] = {(char *)(uintptr_t)check_self(), (char *)(uintptr_t)"-x", (char *)(uintptr_t)row->name, NULL};
   int status = check_spawn(argv, environ, LIMIT_SECONDS, errors, output, sizeof output);
-  /* Where a quarantine goes the lock of the thread's own heap is held, too: the handler is not promised to come to its end. */
+  /* If there is a quarantine, the lock of the thread's own heap is held too: then the handler is not promised to reach its end. */
   bool may_stop = SECURE && row->run == help;
   bool good =
       WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && says_once(errors, row->fault) && (may_stop || strcmp(output, handled) == 0);

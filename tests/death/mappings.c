@@ -1,8 +1,8 @@
-/* mappings.c - a process that may have 1000 mappings, where guards split them: more blocks, small and large, than mappings.
- * malloc does not fail for it, and mmap and pthread_create go on to work.
+/* mappings.c - a process that may have 1000 mappings, in which guards split mappings: more blocks, small and large, than mappings.
+ * malloc does not fail because of the limit, and mmap and pthread_create keep working.
  *
- * The kernel's limit is for all processes.  This one uses up all but 1000 of it at first, and sees a file that says 1000 in its
- * place.
+ * The kernel's limit is the same for all processes.  This process first uses up all but 1000 of its mappings, and sees a file with the
+ * number 1000 in place of the kernel's file.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -51,7 +51,7 @@ static size_t mappings_now(void) {
   return lines;
 }
 
-/* ---- Before the library looks: the process starts again where the file is another ---- */
+/* ---- Before the library reads the file: the process starts again with another file in its place ---- */
 
 static bool file_write(const char *path, const char *text) {
   int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -75,14 +75,14 @@ static void start_again(char **argv) {
   char real[32];
   if (getenv("MAPPINGS_LIMIT") != NULL) return;
   snprintf(real, sizeof real, "%zu", limit_read());
-  if (!limit_hide()) return; /* the checks say so */
+  if (!limit_hide()) return; /* the checks report it */
   setenv("MAPPINGS_LIMIT", real, 1);
   execv(check_self(), argv);
 }
 
 /* ---- In each check ---- */
 
-/* Two pages for each: none is one with its neighbours. */
+/* Makes every second page readable, so that no page shares a mapping with its neighbours. */
 static void use_up(size_t real) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE), spare = real - LIMIT;
   char *start = mmap(NULL, (spare + 2) * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -112,7 +112,7 @@ static hak_stats_t stats(void) {
 
 static void *do_nothing(void *unused) { return hak_free(hak_malloc(100)), unused; }
 
-/* What the program does for itself. */
+/* The program's own calls. */
 static void check_program(void) {
   pthread_t threads[20];
   void *maps[100];
@@ -144,7 +144,7 @@ static void give(size_t size, size_t step) {
   }
 }
 
-/* Slabs have a guard each, large blocks two and the end of their last unit. */
+/* Each slab has one guard; each large block has two, and the end of its last unit is inaccessible. */
 static void many(size_t size, bool light) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   start(light);
@@ -158,7 +158,7 @@ static void many(size_t size, bool light) {
     check_program();
     hak_collect(true);
   }
-  char *last = hak_malloc(3 * page + 40000); /* the budget is free again */
+  char *last = hak_malloc(3 * page + 40000); /* the budget is available again */
   CHECK(last != NULL);
   uint64_t before = stats().guards_left_out;
   take(40000);
@@ -174,7 +174,7 @@ TEST(larger_blocks) { many(300000, false); }
 TEST(small_blocks_with_light_guards) { many(30000, true); }
 TEST(large_blocks_with_light_guards) { many(40000, true); }
 
-/* Idle memory moves to blocks of other places, and blocks that grow. */
+/* Idle memory moves to blocks at other places, and to blocks that grow. */
 TEST(superslabs_that_move) {
   enum { COUNT = 200 };
   const size_t size = (size_t)6 << 20;
@@ -184,7 +184,7 @@ TEST(superslabs_that_move) {
       size_t bytes = size + (i % 3) * ((size_t)2 << 20);
       blocks[i] = hak_realloc(blocks[i], bytes + (size_t)round * ((size_t)2 << 20));
       REQUIRE(blocks[i] != NULL);
-      blocks[i][0] = blocks[i][bytes - 1] = (char)i; /* what is written to is not looked at where pages move */
+      blocks[i][0] = blocks[i][bytes - 1] = (char)i; /* the content is not checked when pages move */
     }
     for (size_t i = (size_t)round % 2; i < COUNT; i += 2) hak_free(blocks[i]), blocks[i] = NULL;
     check_program();

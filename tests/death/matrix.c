@@ -1,13 +1,13 @@
-/* matrix.c - each misuse at each size, and what the program finds when it goes on after it.
+/* matrix.c - each misuse at each size, and the state of the program when it goes on afterwards.
  *
- * A misuse may be silent, may be trapped (one line, SIGABRT), may be a crash.
- * What none may lead to is memory that malloc hands out twice, or memory that
- * an attacker has named: after its misuse a process allocates and frees on,
- * and then looks at all blocks that it holds.  The table says what must be
+ * A misuse may have no effect, may be trapped (one line, SIGABRT), or may crash.
+ * It must never lead to memory that malloc hands out twice, or to memory that
+ * an attacker has chosen: after its misuse a process allocates and frees on,
+ * and then checks all blocks that it holds.  The table states what must be
  * trapped besides.
  *
  *   matrix [filter]       run the misuses whose name contains `filter`
- *   matrix -x NAME SIZE   misuse here, for a debugger
+ *   matrix -x NAME SIZE   misuse in this process, for a debugger
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -30,7 +30,7 @@
 
 enum { MOST_HELD = 1 << 16, TARGET = 1 << 16, LIMIT_SECONDS = 20 };
 
-/* How a process that survives its misuse ends. */
+/* The exit status of a process that survives its misuse. */
 enum { EXIT_SILENT = 0, EXIT_OVERLAP = EXIT_BROKEN + 1, EXIT_ATTACKER, EXIT_NOT_ZERO };
 
 /* ---- The blocks that the process holds ---- */
@@ -38,12 +38,12 @@ enum { EXIT_SILENT = 0, EXIT_OVERLAP = EXIT_BROKEN + 1, EXIT_ATTACKER, EXIT_NOT_
 typedef struct held {
   char *start;
   size_t size;
-  bool marked; /* its first and last word are `mark` of it */
+  bool marked; /* its first and last word are `mark` of its address */
 } held_t;
 static held_t held[MOST_HELD];
 static size_t held_count;
 
-/* What an attacker would have malloc return. */
+/* Memory that an attacker would have malloc return. */
 typedef struct range {
   const char *start;
   size_t size;
@@ -82,14 +82,14 @@ static void free_all(void) {
   while (held_count > 0) free_held(held_count - 1);
 }
 
-/* The misuse that follows is about this block: it has no owner any more. */
+/* The misuse that follows is of this block: the program no longer holds it. */
 static char *let_go(char *start) {
   for (size_t i = 0; i < held_count; i++)
     if (held[i].start == start) held[i--] = held[--held_count];
   return start;
 }
 
-/* By address; qsort may allocate. */
+/* Sorts by address; qsort may allocate. */
 static void sort_held(void) {
   for (size_t gap = held_count / 2; gap > 0; gap /= 2)
     for (size_t i = gap; i < held_count; i++) {
@@ -118,7 +118,7 @@ static void look(void) {
 
 /* ---- Going on after the misuse ---- */
 
-/* So many that every free block of the size is in use, those that wait in the secure library included. */
+/* So many that every free block of the size is in use, including blocks that wait in the secure library. */
 static size_t many_of(size_t size) {
   return size <= 64 ? 6000 : size <= 1024 ? 2000 : size <= 4096 ? 300 : size <= LARGEST_SLAB_BLOCK ? 60 : size < 1 << 20 ? 20 : 6;
 }
@@ -134,7 +134,7 @@ static bool callocs_are_zero(size_t size) {
   return zero;
 }
 
-/* Large blocks wait for others, too, in the secure library. */
+/* In the secure library, large blocks wait for others too. */
 static void come_and_go(size_t size) {
   for (int i = 0; i < 100; i++) hak_free(hak_malloc(size));
 }
@@ -146,7 +146,7 @@ static void go_on(size_t size) {
     size_t first = held_count;
     hold_many(size, many_of(size));
     look();
-    for (size_t i = first; i < held_count; i++) free_held(i); /* every second: the last takes its place */
+    for (size_t i = first; i < held_count; i++) free_held(i); /* every second one: the last takes the freed one's place */
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) hold_many(others[i], many_of(others[i]) / 8 + 1);
     look();
   }
@@ -172,7 +172,7 @@ static char *new_block(size_t size) {
     if (held[i - 1].start == block - stride && held[i + 1].start == block + stride) return block;
   }
   if (size <= LARGEST_SLAB_BLOCK) _exit(EXIT_BROKEN);
-  return held[count / 2].start; /* large ones may lie apart */
+  return held[count / 2].start; /* large blocks may lie apart */
 }
 
 static char *freed_block(size_t size) {
@@ -181,7 +181,7 @@ static char *freed_block(size_t size) {
   return hide(block);
 }
 
-/* If malloc has returned it meanwhile, the program's mistake ends that block. */
+/* If malloc has returned the block in the meantime, the program's mistake frees that block. */
 static void free_again(char *block) { hak_free(let_go(hide(block))); }
 
 static void free_some(size_t count) {
@@ -192,7 +192,7 @@ static void hold_some(size_t size, size_t count) {
   for (size_t i = 0; i < count; i++) hold(hak_malloc(size), size, false);
 }
 
-/* Started before the block is there: what pthread_create allocates could reuse it. */
+/* Started before the block exists: what pthread_create allocates could reuse it. */
 typedef struct helper {
   pthread_t thread;
   sem_t ready;
@@ -233,7 +233,7 @@ static void free_twice_after_others_reused(size_t size) {
   free_again(block);
 }
 
-/* Whatever is free is handed out: in the secure library what waits is not. */
+/* All free blocks are handed out, except those that wait in the secure library. */
 static void free_twice_after_reuse(size_t size) {
   char *block = freed_block(size);
   hold_some(size, many_of(size));
@@ -269,7 +269,7 @@ static void free_interior(size_t size) {
 
 static void free_misaligned(size_t size) { hak_free(hide(new_block(size) + 8)); }
 
-/* Where another block starts, that one is free; before a canary none does. */
+/* If another block starts there, that block is freed; with canaries none can start there. */
 static void free_the_end(size_t size) {
   char *block = new_block(size), *end = block + hak_malloc_usable_size(block);
   if (!SECURE && hak_malloc_usable_size(end) != 0) hak_free(let_go(end));
@@ -301,7 +301,7 @@ static void free_sized_larger(size_t size) {
 
 static void free_sized_smaller(size_t size) { hak_free_sized(let_go(new_block(size)), size / 2); }
 
-/* Addresses of the target and of the stack, in turns. */
+/* Addresses of the target and of the stack, alternately. */
 static void fill_with_links(char *from, size_t size) {
   for (size_t at = 0; at + sizeof(char *) <= size; at += sizeof(char *)) {
     const char *link = named[at / sizeof(char *) % 2].start + 4096;
@@ -312,7 +312,7 @@ static void fill_with_links(char *from, size_t size) {
 static void write_word_after_free(size_t size) { memset(freed_block(size), 'A', 8); }
 static void write_all_after_free(size_t size) { memset(freed_block(size), 'A', size); }
 
-/* Into several, so that more than the next allocation would follow one. */
+/* Writes into several blocks, so that more allocations than the next could follow an address. */
 static void write_links_after_free(size_t size) {
   char *block = freed_block(size);
   for (int i = 0; i < 8 && held_count > 0; i++) {
@@ -323,10 +323,10 @@ static void write_links_after_free(size_t size) {
   fill_with_links(block, size);
 }
 
-/* Past what the program may use, and then it frees them all. */
+/* Writes past the usable size, and then frees all blocks. */
 static void overflow(size_t size, size_t bytes) {
   char *block = new_block(size), *end = hide(block + hak_malloc_usable_size(block));
-  if (bytes == 1) end[0] = (char)(end[0] ^ 1); /* a byte of choice could be the one that is there */
+  if (bytes == 1) end[0] = (char)(end[0] ^ 1); /* a fixed value could be the one that is there */
   else fill_with_links(end, bytes);
   hak_free(let_go(block));
   free_all();
@@ -382,20 +382,20 @@ static void size_of_wild(size_t size) {
 
 /* ---- The table ---- */
 
-/* What must come of a misuse, beside no overlap and no attacker's address. */
+/* The required result of a misuse, besides no overlap and no address of the attacker. */
 typedef enum want { ANY, SURVIVE, TRAP, CRASH } want_t;
 
 typedef struct misuse {
   const char *name;
   void (*run)(size_t size);
   want_t slab, large, secure_slab, secure_large;
-  size_t smallest, largest; /* the sizes that it makes sense for */
+  size_t smallest, largest; /* the range of sizes for which it makes sense */
 } misuse_t;
 
 #define ALL 16, SIZE_MAX
 #define ALWAYS TRAP, TRAP, TRAP, TRAP
 #define IN_SECURE ANY, ANY, TRAP, TRAP
-#define BY_MEMORY ANY, ANY, TRAP, CRASH /* a large block has inaccessible memory around it, and is such once freed */
+#define BY_MEMORY ANY, ANY, TRAP, CRASH /* a large block is surrounded by inaccessible memory, and is inaccessible once freed */
 
 static const misuse_t misuses[] = {
     {"free_twice", free_twice, ALWAYS, ALL},
@@ -428,7 +428,7 @@ static const misuse_t misuses[] = {
 
 static const char *const wilds[] = {"wild_null_plus_16", "wild_1",      "wild_low_page", "wild_non_canonical", "wild_kernel",
                                     "wild_stack",        "wild_global", "wild_mapped",   "wild_unmapped"};
-/* A column each, in place of a size. */
+/* A column for each call, in place of a size. */
 static const misuse_t wild_calls[] = {
     {"free", free_wild, ALWAYS, ALL},
     {"realloc", realloc_wild, ALWAYS, ALL},
@@ -438,7 +438,7 @@ static const misuse_t wild_calls[] = {
 static const size_t sizes[] = {16, 200, 4096, 256 << 10, 4 << 20};
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-/* `column` is a size, or the call that a wild pointer goes to. */
+/* `column` is a size, or the function to which a wild pointer is passed. */
 static void misuse(const char *name, const char *column) {
   char on_stack[TARGET];
   named[0] = (range_t){target, sizeof target};

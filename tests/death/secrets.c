@@ -1,9 +1,9 @@
-/* secrets.c - what a freed block held is not seen again, and no correct program is ended for it, wherever the kernel keeps
- * what it was asked to drop: in memory that the program has locked, all or in part, at once or on fault, and where a filter
- * refuses madvise.
+/* secrets.c - the content of a freed block is not seen again, and no correct program is ended for it, even if the kernel keeps
+ * memory that it was told to drop: memory that the program has locked, in full or in part, immediately or on fault, or a filter
+ * that refuses madvise.
  *
- * The same steps under each of these: blocks of every size are filled, freed and asked for again, by a thread that lives,
- * one that ends, and in a child.  calloc's are zero in every library, all are zero in the secure one.
+ * The same steps run under each of these conditions: blocks of every size are filled, freed and requested again, by a thread that lives,
+ * by one that ends, and in a child.  calloc's blocks are zero in every library; all blocks are zero in the secure one.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -29,7 +29,7 @@ enum { MOST = 400 };
 static const size_t sizes[] = {8, 100, 1000, 4000, 8000, 20000, 32000, 40000, 70000, 300000, 3 << 20, 5 << 20};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
-/* What the program does to a block of its own, before it writes to it. */
+/* What the program does with a block of its own before it writes to it. */
 static void (*lock_block)(void *block, size_t size);
 
 static size_t count_of(size_t size) {
@@ -44,7 +44,7 @@ static void fill(void *block, size_t size) {
   memset(block, 'S', size);
 }
 
-/* Filled and freed, twice as many as there are in the second half: free memory, quarantines and bins all have had some. */
+/* Fills and frees as many blocks as take_and_look takes later: free memory, quarantines and bins all get some. */
 static void fill_and_free(size_t size) {
   void *blocks[MOST];
   size_t count = count_of(size);
@@ -70,7 +70,7 @@ static void take_and_look(size_t size) {
   for (size_t i = 0; i < count; i++) hak_free(blocks[i]);
 }
 
-/* In place or not: what comes is zero in the secure library. */
+/* In place or not: the bytes by which a block grows are zero in the secure library. */
 static void grow_and_look(void) {
   size_t size = 50000;
   char *block = hak_malloc(size);
@@ -89,7 +89,7 @@ static void grow_and_look(void) {
 static void *all_sizes(void *unused) {
   for (unsigned round = 0; round < 2 && check_failures() == 0; round++) {
     for (unsigned i = 0; i < SIZES; i++) fill_and_free(sizes[i]);
-    if (round == 1) hak_collect(true); /* slabs end, and what waits is free */
+    if (round == 1) hak_collect(true); /* slabs end, and waiting blocks become free */
     for (unsigned i = SIZES; i-- > 0;) take_and_look(sizes[i]);
     grow_and_look();
   }
@@ -116,7 +116,7 @@ static void run_all(void) {
   all_sizes(NULL);
 }
 
-/* ---- What the kernel keeps ---- */
+/* ---- Memory that the kernel keeps ---- */
 
 static void lock_all(int flags) {
   if (mlockall(flags) != 0) check_skip("this process may not lock its memory");
@@ -126,17 +126,17 @@ static void lock_now(void *block, size_t size) {
   if (mlock(block, size) != 0) check_skip("this process may not lock its memory");
 }
 
-/* A page somewhere inside. */
+/* Locks a page somewhere inside. */
 static void lock_a_part(void *block, size_t size) { lock_now((char *)block + size / 3, 1); }
 
 #ifdef SYS_mlock2
 static void lock_on_fault(void *block, size_t size) {
-  uintptr_t start = (uintptr_t)block & ~(uintptr_t)4095; /* which the kernel rounds for other pages */
+  uintptr_t start = (uintptr_t)block & ~(uintptr_t)4095; /* the kernel rounds it for larger pages */
   if (syscall(SYS_mlock2, start, size + ((uintptr_t)block - start), 1 /* MLOCK_ONFAULT */) != 0) check_skip("no mlock2 here");
 }
 #endif
 
-/* One advice, or with 0 all. */
+/* Refuses one kind of advice, or all if it is 0. */
 static void refuse(uint32_t advice, uint32_t error) {
   if (!filter_refuse_madvise(advice, error)) check_skip("system calls cannot be filtered here");
 }
@@ -198,7 +198,7 @@ TEST(all_advice_refused_later) {
   run_all();
 }
 
-/* The kernel copies page after page while other threads run: a child may find memory filled that its records have free. */
+/* The kernel copies page after page while other threads run: a child may find memory with content that its records have free. */
 static _Atomic bool other_is_there;
 static void *stay(void *unused) {
   hak_free(hak_malloc(200));
@@ -215,7 +215,7 @@ TEST(all_advice_refused_in_a_child_that_was_copied_meanwhile) {
   for (int i = 0; i < COUNT; i++) blocks[i] = hak_malloc(200);
   for (int i = 0; i < COUNT; i++) hak_free(blocks[i]);
   hak_collect(false);
-  pthread_t other; /* that such memory can come from */
+  pthread_t other; /* the thread that such memory can come from */
   REQUIRE(pthread_create(&other, NULL, stay, NULL) == 0);
   while (!other_is_there) usleep(1000);
   refuse(0, EPERM);

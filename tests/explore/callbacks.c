@@ -1,6 +1,6 @@
-/* callbacks.c - what the compiler calls for each access of the allocator, which is compiled with -fsanitize=thread.
+/* callbacks.c - the functions that the compiler calls for each access, as the allocator is compiled with -fsanitize=thread.
  *
- * The names are those of ThreadSanitizer's runtime, which is not linked. */
+ * They replace ThreadSanitizer's runtime, which is not linked. */
 #include <string.h>
 
 #include "explore.h"
@@ -73,7 +73,7 @@ static uint64_t change(volatile void *at, unsigned bytes, uint64_t (*how)(uint64
   return before;
 }
 
-/* One that may fail by chance never does: it would only go round its loop. */
+/* The weak kind never fails spuriously: that would only repeat its loop. */
 static bool compare_exchange(volatile void *at, unsigned bytes, uint64_t *expected, uint64_t value, int order, int failed,
                              const void *place) {
   if (explore_point(at, EXPLORE_CHANGE, place)) {

@@ -1,11 +1,11 @@
-/* explore.c - the search: which actor moves next and what it reads, again and again until every choice was made.
+/* explore.c - the search: chooses which actor moves next and what it reads, until every choice has been made.
  *
- * One choice is due before each access to a shared word, at each read that may
+ * A choice is made before each access to a shared word, at each read that may
  * return more than one store, and whenever the running actor waits or ends.  The choices of an execution are a path of
  * nodes; the next execution repeats the path up to the deepest node that has
- * another option, takes that one, and goes on with first options.
+ * an untried option, takes that option, and continues with first options.
  *
- * All state is in one mapping that memory.c does not put back. */
+ * All state is in one mapping that memory.c does not restore. */
 #include "explore.h"
 
 #include <setjmp.h>
@@ -23,13 +23,13 @@
 
 enum {
   STACK_BYTES = 1 << 18,
-  LOCAL_BYTES = 1 << 12, /* about the thread pointer */
-  WORDS = 1 << 15,       /* of the table; a power of two */
+  LOCAL_BYTES = 1 << 12, /* thread-local variables lie this close to the thread pointer */
+  WORDS = 1 << 15,       /* size of the table; a power of two */
   NODES = 1 << 16,       /* in a path */
-  STEPS_MOST = 1 << 20,  /* accesses of one execution, else it has no end */
-  LOOKED = 16,           /* words of one round of a waiting loop; with more, any write ends the wait */
+  STEPS_MOST = 1 << 20,  /* accesses in one execution; with more, it is taken for endless */
+  LOOKED = 16,           /* words read in one round of a waiting loop; with more, any write ends the wait */
   NOBODY = -1,
-  JUDGE = EXPLORE_ACTORS /* the identity in which nothing is explored */
+  JUDGE = EXPLORE_ACTORS /* the identity for which nothing is explored */
 };
 
 typedef enum actor_state { ACTOR_READY, ACTOR_WAITING, ACTOR_ENDED } actor_state_t;
@@ -38,21 +38,21 @@ typedef struct actor {
   ucontext_t context;
   char *stack;
   actor_state_t state;
-  const volatile void *word; /* of the access that it is about to make; NULL: none */
+  const volatile void *word; /* that it is about to access; NULL: none */
   explore_access_t access;
   const volatile void *looked[LOOKED]; /* what it has read since it last waited */
   unsigned looked_count;               /* LOOKED + 1: more */
-  bool outdated;                       /* another one has written one of these since */
+  bool outdated;                       /* another actor has written to one of these since */
 } actor_t;
 
 typedef struct word {
   const volatile void *at;
-  uint64_t execution;       /* that the next three are from */
-  uint8_t readers, writers; /* a bit an actor */
-  bool early;               /* in that one, before an actor's first choice */
-  bool shared;              /* actors are switched before accesses to it */
-  bool fresh;               /* in this pass for the first time */
-  bool found;               /* they will be, from the next pass on */
+  uint64_t execution;       /* the execution that the next three belong to */
+  uint8_t readers, writers; /* a bit for each actor */
+  bool early;               /* accessed before an actor's first choice */
+  bool shared;              /* switches are tried before accesses to it */
+  bool fresh;               /* shared for the first time in this pass */
+  bool found;               /* will be shared from the next pass on */
   bool ignored;
 } word_t;
 
@@ -65,7 +65,7 @@ typedef enum outcome { RUNNING, COMPLETE, PRUNED, DIED, FAILED } outcome_t;
 typedef struct explorer {
   const scenario_t *scenario;
   int bound, preemptions, current;
-  unsigned stale_bound, stale; /* reads of what is not newest */
+  unsigned stale_bound, stale; /* reads that do not return the newest value */
   unsigned actors_count;
   actor_t actors[EXPLORE_ACTORS];
   ucontext_t main;
@@ -75,17 +75,17 @@ typedef struct explorer {
   bool interrupted; /* in this execution */
   jmp_buf judge_end;
   outcome_t outcome;
-  unsigned asleep; /* a bit an actor: what it would do now, another path does */
+  unsigned asleep; /* a bit for each actor: another path covers its next step */
   uint64_t execution;
-  uint32_t steps, length; /* accesses so far, and by the actors */
+  uint32_t steps, length; /* accesses so far, and by the actors in all */
   char reason[512];
   uint32_t at, depth;
   node_t nodes[NODES];
   unsigned word_count;
-  bool grown;       /* a shared word was found */
-  bool redo;        /* one that changes all executions of the pass */
-  bool fresh_alone; /* an execution that no actor is switched in before a fresh word was made by a pass before this one */
-  bool fresh_taken; /* one was, in this execution */
+  bool grown;       /* a shared word was found in this pass */
+  bool redo;        /* it changes all executions of the pass */
+  bool fresh_alone; /* an earlier pass has made all executions without a switch before a fresh word */
+  bool fresh_taken; /* this execution has had a switch before a fresh word */
   word_t words[WORDS];
 } explorer_t;
 
@@ -145,7 +145,7 @@ static bool independent(const actor_t *a, const actor_t *b) {
   return a->word != b->word || (a->access == EXPLORE_READ && b->access == EXPLORE_READ);
 }
 
-/* Without a bound, what is put off by the chosen actor's step alone need not be tried below it. */
+/* Without a bound: an actor tried before stays asleep as long as the chosen steps are independent of its own (sleep sets). */
 static void sleep_update(const uint8_t *option, unsigned pick) {
   unsigned before = x->asleep;
   for (unsigned i = 0; i < pick; i++) before |= 1u << option[i];
@@ -155,7 +155,7 @@ static void sleep_update(const uint8_t *option, unsigned pick) {
   }
 }
 
-/* Nobody can be chosen. */
+/* No actor can be chosen. */
 static int choice_none(void) {
   bool all_ended = true, some_can = false;
   for (unsigned q = 0; q < x->actors_count; q++) {
@@ -188,13 +188,13 @@ static unsigned node_pick(const uint8_t *option, unsigned count) {
   return node->chosen;
 }
 
-/* Where only what is preempted before a fresh word is new, the last preemption is kept for one. */
+/* In a pass that only adds executions with a switch before a fresh word, the last preemption is kept for such a switch. */
 static bool may_preempt(bool at_fresh) {
   int most = x->fresh_alone && !x->fresh_taken && !at_fresh ? x->bound - 1 : x->bound;
   return x->preemptions < most;
 }
 
-/* The actor that moves next, NOBODY where the execution ends; `me` is the one that runs, or NOBODY. */
+/* Returns the actor that moves next, or NOBODY if the execution ends; `me` is the running actor, or NOBODY. */
 static int choose(int me, bool at_fresh) {
   bool can_stay = me != NOBODY && x->actors[me].state == ACTOR_READY;
   bool may_switch = !can_stay || may_preempt(at_fresh);
@@ -225,7 +225,7 @@ static bool path_next(void) {
 
 /* --- places ------------------------------------------------------------------------------ */
 
-/* The names and lines of a place in the program, innermost first. */
+/* The functions and lines of a place in the program, innermost first. */
 static const char *place_text(const void *place) {
   static char text[512];
   char command[128];
@@ -245,7 +245,7 @@ static const char *place_text(const void *place) {
 
 /* --- actors ------------------------------------------------------------------------------ */
 
-/* Leaves the running actor for another one, or for the search. */
+/* Makes the next actor, or the search, current; returns its context. */
 static ucontext_t *turn_to(int next) {
   x->current = next;
   if (next == NOBODY) return &x->main;
@@ -286,14 +286,14 @@ void explore_changed(const volatile void *at) {
   }
 }
 
-/* Of the actor that runs. */
+/* The running actor's stack. */
 static bool is_on_stack(const volatile void *at) { return (uintptr_t)at - (uintptr_t)x->actors[x->current].stack < STACK_BYTES; }
 
 static const char *const access_text[] = {"reads", "writes", "changes"};
 
 int explore_actor(void) { return x->current; }
 
-/* On the actor's own stack and as the same thread, as the kernel does it. */
+/* As with a real signal, the handler runs on the actor's own stack and as the same thread. */
 void explore_interrupt(const volatile void *at) {
   static const uint8_t option[] = {false, true};
   if (x->handler == NULL || x->interrupted || x->current != 0 || is_on_stack(at)) return;
@@ -301,7 +301,7 @@ void explore_interrupt(const volatile void *at) {
   x->interrupted = true;
   if (x->verbose) printf("    A is interrupted by a signal handler\n");
   x->handler();
-  x->actors[0].outdated = true; /* what it was about to wait for may have come meanwhile */
+  x->actors[0].outdated = true; /* the handler may have done what the actor was about to wait for */
   if (x->verbose) printf("    A goes on\n");
 }
 
@@ -324,7 +324,7 @@ bool explore_point(const volatile void *at, explore_access_t access, const void 
   return true;
 }
 
-/* Thread-local variables are put in place for the actor that runs. */
+/* Thread-local variables are not watched: each actor has its own, which are swapped in while it runs. */
 bool explore_is_watched(const volatile void *at) {
   if (x->current == NOBODY) return false;
   uintptr_t local = (uintptr_t)__builtin_thread_pointer() - (uintptr_t)at + LOCAL_BYTES;
@@ -344,12 +344,12 @@ unsigned explore_pick(unsigned options) {
   unsigned pick = node_pick(option, options);
   if (pick == 0) return 0;
   x->stale++;
-  x->actors[x->current].outdated = true; /* it will see the newest in time, and need not wait for that */
+  x->actors[x->current].outdated = true; /* it will see the newest store in time, and need not wait for a further one */
   if (x->verbose) printf("      and gets what %u stores have replaced\n", pick);
   return pick;
 }
 
-/* Once round the loop again if what it has looked at has changed since; else when it does. */
+/* Returns immediately, for another round of the loop, if a word that the actor has read has changed since; else waits for that. */
 void explore_wait(void) {
   if (x->current == NOBODY) explore_fail("the judge waits for an actor, and all have ended");
   actor_t *actor = &x->actors[x->current];
@@ -399,7 +399,7 @@ void explore_died(void) {
 void explore_crashed(int signal, const void *address) { explore_fail("signal %d at %p", signal, address); }
 
 void explore_alone(void) {
-  decide(false); /* the others may be anywhere */
+  decide(false); /* so that the others may be anywhere at the fork */
   for (int q = 0; q < (int)x->actors_count; q++) {
     if (q != x->current) x->actors[q].state = ACTOR_ENDED;
   }
@@ -428,7 +428,7 @@ static void actor_make(unsigned i) {
 }
 
 static void run_actors(void) {
-  x->starting = true; /* up to the first access that is a choice: none matters to others */
+  x->starting = true; /* runs each actor up to its first choice: nothing before that matters to the others */
   for (unsigned i = 0; i < x->actors_count && x->outcome == RUNNING; i++) swapcontext(&x->main, turn_to((int)i));
   x->starting = false;
   x->current = NOBODY;
@@ -441,7 +441,7 @@ static void judge(void) {
   if (x->outcome == COMPLETE) x->scenario->judge();
 }
 
-/* The handler has met its thread inside of the allocator, under a lock. */
+/* Returns whether the handler interrupted the allocator while its thread held a lock. */
 static bool is_reentered(void) { return x->interrupted && strstr(fake_os_captured(), "a signal handler called the allocator") != NULL; }
 
 static void judge_outcome(void) {
@@ -496,9 +496,9 @@ double explore_seconds(void) {
   return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* In passes, until one finds no further shared word.  The first makes all executions that the words known before allow, a later one those
- * alone that its fresh words add.  But where a word comes before an actor's first choice, that choice is another one from then on; and in
- * every order, what two steps leave for another path hangs on all words.  Then the pass ends, and the next makes all of them. */
+/* Makes passes until one finds no new shared word.  The first pass makes all executions with the words known so far; a later one only adds
+ * those with a switch before a fresh word.  Exceptions: a word accessed before an actor's first choice changes that choice; and without
+ * a bound, the sleep sets depend on all words.  In these cases the pass ends, and the next makes all executions again. */
 uint64_t explore_search(int bound, unsigned stale, double end) {
   double start = explore_seconds();
   uint64_t executions = 0, pruned = 0, longest = 0, in_all = 0;

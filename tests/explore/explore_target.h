@@ -1,6 +1,6 @@
-/* explore_target.h - included before all else where the allocator is compiled for the explorer.
+/* explore_target.h - included before everything else when the allocator is compiled for the explorer.
  *
- * The accesses themselves are reported by the compiler, see callbacks.c. The sources are as they are in the library. */
+ * The compiler's instrumentation reports the accesses (callbacks.c). The sources are unchanged. */
 #ifndef EXPLORE_TARGET_H
 #define EXPLORE_TARGET_H
 
@@ -8,17 +8,17 @@
 
 #include "explore.h"
 
-/* memcheck is not there. */
+/* The explorer does not run under memcheck. */
 #define HAK_VALGRIND 0
 
-/* In place of base/thread.h: actors are threads of their own to the allocator. */
+/* Replaces base/thread.h: to the allocator, each actor is a thread. */
 #define BASE_THREAD_H
 static inline uintptr_t thread_self(void) { return explore_self; }
 
-/* Nor is a process of several actors one with a single thread. */
+/* To libc the process has one thread; to the allocator it has several. */
 #define __libc_single_threaded explore_single_threaded
 
-/* libc's accesses are not reported. */
+/* Accesses inside libc are not instrumented. */
 void *explore_memset(void *at, int byte, size_t bytes);
 void *explore_memcpy(void *to, const void *from, size_t bytes);
 #define memset explore_memset

@@ -1,4 +1,4 @@
-/* judge.c - it runs alone, and looks at memory, which has the newest of all. */
+/* judge.c - runs when all actors have ended, and reads memory, which holds the newest value of every word. */
 #include "judge.h"
 
 #include <string.h>
@@ -13,10 +13,10 @@
 
 enum { UNITS_MOST = 256, BLOCKS_MOST = 4096 };
 
-static uint8_t queued[UNITS_MOST]; /* times in a pending stack */
-static uint8_t places[BLOCKS_MOST]; /* that a slab's block is in */
-static bool trimmed, looked_at; /* the heaps of threads, every slab: by who needs no announcement */
-static bool may_leak; /* what a thread was about is gone with it; a free's bit may be set and wait for the slab's next one */
+static uint8_t queued[UNITS_MOST]; /* how often each slab is in a pending stack */
+static uint8_t places[BLOCKS_MOST]; /* how many places each block of a slab is in */
+static bool trimmed, looked_at; /* marks were collected without an announcement: in threads' heaps, in every slab */
+static bool may_leak; /* in a fork's child: unfinished frees may lose a block, or leave a bit set until the next free into the slab */
 
 /* --- slabs --------------------------------------------------------------------------------- */
 
@@ -70,7 +70,7 @@ static void judge_slab(const unit_t *slab) {
   if (state == STATE_CLOSED) explore_fail("the slab at unit %u takes no remote frees", unit);
   bool is_queued = state == STATE_QUEUED;
   if (is_queued != (queued[unit] != 0)) explore_fail("the slab at unit %u is in state %u, queued %u times", unit, state, queued[unit]);
-  /* A mark that an actor has not seen in time, if nobody has looked since. */
+  /* After a stale read a mark may wait unannounced, until its slab is checked. */
   bool may_wait = explore_was_stale() && !looked_at && (!trimmed || load_relaxed(&slab_owner(slab)->thread) == 0);
   if (!may_wait) waiting += marked;
   if (waiting > (may_leak ? giving : 0) && !is_queued) explore_fail("%u remote frees to unit %u that nobody announces", waiting, unit);

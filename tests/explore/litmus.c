@@ -1,7 +1,7 @@
-/* litmus.c - what the memory model must let happen, and what it must not: small programs whose outcomes are known.
+/* litmus.c - small programs with known outcomes, which the memory model must allow or forbid.
  *
- * Compiled as the allocator is. What is allowed must be seen at few preemptions and one or
- * two stale reads, what is not at none of more. */
+ * They are compiled as the allocator is. An allowed outcome must be seen with few preemptions and
+ * one or two stale reads; a forbidden one must not be seen with more of both. */
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -42,7 +42,7 @@ static void plain_acquire(void) {
   if (load(&y, acquire) == 1) plain = 2;
 }
 
-/* Handed on: a change by a third belongs to the release, a later store of the same one does not. */
+/* A read-modify-write by a third actor continues the release sequence; a later plain store of the releasing actor does not. */
 static void data_release_and_more(void) { data_release(), store(&y, 2, relaxed); }
 static void flag_changed(void) { (void)atomic_fetch_add_explicit(&y, 1, memory_order_relaxed); }
 NO_RACE_CHECK static void judge_second(void) { shown(r[0] == 2 && r[1] == 0); }
@@ -65,7 +65,7 @@ BOTH(sb_fence, relaxed, relaxed, fence(seq_cst))
 BOTH(sb_half, relaxed, relaxed, fence(acq_rel))
 static void sb_change_x(void) { (void)atomic_exchange(&x, 1), note(0, atomic_load(&y)); }
 static void sb_change_y(void) { (void)atomic_exchange(&y, 1), note(1, atomic_load(&x)); }
-/* As a lock that is tried: the failed exchange reads. */
+/* As lock_try does: a failed exchange is a load. */
 static void sb_try_y(void) {
   uint32_t none = 0;
   store(&y, 1, seq_cst);
@@ -79,7 +79,7 @@ static void sb_try_weak_y(void) {
   note(1, taken ? 0 : 1);
 }
 NO_RACE_CHECK static void judge_buffering(void) { shown(r[0] == 0 && r[1] == 0); }
-/* x: 1 while the lock is held. */
+/* x is 1 while the lock is held. */
 NO_RACE_CHECK static void judge_tried(void) { shown(r[0] == 0 && r[1] == 1); }
 NO_RACE_CHECK static void allowed_held(void) { allowed(), x = 1; }
 NO_RACE_CHECK static void forbidden_held(void) { x = 1; }

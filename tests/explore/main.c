@@ -9,9 +9,9 @@
 #include "product.h"
 
 enum {
-  CHEAP = 250,      /* executions; one preemption more than was asked for follows in a second or less */
-  CHEAP_STALE = 20, /* the same of executions with one stale read */
-  CHEAP_BOTH = 100, /* of executions with one preemption and one stale read: two of each follow */
+  CHEAP = 250,      /* up to so many executions, a search with one more preemption follows, within a second or so */
+  CHEAP_STALE = 20, /* the same for executions with one stale read */
+  CHEAP_BOTH = 100, /* up to so many with one preemption and one stale read, two of each follow */
   UNSET = -1
 };
 
@@ -22,7 +22,7 @@ typedef struct settings {
   double limit;
 } settings_t;
 
-/* First the newest alone is read: a few preemptions first, they make a failure that is easy to read. */
+/* Searches without stale reads. Few preemptions come first, since they make a failure that is easy to read. */
 static bool explore_orders(int last, int cheap_after, double end) {
   for (int bound = 0; bound <= (last == EXPLORE_EVERY ? 1 : last) && explore_seconds() < end; bound++) {
     uint64_t executions = explore_search(bound, 0, end);
@@ -57,7 +57,7 @@ static bool explore(const scenario_t *scenario, const settings_t *settings) {
   return false;
 }
 
-/* In a process of its own, so that nothing is left of the one before. */
+/* In a separate process, so that nothing is left of the scenario before. */
 static bool explored(const scenario_t *scenario, const settings_t *settings) {
   fflush(stdout);
   pid_t child = fork();
@@ -98,7 +98,7 @@ int main(int argc, char **argv) {
     any = true;
     if (lists) puts(scenario->name);
     else passed &= explored(scenario, &settings);
-    if (settings.quiet && !passed) break; /* one failure is all that is asked for */
+    if (settings.quiet && !passed) break; /* -q ends with the first failure */
   }
   return passed && any ? 0 : 1;
 }

@@ -1,12 +1,12 @@
-/* memory.c - the state that each execution starts from, and the kernel's part in it.
+/* memory.c - saves and restores the state that each execution starts from, and replaces the kernel's memory calls.
  *
  * What an execution can change lies in the program's own variables, in one
- * arena that stands for the kernel's mappings anywhere, and in what is mapped
- * at addresses of the program's choice.  All three are read-only at first: the
- * first write to a page is a fault, which keeps the page's content and makes
- * it writable.  Restoring is then a copy of the few pages that any execution
- * has ever written to.  The explorer's own state lies in mappings outside of
- * all that. */
+ * arena that serves mappings at any address, and in mappings at addresses
+ * that the program chooses.  All three are read-only at first: the first
+ * write to a page is a fault, whose handler saves the page and makes it
+ * writable.  To restore the state, only the few pages are copied that any
+ * execution has ever written to.  The explorer's own state lies in mappings
+ * outside of all three. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 #include "os/os.h"
 
 #define ARENA_BYTES ((size_t)3 << 30)
-#define ARENA_START ((char *)0x100000000000) /* the same each time: the allocator's random numbers hang on its addresses */
+#define ARENA_START ((char *)0x100000000000) /* always the same: the allocator's random numbers depend on its addresses */
 #define ARENA_ALIGN ((size_t)2 << 20)
 #define PAGE ((size_t)4096)
 #define PAGES_MOST 16384
@@ -32,19 +32,19 @@ typedef struct places {
 
 typedef struct memory {
   char *arena;
-  places_t placed; /* by any execution; they stay */
+  places_t placed; /* mapped by any execution so far; they stay mapped */
   bool kept;
   unsigned pages;
   char *page[PAGES_MOST];
   char *content; /* PAGES_MOST pages */
 } memory_t;
 
-/* The linker's names for what the program's variables lie between. */
+/* The linker's symbols: the program's variables lie between them. */
 extern char __data_start[], _end[];
 
 static memory_t *m;
 static size_t arena_used;
-static places_t placed; /* by this execution */
+static places_t placed; /* mapped by this execution */
 static unsigned refused;
 
 static void *map(void *at, size_t bytes, int protection) {
@@ -58,7 +58,7 @@ static void *map(void *at, size_t bytes, int protection) {
 
 static char *page_of(char *address) { return address - (uintptr_t)address % PAGE; }
 
-/* The first page of variables may begin with what the dynamic linker writes to. */
+/* The first page of variables may begin with data that the dynamic linker writes to. */
 static char *page_start(unsigned i) { return m->page[i] == page_of(__data_start) ? __data_start : m->page[i]; }
 
 static void page_copy(unsigned i, bool back) {
@@ -67,7 +67,7 @@ static void page_copy(unsigned i, bool back) {
   else memcpy(copy, start, (size_t)(m->page[i] + PAGE - start));
 }
 
-/* Whether all of it lies in one place, or with `some` any of it in any. */
+/* Returns whether one place contains the whole range; with `some`, whether any place overlaps it. */
 static bool is_placed(const places_t *places, const char *start, const char *end, bool some) {
   for (unsigned i = 0; i < places->count; i++) {
     const char *first = places->at[i].start, *last = places->at[i].end;
@@ -123,7 +123,7 @@ void memory_restore(void) {
 
 void memory_refuse(unsigned count) { refused = count; }
 
-/* --- in place of what fake_os.c does ----------------------------------------------------- */
+/* --- instead of what fake_os.c does ------------------------------------------------------ */
 
 static void *arena_take(size_t bytes) {
   size_t start = bits_round_up(arena_used, ARENA_ALIGN);
@@ -135,7 +135,7 @@ static void *arena_take(size_t bytes) {
 void *__wrap_os_map(size_t bytes);
 void *__wrap_os_map(size_t bytes) { return arena_take(bytes); }
 
-/* What an earlier execution has mapped there is zero again. */
+/* If an earlier execution mapped the range, memory_restore has zeroed it. */
 os_map_result_t __wrap_os_map_at(void *start, size_t bytes);
 os_map_result_t __wrap_os_map_at(void *start, size_t bytes) {
   char *end = (char *)start + bytes;
@@ -151,11 +151,11 @@ os_map_result_t __wrap_os_map_at(void *start, size_t bytes) {
 bool __wrap_os_unmap(void *start, size_t bytes);
 bool __wrap_os_unmap(void *start, size_t bytes) { return (void)start, (void)bytes, true; }
 
-/* What blocks hold is of no interest here. */
+/* Does nothing: the contents of blocks do not matter here. */
 bool __wrap_os_purge(void *start, size_t bytes);
 bool __wrap_os_purge(void *start, size_t bytes) { return (void)start, (void)bytes, true; }
 
-/* Nor is what lies between them. */
+/* Nor does what lies between blocks. */
 os_guard_t __wrap_os_guard(void *start, size_t bytes, bool may_split);
 os_guard_t __wrap_os_guard(void *start, size_t bytes, bool may_split) { return (void)start, (void)bytes, (void)may_split, OS_LIGHT; }
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes one ordered access after the other weaker, and expects the explorer to notice.
+"""Weakens the order of one access at a time, and expects the explorer to notice.
 
   orders.py --source SRC --work DIR --objects A.o,B.o... [--jobs N] [--only TEXT] [--sample N | --deep SECONDS] [--all] -- COMPILER FLAGS...
 
-Sites are found in the sources: sites.py.  Each is made relaxed, and where it is sequentially consistent also acquire, release or
-both alone.  One that the explorer does not notice has a reason in kept.txt, beside this file, or the test fails.
-  --sample  every site of which a weakening is expected to be found quickly, up to so many
-  --deep    where the quick searches find nothing, a preemption and a stale read together, so many seconds a scenario
-  --all     tries those with a reason too
+sites.py finds the accesses in the sources.  Each is made relaxed; one that is sequentially consistent is also made acquire, release
+or both.  The test fails if the explorer does not notice a weakening and kept.txt, beside this file, has no reason for it.
+  --sample  at most this many, spread over those made relaxed that the explorer is expected to notice
+  --deep    if the quick searches find nothing, also a preemption and a stale read together, for this many seconds a scenario
+  --all     also those that kept.txt has a reason for
 """
 import collections
 import fnmatch
@@ -17,13 +17,13 @@ import seeded
 import sites
 from seeded import seeding
 
-# What needs a preemption and a stale read at once is found by few scenarios.
+# The few scenarios that find what needs both a preemption and a stale read.
 BOTH = ["two_words", "holes_meanwhile", "narrow.busy.other.one", "narrow.exiting.other.one", "narrow.idle.other.two",
         "narrow.busy.same.two", "narrow.busy.same.others"]
 
 
 def searches(program, settings):
-    """The cheapest first; the cells of the product, which have a dot in their names, take minutes."""
+    """The searches, cheapest first.  The cells of the product, whose names have a dot, take minutes."""
     small = [name for name in seeded.scenarios(program) if "." not in name]
     yield from (["-b", "0", "-w", "1"], ["-t", "20", *small], ["-b", "1", "-w", "1", "-t", "20", *BOTH], ["-b", "1"], [])
     if settings.deep:
@@ -31,7 +31,7 @@ def searches(program, settings):
 
 
 def kept_reasons():
-    """Lines of: pattern of a site | orders | reason."""
+    """The lines of kept.txt: pattern of a site | orders | reason."""
     reasons = []
     for line in (seeded.HERE / "kept.txt").read_text().splitlines():
         if line.strip() and not line.startswith("#"):
@@ -48,7 +48,7 @@ Weakening = collections.namedtuple("Weakening", "name site order")
 
 
 def noticed(item, place, settings):
-    """The scenario that notices and how; None if none does."""
+    """The first scenario that fails, and how; None if none does."""
     program = seeded.build(place, item.site.file, sites.with_order(settings.source, item.site, item.order), settings)
     found = (seeded.failure(program, search, 7200) for search in searches(program, settings))
     return next((f"{scenario}: {how}" for scenario, how in filter(None, found)), None)

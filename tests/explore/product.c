@@ -1,7 +1,7 @@
-/* product.c - remote frees: each geometry, with each way to end, each use of the units next, and each freer.
+/* product.c - remote frees: each geometry, with each fate of the owner, each next use of the units, and each set of freers.
  *
- * Everywhere a slab S has two blocks left, in its first and its last unit, and what frees them may end it.  Its units are
- * the tightest free place for what is taken next. */
+ * In every cell a slab S has two blocks left, in its first and its last unit, and the slab may end when they are freed.  Its
+ * units are the tightest fit for what is taken next. */
 #include "product.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "program.h"
 #include "target.h"
 
-typedef enum geometry { NARROW, WIDE, GEOMETRIES } geometry_t; /* units of a slab: one, four */
+typedef enum geometry { NARROW, WIDE, GEOMETRIES } geometry_t; /* slabs of one unit, of four */
 typedef enum ender { BUSY, IDLE, EXITING, GONE, ADOPTED, ENDERS } ender_t;
 typedef enum next { SAME, OTHER, LARGE, LEFT, NEXTS } next_t;
 typedef enum freer { BY_OWNER, BY_ONE, BY_TWO, BY_OTHERS, BY_HELPER, FREERS } freer_t;
@@ -20,7 +20,7 @@ static const char *const ender_names[] = {"busy", "idle", "exiting", "gone", "ad
 static const char *const next_names[] = {"same", "other", "large", "free"};
 static const char *const freer_names[] = {"owner", "one", "two", "others", "helper"};
 
-/* Eight blocks fill a slab; a large block of as many units; a class of which nobody has a slab. */
+/* Block sizes, eight of which fill a slab; large blocks of as many units as a slab; then two classes that have no slab yet. */
 static const size_t block_bytes[] = {8192, 32768};
 static const size_t large_bytes[] = {60000, 250000};
 #define OTHER_BYTES ((size_t)64)
@@ -32,12 +32,12 @@ static struct {
   ender_t ender;
   next_t next;
   freer_t freer;
-  unsigned taker; /* the identity, if any takes what comes next */
+  unsigned taker; /* the identity of the actor that takes what comes next, if any does */
   char name[64];
   scenario_t scenario;
 } cell;
 
-static void *b[2 * BLOCKS]; /* of S, and of another slab, which stays */
+static void *b[2 * BLOCKS]; /* the blocks of S, then those of another slab, which stays */
 
 static size_t size(void) { return block_bytes[cell.geometry]; }
 
@@ -51,7 +51,7 @@ static void give_both(void) { give_first(), give_last(); }
 /* Two freers queue two slabs. */
 static void give_last_and_another(void) { give_last(), give(b[BLOCKS]); }
 
-/* Takes what is left of the class and one more, for which it has to look what others have freed. */
+/* Takes what is left of the class and one block more, for which the allocator must collect what others have freed. */
 static void run_out(void) {
   void *taken[BLOCKS - 1];
   for (unsigned i = 0; i < BLOCKS - 1; i++) taken[i] = take(size());
@@ -81,14 +81,14 @@ static void prepare(void) {
   target_run_as(0);
   for (unsigned i = 0; i < 2 * BLOCKS; i++) b[i] = take(size());
   for (unsigned i = 1; i < LAST; i++) give(b[i]);
-  /* A busy owner has the rest of S in its bin and no more.  For the others it lies in the slabs, so that S can end. */
+  /* A busy owner has only the rest of S in its bin.  The other owners have emptied their bins, so that S can end. */
   if (cell.ender != BUSY) {
     for (unsigned i = BLOCKS + 2; i < 2 * BLOCKS; i++) give(b[i]);
     target_trim();
   }
   if (cell.freer == BY_OTHERS) target_marked_by(slab_of(b[0]), OUTSIDER);
   if (cell.ender == IDLE) target_nearly_idle(&target_heap_of(0)->owner, 1);
-  if (cell.next != LEFT && cell.next != SAME) { /* who takes the same class has no heap yet, and may get the owner's */
+  if (cell.next != LEFT && cell.next != SAME) { /* a taker of the same class has no heap yet, and may get the owner's */
     target_run_as(cell.taker);
     give(take(TAKER_BYTES));
     target_run_as(0);
@@ -98,7 +98,7 @@ static void prepare(void) {
 
 /* --- the cells ------------------------------------------------------------------------------- */
 
-/* Where the owner is gone it frees nothing. */
+/* An owner that is gone frees nothing. */
 static bool exists(size_t number) { return number / FREERS / NEXTS % ENDERS != GONE || number % FREERS != BY_OWNER; }
 
 static void plan(void) {

@@ -1,4 +1,4 @@
-/* program.h - malloc and free as an actor does them, with account of what the program holds. */
+/* program.h - malloc and free for actors, with a record of the blocks that the program holds. */
 #ifndef TESTS_EXPLORE_PROGRAM_H
 #define TESTS_EXPLORE_PROGRAM_H
 
@@ -7,16 +7,16 @@
 enum { HELD_MOST = 160 };
 extern void *held[HELD_MOST]; /* NULL: none */
 
-/* Frees under way; those of threads that a fork's child has not stay so. */
+/* Unfinished frees; in a fork's child this includes those of threads that it does not have. */
 extern unsigned giving;
 
-/* Fails if there is no memory, or the block is held already. */
+/* Fails the execution if there is no memory, or if the block is already held. */
 void *take(size_t size);
 void give(void *block);
-/* Of a block that is another actor's to free as well. */
+/* Frees a block that another actor frees too. */
 void give_wrongly(void *block);
-/* First in every preparation: settings under which nothing happens by the clock. */
+/* Begins every preparation: settings under which nothing depends on the clock. */
 void start(void);
-void start_sampled(void); /* or this, where blocks are sampled */
+void start_sampled(void); /* the same, with sampled blocks */
 
 #endif

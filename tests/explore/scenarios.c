@@ -1,4 +1,4 @@
-/* scenarios.c - what product.c has not.  Blocks of 8192 bytes, mostly: eight fill a slab of one unit. */
+/* scenarios.c - the scenarios that product.c does not generate.  Mostly with blocks of 8192 bytes: eight fill a slab of one unit. */
 #include "front/boot.h"
 #include "judge.h"
 #include "kit/options.h"
@@ -11,7 +11,7 @@
 
 #define BIG ((size_t)8192)
 #define BIG_BLOCKS 8
-/* Blocks of so many that one word of the live map covers them. */
+/* So small that one word of the live map covers several blocks. */
 #define TINY ((size_t)16)
 
 static void *a[2 * BIG_BLOCKS];
@@ -38,7 +38,7 @@ static void take_and_give(void) { give(take(BIG)); }
 static void some_tiny(void) { taken_by(0, 4, TINY); }
 static void tiny_pop_and_push(void) { give(a[3]), (void)take(TINY); }
 
-/* Its marker has freed the only block that is out of its place before. */
+/* The slab's marker has freed block a[0] before, so that the mark is already toggled once. */
 static void freed_before(void) {
   taken_by(0, BIG_BLOCKS, BIG);
   target_run_as(1);
@@ -48,7 +48,7 @@ static void freed_before(void) {
   a[0] = take(BIG);
 }
 
-/* A slab whose remote bits are two words, with its first and its last block left. */
+/* A slab with two words of remote bits, of which the first and the last block are left. */
 static void two_words(void) {
   enum { BLOCKS = 128 };
   void *blocks[BLOCKS];
@@ -74,13 +74,13 @@ static void two_blocks_left(void) {
   given_back(2, BIG_BLOCKS);
 }
 
-/* The thread has ended without the allocator's knowledge; the first actor is at its place in memory. */
+/* The thread has ended without the allocator's knowledge; the first actor has the same thread_self(). */
 static void ended_unseen(void) {
   two_blocks_left();
   target_forget_thread();
 }
 
-/* The thread of no actor. */
+/* An orphan of a thread that is no actor. */
 static void an_orphan(void) {
   taken_by(EXPLORE_ACTORS - 1, 2 * BIG_BLOCKS, BIG);
   given_back(2, BIG_BLOCKS);
@@ -90,7 +90,7 @@ static void an_orphan(void) {
 
 /* --- a fork ------------------------------------------------------------------------------------ */
 
-/* What the others were about stays as it is; the child allocates and frees, which repairs all. */
+/* What the other threads were doing stays half-done; the child allocates and frees, which repairs all. */
 static void fork_and_use(void) {
   target_fork();
   give(take(BIG));
@@ -98,7 +98,7 @@ static void fork_and_use(void) {
   target_trim();
 }
 
-/* Of the child's threads one repairs it, and another forks; a third would wait for the repair where the explorer does not see it. */
+/* One thread of the child repairs it, and another forks. A third thread would wait for the repair where the explorer cannot see it. */
 static void left_behind(void) {
   taken_by(EXPLORE_ACTORS - 1, BIG_BLOCKS, BIG);
   given_back(2, BIG_BLOCKS);
@@ -118,7 +118,7 @@ static void judge_first_use(void) {
   judge_end();
 }
 
-/* The first malloc's two starts fail, at every place; the next one does not. */
+/* Two starts fail, at every place that they try; the next one succeeds. */
 static void start_refused(void) {
   enum { STARTS = 2, PLACES = 6, TRIES = 2 };
   start();
@@ -137,9 +137,9 @@ static void take_if_there_is(void) {
 static void give_0_wrongly(void) { give_wrongly(a[0]); }
 static void full_slab_of_third(void) { taken_by(2, BIG_BLOCKS, BIG); }
 
-/* The owner's free and another's at the same moment may both pass, for the owner's claim is no atomic one.  The block is then in
- * the owner's bin and waits to be collected, and each way on ends in the line: where it leaves the bin, or by the second free of
- * those who have got it meanwhile. */
+/* If the owner and another thread free a block at the same moment, both frees may pass, as the owner claims it by a plain store.  The
+ * block is then in the owner's bin and also waits to be collected.  Every continuation ends in the line: when the block leaves the bin,
+ * or at the second free by those who have got it meanwhile. */
 static void full_slab_of_first(void) { taken_by(0, BIG_BLOCKS, BIG); }
 static void *kept;
 static void give_and_take(void) { give_0_wrongly(), kept = target_take(BIG); }
@@ -163,8 +163,8 @@ static void found_when_freed(void) {
 
 /* --- spans ----------------------------------------------------------------------------------- */
 
-/* Units taken: [0, 20) for good, [20, 24) until one actor frees them, [48, 64) for good. The free
- * ones between lie across the end of the first superslab. */
+/* Units in use: [0, 20) throughout, [20, 24) until one actor frees them, [48, 64) throughout. The
+ * free units between cross the end of the first superslab. */
 enum { GOOD = 20, LATER = 4, ACROSS = 24, REST = 16, UNITS_MOST = 256 };
 
 static uint32_t spans[5];
@@ -220,7 +220,7 @@ static void judge_spans(void) {
   if (ledger_used_units() != 0 || target_grow_locked()) explore_fail("figures or locks are left");
 }
 
-/* Two superslabs of which the first is full, and the second but for its last unit. */
+/* Two superslabs: the first is full; the second is full except for its last unit. */
 static void one_unit_left(void) {
   start();
   if (!boot()) explore_fail("no region");
@@ -233,7 +233,7 @@ static void one_unit_left(void) {
 static void lower_unit_given(void) { give_span(spans[1], 1); }
 static void unit_taken_meanwhile(void) { spans[3] = take_span(1); }
 
-/* One unit is free, wherever it is and whatever was thought of it. */
+/* One unit is free and must be found, whichever it is and whatever hints the searches have left. */
 static void judge_one_unit_left(void) {
   uint32_t units = load_relaxed(&region.units);
   spans[4] = take_span(1);
@@ -263,7 +263,7 @@ static void judge_purged(void) {
   if (ledger_used_units() != 0 || ledger_in_flight()) explore_fail("figures are left");
 }
 
-/* What a thread has freed has gone back when it has swept, or another's sweep has it. */
+/* With decay_ms=0: what a thread has freed is given back by the end of its own sweep, or by another thread's sweep. */
 static void at_once(void) {
   start();
   if (!boot()) explore_fail("no region");
@@ -313,10 +313,10 @@ static void judge_grown(void) {
   judge_end();
 }
 
-/* An address where the region may be by now, or not, and no block begins. */
+/* An address that the region may or may not cover yet; no block begins there. */
 static void free_beyond(void) { target_free(region_address(HAK_UNITS_PER_SUPERSLAB + 3)); }
 
-/* The zones end where the units do. */
+/* The zones end where the units end. */
 static void zones_full(void) {
   start();
   bool zero;
@@ -328,7 +328,7 @@ static void zones_extended(void) {
   if (span_alloc(HAK_UNITS_PER_SUPERSLAB, 1, SPAN_SLAB, &zero) == SPAN_NONE) explore_fail("no span");
 }
 
-/* Past the fast path, which looks without order: see region.limit in docs/memory_orders.md. */
+/* Skips the fast path, which reads the limit relaxed: see region.limit in docs/memory_orders.md. */
 static void free_beyond_zones(void) { target_free_missed(region_address(8 * HAK_UNITS_PER_SUPERSLAB + 3)); }
 
 static uint32_t last_units;
@@ -347,9 +347,9 @@ static void full_but(uint32_t units) {
 }
 
 static void full_of_spans(void) { full_but(LATER); }
-static void full_of_long_spans(void) { full_but(GOOD); } /* too long to be looked for in single superslabs */
+static void full_of_long_spans(void) { full_but(GOOD); } /* too long for the search in single superslabs */
 
-/* What is out of sight while it is purged is there all the same. */
+/* Units that a purge has claimed count as free: the span must be found. */
 static void last_span_taken(void) {
   bool zero;
   uint32_t at = span_alloc(last_units, 1, SPAN_SLAB, &zero);
@@ -381,7 +381,7 @@ static void one_slot_used(void) {
 
 static void slot_used(void) {
   void *block = target_guarded(100);
-  if (block == NULL) return; /* another one makes them at the moment, or has them all */
+  if (block == NULL) return; /* another actor is making the slots, or uses all of them */
   target_write(block);
   target_give(block);
 }
@@ -391,7 +391,7 @@ static void judge_nothing(void) {}
 
 /* --- sampled blocks ---------------------------------------------------------------------------- */
 
-/* The thread has a slab's blocks, of which a[0] is sampled. */
+/* The thread holds a slab's blocks; a[0] is sampled. */
 static void sampled_by(unsigned identity) {
   start_sampled();
   target_run_as(identity);
@@ -425,7 +425,7 @@ static void sampled_used_again(void) {
 
 /* --- named heaps ----------------------------------------------------------------------------- */
 
-/* One block in a slab, one beside it, one that is large. */
+/* Two blocks in one slab, and a large one. */
 static void some_named(void) {
   start();
   target_named_new();
@@ -450,7 +450,7 @@ static void judge_named(void) {
   judge_end_live();
 }
 
-/* The child goes on with the heap, unless its end had begun. */
+/* The child keeps using the named heap. It may not if the heap was ending at the fork: fork_and_take is for that. */
 static void fork_and_use_named(void) {
   target_fork();
   give(target_named_take(BIG));
@@ -465,7 +465,7 @@ static void fork_and_take(void) {
 
 /* --- large blocks that a thread keeps ---------------------------------------------------------- */
 
-/* One in use, and one kept. */
+/* One large block in use, and one kept. */
 static void one_kept(void) {
   taken_by(0, 2, HAK_SMALL_MAX + 1);
   a[2] = take(BIG);
@@ -485,7 +485,7 @@ static void fork_and_use_large(void) {
 
 /* --- bins that others drain -------------------------------------------------------------------- */
 
-/* Three or more in the bin, and some in another one. */
+/* Three or more blocks in the bin, and some in another bin. */
 static void bin_of_some(void) {
   taken_by(0, BIG_BLOCKS, BIG);
   given_back(2, BIG_BLOCKS);
@@ -503,7 +503,7 @@ static void pop_and_push(void) {
   void *one = take(BIG), *other = take(BIG), *third = take(BIG);
   give(other), give(third), give(one);
 }
-/* It has taken two while the lower one got its bar. */
+/* The thread has popped two blocks while a drain set the bar at the lower one. */
 static void bin_barred_late(void) {
   bin_of_some();
   a[2] = take(BIG), a[3] = take(BIG);
@@ -519,16 +519,16 @@ static void use_other(void) { give(take(BIG / 2)); }
 static void push_two(void) { give(a[0]), give(a[1]); }
 static void end_with_blocks(void) { give(take(BIG)), target_end_thread(); }
 
-/* --- what a thread leaves in its bins ---------------------------------------------------------- */
+/* --- parked heaps ------------------------------------------------------------------------------ */
 
-/* Six blocks in the bin of a thread that leaves them as it ends, and two with others. */
+/* A heap to be parked when its thread ends: six blocks are in its bin, and two are in use. */
 static void to_be_handed_over(unsigned identity) {
   taken_by(identity, BIG_BLOCKS, BIG);
   given_back(2, BIG_BLOCKS);
   if (!option_set(OPTION_decay_ms, 1000)) explore_fail("nothing goes back with time");
 }
 static void about_to_end(void) { to_be_handed_over(0); }
-/* The next look empties it. */
+/* A parked heap; the next check empties it. */
 static void handed_over(void) {
   to_be_handed_over(EXPLORE_ACTORS - 1);
   heap_t *heap = target_heap_of(EXPLORE_ACTORS - 1);
@@ -539,7 +539,7 @@ static void handed_over(void) {
 static void age_twice(void) { target_age_handovers(), target_age_handovers(); }
 static void take_both_and_end(void) { (void)take(BIG), give(take(BIG)), target_end_thread(); }
 
-/* What was left has gone back, and nobody leaves anything any more. */
+/* Empties the parked bins; from then on no heap is parked. */
 static void nothing_is_left(void) {
   age_twice();
   if (!option_set(OPTION_decay_ms, -1)) explore_fail("memory goes back with time");
@@ -551,7 +551,7 @@ static void judge_handed_over_forked(void) { nothing_is_left(), judge_forked(); 
 
 static void exit_interrupted(void) { two_blocks_left(), explore_handle(take_one); }
 static void retire_interrupted(void) { taken_by(0, 1, BIG), given_back(0, 1), target_many_orphans(), explore_handle(take_one); }
-/* In the midst of the library's start there is nothing yet for the handler. */
+/* While the library starts, there may be no memory for the handler. */
 static void first_interrupted(void) { start(), explore_expect(), explore_handle(take_if_there_is); }
 static void hits_interrupted(void) { bin_of_some(), explore_handle(take_and_give); }
 static void refill_interrupted(void) { taken_by(0, BIG_BLOCKS, BIG), explore_handle(take_and_give); }

@@ -1,6 +1,6 @@
-/* secure.c - the scenarios of the secure library, where every change of live bits is one locked step.
+/* secure.c - the scenarios of the secure library, where every change of a live bit is an atomic read-modify-write.
  *
- * Its judge looks at live bits alone: what waits in quarantines is in none of the places that judge.c knows. */
+ * They are judged by live bits only: blocks that wait in quarantines are in none of the places that judge.c knows. */
 #include <unistd.h>
 
 #include "explore.h"
@@ -8,9 +8,9 @@
 #include "space/region.h"
 #include "target.h"
 
-/* Of so many that one word of the live map covers them. */
+/* So small that one word of the live map covers several blocks. */
 #define TINY ((size_t)8)
-/* A ring of the quarantine has four of these. */
+/* A ring of the quarantine holds four of these. */
 #define BIG ((size_t)8000)
 enum { BLOCKS = 4, USED = 5, WAITING = 6, JUDGED = 80 };
 
@@ -30,7 +30,7 @@ static void give(unsigned i) {
   target_give(a[i]);
 }
 
-/* Out of the freer's quarantine, to the owner. */
+/* Frees the block and flushes the freer's quarantine, so that the block goes to its owner. */
 static void give_0_at_last(void) {
   give(0);
   target_trim();
@@ -63,7 +63,7 @@ static void give_two(void) { give(0), give(1); }
 static void give_two_and_take(void) { give_two(), used[0] = target_take(size), used[1] = target_take(size); }
 static void trim_twice(void) { target_trim_others(), target_trim_others(); }
 
-/* No block is in two places: none that is held is given out, and none twice. */
+/* No block is in two places: malloc returns no block that is held, and none twice. */
 static void judge_distinct(void) {
   void *taken[JUDGED + BLOCKS + USED];
   unsigned count = 0;

@@ -1,6 +1,6 @@
-"""Builds the explorer with a changed source, and runs it: for faults.py and orders.py.
+"""Builds the explorer with one changed source, and runs it, for faults.py and orders.py.
 
-Only target.c is compiled again, with the changed file before the others.
+Only target.c is compiled again; the changed file comes first on the include path.
 """
 import pathlib
 import subprocess
@@ -12,10 +12,10 @@ import seeding  # noqa: E402
 
 
 def build(place, file, text, settings):
-    """The explorer with `text` in place of the source `file`."""
+    """Builds the explorer with `text` instead of the source `file`; returns its path."""
     seeding.overlay(place, file, text)
     compiler, *flags = settings.command
-    # -O0: nearly all the time goes to compiling, and what runs most are the callbacks.
+    # -O0: compiling takes nearly all the time, and most of the run time is in the callbacks, which are compiled already.
     subprocess.run([compiler, f"-I{place}", *flags, "-w", "-O0", "-c", HERE / "target.c", "-o", place / "target.o"], check=True)
     wraps = [flag for flag in flags if flag.startswith("-Wl,")]
     subprocess.run([compiler, "-pthread", "-no-pie", place / "target.o", *settings.objects, *wraps, "-o", place / "explore"], check=True)

@@ -1,7 +1,7 @@
-"""Finds every access in the sources that is ordered more strongly than relaxed, and weakens it.
+"""Finds every access in the sources whose order is stronger than relaxed, and weakens it.
 
-Found by reading the text, so that a new access needs no entry anywhere.  A site's name is file, function, what it does to
-which word, and where that is not enough a number.
+It searches the text, so a new access needs no entry anywhere.  A site is named by its file, function, operation and word,
+and by a number if these are not unique.
 """
 import dataclasses
 import re
@@ -19,12 +19,12 @@ class Site:
     file: str
     start: int  # of the text to replace
     end: int
-    order: str  # as written: acquire, release, acq_rel, seq_cst
-    weaker: dict  # the order -> the text with it
+    order: str  # in the source: acquire, release, acq_rel, seq_cst
+    weaker: dict  # each weaker order to try -> the text with this order
 
 
 def blank(text):
-    """The text without comments and strings, of the same length."""
+    """The text with comments and strings replaced by as many blanks."""
     return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.S)
 
 
@@ -38,7 +38,7 @@ def closing(text, at):
 
 
 def word_of(arguments):
-    """The word that is accessed, in short: the last name before what indexes or ends it."""
+    """A short name of the accessed word: the last name in the first argument, without its indices."""
     first = re.split(r",(?![^()\[\]]*[)\]])", arguments, maxsplit=1)[0]
     first = re.sub(r"\[[^]]*\]|\(void\)", "", first)
     names = re.findall(r"[A-Za-z_]\w*", first)
@@ -46,7 +46,7 @@ def word_of(arguments):
 
 
 def weakened(operation, arguments):
-    """The order as written and, for each weaker one to try, the text; None where it is relaxed."""
+    """The order in the source, and the text for each weaker order to try; None if the access is relaxed."""
     if operation in SHORT:
         return ("acquire" if operation == "load_acquire" else "release"), {"relaxed": f"{SHORT[operation]}({arguments})"}
     if operation.startswith("atomic_signal"):
@@ -94,7 +94,7 @@ def sites_of(path, file):
 
 
 def all_sites(source):
-    """Of all files but base/atomics.h, which gives the names, and the audits, which are not explored."""
+    """The sites of all files except base/atomics.h, which defines the names, and the audits, which are not explored."""
     files = sorted(p for p in source.rglob("*") if p.suffix in {".c", ".h"} and p.stem != "audit")
     return [site for path in files if (file := path.relative_to(source).as_posix()) != "base/atomics.h" for site in sites_of(path, file)]
 

@@ -2,7 +2,7 @@
 #include "allocator.c"
 #include "target.h"
 
-/* The explorer's, not the allocator's: its accesses are not reported. */
+/* For functions that belong to the explorer: their accesses are not reported. */
 #define NO_RACE_CHECK __attribute__((no_sanitize_thread))
 
 /* --- threads ----------------------------------------------------------------------------- */
@@ -57,7 +57,7 @@ void target_give(void *block) {
   target_free(block);
 }
 
-/* As libc, which calls a destructor again if the thread has a value anew. */
+/* Repeats, as libc does: it calls a destructor again if the thread has set a value again. */
 void target_end_thread(void) {
   while (thread_heap != NULL) thread_exit(thread_heap);
 }
@@ -145,7 +145,7 @@ void target_forget_thread(void) {
   thread_inside = 0;
 }
 
-/* --- what files keep to themselves ------------------------------------------------------- */
+/* --- what is private to files ------------------------------------------------------------ */
 
 NO_RACE_CHECK uint32_t target_remote_state(uint32_t unit) { return load_relaxed(&remote_of(unit)->state); }
 NO_RACE_CHECK uint32_t target_remote_next(uint32_t unit) { return load_relaxed(&remote_of(unit)->next); }
@@ -203,7 +203,7 @@ void target_look(void) {
 
 void target_guard_slots(int64_t count) {
   if (!option_set(OPTION_guard_slots, count)) explore_fail("%lld guard slots cannot be", (long long)count);
-  store_release(&ready, true); /* traces, of which nothing is known: no trace_prepare */
+  store_release(&ready, true); /* of traces: skips trace_prepare, which is not explored */
 }
 
 void *target_guarded(size_t size) { return slot_alloc(size); }

@@ -1,4 +1,4 @@
-/* target.h - the allocator as scenarios and their judges see it, with what its files keep to themselves. */
+/* target.h - the allocator for scenarios and judges, with access to what is private to its files. */
 #ifndef TESTS_EXPLORE_TARGET_H
 #define TESTS_EXPLORE_TARGET_H
 
@@ -8,64 +8,64 @@
 
 enum { TARGET_IDENTITIES = EXPLORE_ACTORS + 1, OUTSIDER = EXPLORE_ACTORS };
 
-/* malloc and free, by a program that writes to its blocks: what one owner of a block did must come before what the next does. */
+/* malloc and free, with a write to the block: the writes of one holder of a block must happen before those of the next. */
 void *target_take(size_t size);
 void target_give(void *block);
-/* free alone, of a block that another thread may have freed. */
+/* free without the write: for a block that another thread may have freed. */
 void target_free(void *block);
-/* The program writes to what it has. */
+/* A write by the program to memory that it holds. */
 void target_write(void *at);
-/* What runs when the calling thread ends. */
+/* Ends the calling thread, as far as the allocator notices. */
 void target_end_thread(void);
-/* As if so many heaps were left that one without slabs gives up its bins. */
+/* Pretends that there are so many orphans that a further one without slabs gives up its bins. */
 void target_many_orphans(void);
-/* What malloc_trim and a malloc without memory do: for the thread itself, and for all others. */
+/* What malloc_trim does, and malloc when it finds no memory: for the thread itself, and for all others. */
 void target_trim(void);
 void target_trim_others(void);
-/* What the keeper does with large blocks that threads keep, twice. */
+/* What the keeper does with the large blocks that threads keep, twice. */
 void target_age_kept(void);
-/* One look at what threads that have ended have left in their bins; the second one empties them. */
+/* One check of the parked bins; a second check empties them. */
 void target_age_handovers(void);
-/* Whether the bytes of what is left add up to what is known of them. */
+/* Returns whether the bytes of the parked heaps add up to the count of them. */
 bool target_handovers_counted(void);
-/* What the running thread has taken last was barred when it was on its way; and what a drain does from there on. */
+/* Bars the entry above the bin's top, which the running thread has popped meanwhile; then does the rest of a drain. */
 void target_bar_above(size_t size);
 void target_take_barred(void);
 void target_purge_holes(void);
-/* The running thread is the only one of a fork's child. */
+/* Makes the running thread the only one, in a fork's child. */
 void target_fork(void);
-/* The process is a child that nobody has repaired, of one whose thread was on a slow path, with its heap's lock and half of its lists. */
+/* Makes the process an unrepaired child; at the fork this thread was on a slow path, held its heap's lock, and had half-changed lists. */
 void target_left_behind(unsigned identity);
-/* The running thread's variables are those of a new one. */
+/* Resets the running thread's variables to those of a new thread. */
 void target_forget_thread(void);
 /* A thread's heap, or NULL. */
 heap_t *target_heap_of(unsigned identity);
 uintptr_t target_self_of(unsigned identity);
 
-/* free, where the fast path has not taken the block. */
+/* The slow path of free. */
 void target_free_missed(void *block);
-/* A named heap, of which there is one: made, taken from, ended. */
+/* Makes the only named heap, takes a block from it, ends it. */
 void target_named_new(void);
 void *target_named_take(size_t size);
 void target_named_end(void);
-/* What a free does from when it has claimed its block on; nothing if another has claimed it. */
+/* Claims the block and frees it; does nothing if another thread has claimed it. */
 void target_free_if_live(void *block);
-/* What the statistics look at. */
+/* Reads what the statistics read. */
 void target_look(void);
-/* There are to be so many guard slots; a block in one, or NULL. */
+/* Sets the number of guard slots; returns a block in one, or NULL. */
 void target_guard_slots(int64_t count);
 void *target_guarded(size_t size);
 
 typedef enum remote_state { STATE_CLOSED, STATE_OPEN, STATE_QUEUED } remote_state_t;
 uint32_t target_remote_state(uint32_t unit);
-/* The next in a pending stack: unit + 1, or 0. */
+/* The next slab in a pending stack: unit + 1, or 0. */
 uint32_t target_remote_next(uint32_t unit);
-/* As if the thread had been the first to free into the slab, not as its owner. */
+/* Makes the thread the slab's marker, as if it had been the first to free remotely into it. */
 void target_marked_by(uint32_t slab, unsigned identity);
-/* As if so many slabs had been queued that `more` further ones make others help. */
+/* Pretends that so many slabs are queued that `more` further ones make other threads help. */
 void target_nearly_idle(slab_owner_t *owner, uint32_t more);
 bool target_grow_locked(void);
-/* Figures that only decide when pages go back, which is off here. */
+/* Ignores counters that do not matter for what is judged, such as those that only decide when pages go back (that is off here). */
 void target_ignore_figures(void);
 
 #endif

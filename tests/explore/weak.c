@@ -7,39 +7,39 @@
 #include "explore.h"
 
 enum {
-  SC = EXPLORE_ACTORS,      /* in a view: how many seq_cst stores */
+  SC = EXPLORE_ACTORS,      /* index in a view: the number of seq_cst stores */
   CLOCKS = EXPLORE_ACTORS + 1,
-  NONE = 0,                 /* of an index */
+  NONE = 0,                 /* instead of an index */
   STORES = 1 << 20,
   MEETINGS = 1 << 20,
   ACCESSES = 1 << 20,
-  LOCATIONS = 1 << 15,      /* powers of two */
+  LOCATIONS = 1 << 15,      /* a power of two, as is the next */
   GRANULES = 1 << 17,
   RUN = 64,                 /* granules side by side */
   NEVER = 0
 };
 
-/* Of each actor, up to which step. */
+/* A vector clock: the last step of each actor that is included. */
 typedef struct view {
   uint32_t at[CLOCKS];
 } view_t;
 
 typedef struct knowledge {
-  view_t before; /* happens before what comes next */
-  view_t seen;   /* and this, by seq_cst fences, may not be missed by a read, though it is not ordered otherwise */
+  view_t before; /* happens before the actor's next step */
+  view_t seen;   /* no read may miss this: all of `before`, and what seq_cst fences add without happens-before */
 } knowledge_t;
 
 typedef struct store {
   uint64_t value;
   knowledge_t brings;
-  bool is_released; /* to who acquires it */
-  bool is_first;    /* nothing older can be read */
+  bool is_released; /* an acquire load takes over what it brings */
+  bool is_first;    /* no older store can be read */
   uint32_t number;  /* in modification order */
   uint32_t older;
   uint32_t sc;      /* its number among seq_cst stores, from 1; NEVER */
 } store_t;
 
-/* An actor has stored or read this store of a location, at this step of its own. */
+/* At this step, an actor has stored or read the store of a location that has this number. */
 typedef struct meeting {
   uint32_t step, number, older;
 } meeting_t;
@@ -48,10 +48,10 @@ typedef struct location {
   const volatile void *at;
   uint64_t execution;
   uint32_t newest;
-  uint32_t met[EXPLORE_ACTORS]; /* last meetings */
+  uint32_t met[EXPLORE_ACTORS]; /* the last meeting of each actor */
 } location_t;
 
-/* The last of its kind, by an actor, to the same bytes of a granule. */
+/* The last access of one kind by one actor to the same bytes of a granule. */
 typedef struct access {
   const void *place;
   uint32_t step, next;
@@ -67,8 +67,8 @@ typedef struct granule {
 
 typedef struct actor {
   knowledge_t knows;
-  knowledge_t has_read; /* what relaxed reads have brought: an acquire fence takes it */
-  knowledge_t fenced;   /* what the last release fence lets relaxed stores bring */
+  knowledge_t has_read; /* from relaxed loads: the next acquire fence takes it over */
+  knowledge_t fenced;   /* at the last release fence: later relaxed stores carry it */
   bool has_fenced;
 } actor_t;
 
@@ -119,7 +119,7 @@ static void learn(knowledge_t *knowledge, const knowledge_t *other) {
 static actor_t *me(void) { return &w->actors[explore_actor()]; }
 static uint32_t my_step(void) { return me()->knows.before.at[explore_actor()]; }
 
-/* What comes next is not part of what was released. */
+/* Begins a new step after a release, since what follows is not part of it. */
 static void step(void) { me()->knows.seen.at[explore_actor()] = ++me()->knows.before.at[explore_actor()]; }
 
 /* --- memory ------------------------------------------------------------------------------ */
@@ -165,8 +165,8 @@ static location_t *location_slot(const volatile void *at) {
   return &w->locations[i];
 }
 
-/* Memory has the newest value always. One that is not of a store here was stored plainly; that it was in order is known
- * from weak_plain and the look at races below. */
+/* Memory always holds the newest value. If it differs from the newest store known here, the value was stored plainly; the race
+ * check below, which weak_plain calls, ensures that this store was ordered. */
 static location_t *location_of(const volatile void *at, unsigned bytes) {
   location_t *location = location_slot(at);
   uint64_t value = weak_memory_get(at, bytes);
@@ -194,7 +194,7 @@ static void meet(location_t *location, uint32_t number) {
   }
 }
 
-/* The number of the oldest store that no actor up to the view has left behind. */
+/* The newest store that the actors have stored or read, as far as the view includes their steps; nothing older may be read. */
 static uint32_t oldest_by(const location_t *location, const view_t *view) {
   uint32_t oldest = 0;
   for (unsigned q = 0; q < EXPLORE_ACTORS; q++) {
@@ -205,7 +205,7 @@ static uint32_t oldest_by(const location_t *location, const view_t *view) {
   return oldest;
 }
 
-/* The stores that a read may return, newest first; how many. */
+/* Finds the stores that a read may return, newest first. Returns how many there are. */
 static unsigned readable(const location_t *location, int order, uint32_t found[EXPLORE_OPTIONS]) {
   const actor_t *actor = me();
   uint32_t oldest = oldest_by(location, &actor->knows.seen);
@@ -233,7 +233,7 @@ static uint64_t take_in(location_t *location, const store_t *store, int order) {
 
 static void note(const volatile void *at, size_t bytes, bool writes, bool is_atomic, const void *place);
 
-/* `read`: the store that a change has read, whose release it hands on. */
+/* `read`: the store that a read-modify-write has read and whose release sequence it continues, or NULL. */
 static void put(location_t *location, unsigned bytes, uint64_t value, int order, const store_t *read) {
   actor_t *actor = me();
   store_t *store = store_push(location, value);
@@ -282,7 +282,7 @@ bool weak_compare_exchange(volatile void *at, unsigned bytes, uint64_t *expected
   uint32_t found[EXPLORE_OPTIONS];
   unsigned count = 1, all = explore_may_be_stale() ? readable(location, failed, found) : 1;
   found[0] = location->newest;
-  /* It may fail by a store that is not the newest; it cannot succeed by one. */
+  /* It may read an older store and fail, but cannot succeed with one. */
   for (unsigned i = 1; i < all; i++) {
     if (w->stores[found[i]].value != *expected) found[count++] = found[i];
   }
@@ -326,7 +326,7 @@ void weak_barrier(void) {
 
 /* --- races ------------------------------------------------------------------------------- */
 
-/* Neighbours lie side by side, as one access often covers many. */
+/* Neighbouring granules lie side by side in the table, since one access often covers many. */
 static granule_t *granule_of(uintptr_t number) {
   size_t i = hash(number / RUN, GRANULES / RUN) * RUN + number % RUN;
   while (w->granules[i].number != number && w->granules[i].number != 0) i = (i + RUN) % GRANULES;
@@ -342,7 +342,7 @@ static granule_t *granule_of(uintptr_t number) {
   return granule;
 }
 
-/* A pair of accesses by two actors, one of them a write and one plain, must be ordered. */
+/* Accesses by two actors to a common byte, at least one a write and at least one plain, race unless they are ordered. */
 static bool races(const access_t *a, const access_t *b) {
   return a->actor != b->actor && (a->bytes & b->bytes) != 0 && (a->writes || b->writes) && !(a->is_atomic && b->is_atomic) &&
          a->step > me()->knows.before.at[a->actor];
@@ -366,7 +366,7 @@ static void granule_note(uintptr_t number, const access_t *access) {
   }
   if (w->accesses_used == ACCESSES) abort();
   access_t *noted = &w->accesses[w->accesses_used];
-  noted->place = access->place; /* field by field: a whole copy would wait for the stores of its parts */
+  noted->place = access->place; /* field by field: copying the struct would stall on the recent stores to its fields */
   noted->step = access->step;
   noted->next = granule->first;
   noted->actor = access->actor;

@@ -1,4 +1,4 @@
-/* arithmetic.c - text, bits and size classes against the plainest way to compute the same. */
+/* arithmetic.c - text, bits and size classes, against the plainest ways to compute the same. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "slab/class.h"
 #include "space/region.h"
 
-/* --- text: what printf writes, cut where the buffer ends ------------------------------------ */
+/* --- text, against printf, cut where the buffer ends ---------------------------------------- */
 
 static void check_format(void) {
   char text[64], want[512];
@@ -94,7 +94,7 @@ static void check_random(void) {
   FUZZ_CHECK(random_below(&state, bound) < bound && state != again);
 }
 
-/* Of no region: every address is foreign. */
+/* There is no region, so every address is foreign. */
 static void check_place(void) {
   const void *p = (const void *)(uintptr_t)input_number();
   FUZZ_CHECK(region_unit(p) >= load_relaxed(&region.units) && region_index(p) >= region.limit);

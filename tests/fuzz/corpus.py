@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Packs and unpacks the kept inputs of a fuzz target: corpus/TARGET/coverage.hex, one input a line, beside the inputs that have a name.
+"""Packs and unpacks the kept inputs of a fuzz target: corpus/TARGET/coverage.hex, one input a line, and the inputs that have names.
 
-  corpus.py unpack TARGET FOLDER   every kept input as a file of its own, for libFuzzer or afl-fuzz: line 17 is coverage-017
-  corpus.py pack TARGET FOLDER     the files of FOLDER become coverage.hex, but for those that have a name
-  corpus.py count TARGET           how many inputs are kept
+  corpus.py unpack TARGET FOLDER   writes each kept input to a file, for libFuzzer or afl-fuzz: line 17 becomes coverage-017
+  corpus.py pack TARGET FOLDER     writes the files of FOLDER to coverage.hex, except those that are kept under a name
+  corpus.py count TARGET           prints how many inputs are kept
 """
 import pathlib
 import sys
@@ -29,7 +29,7 @@ def unpack(target, folder):
 
 
 def pack(target, folder):
-    """Sorted by length, so that what is added later changes few lines."""
+    """Writes coverage.hex, sorted by length, so that later additions change few lines."""
     contents = {path.read_bytes() for path in folder.iterdir() if path.is_file()} - set(named(target).values())
     lines = [content.hex() + "\n" for content in sorted(contents, key=lambda content: (len(content), content))]
     (CORPUS / target / "coverage.hex").write_text("".join(lines))

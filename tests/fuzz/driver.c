@@ -1,4 +1,4 @@
-/* driver.c - a target under libFuzzer. */
+/* driver.c - runs a target under libFuzzer. */
 #include "fuzz.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);

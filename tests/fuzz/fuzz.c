@@ -8,7 +8,7 @@
 
 #include "fake_os.h"
 
-/* Far from programs, libraries, stacks, and what sanitizers map. */
+/* Far from programs, libraries, stacks and the mappings of sanitizers. */
 #define ARENA ((uintptr_t)1 << 45)
 
 static const uint8_t *at, *end;

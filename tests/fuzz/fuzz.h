@@ -1,8 +1,8 @@
-/* fuzz.h - what the targets share: the input as numbers, and the end of a run that went wrong.
+/* fuzz.h - what the targets share: reading the input as numbers, and ending a run that has failed.
  *
- * A target reads its input to the end as operations and judges what they do.  It begins as in a process where nothing has run:
- * libFuzzer has the memory put back before each input (restore.c), the replay gives each a process of its own (replay.c).  An
- * input therefore does the same wherever it runs, at the same addresses. */
+ * A target reads its input to the end as operations and checks their effects.  Each run begins as in a new process: under
+ * libFuzzer restore.c restores the memory before each input, and replay.c runs each input in a separate process.  An input
+ * therefore does the same everywhere, at the same addresses. */
 #ifndef TESTS_FUZZ_FUZZ_H
 #define TESTS_FUZZ_FUZZ_H
 
@@ -10,12 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The target: each program has one. */
+/* The target: each program defines one. */
 void fuzz_target(void);
-/* Runs it on one input. */
+/* Runs the target on one input. */
 void fuzz_run(const uint8_t *data, size_t size);
 
-/* Keeps the memory of the target as it is; brings it back. */
+/* Saves the target's memory; restores it. */
 void fuzz_keep(void);
 void fuzz_restore(void);
 
@@ -27,14 +27,14 @@ uint8_t input_byte(void);
 /* The next 2 or 8 bytes. */
 uint16_t input_word(void);
 uint64_t input_number(void);
-/* Below `end`, which is at most 65536. */
+/* A number below `end`, which is at most 65536. */
 unsigned input_below(unsigned end);
-/* All that is left. */
+/* Everything that is left. */
 const uint8_t *input_rest(size_t *size);
 
 /* ---- Judgement ---- */
 
-/* One line on standard error, and abort. */
+/* Prints one line on standard error, and aborts. */
 _Noreturn void fuzz_fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #define FUZZ_CHECK(condition)                                          \

@@ -1,9 +1,9 @@
-/* library.c - the allocator in one translation unit; threads are numbers. */
+/* library.c - the allocator in one translation unit, with numbers for threads. */
 #include <stdint.h>
 
-/* In place of base/thread.h. */
+/* Replaces base/thread.h. */
 #define BASE_THREAD_H
-static uintptr_t player = 0x1000; /* never 0, which is nobody */
+static uintptr_t player = 0x1000; /* never 0, which stands for no thread */
 static inline uintptr_t thread_self(void) { return player; }
 
 #include "allocator.c"
@@ -20,7 +20,7 @@ typedef struct thread_vars {
 
 static thread_vars_t threads[THREADS];
 static unsigned running;
-static uintptr_t places; /* that threads have had so far */
+static uintptr_t places; /* how many values of thread_self() have been used */
 
 static void thread_make(unsigned number, uintptr_t place) { threads[number] = (thread_vars_t){&heap_none, NULL, 0, place}; }
 static uintptr_t place_new(void) { return ++places * 0x1000; }
@@ -54,7 +54,7 @@ void thread_run_as(unsigned number) {
 }
 
 void thread_end_running(thread_end_t how) {
-  /* A heap that was left unseen waits for a thread in its place. */
+  /* After END_UNSEEN the heap stays with this thread_self(), which the next thread therefore keeps. */
   bool elsewhere = how == END_ELSEWHERE && thread_heap != NULL;
   if (how != END_UNSEEN && thread_heap != NULL) thread_exit(thread_heap);
   thread_make(running, elsewhere ? place_new() : player);

@@ -1,8 +1,8 @@
-/* misuse.c - wrong calls among right ones: each ends in the line that it must, and changes nothing.
+/* misuse.c - wrong calls among correct ones: each wrong call must end in the right line, and change nothing.
  *
- * What a pointer is, the model knows exactly where a live block is near: in the same unit of a slab of small blocks, or inside the
- * block.  Elsewhere it knows that no block is live, and whether the address is in the region at all.  os_abort comes back here, and
- * the run goes on: at the end the statistics are right, and nothing is lost. */
+ * The model knows exactly what a pointer is if a live block is near: in the same unit of a slab of small blocks, or around the
+ * pointer.  Elsewhere it knows only that no block there is live, and whether the address is in the region.  os_abort returns here,
+ * and the run continues; at the end the statistics must be right, and nothing may be lost. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,12 +21,12 @@ enum { FREED_MOST = 64 };
 static char *freed[FREED_MOST];
 static unsigned freed_count;
 
-/* --- what a pointer is ------------------------------------------------------------------- */
+/* --- the kind of a pointer --------------------------------------------------------------- */
 
 typedef struct verdict {
   bool known;
   block_state_t state;
-  unsigned of; /* the block it is or lies in, or SHADOWS */
+  unsigned of; /* the entry of the block, or SHADOWS */
   size_t fault_class;
 } verdict_t;
 
@@ -37,7 +37,7 @@ static block_state_t state_at(size_t offset, unsigned c) {
   return offset % class_info[c].size != 0 || offset / class_info[c].size >= class_info[c].blocks ? BLOCK_INTERIOR : BLOCK_FREED;
 }
 
-/* Seen from one live block; unknown where it says nothing about p. */
+/* What one live block implies about p; not known if it implies nothing. */
 static verdict_t seen_from(unsigned i, const char *p) {
   const shadow_t *s = &shadows[i];
   const char *block = (const char *)s->block;
@@ -106,13 +106,13 @@ static char *input_pointer(void) {
 
 /* --- wrong calls ------------------------------------------------------------------------- */
 
-/* Of NULL, realloc and malloc_usable_size take it. */
+/* Calls that free. None gets NULL, which is not wrong. */
 typedef struct call {
-  const char *name; /* as in the line */
+  const char *name; /* as the line prints it */
   void (*run)(void *p);
 } call_t;
 
-static size_t call_size; /* for those that take one */
+static size_t call_size; /* for the calls that take a size */
 static void call_free(void *p) { hak_free(p); }
 static void call_cfree(void *p) { hak_cfree(p); }
 static void call_batch(void *p) { hak_free_batch(&p, 1); }
@@ -144,7 +144,7 @@ static const call_t calls[] = {
 };
 enum { CALLS = sizeof calls / sizeof calls[0], FIRST_SIZED = 4, END_SIZED = 7 };
 
-/* True if the call ended the process, as it were. */
+/* Returns whether the call would have ended the process. */
 static bool attempt(const call_t *call, void *p) {
   static jmp_buf place;
   fake_os_capture();
@@ -178,7 +178,7 @@ static void check_line(const verdict_t *v, const char *function, const char *p) 
   size_t length = strlen(said);
   block_state_t state = v->state;
   if (!v->known) {
-    block_info_t info = block_inspect(p); /* at least of the right kind */
+    block_info_t info = block_inspect(p); /* no model: checks only that its answer is plausible */
     FUZZ_CHECK(info.state != BLOCK_LIVE);
     FUZZ_CHECK(info.state == BLOCK_FOREIGN || (info.state == BLOCK_MISALIGNED) == ((uintptr_t)p % HAK_GRANULE != 0));
     state = info.state;
@@ -209,7 +209,7 @@ static void op_wrong(void) {
   check_line(&v, call->name, p);
 }
 
-/* The secure library tells a smaller size from the block's too. */
+/* The secure library also detects a size that is too small. */
 static bool one_byte_is_wrong(const shadow_t *s) { return HAK_SECURE && s->usable != 1; }
 
 /* A size that the block does not have. */
@@ -219,7 +219,7 @@ static void op_wrong_size(void) {
   size_t more = 1 + input_word();
   if (i == SHADOWS) return;
   const shadow_t *s = &shadows[i];
-  if (!HAK_SECURE && s->usable == 0) more += HAK_GRANULE; /* up to which a block of nothing is free's */
+  if (!HAK_SECURE && s->usable == 0) more += HAK_GRANULE; /* for a block of no bytes, sizes up to a granule are accepted */
   call_size = more % 2 == 0 && one_byte_is_wrong(s) ? 1 : s->usable + more;
   verdict_t v = {true, BLOCK_LIVE, i, is_small(s) ? class_info[shadow_class(s)].size : FAULT_LARGE};
   FUZZ_CHECK(attempt(call, s->block));
@@ -266,15 +266,15 @@ static void op_describe(void) {
   FUZZ_CHECK(f.used > 0 && f.used < sizeof text - 1);
 }
 
-/* --- the secure library: what is written where it must not be ------------------------------ */
+/* --- the secure library: writes outside live blocks ---------------------------------------- */
 
-static bool over; /* the block that a fault has named is lost */
+static bool over; /* the run ends, because the block that a line has named is lost */
 
-/* A guard slot's page is looked at as a whole. */
+/* Of a guard slot the whole page is checked. */
 static void write_beside(const shadow_t *s, unsigned at, unsigned char change) {
   size_t page = os_page_size(), offset = (uintptr_t)s->block % page;
   size_t place = at * 8191 % page;
-  if (s->size == 0 || (place >= offset && place < offset + s->size)) return; /* of no bytes it is no part */
+  if (s->size == 0 || (place >= offset && place < offset + s->size)) return; /* a block of no bytes may begin where its page ends */
   s->block[(ptrdiff_t)place - (ptrdiff_t)offset] ^= change;
   FUZZ_CHECK(attempt(&calls[0], s->block));
   FUZZ_CHECK(strncmp(fake_os_captured(), place < offset ? "hakmem: underflow: free(" : "hakmem: overflow: free(", 23) == 0);
@@ -295,7 +295,7 @@ static void op_write_behind(void) {
   over = true;
 }
 
-/* And was handed out since its slab was made: others are not looked at when they are. */
+/* Returns whether p is a freed block that was handed out before: malloc does not check a block that it hands out for the first time. */
 static bool is_freed_block(const char *p) {
   block_info_t info = block_inspect(p);
   if (info.state != BLOCK_FREED || info.span == NULL || load_relaxed(&info.span->kind) != UNIT_SLAB) return false;
@@ -310,7 +310,7 @@ static void call_malloc(void *size) {
   shadow_check_zero(block, hak_malloc_usable_size(block));
 }
 
-/* It is found when the block is handed out, and never handed out as it is. */
+/* The write must be found when malloc reuses the block, and the block must not be handed out with it. */
 static void op_write_freed(void) {
   static const call_t take = {"malloc", call_malloc};
   if (!HAK_SECURE || freed_count == 0) return;

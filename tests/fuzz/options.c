@@ -1,7 +1,7 @@
-/* options.c - the environment and a file, as any text, against a reading of docs/options.md.
+/* options.c - an environment and a file, with any text, against a model written from docs/options.md.
  *
  * The input: a byte of choices, the file's text up to a NUL, and the entries of the environment, each up to a NUL.  The values must
- * be what the model reads, and each complaint one line of printable text. */
+ * be those that the model reads, and each complaint must be one line of printable text. */
 #include "kit/options.h"
 
 #include <stdlib.h>
@@ -99,7 +99,7 @@ static void model_file(const char *file) {
   }
 }
 
-/* The value of an entry that is an option's, or NULL; the name ends before the "=". */
+/* The value of an entry that sets an option, or NULL. The name ends before the "=". */
 static const char *entry_value(const char *entry) {
   const char *equals = strchr(entry, '=');
   return strncmp(entry, "HAKMEM_", 7) == 0 && equals != NULL ? equals + 1 : NULL;

@@ -1,8 +1,8 @@
-/* program.c - a program of up to four threads that calls everything there is, against its shadow.
+/* program.c - a program of up to four threads that makes every call of the API, against its shadow.
  *
- * Holds for each call: NULL comes with ENOMEM, and only where memory may be out; nothing else changes errno; a block is aligned,
- * large enough, the program's alone, and zero where that is promised; its content stays while it is held and when it is moved.
- * Holds at any time: the statistics and the map of live blocks are the shadow's.  Holds at the end: nothing is lost. */
+ * For each call: NULL comes with ENOMEM, and only if memory may be exhausted; nothing else changes errno; a block is aligned,
+ * large enough, overlaps no other, and is zero where that is promised; its content stays while it is held and when it is moved.
+ * At any time, the statistics and the map of live blocks agree with the shadow.  At the end nothing is lost. */
 #include <errno.h>
 #include <string.h>
 
@@ -57,13 +57,13 @@ static void call_begins(void) {
   errno = ERRNO_MARK;
 }
 
-/* Something was refused in this call; or no start has succeeded yet, and a place for the region that could not be unmapped
- * after one is taken for good (the second place a sanitizer has). */
+/* The kernel refused something in this call; or no start has succeeded yet, and after a failed one the place of the region could
+ * not be unmapped and stays taken (the second place belongs to a sanitizer). */
 static bool may_be_out_of_memory(void) {
   return fake_os_injected() != injected_before || (load_relaxed(&region.units) == 0 && injected_before > 0);
 }
 
-/* True if there is a block. */
+/* Returns whether there is a block. */
 static bool call_ends(const void *block, size_t size, size_t align) {
   if (block != NULL) {
     FUZZ_EQ(errno, ERRNO_MARK);
@@ -140,7 +140,7 @@ static void wrong_arguments(void) {
   FUZZ_CHECK(hak_posix_memalign(&untouched, 4, 16) == EINVAL && untouched == &untouched);
 }
 
-/* Both reports to the end, and figures that must agree. */
+/* Makes the complete reports, and compares figures that must agree. */
 static void reports(void) {
   hak_stats_t stats = {.struct_size = sizeof stats};
   hak_heap_stats_t heap;
@@ -304,7 +304,7 @@ static void op_census(void) {
 
 static void op_time(void) { fake_os_pass_time((uint64_t[]){1, 40, 600, 5000}[input_below(4)]); }
 
-/* So many that the heap looks at the clock. */
+/* So many slow paths that the heap reads the clock. */
 static void op_slow_paths(void) {
   fake_os_pass_time(1000);
   for (unsigned n = 0; n < 64; n++) hak_free(hak_malloc(HAK_SMALL_MAX + 1));
@@ -344,7 +344,7 @@ static void (*const ops[])(void) = {
 };
 enum { OPS = sizeof ops / sizeof ops[0] };
 
-/* The machine and what is chosen before the start. */
+/* Chooses the machine, and the options that are set before the start. */
 static void prepare(void) {
   unsigned byte = input_byte();
   if ((byte & 1) != 0) fake_os_set_address_limit((uint64_t)1 << 46);
@@ -369,7 +369,7 @@ static void finish(void) {
   }
   for (unsigned n = 0; n < THREADS; n++) {
     thread_run_as(n);
-    hak_free(hak_malloc(1)); /* whose heap was left unseen has it again */
+    hak_free(hak_malloc(1)); /* a thread after END_UNSEEN takes up the heap again, so that it can end */
     thread_end_running(END_ELSEWHERE);
   }
   shadow_nothing_is_lost(refused > 0);

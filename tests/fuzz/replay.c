@@ -1,7 +1,7 @@
 /* replay.c - runs a target without libFuzzer.
  *
- *   fuzz_NAME FOLDER...   each input there in a process of its own: a file is one, a line of a .hex file is one
- *   fuzz_NAME FILE        that one here: for a debugger, or afl-fuzz */
+ *   fuzz_NAME FOLDER...   each input in a separate process; a file is one input, or a .hex file has one on each line
+ *   fuzz_NAME FILE        one input in this process, for a debugger or afl-fuzz */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ enum { INPUT_MOST = 65536, PACK_MOST = 1 << 20 };
 
 static unsigned done, failed;
 
-/* The bytes of a file; as many as there is room for. */
+/* Reads a file, or as much of it as there is room for. Returns the number of bytes. */
 static size_t read_file(const char *path, void *bytes, size_t most) {
   FILE *file = fopen(path, "rb");
   size_t size = file != NULL ? fread(bytes, 1, most, file) : 0;
@@ -53,7 +53,7 @@ static int digit(char c) {
   return at != NULL ? (int)(at - digits) : -1;
 }
 
-/* Runs the input that a line has in hex; false for anything else. */
+/* Runs the input that a line holds in hex. Returns false if the line is anything else. */
 static bool run_line(const char *line, size_t length) {
   static uint8_t input[INPUT_MOST];
   if (length == 0 || length % 2 != 0 || length / 2 > sizeof input) return false;
@@ -66,7 +66,7 @@ static bool run_line(const char *line, size_t length) {
   return true;
 }
 
-/* The file is closed before a child could move its offset. */
+/* The file is read and closed before the first fork, as a child could move its offset. */
 static void run_pack(const char *path) {
   static char pack[PACK_MOST];
   const char *end = pack + read_file(path, pack, sizeof pack), *next;

@@ -1,8 +1,8 @@
-/* restore.c - brings the memory of a target back before each input that libFuzzer tries.
+/* restore.c - restores the memory of a target before each input that libFuzzer tries.
  *
- * The target, the allocator and the fake kernel are one shared object, and libFuzzer's own variables are elsewhere.  So a copy of
- * that object's writable segments is all there is to keep, and the mappings of the fake kernel all there is to take away.  The
- * counters of the coverage lie there too and stay as they are.  Compiled without sanitizers: it copies their gaps as well. */
+ * The target, the allocator and the fake kernel are one shared object; libFuzzer's own variables are elsewhere.  So it is enough to
+ * restore that object's writable segments from a copy and to drop the fake kernel's mappings.  The coverage counters lie in these
+ * segments too and are left alone.  Compiled without sanitizers, because it also copies their redzones. */
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>

@@ -27,7 +27,7 @@ size_t shadow_bytes(void) { return bytes_held; }
 
 enum { PAGE = 4096, AT_PAGE = 64 };
 
-/* The word after the one at `at` that is filled. */
+/* The next filled word after the one at `at`. */
 static size_t word_after(size_t at, size_t usable) {
   at += 8;
   if (usable <= SHADOW_FULL || at % PAGE < AT_PAGE || at >= usable - AT_PAGE) return at;
@@ -110,7 +110,7 @@ void *shadow_leave(unsigned i) {
 
 /* --- the allocator's account ------------------------------------------------------------- */
 
-/* More units than this are not looked through. */
+/* A region of more units is not scanned. */
 #define LOOK_MOST 8192u
 
 /* Blocks of a tracked slab that are live by their records. */
@@ -131,7 +131,7 @@ static void check_live_map(uint64_t held) {
   uint64_t live = 0;
   const uint64_t *words = region_live_word(region_address(0));
   for (size_t i = 0; i < (size_t)units * (HAK_UNIT / 1024); i++) live += bits_count64(words[i]);
-  for (uint32_t unit = 0; unit < units; unit++) { /* the live bits of large blocks are set, and those of others' that are sampled not */
+  for (uint32_t unit = 0; unit < units; unit++) { /* a sampled block has its live bit clear, but a large one has it set */
     bool in_slab = load_relaxed(&unit_head(unit)->kind) == UNIT_SLAB;
     live += in_slab && HAK_SAMPLED && sample_state(sample_of(unit)) == SAMPLE_LIVE;
     live += live_tracked(unit);
@@ -139,7 +139,7 @@ static void check_live_map(uint64_t held) {
   FUZZ_EQ(live, held);
 }
 
-/* A bin is full only between a push and its flush, and takes the frees of its heap's thread alone. */
+/* A bin is full only between a push and its flush, and takes frees only from its heap's thread. */
 static void check_bins(void) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     for (unsigned c = 0; c < CLASS_COUNT; c++) {
@@ -151,7 +151,7 @@ static void check_bins(void) {
   }
 }
 
-/* In the secure library what was asked for does not tell: an alignment may have led to a larger one. */
+/* In the secure library the requested size does not determine the class: an alignment may have required a larger one. */
 unsigned shadow_class(const shadow_t *s) {
   if (HAK_SECURE) return load_relaxed(&unit_head((uint32_t)region_unit(s->block))->size_class);
   return s->usable == 0 ? CLASS_ZERO : class_of(s->usable);

@@ -1,13 +1,13 @@
-/* slab.c - slabs of three owners, frees by others, and large blocks, against a model.
+/* slab.c - the slabs of three owners, frees by other threads, and large blocks, against a model.
  *
- * The model knows which blocks are out, whose they are, and what lies in them.  After each operation: each block of a slab is out,
- * free, or freed by another thread and not collected, and counted so; lists and counts are right.  A freer may be held up between
- * its free and its telling the owner; owners lose their threads and get others; locks are held meanwhile; the kernel fails. */
+ * The model knows which blocks are out, their owners, and their contents.  After each operation each block of a slab is out, free,
+ * or freed by another thread and not yet collected, and is counted so; lists and counts are right.  A freer may be delayed between
+ * its free and the announcement; owners lose their threads and get others; locks are held meanwhile; the kernel fails. */
 #include <string.h>
 
 #include "library.h"
 
-/* In place of base/thread.h. */
+/* Replaces base/thread.h. */
 #define BASE_THREAD_H
 static inline uintptr_t thread_self(void) { return thread_running_self(); }
 
@@ -59,7 +59,7 @@ static uint32_t check_bits(const unit_t *slab) {
   return free;
 }
 
-/* Blocks of the slab that are not out. */
+/* Returns how many blocks of the slab are not out. */
 static uint32_t check_slab(unsigned o, unsigned c, const unit_t *slab, bool full) {
   FUZZ_EQ(load_relaxed(&slab->kind), UNIT_SLAB);
   FUZZ_EQ(load_relaxed(&slab->size_class), c);
@@ -89,7 +89,7 @@ static void check_owner(unsigned o, const uint32_t *out_of_class) {
     FUZZ_EQ(slabs * class_info[c].blocks, in + out_of_class[c]);
   }
   FUZZ_EQ(load_relaxed(&owners[o].free_bytes), free_bytes);
-  bool helped = load_relaxed(&owners[o].thread) == 0 && !locked[o]; /* nobody but the freers looks at an orphan */
+  bool helped = load_relaxed(&owners[o].thread) == 0 && !locked[o]; /* only the freers collect for an orphan */
   for (unsigned c = 0; c < CLASS_COUNT; c++) FUZZ_CHECK(!helped || load_relaxed(&owners[o].pending[c]) == 0);
 }
 
@@ -109,7 +109,7 @@ static void check_all(void) {
 
 /* --- blocks ------------------------------------------------------------------------------ */
 
-/* The first and the last bytes tell whose it is. */
+/* The first and the last bytes identify the block's class. */
 static void block_mark(const out_t *b) {
   memset(b->block, b->class + 1, 8);
   memset(b->block + class_info[b->class].size - 8, b->class + 1, 8);
@@ -149,7 +149,7 @@ static void op_take(void) {
   for (uint32_t i = 0; i < taken; i++) block_enter(o, c, blocks[i]);
 }
 
-/* Some of the owner's blocks of one class, in the order in which they are out, or leaving some between. */
+/* Frees some of the owner's blocks of one class, in the order in which they were taken, with or without gaps. */
 static void op_give(void) {
   void *blocks[TAKE_MOST];
   unsigned o = input_below(OWNERS), count = 1 + input_below(TAKE_MOST), given = 0;
@@ -185,7 +185,7 @@ static void free_remote(unsigned i) {
   if (slab != NULL) unannounced[unannounced_count++] = slab;
 }
 
-/* By one of several threads: the first into a slab is its marker. */
+/* Frees by one of several threads; the first to free into a slab is its marker. */
 static void op_remote(void) {
   unsigned count = 1 + input_below(64), at = input_word(), announced = input_below(4);
   thread_run_as(announced);
@@ -234,7 +234,7 @@ static void op_adopt(void) {
   lock_release(&owners[o].lock);
 }
 
-#define SOMEBODY ((uintptr_t)1) /* the number of no thread */
+#define SOMEBODY ((uintptr_t)1) /* no thread has this number */
 
 static void unlock_as_somebody(unsigned o) {
   store_relaxed(&owners[o].lock.holder, 0);
@@ -242,7 +242,7 @@ static void unlock_as_somebody(unsigned o) {
   owner_unlock(&owners[o]);
 }
 
-/* Somebody, such as the keeper, is at work on the owner for a while. */
+/* Another thread, such as the keeper, holds the owner's lock for a while. */
 static void op_lock(void) {
   unsigned o = input_below(OWNERS);
   uintptr_t holder = load_relaxed(&owners[o].lock.holder);
@@ -257,7 +257,7 @@ static uint32_t used(uint32_t unit) {
   return kind != UNIT_FREE && kind != UNIT_INSIDE ? load_relaxed(&unit_at(unit)->units) : 0;
 }
 
-/* As heap_after_fork does: all is made anew from kinds, owners and bits; who was about to tell is gone. */
+/* As heap_after_fork does: rebuilds everything from kinds, owners and bits; freers that had not announced yet are gone. */
 static void op_recover(void) {
   unannounced_count = 0;
   for (unsigned o = 0; o < OWNERS; o++) {
@@ -336,7 +336,7 @@ static void op_move(void) {
   large_move(unit_at((uint32_t)region_unit(from->block)), to->block);
   large_check(to->block, from->size, from->mark);
   large_fill(to, 0);
-  FUZZ_CHECK(region_clear_live(from->block)); /* what it holds is lost, and it is freed */
+  FUZZ_CHECK(region_clear_live(from->block)); /* its content is gone; it is freed */
   large_free(unit_at((uint32_t)region_unit(from->block)));
   from->block = NULL;
 }

@@ -1,8 +1,8 @@
-/* space.c - spans of units against a model, while the kernel fails.
+/* space.c - spans of units, against a model, while the kernel fails.
  *
- * The model knows which units are in which span, and the mark that each was left with.  After each operation: every usable unit
- * is free or in a span, never both; the counts are right.  A span said to be zero is; what is in use keeps its content, is moved
- * as a whole or not at all; only after a failure, or where there is no room, is there no span. */
+ * The model knows which units are in which span, and the word written to each.  After each operation every usable unit is free or
+ * in a span, never both, and the counts are right.  A span reported as zero is zero; units in use keep their content, and are moved
+ * as a whole or not at all.  A request for a span may fail only after a failure of the kernel, or if there is no room. */
 #include <string.h>
 
 #include "fake_os.h"
@@ -21,10 +21,10 @@ typedef struct span {
 } span_t;
 
 static span_t spans[SPANS];
-static uint8_t owner[UNITS];  /* number + 1 */
+static uint8_t owner[UNITS];  /* number of the span + 1, or 0 */
 static uint64_t mark[UNITS];  /* first word of a unit in use */
 static uint64_t marks;
-static bool crowded; /* others have mapped something in our way */
+static bool crowded; /* there is a foreign mapping in the region's way */
 
 static bool is_mapped(uint32_t unit) { return (load_relaxed(&region.superslabs[unit / WORD].mapped) >> unit % WORD & 1) != 0; }
 static bool is_free(uint32_t unit) { return (load_relaxed(&region.superslabs[unit / WORD].free) >> unit % WORD & 1) != 0; }
@@ -59,7 +59,7 @@ static void check_all(void) {
   FUZZ_CHECK(!ledger_in_flight());
 }
 
-/* Stepping over what others have mapped, the region may leave the model's range: the run ends. */
+/* The region steps over foreign mappings and may so leave the model's range: then the run ends. */
 static bool is_outgrown(void) { return load_relaxed(&region.units) > UNITS; }
 
 /* --- spans ------------------------------------------------------------------------------- */
@@ -129,7 +129,7 @@ static void op_give(void) {
   if (i < SPANS) give(i);
 }
 
-/* The first or the last units of a span alone. */
+/* Frees only the first or the last units of a span. */
 static void op_give_part(void) {
   unsigned i = input_span(), n = input_byte();
   if (i == SPANS || spans[i].units < 2) return;
@@ -182,7 +182,7 @@ static void op_move(void) {
     *word_at(target) = mark[target];
     mark[source] = 0;
   }
-  if (moved > 0) give(from); /* as its user does: nothing may be written there any more */
+  if (moved > 0) give(from); /* as the caller in the library does: nothing may be written there any more */
 }
 
 static void op_learn(void) {
@@ -191,7 +191,7 @@ static void op_learn(void) {
   if (i < SPANS) huge_learn(spans[i].start, spans[i].units);
 }
 
-/* What cannot be held is not to be had. */
+/* If the region cannot hold a span, the span cannot be allocated. */
 static void op_may_hold(void) {
   uint32_t units = (uint32_t)input_byte() << input_below(10), before = load_relaxed(&region.units);
   uint64_t align = (uint64_t)1 << input_below(32), injected = fake_os_injected();
@@ -235,7 +235,7 @@ static uint32_t used_in_model(uint32_t unit) {
   return s != NULL && s->start == unit ? s->units : 0;
 }
 
-/* A fork's child, where threads that are gone have held spans. */
+/* As in a fork's child, after threads that are gone have held spans. */
 static void op_recover(void) {
   for (unsigned n = input_below(4); n > 0; n--) {
     bool zero;

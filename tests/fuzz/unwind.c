@@ -1,8 +1,8 @@
-/* unwind.c - unwind tables of any bytes, and walks by them over a stack of any content.
+/* unwind.c - damaged unwind tables, and walks by them over a stack of any content.
  *
- * The input makes a module of one page: tables that are right in most of their bytes, at its very end, then some bytes changed.
- * Behind the module, and behind the stack, nothing can be read.  Nothing may be read there, every question has an end, an answer
- * is the same each time and holds for the address that was asked for, and a walk does not leave its bounds. */
+ * The input makes a module of one page, with mostly correct tables at its very end, and then changes some bytes.  The memory behind
+ * the module and behind the stack is inaccessible and must not be read.  Every query ends and gives the same answer each time, and
+ * a walk does not leave its bounds. */
 #define module_prepare fuzz_module_prepare
 #define module_add fuzz_module_add
 #define module_find fuzz_module_find
@@ -29,7 +29,7 @@
 
 #include "fuzz.h"
 
-/* Where sanitizers leave it to programs. */
+/* An address range that sanitizers leave to programs. */
 #define MODULE ((uintptr_t)3 << 44)
 #define STACK (MODULE + ((uintptr_t)1 << 30))
 
@@ -70,7 +70,7 @@ static void put_cie(tables_t *t, uint8_t form) {
   put(t, CFI_RA, 1);
   if (augmentation[0] == 'z') put(t, augmentation[1] == 'P' ? 7 : 1, 1);
   if (augmentation[0] != 0 && augmentation[1] == 'P')
-    put(t, 0x03, 5), put(t, 0x1b, 1); /* a personality, by 4 bytes, and the form of another pointer */
+    put(t, 0x03, 5), put(t, 0x1b, 1); /* a personality of 4 bytes, and the encoding of the LSDA pointer */
   if (augmentation[0] == 'z') put(t, form, 1);
   put(t, 0x0c | CFI_SP << 8 | 8 << 16, 3);
   if (CFI_RA < 64 && input_below(8) != 0) put(t, 0x80 | CFI_RA | 1 << 8, 2);
@@ -78,7 +78,7 @@ static void put_cie(tables_t *t, uint8_t form) {
   set_length(t, record);
 }
 
-/* At `place` when it is in memory. */
+/* `place` is the address that the tables will have in memory. */
 static void put_fde(tables_t *t, uintptr_t place, size_t cie, uint8_t form, unsigned number) {
   size_t record = t->used;
   uintptr_t start = MODULE + TEXT + number * (TEXT_BYTES / FDES_MOST);
@@ -120,7 +120,7 @@ static void make_module(void) {
   ElfW(Ehdr) elf = {.e_ident = ELFMAG, .e_phoff = sizeof elf, .e_phentsize = sizeof(ElfW(Phdr)), .e_phnum = 2};
   ElfW(Phdr) parts[] = {{.p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_filesz = PAGE, .p_memsz = PAGE},
                         {.p_type = PT_GNU_EH_FRAME, .p_vaddr = TEXT + TEXT_BYTES}};
-  if (input_below(4) == 0) elf.e_phnum = 1; /* .eh_frame alone is known */
+  if (input_below(4) == 0) elf.e_phnum = 1; /* no search table, only .eh_frame */
   memcpy(page, &elf, sizeof elf);
   memcpy(page + sizeof elf, parts, sizeof parts);
   put_header(page + TEXT + TEXT_BYTES, frames, fdes, fde_count);
@@ -137,7 +137,7 @@ static void *map(uintptr_t at, size_t bytes) {
   return start;
 }
 
-/* ---- asking it ---- */
+/* ---- queries ---- */
 
 static uintptr_t text_of_input(void) { return MODULE + TEXT + input_below(TEXT_BYTES + 16); }
 
@@ -154,7 +154,7 @@ static void ask(void) {
   FUZZ_CHECK(rules.row.cfa < CFI_REGS || rules.row.cfa == CFI_EXPRESSION_CFA);
 }
 
-/* Most words of a stack lead somewhere. */
+/* Most words on the stack point to text or to the stack. */
 static uint64_t word_of_input(void) {
   switch (input_below(6)) {
     case 0: return text_of_input();

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Pins the cost of the fast paths: what one malloc that hits and one local free execute, instruction by instruction, and two C++
-operators that a program may have replaced in part: operator new[] and sized operator delete.
+"""Pins the cost of the fast paths: the instructions of a malloc that hits, of a local free, and of two C++ operators that depend on
+whether a program has replaced others: operator new[] and sized operator delete.
 
-stepper.c single-steps the calls in the built library; objdump says what each instruction is.  Three requirements:
-  - no count is above the one pinned in fastpath.json for this compiler (the first run with a new compiler: --update);
+stepper.c single-steps the calls in the built library; objdump disassembles the instructions.  Three requirements:
+  - no count is above the one pinned in fastpath.json for this compiler (for a new compiler, run once with --update);
   - no path has more instructions than BUDGET;
   - no path has an atomic read-modify-write.
 The library under test is the default build; the variant without checks is built here from src/hakmem.c, by the command that
@@ -24,10 +24,10 @@ ROOT = HERE.parent.parent
 GOLDEN = HERE / "fastpath.json"
 SIZES = [64, 500, 1000, 2000, 16000, 32000]
 BUDGET = {"default": 24, "unchecked": 16}
-# malloc beyond the first table: one more comparison, and the jumps there and back.
+# malloc of sizes beyond the table: one more comparison, and a jump each way.
 TABLE_MAX = 1024
 BUDGET_BEYOND = 3
-# new[] asks whether the program has its own forms, by one comparison; delete looks at the size, and asks at no cost.
+# new[] checks by one comparison whether the program has its own operators; delete checks the size, and needs no further check.
 BUDGET_OPERATOR = {"malloc": 0, "free": 0, "new[]": 2, "delete": 3}
 UNCHECKED = ["-UHAK_CHECKS", "-DHAK_CHECKS=0", "-Wno-error"]
 COUNTS = ("instructions", "loads", "stores", "branches", "atomics")
@@ -63,7 +63,7 @@ def classify(text):
 
 
 def memory_of(name, touches):
-    """(loads, stores) of an instruction; `touches` tells which operands are in memory, the destination last."""
+    """(loads, stores) of an instruction; `touches` says which operands are in memory, the destination last."""
     if name.startswith(("lea", "nop", "prefetch", "endbr")):
         return 0, 0
     loads = sum(touches[:-1])
@@ -89,7 +89,7 @@ def measure(library, stepper, sizes=SIZES, operators=False):
     """{"malloc 64": (counts, texts), ...} for every path."""
     words = ["operators"] if operators else []
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HAKMEM_", "LD_"))}
-    environment["HAKMEM_SAMPLE_KB"] = str(1 << 20)  # of 32,000 bytes every fourth block would be sampled, and miss
+    environment["HAKMEM_SAMPLE_KB"] = str(1 << 20)  # otherwise every fourth block of 32,000 bytes would be sampled, and miss
     done = subprocess.run([stepper, library, *words, *map(str, sizes)], capture_output=True, text=True, env=environment, timeout=60)
     if done.returncode != 0:
         raise RuntimeError(f"stepper failed on {library}: {done.stderr.strip()}")
@@ -126,7 +126,7 @@ def compare(variant, paths, pinned):
 
 
 def compiler_of(library):
-    """The compiler that made the library, as far as counts depend on it: "gcc-12", "clang-19"."""
+    """The compiler that made the library, as far as the counts depend on it: "gcc-12", "clang-19"."""
     text = subprocess.run(["readelf", "-p", ".comment", library], check=True, capture_output=True, text=True).stdout
     if clang := re.search(r"clang version (\d+)", text):
         return f"clang-{clang[1]}"

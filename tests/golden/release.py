@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Checks what the release library shows to the outside: nothing but its interface.
+"""Checks that the release library shows nothing but its interface to the outside, and where its code lies.
 
   imports   each undefined symbol is in imports.txt: no printf family, no locale; the C++ library only weakly
   exports   each defined symbol is in exports.txt, and each name there is defined
   needed    no library but libc and the loader
   tls       static TLS of at most 64 bytes, so that dlopen works in any process
   silence   programs print the same with the library as without it, and nothing on standard error
-  seldom    what seldom runs is code of its own, of which a small process brings in nothing: src/placement.ld
-  first     a process that allocates nothing brings in what starts and ends it alone: src/placement.ld
-  small     a small process with one thread brings in that and what such ones run: src/placement.ld
+  seldom    code that seldom runs is in a section of its own, of which a small process loads nothing: src/placement.ld
+  first     a process that allocates nothing loads only the code of its start and end: src/placement.ld
+  small     a small process with one thread loads only this code and that for small processes: src/placement.ld
 """
 import argparse
 import os
@@ -44,7 +44,7 @@ def tool(*command):
 
 
 def rows_in(name):
-    """The rows of an allow-list as words: one a line, # starts a comment."""
+    """The rows of an allow-list, as lists of words; # starts a comment."""
     rows = (line.split("#")[0].split() for line in (HERE / name).read_text().splitlines())
     return [row for row in rows if row]
 
@@ -95,7 +95,7 @@ def check_silence(library):
 
 
 def section(library, name):
-    """Where the section lies in the library and how long it is, or None."""
+    """The start and length of a section of the library, or None."""
     row = re.search(rf"\s{re.escape(name)}\s+PROGBITS\s+(\w+)\s+\w+\s+(\w+)", tool("readelf", "-SW", library))
     return tuple(int(word, 16) for word in row.groups()) if row else None
 
@@ -111,7 +111,7 @@ def resident(library, *command):
 
 
 def check_placed(check, library, command, wanted, unwanted):
-    """Of the sections `wanted` something is resident, and of the others, which have a mapping of their own, nothing."""
+    """Checks that part of each section `wanted` is resident, and nothing of the sections `unwanted`, which have their own mapping."""
     parts = {name: section(library, name) for name in (*wanted, *unwanted)}
     for name, part in parts.items():
         if part is None or part[1] < 1024:
@@ -133,7 +133,7 @@ def check_seldom(library):
 
 
 def check_resident(check, library, arguments, wanted, unwanted):
-    """The same of resident.c."""
+    """The same, with the program resident.c."""
     with tempfile.TemporaryDirectory() as made:
         program = os.path.join(made, "resident")
         subprocess.run(["cc", "-O1", "-fno-builtin", "-o", program, HERE / "resident.c"], check=True)

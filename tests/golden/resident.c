@@ -1,10 +1,10 @@
-/* resident.c - prints what of this process is resident, /proc/self/smaps: of one that allocates nothing, or, with an argument, of a small
- * one with one thread. */
+/* resident.c - prints /proc/self/smaps: without an argument, of a process that allocates nothing; with one, of a small process with one
+ * thread. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Enough that the thread looks at its bins, and that profiles take samples. */
+/* Enough that the thread checks its bins, and that profiles take samples. */
 enum { BLOCKS = 400, STEPS = 40000, LARGEST = 3000 };
 
 static void *resized(void *block, size_t size) {

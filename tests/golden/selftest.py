@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shows that each checker finds what it is for: a small tree or library is broken on purpose, and the report is read."""
+"""Shows that each checker finds what it is for: a small tree or library is broken on purpose, and must be reported."""
 import collections
 import contextlib
 import importlib.machinery
@@ -239,7 +239,7 @@ class Format(Checker):
 
 
 class Python(Checker):
-    """The oldest Python is 3.9."""
+    """The oldest supported Python is 3.9."""
 
     def check(self, code, part, text):
         self.write("one.py", text)
@@ -259,7 +259,7 @@ class Python(Checker):
 
 
 class Library(Checker):
-    """Checkers that look at a built library; each test builds one of its own."""
+    """Checkers of built libraries; each test builds its own library."""
 
     def build(self, text, *flags):
         self.write("fake.c", text)
@@ -301,7 +301,7 @@ class Docs(Library):
 
 
 class Pictures(Checker):
-    """Graphviz is not needed: a picture that fits is written as if drawn."""
+    """Works without Graphviz: setUp writes up-to-date pictures without drawing them."""
 
     def setUp(self):
         super().setUp()
@@ -458,7 +458,7 @@ class FastPath(Library):
 
 
 class Counts(unittest.TestCase):
-    # The program calls malloc, which calls memset: 5 instructions of its own, 7 and 11; a call's inclusive cost is not counted again.
+    # The program calls malloc, which calls memset, with 5, 7 and 11 instructions of their own; inclusive costs of calls do not count.
     PROFILE = """events: Ir Dr Dw I1mr D1mr D1mw
 ob=(1) /tmp/x/patterns
 fn=(1) main
@@ -536,7 +536,7 @@ class Mutations(Checker):
 
 
 class Skips(Checker):
-    """What ctest has skipped is listed with its reason."""
+    """Tests that ctest has skipped are listed with their reasons."""
     TESTS = ("add_test(one sh -c \"echo 'skipped: a_check: no room here'; echo 'alone: 1 passed, 0 failed, 1 skipped'\")\n"
              "add_test(two sh -c \"echo 'no such tool'; exit 77\")\n"
              "set_tests_properties(two PROPERTIES SKIP_RETURN_CODE 77)\n"
@@ -552,7 +552,7 @@ class Skips(Checker):
 
 
 class Seeding(Checker):
-    """What all tables of seeded faults share, with a "build" that reads the changed source and a "test" that looks for a word."""
+    """The code that all tables of seeded faults share, with a "build" that reads the changed source and a "test" for a word in it."""
     Fault = collections.namedtuple("Fault", "name file text instead")
     FOUND = Fault("found", "kit/counters.c", "bits_low(x)", "bits_high(x)")
     HARMLESS = Fault("harmless", "kit/counters.c", "counter_add(int x)", "counter_add(int y)")

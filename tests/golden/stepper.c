@@ -1,13 +1,13 @@
-/* stepper.c - records each instruction that one malloc and one free execute inside a preloaded library.
+/* stepper.c - records every instruction that one malloc and one free execute inside a preloaded library.
  *
  *   stepper LIBRARY [operators] SIZE...
  *
- * The program runs itself again as a child with LIBRARY preloaded.  For each size the child warms the allocator up until a
- * request is served by a cached block, then brackets one malloc and one free of it with breakpoints.  The parent single-steps
- * between the breakpoints and prints, for each of the two calls, one line: "malloc SIZE ADDRESS..." or "free SIZE ADDRESS...",
- * in the order of execution, addresses as they stand in the library's file.  With "operators" the same follows for operator new[]
- * and sized operator delete, as "new[]" and "delete".  Instructions outside the library (the call, the
- * procedure linkage table) are not printed.
+ * The program runs itself again as a child with LIBRARY preloaded.  For each size the child warms the allocator up, so that
+ * requests are served from a bin, and then brackets one malloc and one free with breakpoints.  The parent single-steps between
+ * the breakpoints and prints one line for each of the two calls, "malloc SIZE ADDRESS..." or "free SIZE ADDRESS...", with the
+ * addresses in the library's file, in the order of execution.  With "operators" the same follows for operator new[] and sized
+ * operator delete, as "new[]" and "delete".  Instructions outside the library (the call, the procedure linkage table) are not
+ * printed.
  *
  * x86-64 Linux only: breakpoints are int3, the instruction pointer is rip.
  */
@@ -30,7 +30,7 @@ enum { WARM_ROUNDS = 200, STEP_LIMIT = 100000 };
 
 static const char CHILD_MARK[] = "STEPPER_CHILD";
 
-/* Volatile pointers: the compiler may neither drop nor reorder the calls. */
+/* Volatile pointers, so that the compiler can neither drop nor reorder the calls. */
 static void *(*volatile call_malloc)(size_t) = malloc;
 static void (*volatile call_free)(void *) = free;
 
@@ -43,7 +43,7 @@ static void breakpoint(void) { __asm__ volatile("int3" ::: "memory"); }
 
 /* ---- the child ---- */
 
-/* Forms that stand for others: operator new[](size_t) and operator delete(void *, size_t). */
+/* Operators that by default call others: operator new[](size_t) and operator delete(void *, size_t). */
 static void child_run_operators(size_t size) {
   void *(*volatile call_new)(size_t) = (void *(*)(size_t))dlsym(RTLD_DEFAULT, "_Znam");
   void (*volatile call_delete)(void *, size_t) = (void (*)(void *, size_t))dlsym(RTLD_DEFAULT, "_ZdlPvm");
@@ -78,7 +78,7 @@ static void child_run(int count, char **sizes, bool operators) {
 
 typedef struct text_range {
   uint64_t base; /* where the file's first byte is mapped */
-  uint64_t low;  /* the executable mappings, and what lies between them */
+  uint64_t low;  /* from here to high: the executable mappings, and what lies between them */
   uint64_t high;
 } text_range_t;
 
@@ -109,7 +109,7 @@ static text_range_t library_find(pid_t pid, const char *library) {
   return range;
 }
 
-/* Continues the child by one request; true while it stops with SIGTRAP. */
+/* Continues the child by a ptrace request. Returns whether the child then stops with SIGTRAP; false if it has ended well. */
 static bool child_continue(pid_t pid, int request) {
   int status;
   if (ptrace(request, pid, NULL, NULL) != 0 || waitpid(pid, &status, 0) != pid) {
@@ -133,7 +133,7 @@ static uint64_t child_rip(pid_t pid) {
   return registers.rip;
 }
 
-/* Steps from one breakpoint to the next. */
+/* Steps from one breakpoint to the next, and prints the line. */
 static void call_record(pid_t pid, const char *name, const char *size, text_range_t range) {
   printf("%s %s", name, size);
   for (int step = 0; step < STEP_LIMIT; step++) {

@@ -1,4 +1,4 @@
-/* emulated.c - a small program: a few blocks of each kind, and the end. */
+/* emulated.c - a small program that allocates and frees blocks of several sizes. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What a small program costs its emulator, with hakmem and without: the emulator's largest resident set.
+"""Measures what a small program costs its emulator, with hakmem and without: the emulator's largest resident set.
 
-qemu-user before 8.0 remembers each page that a program has mapped, whether or not it is used, so that what hakmem holds for later
-is memory here.  With the library preloaded the emulator may take twice of what it takes without.
+qemu-user before 8.0 keeps a record of each page that a program has mapped, used or not, so address space that hakmem reserves costs
+memory there.  With the library preloaded the emulator may take at most twice as much as without.
 
     emulator.py --library LIBRARY -- EMULATOR... PROGRAM
 """

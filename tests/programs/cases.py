@@ -1,6 +1,6 @@
-"""The table of programs: what each needs and what it does.
+"""The table of programs: what each needs, and what it does.
 
-A case is a function of a Side; it returns text that must be the same under both mallocs.  Each first shows, with
+A case is a function of a Side; it returns text that must be the same under both mallocs.  Each case first ensures, by
 Side.require_bound or Side.require_mapped, that the program takes its malloc from the library.
 """
 import dataclasses
@@ -25,7 +25,7 @@ class Case:
 
 
 def script(command, name, probe):
-    """A case that runs one of inputs/ with an interpreter; `probe` are arguments that end it at once."""
+    """A case that runs a file of inputs/ with an interpreter; with the arguments `probe` the interpreter ends immediately."""
     def run(side):
         side.require_bound(command, *probe)
         return side.call(command, INPUTS / name)
@@ -83,7 +83,7 @@ REDIS_TESTS = "ping,set,get,incr,lpush,rpush,lpop,rpop,sadd,hset,spop,zadd,zpopm
 
 
 def redis_commands():
-    """Data whose digest is the same in every run: all types, short and long values, overwritten and deleted keys."""
+    """Commands whose data has the same digest in every run: all types, short and long values, overwritten and deleted keys."""
     for i in range(40000):
         key = i * 7919 % 30011
         yield f"SET str:{key} {'v' * (i % 300)}{i}"
@@ -124,11 +124,11 @@ PHP = "/usr/bin/php8.2"
 PHP_PACKAGES = """amqp apcu ast bcmath bz2 curl dba ds enchant gd gmp gnupg http igbinary imagick imap interbase intl ldap mailparse
     maxminddb mbstring mcrypt memcached mongodb msgpack mysql oauth odbc opcache pgsql pspell raphf readline redis rrd snmp soap sqlite3 ssh2 stomp
     sybase tidy uuid xml yaml zip zmq""".split()
-PHP_MODULES = {"interbase": "pdo_firebird", "mysql": "mysqli", "sybase": "pdo_dblib"}  # where it has not the package's name
+PHP_MODULES = {"interbase": "pdo_firebird", "mysql": "mysqli", "sybase": "pdo_dblib"}  # modules not named like their package
 
 
 def php(side):
-    """Every extension that is installed, each opened with RTLD_DEEPBIND, and a script that uses them."""
+    """Loads every installed extension, each with RTLD_DEEPBIND, and runs a script that uses them."""
     side.require_bound(PHP, "-n", "-r", "1;")
     return side.call(PHP, "-m") + side.call(PHP, INPUTS / "words.php")
 
@@ -136,7 +136,7 @@ def php(side):
 # ---- Git ----
 
 def git_stream():
-    """300 commits for git fast-import: files that grow, change and go."""
+    """300 commits for git fast-import: files that grow, change and are deleted."""
     for commit in range(1, 301):
         yield f"commit refs/heads/main\nmark :{commit}\ncommitter A <a@b.c> {1600000000 + commit * 60} +0000\n"
         message = f"Change {commit}"
@@ -178,7 +178,7 @@ GCC = "/usr/bin/gcc"
 
 
 def gcc(side):
-    """hakmem compiled by a compiler that runs under hakmem: the objects must be identical."""
+    """Compiles hakmem by a compiler that runs under hakmem: the objects must be identical."""
     source = ROOT / "src" / "hakmem.c"
     if not source.exists():
         raise Failure(f"{source} is missing")
@@ -195,7 +195,7 @@ def gcc(side):
 # ---- PostgreSQL ----
 
 def postgres_folder():
-    """Where Debian puts the newest version's programs."""
+    """The folder of the newest version's programs in Debian."""
     return max(pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[4])).parent
 
 

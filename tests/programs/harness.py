@@ -1,7 +1,7 @@
-"""Runs a program under one malloc or the other and shows which one it really used.
+"""Runs a program under one malloc or the other, and shows which one it really used.
 
-A Side is "under glibc" or "under hakmem": an environment, a folder of its own, and calls that fail loudly.  The library is
-preloaded from a copy in a world-readable folder with a plain name, so that other users (postgres) and any build path work.
+A Side is "under glibc" or "under hakmem": an environment, its own folder, and calls that raise an exception when they fail.  The
+library is preloaded from a copy in a world-readable folder with a plain name, so that other users (postgres) and any build path work.
 """
 import contextlib
 import os
@@ -33,21 +33,21 @@ class Side:
             self.env["LD_PRELOAD"] = str(library)
 
     def become(self, user):
-        """From here on, run as this user where the caller is root (PostgreSQL refuses root)."""
+        """From now on, runs as this user if the caller is root (PostgreSQL refuses root)."""
         if os.geteuid() == 0:
             record = pwd.getpwnam(user)
             os.chown(self.folder, record.pw_uid, record.pw_gid)
             self.user = user
 
     def start(self, command, env=None, **more):
-        """A process in its own process group."""
+        """Starts a process in its own process group."""
         user = {"user": self.user, "group": pwd.getpwnam(self.user).pw_gid, "extra_groups": []} if self.user else {}
         more = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
         return subprocess.Popen([str(word) for word in command], cwd=self.folder, env=self.env | (env or {}),
                                 text=True, errors="replace", start_new_session=True, **user, **more)
 
     def call(self, *command, stdin=None, env=None, seconds=CALL_SECONDS):
-        """Runs to the end; returns standard output. A failing exit or a word from the loader or hakmem is a Failure."""
+        """Runs to the end; returns standard output.  A nonzero exit, or a message from the loader or hakmem, raises Failure."""
         process = self.start(command, env, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE)
         try:
             out, err = process.communicate(stdin, timeout=seconds)
@@ -102,14 +102,14 @@ class Side:
         for path in self.folder.glob("loader.*"):
             path.unlink()
         ours = {file for file, home in bound if home == str(self.library)}
-        # A program linked without PIE lends its own jump to malloc to others: as good as what it is bound to itself.
+        # Other files may be bound to a non-PIE program's own jump to malloc; it leads where the program itself is bound.
         homes = {home for _, home in bound} - ours - {str(self.library)}
         if homes or not ours:
             raise Failure(f"{self.name}: {command[0]}: malloc comes from {', '.join(sorted(homes)) or 'no shared library'}")
 
 
 def descendants(pid):
-    """All processes below this one, in whatever session they put themselves."""
+    """All descendants of a process, whatever session they have moved to."""
     children = {}
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -149,8 +149,8 @@ def ending(code):
 
 @contextlib.contextmanager
 def two_sides(library, keep=False):
-    """Yields the glibc side and the hakmem side, in folders whose names are short and of one length: below them lie sockets,
-    whose paths end at 107 bytes."""
+    """Yields the glibc side and the hakmem side, in folders with short names of equal length: they hold sockets, whose paths may
+    have at most 107 bytes."""
     root = pathlib.Path(tempfile.mkdtemp(prefix="hakmem-"))
     try:
         root.chmod(0o755)
@@ -171,5 +171,5 @@ def two_sides(library, keep=False):
 
 
 def normalise(side, text):
-    """The text without what must differ between two runs: the folder's name."""
+    """The text without the one thing that differs between the two runs, the folder's name."""
     return text.replace(str(side.folder), "FOLDER")

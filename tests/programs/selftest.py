@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shows that the runner fails where it must: it is given libraries and programs that are wrong on purpose."""
+"""Shows that the runner fails when it must, with libraries and programs that are wrong on purpose."""
 import io
 import contextlib
 import pathlib
@@ -24,7 +24,7 @@ void *malloc(size_t size) { return __libc_malloc(size BIGGER); }
 
 
 def alive(pid, patience=5):
-    """True for a process that still runs, not yet reaped ones aside."""
+    """Whether the process still runs after some seconds; one that has ended and is not yet reaped does not count."""
     end = time.monotonic() + patience
     while time.monotonic() < end:
         try:
@@ -37,7 +37,7 @@ def alive(pid, patience=5):
 
 
 def load_runner():
-    """The program `run` as a module."""
+    """Loads the program `run` as a module."""
     module = type(sys)("runner")
     module.__file__ = str(HERE / "run")
     exec(compile((HERE / "run").read_text(), module.__file__, "exec"), module.__dict__)

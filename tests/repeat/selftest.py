@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Shows that `run` finds a workload that fails once in fifty runs, and tells how to see it again: a hang, a crash, a wrong status and
-a wrong result; and that it finds nothing else."""
+"""Shows that `run` finds a workload that fails once in fifty runs, by a hang, a crash, a wrong status or a wrong result, and prints
+how to repeat it; and that it reports nothing else."""
 import pathlib
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-LIMIT = "20"  # seconds, for a run that sleeps for good; the others take some thousandths of one
+LIMIT = "20"  # seconds, for a run that never ends; the others take some milliseconds
 
 # A workload whose 31st run of each fifty, counted in a file beside it, does {fault} instead.
 SCRIPT = """#!/bin/sh

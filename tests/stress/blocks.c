@@ -12,7 +12,7 @@
 enum {
   SMALLEST_ALIGNMENT = 16,
   WORD = sizeof(uint64_t),
-  PAGE = 4096, /* of the smallest kind: those of a larger one are among its boundaries */
+  PAGE = 4096, /* the smallest page size: boundaries of larger pages are among these */
   EDGE = 64,
   BOUNDARIES = 8,
   SAMPLES = 4,
@@ -23,7 +23,7 @@ enum {
 
 static const size_t always_whole = 32 * KIB, often_whole = MIB;
 
-/* Of a block's content: the offsets [from, to), `from` a multiple of a word. */
+/* A part of a block's content: the offsets [from, to), `from` a multiple of a word. */
 typedef struct part {
   size_t from, to;
 } part_t;
@@ -35,7 +35,7 @@ static bool block_is_whole(const block_t *block) {
          block->id % WHOLE_SHARE_ANY == 0;
 }
 
-/* The words before and behind a boundary between pages: the first, the last, or one that follows from the id. */
+/* The words before and behind a page boundary: the first one, the last one, or one chosen by the id. */
 static part_t boundary_part(const block_t *block, unsigned i) {
   size_t first = PAGE - (uintptr_t)block->start % PAGE;
   size_t last = (block->usable - WORD - first) / PAGE;
@@ -49,7 +49,7 @@ static part_t sample_part(const block_t *block, unsigned i) {
   return (part_t){offset, offset + WORD};
 }
 
-/* What is written and checked of the block; returns the number of parts. */
+/* Stores the parts of the block that are written and checked; returns their number. */
 static unsigned block_parts(const block_t *block, part_t *parts) {
   unsigned count = 0;
   if (block_is_whole(block)) {

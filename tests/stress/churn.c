@@ -1,14 +1,14 @@
 /* churn.c - threads that live for a moment and leave their blocks to others.
  *
  * Each thread takes blocks out of a common table, frees them, and puts blocks
- * of its own there: what a thread leaves is freed by one that starts after it
- * has died.  The threads' first call varies: malloc, realloc of another's block,
+ * of its own there, so what a thread leaves is freed by one that starts after it
+ * has ended.  The threads' first call varies: malloc, realloc of another's block,
  * free of another's block, or free(NULL).  At the end everything is freed.
  *
- * Checked: content; resident memory flat, at every tenth of the second half less
- * than 4 MiB above the most of the first half's, and after malloc_trim at the end
- * less than 4 MiB above the start; and on hakmem live bytes at the end exactly
- * those of the start, and no more heaps than threads at one time.
+ * Checked: content; flat resident memory, at every tenth of the second half less
+ * than 4 MiB above the maximum of the first half, and after malloc_trim at the end
+ * less than 4 MiB above the start; and on hakmem, as many live bytes at the end as
+ * at the start, and no more heaps than threads at one time.
  *
  * Thread stacks are the program's own, so that the C library keeps no block for
  * a cached stack and the count of live bytes can be exact.
@@ -139,10 +139,10 @@ int main(int argc, char **argv) {
     creators_run(creators, lifetimes / 10);
     size_t resident = process_resident();
     if (tenth > 5) resident_note(when, resident_settled);
-    else if (resident > resident_settled) /* it swings with what waits to decay */ resident_settled = resident;
+    else if (resident > resident_settled) /* it varies with the memory that waits for decay */ resident_settled = resident;
   }
   mailboxes_empty();
-  (void)stress_trim(); /* what decays with time goes now */
+  (void)stress_trim(); /* without waiting for the decay */
   resident_note("all freed", resident_start);
   stress_say("%llu lifetimes in %.1f s, resident: start %zu, peak %zu, end %zu KiB", (unsigned long long)atomic_load(&lifetimes_begun),
              (double)(clock_ns() - begin) / 1e9, resident_start / KIB, resident_peak / KIB, process_resident() / KIB);

@@ -1,4 +1,4 @@
-/* content.c - see content.h.  The words of a sequence grow by a constant, so a whole block costs additions and wide stores. */
+/* content.c - see content.h.  The words of a sequence grow by a constant, so a whole block costs only additions and wide stores. */
 #include "content.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@ enum { WORD = sizeof(uint64_t) };
 
 #define GROWTH UINT64_C(0x9e3779b97f4a7c15) /* for each byte of the offset */
 
-/* Two words at a time: a vector on every machine that has them. */
+/* Two words at a time: a vector on every machine that has vectors of this size. */
 typedef uint64_t lanes_t __attribute__((vector_size(2 * WORD), aligned(WORD), may_alias));
 
 static const lanes_t lanes_growth = {sizeof(lanes_t) * GROWTH, sizeof(lanes_t) * GROWTH};
@@ -33,7 +33,7 @@ static size_t words_differ(const unsigned char *start, size_t from, size_t to, u
   return CONTENT_SAME;
 }
 
-/* Which word it is matters only when one differs. */
+/* The exact word matters only when one differs. */
 size_t content_differs(const unsigned char *start, size_t from, size_t to, uint64_t id) {
   size_t at = from;
   lanes_t lanes = {content_word(id, at), content_word(id, at + WORD)}, differing = {0, 0};

@@ -1,12 +1,12 @@
-/* drain.c - what threads have cached is taken by another thread.
+/* drain.c - blocks in a thread's caches are taken by another thread.
  *
- * - busy: threads allocate and free all the time, now and then sleep or end, while the main thread calls malloc_trim(0) without a
- *   pause; every block keeps its content
- * - trim: threads free much and then wait; malloc_trim(0) of the main thread takes it out of their caches, and what they allocate
- *   next is whole
- * - rest: the same without a call of anybody's: the process has a deadline for it
+ * - busy: threads allocate and free all the time, now and then sleep or end, while the main thread calls malloc_trim(0) without a pause;
+ *   every block keeps its content
+ * - trim: threads free much and then wait; the main thread's malloc_trim(0) takes the blocks out of their caches, and the threads' next
+ *   blocks keep their content
+ * - rest: the same without any call: the process has a deadline for it
  *
- * On another malloc only content is judged.
+ * On another malloc only the content is judged.
  *
  * Arguments: --scene=busy, --threads, --rounds, --seed.
  */
@@ -50,7 +50,7 @@ static void held_give(held_t *held) {
 
 /* ---- busy ---- */
 
-/* Mostly few sizes, so that bins go up and down by some entries. */
+/* Mostly a few sizes, so that bins rise and fall by some entries. */
 static void *busy_run(void *argument) {
   rng_t rng = rng_make((uint64_t)(uintptr_t)argument);
   held_t held[HELD] = {{0}};

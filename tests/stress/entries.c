@@ -6,7 +6,7 @@
 #include "entries.h"
 
 #define TEXT_OF(name) #name
-#define NAME_OF(name) TEXT_OF(name) /* as names.h has it */
+#define NAME_OF(name) TEXT_OF(name) /* as in names.h */
 #define LOOK(member, name) member = (__typeof__(member))stress_symbol(name)
 
 static void libc_extras_find(api_t *api) {
@@ -39,7 +39,7 @@ void entries_find(entries_t *entries) {
                              .posix_memalign = posix_memalign,
                              .valloc = valloc,
                              .free = free};
-  LOOK(entries->apis[0].pvalloc, NAME_OF(pvalloc)); /* no name of musl's */
+  LOOK(entries->apis[0].pvalloc, NAME_OF(pvalloc)); /* musl has no such function */
   if (!entries->on_hakmem) return;
   libc_extras_find(&entries->apis[0]);
   hak_find(&entries->apis[entries->count++]);

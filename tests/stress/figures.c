@@ -2,11 +2,11 @@
  *
  * - mixed: 200 K random slot replacements over 4096 slots of 16 to 1040 bytes.
  *   After start-up at most 20 system calls (counted by ptrace, threads included),
- *   0.02 page faults an operation, and 2 superslabs
+ *   0.02 page faults for each operation, and 2 superslabs
  * - true: the largest resident set of /bin/true at most 512 KiB above that on the
  *   system malloc; start-up times are printed, not judged
  *
- * On another malloc the figures are printed and nothing is demanded.
+ * On another malloc the figures are printed, and none is judged.
  *
  * Arguments: --scene=all, --ops=200K, --slots=4096, --library=PATH (for the
  * scene true; without it, the library that LD_PRELOAD names), --seed.
@@ -39,7 +39,7 @@ enum {
 static const double faults_allowed = 0.02;
 static const size_t resident_allowed = 512 * KIB;
 
-/* What the traced child tells its parent, in shared memory. */
+/* The traced child's report to its parent, in shared memory. */
 typedef struct report {
   uint64_t faults;
   uint64_t resident;
@@ -49,7 +49,7 @@ typedef struct report {
 
 /* ---- mixed ---- */
 
-/* A system call that no malloc makes: ptrace counts between two of them. */
+/* A system call that no malloc makes: ptrace counts the calls between two of them. */
 static void mark(void) { syscall(SYS_getpgid, MARK); }
 
 static void mixed_run(report_t *report, size_t slots, uint64_t ops) {
@@ -74,7 +74,7 @@ static void mixed_run(report_t *report, size_t slots, uint64_t ops) {
   report->has_stats = stress_stats(&report->stats);
 }
 
-/* True at the entry of a system call, with its number and first argument. */
+/* Returns true at the entry of a system call, with its number and first argument. */
 static bool call_entered(pid_t pid, uint64_t *number, uint64_t *first) {
   struct __ptrace_syscall_info info;
   if (ptrace(PTRACE_GET_SYSCALL_INFO, pid, (void *)sizeof info, &info) <= 0 || info.op != PTRACE_SYSCALL_INFO_ENTRY) return false;
@@ -83,7 +83,7 @@ static bool call_entered(pid_t pid, uint64_t *number, uint64_t *first) {
   return true;
 }
 
-/* Lets the traced process and all its threads run to the end; returns the calls between the marks. */
+/* Runs the traced process and all its threads to the end; returns the calls between the marks. */
 static uint64_t calls_count(pid_t child) {
   uint64_t calls = 0, number, first;
   unsigned marks = 0;
@@ -103,7 +103,7 @@ static uint64_t calls_count(pid_t child) {
     ptrace(PTRACE_SYSCALL, pid, NULL, (void *)(intptr_t)(ours ? 0 : pass));
   }
   if (marks != 2) stress_fail("mixed: %u marks seen, not 2", marks);
-  return calls - 1; /* the getrusage behind the first mark; the other is counted below */
+  return calls - 1; /* the getrusage after the first mark; the other is subtracted below */
 }
 
 static void scene_mixed(void) {
@@ -158,7 +158,7 @@ static void preload_set(const char *library) {
   else unsetenv("LD_PRELOAD");
 }
 
-/* The largest resident set of /bin/true, read at its last breath; rusage would show the forking parent's. */
+/* The largest resident set of /bin/true, read just before it exits; rusage would show that of the forking parent. */
 static size_t true_resident(const char *library) {
   int status;
   pid_t pid = fork();
@@ -168,7 +168,7 @@ static size_t true_resident(const char *library) {
     execl("/bin/true", "true", (char *)NULL);
     _exit(78);
   }
-  waitpid(pid, &status, 0); /* the stop behind exec */
+  waitpid(pid, &status, 0); /* the stop after exec */
   if (!WIFSTOPPED(status)) return 0;
   ptrace(PTRACE_SETOPTIONS, pid, NULL, (void *)(intptr_t)(PTRACE_O_TRACEEXIT | PTRACE_O_EXITKILL));
   ptrace(PTRACE_CONT, pid, NULL, NULL);

@@ -2,20 +2,20 @@
  *
  * - load: 4, 16 and 64 threads allocate; others fork.  The child allocates,
  *   frees the blocks it inherited (content checked), starts a thread that
- *   allocates, half of them before all else, forks again now and then, and leaves by exit with an atexit
+ *   allocates (half of the children do this first), sometimes forks again, and leaves by exit with an atexit
  *   handler that allocates, or by _exit
  * - stdio: threads inside getline, fopen, fprintf and fflush(NULL), which
  *   allocate while they hold stdio's locks; others fork, and the child uses stdio.
  *   An allocator that takes its locks before fork takes stdio's hangs here
- * - handler: a timer's handler forks wherever it finds the program, mostly
+ * - handler: a timer's handler forks wherever it interrupts the program, mostly
  *   inside malloc; the child returns into the interrupted call, goes on
  *   allocating, starts threads and ends.  With one thread, and on hakmem with several (glibc's
  *   fork would wait for the lock that the interrupted malloc holds)
- * - grow: threads allocate what makes the heap grow, and free nothing of it; the child needs more than its parent had
+ * - grow: threads allocate what makes the heap grow, and free none of it; the child needs more than its parent had
  * - spawn: vfork, posix_spawn, and clone(CLONE_VM | CLONE_VFORK) whose child allocates
  *
  * A child that does not end within --hang=60 seconds is a hang: it aborts with
- * its process id, or with --keep=1 waits for a debugger.  The parent is watched too.
+ * its process id, or with --keep=1 waits for a debugger.  The parent has a time limit too.
  *
  * Arguments: --scene=all, --forks=10000 (load; 85, 13 and 2 % of them at 4, 16
  * and 64 threads), --grow=500, --stdio=2000, --handler=1000, --noise=3 (threads
@@ -60,7 +60,7 @@ static atomic_uint_fast64_t forks_done;
 static unsigned hang_seconds;
 static const char *running; /* the scene */
 
-/* A fork is done: the watch starts anew. */
+/* A fork is done: the time limit starts again. */
 static void fork_count(void) {
   atomic_fetch_add(&forks_done, 1);
   stress_watch(2 * hang_seconds, running);
@@ -81,7 +81,7 @@ static void load_step(rng_t *rng) {
   letter_free(atomic_exchange(&shelves[rng_below(rng, SHELVES)], letter));
 }
 
-/* Never idle, but nice: else 64 threads leave a child a hundredth of the machine. */
+/* Never idle, but at low priority: otherwise 64 threads would leave a child a hundredth of the machine. */
 static void *load_run(void *argument) {
   rng_t rng = rng_make((uint64_t)(uintptr_t)argument);
   setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LOADER_NICE);
@@ -90,7 +90,7 @@ static void *load_run(void *argument) {
 }
 
 static void thread_start(pthread_t *handle, void *(*run)(void *), uintptr_t number) {
-  /* The number travels as a pointer: the argument of no other thread must be allocated. */
+  /* The number is passed as a pointer: no thread's argument may need an allocation. */
   if (pthread_create(handle, NULL, run, (void *)number) != 0) stress_fail("no thread");
 }
 
@@ -145,7 +145,7 @@ static _Noreturn void child_run(uint64_t number) {
   stress_watch(hang_seconds, "a forked child");
   bool at_once = rng_one_in(&rng, 2);
   if (!at_once) child_allocate(&rng);
-  thread_start(&thread, child_thread, number); /* at once: which of the two comes to the allocator first is open */
+  thread_start(&thread, child_thread, number); /* either of the two threads may reach the allocator first */
   if (rng_one_in(&rng, 8)) /* exit beside a thread that allocates */
     child_leave(&rng);
   child_allocate(&rng);
@@ -182,7 +182,7 @@ static void shelves_empty(void) {
   for (unsigned i = 0; i < SHELVES; i++) letter_free(atomic_exchange(&shelves[i], NULL));
 }
 
-/* `loaders` disturb while FORKERS run `forker`, until `forks` are done. */
+/* `loaders` threads run `loader` while FORKERS run `forker`, until `forks` are done. */
 static void scene_run(const char *name, void *(*loader)(void *), unsigned loaders, void *(*forker)(void *), uint64_t forks) {
   static pthread_t handles[THREADS_MAX], forkers[FORKERS];
   uint64_t begin = clock_ns();
@@ -213,10 +213,10 @@ static void scene_load(unsigned threads, uint64_t forks) {
 
 /* ---- grow ---- */
 
-/* Not touched, so that only addresses are taken. */
+/* The blocks are not touched, so only addresses are taken. */
 static void grow_step(rng_t *rng) { (void)!malloc(GROW_LEAST + rng_below(rng, GROW_SPREAD)); }
 
-/* As much for each fork, so that the last ones find it growing too. */
+/* Takes the same amount for each fork, so that the last forks also meet a growing heap. */
 static void *grow_run(void *argument) {
   rng_t rng = rng_make((uint64_t)(uintptr_t)argument);
   for (uint64_t steps = 0; !atomic_load_explicit(&stopping, memory_order_relaxed); steps++) {
@@ -240,7 +240,7 @@ static void *grow_forker_run(void *argument) {
         size_t size = GROW_LEAST + rng_below(&rng, GROW_SPREAD);
         char *block = malloc(size);
         if (block == NULL) stress_fail("grow: no block of %zu bytes, the %u. of a child", size, i);
-        block[0] = block[size - 1] = 1; /* they are there: the parent may have been about to map them */
+        block[0] = block[size - 1] = 1; /* the memory must exist: the parent may have been about to map it */
       }
       _exit(0);
     }
@@ -252,7 +252,7 @@ static void *grow_forker_run(void *argument) {
 
 /* ---- stdio ---- */
 
-/* Lines of growing length: getline reallocates while it holds the stream's lock. */
+/* Lines of increasing length: getline reallocates while it holds the stream's lock. */
 static void lines_read(FILE *file) {
   char *line = NULL;
   size_t size = 0;
@@ -319,7 +319,7 @@ static void handler_fork(int signal_number) {
   if (!may_fork || forked_here || atomic_fetch_sub(&forks_left, 1) <= 0) return;
   pid_t pid = fork();
   if (pid == 0) {
-    forked_here = 1; /* and back into the call that was interrupted */
+    forked_here = 1; /* then returns into the interrupted call */
     stress_watch(hang_seconds, "a child forked in a handler");
   } else {
     child_wait(pid, "handler");
@@ -328,7 +328,7 @@ static void handler_fork(int signal_number) {
   errno = error;
 }
 
-/* The new threads stand where those of the parent stood, on the same stacks. */
+/* The new threads run where the parent's threads ran, on the same stacks. */
 static _Noreturn void handler_child_end(void) {
   pthread_t threads[4];
   may_fork = 0;
@@ -371,7 +371,7 @@ static void scene_handler(unsigned noise, uint64_t forks) {
   sigemptyset(&usr1);
   sigaddset(&usr1, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &usr1, NULL);
-  threads_start(handles, noise, handler_noise, 1); /* with the signal blocked */
+  threads_start(handles, noise, handler_noise, 1); /* started with the signal blocked */
   pthread_sigmask(SIG_UNBLOCK, &usr1, NULL);
   if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) stress_fail("no timer: errno %d", errno);
   timer_settime(timer, 0, &period, NULL);
@@ -385,7 +385,7 @@ static void scene_handler(unsigned noise, uint64_t forks) {
 
 /* ---- spawn ---- */
 
-/* Empty: the program may be of another libc or processor than what would be preloaded. */
+/* Empty, because the program may be built for another libc or processor than a preloaded library. */
 static char *const no_environment[] = {NULL};
 
 static char true_path[] = "/bin/true";

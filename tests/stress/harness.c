@@ -216,7 +216,7 @@ uint64_t clock_ns(void) {
 /* ---- hakmem's own names ---- */
 
 stress_function_t stress_symbol(const char *name) {
-  union { /* ISO C has no cast from an object pointer to a function */
+  union { /* ISO C has no cast from an object pointer to a function pointer */
     void *object;
     stress_function_t function;
   } symbol;

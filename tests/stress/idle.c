@@ -1,20 +1,20 @@
-/* idle.c - memory that goes back to the system, and memory that is not taken twice.
+/* idle.c - memory that is given back to the system, and memory that is not taken twice.
  *
  * - free: 200 MiB of small, middle and large blocks are freed, and the program then
- *   only sleeps: without a further call its resident set falls to within 16 MiB of what
- *   it was, and some seconds later it has one thread, as it had
+ *   only sleeps: without a further call its resident set falls to within 16 MiB of its
+ *   start, and some seconds later it has one thread, as at the start
  * - limited: the same as free, after the program has met a limit on its addresses
- * - sleepers: one thread frees what 16 others have allocated, which then sleep, of each so
- *   little that nobody helps it: the resident set falls to within 8 MiB of what it was
- * - gone: one thread frees most of what four others have allocated, which have ended
+ * - sleepers: one thread frees blocks of 16 other threads, which then sleep; of each so few
+ *   that no other thread helps it: the resident set falls to within 8 MiB of its start
+ * - gone: one thread frees most blocks of four other threads that have ended
  * - child: the same as free in the child of a fork that happens while memory is being given
  *   back, and in its parent
- * - holes: of 64 MiB of 512-byte blocks one of each 64 stays; malloc_trim(0) gives back
- *   more than half, and what stays keeps its content
- * - last: of 200 MiB in small blocks the last ones, each alone on its page, are freed when all else has gone back; what the thread's
- *   bins hold of them goes back as well, also where HAKMEM_DECAY_MS=0 leaves nothing idle
- * - grow: realloc takes a block of 64 MiB, which cannot grow where it is, to 192 MiB; the
- *   content stays, and never are more than 1.3 times its size resident
+ * - holes: of 64 MiB of 512-byte blocks one in 64 stays; malloc_trim(0) gives back
+ *   more than half, and the blocks that stay keep their content
+ * - last: the last of 200 MiB of small blocks, each alone on its page, are freed when all others have been given back; those that lie in
+ *   the thread's bins are given back as well, also with HAKMEM_DECAY_MS=0, which leaves nothing idle
+ * - grow: realloc grows a block of 64 MiB, which cannot grow in place, to 192 MiB; the
+ *   content stays, and at no time is more than 1.3 times its size resident
  *
  * Each scene is a process of its own.  On another malloc the figures are printed and
  * only content is judged.
@@ -42,7 +42,7 @@ static void sleep_ms(unsigned ms) {
   nanosleep(&pause, NULL);
 }
 
-/* Of this process, as the kernel counts them; opendir would allocate. */
+/* The threads of this process, as the kernel counts them; opendir would allocate. */
 static unsigned threads_now(void) {
   struct stat status;
   if (stat("/proc/self/task", &status) != 0) stress_fail("no /proc/self/task");
@@ -53,7 +53,7 @@ static unsigned threads_now(void) {
 
 static void **blocks;
 
-/* A third of the volume in each kind; returns the number of blocks. */
+/* Allocates a third of the volume in each kind; returns the number of blocks. */
 static size_t volume_take(rng_t *rng) {
   static const size_t least[] = {16, KIB, 40 * KIB}, most[] = {KIB, 32 * KIB, 4 * MIB};
   size_t count = 0;
@@ -68,7 +68,7 @@ static size_t volume_take(rng_t *rng) {
   return count;
 }
 
-/* In no order. */
+/* Frees the blocks in random order. */
 static void volume_free(rng_t *rng, size_t count) {
   for (; count > 0; count--) {
     uint32_t at = rng_below(rng, (uint32_t)count);
@@ -79,7 +79,7 @@ static void volume_free(rng_t *rng, size_t count) {
 
 static unsigned own_threads = 1;
 
-/* Sleeps until little is resident and the program's threads are all that there are, or for long enough. */
+/* Sleeps until little is resident and only the program's threads exist, or until the time is over. */
 static void settle(const char *name, size_t start) {
   unsigned ms = 0;
   for (; ms < SETTLE_MS && (process_resident() > start + left_allowed || threads_now() > own_threads); ms += POLL_MS) sleep_ms(POLL_MS);
@@ -91,7 +91,7 @@ static void settle(const char *name, size_t start) {
   stress_expect(threads_now() == own_threads, "%s: %u threads stay", name, threads_now());
 }
 
-/* The table of blocks is resident before the start. */
+/* Makes the table of blocks resident before the start. */
 static size_t start_free(void) {
   blocks = pages_take(BLOCKS_MOST * sizeof *blocks);
   memset(blocks, 1, BLOCKS_MOST * sizeof *blocks);
@@ -103,7 +103,7 @@ static size_t start_free(void) {
 static void scene_free(void) {
   rng_t rng = rng_make(1);
   size_t start = start_free();
-  for (int round = 0; round < 2; round++) { /* once more: what stayed does not add up */
+  for (int round = 0; round < 2; round++) { /* a second time: what stayed resident must not add up */
     size_t count = volume_take(&rng);
     size_t peak = process_resident();
     volume_free(&rng, count);
@@ -132,7 +132,7 @@ static void scene_child(void) {
   stress_expect(status == 0, "child: ended with status 0x%x", (unsigned)status);
 }
 
-/* No thread of the library ran before, for which there are no addresses now. */
+/* The library has started no thread before, and now there are no addresses for one. */
 static void scene_limited(void) {
   enum { SIZE = 1000 };
   rng_t rng = rng_make(3);
@@ -165,7 +165,7 @@ static pthread_barrier_t all_taken;
 static void *take_and_sleep(void *taken) {
   take_all(taken, SLEEPER_BLOCKS, SLEEPER_SIZE);
   pthread_barrier_wait(&all_taken);
-  pause(); /* no signal comes that has a handler but the one that ends all */
+  pause(); /* the only signal is the one that ends the process */
   return NULL;
 }
 
@@ -282,7 +282,7 @@ static void scene_grow(void) {
   if (words == NULL) stress_fail("grow: no block");
   words_fill(words, 0, size / sizeof *words);
   for (unsigned step = 0; step < 4; step++) {
-    walls[step] = malloc(8 * MIB); /* what it would grow into */
+    walls[step] = malloc(8 * MIB); /* keeps the block from growing in place */
     size_t larger = size + 32 * MIB;
     uint64_t *grown = realloc(words, larger);
     if (grown == NULL) stress_fail("grow: no %zu MiB", larger / MIB);

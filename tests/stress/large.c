@@ -1,12 +1,12 @@
-/* large.c - a heap of GiB in large blocks, which threads replace by others of any size.
+/* large.c - a heap of some GiB in large blocks, which threads replace by blocks of other sizes.
  *
- * Each thread takes blocks out of a common table, frees or resizes them, and puts others there: from 33 KiB to 8 MiB, some widely
- * aligned.  A block is written at both ends alone, so that little of the heap is resident.  After each round everything is freed.
+ * Each thread takes blocks out of a common table, frees or resizes them, and puts others there: from 33 KiB to 8 MiB, some with a large
+ * alignment.  A block is written only at both ends, so that little of the heap is resident.  After each round everything is freed.
  *
- * Checked: what was written; and on hakmem that later rounds find their memory in what earlier ones have left: the 2 MiB pieces
- * that the heap has are at the end at most twice those of the first round, and live bytes those of the start.
+ * Checked: the written content; and on hakmem, that later rounds use the memory that earlier rounds have left: at the end the heap has
+ * at most twice as many 2 MiB pieces as after the first round, and as many live bytes as at the start.
  *
- * Arguments: --ops=80K (in all rounds, of which there are three at least), --threads=4, --blocks=1500, --seed.
+ * Arguments: --ops=80K (in all rounds, of which there are at least three), --threads=4, --blocks=1500, --seed.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,11 +16,11 @@
 #include "harness.h"
 #include "names.h"
 
-/* In a round nearly every place of the table is filled, so that each round needs as much memory. */
+/* A round fills nearly every place of the table, so that each round needs the same amount of memory. */
 enum { THREADS_MAX = 64, BLOCKS_MAX = 100000, OPS_A_BLOCK = 4, ROUNDS_LEAST = 3, HANG_SECONDS = 600 };
 #define SMALLEST (33 * KIB)
 
-/* Both ends of a block. */
+/* The mark at both ends of a block. */
 typedef struct mark {
   size_t size;
   uint64_t key;
@@ -56,7 +56,7 @@ static void block_end(mark_t *first) {
   free(first);
 }
 
-/* 33 KiB to 8 MiB, each doubling as often; rounded, so that both ends are aligned. */
+/* 33 KiB to 8 MiB, with the same chance for each doubling; rounded, so that both ends are aligned. */
 static size_t size_pick(rng_t *rng) {
   size_t low = SMALLEST << rng_below(rng, 8);
   return (low + rng_below(rng, (uint32_t)low)) / sizeof(mark_t) * sizeof(mark_t);

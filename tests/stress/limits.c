@@ -4,19 +4,19 @@
  *   16 MiB is held without access
  * - lowered: RLIMIT_AS set by setrlimit, setrlimit64, prlimit and prlimit64, by a system
  *   call that no library sees and by another process, with and without other threads.  Afterwards the stack grows, small and middle blocks
- *   can be had, old blocks are intact; once the limit is raised, big ones too
+ *   can be had, and old blocks are intact; once the limit is raised, large ones can be had too
  * - sweep: for RLIMIT_AS, and RLIMIT_DATA, at 8 to 512 MiB above the present use:
  *   fill the memory with blocks of one size until NULL with ENOMEM; check content
  *   and a failing realloc; free all; seven sizes up and seven down in one process.
  *   Each pass serves 95 % of the budget (90 % below 64 MiB; sizes up to 1/64 of it)
  *   and as much on the way down as on the way up: nothing is lost
- * - threads: the same with four threads that fill at once, one of which calls
- *   malloc for the first time when nothing is left, and free each other's blocks
+ * - threads: the same with four threads that fill concurrently and free each other's blocks;
+ *   one of them calls malloc for the first time when nothing is left
  * - eight: 8 threads that allocate and free; run under `ulimit -v 204800` by limits.sh
- * - crash: allocates a little and aborts; limits.sh weighs the core dump
+ * - crash: allocates a little and aborts; limits.sh measures the core dump
  *
- * Each case is a process of its own.  The judgements of how much is served hold
- * on hakmem; on another malloc they are printed.
+ * Each case is a process of its own.  On hakmem the amounts served are judged;
+ * on another malloc they are printed.
  *
  * Arguments: --scene=all (without eight and crash), --most=512M above the present use, --seed.
  */
@@ -40,7 +40,7 @@ enum { SIZES = 7, EXTRAS = 7, FILLERS = 4, WAYS = 6, HANG_SECONDS = 300, EIGHT =
 static const size_t sizes[SIZES] = {16, 200, 1000, 8 * KIB, 64 * KIB, MIB, 4 * MIB};
 static const size_t extras[EXTRAS] = {8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB, 128 * MIB, 256 * MIB, 512 * MIB};
 
-/* Runs `scene(argument)` in a child; its failures become ours. */
+/* Runs `scene(argument)` in a child; its failures count as failures of this process. */
 static void apart(const char *name, void (*scene)(uintptr_t), uintptr_t argument) {
   pid_t pid = fork();
   int status;
@@ -92,7 +92,7 @@ static void scene_start(uintptr_t unused) {
 /* ---- lowered ---- */
 
 static void limit_set(__typeof__(RLIMIT_AS) resource, size_t bytes) {
-  bool addresses = resource == RLIMIT_AS; /* constants alone are of the type that each libc takes */
+  bool addresses = resource == RLIMIT_AS; /* only constants convert to the type that each libc takes */
   struct rlimit limit;
   (void)(addresses ? getrlimit(RLIMIT_AS, &limit) : getrlimit(RLIMIT_DATA, &limit));
   limit.rlim_cur = bytes;
@@ -124,7 +124,7 @@ static void as_lower(unsigned how, size_t bytes) {
   if (error != 0) stress_fail("lowered: way %u: errno %d", how, errno);
 }
 
-/* Recursion the compiler cannot turn into a loop: about 1 KiB a level. */
+/* Recursion that the compiler cannot turn into a loop: about 1 KiB for each level. */
 __attribute__((noinline)) static unsigned stack_grow(unsigned levels) {
   volatile unsigned char frame[KIB];
   memset((void *)(uintptr_t)frame, (int)levels, sizeof frame);
@@ -227,7 +227,7 @@ static void list_free(link_t *list) {
   }
 }
 
-/* A realloc and a calloc that cannot succeed, when all is full. */
+/* A realloc and a calloc that cannot succeed when memory is full. */
 static void full_check(link_t *list, size_t size, size_t budget) {
   errno = 0;
   if (list != NULL && (realloc(list, 2 * budget + size) != NULL || errno != ENOMEM))
@@ -239,7 +239,7 @@ static void full_check(link_t *list, size_t size, size_t budget) {
     stress_fail("sweep: calloc or posix_memalign of twice the budget did not fail with ENOMEM");
 }
 
-/* What is served counts as malloc_usable_size says: rounding up to a class is no loss here. */
+/* Counts what malloc_usable_size reports: rounding up to a class is no loss here. */
 static size_t usable_of(link_t *list) { return list != NULL ? malloc_usable_size(list) : 0; }
 
 /* Fills, checks and frees; returns the bytes served. */
@@ -258,7 +258,7 @@ static bool is_judged(size_t size, size_t extra) { return stress_on_hakmem() && 
 
 static double share_wanted(size_t extra) { return extra >= 64 * MIB ? 0.95 : 0.90; }
 
-/* The budget: what the limit leaves beyond the mappings that stay. */
+/* Sets the limit; returns the budget: what the limit leaves beyond the mappings that stay. */
 static size_t budget_set(int resource, size_t extra) {
   mapped_t mapped = maps_read();
   size_t limit = (resource == RLIMIT_AS ? mapped.accessible : mapped.writable) + extra;
@@ -322,7 +322,7 @@ static void *filler_run(void *argument) {
   return NULL;
 }
 
-/* Threads stand ready before the limit falls: their stacks are no part of the budget. */
+/* The threads are started before the limit is lowered: their stacks are not part of the budget. */
 static void scene_threads(uintptr_t kind) {
   size_t extra = extras[kind % EXTRAS], size = sizes[kind / EXTRAS];
   pthread_barrier_init(&ready, NULL, FILLERS + 1);

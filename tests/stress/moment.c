@@ -1,13 +1,13 @@
-/* moment.c - what a fork's child sees of the parent's other threads: the promise that the repair in the child stands on.
+/* moment.c - the state of the parent's other threads in a fork's child: the guarantee on which the repair in the child relies.
  *
  * Each writer counts up in words that lie on pages of their own, one after the
- * other, always in the same order; and passes on what it has seen of the next
+ * other, always in the same order, and stores what it has seen of the next
  * writer.  A child must see every writer between two of its stores:
  *
- * - order: of one writer's words, each is as far as the one before, or one behind
- * - cause: what a writer has seen of another one, the child sees of that one too
+ * - order: of one writer's words, each has the value of the one before it, or one less
+ * - cause: what a writer has seen of another, the child sees of that one too
  *
- * This is a test of the kernel and of nothing of ours.  It would fail where pages
+ * This tests the kernel only, and none of our code.  It would fail if pages
  * were copied one by one while the other threads went on.
  *
  * Arguments: --forks=2000, --writers=3, --pages=64, --seed.
@@ -23,7 +23,7 @@ enum { WRITERS_MOST = 16, PAGES_MOST = 1024, PAGE = 65536 / 8 };
 
 typedef struct writer {
   atomic_uint_fast64_t *pages; /* a word at the start of each */
-  atomic_uint_fast64_t *seen;  /* of the next writer's first word, on a page of its own */
+  atomic_uint_fast64_t *seen;  /* the value of the next writer's first word, on a page of its own */
 } writer_t;
 
 static writer_t writers[WRITERS_MOST];
@@ -41,7 +41,7 @@ static void *write_run(void *argument) {
   return NULL;
 }
 
-/* Whether this process, forked from the one that writes, has them all between two stores. */
+/* Whether this process, forked from the one with the writers, sees each of them between two of its stores. */
 static int child_look(void) {
   for (unsigned i = 0; i < writer_count; i++) {
     const writer_t *w = &writers[i], *next = &writers[(i + 1) % writer_count];

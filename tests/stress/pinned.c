@@ -1,10 +1,10 @@
-/* pinned.c - who keeps pages in use: slabs of which one block each is left, by three places in the code, 60, 30 and 10 % of them.
+/* pinned.c - which code keeps pages in use: one block stays in each slab, from three places in the code, 60, 30 and 10 % of the blocks.
  *
  * - the pages that a snapshot counts are those that the kernel has there, within 1 %
- * - what each place keeps, estimated from the tracked slabs, is off by no more than five standard errors: one run in 200,000 is
- * - when a place lets go, the resident set falls by what it was told to keep alone, and by its blocks
+ * - for each place, the estimate from the tracked slabs is within five standard errors: one run in 200,000 fails
+ * - when a place frees its blocks, the resident set falls by what only this place was reported to keep, and by its blocks
  *
- * The memory is touched, then given back but for the pages of what is left.  With HAKMEM_TRACK=1 the estimates are exact.
+ * The memory is written to, and then given back except for the pages of the blocks that stay.  With HAKMEM_TRACK=1 the estimates are exact.
  *
  * Arguments: --slabs=16K, --seed.
  */
@@ -25,8 +25,8 @@ static const unsigned percent[PLACES] = {60, 30, 10};
 
 /* ---- places ---- */
 
-#define PLACE_BYTES 64 /* of code, at most */
-/* A call at the end of a function would be a jump, and leave nothing on the stack. */
+#define PLACE_BYTES 64 /* the maximum of code bytes */
+/* A call at the end of a function would become a jump, and leave no frame on the stack. */
 #define PLACE(name)                                                         \
   static __attribute__((noinline, aligned(PLACE_BYTES))) void *name(void) { \
     void *block = malloc(SIZE);                                             \
@@ -46,7 +46,7 @@ static block_t *left[PLACES];
 static uint64_t left_count[PLACES], left_all;
 static uintptr_t lowest = UINTPTR_MAX, highest;
 
-/* One block of each slab, wherever that lies. */
+/* One block of each slab, wherever the slab lies. */
 static bool stays(const block_t *block) {
   uint64_t number = (uintptr_t)block % SLAB / SIZE;
   return rng_mix((uintptr_t)block / SLAB + stress_seed()) % (SLAB / SIZE) == number;
@@ -86,7 +86,7 @@ static void let_go(unsigned place) {
   (void)stress_trim();
 }
 
-/* Bytes of the pages between the lowest and the highest slab, as the kernel has them. */
+/* The bytes of resident pages between the lowest and the highest slab, according to the kernel. */
 static uint64_t resident_there(void) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   uint64_t entries[512], pages = 0, first = lowest / SLAB * (SLAB / page), end = (highest / SLAB + 1) * (SLAB / page);
@@ -96,7 +96,7 @@ static uint64_t resident_there(void) {
     size_t wanted = end - first < 512 ? end - first : 512;
     ssize_t got = pread(fd, entries, wanted * sizeof *entries, (off_t)(first * sizeof *entries));
     if (got <= 0) stress_fail("/proc/self/pagemap ends");
-    for (size_t i = 0; i < (size_t)got / sizeof *entries; i++) pages += entries[i] >> 62 != 0; /* present, or swapped */
+    for (size_t i = 0; i < (size_t)got / sizeof *entries; i++) pages += entries[i] >> 62 != 0; /* present, or swapped out */
     first += (size_t)got / sizeof *entries;
   }
   close(fd);
@@ -113,7 +113,7 @@ static site_t *sites;
 
 static struct {
   uint64_t slabs, tracked, pages, waste, page, listed;
-  uint64_t of_place[PLACES + 1]; /* tracked slabs, by what is left there; the last: of others */
+  uint64_t of_place[PLACES + 1]; /* tracked slabs, by the place of the block that is left; the last entry: other places */
 } told;
 
 static unsigned place_of(uint32_t site) {
@@ -134,7 +134,7 @@ static void see_site(const char *line) {
 }
 
 static void see_page(const char *line) {
-  static bool of_ours; /* the tracked slab of the last line that was one */
+  static bool of_ours; /* the last `tracked` line was of a slab of this test */
   uint64_t size, quarter, slabs, tracked, pages, waste, number;
   uint32_t site;
   (void)sscanf(line, "page_bytes %" SCNu64, &told.page);
@@ -153,7 +153,7 @@ static void see_page(const char *line) {
   }
 }
 
-/* Twice, since sites come after the blocks that lead to them. */
+/* Reads the snapshot twice, since sites follow the blocks that refer to them. */
 static void look(bool (*write_to)(int fd)) {
   int fd = memfd_create("snapshot", MFD_CLOEXEC);
   if (fd < 0 || !write_to(fd)) stress_fail("no snapshot");
@@ -178,7 +178,7 @@ static void look(bool (*write_to)(int fd)) {
 
 static bool near(double got, double want, double share) { return fabs(got - want) <= share * want; }
 
-/* Of what the tracked slabs' pages waste, a place has its share; each has the same, so that the error is a share's. */
+/* Each place has a share of the bytes that the tracked slabs' pages waste; all slabs waste the same, so the error is that of a share. */
 static void check_place(unsigned place) {
   double share = (double)told.of_place[place] / (double)told.listed, true_share = (double)left_count[place] / (double)left_all;
   double not_tracked = 1 - (double)told.listed / (double)left_all;
@@ -198,7 +198,7 @@ int main(int argc, char **argv) {
   stress_init(argc, argv);
   stress_watch(HANG_SECONDS, "pinned");
   uint64_t slabs = stress_count("slabs", 16 * 1024);
-  if (slabs < SLABS_LEAST) slabs = SLABS_LEAST; /* on a slow machine too: of fewer perhaps none is tracked */
+  if (slabs < SLABS_LEAST) slabs = SLABS_LEAST; /* also on a slow machine: with fewer slabs, perhaps none is tracked */
   bool (*write_to)(int) = (bool (*)(int))stress_symbol("hak_profile_write");
   if (!stress_on_hakmem() || write_to == NULL) {
     stress_say("stress_pinned: not on hakmem");

@@ -22,14 +22,14 @@ typedef _Atomic uint64_t granules_t; /* one bit for each granule */
 #define CHUNK_FULL UINT32_C(0x80000000)
 
 typedef struct chunk {
-  _Atomic uint32_t blocks;       /* how many blocks lie partly in the chunk, or CHUNK_FULL */
+  _Atomic uint32_t blocks;       /* the number of blocks that lie at least partly in the chunk, or CHUNK_FULL */
   _Atomic(granules_t *) granules; /* CHUNK_WORDS words, or NULL before the first use */
 } chunk_t;
 
 static _Atomic(chunk_t *) root[1 << ROOT_BITS];
 
 /* A bitmap of CHUNK_WORDS zero words, carved from pages of the calling thread.
- * One that loses the race to be installed is lost: 512 bytes, rarely. */
+ * A bitmap that loses the race to be installed is lost: 512 bytes, rarely. */
 static granules_t *granules_take(void) {
   static _Thread_local granules_t *next, *end;
   if (next == end) {
@@ -60,7 +60,7 @@ static granules_t *chunk_granules(chunk_t *chunk) {
   return granules;
 }
 
-/* The bits of word `word` that fall in granules [first, last]. */
+/* The bits of word `word` that belong to granules [first, last]. */
 static uint64_t word_mask(size_t word, size_t first, size_t last) {
   size_t low = word * WORD_GRANULES;
   uint64_t mask = ~UINT64_C(0);

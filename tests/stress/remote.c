@@ -1,18 +1,18 @@
 /* remote.c - blocks freed by threads that did not allocate them, with bounded memory.
  *
- * Each scene keeps at most --live bytes (370 MiB, counted as asked for) and
- * demands that resident memory stays below live x 450 / 370 at all times:
+ * Each scene keeps at most --live bytes (370 MiB, as requested) and
+ * requires that resident memory stays below live x 450 / 370 at all times:
  *
- * - flow: A allocates, B frees in order and never allocates, for a given time
+ * - flow: A allocates, B frees in order and never allocates, for a given volume
  * - mixed: the same, but B frees a random one of the live blocks
  * - exited: each A allocates its share and ends; B frees after that
  * - idle: each A allocates everything, then sleeps; B frees it all; the next A allocates
  * - sleepers: the main thread allocates everything, 48 threads free a share each and
  *   sleep; then again, with 48 more
- * - ring: every thread allocates a batch, and frees the one of its neighbour
+ * - ring: every thread allocates a batch, and frees the batch of its neighbour
  *
  * In the scene idle the freed memory may take --settle=60 seconds to be
- * available again, since nothing but a tick can move it; the limit then holds.
+ * available again, since only a tick can collect it; after that the limit holds.
  *
  * Arguments: --scene=all, --live=370M, --volume=8G (bytes allocated in a scene), --settle=60, --seed.
  */
@@ -43,7 +43,7 @@ static size_t size_pick(rng_t *rng) {
   return size & ~(size_t)7;
 }
 
-/* Every byte is written, so that every page counts. */
+/* Every byte is written, so that every page is resident. */
 static uint64_t *block_make(size_t size) {
   uint64_t *block = malloc(size);
   if (block == NULL) stress_fail("no block of %zu bytes with %zu live", size, (size_t)atomic_load(&live));
@@ -108,7 +108,7 @@ static void *flow_produce(void *argument) {
   return NULL;
 }
 
-/* Frees in order once the live set is full; `mixed` swaps each block with a random later one first. */
+/* Frees in order once the live set is full; with `mixed`, first swaps each block with a random later one. */
 static void *flow_consume(void *argument) {
   flow_t *flow = argument;
   rng_t rng = rng_make(2);
@@ -152,7 +152,7 @@ static void scene_flow(const char *name, bool mixed) {
   scene_end(name, begin, flow.done);
 }
 
-/* ---- exited and idle: a crowd of owners, one after the other ---- */
+/* ---- exited and idle: many owners, one after the other ---- */
 
 typedef struct owner {
   pthread_t handle;
@@ -205,7 +205,7 @@ static void scene_exited(void) {
   scene_end("exited", begin, done);
 }
 
-/* Waits until what was freed can be used again: resident memory at a quarter, or the time is over. */
+/* Waits until the freed memory can be used again: until resident memory is at a quarter of the limit, or the time is over. */
 static void settle(uint64_t seconds) {
   uint64_t begin = clock_ns();
   size_t at_once = process_resident() - resident_start;
@@ -236,11 +236,11 @@ static void scene_idle(void) {
   scene_end("idle", begin, done);
 }
 
-/* ---- sleepers: many threads that free a little and sleep ever after ---- */
+/* ---- sleepers: many threads that free a little and then only sleep ---- */
 
 typedef struct sleeper {
   pthread_t handle;
-  size_t from, to; /* of the queue */
+  size_t from, to; /* range in the queue */
   pthread_barrier_t *freed, *leave;
 } sleeper_t;
 

@@ -48,7 +48,7 @@ void series_add(const sample_t *sample) {
   if (sample_count < SAMPLES_MAX) samples[sample_count++] = *sample;
 }
 
-/* Percent of the mean an hour, by least squares; `error` is its standard error. */
+/* The growth an hour in percent of the mean, by least squares; `error` is its standard error. */
 static double growth_of(const sample_t *first, size_t count, double *error) {
   double x = 0, y = 0, xx = 0, xy = 0, rest = 0, n = (double)count;
   for (size_t i = 0; i < count; i++) {

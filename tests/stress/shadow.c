@@ -3,17 +3,17 @@
  * Checked: no two live blocks overlap (exactly, in a set of ranges); the whole
  * usable size can be written and keeps its content until free or realloc, which
  * must keep the lesser of both usable sizes; alignment; zeroed blocks are zero,
- * dirty memory used again included; the usable size does not change; errno is
- * untouched by success and ENOMEM for sizes that cannot be; no block is lost.
- * How much of a big block is checked is said in blocks.h.
+ * also in dirty memory that is used again; the usable size does not change; errno is
+ * unchanged by success, and ENOMEM for impossible sizes; no block is lost.
+ * blocks.h describes how much of a large block is checked.
  *
  * Sizes are log-uniform: one in --wide over 0..64 MiB, 32 times as many over 0..1 MiB, a quarter over 0..32 KiB, the others
- * over 0..1 KiB. Above 1 MiB calloc and the moving calls are 8 times rarer, since an honest one costs
+ * over 0..1 KiB. Above 1 MiB, calloc and calls that move a block are 8 times rarer, since each takes
  * milliseconds. When --live bytes are live, sizes fall back to 0..1 KiB.
  *
- * An operation is one call that allocates, frees, resizes or trims; what only moves a block within the model is none.
+ * An operation is one call that allocates, frees, resizes or trims; moving a block within the model is not one.
  *
- * Arguments: --ops=20M in all, --threads=0 (2, 8 and 64 in turn; or one number),
+ * Arguments: --ops=20M in all, --threads=0 (2, 8 and 64 one after the other; or one number),
  * --live=1G, --wide=1K, --slots=4096 for each thread, --seed.
  *
  * Threads give blocks to each other through a table of exchange slots, and end
@@ -35,7 +35,7 @@ enum { TIERS = 4, EXCHANGES = 1024, THREADS_MAX = 256, GENERATIONS = 4, BATCH_MA
 typedef struct worker {
   unsigned number;
   rng_t rng;
-  uint64_t ops, done; /* operations of a generation: wanted, and done so far */
+  uint64_t ops, done; /* operations of one generation: wanted, and done so far */
   uint64_t tiers[TIERS]; /* blocks so far, by size */
   block_t **blocks; /* one record for each slot; exchanges swap records */
 } worker_t;
@@ -48,7 +48,7 @@ static uint32_t wide_share;
 static size_t slot_count;
 static bool alone;
 
-/* The sizes below which the tiers lie, as powers of two. */
+/* The upper limits of the tiers' sizes, as powers of two. */
 static const unsigned tier_bits[TIERS] = {10, 15, 20, 26};
 
 /* ---- Choosing ---- */
@@ -74,9 +74,9 @@ static uint64_t id_pick(worker_t *worker) { return rng_next(&worker->rng); }
 
 static bool is_dear(worker_t *worker, size_t size) { return size > MIB && !rng_one_in(&worker->rng, 8); }
 
-/* ---- Into and out of the model ---- */
+/* ---- Entering and leaving the model ---- */
 
-/* hakmem promises it; other mallocs may leave the errno of an attempt that they made up for. */
+/* hakmem promises it; another malloc may leave the errno of a failed attempt that it made up for. */
 static void errno_check(const char *call) {
   if (errno != ERRNO_MARK && entries.on_hakmem) stress_fail("%s succeeded and set errno to %d", call, errno);
   errno = ERRNO_MARK;
@@ -98,7 +98,7 @@ static void slot_fill(worker_t *worker, block_t *block, void *start, size_t size
   atomic_fetch_add_explicit(&live, block->usable, memory_order_relaxed);
 }
 
-/* The block is checked and out of the model; the caller frees block->start. */
+/* Checks the block and takes it out of the model; the caller frees block->start. */
 static void slot_empty(block_t *block) {
   block_leave(block);
   atomic_fetch_sub_explicit(&live, block->usable, memory_order_relaxed);
@@ -198,7 +198,7 @@ static void *realloc_call(worker_t *worker, const api_t *api, block_t *block, si
   }
 }
 
-/* recallocarray also promises zeros behind the old size. */
+/* recallocarray also promises zeros beyond the old size. */
 static void *recalloc_call(const api_t *api, const block_t *block, size_t size) {
   unsigned char *start = api->recallocarray(block->start, block->size, size, 1);
   if (start != NULL && size > block->size) bytes_check_zero(start, block->size, size, "recallocarray");
@@ -214,7 +214,7 @@ static void op_realloc(worker_t *worker, block_t *block) {
   errno = ERRNO_MARK;
   bool zeroing = api->recallocarray != NULL && !old.resized && rng_one_in(&worker->rng, 8);
   unsigned char *start = zeroing ? recalloc_call(api, block, size) : realloc_call(worker, api, block, size);
-  size_t kept = zeroing ? old.size : old.usable; /* recallocarray may clear what was not asked for */
+  size_t kept = zeroing ? old.size : old.usable; /* recallocarray may clear bytes beyond the requested size */
   if (start != NULL) block_check(&old, start, size < kept ? size : kept, zeroing ? "after recallocarray" : "after realloc");
   slot_fill(worker, block, start, size, 16, "realloc");
 }
@@ -269,7 +269,7 @@ static void must_fail(const void *start, const char *call) {
   errno = ERRNO_MARK;
 }
 
-/* Returns how many calls it was. */
+/* Returns how many calls it made. */
 static unsigned op_impossible(worker_t *worker, const block_t *block) {
   const api_t *api = api_pick(worker);
   volatile size_t huge = SIZE_MAX - rng_below(&worker->rng, 8192);
@@ -312,7 +312,7 @@ static void op_on_block(worker_t *worker, uint32_t kind, block_t *block) {
   else op_free(worker, block);
 }
 
-/* Returns how many operations it was: a batch is two calls, an exchange none. */
+/* Returns how many operations it was: a batch is two calls, an exchange is none. */
 static unsigned op_one(worker_t *worker) {
   size_t slot = rng_below(&worker->rng, (uint32_t)slot_count);
   block_t *block = worker->blocks[slot];
@@ -352,7 +352,7 @@ static void record_free(block_t *block) {
   block->start = NULL;
 }
 
-/* The main thread frees what all others allocated. */
+/* The main thread frees what all other threads allocated. */
 static void blocks_free_all(worker_t *workers, unsigned threads) {
   for (unsigned i = 0; i < threads; i++)
     for (size_t slot = 0; slot < slot_count; slot++) record_free(workers[i].blocks[slot]);

@@ -1,10 +1,10 @@
 /* signals.c - timers at 5 kHz that interrupt threads inside the allocator.
  *
  * Each thread has a timer of its own.  The handler does not allocate; it uses
- * stack, changes and restores errno, and half of the threads take it on an
- * alternate stack.  Interrupted system calls and half-done operations must not show.
+ * stack, changes and restores errno, and half of the threads run it on an
+ * alternate stack.  Interrupted system calls and half-done operations must have no visible effect.
  *
- * Checked: content, errno over a free, all blocks freed at the end.
+ * Checked: content, errno across a free, all blocks freed at the end.
  *
  * Arguments: --signals=60K in all, --threads=4, --hertz=5000 for each thread, --seed.
  */

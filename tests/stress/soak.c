@@ -1,19 +1,20 @@
-/* soak.c - mixed load for an hour: what is resident at its end is what was resident early on.
+/* soak.c - mixed load for an hour: at its end the resident size is the same as early on.
  *
  * Workers allocate, resize and free blocks of their own and of each other; every byte is written, and checked before
- * it goes. The volume and the sizes follow the same phases in each of a sample's four cycles, so that samples can be compared: up by
+ * the block is freed. Volume and sizes follow the same phases in each of a sample's four cycles, so that samples can be compared: up by
  * half with small blocks, down to a quarter, up with large ones, down, and back to --live with all sizes, which is
  * then held. A worker's thread ends after a random time, and its successor takes over its blocks. --forks times in a
- * sample the process forks: in turn with all workers at rest, and the child checks every block, and in the midst of
- * their calls, and it checks the main thread's; either child frees and allocates, while the parent goes on. As often it
- * becomes another user and root again, as servers do for a client, and half-way it stops being root for good; each time
- * every thread of the process, known to libc or not, must have become so. Who is not root at the start leaves that out, and says so.
+ * sample the process forks, alternately with all workers at rest, when the child checks every block, and in the middle of
+ * their calls, when it checks only the main thread's blocks; either child frees and allocates, while the parent goes on. --users times
+ * in a sample the process becomes another user and root again, as servers do for a client, and half-way through the run it gives up
+ * root for good; each time every thread of the process, known to libc or not, must have changed. A process that is not root at the
+ * start skips this, and says so.
  *
- * Each sample gives a line of a table, on --log or standard output. Resident is the mean over the last sixth of its
- * cycles, highest the most seen in it, both beyond what the program itself held at the start; live is what
+ * Each sample writes one line of a table, to --log or standard output. Resident is the mean over the last sixth of each of its
+ * cycles, highest is the maximum in the sample, both beyond what the program itself held at the start; live is what
  * the model holds. Judged: a straight line through the resident sizes of the last three quarters rises by at most
  * --growth=0.5 percent an hour; there were never --mappings=5000 mappings; no child failed; and on hakmem no block is
- * live after the end that was not before.
+ * live after the end that was not live before.
  *
  * Arguments: --seconds=3600, --sample=60 (seconds), --live=256M, --threads=4, --duty=100 (percent of the time that each
  * thread works), --forks=3, --users=3, --growth, --mappings, --log=PATH, --seed.
@@ -59,9 +60,9 @@ typedef struct block {
   uint64_t id;
 } block_t;
 
-/* A worker's blocks outlive its threads. The last one's are the main thread's, which alone has no thread. */
+/* A worker's blocks outlive its threads. The last entry is the main thread's; it has no thread of its own. */
 typedef struct worker {
-  pthread_mutex_t lock; /* held while it works: who holds all of them has the program at rest */
+  pthread_mutex_t lock; /* held while it works: a thread that holds all of these locks has the program at rest */
   rng_t rng;
   pthread_t handle;
   uint64_t ends;        /* when its thread is to end */
@@ -71,11 +72,11 @@ typedef struct worker {
   atomic_bool settled;  /* has reached the phase's target */
   block_t *blocks;      /* `capacity` of them, `count` used */
   atomic_uint_fast64_t calls;
-  uint64_t calls_before; /* the phase */
+  uint64_t calls_before; /* at the start of the phase */
 } worker_t;
 
-/* Until which percent of a cycle, towards which percent of --live, with sizes below which power of two. It lasts longer
- * where a busy machine keeps a worker from its target, or from so many calls: samples must have the same past. */
+/* A phase lasts to this percent of a cycle, and leads to this percent of --live, with sizes below this power of two. It lasts
+ * longer if a busy machine keeps a worker from its target, or from this many calls: samples must have the same past. */
 static const struct phase {
   unsigned until, target, bits, calls;
 } phases[] = {{20, 150, 10, 100000}, {30, 25, 10, 10000},   {50, 120, 20, 2000},
@@ -83,7 +84,7 @@ static const struct phase {
 
 static worker_t workers[WORKERS_MAX + 1];
 static unsigned worker_count, duty;
-static size_t capacity; /* in blocks */
+static size_t capacity; /* number of blocks */
 static atomic_uint phase;
 static atomic_bool resting, stopping;
 static uint64_t sample_ns, threads_started, forks;
@@ -227,7 +228,7 @@ static void workers_renew(void) {
     }
 }
 
-/* Tables are resident before the start, so that they do not count. */
+/* The tables are resident before the start, so that they do not count. */
 static void workers_prepare(size_t live) {
   capacity = live / worker_count / SMALL_MEAN + 1;
   for (unsigned i = 0; i <= worker_count; i++) {
@@ -292,7 +293,7 @@ static void fork_once(void) {
 enum { ROOT = 0, NOBODY = 65534 };
 static bool is_root;
 
-/* False: the thread has ended. */
+/* Returns false if the thread has ended. */
 static bool task_ids(const char *task, unsigned ids[4], unsigned long long *capabilities) {
   char path[300], text[4096];
   snprintf(path, sizeof path, "/proc/self/task/%s/status", task);
@@ -308,7 +309,7 @@ static bool task_ids(const char *task, unsigned ids[4], unsigned long long *capa
   return true;
 }
 
-/* Every thread has the effective user; after the end of root also all others, and no capability. */
+/* Every thread must have the effective user; after root was given up also all other user ids, and no capability. */
 static void tasks_check(unsigned user) {
   unsigned ids[4];
   unsigned long long capabilities;
@@ -375,7 +376,7 @@ static bool phase_done(void) {
   return true;
 }
 
-/* The phase of the tick that begins. */
+/* Sets the phase of the tick that begins. */
 static void phase_set(unsigned tick) {
   unsigned now = 0;
   while (tick * 100 / TICKS >= phases[now].until) now++;
@@ -385,7 +386,7 @@ static void phase_set(unsigned tick) {
   atomic_store(&phase, now);
 }
 
-/* One reading of the figures; those of a cycle's last sixth make the resident size. */
+/* Takes one reading of the figures; those of a cycle's last sixth make up the resident size. */
 static void reading_take(sample_t *sample, unsigned tick, size_t start) {
   size_t now = process_resident(), resident = now > start ? now - start : 0, mappings = mappings_now();
   sample->highest = resident > sample->highest ? resident : sample->highest;
@@ -393,7 +394,7 @@ static void reading_take(sample_t *sample, unsigned tick, size_t start) {
   if (tick >= TICKS - READINGS) sample->resident += resident / READINGS / CYCLES;
 }
 
-/* Until a tick after the last one was due, or after now where that has passed. */
+/* Waits until one tick after the last was due, or one tick from now if that time has passed. */
 static void tick_wait(void) {
   static uint64_t due;
   uint64_t now = clock_ns(), length = sample_ns / TICKS / CYCLES;
@@ -402,7 +403,7 @@ static void tick_wait(void) {
   sleep_ns(due - now);
 }
 
-/* Whether one of `count` even parts of a sample ends with this tick. */
+/* Whether one of `count` equal parts of a sample ends with this tick. */
 static bool part_ends(unsigned tick, unsigned count) { return (tick + 1) * count / TICKS / CYCLES != tick * count / TICKS / CYCLES; }
 
 static sample_t sample_run(unsigned fork_count, unsigned user_count, size_t start) {

@@ -1,4 +1,4 @@
-/* allocator.c - to be included: all that src/hakmem.c has, but the kernel, which is fake_os.c, and the names that programs call. */
+/* allocator.c - to be included: all parts of src/hakmem.c except the kernel, which is fake_os.c, and the functions that programs call. */
 #include "base/format.c"
 
 #include "os/memcheck.c"

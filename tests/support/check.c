@@ -39,7 +39,7 @@ __attribute__((weak)) void check_setup(const char *name) { (void)name; }
 const char *check_context(void) { return context; }
 int check_failures(void) { return atomic_load(&failures); }
 
-/* One write a line, so that lines of several threads do not mix; no stdio
+/* One write for each line, so that lines of several threads do not mix; no stdio
  * stream, which would allocate. */
 __attribute__((format(printf, 2, 0))) static void say(int fd, const char *format, va_list values) {
   char line[1024];
@@ -77,7 +77,7 @@ void check_skip(const char *reason) {
 }
 
 int check_file(void) {
-  char path[] = "/tmp/check_XXXXXX"; /* Linux before 3.17 has no files in memory */
+  char path[] = "/tmp/check_XXXXXX"; /* before Linux 3.17 there are no memory files */
   int fd = memfd_create("check", MFD_CLOEXEC);
   if (fd >= 0 || errno != ENOSYS) return fd;
   fd = mkostemp(path, O_CLOEXEC);
@@ -113,14 +113,14 @@ static void read_back(int fd, char *text, size_t room) {
   close(fd);
 }
 
-/* The words of a command that programs for another processor run under. */
+/* The words of the command that runs programs built for another processor. */
 #ifdef TEST_EMULATOR
 static const char *const emulator[] = {TEST_EMULATOR NULL};
 #else
 static const char *const emulator[] = {NULL};
 #endif
 
-/* Becomes the program argv[0], which is one of ours. */
+/* Executes argv[0], which is a program of ours. */
 static _Noreturn void become(char *const argv[], char *const envp[]) {
   char *words[32];
   size_t n = 0;
@@ -131,7 +131,7 @@ static _Noreturn void become(char *const argv[], char *const envp[]) {
   _exit(127);
 }
 
-/* What the emulator says itself when a signal has ended the program. */
+/* Removes the line that the emulator itself prints when a signal has ended the program. */
 static void drop_emulator_line(char *text) {
   char *line = emulator[0] ? strstr(text, "qemu: uncaught target signal") : NULL;
   if (line) *line = 0;
@@ -147,7 +147,7 @@ int check_spawn(char *const argv[], char *const envp[], unsigned limit, char *er
     else close(STDERR_FILENO);
     if (output) dup2(output_fd, STDOUT_FILENO);
     alarm(limit);
-    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* a crash that is expected leaves nothing behind */
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* an expected crash leaves no core file */
     become(argv, envp);
   }
   int status = -1;
@@ -164,7 +164,7 @@ int check_spawn(char *const argv[], char *const envp[], unsigned limit, char *er
 
 static atomic_bool noise_stops;
 
-/* The neighbour of context "beside": keeps up to 128 blocks of up to 8 KiB,
+/* The other thread of context "beside": keeps up to 128 blocks of up to 8 KiB,
  * now and then a large one, and allocates as fast as it can. */
 static void *make_noise(void *unused) {
   (void)unused;
@@ -269,7 +269,7 @@ static check_t *check_named(const char *name) {
   return NULL;
 }
 
-/* One after another in this process, for tools that take long to start. A check that is skipped ends it. */
+/* Runs the checks one after another in this process, for tools that take long to start. A skipped check ends the process. */
 static int run_in_turn(char **names) {
   int passed = 0, failed = 0;
   for (; *names; names++) {

@@ -3,12 +3,12 @@
  * A test program is a list of TEST bodies and a main that calls check_main.
  * The parent runs every check in a new process of the same program, so a
  * crash, a hang or an abort fails that check only, and each check starts with
- * an allocator that nothing has used.  Failures are written without
- * allocating, because the allocator is what is under test.
+ * an unused allocator.  Failures are printed without allocating, because
+ * the allocator is under test.
  *
- *   prog [-c context] [-v variant] [-t seconds] [-l] [filter]   run what contains `filter`
- *   prog -x name [-c context] [-v variant]                      run one here, for a debugger
- *   prog -i [-c context] [-v variant] name...                   run these here, one after another
+ *   prog [-c context] [-v variant] [-t seconds] [-l] [filter]   run the checks whose names contain `filter`
+ *   prog -x name [-c context] [-v variant]                      run one in this process, for a debugger
+ *   prog -i [-c context] [-v variant] name...                   run these in this process, one after another
  */
 #ifndef TESTS_SUPPORT_CHECK_H
 #define TESTS_SUPPORT_CHECK_H
@@ -28,7 +28,7 @@ typedef struct check {
 
 void check_add(check_t *check);
 
-/* The status of the process: 0 when all passed and at least one ran. */
+/* Returns the exit status: 0 if all checks passed and at least one ran. */
 int check_main(int argc, char **argv);
 
 /* Called in each check's process before the check, in the main thread; by
@@ -39,13 +39,13 @@ void check_setup(const char *variant);
  * allocates meanwhile) or "worker" (the check runs in a second thread). */
 const char *check_context(void);
 
-/* Reports one failure; at most five a check are printed. */
+/* Reports one failure; at most five are printed for each check. */
 void check_fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* The failures so far, for programs that use CHECK without check_main. */
+/* The number of failures so far, for programs that use CHECK without check_main. */
 int check_failures(void);
 /* Ends the check's process as skipped. */
 void check_skip(const char *reason) __attribute__((noreturn));
-/* For what cannot hold where gcov counts: code is not optimised there, and the counters have memory, files and a stack of their own. */
+/* For what cannot hold in a build for gcov: its code is not optimised, and the counters use memory, files and stack. */
 #ifdef TEST_COVERAGE
 #define NOT_COUNTED() check_skip("gcov counts")
 #else
@@ -55,17 +55,17 @@ void check_skip(const char *reason) __attribute__((noreturn));
 /* Resident bytes of this process, read without allocating. */
 size_t check_resident(void);
 
-/* An empty file without a name, open for reading and writing until exec; -1 if there can be none. */
+/* An empty file without a name, open for reading and writing until exec; -1 if none can be made. */
 int check_file(void);
 
 /* Runs `argv` with stderr into `errors` (text, terminated, at most `room`
- * bytes; NULL: without any), and with stdout too where `output` is given.  Returns wait's status,
+ * bytes; NULL: without stderr), and with stdout into `output`, if that is not NULL.  Returns wait's status,
  * or -1.  The program gets SIGALRM after `seconds`. */
 int check_spawn(char *const argv[], char *const envp[], unsigned seconds, char *errors, char *output, size_t room);
 /* The path of this program, for check_spawn. */
 const char *check_self(void);
 
-/* Why the port that this was built for leaves the check out (tests/ports), or NULL. */
+/* The reason why the port of this build leaves the check out (tests/ports), or NULL. */
 const char *check_left_out(const char *name);
 
 #ifdef __cplusplus
@@ -87,7 +87,7 @@ const char *check_left_out(const char *name);
     if (got_ != want_) check_fail(__FILE__, __LINE__, "%s is %lld, not %s = %lld", #got, got_, #want, want_); \
   } while (0)
 
-/* As CHECK, but leaves the check, for what the rest depends on. */
+/* Like CHECK, but ends the check if the condition fails, since the rest depends on it. */
 #define REQUIRE(condition)                              \
   do {                                                  \
     if (!(condition)) {                                 \

@@ -15,7 +15,7 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-#define SPOILT_ERRNO EXDEV /* none of the calls below gives it */
+#define SPOILT_ERRNO EXDEV /* no call below sets it */
 
 os_counts_t os_counts;
 
@@ -35,13 +35,13 @@ static struct {
   bool secure, alone;
   os_standing_t standing;
   void (*barrier)(void);
-  bool confined; /* the last thread that was asked for */
+  bool confined; /* of the last thread that was requested */
   size_t resident, looked;
   fake_call_t during;
   void (*_Atomic run_during)(void *start);
   const char *_Atomic locked;
   _Atomic uint64_t made_huge, made_small;
-  _Atomic uintptr_t last_huge; /* where it was asked for last */
+  _Atomic uintptr_t last_huge; /* where huge pages were last requested */
   _Atomic uint64_t thread_ns, unit_price, huge_price;
   const char *file_path, *file_text;
   bool captures;
@@ -51,7 +51,7 @@ static struct {
   _Atomic uint64_t slept_us;
   void (*meanwhile)(void);
   uintptr_t arena, arena_end; /* 0: the kernel chooses */
-  placed_t placed[PLACED_MOST]; /* what os_map_at has mapped beside it */
+  placed_t placed[PLACED_MOST]; /* what os_map_at has mapped outside the arena */
   unsigned placed_count;
 } fake = {
     .now_ms = 1000000,
@@ -59,7 +59,7 @@ static struct {
     .address_limit = UINT64_MAX,
     .physical_memory = (uint64_t)8 << 30,
     .map_limit = 65530,
-    .random_seed = 0x2000, /* leads away from where sanitizers keep their shadow */
+    .random_seed = 0x2000, /* leads away from the shadow memory of sanitizers */
 };
 
 /* --- settings ------------------------------------------------------------------------------ */
@@ -131,7 +131,7 @@ void fake_os_drop_arena(void) {
   fake.placed_count = 0;
 }
 
-/* --- inside a call ------------------------------------------------------------------------- */
+/* --- within each call ----------------------------------------------------------------------- */
 
 static _Noreturn void fake_misused(const char *text) {
   static const char before[] = "fake_os: wrong call: ";
@@ -165,7 +165,7 @@ static void fake_run_during(fake_call_t kind, void *start) {
   if (run != NULL && fake.during == kind) run(start);
 }
 
-/* The next place in the arena; a page stays free between two. */
+/* Maps at the next place in the arena; a page stays free between two mappings. */
 static void *fake_map_in_arena(size_t bytes, int protection, int flags) {
   void *place = (void *)bits_round_up(fake.arena_end, os_page_size());
   flags |= MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
@@ -174,7 +174,7 @@ static void *fake_map_in_arena(size_t bytes, int protection, int flags) {
   return place;
 }
 
-/* Mapped anywhere, at a multiple of the page size that the test has chosen. */
+/* Maps anywhere, at a multiple of the page size that the test has chosen. */
 static void *fake_map(size_t bytes, int protection, int flags) {
   if (fake.arena != 0) return fake_map_in_arena(bytes, protection, flags);
   size_t page = os_page_size(), own = (size_t)sysconf(_SC_PAGESIZE);
@@ -195,7 +195,7 @@ size_t os_map_limit(void) { return fake.map_limit; }
 uint64_t os_physical_memory(void) { return fake.physical_memory; }
 uintptr_t os_program(void) { return 0; }
 bool os_is_privileged(void) { return fake.secure; }
-bool os_has_shadow(void) { return false; } /* os_map_at refuses what is one */
+bool os_has_shadow(void) { return false; } /* os_map_at refuses addresses of a shadow */
 uint64_t os_random_seed(void) { return fake.random_seed; }
 uint64_t os_random(void) { return fake.random_seed; }
 uint64_t os_now_ms(void) { return load_relaxed(&fake.now_ms); }
@@ -208,7 +208,7 @@ uint64_t os_address_limit(void) {
 
 /* --- os.h: memory -------------------------------------------------------------------------- */
 
-/* ThreadSanitizer has shadow for low and high addresses alone, and ends a process that maps others. */
+/* ThreadSanitizer has shadow only for low and high addresses, and ends a process that maps others. */
 static bool fake_may_map(const void *start) {
 #if defined(RACY_ATOMIC)
   return (uintptr_t)start < (uintptr_t)1 << 39 || (uintptr_t)start > (uintptr_t)0x7e8 << 36;
@@ -217,7 +217,7 @@ static bool fake_may_map(const void *start) {
 #endif
 }
 
-/* Ranges that grow are one each. */
+/* A range that grows counts as one. */
 static void fake_note_placed(uintptr_t start, uintptr_t end) {
   for (unsigned i = 0; i < fake.placed_count; i++) {
     if (fake.placed[i].end != start) continue;
@@ -293,7 +293,7 @@ bool os_purge(void *start, size_t bytes) {
   return done;
 }
 
-/* What a program can see of it is nothing. */
+/* Has no effect that a program can see. */
 bool os_populate(void *start, size_t bytes) {
   int saved = fake_enter();
   fake_check_range(start, bytes, "os_populate");
@@ -317,7 +317,7 @@ void os_huge(void *start, size_t bytes, bool huge) {
   errno = saved;
 }
 
-/* Copies what is not zero, and leaves the rest out of memory. */
+/* Copies pages that are not zero; the others stay out of memory. */
 static bool fake_move(char *from, char *to, size_t bytes) {
   size_t page = os_page_size();
   if (madvise(to, bytes, MADV_DONTNEED) != 0) return false;
@@ -327,7 +327,7 @@ static bool fake_move(char *from, char *to, size_t bytes) {
   return madvise(from, bytes, MADV_DONTNEED) == 0;
 }
 
-/* By copying: what a program can see is the same. */
+/* Moves by copying: a program sees no difference. */
 bool os_move(void *from, void *to, size_t bytes) {
   int saved = fake_enter();
   fake_check_range(from, bytes, "os_move from");
@@ -367,7 +367,7 @@ bool os_unguard(void *start, size_t bytes) { return fake_protect(start, bytes, P
 
 void os_dump(void *start, size_t bytes) { fake_check_range(start, bytes, "os_dump"); }
 
-/* What lies in the program's own pages stays writable: they need not be whole. */
+/* Data in the program's own pages stays writable: it need not fill whole pages. */
 bool os_seal(const void *start, size_t bytes, bool sealed) {
   (void)start, (void)bytes, (void)sealed;
   return true;
@@ -412,14 +412,14 @@ void os_wake(_Atomic uint32_t *word, unsigned threads) { (void)word, (void)threa
 
 bool os_thread_possible(void) { return true; }
 
-/* Runs it at once, to its end. */
+/* Runs the thread immediately, to its end. */
 bool os_thread_start(os_thread_t *thread, void (*run)(void), bool confined) {
   uint32_t none = 0;
   if (load_relaxed(&thread->held) != 0 || load_relaxed(&thread->unable)) return false;
   bool refused = fake_fails(FAKE_THREAD);
   store_relaxed(&thread->refused, refused);
   if (refused || !atomic_compare_exchange_strong(&thread->id, &none, 1)) return false;
-  fake.confined = thread->confined = confined; /* with the claim */
+  fake.confined = thread->confined = confined; /* set with the claim */
   os_prepare_t *prepare = load_acquire(&thread->prepare);
   thread->files = prepare != NULL && prepare();
   run();
@@ -432,7 +432,7 @@ bool os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds) {
   return load_relaxed(&thread->held) == 0;
 }
 
-/* It does not run beside its caller: who ends it is called by it, and it ends when that returns. */
+/* The thread does not run beside its caller: a holder is called by the thread itself, which ends when the call returns. */
 void os_thread_hold(os_thread_t *thread) { add_relaxed(&thread->held, 1); }
 void os_thread_release(os_thread_t *thread) { add_relaxed(&thread->held, (uint32_t)-1); }
 
@@ -516,8 +516,8 @@ long os_read_file(const char *path, char *buffer, size_t size) {
   return length;
 }
 
-/* A fork is what a test says it is. */
-static _Atomic uintptr_t fake_fork = 1; /* as fork_page of os_linux.c */
+/* The test decides what is a fork. */
+static _Atomic uintptr_t fake_fork = 1; /* as fork_page in os_linux.c */
 void os_fork_watch(void) {}
 bool os_forked(void) { return load_acquire(&fake_fork) != 1; }
 bool os_fork_is_claimed(void) { return load_acquire(&fake_fork) != 0; }

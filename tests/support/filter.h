@@ -1,4 +1,4 @@
-/* filter.h - filters of system calls for tests: the kernel's ABI, which not every libc has headers for. */
+/* filter.h - filters of system calls for tests, written for the kernel's ABI, since not every libc has headers for it. */
 #ifndef TESTS_SUPPORT_FILTER_H
 #define TESTS_SUPPORT_FILTER_H
 
@@ -18,7 +18,7 @@ typedef struct filter_step {
 } filter_step_t;
 
 typedef struct filter {
-  unsigned short count; /* more than FILTER_STEPS_MOST: it was too long */
+  unsigned short count; /* more than FILTER_STEPS_MOST if the filter was too long */
   filter_step_t *steps;
   filter_step_t step[FILTER_STEPS_MOST];
 } filter_t;
@@ -42,7 +42,7 @@ static inline void filter_if_equal(filter_t *filter, uint32_t value, uint32_t th
   filter_answer(filter, then);
 }
 
-/* ---- Where hakmem's code is ---- */
+/* ---- Which code is hakmem's ---- */
 
 typedef struct filter_code {
   uintptr_t start, end;
@@ -62,16 +62,16 @@ static inline int filter_note_code(struct dl_phdr_info *info, size_t size, void 
   return 1;
 }
 
-/* What comes of calls that code from elsewhere makes; the steps that follow are for those of hakmem's library, and find the
- * number loaded.  A step compares half an address, and the code may lie on both sides of a boundary of 4 GiB.  Why it cannot be,
- * or NULL. */
+/* Adds the answer to calls from code outside hakmem's library; the steps that follow are for calls from inside it, with the number of the
+ * call loaded.  A step compares half an address, and the code may lie on both sides of a boundary of 4 GiB.  Returns NULL, or the
+ * reason why this is not possible. */
 static inline const char *filter_unless_ours(filter_t *filter, uint32_t then) {
   filter_code_t code = {0, 0};
   (void)dl_iterate_phdr(filter_note_code, &code);
   if (code.end == 0) return "libhakmem is not here";
   bool parted = code.start >> 32 != code.end >> 32;
   filter_load(filter, FILTER_PLACE + 4);
-  if (parted) { /* what lies above the boundary: on to the last step, where it is ours */
+  if (parted) { /* addresses above the boundary: on to the last step if the code is hakmem's */
     filter_add(filter, 0x15, 0, 3, (uint32_t)(code.end >> 32));
     filter_load(filter, FILTER_PLACE);
     filter_add(filter, 0x35, 0, 6, (uint32_t)code.end);
@@ -90,7 +90,7 @@ static inline const char *filter_unless_ours(filter_t *filter, uint32_t then) {
   return NULL;
 }
 
-/* ---- Past every library ---- */
+/* ---- Without libc ---- */
 
 static inline long filter_past_libc(long number, long a, long b, long c, long d, long e, long f) {
 #if defined(__x86_64__)
@@ -106,7 +106,8 @@ static inline long filter_past_libc(long number, long a, long b, long c, long d,
 #endif
 }
 
-/* In the calling thread, and those that it will start.  No library sees it if `past`. Why it cannot be, or NULL. */
+/* Installs the filter in the calling thread and the threads that it starts. If `past`, no library sees the calls. Returns NULL or the
+ * reason. */
 static inline const char *filter_install(filter_t *filter, bool past) {
   if (filter->count > FILTER_STEPS_MOST) return "too long a filter";
   filter->steps = filter->step;
@@ -118,7 +119,7 @@ static inline const char *filter_install(filter_t *filter, bool past) {
   return prctl(PR_SET_SECCOMP, 2, filter, 0, 0) == 0 ? NULL : "prctl";
 }
 
-/* Every advice to the kernel, or one kind of it, fails; false if that cannot be. */
+/* Makes every madvise call fail, or one kind of it; returns false if that is not possible. */
 static inline bool filter_refuse_madvise(unsigned advice, unsigned error) {
   static filter_t filter;
   filter.count = 0;

@@ -1,4 +1,4 @@
-/* guards.h - whether the kernel has light guards, which Linux 6.13 brought. */
+/* guards.h - whether the kernel has light guards, which came with Linux 6.13. */
 #ifndef TESTS_SUPPORT_GUARDS_H
 #define TESTS_SUPPORT_GUARDS_H
 

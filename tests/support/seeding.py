@@ -1,7 +1,7 @@
-"""Seeds faults: puts one change at a time in place of a text of the sources, and sees that something fails.
+"""Seeds faults: replaces one text of the sources at a time, and checks that something fails.
 
-The tables of faults (tests/mutation, tests/explore, tests/fuzz) and the explorer's weaker memory orders share what is here: whether
-each entry still fits the sources, the changed source, several at a time, and what is printed.  What they build and run is theirs.
+The tables of faults (tests/mutation, tests/explore, tests/fuzz) and the explorer's weaker memory orders share this module: it checks that
+each entry still fits the sources, makes the changed source, runs several at a time, and prints.  What is built and run is up to them.
 An entry is a named tuple with at least `name`, `file` (below src), `text` (what the file has exactly once) and `instead`.
 """
 import argparse
@@ -19,7 +19,7 @@ import sys
 # --- the entries and the sources ---
 
 def misfit(fault, source):
-    """What is wrong with an entry, or None."""
+    """Returns what is wrong with an entry, or None."""
     path = source / fault.file
     count = path.read_text().count(fault.text) if path.exists() else 0
     if count != 1:
@@ -28,14 +28,14 @@ def misfit(fault, source):
 
 
 def misfits(faults, source):
-    """What is wrong with a table, a line each."""
+    """Returns what is wrong with a table, one line for each fault."""
     names = collections.Counter(fault.name for fault in faults)
     wrong = [f"{name}: {count} faults have this name" for name, count in names.items() if count > 1]
     return wrong + [f"{fault.name}: {why}" for fault in faults if (why := misfit(fault, source))]
 
 
 def changed(fault, source):
-    """The text of the fault's file with the fault in it."""
+    """Returns the text of the fault's file with the fault in it."""
     why = misfit(fault, source)
     if why:
         raise ValueError(why)
@@ -45,14 +45,14 @@ def changed(fault, source):
 # --- where they are seeded ---
 
 def overlay(place, file, text):
-    """Makes `place` a folder that has only this source: a compiler that looks there first finds it in place of the real one."""
+    """Makes `place` a folder with only this source: a compiler that searches there first finds it in place of the real one."""
     shutil.rmtree(place, ignore_errors=True)
     (place / file).parent.mkdir(parents=True)
     (place / file).write_text(text)
 
 
 def copy_tree(source, target, skipped=frozenset()):
-    """Makes target the same as source, except for the names to skip; files that are so already keep their times."""
+    """Makes target equal to source, except for the names to skip; files that are equal already keep their times."""
     target.mkdir(parents=True, exist_ok=True)
     skipped = {"__pycache__", *skipped}
     for entry in sorted(source.iterdir()):
@@ -71,7 +71,7 @@ def copy_tree(source, target, skipped=frozenset()):
 # --- several at a time ---
 
 def in_parallel(work, items, places):
-    """Calls work(item, place), one at a time in each place; pairs of an item and what came of it, as they come."""
+    """Calls work(item, place), one at a time in each place; yields pairs of an item and its result, in the order of completion."""
     free = queue.SimpleQueue()
     for place in places:
         free.put(place)
@@ -92,7 +92,7 @@ Outcome = collections.namedtuple("Outcome", "good word text")
 
 
 def run(items, attempt, settings):
-    """Prints the Outcome of attempt(item, place) for each item, and how many came to each word; whether there were items, all good."""
+    """Prints the Outcome of attempt(item, place) for each item, and the count of each word; returns whether there were items, all good."""
     places = [settings.work / str(number) for number in range(settings.jobs)]
 
     def guarded(item, place):
@@ -116,7 +116,7 @@ def run(items, attempt, settings):
 # --- a program that seeds faults and compiles a few files itself ---
 
 def arguments(text, *more):
-    """What such a program is called with, the compiler and its flags behind `--`; `more`: further options, as argparse takes them."""
+    """Parses the arguments of such a program; the compiler and its flags follow `--`; `more`: further options, as argparse takes them."""
     given = sys.argv[1:]
     end = given.index("--") if "--" in given else len(given)
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -133,7 +133,7 @@ def arguments(text, *more):
 
 
 def main(text, faults, attempt):
-    """The exit status of a program whose faults must all be found; attempt(fault, place, settings) gives what found it, or None."""
+    """Returns the exit status of a program that must find all faults; attempt(fault, place, settings) returns what found one, or None."""
     settings = arguments(text, (["--check"], {"action": "store_true", "help": "only whether every entry still fits the sources"}))
     wrong = misfits(faults, settings.source)
     for line in wrong:

@@ -1,5 +1,5 @@
-/* symbol.c - see symbol.h. A program that is linked statically has no names for the dynamic linker: its own symbol table, in its
- * file, has them. */
+/* symbol.c - see symbol.h. A statically linked program has no names for the dynamic linker, but its file has a symbol table
+ * with its names. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* by the linker: the program's first byte */
+extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden"))); /* defined by the linker: the program's first byte */
 
 static const char *file; /* the program's, mapped */
 
@@ -31,7 +31,7 @@ static bool file_map(void) {
   return file != NULL;
 }
 
-/* The first part of this type that the kernel has loaded, or NULL.  The sanitizer takes the linker's symbol for the whole object. */
+/* The first part of this type that the kernel has loaded, or NULL.  The sanitizer would take the linker's symbol for the whole object. */
 __attribute__((no_sanitize("undefined"))) static const ElfW(Phdr) *part_find(ElfW(Word) type) {
   const ElfW(Phdr) *part = (const void *)((const char *)&__ehdr_start + __ehdr_start.e_phoff);
   for (unsigned i = 0; i < __ehdr_start.e_phnum; i++)
@@ -39,7 +39,7 @@ __attribute__((no_sanitize("undefined"))) static const ElfW(Phdr) *part_find(Elf
   return NULL;
 }
 
-/* What the kernel has added to the addresses in the file, whose first byte is the first that is loaded. */
+/* The difference between loaded addresses and those in the file; the file's first byte is the first that is loaded. */
 static uintptr_t bias(void) { return (uintptr_t)&__ehdr_start - part_find(PT_LOAD)->p_vaddr; }
 
 static void *named(const ElfW(Sym) *symbol, const ElfW(Sym) *end, const char *names, const char *name) {
@@ -48,7 +48,7 @@ static void *named(const ElfW(Sym) *symbol, const ElfW(Sym) *end, const char *na
   return NULL;
 }
 
-/* The linker makes a global name a local one where another object of the program wants it hidden, as glibc's start wants malloc. */
+/* The linker makes a global name local if another object of the program wants it hidden, as glibc's start code does with malloc. */
 static void *own_symbol(const char *name) {
   if (!file_map()) return NULL;
   const ElfW(Ehdr) *header = (const void *)file;
@@ -61,7 +61,7 @@ static void *own_symbol(const char *name) {
   return found != NULL ? found : named(local, global, names, name);
 }
 
-/* Without a dynamic linker dlsym finds nothing, and musl's allocates a message that says so. */
+/* Without a dynamic linker, dlsym finds nothing, and musl's allocates an error message. */
 void *symbol_find(const char *name) {
   void *found = part_find(PT_INTERP) != NULL ? dlsym(RTLD_DEFAULT, name) : NULL;
   return found != NULL ? found : own_symbol(name);

@@ -1,4 +1,4 @@
-/* symbol.h - functions of the process by their names, in programs that are linked dynamically and in those that are not. */
+/* symbol.h - finds functions of the process by name, in dynamically and statically linked programs. */
 #ifndef TESTS_SUPPORT_SYMBOL_H
 #define TESTS_SUPPORT_SYMBOL_H
 
@@ -8,10 +8,10 @@
 extern "C" {
 #endif
 
-/* The address of a global function: what the dynamic linker finds, else one of the program's own, exported or not. NULL where
- * there is none. Allocates nothing of its own. */
+/* The address of a global function: what the dynamic linker finds, otherwise one of the program's own, exported or not. NULL if there
+ * is none. Makes no allocations of its own. */
 void *symbol_find(const char *name);
-/* True where both lie in the same shared library, or both in the program. */
+/* Returns true if both lie in the same shared library, or both in the program. */
 bool symbol_same_object(void *one, void *other);
 
 #ifdef __cplusplus

@@ -1,19 +1,19 @@
 # The ways in which a test program gets hakmem; the same objects are linked in each.
 #
-#   preloaded    LD_PRELOAD brings it
+#   preloaded    by LD_PRELOAD
 #   linked       the shared library
-#   archive      the archive, in a program that is linked dynamically otherwise
-#   static       the archive, and all else as well
+#   archive      the archive, in a program that is otherwise linked dynamically
+#   static       the archive, in a statically linked program
 #   static_pie   the same, at any address
 #
-# The ways secure_preloaded, secure (linked) and secure_static are those of the secure library.
+# The ways secure_preloaded, secure (linked) and secure_static use the secure library.
 
 # hak_link(TARGET WAY)
 function(hak_link target way)
   set(library hakmem)
   if(way MATCHES "^secure_?(.*)$")
     set(library hakmem_secure)
-    set(way "${CMAKE_MATCH_1}") # not unset, where nothing follows
+    set(way "${CMAKE_MATCH_1}") # set even if nothing follows
   endif()
   if(way STREQUAL "preloaded")
     add_dependencies(${target} ${library})
@@ -25,7 +25,7 @@ function(hak_link target way)
   endif()
 endfunction()
 
-# hak_preload(VARIABLE WAY): what the environment of a test that goes this way needs.
+# hak_preload(VARIABLE WAY): the environment that a test needs for this way.
 function(hak_preload variable way)
   set(${variable} PARENT_SCOPE)
   if(way STREQUAL "preloaded")
@@ -35,17 +35,17 @@ function(hak_preload variable way)
   endif()
 endfunction()
 
-# ---- Which static ones there are: for both the C library must come as an archive ----
+# ---- The available static ways: both need the C library as an archive ----
 
 set(HAK_STATIC_WAYS)
 if(HAKMEM_SANITIZE)
-  return() # its runtime is a shared library
+  return() # a sanitizer's runtime is a shared library
 endif()
 
 set(HAK_OPTIONS_OF_static -static)
 set(HAK_OPTIONS_OF_static_pie -static-pie)
 find_path(musl_objects rcrt1.o PATHS /usr/lib/${CMAKE_SYSTEM_PROCESSOR}-linux-musl NO_DEFAULT_PATH NO_CACHE)
-if(HAKMEM_TEST_PORT STREQUAL "musl" AND musl_objects) # Debian's wrapper does not know -static-pie: what gcc would say
+if(HAKMEM_TEST_PORT STREQUAL "musl" AND musl_objects) # Debian's wrapper does not know -static-pie: these are the options that gcc would use
   foreach(object IN ITEMS crtbeginS.o crtendS.o)
     execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=${object} OUTPUT_VARIABLE ${object} OUTPUT_STRIP_TRAILING_WHITESPACE)
   endforeach()

@@ -1,7 +1,7 @@
-/* audit.c - each invariant that the audits know, broken: the process ends with the line that names it.
+/* audit.c - breaks each invariant that the audits check: the process must end with the line that names it.
  *
- * The allocator is compiled into this file, so that all it has can be written to.  Compiled once more as the secure library. */
-/* Sanitizers start threads of their own, of which the allocator is to know nothing. */
+ * The allocator is compiled into this file, so that all of its data can be written.  Also compiled for the secure library. */
+/* Sanitizers start threads of their own, which the allocator must not notice. */
 #define __libc_single_threaded audit_single_threaded
 char audit_single_threaded = 1;
 
@@ -23,9 +23,9 @@ static heap_t *heap;             /* this thread's */
 static slab_owner_t *owner;
 static unsigned c, wide_class;
 static bin_t *bin;
-static void **entries;           /* of the bin, from its first */
+static void **entries;           /* of the bin, starting with its first */
 static unit_t *slab, *wide, *large, *spare; /* of SMALL, of WIDE, a large block, a free unit */
-static void *block;              /* a live one of `slab` */
+static void *block;              /* a live block of `slab` */
 static uint32_t unit;            /* of `slab` */
 
 static uint32_t free_unit(void) {
@@ -60,7 +60,7 @@ static void prepare(void) {
   (void)region_seal(false);
 }
 
-/* --- what the breaking needs ------------------------------------------------------------------- */
+/* --- helpers for the breaches -------------------------------------------------------------------- */
 
 #define UNIT_WORD(u) (&region.superslabs[(u) / 32])
 #define UNIT_BIT(u) ((uint32_t)1 << (u) % 32)
@@ -89,7 +89,7 @@ static void queue(unit_t *which) {
   store_relaxed(&remote_of(unit_number(which))->next, 0);
 }
 
-static void give_behind(void *at) { /* with counts that are right */
+static void give_behind(void *at) { /* keeping the counts correct */
   SET_BIT(region.free_bits, index_of(at));
   slab->first_word = 0;
   slab_add_free(owner, slab, 1);
@@ -102,14 +102,14 @@ static uint32_t span_of_kind(unit_kind_t kind) {
   return u;
 }
 
-/* Another heap; there are bare ones then, which come with it where pages are small. */
+/* Makes another heap, and makes sure that there is a bare heap: where pages are small, it is made along with the first. */
 static heap_t *other(void) {
   heap_t *made = heap_create(0x7777);
   if (bare_heaps == NULL) heaps_give(heap_create(0x8888), HEAP_BARE);
   return made;
 }
 
-/* One that is live. */
+/* A live guarded block. */
 static char *guarded(void) {
   CHECK(option_set(OPTION_guard_slots, 16));
   trace_prepare();
@@ -120,10 +120,10 @@ static char *guarded(void) {
 
 /* --- the table ---------------------------------------------------------------------------------- */
 
-typedef enum where { ALL, MINE, LISTS } where_t; /* what is audited: all, the thread's heap, the lists of heaps */
+typedef enum where { ALL, MINE, LISTS } where_t; /* what is audited: everything, the thread's heap, the lists of heaps */
 typedef struct breach {
   where_t where;
-  const char *line; /* what the audit says */
+  const char *line; /* the line that the audit must print */
   void (*breaks)(void);
   struct breach *next;
 } breach_t;
@@ -286,7 +286,7 @@ static void audit_where(where_t where) {
   }
 }
 
-/* In a process of its own, whose standard error is `end` of a pipe. */
+/* Runs in a process of its own, with `end` of a pipe as its standard error. */
 static _Noreturn void run_broken(const breach_t *breach, int end) {
   (void)signal(SIGALRM, SIG_DFL);
   alarm(60);
@@ -296,7 +296,7 @@ static _Noreturn void run_broken(const breach_t *breach, int end) {
   _exit(0);
 }
 
-/* What it wrote, and how it ended. */
+/* Stores what the process wrote; returns how it ended. */
 static int run_breach(const breach_t *breach, char *text, size_t size) {
   int ends[2], status = -1;
   size_t length = 0;

@@ -1,4 +1,4 @@
-/* base.c - bits and formatting, against the plainest way to say the same. */
+/* base.c - bits and formatting, checked against the plainest implementation. */
 #include "base/bits.h"
 #include "base/config.h"
 #include "base/format.h"

@@ -1,4 +1,4 @@
-/* bin.c - one bin over real slabs, against a model: which blocks the program holds. */
+/* bin.c - a bin over real slabs, checked against a model that knows which blocks the program holds. */
 #include "front/bin.h"
 
 #include <signal.h>
@@ -16,7 +16,7 @@
 
 enum { ENTRIES_MOST = 256, WORDS = ENTRIES_MOST + 8, BINS = 2, HELD_MAX = 20000, GUARD = 0x5a };
 
-/* As a heap places it: the entries just below. */
+/* The layout in a heap: the entries lie just below the bin. */
 typedef struct place {
   HAK_ALIGNED(HAK_CACHE_LINE) void *words[WORDS];
   bin_t bin;
@@ -27,7 +27,7 @@ static place_t places[BINS];
 static slab_owner_t owner;
 static bin_budget_t budget;
 
-/* What the program holds of each bin. */
+/* The blocks that the program holds of each bin. */
 static void *held[BINS][HELD_MAX];
 static int held_count[BINS];
 
@@ -48,17 +48,17 @@ static bin_t *start_bins(unsigned first, unsigned second) {
 }
 
 static intptr_t between(intptr_t least, intptr_t n, intptr_t most) { return n < least ? least : n > most ? most : n; }
-/* What bin_kb says. */
+/* The least capacity that bin_kb allows. */
 static intptr_t least(unsigned c) { return between(0, (256 << 10) / class_info[c].size, 8); }
 static intptr_t usual(unsigned c) { return between(least(c), (option_get(OPTION_bin_kb) << 10) / class_info[c].size, 256); }
 
-/* ---- a page of entries that must be waited for ---- */
+/* ---- a page fault in the entries ---- */
 
 static struct {
   bin_t *bin;
-  char *page; /* of the entries that it does not have yet */
+  char *page; /* the page for entries that the bin does not have yet */
   int faults;
-  bool ends; /* what its top says then is an entry, or their end */
+  bool ends; /* at the time of the fault the top leads to an entry, or to their end */
 } late;
 
 static void late_page(int number) {
@@ -68,7 +68,7 @@ static void late_page(int number) {
   late.ends = bin_entries(late.bin)[racy_load(&late.bin->top) - 1] != NULL;
 }
 
-/* A fork may lie there, and its child goes on with the bin. */
+/* A fork may happen at that point, and its child goes on with the bin. */
 TEST(a_bin_that_grows_has_an_end_while_its_new_page_is_waited_for) {
   unsigned c = class_of(64);
   REQUIRE(start_bins(c, c) != NULL);
@@ -88,7 +88,7 @@ TEST(a_bin_that_grows_has_an_end_while_its_new_page_is_waited_for) {
 
 /* ---- what must hold ---- */
 
-/* Nothing is in two places: what is held is live, and what the bin has becomes so for the moment. */
+/* No block is in two places: blocks that the program holds are live; blocks in the bin are made live for the moment. */
 static void check_entries(bin_t *bin) {
   unsigned c = bin->shared.size_class;
   intptr_t top = racy_load(&bin->top);
@@ -119,7 +119,7 @@ static void check_bin(int n) {
   check_entries(bin);
 }
 
-/* Both bins, and every block of the owner's: in a slab, in a bin, or held. */
+/* Checks both bins, and that each block of the owner is in a slab, in a bin, or held. */
 static void check_all(void) {
   uint64_t slabs = 0, free = (uint64_t)load_relaxed(&owner.free_bytes);
   for (unsigned c = 0; c < CLASS_ZERO; c++) {
@@ -151,7 +151,7 @@ static bool take(int n) {
   return true;
 }
 
-/* Gives the block in place `at` back. */
+/* Frees the block in place `at`. */
 static void give(int n, int at) {
   bin_t *bin = &places[n].bin;
   void *block = held[n][at];
@@ -170,7 +170,7 @@ static void give_many(int n, int count) {
   while (count-- > 0) give(n, 0);
 }
 
-/* What both refills and flushes, time and again. */
+/* Refills and flushes the bin repeatedly. */
 static void take_turns(int n, int turns) {
   for (int i = 0; i < turns; i++) {
     take_many(n, 600);
@@ -265,7 +265,7 @@ TEST(without_a_budget_turns_add_nothing) {
 }
 
 TEST(bins_share_the_budget) {
-  CHECK(option_set(OPTION_bins_extra_kb, 150)); /* 64 to 128 blocks of 1 KiB, and 128 to 256 of 512 bytes, but no more */
+  CHECK(option_set(OPTION_bins_extra_kb, 150)); /* 64 more blocks of 1 KiB and 128 more of 512 bytes fit, but no more */
   REQUIRE(start_bins(class_of(1024), class_of(512)) != NULL);
   take_turns(0, 5);
   CHECK_EQ(places[0].bin.capacity, 128);
@@ -274,7 +274,7 @@ TEST(bins_share_the_budget) {
   CHECK_EQ(budget.extra_bytes, (64 + 64) << 10);
   take_turns(0, 5);
   CHECK_EQ(places[0].bin.capacity, 128);
-  for (int i = 0; i < 3; i++) bin_tick(&places[1].bin, &owner, &budget); /* the first finds it used */
+  for (int i = 0; i < 3; i++) bin_tick(&places[1].bin, &owner, &budget); /* the first tick finds it used */
   CHECK_EQ(budget.extra_bytes, 64 << 10);
   CHECK(option_set(OPTION_bins_extra_kb, 256));
   take_turns(0, 5);
@@ -336,7 +336,7 @@ TEST(a_used_bin_keeps_its_size) {
   }
 }
 
-/* The blocks used last stay through every change. */
+/* Every change of size keeps the blocks used last. */
 TEST(resizing_keeps_the_order) {
   bin_t *bin = start_bins(class_of(1024), 0);
   REQUIRE(bin != NULL);
@@ -357,7 +357,7 @@ TEST(resizing_keeps_the_order) {
   CHECK(bin_pop(bin) == NULL);
 }
 
-/* Where a flush ends in its midst, by a fault or in a fork's child, no block of the bin is in a slab too: the bin is empty. */
+/* If a flush is cut short, by a fault or in a fork's child, the bin is empty: none of its blocks is in a slab as well. */
 TEST(a_bin_is_empty_while_its_blocks_are_on_their_way) {
   bin_t *bin = start_bins(class_of(1024), 0);
   REQUIRE(bin != NULL);
@@ -367,7 +367,7 @@ TEST(a_bin_is_empty_while_its_blocks_are_on_their_way) {
   CHECK(region_clear_live(block));
   give_blocks(&owner, &block, 1);
   for (int i = 1; i < 4; i++) give(0, i);
-  bin_entries(bin)[bin->top++] = block; /* for the second time */
+  bin_entries(bin)[bin->top++] = block; /* the second copy */
   jmp_buf place;
   fake_os_capture();
   fake_os_catch_abort(&place);

@@ -1,4 +1,4 @@
-/* class.c - the size classes, by looking at every size and every offset there is. */
+/* class.c - the size classes, checked by trying every size and every offset. */
 #include "slab/class.h"
 
 #include "unit.h"

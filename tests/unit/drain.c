@@ -1,4 +1,4 @@
-/* drain.c - what lies in the bins of other threads is taken from them while they run. */
+/* drain.c - blocks in the bins of other threads are taken while those threads run. */
 #include "front/drain.h"
 
 #include "fake_os.h"
@@ -6,7 +6,7 @@
 #include "front/supply.h"
 #include "heaps.h"
 
-/* ---- what lies in the bins of other threads ---- */
+/* ---- blocks in the bins of other threads ---- */
 
 enum { DRAINED = 60, DRAINED_SIZE = 1000 };
 static void *drained[DRAINED];
@@ -19,7 +19,7 @@ static void bin_fill(void) {
   REQUIRE(bin_count(heap_bin_for(thread_heap, DRAINED_SIZE)) > 8);
 }
 
-/* The thread goes on as if nothing had been. */
+/* The thread goes on as if nothing had happened. */
 static void bin_use(void) {
   for (int i = 0; i < DRAINED; i++) {
     REQUIRE((drained[i] = block_alloc(DRAINED_SIZE)) != NULL);
@@ -90,7 +90,7 @@ TEST(where_there_is_no_barrier_bins_stay_as_they_are) {
   bin_use();
 }
 
-/* What the thread does while it is drained: at the first, second or third barrier it takes and frees so many. */
+/* What the thread does while it is drained: at the first, second or third barrier it takes and frees this many blocks. */
 static unsigned at_barrier, moves_down, moves_up;
 
 static void move_at_barrier(void) {
@@ -106,7 +106,7 @@ TEST(a_thread_that_moves_while_it_is_drained_loses_nothing) {
     for (moves_down = 0; moves_down <= 8; moves_down++) {
       for (moves_up = 0; moves_up <= moves_down; moves_up++) {
         barriers = 0;
-        (void)drain_bins(NULL); /* its own, as another would: it is on no slow path */
+        (void)drain_bins(NULL); /* its own bins, as another thread would drain them: it is on no slow path */
         for (unsigned i = moves_up; i < moves_down; i++) block_free(drained[i], 0, "free");
         CHECK_EQ(check_census().live, 0);
         bin_use();
@@ -115,4 +115,4 @@ TEST(a_thread_that_moves_while_it_is_drained_loses_nothing) {
   }
 }
 
-/* Of so many that have waited together a few stay for the next threads; the others' bins are gone. */
+/* If many threads have waited together, a few bins stay for the next threads and the others are emptied. */

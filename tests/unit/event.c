@@ -1,4 +1,4 @@
-/* event.c - by what chance allocations are events, and what those stand for. */
+/* event.c - with what chance allocations become events, and what the events stand for. */
 #include "kit/event.h"
 #include "kit/request.h"
 
@@ -7,7 +7,7 @@
 
 enum { DRAWS = 200000 };
 
-/* Of n draws with chance p, but for one run in 10,000. */
+/* Whether `got` fits n draws with chance p; false in one correct run of 10,000. */
 static bool is_near(double got, double n, double p) {
   double off = got - n * p, bound = 3.9 * __builtin_sqrt(n * p * (1 - p));
   return off > -bound && off < bound;
@@ -63,10 +63,10 @@ static bool large_blocks_are_counted_well(void) {
   return sums != NULL && is_near((double)(load_relaxed(&sums->events) - before), DRAWS / 10, 0.221199217); /* 1 - exp(-1/4) */
 }
 
-/* The draws hang on an address, so each run has others: only what is off twice is wrong. */
+/* The draws depend on an address, so they differ in each run: only two bad results in a row are a failure. */
 TEST(large_blocks_are_events_by_their_chance) { CHECK(large_blocks_are_counted_well() || large_blocks_are_counted_well()); }
 
-/* Each site's events are known by group, and what finds no room is the group's still. */
+/* The events of each site are counted by group; if a site finds no room, its group still counts them. */
 TEST(events_are_summed_up_by_site_and_group) {
   CHECK(event_row_at(0) == NULL);
   event_count(3, 100);
@@ -131,7 +131,7 @@ TEST(arming_ends_when_its_time_is_over) {
   fake_os_pass_time(999);
   CHECK(!event_expire() && event_armed());
   fake_os_pass_time(1);
-  event_count(1, 100); /* the block was counted while it was armed */
+  event_count(1, 100); /* the block was counted while the process was armed */
   CHECK(!event_armed() && !event_expire());
   CHECK(event_of(SITE_NONE) != NULL && load_relaxed(&event_of(SITE_NONE)->events) == 1);
 }

@@ -1,4 +1,4 @@
-/* guarded.c - guarded memory where the kernel refuses to make it inaccessible, or accessible again. */
+/* guarded.c - guarded memory if the kernel refuses to make it inaccessible, or accessible again. */
 #include "slab/unit.h"
 #include "slab/slots.h"
 
@@ -20,7 +20,7 @@ static void start_guards(void) {
 
 static void fail_guards(uint64_t count) { fake_os_fail(FAKE_ONLY(FAKE_GUARD), 1, count); }
 
-/* Zero, and the program's from its first byte to its last. */
+/* A new guarded block: it is zero, and belongs to the program from the first to the last byte. */
 static char *new_guarded(void) {
   char *block = slot_alloc(SIZE);
   if (block == NULL) return NULL;
@@ -49,7 +49,7 @@ TEST(a_slot_that_stays_inaccessible_is_passed_over_and_tried_again) {
   CHECK(new_guarded() == NULL);
 }
 
-/* Each that is live makes two more of the mappings that a process may have. */
+/* Each live slot adds two to the mappings of the process, whose number is limited. */
 TEST(slots_leave_the_program_half_of_its_mappings) {
   char *blocks[2];
   fake_os_set_map_limit(8);
@@ -73,7 +73,7 @@ TEST(a_slot_that_stays_accessible_is_used_again) {
   CHECK_EQ(fake_os_injected(), 3 * SLOTS);
 }
 
-/* Units that are neither free nor in a span that somebody uses. */
+/* Counts the units that are neither free nor in a span that is in use. */
 static uint32_t units_kept(void) {
   uint32_t kept = 0;
   for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
@@ -89,7 +89,7 @@ TEST(slots_that_cannot_be_made_inaccessible_give_their_units_back) {
   fail_guards(1);
   CHECK(new_guarded() == NULL);
   CHECK_EQ(units_kept(), 0);
-  CHECK(new_guarded() == NULL); /* one try is enough */
+  CHECK(new_guarded() == NULL); /* the allocator tries only once */
 }
 
 TEST(slots_that_cannot_be_made_accessible_again_keep_their_units) {

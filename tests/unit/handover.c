@@ -1,4 +1,4 @@
-/* handover.c - what a thread that ends leaves in its bins goes to the next one, or back. */
+/* handover.c - the blocks that a thread leaves in its bins when it ends go to the next thread, or back to their slabs. */
 #include "front/handover.h"
 
 #include <pthread.h>
@@ -12,11 +12,11 @@
 #include "kit/options.h"
 #include "kit/pressure.h"
 
-/* ---- what a thread that ends leaves in its bins ---- */
+/* ---- parked bins ---- */
 
 enum { LEFT_SIZE = 1000, LEFT_FEW = 40 /* in one slab */ };
 
-static void *_Atomic block_on_top; /* what a thread has freed last */
+static void *_Atomic block_on_top; /* the block that a thread has freed last */
 
 static void take_and_free(size_t size, int count) {
   void *blocks[LEFT_FEW];
@@ -37,7 +37,7 @@ static void *find_them(void *unused) {
   return unused;
 }
 
-/* Time passes, and somebody looks. */
+/* Lets time pass and ages the parked heaps; returns how many stay parked. */
 static uint32_t left_after(uint64_t ms) {
   fake_os_pass_time(ms);
   return handover_age(os_now_ms());
@@ -57,7 +57,7 @@ TEST(the_next_thread_finds_what_the_last_one_had_in_its_bins) {
   uint64_t slabs = check_census().slabs;
   for (int i = 0; i < 3; i++) run_thread(find_them, NULL);
   CHECK(count_heaps(false) == 1 && check_census().slabs == slabs);
-  CHECK(thread_attach() != NULL); /* it is this thread's */
+  CHECK(thread_attach() != NULL); /* the heap now belongs to this thread */
   CHECK_EQ(left_after(1000) + left_after(1000), 0);
   CHECK(check_census().cached > 0);
 }
@@ -65,14 +65,14 @@ TEST(the_next_thread_finds_what_the_last_one_had_in_its_bins) {
 TEST(what_nobody_takes_up_in_time_goes_back) {
   start_handover();
   run_thread(leave_few, NULL);
-  CHECK_EQ(left_after(999), 1); /* the last look was too near */
+  CHECK_EQ(left_after(999), 1); /* too soon after the last check */
   CHECK_EQ(left_after(1), 1);
   CHECK(left_after(999) == 1 && check_census().cached > 0);
   CHECK_EQ(left_after(1), 0);
   hak_stats_t stats = check_census();
   CHECK(stats.cached == 0 && stats.slabs == 0 && stats.live == 0);
   CHECK_EQ(drain_waiting(), 0);
-  run_thread(leave_few, NULL); /* the time of each is its own */
+  run_thread(leave_few, NULL); /* each heap has a time of its own */
   CHECK(left_after(1000) == 1 && check_census().cached > 0);
 }
 
@@ -147,7 +147,7 @@ TEST(what_a_thread_has_left_is_not_shared_by_others) {
   REQUIRE(pthread_join(leaver, NULL) == 0);
   void *block = block_alloc(LEFT_SIZE);
   CHECK(block != NULL && thread_heap == NULL && handover_waiting() > 0);
-  CHECK_EQ(load_relaxed(&left->state), HEAP_ORPHAN); /* another may be one: of two threads that make the same shared heap, one's is left */
+  CHECK_EQ(load_relaxed(&left->state), HEAP_ORPHAN); /* another heap may be one: if two threads make the same shared heap, one stays */
   check_census();
   block_free(block, 0, "free");
   pthread_barrier_wait(&end);
@@ -156,7 +156,7 @@ TEST(what_a_thread_has_left_is_not_shared_by_others) {
   pthread_barrier_destroy(&end);
 }
 
-/* Some in a bin whose blocks lie in several slabs, and one of another class. */
+/* Leaves blocks in a bin whose blocks lie in several slabs, and some of another class. */
 static void *leave_two_classes(void *unused) {
   for (int i = 0; i < 4; i++) take_and_free(16384, LEFT_FEW);
   CHECK(bin_count(heap_bin_for(thread_heap, 16384)) > 0);
@@ -212,7 +212,7 @@ TEST(nothing_is_left_where_nothing_goes_back_with_time) {
   CHECK(check_census().cached == 0 && left_after(0) == 0);
 }
 
-/* At once, however lately the other heaps have been looked at. */
+/* Immediately, however recently the other heaps were checked. */
 TEST(what_threads_have_left_is_found_when_memory_runs_out) {
   start_handover();
   run_thread(leave_few, NULL);

@@ -1,4 +1,4 @@
-/* heap.c - heaps and bins over the whole of what lies below, and the census. */
+/* heap.c - heaps and bins on top of the real lower layers, and the census. */
 #include "front/heap.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ TEST(a_class_has_a_bin_from_its_first_use_on) {
   heap_t *heap = thread_attach();
   REQUIRE(heap != NULL);
   for (unsigned round = 0; round < CLASS_ZERO; round++) {
-    unsigned used = round * 7 % CLASS_ZERO; /* in no order, each once */
+    unsigned used = round * 7 % CLASS_ZERO; /* each once, out of order */
     use_class(used);
     for (unsigned c = 0; c < CLASS_ZERO; c++) {
       bool has = false;
@@ -78,14 +78,14 @@ TEST(what_is_zeroed_or_has_grown_is_a_span_at_a_smaller_size) {
     REQUIRE(plain != NULL && zeroed != NULL && grown != NULL && same != NULL && less != NULL);
     CHECK(kind_of(plain) == usual && kind_of(same) == usual);
     CHECK(kind_of(zeroed) == larger && kind_of(grown) == larger && kind_of(less) == larger);
-    /* However it has come about: what a program may use is what it could ask for. */
+    /* However the block came about: the program may use what it could have requested. */
     char *const all[] = {plain, zeroed, grown, same, less};
     for (int i = 0; i < 5; i++) {
       CHECK_EQ(block_usable_size(all[i]), block_good_size(size, 1));
       block_free(all[i], size, "free");
     }
   }
-  char *slack = block_realloc(block_alloc(20000), HAK_SMALL_MAX - 5000); /* spans grow where they are */
+  char *slack = block_realloc(block_alloc(20000), HAK_SMALL_MAX - 5000); /* spans grow in place */
   CHECK(block_realloc(slack, HAK_SMALL_MAX) == slack);
   check_heaps();
 }
@@ -104,7 +104,7 @@ TEST(bins_do_not_overlap_and_lie_within_the_heap) {
   CHECK((size_t)(at - heap->bins) <= heap_bins_bytes());
 }
 
-/* The pages of the bins are locked: they stay as they are. */
+/* The pages of the bins are locked, so the kernel keeps their content. */
 TEST(what_bins_have_counted_is_counted_once_where_the_kernel_keeps_their_pages) {
   start_heap();
   block_free(block_alloc(100), 0, "free");
@@ -118,7 +118,7 @@ TEST(what_bins_have_counted_is_counted_once_where_the_kernel_keeps_their_pages) 
   CHECK_EQ(check_census().refills, refills);
 }
 
-/* A heap that uses few classes has its pages for these alone. */
+/* A heap that uses few classes uses memory only for the pages of these classes' bins. */
 TEST(bins_that_are_not_there_cost_no_memory) {
   start_heap();
   use_class(3);
@@ -208,7 +208,7 @@ TEST(a_heap_that_trims_keeps_nothing) {
   CHECK_EQ(stats.span_free, stats.committed);
 }
 
-/* The one slab's unit is what is missing: the bins give it back. */
+/* The only missing unit is that of the one slab: emptying the bins frees it. */
 TEST(a_large_block_may_take_what_bins_have_kept) {
   start_heap();
   void *block = block_alloc(100);
@@ -223,7 +223,7 @@ TEST(a_large_block_may_take_what_bins_have_kept) {
 
 /* ---- what a pointer is ---- */
 
-/* Some blocks of each class, which then are cached. */
+/* Frees some blocks of each class, so that they are in bins. */
 static void fill_bins(void) {
   static void *blocks[CLASS_COUNT * 5];
   for (unsigned i = 0; i < CLASS_COUNT * 5; i++) REQUIRE((blocks[i] = block_alloc(class_info[i % CLASS_COUNT].size)) != NULL);
@@ -231,7 +231,7 @@ static void fill_bins(void) {
 }
 
 TEST(what_can_never_be_had_empties_no_bin) {
-  fake_os_set_random_seed(UINT64_MAX); /* to no multiple of 2 GiB */
+  fake_os_set_random_seed(UINT64_MAX); /* not a multiple of 2 GiB */
   start_heap();
   fill_bins();
   uint64_t cached = check_census().cached;
@@ -280,7 +280,7 @@ TEST(what_was_in_vain_is_done_again_after_a_free) {
   block_free(live, 0, "free");
 }
 
-/* The barrier gives it its turn: a slab of its own is left empty each time. */
+/* The barrier gives the thread its turn: each time it leaves an empty slab of its own. */
 static pthread_barrier_t turn;
 
 static void *leave_an_empty_slab(void *unused) {
@@ -320,7 +320,7 @@ TEST(other_heaps_are_walked_every_ten_milliseconds_at_most) {
   pthread_join(thread, NULL);
 }
 
-/* Between two looks its slab has ended, and the unit is about to be another span's. */
+/* The slab ends between two checks, and its unit is about to become part of another span. */
 TEST(a_block_of_a_slab_that_ends_meanwhile_is_none) {
   start_heap();
   void *block = block_alloc(100);
@@ -384,12 +384,12 @@ TEST(the_census_counts_what_is_live_to_the_byte) {
     if (round % 2 != 0) run_thread(free_every_third, blocks);
     hak_stats_t stats = check_census();
     CHECK_EQ(stats.live, usable_of(blocks, 3000));
-    if (round < 2) CHECK_EQ(stats.remote > 0, round == 1); /* later some may wait for longer */
+    if (round < 2) CHECK_EQ(stats.remote > 0, round == 1); /* later, some may wait for longer */
     check_heaps();
   }
 }
 
-/* Between two stores of a thread that makes it smaller. */
+/* While a thread makes the block smaller, between two of its stores. */
 TEST(the_census_finds_no_more_in_a_large_block_than_its_units_hold) {
   start_heap();
   void *block = block_alloc((size_t)4 << 20);
@@ -398,7 +398,7 @@ TEST(the_census_finds_no_more_in_a_large_block_than_its_units_hold) {
   hak_stats_t stats;
   hak_class_stats_t classes[CLASS_COUNT];
   uint64_t bytes = load_relaxed(&first->bytes);
-  for (int i = 0; i < 2; i++) { /* too much, and nothing yet */
+  for (int i = 0; i < 2; i++) { /* too much, then nothing yet */
     store_relaxed(&first->bytes, i == 0 ? bytes << 10 : 0);
     census_take(&stats, classes);
     CHECK(stats.live <= stats.committed && stats.slab_free <= stats.committed && stats.requested <= stats.live);
@@ -453,7 +453,7 @@ static void *bequeath(void *argument) {
   return NULL;
 }
 
-/* Two threads that are gone, and a block of each. */
+/* Two threads that have ended, and a block of each. */
 static void make_legacies(legacy_t legacies[2]) {
   pthread_t threads[2];
   pthread_barrier_init(&all_attached, NULL, 2);
@@ -475,7 +475,7 @@ static void *start_late(void *unused) {
   return unused;
 }
 
-/* As main's mostly has one before that: it may end before the process. */
+/* The main thread mostly has a heap before that, and may end before the process. */
 TEST(the_heap_of_the_thread_that_starts_the_library_is_left_too) {
   run_thread(start_late, NULL);
   REQUIRE(heap_first() != NULL);
@@ -486,20 +486,20 @@ TEST(who_first_frees_an_orphans_block_gets_its_heap) {
   legacy_t legacies[2];
   start_heap();
   make_legacies(legacies);
-  for (int i = 0; i < 2; i++) { /* the second time the heap of the first is the orphan that is next in turn */
+  for (int i = 0; i < 2; i++) { /* in the second round, the heap of the first thread is the next orphan to be adopted */
     run_thread(inherit, &legacies[i]);
     CHECK_EQ(load_relaxed(&legacies[i].heap->state), HEAP_ORPHAN);
     check_heaps();
   }
 }
 
-/* As where a signal handler of the thread allocates between the two steps of its end. */
+/* As if a signal handler of the thread allocated between the two steps of the thread's end. */
 TEST(a_heap_that_is_taken_again_is_no_orphan) {
   start_heap();
   heap_t *heap = thread_attach();
   REQUIRE(heap != NULL);
   CHECK(heaps_keep(heap, UINT32_MAX));
-  CHECK(heaps_keep(heap, 0)); /* nor are its bins given back */
+  CHECK(heaps_keep(heap, 0)); /* its bins are not emptied either */
   heaps_give(heap, HEAP_BARE);
   CHECK(load_relaxed(&heap->state) == HEAP_ATTACHED && heap->thread == thread_self());
   CHECK(heaps_attached() == 1 && heaps_orphaned() == 0);
@@ -569,7 +569,7 @@ static void *attach_and_wait(void *unused) {
 
 static void *some_blocks[2 * SOME];
 
-/* Blocks of sizes that are few of each class. */
+/* Takes blocks of many sizes, few of each class. */
 static void *take_some(void *blocks) {
   for (int i = 0; i < SOME; i++) ((void **)blocks)[i] = block_alloc((size_t)i * 100 + 1);
   CHECK(thread_heap == NULL && thread_inside == 0);
@@ -644,7 +644,7 @@ TEST(blocks_outlive_their_thread_and_come_back_to_the_space) {
     memset(blocks[i], 1, block_usable_size(blocks[i]));
     block_free(blocks[i], 0, "free");
   }
-  if (thread_heap != NULL) heap_trim(thread_heap); /* it has become this thread's: what it frees waits in bins */
+  if (thread_heap != NULL) heap_trim(thread_heap); /* this thread has adopted the heap: what it frees waits in bins */
   stats = check_census();
   CHECK(stats.live == 0 && stats.remote == 0 && stats.slabs == 0);
   CHECK_EQ(stats.span_free, stats.committed);
@@ -693,15 +693,15 @@ static heap_t *adopted;
 
 static void *adopt_and_stay(void *unused) {
   adopted = thread_attach();
-  CHECK(block_alloc(64) != NULL); /* and more in its bin */
+  CHECK(block_alloc(64) != NULL); /* and there are more blocks in its bin */
   thread_fast_heap = &heap_none;
-  thread_heap = NULL; /* it goes on: see allocate_unseen */
+  thread_heap = NULL; /* the thread behaves as if it still ran: see allocate_unseen */
   return unused;
 }
 
 static void allocate_at_the_end(void *first) {
   run_thread(adopt_and_stay, NULL);
-  CHECK(adopted == first); /* left to others by now */
+  CHECK(adopted == first); /* the ending thread has left its heap by now, so that thread got it */
   CHECK(block_alloc(64) != NULL);
   CHECK(thread_heap != NULL && thread_heap != adopted);
 }
@@ -713,7 +713,7 @@ static void *end_with_a_destructor(void *unused) {
 
 TEST(a_destructor_after_the_heap_was_left_gets_another_one) {
   start_heap();
-  REQUIRE(pthread_key_create(&later_key, allocate_at_the_end) == 0); /* runs after the library's, which was made before */
+  REQUIRE(pthread_key_create(&later_key, allocate_at_the_end) == 0); /* runs after the library's destructor, whose key was made earlier */
   run_thread(end_with_a_destructor, NULL);
   CHECK(adopted != NULL);
   CHECK_EQ(count_heaps(false), 2);
@@ -750,7 +750,7 @@ TEST(without_memory_for_a_heap_allocation_fails_and_then_works) {
   CHECK_EQ(errno, ENOMEM);
   CHECK(thread_heap == NULL);
   units_leave(unit, taken);
-  span_free(unit, taken); /* one after the other, lowest first */
+  span_free(unit, taken); /* they were taken one by one, lowest first */
   void *large = block_alloc(100000); /* needs no heap */
   CHECK(large != NULL);
   block_free(large, 0, "free");
@@ -779,7 +779,7 @@ static void arm(void) {
   thread_leave();
 }
 
-/* Within 3.9 standard errors of `n`, each of which is an event by `chance`. */
+/* Whether `objects` lies within 3.9 standard errors of `n`, if each object is an event with this chance. */
 static bool counts_well(double objects, double n, double chance) {
   double bound = 3.9 * __builtin_sqrt(n * (1 - chance) / chance);
   return objects > n - bound && objects < n + bound;
@@ -794,7 +794,7 @@ static double objects_counted(void) {
   return (double)objects / (1 << EVENT_OBJECT_BITS);
 }
 
-/* By the events alone. */
+/* Allocates and frees; returns how many allocations the events stand for. */
 static double allocate_counted(size_t size, unsigned n) {
   double before = objects_counted();
   for (unsigned i = 0; i < n; i++) block_free(block_alloc(size), 0, "free");
@@ -809,22 +809,22 @@ TEST(while_armed_all_allocations_are_counted_by_events) {
   } rounds[] = {{24, 2000000, 4.577531947e-05}, {3000, 20000, 0.005705706174}};
   start_heap();
   block_free(block_alloc(24), 0, "free");
-  thread_heap->random = unit_seed(); /* alone: the heap's address is another one in each run */
+  thread_heap->random = unit_seed(); /* without this, the draws would depend on the heap's address, which differs in each run */
   arm();
   for (unsigned i = 0; i < 2; i++) CHECK(counts_well(allocate_counted(rounds[i].size, rounds[i].n), rounds[i].n, rounds[i].chance));
   CHECK_EQ(load_relaxed(&thread_heap->counted_allocs), 2020000);
   for (int i = 0; i < 5; i++) block_free(i < 3 ? block_alloc_zeroed(40000) : block_alloc(40000), 0, "free");
   CHECK(watch_counted(watch_group_of_large(40000)).blocks == 3 && watch_counted(class_of(40000)).blocks == 2);
   CHECK_EQ(load_relaxed(&thread_heap->counted_allocs), 2020002);
-  /* The draws for large blocks hang on an address, so each run has others: only what is off twice is wrong. */
+  /* The draws for large blocks depend on an address, so they differ in each run: only two bad results in a row are a failure. */
   bool well = counts_well(allocate_counted(200000, 2000), 2000, 0.3171429418);
   CHECK_EQ(watch_counted(watch_group_of_large(200000)).blocks, 2000);
   CHECK(well || counts_well(allocate_counted(200000, 2000), 2000, 0.3171429418));
   store_relaxed(&event_until_ms, 0);
-  block_free(block_alloc(24), 0, "free"); /* the first finds out */
+  block_free(block_alloc(24), 0, "free"); /* this allocation finds that the process is no longer armed */
   CHECK(!load_relaxed(&thread_heap->watched));
   CHECK_EQ(load_relaxed(&thread_heap->counted_allocs), 2020002);
-  void *block = bin_pop(heap_bin_for(thread_heap, 24)); /* what malloc's hit finds */
+  void *block = bin_pop(heap_bin_for(thread_heap, 24)); /* what a hit of malloc finds */
   CHECK(block != NULL);
 }
 
@@ -845,7 +845,7 @@ static bool some_heap_has_counted(void) {
   return has;
 }
 
-/* It comes by no slow path that could tell it. */
+/* The thread takes no slow path on which it could find out itself. */
 TEST(a_thread_whose_allocations_all_hit_is_armed_by_another) {
   start_heap();
   pthread_t thread;
@@ -858,9 +858,9 @@ TEST(a_thread_whose_allocations_all_hit_is_armed_by_another) {
   check_heaps();
 }
 
-static void a_slow_path(void) { block_free(block_alloc((size_t)64 << 20), 0, "free"); } /* nobody keeps it */
+static void a_slow_path(void) { block_free(block_alloc((size_t)64 << 20), 0, "free"); } /* the block is too large to be kept */
 
-/* As by a tool, which writes the time and calls nothing. */
+/* As if armed by a tool, which writes the time and calls nothing. */
 TEST(armed_again_within_a_second_a_thread_counts_from_its_next_slow_path_on) {
   start_heap();
   block_free(block_alloc(24), 0, "free");
@@ -870,7 +870,7 @@ TEST(armed_again_within_a_second_a_thread_counts_from_its_next_slow_path_on) {
     CHECK(load_relaxed(&thread_heap->watched));
     fake_os_pass_time(100);
     a_slow_path();
-    block_free(block_alloc(24), 0, "free"); /* a miss finds that it is not wanted any more */
+    block_free(block_alloc(24), 0, "free"); /* a miss finds that events are no longer wanted */
     CHECK(!event_armed() && !load_relaxed(&thread_heap->watched));
   }
 }
@@ -920,9 +920,9 @@ TEST(a_decay_of_zero_gives_a_large_block_back_when_it_is_freed) {
   }
 }
 
-/* ---- what is given back on the way ---- */
+/* ---- memory that other work gives back ---- */
 
-/* Of a class that its thread uses no more nothing else would bring them in. */
+/* In a class that the thread no longer uses, nothing else would collect these blocks. */
 TEST(slow_paths_bring_in_what_others_have_freed) {
   start_heap();
   static void *blocks[3000];
@@ -946,7 +946,7 @@ TEST(a_named_heaps_large_block_stays_that_heaps_in_profiles_when_it_is_resized) 
   uint32_t known = 0;
   for (int i = 0; i < 64; i++) {
     void *block = alloc_from(named, 300000, 1, SPAN_PLAIN, "test");
-    REQUIRE(block != NULL && block_realloc(block, 120000) == block); /* of which not every one is known */
+    REQUIRE(block != NULL && block_realloc(block, 120000) == block); /* not every one is sampled */
     const sample_t *sample = sample_of((uint32_t)region_unit(block));
     if (sample_state(sample) != SAMPLE_LIVE) continue;
     known++;
@@ -964,7 +964,7 @@ static void end_it(void *start) {
   CHECK_EQ(kind_of(start), UNIT_SLAB);
 }
 
-/* Its slab stays until the kernel has taken the pages: they would be somebody else's by then. */
+/* The slab stays until the kernel has taken the pages; otherwise they might belong to someone else by then. */
 TEST(the_end_of_a_named_heap_leaves_alone_what_goes_back_meanwhile) {
   if (sysconf(_SC_PAGESIZE) > 4096) check_skip("the kernel purges no pages of 4 KiB");
   start_heap();
@@ -987,7 +987,7 @@ TEST(the_end_of_a_named_heap_leaves_alone_what_goes_back_meanwhile) {
 
 static void is_no_block(void *start) { CHECK_EQ(load_relaxed(&unit_at((uint32_t)region_unit(start))->kind), UNIT_FREE); }
 
-/* A fork meanwhile finds no large block that is not live. */
+/* A fork at this time finds no large block that is not live. */
 TEST(a_block_of_callocs_is_none_while_its_pages_go_back) {
   start_heap();
   CHECK(option_set(OPTION_decay_ms, 1000));
@@ -1005,7 +1005,7 @@ static void *allocate_trim_and_leave(void *blocks) {
   (void)allocate_and_leave(blocks);
   heap_trim(thread_heap);
   thread_fast_heap = &heap_none;
-  thread_heap = NULL; /* it goes on, asleep: see allocate_unseen */
+  thread_heap = NULL; /* the thread behaves as if it still ran, asleep: see allocate_unseen */
   return NULL;
 }
 
@@ -1036,7 +1036,7 @@ static void holed_thin(void) {
   }
 }
 
-/* Without a keeper: 16 MiB of small blocks, of which one in 64 stays. */
+/* Without a keeper: 16 MiB of small blocks, one in 64 of which stays. */
 static void start_holed(void) {
   CHECK(option_set(OPTION_keeper, 0));
   start_heap();
@@ -1047,14 +1047,14 @@ static void start_holed(void) {
   if (os_page_size() > (size_t)32 << 10) check_skip("there is a block that stays on every page");
 }
 
-/* By 8 MiB. */
+/* It grows by 8 MiB. */
 TEST(a_heap_that_grows_gives_its_holes_back) {
   start_holed();
   void *large = block_alloc((size_t)8 << 20);
   uint64_t given = hole_bytes();
   CHECK(large != NULL && given > (uint64_t)8 << 20);
   CHECK_EQ(purge_again_bytes(), 0);
-  /* Their blocks come again, and go: so the next growth leaves them. */
+  /* The blocks in the holes are used again and freed again, so the next growth leaves these holes alone. */
   holed_allocate();
   CHECK(purge_again_bytes() > given / 2 && purge_again_bytes() <= given);
   holed_thin();
@@ -1062,7 +1062,7 @@ TEST(a_heap_that_grows_gives_its_holes_back) {
   CHECK_EQ(hole_bytes(), given);
 }
 
-/* And so in many small steps, of which the first alone finds much that was not free before. */
+/* The same in many small steps, only the first of which finds much that has become free. */
 TEST(a_heap_that_grows_step_by_step_gives_all_holes_back) {
   start_holed();
   for (int step = 0; step < 16; step++) REQUIRE(block_alloc((size_t)1 << 20) != NULL);
@@ -1092,8 +1092,8 @@ static void *work_until_the_end(void *number) {
   return NULL;
 }
 
-/* Figures taken meanwhile may be of different moments, but never of another world:
- * no more than the region can hold, nothing that has wrapped below zero. */
+/* Figures taken while threads work may be of different moments, but each is plausible:
+ * no more than the region can hold, and nothing has wrapped below zero. */
 static void check_plausible(const hak_stats_t *stats, const hak_class_stats_t *classes) {
   const uint64_t most = (uint64_t)load_relaxed(&region.units) * HAK_UNIT * 2;
   CHECK(stats->live <= most && stats->cached <= most && stats->remote <= most);

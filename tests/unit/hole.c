@@ -1,4 +1,4 @@
-/* hole.c - whole free pages inside slabs: when they are found, that nothing live is
+/* hole.c - whole free pages inside slabs: when they are found, that no live block is
  * among them, and what happens to the slab while the kernel works. */
 #include "slab/hole.h"
 
@@ -34,7 +34,7 @@ static void start_holes(size_t page) {
   store_relaxed(&owner.thread, thread_self());
 }
 
-/* All blocks of a new slab of the class into blocks[0..), filled. */
+/* Takes all blocks of a new slab of the class into blocks[0..), filled. */
 static unit_t *full_slab(unsigned c) {
   uint32_t count = class_info[c].blocks;
   if (take_blocks(&owner, c, &bins[c], blocks, count) != count) return NULL;
@@ -65,16 +65,16 @@ TEST(a_slab_is_left_alone_until_nothing_happened_to_it_between_two_steps) {
   unsigned c = class_of(512);
   unit_t *slab = full_slab(c);
   REQUIRE(slab != NULL);
-  CHECK_EQ(step(0), 0); /* full: nothing to find */
+  CHECK_EQ(step(0), 0); /* full: there are no holes */
   give_blocks(&owner, &blocks[8], 16);
   CHECK_EQ(step(1), 0);
-  give_blocks(&owner, &blocks[24], 8); /* not age any more */
+  give_blocks(&owner, &blocks[24], 8); /* the slab changed, so it starts to age again */
   CHECK_EQ(step(1), 0);
   void *block = NULL;
   CHECK_EQ(take_blocks(&owner, c, &bins[c], &block, 1), 1);
   CHECK_EQ(step(1), 0);
   CHECK_EQ(purges(), 0);
-  CHECK_EQ(step(0), 2 * 4096); /* the first of three pages has a block out */
+  CHECK_EQ(step(0), 2 * 4096); /* the first of the three pages has a block in use */
   CHECK_EQ(purges(), 1);
   CHECK_EQ(hole_bytes(), 2 * 4096);
   CHECK(is_filled(block, 512));
@@ -98,7 +98,7 @@ TEST(a_page_counts_again_after_a_block_of_it_was_out) {
   give_blocks(&owner, &blocks[8], 24); /* pages 1 to 3 */
   unit_head((uint32_t)region_unit(blocks[0]))->returned = true;
   CHECK_EQ(step_now(), 3 * 4096);
-  CHECK(!unit_head((uint32_t)region_unit(blocks[0]))->returned); /* else a batch would bring them in */
+  CHECK(!unit_head((uint32_t)region_unit(blocks[0]))->returned); /* otherwise a batch would bring the pages in */
   void *taken[9];
   CHECK_EQ(take_blocks(&owner, c, &bins[c], taken, 9), 9); /* page 1 and a block of page 2 */
   for (int i = 0; i < 9; i++) memset(taken[i], FILL, 512);
@@ -125,18 +125,18 @@ TEST(much_that_is_free_makes_looking_worthwhile) {
   CHECK(!(hole_bytes_since_look(&owner) > HOLE_WORTH));
 }
 
-/* A large block counts for its units, and no more than them are passed. */
+/* A large block counts as its units; a part passes no more units than it may. */
 TEST(a_part_passes_large_blocks_and_finds_the_slab_behind) {
   start_holes(4096);
   void *large = large_alloc(4 * HOLE_PART_UNITS * HAK_UNIT, 1, SPAN_PLAIN);
   unit_t *slab = full_slab(class_for(64));
   REQUIRE(large != NULL && slab != NULL && unit_number(slab) == region_unit(large) + 4 * HOLE_PART_UNITS);
   give_blocks(&owner, blocks, slab_class(slab)->blocks - 1);
-  CHECK_EQ(hole_round_part(true, 1), 0); /* not beyond what it may look at */
+  CHECK_EQ(hole_round_part(true, 1), 0); /* the part stops at its limit */
   CHECK(hole_round_part(false, 1) > 0);
 }
 
-/* What was found worth a look is looked at in as many parts as it takes, and then no more. */
+/* If a round is worthwhile, it takes as many parts as it needs to scan all slabs, and then ends. */
 TEST(a_round_goes_on_until_all_slabs_were_looked_at) {
   enum { SLABS = 7 };
   start_holes(4096);
@@ -172,9 +172,9 @@ TEST(a_slab_whose_owner_is_at_work_waits) {
 /* ---- what ---- */
 
 static size_t page_now;
-static uint8_t state[BLOCKS_MOST]; /* 1: out, and filled */
+static uint8_t state[BLOCKS_MOST]; /* 1: in use, and filled */
 
-/* The whole pages that no block of which is out. */
+/* Counts the whole pages on which no block is in use. */
 static uint32_t free_pages(const unit_t *slab) {
   const class_info_t *info = slab_class(slab);
   size_t used = (size_t)info->blocks * info->size;
@@ -190,7 +190,7 @@ static uint32_t free_pages(const unit_t *slab) {
   return pages;
 }
 
-/* Gives some blocks of a full slab back; then the holes go, what is out stays, and all bits return. */
+/* Frees some blocks of a full slab; then the holes are purged, blocks in use keep their content, and all free bits return. */
 static void check_class(unsigned c, uint32_t one_in) {
   const class_info_t *info = &class_info[c];
   unit_t *slab = full_slab(c);
@@ -199,7 +199,7 @@ static void check_class(unsigned c, uint32_t one_in) {
   uint32_t freed = 0;
   for (uint32_t i = 0; i < info->blocks; i++) {
     if (unit_below(&seed, one_in) == 0 && i != info->blocks / 2) continue;
-    if (i == info->blocks / 2) continue; /* one holds the slab */
+    if (i == info->blocks / 2) continue; /* this block holds the slab */
     state[i] = 0;
     give_blocks(&owner, &blocks[i], 1);
     freed++;
@@ -285,7 +285,7 @@ TEST(a_purge_that_fails_changes_nothing) {
   give_blocks(&owner, &blocks[24], 8);
   fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
   CHECK_EQ(step_now(), 0);
-  CHECK_EQ(purges(), 2); /* what lies behind may not fail */
+  CHECK_EQ(purges(), 2); /* the holes behind may succeed */
   CHECK_EQ(slab->holes, 0);
   CHECK_EQ(hole_bytes(), 0);
   CHECK_EQ(load_relaxed(&slab->free), 16);
@@ -294,7 +294,7 @@ TEST(a_purge_that_fails_changes_nothing) {
   CHECK_EQ(step_now(), 2 * 4096);
 }
 
-/* As where the program has locked a page: here the second of pages 1 to 4. */
+/* As if the program had locked a page: here the second of pages 1 to 4. */
 TEST(a_page_that_does_not_go_keeps_no_other) {
   start_holes(4096);
   unit_t *slab = full_slab(class_of(512));
@@ -307,9 +307,9 @@ TEST(a_page_that_does_not_go_keeps_no_other) {
   CHECK_EQ(load_relaxed(&slab->holes), 1u << 1 | 1u << 3 | 1u << 4 | 1u << 6);
   CHECK_EQ(purges() - calls, 1 + 4 + 1);
   CHECK(is_filled(blocks[16], 8 * 512));
-  if (sysconf(_SC_PAGESIZE) <= 4096) CHECK(unit_is_zero(blocks[24], 2 * 4096)); /* the kernel purges no part of a page */
+  if (sysconf(_SC_PAGESIZE) <= 4096) CHECK(unit_is_zero(blocks[24], 2 * 4096)); /* the kernel purges whole pages only */
   CHECK_EQ(load_relaxed(&slab->free), 40);
-  CHECK_EQ(step_now(), 0); /* who asks wants to know */
+  CHECK_EQ(step_now(), 0); /* an explicit request tries the refused page again */
   CHECK_EQ(purges() - calls, 7);
   fake_os_lock(NULL);
   CHECK_EQ(step_now(), 4096);
@@ -324,7 +324,7 @@ TEST(a_page_that_did_not_go_is_asked_for_once_a_minute) {
   CHECK_EQ(step(1), 0);
   for (int i = 0; i < 10; i++) CHECK_EQ(step(0), 0);
   CHECK_EQ(purges(), 1);
-  /* However the slab changes; and what is new goes. */
+  /* Even if the slab changes; new holes are purged. */
   give_blocks(&owner, &blocks[24], 8);
   CHECK_EQ(step(1), 0);
   CHECK_EQ(step(0), 4096);
@@ -338,7 +338,7 @@ TEST(a_page_that_did_not_go_is_asked_for_once_a_minute) {
   fake_os_pass_time(60000);
   CHECK_EQ(step(0), 0);
   CHECK_EQ(purges(), 4);
-  /* A slab that is made there later has pages of its own. */
+  /* A slab that is made there later does not inherit the refusals. */
   fake_os_lock(blocks[0]);
   give_blocks(&owner, blocks, 8);
   CHECK_EQ(step_now(), 0);
@@ -378,12 +378,12 @@ static unsigned class_meanwhile;
 static void take_one(void *start) {
   (void)start;
   fake_os_during(FAKE_PURGE, NULL);
-  CHECK(lock_try(&owner.lock)); /* nobody waits for the kernel */
+  CHECK(lock_try(&owner.lock)); /* the lock is free while the kernel works */
   CHECK_EQ(take_blocks(&owner, class_meanwhile, &bins[class_meanwhile], &taken_meanwhile, 1), 1);
   lock_release(&owner.lock);
 }
 
-/* Every block of the class's only slab is out of it for the moment, and that is not an end of memory. */
+/* All blocks of the class's only slab are out of it for the moment; that does not mean that memory is exhausted. */
 TEST(a_slab_that_is_all_holes_is_not_out_of_memory) {
   start_holes(4096);
   class_meanwhile = class_of(512);
@@ -391,7 +391,7 @@ TEST(a_slab_that_is_all_holes_is_not_out_of_memory) {
   REQUIRE(slab != NULL);
   give_blocks(&owner, blocks, class_info[class_meanwhile].blocks);
   fake_os_during(FAKE_PURGE, take_one);
-  CHECK_EQ(step_now(), HAK_UNIT + HAK_UNIT - 4096); /* and the new slab's own */
+  CHECK_EQ(step_now(), HAK_UNIT + HAK_UNIT - 4096); /* and the holes of the new slab */
   REQUIRE(taken_meanwhile != NULL);
   CHECK(region_unit(taken_meanwhile) != unit_number(slab));
   give_blocks(&owner, &taken_meanwhile, 1);
@@ -409,7 +409,7 @@ static void step_too(void *start) {
   CHECK(owner.held.units != 0 && owner.held.unit == held_meanwhile);
 }
 
-/* A child whose parent was at two holes of one owner's would find one. */
+/* If a process forks while an owner has two holes, the child finds only one of them. */
 TEST(an_owner_has_one_hole_at_a_time) {
   start_holes(4096);
   unit_t *first = full_slab(class_of(512));
@@ -419,7 +419,7 @@ TEST(an_owner_has_one_hole_at_a_time) {
   REQUIRE(second != NULL);
   give_blocks(&owner, &blocks[4], 4);
   fake_os_during(FAKE_PURGE, step_too);
-  CHECK_EQ(step_now(), 2 * 4096); /* the second after the first */
+  CHECK_EQ(step_now(), 2 * 4096); /* the second hole comes after the first */
   CHECK(held_meanwhile == unit_number(first) || held_meanwhile == unit_number(second));
   CHECK_EQ(owner.held.units, 0);
 }
@@ -435,7 +435,7 @@ static void *ask_beside(void *unused) {
   return unused;
 }
 
-/* Until the other is through, which it is at once if it does not wait. */
+/* Waits until the other thread has finished, which is immediately if it does not wait. */
 static void begin_beside(void *start) {
   (void)start;
   fake_os_during(FAKE_PURGE, NULL);
@@ -444,7 +444,7 @@ static void begin_beside(void *start) {
   CHECK(!load_acquire(&beside_ended));
 }
 
-/* As malloc_trim while the keeper is in the kernel, or has lost its processor. */
+/* As if malloc_trim were called while the keeper is in the kernel, or has lost its processor. */
 TEST(who_asks_waits_for_another_thread_that_is_at_a_hole) {
   start_holes(4096);
   REQUIRE((beside[0] = full_slab(class_of(512))) != NULL);
@@ -453,7 +453,7 @@ TEST(who_asks_waits_for_another_thread_that_is_at_a_hole) {
   give_blocks(&owner, &blocks[4], 4);
   CHECK_EQ(step(2), 0);
   fake_os_during(FAKE_PURGE, begin_beside);
-  (void)step(0); /* the first, and perhaps the second */
+  (void)step(0); /* the first hole, and perhaps the second */
   REQUIRE(pthread_join(beside_thread, NULL) == 0);
   CHECK_EQ(owner.held.units, 0);
 }
@@ -545,7 +545,7 @@ static void *look_for_holes(void *unused) {
   return unused;
 }
 
-/* Long enough for the workers to get about. */
+/* Long enough for the workers to make some calls. */
 static void nap(void *start) {
   (void)start;
   os_sleep_us(20);

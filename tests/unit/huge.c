@@ -1,4 +1,4 @@
-/* huge.c - which superslabs may be huge pages, whether these pay, and when they end to be. */
+/* huge.c - which superslabs may be huge pages, whether they pay, and when they stop being huge. */
 #include "space/huge.h"
 
 #include "fake_os.h"
@@ -45,14 +45,14 @@ static uint32_t rows_now(void) {
   return rows;
 }
 
-/* Frees large blocks that were found to have so many pages, so often. */
+/* Frees large blocks that were found to have this many resident pages, this many times. */
 static void learn(size_t resident, int times) {
   fake_os_set_resident(resident);
   for (int i = 0; i < times; i++) {
     uint32_t start = take_large(1);
     huge_learn(start, WORD);
     span_free(start, WORD);
-    CHECK(purge_all() > 0); /* what is huge begins with a clean superslab */
+    CHECK(purge_all() > 0); /* superslabs become huge only if they are clean */
   }
 }
 
@@ -67,7 +67,7 @@ TEST(large_blocks_are_huge_once_two_were_dense) {
   CHECK_EQ(huge_now(), 0);
   learn(DENSE, 1);
   uint32_t start = take_large(PROBES);
-  CHECK_EQ(huge_count(), PROBES - 1); /* one to learn from */
+  CHECK_EQ(huge_count(), PROBES - 1); /* one is left out to learn from */
   CHECK_EQ(huge_now(), PROBES - 1);
   CHECK_EQ(fake_os_made(true), (PROBES - 1) * HAK_SUPERSLAB);
   CHECK(!is_huge(start) && is_huge(start + WORD));
@@ -79,7 +79,7 @@ TEST(blocks_that_are_not_dense_are_not_huge) {
   start_huge(1);
   learn(DENSE, 2);
   size_t looked_at = fake_os_looked_at(); /* 64 pages, or as many as half a superslab has */
-  learn(looked_at * 15 / 16 - 1, 1); /* one such is enough, and it is the one to learn from */
+  learn(looked_at * 15 / 16 - 1, 1); /* one such block is enough, and it is the one to learn from */
   (void)take_large(PROBES);
   CHECK_EQ(huge_now(), 0);
   learn(looked_at * 15 / 16, 2);
@@ -113,7 +113,7 @@ TEST(nothing_is_learnt_from_what_is_huge_moved_or_small) {
   store_relaxed(&region.superslabs[moved / WORD].huge, 0);
   store_relaxed(&region.superslabs[moved / WORD].moved, 1);
   huge_learn(moved, WORD);
-  CHECK_EQ(os_counts.other, counted); /* nobody looked */
+  CHECK_EQ(os_counts.other, counted); /* residency was not queried */
   huge_learn(start, 2 * WORD);
   CHECK_EQ(os_counts.other, counted + 1);
 }
@@ -168,7 +168,7 @@ TEST(a_superslab_that_is_partly_mapped_is_not_huge) {
   CHECK(huge_now() >= before);
 }
 
-/* ---- whether at all ---- */
+/* ---- whether any may be huge ---- */
 
 static void check_system(int64_t option, const char *text, bool expected) {
   fake_os_set_file("/sys/kernel/mm/transparent_hugepage/enabled", text);
@@ -195,11 +195,11 @@ TEST(the_system_is_asked_at_start_and_never_again) {
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_READ)), read);
 }
 
-/* ---- the price, where the system gives them on request ---- */
+/* ---- the price, where the system gives huge pages on request ---- */
 
 enum { UNIT_NS = 10000, SMALL_NS = UNIT_NS * WORD, CREDIT = 4, PAUSE = 16 };
 
-/* A heap whose next superslab shows the price of small pages. */
+/* Starts a heap whose next superslab measures the price of small pages. */
 static void start_tried(uint64_t huge_ns) {
   fake_os_set_file("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
   fake_os_set_prices(UNIT_NS, huge_ns);
@@ -208,7 +208,7 @@ static void start_tried(uint64_t huge_ns) {
   CHECK_EQ(huge_figures().small_price, 0);
 }
 
-/* A slab begins a superslab, as many times; how many came out huge. */
+/* Lets slabs begin this many superslabs; returns how many became huge. */
 static uint32_t begin_slabs(uint32_t superslabs) {
   uint32_t huge = 0;
   for (uint32_t i = 0; i < superslabs; i++) {
@@ -241,7 +241,7 @@ TEST(huge_pages_that_pay_are_asked_for_but_for_one_to_compare) {
 TEST(after_a_dear_one_none_is_asked_for_for_a_while) {
   uint64_t loss_ms = 10;
   start_tried(SMALL_NS + loss_ms * 1000000);
-  CHECK_EQ(begin_slabs(3), 1); /* the probe, and one that is there now */
+  CHECK_EQ(begin_slabs(3), 1); /* the probe stays small, and one superslab is huge */
   check_prices(1, 1);
   fake_os_pass_time(PAUSE * loss_ms - 1);
   CHECK_EQ(begin_slabs(1), 0);
@@ -252,7 +252,7 @@ TEST(after_a_dear_one_none_is_asked_for_for_a_while) {
 
 TEST(what_was_saved_pays_for_some_dear_ones) {
   start_tried(SMALL_NS / 8);
-  CHECK_EQ(begin_slabs(1 + 2 * CREDIT), 2 * CREDIT); /* saves no more than four superslabs' price */
+  CHECK_EQ(begin_slabs(1 + 2 * CREDIT), 2 * CREDIT); /* at most the price of four superslabs is saved up */
   fake_os_set_prices(UNIT_NS, 2 * SMALL_NS);
   CHECK_EQ(begin_slabs(CREDIT), CREDIT);
   check_prices(3 * CREDIT, 0);
@@ -262,7 +262,7 @@ TEST(what_was_saved_pays_for_some_dear_ones) {
 
 TEST(a_huge_page_that_did_not_come_is_a_loss) {
   start_tried(SMALL_NS / 16 - 1);
-  REQUIRE(grow(4 * WORD)); /* which makes small what it maps */
+  REQUIRE(grow(4 * WORD)); /* new memory starts with small pages */
   uint64_t small = fake_os_made(false);
   CHECK_EQ(begin_slabs(3), 0);
   check_prices(2, 2);
@@ -299,7 +299,7 @@ TEST(large_blocks_are_neither_looked_at_nor_tried) {
   learn(DENSE, 2);
   (void)take_large(PROBES);
   check_prices(0, 0);
-  CHECK_EQ(fake_os_looked_at(), 0); /* a filter past libc may forbid that */
+  CHECK_EQ(fake_os_looked_at(), 0); /* a filter that hakmem does not see may forbid the call */
   CHECK_EQ(huge_now(), 0);
 }
 
@@ -311,11 +311,11 @@ TEST(a_purge_ends_the_huge_superslabs_that_it_meets) {
   uint32_t start = take_large(PROBES);
   REQUIRE(huge_count() == PROBES - 1);
   uint64_t small = fake_os_made(false);
-  CHECK(purge_span(start + 3 * WORD + 4, 2 * WORD)); /* in three of them */
+  CHECK(purge_span(start + 3 * WORD + 4, 2 * WORD)); /* part of three superslabs */
   for (uint32_t s = 1; s < PROBES; s++) CHECK_EQ(is_huge(start + s * WORD), s < 3 || s > 5);
   CHECK_EQ(huge_count(), PROBES - 4);
   CHECK_EQ(fake_os_made(false) - small, 3 * HAK_SUPERSLAB);
-  CHECK(purge_span(start, 1)); /* meets none */
+  CHECK(purge_span(start, 1)); /* the span has no huge superslab */
   CHECK_EQ(fake_os_made(false) - small, 3 * HAK_SUPERSLAB);
   span_free(start, PROBES * WORD);
   CHECK(purge_all() > 0);
@@ -323,7 +323,7 @@ TEST(a_purge_ends_the_huge_superslabs_that_it_meets) {
   CHECK_EQ(huge_now(), 0);
 }
 
-/* Each makes two more of the mappings that a process may have. */
+/* Each row adds two to the mappings of the process, whose number is limited. */
 TEST(rows_of_huge_superslabs_are_a_quarter_of_all_mappings_at_most) {
   enum { ROWS = 25, MOST = 3 * ROWS };
   fake_os_set_map_limit(ROWS * 8);
@@ -335,19 +335,19 @@ TEST(rows_of_huge_superslabs_are_a_quarter_of_all_mappings_at_most) {
   CHECK_EQ(rows_now(), ROWS);
   CHECK(!split_take(SPLIT_MOVE));
   while (!is_huge(first * WORD) || !is_huge((first + 2) * WORD)) first++;
-  do huge_large_begin(first + 1); /* between two: not if it is one to compare with */
+  do huge_large_begin(first + 1); /* between two huge ones; it stays small if it is the one to compare with */
   while (!is_huge((first + 1) * WORD));
   CHECK_EQ(rows_now(), ROWS - 1);
   CHECK(split_take(SPLIT_MOVE)); /* two rows have become one */
   huge_end(first + 1, first + 2);
   split_give(SPLIT_MOVE);
-  CHECK(!split_take(SPLIT_MOVE)); /* and two again */
+  CHECK(!split_take(SPLIT_MOVE)); /* and are two again */
   huge_end(first, first + 1);
   CHECK(split_take(SPLIT_MOVE));
   CHECK(!split_take(SPLIT_MOVE));
   huge_large_begin(first + 3), huge_large_begin(first + 3); /* three in a row */
   CHECK_EQ(rows_now(), ROWS - 2);
-  split_give(SPLIT_MOVE), split_add(SPLIT_HUGE), split_add(SPLIT_HUGE); /* too many, as of two threads at neighbours */
+  split_give(SPLIT_MOVE), split_add(SPLIT_HUGE), split_add(SPLIT_HUGE); /* two too many, as if two threads had counted neighbours */
   huge_large_begin(first), huge_large_begin(first);
   CHECK_EQ(rows_now(), ROWS - 1);
   huge_end(first, first + MOST);
@@ -367,7 +367,7 @@ TEST(the_count_follows_pages_that_move) {
   CHECK_EQ(move_pages(from, to, 4 * WORD), 4 * WORD);
   CHECK(is_huge(to + WORD) && !is_huge(from + WORD));
   CHECK_EQ(huge_count(), huge_now());
-  size_t used = rows_now() + 4; /* with those that were moved */
+  size_t used = rows_now() + 4; /* those that were moved count too */
   for (size_t left = os_map_limit() / 8 - used; left > 0; left--) CHECK(split_take(SPLIT_MOVE));
   CHECK(!split_take(SPLIT_MOVE));
   CHECK(purge_span(from, 4 * WORD) && purge_span(to, 4 * WORD));

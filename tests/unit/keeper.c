@@ -1,7 +1,7 @@
-/* keeper.c - the keeper over everything below: when it starts, what it gives back, when it ends.
+/* keeper.c - the keeper over the real lower layers: when it starts, what it gives back, when it ends.
  *
- * The fake runs a new thread at once and to its end, and sleeping moves its clock.
- * os_thread_sleep_ms is wrapped: what the program does meanwhile is done there. */
+ * The fake runs a new thread immediately and to its end, and sleeping moves its clock.
+ * os_thread_sleep_ms is wrapped: what the program does during the sleep is done there. */
 #include "front/keeper.h"
 
 #include <pthread.h>
@@ -27,7 +27,7 @@ enum { DECAY_MS = 1000, PERIOD_MS = DECAY_MS / 2, SMALL_BLOCKS = 32768, SMALL_SI
 
 static uint64_t slept_ms;
 static uint32_t naps;
-static uint32_t holds; /* made meanwhile */
+static uint32_t holds; /* made during the sleep */
 static void (*meanwhile)(void);
 
 bool __real_os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds);
@@ -38,7 +38,7 @@ bool __wrap_os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds) {
   naps++;
   uint32_t holds_before = holds;
   if (meanwhile != NULL) meanwhile();
-  return goes_on && holds == holds_before; /* a real one is waited for */
+  return goes_on && holds == holds_before; /* whoever holds a real keeper waits for its end */
 }
 
 static void start(void) {
@@ -56,7 +56,7 @@ static void leave_idle(size_t bytes) {
 
 static uint64_t idle_bytes(void) { return ledger_census().dirty_free_units << HAK_UNIT_SHIFT; }
 
-/* NULL ends them. */
+/* NULL ends the list. */
 static void *free_all(void *blocks) {
   for (void **block = blocks; *block != NULL; block++) block_free(*block, 0, "free");
   return NULL;
@@ -67,7 +67,7 @@ static void free_by_another(void **blocks) {
   REQUIRE(pthread_create(&freer, NULL, free_all, blocks) == 0 && pthread_join(freer, NULL) == 0);
 }
 
-/* What another thread frees to one that takes no slow path, while that one's lock is taken. */
+/* Another thread frees blocks of a thread that takes no slow path, while that thread's lock is held. */
 TEST(remote_frees_to_an_idle_thread_are_collected) {
   static void *blocks[SMALL_BLOCKS + 1];
   start();
@@ -77,14 +77,14 @@ TEST(remote_frees_to_an_idle_thread_are_collected) {
   free_by_another(blocks);
   lock_release(&owner->lock);
   CHECK(ledger_census().free_units < SMALL_BLOCKS * SMALL_SIZE >> HAK_UNIT_SHIFT);
-  uint32_t before = keeper_starts(); /* in vain */
+  uint32_t before = keeper_starts(); /* these could collect nothing */
   leave_idle((size_t)50 << 20);
   CHECK_EQ(keeper_starts(), before + 1);
   CHECK(load_relaxed(&owner->pending_classes) == 0 && load_relaxed(&owner->slab_count[class_of(SMALL_SIZE)]) <= 1);
   CHECK_EQ(idle_bytes(), 0);
 }
 
-/* Too little for others to help it, and nothing else is idle: of 17 slabs the keeper is started at the sixteenth. */
+/* Too few slabs wait for others to help, and nothing else is idle: of 17 slabs, the sixteenth starts the keeper. */
 TEST(what_waits_for_an_idle_thread_is_collected_though_nothing_else_is_idle) {
   enum { LAGGING = 17 * 8 };
   static void *blocks[LAGGING + 1];
@@ -112,7 +112,7 @@ TEST(idle_memory_is_given_back_without_a_further_call) {
 
 static void barrier(void) {}
 
-/* Another number of blocks in the bin, whenever the keeper looks. */
+/* Changes the number of blocks in the bin each time before the keeper looks. */
 static void *one;
 static void take_or_free_one(void) {
   if (one == NULL) {
@@ -156,7 +156,7 @@ static void leave_at_the_third_nap(void) {
   CHECK(bin_count(heap_bin_for(left_heap, SMALL_SIZE)) > 0);
 }
 
-/* It is there for something else, which is done by then, and stays for this. */
+/* The keeper runs for another reason, which is done by then, and stays for this. */
 TEST(what_a_thread_has_left_as_it_ended_goes_back) {
   start();
   REQUIRE(thread_attach() != NULL);
@@ -180,7 +180,7 @@ static void *use_classes_and_end(void *unused) {
   return unused;
 }
 
-/* What is free in the slabs that their bins keep counts as much as free spans do. */
+/* Free blocks in the slabs that parked bins keep count as much as free spans. */
 TEST(what_threads_have_left_starts_it) {
   enum { THREADS = 8 };
   pthread_t others[THREADS];
@@ -191,7 +191,7 @@ TEST(what_threads_have_left_starts_it) {
   CHECK(keeper_starts() > 0 && handover_waiting() < (uint64_t)4 << 20);
 }
 
-/* ---- what is asked for meanwhile ---- */
+/* ---- requests while it runs ---- */
 
 static uint64_t done_after_ms;
 static void ask_at_the_first_nap(void) {
@@ -235,7 +235,7 @@ static void not_for_ever(void) {
   exit(1);
 }
 
-/* Bins grow with what they are used for, up to some MiB for each thread. */
+/* Fills the bins, which grow with use, up to some MiB for each thread. */
 static void fill_bins(void) {
   enum { EACH = 512, ROUNDS = 20 };
   void *blocks[EACH];
@@ -257,7 +257,7 @@ static void *fill_and_wait(void *unused) {
   return unused;
 }
 
-/* As where the kernel has no barriers for all threads: what is in bins stays there. */
+/* As if the kernel had no barrier for all threads: what is in bins stays there. */
 TEST(it_ends_though_nothing_can_be_taken_from_bins) {
   pthread_t other;
   start();
@@ -325,7 +325,7 @@ TEST(a_short_decay_does_not_make_it_busy) {
   CHECK_EQ(slept_ms, naps * 10);
 }
 
-/* Each slow path would pay for asking. */
+/* Otherwise each slow path would pay for the attempt. */
 TEST(a_thread_that_cannot_be_had_is_asked_for_once_a_second) {
   start();
   fake_os_fail(FAKE_ONLY(FAKE_THREAD), 1, 2);
@@ -340,7 +340,7 @@ TEST(a_thread_that_cannot_be_had_is_asked_for_once_a_second) {
   CHECK(keeper_starts() == 1 && idle_bytes() <= (uint64_t)1 << 20);
 }
 
-/* As where the program has locked its memory. */
+/* As if the program had locked its memory. */
 TEST(it_ends_though_nothing_can_be_given_back) {
   start();
   fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
@@ -351,7 +351,7 @@ TEST(it_ends_though_nothing_can_be_given_back) {
 
 /* ---- the program meanwhile ---- */
 
-/* Uses a little of what is idle, every other time, for a while. */
+/* Uses a little of the idle memory, every other time, for a while. */
 static void work_a_little(void) {
   static void *block;
   if (naps > 20) return;
@@ -363,7 +363,7 @@ TEST(it_leaves_a_program_alone_that_comes_by_itself) {
   start();
   meanwhile = work_a_little;
   leave_idle((size_t)50 << 20);
-  CHECK_EQ(keeper_starts(), 1); /* no second one beside the first */
+  CHECK_EQ(keeper_starts(), 1); /* no second keeper beside the first */
   CHECK(naps > 20);
 }
 
@@ -371,7 +371,7 @@ static uint64_t purges_asleep;
 static void steal_the_step(void) {
   if (naps > 1 && naps <= 5) CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), purges_asleep);
   if (naps > 4) return;
-  /* Makes the step that is due, as malloc_trim would, a part for each tick of the clock. */
+  /* Makes the step that is due, as malloc_trim would, one part for each tick of the clock. */
   for (int part = 0; part < 40; part++) {
     leave_idle(HAK_SMALL_MAX + 1);
     (void)purge_due();
@@ -391,7 +391,7 @@ TEST(a_step_that_the_program_made_is_not_made_again) {
 
 static uint64_t purges_of_calls;
 
-/* The program's calls, at a time when a step is due. */
+/* The program calls the allocator at a time when a step is due. */
 static void make_calls(void) {
   uint64_t before = fake_os_calls(FAKE_ONLY(FAKE_PURGE));
   if (naps < 4) leave_idle((size_t)1 << 20);
@@ -419,7 +419,7 @@ TEST(it_ends_when_memory_is_to_be_kept) {
 
 /* ---- what the process changes about itself ---- */
 
-/* The fake runs the keeper inside of a slow path; who changes the process is outside of them. */
+/* The fake runs the keeper inside a slow path; a thread that changes the process is outside of them. */
 static bool hold_outside(void) {
   uint32_t inside = thread_inside;
   thread_inside = 0;
@@ -452,7 +452,7 @@ TEST(it_ends_at_once_when_it_is_held) {
   CHECK_EQ(idle_bytes(), 0);
 }
 
-/* A signal handler, in the midst of what the keeper may wait for. */
+/* As a signal handler does that interrupts something that the keeper may wait for. */
 TEST(inside_of_a_slow_path_nobody_waits_for_it) {
   start();
   thread_inside = 1;
@@ -492,7 +492,7 @@ TEST(a_program_that_ends_it_again_and_again_gets_one_a_second) {
   CHECK(keeper_starts() >= 18 && keeper_starts() <= 20);
 }
 
-/* One process a line: what it lives under, and what becomes of it. */
+/* One process for each line: the conditions that it runs under, and what the keeper does there. */
 static void check_standing(int64_t option, bool own_filter, bool filtered, bool privileged, bool starts, bool confined) {
   CHECK(option_set(OPTION_keeper, option));
   fake_os_set_standing(filtered, privileged);
@@ -531,17 +531,17 @@ TEST(what_may_not_be_is_asked_for_again_after_a_second) {
 
 /* ---- a fork while it sleeps ---- */
 
-/* The fake runs the keeper inside of a slow path; who forks is outside of them. */
+/* The fake runs the keeper inside a slow path; a thread that forks is outside of them. */
 static void fork_once(void) {
   uint32_t inside = thread_inside;
   meanwhile = NULL;
   thread_inside = 0;
   thread_before_fork();
-  thread_after_fork(); /* in the child, where the keeper is not */
+  thread_after_fork(); /* in the child, which has no keeper */
   leave_idle((size_t)50 << 20);
   thread_inside = inside;
   thread_show_inside(thread_heap, true);
-  CHECK_EQ(keeper_starts(), 1); /* counted by whom it was started: the first not yet */
+  CHECK_EQ(keeper_starts(), 1); /* a start is counted after the keeper has run: the first is not counted yet */
   CHECK_EQ(idle_bytes(), 0);
 }
 
@@ -565,11 +565,11 @@ static void note(void) {
   owner_unlock(&thread_heap->owner);
 }
 
-/* So little in each that it stays there, and 4 MiB in all. */
+/* Each bin holds so little that it stays there; all of them hold 4 MiB. */
 static void *free_little(void *unused) {
   enum { FREED = 24 };
   void *blocks[FREED];
-  CHECK(thread_attach() != NULL); /* a thread that takes little would have none */
+  CHECK(thread_attach() != NULL); /* a thread that takes few blocks would otherwise have no heap */
   for (int i = 0; i < FREED; i++) CHECK((blocks[i] = block_alloc(SMALL_SIZE)) != NULL);
   for (int i = 0; i < FREED; i++) block_free(blocks[i], 0, "free");
   note();
@@ -578,7 +578,7 @@ static void *free_little(void *unused) {
   return unused;
 }
 
-/* It is noted that there is much, of which hits, which note nothing, take the most. */
+/* Notes that the bin holds much; most of it is then taken by hits, which note nothing. */
 static void *free_much_and_take(void *unused) {
   enum { FREED = 64, TAKEN = 48 };
   void *blocks[FREED];
@@ -614,11 +614,11 @@ static void end_beside(void *(*run)(void *)) {
 TEST(it_ends_where_each_of_many_threads_has_little) { end_beside(free_little); }
 TEST(it_ends_where_many_threads_have_less_than_was_noted) { end_beside(free_much_and_take); }
 
-/* A thread with much in its bins that is not there in the child. */
+/* A thread with much in its bins that does not exist in the child. */
 static void *fill_and_vanish(void *heap) {
   fill_bins();
   *(heap_t **)heap = thread_heap;
-  pthread_barrier_wait(&all_have); /* no two of them have the same number */
+  pthread_barrier_wait(&all_have); /* so that no two of the threads have the same number */
   thread_fast_heap = &heap_none;
   thread_heap = NULL;
   return NULL;
@@ -654,7 +654,7 @@ TEST(what_a_child_finds_in_the_bins_of_gone_threads_goes_back) {
 
 static char *small[SMALL_BLOCKS];
 
-/* 16 MiB, of which one block of each 32 KiB stays. */
+/* Frees 16 MiB of small blocks but for one block in each 32 KiB. */
 static void leave_holes(void) {
   for (int i = 0; i < SMALL_BLOCKS; i++) {
     REQUIRE((small[i] = block_alloc(SMALL_SIZE)) != NULL);
@@ -697,7 +697,7 @@ TEST(holes_stay_where_memory_is_to_be_kept) {
   check_kept();
 }
 
-/* What was looked at and stays does not start it over and over. */
+/* Blocks that were scanned and have no holes do not start the keeper again. */
 TEST(free_blocks_without_holes_start_it_once) {
   start();
   for (int i = 0; i < SMALL_BLOCKS; i++) REQUIRE((small[i] = block_alloc(SMALL_SIZE)) != NULL);
@@ -740,7 +740,7 @@ TEST(it_watches_a_process_that_does_nothing) {
   watch(false);
   CHECK(keeper_starts() == 1 && looks == LOOKS);
   CHECK(slept_ms >= (LOOKS - 1) * LOOK_MS && slept_ms <= (LOOKS + 5) * LOOK_MS);
-  come_by(); /* held */
+  come_by(); /* the keeper is held */
   CHECK_EQ(keeper_starts(), 1);
   keeper_release();
   come_by();
@@ -811,7 +811,7 @@ TEST(a_child_does_not_watch) { be_a_child(false); }
 
 enum { NEXT_MS = 400, FULL_AT = 10 };
 static bool apart_before;
-static uint64_t next_ms = NEXT_MS, looked_ms; /* of sleep, when it last looked */
+static uint64_t next_ms = NEXT_MS, looked_ms; /* in ms of sleep, at the last check */
 
 static bool open_mind(bool apart) {
   opened++;
@@ -819,7 +819,7 @@ static bool open_mind(bool apart) {
   return opens;
 }
 
-/* The container is full with a certain look: what front/limits.c does then. */
+/* The container is full at a certain check; the heap is then purged, as front/limits.c does it. */
 static uint64_t look_until_full(void) {
   if (looks++ > 0) CHECK(slept_ms - looked_ms <= NEXT_MS);
   looked_ms = slept_ms;
@@ -827,7 +827,7 @@ static uint64_t look_until_full(void) {
   return next_ms;
 }
 
-/* No slow path looks at the limits of the system that the test runs on. */
+/* No slow path checks the limits of the system that the test runs on. */
 static void contain(keeper_next_t *look) {
   start();
   keeper_mind(open_mind, look);
@@ -844,7 +844,7 @@ TEST(it_minds_limits_where_memory_is_to_be_kept) {
   mind(-1);
   leave_idle((size_t)50 << 20);
   CHECK(keeper_starts() == 1 && opened == 1 && !apart_before);
-  CHECK(looks >= FULL_AT && looks <= FULL_AT + 1000 / NEXT_MS + 1 && slept_ms < FULL_AT * NEXT_MS + 1000); /* then nothing is left */
+  CHECK(looks >= FULL_AT && looks <= FULL_AT + 1000 / NEXT_MS + 1 && slept_ms < FULL_AT * NEXT_MS + 1000); /* then nothing idle is left */
   CHECK_EQ(idle_bytes(), 0);
   leave_idle((size_t)1 << 20);
   CHECK_EQ(keeper_starts(), 1);
@@ -861,7 +861,7 @@ static uint64_t come_near(void) {
   return NEXT_MS;
 }
 
-/* A 64th of an hour is the time then. */
+/* The keeper then waits a 64th of an hour. */
 TEST(a_step_is_sooner_when_a_limit_comes_near) {
   contain(come_near);
   CHECK(option_set(OPTION_decay_ms, 3600000));
@@ -916,7 +916,7 @@ TEST(holes_are_minded_as_well) {
   check_kept();
 }
 
-/* What it would have to ask for might end the process. */
+/* The calls that the keeper would need might end the process. */
 TEST(beside_a_filter_limits_are_not_minded) {
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, do_nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
@@ -935,7 +935,7 @@ static void end_soon(void) {
   if (++came == LOOKS) (void)hold_outside();
 }
 
-/* The files of a black box are its own already. */
+/* A black box has its own set of open files already. */
 TEST(it_minds_and_watches) {
   contain(come_near);
   keeper_watch(open_nothing, end_soon, false);

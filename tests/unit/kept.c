@@ -1,4 +1,4 @@
-/* kept.c - large blocks that a thread keeps: what comes back, how much may stay, and when it goes. */
+/* kept.c - large blocks that a thread keeps: which come back, how many may stay, and when they go. */
 #include "slab/kept.h"
 
 #include <pthread.h>
@@ -21,17 +21,17 @@
 #include "slab/large.h"
 #include "unit.h"
 
-enum { LARGE = 40000, HELD = 600 }; /* one unit each; so many in use let a thread keep all it can */
+enum { LARGE = 40000, HELD = 600 }; /* one unit each; with this many in use, a thread may keep as much as it ever can */
 static char *held[HELD];
 
-/* A span at any size from LARGE_MIN on. */
+/* Takes a span, if the size is LARGE_MIN or more. */
 static void *take(size_t size) { return alloc_any(size, 1, SPAN_GROWN); }
 
 static void start_kept(void) {
   CHECK(option_set(OPTION_decay_ms, -1) && option_set(OPTION_region_mb, 1024));
   boot_finish();
   for (unsigned i = 0; i < HELD; i++) REQUIRE((held[i] = take(LARGE)) != NULL);
-  block_free(take(100), 0, "free"); /* the thread has a heap from the first small block on */
+  block_free(take(100), 0, "free"); /* the thread has a heap from its first small block */
   REQUIRE(thread_heap != NULL);
 }
 
@@ -84,7 +84,7 @@ TEST(a_thread_keeps_a_share_and_no_more_than_there_is_room_for) {
   start_kept();
   for (unsigned i = 0; i < 3 * KEPT_WAYS; i++) spans[i / KEPT_WAYS][i % KEPT_WAYS] = take((i / KEPT_WAYS + 1) * HAK_UNIT);
   for (unsigned i = 0; i < KEPT_WAYS; i++) give(spans[0][i]);
-  give(held[0]); /* there are as many of its length */
+  give(held[0]); /* the thread keeps enough spans of that length already */
   CHECK_EQ(kept_units(mine()), KEPT_WAYS);
   for (unsigned i = 0; i < KEPT_WAYS; i++) give(spans[1][i]);
   CHECK_EQ(kept_units(mine()), 3 * KEPT_WAYS);
@@ -124,7 +124,7 @@ TEST(it_keeps_nothing_where_memory_is_short_or_goes_back_at_once) {
 TEST(who_only_takes_what_he_keeps_looks_at_what_is_due_now_and_then) {
   start_kept();
   give(held[0]);
-  for (int offset = 0; offset < 8; offset++) { /* whichever call it begins with */
+  for (int offset = 0; offset < 8; offset++) { /* whichever call the loop starts with */
     heap_tick(thread_heap);
     uint64_t before = load_relaxed(&thread_heap->slow_paths), pairs = 0;
     uint64_t asked = load_relaxed(&request_done) + 1;
@@ -142,7 +142,7 @@ TEST(who_only_takes_what_he_keeps_looks_at_what_is_due_now_and_then) {
   CHECK_EQ(thread_heap->last_tick_ms, ticked + 1001);
 }
 
-/* It may be the thread's last call for long, and what it keeps now enough for the keeper to start. */
+/* This may be the thread's last call for a long time, and what it keeps now may be enough to start the keeper. */
 TEST(who_keeps_more_than_before_looks_at_what_is_due) {
   start_kept();
   for (int offset = 0; offset < 8; offset++) { /* whichever call it is */
@@ -180,7 +180,7 @@ TEST(fresh_memory_and_long_runs_come_after_what_is_kept) {
   start_kept();
   for (unsigned i = 0; i < 4; i++) give(held[i]);
   CHECK(ledger_idle_units() == 0 && kept_units(mine()) == 4);
-  char *four = take(4 * HAK_UNIT); /* nothing idle is left but this */
+  char *four = take(4 * HAK_UNIT); /* no other memory is idle */
   CHECK(four == held[0] && kept_units(mine()) == 0);
   give(held[5]), give(held[6]);
   char *grown = take(LARGE);
@@ -211,7 +211,7 @@ static void *keep(void *heap) {
   return NULL;
 }
 
-/* A thread that keeps two blocks, until end_keeper. */
+/* Starts a thread that keeps two blocks until end_keeper. */
 static heap_t *start_keeper(pthread_t *thread) {
   static heap_t *heap;
   start_kept();
@@ -252,7 +252,7 @@ TEST(a_thread_that_ends_or_trims_keeps_nothing) {
   (void)check_sums();
 }
 
-/* One that takes large blocks alone has no heap at first. */
+/* A thread that takes only large blocks has no heap at first. */
 static void *free_large_alone(void *most) {
   size_t size = *(const size_t *)most;
   for (unsigned i = 0; i < 3; i++) give(take(size));
@@ -304,7 +304,7 @@ TEST(what_grows_lies_apart_by_threads) {
   REQUIRE(pthread_create(&thread, NULL, grow_at_home, NULL) == 0 && pthread_join(thread, NULL) == 0);
 }
 
-/* What other threads' blocks keep from growing in place does not cost the thread what it keeps. */
+/* If a block cannot grow in place because of other threads' blocks, the thread still keeps what it keeps. */
 TEST(what_is_kept_stays_unless_it_lies_behind_a_block_that_grows) {
   start_kept();
   void *wide = take(16 * HAK_UNIT);
@@ -317,7 +317,7 @@ TEST(what_is_kept_stays_unless_it_lies_behind_a_block_that_grows) {
   CHECK(block_realloc(wall, 2 * HAK_UNIT) == wall);
 }
 
-/* Of a thread that was about to take a block, and stayed in the parent. */
+/* A thread that stayed in the parent was about to take this span. */
 TEST(a_fork_loses_no_span_that_was_on_its_way) {
   pthread_t thread;
   heap_t *heap = start_keeper(&thread);

@@ -51,7 +51,7 @@ TEST(setting_respects_the_range) {
 
 /* ---- options: text ---- */
 
-/* Loads one entry; what was complained. */
+/* Loads one entry; returns the complaints. */
 static const char *load(const char *entry) {
   char *const environment[] = {(char *)(uintptr_t)"PATH=/bin", (char *)(uintptr_t)entry, (char *)(uintptr_t)"HAKMEM=1", NULL};
   fake_os_capture();
@@ -157,8 +157,8 @@ TEST(amounts_that_are_none_are_one_line) {
 TEST(unknown_names_are_one_line) {
   CHECK(strcmp(load("HAKMEM_DECAYMS=1"), "hakmem: unknown option \"DECAYMS\", ignored\n") == 0);
   CHECK(strcmp(load("HAKMEM_=1"), "hakmem: unknown option \"\", ignored\n") == 0);
-  CHECK_EQ(load("HAKMEM_DECAY_MS")[0], '\0'); /* no value: not a setting at all */
-  CHECK_EQ(load("hakmem_decay_ms=3")[0], '\0'); /* the prefix is in capitals */
+  CHECK_EQ(load("HAKMEM_DECAY_MS")[0], '\0'); /* without a value it is not a setting */
+  CHECK_EQ(load("hakmem_decay_ms=3")[0], '\0'); /* the prefix must be in capitals */
   CHECK_EQ(option_get(OPTION_decay_ms), 1000);
 }
 
@@ -223,7 +223,7 @@ TEST(a_missing_file_is_one_line) {
   CHECK(strcmp(load("HAKMEM_CONF=/does/not/exist"), "hakmem: cannot read HAKMEM_CONF \"/does/not/exist\", ignored\n") == 0);
 }
 
-/* Cut to the buffer it could end in half a value, or without the line that matters: nothing of it counts. */
+/* Cut off at the buffer's end, the file could end in half a value, or lack the line that matters: so none of it counts. */
 TEST(a_file_that_is_too_long_is_one_line_and_not_read) {
   static char text[16384];
   static const char line[] = "decay_ms=12345\n";

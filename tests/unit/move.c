@@ -1,5 +1,5 @@
-/* move.c - pages that change their address: contents, limits, failures, and threads that
- * allocate, free, purge and move at once. */
+/* move.c - moving pages to another address: contents, limits, failures, and threads that
+ * allocate, free, purge and move at the same time. */
 #include "space/move.h"
 
 #include <pthread.h>
@@ -23,7 +23,7 @@ static void start_move(void) {
 
 static uint64_t moves(void) { return fake_os_calls(FAKE_ONLY(FAKE_MOVE)); }
 
-/* Each unit's first and last word tell where it was filled. */
+/* The first and last word of each unit hold the number of the unit that was filled. */
 static void fill(uint32_t start, uint32_t units) {
   for (uint32_t unit = start; unit < start + units; unit++) {
     uint64_t *words = region_address(unit);
@@ -56,7 +56,7 @@ static uint32_t take_filled(uint32_t superslabs) {
   return start;
 }
 
-/* One superslab that is idle, between others in use. */
+/* Makes one idle superslab between others that are in use. */
 static uint32_t one_idle(void) {
   uint32_t idle = take_filled(1);
   (void)take_filled(1);
@@ -87,7 +87,7 @@ TEST(a_large_block_gets_the_pages_of_an_idle_superslab) {
   CHECK(zero && is_zero(idle, WORD));
 }
 
-/* In parts, from the top, one for each block. */
+/* In parts, from the top, one part for each block. */
 TEST(a_large_heap_is_looked_through_for_idle_superslabs) {
   enum { SUPERSLABS = 1100 };
   CHECK(option_set(OPTION_decay_ms, -1));
@@ -195,7 +195,7 @@ static void note_dirty(void *start) {
   for (uint32_t s = 0; s < region_superslabs() && s < 64; s++) dirty_meanwhile[s] = load_relaxed(&region.superslabs[s].dirty);
 }
 
-/* A child of a fork between the two would take what has come for zero. */
+/* A child forked between the two steps would otherwise take the pages that have come for zero. */
 TEST(the_target_is_dirty_before_pages_come) {
   start_move();
   (void)one_idle();
@@ -244,7 +244,7 @@ TEST(a_move_that_fails_in_the_midst_says_how_far_it_came) {
   check_counts();
 }
 
-/* Each makes two more of the mappings that a process may have. */
+/* Each moved superslab adds two to the mappings of the process, whose number is limited. */
 TEST(a_quarter_of_all_mappings_is_for_superslabs_that_were_moved) {
   enum { MOST = 125 };
   fake_os_set_map_limit(1000);
@@ -254,14 +254,14 @@ TEST(a_quarter_of_all_mappings_is_for_superslabs_that_were_moved) {
   uint32_t from = take(1, SPAN_SLAB, &zero), to = take(MOST + 2, SPAN_SLAB, &zero);
   for (uint32_t s = 0; s < MOST; s++) CHECK_EQ(move_pages(from, to + s * WORD, WORD), WORD);
   CHECK_EQ(move_pages(from, to + MOST * WORD, WORD), 0);
-  CHECK_EQ(move_pages(from, to + 1 * WORD, WORD), WORD); /* it has its mappings */
+  CHECK_EQ(move_pages(from, to + 1 * WORD, WORD), WORD); /* this target has its mappings already */
   CHECK_EQ(move_count(), MOST + 1);
-  CHECK(purge_span(to, WORD)); /* one less */
+  CHECK(purge_span(to, WORD)); /* one fewer is counted */
   CHECK_EQ(move_pages(from, to + MOST * WORD, WORD), WORD);
   CHECK_EQ(move_pages(from, to + (MOST + 1) * WORD, WORD), 0);
   fake_os_fail(FAKE_ONLY(FAKE_MOVE), 1, 1);
   CHECK(purge_span(to + WORD, WORD));
-  CHECK_EQ(move_pages(from, to + (MOST + 1) * WORD, WORD), 0); /* refused: it has none */
+  CHECK_EQ(move_pages(from, to + (MOST + 1) * WORD, WORD), 0); /* the kernel refuses, so the target gets no mappings */
   CHECK_EQ(move_pages(from, to + (MOST + 1) * WORD, WORD), WORD);
 }
 
@@ -280,7 +280,7 @@ TEST(guards_leave_moves_nothing_once_half_of_all_mappings_is_used) {
 
 /* ---- threads ---- */
 
-/* While a superslab's pages move it is out of sight, and that is not an end of memory. */
+/* While a superslab's pages move, no other thread can take it; this must not look like the end of memory. */
 static _Atomic bool is_taken;
 static uint32_t taken;
 
@@ -306,7 +306,7 @@ TEST(a_move_is_no_end_of_memory_for_others) {
   bool zero;
   uint32_t rest = (uint32_t)(SMALL_REGION >> HAK_SUPERSLAB_SHIFT) - 2;
   fake_os_during(FAKE_MOVE, start_taker);
-  uint32_t start = take(rest, SPAN_PLAIN, &zero); /* all there is but the idle one */
+  uint32_t start = take(rest, SPAN_PLAIN, &zero); /* all there is but the idle superslab */
   CHECK_EQ(start, 2 * WORD);
   pthread_join(taker, NULL);
   CHECK_EQ(taken, idle);
@@ -331,7 +331,7 @@ static void mark(held_t held, uint8_t from, uint8_t to) {
 
 static uint64_t tag(uint8_t me, uint32_t i) { return ((uint64_t)me << 32) + i + 1; }
 
-/* A word for each page: a tag from the start of the span on. */
+/* A word for each page: a tag that counts from the start of the span. */
 static void write_tags(held_t held, uint8_t me) {
   for (uint32_t i = 0; i < held.units; i++) {
     uint64_t *words = region_address(held.start + i);
@@ -365,7 +365,7 @@ static held_t hold(uint64_t *state, uint8_t me) {
   return held;
 }
 
-/* Into a new place, its whole superslabs by their pages. */
+/* Moves the span to a new place: whole superslabs by moving their pages, the rest by copying. */
 static held_t move(held_t held, uint8_t me) {
   bool zero;
   held_t to = {.start = span_alloc(held.units, WORD, SPAN_PLAIN, &zero), .units = held.units};
@@ -409,7 +409,7 @@ static void *work(void *number) {
 
 static void *purge_and_step(void *unused) {
   for (int i = 0; !load_relaxed(&ended); i++) {
-    CHECK(purge_step(purge_last_step() + 1)); /* somebody else has made one */
+    CHECK(purge_step(purge_last_step() + 1)); /* as if another thread had made the step */
     bool more = purge_step(purge_last_step());
     if (!more || i % 4 == 0) (void)purge_due();
     if (i % 32 == 0) (void)purge_all();

@@ -1,15 +1,15 @@
-/* oom.c - what happens when the kernel says no: every call in turn.
+/* oom.c - what happens when the kernel refuses: each call is made to fail once.
  *
  * A scenario is run in a fresh process with the k-th call of the os failing,
  * for k = 1, 2, ... until a run ends without a failure: once with that call
  * alone failing, once with a few in a row, once with all from there on.  During
  * the run: no crash; NULL comes with ENOMEM and only after a failure; success
- * and free keep errno; free never asks for memory; blocks keep their content.
- * After it, with failures off: allocation works, and once all is freed nothing
+ * and free keep errno; free never requests memory; blocks keep their content.
+ * After the run, with failures off: allocation works, and once all is freed nothing
  * is live and every mapped unit is free again.
  *
  *   unit_oom [-m machine] [-s stride] [filter]      all scenarios whose name contains filter
- *   unit_oom -m machine -p pattern -k number name   one run here, for a debugger
+ *   unit_oom -m machine -p pattern -k number name   one run in this process, for a debugger
  *
  * The library's constructor is not linked in (nothing refers to entry/process.c),
  * so that each run boots by itself and nothing repairs the heap after fork. */
@@ -35,9 +35,9 @@ typedef struct machine {
 
 static const machine_t machines[] = {
     {"usual", UINT64_MAX, 0, 1000, OS_NOMEM},
-    {"eager", UINT64_MAX, 0, 0, OS_NOMEM}, /* purges at once: many calls */
+    {"eager", UINT64_MAX, 0, 0, OS_NOMEM}, /* purges immediately: many calls */
     {"limited", (uint64_t)1 << 40, 0, 0, OS_NOMEM},
-    {"crowded", (uint64_t)1 << 40, 0, 1000, OS_TAKEN}, /* others' mappings appear where we grow */
+    {"crowded", (uint64_t)1 << 40, 0, 1000, OS_TAKEN}, /* foreign mappings appear where the heap grows */
     {"pages64k", UINT64_MAX, 65536, 0, OS_NOMEM},
 };
 
@@ -51,7 +51,7 @@ static const pattern_t patterns[] = {
     {"one", FAKE_ANY, 1},
     {"few", FAKE_ANY, 4},
     {"rest", FAKE_ANY, UINT64_MAX},
-    {"memory", FAKE_TAKING, UINT64_MAX}, /* purge and unmap go on working */
+    {"memory", FAKE_TAKING, UINT64_MAX}, /* purge and unmap keep working */
 };
 
 static const machine_t *machine = machines;
@@ -110,7 +110,7 @@ static void run_scenario(const scenario_t *scenario) {
     uint64_t done = run_pattern(scenario, &patterns[i]);
     printf(" %s %llu", patterns[i].name, (unsigned long long)done);
     points += done;
-    failed_runs += done == 0; /* nothing was asked of the kernel, so nothing was tried */
+    failed_runs += done == 0; /* the scenario made no call that could fail, so nothing was tested */
   }
   printf("\n");
 }

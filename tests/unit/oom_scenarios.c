@@ -26,7 +26,7 @@ static void end(void) {
 
 /* ---- one thread ---- */
 
-/* Each class in turn, then frees that leave holes, then the holes again. */
+/* Each class in order, then frees that leave gaps, then the gaps again. */
 static void run_small(void) {
   begin();
   for (unsigned n = 0; n < HELD_MAX; n++) held_malloc(&table, n, 1 + n % 128 * 256);
@@ -44,7 +44,7 @@ static void run_large(void) {
   end();
 }
 
-/* Beyond what zones cover at first. */
+/* Beyond what the zones cover at first. */
 static void run_huge(void) {
   begin();
   for (unsigned n = 0; n < 24; n++) held_malloc(&table, n, (size_t)(n + 1) * 2 * MIB);
@@ -190,7 +190,7 @@ static void start_and_join(pthread_t *thread, void *(*run)(void *), void *argume
   if (pthread_create(thread, NULL, run, argument) == 0) pthread_join(*thread, NULL);
 }
 
-/* One thread after another; each leaves its blocks to be freed here or by the next. */
+/* One thread after another; each leaves its blocks, which this thread frees later. */
 static void run_attach(void) {
   pthread_t thread;
   for (unsigned i = 0; i < THREADS; i++) {
@@ -210,7 +210,7 @@ static void *step_together(void *own) {
   return NULL;
 }
 
-/* All at once: a heap for each, growth and purges side by side. */
+/* All threads at the same time: a heap for each, with concurrent growth and purges. */
 static void run_together(void) {
   pthread_t threads[THREADS];
   pthread_barrier_init(&all_attached, NULL, THREADS);
@@ -233,7 +233,7 @@ static void *drop_in_thread(void *own) {
   return NULL;
 }
 
-/* Blocks of this thread freed by others, of ended threads by this one, by threads without a heap. */
+/* Threads without a heap free blocks of this thread; this thread frees blocks of ended threads. */
 static void run_remote(void) {
   pthread_t thread;
   begin();
@@ -261,7 +261,7 @@ static void *fill_heap(void *heap) {
   return NULL;
 }
 
-/* The thread's first call may fail, and has changed nothing then. */
+/* The thread's first call may fail; it then has changed nothing. */
 static void *take_by_default(void *heap) {
   errno = 0;
   (void)hak_heap_set_default(heap);
@@ -273,7 +273,7 @@ static void *take_by_default(void *heap) {
   return NULL;
 }
 
-/* Named heaps that are ended with what is in them, filled by two threads; what a refused realloc leaves is the heap's too. */
+/* Named heaps, filled by two threads, end with blocks in them; a block whose realloc was refused still belongs to its heap. */
 static void run_heaps(void) {
   pthread_t thread;
   for (unsigned round = 0; round < 4; round++) {

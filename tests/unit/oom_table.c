@@ -7,7 +7,7 @@
 #include "space.h"
 
 #define ERRNO_MARK 4242
-#define EDGE 256 /* bytes at both ends that carry the mark */
+#define EDGE 256 /* bytes at each end that carry the mark */
 
 void table_init(table_t *table, uint64_t seed) {
   memset(table->held, 0, sizeof table->held);
@@ -39,7 +39,7 @@ static void held_check(const held_t *held) {
 
 /* ---- outcomes ---- */
 
-/* True if there is a block; judges errno either way. */
+/* Returns whether there is a block; checks errno either way. */
 static bool outcome(const void *block) {
   if (block != NULL) {
     CHECK_EQ(errno, ERRNO_MARK);
@@ -57,7 +57,7 @@ static void held_set(table_t *table, unsigned n, void *block, size_t size) {
   held_mark(table, &table->held[n]);
 }
 
-/* Around a free: it keeps errno and takes nothing from the kernel. */
+/* Frees the block; checks that this keeps errno and takes nothing from the kernel. */
 static void free_checked(const table_t *table, void *block) {
   uint64_t before = fake_os_calls(FAKE_TAKING);
   errno = ERRNO_MARK;
@@ -133,7 +133,7 @@ void held_realloc(table_t *table, unsigned n, size_t size) {
 void held_reallocf(table_t *table, unsigned n, size_t size) {
   errno = ERRNO_MARK;
   unsigned char *block = hak_reallocf(table->held[n].block, size);
-  if (block == NULL) table->held[n].block = NULL; /* freed */
+  if (block == NULL) table->held[n].block = NULL; /* it was freed */
   held_moved(table, n, block, size);
 }
 
@@ -228,8 +228,8 @@ void check_all_works(void) {
   table_drop(&table);
 }
 
-/* Heaps that were made while addresses were out lie there, and stay, as what malloc(0) had given does where the kernel did not
- * make it accessible again. */
+/* Units that stay in use: heaps that were made while there were no other addresses, and memory for malloc(0) that the kernel did not make
+ * accessible again. */
 static uint64_t units_that_stay(void) {
   uint64_t units = 0;
   for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {

@@ -1,7 +1,7 @@
 /* os.c - the contract of os/os.h, and the lock.
  *
- * Built twice: on os_linux.c and on tests/support/fake_os.c, so that what the
- * other unit tests stand on is what the allocator gets from Linux. */
+ * Built twice: on os_linux.c and on tests/support/fake_os.c, so that the other unit
+ * tests rest on the same behaviour that the allocator gets from Linux. */
 #include "os/os.h"
 
 #include <errno.h>
@@ -61,8 +61,8 @@ TEST(facts_are_plausible_and_keep_errno) {
 }
 
 #if !defined(FAKE_OS)
-/* libc makes its stack canary of what the kernel has given: what may be seen of ours must tell nothing of it.  A bit of that
- * changed, about half of the result changes; the result itself is none of it. */
+/* libc makes its stack canary of the kernel's random bytes, so visible values derived from these bytes must not reveal them.  A change
+ * of any bit changes about half of the value's bits, and the value shows none of the bytes. */
 static void check_mixed(uint64_t (*value)(void)) {
   unsigned char *start = (unsigned char *)getauxval(AT_RANDOM);
   REQUIRE(start != NULL);
@@ -81,7 +81,7 @@ static void check_mixed(uint64_t (*value)(void)) {
 
 TEST(a_seed_tells_nothing_of_what_it_is_made_of) { check_mixed(os_random_seed); }
 
-/* The call fails with ENOSYS from here on; or the process ends. */
+/* From here on the call fails with ENOSYS; if that cannot be arranged, the process ends. */
 static void refuse(uint32_t call) {
 #ifdef HAS_FILTERS
   struct sock_filter program[] = {
@@ -96,7 +96,7 @@ static void refuse(uint32_t call) {
   _exit(1);
 }
 
-/* The first number of a process in which the kernel gives none. */
+/* The first number of a process if the kernel gives none. */
 static uint64_t first_random(void) {
   uint64_t value = 0;
   int ends[2], status = 0;
@@ -147,7 +147,7 @@ TEST(map_at_replaces_nothing) {
   KEEPS_ERRNO(CHECK_EQ(os_map_at(start, some * page), OS_TAKEN));
   CHECK(start[0] == 5);
   REQUIRE(os_unmap(start, some * page / 2));
-  /* One page in the way is enough. */
+  /* one page in the way is enough */
   KEEPS_ERRNO(CHECK_EQ(os_map_at(start, (some / 2 + 1) * page), OS_TAKEN));
   CHECK(start[some * page / 2] == 5);
   KEEPS_ERRNO(CHECK_EQ(os_map_at(start, some / 2 * page), OS_MAPPED));
@@ -170,14 +170,14 @@ static void *leave_pages(void *unused) {
   return unused;
 }
 
-/* libc unmaps the stacks of threads in a way that ThreadSanitizer does not see: what such a thread has written
- * is no race with what is mapped there later. */
+/* libc unmaps the stacks of threads in a way that ThreadSanitizer does not see. What such a thread has written must not
+ * count as a race with data that is mapped there later. */
 static void take_what_was_left(char *(*map)(char *at, size_t bytes)) {
   size_t bytes = some * os_page_size();
   pthread_t thread;
   store_relaxed(&left, NULL);
   REQUIRE(pthread_create(&thread, NULL, leave_pages, NULL) == 0);
-  while (load_relaxed(&left) == NULL) sched_yield(); /* relaxed, and no join: nothing orders the two but the kernel */
+  while (load_relaxed(&left) == NULL) sched_yield(); /* relaxed, and no join: only the kernel orders the two threads */
   char *start = map(load_relaxed(&left), bytes);
   REQUIRE(start != NULL);
   for (size_t i = 0; i < bytes; i += sizeof(uintptr_t)) racy_store((uintptr_t *)(void *)(start + i), 1);
@@ -216,7 +216,7 @@ static void check_purge(char *start) {
 
 TEST(purged_pages_read_as_zero) { check_purge(os_map(some * os_page_size())); }
 
-/* What the kernel says of one byte, without a fault. */
+/* Asks the kernel whether the byte is accessible, without a fault. */
 static bool is_accessible(const char *byte) {
   int ends[2];
   if (pipe(ends) != 0) return false;
@@ -225,7 +225,7 @@ static bool is_accessible(const char *byte) {
   return accessible;
 }
 
-/* The light kind of guard, and the one for large ranges. */
+/* Guards of the light kind, and the kind for large ranges. */
 static void check_guards(void) {
   size_t page = os_page_size();
   for (size_t pages = 2; pages * page <= (size_t)8 << 20; pages *= 8) {
@@ -275,10 +275,10 @@ TEST(moved_pages_take_their_content_along) {
   CHECK(to[0] == 8 && memcmp(to, to + 1, some * page - 1) == 0);
   CHECK(unit_is_zero(from, some * page));
   CHECK(to[-1] == 1 && from[some * page] == 1);
-  from[3] = 2; /* both are mapped, and go the other way */
+  from[3] = 2; /* both ranges are mapped; the pages move back */
   CHECK(os_move(to, from, some * page));
   CHECK(from[3] == 8 && unit_is_zero(to, some * page));
-  to[3] = 2; /* and are memory like any other */
+  to[3] = 2; /* both ranges can still be used like other memory */
   CHECK(is_accessible(to) && os_purge(to, page) && os_purge(from, page));
   CHECK(to[3] == 0 && from[3] == 0);
   CHECK(os_unmap(start, 3 * some * page));
@@ -307,7 +307,7 @@ static bool dies_at(char *at) {
   return waitpid(child, &status, 0) == child && status != 0;
 }
 
-/* Small ranges are guarded in another way than large ones, and may lie within them. */
+/* Small ranges are guarded in another way than large ones, and may lie within large ones. */
 TEST(guarded_pages_are_inaccessible_and_then_zero) {
   size_t page = os_page_size();
   const size_t sizes[] = {some * page, (size_t)4 << 20};
@@ -329,7 +329,7 @@ TEST(guarded_pages_are_inaccessible_and_then_zero) {
 }
 
 #if !defined(FAKE_OS)
-/* From here on the kernel answers such a call with `error`, or with success and nothing done. */
+/* From here on such a call fails with `error`, or if that is 0, succeeds and does nothing. */
 static void refuse_argument(long call, unsigned argument, uint32_t value, uint32_t error) {
 #ifdef HAS_FILTERS
   struct sock_filter program[] = {
@@ -347,10 +347,10 @@ static void refuse_argument(long call, unsigned argument, uint32_t value, uint32
   check_skip("system calls cannot be filtered here");
 }
 
-/* From here on the kernel accepts such advice and does nothing, as an emulator may. */
+/* From here on the kernel accepts this advice and does nothing, as an emulator may. */
 static void pretend(uint32_t advice) { refuse_argument(SYS_madvise, 2, advice, 0); }
 
-/* Whether the mapping of the address has such a flag in /proc/self/smaps. */
+/* Whether the mapping of the address has this flag in /proc/self/smaps. */
 static bool has_flag(const void *address, const char *flag) {
   FILE *file = fopen("/proc/self/smaps", "r");
   char line[512];
@@ -364,7 +364,7 @@ static bool has_flag(const void *address, const char *flag) {
   return has;
 }
 
-/* Memory of three times as many bytes, the first of which are written and can be moved. */
+/* Maps three times `bytes`; the first `bytes` are written and can be moved. */
 static char *movable(size_t bytes) {
   char *start = os_map(3 * bytes);
   if (start == NULL) abort();
@@ -373,7 +373,7 @@ static char *movable(size_t bytes) {
   return start;
 }
 
-/* As for want of mappings: the kernel knows moves all the same. */
+/* A move may be refused because there are too many mappings: the kernel still knows moves. */
 TEST(a_move_that_is_refused_is_not_the_last) {
   size_t page = os_page_size(), bytes = some * page;
   char *from = movable(bytes), *to = from + 2 * bytes;
@@ -384,7 +384,7 @@ TEST(a_move_that_is_refused_is_not_the_last) {
   CHECK(to[0] == 8 && unit_is_zero(from, bytes - page) && from[bytes - page] == 8);
 }
 
-/* Some kernels move a part of them. */
+/* Some kernels move only some of them. */
 TEST(several_mappings_are_not_moved) {
   size_t page = os_page_size(), bytes = some * page;
   char *from = movable(bytes), *to = from + 2 * bytes;
@@ -395,7 +395,7 @@ TEST(several_mappings_are_not_moved) {
   CHECK(os_move(from, to, bytes) && to[bytes - 1] == 8);
 }
 
-/* The kernel takes the target away before it finds that it may map nothing. */
+/* The kernel unmaps the target before it finds that the limit allows no new mapping. */
 static void move_under(int kind) {
   size_t bytes = some * os_page_size();
   char *from = movable(bytes), *to = from + 2 * bytes;
@@ -415,7 +415,7 @@ static void move_under(int kind) {
 TEST(nothing_moves_where_the_addresses_are_limited_below_what_is_mapped) { move_under(RLIMIT_AS); }
 TEST(nothing_moves_where_the_data_is_limited_below_what_is_mapped) { move_under(RLIMIT_DATA); }
 
-/* The kernel would take the lock from what stays. */
+/* The kernel would remove the lock from the pages that stay. */
 TEST(locked_pages_do_not_move) {
   size_t bytes = some * os_page_size();
   char *from = movable(bytes), *to = from + 2 * bytes;
@@ -486,7 +486,7 @@ TEST(where_nothing_is_nothing_can_be_populated) {
 #define KILLED 0x80000000u
 #define ERROR(number) (0x00050000u | (number))
 
-/* From here on the call meets this. */
+/* From here on the call gets this answer. */
 static void deny(uint32_t call, uint32_t answer) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   check_skip("a sanitizer's runtime makes such calls itself");
@@ -522,12 +522,12 @@ TEST(a_refused_unmap_fails_and_no_more) {
   start[0] = 1;
 }
 
-/* Nor may what is left at the target be asked for by a mapping. */
+/* Nor may the target be mapped again if that call is refused too. */
 TEST(a_refused_move_fails_and_no_more) {
   size_t page = os_page_size();
   char *start = os_map(2 * page), *others = os_map(2 * page);
   REQUIRE(start != NULL && others != NULL);
-  (void)!os_move(others, others + page, page); /* tries the call out elsewhere */
+  (void)!os_move(others, others + page, page); /* makes the trial move elsewhere */
   start[0] = 1;
   start[page] = 2;
   deny(SYS_mremap, ERROR(EPERM));
@@ -554,7 +554,7 @@ TEST(the_limit_of_mappings_is_the_systems) {
   if (os_read_file("/proc/sys/vm/max_map_count", text, sizeof text) <= 0) check_skip("the kernel does not tell");
   CHECK_EQ(os_map_limit(), atoll(text));
   store_relaxed(&os_filters, 1);
-  CHECK_EQ(os_map_limit(), atoll(text)); /* known from then on */
+  CHECK_EQ(os_map_limit(), atoll(text)); /* from then on it is known */
 }
 
 TEST(where_it_cannot_be_read_it_is_linuxs_own) {
@@ -584,7 +584,7 @@ TEST(guards_are_made_of_what_is_there_where_purges_are_ignored_too) {
   check_guards();
 }
 
-/* Of memory that the program has locked, or where a filter refuses, the kernel gives nothing back. */
+/* The kernel gives no memory back if the program has locked it, or if a filter refuses the call. */
 static void check_kept(char *start, size_t bytes, bool locked, bool split) {
   size_t page = os_page_size();
   for (int round = 0; round < 2; round++) {
@@ -640,7 +640,7 @@ TEST(a_guard_goes_though_advice_is_refused_by_then) {
   CHECK(!dies_at(start) && unit_is_zero(start, some * page));
 }
 
-/* One refusal is of that memory alone. */
+/* One refusal concerns only that memory. */
 TEST(guards_stay_light_beside_locked_memory) {
   size_t page = os_page_size();
   char *start = os_map(some * page), *locked = os_map(page);
@@ -673,7 +673,7 @@ TEST(nothing_moves_where_what_it_leaves_cannot_be_purged) {
 #endif
 
 #if !defined(FAKE_OS) && !defined(RACY_ATOMIC)
-/* Stays in the loop until it is told to end; says at each turn which one of the other's numbers it has read. */
+/* Loops until it is told to end; reports in each round the last number that it has read from the other thread. */
 static _Atomic uint64_t told, heard;
 static void *hear(void *unused) {
   uint64_t now;
@@ -684,8 +684,8 @@ static void *hear(void *unused) {
   return unused;
 }
 
-/* That the other thread has passed a barrier too cannot be shown on a processor that orders as much as most; that the kernel takes the
- * call can, and that the process goes on. */
+/* Processors that order memory strictly cannot show that the other thread has passed a barrier too. The test shows that the kernel accepts
+ * the call and that the process continues. */
 TEST(a_barrier_in_all_threads) {
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, hear, NULL) == 0);
@@ -705,7 +705,7 @@ TEST(a_barrier_in_all_threads) {
 TEST(calls_are_counted_by_kind) {
   size_t page = os_page_size();
   char *other = os_map(page);
-  REQUIRE(other != NULL && os_purge(other, page)); /* the first one is tried out elsewhere */
+  REQUIRE(other != NULL && os_purge(other, page)); /* the trial purge is made elsewhere */
   uint64_t mmaps = os_counts.mmap, munmaps = os_counts.munmap;
   char *start = os_map(some * page);
   uint64_t madvises = os_counts.madvise;
@@ -737,7 +737,7 @@ static _Atomic bool helper_existed;
 
 static void help(void) {
   store_relaxed(&helper_existed, os_thread_exists(&helper));
-  CHECK(!os_thread_start(&helper, help, false)); /* there is one already */
+  CHECK(!os_thread_start(&helper, help, false)); /* one is running already */
   os_sleep_us(1000);
   add_relaxed(&helper_runs, 1);
 }
@@ -792,7 +792,7 @@ TEST(writing_and_reading_whole_files) {
 }
 
 #if !defined(FAKE_OS)
-/* A pipe with a name, in a folder of its own. */
+/* A named pipe, in a folder of its own. */
 static char pipe_folder[] = "/tmp/hak-unit-XXXXXX", pipe_path[sizeof pipe_folder + 2];
 
 static void make_pipe(void) {
@@ -807,7 +807,7 @@ TEST(a_pipe_that_nobody_writes_to_is_no_file) {
   char buffer[32];
   make_pipe();
   KEEPS_ERRNO(CHECK_EQ(os_read_file(pipe_path, buffer, sizeof buffer), -1));
-  int writer_end = open(pipe_path, O_RDWR); /* who writes nothing is not waited for for ever */
+  int writer_end = open(pipe_path, O_RDWR); /* the reader does not wait forever for a writer that writes nothing */
   KEEPS_ERRNO(CHECK_EQ(os_read_file(pipe_path, buffer, sizeof buffer), -1));
   close(writer_end);
   KEEPS_ERRNO(CHECK_EQ(os_read_file("/dev/null", buffer, sizeof buffer), 0));
@@ -828,7 +828,7 @@ TEST(a_pipe_is_read_to_its_end) {
   char buffer[32];
   pthread_t late;
   make_pipe();
-  int reader_end = open(pipe_path, O_RDONLY | O_NONBLOCK); /* so that the writer's can be opened */
+  int reader_end = open(pipe_path, O_RDONLY | O_NONBLOCK); /* so that the writing end can be opened */
   REQUIRE(reader_end >= 0 && pthread_create(&late, NULL, write_late, NULL) == 0);
   os_sleep_us(20000);
   KEEPS_ERRNO(CHECK_EQ(os_read_file(pipe_path, buffer, sizeof buffer), 10));
@@ -847,7 +847,7 @@ static pthread_t writer;
 
 static void do_nothing(int number) { (void)number; }
 
-/* Lets the pipe fill up, disturbs the thread that waits there, and then reads all of it. */
+/* Waits until the pipe is full, sends signals to the thread that waits to write, and then reads everything. */
 static void *disturb_and_read(void *pipe_end) {
   static char text[LONG_TEXT + 1];
   size_t used = 0;
@@ -862,7 +862,7 @@ static void *disturb_and_read(void *pipe_end) {
 }
 
 TEST(writing_goes_on_after_a_signal) {
-  struct sigaction action = {.sa_handler = do_nothing}; /* system calls do not go on by themselves */
+  struct sigaction action = {.sa_handler = do_nothing}; /* system calls are not restarted */
   pthread_t reader;
   int ends[2];
   for (size_t i = 0; i < LONG_TEXT; i++) long_text[i] = (char)(i % 251);
@@ -875,7 +875,7 @@ TEST(writing_goes_on_after_a_signal) {
 }
 
 #if !defined(FAKE_OS)
-/* ---- what a write sends ---- */
+/* ---- the signals that a write sends ---- */
 
 static volatile sig_atomic_t handled;
 static void count_it(int number) { handled = handled + (number != 0); }
@@ -897,7 +897,7 @@ static void block(int number) {
   REQUIRE(pthread_sigmask(SIG_BLOCK, &mask, NULL) == 0);
 }
 
-/* A pipe that nobody reads. */
+/* A pipe that has no reader. */
 static int broken_pipe(void) {
   int ends[2] = {-1, -1};
   CHECK(pipe(ends) == 0);
@@ -905,7 +905,7 @@ static int broken_pipe(void) {
   return ends[1];
 }
 
-/* A file that may have 4 bytes more. */
+/* A file that may grow by 4 more bytes. */
 static int limited_file(void) {
   char path[] = "/tmp/hak-unit-XXXXXX";
   struct rlimit limit = {4, RLIM_INFINITY};
@@ -914,7 +914,7 @@ static int limited_file(void) {
   return fd;
 }
 
-/* By default both are the end of the process. */
+/* By default either signal ends the process. */
 static void check_hushed(int fd, int number) {
   struct sigaction action = {.sa_handler = SIG_DFL};
   REQUIRE(sigaction(number, &action, NULL) == 0);
@@ -927,7 +927,7 @@ static void check_hushed(int fd, int number) {
   block(number);
   KEEPS_ERRNO(CHECK(!os_write(fd, "0123456789", 10)));
   CHECK(is_blocked(number) && !waits(number));
-  /* The program's own waits on. */
+  /* The program's own signal stays pending. */
   REQUIRE(raise(number) == 0);
   KEEPS_ERRNO(CHECK(!os_write(fd, "0123456789", 10)));
   CHECK(is_blocked(number) && waits(number));
@@ -956,7 +956,7 @@ TEST(a_process_whose_last_line_nobody_reads_ends_by_abort) {
 }
 
 #if defined(HAS_FILTERS)
-/* It may not know the other calls. */
+/* The filter may not know the other calls. */
 TEST(under_a_filter_of_its_own_a_process_makes_no_call_for_a_write_but_that) {
   NOT_COUNTED();
   struct sigaction action = {.sa_handler = count_it};
@@ -1031,7 +1031,7 @@ TEST(abandon_frees_what_others_held_and_keeps_what_is_ours) {
   lock_release(&lock);
 }
 
-/* A thread that is inside nothing holds no lock, though one with its number did. */
+/* A thread that is not inside the allocator holds no lock, although an earlier thread with the same number may have. */
 TEST(abandon_frees_what_a_thread_with_our_number_has_left) {
   CHECK(lock_try(&lock));
   lock_abandon(&lock, false);
@@ -1042,7 +1042,7 @@ TEST(abandon_frees_what_a_thread_with_our_number_has_left) {
 enum { WAITERS = 4, TAKES = 2000 };
 static unsigned taken, inside;
 
-/* Now and then it is held for so long that others wait in every way there is. */
+/* Now and then the lock is held so long that other threads go through every stage of waiting. */
 static void *take_often(void *unused) {
   for (int i = 0; i < TAKES; i++) {
     lock_acquire(&lock);
@@ -1086,7 +1086,7 @@ static void *count_switches(void *switches) {
   return NULL;
 }
 
-/* Else the holder could hardly run among a thousand of them. */
+/* Otherwise the holder could hardly run among a thousand waiters. */
 TEST(threads_that_wait_long_for_a_lock_sleep) {
   pthread_t threads[SLEEPERS];
   long switches[SLEEPERS];
@@ -1104,7 +1104,7 @@ TEST(threads_that_wait_long_for_a_lock_sleep) {
 }
 #endif
 
-/* The first fork after a lock's holder is left behind: a thread that waits for it goes on. */
+/* The fork comes after the holder of the lock is left behind: a thread that waits for the lock goes on. */
 TEST(a_child_takes_a_lock_that_was_left_behind) {
   pthread_t thread;
   os_fork_watch();
@@ -1120,7 +1120,7 @@ TEST(a_child_takes_a_lock_that_was_left_behind) {
 static int fork_once_more(int depth) {
   pid_t child = fork();
   if (child == 0) {
-    os_fork_note(); /* what a fork handler does */
+    os_fork_note(); /* as a fork handler does */
     CHECK(os_forked());
     CHECK(!os_is_guest());
     CHECK(os_fork_claim(thread_self()) && !os_fork_claim(thread_self()) && os_forked());
@@ -1131,7 +1131,7 @@ static int fork_once_more(int depth) {
   }
   int status = -1;
   CHECK(waitpid(child, &status, 0) == child);
-  CHECK(!os_forked()); /* the parent does not notice */
+  CHECK(!os_forked()); /* the parent notices nothing */
   return status;
 }
 
@@ -1157,7 +1157,7 @@ TEST(one_of_the_threads_of_a_child_repairs_it) {
 TEST(a_fork_within_a_repair_wants_another) {
   os_fork_note();
   CHECK(os_fork_claim(thread_self()));
-  os_fork_note(); /* in a handler that interrupts it */
+  os_fork_note(); /* in a handler that interrupts the repair */
   os_fork_seen(thread_self());
   CHECK(os_forked() && os_fork_claim(thread_self()));
   os_fork_seen(thread_self());
@@ -1169,7 +1169,8 @@ static struct {
   volatile bool is_one, is_one_under_filters, shares_memory;
 } guest;
 
-/* What it changes about itself is its own, though it writes to this process's memory; also in a child, as far as libc lets it be known. */
+/* Its changes to itself do not affect this process, although it writes to the same memory. The same holds in a fork's child, as far as libc
+ * allows a test. */
 static void be_host(void) {
   pid_t child = vfork();
   if (child == 0) {
@@ -1224,7 +1225,7 @@ TEST(a_thread_that_libc_has_not_made_is_no_guest) {
 }
 #endif
 
-/* Of a fork that runs no handlers the kernel alone tells. */
+/* If a fork runs no handlers, only the kernel reports it. */
 TEST(a_raw_fork_is_noticed_without_a_handler) {
   os_fork_watch();
   CHECK(!os_forked());

@@ -21,7 +21,7 @@
 #include "os/syscall.h"
 #include "unit.h"
 
-/* A sanitizer's runtime must know every thread, so there none is started. */
+/* A sanitizer's runtime must know every thread, so under sanitizers none is started. */
 #if defined(__SANITIZE_ADDRESS__) || defined(RACY_ATOMIC)
 #define SANITIZED true
 #else
@@ -55,7 +55,7 @@ static void wait_for_runs(uint32_t wanted) {
   CHECK_EQ(load_relaxed(&runs), wanted);
 }
 
-/* Threads of this process, as the kernel counts them. */
+/* The threads of this process, as the kernel counts them. */
 static int tasks(void) {
   DIR *folder = opendir("/proc/self/task");
   if (folder == NULL) return -1;
@@ -86,7 +86,7 @@ TEST(it_is_a_thread_of_this_process_while_it_runs) {
   CHECK(load_relaxed(&its_id) != getpid());
   store_relaxed(&go_on, 1);
   wait_for_end();
-  for (int i = 0; tasks() != before && i < 1000; i++) os_sleep_us(1000); /* it has left its stack before it is gone */
+  for (int i = 0; tasks() != before && i < 1000; i++) os_sleep_us(1000); /* it leaves its stack before it is gone */
   CHECK_EQ(tasks(), before);
 }
 
@@ -109,7 +109,7 @@ TEST(it_can_be_started_as_often_as_it_has_ended) {
     CHECK_EQ(load_relaxed(&runs), i);
     if (i == 1) maps = load_relaxed(&os_counts.mmap);
   }
-  CHECK_EQ(load_relaxed(&os_counts.mmap), maps); /* on one stack */
+  CHECK_EQ(load_relaxed(&os_counts.mmap), maps); /* one stack serves all */
 }
 
 TEST(what_could_not_be_started_can_be_later) {
@@ -123,7 +123,7 @@ TEST(what_could_not_be_started_can_be_later) {
   REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
   CHECK(!started && !os_thread_exists(&thread) && load_relaxed(&thread.refused));
   os_thread_hold(&thread);
-  CHECK(!os_thread_start(&thread, count_run, false) && !load_relaxed(&thread.refused)); /* the kernel was not asked */
+  CHECK(!os_thread_start(&thread, count_run, false) && !load_relaxed(&thread.refused)); /* the kernel was not called */
   os_thread_release(&thread);
   CHECK(os_thread_start(&thread, count_run, false) && !load_relaxed(&thread.refused));
   wait_for_end();
@@ -139,7 +139,7 @@ static void note_handler(int number) {
   store_relaxed(&handled_by, syscall_3(SYS_gettid, 0, 0, 0));
 }
 
-/* Blocked here and sent to the process, a signal waits: the other thread does not take it. */
+/* If a signal is blocked here and sent to the process, it stays pending: the other thread does not take it. */
 TEST(no_signal_is_delivered_to_it) {
   require_threads();
   struct sigaction action = {.sa_handler = note_handler};
@@ -179,7 +179,7 @@ static void sleep_until_held(void) {
   while (os_thread_sleep_ms(&thread, 60000)) continue;
 }
 
-/* Looked at 300 times at once: the kernel has forgotten it, and not only its stack. */
+/* Checked immediately, 300 times: the kernel no longer knows the thread, and not only is its stack free. */
 TEST(what_is_held_is_gone) {
   require_threads();
   int before = tasks();
@@ -260,7 +260,7 @@ static void try_all(void) {
   store_relaxed(&permitted[2], syscall_3(SYS_mprotect, memory, (long)page, PROT_NONE));
   store_relaxed(&permitted[3], syscall_3(SYS_mprotect, memory, (long)page, PROT_READ | PROT_WRITE));
   store_relaxed(&permitted[4], syscall_3(SYS_munmap, memory, (long)page, 0));
-  uint64_t now[2]; /* without a vDSO libc asks the kernel, and writes errno if that fails */
+  uint64_t now[2]; /* without a vDSO, libc calls the kernel, and writes errno if that fails */
   store_relaxed(&permitted[5], syscall_3(SYS_clock_gettime, CLOCK_MONOTONIC, (long)now, 0));
   add_relaxed(&runs, 1);
   while (os_thread_sleep_ms(&thread, 60000)) continue;
@@ -275,7 +275,7 @@ TEST(a_confined_one_can_ask_for_memory_and_the_time_alone) {
   os_thread_hold(&thread);
 }
 
-/* Its own alone: the descriptors of the program mean nothing to it, nor its to the program. */
+/* Its own files only: descriptors of the program are not valid in it, and its descriptors are not valid in the program. */
 static int its_file = -1;
 static _Atomic long its_results[4];
 
@@ -307,7 +307,7 @@ TEST(a_confined_one_may_have_files_of_its_own) {
   CHECK_EQ(load_relaxed(&its_results[3]), -EPERM);
 }
 
-/* A signal handler may fork just before its thread starts one: the repair that follows forgets what was started. */
+/* A signal handler may fork just before its thread starts one: the repair that follows forgets the new thread. */
 TEST(a_child_that_is_not_repaired_starts_none) {
   require_threads();
   os_fork_note();
@@ -323,7 +323,7 @@ TEST(a_child_that_is_not_repaired_starts_none) {
   wait_for_end();
 }
 
-/* From the first moment that its starter has. */
+/* This holds from the first moment at which its starter knows it. */
 TEST(a_confined_one_has_no_power) {
   require_threads();
   char path[64], own[64];
@@ -334,13 +334,13 @@ TEST(a_confined_one_has_no_power) {
     CHECK(strstr(status_file, "CapEff:\t0000000000000000") != NULL && strstr(status_file, "NoNewPrivs:\t1") != NULL);
     CHECK(strstr(status_file, "Seccomp:\t2") != NULL);
     snprintf(own, sizeof own, "CapPrm:\t%08x%08x", thread.capabilities.of[1].permitted, thread.capabilities.of[0].permitted);
-    CHECK(strstr(status_file, own) != NULL); /* else another process could trace it that cannot trace this one */
+    CHECK(strstr(status_file, own) != NULL); /* otherwise a process that may not trace this process could trace the thread */
     os_thread_hold(&thread);
     os_thread_release(&thread);
   }
 }
 
-/* A process of its own; by a system call that libc does not see. */
+/* In a process of its own, through a system call that libc does not see. */
 static bool ends_after(long number, long a, long b, long c) {
   pid_t pid = fork();
   if (pid == 0) {
@@ -372,7 +372,7 @@ TEST(a_confined_one_ends_when_its_process_has_changed) {
   CHECK(ends_after(SYS_capset, (long)&self, (long)none, 0));
 }
 
-/* Where the kernel has no filters there is none; and it is not asked again until the process has changed. */
+/* If the kernel has no filters, none is started, and the kernel is not asked again until the process has changed. */
 TEST(what_cannot_be_confined_is_not_started) {
   require_threads();
   struct {
@@ -396,7 +396,7 @@ TEST(what_cannot_be_confined_is_not_started) {
   wait_for_end();
 }
 
-/* ---- what the kernel says of the caller ---- */
+/* ---- what the kernel reports about the caller ---- */
 
 TEST(the_standing_is_what_the_kernel_says) {
   os_standing_t standing = os_standing();
@@ -466,7 +466,7 @@ TEST(in_a_root_without_proc_the_standing_is_what_was_noted) {
   CHECK_EQ(os_started_filtered(), standing.filtered);
 }
 
-/* In a namespace of mounts, where a file of the test's stands in place of the kernel's. */
+/* In a mount namespace, with a file of the test in place of the kernel's file. */
 TEST(a_line_that_is_missing_is_no_other) {
   static const struct {
     const char *text;
@@ -494,7 +494,7 @@ TEST(a_line_that_is_missing_is_no_other) {
   }
 }
 
-/* They stand in one line before what is looked for. */
+/* The groups stand on a line before those that are looked for. */
 TEST(many_groups_hide_nothing) {
   static gid_t groups[400];
   if (geteuid() != 0) check_skip("needs root");
@@ -537,7 +537,7 @@ TEST(one_of_several_users_is_a_privilege) {
 
 /* ---- its end and a fork's child ---- */
 
-/* It is no child that a program waits for, and its end sends no signal. */
+/* It is not a child that a program can wait for, and its end sends no signal. */
 TEST(its_end_is_nobodys_business) {
   require_threads();
   struct sigaction action = {.sa_handler = note_handler};

@@ -1,4 +1,4 @@
-/* pinned.c - what live blocks keep of their slab's pages, held against a count of every byte. */
+/* pinned.c - which pages of a slab its live blocks keep, checked against a count of every byte. */
 #include "slab/pinned.h"
 
 #include "base/thread.h"
@@ -34,7 +34,7 @@ static void start(size_t page_bytes) {
   store_relaxed(&owner.thread, thread_self());
 }
 
-/* What malloc does with an entry. */
+/* Makes an entry live, as malloc does. */
 static void make_live(uint32_t i) {
   void *entry = blocks[i];
   blocks[i] = entry_block(entry);
@@ -42,14 +42,14 @@ static void make_live(uint32_t i) {
   live[i] = 1;
 }
 
-/* What free does. */
+/* Frees a block, as free does. */
 static void make_free(uint32_t i) {
   if (region_is_live(blocks[i])) CHECK(region_clear_live(blocks[i]));
   else CHECK(sample_close(blocks[i]));
   live[i] = 0;
 }
 
-/* As another thread; nobody announces it. */
+/* Frees a block as another thread would, without announcing it. */
 static void free_elsewhere(unsigned c, void *block) {
   unit_t *slab = remote_mark(&bins[c], (uint32_t)region_unit(block), block);
   CHECK(slab == unit_head((uint32_t)region_unit(block)));
@@ -64,7 +64,7 @@ static unit_t *full_slab(unsigned c) {
 
 static bool page_is_hole(const unit_t *slab, size_t number) { return (load_relaxed(&slab->holes) >> number & 1) != 0; }
 
-/* By all bytes of the slab, one after the other. */
+/* Counts every byte of the slab. */
 static pinned_t count_bytes(const unit_t *slab, unsigned c) {
   pinned_t want = {.blocks = 0};
   size_t size = class_info[c].size, end = size * class_info[c].blocks;
@@ -101,7 +101,7 @@ static void check_slab(const unit_t *slab, unsigned c) {
   }
 }
 
-/* Fewer and fewer are live, back in their slab or on the way; then the holes go. */
+/* Fewer and fewer blocks are live; the others are back in the slab, in a bin, or remotely freed. Then the holes are purged. */
 static void check_class(unsigned c) {
   const unit_t *slab = full_slab(c);
   uint32_t count = class_info[c].blocks;
@@ -110,7 +110,7 @@ static void check_class(unsigned c) {
     for (uint32_t i = 0; i < count; i++) {
       if (live[i] == 0 || unit_below(&seed, one_in) != 0 || (one_in == 1 && i == count / 3)) continue;
       make_free(i);
-      if (unit_below(&seed, 2) == 0) give_blocks(&owner, &blocks[i], 1); /* else it lies in a bin */
+      if (unit_below(&seed, 2) == 0) give_blocks(&owner, &blocks[i], 1); /* otherwise it lies in a bin */
       else if (unit_below(&seed, 2) == 0) free_elsewhere(c, blocks[i]);
     }
     check_slab(slab, c);
@@ -146,7 +146,7 @@ TEST(a_live_bit_that_was_brought_back_says_nothing) {
   check_slab(slab, c);
 }
 
-/* A quiet block has its live bit, as others have. */
+/* A quiet block has its live bit set, like blocks that are not sampled. */
 TEST(quiet_blocks_are_told_by_their_bit) {
   start(4096);
   track_start(1);

@@ -1,4 +1,4 @@
-/* place.c - the region on the kernel itself: how many mappings it takes, and where chance has put it. */
+/* place.c - the region on the real kernel: how many mappings it takes, and where it was randomly placed. */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 enum { RANGES = 9, STARTS = 48, BLOCK_BITS = 23, ZONE_BITS = 27 };
 
-/* Where the blocks and the zones are. */
+/* Whether the range holds blocks or zones. */
 static bool is_ours(uintptr_t start, uintptr_t end) {
   const char *const zones[] = {
       (char *)region_bin(region.live, 0), (char *)region.live, region.free_bits, region.unit_records, region.remotes, region.samples,
@@ -21,7 +21,7 @@ static bool is_ours(uintptr_t start, uintptr_t end) {
 }
 
 typedef struct mappings {
-  unsigned count, huge; /* those that could have a huge page, though the kernel is to make none */
+  unsigned count, huge; /* `huge`: mappings that could have a huge page, although the kernel was told not to make one */
   uint64_t bytes;
 } mappings_t;
 
@@ -53,7 +53,7 @@ static void grow_to(uint64_t bytes) {
 
 static void check_mappings(void) {
   mappings_t found = mappings();
-  CHECK(found.count >= RANGES - 1 && found.count <= RANGES); /* two may lie side by side */
+  CHECK(found.count >= RANGES - 1 && found.count <= RANGES); /* two may be adjacent */
   CHECK_EQ(found.bytes, region_census().mapped);
   if (access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0) CHECK_EQ(found.huge, 0);
 }
@@ -79,19 +79,19 @@ TEST(what_is_stepped_over_parts_the_blocks_alone) {
   if (access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0) CHECK_EQ(found.huge, 0);
 }
 
-/* A growth to 1 GiB. */
+/* The region grows to 1 GiB. */
 TEST(growing_takes_few_system_calls) {
   REQUIRE(region_init(0));
   uint64_t before = os_counts.mmap + os_counts.munmap + os_counts.mprotect + os_counts.madvise;
   grow_to((uint64_t)1 << 30);
-  CHECK(os_counts.mmap + os_counts.munmap + os_counts.mprotect + os_counts.madvise - before <= 640); /* two a step */
+  CHECK(os_counts.mmap + os_counts.munmap + os_counts.mprotect + os_counts.madvise - before <= 640); /* two for each step */
 }
 
 typedef struct addresses {
   uintptr_t base, live;
 } addresses_t;
 
-/* Of a process that starts now; zeros where it has none. */
+/* The addresses in a process that starts now; zeros if it has no region. */
 static addresses_t addresses_anew(void) {
   addresses_t addresses = {0, 0};
   int ends[2], status = 0;
@@ -107,7 +107,7 @@ static addresses_t addresses_anew(void) {
   return addresses;
 }
 
-/* The lowest `bits` bits of what chance moves are each 0 in some starts and 1 in others, and no bit follows another. */
+/* The lowest `bits` bits of the random values are each 0 in some starts and 1 in others, and no bit depends on another. */
 static void check_bits(const uint64_t *values, unsigned bits) {
   for (unsigned bit = 0; bit < bits; bit++) {
     uint64_t column = 0;

@@ -1,4 +1,4 @@
-/* pressure.c - how near a limit is, and what that changes: arithmetic alone; and the files of control groups as texts. */
+/* pressure.c - how near a limit is and what that changes, as arithmetic only; and the files of control groups, as texts. */
 #include "kit/pressure.h"
 
 #include "base/config.h"
@@ -40,8 +40,8 @@ TEST(the_next_look_comes_before_the_limit) {
 }
 
 TEST(what_others_use_is_not_the_heaps) {
-  CHECK_EQ(pressure_cap_of((uint64_t)100 * MIB, (uint64_t)60 * MIB, 40 * 16), 80 * 16); /* others have 20 */
-  CHECK_EQ(pressure_cap_of((uint64_t)100 * MIB, (uint64_t)10 * MIB, 40 * 16), 100 * 16); /* not written to yet */
+  CHECK_EQ(pressure_cap_of((uint64_t)100 * MIB, (uint64_t)60 * MIB, 40 * 16), 80 * 16); /* others use 20 */
+  CHECK_EQ(pressure_cap_of((uint64_t)100 * MIB, (uint64_t)10 * MIB, 40 * 16), 100 * 16); /* the heap's memory is not written to yet */
   CHECK_EQ(pressure_cap_of((uint64_t)10 * MIB, (uint64_t)60 * MIB, 40 * 16), 0);
 }
 
@@ -82,7 +82,7 @@ TEST(numbers_of_the_kernel) {
   CHECK_EQ(cgroup_number("99999999999999999999999\n"), CGROUP_NONE);
 }
 
-/* ---- a folder that stands in for the mounted groups ---- */
+/* ---- a folder in place of the mounted groups ---- */
 
 static char root[] = "/tmp/hakmem-groups-XXXXXX";
 
@@ -135,7 +135,7 @@ TEST(of_a_group_and_those_around_it_the_tightest_counts) {
   CHECK_EQ(group.limit, 500000);
   CHECK(ends_in(&group, "/pod/box"));
   group_of_v2("/pod/box", "max\n", "max\n", "100000\n");
-  CHECK(find(&group, "0::/pod/box\n", true)); /* a limit may come */
+  CHECK(find(&group, "0::/pod/box\n", true)); /* a limit may be set later */
   CHECK_EQ(group.limit, CGROUP_NONE);
   CHECK(ends_in(&group, "/pod/box"));
   root_remove();
@@ -147,7 +147,7 @@ TEST(the_mount_itself_is_a_container_s_group) {
   group_of_v2("", "500000\n", NULL, "100000\n");
   CHECK(find(&group, "0::/\n", true));
   CHECK_EQ(group.limit, 500000);
-  CHECK(find(&group, "0::/of/the/host\n", true)); /* without a namespace of groups */
+  CHECK(find(&group, "0::/of/the/host\n", true)); /* without a cgroup namespace */
   CHECK_EQ(group.limit, 500000);
   root_remove();
 }
@@ -198,7 +198,7 @@ TEST(what_is_read_again_and_what_the_kernel_would_give_up) {
   CHECK_EQ(group.use, 200000);
   CHECK(cgroup_path(&group, CGROUP_FILE_MAX, path));
   CHECK_EQ(access(path, R_OK), 0);
-  /* The same by files that are open, which are read anew each time. */
+  /* The same through open files, which are read again each time. */
   cgroup_open_files_t files;
   cgroup_open(&group, &files);
   cgroup_t other = {.version = group.version, .files = &files};
@@ -209,18 +209,18 @@ TEST(what_is_read_again_and_what_the_kernel_would_give_up) {
   CHECK_EQ(cgroup_stalled_us(&other), 1234);
   group_of_v2("/box", "600000\n", "500000\n", "300000\n");
   CHECK(cgroup_look(&other));
-  CHECK_EQ(other.limit, 500000); /* a limit that has come meanwhile */
+  CHECK_EQ(other.limit, 500000); /* a limit that was set in the meantime */
   CHECK_EQ(other.by, CGROUP_FILE_HIGH);
   CHECK_EQ(other.use, 300000);
   for (int i = 0; i < CGROUP_FILES; i++) file_close(files.of[i]);
   CHECK(!cgroup_look(&other));
   root_remove();
-  CHECK(!cgroup_look(&group)); /* gone */
+  CHECK(!cgroup_look(&group)); /* the group is gone */
   CHECK(!find(&group, "0::/box\n", true));
 }
 
 TEST(a_child_looks_for_itself) {
-  store_relaxed(&pressure.look_at, UINT64_MAX); /* the looker and the teller have stayed behind */
+  store_relaxed(&pressure.look_at, UINT64_MAX); /* the thread that checks and the thread that reports are not in the child */
   store_relaxed(&pressure.teller, (uintptr_t)7);
   store_relaxed(&pressure.contained, true);
   pressure_after_fork(8);
@@ -228,7 +228,7 @@ TEST(a_child_looks_for_itself) {
   CHECK_EQ(load_relaxed(&pressure.teller), 0);
   CHECK(load_relaxed(&pressure.forked));
   CHECK(!load_relaxed(&pressure.contained));
-  store_relaxed(&pressure.teller, (uintptr_t)8); /* it forks within the callback */
+  store_relaxed(&pressure.teller, (uintptr_t)8); /* the reporting thread forks inside the callback */
   pressure_after_fork(8);
   CHECK_EQ(load_relaxed(&pressure.teller), 8);
 }

@@ -1,4 +1,4 @@
-/* purge.c - when free units go back, which, and what is counted; by time in span.c too. */
+/* purge.c - when free units are given back, which ones, and what is counted; span.c tests decay by time too. */
 #include "space/purge.h"
 
 #include <sys/mman.h>
@@ -46,7 +46,7 @@ static uint32_t dirty_free(uint32_t superslab) {
 
 /* ---- by growth ---- */
 
-/* 320 units in use, then 64 of them idle: every other one of the lowest four superslabs. */
+/* 320 units in use, of which 64 become idle: every other one of the lowest four superslabs. */
 static void make_idle(void) {
   for (uint32_t i = 0; i < SINGLES; i++) CHECK_EQ(take(1, 1, SPAN_SLAB), i);
   CHECK_EQ(purge_due(), 0);
@@ -57,9 +57,9 @@ static void make_idle(void) {
 TEST(growth_gives_back_what_is_idle_beyond_the_share) {
   start_purge(10);
   make_idle();
-  CHECK_EQ(purge_due(), 0); /* no growth since */
+  CHECK_EQ(purge_due(), 0); /* the heap has not grown since */
   (void)take(64, 1, SPAN_PLAIN);
-  /* 320 in use and 64 idle, of which 32 may be. */
+  /* 320 units are in use and 64 are idle; 32 may stay idle. */
   CHECK_EQ(purge_due(), 32 * HAK_UNIT);
   CHECK_EQ(purge_bytes(), 32 * HAK_UNIT);
   check_counts();
@@ -87,20 +87,20 @@ TEST(growth_gives_back_no_more_than_it_takes) {
   check_counts();
 }
 
-/* What was given back is not part of the highest so far: the next growth is one again. */
+/* Units that were given back no longer count in the highest size so far: the next growth counts as growth again. */
 TEST(growth_after_a_purge_is_measured_from_what_stayed) {
   start_purge(10);
   make_idle();
   (void)take(64, 1, SPAN_PLAIN);
   CHECK_EQ(purge_due(), 32 * HAK_UNIT);
   CHECK(option_set(OPTION_idle_percent, 0));
-  (void)take(32, 1, SPAN_PLAIN); /* as many as went back */
+  (void)take(32, 1, SPAN_PLAIN); /* as many as were given back */
   CHECK_EQ(purge_due(), 32 * HAK_UNIT);
   CHECK_EQ(ledger_idle_units(), 0);
   check_counts();
 }
 
-/* In turn at the heap's highest: 64 units at one place, and 64 single ones at others. What each finds idle is the other's. */
+/* Alternates at the heap's highest size: 64 units in one place, then 64 single units in others. Each finds the other's units idle. */
 static size_t take_in_turn(uint64_t ms) {
   uint32_t large = take(64, 1, SPAN_PLAIN);
   fake_os_pass_time(ms);
@@ -125,21 +125,21 @@ TEST(growth_gives_back_nothing_while_much_of_it_is_soon_needed_again) {
   make_idle();
   for (unsigned turn = 0; turn < 10; turn++) {
     CHECK_EQ(take_in_turn(0), turn == 0 ? 64 * HAK_UNIT : 0);
-    CHECK_EQ(purge_again_bytes(), 64 * HAK_UNIT); /* the first time alone: then they were resident */
+    CHECK_EQ(purge_again_bytes(), 64 * HAK_UNIT); /* only in the first round: after that they stayed resident */
     CHECK(!purge_growth_pays());
   }
   fake_os_pass_time(1000);
   CHECK(purge_growth_pays());
   (void)take(128, 1, SPAN_PLAIN);
   CHECK_EQ(purge_due(), 64 * HAK_UNIT);
-  /* Time pays for what was needed again, and not ahead. */
+  /* Time makes up for units that were needed again, but not in advance. */
   fake_os_pass_time(100000);
   for (uint32_t i = 0; i < 4 * WORD; i += 2) CHECK_EQ(take(1, 1, SPAN_SLAB), i);
   CHECK_EQ(purge_again_bytes(), 128 * HAK_UNIT);
   CHECK(!purge_growth_pays());
 }
 
-/* What goes back by time may come again as often as it likes, a block of zeroes may be written or not, and large blocks come late. */
+/* Units given back by time may be needed again any number of times, zeroed blocks may stay unwritten, and large blocks are written late. */
 TEST(only_what_growth_gave_back_and_small_spans_write_counts_as_needed_again) {
   start_purge(0);
   make_idle();
@@ -181,7 +181,7 @@ TEST(growth_below_the_highest_so_far_purges_nothing) {
   CHECK_EQ(purge_all(), (64 + SINGLES - 4 * WORD) * HAK_UNIT);
   (void)take(1, 1, SPAN_SLAB);
   span_free(0, 1);
-  (void)take(100, 1, SPAN_PLAIN); /* fresh, but the heap was larger */
+  (void)take(100, 1, SPAN_PLAIN); /* fresh units, but the heap was larger before */
   CHECK_EQ(purge_due(), 0);
   CHECK_EQ(ledger_idle_units(), 1);
 }
@@ -227,7 +227,7 @@ TEST(a_step_is_made_only_if_nobody_else_made_one) {
   CHECK(purge_step(purge_last_step() + 1));
   CHECK(purge_step(purge_last_step() + 1));
   CHECK_EQ(ledger_idle_units(), 8);
-  CHECK(purge_step(purge_last_step())); /* finds them */
+  CHECK(purge_step(purge_last_step())); /* finds the idle units */
   CHECK_EQ(ledger_idle_units(), 8);
   CHECK(purge_step(purge_last_step()));
   CHECK_EQ(ledger_idle_units(), 0);
@@ -236,7 +236,7 @@ TEST(a_step_is_made_only_if_nobody_else_made_one) {
   check_counts();
 }
 
-/* Or who makes the steps would never end, where the program has locked its memory. */
+/* Otherwise the thread that makes the steps would never end if the program has locked its memory. */
 TEST(steps_end_where_nothing_can_be_given_back) {
   start_purge(1000000);
   uint32_t start = take(20, 1, SPAN_SLAB);
@@ -249,7 +249,7 @@ TEST(steps_end_where_nothing_can_be_given_back) {
   check_counts();
 }
 
-/* As where all memory is locked: thousands of calls a second otherwise. */
+/* As if all memory were locked: otherwise this would be thousands of calls a second. */
 static void is_asked_once(int64_t decay) {
   start_purge(1000000);
   CHECK(option_set(OPTION_decay_ms, decay));
@@ -262,7 +262,7 @@ static void is_asked_once(int64_t decay) {
   span_free(start + 4, 1);
   for (int i = 0; i < 10; i++) fake_os_pass_time(600), (void)purge_due();
   CHECK_EQ(fake_os_injected(), 11);
-  CHECK_EQ(purge_all(), 0); /* somebody wants to know */
+  CHECK_EQ(purge_all(), 0); /* an explicit request */
   CHECK_EQ(fake_os_injected(), 21);
   fake_os_fail_none();
   CHECK_EQ(purge_all(), 10 * HAK_UNIT);
@@ -276,7 +276,7 @@ TEST(nor_where_all_that_is_idle_goes_back_at_once) { is_asked_once(0); }
 
 static uint32_t apart[8];
 
-/* Units in so many superslabs. */
+/* Takes eight spans, each of a whole superslab. */
 static void start_at_once(void) {
   start_purge(1000000);
   CHECK(option_set(OPTION_decay_ms, 0));
@@ -284,7 +284,7 @@ static void start_at_once(void) {
   (void)purge_due();
 }
 
-/* All superslabs for each free, in a large heap, or where a locked unit stays idle for good. */
+/* Otherwise each free would scan all superslabs: in a large heap, or if a locked unit stays idle for good. */
 TEST(where_all_goes_back_at_once_only_where_something_became_idle_is_looked) {
   start_at_once();
   span_free(apart[4], 5);
@@ -296,7 +296,7 @@ TEST(where_all_goes_back_at_once_only_where_something_became_idle_is_looked) {
   CHECK_EQ(purge_due(), 7 * HAK_UNIT);
   CHECK_EQ(purge_due(), 0);
   CHECK_EQ(ledger_idle_units(), 5);
-  /* From the lowest to the highest, and not what was given back before. */
+  /* From the lowest to the highest, except for what was given back before. */
   span_free(apart[5], 1);
   span_free(apart[3], 2);
   CHECK_EQ(purge_due(), 8 * HAK_UNIT);
@@ -331,7 +331,7 @@ TEST(what_was_refused_goes_back_when_it_is_asked_for_again) {
   check_counts();
 }
 
-/* What a thread that is gone had taken to sweep. */
+/* The range that a thread which no longer exists had taken to purge. */
 TEST(a_child_sweeps_all) {
   start_at_once();
   span_free(apart[1], 1);
@@ -370,13 +370,13 @@ TEST(a_purged_span_reads_as_zero_and_stays_in_use) {
   check_counts();
 }
 
-/* Sanitizers have a mlock that does nothing. */
+/* Under sanitizers, mlock does nothing, so this is the system call. */
 static void lock_page_of(uint32_t unit) {
   REQUIRE(syscall(SYS_mlock, region_address(unit), 1) == 0);
   if (madvise(region_address(unit), HAK_UNIT, MADV_DONTNEED) == 0) check_skip("locked pages are given back here");
 }
 
-/* As where the program has locked a page. */
+/* As if the program had locked a page. */
 TEST(a_unit_that_cannot_be_purged_keeps_no_other_from_it) {
   start_purge(0);
   uint32_t span = take(21 * WORD, WORD, SPAN_PLAIN);
@@ -386,7 +386,7 @@ TEST(a_unit_that_cannot_be_purged_keeps_no_other_from_it) {
   check_counts();
 }
 
-/* In each superslab at either end, as many as one may have. */
+/* Several in each superslab, as many as one may have. */
 TEST(units_that_cannot_be_purged_keep_no_other_from_it_however_many) {
   enum { SUPERSLABS = 21, EACH = 4, FIRST = 5 };
   struct rlimit limit;
@@ -403,7 +403,7 @@ TEST(units_that_cannot_be_purged_keep_no_other_from_it_however_many) {
   check_counts();
 }
 
-/* The kernel is not asked more than twice for each superslab, and for the parts of two: all seems to be locked. */
+/* At most two calls for each superslab, and more for the parts of only two superslabs: then all seems to be locked. */
 TEST(a_part_is_halved_no_more_often_than_its_bound) {
   start_purge(0);
   span_free(take(21 * WORD, WORD, SPAN_PLAIN), 21 * WORD);
@@ -423,7 +423,7 @@ TEST(a_span_that_cannot_be_purged_keeps_its_content) {
 
 /* ---- what the kernel was advised about superslabs ---- */
 
-/* A superslab in use whose pages came from elsewhere. */
+/* A superslab in use whose pages were moved there. */
 static uint32_t moved_superslab(void) {
   uint32_t from = take(2 * WORD, WORD, SPAN_SLAB), to = take(2 * WORD, WORD, SPAN_SLAB);
   CHECK_EQ(move_pages(from, to, WORD), WORD);
@@ -434,7 +434,7 @@ static uint32_t moved_superslab(void) {
 TEST(a_moved_superslab_that_is_purged_whole_is_mapped_anew) {
   start_purge(1000000);
   uint32_t start = moved_superslab();
-  CHECK(purge_span(start, WORD - 1)); /* not the whole of it */
+  CHECK(purge_span(start, WORD - 1)); /* not the whole superslab */
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_RENEW)), 0);
   CHECK(purge_span(start + 1, 2 * WORD - 1));
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_RENEW)), 0);
@@ -476,7 +476,7 @@ TEST(recovery_counts_anew) {
   start_purge(1000000);
   uint32_t kept = take(20, 1, SPAN_SLAB);
   span_free(take(7, 1, SPAN_SLAB), 7);
-  ledger_note_use(1000, 500, 500); /* by a thread that is gone */
+  ledger_note_use(1000, 500, 500); /* by a thread that no longer exists */
   ledger_recover();
   check_counts();
   CHECK_EQ(purge_all(), 7 * HAK_UNIT);

@@ -1,4 +1,4 @@
-/* region.c - the region: its places, its zones, growth, what lies in the way. */
+/* region.c - the region: where it lies, its zones, growth, and foreign mappings in its way. */
 #include "space/region.h"
 
 #include <pthread.h>
@@ -20,11 +20,11 @@
 enum {
   ZONES = 7,
   MANY_UNITS = 100000
-}; /* no zone has room for so many in its first page, of any size, but that of rooms, which is not tried */
+}; /* so many that every zone must grow beyond its first page, whatever the page size; except the zone of rooms, which is not tested */
 
 static region_bin_t some_bin;
 
-/* A write to the first and the last byte of each record of the unit: a fault, if a zone is short. */
+/* Writes the first and the last byte of each of the unit's records: this faults if a zone is too short. */
 static void touch_unit(uint32_t unit) {
   char *block = region_address(unit);
   block[0] = 1;
@@ -84,7 +84,7 @@ TEST(new_units_are_free_and_zero) {
   }
 }
 
-/* How many units the blocks may ever take. */
+/* Checks how many units the blocks may ever take. */
 static void check_bound(uint64_t bytes) {
   CHECK(region_may_hold(bytes >> HAK_UNIT_SHIFT, 1));
   CHECK(!region_may_hold((bytes >> HAK_UNIT_SHIFT) + 1, 1));
@@ -131,7 +131,7 @@ TEST(under_an_address_limit_little_is_mapped) {
 
 #define TIB ((uintptr_t)1 << 40)
 
-/* Both ends of what chance may choose. */
+/* The lowest and the highest place that chance may choose. */
 static void check_place(uint64_t seed, uintptr_t zones, uintptr_t zones_end, uintptr_t blocks, uintptr_t blocks_end) {
   LOW_PLACES_ALONE();
   fake_os_set_random_seed(seed);
@@ -184,7 +184,7 @@ TEST(another_place_serves_where_a_zone_is_taken) {
   CHECK(os_unmap(other, os_page_size()));
   REQUIRE(region_init(0));
   CHECK(region.base < (uintptr_t)1 << 38);
-  CHECK(os_map_at((char *)(64 * TIB) + REGION_BIN_OFFSET, os_page_size()) == OS_MAPPED); /* what was begun there is gone */
+  CHECK(os_map_at((char *)(64 * TIB) + REGION_BIN_OFFSET, os_page_size()) == OS_MAPPED); /* the failed attempt there was undone */
   check_usable();
 }
 
@@ -200,14 +200,14 @@ TEST(where_the_blocks_begin_something_may_lie) {
   CHECK_EQ(first[0], 1);
 }
 
-/* A process has one region, so each page size is a check of its own. */
+/* A process has one region, so each page size is tested in a check of its own. */
 static void run_with_pages(size_t page) {
   fake_os_set_page_size(page);
   REQUIRE(region_init(SMALL_REGION));
   REQUIRE(grow(100));
   check_usable();
   for (uint32_t s = 0; s * HAK_UNITS_PER_SUPERSLAB < load_relaxed(&region.units); s++) store_relaxed(&region.superslabs[s].free, 0);
-  REQUIRE(grow(3000)); /* zones as well */
+  REQUIRE(grow(3000)); /* the zones grow too */
   check_usable();
 }
 
@@ -338,7 +338,7 @@ TEST(once_a_step_was_refused_steps_are_small) {
   CHECK(load_relaxed(&region.units) < before + HAK_UNITS_PER_SUPERSLAB);
 }
 
-/* Runs the check in a child of its own. */
+/* Runs the check in a child process. */
 static void apart(void (*check)(unsigned n), unsigned n) {
   int status = 0;
   pid_t child = fork();
@@ -377,7 +377,7 @@ TEST(blocks_are_not_kept_that_zones_have_no_room_for) {
   for (unsigned zone = 0; zone < ZONES; zone++) apart(fail_in_zones, zone);
 }
 
-/* Nobody says so when another process lowers a limit. */
+/* The process is not told when another process lowers its limit. */
 TEST(steps_are_small_once_there_is_a_limit) {
   REQUIRE(region_init(SMALL_REGION));
   REQUIRE(grow(4000));
@@ -412,14 +412,14 @@ TEST(what_the_kernel_refuses_may_not_be_held) {
   uint32_t before = load_relaxed(&region.units);
   fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
   CHECK(!region_may_hold(before + 1, 1));
-  CHECK(region_may_hold(before, 1)); /* the blocks there may go */
+  CHECK(region_may_hold(before, 1)); /* the existing blocks may be freed */
   fake_os_fail_map_at_as(OS_TAKEN);
   CHECK(region_may_hold(before + 1, 1)); /* further up */
 }
 
 /* ---- foreign mappings ---- */
 
-/* Maps one page of somebody else's at the start of a unit. */
+/* Maps one foreign page at the start of a unit. */
 static char *put_foreign(uint32_t unit) {
   char *page = region_address(unit);
   if (os_map_at(page, os_page_size()) != OS_MAPPED) return NULL;
@@ -458,7 +458,7 @@ TEST(a_foreign_run_that_is_long_is_passed_too) {
   check_usable();
 }
 
-/* The first page behind what the zone has, for each zone. */
+/* The first page behind the used part of a zone. */
 static char *behind_zone(unsigned zone, uint32_t superslabs) {
   char *const starts[] = {
       (char *)region_bin(region.live, 0), (char *)region.live, region.free_bits, region.unit_records, region.remotes, region.samples,
@@ -478,17 +478,17 @@ static void meet_foreign_page(unsigned zone) {
   region_after_fork(false);
   uint32_t units = load_relaxed(&region.units);
   CHECK(units < MANY_UNITS && !grow(MANY_UNITS));
-  CHECK_EQ(os_map_at(region_address(units), page), OS_MAPPED); /* it holds no blocks for nothing */
+  CHECK_EQ(os_map_at(region_address(units), page), OS_MAPPED); /* no addresses are held for blocks in vain */
   CHECK(os_map_at(end, page) == OS_TAKEN && end[0] == 0x5a);
   check_usable();
 }
 
-/* A zone that cannot grow where it lies is out of memory; what is there stays, in a fork's child too, and so does the heap. */
+/* A zone that cannot grow in place is out of memory. Existing zones stay, also in a fork's child, and so does the heap. */
 TEST(a_foreign_mapping_behind_a_zone_ends_growth) {
   for (unsigned zone = 0; zone < ZONES; zone++) apart(meet_foreign_page, zone);
 }
 
-/* What is mapped ahead may be in somebody's way; what is needed is not. */
+/* Only what is mapped ahead meets the foreign mapping; what is needed does not. */
 TEST(a_foreign_mapping_far_behind_a_zone_does_no_harm_yet) {
   REQUIRE(region_init(SMALL_REGION));
   char *far = behind_zone(1, 20);
@@ -511,12 +511,12 @@ TEST(fork_unmaps_only_what_a_growth_has_mapped) {
   CHECK(grow(100));
 }
 
-/* ---- a child of fork, where another thread was at work: here that thread is stuck inside its call ---- */
+/* ---- a child of fork, with another thread that is stuck inside its call ---- */
 
 static _Atomic bool is_stuck;
 
-static fake_call_t stuck_where; /* before the kernel has mapped it, or after */
-static unsigned stuck_after;    /* mappings */
+static fake_call_t stuck_where; /* before the kernel has mapped the range, or after */
+static unsigned stuck_after;    /* the number of mappings before that */
 
 static void get_stuck(void *start) {
   (void)start;
@@ -531,7 +531,7 @@ static void *grow_region(void *unused) {
   return unused;
 }
 
-/* In the mapping of the blocks, or of the zone that is the next one. */
+/* The other thread is stuck while it maps the blocks, or one of the zones. */
 static void grow_beside_one_that_is_stuck(unsigned where) {
   fake_os_set_address_limit((uint64_t)1 << 40); /* each zone has to grow */
   REQUIRE(region_init(0));
@@ -544,18 +544,18 @@ static void grow_beside_one_that_is_stuck(unsigned where) {
   region_after_fork(false);
   CHECK(grow(MANY_UNITS));
   CHECK(load_relaxed(&region.units) >= before + MANY_UNITS - HAK_UNITS_PER_SUPERSLAB);
-  if (where > 0 || stuck_where == FAKE_MAP_AT) CHECK_EQ(units_mapped(), load_relaxed(&region.units)); /* else it steps over some */
+  if (where > 0 || stuck_where == FAKE_MAP_AT) CHECK_EQ(units_mapped(), load_relaxed(&region.units)); /* otherwise some are stepped over */
   touch_unit(before);
   touch_unit(load_relaxed(&region.units) - 1);
 }
 
-/* Once the blocks are mapped, they are there already, and are used. */
+/* Blocks that are already mapped are used. */
 TEST(a_child_can_grow_though_another_thread_was_growing) {
   stuck_where = FAKE_MAP_AT;
   for (unsigned where = 0; where <= ZONES; where++) apart(grow_beside_one_that_is_stuck, where);
 }
 
-/* The kernel has mapped it and nobody has been told: what lies there is the zone's. */
+/* The kernel has mapped the range but no one has been told: the range belongs to the zone. */
 TEST(a_child_can_grow_though_another_thread_has_just_mapped) {
   stuck_where = FAKE_MAPPED;
   for (unsigned where = 0; where <= ZONES; where++) apart(grow_beside_one_that_is_stuck, where);

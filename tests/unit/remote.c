@@ -18,7 +18,7 @@
 #include "space/span.h"
 #include "unit.h"
 
-enum { HELP_AT_MOST = 200, HELP_AT_LEAST = 64 }; /* slabs queued before a freer must have helped; may have */
+enum { HELP_AT_MOST = 200, HELP_AT_LEAST = 64 }; /* slabs queued: by the first number a freer must have helped; from the second it may */
 
 static slab_owner_t owner;
 static region_bin_t bins[CLASS_COUNT];
@@ -30,12 +30,12 @@ static void start_remote(void) {
   REQUIRE(region_init(SMALL_REGION));
   owner_init(&owner);
   for (unsigned c = 0; c < CLASS_ZERO; c++) bins[c] = (region_bin_t){.block_size = class_info[c].size, .size_class = c};
-  store_relaxed(&owner.thread, (uintptr_t)0x1230); /* not this thread: it plays the freer */
+  store_relaxed(&owner.thread, (uintptr_t)0x1230); /* another thread's number: this thread plays the freer */
 }
 
 static unit_t *slab_holding(const void *block) { return unit_head((uint32_t)region_unit(block)); }
 
-/* As a thread does that does not own the block; false: it is not live. */
+/* Frees as a thread does that does not own the block; returns false if the block is not live. */
 static bool remotely_freed(void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
   if (!region_clear_live(block)) return false;
@@ -46,7 +46,7 @@ static bool remotely_freed(void *block) {
 
 static void free_remotely(void *block) { CHECK(remotely_freed(block)); }
 
-/* Every block of one slab of the class, live. */
+/* Takes all blocks of one slab of the class, live. */
 static uint32_t take_slab(unsigned c, void **blocks) {
   uint32_t count = class_info[c].blocks;
   if (take_blocks(&owner, c, &bins[c], blocks, count) != count) return 0;
@@ -56,14 +56,14 @@ static uint32_t take_slab(unsigned c, void **blocks) {
 
 static uint32_t free_in(const unit_t *slab) { return load_relaxed(&slab->free); }
 
-/* As of one that finds the slab queued, although the owner has looked by then. */
+/* Frees as a thread does that finds the slab queued although the owner has collected it by then. */
 static void free_unannounced(void *block) {
   uint32_t unit = (uint32_t)region_unit(block);
   CHECK(region_clear_live(block));
   (void)!remote_mark(racy_load(region_bin(region.live, unit)), unit, block);
 }
 
-/* The first word of each. */
+/* The first word of the slab's marks, and of its remote bits. */
 static uint64_t marks_of(const unit_t *slab) { return load_relaxed(region_marks(unit_number(slab), 0)); }
 static uint64_t remote_bits_of(const unit_t *slab) { return load_relaxed(region_bits(region.remote_bits, unit_number(slab), 0)); }
 
@@ -111,12 +111,12 @@ TEST(a_miss_of_one_class_leaves_the_others_until_memory_would_grow) {
   for (uint32_t i = 0; i < others; i++) free_remotely(other[i]);
   CHECK_EQ(take_blocks(&owner, 3, &bins[3], again, count / 2), count / 2);
   CHECK_EQ(remote_waiting(slab_holding(other[0])), others);
-  CHECK_EQ(take_blocks(&owner, 3, &bins[3], again, 1), 1); /* a new slab, but first all that is waiting */
+  CHECK_EQ(take_blocks(&owner, 3, &bins[3], again, 1), 1); /* this takes a new slab, but first collects everything that waits */
   CHECK_EQ(remote_waiting(slab_holding(other[0])), 0);
   CHECK_EQ(free_in(slab_holding(other[0])), others);
 }
 
-/* Few blocks come back: the owner does not wait for each of them, and then takes what has come meanwhile at once. */
+/* If few blocks come back, the owner does not collect for each of them; later it takes all that have come together. */
 TEST(who_frees_gets_ahead) {
   enum { FEW = 5 };
   start_remote();
@@ -129,7 +129,7 @@ TEST(who_frees_gets_ahead) {
   CHECK_EQ(take_blocks(&owner, 3, &bins[3], more, 1), 1);
   CHECK_EQ(batch_lead_slabs(), before + 1);
   CHECK_EQ(load_relaxed(&owner.slab_count[3]), 2);
-  CHECK_EQ(free_in(slab_holding(other[0])), others); /* all that was waiting came first */
+  CHECK_EQ(free_in(slab_holding(other[0])), others); /* everything that waited was collected first */
   for (uint32_t i = FEW; i < count; i++) free_remotely(blocks[i]);
   CHECK_EQ(take_blocks(&owner, 3, &bins[3], more, count + FEW - 1), count + FEW - 1);
   CHECK_EQ(remote_waiting(slab_holding(blocks[0])), count - FEW);
@@ -176,7 +176,7 @@ TEST(a_queued_slab_outlives_its_last_block) {
   uint32_t count = take_slab(2, first);
   REQUIRE(count > 0 && take_slab(2, second) == count);
   unit_t *slab = slab_holding(first[0]);
-  /* A second slab with room, so that nothing but the queue keeps the first. */
+  /* A second slab with room, so that only the queue keeps the first. */
   give_blocks(&owner, second, 1);
   free_remotely(first[0]);
   give_blocks(&owner, &first[1], count - 1);
@@ -287,7 +287,7 @@ TEST(a_block_is_marked_as_often_as_it_is_freed) {
   }
 }
 
-/* Their marks would lie in the next slab's. */
+/* Marks of so many blocks would lie in the next slab's part of the zone. */
 TEST(a_slab_of_the_smallest_blocks_has_no_marks) {
   start_remote();
   void *blocks[4096];
@@ -304,8 +304,8 @@ TEST(a_slab_of_the_smallest_blocks_has_no_marks) {
   CHECK_EQ(remote_waiting(slab), 0);
 }
 
-/* Whether a batch of blocks of that size writes to them, where a slab of the class, whose pages have gone, has those alone that came
- * back in the way that is told. */
+/* Whether a batch of blocks of this size writes to them, if the pages of the slab have gone, and all of its blocks, or half of them, were
+ * freed by other threads. */
 static bool batch_writes(size_t size, bool all_from_others, uint32_t count) {
   unsigned c = class_of(size);
   void *blocks[4096];
@@ -343,7 +343,7 @@ TEST(fetched_blocks_stay_as_they_are) {
   for (uint32_t i = 0; i < count; i++) CHECK(((uint8_t *)blocks[i])[0] == (uint8_t)i && memcmp(blocks[i], (char *)blocks[i] + 1, 63) == 0);
 }
 
-/* Not cleared, but equal to what was seen of them. */
+/* The marks are not cleared; they equal the owner's copy. */
 TEST(a_slab_begins_with_the_marks_of_the_one_before) {
   start_remote();
   void *first[4096], *second[4096];
@@ -382,7 +382,7 @@ TEST(what_nobody_announces_is_found_by_a_look) {
   (void)hole_step(false, &aging);
   CHECK_EQ(free_in(slab), 2);
   free_unannounced(blocks[2]);
-  free_remotely(blocks[3]); /* its freer announces both */
+  free_remotely(blocks[3]); /* announces both blocks */
   remote_collect(&owner);
   CHECK_EQ(free_in(slab), 4);
 }
@@ -403,9 +403,9 @@ TEST(the_last_block_of_an_orphans_slab_is_found_by_a_look) {
   CHECK_EQ(ledger_census().free_units, units_mapped());
 }
 
-/* ---- owners that do not look ---- */
+/* ---- owners that do not collect ---- */
 
-/* It was queued for one that had the unit before, or a fork's repair looks at all. */
+/* The slab was queued for an earlier slab in the same unit, or a fork's repair checks all slabs. */
 TEST(an_orphans_full_slab_stays_full_if_nothing_has_come) {
   start_remote();
   void *blocks[4096];
@@ -443,7 +443,8 @@ TEST(an_idle_owner_is_helped_before_long) {
   CHECK(load_relaxed(&owner.slab_count[c]) < HELP_AT_MOST / 2);
 }
 
-/* Left alone while a few slabs wait, since to collect each at once costs the freers most of their time; and not for as long as a thread. */
+/* Few waiting slabs are left alone: to collect each immediately would cost the freers most of their time. But help comes earlier than for a
+ * thread. */
 TEST(an_owner_of_many_is_helped_sooner) {
   start_remote();
   store_relaxed(&owner.thread, OWNER_OF_MANY);
@@ -464,24 +465,24 @@ TEST(an_owner_at_work_is_left_alone) {
   uint32_t count = take_slab(6, blocks);
   owner.orphan = true;
   store_relaxed(&owner.thread, 0);
-  lock_acquire(&owner.lock); /* somebody is in there */
+  lock_acquire(&owner.lock); /* a thread is at work there */
   for (uint32_t i = 0; i < count; i++) free_remotely(blocks[i]);
   CHECK_EQ(remote_waiting(slab_holding(blocks[0])), count);
   CHECK_EQ(load_relaxed(&owner.slab_count[6]), 1);
-  owner_unlock(&owner); /* nobody else will look */
+  owner_unlock(&owner); /* no other thread will check */
   CHECK_EQ(load_relaxed(&owner.lock.holder), 0);
   CHECK_EQ(load_relaxed(&owner.pending[6]), 0);
   CHECK_EQ(load_relaxed(&owner.slab_count[6]), 0);
   CHECK_EQ(ledger_census().free_units, units_mapped());
 }
 
-/* Each announcement brings in more than it has queued, and no more than a few. */
+/* Each announcement collects more slabs than it has queued, but only a few. */
 TEST(the_queue_of_an_idle_owner_shrinks) {
   start_remote();
   unsigned c = class_of(32768);
   static void *blocks[HELP_AT_MOST][8], *later[HELP_AT_MOST][8];
   for (int i = 0; i < HELP_AT_MOST; i++) REQUIRE(take_slab(c, blocks[i]) > 0 && take_slab(c, later[i]) > 0);
-  lock_acquire(&owner.lock); /* somebody else helps, and slowly */
+  lock_acquire(&owner.lock); /* another thread helps, and is slow */
   for (int i = 0; i < HELP_AT_MOST; i++) {
     for (uint32_t n = 0; n < class_info[c].blocks; n++) free_remotely(blocks[i][n]);
   }
@@ -500,14 +501,14 @@ TEST(the_queue_of_an_idle_owner_shrinks) {
   CHECK_EQ(load_relaxed(&owner.pending_count), 0);
 }
 
-/* Below what makes others help, a thread that sleeps would keep it for good. */
+/* Below the number at which others help, a sleeping thread would keep these blocks for good. */
 TEST(the_keeper_is_told_of_what_waits_for_an_owner_that_lags) {
   start_remote();
   unsigned c = class_of(32768);
   uint32_t slabs = (uint32_t)(REMOTE_MUCH_BYTES / HAK_UNIT) / class_info[c].units;
   static void *blocks[REMOTE_MUCH_BYTES / HAK_UNIT][8];
   for (uint32_t i = 0; i < slabs; i++) REQUIRE(take_slab(c, blocks[i]) > 0);
-  for (uint32_t i = 0; i < slabs; i++) { /* it looks: none waits for long */
+  for (uint32_t i = 0; i < slabs; i++) { /* the owner collects: no block waits for long */
     free_remotely(blocks[i][0]);
     remote_collect(&owner);
   }
@@ -521,7 +522,7 @@ TEST(the_keeper_is_told_of_what_waits_for_an_owner_that_lags) {
   CHECK(!remote_much_waits());
   remote_collect(&owner);
   for (uint32_t i = 0; i < slabs - 1; i++) free_remotely(blocks[i][2]);
-  CHECK(!remote_much_waits()); /* counted anew */
+  CHECK(!remote_much_waits()); /* the count starts again */
 }
 
 TEST(the_keeper_is_told_of_what_comes_free_in_an_orphans_slabs) {
@@ -547,7 +548,7 @@ TEST(what_an_idle_owner_is_behind_with_is_caught_up_with) {
   for (int i = 0; i < HELP_AT_MOST; i++) REQUIRE(take_slab(c, blocks[i]) > 0);
   void *last[8];
   REQUIRE(take_slab(c, last) > 0);
-  lock_acquire(&owner.lock); /* somebody else helps, and slowly */
+  lock_acquire(&owner.lock); /* another thread helps, and is slow */
   for (int i = 0; i < HELP_AT_MOST; i++) {
     for (uint32_t n = 0; n < class_info[c].blocks; n++) free_remotely(blocks[i][n]);
   }
@@ -613,14 +614,14 @@ TEST(a_block_freed_by_owner_and_other_ends_the_process_at_the_collection) {
   free_remotely(blocks[5]);
   free_remotely(blocks[70]);
   CHECK(dies_by(collect, NULL));
-  CHECK_EQ(free_in(slab_holding(blocks[5])), 2); /* a handler of SIGABRT may allocate: what came before is counted */
+  CHECK_EQ(free_in(slab_holding(blocks[5])), 2); /* a handler of SIGABRT may allocate, so the blocks before it are counted */
 }
 
 /* ---- threads ---- */
 
 enum { FREERS = 3, RING = 1024, ROUNDS = 60000 };
 
-/* Blocks on their way from the owner to a freer, one writer and one reader each. */
+/* Blocks on their way from the owner to a freer; each ring has one writer and one reader. */
 typedef struct ring {
   void *_Atomic slots[RING];
 } ring_t;
@@ -658,7 +659,7 @@ static void mark(void *block, size_t size) {
   *(size_t *)block = size;
 }
 
-/* The owner takes, keeps some for its own frees, gives most to the others. */
+/* The owner takes blocks, keeps some to free itself, and gives most to the others. */
 static void produce(uint32_t *at) {
   for (int round = 0; round < ROUNDS && check_failures() == 0; round++) {
     unsigned c = unit_below(&seed, 3) * 12 + 3;
@@ -694,7 +695,7 @@ static void run_threads(bool dies) {
   uint32_t at[FREERS] = {0};
   for (uintptr_t i = 0; i < FREERS; i++) REQUIRE(pthread_create(&threads[i], NULL, free_from_ring, (void *)i) == 0);
   produce(at);
-  if (dies) { /* the thread ends with its blocks still on their way: an orphan */
+  if (dies) { /* the thread ends while its blocks are still on their way: the heap becomes an orphan */
     lock_acquire(&owner.lock);
     owner.orphan = true;
     store_relaxed(&owner.thread, 0);

@@ -1,4 +1,4 @@
-/* repair.c - a fork's child: a thread that left unseen stands for one that stayed in the parent. */
+/* repair.c - the repair in a fork's child: a thread that left unseen stands for one that stayed in the parent. */
 #include "front/repair.h"
 
 #include <signal.h>
@@ -34,7 +34,7 @@ static heap_t *lost_heap(void **blocks) {
   return NULL;
 }
 
-/* Not lock_acquire: the one that vanished before may have had the same number, and nobody waits with a lock. */
+/* Not lock_acquire: the thread that vanished before may have had the same number, and no thread may wait while it holds a lock. */
 static void *lock_and_vanish(void *lock) {
   CHECK(lock_try(lock));
   return NULL;
@@ -42,7 +42,7 @@ static void *lock_and_vanish(void *lock) {
 
 static void *forked_blocks[1000];
 
-/* As a slow path does it: a thread that attaches outside of one is counted as inside. */
+/* Attaches as a slow path does: a thread that attaches outside of one is counted as inside. */
 static void attach_inside(void) {
   thread_enter();
   REQUIRE(thread_attach() != NULL);
@@ -56,14 +56,14 @@ static void free_some_remotely(void) {
   }
 }
 
-/* A thread with a heap, and one of another that is lost, its lock held, with blocks in its bins. */
+/* Gives this thread a heap, and makes a lost thread's heap, with its lock held and blocks in its bins. */
 static heap_t *start_forked(void) {
   start_heap();
   void *own = block_alloc(100);
   CHECK(own != NULL);
   block_free(own, 0, "free");
   heap_t *lost = lost_heap(forked_blocks);
-  free_some_remotely(); /* and nobody has collected them */
+  free_some_remotely(); /* no thread has collected them */
   if (lost == NULL) return NULL;
   run_thread(lock_and_vanish, &lost->owner.lock);
   store_relaxed(&lost->inside, 1);
@@ -80,14 +80,14 @@ static bool is_repaired(heap_t *lost) {
   return !os_forked() && load_relaxed(&lost->state) == HEAP_ORPHAN && load_relaxed(&lost->owner.lock.holder) == 0;
 }
 
-/* All is well after a repair: what is live is just what was, and all of it can be freed. */
+/* Checks the heap after a repair: what was live is live, nothing else is, and all of it can be freed. */
 static void check_repaired(heap_t *lost) {
   CHECK(is_repaired(lost));
   CHECK_EQ(load_relaxed(&lost->owner.thread), 0);
   CHECK_EQ(load_relaxed(&thread_heap->owner.thread), thread_self());
   CHECK_EQ(load_relaxed(&thread_heap->state), HEAP_ATTACHED);
   check_heaps();
-  heap_trim_others(); /* what is in the bins of a thread that is gone waits for who takes its heap, or for this */
+  heap_trim_others(); /* bins of a lost thread keep their blocks until a thread adopts the heap, or until this call */
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     bin_t *bin = heap_bin(lost, c);
     CHECK_EQ(racy_load(&bin->top), -bin->capacity);
@@ -111,15 +111,15 @@ TEST(a_child_adds_the_bin_that_a_slab_needs) {
   bin_t *bin = heap_bin(lost, c);
   REQUIRE(lost->has_bin[c] && bin->shared.thread != 0);
   racy_store(&bin->top, -bin->capacity);
-  lost->has_bin[c] = false; /* the table still leads there */
+  lost->has_bin[c] = false; /* the table still leads to the bin */
   fork_here();
   enter_once();
   CHECK(lost->has_bin[c] && bin_found(lost, 100) == bin);
-  CHECK_EQ(bin->shared.thread, 0); /* else a thread with the lost one's name would push into it */
+  CHECK_EQ(bin->shared.thread, 0); /* otherwise a thread with the lost thread's number would push into it */
   check_heaps();
 }
 
-/* The copy fell into the midst of a first use. */
+/* The copy was made during the first use of a class. */
 TEST(a_child_finds_no_bin_that_its_heap_has_not) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
@@ -166,7 +166,7 @@ TEST(a_fork_inside_a_slow_path_is_repaired_when_it_leaves) {
   check_repaired(lost);
 }
 
-/* As where it waits for the lock of its first heap, and a handler has forked. */
+/* As if the thread waited for the lock of its first heap when a handler forked. */
 TEST(a_thread_without_a_heap_stays_counted) {
   REQUIRE(start_forked() != NULL);
   thread_fast_heap = &heap_none;
@@ -204,7 +204,7 @@ TEST(what_was_begun_before_a_fork_is_ended_under_its_own_lock) {
   check_repaired(lost);
 }
 
-/* Some other thread was collecting for this heap when the process forked. */
+/* Another thread was collecting for this heap when the process forked. */
 TEST(a_child_does_not_wait_for_who_held_its_lock) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
@@ -223,7 +223,7 @@ static void *take_first(void *unused) {
   return unused;
 }
 
-/* And has the number of the one whose lock it finds, as the next thread mostly has. */
+/* The new thread has the number of the one that holds the lock, as the next thread mostly has. */
 TEST(a_child_may_start_a_thread_before_it_comes_by) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
@@ -235,7 +235,7 @@ TEST(a_child_may_start_a_thread_before_it_comes_by) {
   check_repaired(lost);
 }
 
-/* Its handler ran before hakmem's: the kernel has reported the fork, but which thread forked is not known yet. */
+/* That handler ran before hakmem's: the kernel has reported the fork, but it is not known yet which thread forked. */
 TEST(a_child_may_start_a_thread_in_another_librarys_handler) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
@@ -244,7 +244,7 @@ TEST(a_child_may_start_a_thread_in_another_librarys_handler) {
   run_thread(take_first, NULL);
   CHECK(!os_forked());
   thread_after_fork();
-  CHECK(!os_forked()); /* what has begun since stays as it is */
+  CHECK(!os_forked()); /* the repair is not repeated: what the child has begun since stays */
   check_repaired(lost);
 }
 
@@ -260,7 +260,7 @@ TEST(so_it_may_where_the_forker_has_no_heap) {
   CHECK(!os_forked());
 }
 
-/* Where the kernel wipes no page: it says that a thread repairs which is gone. */
+/* If the kernel wipes no page, the child's page says that a thread is repairing which does not exist there. */
 TEST(a_child_of_one_that_is_just_repaired_waits_for_nobody) {
   const uintptr_t gone = 4096;
   heap_t *lost = start_forked();
@@ -284,7 +284,7 @@ static void *repair_simply(void *unused) {
   return unused;
 }
 
-/* One that is gone was telling the program of a limit. */
+/* A thread that no longer exists was reporting a limit to the program. */
 TEST(a_childs_thread_with_the_number_of_a_teller_is_none) {
   REQUIRE(start_forked() != NULL);
   fork_here();
@@ -326,7 +326,7 @@ TEST(a_child_without_a_heap_is_repaired_too) {
   check_heaps();
 }
 
-/* A mark in a slab's record, which counting its free blocks clears, shows whether the repair has looked at it. */
+/* Puts a mark into a slab's record; counting the slab's free blocks clears it. This shows whether the repair has checked the slab. */
 static bool slab_is_counted_again(const heap_t *lost, uint32_t *pending) {
   unit_t *slab = unit_head((uint32_t)region_unit(forked_blocks[1]));
   const uint8_t mark = 255;
@@ -334,7 +334,7 @@ static bool slab_is_counted_again(const heap_t *lost, uint32_t *pending) {
   slab->age = mark;
   fork_here();
   thread_enter();
-  *pending = load_relaxed(&lost->owner.pending[class_of(100)]); /* an audit at the end may bring them in */
+  *pending = load_relaxed(&lost->owner.pending[class_of(100)]); /* an audit at the end may collect them */
   thread_leave();
   return slab->age != mark;
 }
@@ -344,7 +344,7 @@ TEST(where_no_thread_was_at_work_a_child_orphans_heaps_and_looks_at_no_slab) {
   attach_inside();
   heap_t *lost = lost_heap(forked_blocks);
   REQUIRE(lost != NULL);
-  free_some_remotely(); /* a look at all slabs would bring them in */
+  free_some_remotely(); /* a check of all slabs would collect them */
   uint32_t pending = 0;
   CHECK(load_relaxed(&lost->owner.pending[class_of(100)]) != 0);
   CHECK(!slab_is_counted_again(lost, &pending));
@@ -366,10 +366,10 @@ TEST(where_a_thread_without_a_heap_was_at_work_its_units_are_free_in_a_child) {
   heap_t *lost = lost_heap(forked_blocks);
   REQUIRE(lost != NULL);
   bool zero;
-  uint32_t start = span_alloc(5, 1, SPAN_PLAIN, &zero); /* by a thread that is gone */
+  uint32_t start = span_alloc(5, 1, SPAN_PLAIN, &zero); /* by a thread that no longer exists */
   REQUIRE(start != SPAN_NONE);
   units_enter(start, 5, UNIT_LARGE, CLASS_NONE);
-  for (uint32_t i = 0; i < 2; i++) store_relaxed(&unit_at(start + i)->kind, (uint8_t)UNIT_FREE); /* left in part, or entered */
+  for (uint32_t i = 0; i < 2; i++) store_relaxed(&unit_at(start + i)->kind, (uint8_t)UNIT_FREE); /* only partly left, or partly entered */
   unit_at(start)->told = true;
   store_relaxed(&heapless_of(1)->heapless_inside, 1);
   fork_here();
@@ -383,7 +383,7 @@ TEST(where_a_thread_without_a_heap_was_at_work_its_units_are_free_in_a_child) {
   check_repaired(lost);
 }
 
-/* A thread that is gone had claimed the block for its free, and waited for the kernel or for a lock. */
+/* A thread that no longer exists had claimed the block for its free, and was waiting for the kernel or for a lock. */
 static void is_free_in_a_child(unit_t *first, heap_t *lost) {
   uint32_t start = unit_number(first), units = load_relaxed(&first->units);
   CHECK(region_clear_live(region_address(start)));
@@ -424,7 +424,7 @@ static void is_no_named_heaps_in_a_child(bool locked) {
 TEST(a_named_heaps_large_block_that_was_being_freed_is_free_in_a_child) { is_no_named_heaps_in_a_child(false); }
 TEST(so_is_one_of_a_heap_whose_lists_are_made_anew) { is_no_named_heaps_in_a_child(true); }
 
-/* While a thread that is gone gave a hole back. */
+/* The fork came while a thread that no longer exists gave a hole back. */
 TEST(blocks_that_were_held_for_the_kernel_are_free_again_in_a_child) {
   heap_t *lost = start_forked();
   REQUIRE(lost != NULL);
@@ -439,10 +439,10 @@ TEST(blocks_that_were_held_for_the_kernel_are_free_again_in_a_child) {
   check_repaired(lost);
 }
 
-/* Where another lock is held by nobody who will come back. */
+/* If another lock is held by a thread that does not exist here. */
 static _Noreturn void lock_within_a_repair(heap_t *heap) {
   (void)signal(SIGALRM, SIG_DFL);
-  alarm(20); /* it waits for ever otherwise */
+  alarm(20); /* otherwise it would wait forever */
   os_fork_note();
   CHECK(os_fork_claim(thread_self()));
   heap_lock(heap); /* as from a handler's malloc */
@@ -483,9 +483,9 @@ TEST(a_second_fork_is_repaired_again) {
   check_repaired(lost);
 }
 
-/* ---- bins as a fork has found them ---- */
+/* ---- bins as a fork found them ---- */
 
-#define BIN_SIZE 4500 /* of the lost heap's blocks many are of its class */
+#define BIN_SIZE 4500 /* a size whose class has many of the lost heap's blocks */
 
 static bin_t *lost_bin(heap_t *lost) { return heap_bin(lost, class_of(BIN_SIZE)); }
 
@@ -502,7 +502,7 @@ static void *next_of_its_class(void) {
   return NULL;
 }
 
-/* As the thread that is gone was called: one block less than its bin has room for. */
+/* Acts under the number of the lost thread: fills its bin up to one block. */
 static void fill_as_a_namesake(bin_t *bin) {
   heap_set_thread(the_lost, thread_self());
   while (racy_load(&bin->top) < -1) block_free(next_of_its_class(), 0, "free");
@@ -518,7 +518,7 @@ static void *overflow_as_a_namesake(void *unused) {
   return unused;
 }
 
-/* Another thread has got the heap between the push and what follows. */
+/* Another thread has taken the heap between the push and what follows. */
 static void *overflow_too_late(void *unused) {
   bin_t *bin = lost_bin(the_lost);
   fill_as_a_namesake(bin);
@@ -537,7 +537,7 @@ static void fork_with_two_lost(void) {
   CHECK(option_set(OPTION_insight, 0)); /* the free of a sampled block is a slow path */
   start_heap();
   attach_inside();
-  const heap_t *before = heaps_take(1, NULL); /* of threads that are gone too: one of them was made before the lost one, so it is */
+  const heap_t *before = heaps_take(1, NULL); /* of a thread that is lost too; this heap or the next is older than the lost one */
   run_thread(allocate_unseen, forked_blocks);
   the_lost = heap_of(slab_owner(unit_head((uint32_t)region_unit(forked_blocks[1]))));
   const heap_t *after = heaps_take(3, NULL); /* the first orphan */
@@ -546,7 +546,7 @@ static void fork_with_two_lost(void) {
   fork_here();
 }
 
-/* libc gives a new thread the stack of one that has ended, and so its number. */
+/* libc gives a new thread the stack of an ended one, and with it the number. */
 TEST(a_childs_thread_that_is_a_namesake_of_one_that_is_gone_takes_up_the_heap_that_it_frees_into) {
   fork_with_two_lost();
   run_thread(overflow_as_a_namesake, NULL);
@@ -558,7 +558,7 @@ TEST(a_childs_thread_that_is_a_namesake_leaves_a_bin_alone_that_is_another_threa
   run_thread(overflow_too_late, NULL);
 }
 
-/* Takes the heap up and uses its bin from both ends. */
+/* Adopts the heap and uses its bin from both ends. */
 static void *use_the_lost(void *unused) {
   static void *blocks[300];
   attach_inside();
@@ -591,7 +591,7 @@ TEST(a_bin_that_a_fork_found_full_is_flushed_before_it_is_used_again) {
   is_used_again_in_a_child();
 }
 
-/* By a handler's free. That block is lost. */
+/* A handler's free pushed one more block; that block is lost. */
 TEST(a_bin_that_a_fork_found_more_than_full_has_its_name_again) {
   find_full();
   CHECK(!bin_push(lost_bin(the_lost), the_lost));
@@ -599,7 +599,7 @@ TEST(a_bin_that_a_fork_found_more_than_full_has_its_name_again) {
   run_thread(use_the_lost, NULL);
 }
 
-/* As it was becoming smaller, or larger: the entries were on their way, and are lost. */
+/* The fork came while the bin became smaller or larger: the entries were on their way, and are lost. */
 static void resized(intptr_t before, intptr_t now) {
   REQUIRE((the_lost = start_forked()) != NULL);
   bin_t *bin = lost_bin(the_lost);
@@ -609,7 +609,7 @@ static void resized(intptr_t before, intptr_t now) {
   }
   intptr_t bottom = before > now ? -before : -now;
   CHECK(before <= bin_reserve(class_of(BIN_SIZE)) && now <= bin_reserve(class_of(BIN_SIZE)));
-  for (intptr_t i = -before; i < 0; i++) racy_store(&bin_entries(bin)[i], the_lost); /* what is left there of others */
+  for (intptr_t i = -before; i < 0; i++) racy_store(&bin_entries(bin)[i], the_lost); /* leftovers of other entries */
   racy_store(&bin_entries(bin)[bottom - 1], BIN_END);
   racy_store(&bin->top, bottom);
   racy_store(&bin->capacity, now);
@@ -619,7 +619,7 @@ static void resized(intptr_t before, intptr_t now) {
 TEST(a_bin_that_a_fork_found_becoming_smaller_has_both_its_ends) { resized(32, 16); }
 TEST(a_bin_that_a_fork_found_becoming_larger_has_both_its_ends) { resized(16, 32); }
 
-/* Its thread was giving blocks back, and another one had taken some from below. */
+/* Its thread was giving blocks back while another thread had taken some from below. */
 TEST(a_bin_that_looked_empty_and_is_barred_is_empty) {
   REQUIRE((the_lost = start_forked()) != NULL);
   bin_t *bin = lost_bin(the_lost);
@@ -634,10 +634,10 @@ TEST(a_bin_that_looked_empty_and_is_barred_is_empty) {
   is_used_again_in_a_child();
 }
 
-/* A handler between the push that fills a bin and its flush. */
+/* A handler runs between the push that fills a bin and the flush. */
 TEST(a_block_that_is_pushed_over_a_bins_name_is_given_back_and_the_name_written_anew) {
   void *blocks[200];
-  CHECK(option_set(OPTION_insight, 0)); /* a sampled block's free takes another way */
+  CHECK(option_set(OPTION_insight, 0)); /* the free of a sampled block takes another path */
   start_heap();
   for (int i = 0; i < 200; i++) REQUIRE((blocks[i] = block_alloc(BIN_SIZE)) != NULL);
   bin_t *bin = heap_bin(thread_heap, class_of(BIN_SIZE));
@@ -645,7 +645,7 @@ TEST(a_block_that_is_pushed_over_a_bins_name_is_given_back_and_the_name_written_
   for (; racy_load(&bin->top) < -1; i++) block_free(blocks[i], 0, "free");
   CHECK(!HAK_CHECKS || region_clear_live(blocks[i]));
   CHECK(bin_push(bin, blocks[i++]));
-  block_free(blocks[i++], 0, "free"); /* the handler */
+  block_free(blocks[i++], 0, "free"); /* in the handler */
   CHECK_EQ(racy_load(&bin->top), 1);
   free_overflow(bin);
   check_heaps();

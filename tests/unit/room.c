@@ -1,4 +1,4 @@
-/* room.c - the index of superslabs with free units, against a look at each. */
+/* room.c - the index of superslabs with free units, checked against a scan of all superslabs. */
 #include "space/room.h"
 
 #include "unit.h"
@@ -54,13 +54,13 @@ TEST(units_side_by_side_are_noted_as_one_row) {
   give(100, 0xf0);
   CHECK_EQ(room_next(rooms, superslabs, 0, SUPERSLABS, 3), 100);
   CHECK_EQ(room_next(rooms, superslabs, 101, SUPERSLABS, 3), SUPERSLABS);
-  CHECK_EQ(room_next(rooms, superslabs, 0, 100, 3), 100); /* the end */
+  CHECK_EQ(room_next(rooms, superslabs, 0, 100, 3), 100); /* no match: the end of the search */
   CHECK_EQ(room_next(rooms, superslabs, 0, SUPERSLABS, 4), SUPERSLABS);
   give(100, UINT32_MAX);
   CHECK_EQ(room_next(rooms, superslabs, 0, SUPERSLABS, ROOM_LEVELS - 1), 100);
 }
 
-/* So the next search does not look there. */
+/* The search removes the note, so the next search does not check there. */
 TEST(a_search_drops_what_is_no_longer_so) {
   forget_all();
   give(100, 0xff);
@@ -78,6 +78,6 @@ TEST(an_audit_sees_what_was_not_noted) {
   forget_all();
   give(100, 0xff);
   CHECK(room_has_noted(rooms, 100, 0xff));
-  CHECK(!room_has_noted(rooms, 100, 0xffff)); /* of sixteen in a row nothing is known */
+  CHECK(!room_has_noted(rooms, 100, 0xffff)); /* sixteen in a row were not noted */
 }
 #endif

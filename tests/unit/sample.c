@@ -1,4 +1,4 @@
-/* sample.c - which blocks are sampled, and what their records tell. */
+/* sample.c - which blocks are sampled, and what their records contain. */
 #include "slab/sample.h"
 
 #include <pthread.h>
@@ -15,7 +15,7 @@
 
 enum { RATE = 128 << 10, FIRES = 32, BUDGET = 4096, MOST = 4096 };
 
-extern _Atomic uint16_t hak_alloc_listeners; /* which a tracer counts up */
+extern _Atomic uint16_t hak_alloc_listeners; /* a tracer increments it */
 
 static slab_owner_t owner;
 static region_bin_t bins[CLASS_COUNT];
@@ -27,11 +27,11 @@ static void start(uint64_t seed) {
   sample_start(RATE, false);
   REQUIRE(region_init(SMALL_REGION));
   owner_init(&owner);
-  owner.sampler.random = seed; /* alone: the owner's address is another one in each run */
+  owner.sampler.random = seed; /* without this, the draws would depend on the owner's address, which differs in each run */
   store_relaxed(&owner.thread, (uintptr_t)0x1230);
 }
 
-/* The slab's blocks, all of them; the first one's unit. */
+/* Takes all blocks of a slab; returns the unit of the first one. */
 static uint32_t take_slab(unsigned c) {
   uint32_t blocks = class_info[c].blocks, taken = 0;
   while (taken < blocks) taken += take_blocks(&owner, c, &bins[c], entries + taken, blocks - taken);
@@ -44,7 +44,7 @@ static void give_slab(unsigned c) {
   slab_release_empty(&owner);
 }
 
-/* A block of the class that is sampled, of a slab that was just taken. */
+/* Takes slabs until one has a sampled block of the class; returns that block. */
 static void *take_sampled(unsigned c) {
   for (;;) {
     (void)take_slab(c);
@@ -57,18 +57,18 @@ static void *take_sampled(unsigned c) {
 
 /* ---- which ---- */
 
-/* Of n draws with chance p, by how many they may be off. */
+/* Checks that `got`, of n draws with chance p, is within this many standard errors. */
 static void check_within(const char *what, unsigned c, double n, double p, uint64_t got, double errors) {
   double off = (double)got - n * p, bound = errors * __builtin_sqrt(n * p * (1 - p)) + 1;
   if (off < -bound || off > bound) check_fail(__FILE__, __LINE__, "class %u, %s: %g of %g sampled, not %g", c, what, (double)got, n, n * p);
 }
 
-/* Those of a seed, which is the same each time; one seed in 10,000 would be beyond it. */
+/* For draws from a seed, which are the same each time: one seed in 10,000 would fail. */
 static void check_count(const char *what, unsigned c, double n, double p, uint64_t got) { check_within(what, c, n, p, got, 3.9); }
-/* Those that addresses choose, other ones each time: in no run. */
+/* For draws that depend on addresses, which differ in each run: no run may fail. */
 static void check_count_anywhere(const char *what, unsigned c, double n, double p, uint64_t got) { check_within(what, c, n, p, got, 6); }
 
-/* Each block has the same chance, wherever it lies: also those that begin in one unit and end in the next. */
+/* Each block has the same chance wherever it lies, also one that begins in one unit and ends in the next. */
 static void check_chances(unsigned c) {
   uint32_t size = class_info[c].size, blocks = class_info[c].blocks, slabs = 4096;
   uint64_t sampled = 0, first_half = 0, across = 0, crossing = 0;
@@ -126,7 +126,7 @@ TEST(blocks_of_no_bytes_are_not_sampled) {
   }
 }
 
-/* What has left its slab comes back to it, and is sampled again when it leaves it the next time: for as long as the slab lasts. */
+/* A sampled block that comes back to its slab is sampled again when it next leaves it, for as long as the slab lasts. */
 TEST(a_sampled_block_remains_one) {
   start(unit_seed());
   unsigned c = class_of(1024);
@@ -140,7 +140,8 @@ TEST(a_sampled_block_remains_one) {
   }
 }
 
-/* Of blocks in many slabs some leave a bin and some stay: these must be what they were, or malloc takes them for any others. */
+/* If a batch from many slabs is given back only in part, the remaining entries must keep their form, or malloc takes them for plain
+ * blocks. */
 TEST(what_a_batch_leaves_remains_sampled) {
   enum { SLABS = 256 };
   start(unit_seed());
@@ -168,7 +169,7 @@ TEST(records_end_with_their_slab) {
   void *block = take_sampled(c);
   uint32_t unit = (uint32_t)region_unit(block);
   CHECK(sample_state(sample_of(unit)) == SAMPLE_FREE);
-  (void)take_slab(c); /* the class keeps one slab, which is to be another */
+  (void)take_slab(c); /* the class keeps one slab, which must be another */
   give_slab(c);
   for (uint32_t i = 0; i < class_info[c].blocks; i++) entries[i] = (char *)region_address(unit) + (size_t)i * class_info[c].size;
   give_blocks(&owner, entries, class_info[c].blocks);
@@ -197,7 +198,7 @@ TEST(a_record_tells_of_the_live_block) {
   CHECK_EQ(load_relaxed(&sample->asked), 510);
 }
 
-/* Where stacks are walked, their number is more than any that was there. */
+/* The number of stacks walked: greater after each walk. */
 static uint64_t walked(void) { return site_figures().checked + site_figures().sites; }
 
 TEST(a_small_heap_has_no_sites) {
@@ -212,7 +213,7 @@ TEST(a_small_heap_has_no_sites) {
   REQUIRE(large != NULL);
   CHECK(load_relaxed(&sample_of((uint32_t)region_unit(large))->site) != SITE_NONE);
   large_free(unit_at((uint32_t)region_unit(large)));
-  CHECK(sample_open(&owner.sampler, block, 500)); /* from then on */
+  CHECK(sample_open(&owner.sampler, block, 500)); /* from then on there are sites */
   CHECK(load_relaxed(&sample_find(block)->site) != SITE_NONE);
 }
 
@@ -227,11 +228,11 @@ TEST(sites_from_the_first_on_where_that_is_wanted) {
 
 static HAK_NOINLINE uint32_t site_deep(unsigned depth) {
   uint32_t site = depth == 0 ? site_here() : site_deep(depth - 1);
-  __asm__ volatile("" : "+r"(site)); /* no jump */
+  __asm__ volatile("" : "+r"(site)); /* no tail call */
   return site;
 }
 
-/* What had no room while memory was out has it later, and no stack is known with a hole. */
+/* A stack that found no room while memory was out gets a number later, and no stack is recorded with a gap. */
 TEST(without_memory_no_number_of_a_site_is_used_up) {
   start(unit_seed());
   site_start();
@@ -270,7 +271,7 @@ TEST(who_reads_a_record_finds_out_that_it_changed) {
   }
 }
 
-/* Within a second, but in none of its tenths so often that blocks are given up. */
+/* Opens and closes the block many times in one second, but in no tenth of it so often that blocks are given up. */
 static void come_and_go(void *block, int times, int second) {
   for (int i = 0; i < times; i++) {
     fake_os_set_time((uint64_t)second * 1000 + (uint64_t)i * 999 / (uint64_t)times);
@@ -278,7 +279,7 @@ static void come_and_go(void *block, int times, int second) {
   }
 }
 
-/* Seconds of uptime: also such as have more bits than a record. */
+/* Seconds of uptime, including values with more bits than a record has. */
 TEST(a_block_that_comes_and_goes_often_is_quiet_for_the_rest_of_the_second) {
   start(unit_seed());
   void *block = take_sampled(class_of(512));
@@ -336,7 +337,7 @@ TEST(others_are_not_woken) {
 enum { OPENED = 512, MARKED_MOST = 4096 };
 static void *marked[MARKED_MOST];
 
-/* Of so many new slabs those that are sampled, of which there are so many. */
+/* Takes this many new slabs and keeps their sampled blocks; returns how many there are. */
 static uint32_t take_marked(unsigned c, uint32_t slabs) {
   uint32_t count = 0;
   for (uint32_t n = 0; n < slabs; n++) {
@@ -348,7 +349,7 @@ static uint32_t take_marked(unsigned c, uint32_t slabs) {
   return count;
 }
 
-/* Those of the blocks that are sampled still are allocated and freed, and so often as that is too much; how many those are then. */
+/* Allocates and frees the blocks that are still sampled, so often that sampling is thinned; returns how many stay sampled. */
 static uint32_t churn(uint32_t count, uint32_t thinned) {
   while (load_relaxed(&owner.sampler.thinned) < thinned) {
     uint32_t left = 0;
@@ -370,8 +371,8 @@ static void open_block(void *block) {
   if (sample_open(&owner.sampler, block, 500)) CHECK(sample_close(block));
 }
 
-/* As many as the limit says are opened in a tenth of a second before half of the blocks are given up, and when there are few again
- * new ones are chosen as before. */
+/* Up to the limit, blocks are opened in a tenth of a second before half of them are given up. When few are opened again, new ones
+ * are chosen as before. */
 TEST(what_is_opened_too_often_is_thinned) {
   start(unit_seed());
   fake_os_set_time(100000);
@@ -384,7 +385,7 @@ TEST(what_is_opened_too_often_is_thinned) {
   }
   open_block(block);
   CHECK_EQ(load_relaxed(&sampler->thinned), 1);
-  fake_os_set_time(100100); /* nothing is forgotten while it is as much as this */
+  fake_os_set_time(100100); /* nothing is undone while the rate is still this high */
   block = take_sampled(class_of(1024));
   open_block(block);
   CHECK_EQ(load_relaxed(&sampler->thinned), 1);
@@ -393,20 +394,20 @@ TEST(what_is_opened_too_often_is_thinned) {
   CHECK_EQ(load_relaxed(&sampler->thinned), 0);
 }
 
-/* The blocks that are left stand for all. */
+/* The blocks that are left represent all. */
 TEST(a_thinned_estimate_has_no_bias) {
   enum { SLABS = 6000, THINNED = 3 };
   start(unit_seed());
   fake_os_set_time(100000);
   unsigned c = class_of(1024);
-  double blocks = (double)SLABS * class_info[c].blocks, p = 1024.0 / RATE / (2 << THINNED); /* perhaps once more meanwhile */
+  double blocks = (double)SLABS * class_info[c].blocks, p = 1024.0 / RATE / (2 << THINNED); /* it may be thinned once more */
   uint32_t count = take_marked(c, SLABS), left = churn(count, THINNED);
   double estimate = 0;
   for (uint32_t i = 0; i < left; i++) estimate += 4294967296.0 / load_relaxed(&sample_find(marked[i])->chance);
   check_count("by their records", c, blocks, p, (uint64_t)(estimate * p));
 }
 
-/* A chance of 0 says that all such blocks are sampled. */
+/* A chance of 0 means that all such blocks are sampled. */
 TEST(no_block_becomes_certain_as_it_is_thinned) {
   start(unit_seed());
   void *block = take_sampled(class_of(16));
@@ -430,7 +431,7 @@ TEST(new_slabs_are_thinned_from_the_start) {
   uint32_t count = take_marked(c, SLABS);
   check_count("where it is thinned", c, (double)SLABS * class_info[c].blocks, 1024.0 / RATE / (1 << THINNED), count);
   for (uint32_t i = 0; i < count; i++) CHECK_EQ(load_relaxed(&sample_find(marked[i])->chance), ((uint64_t)1024 << (32 - THINNED)) / RATE);
-  CHECK(sample_open(&owner.sampler, marked[0], 1000)); /* it has been through that */
+  CHECK(sample_open(&owner.sampler, marked[0], 1000)); /* its chance is halved already */
 }
 
 /* ---- large blocks ---- */
@@ -461,7 +462,7 @@ TEST(no_large_block_becomes_quiet_while_a_tracer_listens) {
     void *block = large_alloc(RATE, 1, SPAN_PLAIN);
     REQUIRE(block != NULL);
     uint32_t unit = (uint32_t)region_unit(block);
-    if (i == 2 * FIRES - 1) { /* one that is quiet already is told of when it is another */
+    if (i == 2 * FIRES - 1) { /* a block that is already quiet is reported when it changes its size */
       store_relaxed(&hak_alloc_listeners, 1);
       CHECK(sample_state(sample_of(unit)) == SAMPLE_QUIET);
       CHECK(large_resize(unit_at(unit), 2 * RATE));
@@ -484,7 +485,7 @@ TEST(large_blocks_are_sampled_by_their_size) {
       large_free(unit_at(unit));
       CHECK(sample_state(sample_of(unit)) == SAMPLE_NONE);
     }
-    size_t whole = large_good_size(bytes); /* pages */
+    size_t whole = large_good_size(bytes); /* whole pages */
     double p = whole >= RATE ? 1 : (double)whole / RATE;
     check_count_anywhere("large", (unsigned)(bytes >> 10), TURNS, p, sampled);
   }
@@ -499,7 +500,7 @@ static void *take_large_once(void *sampled) {
   return sampled;
 }
 
-/* They have the same number, mostly. */
+/* They mostly have the same number. */
 TEST(threads_that_follow_each_other_have_chances_of_their_own) {
   start(unit_seed());
   enum { THREADS = 1000 };

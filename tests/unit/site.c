@@ -1,4 +1,4 @@
-/* site.c - the tree of stacks: each has one number, and is found soon among very many. */
+/* site.c - the tree of stacks: each stack has one number, and is found quickly among very many. */
 #include "kit/site.c"
 
 #include <pthread.h>
@@ -8,7 +8,7 @@
 
 enum { MANY = 40000, FEW_CALLS = 4000, CHAIN_MOST = 32, THREADS = 2 };
 
-/* A tree of three calls from each. */
+/* A tree in which each call has three callees. */
 static uint32_t parent_of(const uint32_t *numbers, uint32_t i) { return i == 0 ? SITE_NONE : numbers[(i - 1) / 3]; }
 static uintptr_t address_of(uint32_t i) { return 0x400000 + (uintptr_t)i * 37; }
 
@@ -55,7 +55,7 @@ TEST(few_sites_take_one_page_of_buckets) {
   CHECK(load_relaxed(&site_buckets_many) == NULL);
 }
 
-/* Where there is no memory for the larger table the first one has them; later there is. */
+/* Without memory for the larger table, the first one holds the sites; later the larger one does. */
 TEST(without_the_larger_table_all_are_found) {
   static uint32_t numbers[MANY];
   uint32_t spell = FEW_SITES + SITE_CHUNK / 2;
@@ -73,7 +73,7 @@ TEST(without_the_larger_table_all_are_found) {
   CHECK_EQ(site_figures().sites, MANY);
 }
 
-/* A walk enters all of its calls, most of them known: where memory is short none of these asks for more. */
+/* A walk enters all of its calls, most of which are known: known calls request no memory, which matters when memory is short. */
 TEST(who_finds_all_asks_for_no_memory) {
   static uint32_t numbers[MANY];
   enter_many(numbers, FEW_SITES - 1);
@@ -92,7 +92,7 @@ static void *enter_beside(void *numbers) {
   return NULL;
 }
 
-/* But for the one that each thread is at when the larger table comes. */
+/* Except for the site that each thread is entering when the larger table comes. */
 TEST(threads_give_a_site_one_number) {
   static uint32_t numbers[THREADS][MANY];
   pthread_t threads[THREADS];

@@ -1,4 +1,4 @@
-/* slab.c - slabs of one owner against a model: which blocks are out. */
+/* slab.c - slabs of one owner, checked against a model that knows which blocks are out. */
 #include "slab/slab.h"
 
 #include <sys/wait.h>
@@ -21,7 +21,7 @@
 enum { OUT_MAX = 20000, BATCH_MAX = 300 };
 
 static slab_owner_t owner;
-static region_bin_t bins[CLASS_COUNT]; /* addresses alone matter */
+static region_bin_t bins[CLASS_COUNT]; /* only their addresses matter */
 static uint64_t seed;
 
 typedef struct out {
@@ -71,7 +71,7 @@ static uint32_t check_slab(const unit_t *slab, unsigned c, bool full) {
   return load_relaxed(&slab->free);
 }
 
-/* The lists, the counts and the bits of a class; what is free in it. */
+/* Checks the lists, counts and bits of a class; returns the free blocks in it. */
 static uint32_t check_class(unsigned c) {
   uint32_t slabs = 0, free = 0;
   for (int full = 0; full < 2; full++) {
@@ -106,7 +106,7 @@ static void check_slabs(void) {
 
 /* ---- operations on slabs and model ---- */
 
-/* A block is its slab's if its place is; the pattern in it tells a second owner. */
+/* Checks that the block lies at a block's place in its slab; the pattern in it exposes a second owner. */
 static void check_new_block(unsigned c, void *block) {
   const unit_t *slab = unit_head((uint32_t)region_unit(block));
   size_t offset = (size_t)((char *)block - (char *)region_address(unit_number(slab)));
@@ -122,7 +122,7 @@ static void check_new_block(unsigned c, void *block) {
 static void take(unsigned c, uint32_t count) {
   void *batch[BATCH_MAX];
   if (out[c].count + count > OUT_MAX) return;
-  bool among = count % 4 == 1; /* the other way to take one */
+  bool among = count % 4 == 1; /* the other way to take one block */
   if (among) batch[0] = batch_take_among(&owner, c, &bins[c], unit_below(&seed, BATCH_NUMBERS));
   uint32_t taken = !among ? take_blocks(&owner, c, &bins[c], batch, count) : batch[0] != NULL;
   CHECK(taken > 0 && taken <= count);
@@ -200,7 +200,7 @@ TEST(each_class_gives_every_block_of_its_slab_lowest_last) {
   }
 }
 
-/* Looked for among the blocks of one word of bits, block by block. */
+/* The test finds the block itself, one by one among the blocks of one word of bits. */
 TEST(one_among_the_lowest_is_the_one_of_its_number) {
   enum { MOST = BATCH_AMONG, WORD = 64 };
   bool taken[2 * WORD] = {false};
@@ -257,7 +257,7 @@ TEST(one_empty_slab_of_a_class_is_kept_and_no_more) {
   REQUIRE(take_blocks(&owner, c, &bins[c], first, blocks) == blocks && take_blocks(&owner, c, &bins[c], second, blocks) == blocks);
   CHECK_EQ(load_relaxed(&owner.slab_count[c]), 2);
   give_blocks(&owner, first, blocks);
-  CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1 + 1); /* the other is full: this one is all there is to take from */
+  CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1 + 1); /* the other slab is full: this is the only one with free blocks */
   give_blocks(&owner, second, blocks);
   CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1);
   uint64_t free = ledger_census().free_units;
@@ -266,7 +266,7 @@ TEST(one_empty_slab_of_a_class_is_kept_and_no_more) {
   CHECK_EQ(ledger_census().free_units, free + 1);
 }
 
-/* Whose records and bits are in no cache: what one call does is bounded. */
+/* The slabs' records and bits are in no cache, so the work of one call is limited. */
 TEST(a_batch_is_of_few_slabs) {
   enum { SLABS = 100, SLABS_OF_A_TAKE = 8, WORDS_OF_A_GIVE = 63 };
   start_slabs(UINT64_MAX);
@@ -309,7 +309,7 @@ TEST(out_of_memory_takes_what_there_is_and_then_nothing) {
   CHECK(take_blocks(&owner, c, &bins[c], batch, 16) > 0);
 }
 
-/* A class has 16 slabs before the pages of the next are brought in by one call. */
+/* A class has 16 slabs before one call brings in the pages of the next. */
 TEST(the_slabs_of_a_class_that_has_grown_are_populated) {
   start_slabs(UINT64_MAX);
   unsigned c = class_of(8192);
@@ -335,12 +335,12 @@ TEST(only_slabs_of_fresh_pages_are_populated_and_only_if_wanted) {
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), 0);
   CHECK(option_set(OPTION_populate, 1));
   give(c, out[c].count);
-  slab_release_empty(&owner); /* their pages are still there */
+  slab_release_empty(&owner); /* their pages are still resident */
   for (int i = 0; i < 20; i++) take(c, class_info[c].blocks);
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), 0);
 }
 
-/* What bringing in a slab costs: one that there was, and a new one. */
+/* The price of populating a slab: old_price for a slab that existed before, 1000 for a new one. */
 static uint64_t old_price;
 static void price_by_age(void *start) {
   bool old = load_relaxed(&unit_at((uint32_t)region_unit(start))->kind) == UNIT_SLAB;
@@ -366,10 +366,10 @@ TEST(where_programs_use_little_of_each_block_slabs_are_not_populated) {
   start_learning(300);
   CHECK_EQ(populated_by(c, 60), 0);
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), 2);
-  old_price = 10; /* later they do */
+  old_price = 10; /* later programs use all of it */
   CHECK_EQ(populated_by(c, 20), 16);
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), 2 + 2 + 16);
-  old_price = 900; /* and again they do not */
+  old_price = 900; /* and then little again */
   CHECK_EQ(populated_by(c, 64), 48);
 }
 
@@ -380,7 +380,7 @@ TEST(where_they_use_all_of_it_slabs_are_populated) {
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), 2 + 60 - 16);
 }
 
-/* Superslabs that are huge when four more than may be are in use. */
+/* The huge superslabs once the heap uses four superslabs more than the size up to which none is made huge. */
 static uint64_t huge_with(uint64_t price) {
   unsigned c = class_of(16384);
   start_learning(price);
@@ -411,7 +411,7 @@ TEST(slabs_of_a_huge_superslab_are_not_populated) {
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_POPULATE)), before + 1);
 }
 
-/* Bits of the live map that a plain move of an owner's has brought back after its slab ended. */
+/* Live bits that the owner's plain store has set again after the slab ended. */
 TEST(a_new_slab_has_no_live_block_of_an_old_one) {
   start_slabs(UINT64_MAX);
   unsigned c = class_of(1024);
@@ -447,7 +447,7 @@ TEST(slabs_are_listed_again_from_their_bits_alone) {
 
 /* ---- double frees ---- */
 
-/* True if the call ended with the line of a double free of `block`. */
+/* Whether the call ends with the line of a double free of `block`. */
 static bool dies_as_double_free(void **batch, uint32_t count, const void *block, unsigned c) {
   jmp_buf place;
   fake_os_capture();
@@ -576,7 +576,7 @@ TEST(a_large_block_is_zero_though_the_kernel_takes_nothing_back) {
   CHECK_EQ(purges(), 0);
   fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
   large_round(size, SPAN_ZEROED);
-  CHECK_EQ(purges(), 2); /* in vain, as it comes and as it goes */
+  CHECK_EQ(purges(), 2); /* in vain, once when it is allocated and once when it is freed */
   large_round(size, SPAN_ZEROED);
   CHECK_EQ(purges(), 4);
   fake_os_fail_none();
@@ -587,10 +587,10 @@ TEST(a_large_block_is_zero_though_the_kernel_takes_nothing_back) {
 TEST(a_large_block_of_callocs_goes_back_at_once) {
   start_slabs(UINT64_MAX);
   CHECK(option_set(OPTION_decay_ms, 1000));
-  const size_t size = ((size_t)32 << 20) + HAK_UNIT; /* the last superslab in part */
+  const size_t size = ((size_t)32 << 20) + HAK_UNIT; /* the last superslab is used in part */
   for (uint64_t round = 1; round < 4; round++) {
     large_round(size, SPAN_ZEROED);
-    CHECK_EQ(purges(), round); /* none before the next */
+    CHECK_EQ(purges(), round); /* no purge until the next free */
     CHECK_EQ(ledger_idle_units(), 0);
   }
   large_round(size, SPAN_PLAIN);
@@ -598,7 +598,7 @@ TEST(a_large_block_of_callocs_goes_back_at_once) {
   CHECK_EQ(ledger_idle_units(), size / HAK_UNIT);
   (void)purge_all();
   CHECK_EQ(purges(), 4);
-  /* Not where it is so small that it is cleared, or memory is to stay. */
+  /* Not if memory is to be kept, and not if the block is small enough to be cleared. */
   CHECK(option_set(OPTION_decay_ms, -1));
   large_round(size, SPAN_ZEROED);
   CHECK_EQ(purges(), 4);
@@ -609,7 +609,7 @@ TEST(a_large_block_of_callocs_goes_back_at_once) {
   CHECK_EQ(purges(), 5);
 }
 
-/* Under a limit on addresses what lies between them is lost for more of the same size. */
+/* Under a limit on addresses, gaps between the blocks are lost for more blocks of the same size. */
 TEST(large_blocks_lie_close_together) {
   enum { BLOCKS = 40 };
   start_slabs(UINT64_MAX);
@@ -629,7 +629,7 @@ TEST(large_blocks_lie_close_together) {
   }
 }
 
-/* One that fills them nearly. */
+/* A block that nearly fills its huge pages. */
 TEST(large_blocks_start_at_a_huge_page_where_that_costs_little) {
   start_slabs(UINT64_MAX);
   for (int i = 0; i < 8; i++) {
@@ -650,5 +650,5 @@ TEST(large_blocks_that_were_written_all_over_are_huge_the_next_time) {
   }
   CHECK_EQ(huge_count(), 0);
   CHECK(large_alloc(8 * HAK_SUPERSLAB, 1, SPAN_PLAIN) != NULL);
-  CHECK_EQ(huge_count(), 7); /* one to learn from */
+  CHECK_EQ(huge_count(), 7); /* one is left out to learn from */
 }

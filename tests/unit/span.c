@@ -1,4 +1,4 @@
-/* span.c - spans against a model: an array that says of each unit whose it is.
+/* span.c - spans, checked against a model: an array that says for each unit which span has it.
  *
  * The model knows what the bitmaps must show, which place best fit must choose,
  * and which units are zero; the clock is the fake's. */
@@ -22,10 +22,10 @@ enum { STEPS = 5000, THREAD_STEPS = 20000 };
 enum { MODEL_UNITS = 16384, SPANS = 512, WORD = HAK_UNITS_PER_SUPERSLAB };
 
 typedef struct model {
-  uint16_t owner[MODEL_UNITS]; /* 0: free or not mapped, else the span's number + 1 */
+  uint16_t owner[MODEL_UNITS]; /* 0: free or not mapped; otherwise the span's number + 1 */
   bool dirty[MODEL_UNITS];     /* written since it was mapped or purged */
   bool cold[MODEL_UNITS];      /* was free and dirty at the last step, and not used since */
-  uint64_t step_ms;            /* when that was */
+  uint64_t step_ms;            /* the time of that step */
   struct {
     uint32_t start, units;
   } spans[SPANS];
@@ -36,9 +36,9 @@ static uint64_t seed;
 
 static bool model_free(uint32_t unit) { return unit_is_mapped(unit) && model.owner[unit] == 0; }
 
-/* ---- the model's own view ---- */
+/* ---- the model's view ---- */
 
-/* The whole of the state, model against bitmaps. */
+/* Compares the whole state of the model and the bitmaps. */
 static void check_all(void) {
   uint64_t free = 0, dirty_free = 0;
   uint32_t units = load_relaxed(&region.units);
@@ -59,15 +59,15 @@ static void check_all(void) {
 
 static bool is_aligned(uint32_t start, uint64_t align) { return ((region.base >> HAK_UNIT_SHIFT) + start) % align == 0; }
 
-/* What is asked of a span. */
+/* A request for a span. */
 typedef struct wish {
   uint32_t units;
   uint64_t align;
-  bool within; /* one superslab, the lowest with room; else anywhere */
-  bool warm;   /* first of all with few units to fault in */
+  bool within; /* in one superslab, the lowest with room; otherwise anywhere */
+  bool warm;   /* prefers the place with the fewest units to fault in */
 } wish_t;
 
-/* The free run that the unit is part of, as it was before the span was taken: its length, and where it begins. */
+/* The free run around the unit, before the span was taken: returns its length and stores where it begins. */
 static uint32_t run_around(uint32_t unit, bool within, uint32_t *first) {
   uint32_t last = unit;
   uint32_t low = within ? unit / WORD * WORD : 0;
@@ -77,7 +77,8 @@ static uint32_t run_around(uint32_t unit, bool within, uint32_t *first) {
   return last - *first + 1;
 }
 
-/* What a place costs: units to fault in, then the length of the run; 0 where the span does not fit, or not at the run's first such place. */
+/* The cost of a place: units to fault in, then the length of the run. 0 if the span does not fit, or if the run has an earlier place for
+ * it. */
 static uint64_t cost_at(uint32_t start, const wish_t *wish) {
   if (!is_aligned(start, wish->align) || (wish->within && start % WORD + wish->units > WORD)) return 0;
   if (start + wish->units > load_relaxed(&region.units)) return 0;
@@ -91,7 +92,7 @@ static uint64_t cost_at(uint32_t start, const wish_t *wish) {
   return first == start ? fresh << 32 | length : 0;
 }
 
-/* What best fit should find: the least cost; 0 for none. */
+/* The least cost, which best fit should find; 0 if there is no place. */
 static uint64_t least_cost(const wish_t *wish, uint32_t *superslab) {
   uint64_t least = 0;
   for (uint32_t start = 0; start < load_relaxed(&region.units); start++) {
@@ -122,7 +123,7 @@ static bool superslab_is(uint32_t s, bool free, bool dirty) {
 }
 
 /* A superslab of clean units that a large block takes whole gets the pages of the
- * highest idle one, which is clean then. */
+ * highest idle superslab, which is clean then. */
 static void model_furnish(uint32_t start, uint32_t units) {
   for (uint32_t s = (start + WORD - 1) / WORD; (s + 1) * WORD <= start + units; s++) {
     if (!superslab_is(s, false, false)) continue;
@@ -190,14 +191,14 @@ static void give(unsigned span) {
   span_free(start, units);
 }
 
-/* Grows a span in place if what follows is free, or can be mapped. */
+/* Grows a span in place if the units behind it are free, or can be mapped. */
 static void claim(unsigned span, uint32_t more) {
   uint32_t end = model.spans[span].start + model.spans[span].units;
   uint32_t frontier = load_relaxed(&region.units);
   bool can = true;
   for (uint32_t unit = end; can && unit < end + more && unit < frontier; unit++) can = model_free(unit);
   bool claimed = span_claim(end, more);
-  if (end + more <= frontier || !can) CHECK_EQ(claimed, can); /* beyond, something may be in the way */
+  if (end + more <= frontier || !can) CHECK_EQ(claimed, can); /* beyond the frontier something may be in the way */
   if (!claimed) return;
   model_furnish(end, more);
   for (uint32_t unit = end; unit < end + more; unit++) CHECK(unit_is_mapped(unit) && !unit_is_free(unit));
@@ -205,7 +206,7 @@ static void claim(unsigned span, uint32_t more) {
   model.spans[span].units += more;
 }
 
-/* Purges what is free, dirty and, unless all is meant, cold; the units that were. */
+/* Purges the free dirty units: all of them, or only the cold ones. Returns how many were purged. */
 static uint64_t model_purge(bool all) {
   uint64_t purged = 0;
   for (uint32_t unit = 0; unit < load_relaxed(&region.units); unit++) {
@@ -233,13 +234,13 @@ static void decay(void) {
   }
   uint64_t before = purge_bytes();
   (void)purge_due();
-  CHECK(purge_step(purge_last_step() + 1)); /* what is left of the step */
+  CHECK(purge_step(purge_last_step() + 1)); /* the rest of the step */
   CHECK_EQ(purge_bytes() - before, want * HAK_UNIT);
 }
 
 static void start_space(uint64_t address_limit) {
   seed = unit_seed();
-  CHECK(option_set(OPTION_decay_ms, 100)); /* purge_due is called by the tests alone */
+  CHECK(option_set(OPTION_decay_ms, 100)); /* only the tests call purge_due */
   CHECK(option_set(OPTION_idle_percent, 1000000));
   fake_os_set_address_limit(address_limit);
   REQUIRE(region_init(SMALL_REGION));
@@ -342,7 +343,7 @@ TEST(every_alignment_up_to_a_gib_is_kept) {
 }
 
 TEST(absurd_requests_are_out_of_memory) {
-  fake_os_set_random_seed(UINT64_MAX); /* to no multiple of 4 TiB */
+  fake_os_set_random_seed(UINT64_MAX); /* not a multiple of 4 TiB */
   start_space(UINT64_MAX);
   bool zero = false;
   uint32_t before = load_relaxed(&region.units);
@@ -367,7 +368,7 @@ static void *take_at_once(void *unused) {
   return unused;
 }
 
-/* They all find nothing, and wait for the lock of growth. */
+/* All find nothing, and wait for the lock of growth. */
 TEST(threads_that_miss_at_once_grow_once) {
   start_space((uint64_t)1 << 40);
   bool zero;
@@ -398,7 +399,7 @@ TEST(a_full_region_serves_again_after_frees) {
   while (count < MODEL_UNITS && (starts[count] = span_alloc(1, 1, SPAN_ZEROED, &zero)) != SPAN_NONE) count++;
   CHECK_EQ(count, SMALL_REGION >> HAK_UNIT_SHIFT);
   CHECK_EQ(ledger_census().free_units, 0);
-  ledger_note_in_flight(true); /* by a thread that a signal handler has interrupted: it ends when this call has */
+  ledger_note_in_flight(true); /* by a thread that a signal handler has interrupted: it ends only after this call */
   CHECK(span_alloc(1, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
   ledger_note_in_flight(false);
   for (uint32_t i = 0; i < count; i += 2) span_free(starts[i], 1);
@@ -412,7 +413,7 @@ static void another_purge(void) {
   ledger_note_in_flight(false);
 }
 
-/* As beside threads that free, and so give back, all the time. */
+/* As if other threads freed all the time, and so gave memory back. */
 TEST(what_purges_cannot_bring_is_not_waited_for) {
   start_space(UINT64_MAX);
   bool zero;
@@ -424,19 +425,19 @@ TEST(what_purges_cannot_bring_is_not_waited_for) {
   CHECK(span_alloc(all / 2 + 1, 1, SPAN_ZEROED, &zero) == SPAN_NONE); /* more than is free */
   CHECK_EQ(fake_os_slept_us(), 0);
   fake_os_set_meanwhile(another_purge);
-  CHECK(span_alloc(4, 1, SPAN_ZEROED, &zero) == SPAN_NONE); /* more than is free in a row, beside purges that come and go */
+  CHECK(span_alloc(4, 1, SPAN_ZEROED, &zero) == SPAN_NONE); /* more than is free in one run, while purges come and go */
   CHECK(fake_os_slept_us() > 0 && fake_os_slept_us() < 100000);
   uint64_t asleep = fake_os_slept_us();
-  ledger_note_hidden(4); /* but if that may be it */
+  ledger_note_hidden(4); /* but it waits if hidden units may be enough */
   CHECK(span_alloc(4, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
   CHECK(fake_os_slept_us() - asleep > 4000000);
   ledger_note_hidden(-4);
   fake_os_set_meanwhile(NULL);
   asleep = fake_os_slept_us();
-  CHECK(span_alloc(4, 1, SPAN_ZEROED, &zero) == SPAN_NONE); /* or if one does not end */
+  CHECK(span_alloc(4, 1, SPAN_ZEROED, &zero) == SPAN_NONE); /* or if a purge does not end */
   CHECK(fake_os_slept_us() - asleep > 4000000);
   asleep = fake_os_slept_us();
-  ledger_set_cap(ledger_used_units() + 1); /* less than that, though all that is idle went back */
+  ledger_set_cap(ledger_used_units() + 1); /* not even enough if all idle memory went back */
   CHECK(span_alloc(2, 1, SPAN_ZEROED, &zero) == SPAN_NONE);
   CHECK_EQ(fake_os_slept_us(), asleep);
   ledger_note_in_flight(false);
@@ -479,9 +480,9 @@ TEST(what_may_grow_lies_apart_from_that_of_other_homes) {
   REQUIRE(homes >= 2);
   for (uint32_t home = 0; home < 3; home++) CHECK_EQ((starts[home] = take_at_home(1, home)) / WORD, home);
   for (uint32_t home = 0; home < 3; home++) CHECK(span_claim(starts[home] + 1, 8));
-  CHECK_EQ(take_at_home(1, homes + 1) / WORD, 1); /* the second one's again */
+  CHECK_EQ(take_at_home(1, homes + 1) / WORD, 1); /* the second home again */
   CHECK_EQ(load_relaxed(&region.units), frontier);
-  /* A home that is full is none: what is free elsewhere comes before fresh memory. */
+  /* If a home is full, free units elsewhere are used before fresh memory. */
   while (ledger_used_units() + 23 < frontier) (void)take_at_home(1, 2);
   CHECK(take_at_home(16, 2) / WORD == 1 && load_relaxed(&region.units) == frontier);
 }
@@ -497,7 +498,7 @@ static void free_superslabs(uint32_t first, uint32_t superslabs) { span_free(fir
 
 enum { HOLED = 200, HOLE = 4 };
 
-/* Full, but for holes of so many units in each superslab. */
+/* Full, except for a hole of HOLE units in each of the lowest superslabs. */
 static void start_holed(uint64_t bytes) {
   CHECK(option_set(OPTION_decay_ms, -1));
   REQUIRE(region_init(bytes));
@@ -517,10 +518,10 @@ TEST(holes_that_are_too_short_are_not_all_looked_at) {
   uint32_t frontier = load_relaxed(&region.units), far = (HOLED - 5) * WORD, found = 0;
   span_free(far + HOLE, 1);
   CHECK_EQ(take_more(), frontier);
-  for (int i = 0; i < 4 && found != far; i++) found = take_more(); /* others in turn */
+  for (int i = 0; i < 4 && found != far; i++) found = take_more(); /* each search checks other holes */
   CHECK_EQ(found, far);
   span_free(10 * WORD + HOLE, 1);
-  CHECK_EQ(take_more(), 10 * WORD); /* and the lowest each time */
+  CHECK_EQ(take_more(), 10 * WORD); /* and the lowest one each time */
 }
 
 TEST(all_are_before_memory_is_out) {
@@ -539,14 +540,14 @@ TEST(a_large_heap_is_looked_at_in_part) {
   uint32_t frontier = load_relaxed(&region.units);
   while (ledger_used_units() < frontier) (void)take_superslabs(1);
   free_superslabs(5, 2);
-  free_superslabs(600, 1); /* a better place, but too far */
+  free_superslabs(600, 1); /* a better place, but too far away */
   CHECK_EQ(take_superslabs(1), 5);
   CHECK_EQ(take_superslabs(1), 6);
   free_superslabs(3, 1); /* as good as the next two, but the last search ended behind it */
   free_superslabs(500, 1);
   CHECK_EQ(take_superslabs(1), 500);
   CHECK_EQ(take_superslabs(1), 600);
-  CHECK_EQ(take_superslabs(1), 3); /* nothing is left there: all of the heap comes before fresh memory */
+  CHECK_EQ(take_superslabs(1), 3); /* nothing is left there: all of the heap is searched before fresh memory is used */
   CHECK_EQ(load_relaxed(&region.units), frontier);
   (void)take_superslabs(1);
   CHECK(load_relaxed(&region.units) > frontier);
@@ -568,7 +569,7 @@ TEST(a_purge_that_fails_leaves_the_units_dirty) {
   check_all();
 }
 
-/* ---- decay, by the fake clock ---- */
+/* ---- decay, by the fake's clock ---- */
 
 static uint64_t dirty_free(void) { return ledger_census().dirty_free_units; }
 
@@ -587,7 +588,7 @@ static uint32_t used_and_freed(uint32_t units) {
   return start;
 }
 
-/* Makes a step while one is due, so that the next is due after a known time. */
+/* Makes a step while one is due, so that the time of the next is known. */
 static void first_step(int64_t decay_ms) {
   CHECK(option_set(OPTION_decay_ms, decay_ms));
   fake_os_pass_time((uint64_t)decay_ms);
@@ -614,14 +615,14 @@ TEST(free_units_are_purged_by_the_second_step_and_not_before) {
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_PURGE)), calls);
 }
 
-/* However long nobody looked, a step purges only what another has seen free. */
+/* However long ago the last call was, a step purges only what an earlier step has seen free. */
 TEST(the_first_step_purges_nothing) {
   start_space(UINT64_MAX);
   (void)used_and_freed(10);
   fake_os_pass_time((uint64_t)1 << 40);
   CHECK_EQ(purge_due(), 0);
   CHECK_EQ(dirty_free(), 10);
-  CHECK_EQ(purge_due(), 0); /* no second step at once */
+  CHECK_EQ(purge_due(), 0); /* no second step immediately */
   CHECK_EQ(dirty_free(), 10);
 }
 
@@ -630,7 +631,7 @@ TEST(what_is_freed_between_steps_waits_for_two_of_them) {
   uint32_t first = used_and_freed(4);
   first_step(100);
   bool zero = false;
-  CHECK_EQ(span_alloc(4, 1, SPAN_ZEROED, &zero), first); /* used since, so not purged by the second step */
+  CHECK_EQ(span_alloc(4, 1, SPAN_ZEROED, &zero), first); /* used since, so the second step does not purge it */
   uint32_t second = span_alloc(3, 1, SPAN_ZEROED, &zero);
   REQUIRE(second != SPAN_NONE);
   span_free(first, 4);
@@ -705,7 +706,7 @@ TEST(a_hard_limit_refuses_nothing_while_what_is_idle_goes_back) {
   }
   for (int i = 0; i < 4; i++) span_free(idle[i], 4);
   ledger_set_cap(ledger_used_units() + ledger_idle_units());
-  CHECK(span_alloc(8, 1, SPAN_ZEROED, &zero) == SPAN_NONE); /* nobody gives back */
+  CHECK(span_alloc(8, 1, SPAN_ZEROED, &zero) == SPAN_NONE); /* no other thread gives memory back */
   pthread_t thread;
   pthread_barrier_t begun;
   pthread_barrier_init(&begun, NULL, 2);
@@ -719,7 +720,7 @@ TEST(a_hard_limit_refuses_nothing_while_what_is_idle_goes_back) {
 TEST(a_decay_of_zero_purges_at_each_call) {
   start_space(UINT64_MAX);
   CHECK(option_set(OPTION_decay_ms, 0));
-  for (int i = 0; i < 5; i++) { /* the clock stands */
+  for (int i = 0; i < 5; i++) { /* the clock stands still */
     uint32_t start = used_and_freed(5);
     CHECK_EQ(dirty_free(), 5);
     CHECK_EQ(purge_due(), 5 * HAK_UNIT);
@@ -760,7 +761,7 @@ TEST(a_purge_that_failed_is_tried_again_after_a_minute) {
   fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
   fake_os_pass_time(50);
   CHECK_EQ(purge_due(), 0);
-  CHECK_EQ(fake_os_injected(), 9); /* of five units, of each half, and so on */
+  CHECK_EQ(fake_os_injected(), 9); /* five units, then each half, and so on */
   CHECK_EQ(dirty_free(), 5);
   fake_os_fail_none();
   size_t given = 0;
@@ -797,7 +798,7 @@ TEST(recovery_frees_just_what_no_span_covers) {
   for (unsigned i = 0; i < 100; i++) take(i, random_units(), 1);
   for (unsigned i = 0; i < 100; i += 3) give(i);
   check_all();
-  /* What threads that are gone had claimed and entered nowhere. */
+  /* Units that lost threads had claimed and not yet entered. */
   bool zero = false;
   for (int i = 0; i < 20; i++) {
     uint32_t start = span_alloc(1 + unit_below(&seed, 40), 1, SPAN_ZEROED, &zero);

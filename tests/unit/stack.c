@@ -1,7 +1,7 @@
-/* stack.c - what is known of stacks, how often the kernel is asked for it, and what its answers are worth. */
+/* stack.c - what is known of stacks, how often the kernel is asked, and how far its answers can be trusted. */
 #include "os/probe.c"
 
-/* The real ones, counted; refused on demand. */
+/* The real functions, counted; refused on demand. */
 static unsigned asked;
 static bool refused;
 static bool counted_readable(uintptr_t address) { return asked++, !refused && probe_readable(address); }
@@ -56,7 +56,7 @@ TEST(as_far_as_nothing_else_can_be_there) {
   CHECK_EQ(stack_readable_end(end), page_of(end) + PROBE_PAGE);
 }
 
-/* What lies between one that it has made and its thread pointer may all be readable: libraries, for one. */
+/* For a thread that the first thread has made, everything up to the thread pointer may be readable: libraries, for example. */
 TEST(the_first_thread_has_no_other_stack) {
   stack_prepare();
   (void)stack_readable_end(here());
@@ -81,7 +81,7 @@ static void *ask_three_times(void *unused) {
   CHECK_EQ(stack_readable_end(sp + 64), self);
   CHECK_EQ(asked, 0);
   CHECK_EQ(stack_readable_end(deeper), self);
-  CHECK_EQ(asked, 4); /* the page in use is no question */
+  CHECK_EQ(asked, 4); /* the page in use needs no call */
   asked = 0;
   CHECK_EQ(stack_readable_end(deeper), self);
   CHECK_EQ(asked, 0);
@@ -92,7 +92,7 @@ TEST(another_threads_is_asked_for_once) {
   stack_prepare();
   in_thread(ask_three_times, NULL, NULL, 0);
   asked = 0;
-  in_thread(ask_three_times, NULL, NULL, 0); /* on the same pages, but not the same thread */
+  in_thread(ask_three_times, NULL, NULL, 0); /* on the same pages, but another thread */
 }
 
 static void *ask_above(void *unused) {
@@ -107,7 +107,7 @@ static void *ask_in_vain(void *unused) {
   uintptr_t sp = here() - 5 * PROBE_PAGE;
   refused = true;
   CHECK_EQ(stack_readable_end(sp), page_of(sp) + PROBE_PAGE);
-  CHECK_EQ(asked, 0); /* it was seen at the first that no answer is worth anything */
+  CHECK_EQ(asked, 0); /* the first probe showed that the answers mean nothing */
   refused = false;
   CHECK_EQ(stack_readable_end(sp), thread_self());
   return unused;
@@ -119,14 +119,14 @@ static void *ask_deep(void *unused) {
   CHECK_EQ(stack_readable_end(sp - PROBE_PAGE), sp);
   CHECK_EQ(asked, 0);
   CHECK_EQ(stack_readable_end(sp + PROBE_PAGE), thread_self());
-  CHECK_EQ(stack_readable_end(sp - PROBE_PAGE), thread_self()); /* now it is not far from what is known */
+  CHECK_EQ(stack_readable_end(sp - PROBE_PAGE), thread_self()); /* now it is near the known part */
   return unused;
 }
 TEST(no_more_is_asked_than_a_walk_may_take) { in_thread(ask_deep, NULL, NULL, 0); }
 
 /* A fiber right below the guard of its thread's own stack, which the program has made itself. */
 #ifdef __SANITIZE_THREAD__
-enum { OWN_BYTES = 960 << 10 }; /* of which its runtime takes the most */
+enum { OWN_BYTES = 960 << 10 }; /* the sanitizer's runtime takes most of it */
 #else
 enum { OWN_BYTES = 512 << 10 };
 #endif
@@ -155,7 +155,7 @@ TEST(a_fibers_stack_is_asked_for_each_time) {
   in_thread(have_a_fiber, memory, memory + fiber + guard, OWN_BYTES);
 }
 
-/* ---- what the kernel says ---- */
+/* ---- what the kernel answers ---- */
 
 static void check_probes(void) {
   static const char constant[] = "read-only";
@@ -169,7 +169,7 @@ static void check_probes(void) {
   CHECK(probe_readable(at) && probe_readable(at + page - 1) && probe_readable((uintptr_t)constant) &&
         probe_readable((uintptr_t)check_probes));
   CHECK(!probe_readable(at + page) && !probe_readable(at + 2 * page) && !probe_readable(0) && !probe_readable((uintptr_t)1 << 63));
-  CHECK(probe_readable((uintptr_t)&same)); /* a wait that ends at once */
+  CHECK(probe_readable((uintptr_t)&same)); /* a wait that ends immediately */
   CHECK(errno == EXDEV && load_relaxed(&same) == VALUE);
 }
 
@@ -181,7 +181,7 @@ TEST(the_answers_beside_another_thread) { in_thread(check_in_thread, NULL, NULL,
 static __thread volatile unsigned trapped;
 static void count_trap(int number) { (void)number, trapped++; }
 
-/* Past libc, as whoever is outside of the process would have done it: a signal at each call that asks. */
+/* Installs a filter past libc, as if from outside the process: each call that probes memory becomes a signal. */
 static void trap_probes(void) {
   static filter_t filter;
   struct sigaction action = {.sa_handler = count_trap};

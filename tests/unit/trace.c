@@ -1,4 +1,4 @@
-/* trace.c - what is printed of a stack leads to the code: the bytes at each place of a file are those at the frame's address. */
+/* trace.c - a printed stack leads to the code: the bytes at each place in a file are those at the frame's address. */
 #include "os/trace.h"
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@ enum { TEXT = 16384, PATH = 4096, CODE = 16 };
 
 static trace_t trace;
 
-/* What trace_print writes to standard error. */
+/* Stores what trace_print writes to standard error. */
 static void print_into(char *text) {
   int kept = dup(STDERR_FILENO), file = memfd_create("stderr", 0);
   dup2(file, STDERR_FILENO);
@@ -47,7 +47,7 @@ TEST(each_frame_is_told_by_file_and_offset) {
     int found = sscanf(line, "\nhakmem:   #%*u %p %4095[^+\n]+%lx", &address, path, &offset);
     CHECK(found >= 1 && address == trace.frame[frames]);
     frames++;
-    if (found < 3 || path[0] != '/') continue; /* the kernel's own page, or no file's */
+    if (found < 3 || path[0] != '/') continue; /* the kernel's own page, or a frame of no file */
     CHECK(is_code_of(address, path, offset));
     here += strcmp(path, check_self()) == 0;
   }

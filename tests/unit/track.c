@@ -1,4 +1,4 @@
-/* track.c - which slabs are tracked, what the records of their blocks tell, and what the memory of these becomes. */
+/* track.c - which slabs are tracked, what the records of their blocks contain, and what becomes of the records' memory. */
 #include "slab/track.h"
 
 #include <math.h>
@@ -25,12 +25,12 @@ static void start(uint32_t every) {
   track_start(every);
   REQUIRE(region_init(SMALL_REGION));
   owner_init(&owner);
-  owner.sampler.random = unit_seed(); /* alone: the owner's address is another one in each run */
+  owner.sampler.random = unit_seed(); /* without this, the draws would depend on the owner's address, which differs in each run */
   for (unsigned c = 0; c < CLASS_ZERO; c++) bins[c] = (region_bin_t){.block_size = class_info[c].size, .size_class = c};
   store_relaxed(&owner.thread, (uintptr_t)0x1230);
 }
 
-/* The slab's blocks, all of them. */
+/* Takes all blocks of a slab. */
 static unit_t *take_slab(unsigned c) {
   uint32_t blocks = class_info[c].blocks, taken = 0;
   while (taken < blocks) taken += take_blocks(&owner, c, &bins[c], entries + taken, blocks - taken);
@@ -53,7 +53,7 @@ static unit_t *take_tracked(unsigned c) {
   }
 }
 
-/* One that is not sampled by bytes too. */
+/* Takes a block of a tracked slab that is not also sampled by bytes. */
 static void *some_tracked(unsigned c) {
   (void)take_tracked(c);
   for (uint32_t i = class_info[c].blocks; i-- > 0;) {
@@ -64,7 +64,7 @@ static void *some_tracked(unsigned c) {
 
 /* ---- which ---- */
 
-/* Of n draws with chance p, no more are off than in one run of 10,000. */
+/* Of n draws with chance p; fails in one correct run of 10,000. */
 static void check_share(const char *what, unsigned c, double n, double p, uint64_t got) {
   double bound = 3.9 * sqrt(n * p * (1 - p)) + 1;
   if (fabs((double)got - n * p) > bound) check_fail(__FILE__, __LINE__, "class %u, %s: %g of %g, not %g", c, what, (double)got, n, n * p);
@@ -109,7 +109,7 @@ TEST(blocks_of_no_bytes_are_not_tracked) {
   CHECK(!is_tracked(take_slab(CLASS_ZERO)));
 }
 
-/* Whether a slab is tracked has no part in which of its blocks are sampled by bytes: the estimates of what is live stay as they are. */
+/* Whether a slab is tracked does not affect which of its blocks are sampled by bytes, so the estimates of live bytes stay the same. */
 TEST(tracked_slabs_have_as_many_blocks_that_are_sampled_by_bytes) {
   enum { SLABS = 4096 };
   start(2);
@@ -141,7 +141,7 @@ TEST(every_block_of_a_tracked_slab_is_sampled) {
   }
 }
 
-/* Open all, close every third: each block's state is its own. */
+/* Opens all blocks and closes every third: each block has a state of its own. */
 static void check_states(unsigned c) {
   uint32_t blocks = class_info[c].blocks;
   (void)take_slab(c);
@@ -164,7 +164,7 @@ TEST(each_block_has_its_own_state) {
   for (unsigned c = 0; c < CLASS_ZERO; c++) check_states(c);
 }
 
-/* The record of the one that is sampled by bytes is that of sample.h, with all that it tells. */
+/* A block that is also sampled by bytes has its record in sample.h's zone, with all its fields. */
 TEST(the_block_that_is_sampled_by_bytes_keeps_its_record) {
   start(1);
   unsigned c = class_of(512);
@@ -194,7 +194,7 @@ TEST(a_record_tells_when_and_a_free_one_of_whom) {
   fake_os_set_time(9000);
   CHECK(sample_close(block));
   CHECK_EQ(track_born(load_relaxed(track)), 50);
-  sample_resize(block, 64); /* has nothing to change */
+  sample_resize(block, 64); /* changes nothing */
   CHECK(track_state(load_relaxed(track)) == TRACK_FREE);
 }
 
@@ -210,7 +210,8 @@ TEST(a_word_holds_what_it_was_made_of) {
   }
 }
 
-/* Of two frees at once one would fail also if the block had been allocated again between: no two of a second are told alike. */
+/* If two threads free a block at the same time, one must fail even if the block was allocated again between them: so no two records of a
+ * second are equal. */
 TEST(records_of_one_second_differ) {
   start(1);
   fake_os_set_time(1000);
@@ -252,7 +253,7 @@ TEST(a_block_that_comes_and_goes_often_is_quiet_where_all_do) {
     CHECK_EQ(load_relaxed(&owner.sampler.quiet), 1);
     CHECK(sample_block_state(block) == SAMPLE_QUIET && !sample_is_live(block));
     CHECK(!sample_close(block));
-    CHECK(sample_wake(&owner.sampler, block) == block); /* the second lasts */
+    CHECK(sample_wake(&owner.sampler, block) == block); /* the second is not over */
     fake_os_pass_time(1000);
     CHECK(sample_wake(&owner.sampler, block) == entry_sampled(block));
     CHECK_EQ(load_relaxed(&owner.sampler.quiet), 0);
@@ -301,7 +302,7 @@ TEST(the_memory_of_records_serves_the_next_slabs) {
   }
 }
 
-/* Slabs that last, of all classes: their records share no word. */
+/* Slabs of all classes that stay: their records share no word. */
 TEST(no_two_blocks_share_a_record) {
   start(1);
   enum { ROUNDS = 3 };
@@ -328,7 +329,7 @@ TEST(without_memory_a_slab_is_not_tracked) {
   CHECK(is_tracked(take_slab(class_of(64))));
 }
 
-/* A reader that has the word of a slab that is gone comes to no memory but that of records. */
+/* A reader that has the word of a slab that has ended reaches no other memory than that of records. */
 TEST(a_word_leads_to_records_whatever_the_block) {
   start(1);
   unsigned c = class_of(32768);

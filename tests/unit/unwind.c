@@ -1,4 +1,4 @@
-/* unwind.c - stacks whose return addresses are known: every way of compiling them, and every place to be in. */
+/* unwind.c - stacks with known return addresses: each way of compiling them, and each place from which a walk can start. */
 #include "os/unwind.c"
 #include "os/memo.c"
 
@@ -34,7 +34,7 @@ enum { MOST = 64, LEVELS = 3, PAGE = 4096 };
 
 static unsigned judged;
 
-/* Where in the frames the noted ones are, all of them, the innermost first: side by side, or with others between them. */
+/* Whether the frames contain all noted addresses, the innermost first: side by side, or with gaps between them. */
 static bool are_noted(void *const *frames, unsigned depth, const chain_t *c, bool gaps) {
   unsigned left = c->count;
   for (unsigned i = 0; i < depth && left > 0; i++) {
@@ -51,7 +51,7 @@ static void show(void *const *frames, unsigned depth, const chain_t *c) {
   for (unsigned i = c->count; i-- > 0;) printf("    noted %p\n", c->noted[i]);
 }
 
-/* Twice: by the tables, and by what that has left in the cache. */
+/* Checks two walks: one by the tables, and one by what the first has left in the cache. */
 static void judge(const chain_t *c, bool gaps, bool want_whole) {
   void *frames[2][MOST];
   unsigned depth[2] = {0, 0};
@@ -75,11 +75,11 @@ static void judge_through_others(chain_t *c) { judge(c, true, LIBC_HAS_TABLES); 
 
 static chain_t new_chain(void (*innermost)(chain_t *)) { return (chain_t){.rounds = LEVELS, .seed = 7, .innermost = innermost}; }
 
-/* ---- what a walk has read ---- */
+/* ---- the words that a walk has read ---- */
 
 enum { CALLS = 6 };
 
-/* The words that lead to the callers: each of their addresses is in one of them. */
+/* The words that lead to the callers: one of them contains each caller's address. */
 static HAK_NOINLINE void judge_reads(void) {
   void *frames[CALLS];
   unwind_reads_t reads = {.from = (uintptr_t)__builtin_frame_address(0)};
@@ -87,7 +87,7 @@ static HAK_NOINLINE void judge_reads(void) {
   uint32_t found = 1;
   CHECK(unwind_here(frames, CALLS, NULL, &reads) == CALLS && !reads.all); /* by tables */
   for (int i = 0; i < 2000 && !reads.all; i++) CHECK_EQ(unwind_here(frames, CALLS, NULL, &reads), CALLS);
-  CHECK(reads.all); /* by what is known then; where two rules have one place, once there are more of these */
+  CHECK(reads.all); /* by the cached rules; if two rules share a place in the cache, once the cache has grown */
   for (uint32_t i = 0; i < reads.count; i++) {
     CHECK(reads.place[i] >= reads.from);
     if (found < CALLS && *(void **)reads.place[i] == frames[found]) found++;
@@ -132,7 +132,7 @@ TEST(a_stack_that_looks_as_it_did_has_its_number) {
     unwind_reads_t reads = reads_of(count, 3);
     memo_keep(&reads, count);
     CHECK(is_kept(count));
-    page_words[HERE + 1]++, page_words[HERE + 3 * count]++; /* none of them */
+    page_words[HERE + 1]++, page_words[HERE + 3 * count]++; /* neither of them was read */
     CHECK(is_kept(count));
     for (uint32_t i = 0; i < count; i++) {
       ++*(uint64_t *)reads.place[i];
@@ -152,7 +152,7 @@ TEST(a_stack_of_which_not_all_is_known_has_none) {
   reads.all = false;
   memo_keep(&reads, 1);
   CHECK(!is_kept(1));
-  reads = reads_of(0, 1); /* nothing to know it by */
+  reads = reads_of(0, 1); /* there is nothing to recognise it by */
   memo_keep(&reads, 2);
   CHECK(!is_kept(2));
   reads = reads_of(2, 1);
@@ -161,7 +161,7 @@ TEST(a_stack_of_which_not_all_is_known_has_none) {
   CHECK(!is_kept(3));
 }
 
-/* Two writers of one entry: the later steps are of the one whose stack is deeper. */
+/* Two threads write one entry: the later steps are from the one with the deeper stack. */
 TEST(a_memo_with_the_steps_of_another_leads_nowhere) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   char *stack = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -180,7 +180,7 @@ TEST(a_memo_with_the_steps_of_another_leads_nowhere) {
   CHECK(!memo_find(deep.from, &found));
 }
 
-/* As where a signal handler has kept one in the midst of another, or two threads have. */
+/* As if a signal handler had written one memo in the middle of another, or two threads had. */
 TEST(a_memo_with_the_end_of_another_is_none) {
   unwind_reads_t reads = reads_of(3, 1);
   memo_keep(&reads, 5);
@@ -192,7 +192,7 @@ TEST(a_memo_with_the_end_of_another_is_none) {
   CHECK(is_kept(5));
 }
 
-/* As where a fiber's stack has gone and another one begins at the same place. */
+/* As if a fiber's stack were gone and another stack began at the same place. */
 TEST(behind_a_word_that_differs_nothing_is_read) {
   size_t bytes = 2 * (size_t)sysconf(_SC_PAGESIZE);
   char *stack = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -223,7 +223,7 @@ TEST(calls_by_frame_pointers) {
   CHECK_EQ(judged, 1);
 }
 
-/* As where a thread's stack has no guard, and a fiber's has been below it when that was proved to be readable. */
+/* As if a thread's stack had no guard and a fiber's stack lay below it when that range was found readable. */
 TEST(a_frame_pointer_leads_to_nothing_that_has_gone) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   char *stack = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -234,7 +234,7 @@ TEST(a_frame_pointer_leads_to_nothing_that_has_gone) {
   CHECK_EQ(follow_frame_pointer(&w), STEP_STUCK);
 }
 
-/* The kernel is not asked for the page that tables have led to. */
+/* The kernel is not asked about the page that tables have led to. */
 TEST(a_frame_pointer_stays_on_the_page_in_use) {
   static _Alignas(PAGE) uint64_t words[2 * WORDS];
   walk_t w = {.known = BIT(CFI_SP) | BIT(CFI_FP), .asked = true, .refused = true, .read = (uintptr_t)&words[1]};
@@ -263,7 +263,7 @@ static void judge_closing(chain_t *c) {
   judged++;
 }
 
-/* Where a frame pointer leads may be left of an earlier call, into a library that is just going. */
+/* A frame pointer may be left over from an earlier call, and lead into a library that is being closed. */
 TEST(a_frame_pointer_leads_to_no_code_while_a_library_is_closed) {
   chain_t c = new_chain(judge_closing);
   unwind_prepare();
@@ -271,7 +271,7 @@ TEST(a_frame_pointer_leads_to_no_code_while_a_library_is_closed) {
   CHECK_EQ(judged, 1);
 }
 
-/* A fork's child has not who held, or closed. */
+/* The threads that held or closed a library do not exist in a fork's child. */
 TEST(a_child_waits_for_nobody_who_is_gone) {
   CHECK(module_hold());
   module_after_fork();
@@ -300,7 +300,7 @@ TEST(calls_of_both_kinds) {
   unsigned rounds = 0;
   for (int outer = 0; outer < 3; outer++) {
     for (int inner = 0; inner < 3; inner++) {
-      /* There a frame pointer does not tell where its frame ends, and these callers have none. */
+      /* On this processor a frame pointer does not show where its frame ends, and these callers have no frame pointer. */
       if (LEAF_KEEPS_RA && outer == 0 && inner == 2) continue;
       rounds++;
       chain_t c = new_chain(go_on);
@@ -313,7 +313,7 @@ TEST(calls_of_both_kinds) {
 }
 
 #if defined(__x86_64__)
-/* Knows where its frame ends by a register that those whom it calls save, and that rules in the cache say nothing of. */
+/* Finds the end of its frame by a register that its callees save, and that the cache's rules do not cover. */
 void call_by_rbx(chain_t *c, void (*next)(chain_t *));
 __asm__(
     ".text\n .type call_by_rbx, @function\n call_by_rbx:\n .cfi_startproc\n"
@@ -324,7 +324,7 @@ __asm__(
 
 static void go_on_by_rbx(chain_t *c) {
   CHAIN_NOTE(c);
-  c->innermost = judge_through_others; /* it notes nothing itself */
+  c->innermost = judge_through_others; /* call_by_rbx notes nothing itself */
   call_by_rbx(c, chain_tables);
   c->count--;
 }
@@ -337,7 +337,7 @@ TEST(calls_of_code_with_a_frame_register_of_its_own) {
 }
 #endif
 
-/* What is reported is true as far as it goes. */
+/* What is reported is correct, although it may not be all. */
 static void judge_the_first(chain_t *c) {
   void *frames[MOST];
   unsigned depth = unwind_here(frames, MOST, NULL, NULL);
@@ -368,7 +368,7 @@ TEST(no_more_frames_than_there_is_room_for) {
   CHECK_EQ(judged, 1);
 }
 
-/* ---- others call us ---- */
+/* ---- called by others ---- */
 
 static chain_t *current;
 
@@ -424,11 +424,12 @@ TEST(an_exception_on_its_way) {
 static ucontext_t main_context, fiber_context;
 static chain_t fiber_chain;
 
-/* Its first function returns to the very start of another, which no table can tell from the end of the one before. */
+/* The fiber's first function returns to the very start of another one; tables cannot tell this address from the end of the function
+ * before. */
 static void judge_in_fiber(chain_t *c) { judge(c, false, false); }
 static void run_fiber(void) { chain_tables(&fiber_chain); }
 
-/* Behind its end there is nothing: a walk that went on would fault. */
+/* Nothing lies behind the end of its stack: a walk that went on would fault. */
 TEST(a_fiber) {
   enum { STACK = 16 * PAGE };
   char *stack = mmap(NULL, STACK + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -459,8 +460,8 @@ static void watch(int number, int flags, void (*handler)(int)) {
   REQUIRE(sigaction(number, &action, NULL) == 0);
 }
 
-#if !defined(RACY_ATOMIC) /* ThreadSanitizer delivers later */
-/* Here and not in libc, whose functions may have no tables. */
+#if !defined(RACY_ATOMIC) /* ThreadSanitizer delivers signals later */
+/* In this file and not in libc, whose functions may have no tables. */
 static void send_signal(chain_t *c) {
   CHAIN_NOTE(c);
   current = c;
@@ -491,7 +492,7 @@ TEST(a_signal_handler_on_a_stack_of_its_own) {
   signal_in_a_chain(SA_ONSTACK);
 }
 
-/* As where a library has come to lie where a program had written code: there are rules that the cache has no room for. */
+/* As if a library now lay where a program had written code: the cache has rules for which it has no room. */
 static void handle_with_an_old_rule(int number) {
   void *frames[MOST];
   (void)number;
@@ -533,8 +534,8 @@ TEST(a_fault_in_a_leaf) {
   CHECK_EQ(judged, 1);
 }
 
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(RACY_ATOMIC) /* what those put in between has no tables */
-/* At each instruction the frames of those that are under way for sure: all that had noted when the steps began. */
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(RACY_ATOMIC) /* the sanitizers insert code that has no tables */
+/* At each instruction the walk must find the frames that surely exist: all that were noted before the steps began. */
 static unsigned stepped, stepped_wrong, stepped_end;
 static unsigned stepped_base;
 static volatile bool steps_done;
@@ -587,10 +588,10 @@ TEST(every_instruction) {
 }
 #endif
 
-/* ---- what cannot be read, or makes no sense ---- */
+/* ---- memory that cannot be read, or makes no sense ---- */
 
 #if defined(HAS_FILTERS) && !defined(__SANITIZE_ADDRESS__) /* which needs the call itself */
-/* A filter that gives the calls that ask whether memory is readable this answer. */
+/* Installs a filter that gives this answer to the calls that probe whether memory is readable. */
 static bool answer_probes(uint32_t answer) {
   struct sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -604,7 +605,7 @@ static bool answer_probes(uint32_t answer) {
   return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-/* What lies on the page in use is certain; the frame of three pages is not, but in the first thread. */
+/* What lies on the page in use is certain; a frame of three pages is not, except in the first thread. */
 static void judge_without_proof(chain_t *c) {
   void *frames[MOST];
   bool whole = true;
@@ -634,7 +635,7 @@ TEST(a_filter_does_nothing_and_says_success) { judge_filtered(SECCOMP_RET_ERRNO 
 /* ---- without the kernel ---- */
 
 #if !defined(RACY_ATOMIC)
-/* Every system call is counted and fails, but those by which a process and its handlers end. */
+/* Every system call is counted and fails, except those by which a process and its handlers end. */
 static volatile unsigned calls;
 static void count_call(int number) { (void)number, calls++; }
 
@@ -658,7 +659,7 @@ static void judge_uncalled(chain_t *c) {
   judge(c, false, LIBC_HAS_TABLES);
   CHECK_EQ(calls, 0);
   (void)syscall_3(SYS_getpid, 0, 0, 0);
-  CHECK_EQ(calls, 1); /* they are counted */
+  CHECK_EQ(calls, 1); /* the count works */
 }
 
 TEST(a_filter_meets_no_call_of_the_first_threads_walk) {
@@ -669,7 +670,7 @@ TEST(a_filter_meets_no_call_of_the_first_threads_walk) {
   CHECK_EQ(judged, 1);
 }
 
-/* A frame that a program has written itself, into memory of no file: it calls `next` with its own argument. */
+/* A frame of code that a program has written itself, in memory of no file: it calls `next` with its own argument. */
 void call_from_nowhere(chain_t *c, void (*next)(chain_t *));
 extern const char call_from_nowhere_end[];
 #if defined(__x86_64__)
@@ -704,7 +705,7 @@ static void go_on_from_nowhere(chain_t *c) {
   c->count--;
 }
 
-/* Code that has no tables and is no signal's return once will be so the next time. */
+/* Code that once had no tables and was not a signal's return is treated the same way the next time. */
 TEST(a_filter_meets_no_call_for_code_that_has_been_looked_at) {
   chain_t c = new_chain(go_on_from_nowhere);
   store_relaxed(&cache_shift, CACHE_SHIFT);
@@ -714,7 +715,8 @@ TEST(a_filter_meets_no_call_for_code_that_has_been_looked_at) {
 }
 
 #if defined(__x86_64__)
-/* A signal may come before each instruction, and the last one before a signal's return is as long as a byte: the two have one address. */
+/* A signal may come before each instruction, and the last instruction before a signal's return may be one byte long. Then the address less
+ * one is the same for both. */
 TEST(code_before_a_signals_return_does_not_hide_it) {
   static const uint8_t code[] = {0xc3, 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
   static uint64_t words[WORDS];
@@ -740,7 +742,7 @@ static void judge_twice(chain_t *c) {
 }
 static void *walk_twice(void *chain) { return chain_tables(chain), NULL; }
 
-/* Its first walk has asked for all pages. */
+/* The thread's first walk has asked about all pages. */
 TEST(a_filter_meets_no_call_of_a_threads_later_walks) {
   chain_t c = new_chain(judge_twice);
   pthread_t thread;
@@ -753,7 +755,7 @@ TEST(a_filter_meets_no_call_of_a_threads_later_walks) {
 #endif
 
 #if defined(__x86_64__)
-/* Frame pointers that lead to all kinds of places, none of which is a frame. */
+/* Frame pointers that lead to all kinds of places, none of them a frame. */
 static void judge_wild_pointers(chain_t *c) {
   static uint64_t state = 88172645463325252u;
   char *hole = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -842,7 +844,7 @@ TEST(an_entry_of_two_writers_is_none) {
   uint64_t rule_of_one = load_relaxed(&entry->rule);
   cache_put(other, 9);
   CHECK(cache_get(other, &rule) && rule == 9 && !cache_get(one, &rule));
-  store_relaxed(&entry->pc, one); /* the second word is still the other's */
+  store_relaxed(&entry->pc, one); /* the second word is still that of the other address */
   CHECK(!cache_get(one, &rule));
   store_relaxed(&entry->pc, other);
   store_relaxed(&entry->rule, rule_of_one);
@@ -864,7 +866,7 @@ static void put_all(unsigned count) {
   for (unsigned i = 0; i < count; i++) cache_put(0x401000 + 16 * i, i);
 }
 
-/* A page for a program of few stacks, and all of it for one of many. */
+/* The cache uses one page for a program with few stacks, and all of its memory for one with many. */
 TEST(the_cache_is_as_large_as_it_is_used) {
   enum { FEW = 100, MANY = 2000 };
   put_all(FEW);
@@ -875,7 +877,7 @@ TEST(the_cache_is_as_large_as_it_is_used) {
   CHECK(found_of(MANY) > MANY / 2);
 }
 
-/* The rule for one of the frames made wrong so that it shows: not every wrong place has what could be a return address. */
+/* Makes the rule for one of the frames wrong so that it shows: not every wrong place holds what could be a return address. */
 static bool spoil_a_rule(void *const *frames, unsigned depth, const chain_t *c) {
   void *others[MOST];
   uint32_t rule;
@@ -890,7 +892,7 @@ static bool spoil_a_rule(void *const *frames, unsigned depth, const chain_t *c) 
   return false;
 }
 
-/* A rule that has got old, as where a module went, is used for so many walks at most. */
+/* An outdated rule, as after a library was closed, is used for a limited number of walks. */
 static void judge_after_wrong_rules(chain_t *c) {
   void *frames[MOST];
   unsigned walks = 0, depth = unwind_here(frames, MOST, NULL, NULL);
@@ -903,7 +905,7 @@ static void judge_after_wrong_rules(chain_t *c) {
 
 TEST(old_rules_are_replaced) {
   chain_t c = new_chain(judge_after_wrong_rules);
-  store_relaxed(&cache_shift, CACHE_SHIFT); /* in a small one the rules of one walk may make room for each other */
+  store_relaxed(&cache_shift, CACHE_SHIFT); /* in a small cache, rules of one walk may displace each other */
   unwind_prepare();
   chain_tables(&c);
   CHECK_EQ(judged, 1);

@@ -1,4 +1,4 @@
-/* unwind_chain.c - calls of known shapes; compiled in several ways, each with a CHAIN of its own. Every function notes where it returns to. */
+/* unwind_chain.c - calls of known shapes, compiled in several ways, each with its own CHAIN. Each function notes its return address. */
 #include "unwind_chain.h"
 
 #include <alloca.h>
@@ -8,10 +8,10 @@
 #define NAME(a, b) JOIN(a, b)
 #define LINK(id) CHAIN_LINK static void NAME(CHAIN, id)(chain_t * c)
 #define CALL(id) NAME(CHAIN, id)(c)
-/* What follows a call keeps it from being the last thing that the function does. */
+/* Code after a call, so that the call is not the last thing that the function does. */
 #define AFTER() __asm__ volatile("" ::: "memory")
 
-/* Needs no stack of its own, and calls nobody. */
+/* Needs no stack of its own, and calls no function. */
 CHAIN_LINK static uint64_t NAME(CHAIN, _leaf)(chain_t *c, const volatile uint64_t *from) {
   c->noted[c->count++] = __builtin_return_address(0);
   uint64_t sum = 0;
@@ -49,7 +49,7 @@ LINK(_pages) {
   c->count--;
 }
 
-/* Realigns its stack, by a register that is neither of the two. */
+/* Realigns its stack, by a register other than the stack and frame pointers. */
 LINK(_aligned) {
   CHAIN_NOTE(c);
   volatile char room[64] __attribute__((aligned(64)));

@@ -1,6 +1,6 @@
 /* cost.c - walks a stack of known depth, for callgrind to count: cost FRAMES WALKS [anew].
  *
- * Each frame is of a function of its own.  With "anew" no walk finds anything in the cache. */
+ * Each frame belongs to a different function.  With "anew" no walk finds anything in the cache. */
 #include "os/unwind.h"
 
 #include <stdio.h>

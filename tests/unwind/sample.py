@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Samples the stacks of real programs of Debian's and counts those that come to where main, or the thread, was called.
+"""Samples the stacks of Debian's programs, and counts those whose walk reaches the call of main or of the thread's function.
 
-Of each program's samples at least 95 % must, and as many must be what glibc's backtrace() finds from there.  A program that is missing fails
-its case; a run with too few samples to tell does so too.
+At least 95 % of each program's samples must reach it, and as many must agree with what glibc's backtrace() finds from there.  A case
+fails if its program is missing, or if there are too few samples to judge.
 """
 import argparse
 import collections
@@ -48,7 +48,7 @@ def commands(source):
 
 
 def run(name, command, library):
-    """The counts of the program, summed over its processes."""
+    """Runs the program; returns its counts, summed over its processes."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "out")
         environment = {**os.environ, "LD_PRELOAD": library, "SAMPLER_OUT": str(out)}

@@ -1,8 +1,8 @@
-/* sampler.c - preloaded: takes the stack of a program at each tick of its processor time, and judges it.
+/* sampler.c - preloaded: takes the stack of a program at each tick of its processor time, and checks it.
  *
- * One line a process is added to the file SAMPLER_OUT: the program, the samples, how many came to where main or the thread was
- * called, how many have the same frames as backtrace() found, and of those whose frame pointer led, every check passed, to
- * another function than the caller's, two numbers: all that passed, and the wrong ones. */
+ * Each process adds one line to the file SAMPLER_OUT: the program; the samples; how many reached the call of main or of the thread's
+ * function; how many have the same frames as backtrace() found; how many had a frame pointer that passes all checks which need no
+ * tables; and how many of these frame pointers led to a function other than the caller. */
 #include "os/unwind.c"
 
 #include <dlfcn.h>
@@ -72,7 +72,7 @@ int pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*run)
 
 /* ---- a sample ---- */
 
-/* The frames from the interrupted instruction outward. */
+/* The frames from that of the interrupted instruction outward. */
 static void **tail_from(void **frames, unsigned *depth, const void *pc) {
   unsigned at = 0;
   while (at < *depth && frames[at] != pc) at++;
@@ -80,7 +80,7 @@ static void **tail_from(void **frames, unsigned *depth, const void *pc) {
   return frames + at;
 }
 
-/* Whether it passes for a chain of frame pointers, as the checks go that need no tables, and where it leads first. */
+/* Whether the frame pointer passes the checks that need no tables; *pc is then the return address that it leads to. */
 static bool pointer_leads(const ucontext_t *context, uint64_t *pc) {
   uint64_t fp = (uint64_t)context->uc_mcontext.gregs[REG_RBP], sp = (uint64_t)context->uc_mcontext.gregs[REG_RSP];
   walk_t w = {.known = BIT(CFI_SP)};

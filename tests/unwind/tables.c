@@ -1,9 +1,9 @@
 /* tables.c - reads every FDE of ELF files with the unwinder's reader, at each address where the rules change.
  *
- *   tables FILE...      one line a file: its FDEs, and the rows
- *   tables -p FILE      the rows: first and last address in the file, the CFA, and each register whose rule is not the usual one
+ *   tables FILE...      prints a line for each file: its number of FDEs and of rows
+ *   tables -p FILE      prints the rows: first and last address in the file, the CFA, and each register whose value is not kept
  *
- * A file of another processor, or without unwind tables, is passed over. */
+ * A file for another processor, or without unwind tables, is skipped. */
 #include "os/cfi.c"
 #include "os/module.c"
 
@@ -35,7 +35,7 @@ static bool place_part(uintptr_t bias, int file, const ElfW(Phdr) *part) {
               (off_t)(part->p_offset - slip)) != MAP_FAILED;
 }
 
-/* As the loader would lay it out; nothing of it is changed or run. */
+/* Maps the file as the loader would lay it out; nothing in it is changed or run. */
 static bool image_open(const char *path, image_t *image) {
   ElfW(Ehdr) elf;
   ElfW(Phdr) parts[64];
@@ -54,7 +54,7 @@ static bool image_open(const char *path, image_t *image) {
     if (parts[i].p_type != PT_LOAD) continue;
     if (parts[i].p_vaddr < low) low = bits_round_down(parts[i].p_vaddr, 4096);
     if (parts[i].p_vaddr + parts[i].p_memsz > high) high = parts[i].p_vaddr + parts[i].p_memsz;
-    if (parts[i].p_offset + parts[i].p_filesz > (uint64_t)facts.st_size) header = false, high = low; /* debug information alone */
+    if (parts[i].p_offset + parts[i].p_filesz > (uint64_t)facts.st_size) header = false, high = low; /* only debug information */
   }
   if (!header || high <= low) goto out;
   image->bytes = bits_round_up(high - low, 4096);
@@ -87,14 +87,14 @@ static void print_row(const module_t *m, const cfi_rules_t *rules) {
   printf("\n");
 }
 
-/* From where its code starts to where the next one's does. */
+/* Reads the rows of the FDE whose code is from `start` to `next`, where the code of the next FDE starts. */
 static void read_fde(const module_t *m, uintptr_t start, uintptr_t next) {
   cfi_rules_t rules;
   cie_t cie = {0};
   fde_t fde;
   if (start == m->bias) return; /* the linker has dropped the function */
   if (!header_search(m, start, &cie, &fde)) {
-    if (next == start) return; /* there are several of no length */
+    if (next == start) return; /* several FDEs of no length may start here */
     failures++;
     fprintf(stderr, "no FDE for %#lx\n", (unsigned long)(start - m->bias));
     return;

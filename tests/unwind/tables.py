@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Reads every FDE of every library and program of the system with the unwinder's reader, and compares the rules of some of them,
+"""Reads every FDE of every library and program of the system with the unwinder's reader, and compares the rules of some files,
 row by row, with what readelf (binutils) computes.
 
-The sample is the same each time: those whose names' checksums are lowest, among files that readelf does in a moment, and some
-that are always in it.  Exit status 77, not run, where there is no readelf.
+The sample is the same each time: some files that are always in it, and of those small enough for readelf the ones with the lowest
+checksums of their names.  Exit status 77 (not run) if there is no readelf.
 """
 import argparse
 import pathlib
@@ -35,9 +35,9 @@ def number(word, machine):
 
 
 def rule(text, ra, machine):
-    """As tables.c writes it; nothing for a register that stays, or of which nothing is said.
+    """The rule as tables.c prints it; None for a register that keeps its value, or that is not mentioned.
 
-    readelf has one letter for what is undefined and what is not mentioned; on x86-64 return addresses always are."""
+    readelf has one letter for undefined and not mentioned; on x86-64 the return address is always mentioned."""
     if text == "u" and ra and machine == "x86_64":
         return "u"
     if text in ("u", "s"):
@@ -46,11 +46,11 @@ def rule(text, ra, machine):
 
 
 def readelf_rows(path, machine):
-    """Yields an address, the CFA, and the rules by register: each row that readelf prints."""
+    """Yields each row that readelf prints: an address, the CFA, and the rules by register."""
     text = subprocess.run(["readelf", "--debug-dump=frames-interp", path], capture_output=True, text=True, errors="replace").stdout
     columns, body, ra_column = [], False, 16 if machine == "x86_64" else 30
     for line in text.splitlines():
-        words = re.sub(r" \(\w+\)", "", line).split()  # a register by another name
+        words = re.sub(r" \(\w+\)", "", line).split()  # without the register's other name
         if len(words) > 3 and words[3] in ("FDE", "CIE"):
             body = words[3] == "FDE"
             header = re.search(r"pc=([0-9a-f]+)\.\.([0-9a-f]+)", line)
@@ -76,13 +76,13 @@ def our_rows(tool, path, machine):
 
 
 def compare(tool, path, machine):
-    """Two counts: rows that were compared, and those that differ."""
+    """Returns how many rows were compared, and how many of them differ."""
     starts = {}
     for first, last, cfa, rules in our_rows(tool, path, machine):
         starts[first] = (last, cfa, rules)
     theirs = {}
     for address, cfa, rules in readelf_rows(path, machine):
-        theirs[address] = (cfa, rules)  # of several for one address the last holds
+        theirs[address] = (cfa, rules)  # the last of several for one address counts
     ordered, wrong, at = sorted(starts), 0, 0
     for address in sorted(theirs):
         while at + 1 < len(ordered) and ordered[at + 1] <= address:

@@ -1,14 +1,14 @@
 /* tracer.c - what a tracer learns from hakmem's probes: tracer OBJECT PLACES
  *
- * OBJECT is the file that has the probes, by a part of its name; an empty one is the program itself.  PLACES are four addresses in it:
- * of the probes alloc and free, and of their semaphores.  The program forks; the parent counts the child's semaphores up, sets
- * breakpoints on its probes, and prints a line for each time that one is met:
+ * OBJECT is part of the name of the file that has the probes; empty for the program itself.  PLACES are four addresses in this file:
+ * of the probes alloc and free, and of their semaphores.  The program forks; the parent increments the child's semaphores, sets
+ * breakpoints on its probes, and prints a line each time that one is reached:
  *
  *   alloc ADDRESS SIZE WEIGHT
  *   free ADDRESS
- *   done PHASE ALLOCATED LIVE    the child has done this, and what it has allocated in that phase, and has, in bytes of blocks
+ *   done PHASE ALLOCATED LIVE    the child has ended this phase; the bytes of blocks that it has allocated in it, and that it holds
  *
- * x86-64 Linux only: a breakpoint takes the place of a nop of one byte, so that the child may just go on. */
+ * x86-64 Linux only: a breakpoint replaces a nop of one byte, so the child can continue after it. */
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
@@ -92,12 +92,12 @@ static int child_run(void) {
     told->live += malloc_usable_size(resized);
   }
   done("resized");
-  pthread_t thread; /* other threads' frees are told of as well */
+  pthread_t thread; /* frees by other threads are reported as well */
   if (pthread_create(&thread, NULL, give_all, NULL) != 0 || pthread_join(thread, NULL) != 0) return 1;
   done("freed");
   for (int i = 0; i < RING; i++) ring[i] = take(1000);
   done("ring");
-  for (int round = 0; round < REUSES; round++) { /* no slab ends: the same blocks again */
+  for (int round = 0; round < REUSES; round++) { /* no slab ends, so the same blocks are reused */
     for (int i = 0; i < RING; i++) {
       if (i % 16 != 0) give(ring[i]);
     }
@@ -106,7 +106,7 @@ static int child_run(void) {
     }
   }
   done("reused");
-  for (int round = 0; round < ROUNDS; round++) { /* more than may be told of: samples are thinned out */
+  for (int round = 0; round < ROUNDS; round++) { /* more events than may be reported: the samples are thinned out */
     for (int i = 0; i < RING; i++) give(ring[i]);
     for (int i = 0; i < RING; i++) ring[i] = take(1000);
   }
@@ -159,7 +159,7 @@ static void arm(pid_t pid, const uintptr_t places[]) {
   close(memory);
 }
 
-/* What the stopped thread has come to. */
+/* Prints which probe the stopped thread has reached. */
 static void tell(pid_t pid, const uintptr_t places[]) {
   struct user_regs_struct regs;
   if (ptrace(PTRACE_GETREGS, pid, NULL, &regs) != 0) die("ptrace");

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The probes otel_memory:alloc and otel_memory:free: what tools find in a file, and what a tracer is told.
+"""The probes otel_memory:alloc and otel_memory:free: what tools find in a file, and what a tracer gets.
 
-  usdt.py notes FILE MACHINE      both are in the file, also when it is stripped, as readelf tells, with their arguments, and with
-                                  semaphores that can be written
+  usdt.py notes FILE MACHINE      readelf finds both probes in the file, also after stripping, with their arguments and with
+                                  writable semaphores
   usdt.py none FILE               the file has no probes
-  usdt.py sums FILE TRACER [LIB]  what a tracer is told sums to what was allocated, and to what is live; FILE has the probes, and
-                                  LIB is preloaded
-  usdt.py kernel LIB              the kernel's own tracer finds probes and semaphores; exit status 77 where it may not be used
+  usdt.py sums FILE TRACER [LIB]  the weights that a tracer gets sum to the bytes allocated, and to the live bytes; FILE has the
+                                  probes, and LIB is preloaded
+  usdt.py kernel LIB              the kernel's own tracer finds probes and semaphores; exit status 77 if it may not be used
 """
 import collections
 import contextlib
@@ -28,7 +28,7 @@ ARGUMENTS = {
     "aarch64": {"alloc": "8@x0 8@x1 8@x2", "free": "8@x0"},
 }
 NOP = {"x86_64": b"\x90", "aarch64": b"\x1f\x20\x03\xd5"}
-ERRORS = 4.5  # standard errors: one run in 100,000 is further off
+ERRORS = 4.5  # standard errors: one run in 100,000 deviates by more
 Probe = collections.namedtuple("Probe", "provider name location base semaphore arguments")
 
 
@@ -68,7 +68,7 @@ def check_notes(file, machine):
         nop = NOP[machine]
         if not code or content[code[0]:code[0] + len(nop)] != nop:
             yield f"{probe.name}: no nop is there"
-        # The kernel finds a semaphore by its place in the file, in a mapping that is writable while the program runs.
+        # The kernel finds a semaphore by its offset in the file, in a mapping that is writable while the program runs.
         held = [part for part in parts if part[2] <= probe.semaphore < part[2] + part[4]]
         if not any(part[0] == "LOAD" and "W" in part[1] for part in held) or any(part[0] == "GNU_RELRO" for part in held):
             yield f"{probe.name}: the semaphore is not in the file's writable part"
@@ -77,7 +77,7 @@ def check_notes(file, machine):
 def check_stripped(file, machine):
     yield from check_notes(file, machine)
     if platform.machine() != machine:
-        return  # whose files strip may not know
+        return  # strip may not know files of that machine
     with tempfile.TemporaryDirectory() as folder:
         bare = os.path.join(folder, "bare")
         subprocess.run(["strip", "-o", bare, file], check=True)
@@ -85,7 +85,7 @@ def check_stripped(file, machine):
 
 
 def traced(file, tracer, library):
-    """The tracer's lines, by phase: (allocated, live, [(address, size, weight) or address])."""
+    """Yields the tracer's lines by phase: (phase, allocated, live, [[address, size, weight] or [address]])."""
     by_name = {probe.name: probe for probe in probes_of(file)}
     places = [f"{place:#x}" for which in ("location", "semaphore")
               for place in (getattr(by_name[name], which) for name in ("alloc", "free"))]
@@ -106,12 +106,12 @@ def traced(file, tracer, library):
 
 
 def is_off(true, told, weights):
-    """Whether what was told of, by block, is further from the truth than chance explains.
+    """Whether the sum of what was reported is further from the truth than chance explains; `weights` has the weights by block.
 
-    A block that is used again is sampled each time or never; one that is certain adds no error, and is not in `weights`.
+    A block that is used again is sampled each time or never; a block that is always sampled adds no error and is not in `weights`.
     """
     error = sum(weight * weight for weight in weights.values()) ** 0.5
-    if told < true:  # then it shows too little of its error as well
+    if told < true:  # then the error is underestimated as well
         error *= (true / max(told, 1)) ** 0.5
     print(f"  {true} bytes, told of {told} +- {error:.0f}")
     return abs(told - true) > ERRORS * error
@@ -168,7 +168,7 @@ def offset_in(file, address):
 
 @contextlib.contextmanager
 def counting(library, probe, process):
-    """A descriptor that counts how often the process comes to the probe; meanwhile it is listened to."""
+    """Yields a descriptor that counts how often the process reaches the probe, to which the kernel listens meanwhile."""
     path = ctypes.create_string_buffer(os.path.realpath(library).encode())
     semaphore, place = offset_in(library, probe.semaphore), offset_in(library, probe.location)
     words = int(UPROBES.read_text()), ATTRIBUTES.size, semaphore << 32, ctypes.addressof(path), place
@@ -185,7 +185,7 @@ def counting(library, probe, process):
 
 
 def listeners(library, probe, process):
-    """What the process has in the probe's semaphore."""
+    """The value of the probe's semaphore in the process."""
     maps = pathlib.Path(f"/proc/{process}/maps").read_text()
     base = int(re.search(rf"^(\w+)-\S+ \S+ 0+ .*{re.escape(os.path.realpath(library))}$", maps, re.M)[1], 16)
     with open(f"/proc/{process}/mem", "rb") as memory:

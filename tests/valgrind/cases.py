@@ -1,7 +1,7 @@
-"""What memcheck must report of each fault in faults.c: so much, and nothing else.
+"""What memcheck must report for each fault in faults.c: exactly this, and nothing else.
 
-A report is a line: its kind, then each of memcheck's texts with the stack that it leads to, as the functions of faults.c without
-main, the innermost first.  Addresses are left out.
+A report is one line: its kind, then each of memcheck's texts, with the stack that follows it, as the functions of faults.c except
+main, innermost first.  Addresses are left out.
 """
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ class Case:
     faults: str            # names of faults, run in one process
     reports: str           # a line each
     signal: str = ""       # how the process ends
-    said: str = ""         # the beginning of hakmem's line after "hakmem: ", where there is one
+    said: str = ""         # the beginning of hakmem's line after "hakmem: ", if there is one
     options: tuple = ()    # HAKMEM_... variables
 
 
@@ -22,12 +22,12 @@ def freed(name, access, offset, size, by, taken="take"):
 
 
 def beside(name, access, where, size, taken="take"):
-    """A use of what lies beside a live block."""
+    """A use of bytes beside a live block."""
     return f"{access} at {name} | Address is {where} a block of size {size} alloc'd at {taken} < {name}"
 
 
 def unset(name, taken="take"):
-    """A branch on what nobody wrote."""
+    """A branch on a byte that was never written."""
     return f"UninitCondition at {name} | Uninitialised value was created by a heap allocation at {taken} < {name}"
 
 
@@ -35,7 +35,7 @@ def lost(size, stack):
     return f"Leak_DefinitelyLost {size} bytes in 1 blocks at {stack}"
 
 
-# In the order in which they run: memcheck may name a block that was in the same place before.
+# In the order in which they run, which matters: memcheck may name an earlier block at the same place.
 SURVIVED = {
     "write_far_past_end": "InvalidWrite at write_far_past_end | Address is in a rw- anonymous segment",
     "read_after_free": freed("read_after_free", "InvalidRead", 8, 40, "drop < read_after_free"),
@@ -75,7 +75,7 @@ GUARD = (("HAKMEM_GUARD", "1"), ("HAKMEM_GUARD_EVERY", "1"))
 
 
 def refused(name, said, reports, options=()):
-    """A call that hakmem ends the process for, after memcheck's report."""
+    """A call for which hakmem ends the process, after memcheck's report."""
     return Case(name, reports, "SIGABRT", said, options)
 
 
@@ -84,7 +84,7 @@ DOUBLE_FREE = refused(
     "free_twice", "double free: free(",
     "InvalidFree at drop < free_twice | Address is 0 bytes inside a block of size 40 free'd at drop < free_twice | "
     "Block was alloc'd at take < free_twice")
-# The library in each way that a program gets it, ALL first; these with the preloaded one alone.
+# ALL and DOUBLE_FREE run with the library brought in each way; these only with the preloaded library.
 MORE = [
     refused("free_large_twice", "double free: free(",
             "InvalidFree at drop < free_large_twice | Address is 0 bytes inside a block of size 100,000 free'd at "
@@ -96,19 +96,19 @@ MORE = [
     refused("realloc_freed", "double free: realloc(",
             "InvalidFree at resize < realloc_freed | Address is 0 bytes inside a block of size 40 free'd at drop < realloc_freed | "
             "Block was alloc'd at take < realloc_freed"),
-    Case("leak", SURVIVED["leak"]),  # of the very first block
+    Case("leak", SURVIVED["leak"]),  # the first block of the process
     Case("write_past_end", SURVIVED["write_past_end"], options=GUARD),
     Case("leak", SURVIVED["leak"], options=GUARD),
     Case("read_after_free", SURVIVED["read_after_free"], "SIGSEGV", "SIGSEGV at ", GUARD),
 ]
 
-# Beginnings of names of checks in tests/api.
+# Prefixes of the names of checks in tests/api.
 API = ("malloc_", "calloc_", "free_", "realloc_", "reallocarray_", "recallocarray_", "aligned_alloc_", "usable_size_")
-# They take seconds, to move much through blocks that others move as well.
+# These take seconds because they move much data, through paths that other checks use as well.
 API_LEFT_OUT = (
     "aligned_alloc_does_not_leak", "free_in_another_thread", "free_makes_room_for_the_next", "free_sized_does_not_leak",
     "malloc_gives_100000_blocks_of_64", "malloc_gives_200000_blocks_of_16", "malloc_reuses_what_was_freed",
     "malloc_trim_returns_small_blocks", "realloc_doubles_to_64_mib", "realloc_from_every_size_to_every_size",
     "realloc_grows_large_blocks_beside_each_other", "realloc_halves_from_64_mib", "realloc_to_0_frees", "usable_size_is_all_writable",
-    "recallocarray_clears_what_it_releases",  # reads what a new block holds
+    "recallocarray_clears_what_it_releases",  # reads the uninitialised content of a new block
 )

@@ -1,7 +1,7 @@
-/* clean.c - a program that does nothing wrong, in every way that blocks come, change and go: memcheck must say nothing.
+/* clean.c - a correct program that allocates, resizes and frees in every way: memcheck must report nothing.
  *
- * What it holds at its end it can reach: blocks that lead to others, from a static variable and from thread-local ones.
- * It prints the number of these, and of their bytes, for memcheck's account to be compared with. */
+ * All blocks that it holds at its end are reachable: chains of blocks from a static variable and from thread-local ones.
+ * It prints how many blocks and bytes these are, to be compared with memcheck's account. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -85,7 +85,7 @@ static void use_whole(void) {
 enum { THREADS = 3, ROUNDS = 400, SLOTS = 64 };
 static char *slots[SLOTS];
 
-/* Blocks go from thread to thread; what is left in the slots outlives them. */
+/* Blocks pass from thread to thread; those left in the slots outlive the threads. */
 static void *exchange(void *seed) {
   unsigned random = (unsigned)(size_t)seed;
   for (int i = 0; i < ROUNDS; i++) {
@@ -113,7 +113,7 @@ static void free_slots(void) {
   }
 }
 
-/* The child frees what it inherits, and uses its copy of the heap. */
+/* The child frees inherited blocks, and uses its copy of the heap. */
 static void fork_child(void) {
   pid_t child = fork();
   if (child == 0) {

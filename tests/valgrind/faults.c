@@ -1,8 +1,8 @@
-/* faults.c - one wrong use of memory each, for memcheck to report; cases.py says what the report must be.
+/* faults.c - functions with one wrong use of memory each, for memcheck to report; cases.py has the expected reports.
  *
  *   faults NAME...
  *
- * Stacks are compared by the functions of this file: who takes a block, drops it or resizes it has a name of its own. */
+ * Stacks are compared by the functions of this file, so each call that takes, drops or resizes a block has its own function. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -106,7 +106,7 @@ static void branch_on_new_aligned(void) {
   drop(block);
 }
 
-/* What the last owner wrote counts for nothing. */
+/* What the last user of a block wrote does not count as written. */
 static void branch_on_reused(void) {
   enum { MOST = 20000 };
   static char *blocks[MOST];
@@ -148,7 +148,7 @@ static void write_past_end(void) {
   drop(block);
 }
 
-/* As many bytes as a class has. */
+/* The size is exactly that of a class. */
 static void write_past_whole_class(void) {
   char *block = take(48);
   block[48] = 1;
@@ -205,7 +205,7 @@ static void write_past_moved(void) {
   drop(block);
 }
 
-/* Into the next block, which never was one. */
+/* Into the place of the next block, which was never handed out. */
 static void write_far_past_end(void) {
   char *block = take(7000);
   block[9000] = 1;
@@ -248,7 +248,7 @@ static void free_large_twice(void) {
 }
 
 static void free_inside(void) {
-  static char *volatile block; /* not lost */
+  static char *volatile block; /* static, so that the block is not lost */
   block = take(200);
   drop(block + 16);
 }
@@ -311,7 +311,7 @@ static const fault_t faults[] = {
 };
 enum { FAULTS = sizeof faults / sizeof faults[0] };
 
-/* What a fault has left on the stack must not look like a pointer to a leaked block. */
+/* Clears the stack, so that no pointer to a leaked block is left on it. */
 static NOINLINE void sweep_stack(void) {
   volatile char room[16384];
   for (size_t i = 0; i < sizeof room; i++) room[i] = 0;

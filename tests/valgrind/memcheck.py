@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs a program over hakmem under Valgrind's memcheck and compares what memcheck reports.
+"""Runs a program that uses hakmem under Valgrind's memcheck, and compares memcheck's reports with the expected ones.
 
-  memcheck.py faults --program FAULTS [--preload LIBRARY [--more]]   each seeded fault is reported, by kind and stacks
+  memcheck.py faults --program FAULTS [--preload LIBRARY [--more]]   each seeded fault is reported, with the right kind and stacks
   memcheck.py clean --program CLEAN [--preload LIBRARY]              nothing is reported, and nothing seems lost
   memcheck.py api --program API --preload LIBRARY                    checks of the API pass without an error
 
-Exit status 0 when all is as it must be.
+Exit status 0 if everything is as expected.
 """
 import argparse
 import collections
@@ -28,20 +28,20 @@ Report = collections.namedtuple("Report", "kind parts blocks bytes")
 
 
 def plain(text):
-    """Memcheck's words without what differs from run to run."""
+    """Memcheck's text without the parts that differ from run to run."""
     text = re.sub(r" \(\S+:\d+\)$", "", text.replace("recently re-allocated ", ""))
     text = re.sub(r"0x[0-9A-Fa-f]+", "", re.sub(r"#\d+", "#N", text))
     return re.sub(r"\s+", " ", text).strip().removesuffix(" at")
 
 
 def stack_of(element, source):
-    """The functions of the program's own source, innermost first."""
+    """The functions on the stack that are in the program's own source, innermost first."""
     names = [frame.findtext("fn", "") for frame in element.iter("frame") if frame.findtext("file") == source]
     return " < ".join(name for name in names if name != "main")
 
 
 def report_of(error, source):
-    """An <error>: its kind, and each text with the stack that follows it."""
+    """The report in an <error>: its kind, and each text with the stack that follows it."""
     kind, parts, leak = error.findtext("kind"), [error.findtext("kind")], error.find("xwhat")
     if leak is not None:
         parts[0] += " " + re.sub(r" (are|is) .*", "", plain(leak.findtext("text")))
@@ -84,7 +84,7 @@ class Run:
 
 
 def compare(run, case):
-    """The faults that were not reported, reports that nobody expected, another end."""
+    """Prints what differs: faults not reported, unexpected reports, another end.  Returns 1 if anything does."""
     found, wanted = (collections.Counter(lines) for lines in ([report.parts for report in run.reports], case.reports.splitlines()))
     wrong = [f"not reported: {line}" for line in (wanted - found).elements()]
     wrong += [f"reported: {line}" for line in (found - wanted).elements()]
@@ -108,7 +108,7 @@ def check_faults(options):
 
 
 def check_clean(options):
-    """What the program holds at its end is what memcheck finds reachable: no block is unknown to it, none seems lost."""
+    """Memcheck finds reachable exactly what the program holds at its end: it knows all blocks, and none seems lost."""
     failed = 0
     for settings in [(), cases.GUARD] if options.more else [()]:
         run = Run(options.program, [], options.preload, settings, ["--show-leak-kinds=all"])
