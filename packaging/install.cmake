@@ -1,4 +1,4 @@
-# What `cmake --install` puts in place: headers, the libraries, pkg-config and CMake package files, the command
+# What `cmake --install` installs: headers, the libraries, pkg-config and CMake package files, the command
 # line, its man pages, the licence and the documents.
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/hakmem)
@@ -12,7 +12,7 @@ write_basic_package_version_file(hakmemConfigVersion.cmake COMPATIBILITY SameMin
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/hakmemConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/hakmemConfigVersion.cmake
         DESTINATION ${package_dir})
 
-# The prefix follows the file, so an installed tree can be moved; not where somebody has named whole directories.
+# The prefix is relative to the file, so an installed tree can be moved; not if absolute directories were configured.
 if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
   set(pc_prefix ${CMAKE_INSTALL_PREFIX})
 else()
@@ -43,7 +43,7 @@ if(NOT HAKMEM_INSTALL_COMMAND)
   return()
 endif()
 
-# The command line finds libraries and launcher beside its modules, and its version in what a package manager of Python's would leave.
+# The command line finds the libraries and the launcher next to its modules, and its version in the metadata of a Python package.
 set(modules_dir ${CMAKE_INSTALL_LIBDIR}/hakmem)
 install(DIRECTORY cli/hakmem DESTINATION ${modules_dir} PATTERN __pycache__ EXCLUDE)
 install(PROGRAMS $<TARGET_FILE:hakmem_launch> DESTINATION ${modules_dir}/hakmem)

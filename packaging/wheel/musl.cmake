@@ -1,8 +1,8 @@
-# Lets the wheel's libraries need musl under the name that it has in Alpine, as every wheel tagged musllinux does.
+# Makes the wheel's libraries need musl under its name in Alpine, as every wheel tagged musllinux does.
 #
-# musl names itself libc.so, and its loader takes any name that begins with "libc." for itself. But on a machine with glibc that name is
-# also a linker script's, at which who examines a wheel stumbles. So the libraries are linked with a stand-in instead of libc: it has the
-# name and nothing else, and what libc has is found when they are loaded.
+# musl names itself libc.so, and its loader takes any name that begins with "libc." for itself. But on a machine with glibc libc.so is
+# also a linker script, on which programs that examine wheels fail. So the libraries are linked with a stub instead of libc: it has only
+# the name, and libc's symbols are found when the libraries are loaded.
 
 if(HAKMEM_HAS_GLIBC) # older.cmake
   return()

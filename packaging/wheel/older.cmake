@@ -1,8 +1,8 @@
-# Lets the wheel's libraries run on glibc from 2.17 on, though they are built with a newer one.
+# Makes the wheel's libraries run on glibc 2.17 and later, although they are built with a newer one.
 #
-# In glibc 2.34 functions that hakmem calls moved from libpthread and libdl to libc, and got a new version there beside the old one.
-# Linked with stand-ins of the old libpthread and libdl before libc, the library asks for the old one, which each glibc has, as built on an
-# old system. It then needs the two libraries, which a new glibc has too, empty.
+# In glibc 2.34, functions that hakmem calls moved from libpthread and libdl to libc, and got a new version there besides the old one.
+# The library is linked with stubs of the old libpthread and libdl before libc, so it requires the old versions, which every glibc has,
+# as if it were built on an old system. It then needs the two libraries, which a new glibc still has, empty.
 
 include(CheckSymbolExists)
 check_symbol_exists(__GLIBC__ "features.h" HAKMEM_HAS_GLIBC)
@@ -10,7 +10,7 @@ if(NOT HAKMEM_HAS_GLIBC)
   return()
 endif()
 
-# The first version on the machine, and that of dladdr1, which came later.
+# The first symbol version on this processor, and the version of dladdr1, which came later.
 if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   set(older_pthread "GLIBC_2.2.5 { pthread_*; };")
   set(older_dl "GLIBC_2.2.5 { dlsym; }; GLIBC_2.3.3 { dladdr1; };")
@@ -24,7 +24,7 @@ endif()
 foreach(name IN ITEMS pthread dl)
   file(WRITE ${PROJECT_BINARY_DIR}/lib${name}.map "${older_${name}}\n")
   add_library(older_${name} SHARED packaging/wheel/lib${name}.c)
-  target_compile_options(older_${name} PRIVATE -w) # the names alone count, not the types
+  target_compile_options(older_${name} PRIVATE -w) # only the names matter, not the types
   target_link_options(older_${name} PRIVATE -nostdlib -Wl,--version-script,${PROJECT_BINARY_DIR}/lib${name}.map)
 endforeach()
 set_target_properties(older_pthread older_dl PROPERTIES NO_SONAME ON)

@@ -1,10 +1,10 @@
-"""Looks at a built site as a reader's browser does: every link leads somewhere, and nothing comes from elsewhere."""
+"""Checks a built site as a reader's browser would see it: every link has a target, and nothing is fetched from elsewhere."""
 import html.parser
 import pathlib
 import re
 import urllib.parse
 
-# What a browser fetches without being asked.
+# What a browser fetches without a click.
 FETCHED = {("img", "src"), ("script", "src"), ("link", "href"), ("source", "src"), ("iframe", "src"), ("object", "data")}
 
 
@@ -29,7 +29,7 @@ def outside(url):
 
 
 def problems(output):
-    """A line for each link that leads nowhere, and for each thing that a page fetches from elsewhere."""
+    """A line for each link without a target, and for each thing that a page fetches from elsewhere."""
     output = pathlib.Path(output).resolve()
     pages = {path: Page(path.read_text()) for path in sorted(output.rglob("*.html"))}
     for path, page in pages.items():

@@ -1,8 +1,8 @@
 """How Sphinx builds the site; tools/site/make starts it, with the settings that depend on the repository.
 
-Sphinx with MyST and Furo, since all three are kept, and read the documents as they are.  mkdocs has had no release since 2024, and
-mkdocs-material, which needs it, only mends what breaks; zensical, which follows, is at 0.1 and has no hooks yet.  Everything is in the
-site itself: Furo uses the reader's fonts, and the search runs in the browser.
+Sphinx with MyST and Furo, since all three are maintained, and read the documents unchanged.  mkdocs has had no release since 2024, and
+mkdocs-material, which needs it, only gets fixes; its successor zensical is at 0.1 and has no hooks yet.  The site is self-contained:
+Furo uses the reader's fonts, and the search runs in the browser.
 """
 import pathlib
 import sys
@@ -13,7 +13,7 @@ project = "hakmem"
 extensions = ["myst_parser", "links"]
 source_suffix = {".md": "markdown"}
 root_doc = "index"
-highlight_language = "none"  # what is indented is a command, output or C: a block with a fence says what it is
+highlight_language = "none"  # an indented block may be a command, output or C; a fenced block names its language
 smartquotes = False  # options begin with two hyphens
 
 myst_heading_anchors = 4

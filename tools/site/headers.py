@@ -1,10 +1,10 @@
 """Writes a page of the reference from a public header, in MyST's Markdown.
 
-A header's first comment begins the page, `/* ---- Title ---- since 0.1 */` begins a section, and a comment in front of a declaration
-describes it.  Declarations that follow without a blank line and without a comment of their own are described by the one before, and
-so are the fields of a structure.  What nothing describes is an error: the header is the only place where the reference can be mended.
+A header's first comment begins the page, `/* ---- Title ---- since 0.1 */` begins a section, and a comment before a declaration
+describes it.  It also describes the declarations that follow without a blank line and without their own comment, and the same holds
+for the fields of a structure.  A declaration without a description is an error, since the reference can be fixed only in the header.
 
-Of C++ the classes are shown whole, less their bodies and what is private.
+C++ classes are shown as a whole, without function bodies and private parts.
 """
 import dataclasses
 import re
@@ -17,16 +17,16 @@ KINDS = {"function": "c:function", "macro": "c:macro", "type": "c:type", "class"
 
 
 class Undescribed(Exception):
-    """A declaration without a word about it, or one that can't be read."""
+    """A declaration that has no description or cannot be parsed."""
 
 
 @dataclasses.dataclass
 class Entity:
-    kind: str  # of KINDS
+    kind: str  # a key of KINDS
     name: str
     text: str  # the declaration, as the reference shows it
-    fields: list = dataclasses.field(default_factory=list)  # of a structure: name, type, comment
-    code: str = ""  # of a class: what is public
+    fields: list = dataclasses.field(default_factory=list)  # for a structure: (name, type, comment)
+    code: str = ""  # for a class: its public part
 
 
 @dataclasses.dataclass
@@ -51,7 +51,7 @@ def plain(comment):
 
 
 def closing(text, at):
-    """Behind the brace that closes the one at this place."""
+    """The position after the brace that closes the one at `at`."""
     depth = 0
     for match in re.compile(r"[{}]").finditer(text, at):
         depth += 1 if match[0] == "{" else -1
@@ -61,7 +61,7 @@ def closing(text, at):
 
 
 def pieces(text):
-    """What a header consists of, in its order: ("comment" | "blank" | "code", text)."""
+    """Yields the parts of a header in order: ("comment" | "blank" | "code", text)."""
     at = 0
     while at < len(text):
         if match := re.compile(r"[ \t]*/\*.*?\*/[ \t]*\n?", re.S).match(text, at):
@@ -91,7 +91,7 @@ def pieces(text):
 
 
 def fields_of(body):
-    """Name, type and comment of each field; one without a comment has that of the field before."""
+    """Name, type and comment of each field; a field without a comment has that of the field before."""
     comment, fields = "", []
     for declared, told in re.findall(r"([^;{}]+);[ \t]*(/\*.*?\*/)?", re.sub(r"^\s*/\*.*?\*/\s*$", "", body, flags=re.M | re.S), re.S):
         comment = plain(told) if told else comment
@@ -103,7 +103,7 @@ def fields_of(body):
 
 
 def without_bodies(code):
-    """What a class shows to who uses it: its public part, each function ending with a semicolon."""
+    """What a class shows to its users: the public part, with a semicolon after each function."""
     head, body = code.split("{", 1)
     body = body[:body.rindex("}")]
     shown, public, at = [], head.split()[0] == "struct", 0
@@ -128,7 +128,7 @@ def without_bodies(code):
 
 
 def body_end(text, at):
-    """Behind a function's body; the braces before it may be those of a member's initial value."""
+    """The position after a function's body; braces before the body may belong to a member's initial value."""
     end = closing(text, at)
     while match := re.compile(r"\s*\{").match(text, end):
         end = closing(text, match.end() - 1)
@@ -136,7 +136,7 @@ def body_end(text, at):
 
 
 def entity_of(code):
-    """What is declared, or None for what a reader of the reference does not call."""
+    """The declared entity, or None if a reader of the reference does not use it."""
     text = re.sub(r"/\*.*?\*/", "", code, flags=re.S)
     if macro := re.match(r"#define\s+(HAK_\w+)(\([^)]*\))?", text):
         return None if re.fullmatch(r"HAKMEM_\w+", macro[1]) else Entity("macro", macro[1], macro[1] + (macro[2] or ""))
@@ -152,7 +152,7 @@ def entity_of(code):
     if match := re.search(r"\b(hak_\w+)\(", signature):
         return Entity("function", match[1], signature)
     if "operator" in signature:
-        return None  # comparisons, of which the class's description tells
+        return None  # comparisons, which the class's description mentions
     if match := re.search(r"\b(\w+)\(", signature):
         whole = re.sub(r"^\[\[\w+\]\] |\binline ", "", signature).replace(match[1] + "(", "hak::" + match[1] + "(", 1)
         return Entity("cpp", "hak::" + match[1], whole)
@@ -190,7 +190,7 @@ def read(text):
 
 
 def marked_up(text):
-    """A comment as Markdown: names of the interface are code, which links.py leads to where they are described; indented lines are code."""
+    """A comment as Markdown: names of the interface become code, which links.py links to their descriptions; indented lines are code."""
     out = []
     for paragraph in re.split(r"\n\s*\n", text):
         lines = paragraph.split("\n")
@@ -203,7 +203,7 @@ def marked_up(text):
 
 
 def sentence(text):
-    """The text as the beginning of a sentence; the project's name stays as it is."""
+    """The text with a capital at its beginning, except before the project's name."""
     return text if text.startswith("hak") else text[:1].upper() + text[1:]
 
 
@@ -214,7 +214,7 @@ def prose(text):
 
 
 def block_of(group, language):
-    """The directives of a group: entities of a kind together, but for those that show what they consist of."""
+    """The directives of a group: one for all entities of a kind, except those that show their parts."""
     runs = []
     for entity in group.entities:
         whole = bool(entity.fields or entity.code)
@@ -223,7 +223,7 @@ def block_of(group, language):
         else:
             runs.append([entity])
     for entities in runs:
-        for entity in entities:  # those above the last stand above the description of all
+        for entity in entities:  # the description of all follows the last one
             yield f"`````{{{KINDS[entity.kind]}}} {entity.text}" + "\n`````\n" * (entity is not entities[-1])
         if group.comment:
             yield "\n" + marked_up(group.comment)

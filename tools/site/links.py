@@ -1,7 +1,8 @@
-"""What leads from the documents into the repository, on the site: an extension for Sphinx.
+"""Links from the documents into the repository, on the site: an extension for Sphinx.
 
-The site has the folders of the repository, so a link between documents is the same in both.  One to a file or a folder leads to a page
-that shows it, made here; one to README.md, to the site's first page.  Names of the interface become links to where they are described.
+The site has the folders of the repository, so a link between documents is the same in both.  A link to a file or folder leads to a
+page that shows it, which is made here; a link to README.md leads to the site's first page.  Names of the interface become links to
+their descriptions.
 """
 import html
 import pathlib
@@ -24,7 +25,7 @@ class Links:
 
     def __init__(self, app):
         self.app, self.shown = app, set()
-        app.connect("doctree-read", self.read, priority=100)  # before Sphinx takes files for downloads
+        app.connect("doctree-read", self.read, priority=100)  # before Sphinx treats files as downloads
         app.connect("html-collect-pages", self.pages)
 
     @property
@@ -40,14 +41,14 @@ class Links:
             self.name(node)
 
     def lead(self, node, docname):
-        """Leads a link that is not to a document of the site to what the repository has there."""
+        """Makes a link to something that is no document of the site lead to what the repository has there."""
         target, _, fragment = node["reftarget"].partition("#")
         if not target:
             return  # a heading of this page
         path = posixpath.normpath(posixpath.join(posixpath.dirname(docname), target))
         where = self.repository / path
         if path.startswith("..") or not where.exists():
-            return  # which MyST reports
+            return  # MyST reports it
         if path.endswith(".md") and path != "README.md":
             log.warning("%s has no place among the pages: give it one in tools/site/navigation.txt", path, location=node)
             return
@@ -62,7 +63,7 @@ class Links:
         node.replace_self(link)
 
     def name(self, node):
-        """Makes a link of a name of the interface in the text."""
+        """Turns a name of the interface in the text into a link."""
         word = node.astext().removesuffix("()")
         kind = self.app.config.interface.get(word)
         if not kind or isinstance(node.parent, (nodes.reference, addnodes.pending_xref, nodes.title)):
