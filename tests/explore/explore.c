@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "fake_os.h"
+#include "trace.h"
 #include "weak.h"
 
 enum {
@@ -38,8 +39,7 @@ typedef struct actor {
   ucontext_t context;
   char *stack;
   actor_state_t state;
-  const volatile void *word; /* that it is about to access; NULL: none */
-  explore_access_t access;
+  step_t next; /* the access that it is about to make */
   const volatile void *looked[LOOKED]; /* what it has read since it last waited */
   unsigned looked_count;               /* LOOKED + 1: more */
   bool outdated;                       /* another actor has written to one of these since */
@@ -56,8 +56,11 @@ typedef struct word {
   bool ignored;
 } word_t;
 
+/* Masks of options: actors, or what a read may return. */
 typedef struct node {
-  uint8_t count, chosen, option[EXPLORE_OPTIONS];
+  uint8_t options, wanted, done, chosen; /* the last is a number */
+  uint8_t asleep;                        /* actors that are no options, since another path covers their next steps */
+  uint32_t steps;                        /* of the trace before it */
 } node_t;
 
 typedef enum outcome { RUNNING, COMPLETE, PRUNED, DIED, FAILED } outcome_t;
@@ -80,7 +83,10 @@ typedef struct explorer {
   uint32_t steps, length; /* accesses so far, and by the actors in all */
   char reason[512];
   uint32_t at, depth;
+  bool by_sleep_sets;
+  uint64_t judged;
   node_t nodes[NODES];
+  uint32_t same_steps; /* of the trace, as in the execution before */
   unsigned word_count;
   bool grown;       /* a shared word was found in this pass */
   bool redo;        /* it changes all executions of the pass */
@@ -110,6 +116,9 @@ static word_t *word_find(const volatile void *at) {
 void explore_meet(const volatile void *word) { word_find(word)->found = word_find(word)->shared = true; }
 void explore_ignore(const volatile void *word) { word_find(word)->ignored = true; }
 
+/* Without a bound no access may be left out: source sets would miss the orders that differ by it. */
+static bool is_ignored(const word_t *word) { return word->ignored && x->bound != EXPLORE_EVERY; }
+
 static void word_note(word_t *word, explore_access_t access) {
   uint8_t me = (uint8_t)(1u << x->current);
   if (word->execution != x->execution) {
@@ -121,7 +130,7 @@ static void word_note(word_t *word, explore_access_t access) {
   if (access == EXPLORE_READ) word->readers |= me;
   else word->writers |= me;
   unsigned all = word->readers | word->writers;
-  if (word->found || word->ignored || word->writers == 0 || (all & (all - 1)) == 0) return;
+  if (word->found || is_ignored(word) || word->writers == 0 || (all & (all - 1)) == 0) return;
   word->found = true;
   x->grown = true;
   x->redo |= word->early || x->bound == EXPLORE_EVERY;
@@ -131,7 +140,7 @@ static void words_enter_found(void) {
   for (size_t i = 0; i < WORDS; i++) {
     word_t *word = &x->words[i];
     word->fresh = word->found && !word->shared;
-    word->shared = word->found;
+    word->shared = word->found && !is_ignored(word);
   }
   x->grown = x->redo = false;
 }
@@ -140,29 +149,27 @@ static void words_enter_found(void) {
 
 static bool can_run(const actor_t *actor) { return actor->state == ACTOR_READY || (actor->state == ACTOR_WAITING && actor->outdated); }
 
-static bool independent(const actor_t *a, const actor_t *b) {
-  if (a->word == NULL || b->word == NULL) return false;
-  return a->word != b->word || (a->access == EXPLORE_READ && b->access == EXPLORE_READ);
-}
-
 /* Without a bound: an actor tried before stays asleep as long as the chosen steps are independent of its own (sleep sets). */
-static void sleep_update(const uint8_t *option, unsigned pick) {
-  unsigned before = x->asleep;
-  for (unsigned i = 0; i < pick; i++) before |= 1u << option[i];
+static void sleep_update(unsigned done, unsigned pick) {
+  unsigned before = x->asleep | done;
   x->asleep = 0;
   for (unsigned q = 0; q < x->actors_count; q++) {
-    if ((before >> q & 1) != 0 && q != option[pick] && independent(&x->actors[q], &x->actors[option[pick]])) x->asleep |= 1u << q;
+    bool stays = (before >> q & 1) != 0 && q != pick && steps_are_independent(&x->actors[q].next, &x->actors[pick].next);
+    if (stays) x->asleep |= 1u << q;
   }
+}
+
+static bool all_ended(void) {
+  bool ended = true;
+  for (unsigned q = 0; q < x->actors_count; q++) ended &= x->actors[q].state == ACTOR_ENDED;
+  return ended;
 }
 
 /* No actor can be chosen. */
 static int choice_none(void) {
-  bool all_ended = true, some_can = false;
-  for (unsigned q = 0; q < x->actors_count; q++) {
-    all_ended &= x->actors[q].state == ACTOR_ENDED;
-    some_can |= can_run(&x->actors[q]);
-  }
-  if (all_ended) x->outcome = COMPLETE;
+  bool some_can = false;
+  for (unsigned q = 0; q < x->actors_count; q++) some_can |= can_run(&x->actors[q]);
+  if (all_ended()) x->outcome = COMPLETE;
   else if (some_can) x->outcome = PRUNED;
   else {
     x->outcome = FAILED;
@@ -171,21 +178,55 @@ static int choice_none(void) {
   return NOBODY;
 }
 
-static unsigned node_pick(const uint8_t *option, unsigned count) {
-  if (count == 1) return 0;
+static unsigned lowest(unsigned options) { return (unsigned)__builtin_ctz(options); }
+
+/* The next node of the path; a new one takes `first`. */
+static const node_t *node_next(unsigned options, unsigned first, unsigned wanted) {
   if (x->at == x->depth) {
     if (x->depth == NODES) abort();
-    node_t *fresh = &x->nodes[x->depth++];
-    fresh->count = (uint8_t)count;
-    fresh->chosen = 0;
-    memcpy(fresh->option, option, count);
+    x->nodes[x->depth++] = (node_t){(uint8_t)options, (uint8_t)wanted, 0, (uint8_t)first, (uint8_t)x->asleep, trace_length()};
   }
   const node_t *node = &x->nodes[x->at++];
-  if (node->count != count || memcmp(node->option, option, count) != 0) {
+  if (node->options != options) {
     (void)!write(2, "explore: executions are not deterministic\n", 42);
     _exit(3);
   }
-  return node->chosen;
+  return node;
+}
+
+/* Takes each of so many options in turn. */
+static unsigned pick_of(unsigned count) {
+  unsigned options = (1u << count) - 1;
+  return node_next(options, 0, options)->chosen;
+}
+
+/* Without a bound, a node first wants one actor; races show which others it needs (source sets, Abdulla et al. 2014). */
+static unsigned pick_actor(unsigned options, unsigned first) {
+  bool every = x->bound == EXPLORE_EVERY, all = !every || x->by_sleep_sets, alone = (options & (options - 1)) == 0;
+  const node_t *node = alone ? NULL : node_next(options, first, all ? options : 1u << first);
+  unsigned pick = alone ? first : node->chosen;
+  if (!every) return pick;
+  trace_add(pick, &x->actors[pick].next, alone ? TRACE_NO_NODE : (int)(node - x->nodes));
+  sleep_update(alone ? 0 : node->done, pick);
+  return pick;
+}
+
+static void node_want(int number, unsigned begin, unsigned second) {
+  node_t *node = &x->nodes[number];
+  if ((begin & (node->wanted | node->asleep)) != 0) return; /* that order is run; or it is the same as one of another path */
+  begin &= node->options;                                   /* an actor that waits for the first step cannot come before it */
+  if ((begin >> second & 1) != 0) node->wanted |= (uint8_t)(1u << second);
+  else if (begin != 0) node->wanted |= (uint8_t)(1u << lowest(begin));
+}
+
+static void node_want_all(int number) {
+  if (number != TRACE_NO_NODE) x->nodes[number].wanted = x->nodes[number].options;
+}
+
+/* What actors would still have done when another one ended the process is not known, so it may race with any step. */
+static void path_want(void) {
+  if (x->bound == EXPLORE_EVERY) trace_races(node_want);
+  for (int i = 0; !all_ended() && x->outcome == DIED && i < (int)x->depth; i++) node_want_all(i);
 }
 
 /* In a pass that only adds executions with a switch before a fresh word, the last preemption is kept for such a switch. */
@@ -194,30 +235,44 @@ static bool may_preempt(bool at_fresh) {
   return x->preemptions < most;
 }
 
+/* An actor that need not wait any more goes on to its next access at once: that changes nothing for the others. */
+static int choose_woken(void) {
+  for (int q = 0; q < (int)x->actors_count; q++) {
+    if (x->actors[q].state == ACTOR_WAITING && x->actors[q].outdated) return q;
+  }
+  return NOBODY;
+}
+
 /* Returns the actor that moves next, or NOBODY if the execution ends; `me` is the running actor, or NOBODY. */
 static int choose(int me, bool at_fresh) {
   bool can_stay = me != NOBODY && x->actors[me].state == ACTOR_READY;
   bool may_switch = !can_stay || may_preempt(at_fresh);
-  uint8_t option[EXPLORE_ACTORS];
-  unsigned count = 0;
-  if (can_stay && (x->asleep >> me & 1) == 0) option[count++] = (uint8_t)me;
+  int woken = x->bound == EXPLORE_EVERY ? choose_woken() : NOBODY;
+  if (woken != NOBODY) return woken;
+  unsigned options = can_stay ? 1u << me : 0;
   for (unsigned q = 0; may_switch && q < x->actors_count; q++) {
-    if ((int)q != me && can_run(&x->actors[q]) && (x->asleep >> q & 1) == 0) option[count++] = (uint8_t)q;
+    if ((int)q != me && can_run(&x->actors[q])) options |= 1u << q;
   }
-  if (count == 0) return choice_none();
-  unsigned pick = node_pick(option, count);
-  if (can_stay && option[pick] != me) {
+  options &= ~x->asleep;
+  if (options == 0) return choice_none();
+  int pick = (int)pick_actor(options, can_stay && (options >> me & 1) != 0 ? (unsigned)me : lowest(options));
+  if (can_stay && pick != me) {
     x->preemptions++;
     x->fresh_taken |= at_fresh;
   }
-  if (x->bound == EXPLORE_EVERY) sleep_update(option, pick);
-  return option[pick];
+  return pick;
 }
 
 static bool path_next(void) {
   while (x->depth > 0) {
     node_t *node = &x->nodes[x->depth - 1];
-    if (++node->chosen < node->count) return true;
+    node->done |= (uint8_t)(1u << node->chosen);
+    unsigned left = node->wanted & ~(unsigned)node->done;
+    if (left != 0) {
+      node->chosen = (uint8_t)lowest(left);
+      x->same_steps = node->steps;
+      return true;
+    }
     x->depth--;
   }
   return false;
@@ -295,9 +350,8 @@ int explore_actor(void) { return x->current; }
 
 /* As with a real signal, the handler runs on the actor's own stack and as the same thread. */
 void explore_interrupt(const volatile void *at) {
-  static const uint8_t option[] = {false, true};
   if (x->handler == NULL || x->interrupted || x->current != 0 || is_on_stack(at)) return;
-  if (option[node_pick(option, 2)] == 0) return;
+  if (pick_of(2) == 0) return;
   x->interrupted = true;
   if (x->verbose) printf("    A is interrupted by a signal handler\n");
   x->handler();
@@ -313,10 +367,9 @@ bool explore_point(const volatile void *at, explore_access_t access, const void 
   word_t *word = word_find(at);
   word_note(word, access);
   if (word->shared) {
-    actor->word = at;
-    actor->access = access;
+    actor->next = (step_t){at, access};
     decide(word->fresh);
-    actor->word = NULL;
+    actor->next.word = NULL;
     if (x->verbose) printf("    %c %s %p in %s\n", 'A' + x->current, access_text[access], (void *)(uintptr_t)at, place_text(place));
   }
   if (access == EXPLORE_WRITE) explore_changed(at);
@@ -339,9 +392,7 @@ bool explore_may_be_stale(void) { return x->stale < x->stale_bound && !x->starti
 
 unsigned explore_pick(unsigned options) {
   if (options <= 1) return 0;
-  uint8_t option[EXPLORE_OPTIONS];
-  for (unsigned i = 0; i < options; i++) option[i] = (uint8_t)i;
-  unsigned pick = node_pick(option, options);
+  unsigned pick = pick_of(options);
   if (pick == 0) return 0;
   x->stale++;
   x->actors[x->current].outdated = true; /* it will see the newest store in time, and need not wait for a further one */
@@ -400,6 +451,7 @@ void explore_crashed(int signal, const void *address) { explore_fail("signal %d 
 
 void explore_alone(void) {
   decide(false); /* so that the others may be anywhere at the fork */
+  node_want_all(trace_last_node()); /* what they would still have done is not known */
   for (int q = 0; q < (int)x->actors_count; q++) {
     if (q != x->current) x->actors[q].state = ACTOR_ENDED;
   }
@@ -422,7 +474,7 @@ static void actor_make(unsigned i) {
   actor->context.uc_link = NULL;
   makecontext(&actor->context, actor_run, 0);
   actor->state = ACTOR_READY;
-  actor->word = NULL;
+  actor->next.word = NULL;
   actor->looked_count = 0;
   actor->outdated = false;
 }
@@ -455,6 +507,7 @@ static void judge_outcome(void) {
 
 static void run_once(void) {
   memory_restore();
+  trace_restart(x->same_steps);
   target_run_again();
   x->at = 0;
   x->preemptions = 0;
@@ -499,7 +552,7 @@ double explore_seconds(void) {
 /* Makes passes until one finds no new shared word.  The first pass makes all executions with the words known so far; a later one only adds
  * those with a switch before a fresh word.  Exceptions: a word accessed before an actor's first choice changes that choice; and without
  * a bound, the sleep sets depend on all words.  In these cases the pass ends, and the next makes all executions again. */
-uint64_t explore_search(int bound, unsigned stale, double end) {
+uint64_t explore_search(int bound, unsigned stale, const search_limit_t *limit) {
   double start = explore_seconds();
   uint64_t executions = 0, pruned = 0, longest = 0, in_all = 0;
   bool over = false;
@@ -508,7 +561,7 @@ uint64_t explore_search(int bound, unsigned stale, double end) {
   x->fresh_alone = false;
   do {
     words_enter_found();
-    x->depth = 0;
+    x->depth = x->same_steps = 0;
     if (!x->fresh_alone) executions = pruned = longest = 0;
     do {
       run_once();
@@ -516,13 +569,15 @@ uint64_t explore_search(int bound, unsigned stale, double end) {
         report();
         return 0;
       }
+      path_want();
       executions += !x->fresh_alone || x->fresh_taken;
       pruned += x->outcome == PRUNED;
       if (x->length > longest) longest = x->length;
-      over = (++in_all % 64 == 0) && explore_seconds() > end;
+      over = ++in_all == limit->executions || (in_all % 64 == 0 && explore_seconds() > limit->end);
     } while (!x->redo && !over && path_next());
     x->fresh_alone = !x->redo;
   } while (x->grown && !over);
+  x->judged = executions - pruned;
   char text[32];
   snprintf(text, sizeof text, bound == EXPLORE_EVERY ? "every order" : "%d preemptions", bound);
   printf("  %-13s %u stale %10llu executions", text, stale, (unsigned long long)executions);
@@ -546,6 +601,7 @@ void explore_start(const scenario_t *scenario, bool quiet) {
   }
   memory_start();
   weak_start();
+  trace_start();
   fake_os_capture();
   target_run_as(JUDGE);
   scenario->prepare();
@@ -553,4 +609,6 @@ void explore_start(const scenario_t *scenario, bool quiet) {
   memory_keep();
 }
 
+uint64_t explore_judged(void) { return x->judged; }
+void explore_by_sleep_sets(void) { x->by_sleep_sets = true; }
 bool explore_is_missed(void) { return x->expects && !x->shown; }

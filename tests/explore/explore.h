@@ -82,8 +82,16 @@ _Noreturn void explore_crashed(int signal, const void *address);
 
 /* explore.c, for main.c: prepares a scenario. */
 void explore_start(const scenario_t *scenario, bool quiet);
-/* Runs every execution within these bounds. Returns how many there were, or 0 if one failed, which it prints. */
-uint64_t explore_search(int bound, unsigned stale, double end);
+typedef struct search_limit {
+  double end;          /* of explore_seconds */
+  uint64_t executions; /* 0: no limit */
+} search_limit_t;
+/* Runs every execution within these bounds, up to the limit. Returns how many there were, or 0 if one failed, which it prints. */
+uint64_t explore_search(int bound, unsigned stale, const search_limit_t *limit);
+/* How many executions of the last search were not cut short. */
+uint64_t explore_judged(void);
+/* From now on, searches without a bound use sleep sets alone, which cut short most of what they run. */
+void explore_by_sleep_sets(void);
 /* Returns whether explore_expect was called and the outcome was never seen. */
 bool explore_is_missed(void);
 double explore_seconds(void);

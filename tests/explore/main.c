@@ -10,6 +10,8 @@
 
 enum {
   CHEAP = 250,      /* up to so many executions, a search with one more preemption follows, within a second or so */
+  CHEAP_EVERY = 550, /* up to so many with one preemption, every order follows, as far as EVERY_MOST executions go */
+  EVERY_MOST = 4000,
   CHEAP_STALE = 20, /* the same for executions with one stale read */
   CHEAP_BOTH = 100, /* up to so many with one preemption and one stale read, two of each follow */
   UNSET = -1
@@ -18,34 +20,56 @@ enum {
 typedef struct settings {
   int bound; /* UNSET: the scenario's own */
   int stale; /* the same */
-  bool soak, quiet;
+  bool soak, quiet, twice;
   double limit;
 } settings_t;
 
 /* Searches without stale reads. Few preemptions come first, since they make a failure that is easy to read. */
-static bool explore_orders(int last, int cheap_after, double end) {
-  for (int bound = 0; bound <= (last == EXPLORE_EVERY ? 1 : last) && explore_seconds() < end; bound++) {
-    uint64_t executions = explore_search(bound, 0, end);
+static bool explore_orders(int last, int cheap_after, const search_limit_t *limit) {
+  uint64_t executions = 0;
+  for (int bound = 0; bound <= (last == EXPLORE_EVERY ? 1 : last) && explore_seconds() < limit->end; bound++) {
+    executions = explore_search(bound, 0, limit);
     if (executions == 0) return false;
     if (bound == cheap_after && bound == last && executions <= CHEAP) last++;
   }
-  return last != EXPLORE_EVERY || explore_search(EXPLORE_EVERY, 0, end) != 0;
+  return last != EXPLORE_EVERY || explore_search(EXPLORE_EVERY, 0, limit) != 0;
 }
 
-static bool explore_stale(bool soak, double end) {
-  uint64_t executions = explore_search(0, 1, end);
+/* In the quick run. */
+static bool explore_few(const scenario_t *scenario, const search_limit_t *limit) {
+  if (!explore_orders(scenario->quick, scenario->quick, limit)) return false;
+  if (scenario->quick == EXPLORE_EVERY || explore_judged() > CHEAP_EVERY) return true;
+  const search_limit_t few = {limit->end, EVERY_MOST};
+  return explore_search(EXPLORE_EVERY, 0, &few) != 0;
+}
+
+static bool explore_stale(bool soak, const search_limit_t *limit) {
+  uint64_t executions = explore_search(0, 1, limit);
   if (executions == 0) return false;
   if (!soak && executions > CHEAP_STALE) return true;
-  executions = explore_search(1, 1, end);
-  if (executions == 0 || explore_search(0, 2, end) == 0) return false;
-  return executions > CHEAP_BOTH || explore_search(2, 2, end) != 0;
+  executions = explore_search(1, 1, limit);
+  if (executions == 0 || explore_search(0, 2, limit) == 0) return false;
+  return executions > CHEAP_BOTH || explore_search(2, 2, limit) != 0;
+}
+
+/* Every order with source sets, then by sleep sets alone: both judge each order once. */
+static bool explore_twice(const search_limit_t *limit) {
+  if (explore_search(EXPLORE_EVERY, 0, limit) == 0) return false;
+  uint64_t judged = explore_judged();
+  explore_by_sleep_sets();
+  if (explore_search(EXPLORE_EVERY, 0, limit) == 0) return false;
+  if (judged == explore_judged()) return true;
+  printf("  FAILED: %llu and %llu orders\n", (unsigned long long)judged, (unsigned long long)explore_judged());
+  return false;
 }
 
 static bool explore_all(const scenario_t *scenario, const settings_t *settings) {
-  double end = explore_seconds() + settings->limit;
-  if (settings->stale > 0) return explore_search(settings->bound == UNSET ? 0 : settings->bound, (unsigned)settings->stale, end) != 0;
-  if (settings->bound != UNSET) return explore_orders(settings->bound, UNSET, end);
-  return explore_orders(settings->soak ? scenario->soak : scenario->quick, scenario->quick, end) && explore_stale(settings->soak, end);
+  const search_limit_t limit = {explore_seconds() + settings->limit, 0};
+  if (settings->twice) return explore_twice(&limit);
+  if (settings->stale > 0) return explore_search(settings->bound == UNSET ? 0 : settings->bound, (unsigned)settings->stale, &limit) != 0;
+  if (settings->bound != UNSET) return explore_orders(settings->bound, UNSET, &limit);
+  if (!settings->soak) return explore_few(scenario, &limit) && explore_stale(false, &limit);
+  return explore_orders(scenario->soak, scenario->quick, &limit) && explore_stale(true, &limit);
 }
 
 static bool explore(const scenario_t *scenario, const settings_t *settings) {
@@ -80,9 +104,10 @@ int main(int argc, char **argv) {
   settings_t settings = {.bound = UNSET, .stale = UNSET, .limit = 1e9};
   bool lists = false;
   int option;
-  while ((option = getopt(argc, argv, "b:aw:sqTt:l")) != -1) {
+  while ((option = getopt(argc, argv, "b:aAw:sqTt:l")) != -1) {
     if (option == 'b') settings.bound = atoi(optarg);
     else if (option == 'a') settings.bound = EXPLORE_EVERY;
+    else if (option == 'A') settings.twice = true;
     else if (option == 'w') settings.stale = atoi(optarg);
     else if (option == 's') settings.soak = true;
     else if (option == 'q') settings.quiet = true;
