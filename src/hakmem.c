@@ -7,6 +7,7 @@
 #include "base/format.c"
 
 #include "os/memcheck.c"
+#include "os/hooked.c"
 #include "os/os_linux.c"
 #include "os/fork.c"
 #include "os/standing.c"
@@ -95,6 +96,7 @@
 #include "entry/writer.c"
 #include "entry/api.c"
 #include "entry/heap.c"
+#include "entry/companion.c"
 #include "entry/unload.c"
 #include "entry/crash.c"
 #include "entry/report.c"

@@ -206,9 +206,6 @@ void free(void *block) HAK_ALIAS(hak_free);
 void cfree(void *block) HAK_ALIAS(hak_cfree);
 void *calloc(size_t count, size_t size) HAK_ALIAS(hak_calloc);
 void *realloc(void *block, size_t size) HAK_ALIAS(hak_realloc);
-void *reallocarray(void *block, size_t count, size_t size) HAK_ALIAS(hak_reallocarray);
-void *recallocarray(void *block, size_t old_count, size_t count, size_t size) HAK_ALIAS(hak_recallocarray);
-void *reallocf(void *block, size_t size) HAK_ALIAS(hak_reallocf);
 void *aligned_alloc(size_t alignment, size_t size) HAK_ALIAS(hak_aligned_alloc);
 void *memalign(size_t alignment, size_t size) HAK_ALIAS(hak_memalign);
 int posix_memalign(void **result, size_t alignment, size_t size) HAK_ALIAS(hak_posix_memalign);
@@ -218,8 +215,6 @@ size_t malloc_usable_size(void *block) HAK_ALIAS(hak_malloc_usable_size);
 size_t malloc_good_size(size_t size) HAK_ALIAS(hak_malloc_good_size);
 void free_sized(void *block, size_t size) HAK_ALIAS(hak_free_sized);
 void free_aligned_sized(void *block, size_t alignment, size_t size) HAK_ALIAS(hak_free_aligned_sized);
-size_t nallocx(size_t size, int flags) HAK_ALIAS(hak_nallocx);
-void sdallocx(void *block, size_t size, int flags) HAK_ALIAS(hak_sdallocx);
 
 /* Names that older programs and glibc's own helpers call. */
 void *__libc_malloc(size_t size) HAK_ALIAS(hak_malloc);
@@ -230,7 +225,6 @@ void *__libc_realloc(void *block, size_t size) HAK_ALIAS(hak_realloc);
 void *__libc_memalign(size_t alignment, size_t size) HAK_ALIAS(hak_memalign);
 void *__libc_valloc(size_t size) HAK_ALIAS(hak_valloc);
 void *__libc_pvalloc(size_t size) HAK_ALIAS(hak_pvalloc);
-void *__libc_reallocarray(void *block, size_t count, size_t size) HAK_ALIAS(hak_reallocarray);
 int __posix_memalign(void **result, size_t alignment, size_t size) HAK_ALIAS(hak_posix_memalign);
 
 #endif

@@ -121,7 +121,7 @@ static long next_syscall(long number, long a, long b, long c, long d, long e, lo
 /* Counts the filter before it exists, since after that no call may be made that it may forbid.  A guest's filter is not this process's. */
 static bool filter_begin(change_t change) {
   if (change != CHANGE_FILTER || os_is_guest()) return false;
-  add_relaxed(&os_filters, 1);
+  os_filter_begin();
   return true;
 }
 

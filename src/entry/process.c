@@ -67,8 +67,8 @@ static HAK_COLD void leave_library(void) {
 /* In an archive this runs after the program's own destructors, which may free: no priority is lower. */
 static __attribute__((destructor(101))) void end(void) {
   if (HAK_SECURE) secure_check();
-  if (option_get(OPTION_stats) != 0) report_at_exit();
-  if (option_path(PATH_profile)[0] != '\0') profile_at_exit();
+  if (option_get(OPTION_stats) != 0 && os_may_write_files()) report_at_exit();
+  if (option_path(PATH_profile)[0] != '\0' && os_may_write_files()) profile_at_exit();
 #if defined(__GLIBC__) /* musl never unloads, and there a lock that a thread held at the fork stays held for good */
   thread_unwatch_exits();
 #endif

@@ -197,6 +197,7 @@ static HAK_COLD void option_read(const char *name, size_t name_length, const cha
     option_complain("unknown option", name, name_length, NULL);
     return;
   }
+  if (length == 0) return; /* as if it were not set, as shells clear a variable for one command */
   int64_t value;
   /* Use the default, not an earlier value from the file: the line says so. */
   if (!parse_value(text, length, &option_info[option], &value) || !option_set(option, value)) {

@@ -50,6 +50,9 @@ bool os_unmap(void *start, size_t bytes);
 /* Gives the pages back; they read as zero afterwards.  False: they may keep their content,
  * for example because the program has locked its memory. */
 bool os_purge(void *start, size_t bytes);
+/* Whether another library has hooked libc's functions that give memory back.  Then os_purge, os_move and os_renew do nothing and return
+ * false, and os_guard keeps the pages. */
+HAK_CHECKED bool os_is_hooked(void);
 /* Brings in every page as if it were written to; false if some are missing. */
 bool os_populate(void *start, size_t bytes);
 /* Allows or forbids the kernel to back the range with huge pages. */
@@ -64,6 +67,8 @@ bool os_renew(void *start, size_t bytes);
  * stay accessible, because there are no light guards, and either `may_split` is false or the kernel has no mapping left. */
 typedef enum os_guard { OS_OPEN, OS_LIGHT, OS_SPLIT } os_guard_t;
 os_guard_t os_guard(void *start, size_t bytes, bool may_split);
+/* Whether some pages that were to be made inaccessible could not be given back so far, because they are locked. */
+bool os_guarded_stay(void);
 /* Makes exactly a range passed to os_guard accessible again, or some pages of one that is at most a unit; they are then zero.  Pages
  * that were accessible keep their content.  False: the kernel is out of mappings for a split. */
 bool os_unguard(void *start, size_t bytes);
@@ -141,6 +146,11 @@ bool os_is_only_thread(void);
 /* How many times the process has put itself under a filter.  After the first, only calls are made that glibc's malloc might make at the
  * same point; any other counts as refused and is not tried. */
 extern _Atomic uint32_t os_filters;
+/* Counts a filter that the process is about to install. */
+void os_filter_begin(void);
+/* False once the process is under a filter and had a limit of file sizes before: a write beyond it raises SIGXFSZ, which can no longer be
+ * suppressed. */
+bool os_may_write_files(void);
 
 /* Returns whether the process has no other thread, as far as libc knows; it may return false without another thread, and threads of ours
  * do not count.  If true, nothing that another thread does can overlap with what the caller does next. */

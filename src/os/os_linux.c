@@ -36,6 +36,18 @@
 os_counts_t os_counts;
 
 _Atomic uint32_t os_filters;
+static _Atomic bool files_limited;
+
+#define FILE_LEAST ((uint64_t)16 << 20) /* more than a report takes */
+
+void os_filter_begin(void) {
+  uint64_t limit[2]; /* now, and at most */
+  bool known = load_relaxed(&os_filters) == 0 && syscall_6(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, (long)limit, 0, 0) == 0;
+  if (known && limit[0] < FILE_LEAST) store_relaxed(&files_limited, true);
+  add_relaxed(&os_filters, 1);
+}
+
+bool os_may_write_files(void) { return !load_relaxed(&files_limited) || load_relaxed(&os_filters) == 0; }
 
 /* For an error that cannot happen unless our own bookkeeping is wrong. */
 static _Noreturn void os_broken(const char *call) {
@@ -227,6 +239,7 @@ static bool purge_works(char *page, size_t bytes) { return !os_madvise(page, byt
 
 bool os_purge(void *start, size_t bytes) {
   static _Atomic uint32_t verdict;
+  if (os_is_hooked()) return false;
   return os_tried(&verdict, purge_works) ? os_madvise(start, bytes, MADV_DONTNEED) : os_renew(start, bytes);
 }
 
@@ -272,7 +285,7 @@ static bool is_one_mapping(void *start, size_t bytes) {
 bool os_move(void *from, void *to, size_t bytes) {
   static _Atomic bool unable;
   static _Atomic uint32_t verdict;
-  if (load_relaxed(&unable) || !os_tried(&verdict, move_works)) return false;
+  if (load_relaxed(&unable) || os_is_hooked() || !os_tried(&verdict, move_works)) return false;
   /* The kernel unmaps the target before it checks the limit; then nothing could be mapped in its place. */
   if (!may_map() || !is_one_mapping(from, bytes)) return false;
   /* The lock of locked pages would move along instead of staying with `from`.  The kernel refuses this advice for locked pages; one page
@@ -290,6 +303,7 @@ bool os_move(void *from, void *to, size_t bytes) {
 }
 
 bool os_renew(void *start, size_t bytes) {
+  if (os_is_hooked()) return false;
   long got = os_mmap(start, bytes, PROT_READ | PROT_WRITE, PLAIN_FLAGS | MAP_FIXED);
   if (syscall_failed(got)) return false;
   os_huge(start, bytes, false);
@@ -318,7 +332,7 @@ static bool guard_works(char *page, size_t bytes) {
 
 static bool guard_lightly(void *start, size_t bytes) {
   static _Atomic uint32_t verdict;
-  if (bytes > GUARD_LIGHT || !os_tried(&verdict, guard_works)) return false;
+  if (bytes > GUARD_LIGHT || os_is_hooked() || !os_tried(&verdict, guard_works)) return false;
   if (os_madvise(start, bytes, MADV_GUARD_INSTALL)) {
     if (HAK_UNLIKELY(!load_relaxed(&guards_light))) store_relaxed(&guards_light, true);
     return true;
@@ -329,9 +343,15 @@ static bool guard_lightly(void *start, size_t bytes) {
 
 /* The kernel does not discard locked pages.  They are cleared instead: a new mapping would lose the program's lock, and after
  * MADV_DONTNEED_LOCKED there would be page faults, which a program that locks memory does not want. */
+static _Atomic bool pages_stayed;
+
 static void pages_clear(void *start, size_t bytes) {
-  if (!os_purge(start, bytes)) memset(start, 0, bytes);
+  if (os_purge(start, bytes)) return;
+  store_relaxed(&pages_stayed, true);
+  memset(start, 0, bytes);
 }
+
+bool os_guarded_stay(void) { return load_relaxed(&pages_stayed); }
 
 HAK_COLD os_guard_t os_guard(void *start, size_t bytes, bool may_split) {
   if (guard_lightly(start, bytes)) return OS_LIGHT;

@@ -13,6 +13,8 @@
 #define FREED_MOST 64
 static _Atomic uint32_t freed_units[FREED_MOST]; /* first units, 0 for none: unit 0 can only be before a block */
 static _Atomic uint32_t freed_count;
+/* Pages that the program has locked stay resident while they wait, so fewer of such blocks do. */
+#define STAYING_UNITS_MOST 256
 /* Blocks that have waited stay inaccessible, with the units beside them, for a block of as many units: that takes two system calls, to open
  * one and to close the other, instead of seven.  Only light guards can be opened in part. */
 #define READY_MOST 16
@@ -88,6 +90,20 @@ uint32_t large_secure_span(size_t bytes, size_t align, span_use_t use, bool *zer
   return unit;
 }
 
+static bool stays_resident(uint32_t unit) { return os_resident(region_address(unit), 1) != 0; }
+
+/* The waiting of the oldest blocks that stay resident ends, where there is too much of them. */
+static HAK_COLD void staying_bound(void) {
+  uint32_t newest = load_relaxed(&freed_count) - 1, total = 0;
+  for (uint32_t age = 0; age < FREED_MOST; age++) {
+    _Atomic uint32_t *place = &freed_units[(newest - age) % FREED_MOST];
+    uint32_t unit = load_relaxed(place);
+    if (unit == 0 || !stays_resident(unit)) continue;
+    total += load_relaxed(&unit_at(unit)->units);
+    if (total > STAYING_UNITS_MOST && atomic_compare_exchange_strong(place, &unit, 0)) wait_end(unit);
+  }
+}
+
 /* What lies behind the block's bytes is inaccessible already, or must be cleared with the block. */
 void large_secure_free(unit_t *first) {
   uint32_t unit = unit_number(first), units = load_relaxed(&first->units);
@@ -99,6 +115,7 @@ void large_secure_free(unit_t *first) {
   uint32_t place = atomic_fetch_add_explicit(&freed_count, 1, memory_order_relaxed) % FREED_MOST;
   uint32_t oldest = atomic_exchange(&freed_units[place], unit);
   if (oldest != 0 && !ready_keep(oldest)) wait_end(oldest);
+  if (HAK_UNLIKELY(os_guarded_stay()) && stays_resident(unit)) staying_bound();
 }
 
 /* Grows in place: what was inaccessible behind the block becomes zero bytes of it.  A block shrinks only by moving. */

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -178,6 +179,28 @@ TEST(blocks_locked) {
 TEST(parts_of_blocks_locked) {
   lock_block = lock_a_part;
   run_all();
+}
+
+static size_t resident_pages(void) {
+  unsigned long all = 0, resident = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  if (file == NULL || fscanf(file, "%lu %lu", &all, &resident) != 2) check_skip("no /proc");
+  (void)fclose(file);
+  return resident;
+}
+
+/* While freed large blocks wait to be used again, their locked pages stay. */
+TEST(locked_blocks_that_are_freed_hold_little) {
+  enum { ROUNDS = 30, BYTES = 5 << 20, HELD_MOST = 40 << 20 };
+  size_t before = resident_pages();
+  for (int i = 0; i < ROUNDS; i++) {
+    char *block = hak_malloc(BYTES);
+    REQUIRE(block != NULL);
+    lock_now(block, BYTES);
+    memset(block, 1, BYTES);
+    hak_free(block);
+  }
+  CHECK((resident_pages() - before) * (size_t)sysconf(_SC_PAGESIZE) < HELD_MOST);
 }
 
 #ifdef SYS_mlock2

@@ -56,6 +56,7 @@ static void model_set(const char *name, size_t name_length, const char *value, s
   for (unsigned i = 0; i < OPTION_COUNT; i++) {
     const option_info_t *info = &option_info[i];
     if (!same(info->name, name, name_length)) continue;
+    if (length == 0) return; /* as if it were not set */
     int64_t number;
     bool good = model_number(value, length, info->max <= 2, &number) && number >= info->min && number <= info->max;
     want[i] = good ? number : info->fallback;

@@ -77,6 +77,7 @@ TEST(good_values_are_taken_in_silence) {
       {"HAKMEM_STATS=false", OPTION_stats, 0},
       {"HAKMEM_KEEPER=off", OPTION_keeper, 0},
       {"HAKMEM_HUGE=no", OPTION_huge, 0},
+      {"HAKMEM_STATS=", OPTION_stats, 0}, /* as if it were not set */
       {"HAKMEM_BIN_KB=512", OPTION_bin_kb, 512},
       {"HAKMEM_BIN_KB=1", OPTION_bin_kb, 1},
       {"HAKMEM_LIMIT_HARD=7", OPTION_limit_hard, 7},
@@ -95,8 +96,7 @@ TEST(good_values_are_taken_in_silence) {
 }
 
 TEST(bad_values_are_one_line_and_the_default) {
-  static const char *const values[] = {"",
-                                       "-",
+  static const char *const values[] = {"-",
                                        "abc",
                                        "12x",
                                        "x12",
