@@ -138,10 +138,10 @@ def grown(options):
 
 
 def steady(options, name, threads, bounds):
-    """The counts of a workload; if they are out of bounds, the median of five runs, as they also depend on the machine's other load."""
+    """The counts of a workload; if they are out of bounds, the median of eleven runs, as they also depend on the machine's other load."""
     counts = [total(measure(options, name, threads))]
     if any(not least <= figure <= most for figure, (least, most) in zip(counts[0], bounds)):
-        counts += (total(measure(options, name, threads)) for _ in range(4))
+        counts += (total(measure(options, name, threads)) for _ in range(10))
     return tuple(map(statistics.median, zip(*counts)))
 
 
