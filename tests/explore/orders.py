@@ -5,12 +5,18 @@
 
 sites.py finds the accesses in the sources.  Each is made relaxed; one that is sequentially consistent is also made acquire, release
 or both.  The test fails if the explorer does not notice a weakening and kept.txt, beside this file, has no reason for it.
+Before that, one short run shows which accesses no scenario reaches: kept.txt must have a reason for each of these too, so that a new
+access in code that is not explored is found at once, whichever weakenings a sample contains.
   --sample  at most this many, spread over those made relaxed that the explorer is expected to notice
   --deep    if the quick searches find nothing, also a preemption and a stale read together, for this many seconds a scenario
   --all     also those that kept.txt has a reason for
 """
+import argparse
 import collections
 import fnmatch
+import os
+import shutil
+import subprocess
 import sys
 
 import seeded
@@ -75,15 +81,55 @@ def chosen(settings, reasons):
     return items
 
 
+# Notes in a file that a site was reached: the explorer runs scenarios in processes of their own, which end at once.
+REACHED = """
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+static unsigned char *reached;
+__attribute__((constructor, no_sanitize("thread"))) static void reached_open(void) {
+  int file = open(getenv("REACHED"), O_RDWR);
+  reached = mmap(NULL, %d, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+}
+__attribute__((no_sanitize("thread"))) static inline void site_reached(unsigned number) { reached[number] = 1; }
+"""
+
+
+def not_reached(all_sites, settings):
+    """The sites that no scenario comes to."""
+    place = settings.work / "reached"
+    shutil.rmtree(place, ignore_errors=True)
+    numbered = list(enumerate(all_sites))
+    for file in {site.file for site in all_sites}:
+        text = (settings.source / file).read_text()
+        for number, site in reversed([pair for pair in numbered if pair[1].file == file]):
+            text = f"{text[:site.start]}(site_reached({number}u), {text[site.start:site.end]}){text[site.end:]}"
+        (place / file).parent.mkdir(parents=True, exist_ok=True)
+        (place / file).write_text(text)
+    (place / "reached.h").write_text(REACHED % len(all_sites))
+    reached = place / "reached.bytes"
+    reached.write_bytes(bytes(len(all_sites)))
+    settings = argparse.Namespace(**{**vars(settings), "command": [*settings.command, "-include", str(place / "reached.h")]})
+    program = seeded.compiled(place, settings)
+    for search in ["-b", "0"], ["-b", "1", "growth_and_purge", "purged_*", "two_purges"]:
+        subprocess.run([program, "-q", *search], check=True, stdout=subprocess.DEVNULL, env={**os.environ, "REACHED": str(reached)})
+    found = reached.read_bytes()
+    shutil.rmtree(place)
+    return [site for number, site in numbered if not found[number]]
+
+
 def main():
     settings = seeding.arguments(__doc__, (["--sample"], {"type": int}), (["--deep"], {}), (["--all"], {"action": "store_true"}))
     reasons = kept_reasons()
-    names = [site.name for site in sites.all_sites(settings.source)]
-    unused = [pattern for pattern, _, _ in reasons if not any(fnmatch.fnmatchcase(name, pattern) for name in names)]
+    all_sites = sites.all_sites(settings.source)
+    unused = [pattern for pattern, _, _ in reasons if not any(fnmatch.fnmatchcase(site.name, pattern) for site in all_sites)]
     for pattern in unused:
         print(f"kept.txt has a reason for {pattern}, which is no site")
+    unexplored = [site for site in not_reached(all_sites, settings) if reason_for(site, "relaxed", reasons) is None]
+    for site in unexplored:
+        print(f"NOT REACHED {site.name}: no scenario comes here, and kept.txt has no reason for it")
     good = seeding.run(chosen(settings, reasons), lambda item, place: judged(item, place, settings, reasons), settings)
-    return 0 if good and not unused else 1
+    return 0 if good and not unused and not unexplored else 1
 
 
 if __name__ == "__main__":

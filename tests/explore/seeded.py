@@ -14,6 +14,11 @@ import seeding  # noqa: E402
 def build(place, file, text, settings):
     """Builds the explorer with `text` instead of the source `file`; returns its path."""
     seeding.overlay(place, file, text)
+    return compiled(place, settings)
+
+
+def compiled(place, settings):
+    """Builds the explorer with the sources in `place` instead of those of the same names; returns its path."""
     compiler, *flags = settings.command
     # -O0: compiling takes nearly all the time, and most of the run time is in the callbacks, which are compiled already.
     subprocess.run([compiler, f"-I{place}", *flags, "-w", "-O0", "-c", HERE / "target.c", "-o", place / "target.o"], check=True)
