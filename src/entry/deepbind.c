@@ -1,9 +1,10 @@
-/* deepbind.c - libraries that are opened with RTLD_DEEPBIND get this malloc too.
+/* deepbind.c - whoever searches an opened library, or libc itself, for malloc's family finds this malloc too.
  *
- * For such a library the loader searches the library and its dependencies first.  These include libc, so it finds libc's malloc even
- * if another library defines one, and blocks would pass between the two.  So before the first such library is opened, libc's symbol
- * table is changed, in this process's copy: the names of malloc's family lead to ours.  Every other name is bound as the flag says,
- * since programs rely on it to keep two versions of a library apart.  If the table cannot be written, the flag is cleared.
+ * dlsym with a handle searches the library and its dependencies, and for a library that is opened with RTLD_DEEPBIND the loader does so
+ * first.  These include libc, so libc's malloc is found even if another library defines one, and blocks would pass between the two:
+ * Python's ctypes.CDLL("libc.so.6").free gets what strdup has allocated here.  So before a library is opened, libc's symbol table is
+ * changed, in this process's copy: the names of malloc's family lead to ours.  Every other name is bound as the flag says, since programs
+ * rely on it to keep two versions of a library apart.  If the table cannot be written, the flag is cleared.
  *
  * libc's dlopen reads its return address, since the caller's RUNPATH says where to search.  So the dlopen here does not call libc's:
  * a few instructions jump to it and leave the return address in place. */
@@ -15,6 +16,7 @@
 #include <elf.h>
 #include <gnu/libc-version.h>
 #include <link.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -24,6 +26,7 @@
 #include "kit/closed.h"
 #include "kit/fault.h"
 #include "kit/options.h"
+#include "space/region.h"
 
 /* --- libc's table of symbols ------------------------------------------------------------- */
 
@@ -144,15 +147,16 @@ static bool redirect(const symbols_t *symbols) {
   return true;
 }
 
+static _Atomic bool redirect_tried;
+
 /* Runs once.  It asks the loader without our lock: a constructor's dlclose waits for our lock while its thread holds the loader's. */
 static HAK_COLD bool redirected_all(void) {
-  static _Atomic bool tried;
   static bool done;
   symbols_t symbols;
-  bool found = !load_relaxed(&tried) && libc_find(&symbols);
+  bool found = !load_relaxed(&redirect_tried) && libc_find(&symbols);
   lock_acquire(&loader_lock);
-  if (!load_relaxed(&tried)) done = found && redirect(&symbols);
-  store_relaxed(&tried, true);
+  if (!load_relaxed(&redirect_tried)) done = found && redirect(&symbols);
+  store_relaxed(&redirect_tried, true);
   bool result = done;
   lock_release(&loader_lock);
   return result;
@@ -174,24 +178,36 @@ static jump_t jump_to(const char *name, int mode) {
 
 static void suspect(const char *text) { store_relaxed(&fault_foreign, text); }
 
-static int mode_for(int mode) {
-  if ((mode & RTLD_DEEPBIND) == 0) return mode;
-  if (option_get(OPTION_deepbind) != 0) suspect("not from this allocator, but a library was opened with RTLD_DEEPBIND");
-  else if (!redirected_all()) return mode & ~RTLD_DEEPBIND;
-  return mode;
+/* Whether malloc is ours.  Its address does not tell: in some programs that is a place of their own, which jumps to malloc. */
+static bool is_used(void) {
+  void *block = malloc(1);
+  HAK_FORGET(block);
+  bool used = block != NULL && region_unit(block) < load_relaxed(&region.units);
+  free(block);
+  return used;
+}
+
+static int mode_for(const char *file, int mode) {
+  bool is_deep = (mode & RTLD_DEEPBIND) != 0;
+  if (option_get(OPTION_deepbind) != 0) {
+    if (is_deep) suspect("not from this allocator, but a library was opened with RTLD_DEEPBIND");
+    return mode;
+  }
+  /* A program with a malloc of its own may search libc for the one below it. */
+  if (!is_deep && (file == NULL || load_relaxed(&redirect_tried) || !is_used())) return mode;
+  return redirected_all() ? mode : mode & ~RTLD_DEEPBIND;
 }
 
 #pragma GCC visibility push(hidden)
-jump_t deepbind_dlopen(int mode) __attribute__((used));
+jump_t deepbind_dlopen(const char *file, int mode) __attribute__((used));
 jump_t deepbind_dlmopen(long space, const char *file, int mode) __attribute__((used));
 #pragma GCC visibility pop
 
-jump_t deepbind_dlopen(int mode) { return jump_to("dlopen", mode_for(mode)); }
+jump_t deepbind_dlopen(const char *file, int mode) { return jump_to("dlopen", mode_for(file, mode)); }
 
 /* Another namespace has a libc of its own, with its malloc: blocks from there belong there. */
 HAK_COLD jump_t deepbind_dlmopen(long space, const char *file, int mode) {
-  (void)file;
-  if (space == LM_ID_BASE) return jump_to("dlmopen", mode_for(mode));
+  if (space == LM_ID_BASE) return jump_to("dlmopen", mode_for(file, mode));
   suspect("not from this allocator, but a library was opened by dlmopen");
   return jump_to("dlmopen", mode);
 }
@@ -206,7 +222,6 @@ HAK_COLD jump_t deepbind_dlmopen(long space, const char *file, int mode) {
 FUNCTION("dlopen",
          "  endbr64\n"
          "  pushq %rdi\n.cfi_adjust_cfa_offset 8\n"
-         "  movl %esi, %edi\n"
          "  call deepbind_dlopen\n"
          "  movl %edx, %esi\n"
          "  popq %rdi\n.cfi_adjust_cfa_offset -8\n"
@@ -225,7 +240,6 @@ FUNCTION("dlmopen",
 FUNCTION("dlopen",
          "  hint #34\n" /* bti c */
          "  stp x0, x30, [sp, #-16]!\n.cfi_def_cfa_offset 16\n.cfi_offset x30, -8\n"
-         "  mov w0, w1\n"
          "  bl deepbind_dlopen\n"
          "  mov x16, x0\n"
          "  ldp x0, x30, [sp], #16\n.cfi_def_cfa_offset 0\n.cfi_restore x30\n"

@@ -1,5 +1,5 @@
-/* deepbind.c - libraries opened with RTLD_DEEPBIND, calls of dlopen that depend on their caller, and forks beside threads that open or
- * close one. */
+/* deepbind.c - libraries opened with RTLD_DEEPBIND, malloc looked up in a library, calls of dlopen that depend on their caller, and forks
+ * beside threads that open or close one. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -97,14 +97,38 @@ TEST(a_deep_library_has_the_programs_malloc) { blocks_pass(library("libdeep.so",
 TEST(a_deep_library_that_binds_late_has_it_too) { blocks_pass(library("libdeep.so", RTLD_LAZY | RTLD_DEEPBIND | RTLD_GLOBAL)); }
 TEST(all_other_names_bind_as_the_flag_says) { CHECK_EQ(ask(library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND)), 2); }
 TEST(without_the_flag_they_bind_as_ever) { CHECK_EQ(ask(library("libdeep.so", RTLD_NOW)), 1); }
-TEST(libc_itself_leads_to_the_programs_malloc_then) {
-  void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
-  void *before = function(libc, "malloc");
-  (void)library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND);
-  void *after = function(libc, "malloc");
-  if (under_hakmem()) CHECK(after == (void *)malloc && before != after);
-  else CHECK(after == before);
-  CHECK(function(libc, "getpid") != after);
+
+/* What libc allocates for the program by calling malloc is freed by whatever `from` leads to. */
+static void libc_blocks_pass(void *from) {
+  void (*drop)(void *) = (void (*)(void *))function(from, "free");
+  size_t (*usable)(void *) = (size_t (*)(void *))function(from, "malloc_usable_size");
+  char *text = strdup("a text that libc makes a block for"), *printed = NULL;
+  CHECK(asprintf(&printed, "%d and %d", 1, 2) == 7);
+  CHECK(usable(text) == malloc_usable_size(text));
+  drop(text);
+  drop(printed);
+  free(((void *(*)(void *, size_t))function(from, "realloc"))(strdup("another"), 10000));
+  void *block = NULL;
+  CHECK(((int (*)(void **, size_t, size_t))function(from, "posix_memalign"))(&block, 64, 100) == 0);
+  free(block);
+}
+TEST(libc_itself_leads_to_the_programs_malloc) {
+  void *libc = dlopen("libc.so.6", RTLD_LAZY);
+  if (under_hakmem()) CHECK(function(libc, "malloc") == (void *)malloc);
+  CHECK(function(libc, "getpid") != function(libc, "malloc"));
+  libc_blocks_pass(libc);
+}
+TEST(an_opened_library_leads_to_the_programs_malloc) { libc_blocks_pass(library("libdeep.so", RTLD_NOW)); }
+TEST(the_programs_own_handle_leads_there_too) { libc_blocks_pass(dlopen(NULL, RTLD_NOW)); }
+
+/* As Python's users do to make a process smaller: ctypes.CDLL("libc.so.6").malloc_trim(0). */
+TEST(malloc_trim_of_libc_itself_trims_the_programs_heap) {
+  static void *blocks[1000];
+  int (*trim)(size_t) = (int (*)(size_t))function(dlopen("libc.so.6", RTLD_LAZY), "malloc_trim");
+  for (int i = 0; i < 1000; i++) CHECK((blocks[i] = malloc(10000)) != NULL);
+  for (int i = 0; i < 1000; i++) memset(blocks[i], 1, 10000);
+  for (int i = 0; i < 1000; i++) free(blocks[i]);
+  if (under_hakmem()) CHECK_EQ(trim(0), 1);
 }
 
 TEST(a_deep_library_is_told_the_programs_figures) {
@@ -298,6 +322,13 @@ TEST(with_the_option_the_line_names_the_flag) {
   else
     foreign_line("HAKMEM_DEEPBIND=1", "with_the_option_the_line_names_the_flag",
                  "): not from this allocator, but a library was opened with RTLD_DEEPBIND\n");
+}
+
+TEST(with_the_option_libc_keeps_its_malloc) {
+  if (!under_hakmem()) check_skip("the system's malloc runs");
+  if (getenv("DEEPBIND_CHILD") == NULL)
+    foreign_line("HAKMEM_DEEPBIND=1", "with_the_option_libc_keeps_its_malloc", "foreign pointer: free(");
+  else free(((void *(*)(size_t))function(dlopen("libc.so.6", RTLD_LAZY), "malloc"))(100));
 }
 
 TEST(the_line_names_dlmopen) {

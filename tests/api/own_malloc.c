@@ -1,4 +1,7 @@
 /* own_malloc.c - a program with malloc, calloc, realloc and free of its own, but not the names made of them: these must serve its heap. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <dlfcn.h>
 #include <errno.h>
 #include <stddef.h>
@@ -102,4 +105,15 @@ TEST(recallocarray_calls_the_programs_calloc_and_free) {
   CHECK(head_of(block)->is_live && block[9] == 7);
   free(fresh);
   free(block);
+}
+
+/* Otherwise a malloc that calls libc's, which it finds in this way, would call hakmem's. */
+TEST(libc_keeps_its_malloc_for_the_programs_own) {
+  void *libc = dlopen("libc.so.6", RTLD_LAZY);
+  if (libc == NULL) check_skip("libc has another name here");
+  void *malloc_of_libc = dlsym(libc, "malloc"), *getpid_of_libc = dlsym(libc, "getpid");
+  Dl_info one, other;
+  REQUIRE(malloc_of_libc != NULL && getpid_of_libc != NULL);
+  REQUIRE(dladdr(malloc_of_libc, &one) != 0 && dladdr(getpid_of_libc, &other) != 0);
+  CHECK(one.dli_fbase == other.dli_fbase);
 }
