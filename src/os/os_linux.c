@@ -22,6 +22,9 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef MADV_DONTNEED_LOCKED /* Linux 5.18 */
+#define MADV_DONTNEED_LOCKED 24
+#endif
 #ifndef MADV_COLD
 #define MADV_COLD 20
 #endif
@@ -241,6 +244,14 @@ bool os_purge(void *start, size_t bytes) {
   static _Atomic uint32_t verdict;
   if (os_is_hooked()) return false;
   return os_tried(&verdict, purge_works) ? os_madvise(start, bytes, MADV_DONTNEED) : os_renew(start, bytes);
+}
+
+static bool purge_locked_works(char *page, size_t bytes) { return os_madvise(page, bytes, MADV_DONTNEED_LOCKED) && racy_load(page) == 0; }
+
+HAK_COLD bool os_purge_locked(void *start, size_t bytes) {
+  static _Atomic uint32_t verdict;
+  if (os_is_hooked() || load_relaxed(&os_filters) != 0 || !os_tried(&verdict, purge_locked_works)) return false;
+  return os_madvise(start, bytes, MADV_DONTNEED_LOCKED);
 }
 
 bool os_populate(void *start, size_t bytes) { return os_madvise(start, bytes, MADV_POPULATE_WRITE); }

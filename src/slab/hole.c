@@ -125,10 +125,10 @@ static bool hole_find(const unit_t *slab, uint32_t page, hole_t *hole) {
 /* A locked page fails everything that the kernel would do from that page on, so if a run fails, its pages are tried one by one.  Where all
  * of a large slab is locked, no more than REFUSALS_MOST are.  Returns a bit for each page that went. */
 #define REFUSALS_MOST 16
-static uint64_t pages_purge(uint32_t unit, const hole_t *hole, unsigned *refusals) {
+static uint64_t pages_purge(uint32_t unit, const hole_t *hole, bool locked_too, unsigned *refusals) {
   size_t bytes = os_page_size();
   char *start = (char *)region_address(unit) + hole->page * bytes;
-  if (os_purge(start, hole->pages * bytes)) return hole_mask(hole);
+  if (os_purge(start, hole->pages * bytes) || (locked_too && os_purge_locked(start, hole->pages * bytes))) return hole_mask(hole);
   uint64_t gone = 0;
   for (uint32_t n = 0; n < hole->pages && hole->pages > 1 && *refusals < REFUSALS_MOST; n++) {
     if (os_purge(start + n * bytes, bytes)) gone |= (uint64_t)1 << (hole->page + n);
@@ -139,14 +139,14 @@ static uint64_t pages_purge(uint32_t unit, const hole_t *hole, unsigned *refusal
 
 /* The caller holds the owner's lock, which is released while the kernel works; false if it could not be taken again.  Adds the bytes given
  * back to *purged.  *there: whether the slab still exists. */
-static bool slab_purge_holes(slab_owner_t *owner, unit_t *slab, size_t *purged, bool *there) {
+static bool slab_purge_holes(slab_owner_t *owner, unit_t *slab, bool locked_too, size_t *purged, bool *there) {
   hole_t hole = {.page = 0};
   unsigned refusals = 0;
   *there = true;
   while (*there && hole_find(slab, hole.page + hole.pages, &hole)) {
     blocks_hold(owner, slab, hole.first, hole.last);
     owner_unlock(owner);
-    uint64_t gone = pages_purge(unit_number(slab), &hole, &refusals);
+    uint64_t gone = pages_purge(unit_number(slab), &hole, locked_too, &refusals);
     if (!lock_wait(&owner->lock)) return false; /* a signal handler has forked: the repair sees to the rest */
     huge_end(unit_number(slab) / HAK_UNITS_PER_SUPERSLAB, unit_number(slab) / HAK_UNITS_PER_SUPERSLAB + 1);
     if (gone != 0) store_relaxed(&slab->holes, load_relaxed(&slab->holes) | gone), slab->returned = false;
@@ -191,7 +191,7 @@ static size_t slab_step(unit_t *slab, hole_cause_t cause, unsigned *patience, ui
   bool again = there && refusals_are_old(slab);
   if (there && (cause != HOLE_AGED || slab->age == AGE_ONE_STEP || (again && slab->age == AGE_LOOKED_AT))) {
     if (again || cause == HOLE_ASKED) remote_of(unit_number(slab))->refused = 0;
-    bool locked = slab_purge_holes(owner, slab, &purged, &there);
+    bool locked = slab_purge_holes(owner, slab, cause == HOLE_ASKED, &purged, &there);
     add_relaxed(&bytes_purged, purged);
     pressure_note_given(purged);
     if (!locked) return purged;

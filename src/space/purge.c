@@ -28,10 +28,12 @@ static void superslab_renew(uint32_t s) {
   if (os_renew(region_address(s * WORD_UNITS), HAK_SUPERSLAB)) move_forget(s);
 }
 
-bool purge_span(uint32_t start, uint32_t units) {
+static bool span_purge(uint32_t start, uint32_t units, bool locked_too) {
   uint32_t first = start / WORD_UNITS, end = (start + units - 1) / WORD_UNITS + 1;
-  bool done = os_purge(region_address(start), (size_t)units << HAK_UNIT_SHIFT);
-  for (uint32_t s = first; done && s < end; s++) {
+  size_t bytes = (size_t)units << HAK_UNIT_SHIFT;
+  bool unlocked = os_purge(region_address(start), bytes);
+  bool done = unlocked || (locked_too && os_purge_locked(region_address(start), bytes));
+  for (uint32_t s = first; unlocked && s < end; s++) { /* what is locked must stay the mapping that the program has locked */
     bool whole = s * WORD_UNITS >= start && (s + 1) * WORD_UNITS <= start + units;
     if (whole && load_relaxed(&region.superslabs[s].moved) != 0) superslab_renew(s);
   }
@@ -39,6 +41,8 @@ bool purge_span(uint32_t start, uint32_t units) {
   if (done) add_relaxed(&told.purged_units, units);
   return done;
 }
+
+bool purge_span(uint32_t start, uint32_t units) { return span_purge(start, units, false); }
 
 bool purge_span_to_free(uint32_t start, uint32_t units) {
   if (!purge_span(start, units)) return false;
@@ -56,7 +60,7 @@ typedef struct run {
   uint32_t purged; /* in all */
   uint32_t superslab, halved; /* the last one in which a part was halved, and how often */
   uint32_t in_vain;           /* calls since the last one that gave something back */
-  bool by_growth;
+  bool by_growth, locked_too;
 } run_t;
 
 /* A page that the program has locked fails everything that the kernel would do from that page on, so a part that fails is halved.  Between
@@ -79,7 +83,7 @@ static uint32_t part_middle(run_t *run, uint32_t start, uint32_t end) {
 
 /* Gives a part of the run back to the kernel and sets its units free again. */
 static void part_end(run_t *run, uint32_t start, uint32_t end) {
-  bool done = purge_span(start, end - start);
+  bool done = span_purge(start, end - start, run->locked_too);
   run->in_vain = done ? 0 : run->in_vain + 1;
   uint32_t middle = done ? start : part_middle(run, start, end);
   if (middle != start) {
@@ -110,7 +114,7 @@ static void run_end(run_t *run) {
   run->start = run->end;
 }
 
-/* What was cold; all that is idle; also what the kernel has refused. */
+/* What was cold; all that is idle; also what the kernel has refused, as for locked memory: for who asks that all be given back. */
 typedef enum sweep_which { SWEEP_COLD, SWEEP_IDLE, SWEEP_REFUSED } sweep_which_t;
 
 static uint32_t asked_for(const superslab_t *superslab, sweep_which_t which) {
@@ -162,7 +166,7 @@ static _Atomic uint32_t sweep = SWEEP_NONE;
 /* Walks over superslabs from *at on, until it has done `words` of them or given back `units`. */
 static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, sweep_which_t which) {
   uint32_t count = region_superslabs();
-  run_t run = {0};
+  run_t run = {.locked_too = which == SWEEP_REFUSED};
   ledger_note_in_flight(true);
   while (words-- > 0 && run.purged + (run.end - run.start) < units && load_relaxed(at) < count) {
     uint32_t s = atomic_fetch_add_explicit(at, 1, memory_order_relaxed);

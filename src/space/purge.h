@@ -13,7 +13,7 @@
 
 #include "space/region.h"
 
-/* Gives back every free page that may not be zero; returns the bytes given back. */
+/* Gives back every free page that may not be zero, locked or not; returns the bytes given back. */
 size_t purge_all(void);
 /* Gives back what is due by time and by growth; cheap when nothing is.  It calls the kernel, so the caller holds no lock.  Returns the
  * bytes given back. */

@@ -4,6 +4,7 @@
 
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #include "symbol.h"
 
@@ -321,6 +322,26 @@ TEST(malloc_trim_returns_blocks_of_60000) { trim_after(60000); }
 TEST(malloc_trim_returns_large_blocks) {
   NEED(api.malloc_good_size); /* glibc has already unmapped them */
   trim_after((size_t)1 << 20);
+}
+
+/* By system calls, since under sanitizers mlock does nothing. */
+static void trim_locked_after(size_t size) {
+  enum { GIVE_BACK_LOCKED = 24 }; /* MADV_DONTNEED_LOCKED, since Linux 5.18 */
+  NEED(api.malloc_good_size);     /* glibc keeps what lies below its heap's top */
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  char *probe = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(probe != MAP_FAILED);
+  *probe = 1;
+  if (syscall(SYS_mlock, probe, page) != 0) check_skip("nothing may be locked here");
+  if (madvise(probe, page, GIVE_BACK_LOCKED) != 0 || *probe != 0) check_skip("the kernel keeps locked pages");
+  if (syscall(SYS_mlockall, MCL_CURRENT | MCL_FUTURE) != 0) check_skip("not all may be locked here");
+  trim_after(size);
+  CHECK(syscall(SYS_munlockall) == 0);
+}
+TEST(malloc_trim_returns_locked_blocks) { trim_locked_after(1000); }
+TEST(malloc_trim_returns_locked_large_blocks) {
+  if (is_secure()) check_skip("some freed large blocks stay, cleared");
+  trim_locked_after((size_t)1 << 20);
 }
 
 TEST(malloc_trim_leaves_live_blocks_alone) {

@@ -40,6 +40,7 @@ static struct {
   fake_call_t during;
   void (*_Atomic run_during)(void *start);
   const char *_Atomic locked;
+  _Atomic bool locked_go;
   _Atomic uint64_t made_huge, made_small;
   _Atomic uintptr_t last_huge; /* where huge pages were last requested */
   _Atomic uint64_t thread_ns, unit_price, huge_price;
@@ -72,6 +73,7 @@ void fake_os_fail(unsigned kinds, uint64_t first, uint64_t count) {
   store_release(&fake.kinds, kinds);
 }
 
+void fake_os_give_back_locked(bool go) { store_relaxed(&fake.locked_go, go); }
 void fake_os_lock(const void *byte) { store_release(&fake.locked, (const char *)byte); }
 void fake_os_fail_none(void) { fake_os_fail(0, 0, 0); }
 void fake_os_fail_map_at_as(os_map_result_t result) { fake.map_at_failure = result; }
@@ -289,6 +291,15 @@ bool os_purge(void *start, size_t bytes) {
   const char *locked = load_acquire(&fake.locked);
   bool fails = fake_fails(FAKE_PURGE) || ((char *)start <= locked && locked < (char *)start + bytes);
   bool done = !fails && madvise(start, bytes, MADV_DONTNEED) == 0;
+  errno = saved;
+  return done;
+}
+
+/* As before Linux 5.18, unless a test says otherwise. */
+bool os_purge_locked(void *start, size_t bytes) {
+  int saved = fake_enter();
+  fake_check_range(start, bytes, "os_purge_locked");
+  bool done = load_relaxed(&fake.locked_go) && madvise(start, bytes, MADV_DONTNEED) == 0;
   errno = saved;
   return done;
 }

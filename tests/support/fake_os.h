@@ -42,6 +42,8 @@ void fake_os_fail(unsigned kinds, uint64_t first, uint64_t count);
 void fake_os_fail_none(void);
 /* Acts as if the program had locked the page of this byte: a purge of a range with this page fails. NULL ends this. */
 void fake_os_lock(const void *byte);
+/* Whether os_purge_locked does its work. */
+void fake_os_give_back_locked(bool go);
 /* What a failing os_map_at returns: OS_NOMEM by default, or OS_TAKEN. */
 void fake_os_fail_map_at_as(os_map_result_t result);
 /* Failures made so far. */

@@ -315,6 +315,17 @@ TEST(a_page_that_does_not_go_keeps_no_other) {
   CHECK_EQ(step_now(), 4096);
 }
 
+TEST(only_who_asks_gets_a_locked_page_back) {
+  start_holes(4096);
+  REQUIRE(full_slab(class_of(512)) != NULL);
+  give_blocks(&owner, &blocks[8], 32);
+  fake_os_lock((char *)blocks[0] + 2 * 4096);
+  fake_os_give_back_locked(true);
+  CHECK_EQ(step(1), 0);
+  CHECK_EQ(step(0), 3 * 4096);
+  CHECK_EQ(step_now(), 4096);
+}
+
 TEST(a_page_that_did_not_go_is_asked_for_once_a_minute) {
   start_holes(4096);
   unsigned c = class_of(512);

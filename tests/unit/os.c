@@ -462,6 +462,22 @@ TEST(resident_pages_are_those_that_were_written) {
   CHECK_EQ(os_resident(start, some), 0);
 }
 
+/* The system call, since under sanitizers mlock does nothing. */
+TEST(locked_pages_go_back_when_asked_for) {
+  size_t page = os_page_size();
+  char *start = os_map(some * page);
+  REQUIRE(start != NULL && (int)syscall(SYS_mlock, start + page, 2 * page) == 0);
+  memset(start, 1, some * page);
+  if (os_purge(start, some * page)) check_skip("locked pages are given back here");
+  bool done = false;
+  KEEPS_ERRNO(done = os_purge_locked(start, some * page));
+  if (!done) check_skip("before Linux 5.18");
+  CHECK_EQ(os_resident(start, some), 0);
+  for (size_t i = 0; i < some; i++) CHECK(start[i * page] == 0);
+  CHECK(!os_purge(start, some * page)); /* still locked */
+  CHECK(os_unmap(start, some * page));
+}
+
 TEST(populated_pages_are_resident) {
   size_t page = os_page_size();
   char *start = os_map(some * page);

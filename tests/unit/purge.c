@@ -386,6 +386,20 @@ TEST(a_unit_that_cannot_be_purged_keeps_no_other_from_it) {
   check_counts();
 }
 
+TEST(only_who_asks_gets_locked_units_back) {
+  start_purge(1000000);
+  uint32_t span = take(2 * WORD, WORD, SPAN_PLAIN);
+  fake_os_lock(region_address(span + 5));
+  fake_os_give_back_locked(true);
+  span_free(span, 2 * WORD);
+  while (purge_step(purge_last_step())) continue;
+  CHECK_EQ(ledger_idle_units(), 1);
+  CHECK_EQ(purge_all(), HAK_UNIT);
+  CHECK(unit_is_zero(region_address(span + 5), HAK_UNIT));
+  CHECK_EQ(ledger_idle_units(), 0);
+  check_counts();
+}
+
 /* Several in each superslab, as many as one may have. */
 TEST(units_that_cannot_be_purged_keep_no_other_from_it_however_many) {
   enum { SUPERSLABS = 21, EACH = 4, FIRST = 5 };
@@ -443,6 +457,17 @@ TEST(a_moved_superslab_that_is_purged_whole_is_mapped_anew) {
   CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_RENEW)), 1);
   CHECK_EQ(load_relaxed(&region.superslabs[start / WORD].moved), 0);
   CHECK(unit_is_zero(region_address(start), 2 * WORD * HAK_UNIT));
+  check_counts();
+}
+
+TEST(a_locked_superslab_that_is_purged_stays_the_mapping_that_was_locked) {
+  start_purge(1000000);
+  uint32_t start = moved_superslab();
+  fake_os_lock(region_address(start));
+  fake_os_give_back_locked(true);
+  span_free(start, 2 * WORD);
+  CHECK_EQ(purge_all(), 2 * WORD * HAK_UNIT);
+  CHECK_EQ(fake_os_calls(FAKE_ONLY(FAKE_RENEW)), 0);
   check_counts();
 }
 
