@@ -30,23 +30,44 @@
 
 /* --- libc's table of symbols ------------------------------------------------------------- */
 
+/* Where the names lead that take a block.  Who has searched libc before its table was changed has blocks of libc's malloc, and may search
+ * for these names only now: such blocks are passed on to libc.  The names themselves, as the program binds them, do not. */
+static struct {
+  void (*free)(void *);
+  void *(*realloc)(void *, size_t);
+  size_t (*usable_size)(void *);
+} libc;
+
+static bool is_libcs(const void *block) { return block != NULL && region_unit(block) >= load_relaxed(&region.units); }
+
+static void free_either(void *block) {
+  if (HAK_UNLIKELY(is_libcs(block))) libc.free(block);
+  else hak_free(block);
+}
+static void *realloc_either(void *block, size_t size) {
+  return HAK_UNLIKELY(is_libcs(block)) ? libc.realloc(block, size) : hak_realloc(block, size);
+}
+static size_t usable_size_either(void *block) {
+  return HAK_UNLIKELY(is_libcs(block)) ? libc.usable_size(block) : hak_malloc_usable_size(block);
+}
+
 static const struct {
   const char *name;
   void (*ours)(void);
 } redirected[] = {
 #define NAME(name, ours) {name, (void (*)(void))ours}
     NAME("malloc", hak_malloc),
-    NAME("free", hak_free),
+    NAME("free", free_either),
     NAME("calloc", hak_calloc),
-    NAME("realloc", hak_realloc),
+    NAME("realloc", realloc_either),
     NAME("reallocarray", hak_reallocarray),
     NAME("memalign", hak_memalign),
     NAME("aligned_alloc", hak_aligned_alloc),
     NAME("posix_memalign", hak_posix_memalign),
     NAME("valloc", hak_valloc),
     NAME("pvalloc", hak_pvalloc),
-    NAME("malloc_usable_size", hak_malloc_usable_size),
-    NAME("cfree", hak_cfree),
+    NAME("malloc_usable_size", usable_size_either),
+    NAME("cfree", free_either),
     NAME("free_sized", hak_free_sized),
     NAME("free_aligned_sized", hak_free_aligned_sized),
     NAME("malloc_trim", hak_malloc_trim),
@@ -56,9 +77,9 @@ static const struct {
     NAME("mallinfo", report_mallinfo),
     NAME("mallinfo2", hak_mallinfo2),
     NAME("__libc_malloc", hak_malloc),
-    NAME("__libc_free", hak_free),
+    NAME("__libc_free", free_either),
     NAME("__libc_calloc", hak_calloc),
-    NAME("__libc_realloc", hak_realloc),
+    NAME("__libc_realloc", realloc_either),
     NAME("__libc_memalign", hak_memalign),
     NAME("__libc_valloc", hak_valloc),
     NAME("__libc_pvalloc", hak_pvalloc),
@@ -119,10 +140,19 @@ static void range_extend(const symbols_t *symbols, ElfW(Sym) *symbol, size_t whi
   if (start + sizeof *symbol > range->end) range->end = start + sizeof *symbol;
 }
 
-/* Writes a single word, so that a concurrent lookup finds either the old or the new address. */
+/* Writes a single word, so that a concurrent lookup finds either the old or the new address, and `libc` if the new one. */
 static void symbol_lead(const symbols_t *symbols, ElfW(Sym) *symbol, size_t which, void *context) {
   (void)context;
-  __atomic_store_n(&symbol->st_value, (uintptr_t)redirected[which].ours - symbols->base, __ATOMIC_RELAXED);
+  __atomic_store_n(&symbol->st_value, (uintptr_t)redirected[which].ours - symbols->base, __ATOMIC_RELEASE);
+}
+
+/* What libc's own names lead to, before they lead elsewhere. */
+static void libc_note(const symbols_t *symbols, ElfW(Sym) *symbol, size_t which, void *context) {
+  (void)context;
+  void (*function)(void) = (void (*)(void))(symbols->base + symbol->st_value);
+  if (strcmp(redirected[which].name, "__libc_free") == 0) libc.free = (void (*)(void *))function;
+  if (strcmp(redirected[which].name, "__libc_realloc") == 0) libc.realloc = (void *(*)(void *, size_t))function;
+  if (strcmp(redirected[which].name, "malloc_usable_size") == 0) libc.usable_size = (size_t (*)(void *))function;
 }
 
 static bool protect(const part_t *pages, int protection) {
@@ -131,13 +161,15 @@ static bool protect(const part_t *pages, int protection) {
 
 static bool libc_find(symbols_t *symbols) {
   Dl_info info;
-  struct link_map *libc;
+  struct link_map *object;
   void *inside = dlsym(RTLD_NEXT, "gnu_get_libc_version");
-  return inside != NULL && dladdr1(inside, &info, (void **)&libc, RTLD_DL_LINKMAP) != 0 && symbols_of(libc, symbols);
+  return inside != NULL && dladdr1(inside, &info, (void **)&object, RTLD_DL_LINKMAP) != 0 && symbols_of(object, symbols);
 }
 
 static bool redirect(const symbols_t *symbols) {
   part_t pages = {0, 0};
+  for (size_t i = 0; i < REDIRECTED; i++) symbols_each(symbols, i, libc_note, NULL);
+  if (libc.free == NULL || libc.realloc == NULL || libc.usable_size == NULL) return false;
   for (size_t i = 0; i < REDIRECTED; i++) symbols_each(symbols, i, range_extend, &pages);
   pages.start = bits_round_down(pages.start, os_page_size());
   pages.end = bits_round_up(pages.end, os_page_size());
@@ -182,10 +214,13 @@ static void suspect(const char *text) { store_relaxed(&fault_foreign, text); }
 static bool is_used(void) {
   void *block = malloc(1);
   HAK_FORGET(block);
-  bool used = block != NULL && region_unit(block) < load_relaxed(&region.units);
+  bool used = block != NULL && !is_libcs(block);
   free(block);
   return used;
 }
+
+/* What a program's own filter allows is not known.  One who opens what is loaded already makes no other call of mprotect. */
+static bool may_redirect(void) { return load_relaxed(&os_filters) == 0; }
 
 static int mode_for(const char *file, int mode) {
   bool is_deep = (mode & RTLD_DEEPBIND) != 0;
@@ -193,8 +228,10 @@ static int mode_for(const char *file, int mode) {
     if (is_deep) suspect("not from this allocator, but a library was opened with RTLD_DEEPBIND");
     return mode;
   }
+  bool tried = load_relaxed(&redirect_tried);
+  if (!is_deep && (tried || file == NULL || !may_redirect())) return mode;
   /* A program with a malloc of its own may search libc for the one below it. */
-  if (!is_deep && (file == NULL || load_relaxed(&redirect_tried) || !is_used())) return mode;
+  if (!tried && !is_used()) return mode;
   return redirected_all() ? mode : mode & ~RTLD_DEEPBIND;
 }
 

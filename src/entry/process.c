@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include "os/module.h"
 #include "os/os.h"
@@ -43,8 +44,23 @@ static HAK_COLD bool is_bound_to(void) {
 static bool is_bound_to(void) { return true; }
 #endif
 
+#pragma weak dlsym /* not in static programs */
+
+/* Another library's function of the name may come before libc's; then that one is watched. */
+static uintptr_t place_of(const char *name, uintptr_t here) {
+  uintptr_t next = &dlsym != NULL ? (uintptr_t)dlsym(RTLD_NEXT, name) : 0;
+  return next != 0 || HAK_SHARED ? next : here;
+}
+
+static void hooks_watch(void) {
+  const uintptr_t functions[OS_HOOKABLE] = {place_of("madvise", (uintptr_t)madvise), place_of("munmap", (uintptr_t)munmap),
+                                            place_of("mremap", (uintptr_t)mremap)};
+  os_hooks_watch(functions);
+}
+
 static __attribute__((constructor)) void start(void) {
   hak_early(); /* keeps the symbol in use */
+  hooks_watch();
   boot_finish();
   if (HAK_SECURE || option_get(OPTION_guard) != 0 || option_get(OPTION_crash_report) != 0) crash_watch();
   if (option_get(OPTION_stats) != 0) report_at_start();

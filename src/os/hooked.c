@@ -3,7 +3,6 @@
  * UCX, Open MPI and libfabric keep ranges of memory registered with a network card, and patch the code of libc's madvise, munmap and mremap
  * to learn which ranges have lost their pages.  hakmem makes system calls of its own, from its own thread as well, where such a library's
  * code cannot run.  So while libc's functions are patched, no page that a block may lie on is given back or moved. */
-#include <sys/mman.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -28,4 +27,14 @@ static bool is_patched(uintptr_t function) {
 #endif
 }
 
-bool os_is_hooked(void) { return is_patched((uintptr_t)madvise) || is_patched((uintptr_t)munmap) || is_patched((uintptr_t)mremap); }
+/* libc's own, since the names may lead to a jump: in a program that takes a function's address and is not position-independent. */
+static uintptr_t hookable[OS_HOOKABLE];
+
+void os_hooks_watch(const uintptr_t *functions) { memcpy(hookable, functions, sizeof hookable); }
+
+bool os_is_hooked(void) {
+  for (size_t i = 0; i < OS_HOOKABLE; i++) {
+    if (hookable[i] != 0 && is_patched(hookable[i])) return true;
+  }
+  return false;
+}

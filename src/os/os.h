@@ -54,8 +54,11 @@ bool os_purge(void *start, size_t bytes);
  * before Linux 5.18, and where the process is under a filter of its own. */
 bool os_purge_locked(void *start, size_t bytes);
 /* Whether another library has hooked libc's functions that give memory back.  Then os_purge, os_move and os_renew do nothing and return
- * false, and os_guard keeps the pages. */
+ * false, and os_guard keeps the pages.  Nothing is known before os_hooks_watch, which is called at start with the places of libc's madvise,
+ * munmap and mremap, 0 for one that is not known. */
 HAK_CHECKED bool os_is_hooked(void);
+#define OS_HOOKABLE 3
+void os_hooks_watch(const uintptr_t *functions);
 /* Brings in every page as if it were written to; false if some are missing. */
 bool os_populate(void *start, size_t bytes);
 /* Allows or forbids the kernel to back the range with huge pages. */

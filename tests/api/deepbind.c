@@ -24,6 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "behind.h"
 #include "check.h"
 
 int main(int argc, char **argv) { return check_main(argc, argv); }
@@ -120,6 +121,21 @@ TEST(libc_itself_leads_to_the_programs_malloc) {
 }
 TEST(an_opened_library_leads_to_the_programs_malloc) { libc_blocks_pass(library("libdeep.so", RTLD_NOW)); }
 TEST(the_programs_own_handle_leads_there_too) { libc_blocks_pass(dlopen(NULL, RTLD_NOW)); }
+
+/* Libraries behind hakmem look malloc and free up when they first need them: before and after the program opens a library. */
+TEST(a_block_of_libcs_own_malloc_goes_back_to_it) {
+  char *(*make)(size_t) = (char *(*)(size_t))behind_next("malloc"), *blocks[2];
+  REQUIRE(make != NULL);
+  for (int i = 0; i < 2; i++) REQUIRE((blocks[i] = make(100)) != NULL);
+  REQUIRE(dlopen("libm.so.6", RTLD_LAZY) != NULL);
+  CHECK(((size_t (*)(void *))behind_next("malloc_usable_size"))(blocks[0]) >= 100);
+  ((void (*)(void *))behind_next("free"))(blocks[0]);
+  blocks[1] = ((char *(*)(char *, size_t))behind_next("realloc"))(blocks[1], 100000);
+  REQUIRE(blocks[1] != NULL);
+  memset(blocks[1], 1, 100000);
+  ((void (*)(void *))behind_next("free"))(blocks[1]);
+  free(((char *(*)(size_t))behind_next("malloc"))(100));
+}
 
 /* As Python's users do to make a process smaller: ctypes.CDLL("libc.so.6").malloc_trim(0). */
 TEST(malloc_trim_of_libc_itself_trims_the_programs_heap) {
@@ -301,6 +317,19 @@ TEST(the_flag_goes_where_the_table_stays) {
   void *deep = library("libdeep.so", RTLD_NOW | RTLD_DEEPBIND);
   CHECK_EQ(ask(deep), 1);
   blocks_pass(deep);
+}
+
+TEST(opening_what_is_loaded_makes_no_call_that_a_filter_may_forbid) {
+  struct sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof code / sizeof code[0], code};
+  CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+  CHECK(dlopen("libc.so.6", RTLD_LAZY) != NULL);
 }
 
 /* ---- What is reported if such a library keeps libc's malloc ---- */

@@ -1,4 +1,7 @@
 /* hooked.c - libraries that register memory with a network card patch libc's madvise, as this program does: then no memory is given back. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,8 +21,12 @@ int main(int argc, char **argv) { return check_main(argc, argv); }
 
 static int hook(void *start, size_t bytes, int advice) { return (int)syscall(SYS_madvise, start, bytes, advice); }
 
+/* libc's own, as such libraries look it up: where the program is not position-independent, its name leads to a jump in the program. */
+static char *patched(void) { return dlsym(RTLD_NEXT, "madvise"); }
+int (*const taken)(void *, size_t, int) = madvise; /* for that */
+
 static void code_write(const void *code) {
-  char *at = (char *)(uintptr_t)madvise, *page = (char *)((uintptr_t)at & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1));
+  char *at = patched(), *page = (char *)((uintptr_t)at & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1));
   size_t bytes = (size_t)(at - page) + PATCH_BYTES;
   if (mprotect(page, bytes, PROT_READ | PROT_WRITE | PROT_EXEC) != 0) check_skip("code cannot be written here");
   memcpy(at, code, PATCH_BYTES);
@@ -30,7 +37,7 @@ static void code_write(const void *code) {
 static void patch(void) {
   uintptr_t to = (uintptr_t)hook;
   unsigned char code[PATCH_BYTES];
-  memcpy(plain, (void *)(uintptr_t)madvise, PATCH_BYTES);
+  memcpy(plain, patched(), PATCH_BYTES);
   memcpy(code, plain, PATCH_BYTES);
 #if defined(__x86_64__)
   memcpy(code, "\x49\xbb", 2);

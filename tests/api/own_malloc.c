@@ -117,3 +117,15 @@ TEST(libc_keeps_its_malloc_for_the_programs_own) {
   REQUIRE(dladdr(malloc_of_libc, &one) != 0 && dladdr(getpid_of_libc, &other) != 0);
   CHECK(one.dli_fbase == other.dli_fbase);
 }
+
+/* Nor does one that opens a library with RTLD_DEEPBIND: such a library has libc's malloc, as the flag says. */
+TEST(libc_keeps_its_malloc_despite_the_flag) {
+#if defined(RTLD_DEEPBIND)
+  void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_DEEPBIND);
+  if (libc == NULL) check_skip("libc has another name here");
+  void *malloc_of_libc = dlsym(libc, "malloc");
+  Dl_info one, other;
+  REQUIRE(malloc_of_libc != NULL && dladdr(malloc_of_libc, &one) != 0 && dladdr(dlsym(libc, "getpid"), &other) != 0);
+  CHECK(one.dli_fbase == other.dli_fbase);
+#endif
+}
