@@ -151,15 +151,23 @@ void huge_large_begin(uint32_t s) {
   if (way() == WAY_ALWAYS && load_relaxed(&dense_score) >= DENSE_ENOUGH && !is_probe()) huge_begin(s, false);
 }
 
-void huge_end(uint32_t first, uint32_t end) {
-  uint32_t lowest = end, highest = first;
+/* Of superslabs [first, end), ends those that are huge, and advises the kernel of [lowest, beyond) in any case. */
+static void end_and_advise(uint32_t first, uint32_t end, uint32_t lowest, uint32_t beyond) {
   for (uint32_t s = first; s < end; s++) {
     if (!huge_unset(s)) continue;
     if (s < lowest) lowest = s;
-    highest = s;
+    if (s >= beyond) beyond = s + 1;
   }
-  if (lowest == end) return;
-  os_huge(region_address(lowest * WORD_UNITS), (size_t)(highest + 1 - lowest) << HAK_SUPERSLAB_SHIFT, false);
+  if (lowest < beyond) os_huge(region_address(lowest * WORD_UNITS), (size_t)(beyond - lowest) << HAK_SUPERSLAB_SHIFT, false);
+}
+
+void huge_end(uint32_t first, uint32_t end) { end_and_advise(first, end, end, first); }
+
+void huge_end_span(uint32_t start, uint32_t units) {
+  uint32_t lowest = (start + WORD_UNITS - 1) / WORD_UNITS, beyond = (start + units) / WORD_UNITS;
+  uint32_t first = start / WORD_UNITS, end = (start + units - 1) / WORD_UNITS + 1;
+  if (lowest >= beyond) huge_end(first, end);
+  else end_and_advise(first, end, lowest, beyond);
 }
 
 void huge_move(uint32_t from, uint32_t to) {

@@ -23,6 +23,9 @@ void huge_large_begin(uint32_t superslab);
 void huge_learn(uint32_t start, uint32_t units);
 /* A part of superslabs [first, end) was purged. */
 void huge_end(uint32_t first, uint32_t end);
+/* A span was purged.  Whole superslabs of it end in any case: the program may have asked for huge pages for its block, and whoever comes
+ * next may use little of them. */
+void huge_end_span(uint32_t start, uint32_t units);
 /* The pages of one superslab have moved to another, and with them whether it is huge. */
 void huge_move(uint32_t from, uint32_t to);
 uint64_t huge_count(void); /* superslabs that are huge now */

@@ -37,7 +37,7 @@ static bool span_purge(uint32_t start, uint32_t units, bool locked_too) {
     bool whole = s * WORD_UNITS >= start && (s + 1) * WORD_UNITS <= start + units;
     if (whole && load_relaxed(&region.superslabs[s].moved) != 0) superslab_renew(s);
   }
-  huge_end(first, end);
+  huge_end_span(start, units);
   if (done) add_relaxed(&told.purged_units, units);
   return done;
 }

@@ -305,6 +305,18 @@ TEST(large_blocks_are_neither_looked_at_nor_tried) {
 
 /* ---- the end ---- */
 
+/* As numpy asks for huge pages for each large array, and never takes it back. */
+TEST(a_purge_takes_back_what_the_program_has_advised) {
+  start_huge(0);
+  uint32_t start = take_large(PROBES);
+  CHECK_EQ(huge_count(), 0);
+  uint64_t small = fake_os_made(false);
+  CHECK(purge_span(start + 1, 2 * WORD)); /* one whole superslab */
+  CHECK_EQ(fake_os_made(false) - small, HAK_SUPERSLAB);
+  CHECK(purge_span(start + 1, WORD)); /* none */
+  CHECK_EQ(fake_os_made(false) - small, HAK_SUPERSLAB);
+}
+
 TEST(a_purge_ends_the_huge_superslabs_that_it_meets) {
   start_huge(1);
   learn(DENSE, 2);
@@ -315,7 +327,7 @@ TEST(a_purge_ends_the_huge_superslabs_that_it_meets) {
   for (uint32_t s = 1; s < PROBES; s++) CHECK_EQ(is_huge(start + s * WORD), s < 3 || s > 5);
   CHECK_EQ(huge_count(), PROBES - 4);
   CHECK_EQ(fake_os_made(false) - small, 3 * HAK_SUPERSLAB);
-  CHECK(purge_span(start, 1)); /* the span has no huge superslab */
+  CHECK(purge_span(start, 1)); /* the span has no huge superslab, and no whole one */
   CHECK_EQ(fake_os_made(false) - small, 3 * HAK_SUPERSLAB);
   span_free(start, PROBES * WORD);
   CHECK(purge_all() > 0);
