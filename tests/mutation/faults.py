@@ -299,7 +299,7 @@ FAULTS = [
           "if (whole && load_relaxed(&region.superslabs[s].moved) != 0) superslab_renew(s);",
           "if (whole && load_relaxed(&region.superslabs[s].moved) > 1) superslab_renew(s);"),
     Fault("purged_stays_huge", "space/purge.c", "the kernel brings a purged superslab back as a huge page", "unit.huge",
-          "  huge_end(first, end);\n  if (done) add_relaxed(&told.purged_units, units);\n",
+          "  huge_end_span(start, units);\n  if (done) add_relaxed(&told.purged_units, units);\n",
           "  if (done) add_relaxed(&told.purged_units, units);\n"),
     Fault("dirty_after_the_move", "space/move.c", "a child may find moved pages reported as zero that are not", "unit.move",
           """  uint32_t before = atomic_exchange_explicit(&target->dirty, UINT32_MAX, memory_order_relaxed); /* first: for a fork's child */
