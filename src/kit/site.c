@@ -159,11 +159,14 @@ static HAK_NOINLINE uint32_t site_walk(void) {
 
 /* --- site numbers cached by the innermost calls -------------------------------------------- */
 
-/* An entry: half of the key's hash, whether the key belongs to several sites, how often the entry may still be trusted, the site. */
+/* An entry: some of the key's hash, how right its site has proved, whether the key belongs to several sites, how often the entry may
+ * still be trusted, the site.  Each check that finds it right doubles the trust: so a key of several sites is found out before many samples
+ * have gone to the wrong one. */
 #define KEY_SHIFT 9
 #define KEY_FRAMES 12 /* including those of this library */
-enum { KEY_HASH = 32, KEY_AMBIGUOUS = 31, KEY_TRUST = 26, KEY_TRUST_MOST = 31 };
+enum { KEY_HASH = 35, KEY_RIGHT = 32, KEY_RIGHT_LEAST = 1, KEY_RIGHT_MOST = 5, KEY_AMBIGUOUS = 31, KEY_TRUST = 26, KEY_TRUST_MOST = 31 };
 _Static_assert(SITE_MOST <= 1 << KEY_TRUST, "a site's number has its bits");
+_Static_assert((1 << KEY_RIGHT_MOST) - 1 == KEY_TRUST_MOST, "what is trusted most has its bits");
 
 static HAK_APART _Atomic uint64_t site_keys[1 << KEY_SHIFT];
 _Atomic uint64_t site_keys_checked, site_keys_wrong;
@@ -182,21 +185,25 @@ static uint64_t key_hash(void) {
   return hash;
 }
 
-static uint64_t key_of(uint64_t hash, bool ambiguous, uint32_t site) {
-  return hash >> KEY_HASH << KEY_HASH | (uint64_t)ambiguous << KEY_AMBIGUOUS | (uint64_t)KEY_TRUST_MOST << KEY_TRUST | site;
+static uint64_t key_of(uint64_t hash, unsigned right, bool ambiguous, uint32_t site) {
+  uint64_t trust = ((uint64_t)1 << right) - 1;
+  return hash >> KEY_HASH << KEY_HASH | (uint64_t)right << KEY_RIGHT | (uint64_t)ambiguous << KEY_AMBIGUOUS | trust << KEY_TRUST | site;
 }
 
 /* A separate function, so that the usual case does not need stack for its frames. */
 static HAK_NOINLINE uint32_t site_look(uint64_t hash, _Atomic uint64_t *entry, uint64_t before) {
   uint32_t site = site_walk();
   bool known = before >> KEY_HASH == hash >> KEY_HASH, ambiguous = known && (before >> KEY_AMBIGUOUS & 1) != 0;
+  unsigned right = KEY_RIGHT_LEAST;
   if (known && !ambiguous) {
-    bool other = (before & (((uint64_t)1 << KEY_TRUST) - 1)) != site;
-    add_relaxed(&site_keys_checked, 1);
-    if (other) add_relaxed(&site_keys_wrong, 1);
-    ambiguous = other;
+    right = (unsigned)(before >> KEY_RIGHT) % (1u << (KEY_HASH - KEY_RIGHT));
+    uint64_t trusted = ((uint64_t)1 << right) - 1;
+    ambiguous = (before & (((uint64_t)1 << KEY_TRUST) - 1)) != site;
+    add_relaxed(&site_keys_checked, trusted + 1);
+    if (ambiguous) add_relaxed(&site_keys_wrong, trusted);
+    if (right < KEY_RIGHT_MOST) right++;
   }
-  store_relaxed(entry, key_of(hash, ambiguous, site));
+  store_relaxed(entry, key_of(hash, right, ambiguous, site));
   return site;
 }
 

@@ -5,7 +5,7 @@
  * outside the process.
  *
  * For a new site the whole stack is walked.  Otherwise the innermost few calls and the depth of the stack give the number that they had
- * last; one time in 32 a walk of the whole stack checks that it is right. */
+ * last.  A walk of the whole stack checks that it is right: at first soon, then after twice as many times, at last one time in 32. */
 #ifndef KIT_SITE_H
 #define KIT_SITE_H
 
@@ -48,7 +48,9 @@ void site_forget(void);
 extern __thread uint32_t site_tag __attribute__((tls_model("initial-exec")));
 
 typedef struct site_figures {
-  uint64_t sites, checked, wrong; /* number of sites; how often a cached number was checked, and how often it was wrong */
+  uint64_t sites;   /* their number */
+  uint64_t checked; /* how often a cached number was given out or checked, up to the last check of each */
+  uint64_t wrong;   /* of these, how often it was given out since the last check at most, where a check found that it was wrong */
 } site_figures_t;
 site_figures_t site_figures(void);
 

@@ -232,6 +232,42 @@ static HAK_NOINLINE uint32_t site_deep(unsigned depth) {
   return site;
 }
 
+static HAK_NOINLINE uint32_t deep_from_one(void) {
+  uint32_t site = site_deep(30);
+  __asm__ volatile("" : "+r"(site));
+  return site;
+}
+static HAK_NOINLINE uint32_t deep_from_another(void) {
+  uint32_t site = site_deep(30);
+  __asm__ volatile("" : "+r"(site) : : "memory");
+  return site;
+}
+
+/* As by a helper, an interpreter or a parser that calls itself: the innermost calls are the same, and as deep. */
+TEST(two_callers_far_out_are_told_apart_soon) {
+  enum { CALLS = 300, SURE = 30 };
+  static uint32_t sites[CALLS];
+  start(unit_seed());
+  site_start();
+  for (unsigned i = 0; i < CALLS; i++) sites[i] = i % 3 == 0 ? deep_from_one() : deep_from_another();
+  uint32_t one = sites[CALLS - SURE], another = sites[CALLS - SURE + 1];
+  CHECK(one != another && one != SITE_NONE && another != SITE_NONE);
+  unsigned wrong = 0;
+  for (unsigned i = 0; i < CALLS; i++) wrong += sites[i] != (i % 3 == 0 ? one : another);
+  CHECK(wrong <= 3);
+  CHECK(site_figures().wrong <= 3);
+}
+
+/* The more often a site was right, the longer it is trusted. */
+TEST(a_site_that_is_always_right_is_checked_seldom) {
+  enum { CALLS = 3100 };
+  start(unit_seed());
+  site_start();
+  for (unsigned i = 0; i < CALLS; i++) (void)site_deep(2);
+  CHECK_EQ(site_figures().checked, 2 + 4 + 8 + 16 + (CALLS - 1 - 30) / 32 * 32);
+  CHECK_EQ(site_figures().wrong, 0);
+}
+
 /* A stack that found no room while memory was out gets a number later, and no stack is recorded with a gap. */
 TEST(without_memory_no_number_of_a_site_is_used_up) {
   start(unit_seed());
