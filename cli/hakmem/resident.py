@@ -7,7 +7,7 @@ lies on each page. So each resident byte is in exactly one row. Changes between 
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ PROGRAM, CACHE, FRAGMENTATION, HUGE, META, OTHER = (
 PAGE_CACHE = "page cache"
 
 _EXCESS = 0.25  # of the resident set; from here on an excess gets a verdict
+_ASKED_MOST = 2**32 - 1  # what a record says of this and of more bytes
 _SAMPLES = 10  # the least number of samples of a class to estimate the bytes requested
 _ZEROS_READ = 4096  # pages
 _PROC = Path("/proc")
@@ -140,21 +141,25 @@ def _zeros(reader: Reader, heap: Heap, on: Contents, pages: Pages) -> dict[str, 
 
 
 def _asked_shares(reader: Reader, taken: Snapshot) -> list[float]:
-    """The share of live bytes that was requested, by class: by samples, or else as if half the step to the class below were unused."""
-    asked: Counter[int] = Counter()
-    held: Counter[int] = Counter()
+    """The share of live bytes that was requested, by class, then of large blocks: by samples; without them as if half the step to the class
+    below, or half a page, were unused."""
+    asked: defaultdict[int, float] = defaultdict(float)  # bytes that the samples stand for
+    held: defaultdict[int, float] = defaultdict(float)
     count: Counter[int] = Counter()
     sizes = {each.size for each in reader.classes}
     for sample in taken.samples:
         key = 0 if sample.large or sample.size not in sizes else sample.size
-        asked[key] += min(sample.asked, sample.size)
-        held[key] += sample.size
+        is_beyond = sample.asked == _ASKED_MOST
+        asked[key] += (sample.size if is_beyond else min(sample.asked, sample.size)) / sample.chance
+        held[key] += sample.weight
         count[key] += 1
     shares, below = [], 0
     for each in reader.classes:
         half = 1 - (each.size - below) / 2 / each.size if each.size else 1.0
         shares.append(asked[each.size] / held[each.size] if each.size and count[each.size] >= _SAMPLES else half)
         below = each.size
+    if count[0] >= _SAMPLES:
+        return [*shares, asked[0] / held[0]]
     large = taken.large_blocks * reader.memory.page_size / 2 / taken.large_bytes if taken.large_bytes else 0.0
     return [*shares, 1 - min(large, 0.5)]
 

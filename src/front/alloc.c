@@ -209,7 +209,7 @@ static void *named_block(heap_t *heap, unsigned size_class, size_t size, size_t 
   void *block;
   if (size_class == CLASS_NONE) {
     block = named_take_large(heap, large_request(size), align, use, function, refused);
-    if (HAK_SECURE && block != NULL) large_note_size(block, size);
+    if (block != NULL) large_note_size(block, size);
   } else {
     block = named_take(heap, size_class, function, refused);
     if (block != NULL) block = HAK_SECURE ? secure_open(block, size_class, size) : entry_take(block, size);

@@ -5,6 +5,7 @@
 #include "front/secure.h"
 #include "os/memcheck.h"
 #include "slab/large.h"
+#include "slab/sample.h"
 
 void *block_alloc_zeroed(size_t size) {
   if (size >= LARGE_MIN) return alloc_any(size, 1, SPAN_ZEROED);
@@ -20,10 +21,12 @@ void *block_alloc_aligned(size_t align, size_t size) {
   if (c != CLASS_NONE) {
     void *block = block_alloc(class_usable(c));
     if (HAK_SECURE && block != NULL) secure_resize(block, c, size, "aligned_alloc");
+    bool sampled = HAK_SAMPLED && block != NULL && !region_is_live(block);
+    if (HAK_UNLIKELY(sampled)) sample_resize(block, size);
     return block;
   }
   void *block = alloc_any(large_request(size), align, SPAN_PLAIN);
-  if (HAK_SECURE && block != NULL) large_note_size(block, size);
+  if (block != NULL) large_note_size(block, size);
   return block;
 }
 

@@ -49,10 +49,10 @@ static uint32_t large_span(size_t bytes, size_t align, span_use_t use, bool *zer
 /* --- blocks ------------------------------------------------------------------------------ */
 
 /* The block's span is entered: from here on the block is the program's. */
-static void *block_begin(uint32_t unit, size_t bytes) {
+static void *block_begin(uint32_t unit, size_t bytes, size_t size) {
   void *block = region_address(unit);
   if (HAK_CHECKS) region_set_live(block);
-  sample_open_large(unit, bytes);
+  sample_open_large(unit, bytes, size);
   return block;
 }
 
@@ -71,12 +71,13 @@ static void *block_enter(uint32_t unit, size_t bytes, size_t size, span_use_t us
   unit_at(unit)->left = HAK_SECURE ? (uint32_t)(bytes - size) : 0;
   units_enter(unit, units_of(bytes), UNIT_LARGE, CLASS_NONE);
   add_relaxed(&large_alloc_count, 1);
-  return block_begin(unit, bytes);
+  return block_begin(unit, bytes, size);
 }
 
 void large_note_size(void *block, size_t size) {
   unit_t *first = unit_at((uint32_t)region_unit(block));
-  first->left = (uint32_t)(load_relaxed(&first->bytes) - size);
+  if (HAK_SECURE) first->left = (uint32_t)(load_relaxed(&first->bytes) - size);
+  else sample_ask_large(unit_number(first), size);
 }
 
 void *large_alloc(size_t size, size_t align, span_use_t use) {
@@ -112,7 +113,7 @@ void *large_take_kept(kept_t *kept, size_t size, span_use_t use) {
   store_relaxed(&unit_at(unit)->bytes, bytes);
   store_release(&unit_at(unit)->kind, (uint8_t)UNIT_LARGE); /* with its bytes */
   owner_add(&kept->takes, 1);
-  return block_begin(unit, bytes);
+  return block_begin(unit, bytes, size);
 }
 
 void large_free(unit_t *first) {
@@ -174,6 +175,6 @@ bool large_resize(unit_t *first, size_t size) {
     units_leave(start + want, have - want);
     span_free(start + want, have - want);
   }
-  sample_resize_large(start, bytes);
+  sample_resize_large(start, bytes, size);
   return true;
 }

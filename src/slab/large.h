@@ -17,7 +17,7 @@ HAK_INLINE size_t large_request(size_t size) { return size > SMALL_MAX ? size : 
 size_t large_good_size(size_t size);
 /* Returns a block, which is zero if `use` says so; NULL when out of memory.  `align` is a power of two. */
 HAK_CHECKED void *large_alloc(size_t size, size_t align, span_use_t use);
-/* In the secure library, for a block whose size was raised by large_request: notes the size that the program asked for. */
+/* For a block whose size was raised by large_request: notes the size that the program asked for. */
 void large_note_size(void *block, size_t size);
 /* As large_alloc with SPAN_GROWN, at a place where the block may grow further; `home` as in span.h. */
 HAK_CHECKED void *large_alloc_to_grow(size_t size, uint32_t home);

@@ -295,22 +295,22 @@ void sample_resize(const void *block, size_t asked) {
 /* --- large blocks ------------------------------------------------------------------------- */
 
 /* A block that grows in place and is sampled for certain already keeps its first site; tracers are told of a free and a new block. */
-void sample_resize_large(uint32_t unit, size_t bytes) {
+void sample_resize_large(uint32_t unit, size_t bytes, size_t asked) {
   if (!HAK_SAMPLED || sample_rate == 0) return;
   sample_t *sample = sample_of(unit);
   sample_state_t state = sample_state(sample);
   bool known = state == SAMPLE_LIVE || (state == SAMPLE_QUIET && !is_listened());
   if (!known || load_relaxed(&sample->chance) != 0 || chance_of(bytes) != 0) {
-    sample_open_large(unit, bytes);
+    sample_open_large(unit, bytes, asked);
     return;
   }
-  store_relaxed(&sample->asked, sample_asked(bytes));
+  store_relaxed(&sample->asked, sample_asked(asked));
   if (state != SAMPLE_LIVE) return;
   tell_free(region_address(unit));
   tell_alloc(region_address(unit), bytes, 0);
 }
 
-void sample_open_large(uint32_t unit, size_t bytes) {
+void sample_open_large(uint32_t unit, size_t bytes, size_t asked) {
   if (!HAK_SAMPLED || sample_rate == 0) return;
   sample_t *sample = sample_of(unit);
   uint32_t chance = chance_of(bytes);
@@ -320,8 +320,13 @@ void sample_open_large(uint32_t unit, size_t bytes) {
   store_release(&sample->place, 0);
   store_release(&sample->chance, chance);
   sample_state_t state = count_fired(sample, now) < SAMPLE_FIRES ? SAMPLE_LIVE : SAMPLE_QUIET;
-  sample_fill(sample, bytes, now, state);
+  sample_fill(sample, asked, now, state);
   if (state == SAMPLE_LIVE) tell_alloc(region_address(unit), bytes, chance);
+}
+
+void sample_ask_large(uint32_t unit, size_t asked) {
+  if (!HAK_SAMPLED || sample_rate == 0 || load_relaxed(&unit_at(unit)->kind) != UNIT_LARGE) return;
+  store_relaxed(&sample_of(unit)->asked, sample_asked(asked));
 }
 
 void sample_close_large(uint32_t unit) {

@@ -132,8 +132,9 @@ void sample_resize(const void *block, size_t asked);
 HAK_CHECKED void *sample_wake(sampler_t *sampler, void *block);
 
 /* The same for a large block, which only the caller has. */
-void sample_open_large(uint32_t unit, size_t bytes);
-void sample_resize_large(uint32_t unit, size_t bytes);
+void sample_open_large(uint32_t unit, size_t bytes, size_t asked);
+void sample_resize_large(uint32_t unit, size_t bytes, size_t asked);
+void sample_ask_large(uint32_t unit, size_t asked); /* notes that fewer bytes were requested than the block was made for */
 void sample_close_large(uint32_t unit);
 
 #endif

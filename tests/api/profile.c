@@ -41,6 +41,7 @@ static struct {
 static struct {
   double bytes[PLACES], variance[PLACES]; /* estimates */
   unsigned samples[PLACES], of_others, tagged[PLACES];
+  unsigned of_4096, of_4096_asked_for_64, asked_for_3000000, large_asked_for_100;
   uint64_t events[PLACES], event_objects[PLACES], event_bytes[PLACES];
   uint64_t rate, classes, checked, wrong;
   uint64_t counted_blocks, counted_bytes; /* while armed, exact */
@@ -63,6 +64,10 @@ static void see_sample(const char *line) {
                      &size, &asked, &chance, &site, &tag, &age, &stale);
   CHECK_EQ(words, 8);
   CHECK(asked <= size && age < 10000);
+  seen.of_4096 += size == 4096;
+  seen.of_4096_asked_for_64 += size == 4096 && asked == 64;
+  seen.asked_for_3000000 += asked == 3000000;
+  seen.large_asked_for_100 += size > 65536 && asked == 100;
   unsigned place = place_of((uint32_t)site);
   if (place == PLACES) {
     seen.of_others++;
@@ -152,6 +157,26 @@ TEST(samples_tell_who_holds_the_memory) {
                  (double)held_bytes[place], error);
     CHECK(error < 0.25 * (double)held_bytes[place]);
   }
+}
+
+TEST(samples_tell_what_was_requested) {
+  NOT_COUNTED();
+  enum { PAGES = 5000, LARGE = 100 };
+  static void *pages[PAGES], *large[LARGE];
+  find_profile();
+  for (int i = 0; i < PAGES; i++) CHECK((pages[i] = api.aligned_alloc(4096, 64)) != NULL);
+  for (int i = 0; i < LARGE; i++) CHECK((large[i] = api.aligned_alloc(131072, 100)) != NULL);
+  void *growing = api.malloc(2000000), *whole = api.malloc(3000000);
+  CHECK(growing != NULL && whole != NULL && (growing = api.realloc(growing, 3000000)) != NULL);
+  bool any = looks();
+  for (int i = 0; i < PAGES; i++) api.free(pages[i]);
+  for (int i = 0; i < LARGE; i++) api.free(large[i]);
+  api.free(growing);
+  api.free(whole);
+  if (!any) return;
+  CHECK(seen.of_4096_asked_for_64 > 50 && seen.of_4096_asked_for_64 + 5 > seen.of_4096);
+  CHECK(seen.large_asked_for_100 > 10);
+  CHECK_EQ(seen.asked_for_3000000, 2);
 }
 
 TEST(what_was_freed_is_gone_from_samples) {
