@@ -7,6 +7,10 @@ and Z what the others stand for. To first order, with r = Y / (Y + Z) and V the 
     (T / (Y + Z))² * ((1 - r)² * V(Y) + r² * V(Z))
 
 It is 0 if a line has all of its class's samples. Classes are sampled independently, so their variances add.
+
+A class that should have only a few samples is not scaled alone: by chance they may all be one line's, which would then seem to have the
+whole class for certain. Such classes are counted together: every byte of them was sampled with the same chance, whatever its block's size.
+Which classes these are depends on their bytes, not on their samples, so that it adds no bias.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ UNKNOWN = "(unknown)"
 _GRAIN = 1 << 16  # weights are whole numbers of 1 / _GRAIN, so that their sums are exact
 _MOST_ASKED = (1 << 32) - 1
 
-# A comparison does not scale a class with fewer samples: a single one would stand for the whole class.
+# A comparison does not scale a class with fewer samples: a single one would stand for the whole class. A profile takes classes that
+# should have fewer together.
 _SCALED_FROM = 10
 
 
@@ -71,6 +76,18 @@ class _Stratum:
     bytes: int
     objects: int
     block_size: int  # 0: sizes differ
+    most: dict[int, int] = field(default_factory=dict)  # of each size: how many there are, if they are not scaled by size
+
+    def count(self, sample: Sample) -> float:
+        """The blocks that a sample stands for. One of a small block stands for more than there are if its class has few bytes."""
+        return min(1 / sample.chance, self.most.get(sample.size, math.inf))
+
+    def include(self, other: _Stratum) -> None:
+        self.samples += other.samples
+        self.bytes += other.bytes
+        self.objects += other.objects
+        if other.block_size:
+            self.most[other.block_size] = other.objects
 
 
 def _large_strata(snapshot: Snapshot, samples: list[Sample]) -> Iterable[_Stratum]:
@@ -85,7 +102,7 @@ def _large_strata(snapshot: Snapshot, samples: list[Sample]) -> Iterable[_Stratu
     yield _Stratum(rest, snapshot.large_bytes - held, snapshot.large_blocks - len(certain), 0)
 
 
-def _strata(snapshot: Snapshot) -> Iterable[_Stratum]:
+def _counted_apart(snapshot: Snapshot) -> Iterable[_Stratum]:
     classes = {each.block_size: each for each in snapshot.classes if each.block_size}
     of_class: dict[int, list[Sample]] = {size: [] for size in classes}
     large: list[Sample] = []
@@ -94,6 +111,22 @@ def _strata(snapshot: Snapshot) -> Iterable[_Stratum]:
     for size, each in classes.items():
         yield _Stratum(of_class[size], each.live * size, each.live, size)
     yield from _large_strata(snapshot, large)
+
+
+def _is_small(stratum: _Stratum, rate: float) -> bool:
+    """Whether so few bytes should have only a few samples; blocks that are always sampled are known exactly, however few."""
+    certain = stratum.samples and all(each.chance == 1 for each in stratum.samples)
+    return stratum.bytes < _SCALED_FROM * rate and not certain
+
+
+def _strata(snapshot: Snapshot, cautious: bool) -> Iterable[_Stratum]:
+    pool = _Stratum([], 0, 0, 0)
+    for stratum in _counted_apart(snapshot):
+        if not cautious and _is_small(stratum, snapshot.rate):
+            pool.include(stratum)
+        else:
+            yield stratum
+    yield pool
 
 
 def apportion(total: int, weights: dict[Hashable, float]) -> dict[Hashable, int]:
@@ -138,7 +171,7 @@ class _Estimate:
         for sample in stratum.samples:
             of_key[self._key_of(sample)].append(sample)
         weights = {key: sum(each.weight for each in samples) for key, samples in of_key.items()}
-        counts = {key: sum(1 / each.chance for each in samples) for key, samples in of_key.items()}
+        counts = {key: sum(map(stratum.count, samples)) for key, samples in of_key.items()}
         variances = {key: sum(each.variance for each in samples) for key, samples in of_key.items()}
         size = stratum.block_size
         if self._cautious and any(variances.values()) and len(stratum.samples) < _SCALED_FROM:
@@ -162,7 +195,8 @@ class _Estimate:
         scaled = {}
         for key, samples in of_key.items():
             share, own = weights[key] / whole, variances[key]
-            if self._cautious:  # sites without a sample may hold some of the class, as much as half a sample
+            # Sites without a sample may hold some of the stratum, as much as half a sample.
+            if self._cautious or len(stratum.samples) < _SCALED_FROM:
                 share = (len(samples) + 0.5) / (len(stratum.samples) + 1)
                 own = variance * share
             ratio = stratum.bytes / whole
@@ -192,6 +226,6 @@ def estimate(
     left out, so the sum is only approximate.
     """
     estimates = _Estimate(key_of, cautious)
-    for stratum in _strata(snapshot):
+    for stratum in _strata(snapshot, cautious):
         estimates.add(stratum)
     return sorted(estimates.lines.values(), key=lambda line: (-line.bytes, str(line.key)))

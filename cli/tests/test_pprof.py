@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Hashable
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -17,7 +18,7 @@ from processes import KNOWN, compiled, running
 
 from hakmem import diff, pprof_files, snapshots
 from hakmem.errors import Failure
-from hakmem.estimates import NOT_SAMPLED, estimate
+from hakmem.estimates import NOT_SAMPLED, Line, estimate
 from hakmem.symbols import Symbols
 
 SMALL = Heap({64: mixed({2: 30_000, 3: 10_000}, free=500), 48: mixed({2: 3})}, [(4, 3 << 20)])
@@ -193,7 +194,22 @@ def test_a_process_writes_what_the_tool_writes_of_it(inside, written):
     assert Counter((stack_of(written, each), *labels_of(written, each)) for each in sampled) == stacks
 
 
-def test_a_process_shares_out_as_the_tool_does(inside, written):
+def class_by_class(taken):
+    """The tool's lines of each class alone, by stack, size and tag: the process doesn't take classes with few samples together."""
+    totals: dict[Hashable, Line] = {}
+    classes = {each.block_size: [each] for each in taken.classes if each.block_size}
+    for size in (*classes, 0):
+        samples = [each for each in taken.samples if (0 if each.large else each.size) == size]
+        large = {} if size == 0 else {"large_blocks": 0, "large_bytes": 0}
+        alone = dataclasses.replace(taken, classes=classes.get(size, []), samples=samples, **large)
+        for line in estimate(alone, lambda sample: (tuple(taken.stack(sample.site)), sample.size, sample.tag)):
+            total = totals.setdefault(line.key, Line(line.key))
+            total.bytes += line.bytes
+            total.objects += line.objects
+    return list(totals.values())
+
+
+def test_a_process_shares_out_each_class(inside, written):
     taken, _ = inside
     objects: Counter = Counter()
     shares: Counter = Counter()
@@ -204,7 +220,7 @@ def test_a_process_shares_out_as_the_tool_does(inside, written):
         shares[key] += sample.value[1]
         samples[key] += sample.value[2]
     sizes = {each.block_size for each in taken.classes}
-    by_tool = estimate(taken, lambda sample: (tuple(taken.stack(sample.site)), sample.size, sample.tag))
+    by_tool = class_by_class(taken)
     assert {line.key for line in by_tool} == shares.keys()
     for line in by_tool:  # each sample's share is rounded to a block, or to a byte of large ones, and so is the tool's line
         grain = line.key[1] if line.key[1] in sizes else 1

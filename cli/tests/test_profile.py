@@ -58,7 +58,7 @@ def test_each_class_sums_to_the_byte(seed):
 def test_estimates_are_unbiased_and_their_errors_honest():
     blocks = {2: 30_720, 3: 15_360, 4: 5_120}
     of_4k = {site: count // 4 for site, count in blocks.items()}
-    heap = Heap({1024: mixed(blocks, free=1_000), 4096: mixed(of_4k, free=300), 2048: SHARES.owners[2048]})  # 100 MiB
+    heap = Heap({1024: mixed(blocks, free=1_000), 4096: mixed(of_4k, free=300), 2048: mixed({5: 4096}, free=64)})  # 108 MiB
     truth = heap.held()
     runs = 400
     off: dict[int, list[float]] = {site: [] for site in (2, 3, 4)}
@@ -74,10 +74,64 @@ def test_estimates_are_unbiased_and_their_errors_honest():
         assert math.sqrt(sum(each * each for each in found) / runs) > 0.5  # nor are they told too large
 
 
+def class_sizes():
+    """37, from 32 bytes to 8 KiB."""
+    size = 32
+    while size <= 8192:
+        yield size
+        size += 16 if size < 256 else 64 if size < 1024 else 256 if size < 2048 else 1024
+
+
+@pytest.mark.parametrize("held", [40, 80, 160, 640, 1300])  # KiB in each class
+@pytest.mark.parametrize("shares", [{2: 0.5, 3: 0.5}, {2: 0.6, 3: 0.1, 4: 0.1, 5: 0.1, 6: 0.1}])
+def test_errors_are_honest_where_each_class_has_few_samples(shares, held):
+    """By chance all samples of a class may be one site's, which does not have the whole class then."""
+    heap = Heap({size: mixed({site: int(held * 1024 * part / size) for site, part in shares.items()}) for size in class_sizes()})
+    truth = heap.held()
+    runs = 100
+    off: list[float] = []
+    for seed in range(runs):
+        taken = heap.sampled(seed)
+        lines = {line.key: line for line in estimate(taken)}
+        assert sum(line.bytes for line in lines.values()) == taken.live_bytes
+        assert sum(line.objects for line in lines.values()) == sum(each.live for each in taken.classes)
+        off.append((lines[2].bytes - truth[2]) / lines[2].error)
+    assert sum(abs(each) <= 2 for each in off) >= 0.87 * runs
+    assert sum(abs(each) <= 1 for each in off) >= 0.53 * runs
+    assert abs(sum(off) / runs) < 0.35  # of a standard error
+    assert math.sqrt(sum(each * each for each in off) / runs) > 0.5  # nor are they told too large
+
+
+def test_a_class_that_should_have_samples_but_has_none_is_nobodys():
+    """Its samples were given up: what others hold says nothing about it."""
+    taken = small([(1, 1)])
+    taken.classes.append(SizeClass(512, 1 << 16, 99, 20_000, 0, 0, 0))
+    lines = {line.key: line for line in estimate(taken)}
+    assert (lines[1].bytes, lines[NOT_SAMPLED].bytes) == (64_000, 512 * 20_000)
+
+
+def test_blocks_that_are_always_sampled_are_exact_among_few():
+    taken = small([(1, 2)])
+    taken.classes.append(SizeClass(65536, 1 << 16, 3, 3, 0, 0, 0))
+    taken.samples += [Sample(at << 40, 65536, 65536, 1.0, site, 0, 0, False) for at, site in ((1, 2), (2, 2), (3, 3))]
+    lines = {line.key: line for line in estimate(taken)}
+    assert (lines[2].bytes, lines[2].error, lines[3].bytes, lines[3].error) == (131_072, 0, 65_536, 0)
+    assert lines[1].bytes == 64_000 and lines[1].error > 0
+
+
+def test_a_small_block_stands_for_no_more_than_there_are():
+    taken = small([(1, 1)], live=100, size=16)
+    taken.classes.append(SizeClass(8192, 1 << 16, 5, 40, 0, 0, 0))
+    taken.samples += [Sample(at << 40, 8192, 8192, 8192 / RATE, 2, 0, 0, False) for at in (1, 2, 3)]
+    lines = {line.key: line for line in estimate(taken)}
+    assert lines[1].objects + lines[2].objects == 140
+    assert lines[2].objects >= 40
+
+
 def test_error_is_that_of_a_share():
-    lines = {line.key: line for line in estimate(small([(1, 3), (2, 1)]))}
+    lines = {line.key: line for line in estimate(small([(1, 30), (2, 10)]))}
     assert (lines[1].bytes, lines[2].bytes) == (48_000, 16_000)
-    expected = 64_000 * math.sqrt(0.75 * 0.25 / 4 * (1 - 64 / RATE))
+    expected = 64_000 * math.sqrt(0.75 * 0.25 / 40 * (1 - 64 / RATE))
     assert lines[1].error == pytest.approx(expected)
     assert lines[2].error == pytest.approx(expected)
 
@@ -89,13 +143,21 @@ def test_objects_asked_bytes_and_age():
     assert (one.age, other.age) == (10, 20)
 
 
-def test_class_without_samples_is_a_line():
-    taken = small([(1, 1)])
+def test_class_without_samples_is_a_line_if_no_other_small_one_has_any():
+    taken = small([(1, 30)], live=30_000)
     taken.classes.append(SizeClass(32, 1 << 16, 1, 20, 0, 0, 0))
     taken.classes.append(SizeClass(0, 1 << 16, 1, 9, 0, 0, 0))  # malloc(0)
     lines = {line.key: line for line in estimate(taken)}
     assert (lines[NOT_SAMPLED].bytes, lines[NOT_SAMPLED].objects) == (640, 20)
     assert sum(line.bytes for line in lines.values()) == taken.live_bytes
+
+
+def test_class_without_samples_is_divided_as_other_small_ones_are():
+    taken = small([(1, 1)])
+    taken.classes.append(SizeClass(32, 1 << 16, 1, 20, 0, 0, 0))
+    (line,) = estimate(taken)
+    assert (line.bytes, line.objects) == (64_640, 1020)
+    assert 0 < line.error < line.bytes  # another site may have some of it
 
 
 def test_large_blocks_that_are_certain_are_exact():
