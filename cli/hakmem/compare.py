@@ -11,15 +11,18 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from hakmem import preload
+from hakmem import preload, ranks
 from hakmem.bench.allocators import Allocator
 from hakmem.forwarding import Forwarding
 from hakmem.runs import HAKMEM, MEASURES, SYSTEM, Launch, Measure, Run, Spread
 
 ALLOCATORS = (SYSTEM, HAKMEM)
 FEWEST = 3  # runs under each allocator, for a spread
+TO_TELL = 5  # runs under each: with fewer, the smallest chance there can be is above LEVEL
+LEVEL = 0.02  # the chance that a difference is reported where there is none
 
 _TAIL_BYTES = 4000
+_OF_MEDIAN = math.sqrt(math.pi / 2)  # the standard error of a median, in those of a mean
 
 
 @dataclass
@@ -54,14 +57,30 @@ class Comparison:
         median = self.spread(other, measure).median
         return self.spread(self.subject, measure).median / median if median else None
 
-    def alike(self, measure: Measure, other: str) -> bool:
-        """True if hakmem's spread and the other's overlap: the difference may be noise."""
-        return self.spread(self.subject, measure).overlaps(self.spread(other, measure))
+    @property
+    def enough(self) -> bool:
+        """True if there are enough runs to tell a difference from noise."""
+        return all(len(runs) >= TO_TELL for runs in self.runs.values())
 
-    def deviation(self, measure: Measure, other: str) -> float:
-        """The standard deviation of the ratio of the two, as a fraction of the ratio."""
-        of_each = ([measure.of(run) for run in self.runs[name]] for name in (self.subject, other))
-        return math.hypot(*(statistics.stdev(values) / statistics.median(values) for values in of_each))
+    def alike(self, measure: Measure, other: str) -> bool:
+        """True if the difference between hakmem and the other may be noise."""
+        ratio = self.ratio(measure, other)
+        if not self.enough or (ratio and abs(1 - ratio) < ratio * self.error(measure, other)):
+            return True
+        return ranks.chance(*self._values(measure, other)) > LEVEL
+
+    def error(self, measure: Measure, other: str) -> float:
+        """The standard error of the ratio of the two medians, as a fraction of the ratio."""
+        return math.hypot(
+            *(
+                _OF_MEDIAN * statistics.stdev(values) / math.sqrt(len(values)) / statistics.median(values)
+                for values in self._values(measure, other)
+            )
+        )
+
+    def _values(self, measure: Measure, other: str) -> Iterator[list[float]]:
+        """hakmem's, and the other's."""
+        return ([measure.of(run) for run in self.runs[name]] for name in (self.subject, other))
 
     @property
     def same_outcome(self) -> bool:

@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hakmem.compare import Comparison
+from hakmem.compare import TO_TELL, Comparison
 from hakmem.names import printable
 from hakmem.runs import MEASURES, SYSTEM, Measure, Run, Spread
 
@@ -73,7 +73,7 @@ def _comparison_caption(comparison: Comparison) -> str:
     if not comparison.same_outcome:
         return caption + "No ratios: the runs ended differently."
     others = comparison.others[0] if len(comparison.others) == 1 else "the other"
-    return caption + f"Ratio: {comparison.subject} / {others}, less is better; ~ where the ranges overlap."
+    return caption + f"Ratio: {comparison.subject} / {others}, less is better; ~ where the difference may be noise."
 
 
 def _comparison_headings(comparison: Comparison) -> list[str]:
@@ -123,19 +123,28 @@ def verdict_lines(comparison: Comparison) -> list[str]:
     return [_verdict(comparison, other) for other in comparison.others] if comparison.judged else []
 
 
+def _share(comparison: Comparison, key: str, other: str, of: str) -> str:
+    """Says how much of the other's a measure is; empty if the difference may be noise."""
+    measure = _measure(key)
+    return "" if comparison.alike(measure, other) else f"with {comparison.ratio(measure, other):.2f} of its {of}"
+
+
+def _measure(key: str) -> Measure:
+    return next(measure for measure in MEASURES if measure.key == key)
+
+
 def _verdict(comparison: Comparison, other: str) -> str:
-    time, peak = (next(measure for measure in MEASURES if measure.key == key) for key in ("seconds", "peak_rss_kib"))
-    subject = comparison.subject
+    subject, time = comparison.subject, _measure("seconds")
+    if not comparison.enough:
+        return f"{subject} against {other}: too few runs for a verdict, which takes {TO_TELL}"
+    peak = _share(comparison, "peak_rss_kib", other, "peak")
     ratio = comparison.ratio(time, other)
-    same_time = not ratio or comparison.alike(time, other)
-    same_peak = comparison.alike(peak, other)
-    share = f"with {comparison.ratio(peak, other):.2f} of its peak"
-    if same_time:
-        return f"{subject} against {other}: no difference beyond noise" + ("" if same_peak else f" in time, {share}")
+    if not ratio or comparison.alike(time, other):
+        shares = list(filter(None, (_share(comparison, "cpu_seconds", other, "processor time"), peak)))
+        return f"{subject} against {other}: no difference beyond noise" + (f" in time, {' and '.join(shares)}" if shares else "")
     factor, how = (1 / ratio, "faster") if ratio < 1 else (ratio, "slower")
-    deviation = factor * comparison.deviation(time, other)
-    end = "with no difference in peak beyond noise" if same_peak else share
-    return f"{subject} was {factor:.2f} ± {deviation:.2f} times {how} than {other}, {end}"
+    error = factor * comparison.error(time, other)
+    return f"{subject} was {factor:.2f} ± {error:.2f} times {how} than {other}, {peak or 'with no difference in peak beyond noise'}"
 
 
 def outcome_lines(comparison: Comparison) -> list[str]:

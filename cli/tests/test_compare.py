@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import HAKMEM as COMMAND
 
-from hakmem import peers
+from hakmem import peers, ranks
 from hakmem.bench import allocators
 from hakmem.compare import Comparison, order
 from hakmem.errors import Failure
@@ -171,21 +172,72 @@ def compared(system: tuple, hakmem: tuple, peaks: tuple = (1000, 1000), **others
 
 
 def test_verdict_says_how_much_faster_and_with_what_peak():
-    slow, fast = (4.0, 4.2, 3.8), (2.0, 2.1, 1.9)
-    # The deviations are 5 % each: together 2.00 * sqrt(2) * 0.05.
+    slow, fast = (4.0, 4.2, 3.8, 4.1, 3.9), (2.0, 2.1, 1.9, 2.05, 1.95)
+    # The deviations are 4 % each; those of the medians, together: 2.00 * sqrt(2) * 0.04 * 1.25 / sqrt(5).
     faster = verdict_lines(compared(slow, fast, (1000, 910)))
-    assert faster == ["hakmem was 2.00 ± 0.14 times faster than system, with 0.91 of its peak"]
+    assert faster == ["hakmem was 2.00 ± 0.06 times faster than system, with 0.91 of its peak"]
     slower = verdict_lines(compared(fast, slow, (1000, 1100)))
-    assert slower == ["hakmem was 2.00 ± 0.14 times slower than system, with 1.10 of its peak"]
+    assert slower == ["hakmem was 2.00 ± 0.06 times slower than system, with 1.10 of its peak"]
 
 
 def test_verdict_makes_nothing_of_noise():
-    wide, narrow = (1.0, 2.0, 3.0), (1.0, 1.1, 1.2)
+    wide, narrow = (1.0, 2.0, 3.0, 2.0, 2.0), (1.0, 1.1, 1.2, 1.1, 1.1)
     assert verdict_lines(compared(wide, narrow)) == ["hakmem against system: no difference beyond noise"]
     assert verdict_lines(compared(wide, narrow, (1000, 500))) == [
         "hakmem against system: no difference beyond noise in time, with 0.50 of its peak"
     ]
-    assert verdict_lines(compared(wide, (9.0, 9.0, 9.0)))[0].endswith("with no difference in peak beyond noise")
+    assert verdict_lines(compared(wide, (9.0,) * 5))[0].endswith("with no difference in peak beyond noise")
+
+
+def test_verdict_takes_five_runs():
+    for runs in (3, 4):
+        comparison = compared((2.0,) * runs, (1.0,) * runs, (1000, 500))
+        (verdict,) = verdict_lines(comparison)
+        assert "too few runs" in verdict and "takes 5" in verdict
+        assert "| ~0.50 |" in comparison_markdown(comparison)
+
+
+def test_one_disturbed_run_hides_no_difference():
+    system, hakmem = [1.5 + each / 100 for each in range(41)], [1.0 + each / 100 for each in range(41)]
+    hakmem[7] = 9.0
+    (verdict,) = verdict_lines(compared(tuple(system), tuple(hakmem)))
+    assert "times faster" in verdict
+
+
+def test_a_difference_smaller_than_its_error_is_none():
+    system, hakmem = (1.00, 1.00, 1.00, 1.00, 1.00), (1.01, 1.01, 1.01, 1.02, 3.0)
+    assert "no difference beyond noise" in verdict_lines(compared(system, hakmem))[0]
+
+
+def test_equal_libraries_rarely_differ():
+    draw = random.Random(1)
+    told = 0
+    for runs in (3, 5, 9, 41):
+        for _ in range(100):
+            one, other = (tuple(draw.lognormvariate(0, 0.1) for _ in range(runs)) for _ in range(2))
+            told += "times" in verdict_lines(compared(one, other))[0]
+    assert told <= 13  # 2 % of 300 are 6
+
+
+def test_processor_time_is_mentioned_where_time_is_undecided():
+    wide = (1.0, 2.0, 3.0, 2.0, 2.0)
+    comparison = compared(wide, wide, (1000, 500))
+    comparison.runs[HAKMEM] = [a_run(each, peak_rss_kib=500, user_seconds=0.125) for each in wide]
+    assert verdict_lines(comparison) == [
+        "hakmem against system: no difference beyond noise in time, with 0.50 of its processor time and with 0.50 of its peak"
+    ]
+
+
+@pytest.mark.parametrize(("one", "other", "expected"), [
+    ([1, 2, 3], [4, 5, 6], 0.1),
+    ([1, 2, 3, 4, 5], [6, 7, 8, 9, 10], 2 / 252),
+    ([1, 1, 2], [1, 1, 2], 1.0),
+    ([1.0] * 5, [1.0] * 5, 1.0),
+    ([1.0] * 20, [1.0] * 20, 1.0),
+    (list(range(20)), list(range(5, 25)), 0.0185),  # the normal distribution
+])  # fmt: skip
+def test_chance_of_ranks(one, other, expected):
+    assert ranks.chance(one, other) == ranks.chance(other, one) == pytest.approx(expected, abs=1e-3)
 
 
 def test_no_verdict_on_few_runs_or_different_ends():
