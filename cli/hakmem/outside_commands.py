@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -24,7 +24,7 @@ from hakmem.render import byte_text
 if TYPE_CHECKING:
     from hakmem.inspection import Finding
     from hakmem.memory import Memory
-    from hakmem.resident import Table
+    from hakmem.resident import Row, Table
     from hakmem.snapshots import Snapshot
     from hakmem.symbols import Frame
 
@@ -49,27 +49,31 @@ def table_of(target: str, pinned: bool = False) -> tuple[Table, Snapshot]:
 CELL_TITLES = ("resident", "share", "counted")
 
 
+_LEAST = 0.01  # of the resident set: a smaller row is left out where there is no room
+
+
+def _size(row: Row) -> int:
+    return abs((row.counted or 0) if row.resident is None else row.resident)
+
+
 def cells_of(table: Table) -> Iterator[tuple[str, list[str]]]:
     """The rows that are not empty, as text."""
+    return _cells(table, [row for row in table.rows if row.resident or row.counted or row.resident is None])
+
+
+def _cells(table: Table, rows: list[Row]) -> Iterator[tuple[str, list[str]]]:
     total = table.total or 0
-    for row in table.rows:
-        if not row.resident and not row.counted and row.resident is not None:
-            continue
+    for row in rows:
         resident = _UNKNOWN if row.resident is None else byte_text(row.resident)
         share = f"{100 * row.resident / total:.1f} %" if row.resident is not None and total else ""
         yield row.title, [resident, share, "" if row.counted is None else byte_text(row.counted)]
 
 
 def columns(table: Table) -> Columns:
-    shown = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    shown.add_column("")
-    for title in CELL_TITLES:
-        shown.add_column(title, justify="right", no_wrap=True)
-    for title, cells in cells_of(table):
-        shown.add_row(title, *cells)
+    shown = _columns(cells_of(table), edge=True)
     if table.total is not None:
         shown.add_section()
-        shown.add_row("resident set", byte_text(table.total), "100.0 %", "")
+        shown.add_row(*_total_cells(table))
         if table.swapped:
             shown.add_row("swapped out, not part of it", byte_text(table.swapped), "", "")
     if table.group_total is not None:
@@ -80,6 +84,32 @@ def columns(table: Table) -> Columns:
             shown.add_row("its limit", byte_text(table.group_limit), "", "")
     shown.caption = "Counted: by the heap's own records, resident or not."
     shown.caption_justify = "left"
+    return shown
+
+
+def short_columns(table: Table) -> Iterator[Columns]:
+    """The rows that matter in as few lines as possible, then without the smallest of them, and so on."""
+    least = _LEAST * (table.total or 0)
+    rows = [row for row in table.rows if _size(row) > least]
+    for count in range(len(rows), -1, -1):
+        largest = sorted(rows, key=_size, reverse=True)[:count]
+        shown = _columns(_cells(table, [row for row in rows if row in largest]), edge=False)
+        if table.total is not None:
+            shown.add_row(*_total_cells(table))
+        yield shown
+
+
+def _total_cells(table: Table) -> tuple[str, ...]:
+    return "resident set", byte_text(table.total or 0), "100.0 %", ""
+
+
+def _columns(cells: Iterable[tuple[str, list[str]]], *, edge: bool) -> Columns:
+    shown = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=edge)
+    shown.add_column("")
+    for title in CELL_TITLES:
+        shown.add_column(title, justify="right", no_wrap=True)
+    for title, figures in cells:
+        shown.add_row(title, *figures)
     return shown
 
 

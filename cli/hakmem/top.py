@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table as Columns
 from rich.text import Text
@@ -39,6 +39,7 @@ _SORTS = {"l": LIVE, "g": GROWTH, "n": NAME, "p": PINNED, "e": ALLOCATED}
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 _QUIT = ("q", "\x03", "\x04")  # Ctrl-C arrives as a key only from a terminal without signals
 _SAVE, _ARM = "s", "a"
+_FEWEST = 5  # lines of who holds it, where a terminal is too low for everything
 _HELP = (
     "l g n p e: sort by live bytes, growth, name, pinned bytes, what was allocated   "
     "a: arm or disarm   s: save a snapshot   q: quit"
@@ -200,7 +201,7 @@ class View:
         except OSError as error:
             self.said = f"{path}: {error.strerror}"
 
-    def functions(self, taken: Snapshot, names: Symbols) -> list[tuple[str, insight.Row, int]]:
+    def functions(self, taken: Snapshot, names: Symbols, top: int) -> list[tuple[str, insight.Row, int]]:
         """Names, rows, and their growth since the view began."""
         shown, _ = insight.rows(taken, names, insight.FUNCTION)
         named = [(row.frames[0][0], row) for row in shown if row.line.key != NOT_SAMPLED]
@@ -212,23 +213,28 @@ class View:
             GROWTH: lambda each: -each[2],
             NAME: lambda each: each[0],
         }
-        return sorted(grown, key=order[self.by])[: self.top]
+        return sorted(grown, key=order[self.by])[:top]
 
-    def by_live(self, taken: Snapshot, names: Symbols) -> RenderableType:
+    def _columns(self, titles: tuple[str, ...], low: bool) -> Columns:
+        """A table of who has the memory; on a low terminal one line for each, however long the name."""
+        columns = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=not low)
+        for title in titles:
+            columns.add_column(title, justify="right", no_wrap=True)
+        columns.add_column(f"allocated by (sorted by {self.by})", no_wrap=low, overflow="ellipsis" if low else "fold")
+        return columns
+
+    def by_live(self, taken: Snapshot, names: Symbols, top: int, low: bool) -> RenderableType:
         if not taken.rate:
             return Text("no blocks are sampled: who holds them is not known")
-        columns = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for title in ("live", "±", f"last {insight.age_text(time.monotonic() - self.since)}"):
-            columns.add_column(title, justify="right", no_wrap=True)
-        columns.add_column(f"allocated by (sorted by {self.by})")
-        for name, row, grown in self.functions(taken, names):
+        columns = self._columns(("live", "±", f"last {insight.age_text(time.monotonic() - self.since)}"), low)
+        for name, row, grown in self.functions(taken, names, top):
             change = f"{'+' if grown >= 0 else '-'}{byte_text(abs(grown))}"
             columns.add_row(byte_text(row.line.bytes), byte_text(row.line.error), change, name)
         return columns
 
-    def by_pinned(self, taken: Snapshot, names: Symbols) -> RenderableType:
+    def by_pinned(self, taken: Snapshot, names: Symbols, top: int, low: bool) -> RenderableType:
         """Who keeps partly free pages, and the live bytes of each."""
-        kept = insight.pinned_rows(taken, names, insight.FUNCTION, self.top)
+        kept = insight.pinned_rows(taken, names, insight.FUNCTION, top)
         if kept is None:
             return Text("who keeps pages is not known")
         rows, whole = kept
@@ -237,49 +243,57 @@ class View:
             return heading
         lines, _ = insight.rows(taken, names, insight.FUNCTION)
         live = {line.line.key: byte_text(line.line.bytes) for line in lines}
-        columns = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for title in ("pinned", "±", "sole", "±", "live"):
-            columns.add_column(title, justify="right", no_wrap=True)
-        columns.add_column(f"allocated by (sorted by {self.by})")
+        columns = self._columns(("pinned", "±", "sole", "±", "live"), low)
         for row in rows:
             pinned, error, _, sole, sole_error, *_ = insight.pinned_cells(row.line, whole)
             columns.add_row(pinned, error, sole, sole_error, live.get(row.line.key, ""), row.frames[0][0])
         return Group(heading, columns)
 
-    def by_allocated(self, taken: Snapshot, names: Symbols) -> RenderableType:
+    def by_allocated(self, taken: Snapshot, names: Symbols, top: int, low: bool) -> RenderableType:
         """Who allocated while the process was armed, freed since or not."""
         shown = insight.allocated_rows(taken, names, insight.FUNCTION)
         if not shown and taken.window_age is not None:
             return Text("who allocates is not known")
         if not shown:
             return Text("nothing was counted" + ("" if taken.armed else ": the process is not armed"))
-        columns = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for title in ("allocated", "±", "objects"):
-            columns.add_column(title, justify="right", no_wrap=True)
-        columns.add_column(f"allocated by (sorted by {self.by})")
-        for row in shown[: self.top]:
+        columns = self._columns(("allocated", "±", "objects"), low)
+        for row in shown[:top]:
             error = byte_text(row.sums.error) if row.sums.events else ""
             columns.add_row(byte_text(row.sums.bytes), error, f"{row.sums.objects:,}", row.frames[0][0])
         return Group(Text(insight.allocated_heading(taken)), columns)
 
-    def sites(self, taken: Snapshot, names: Symbols) -> RenderableType:
+    def sites(self, taken: Snapshot, names: Symbols, top: int, low: bool) -> RenderableType:
         if self.by == PINNED:
-            return self.by_pinned(taken, names)
-        return self.by_allocated(taken, names) if self.by == ALLOCATED else self.by_live(taken, names)
+            return self.by_pinned(taken, names, top, low)
+        return self.by_allocated(taken, names, top, low) if self.by == ALLOCATED else self.by_live(taken, names, top, low)
 
-    def render(self) -> RenderableType:
+    def render(self, console: Console | None = None) -> RenderableType:
+        """What is known of the process; on a console as much of it as fits, so that who holds the memory and the keys are seen."""
         if self.found is None:
             return Text("reading ...")
         if self.found.table is None or self.found.taken is None:
             return Text(f"process {self.process}: {self.found.problem}")
-        taken = self.found.taken
+        table, taken, names = self.found.table, self.found.taken, Symbols(self.found.taken)
+        whole = self._around(outside_commands.columns(table), self.sites(taken, names, self.top, False), taken, names)
+        if console is None or _lines(console, whole) <= console.height:
+            return whole
+        few = self.sites(taken, names, _FEWEST, True)
+        for short in outside_commands.short_columns(table):
+            more = console.height - _lines(console, self._around(short, few, taken, names))
+            if more >= 0:
+                break
+        sites = self.sites(taken, names, min(self.top, _FEWEST + max(0, more)), True)
+        return self._around(short, sites, taken, names)
+
+    def _around(self, table: RenderableType, sites: RenderableType, taken: Snapshot, names: Symbols) -> RenderableType:
         heading = Text(f"{self.found.name}, process {self.process}: {self.found.table.verdict.text}", style="bold")
-        table = outside_commands.columns(self.found.table)
         source = "" if taken.window_age is None else insight.window_text(taken.window_age)
-        names = Symbols(taken)
-        sites = self.sites(taken, names)
-        said = Text("\n".join(filter(None, (source, _armed_text(taken.armed), _remark_text(self.process, names.remarks()), self.said))))
-        return Group(heading, table, sites, said, Text(_HELP, style="dim"))
+        said = filter(None, (source, _armed_text(taken.armed), _remark_text(self.process, names.remarks()), self.said))
+        return Group(heading, table, sites, *(Text(each) for each in said), Text(_HELP, style="dim"))
+
+
+def _lines(console: Console, shown: RenderableType) -> int:
+    return len(console.render_lines(shown))
 
 
 @contextlib.contextmanager
@@ -343,7 +357,8 @@ def watch(process: int, seconds: float) -> None:
     view.refresh()
     if view.found is not None and view.found.table is None:
         raise Failure(view.found.advice)
-    with _Ending() as ending, _keys() as file, Live(view.render(), console=render.console(), screen=True, auto_refresh=False) as live:
+    console = render.console()
+    with _Ending() as ending, _keys() as file, Live(view.render(console), console=console, screen=True, auto_refresh=False) as live:
         with ending.at_once():
             _go_on(view, file, seconds, live, ending)
 
@@ -359,6 +374,6 @@ def _go_on(view: View, file: int, seconds: float, live: Live, ending: _Ending) -
         else:
             view.refresh()
             due = time.monotonic() + seconds
-        live.update(view.render(), refresh=True)
+        live.update(view.render(live.console), refresh=True)
         if not (PROC / str(view.process)).exists():
             return

@@ -78,9 +78,9 @@ def test_what_may_not_be_read_is_listed_as_such(held, monkeypatch):
 class Screen:
     """A terminal, and what a program has written to it."""
 
-    def __init__(self, command: list[str], folder: Path, **variables: str) -> None:
+    def __init__(self, command: list[str], folder: Path, rows: int = 60, columns: int = 150, **variables: str) -> None:
         self.terminal, inner = pty.openpty()
-        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("4H", 60, 150, 0, 0))
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
         self.before = termios.tcgetattr(inner)
         self.inner = inner
         self.text, self.written = "", b""
@@ -200,6 +200,15 @@ def test_a_does_not_end_what_the_option_asks_for(churn, tmp_path):
         shown.end()
 
 
+def test_all_that_matters_is_on_a_usual_terminal(held, tmp_path):
+    with running(held, "pinned") as process:
+        shown = Screen([HAKMEM, "top", str(process.pid), "--seconds", "600"], tmp_path, rows=24, columns=80)
+        shown.wait_for(r"held, process.*resident set.*sorted by live.*fill.*q: quit")
+        shown.press("s")
+        shown.wait_for(r"fill.*saved heap\.\d+.*q: quit")
+        shown.end()
+
+
 def test_the_view_ends_with_the_process(screen):
     shown, process = screen
     shown.wait_for("q: quit")
@@ -271,6 +280,13 @@ def text_of(view: top.View) -> str:
     return console.export_text()
 
 
+def screen_of(view: top.View, height: int) -> list[str]:
+    """The lines that a terminal of 80 columns shows."""
+    console = Console(width=80, height=height, record=True, file=io.StringIO())
+    console.print(view.render(console))
+    return console.export_text().splitlines()
+
+
 def taken(blocks: dict[int, int]) -> snapshots.Snapshot:
     found = Heap({64: mixed(blocks)}).sampled(3)
     found.mappings = [of_code("/nowhere/program", start=CODE)]
@@ -290,6 +306,45 @@ def test_sites_are_sorted_by_what_they_hold_and_by_growth():
     assert re.search(r"\+1?\d{3}\.\d KiB\s+program\+0x3f|\+1\.\d MiB\s+program\+0x3f", grown)
     assert view.key("n") and view.by == top.NAME
     assert not view.key("q")
+
+
+def on_a_low_terminal() -> top.View:
+    """Who holds the memory, below more rows than there is room for."""
+    rows = [Row(f"row{number}", f"{number}: " + "a part of it " * 4, resident.PROGRAM, (10 - number) << 20, 10 << 20) for number in range(4)]
+    rows += [Row(f"little{number}", f"little {number}", resident.OTHER, 100 << 10) for number in range(10)]
+    table = Table(77, rows, 41 << 20, group_total=4 << 30, group_cache=3 << 30, group_limit=8 << 30)
+    table.verdict = resident.Verdict(resident.PROGRAM, "the program holds it, as a verdict of three lines says at length; " * 3)
+    heap = Heap({64: mixed({2: 60_000, 3: 30_000, 4: 10_000, 5: 9_000, 6: 9_000, 7: 9_000, 8: 9_000}, free=9000)})
+    found = pin(heap.sampled(3), heap, every=2)
+    found.mappings = [of_code("/nowhere/program", start=CODE)]
+    return top.View(77, found=top.Found(77, "name", table, found), said="saved a file")
+
+
+@pytest.mark.parametrize("key", ["l", "g", "p"])
+def test_a_low_terminal_shows_who_holds_it_and_the_keys(key):
+    view = on_a_low_terminal()
+    view.key(key)
+    lines = screen_of(view, 24)
+    assert len(lines) <= 24
+    assert sum("program+0x" in line for line in lines) >= 5
+    assert lines[0].startswith("name, process 77: the program holds it") and any("saved a file" in line for line in lines)
+    assert "q: quit" in lines[-1]
+    assert any("resident set" in line for line in lines)
+    assert not any("little" in line or "control group" in line or "Counted:" in line for line in lines)
+    assert any("0: a part of it" in line for line in lines) == (key != "p")  # what it takes to tell who keeps pages leaves no room
+
+
+def test_what_is_left_of_a_terminal_shows_more_who_hold_it():
+    view = on_a_low_terminal()
+    count = {height: sum("program+0x" in line for line in screen_of(view, height)) for height in (24, 31, 90)}
+    assert 5 <= count[24] < count[31] == count[90] == 7
+    assert "its control group" in "\n".join(screen_of(view, 90))
+
+
+def test_a_long_name_takes_one_line_of_a_low_terminal(monkeypatch):
+    monkeypatch.setattr("hakmem.symbols.Frame.name", property(lambda frame: f"{frame.address:#x} " + "f" * 300))
+    lines = screen_of(on_a_low_terminal(), 24)
+    assert len(lines) <= 24 and "q: quit" in lines[-1]
 
 
 def test_what_could_not_be_told_is_said_below_the_table():
